@@ -1,0 +1,182 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// CheckpointTrigger says why a checkpoint was taken.
+type CheckpointTrigger string
+
+const (
+	TriggerManual     CheckpointTrigger = "Manual"
+	TriggerToolCalls  CheckpointTrigger = "ToolCalls"
+	TriggerInterval   CheckpointTrigger = "Interval"
+	TriggerSuspend    CheckpointTrigger = "Suspend"
+	TriggerCompletion CheckpointTrigger = "Completion"
+	TriggerFailure    CheckpointTrigger = "Failure"
+	TriggerPreRewind  CheckpointTrigger = "PreRewind"
+	TriggerRewound    CheckpointTrigger = "Rewound"
+	TriggerDrift      CheckpointTrigger = "Drift"
+	TriggerFork       CheckpointTrigger = "Fork"
+)
+
+// CheckpointSpec asks for a checkpoint.
+type CheckpointSpec struct {
+	// taskRef names the task.
+	// +required
+	TaskRef NameReference `json:"taskRef"`
+	// message says what the checkpoint is for; it becomes the commit's message.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="!self.matches('[\\\\x00-\\\\x08\\\\x0b-\\\\x1f\\\\x7f]')",message="message must be plain text without control characters"
+	Message string `json:"message,omitempty"`
+}
+
+// SkippedFile is a file that a checkpoint lists but does not hold. A rewind never deletes it.
+type SkippedFile struct {
+	// path in the worktree; bytes that are not UTF-8 are escaped as \xNN.
+	// +required
+	// +kubebuilder:validation:MaxLength=4096
+	Path string `json:"path"`
+	// reason: TooLarge, Socket, Fifo, Device or Unreadable.
+	// +required
+	Reason string `json:"reason"`
+	// bytes is the file's size.
+	// +optional
+	Bytes int64 `json:"bytes,omitempty"`
+}
+
+// GitPosition is where the agent's own repository stood.
+type GitPosition struct {
+	// head is the commit the agent's HEAD stood at; empty before the first commit.
+	// +optional
+	Head string `json:"head,omitempty"`
+	// branch the agent was on; empty when HEAD was detached.
+	// +optional
+	Branch string `json:"branch,omitempty"`
+	// dirtyFiles are files that differed from HEAD; the first 100.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	DirtyFiles []string `json:"dirtyFiles,omitempty"`
+	// dirtyFileCount counts all of them.
+	// +optional
+	DirtyFileCount int32 `json:"dirtyFileCount,omitempty"`
+}
+
+// ConversationPosition is a place in a task's conversation.
+type ConversationPosition struct {
+	// branch of the conversation.
+	// +optional
+	Branch string `json:"branch,omitempty"`
+	// position counts the messages up to here.
+	// +optional
+	Position int64 `json:"position"`
+	// toolCalls counts the answered tool calls up to here.
+	// +optional
+	ToolCalls int64 `json:"toolCalls,omitempty"`
+}
+
+// CheckpointStatus is what the checkpoint holds.
+type CheckpointStatus struct {
+	// observedGeneration is the generation the status is about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// conditions: Ready, Durable, Intact.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// taskUID is the UID of the task it belongs to.
+	// +optional
+	TaskUID string `json:"taskUID,omitempty"`
+	// number of the checkpoint in its task, from 1.
+	// +optional
+	Number int64 `json:"number,omitempty"`
+	// attempt it was taken in.
+	// +optional
+	Attempt int64 `json:"attempt,omitempty"`
+	// trigger says why it was taken.
+	// +optional
+	Trigger CheckpointTrigger `json:"trigger,omitempty"`
+	// time it was taken.
+	// +optional
+	Time *metav1.Time `json:"time,omitempty"`
+	// commit holds the code.
+	// +optional
+	Commit string `json:"commit,omitempty"`
+	// tree is the git tree of the code.
+	// +optional
+	Tree string `json:"tree,omitempty"`
+	// parent is the code commit of the checkpoint before.
+	// +optional
+	Parent string `json:"parent,omitempty"`
+	// base is the commit of the repository that the task started from.
+	// +optional
+	Base string `json:"base,omitempty"`
+	// stateCommit holds the agent's own state.
+	// +optional
+	StateCommit string `json:"stateCommit,omitempty"`
+	// conversation is the position in the conversation.
+	// +optional
+	Conversation *ConversationPosition `json:"conversation,omitempty"`
+	// code counts what changed since the parent.
+	// +optional
+	Code *CodeStats `json:"code,omitempty"`
+	// git is where the agent's own repository stood.
+	// +optional
+	Git *GitPosition `json:"git,omitempty"`
+	// files counts the files the checkpoint holds.
+	// +optional
+	Files int64 `json:"files,omitempty"`
+	// bytes is the size of the files the checkpoint holds.
+	// +optional
+	Bytes int64 `json:"bytes,omitempty"`
+	// skipped are files listed but not held; the first 100.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	Skipped []SkippedFile `json:"skipped,omitempty"`
+	// skippedCount counts all of them.
+	// +optional
+	SkippedCount int32 `json:"skippedCount,omitempty"`
+}
+
+// Checkpoint is a moment of a task that can be gone back to: its code, the
+// agent's own state and the position in the conversation. Applying one takes
+// it; the manager makes one for each that the daemon took by itself.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=ckpt;ckpts,categories=clew
+// +kubebuilder:printcolumn:name="Task",type=string,JSONPath=`.spec.taskRef.name`
+// +kubebuilder:printcolumn:name="Number",type=integer,JSONPath=`.status.number`
+// +kubebuilder:printcolumn:name="Trigger",type=string,JSONPath=`.status.trigger`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Durable",type=string,JSONPath=`.status.conditions[?(@.type=="Durable")].status`
+// +kubebuilder:printcolumn:name="Files",type=integer,JSONPath=`.status.code.filesChanged`
+// +kubebuilder:printcolumn:name="Messages",type=integer,JSONPath=`.status.conversation.position`
+// +kubebuilder:printcolumn:name="Commit",type=string,priority=1,JSONPath=`.status.commit`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.spec.message`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.spec == oldSelf.spec",message="a Checkpoint's spec is immutable: apply a new Checkpoint under another name"
+type Checkpoint struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	// spec asks for a checkpoint.
+	// +required
+	Spec CheckpointSpec `json:"spec"`
+	// status is what the checkpoint holds.
+	// +optional
+	Status CheckpointStatus `json:"status,omitempty"`
+}
+
+// CheckpointList is a list of checkpoints.
+//
+// +kubebuilder:object:root=true
+type CheckpointList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Checkpoint `json:"items"`
+}

@@ -1,0 +1,105 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// ForkVariant is one new task of a fork.
+type ForkVariant struct {
+	// name of the new task.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=46
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Name string `json:"name"`
+	// prompt for the new task; the source's when left out.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=65536
+	Prompt *string `json:"prompt,omitempty"`
+}
+
+// ForkSpec asks for a new branch of work.
+// +kubebuilder:validation:XValidation:rule="self.variants.all(v, v.name != self.sourceRef.name)",message="a fork cannot have its source's name: give the variant another name"
+type ForkSpec struct {
+	// sourceRef names the task to fork.
+	// +required
+	SourceRef NameReference `json:"sourceRef"`
+	// checkpointRef names the checkpoint of the source to fork from; its latest when left out.
+	// +optional
+	CheckpointRef *NameReference `json:"checkpointRef,omitempty"`
+	// conversation says whether the conversation up to that checkpoint comes along.
+	// +optional
+	// +kubebuilder:default=Include
+	Conversation ConversationMode `json:"conversation,omitempty"`
+	// variants are the new tasks; one for now.
+	// +required
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=1
+	Variants []ForkVariant `json:"variants"`
+}
+
+// ForkedTask is a task a fork made.
+type ForkedTask struct {
+	// name of the task.
+	// +required
+	Name string `json:"name"`
+	// uid of the task.
+	// +optional
+	UID string `json:"uid,omitempty"`
+}
+
+// ForkStatus is the resolved point and what was made.
+type ForkStatus struct {
+	// observedGeneration is the generation the status is about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// conditions: Complete.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// source is the resolved point.
+	// +optional
+	Source *SourceStatus `json:"source,omitempty"`
+	// tasks are the tasks made.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	Tasks []ForkedTask `json:"tasks,omitempty"`
+}
+
+// Fork makes a new task that begins where another stood. The source is not touched.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=cfork;cforks,categories=clew
+// +kubebuilder:printcolumn:name="Source",type=string,JSONPath=`.spec.sourceRef.name`
+// +kubebuilder:printcolumn:name="Checkpoint",type=integer,JSONPath=`.status.source.checkpoint`
+// +kubebuilder:printcolumn:name="Task",type=string,JSONPath=`.status.tasks[*].name`
+// +kubebuilder:printcolumn:name="Complete",type=string,JSONPath=`.status.conditions[?(@.type=="Complete")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.spec == oldSelf.spec",message="a Fork's spec is immutable: apply a new Fork under another name"
+type Fork struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	// spec asks for a new branch of work.
+	// +required
+	Spec ForkSpec `json:"spec"`
+	// status is the resolved point and what was made.
+	// +optional
+	Status ForkStatus `json:"status,omitempty"`
+}
+
+// ForkList is a list of forks.
+//
+// +kubebuilder:object:root=true
+type ForkList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Fork `json:"items"`
+}

@@ -1,0 +1,151 @@
+package v1alpha1
+
+// Conditions of a Task.
+const (
+	// TaskSucceeded is Unknown while the task is active, True when the agent
+	// ended well and its last checkpoint is safe, False when it failed for good.
+	// Its reason is what people read.
+	TaskSucceeded = "Succeeded"
+	// TaskWorkspaceReady is True while the task's volume holds the state the
+	// task is meant to have.
+	TaskWorkspaceReady = "WorkspaceReady"
+	// TaskDurable is True when the gitstore has the latest checkpoint.
+	TaskDurable = "Durable"
+	// TaskDrifted is True when the worktree is not what Clew last left there.
+	TaskDrifted = "Drifted"
+	// TaskHistoryRecorded is True when every transition in status.history
+	// stands in the history store.
+	TaskHistoryRecorded = "HistoryRecorded"
+)
+
+// Reasons of the condition Succeeded of a Task.
+const (
+	ReasonPending             = "Pending"
+	ReasonPreparing           = "Preparing"
+	ReasonRunning             = "Running"
+	ReasonSuspending          = "Suspending"
+	ReasonSuspended           = "Suspended"
+	ReasonRewinding           = "Rewinding"
+	ReasonRetrying            = "Retrying"
+	ReasonCompleted           = "Completed"
+	ReasonAgentFailed         = "AgentFailed"
+	ReasonBackoffLimit        = "BackoffLimitExceeded"
+	ReasonInvalidTemplate     = "InvalidTemplate"
+	ReasonVolumeUnavailable   = "VolumeUnavailable"
+	ReasonImageUnavailable    = "ImageUnavailable"
+	ReasonPodRefused          = "PodRefused"
+	ReasonPromptNotFound      = "PromptNotFound"
+	ReasonCredentialsNotFound = "CredentialsNotFound"
+)
+
+// Reasons for which a workspace cannot be prepared. The daemon reports them,
+// the conditions WorkspaceReady and Succeeded carry them.
+const (
+	ReasonWorkspacePrepared     = "Prepared"
+	ReasonRepositoryNotFound    = "RepositoryNotFound"
+	ReasonRepositoryUnreachable = "RepositoryUnreachable"
+	ReasonAuthenticationFailed  = "AuthenticationFailed"
+	ReasonRefNotFound           = "RefNotFound"
+	ReasonCheckpointNotFound    = "CheckpointNotFound"
+	ReasonCheckpointCorrupted   = "CheckpointCorrupted"
+	ReasonVolumeFull            = "VolumeFull"
+	ReasonDriftDetected         = "DriftDetected"
+	ReasonSourceNotFound        = "SourceNotFound"
+	ReasonServerUnreachable     = "ServerUnreachable"
+	ReasonGitStoreUnreachable   = "GitStoreUnreachable"
+	ReasonGitStoreRefused       = "GitStoreRefused"
+	ReasonFenced                = "Fenced"
+	ReasonPrepareFailed         = "PrepareFailed"
+)
+
+// Reasons of the other conditions of a Task.
+const (
+	ReasonPushed       = "Pushed"
+	ReasonNotPushed    = "NotPushed"
+	ReasonNoCheckpoint = "NoCheckpoint"
+	ReasonNoDrift      = "NoDrift"
+	ReasonRecorded     = "Recorded"
+	ReasonNotRecorded  = "NotRecorded"
+)
+
+// Reasons of one-shot operations (status.resume, status.rewind).
+const (
+	// ReasonInvalidOperation: the task's state does not allow the operation.
+	ReasonInvalidOperation = "InvalidOperation"
+	// ReasonInvalidState: what the operation needs, a checkpoint say, is not there.
+	ReasonInvalidState = "InvalidState"
+)
+
+// Conditions and reasons of a Checkpoint.
+const (
+	// CheckpointReady is True when the checkpoint was taken and recorded.
+	CheckpointReady = "Ready"
+	// CheckpointDurable is True when the gitstore has it.
+	CheckpointDurable = "Durable"
+	// CheckpointIntact is False when the stored objects were found damaged.
+	CheckpointIntact = "Intact"
+
+	ReasonTaken          = "Taken"
+	ReasonRequested      = "Requested"
+	ReasonTaskNotFound   = "TaskNotFound"
+	ReasonTaskNotStarted = "TaskNotStarted"
+	ReasonVerified       = "Verified"
+	ReasonCorrupted      = "Corrupted"
+)
+
+// Conditions and reasons of a ConversationSnapshot.
+const (
+	// SnapshotReady is True when the position is resolved and its digest known.
+	SnapshotReady = "Ready"
+
+	ReasonResolved           = "Resolved"
+	ReasonNoConversation     = "NoConversation"
+	ReasonHistoryUnavailable = "HistoryUnavailable"
+)
+
+// Conditions and reasons of a Fork.
+const (
+	// ForkComplete is True when every variant's Task exists.
+	ForkComplete = "Complete"
+
+	ReasonForked             = "Forked"
+	ReasonWaitingForSource   = "WaitingForCheckpoint"
+	ReasonTaskExists         = "TaskExists"
+	ReasonCheckpointOfOther  = "CheckpointOfAnotherTask"
+	ReasonCheckpointNotReady = "CheckpointNotReady"
+)
+
+// Reasons of Events and of entries in status.history.
+const (
+	EventTaskStarted         = "TaskStarted"
+	EventTaskCompleted       = "TaskCompleted"
+	EventTaskFailed          = "TaskFailed"
+	EventTaskSuspended       = "TaskSuspended"
+	EventTaskResumed         = "TaskResumed"
+	EventTaskRetried         = "TaskRetried"
+	EventTaskRewound         = "TaskRewound"
+	EventTaskForked          = "TaskForked"
+	EventTaskDeleted         = "TaskDeleted"
+	EventPodLost             = "PodLost"
+	EventVolumeLost          = "VolumeLost"
+	EventOperationRefused    = "OperationRefused"
+	EventCheckpointCreated   = "CheckpointCreated"
+	EventCheckpointCorrupted = "CheckpointCorrupted"
+	EventDriftDetected       = "DriftDetected"
+)
+
+// Labels that Clew puts on what it makes for a task.
+const (
+	LabelTask      = "clew.dev/task"
+	LabelTaskUID   = "clew.dev/task-uid"
+	LabelAttempt   = "clew.dev/attempt"
+	LabelFork      = "clew.dev/fork"
+	LabelManagedBy = "app.kubernetes.io/managed-by"
+
+	// ManagedBy is the value of LabelManagedBy.
+	ManagedBy = "clew"
+	// AgentContainer is the name of the container in a Task's template that runs the agent.
+	AgentContainer = "agent"
+	// TaskFinalizer keeps a Task until its history is recorded.
+	TaskFinalizer = "clew.dev/history"
+)

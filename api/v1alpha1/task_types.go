@@ -1,0 +1,588 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// AgentType says which agent works, and so how its output is read.
+// +kubebuilder:validation:Enum=Exec
+type AgentType string
+
+// AgentExec is any command; its documented JSON lines are understood as
+// messages and tool calls, its other lines are plain output.
+const AgentExec AgentType = "Exec"
+
+// OperatingMode says whether a task is to run.
+// +kubebuilder:validation:Enum=Running;Suspended
+type OperatingMode string
+
+const (
+	// OperatingModeRunning wants the agent at work.
+	OperatingModeRunning OperatingMode = "Running"
+	// OperatingModeSuspended wants the work kept and the pod gone.
+	OperatingModeSuspended OperatingMode = "Suspended"
+)
+
+// WorkspaceRetention says what becomes of the volume when the task is deleted.
+// +kubebuilder:validation:Enum=Delete;Retain
+type WorkspaceRetention string
+
+const (
+	// WorkspaceDelete deletes the volume with the task.
+	WorkspaceDelete WorkspaceRetention = "Delete"
+	// WorkspaceRetain leaves the volume behind.
+	WorkspaceRetain WorkspaceRetention = "Retain"
+)
+
+// ResumeMode says where a resumed task goes on.
+// +kubebuilder:validation:Enum=Continue
+type ResumeMode string
+
+// ResumeContinue goes on with the code and the conversation as they stand.
+const ResumeContinue ResumeMode = "Continue"
+
+// RewindScope says what a rewind takes back.
+// +kubebuilder:validation:Enum=Code;Conversation;Both
+type RewindScope string
+
+const (
+	// RewindCode takes back the files alone.
+	RewindCode RewindScope = "Code"
+	// RewindConversation takes back the conversation and the agent's own state alone.
+	RewindConversation RewindScope = "Conversation"
+	// RewindBoth takes back files, agent state and conversation together.
+	RewindBoth RewindScope = "Both"
+)
+
+// PreserveMode says how a rewind keeps what stands in the worktree.
+// +kubebuilder:validation:Enum=Branch;Stash;Discard
+type PreserveMode string
+
+const (
+	// PreserveBranch keeps it as a branch in the agent's repository.
+	PreserveBranch PreserveMode = "Branch"
+	// PreserveStash keeps it as an entry of git stash in the agent's repository.
+	PreserveStash PreserveMode = "Stash"
+	// PreserveDiscard keeps it as a checkpoint only.
+	PreserveDiscard PreserveMode = "Discard"
+)
+
+// Repository is where a task's code comes from.
+// +kubebuilder:validation:XValidation:rule="!self.url.matches('^[A-Za-z]+://[^/]*@')",message="take the credentials out of url and name a Secret in credentialsSecretRef instead"
+// +kubebuilder:validation:XValidation:rule="self.url.matches('^https?://[^/ ?#]+/[^ ]+$')",message="url must be an http:// or https:// address of a git repository, such as https://git.example.com/team/project.git"
+type Repository struct {
+	// url of the repository, http:// or https://, without credentials.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=2048
+	// +kubebuilder:validation:XValidation:rule="!self.matches('[\\\\x00-\\\\x20\\\\x7f]')",message="url must not hold spaces or control characters"
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('-')",message="url must not begin with '-'"
+	URL string `json:"url"`
+
+	// ref is a branch, a tag or a full commit id; the repository's default branch when left out.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('-')",message="ref must not begin with '-': give the name of a branch, a tag or a commit id"
+	// +kubebuilder:validation:XValidation:rule="!self.contains('..')",message="ref must not hold '..': give one branch, tag or commit id, not a range"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[^\\\\x00-\\\\x20\\\\x7f~^:?*\\\\[\\\\\\\\]+$')",message="ref must not hold spaces, control characters or any of ~ ^ : ? * [ \\\\: give the name of a branch, a tag or a commit id"
+	// +kubebuilder:validation:XValidation:rule="!self.endsWith('/') && !self.endsWith('.lock') && !self.endsWith('.') && !self.startsWith('/') && !self.contains('//') && !self.contains('@{')",message="ref is not a name git accepts: give the name of a branch, a tag or a commit id"
+	Ref string `json:"ref,omitempty"`
+
+	// credentialsSecretRef names a Secret with the keys username and password, or token.
+	// The agent never sees it.
+	// +optional
+	CredentialsSecretRef *NameReference `json:"credentialsSecretRef,omitempty"`
+}
+
+// KeyReference names one key of a ConfigMap or a Secret of the same namespace.
+type KeyReference struct {
+	// name of the object.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// key whose value is taken.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Key string `json:"key"`
+}
+
+// PromptSource says where the prompt is read from.
+// +kubebuilder:validation:XValidation:rule="has(self.configMapKeyRef) != has(self.secretKeyRef)",message="set either configMapKeyRef or secretKeyRef in promptFrom"
+type PromptSource struct {
+	// configMapKeyRef takes the prompt from a ConfigMap.
+	// +optional
+	ConfigMapKeyRef *KeyReference `json:"configMapKeyRef,omitempty"`
+	// secretKeyRef takes the prompt from a Secret.
+	// +optional
+	SecretKeyRef *KeyReference `json:"secretKeyRef,omitempty"`
+}
+
+// Agent says which agent works on the task.
+type Agent struct {
+	// type of the agent. Exec runs the command of the container "agent".
+	// +optional
+	// +kubebuilder:default=Exec
+	Type AgentType `json:"type,omitempty"`
+
+	// statePaths are the folders under the agent's home that hold its own session
+	// state; they are part of every checkpoint. The whole home when left out.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=255
+	// +kubebuilder:validation:XValidation:rule="self.all(p, !p.startsWith('/') && !p.startsWith('-') && !p.contains('..') && !p.matches('[\\\\x00-\\\\x1f\\\\x7f]'))",message="statePaths are relative to the agent's home: no leading '/' or '-', no '..', no control characters"
+	StatePaths []string `json:"statePaths,omitempty"`
+}
+
+// Workspace is the volume a task works on.
+// +kubebuilder:validation:XValidation:rule="!has(self.storageClassName) || size(self.storageClassName) > 0",message="leave storageClassName out to use the cluster's default class"
+type Workspace struct {
+	// size of the volume.
+	// +optional
+	// +kubebuilder:default="5Gi"
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="size must be more than zero, such as 5Gi"
+	Size resource.Quantity `json:"size,omitempty"`
+	// storageClassName of the volume; the cluster's default class when left out.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	StorageClassName *string `json:"storageClassName,omitempty"`
+	// retention says whether the volume is deleted with the task.
+	// +optional
+	// +kubebuilder:default=Delete
+	Retention WorkspaceRetention `json:"retention,omitempty"`
+}
+
+// CheckpointPolicy says when checkpoints are taken. One is always taken at
+// suspend, at completion and before a rewind.
+type CheckpointPolicy struct {
+	// everyToolCalls takes a checkpoint after so many tool calls; 0 takes none for this reason.
+	// +optional
+	// +kubebuilder:default=10
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=10000
+	EveryToolCalls *int32 `json:"everyToolCalls,omitempty"`
+	// everySeconds takes a checkpoint when so many seconds have passed since the last and something changed; 0 takes none for this reason.
+	// +optional
+	// +kubebuilder:default=300
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=86400
+	EverySeconds *int32 `json:"everySeconds,omitempty"`
+	// maxFileBytes is the size above which a file is listed as skipped instead of stored.
+	// +optional
+	// +kubebuilder:default=104857600
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=2147483648
+	MaxFileBytes *int64 `json:"maxFileBytes,omitempty"`
+}
+
+// StartFrom makes a new task begin where another one stood.
+type StartFrom struct {
+	// taskRef names the source task.
+	// +required
+	TaskRef NameReference `json:"taskRef"`
+	// checkpointRef names one of its checkpoints; the latest when left out.
+	// +optional
+	CheckpointRef *NameReference `json:"checkpointRef,omitempty"`
+	// conversation says whether the conversation up to that checkpoint comes along.
+	// +optional
+	// +kubebuilder:default=Include
+	Conversation ConversationMode `json:"conversation,omitempty"`
+}
+
+// Resume asks, once per id, for a stopped task to go on.
+type Resume struct {
+	// id of this request. A new id asks once; the same id again does nothing.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`
+	ID string `json:"id"`
+	// mode says where to go on.
+	// +optional
+	// +kubebuilder:default=Continue
+	Mode ResumeMode `json:"mode,omitempty"`
+	// prompt is given to the agent as the next user message.
+	// +optional
+	// +kubebuilder:validation:MaxLength=65536
+	Prompt string `json:"prompt,omitempty"`
+	// onDrift says what to do when the worktree was changed while the task slept.
+	// +optional
+	// +kubebuilder:default=Fail
+	OnDrift OnDrift `json:"onDrift,omitempty"`
+}
+
+// RewindTarget is where a rewind goes to.
+type RewindTarget struct {
+	// checkpointRef names a checkpoint of this task.
+	// +required
+	CheckpointRef NameReference `json:"checkpointRef"`
+}
+
+// Rewind asks, once per id, for the task to be taken back.
+// +kubebuilder:validation:XValidation:rule="!has(self.branch) || self.preserve == 'Branch'",message="branch names the branch that preserve: Branch makes: set preserve to Branch or leave branch out"
+type Rewind struct {
+	// id of this request. A new id asks once; the same id again does nothing.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`
+	ID string `json:"id"`
+	// to says where to go.
+	// +required
+	To RewindTarget `json:"to"`
+	// scope says what is taken back.
+	// +optional
+	// +kubebuilder:default=Both
+	Scope RewindScope `json:"scope,omitempty"`
+	// preserve says how what stands now is kept in the agent's repository. A
+	// checkpoint of it is taken in every case.
+	// +optional
+	// +kubebuilder:default=Branch
+	Preserve PreserveMode `json:"preserve,omitempty"`
+	// branch is the name of the branch that preserve: Branch makes; clew/before-ID when left out.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=200
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('-') && !self.contains('..') && self.matches('^[A-Za-z0-9._/-]+$') && !self.contains('//') && !self.startsWith('/') && !self.endsWith('/') && !self.endsWith('.') && !self.endsWith('.lock') && !self.startsWith('.') && !self.contains('/.')",message="branch must be a plain git branch name of letters, digits and . _ / -, such as before/refactoring"
+	Branch string `json:"branch,omitempty"`
+	// onDrift says what to do when the worktree was changed while the task slept.
+	// +optional
+	// +kubebuilder:default=Fail
+	OnDrift OnDrift `json:"onDrift,omitempty"`
+}
+
+// TaskSpec is what a user wants done.
+// +kubebuilder:validation:XValidation:rule="has(self.prompt) != has(self.promptFrom)",message="set either prompt or promptFrom: the agent needs exactly one"
+// +kubebuilder:validation:XValidation:rule="has(self.repository) == has(oldSelf.repository) && (!has(self.repository) || self.repository == oldSelf.repository)",message="repository is immutable: make a new Task, or a Fork of this one"
+// +kubebuilder:validation:XValidation:rule="has(self.startFrom) == has(oldSelf.startFrom) && (!has(self.startFrom) || self.startFrom == oldSelf.startFrom)",message="startFrom is immutable: make a new Task, or a Fork of this one"
+// +kubebuilder:validation:XValidation:rule="self.agent.type == oldSelf.agent.type",message="agent.type is immutable: make a Fork of this task with another agent"
+// +kubebuilder:validation:XValidation:rule="has(self.prompt) == has(oldSelf.prompt) && (!has(self.prompt) || self.prompt == oldSelf.prompt)",message="prompt is immutable: give the agent its next prompt with resume.prompt"
+// +kubebuilder:validation:XValidation:rule="has(self.promptFrom) == has(oldSelf.promptFrom) && (!has(self.promptFrom) || self.promptFrom == oldSelf.promptFrom)",message="promptFrom is immutable: give the agent its next prompt with resume.prompt"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.rewind) || has(self.rewind)",message="leave rewind in the manifest: the same id never runs twice, and a new id asks for another rewind"
+// +kubebuilder:validation:XValidation:rule="!has(self.rewind) || !has(oldSelf.rewind) || self.rewind.id != oldSelf.rewind.id || self.rewind == oldSelf.rewind",message="a rewind is immutable: to ask for another one, give it a new id"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.resume) || has(self.resume)",message="leave resume in the manifest: the same id never runs twice, and a new id asks for another resume"
+// +kubebuilder:validation:XValidation:rule="!has(self.resume) || !has(oldSelf.resume) || self.resume.id != oldSelf.resume.id || self.resume == oldSelf.resume",message="a resume is immutable: to ask for another one, give it a new id"
+type TaskSpec struct {
+	// repository the task works on; an empty repository when left out.
+	// +optional
+	Repository *Repository `json:"repository,omitempty"`
+
+	// prompt is what the agent is asked to do.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=65536
+	Prompt *string `json:"prompt,omitempty"`
+
+	// promptFrom reads the prompt from a ConfigMap or a Secret.
+	// +optional
+	PromptFrom *PromptSource `json:"promptFrom,omitempty"`
+
+	// agent says which agent works.
+	// +optional
+	// +kubebuilder:default={type: Exec}
+	Agent Agent `json:"agent,omitempty"`
+
+	// template of the task's pods. Its container "agent" is the user's image; its
+	// command must be given, since Clew starts it through a shim.
+	// +required
+	Template corev1.PodTemplateSpec `json:"template"`
+
+	// workspace is the volume the task works on.
+	// +optional
+	// +kubebuilder:default={size: "5Gi", retention: Delete}
+	Workspace Workspace `json:"workspace,omitempty"`
+
+	// operatingMode says whether the task is to run.
+	// +optional
+	// +kubebuilder:default=Running
+	OperatingMode OperatingMode `json:"operatingMode,omitempty"`
+
+	// checkpointPolicy says when checkpoints are taken.
+	// +optional
+	// +kubebuilder:default={everyToolCalls: 10, everySeconds: 300, maxFileBytes: 104857600}
+	CheckpointPolicy CheckpointPolicy `json:"checkpointPolicy,omitempty"`
+
+	// startFrom makes the task begin where another one stood.
+	// +optional
+	StartFrom *StartFrom `json:"startFrom,omitempty"`
+
+	// resume asks, once per id, for a stopped task to go on.
+	// +optional
+	Resume *Resume `json:"resume,omitempty"`
+
+	// rewind asks, once per id, for the task to be taken back to a checkpoint.
+	// +optional
+	Rewind *Rewind `json:"rewind,omitempty"`
+
+	// backoffLimit is how often a failed agent is started again before the task
+	// fails. Lost pods, nodes and volumes do not count.
+	// +optional
+	// +kubebuilder:default=3
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	BackoffLimit *int32 `json:"backoffLimit,omitempty"`
+}
+
+// AttemptOutcome says how an attempt ended.
+// +kubebuilder:validation:Enum=Completed;AgentFailed;Suspended;Rewound;PodLost;PrepareFailed
+type AttemptOutcome string
+
+const (
+	AttemptCompleted     AttemptOutcome = "Completed"
+	AttemptAgentFailed   AttemptOutcome = "AgentFailed"
+	AttemptSuspended     AttemptOutcome = "Suspended"
+	AttemptRewound       AttemptOutcome = "Rewound"
+	AttemptPodLost       AttemptOutcome = "PodLost"
+	AttemptPrepareFailed AttemptOutcome = "PrepareFailed"
+)
+
+// Attempt is one pod of a task.
+type Attempt struct {
+	// number of the attempt, from 1.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	Number int64 `json:"number"`
+	// podName is the name of its pod.
+	// +optional
+	PodName string `json:"podName,omitempty"`
+	// podUID is the UID of its pod.
+	// +optional
+	PodUID string `json:"podUID,omitempty"`
+	// trigger says why the attempt was made: Start, Retry, PodLost, Resume, Rewind.
+	// +optional
+	Trigger string `json:"trigger,omitempty"`
+	// startTime is when the attempt was decided.
+	// +optional
+	StartTime *metav1.Time `json:"startTime,omitempty"`
+	// endTime is when its end was seen.
+	// +optional
+	EndTime *metav1.Time `json:"endTime,omitempty"`
+	// outcome says how it ended; empty while it lasts.
+	// +optional
+	Outcome AttemptOutcome `json:"outcome,omitempty"`
+	// exitCode of the agent, where it ended by itself.
+	// +optional
+	ExitCode *int32 `json:"exitCode,omitempty"`
+	// message says more about the end.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+}
+
+// CheckpointSummary is the latest checkpoint of a task.
+type CheckpointSummary struct {
+	// name of the Checkpoint.
+	// +optional
+	Name string `json:"name,omitempty"`
+	// number of the checkpoint in its task, from 1.
+	// +optional
+	Number int64 `json:"number,omitempty"`
+	// commit holds its code.
+	// +optional
+	Commit string `json:"commit,omitempty"`
+	// time it was taken.
+	// +optional
+	Time *metav1.Time `json:"time,omitempty"`
+}
+
+// OperationState says how far a one-shot operation is.
+// +kubebuilder:validation:Enum=InProgress;Completed;Refused;Failed
+type OperationState string
+
+const (
+	OperationInProgress OperationState = "InProgress"
+	OperationCompleted  OperationState = "Completed"
+	OperationRefused    OperationState = "Refused"
+	OperationFailed     OperationState = "Failed"
+)
+
+// OperationStatus is the outcome of the resume or rewind with the given id.
+type OperationStatus struct {
+	// id of the request this is about.
+	// +required
+	ID string `json:"id"`
+	// state says how far it is.
+	// +required
+	State OperationState `json:"state"`
+	// reason says why it was refused or failed, in one word.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// message says what happened, or what to do.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+	// attempt that carries it out.
+	// +optional
+	Attempt int64 `json:"attempt,omitempty"`
+	// fromCheckpoint is the number of the checkpoint that holds what stood before.
+	// +optional
+	FromCheckpoint int64 `json:"fromCheckpoint,omitempty"`
+	// toCheckpoint is the number of the checkpoint gone back to.
+	// +optional
+	ToCheckpoint int64 `json:"toCheckpoint,omitempty"`
+	// toCommit is the code commit gone back to, resolved once.
+	// +optional
+	ToCommit string `json:"toCommit,omitempty"`
+	// preserved names the branch or stash that keeps what stood before.
+	// +optional
+	Preserved string `json:"preserved,omitempty"`
+	// startTime is when the operation was accepted.
+	// +optional
+	StartTime *metav1.Time `json:"startTime,omitempty"`
+	// endTime is when it ended.
+	// +optional
+	EndTime *metav1.Time `json:"endTime,omitempty"`
+}
+
+// SourceStatus is the resolved point a task started from.
+type SourceStatus struct {
+	// taskUID of the source.
+	// +required
+	TaskUID string `json:"taskUID"`
+	// checkpoint number in the source.
+	// +required
+	Checkpoint int64 `json:"checkpoint"`
+	// commit of that checkpoint.
+	// +required
+	Commit string `json:"commit"`
+}
+
+// HistoryEntry is one transition of a task. The history store copies it.
+type HistoryEntry struct {
+	// sequence of the entry in its task, from 1.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	Sequence int64 `json:"sequence"`
+	// time of the transition.
+	// +required
+	Time metav1.MicroTime `json:"time"`
+	// reason in one word, as in Events.
+	// +required
+	Reason string `json:"reason"`
+	// actor who caused it: clew, or the field manager or user that asked.
+	// +optional
+	Actor string `json:"actor,omitempty"`
+	// message says what happened.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+	// attempt it belongs to.
+	// +optional
+	Attempt int64 `json:"attempt,omitempty"`
+	// checkpoint number it is about.
+	// +optional
+	Checkpoint int64 `json:"checkpoint,omitempty"`
+}
+
+// TaskStatus is what Clew has seen and done.
+type TaskStatus struct {
+	// observedGeneration is the generation the status is about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// conditions: Succeeded, WorkspaceReady, Durable, Drifted, HistoryRecorded.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// attempts of the task, newest last; the oldest are dropped beyond 50.
+	// +optional
+	// +listType=map
+	// +listMapKey=number
+	// +kubebuilder:validation:MaxItems=50
+	Attempts []Attempt `json:"attempts,omitempty"`
+	// failures counts agent failures since the last resume or start.
+	// +optional
+	Failures int32 `json:"failures,omitempty"`
+	// claimUID is the UID of the PersistentVolumeClaim in use.
+	// +optional
+	ClaimUID string `json:"claimUID,omitempty"`
+	// source is the resolved point of startFrom.
+	// +optional
+	Source *SourceStatus `json:"source,omitempty"`
+	// latestCheckpoint is the newest one.
+	// +optional
+	LatestCheckpoint *CheckpointSummary `json:"latestCheckpoint,omitempty"`
+	// checkpointCount counts checkpoints taken.
+	// +optional
+	CheckpointCount int64 `json:"checkpointCount,omitempty"`
+	// messageCount counts messages of the conversation's active branch.
+	// +optional
+	MessageCount int64 `json:"messageCount,omitempty"`
+	// toolCallCount counts answered tool calls of the conversation's active branch.
+	// +optional
+	ToolCallCount int64 `json:"toolCallCount,omitempty"`
+	// inputTokens and outputTokens are what the agent reported.
+	// +optional
+	InputTokens int64 `json:"inputTokens,omitempty"`
+	// outputTokens is what the agent reported.
+	// +optional
+	OutputTokens int64 `json:"outputTokens,omitempty"`
+	// costMicroUSD is what the agent reported, in millionths of a US dollar.
+	// +optional
+	CostMicroUSD int64 `json:"costMicroUSD,omitempty"`
+	// resume is the outcome of the last resume.
+	// +optional
+	Resume *OperationStatus `json:"resume,omitempty"`
+	// rewind is the outcome of the last rewind.
+	// +optional
+	Rewind *OperationStatus `json:"rewind,omitempty"`
+	// history lists the task's transitions; entries leave the list after the
+	// history store has them, never before.
+	// +optional
+	// +listType=map
+	// +listMapKey=sequence
+	// +kubebuilder:validation:MaxItems=256
+	History []HistoryEntry `json:"history,omitempty"`
+	// historySequence is the sequence of the newest entry ever made.
+	// +optional
+	HistorySequence int64 `json:"historySequence,omitempty"`
+	// recordedSequence is the sequence up to which the history store has all entries.
+	// +optional
+	RecordedSequence int64 `json:"recordedSequence,omitempty"`
+}
+
+// Task is one piece of work for a coding agent, on its own volume, whose code
+// and conversation can be gone back to at every checkpoint.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=ctask;ctasks,categories=clew
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.conditions[?(@.type=="Succeeded")].reason`
+// +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.spec.agent.type`
+// +kubebuilder:printcolumn:name="Attempt",type=integer,JSONPath=`.status.attempts[-1:].number`
+// +kubebuilder:printcolumn:name="Checkpoints",type=integer,JSONPath=`.status.checkpointCount`
+// +kubebuilder:printcolumn:name="Latest",type=string,JSONPath=`.status.latestCheckpoint.name`
+// +kubebuilder:printcolumn:name="Messages",type=integer,JSONPath=`.status.messageCount`
+// +kubebuilder:printcolumn:name="Durable",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Durable")].status`
+// +kubebuilder:printcolumn:name="Cost-Micro-USD",type=integer,priority=1,JSONPath=`.status.costMicroUSD`
+// +kubebuilder:printcolumn:name="Repository",type=string,priority=1,JSONPath=`.spec.repository.url`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 46",message="metadata.name is too long: use at most 46 characters, since pods and checkpoints carry it in their names"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="metadata.name must be lower-case letters, digits and '-' only, since pods carry it in their host names"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.startFrom) || self.spec.startFrom.taskRef.name != self.metadata.name",message="startFrom cannot name the task itself: give the new task another name"
+type Task struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	// spec is what a user wants done.
+	// +required
+	Spec TaskSpec `json:"spec"`
+	// status is what Clew has seen and done.
+	// +optional
+	Status TaskStatus `json:"status,omitempty"`
+}
+
+// TaskList is a list of tasks.
+//
+// +kubebuilder:object:root=true
+type TaskList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Task `json:"items"`
+}
