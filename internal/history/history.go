@@ -1,0 +1,136 @@
+// Package history says what the history store promises: the types it keeps and
+// the errors it answers with. Package postgres, below it, keeps them.
+//
+// The store is the system of record for conversations, checkpoints and the
+// timeline; it outlives the custom resources. Everything written to it is
+// written once: records carry a per-task sequence given by the writer, events
+// a deterministic id, operations their own id, so that any write may be
+// repeated.
+package history
+
+import (
+	"errors"
+	"time"
+)
+
+// Errors that callers tell apart.
+var (
+	// ErrNotFound: the task, checkpoint or position is not in the store.
+	ErrNotFound = errors.New("not found in the history store")
+	// ErrFenced: a newer attempt of the task has begun; the writer must stop.
+	ErrFenced = errors.New("a newer attempt of this task has begun")
+	// ErrGap: records are missing between the last stored one and the first given.
+	ErrGap = errors.New("records are missing before the first one given")
+	// ErrUnavailable: the store cannot be reached; try again.
+	ErrUnavailable = errors.New("the history store cannot be reached")
+)
+
+// Task identifies a task. UID alone is the key; names are kept for queries.
+type Task struct {
+	Namespace string
+	Name      string
+	UID       string
+}
+
+// Position is a place in a task's conversation.
+type Position struct {
+	// Branch is the id of the branch.
+	Branch string
+	// Position counts the messages up to here, inherited ones included.
+	Position int64
+	// ToolCalls counts the answered tool calls up to here.
+	ToolCalls int64
+}
+
+// Totals are sums over the active branch of a conversation.
+type Totals struct {
+	Messages     int64
+	ToolCalls    int64
+	InputTokens  int64
+	OutputTokens int64
+	CostMicroUSD int64
+}
+
+// TaskState is where a task stands.
+type TaskState struct {
+	Task
+	// Attempt is the newest attempt that has begun.
+	Attempt int64
+	// LastSequence is the sequence of the last stored record.
+	LastSequence int64
+	Position     Position
+	Totals       Totals
+	// CheckpointCount counts the checkpoints recorded.
+	CheckpointCount int64
+	// Latest is the newest checkpoint; nil when there is none.
+	Latest *Checkpoint
+	// CompletedOperations are the operation ids of finished conversation moves, newest last, at most 100.
+	CompletedOperations []string
+	// OpenToolCalls are ids of tool calls on the active branch without a result.
+	OpenToolCalls []string
+}
+
+// Checkpoint is a recorded checkpoint.
+type Checkpoint struct {
+	TaskUID         string
+	Number          int64
+	Attempt         int64
+	Trigger         string
+	Time            time.Time
+	Message         string
+	Commit          string
+	Tree            string
+	Parent          string
+	Base            string
+	StateCommit     string
+	FilesChanged    int32
+	LinesAdded      int64
+	LinesRemoved    int64
+	GitHead         string
+	GitBranch       string
+	DirtyFiles      []string
+	DirtyFileCount  int32
+	Files           int64
+	Bytes           int64
+	Skipped         []SkippedFile
+	SkippedCount    int32
+	Durable         bool
+	RequestedByName string
+	RequestedByUID  string
+	Position        Position
+}
+
+// SkippedFile is a file a checkpoint lists but does not hold.
+type SkippedFile struct {
+	Path   string `json:"path"`
+	Reason string `json:"reason"`
+	Bytes  int64  `json:"bytes"`
+}
+
+// Event is one entry of the timeline.
+type Event struct {
+	// ID is deterministic: the same transition gives the same id (see EventID).
+	ID   string
+	Task Task
+	Time time.Time
+	// Type is the class people filter by: task, chat, checkpoint, rewind, fork, file.
+	Type       string
+	Reason     string
+	Actor      string
+	Message    string
+	Attempt    int64
+	Checkpoint int64
+}
+
+// Snapshot is a position with its sums and its digest.
+type Snapshot struct {
+	Position Position
+	Totals   Totals
+	// Digest is the SHA-256, in hex, over the hashes of the messages up to the position.
+	Digest string
+}
+
+// Notification says that something of a task changed in the store.
+type Notification struct {
+	Task
+}
