@@ -1,0 +1,300 @@
+package podidentity
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
+
+	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// DefaultAudience is the audience of the tokens that task pods hold.
+const DefaultAudience = "clew.dev"
+
+const (
+	extraPodName = "authentication.kubernetes.io/pod-name"
+	extraPodUID  = "authentication.kubernetes.io/pod-uid"
+
+	serviceAccountPrefix = "system:serviceaccount:"
+
+	// maxTokenBytes keeps what is no token away from the API server; real ones
+	// are about 1 KiB.
+	maxTokenBytes = 16 << 10
+)
+
+// Identity is one attempt of one task, as the pod that holds the token says
+// and the API server confirms.
+type Identity struct {
+	// Namespace of the pod and its task.
+	Namespace string
+	// TaskName and TaskUID of the Task that controls the pod.
+	TaskName string
+	TaskUID  string
+	// Attempt is the number of the pod start, from 1; it is the fence.
+	Attempt int64
+	// PodName and PodUID of the pod that the token is bound to.
+	PodName string
+	PodUID  string
+}
+
+// Reader is a caller who may read the checkpoints of one namespace.
+type Reader struct {
+	// Username as the API server knows it.
+	Username string
+	// Namespace that was asked for.
+	Namespace string
+}
+
+// TaskChecker has a second look at an identity, for example that the Task
+// exists with this UID and that the attempt is one that it started. It returns
+// nil, or an error that wraps one of this package's kinds.
+type TaskChecker interface {
+	CheckTask(ctx context.Context, identity Identity) error
+}
+
+// Options of a Verifier; the zero value is usable.
+type Options struct {
+	// Audience that tokens must have; DefaultAudience if empty.
+	Audience string
+	// Tasks is asked last about each identity; nil for no second look.
+	Tasks TaskChecker
+	// CacheTTL is how long a success is remembered; 30 s if zero, and at most.
+	CacheTTL time.Duration
+	// CacheSize bounds how many successes are remembered; 4096 if zero.
+	CacheSize int
+	// Clock for tests; the real one if nil.
+	Clock clock.PassiveClock
+}
+
+// Verifier checks tokens against the Kubernetes API. It is safe for concurrent
+// use.
+type Verifier struct {
+	client   kubernetes.Interface
+	audience string
+	tasks    TaskChecker
+	cache    *cache
+}
+
+// New returns a Verifier. The client's account must be allowed to create
+// tokenreviews and subjectaccessreviews, and to get pods.
+func New(client kubernetes.Interface, options Options) *Verifier {
+	if options.Audience == "" {
+		options.Audience = DefaultAudience
+	}
+	if options.CacheTTL <= 0 || options.CacheTTL > maxCacheTTL {
+		options.CacheTTL = maxCacheTTL
+	}
+	if options.CacheSize <= 0 {
+		options.CacheSize = defaultCacheSize
+	}
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
+	return &Verifier{
+		client:   client,
+		audience: options.Audience,
+		tasks:    options.Tasks,
+		cache:    newCache(options.CacheTTL, options.CacheSize, options.Clock),
+	}
+}
+
+// Verify returns the task that the token's pod works for. Its errors wrap
+// ErrUnauthenticated, ErrNotTask, ErrForbidden or ErrUnavailable.
+func (v *Verifier) Verify(ctx context.Context, token string) (Identity, error) {
+	key := cacheKey(token, "task")
+	if known, ok := v.cache.get(key); ok {
+		return known.(Identity), nil
+	}
+	user, err := v.review(ctx, token)
+	if err != nil {
+		return Identity{}, err
+	}
+	identity, err := v.identify(ctx, user)
+	if err != nil {
+		return Identity{}, err
+	}
+	v.cache.put(key, identity)
+	return identity, nil
+}
+
+// VerifyReader accepts any token of the audience whose holder may get
+// checkpoints.clew.dev in the namespace. It is meant for people and tools that
+// read code with plain git. Its errors wrap ErrUnauthenticated, ErrForbidden
+// or ErrUnavailable.
+func (v *Verifier) VerifyReader(ctx context.Context, token, namespace string) (Reader, error) {
+	key := cacheKey(token, "reader/"+namespace)
+	if known, ok := v.cache.get(key); ok {
+		return known.(Reader), nil
+	}
+	user, err := v.review(ctx, token)
+	if err != nil {
+		return Reader{}, err
+	}
+	if err := v.authorizeReader(ctx, user, namespace); err != nil {
+		return Reader{}, err
+	}
+	reader := Reader{Username: user.Username, Namespace: namespace}
+	v.cache.put(key, reader)
+	return reader, nil
+}
+
+// review has the API server authenticate the token for our audience.
+func (v *Verifier) review(ctx context.Context, token string) (authenticationv1.UserInfo, error) {
+	var none authenticationv1.UserInfo
+	if err := checkForm(token); err != nil {
+		return none, err
+	}
+	review, err := v.client.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
+		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{v.audience}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return none, fail(ErrUnavailable, "the token could not be checked with the Kubernetes API (TokenReview): %v; try again", err)
+	}
+	if !review.Status.Authenticated {
+		// Status.Error is left out: it may quote the token.
+		return none, fail(ErrUnauthenticated, "the API server did not accept the token; it may have expired, be meant for an audience other than %q, or be bound to a pod that is gone; use a fresh one", v.audience)
+	}
+	// An authenticator that knows no audiences returns none: such a token is
+	// meant for the API server, and must not be taken for ours.
+	if !slices.Contains(review.Status.Audiences, v.audience) {
+		return none, fail(ErrUnauthenticated, "the token is not meant for the audience %q; ask for one that is, for example with kubectl create token --audience %s", v.audience, v.audience)
+	}
+	return review.Status.User, nil
+}
+
+// checkForm refuses what cannot be a token before anyone else has to.
+func checkForm(token string) error {
+	if token == "" {
+		return fail(ErrUnauthenticated, "no token was given; send one as bearer token or as password")
+	}
+	if len(token) > maxTokenBytes {
+		return fail(ErrUnauthenticated, "the token is longer than %d bytes, so it is no service account token", maxTokenBytes)
+	}
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return fail(ErrUnauthenticated, "the token holds characters that no token has")
+	}
+	return nil
+}
+
+// identify finds the pod that the user's token is bound to and reads the task
+// from it.
+func (v *Verifier) identify(ctx context.Context, user authenticationv1.UserInfo) (Identity, error) {
+	namespace, ok := serviceAccountNamespace(user.Username)
+	podName, podUID := single(user.Extra[extraPodName]), single(user.Extra[extraPodUID])
+	if !ok || podName == "" || podUID == "" {
+		return Identity{}, fail(ErrNotTask, "the token of %q is not bound to a pod, so it does not belong to a task", user.Username)
+	}
+	pod, err := v.client.CoreV1().Pods(namespace).Get(ctx, podName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return Identity{}, fail(ErrUnauthenticated, "the pod %s/%s that the token is bound to is gone", namespace, podName)
+	case err != nil:
+		return Identity{}, fail(ErrUnavailable, "the pod %s/%s that the token is bound to could not be read: %v; try again", namespace, podName, err)
+	case string(pod.UID) != podUID:
+		return Identity{}, fail(ErrUnauthenticated, "the token is bound to an earlier pod of the name %s/%s", namespace, podName)
+	}
+	identity, err := identityOf(pod)
+	if err != nil {
+		return Identity{}, err
+	}
+	if v.tasks == nil {
+		return identity, nil
+	}
+	if err := v.tasks.CheckTask(ctx, identity); err != nil {
+		return Identity{}, asFailure(err)
+	}
+	return identity, nil
+}
+
+// asFailure gives an error of a TaskChecker a kind if it has none.
+func asFailure(err error) error {
+	for _, kind := range []error{ErrUnauthenticated, ErrForbidden, ErrUnavailable} {
+		if errors.Is(err, kind) {
+			return err
+		}
+	}
+	return fail(ErrUnavailable, "the task could not be checked: %v; try again", err)
+}
+
+// identityOf reads the task and attempt that a pod says it is of.
+func identityOf(pod *corev1.Pod) (Identity, error) {
+	name := pod.Labels[clewv1alpha1.LabelTask]
+	uid := pod.Labels[clewv1alpha1.LabelTaskUID]
+	if name == "" && uid == "" {
+		return Identity{}, fail(ErrNotTask, "the pod %s/%s is not the pod of a task: it has no label %s", pod.Namespace, pod.Name, clewv1alpha1.LabelTask)
+	}
+	attempt, err := strconv.ParseInt(pod.Labels[clewv1alpha1.LabelAttempt], 10, 64)
+	if err != nil || attempt < 1 {
+		return Identity{}, fail(ErrForbidden, "the pod %s/%s is not a pod that Clew made: its label %s is not a positive number", pod.Namespace, pod.Name, clewv1alpha1.LabelAttempt)
+	}
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil || owner.APIVersion != clewv1alpha1.GroupVersion.String() || owner.Kind != "Task" ||
+		owner.Name != name || string(owner.UID) != uid || uid == "" {
+		return Identity{}, fail(ErrForbidden, "the pod %s/%s is not a pod that Clew made: it is not controlled by the Task %q with UID %q that its labels name", pod.Namespace, pod.Name, name, uid)
+	}
+	return Identity{
+		Namespace: pod.Namespace,
+		TaskName:  name,
+		TaskUID:   uid,
+		Attempt:   attempt,
+		PodName:   pod.Name,
+		PodUID:    string(pod.UID),
+	}, nil
+}
+
+// authorizeReader asks whether the user may get checkpoints in the namespace.
+func (v *Verifier) authorizeReader(ctx context.Context, user authenticationv1.UserInfo, namespace string) error {
+	extra := make(map[string]authorizationv1.ExtraValue, len(user.Extra))
+	for key, values := range user.Extra {
+		extra[key] = authorizationv1.ExtraValue(values)
+	}
+	review, err := v.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: namespace,
+				Verb:      "get",
+				Group:     clewv1alpha1.GroupVersion.Group,
+				Version:   clewv1alpha1.GroupVersion.Version,
+				Resource:  "checkpoints",
+			},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fail(ErrUnavailable, "the rights of %q could not be checked with the Kubernetes API (SubjectAccessReview): %v; try again", user.Username, err)
+	}
+	if !review.Status.Allowed || review.Status.Denied {
+		return fail(ErrForbidden, "%q may not get checkpoints.clew.dev in the namespace %q; a role that allows it gives read access", user.Username, namespace)
+	}
+	return nil
+}
+
+// serviceAccountNamespace reads the namespace from a service account's user
+// name; false if it is not one.
+func serviceAccountNamespace(username string) (string, bool) {
+	rest, ok := strings.CutPrefix(username, serviceAccountPrefix)
+	if !ok {
+		return "", false
+	}
+	namespace, name, ok := strings.Cut(rest, ":")
+	return namespace, ok && namespace != "" && name != "" && !strings.Contains(name, ":")
+}
+
+// single returns the only value of an extra field, or nothing.
+func single(values authenticationv1.ExtraValue) string {
+	if len(values) != 1 {
+		return ""
+	}
+	return values[0]
+}
