@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Makes the repository that the demo and the end-to-end tests work on: Clew's
+# own, with its whole history, and its dependencies vendored in one commit on
+# top, which brings it above a thousand files.
+#
+#   repository.sh OUT      writes OUT/clew.git and OUT/private/clew.git
+set -euo pipefail
+out=$(realpath -m "${1:?usage: repository.sh OUT}")
+top=$(git -C "$(dirname "$0")" rev-parse --show-toplevel)
+head=$(git -C "$top" rev-parse HEAD)
+
+if [ "$(cat "$out/.made-from" 2>/dev/null)" = "$head" ]; then
+  exit 0
+fi
+rm -rf "$out"
+mkdir -p "$out/private"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+git clone --quiet --no-local --no-hardlinks "$top" "$work/clew"
+cd "$work/clew"
+git checkout --quiet -B main "$head"
+printf '!/vendor/\n' >> .gitignore
+go mod vendor
+export GIT_AUTHOR_NAME=Clew GIT_AUTHOR_EMAIL=clew@clew.dev GIT_COMMITTER_NAME=Clew GIT_COMMITTER_EMAIL=clew@clew.dev
+git add --force vendor .gitignore
+git commit --quiet --message "Vendor the dependencies" --date "$(git log -1 --format=%cI)"
+git tag demo
+git clone --quiet --bare --no-local "$work/clew" "$out/clew.git"
+git -C "$out/clew.git" remote remove origin
+git -C "$out/clew.git" symbolic-ref HEAD refs/heads/main
+cp -r "$out/clew.git" "$out/private/clew.git"
+git init --quiet --bare --initial-branch=main "$out/empty.git"
+echo "$head" > "$out/.made-from"
+printf 'demo repository: %s files, %s commits\n' "$(git ls-files | wc -l)" "$(git rev-list --count HEAD)"
