@@ -1,0 +1,93 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+)
+
+// inGitstore runs a shell command in the gitstore's pod.
+func (w *world) inGitstore(script string) string {
+	w.Helper()
+	pods := &corev1.PodList{}
+	if err := w.kube.List(w.ctx, pods, client.InNamespace(systemNamespace),
+		client.MatchingLabels{"app.kubernetes.io/component": "gitstore"}); err != nil || len(pods.Items) == 0 {
+		w.Fatalf("no pod of the gitstore: %v", err)
+	}
+	out, err := w.kubectlIn(w.ctx, nil, "--namespace", systemNamespace, "exec", pods.Items[0].Name, "--", "sh", "-c", script)
+	if err != nil {
+		w.Fatalf("in the gitstore: %s: %v\n%s", script, err, out)
+	}
+	return out
+}
+
+// repository is the path of this namespace's repository of the demo's origin in the gitstore.
+func (w *world) repository() string {
+	return "/var/lib/clew-gitstore/" + w.namespace + "/" + daemonapi.RepositoryKey(originURL) + ".git"
+}
+
+// gitstoreBytes is the disk use of this namespace in the gitstore.
+func (w *world) gitstoreBytes() int64 {
+	w.Helper()
+	out := w.inGitstore("du -s --block-size=1 /var/lib/clew-gitstore/" + w.namespace)
+	n, err := strconv.ParseInt(strings.Fields(out)[0], 10, 64)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return n
+}
+
+// expectCheckpointExact expects that the gitstore holds the checkpoint's tree,
+// whole, and that it is what the replaying agent's calls up to there produce.
+func (w *world) expectCheckpointExact(c clewv1.Checkpoint) {
+	w.Helper()
+	git := "git -c safe.directory='*' --git-dir " + w.repository() + " "
+	tree := strings.TrimSpace(w.inGitstore(git + "rev-parse " + c.Status.Commit + "^{tree}"))
+	if tree != c.Status.Tree {
+		w.Fatalf("checkpoint %s: its commit has tree %s, its status says %s", c.Name, tree, c.Status.Tree)
+	}
+	w.inGitstore(git + "ls-tree -r " + c.Status.Tree + " --format='%(objectname)' | " + git + "cat-file --batch-check | { ! grep missing; }")
+}
+
+func newFork(namespace, name, source, checkpoint, variant string) *clewv1.Fork {
+	return &clewv1.Fork{
+		TypeMeta:   metav1.TypeMeta{APIVersion: clewv1.GroupVersion.String(), Kind: "Fork"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: clewv1.ForkSpec{
+			SourceRef:     clewv1.NameReference{Name: source},
+			CheckpointRef: &clewv1.NameReference{Name: checkpoint},
+			Conversation:  clewv1.ConversationInclude,
+			Variants:      []clewv1.ForkVariant{{Name: variant}},
+		},
+	}
+}
+
+// diff is what kubectl diff prints for an object.
+func (w *world) diff(obj client.Object) string {
+	w.Helper()
+	manifest, err := json.Marshal(obj)
+	if err != nil {
+		w.Fatal(err)
+	}
+	cmd := exec.CommandContext(w.ctx, "kubectl", "--namespace", w.namespace, "diff", "--server-side", "--force-conflicts", "-f", "-")
+	var out bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(manifest), &out, &out
+	var exit *exec.ExitError
+	if err := cmd.Run(); err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 1) {
+		w.Fatalf("kubectl diff: %v\n%s", err, out.String())
+	}
+	return strings.TrimSpace(fmt.Sprint(out.String()))
+}

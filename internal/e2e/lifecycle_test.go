@@ -1,0 +1,161 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+
+	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
+)
+
+func TestATaskRunsToItsEnd(t *testing.T) {
+	w, g := newWorld(t), gomega.NewWithT(t)
+	w.create(w.newTask("runs", replay(12, 50*time.Millisecond)...))
+
+	task := w.untilState("runs", 2*time.Minute, clewv1.ReasonCompleted)
+
+	g.Expect(meta.IsStatusConditionTrue(task.Status.Conditions, clewv1.TaskSucceeded)).To(gomega.BeTrue())
+	g.Expect(meta.IsStatusConditionTrue(task.Status.Conditions, clewv1.TaskDurable)).To(gomega.BeTrue())
+	g.Expect(task.Status.Attempts).To(gomega.HaveLen(1))
+	g.Expect(task.Status.ToolCallCount).To(gomega.BeEquivalentTo(12))
+	w.expectCallsOnce("runs", 12)
+	ckpts := w.checkpoints("runs")
+	g.Expect(len(ckpts)).To(gomega.BeNumerically(">=", 3), "after 5, after 10, at the end")
+	g.Expect(ckpts[len(ckpts)-1].Status.Trigger).To(gomega.Equal(clewv1.TriggerCompletion))
+	for _, c := range ckpts {
+		w.expectCheckpointExact(c)
+	}
+	g.Expect(w.kubectl("logs", task.Status.Attempts[0].PodName, "-c", "agent")).To(gomega.ContainSubstring("tool_call"),
+		"the agent's output is passed through")
+}
+
+func TestASuspendedTaskGoesOnWhereItStood(t *testing.T) {
+	w, g := newWorld(t), gomega.NewWithT(t)
+	w.create(w.newTask("sleeps", replay(30, 200*time.Millisecond)...))
+	w.untilToolCalls("sleeps", 5, 2*time.Minute)
+
+	w.patchSpec("sleeps", map[string]any{"operatingMode": "Suspended"})
+	task := w.untilState("sleeps", 2*time.Minute, clewv1.ReasonSuspended)
+	before := len(answeredCalls(w.conversation("sleeps")))
+	g.Expect(before).To(gomega.BeNumerically("<", 30))
+	g.Expect(meta.IsStatusConditionTrue(task.Status.Conditions, clewv1.TaskDurable)).To(gomega.BeTrue())
+
+	w.patchSpec("sleeps", map[string]any{"operatingMode": "Running"})
+	w.untilState("sleeps", 2*time.Minute, clewv1.ReasonCompleted)
+	w.expectCallsOnce("sleeps", 30)
+}
+
+func TestAFailedTaskIsResumedWithItsConversation(t *testing.T) {
+	w, g := newWorld(t), gomega.NewWithT(t)
+	task := w.newTask("fails", "sh", "-c", `
+		if [ "$CLEW_ATTEMPT" = 1 ]; then echo '{"type":"message","role":"assistant","text":"I remember blue"}'; exit 3; fi
+		grep -q "I remember blue" "$CLEW_CONVERSATION" && grep -q "and green" "$CLEW_CONVERSATION"`)
+	zero := int32(0)
+	task.Spec.BackoffLimit = &zero
+	w.create(task)
+	got := w.untilState("fails", 2*time.Minute, clewv1.ReasonAgentFailed, clewv1.ReasonBackoffLimit)
+	g.Expect(meta.IsStatusConditionFalse(got.Status.Conditions, clewv1.TaskSucceeded)).To(gomega.BeTrue())
+
+	w.patchSpec("fails", map[string]any{"resume": map[string]any{"id": "again", "prompt": "and green"}})
+	got = w.untilState("fails", 2*time.Minute, clewv1.ReasonCompleted)
+	g.Expect(got.Status.Resume.State).To(gomega.Equal(clewv1.OperationCompleted))
+	g.Expect(got.Status.Attempts).To(gomega.HaveLen(2), "the attempts form a visible chain")
+}
+
+func TestTheSameManifestAppliedAHundredTimesChangesNothing(t *testing.T) {
+	w, g := newWorld(t), gomega.NewWithT(t)
+	task := w.newTask("steady", replay(12, 20*time.Millisecond)...)
+	w.create(task)
+	w.untilState("steady", 2*time.Minute, clewv1.ReasonCompleted)
+	first := w.checkpoints("steady")[0].Name
+	task.Spec.Rewind = &clewv1.Rewind{ID: "back", To: clewv1.RewindTarget{CheckpointRef: clewv1.NameReference{Name: first}}}
+	g.Expect(w.apply(task)).To(gomega.Succeed())
+	w.untilRewound("steady", "back", 2*time.Minute)
+	settled := w.untilSettled("steady")
+
+	for range pick(20, 100) {
+		g.Expect(w.apply(task)).To(gomega.Succeed())
+	}
+	g.Expect(w.task("steady").ResourceVersion).To(gomega.Equal(settled.ResourceVersion))
+	g.Expect(w.apply(task, "--server-side", "--force-conflicts")).To(gomega.Succeed())
+	generation := w.task("steady").Generation
+	g.Expect(w.apply(task, "--server-side", "--force-conflicts")).To(gomega.Succeed())
+	g.Expect(w.task("steady").Generation).To(gomega.Equal(generation))
+	g.Expect(w.diff(task)).To(gomega.BeEmpty(), "kubectl diff is clean")
+}
+
+func TestAForkGoesItsOwnWayAndLeavesItsSourceAlone(t *testing.T) {
+	w, g := newWorld(t), gomega.NewWithT(t)
+	w.create(w.newTask("source", replay(20, 50*time.Millisecond)...))
+	w.untilState("source", 2*time.Minute, clewv1.ReasonCompleted)
+	settled := w.untilSettled("source")
+	ckpts := w.checkpoints("source")
+	from := ckpts[1]
+	diskBefore := w.gitstoreBytes()
+
+	fork := newFork(w.namespace, "another", "source", from.Name, "branched")
+	// The new task sleeps at once: what grows is what the fork itself costs.
+	g.Expect(w.apply(fork)).To(gomega.Succeed())
+	w.until("the fork is complete", time.Minute, func() error {
+		if err := w.get("another", fork); err != nil {
+			return err
+		}
+		if !meta.IsStatusConditionTrue(fork.Status.Conditions, clewv1.ForkComplete) {
+			return fmt.Errorf("%v", fork.Status.Conditions)
+		}
+		return nil
+	})
+	g.Expect(fork.Status.Source.Commit).To(gomega.Equal(from.Status.Commit))
+	w.untilAgentRuns("branched", 2*time.Minute)
+	g.Expect(w.gitstoreBytes()-diskBefore).To(gomega.BeNumerically("<", 64<<10), "a fork copies nothing")
+
+	w.untilState("branched", 2*time.Minute, clewv1.ReasonCompleted)
+	w.expectCallsOnce("branched", 20)
+	g.Expect(w.task("source").ResourceVersion).To(gomega.Equal(settled.ResourceVersion))
+	g.Expect(claim(w, "source")).NotTo(gomega.Equal(claim(w, "branched")), "each has its own volume")
+	w.expectCheckpointExact(ckpts[len(ckpts)-1])
+}
+
+func claim(w *world, task string) types.UID {
+	return types.UID(w.task(task).Status.ClaimUID)
+}
+
+// untilSettled waits until a stopped task's history is recorded, after which nothing is written.
+func (w *world) untilSettled(name string) *clewv1.Task {
+	w.Helper()
+	var task *clewv1.Task
+	w.until("task "+name+" is settled", time.Minute, func() error {
+		task = w.task(name)
+		if task.Status.RecordedSequence != task.Status.HistorySequence {
+			return fmt.Errorf("recorded %d of %d", task.Status.RecordedSequence, task.Status.HistorySequence)
+		}
+		if !meta.IsStatusConditionTrue(task.Status.Conditions, clewv1.TaskHistoryRecorded) {
+			return fmt.Errorf("conditions: %v", task.Status.Conditions)
+		}
+		return nil
+	})
+	return task
+}
+
+// expectCallsOnce expects calls 1 to n of the replaying agent, each answered once, in order.
+func (w *world) expectCallsOnce(task string, n int) {
+	w.Helper()
+	var want []string
+	for i := 1; i <= n; i++ {
+		want = append(want, callID(i))
+	}
+	got := answeredCalls(w.conversation(task))
+	if !slices.Equal(got, want) {
+		w.Fatalf("task %s: the calls in history are\n%v\nand should be\n%v", task, got, want)
+	}
+}
+
+// callID is how the replaying agent names its calls.
+func callID(i int) string { return fmt.Sprintf("call-%d", i) }

@@ -1,0 +1,134 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// containerID of a pod's running container, init containers included; "" if it does not run.
+func containerID(pod *corev1.Pod, name string) string {
+	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for _, c := range list {
+			if c.Name == name && c.State.Running != nil {
+				_, id, _ := strings.Cut(c.ContainerID, "://")
+				return id
+			}
+		}
+	}
+	return ""
+}
+
+// processes of a container, as the node sees them, with their id inside.
+func processes(container string) map[int]int {
+	found := map[int]int{}
+	if container == "" {
+		return found
+	}
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		cgroup, err := os.ReadFile(filepath.Join(dir, "cgroup"))
+		if err != nil || !strings.Contains(string(cgroup), container) {
+			continue
+		}
+		pid, _ := strconv.Atoi(filepath.Base(dir))
+		found[pid] = innerPID(dir)
+	}
+	return found
+}
+
+// innerPID is the process's id in its own pid namespace.
+func innerPID(dir string) int {
+	status, err := os.ReadFile(filepath.Join(dir, "status"))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			ids := strings.Fields(rest)
+			inner, _ := strconv.Atoi(ids[len(ids)-1])
+			return inner
+		}
+	}
+	return 0
+}
+
+// killContainer sends SIGKILL to the first process of a container.
+func killContainer(pod *corev1.Pod, name string) error {
+	for pid, inner := range processes(containerID(pod, name)) {
+		if inner == 1 {
+			return syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+	return fmt.Errorf("no running process of container %s in pod %s", name, pod.Name)
+}
+
+// killAgent sends SIGKILL to the agent itself, the shim's child.
+func killAgent(pod *corev1.Pod) error {
+	killed := false
+	for pid, inner := range processes(containerID(pod, "agent")) {
+		if inner > 1 {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err == nil {
+				killed = true
+			}
+		}
+	}
+	if !killed {
+		return fmt.Errorf("no agent runs in pod %s", pod.Name)
+	}
+	return nil
+}
+
+// killComponent sends SIGKILL to one of Clew's own processes.
+func (w *world) killComponent(component string) error {
+	pods := &corev1.PodList{}
+	if err := w.kube.List(w.ctx, pods, client.InNamespace(systemNamespace),
+		client.MatchingLabels{"app.kubernetes.io/component": component}); err != nil {
+		return err
+	}
+	for i := range pods.Items {
+		if err := killContainer(&pods.Items[i], component); err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("no running pod of component %s", component)
+}
+
+// untilSystemReady waits until every component of Clew answers its probes.
+func (w *world) untilSystemReady(timeout time.Duration) {
+	w.Helper()
+	w.until("Clew is ready", timeout, func() error {
+		pods := &corev1.PodList{}
+		if err := w.kube.List(w.ctx, pods, client.InNamespace(systemNamespace)); err != nil {
+			return err
+		}
+		for _, pod := range pods.Items {
+			if pod.DeletionTimestamp != nil {
+				return fmt.Errorf("pod %s is going", pod.Name)
+			}
+			for _, c := range pod.Status.ContainerStatuses {
+				if !c.Ready && pod.Status.Phase != corev1.PodSucceeded {
+					return fmt.Errorf("container %s of pod %s is not ready", c.Name, pod.Name)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// scale sets the replicas of a workload of Clew's, such as statefulset/clew-postgres.
+func (w *world) scale(workload string, replicas int) {
+	w.Helper()
+	if out, err := w.kubectlIn(w.ctx, nil, "--namespace", systemNamespace, "scale", workload, fmt.Sprintf("--replicas=%d", replicas)); err != nil {
+		w.Fatalf("scale %s: %v\n%s", workload, err, out)
+	}
+}
