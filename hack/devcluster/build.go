@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// buildRequest is one image to be built from a Dockerfile.
+type buildRequest struct {
+	tag        string // full name, with the registry's host
+	dockerfile string
+	context    string
+	target     string   // stage, or empty for the last
+	args       []string // name=value
+	hostApt    bool     // let the build use this machine's apt and TLS settings
+}
+
+// buildArchive builds an image with buildah and writes it to out.
+func buildArchive(ctx context.Context, s settings, base imageArchive, req buildRequest, out string) error {
+	if err := ensureBaseInStorage(ctx, s, base); err != nil {
+		return err
+	}
+	args := []string{"build", "--isolation", "chroot", "--layers", "--pull-never", "-q", "-t", req.tag, "-f", req.dockerfile}
+	for _, a := range req.args {
+		args = append(args, "--build-arg", a)
+	}
+	if req.target != "" {
+		args = append(args, "--target", req.target)
+	}
+	if req.hostApt {
+		volumes, err := hostAptVolumes(ctx, s)
+		if err != nil {
+			return err
+		}
+		args = append(args, volumes...)
+	}
+	if err := buildah(ctx, s, append(args, req.context)...); err != nil {
+		return err
+	}
+	tmp := fmt.Sprintf("%s.tmp-%d", out, os.Getpid())
+	os.Remove(tmp)
+	defer os.Remove(tmp)
+	if err := buildah(ctx, s, "push", "-q", req.tag, "docker-archive:"+tmp+":"+req.tag); err != nil {
+		return err
+	}
+	return os.Rename(tmp, out)
+}
+
+// buildah runs buildah on a storage of the cache's own. In a mount namespace
+// of its own it leaves no mount behind.
+func buildah(ctx context.Context, s settings, args ...string) error {
+	all := append([]string{
+		"--mount", "--propagation", "private", "--",
+		"buildah", "--root", s.cached("buildah", "storage"), "--runroot", s.cached("buildah", "run"), "--storage-driver", "overlay",
+	}, args...)
+	_, err := run(ctx, "unshare", all...)
+	return err
+}
+
+// ensureBaseInStorage makes the base image known to buildah.
+func ensureBaseInStorage(ctx context.Context, s settings, base imageArchive) error {
+	marker := s.cached("buildah", base.key)
+	if _, err := os.Stat(marker); err == nil {
+		return nil
+	}
+	if err := buildah(ctx, s, "pull", "-q", "docker-archive:"+base.file); err != nil {
+		return err
+	}
+	return writeFile(marker, nil, 0o644)
+}
+
+// hostAptVolumes are buildah's flags by which apt in a build fetches as apt on
+// this machine does, through the same proxies and with the same authorities.
+func hostAptVolumes(ctx context.Context, s settings) ([]string, error) {
+	out, err := run(ctx, "apt-config", "dump", "Acquire")
+	if err != nil {
+		return nil, err
+	}
+	conf := s.cached("buildah", "apt.conf")
+	if err := writeFile(conf, []byte(acquireSettings(out)), 0o644); err != nil {
+		return nil, err
+	}
+	args := []string{"-v", conf + ":/etc/apt/apt.conf.d/99-host:ro"}
+	const authorities = "/etc/ssl/certs/ca-certificates.crt"
+	if _, err := os.Stat(authorities); err == nil {
+		args = append(args, "-v", authorities+":"+authorities+":ro")
+	}
+	return args, nil
+}
+
+// acquireSettings keeps, of apt's settings, those that say how to fetch.
+func acquireSettings(dump string) string {
+	var b strings.Builder
+	for _, line := range strings.Split(dump, "\n") {
+		for _, prefix := range []string{"Acquire::Check-", "Acquire::http", "Acquire::https", "Acquire::Retries"} {
+			if strings.HasPrefix(line, prefix) {
+				b.WriteString(line + "\n")
+				break
+			}
+		}
+	}
+	return b.String()
+}
+
+// inputsHash tells whether a build would give the same image again.
+func inputsHash(base imageArchive, req buildRequest) (string, error) {
+	h := sha256.New()
+	enc := json.NewEncoder(h)
+	if err := enc.Encode([]any{base.key, req.tag, req.target, req.args}); err != nil {
+		return "", err
+	}
+	dockerfile, err := os.ReadFile(req.dockerfile)
+	if err != nil {
+		return "", err
+	}
+	h.Write(dockerfile)
+	ignored, err := readIgnore(req.context)
+	if err != nil {
+		return "", err
+	}
+	err = filepath.WalkDir(req.context, func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(req.context, file)
+		if err != nil || rel == "." {
+			return err
+		}
+		if ignored.skips(filepath.ToSlash(rel)) {
+			if d.IsDir() && !ignored.hasExceptions() {
+				return fs.SkipDir
+			}
+			if !d.IsDir() {
+				return nil
+			}
+		}
+		return hashEntry(h, rel, file, d)
+	})
+	return hex.EncodeToString(h.Sum(nil)), err
+}
+
+func hashEntry(h io.Writer, rel, file string, d fs.DirEntry) error {
+	info, err := d.Info()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(h, "%q %o\n", rel, info.Mode())
+	switch {
+	case info.Mode().IsRegular():
+		f, err := os.Open(file)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		fmt.Fprintf(h, "%d\n", info.Size())
+		_, err = io.Copy(h, f)
+		return err
+	case info.Mode()&fs.ModeSymlink != 0:
+		to, err := os.Readlink(file)
+		fmt.Fprintf(h, "%q\n", to)
+		return err
+	}
+	return nil
+}
+
+// ignoreRules are the lines of a .dockerignore file; the last that matches wins.
+type ignoreRules []string
+
+func readIgnore(dir string) (ignoreRules, error) {
+	for _, name := range []string{".containerignore", ".dockerignore"} {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err == nil {
+			return parseIgnore(string(data)), nil
+		}
+		if !os.IsNotExist(err) {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+func parseIgnore(text string) ignoreRules {
+	var rules ignoreRules
+	for _, line := range strings.Split(text, "\n") {
+		line = strings.TrimSpace(line)
+		if line != "" && !strings.HasPrefix(line, "#") {
+			rules = append(rules, line)
+		}
+	}
+	return rules
+}
+
+func (r ignoreRules) hasExceptions() bool {
+	for _, rule := range r {
+		if strings.HasPrefix(rule, "!") {
+			return true
+		}
+	}
+	return false
+}
+
+// skips says whether the file rel, or a folder above it, is ignored. A "**"
+// that it does not understand only makes the hash cover more than the image.
+func (r ignoreRules) skips(rel string) bool {
+	skip := false
+	for _, rule := range r {
+		pattern, except := strings.CutPrefix(rule, "!")
+		pattern = strings.Trim(path.Clean(pattern), "/")
+		for p := rel; p != "." && p != "/"; p = path.Dir(p) {
+			tail, anywhere := strings.CutPrefix(pattern, "**/")
+			ok, _ := path.Match(pattern, p)
+			if anywhere && !ok {
+				ok, _ = path.Match(tail, path.Base(p))
+			}
+			if ok {
+				skip = !except
+				break
+			}
+		}
+	}
+	return skip
+}
+
+// checkTag refuses names that the node would look for elsewhere: without a
+// host, Kubernetes takes an image to be Docker Hub's.
+func checkTag(tag string) error {
+	host, rest, ok := strings.Cut(tag, "/")
+	if !ok || rest == "" || (host != "localhost" && !strings.ContainsAny(host, ".:")) {
+		return fmt.Errorf("image name %q must begin with a host, such as localhost/clew-dev/NAME:TAG; without one Kubernetes looks for it on Docker Hub", tag)
+	}
+	if i := strings.LastIndexByte(rest, ':'); i < 0 || strings.Contains(rest[i:], "/") {
+		return fmt.Errorf("image name %q needs a tag, as in %s:dev; without one Kubernetes always pulls", tag, tag)
+	}
+	return nil
+}

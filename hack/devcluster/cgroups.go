@@ -1,0 +1,163 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// hierarchy is one mounted tree of control groups.
+type hierarchy struct {
+	dir string
+	v2  bool
+}
+
+// hierarchies reads which there are from /proc/self/mountinfo.
+func hierarchies() ([]hierarchy, error) {
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	return parseHierarchies(string(data)), nil
+}
+
+func parseHierarchies(mountinfo string) []hierarchy {
+	var all []hierarchy
+	for _, line := range strings.Split(mountinfo, "\n") {
+		before, after, ok := strings.Cut(line, " - ")
+		fields, fsType := strings.Fields(before), strings.Fields(after)
+		if !ok || len(fields) < 5 || len(fsType) < 1 {
+			continue
+		}
+		switch fsType[0] {
+		case "cgroup":
+			all = append(all, hierarchy{dir: fields[4]})
+		case "cgroup2":
+			all = append(all, hierarchy{dir: fields[4], v2: true})
+		}
+	}
+	return all
+}
+
+// makeCgroups makes the group that all pods' groups lie in. Kubelet wants it
+// in every hierarchy.
+func makeCgroups(name string) error {
+	all, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	for _, h := range all {
+		if h.v2 && len(all) == 1 {
+			if err := delegate(h.dir); err != nil {
+				return err
+			}
+		}
+		dir := filepath.Join(h.dir, name)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("control group %s: %w", dir, err)
+		}
+		if h.v2 && len(all) == 1 {
+			if err := delegate(dir); err != nil {
+				return err
+			}
+		}
+		// In version 1 a new group may use no processor until it is told which.
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+			data, err := os.ReadFile(filepath.Join(h.dir, file))
+			if h.v2 || err != nil {
+				continue
+			}
+			if err := os.WriteFile(filepath.Join(dir, file), data, 0o644); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// delegate gives a version 2 group's children all controllers that it has.
+func delegate(dir string) error {
+	data, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		return err
+	}
+	for _, c := range strings.Fields(string(data)) {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+c), 0o644); err != nil {
+			return fmt.Errorf("control group %s, controller %s: %w", dir, c, err)
+		}
+	}
+	return nil
+}
+
+// cgroupDirs are the folders of the named group that there are.
+func cgroupDirs(name string) []string {
+	all, err := hierarchies()
+	if err != nil {
+		return nil
+	}
+	var dirs []string
+	for _, h := range all {
+		dir := filepath.Join(h.dir, name)
+		if _, err := os.Stat(dir); err == nil {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+// cgroupPIDs are the processes in the named group and below it.
+func cgroupPIDs(name string) []int {
+	var pids []int
+	for _, dir := range cgroupDirs(name) {
+		filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.Name() != "cgroup.procs" {
+				return nil
+			}
+			data, _ := os.ReadFile(path)
+			for _, f := range strings.Fields(string(data)) {
+				if pid, err := strconv.Atoi(f); err == nil && pid > 1 {
+					pids = append(pids, pid)
+				}
+			}
+			return nil
+		})
+	}
+	return pids
+}
+
+// removeCgroups removes the named group and all below it. Groups whose last
+// process has just ended stay busy for a moment.
+func removeCgroups(name string) error {
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		var errs []error
+		for _, dir := range cgroupDirs(name) {
+			errs = append(errs, removeTree(dir))
+		}
+		err := errors.Join(errs...)
+		if err == nil || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+// removeTree removes folders from the innermost out; the files of a control
+// group are no obstacle and cannot be removed.
+func removeTree(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if err := removeTree(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return os.Remove(dir)
+}

@@ -1,0 +1,311 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// cluster is one instance and how to tell the user about it.
+type cluster struct {
+	settings
+	progress *progress
+}
+
+// lock keeps two runs from working on one instance. The caller calls the
+// function that it gives.
+func (c *cluster) lock() (func(), error) {
+	file := c.cached("locks", c.name())
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+		c.progress.say("waiting for another run on %s", c.name())
+		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+			return nil, err
+		}
+	}
+	return func() { f.Close() }, nil
+}
+
+// up brings the cluster up, from whatever is there now.
+func (c *cluster) up(ctx context.Context) error {
+	unlock, err := c.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := c.checkState(); err != nil {
+		return err
+	}
+	if problems := c.problems(ctx); len(problems) == 0 {
+		c.progress.say("The cluster is up (%s).", c.kubeconfig())
+		return nil
+	}
+	c.progress.say("Bringing up a Kubernetes %s of one node in %s.", c.Kubernetes, c.State)
+	if err := ensurePackages(ctx, c.progress); err != nil {
+		return err
+	}
+	bins, err := ensureBinaries(ctx, c.settings, c.progress)
+	if err != nil {
+		return err
+	}
+	images, err := ensureImages(ctx, c.settings, bins, c.progress)
+	if err != nil {
+		return err
+	}
+	if err := c.save(); err != nil {
+		return err
+	}
+	if err := c.prepare(ctx, bins); err != nil {
+		return err
+	}
+	if err := c.start(ctx, bins, images); err != nil {
+		return err
+	}
+	c.progress.say("The cluster is up after %s.\n  export KUBECONFIG=%s\n  kubectl of the same version: %s", c.progress.total(), c.kubeconfig(), bins.kube("kubectl"))
+	return nil
+}
+
+// checkState refuses a state folder that is another's, or whose cluster was
+// brought up otherwise.
+func (c *cluster) checkState() error {
+	diffs, err := c.conflicts()
+	if err != nil {
+		return err
+	}
+	if len(diffs) > 0 {
+		return fmt.Errorf("a cluster with other settings is in %s: %s; run down first, or choose another CLEW_INSTANCE", c.State, strings.Join(diffs, "; "))
+	}
+	if c.isState() {
+		return nil
+	}
+	entries, err := os.ReadDir(c.State)
+	if err == nil && len(entries) > 0 {
+		return fmt.Errorf("%s holds files that are not a cluster's; set CLEW_STATE to a folder that is empty or not there", c.State)
+	}
+	return nil
+}
+
+// isState says whether the state folder is one that up made.
+func (c *cluster) isState() bool {
+	_, err := os.Stat(c.path("settings.json"))
+	return err == nil
+}
+
+// problems says why the cluster cannot be called up and healthy.
+func (c *cluster) problems(ctx context.Context) []string {
+	var out []string
+	for _, name := range append([]string{holder}, componentNames(c.settings)...) {
+		if _, ok := readPID(c.pidFile(name)); !ok {
+			out = append(out, name+" does not run")
+		}
+	}
+	if _, err := os.Stat(c.path("complete")); err != nil {
+		out = append(out, "it was never brought up to the end")
+	}
+	if len(out) > 0 {
+		return out
+	}
+	for _, check := range []func(context.Context) error{c.apiReady, c.nodeReady, c.servicesReady} {
+		if err := check(ctx); err != nil {
+			out = append(out, err.Error())
+		}
+	}
+	return out
+}
+
+func componentNames(s settings) []string {
+	var names []string
+	for _, comp := range components(s, binaries{}) {
+		names = append(names, comp.name)
+	}
+	return names
+}
+
+// prepare makes the node's namespaces unless they are open.
+func (c *cluster) prepare(ctx context.Context, bins binaries) error {
+	if _, ok := readPID(c.pidFile(holder)); !ok {
+		err := c.progress.step("clearing what an earlier run left", func() error { return clear(ctx, c.settings) })
+		if err != nil {
+			return err
+		}
+		if err := rememberKernel(c.settings); err != nil {
+			return err
+		}
+		if err := makeCgroups(c.name()); err != nil {
+			return err
+		}
+		if err := c.progress.step("opening the node's namespaces", func() error { return openSandbox(ctx, c.settings, bins.pause) }); err != nil {
+			return err
+		}
+	}
+	return writeConfigs(c.settings)
+}
+
+// start starts the programs that do not run and waits until they work.
+func (c *cluster) start(ctx context.Context, bins binaries, images []imageArchive) error {
+	for _, comp := range components(c.settings, bins) {
+		if err := c.startOne(ctx, comp); err != nil {
+			return err
+		}
+	}
+	if err := c.progress.step("creating DNS and storage", func() error { return c.apply(ctx, bins, manifests(c.settings)) }); err != nil {
+		return err
+	}
+	for _, a := range images {
+		if err := c.load(ctx, a); err != nil {
+			return err
+		}
+	}
+	for _, wait := range []struct {
+		what  string
+		check func(context.Context) error
+	}{
+		{"waiting for the node", c.nodeReady},
+		{"waiting for services and DNS", c.servicesReady},
+		{"waiting for the default service account", func(ctx context.Context) error {
+			_, err := c.get(ctx, "/api/v1/namespaces/default/serviceaccounts/default")
+			return err
+		}},
+	} {
+		err := c.progress.step(wait.what, func() error {
+			return waitFor(ctx, time.Minute, func(ctx context.Context) error {
+				if err := c.anyDead(); err != nil {
+					return err
+				}
+				return wait.check(ctx)
+			})
+		})
+		if err != nil {
+			return fmt.Errorf("%w\nthe logs are in %s", err, c.path("log"))
+		}
+	}
+	return writeFile(c.path("complete"), nil, 0o644)
+}
+
+// anyDead is an error that ends waiting if a program has ended.
+func (c *cluster) anyDead() error {
+	for _, name := range componentNames(c.settings) {
+		if _, ok := readPID(c.pidFile(name)); !ok {
+			return hopelessError{c.whyDead(name)}
+		}
+	}
+	return nil
+}
+
+// whyDead quotes the end of a program's log.
+func (c *cluster) whyDead(name string) error {
+	log, _ := os.ReadFile(c.logFile(name))
+	return fmt.Errorf("%s ended; the last lines of %s:\n%s", name, c.logFile(name), lastLines(string(log), 8))
+}
+
+// startOne starts a program in the node's namespaces, unless it runs.
+func (c *cluster) startOne(ctx context.Context, comp component) error {
+	if _, ok := readPID(c.pidFile(comp.name)); ok {
+		return nil
+	}
+	return c.progress.step("starting "+comp.name, func() error {
+		h, ok := readPID(c.pidFile(holder))
+		if !ok {
+			return errors.New("the node's namespaces are gone; run up again")
+		}
+		if err := spawn(c.pidFile(comp.name), c.logFile(comp.name), append(enter(h), comp.argv...), cleanEnv(os.Environ())); err != nil {
+			return err
+		}
+		if comp.ready == nil {
+			return nil
+		}
+		return waitFor(ctx, comp.limit, func(ctx context.Context) error {
+			if _, ok := readPID(c.pidFile(comp.name)); !ok {
+				return hopelessError{c.whyDead(comp.name)}
+			}
+			return comp.ready(ctx)
+		})
+	})
+}
+
+// apply hands manifests to kubectl. Right after the start the API may still
+// refuse namespaces that it is about to make.
+func (c *cluster) apply(ctx context.Context, bins binaries, yaml string) error {
+	return waitFor(ctx, 30*time.Second, func(ctx context.Context) error {
+		cmd := exec.CommandContext(ctx, bins.kube("kubectl"), "--kubeconfig", c.kubeconfig(), "apply", "-f", "-")
+		cmd.Env, cmd.Stdin = cleanEnv(os.Environ()), strings.NewReader(yaml)
+		_, err := runCmd(cmd)
+		return err
+	})
+}
+
+// load brings an image into the node, unless the node has it.
+func (c *cluster) load(ctx context.Context, a imageArchive) error {
+	file := c.path("images", shortHash([]byte(a.ref)))
+	mark, err := json.Marshal(map[string]string{"ref": a.ref, "key": a.key})
+	if err != nil {
+		return err
+	}
+	if had, err := os.ReadFile(file); err == nil && a.key != "" && string(had) == string(mark) {
+		return nil
+	}
+	return c.progress.step("loading image "+a.ref, func() error {
+		if err := c.importArchive(ctx, a.file); err != nil {
+			return err
+		}
+		return writeFile(file, mark, 0o644)
+	})
+}
+
+func (c *cluster) importArchive(ctx context.Context, file string) error {
+	h, ok := readPID(c.pidFile(holder))
+	if !ok {
+		return errors.New("the cluster is not up; run up first")
+	}
+	_, err := runCmd(sandboxed(ctx, h, "ctr", "-a", c.containerdSocket(), "-n", "k8s.io", "images", "import", "--snapshotter", "overlayfs", file))
+	return err
+}
+
+// down takes the cluster away and says what, against its promise, is left.
+func (c *cluster) down(ctx context.Context) error {
+	unlock, err := c.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	_, err = os.Stat(c.State)
+	if err == nil && !c.isState() {
+		return fmt.Errorf("%s is not a cluster's folder (it has no settings.json), so nothing in it is touched", c.State)
+	}
+	there := len(leftovers(ctx, c.settings)) > 0
+	if there {
+		err := c.progress.step("taking down "+c.name(), func() error {
+			if err := clear(ctx, c.settings); err != nil {
+				return err
+			}
+			restoreKernel(c.settings)
+			removeMade(c.settings)
+			return os.RemoveAll(c.State)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if left := leftovers(ctx, c.settings); len(left) > 0 {
+		return fmt.Errorf("down left behind:\n  %s", strings.Join(left, "\n  "))
+	}
+	if !there {
+		c.progress.say("There is no cluster %s; nothing to do.", c.name())
+		return nil
+	}
+	c.progress.say("No process, mount, interface, rule, control group or file of %s is left. What was built stays in %s.", c.name(), c.Cache)
+	return nil
+}

@@ -1,0 +1,255 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+const (
+	dnsPort    = 1053 // CoreDNS's port on the node; pods ask the Service's port 53
+	auditFile  = "audit.log"
+	pauseImage = "localhost/clew-dev/pause:1"
+	baseImage  = "localhost/clew-dev/base:bookworm"
+)
+
+// component is one long-running program of the cluster.
+type component struct {
+	name  string
+	argv  []string
+	ready func(context.Context) error // nil if being alive is all
+	limit time.Duration               // for ready
+}
+
+func (s settings) containerdSocket() string { return s.path("containerd", "containerd.sock") }
+
+// components lists the cluster's programs in the order in which they start.
+func components(s settings, bins binaries) []component {
+	return []component{
+		{name: "etcd", argv: etcdArgs(s, bins)},
+		{name: "kube-apiserver", argv: apiserverArgs(s, bins), ready: s.apiReady, limit: 90 * time.Second},
+		{name: "containerd", argv: []string{"containerd", "--config", s.path("containerd.toml")}, ready: s.containerdReady, limit: 30 * time.Second},
+		{name: "kube-controller-manager", argv: controllerManagerArgs(s, bins)},
+		{name: "kube-scheduler", argv: schedulerArgs(s, bins)},
+		{name: "kube-proxy", argv: []string{bins.kube("kube-proxy"), "--config", s.path("kube-proxy.yaml")}},
+		{name: "kubelet", argv: kubeletArgs(s, bins)},
+		{name: "coredns", argv: []string{bins.coredns, "-conf", s.path("Corefile")}},
+		{name: "local-path-provisioner", argv: provisionerArgs(s, bins)},
+	}
+}
+
+func etcdArgs(s settings, bins binaries) []string {
+	return []string{
+		bins.etcd, "--name=" + s.name(), "--data-dir=" + s.path("etcd"), "--logger=zap", "--log-level=warn",
+		// The loopback is the node's own, so these addresses are nobody else's.
+		"--listen-client-urls=http://127.0.0.1:2379", "--advertise-client-urls=http://127.0.0.1:2379",
+		"--listen-peer-urls=http://127.0.0.1:2380", "--initial-advertise-peer-urls=http://127.0.0.1:2380",
+		"--initial-cluster=" + s.name() + "=http://127.0.0.1:2380",
+		// A crash of the machine may cost this cluster, and a faster disk not.
+		"--unsafe-no-fsync", "--quota-backend-bytes=4294967296", "--auto-compaction-retention=10m",
+	}
+}
+
+func apiserverArgs(s settings, bins binaries) []string {
+	pki := func(f string) string { return s.path("pki", f) }
+	return []string{
+		bins.kube("kube-apiserver"),
+		"--etcd-servers=http://127.0.0.1:2379",
+		"--bind-address=0.0.0.0", "--advertise-address=" + s.nodeIP().String(), fmt.Sprintf("--secure-port=%d", s.APIPort),
+		"--tls-cert-file=" + pki("apiserver.crt"), "--tls-private-key-file=" + pki("apiserver.key"),
+		"--client-ca-file=" + pki("ca.crt"),
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--anonymous-auth=true",
+		"--allow-privileged=true",
+		"--service-cluster-ip-range=" + s.ServiceCIDR.String(),
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-key-file=" + pki("service-account.pub"), "--service-account-signing-key-file=" + pki("service-account.key"),
+		"--kubelet-certificate-authority=" + pki("ca.crt"),
+		"--kubelet-client-certificate=" + pki("apiserver-kubelet-client.crt"), "--kubelet-client-key=" + pki("apiserver-kubelet-client.key"),
+		"--kubelet-preferred-address-types=InternalIP",
+		"--requestheader-client-ca-file=" + pki("front-proxy-ca.crt"), "--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-uid-headers=X-Remote-Uid",
+		"--proxy-client-cert-file=" + pki("front-proxy-client.crt"), "--proxy-client-key-file=" + pki("front-proxy-client.key"),
+		"--enable-aggregator-routing=true",
+		"--audit-policy-file=" + s.path("audit-policy.yaml"), "--audit-log-path=" + s.path(auditFile), "--audit-log-format=json",
+		"--audit-log-maxsize=1000", "--audit-log-maxbackup=1",
+		// Tests delete many objects and wait for the watch to say so.
+		"--event-ttl=2h", "--profiling=false",
+	}
+}
+
+func controllerManagerArgs(s settings, bins binaries) []string {
+	conf := s.path("kube-controller-manager.kubeconfig")
+	return []string{
+		bins.kube("kube-controller-manager"),
+		"--kubeconfig=" + conf, "--authentication-kubeconfig=" + conf, "--authorization-kubeconfig=" + conf,
+		"--bind-address=127.0.0.1", "--leader-elect=false", "--use-service-account-credentials=true",
+		"--root-ca-file=" + s.path("pki", "ca.crt"),
+		"--cluster-signing-cert-file=" + s.path("pki", "ca.crt"), "--cluster-signing-key-file=" + s.path("pki", "ca.key"),
+		"--service-account-private-key-file=" + s.path("pki", "service-account.key"),
+		"--service-cluster-ip-range=" + s.ServiceCIDR.String(),
+		"--flex-volume-plugin-dir=" + s.path("volume-plugins"),
+		"--profiling=false",
+	}
+}
+
+func schedulerArgs(s settings, bins binaries) []string {
+	conf := s.path("kube-scheduler.kubeconfig")
+	return []string{
+		bins.kube("kube-scheduler"),
+		"--kubeconfig=" + conf, "--authentication-kubeconfig=" + conf, "--authorization-kubeconfig=" + conf,
+		"--bind-address=127.0.0.1", "--leader-elect=false", "--profiling=false",
+	}
+}
+
+func kubeletArgs(s settings, bins binaries) []string {
+	return []string{
+		bins.kube("kubelet"), "--config=" + s.path("kubelet.yaml"), "--kubeconfig=" + s.path("kubelet.kubeconfig"),
+		"--root-dir=" + s.path("kubelet"), "--hostname-override=" + s.name(), "--node-ip=" + s.nodeIP().String(),
+	}
+}
+
+func provisionerArgs(s settings, bins binaries) []string {
+	return []string{
+		bins.provisioner, "start", "--kubeconfig=" + s.path("local-path-provisioner.kubeconfig"),
+		"--config=" + s.path("local-path.json"), "--helper-pod-file=" + s.path("local-path-helper.yaml"),
+		"--helper-image=" + baseImage, "--namespace=" + storageNamespace,
+	}
+}
+
+// writeConfigs writes every file that the components read.
+func writeConfigs(s settings) error {
+	pki := s.path("pki")
+	if err := makeCertificates(s, pki); err != nil {
+		return err
+	}
+	for _, user := range []string{"admin", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "coredns", "local-path-provisioner"} {
+		data, err := kubeconfigFor(s, pki, user)
+		if err != nil {
+			return err
+		}
+		if err := writeFile(s.path(user+".kubeconfig"), data, 0o600); err != nil {
+			return err
+		}
+	}
+	resolv := resolvConf(os.ReadFile)
+	files := map[string]string{
+		"resolv.conf":               resolv,
+		"audit-policy.yaml":         auditPolicy(),
+		"kubelet.yaml":              kubeletConfig(s, s.path("resolv.conf")),
+		"kube-proxy.yaml":           proxyConfig(s),
+		"containerd.toml":           containerdConfig(s, pauseImage),
+		"cni-conf/10-clew.conflist": cniConfig(s),
+		"Corefile":                  corefile(s, s.path("resolv.conf"), resolv != ""),
+		"local-path.json":           provisionerConfig(s),
+		"local-path-helper.yaml":    helperPod(),
+	}
+	for name, content := range files {
+		if err := writeFile(s.path(name), []byte(content), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// apiClient is an HTTP client that shows the administrator's certificate.
+func (s settings) apiClient() (*http.Client, error) {
+	ca, err := os.ReadFile(s.path("pki", "ca.crt"))
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca)
+	cert, err := tls.LoadX509KeyPair(s.path("pki", "admin.crt"), s.path("pki", "admin.key"))
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{
+		Timeout:   5 * time.Second,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{cert}}},
+	}, nil
+}
+
+// get fetches a path of the API; anything but status 200 is an error.
+func (s settings) get(ctx context.Context, path string) ([]byte, error) {
+	client, err := s.apiClient()
+	if err != nil {
+		return nil, err
+	}
+	defer client.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.apiURL()+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s answers %s: %s", path, resp.Status, lastLines(strings.TrimSpace(string(body)), 5))
+	}
+	return body, nil
+}
+
+func (s settings) apiReady(ctx context.Context) error {
+	_, err := s.get(ctx, "/readyz")
+	return err
+}
+
+func (s settings) containerdReady(ctx context.Context) error {
+	_, err := run(ctx, "ctr", "-a", s.containerdSocket(), "version")
+	return err
+}
+
+// nodeReady is without error once the node says that pods can run on it.
+func (s settings) nodeReady(ctx context.Context) error {
+	data, err := s.get(ctx, "/api/v1/nodes/"+s.name())
+	if err != nil {
+		return err
+	}
+	return readyCondition(data)
+}
+
+// servicesReady is without error once a cluster address leads to the API
+// server and the cluster's DNS names it.
+func (s settings) servicesReady(ctx context.Context) error {
+	d := net.Dialer{Timeout: time.Second}
+	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(s.apiIP().String(), "443"))
+	if err != nil {
+		return fmt.Errorf("the cluster address of the API server does not answer: %w", err)
+	}
+	conn.Close()
+	resolver := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return d.DialContext(ctx, network, net.JoinHostPort(s.dnsIP().String(), "53"))
+	}}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	got, err := resolver.LookupHost(ctx, "kubernetes.default.svc.cluster.local.")
+	if err != nil {
+		return fmt.Errorf("the cluster's DNS does not answer: %w", err)
+	}
+	if len(got) != 1 || got[0] != s.apiIP().String() {
+		return fmt.Errorf("the cluster's DNS gives %v for the API server, not %s", got, s.apiIP())
+	}
+	return nil
+}
+
+// binaries says where the programs that were built lie.
+type binaries struct {
+	kubeDir, etcd, coredns, provisioner, pause string
+}
+
+func (b binaries) kube(name string) string { return filepath.Join(b.kubeDir, name) }

@@ -1,0 +1,5 @@
+package main
+
+import "context"
+
+func (c *cluster) smoke(ctx context.Context) error { return nil }
