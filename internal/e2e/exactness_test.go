@@ -1,0 +1,56 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"testing"
+
+	"github.com/onsi/gomega"
+
+	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// oddities lays out everything that a checkpoint may get wrong.
+const oddities = `
+cd /workspace
+git config user.email agent@example.com; git config user.name Agent
+head -c 300000 /dev/urandom > binary.bin
+printf 'one\r\ntwo\r\n' > crlf.txt; printf '* text=auto eol=lf\n*.txt text\n' > .gitattributes
+echo secret > private; chmod 600 private; echo run > run.sh; chmod 755 run.sh; mkdir -m 700 closed; echo in > closed/in
+ln -s README.md inside; ln -s /etc/passwd outside; ln -s nowhere dangling; ln -s .. up
+mkdir -p empty/in/empty
+git init -q nested; (cd nested; git config user.email n@x; git config user.name N; echo n > n; git add n; git commit -q -m n; echo dirty >> n)
+git init -q nested/never-committed
+git -c protocol.file.allow=always submodule --quiet add ./nested sub 2>/dev/null || true
+head -c 209715200 /dev/zero > huge.bin
+printf x > 'with space'; printf x > $'new\nline'; printf x > $'bad\xff\xfeutf'; printf x > ./-dash; printf x > '"quoted"'; printf x > 'ünïcode'
+echo '*.ignored' >> .gitignore; echo kept > a.ignored
+git add crlf.txt run.sh; git commit -q -m "The agent's own commit"; echo later >> run.sh
+`
+
+const havoc = `
+cd /workspace
+rm -rf nested empty closed inside outside dangling up binary.bin private run.sh crlf.txt a.ignored .gitattributes
+rm -f 'with space' $'new\nline' $'bad\xff\xfeutf' ./-dash '"quoted"' 'ünïcode'
+mkdir inside; echo dir > inside/file; echo file > empty; ln -s / closed
+git add -A . ; git commit -q -m havoc; git checkout -q -b elsewhere
+`
+
+func TestACheckpointIsExact(t *testing.T) {
+	w, g := newWorld(t), gomega.NewWithT(t)
+	w.create(w.newTask("odd", idle...))
+	w.inAgent("odd", oddities)
+	tree, git := w.inAgent("odd", fingerprint), w.inAgent("odd", gitSays)
+	nested := w.inAgent("odd", "cd /workspace/nested; git log --format=%s; git status --porcelain")
+	ckpt := w.take("odd", "exact")
+	g.Expect(ckpt.Status.Skipped).To(gomega.ContainElement(gomega.HaveField("Path", "huge.bin")))
+	g.Expect(ckpt.Status.SkippedCount).To(gomega.BeEquivalentTo(1))
+
+	w.inAgent("odd", havoc)
+	w.rewind("odd", "back", "exact", func(r *clewv1.Rewind) { r.Preserve = clewv1.PreserveDiscard })
+
+	g.Expect(w.inAgent("odd", fingerprint)).To(gomega.Equal(tree))
+	g.Expect(w.inAgent("odd", gitSays)).To(gomega.Equal(git))
+	g.Expect(w.inAgent("odd", "cd /workspace/nested; git log --format=%s; git status --porcelain")).To(gomega.Equal(nested))
+	g.Expect(w.inAgent("odd", "stat -c %s /workspace/huge.bin")).To(gomega.Equal("209715200\n"), "what was skipped is still there")
+}

@@ -1,0 +1,150 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// blow is one way of killing something that works on a task.
+type blow struct {
+	name   string
+	strike func(w *world, pod *corev1.Pod) error
+}
+
+func blows() []blow {
+	component := func(name string) blow {
+		return blow{"SIGKILL of the " + name, func(w *world, _ *corev1.Pod) error { return w.killComponent(name) }}
+	}
+	return []blow{
+		{"kubectl delete pod --force", func(w *world, pod *corev1.Pod) error {
+			return w.kube.Delete(w.ctx, pod, client.GracePeriodSeconds(0))
+		}},
+		{"SIGKILL of the daemon", func(_ *world, pod *corev1.Pod) error { return killContainer(pod, "daemon") }},
+		{"SIGKILL of the agent", func(_ *world, pod *corev1.Pod) error { return killAgent(pod) }},
+		component("manager"), component("server"), component("gitstore"),
+	}
+}
+
+// dice gives the same instants again for the seed it logs.
+func dice(t *testing.T) *rand.Rand {
+	seed := uint64(time.Now().UnixNano())
+	if s, err := strconv.ParseUint(os.Getenv("CLEW_SEED"), 10, 64); err == nil {
+		seed = s
+	}
+	t.Logf("CLEW_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, seed))
+}
+
+func TestATaskSurvivesWhateverIsKilled(t *testing.T) {
+	w, g := newWorld(t), gomega.NewWithT(t)
+	calls, kills := pick(30, 60), pick(6, 25)
+	w.create(w.newTask("hardy", replay(calls, pick(700*time.Millisecond, 1500*time.Millisecond))...))
+	random := dice(t)
+	kinds := blows()
+
+	struck := 0
+	for struck < kills {
+		pod := w.untilAgentRunsOrDone("hardy")
+		if pod == nil {
+			break
+		}
+		time.Sleep(time.Duration(random.IntN(3000)) * time.Millisecond)
+		kind := kinds[struck%len(kinds)]
+		if soak() {
+			kind = kinds[random.IntN(len(kinds))]
+		}
+		if err := kind.strike(w, pod); err != nil {
+			continue // it was just not there: another instant, another try
+		}
+		struck++
+		t.Logf("%2d %s at tool call %d", struck, kind.name, w.task("hardy").Status.ToolCallCount)
+	}
+	g.Expect(struck).To(gomega.Equal(kills), "the task outlasted the blows")
+
+	w.untilSystemReady(3 * time.Minute)
+	task := w.untilState("hardy", 6*time.Minute, clewv1.ReasonCompleted)
+	w.expectCallsOnce("hardy", calls)
+	w.expectDurableCheckpointsExact(task.Name)
+}
+
+// untilAgentRunsOrDone waits for a running agent; nil when the task has ended.
+func (w *world) untilAgentRunsOrDone(name string) *corev1.Pod {
+	w.Helper()
+	var pod *corev1.Pod
+	w.until("the agent of task "+name+" runs, or it is done", 5*time.Minute, func() error {
+		pod = nil
+		task := w.task(name)
+		if c := meta.FindStatusCondition(task.Status.Conditions, clewv1.TaskSucceeded); c != nil && c.Status != metav1.ConditionUnknown {
+			return nil
+		}
+		if len(task.Status.Attempts) == 0 {
+			return fmt.Errorf("no attempt yet")
+		}
+		p := &corev1.Pod{}
+		if err := w.get(task.Status.Attempts[len(task.Status.Attempts)-1].PodName, p); err != nil {
+			return err
+		}
+		if p.DeletionTimestamp != nil || containerID(p, clewv1.AgentContainer) == "" {
+			return fmt.Errorf("pod %s does not run: %s; %s", p.Name, state(task), conditionMessage(task))
+		}
+		pod = p
+		return nil
+	})
+	return pod
+}
+
+// expectDurableCheckpointsExact checks each durable checkpoint of a task in the
+// gitstore, and restores each into a task of its own when soaking.
+func (w *world) expectDurableCheckpointsExact(task string) {
+	w.Helper()
+	ckpts := w.checkpoints(task)
+	if len(ckpts) == 0 {
+		w.Fatal("the task has no checkpoint")
+	}
+	for _, c := range ckpts {
+		if meta.IsStatusConditionTrue(c.Status.Conditions, clewv1.CheckpointDurable) {
+			w.expectCheckpointExact(c)
+		}
+	}
+}
+
+func TestATaskSurvivesTheLossOfItsVolume(t *testing.T) {
+	w, g := newWorld(t), gomega.NewWithT(t)
+	calls, losses := pick(20, 60), pick(2, 10)
+	task := w.newTask("homeless", replay(calls, 500*time.Millisecond)...)
+	task.Spec.CheckpointPolicy.EveryToolCalls = ptr.To[int32](3)
+	w.create(task)
+	random := dice(t)
+
+	for i := range losses {
+		w.untilToolCalls("homeless", int64(4+i*calls/(losses+2)), 3*time.Minute)
+		pod := w.untilAgentRunsOrDone("homeless")
+		if pod == nil {
+			break
+		}
+		time.Sleep(time.Duration(random.IntN(1500)) * time.Millisecond)
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "homeless-workspace"}}
+		g.Expect(w.kube.Delete(w.ctx, claim)).To(gomega.Succeed())
+		_ = w.kube.Delete(w.ctx, pod, client.GracePeriodSeconds(0))
+	}
+
+	got := w.untilState("homeless", 5*time.Minute, clewv1.ReasonCompleted)
+	w.expectCallsOnce("homeless", calls)
+	w.expectDurableCheckpointsExact("homeless")
+	g.Expect(len(got.Status.Attempts)).To(gomega.Equal(1 + losses))
+}
