@@ -1,0 +1,87 @@
+package gitstore
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/podidentity"
+)
+
+// Task is the attempt of a task that a request comes from.
+type Task struct {
+	Namespace string
+	Name      string
+	UID       string
+	// Attempt counts the task's pod starts from 1.
+	Attempt int64
+}
+
+// Caller is who makes a request for a namespace's repositories.
+type Caller struct {
+	// Name for the log.
+	Name string
+	// Task is set if the caller is the pod of a task of that namespace. It may
+	// push; anyone else only reads.
+	Task *Task
+}
+
+// Authenticator finds out who holds a token and whether they may read the
+// repositories of the namespace. Errors are of the kinds of package
+// podidentity; other errors count as podidentity.ErrUnavailable.
+type Authenticator interface {
+	Authenticate(ctx context.Context, token, namespace string) (Caller, error)
+}
+
+// PodAuthenticator is the Authenticator for a cluster: task pods by their
+// identity, others by their right to get checkpoints.
+type PodAuthenticator struct {
+	Verifier *podidentity.Verifier
+}
+
+// Authenticate implements Authenticator.
+func (a PodAuthenticator) Authenticate(ctx context.Context, token, namespace string) (Caller, error) {
+	identity, err := a.Verifier.Verify(ctx, token)
+	if errors.Is(err, podidentity.ErrNotTask) {
+		reader, err := a.Verifier.VerifyReader(ctx, token, namespace)
+		return Caller{Name: reader.Username}, err
+	}
+	if err != nil {
+		return Caller{}, err
+	}
+	if identity.Namespace != namespace {
+		return Caller{}, podidentity.ErrForbidden
+	}
+	return Caller{
+		Name: identity.Namespace + "/" + identity.PodName,
+		Task: &Task{Namespace: identity.Namespace, Name: identity.TaskName, UID: identity.TaskUID, Attempt: identity.Attempt},
+	}, nil
+}
+
+// tokenOf reads the token from the Authorization header: as bearer token, or
+// as the password of Basic authentication, whose user does not matter.
+func tokenOf(r *http.Request) string {
+	if _, password, ok := r.BasicAuth(); ok {
+		return password
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
+// refuseAuthentication puts an Authenticator's error into a refusal.
+func refuseAuthentication(err error, namespace string) *refusal.Refusal {
+	switch {
+	case errors.Is(err, podidentity.ErrUnauthenticated):
+		return refusal.New(refusal.Unauthenticated, "%v", err)
+	case errors.Is(err, podidentity.ErrForbidden):
+		// The same words whether the repository exists or not.
+		return refusal.New(refusal.Forbidden, "this token does not open the repositories of the namespace %s", namespace)
+	default:
+		return refusal.New(refusal.Unavailable, "the token could not be checked at the moment; try again")
+	}
+}

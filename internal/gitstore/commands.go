@@ -1,0 +1,89 @@
+package gitstore
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+)
+
+// maxCommandBytes bounds the command list in front of a pack: some thousands
+// of refs.
+const maxCommandBytes = 1 << 20
+
+// errNotCommands is returned for a body that does not begin as git's does.
+var errNotCommands = errors.New("the body does not begin with a list of ref updates as git push sends it")
+
+var commandLine = regexp.MustCompile(`(?s)^([0-9a-f]{40}) ([0-9a-f]{40}) ([^\x00\n]+)$`)
+
+// pushHead is the beginning of a push request, before its pack.
+type pushHead struct {
+	Commands []Command
+	// Raw are the bytes that were read, to be handed on to git unchanged.
+	Raw []byte
+	// SideBand says that the client shows messages sent beside the report.
+	SideBand bool
+}
+
+// readPushHead reads the ref updates at the start of a git-receive-pack
+// request, up to and including the flush packet. It takes exactly what git
+// push sends (no signed and no shallow pushes, which the gitstore does not
+// offer), so that git cannot understand the same bytes in another way. An
+// empty list is what git sends to probe.
+func readPushHead(body io.Reader) (pushHead, error) {
+	var head pushHead
+	for {
+		line, raw, err := readPacket(body, maxCommandBytes-len(head.Raw))
+		head.Raw = append(head.Raw, raw...)
+		if err != nil {
+			return head, err
+		}
+		if line == nil {
+			return head, nil
+		}
+		command, capabilities, hasCapabilities := bytes.Cut(line, []byte{0})
+		if hasCapabilities {
+			if len(head.Commands) > 0 {
+				return head, errNotCommands
+			}
+			head.SideBand = bytes.Contains(capabilities, []byte("side-band-64k"))
+		}
+		match := commandLine.FindSubmatch(bytes.TrimSuffix(command, []byte{'\n'}))
+		if match == nil {
+			return head, errNotCommands
+		}
+		head.Commands = append(head.Commands, Command{Old: string(match[1]), New: string(match[2]), Ref: string(match[3])})
+	}
+}
+
+// readPacket reads one pkt-line of at most limit bytes in all. The line is nil
+// for a flush packet; raw are the bytes read.
+func readPacket(r io.Reader, limit int) (line, raw []byte, err error) {
+	var size [4]byte
+	if _, err := io.ReadFull(r, size[:]); err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", errNotCommands, err)
+	}
+	length, err := strconv.ParseUint(string(size[:]), 16, 16)
+	if err != nil {
+		return nil, size[:], errNotCommands
+	}
+	if length == 0 {
+		return nil, size[:], nil
+	}
+	if length <= 4 || int(length) > limit {
+		return nil, size[:], errNotCommands
+	}
+	raw = make([]byte, length)
+	copy(raw, size[:])
+	if _, err := io.ReadFull(r, raw[4:]); err != nil {
+		return nil, raw, fmt.Errorf("%w: %w", errNotCommands, err)
+	}
+	return raw[4:], raw, nil
+}
+
+// packet returns payload as one pkt-line.
+func packet(payload []byte) []byte {
+	return append(fmt.Appendf(nil, "%04x", len(payload)+4), payload...)
+}

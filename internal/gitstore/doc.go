@@ -1,0 +1,32 @@
+// Package gitstore keeps the code of checkpoints: bare git repositories, one
+// for each namespace and origin, served over smart HTTP through git's own
+// http-backend.
+//
+// A task's pod reads all repositories of its namespace and writes its own refs
+// only (see checkCommands). Tasks of one origin share a repository, and so its
+// objects: a fork of a task pushes refs, not files.
+//
+// What this promises:
+//   - A push that was acknowledged is on the disk: objects, refs and the
+//     folders that hold them were synced. Killing the gitstore at any instant
+//     loses nothing acknowledged and leaves repositories that pass git fsck.
+//   - A checkpoint's ref never changes once it is made.
+//   - Only the newest attempt of a task writes (see Fences): once a newer one
+//     was seen, no push of an older one lands, not even one already under way.
+//   - Received objects are complete and were checked by git fsck (see
+//     fsckLevels).
+//
+// What it does not do: keep tasks of one namespace from reading each other.
+// They share repositories, and the namespace is the border.
+//
+// The rules for refs and fences are checked twice: on the command list before
+// git sees it, so that refusals come early, and by git's pre-receive hook,
+// which is this same binary and runs when all objects are there, under a lock.
+//
+// Layout of the root folder:
+//
+//	gitconfig                            configuration of all repositories
+//	hooks/pre-receive                    runs "gitstore hook pre-receive"
+//	namespaces/<namespace>/<repo>.git    a repository
+//	namespaces/<namespace>/fences/       a record and a lock per task UID
+package gitstore

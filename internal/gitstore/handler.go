@@ -1,0 +1,449 @@
+package gitstore
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/clew-dev/clew/internal/gitstore/refusal"
+)
+
+// Limits of what callers may use; zero means no limit, but for
+// ConcurrentRequests.
+type Limits struct {
+	// NamespaceBytes is how much of the disk the repositories of one namespace
+	// may take.
+	NamespaceBytes int64
+	// PushBytes is how large the pack of one push may be.
+	PushBytes int64
+	// FreeBytes are kept free on the volume.
+	FreeBytes int64
+	// ConcurrentRequests is how many git processes serve at once; 64 if zero.
+	ConcurrentRequests int
+	// RequestTime is how long one request may take.
+	RequestTime time.Duration
+}
+
+const (
+	defaultConcurrentRequests = 64
+	// slotTimeout is how long a request waits for its turn.
+	slotTimeout = 20 * time.Second
+	// authenticationTimeout is how long the Kubernetes API may take.
+	authenticationTimeout = 15 * time.Second
+	// maxFetchRequestBytes bounds what a client may say in a fetch; git itself
+	// stops at 10 MiB.
+	maxFetchRequestBytes = 16 << 20
+)
+
+// Handler serves the repositories of a Store.
+type Handler struct {
+	store         *Store
+	authenticator Authenticator
+	limits        Limits
+	log           logr.Logger
+	usage         *usage
+	metrics       *metrics
+	slots         chan struct{}
+	// free returns the bytes that are free on the volume.
+	free func() (int64, error)
+	// pushed is told of each repository that was pushed to.
+	pushed func(Repository)
+}
+
+// NewHandler returns a handler whose metrics are registered with registry.
+func NewHandler(store *Store, authenticator Authenticator, limits Limits, log logr.Logger, registry prometheus.Registerer) (*Handler, error) {
+	if limits.ConcurrentRequests <= 0 {
+		limits.ConcurrentRequests = defaultConcurrentRequests
+	}
+	h := &Handler{
+		store:         store,
+		authenticator: authenticator,
+		limits:        limits,
+		log:           log,
+		usage:         newUsage(time.Now),
+		slots:         make(chan struct{}, limits.ConcurrentRequests),
+		free:          func() (int64, error) { return freeBytes(store.root) },
+		pushed:        func(Repository) {},
+	}
+	var err error
+	h.metrics, err = newMetrics(registry, h.usage, h.free)
+	return h, err
+}
+
+const (
+	servicePush  = "git-receive-pack"
+	serviceFetch = "git-upload-pack"
+)
+
+// urlPath is all that is served: the three URLs of the smart protocol. The
+// names are checked here once and for all.
+var urlPath = regexp.MustCompile(`^/([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)/(r-[a-z0-9](?:[-a-z0-9]{0,60}[a-z0-9])?)\.git/(info/refs|git-upload-pack|git-receive-pack)$`)
+
+var protocolVersion = regexp.MustCompile(`^version=[012]$`)
+
+// call is one request in the making.
+type call struct {
+	repository Repository
+	service    string
+	// advertise: the first of the two requests of a fetch or push.
+	advertise bool
+	caller    Caller
+	request   *http.Request
+	log       logr.Logger
+	// room is how many bytes a push may bring, 0 for any number.
+	room int64
+	// head is the beginning of a push, once it has been read.
+	head *pushHead
+}
+
+func (c *call) push() bool { return c.service == servicePush }
+
+func (c *call) operation() string {
+	if c.advertise {
+		return "advertise"
+	}
+	return "exchange"
+}
+
+// ServeHTTP implements http.Handler.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	recorder := &statusRecorder{ResponseWriter: w}
+	if h.limits.RequestTime > 0 {
+		ctx, cancel := context.WithTimeout(r.Context(), h.limits.RequestTime)
+		defer cancel()
+		r = r.WithContext(ctx)
+		// A client that stops sending or reading must not hold a slot for ever.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.limits.RequestTime))  // as good as possible
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.limits.RequestTime)) // likewise
+	}
+	c, refused := h.parse(r)
+	if refused == nil {
+		defer func() {
+			h.metrics.requests.WithLabelValues(c.service, c.operation(), strconv.Itoa(recorder.status)).Inc()
+		}()
+		refused = h.serve(recorder, c)
+	}
+	if refused != nil {
+		h.refuse(recorder, c, refused)
+	}
+}
+
+// parse understands the URL and refuses all that is not git's smart protocol.
+func (h *Handler) parse(r *http.Request) (*call, *refusal.Refusal) {
+	match := urlPath.FindStringSubmatch(r.URL.Path)
+	if match == nil || r.URL.RawPath != "" {
+		return nil, refusal.New(refusal.NotFound, "there is nothing here; the URL of a repository is /<namespace>/<repository>.git, and only git's smart protocol is spoken")
+	}
+	c := &call{repository: h.store.repository(match[1], match[2]), service: match[3], request: r}
+	method := http.MethodPost
+	if match[3] == "info/refs" {
+		method, c.advertise, c.service = http.MethodGet, true, r.URL.Query().Get("service")
+		if c.service != servicePush && c.service != serviceFetch {
+			return nil, refusal.New(refusal.BadRequest, "only git's smart protocol is spoken here; use a git client of this decade")
+		}
+	}
+	if r.Method != method {
+		return nil, refusal.New(refusal.BadRequest, "the method must be %s", method)
+	}
+	if content := r.Header.Get("Content-Type"); !c.advertise && content != "application/x-"+c.service+"-request" {
+		return nil, refusal.New(refusal.BadRequest, "the content type must be application/x-%s-request", c.service)
+	}
+	c.log = h.log.WithValues("namespace", c.repository.Namespace, "repository", c.repository.Name,
+		"service", c.service, "operation", c.operation())
+	return c, nil
+}
+
+// serve does all that every request needs and hands on to fetch or push.
+func (h *Handler) serve(w http.ResponseWriter, c *call) *refusal.Refusal {
+	if refused := h.authenticate(c); refused != nil {
+		return refused
+	}
+	release, refused := h.slot(c.request.Context())
+	if refused != nil {
+		return refused
+	}
+	defer release()
+	newest, refused := h.raise(c)
+	if refused != nil {
+		return refused
+	}
+	if c.push() {
+		if refused := h.mayPush(c, newest); refused != nil {
+			return refused
+		}
+	}
+	if refused := h.find(c); refused != nil {
+		return refused
+	}
+	if c.push() {
+		return h.push(w, c)
+	}
+	return h.fetch(w, c)
+}
+
+func (h *Handler) authenticate(c *call) *refusal.Refusal {
+	token := tokenOf(c.request)
+	if token == "" {
+		return refusal.New(refusal.Unauthenticated, "a token is needed, as bearer token or as password of Basic authentication")
+	}
+	ctx, cancel := context.WithTimeout(c.request.Context(), authenticationTimeout)
+	defer cancel()
+	caller, err := h.authenticator.Authenticate(ctx, token, c.repository.Namespace)
+	if err != nil {
+		c.log.Info("authentication failed", "error", err.Error())
+		return refuseAuthentication(err, c.repository.Namespace)
+	}
+	c.caller = caller
+	c.log = c.log.WithValues("caller", caller.Name)
+	task := caller.Task
+	if task == nil {
+		return nil
+	}
+	// These names become parts of paths and refs.
+	if task.Namespace != c.repository.Namespace || !taskUID.MatchString(task.UID) || !taskName.MatchString(task.Name) || task.Attempt < 1 {
+		c.log.Info("the caller's identity cannot be used", "task", task.Name, "uid", task.UID, "attempt", task.Attempt)
+		return refusal.New(refusal.Forbidden, "this token does not open the repositories of the namespace %s", c.repository.Namespace)
+	}
+	c.log = c.log.WithValues("task", task.Name, "attempt", task.Attempt)
+	return nil
+}
+
+// slot waits for one of the places for requests at work.
+func (h *Handler) slot(ctx context.Context) (release func(), refused *refusal.Refusal) {
+	timeout := time.NewTimer(slotTimeout)
+	defer timeout.Stop()
+	select {
+	case h.slots <- struct{}{}:
+		h.metrics.inFlight.Inc()
+		return func() { h.metrics.inFlight.Dec(); <-h.slots }, nil
+	case <-ctx.Done():
+	case <-timeout.C:
+	}
+	return nil, refusal.New(refusal.Unavailable, "too many requests are being served at the moment; try again")
+}
+
+// raise lets the fence know the attempt that calls, and returns the newest one.
+func (h *Handler) raise(c *call) (int64, *refusal.Refusal) {
+	if c.caller.Task == nil {
+		return 0, nil
+	}
+	fences, err := h.store.fences(c.repository.Namespace)
+	if err == nil {
+		var newest int64
+		if newest, err = fences.raise(c.request.Context(), *c.caller.Task); err == nil {
+			return newest, nil
+		}
+	}
+	c.log.Error(err, "the fence of the task cannot be raised")
+	return 0, h.storageRefusal(err, "the attempt of the task could not be recorded; try again")
+}
+
+// mayPush checks what can be known of a push before its content.
+func (h *Handler) mayPush(c *call, newest int64) *refusal.Refusal {
+	if c.caller.Task == nil {
+		return refusal.New(refusal.Forbidden, "only the pod of a task may push; your token allows to read")
+	}
+	if refused := stale(*c.caller.Task, newest); refused != nil {
+		return refused
+	}
+	if err := h.store.hookReady(); err != nil {
+		c.log.Error(err, "pushes cannot be checked and are refused")
+		return refusal.New(refusal.Unavailable, "the gitstore cannot check pushes at the moment; its log says why")
+	}
+	var refused *refusal.Refusal
+	c.room, refused = h.room(c)
+	return refused
+}
+
+// find makes sure that the repository exists; a task's first access makes it.
+func (h *Handler) find(c *call) *refusal.Refusal {
+	exists, err := c.repository.exists()
+	if err == nil && !exists {
+		if c.caller.Task == nil {
+			return refusal.New(refusal.NotFound, "the namespace %s has no repository %s", c.repository.Namespace, c.repository.Name)
+		}
+		if _, refused := h.room(c); refused != nil {
+			return refused
+		}
+		if err = h.store.create(c.request.Context(), c.repository); err == nil {
+			c.log.Info("repository created")
+		}
+	}
+	if err != nil {
+		c.log.Error(err, "the repository cannot be opened")
+		return h.storageRefusal(err, "the repository could not be opened; try again, and see the gitstore's log")
+	}
+	return nil
+}
+
+// fetch answers both requests of a fetch.
+func (h *Handler) fetch(w http.ResponseWriter, c *call) *refusal.Refusal {
+	started := time.Now()
+	r := c.request
+	encoding := r.Header.Get("Content-Encoding")
+	if encoding != "" && encoding != "gzip" {
+		return refusal.New(refusal.BadRequest, "the content encoding %q is not understood; use gzip or none", encoding)
+	}
+	request := h.backendRequest(c)
+	request.gzip = encoding == "gzip"
+	if !c.advertise {
+		request.body = http.MaxBytesReader(w, r.Body, maxFetchRequestBytes)
+	}
+	used, err := c.repository.use(r.Context())
+	if err != nil {
+		return h.unavailable(c, err)
+	}
+	defer used.Close()
+	request.files = append(request.files, used)
+	err = h.store.serveBackend(r.Context(), request, func(response backendResponse) error {
+		writeHeader(w, response)
+		return copyFlushing(w, response.body)
+	})
+	if refused := h.finish(w, c, err); refused != nil {
+		return refused
+	}
+	if !c.advertise {
+		h.metrics.fetchSeconds.Observe(time.Since(started).Seconds())
+	}
+	c.log.V(1).Info("fetch served", "seconds", time.Since(started).Seconds())
+	return nil
+}
+
+// backendRequest fills in what fetches and pushes have in common.
+func (h *Handler) backendRequest(c *call) backendRequest {
+	request := backendRequest{
+		repository:    c.repository,
+		method:        c.request.Method,
+		path:          c.service,
+		contentType:   c.request.Header.Get("Content-Type"),
+		contentLength: c.request.ContentLength,
+		caller:        c.caller.Name,
+	}
+	if c.advertise {
+		request.path, request.query, request.contentType, request.contentLength = "info/refs", "service="+c.service, "", -1
+	}
+	if protocol := c.request.Header.Get("Git-Protocol"); protocolVersion.MatchString(protocol) {
+		request.protocol = protocol
+	}
+	return request
+}
+
+// finish deals with the error of a git process: with a refusal if nothing has
+// been answered yet, else by breaking the connection off, so that the client
+// does not take a half answer for a whole one.
+func (h *Handler) finish(w http.ResponseWriter, c *call, err error) *refusal.Refusal {
+	if err == nil {
+		return nil
+	}
+	if recorder, ok := w.(*statusRecorder); ok && recorder.status == 0 {
+		return h.unavailable(c, err)
+	}
+	if c.request.Context().Err() != nil {
+		c.log.Info("the client went away", "error", err.Error())
+	} else {
+		c.log.Error(err, "the request broke off")
+	}
+	panic(http.ErrAbortHandler)
+}
+
+func (h *Handler) unavailable(c *call, err error) *refusal.Refusal {
+	if c.request.Context().Err() != nil {
+		c.log.Info("the request ended early", "error", err.Error())
+	} else {
+		c.log.Error(err, "git failed")
+	}
+	return h.storageRefusal(err, "git could not answer; try again, and see the gitstore's log")
+}
+
+func writeHeader(w http.ResponseWriter, response backendResponse) {
+	for _, name := range []string{"Content-Type", "Cache-Control", "Pragma", "Expires"} {
+		if value := response.header.Get(name); value != "" {
+			w.Header().Set(name, value)
+		}
+	}
+	w.WriteHeader(response.status)
+}
+
+// refuse answers with a refusal.
+func (h *Handler) refuse(w http.ResponseWriter, c *call, refused *refusal.Refusal) {
+	h.metrics.refusals.WithLabelValues(string(refused.Reason)).Inc()
+	log := h.log
+	if c != nil {
+		log = c.log
+	}
+	log.Info("refused", "reason", refused.Reason, "message", refused.Message)
+	w.Header().Set("Cache-Control", "no-store")
+	if c != nil && h.refuseInside(w, c, refused) {
+		return
+	}
+	header := w.Header()
+	header.Set("Content-Type", "text/plain; charset=utf-8")
+	header.Set("X-Content-Type-Options", "nosniff")
+	switch refused.Reason {
+	case refusal.Unauthenticated:
+		header.Set("WWW-Authenticate", `Basic realm="clew gitstore", charset="UTF-8"`)
+	case refusal.Unavailable:
+		header.Set("Retry-After", "5")
+	}
+	w.WriteHeader(statusOf(refused.Reason))
+	_, _ = io.WriteString(w, refused.Error()+"\n") // the client may be gone
+}
+
+// statusOf is the HTTP status of a refusal.
+func statusOf(reason refusal.Reason) int {
+	switch reason {
+	case refusal.Unauthenticated:
+		return http.StatusUnauthorized
+	case refusal.NotFound:
+		return http.StatusNotFound
+	case refusal.StaleAttempt:
+		return http.StatusConflict
+	case refusal.QuotaExceeded, refusal.VolumeFull:
+		return http.StatusInsufficientStorage
+	case refusal.PushTooLarge:
+		return http.StatusRequestEntityTooLarge
+	case refusal.BadRequest:
+		return http.StatusBadRequest
+	case refusal.Unavailable:
+		return http.StatusServiceUnavailable
+	default:
+		return http.StatusForbidden
+	}
+}
+
+// statusRecorder remembers the status that was answered, 0 before any was.
+type statusRecorder struct {
+	http.ResponseWriter
+	status int
+}
+
+func (s *statusRecorder) WriteHeader(status int) {
+	if s.status == 0 {
+		s.status = status
+	}
+	s.ResponseWriter.WriteHeader(status)
+}
+
+func (s *statusRecorder) Write(p []byte) (int, error) {
+	if s.status == 0 {
+		s.status = http.StatusOK
+	}
+	return s.ResponseWriter.Write(p)
+}
+
+// Unwrap lets http.ResponseController find the real writer.
+func (s *statusRecorder) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+// storageRefusal tells a full volume from other trouble.
+func (h *Handler) storageRefusal(err error, message string) *refusal.Refusal {
+	if isFull(err) {
+		return refusal.New(refusal.VolumeFull, "the gitstore's volume is full; make it larger or delete what is not needed")
+	}
+	return refusal.New(refusal.Unavailable, "%s", message)
+}

@@ -1,0 +1,275 @@
+package gitstore
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/testr"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/podidentity"
+)
+
+// TestMain lets the test binary be the hook that git runs, and the server that
+// a test kills.
+func TestMain(m *testing.M) {
+	switch {
+	case len(os.Args) == 3 && os.Args[1] == "hook" && os.Args[2] == "pre-receive":
+		if err := PreReceive(os.Stdin, os.Stdout, os.Getenv); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	case os.Getenv(serveForTest) != "":
+		if err := serveUntilKilled(os.Getenv(serveForTest)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func testHook() []string {
+	binary, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	return []string{binary, "hook", "pre-receive"}
+}
+
+// wordOfToken believes tokens of the form task:<namespace>:<name>:<uid>:<attempt>
+// and reader:<namespace>.
+type wordOfToken struct{}
+
+func (wordOfToken) Authenticate(_ context.Context, token, namespace string) (Caller, error) {
+	parts := strings.Split(token, ":")
+	switch {
+	case parts[0] == "down":
+		return Caller{}, podidentity.ErrUnavailable
+	case parts[0] == "reader" && len(parts) == 2:
+		if parts[1] != namespace {
+			return Caller{}, podidentity.ErrForbidden
+		}
+		return Caller{Name: "ada"}, nil
+	case parts[0] == "task" && len(parts) == 5:
+		if parts[1] != namespace {
+			return Caller{}, podidentity.ErrForbidden
+		}
+		attempt, err := strconv.ParseInt(parts[4], 10, 64)
+		if err != nil {
+			return Caller{}, podidentity.ErrUnauthenticated
+		}
+		return Caller{Name: parts[2], Task: &Task{Namespace: parts[1], Name: parts[2], UID: parts[3], Attempt: attempt}}, nil
+	}
+	return Caller{}, podidentity.ErrUnauthenticated
+}
+
+// taskToken is the token of an attempt of a task in the namespace "team"; its
+// UID is "uid-<name>".
+func taskToken(name string, attempt int) string {
+	return fmt.Sprintf("task:team:%s:uid-%s:%d", name, name, attempt)
+}
+
+const (
+	readerToken = "reader:team"
+	repository  = "r-0123456789abcdef0123"
+)
+
+// testServer is the real handler behind TLS.
+type testServer struct {
+	*httptest.Server
+	t        testing.TB
+	store    *Store
+	handler  *Handler
+	registry *prometheus.Registry
+	ca       string
+}
+
+func newTestServer(t testing.TB, limits Limits) *testServer {
+	t.Helper()
+	store, err := Open(t.Context(), t.TempDir(), testHook())
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := logr.Discard()
+	if os.Getenv("CLEW_TEST_LOG") != "" {
+		log = testr.NewWithInterface(t, testr.Options{Verbosity: 1})
+	}
+	registry := prometheus.NewRegistry()
+	handler, err := NewHandler(store, wordOfToken{}, limits, log, registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewTLSServer(handler)
+	t.Cleanup(server.Close)
+	return &testServer{
+		Server: server, t: t, store: store, handler: handler, registry: registry,
+		ca: writeCA(t, server.Certificate()),
+	}
+}
+
+func writeCA(t testing.TB, certificate *x509.Certificate) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "ca.pem")
+	content := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw})
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func (s *testServer) url(namespace, repository string) string {
+	return s.URL + "/" + namespace + "/" + repository + ".git"
+}
+
+// bare is the path of a repository on the server's disk.
+func (s *testServer) bare(repository string) string {
+	return s.store.repository("team", repository).Path
+}
+
+// client is a git client with a repository of its own.
+type client struct {
+	t   testing.TB
+	dir string
+	env []string
+	url string
+}
+
+// client returns a client with an empty repository that sends the token.
+func (s *testServer) client(token string) *client {
+	s.t.Helper()
+	return newClient(s.t, s.url("team", repository), s.ca, token)
+}
+
+func newClient(t testing.TB, url, ca, token string) *client {
+	t.Helper()
+	c := &client{t: t, dir: t.TempDir(), url: url}
+	c.env = append(gitTestEnvironment(), "GIT_SSL_CAINFO="+ca,
+		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=http.extraHeader", "GIT_CONFIG_VALUE_0=Authorization: Bearer "+token)
+	c.git("init", "--quiet", "--initial-branch=main", ".")
+	return c
+}
+
+func gitTestEnvironment() []string {
+	return []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "LC_ALL=C", "GIT_TERMINAL_PROMPT=0",
+		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
+		"GIT_AUTHOR_NAME=Ada", "GIT_AUTHOR_EMAIL=ada@example.com", "GIT_AUTHOR_DATE=1700000000 +0000",
+		"GIT_COMMITTER_NAME=Ada", "GIT_COMMITTER_EMAIL=ada@example.com", "GIT_COMMITTER_DATE=1700000000 +0000",
+	}
+}
+
+// as returns the same client with another token.
+func (c *client) as(token string) *client {
+	other := *c
+	other.env = append(append([]string{}, c.env...), "GIT_CONFIG_VALUE_0=Authorization: Bearer "+token)
+	return &other
+}
+
+// try runs git and returns stdout, stderr and the error.
+func (c *client) try(args ...string) (string, string, error) {
+	return c.tryWith("", args...)
+}
+
+func (c *client) tryWith(stdin string, args ...string) (string, string, error) {
+	command := exec.Command("git", args...)
+	command.Dir, command.Env = c.dir, c.env
+	command.Stdin = strings.NewReader(stdin)
+	var stdout, stderr strings.Builder
+	command.Stdout, command.Stderr = &stdout, &stderr
+	err := command.Run()
+	return strings.TrimSpace(stdout.String()), stderr.String(), err
+}
+
+func (c *client) git(args ...string) string {
+	c.t.Helper()
+	return c.gitWith("", args...)
+}
+
+func (c *client) gitWith(stdin string, args ...string) string {
+	c.t.Helper()
+	stdout, stderr, err := c.tryWith(stdin, args...)
+	if err != nil {
+		c.t.Fatalf("git %s: %v\n%s%s", strings.Join(args, " "), err, stdout, stderr)
+	}
+	return stdout
+}
+
+// commit writes files (path, content, path, content ...) and commits them,
+// returning the commit.
+func (c *client) commit(files ...string) string {
+	c.t.Helper()
+	for i := 0; i+1 < len(files); i += 2 {
+		path := filepath.Join(c.dir, files[i])
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			c.t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(files[i+1]), 0o644); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	c.git("add", "--all")
+	c.git("commit", "--quiet", "--allow-empty", "--message=work")
+	return c.git("rev-parse", "HEAD")
+}
+
+// push pushes and fails the test if it is refused.
+func (c *client) push(refspecs ...string) {
+	c.t.Helper()
+	c.git(append([]string{"push", "--quiet", "--atomic", c.url}, refspecs...)...)
+}
+
+// refusedPush pushes and expects to be refused for a reason, in a sentence
+// that says something.
+func (c *client) refusedPush(reason refusal.Reason, says string, refspecs ...string) string {
+	c.t.Helper()
+	_, stderr, err := c.try(append([]string{"push", c.url}, refspecs...)...)
+	if err == nil {
+		c.t.Fatalf("the push of %q was accepted", refspecs)
+	}
+	refused, ok := refusal.Parse(stderr)
+	if !ok || refused.Reason != reason || !strings.Contains(stderr, says) {
+		c.t.Fatalf("the push of %q was refused with %v; want %s saying %q\n%s", refspecs, refused, reason, says, stderr)
+	}
+	return stderr
+}
+
+// remoteRef returns what a ref of the server's repository is, "" if it is not.
+func (s *testServer) remoteRef(ref string) string {
+	s.t.Helper()
+	out, err := exec.Command("git", "--git-dir="+s.bare(repository), "for-each-ref", "--format=%(objectname)", ref).Output()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// fsck checks a bare repository as a whole.
+func fsck(t testing.TB, path string) {
+	t.Helper()
+	command := exec.Command("git", "--git-dir="+path, "fsck", "--full", "--strict", "--no-dangling")
+	command.Env = gitTestEnvironment()
+	if output, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("git fsck: %v\n%s", err, output)
+	}
+}
+
+func codeRef(task string, number int) string {
+	return fmt.Sprintf("refs/clew/uid-%s/code/%d", task, number)
+}
+
+func stateRef(task string, number int) string {
+	return fmt.Sprintf("refs/clew/uid-%s/state/%d", task, number)
+}

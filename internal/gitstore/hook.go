@@ -1,0 +1,110 @@
+package gitstore
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/clew-dev/clew/internal/gitstore/refusal"
+)
+
+// What the handler tells the hook, through git, by environment.
+const (
+	hookProbe       = "CLEW_HOOK_PROBE"
+	hookProbeAnswer = "clew-hook"
+
+	hookTaskName = "CLEW_TASK_NAME"
+	hookTaskUID  = "CLEW_TASK_UID"
+	hookAttempt  = "CLEW_TASK_ATTEMPT"
+	hookFences   = "CLEW_FENCES"
+
+	// fenceDescriptor is the number under which git and the hook inherit the
+	// lock file of the task's fence; useDescriptor is the repository's lock.
+	fenceDescriptor = 3
+	useDescriptor   = 4
+)
+
+// hookTimeout is how long the hook waits for the lock of the fence, which is
+// only ever held for the writing of a small file.
+const hookTimeout = 10 * time.Second
+
+// PreReceive is git's pre-receive hook: it reads the ref updates from stdin,
+// one "<old> <new> <ref>" a line, and returns an error if any of them may not
+// happen, which refuses the push as a whole. Git runs it when all objects have
+// arrived and been checked, before they become part of the repository.
+//
+// It takes the lock of the task's fence, shared, on a file that git inherited
+// from the handler. The lock outlives the hook: it holds until git has moved
+// the refs and the last process of the push has ended. A newer attempt takes
+// the same lock alone to record itself, so that none of the pushes it overtakes
+// can land after it.
+func PreReceive(stdin io.Reader, stdout io.Writer, getenv func(string) string) error {
+	if getenv(hookProbe) != "" {
+		_, err := fmt.Fprintln(stdout, hookProbeAnswer)
+		return err
+	}
+	task, err := hookTask(getenv)
+	if err != nil {
+		return refusal.New(refusal.Unavailable, "the push was not started by the gitstore: %v", err)
+	}
+	commands, err := hookCommands(stdin)
+	if err != nil {
+		return refusal.New(refusal.BadRequest, "the ref updates cannot be read: %v", err)
+	}
+	if refused := checkCommands(task, commands); refused != nil {
+		return refused
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), hookTimeout)
+	defer cancel()
+	// Not closed: closing changes nothing, as git holds the same open file.
+	if err := lock(ctx, os.NewFile(fenceDescriptor, "fence"), syscall.LOCK_SH); err != nil {
+		return refusal.New(refusal.Unavailable, "the fence of the task could not be locked: %v; try again", err)
+	}
+	newest, err := fences{folder: getenv(hookFences)}.newest(task.UID)
+	if err != nil {
+		return refusal.New(refusal.Unavailable, "the fence of the task could not be read: %v", err)
+	}
+	if refused := stale(task, newest); refused != nil {
+		return refused
+	}
+	return nil
+}
+
+// hookEnvironment tells the hook whose push it checks.
+func hookEnvironment(task Task, fences fences) []string {
+	return []string{
+		hookTaskName + "=" + task.Name,
+		hookTaskUID + "=" + task.UID,
+		hookAttempt + "=" + strconv.FormatInt(task.Attempt, 10),
+		hookFences + "=" + fences.folder,
+	}
+}
+
+func hookTask(getenv func(string) string) (Task, error) {
+	attempt, err := strconv.ParseInt(getenv(hookAttempt), 10, 64)
+	task := Task{Name: getenv(hookTaskName), UID: getenv(hookTaskUID), Attempt: attempt}
+	if err != nil || task.Name == "" || task.UID == "" || getenv(hookFences) == "" {
+		return Task{}, errors.New("the environment does not say whose push it is")
+	}
+	return task, nil
+}
+
+func hookCommands(stdin io.Reader) ([]Command, error) {
+	var commands []Command
+	lines := bufio.NewScanner(stdin)
+	for lines.Scan() {
+		fields := strings.SplitN(lines.Text(), " ", 3)
+		if len(fields) != 3 {
+			return nil, fmt.Errorf("%q is not an update", lines.Text())
+		}
+		commands = append(commands, Command{Old: fields[0], New: fields[1], Ref: fields[2]})
+	}
+	return commands, lines.Err()
+}

@@ -1,0 +1,90 @@
+package gitstore
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics of one gitstore.
+type metrics struct {
+	requests     *prometheus.CounterVec
+	refusals     *prometheus.CounterVec
+	pushes       *prometheus.CounterVec
+	pushSeconds  prometheus.Histogram
+	fetchSeconds prometheus.Histogram
+	received     prometheus.Counter
+	inFlight     prometheus.Gauge
+	maintenance  *prometheus.CounterVec
+}
+
+func newMetrics(registry prometheus.Registerer, usage *usage, free func() (int64, error)) (*metrics, error) {
+	buckets := []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "clew_gitstore_requests_total", Help: "HTTP requests by git service, operation (advertise, exchange) and status code.",
+		}, []string{"service", "operation", "code"}),
+		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "clew_gitstore_refusals_total", Help: "Refused requests by reason.",
+		}, []string{"reason"}),
+		pushes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "clew_gitstore_pushes_total", Help: "Pushes that git worked on, by outcome (stored, refused, failed).",
+		}, []string{"outcome"}),
+		pushSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "clew_gitstore_push_duration_seconds", Help: "Time from a push's first byte to its durable end.", Buckets: buckets,
+		}),
+		fetchSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "clew_gitstore_fetch_duration_seconds", Help: "Time to answer one fetch exchange.", Buckets: buckets,
+		}),
+		received: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "clew_gitstore_received_bytes_total", Help: "Bytes received in pushes.",
+		}),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "clew_gitstore_requests_in_flight", Help: "Requests that git works on now.",
+		}),
+		maintenance: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "clew_gitstore_maintenance_total", Help: "Maintenance runs of repositories by outcome (done, failed).",
+		}, []string{"outcome"}),
+	}
+	for _, collector := range []prometheus.Collector{
+		m.requests, m.refusals, m.pushes, m.pushSeconds, m.fetchSeconds, m.received, m.inFlight, m.maintenance,
+		newSizeCollector(usage, free),
+	} {
+		if err := registry.Register(collector); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// sizeCollector reports sizes as last measured; asking costs no disk walk.
+type sizeCollector struct {
+	usage            *usage
+	free             func() (int64, error)
+	repository, room *prometheus.Desc
+}
+
+func newSizeCollector(usage *usage, free func() (int64, error)) sizeCollector {
+	return sizeCollector{
+		usage: usage,
+		free:  free,
+		repository: prometheus.NewDesc("clew_gitstore_repository_bytes",
+			"Bytes on disk of a repository, as last measured, and what was received since.", []string{"namespace", "repository"}, nil),
+		room: prometheus.NewDesc("clew_gitstore_volume_free_bytes", "Bytes that are free on the gitstore's volume.", nil, nil),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c sizeCollector) Describe(descriptions chan<- *prometheus.Desc) {
+	descriptions <- c.repository
+	descriptions <- c.room
+}
+
+// Collect implements prometheus.Collector.
+func (c sizeCollector) Collect(found chan<- prometheus.Metric) {
+	for _, size := range c.usage.known() {
+		found <- prometheus.MustNewConstMetric(c.repository, prometheus.GaugeValue, float64(size.bytes+size.received),
+			size.repository.Namespace, size.repository.Name)
+	}
+	if free, err := c.free(); err == nil {
+		found <- prometheus.MustNewConstMetric(c.room, prometheus.GaugeValue, float64(free))
+	}
+}

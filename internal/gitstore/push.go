@@ -1,0 +1,282 @@
+package gitstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/clew-dev/clew/internal/gitstore/refusal"
+)
+
+// use takes part in the use of a repository: as long as the file is open, here
+// or in a child that inherited it, nothing is cleared away as leftover.
+func (r Repository) use(ctx context.Context) (*os.File, error) {
+	return openLocked(ctx, r.useLock(), syscall.LOCK_SH)
+}
+
+// room returns how many bytes a push may bring, 0 for any number.
+func (h *Handler) room(c *call) (int64, *refusal.Refusal) {
+	room := h.limits.PushBytes
+	least := func(bytes int64) {
+		if room == 0 || bytes < room {
+			room = bytes
+		}
+	}
+	free, err := h.free()
+	if err != nil {
+		return 0, h.unavailable(c, err)
+	}
+	if free <= h.limits.FreeBytes {
+		return 0, refusal.New(refusal.VolumeFull, "the gitstore's volume has %d bytes left, of which %d are kept free; make it larger or delete what is not needed",
+			free, h.limits.FreeBytes)
+	}
+	least(free - h.limits.FreeBytes)
+	if h.limits.NamespaceBytes <= 0 {
+		return room, nil
+	}
+	repositories, err := h.store.namespaceRepositories(c.repository.Namespace)
+	if err != nil {
+		return 0, h.unavailable(c, err)
+	}
+	used, err := h.usage.namespace(repositories, h.limits.NamespaceBytes)
+	if err != nil {
+		return 0, h.unavailable(c, err)
+	}
+	if used >= h.limits.NamespaceBytes {
+		return 0, refusal.New(refusal.QuotaExceeded, "the repositories of the namespace %s take %d bytes, and its quota is %d; delete checkpoints that are not needed, or ask for a larger quota",
+			c.repository.Namespace, used, h.limits.NamespaceBytes)
+	}
+	least(h.limits.NamespaceBytes - used)
+	return room, nil
+}
+
+// namespaceRepositories lists the repositories of one namespace.
+func (s *Store) namespaceRepositories(namespace string) ([]Repository, error) {
+	entries, err := os.ReadDir(s.namespace(namespace))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var found []Repository
+	for _, entry := range entries {
+		name, isRepository := strings.CutSuffix(entry.Name(), ".git")
+		if isRepository && repositoryName.MatchString(name) {
+			found = append(found, s.repository(namespace, name))
+		}
+	}
+	return found, nil
+}
+
+// push answers both requests of a push.
+func (h *Handler) push(w http.ResponseWriter, c *call) *refusal.Refusal {
+	request := h.backendRequest(c)
+	task := *c.caller.Task
+	files, refused := h.pushFiles(c)
+	if refused != nil {
+		return refused
+	}
+	defer closeAll(files)
+	request.files = files
+	config := []string{"http.receivepack", "true"}
+	if c.room > 0 {
+		config = append(config, "receive.maxInputSize", strconv.FormatInt(c.room, 10))
+	}
+	config = append(config, h.hideOthers(c)...)
+	fences, err := h.store.fences(c.repository.Namespace)
+	if err != nil {
+		return h.unavailable(c, err)
+	}
+	request.env = append(withConfig(config...), hookEnvironment(task, fences)...)
+	if c.advertise {
+		err := h.store.serveBackend(c.request.Context(), request, func(response backendResponse) error {
+			writeHeader(w, response)
+			return copyFlushing(w, response.body)
+		})
+		return h.finish(w, c, err)
+	}
+	return h.receive(w, c, request)
+}
+
+// pushFiles opens the files that git inherits, in the order of their
+// descriptors: the lock of the task's fence, which the hook will take, and the
+// lock of the repository, taken.
+func (h *Handler) pushFiles(c *call) ([]*os.File, *refusal.Refusal) {
+	fences, err := h.store.fences(c.repository.Namespace)
+	if err != nil {
+		return nil, h.unavailable(c, err)
+	}
+	fence, err := openLock(fences.lock(c.caller.Task.UID))
+	if err != nil {
+		return nil, h.unavailable(c, err)
+	}
+	used, err := c.repository.use(c.request.Context())
+	if err != nil {
+		closeAll([]*os.File{fence})
+		return nil, h.unavailable(c, err)
+	}
+	return []*os.File{fenceDescriptor - 3: fence, useDescriptor - 3: used}, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, file := range files {
+		_ = file.Close() // nothing was written
+	}
+}
+
+// hideOthers returns configuration that leaves other tasks' checkpoints out of
+// the list of refs that a pusher gets first. A task that has pushed before
+// needs only its own to find out what to send, and with thousands of tasks the
+// list would be larger than the push. A task's first push sees them all: a
+// fork has its source's objects, and must not send them.
+func (h *Handler) hideOthers(c *call) []string {
+	own := checkpointRefs + c.caller.Task.UID
+	refs, err := h.store.git.run(c.request.Context(), c.repository.Path, "--git-dir=.", "for-each-ref", "--format=%(refname)", own+"/")
+	if err != nil {
+		c.log.Error(err, "the task's refs cannot be listed")
+		return nil
+	}
+	if !strings.Contains(refs, own+"/code/") || !strings.Contains(refs, own+"/state/") {
+		return nil
+	}
+	return []string{"receive.hideRefs", strings.TrimSuffix(checkpointRefs, "/"), "receive.hideRefs", "!" + own}
+}
+
+// receive takes in what a push brings.
+func (h *Handler) receive(w http.ResponseWriter, c *call, request backendRequest) *refusal.Refusal {
+	started := time.Now()
+	if refused := h.begin(w, c); refused != nil {
+		return refused
+	}
+	if refused := checkCommands(*c.caller.Task, c.head.Commands); refused != nil {
+		return refused
+	}
+	counted := &countingReader{reader: c.request.Body, count: func(n int) { h.usage.received(c.repository, int64(n)) }}
+	request.body = io.MultiReader(bytes.NewReader(c.head.Raw), counted)
+
+	var report []byte
+	err := h.store.serveBackend(c.request.Context(), request, func(response backendResponse) (err error) {
+		writeHeader(w, response)
+		report, err = copyUntilReport(w, response.body, c.head.SideBand)
+		return err
+	})
+	h.metrics.received.Add(float64(counted.total.Load()))
+	if err == nil {
+		err = c.repository.makeDurable(*c.caller.Task)
+	}
+	if err != nil {
+		h.metrics.pushes.WithLabelValues("failed").Inc()
+		return h.finish(w, c, err)
+	}
+	h.acknowledge(w, c, report, started)
+	return nil
+}
+
+// begin reads the beginning of a push, once.
+func (h *Handler) begin(w http.ResponseWriter, c *call) *refusal.Refusal {
+	if c.head != nil {
+		return nil
+	}
+	c.head = &pushHead{}
+	if encoding := c.request.Header.Get("Content-Encoding"); encoding != "" {
+		return refusal.New(refusal.BadRequest, "a push must not be encoded as %q; git push sends it as it is", encoding)
+	}
+	// Git may answer before it has read everything.
+	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
+		return h.unavailable(c, err)
+	}
+	head, err := readPushHead(c.request.Body)
+	if err != nil {
+		return refusal.New(refusal.BadRequest, "%v", err)
+	}
+	c.head = &head
+	return nil
+}
+
+// acknowledge sends git's report of a push that is durable now, if it was not
+// refused.
+func (h *Handler) acknowledge(w http.ResponseWriter, c *call, report []byte, started time.Time) {
+	if err := drain(c.request.Body); err != nil {
+		c.log.Info("the push broke off", "error", err.Error())
+		panic(http.ErrAbortHandler)
+	}
+	if _, err := w.Write(report); err != nil {
+		c.log.Info("the client did not wait for the report", "error", err.Error())
+	}
+	if len(c.head.Commands) == 0 {
+		return
+	}
+	seconds := time.Since(started).Seconds()
+	if !stored(report) {
+		h.metrics.pushes.WithLabelValues("refused").Inc()
+		c.log.Info("push refused by git", "refs", len(c.head.Commands), "seconds", seconds)
+		return
+	}
+	h.metrics.pushes.WithLabelValues("stored").Inc()
+	h.metrics.pushSeconds.Observe(seconds)
+	c.log.Info("push stored", "refs", len(c.head.Commands), "first", c.head.Commands[0].Ref, "seconds", seconds)
+	h.pushed(c.repository)
+}
+
+// refuseInside refuses a push whose content is on its way, and reports whether
+// it did. Git shows nothing of a failed request's body, so that this is a good
+// answer with an error in it: on the error band, which ends the client with
+// the sentence.
+func (h *Handler) refuseInside(w http.ResponseWriter, c *call, refused *refusal.Refusal) bool {
+	if !c.push() || c.advertise || c.caller.Task == nil {
+		return false
+	}
+	if h.begin(w, c) != nil || !c.head.SideBand {
+		return false
+	}
+	if err := drain(c.request.Body); err != nil {
+		c.log.Info("the refused push broke off", "error", err.Error())
+		panic(http.ErrAbortHandler)
+	}
+	const errorBand = 3
+	w.Header().Set("Content-Type", "application/x-git-receive-pack-result")
+	w.WriteHeader(http.StatusOK)
+	_, _ = w.Write(packet(append([]byte{errorBand}, refused.Error()+"\n"...))) // the client may be gone
+	return true
+}
+
+var errBodyLeft = errors.New("the client sent more than can be passed over")
+
+// drain reads what a client still sends, so that it gets to read its answer.
+func drain(body io.Reader) error {
+	const limit = 1 << 30
+	n, err := io.Copy(io.Discard, io.LimitReader(body, limit))
+	if err == nil && n == limit {
+		err = errBodyLeft
+	}
+	return err
+}
+
+// isFull reports whether an error, perhaps of a git process, is a full volume.
+func isFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) ||
+		err != nil && strings.Contains(err.Error(), "No space left on device")
+}
+
+// countingReader counts what is read through it.
+type countingReader struct {
+	reader io.Reader
+	count  func(int)
+	total  atomic.Int64
+}
+
+func (r *countingReader) Read(p []byte) (int, error) {
+	n, err := r.reader.Read(p)
+	r.total.Add(int64(n))
+	r.count(n)
+	return n, err
+}

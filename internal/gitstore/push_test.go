@@ -1,0 +1,215 @@
+package gitstore
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/clew-dev/clew/internal/gitstore/refusal"
+)
+
+func TestPushFetchAndClone(t *testing.T) {
+	server := newTestServer(t, Limits{})
+	task := server.client(taskToken("fix", 1))
+	first := task.commit("a.txt", "one\n")
+	state := task.gitWith("state", "hash-object", "-w", "--stdin")
+	tree := task.gitWith("100644 blob "+state+"\tmeta.json\n", "mktree")
+	saved := task.git("commit-tree", "-m", "state", tree)
+	task.push(first+":"+codeRef("fix", 1), saved+":"+stateRef("fix", 1), first+":refs/heads/clew/fix/before")
+	second := task.commit("a.txt", "two\n")
+	task.push(second + ":" + codeRef("fix", 2))
+
+	// The next attempt's pod starts with nothing and fetches.
+	next := server.client(taskToken("fix", 2))
+	next.git("fetch", "--quiet", next.url, "refs/clew/uid-fix/*:refs/clew/uid-fix/*")
+	if got := next.git("rev-parse", codeRef("fix", 2)); got != second {
+		t.Errorf("fetched %s, want %s", got, second)
+	}
+	// Another task of the namespace reads it too, and a person with plain git.
+	other := server.client(taskToken("other", 1))
+	other.git("fetch", "--quiet", other.url, codeRef("fix", 1))
+	person := server.client(readerToken)
+	person.git("clone", "--quiet", "--branch=clew/fix/before", person.url, "cloned")
+	if got := person.git("-C", "cloned", "rev-parse", "HEAD"); got != first {
+		t.Errorf("cloned %s, want %s", got, first)
+	}
+	fsck(t, server.bare(repository))
+}
+
+func TestRefsThatAPushMayNotWrite(t *testing.T) {
+	server := newTestServer(t, Limits{})
+	owner := server.client(taskToken("other", 1))
+	theirs := owner.commit("theirs", "x")
+	owner.push(theirs+":"+codeRef("other", 1), theirs+":refs/heads/clew/other/b")
+	task := server.client(taskToken("fix", 1))
+	first := task.commit("a.txt", "one\n")
+	task.push(first+":"+codeRef("fix", 1), first+":refs/heads/clew/fix/b")
+	second := task.commit("a.txt", "two\n")
+
+	for name, test := range map[string]struct {
+		refspec string
+		reason  refusal.Reason
+		says    string
+	}{
+		"other task's code":    {":" + codeRef("other", 2), refusal.RefNotAllowed, "belongs to another task"},
+		"other task's state":   {":" + stateRef("other", 1), refusal.RefNotAllowed, "belongs to another task"},
+		"other task's branch":  {":refs/heads/clew/other/c", refusal.RefNotAllowed, "belongs to another task"},
+		"name as prefix":       {":refs/heads/clew/fixed/c", refusal.RefNotAllowed, "belongs to another task"},
+		"main":                 {":refs/heads/main", refusal.RefNotAllowed, "not a ref that a task may write"},
+		"a tag":                {":refs/tags/v1", refusal.RefNotAllowed, "not a ref that a task may write"},
+		"notes":                {":refs/notes/commits", refusal.RefNotAllowed, "not a ref that a task may write"},
+		"number zero":          {":refs/clew/uid-fix/code/0", refusal.RefNotAllowed, "not the ref of a checkpoint"},
+		"leading zero":         {":refs/clew/uid-fix/code/07", refusal.RefNotAllowed, "not the ref of a checkpoint"},
+		"number too large":     {":refs/clew/uid-fix/code/2147483648", refusal.RefNotAllowed, "not the ref of a checkpoint"},
+		"other kind":           {":refs/clew/uid-fix/files/1", refusal.RefNotAllowed, "not the ref of a checkpoint"},
+		"deeper":               {":refs/clew/uid-fix/code/1/2", refusal.RefNotAllowed, "not the ref of a checkpoint"},
+		"immutable":            {"+:" + codeRef("fix", 1), refusal.RefImmutable, "a checkpoint never changes"},
+		"deleted checkpoint":   {"-" + codeRef("fix", 1), refusal.DeleteNotAllowed, "cannot be deleted"},
+		"deleted branch":       {"-refs/heads/clew/fix/b", refusal.DeleteNotAllowed, "cannot be deleted"},
+		"branch like a option": {":refs/heads/clew/fix/-x", refusal.RefNotAllowed, "begins with"},
+		"right-to-left name":   {":refs/heads/clew/fix/a\u202eb", refusal.RefNotAllowed, "control character"},
+		"not UTF-8":            {":refs/heads/clew/fix/a\xffb", refusal.RefNotAllowed, "not valid UTF-8"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			refspec := second + test.refspec
+			if force, ok := strings.CutPrefix(test.refspec, "+"); ok {
+				refspec = "+" + second + force
+			}
+			if deleted, ok := strings.CutPrefix(test.refspec, "-"); ok {
+				refspec = ":" + deleted
+			}
+			// One bad ref refuses the good one beside it.
+			task.refusedPush(test.reason, test.says, refspec, second+":"+codeRef("fix", 9))
+			if got := server.remoteRef(codeRef("fix", 9)); got != "" {
+				t.Errorf("the good ref beside the bad one was stored: %s", got)
+			}
+		})
+	}
+	if got := server.remoteRef(codeRef("fix", 1)); got != first {
+		t.Errorf("the checkpoint's ref is %s, want %s", got, first)
+	}
+	// The same value again is nothing to do; the own branch may be moved.
+	task.push(first + ":" + codeRef("fix", 1))
+	task.push("+" + second + ":refs/heads/clew/fix/b")
+	task.push("+" + first + ":refs/heads/clew/fix/b")
+}
+
+func TestWhoMayDoWhat(t *testing.T) {
+	server := newTestServer(t, Limits{})
+	task := server.client(taskToken("fix", 1))
+	first := task.commit("a.txt", "one\n")
+	refspec := first + ":" + codeRef("fix", 1)
+	task.as("nonsense").refusedPush(refusal.Unauthenticated, "", refspec)
+	task.as("task:elsewhere:fix:uid-fix:1").refusedPush(refusal.Forbidden, "does not open the repositories of the namespace team", refspec)
+	task.as("task:team:..:uid-fix:1").refusedPush(refusal.Forbidden, "does not open", refspec)
+	task.as("task:team:fix:../x:1").refusedPush(refusal.Forbidden, "does not open", refspec)
+	task.as("reader:elsewhere").refusedPush(refusal.Forbidden, "does not open", refspec)
+	task.as(readerToken).refusedPush(refusal.Forbidden, "only the pod of a task may push", refspec)
+	task.as("down").refusedPush(refusal.Unavailable, "could not be checked", refspec)
+	_, stderr, err := task.as(readerToken).try("fetch", task.url)
+	if refused, ok := refusal.Parse(stderr); err == nil || !ok || refused.Reason != refusal.NotFound {
+		t.Fatalf("a reader's fetch from no repository: %v\n%s", err, stderr)
+	}
+	// Password authentication, as git does it by itself.
+	withPassword := *task
+	withPassword.env = append(withPassword.env, "GIT_CONFIG_COUNT=0")
+	withPassword.url = strings.Replace(task.url, "https://", "https://clew:"+strings.ReplaceAll(taskToken("fix", 1), ":", "%3A")+"@", 1)
+	withPassword.push(refspec)
+}
+
+func TestForkCopiesNothing(t *testing.T) {
+	server := newTestServer(t, Limits{})
+	source := server.client(taskToken("source", 1))
+	var files []string
+	for i := range 300 {
+		files = append(files, fmt.Sprintf("dir%d/file%d", i%17, i), strings.Repeat(fmt.Sprintf("line %d\n", i*7919), 500))
+	}
+	first := source.commit(files...)
+	state := source.git("commit-tree", "-m", "state", source.git("rev-parse", first+"^{tree}"))
+	source.push(first+":"+codeRef("source", 1), state+":"+stateRef("source", 1))
+	before, err := diskUse(server.bare(repository))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	fork := server.client(taskToken("fork", 1))
+	fork.git("fetch", "--quiet", fork.url, codeRef("source", 1)+":"+codeRef("fork", 1), stateRef("source", 1)+":"+stateRef("fork", 1))
+	fork.push(first+":"+codeRef("fork", 1), state+":"+stateRef("fork", 1))
+	fork.git("checkout", "--quiet", "-b", "work", first)
+	fork.push(fork.commit("new", "one more line\n")+":"+codeRef("fork", 2), state+":"+stateRef("fork", 2))
+	after, err := diskUse(server.bare(repository))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("disk use before %d, after %d: %d more", before, after, after-before)
+	if grown := after - before; grown >= 64<<10 {
+		t.Errorf("the fork took %d bytes of %d", grown, before)
+	}
+	fsck(t, server.bare(repository))
+}
+
+// After its first checkpoint a task is told only of its own, so that pushes do
+// not grow with the number of tasks.
+func TestPusherIsToldOfItsOwnCheckpoints(t *testing.T) {
+	server := newTestServer(t, Limits{})
+	other := server.client(taskToken("other", 1))
+	theirs := other.commit("theirs", "x")
+	other.push(theirs+":"+codeRef("other", 1), theirs+":refs/heads/clew/other/kept")
+	task := server.client(taskToken("fix", 1))
+	told := func() string {
+		t.Helper()
+		task.env = append(task.env, "GIT_TRACE_PACKET=1")
+		_, stderr, err := task.try("push", task.url, "HEAD:refs/heads/clew/fix/same")
+		if err != nil {
+			t.Fatal(stderr)
+		}
+		return stderr
+	}
+	first := task.commit("a", "one")
+	task.push(first + ":refs/heads/clew/fix/same")
+	if !strings.Contains(told(), codeRef("other", 1)) {
+		t.Error("a task without checkpoints is not told of others'")
+	}
+	task.push(first+":"+codeRef("fix", 1), first+":"+stateRef("fix", 1))
+	now := told()
+	if strings.Contains(now, codeRef("other", 1)) || !strings.Contains(now, codeRef("fix", 1)) || !strings.Contains(now, "refs/heads/clew/other/kept") {
+		t.Errorf("a task with checkpoints is told of\n%s", now)
+	}
+	// What it is not told of it still cannot write.
+	task.refusedPush(refusal.RefNotAllowed, "belongs to another task", first+":"+codeRef("other", 2))
+	second := task.commit("a", "two")
+	task.push(second+":"+codeRef("fix", 2), second+":"+stateRef("fix", 2))
+}
+
+func TestManyTasksPushAtOnce(t *testing.T) {
+	const tasks, checkpoints = 8, 5
+	server := newTestServer(t, Limits{})
+	var wait sync.WaitGroup
+	heads := make([]string, tasks)
+	for i := range tasks {
+		name := fmt.Sprintf("task%d", i)
+		client := server.client(taskToken(name, 1))
+		wait.Go(func() {
+			for number := 1; number <= checkpoints; number++ {
+				stdout, stderr, err := client.try("commit", "--quiet", "--allow-empty", fmt.Sprintf("--message=%s %d", name, number))
+				if err == nil {
+					stdout, stderr, err = client.try("push", "--quiet", "--atomic", client.url,
+						"HEAD:"+codeRef(name, number), "HEAD:"+stateRef(name, number), "+HEAD:refs/heads/clew/"+name+"/latest")
+				}
+				if err != nil {
+					t.Errorf("%s %d: %v\n%s%s", name, number, err, stdout, stderr)
+					return
+				}
+			}
+			heads[i], _, _ = client.try("rev-parse", "HEAD")
+		})
+	}
+	wait.Wait()
+	for i, head := range heads {
+		if got := server.remoteRef(codeRef(fmt.Sprintf("task%d", i), checkpoints)); got != head || head == "" {
+			t.Errorf("task%d: %q, want %q", i, got, head)
+		}
+	}
+	fsck(t, server.bare(repository))
+}

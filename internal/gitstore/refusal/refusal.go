@@ -1,0 +1,111 @@
+// Package refusal names the reasons for which the gitstore refuses a request,
+// and finds them again in what git printed. The gitstore writes refusals as
+// "clew: <Reason>: <sentence>", which git shows as "remote: clew: ..."; whoever
+// runs git against it parses that with Parse to decide what to do and what to
+// tell people. The package depends on nothing.
+package refusal
+
+import (
+	"fmt"
+	"regexp"
+)
+
+// Reason says why a request was refused, in one CamelCase word.
+type Reason string
+
+// The reasons.
+const (
+	// Unauthenticated: no token, or one that the API server does not accept.
+	Unauthenticated Reason = "Unauthenticated"
+	// Forbidden: a good token, but its holder may not do this.
+	Forbidden Reason = "Forbidden"
+	// NotFound: no such repository, or no such path.
+	NotFound Reason = "NotFound"
+	// StaleAttempt: a newer attempt of the task was seen; this one must stop.
+	StaleAttempt Reason = "StaleAttempt"
+	// QuotaExceeded: the namespace may not store more.
+	QuotaExceeded Reason = "QuotaExceeded"
+	// VolumeFull: the gitstore's volume has no room.
+	VolumeFull Reason = "VolumeFull"
+	// PushTooLarge: one push is larger than the limit or than the quota leaves.
+	PushTooLarge Reason = "PushTooLarge"
+	// RefNotAllowed: a ref that the task may not write.
+	RefNotAllowed Reason = "RefNotAllowed"
+	// RefImmutable: a checkpoint's ref that already has another value.
+	RefImmutable Reason = "RefImmutable"
+	// DeleteNotAllowed: the push would delete a ref.
+	DeleteNotAllowed Reason = "DeleteNotAllowed"
+	// ObjectsRefused: objects are corrupt, missing or dangerous.
+	ObjectsRefused Reason = "ObjectsRefused"
+	// BadRequest: not what a git client sends.
+	BadRequest Reason = "BadRequest"
+	// Unavailable: the gitstore cannot answer at the moment.
+	Unavailable Reason = "Unavailable"
+)
+
+// Refusal is a refused request: a reason for machines and a sentence for
+// people.
+type Refusal struct {
+	Reason  Reason
+	Message string
+}
+
+// New returns a refusal with a formatted sentence.
+func New(reason Reason, format string, args ...any) *Refusal {
+	return &Refusal{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// Error returns "clew: <Reason>: <sentence>", as it goes over the wire.
+func (r *Refusal) Error() string {
+	return "clew: " + string(r.Reason) + ": " + r.Message
+}
+
+// Retryable reports whether the same push may succeed later without anyone
+// changing it.
+func (r *Refusal) Retryable() bool {
+	switch r.Reason {
+	case Unauthenticated, QuotaExceeded, VolumeFull, Unavailable:
+		return true
+	default:
+		return false
+	}
+}
+
+// written matches a refusal that the gitstore wrote, on a line of its own.
+var written = regexp.MustCompile(`(?m)^(?:remote: )?clew: ([A-Z][A-Za-z]+): ([^\r\n]*?)[ \t]*\r?$`)
+
+// gitsOwn maps what git itself prints to reasons, most telling first.
+var gitsOwn = []struct {
+	pattern *regexp.Regexp
+	reason  Reason
+	message string
+}{
+	{regexp.MustCompile(`No space left on device|Disk quota exceeded`), VolumeFull,
+		"the gitstore's volume ran full during the push; nothing of it was stored"},
+	{regexp.MustCompile(`pack exceeds maximum allowed size|requested URL returned error: 413`), PushTooLarge,
+		"the push is larger than the gitstore takes at once, or than the quota of the namespace leaves"},
+	{regexp.MustCompile(`fsck error|(?m)^remote: (?:error|fatal): .*\b(?:gitmodules|hasDotgit|treeNotSorted|duplicateEntries)|pack has bad object|pack is corrupted|SHA1 COLLISION|inflate returned|missing necessary objects|unresolved deltas?|did not receive expected object`), ObjectsRefused,
+		"the gitstore refused objects of the push as corrupt, missing or dangerous"},
+	{regexp.MustCompile(`Authentication failed|could not read (?:Username|Password)|requested URL returned error: 401`), Unauthenticated,
+		"the gitstore did not accept the token"},
+	{regexp.MustCompile(`requested URL returned error: 403`), Forbidden, "the gitstore does not allow this"},
+	{regexp.MustCompile(`requested URL returned error: 409`), StaleAttempt, "a newer attempt of the task has been seen"},
+	{regexp.MustCompile(`requested URL returned error: 507`), VolumeFull, "the gitstore has no room"},
+	{regexp.MustCompile(`repository '[^']*' not found|requested URL returned error: 404`), NotFound, "the gitstore has no such repository"},
+	{regexp.MustCompile(`requested URL returned error: 5\d\d|Could not resolve host|Failed to connect|Connection (?:refused|reset|timed out)|timed out|early EOF|hung up unexpectedly|RPC failed`), Unavailable,
+		"the gitstore could not be reached or broke off"},
+}
+
+// Parse finds the refusal in what a git client printed on stderr. It returns
+// false if there is none that it knows; the push may have failed all the same.
+func Parse(stderr string) (*Refusal, bool) {
+	if match := written.FindStringSubmatch(stderr); match != nil {
+		return &Refusal{Reason: Reason(match[1]), Message: match[2]}, true
+	}
+	for _, known := range gitsOwn {
+		if known.pattern.MatchString(stderr) {
+			return &Refusal{Reason: known.reason, Message: known.message}, true
+		}
+	}
+	return nil, false
+}

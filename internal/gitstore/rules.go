@@ -1,0 +1,141 @@
+package gitstore
+
+import (
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/clew-dev/clew/internal/gitstore/refusal"
+)
+
+// Command is one ref update that a pusher asks for. Old and New are object
+// ids in hex; all zeroes mean that the ref does not exist (Old) or is to be
+// deleted (New). Old is the pusher's word; git checks it when it takes the
+// ref's lock.
+type Command struct {
+	Old, New, Ref string
+}
+
+const (
+	checkpointRefs = "refs/clew/"
+	branchRefs     = "refs/heads/clew/"
+
+	maxRefBytes     = 1024
+	maxRefComponent = 200
+	maxRefDepth     = 16
+)
+
+// checkpointRest is what follows refs/clew/<task UID>/ in the name of a
+// checkpoint's ref. Ten digits could exceed 2^31-1, which is checked apart.
+var checkpointRest = regexp.MustCompile(`^(?:code|state)/([1-9][0-9]{0,9})$`)
+
+// checkCommands returns a refusal if the task may not do one of the commands.
+// A task may create refs/clew/<its UID>/{code,state}/<number>, once, and create
+// or move refs/heads/clew/<its name>/<branch>; it may delete nothing.
+func checkCommands(task Task, commands []Command) *refusal.Refusal {
+	for _, command := range commands {
+		if refused := checkCommand(task, command); refused != nil {
+			return refused
+		}
+	}
+	return nil
+}
+
+func checkCommand(task Task, command Command) *refusal.Refusal {
+	if problem := refNameProblem(command.Ref); problem != "" {
+		return refusal.New(refusal.RefNotAllowed, "the ref name %q %s; choose another name", shorten(command.Ref), problem)
+	}
+	if isZero(command.New) {
+		return refusal.New(refusal.DeleteNotAllowed, "%s cannot be deleted by a push; checkpoints go by their retention policy", command.Ref)
+	}
+	if rest, ok := strings.CutPrefix(command.Ref, checkpointRefs+task.UID+"/"); ok {
+		return checkCheckpoint(command, rest)
+	}
+	if rest, ok := strings.CutPrefix(command.Ref, branchRefs+task.Name+"/"); ok && rest != "" {
+		return nil
+	}
+	if strings.HasPrefix(command.Ref, checkpointRefs) || strings.HasPrefix(command.Ref, branchRefs) {
+		return refusal.New(refusal.RefNotAllowed, "%s belongs to another task; the task %s may write only below %s%s/ and %s%s/",
+			command.Ref, task.Name, checkpointRefs, task.UID, branchRefs, task.Name)
+	}
+	return refusal.New(refusal.RefNotAllowed, "%s is not a ref that a task may write; the task %s may write only below %s%s/ and %s%s/",
+		command.Ref, task.Name, checkpointRefs, task.UID, branchRefs, task.Name)
+}
+
+// checkCheckpoint holds a checkpoint's ref to its form and to its first value.
+func checkCheckpoint(command Command, rest string) *refusal.Refusal {
+	match := checkpointRest.FindStringSubmatch(rest)
+	if match == nil || len(match[1]) == 10 && match[1] > "2147483647" {
+		return refusal.New(refusal.RefNotAllowed, "%s is not the ref of a checkpoint; those end in code/<number> or state/<number>, with a number from 1 to 2147483647", command.Ref)
+	}
+	if !isZero(command.Old) && command.Old != command.New {
+		return refusal.New(refusal.RefImmutable, "%s is already %s and cannot become %s: a checkpoint never changes; take a new one",
+			command.Ref, shortID(command.Old), shortID(command.New))
+	}
+	return nil
+}
+
+// refNameProblem returns what is wrong with a full ref name, to follow "the
+// ref name ...", or nothing. It is git check-ref-format, and more: names also
+// may not look like an option, nor be hard on file systems and terminals.
+func refNameProblem(ref string) string {
+	switch {
+	case len(ref) > maxRefBytes:
+		return "is too long"
+	case !utf8.ValidString(ref):
+		return "is not valid UTF-8"
+	case strings.ContainsFunc(ref, forbiddenInRef):
+		return `holds a space, a control character or one of ~^:?*[\`
+	case strings.Contains(ref, ".."), strings.Contains(ref, "@{"):
+		return `holds ".." or "@{"`
+	}
+	components := strings.Split(ref, "/")
+	if len(components) > maxRefDepth {
+		return "has too many parts"
+	}
+	for _, component := range components {
+		if problem := refComponentProblem(component); problem != "" {
+			return problem
+		}
+	}
+	return ""
+}
+
+func refComponentProblem(component string) string {
+	switch {
+	case component == "":
+		return "has an empty part"
+	case len(component) > maxRefComponent:
+		return "has a part that is too long"
+	case strings.HasPrefix(component, "-"), strings.HasPrefix(component, "."):
+		return `has a part that begins with "-" or "."`
+	case strings.HasSuffix(component, "."), strings.HasSuffix(strings.ToLower(component), ".lock"):
+		return `has a part that ends in "." or ".lock"`
+	case component == "@":
+		return `has the part "@"`
+	}
+	return ""
+}
+
+func forbiddenInRef(r rune) bool {
+	// U+0080 to U+009F are control characters for terminals, U+2028 and U+2029
+	// line breaks, U+202A to U+202E and U+2066 to U+2069 change the direction
+	// of what is printed.
+	return r <= ' ' || r >= 0x7f && r <= 0xa0 || strings.ContainsRune(`~^:?*[\`, r) ||
+		r >= 0x2028 && r <= 0x202e || r >= 0x2066 && r <= 0x2069
+}
+
+func isZero(id string) bool {
+	return strings.Trim(id, "0") == ""
+}
+
+func shortID(id string) string {
+	return id[:min(len(id), 12)]
+}
+
+func shorten(name string) string {
+	if len(name) <= 120 {
+		return name
+	}
+	return name[:120] + "..."
+}

@@ -1,0 +1,235 @@
+package gitstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// The names that appear in URLs and in paths. None can leave its folder.
+var (
+	namespaceName  = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	repositoryName = regexp.MustCompile(`^r-[a-z0-9]([-a-z0-9]{0,60}[a-z0-9])?$`)
+	taskUID        = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9]{0,63}$`)
+	taskName       = regexp.MustCompile(`^[a-z0-9][-.a-z0-9]{0,252}$`)
+)
+
+// Store is the root folder with its repositories.
+type Store struct {
+	root string
+	git  git
+
+	// creating keeps two requests from making one repository.
+	creating sync.Mutex
+}
+
+// Repository is one bare repository.
+type Repository struct {
+	// Namespace and Name as in the URL, without ".git".
+	Namespace string
+	Name      string
+	// Path of the bare repository.
+	Path string
+}
+
+// Open prepares the root folder: configuration, hook, and a look at whether
+// git and the hook really run. hook is the command line of the pre-receive
+// hook, an absolute path first.
+func Open(ctx context.Context, root string, hook []string) (*Store, error) {
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return nil, err
+	}
+	binary, err := exec.LookPath("git")
+	if err != nil {
+		return nil, fmt.Errorf("git is needed and not on the PATH: %w", err)
+	}
+	store := &Store{root: root, git: git{binary: binary, config: filepath.Join(root, "gitconfig")}}
+	for _, folder := range []string{"hooks", "namespaces"} {
+		if err := os.MkdirAll(filepath.Join(root, folder), 0o755); err != nil {
+			return nil, fmt.Errorf("the root folder cannot be prepared: %w", err)
+		}
+	}
+	if err := store.writeHook(hook); err != nil {
+		return nil, err
+	}
+	if err := writeFileSynced(store.git.config, []byte(repositoryConfig(store.hooks())), 0o644); err != nil {
+		return nil, fmt.Errorf("the configuration of the repositories cannot be written: %w", err)
+	}
+	if err := store.Probe(ctx); err != nil {
+		return nil, err
+	}
+	return store, nil
+}
+
+func (s *Store) hooks() string { return filepath.Join(s.root, "hooks") }
+
+// writeHook writes the script that git runs as pre-receive hook.
+func (s *Store) writeHook(command []string) error {
+	if len(command) == 0 || !filepath.IsAbs(command[0]) {
+		return fmt.Errorf("the pre-receive hook must be given by an absolute path, not as %q", command)
+	}
+	var script strings.Builder
+	script.WriteString("#!/bin/sh\nexec")
+	for _, word := range command {
+		script.WriteString(" '" + strings.ReplaceAll(word, "'", `'\''`) + "'")
+	}
+	script.WriteString("\n")
+	if err := writeFileSynced(filepath.Join(s.hooks(), "pre-receive"), []byte(script.String()), 0o755); err != nil {
+		return fmt.Errorf("the pre-receive hook cannot be written: %w", err)
+	}
+	return nil
+}
+
+// Probe checks that git answers, and that the hook runs and refuses: git
+// passes over a hook that it cannot execute, and pushes would go unchecked.
+func (s *Store) Probe(ctx context.Context) error {
+	if _, err := s.git.run(ctx, s.root, "--exec-path"); err != nil {
+		return fmt.Errorf("git does not run: %w", err)
+	}
+	path := filepath.Join(s.hooks(), "pre-receive")
+	hook := exec.CommandContext(ctx, path)
+	hook.Env = append(s.git.environment(), hookProbe+"=1")
+	if output, err := hook.CombinedOutput(); err != nil || strings.TrimSpace(string(output)) != hookProbeAnswer {
+		return fmt.Errorf("the pre-receive hook %s does not run (is the volume mounted noexec?): %v: %s", path, err, output)
+	}
+	return nil
+}
+
+// hookReady is a cheap look, before each push, at whether git would run the
+// hook.
+func (s *Store) hookReady() error {
+	const execute = 1
+	path := filepath.Join(s.hooks(), "pre-receive")
+	if err := syscall.Access(path, execute); err != nil {
+		return fmt.Errorf("the pre-receive hook %s cannot be executed: %w", path, err)
+	}
+	return nil
+}
+
+// repository returns the repository of a name without looking whether it
+// exists. The names must have been checked.
+func (s *Store) repository(namespace, name string) Repository {
+	return Repository{Namespace: namespace, Name: name, Path: filepath.Join(s.namespace(namespace), name+".git")}
+}
+
+func (s *Store) namespace(name string) string {
+	return filepath.Join(s.root, "namespaces", name)
+}
+
+// exists reports whether the repository has been created.
+func (r Repository) exists() (bool, error) {
+	_, err := os.Stat(r.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// useLock is the file that whoever works in the repository holds shared, git
+// processes too, and that clearing away leftovers needs alone.
+func (r Repository) useLock() string { return filepath.Join(r.Path, "clew-use.lock") }
+
+// fences returns the fences of a namespace, making their folder.
+func (s *Store) fences(namespace string) (fences, error) {
+	folder := filepath.Join(s.namespace(namespace), "fences")
+	return fences{folder: folder}, makeFolder(s.root, folder)
+}
+
+// create makes the repository unless it exists: whole, or not at all.
+func (s *Store) create(ctx context.Context, repository Repository) error {
+	s.creating.Lock()
+	defer s.creating.Unlock()
+	if exists, err := repository.exists(); err != nil || exists {
+		return err
+	}
+	namespace := s.namespace(repository.Namespace)
+	if err := makeFolder(s.root, namespace); err != nil {
+		return err
+	}
+	temporary, err := os.MkdirTemp(namespace, ".tmp-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temporary) // nothing is left there once renamed
+	if err := os.Chmod(temporary, 0o755); err != nil {
+		return err
+	}
+	if err := s.fill(ctx, temporary); err != nil {
+		return fmt.Errorf("the repository %s/%s cannot be created: %w", repository.Namespace, repository.Name, err)
+	}
+	if err := os.Rename(temporary, repository.Path); err != nil {
+		return err
+	}
+	return syncFolder(namespace)
+}
+
+// fill makes an empty folder a bare repository, durably. The include gives
+// people who run git in the folder the same configuration that the gitstore's
+// own git processes get by environment.
+func (s *Store) fill(ctx context.Context, folder string) error {
+	if _, err := s.git.run(ctx, folder, "init", "--quiet", "--bare", "--template=", "--object-format=sha1", "--initial-branch=main", "."); err != nil {
+		return err
+	}
+	config := "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n[include]\n\tpath = ../../../gitconfig\n"
+	if err := writeFileSynced(filepath.Join(folder, "config"), []byte(config), 0o644); err != nil {
+		return err
+	}
+	head, err := os.Open(filepath.Join(folder, "HEAD"))
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(head.Sync(), head.Close()); err != nil {
+		return err
+	}
+	return syncFolders(folder)
+}
+
+// Repositories lists all repositories.
+func (s *Store) Repositories() ([]Repository, error) {
+	paths, err := filepath.Glob(filepath.Join(globEscape(s.root), "namespaces", "*", "*.git"))
+	if err != nil {
+		return nil, err
+	}
+	var found []Repository
+	for _, path := range paths {
+		namespace, name := filepath.Base(filepath.Dir(path)), strings.TrimSuffix(filepath.Base(path), ".git")
+		if namespaceName.MatchString(namespace) && repositoryName.MatchString(name) {
+			found = append(found, Repository{Namespace: namespace, Name: name, Path: path})
+		}
+	}
+	return found, nil
+}
+
+// globEscape makes a path match only itself in a glob pattern.
+func globEscape(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
+// makeDurable syncs the folders in which a push of the task made names. Git
+// has synced the files in them.
+func (r Repository) makeDurable(task Task) error {
+	folders := []string{filepath.Join(r.Path, "objects", "pack"), filepath.Join(r.Path, "objects")}
+	for _, refs := range []string{checkpointRefs + task.UID, branchRefs + task.Name} {
+		if err := syncFolders(filepath.Join(r.Path, refs)); err != nil {
+			return err
+		}
+	}
+	folders = append(folders,
+		filepath.Join(r.Path, checkpointRefs), filepath.Join(r.Path, branchRefs),
+		filepath.Join(r.Path, "refs", "heads"), filepath.Join(r.Path, "refs"), r.Path)
+	for _, folder := range folders {
+		if err := syncFolder(folder); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
