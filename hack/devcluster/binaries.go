@@ -154,14 +154,22 @@ func versionFlags(name, version string) string {
 	return strings.Join(flags, " ")
 }
 
-// ensurePause builds the program that does nothing: it holds pods' and the
-// node's namespaces.
-func ensurePause(ctx context.Context, s settings, p *progress) (string, error) {
+func pauseKey() (string, error) {
 	hash, err := hashFiles("pause/main.go")
 	if err != nil {
 		return "", err
 	}
-	out := s.cached("pause-"+hash[:12], "bin", "pause")
+	return "pause-" + hash[:12], nil
+}
+
+// ensurePause builds the program that does nothing: it holds pods' and the
+// node's namespaces.
+func ensurePause(ctx context.Context, s settings, p *progress) (string, error) {
+	key, err := pauseKey()
+	if err != nil {
+		return "", err
+	}
+	out := s.cached(key, "bin", "pause")
 	if _, err := os.Stat(out); err == nil {
 		return out, nil
 	}

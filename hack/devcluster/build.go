@@ -55,12 +55,27 @@ func buildArchive(ctx context.Context, s settings, base imageArchive, req buildR
 	return os.Rename(tmp, out)
 }
 
-// buildah runs buildah on a storage of the cache's own. In a mount namespace
-// of its own it leaves no mount behind.
+// containersDir is where buildah keeps notes, whatever it is told.
+const containersDir = "/var/lib/containers"
+
+// buildah runs buildah on a storage of the cache's own. It runs in a mount
+// namespace of its own, in which it can neither leave a mount behind nor a
+// note outside the cache. The caller holds the lock of images.
 func buildah(ctx context.Context, s settings, args ...string) error {
+	notes := s.cached("buildah", "notes")
+	if err := os.MkdirAll(notes, 0o755); err != nil {
+		return err
+	}
+	if _, err := os.Stat(containersDir); os.IsNotExist(err) {
+		if err := os.Mkdir(containersDir, 0o755); err != nil {
+			return err
+		}
+		defer os.Remove(containersDir)
+	}
 	all := append([]string{
 		"--mount", "--propagation", "private", "--",
-		"buildah", "--root", s.cached("buildah", "storage"), "--runroot", s.cached("buildah", "run"), "--storage-driver", "overlay",
+		"sh", "-c", `mount --bind "$1" "$2" && shift 2 && exec buildah "$@"`, "buildah", notes, containersDir,
+		"--root", s.cached("buildah", "storage"), "--runroot", s.cached("buildah", "run"), "--storage-driver", "overlay",
 	}, args...)
 	_, err := run(ctx, "unshare", all...)
 	return err

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -21,8 +20,11 @@ type cluster struct {
 
 // lock keeps two runs from working on one instance. The caller calls the
 // function that it gives.
-func (c *cluster) lock() (func(), error) {
-	file := c.cached("locks", c.name())
+func (c *cluster) lock() (func(), error) { return c.lockFile(c.name()) }
+
+// lockFile waits until nobody else holds the lock of that name.
+func (c *cluster) lockFile(name string) (func(), error) {
+	file := c.cached("locks", name)
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return nil, err
 	}
@@ -31,7 +33,7 @@ func (c *cluster) lock() (func(), error) {
 		return nil, err
 	}
 	if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
-		c.progress.say("waiting for another run on %s", c.name())
+		c.progress.say("waiting for another run on %s", name)
 		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
 			return nil, err
 		}
@@ -54,14 +56,7 @@ func (c *cluster) up(ctx context.Context) error {
 		return nil
 	}
 	c.progress.say("Bringing up a Kubernetes %s of one node in %s.", c.Kubernetes, c.State)
-	if err := ensurePackages(ctx, c.progress); err != nil {
-		return err
-	}
-	bins, err := ensureBinaries(ctx, c.settings, c.progress)
-	if err != nil {
-		return err
-	}
-	images, err := ensureImages(ctx, c.settings, bins, c.progress)
+	bins, images, err := c.ensureParts(ctx)
 	if err != nil {
 		return err
 	}
@@ -76,6 +71,25 @@ func (c *cluster) up(ctx context.Context) error {
 	}
 	c.progress.say("The cluster is up after %s.\n  export KUBECONFIG=%s\n  kubectl of the same version: %s", c.progress.total(), c.kubeconfig(), bins.kube("kubectl"))
 	return nil
+}
+
+// ensureParts installs and builds what the cache and the machine lack. All
+// instances share it, so that only one may do it at a time.
+func (c *cluster) ensureParts(ctx context.Context) (binaries, []imageArchive, error) {
+	unlock, err := c.lockFile("images")
+	if err != nil {
+		return binaries{}, nil, err
+	}
+	defer unlock()
+	if err := ensurePackages(ctx, c.progress); err != nil {
+		return binaries{}, nil, err
+	}
+	bins, err := ensureBinaries(ctx, c.settings, c.progress)
+	if err != nil {
+		return binaries{}, nil, err
+	}
+	images, err := ensureImages(ctx, c.settings, bins, c.progress)
+	return bins, images, err
 }
 
 // checkState refuses a state folder that is another's, or whose cluster was
@@ -114,6 +128,15 @@ func (c *cluster) problems(ctx context.Context) []string {
 	}
 	if _, err := os.Stat(c.path("complete")); err != nil {
 		out = append(out, "it was never brought up to the end")
+	}
+	pause, base, postgres, err := ownImages(c.settings)
+	if err != nil {
+		return append(out, err.Error())
+	}
+	for _, a := range []imageArchive{pause, base, postgres} {
+		if !c.loaded(a) {
+			out = append(out, "image "+a.ref+" is not as this checkout makes it")
+		}
 	}
 	if len(out) > 0 {
 		return out
@@ -240,28 +263,35 @@ func (c *cluster) startOne(ctx context.Context, comp component) error {
 // refuse namespaces that it is about to make.
 func (c *cluster) apply(ctx context.Context, bins binaries, yaml string) error {
 	return waitFor(ctx, 30*time.Second, func(ctx context.Context) error {
-		cmd := exec.CommandContext(ctx, bins.kube("kubectl"), "--kubeconfig", c.kubeconfig(), "apply", "-f", "-")
+		cmd := exec.CommandContext(ctx, bins.kube("kubectl"), "--kubeconfig", c.kubeconfig(), "--cache-dir", c.path("kubectl"), "apply", "-f", "-")
 		cmd.Env, cmd.Stdin = cleanEnv(os.Environ()), strings.NewReader(yaml)
 		_, err := runCmd(cmd)
 		return err
 	})
 }
 
+// mark is what the state folder remembers of a loaded image, and where.
+func (c *cluster) mark(a imageArchive) (file, text string) {
+	return c.path("images", shortHash([]byte(a.ref))), a.ref + " " + a.key + "\n"
+}
+
+func (c *cluster) loaded(a imageArchive) bool {
+	file, text := c.mark(a)
+	had, err := os.ReadFile(file)
+	return err == nil && string(had) == text
+}
+
 // load brings an image into the node, unless the node has it.
 func (c *cluster) load(ctx context.Context, a imageArchive) error {
-	file := c.path("images", shortHash([]byte(a.ref)))
-	mark, err := json.Marshal(map[string]string{"ref": a.ref, "key": a.key})
-	if err != nil {
-		return err
-	}
-	if had, err := os.ReadFile(file); err == nil && a.key != "" && string(had) == string(mark) {
+	if c.loaded(a) {
 		return nil
 	}
 	return c.progress.step("loading image "+a.ref, func() error {
 		if err := c.importArchive(ctx, a.file); err != nil {
 			return err
 		}
-		return writeFile(file, mark, 0o644)
+		file, text := c.mark(a)
+		return writeFile(file, []byte(text), 0o644)
 	})
 }
 

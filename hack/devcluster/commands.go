@@ -109,8 +109,16 @@ func (c *cluster) buildImage(ctx context.Context, args []string) error {
 	if err := ensurePackages(ctx, c.progress); err != nil {
 		return err
 	}
-	base, err := ensureBaseImage(ctx, c.settings, c.progress)
+	unlock, err := c.lockFile("images")
 	if err != nil {
+		return err
+	}
+	defer unlock()
+	_, base, _, err := ownImages(c.settings)
+	if err != nil {
+		return err
+	}
+	if err := ensureBaseImage(ctx, base, c.progress); err != nil {
 		return err
 	}
 	hash, err := inputsHash(base, req)

@@ -40,59 +40,84 @@ func basePrune() []string {
 	return []string{"var/lib/apt/lists/*", "var/cache/apt/*", "var/log/*", "usr/share/doc/*", "usr/share/man/*", "usr/share/locale/*", "usr/share/info/*"}
 }
 
+// ownImages names the cluster's own images: what they must be made of, and
+// where their archives are or will be.
+func ownImages(s settings) (pause, base, postgres imageArchive, err error) {
+	pauseKey, err := pauseKey()
+	if err != nil {
+		return pause, base, postgres, err
+	}
+	recipe := strings.Join([]string{"1", debianRelease, strings.Join(basePackages(), ","), strings.Join(basePrune(), ",")}, "|")
+	baseKey := "base-" + shortHash([]byte(recipe))
+	h := sha256.New()
+	io.WriteString(h, baseKey)
+	err = fs.WalkDir(postgresContext, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := postgresContext.ReadFile(path)
+		fmt.Fprintf(h, "%s %d\n%s", path, len(data), data)
+		return err
+	})
+	image := func(ref, key string) imageArchive {
+		return imageArchive{ref: ref, key: key, file: s.cached(key, "image.tar")}
+	}
+	return image(pauseImage, pauseKey), image(baseImage, baseKey), image(postgresImage, "postgres-"+hex.EncodeToString(h.Sum(nil))[:12]), err
+}
+
 // ensureImages makes the archives of the cluster's own images.
 func ensureImages(ctx context.Context, s settings, bins binaries, p *progress) ([]imageArchive, error) {
-	pause, err := ensurePauseImage(s, bins)
+	pause, base, postgres, err := ownImages(s)
 	if err != nil {
 		return nil, err
 	}
-	base, err := ensureBaseImage(ctx, s, p)
-	if err != nil {
+	if err := ensurePauseImage(pause, bins); err != nil {
 		return nil, err
 	}
-	postgres, err := ensurePostgresImage(ctx, s, base, p)
-	if err != nil {
+	if err := ensureBaseImage(ctx, base, p); err != nil {
 		return nil, err
+	}
+	if _, err := os.Stat(postgres.file); err != nil {
+		err := p.step("making the PostgreSQL image", func() error { return makePostgres(ctx, s, base, postgres) })
+		if err != nil {
+			return nil, err
+		}
 	}
 	return []imageArchive{pause, base, postgres}, nil
 }
 
-func ensurePauseImage(s settings, bins binaries) (imageArchive, error) {
-	a := imageArchive{ref: pauseImage, file: filepath.Join(filepath.Dir(filepath.Dir(bins.pause)), "image.tar"), key: filepath.Base(filepath.Dir(filepath.Dir(bins.pause)))}
+func ensurePauseImage(a imageArchive, bins binaries) error {
 	if _, err := os.Stat(a.file); err == nil {
-		return a, nil
+		return nil
 	}
 	program, err := os.ReadFile(bins.pause)
 	if err != nil {
-		return a, err
+		return err
 	}
 	var layer bytes.Buffer
 	tw := tar.NewWriter(&layer)
 	if err := tw.WriteHeader(&tar.Header{Name: "pause", Mode: 0o755, Size: int64(len(program))}); err != nil {
-		return a, err
+		return err
 	}
 	if _, err := tw.Write(program); err != nil {
-		return a, err
+		return err
 	}
 	if err := tw.Close(); err != nil {
-		return a, err
+		return err
 	}
 	tmp := a.file + ".layer"
 	defer os.Remove(tmp)
 	if err := os.WriteFile(tmp, layer.Bytes(), 0o644); err != nil {
-		return a, err
+		return err
 	}
-	return a, writeArchive(a.file, a.ref, tmp, imageConfig{Entrypoint: []string{"/pause"}, User: "65535:65535"})
+	return writeArchive(a.file, a.ref, tmp, imageConfig{Entrypoint: []string{"/pause"}, User: "65535:65535"})
 }
 
-func ensureBaseImage(ctx context.Context, s settings, p *progress) (imageArchive, error) {
-	recipe := strings.Join([]string{"1", debianRelease, strings.Join(basePackages(), ","), strings.Join(basePrune(), ",")}, "|")
-	key := "base-" + shortHash([]byte(recipe))
-	a := imageArchive{ref: baseImage, file: s.cached(key, "image.tar"), key: key}
+func ensureBaseImage(ctx context.Context, a imageArchive, p *progress) error {
 	if _, err := os.Stat(a.file); err == nil {
-		return a, nil
+		return nil
 	}
-	return a, p.step("making the base image of Debian "+debianRelease+" (about a minute)", func() error { return makeBase(ctx, a) })
+	return p.step("making the base image of Debian "+debianRelease+" (about a minute)", func() error { return makeBase(ctx, a) })
 }
 
 // makeBase makes the base image's archive with debootstrap.
@@ -143,28 +168,6 @@ func sourcesList(repos []repository) string {
 		fmt.Fprintf(&b, "deb %s %s %s\n", r.URI, r.Codename, r.Component)
 	}
 	return b.String()
-}
-
-func ensurePostgresImage(ctx context.Context, s settings, base imageArchive, p *progress) (imageArchive, error) {
-	h := sha256.New()
-	io.WriteString(h, base.key)
-	err := fs.WalkDir(postgresContext, ".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		data, err := postgresContext.ReadFile(path)
-		fmt.Fprintf(h, "%s %d\n%s", path, len(data), data)
-		return err
-	})
-	if err != nil {
-		return imageArchive{}, err
-	}
-	key := "postgres-" + hex.EncodeToString(h.Sum(nil))[:12]
-	a := imageArchive{ref: postgresImage, file: s.cached(key, "image.tar"), key: key}
-	if _, err := os.Stat(a.file); err == nil {
-		return a, nil
-	}
-	return a, p.step("making the PostgreSQL image", func() error { return makePostgres(ctx, s, base, a) })
 }
 
 func makePostgres(ctx context.Context, s settings, base, a imageArchive) error {

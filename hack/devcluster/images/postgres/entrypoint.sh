@@ -11,6 +11,11 @@ if [ "${1:-}" = "" ] || [ "${1#-}" != "$1" ]; then
   set -- postgres "$@"
 fi
 
+mkdir -p "$PGDATA"
+if [ ! -O "$PGDATA" ]; then
+  echo "PostgreSQL only takes a data folder of its own user ($(id -u)), and $PGDATA belongs to $(stat -c %u "$PGDATA"): set PGDATA to a folder below the volume, as in $PGDATA/pgdata" >&2
+  exit 1
+fi
 if [ ! -s "$PGDATA/PG_VERSION" ]; then
   user=${POSTGRES_USER:-postgres}
   database=${POSTGRES_DB:-$user}
