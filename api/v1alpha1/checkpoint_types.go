@@ -86,6 +86,7 @@ type CheckpointStatus struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// taskUID is the UID of the task it belongs to.
 	// +optional

@@ -23,6 +23,7 @@ type ConversationSnapshotStatus struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// taskUID is the UID of the task.
 	// +optional

@@ -9,13 +9,16 @@ type ForkVariant struct {
 	// name of the new task.
 	// +required
 	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=46
-	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="size(self) <= 46",message="the name of a variant is too long: use at most 46 characters, since its pods and checkpoints carry it in their names"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="the name of a variant must be lower-case letters, digits and '-' only, since its pods carry it in their host names"
 	Name string `json:"name"`
 	// prompt for the new task; the source's when left out.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=65536
+	// +kubebuilder:validation:XValidation:rule="size(bytes(self)) <= 65536",message="prompt is longer than 65536 bytes: put long material into the repository and name it in the prompt"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f]')",message="prompt must be text without control characters"
 	Prompt *string `json:"prompt,omitempty"`
 }
 
@@ -60,6 +63,7 @@ type ForkStatus struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// source is the resolved point.
 	// +optional
@@ -82,6 +86,7 @@ type ForkStatus struct {
 // +kubebuilder:printcolumn:name="Task",type=string,JSONPath=`.status.tasks[*].name`
 // +kubebuilder:printcolumn:name="Complete",type=string,JSONPath=`.status.conditions[?(@.type=="Complete")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="metadata.name is too long: use at most 63 characters, since the new tasks carry it in a label"
 // +kubebuilder:validation:XValidation:rule="self.spec == oldSelf.spec",message="a Fork's spec is immutable: apply a new Fork under another name"
 type Fork struct {
 	metav1.TypeMeta `json:",inline"`

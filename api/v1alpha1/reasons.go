@@ -27,6 +27,8 @@ const (
 	ReasonSuspended           = "Suspended"
 	ReasonRewinding           = "Rewinding"
 	ReasonRetrying            = "Retrying"
+	ReasonRewound             = "Rewound"
+	ReasonCompleting          = "Completing"
 	ReasonCompleted           = "Completed"
 	ReasonAgentFailed         = "AgentFailed"
 	ReasonBackoffLimit        = "BackoffLimitExceeded"
@@ -34,6 +36,9 @@ const (
 	ReasonVolumeUnavailable   = "VolumeUnavailable"
 	ReasonImageUnavailable    = "ImageUnavailable"
 	ReasonPodRefused          = "PodRefused"
+	ReasonUnschedulable       = "Unschedulable"
+	ReasonDaemonUnavailable   = "DaemonUnavailable"
+	ReasonReplaced            = "Replaced"
 	ReasonPromptNotFound      = "PromptNotFound"
 	ReasonCredentialsNotFound = "CredentialsNotFound"
 )
@@ -51,6 +56,7 @@ const (
 	ReasonVolumeFull            = "VolumeFull"
 	ReasonDriftDetected         = "DriftDetected"
 	ReasonSourceNotFound        = "SourceNotFound"
+	ReasonRepositoryMismatch    = "RepositoryMismatch"
 	ReasonServerUnreachable     = "ServerUnreachable"
 	ReasonGitStoreUnreachable   = "GitStoreUnreachable"
 	ReasonGitStoreRefused       = "GitStoreRefused"
@@ -66,6 +72,7 @@ const (
 	ReasonNoDrift      = "NoDrift"
 	ReasonRecorded     = "Recorded"
 	ReasonNotRecorded  = "NotRecorded"
+	ReasonHistoryFull  = "HistoryFull"
 )
 
 // Reasons of one-shot operations (status.resume, status.rewind).
@@ -86,6 +93,7 @@ const (
 	CheckpointIntact = "Intact"
 
 	ReasonTaken          = "Taken"
+	ReasonTaskStopped    = "TaskStopped"
 	ReasonRequested      = "Requested"
 	ReasonTaskNotFound   = "TaskNotFound"
 	ReasonTaskNotStarted = "TaskNotStarted"
@@ -136,11 +144,15 @@ const (
 
 // Labels that Clew puts on what it makes for a task.
 const (
-	LabelTask      = "clew.dev/task"
-	LabelTaskUID   = "clew.dev/task-uid"
-	LabelAttempt   = "clew.dev/attempt"
-	LabelFork      = "clew.dev/fork"
-	LabelManagedBy = "app.kubernetes.io/managed-by"
+	LabelTask    = "clew.dev/task"
+	LabelTaskUID = "clew.dev/task-uid"
+	LabelAttempt = "clew.dev/attempt"
+	// LabelCheckpoint carries the number of a Checkpoint that the manager made.
+	LabelCheckpoint = "clew.dev/checkpoint"
+	// AnnotationGeneration carries the generation of the Task a pod was made from.
+	AnnotationGeneration = "clew.dev/task-generation"
+	LabelFork            = "clew.dev/fork"
+	LabelManagedBy       = "app.kubernetes.io/managed-by"
 
 	// ManagedBy is the value of LabelManagedBy.
 	ManagedBy = "clew"

@@ -103,11 +103,13 @@ type KeyReference struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="name must be the name of an object of this namespace"
 	Name string `json:"name"`
 	// key whose value is taken.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[-._a-zA-Z0-9]+$')",message="key must be a key of the object's data: letters, digits, '-', '_' and '.'"
 	Key string `json:"key"`
 }
 
@@ -207,9 +209,11 @@ type Resume struct {
 	// +optional
 	// +kubebuilder:default=Continue
 	Mode ResumeMode `json:"mode,omitempty"`
-	// prompt is given to the agent as the next user message.
+	// prompt is given to the agent as the next user message; at most 32768 bytes.
 	// +optional
-	// +kubebuilder:validation:MaxLength=65536
+	// +kubebuilder:validation:MaxLength=32768
+	// +kubebuilder:validation:XValidation:rule="size(bytes(self)) <= 32768",message="resume.prompt is longer than 32768 bytes: put long material into the repository and name it in the prompt"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f]')",message="resume.prompt must be text without control characters"
 	Prompt string `json:"prompt,omitempty"`
 	// onDrift says what to do when the worktree was changed while the task slept.
 	// +optional
@@ -264,19 +268,22 @@ type Rewind struct {
 // +kubebuilder:validation:XValidation:rule="self.agent.type == oldSelf.agent.type",message="agent.type is immutable: make a Fork of this task with another agent"
 // +kubebuilder:validation:XValidation:rule="has(self.prompt) == has(oldSelf.prompt) && (!has(self.prompt) || self.prompt == oldSelf.prompt)",message="prompt is immutable: give the agent its next prompt with resume.prompt"
 // +kubebuilder:validation:XValidation:rule="has(self.promptFrom) == has(oldSelf.promptFrom) && (!has(self.promptFrom) || self.promptFrom == oldSelf.promptFrom)",message="promptFrom is immutable: give the agent its next prompt with resume.prompt"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.rewind) || has(self.rewind)",message="leave rewind in the manifest: the same id never runs twice, and a new id asks for another rewind"
+// +kubebuilder:validation:XValidation:rule="has(self.workspace.storageClassName) == has(oldSelf.workspace.storageClassName) && (!has(self.workspace.storageClassName) || self.workspace.storageClassName == oldSelf.workspace.storageClassName) && quantity(string(self.workspace.size)).compareTo(quantity(string(oldSelf.workspace.size))) == 0",message="workspace.size and workspace.storageClassName are immutable: make a Fork of this task on another volume"
 // +kubebuilder:validation:XValidation:rule="!has(self.rewind) || !has(oldSelf.rewind) || self.rewind.id != oldSelf.rewind.id || self.rewind == oldSelf.rewind",message="a rewind is immutable: to ask for another one, give it a new id"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.resume) || has(self.resume)",message="leave resume in the manifest: the same id never runs twice, and a new id asks for another resume"
 // +kubebuilder:validation:XValidation:rule="!has(self.resume) || !has(oldSelf.resume) || self.resume.id != oldSelf.resume.id || self.resume == oldSelf.resume",message="a resume is immutable: to ask for another one, give it a new id"
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || !has(self.resume)",optionalOldSelf=true,fieldPath=".resume",reason=FieldValueForbidden,message="a new Task has nothing to resume: leave resume out, and add it when the task has stopped"
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || !has(self.rewind)",optionalOldSelf=true,fieldPath=".rewind",reason=FieldValueForbidden,message="a new Task has no checkpoint to go back to: leave rewind out, or start from another task's checkpoint with startFrom"
 type TaskSpec struct {
 	// repository the task works on; an empty repository when left out.
 	// +optional
 	Repository *Repository `json:"repository,omitempty"`
 
-	// prompt is what the agent is asked to do.
+	// prompt is what the agent is asked to do; at most 65536 bytes.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=65536
+	// +kubebuilder:validation:XValidation:rule="size(bytes(self)) <= 65536",message="prompt is longer than 65536 bytes: put long material into the repository and name it in the prompt"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f]')",message="prompt must be text without control characters"
 	Prompt *string `json:"prompt,omitempty"`
 
 	// promptFrom reads the prompt from a ConfigMap or a Secret.
@@ -330,16 +337,43 @@ type TaskSpec struct {
 }
 
 // AttemptOutcome says how an attempt ended.
-// +kubebuilder:validation:Enum=Completed;AgentFailed;Suspended;Rewound;PodLost;PrepareFailed
+// +kubebuilder:validation:Enum=Completed;AgentFailed;Suspended;Stopped;Rewound;PodLost;PrepareFailed;Blocked
 type AttemptOutcome string
 
 const (
-	AttemptCompleted     AttemptOutcome = "Completed"
-	AttemptAgentFailed   AttemptOutcome = "AgentFailed"
-	AttemptSuspended     AttemptOutcome = "Suspended"
-	AttemptRewound       AttemptOutcome = "Rewound"
-	AttemptPodLost       AttemptOutcome = "PodLost"
+	// AttemptCompleted: the agent ended well and its last checkpoint is recorded.
+	AttemptCompleted AttemptOutcome = "Completed"
+	// AttemptAgentFailed: the agent ended with an exit code other than 0.
+	AttemptAgentFailed AttemptOutcome = "AgentFailed"
+	// AttemptSuspended: stopped because operatingMode was set to Suspended.
+	AttemptSuspended AttemptOutcome = "Suspended"
+	// AttemptStopped: stopped to make way for another attempt, for a rewind say.
+	AttemptStopped AttemptOutcome = "Stopped"
+	// AttemptRewound: carried out a rewind of a stopped task and ended there.
+	AttemptRewound AttemptOutcome = "Rewound"
+	// AttemptPodLost: the pod went away without having been asked to.
+	AttemptPodLost AttemptOutcome = "PodLost"
+	// AttemptPrepareFailed: the workspace could not be prepared; another try may help.
 	AttemptPrepareFailed AttemptOutcome = "PrepareFailed"
+	// AttemptBlocked: the workspace cannot be prepared until somebody acts.
+	AttemptBlocked AttemptOutcome = "Blocked"
+)
+
+// AttemptTrigger says why an attempt was made.
+// +kubebuilder:validation:Enum=Start;Retry;PodLost;Resume;Rewind
+type AttemptTrigger string
+
+const (
+	// AttemptStart is the first attempt.
+	AttemptStart AttemptTrigger = "Start"
+	// AttemptRetry follows a failure.
+	AttemptRetry AttemptTrigger = "Retry"
+	// AttemptAfterPodLost follows a lost pod.
+	AttemptAfterPodLost AttemptTrigger = "PodLost"
+	// AttemptResume follows a suspension, or a request to resume.
+	AttemptResume AttemptTrigger = "Resume"
+	// AttemptRewind carries out a rewind.
+	AttemptRewind AttemptTrigger = "Rewind"
 )
 
 // Attempt is one pod of a task.
@@ -354,9 +388,9 @@ type Attempt struct {
 	// podUID is the UID of its pod.
 	// +optional
 	PodUID string `json:"podUID,omitempty"`
-	// trigger says why the attempt was made: Start, Retry, PodLost, Resume, Rewind.
+	// trigger says why the attempt was made.
 	// +optional
-	Trigger string `json:"trigger,omitempty"`
+	Trigger AttemptTrigger `json:"trigger,omitempty"`
 	// startTime is when the attempt was decided.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
@@ -366,6 +400,10 @@ type Attempt struct {
 	// outcome says how it ended; empty while it lasts.
 	// +optional
 	Outcome AttemptOutcome `json:"outcome,omitempty"`
+	// reason says why it is being stopped or how it ended, in one word.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Reason string `json:"reason,omitempty"`
 	// exitCode of the agent, where it ended by itself.
 	// +optional
 	ExitCode *int32 `json:"exitCode,omitempty"`
@@ -489,6 +527,7 @@ type TaskStatus struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// attempts of the task, newest last; the oldest are dropped beyond 50.
 	// +optional
@@ -511,10 +550,12 @@ type TaskStatus struct {
 	// checkpointCount counts checkpoints taken.
 	// +optional
 	CheckpointCount int64 `json:"checkpointCount,omitempty"`
-	// messageCount counts messages of the conversation's active branch.
+	// messageCount counts messages of the conversation's active branch, as of the
+	// latest checkpoint or transition; the history store has the count of now.
 	// +optional
 	MessageCount int64 `json:"messageCount,omitempty"`
-	// toolCallCount counts answered tool calls of the conversation's active branch.
+	// toolCallCount counts answered tool calls of the conversation's active branch,
+	// as of the latest checkpoint or transition.
 	// +optional
 	ToolCallCount int64 `json:"toolCallCount,omitempty"`
 	// inputTokens and outputTokens are what the agent reported.
@@ -526,6 +567,14 @@ type TaskStatus struct {
 	// costMicroUSD is what the agent reported, in millionths of a US dollar.
 	// +optional
 	CostMicroUSD int64 `json:"costMicroUSD,omitempty"`
+	// handledOperations are the resumes and rewinds taken note of, as Resume/ID
+	// and Rewind/ID, newest last; the oldest are dropped beyond 100. None of
+	// them is carried out again.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MaxLength=80
+	HandledOperations []string `json:"handledOperations,omitempty"`
 	// resume is the outcome of the last resume.
 	// +optional
 	Resume *OperationStatus `json:"resume,omitempty"`
@@ -565,6 +614,10 @@ type TaskStatus struct {
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 46",message="metadata.name is too long: use at most 46 characters, since pods and checkpoints carry it in their names"
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="metadata.name must be lower-case letters, digits and '-' only, since pods carry it in their host names"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.resume) || (has(oldSelf.spec.resume) && oldSelf.spec.resume.id == self.spec.resume.id) || (has(oldSelf.status) && has(oldSelf.status.handledOperations) && ('Resume/' + self.spec.resume.id) in oldSelf.status.handledOperations) || !has(self.spec.operatingMode) || self.spec.operatingMode != 'Suspended'",fieldPath=".spec.resume",reason=FieldValueForbidden,message="operatingMode is Suspended: set it to Running in the same change to resume this task"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.resume) || (has(oldSelf.spec.resume) && oldSelf.spec.resume.id == self.spec.resume.id) || (has(oldSelf.status) && has(oldSelf.status.handledOperations) && ('Resume/' + self.spec.resume.id) in oldSelf.status.handledOperations) || !has(oldSelf.status) || !has(oldSelf.status.conditions) || !oldSelf.status.conditions.exists(c, c.type == 'Succeeded' && c.status == 'True')",fieldPath=".spec.resume",reason=FieldValueForbidden,message="a completed task has nothing left to resume: rewind it to a checkpoint first, or fork it"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.resume) || (has(oldSelf.spec.resume) && oldSelf.spec.resume.id == self.spec.resume.id) || (has(oldSelf.status) && has(oldSelf.status.handledOperations) && ('Resume/' + self.spec.resume.id) in oldSelf.status.handledOperations) || (has(oldSelf.status) && has(oldSelf.status.conditions) && oldSelf.status.conditions.exists(c, c.type == 'Succeeded' && (c.status != 'Unknown' || c.reason in ['Suspended', 'Rewound', 'DriftDetected'])))",fieldPath=".spec.resume",reason=FieldValueForbidden,message="only a stopped task can be resumed: wait until it is Suspended or has failed, or set operatingMode to Suspended first"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.rewind) || (has(oldSelf.spec.rewind) && oldSelf.spec.rewind.id == self.spec.rewind.id) || !has(oldSelf.status) || !has(oldSelf.status.rewind) || oldSelf.status.rewind.state != 'InProgress'",fieldPath=".spec.rewind",reason=FieldValueForbidden,message="a rewind is under way: wait until status.rewind.state says how it ended before asking for another one"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.startFrom) || self.spec.startFrom.taskRef.name != self.metadata.name",message="startFrom cannot name the task itself: give the new task another name"
 type Task struct {
 	metav1.TypeMeta `json:",inline"`

@@ -890,6 +890,11 @@ func (in *TaskStatus) DeepCopyInto(out *TaskStatus) {
 		*out = new(CheckpointSummary)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.HandledOperations != nil {
+		in, out := &in.HandledOperations, &out.HandledOperations
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Resume != nil {
 		in, out := &in.Resume, &out.Resume
 		*out = new(OperationStatus)

@@ -1,0 +1,204 @@
+// Package apiserver starts a real kube-apiserver and etcd for tests, with the
+// custom resources and admission policies of this checkout installed.
+//
+// It promises a server of the test's own, on free ports, that is stopped when
+// the tests of the package end. There is no kubelet, scheduler or controller
+// manager behind it: what they would do, a test does itself (see Kubelet in
+// package builders).
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// Server is a running API server.
+type Server struct {
+	// Config reaches it as an administrator.
+	Config *rest.Config
+	// Client reads and writes it live, as an administrator.
+	Client client.Client
+	// Scheme knows Kubernetes' kinds and Clew's.
+	Scheme *kruntime.Scheme
+
+	environment *envtest.Environment
+}
+
+// Start brings the server up; Stop takes it down. The binaries come from
+// KUBEBUILDER_ASSETS, or from the cache of the development cluster.
+func Start() (*Server, error) {
+	kubeAPIServer, etcd, err := binaries()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{Scheme: Scheme()}
+	controlPlane := envtest.ControlPlane{}
+	controlPlane.GetAPIServer().Path = kubeAPIServer
+	controlPlane.GetAPIServer().Configure().
+		Append("max-requests-inflight", "0").
+		Append("enable-priority-and-fairness", "false")
+	controlPlane.Etcd = &envtest.Etcd{Path: etcd}
+	controlPlane.Etcd.Configure().Append("unsafe-no-fsync")
+	s.environment = &envtest.Environment{
+		ControlPlane:             controlPlane,
+		CRDDirectoryPaths:        []string{inRepository("config", "crd", "bases")},
+		ErrorIfCRDPathMissing:    true,
+		ControlPlaneStartTimeout: time.Minute,
+		ControlPlaneStopTimeout:  time.Minute,
+	}
+	if s.Config, err = s.environment.Start(); err != nil {
+		return nil, fmt.Errorf("start the API server for tests: %w", err)
+	}
+	s.Config.QPS, s.Config.Burst = -1, -1
+	if s.Client, err = client.New(s.Config, client.Options{Scheme: s.Scheme}); err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	if err := s.installAdmission(); err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+// Stop ends the server and removes what it kept.
+func (s *Server) Stop() error { return s.environment.Stop() }
+
+// Scheme knows Kubernetes' kinds and Clew's.
+func Scheme() *kruntime.Scheme {
+	scheme := kruntime.NewScheme()
+	for _, add := range []func(*kruntime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			panic(err) // the kinds are compiled in: this cannot happen
+		}
+	}
+	return scheme
+}
+
+// installAdmission installs config/admission and waits until the policies hold.
+func (s *Server) installAdmission() error {
+	files, err := filepath.Glob(inRepository("config", "admission", "*.yaml"))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	installed := false
+	for _, file := range files {
+		if filepath.Base(file) == "kustomization.yaml" {
+			continue
+		}
+		if err := s.applyFile(ctx, file); err != nil {
+			return fmt.Errorf("install %s: %w", file, err)
+		}
+		installed = true
+	}
+	if !installed {
+		return nil
+	}
+	return s.awaitAdmission(ctx)
+}
+
+func (s *Server) applyFile(ctx context.Context, file string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	decoder := utilyaml.NewYAMLOrJSONDecoder(f, 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		if err := decoder.Decode(object); err != nil {
+			if errors.Is(err, os.ErrClosed) || err.Error() == "EOF" {
+				return nil
+			}
+			return err
+		}
+		if len(object.Object) == 0 {
+			continue
+		}
+		if err := s.Client.Create(ctx, object); err != nil {
+			return err
+		}
+	}
+}
+
+// awaitAdmission waits until a Task on the host's network is refused by the
+// policy: the API server takes policies up some time after they were created.
+func (s *Server) awaitAdmission(ctx context.Context) error {
+	policies := &admissionregistrationv1.ValidatingAdmissionPolicyList{}
+	if err := s.Client.List(ctx, policies); err != nil {
+		return err
+	}
+	prompt := "probe"
+	probe := &v1alpha1.Task{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "admission-probe"},
+		Spec:       v1alpha1.TaskSpec{Prompt: &prompt},
+	}
+	probe.Spec.Template.Spec.HostNetwork = true
+	for {
+		err := s.Client.Create(ctx, probe.DeepCopy(), client.DryRunAll)
+		if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the %d admission policies did not come into force: %w", len(policies.Items), ctx.Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// binaries finds kube-apiserver and etcd.
+func binaries() (kubeAPIServer, etcd string, err error) {
+	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
+		return filepath.Join(dir, "kube-apiserver"), filepath.Join(dir, "etcd"), nil
+	}
+	cache := os.Getenv("CLEW_CACHE")
+	if cache == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", "", fmt.Errorf("find the cache folder: %w", err)
+		}
+		cache = filepath.Join(home, ".cache", "clew")
+	}
+	kubeAPIServer = newest(filepath.Join(cache, "devcluster", "k8s-*", "bin", "kube-apiserver"))
+	etcd = newest(filepath.Join(cache, "devcluster", "etcd-*", "bin", "etcd"))
+	if kubeAPIServer == "" || etcd == "" {
+		return "", "", fmt.Errorf("kube-apiserver or etcd is missing below %s: run make envtest-assets, or set KUBEBUILDER_ASSETS to a folder that holds both", cache)
+	}
+	return kubeAPIServer, etcd, nil
+}
+
+func newest(pattern string) string {
+	found, err := filepath.Glob(pattern)
+	if err != nil || len(found) == 0 {
+		return ""
+	}
+	slices.Sort(found)
+	return found[len(found)-1]
+}
+
+// inRepository gives a path from the top of this checkout.
+func inRepository(parts ...string) string {
+	_, file, _, _ := runtime.Caller(0)
+	top := filepath.Join(filepath.Dir(file), "..", "..", "..")
+	return filepath.Join(append([]string{top}, parts...)...)
+}
