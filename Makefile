@@ -1,0 +1,165 @@
+# Everything a contributor does with Clew. `make` alone lists the targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+.NOTPARALLEL:
+
+GO ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# What is worth keeping between checkouts: tools, the cluster's binaries, images.
+export CLEW_CACHE ?= $(HOME)/.cache/clew
+# unset: the development cluster; current: the current kubeconfig context's.
+export CLUSTER ?=
+export CGO_ENABLED := 0
+
+RELEASE ?= clew
+NAMESPACE ?= clew-system
+IMAGE ?= localhost/clew-dev/clew:dev
+DEPLOY_ARGS ?=
+
+PROGRAMS := manager server gitstore clew-daemon kubectl-clew
+BIN := $(CURDIR)/bin
+TOOLS := $(CLEW_CACHE)/tools
+ENVTEST := $(CLEW_CACHE)/envtest
+DEVCLUSTER := $(GO) run -C hack/devcluster .
+LDFLAGS := -s -w -X main.version=$(VERSION)
+
+# A tool is built once per content of the go.mod that pins it.
+pinned = $(TOOLS)/$(1)-$(shell cat $(2)/go.mod $(2)/go.sum $(3) 2>/dev/null | sha256sum | cut -c1-12)
+HELM = $(call pinned,helm,hack/tools/helm)
+SQLC = $(call pinned,sqlc,hack/tools/sqlc)
+LINT = $(call pinned,golangci-lint,hack/tools/lint,hack/tools/lint/main.go)
+
+##@ Everyday
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "} \
+	  /^##@ / {printf "\n%s\n", substr($$0, 5)} \
+	  /^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@printf '\nCLUSTER=current uses the cluster of your current kubeconfig context.\n'
+
+.PHONY: build
+build: $(PROGRAMS:%=build-%) ## Build all programs into bin/
+
+build-%:
+	@$(GO) build -trimpath -buildvcs=false -ldflags "$(LDFLAGS)" -o $(BIN)/$* ./cmd/$(patsubst clew-daemon,daemon,$*)
+
+.PHONY: demo
+demo: deploy ## Watch an agent's work being killed, rewound and forked
+	@export KUBECONFIG="$$($(DEVCLUSTER) kubeconfig)" PATH="$(BIN):$$PATH"; hack/demo/run
+
+.PHONY: fmt
+fmt: ## Format the Go code
+	@gofmt -w $$(git ls-files -co --exclude-standard '*.go')
+
+.PHONY: lint
+lint: $(LINT) ## Check the code, the API's conventions and who imports whom
+	@$(LINT) run ./...
+	@$(MAKE) -s lint-chart
+
+.PHONY: lint-chart
+lint-chart: $(HELM) ## Check the chart and everything that is rendered from it
+	@hack/chart/check $(HELM)
+
+##@ Tests
+
+.PHONY: test
+test: prerequisites cluster envtest-assets deploy ## All tests, on the development cluster; the last line is "N passed, N failed"
+	@$(call run-tests,unit integration modules e2e)
+
+.PHONY: test-unit
+test-unit: ## Tests that need Go and git alone
+	@$(call run-tests,unit modules)
+
+.PHONY: test-integration
+test-integration: prerequisites envtest-assets ## Tests with a real API server and a real Postgres
+	@$(call run-tests,integration)
+
+.PHONY: test-e2e
+test-e2e: cluster deploy ## Tests on the development cluster
+	@$(call run-tests,e2e)
+
+.PHONY: soak
+soak: prerequisites cluster envtest-assets deploy ## All tests, the kill tests at full length
+	@export CLEW_SOAK=1; $(call run-tests,unit integration modules e2e)
+
+.PHONY: bench
+bench: ## Checkpoint, rewind and diff, each as a ratio to git status
+	@$(GO) test -count=1 -run '^$$' -bench . -benchtime 20x -timeout 30m ./internal/worktree/...
+
+# The binaries that tests with a real API server start.
+run-tests = export KUBEBUILDER_ASSETS="$(ENVTEST)" KUBECONFIG="$$($(DEVCLUSTER) kubeconfig 2>/dev/null)" PATH="$(BIN):$$PATH"; $(GO) run ./hack/test $(1)
+
+.PHONY: envtest-assets
+envtest-assets: ## Put kube-apiserver, etcd and kubectl where tests find them
+	@hack/test/assets "$(ENVTEST)"
+
+.PHONY: prerequisites
+prerequisites: ## Install the Debian packages that tests need, where they are missing
+	@hack/test/prerequisites
+
+##@ Cluster
+
+.PHONY: cluster
+cluster: ## Bring the development cluster up, or repair it
+	@$(DEVCLUSTER) up
+
+.PHONY: down
+down: ## Take the development cluster down, with all that belongs to it
+	@$(DEVCLUSTER) down
+
+.PHONY: kubeconfig
+kubeconfig: ## Print the path of the kubeconfig in use
+	@$(DEVCLUSTER) kubeconfig
+
+.PHONY: images
+images: build ## Build the image, and load it into the development cluster
+	@hack/deploy/images "$(IMAGE)"
+
+.PHONY: deploy
+deploy: cluster images $(HELM) ## Install Clew, or upgrade it
+	@export KUBECONFIG="$$($(DEVCLUSTER) kubeconfig)"; hack/deploy/deploy $(HELM) "$(RELEASE)" "$(NAMESPACE)" "$(IMAGE)" $(DEPLOY_ARGS)
+
+.PHONY: undeploy
+undeploy: $(HELM) ## Uninstall Clew; volumes, CRDs and Tasks stay
+	@export KUBECONFIG="$$($(DEVCLUSTER) kubeconfig)"; $(HELM) uninstall "$(RELEASE)" --namespace "$(NAMESPACE)" --ignore-not-found --wait
+
+##@ Generated files
+
+.PHONY: generate
+generate: generate-go manifests ## Everything below
+
+.PHONY: generate-go
+generate-go: $(SQLC) ## Deep copies, the daemon's protocol, queries
+	@$(GO) tool -modfile=hack/tools/go.mod controller-gen object paths=./api/v1alpha1
+	@mkdir -p $(TOOLS)/protoc && for plugin in google.golang.org/protobuf/cmd/protoc-gen-go connectrpc.com/connect/cmd/protoc-gen-connect-go; do \
+	  $(GO) build -C hack/tools -o $(TOOLS)/protoc/ $$plugin; done
+	@PATH="$(TOOLS)/protoc:$$PATH"; tool="$$($(GO) tool -modfile=hack/tools/go.mod -n buf)"; cd internal/daemonapi && "$$tool" generate
+	@cd internal/history/postgres && $(SQLC) generate
+
+.PHONY: manifests
+manifests: $(HELM) ## CRDs and RBAC from the code, config/ and the chart's files from those
+	@$(GO) tool -modfile=hack/tools/go.mod controller-gen crd paths=./api/v1alpha1 output:crd:dir=config/crd/bases
+	@$(GO) tool -modfile=hack/tools/go.mod controller-gen rbac:roleName=manager-role paths=./internal/controller/... output:rbac:dir=config/rbac
+	@hack/chart/sync $(HELM)
+
+##@ Tools
+
+$(TOOLS)/helm-%: hack/tools/helm/go.mod
+	@echo "building helm" >&2; mkdir -p $(TOOLS)
+	@$(GO) build -C hack/tools/helm -trimpath -ldflags "-s -w" -o $@ helm.sh/helm/v4/cmd/helm
+
+$(TOOLS)/sqlc-%: hack/tools/sqlc/go.mod
+	@echo "building sqlc" >&2; mkdir -p $(TOOLS)
+	@$(GO) build -C hack/tools/sqlc -trimpath -ldflags "-s -w" -o $@ github.com/sqlc-dev/sqlc/cmd/sqlc
+
+$(TOOLS)/golangci-lint-%: hack/tools/lint/go.mod
+	@echo "building golangci-lint (some minutes)" >&2; mkdir -p $(TOOLS)
+	@$(GO) build -C hack/tools/lint -trimpath -ldflags "-s -w" -o $@ .
+
+.PHONY: clean
+clean: ## Remove what was built in this checkout
+	@rm -rf bin dist
