@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -94,17 +93,14 @@ func isOurs(state, exe, cmdline string) bool {
 }
 
 // stopAll ends every process of the instance and waits until they are gone.
-func stopAll(s settings) error {
-	var wg sync.WaitGroup
+// To keep data, etcd is given time to close its files.
+func stopAll(s settings, keepData bool) error {
 	files, _ := filepath.Glob(s.pidFile("*"))
-	for _, f := range files {
-		// The holder goes last, so that strays can be found by its namespace.
-		if p, ok := readPID(f); ok && filepath.Base(f) != holder {
-			wg.Add(1)
-			go func() { defer wg.Done(); p.stop(5 * time.Second) }()
+	if p, ok := readPID(s.pidFile("etcd")); ok && keepData {
+		if err := p.stop(5 * time.Second); err != nil {
+			return err
 		}
 	}
-	wg.Wait()
 	for end := time.Now().Add(15 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		left := strays(s)
 		if len(left) == 0 {
@@ -125,8 +121,8 @@ func stopAll(s settings) error {
 
 // clear takes away everything that an instance has outside its state folder,
 // and what in that folder does not outlive its processes.
-func clear(ctx context.Context, s settings) error {
-	if err := stopAll(s); err != nil {
+func clear(ctx context.Context, s settings, keepData bool) error {
+	if err := stopAll(s, keepData); err != nil {
 		return err
 	}
 	for _, mount := range mountsBelow(s) {

@@ -141,7 +141,8 @@ func (c *cluster) problems(ctx context.Context) []string {
 	if len(out) > 0 {
 		return out
 	}
-	for _, check := range []func(context.Context) error{c.apiReady, c.nodeReady, c.servicesReady} {
+	nodeReady := func(ctx context.Context) error { return c.nodeReady(ctx, time.Time{}) }
+	for _, check := range []func(context.Context) error{c.apiReady, nodeReady, c.servicesReady} {
 		if err := check(ctx); err != nil {
 			out = append(out, err.Error())
 		}
@@ -160,7 +161,7 @@ func componentNames(s settings) []string {
 // prepare makes the node's namespaces unless they are open.
 func (c *cluster) prepare(ctx context.Context, bins binaries) error {
 	if _, ok := readPID(c.pidFile(holder)); !ok {
-		err := c.progress.step("clearing what an earlier run left", func() error { return clear(ctx, c.settings) })
+		err := c.progress.step("clearing what an earlier run left", func() error { return clear(ctx, c.settings, true) })
 		if err != nil {
 			return err
 		}
@@ -179,6 +180,10 @@ func (c *cluster) prepare(ctx context.Context, bins binaries) error {
 
 // start starts the programs that do not run and waits until they work.
 func (c *cluster) start(ctx context.Context, bins binaries, images []imageArchive) error {
+	var kubeletStart time.Time
+	if _, ok := readPID(c.pidFile("kubelet")); !ok {
+		kubeletStart = time.Now()
+	}
 	for _, comp := range components(c.settings, bins) {
 		if err := c.startOne(ctx, comp); err != nil {
 			return err
@@ -196,7 +201,8 @@ func (c *cluster) start(ctx context.Context, bins binaries, images []imageArchiv
 		what  string
 		check func(context.Context) error
 	}{
-		{"waiting for the node", c.nodeReady},
+		{"waiting for the node", func(ctx context.Context) error { return c.nodeReady(ctx, kubeletStart) }},
+		{"waiting for kubelet to know its pods", c.podsKnown},
 		{"waiting for services and DNS", c.servicesReady},
 		{"waiting for the default service account", func(ctx context.Context) error {
 			_, err := c.get(ctx, "/api/v1/namespaces/default/serviceaccounts/default")
@@ -318,7 +324,7 @@ func (c *cluster) down(ctx context.Context) error {
 	there := len(leftovers(ctx, c.settings)) > 0
 	if there {
 		err := c.progress.step("taking down "+c.name(), func() error {
-			if err := clear(ctx, c.settings); err != nil {
+			if err := clear(ctx, c.settings, false); err != nil {
 				return err
 			}
 			restoreKernel(c.settings)

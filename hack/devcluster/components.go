@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -194,7 +195,7 @@ func (s settings) get(ctx context.Context, path string) ([]byte, error) {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
 	if err != nil {
 		return nil, err
 	}
@@ -214,13 +215,35 @@ func (s settings) containerdReady(ctx context.Context) error {
 	return err
 }
 
-// nodeReady is without error once the node says that pods can run on it.
-func (s settings) nodeReady(ctx context.Context) error {
+// nodeReady is without error once the node says that pods can run on it. What
+// it said before since does not count: it outlives a kubelet that was killed.
+func (s settings) nodeReady(ctx context.Context, since time.Time) error {
 	data, err := s.get(ctx, "/api/v1/nodes/"+s.name())
 	if err != nil {
 		return err
 	}
-	return readyCondition(data)
+	return readyCondition(data, since)
+}
+
+// podsKnown is without error once kubelet knows all pods that the API has for
+// its node; before that, exec and logs find none.
+func (s settings) podsKnown(ctx context.Context) error {
+	var counts [2]int
+	for i, path := range []string{"/api/v1/nodes/" + s.name() + "/proxy/pods", "/api/v1/pods?fieldSelector=spec.nodeName=" + s.name()} {
+		data, err := s.get(ctx, path)
+		if err != nil {
+			return err
+		}
+		var list struct{ Items []struct{} }
+		if err := json.Unmarshal(data, &list); err != nil {
+			return err
+		}
+		counts[i] = len(list.Items)
+	}
+	if counts[0] < counts[1] {
+		return fmt.Errorf("kubelet knows %d of %d pods", counts[0], counts[1])
+	}
+	return nil
 }
 
 // servicesReady is without error once a cluster address leads to the API

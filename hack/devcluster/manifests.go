@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 )
 
 const storageNamespace = "local-path-storage"
@@ -157,23 +158,31 @@ spec:
 `, baseImage)
 }
 
-// readyCondition reads a Node object; no error means that it is ready.
-func readyCondition(node []byte) error {
+// readyCondition reads a Node object; no error means that it is ready, and has
+// said so since the given time. Its clock counts whole seconds.
+func readyCondition(node []byte, since time.Time) error {
 	var n struct {
 		Status struct {
-			Conditions []struct{ Type, Status, Message string }
+			Conditions []struct {
+				Type, Status, Message string
+				LastHeartbeatTime     time.Time
+			}
 		}
 	}
 	if err := json.Unmarshal(node, &n); err != nil {
 		return err
 	}
 	for _, c := range n.Status.Conditions {
-		if c.Type == "Ready" {
-			if c.Status == "True" {
-				return nil
-			}
+		if c.Type != "Ready" {
+			continue
+		}
+		if c.Status != "True" {
 			return fmt.Errorf("the node is not ready: %s", c.Message)
 		}
+		if c.LastHeartbeatTime.Before(since.Truncate(time.Second)) {
+			return errors.New("the node has not reported since kubelet was started")
+		}
+		return nil
 	}
 	return errors.New("the node has not reported whether it is ready")
 }
