@@ -17,6 +17,7 @@ export CGO_ENABLED := 0
 RELEASE ?= clew
 NAMESPACE ?= clew-system
 IMAGE ?= localhost/clew-dev/clew:dev
+DEMO_IMAGE ?= localhost/clew-dev/demo:latest
 DEPLOY_ARGS ?=
 
 PROGRAMS := manager server gitstore clew-daemon kubectl-clew
@@ -48,7 +49,7 @@ build-%:
 	@$(GO) build -trimpath -buildvcs=false -ldflags "$(LDFLAGS)" -o $(BIN)/$* ./cmd/$(patsubst clew-daemon,daemon,$*)
 
 .PHONY: demo
-demo: deploy ## Watch an agent's work being killed, rewound and forked
+demo: deploy demo-image ## Watch an agent's work being killed, rewound and forked
 	@export KUBECONFIG="$$($(DEVCLUSTER) kubeconfig)" PATH="$(BIN):$$PATH"; hack/demo/run
 
 .PHONY: fmt
@@ -122,6 +123,10 @@ images: build ## Build the image, and load it into the development cluster
 .PHONY: deploy
 deploy: cluster images $(HELM) ## Install Clew, or upgrade it
 	@export KUBECONFIG="$$($(DEVCLUSTER) kubeconfig)"; hack/deploy/deploy $(HELM) "$(RELEASE)" "$(NAMESPACE)" "$(IMAGE)" $(DEPLOY_ARGS)
+
+.PHONY: demo-image
+demo-image: cluster ## Build the demo's agent and git host, and load them into the development cluster
+	@hack/demo/image "$(DEMO_IMAGE)"
 
 .PHONY: undeploy
 undeploy: $(HELM) ## Uninstall Clew; volumes, CRDs and Tasks stay
