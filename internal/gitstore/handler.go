@@ -54,6 +54,9 @@ type Handler struct {
 	free func() (int64, error)
 	// pushed is told of each repository that was pushed to.
 	pushed func(Repository)
+	// beforeGit is called when a push has passed the handler's checks; it gives
+	// tests their chance.
+	beforeGit func()
 }
 
 // NewHandler returns a handler whose metrics are registered with registry.
@@ -70,6 +73,7 @@ func NewHandler(store *Store, authenticator Authenticator, limits Limits, log lo
 		slots:         make(chan struct{}, limits.ConcurrentRequests),
 		free:          func() (int64, error) { return freeBytes(store.root) },
 		pushed:        func(Repository) {},
+		beforeGit:     func() {},
 	}
 	var err error
 	h.metrics, err = newMetrics(registry, h.usage, h.free)
@@ -100,6 +104,9 @@ type call struct {
 	room int64
 	// head is the beginning of a push, once it has been read.
 	head *pushHead
+	// duplex: the answer may begin before the request's body has been read, and
+	// the body must be read to its end before the handler returns.
+	duplex bool
 }
 
 func (c *call) push() bool { return c.service == servicePush }
@@ -379,8 +386,11 @@ func (h *Handler) refuse(w http.ResponseWriter, c *call, refused *refusal.Refusa
 	}
 	log.Info("refused", "reason", refused.Reason, "message", refused.Message)
 	w.Header().Set("Cache-Control", "no-store")
-	if c != nil && h.refuseInside(w, c, refused) {
-		return
+	if c != nil {
+		if h.refuseInside(w, c, refused) {
+			return
+		}
+		c.drain()
 	}
 	header := w.Header()
 	header.Set("Content-Type", "text/plain; charset=utf-8")

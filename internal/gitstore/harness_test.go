@@ -249,6 +249,9 @@ func (c *client) refusedPush(reason refusal.Reason, says string, refspecs ...str
 // remoteRef returns what a ref of the server's repository is, "" if it is not.
 func (s *testServer) remoteRef(ref string) string {
 	s.t.Helper()
+	if _, err := os.Stat(s.bare(repository)); err != nil {
+		return "" // not even the repository is there yet
+	}
 	out, err := exec.Command("git", "--git-dir="+s.bare(repository), "for-each-ref", "--format=%(objectname)", ref).Output()
 	if err != nil {
 		s.t.Fatal(err)

@@ -163,6 +163,7 @@ func (h *Handler) receive(w http.ResponseWriter, c *call, request backendRequest
 	counted := &countingReader{reader: c.request.Body, count: func(n int) { h.usage.received(c.repository, int64(n)) }}
 	request.body = io.MultiReader(bytes.NewReader(c.head.Raw), counted)
 
+	h.beforeGit()
 	var report []byte
 	err := h.store.serveBackend(c.request.Context(), request, func(response backendResponse) (err error) {
 		writeHeader(w, response)
@@ -194,6 +195,7 @@ func (h *Handler) begin(w http.ResponseWriter, c *call) *refusal.Refusal {
 	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
 		return h.unavailable(c, err)
 	}
+	c.duplex = true
 	head, err := readPushHead(c.request.Body)
 	if err != nil {
 		return refusal.New(refusal.BadRequest, "%v", err)
@@ -205,10 +207,7 @@ func (h *Handler) begin(w http.ResponseWriter, c *call) *refusal.Refusal {
 // acknowledge sends git's report of a push that is durable now, if it was not
 // refused.
 func (h *Handler) acknowledge(w http.ResponseWriter, c *call, report []byte, started time.Time) {
-	if err := drain(c.request.Body); err != nil {
-		c.log.Info("the push broke off", "error", err.Error())
-		panic(http.ErrAbortHandler)
-	}
+	c.drain()
 	if _, err := w.Write(report); err != nil {
 		c.log.Info("the client did not wait for the report", "error", err.Error())
 	}
@@ -238,10 +237,7 @@ func (h *Handler) refuseInside(w http.ResponseWriter, c *call, refused *refusal.
 	if h.begin(w, c) != nil || !c.head.SideBand {
 		return false
 	}
-	if err := drain(c.request.Body); err != nil {
-		c.log.Info("the refused push broke off", "error", err.Error())
-		panic(http.ErrAbortHandler)
-	}
+	c.drain()
 	const errorBand = 3
 	w.Header().Set("Content-Type", "application/x-git-receive-pack-result")
 	w.WriteHeader(http.StatusOK)
@@ -249,16 +245,18 @@ func (h *Handler) refuseInside(w http.ResponseWriter, c *call, refused *refusal.
 	return true
 }
 
-var errBodyLeft = errors.New("the client sent more than can be passed over")
-
-// drain reads what a client still sends, so that it gets to read its answer.
-func drain(body io.Reader) error {
+// drain reads what a client still sends of a push, so that it gets to read its
+// answer. It breaks the connection off if there is no end to it.
+func (c *call) drain() {
 	const limit = 1 << 30
-	n, err := io.Copy(io.Discard, io.LimitReader(body, limit))
-	if err == nil && n == limit {
-		err = errBodyLeft
+	if !c.duplex {
+		return
 	}
-	return err
+	n, err := io.Copy(io.Discard, io.LimitReader(c.request.Body, limit))
+	if err != nil || n == limit {
+		c.log.Info("the client broke the push off, or sent far more than was wanted", "bytes", n, "error", err)
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // isFull reports whether an error, perhaps of a git process, is a full volume.

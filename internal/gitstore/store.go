@@ -136,7 +136,7 @@ func (r Repository) exists() (bool, error) {
 
 // useLock is the file that whoever works in the repository holds shared, git
 // processes too, and that clearing away leftovers needs alone.
-func (r Repository) useLock() string { return filepath.Join(r.Path, "clew-use.lock") }
+func (r Repository) useLock() string { return filepath.Join(r.Path, "clew-in-use") }
 
 // fences returns the fences of a namespace, making their folder.
 func (s *Store) fences(namespace string) (fences, error) {

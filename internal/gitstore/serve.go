@@ -1,0 +1,275 @@
+package gitstore
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+
+	"github.com/clew-dev/clew/internal/podidentity"
+)
+
+// Options of the gitstore's process.
+type Options struct {
+	// Root is the folder on the volume.
+	Root string
+	// BindAddress, MetricsBindAddress and HealthProbeBindAddress are
+	// host:port; "0" turns the latter two off.
+	BindAddress            string
+	MetricsBindAddress     string
+	HealthProbeBindAddress string
+	// CertFile and KeyFile are PEM files, read again when they change.
+	CertFile, KeyFile string
+	// Kubeconfig is empty in a cluster.
+	Kubeconfig string
+	KubeQPS    float32
+	KubeBurst  int
+	Audience   string
+	Limits     Limits
+	// MaintenanceInterval and MaxPacks: see NewMaintainer.
+	MaintenanceInterval time.Duration
+	MaxPacks            int
+	// ShutdownGracePeriod is how long requests may go on after a signal to end.
+	ShutdownGracePeriod time.Duration
+	// LogLevel is debug, info, warn or error.
+	LogLevel string
+}
+
+// AddFlags defines the flags of the options, with their defaults.
+func (o *Options) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.Root, "root", "/var/lib/clew-gitstore", "folder for the repositories, on a volume that is not mounted noexec")
+	flags.StringVar(&o.BindAddress, "bind-address", ":8443", "address for git clients, over TLS")
+	flags.StringVar(&o.CertFile, "tls-cert-file", "", "PEM file with the certificate chain; read again when it changes")
+	flags.StringVar(&o.KeyFile, "tls-private-key-file", "", "PEM file with the certificate's private key; read again when it changes")
+	flags.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":8080", "address for /metrics, plain HTTP; 0 for none")
+	flags.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "address for /healthz and /readyz, plain HTTP; 0 for none")
+	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file for the API server that checks tokens; empty in a cluster")
+	flags.Float32Var(&o.KubeQPS, "kube-api-qps", 50, "requests to the API server in a second, in the long run")
+	flags.IntVar(&o.KubeBurst, "kube-api-burst", 100, "requests to the API server at once")
+	flags.StringVar(&o.Audience, "audience", podidentity.DefaultAudience, "audience that tokens must have")
+	flags.Int64Var(&o.Limits.NamespaceBytes, "namespace-quota-bytes", 0, "bytes on disk that the repositories of one namespace may take; 0 for no limit")
+	flags.Int64Var(&o.Limits.PushBytes, "max-push-bytes", 4<<30, "bytes that one push may bring; 0 for no limit")
+	flags.Int64Var(&o.Limits.FreeBytes, "min-free-bytes", 64<<20, "bytes to keep free on the volume; pushes are refused below")
+	flags.IntVar(&o.Limits.ConcurrentRequests, "max-concurrent-requests", defaultConcurrentRequests, "requests that git works on at once; others wait, then are asked to try again")
+	flags.DurationVar(&o.Limits.RequestTime, "request-timeout", 30*time.Minute, "time that one request may take; 0 for no limit")
+	flags.DurationVar(&o.MaintenanceInterval, "maintenance-interval", 10*time.Minute, "time between looks at all repositories for packs to join and leftovers to remove")
+	flags.IntVar(&o.MaxPacks, "max-packs", defaultMaxPacks, "packs that a repository may have before they are joined; each push adds one")
+	flags.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", 30*time.Second, "time that requests under way may take after a signal to end")
+	flags.StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
+}
+
+// Run serves until ctx is done. hook is the command line of the pre-receive
+// hook, an absolute path first.
+func Run(ctx context.Context, options Options, hook []string) error {
+	logs, err := logHandler(options.LogLevel)
+	if err != nil {
+		return err
+	}
+	client, err := kubeClient(options)
+	if err != nil {
+		return err
+	}
+	if options.CertFile == "" || options.KeyFile == "" {
+		return errors.New("--tls-cert-file and --tls-private-key-file are needed: tokens must not travel in the clear")
+	}
+	if options.MetricsBindAddress == options.HealthProbeBindAddress && options.MetricsBindAddress != "0" {
+		return errors.New("--metrics-bind-address and --health-probe-bind-address must differ")
+	}
+	certificate, err := certwatcher.New(options.CertFile, options.KeyFile)
+	if err != nil {
+		return fmt.Errorf("the TLS certificate cannot be loaded: %w", err)
+	}
+	listener, err := net.Listen("tcp", options.BindAddress)
+	if err != nil {
+		return fmt.Errorf("--bind-address: %w", err)
+	}
+	verifier := podidentity.New(client, podidentity.Options{Audience: options.Audience})
+	return serve(ctx, options, PodAuthenticator{Verifier: verifier}, hook, listener, certificate, logs)
+}
+
+// certificates gives TLS its certificate and follows changes until ctx is done.
+type certificates interface {
+	GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	Start(ctx context.Context) error
+}
+
+// serve is Run with everything from outside in hand.
+func serve(ctx context.Context, options Options, authenticator Authenticator, hook []string, listener net.Listener, certificate certificates, logs slog.Handler) error {
+	defer listener.Close()
+	log := logr.FromSlogHandler(logs)
+	store, err := Open(ctx, options.Root, hook)
+	if err != nil {
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	handler, err := NewHandler(store, authenticator, options.Limits, log.WithName("http"), registry)
+	if err != nil {
+		return err
+	}
+	maintainer := NewMaintainer(handler, options.MaintenanceInterval, options.MaxPacks, log.WithName("maintenance"))
+	if err := maintainer.Start(ctx); err != nil {
+		return fmt.Errorf("leftovers of an earlier process cannot be cleared: %w", err)
+	}
+	var ending atomic.Bool
+	probes := probeHandler(store, &ending)
+	stop, err := serveAside(map[string]http.Handler{
+		options.MetricsBindAddress:     promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+		options.HealthProbeBindAddress: probes,
+	}, log)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	var aside sync.WaitGroup
+	defer aside.Wait()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	aside.Go(func() { maintainer.Run(ctx) })
+	go func() {
+		if err := certificate.Start(ctx); err != nil {
+			log.Error(err, "changes of the TLS certificate are not followed any more")
+		}
+	}()
+	server := newServer(work, withProbes(handler, probes), certificate, logs)
+	failed := make(chan error, 1)
+	go func() { failed <- server.ServeTLS(listener, "", "") }()
+	log.Info("serving", "address", listener.Addr().String(), "root", options.Root)
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	ending.Store(true)
+	log.Info("ending; requests under way may finish", "gracePeriod", options.ShutdownGracePeriod.String())
+	return shutdown(server, cancel, options.ShutdownGracePeriod)
+}
+
+// shutdown lets requests finish for the grace period, then ends them.
+func shutdown(server *http.Server, cancel context.CancelFunc, grace time.Duration) error {
+	waiting, done := context.WithTimeout(context.Background(), grace)
+	defer done()
+	if err := server.Shutdown(waiting); err == nil {
+		return nil
+	}
+	cancel() // git processes get a signal, and clients that are gone mean no harm
+	return server.Close()
+}
+
+func newServer(ctx context.Context, handler http.Handler, certificate certificates, logs slog.Handler) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate.GetCertificate},
+		// HTTP/1.1 only: git uses one connection at a time, and with HTTP/2 an
+		// early answer to a push would reset the stream under it.
+		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
+		ErrorLog:     slog.NewLogLogger(logs, slog.LevelDebug),
+	}
+}
+
+// withProbes answers probes on the address for git as well.
+func withProbes(handler, probes http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/healthz" || r.URL.Path == "/readyz" {
+			probes.ServeHTTP(w, r)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	})
+}
+
+// probeHandler answers /healthz while the process runs, and /readyz while it
+// can serve pushes.
+func probeHandler(store *Store, ending *atomic.Bool) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("ok\n")) // the prober may be gone
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		err := store.hookReady()
+		if ending.Load() {
+			err = errors.New("the gitstore is ending")
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte("ok\n")) // the prober may be gone
+	})
+	return mux
+}
+
+// serveAside serves handlers by address, plain HTTP, until stop is called. The
+// address "0" or "" is left out.
+func serveAside(handlers map[string]http.Handler, log logr.Logger) (stop func(), err error) {
+	var servers []*http.Server
+	stop = func() {
+		for _, server := range servers {
+			_ = server.Close() // the process ends
+		}
+	}
+	for address, handler := range handlers {
+		if address == "0" || address == "" {
+			continue
+		}
+		listener, err := net.Listen("tcp", address)
+		if err != nil {
+			stop()
+			return nil, fmt.Errorf("the address %s cannot be served: %w", address, err)
+		}
+		server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second}
+		servers = append(servers, server)
+		go func() {
+			if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+				log.Error(err, "metrics or probes are not served any more", "address", address)
+			}
+		}()
+	}
+	return stop, nil
+}
+
+func logHandler(level string) (slog.Handler, error) {
+	var threshold slog.Level
+	if err := threshold.UnmarshalText([]byte(level)); err != nil {
+		return nil, fmt.Errorf("--log-level %q is not one of debug, info, warn, error", level)
+	}
+	return slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: threshold}), nil
+}
+
+func kubeClient(options Options) (kubernetes.Interface, error) {
+	var config *rest.Config
+	var err error
+	if options.Kubeconfig == "" {
+		config, err = rest.InClusterConfig()
+	} else {
+		config, err = clientcmd.BuildConfigFromFlags("", options.Kubeconfig)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the Kubernetes API server is needed to check tokens: %w", err)
+	}
+	config.QPS, config.Burst = options.KubeQPS, options.KubeBurst
+	config.UserAgent = "clew-gitstore"
+	return kubernetes.NewForConfig(config)
+}
