@@ -92,7 +92,7 @@ bench: ## Checkpoint, rewind and diff, each as a ratio to git status
 	@$(GO) test -count=1 -run '^$$' -bench . -benchtime 20x -timeout 30m ./internal/worktree/...
 
 # The binaries that tests with a real API server start.
-run-tests = export KUBEBUILDER_ASSETS="$(ENVTEST)" KUBECONFIG="$$($(DEVCLUSTER) kubeconfig 2>/dev/null)" PATH="$(BIN):$$PATH"; $(GO) run ./hack/test $(1)
+run-tests = export KUBEBUILDER_ASSETS="$(ENVTEST)" KUBECONFIG="$$($(DEVCLUSTER) kubeconfig 2>/dev/null)" PATH="$(BIN):$$PATH"; $(GO) build -o $(BIN)/test-runner ./hack/test && exec $(BIN)/test-runner $(1)
 
 .PHONY: envtest-assets
 envtest-assets: ## Put kube-apiserver, etcd and kubectl where tests find them

@@ -1,0 +1,165 @@
+// Command test runs Clew's tests and sums them up.
+//
+// It streams `go test -json` over the sets named on the command line, prints a
+// line per package and every failure in full, and promises that its very last
+// line is "N passed, N failed", counted in leaf tests, and that it exits with
+// zero only if none failed. A package that does not build, a test that panics
+// and a package that times out count as a failure each.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx)
+	stop()
+	os.Exit(code)
+}
+
+const usage = `usage: test [-run PATTERN] SET...
+
+  unit         packages of this module that need nothing but Go and git
+  integration  packages that start a real API server or a real Postgres
+  modules      the modules below hack/
+  e2e          tests on the development cluster
+
+With CLEW_SOAK=1 tests are given hours, and the kill tests run at full length.
+`
+
+func run(ctx context.Context) int {
+	pattern := flag.String("run", "", "run only the tests that match")
+	flag.Usage = func() { fmt.Fprint(os.Stderr, usage) }
+	flag.Parse()
+	if flag.NArg() == 0 {
+		flag.Usage()
+		return 2
+	}
+	soak := os.Getenv("CLEW_SOAK") == "1"
+	start := time.Now()
+	total := &tally{}
+	for _, name := range flag.Args() {
+		invocations, err := plan(ctx, name, soak)
+		if err != nil {
+			total.addFailure(fmt.Sprintf("set %s", name), err.Error())
+			fmt.Printf("FAIL %s\n%v\n", name, err)
+			continue
+		}
+		for _, invocation := range invocations {
+			if err := invocation.run(ctx, *pattern, total); err != nil {
+				total.addFailure(name, err.Error())
+				fmt.Printf("FAIL %s\n%v\n", name, err)
+			}
+		}
+	}
+	total.summarise(os.Stdout, time.Since(start))
+	if total.failed > 0 || ctx.Err() != nil {
+		return 1
+	}
+	return 0
+}
+
+// invocation is one run of go test.
+type invocation struct {
+	set  string
+	dir  string
+	args []string
+}
+
+// plan says how a set is run.
+func plan(ctx context.Context, set string, soak bool) ([]invocation, error) {
+	timeout := map[bool]string{false: "15m", true: "6h"}[soak]
+	common := []string{"-p", fmt.Sprint(min(2, runtime.NumCPU())), "-timeout", timeout}
+	switch set {
+	case "unit", "integration":
+		packages, err := listPackages(ctx, ".")
+		if err != nil {
+			return nil, err
+		}
+		chosen := choose(packages, set == "integration")
+		if len(chosen) == 0 {
+			return nil, nil
+		}
+		return []invocation{{set: set, dir: ".", args: append(common, chosen...)}}, nil
+	case "modules":
+		return planModules(ctx, common)
+	case "e2e":
+		timeout = map[bool]string{false: "45m", true: "12h"}[soak]
+		return []invocation{{set: set, dir: ".", args: []string{"-tags", "e2e", "-count=1", "-timeout", timeout, "./internal/e2e/..."}}}, nil
+	}
+	return nil, fmt.Errorf("there is no set of tests called %q; there are unit, integration, modules and e2e", set)
+}
+
+// planModules runs each module below hack/ that has tests.
+func planModules(ctx context.Context, common []string) ([]invocation, error) {
+	out, err := exec.CommandContext(ctx, "git", "ls-files", "hack/*go.mod", "hack/**/go.mod").Output()
+	if err != nil {
+		return nil, fmt.Errorf("list the modules below hack/: %w", err)
+	}
+	var invocations []invocation
+	seen := map[string]bool{}
+	for _, file := range strings.Fields(string(out)) {
+		dir := strings.TrimSuffix(file, "/go.mod")
+		if seen[dir] || !hasTests(dir) {
+			continue
+		}
+		seen[dir] = true
+		packages, err := listPackages(ctx, dir)
+		if err != nil {
+			return nil, err
+		}
+		if chosen := withTests(packages); len(chosen) > 0 {
+			invocations = append(invocations, invocation{set: "modules", dir: dir, args: append(common[:len(common):len(common)], chosen...)})
+		}
+	}
+	return invocations, nil
+}
+
+// hasTests says whether a folder itself holds tests: asking go about a module
+// downloads all it requires, which for modules of tools alone is a waste.
+func hasTests(dir string) bool {
+	out, err := exec.Command("git", "ls-files", dir+"/*_test.go").Output()
+	return err == nil && len(out) > 0
+}
+
+// run streams the invocation's events into the tally.
+func (i invocation) run(ctx context.Context, pattern string, total *tally) error {
+	args := append([]string{"test", "-json"}, i.args...)
+	if pattern != "" {
+		args = append(args, "-run", pattern)
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = i.dir
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = time.Minute
+	stderr := &strings.Builder{}
+	cmd.Stderr = stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	before := total.failed
+	readErr := total.read(out, os.Stdout)
+	err = cmd.Wait()
+	if readErr != nil {
+		return fmt.Errorf("read what go test said: %w", readErr)
+	}
+	// go test exits with 1 for failures that the events have told of already.
+	if err != nil && total.failed == before {
+		return fmt.Errorf("go test: %w\n%s", err, stderr.String())
+	}
+	return nil
+}
