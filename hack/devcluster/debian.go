@@ -64,7 +64,8 @@ func install(ctx context.Context, names []string) error {
 		}
 		defer os.Remove(policyFile)
 	}
-	args := append([]string{"install", "-y", "-qq", "--no-install-recommends"}, names...)
+	// Where Docker's own packages are, apt would rather replace them than fail.
+	args := append([]string{"install", "-y", "-qq", "--no-install-recommends", "--no-remove"}, names...)
 	if err := apt(ctx, args...); err == nil {
 		return nil
 	}
@@ -77,8 +78,7 @@ func install(ctx context.Context, names []string) error {
 
 func apt(ctx context.Context, args ...string) error {
 	cmd := exec.CommandContext(ctx, "apt-get", args...)
-	// The postgresql package would otherwise make and start a cluster of its own.
-	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "PG_CREATECLUSTER=no")
+	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 	_, err := runCmd(cmd)
 	return err
 }
