@@ -1,0 +1,135 @@
+// Package resources builds what a task is made of in the cluster: its
+// PersistentVolumeClaim, the pods of its attempts, the service account those
+// run as, and the Checkpoint objects that stand for recorded checkpoints.
+//
+// The builders are pure: the same task and options give the same object. They
+// promise that a pod keeps the user's template where it does not collide with
+// Clew's own parts, that it passes the restricted Pod Security Standard, that
+// no container but prepare and daemon can reach the daemon's folder or the
+// token, and that every pod of a task has the same paths. ValidateTemplate
+// says, in a sentence, why a template cannot be kept; the admission policy in
+// config/admission says the same at kubectl apply.
+package resources
+
+import (
+	"fmt"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// Names of Clew's own parts of a pod.
+const (
+	// PrepareContainer brings the workspace to the wanted state and ends.
+	PrepareContainer = "prepare"
+	// DaemonContainer watches the agent and takes checkpoints.
+	DaemonContainer = "daemon"
+	// VolumePrefix begins the names of Clew's own volumes.
+	VolumePrefix = "clew-"
+	// ServiceAccount is the account that task pods run as; it has no rights.
+	ServiceAccount = "clew-task"
+
+	workspaceVolume  = "clew-workspace"
+	runVolume        = "clew-run"
+	tokenVolume      = "clew-token"
+	scratchVolume    = "clew-tmp"
+	repositoryVolume = "clew-repository"
+)
+
+// Paths that are the same in each pod of a task and of its forks.
+const (
+	WorktreePath     = "/workspace"
+	HomePath         = "/home/agent"
+	StatePath        = "/var/lib/clew"
+	RunPath          = "/run/clew"
+	VolumePath       = "/volume"
+	ConversationPath = RunPath + "/context/conversation.jsonl"
+
+	shimPath       = RunPath + "/bin/clew-daemon"
+	tokenPath      = "/var/run/secrets/clew"
+	repositoryPath = "/var/run/secrets/clew-repository"
+)
+
+// PodName is the name of the pod of a task's attempt.
+func PodName(task string, attempt int64) string {
+	return fmt.Sprintf("%s-%d", task, attempt)
+}
+
+// ClaimName is the name of a task's PersistentVolumeClaim.
+func ClaimName(task string) string { return task + "-workspace" }
+
+// Labels are those of everything that Clew makes for a task.
+func Labels(task *v1alpha1.Task) map[string]string {
+	return map[string]string{
+		v1alpha1.LabelManagedBy: v1alpha1.ManagedBy,
+		v1alpha1.LabelTask:      task.Name,
+		v1alpha1.LabelTaskUID:   string(task.UID),
+	}
+}
+
+// IsOf says whether the object was made for this very task, not for another
+// one of the same name.
+func IsOf(object metav1.Object, task *v1alpha1.Task) bool {
+	return object.GetLabels()[v1alpha1.LabelTaskUID] == string(task.UID)
+}
+
+// Attempt reads the attempt's number from a pod's labels; 0 when there is none.
+func Attempt(pod *corev1.Pod) int64 {
+	n, err := strconv.ParseInt(pod.Labels[v1alpha1.LabelAttempt], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// Owner is the owner reference of what is deleted together with the task.
+func Owner(task *v1alpha1.Task) metav1.OwnerReference {
+	return metav1.OwnerReference{
+		APIVersion:         v1alpha1.GroupVersion.String(),
+		Kind:               "Task",
+		Name:               task.Name,
+		UID:                task.UID,
+		Controller:         ptr.To(true),
+		BlockOwnerDeletion: ptr.To(true),
+	}
+}
+
+// NewServiceAccount is the account of all task pods of a namespace. It is
+// bound to nothing: pods get no token for the Kubernetes API.
+func NewServiceAccount(namespace string) *corev1.ServiceAccount {
+	return &corev1.ServiceAccount{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace,
+			Name:      ServiceAccount,
+			Labels:    map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy},
+		},
+		AutomountServiceAccountToken: ptr.To(false),
+	}
+}
+
+// NewClaim is the volume a task works on. Unless the task says that the volume
+// is to be retained, it goes when the task goes.
+func NewClaim(task *v1alpha1.Task) *corev1.PersistentVolumeClaim {
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: task.Namespace,
+			Name:      ClaimName(task.Name),
+			Labels:    Labels(task),
+		},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			StorageClassName: task.Spec.Workspace.StorageClassName,
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
+				corev1.ResourceStorage: task.Spec.Workspace.Size,
+			}},
+		},
+	}
+	if task.Spec.Workspace.Retention != v1alpha1.WorkspaceRetain {
+		claim.OwnerReferences = []metav1.OwnerReference{Owner(task)}
+	}
+	return claim
+}

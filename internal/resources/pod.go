@@ -1,0 +1,303 @@
+package resources
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+)
+
+const (
+	defaultGraceSeconds = 120
+	tokenSeconds        = 3600
+)
+
+// Options are the same for every pod of an installation.
+type Options struct {
+	// DaemonImage holds the daemon.
+	DaemonImage string
+	// PullPolicy of DaemonImage; Kubernetes' own default when empty.
+	PullPolicy corev1.PullPolicy
+	// ServerURL is the base URL of the daemon gateway.
+	ServerURL string
+	// GitStoreURL is the base URL of the gitstore, without namespace and repository.
+	GitStoreURL string
+	// CABundle holds the PEM certificates that sign both.
+	CABundle string
+	// Prepare and Daemon are the resources of those containers.
+	Prepare corev1.ResourceRequirements
+	Daemon  corev1.ResourceRequirements
+}
+
+// PodRequest says which pod of a task is wanted.
+type PodRequest struct {
+	Task    *v1alpha1.Task
+	Attempt int64
+	// PrepareOnly makes a pod that ends after prepare, without an agent.
+	PrepareOnly bool
+	// Operation is what prepare is to carry out; nil for none.
+	Operation *daemonapi.Operation
+	// Source is the resolved point another task is started from; nil for none.
+	Source *daemonapi.Source
+	// Prompt is what the agent is asked in place of the task's prompt, if not empty.
+	Prompt string
+}
+
+// NewPod builds the pod of an attempt. The template must have passed
+// ValidateTemplate. It fails only when the configuration cannot be encoded.
+func NewPod(request PodRequest, options Options) (*corev1.Pod, error) {
+	config, err := Config(request, options).Encode()
+	if err != nil {
+		return nil, err
+	}
+	task := request.Task
+	pod := &corev1.Pod{
+		ObjectMeta: podMeta(request),
+		Spec:       *task.Spec.Template.Spec.DeepCopy(),
+	}
+	b := podBuilder{request: request, options: options, config: config, spec: &pod.Spec}
+	b.setPodDefaults()
+	if request.PrepareOnly {
+		pod.Spec.Volumes = nil
+	}
+	b.addVolumes()
+	if request.PrepareOnly {
+		pod.Spec.InitContainers = nil
+		pod.Spec.Containers = []corev1.Container{b.prepareContainer()}
+	} else {
+		b.wrapAgent()
+		pod.Spec.InitContainers = append(pod.Spec.InitContainers, b.prepareContainer(), b.daemonContainer())
+	}
+	b.restrictContainers()
+	return pod, nil
+}
+
+// Config is what the pod is told about its task.
+func Config(request PodRequest, options Options) daemonapi.Config {
+	task := request.Task
+	config := daemonapi.Config{
+		Namespace:   task.Namespace,
+		Task:        task.Name,
+		TaskUID:     string(task.UID),
+		Attempt:     request.Attempt,
+		ServerURL:   options.ServerURL,
+		CABundle:    options.CABundle,
+		AgentType:   string(task.Spec.Agent.Type),
+		StatePaths:  task.Spec.Agent.StatePaths,
+		Operation:   request.Operation,
+		PrepareOnly: request.PrepareOnly,
+		Source:      request.Source,
+		Policy: daemonapi.Policy{
+			EveryToolCalls: ptr.Deref(task.Spec.CheckpointPolicy.EveryToolCalls, 10),
+			EverySeconds:   ptr.Deref(task.Spec.CheckpointPolicy.EverySeconds, 300),
+			MaxFileBytes:   ptr.Deref(task.Spec.CheckpointPolicy.MaxFileBytes, 100<<20),
+		},
+	}
+	origin := ""
+	if r := task.Spec.Repository; r != nil {
+		origin = r.URL
+		config.Repository = &daemonapi.Repository{URL: r.URL, Ref: r.Ref}
+	}
+	config.GitStoreURL = strings.TrimRight(options.GitStoreURL, "/") +
+		"/" + task.Namespace + "/" + daemonapi.RepositoryKey(origin) + ".git"
+	return config
+}
+
+func podMeta(request PodRequest) metav1.ObjectMeta {
+	task := request.Task
+	labels := maps.Clone(task.Spec.Template.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	maps.Copy(labels, Labels(task))
+	labels[v1alpha1.LabelAttempt] = strconv.FormatInt(request.Attempt, 10)
+	annotations := maps.Clone(task.Spec.Template.Annotations)
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[v1alpha1.AnnotationGeneration] = strconv.FormatInt(task.Generation, 10)
+	if _, ok := annotations["kubectl.kubernetes.io/default-container"]; !ok && !request.PrepareOnly {
+		annotations["kubectl.kubernetes.io/default-container"] = v1alpha1.AgentContainer
+	}
+	return metav1.ObjectMeta{
+		Namespace:       task.Namespace,
+		Name:            PodName(task.Name, request.Attempt),
+		Labels:          labels,
+		Annotations:     annotations,
+		OwnerReferences: []metav1.OwnerReference{Owner(task)},
+	}
+}
+
+// podBuilder adds Clew's parts to a pod's spec.
+type podBuilder struct {
+	request PodRequest
+	options Options
+	config  string
+	spec    *corev1.PodSpec
+}
+
+func (b *podBuilder) setPodDefaults() {
+	b.spec.RestartPolicy = corev1.RestartPolicyNever
+	b.spec.ServiceAccountName = ServiceAccount
+	b.spec.DeprecatedServiceAccount = ""
+	b.spec.AutomountServiceAccountToken = ptr.To(false)
+	b.spec.EnableServiceLinks = ptr.To(false)
+	if b.spec.TerminationGracePeriodSeconds == nil {
+		b.spec.TerminationGracePeriodSeconds = ptr.To[int64](defaultGraceSeconds)
+	}
+	b.restrictPod()
+}
+
+func (b *podBuilder) addVolumes() {
+	volumes := []corev1.Volume{
+		{Name: workspaceVolume, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: ClaimName(b.request.Task.Name)},
+		}},
+		{Name: runVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		{Name: scratchVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		{Name: tokenVolume, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+			Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{
+				Audience:          daemonapi.TokenAudience,
+				ExpirationSeconds: ptr.To[int64](tokenSeconds),
+				Path:              "token",
+			}}},
+		}}},
+	}
+	if secret := b.credentials(); secret != "" {
+		// Optional, so that prepare can report a Secret that is missing: the
+		// folder is there and empty.
+		volumes = append(volumes, corev1.Volume{Name: repositoryVolume, VolumeSource: corev1.VolumeSource{
+			Secret: &corev1.SecretVolumeSource{SecretName: secret, Optional: ptr.To(true)},
+		}})
+	}
+	b.spec.Volumes = append(b.spec.Volumes, volumes...)
+}
+
+func (b *podBuilder) credentials() string {
+	if r := b.request.Task.Spec.Repository; r != nil && r.CredentialsSecretRef != nil {
+		return r.CredentialsSecretRef.Name
+	}
+	return ""
+}
+
+func (b *podBuilder) prepareContainer() corev1.Container {
+	mounts := []corev1.VolumeMount{
+		{Name: workspaceVolume, MountPath: VolumePath},
+		{Name: runVolume, MountPath: RunPath},
+		{Name: tokenVolume, MountPath: tokenPath, ReadOnly: true},
+		{Name: scratchVolume, MountPath: "/tmp", SubPath: PrepareContainer},
+	}
+	if b.credentials() != "" {
+		mounts = append(mounts, corev1.VolumeMount{Name: repositoryVolume, MountPath: repositoryPath, ReadOnly: true})
+	}
+	return corev1.Container{
+		Name:            PrepareContainer,
+		Image:           b.options.DaemonImage,
+		ImagePullPolicy: b.options.PullPolicy,
+		Command:         []string{"daemon", "prepare"},
+		Env:             []corev1.EnvVar{literal(daemonapi.ConfigEnv, b.config)},
+		VolumeMounts:    mounts,
+		Resources:       b.options.Prepare,
+		// A prepare that could not write its result leaves its last words.
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		SecurityContext:          ownSecurity(),
+	}
+}
+
+func (b *podBuilder) daemonContainer() corev1.Container {
+	env := []corev1.EnvVar{literal(daemonapi.ConfigEnv, b.config)}
+	env = append(env, b.prompt(false))
+	return corev1.Container{
+		Name:            DaemonContainer,
+		Image:           b.options.DaemonImage,
+		ImagePullPolicy: b.options.PullPolicy,
+		Command:         []string{"daemon", "run"},
+		Env:             env,
+		RestartPolicy:   ptr.To(corev1.ContainerRestartPolicyAlways),
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: workspaceVolume, MountPath: WorktreePath, SubPath: "worktree"},
+			{Name: workspaceVolume, MountPath: HomePath, SubPath: "home"},
+			{Name: workspaceVolume, MountPath: StatePath, SubPath: "clew"},
+			{Name: runVolume, MountPath: RunPath},
+			{Name: tokenVolume, MountPath: tokenPath, ReadOnly: true},
+			{Name: scratchVolume, MountPath: "/tmp", SubPath: DaemonContainer},
+		},
+		Resources: b.options.Daemon,
+		StartupProbe: &corev1.Probe{
+			ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{shimPath, "ready"}}},
+			PeriodSeconds:    1,
+			TimeoutSeconds:   5,
+			FailureThreshold: 120,
+		},
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		SecurityContext:          ownSecurity(),
+	}
+}
+
+// wrapAgent has the user's agent started by the shim, with Clew's environment,
+// worktree and home.
+func (b *podBuilder) wrapAgent() {
+	i := slices.IndexFunc(b.spec.Containers, func(c corev1.Container) bool { return c.Name == v1alpha1.AgentContainer })
+	agent := &b.spec.Containers[i]
+	agent.Command = append([]string{shimPath, "agent", "--"}, agent.Command...)
+	agent.Env = append(b.agentEnv(), agent.Env...)
+	if agent.WorkingDir == "" {
+		agent.WorkingDir = WorktreePath
+	}
+	agent.VolumeMounts = append(agent.VolumeMounts,
+		corev1.VolumeMount{Name: workspaceVolume, MountPath: WorktreePath, SubPath: "worktree"},
+		corev1.VolumeMount{Name: workspaceVolume, MountPath: HomePath, SubPath: "home"},
+		corev1.VolumeMount{Name: runVolume, MountPath: RunPath, ReadOnly: true},
+	)
+}
+
+func (b *podBuilder) agentEnv() []corev1.EnvVar {
+	task := b.request.Task
+	resumed := b.request.Attempt > 1 ||
+		(task.Spec.StartFrom != nil && task.Spec.StartFrom.Conversation != v1alpha1.ConversationExclude)
+	return []corev1.EnvVar{
+		b.prompt(true),
+		literal("CLEW_TASK", task.Name),
+		literal("CLEW_ATTEMPT", strconv.FormatInt(b.request.Attempt, 10)),
+		literal("CLEW_CONVERSATION", ConversationPath),
+		literal("CLEW_RESUMED", strconv.FormatBool(resumed)),
+		literal("HOME", HomePath),
+	}
+}
+
+// prompt is the task's prompt; for the agent, the one of the last resume takes
+// its place.
+func (b *podBuilder) prompt(ofResume bool) corev1.EnvVar {
+	spec := &b.request.Task.Spec
+	env := corev1.EnvVar{Name: daemonapi.PromptEnv}
+	switch {
+	case ofResume && b.request.Prompt != "":
+		return literal(env.Name, b.request.Prompt)
+	case spec.Prompt != nil:
+		return literal(env.Name, *spec.Prompt)
+	case spec.PromptFrom != nil && spec.PromptFrom.ConfigMapKeyRef != nil:
+		ref := spec.PromptFrom.ConfigMapKeyRef
+		env.ValueFrom = &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
+			LocalObjectReference: corev1.LocalObjectReference{Name: ref.Name}, Key: ref.Key,
+		}}
+	case spec.PromptFrom != nil && spec.PromptFrom.SecretKeyRef != nil:
+		ref := spec.PromptFrom.SecretKeyRef
+		env.ValueFrom = &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+			LocalObjectReference: corev1.LocalObjectReference{Name: ref.Name}, Key: ref.Key,
+		}}
+	}
+	return env
+}
+
+// literal is a variable with exactly this value: the kubelet expands $(NAME)
+// in values unless the dollar is doubled.
+func literal(name, value string) corev1.EnvVar {
+	return corev1.EnvVar{Name: name, Value: strings.ReplaceAll(value, "$", "$$")}
+}

@@ -1,0 +1,222 @@
+package resources
+
+import (
+	"errors"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// templateRule is one thing a template must not do. The sentences stand word
+// for word in config/admission/task-policy.yaml as well; a test compares them.
+type templateRule struct {
+	sentence string
+	broken   func(t template) bool
+}
+
+// template is what the rules look at.
+type template struct {
+	task       string
+	meta       map[string]string
+	spec       *corev1.PodSpec
+	containers []corev1.Container // init containers included
+	agent      *corev1.Container
+}
+
+// ValidateTemplate says why a task's template cannot be kept, as one sentence,
+// or nil. The admission policy refuses the same at kubectl apply; this is for
+// clusters where it is not installed, and for tasks older than it.
+func ValidateTemplate(task *v1alpha1.Task) error {
+	spec := &task.Spec.Template.Spec
+	t := template{
+		task:       task.Name,
+		meta:       task.Spec.Template.Labels,
+		spec:       spec,
+		containers: slices.Concat(spec.InitContainers, spec.Containers),
+	}
+	for i := range spec.Containers {
+		if spec.Containers[i].Name == v1alpha1.AgentContainer {
+			t.agent = &spec.Containers[i]
+		}
+	}
+	for _, rule := range templateRules() {
+		if rule.broken(t) {
+			return errors.New(rule.sentence)
+		}
+	}
+	return nil
+}
+
+func templateRules() []templateRule {
+	return slices.Concat(agentRules(), namingRules(), volumeRules(), podRules(), containerRules())
+}
+
+func agentRules() []templateRule {
+	return []templateRule{
+		{`template needs a container named "agent": it is the one that runs the agent`,
+			func(t template) bool { return t.agent == nil }},
+		{`the container "agent" needs a command: Clew starts it through a shim and cannot see the entrypoint of the image`,
+			func(t template) bool { return t.agent != nil && len(t.agent.Command) == 0 }},
+		{`environment variables of the container "agent" cannot be named HOME or begin with CLEW_: Clew sets those`,
+			func(t template) bool {
+				return t.agent != nil && slices.ContainsFunc(t.agent.Env, func(e corev1.EnvVar) bool {
+					return e.Name == "HOME" || strings.HasPrefix(e.Name, "CLEW_")
+				})
+			}},
+		{`the container "agent" cannot have a runAsUser or runAsGroup of its own: set them in template.spec.securityContext, since agent and daemon share files`,
+			func(t template) bool {
+				return t.agent != nil && t.agent.SecurityContext != nil &&
+					(t.agent.SecurityContext.RunAsUser != nil || t.agent.SecurityContext.RunAsGroup != nil)
+			}},
+	}
+}
+
+func namingRules() []templateRule {
+	return []templateRule{
+		{`the container names "prepare" and "daemon" are Clew's own: choose other names`,
+			anyContainer(func(c corev1.Container) bool { return c.Name == PrepareContainer || c.Name == DaemonContainer })},
+		{`volume names that begin with "clew-" are Clew's own: choose other names, and mount none of Clew's volumes`,
+			func(t template) bool {
+				return slices.ContainsFunc(t.spec.Volumes, func(v corev1.Volume) bool { return strings.HasPrefix(v.Name, VolumePrefix) }) ||
+					anyContainer(mountsClewVolume)(t)
+			}},
+		{`mountPath must be an absolute path without "." and ".." in it`,
+			anyMount(func(p string) bool { return !strings.HasPrefix(p, "/") || path.Clean(p) != strings.TrimSuffix(p, "/") })},
+		{`nothing can be mounted at /workspace, /home/agent, /run/clew or a folder that holds them: choose another mountPath`,
+			anyMount(reservedPath)},
+		{`labels of the template cannot begin with clew.dev/: Clew sets those`,
+			func(t template) bool {
+				for key := range t.meta {
+					if strings.HasPrefix(key, "clew.dev/") {
+						return true
+					}
+				}
+				return false
+			}},
+	}
+}
+
+func mountsClewVolume(c corev1.Container) bool {
+	return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return strings.HasPrefix(m.Name, VolumePrefix) }) ||
+		slices.ContainsFunc(c.VolumeDevices, func(d corev1.VolumeDevice) bool { return strings.HasPrefix(d.Name, VolumePrefix) })
+}
+
+func reservedPath(p string) bool {
+	p = strings.TrimSuffix(p, "/")
+	return slices.Contains([]string{"", "/home", HomePath, WorktreePath, "/run", RunPath}, p) ||
+		strings.HasPrefix(p, RunPath+"/")
+}
+
+func volumeRules() []templateRule {
+	return []templateRule{
+		{`hostPath volumes are refused, since task pods run under the restricted Pod Security Standard: use a PersistentVolumeClaim, a ConfigMap or an emptyDir`,
+			anyVolume(func(_ template, v corev1.Volume) bool { return v.HostPath != nil })},
+		{`only volumes of the types configMap, csi, downwardAPI, emptyDir, ephemeral, persistentVolumeClaim, projected and secret are allowed, since task pods run under the restricted Pod Security Standard`,
+			anyVolume(func(_ template, v corev1.Volume) bool {
+				s := v.VolumeSource
+				return s.HostPath == nil && s.ConfigMap == nil && s.CSI == nil && s.DownwardAPI == nil && s.EmptyDir == nil &&
+					s.Ephemeral == nil && s.PersistentVolumeClaim == nil && s.Projected == nil && s.Secret == nil
+			})},
+		{`the task's own workspace claim cannot be mounted by hand: the container "agent" has it at /workspace already`,
+			anyVolume(func(t template, v corev1.Volume) bool {
+				return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == ClaimName(t.task)
+			})},
+		{`projected service account tokens are refused: task pods get no credentials of the cluster`,
+			anyVolume(func(_ template, v corev1.Volume) bool {
+				return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
+					return s.ServiceAccountToken != nil || s.PodCertificate != nil
+				})
+			})},
+	}
+}
+
+func podRules() []templateRule {
+	return []templateRule{
+		{`hostNetwork, hostPID and hostIPC are refused, since task pods run under the restricted Pod Security Standard: leave them out`,
+			func(t template) bool { return t.spec.HostNetwork || t.spec.HostPID || t.spec.HostIPC }},
+		{`shareProcessNamespace is refused, since the agent could reach into the daemon's container: leave it out`,
+			func(t template) bool { return ptr.Deref(t.spec.ShareProcessNamespace, false) }},
+		{`task pods get no access to the Kubernetes API: leave serviceAccountName and automountServiceAccountToken out`,
+			func(t template) bool {
+				return t.spec.ServiceAccountName != "" || t.spec.DeprecatedServiceAccount != "" || ptr.Deref(t.spec.AutomountServiceAccountToken, false)
+			}},
+		{`restartPolicy must be Never or left out: Clew itself starts a failed agent again`,
+			func(t template) bool {
+				return (t.spec.RestartPolicy != "" && t.spec.RestartPolicy != corev1.RestartPolicyNever) ||
+					slices.ContainsFunc(t.spec.Containers, func(c corev1.Container) bool { return c.RestartPolicy != nil && *c.RestartPolicy != "Never" })
+			}},
+		{`activeDeadlineSeconds and ephemeralContainers cannot stand in the template: leave them out`,
+			func(t template) bool {
+				return t.spec.ActiveDeadlineSeconds != nil || len(t.spec.EphemeralContainers) > 0
+			}},
+		{`sysctls, SELinux users and roles, and Windows options are refused, since task pods run under the restricted Pod Security Standard: leave them out`,
+			func(t template) bool {
+				s := t.spec.SecurityContext
+				return s != nil && (len(s.Sysctls) > 0 || loosens(s.SELinuxOptions) || s.WindowsOptions != nil)
+			}},
+	}
+}
+
+func containerRules() []templateRule {
+	return []templateRule{
+		{`privileged containers are refused, since task pods run under the restricted Pod Security Standard: leave privileged, allowPrivilegeEscalation and procMount out`,
+			anySecurity(func(s *corev1.SecurityContext) bool {
+				return ptr.Deref(s.Privileged, false) || ptr.Deref(s.AllowPrivilegeEscalation, false) ||
+					(s.ProcMount != nil && *s.ProcMount != corev1.DefaultProcMount) || s.WindowsOptions != nil || loosens(s.SELinuxOptions)
+			})},
+		{`added capabilities are refused, since task pods run under the restricted Pod Security Standard: leave capabilities.add out`,
+			anySecurity(func(s *corev1.SecurityContext) bool { return s.Capabilities != nil && len(s.Capabilities.Add) > 0 })},
+		{`task pods cannot run as root: choose a runAsUser other than 0, and leave runAsNonRoot out or set it to true`,
+			func(t template) bool {
+				s := t.spec.SecurityContext
+				return (s != nil && asRoot(s.RunAsUser, s.RunAsNonRoot)) ||
+					anySecurity(func(s *corev1.SecurityContext) bool { return asRoot(s.RunAsUser, s.RunAsNonRoot) })(t)
+			}},
+		{`seccomp and AppArmor profiles cannot be Unconfined, since task pods run under the restricted Pod Security Standard: leave them out`,
+			func(t template) bool {
+				s := t.spec.SecurityContext
+				return (s != nil && unconfined(s.SeccompProfile, s.AppArmorProfile)) ||
+					anySecurity(func(s *corev1.SecurityContext) bool { return unconfined(s.SeccompProfile, s.AppArmorProfile) })(t)
+			}},
+		{`hostPort is refused, since task pods run under the restricted Pod Security Standard: use a Service`,
+			anyContainer(func(c corev1.Container) bool {
+				return slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.HostPort != 0 })
+			})},
+	}
+}
+
+func loosens(s *corev1.SELinuxOptions) bool { return s != nil && (s.User != "" || s.Role != "") }
+
+func asRoot(user *int64, nonRoot *bool) bool {
+	return (user != nil && *user == 0) || (nonRoot != nil && !*nonRoot)
+}
+
+func unconfined(seccomp *corev1.SeccompProfile, appArmor *corev1.AppArmorProfile) bool {
+	return (seccomp != nil && seccomp.Type == corev1.SeccompProfileTypeUnconfined) ||
+		(appArmor != nil && appArmor.Type == corev1.AppArmorProfileTypeUnconfined)
+}
+
+func anyContainer(f func(corev1.Container) bool) func(template) bool {
+	return func(t template) bool { return slices.ContainsFunc(t.containers, f) }
+}
+
+func anySecurity(f func(*corev1.SecurityContext) bool) func(template) bool {
+	return anyContainer(func(c corev1.Container) bool { return c.SecurityContext != nil && f(c.SecurityContext) })
+}
+
+func anyMount(f func(mountPath string) bool) func(template) bool {
+	return anyContainer(func(c corev1.Container) bool {
+		return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return f(m.MountPath) })
+	})
+}
+
+func anyVolume(f func(template, corev1.Volume) bool) func(template) bool {
+	return func(t template) bool {
+		return slices.ContainsFunc(t.spec.Volumes, func(v corev1.Volume) bool { return f(t, v) })
+	}
+}

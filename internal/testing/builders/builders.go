@@ -1,0 +1,94 @@
+// Package builders makes objects for tests: a Task that is accepted as it
+// stands, changed by options, the templates and specs that must be refused,
+// and what a kubelet would report about a pod.
+package builders
+
+import (
+	"github.com/clew-dev/clew/api/v1alpha1"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
+// TaskOption changes a Task.
+type TaskOption func(*v1alpha1.Task)
+
+// Task builds a Task that the API server accepts, with the schema's defaults
+// filled in as the API server would.
+func Task(name string, options ...TaskOption) *v1alpha1.Task {
+	task := &v1alpha1.Task{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Task"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: v1alpha1.TaskSpec{
+			Repository:    &v1alpha1.Repository{URL: "https://git.example.com/team/project.git", Ref: "main"},
+			Prompt:        ptr.To("Tidy up."),
+			Agent:         v1alpha1.Agent{Type: v1alpha1.AgentExec},
+			Workspace:     v1alpha1.Workspace{Size: resource.MustParse("5Gi"), Retention: v1alpha1.WorkspaceDelete},
+			OperatingMode: v1alpha1.OperatingModeRunning,
+			BackoffLimit:  ptr.To[int32](3),
+			CheckpointPolicy: v1alpha1.CheckpointPolicy{
+				EveryToolCalls: ptr.To[int32](10), EverySeconds: ptr.To[int32](300), MaxFileBytes: ptr.To[int64](100 << 20),
+			},
+			Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{
+				Name: v1alpha1.AgentContainer, Image: "agent.example.com/agent:1", Command: []string{"/bin/agent"}, Args: []string{"--work"},
+			}}}},
+		},
+	}
+	for _, option := range options {
+		option(task)
+	}
+	return task
+}
+
+// InNamespace puts the task there.
+func InNamespace(namespace string) TaskOption {
+	return func(t *v1alpha1.Task) { t.Namespace = namespace }
+}
+
+// WithUID gives the task a UID and a generation, as if it had been created.
+func WithUID(uid string) TaskOption {
+	return func(t *v1alpha1.Task) { t.UID, t.Generation = types.UID(uid), 1 }
+}
+
+// Suspended asks for the task not to run.
+func Suspended(t *v1alpha1.Task) { t.Spec.OperatingMode = v1alpha1.OperatingModeSuspended }
+
+// Running asks for the task to run.
+func Running(t *v1alpha1.Task) { t.Spec.OperatingMode = v1alpha1.OperatingModeRunning }
+
+// Rewind asks for a rewind to a checkpoint.
+func Rewind(id, checkpoint string) TaskOption {
+	return func(t *v1alpha1.Task) {
+		t.Spec.Rewind = &v1alpha1.Rewind{
+			ID: id, To: v1alpha1.RewindTarget{CheckpointRef: v1alpha1.NameReference{Name: checkpoint}},
+			Scope: v1alpha1.RewindBoth, Preserve: v1alpha1.PreserveBranch, OnDrift: v1alpha1.OnDriftFail,
+		}
+	}
+}
+
+// Resume asks for a stopped task to go on.
+func Resume(id string) TaskOption {
+	return func(t *v1alpha1.Task) {
+		t.Spec.Resume = &v1alpha1.Resume{ID: id, Mode: v1alpha1.ResumeContinue, OnDrift: v1alpha1.OnDriftFail}
+	}
+}
+
+// BackoffLimit sets how often a failed agent is started again.
+func BackoffLimit(n int32) TaskOption {
+	return func(t *v1alpha1.Task) { t.Spec.BackoffLimit = &n }
+}
+
+// StartFrom begins at a checkpoint of another task; its latest if empty.
+func StartFrom(task, checkpoint string) TaskOption {
+	return func(t *v1alpha1.Task) {
+		t.Spec.StartFrom = &v1alpha1.StartFrom{
+			TaskRef: v1alpha1.NameReference{Name: task}, Conversation: v1alpha1.ConversationInclude,
+		}
+		if checkpoint != "" {
+			t.Spec.StartFrom.CheckpointRef = &v1alpha1.NameReference{Name: checkpoint}
+		}
+	}
+}
