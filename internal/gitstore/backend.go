@@ -26,12 +26,10 @@ type backendRequest struct {
 	// path below the repository, without a leading slash; query as CGI wants it.
 	path, query string
 	contentType string
-	// contentLength is -1 if unknown.
-	contentLength int64
-	gzip          bool
-	protocol      string
-	caller        string
-	body          io.Reader
+	gzip        bool
+	protocol    string
+	caller      string
+	body        io.Reader
 	// env and files go to git and all its children in addition.
 	env   []string
 	files []*os.File
@@ -82,7 +80,10 @@ func (s *Store) serveBackend(ctx context.Context, request backendRequest, use fu
 	return err
 }
 
-// cgi returns the environment by which http-backend learns of the request.
+// cgi returns the environment by which http-backend learns of the request. It
+// does not learn the length of the body, and goes by its end: told a length,
+// http-backend spins for ever if the body ends early, as it does when the
+// client goes away or this process is killed.
 func (s *Store) cgi(request backendRequest) []string {
 	env := []string{
 		"GIT_PROJECT_ROOT=" + s.namespace(request.repository.Namespace),
@@ -94,9 +95,6 @@ func (s *Store) cgi(request backendRequest) []string {
 		"REMOTE_USER=" + request.caller,
 		"SERVER_PROTOCOL=HTTP/1.1",
 		"GATEWAY_INTERFACE=CGI/1.1",
-	}
-	if request.contentLength >= 0 {
-		env = append(env, "CONTENT_LENGTH="+strconv.FormatInt(request.contentLength, 10))
 	}
 	if request.gzip {
 		env = append(env, "HTTP_CONTENT_ENCODING=gzip")

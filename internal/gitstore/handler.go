@@ -278,9 +278,7 @@ func (h *Handler) find(c *call) *refusal.Refusal {
 		if _, refused := h.room(c); refused != nil {
 			return refused
 		}
-		if err = h.store.create(c.request.Context(), c.repository); err == nil {
-			c.log.Info("repository created")
-		}
+		err = h.store.create(c.request.Context(), c.repository)
 	}
 	if err != nil {
 		c.log.Error(err, "the repository cannot be opened")
@@ -325,15 +323,14 @@ func (h *Handler) fetch(w http.ResponseWriter, c *call) *refusal.Refusal {
 // backendRequest fills in what fetches and pushes have in common.
 func (h *Handler) backendRequest(c *call) backendRequest {
 	request := backendRequest{
-		repository:    c.repository,
-		method:        c.request.Method,
-		path:          c.service,
-		contentType:   c.request.Header.Get("Content-Type"),
-		contentLength: c.request.ContentLength,
-		caller:        c.caller.Name,
+		repository:  c.repository,
+		method:      c.request.Method,
+		path:        c.service,
+		contentType: c.request.Header.Get("Content-Type"),
+		caller:      c.caller.Name,
 	}
 	if c.advertise {
-		request.path, request.query, request.contentType, request.contentLength = "info/refs", "service="+c.service, "", -1
+		request.path, request.query, request.contentType = "info/refs", "service="+c.service, ""
 	}
 	if protocol := c.request.Header.Get("Git-Protocol"); protocolVersion.MatchString(protocol) {
 		request.protocol = protocol

@@ -1,5 +1,265 @@
 package gitstore
 
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"math/big"
+	mathrand "math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// serveForTest names the folder of a server that a test starts as a process of
+// its own: it holds root/, and the server writes ca.pem and address there.
 const serveForTest = "CLEW_TEST_SERVE"
 
-func serveUntilKilled(string) error { return nil }
+// serveUntilKilled is the server process.
+func serveUntilKilled(folder string) error {
+	certificate, authority, err := selfSigned()
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(folder, "ca.pem"), authority, 0o600); err != nil {
+		return err
+	}
+	if err := writeFileSynced(filepath.Join(folder, "address"), []byte(listener.Addr().String()), 0o600); err != nil {
+		return err
+	}
+	options := Options{
+		Root: filepath.Join(folder, "root"), MetricsBindAddress: "0", HealthProbeBindAddress: "0",
+		MaintenanceInterval: time.Second, MaxPacks: 4, ShutdownGracePeriod: 10 * time.Second,
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() { // ends with the test that started it
+		for os.Getppid() != 1 && fmt.Sprint(os.Getppid()) == os.Getenv(serveForTest+"_PARENT") {
+			time.Sleep(50 * time.Millisecond)
+		}
+		cancel()
+	}()
+	logs, err := os.OpenFile(filepath.Join(folder, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return serve(ctx, options, wordOfToken{}, testHook(), listener, fixedCertificate{certificate}, slog.NewJSONHandler(logs, nil))
+}
+
+// fixedCertificate never changes.
+type fixedCertificate struct{ certificate tls.Certificate }
+
+func (c fixedCertificate) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return &c.certificate, nil
+}
+func (fixedCertificate) Start(context.Context) error { return nil }
+
+func selfSigned() (tls.Certificate, []byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return tls.Certificate{}, nil, err
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key},
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+}
+
+// serverProcess is a gitstore in a process of its own.
+type serverProcess struct {
+	t       *testing.T
+	folder  string
+	command *exec.Cmd
+}
+
+func (s *serverProcess) start() {
+	s.t.Helper()
+	_ = os.Remove(filepath.Join(s.folder, "address")) // not there the first time
+	s.command = exec.Command(testHook()[0])
+	s.command.Env = append(os.Environ(), serveForTest+"="+s.folder, serveForTest+"_PARENT="+fmt.Sprint(os.Getpid()))
+	s.command.Stderr = os.Stderr
+	if err := s.command.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	insecure := &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
+	}}
+	for {
+		address, err := os.ReadFile(filepath.Join(s.folder, "address"))
+		if err == nil {
+			response, err := insecure.Get("https://" + string(address) + "/readyz")
+			if err == nil {
+				_ = response.Body.Close() // nothing is wanted from it
+				return
+			}
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (s *serverProcess) url() string {
+	address, _ := os.ReadFile(filepath.Join(s.folder, "address")) // gone between two lives
+	return "https://" + string(address) + "/team/" + repository + ".git"
+}
+
+// kill ends the server at once, with its git processes if all is set, as the
+// end of a container does; else those go on as orphans.
+func (s *serverProcess) kill(all bool) {
+	victims := []int{s.command.Process.Pid}
+	if all {
+		victims = append(victims, descendants(s.command.Process.Pid)...)
+	}
+	for _, pid := range victims {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may just have ended
+	}
+	_ = s.command.Wait() // "signal: killed"
+}
+
+// descendants returns the processes below one, from /proc.
+func descendants(root int) []int {
+	children := map[int][]int{}
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		fields := strings.Fields(string(content[strings.LastIndexByte(string(content), ')')+1:]))
+		parent, _ := strconv.Atoi(fields[1])
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		children[parent] = append(children[parent], pid)
+	}
+	var found []int
+	for next := []int{root}; len(next) > 0; next = next[1:] {
+		found = append(found, children[next[0]]...)
+		next = append(next, children[next[0]]...)
+	}
+	return found
+}
+
+// pusher pushes checkpoint after checkpoint, each again and again until it is
+// acknowledged, as the daemon does.
+type pusher struct {
+	*client
+	name  string
+	acked []string
+}
+
+func (p *pusher) run(server *serverProcess, stop *atomic.Bool) error {
+	for number := 1; !stop.Load(); number++ {
+		noise := make([]byte, 150_000)
+		_, _ = rand.Read(noise) // never fails
+		p.commit("noise", hex.EncodeToString(noise))
+		head, _, _ := p.try("rev-parse", "HEAD")
+		for {
+			_, stderr, err := p.try("push", "--quiet", "--atomic", server.url(), "HEAD:"+codeRef(p.name, number), "HEAD:"+stateRef(p.name, number))
+			if err == nil {
+				p.acked = append(p.acked, head)
+				break
+			}
+			if strings.Contains(stderr, "already") || strings.Contains(stderr, "RefImmutable") || strings.Contains(stderr, ".lock") {
+				return fmt.Errorf("checkpoint %d cannot be pushed again: %s", number, stderr)
+			}
+			if stop.Load() {
+				return nil
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	return nil
+}
+
+func TestKilledServerLosesNothingAcknowledged(t *testing.T) {
+	const rounds, pushers = 14, 3
+	server := &serverProcess{t: t, folder: t.TempDir()}
+	server.start()
+	t.Cleanup(func() { server.kill(true) })
+	var stop atomic.Bool
+	var wait sync.WaitGroup
+	all := make([]*pusher, pushers)
+	for i := range all {
+		name := fmt.Sprintf("task%d", i)
+		all[i] = &pusher{name: name, client: newClient(t, "", filepath.Join(server.folder, "ca.pem"), taskToken(name, 1))}
+		wait.Go(func() {
+			if err := all[i].run(server, &stop); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	random := mathrand.New(mathrand.NewPCG(7, uint64(rounds)))
+	for round := range rounds {
+		time.Sleep(time.Duration(60+random.IntN(240)) * time.Millisecond)
+		server.kill(round%2 == 0)
+		server.start()
+	}
+	stop.Store(true)
+	wait.Wait()
+
+	bare := filepath.Join(server.folder, "root", "namespaces", "team", repository+".git")
+	fsck(t, bare)
+	total := 0
+	for _, p := range all {
+		for i, commit := range p.acked {
+			for _, ref := range []string{codeRef(p.name, i+1), stateRef(p.name, i+1)} {
+				got, err := exec.Command("git", "--git-dir="+bare, "rev-parse", "--verify", "--quiet", ref).Output()
+				if err != nil || strings.TrimSpace(string(got)) != commit {
+					t.Errorf("%s is %q, but %s was acknowledged (%v)", ref, got, commit, err)
+				}
+			}
+		}
+		total += len(p.acked)
+	}
+	t.Logf("%d checkpoints acknowledged through %d kills", total, rounds)
+	if total < rounds {
+		t.Errorf("only %d checkpoints were acknowledged", total)
+	}
+	server.kill(true)
+	server.start()
+	p := all[0]
+	p.git("push", "--quiet", server.url(), "HEAD:refs/heads/clew/task0/after")
+	if left := leftovers(t, bare); len(left) > 0 {
+		log, _ := os.ReadFile(filepath.Join(server.folder, "log")) // only to explain
+		t.Errorf("left behind: %q\n%s", left, log)
+	}
+}
+
+// leftovers lists what only killed processes leave in a repository.
+func leftovers(t *testing.T, bare string) []string {
+	t.Helper()
+	var found []string
+	for _, pattern := range []string{"objects/tmp_*", "objects/pack/tmp_*", "objects/pack/.tmp-*", "objects/pack/*.keep", "objects/*/tmp_obj_*", "*.lock", "refs/clew/*/*/*.lock", "packed-refs.new"} {
+		paths, err := filepath.Glob(filepath.Join(bare, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, paths...)
+	}
+	return found
+}

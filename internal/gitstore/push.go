@@ -170,7 +170,11 @@ func (h *Handler) receive(w http.ResponseWriter, c *call, request backendRequest
 		report, err = copyUntilReport(w, response.body, c.head.SideBand)
 		return err
 	})
-	h.metrics.received.Add(float64(counted.total.Load()))
+	received := counted.total.Load()
+	h.metrics.received.Add(float64(received))
+	if err != nil || !stored(report) {
+		h.usage.received(c.repository, -received)
+	}
 	if err == nil {
 		err = c.repository.makeDurable(*c.caller.Task)
 	}

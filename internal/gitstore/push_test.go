@@ -123,7 +123,7 @@ func TestForkCopiesNothing(t *testing.T) {
 	source := server.client(taskToken("source", 1))
 	var files []string
 	for i := range 300 {
-		files = append(files, fmt.Sprintf("dir%d/file%d", i%17, i), strings.Repeat(fmt.Sprintf("line %d\n", i*7919), 500))
+		files = append(files, fmt.Sprintf("dir%d/file%d", i%17, i), noise(20_000))
 	}
 	first := source.commit(files...)
 	state := source.git("commit-tree", "-m", "state", source.git("rev-parse", first+"^{tree}"))

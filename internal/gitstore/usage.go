@@ -38,11 +38,13 @@ func newUsage(now func() time.Time) *usage {
 	return &usage{now: now, sizes: map[string]*repositorySize{}}
 }
 
-// received adds bytes that came in for a repository since it was measured.
+// received adds bytes that came in for a repository since it was measured, or
+// takes off what came in and was not stored.
 func (u *usage) received(repository Repository, bytes int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.entry(repository).received += bytes
+	entry := u.entry(repository)
+	entry.received = max(0, entry.received+bytes)
 }
 
 // changed makes the next question about the repository measure it.
@@ -103,7 +105,7 @@ func (u *usage) repository(repository Repository, maxAge time.Duration) (int64, 
 	entry := u.entry(repository)
 	entry.bytes, entry.measured = bytes, now
 	// What came in while we measured may or may not be in it: keep it.
-	entry.received -= size.received
+	entry.received = max(0, entry.received-size.received)
 	return bytes + entry.received, nil
 }
 

@@ -1,0 +1,159 @@
+package gitstore
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/clew-dev/clew/internal/gitstore/refusal"
+)
+
+// noise is text of n bytes that does not compress below half.
+func noise(n int) string {
+	content := make([]byte, n/2)
+	_, _ = rand.Read(content) // never fails
+	return hex.EncodeToString(content)
+}
+
+func TestNamespaceQuota(t *testing.T) {
+	server := newTestServer(t, Limits{NamespaceBytes: 1 << 20})
+	task := server.client(taskToken("fix", 1))
+	task.commit("a", noise(600_000))
+	task.push("HEAD:" + codeRef("fix", 1))
+
+	// More than the quota leaves: git refuses it while it comes in.
+	task.commit("b", noise(2_600_000))
+	task.refusedPush(refusal.PushTooLarge, "pack exceeds maximum allowed size", "HEAD:"+codeRef("fix", 2))
+	if use, err := diskUse(server.bare(repository)); err != nil || use > 1<<20 {
+		t.Errorf("the refused push left %d bytes, %v", use, err)
+	}
+
+	task.git("reset", "--quiet", "--hard", "HEAD~1")
+	task.commit("b", noise(100_000))
+	task.push("HEAD:" + codeRef("fix", 2))
+	// Once the quota is used up nothing more is taken, also not in another
+	// repository of the namespace; reading goes on.
+	server.handler.limits.NamespaceBytes = 300_000
+	task.commit("c", "small")
+	stderr := task.refusedPush(refusal.QuotaExceeded, "the repositories of the namespace team take", "HEAD:"+codeRef("fix", 3))
+	if !strings.Contains(stderr, "507") {
+		t.Errorf("no status 507 in %s", stderr)
+	}
+	elsewhere := newClient(t, server.url("team", "r-other"), server.ca, taskToken("fix", 1))
+	elsewhere.commit("a", "small")
+	elsewhere.refusedPush(refusal.QuotaExceeded, "its quota is 300000", "HEAD:"+codeRef("fix", 3))
+	task.git("fetch", "--quiet", task.url, codeRef("fix", 1))
+	// Other namespaces have quotas of their own.
+	other := newClient(t, server.url("else", "r-other"), server.ca, "task:else:fix:uid-fix:1")
+	other.commit("a", "small")
+	other.push("HEAD:" + codeRef("fix", 1))
+	fsck(t, server.bare(repository))
+}
+
+func TestPushThatIsTooLarge(t *testing.T) {
+	server := newTestServer(t, Limits{PushBytes: 1 << 20})
+	task := server.client(taskToken("fix", 1))
+	task.commit("a", noise(9_000_000))
+	stderr := task.refusedPush(refusal.PushTooLarge, "", "HEAD:"+codeRef("fix", 1))
+	if strings.Contains(stderr, "hung up") {
+		t.Errorf("the connection broke off: %s", stderr)
+	}
+	if use, err := diskUse(server.bare(repository)); err != nil || use > 1<<20 {
+		t.Errorf("the refused push left %d bytes, %v", use, err)
+	}
+	task.git("checkout", "--quiet", "--orphan", "small")
+	task.git("rm", "--quiet", "-rf", ".")
+	task.commit("b", "small")
+	task.push("HEAD:" + codeRef("fix", 1))
+}
+
+func TestFullVolume(t *testing.T) {
+	server := newTestServer(t, Limits{FreeBytes: 1 << 20})
+	task := server.client(taskToken("fix", 1))
+	task.commit("a", "one")
+	task.push("HEAD:" + codeRef("fix", 1))
+	free, failing := int64(1<<20), error(nil)
+	server.handler.free = func() (int64, error) { return free, failing }
+	stderr := task.refusedPush(refusal.VolumeFull, "volume has 1048576 bytes left", "HEAD:"+codeRef("fix", 2))
+	if !strings.Contains(stderr, "507") {
+		t.Errorf("no status 507 in %s", stderr)
+	}
+	task.git("fetch", "--quiet", task.url, codeRef("fix", 1))
+	// A push is never larger than what is free.
+	free = 1<<20 + 100_000
+	task.commit("b", noise(1_000_000))
+	task.refusedPush(refusal.PushTooLarge, "", "HEAD:"+codeRef("fix", 2))
+	failing = errors.New("stale file handle")
+	task.refusedPush(refusal.Unavailable, "try again", "HEAD:"+codeRef("fix", 2))
+	// There is room again.
+	free, failing = 1<<30, nil
+	task.push("HEAD:" + codeRef("fix", 2))
+}
+
+// The volume fills up between the two requests of a push: git shows no body of
+// a failed request, so the sentence comes in git's own protocol.
+func TestRefusalInMidPushIsASentence(t *testing.T) {
+	server := newTestServer(t, Limits{FreeBytes: 1})
+	task := server.client(taskToken("fix", 1))
+	task.commit("a", noise(3_000_000))
+	asked := 0
+	server.handler.free = func() (int64, error) {
+		if asked++; asked > 2 { // once for the list of refs, once to make the repository
+			return 0, nil
+		}
+		return 1 << 30, nil
+	}
+	task.env = append(task.env, "GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_1=http.postBuffer", "GIT_CONFIG_VALUE_1=16m")
+	stderr := task.refusedPush(refusal.VolumeFull, "remote: clew: VolumeFull: the gitstore's volume has 0 bytes left", "HEAD:"+codeRef("fix", 1))
+	if strings.Contains(stderr, "507") {
+		t.Errorf("answered outside of git's protocol: %s", stderr)
+	}
+}
+
+func TestDiskUseIsWhatDuSays(t *testing.T) {
+	server := newTestServer(t, Limits{})
+	task := server.client(taskToken("fix", 1))
+	task.commit("a", noise(100_000))
+	task.push("HEAD:" + codeRef("fix", 1))
+	output, err := exec.Command("du", "--block-size=1", "--summarize", server.bare(repository)).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	use, err := diskUse(server.bare(repository))
+	if err != nil || !strings.HasPrefix(string(output), strconv.FormatInt(use, 10)+"\t") {
+		t.Errorf("measured %d (%v), du says %s", use, err, output)
+	}
+}
+
+func TestUsageMeasuresSeldomAndCountsWhatComesIn(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	usage := newUsage(func() time.Time { return now })
+	repo := Repository{Path: t.TempDir()}
+	ask := func(limit int64) int64 {
+		t.Helper()
+		bytes, err := usage.namespace([]Repository{repo}, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bytes
+	}
+	base := ask(0)
+	usage.received(repo, 5000)
+	if got := ask(0); got != base+5000 {
+		t.Errorf("%d after 5000 bytes came in, want %d", got, base+5000)
+	}
+	// Seemingly over the limit, but measured a moment ago.
+	if got := ask(base + 1000); got != base+5000 {
+		t.Errorf("measured again at once: %d", got)
+	}
+	// Measured again before it is called full: the bytes were not stored.
+	now = now.Add(usageRecheck)
+	if got := ask(base + 1000); got != base {
+		t.Errorf("%d, want the measured %d", got, base)
+	}
+}
