@@ -193,7 +193,7 @@ func writePEM(path, kind string, der []byte) error {
 	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
 }
 
-// kubeconfig renders a kubeconfig in which the certificate files are embedded,
+// kubeconfigFor renders a kubeconfig in which the certificate files are embedded,
 // so that it may be copied elsewhere on the machine.
 func kubeconfigFor(s settings, pki, user string) ([]byte, error) {
 	parts := map[string][]byte{}

@@ -82,8 +82,7 @@ func apiserverArgs(s settings, bins binaries) []string {
 		"--enable-aggregator-routing=true",
 		"--audit-policy-file=" + s.path("audit-policy.yaml"), "--audit-log-path=" + s.path(auditFile), "--audit-log-format=json",
 		"--audit-log-maxsize=1000", "--audit-log-maxbackup=1",
-		// Tests delete many objects and wait for the watch to say so.
-		"--event-ttl=2h", "--profiling=false",
+		"--profiling=false",
 	}
 }
 

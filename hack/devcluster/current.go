@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -19,11 +20,16 @@ func (c *cluster) current(ctx context.Context, command string, args []string) er
 		if err != nil {
 			return fmt.Errorf("CLUSTER=current needs a kubeconfig with a current context: %w", err)
 		}
-		version, err := kubectl(ctx, "get", "--raw", "/version", "--request-timeout=10s")
+		name = strings.TrimSpace(name)
+		out, err := kubectl(ctx, "get", "--raw", "/version", "--request-timeout=10s")
 		if err != nil {
-			return fmt.Errorf("the cluster of context %s cannot be reached: %w", strings.TrimSpace(name), err)
+			return fmt.Errorf("the cluster of context %s cannot be reached: %w", name, err)
 		}
-		c.progress.say("Using the cluster of the current context, %s: %s", strings.TrimSpace(name), strings.Join(strings.Fields(version), " "))
+		var version struct{ GitVersion string }
+		if err := json.Unmarshal([]byte(out), &version); err != nil {
+			return fmt.Errorf("the server of context %s does not answer as Kubernetes does: %w", name, err)
+		}
+		c.progress.say("Using the cluster of the current context, %s (Kubernetes %s).", name, version.GitVersion)
 		return nil
 	case "down":
 		c.progress.say("CLUSTER=current: the cluster is yours, so it is left as it is.")

@@ -95,8 +95,8 @@ func writeFile(path string, data []byte, mode os.FileMode) error {
 	return os.Rename(tmp.Name(), path)
 }
 
-// waitFor calls check until it gives no error, a second error says that
-// waiting is useless, or the time is over; the last error is then given.
+// waitFor calls check until it gives no error, a hopelessError, or the time is
+// over. It gives the last error.
 func waitFor(ctx context.Context, limit time.Duration, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

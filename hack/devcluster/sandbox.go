@@ -260,7 +260,7 @@ func resolvConf(read func(string) ([]byte, error)) string {
 	return ""
 }
 
-// madeFile lists the folders outside State that exist because of us.
+// saveMade notes folders outside State that exist because of us.
 func saveMade(s settings, made []string) error {
 	if len(made) == 0 {
 		return nil
