@@ -1,0 +1,264 @@
+// Package checkpoint takes a task's checkpoints and gets them to the gitstore,
+// so that prepare and run do it by the same rules:
+//
+//   - A number belongs to one tree for ever. It is used up by the journal's
+//     write; before that a crash lets it be taken again, after that it is in the
+//     spool soon, or at the next start.
+//   - A checkpoint is recorded at once, as not durable. When the gitstore has
+//     both of its refs, a second record says that it is durable.
+//   - Nothing is pushed that the journal does not know.
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemon/spool"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/worktree"
+)
+
+// Limits of the lists in a record.
+const (
+	maxChanges = 1000
+	maxListed  = 100
+)
+
+// Repo is what is needed of the worktree.
+type Repo interface {
+	Checkpoint(context.Context, worktree.CheckpointRequest) (worktree.Checkpoint, error)
+	Push(context.Context, worktree.Remote, ...worktree.RefUpdate) error
+}
+
+// Taker takes checkpoints of one task. All fields but Log are needed. Its
+// methods are safe for concurrent use.
+type Taker struct {
+	Repo    Repo
+	Journal *journal.Journal
+	Spool   *spool.Spool
+	// Remote says where the gitstore is, with a fresh token.
+	Remote  func() (worktree.Remote, error)
+	TaskUID string
+	Attempt int64
+	Log     logr.Logger
+
+	taking, pushing sync.Mutex
+}
+
+// Request says what a checkpoint is taken for.
+type Request struct {
+	// Trigger is a value of v1alpha1.CheckpointTrigger.
+	Trigger string
+	// Message is for people; a default is made of the trigger.
+	Message string
+	// Parent is the code commit that it continues; the journal's if empty.
+	Parent string
+	// Name and UID are those of the Checkpoint object that asked for it.
+	Name, UID string
+	// Also changes the journal in the very write that makes the checkpoint true.
+	Also func(*journal.State, journal.Point)
+}
+
+// Take takes the next checkpoint. When it returns, the checkpoint is on the
+// volume and its record in the spool.
+func (t *Taker) Take(ctx context.Context, req Request) (journal.Point, error) {
+	t.taking.Lock()
+	defer t.taking.Unlock()
+	state := t.Journal.State()
+	if req.Parent == "" {
+		req.Parent = state.Parent
+	}
+	now := time.Now()
+	number := state.LastNumber + 1
+	taken, err := t.Repo.Checkpoint(ctx, worktree.CheckpointRequest{
+		TaskUID: t.TaskUID, Number: number, Parent: req.Parent, Time: now,
+		Message: t.commitMessage(req, number),
+	})
+	if err != nil {
+		return journal.Point{}, fmt.Errorf("take checkpoint %d: %w", number, err)
+	}
+	point := journal.Point{Number: number, Code: taken.Code, State: taken.State, Tree: taken.Tree}
+	record := t.record(req, taken, state.Base, now)
+	err = t.Journal.Update(func(s *journal.State) error {
+		s.LastNumber, s.Latest, s.Parent = number, &point, point.Code
+		s.Pending = append(s.Pending, point)
+		s.Serve(req.UID)
+		if req.Also != nil {
+			req.Also(s, point)
+		}
+		return s.SetUnspooled(record)
+	})
+	if err != nil {
+		return journal.Point{}, err
+	}
+	t.Log.Info("took a checkpoint", "number", number, "trigger", req.Trigger, "commit", taken.Code,
+		"filesChanged", taken.FilesChanged, "took", taken.Took.String())
+	return point, t.Recover()
+}
+
+// Recover puts into the spool what a crash kept from it. To be called before
+// anything else once the spool is open.
+func (t *Taker) Recover() error {
+	state := t.Journal.State()
+	record, err := state.UnspooledRecord()
+	if err != nil || record == nil {
+		return err
+	}
+	// After a crash between the two writes this repeats the record, which the
+	// server takes for an update that changes nothing.
+	if err := t.append(&daemonv1.Record{Body: &daemonv1.Record_Checkpoint{Checkpoint: record}}); err != nil {
+		return err
+	}
+	return t.Journal.Update(func(s *journal.State) error { return s.SetUnspooled(nil) })
+}
+
+func (t *Taker) append(r *daemonv1.Record) error {
+	r.Time, r.Attempt = timestamppb.Now(), t.Attempt
+	return t.Spool.Append(nil, r)
+}
+
+// Event records something the daemon did or found, for the timeline.
+func (t *Taker) Event(reason, message string, details map[string]string) error {
+	return t.append(&daemonv1.Record{Body: &daemonv1.Record_Event{Event: &daemonv1.Event{Reason: reason, Message: message, Details: details}}})
+}
+
+func (t *Taker) commitMessage(req Request, number int64) string {
+	subject := req.Message
+	if subject == "" {
+		subject = fmt.Sprintf("Checkpoint %d", number)
+	}
+	return fmt.Sprintf("%s\n\nClew-Task: %s\nClew-Checkpoint: %d\nClew-Attempt: %d\nClew-Trigger: %s\n",
+		subject, t.TaskUID, number, t.Attempt, req.Trigger)
+}
+
+func (t *Taker) record(req Request, c worktree.Checkpoint, base string, now time.Time) *daemonv1.CheckpointRecord {
+	r := &daemonv1.CheckpointRecord{
+		Number: c.Number, Trigger: req.Trigger, Time: timestamppb.New(now), Message: req.Message, Attempt: t.Attempt,
+		Commit: c.Code, Tree: c.Tree, Parent: c.Parent, Base: base, StateCommit: c.State,
+		FilesChanged: clamp(c.FilesChanged), LinesAdded: c.LinesAdded, LinesRemoved: c.LinesRemoved,
+		GitHead: c.Agent.Head, GitBranch: c.Agent.Branch, DirtyFileCount: clamp(c.Agent.DirtyCount),
+		Files: c.TotalFiles, Bytes: c.TotalBytes, SkippedCount: clamp(c.SkippedCount),
+		RequestedByName: req.Name, RequestedByUid: req.UID,
+	}
+	for _, f := range c.Agent.Dirty[:min(len(c.Agent.Dirty), maxListed)] {
+		r.DirtyFiles = append(r.DirtyFiles, f.Path)
+	}
+	for _, f := range c.Skipped[:min(len(c.Skipped), maxListed)] {
+		r.Skipped = append(r.Skipped, &daemonv1.SkippedFile{Path: f.Path, Reason: string(f.Reason), Bytes: f.Bytes})
+	}
+	for _, f := range c.Files[:min(len(c.Files), maxChanges)] {
+		r.Changes = append(r.Changes, &daemonv1.FileChange{Path: f.Path, Action: string(f.Action)})
+	}
+	return r
+}
+
+func clamp(n int) int32 { return int32(min(n, 1<<31-1)) }
+
+// Pending says whether the gitstore lacks a checkpoint.
+func (t *Taker) Pending() bool { return len(t.Journal.State().Pending) > 0 }
+
+// RefusedError says that the gitstore answered and will not take a push.
+type RefusedError struct {
+	// Retryable says that it may later (a full volume, say).
+	Retryable bool
+	Reason    string
+	Err       error
+}
+
+// Error implements error.
+func (e *RefusedError) Error() string { return "the gitstore refuses the push: " + e.Err.Error() }
+
+// Unwrap implements error.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// GitError sorts an error of a push or fetch: gateway.ErrFenced if a newer
+// attempt has begun, RefusedError if the gitstore said no, else as it came.
+func GitError(err error) error {
+	if err == nil {
+		return nil
+	}
+	if r, ok := refusal.Parse(err.Error()); ok {
+		switch r.Reason {
+		case refusal.StaleAttempt:
+			return fmt.Errorf("talk to the gitstore: %w", gateway.ErrFenced)
+		case refusal.Unavailable:
+			return err
+		default:
+			return &RefusedError{Retryable: r.Retryable(), Reason: string(r.Reason), Err: err}
+		}
+	}
+	if worktree.ReasonOf(err) == worktree.Rejected {
+		return &RefusedError{Reason: string(worktree.Rejected), Err: err}
+	}
+	return err
+}
+
+// Push gets every checkpoint that the gitstore lacks there, oldest first, and
+// records each as durable. A checkpoint that is refused for good does not hold
+// back those after it; it is tried again at the next call.
+func (t *Taker) Push(ctx context.Context) error {
+	t.pushing.Lock()
+	defer t.pushing.Unlock()
+	pending := t.Journal.State().Pending
+	if len(pending) == 0 {
+		return nil
+	}
+	err := t.push(ctx, pending)
+	var refused *RefusedError
+	if err == nil || len(pending) == 1 || !errors.As(err, &refused) || refused.Retryable {
+		return err
+	}
+	var errs []error
+	for _, p := range pending {
+		if err := t.push(ctx, []journal.Point{p}); errors.As(err, &refused) {
+			errs = append(errs, fmt.Errorf("checkpoint %d: %w", p.Number, err))
+		} else if err != nil {
+			return err
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (t *Taker) push(ctx context.Context, points []journal.Point) error {
+	remote, err := t.Remote()
+	if err != nil {
+		return err
+	}
+	var updates []worktree.RefUpdate
+	for _, p := range points {
+		updates = append(updates,
+			worktree.RefUpdate{Source: p.Code, Name: worktree.CodeRef(t.TaskUID, p.Number)},
+			worktree.RefUpdate{Source: p.State, Name: worktree.StateRef(t.TaskUID, p.Number)})
+	}
+	if err := GitError(t.Repo.Push(ctx, remote, updates...)); err != nil {
+		return err
+	}
+	pushed := map[int64]bool{}
+	for _, p := range points {
+		pushed[p.Number] = true
+		record := &daemonv1.CheckpointRecord{Number: p.Number, Commit: p.Code, Tree: p.Tree, StateCommit: p.State, Durable: true, Attempt: t.Attempt}
+		if err := t.append(&daemonv1.Record{Body: &daemonv1.Record_Checkpoint{Checkpoint: record}}); err != nil {
+			return err
+		}
+	}
+	t.Log.Info("the gitstore has the checkpoints", "through", points[len(points)-1].Number)
+	return t.Journal.Update(func(s *journal.State) error {
+		left := s.Pending[:0]
+		for _, p := range s.Pending {
+			if !pushed[p.Number] {
+				left = append(left, p)
+			}
+		}
+		s.Pending = left
+		return nil
+	})
+}

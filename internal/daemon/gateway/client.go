@@ -1,0 +1,218 @@
+// Package gateway is the daemon's side of the protocol with the server: it
+// identifies the pod by its token, read anew for each request since it rotates,
+// and sorts the server's errors into the few that a daemon acts upon.
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/daemonapi/v1/daemonv1connect"
+)
+
+// Errors that callers tell apart. Any other error means: try again later.
+var (
+	// ErrFenced: a newer attempt of the task has begun; stop writing.
+	ErrFenced = errors.New("a newer attempt of this task has begun")
+	// ErrGap: the server lacks records before the first one given.
+	ErrGap = errors.New("the server lacks earlier records")
+	// ErrNotFound: the server does not know the checkpoint.
+	ErrNotFound = errors.New("the server does not know it")
+	// ErrRefused: the server takes this pod for none of this task's.
+	ErrRefused = errors.New("the server refuses this pod")
+)
+
+// Timeouts of one call. The conversation's is per message of the stream.
+const (
+	callTimeout   = 30 * time.Second
+	silentTimeout = 75 * time.Second
+)
+
+// Config says where the server is and how to identify to it.
+type Config struct {
+	// URL is the base URL of the server.
+	URL string
+	// CABundle holds PEM certificates that sign the server's, besides the system's.
+	CABundle string
+	// TokenFile holds the pod's token.
+	TokenFile string
+	// Version is the daemon's version, for the server's log.
+	Version string
+}
+
+// Client calls the server.
+type Client struct {
+	rpc     daemonv1connect.DaemonServiceClient
+	version string
+}
+
+// New returns a client. It connects at the first call.
+func New(cfg Config) (*Client, error) {
+	transport := &http.Transport{
+		DialContext:           (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   5 * time.Second,
+		IdleConnTimeout:       90 * time.Second,
+		ExpectContinueTimeout: time.Second,
+		ForceAttemptHTTP2:     true,
+		HTTP2:                 &http.HTTP2Config{SendPingTimeout: 20 * time.Second, PingTimeout: 10 * time.Second},
+	}
+	if cfg.CABundle != "" {
+		pool, err := x509.SystemCertPool()
+		if err != nil {
+			pool = x509.NewCertPool()
+		}
+		if !pool.AppendCertsFromPEM([]byte(cfg.CABundle)) {
+			return nil, errors.New("the pod's configuration has a caBundle without any certificate")
+		}
+		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	}
+	rpc := daemonv1connect.NewDaemonServiceClient(
+		&http.Client{Transport: identified{file: cfg.TokenFile, next: transport}}, cfg.URL)
+	return &Client{rpc: rpc, version: cfg.Version}, nil
+}
+
+// identified adds the pod's token to each request.
+type identified struct {
+	file string
+	next http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t identified) RoundTrip(r *http.Request) (*http.Response, error) {
+	token, err := Token(t.file)
+	if err != nil {
+		return nil, err
+	}
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+token)
+	return t.next.RoundTrip(r)
+}
+
+// Token reads the pod's token.
+func Token(file string) (string, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("read the pod's token: %w", err)
+	}
+	token := strings.TrimSpace(string(b))
+	if token == "" {
+		return "", fmt.Errorf("the pod's token in %s is empty", file)
+	}
+	return token, nil
+}
+
+// classify wraps an error of the server in the one that callers know.
+func classify(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	switch connect.CodeOf(err) {
+	case connect.CodeAborted:
+		return fmt.Errorf("%s: %w", what, ErrFenced)
+	case connect.CodeFailedPrecondition:
+		return fmt.Errorf("%s: %w: %w", what, ErrGap, err)
+	case connect.CodeNotFound:
+		return fmt.Errorf("%s: %w: %w", what, ErrNotFound, err)
+	case connect.CodePermissionDenied:
+		return fmt.Errorf("%s: %w: %w", what, ErrRefused, err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// Begin opens the attempt; source is nil unless the task starts from another one.
+func (c *Client) Begin(ctx context.Context, source *daemonv1.Source) (*daemonv1.BeginResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	r, err := c.rpc.Begin(ctx, connect.NewRequest(&daemonv1.BeginRequest{DaemonVersion: c.version, Source: source}))
+	if err != nil {
+		return nil, classify("begin the attempt at the server", err)
+	}
+	return r.Msg, nil
+}
+
+// Append stores records and returns the sequence up to which all are stored.
+func (c *Client) Append(ctx context.Context, records []*daemonv1.Record) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	r, err := c.rpc.Append(ctx, connect.NewRequest(&daemonv1.AppendRequest{Records: records}))
+	if err != nil {
+		return 0, classify("send records to the server", err)
+	}
+	return r.Msg.GetLastSequence(), nil
+}
+
+// MoveConversation moves the conversation, once per operation id.
+func (c *Client) MoveConversation(ctx context.Context, m *daemonv1.MoveConversationRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := c.rpc.MoveConversation(ctx, connect.NewRequest(m))
+	return classify("move the conversation", err)
+}
+
+// Conversation calls each with every message of the active branch, oldest first.
+func (c *Client) Conversation(ctx context.Context, each func(*daemonv1.ConversationEntry) error) error {
+	const what = "read the conversation from the server"
+	ctx, alive := watchdog(ctx)
+	defer alive.stop()
+	stream, err := c.rpc.Conversation(ctx, connect.NewRequest(&daemonv1.ConversationRequest{}))
+	if err != nil {
+		return classify(what, err)
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		alive.kick()
+		for _, e := range stream.Msg().GetEntries() {
+			if err := each(e); err != nil {
+				return err
+			}
+		}
+	}
+	return classify(what, stream.Err())
+}
+
+// Commands calls each with every command of the server, until the stream ends.
+// It ends with an error if the server is silent for over a minute.
+func (c *Client) Commands(ctx context.Context, each func(*daemonv1.Command)) error {
+	const what = "listen for the server's commands"
+	ctx, alive := watchdog(ctx)
+	defer alive.stop()
+	stream, err := c.rpc.Commands(ctx, connect.NewRequest(&daemonv1.CommandsRequest{}))
+	if err != nil {
+		return classify(what, err)
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		alive.kick()
+		each(stream.Msg())
+	}
+	return classify(what, stream.Err())
+}
+
+// dog ends a context when it is not kicked for silentTimeout.
+type dog struct {
+	timer  *time.Timer
+	cancel context.CancelFunc
+}
+
+func watchdog(ctx context.Context) (context.Context, dog) {
+	ctx, cancel := context.WithCancel(ctx)
+	return ctx, dog{timer: time.AfterFunc(silentTimeout, cancel), cancel: cancel}
+}
+
+func (d dog) kick() { d.timer.Reset(silentTimeout) }
+
+func (d dog) stop() {
+	d.timer.Stop()
+	d.cancel()
+}

@@ -1,0 +1,285 @@
+// Package journal keeps what a task's daemon must know after any crash about
+// the volume it works on: how far the layout or a rewind has come, which
+// checkpoints were taken and which of them the gitstore lacks, which requests
+// were served, and whether the last run ended cleanly.
+//
+// It is one small JSON file. A change that Update returned for is on disk, and
+// a crash leaves either the old or the new state, never a mixture.
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+// maxRemembered bounds the lists of requests that were served; the oldest go.
+const maxRemembered = 1000
+
+// Point is a checkpoint of this task.
+type Point struct {
+	Number int64  `json:"number"`
+	Code   string `json:"code"`
+	State  string `json:"state,omitempty"`
+	Tree   string `json:"tree,omitempty"`
+}
+
+// Stages of a Layout.
+const (
+	// LayoutCloning: the worktree is being cloned from its origin.
+	LayoutCloning = "Cloning"
+	// LayoutForking: the worktree is being restored from another task's checkpoint.
+	LayoutForking = "Forking"
+	// LayoutRestoring: the worktree is being restored from a checkpoint of this task.
+	LayoutRestoring = "Restoring"
+	// LayoutReady: the worktree is this task's.
+	LayoutReady = "Ready"
+)
+
+// Layout says how far the volume's first layout has come.
+type Layout struct {
+	Stage string `json:"stage"`
+	// Point is the checkpoint that is being restored.
+	Point Point `json:"point,omitzero"`
+	// Move is the id under which the conversation moves back to Point.
+	Move string `json:"move,omitempty"`
+}
+
+// Stages of a Rewind; each is written when what it names is done.
+const (
+	// RewindBegun: the rewind is to be done; nothing was touched.
+	RewindBegun = "Begun"
+	// RewindSaved: what stood is in a checkpoint that gitstore and server have.
+	RewindSaved = "Saved"
+	// RewindRestoring: the target was verified; files may be mixed from here on.
+	RewindRestoring = "Restoring"
+	// RewindRestored: files are the target's, verified; what stood is preserved.
+	RewindRestored = "Restored"
+	// RewindMoved: the conversation stands at the target's position.
+	RewindMoved = "Moved"
+	// RewindMarked: the checkpoint Rewound is taken.
+	RewindMarked = "Marked"
+)
+
+// Rewind is a rewind under way, with all that is needed to finish it whatever
+// the next pod is asked for.
+type Rewind struct {
+	ID       string `json:"id"`
+	Stage    string `json:"stage"`
+	Target   Point  `json:"target"`
+	Scope    string `json:"scope"`
+	Preserve string `json:"preserve"`
+	Branch   string `json:"branch,omitempty"`
+	OnDrift  string `json:"onDrift,omitempty"`
+	// From is the checkpoint that holds what stood before.
+	From Point `json:"from,omitzero"`
+	// Preserved is the branch or stash that keeps it in the agent's repository.
+	Preserved string `json:"preserved,omitempty"`
+}
+
+// Done is a completed operation and its outcome.
+type Done struct {
+	ID        string `json:"id"`
+	From      int64  `json:"from,omitempty"`
+	To        int64  `json:"to,omitempty"`
+	Preserved string `json:"preserved,omitempty"`
+}
+
+// Resume is a resume whose prompt is being recorded.
+type Resume struct {
+	ID string `json:"id"`
+	// Sequence is the record that holds the prompt, once the spool reaches it.
+	Sequence int64 `json:"sequence"`
+}
+
+// Final is the last checkpoint of an attempt whose agent has ended.
+type Final struct {
+	Attempt  int64 `json:"attempt"`
+	Number   int64 `json:"number"`
+	ExitCode int   `json:"exitCode"`
+}
+
+// Session is the run of the agent that an attempt's output comes from.
+type Session struct {
+	Attempt int64  `json:"attempt"`
+	ID      string `json:"id"`
+}
+
+// State is what the journal holds.
+type State struct {
+	// TaskUID is the task the volume belongs to.
+	TaskUID string `json:"taskUID,omitempty"`
+	// Attempt is the newest attempt that used the volume.
+	Attempt int64 `json:"attempt,omitempty"`
+	// Layout is nil on an empty volume.
+	Layout *Layout `json:"layout,omitempty"`
+	// Base is the commit of the origin that the task started from.
+	Base string `json:"base,omitempty"`
+	// Parent is the code commit that the next checkpoint continues.
+	Parent string `json:"parent,omitempty"`
+	// LastNumber is the highest checkpoint number in use.
+	LastNumber int64 `json:"lastNumber,omitempty"`
+	// Latest is the newest checkpoint that the worktree came from or went into.
+	Latest *Point `json:"latest,omitempty"`
+	// Unspooled is the record, as protobuf JSON, of a checkpoint that may not
+	// be in the spool yet.
+	Unspooled json.RawMessage `json:"unspooled,omitempty"`
+	// Pending are checkpoints that the gitstore does not have yet, oldest first.
+	Pending []Point `json:"pending,omitempty"`
+	// Clean is the checkpoint that the worktree was left equal to, if it was.
+	Clean *Point `json:"clean,omitempty"`
+	// Final is set when an attempt's last checkpoint is taken.
+	Final *Final `json:"final,omitempty"`
+	// Session is the agent's run in the newest attempt.
+	Session *Session `json:"session,omitempty"`
+	// Served are the uids of requested checkpoints that were taken.
+	Served []string `json:"served,omitempty"`
+	// Rewind is the rewind under way.
+	Rewind *Rewind `json:"rewind,omitempty"`
+	// Resume is the resume under way.
+	Resume *Resume `json:"resume,omitempty"`
+	// Done are completed operations, newest last.
+	Done []Done `json:"done,omitempty"`
+}
+
+// Operation returns the completed operation with the given id.
+func (s *State) Operation(id string) (Done, bool) {
+	for _, d := range s.Done {
+		if d.ID == id {
+			return d, true
+		}
+	}
+	return Done{}, false
+}
+
+// Complete notes an operation as done.
+func (s *State) Complete(d Done) {
+	s.Done = slices.DeleteFunc(s.Done, func(x Done) bool { return x.ID == d.ID })
+	s.Done = lastOf(append(s.Done, d), maxRemembered)
+}
+
+// Serve notes a requested checkpoint as taken.
+func (s *State) Serve(uid string) {
+	if uid != "" && !slices.Contains(s.Served, uid) {
+		s.Served = lastOf(append(s.Served, uid), maxRemembered)
+	}
+}
+
+func lastOf[T any](list []T, n int) []T {
+	return list[max(0, len(list)-n):]
+}
+
+// SetUnspooled notes a record that must get into the spool; nil clears it.
+func (s *State) SetUnspooled(c *daemonv1.CheckpointRecord) error {
+	s.Unspooled = nil
+	if c == nil {
+		return nil
+	}
+	b, err := protojson.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("encode a checkpoint for the journal: %w", err)
+	}
+	s.Unspooled = b
+	return nil
+}
+
+// UnspooledRecord is the record SetUnspooled noted, or nil.
+func (s *State) UnspooledRecord() (*daemonv1.CheckpointRecord, error) {
+	if len(s.Unspooled) == 0 {
+		return nil, nil
+	}
+	c := &daemonv1.CheckpointRecord{}
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(s.Unspooled, c); err != nil {
+		return nil, fmt.Errorf("the journal holds a checkpoint that cannot be read: %w", err)
+	}
+	return c, nil
+}
+
+// Journal is an open journal; safe for concurrent use. The spool's lock keeps
+// other processes from it.
+type Journal struct {
+	path string
+	mu   sync.Mutex
+	raw  []byte
+}
+
+// Open reads the journal at path; a missing file is an empty journal.
+func Open(path string) (*Journal, error) {
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		raw, err = []byte("{}"), nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the journal: %w", err)
+	}
+	var s State
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return nil, fmt.Errorf("the journal %s is damaged: %w; move it away to have the workspace restored from the gitstore", path, err)
+	}
+	return &Journal{path: path, raw: raw}, nil
+}
+
+// State is a copy of what the journal holds.
+func (j *Journal) State() State {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.decode()
+}
+
+func (j *Journal) decode() State {
+	var s State
+	if err := json.Unmarshal(j.raw, &s); err != nil {
+		return State{} // cannot happen: raw was decoded or encoded before
+	}
+	return s
+}
+
+// Update changes the journal. An error from change leaves it as it was.
+func (j *Journal) Update(change func(*State) error) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	s := j.decode()
+	if err := change(&s); err != nil {
+		return err
+	}
+	raw, err := json.MarshalIndent(s, "", " ")
+	if err != nil {
+		return fmt.Errorf("encode the journal: %w", err)
+	}
+	if err := replace(j.path, raw); err != nil {
+		return fmt.Errorf("write the journal: %w", err)
+	}
+	j.raw = raw
+	return nil
+}
+
+// replace writes the file anew so that a crash leaves the old or the new one.
+func replace(path string, data []byte) error {
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return err
+	}
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

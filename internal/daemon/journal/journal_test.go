@@ -1,0 +1,96 @@
+package journal_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/clew-dev/clew/internal/daemon/journal"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+)
+
+func TestUpdateSurvivesReopening(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal.json")
+	j, err := journal.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := journal.State{
+		TaskUID: "u", Attempt: 3, Layout: &journal.Layout{Stage: journal.LayoutReady}, LastNumber: 4,
+		Latest: &journal.Point{Number: 4, Code: "c", State: "s"}, Pending: []journal.Point{{Number: 4, Code: "c"}},
+		Rewind: &journal.Rewind{ID: "r", Stage: journal.RewindSaved, Target: journal.Point{Number: 2}},
+	}
+	if err := j.Update(func(s *journal.State) error { *s = want; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Update(func(s *journal.State) error { s.Attempt = 9; return errors.New("no") }); err == nil {
+		t.Fatal("the change's error is lost")
+	}
+	// A write that a crash interrupted leaves a file that nobody reads.
+	os.WriteFile(path+".new", []byte("{torn"), 0o600)
+	again, err := journal.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, got := range []journal.State{j.State(), again.State()} {
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+	}
+}
+
+func TestStateIsACopy(t *testing.T) {
+	j, _ := journal.Open(filepath.Join(t.TempDir(), "journal.json"))
+	j.Update(func(s *journal.State) error { s.Latest = &journal.Point{Number: 1}; return nil })
+	s := j.State()
+	s.Latest.Number = 7
+	if j.State().Latest.Number != 1 {
+		t.Fatal("a reader changed the journal")
+	}
+}
+
+func TestDamagedJournal(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal.json")
+	os.WriteFile(path, []byte("{torn"), 0o600)
+	if _, err := journal.Open(path); err == nil || !strings.Contains(err.Error(), "damaged") {
+		t.Fatalf("%v", err)
+	}
+}
+
+func TestListsAreBounded(t *testing.T) {
+	var s journal.State
+	for i := range 1500 {
+		s.Serve(fmt.Sprint(i))
+		s.Complete(journal.Done{ID: fmt.Sprint(i % 1200), To: int64(i)})
+	}
+	s.Serve("1499")
+	if len(s.Served) != 1000 || s.Served[999] != "1499" {
+		t.Fatalf("%d served", len(s.Served))
+	}
+	if d, ok := s.Operation("299"); !ok || d.To != 1499 || len(s.Done) != 1000 {
+		t.Fatalf("%v of %d", d, len(s.Done))
+	}
+	if _, ok := s.Operation("300"); ok {
+		t.Fatal("the oldest is still there")
+	}
+}
+
+func TestUnspooled(t *testing.T) {
+	var s journal.State
+	if err := s.SetUnspooled(&daemonv1.CheckpointRecord{Number: 4, Trigger: "Manual"}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.UnspooledRecord()
+	if err != nil || c.GetNumber() != 4 || c.GetTrigger() != "Manual" {
+		t.Fatalf("%v, %v", c, err)
+	}
+	s.SetUnspooled(nil)
+	if c, _ := s.UnspooledRecord(); c != nil {
+		t.Fatal("it is still there")
+	}
+}

@@ -1,0 +1,89 @@
+package wire_test
+
+import (
+	"bytes"
+	"io"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/clew-dev/clew/internal/daemon/wire"
+)
+
+func TestRoundTrip(t *testing.T) {
+	var b bytes.Buffer
+	line := wire.Line{Number: 7, More: true, Data: []byte("abc")}
+	if err := wire.WriteLine(&b, line); err != nil {
+		t.Fatal(err)
+	}
+	if err := wire.Write(&b, wire.TypeHello, wire.Hello{Session: "s"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := wire.Write(&b, wire.TypeRelease, nil); err != nil {
+		t.Fatal(err)
+	}
+	f, err := wire.Read(&b)
+	if err != nil || f.Type != wire.TypeLine {
+		t.Fatal(f, err)
+	}
+	got, err := f.Line()
+	if d := cmp.Diff(line, got); d != "" || err != nil {
+		t.Fatal(d, err)
+	}
+	f, _ = wire.Read(&b)
+	if h, err := f.Hello(); err != nil || h.Session != "s" {
+		t.Fatal(h, err)
+	}
+	if f, err = wire.Read(&b); err != nil || f.Type != wire.TypeRelease {
+		t.Fatal(f, err)
+	}
+	if _, err := wire.Read(&b); err != io.EOF {
+		t.Fatal(err)
+	}
+}
+
+func TestHostileFrames(t *testing.T) {
+	for name, data := range map[string]string{
+		"too long":  "\xff\xff\xff\xff\x02",
+		"truncated": "\x00\x00\x00\x05\x02ab",
+	} {
+		if _, err := wire.Read(bytes.NewReader([]byte(data))); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	for name, data := range map[string]string{
+		"line without number":  "\x00\x00\x00\x01\x02a",
+		"line with number 0":   "\x00\x00\x00\x09\x02\x00\x00\x00\x00\x00\x00\x00\x00\x00",
+		"negative line number": "\x00\x00\x00\x09\x02\xff\x00\x00\x00\x00\x00\x00\x00\x00",
+	} {
+		f, err := wire.Read(bytes.NewReader([]byte(data)))
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if _, err := f.Line(); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	f, _ := wire.Read(bytes.NewReader([]byte("\x00\x00\x00\x02\x01{}")))
+	if _, err := f.Hello(); err == nil {
+		t.Error("a session without a name")
+	}
+	if wire.WriteLine(io.Discard, wire.Line{Number: 1, Data: make([]byte, wire.MaxChunk+1)}) == nil {
+		t.Error("a line that is too long")
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add([]byte("\x00\x00\x00\x02\x01{}"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r := bytes.NewReader(data)
+		for {
+			frame, err := wire.Read(r)
+			if err != nil {
+				return
+			}
+			frame.Line()
+			frame.Hello()
+		}
+	})
+}
