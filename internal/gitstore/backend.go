@@ -152,6 +152,9 @@ func copyFlushing(w http.ResponseWriter, body io.Reader) error {
 func copyUntilReport(w http.ResponseWriter, body *bufio.Reader, sideBand bool) ([]byte, error) {
 	for sideBand {
 		line, raw, err := readPacket(body, maxReportBytes)
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil, fmt.Errorf("git broke off its answer: %w", err)
+		}
 		const report, signOfLife = 1, 1 // the band, and the length of an empty packet on it
 		if err != nil || line == nil || line[0] == report && len(line) > signOfLife {
 			rest, err := io.ReadAll(io.LimitReader(body, maxReportBytes))

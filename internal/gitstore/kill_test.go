@@ -14,7 +14,6 @@ import (
 	"math/big"
 	mathrand "math/rand/v2"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -108,13 +107,10 @@ func (s *serverProcess) start() {
 	if err := s.command.Start(); err != nil {
 		s.t.Fatal(err)
 	}
-	insecure := &http.Client{Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
-	}}
 	for {
 		address, err := os.ReadFile(filepath.Join(s.folder, "address"))
 		if err == nil {
-			response, err := insecure.Get("https://" + string(address) + "/readyz")
+			response, err := insecureClient().Get("https://" + string(address) + "/readyz")
 			if err == nil {
 				_ = response.Body.Close() // nothing is wanted from it
 				return
@@ -221,6 +217,7 @@ func TestKilledServerLosesNothingAcknowledged(t *testing.T) {
 	}
 	stop.Store(true)
 	wait.Wait()
+	server.kill(true)
 
 	bare := filepath.Join(server.folder, "root", "namespaces", "team", repository+".git")
 	fsck(t, bare)
@@ -240,7 +237,6 @@ func TestKilledServerLosesNothingAcknowledged(t *testing.T) {
 	if total < rounds {
 		t.Errorf("only %d checkpoints were acknowledged", total)
 	}
-	server.kill(true)
 	server.start()
 	p := all[0]
 	p.git("push", "--quiet", server.url(), "HEAD:refs/heads/clew/task0/after")
