@@ -1,0 +1,377 @@
+package worktree
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// CheckpointRequest asks for a checkpoint.
+type CheckpointRequest struct {
+	// TaskUID and Number name the refs.
+	TaskUID string
+	Number  int64
+	// Parent is the code commit that the new one continues: the previous
+	// checkpoint's, or Origin.Base; "" if there is none.
+	Parent string
+	// Message is the message of both commits; trailers are welcome.
+	Message string
+	// Time is the time of both commits; zero means now.
+	Time time.Time
+}
+
+// Action says what happened to a file.
+type Action string
+
+// The actions of a FileChange.
+const (
+	Added    Action = "Added"
+	Modified Action = "Modified"
+	Deleted  Action = "Deleted"
+)
+
+// FileChange is one file that differs. Paths in results are valid UTF-8: names
+// that are not, or hold control characters, come in git's quoted form.
+type FileChange struct {
+	Path   string
+	Action Action
+	Mode   string // of the new file, or of a deleted one: "100644"
+	// Added and Removed count lines; a binary file, or one over 1 MiB in a
+	// checkpoint, has none.
+	Added, Removed int64
+	Binary         bool
+}
+
+// Skipped is a file that a checkpoint does not hold.
+type Skipped struct {
+	Path   string     `json:"path"`
+	Reason SkipReason `json:"reason"`
+	Bytes  int64      `json:"bytes,omitempty"`
+}
+
+// Checkpoint describes a checkpoint that was taken. Commits and trees are 40
+// hexadecimal digits.
+type Checkpoint struct {
+	Number            int64
+	CodeRef, StateRef string
+	Code, Tree        string
+	Parent            string // "" for a first checkpoint without a base
+	State             string
+
+	Files                    []FileChange // against Parent, sorted, at most Config.MaxListed
+	FilesChanged             int
+	LinesAdded, LinesRemoved int64 // in the files listed
+	BinaryFiles              int
+
+	Agent                  AgentGit
+	Skipped                []Skipped // at most Config.MaxListed
+	SkippedCount           int
+	TotalFiles, TotalBytes int64 // of the worktree, without .git
+	StateFiles             int
+	Took                   time.Duration
+}
+
+// Meta is what a state commit says of itself.
+type Meta struct {
+	Version      int       `json:"version"`
+	Number       int64     `json:"number"`
+	Code         string    `json:"code"`
+	Agent        AgentGit  `json:"agent"`
+	Origin       Origin    `json:"origin"`
+	Skipped      []Skipped `json:"skipped,omitempty"`
+	SkippedCount int       `json:"skippedCount,omitempty"`
+	TotalFiles   int64     `json:"totalFiles"`
+	TotalBytes   int64     `json:"totalBytes"`
+}
+
+// keepBytes bounds the changed content that a checkpoint keeps in memory; the
+// rest is read a second time.
+const keepBytes = 64 << 20
+
+// Checkpoint records the worktree, the agent's repository and the session state
+// in two commits and their refs. When it returns they are on disk. If the
+// process is killed before, garbage is left at most, or refs of a number that
+// nobody was told of: calling it again with the same number replaces them.
+//
+// Errors: TooManyFiles, StorageFull, WorktreeMissing, CheckpointNotFound (the
+// parent), GitFailed.
+func (r *Repo) Checkpoint(ctx context.Context, req CheckpointRequest) (Checkpoint, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	begin := time.Now()
+	if req.Time.IsZero() {
+		req.Time = begin
+	}
+	if err := req.check(); err != nil {
+		return Checkpoint{}, err
+	}
+	if r.pristine == nil {
+		return Checkpoint{}, fail(WorktreeMissing, nil, "the worktree %s was not laid out by this repository; clone or restore it first", r.cfg.Worktree)
+	}
+	c, err := r.checkpoint(ctx, &req, true)
+	if err != nil && ReasonOf(err) == GitFailed && ctx.Err() == nil {
+		// The objects that a short cut relied on may be damaged or gone.
+		// Without the short cut everything is read and sent again.
+		var again error
+		if c, again = r.checkpoint(ctx, &req, false); again == nil {
+			err = nil
+		}
+	}
+	c.Took = time.Since(begin)
+	return c, err
+}
+
+func (q *CheckpointRequest) check() error {
+	for _, ref := range []string{CodeRef(q.TaskUID, q.Number), StateRef(q.TaskUID, q.Number)} {
+		if err := checkRefName(ref); err != nil || strings.Contains(q.TaskUID, "/") || q.Number < 1 {
+			return fail(InvalidReference, err, "a checkpoint cannot be called %q", ref)
+		}
+	}
+	if q.Parent != "" && !isCommitID(q.Parent) {
+		return fail(InvalidReference, nil, "the parent %q is not a commit id of 40 hexadecimal digits", q.Parent)
+	}
+	return nil
+}
+
+// checkpoint takes a checkpoint; quick allows it to build on the trees of the
+// last one.
+func (r *Repo) checkpoint(ctx context.Context, req *CheckpointRequest, quick bool) (Checkpoint, error) {
+	im, err := r.startImport(ctx)
+	if err != nil {
+		return Checkpoint{}, err
+	}
+	t := &taking{r: r, ctx: ctx, req: req, im: im, quick: quick, code: CodeRef(req.TaskUID, req.Number), state: StateRef(req.TaskUID, req.Number)}
+	if err := t.scan(); err != nil {
+		im.abort()
+		return Checkpoint{}, err
+	}
+	t.commitCode()
+	t.commitState()
+	if err := im.finish(); err != nil {
+		if ctx.Err() != nil {
+			return Checkpoint{}, ctx.Err()
+		}
+		return Checkpoint{}, failGit(err, "write checkpoint %d of %s", req.Number, r.cfg.Worktree)
+	}
+	if t.err != nil {
+		return Checkpoint{}, t.err
+	}
+	if want := rootTree(t.snap.work); t.codeTree != want {
+		return Checkpoint{}, fail(GitFailed, nil, "checkpoint %d has the tree %s, but the worktree is %s; the repository %s may be damaged", req.Number, t.codeTree, want, r.cfg.GitDir)
+	}
+	if err := r.syncRefs(t.code, t.state); err != nil {
+		return Checkpoint{}, failIO(err, "make checkpoint %d durable", req.Number)
+	}
+	t.snap.forget()
+	r.remember(t.snap, baseline{code: t.result.Code, state: t.result.State, codeTree: t.codeTree, stateTree: t.stateTree})
+	return t.result, nil
+}
+
+// syncRefs makes the names of new packs and refs durable; their contents git
+// has synced.
+func (r *Repo) syncRefs(refs ...string) error {
+	folders := []string{"objects/pack"}
+	for _, ref := range refs {
+		for dir := filepath.Dir(ref); dir != "."; dir = filepath.Dir(dir) {
+			if !slices.Contains(folders, dir) {
+				folders = append(folders, dir)
+			}
+		}
+	}
+	for _, dir := range folders {
+		if err := syncFolder(filepath.Join(r.cfg.GitDir, dir)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// remember makes a scan the stat cache. Saving it costs as much as some dozens
+// of files read again, so small changes are let pile up.
+func (r *Repo) remember(snap *snapshot, base baseline) {
+	r.cache, r.base = *snap, base
+	r.unsaved += snap.read
+	if r.unsaved >= 200 {
+		_ = r.saveCache() // a lost cache costs time only
+	}
+}
+
+// taking is one checkpoint on its way.
+type taking struct {
+	r   *Repo
+	ctx context.Context
+	req *CheckpointRequest
+	im  *importer
+
+	quick               bool   // build on the last checkpoint's trees
+	code, state         string // refs
+	snap                *snapshot
+	codeBase            *dir
+	codeFull            bool // write the whole tree, not the difference
+	stateBase           *dir
+	codeTree, stateTree oid
+	result              Checkpoint
+	err                 error // of a file; git's own are in im
+}
+
+// scan reads the worktree and finds the trees that the commits build on.
+func (t *taking) scan() error {
+	r := t.r
+	work, home, err := r.openRoots()
+	if err != nil {
+		return err
+	}
+	defer closeRoots(work, home)
+	cache, base := r.cache, r.base
+	if !t.quick {
+		base = baseline{}
+	}
+	if t.snap, err = r.scanRoots(t.ctx, work, home, keepBytes); err != nil {
+		return err
+	}
+	t.result = Checkpoint{Number: t.req.Number, CodeRef: t.code, StateRef: t.state, Parent: t.req.Parent}
+	t.result.Agent = agentHead(work)
+	switch {
+	case t.req.Parent == "":
+		t.codeBase = &dir{}
+	case t.req.Parent == base.code:
+		t.codeBase = cache.work
+	default:
+		tree, id, err := r.readTree(t.ctx, t.req.Parent)
+		if err != nil {
+			return err
+		}
+		// Trees of old histories may hold modes that git no longer writes;
+		// a difference against them would keep those.
+		t.codeBase, t.codeFull = tree, rootTree(tree) != id || !t.quick
+	}
+	if base.state != "" {
+		t.stateBase = stateView(&cache, r.pristine)
+	}
+	return nil
+}
+
+// commitCode sends what changed in the worktree and commits it.
+func (t *taking) commitCode() {
+	changes := diffTrees(t.codeBase, t.snap.work)
+	lines, contents := changes, changes
+	if t.codeFull {
+		lines = diffTrees(nil, t.snap.work)
+	}
+	if !t.quick {
+		contents = lines
+	}
+	for i := range contents {
+		if needsContent(&contents[i]) || !t.quick {
+			t.send(contents[i].new, contents[i].path, t.r.cfg.Worktree)
+		}
+	}
+	t.count(changes)
+	im := t.im
+	im.commit(t.code, 1, t.req.Time, t.req.Message)
+	if t.req.Parent != "" {
+		im.printf("from %s\n", t.req.Parent)
+	}
+	if t.codeFull {
+		im.printf("deleteall\n")
+	}
+	t.write(lines)
+	im.endCommit()
+	t.codeTree = im.treeOf(1)
+	t.result.Code, t.result.Tree = im.markOf(1).String(), t.codeTree.String()
+}
+
+// needsContent reports whether a change brings a blob that its old side has not.
+func needsContent(c *treeChange) bool {
+	return c.new != nil && c.new.dir == nil && (c.old == nil || c.old.dir != nil || c.old.oid != c.new.oid)
+}
+
+// write adds the lines of a commit. Deletions come first: where a file has
+// become a folder, they would take the folder's files along.
+func (t *taking) write(changes []treeChange) {
+	for i := range changes {
+		if c := &changes[i]; c.new == nil || (c.new.gone && c.old != nil) {
+			t.im.remove(c.path)
+		}
+	}
+	for i := range changes {
+		if e := changes[i].new; e != nil && !e.gone {
+			t.im.modify(e.gitMode(), e.gitOID(), changes[i].path)
+		}
+	}
+}
+
+// send sends the content of an entry at path below a root. Content that was
+// not kept is read again; a file that changed in between is recorded as it is
+// now.
+func (t *taking) send(e *entry, path, rootPath string) {
+	if e == nil || e.dir != nil || t.err != nil || t.im.err != nil || t.im.sent[e.oid] {
+		return
+	}
+	if e.data != nil || e.oid == emptyBlob {
+		t.im.blobOf(e.oid, e.data)
+		return
+	}
+	if err := t.ctx.Err(); err != nil {
+		t.err = err
+		return
+	}
+	root, err := openBeneath(rootPath)
+	if err == nil {
+		err = t.sendAgain(e, path, root)
+		root.close()
+	}
+	if err != nil {
+		t.err = failIO(err, "read %s in %s", quotePath(path), rootPath)
+	}
+}
+
+// emptyBlob is the id of an empty file, whose content is nil.
+var emptyBlob = hashObject("blob", nil)
+
+func (t *taking) sendAgain(e *entry, path string, root *beneath) error {
+	if e.mode == modeLink {
+		target, err := root.readLink(path)
+		if vanished(err) || skipFor(err) != "" {
+			e.each(func(e *entry) { e.gone = true })
+			return nil
+		}
+		if err == nil {
+			e.resent(t.im.blob([]byte(target)), true)
+		}
+		return err
+	}
+	f, st, err := root.openRegular(path)
+	if vanished(err) || skipFor(err) != "" {
+		e.each(func(e *entry) { e.gone = true })
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	id, whole, err := t.im.file(f, st.Size)
+	if err == nil {
+		e.resent(id, whole && statOf(&st) == e.stat)
+	}
+	return err
+}
+
+// each calls f for an entry of a view and for the one of the real tree.
+func (e *entry) each(f func(e *entry)) {
+	for ; e != nil; e = e.origin {
+		f(e)
+	}
+}
+
+// resent notes the content that was sent for an entry.
+func (e *entry) resent(id oid, same bool) {
+	e.each(func(e *entry) {
+		e.trusted = e.trusted && same && e.oid == id
+		e.oid = id
+	})
+}

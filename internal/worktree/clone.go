@@ -1,0 +1,415 @@
+package worktree
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Credentials open a private repository.
+type Credentials struct {
+	// Username and Password are for HTTP. With a token as Password, Username may
+	// be empty.
+	Username, Password string
+	// SSHKeyFile and SSHKnownHostsFile are paths of files. Without known hosts
+	// any host key is accepted.
+	SSHKeyFile, SSHKnownHostsFile string
+}
+
+// CloneRequest asks for a worktree of an origin.
+type CloneRequest struct {
+	// URL is the origin: https, http or ssh, without credentials. "" asks for an
+	// empty repository with an unborn branch main.
+	URL string
+	// Ref is a branch, a tag or a commit; "" is the origin's default branch.
+	Ref         string
+	Credentials Credentials
+	// CAFile is a bundle of certificate authorities beside the system's; "" is
+	// the system's alone.
+	CAFile string
+	// Time is for the agent's reflog; zero means now.
+	Time time.Time
+}
+
+// Refs under which the origin's branches and tags are kept.
+const (
+	originHeads = "refs/clew-origin/heads/"
+	originTags  = "refs/clew-origin/tags/"
+)
+
+// Clone lays out the worktree and the agent's repository from an origin, as git
+// clone does: all branches and tags, the whole history, the remote "origin"
+// with the URL and no credentials. Submodules are not fetched. In the agent's
+// repository gc.auto is 0, so that git does not repack behind its back.
+//
+// When it was completed before it does nothing. Killed at any instant and run
+// again it starts over. Errors: InvalidURL, InvalidReference,
+// RepositoryNotFound, AuthenticationFailed, RefNotFound, Unreachable,
+// WorktreeNotEmpty, WorktreeMissing, StorageFull, GitFailed.
+func (r *Repo) Clone(ctx context.Context, req CloneRequest) (Origin, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pristine != nil {
+		return r.pristine.Origin, nil
+	}
+	if req.Time.IsZero() {
+		req.Time = time.Now()
+	}
+	work, home, err := r.openRoots()
+	if err != nil {
+		return Origin{}, err
+	}
+	defer closeRoots(work, home)
+	c := &cloning{r: r, ctx: ctx, req: &req, work: work}
+	if err := c.begin(); err != nil {
+		return Origin{}, err
+	}
+	if req.URL != "" {
+		if err := c.fetch(); err != nil {
+			return Origin{}, err
+		}
+	} else {
+		c.origin = Origin{Ref: "refs/heads/main", Branch: "main"}
+	}
+	if err := c.layOut(); err != nil {
+		return Origin{}, err
+	}
+	// What was just laid out is hashed now, so that no checkpoint has to.
+	snap, err := r.scanRoots(ctx, work, home, 0)
+	if err != nil {
+		return Origin{}, err
+	}
+	if err := work.sync(); err != nil {
+		return Origin{}, failIO(err, "make %s durable", work.path)
+	}
+	if err := r.savePristine(c.pristine); err != nil {
+		return Origin{}, err
+	}
+	r.remember(snap, baseline{})
+	_ = r.saveCache() // a lost cache costs time only
+	if err := os.Remove(r.own("cloning")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return Origin{}, failIO(err, "remove %s", r.own("cloning"))
+	}
+	return c.origin, nil
+}
+
+// cloning is one clone on its way.
+type cloning struct {
+	r        *Repo
+	ctx      context.Context
+	req      *CloneRequest
+	work     *beneath
+	url      string
+	origin   Origin
+	refs     []originRef
+	pristine *pristine
+}
+
+// originRef is a branch or tag of the origin.
+type originRef struct {
+	name   string // refs/clew-origin/…
+	oid    string
+	commit string // what it leads to, "" if that is no commit
+}
+
+// begin checks the request and empties a worktree that a killed clone left. A
+// worktree that holds anything else is not touched.
+func (c *cloning) begin() error {
+	r := c.r
+	if c.req.URL != "" {
+		var err error
+		if c.url, err = cleanURL(c.req.URL, r.local); err != nil {
+			return err
+		}
+	}
+	if c.req.Ref != "" {
+		if err := checkRefName(c.req.Ref); err != nil {
+			return fail(InvalidReference, err, "the ref %q cannot be a branch, tag or commit", c.req.Ref)
+		}
+	}
+	marker := r.own("cloning")
+	if _, err := os.Stat(marker); err != nil {
+		empty, err := c.work.isEmpty()
+		if err != nil {
+			return failIO(err, "list %s", c.work.path)
+		}
+		if !empty {
+			return fail(WorktreeNotEmpty, nil, "the worktree %s holds files that no clone of ours put there; empty it, or restore a checkpoint", c.work.path)
+		}
+		return failIO(writeFileSync(marker, nil), "write %s", marker)
+	}
+	fd, err := c.work.openFolder("")
+	if err != nil {
+		return failIO(err, "list %s", c.work.path)
+	}
+	l := &lister{buf: make([]byte, 16<<10)}
+	err = l.readNames(fd, nil)
+	closeFD(fd)
+	for _, name := range l.names {
+		if err == nil && name != "lost+found" {
+			err = c.work.removeAll(name)
+		}
+	}
+	return failIO(err, "empty the worktree %s", c.work.path)
+}
+
+// cleanURL checks the URL of an origin and returns it in the form git gets.
+func cleanURL(text string, local bool) (string, error) {
+	bad := func(why string) (string, error) {
+		return "", fail(InvalidURL, nil, "the repository URL %s; write it like https://host/path.git or ssh://git@host/path.git", why)
+	}
+	if local && strings.HasPrefix(text, "file:///") {
+		return text, nil
+	}
+	if strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		return bad("contains spaces or control characters")
+	}
+	if !strings.Contains(text, "://") {
+		user, rest, ok := strings.Cut(text, "@")
+		host, path, ok2 := strings.Cut(rest, ":")
+		if !ok || !ok2 || strings.ContainsAny(user+host, "/:@") || strings.HasPrefix(path, ":") {
+			return bad("has no scheme")
+		}
+		text = "ssh://" + user + "@" + host + "/" + strings.TrimPrefix(path, "/")
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Opaque != "" {
+		return bad("cannot be read")
+	}
+	switch _, password := u.User.Password(); {
+	case u.Scheme != "https" && u.Scheme != "http" && u.Scheme != "ssh":
+		return bad("has the scheme " + fmt.Sprintf("%q", u.Scheme) + ", but only https, http and ssh are allowed")
+	case u.Hostname() == "" || strings.HasPrefix(u.Host, "-") || strings.HasPrefix(u.User.Username(), "-"):
+		return bad("has no proper host")
+	case password || (u.User != nil && u.Scheme != "ssh"):
+		return bad("contains credentials, which belong in a Secret")
+	case u.RawQuery != "" || u.Fragment != "":
+		return bad("has a query or a fragment")
+	}
+	return u.String(), nil
+}
+
+// originEnv is the environment in which git talks to the origin.
+func (c *cloning) originEnv() []string {
+	var env []string
+	set := func(key, value string) { env = append(env, key+"="+value) }
+	// Proxies are a matter of the cluster, not of the agent: the process's own
+	// are used.
+	for _, name := range []string{"http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR"} {
+		if v := os.Getenv(name); v != "" {
+			set(name, v)
+		}
+	}
+	if c.req.CAFile != "" {
+		set("GIT_SSL_CAINFO", c.req.CAFile)
+	}
+	cred := c.req.Credentials
+	if cred.Password != "" && !strings.HasPrefix(c.url, "ssh:") {
+		user := cred.Username
+		if user == "" {
+			user = "x-access-token"
+		}
+		env = append(env, headerEnv("Basic "+base64.StdEncoding.EncodeToString([]byte(user+":"+cred.Password)))...)
+	}
+	if strings.HasPrefix(c.url, "ssh:") {
+		ssh := "ssh -F /dev/null -o BatchMode=yes -o IdentitiesOnly=yes -o ConnectTimeout=15"
+		if cred.SSHKeyFile != "" {
+			ssh += " -i " + shellQuote(cred.SSHKeyFile)
+		}
+		if cred.SSHKnownHostsFile != "" {
+			ssh += " -o StrictHostKeyChecking=yes -o UserKnownHostsFile=" + shellQuote(cred.SSHKnownHostsFile)
+		} else {
+			ssh += " -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
+		}
+		set("GIT_SSH_COMMAND", ssh)
+		set("GIT_SSH_VARIANT", "ssh")
+	}
+	return env
+}
+
+// headerEnv gives git an Authorization header by environment, where neither the
+// list of processes nor a log shows it.
+func headerEnv(value string) []string {
+	return []string{
+		"GIT_CONFIG_COUNT=1",
+		"GIT_CONFIG_KEY_0=http.extraHeader",
+		"GIT_CONFIG_VALUE_0=Authorization: " + value,
+	}
+}
+
+func shellQuote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+
+// remote runs a git command that talks to the origin.
+func (c *cloning) remote(args ...string) ([]byte, error) {
+	allow := []string{"-c", "protocol.https.allow=always", "-c", "protocol.http.allow=always", "-c", "protocol.ssh.allow=always"}
+	if c.r.local {
+		allow = append(allow, "-c", "protocol.file.allow=always")
+	}
+	allow = append(allow, "-c", "fetch.unpackLimit=1", "-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=60")
+	out, err := c.r.git(c.ctx, gitCall{args: append(allow, args...), env: c.originEnv()})
+	if err != nil && c.ctx.Err() == nil {
+		err = failRemote(err, c.url)
+	}
+	return out, err
+}
+
+// fetch brings the origin's history here and finds out what was asked for.
+func (c *cloning) fetch() error {
+	r := c.r
+	if err := r.deleteRefs(c.ctx, "refs/clew-origin/"); err != nil {
+		return err
+	}
+	fetch := []string{"fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--end-of-options", c.url}
+	if _, err := c.remote(append(fetch, "+refs/heads/*:"+originHeads+"*", "+refs/tags/*:"+originTags+"*")...); err != nil {
+		return err
+	}
+	if err := c.readRefs(); err != nil {
+		return err
+	}
+	c.origin.URL = c.url
+	ref := c.req.Ref
+	if ref == "" {
+		return c.defaultBranch()
+	}
+	for _, try := range []struct{ prefix, at, as string }{
+		{"refs/heads/", originHeads, "refs/heads/"}, {"refs/tags/", originTags, "refs/tags/"},
+		{"", originHeads, "refs/heads/"}, {"", originTags, "refs/tags/"},
+	} {
+		short, ok := strings.CutPrefix(ref, try.prefix)
+		if found := c.find(try.at + short); ok && found != nil && found.commit != "" {
+			c.origin.Ref, c.origin.Base = try.as+short, found.commit
+			if try.as == "refs/heads/" {
+				c.origin.Branch = short
+			}
+			return nil
+		}
+	}
+	if isCommitID(ref) {
+		return c.fetchCommit(strings.ToLower(ref), fetch)
+	}
+	return fail(RefNotFound, nil, "the repository %s has no branch, tag or commit %q", c.url, ref)
+}
+
+// fetchCommit finds a commit that need not be the tip of a branch.
+func (c *cloning) fetchCommit(id string, fetch []string) error {
+	have := func() bool {
+		_, err := c.r.git(c.ctx, gitCall{args: []string{"cat-file", "-e", id + "^{commit}"}})
+		return err == nil
+	}
+	if !have() {
+		_, err := c.remote(append(fetch, id+":refs/clew-origin/commit")...)
+		if reason := ReasonOf(err); err != nil && reason != GitFailed && reason != RefNotFound {
+			return err
+		}
+		if err != nil || !have() {
+			return fail(RefNotFound, nil, "the repository %s has no commit %s, or does not hand it out", c.url, id)
+		}
+		c.refs = append(c.refs, originRef{name: "refs/clew-origin/commit", oid: id, commit: id})
+	}
+	c.origin.Ref, c.origin.Base = id, id
+	return nil
+}
+
+// defaultBranch asks the origin which branch its HEAD is.
+func (c *cloning) defaultBranch() error {
+	out, err := c.remote("ls-remote", "--symref", "--end-of-options", c.url, "HEAD")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(out)) {
+		value, name, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		if name != "HEAD" {
+			continue
+		}
+		branch, symbolic := strings.CutPrefix(value, "ref: refs/heads/")
+		if found := c.find(originHeads + branch); symbolic && found != nil && checkRefName(branch) == nil {
+			c.origin.Branch, c.origin.Ref, c.origin.Base = branch, "refs/heads/"+branch, found.commit
+			return nil
+		}
+		if isCommitID(value) && !symbolic && c.origin.Base == "" {
+			c.origin.Ref, c.origin.Base = value, value // a detached HEAD
+		}
+	}
+	if c.origin.Base == "" {
+		c.origin.Branch, c.origin.Ref = "main", "refs/heads/main" // an empty origin
+	}
+	return nil
+}
+
+func (c *cloning) find(name string) *originRef {
+	for i := range c.refs {
+		if c.refs[i].name == name {
+			return &c.refs[i]
+		}
+	}
+	return nil
+}
+
+// readRefs lists what was fetched, tags peeled.
+func (c *cloning) readRefs() error {
+	out, err := c.r.git(c.ctx, gitCall{args: []string{"for-each-ref", "--format=%(objectname) %(refname)", "refs/clew-origin/"}})
+	if err != nil {
+		return failGit(err, "list the branches of %s", c.url)
+	}
+	var ask strings.Builder
+	for line := range strings.Lines(string(out)) {
+		id, name, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		c.refs = append(c.refs, originRef{name: name, oid: id})
+		ask.WriteString(id + "^{}\n")
+	}
+	out, err = c.r.git(c.ctx, gitCall{args: []string{"cat-file", "--batch-check=%(objectname) %(objecttype)"}, stdin: strings.NewReader(ask.String())})
+	if err != nil {
+		return failGit(err, "list the branches of %s", c.url)
+	}
+	i := 0
+	for line := range strings.Lines(string(out)) {
+		id, kind, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if i < len(c.refs) && kind == "commit" {
+			c.refs[i].commit = id
+		}
+		i++
+	}
+	return nil
+}
+
+// layOut writes the agent's repository and has git fill the worktree.
+func (c *cloning) layOut() error {
+	if err := c.writeGit(); err != nil {
+		return failIO(err, "write the agent's repository in %s", c.work.path)
+	}
+	files, err := c.r.copyPacks(c.work, filepath.Join(c.r.cfg.GitDir, "objects/pack"))
+	if err != nil {
+		return err
+	}
+	if c.origin.Base != "" {
+		// The repository was made a moment ago, by us, and nobody else has seen
+		// it: it is the only one of the agent's that git is ever run in. Line
+		// ends and the like are converted here as the origin's attributes say.
+		_, err := c.r.git(c.ctx, gitCall{
+			args:    []string{"-c", "core.bare=false", "-c", "checkout.workers=2", "-c", "core.fsync=none", "read-tree", "-m", "-u", "--end-of-options", c.origin.Base},
+			gitDir:  filepath.Join(c.work.path, gitName),
+			workDir: c.work.path,
+		})
+		if err != nil {
+			return failGit(err, "check out %s in %s", c.origin.Base, c.work.path)
+		}
+	}
+	var tips, others []string
+	for _, ref := range c.refs {
+		if ref.commit != "" {
+			tips = append(tips, ref.commit)
+		}
+		if ref.commit != ref.oid {
+			others = append(others, ref.oid)
+		}
+	}
+	commit, err := c.r.commitPristine(c.ctx, c.origin, tips, others)
+	c.pristine = &pristine{Commit: commit, Origin: c.origin, Files: files}
+	return err
+}

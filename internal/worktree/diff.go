@@ -1,0 +1,186 @@
+package worktree
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Drift is how the worktree differs from what was last left in it.
+type Drift struct {
+	Files        []FileChange // at most Config.MaxListed, without line counts
+	Count        int
+	ExpectedHead string // of the agent's repository
+	Head         string
+	// ExpectedBranch and Branch are "" where HEAD is detached.
+	ExpectedBranch string
+	Branch         string
+}
+
+// Clean reports whether no file differs.
+func (d Drift) Clean() bool { return d.Count == 0 }
+
+// HeadMoved reports whether the agent's HEAD or branch is another one.
+func (d Drift) HeadMoved() bool { return d.ExpectedHead != d.Head || d.ExpectedBranch != d.Branch }
+
+// Drift compares the worktree with a checkpoint. Without a state commit in the
+// target, HEAD is not compared.
+func (r *Repo) Drift(ctx context.Context, expected Target) (Drift, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var d Drift
+	if expected.State != "" {
+		meta, err := r.ReadMeta(ctx, expected.State)
+		if err != nil {
+			return d, err
+		}
+		d.ExpectedHead, d.ExpectedBranch = meta.Agent.Head, meta.Agent.Branch
+	}
+	want := r.cache.work
+	if expected.Code != r.base.code {
+		tree, _, err := r.readTree(ctx, expected.Code)
+		if err != nil {
+			return d, err
+		}
+		want = tree
+	}
+	work, home, err := r.openRoots()
+	if err != nil {
+		return d, err
+	}
+	defer closeRoots(work, home)
+	snap, err := r.scanRoots(ctx, work, home, 0)
+	if err != nil {
+		return d, err
+	}
+	if expected.State != "" {
+		agent := agentHead(work)
+		d.Head, d.Branch = agent.Head, agent.Branch
+	}
+	changes := diffTrees(want, snap.work)
+	for i := range head(changes, r.cfg.MaxListed) {
+		d.Files = append(d.Files, describeChange(&changes[i]))
+	}
+	sortChanges(d.Files)
+	d.Count = len(changes)
+	// A cache that equals a commit is worth more than one that is up to date:
+	// the next checkpoint builds on it.
+	switch {
+	case r.base.code == "":
+		r.remember(snap, baseline{})
+	case d.Clean() && r.base.code == expected.Code:
+		base := r.base
+		if rootTree(stateView(snap, r.pristine)) != rootTree(stateView(&r.cache, r.pristine)) {
+			base.state, base.stateTree = "", noOID
+		}
+		r.remember(snap, base)
+	}
+	return d, nil
+}
+
+func sortChanges(files []FileChange) {
+	slices.SortFunc(files, func(a, b FileChange) int { return strings.Compare(a.Path, b.Path) })
+}
+
+// DiffStat is how two commits differ.
+type DiffStat struct {
+	Files                    []FileChange // sorted, at most Config.MaxListed
+	FilesChanged             int
+	LinesAdded, LinesRemoved int64
+	BinaryFiles              int
+}
+
+// diffOptions keep a diff from running programs and from guessing renames.
+var diffOptions = []string{"--no-ext-diff", "--no-textconv", "--no-renames", "--no-color", "--ignore-submodules=none"}
+
+// Diff compares the code commits from and to, ids or refs. Errors:
+// CheckpointNotFound, CheckpointCorrupted.
+func (r *Repo) Diff(ctx context.Context, from, to string) (DiffStat, error) {
+	var d DiffStat
+	a, b, err := r.resolveBoth(ctx, from, to)
+	if err != nil {
+		return d, err
+	}
+	args := append([]string{"diff-tree", "-r", "-z", "--raw", "--numstat", "--abbrev=40"}, diffOptions...)
+	out, err := r.git(ctx, gitCall{args: append(args, "--end-of-options", a.String(), b.String())})
+	if err != nil {
+		if ctx.Err() != nil {
+			return d, ctx.Err()
+		}
+		return d, failCorrupt(err, "compare %s with %s", from, to)
+	}
+	d.parse(out, r.cfg.MaxListed)
+	return d, nil
+}
+
+func (r *Repo) resolveBoth(ctx context.Context, from, to string) (a, b oid, err error) {
+	if a, err = r.resolve(ctx, from); err == nil {
+		b, err = r.resolve(ctx, to)
+	}
+	return a, b, err
+}
+
+// parse reads the output of git diff-tree --raw --numstat -z: first an entry
+// ":oldmode newmode old new status", path a file, then "added removed path".
+func (d *DiffStat) parse(out []byte, limit int) {
+	at := map[string]int{}
+	for len(out) > 0 {
+		var field []byte
+		field, out, _ = bytes.Cut(out, []byte{0})
+		if raw, ok := strings.CutPrefix(string(field), ":"); ok {
+			var path []byte
+			path, out, _ = bytes.Cut(out, []byte{0})
+			d.FilesChanged++
+			if f := strings.Fields(raw); len(f) == 5 && len(d.Files) < limit {
+				at[string(path)] = len(d.Files)
+				d.Files = append(d.Files, rawChange(string(path), f))
+			}
+			continue
+		}
+		parts := strings.SplitN(string(field), "\t", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		added, err1 := strconv.ParseInt(parts[0], 10, 64)
+		removed, err2 := strconv.ParseInt(parts[1], 10, 64)
+		binary := err1 != nil || err2 != nil
+		if binary {
+			d.BinaryFiles++
+		}
+		d.LinesAdded += added
+		d.LinesRemoved += removed
+		if i, ok := at[parts[2]]; ok {
+			d.Files[i].Added, d.Files[i].Removed, d.Files[i].Binary = added, removed, binary
+		}
+	}
+	sortChanges(d.Files)
+}
+
+// rawChange makes a change of the fields of a raw diff line.
+func rawChange(path string, f []string) FileChange {
+	c := FileChange{Path: quotePath(path), Action: Modified, Mode: f[1]}
+	switch f[4] {
+	case "A":
+		c.Action = Added
+	case "D":
+		c.Action, c.Mode = Deleted, f[0]
+	}
+	return c
+}
+
+// Patch writes the unified diff between two code commits. Errors: as of Diff.
+func (r *Repo) Patch(ctx context.Context, from, to string, w io.Writer) error {
+	a, b, err := r.resolveBoth(ctx, from, to)
+	if err != nil {
+		return err
+	}
+	args := append([]string{"diff-tree", "-r", "-p", "--full-index"}, diffOptions...)
+	_, err = r.git(ctx, gitCall{args: append(args, "--end-of-options", a.String(), b.String()), stdout: w})
+	if err != nil && ctx.Err() == nil {
+		return failCorrupt(err, "compare %s with %s", from, to)
+	}
+	return err
+}

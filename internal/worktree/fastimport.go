@@ -1,0 +1,209 @@
+package worktree
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// identity is who makes checkpoints.
+const identity = "Clew <clew@clew.dev>"
+
+// importer is a running git fast-import. It writes all objects of a checkpoint
+// into one pack and sets the refs once the pack is on disk. Without the final
+// "done" it writes no ref, so that a killed caller leaves garbage at most.
+type importer struct {
+	cmd    *exec.Cmd
+	stderr *tailBuffer
+	in     *bufio.Writer
+	pipe   io.WriteCloser
+	out    *bufio.Reader
+	sent   map[oid]bool
+	err    error
+}
+
+func (r *Repo) startImport(ctx context.Context) (*importer, error) {
+	cmd, stderr := r.command(ctx, gitCall{args: []string{
+		"-c", "fastimport.unpackLimit=0", "-c", "core.bigFileThreshold=16m", "-c", "pack.compression=1", "-c", "core.compression=1",
+		"fast-import", "--quiet", "--done", "--force", "--date-format=raw", "--depth=0",
+	}})
+	im := &importer{cmd: cmd, stderr: stderr, sent: map[oid]bool{}}
+	var err error
+	if im.pipe, err = cmd.StdinPipe(); err != nil {
+		return nil, failIO(err, "start git fast-import")
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, failIO(err, "start git fast-import")
+	}
+	im.in, im.out = bufio.NewWriterSize(im.pipe, 256<<10), bufio.NewReaderSize(stdout, 64<<10)
+	if err := cmd.Start(); err != nil {
+		return nil, failIO(err, "start git fast-import; is git installed?")
+	}
+	return im, nil
+}
+
+// printf writes commands. Errors are kept for finish: git says why on stderr.
+func (im *importer) printf(format string, args ...any) {
+	if im.err == nil {
+		_, im.err = fmt.Fprintf(im.in, format, args...)
+	}
+}
+
+// blob sends content, unless it was sent before, and returns its id.
+func (im *importer) blob(content []byte) oid {
+	id := hashObject("blob", content)
+	im.blobOf(id, content)
+	return id
+}
+
+func (im *importer) blobOf(id oid, content []byte) {
+	if im.sent[id] {
+		return
+	}
+	im.sent[id] = true
+	im.printf("blob\ndata %d\n", len(content))
+	if im.err == nil {
+		_, im.err = im.in.Write(content)
+	}
+	im.printf("\n")
+}
+
+// file sends a file of which the size is known and returns the id of what was
+// sent; whole is false if the file turned out shorter.
+func (im *importer) file(f *os.File, size int64) (id oid, whole bool, err error) {
+	im.printf("blob\ndata %d\n", size)
+	if im.err != nil {
+		return id, false, nil
+	}
+	watched := &writeWatch{w: im.in}
+	id, whole, err = hashBlob(watched, f, size)
+	if watched.err != nil {
+		im.err = watched.err
+		return id, false, nil
+	}
+	im.sent[id] = true
+	im.printf("\n")
+	return id, whole, err
+}
+
+// writeWatch tells errors of writing from errors of reading.
+type writeWatch struct {
+	w   io.Writer
+	err error
+}
+
+func (w *writeWatch) Write(p []byte) (int, error) {
+	n, err := w.w.Write(p)
+	w.err = err
+	return n, err
+}
+
+// commit begins a commit on ref; the caller adds from, merge and M lines and
+// then calls endCommit.
+func (im *importer) commit(ref string, mark int, when time.Time, message string) {
+	date := strconv.FormatInt(when.Unix(), 10) + " +0000"
+	im.printf("commit %s\nmark :%d\nauthor %s %s\ncommitter %s %s\ndata %d\n%s\n", ref, mark, identity, date, identity, date, len(message), message)
+}
+
+func (im *importer) modify(mode uint32, id oid, path string) {
+	im.printf("M %o %s %s\n", mode, id, cQuote(path))
+}
+
+func (im *importer) remove(path string) { im.printf("D %s\n", cQuote(path)) }
+
+func (im *importer) endCommit() { im.printf("\n") }
+
+// ask sends a command that answers with one line and returns the line.
+func (im *importer) ask(format string, args ...any) string {
+	im.printf(format, args...)
+	if im.err == nil {
+		im.err = im.in.Flush()
+	}
+	if im.err != nil {
+		return ""
+	}
+	line, err := im.out.ReadString('\n')
+	if err != nil {
+		im.err = err
+	}
+	return strings.TrimSuffix(line, "\n")
+}
+
+// markOf returns the id of the commit with this mark.
+func (im *importer) markOf(mark int) oid {
+	return im.askOID(im.ask("get-mark :%d\n", mark))
+}
+
+// treeOf returns the tree of the commit with this mark.
+func (im *importer) treeOf(mark int) oid {
+	line := im.ask("ls :%d \"\"\n", mark)
+	fields := strings.Fields(line)
+	if len(fields) >= 3 && fields[1] == "tree" {
+		return im.askOID(fields[2])
+	}
+	return im.askOID(line)
+}
+
+func (im *importer) askOID(text string) oid {
+	if im.err != nil {
+		return noOID
+	}
+	id, err := parseOID(text)
+	if err != nil {
+		im.err = fmt.Errorf("git fast-import answered %q where an object id was expected", text)
+	}
+	return id
+}
+
+// catBlob returns the content of a blob that the repository has.
+func (im *importer) catBlob(id oid) []byte {
+	fields := strings.Fields(im.ask("cat-blob %s\n", id))
+	if im.err != nil {
+		return nil
+	}
+	if len(fields) != 3 || fields[1] != "blob" {
+		im.err = fmt.Errorf("object %s is missing", id)
+		return nil
+	}
+	size, err := strconv.Atoi(fields[2])
+	if err != nil || size < 0 {
+		im.err = fmt.Errorf("git fast-import answered a size of %q", fields[2])
+		return nil
+	}
+	buf := make([]byte, size+1) // and a line end
+	if _, err := io.ReadFull(im.out, buf); err != nil {
+		im.err = err
+		return nil
+	}
+	return buf[:size]
+}
+
+// finish lets git write the pack and the refs. An error of git's own is
+// preferred to the broken pipe it causes.
+func (im *importer) finish() error {
+	im.printf("done\n")
+	if im.err == nil {
+		im.err = im.in.Flush()
+	}
+	im.pipe.Close()
+	_, _ = io.Copy(io.Discard, im.out)
+	if err := im.cmd.Wait(); err != nil {
+		return &gitError{command: "fast-import", stderr: im.stderr.String(), err: err}
+	}
+	return im.err
+}
+
+// abort ends the process without any ref being written.
+func (im *importer) abort() {
+	_ = im.cmd.Cancel()
+	im.pipe.Close()
+	_, _ = io.Copy(io.Discard, im.out)
+	_ = im.cmd.Wait()
+}

@@ -1,0 +1,180 @@
+package worktree
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// neutral is the configuration that every git process gets. It takes from git
+// every way of running a program or of leaving the repository that a file could
+// ask for.
+var neutral = []string{
+	"--no-pager", "--literal-pathspecs",
+	"-c", "core.fsmonitor=false",
+	"-c", "core.hooksPath=/dev/null",
+	"-c", "core.attributesFile=/dev/null",
+	"-c", "core.excludesFile=/dev/null",
+	"-c", "core.protectNTFS=false",
+	"-c", "core.protectHFS=false",
+	"-c", "core.fsync=all",
+	"-c", "core.commitGraph=false",
+	"-c", "submodule.recurse=false",
+	"-c", "fetch.recurseSubmodules=false",
+	"-c", "diff.ignoreSubmodules=all",
+	"-c", "protocol.allow=never",
+	"-c", "gc.auto=0",
+	"-c", "maintenance.auto=false",
+	"-c", "safe.bareRepository=explicit",
+	"-c", "credential.helper=",
+	"-c", "advice.detachedHead=false",
+}
+
+// neutralEnv is all the environment that git gets, but for what a call adds.
+func neutralEnv() []string {
+	return []string{
+		"PATH=" + os.Getenv("PATH"),
+		"LC_ALL=C",
+		"GIT_CONFIG_NOSYSTEM=1",
+		"GIT_CONFIG_GLOBAL=/dev/null",
+		"GIT_ATTR_NOSYSTEM=1",
+		"GIT_TERMINAL_PROMPT=0",
+		"GIT_NO_REPLACE_OBJECTS=1",
+		"GIT_ADVICE=0",
+	}
+}
+
+// gitCall is one run of git.
+type gitCall struct {
+	args    []string // after the neutral options; begins with -c options or the command
+	env     []string
+	stdin   io.Reader
+	stdout  io.Writer // nil: collected and returned
+	gitDir  string    // "": the repository of the checkpoints
+	workDir string    // --work-tree, if any
+}
+
+// gitError is a git that ended with an error.
+type gitError struct {
+	command string
+	stderr  string
+	err     error
+}
+
+func (e *gitError) Error() string {
+	text := strings.TrimSpace(e.stderr)
+	if text == "" {
+		return "git " + e.command + ": " + e.err.Error()
+	}
+	return "git " + e.command + ": " + text
+}
+
+func (e *gitError) Unwrap() error { return e.err }
+
+// maxStderr is how much of git's complaints is kept.
+const maxStderr = 4 << 10
+
+// command prepares a git process without starting it. Its standard error is
+// collected in the returned buffer.
+func (r *Repo) command(ctx context.Context, call gitCall) (*exec.Cmd, *tailBuffer) {
+	dir := call.gitDir
+	if dir == "" {
+		dir = r.cfg.GitDir
+	}
+	args := append([]string{"--git-dir=" + dir}, neutral...)
+	if call.workDir != "" {
+		args = append(args, "--work-tree="+call.workDir)
+	}
+	cmd := exec.CommandContext(ctx, r.cfg.Git, append(args, call.args...)...)
+	cmd.Dir = r.cfg.GitDir
+	cmd.Env = append(neutralEnv(), call.env...)
+	cmd.Stdin = call.stdin
+	stderr := &tailBuffer{}
+	cmd.Stderr = stderr
+	// A process group, so that a cancelled fetch takes its helpers along, and
+	// the lock, so that whoever comes next waits for a process that outlives us.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.ExtraFiles = []*os.File{r.lock}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 5 * time.Second
+	return cmd, stderr
+}
+
+// git runs git and returns its standard output.
+func (r *Repo) git(ctx context.Context, call gitCall) ([]byte, error) {
+	cmd, stderr := r.command(ctx, call)
+	var out bytes.Buffer
+	cmd.Stdout = call.stdout
+	if call.stdout == nil {
+		cmd.Stdout = &out
+	}
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return out.Bytes(), &gitError{command: commandName(call.args), stderr: stderr.String(), err: err}
+	}
+	return out.Bytes(), nil
+}
+
+// gitText runs git and returns its output without the line end.
+func (r *Repo) gitText(ctx context.Context, args ...string) (string, error) {
+	out, err := r.git(ctx, gitCall{args: args})
+	return strings.TrimSuffix(string(out), "\n"), err
+}
+
+// commandName is the git command among args, after its -c options.
+func commandName(args []string) string {
+	for i := 0; i < len(args); i++ {
+		if args[i] == "-c" {
+			i++
+			continue
+		}
+		return args[i]
+	}
+	return ""
+}
+
+// stderrOf returns what git complained of, or "".
+func stderrOf(err error) string {
+	var e *gitError
+	if errors.As(err, &e) {
+		return e.stderr
+	}
+	return ""
+}
+
+// failGit gives an error of git a reason: a full volume, or GitFailed.
+func failGit(err error, format string, args ...any) error {
+	if err == nil || ReasonOf(err) != "" || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	if outOfSpace(stderrOf(err)) {
+		return fail(StorageFull, err, "the volume is full while trying to "+format+"; free space or enlarge the volume", args...)
+	}
+	return failIO(err, format, args...)
+}
+
+// tailBuffer keeps the end of what is written to it.
+type tailBuffer struct{ buf []byte }
+
+func (t *tailBuffer) Write(p []byte) (int, error) {
+	t.buf = append(t.buf, p...)
+	if len(t.buf) > 2*maxStderr {
+		t.buf = append(t.buf[:0], t.buf[len(t.buf)-maxStderr:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tailBuffer) String() string {
+	if len(t.buf) > maxStderr {
+		return string(t.buf[len(t.buf)-maxStderr:])
+	}
+	return string(t.buf)
+}

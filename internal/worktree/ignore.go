@@ -1,0 +1,136 @@
+package worktree
+
+import (
+	"bytes"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+)
+
+// ignoreRules are the lines of the .gitignore files that apply in a folder. They
+// serve to list untracked files only: a checkpoint holds ignored files too.
+type ignoreRules struct {
+	outer *ignoreRules
+	base  string // the folder the patterns are relative to
+	lines []ignoreLine
+}
+
+type ignoreLine struct {
+	pattern *regexp.Regexp // against the path below base
+	negated bool
+	folders bool // matches folders only
+}
+
+// maxIgnoreBytes bounds the .gitignore files that are looked into.
+const maxIgnoreBytes = 1 << 20
+
+// rules adds the patterns in a file of a folder to those that apply already. If
+// below is set, the file is there, below the entry e.
+func (d *dirtyFinder) rules(base string, e *entry, below string, outer *ignoreRules) *ignoreRules {
+	if e == nil || e.skip != "" || (e.dir != nil) != (below != "") {
+		return outer
+	}
+	text := e.data
+	if text == nil {
+		var err error
+		if text, err = d.work.readFile(joinPath(joinPath(base, e.name), below), maxIgnoreBytes); err != nil {
+			return outer
+		}
+	}
+	r := &ignoreRules{outer: outer, base: base}
+	for line := range bytes.Lines(text) {
+		if l, ok := parseIgnore(strings.TrimRight(string(line), "\r\n")); ok {
+			r.lines = append(r.lines, l)
+		}
+	}
+	return r
+}
+
+// match reports whether the path of a file or folder is ignored. The last line
+// that matches decides, and inner files come after outer ones.
+func (r *ignoreRules) match(path string, folder bool) bool {
+	for ; r != nil; r = r.outer {
+		rel := path
+		if r.base != "" {
+			rel = strings.TrimPrefix(path, r.base+"/")
+		}
+		for i := len(r.lines) - 1; i >= 0; i-- {
+			if l := &r.lines[i]; (folder || !l.folders) && l.pattern.MatchString(rel) {
+				return !l.negated
+			}
+		}
+	}
+	return false
+}
+
+// parseIgnore turns one line of a .gitignore into a pattern.
+func parseIgnore(line string) (l ignoreLine, ok bool) {
+	if strings.HasPrefix(line, "#") {
+		return l, false
+	}
+	for strings.HasSuffix(line, " ") && !strings.HasSuffix(line, `\ `) {
+		line = line[:len(line)-1]
+	}
+	if rest, found := strings.CutPrefix(line, "!"); found {
+		l.negated, line = true, rest
+	}
+	if rest, found := strings.CutSuffix(line, "/"); found {
+		l.folders, line = true, rest
+	}
+	if line == "" || len(line) > 4096 {
+		return l, false
+	}
+	anchored := strings.Contains(line, "/")
+	line = strings.TrimPrefix(line, "/")
+	expr := globExpr(line)
+	if !anchored {
+		expr = "(?:.*/)?" + expr
+	}
+	pattern, err := regexp.Compile(`(?s)\A` + expr + `\z`)
+	l.pattern = pattern
+	return l, err == nil
+}
+
+// globExpr turns a pattern of a .gitignore into a regular expression.
+func globExpr(glob string) string {
+	var b strings.Builder
+	for i := 0; i < len(glob); i++ {
+		switch c := glob[i]; {
+		case strings.HasPrefix(glob[i:], "**/") && (i == 0 || glob[i-1] == '/'):
+			b.WriteString("(?:.*/)?")
+			i += 2
+		case glob[i:] == "**" && i > 0 && glob[i-1] == '/':
+			b.WriteString(".+")
+			i++
+		case c == '*':
+			b.WriteString("[^/]*")
+		case c == '?':
+			b.WriteString("[^/]")
+		case c == '[':
+			if end := strings.IndexByte(glob[i+1:], ']'); end > 0 {
+				class := strings.ReplaceAll(glob[i+1:i+1+end], `\`, `\\`)
+				if rest, found := strings.CutPrefix(class, "!"); found {
+					class = "^" + rest
+				}
+				b.WriteString("[" + class + "]")
+				i += end + 1
+				continue
+			}
+			b.WriteString(`\[`)
+		case c == '\\' && i+1 < len(glob):
+			i++
+			b.WriteString(regexp.QuoteMeta(glob[i : i+1]))
+		case c >= utf8.RuneSelf:
+			_, size := utf8.DecodeRuneInString(glob[i:])
+			if size == 1 {
+				b.WriteByte('.') // a byte that is no UTF-8 is a character of its own
+			} else {
+				b.WriteString(glob[i : i+size])
+			}
+			i += size - 1
+		default:
+			b.WriteString(regexp.QuoteMeta(glob[i : i+1]))
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,216 @@
+package worktree
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha1"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// failCorrupt reports that objects of a checkpoint cannot be read.
+func failCorrupt(err error, format string, args ...any) error {
+	if outOfSpace(stderrOf(err)) {
+		return failGit(err, format, args...)
+	}
+	return fail(CheckpointCorrupted, err, "cannot "+format+": an object is missing or damaged; use another checkpoint, or fetch this one again", args...)
+}
+
+// eachObject reads the objects that have these ids, in this order, and calls f
+// with each one's type and size and a reader of its content. The content is
+// hashed on the way: f must read all of it, and an object whose content does
+// not have its id is CheckpointCorrupted, as is one that is missing.
+func (r *Repo) eachObject(ctx context.Context, ids []oid, f func(i int, kind string, size int64, content io.Reader) error) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var list bytes.Buffer
+	for _, id := range ids {
+		list.WriteString(id.String())
+		list.WriteByte('\n')
+	}
+	cmd, stderr := r.command(ctx, gitCall{args: []string{"cat-file", "--batch", "--buffer"}, stdin: &list})
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return failIO(err, "start git cat-file")
+	}
+	if err := cmd.Start(); err != nil {
+		return failIO(err, "start git cat-file")
+	}
+	out := bufio.NewReaderSize(stdout, 256<<10)
+	for i, id := range ids {
+		if err = readObject(out, id, func(kind string, size int64, content io.Reader) error { return f(i, kind, size, content) }); err != nil {
+			break
+		}
+	}
+	if err != nil {
+		cancel()
+	}
+	_, _ = io.Copy(io.Discard, out)
+	werr := cmd.Wait()
+	if e, ok := err.(*damage); ok {
+		if text := strings.TrimSpace(stderr.String()); text != "" {
+			e.what += " (" + text + ")"
+		}
+		return fail(CheckpointCorrupted, nil, "object %s in %s %s; use another checkpoint, or fetch this one again", e.id, r.cfg.GitDir, e.what)
+	}
+	if err == nil && werr != nil {
+		err = &gitError{command: "cat-file", stderr: stderr.String(), err: werr}
+	}
+	return err
+}
+
+// damage is an object that is not what its id says.
+type damage struct {
+	id   oid
+	what string
+}
+
+func (d *damage) Error() string { return fmt.Sprintf("object %s %s", d.id, d.what) }
+
+// readObject reads one answer of git cat-file --batch.
+func readObject(out *bufio.Reader, id oid, f func(kind string, size int64, content io.Reader) error) error {
+	line, err := out.ReadString('\n')
+	if err != nil {
+		return &damage{id, "cannot be read"}
+	}
+	fields := strings.Fields(line)
+	if len(fields) != 3 {
+		return &damage{id, "is missing"}
+	}
+	size, err := strconv.ParseInt(fields[2], 10, 64)
+	if err != nil || size < 0 {
+		return &damage{id, "has no size"}
+	}
+	h := sha1.New()
+	fmt.Fprintf(h, "%s %d\x00", fields[1], size)
+	limited := &io.LimitedReader{R: out, N: size}
+	if err := f(fields[1], size, io.TeeReader(limited, h)); err != nil {
+		return err
+	}
+	if limited.N > 0 {
+		return &damage{id, "is cut short"}
+	}
+	if sum(h) != id {
+		return &damage{id, "has content that does not match its id"}
+	}
+	if _, err := out.Discard(1); err != nil {
+		return &damage{id, "is cut short"}
+	}
+	return nil
+}
+
+// resolve returns the id of the commit that a ref or an id names.
+func (r *Repo) resolve(ctx context.Context, name string) (oid, error) {
+	if err := checkRefName(name); err != nil {
+		return noOID, fail(InvalidReference, err, "%q cannot name a checkpoint", name)
+	}
+	text, err := r.gitText(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", name+"^{commit}")
+	if err == nil {
+		var id oid
+		if id, err = parseOID(text); err == nil {
+			return id, nil
+		}
+	}
+	if ctx.Err() != nil {
+		return noOID, ctx.Err()
+	}
+	if _, e := r.git(ctx, gitCall{args: []string{"rev-parse", "--verify", "--quiet", "--end-of-options", name}}); e == nil && !isCommitID(name) {
+		return noOID, fail(CheckpointCorrupted, err, "the commit of %s is missing or damaged in %s; use another checkpoint, or fetch this one again", name, r.cfg.GitDir)
+	}
+	return noOID, fail(CheckpointNotFound, nil, "the repository %s has no commit %s", r.cfg.GitDir, name)
+}
+
+// commitInfo is what a commit says.
+type commitInfo struct {
+	tree    oid
+	parents []oid
+}
+
+// readCommit reads and checks a commit object.
+func (r *Repo) readCommit(ctx context.Context, id oid) (commitInfo, error) {
+	var c commitInfo
+	err := r.eachObject(ctx, []oid{id}, func(_ int, kind string, _ int64, content io.Reader) error {
+		text, err := io.ReadAll(content)
+		if err == nil && kind != "commit" {
+			return &damage{id, "is a " + kind + ", not a commit"}
+		}
+		if err == nil {
+			c, err = parseCommit(text)
+		}
+		return err
+	})
+	return c, err
+}
+
+func parseCommit(text []byte) (c commitInfo, err error) {
+	for line := range bytes.Lines(text) {
+		key, value, _ := strings.Cut(strings.TrimSuffix(string(line), "\n"), " ")
+		switch key {
+		case "tree":
+			c.tree, err = parseOID(value)
+		case "parent":
+			var p oid
+			p, err = parseOID(value)
+			c.parents = append(c.parents, p)
+		default:
+			return c, err
+		}
+		if err != nil {
+			return c, err
+		}
+	}
+	return c, err
+}
+
+// readTree returns the tree of a commit and its id. Trees are not checked for
+// damage; see readTrees.
+func (r *Repo) readTree(ctx context.Context, commit string) (*dir, oid, error) {
+	id, err := r.resolve(ctx, commit)
+	if err != nil {
+		return nil, noOID, err
+	}
+	c, err := r.readCommit(ctx, id)
+	if err != nil {
+		return nil, noOID, err
+	}
+	d, _, err := r.listTree(ctx, c.tree)
+	return d, c.tree, err
+}
+
+// listTree lists all of a tree, and the ids of the trees below it.
+func (r *Repo) listTree(ctx context.Context, tree oid) (*dir, []oid, error) {
+	if tree == emptyTree {
+		return &dir{}, nil, nil
+	}
+	out, err := r.git(ctx, gitCall{args: []string{"ls-tree", "-r", "-t", "-z", "--full-tree", "--end-of-options", tree.String()}})
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, nil, ctx.Err()
+		}
+		return nil, nil, failCorrupt(err, "read the tree %s", tree)
+	}
+	d, trees, err := parseTree(out)
+	if err != nil {
+		return nil, nil, failCorrupt(err, "read the tree %s", tree)
+	}
+	return d, append(trees, tree), nil
+}
+
+// readBlob returns the content of a blob of at most limit bytes.
+func (r *Repo) readBlob(ctx context.Context, id oid, limit int64) ([]byte, error) {
+	var text []byte
+	err := r.eachObject(ctx, []oid{id}, func(_ int, _ string, size int64, content io.Reader) (err error) {
+		if size > limit {
+			return fmt.Errorf("object %s has %d bytes, which is too much for what it is", id, size)
+		}
+		text, err = io.ReadAll(content)
+		return err
+	})
+	return text, err
+}

@@ -1,0 +1,375 @@
+package worktree
+
+import (
+	"context"
+	"encoding/binary"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// SkipReason says why a checkpoint does not hold a path.
+type SkipReason string
+
+// The reasons for which a path is skipped.
+const (
+	SkipTooLarge        SkipReason = "TooLarge"
+	SkipSocket          SkipReason = "Socket"
+	SkipFifo            SkipReason = "Fifo"
+	SkipDevice          SkipReason = "Device"
+	SkipUnreadable      SkipReason = "Unreadable"
+	SkipOtherFilesystem SkipReason = "OtherFilesystem"
+	SkipTooDeep         SkipReason = "TooDeep"
+
+	// skipExcluded marks session state that the configuration leaves out. It
+	// is not reported.
+	skipExcluded SkipReason = "Excluded"
+	// skipTransient marks files inside a .git that are not state: locks and the
+	// like. It is not reported, and a restore removes them.
+	skipTransient SkipReason = "Transient"
+)
+
+// scanWorkers is how many goroutines list folders and read files. More than
+// two gain little: the kernel's directory cache is the limit.
+const scanWorkers = 2
+
+// folderJob asks for one folder to be listed.
+type folderJob struct {
+	root   *beneath
+	limit  int64 // largest file taken
+	bound  int64 // files changed at or after this time cannot be trusted next time
+	path   string
+	cached *dir
+	out    *dir
+	self   *entry // the folder's own entry, nil for a root
+	git    bool   // inside something called .git
+	rel    string // path inside that .git
+	home   bool
+}
+
+// fileJob asks for one file or link to be read.
+type fileJob struct {
+	root  *beneath
+	limit int64
+	bound int64
+	path  string
+	e     *entry
+	was   oid // what the cache believed
+}
+
+// scanner lists folders and reads what changed since the cache was made. It is
+// used for one scan.
+type scanner struct {
+	ctx      context.Context
+	maxFiles int64
+	gitLimit int64           // largest file taken inside a .git
+	exclude  map[string]bool // paths of the home that are left alone
+	keep     atomic.Int64    // bytes of changed content that may still be kept in memory
+
+	mu      sync.Mutex
+	cond    *sync.Cond
+	queue   []*folderJob
+	busy    int
+	err     error
+	dirty   []fileJob
+	gitdirs []*folderJob // things called .git, listed after the rest
+	stores  []*folderJob // object stores, listed after the refs were read
+	count   atomic.Int64
+	reads   int // files that had to be read
+}
+
+func newScanner(ctx context.Context, cfg *Config, keep int64) *scanner {
+	s := &scanner{ctx: ctx, maxFiles: int64(cfg.MaxFiles), gitLimit: cfg.MaxGitFileBytes, exclude: map[string]bool{}}
+	s.cond = sync.NewCond(&s.mu)
+	s.keep.Store(keep)
+	for _, p := range cfg.HomeExclude {
+		s.exclude[p] = true
+	}
+	return s
+}
+
+// listAll lists the given folders and all below them.
+func (s *scanner) listAll(jobs []*folderJob) error {
+	s.queue = append(s.queue, jobs...)
+	var wg sync.WaitGroup
+	for range scanWorkers {
+		wg.Go(s.listWorker)
+	}
+	wg.Wait()
+	return s.err
+}
+
+func (s *scanner) listWorker() {
+	l := &lister{s: s, buf: make([]byte, 64<<10)}
+	for {
+		s.mu.Lock()
+		for len(s.queue) == 0 && s.busy > 0 && s.err == nil {
+			s.cond.Wait()
+		}
+		if len(s.queue) == 0 || s.err != nil {
+			s.mu.Unlock()
+			s.cond.Broadcast()
+			return
+		}
+		j := s.queue[len(s.queue)-1]
+		s.queue = s.queue[:len(s.queue)-1]
+		s.busy++
+		s.mu.Unlock()
+
+		err := l.list(j)
+		if err == nil {
+			err = s.ctx.Err()
+		}
+
+		s.mu.Lock()
+		s.busy--
+		if err != nil && s.err == nil {
+			s.err = err
+		}
+		s.queue = append(s.queue, l.folders...)
+		s.dirty = append(s.dirty, l.files...)
+		s.gitdirs = append(s.gitdirs, l.gitdirs...)
+		s.stores = append(s.stores, l.stores...)
+		s.mu.Unlock()
+		s.cond.Broadcast()
+		l.folders, l.files, l.gitdirs, l.stores = l.folders[:0], l.files[:0], l.gitdirs[:0], l.stores[:0]
+	}
+}
+
+// lister is one worker's state.
+type lister struct {
+	s       *scanner
+	buf     []byte
+	names   []string
+	folders []*folderJob
+	gitdirs []*folderJob
+	stores  []*folderJob
+	files   []fileJob
+}
+
+// list reads one folder and fills j.out.
+func (l *lister) list(j *folderJob) error {
+	fd, err := j.root.openFolder(j.path)
+	if err == nil {
+		defer unix.Close(fd)
+		err = l.readNames(fd, j.cached)
+	}
+	if err != nil {
+		return l.cannotList(j, err)
+	}
+	slices.Sort(l.names)
+	if n := l.s.count.Add(int64(len(l.names))); n > l.s.maxFiles {
+		return fail(TooManyFiles, nil, "the worktree holds more than %d files and folders; remove some, or raise the limit", l.s.maxFiles)
+	}
+	j.out.entries = make([]entry, 0, len(l.names))
+	for _, name := range l.names {
+		var st unix.Stat_t
+		if err := unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			if vanished(err) {
+				continue
+			}
+			if skip := skipFor(err); skip != "" {
+				j.out.entries = append(j.out.entries, entry{name: name, skip: skip})
+				continue
+			}
+			return failIO(err, "read the attributes of %s in %s", quotePath(joinPath(j.path, name)), j.root.path)
+		}
+		j.out.entries = append(j.out.entries, l.classify(j, name, &st))
+	}
+	l.descend(j)
+	return nil
+}
+
+func (l *lister) cannotList(j *folderJob, err error) error {
+	skip := skipFor(err)
+	switch {
+	case j.self != nil && vanished(err):
+		j.self.gone = true
+	case j.self != nil && skip != "":
+		j.self.skip, j.self.dir = skip, nil
+	default:
+		return failIO(err, "list the folder %s", joinPath(j.root.path, quotePath(j.path)))
+	}
+	return nil
+}
+
+// readNames puts the names in a folder into l.names, sharing the strings that
+// the cache has.
+func (l *lister) readNames(fd int, cached *dir) error {
+	l.names = l.names[:0]
+	for {
+		n, err := unix.ReadDirent(fd, l.buf)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n <= 0 {
+			return err
+		}
+		for b := l.buf[:n]; len(b) > 19; {
+			size := int(binary.NativeEndian.Uint16(b[16:]))
+			name := b[19:size]
+			if i := slices.Index(name, 0); i >= 0 {
+				name = name[:i]
+			}
+			b = b[size:]
+			if string(name) == "." || string(name) == ".." {
+				continue
+			}
+			l.names = append(l.names, cached.nameOf(name))
+		}
+	}
+}
+
+// nameOf returns name as a string, the cached one where there is one.
+func (d *dir) nameOf(name []byte) string {
+	if d == nil {
+		return string(name)
+	}
+	i, ok := slices.BinarySearchFunc(d.entries, name, func(e entry, n []byte) int { return strings.Compare(e.name, string(n)) })
+	if ok {
+		return d.entries[i].name
+	}
+	return string(name)
+}
+
+// classify makes an entry of a name and its attributes, taking the object id
+// from the cache if the attributes vouch for it.
+func (l *lister) classify(j *folderJob, name string, st *unix.Stat_t) entry {
+	e := entry{name: name, perm: st.Mode & 0o7777, stat: statOf(st)}
+	link := st.Mode&unix.S_IFMT == unix.S_IFLNK
+	e.hidden = !j.git && gitRefuses(name, link)
+	if j.home && l.s.exclude[joinPath(j.path, name)] {
+		e.skip = skipExcluded
+		return e
+	}
+	if j.git && st.Mode&unix.S_IFMT != unix.S_IFDIR && isTransient(joinPath(j.rel, name)) {
+		e.skip = skipTransient
+		return e
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		e.mode = modeDir
+		e.dir = &dir{}
+		e.stat = fileStat{}
+		if uint64(st.Dev) != j.root.dev {
+			e.skip, e.dir = SkipOtherFilesystem, nil
+		}
+		return e
+	case unix.S_IFREG:
+		e.mode = modeFile
+		if st.Mode&0o100 != 0 {
+			e.mode = modeExec
+		}
+		if st.Size > l.s.limitFor(j, e.hidden) {
+			e.skip = SkipTooLarge
+			return e
+		}
+	case unix.S_IFLNK:
+		e.mode = modeLink
+	default:
+		e.skip = skipSpecial(st.Mode)
+		return e
+	}
+	if c := j.cached.find(name); c != nil && c.trusted && c.stat == e.stat && c.skip == "" && c.mode == e.mode {
+		e.oid, e.trusted = c.oid, true
+	}
+	return e
+}
+
+// limitFor is the size up to which a file of a folder is taken. A file called
+// .git is as much git's as what is in a folder called .git.
+func (s *scanner) limitFor(j *folderJob, hidden bool) int64 {
+	if hidden || j.git {
+		return s.gitLimit
+	}
+	return j.limit
+}
+
+// isTransient tells the files inside a .git that are not state: locks, files
+// that git is still writing, and indexes over the object store that git makes
+// anew and that would name packs which a restore lays out under other names.
+func isTransient(rel string) bool {
+	_, name := splitPath(rel)
+	if strings.HasSuffix(name, ".lock") {
+		return true
+	}
+	return inStore(rel) && (strings.HasPrefix(name, "tmp_") || strings.HasPrefix(name, "multi-pack-index") ||
+		strings.HasPrefix(name, "commit-graph") || strings.HasSuffix(name, ".graph") || strings.HasSuffix(name, ".keep"))
+}
+
+// inStore reports whether a path inside a .git lies in an object store. A
+// branch may be called objects, too.
+func inStore(rel string) bool {
+	for part := range strings.SplitSeq(rel, "/") {
+		switch part {
+		case "refs", "logs":
+			return false
+		case "objects":
+			return !strings.HasSuffix(rel, "/objects") && rel != "objects"
+		}
+	}
+	return false
+}
+
+func skipSpecial(mode uint32) SkipReason {
+	switch mode & unix.S_IFMT {
+	case unix.S_IFSOCK:
+		return SkipSocket
+	case unix.S_IFIFO:
+		return SkipFifo
+	}
+	return SkipDevice
+}
+
+func statOf(st *unix.Stat_t) fileStat {
+	return fileStat{size: st.Size, mtime: st.Mtim.Nano(), ctime: st.Ctim.Nano(), ino: st.Ino}
+}
+
+// descend asks for the folders below j.out and for the files that have no id.
+func (l *lister) descend(j *folderJob) {
+	store := j.git && !inStore(j.rel+"/") && isRepository(j.out)
+	for i := range j.out.entries {
+		e := &j.out.entries[i]
+		if e.skip != "" {
+			continue
+		}
+		path := joinPath(j.path, e.name)
+		c := j.cached.find(e.name)
+		if e.dir == nil {
+			if !e.trusted {
+				f := fileJob{root: j.root, limit: l.s.limitFor(j, e.hidden), bound: j.bound, path: path, e: e}
+				if c != nil {
+					f.was = c.oid
+				}
+				l.files = append(l.files, f)
+			}
+			continue
+		}
+		sub := &folderJob{root: j.root, limit: j.limit, bound: j.bound, path: path, out: e.dir, self: e, git: j.git, home: j.home}
+		if j.git {
+			sub.rel = joinPath(j.rel, e.name)
+		}
+		if c != nil {
+			sub.cached = c.dir
+		}
+		switch {
+		case e.hidden && !j.home:
+			sub.git = true
+			l.gitdirs = append(l.gitdirs, sub)
+		case store && e.name == "objects":
+			l.stores = append(l.stores, sub)
+		default:
+			l.folders = append(l.folders, sub)
+		}
+	}
+}
+
+// isRepository reports whether a folder inside a .git looks like a repository,
+// so that the folder "objects" in it is its object store.
+func isRepository(d *dir) bool {
+	head, objects, refs := d.find("HEAD"), d.find("objects"), d.find("refs")
+	return head != nil && objects != nil && objects.dir != nil && refs != nil && refs.dir != nil
+}

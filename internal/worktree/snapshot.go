@@ -1,0 +1,176 @@
+package worktree
+
+import (
+	"context"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// snapshot is what a scan found on disk: real trees, under real names.
+type snapshot struct {
+	work *dir
+	home *dir // nil if no session state is kept
+	read int  // files that were read, the cache being silent about them
+}
+
+// openRoots opens the worktree and, if session state is kept, the home. A home
+// that is not there is nil.
+func (r *Repo) openRoots() (work, home *beneath, err error) {
+	work, err = openBeneath(r.cfg.Worktree)
+	if err != nil {
+		return nil, nil, fail(WorktreeMissing, err, "the worktree %s cannot be opened", r.cfg.Worktree)
+	}
+	if r.cfg.Home == "" || len(r.cfg.HomeInclude) == 0 {
+		return work, nil, nil
+	}
+	home, err = openBeneath(r.cfg.Home)
+	if err != nil {
+		work.close()
+		return nil, nil, fail(WorktreeMissing, err, "the agent's home %s cannot be opened", r.cfg.Home)
+	}
+	return work, home, nil
+}
+
+func closeRoots(roots ...*beneath) {
+	for _, b := range roots {
+		if b != nil {
+			b.close()
+		}
+	}
+}
+
+// trustBefore returns the time, on the clock of root's file system, before
+// which a file must have been changed last for its attributes to vouch for its
+// content: a file changed in this very tick could change again unnoticed.
+func (r *Repo) trustBefore(root *beneath) (int64, error) {
+	f, err := os.OpenFile(r.own("probe"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return 0, failIO(err, "write %s", r.own("probe"))
+	}
+	defer f.Close()
+	if _, err := f.Write([]byte{0}); err != nil {
+		return 0, failIO(err, "write %s", r.own("probe"))
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return 0, failIO(err, "read the clock of the volume")
+	}
+	if uint64(st.Dev) != root.dev {
+		// Another file system has another clock; leave it some room.
+		return time.Now().Add(-2 * time.Second).UnixNano(), nil
+	}
+	return st.Ctim.Nano(), nil
+}
+
+// scanRoots finds out what is on disk, reading what the cache does not vouch
+// for. Up to keep bytes of changed content stay in memory.
+//
+// Inside a .git, refs and index are read before the object store is listed, so
+// that what they name was captured, whatever the agent commits meanwhile.
+func (r *Repo) scanRoots(ctx context.Context, work, home *beneath, keep int64) (*snapshot, error) {
+	s := newScanner(ctx, &r.cfg, keep)
+	bound, err := r.trustBefore(work)
+	if err != nil {
+		return nil, err
+	}
+	snap := &snapshot{work: &dir{}}
+	jobs := []*folderJob{{root: work, limit: r.cfg.MaxFileBytes, bound: bound, cached: r.cache.work, out: snap.work}}
+	if home != nil {
+		if bound, err = r.trustBefore(home); err != nil {
+			return nil, err
+		}
+		var more []*folderJob
+		snap.home, more, err = s.scanHome(home, r.cfg.HomeInclude, r.cfg.MaxGitFileBytes, bound, r.cache.home)
+		if err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, more...)
+	}
+	if err := s.listAll(jobs); err != nil {
+		return nil, err
+	}
+	files := s.takeDirty()
+	if err := s.scanGit(); err != nil {
+		return nil, err
+	}
+	if err := s.readAll(files, false); err != nil {
+		return nil, err
+	}
+	snap.read = s.reads
+	snap.work.prune()
+	if snap.home != nil {
+		snap.home.prune()
+	}
+	return snap, nil
+}
+
+func (s *scanner) takeDirty() []fileJob {
+	files := s.dirty
+	s.dirty = nil
+	s.reads += len(files)
+	return files
+}
+
+// storeTries is how often an object store is listed if git repacks meanwhile.
+const storeTries = 4
+
+// scanGit lists and reads everything called .git, object stores last.
+func (s *scanner) scanGit() error {
+	jobs := s.gitdirs
+	s.gitdirs = nil
+	if err := s.listAll(jobs); err != nil {
+		return err
+	}
+	if err := s.readAll(s.takeDirty(), true); err != nil {
+		return err
+	}
+	stores := s.stores
+	for try := 1; len(stores) > 0; try++ {
+		s.stores = nil
+		for _, j := range stores {
+			j.out.entries = nil
+		}
+		if err := s.listAll(slices.Clone(stores)); err != nil {
+			return err
+		}
+		files := s.takeDirty()
+		if err := s.readAll(files, false); err != nil {
+			return err
+		}
+		// A pack that went away while it was read has a successor.
+		if try == storeTries || !slices.ContainsFunc(files, func(f fileJob) bool { return f.e.gone }) {
+			break
+		}
+	}
+	return nil
+}
+
+// prune removes what vanished while it was scanned.
+func (d *dir) prune() {
+	d.entries = slices.DeleteFunc(d.entries, func(e entry) bool { return e.gone })
+	for i := range d.entries {
+		if sub := d.entries[i].dir; sub != nil {
+			sub.prune()
+		}
+	}
+}
+
+// forget drops the content that was kept for sending.
+func (s *snapshot) forget() {
+	s.work.forget()
+	s.home.forget()
+}
+
+func (d *dir) forget() {
+	if d == nil {
+		return
+	}
+	d.prune()
+	for i := range d.entries {
+		d.entries[i].data, d.entries[i].origin = nil, nil
+		d.entries[i].dir.forget()
+	}
+}

@@ -1,0 +1,213 @@
+package worktree
+
+import (
+	"bytes"
+	"crypto/sha1"
+	"encoding/binary"
+	"errors"
+	"os"
+	"strings"
+)
+
+// The stat cache remembers, between processes, the object id of every file
+// together with the attributes the file had when it was hashed. It is only ever
+// a shortcut: a file whose attributes differ is read again, and a cache that is
+// damaged or was made before a reboot is not believed. (After a power loss a
+// file may have newer attributes than content.)
+
+const cacheMagic = "clew-stat-cache-1\n"
+
+// bootID changes with each boot of the machine.
+func bootID() string {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(id))
+}
+
+// saveCache writes the cache. It is not synced: its checksum tells a torn file.
+func (r *Repo) saveCache() error {
+	if r.unsaved == 0 {
+		return nil
+	}
+	w := &cacheWriter{}
+	w.buf = append(make([]byte, 0, 1<<20), cacheMagic...)
+	w.text(bootID())
+	w.text(r.base.code)
+	w.text(r.base.state)
+	w.buf = append(w.buf, r.base.codeTree[:]...)
+	w.buf = append(w.buf, r.base.stateTree[:]...)
+	w.folder(r.cache.work)
+	w.folder(r.cache.home)
+	check := sha1.Sum(w.buf)
+	w.buf = append(w.buf, check[:]...)
+	tmp := r.own("tmp_stat_cache")
+	if err := os.WriteFile(tmp, w.buf, 0o600); err != nil {
+		return failIO(err, "save the stat cache in %s", r.cfg.GitDir)
+	}
+	if err := os.Rename(tmp, r.own("stat-cache")); err != nil {
+		return failIO(err, "save the stat cache in %s", r.cfg.GitDir)
+	}
+	r.unsaved = 0
+	return nil
+}
+
+// loadCache reads the cache, or leaves it empty.
+func (r *Repo) loadCache() {
+	raw, err := os.ReadFile(r.own("stat-cache"))
+	if err != nil || len(raw) < len(cacheMagic)+sha1.Size || !bytes.HasPrefix(raw, []byte(cacheMagic)) {
+		return
+	}
+	body, check := raw[:len(raw)-sha1.Size], raw[len(raw)-sha1.Size:]
+	if sum := sha1.Sum(body); !bytes.Equal(sum[:], check) {
+		return
+	}
+	c := &cacheReader{buf: body[len(cacheMagic):]}
+	boot := c.text()
+	c.believe = boot != "" && boot == bootID()
+	base := baseline{code: c.text(), state: c.text()}
+	base.codeTree, base.stateTree = c.oid(), c.oid()
+	snap := snapshot{work: c.folder(0), home: c.folder(0)}
+	if c.err == nil {
+		r.cache, r.base = snap, base
+	}
+}
+
+type cacheWriter struct{ buf []byte }
+
+func (w *cacheWriter) number(n uint64) { w.buf = binary.AppendUvarint(w.buf, n) }
+
+func (w *cacheWriter) text(s string) {
+	w.number(uint64(len(s)))
+	w.buf = append(w.buf, s...)
+}
+
+const (
+	flagTrusted = 1 << iota
+	flagHidden
+	flagLink
+)
+
+func (w *cacheWriter) folder(d *dir) {
+	if d == nil {
+		w.number(0)
+		return
+	}
+	kind := uint64(1)
+	if d.partial {
+		kind = 2
+	}
+	w.number(kind)
+	w.number(uint64(len(d.entries)))
+	for i := range d.entries {
+		e := &d.entries[i]
+		w.text(e.name)
+		w.text(string(e.skip))
+		w.number(uint64(e.mode))
+		w.number(uint64(e.perm))
+		w.number(e.flags())
+		if !e.link.isZero() {
+			w.buf = append(w.buf, e.link[:]...)
+		}
+		if e.dir != nil {
+			w.number(1)
+			w.folder(e.dir)
+			continue
+		}
+		w.number(0)
+		w.buf = append(w.buf, e.oid[:]...)
+		w.number(uint64(e.stat.size))
+		w.number(uint64(e.stat.mtime))
+		w.number(uint64(e.stat.ctime))
+		w.number(e.stat.ino)
+	}
+}
+
+func (e *entry) flags() (f uint64) {
+	if e.trusted {
+		f |= flagTrusted
+	}
+	if e.hidden {
+		f |= flagHidden
+	}
+	if !e.link.isZero() {
+		f |= flagLink
+	}
+	return f
+}
+
+type cacheReader struct {
+	buf     []byte
+	believe bool
+	err     error
+}
+
+var errShortCache = errors.New("the stat cache is too short")
+
+func (c *cacheReader) number() uint64 {
+	n, size := binary.Uvarint(c.buf)
+	if size <= 0 {
+		c.err = errShortCache
+		return 0
+	}
+	c.buf = c.buf[size:]
+	return n
+}
+
+func (c *cacheReader) bytes(n uint64) []byte {
+	if n > uint64(len(c.buf)) {
+		c.err = errShortCache
+		return nil
+	}
+	b := c.buf[:n]
+	c.buf = c.buf[n:]
+	return b
+}
+
+func (c *cacheReader) text() string { return string(c.bytes(c.number())) }
+
+func (c *cacheReader) oid() (o oid) {
+	copy(o[:], c.bytes(uint64(len(o))))
+	return o
+}
+
+// maxDepth is deeper than any path the kernel opens.
+const maxDepth = 4096
+
+func (c *cacheReader) folder(depth int) *dir {
+	kind := c.number()
+	if kind == 0 || c.err != nil {
+		return nil
+	}
+	d := &dir{partial: kind == 2}
+	n := c.number()
+	if n > uint64(len(c.buf)) || depth > maxDepth {
+		c.err = errShortCache
+		return nil
+	}
+	d.entries = make([]entry, n)
+	for i := range d.entries {
+		e := &d.entries[i]
+		e.name, e.skip = c.text(), SkipReason(c.text())
+		e.mode, e.perm = uint32(c.number()), uint32(c.number())
+		flags := c.number()
+		e.trusted, e.hidden = flags&flagTrusted != 0 && c.believe, flags&flagHidden != 0
+		if flags&flagLink != 0 {
+			e.link = c.oid()
+		}
+		if c.number() == 1 {
+			e.dir = c.folder(depth + 1)
+			if e.dir == nil {
+				e.dir = &dir{}
+			}
+		} else {
+			e.oid = c.oid()
+			e.stat = fileStat{size: int64(c.number()), mtime: int64(c.number()), ctime: int64(c.number()), ino: c.number()}
+		}
+		if c.err != nil {
+			return nil
+		}
+	}
+	return d
+}

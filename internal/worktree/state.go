@@ -1,0 +1,409 @@
+package worktree
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Names in the state tree.
+const (
+	stateGit     = "git"
+	stateNested  = "nested"
+	stateHome    = "home"
+	stateEntries = "entries.json"
+	stateMeta    = "meta.json"
+)
+
+// gitName is what the agent's own repository is called in the worktree.
+const gitName = ".git"
+
+// stateView makes the state tree of a snapshot: copies of the entries, under
+// encoded names. Files that the pristine repository has are left out.
+func stateView(snap *snapshot, p *pristine) *dir {
+	root := &dir{}
+	if snap.work != nil {
+		addHidden(root, snap.work, "", p)
+	}
+	if snap.home != nil {
+		if home := viewOf(snap.home, "", nil); len(home.entries) > 0 {
+			root.put(entry{name: stateHome, mode: modeDir, dir: home})
+		}
+	}
+	return root
+}
+
+// addHidden adds everything below d whose name git refuses.
+func addHidden(root, d *dir, path string, p *pristine) {
+	for i := range d.entries {
+		e := &d.entries[i]
+		if e.gone || e.skip != "" {
+			continue
+		}
+		full := joinPath(path, e.name)
+		if !e.hidden {
+			if e.dir != nil {
+				addHidden(root, e.dir, full, p)
+			}
+			continue
+		}
+		parent, name := statePlace(full, e.mode == modeLink)
+		root.folder(parent).put(viewEntry(e, name, full, p))
+	}
+}
+
+// statePlace says where in the state tree the .git at this path belongs.
+func statePlace(path string, link bool) (parent, name string) {
+	if path == gitName {
+		return "", stateGit
+	}
+	parts := strings.Split(path, "/")
+	for i := range parts {
+		parts[i] = encodeName(parts[i], link && i == len(parts)-1)
+	}
+	return splitPath(stateNested + "/" + strings.Join(parts, "/"))
+}
+
+func viewOf(d *dir, path string, p *pristine) *dir {
+	out := &dir{}
+	for i := range d.entries {
+		e := &d.entries[i]
+		full := joinPath(path, e.name)
+		if e.gone || e.skip != "" || p.holds(full, e.oid) {
+			continue
+		}
+		out.put(viewEntry(e, encodeName(e.name, e.mode == modeLink), full, p))
+	}
+	return out
+}
+
+func viewEntry(e *entry, name, path string, p *pristine) entry {
+	v := entry{name: name, mode: e.mode, oid: e.oid, data: e.data, origin: e}
+	if e.dir != nil {
+		v.dir = viewOf(e.dir, path, p)
+	}
+	return v
+}
+
+// realPath turns a path in the state tree back into a path below the worktree
+// or, if home is true, below the agent's home.
+func realPath(path string) (real string, home bool, err error) {
+	top, rest, _ := strings.Cut(path, "/")
+	parts := strings.Split(rest, "/")
+	for i := range parts {
+		if rest == "" {
+			break
+		}
+		if parts[i], err = decodeName(parts[i]); err != nil {
+			return "", false, err
+		}
+	}
+	rest = strings.Join(parts, "/")
+	switch top {
+	case stateGit:
+		return joinPath(gitName, rest), false, nil
+	case stateNested:
+		return rest, false, nil
+	case stateHome:
+		return rest, true, nil
+	}
+	return "", false, fmt.Errorf("the state tree has an unknown entry %q", top)
+}
+
+// fromState adds what a state tree holds to the real trees of worktree and home.
+func fromState(state, work, home *dir) error {
+	for i := range state.entries {
+		e := &state.entries[i]
+		var err error
+		switch e.name {
+		case stateGit:
+			work.put(entry{name: gitName, mode: e.mode, perm: e.perm, oid: e.oid, hidden: true})
+			if e.dir != nil {
+				git := work.find(gitName)
+				git.dir = &dir{}
+				err = decodeInto(git.dir, e.dir, false)
+			}
+		case stateNested:
+			err = decodeInto(work, e.dir, true)
+		case stateHome:
+			err = decodeInto(home, e.dir, false)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decodeInto copies a folder of the state tree under its real names. In the
+// nested part, folders lead to names that are hidden.
+func decodeInto(out, d *dir, nested bool) error {
+	if d == nil {
+		return fmt.Errorf("the state tree has a file where a folder must be")
+	}
+	for i := range d.entries {
+		e := &d.entries[i]
+		name, err := decodeName(e.name)
+		if err != nil {
+			return err
+		}
+		hidden := nested && gitRefuses(name, e.mode == modeLink)
+		to := out.find(name)
+		if to == nil || (to.dir == nil) != (e.dir == nil) {
+			to = out.put(entry{name: name, mode: e.mode, perm: e.perm, oid: e.oid, hidden: hidden})
+		}
+		if e.dir == nil {
+			continue
+		}
+		if to.dir == nil {
+			to.dir = &dir{}
+		}
+		if err := decodeInto(to.dir, e.dir, nested && !hidden); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// attributes is what git does not keep: entries.json in the state tree.
+type attributes struct {
+	Version  int             `json:"version"`
+	Worktree *areaAttributes `json:"worktree"`
+	Home     *areaAttributes `json:"home,omitempty"`
+}
+
+// areaAttributes are the attributes of one tree. Permission bits are octal. The
+// commonest of each kind of entry is given once; Modes lists the others.
+type areaAttributes struct {
+	File    string            `json:"file"`
+	Exec    string            `json:"exec"`
+	Dir     string            `json:"dir"`
+	Object  string            `json:"object"` // files in an object store of git
+	Modes   map[string]string `json:"modes,omitempty"`
+	Empty   []string          `json:"empty,omitempty"`
+	Skipped []Skipped         `json:"skipped,omitempty"`
+}
+
+// kinds of entries that share permission bits.
+const (
+	kindFile = iota
+	kindExec
+	kindDir
+	kindObject
+	kinds
+)
+
+var ordinaryPerm = [kinds]uint32{0o644, 0o755, 0o755, 0o444}
+
+func kindOf(path string, e *entry) int {
+	switch {
+	case e.dir != nil:
+		return kindDir
+	case inObjectStore(path):
+		return kindObject
+	case e.mode == modeExec:
+		return kindExec
+	}
+	return kindFile
+}
+
+// inObjectStore reports whether a path of a real tree lies in the object store
+// of a repository.
+func inObjectStore(path string) bool {
+	_, rel, ok := strings.Cut("/"+path, "/"+gitName+"/")
+	return ok && inStore(rel)
+}
+
+// attributesOf collects the attributes of a scanned tree.
+func attributesOf(root *dir, p *pristine) *areaAttributes {
+	var count [kinds]map[uint32]int
+	for k := range count {
+		count[k] = map[uint32]int{ordinaryPerm[k]: 0}
+	}
+	eachReal(root, "", p, func(path string, e *entry) {
+		if e.mode != modeLink {
+			count[kindOf(path, e)][e.perm]++
+		}
+	})
+	var common [kinds]uint32
+	for k := range count {
+		common[k] = ordinaryPerm[k]
+		for perm, n := range count[k] {
+			if best := count[k][common[k]]; n > best || (n == best && perm < common[k]) {
+				common[k] = perm
+			}
+		}
+	}
+	a := &areaAttributes{
+		File: octal(common[kindFile]), Exec: octal(common[kindExec]), Dir: octal(common[kindDir]), Object: octal(common[kindObject]),
+		Modes: map[string]string{},
+	}
+	eachReal(root, "", p, func(path string, e *entry) {
+		if e.mode != modeLink && e.perm != common[kindOf(path, e)] {
+			a.Modes[quotePath(path)] = octal(e.perm)
+		}
+	})
+	a.Empty = emptyFolders(root, "", p, nil)
+	a.Skipped = skippedIn(root, "")
+	return a
+}
+
+// eachReal calls f for every entry that a checkpoint holds, folders included.
+func eachReal(d *dir, path string, p *pristine, f func(path string, e *entry)) {
+	if d == nil {
+		return
+	}
+	for i := range d.entries {
+		e := &d.entries[i]
+		full := joinPath(path, e.name)
+		if e.gone || e.skip != "" || p.holds(full, e.oid) {
+			continue
+		}
+		if e.dir == nil || !e.dir.partial {
+			f(full, e)
+		}
+		if e.dir != nil {
+			eachReal(e.dir, full, p, f)
+		}
+	}
+}
+
+// emptyFolders lists the folders that no captured file implies.
+func emptyFolders(d *dir, path string, p *pristine, list []string) []string {
+	for i := range d.entries {
+		e := &d.entries[i]
+		if e.dir == nil || e.skip != "" || e.gone {
+			continue
+		}
+		full := joinPath(path, e.name)
+		before := len(list)
+		list = emptyFolders(e.dir, full, p, list)
+		if len(list) == before && !e.dir.partial && !impliesFolder(e.dir, full, p) {
+			list = append(list, quotePath(full))
+		}
+	}
+	return list
+}
+
+// impliesFolder reports whether d holds a file that is captured.
+func impliesFolder(d *dir, path string, p *pristine) bool {
+	for i := range d.entries {
+		e := &d.entries[i]
+		if e.skip != "" || e.gone {
+			continue
+		}
+		full := joinPath(path, e.name)
+		if e.dir != nil {
+			if impliesFolder(e.dir, full, p) {
+				return true
+			}
+		} else if !p.holds(full, e.oid) {
+			return true
+		}
+	}
+	return false
+}
+
+func skippedIn(d *dir, path string) []Skipped {
+	var list []Skipped
+	for i := range d.entries {
+		e := &d.entries[i]
+		full := joinPath(path, e.name)
+		switch {
+		case e.skip != "":
+			if e.skip != skipExcluded && e.skip != skipTransient {
+				list = append(list, Skipped{Path: quotePath(full), Reason: e.skip, Bytes: e.stat.size})
+			}
+		case e.dir != nil:
+			list = append(list, skippedIn(e.dir, full)...)
+		}
+	}
+	return list
+}
+
+func octal(perm uint32) string { return fmt.Sprintf("%04o", perm) }
+
+// apply gives a tree that was read from commits its permission bits and its
+// empty folders.
+func (a *areaAttributes) apply(root *dir) error {
+	if a == nil {
+		return nil
+	}
+	for _, quoted := range a.Empty {
+		path, err := unquotePath(quoted)
+		if err != nil || !validPath(path) {
+			return fmt.Errorf("%s lists %q, which is not a path", stateEntries, quoted)
+		}
+		root.hiddenFolder(path)
+	}
+	var common [kinds]uint32
+	for k, text := range []string{a.File, a.Exec, a.Dir, a.Object} {
+		perm, err := parsePerm(text)
+		if err != nil {
+			return err
+		}
+		common[k] = perm
+	}
+	eachReal(root, "", nil, func(path string, e *entry) {
+		if e.mode != modeLink {
+			e.perm = common[kindOf(path, e)]
+		}
+	})
+	for quoted, text := range a.Modes {
+		path, err := unquotePath(quoted)
+		if err != nil {
+			return err
+		}
+		perm, err := parsePerm(text)
+		if err != nil {
+			return err
+		}
+		if e := root.lookup(path); e != nil {
+			e.perm = perm
+		}
+	}
+	return nil
+}
+
+// hiddenFolder is folder, marking as hidden what git refuses to hold.
+func (d *dir) hiddenFolder(path string) {
+	name, rest, more := strings.Cut(path, "/")
+	e := d.find(name)
+	if e == nil || e.dir == nil {
+		e = d.put(entry{name: name, mode: modeDir, perm: 0o755, dir: &dir{}, hidden: gitRefuses(name, false)})
+	}
+	if more {
+		e.dir.hiddenFolder(rest)
+	}
+}
+
+func validPath(path string) bool {
+	return path != "" && !slices.ContainsFunc(strings.Split(path, "/"), func(name string) bool { return !validName(name) })
+}
+
+func parsePerm(text string) (uint32, error) {
+	perm, err := strconv.ParseUint(text, 8, 32)
+	if err != nil || perm > 0o7777 {
+		return 0, fmt.Errorf("%s has the permission bits %q, which are not octal digits", stateEntries, text)
+	}
+	return uint32(perm), nil
+}
+
+// encodeJSON writes v so that the same value always gives the same bytes.
+func encodeJSON(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", " ")
+	err := enc.Encode(v)
+	return b.Bytes(), err
+}
+
+// sortSkipped orders skipped files by path.
+func sortSkipped(list []Skipped) {
+	slices.SortFunc(list, func(a, b Skipped) int { return cmp.Compare(a.Path, b.Path) })
+}

@@ -1,0 +1,179 @@
+package worktree
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// commitState sends the state tree: the agent's repository and session state
+// as data, and what git does not keep of the worktree.
+func (t *taking) commitState() {
+	r, im := t.r, t.im
+	view := stateView(t.snap, r.pristine)
+	changes := diffTrees(t.stateBase, view)
+	for i := range changes {
+		if needsContent(&changes[i]) {
+			t.sendState(&changes[i])
+		}
+	}
+	entries, meta := t.describe(view)
+	im.commit(t.state, 2, t.req.Time, t.req.Message)
+	im.printf("from %s\n", r.pristine.Commit)
+	if t.stateBase == nil {
+		im.printf("deleteall\n")
+	} else {
+		im.modify(modeDir, r.base.stateTree, "")
+	}
+	t.write(changes)
+	im.modify(modeFile, entries, stateEntries)
+	im.modify(modeFile, meta, stateMeta)
+	im.endCommit()
+	t.stateTree = im.treeOf(2)
+	t.result.State = im.markOf(2).String()
+}
+
+// sendState sends a file of the state tree from where it really is.
+func (t *taking) sendState(c *treeChange) {
+	path, home, err := realPath(c.path)
+	if err != nil {
+		t.err = failIO(err, "read %s", quotePath(c.path))
+		return
+	}
+	root := t.r.cfg.Worktree
+	if home {
+		root = t.r.cfg.Home
+	}
+	t.send(c.new, path, root)
+}
+
+// describe sends entries.json and meta.json, filling in the result.
+func (t *taking) describe(view *dir) (entries, meta oid) {
+	r, res := t.r, &t.result
+	attrs := attributes{Version: 1, Worktree: attributesOf(t.snap.work, r.pristine)}
+	skipped := attrs.Worktree.Skipped
+	if t.snap.home != nil {
+		attrs.Home = attributesOf(t.snap.home, nil)
+		for _, s := range attrs.Home.Skipped {
+			s.Path = quotePath(joinPath(r.cfg.Home, mustUnquote(s.Path)))
+			skipped = append(slices.Clip(skipped), s)
+		}
+	}
+	sortSkipped(skipped)
+	t.snap.work.walkFiles("", func(_ string, e *entry) {
+		res.TotalFiles++
+		res.TotalBytes += e.stat.size
+	})
+	view.walkFiles("", func(string, *entry) { res.StateFiles++ })
+	res.SkippedCount, res.Skipped = len(skipped), head(skipped, r.cfg.MaxListed)
+	res.Agent.Dirty, res.Agent.DirtyCount = t.dirtyFiles()
+	m := Meta{
+		Version: 1, Number: t.req.Number, Code: res.Code, Agent: res.Agent, Origin: r.pristine.Origin,
+		Skipped: res.Skipped, SkippedCount: res.SkippedCount, TotalFiles: res.TotalFiles, TotalBytes: res.TotalBytes,
+	}
+	return t.sendJSON(attrs), t.sendJSON(m)
+}
+
+func (t *taking) sendJSON(v any) oid {
+	text, err := encodeJSON(v)
+	if err != nil && t.err == nil {
+		t.err = failIO(err, "describe checkpoint %d", t.req.Number)
+	}
+	return t.im.blob(text)
+}
+
+func head[T any](list []T, n int) []T { return list[:min(len(list), n)] }
+
+// mustUnquote undoes quotePath on what quotePath made.
+func mustUnquote(path string) string {
+	if raw, err := unquotePath(path); err == nil {
+		return raw
+	}
+	return path
+}
+
+// count fills in what changed. Lines are counted in as many files as are
+// listed, from content that is at hand or that git hands over.
+func (t *taking) count(changes []treeChange) {
+	res := &t.result
+	for _, c := range changes {
+		if c.new != nil && c.new.gone {
+			c.new = nil
+		}
+		if c.new == nil && c.old == nil {
+			continue
+		}
+		res.FilesChanged++
+		if len(res.Files) >= t.r.cfg.MaxListed {
+			continue
+		}
+		f := describeChange(&c)
+		t.countLines(&c, &f)
+		if f.Binary {
+			res.BinaryFiles++
+		}
+		res.LinesAdded += f.Added
+		res.LinesRemoved += f.Removed
+		res.Files = append(res.Files, f)
+	}
+	slices.SortFunc(res.Files, func(a, b FileChange) int { return strings.Compare(a.Path, b.Path) })
+}
+
+func describeChange(c *treeChange) FileChange {
+	f := FileChange{Path: quotePath(c.path), Action: Modified}
+	switch {
+	case c.old == nil:
+		f.Action = Added
+	case c.new == nil:
+		f.Action = Deleted
+	}
+	side := c.new
+	if side == nil {
+		side = c.old
+	}
+	f.Mode = modeText(side.gitMode())
+	return f
+}
+
+func modeText(mode uint32) string {
+	const digits = "01234567"
+	var b [6]byte
+	for i := range b {
+		b[i] = digits[mode>>(15-3*i)&7]
+	}
+	return string(b[:])
+}
+
+// countLines counts the lines of one change, unless it is large or binary.
+func (t *taking) countLines(c *treeChange, f *FileChange) {
+	var old, new []byte
+	if c.old != nil && c.new != nil && c.old.gitOID() == c.new.gitOID() {
+		return
+	}
+	if c.new != nil && c.new.dir == nil {
+		if c.new.stat.size > maxCountedBytes || (c.new.data == nil && c.new.oid != emptyBlob) {
+			return
+		}
+		new = c.new.data
+	}
+	if c.old != nil && c.old.dir == nil {
+		if c.old.stat.size > maxCountedBytes {
+			return
+		}
+		if old = t.im.catBlob(c.old.oid); len(old) > maxCountedBytes {
+			return
+		}
+	}
+	if isBinary(old) || isBinary(new) {
+		f.Binary = true
+		return
+	}
+	f.Added, f.Removed = countLines(old, new)
+}
+
+// parseMeta reads a meta.json.
+func parseMeta(text []byte) (Meta, error) {
+	var m Meta
+	err := json.Unmarshal(text, &m)
+	return m, err
+}

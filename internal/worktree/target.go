@@ -1,0 +1,162 @@
+package worktree
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+)
+
+// Target names a checkpoint by its two commits, or by refs to them.
+type Target struct {
+	Code string
+	// State may be "": then only the worktree's files are known, and neither
+	// the agent's .git nor nested ones are looked at.
+	State string
+}
+
+// target is a checkpoint as it was read from the repository.
+type target struct {
+	code, state oid // commits; state may be zero
+	codeTree    oid
+	stateTree   oid
+	pristine    oid  // the pristine commit
+	work        *dir // as it must be on disk, with the .git
+	home        *dir
+	trees       []oid
+	objects     []oid // other objects that must be right: commits, JSON
+	stateView   *dir  // as in the state tree
+	meta        Meta
+}
+
+// maxJSON bounds entries.json and meta.json.
+const maxJSON = 1 << 30
+
+// readTarget reads the trees of a checkpoint and verifies every commit and tree
+// on the way, but not the content of files.
+func (r *Repo) readTarget(ctx context.Context, want Target) (*target, error) {
+	t := &target{}
+	var err error
+	if t.code, err = r.resolve(ctx, want.Code); err != nil {
+		return nil, err
+	}
+	code, err := r.readCommit(ctx, t.code)
+	if err != nil {
+		return nil, err
+	}
+	var trees []oid
+	if t.work, trees, err = r.listTree(ctx, code.tree); err != nil {
+		return nil, err
+	}
+	t.codeTree, t.trees = code.tree, trees
+	if want.State != "" {
+		if err := r.readState(ctx, t, want.State); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.checkObjects(ctx, t.trees); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// readState reads the state commit of a target.
+func (r *Repo) readState(ctx context.Context, t *target, name string) error {
+	var err error
+	if t.state, err = r.resolve(ctx, name); err != nil {
+		return err
+	}
+	c, err := r.readCommit(ctx, t.state)
+	if err != nil {
+		return err
+	}
+	if len(c.parents) > 0 {
+		t.pristine = c.parents[0]
+	}
+	view, trees, err := r.listTree(ctx, c.tree)
+	if err != nil {
+		return err
+	}
+	t.stateTree, t.stateView, t.home = c.tree, view, &dir{partial: true}
+	t.trees = append(t.trees, trees...)
+	var attrs attributes
+	if err := r.readJSON(ctx, view, stateEntries, &attrs); err != nil {
+		return err
+	}
+	if err := r.readJSON(ctx, view, stateMeta, &t.meta); err != nil {
+		return err
+	}
+	if err = fromState(view, t.work, t.home); err == nil {
+		if err = attrs.Worktree.apply(t.work); err == nil {
+			err = attrs.Home.apply(t.home)
+		}
+	}
+	if err != nil {
+		return failCorrupt(err, "read the state commit %s", t.state)
+	}
+	return nil
+}
+
+func (r *Repo) readJSON(ctx context.Context, view *dir, name string, v any) error {
+	e := view.find(name)
+	if e == nil || e.dir != nil {
+		return fail(CheckpointCorrupted, nil, "the state tree has no %s; it was not made by Clew", name)
+	}
+	text, err := r.readBlob(ctx, e.oid, maxJSON)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, v); err != nil {
+		return failCorrupt(err, "read %s", name)
+	}
+	return nil
+}
+
+// checkObjects reads objects and checks that each is what its id says.
+func (r *Repo) checkObjects(ctx context.Context, ids []oid) error {
+	return r.eachObject(ctx, ids, func(_ int, _ string, _ int64, content io.Reader) error {
+		_, err := io.Copy(io.Discard, content)
+		return err
+	})
+}
+
+// ReadMeta returns what a state commit, or a ref to one, says of itself.
+// Errors: CheckpointNotFound, CheckpointCorrupted.
+func (r *Repo) ReadMeta(ctx context.Context, state string) (Meta, error) {
+	var m Meta
+	id, err := r.resolve(ctx, state)
+	if err != nil {
+		return m, err
+	}
+	out, err := r.git(ctx, gitCall{args: []string{"cat-file", "blob", id.String() + ":" + stateMeta}})
+	if err == nil {
+		m, err = parseMeta(out)
+	}
+	if err != nil {
+		return m, failCorrupt(err, "read %s of the state commit %s", stateMeta, id)
+	}
+	return m, nil
+}
+
+// Verify reads every object of a checkpoint and checks that it is what its id
+// says. It touches nothing. Errors: CheckpointNotFound, CheckpointCorrupted,
+// which names the object.
+func (r *Repo) Verify(ctx context.Context, want Target) error {
+	t, err := r.readTarget(ctx, want)
+	if err != nil {
+		return err
+	}
+	seen := map[oid]bool{}
+	var ids []oid
+	collect := func(_ string, e *entry) {
+		if e.dir == nil && !seen[e.oid] {
+			seen[e.oid] = true
+			ids = append(ids, e.oid)
+		}
+	}
+	eachReal(t.work, "", nil, collect)
+	eachReal(t.home, "", nil, collect)
+	if !t.pristine.isZero() {
+		ids = append(ids, t.pristine)
+	}
+	return r.checkObjects(ctx, ids)
+}

@@ -1,0 +1,236 @@
+package worktree
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"os"
+	"strings"
+)
+
+// Remote is the repository that checkpoints are pushed to and fetched from.
+type Remote struct {
+	URL string // https or http
+	// Token is sent as the password of the user clew by HTTP Basic.
+	Token string
+	// CAFile is a bundle of certificate authorities; "" is the system's.
+	CAFile string
+}
+
+// RefUpdate asks for a ref of a remote.
+type RefUpdate struct {
+	Source string // a commit id or a local ref
+	Name   string // the ref on the remote
+}
+
+func (m Remote) env() []string {
+	var env []string
+	if m.CAFile != "" {
+		env = append(env, "GIT_SSL_CAINFO="+m.CAFile)
+	}
+	if m.Token != "" {
+		env = append(env, headerEnv("Basic "+base64.StdEncoding.EncodeToString([]byte("clew:"+m.Token)))...)
+	}
+	for _, name := range []string{"SSL_CERT_FILE", "SSL_CERT_DIR"} {
+		if v := os.Getenv(name); v != "" {
+			env = append(env, name+"="+v)
+		}
+	}
+	return env
+}
+
+// remote runs a git command that talks to m.
+func (r *Repo) remote(ctx context.Context, m Remote, args ...string) ([]byte, error) {
+	if _, err := cleanURL(m.URL, r.local); err != nil {
+		return nil, err
+	}
+	options := []string{
+		"-c", "protocol.https.allow=always", "-c", "protocol.http.allow=always",
+		"-c", "http.followRedirects=false", "-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=60",
+		"-c", "fetch.unpackLimit=1", "-c", "pack.threads=1", "-c", "push.negotiate=false",
+	}
+	if r.local {
+		options = append(options, "-c", "protocol.file.allow=always")
+	}
+	out, err := r.git(ctx, gitCall{args: append(options, args...), env: m.env()})
+	if err != nil && ctx.Err() == nil {
+		err = failRemote(err, m.URL)
+	}
+	return out, err
+}
+
+// Push updates refs of a remote, all or none, and never by force: a ref that is
+// there already and is not an ancestor is Rejected.
+//
+// Errors: Unreachable (try again), AuthenticationFailed, RepositoryNotFound,
+// Rejected (the message is the remote's), CheckpointNotFound (a Source).
+func (r *Repo) Push(ctx context.Context, m Remote, updates ...RefUpdate) error {
+	if len(updates) == 0 {
+		return nil
+	}
+	args := []string{"push", "--quiet", "--porcelain", "--atomic", "--no-verify", "--no-follow-tags", "--recurse-submodules=no", "--end-of-options", m.URL}
+	for _, u := range updates {
+		if err := checkRefName(u.Name); err != nil || !strings.HasPrefix(u.Name, "refs/") {
+			return fail(InvalidReference, err, "%q cannot be the name of a ref", u.Name)
+		}
+		id, err := r.resolve(ctx, u.Source)
+		if err != nil {
+			return err
+		}
+		args = append(args, id.String()+":"+u.Name)
+	}
+	_, err := r.remote(ctx, m, args...)
+	return err
+}
+
+// Fetch brings refs of a remote here, under the same names, replacing what
+// these names stood for. Errors: RefNotFound, Unreachable,
+// AuthenticationFailed, RepositoryNotFound, StorageFull.
+func (r *Repo) Fetch(ctx context.Context, m Remote, refs ...string) error {
+	if len(refs) == 0 {
+		return nil
+	}
+	args := []string{"fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--end-of-options", m.URL}
+	for _, ref := range refs {
+		if err := checkRefName(ref); err != nil || !strings.HasPrefix(ref, "refs/") {
+			return fail(InvalidReference, err, "%q cannot be the name of a ref", ref)
+		}
+		args = append(args, "+"+ref+":"+ref)
+	}
+	if _, err := r.remote(ctx, m, args...); err != nil {
+		return err
+	}
+	return failIO(r.syncRefs(refs...), "make what was fetched durable")
+}
+
+// RemoteRefs lists the refs of a remote whose names begin with prefix, a path
+// that ends in a slash. Errors: as of Fetch.
+func (r *Repo) RemoteRefs(ctx context.Context, m Remote, prefix string) (map[string]string, error) {
+	if err := checkRefName(strings.TrimSuffix(prefix, "/")); err != nil {
+		return nil, fail(InvalidReference, err, "%q cannot be the beginning of a ref", prefix)
+	}
+	out, err := r.remote(ctx, m, "ls-remote", "--refs", "--quiet", "--end-of-options", m.URL, strings.TrimSuffix(prefix, "/")+"/*")
+	if err != nil {
+		return nil, err
+	}
+	return parseRefs(out, "\t", prefix), nil
+}
+
+// Refs lists the refs of the local repository whose names begin with prefix.
+func (r *Repo) Refs(ctx context.Context, prefix string) (map[string]string, error) {
+	out, err := r.git(ctx, gitCall{args: []string{"for-each-ref", "--format=%(objectname)%09%(refname)"}})
+	if err != nil {
+		return nil, failGit(err, "list the refs of %s", r.cfg.GitDir)
+	}
+	return parseRefs(out, "\t", prefix), nil
+}
+
+func parseRefs(out []byte, sep, prefix string) map[string]string {
+	refs := map[string]string{}
+	for line := range bytes.Lines(out) {
+		id, name, ok := strings.Cut(strings.TrimSuffix(string(line), "\n"), sep)
+		if ok && strings.HasPrefix(name, prefix) {
+			refs[name] = id
+		}
+	}
+	return refs
+}
+
+// DeleteRefs removes local refs. Their objects go with a later Maintain, if
+// nothing else leads to them.
+func (r *Repo) DeleteRefs(ctx context.Context, refs ...string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var in strings.Builder
+	for _, ref := range refs {
+		if err := checkRefName(ref); err != nil || !strings.HasPrefix(ref, "refs/") {
+			return fail(InvalidReference, err, "%q cannot be the name of a ref", ref)
+		}
+		in.WriteString("delete " + ref + "\n")
+	}
+	_, err := r.git(ctx, gitCall{args: []string{"update-ref", "--stdin"}, stdin: strings.NewReader(in.String())})
+	return failGit(err, "delete refs of %s", r.cfg.GitDir)
+}
+
+// deleteRefs removes all local refs below a prefix.
+func (r *Repo) deleteRefs(ctx context.Context, prefix string) error {
+	refs, err := r.Refs(ctx, prefix)
+	if err != nil || len(refs) == 0 {
+		return err
+	}
+	var in strings.Builder
+	for ref := range refs {
+		in.WriteString("delete " + ref + "\n")
+	}
+	_, err = r.git(ctx, gitCall{args: []string{"update-ref", "--stdin"}, stdin: strings.NewReader(in.String())})
+	return failGit(err, "delete refs of %s", r.cfg.GitDir)
+}
+
+// remoteErrors are the words by which git tells what went wrong with a remote,
+// the more telling ones first.
+var remoteErrors = []struct {
+	words  string
+	reason Reason
+}{
+	{"No space left on device", StorageFull},
+	{"Disk quota exceeded", StorageFull},
+	{"couldn't find remote ref", RefNotFound},
+	{"not our ref", RefNotFound},
+	{"Server does not allow request for unadvertised object", RefNotFound},
+	{"[remote rejected]", Rejected},
+	{"[rejected]", Rejected},
+	{"pre-receive hook declined", Rejected},
+	{"unpack failed", Rejected},
+	{"remote unpack failed", Rejected},
+	{"Authentication failed", AuthenticationFailed},
+	{"could not read Username", AuthenticationFailed},
+	{"could not read Password", AuthenticationFailed},
+	{"Permission denied", AuthenticationFailed},
+	{"Host key verification failed", AuthenticationFailed},
+	{"returned error: 401", AuthenticationFailed},
+	{"returned error: 403", AuthenticationFailed},
+	{"returned error: 404", RepositoryNotFound},
+	{"epository not found", RepositoryNotFound},
+	{"does not appear to be a git repository", RepositoryNotFound},
+	{"not found", RepositoryNotFound},
+	{"Could not resolve host", Unreachable},
+	{"Could not resolve hostname", Unreachable},
+	{"Failed to connect", Unreachable},
+	{"Connection refused", Unreachable},
+	{"Connection timed out", Unreachable},
+	{"Connection reset", Unreachable},
+	{"timed out", Unreachable},
+	{"unable to access", Unreachable},
+	{"returned error: 5", Unreachable},
+	{"returned error: 429", Unreachable},
+	{"the remote end hung up", Unreachable},
+	{"early EOF", Unreachable},
+	{"RPC failed", Unreachable},
+}
+
+// failRemote gives an error of talking to a remote its reason.
+func failRemote(err error, url string) error {
+	var text string
+	if e, ok := err.(*gitError); ok {
+		text = e.stderr
+	}
+	for _, known := range remoteErrors {
+		if !strings.Contains(text, known.words) {
+			continue
+		}
+		switch known.reason {
+		case StorageFull:
+			return fail(StorageFull, err, "the volume is full while talking to %s; free space or enlarge the volume", url)
+		case RefNotFound:
+			return fail(RefNotFound, err, "the repository %s has no such branch, tag or commit", url)
+		case Rejected:
+			return fail(Rejected, err, "the repository %s refused the push", url)
+		case AuthenticationFailed:
+			return fail(AuthenticationFailed, err, "the repository %s does not accept the credentials", url)
+		case RepositoryNotFound:
+			return fail(RepositoryNotFound, err, "there is no repository at %s, or the credentials may not see it", url)
+		}
+		return fail(Unreachable, err, "the repository %s cannot be reached; it is tried again later", url)
+	}
+	return fail(GitFailed, err, "git failed while talking to %s", url)
+}
