@@ -98,6 +98,9 @@ type Checkpoint struct {
 	RequestedByName string
 	RequestedByUID  string
 	Position        Position
+	// Changes are the files changed since the parent, at most 1000. Only
+	// Store.Checkpoint fills them in.
+	Changes []FileChange
 }
 
 // SkippedFile is a file a checkpoint lists but does not hold.

@@ -1,0 +1,84 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/clew-dev/clew/internal/history"
+)
+
+// wrap gives an error of the database its meaning; errors that have one of
+// package history already pass through.
+func wrap(err error, doing string) error {
+	switch {
+	case err == nil:
+		return nil
+	case isHistory(err):
+		return err
+	case unavailable(err):
+		return fmt.Errorf("%w: %s: %w", history.ErrUnavailable, doing, err)
+	case errors.Is(err, pgx.ErrNoRows):
+		return fmt.Errorf("%w: %s", history.ErrNotFound, doing)
+	default:
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+}
+
+func isHistory(err error) bool {
+	return errors.Is(err, history.ErrNotFound) || errors.Is(err, history.ErrFenced) ||
+		errors.Is(err, history.ErrGap) || errors.Is(err, history.ErrUnavailable)
+}
+
+// conflicted tells whether the transaction failed only because of another one.
+func conflicted(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (pg.Code == "40001" || pg.Code == "40P01")
+}
+
+// unavailable tells whether the same call may succeed later, unchanged.
+func unavailable(err error) bool {
+	if errors.Is(err, context.Canceled) {
+		return false
+	}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return unavailableCode(pg.Code)
+	}
+	var connect *pgconn.ConnectError
+	var network net.Error
+	return errors.As(err, &connect) || errors.As(err, &network) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, pgx.ErrTxCommitRollback) ||
+		errors.Is(err, pgx.ErrTxClosed) || pgconn.SafeToRetry(err) || pgconn.Timeout(err)
+}
+
+func unavailableCode(code string) bool {
+	if len(code) != 5 {
+		return false
+	}
+	switch code[:2] {
+	case "08", // connection
+		"28", // authorization: the password may be being changed
+		"40", // conflicts with other transactions
+		"53", // memory, disk or connections used up
+		"57", // shut down, starting, recovering, canceled
+		"58": // trouble of the system
+		return true
+	}
+	switch code {
+	case "25006", // read-only: a standby, in a failover
+		"25P03", // idle in transaction for too long
+		"3D000", // the database is not there yet
+		"42P01", // the schema is not there yet
+		"42703", // nor is the column
+		"55P03": // waited too long for a lock
+		return true
+	}
+	return false
+}

@@ -1,0 +1,93 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/clew-dev/clew/internal/history"
+)
+
+const (
+	// listenCheck is how often an idle listener looks whether its connection
+	// still lives.
+	listenCheck = 20 * time.Second
+	// Waits before connecting again, doubled from the first to the last.
+	minReconnect = 100 * time.Millisecond
+	maxReconnect = 5 * time.Second
+)
+
+// Listen calls back for each change of a task until ctx ends, whose error it
+// then returns. It has a connection of its own and makes a new one when that
+// is lost. After each connect it calls back with an empty Notification, since
+// changes may have been missed before: look at everything. The callback is
+// called by one goroutine at a time and should be quick.
+func (s *Store) Listen(ctx context.Context, callback func(history.Notification)) error {
+	wait := minReconnect
+	for {
+		err := s.listen(ctx, func(n history.Notification) {
+			wait = minReconnect
+			callback(n)
+		})
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		s.log.Info("Lost the connection that listens for changes of the history; connecting again.", "error", err.Error(), "after", wait.String())
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, maxReconnect)
+	}
+}
+
+// listen listens on one connection until it fails.
+func (s *Store) listen(ctx context.Context, callback func(history.Notification)) error {
+	config := s.pool.Config().ConnConfig
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = conn.Close(closing)
+	}()
+	if _, err := conn.Exec(ctx, "LISTEN "+Channel); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	callback(history.Notification{})
+	for {
+		n, err := next(ctx, conn)
+		if err != nil {
+			return err
+		}
+		if n != nil {
+			callback(*n)
+		}
+	}
+}
+
+// next waits for one notification; nil if there was none for a while and the
+// connection is alive.
+func next(ctx context.Context, conn *pgx.Conn) (*history.Notification, error) {
+	waiting, cancel := context.WithTimeout(ctx, listenCheck)
+	defer cancel()
+	n, err := conn.WaitForNotification(waiting)
+	if err == nil {
+		uid, rest, _ := strings.Cut(n.Payload, " ")
+		namespace, name, _ := strings.Cut(rest, " ")
+		return &history.Notification{Task: history.Task{Namespace: namespace, Name: name, UID: uid}}, nil
+	}
+	if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) || conn.IsClosed() {
+		return nil, err
+	}
+	checking, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	return nil, conn.Ping(checking)
+}

@@ -1,0 +1,97 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
+)
+
+// MoveConversation goes back to the turn boundary of a checkpoint of the same
+// task: it makes a new branch that begins there the active one, and notes the
+// operation, in one transaction. An operation that is done is not done again;
+// its position is returned. Errors: history.ErrNotFound if the task or the
+// checkpoint is unknown, history.ErrFenced, history.ErrUnavailable.
+func (s *Store) MoveConversation(ctx context.Context, task history.Task, attempt int64, op history.MoveOperation) (history.Position, error) {
+	var result history.Position
+	doing := fmt.Sprintf("move the conversation of the task %s/%s", task.Namespace, task.Name)
+	err := s.write(ctx, doing, func(q *sqlc.Queries) error {
+		l, err := lockTask(ctx, q, task)
+		if err != nil {
+			return err
+		}
+		if err := l.fence(attempt); err != nil {
+			return err
+		}
+		done, err := q.Operation(ctx, sqlc.OperationParams{TaskUid: task.UID, OperationID: clean(op.ID)})
+		if err == nil {
+			result = history.Position{Branch: done.Branch, Position: done.Position, ToolCalls: done.ToolCalls}
+			return nil
+		}
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+		result, err = l.move(ctx, q, op)
+		if err != nil {
+			return err
+		}
+		return l.noteOperation(ctx, q, attempt, op, result)
+	})
+	return result, err
+}
+
+// move makes the new branch, unless the operation leaves the conversation be.
+func (l *locked) move(ctx context.Context, q *sqlc.Queries, op history.MoveOperation) (history.Position, error) {
+	before, err := l.head()
+	if err != nil || op.KeepPosition {
+		return position(l.branch, before), err
+	}
+	target, err := checkpointPoint(ctx, q, l.task.UID, op.Checkpoint)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return history.Position{}, fmt.Errorf("%w: checkpoint %d of the task %s/%s, to which the conversation is to go back",
+			history.ErrNotFound, op.Checkpoint, l.task.Namespace, l.task.Name)
+	}
+	if err != nil {
+		return history.Position{}, err
+	}
+	b, err := branchAt(ctx, q, l.task.UID, target, op.Reason)
+	if err != nil {
+		return history.Position{}, err
+	}
+	after, err := logOf(b)
+	return position(b, after), err
+}
+
+// noteOperation records that the operation is done, and tells the timeline.
+func (l *locked) noteOperation(ctx context.Context, q *sqlc.Queries, attempt int64, op history.MoveOperation, to history.Position) error {
+	err := q.InsertOperation(ctx, sqlc.InsertOperationParams{
+		TaskUid: l.task.UID, OperationID: clean(op.ID), Attempt: attempt, Checkpoint: op.Checkpoint, Reason: clean(op.Reason),
+		Branch: to.Branch, Position: to.Position, ToolCalls: to.ToolCalls,
+	})
+	if err != nil {
+		return err
+	}
+	if !op.KeepPosition {
+		if err := q.InsertEvents(ctx, moveEvent(l.task, attempt, op, to)); err != nil {
+			return err
+		}
+	}
+	l.row.Attempt = max(l.row.Attempt, attempt)
+	return l.save(ctx, q)
+}
+
+func moveEvent(task history.Task, attempt int64, op history.MoveOperation, to history.Position) sqlc.InsertEventsParams {
+	var row sqlc.InsertEventsParams
+	appendEvent(&row, history.Event{
+		ID: history.OperationEventID(task.UID, op.ID), Task: task, Time: time.Now(),
+		Type: history.EventTypeRewind, Reason: reasonConversationMoved, Actor: "clew",
+		Message: fmt.Sprintf("the conversation goes on from message %d, on %s (%s)", to.Position, to.Branch, clean(op.Reason)),
+		Attempt: attempt, Checkpoint: op.Checkpoint,
+	}, nil)
+	return row
+}

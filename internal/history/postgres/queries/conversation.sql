@@ -1,0 +1,97 @@
+-- name: InsertBranch :one
+INSERT INTO branches (
+    task_uid, number, parent_id, reason,
+    base_position, base_tool_calls, base_input_tokens, base_output_tokens, base_cost_micro_usd,
+    head_position, head_tool_calls, head_input_tokens, head_output_tokens, head_cost_micro_usd,
+    head_boundary, head_settled
+) SELECT
+    @task_uid::text, coalesce(max(number), 0) + 1, sqlc.narg('parent_id')::bigint, @reason::text,
+    @base_position::bigint, @base_tool_calls::bigint, @base_input_tokens::bigint, @base_output_tokens::bigint, @base_cost_micro_usd::bigint,
+    @base_position::bigint, @base_tool_calls::bigint, @base_input_tokens::bigint, @base_output_tokens::bigint, @base_cost_micro_usd::bigint,
+    @base_position::bigint, @base_position::bigint
+FROM branches WHERE task_uid = @task_uid::text
+RETURNING *;
+
+-- name: SetBranchHead :exec
+UPDATE branches
+SET head_position = @head_position, head_tool_calls = @head_tool_calls,
+    head_input_tokens = @head_input_tokens, head_output_tokens = @head_output_tokens,
+    head_cost_micro_usd = @head_cost_micro_usd, head_boundary = @head_boundary,
+    head_settled = @head_settled, head_open_calls = @head_open_calls
+WHERE id = @id;
+
+-- name: Branch :one
+SELECT * FROM branches WHERE id = @id;
+
+-- name: BranchByNumber :one
+SELECT * FROM branches WHERE task_uid = @task_uid AND number = @number;
+
+-- name: InsertMessages :exec
+INSERT INTO messages (
+    namespace, hash, role, body, raw,
+    has_call, tool_name, tool_input, has_result, tool_output, is_error, interrupted
+) SELECT
+    @namespace::text, unnest(@hash::bytea[]), unnest(@role::text[]), unnest(@body::text[]), unnest(@raw::text[]),
+    unnest(@has_call::boolean[]), unnest(@tool_name::text[]), unnest(@tool_input::text[]),
+    unnest(@has_result::boolean[]), unnest(@tool_output::text[]), unnest(@is_error::boolean[]), unnest(@interrupted::boolean[])
+ON CONFLICT DO NOTHING;
+
+-- name: InsertEntries :exec
+INSERT INTO entries (
+    branch_id, position, time, attempt, sequence, hash, call_id, result_call_id,
+    boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd
+) SELECT
+    @branch_id::bigint, unnest(@position::bigint[]), unnest(@time::timestamptz[]), unnest(@attempt::bigint[]),
+    unnest(@sequence::bigint[]), unnest(@hash::bytea[]), unnest(@call_id::text[]), unnest(@result_call_id::text[]),
+    unnest(@boundary::bigint[]), unnest(@tool_calls::bigint[]), unnest(@input_tokens::bigint[]),
+    unnest(@output_tokens::bigint[]), unnest(@cost_micro_usd::bigint[]);
+
+-- name: EntryTotals :one
+SELECT tool_calls, input_tokens, output_tokens, cost_micro_usd
+FROM entries WHERE branch_id = @branch_id AND position = @position;
+
+-- name: Conversation :many
+-- The messages of a branch after one position and up to another. The recursion
+-- runs over the branches that hold them; each is then read by its primary key.
+WITH RECURSIVE chain AS (
+    SELECT b.id, b.task_uid, b.number, b.parent_id, b.base_position AS low, @upto::bigint AS high
+    FROM branches b WHERE b.id = @branch_id
+    UNION ALL
+    SELECT p.id, p.task_uid, p.number, p.parent_id, p.base_position, least(c.high, c.low)
+    FROM chain c JOIN branches p ON p.id = c.parent_id
+    WHERE c.low > @after::bigint
+)
+SELECT c.task_uid, c.number AS branch_number,
+    e.position, e.time, e.attempt, e.call_id, e.result_call_id,
+    m.role, m.body, m.raw, m.has_call, m.tool_name, m.tool_input,
+    m.has_result, m.tool_output, m.is_error, m.interrupted
+FROM chain c
+CROSS JOIN LATERAL (
+    SELECT * FROM entries
+    WHERE entries.branch_id = c.id
+        AND entries.position > greatest(c.low, @after::bigint) AND entries.position <= c.high
+    ORDER BY entries.position
+    LIMIT @up_to_rows::bigint
+) e
+JOIN messages m ON m.namespace = @namespace::text AND m.hash = e.hash
+ORDER BY e.position;
+
+-- name: ConversationHashes :many
+WITH RECURSIVE chain AS (
+    SELECT b.id, b.parent_id, b.base_position AS low, @upto::bigint AS high
+    FROM branches b WHERE b.id = @branch_id
+    UNION ALL
+    SELECT p.id, p.parent_id, p.base_position, least(c.high, c.low)
+    FROM chain c JOIN branches p ON p.id = c.parent_id
+    WHERE c.low > @after::bigint
+)
+SELECT e.hash
+FROM chain c
+CROSS JOIN LATERAL (
+    SELECT entries.position, entries.hash FROM entries
+    WHERE entries.branch_id = c.id
+        AND entries.position > greatest(c.low, @after::bigint) AND entries.position <= c.high
+    ORDER BY entries.position
+    LIMIT @up_to_rows::bigint
+) e
+ORDER BY e.position;

@@ -1,0 +1,140 @@
+// Package postgres keeps the history of tasks in PostgreSQL: conversations,
+// checkpoints and the timeline.
+//
+// What it promises: every write may be repeated and counts once; a task's
+// records are stored in the order of their sequence, without gaps; a writer of
+// an older attempt is refused (history.ErrFenced). All writes of one task go
+// through its row, locked, in one transaction each. Readers never wait for
+// writers. Conversations are not copied: a branch points at a position of its
+// parent. Whatever bytes an agent produced can be stored (see
+// conversation.CleanText).
+//
+// Errors wrap those of package history; when PostgreSQL cannot be reached, is
+// starting, or went away in the middle, that is history.ErrUnavailable, and the
+// call may simply be repeated.
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
+)
+
+// Channel is the channel on which writes are notified. The payload is the
+// task's UID, namespace and name, separated by spaces.
+const Channel = "clew_history"
+
+const (
+	connectTimeout = 5 * time.Second
+	// lockTimeout bounds the wait for another writer of the same task;
+	// idleTimeout frees the task's row if a server was cut off in mid-transaction.
+	lockTimeout      = 10 * time.Second
+	idleTimeout      = 30 * time.Second
+	statementTimeout = 60 * time.Second
+
+	defaultConnections = 16
+	// attempts at a transaction that another one made fail.
+	txAttempts = 4
+)
+
+// Store is the history store. It is safe for concurrent use.
+type Store struct {
+	pool *pgxpool.Pool
+	log  logr.Logger
+}
+
+// Open returns a Store of the database that the DSN (a URL or key=value pairs)
+// names. It does not connect yet: an unreachable database is no error here, a
+// malformed DSN is.
+func Open(ctx context.Context, dsn string, log logr.Logger) (*Store, error) {
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		// pgx leaves the password out of its message.
+		return nil, fmt.Errorf("the DSN of the history database is malformed: %w", err)
+	}
+	if !strings.Contains(dsn, "pool_max_conns") {
+		config.MaxConns = defaultConnections
+	}
+	configure(config.ConnConfig)
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("open the history database: %w", err)
+	}
+	return &Store{pool: pool, log: log}, nil
+}
+
+// configure sets what keeps one stuck party from stopping the others, unless
+// the DSN says otherwise.
+func configure(config *pgx.ConnConfig) {
+	if config.ConnectTimeout == 0 || config.ConnectTimeout > time.Minute {
+		config.ConnectTimeout = connectTimeout
+	}
+	defaults := map[string]string{
+		"application_name":                    "clew",
+		"timezone":                            "UTC",
+		"lock_timeout":                        milliseconds(lockTimeout),
+		"statement_timeout":                   milliseconds(statementTimeout),
+		"idle_in_transaction_session_timeout": milliseconds(idleTimeout),
+	}
+	for key, value := range defaults {
+		if _, set := config.RuntimeParams[key]; !set {
+			config.RuntimeParams[key] = value
+		}
+	}
+}
+
+func milliseconds(d time.Duration) string { return fmt.Sprint(d.Milliseconds()) }
+
+// Close closes all connections and waits for those in use.
+func (s *Store) Close() { s.pool.Close() }
+
+// Ready returns nil if the database answers and has the schema.
+func (s *Store) Ready(ctx context.Context) error {
+	_, err := s.pool.Exec(ctx, "SELECT FROM tasks LIMIT 1")
+	return wrap(err, "look whether the history database is ready")
+}
+
+// Connections tells how many connections are open and how many of them are in use.
+func (s *Store) Connections() (open, inUse int32) {
+	stat := s.pool.Stat()
+	return stat.TotalConns(), stat.AcquiredConns()
+}
+
+// read returns queries outside of a transaction.
+func (s *Store) read() *sqlc.Queries { return sqlc.New(s.pool) }
+
+// write runs f in a transaction, again if a concurrent one made it fail. The
+// errors of f are passed on wrapped; doing says what was being done.
+func (s *Store) write(ctx context.Context, doing string, f func(*sqlc.Queries) error) error {
+	return s.transact(ctx, doing, pgx.TxOptions{}, f)
+}
+
+// snapshot runs f on one consistent state of the database.
+func (s *Store) snapshot(ctx context.Context, doing string, f func(*sqlc.Queries) error) error {
+	return s.transact(ctx, doing, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, f)
+}
+
+func (s *Store) transact(ctx context.Context, doing string, options pgx.TxOptions, f func(*sqlc.Queries) error) error {
+	var err error
+	for range txAttempts {
+		err = pgx.BeginTxFunc(ctx, s.pool, options, func(tx pgx.Tx) error { return f(sqlc.New(tx)) })
+		if !conflicted(err) {
+			break
+		}
+	}
+	return wrap(err, doing)
+}
+
+// notify tells listeners, when the transaction commits, that something of the
+// task has changed.
+func notify(ctx context.Context, q *sqlc.Queries, task history.Task) error {
+	return q.Notify(ctx, strings.Join([]string{task.UID, task.Namespace, task.Name}, " "))
+}

@@ -1,0 +1,235 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/clew-dev/clew/internal/conversation"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
+)
+
+// maxOperations is how many completed operations a TaskState lists.
+const maxOperations = 100
+
+// locked is a task whose row the transaction holds, with its active branch.
+type locked struct {
+	task   history.Task
+	row    sqlc.Task
+	branch sqlc.Branch
+}
+
+// lockTask takes the task's row. A UID that belongs to a task of another namespace
+// or name is not found: the caller's word for the UID is not to be trusted.
+func lockTask(ctx context.Context, q *sqlc.Queries, task history.Task) (locked, error) {
+	found, err := q.LockTask(ctx, task.UID)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && (found.Task.Namespace != task.Namespace || found.Task.Name != task.Name) {
+		return locked{}, fmt.Errorf("%w: the task %s/%s with UID %s has not begun; begin an attempt first",
+			history.ErrNotFound, task.Namespace, task.Name, task.UID)
+	}
+	return locked{task: task, row: found.Task, branch: found.Branch}, err
+}
+
+// fence refuses writers of an attempt older than the newest one.
+func (l locked) fence(attempt int64) error {
+	if attempt < l.row.Attempt {
+		return fmt.Errorf("%w: attempt %d of the task %s/%s may no longer write, since attempt %d has begun",
+			history.ErrFenced, attempt, l.row.Namespace, l.row.Name, l.row.Attempt)
+	}
+	return nil
+}
+
+// head returns the state of the active branch.
+func (l locked) head() (conversation.Log, error) { return logOf(l.branch) }
+
+// Begin opens an attempt: it raises the fence to it and returns where the task
+// stands. It makes the task's record if there is none; only then the source
+// counts, and the conversation begins at its checkpoint. Errors:
+// history.ErrFenced if a newer attempt has begun, history.ErrNotFound if the
+// source is not a checkpoint of this namespace, history.ErrUnavailable.
+func (s *Store) Begin(ctx context.Context, task history.Task, attempt int64, source *history.Source) (history.TaskState, error) {
+	var state history.TaskState
+	doing := fmt.Sprintf("begin attempt %d of the task %s/%s", attempt, task.Namespace, task.Name)
+	err := s.write(ctx, doing, func(q *sqlc.Queries) error {
+		created, err := q.InsertTask(ctx, sqlc.InsertTaskParams{
+			Uid: task.UID, Namespace: task.Namespace, Name: task.Name, Attempt: attempt,
+		})
+		if err != nil {
+			return err
+		}
+		if created > 0 {
+			if err := firstBranch(ctx, q, task, source); err != nil {
+				return err
+			}
+		}
+		l, err := lockTask(ctx, q, task)
+		if err != nil {
+			return err
+		}
+		if err := l.fence(attempt); err != nil {
+			return err
+		}
+		if created > 0 || attempt > l.row.Attempt {
+			l.row.Attempt = attempt
+			if err := l.save(ctx, q); err != nil {
+				return err
+			}
+		}
+		state, err = stateOf(ctx, q, l.row, l.branch)
+		return err
+	})
+	return state, err
+}
+
+// save writes the task's row back and notifies.
+func (l locked) save(ctx context.Context, q *sqlc.Queries) error {
+	err := q.SetTaskHead(ctx, sqlc.SetTaskHeadParams{
+		Uid: l.row.Uid, Attempt: l.row.Attempt, LastSequence: l.row.LastSequence,
+		CheckpointCount: l.row.CheckpointCount, LatestCheckpoint: l.row.LatestCheckpoint,
+	})
+	if err != nil {
+		return err
+	}
+	return notify(ctx, q, l.task)
+}
+
+// firstBranch makes the branch that a new task's conversation begins on.
+func firstBranch(ctx context.Context, q *sqlc.Queries, task history.Task, source *history.Source) error {
+	base := point{}
+	reason := "Begin"
+	if source != nil && source.IncludeConversation {
+		var err error
+		if base, err = sourcePoint(ctx, q, task, *source); err != nil {
+			return err
+		}
+		reason = "Fork"
+	}
+	_, err := branchAt(ctx, q, task.UID, base, reason)
+	return err
+}
+
+// sourcePoint finds the point of another task of the same namespace.
+func sourcePoint(ctx context.Context, q *sqlc.Queries, task history.Task, source history.Source) (point, error) {
+	missing := fmt.Errorf("%w: checkpoint %d of the task with UID %s, from which %s/%s is to start",
+		history.ErrNotFound, source.Checkpoint, source.TaskUID, task.Namespace, task.Name)
+	owner, err := q.Task(ctx, source.TaskUID)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && owner.Task.Namespace != task.Namespace {
+		return point{}, missing
+	}
+	if err != nil {
+		return point{}, err
+	}
+	found, err := checkpointPoint(ctx, q, source.TaskUID, source.Checkpoint)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return point{}, missing
+	}
+	return found, err
+}
+
+// point is a turn boundary of a branch with the sums up to it. The zero value
+// is the empty conversation.
+type point struct {
+	branch   int64
+	number   int64
+	position int64
+	totals   conversation.Totals
+}
+
+// checkpointPoint is the point that a checkpoint's position snaps to.
+func checkpointPoint(ctx context.Context, q *sqlc.Queries, taskUID string, number int64) (point, error) {
+	c, err := q.Checkpoint(ctx, sqlc.CheckpointParams{TaskUid: taskUID, Number: number})
+	if err != nil {
+		return point{}, err
+	}
+	p := point{branch: c.BranchID, number: c.BranchNumber, position: c.Boundary}
+	if c.Boundary == c.Position {
+		p.totals = conversation.Totals{
+			ToolCalls: c.ToolCalls, InputTokens: c.InputTokens, OutputTokens: c.OutputTokens, CostMicroUSD: c.CostMicroUsd,
+		}
+		return p, nil
+	}
+	b, err := q.Branch(ctx, c.BranchID)
+	if err != nil {
+		return point{}, err
+	}
+	p.totals, err = totalsAt(ctx, q, b, c.Boundary)
+	return p, err
+}
+
+// totalsAt are the sums at a position of a branch, not before its base.
+func totalsAt(ctx context.Context, q *sqlc.Queries, b sqlc.Branch, position int64) (conversation.Totals, error) {
+	if position <= b.BasePosition {
+		return conversation.Totals{
+			ToolCalls: b.BaseToolCalls, InputTokens: b.BaseInputTokens, OutputTokens: b.BaseOutputTokens, CostMicroUSD: b.BaseCostMicroUsd,
+		}, nil
+	}
+	e, err := q.EntryTotals(ctx, sqlc.EntryTotalsParams{BranchID: b.ID, Position: position})
+	return conversation.Totals{
+		ToolCalls: e.ToolCalls, InputTokens: e.InputTokens, OutputTokens: e.OutputTokens, CostMicroUSD: e.CostMicroUsd,
+	}, err
+}
+
+// branchAt makes a branch of the task that begins at the point, and makes it
+// the active one.
+func branchAt(ctx context.Context, q *sqlc.Queries, taskUID string, p point, reason string) (sqlc.Branch, error) {
+	b, err := q.InsertBranch(ctx, sqlc.InsertBranchParams{
+		TaskUid: taskUID, ParentID: pgtype.Int8{Int64: p.branch, Valid: p.branch != 0}, Reason: clean(reason),
+		BasePosition: p.position, BaseToolCalls: p.totals.ToolCalls, BaseInputTokens: p.totals.InputTokens,
+		BaseOutputTokens: p.totals.OutputTokens, BaseCostMicroUsd: p.totals.CostMicroUSD,
+	})
+	if err != nil {
+		return b, err
+	}
+	return b, q.SetActiveBranch(ctx, sqlc.SetActiveBranchParams{Uid: taskUID, Branch: b.ID})
+}
+
+// TaskState returns where a task stands; history.ErrNotFound if it has never
+// begun.
+func (s *Store) TaskState(ctx context.Context, taskUID string) (history.TaskState, error) {
+	var state history.TaskState
+	err := s.snapshot(ctx, "read the state of the task with UID "+taskUID, func(q *sqlc.Queries) error {
+		found, err := q.Task(ctx, taskUID)
+		if err != nil {
+			return err
+		}
+		state, err = stateOf(ctx, q, found.Task, found.Branch)
+		return err
+	})
+	return state, err
+}
+
+func stateOf(ctx context.Context, q *sqlc.Queries, t sqlc.Task, b sqlc.Branch) (history.TaskState, error) {
+	log, err := logOf(b)
+	if err != nil {
+		return history.TaskState{}, err
+	}
+	state := history.TaskState{
+		Task:            history.Task{Namespace: t.Namespace, Name: t.Name, UID: t.Uid},
+		Attempt:         t.Attempt,
+		LastSequence:    t.LastSequence,
+		Position:        position(b, log),
+		Totals:          totals(log.Position, log.Totals),
+		CheckpointCount: t.CheckpointCount,
+		OpenToolCalls:   log.OpenIDs(),
+	}
+	state.CompletedOperations, err = q.LatestOperations(ctx, sqlc.LatestOperationsParams{TaskUid: t.Uid, UpToRows: maxOperations})
+	if err != nil {
+		return state, err
+	}
+	slices.Reverse(state.CompletedOperations)
+	if t.LatestCheckpoint == 0 {
+		return state, nil
+	}
+	row, err := q.Checkpoint(ctx, sqlc.CheckpointParams{TaskUid: t.Uid, Number: t.LatestCheckpoint})
+	if err != nil {
+		return state, err
+	}
+	latest, err := checkpointOf(row)
+	state.Latest = &latest
+	return state, err
+}

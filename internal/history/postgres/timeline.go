@@ -1,0 +1,131 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
+)
+
+// maxEventBytes is how long an event's message may be; the rest is cut off.
+const maxEventBytes = 4096
+
+// RecordEvents adds events to the timeline. An event whose id is there already
+// is left as it is, and so is the second one about the making of a checkpoint.
+func (s *Store) RecordEvents(ctx context.Context, events []history.Event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	sorted := slices.SortedFunc(slices.Values(events), func(a, b history.Event) int { return cmp.Compare(a.ID, b.ID) })
+	var rows sqlc.InsertEventsParams
+	for _, e := range sorted {
+		if e.ID == "" || e.Task.UID == "" {
+			return fmt.Errorf("an event %q of the task %s/%s has no id or no task UID", e.Reason, e.Task.Namespace, e.Task.Name)
+		}
+		appendEvent(&rows, e, nil)
+	}
+	return s.write(ctx, "record events", func(q *sqlc.Queries) error { return q.InsertEvents(ctx, rows) })
+}
+
+// appendEvent adds one row; details is JSON.
+func appendEvent(rows *sqlc.InsertEventsParams, e history.Event, details []byte) {
+	if details == nil {
+		details = []byte("{}")
+	}
+	rows.ID = append(rows.ID, e.ID)
+	rows.Namespace = append(rows.Namespace, e.Task.Namespace)
+	rows.TaskUid = append(rows.TaskUid, e.Task.UID)
+	rows.TaskName = append(rows.TaskName, e.Task.Name)
+	rows.Time = append(rows.Time, e.Time)
+	rows.Type = append(rows.Type, clean(e.Type))
+	rows.Reason = append(rows.Reason, clean(e.Reason))
+	rows.Actor = append(rows.Actor, clean(e.Actor))
+	rows.Message = append(rows.Message, shorten(clean(e.Message), maxEventBytes))
+	rows.Attempt = append(rows.Attempt, e.Attempt)
+	rows.Checkpoint = append(rows.Checkpoint, e.Checkpoint)
+	rows.Details = append(rows.Details, details)
+}
+
+// endOfTime is later than any event.
+func endOfTime() time.Time { return time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC) }
+
+// Timeline returns events of a namespace or of one task, newest first;
+// history.ErrNotFound if a task is named that never had one. Pages that follow
+// each other by the key of their last event miss and repeat nothing, whatever
+// is added on top meanwhile.
+func (s *Store) Timeline(ctx context.Context, query history.TimelineQuery) (history.EventPage, error) {
+	doing := fmt.Sprintf("read the timeline of %s/%s", query.Namespace, query.Name)
+	params := sqlc.TaskTimelineParams{
+		Namespace: query.Namespace, TaskUid: query.UID,
+		BeforeTime: query.Before.Time, BeforeID: query.Before.ID,
+		Since: query.Since, Types: query.Types, UpToRows: int32(query.Limit) + 1,
+	}
+	if params.BeforeTime.IsZero() {
+		params.BeforeTime = endOfTime()
+	}
+	if params.Types == nil {
+		params.Types = []string{}
+	}
+	if query.Name != "" && query.UID == "" {
+		uid, err := s.uidOf(ctx, query.Namespace, query.Name)
+		if err != nil {
+			return history.EventPage{}, wrap(err, doing)
+		}
+		params.TaskUid = uid
+	}
+	events, err := s.timeline(ctx, params)
+	if err != nil {
+		return history.EventPage{}, wrap(err, doing)
+	}
+	page := history.EventPage{Events: events}
+	if len(events) > query.Limit {
+		page.Events, page.More = events[:query.Limit], true
+	}
+	return page, nil
+}
+
+// timeline reads the events of a task, or of the namespace if no task is given.
+func (s *Store) timeline(ctx context.Context, params sqlc.TaskTimelineParams) ([]history.Event, error) {
+	var events []history.Event
+	if params.TaskUid != "" {
+		rows, err := s.read().TaskTimeline(ctx, params)
+		for _, row := range rows {
+			events = append(events, eventOf(sqlc.NamespaceTimelineRow(row)))
+		}
+		return events, err
+	}
+	rows, err := s.read().NamespaceTimeline(ctx, sqlc.NamespaceTimelineParams{
+		Namespace: params.Namespace, BeforeTime: params.BeforeTime, BeforeID: params.BeforeID,
+		Since: params.Since, Types: params.Types, UpToRows: params.UpToRows,
+	})
+	for _, row := range rows {
+		events = append(events, eventOf(row))
+	}
+	return events, err
+}
+
+// uidOf is the UID of the newest task that had the name, whether it ever ran
+// or not.
+func (s *Store) uidOf(ctx context.Context, namespace, name string) (string, error) {
+	uid, err := s.read().NewestEventTaskNamed(ctx, sqlc.NewestEventTaskNamedParams{Namespace: namespace, Name: name})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return s.read().NewestTaskNamed(ctx, sqlc.NewestTaskNamedParams{Namespace: namespace, Name: name})
+	}
+	return uid, err
+}
+
+func eventOf(row sqlc.NamespaceTimelineRow) history.Event {
+	return history.Event{
+		ID:   row.ID,
+		Task: history.Task{Namespace: row.Namespace, Name: row.TaskName, UID: row.TaskUid},
+		Time: row.Time, Type: row.Type, Reason: row.Reason, Actor: row.Actor, Message: row.Message,
+		Attempt: row.Attempt, Checkpoint: row.Checkpoint,
+	}
+}
