@@ -1,0 +1,180 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
+)
+
+// Without --full, a message is cut to so many lines and a line to so many letters.
+const (
+	maxLines = 16
+	maxRunes = 400
+)
+
+// chat prints a conversation message by message.
+type chat struct {
+	w        io.Writer
+	style    style
+	location *time.Location
+	full     bool
+
+	attempt int64
+	last    string            // role of the message before
+	tools   map[string]string // names of tools by the id of their call
+}
+
+func newChat(w io.Writer, location *time.Location, full bool) *chat {
+	return &chat{w: w, style: styleFor(w), location: location, full: full, tools: map[string]string{}}
+}
+
+// print prints one message: a line that says who spoke when, and what was
+// said, indented. Plain output of an agent runs on without such lines.
+func (c *chat) print(entry historyv1.ConversationEntry) error {
+	b := &strings.Builder{}
+	if entry.Attempt != c.attempt {
+		if entry.Attempt > 0 {
+			fmt.Fprintf(b, "%s\n\n", c.style.faint(fmt.Sprintf("── attempt %d ──", entry.Attempt)))
+		}
+		c.attempt, c.last = entry.Attempt, ""
+	}
+	if c.last == "output" && entry.Role != "output" {
+		b.WriteString("\n")
+	}
+	if !(c.last == "output" && entry.Role == "output") {
+		when := entry.Time.In(c.location).Format(time.DateTime)
+		fmt.Fprintf(b, "%s  %s  %s\n", c.style.faint(fmt.Sprintf("%4d", entry.Position)), c.speaker(entry), c.style.faint(when))
+	}
+	for _, line := range c.body(entry) {
+		fmt.Fprintf(b, "      %s\n", line)
+	}
+	if entry.Role != "output" {
+		b.WriteString("\n")
+	}
+	c.last = entry.Role
+	_, err := io.WriteString(c.w, b.String())
+	return err
+}
+
+func (c *chat) speaker(entry historyv1.ConversationEntry) string {
+	switch {
+	case entry.ToolCall != nil:
+		c.tools[entry.ToolCall.ID] = entry.ToolCall.Name
+		return c.style.blue(oneLine(orElse(entry.Role, "assistant")) + " → " + oneLine(entry.ToolCall.Name))
+	case entry.ToolResult != nil:
+		return c.result(entry.ToolResult)
+	}
+	role := oneLine(entry.Role)
+	switch entry.Role {
+	case "user":
+		return c.style.bold(c.style.green(role))
+	case "assistant":
+		return c.style.bold(c.style.cyan(role))
+	}
+	return c.style.faint(role)
+}
+
+func (c *chat) result(result *historyv1.ToolResult) string {
+	name := oneLine(orElse(c.tools[result.CallID], "tool"))
+	switch {
+	case result.Interrupted:
+		return c.style.yellow(name + " ← interrupted")
+	case result.IsError:
+		return c.style.red(name + " ← error")
+	}
+	return c.style.green(name + " ← ok")
+}
+
+// body gives the lines of a message.
+func (c *chat) body(entry historyv1.ConversationEntry) []string {
+	var parts []string
+	for _, text := range []string{entry.Text, callText(entry.ToolCall), resultText(entry.ToolResult)} {
+		if text != "" {
+			parts = append(parts, text)
+		}
+	}
+	if len(parts) == 0 && entry.Raw != "" {
+		parts = append(parts, entry.Raw)
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	lines := strings.Split(strings.TrimRight(plain(strings.Join(parts, "\n")), "\n"), "\n")
+	return c.shorten(lines)
+}
+
+func (c *chat) shorten(lines []string) []string {
+	if c.full {
+		return lines
+	}
+	more := 0
+	if len(lines) > maxLines {
+		more = len(lines) - (maxLines - 1)
+		lines = lines[:maxLines-1]
+	}
+	short := make([]string, 0, len(lines)+1)
+	for _, line := range lines {
+		short = append(short, cut(line, maxRunes))
+	}
+	if more > 0 {
+		short = append(short, c.style.faint(fmt.Sprintf("… %s more; --full prints all", plural(int64(more), "line"))))
+	}
+	return short
+}
+
+func resultText(result *historyv1.ToolResult) string {
+	if result == nil {
+		return ""
+	}
+	return result.Output
+}
+
+// callText gives a call's input, an object as "key: value" in the order in
+// which the agent wrote it.
+func callText(call *historyv1.ToolCall) string {
+	if call == nil {
+		return ""
+	}
+	lines, err := objectLines(call.Input)
+	if err != nil {
+		return call.Input
+	}
+	return strings.Join(lines, "\n")
+}
+
+func objectLines(input string) ([]string, error) {
+	decoder := json.NewDecoder(strings.NewReader(input))
+	start, err := decoder.Token()
+	if err != nil {
+		return nil, err
+	}
+	if start != json.Delim('{') {
+		return nil, errors.New("no object")
+	}
+	var lines []string
+	for decoder.More() {
+		key, err := decoder.Token()
+		if err != nil {
+			return nil, err
+		}
+		var value json.RawMessage
+		if err := decoder.Decode(&value); err != nil {
+			return nil, err
+		}
+		text := string(value)
+		var unquoted string
+		if json.Unmarshal(value, &unquoted) == nil && value[0] == '"' {
+			text = unquoted
+		}
+		if strings.Contains(strings.TrimRight(text, "\n"), "\n") {
+			text = "\n  " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n  ")
+		}
+		lines = append(lines, strings.TrimRight(fmt.Sprintf("%s: %s", key, text), " \n"))
+	}
+	return lines, nil
+}

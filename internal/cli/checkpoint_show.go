@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+func (p *plugin) checkpointShowCommand() *cobra.Command {
+	var print *genericclioptions.PrintFlags
+	cmd := &cobra.Command{
+		Use:   "show CHECKPOINT | show TASK NUMBER",
+		Short: "Show what a checkpoint holds",
+		Example: `  # By the name of the Checkpoint
+  kubectl clew checkpoint show before-migration
+
+  # By its number in a task
+  kubectl clew checkpoint show fix-login 3`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 1 || len(args) == 2 {
+				return nil
+			}
+			return fmt.Errorf("name a checkpoint, or a task and a number; `kubectl clew checkpoint list` lists them")
+		},
+		ValidArgsFunction: p.completeCheckpointShow,
+		RunE:              func(cmd *cobra.Command, args []string) error { return p.checkpointShow(cmd.Context(), args, print) },
+	}
+	print = p.printFlags(cmd)
+	return cmd
+}
+
+func (p *plugin) checkpointShow(ctx context.Context, args []string, print *genericclioptions.PrintFlags) error {
+	s, err := p.connect()
+	if err != nil {
+		return err
+	}
+	checkpoint := &v1alpha1.Checkpoint{}
+	if len(args) == 1 {
+		err := s.client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: args[0]}, checkpoint)
+		if err := s.explain(err, "checkpoint", args[0]); err != nil {
+			return err
+		}
+	} else if checkpoint, err = s.numbered(ctx, args[0], args[1]); err != nil {
+		return err
+	}
+	if done, err := p.printed(print, checkpoint); done {
+		return err
+	}
+	return p.describeCheckpoint(p.Out, checkpoint)
+}
+
+// numbered finds a checkpoint by task and number, or by task and name.
+func (s *session) numbered(ctx context.Context, taskName, wanted string) (*v1alpha1.Checkpoint, error) {
+	task, err := s.task(ctx, taskName)
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.checkpoints(ctx, taskName)
+	if err != nil {
+		return nil, err
+	}
+	return find(list, task, wanted)
+}
+
+// describeCheckpoint prints what a checkpoint holds, for people.
+func (p *plugin) describeCheckpoint(w io.Writer, c *v1alpha1.Checkpoint) error {
+	style := styleFor(w)
+	var rows [][]string
+	add := func(name, value string) {
+		if value != "" {
+			rows = append(rows, []string{style.bold(name + ":"), value})
+		}
+	}
+	status := c.Status
+	add("Name", c.Name)
+	add("Task", c.Spec.TaskRef.Name)
+	add("Message", oneLine(c.Spec.Message))
+	if status.Number > 0 {
+		add("Number", strconv.FormatInt(status.Number, 10))
+	}
+	if status.Time != nil {
+		add("Taken", fmt.Sprintf("%s (%s ago), %s, attempt %d", p.stamp(status.Time.Time), p.age(status.Time), status.Trigger, status.Attempt))
+	}
+	for _, condition := range []string{v1alpha1.CheckpointReady, v1alpha1.CheckpointDurable, v1alpha1.CheckpointIntact} {
+		add(condition, describeCondition(status, condition))
+	}
+	add("Commit", status.Commit)
+	add("Tree", status.Tree)
+	add("Parent", status.Parent)
+	add("Base", status.Base)
+	add("Agent state", status.StateCommit)
+	if status.Number > 0 {
+		add("Holds", fmt.Sprintf("%s, %s", plural(status.Files, "file"), humanBytes(status.Bytes)))
+	}
+	if stats := status.Code; stats != nil {
+		add("Changed", fmt.Sprintf("%s, %s added, %s removed", plural(int64(stats.FilesChanged), "file"), plural(stats.LinesAdded, "line"), plural(stats.LinesRemoved, "line")))
+	}
+	if at := status.Conversation; at != nil {
+		add("Conversation", fmt.Sprintf("%s, %s answered", plural(at.Position, "message"), plural(at.ToolCalls, "tool call")))
+	}
+	add("Agent's git", describeGit(status.Git))
+	if err := table(w, nil, rows); err != nil {
+		return err
+	}
+	describeSkipped(w, style, status)
+	return nil
+}
+
+func describeCondition(status v1alpha1.CheckpointStatus, kind string) string {
+	for _, condition := range status.Conditions {
+		if condition.Type != kind {
+			continue
+		}
+		text := string(condition.Status)
+		if condition.Reason != "" {
+			text += " (" + condition.Reason + ")"
+		}
+		if condition.Status != "True" && condition.Message != "" {
+			text += ": " + oneLine(condition.Message)
+		}
+		return text
+	}
+	return ""
+}
+
+func describeGit(git *v1alpha1.GitPosition) string {
+	if git == nil {
+		return ""
+	}
+	at := "no commit yet"
+	if git.Head != "" {
+		at = git.Head
+	}
+	branch := "detached"
+	if git.Branch != "" {
+		branch = "branch " + oneLine(git.Branch)
+	}
+	return fmt.Sprintf("%s at %s, %s", branch, at, plural(int64(git.DirtyFileCount), "dirty file"))
+}
+
+func describeSkipped(w io.Writer, style style, status v1alpha1.CheckpointStatus) {
+	if status.SkippedCount == 0 {
+		return
+	}
+	fmt.Fprintln(w, style.bold("Listed but not held (a rewind leaves them as they are):"))
+	for _, file := range status.Skipped {
+		fmt.Fprintf(w, "  %s  %s (%s)\n", strings.ReplaceAll(plain(file.Path), "\n", `\n`), file.Reason, humanBytes(file.Bytes))
+	}
+	if more := int(status.SkippedCount) - len(status.Skipped); more > 0 {
+		fmt.Fprintf(w, "  and %d more\n", more)
+	}
+}

@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// checkpoints lists those of one task, or of all tasks of the namespace when
+// task is empty; by task and number, those not taken yet last.
+func (s *session) checkpoints(ctx context.Context, task string) (*v1alpha1.CheckpointList, error) {
+	list := &v1alpha1.CheckpointList{}
+	if err := s.client.List(ctx, list, client.InNamespace(s.namespace)); err != nil {
+		return nil, s.explain(err, "checkpoint", "")
+	}
+	if task != "" {
+		list.Items = slices.DeleteFunc(list.Items, func(c v1alpha1.Checkpoint) bool { return c.Spec.TaskRef.Name != task })
+	}
+	slices.SortStableFunc(list.Items, compareCheckpoints)
+	return list, nil
+}
+
+func compareCheckpoints(a, b v1alpha1.Checkpoint) int {
+	last := func(c v1alpha1.Checkpoint) int64 {
+		if c.Status.Number == 0 {
+			return 1 << 62
+		}
+		return c.Status.Number
+	}
+	return cmp.Or(
+		cmp.Compare(a.Spec.TaskRef.Name, b.Spec.TaskRef.Name),
+		cmp.Compare(last(a), last(b)),
+		a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+		cmp.Compare(a.Name, b.Name),
+	)
+}
+
+// find finds a task's checkpoint by its name or its number.
+func find(list *v1alpha1.CheckpointList, task *v1alpha1.Task, wanted string) (*v1alpha1.Checkpoint, error) {
+	for i := range list.Items {
+		if list.Items[i].Name == wanted {
+			return usable(&list.Items[i], task)
+		}
+	}
+	number, err := strconv.ParseInt(strings.TrimPrefix(wanted, "#"), 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("task %s has no checkpoint %q; `kubectl clew checkpoint list %s -n %s` lists them by name and number", task.Name, wanted, task.Name, task.Namespace)
+	}
+	for i := range list.Items {
+		if list.Items[i].Status.Number == number {
+			return usable(&list.Items[i], task)
+		}
+	}
+	return nil, fmt.Errorf("task %s has no checkpoint number %d; %s", task.Name, number, known(list, task))
+}
+
+// known says which numbers there are.
+func known(list *v1alpha1.CheckpointList, task *v1alpha1.Task) string {
+	var first, last int64
+	for _, c := range list.Items {
+		if n := c.Status.Number; n > 0 {
+			if first == 0 {
+				first = n
+			}
+			last = n
+		}
+	}
+	if last == 0 {
+		return fmt.Sprintf("it has none yet: take one with `kubectl clew checkpoint create %s -n %s`", task.Name, task.Namespace)
+	}
+	return fmt.Sprintf("they run from %d to %d: `kubectl clew checkpoint list %s -n %s` lists them", first, last, task.Name, task.Namespace)
+}
+
+// usable refuses a checkpoint that there is no way back to.
+func usable(c *v1alpha1.Checkpoint, task *v1alpha1.Task) (*v1alpha1.Checkpoint, error) {
+	if uid := c.Status.TaskUID; uid != "" && uid != string(task.UID) {
+		return nil, fmt.Errorf("checkpoint %s belongs to an earlier task of the name %s, which was deleted; choose another one", c.Name, task.Name)
+	}
+	if apimeta.IsStatusConditionFalse(c.Status.Conditions, v1alpha1.CheckpointIntact) {
+		return nil, fmt.Errorf("the stored objects of checkpoint %s are damaged; choose another one", c.Name)
+	}
+	if c.Status.Number == 0 {
+		return nil, fmt.Errorf("checkpoint %s is not taken yet; wait for it with `kubectl wait --for=condition=Ready checkpoints.clew.dev/%s -n %s`", c.Name, c.Name, c.Namespace)
+	}
+	return c, nil
+}
+
+// conditionText is a condition's status with its reason unless it is good.
+func conditionText(conditions []metav1.Condition, kind string) string {
+	c := apimeta.FindStatusCondition(conditions, kind)
+	switch {
+	case c == nil:
+		return "-"
+	case c.Status == metav1.ConditionTrue:
+		return "yes"
+	case c.Reason != "":
+		return c.Reason
+	}
+	return string(c.Status)
+}
+
+// changes tells files and lines, as in "3 +20 -4".
+func changes(stats *v1alpha1.CodeStats) string {
+	if stats == nil {
+		return "-"
+	}
+	if stats.FilesChanged == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%d +%d -%d", stats.FilesChanged, stats.LinesAdded, stats.LinesRemoved)
+}

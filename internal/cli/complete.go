@@ -1,0 +1,141 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// completionTime is how long a shell may wait for the cluster.
+const completionTime = 3 * time.Second
+
+// names runs a look-up for a shell. Its errors are nobody's to see.
+func (p *plugin) names(look func(ctx context.Context, s *session) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(context.Background(), completionTime)
+	defer cancel()
+	s, err := p.connect()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	found, err := look(ctx, s)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return found, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeTask completes the first argument, the name of a task.
+func (p *plugin) completeTask(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return p.names(func(ctx context.Context, s *session) ([]string, error) { return s.taskNames(ctx, prefix) })
+}
+
+func (s *session) taskNames(ctx context.Context, prefix string) ([]string, error) {
+	list := &v1alpha1.TaskList{}
+	if err := s.client.List(ctx, list, client.InNamespace(s.namespace)); err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, task := range list.Items {
+		if strings.HasPrefix(task.Name, prefix) {
+			found = append(found, cobra.CompletionWithDesc(task.Name, cut(oneLine(taskState(&task)), 60)))
+		}
+	}
+	return found, nil
+}
+
+// completeCheckpointOf completes a flag with the checkpoints of the task that
+// is the first argument.
+func (p *plugin) completeCheckpointOf(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return p.names(func(ctx context.Context, s *session) ([]string, error) {
+		return s.checkpointNames(ctx, args[0], prefix)
+	})
+}
+
+func (s *session) checkpointNames(ctx context.Context, task, prefix string) ([]string, error) {
+	list, err := s.checkpoints(ctx, task)
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, c := range list.Items {
+		description := fmt.Sprintf("%s, %s ago", orElse(string(c.Status.Trigger), "not taken yet"), s.age(&c.CreationTimestamp))
+		if c.Spec.Message != "" {
+			description += ": " + cut(oneLine(c.Spec.Message), 40)
+		}
+		if number := fmt.Sprint(c.Status.Number); task != "" && c.Status.Number > 0 && strings.HasPrefix(number, prefix) {
+			found = append(found, cobra.CompletionWithDesc(number, description))
+		}
+		if strings.HasPrefix(c.Name, prefix) {
+			found = append(found, cobra.CompletionWithDesc(c.Name, description))
+		}
+	}
+	return found, nil
+}
+
+// completeCheckpointShow completes a checkpoint, or a task and then its checkpoint.
+func (p *plugin) completeCheckpointShow(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	return p.names(func(ctx context.Context, s *session) ([]string, error) {
+		switch len(args) {
+		case 0:
+			checkpoints, err := s.checkpointNames(ctx, "", prefix)
+			if err != nil {
+				return nil, err
+			}
+			tasks, err := s.taskNames(ctx, prefix)
+			return append(checkpoints, tasks...), err
+		case 1:
+			return s.checkpointNames(ctx, args[0], prefix)
+		}
+		return nil, nil
+	})
+}
+
+// completeFlags completes those of kubectl's own flags that name something.
+func (p *plugin) completeFlags(root *cobra.Command) {
+	complete := func(flag string, look func(ctx context.Context, s *session, prefix string) ([]string, error)) {
+		_ = root.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+			return p.names(func(ctx context.Context, s *session) ([]string, error) { return look(ctx, s, prefix) })
+		})
+	}
+	complete("namespace", func(ctx context.Context, s *session, prefix string) ([]string, error) {
+		list := &corev1.NamespaceList{}
+		err := s.client.List(ctx, list)
+		return startingWith(prefix, list.Items, func(n corev1.Namespace) string { return n.Name }), err
+	})
+	for flag, names := range map[string]func(clientcmdapi.Config) []string{
+		"context": func(c clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.Contexts)) },
+		"cluster": func(c clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.Clusters)) },
+		"user":    func(c clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.AuthInfos)) },
+	} {
+		complete(flag, func(_ context.Context, _ *session, prefix string) ([]string, error) {
+			raw, err := p.flags.ToRawKubeConfigLoader().RawConfig()
+			return startingWith(prefix, names(raw), func(name string) string { return name }), err
+		})
+	}
+}
+
+func startingWith[T any](prefix string, items []T, name func(T) string) []string {
+	var found []string
+	for _, item := range items {
+		if strings.HasPrefix(name(item), prefix) {
+			found = append(found, name(item))
+		}
+	}
+	return found
+}

@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
+)
+
+// explain turns an error of the API server about one object into a sentence
+// that says what to do; nil stays nil.
+func (s *session) explain(err error, kind, name string) error {
+	var groups *discovery.ErrGroupDiscoveryFailed
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsNotFound(err) && !isMissingResource(err):
+		return fmt.Errorf("there is no %s %q in namespace %s; `kubectl get %ss.clew.dev -n %s` lists those that are", kind, name, s.namespace, kind, s.namespace)
+	case apierrors.IsAlreadyExists(err):
+		return fmt.Errorf("there is a %s %q in namespace %s already; choose another name", kind, name, s.namespace)
+	case apierrors.IsInvalid(err):
+		return errors.New(causes(err))
+	case meta.IsNoMatchError(err) || isMissingResource(err) || errors.As(err, &groups):
+		return errors.New("this cluster does not know Clew's kinds; install Clew there, or choose another cluster with --context")
+	}
+	return explainConnection(err)
+}
+
+// explainConnection explains what keeps the plugin from the cluster as such.
+func explainConnection(err error) error {
+	var netErr net.Error
+	var urlErr *url.Error
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsUnauthorized(err):
+		return errors.New("the cluster does not accept your credentials; log in again, or choose another context with --context")
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("you may not do this: %s; ask an administrator of the namespace for the role edit, or view to read", lowerFirst(message(err)))
+	case meta.IsNoMatchError(err):
+		return errors.New("this cluster does not know Clew's kinds; install Clew there, or choose another cluster with --context")
+	case errors.As(err, &urlErr) || errors.As(err, &netErr):
+		return fmt.Errorf("the cluster cannot be reached: %w; look at the context with `kubectl config current-context`", err)
+	}
+	return err
+}
+
+// isMissingResource tells the 404 of a whole kind from that of one object.
+func isMissingResource(err error) bool {
+	return apierrors.IsNotFound(err) && strings.Contains(err.Error(), "the server could not find the requested resource")
+}
+
+// causes gives the sentences of a validation error, each with its field.
+func causes(err error) string {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Details == nil || len(status.Status().Details.Causes) == 0 {
+		return message(err)
+	}
+	var sentences []string
+	for _, cause := range status.Status().Details.Causes {
+		text := cause.Message
+		// "Invalid value: {…}: sentence": the value is not what the user typed.
+		if _, sentence, ok := strings.Cut(text, ": "); ok && strings.HasPrefix(text, "Invalid value") {
+			text = sentence
+			if i := strings.LastIndex(text, "\": "); i >= 0 {
+				text = text[i+3:]
+			}
+		}
+		text = strings.TrimPrefix(text, "Forbidden: ")
+		if cause.Field != "" && cause.Type != metav1.CauseTypeForbidden {
+			text = cause.Field + ": " + text
+		}
+		sentences = append(sentences, text)
+	}
+	return strings.Join(sentences, "; ")
+}
+
+// message is what the API server said, without its prefix for machines.
+func message(err error) string {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) && status.Status().Message != "" {
+		return status.Status().Message
+	}
+	return err.Error()
+}
+
+func lowerFirst(s string) string {
+	if s == "" || strings.ToUpper(s[:1]) != s[:1] || (len(s) > 1 && strings.ToUpper(s[1:2]) == s[1:2]) {
+		return s
+	}
+	return strings.ToLower(s[:1]) + s[1:]
+}

@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+
+	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
+)
+
+// pageSize is how many entries are asked for at a time.
+const pageSize = 500
+
+// historyGet reads one answer of the history API, which the Kubernetes API
+// server passes on to Clew's own. path is below the namespace.
+func (s *session) historyGet(ctx context.Context, path []string, params url.Values, into any) error {
+	config := rest.CopyConfig(s.config)
+	config.APIPath = "/apis"
+	config.GroupVersion = &schema.GroupVersion{Group: historyv1.Group, Version: historyv1.Version}
+	config.NegotiatedSerializer = serializer.NewCodecFactory(newScheme()).WithoutConversion()
+	c, err := rest.RESTClientFor(config)
+	if err != nil {
+		return explainConnection(err)
+	}
+	request := c.Get().AbsPath(append([]string{"/apis", historyv1.Group, historyv1.Version, "namespaces", s.namespace}, path...)...)
+	for name, values := range params {
+		for _, value := range values {
+			request = request.Param(name, value)
+		}
+	}
+	body, err := request.Do(ctx).Raw()
+	if err != nil {
+		return s.explainHistory(err)
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("the history API answered something else than JSON: %w", err)
+	}
+	return nil
+}
+
+// explainHistory turns an error of the history API into a sentence.
+func (s *session) explainHistory(err error) error {
+	const look = "look at `kubectl get apiservice v1alpha1.history.clew.dev`"
+	var status apierrors.APIStatus
+	switch {
+	case apierrors.IsServiceUnavailable(err):
+		return fmt.Errorf("the history does not answer at present: %s; %s, and at the pods of clew-server", message(err), look)
+	case isMissingResource(err), apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details == nil:
+		return fmt.Errorf("this cluster serves no history of Clew; %s", look)
+	case apierrors.IsNotFound(err), apierrors.IsBadRequest(err), apierrors.IsResourceExpired(err):
+		return errors.New(message(err))
+	}
+	return explainConnection(err)
+}

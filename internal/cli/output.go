@@ -1,0 +1,172 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/printers"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// printFlags are kubectl's own -o and what belongs to it.
+func (p *plugin) printFlags(cmd *cobra.Command) *genericclioptions.PrintFlags {
+	flags := genericclioptions.NewPrintFlags("").WithTypeSetter(newScheme())
+	flags.AddFlags(cmd)
+	return flags
+}
+
+// printed says whether the user chose an output with -o, and prints the object
+// in it if so.
+func (p *plugin) printed(flags *genericclioptions.PrintFlags, object runtime.Object) (bool, error) {
+	if *flags.OutputFormat == "" && !templated(flags) {
+		return false, nil
+	}
+	printer, err := flags.ToPrinter()
+	if err != nil {
+		return true, err
+	}
+	return true, printer.PrintObj(object, p.Out)
+}
+
+func templated(flags *genericclioptions.PrintFlags) bool {
+	f := flags.TemplatePrinterFlags
+	return f != nil && f.TemplateArgument != nil && *f.TemplateArgument != ""
+}
+
+// dryRunFlag is kubectl's --dry-run, of which only server and none make sense
+// here: what a request would do is the server's to say.
+type dryRunFlag struct{ server bool }
+
+func (d *dryRunFlag) add(cmd *cobra.Command) {
+	cmd.Flags().Var(d, "dry-run", `"server" has the cluster check the request without carrying it out; "none" carries it out.`)
+	cmd.Flags().Lookup("dry-run").NoOptDefVal = "server"
+	cmd.Flags().Lookup("dry-run").DefValue = "none"
+	_ = cmd.RegisterFlagCompletionFunc("dry-run", cobra.FixedCompletions([]string{"none", "server"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func (d *dryRunFlag) Type() string { return "string" }
+func (d *dryRunFlag) String() string {
+	if d.server {
+		return "server"
+	}
+	return "none"
+}
+
+func (d *dryRunFlag) Set(value string) error {
+	switch value {
+	case "server":
+		d.server = true
+	case "none":
+		d.server = false
+	default:
+		return fmt.Errorf("must be none or server, not %q", value)
+	}
+	return nil
+}
+
+func (d *dryRunFlag) createOptions() []client.CreateOption {
+	options := []client.CreateOption{client.FieldOwner(fieldManager)}
+	if d.server {
+		options = append(options, client.DryRunAll)
+	}
+	return options
+}
+
+func (d *dryRunFlag) patchOptions() []client.PatchOption {
+	options := []client.PatchOption{client.FieldOwner(fieldManager)}
+	if d.server {
+		options = append(options, client.DryRunAll)
+	}
+	return options
+}
+
+// suffix marks what was only tried, as kubectl does.
+func (d *dryRunFlag) suffix() string {
+	if d.server {
+		return " (server dry run)"
+	}
+	return ""
+}
+
+// enumFlag is a flag with a closed set of values.
+type enumFlag struct {
+	value   string
+	allowed []string
+}
+
+func enum(cmd *cobra.Command, name, value, usage string, allowed ...string) *enumFlag {
+	e := &enumFlag{value: value, allowed: allowed}
+	cmd.Flags().Var(e, name, usage+" One of "+strings.Join(allowed, ", ")+".")
+	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp))
+	return e
+}
+
+func (e *enumFlag) Type() string   { return "string" }
+func (e *enumFlag) String() string { return e.value }
+
+// Set takes the value in any case, since nobody remembers which it is.
+func (e *enumFlag) Set(value string) error {
+	for _, allowed := range e.allowed {
+		if strings.EqualFold(value, allowed) {
+			e.value = allowed
+			return nil
+		}
+	}
+	return fmt.Errorf("must be one of %s, not %q", strings.Join(e.allowed, ", "), value)
+}
+
+// table prints rows under a header, as kubectl does.
+func table(w io.Writer, header []string, rows [][]string) error {
+	tab := printers.GetNewTabWriter(w)
+	if len(header) > 0 {
+		fmt.Fprintln(tab, strings.Join(header, "\t"))
+	}
+	for _, row := range rows {
+		fmt.Fprintln(tab, strings.Join(row, "\t"))
+	}
+	return tab.Flush()
+}
+
+// age is the time since t in kubectl's words, - for none.
+func (p *plugin) age(t *metav1.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return duration.HumanDuration(p.clock().Sub(t.Time))
+}
+
+// stamp is a point in time in the user's zone, - for none.
+func (p *plugin) stamp(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.In(p.location).Format(time.DateTime)
+}
+
+// plural counts things in words: 1 file, 2 files.
+func plural(n int64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// bytes in a unit that people read.
+func humanBytes(n int64) string {
+	const unit = 1024
+	if n < unit {
+		return fmt.Sprintf("%d B", n)
+	}
+	value, exponent := float64(n)/unit, 0
+	for value >= unit && exponent < 4 {
+		value, exponent = value/unit, exponent+1
+	}
+	return fmt.Sprintf("%.1f %ciB", value, "KMGTP"[exponent])
+}

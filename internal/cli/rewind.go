@@ -1,0 +1,235 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+type rewind struct {
+	*plugin
+	to, branch               string
+	scope, preserve, onDrift *enumFlag
+	yes                      bool
+	wait                     waitFlags
+	dryRun                   dryRunFlag
+	print                    *genericclioptions.PrintFlags
+}
+
+func (p *plugin) rewindCommand() *cobra.Command {
+	o := &rewind{plugin: p}
+	cmd := &cobra.Command{
+		Use:   "rewind TASK --to CHECKPOINT|NUMBER",
+		Short: "Take a task back to a checkpoint",
+		Long: `Take a task back to a checkpoint: its files, the agent's own state and the
+conversation, or only some of these.
+
+The agent is stopped first. What stands now is kept as a checkpoint in every
+case, so that a rewind can itself be rewound, and as a branch or a stash in the
+agent's repository. Then the task goes on from there, if it is to run.`,
+		Example: `  # See what it would do, and be asked
+  kubectl clew rewind fix-login --to 3
+
+  # The files alone; the agent remembers what it tried
+  kubectl clew rewind fix-login --to before-migration --scope code
+
+  # In a script
+  kubectl clew rewind fix-login --to 3 --branch tried/first --yes`,
+		Args:              exactly("TASK"),
+		ValidArgsFunction: p.completeTask,
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
+	}
+	cmd.Flags().StringVar(&o.to, "to", "", "Name or number of the checkpoint to go back to. Required.")
+	cmd.Flags().StringVar(&o.branch, "branch", "", "Name of the branch that keeps what stands now; clew/before-ID when left out.")
+	o.scope = enum(cmd, "scope", string(v1alpha1.RewindBoth), "What is taken back.",
+		string(v1alpha1.RewindCode), string(v1alpha1.RewindConversation), string(v1alpha1.RewindBoth))
+	o.preserve = enum(cmd, "preserve", string(v1alpha1.PreserveBranch), "How what stands now is kept in the agent's repository.",
+		string(v1alpha1.PreserveBranch), string(v1alpha1.PreserveStash), string(v1alpha1.PreserveDiscard))
+	o.onDrift = driftFlag(cmd)
+	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "Do not ask.")
+	_ = cmd.RegisterFlagCompletionFunc("to", p.completeCheckpointOf)
+	o.wait.add(cmd, "the task is rewound")
+	o.dryRun.add(cmd)
+	o.print = p.printFlags(cmd)
+	return cmd
+}
+
+func (o *rewind) run(ctx context.Context, name string) error {
+	if o.to == "" {
+		return fmt.Errorf("say where to with --to CHECKPOINT or --to NUMBER; `kubectl clew checkpoint list %s` lists what there is", name)
+	}
+	if o.branch != "" && o.preserve.value != string(v1alpha1.PreserveBranch) {
+		return fmt.Errorf("--branch names the branch that --preserve branch makes: leave --branch out, or --preserve %s", o.preserve.value)
+	}
+	s, err := o.connect()
+	if err != nil {
+		return err
+	}
+	task, err := s.task(ctx, name)
+	if err != nil {
+		return err
+	}
+	if r := task.Status.Rewind; r != nil && r.State == v1alpha1.OperationInProgress {
+		return fmt.Errorf("a rewind of task %s is under way (%s); wait until it has ended", name, r.ID)
+	}
+	list, err := s.checkpoints(ctx, name)
+	if err != nil {
+		return err
+	}
+	target, err := find(list, task, o.to)
+	if err != nil {
+		return err
+	}
+	id, err := o.newID()
+	if err != nil {
+		return err
+	}
+	if err := o.preview(o.ErrOut, task, list, target, id); err != nil {
+		return err
+	}
+	if !o.dryRun.server && !o.yes {
+		if err := o.confirm("Rewind?"); err != nil {
+			return err
+		}
+	}
+	return o.request(ctx, s, task, target, id)
+}
+
+// request writes the rewind, and waits for its end if asked to.
+func (o *rewind) request(ctx context.Context, s *session, task *v1alpha1.Task, target *v1alpha1.Checkpoint, id string) error {
+	name := task.Name
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"rewind": map[string]any{
+		"id": id, "to": map[string]any{"checkpointRef": map[string]any{"name": target.Name}},
+		"scope": o.scope.value, "preserve": o.preserve.value, "branch": orNull(o.branch), "onDrift": o.onDrift.value,
+	}}})
+	if err != nil {
+		return err
+	}
+	if err := s.client.Patch(ctx, task, client.RawPatch(types.MergePatchType, patch), o.dryRun.patchOptions()...); err != nil {
+		return s.explain(err, "task", name)
+	}
+	outcome := fmt.Sprintf("rewind to checkpoint %d requested", target.Status.Number)
+	if o.wait.wait && !o.dryRun.server {
+		task, err = await(ctx, s, o.wait, "task", &v1alpha1.TaskList{}, task, func(t *v1alpha1.Task) verdict { return judgeRewind(t, id) })
+		if err != nil {
+			return err
+		}
+		outcome = rewound(task.Status.Rewind)
+	}
+	if done, err := o.printed(o.print, task); done {
+		return err
+	}
+	fmt.Fprintf(o.Out, "task.clew.dev/%s %s%s\n", name, outcome, o.dryRun.suffix())
+	return nil
+}
+
+// preview tells what the rewind is going to do.
+func (o *rewind) preview(w io.Writer, task *v1alpha1.Task, list *v1alpha1.CheckpointList, target *v1alpha1.Checkpoint, id string) error {
+	style := styleFor(w)
+	status := target.Status
+	where := fmt.Sprintf("checkpoint %d (%s), taken %s ago, %s", status.Number, target.Name, o.age(status.Time), status.Trigger)
+	if target.Spec.Message != "" {
+		where += fmt.Sprintf(": %q", cut(oneLine(target.Spec.Message), 60))
+	}
+	rows := [][]string{{"  to", where}, {"  goes back over", o.passed(task, list, target)}}
+	scope := v1alpha1.RewindScope(o.scope.value)
+	rows = append(rows, []string{"  takes back", map[v1alpha1.RewindScope]string{
+		v1alpha1.RewindCode:         "the files; agent state and conversation stay",
+		v1alpha1.RewindConversation: "the conversation and the agent's own state; the files stay",
+		v1alpha1.RewindBoth:         "the files, the agent's own state and the conversation",
+	}[scope]})
+	if at := status.Conversation; at != nil && scope != v1alpha1.RewindCode {
+		rows = append(rows, []string{"  conversation", fmt.Sprintf("%s, of %d now", plural(at.Position, "message"), task.Status.MessageCount)})
+	}
+	rows = append(rows, []string{"  keeps", o.keeps(id)})
+	rows = append(rows, []string{"  the agent", o.afterwards(task)})
+	fmt.Fprintln(w, style.bold("Rewind of task "+task.Name))
+	return table(w, nil, rows)
+}
+
+// passed counts the checkpoints that lie between now and the target. They stay.
+func (o *rewind) passed(task *v1alpha1.Task, list *v1alpha1.CheckpointList, target *v1alpha1.Checkpoint) string {
+	var later int64
+	for _, c := range list.Items {
+		if c.Status.Number > target.Status.Number && (c.Status.TaskUID == "" || c.Status.TaskUID == string(task.UID)) {
+			later++
+		}
+	}
+	if later == 0 {
+		return "no checkpoint: it is the latest"
+	}
+	return plural(later, "checkpoint") + ", which can still be gone to"
+}
+
+func (o *rewind) keeps(id string) string {
+	const always = "what stands now as a checkpoint"
+	switch v1alpha1.PreserveMode(o.preserve.value) {
+	case v1alpha1.PreserveBranch:
+		return fmt.Sprintf("%s, and as branch %s in the agent's repository", always, orElse(o.branch, "clew/before-"+id))
+	case v1alpha1.PreserveStash:
+		return always + ", and as a stash in the agent's repository"
+	}
+	return always + " only"
+}
+
+func (o *rewind) afterwards(task *v1alpha1.Task) string {
+	if task.Spec.OperatingMode == v1alpha1.OperatingModeSuspended {
+		return "stays stopped; resume it with `kubectl clew resume " + task.Name + "`"
+	}
+	return "is stopped first, and goes on from there (" + cut(oneLine(taskState(task)), 60) + " now)"
+}
+
+// judgeRewind is done when the rewind with that id has ended well.
+func judgeRewind(task *v1alpha1.Task, id string) verdict {
+	operation := task.Status.Rewind
+	if operation == nil || operation.ID != id {
+		return verdict{state: "asked for the rewind"}
+	}
+	switch operation.State {
+	case v1alpha1.OperationCompleted:
+		return verdict{done: true, state: "rewound"}
+	case v1alpha1.OperationRefused, v1alpha1.OperationFailed:
+		return verdict{err: operationError("rewind", task, operation)}
+	}
+	return verdict{state: orElse(operation.Message, taskState(task))}
+}
+
+// rewound tells what came of a rewind, and where the old state is.
+func rewound(operation *v1alpha1.OperationStatus) string {
+	text := fmt.Sprintf("rewound to checkpoint %d", operation.ToCheckpoint)
+	if operation.FromCheckpoint > 0 {
+		text += fmt.Sprintf("; what stood before is checkpoint %d", operation.FromCheckpoint)
+	}
+	if operation.Preserved != "" {
+		text += " and " + oneLine(operation.Preserved)
+	}
+	return text
+}
+
+// confirm asks, and takes nothing but a yes for one.
+func (p *plugin) confirm(question string) error {
+	if !p.asks {
+		return errors.New("this cannot be asked without a terminal: add --yes to go ahead, or --dry-run=server to only check it")
+	}
+	fmt.Fprintf(p.ErrOut, "%s [y/N] ", question)
+	answer, err := bufio.NewReader(p.In).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return nil
+	}
+	return errors.New("nothing was done")
+}

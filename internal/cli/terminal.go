@@ -1,0 +1,171 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// isTerminal says whether a stream is a terminal.
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// width of the terminal behind a stream, 0 if it is none.
+func width(stream any) int {
+	f, ok := stream.(*os.File)
+	if !ok {
+		return 0
+	}
+	w, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return w
+}
+
+// style colours text, or leaves it alone.
+type style struct{ on bool }
+
+func styleFor(stream any) style { return style{on: isTerminal(stream) && !noColor()} }
+
+func (s style) paint(code, text string) string {
+	if !s.on || text == "" {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+func (s style) bold(text string) string   { return s.paint("1", text) }
+func (s style) faint(text string) string  { return s.paint("2", text) }
+func (s style) red(text string) string    { return s.paint("31", text) }
+func (s style) green(text string) string  { return s.paint("32", text) }
+func (s style) yellow(text string) string { return s.paint("33", text) }
+func (s style) blue(text string) string   { return s.paint("34", text) }
+func (s style) cyan(text string) string   { return s.paint("36", text) }
+
+// plain makes text that others wrote safe for a terminal: what could move the
+// cursor, change colours or reorder letters is shown instead of obeyed. Line
+// breaks and tabs stay.
+func plain(text string) string {
+	text = strings.ReplaceAll(text, "\r\n", "\n")
+	clean := true
+	for _, r := range text {
+		if dangerous(r) {
+			clean = false
+			break
+		}
+	}
+	if clean {
+		return text
+	}
+	var b strings.Builder
+	for i, r := range text {
+		switch {
+		case r == utf8.RuneError && text[i] >= utf8.RuneSelf && !strings.HasPrefix(text[i:], "\uFFFD"):
+			fmt.Fprintf(&b, "\\x%02x", text[i])
+		case r < 0x80 && dangerous(r):
+			fmt.Fprintf(&b, "\\x%02x", r)
+		case dangerous(r):
+			fmt.Fprintf(&b, "\\u%04x", r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+func dangerous(r rune) bool {
+	if r == '\n' || r == '\t' {
+		return false
+	}
+	// Cf holds the marks that reverse the direction of writing.
+	return unicode.IsControl(r) || r == utf8.RuneError || (unicode.Is(unicode.Cf, r) && r != '\u200d')
+}
+
+// oneLine makes text fit for a cell of a table.
+func oneLine(text string) string {
+	return strings.Join(strings.Fields(plain(text)), " ")
+}
+
+// cut shortens text to at most n runes.
+func cut(text string, n int) string {
+	if n <= 0 || utf8.RuneCountInString(text) <= n {
+		return text
+	}
+	runes := []rune(text)
+	return string(runes[:max(0, n-1)]) + "…"
+}
+
+// progress tells on standard error what is waited for: one line that turns on
+// a terminal, a line per change elsewhere.
+type progress struct {
+	mu       sync.Mutex
+	w        io.Writer
+	live     bool
+	style    style
+	width    int
+	state    string
+	start    time.Time
+	stopped  chan struct{}
+	finished sync.WaitGroup
+}
+
+func newProgress(w io.Writer) *progress {
+	p := &progress{w: w, live: isTerminal(w) && os.Getenv("TERM") != "dumb", style: styleFor(w), width: width(w), start: time.Now()}
+	if p.live {
+		p.stopped = make(chan struct{})
+		p.finished.Go(p.turn)
+	}
+	return p
+}
+
+// say gives the present state, in a few words.
+func (p *progress) say(state string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	state = oneLine(state)
+	if state == p.state || state == "" {
+		return
+	}
+	p.state = state
+	if !p.live {
+		fmt.Fprintln(p.w, state)
+	}
+}
+
+// stop takes the turning line away.
+func (p *progress) stop() {
+	if p.stopped == nil {
+		return
+	}
+	close(p.stopped)
+	p.finished.Wait()
+	p.stopped = nil
+}
+
+func (p *progress) turn() {
+	frames := []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for i := 0; ; i++ {
+		select {
+		case <-p.stopped:
+			fmt.Fprint(p.w, "\r\x1b[K")
+			return
+		case <-ticker.C:
+			p.mu.Lock()
+			line := cut(fmt.Sprintf("%c %s (%ds)", frames[i%len(frames)], p.state, int(time.Since(p.start).Seconds())), p.width-1)
+			p.mu.Unlock()
+			fmt.Fprint(p.w, "\r\x1b[K"+p.style.cyan(line))
+		}
+	}
+}

@@ -1,0 +1,212 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
+)
+
+type timeline struct {
+	*plugin
+	output    *enumFlag
+	types     []string
+	since     string
+	limit     int
+	noHeaders bool
+}
+
+// eventTypes are those of historyv1.TimelineEvent.
+func eventTypes() []string { return []string{"task", "chat", "checkpoint", "rewind", "fork"} }
+
+func (p *plugin) timelineCommand() *cobra.Command {
+	o := &timeline{plugin: p}
+	cmd := &cobra.Command{
+		Use:   "timeline [TASK]",
+		Short: "Print what happened to a task, or in the namespace",
+		Long: `Print what happened to a task, or to all tasks of the namespace, oldest first:
+the newest entries up to --limit.`,
+		Example: `  # What happened to a task
+  kubectl clew timeline fix-login
+
+  # Checkpoints and rewinds of the last two hours, in the whole namespace
+  kubectl clew timeline --type checkpoint,rewind --since 2h`,
+		Args:              atMost("TASK"),
+		ValidArgsFunction: p.completeTask,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			task := ""
+			if len(args) > 0 {
+				task = args[0]
+			}
+			return o.run(cmd.Context(), task)
+		},
+	}
+	o.output = &enumFlag{value: "table", allowed: []string{"table", "json", "yaml"}}
+	cmd.Flags().VarP(o.output, "output", "o", "How to print it. One of table, json, yaml.")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(o.output.allowed, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringSliceVar(&o.types, "type", nil, "Only events of these types: "+strings.Join(eventTypes(), ", ")+".")
+	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions(eventTypes(), cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringVar(&o.since, "since", "", "Only what is younger: a duration such as 90m or 2d, or a time such as 2026-11-21T08:00:00Z.")
+	cmd.Flags().IntVar(&o.limit, "limit", 100, "Print so many entries at most, the newest; 0 prints all.")
+	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "Leave the table's header out.")
+	return cmd
+}
+
+func (o *timeline) run(ctx context.Context, task string) error {
+	params, err := o.params()
+	if err != nil {
+		return err
+	}
+	s, err := o.connect()
+	if err != nil {
+		return err
+	}
+	list, err := o.read(ctx, s, task, params)
+	if err != nil {
+		return err
+	}
+	if o.output.value != "table" {
+		return o.printRaw(o.output.value, list)
+	}
+	if len(list.Items) == 0 {
+		fmt.Fprintln(o.ErrOut, "Nothing has happened, as far as these filters let see.")
+		return nil
+	}
+	slices.Reverse(list.Items)
+	if err := o.table(list.Items, task == ""); err != nil {
+		return err
+	}
+	if list.Continue != "" {
+		fmt.Fprintf(o.ErrOut, "There is more before that; raise --limit, or set it to 0.\n")
+	}
+	return nil
+}
+
+// params are the filters as the history API takes them.
+func (o *timeline) params() (url.Values, error) {
+	params := url.Values{}
+	if o.limit < 0 {
+		return nil, fmt.Errorf("--limit is %d; it must be 0 or more", o.limit)
+	}
+	for _, kind := range o.types {
+		if !slices.Contains(eventTypes(), kind) {
+			return nil, fmt.Errorf("there is no type %q; there are %s", kind, strings.Join(eventTypes(), ", "))
+		}
+	}
+	if len(o.types) > 0 {
+		params.Set("type", strings.Join(o.types, ","))
+	}
+	if o.since != "" {
+		since, err := parseSince(o.since, o.clock())
+		if err != nil {
+			return nil, err
+		}
+		params.Set("since", since.UTC().Format(time.RFC3339))
+	}
+	return params, nil
+}
+
+// parseSince reads a duration back from now, days included, or a time.
+func parseSince(text string, now time.Time) (time.Time, error) {
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return at, nil
+	}
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		if n, err := strconv.Atoi(days); err == nil && n >= 0 && n <= 36500 {
+			return now.AddDate(0, 0, -n), nil
+		}
+	}
+	if back, err := time.ParseDuration(text); err == nil && back >= 0 {
+		return now.Add(-back), nil
+	}
+	return time.Time{}, fmt.Errorf("--since is %q; it must be a duration such as 90m or 2d, or a time such as 2026-11-21T08:00:00Z", text)
+}
+
+// read reads pages, newest first, up to the limit.
+func (o *timeline) read(ctx context.Context, s *session, task string, params url.Values) (*historyv1.TimelineEventList, error) {
+	path := []string{"timeline"}
+	if task != "" {
+		path = []string{"tasks", task, "timeline"}
+	}
+	all := &historyv1.TimelineEventList{}
+	for {
+		size := pageSize
+		if o.limit > 0 {
+			size = min(size, o.limit-len(all.Items))
+		}
+		params.Set("limit", strconv.Itoa(size))
+		page := &historyv1.TimelineEventList{}
+		if err := s.historyGet(ctx, path, params, page); err != nil {
+			return nil, err
+		}
+		all.TypeMeta, all.ListMeta = page.TypeMeta, page.ListMeta
+		all.Items = append(all.Items, page.Items...)
+		if page.Continue == "" || (o.limit > 0 && len(all.Items) >= o.limit) {
+			withType(&all.TypeMeta, "TimelineEventList")
+			return all, nil
+		}
+		params.Set("continue", page.Continue)
+	}
+}
+
+func (o *timeline) table(events []historyv1.TimelineEvent, withTask bool) error {
+	header := []string{"TIME", "TYPE", "REASON", "ATTEMPT", "CHECKPOINT", "BY", "MESSAGE"}
+	if withTask {
+		header = slices.Insert(header, 1, "TASK")
+	}
+	if o.noHeaders {
+		header = nil
+	}
+	rows := make([][]string, 0, len(events))
+	for _, e := range events {
+		row := []string{
+			o.stamp(e.Time.Time), oneLine(e.Type), oneLine(e.Reason), numberOrDash(e.Attempt),
+			numberOrDash(e.Checkpoint), orElse(cut(oneLine(e.Actor), 30), "-"), o.fit(oneLine(e.Message)),
+		}
+		if withTask {
+			row = slices.Insert(row, 1, oneLine(e.Task))
+		}
+		rows = append(rows, row)
+	}
+	return table(o.Out, header, rows)
+}
+
+// fit cuts a message to what a line of the terminal is likely to hold.
+func (o *timeline) fit(text string) string {
+	if w := width(o.Out); w > 0 {
+		return cut(text, max(30, w-80))
+	}
+	return text
+}
+
+func numberOrDash(n int64) string {
+	if n == 0 {
+		return "-"
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// printRaw prints an answer of the history API as JSON or YAML.
+func (p *plugin) printRaw(format string, object any) error {
+	data, err := json.MarshalIndent(object, "", "  ")
+	if err != nil {
+		return err
+	}
+	data = append(data, '\n')
+	if format == "yaml" {
+		if data, err = yaml.JSONToYAML(data); err != nil {
+			return err
+		}
+	}
+	_, err = p.Out.Write(data)
+	return err
+}
