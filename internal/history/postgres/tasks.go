@@ -27,12 +27,16 @@ type locked struct {
 // lockTask takes the task's row. A UID that belongs to a task of another namespace
 // or name is not found: the caller's word for the UID is not to be trusted.
 func lockTask(ctx context.Context, q *sqlc.Queries, task history.Task) (locked, error) {
-	found, err := q.LockTask(ctx, task.UID)
-	if errors.Is(err, pgx.ErrNoRows) || err == nil && (found.Task.Namespace != task.Namespace || found.Task.Name != task.Name) {
+	row, err := q.LockTask(ctx, task.UID)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && (row.Namespace != task.Namespace || row.Name != task.Name) {
 		return locked{}, fmt.Errorf("%w: the task %s/%s with UID %s has not begun; begin an attempt first",
 			history.ErrNotFound, task.Namespace, task.Name, task.UID)
 	}
-	return locked{task: task, row: found.Task, branch: found.Branch}, err
+	if err != nil {
+		return locked{}, err
+	}
+	branch, err := q.Branch(ctx, row.ActiveBranch)
+	return locked{task: task, row: row, branch: branch}, err
 }
 
 // fence refuses writers of an attempt older than the newest one.

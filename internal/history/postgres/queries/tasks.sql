@@ -7,12 +7,10 @@ ON CONFLICT (uid) DO NOTHING;
 UPDATE tasks SET active_branch = @branch, updated_at = now() WHERE uid = @uid;
 
 -- name: LockTask :one
--- The task and its active branch; nobody else writes to either until the
--- transaction ends.
-SELECT sqlc.embed(t), sqlc.embed(b)
-FROM tasks t JOIN branches b ON b.id = t.active_branch
-WHERE t.uid = @uid
-FOR UPDATE OF t;
+-- Nobody else writes to the task until the transaction ends. Its branch must be
+-- read by a statement of its own, after this one: joined here, it would be as
+-- it was before the wait for the lock.
+SELECT * FROM tasks WHERE uid = @uid FOR UPDATE;
 
 -- name: Task :one
 SELECT sqlc.embed(t), sqlc.embed(b)

@@ -36,52 +36,26 @@ func (q *Queries) InsertTask(ctx context.Context, arg InsertTaskParams) (int64, 
 }
 
 const lockTask = `-- name: LockTask :one
-SELECT t.uid, t.namespace, t.name, t.attempt, t.last_sequence, t.active_branch, t.checkpoint_count, t.latest_checkpoint, t.created_at, t.updated_at, b.id, b.task_uid, b.number, b.parent_id, b.reason, b.base_position, b.base_tool_calls, b.base_input_tokens, b.base_output_tokens, b.base_cost_micro_usd, b.head_position, b.head_tool_calls, b.head_input_tokens, b.head_output_tokens, b.head_cost_micro_usd, b.head_boundary, b.head_settled, b.head_open_calls, b.created_at
-FROM tasks t JOIN branches b ON b.id = t.active_branch
-WHERE t.uid = $1
-FOR UPDATE OF t
+SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at FROM tasks WHERE uid = $1 FOR UPDATE
 `
 
-type LockTaskRow struct {
-	Task   Task
-	Branch Branch
-}
-
-// The task and its active branch; nobody else writes to either until the
-// transaction ends.
-func (q *Queries) LockTask(ctx context.Context, uid string) (LockTaskRow, error) {
+// Nobody else writes to the task until the transaction ends. Its branch must be
+// read by a statement of its own, after this one: joined here, it would be as
+// it was before the wait for the lock.
+func (q *Queries) LockTask(ctx context.Context, uid string) (Task, error) {
 	row := q.db.QueryRow(ctx, lockTask, uid)
-	var i LockTaskRow
+	var i Task
 	err := row.Scan(
-		&i.Task.Uid,
-		&i.Task.Namespace,
-		&i.Task.Name,
-		&i.Task.Attempt,
-		&i.Task.LastSequence,
-		&i.Task.ActiveBranch,
-		&i.Task.CheckpointCount,
-		&i.Task.LatestCheckpoint,
-		&i.Task.CreatedAt,
-		&i.Task.UpdatedAt,
-		&i.Branch.ID,
-		&i.Branch.TaskUid,
-		&i.Branch.Number,
-		&i.Branch.ParentID,
-		&i.Branch.Reason,
-		&i.Branch.BasePosition,
-		&i.Branch.BaseToolCalls,
-		&i.Branch.BaseInputTokens,
-		&i.Branch.BaseOutputTokens,
-		&i.Branch.BaseCostMicroUsd,
-		&i.Branch.HeadPosition,
-		&i.Branch.HeadToolCalls,
-		&i.Branch.HeadInputTokens,
-		&i.Branch.HeadOutputTokens,
-		&i.Branch.HeadCostMicroUsd,
-		&i.Branch.HeadBoundary,
-		&i.Branch.HeadSettled,
-		&i.Branch.HeadOpenCalls,
-		&i.Branch.CreatedAt,
+		&i.Uid,
+		&i.Namespace,
+		&i.Name,
+		&i.Attempt,
+		&i.LastSequence,
+		&i.ActiveBranch,
+		&i.CheckpointCount,
+		&i.LatestCheckpoint,
+		&i.CreatedAt,
+		&i.UpdatedAt,
 	)
 	return i, err
 }

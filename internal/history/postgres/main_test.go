@@ -1,0 +1,155 @@
+package postgres_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+
+	"github.com/clew-dev/clew/internal/conversation"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/postgres"
+	"github.com/clew-dev/clew/internal/testing/pgtest"
+)
+
+var pg *pgtest.Server
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Run(m, &pg, postgres.Migrate)) }
+
+// open returns a store on a database of the test's own.
+func open(t testing.TB) *postgres.Store {
+	t.Helper()
+	return openAt(t, pg.Database(t))
+}
+
+func openAt(t testing.TB, dsn string) *postgres.Store {
+	t.Helper()
+	log := testr.NewWithInterface(t, testr.Options{})
+	store, err := postgres.Open(t.Context(), dsn, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	return store
+}
+
+func taskNamed(name string) history.Task {
+	return history.Task{Namespace: "team", Name: name, UID: "uid-of-" + name}
+}
+
+// writer appends records of one task, numbering them.
+type writer struct {
+	t       testing.TB
+	store   *postgres.Store
+	task    history.Task
+	attempt int64
+	last    int64
+}
+
+// begin opens an attempt and returns a writer for it.
+func begin(t testing.TB, store *postgres.Store, task history.Task, attempt int64) *writer {
+	t.Helper()
+	state, err := store.Begin(t.Context(), task, attempt, nil)
+	if err != nil {
+		t.Fatalf("begin: %v", err)
+	}
+	return &writer{t: t, store: store, task: task, attempt: attempt, last: state.LastSequence}
+}
+
+func (w *writer) number(records ...history.Record) []history.Record {
+	for i := range records {
+		w.last++
+		records[i].Sequence = w.last
+		records[i].Attempt = w.attempt
+		records[i].Time = time.Now()
+	}
+	return records
+}
+
+func (w *writer) append(records ...history.Record) {
+	w.t.Helper()
+	last, err := w.store.Append(w.t.Context(), w.task, w.attempt, w.number(records...))
+	if err != nil {
+		w.t.Fatalf("append: %v", err)
+	}
+	if last != w.last {
+		w.t.Fatalf("append stored up to %d, want %d", last, w.last)
+	}
+}
+
+func (w *writer) state() history.TaskState {
+	w.t.Helper()
+	state, err := w.store.TaskState(w.t.Context(), w.task.UID)
+	if err != nil {
+		w.t.Fatalf("state: %v", err)
+	}
+	return state
+}
+
+// texts reads the active branch as one line per message.
+func (w *writer) texts() []string {
+	w.t.Helper()
+	entries, err := w.store.Conversation(w.t.Context(), w.task.UID, 0, 1_000_000)
+	if err != nil {
+		w.t.Fatalf("conversation: %v", err)
+	}
+	var texts []string
+	for i, e := range entries {
+		if e.Position != int64(i+1) {
+			w.t.Errorf("message %d is at position %d", i+1, e.Position)
+		}
+		texts = append(texts, show(e.Message))
+	}
+	return texts
+}
+
+func show(m conversation.Message) string {
+	switch {
+	case m.ToolCall != nil:
+		return fmt.Sprintf("call %s %s", m.ToolCall.ID, m.ToolCall.Name)
+	case m.ToolResult != nil && m.ToolResult.Interrupted:
+		return "interrupted " + m.ToolResult.CallID
+	case m.ToolResult != nil:
+		return "result " + m.ToolResult.CallID
+	}
+	return strings.ToUpper(string(m.Role[:1])) + " " + m.Text
+}
+
+func says(role conversation.Role, text string) history.Record {
+	return history.Record{Message: &conversation.Message{Role: role, Text: text}}
+}
+
+func user(text string) history.Record  { return says(conversation.RoleUser, text) }
+func agent(text string) history.Record { return says(conversation.RoleAssistant, text) }
+
+func call(id string) history.Record {
+	return history.Record{Message: &conversation.Message{
+		Role: conversation.RoleAssistant, ToolCall: &conversation.ToolCall{ID: id, Name: "Bash", Input: `{"command":"ls"}`},
+	}}
+}
+
+func result(id string) history.Record {
+	return history.Record{Message: &conversation.Message{
+		Role: conversation.RoleTool, ToolResult: &conversation.ToolResult{CallID: id, Output: "done"},
+	}}
+}
+
+func interrupted(id string) history.Record {
+	return history.Record{Message: &conversation.Message{
+		Role: conversation.RoleTool, ToolResult: &conversation.ToolResult{CallID: id, Interrupted: true},
+	}}
+}
+
+func usage(in, out, cost int64) history.Record {
+	return history.Record{Usage: &history.Usage{InputTokens: in, OutputTokens: out, CostMicroUSD: cost}}
+}
+
+func checkpoint(number int64) history.Record {
+	return history.Record{Checkpoint: &history.Checkpoint{
+		Number: number, Trigger: "ToolCalls", Time: time.Now(), Commit: fmt.Sprintf("c%d", number), Tree: "t", StateCommit: "s",
+		FilesChanged: 2, LinesAdded: 3, LinesRemoved: 4,
+	}}
+}
