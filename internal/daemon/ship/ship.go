@@ -108,8 +108,11 @@ func (s *Shipper) closeGap(ctx context.Context, gap error) error {
 		return err
 	}
 	last := begun.GetLastSequence()
-	if last >= s.stored.get() {
+	if last > s.stored.get() {
 		return s.advance(last)
+	}
+	if last == s.stored.get() {
+		return gap // the server contradicts itself: wait
 	}
 	if last+1 < s.spool.First() {
 		return fmt.Errorf("%w: the server has records through %d, the spool begins with %d; was the history store restored from an old backup?", gap, last, s.spool.First())

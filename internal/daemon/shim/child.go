@@ -1,0 +1,271 @@
+package shim
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// stopWait is how long stopping the agent's processes may take.
+const stopWait = 500 * time.Millisecond
+
+// killWait is how long killing what the agent left behind may take.
+const killWait = 2 * time.Second
+
+// child is the agent's main process and whatever it started. As process 1 of a
+// container the shim knows that every other process there is the agent's;
+// elsewhere it holds to the process group.
+type child struct {
+	pid    int
+	init   bool     // the shim is process 1
+	exited chan int // gets the exit code, once
+
+	mu      sync.Mutex
+	stopped bool
+}
+
+// start starts the agent with stdout as its standard output.
+func start(cfg Config, env []string, stdout *os.File) (*child, error) {
+	path, err := lookPath(cfg.Command[0], env)
+	if err != nil {
+		return nil, err
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	// Orphans of the agent come to the shim even where it is not process 1.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		cfg.Log.Error(err, "orphans of the agent will not be reaped")
+	}
+	c := &child{init: os.Getpid() == 1, exited: make(chan int, 1)}
+	died := make(chan os.Signal, 1)
+	signal.Notify(died, unix.SIGCHLD)
+	c.pid, err = syscall.ForkExec(path, cfg.Command, &syscall.ProcAttr{
+		Env:   env,
+		Files: []uintptr{null.Fd(), stdout.Fd(), cfg.Stderr.Fd()},
+		Sys:   &syscall.SysProcAttr{Setpgid: true},
+	})
+	if err != nil {
+		signal.Stop(died)
+		return nil, &fs.PathError{Op: "start", Path: path, Err: err}
+	}
+	go c.reap(died)
+	return c, nil
+}
+
+// lookPath finds a command the way a shell would, in the agent's own PATH.
+func lookPath(command string, env []string) (string, error) {
+	if strings.Contains(command, "/") {
+		return command, nil
+	}
+	path := "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	for _, e := range env {
+		if v, ok := strings.CutPrefix(e, "PATH="); ok {
+			path = v
+		}
+	}
+	found := error(exec.ErrNotFound)
+	for _, dir := range filepath.SplitList(path) {
+		if dir == "" {
+			dir = "."
+		}
+		file := filepath.Join(dir, command)
+		info, err := os.Stat(file)
+		if err != nil || info.IsDir() {
+			continue
+		}
+		if unix.Access(file, unix.X_OK) == nil {
+			return file, nil
+		}
+		found = fs.ErrPermission
+	}
+	return "", fmt.Errorf("%s: %w", command, found)
+}
+
+// exitCodeOf is what a shell would exit with.
+func exitCodeOf(err error) int {
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		return exitNotFound
+	}
+	return exitNotExecutable
+}
+
+// reap waits for every process that ends, the agent's main one among them.
+func (c *child) reap(died <-chan os.Signal) {
+	tick := time.NewTicker(time.Second) // SIGCHLDs may be merged before Notify
+	defer tick.Stop()
+	for {
+		for {
+			var status unix.WaitStatus
+			pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
+			if errors.Is(err, unix.EINTR) {
+				continue
+			}
+			if err != nil || pid <= 0 {
+				break
+			}
+			if pid == c.pid {
+				c.exited <- exitCode(status)
+			}
+		}
+		select {
+		case <-died:
+		case <-tick.C:
+		}
+	}
+}
+
+func exitCode(status unix.WaitStatus) int {
+	if status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return status.ExitStatus()
+}
+
+// signalGroup passes a signal on to the agent's process group. A stopped agent
+// sees it when it goes on.
+func (c *child) signalGroup(sig unix.Signal) { _ = unix.Kill(-c.pid, sig) }
+
+// signalAll sends a signal to every process of the agent.
+func (c *child) signalAll(sig unix.Signal) {
+	if c.init {
+		_ = unix.Kill(-1, sig)
+		return
+	}
+	c.signalGroup(sig)
+}
+
+// killRest ends what the agent's main process left behind. Killing a process
+// hands its children to the shim, so it goes on until there are none.
+func (c *child) killRest() {
+	for deadline := time.Now().Add(killWait); ; time.Sleep(time.Millisecond) {
+		c.signalAll(unix.SIGKILL)
+		left := orphans()
+		for _, pid := range left {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+		if len(left) == 0 || time.Now().After(deadline) {
+			return
+		}
+	}
+}
+
+// orphans are the processes that came to the shim from the agent.
+func orphans() []int {
+	var out []int
+	files, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil {
+		return nil
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		for field := range strings.FieldsSeq(string(data)) {
+			if pid, err := strconv.Atoi(field); err == nil {
+				out = append(out, pid)
+			}
+		}
+	}
+	return out
+}
+
+// setStopped stops the agent's processes or lets them go on.
+func (c *child) setStopped(stop bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped == stop {
+		return
+	}
+	c.stopped = stop
+	if stop {
+		c.signalAll(unix.SIGSTOP)
+	} else {
+		c.signalAll(unix.SIGCONT)
+	}
+}
+
+// awaitStopped waits until every process of the agent stands still, and reports
+// whether it does.
+func (c *child) awaitStopped() bool {
+	for deadline := time.Now().Add(stopWait); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		c.mu.Lock()
+		stopped := c.stopped
+		moving := c.moving()
+		if stopped && len(moving) > 0 {
+			for _, pid := range moving { // born while the others were being stopped
+				_ = unix.Kill(pid, unix.SIGSTOP)
+			}
+		}
+		c.mu.Unlock()
+		if !stopped {
+			return false
+		}
+		if len(moving) == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// moving lists the agent's processes that are not stopped.
+func (c *child) moving() []int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	self := os.Getpid()
+	var out []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == self {
+			continue
+		}
+		state, group, ok := procStat(pid)
+		if !ok || (!c.init && group != c.pid) || strings.ContainsRune("TtZXx", state) {
+			continue
+		}
+		out = append(out, pid)
+	}
+	return out
+}
+
+// procStat reads the state and the process group of a process.
+func procStat(pid int) (state rune, group int, ok bool) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, 0, false
+	}
+	// The second field is the name in parentheses and may hold anything.
+	rest := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
+	if len(rest) < 3 {
+		return 0, 0, false
+	}
+	group, err = strconv.Atoi(string(rest[2]))
+	return rune(rest[0][0]), group, err == nil
+}
+
+// withDefault adds a variable to an environment that lacks it.
+func withDefault(env []string, name, value string) []string {
+	for _, e := range env {
+		if strings.HasPrefix(e, name+"=") {
+			return env
+		}
+	}
+	return append(env[:len(env):len(env)], name+"="+value)
+}

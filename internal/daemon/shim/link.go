@@ -1,0 +1,251 @@
+package shim
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/clew-dev/clew/internal/daemon/backoff"
+	"github.com/clew-dev/clew/internal/daemon/wire"
+)
+
+// agent is what the daemon has a say in.
+type agent interface {
+	daemonBack()
+	daemonGone()
+	freeze(id int64)
+	unfreeze(id int64)
+}
+
+// link keeps the connection to the daemon, for ever: after each loss it comes
+// back, says who it is and goes on where the daemon's records end.
+type link struct {
+	socket  string
+	session string
+	out     *outbox
+	agent   agent
+	log     logr.Logger
+
+	welcomed chan wire.Welcome // the first welcome
+	released chan struct{}     // closed when the shim may end
+	stopped  chan struct{}     // closed when the agent must end at once
+	once     struct{ welcome, release, stop sync.Once }
+
+	mu     sync.Mutex
+	wake   sync.Cond
+	up     bool
+	lost   bool       // the connection the writer uses is gone
+	sent   int64      // last line sent on this connection
+	frozen int64      // a Frozen to send when all lines are
+	term   bool       // Terminating is to be sent
+	ended  *wire.Exit // Exit is to be sent when all lines are
+	told   struct{ term, exit bool }
+	reader *reader
+}
+
+func newLink(socket, session string, out *outbox, a agent, log logr.Logger) *link {
+	l := &link{socket: socket, session: session, out: out, agent: a, log: log,
+		welcomed: make(chan wire.Welcome, 1), released: make(chan struct{}), stopped: make(chan struct{})}
+	l.wake.L = &l.mu
+	out.changed = l.nudge
+	return l
+}
+
+func (l *link) nudge() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.wake.Broadcast()
+}
+
+func (l *link) connected() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.up
+}
+
+func (l *link) setReader(r *reader) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reader = r
+}
+
+// terminating tells the daemon that the shim was told to end.
+func (l *link) terminating() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.term = true
+	l.wake.Broadcast()
+}
+
+// exit tells the daemon, after all lines, how the agent ended.
+func (l *link) exit(e wire.Exit) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = &e
+	l.wake.Broadcast()
+}
+
+// run connects again and again until ctx ends.
+func (l *link) run(ctx context.Context) {
+	wait := backoff.Backoff{Min: 20 * time.Millisecond, Max: time.Second}
+	for ctx.Err() == nil {
+		if conn, err := l.open(ctx); err == nil {
+			wait.Reset()
+			l.serve(ctx, conn)
+		}
+		if wait.Wait(ctx) != nil {
+			return
+		}
+	}
+}
+
+// open connects and awaits the daemon's welcome.
+func (l *link) open(ctx context.Context) (net.Conn, error) {
+	conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "unix", l.socket)
+	if err != nil {
+		return nil, err
+	}
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	var welcome wire.Welcome
+	err = wire.Write(conn, wire.TypeHello, wire.Hello{Session: l.session})
+	if err == nil {
+		var f wire.Frame
+		if f, err = wire.Read(conn); err == nil {
+			if f.Type == wire.TypeStop {
+				l.once.stop.Do(func() { close(l.stopped) })
+			}
+			err = f.Decode(&welcome)
+		}
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	_ = conn.SetDeadline(time.Time{})
+	line := min(welcome.Line, l.out.end())
+	l.out.ack(line)
+	l.mu.Lock()
+	l.up, l.lost, l.sent, l.frozen = true, false, line, 0
+	l.told.term, l.told.exit = false, false
+	l.mu.Unlock()
+	l.once.welcome.Do(func() { l.welcomed <- welcome })
+	l.agent.daemonBack()
+	return conn, nil
+}
+
+// serve uses one connection until it is lost.
+func (l *link) serve(ctx context.Context, conn net.Conn) {
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	wrote := make(chan struct{})
+	go func() {
+		defer close(wrote)
+		l.write(conn)
+		conn.Close()
+	}()
+	err := l.read(conn)
+	conn.Close()
+	l.mu.Lock()
+	l.up, l.lost = false, true
+	l.wake.Broadcast()
+	l.mu.Unlock()
+	<-wrote
+	l.agent.daemonGone()
+	if ctx.Err() == nil {
+		l.log.Info("the connection to the daemon is lost; connecting again", "reason", err.Error())
+	}
+}
+
+func (l *link) read(conn net.Conn) error {
+	r := bufio.NewReader(conn)
+	for {
+		f, err := wire.Read(r)
+		if err != nil {
+			return err
+		}
+		switch f.Type {
+		case wire.TypeAck:
+			var a wire.Ack
+			if err := f.Decode(&a); err != nil {
+				return err
+			}
+			l.out.ack(a.Line)
+		case wire.TypeFreeze:
+			var z wire.Freeze
+			if err := f.Decode(&z); err != nil {
+				return err
+			}
+			go l.freeze(z.ID)
+		case wire.TypeThaw:
+			var z wire.Freeze
+			if err := f.Decode(&z); err != nil {
+				return err
+			}
+			l.agent.unfreeze(z.ID)
+		case wire.TypeRelease:
+			l.once.release.Do(func() { close(l.released) })
+		case wire.TypeStop:
+			l.once.stop.Do(func() { close(l.stopped) })
+		}
+	}
+}
+
+// freeze stops the agent and, when all it wrote is on its way, says so.
+func (l *link) freeze(id int64) {
+	l.mu.Lock()
+	r := l.reader
+	l.mu.Unlock()
+	l.agent.freeze(id)
+	if r != nil {
+		r.drain()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.frozen = id
+	l.wake.Broadcast()
+}
+
+// write sends whatever is to be sent, until the connection is lost.
+func (l *link) write(conn net.Conn) {
+	for {
+		send, ok := l.next()
+		if !ok {
+			return
+		}
+		if err := send(conn); err != nil {
+			return
+		}
+	}
+}
+
+// next waits for the next thing to send. Lines come before Frozen and Exit.
+func (l *link) next() (send func(net.Conn) error, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for {
+		if l.lost {
+			return nil, false
+		}
+		if l.term && !l.told.term {
+			l.told.term = true
+			return func(c net.Conn) error { return wire.Write(c, wire.TypeTerminating, nil) }, true
+		}
+		if line, ok := l.out.after(l.sent); ok {
+			l.sent = line.Number
+			return func(c net.Conn) error { return wire.WriteLine(c, line) }, true
+		}
+		if id := l.frozen; id != 0 {
+			l.frozen = 0
+			return func(c net.Conn) error { return wire.Write(c, wire.TypeFrozen, wire.Freeze{ID: id}) }, true
+		}
+		if e := l.ended; e != nil && !l.told.exit {
+			l.told.exit = true
+			return func(c net.Conn) error { return wire.Write(c, wire.TypeExit, *e) }, true
+		}
+		l.wake.Wait()
+	}
+}

@@ -1,0 +1,207 @@
+package shim
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/clew-dev/clew/internal/daemon/wire"
+)
+
+// outbox holds the lines that the daemon has not recorded yet.
+type outbox struct {
+	window int
+
+	mu      sync.Mutex
+	room    sync.Cond
+	lines   []wire.Line // oldest first
+	bytes   int
+	last    int64
+	changed func() // told of each new line
+}
+
+func newOutbox(window int) *outbox {
+	o := &outbox{window: window}
+	o.room.L = &o.mu
+	return o
+}
+
+// put numbers a line and keeps it. It waits while the window is full.
+func (o *outbox) put(data []byte, more bool) {
+	o.mu.Lock()
+	for o.bytes > o.window {
+		o.room.Wait()
+	}
+	o.last++
+	o.lines = append(o.lines, wire.Line{Number: o.last, More: more, Data: bytes.Clone(data)})
+	o.bytes += len(data) + 64
+	changed := o.changed
+	o.mu.Unlock()
+	if changed != nil {
+		changed()
+	}
+}
+
+// ack drops lines through the given number.
+func (o *outbox) ack(line int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for len(o.lines) > 0 && o.lines[0].Number <= line {
+		o.bytes -= len(o.lines[0].Data) + 64
+		o.lines[0] = wire.Line{}
+		o.lines = o.lines[1:]
+	}
+	o.room.Broadcast()
+}
+
+// after returns the line that follows the given number, if there is one.
+func (o *outbox) after(line int64) (wire.Line, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.lines) == 0 || o.last <= line {
+		return wire.Line{}, false
+	}
+	return o.lines[max(0, line+1-o.lines[0].Number)], true
+}
+
+// end is the number of the newest line.
+func (o *outbox) end() int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.last
+}
+
+// sink takes the agent's output piece by piece.
+type sink interface {
+	line(data []byte, more bool)
+}
+
+// reader reads the agent's output, passes it through and cuts it into lines.
+type reader struct {
+	pipe *os.File
+	out  io.Writer
+	sink sink
+	done chan struct{}
+
+	buffer []byte
+
+	mu      sync.Mutex
+	waiters []chan struct{} // want to know when the pipe is empty
+}
+
+func newReader(pipe *os.File, out io.Writer, sink sink) *reader {
+	return &reader{pipe: pipe, out: out, sink: sink, done: make(chan struct{})}
+}
+
+// run reads until the last process that writes there has ended.
+func (r *reader) run() {
+	defer close(r.done)
+	chunk := make([]byte, wire.MaxChunk)
+	for {
+		n, err := r.pipe.Read(chunk)
+		r.take(chunk[:n])
+		switch {
+		case err == nil:
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			r.empty(chunk)
+		default:
+			if len(r.buffer) > 0 {
+				r.sink.line(r.buffer, false)
+			}
+			r.release()
+			return
+		}
+	}
+}
+
+// drain returns when all that the agent has written was taken. The agent must
+// be stopped.
+func (r *reader) drain() {
+	done := make(chan struct{})
+	r.mu.Lock()
+	r.waiters = append(r.waiters, done)
+	r.mu.Unlock()
+	_ = r.pipe.SetReadDeadline(time.Unix(1, 0))
+	select {
+	case <-done:
+	case <-r.done:
+	}
+}
+
+// empty takes what is in the pipe without waiting for more.
+func (r *reader) empty(chunk []byte) {
+	raw, err := r.pipe.SyscallConn()
+	for err == nil {
+		n := 0
+		_ = r.pipe.SetReadDeadline(time.Time{})
+		var readErr error
+		err = raw.Read(func(fd uintptr) bool {
+			n, readErr = syscall.Read(int(fd), chunk)
+			return true
+		})
+		if readErr == syscall.EINTR {
+			continue
+		}
+		if n <= 0 {
+			break
+		}
+		r.take(chunk[:n])
+	}
+	r.release()
+}
+
+func (r *reader) release() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, w := range r.waiters {
+		close(w)
+	}
+	r.waiters = nil
+}
+
+// take passes output through and hands out the lines in it. A line longer than
+// a frame goes in pieces, so that memory is bounded.
+func (r *reader) take(data []byte) {
+	if len(data) == 0 {
+		return
+	}
+	_, _ = r.out.Write(data) // a log that is gone must not stop the agent
+	for {
+		i := bytes.IndexByte(data, '\n')
+		part := data
+		if i >= 0 {
+			part = data[:i]
+		}
+		for len(r.buffer)+len(part) > wire.MaxChunk {
+			n := wire.MaxChunk - len(r.buffer)
+			r.sink.line(append(r.buffer, part[:n]...), true)
+			r.buffer, part = r.buffer[:0], part[n:]
+		}
+		r.buffer = append(r.buffer, part...)
+		if i < 0 {
+			return
+		}
+		r.sink.line(r.buffer, false)
+		r.buffer, data = r.buffer[:0], data[i+1:]
+		if len(data) == 0 {
+			return
+		}
+	}
+}
+
+// finish waits for the end of the output, but not long for processes that
+// outlived the agent.
+func (r *reader) finish(wait time.Duration) {
+	select {
+	case <-r.done:
+		return
+	case <-time.After(wait):
+	}
+	r.drain()
+	_ = r.pipe.Close()
+	<-r.done
+}

@@ -1,0 +1,297 @@
+// Package shim starts the agent in the user's own image and stands between it
+// and the daemon. It is process 1 of the agent's container and needs nothing
+// of the image: no shell, no library, no token.
+//
+// It promises:
+//
+//   - The agent is the same as without it: its output goes through to the
+//     container's log, signals reach its process group, its exit code is the
+//     container's (128+n for a signal n), and orphans are reaped.
+//   - Each line of standard output reaches the daemon once and in order, across
+//     restarts of the daemon. Standard error is for people reading the log; it
+//     is passed through and not recorded.
+//   - While a checkpoint is taken the agent is stopped (SIGSTOP), so that its
+//     files are those of one instant and match what it has said.
+//   - While the daemon is away the agent works on until its next line, then it
+//     is stopped until the daemon is back: never is more than one step unknown.
+//   - The container ends only when the daemon says that the last checkpoint is
+//     safe.
+package shim
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
+
+	"github.com/clew-dev/clew/internal/daemon/wire"
+)
+
+// Environment of the agent.
+const (
+	// ConversationEnv names the file that holds the conversation so far.
+	ConversationEnv = "CLEW_CONVERSATION"
+	// AttemptEnv holds the number of the attempt.
+	AttemptEnv = "CLEW_ATTEMPT"
+)
+
+// Exit codes of the shim's own.
+const (
+	exitNotExecutable = 126
+	exitNotFound      = 127
+)
+
+const (
+	// defaultWindow bounds the output that is not recorded yet, in bytes.
+	defaultWindow = 8 << 20
+	// maxFreeze is how long the agent stays stopped for one checkpoint at most.
+	maxFreeze = 60 * time.Second
+	// eofWait is how long output is awaited from processes that outlived the agent.
+	eofWait = 2 * time.Second
+)
+
+// Config says what to run and where the daemon is.
+type Config struct {
+	// Socket is the daemon's unix socket.
+	Socket string
+	// Command is the agent's command and its arguments.
+	Command []string
+	// Env is the agent's environment.
+	Env []string
+	// Conversation is the file that holds the conversation so far.
+	Conversation string
+	// Stdout and Stderr are the container's.
+	Stdout, Stderr *os.File
+	// Window bounds the output that is not recorded yet, in bytes; 0 means 8 MiB.
+	Window int
+	Log    logr.Logger
+}
+
+// shim is one run of the agent.
+type shim struct {
+	cfg  Config
+	out  *outbox
+	link *link
+	log  logr.Logger
+
+	mu          sync.Mutex
+	child       *child // nil until started
+	terminating bool
+	away        bool // the agent is stopped because the daemon is away
+	frozen      int64
+	thaw        *time.Timer
+}
+
+// Run runs the agent to its end and returns the exit code for the container.
+// An error is about the shim itself.
+func Run(ctx context.Context, cfg Config, signals <-chan os.Signal) (int, error) {
+	if cfg.Window == 0 {
+		cfg.Window = defaultWindow
+	}
+	// Nobody else of this container may read the session's name out of memory.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		cfg.Log.Error(err, "the shim's memory stays readable to the agent")
+	}
+	session := make([]byte, 16)
+	if _, err := rand.Read(session); err != nil {
+		return 0, fmt.Errorf("name the session: %w", err)
+	}
+	// A log that is gone must not end the shim. Notify, unlike Ignore, is not
+	// inherited by the agent.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
+	s := &shim{cfg: cfg, out: newOutbox(cfg.Window), log: cfg.Log}
+	s.link = newLink(cfg.Socket, hex.EncodeToString(session), s.out, s, cfg.Log)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go s.link.run(ctx)
+
+	attempt, code, ok := s.awaitDaemon(signals)
+	if !ok {
+		return code, nil
+	}
+	return s.run(attempt, signals)
+}
+
+// awaitDaemon waits for the daemon's welcome. It gives up if it is told to end.
+func (s *shim) awaitDaemon(signals <-chan os.Signal) (attempt int64, code int, ok bool) {
+	for {
+		select {
+		case welcome := <-s.link.welcomed:
+			return welcome.Attempt, 0, true
+		case <-s.link.stopped:
+			return 0, 128 + int(unix.SIGKILL), false
+		case sig := <-signals:
+			if ends(sig) {
+				return 0, 128 + int(sig.(unix.Signal)), false
+			}
+		}
+	}
+}
+
+func (s *shim) run(attempt int64, signals <-chan os.Signal) (int, error) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		return 0, fmt.Errorf("make the pipe for the agent's output: %w", err)
+	}
+	defer read.Close()
+	c, err := start(s.cfg, s.environment(attempt), write)
+	write.Close()
+	if err != nil {
+		fmt.Fprintln(s.cfg.Stderr, "clew: the agent cannot be started:", err)
+		return s.end(exitCodeOf(err), signals)
+	}
+	s.mu.Lock()
+	s.child = c
+	s.mu.Unlock()
+	lines := newReader(read, s.cfg.Stdout, s)
+	s.link.setReader(lines)
+	go lines.run()
+
+	for {
+		select {
+		case code := <-c.exited:
+			c.killRest()
+			lines.finish(eofWait)
+			return s.end(code, signals)
+		case sig := <-signals:
+			s.forward(c, sig)
+		case <-s.link.stopped:
+			s.log.Info("a newer attempt of the task has begun: ending the agent")
+			c.signalAll(unix.SIGKILL)
+			return <-c.exited, nil
+		}
+	}
+}
+
+// environment is the agent's, with what Clew tells it.
+func (s *shim) environment(attempt int64) []string {
+	env := withDefault(s.cfg.Env, ConversationEnv, s.cfg.Conversation)
+	return withDefault(env, AttemptEnv, strconv.FormatInt(attempt, 10))
+}
+
+func (s *shim) forward(c *child, sig os.Signal) {
+	if ends(sig) {
+		s.terminate()
+	}
+	c.signalGroup(sig.(unix.Signal))
+}
+
+// terminate notes that the shim was told to end, and lets a stopped agent go on
+// so that it can end.
+func (s *shim) terminate() {
+	s.mu.Lock()
+	s.terminating = true
+	s.away = false
+	s.applyLocked()
+	s.mu.Unlock()
+	s.link.terminating()
+}
+
+// end tells the daemon that the agent has ended and holds the exit until the
+// daemon lets it go.
+func (s *shim) end(code int, signals <-chan os.Signal) (int, error) {
+	s.mu.Lock()
+	s.child = nil
+	exit := wire.Exit{Code: code, Terminating: s.terminating}
+	s.mu.Unlock()
+	s.link.exit(exit)
+	for {
+		select {
+		case <-s.link.released:
+			return code, nil
+		case <-s.link.stopped:
+			return code, nil
+		case sig := <-signals:
+			if ends(sig) {
+				s.terminate()
+			}
+		}
+	}
+}
+
+// line is called by the reader with each piece of output, in order.
+func (s *shim) line(data []byte, more bool) {
+	s.out.put(data, more)
+	if s.link.connected() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.terminating && !s.away && s.child != nil && !s.link.connected() {
+		s.away = true
+		s.applyLocked()
+	}
+}
+
+// daemonBack is called when the daemon has welcomed the session (again).
+func (s *shim) daemonBack() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = false
+	s.applyLocked()
+}
+
+// daemonGone is called when the connection is lost: a checkpoint that was being
+// taken is lost with it.
+func (s *shim) daemonGone() { s.setFrozen(0) }
+
+// freeze stops the agent for a checkpoint and waits until it stands still.
+func (s *shim) freeze(id int64) {
+	s.setFrozen(id)
+	s.mu.Lock()
+	c := s.child
+	s.mu.Unlock()
+	if c != nil && !c.awaitStopped() {
+		s.log.Info("some process of the agent does not stop for the checkpoint")
+	}
+}
+
+// unfreeze lets the agent go on after the checkpoint id.
+func (s *shim) unfreeze(id int64) {
+	s.mu.Lock()
+	same := s.frozen == id
+	s.mu.Unlock()
+	if same {
+		s.setFrozen(0)
+	}
+}
+
+func (s *shim) setFrozen(id int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.thaw != nil {
+		s.thaw.Stop()
+		s.thaw = nil
+	}
+	s.frozen = id
+	if id != 0 {
+		s.thaw = time.AfterFunc(maxFreeze, func() { s.unfreeze(id) })
+	}
+	s.applyLocked()
+}
+
+// applyLocked stops the agent or lets it go on, as the reasons for it say.
+func (s *shim) applyLocked() {
+	if s.child != nil {
+		s.child.setStopped(s.away || s.frozen != 0)
+	}
+}
+
+// ends reports whether a signal tells the container to end. Images choose
+// theirs by STOPSIGNAL.
+func ends(sig os.Signal) bool {
+	return sig == unix.SIGTERM || sig == unix.SIGINT || sig == unix.SIGQUIT
+}
+
+// Signals are those that the shim passes on to the agent.
+func Signals() []os.Signal {
+	return []os.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH}
+}
