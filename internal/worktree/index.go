@@ -262,6 +262,9 @@ func (d *dirtyFinder) folder(cur *dir, index *indexFolder, path string, ignore *
 		if !e.stored() {
 			continue
 		}
+		if x := index.find(e.name); e.dir == nil && x != nil && x.stage == 0 && x.matches(e) {
+			continue
+		}
 		full := joinPath(path, e.name)
 		if e.dir != nil {
 			var sub *indexFolder

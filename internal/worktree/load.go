@@ -216,7 +216,7 @@ func (s *scanner) leadTo(root *beneath, out *dir, path string, j *folderJob, cac
 		here := &folderJob{root: root, limit: j.limit, bound: j.bound, path: parent, cached: cached, out: at, home: true}
 		e := at.find(name)
 		if e == nil {
-			e = at.put(l.classify(here, name, &st))
+			e = at.put(l.classify(here, name, &st, cached.find(name)))
 			if e.dir != nil {
 				e.dir.partial = more
 			}
@@ -244,7 +244,11 @@ func (l *lister) descendHome(j *folderJob) {
 		return
 	}
 	sub := &lister{s: l.s}
-	sub.descend(j)
+	known := make([]*entry, len(j.out.entries))
+	for i := range known {
+		known[i] = j.cached.find(j.out.entries[i].name)
+	}
+	sub.descend(j, known)
 	l.files = append(l.files, sub.files...)
 	for _, f := range sub.folders {
 		l.descendHome(f)

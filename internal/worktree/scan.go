@@ -43,6 +43,7 @@ type folderJob struct {
 	bound  int64 // files changed at or after this time cannot be trusted next time
 	path   string
 	cached *dir
+	same   bool // the folder holds the names that cached has
 	out    *dir
 	self   *entry // the folder's own entry, nil for a root
 	git    bool   // inside something called .git
@@ -144,6 +145,7 @@ type lister struct {
 	s       *scanner
 	buf     []byte
 	names   []string
+	known   []*entry // what the cache knows of the entries made
 	folders []*folderJob
 	gitdirs []*folderJob
 	stores  []*folderJob
@@ -155,31 +157,59 @@ func (l *lister) list(j *folderJob) error {
 	fd, err := j.root.openFolder(j.path)
 	if err == nil {
 		defer unix.Close(fd)
-		err = l.readNames(fd, j.cached)
+		err = l.listNames(fd, j)
 	}
 	if err != nil {
 		return l.cannotList(j, err)
 	}
-	slices.Sort(l.names)
 	if n := l.s.count.Add(int64(len(l.names))); n > l.s.maxFiles {
 		return fail(TooManyFiles, nil, "the worktree holds more than %d files and folders; remove some, or raise the limit", l.s.maxFiles)
 	}
 	j.out.entries = make([]entry, 0, len(l.names))
+	l.known = l.known[:0]
 	for _, name := range l.names {
+		c := l.knownAs(j.cached, name)
 		var st unix.Stat_t
 		if err := unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			if vanished(err) {
 				continue
 			}
 			if skip := skipFor(err); skip != "" {
-				j.out.entries = append(j.out.entries, entry{name: name, skip: skip})
+				j.out.entries, l.known = append(j.out.entries, entry{name: name, skip: skip}), append(l.known, nil)
 				continue
 			}
 			return failIO(err, "read the attributes of %s in %s", quotePath(joinPath(j.path, name)), j.root.path)
 		}
-		j.out.entries = append(j.out.entries, l.classify(j, name, &st))
+		j.out.entries, l.known = append(j.out.entries, l.classify(j, name, &st, c)), append(l.known, c)
 	}
-	l.descend(j)
+	l.descend(j, l.known)
+	return nil
+}
+
+// knownAs finds what the cache knows of a name. Names come in order.
+func (l *lister) knownAs(cached *dir, name string) *entry {
+	if cached == nil {
+		return nil
+	}
+	i := len(l.known) // right if the folder is as it was
+	if i < len(cached.entries) && cached.entries[i].name == name {
+		return &cached.entries[i]
+	}
+	return cached.find(name)
+}
+
+// listNames puts the sorted names in a folder into l.names. If the folder is as it
+// was when it was listed last, its names are, too.
+func (l *lister) listNames(fd int, j *folderJob) error {
+	if !j.same {
+		err := l.readNames(fd, j.cached)
+		slices.Sort(l.names)
+		return err
+	}
+	l.names = l.names[:0]
+	for i := range j.cached.entries {
+		l.names = append(l.names, j.cached.entries[i].name)
+	}
 	return nil
 }
 
@@ -237,7 +267,7 @@ func (d *dir) nameOf(name []byte) string {
 
 // classify makes an entry of a name and its attributes, taking the object id
 // from the cache if the attributes vouch for it.
-func (l *lister) classify(j *folderJob, name string, st *unix.Stat_t) entry {
+func (l *lister) classify(j *folderJob, name string, st *unix.Stat_t, c *entry) entry {
 	e := entry{name: name, perm: st.Mode & 0o7777, stat: statOf(st)}
 	link := st.Mode&unix.S_IFMT == unix.S_IFLNK
 	e.hidden = !j.git && gitRefuses(name, link)
@@ -253,7 +283,7 @@ func (l *lister) classify(j *folderJob, name string, st *unix.Stat_t) entry {
 	case unix.S_IFDIR:
 		e.mode = modeDir
 		e.dir = &dir{}
-		e.stat = fileStat{}
+		e.trusted = e.stat.ctime < j.bound
 		if uint64(st.Dev) != j.root.dev {
 			e.skip, e.dir = SkipOtherFilesystem, nil
 		}
@@ -273,7 +303,7 @@ func (l *lister) classify(j *folderJob, name string, st *unix.Stat_t) entry {
 		e.skip = skipSpecial(st.Mode)
 		return e
 	}
-	if c := j.cached.find(name); c != nil && c.trusted && c.stat == e.stat && c.skip == "" && c.mode == e.mode {
+	if c != nil && c.trusted && c.stat == e.stat && c.skip == "" && c.mode == e.mode {
 		e.oid, e.trusted = c.oid, true
 	}
 	return e
@@ -329,23 +359,21 @@ func statOf(st *unix.Stat_t) fileStat {
 }
 
 // descend asks for the folders below j.out and for the files that have no id.
-func (l *lister) descend(j *folderJob) {
+// known is what the cache knows of each entry.
+func (l *lister) descend(j *folderJob, known []*entry) {
 	store := j.git && !inStore(j.rel+"/") && isRepository(j.out)
 	for i := range j.out.entries {
 		e := &j.out.entries[i]
-		if e.skip != "" {
+		if e.skip != "" || (e.dir == nil && e.trusted) {
 			continue
 		}
-		path := joinPath(j.path, e.name)
-		c := j.cached.find(e.name)
+		path, c := joinPath(j.path, e.name), known[i]
 		if e.dir == nil {
-			if !e.trusted {
-				f := fileJob{root: j.root, limit: l.s.limitFor(j, e.hidden), bound: j.bound, path: path, e: e}
-				if c != nil {
-					f.was = c.oid
-				}
-				l.files = append(l.files, f)
+			f := fileJob{root: j.root, limit: l.s.limitFor(j, e.hidden), bound: j.bound, path: path, e: e}
+			if c != nil {
+				f.was = c.oid
 			}
+			l.files = append(l.files, f)
 			continue
 		}
 		sub := &folderJob{root: j.root, limit: j.limit, bound: j.bound, path: path, out: e.dir, self: e, git: j.git, home: j.home}
@@ -354,12 +382,14 @@ func (l *lister) descend(j *folderJob) {
 		}
 		if c != nil {
 			sub.cached = c.dir
+			sub.same = c.dir != nil && !c.dir.partial && c.trusted && c.stat == e.stat
 		}
 		switch {
 		case e.hidden && !j.home:
 			sub.git = true
 			l.gitdirs = append(l.gitdirs, sub)
 		case store && e.name == "objects":
+			sub.same = false // it is listed later than its attributes were read
 			l.stores = append(l.stores, sub)
 		default:
 			l.folders = append(l.folders, sub)

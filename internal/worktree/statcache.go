@@ -110,6 +110,10 @@ func (w *cacheWriter) folder(d *dir) {
 		if !e.link.isZero() {
 			w.buf = append(w.buf, e.link[:]...)
 		}
+		w.number(uint64(e.stat.size))
+		w.number(uint64(e.stat.mtime))
+		w.number(uint64(e.stat.ctime))
+		w.number(e.stat.ino)
 		if e.dir != nil {
 			w.number(1)
 			w.folder(e.dir)
@@ -117,10 +121,6 @@ func (w *cacheWriter) folder(d *dir) {
 		}
 		w.number(0)
 		w.buf = append(w.buf, e.oid[:]...)
-		w.number(uint64(e.stat.size))
-		w.number(uint64(e.stat.mtime))
-		w.number(uint64(e.stat.ctime))
-		w.number(e.stat.ino)
 	}
 }
 
@@ -196,6 +196,7 @@ func (c *cacheReader) folder(depth int) *dir {
 		if flags&flagLink != 0 {
 			e.link = c.oid()
 		}
+		e.stat = fileStat{size: int64(c.number()), mtime: int64(c.number()), ctime: int64(c.number()), ino: c.number()}
 		if c.number() == 1 {
 			e.dir = c.folder(depth + 1)
 			if e.dir == nil {
@@ -203,7 +204,6 @@ func (c *cacheReader) folder(depth int) *dir {
 			}
 		} else {
 			e.oid = c.oid()
-			e.stat = fileStat{size: int64(c.number()), mtime: int64(c.number()), ctime: int64(c.number()), ino: c.number()}
 		}
 		if c.err != nil {
 			return nil

@@ -44,13 +44,13 @@ func addHidden(root, d *dir, path string, p *pristine) {
 		if e.gone || e.skip != "" {
 			continue
 		}
-		full := joinPath(path, e.name)
 		if !e.hidden {
 			if e.dir != nil {
-				addHidden(root, e.dir, full, p)
+				addHidden(root, e.dir, joinPath(path, e.name), p)
 			}
 			continue
 		}
+		full := joinPath(path, e.name)
 		parent, name := statePlace(full, e.mode == modeLink)
 		root.folder(parent).put(viewEntry(e, name, full, p))
 	}
@@ -199,11 +199,11 @@ const (
 
 var ordinaryPerm = [kinds]uint32{0o644, 0o755, 0o755, 0o444}
 
-func kindOf(path string, e *entry) int {
+func kindOf(e *entry, inStore bool) int {
 	switch {
 	case e.dir != nil:
 		return kindDir
-	case inObjectStore(path):
+	case inStore:
 		return kindObject
 	case e.mode == modeExec:
 		return kindExec
@@ -224,9 +224,9 @@ func attributesOf(root *dir, p *pristine) *areaAttributes {
 	for k := range count {
 		count[k] = map[uint32]int{ordinaryPerm[k]: 0}
 	}
-	eachReal(root, "", p, func(path string, e *entry) {
+	eachReal(root, "", p, func(_ string, e *entry, kind int) {
 		if e.mode != modeLink {
-			count[kindOf(path, e)][e.perm]++
+			count[kind][e.perm]++
 		}
 	})
 	var common [kinds]uint32
@@ -242,9 +242,9 @@ func attributesOf(root *dir, p *pristine) *areaAttributes {
 		File: octal(common[kindFile]), Exec: octal(common[kindExec]), Dir: octal(common[kindDir]), Object: octal(common[kindObject]),
 		Modes: map[string]string{},
 	}
-	eachReal(root, "", p, func(path string, e *entry) {
-		if e.mode != modeLink && e.perm != common[kindOf(path, e)] {
-			a.Modes[quotePath(path)] = octal(e.perm)
+	eachReal(root, "", p, func(parent string, e *entry, kind int) {
+		if e.mode != modeLink && e.perm != common[kind] {
+			a.Modes[quotePath(joinPath(parent, e.name))] = octal(e.perm)
 		}
 	})
 	a.Empty = emptyFolders(root, "", p, nil)
@@ -252,22 +252,23 @@ func attributesOf(root *dir, p *pristine) *areaAttributes {
 	return a
 }
 
-// eachReal calls f for every entry that a checkpoint holds, folders included.
-func eachReal(d *dir, path string, p *pristine, f func(path string, e *entry)) {
+// eachReal calls f for every entry that a checkpoint holds, folders included,
+// with the path of the folder it is in and its kind.
+func eachReal(d *dir, path string, p *pristine, f func(parent string, e *entry, kind int)) {
 	if d == nil {
 		return
 	}
+	store := inObjectStore(path + "/")
 	for i := range d.entries {
 		e := &d.entries[i]
-		full := joinPath(path, e.name)
-		if e.gone || e.skip != "" || p.holds(full, e.oid) {
+		if e.gone || e.skip != "" || (store && p.holds(joinPath(path, e.name), e.oid)) {
 			continue
 		}
 		if e.dir == nil || !e.dir.partial {
-			f(full, e)
+			f(path, e, kindOf(e, store))
 		}
 		if e.dir != nil {
-			eachReal(e.dir, full, p, f)
+			eachReal(e.dir, joinPath(path, e.name), p, f)
 		}
 	}
 }
@@ -296,12 +297,11 @@ func impliesFolder(d *dir, path string, p *pristine) bool {
 		if e.skip != "" || e.gone {
 			continue
 		}
-		full := joinPath(path, e.name)
 		if e.dir != nil {
-			if impliesFolder(e.dir, full, p) {
+			if impliesFolder(e.dir, joinPath(path, e.name), p) {
 				return true
 			}
-		} else if !p.holds(full, e.oid) {
+		} else if p == nil || !p.holds(joinPath(path, e.name), e.oid) {
 			return true
 		}
 	}
@@ -312,14 +312,13 @@ func skippedIn(d *dir, path string) []Skipped {
 	var list []Skipped
 	for i := range d.entries {
 		e := &d.entries[i]
-		full := joinPath(path, e.name)
 		switch {
 		case e.skip != "":
 			if e.skip != skipExcluded && e.skip != skipTransient {
-				list = append(list, Skipped{Path: quotePath(full), Reason: e.skip, Bytes: e.stat.size})
+				list = append(list, Skipped{Path: quotePath(joinPath(path, e.name)), Reason: e.skip, Bytes: e.stat.size})
 			}
 		case e.dir != nil:
-			list = append(list, skippedIn(e.dir, full)...)
+			list = append(list, skippedIn(e.dir, joinPath(path, e.name))...)
 		}
 	}
 	return list
@@ -348,9 +347,9 @@ func (a *areaAttributes) apply(root *dir) error {
 		}
 		common[k] = perm
 	}
-	eachReal(root, "", nil, func(path string, e *entry) {
+	eachReal(root, "", nil, func(_ string, e *entry, kind int) {
 		if e.mode != modeLink {
-			e.perm = common[kindOf(path, e)]
+			e.perm = common[kind]
 		}
 	})
 	for quoted, text := range a.Modes {

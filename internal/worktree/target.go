@@ -147,7 +147,7 @@ func (r *Repo) Verify(ctx context.Context, want Target) error {
 	}
 	seen := map[oid]bool{}
 	var ids []oid
-	collect := func(_ string, e *entry) {
+	collect := func(_ string, e *entry, _ int) {
 		if e.dir == nil && !seen[e.oid] {
 			seen[e.oid] = true
 			ids = append(ids, e.oid)

@@ -1,0 +1,223 @@
+package worktree
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// fillOddly puts everything into a worktree that is hard to bring back.
+func (f *fixture) fillOddly() {
+	f.t.Helper()
+	w := func(name string) string { return filepath.Join(f.work, name) }
+	f.write("binary.bin", "\x00\x01\xff\xfe"+strings.Repeat("\x00", 5000))
+	f.write(".gitattributes", "*.txt text eol=lf\n*.crlf text eol=crlf\n*.f filter=evil\n*.u working-tree-encoding=UTF-16\n")
+	f.write("crlf.txt", "one\r\ntwo\r\n")
+	f.write("lf.crlf", "one\ntwo\n")
+	f.write("x.f", "unfiltered\n")
+	f.write("x.u", "not utf-16\n")
+	f.write(".gitignore", "ignored/\n*.log\n")
+	f.write("ignored/deep/file", "ignored")
+	f.write("a.log", "log")
+	f.write("empty-file", "")
+	for perm, name := range map[os.FileMode]string{0o600: "m600", 0o755: "m755", 0o700: "m700", 0o400: "m400", 0o444: "m444", 0o664: "m664", 0o555: "m555"} {
+		writeFile(f.t, w("modes/"+name), name, perm)
+	}
+	writeFile(f.t, w("modcache/mod/file.go"), "package mod\n", 0o444)
+	must(f.t, os.Chmod(w("modcache/mod"), 0o555))
+	must(f.t, os.Symlink("/etc/passwd", w("link-out")))
+	must(f.t, os.Symlink("nowhere/at/all", w("link-dangling")))
+	must(f.t, os.Symlink("modes/m600", w("link-in")))
+	must(f.t, os.Symlink("..", w("link-up")))
+	must(f.t, os.Symlink("modes", w("link-dir")))
+	must(f.t, os.MkdirAll(w("empty/inner/innermost"), 0o755))
+	must(f.t, os.MkdirAll(w("private-empty"), 0o700))
+	must(f.t, os.Chmod(w("private-empty"), 0o700))
+	for _, name := range []string{"with space", "new\nline", "tab\there", "quote\"d", "back\\slash", "non-utf8-\xff\xfe", "-dash", "--upload-pack=x", "ünïcödé", "%2e676974", ":colon", "star*", "git~2", ".gitfoo"} {
+		f.write("odd/"+name, "odd "+name)
+	}
+	f.write("odd/dir with\nnewline \xff/file", "x")
+	f.write("odd/.GIT/config", "[core]\n\tfsmonitor = touch /tmp/never\n")
+	f.write("odd/git~1", "dos name of .git")
+	must(f.t, os.Symlink("elsewhere", w("odd/.gitmodules")))
+	// A nested repository with a commit, and an empty one.
+	f.write("nested/repo/inside.txt", "inside\n")
+	gitIn(f.t, w("nested/repo"), "init", "-q")
+	gitIn(f.t, w("nested/repo"), "add", "-A")
+	gitIn(f.t, w("nested/repo"), "commit", "-q", "-m", "nested")
+	f.write("nested/repo/untracked.txt", "untracked\n")
+	must(f.t, os.MkdirAll(w("nested/empty"), 0o755))
+	gitIn(f.t, w("nested/empty"), "init", "-q")
+	f.write("nested/file/.git", "gitdir: ../repo/.git\n")
+	must(f.t, os.MkdirAll(w("nested/link"), 0o755))
+	must(f.t, os.Symlink("../repo/.git", w("nested/link/.git")))
+	// A submodule.
+	sub := filepath.Join(f.base, "sub")
+	if _, err := os.Stat(sub); err != nil {
+		writeFile(f.t, filepath.Join(sub, "sub.txt"), "sub\n", 0o644)
+		gitIn(f.t, sub, "init", "-q", "-b", "main")
+		gitIn(f.t, sub, "add", "-A")
+		gitIn(f.t, sub, "commit", "-q", "-m", "sub")
+	}
+	f.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", "file://"+sub, "modules/sub")
+	// Names that change their kind.
+	f.write("kind/file-to-dir", "file")
+	f.write("kind/dir-to-file/a/b", "b")
+	f.write("kind/dir-to-link/a", "a")
+	must(f.t, os.Symlink("dir-to-link", w("kind/link-to-dir")))
+	f.write("kind/file-to-link", "file")
+	must(f.t, os.Symlink("file-to-link", w("kind/link-to-file")))
+	// What no checkpoint holds.
+	f.write("big.bin", strings.Repeat("b", 1<<20+1))
+	must(f.t, syscall.Mkfifo(w("fifo"), 0o644))
+	// Session state.
+	writeFile(f.t, filepath.Join(f.home, ".agent/session.jsonl"), "{}\n", 0o600)
+	writeFile(f.t, filepath.Join(f.home, ".agent/credentials.json"), "secret", 0o600)
+	writeFile(f.t, filepath.Join(f.home, ".agent/a/.git/config"), "data\n", 0o644)
+	writeFile(f.t, filepath.Join(f.home, ".other/sessions/1"), "one", 0o644)
+	writeFile(f.t, filepath.Join(f.home, ".other/private"), "private", 0o644)
+}
+
+// disturb changes everything that fillOddly made.
+func (f *fixture) disturb() {
+	f.t.Helper()
+	w := func(name string) string { return filepath.Join(f.work, name) }
+	f.write("binary.bin", "text now")
+	f.write("crlf.txt", "one\ntwo\n")
+	must(f.t, os.Remove(w(".gitattributes")))
+	must(f.t, os.RemoveAll(w("ignored")))
+	must(f.t, os.RemoveAll(w("odd")))
+	must(f.t, os.Chmod(w("modcache/mod"), 0o755))
+	f.write("modcache/mod/more.go", "package mod\n")
+	must(f.t, os.Chmod(w("modcache/mod"), 0o500))
+	for _, name := range []string{"m600", "m755", "m444"} {
+		must(f.t, os.Chmod(w("modes/"+name), 0o640))
+	}
+	must(f.t, os.Chmod(w("modes"), 0o700))
+	must(f.t, os.Remove(w("link-out")))
+	f.write("link-out", "a file now")
+	must(f.t, os.Remove(w("link-dir")))
+	must(f.t, os.MkdirAll(w("link-dir/sub"), 0o755))
+	must(f.t, os.RemoveAll(w("empty")))
+	f.write("private-empty/no-longer", "x")
+	must(f.t, os.RemoveAll(w("nested")))
+	f.write("nested/other/.git/HEAD", "ref: refs/heads/main\n")
+	f.git("submodule", "--quiet", "deinit", "-f", "modules/sub")
+	for _, name := range []string{"file-to-dir", "dir-to-file", "dir-to-link", "link-to-dir", "file-to-link", "link-to-file"} {
+		must(f.t, os.RemoveAll(w("kind/"+name)))
+	}
+	f.write("kind/file-to-dir/deep/er", "x")
+	f.write("kind/dir-to-file", "x")
+	must(f.t, os.Symlink("/etc", w("kind/dir-to-link")))
+	f.write("kind/link-to-dir/x", "x")
+	must(f.t, os.Symlink("/etc/passwd", w("kind/file-to-link")))
+	f.write("kind/link-to-file", "x")
+	f.write("added/later/file", "later")
+	f.git("checkout", "-q", "-b", "later")
+	f.git("add", "added")
+	f.git("commit", "-q", "-m", "later")
+	writeFile(f.t, filepath.Join(f.home, ".agent/session.jsonl"), "{}\n{}\n", 0o644)
+	writeFile(f.t, filepath.Join(f.home, ".agent/new"), "new", 0o644)
+	writeFile(f.t, filepath.Join(f.home, ".other/sessions/2"), "two", 0o644)
+	must(f.t, os.RemoveAll(filepath.Join(f.home, ".agent/a")))
+}
+
+func TestCheckpointIsExact(t *testing.T) {
+	f := cloned(t, makeOrigin(t, 30))
+	f.fillOddly()
+	wantWork, wantHome := listing(t, f.work), listing(t, f.home)
+	wantStatus, wantNested := f.git("status", "--porcelain=v2", "--branch"), gitIn(t, filepath.Join(f.work, "nested/repo"), "log", "--oneline")
+	one := f.checkpoint()
+	if f.git("status", "--porcelain=v2", "--branch") != wantStatus {
+		t.Error("a checkpoint changed what git status says")
+	}
+	// git status refreshes the index, which is part of the state.
+	wantWork = listing(t, f.work)
+	one = f.checkpoint()
+	skipped := map[string]SkipReason{}
+	for _, s := range one.Skipped {
+		skipped[s.Path] = s.Reason
+	}
+	if len(skipped) != 2 || skipped["big.bin"] != SkipTooLarge || skipped["fifo"] != SkipFifo {
+		t.Errorf("skipped are %v", one.Skipped)
+	}
+	f.disturb()
+	wantLater, wantLaterHome := listing(t, f.work), listing(t, f.home)
+	two := f.checkpoint()
+
+	res := f.restore(one, ScopeBoth)
+	if res.Tree != one.Tree || len(res.Conflicts) != 0 {
+		t.Errorf("restore says %+v, want tree %s", res, one.Tree)
+	}
+	sameListing(t, "worktree", wantWork, listing(t, f.work))
+	sameListing(t, "home", wantHome, listing(t, f.home))
+	if got := f.git("status", "--porcelain=v2", "--branch"); got != wantStatus {
+		t.Errorf("git status says\n%s\nwant\n%s", got, wantStatus)
+	}
+	if got := gitIn(t, filepath.Join(f.work, "nested/repo"), "log", "--oneline"); got != wantNested {
+		t.Errorf("the nested log says %q, want %q", got, wantNested)
+	}
+	f.git("fsck", "--full")
+
+	// And the rewind of the rewind.
+	f.restore(two, ScopeBoth)
+	sameListing(t, "worktree again", wantLater, listing(t, f.work))
+	sameListing(t, "home again", wantLaterHome, listing(t, f.home))
+	f.git("fsck", "--full")
+}
+
+func TestLostVolume(t *testing.T) {
+	f := cloned(t, makeOrigin(t, 30))
+	f.fillOddly()
+	f.write("committed.txt", "by the agent\n")
+	f.git("add", "committed.txt")
+	f.git("commit", "-q", "-m", "agent's own commit")
+	f.git("checkout", "-q", "-b", "feature")
+	f.write("staged.txt", "staged\n")
+	f.git("add", "staged.txt")
+	f.git("status")
+	wantStatus, wantLog := f.git("status", "--porcelain=v2", "--branch"), f.git("log", "--oneline", "--all", "--decorate")
+	want, wantHome := listing(t, f.work), listing(t, f.home)
+	c := f.checkpoint()
+	if c.Agent.Branch != "feature" || c.Agent.Head == "" {
+		t.Errorf("the agent's repository is %+v", c.Agent)
+	}
+	store := filepath.Join(f.base, "store.git")
+	gitIn(t, f.base, "init", "-q", "--bare", store)
+	remote := Remote{URL: "file://" + store}
+	ctx := context.Background()
+	must(t, f.repo.Push(ctx, remote, RefUpdate{c.CodeRef, c.CodeRef}, RefUpdate{c.StateRef, c.StateRef}))
+
+	g := newFixture(t)
+	must(t, g.repo.Fetch(ctx, remote, c.CodeRef, c.StateRef))
+	g.restore(c, ScopeBoth)
+	delete(want, "big.bin")
+	delete(want, "fifo")
+	delete(wantHome, ".agent/credentials.json")
+	delete(wantHome, ".other/private")
+	sameListing(t, "worktree", want, listing(t, g.work))
+	sameListing(t, "home", wantHome, listing(t, g.home))
+	wantStatus = strings.Replace(wantStatus, "? big.bin\n", "", 1) // went with the volume
+	// Before anything that refreshes the index: what it holds must do.
+	if got := g.git("status", "--porcelain=v2", "--branch"); got != wantStatus {
+		t.Errorf("git status says\n%s\nwant\n%s", got, wantStatus)
+	}
+	if got := g.git("log", "--oneline", "--all", "--decorate"); got != wantLog {
+		t.Errorf("git log says\n%s\nwant\n%s", got, wantLog)
+	}
+	g.git("fsck", "--full")
+	g.git("show", "v1")
+	if o, ok := g.repo.Origin(); !ok || o.Branch != "trunk" {
+		t.Errorf("the origin is %+v", o)
+	}
+	// Life goes on there.
+	g.n, g.last = c.Number, c
+	g.write("more.txt", "more\n")
+	d := g.checkpoint()
+	if d.FilesChanged != 1 || d.Files[0].Path != "more.txt" || d.Files[0].Action != Added || d.LinesAdded != 1 {
+		t.Errorf("changed are %+v", d.Files)
+	}
+}
