@@ -1,0 +1,241 @@
+package plan
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// followAttempt takes note of what became of the active attempt.
+func (d *decision) followAttempt() {
+	a := d.active()
+	if a == nil {
+		return
+	}
+	v := d.views[a.Number]
+	if v == nil {
+		if a.PodUID == "" && d.o.MadePodUID == "" && a.Reason == "" {
+			return // its pod is yet to be made
+		}
+		d.end(a, d.goneEnding(a))
+		return
+	}
+	a.PodUID = string(v.pod.UID)
+	if v.prepare != nil && v.prepare.ExitCode == 0 {
+		d.prepared(a, v)
+	}
+	if e := d.ending(a, v); e != nil {
+		d.end(a, *e)
+	}
+}
+
+// ending is how an attempt ended.
+type ending struct {
+	outcome  v1alpha1.AttemptOutcome
+	reason   string
+	message  string
+	exitCode *int32
+}
+
+// ending says how the attempt ended, or nil while it lasts.
+func (d *decision) ending(a *v1alpha1.Attempt, v *podView) *ending {
+	agentDone := v.agent != nil && v.agent.ExitCode == 0
+	switch {
+	case d.completionRecorded(a) && (v.finished || agentDone):
+		return ptr.To(completed())
+	case v.prepare != nil && v.prepare.ExitCode != 0:
+		return d.prepareEnding(a, v)
+	case v.prepareOnly && v.prepare != nil:
+		return &ending{outcome: v1alpha1.AttemptRewound}
+	case (v.deleting || v.disrupted != "") && !v.finished:
+		return nil // however its containers end, it is being taken away
+	case v.deleting || v.disrupted != "" || a.Reason != "":
+		if v.finished {
+			return ptr.To(d.lostEnding(a, "the pod was taken away: "+orUnknown(v.disrupted)))
+		}
+		return nil
+	case agentDone:
+		return d.unrecordedEnding(a, v)
+	case v.agent != nil:
+		return ptr.To(d.failedEnding(v.agent.ExitCode, "the agent ended with exit code %d", v.agent.Reason, v.agent.Message))
+	case v.finished:
+		return ptr.To(d.brokenEnding(a, v))
+	}
+	return nil
+}
+
+func completed() ending {
+	return ending{outcome: v1alpha1.AttemptCompleted, exitCode: ptr.To[int32](0),
+		message: "the agent ended well and its last checkpoint is recorded"}
+}
+
+// completionRecorded says that history holds the checkpoint which is taken when
+// the agent of this very attempt has ended well.
+func (d *decision) completionRecorded(a *v1alpha1.Attempt) bool {
+	latest := d.o.History.State.Latest
+	return d.o.History.Known && latest != nil &&
+		latest.Attempt == a.Number && latest.Trigger == string(v1alpha1.TriggerCompletion)
+}
+
+// goneEnding is that of an attempt whose pod no longer exists.
+func (d *decision) goneEnding(a *v1alpha1.Attempt) ending {
+	if d.completionRecorded(a) {
+		return completed()
+	}
+	return d.lostEnding(a, "the pod is gone")
+}
+
+// lostEnding is that of a pod that was taken away, by Clew itself or by somebody.
+func (d *decision) lostEnding(a *v1alpha1.Attempt, message string) ending {
+	switch a.Reason {
+	case v1alpha1.ReasonSuspending:
+		return ending{outcome: v1alpha1.AttemptSuspended, reason: a.Reason}
+	case v1alpha1.ReasonRewinding, v1alpha1.ReasonReplaced:
+		return ending{outcome: v1alpha1.AttemptStopped, reason: a.Reason}
+	}
+	return ending{outcome: v1alpha1.AttemptPodLost, message: message}
+}
+
+// prepareEnding is that of a workspace that could not be prepared.
+func (d *decision) prepareEnding(a *v1alpha1.Attempt, v *podView) *ending {
+	result := prepareResult(v.prepare)
+	if result.Reason == "" && (v.deleting || v.disrupted != "" || a.Reason != "" || interrupted(v.prepare, result)) {
+		if !v.finished {
+			return nil
+		}
+		return ptr.To(d.lostEnding(a, fmt.Sprintf("prepare was killed (exit code %d)", v.prepare.ExitCode)))
+	}
+	e := ending{outcome: v1alpha1.AttemptPrepareFailed, reason: result.Reason, message: result.Message}
+	if e.reason == "" {
+		e.reason = v1alpha1.ReasonPrepareFailed
+		e.message = fmt.Sprintf("prepare ended with exit code %d: %s", v.prepare.ExitCode, v.prepare.Message)
+	}
+	if result.Permanent {
+		e.outcome = v1alpha1.AttemptBlocked
+	}
+	return &e
+}
+
+// unrecordedEnding waits for the last checkpoint of an agent that has ended
+// well. The shim holds the exit until the checkpoint is safe, so it is only
+// missing when the pod's daemon and its volume went down in between.
+func (d *decision) unrecordedEnding(a *v1alpha1.Attempt, v *podView) *ending {
+	if !v.finished || !d.o.History.Known {
+		return nil
+	}
+	deadline := v.end().Add(d.o.Limits.RecordWait)
+	if d.now.Before(deadline) {
+		d.lookAt(deadline)
+		return nil
+	}
+	return ptr.To(d.lostEnding(a, "the agent ended well, but its last checkpoint was never recorded: it is started once more"))
+}
+
+// failedEnding is that of an agent that failed: it is retried, or was the last.
+func (d *decision) failedEnding(code int32, format, reason, message string) ending {
+	e := ending{outcome: v1alpha1.AttemptAgentFailed, reason: v1alpha1.ReasonRetrying, exitCode: &code}
+	e.message = fmt.Sprintf(format, code)
+	if reason != "" && reason != "Error" {
+		e.message += " (" + reason + ")"
+	}
+	if message != "" {
+		e.message += ": " + message
+	}
+	limit := ptr.Deref(d.task.Spec.BackoffLimit, 3)
+	switch {
+	case d.s.Failures < limit:
+	case limit == 0:
+		e.reason = v1alpha1.ReasonAgentFailed
+	default:
+		e.reason = v1alpha1.ReasonBackoffLimit
+	}
+	return e
+}
+
+// brokenEnding is that of a pod that finished without its agent having run.
+func (d *decision) brokenEnding(a *v1alpha1.Attempt, v *podView) ending {
+	for _, s := range v.pod.Status.InitContainerStatuses {
+		if t := s.State.Terminated; t != nil && t.ExitCode != 0 {
+			return d.failedEnding(t.ExitCode, "the init container "+s.Name+" ended with exit code %d", t.Reason, t.Message)
+		}
+	}
+	return d.lostEnding(a, "the pod ended before the agent did: "+orUnknown(v.pod.Status.Reason+" "+v.pod.Status.Message))
+}
+
+// end gives the attempt its outcome, and notes what follows from it.
+func (d *decision) end(a *v1alpha1.Attempt, e ending) {
+	a.Outcome, a.Reason, a.Message, a.ExitCode = e.outcome, e.reason, cut(e.message), e.exitCode
+	a.EndTime = ptr.To(metav1.NewTime(d.now))
+	switch e.outcome {
+	case v1alpha1.AttemptCompleted:
+		d.entry(v1alpha1.EventTaskCompleted, clew, e.message)
+	case v1alpha1.AttemptSuspended:
+		d.entry(v1alpha1.EventTaskSuspended, d.actor("operatingMode"), "the task is suspended; its work is kept")
+	case v1alpha1.AttemptPodLost:
+		d.entry(v1alpha1.EventPodLost, clew, fmt.Sprintf("pod %s was lost: %s", a.PodName, e.message))
+	case v1alpha1.AttemptAgentFailed:
+		d.s.Failures++
+		if e.reason != v1alpha1.ReasonRetrying {
+			d.entry(v1alpha1.EventTaskFailed, clew, e.message)
+		}
+	case v1alpha1.AttemptBlocked, v1alpha1.AttemptPrepareFailed:
+		d.unprepared(a, e)
+	}
+}
+
+// prepared takes note of a workspace that is ready, and of the operation that
+// was carried out on the way.
+func (d *decision) prepared(a *v1alpha1.Attempt, v *podView) {
+	result := prepareResult(v.prepare)
+	message := "the workspace is as it is meant to be"
+	if result.Restored {
+		message = "the workspace came back from the gitstore"
+	}
+	d.condition(v1alpha1.TaskWorkspaceReady, metav1.ConditionTrue, v1alpha1.ReasonWorkspacePrepared, message)
+	if d.find(v1alpha1.TaskDrifted) != nil {
+		d.condition(v1alpha1.TaskDrifted, metav1.ConditionFalse, v1alpha1.ReasonNoDrift, "the worktree is what Clew last left there")
+	}
+	done := func(op *v1alpha1.OperationStatus) bool {
+		return op.Attempt == a.Number && (result.Operation == "" || result.Operation == op.ID)
+	}
+	if d.rewinding() && done(d.s.Rewind) {
+		d.completeRewind(result.FromCheckpoint, result.ToCheckpoint, result.Preserved)
+	}
+	if d.resuming() && done(d.s.Resume) {
+		d.closeOperation(d.s.Resume, v1alpha1.OperationCompleted, "", "the task goes on")
+	}
+}
+
+// unprepared takes note of a workspace that could not be prepared, and of what
+// that means for the operation under way.
+func (d *decision) unprepared(a *v1alpha1.Attempt, e ending) {
+	d.condition(v1alpha1.TaskWorkspaceReady, metav1.ConditionFalse, e.reason, e.message)
+	if e.outcome == v1alpha1.AttemptPrepareFailed {
+		return
+	}
+	reason := v1alpha1.EventTaskFailed
+	if e.reason == v1alpha1.ReasonDriftDetected {
+		reason = v1alpha1.EventDriftDetected
+		d.condition(v1alpha1.TaskDrifted, metav1.ConditionTrue, e.reason, e.message)
+	}
+	if d.rewinding() && d.s.Rewind.Attempt == a.Number {
+		d.closeOperation(d.s.Rewind, v1alpha1.OperationFailed, e.reason, e.message)
+		if reason == v1alpha1.EventTaskFailed {
+			reason = v1alpha1.EventOperationRefused
+		}
+	}
+	if d.resuming() && d.s.Resume.Attempt == a.Number {
+		d.closeOperation(d.s.Resume, v1alpha1.OperationFailed, e.reason, e.message)
+	}
+	d.entry(reason, clew, e.reason+": "+e.message)
+}
+
+func orUnknown(s string) string {
+	if s == "" || s == " " {
+		return "no reason was given"
+	}
+	return s
+}

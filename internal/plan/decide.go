@@ -1,0 +1,188 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/resources"
+)
+
+// Decide says what is to be done for a task. The same observation and time
+// give the same plan.
+func Decide(o Observed, now time.Time) Plan {
+	d := newDecision(o, now)
+	switch {
+	case o.Task.DeletionTimestamp != nil:
+		d.delete()
+	case d.outboxFull():
+		d.look(o.Limits.RetryBase)
+	default:
+		d.followAttempt()
+		d.considerRewind()
+		d.considerResume()
+		d.steer()
+		d.report()
+	}
+	d.reportRecording()
+	return d.finish()
+}
+
+// decision is one run of Decide.
+type decision struct {
+	o     Observed
+	now   time.Time
+	task  *v1alpha1.Task
+	old   *v1alpha1.TaskStatus
+	s     *v1alpha1.TaskStatus
+	views map[int64]*podView
+	plan  Plan
+	// waiting is why nothing was started; nil when something was, or nothing was wanted.
+	waiting *Hindrance
+}
+
+func newDecision(o Observed, now time.Time) *decision {
+	d := &decision{
+		o: o, now: now, task: o.Task,
+		old:   &o.Task.Status,
+		s:     o.Task.Status.DeepCopy(),
+		views: map[int64]*podView{},
+	}
+	for i := range o.Pods {
+		if n := resources.Attempt(&o.Pods[i]); n > 0 {
+			d.views[n] = inspect(&o.Pods[i])
+		}
+	}
+	return d
+}
+
+// look asks for another decision after so long, or earlier.
+func (d *decision) look(after time.Duration) {
+	after = max(after, 10*time.Millisecond)
+	if d.plan.RequeueAfter == 0 || after < d.plan.RequeueAfter {
+		d.plan.RequeueAfter = after
+	}
+}
+
+func (d *decision) lookAt(t time.Time) { d.look(t.Sub(d.now)) }
+
+// active is the attempt that has no outcome yet; nil when there is none.
+func (d *decision) active() *v1alpha1.Attempt {
+	if a := d.last(); a != nil && a.Outcome == "" {
+		return a
+	}
+	return nil
+}
+
+func (d *decision) last() *v1alpha1.Attempt {
+	if n := len(d.s.Attempts); n > 0 {
+		return &d.s.Attempts[n-1]
+	}
+	return nil
+}
+
+func (d *decision) rewinding() bool {
+	return d.s.Rewind != nil && d.s.Rewind.State == v1alpha1.OperationInProgress
+}
+
+func (d *decision) resuming() bool {
+	return d.s.Resume != nil && d.s.Resume.State == v1alpha1.OperationInProgress
+}
+
+func (d *decision) suspended() bool {
+	return d.task.Spec.OperatingMode == v1alpha1.OperatingModeSuspended
+}
+
+// settlement is how a task came to rest that only a person can wake.
+type settlement struct {
+	reason  string
+	message string
+	attempt int64
+}
+
+// settled says whether, and how, the task came to rest. Rewinds that failed or
+// got lost say nothing about it.
+func (d *decision) settled() *settlement {
+	rewound := false
+	for _, a := range slices.Backward(d.s.Attempts) {
+		switch {
+		case a.Outcome == v1alpha1.AttemptCompleted:
+			return whenRewound(rewound, settlement{v1alpha1.ReasonCompleted, a.Message, a.Number})
+		case a.Outcome == v1alpha1.AttemptAgentFailed && a.Reason != v1alpha1.ReasonRetrying:
+			return whenRewound(rewound, settlement{a.Reason, a.Message, a.Number})
+		case a.Outcome == v1alpha1.AttemptRewound:
+			rewound = true
+		case a.Trigger == v1alpha1.AttemptRewind && (a.Outcome == v1alpha1.AttemptBlocked ||
+			a.Outcome == v1alpha1.AttemptPrepareFailed || a.Outcome == v1alpha1.AttemptPodLost || a.Outcome == v1alpha1.AttemptStopped || a.Outcome == ""):
+			continue
+		case a.Outcome == v1alpha1.AttemptBlocked:
+			return whenRewound(rewound, settlement{a.Reason, a.Message, a.Number})
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
+func whenRewound(rewound bool, s settlement) *settlement {
+	if rewound {
+		s.reason = v1alpha1.ReasonRewound
+		s.message = "the task was taken back to a checkpoint: resume it to have the agent go on from there"
+	}
+	return &s
+}
+
+// delete stops the pods of a task that is going, and says farewell when none is left.
+func (d *decision) delete() {
+	if !slices.Contains(d.task.Finalizers, v1alpha1.TaskFinalizer) {
+		return
+	}
+	if d.stopAll() {
+		d.look(d.o.Limits.ProblemGrace)
+		return
+	}
+	attempt := int64(0)
+	if a := d.last(); a != nil {
+		attempt = a.Number
+	}
+	d.plan.Farewell = &v1alpha1.HistoryEntry{
+		Sequence: d.s.HistorySequence + 1,
+		Time:     metav1.NewMicroTime(d.task.DeletionTimestamp.Time),
+		Reason:   v1alpha1.EventTaskDeleted,
+		Actor:    clew,
+		Message:  "the Task was deleted; its history stays",
+		Attempt:  attempt,
+	}
+}
+
+// stopAll deletes every pod that still runs, and says whether there was any.
+func (d *decision) stopAll() bool {
+	any := false
+	for i := range d.o.Pods {
+		v := inspect(&d.o.Pods[i])
+		if v.finished {
+			continue
+		}
+		any = true
+		d.stop(v)
+	}
+	return any
+}
+
+func (d *decision) stop(v *podView) {
+	if !v.deleting {
+		d.plan.StopPods = append(d.plan.StopPods, PodRef{Name: v.pod.Name, UID: string(v.pod.UID)})
+	}
+}
+
+func (d *decision) refuseOperation(kind, id, reason, message string) *v1alpha1.OperationStatus {
+	now := ptr.To(metav1.NewTime(d.now))
+	d.entry(v1alpha1.EventOperationRefused, d.actor(kind), fmt.Sprintf("%s %s was refused (%s): %s", kind, id, reason, message))
+	return &v1alpha1.OperationStatus{
+		ID: id, State: v1alpha1.OperationRefused, Reason: reason, Message: cut(message), StartTime: now, EndTime: now,
+	}
+}

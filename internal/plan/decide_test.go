@@ -1,0 +1,574 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/testing/builders"
+)
+
+func TestATaskIsStarted(t *testing.T) {
+	s := newScene(t).step()
+
+	if s.claims != 1 || s.status().ClaimUID != "claim-1" {
+		t.Errorf("%d claims, status names %q", s.claims, s.status().ClaimUID)
+	}
+	if p := s.started(); p == nil || p.Attempt != 1 || p.PrepareOnly || p.Operation != nil {
+		t.Errorf("started %+v", p)
+	}
+	if s.writes != 1 {
+		t.Errorf("it took %d status writes", s.writes)
+	}
+	s.wantState(v1alpha1.ReasonPreparing)
+	s.wantEntries(v1alpha1.EventTaskStarted)
+
+	s.prepared(daemonapi.PrepareResult{})
+	s.wantCondition(v1alpha1.TaskWorkspaceReady)
+	s.agentRuns()
+	s.wantState(v1alpha1.ReasonRunning)
+}
+
+func TestATaskIsCompletedWhenItsLastCheckpointIsRecorded(t *testing.T) {
+	s := running(t)
+	s.agentExits(0)
+	s.wantState(v1alpha1.ReasonCompleting)
+	s.record(v1alpha1.TriggerCompletion)
+	s.step()
+	s.wantState(v1alpha1.ReasonCompleted)
+	if c := s.wantCondition(v1alpha1.TaskSucceeded); c.Status != metav1.ConditionTrue {
+		t.Errorf("Succeeded is %s", c.Status)
+	}
+	if s.status().LatestCheckpoint.Number != 1 || s.wantCondition(v1alpha1.TaskDurable).Status != metav1.ConditionTrue {
+		t.Errorf("latest checkpoint: %+v", s.status().LatestCheckpoint)
+	}
+	s.wantOutcomes(v1alpha1.AttemptCompleted)
+	s.wantEntries(v1alpha1.EventTaskStarted, v1alpha1.EventTaskCompleted)
+	s.podFinishes()
+	if len(s.o.Pods) != 1 {
+		t.Error("the finished pod is not kept for its logs")
+	}
+}
+
+func TestATaskWhoseCompletionIsRecordedIsNotRunAgainWhenItsPodVanishes(t *testing.T) {
+	s := running(t)
+	s.record(v1alpha1.TriggerCompletion)
+	s.podGone()
+	s.wantState(v1alpha1.ReasonCompleted)
+	s.wantOutcomes(v1alpha1.AttemptCompleted)
+}
+
+func TestAnAgentThatEndedWellWithoutARecordIsStartedOnceMore(t *testing.T) {
+	s := running(t)
+	s.agentExits(0)
+	s.podFinishes()
+	s.wantState(v1alpha1.ReasonCompleting)
+	s.after(time.Minute).step()
+	s.wantOutcomes(v1alpha1.AttemptPodLost, "")
+}
+
+func TestWithTheStoreDownAnEndedAgentWaits(t *testing.T) {
+	s := running(t)
+	s.o.History.Known = false
+	s.agentExits(0)
+	s.podFinishes()
+	s.after(time.Hour).step()
+	s.wantState(v1alpha1.ReasonCompleting)
+}
+
+func TestAFailedAgentIsRetriedWithGrowingPauses(t *testing.T) {
+	s := running(t, builders.BackoffLimit(2))
+	for i, pause := range []time.Duration{5 * time.Second, 10 * time.Second} {
+		s.agentExits(3)
+		s.podFinishes()
+		s.wantState(v1alpha1.ReasonRetrying)
+		if got := s.plans[len(s.plans)-1].RequeueAfter; got != pause {
+			t.Errorf("retry %d after %v, want %v", i+1, got, pause)
+		}
+		s.after(pause).step()
+		if p := s.started(); p == nil || p.Attempt != int64(i+2) {
+			t.Fatalf("started %+v", p)
+		}
+		s.prepared(daemonapi.PrepareResult{})
+		s.agentRuns()
+	}
+	s.agentExits(3)
+	s.wantState(v1alpha1.ReasonBackoffLimit)
+	if c := s.wantCondition(v1alpha1.TaskSucceeded); c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "exit code 3") {
+		t.Errorf("Succeeded: %+v", c)
+	}
+	s.wantEntries(v1alpha1.EventTaskStarted, v1alpha1.EventTaskRetried, v1alpha1.EventTaskRetried, v1alpha1.EventTaskFailed)
+	s.podFinishes()
+	if s.started() != nil {
+		t.Error("it was started again")
+	}
+}
+
+func TestATaskWithoutRetriesFailsAtOnce(t *testing.T) {
+	s := running(t, builders.BackoffLimit(0))
+	s.agentExits(1)
+	s.wantState(v1alpha1.ReasonAgentFailed)
+}
+
+func TestAPodThatIsTakenAwayIsNoFailure(t *testing.T) {
+	for name, lose := range map[string]func(*scene){
+		"gone": func(s *scene) { s.podGone() },
+		"deleted, its agent killed": func(s *scene) {
+			s.pod().DeletionTimestamp = ptr.To(metav1.NewTime(s.now))
+			s.agentExits(137)
+			s.wantOutcomes("")
+			s.podGone()
+		},
+		"evicted": func(s *scene) {
+			s.pod().Status.Reason = "Evicted"
+			s.podFinishes()
+		},
+		"disrupted, its agent terminated": func(s *scene) {
+			s.pod().Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByTaintManager"}}
+			s.agentExits(143)
+			s.podFinishes()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := running(t, builders.BackoffLimit(0))
+			s.after(time.Minute)
+			lose(s)
+			s.wantOutcomes(v1alpha1.AttemptPodLost, "")
+			if s.status().Failures != 0 {
+				t.Errorf("it counts as %d failures", s.status().Failures)
+			}
+			if s.lastAttempt().Trigger != v1alpha1.AttemptAfterPodLost {
+				t.Errorf("trigger %s", s.lastAttempt().Trigger)
+			}
+			s.wantEntries(v1alpha1.EventTaskStarted, v1alpha1.EventPodLost, v1alpha1.EventTaskRetried)
+		})
+	}
+}
+
+func TestPodsThatAreLostAtOnceAreNotRemadeInALoop(t *testing.T) {
+	s := running(t)
+	s.podGone() // the first replacement comes at once
+	s.podGone()
+	s.wantState(v1alpha1.ReasonRetrying)
+	s.after(5 * time.Second).step()
+	if p := s.started(); p == nil || p.Attempt != 3 {
+		t.Errorf("started %+v", p)
+	}
+}
+
+func TestThereAreNeverTwoPodsOfOneTask(t *testing.T) {
+	s := running(t)
+	s.change(builders.Suspended).step()
+	s.change(builders.Running).step()
+	if s.started() != nil || len(s.o.Pods) != 1 {
+		t.Error("a pod was started beside one that is ending")
+	}
+	s.podGone()
+	if p := s.started(); p == nil || p.Attempt != 2 {
+		t.Errorf("started %+v", p)
+	}
+	s.wantOutcomes(v1alpha1.AttemptSuspended, "")
+}
+
+func TestAReservedPodIsMadeWithTheSameNumberAfterARestart(t *testing.T) {
+	s := newScene(t).step()
+	s.o.Pods, s.o.MadePodUID = nil, "" // the manager died before it made the pod
+	s.step()
+	if p := s.started(); p == nil || p.Attempt != 1 {
+		t.Errorf("started %+v", p)
+	}
+	s.wantOutcomes("")
+}
+
+func TestNumbersAreNeverUsedAgain(t *testing.T) {
+	s := newScene(t)
+	s.o.History.State.Attempt = 7 // the status was restored from a backup, say
+	s.step()
+	if p := s.started(); p == nil || p.Attempt != 8 {
+		t.Errorf("started %+v", p)
+	}
+}
+
+func TestAWorkspaceThatCannotBePrepared(t *testing.T) {
+	t.Run("for now, is tried again", func(t *testing.T) {
+		s := newScene(t).step()
+		s.prepareExits(1, daemonapi.PrepareResult{Reason: v1alpha1.ReasonGitStoreUnreachable, Message: "the gitstore does not answer"})
+		s.wantState(v1alpha1.ReasonRetrying)
+		if c := s.wantCondition(v1alpha1.TaskWorkspaceReady); c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.ReasonGitStoreUnreachable {
+			t.Errorf("WorkspaceReady: %+v", c)
+		}
+		s.after(5 * time.Second).step()
+		s.wantOutcomes(v1alpha1.AttemptPrepareFailed, "")
+		if s.status().Failures != 0 {
+			t.Error("it counts as a failure of the agent")
+		}
+	})
+	t.Run("until somebody acts, fails the task", func(t *testing.T) {
+		s := newScene(t).step()
+		s.prepareExits(1, daemonapi.PrepareResult{Reason: v1alpha1.ReasonRefNotFound, Message: "there is no branch x", Permanent: true})
+		s.wantState(v1alpha1.ReasonRefNotFound)
+		c := s.wantCondition(v1alpha1.TaskSucceeded)
+		if c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "there is no branch x; put it right, then apply a resume with a new id") {
+			t.Errorf("Succeeded: %+v", c)
+		}
+		s.after(time.Hour).step()
+		if s.started() != nil {
+			t.Error("it was started again")
+		}
+		s.change(builders.Resume("fixed")).step()
+		if p := s.started(); p == nil || p.Operation == nil || p.Operation.Kind != daemonapi.OperationResume {
+			t.Errorf("a resume starts %+v", p)
+		}
+	})
+	t.Run("because prepare was killed, is tried again at once", func(t *testing.T) {
+		s := newScene(t).step()
+		s.prepareKilled()
+		s.wantOutcomes(v1alpha1.AttemptPodLost, "")
+	})
+	t.Run("for no reason that can be read, is tried again", func(t *testing.T) {
+		s := newScene(t).step()
+		s.prepareExits(2, daemonapi.PrepareResult{})
+		s.wantOutcomes(v1alpha1.AttemptPrepareFailed)
+		if c := s.wantCondition(v1alpha1.TaskWorkspaceReady); c.Reason != v1alpha1.ReasonPrepareFailed {
+			t.Errorf("WorkspaceReady: %+v", c)
+		}
+	})
+}
+
+func TestAPodThatDoesNotComeUpSaysWhy(t *testing.T) {
+	waiting := func(container, reason, message string) func(*scene) {
+		return func(s *scene) {
+			s.setContainer(container, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}})
+		}
+	}
+	unscheduled := func(message string) func(*scene) {
+		return func(s *scene) {
+			s.pod().Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: message}}
+		}
+	}
+	for name, c := range map[string]struct {
+		trouble func(*scene)
+		reason  string
+	}{
+		"image":      {waiting("agent", "ImagePullBackOff", "not found"), v1alpha1.ReasonImageUnavailable},
+		"prompt":     {waiting("agent", "CreateContainerConfigError", `secret "p" not found`), v1alpha1.ReasonPromptNotFound},
+		"daemon":     {waiting("daemon", "CrashLoopBackOff", "back-off"), v1alpha1.ReasonDaemonUnavailable},
+		"node":       {unscheduled("0/1 nodes are available: insufficient cpu"), v1alpha1.ReasonUnschedulable},
+		"volume":     {unscheduled("pod has unbound immediate PersistentVolumeClaims"), v1alpha1.ReasonVolumeUnavailable},
+		"runtime":    {waiting("agent", "CreateContainerError", "no such file"), v1alpha1.ReasonPodRefused},
+		"no trouble": {waiting("agent", "PodInitializing", ""), v1alpha1.ReasonPreparing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t).step()
+			c.trouble(s)
+			s.step()
+			s.wantState(v1alpha1.ReasonPreparing) // it may pass
+			s.after(10 * time.Second).step()
+			s.wantState(c.reason)
+			if got := s.wantCondition(v1alpha1.TaskSucceeded); got.Status != metav1.ConditionUnknown {
+				t.Errorf("Succeeded is %s while the kubelet still tries", got.Status)
+			}
+		})
+	}
+}
+
+func TestTheWordsOfATroubleMayChangeWithoutAWrite(t *testing.T) {
+	s := newScene(t).step()
+	state := func(reason, message string) {
+		s.setContainer("agent", corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}})
+	}
+	state("ErrImagePull", "not found")
+	s.after(10 * time.Second).step()
+	before := s.writes
+	state("ImagePullBackOff", "back-off pulling image")
+	s.step()
+	if s.writes != before {
+		t.Error("the status was written again")
+	}
+}
+
+func TestAPodThatDoesNotComeUpIsMadeAnewWhenTheTemplateChanges(t *testing.T) {
+	s := newScene(t).step()
+	s.setContainer("agent", corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}})
+	s.after(10 * time.Second).step()
+	s.change(func(t *v1alpha1.Task) { t.Spec.Template.Spec.Containers[0].Image = "agent:2" }).step()
+	s.podGone()
+	s.wantOutcomes(v1alpha1.AttemptStopped, "")
+}
+
+func TestWhatAPodNeedsIsWaitedFor(t *testing.T) {
+	t.Run("a claim that is being deleted", func(t *testing.T) {
+		s := running(t).after(time.Minute)
+		s.o.Claim.DeletionTimestamp = ptr.To(metav1.NewTime(s.now))
+		s.podGone()
+		s.wantState(v1alpha1.ReasonVolumeUnavailable)
+		s.o.Claim = nil
+		s.step()
+		s.wantState(v1alpha1.ReasonPreparing)
+		if s.status().ClaimUID != "claim-2" {
+			t.Errorf("status names %q", s.status().ClaimUID)
+		}
+		s.wantEntries(v1alpha1.EventTaskStarted, v1alpha1.EventPodLost, v1alpha1.EventVolumeLost, v1alpha1.EventTaskRetried)
+	})
+	t.Run("a claim that is somebody else's", func(t *testing.T) {
+		s := newScene(t)
+		s.o.Claim = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "tidy-up-workspace"}}
+		s.step()
+		s.wantState(v1alpha1.ReasonVolumeUnavailable)
+		if s.started() != nil {
+			t.Error("a pod was started on it")
+		}
+	})
+	t.Run("a template that can be used", func(t *testing.T) {
+		s := newScene(t)
+		s.o.TemplateProblem = "hostPath volumes are refused"
+		s.step()
+		s.wantState(v1alpha1.ReasonInvalidTemplate)
+		s.o.TemplateProblem = ""
+		s.step()
+		s.wantState(v1alpha1.ReasonPreparing)
+	})
+	t.Run("an API server that takes the pod", func(t *testing.T) {
+		s := newScene(t).step()
+		s.o.Pods, s.o.MadePodUID = nil, ""
+		s.o.Hindrance = &Hindrance{v1alpha1.ReasonPodRefused, "exceeded quota"}
+		p := Decide(s.o, s.now)
+		if p.StartPod == nil || p.Status.Conditions[0].Reason != v1alpha1.ReasonPodRefused {
+			t.Errorf("%+v", p)
+		}
+	})
+}
+
+func TestATaskIsSuspendedAndWokenAgain(t *testing.T) {
+	s := running(t)
+	s.change(builders.Suspended).step()
+	s.wantState(v1alpha1.ReasonSuspending)
+	if s.pod().DeletionTimestamp == nil {
+		t.Fatal("the pod was not asked to go")
+	}
+	s.record(v1alpha1.TriggerSuspend)
+	s.agentExits(143)
+	s.wantState(v1alpha1.ReasonSuspending)
+	s.podGone()
+	s.wantState(v1alpha1.ReasonSuspended)
+	s.wantOutcomes(v1alpha1.AttemptSuspended)
+	if s.status().Failures != 0 || s.status().LatestCheckpoint == nil {
+		t.Errorf("%+v", s.status())
+	}
+	s.change(builders.Running).step()
+	if p := s.started(); p == nil || p.Attempt != 2 || p.Operation != nil {
+		t.Errorf("started %+v", p)
+	}
+	s.wantEntries(v1alpha1.EventTaskStarted, v1alpha1.EventTaskSuspended, v1alpha1.EventTaskResumed)
+}
+
+func TestATaskThatIsAppliedSuspendedIsNotStarted(t *testing.T) {
+	s := newScene(t, builders.Suspended).step()
+	s.wantState(v1alpha1.ReasonSuspended)
+	if s.claims != 0 || len(s.o.Pods) != 0 {
+		t.Error("it has a claim or a pod")
+	}
+}
+
+func TestATaskThatStartsFromAnother(t *testing.T) {
+	source := builders.Task("source", builders.WithUID("uid-of-source"))
+	checkpoint := &v1alpha1.Checkpoint{
+		ObjectMeta: metav1.ObjectMeta{Name: "source-3"},
+		Spec:       v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: "source"}},
+		Status: v1alpha1.CheckpointStatus{TaskUID: "uid-of-source", Number: 3, Commit: "c3", Conditions: []metav1.Condition{
+			{Type: v1alpha1.CheckpointDurable, Status: metav1.ConditionTrue},
+		}},
+	}
+	s := newScene(t, builders.StartFrom("source", "source-3")).step()
+	s.wantState(v1alpha1.ReasonSourceNotFound)
+	s.o.Source = source
+	s.step()
+	s.wantState(v1alpha1.ReasonCheckpointNotFound)
+	s.o.SourceCheckpoint = checkpoint
+	s.step()
+	if p := s.started(); p == nil || p.Source == nil || *p.Source != (daemonapi.Source{TaskUID: "uid-of-source", Checkpoint: 3, Commit: "c3", IncludeConversation: true}) {
+		t.Errorf("started %+v", p)
+	}
+	s.wantEntries(v1alpha1.EventTaskStarted, v1alpha1.EventTaskForked)
+
+	s.o.Source, s.o.SourceCheckpoint = nil, nil
+	s.podGone()
+	if p := s.started(); p == nil || p.Source == nil || p.Source.Checkpoint != 3 {
+		t.Errorf("the point is not kept: %+v", p)
+	}
+}
+
+func TestAPointThatCannotBeStartedFrom(t *testing.T) {
+	good := func() (*v1alpha1.Task, *v1alpha1.Checkpoint) {
+		return builders.Task("source", builders.WithUID("u")), &v1alpha1.Checkpoint{
+			Spec: v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: "source"}},
+			Status: v1alpha1.CheckpointStatus{TaskUID: "u", Number: 1, Conditions: []metav1.Condition{
+				{Type: v1alpha1.CheckpointDurable, Status: metav1.ConditionTrue},
+			}},
+		}
+	}
+	for reason, spoil := range map[string]func(*v1alpha1.Task, *v1alpha1.Checkpoint){
+		v1alpha1.ReasonRepositoryMismatch: func(t *v1alpha1.Task, _ *v1alpha1.Checkpoint) { t.Spec.Repository = nil },
+		v1alpha1.ReasonCheckpointOfOther:  func(_ *v1alpha1.Task, c *v1alpha1.Checkpoint) { c.Spec.TaskRef.Name = "other" },
+		v1alpha1.ReasonCheckpointNotReady: func(_ *v1alpha1.Task, c *v1alpha1.Checkpoint) { c.Status.Conditions = nil },
+		v1alpha1.ReasonCheckpointCorrupted: func(_ *v1alpha1.Task, c *v1alpha1.Checkpoint) {
+			c.Status.Conditions[0] = metav1.Condition{Type: v1alpha1.CheckpointIntact, Status: metav1.ConditionFalse}
+		},
+	} {
+		task, checkpoint := good()
+		spoil(task, checkpoint)
+		_, h := ResolveSource(builders.Task("new").Spec.Repository, "source", task, checkpoint)
+		if h == nil || h.Reason != reason {
+			t.Errorf("%s: %+v", reason, h)
+		}
+	}
+}
+
+func TestADeletedTaskStopsAndSaysFarewell(t *testing.T) {
+	s := running(t)
+	s.o.Task.DeletionTimestamp = ptr.To(metav1.NewTime(s.now))
+	s.step()
+	if s.pod().DeletionTimestamp == nil || len(s.o.Task.Finalizers) == 0 {
+		t.Fatal("the pod was not stopped first")
+	}
+	s.podGone()
+	farewell := s.plans[0].Farewell
+	if farewell == nil || farewell.Reason != v1alpha1.EventTaskDeleted || farewell.Sequence != s.status().HistorySequence+1 {
+		t.Errorf("farewell %+v", farewell)
+	}
+	if len(s.o.Task.Finalizers) != 0 {
+		t.Error("the finalizer is still there")
+	}
+}
+
+func TestADeletionThatTheStoreHoldsUpSaysSo(t *testing.T) {
+	s := newScene(t)
+	s.o.Task.DeletionTimestamp = ptr.To(metav1.NewTime(s.now))
+	s.o.RecordProblem = "the history store cannot be reached"
+	p := Decide(s.o, s.now)
+	if !p.Write || p.Farewell == nil || !strings.Contains(p.Status.Conditions[0].Message, "the deletion waits for the history store") {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestTransitionsWaitWhenTooManyAreUnrecorded(t *testing.T) {
+	s := running(t)
+	s.status().HistorySequence = maxUnrecorded
+	s.podGone()
+	s.wantOutcomes("")
+	if c := s.wantCondition(v1alpha1.TaskHistoryRecorded); c.Reason != v1alpha1.ReasonHistoryFull {
+		t.Errorf("%+v", c)
+	}
+	s.recorded()
+	s.step()
+	s.wantOutcomes(v1alpha1.AttemptPodLost, "")
+}
+
+func TestEntriesStayUntilTheyAreRecorded(t *testing.T) {
+	s := running(t)
+	for range 30 {
+		s.after(time.Minute).podGone()
+	}
+	if n := len(s.status().History); n != 61 {
+		t.Fatalf("%d entries; none is recorded, so none may be dropped", n)
+	}
+	s.recorded()
+	s.after(time.Minute).podGone()
+	if n := len(s.status().History); n != keepEntries {
+		t.Errorf("%d entries are kept, want %d", n, keepEntries)
+	}
+	if got := Unrecorded(s.status(), 0); len(got) != 2 {
+		t.Errorf("%d entries are unrecorded, want 2", len(got))
+	}
+}
+
+func TestARestingTaskMarksOnceHowFarItIsRecorded(t *testing.T) {
+	s := completedTask(t)
+	before := s.writes
+	s.recorded()
+	s.step()
+	if s.status().RecordedSequence != s.status().HistorySequence || s.writes != before+1 {
+		t.Errorf("recorded %d of %d in %d writes", s.status().RecordedSequence, s.status().HistorySequence, s.writes-before)
+	}
+	if c := s.wantCondition(v1alpha1.TaskHistoryRecorded); c.Status != metav1.ConditionTrue {
+		t.Errorf("%+v", c)
+	}
+	s.after(time.Hour).step()
+	if s.writes != before+1 {
+		t.Error("it was written again")
+	}
+}
+
+func TestARunningTaskIsNotWrittenForWhatIsNoTransition(t *testing.T) {
+	s := running(t)
+	before := s.writes
+	s.recorded()
+	s.o.History.State.Totals = history.Totals{Messages: 100, ToolCalls: 50}
+	s.after(time.Hour).step()
+	if s.writes != before {
+		t.Error("messages alone caused a write")
+	}
+	s.record(v1alpha1.TriggerToolCalls)
+	s.step()
+	if s.writes != before+1 || s.status().MessageCount != 100 || s.status().RecordedSequence != 1 {
+		t.Errorf("a checkpoint should have taken everything along: %+v", s.status())
+	}
+}
+
+func TestAStormOfCheckpointsIsToldOfAtIntervals(t *testing.T) {
+	s := running(t).after(time.Minute)
+	s.record(v1alpha1.TriggerToolCalls)
+	s.step()
+	before := s.writes
+	for range 20 {
+		s.after(50 * time.Millisecond).record(v1alpha1.TriggerToolCalls)
+		s.step()
+	}
+	if s.writes != before {
+		t.Errorf("%d writes within a second", s.writes-before)
+	}
+	s.after(s.plans[len(s.plans)-1].RequeueAfter).step()
+	if r := s.plans[0].Checkpoints; r == nil || *r != (Range{After: 1, UpTo: 21}) {
+		t.Errorf("checkpoints %+v", r)
+	}
+	if s.status().LatestCheckpoint.Number != 21 || s.status().CheckpointCount != 21 {
+		t.Errorf("%+v", s.status().LatestCheckpoint)
+	}
+}
+
+func TestTheLastCheckpointIsToldOfTogetherWithThePodsEnd(t *testing.T) {
+	s := running(t).after(time.Minute)
+	before := s.writes
+	s.record(v1alpha1.TriggerCompletion)
+	s.step()
+	if s.writes != before {
+		t.Error("the last checkpoint was written by itself")
+	}
+	s.after(time.Second).agentExits(0)
+	if s.writes != before+1 {
+		t.Errorf("%d writes", s.writes-before)
+	}
+}
+
+func TestAStoreThatCannotBeReachedShowsAndPasses(t *testing.T) {
+	s := running(t)
+	s.o.RecordProblem = "the history store cannot be reached"
+	s.step()
+	if c := s.wantCondition(v1alpha1.TaskHistoryRecorded); c.Status != metav1.ConditionFalse {
+		t.Errorf("%+v", c)
+	}
+	s.wantState(v1alpha1.ReasonRunning)
+	s.o.RecordProblem = ""
+	s.recorded()
+	s.step()
+	if c := s.wantCondition(v1alpha1.TaskHistoryRecorded); c.Status != metav1.ConditionTrue {
+		t.Errorf("%+v", c)
+	}
+}

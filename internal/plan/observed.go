@@ -1,0 +1,147 @@
+package plan
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/history"
+)
+
+// Observed is everything a decision stands on.
+type Observed struct {
+	// Task as it is stored, its status as last written.
+	Task *v1alpha1.Task
+	// Pods are all pods labelled with the task's UID.
+	Pods []corev1.Pod
+	// Claim is the PersistentVolumeClaim by the task's name for it, whoever
+	// made it; nil when there is none.
+	Claim *corev1.PersistentVolumeClaim
+	// History is where the task stands in the history store.
+	History History
+	// RewindTarget is the Checkpoint that a new rewind names; nil when it does
+	// not exist. See NewRewind.
+	RewindTarget *v1alpha1.Checkpoint
+	// Source and SourceCheckpoint are what an unresolved startFrom names; nil
+	// when they do not exist. See UnresolvedSource.
+	Source           *v1alpha1.Task
+	SourceCheckpoint *v1alpha1.Checkpoint
+	// TemplateProblem is why the pod template cannot be used; "" when it can.
+	TemplateProblem string
+	// Hindrance is why the last pod or claim could not be made; nil when it could.
+	Hindrance *Hindrance
+	// MadePodUID is the UID of the active attempt's pod when this process made it.
+	MadePodUID string
+	// Recorded is the sequence up to which this process knows the entries of
+	// status.history to be in the history store.
+	Recorded int64
+	// RecordProblem is why entries could not be recorded; "" when they could.
+	RecordProblem string
+	// LastWrite is when this process last wrote the task's status.
+	LastWrite time.Time
+	// Limits are the times to wait.
+	Limits Limits
+}
+
+// History is the history store's answer.
+type History struct {
+	// Known is false when the store could not be asked.
+	Known bool
+	// State is the zero value for a task without records.
+	State history.TaskState
+}
+
+// Hindrance is a refusal by the API server.
+type Hindrance struct {
+	// Reason is a reason constant of v1alpha1.
+	Reason  string
+	Message string
+}
+
+// Limits are the times a decision waits for something.
+type Limits struct {
+	// RetryBase is the pause before the first retry; it doubles each time.
+	RetryBase time.Duration
+	// RetryCap bounds the pause after agent failures.
+	RetryCap time.Duration
+	// PrepareRetryCap bounds the pause after failures to prepare the workspace.
+	PrepareRetryCap time.Duration
+	// RefreshEvery is the shortest time between two status writes that only
+	// tell of new checkpoints.
+	RefreshEvery time.Duration
+	// EndingHold is how long the checkpoint of an ending pod waits to be told
+	// of in the same write as the pod's end.
+	EndingHold time.Duration
+	// ProblemGrace is how old a pod must be for its troubles to be reported:
+	// many pass within seconds.
+	ProblemGrace time.Duration
+	// RecordWait is how long after the end of a pod its last checkpoint is waited for.
+	RecordWait time.Duration
+}
+
+// DefaultLimits are those of the manager.
+func DefaultLimits() Limits {
+	return Limits{
+		RetryBase:       5 * time.Second,
+		RetryCap:        5 * time.Minute,
+		PrepareRetryCap: time.Minute,
+		RefreshEvery:    2 * time.Second,
+		EndingHold:      10 * time.Second,
+		ProblemGrace:    10 * time.Second,
+		RecordWait:      30 * time.Second,
+	}
+}
+
+// Plan is what is to be done, in this order: claim, pods to stop, Checkpoints,
+// status, pod to start, Events.
+type Plan struct {
+	// CreateClaim asks for the task's PersistentVolumeClaim; its UID belongs
+	// into Status.ClaimUID before that is written.
+	CreateClaim bool
+	// StopPods are to be deleted, with their grace period.
+	StopPods []PodRef
+	// Checkpoints are recorded checkpoints to make objects for; nil for none.
+	// The name of the newest belongs into Status.LatestCheckpoint.
+	Checkpoints *Range
+	// Status is the status to write if Write is set.
+	Status v1alpha1.TaskStatus
+	Write  bool
+	// StartPod is the pod to create once the status is written; nil for none.
+	StartPod *Pod
+	// Entries are those that Status.History has gained.
+	Entries []v1alpha1.HistoryEntry
+	// Farewell is the last entry of a task that is being deleted and has no
+	// pod left: once it and all entries before it are recorded, the finalizer goes.
+	Farewell *v1alpha1.HistoryEntry
+	// RequeueAfter is when to look again if nothing happens; 0 for never.
+	RequeueAfter time.Duration
+}
+
+// Acts says whether the plan changes anything.
+func (p Plan) Acts() bool {
+	return p.CreateClaim || len(p.StopPods) > 0 || p.Write || p.StartPod != nil || p.Farewell != nil
+}
+
+// PodRef names one very pod.
+type PodRef struct {
+	Name string
+	UID  string
+}
+
+// Range is checkpoints After < number <= UpTo.
+type Range struct {
+	After int64
+	UpTo  int64
+}
+
+// Pod says what a pod is for.
+type Pod struct {
+	Attempt     int64
+	PrepareOnly bool
+	Operation   *daemonapi.Operation
+	Source      *daemonapi.Source
+	// Prompt is what the agent is asked in place of the task's prompt, if not empty.
+	Prompt string
+}

@@ -1,0 +1,307 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/testing/builders"
+)
+
+func (s *scene) wantOperation(op *v1alpha1.OperationStatus, id string, state v1alpha1.OperationState, reason string) {
+	s.Helper()
+	if op == nil || op.ID != id || op.State != state || op.Reason != reason {
+		s.Errorf("the operation is %+v, want %s %s %s", op, id, state, reason)
+	}
+}
+
+func TestARunningTaskIsStoppedForARewindAndGoesOnAfterIt(t *testing.T) {
+	s := running(t)
+	s.rewind("back", 2).step()
+	s.wantState(v1alpha1.ReasonRewinding)
+	s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationInProgress, "")
+	if s.pod().DeletionTimestamp == nil {
+		t.Fatal("the agent was not stopped")
+	}
+	s.podGone()
+	p := s.started()
+	if p == nil || p.PrepareOnly || p.Operation == nil {
+		t.Fatalf("started %+v", p)
+	}
+	want := daemonapi.Operation{
+		Kind: daemonapi.OperationRewind, ID: "back", OnDrift: "Fail", Checkpoint: 2, Commit: "c2",
+		Scope: "Both", Preserve: "Branch", Branch: "clew/before-back",
+	}
+	if *p.Operation != want {
+		t.Errorf("operation %+v", *p.Operation)
+	}
+	s.wantState(v1alpha1.ReasonRewinding)
+	s.prepared(daemonapi.PrepareResult{Operation: "back", FromCheckpoint: 5, ToCheckpoint: 2, Preserved: "clew/before-back"})
+	s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationCompleted, "")
+	if r := s.status().Rewind; r.FromCheckpoint != 5 || r.ToCheckpoint != 2 || r.Preserved != "clew/before-back" {
+		t.Errorf("%+v", r)
+	}
+	s.agentRuns()
+	s.wantState(v1alpha1.ReasonRunning)
+	s.wantOutcomes(v1alpha1.AttemptStopped, "")
+	s.wantEntries(v1alpha1.EventTaskStarted, v1alpha1.EventTaskRewound)
+}
+
+func TestARewindOfAStoppedTaskStartsNoAgent(t *testing.T) {
+	suspended := func(t *testing.T) *scene {
+		s := running(t)
+		s.change(builders.Suspended).step()
+		s.podGone()
+		return s
+	}
+	failed := func(t *testing.T) *scene {
+		s := running(t, builders.BackoffLimit(0))
+		s.agentExits(1)
+		s.podFinishes()
+		return s
+	}
+	for name, c := range map[string]struct {
+		make  func(*testing.T) *scene
+		after string
+	}{
+		"suspended": {suspended, v1alpha1.ReasonSuspended},
+		"completed": {func(t *testing.T) *scene { return completedTask(t) }, v1alpha1.ReasonRewound},
+		"failed":    {failed, v1alpha1.ReasonRewound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := c.make(t)
+			s.rewind("back", 1).step()
+			if p := s.started(); p == nil || !p.PrepareOnly || p.Operation == nil {
+				t.Fatalf("started %+v", p)
+			}
+			s.wantState(v1alpha1.ReasonRewinding)
+			s.prepared(daemonapi.PrepareResult{Operation: "back", ToCheckpoint: 1})
+			s.wantState(c.after)
+			s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationCompleted, "")
+			s.after(time.Hour).step()
+			if s.started() != nil {
+				t.Error("something was started after it")
+			}
+		})
+	}
+}
+
+func TestARewoundTaskGoesOnWhenItIsResumed(t *testing.T) {
+	s := completedTask(t)
+	s.rewind("back", 1).step()
+	s.prepared(daemonapi.PrepareResult{Operation: "back"})
+	s.change(builders.Resume("on"), func(t *v1alpha1.Task) { t.Spec.Resume.Prompt = "now the other way" }).step()
+	p := s.started()
+	if p == nil || p.Attempt != 3 || p.PrepareOnly || p.Operation == nil || p.Operation.Prompt != "now the other way" || p.Prompt != "now the other way" {
+		t.Fatalf("started %+v", p)
+	}
+	s.prepared(daemonapi.PrepareResult{Operation: "on"})
+	s.wantOperation(s.status().Resume, "on", v1alpha1.OperationCompleted, "")
+	s.agentRuns()
+	s.wantState(v1alpha1.ReasonRunning)
+	s.after(time.Minute).podGone()
+	if p := s.started(); p == nil || p.Operation != nil || p.Prompt != "now the other way" {
+		t.Errorf("after a lost pod: %+v", p)
+	}
+}
+
+func TestARewindIsCarriedOutWhateverHappensToItsPod(t *testing.T) {
+	s := running(t)
+	s.rewind("back", 1).step()
+	s.podGone()
+	for range 5 {
+		s.after(time.Minute).prepareKilled()
+		if p := s.started(); p == nil || p.Operation == nil || p.Operation.ID != "back" {
+			t.Fatalf("after a kill: %+v", p)
+		}
+	}
+	s.prepareExits(1, daemonapi.PrepareResult{Reason: v1alpha1.ReasonServerUnreachable, Message: "no answer"})
+	s.after(time.Minute).step()
+	if p := s.started(); p == nil || p.Operation == nil {
+		t.Fatalf("after an outage: %+v", p)
+	}
+	s.prepared(daemonapi.PrepareResult{Operation: "back"})
+	s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationCompleted, "")
+}
+
+func TestARewindIsNotInterruptedBySuspending(t *testing.T) {
+	s := running(t)
+	s.rewind("back", 1).step()
+	s.podGone()
+	s.change(builders.Suspended).step()
+	if s.pod().DeletionTimestamp != nil {
+		t.Fatal("the rewind was interrupted")
+	}
+	s.prepared(daemonapi.PrepareResult{Operation: "back"})
+	s.wantState(v1alpha1.ReasonSuspending)
+	s.podGone()
+	s.wantState(v1alpha1.ReasonSuspended)
+}
+
+func TestTheSameIDAgainDoesNothing(t *testing.T) {
+	s := completedTask(t)
+	s.rewind("a", 1).step()
+	s.prepared(daemonapi.PrepareResult{Operation: "a"})
+	s.rewind("b", 1).step()
+	s.prepared(daemonapi.PrepareResult{Operation: "b"})
+	attempts := len(s.status().Attempts)
+	for _, id := range []string{"b", "a"} {
+		s.rewind(id, 1).step()
+		if len(s.status().Attempts) != attempts || s.status().Rewind.ID != "b" {
+			t.Errorf("%s was carried out again: %+v", id, s.status().Rewind)
+		}
+	}
+}
+
+func TestARewindThatCannotBeIsRefusedWithoutHarm(t *testing.T) {
+	for reason, target := range map[string]func(*scene) *v1alpha1.Checkpoint{
+		v1alpha1.ReasonCheckpointNotFound: func(*scene) *v1alpha1.Checkpoint { return nil },
+		v1alpha1.ReasonCheckpointOfOther: func(s *scene) *v1alpha1.Checkpoint {
+			c := s.checkpoint(1)
+			c.Spec.TaskRef.Name = "other"
+			return c
+		},
+		v1alpha1.ReasonInvalidState: func(s *scene) *v1alpha1.Checkpoint {
+			c := s.checkpoint(1)
+			c.Status = v1alpha1.CheckpointStatus{}
+			return c
+		},
+		v1alpha1.ReasonCheckpointCorrupted: func(s *scene) *v1alpha1.Checkpoint {
+			c := s.checkpoint(1)
+			c.Status.Conditions = []metav1.Condition{{Type: v1alpha1.CheckpointIntact, Status: metav1.ConditionFalse}}
+			return c
+		},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			s := running(t)
+			s.rewind("back", 1)
+			s.o.RewindTarget = target(s)
+			s.step()
+			s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationRefused, reason)
+			s.wantState(v1alpha1.ReasonRunning)
+			if s.pod().DeletionTimestamp != nil {
+				t.Error("the agent was stopped")
+			}
+			s.wantEntries(v1alpha1.EventTaskStarted, v1alpha1.EventOperationRefused)
+		})
+	}
+}
+
+func TestARewindThatFailsLeavesTheTaskAsItWas(t *testing.T) {
+	broken := daemonapi.PrepareResult{Reason: v1alpha1.ReasonCheckpointCorrupted, Message: "an object of checkpoint 1 is damaged", Permanent: true}
+	t.Run("a completed one stays completed", func(t *testing.T) {
+		s := completedTask(t)
+		s.rewind("back", 1).step()
+		s.prepareExits(1, broken)
+		s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationFailed, v1alpha1.ReasonCheckpointCorrupted)
+		s.wantState(v1alpha1.ReasonCompleted)
+	})
+	t.Run("a running one goes on", func(t *testing.T) {
+		s := running(t)
+		s.rewind("back", 1).step()
+		s.podGone()
+		s.prepareExits(1, broken)
+		s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationFailed, v1alpha1.ReasonCheckpointCorrupted)
+		if p := s.started(); p == nil || p.Operation != nil || p.PrepareOnly {
+			t.Errorf("started %+v", p)
+		}
+	})
+}
+
+func TestDriftStopsATaskUntilSomebodyDecides(t *testing.T) {
+	s := running(t)
+	s.change(builders.Suspended).step()
+	s.podGone()
+	s.change(builders.Running).step()
+	s.prepareExits(1, daemonapi.PrepareResult{
+		Reason: v1alpha1.ReasonDriftDetected, Permanent: true, DriftCount: 1, DriftedFiles: []string{"a.txt"},
+		Message: "1 file was changed while the task slept: a.txt",
+	})
+	s.wantState(v1alpha1.ReasonDriftDetected)
+	if c := s.wantCondition(v1alpha1.TaskDrifted); c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, "a.txt") {
+		t.Errorf("Drifted: %+v", c)
+	}
+	if c := s.wantCondition(v1alpha1.TaskSucceeded); c.Status != metav1.ConditionUnknown || !strings.Contains(c.Message, "onDrift") {
+		t.Errorf("Succeeded: %+v", c)
+	}
+	s.change(builders.Resume("keep"), func(t *v1alpha1.Task) { t.Spec.Resume.OnDrift = v1alpha1.OnDriftPreserve }).step()
+	if p := s.started(); p == nil || p.Operation == nil || p.Operation.OnDrift != "Preserve" {
+		t.Fatalf("started %+v", p)
+	}
+	s.prepared(daemonapi.PrepareResult{Operation: "keep"})
+	if c := s.wantCondition(v1alpha1.TaskDrifted); c.Status != metav1.ConditionFalse {
+		t.Errorf("Drifted: %+v", c)
+	}
+}
+
+func TestAResumeThatMakesNoSenseIsRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		scene func(*testing.T) *scene
+		word  string
+	}{
+		"running":   {func(t *testing.T) *scene { return running(t) }, "the task is running"},
+		"completed": {func(t *testing.T) *scene { return completedTask(t) }, "a completed task has nothing left to resume"},
+		"suspended": {func(t *testing.T) *scene {
+			s := running(t)
+			s.change(builders.Suspended).step()
+			s.podGone()
+			return s
+		}, "operatingMode is Suspended"},
+		"about to retry": {func(t *testing.T) *scene {
+			s := running(t)
+			s.agentExits(1)
+			s.podFinishes()
+			return s
+		}, "about to be started again"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := c.scene(t)
+			before := s.wantCondition(v1alpha1.TaskSucceeded)
+			s.change(builders.Resume("on")).step()
+			s.wantOperation(s.status().Resume, "on", v1alpha1.OperationRefused, v1alpha1.ReasonInvalidOperation)
+			if !strings.Contains(s.status().Resume.Message, c.word) {
+				t.Errorf("message %q", s.status().Resume.Message)
+			}
+			s.wantState(before.Reason)
+		})
+	}
+}
+
+func TestASuspendedTaskIsWokenWithAPrompt(t *testing.T) {
+	s := running(t)
+	s.change(builders.Suspended).step()
+	s.podGone()
+	s.change(builders.Running, builders.Resume("on")).step()
+	if p := s.started(); p == nil || p.Operation == nil || p.Operation.ID != "on" {
+		t.Fatalf("started %+v", p)
+	}
+	s.wantEntries(v1alpha1.EventTaskStarted, v1alpha1.EventTaskSuspended, v1alpha1.EventTaskResumed)
+}
+
+func TestAResumeGivesTheAgentItsRetriesBack(t *testing.T) {
+	s := running(t, builders.BackoffLimit(0))
+	s.agentExits(1)
+	s.podFinishes()
+	s.change(builders.Resume("on")).step()
+	if s.status().Failures != 0 || s.lastAttempt().Trigger != v1alpha1.AttemptResume {
+		t.Errorf("%+v", s.status())
+	}
+}
+
+func TestWhoAskedIsNoted(t *testing.T) {
+	s := running(t)
+	s.o.Task.ManagedFields = []metav1.ManagedFieldsEntry{
+		{Manager: "argocd", Time: &metav1.Time{Time: s.now}, FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:rewind":{}}}`)}},
+		{Manager: "kubectl", Time: &metav1.Time{Time: s.now.Add(time.Second)}, FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:prompt":{}}}`)}},
+	}
+	s.rewind("back", 9)
+	s.o.RewindTarget = nil
+	s.step()
+	if e := s.status().History[1]; e.Actor != "argocd" || !strings.Contains(e.Message, "tidy-up-9") {
+		t.Errorf("%+v", e)
+	}
+}

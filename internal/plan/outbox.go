@@ -1,0 +1,101 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+const (
+	// clew is the actor of what nobody asked for.
+	clew = "clew"
+	// keepEntries is how many recorded entries stay in the status for people.
+	keepEntries = 20
+	// maxUnrecorded is how many entries may wait for the history store. The
+	// schema allows 256; one decision adds fewer than ten.
+	maxUnrecorded = 240
+	maxMessage    = 1024
+)
+
+func (d *decision) recorded() int64 { return max(d.s.RecordedSequence, d.o.Recorded) }
+
+// outboxFull says that so many entries wait for the history store that no
+// further transition can be taken.
+func (d *decision) outboxFull() bool {
+	return d.s.HistorySequence-d.recorded() >= maxUnrecorded
+}
+
+// Unrecorded are the entries the history store may not have yet.
+func Unrecorded(s *v1alpha1.TaskStatus, recorded int64) []v1alpha1.HistoryEntry {
+	recorded = max(recorded, s.RecordedSequence)
+	i := slices.IndexFunc(s.History, func(e v1alpha1.HistoryEntry) bool { return e.Sequence > recorded })
+	if i < 0 {
+		return nil
+	}
+	return s.History[i:]
+}
+
+// entry appends a transition of the newest attempt to the outbox.
+func (d *decision) entry(reason, actor, message string) { d.entryAt(reason, actor, message, 0) }
+
+func (d *decision) entryAt(reason, actor, message string, checkpoint int64) {
+	attempt := int64(0)
+	if a := d.last(); a != nil {
+		attempt = a.Number
+	}
+	d.append(v1alpha1.HistoryEntry{Reason: reason, Actor: actor, Message: message, Attempt: attempt, Checkpoint: checkpoint})
+}
+
+// entryOf is entry for an attempt that is only being made.
+func (d *decision) entryOf(attempt int64, reason, actor, message string) {
+	d.append(v1alpha1.HistoryEntry{Reason: reason, Actor: actor, Message: message, Attempt: attempt})
+}
+
+func (d *decision) append(e v1alpha1.HistoryEntry) {
+	d.s.HistorySequence++
+	e.Sequence, e.Time, e.Message = d.s.HistorySequence, metav1.NewMicroTime(d.now), cut(e.Message)
+	d.s.History = append(d.s.History, e)
+	d.plan.Entries = append(d.plan.Entries, e)
+}
+
+// trim drops the oldest entries that are recorded; the newest ones stay for people.
+func (d *decision) trim() {
+	drop := 0
+	for drop < len(d.s.History)-keepEntries && d.s.History[drop].Sequence <= d.recorded() {
+		drop++
+	}
+	d.s.History = d.s.History[drop:]
+}
+
+// actor is who last set one of the spec's fields, as far as managedFields tell.
+func (d *decision) actor(fields ...string) string {
+	var newest metav1.ManagedFieldsEntry
+	for _, m := range d.task.ManagedFields {
+		if m.Subresource != "" || m.FieldsV1 == nil || m.Time == nil {
+			continue
+		}
+		owns := slices.ContainsFunc(fields, func(f string) bool {
+			f = strings.ToLower(f[:1]) + f[1:]
+			return strings.Contains(string(m.FieldsV1.Raw), `"f:`+f+`"`)
+		})
+		if owns && (newest.Time == nil || newest.Time.Before(m.Time)) {
+			newest = m
+		}
+	}
+	if newest.Manager == "" {
+		return clew
+	}
+	return newest.Manager
+}
+
+// cut shortens a message to what the schema allows, at the border of a character.
+func cut(message string) string {
+	if utf8.RuneCountInString(message) <= maxMessage {
+		return strings.ToValidUTF8(message, "�")
+	}
+	return string([]rune(message)[:maxMessage-1]) + "…"
+}

@@ -1,0 +1,163 @@
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/resources"
+)
+
+// podView is a pod as far as decisions go.
+type podView struct {
+	pod *corev1.Pod
+	// finished: no container of it runs or will run again.
+	finished bool
+	// deleting: somebody asked for it to go.
+	deleting bool
+	// disrupted: the cluster took it away.
+	disrupted string
+	// prepareOnly: it has no agent.
+	prepareOnly bool
+	prepare     *corev1.ContainerStateTerminated
+	agent       *corev1.ContainerStateTerminated
+	// agentRuns: the agent's container is running.
+	agentRuns bool
+	problem   *Hindrance
+}
+
+func inspect(pod *corev1.Pod) *podView {
+	v := &podView{
+		pod:       pod,
+		finished:  pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
+		deleting:  pod.DeletionTimestamp != nil,
+		disrupted: disruption(pod),
+		prepareOnly: !slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
+			return c.Name == v1alpha1.AgentContainer
+		}),
+	}
+	if s := containerStatus(pod, resources.PrepareContainer); s != nil {
+		v.prepare = s.State.Terminated
+	}
+	if s := containerStatus(pod, v1alpha1.AgentContainer); s != nil {
+		v.agent, v.agentRuns = s.State.Terminated, s.State.Running != nil
+	}
+	if !v.finished && !v.deleting {
+		v.problem = trouble(pod)
+	}
+	return v
+}
+
+func containerStatus(pod *corev1.Pod, name string) *corev1.ContainerStatus {
+	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range statuses {
+			if statuses[i].Name == name {
+				return &statuses[i]
+			}
+		}
+	}
+	return nil
+}
+
+// disruption says how the cluster took the pod away; "" when it did not.
+func disruption(pod *corev1.Pod) string {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
+			return c.Reason
+		}
+	}
+	switch pod.Status.Reason {
+	case "Evicted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting", "UnexpectedAdmissionError", "NodeAffinity", "OutOfcpu", "OutOfmemory", "OutOfpods":
+		return pod.Status.Reason
+	}
+	return ""
+}
+
+// interrupted says that a container was killed from outside before it could
+// say anything.
+func interrupted(t *corev1.ContainerStateTerminated, result daemonapi.PrepareResult) bool {
+	return (t.ExitCode == 137 || t.ExitCode == 143) && t.Reason != "OOMKilled" && result.Reason == ""
+}
+
+// prepareResult is what prepare left; the zero value when it left nothing that
+// can be understood.
+func prepareResult(t *corev1.ContainerStateTerminated) daemonapi.PrepareResult {
+	var result daemonapi.PrepareResult
+	if t == nil {
+		return result
+	}
+	if err := json.Unmarshal([]byte(t.Message), &result); err != nil {
+		return daemonapi.PrepareResult{}
+	}
+	return result
+}
+
+// trouble is why a pod does not come up.
+func trouble(pod *corev1.Pod) *Hindrance {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return schedulingTrouble(c.Message)
+		}
+	}
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if s.State.Waiting != nil {
+			if h := waitingTrouble(s.Name, s.Image, s.State.Waiting); h != nil {
+				return h
+			}
+		}
+	}
+	return nil
+}
+
+func schedulingTrouble(message string) *Hindrance {
+	reason := v1alpha1.ReasonUnschedulable
+	for _, word := range []string{"persistentvolumeclaim", "PersistentVolumeClaim", "volume"} {
+		if strings.Contains(message, word) {
+			reason = v1alpha1.ReasonVolumeUnavailable
+		}
+	}
+	return &Hindrance{Reason: reason, Message: "the pod cannot be scheduled: " + message}
+}
+
+func waitingTrouble(container, image string, w *corev1.ContainerStateWaiting) *Hindrance {
+	switch w.Reason {
+	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable":
+		return &Hindrance{v1alpha1.ReasonImageUnavailable, fmt.Sprintf(
+			"the image %q of the container %q cannot be had: check its name and the imagePullSecrets (%s)", image, container, w.Message)}
+	case "CreateContainerConfigError":
+		return &Hindrance{v1alpha1.ReasonPromptNotFound, fmt.Sprintf(
+			"the container %q cannot be made: create the ConfigMap or Secret that promptFrom or its environment names (%s)", container, w.Message)}
+	case "CreateContainerError", "RunContainerError":
+		return &Hindrance{v1alpha1.ReasonPodRefused, fmt.Sprintf("the container %q cannot be started: %s", container, w.Message)}
+	case "CrashLoopBackOff":
+		return &Hindrance{v1alpha1.ReasonDaemonUnavailable, fmt.Sprintf("the container %q keeps ending: %s", container, w.Message)}
+	}
+	return nil
+}
+
+// generation is that of the Task the pod was made from; 0 if unknown.
+func (v *podView) generation() int64 {
+	n, err := strconv.ParseInt(v.pod.Annotations[v1alpha1.AnnotationGeneration], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// end is when the pod's last container ended; the zero time while one runs.
+func (v *podView) end() time.Time {
+	var last time.Time
+	for _, s := range slices.Concat(v.pod.Status.InitContainerStatuses, v.pod.Status.ContainerStatuses) {
+		if t := s.State.Terminated; t != nil && t.FinishedAt.After(last) {
+			last = t.FinishedAt.Time
+		}
+	}
+	return last
+}

@@ -1,0 +1,271 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+func (d *decision) find(kind string) *metav1.Condition {
+	return meta.FindStatusCondition(d.s.Conditions, kind)
+}
+
+// condition sets a condition as of now.
+func (d *decision) condition(kind string, status metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(&d.s.Conditions, metav1.Condition{
+		Type: kind, Status: status, Reason: reason, Message: cut(message),
+		ObservedGeneration: d.task.Generation, LastTransitionTime: metav1.NewTime(d.now),
+	})
+}
+
+// report says in the conditions where the task stands.
+func (d *decision) report() {
+	d.s.ObservedGeneration = d.task.Generation
+	status, reason, message := d.standing()
+	d.condition(v1alpha1.TaskSucceeded, status, reason, message)
+	if d.find(v1alpha1.TaskWorkspaceReady) == nil && d.active() != nil {
+		d.condition(v1alpha1.TaskWorkspaceReady, metav1.ConditionUnknown, v1alpha1.ReasonPreparing, "the workspace is being prepared")
+	}
+	d.touchGenerations()
+}
+
+// touchGenerations brings the other conditions to the observed generation:
+// they were looked at as well.
+func (d *decision) touchGenerations() {
+	for i := range d.s.Conditions {
+		d.s.Conditions[i].ObservedGeneration = d.task.Generation
+	}
+}
+
+// standing is the condition Succeeded.
+func (d *decision) standing() (metav1.ConditionStatus, string, string) {
+	if a := d.active(); a != nil {
+		reason, message := d.activity(a)
+		return statusOf(reason), reason, message
+	}
+	if d.waiting != nil && d.want() != wantNothing {
+		return statusOf(d.waiting.Reason), d.waiting.Reason, d.waiting.Message
+	}
+	if s := d.settled(); s != nil {
+		if s.reason == v1alpha1.ReasonCompleted {
+			return metav1.ConditionTrue, s.reason, s.message
+		}
+		return statusOf(s.reason), s.reason, s.message + d.advice(s.reason)
+	}
+	if d.suspended() {
+		return metav1.ConditionUnknown, v1alpha1.ReasonSuspended, "the task is asleep: set operatingMode to Running to wake it"
+	}
+	return metav1.ConditionUnknown, v1alpha1.ReasonPending, "the task is about to start"
+}
+
+// statusOf is Unknown for what may still end well without anybody's help, or
+// waits for a decision; False for what has failed.
+func statusOf(reason string) metav1.ConditionStatus {
+	unknown := []string{
+		v1alpha1.ReasonPending, v1alpha1.ReasonPreparing, v1alpha1.ReasonRunning, v1alpha1.ReasonSuspending,
+		v1alpha1.ReasonSuspended, v1alpha1.ReasonRewinding, v1alpha1.ReasonRewound, v1alpha1.ReasonRetrying,
+		v1alpha1.ReasonCompleting, v1alpha1.ReasonDriftDetected, v1alpha1.ReasonVolumeUnavailable,
+		v1alpha1.ReasonImageUnavailable, v1alpha1.ReasonPodRefused, v1alpha1.ReasonPromptNotFound,
+		v1alpha1.ReasonUnschedulable, v1alpha1.ReasonDaemonUnavailable, v1alpha1.ReasonSourceNotFound,
+		v1alpha1.ReasonCheckpointNotReady,
+	}
+	if slices.Contains(unknown, reason) {
+		return metav1.ConditionUnknown
+	}
+	return metav1.ConditionFalse
+}
+
+func (d *decision) advice(reason string) string {
+	switch reason {
+	case v1alpha1.ReasonDriftDetected:
+		return "; apply a resume with a new id and onDrift: Preserve or Override"
+	case v1alpha1.ReasonRewound:
+		return ""
+	}
+	return "; put it right, then apply a resume with a new id"
+}
+
+// activity is what the active attempt is doing.
+func (d *decision) activity(a *v1alpha1.Attempt) (reason, message string) {
+	v := d.views[a.Number]
+	switch {
+	case a.Reason == v1alpha1.ReasonSuspending:
+		return a.Reason, "the agent is being stopped with a checkpoint"
+	case a.Reason == v1alpha1.ReasonRewinding:
+		return a.Reason, "the agent is being stopped before the rewind"
+	case v == nil && d.waiting != nil:
+		return d.waiting.Reason, d.waiting.Message
+	case v == nil && d.o.Hindrance != nil:
+		return d.o.Hindrance.Reason, d.o.Hindrance.Message
+	case v != nil && v.problem != nil && !d.young(v):
+		return v.problem.Reason, d.steady(a, v.problem)
+	case v != nil && v.deleting:
+		return v1alpha1.ReasonRetrying, fmt.Sprintf("pod %s is being taken away: another attempt follows when it is gone; if its node is gone for good, delete the pod with --force", v.pod.Name)
+	case d.rewinding():
+		return v1alpha1.ReasonRewinding, fmt.Sprintf("the task is being taken back to checkpoint %d", d.s.Rewind.ToCheckpoint)
+	case v != nil && v.agent != nil && v.agent.ExitCode == 0:
+		return v1alpha1.ReasonCompleting, "the agent ended well: its last checkpoint is being recorded"
+	case v != nil && v.agentRuns:
+		return v1alpha1.ReasonRunning, "the agent is at work"
+	}
+	return v1alpha1.ReasonPreparing, "the workspace is being prepared"
+}
+
+// young says that the pod's troubles may pass by themselves, and looks again
+// when they should have.
+func (d *decision) young(v *podView) bool {
+	old := v.pod.CreationTimestamp.Add(d.o.Limits.ProblemGrace)
+	if d.now.Before(old) {
+		d.lookAt(old)
+		return true
+	}
+	return false
+}
+
+// steady keeps the first message about a trouble: the kubelet's own words
+// change with every try, and each change would be a write.
+func (d *decision) steady(a *v1alpha1.Attempt, h *Hindrance) string {
+	c := meta.FindStatusCondition(d.old.Conditions, v1alpha1.TaskSucceeded)
+	same := len(d.old.Attempts) > 0 && d.old.Attempts[len(d.old.Attempts)-1].Number == a.Number
+	if c != nil && same && c.Reason == h.Reason {
+		return c.Message
+	}
+	return h.Message
+}
+
+// reportRecording says whether the history store has all transitions.
+func (d *decision) reportRecording() {
+	switch was := d.find(v1alpha1.TaskHistoryRecorded); {
+	case d.o.RecordProblem != "" && d.plan.Farewell != nil:
+		d.condition(v1alpha1.TaskHistoryRecorded, metav1.ConditionFalse, v1alpha1.ReasonNotRecorded,
+			"the deletion waits for the history store: "+d.o.RecordProblem+"; to give this task's last entries up, remove the finalizer "+v1alpha1.TaskFinalizer)
+	case d.outboxFull():
+		d.condition(v1alpha1.TaskHistoryRecorded, metav1.ConditionFalse, v1alpha1.ReasonHistoryFull,
+			fmt.Sprintf("%d transitions wait for the history store: the task stays as it is until the store takes them", maxUnrecorded))
+	case d.o.RecordProblem != "":
+		d.condition(v1alpha1.TaskHistoryRecorded, metav1.ConditionFalse, v1alpha1.ReasonNotRecorded, d.o.RecordProblem)
+	case was != nil && was.Status != metav1.ConditionTrue && d.recorded() >= d.old.HistorySequence:
+		d.allRecorded()
+	}
+}
+
+func (d *decision) allRecorded() {
+	d.condition(v1alpha1.TaskHistoryRecorded, metav1.ConditionTrue, v1alpha1.ReasonRecorded, "the history store takes every transition")
+}
+
+// finish compares the status with the stored one and decides whether it is
+// worth a write. A transition is written at once, and takes along what else is
+// new; checkpoints are told of at intervals; sums never cause a write.
+func (d *decision) finish() Plan {
+	transition := !equality.Semantic.DeepEqual(d.quiet(d.old), d.quiet(d.s))
+	news := d.checkpointNews()
+	at := d.newsDue(news)
+	due := news && !d.now.Before(at)
+	if news && !due && !transition {
+		d.lookAt(at)
+	}
+	resting := d.active() == nil && d.want() == wantNothing
+	unmarked := resting && d.o.Recorded > d.old.RecordedSequence && d.o.Recorded >= d.old.HistorySequence
+	if d.task.DeletionTimestamp != nil {
+		due, unmarked = false, false
+	}
+	if transition || due || unmarked {
+		d.fold()
+		d.plan.Write = true
+		d.plan.Status = *d.s
+		return d.plan
+	}
+	d.plan.Status = *d.old.DeepCopy()
+	return d.plan
+}
+
+// quiet is the status without what does not deserve a write of its own.
+func (d *decision) quiet(s *v1alpha1.TaskStatus) *v1alpha1.TaskStatus {
+	s = s.DeepCopy()
+	for i := range s.Attempts {
+		s.Attempts[i].PodUID = ""
+	}
+	return s
+}
+
+// checkpointNews says that the history store has a checkpoint, or has made one
+// durable, that the status does not tell of.
+func (d *decision) checkpointNews() bool {
+	latest := d.o.History.State.Latest
+	if !d.o.History.Known || latest == nil {
+		return false
+	}
+	known := d.old.LatestCheckpoint
+	if known == nil || known.Number != latest.Number {
+		return true
+	}
+	return meta.IsStatusConditionTrue(d.old.Conditions, v1alpha1.TaskDurable) != latest.Durable
+}
+
+// newsDue is when news of checkpoints is to be written: not more often than
+// RefreshEvery; and the last checkpoint of a pod waits for the pod's end, so
+// that both are one write.
+func (d *decision) newsDue(news bool) time.Time {
+	if !news {
+		return time.Time{}
+	}
+	at := d.o.LastWrite.Add(d.o.Limits.RefreshEvery)
+	latest := d.o.History.State.Latest
+	ending := slices.Contains([]string{
+		string(v1alpha1.TriggerCompletion), string(v1alpha1.TriggerFailure), string(v1alpha1.TriggerSuspend),
+	}, latest.Trigger)
+	if a := d.active(); a != nil && ending && latest.Attempt == a.Number {
+		if held := latest.Time.Add(d.o.Limits.EndingHold); held.After(at) {
+			at = held
+		}
+	}
+	return at
+}
+
+// fold takes into the status what is known by now, trims the outbox, and has
+// the Checkpoints made that the status will tell of.
+func (d *decision) fold() {
+	d.s.RecordedSequence = min(d.recorded(), d.s.HistorySequence)
+	if d.o.RecordProblem == "" && d.s.RecordedSequence >= d.old.HistorySequence && d.s.RecordedSequence > 0 {
+		d.allRecorded()
+	}
+	d.trim()
+	if !d.o.History.Known || d.task.DeletionTimestamp != nil {
+		return
+	}
+	state := d.o.History.State
+	d.s.CheckpointCount = state.CheckpointCount
+	d.s.MessageCount, d.s.ToolCallCount = state.Totals.Messages, state.Totals.ToolCalls
+	d.s.InputTokens, d.s.OutputTokens, d.s.CostMicroUSD = state.Totals.InputTokens, state.Totals.OutputTokens, state.Totals.CostMicroUSD
+	if state.Latest != nil {
+		d.foldCheckpoint()
+	}
+}
+
+func (d *decision) foldCheckpoint() {
+	latest := d.o.History.State.Latest
+	before := int64(0)
+	if k := d.old.LatestCheckpoint; k != nil {
+		before = k.Number
+	}
+	if latest.Number > before {
+		d.plan.Checkpoints = &Range{After: before, UpTo: latest.Number}
+	}
+	if latest.Number != before {
+		d.s.LatestCheckpoint = &v1alpha1.CheckpointSummary{
+			Number: latest.Number, Commit: latest.Commit, Time: ptr.To(metav1.NewTime(latest.Time)),
+		}
+	}
+	if latest.Durable {
+		d.condition(v1alpha1.TaskDurable, metav1.ConditionTrue, v1alpha1.ReasonPushed, "the gitstore has the latest checkpoint")
+	} else {
+		d.condition(v1alpha1.TaskDurable, metav1.ConditionFalse, v1alpha1.ReasonNotPushed, "the latest checkpoint is on its way to the gitstore")
+	}
+}

@@ -1,0 +1,303 @@
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/resources"
+	"github.com/clew-dev/clew/internal/testing/builders"
+)
+
+// scene is a cluster of one task: plans are carried out in it as the
+// controller would, and a test says what pods, people and stores do.
+type scene struct {
+	*testing.T
+	o      Observed
+	now    time.Time
+	claims int
+	writes int
+	// plans are those carried out since the last step.
+	plans []Plan
+}
+
+func newScene(t *testing.T, options ...builders.TaskOption) *scene {
+	t.Helper()
+	s := &scene{T: t, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	options = append([]builders.TaskOption{builders.WithUID("uid-of-task")}, options...)
+	s.o = Observed{Task: builders.Task("tidy-up", options...), Limits: DefaultLimits()}
+	s.o.Task.Finalizers = []string{v1alpha1.TaskFinalizer}
+	s.o.History = History{Known: true}
+	return s
+}
+
+// running is a scene whose agent is at work in attempt 1.
+func running(t *testing.T, options ...builders.TaskOption) *scene {
+	t.Helper()
+	s := newScene(t, options...)
+	s.step()
+	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})
+	s.agentRuns()
+	return s
+}
+
+// completedTask is a scene whose agent has ended well, with so many checkpoints.
+func completedTask(t *testing.T, options ...builders.TaskOption) *scene {
+	t.Helper()
+	s := running(t, options...)
+	s.record(v1alpha1.TriggerCompletion)
+	s.agentExits(0)
+	s.podFinishes()
+	s.wantState(v1alpha1.ReasonCompleted)
+	return s
+}
+
+// step decides, and carries plans out until there is nothing left to do.
+func (s *scene) step() *scene {
+	s.Helper()
+	s.plans = nil
+	for range 12 {
+		p := Decide(s.o, s.now)
+		if again := Decide(s.o, s.now); !equality.Semantic.DeepEqual(again, p) {
+			s.Fatal("the same observation gave two plans")
+		}
+		s.plans = append(s.plans, p)
+		if !p.Acts() {
+			return s
+		}
+		s.carryOut(p)
+	}
+	s.Fatalf("no end of plans: %+v", s.plans[len(s.plans)-1])
+	return s
+}
+
+func (s *scene) carryOut(p Plan) {
+	for _, ref := range p.StopPods {
+		s.o.Pods = slices.DeleteFunc(s.o.Pods, func(pod corev1.Pod) bool {
+			return pod.Name == ref.Name && inspect(&pod).finished
+		})
+		for i := range s.o.Pods {
+			if s.o.Pods[i].Name == ref.Name {
+				s.o.Pods[i].DeletionTimestamp = ptr.To(metav1.NewTime(s.now))
+			}
+		}
+	}
+	if p.CreateClaim {
+		s.claims++
+		s.o.Claim = resources.NewClaim(s.o.Task)
+		s.o.Claim.UID = types.UID(fmt.Sprintf("claim-%d", s.claims))
+		p.Status.ClaimUID = string(s.o.Claim.UID)
+	}
+	if p.Write {
+		s.writes++
+		s.o.Task.Status = p.Status
+		s.o.LastWrite = s.now
+	}
+	if p.StartPod != nil {
+		s.startPod(p.StartPod)
+	}
+	if p.Farewell != nil {
+		s.o.Task.Finalizers = nil
+	}
+}
+
+func (s *scene) startPod(p *Pod) {
+	for i := range s.o.Pods {
+		if !inspect(&s.o.Pods[i]).finished {
+			s.Fatalf("pod %d was started while pod %s runs: two writers of one worktree", p.Attempt, s.o.Pods[i].Name)
+		}
+	}
+	pod, err := resources.NewPod(resources.PodRequest{Task: s.o.Task, Attempt: p.Attempt, PrepareOnly: p.PrepareOnly}, resources.Options{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	pod.UID = types.UID("uid-of-" + pod.Name)
+	pod.CreationTimestamp = metav1.NewTime(s.now)
+	pod.Status.Phase = corev1.PodPending
+	s.o.Pods = append(s.o.Pods, *pod)
+	s.o.MadePodUID = string(pod.UID)
+}
+
+// started is the pod that the last step started; nil for none.
+func (s *scene) started() *Pod {
+	for _, p := range s.plans {
+		if p.StartPod != nil {
+			return p.StartPod
+		}
+	}
+	return nil
+}
+
+func (s *scene) pod() *corev1.Pod {
+	s.Helper()
+	if len(s.o.Pods) == 0 {
+		s.Fatal("there is no pod")
+	}
+	return &s.o.Pods[len(s.o.Pods)-1]
+}
+
+func (s *scene) setContainer(name string, state corev1.ContainerState) {
+	pod := s.pod()
+	if old := containerStatus(pod, name); old != nil {
+		old.State = state
+		return
+	}
+	pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{Name: name, State: state})
+}
+
+func (s *scene) prepared(result daemonapi.PrepareResult) {
+	s.Helper()
+	s.prepareExits(0, result)
+}
+
+func (s *scene) prepareExits(code int32, result daemonapi.PrepareResult) {
+	s.Helper()
+	message, err := json.Marshal(result)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.setContainer(resources.PrepareContainer, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		ExitCode: code, Message: string(message), FinishedAt: metav1.NewTime(s.now),
+	}})
+	if code != 0 || inspect(s.pod()).prepareOnly {
+		s.podFinishes()
+		return
+	}
+	s.step()
+}
+
+func (s *scene) prepareKilled() {
+	s.Helper()
+	s.setContainer(resources.PrepareContainer, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		ExitCode: 137, Reason: "Error", FinishedAt: metav1.NewTime(s.now),
+	}})
+	s.podFinishes()
+}
+
+func (s *scene) agentRuns() {
+	s.Helper()
+	s.setContainer(v1alpha1.AgentContainer, corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})
+	s.pod().Status.Phase = corev1.PodRunning
+	s.step()
+}
+
+func (s *scene) agentExits(code int32) {
+	s.Helper()
+	s.setContainer(v1alpha1.AgentContainer, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		ExitCode: code, FinishedAt: metav1.NewTime(s.now),
+	}})
+	s.step()
+}
+
+func (s *scene) podFinishes() {
+	s.Helper()
+	s.pod().Status.Phase = corev1.PodFailed
+	s.step()
+}
+
+func (s *scene) podGone() {
+	s.Helper()
+	s.o.Pods = s.o.Pods[:len(s.o.Pods)-1]
+	s.step()
+}
+
+// record has the history store hold one more checkpoint, of the newest attempt.
+func (s *scene) record(trigger v1alpha1.CheckpointTrigger) {
+	number := s.o.History.State.CheckpointCount + 1
+	attempt := s.o.Task.Status.Attempts[len(s.o.Task.Status.Attempts)-1].Number
+	s.o.History.State.CheckpointCount = number
+	s.o.History.State.Latest = &history.Checkpoint{
+		Number: number, Attempt: attempt, Trigger: string(trigger), Time: s.now, Commit: fmt.Sprintf("c%d", number), Durable: true,
+	}
+}
+
+func (s *scene) recorded() { s.o.Recorded = s.o.Task.Status.HistorySequence }
+
+func (s *scene) change(options ...builders.TaskOption) *scene {
+	for _, option := range options {
+		option(s.o.Task)
+	}
+	s.o.Task.Generation++
+	return s
+}
+
+func (s *scene) checkpoint(number int64) *v1alpha1.Checkpoint {
+	return &v1alpha1.Checkpoint{
+		ObjectMeta: metav1.ObjectMeta{Name: resources.CheckpointName(s.o.Task.Name, number)},
+		Spec:       v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: s.o.Task.Name}},
+		Status: v1alpha1.CheckpointStatus{
+			TaskUID: string(s.o.Task.UID), Number: number, Commit: fmt.Sprintf("c%d", number),
+			Conditions: []metav1.Condition{{Type: v1alpha1.CheckpointDurable, Status: metav1.ConditionTrue}},
+		},
+	}
+}
+
+// rewind asks for a rewind to a checkpoint that exists.
+func (s *scene) rewind(id string, number int64) *scene {
+	s.o.RewindTarget = s.checkpoint(number)
+	return s.change(builders.Rewind(id, s.o.RewindTarget.Name))
+}
+
+func (s *scene) after(d time.Duration) *scene {
+	s.now = s.now.Add(d)
+	return s
+}
+
+func (s *scene) status() *v1alpha1.TaskStatus { return &s.o.Task.Status }
+
+func (s *scene) lastAttempt() v1alpha1.Attempt {
+	return s.status().Attempts[len(s.status().Attempts)-1]
+}
+
+func (s *scene) wantState(reason string) {
+	s.Helper()
+	if c := s.wantCondition(v1alpha1.TaskSucceeded); c.Reason != reason {
+		s.Errorf("the task is %s (%s), want %s", c.Reason, c.Message, reason)
+	}
+}
+
+func (s *scene) wantCondition(kind string) metav1.Condition {
+	s.Helper()
+	c := meta.FindStatusCondition(s.status().Conditions, kind)
+	if c == nil {
+		s.Fatalf("there is no condition %s", kind)
+	}
+	return *c
+}
+
+func (s *scene) wantOutcomes(outcomes ...v1alpha1.AttemptOutcome) {
+	s.Helper()
+	var got []v1alpha1.AttemptOutcome
+	for _, a := range s.status().Attempts {
+		got = append(got, a.Outcome)
+	}
+	if !slices.Equal(got, outcomes) {
+		s.Errorf("the attempts ended %q, want %q", got, outcomes)
+	}
+}
+
+func (s *scene) wantEntries(reasons ...string) {
+	s.Helper()
+	var got []string
+	for i, e := range s.status().History {
+		got = append(got, e.Reason)
+		if i > 0 && e.Sequence != s.status().History[i-1].Sequence+1 {
+			s.Errorf("the entries have a gap before %d", e.Sequence)
+		}
+	}
+	if !slices.Equal(got, reasons) {
+		s.Errorf("history is\n  %q, want\n  %q", got, reasons)
+	}
+}

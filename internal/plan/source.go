@@ -1,0 +1,66 @@
+package plan
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+)
+
+// UnresolvedSource is the startFrom whose point has not been resolved yet; nil
+// for none. Its Task and Checkpoint are to be observed before Decide.
+func UnresolvedSource(task *v1alpha1.Task) *v1alpha1.StartFrom {
+	if task.Status.Source != nil {
+		return nil
+	}
+	return task.Spec.StartFrom
+}
+
+// resolveSource resolves startFrom, once; it says why that cannot be done.
+func (d *decision) resolveSource() *Hindrance {
+	from := UnresolvedSource(d.task)
+	if from == nil || d.s.Source != nil {
+		return nil
+	}
+	source, h := ResolveSource(d.task.Spec.Repository, from.TaskRef.Name, d.o.Source, d.o.SourceCheckpoint)
+	d.s.Source = source
+	return h
+}
+
+// ResolveSource is the point at which a task starts that begins where another
+// one stood. The checkpoint is the one that is named, or the source's latest;
+// nil for a task or checkpoint that does not exist.
+func ResolveSource(repository *v1alpha1.Repository, name string, task *v1alpha1.Task, checkpoint *v1alpha1.Checkpoint) (*v1alpha1.SourceStatus, *Hindrance) {
+	switch {
+	case task == nil:
+		return nil, &Hindrance{v1alpha1.ReasonSourceNotFound, fmt.Sprintf(
+			"there is no Task %q in this namespace to start from", name)}
+	case originOf(repository) != originOf(task.Spec.Repository):
+		return nil, &Hindrance{v1alpha1.ReasonRepositoryMismatch, fmt.Sprintf(
+			"Task %q works on another repository: a task can only start from one that has the same repository.url", name)}
+	case checkpoint == nil:
+		return nil, &Hindrance{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf(
+			"the checkpoint of Task %q to start from does not exist (yet)", name)}
+	case checkpoint.Spec.TaskRef.Name != task.Name || (checkpoint.Status.TaskUID != "" && checkpoint.Status.TaskUID != string(task.UID)):
+		return nil, &Hindrance{v1alpha1.ReasonCheckpointOfOther, fmt.Sprintf(
+			"Checkpoint %q is not of Task %q: name one of that task's checkpoints", checkpoint.Name, name)}
+	case meta.IsStatusConditionFalse(checkpoint.Status.Conditions, v1alpha1.CheckpointIntact):
+		return nil, &Hindrance{v1alpha1.ReasonCheckpointCorrupted, fmt.Sprintf(
+			"Checkpoint %q was found damaged: start from another one", checkpoint.Name)}
+	case checkpoint.Status.Number == 0 || !meta.IsStatusConditionTrue(checkpoint.Status.Conditions, v1alpha1.CheckpointDurable):
+		return nil, &Hindrance{v1alpha1.ReasonCheckpointNotReady, fmt.Sprintf(
+			"Checkpoint %q is not in the gitstore yet: the task starts when it is", checkpoint.Name)}
+	}
+	return &v1alpha1.SourceStatus{
+		TaskUID: checkpoint.Status.TaskUID, Checkpoint: checkpoint.Status.Number, Commit: checkpoint.Status.Commit,
+	}, nil
+}
+
+func originOf(r *v1alpha1.Repository) string {
+	if r == nil {
+		return daemonapi.RepositoryKey("")
+	}
+	return daemonapi.RepositoryKey(r.URL)
+}

@@ -1,0 +1,347 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/resources"
+)
+
+// maxAttempts is how many attempts the status lists.
+const maxAttempts = 50
+
+// want is what the task needs a pod for.
+type want int
+
+const (
+	wantNothing want = iota
+	wantAgent
+	// wantRewind: a pod that carries the rewind out, and then runs the agent.
+	wantRewind
+	// wantRewindOnly: a pod that carries the rewind out and ends there.
+	wantRewindOnly
+)
+
+func (d *decision) want() want {
+	switch {
+	case d.rewinding() && (d.suspended() || d.settled() != nil):
+		return wantRewindOnly
+	case d.rewinding():
+		return wantRewind
+	case d.suspended():
+		return wantNothing
+	case d.resuming():
+		return wantAgent
+	case d.settled() != nil:
+		return wantNothing
+	}
+	return wantAgent
+}
+
+// steer stops what should not run and starts what should.
+func (d *decision) steer() {
+	want := d.want()
+	if a := d.active(); a != nil {
+		d.steerActive(a, want)
+		return
+	}
+	if want == wantNothing {
+		return
+	}
+	if d.waitForPods() {
+		return
+	}
+	if at := d.notBefore(want); d.now.Before(at) {
+		last := d.last()
+		d.wait(v1alpha1.ReasonRetrying, fmt.Sprintf("attempt %d follows at %s, since %s: %s",
+			last.Number+1, at.UTC().Format(time.TimeOnly), last.Outcome, last.Message))
+		d.lookAt(at)
+		return
+	}
+	d.start(want)
+}
+
+// steerActive lets the active attempt be, makes its pod, or stops it.
+func (d *decision) steerActive(a *v1alpha1.Attempt, want want) {
+	v := d.views[a.Number]
+	reason := d.whyStop(a, v, want)
+	switch {
+	case v == nil && reason != "":
+		a.Reason = reason
+		d.end(a, d.lostEnding(a, ""))
+		d.look(0)
+	case v == nil:
+		if !d.waitForPods() {
+			d.makePod(a)
+		}
+	case reason != "":
+		a.Reason = reason
+		d.stop(v)
+	case !v.deleting && !v.finished:
+		a.Reason = "" // it was to be stopped, and need not be any more
+	}
+}
+
+// whyStop says why the active attempt must make way; "" when it need not.
+func (d *decision) whyStop(a *v1alpha1.Attempt, v *podView, want want) string {
+	prepareOnly := v != nil && v.prepareOnly
+	switch want {
+	case wantNothing:
+		if prepareOnly {
+			return ""
+		}
+		return v1alpha1.ReasonSuspending
+	case wantRewind, wantRewindOnly:
+		if d.s.Rewind.Attempt == a.Number {
+			return ""
+		}
+		return v1alpha1.ReasonRewinding
+	}
+	// A pod that cannot come up is made anew when the template was changed.
+	if v != nil && v.problem != nil && v.generation() < d.task.Generation && !v.agentRuns {
+		return v1alpha1.ReasonReplaced
+	}
+	return ""
+}
+
+// waitForPods is true while a pod of a former attempt still runs: there are
+// never two writers of one worktree.
+func (d *decision) waitForPods() bool {
+	for i := range d.o.Pods {
+		v := inspect(&d.o.Pods[i])
+		if v.finished {
+			continue
+		}
+		ending := v.agent != nil || (v.prepareOnly && v.prepare != nil)
+		if !ending {
+			d.stop(v)
+		}
+		d.wait(v1alpha1.ReasonPreparing, fmt.Sprintf(
+			"waiting for the end of pod %s; if its node is gone for good, delete the pod with --force", v.pod.Name))
+		return true
+	}
+	return false
+}
+
+// notBefore is when the next attempt may start.
+func (d *decision) notBefore(want want) time.Time {
+	last := d.last()
+	if last == nil || last.EndTime == nil {
+		return time.Time{}
+	}
+	if (want >= wantRewind && d.s.Rewind.Attempt == 0) || (d.resuming() && d.s.Resume.Attempt == 0) {
+		return time.Time{}
+	}
+	limits := d.o.Limits
+	pause := time.Duration(0)
+	switch last.Outcome {
+	case v1alpha1.AttemptAgentFailed:
+		pause = backoff(limits.RetryBase, limits.RetryCap, int(d.s.Failures))
+	case v1alpha1.AttemptPrepareFailed:
+		pause = backoff(limits.RetryBase, limits.PrepareRetryCap, d.inARow(v1alpha1.AttemptPrepareFailed))
+	case v1alpha1.AttemptPodLost:
+		pause = backoff(limits.RetryBase, limits.PrepareRetryCap, d.inARow(v1alpha1.AttemptPodLost)-1)
+	}
+	return last.EndTime.Add(pause)
+}
+
+// backoff is the pause after so many failures; none for none.
+func backoff(base, limit time.Duration, failures int) time.Duration {
+	if failures <= 0 {
+		return 0
+	}
+	pause := base
+	for range min(failures, 30) - 1 {
+		pause *= 2
+		if pause >= limit {
+			return limit
+		}
+	}
+	return min(pause, limit)
+}
+
+// quickLoss is how short an attempt must have been for its loss to count
+// towards a pause: a pod that is lost after that starts again at once.
+const quickLoss = 10 * time.Second
+
+// inARow counts the newest attempts that ended this way. Lost pods count when
+// they were lost quickly.
+func (d *decision) inARow(outcome v1alpha1.AttemptOutcome) int {
+	n := 0
+	for i := len(d.s.Attempts) - 1; i >= 0 && d.s.Attempts[i].Outcome == outcome; i-- {
+		a := d.s.Attempts[i]
+		if outcome == v1alpha1.AttemptPodLost && a.StartTime != nil && a.EndTime.Sub(a.StartTime.Time) > quickLoss {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// start reserves the next attempt and has its pod made, if all it needs is there.
+func (d *decision) start(want want) {
+	if h := d.hindrance(); h != nil {
+		d.wait(h.Reason, h.Message)
+		d.look(d.o.Limits.ProblemGrace)
+		return
+	}
+	d.ownClaim()
+	trigger := d.trigger(want)
+	number := d.nextNumber()
+	if last := d.last(); last == nil {
+		d.entryOf(number, v1alpha1.EventTaskStarted, clew, "the task was started"+d.startedFrom())
+		if d.task.Spec.StartFrom != nil {
+			d.entryOf(number, v1alpha1.EventTaskForked, clew, "the task begins"+d.startedFrom())
+		}
+	} else {
+		d.noteRestart(number, trigger, last)
+	}
+	d.s.Attempts = append(d.s.Attempts, v1alpha1.Attempt{
+		Number: number, PodName: resources.PodName(d.task.Name, number),
+		Trigger: trigger, StartTime: ptr.To(metav1.NewTime(d.now)),
+	})
+	if extra := len(d.s.Attempts) - maxAttempts; extra > 0 {
+		d.s.Attempts = d.s.Attempts[extra:]
+	}
+	if d.rewinding() {
+		d.s.Rewind.Attempt = number
+	} else if d.resuming() {
+		d.s.Resume.Attempt = number
+	}
+	d.dropFinishedPods()
+	d.makePodAs(d.last(), want == wantRewindOnly)
+}
+
+func (d *decision) startedFrom() string {
+	if src := d.s.Source; src != nil {
+		return fmt.Sprintf(" from checkpoint %d of task %s", src.Checkpoint, d.task.Spec.StartFrom.TaskRef.Name)
+	}
+	return ""
+}
+
+func (d *decision) noteRestart(number int64, trigger v1alpha1.AttemptTrigger, last *v1alpha1.Attempt) {
+	switch trigger {
+	case v1alpha1.AttemptResume:
+		d.entryOf(number, v1alpha1.EventTaskResumed, d.actor("operatingMode", "resume"), fmt.Sprintf("the task goes on with attempt %d", number))
+	case v1alpha1.AttemptRetry, v1alpha1.AttemptAfterPodLost:
+		d.entryOf(number, v1alpha1.EventTaskRetried, clew, fmt.Sprintf("attempt %d follows attempt %d (%s): %s", number, last.Number, last.Outcome, last.Message))
+	}
+}
+
+func (d *decision) trigger(want want) v1alpha1.AttemptTrigger {
+	last := d.last()
+	switch {
+	case want == wantRewind || want == wantRewindOnly:
+		return v1alpha1.AttemptRewind
+	case last == nil:
+		return v1alpha1.AttemptStart
+	case d.resuming():
+		return v1alpha1.AttemptResume
+	case last.Outcome == v1alpha1.AttemptPodLost:
+		return v1alpha1.AttemptAfterPodLost
+	case last.Outcome == v1alpha1.AttemptAgentFailed || last.Outcome == v1alpha1.AttemptPrepareFailed:
+		return v1alpha1.AttemptRetry
+	}
+	return v1alpha1.AttemptResume
+}
+
+// nextNumber is larger than every number used before, also by those that the
+// status has lost: servers take writes of the newest attempt alone.
+func (d *decision) nextNumber() int64 {
+	number := int64(0)
+	if last := d.last(); last != nil {
+		number = last.Number
+	}
+	if d.o.History.Known {
+		number = max(number, d.o.History.State.Attempt)
+	}
+	for n := range d.views {
+		number = max(number, n)
+	}
+	return number + 1
+}
+
+// hindrance is why no pod can be made now; nil when one can.
+func (d *decision) hindrance() *Hindrance {
+	if d.o.TemplateProblem != "" {
+		return &Hindrance{v1alpha1.ReasonInvalidTemplate, d.o.TemplateProblem}
+	}
+	if h := d.resolveSource(); h != nil {
+		return h
+	}
+	return d.claimHindrance()
+}
+
+func (d *decision) claimHindrance() *Hindrance {
+	c := d.o.Claim
+	switch {
+	case c == nil:
+		return nil
+	case !resources.IsOf(c, d.task):
+		return &Hindrance{v1alpha1.ReasonVolumeUnavailable, fmt.Sprintf(
+			"the PersistentVolumeClaim %s belongs to something else: delete it, or give the Task another name", c.Name)}
+	case c.DeletionTimestamp != nil:
+		return &Hindrance{v1alpha1.ReasonVolumeUnavailable, fmt.Sprintf(
+			"the PersistentVolumeClaim %s is being deleted: a new one follows when it is gone", c.Name)}
+	case c.Status.Phase == corev1.ClaimLost:
+		return &Hindrance{v1alpha1.ReasonVolumeUnavailable, fmt.Sprintf(
+			"the PersistentVolumeClaim %s has lost its volume: delete it, and the work comes back from the gitstore on a new one", c.Name)}
+	}
+	return nil
+}
+
+// ownClaim has the claim made if there is none, and notes when the volume the
+// task worked on is lost.
+func (d *decision) ownClaim() {
+	lost := d.s.ClaimUID != "" && (d.o.Claim == nil || string(d.o.Claim.UID) != d.s.ClaimUID)
+	if lost {
+		d.entry(v1alpha1.EventVolumeLost, clew, "the volume was lost: the work comes back from the gitstore on a new one")
+	}
+	if d.o.Claim == nil {
+		d.plan.CreateClaim = true
+		return
+	}
+	d.s.ClaimUID = string(d.o.Claim.UID)
+}
+
+// dropFinishedPods removes the pods of ended attempts, which were kept for their logs.
+func (d *decision) dropFinishedPods() {
+	for i := range d.o.Pods {
+		if v := inspect(&d.o.Pods[i]); v.finished {
+			d.stop(v)
+		}
+	}
+}
+
+// makePod has the pod of a reserved attempt made.
+func (d *decision) makePod(a *v1alpha1.Attempt) {
+	if h := d.hindrance(); h != nil {
+		d.wait(h.Reason, h.Message)
+		d.look(d.o.Limits.ProblemGrace)
+		return
+	}
+	d.ownClaim()
+	d.makePodAs(a, d.want() == wantRewindOnly)
+}
+
+func (d *decision) makePodAs(a *v1alpha1.Attempt, prepareOnly bool) {
+	d.plan.StartPod = &Pod{
+		Attempt: a.Number, PrepareOnly: prepareOnly, Operation: d.operation(a.Number), Prompt: d.prompt(),
+	}
+	if src := d.s.Source; src != nil {
+		d.plan.StartPod.Source = &daemonapi.Source{
+			TaskUID: src.TaskUID, Checkpoint: src.Checkpoint, Commit: src.Commit,
+			IncludeConversation: d.task.Spec.StartFrom.Conversation != v1alpha1.ConversationExclude,
+		}
+	}
+}
+
+func (d *decision) wait(reason, message string) {
+	d.waiting = &Hindrance{Reason: reason, Message: message}
+}
