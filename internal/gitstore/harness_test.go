@@ -103,6 +103,17 @@ func newTestServer(t testing.TB, limits Limits) *testServer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return serveStore(t, store, limits)
+}
+
+// again serves the same store with other limits.
+func (s *testServer) again(limits Limits) *testServer {
+	s.t.Helper()
+	return serveStore(s.t, s.store, limits)
+}
+
+func serveStore(t testing.TB, store *Store, limits Limits) *testServer {
+	t.Helper()
 	log := logr.Discard()
 	if os.Getenv("CLEW_TEST_LOG") != "" {
 		log = testr.NewWithInterface(t, testr.Options{Verbosity: 1})

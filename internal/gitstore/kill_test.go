@@ -168,7 +168,7 @@ type pusher struct {
 	acked []string
 }
 
-func (p *pusher) run(server *serverProcess, stop *atomic.Bool) error {
+func (p *pusher) run(server *serverProcess, stop *atomic.Bool, acknowledged *atomic.Int64) error {
 	for number := 1; !stop.Load(); number++ {
 		noise := make([]byte, 150_000)
 		_, _ = rand.Read(noise) // never fails
@@ -178,6 +178,7 @@ func (p *pusher) run(server *serverProcess, stop *atomic.Bool) error {
 			_, stderr, err := p.try("push", "--quiet", "--atomic", server.url(), "HEAD:"+codeRef(p.name, number), "HEAD:"+stateRef(p.name, number))
 			if err == nil {
 				p.acked = append(p.acked, head)
+				acknowledged.Add(1)
 				break
 			}
 			if strings.Contains(stderr, "already") || strings.Contains(stderr, "RefImmutable") || strings.Contains(stderr, ".lock") {
@@ -198,20 +199,24 @@ func TestKilledServerLosesNothingAcknowledged(t *testing.T) {
 	server.start()
 	t.Cleanup(func() { server.kill(true) })
 	var stop atomic.Bool
+	var acknowledged atomic.Int64
 	var wait sync.WaitGroup
 	all := make([]*pusher, pushers)
 	for i := range all {
 		name := fmt.Sprintf("task%d", i)
 		all[i] = &pusher{name: name, client: newClient(t, "", filepath.Join(server.folder, "ca.pem"), taskToken(name, 1))}
 		wait.Go(func() {
-			if err := all[i].run(server, &stop); err != nil {
+			if err := all[i].run(server, &stop, &acknowledged); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		})
 	}
 	random := mathrand.New(mathrand.NewPCG(7, uint64(rounds)))
 	for round := range rounds {
-		time.Sleep(time.Duration(60+random.IntN(240)) * time.Millisecond)
+		for before := acknowledged.Load(); acknowledged.Load() == before && !t.Failed(); {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Duration(random.IntN(150)) * time.Millisecond)
 		server.kill(round%2 == 0)
 		server.start()
 	}
@@ -234,9 +239,6 @@ func TestKilledServerLosesNothingAcknowledged(t *testing.T) {
 		total += len(p.acked)
 	}
 	t.Logf("%d checkpoints acknowledged through %d kills", total, rounds)
-	if total < rounds {
-		t.Errorf("only %d checkpoints were acknowledged", total)
-	}
 	server.start()
 	p := all[0]
 	p.git("push", "--quiet", server.url(), "HEAD:refs/heads/clew/task0/after")

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,18 +39,20 @@ func TestNamespaceQuota(t *testing.T) {
 	task.push("HEAD:" + codeRef("fix", 2))
 	// Once the quota is used up nothing more is taken, also not in another
 	// repository of the namespace; reading goes on.
-	server.handler.limits.NamespaceBytes = 300_000
+	strict := server.again(Limits{NamespaceBytes: 300_000})
+	task.url = strict.url("team", repository)
+	task.env = append(task.env, "GIT_SSL_CAINFO="+strict.ca)
 	task.commit("c", "small")
 	stderr := task.refusedPush(refusal.QuotaExceeded, "the repositories of the namespace team take", "HEAD:"+codeRef("fix", 3))
 	if !strings.Contains(stderr, "507") {
 		t.Errorf("no status 507 in %s", stderr)
 	}
-	elsewhere := newClient(t, server.url("team", "r-other"), server.ca, taskToken("fix", 1))
+	elsewhere := newClient(t, strict.url("team", "r-other"), strict.ca, taskToken("fix", 1))
 	elsewhere.commit("a", "small")
 	elsewhere.refusedPush(refusal.QuotaExceeded, "its quota is 300000", "HEAD:"+codeRef("fix", 3))
 	task.git("fetch", "--quiet", task.url, codeRef("fix", 1))
 	// Other namespaces have quotas of their own.
-	other := newClient(t, server.url("else", "r-other"), server.ca, "task:else:fix:uid-fix:1")
+	other := newClient(t, strict.url("else", "r-other"), strict.ca, "task:else:fix:uid-fix:1")
 	other.commit("a", "small")
 	other.push("HEAD:" + codeRef("fix", 1))
 	fsck(t, server.bare(repository))
@@ -72,26 +75,39 @@ func TestPushThatIsTooLarge(t *testing.T) {
 	task.push("HEAD:" + codeRef("fix", 1))
 }
 
+// volume says how much is free; less than nothing is an error.
+type volume struct{ free atomic.Int64 }
+
+func (v *volume) ask() (int64, error) {
+	free := v.free.Load()
+	if free < 0 {
+		return 0, errors.New("stale file handle")
+	}
+	return free, nil
+}
+
 func TestFullVolume(t *testing.T) {
 	server := newTestServer(t, Limits{FreeBytes: 1 << 20})
+	var volume volume
+	volume.free.Store(1 << 30)
+	server.handler.free = volume.ask
 	task := server.client(taskToken("fix", 1))
 	task.commit("a", "one")
 	task.push("HEAD:" + codeRef("fix", 1))
-	free, failing := int64(1<<20), error(nil)
-	server.handler.free = func() (int64, error) { return free, failing }
+	volume.free.Store(1 << 20)
 	stderr := task.refusedPush(refusal.VolumeFull, "volume has 1048576 bytes left", "HEAD:"+codeRef("fix", 2))
 	if !strings.Contains(stderr, "507") {
 		t.Errorf("no status 507 in %s", stderr)
 	}
 	task.git("fetch", "--quiet", task.url, codeRef("fix", 1))
 	// A push is never larger than what is free.
-	free = 1<<20 + 100_000
+	volume.free.Store(1<<20 + 100_000)
 	task.commit("b", noise(1_000_000))
 	task.refusedPush(refusal.PushTooLarge, "", "HEAD:"+codeRef("fix", 2))
-	failing = errors.New("stale file handle")
+	volume.free.Store(-1)
 	task.refusedPush(refusal.Unavailable, "try again", "HEAD:"+codeRef("fix", 2))
 	// There is room again.
-	free, failing = 1<<30, nil
+	volume.free.Store(1 << 30)
 	task.push("HEAD:" + codeRef("fix", 2))
 }
 
@@ -99,15 +115,15 @@ func TestFullVolume(t *testing.T) {
 // a failed request, so the sentence comes in git's own protocol.
 func TestRefusalInMidPushIsASentence(t *testing.T) {
 	server := newTestServer(t, Limits{FreeBytes: 1})
-	task := server.client(taskToken("fix", 1))
-	task.commit("a", noise(3_000_000))
-	asked := 0
+	var asked atomic.Int64
 	server.handler.free = func() (int64, error) {
-		if asked++; asked > 2 { // once for the list of refs, once to make the repository
+		if asked.Add(1) > 2 { // once for the list of refs, once to make the repository
 			return 0, nil
 		}
 		return 1 << 30, nil
 	}
+	task := server.client(taskToken("fix", 1))
+	task.commit("a", noise(3_000_000))
 	task.env = append(task.env, "GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_1=http.postBuffer", "GIT_CONFIG_VALUE_1=16m")
 	stderr := task.refusedPush(refusal.VolumeFull, "remote: clew: VolumeFull: the gitstore's volume has 0 bytes left", "HEAD:"+codeRef("fix", 1))
 	if strings.Contains(stderr, "507") {

@@ -21,7 +21,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+	crlog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/clew-dev/clew/internal/podidentity"
 )
@@ -82,6 +84,9 @@ func Run(ctx context.Context, options Options, hook []string) error {
 	if err != nil {
 		return err
 	}
+	// The libraries log where we do.
+	crlog.SetLogger(logr.FromSlogHandler(logs))
+	klog.SetLogger(logr.FromSlogHandler(logs))
 	client, err := kubeClient(options)
 	if err != nil {
 		return err
