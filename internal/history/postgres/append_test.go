@@ -304,6 +304,28 @@ func TestAnyBytesCanBeStored(t *testing.T) {
 	}
 }
 
+func TestLargePagesAreCut(t *testing.T) {
+	w := begin(t, open(t), taskNamed("a"), 1)
+	for i := range 6 {
+		w.append(user(fmt.Sprint(i) + strings.Repeat("x", 6<<20)))
+	}
+	var pages []int
+	for after := int64(0); ; {
+		entries, err := w.store.Conversation(t.Context(), w.task.UID, after, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(entries) == 0 {
+			break
+		}
+		pages = append(pages, len(entries))
+		after = entries[len(entries)-1].Position
+	}
+	if d := cmp.Diff([]int{3, 3}, pages); d != "" {
+		t.Errorf("messages per page (-want +got):\n%s", d)
+	}
+}
+
 func TestClocksThatAreWrong(t *testing.T) {
 	w := begin(t, open(t), taskNamed("a"), 1)
 	records := w.number(user("zero"), user("future"))

@@ -29,7 +29,7 @@ func TestPlans(t *testing.T) {
 		{"NamespaceTimeline", timelineArgs(nil), "events_by_namespace", 50, 120},
 		{"TaskTimeline", timelineArgs(pgx.NamedArgs{"task_uid": "task-7"}), "events_by_task", 50, 120},
 		{"NewestEventTaskNamed", pgx.NamedArgs{"namespace": "team", "name": "n7"}, "events_by_task_name", 1, 10},
-		{"Conversation", pgx.NamedArgs{"branch_id": leaf, "upto": 1500, "after": 1450, "up_to_rows": 50, "namespace": "team"}, "entries_pkey", 50, 500},
+		{"Conversation", pgx.NamedArgs{"branch_id": leaf, "upto": 1500, "after": 1450, "up_to_rows": 50, "up_to_bytes": 1 << 24, "namespace": "team"}, "entries_pkey", 50, 500},
 		{"ConversationHashes", pgx.NamedArgs{"branch_id": leaf, "upto": 1500, "after": 0, "up_to_rows": 10000}, "entries_pkey", 1500, 2000},
 	}
 	for _, tt := range tests {

@@ -17,6 +17,9 @@ import (
 // hashesPerPage bounds what a digest holds in memory at a time.
 const hashesPerPage = 10_000
 
+// maxPageBytes is the size of the messages after which a page ends.
+const maxPageBytes = 16 << 20
+
 // Checkpoint returns a checkpoint with the files it changed;
 // history.ErrNotFound if it is not recorded.
 func (s *Store) Checkpoint(ctx context.Context, taskUID string, number int64) (history.Checkpoint, error) {
@@ -58,8 +61,8 @@ func (s *Store) CheckpointsAfter(ctx context.Context, taskUID string, after int6
 }
 
 // Conversation returns up to limit messages of the task's active branch after
-// a position, oldest first, inherited ones included; history.ErrNotFound if
-// the task has never begun.
+// a position, oldest first, inherited ones included; fewer if they are large,
+// and none only at the end. history.ErrNotFound if the task has never begun.
 func (s *Store) Conversation(ctx context.Context, taskUID string, after int64, limit int) ([]history.Entry, error) {
 	doing := "read the conversation of the task with UID " + taskUID
 	found, err := s.read().Task(ctx, taskUID)
@@ -70,15 +73,15 @@ func (s *Store) Conversation(ctx context.Context, taskUID string, after int64, l
 	return entries, wrap(err, doing)
 }
 
-// entries reads (after, after+limit] of a branch: positions are dense, so the
-// limit is a range.
+// entries reads (after, after+limit] of a branch, or a part from its beginning:
+// positions are dense, so the limit is a range.
 func (s *Store) entries(ctx context.Context, t sqlc.Task, b sqlc.Branch, after int64, limit int) ([]history.Entry, error) {
 	upTo := min(b.HeadPosition, after+int64(limit))
 	if upTo <= after {
 		return nil, nil
 	}
 	rows, err := s.read().Conversation(ctx, sqlc.ConversationParams{
-		Upto: upTo, BranchID: b.ID, After: after, UpToRows: upTo - after, Namespace: t.Namespace,
+		Upto: upTo, BranchID: b.ID, After: after, UpToRows: upTo - after, UpToBytes: maxPageBytes, Namespace: t.Namespace,
 	})
 	if err != nil {
 		return nil, err

@@ -52,7 +52,9 @@ FROM entries WHERE branch_id = @branch_id AND position = @position;
 
 -- name: Conversation :many
 -- The messages of a branch after one position and up to another. The recursion
--- runs over the branches that hold them; each is then read by its primary key.
+-- runs over the branches that hold them, and each is then read by its primary
+-- key. Messages can be large: those after the given sum of bytes are left out
+-- (their lengths are known without reading them).
 WITH RECURSIVE chain AS (
     SELECT b.id, b.task_uid, b.number, b.parent_id, b.base_position AS low, @upto::bigint AS high
     FROM branches b WHERE b.id = @branch_id
@@ -61,20 +63,25 @@ WITH RECURSIVE chain AS (
     FROM chain c JOIN branches p ON p.id = c.parent_id
     WHERE c.low > @after::bigint
 )
-SELECT c.task_uid, c.number AS branch_number,
-    e.position, e.time, e.attempt, e.call_id, e.result_call_id,
-    m.role, m.body, m.raw, m.has_call, m.tool_name, m.tool_input,
-    m.has_result, m.tool_output, m.is_error, m.interrupted
-FROM chain c
-CROSS JOIN LATERAL (
-    SELECT * FROM entries
-    WHERE entries.branch_id = c.id
-        AND entries.position > greatest(c.low, @after::bigint) AND entries.position <= c.high
-    ORDER BY entries.position
-    LIMIT @up_to_rows::bigint
-) e
-JOIN messages m ON m.namespace = @namespace::text AND m.hash = e.hash
-ORDER BY e.position;
+SELECT page.* FROM (
+    SELECT c.task_uid, c.number AS branch_number,
+        e.position, e.time, e.attempt, e.call_id, e.result_call_id,
+        m.role, m.body, m.raw, m.has_call, m.tool_name, m.tool_input,
+        m.has_result, m.tool_output, m.is_error, m.interrupted,
+        coalesce(sum(octet_length(m.body) + octet_length(m.raw) + octet_length(m.tool_input) + octet_length(m.tool_output))
+            OVER (ORDER BY e.position ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint AS bytes_before
+    FROM chain c
+    CROSS JOIN LATERAL (
+        SELECT * FROM entries
+        WHERE entries.branch_id = c.id
+            AND entries.position > greatest(c.low, @after::bigint) AND entries.position <= c.high
+        ORDER BY entries.position
+        LIMIT @up_to_rows::bigint
+    ) e
+    JOIN messages m ON m.namespace = @namespace::text AND m.hash = e.hash
+) page
+WHERE page.bytes_before < @up_to_bytes::bigint
+ORDER BY page.position;
 
 -- name: ConversationHashes :many
 WITH RECURSIVE chain AS (

@@ -81,33 +81,39 @@ func (q *Queries) BranchByNumber(ctx context.Context, arg BranchByNumberParams) 
 
 const conversation = `-- name: Conversation :many
 WITH RECURSIVE chain AS (
-    SELECT b.id, b.task_uid, b.number, b.parent_id, b.base_position AS low, $4::bigint AS high
-    FROM branches b WHERE b.id = $5
+    SELECT b.id, b.task_uid, b.number, b.parent_id, b.base_position AS low, $5::bigint AS high
+    FROM branches b WHERE b.id = $6
     UNION ALL
     SELECT p.id, p.task_uid, p.number, p.parent_id, p.base_position, least(c.high, c.low)
     FROM chain c JOIN branches p ON p.id = c.parent_id
     WHERE c.low > $1::bigint
 )
-SELECT c.task_uid, c.number AS branch_number,
-    e.position, e.time, e.attempt, e.call_id, e.result_call_id,
-    m.role, m.body, m.raw, m.has_call, m.tool_name, m.tool_input,
-    m.has_result, m.tool_output, m.is_error, m.interrupted
-FROM chain c
-CROSS JOIN LATERAL (
-    SELECT branch_id, position, time, attempt, sequence, hash, call_id, result_call_id, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd FROM entries
-    WHERE entries.branch_id = c.id
-        AND entries.position > greatest(c.low, $1::bigint) AND entries.position <= c.high
-    ORDER BY entries.position
-    LIMIT $2::bigint
-) e
-JOIN messages m ON m.namespace = $3::text AND m.hash = e.hash
-ORDER BY e.position
+SELECT page.task_uid, page.branch_number, page.position, page.time, page.attempt, page.call_id, page.result_call_id, page.role, page.body, page.raw, page.has_call, page.tool_name, page.tool_input, page.has_result, page.tool_output, page.is_error, page.interrupted, page.bytes_before FROM (
+    SELECT c.task_uid, c.number AS branch_number,
+        e.position, e.time, e.attempt, e.call_id, e.result_call_id,
+        m.role, m.body, m.raw, m.has_call, m.tool_name, m.tool_input,
+        m.has_result, m.tool_output, m.is_error, m.interrupted,
+        coalesce(sum(octet_length(m.body) + octet_length(m.raw) + octet_length(m.tool_input) + octet_length(m.tool_output))
+            OVER (ORDER BY e.position ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint AS bytes_before
+    FROM chain c
+    CROSS JOIN LATERAL (
+        SELECT branch_id, position, time, attempt, sequence, hash, call_id, result_call_id, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd FROM entries
+        WHERE entries.branch_id = c.id
+            AND entries.position > greatest(c.low, $1::bigint) AND entries.position <= c.high
+        ORDER BY entries.position
+        LIMIT $2::bigint
+    ) e
+    JOIN messages m ON m.namespace = $3::text AND m.hash = e.hash
+) page
+WHERE page.bytes_before < $4::bigint
+ORDER BY page.position
 `
 
 type ConversationParams struct {
 	After     int64
 	UpToRows  int64
 	Namespace string
+	UpToBytes int64
 	Upto      int64
 	BranchID  int64
 }
@@ -130,15 +136,19 @@ type ConversationRow struct {
 	ToolOutput   string
 	IsError      bool
 	Interrupted  bool
+	BytesBefore  int64
 }
 
 // The messages of a branch after one position and up to another. The recursion
-// runs over the branches that hold them; each is then read by its primary key.
+// runs over the branches that hold them, and each is then read by its primary
+// key. Messages can be large: those after the given sum of bytes are left out
+// (their lengths are known without reading them).
 func (q *Queries) Conversation(ctx context.Context, arg ConversationParams) ([]ConversationRow, error) {
 	rows, err := q.db.Query(ctx, conversation,
 		arg.After,
 		arg.UpToRows,
 		arg.Namespace,
+		arg.UpToBytes,
 		arg.Upto,
 		arg.BranchID,
 	)
@@ -167,6 +177,7 @@ func (q *Queries) Conversation(ctx context.Context, arg ConversationParams) ([]C
 			&i.ToolOutput,
 			&i.IsError,
 			&i.Interrupted,
+			&i.BytesBefore,
 		); err != nil {
 			return nil, err
 		}
