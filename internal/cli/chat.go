@@ -172,7 +172,11 @@ func objectLines(input string) ([]string, error) {
 			text = unquoted
 		}
 		if strings.Contains(strings.TrimRight(text, "\n"), "\n") {
-			text = "\n  " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n  ")
+			lines = append(lines, fmt.Sprintf("%s:", key))
+			for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
+				lines = append(lines, "  "+line)
+			}
+			continue
 		}
 		lines = append(lines, strings.TrimRight(fmt.Sprintf("%s: %s", key, text), " \n"))
 	}

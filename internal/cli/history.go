@@ -35,7 +35,12 @@ func (s *session) historyGet(ctx context.Context, path []string, params url.Valu
 			request = request.Param(name, value)
 		}
 	}
-	body, err := request.Do(ctx).Raw()
+	result := request.Do(ctx)
+	// Error reads what the server said in its body, as Raw does not.
+	if err := result.Error(); err != nil {
+		return s.explainHistory(err)
+	}
+	body, err := result.Raw()
 	if err != nil {
 		return s.explainHistory(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -31,6 +32,9 @@ func (p *plugin) printed(flags *genericclioptions.PrintFlags, object runtime.Obj
 	printer, err := flags.ToPrinter()
 	if err != nil {
 		return true, err
+	}
+	if *flags.OutputFormat == "name" && apimeta.IsListType(object) {
+		return true, apimeta.EachListItem(object, func(item runtime.Object) error { return printer.PrintObj(item, p.Out) })
 	}
 	return true, printer.PrintObj(object, p.Out)
 }

@@ -57,28 +57,21 @@ func (s style) cyan(text string) string   { return s.paint("36", text) }
 // breaks and tabs stay.
 func plain(text string) string {
 	text = strings.ReplaceAll(text, "\r\n", "\n")
-	clean := true
-	for _, r := range text {
-		if dangerous(r) {
-			clean = false
-			break
-		}
-	}
-	if clean {
+	if utf8.ValidString(text) && !strings.ContainsFunc(text, dangerous) {
 		return text
 	}
 	var b strings.Builder
-	for i, r := range text {
+	for i := 0; i < len(text); {
+		r, size := utf8.DecodeRuneInString(text[i:])
 		switch {
-		case r == utf8.RuneError && text[i] >= utf8.RuneSelf && !strings.HasPrefix(text[i:], "\uFFFD"):
+		case r == utf8.RuneError && size == 1, r < utf8.RuneSelf && dangerous(r):
 			fmt.Fprintf(&b, "\\x%02x", text[i])
-		case r < 0x80 && dangerous(r):
-			fmt.Fprintf(&b, "\\x%02x", r)
 		case dangerous(r):
 			fmt.Fprintf(&b, "\\u%04x", r)
 		default:
 			b.WriteRune(r)
 		}
+		i += size
 	}
 	return b.String()
 }
@@ -87,8 +80,9 @@ func dangerous(r rune) bool {
 	if r == '\n' || r == '\t' {
 		return false
 	}
-	// Cf holds the marks that reverse the direction of writing.
-	return unicode.IsControl(r) || r == utf8.RuneError || (unicode.Is(unicode.Cf, r) && r != '\u200d')
+	// Cf holds the marks that reverse the direction of writing; emoji need the
+	// zero-width joiner.
+	return unicode.IsControl(r) || (unicode.Is(unicode.Cf, r) && r != '\u200d')
 }
 
 // oneLine makes text fit for a cell of a table.

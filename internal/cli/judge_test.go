@@ -1,0 +1,154 @@
+package cli
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+func taskWith(status metav1.ConditionStatus, reason string) *v1alpha1.Task {
+	return &v1alpha1.Task{
+		ObjectMeta: metav1.ObjectMeta{Name: "fix-login", Namespace: "team", UID: "uid-1"},
+		Status: v1alpha1.TaskStatus{Conditions: []metav1.Condition{
+			{Type: v1alpha1.TaskSucceeded, Status: status, Reason: reason},
+		}},
+	}
+}
+
+func TestResumable(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		task *v1alpha1.Task
+		want string // in the error; none when empty
+	}{
+		{"suspended", taskWith(metav1.ConditionUnknown, v1alpha1.ReasonSuspended), ""},
+		{"rewound", taskWith(metav1.ConditionUnknown, v1alpha1.ReasonRewound), ""},
+		{"drifted", taskWith(metav1.ConditionUnknown, v1alpha1.ReasonDriftDetected), ""},
+		{"failed", taskWith(metav1.ConditionFalse, v1alpha1.ReasonAgentFailed), ""},
+		{"running", taskWith(metav1.ConditionUnknown, v1alpha1.ReasonRunning), "is at work (Running)"},
+		{"completed", taskWith(metav1.ConditionTrue, v1alpha1.ReasonCompleted), "kubectl clew rewind fix-login"},
+		{"new", &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Name: "fix-login"}}, "has not started yet"},
+	} {
+		t.Run(test.name, func(t *testing.T) { wantError(t, resumable(test.task), test.want) })
+	}
+}
+
+func wantError(t *testing.T, err error, part string) {
+	t.Helper()
+	switch {
+	case part == "" && err != nil:
+		t.Errorf("unexpected error: %v", err)
+	case part != "" && err == nil:
+		t.Errorf("no error; want one with %q", part)
+	case part != "" && !strings.Contains(err.Error(), part):
+		t.Errorf("error %q lacks %q", err, part)
+	}
+}
+
+func TestFind(t *testing.T) {
+	foreign := takenCheckpoint(7, "foreign")
+	foreign.Status.TaskUID = "uid-0"
+	damaged := takenCheckpoint(4, "damaged")
+	damaged.Status.Conditions = append(damaged.Status.Conditions, metav1.Condition{Type: v1alpha1.CheckpointIntact, Status: metav1.ConditionFalse})
+	asked := v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Name: "asked", Namespace: "team"}}
+	list := &v1alpha1.CheckpointList{Items: []v1alpha1.Checkpoint{
+		takenCheckpoint(1, "fix-login-1"), takenCheckpoint(2, "fix-login-2"), takenCheckpoint(3, "2"), damaged, foreign, asked,
+	}}
+	task := taskWith(metav1.ConditionUnknown, v1alpha1.ReasonRunning)
+	for _, test := range []struct{ wanted, name, err string }{
+		{"fix-login-1", "fix-login-1", ""},
+		{"1", "fix-login-1", ""},
+		{"#1", "fix-login-1", ""},
+		{"2", "2", ""}, // a name wins over a number
+		{"damaged", "", "damaged; choose another"},
+		{"foreign", "", "belongs to an earlier task"},
+		{"asked", "", "is not taken yet"},
+		{"9", "", "they run from 1 to 7"},
+		{"nothing", "", `has no checkpoint "nothing"`},
+	} {
+		t.Run(test.wanted, func(t *testing.T) {
+			found, err := find(list, task, test.wanted)
+			wantError(t, err, test.err)
+			if err == nil && found.Name != test.name {
+				t.Errorf("found %s; want %s", found.Name, test.name)
+			}
+		})
+	}
+	_, err := find(&v1alpha1.CheckpointList{}, task, "1")
+	wantError(t, err, "it has none yet")
+}
+
+func TestJudgeRewind(t *testing.T) {
+	with := func(id string, state v1alpha1.OperationState, reason string) *v1alpha1.Task {
+		task := taskWith(metav1.ConditionUnknown, v1alpha1.ReasonRewinding)
+		task.Status.Rewind = &v1alpha1.OperationStatus{ID: id, State: state, Reason: reason, Message: "what happened"}
+		return task
+	}
+	for _, test := range []struct {
+		name string
+		task *v1alpha1.Task
+		done bool
+		err  string
+	}{
+		{"not seen", taskWith(metav1.ConditionUnknown, v1alpha1.ReasonRunning), false, ""},
+		{"another id", with("old", v1alpha1.OperationFailed, ""), false, ""},
+		{"in progress", with("cli-1", v1alpha1.OperationInProgress, ""), false, ""},
+		{"completed", with("cli-1", v1alpha1.OperationCompleted, ""), true, ""},
+		{"failed", with("cli-1", v1alpha1.OperationFailed, v1alpha1.ReasonCheckpointCorrupted), false, "failed: what happened (CheckpointCorrupted)"},
+		{"refused for drift", with("cli-1", v1alpha1.OperationRefused, v1alpha1.ReasonDriftDetected), false, "--on-drift preserve"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			v := judgeRewind(test.task, "cli-1")
+			if v.done != test.done {
+				t.Errorf("done is %v", v.done)
+			}
+			wantError(t, v.err, test.err)
+			if !v.done && v.err == nil && v.state == "" {
+				t.Error("there is nothing to tell while waiting")
+			}
+		})
+	}
+}
+
+func TestJudgeCheckpointAndFork(t *testing.T) {
+	c := takenCheckpoint(1, "a")
+	if v := judgeCheckpoint(&c); !v.done {
+		t.Errorf("a durable checkpoint is not done: %+v", v)
+	}
+	c.Status.Conditions = c.Status.Conditions[:1]
+	if v := judgeCheckpoint(&c); v.done || !strings.Contains(v.state, "on its way") {
+		t.Errorf("a checkpoint that is not pushed: %+v", v)
+	}
+	c.Status.Conditions[0] = metav1.Condition{Type: v1alpha1.CheckpointReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonTaskNotFound, Message: "there is no task a"}
+	wantError(t, judgeCheckpoint(&c).err, "there is no task a (TaskNotFound)")
+
+	f := &v1alpha1.Fork{}
+	if v := judgeFork(f); v.done || v.err != nil {
+		t.Errorf("a new fork: %+v", v)
+	}
+	f.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ForkComplete, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonTaskExists, Message: "there is a task b"}}
+	wantError(t, judgeFork(f).err, "there is a task b (TaskExists)")
+	f.Status.Conditions[0].Reason = v1alpha1.ReasonWaitingForSource
+	if v := judgeFork(f); v.done || v.err != nil {
+		t.Errorf("a fork that waits: %+v", v)
+	}
+}
+
+func TestRandomID(t *testing.T) {
+	pattern := regexp.MustCompile(`^cli-[a-z2-7]{8}$`)
+	seen := map[string]bool{}
+	for range 100 {
+		id, err := randomID()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !pattern.MatchString(id) || seen[id] {
+			t.Fatalf("id %q", id)
+		}
+		seen[id] = true
+	}
+}
