@@ -1,0 +1,58 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"connectrpc.com/connect"
+
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/podidentity"
+)
+
+func invalid(format string, args ...any) error {
+	return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf(format, args...))
+}
+
+// failure gives an error of the store or of authentication its code. What a
+// daemon can do nothing about is logged, and only said to be there.
+func (g *Gateway) failure(ctx context.Context, err error) error {
+	var gap *history.GapError
+	switch {
+	case errors.As(err, &gap):
+		return gapFailure(gap)
+	case errors.Is(err, history.ErrGap):
+		return connect.NewError(connect.CodeFailedPrecondition, err)
+	case errors.Is(err, history.ErrFenced):
+		return connect.NewError(connect.CodeAborted, err)
+	case errors.Is(err, history.ErrNotFound):
+		return connect.NewError(connect.CodeNotFound, err)
+	case errors.Is(err, podidentity.ErrUnauthenticated):
+		return connect.NewError(connect.CodeUnauthenticated, err)
+	case errors.Is(err, podidentity.ErrForbidden):
+		return connect.NewError(connect.CodePermissionDenied, err)
+	case ctx.Err() != nil:
+		return connect.NewError(connect.CodeCanceled, ctx.Err())
+	case errors.Is(err, history.ErrUnavailable):
+		g.log.Info("The history store cannot be reached; daemons keep their records meanwhile.", "error", err.Error())
+		return connect.NewError(connect.CodeUnavailable, history.ErrUnavailable)
+	case errors.Is(err, podidentity.ErrUnavailable):
+		g.log.Info("A caller could not be identified at the moment.", "error", err.Error())
+		return connect.NewError(connect.CodeUnavailable, podidentity.ErrUnavailable)
+	default:
+		id := identityOf(ctx)
+		g.log.Error(err, "A daemon's request failed.", "namespace", id.Namespace, "task", id.TaskName, "attempt", id.Attempt)
+		return connect.NewError(connect.CodeInternal, errors.New("the server failed; its log says why"))
+	}
+}
+
+// gapFailure tells the daemon from where to send again.
+func gapFailure(gap *history.GapError) error {
+	failure := connect.NewError(connect.CodeFailedPrecondition, gap)
+	if detail, err := connect.NewErrorDetail(&daemonv1.AppendResponse{LastSequence: gap.Last}); err == nil {
+		failure.AddDetail(detail)
+	}
+	return failure
+}

@@ -1,0 +1,215 @@
+// Package gateway is where the daemons of tasks call in: the handlers of
+// daemonapi's DaemonService.
+//
+// A daemon is known by its pod-bound token alone: which task it works for and
+// in which attempt is never taken from a message. The gateway keeps nothing
+// itself; any number of them may run side by side. When the history store
+// cannot be reached it answers UNAVAILABLE at once and the daemon keeps its
+// records in its spool, so the gateway need not go down with the store.
+//
+// Error codes: UNAUTHENTICATED (a fresh token may help), PERMISSION_DENIED,
+// ABORTED (a newer attempt has begun: stop writing), FAILED_PRECONDITION
+// (records are missing; the detail AppendResponse holds the last stored
+// sequence), NOT_FOUND, INVALID_ARGUMENT, UNAVAILABLE (try again).
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/daemonapi/v1/daemonv1connect"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/podidentity"
+)
+
+const (
+	// maxMessageBytes is the size of the largest request.
+	maxMessageBytes = 64 << 20
+	// maxRecords is how many records a request may hold.
+	maxRecords = 100_000
+	// chunkBytes is about how much of a conversation is sent in one message.
+	chunkBytes = 4 << 20
+	// pageEntries is how many messages are read from the store at a time.
+	pageEntries = 500
+	// maxNameBytes is how long an operation id, a reason and the like may be.
+	maxNameBytes = 1024
+)
+
+// Store is what the gateway needs of the history store. Errors are those of
+// package history.
+type Store interface {
+	Begin(ctx context.Context, task history.Task, attempt int64, source *history.Source) (history.TaskState, error)
+	Append(ctx context.Context, task history.Task, attempt int64, records []history.Record) (last int64, err error)
+	MoveConversation(ctx context.Context, task history.Task, attempt int64, op history.MoveOperation) (history.Position, error)
+	TaskState(ctx context.Context, taskUID string) (history.TaskState, error)
+	Conversation(ctx context.Context, taskUID string, after int64, limit int) ([]history.Entry, error)
+}
+
+// Authenticator says which attempt of which task holds a token. Errors are
+// those of package podidentity.
+type Authenticator interface {
+	Verify(ctx context.Context, token string) (podidentity.Identity, error)
+}
+
+// CheckpointRequest is a Checkpoint object that waits for a daemon.
+type CheckpointRequest struct {
+	Name    string
+	UID     string
+	Message string
+}
+
+// Requests knows which checkpoints are asked for.
+type Requests interface {
+	// Pending returns those asked of a task, oldest first, and a channel that
+	// is closed when that may have changed.
+	Pending(namespace, task string) ([]CheckpointRequest, <-chan struct{})
+}
+
+// Options of a Gateway. Store, Authenticator and Requests are needed.
+type Options struct {
+	Store         Store
+	Authenticator Authenticator
+	Requests      Requests
+	Log           logr.Logger
+	// Registerer gets the metrics; nil for none.
+	Registerer prometheus.Registerer
+	// Heartbeat is how often an idle stream of commands shows that it lives; 20 s if zero.
+	Heartbeat time.Duration
+	// StreamLifetime is how long a stream of commands is kept, so that daemons
+	// spread over new servers and show fresh tokens; 15 min if zero.
+	StreamLifetime time.Duration
+}
+
+// Gateway serves the daemons. Make one with New.
+type Gateway struct {
+	store          Store
+	authenticator  Authenticator
+	requests       Requests
+	log            logr.Logger
+	metrics        *metrics
+	heartbeat      time.Duration
+	streamLifetime time.Duration
+
+	closeOnce sync.Once
+	closing   chan struct{}
+}
+
+var _ daemonv1connect.DaemonServiceHandler = (*Gateway)(nil)
+
+// New returns a Gateway.
+func New(o Options) *Gateway {
+	if o.Heartbeat <= 0 {
+		o.Heartbeat = 20 * time.Second
+	}
+	if o.StreamLifetime <= 0 {
+		o.StreamLifetime = 15 * time.Minute
+	}
+	return &Gateway{
+		store: o.Store, authenticator: o.Authenticator, requests: o.Requests, log: o.Log,
+		metrics: newMetrics(o.Registerer), heartbeat: o.Heartbeat, streamLifetime: o.StreamLifetime,
+		closing: make(chan struct{}),
+	}
+}
+
+// Handler returns the path prefix and the handler to serve under it.
+func (g *Gateway) Handler() (string, http.Handler) {
+	return daemonv1connect.NewDaemonServiceHandler(g,
+		connect.WithReadMaxBytes(maxMessageBytes),
+		// The metrics see what the authentication refuses, too.
+		connect.WithInterceptors(g.metrics, authentication{g}),
+	)
+}
+
+// Close ends the streams of commands, so that the HTTP server can shut down;
+// daemons connect again, to another server if there is one.
+func (g *Gateway) Close() { g.closeOnce.Do(func() { close(g.closing) }) }
+
+// Begin implements the RPC.
+func (g *Gateway) Begin(ctx context.Context, req *connect.Request[daemonv1.BeginRequest]) (*connect.Response[daemonv1.BeginResponse], error) {
+	id := identityOf(ctx)
+	source, err := sourceOf(req.Msg.GetSource())
+	if err != nil {
+		return nil, err
+	}
+	state, err := g.store.Begin(ctx, taskOf(id), id.Attempt, source)
+	if err != nil {
+		return nil, g.failure(ctx, err)
+	}
+	g.log.Info("An attempt has begun.", "namespace", id.Namespace, "task", id.TaskName, "attempt", id.Attempt,
+		"daemonVersion", req.Msg.GetDaemonVersion(), "lastSequence", state.LastSequence)
+	return connect.NewResponse(beginResponse(state)), nil
+}
+
+// Append implements the RPC.
+func (g *Gateway) Append(ctx context.Context, req *connect.Request[daemonv1.AppendRequest]) (*connect.Response[daemonv1.AppendResponse], error) {
+	id := identityOf(ctx)
+	records, err := recordsOf(req.Msg.GetRecords())
+	if err != nil {
+		return nil, err
+	}
+	last, err := g.store.Append(ctx, taskOf(id), id.Attempt, records)
+	if err != nil {
+		return nil, g.failure(ctx, err)
+	}
+	g.metrics.records.Add(float64(len(records)))
+	return connect.NewResponse(&daemonv1.AppendResponse{LastSequence: last}), nil
+}
+
+// MoveConversation implements the RPC.
+func (g *Gateway) MoveConversation(ctx context.Context, req *connect.Request[daemonv1.MoveConversationRequest]) (*connect.Response[daemonv1.MoveConversationResponse], error) {
+	id := identityOf(ctx)
+	m := req.Msg
+	if m.GetOperationId() == "" || len(m.GetOperationId()) > maxNameBytes || len(m.GetReason()) > maxNameBytes {
+		return nil, invalid("an operation needs an operation_id, and neither that nor its reason may be longer than %d bytes", maxNameBytes)
+	}
+	if m.GetCheckpoint() < 1 && !m.GetKeepPosition() {
+		return nil, invalid("operation %q names no checkpoint to go back to", m.GetOperationId())
+	}
+	position, err := g.store.MoveConversation(ctx, taskOf(id), id.Attempt, history.MoveOperation{
+		ID: m.GetOperationId(), Checkpoint: m.GetCheckpoint(), Reason: m.GetReason(), KeepPosition: m.GetKeepPosition(),
+	})
+	if err != nil {
+		return nil, g.failure(ctx, err)
+	}
+	return connect.NewResponse(&daemonv1.MoveConversationResponse{Position: positionMessage(position)}), nil
+}
+
+// Conversation implements the RPC.
+func (g *Gateway) Conversation(ctx context.Context, req *connect.Request[daemonv1.ConversationRequest], stream *connect.ServerStream[daemonv1.ConversationResponse]) error {
+	id := identityOf(ctx)
+	state, err := g.store.TaskState(ctx, id.TaskUID)
+	if err != nil {
+		return g.failure(ctx, err)
+	}
+	// The UID comes from the pod's labels, so the namespace must be looked at.
+	if state.Task != taskOf(id) {
+		return g.failure(ctx, fmt.Errorf("%w: the task %s/%s with UID %s", history.ErrNotFound, id.Namespace, id.TaskName, id.TaskUID))
+	}
+	for after := max(req.Msg.GetAfterPosition(), 0); ; {
+		entries, err := g.store.Conversation(ctx, id.TaskUID, after, pageEntries)
+		if err != nil {
+			return g.failure(ctx, err)
+		}
+		if len(entries) == 0 {
+			return nil
+		}
+		after = entries[len(entries)-1].Position
+		for _, chunk := range chunksOf(entries) {
+			if err := stream.Send(chunk); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func taskOf(id podidentity.Identity) history.Task {
+	return history.Task{Namespace: id.Namespace, Name: id.TaskName, UID: id.TaskUID}
+}

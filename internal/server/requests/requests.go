@@ -1,0 +1,174 @@
+// Package requests knows which checkpoints are asked for: the Checkpoint
+// objects that somebody applied and that no daemon has taken yet. Objects that
+// the manager made for checkpoints already taken are none of them.
+package requests
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/server/gateway"
+)
+
+// Board lists what is asked for. It implements gateway.Requests and is safe
+// for concurrent use. Make one with New.
+type Board struct {
+	mu      sync.Mutex
+	changed chan struct{}
+	// tasks holds, for "namespace/task", the requests by the UID of the object.
+	tasks map[string]map[string]request
+}
+
+type request struct {
+	gateway.CheckpointRequest
+	created time.Time
+}
+
+// New returns an empty Board.
+func New() *Board {
+	return &Board{changed: make(chan struct{}), tasks: map[string]map[string]request{}}
+}
+
+var _ gateway.Requests = (*Board)(nil)
+
+// Pending implements gateway.Requests.
+func (b *Board) Pending(namespace, task string) ([]gateway.CheckpointRequest, <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var sorted []request
+	for _, r := range b.tasks[key(namespace, task)] {
+		sorted = append(sorted, r)
+	}
+	slices.SortFunc(sorted, func(x, y request) int {
+		if c := x.created.Compare(y.created); c != 0 {
+			return c
+		}
+		return strings.Compare(x.Name, y.Name)
+	})
+	pending := make([]gateway.CheckpointRequest, 0, len(sorted))
+	for _, r := range sorted {
+		pending = append(pending, r.CheckpointRequest)
+	}
+	return pending, b.changed
+}
+
+func key(namespace, task string) string { return namespace + "/" + task }
+
+// Set notes the present state of a Checkpoint object.
+func (b *Board) Set(c *clewv1alpha1.Checkpoint) {
+	if !asked(c) {
+		b.Remove(c)
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	k, uid := key(c.Namespace, c.Spec.TaskRef.Name), string(c.UID)
+	r := request{
+		CheckpointRequest: gateway.CheckpointRequest{Name: c.Name, UID: uid, Message: c.Spec.Message},
+		created:           c.CreationTimestamp.Time,
+	}
+	if b.tasks[k] == nil {
+		b.tasks[k] = map[string]request{}
+	}
+	if known, ok := b.tasks[k][uid]; ok && known == r {
+		return
+	}
+	b.tasks[k][uid] = r
+	b.announce()
+}
+
+// Remove forgets a Checkpoint object.
+func (b *Board) Remove(c *clewv1alpha1.Checkpoint) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	k, uid := key(c.Namespace, c.Spec.TaskRef.Name), string(c.UID)
+	if _, ok := b.tasks[k][uid]; !ok {
+		return
+	}
+	delete(b.tasks[k], uid)
+	if len(b.tasks[k]) == 0 {
+		delete(b.tasks, k)
+	}
+	b.announce()
+}
+
+// announce wakes those who wait for a change. Requests are rare, so all wake
+// for each.
+func (b *Board) announce() {
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+// asked tells whether a Checkpoint waits for a daemon.
+func asked(c *clewv1alpha1.Checkpoint) bool {
+	return c.DeletionTimestamp == nil &&
+		c.Labels[clewv1alpha1.LabelManagedBy] != clewv1alpha1.ManagedBy &&
+		!meta.IsStatusConditionTrue(c.Status.Conditions, clewv1alpha1.CheckpointReady)
+}
+
+// CacheOptions restrict a cache to what Watch needs: the objects that people
+// made, without what is not read.
+func CacheOptions() (cache.Options, error) {
+	byPeople, err := labels.NewRequirement(clewv1alpha1.LabelManagedBy, selection.NotEquals, []string{clewv1alpha1.ManagedBy})
+	if err != nil {
+		return cache.Options{}, fmt.Errorf("select the Checkpoints that people made: %w", err)
+	}
+	return cache.Options{ByObject: map[client.Object]cache.ByObject{
+		&clewv1alpha1.Checkpoint{}: {Label: labels.NewSelector().Add(*byPeople), Transform: slim},
+	}}, nil
+}
+
+// slim drops what takes most of the room.
+func slim(object any) (any, error) {
+	if c, ok := object.(*clewv1alpha1.Checkpoint); ok {
+		c.ManagedFields = nil
+		c.Annotations = nil
+		c.Status = clewv1alpha1.CheckpointStatus{Conditions: c.Status.Conditions}
+	}
+	return object, nil
+}
+
+// Watch keeps the board up to date from the cache's informer. It returns once
+// the informer is set up; synced then tells whether all that is there was seen.
+func (b *Board) Watch(ctx context.Context, informers cache.Informers) (synced func() bool, err error) {
+	informer, err := informers.GetInformer(ctx, &clewv1alpha1.Checkpoint{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, fmt.Errorf("watch Checkpoints: %w", err)
+	}
+	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { b.set(object) },
+		UpdateFunc: func(_, object any) { b.set(object) },
+		DeleteFunc: b.remove,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch Checkpoints: %w", err)
+	}
+	return registration.HasSynced, nil
+}
+
+func (b *Board) set(object any) {
+	if c, ok := object.(*clewv1alpha1.Checkpoint); ok {
+		b.Set(c)
+	}
+}
+
+func (b *Board) remove(object any) {
+	if unknown, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+		object = unknown.Obj
+	}
+	if c, ok := object.(*clewv1alpha1.Checkpoint); ok {
+		b.Remove(c)
+	}
+}

@@ -1,0 +1,96 @@
+package requests_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/server/gateway"
+	"github.com/clew-dev/clew/internal/server/requests"
+)
+
+func checkpoint(name string, change ...func(*clewv1alpha1.Checkpoint)) *clewv1alpha1.Checkpoint {
+	c := &clewv1alpha1.Checkpoint{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID("uid-" + name)},
+		Spec:       clewv1alpha1.CheckpointSpec{TaskRef: clewv1alpha1.NameReference{Name: "a"}, Message: "m"},
+	}
+	for _, f := range change {
+		f(c)
+	}
+	return c
+}
+
+func ready(c *clewv1alpha1.Checkpoint) {
+	c.Status.Conditions = []metav1.Condition{{Type: clewv1alpha1.CheckpointReady, Status: metav1.ConditionTrue}}
+}
+
+func TestWhatIsAskedFor(t *testing.T) {
+	now := metav1.Now()
+	tests := map[string]struct {
+		object *clewv1alpha1.Checkpoint
+		want   bool
+	}{
+		"new":      {checkpoint("c"), true},
+		"waiting":  {checkpoint("c", func(c *clewv1alpha1.Checkpoint) { ready(c); c.Status.Conditions[0].Status = metav1.ConditionFalse }), true},
+		"ready":    {checkpoint("c", ready), false},
+		"deleted":  {checkpoint("c", func(c *clewv1alpha1.Checkpoint) { c.DeletionTimestamp = &now }), false},
+		"manager":  {checkpoint("c", func(c *clewv1alpha1.Checkpoint) { c.Labels = map[string]string{"app.kubernetes.io/managed-by": "clew"} }), false},
+		"by helm":  {checkpoint("c", func(c *clewv1alpha1.Checkpoint) { c.Labels = map[string]string{"app.kubernetes.io/managed-by": "Helm"} }), true},
+		"of other": {checkpoint("c", func(c *clewv1alpha1.Checkpoint) { c.Spec.TaskRef.Name = "b" }), false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			board := requests.New()
+			board.Set(tt.object)
+			pending, _ := board.Pending("team", "a")
+			if got := len(pending) == 1; got != tt.want {
+				t.Errorf("pending: %v", pending)
+			}
+			if pending, _ := board.Pending("elsewhere", "a"); len(pending) != 0 {
+				t.Errorf("in another namespace: %v", pending)
+			}
+		})
+	}
+}
+
+func TestChangesAreAnnounced(t *testing.T) {
+	board := requests.New()
+	announced := func(change func()) bool {
+		_, changed := board.Pending("team", "a")
+		change()
+		select {
+		case <-changed:
+			return true
+		default:
+			return false
+		}
+	}
+	if !announced(func() { board.Set(checkpoint("new")) }) {
+		t.Error("a new one was not announced")
+	}
+	if announced(func() { board.Set(checkpoint("new")) }) {
+		t.Error("the same one was announced twice")
+	}
+	if announced(func() { board.Set(checkpoint("done", ready)) }) {
+		t.Error("one that is ready was announced")
+	}
+	old := checkpoint("old", func(c *clewv1alpha1.Checkpoint) { c.CreationTimestamp = metav1.NewTime(time.Unix(1, 0)) })
+	recent := checkpoint("new", func(c *clewv1alpha1.Checkpoint) { c.CreationTimestamp = metav1.NewTime(time.Unix(2, 0)) })
+	board.Set(recent)
+	board.Set(old)
+	pending, _ := board.Pending("team", "a")
+	want := []gateway.CheckpointRequest{{Name: "old", UID: "uid-old", Message: "m"}, {Name: "new", UID: "uid-new", Message: "m"}}
+	if d := cmp.Diff(want, pending); d != "" {
+		t.Errorf("pending (-want +got):\n%s", d)
+	}
+	if !announced(func() { board.Set(checkpoint("new", ready)) }) || !announced(func() { board.Remove(old) }) {
+		t.Error("the end of a request was not announced")
+	}
+	if pending, _ := board.Pending("team", "a"); len(pending) != 0 {
+		t.Errorf("left over: %v", pending)
+	}
+}
