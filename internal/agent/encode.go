@@ -81,3 +81,12 @@ func lines(m *daemonv1.Message) []line {
 	}
 	return out
 }
+
+// Interrupted is the answer that Clew gives in the place of a tool whose call
+// the agent left open when it ended.
+func Interrupted(callID string) *daemonv1.Message {
+	return &daemonv1.Message{Role: daemonv1.Role_ROLE_TOOL, ToolResult: &daemonv1.ToolResult{
+		CallId: callID, IsError: true, Interrupted: true,
+		Output: "interrupted: the agent ended before this call was answered; it may have been carried out in part",
+	}}
+}

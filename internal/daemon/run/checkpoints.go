@@ -1,0 +1,180 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemon/backoff"
+	"github.com/clew-dev/clew/internal/daemon/checkpoint"
+	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemon/spool"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/worktree"
+)
+
+const (
+	// askAgain is when a requested checkpoint that failed is tried again.
+	askAgain = 30 * time.Second
+	// refusedAgain is when a push that the gitstore refused for good is tried again.
+	refusedAgain = 5 * time.Minute
+)
+
+// takeCheckpoints takes checkpoints while the agent works, one at a time.
+func (d *daemon) takeCheckpoints(ctx context.Context) {
+	var interval <-chan time.Time
+	if every := d.cfg.Pod.Policy.EverySeconds; every > 0 {
+		tick := time.NewTicker(time.Duration(every) * time.Second)
+		defer tick.Stop()
+		interval = tick.C
+	}
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return
+		case take := <-d.asked:
+			err = d.takeAsked(ctx, take)
+		case <-d.due:
+			// The count may have begun anew since.
+			if answers, _ := d.recorder.progress(); answers >= int(d.cfg.Pod.Policy.EveryToolCalls) {
+				err = d.take(ctx, checkpoint.Request{Trigger: string(v1alpha1.TriggerToolCalls)})
+			}
+		case <-interval:
+			if d.changed(ctx) {
+				err = d.take(ctx, checkpoint.Request{Trigger: string(v1alpha1.TriggerInterval)})
+			}
+		}
+		if errors.Is(err, spool.ErrBroken) {
+			d.fail(err)
+		}
+		if err != nil && ctx.Err() == nil {
+			d.log.Error(err, "a checkpoint failed; it is tried again when the next one is due")
+			continue
+		}
+		if m, err := d.volume.Repo.Maintain(ctx); err != nil && ctx.Err() == nil {
+			d.log.Error(err, "the repository of checkpoints could not be tidied up")
+		} else if m.Repacked {
+			d.log.Info("packed the checkpoints", "packsBefore", m.PacksBefore, "packsAfter", m.PacksAfter)
+		}
+	}
+}
+
+// take stops the agent, takes a checkpoint and lets the agent go on. A take
+// that has begun is finished even if ctx ends meanwhile.
+func (d *daemon) take(ctx context.Context, req checkpoint.Request) error {
+	thaw := d.socket.freeze(ctx)
+	defer thaw()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if _, err := d.taker.Take(context.WithoutCancel(ctx), req); err != nil {
+		return err
+	}
+	d.recorder.checkpointed()
+	nudge(d.push)
+	return nil
+}
+
+// takeAsked takes a checkpoint for a Checkpoint object, once per object.
+func (d *daemon) takeAsked(ctx context.Context, take *daemonv1.TakeCheckpoint) error {
+	if slices.Contains(d.volume.Journal.State().Served, take.GetUid()) {
+		return nil
+	}
+	err := d.take(ctx, checkpoint.Request{Trigger: string(v1alpha1.TriggerManual),
+		Message: take.GetMessage(), Name: take.GetName(), UID: take.GetUid()})
+	if err != nil {
+		time.AfterFunc(askAgain, func() {
+			select {
+			case d.asked <- take:
+			default:
+			}
+		})
+	}
+	return err
+}
+
+// changed reports whether a checkpoint would differ from the last one.
+func (d *daemon) changed(ctx context.Context) bool {
+	state := d.volume.Journal.State()
+	if _, records := d.recorder.progress(); records > 0 || state.Latest == nil {
+		return true
+	}
+	drift, err := d.volume.Repo.Drift(ctx, worktree.Target{Code: state.Latest.Code, State: state.Latest.State})
+	return err != nil || !drift.Clean() || drift.HeadMoved()
+}
+
+// pushState tells whether what the gitstore lacks is what it refuses for good.
+type pushState struct {
+	mu      sync.Mutex
+	numbers map[int64]bool
+	changed chan struct{}
+}
+
+// pushAll pushes whatever the gitstore lacks, for ever.
+func (d *daemon) pushAll(ctx context.Context) error {
+	wait := backoff.Backoff{Max: 30 * time.Second}
+	for {
+		err := d.taker.Push(ctx)
+		var refused *checkpoint.RefusedError
+		switch {
+		case errors.Is(err, gateway.ErrFenced), errors.Is(err, spool.ErrBroken):
+			return err
+		case err == nil:
+			wait.Reset()
+			select {
+			case <-d.push:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			continue
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.As(err, &refused) && !refused.Retryable:
+			d.refuse(refused)
+			select {
+			case <-d.push:
+			case <-time.After(refusedAgain):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			continue
+		}
+		d.log.Error(err, "checkpoints wait for the gitstore", "count", len(d.volume.Journal.State().Pending))
+		if err := wait.Wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// refuse notes that what is pending now is refused for good, and tells of it once.
+func (d *daemon) refuse(err *checkpoint.RefusedError) {
+	fresh := false
+	d.refused.mu.Lock()
+	if d.refused.numbers == nil {
+		d.refused.numbers = map[int64]bool{}
+	}
+	for _, p := range d.volume.Journal.State().Pending {
+		fresh = fresh || !d.refused.numbers[p.Number]
+		d.refused.numbers[p.Number] = true
+	}
+	d.refused.mu.Unlock()
+	if !fresh {
+		return
+	}
+	d.log.Error(err, "the gitstore will not have a checkpoint; it stays on the volume alone")
+	if err := d.taker.Event("CheckpointRefused", err.Error(), map[string]string{"reason": err.Reason}); err != nil {
+		d.log.Error(err, "the refusal could not be recorded")
+	}
+}
+
+// pushed reports whether the gitstore has every checkpoint that it will ever take.
+func (d *daemon) pushed() bool {
+	d.refused.mu.Lock()
+	defer d.refused.mu.Unlock()
+	return !slices.ContainsFunc(d.volume.Journal.State().Pending, func(p journal.Point) bool { return !d.refused.numbers[p.Number] })
+}

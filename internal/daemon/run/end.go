@@ -1,0 +1,158 @@
+package run
+
+import (
+	"context"
+	"time"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemon/backoff"
+	"github.com/clew-dev/clew/internal/daemon/checkpoint"
+	"github.com/clew-dev/clew/internal/daemon/journal"
+)
+
+const (
+	// exitWait is how long, after SIGTERM, a connected shim may take to say how
+	// its agent ended. The kubelet ends sidecars after the agent's container, so
+	// what it said is under way at most.
+	exitWait = 3 * time.Second
+	// lastTries is how long the last checkpoint is tried when the pod is ending.
+	lastTries = 20 * time.Second
+	// safePoll is how often it is looked whether everything is out of the pod.
+	safePoll = 50 * time.Millisecond
+)
+
+// untilSafe waits for the agent's end, takes the last checkpoint, lets the shim
+// go when that is safe, and returns when the pod ends (ctx) and everything is
+// out, or the work fails.
+func (d *daemon) untilSafe(ctx, work context.Context, stopTaking func()) error {
+	either, cancel := context.WithCancel(work)
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
+
+	_, err := d.socket.until(either, func(s status) bool { return s.exit != nil })
+	if work.Err() != nil {
+		return work.Err()
+	}
+	if err != nil { // the pod ends, and the agent's end is not known
+		_, _ = d.socket.until(timeout(work, exitWait), func(s status) bool { return s.exit != nil || !s.connected })
+	}
+	stopTaking()
+	if err := d.last(ctx, work); err != nil {
+		return err
+	}
+	// When the pod is to end, what is on the volume is safe enough to let the
+	// agent's container go; this container stays until all is out.
+	go func() {
+		if _, err := d.socket.until(either, func(s status) bool { return s.terminating }); err == nil {
+			cancel()
+		}
+	}()
+	if err := d.safe(either); err != nil && work.Err() != nil {
+		return err
+	}
+	d.socket.release()
+	if err := d.safe(work); err != nil {
+		return err
+	}
+	d.log.Info("everything is out of the pod")
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-work.Done():
+		return work.Err()
+	}
+}
+
+// last takes the attempt's last checkpoint, unless a daemon before this one did.
+func (d *daemon) last(ctx, work context.Context) error {
+	if d.finished(d.volume.Journal.State()) {
+		return nil
+	}
+	if _, err := d.recorder.flush(work); err != nil {
+		return err
+	}
+	if err := d.recorder.interrupt(work); err != nil {
+		return err
+	}
+	st, _ := d.socket.status()
+	trigger, code := lastTrigger(st)
+	req := checkpoint.Request{Trigger: string(trigger), Also: func(s *journal.State, p journal.Point) {
+		s.Clean = &p
+		s.Final = &journal.Final{Attempt: d.cfg.Pod.Attempt, Number: p.Number, ExitCode: code}
+	}}
+	var wait backoff.Backoff
+	var ending <-chan time.Time
+	for {
+		_, err := d.taker.Take(work, req)
+		if err == nil {
+			nudge(d.push)
+			return nil
+		}
+		if work.Err() != nil {
+			return work.Err()
+		}
+		d.log.Error(err, "the last checkpoint cannot be taken; trying again")
+		if ending == nil && (ctx.Err() != nil || d.terminating()) {
+			ending = time.After(lastTries)
+		}
+		select {
+		case <-ending:
+			d.log.Info("the pod ends without a last checkpoint; the volume holds the files as they are")
+			return nil
+		case <-time.After(wait.Next()):
+		case <-work.Done():
+			return work.Err()
+		}
+	}
+}
+
+func (d *daemon) terminating() bool {
+	st, _ := d.socket.status()
+	return st.terminating
+}
+
+// lastTrigger says why the attempt's last checkpoint is taken, and the exit
+// code of the agent, -1 if nobody knows.
+func lastTrigger(s status) (v1alpha1.CheckpointTrigger, int) {
+	switch {
+	case s.exit == nil && s.seen && !s.terminating:
+		return v1alpha1.TriggerFailure, -1 // its container was killed
+	case s.exit == nil:
+		return v1alpha1.TriggerSuspend, -1
+	case s.terminating:
+		return v1alpha1.TriggerSuspend, s.exit.Code
+	case s.exit.Code == 0:
+		return v1alpha1.TriggerCompletion, 0
+	default:
+		return v1alpha1.TriggerFailure, s.exit.Code
+	}
+}
+
+// safe waits until gitstore and server have everything, or the shim was told to
+// end and so waits no longer than ctx.
+func (d *daemon) safe(ctx context.Context) error {
+	tick := time.NewTicker(safePoll)
+	defer tick.Stop()
+	for !d.pushed() {
+		if err := d.waitTick(ctx, tick); err != nil {
+			return err
+		}
+	}
+	for last := d.volume.Spool.Last(); ; last = d.volume.Spool.Last() {
+		if err := d.shipper.Stored(ctx, last); err != nil {
+			return err
+		}
+		if d.volume.Spool.Last() == last {
+			return nil
+		}
+	}
+}
+
+func (d *daemon) waitTick(ctx context.Context, tick *time.Ticker) error {
+	select {
+	case <-tick.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,247 @@
+// Package run is the daemon beside a task's agent, in a container of its own:
+// it records what the agent says, takes checkpoints of what it does, and gets
+// both out of the pod.
+//
+// It promises:
+//
+//   - A line of the agent's output is acknowledged to the shim only when it is
+//     on disk, and then is in the history once, whatever is killed when.
+//   - The server, the history store and the gitstore may be down for any time:
+//     the agent works on, and everything arrives later, in order.
+//   - A daemon killed at any instant goes on where it was when it starts again.
+//   - When a newer attempt of the task has begun it ends its own agent and
+//     writes nothing more, anywhere.
+package run
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/clew-dev/clew/internal/agent"
+	"github.com/clew-dev/clew/internal/daemon/backoff"
+	"github.com/clew-dev/clew/internal/daemon/checkpoint"
+	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemon/ship"
+	"github.com/clew-dev/clew/internal/daemon/volume"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/worktree"
+)
+
+// Server is what is needed of the server; see gateway.Client.
+type Server interface {
+	ship.Server
+	Commands(context.Context, func(*daemonv1.Command)) error
+}
+
+// Config says what the daemon works on.
+type Config struct {
+	Pod    daemonapi.Config
+	Paths  volume.Paths
+	RunDir string
+	Server Server
+	// Remote says where the gitstore is.
+	Remote func() (worktree.Remote, error)
+	Log    logr.Logger
+}
+
+// openWait is how long another holder of the volume is awaited.
+const openWait = 30 * time.Second
+
+// daemon is one run of the sidecar.
+type daemon struct {
+	cfg      Config
+	log      logr.Logger
+	volume   *volume.Volume
+	taker    *checkpoint.Taker
+	shipper  *ship.Shipper
+	recorder *recorder
+	socket   *socket
+
+	due     chan struct{} // enough tool calls for a checkpoint
+	asked   chan *daemonv1.TakeCheckpoint
+	push    chan struct{} // there is something to push
+	refused pushState
+	fail    context.CancelCauseFunc // ends the work with a cause
+}
+
+// Run serves until ctx ends, which says that the pod ends, and then until the
+// last checkpoint and all records are out. A nil error is a clean end.
+func Run(ctx context.Context, cfg Config) error {
+	adapter, err := agent.For(cfg.Pod.AgentType)
+	if err != nil {
+		return err
+	}
+	listener, err := listen(cfg.RunDir)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	opening, cancel := context.WithTimeout(ctx, openWait)
+	defer cancel()
+	v, err := volume.Open(opening, cfg.Paths, cfg.Pod)
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	work, fail := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer fail(nil)
+	d := &daemon{cfg: cfg, log: cfg.Log, volume: v, fail: fail,
+		due: make(chan struct{}, 1), asked: make(chan *daemonv1.TakeCheckpoint, 64), push: make(chan struct{}, 1)}
+	d.taker = &checkpoint.Taker{Repo: v.Repo, Journal: v.Journal, Spool: v.Spool, Remote: cfg.Remote,
+		TaskUID: cfg.Pod.TaskUID, Attempt: cfg.Pod.Attempt, Log: cfg.Log}
+	d.shipper = ship.New(cfg.Server, v.Spool, cfg.Log)
+	d.recorder = &recorder{spool: v.Spool, adapter: adapter, attempt: cfg.Pod.Attempt, log: cfg.Log}
+	d.socket = newSocket(d.recorder, v.Journal, cfg.Pod.Attempt, cfg.Log)
+	d.socket.recorded, d.socket.failed = d.recorded, func(err error) { fail(err) }
+
+	err = d.begin()
+	if err != nil && !errors.Is(err, gateway.ErrFenced) {
+		return err
+	}
+	if err != nil {
+		d.socket.fence()
+	}
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopServing()
+	go func() {
+		if err := d.socket.serve(serving, listener); err != nil && serving.Err() == nil {
+			fail(err)
+		}
+	}()
+	if err == nil {
+		err = d.work(ctx, work)
+	}
+	if errors.Is(err, gateway.ErrFenced) {
+		return d.fenced(ctx)
+	}
+	return err
+}
+
+// begin makes sure that prepare has left the volume ready for this attempt, and
+// finishes what a killed daemon left half done.
+func (d *daemon) begin() error {
+	state := d.volume.Journal.State()
+	attempt := d.cfg.Pod.Attempt
+	switch {
+	case state.Attempt > attempt:
+		return gateway.ErrFenced
+	case state.TaskUID != d.cfg.Pod.TaskUID || state.Attempt < attempt || state.Layout == nil || state.Layout.Stage != journal.LayoutReady || state.Rewind != nil:
+		return errors.New("the volume is not prepared for this attempt: the container prepare has not completed")
+	}
+	if err := d.taker.Recover(); err != nil {
+		return err
+	}
+	if err := d.recorder.replay(); err != nil {
+		return err
+	}
+	if d.finished(state) {
+		return nil
+	}
+	// From here on the agent may change files: the volume is not clean any more.
+	return d.volume.Journal.Update(func(s *journal.State) error {
+		s.Clean, s.Final = nil, nil
+		return nil
+	})
+}
+
+// finished reports whether this attempt's last checkpoint was taken.
+func (d *daemon) finished(s journal.State) bool {
+	return s.Final != nil && s.Final.Attempt == d.cfg.Pod.Attempt
+}
+
+// work runs everything until the pod ends (ctx) or something fails for good.
+func (d *daemon) work(ctx, work context.Context) error {
+	d.log.Info("the daemon is up", "attempt", d.cfg.Pod.Attempt)
+	var group sync.WaitGroup
+	start := func(c context.Context, f func(context.Context) error) {
+		group.Go(func() {
+			if err := f(c); err != nil && c.Err() == nil {
+				d.fail(err)
+			}
+		})
+	}
+	running, stopRunning := context.WithCancel(work)
+	defer stopRunning()
+	start(work, d.shipper.Run)
+	start(work, d.pushAll)
+	start(running, d.listenForCommands)
+	taking := make(chan struct{})
+	go func() {
+		defer close(taking)
+		d.takeCheckpoints(running)
+	}()
+
+	err := d.untilSafe(ctx, work, func() { stopRunning(); <-taking })
+	if cause := context.Cause(work); cause != nil {
+		err = cause
+	}
+	d.fail(nil)
+	<-taking
+	group.Wait()
+	return err
+}
+
+// timeout is a context that ends by itself.
+func timeout(ctx context.Context, after time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(ctx, after)
+	context.AfterFunc(ctx, cancel)
+	return ctx
+}
+
+// recorded is called after lines went to disk.
+func (d *daemon) recorded() {
+	every := int(d.cfg.Pod.Policy.EveryToolCalls)
+	if answers, _ := d.recorder.progress(); every > 0 && answers >= every {
+		nudge(d.due)
+	}
+}
+
+func nudge(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// fenced ends the agent and waits for the pod's end without touching anything.
+// It lets go of the volume, which the newer attempt may be waiting for.
+func (d *daemon) fenced(ctx context.Context) error {
+	d.log.Info("a newer attempt of the task has begun: this one ends its agent and writes nothing more")
+	d.socket.fence()
+	err := d.volume.Close()
+	<-ctx.Done()
+	return err
+}
+
+// listenForCommands does what the server asks for.
+func (d *daemon) listenForCommands(ctx context.Context) error {
+	var wait backoff.Backoff
+	for ctx.Err() == nil {
+		err := d.cfg.Server.Commands(ctx, func(c *daemonv1.Command) {
+			wait.Reset()
+			if take := c.GetTakeCheckpoint(); take != nil {
+				select {
+				case d.asked <- take:
+				default: // the server asks again on the next stream
+					d.log.Info("too many checkpoints are asked for at once", "checkpoint", take.GetName())
+				}
+			}
+		})
+		if errors.Is(err, gateway.ErrFenced) {
+			return err
+		}
+		if err != nil && ctx.Err() == nil {
+			d.log.V(1).Info("the server's commands cannot be heard", "reason", err.Error())
+		}
+		if err := wait.Wait(ctx); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}

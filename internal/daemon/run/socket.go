@@ -1,0 +1,426 @@
+package run
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemon/wire"
+)
+
+// SocketName is the daemon's socket in the run folder.
+const SocketName = "daemon.sock"
+
+const (
+	// helloTimeout is how long a connection may stay without a session.
+	helloTimeout = 5 * time.Second
+	// writeTimeout is how long the shim may leave a frame unread.
+	writeTimeout = 10 * time.Second
+	// freezeTimeout is how long the agent may take to stop for a checkpoint.
+	freezeTimeout = 3 * time.Second
+	// maxStrangers bounds connections without a session.
+	maxStrangers = 32
+)
+
+// socket serves the shim. The first session of an attempt is the only one that
+// is ever served: nobody else in the agent's container knows its name.
+type socket struct {
+	recorder *recorder
+	journal  *journal.Journal
+	attempt  int64
+	log      logr.Logger
+	// recorded is called after lines went to disk.
+	recorded func()
+	// failed is called when the spool can no longer be written.
+	failed func(error)
+
+	mu          sync.Mutex
+	current     *connection
+	seen        bool // a session was there
+	terminating bool
+	exit        *wire.Exit
+	fenced      bool
+	released    bool
+	freezes     int64
+	frozen      map[int64]chan struct{}
+	changed     chan struct{} // closed and replaced when any of these changes
+}
+
+// connection is one connection of the shim.
+type connection struct {
+	net.Conn
+	writing sync.Mutex
+	acked   int64
+}
+
+func (c *connection) send(t wire.Type, v any) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
+	return wire.Write(c, t, v)
+}
+
+// ack says that lines are recorded, once each.
+func (c *connection) ack(line int64) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if line <= c.acked {
+		return nil
+	}
+	c.acked = line
+	_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
+	return wire.Write(c, wire.TypeAck, wire.Ack{Line: line})
+}
+
+func newSocket(r *recorder, j *journal.Journal, attempt int64, log logr.Logger) *socket {
+	return &socket{recorder: r, journal: j, attempt: attempt, log: log, recorded: func() {}, failed: func(error) {},
+		frozen: map[int64]chan struct{}{}, changed: make(chan struct{})}
+}
+
+// listen makes the socket, in the place of one that a killed daemon left.
+func listen(runDir string) (net.Listener, error) {
+	path := filepath.Join(runDir, SocketName)
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("remove the old socket: %w", err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("make the socket: %w", err)
+	}
+	// The agent's container may run under another user id.
+	if err := os.Chmod(path, 0o666); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("open the socket to the agent: %w", err)
+	}
+	return l, nil
+}
+
+// serve serves connections until ctx ends.
+func (s *socket) serve(ctx context.Context, l net.Listener) error {
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer stop()
+	slots := make(chan struct{}, maxStrangers)
+	for {
+		c, err := l.Accept()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			return fmt.Errorf("accept a connection of the shim: %w", err)
+		}
+		slots <- struct{}{}
+		go func() {
+			var once sync.Once
+			known := func() { once.Do(func() { <-slots }) }
+			defer known()
+			defer c.Close()
+			stop := context.AfterFunc(ctx, func() { c.Close() })
+			defer stop()
+			if err := s.handle(ctx, &connection{Conn: c}, known); err != nil && ctx.Err() == nil {
+				s.log.V(1).Info("a connection ended", "reason", err.Error())
+			}
+		}()
+	}
+}
+
+// handle serves one connection. It calls known when it is one of the shim.
+func (s *socket) handle(ctx context.Context, c *connection, known func()) error {
+	_ = c.SetReadDeadline(time.Now().Add(helloTimeout))
+	r := bufio.NewReaderSize(c, 128<<10)
+	f, err := wire.Read(r)
+	if err != nil {
+		return err
+	}
+	if f.Type == wire.TypePing {
+		return c.send(wire.TypePong, nil)
+	}
+	if f.Type != wire.TypeHello {
+		return errors.New("the first frame is no Hello")
+	}
+	hello, err := f.Hello()
+	if err != nil {
+		return err
+	}
+	if s.isFenced() {
+		return c.send(wire.TypeStop, nil)
+	}
+	if err := s.admit(hello.Session); err != nil {
+		return err
+	}
+	known()
+	_ = c.SetReadDeadline(time.Time{})
+	epoch, line := s.open(c, hello.Session)
+	defer s.close(c)
+	if err := c.send(wire.TypeWelcome, wire.Welcome{Line: line, Attempt: s.attempt}); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go s.commitOutput(ctx, c)
+	return s.read(ctx, c, r, epoch)
+}
+
+// admit takes the first session of the attempt and no other.
+func (s *socket) admit(session string) error {
+	return s.journal.Update(func(j *journal.State) error {
+		if j.Session == nil || j.Session.Attempt != s.attempt {
+			j.Session = &journal.Session{Attempt: s.attempt, ID: session}
+		}
+		if j.Session.ID != session {
+			return errors.New("a session that is not this attempt's")
+		}
+		return nil
+	})
+}
+
+// open makes c the connection of the session.
+func (s *socket) open(c *connection, session string) (epoch int, line int64) {
+	epoch, line = s.recorder.attach(session)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current != nil {
+		s.current.Close()
+	}
+	c.acked = line
+	s.current, s.seen = c, true
+	s.announce()
+	if s.released {
+		go c.send(wire.TypeRelease, nil)
+	}
+	s.log.Info("the shim is connected", "recordedLines", line)
+	return epoch, line
+}
+
+func (s *socket) close(c *connection) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current == c {
+		s.current = nil
+		s.announce()
+	}
+}
+
+// announce wakes whoever waits for a change. Under mu.
+func (s *socket) announce() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// read takes what the shim says, until the connection is lost.
+func (s *socket) read(ctx context.Context, c *connection, r *bufio.Reader, epoch int) error {
+	for {
+		f, err := wire.Read(r)
+		if err != nil {
+			return err
+		}
+		if f.Type == wire.TypeLine {
+			if err := s.line(ctx, c, r, f, epoch); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := s.said(ctx, c, f); err != nil {
+			return err
+		}
+	}
+}
+
+// line takes a line in, and puts lines on disk when no more are under way.
+func (s *socket) line(ctx context.Context, c *connection, r *bufio.Reader, f wire.Frame, epoch int) error {
+	l, err := f.Line()
+	if err != nil {
+		return err
+	}
+	if err := s.recorder.add(epoch, l); err != nil {
+		return err
+	}
+	if r.Buffered() > 0 && !s.recorder.full() {
+		return nil
+	}
+	line, err := s.recorder.commit(ctx)
+	return s.committed(c, line, err)
+}
+
+func (s *socket) committed(c *connection, line int64, err error) error {
+	if err != nil {
+		if !errors.Is(err, context.Canceled) {
+			s.failed(err)
+		}
+		return err
+	}
+	s.recorded()
+	return c.ack(line)
+}
+
+// commitOutput puts plain output on disk that has waited long enough.
+func (s *socket) commitOutput(ctx context.Context, c *connection) {
+	tick := time.NewTicker(outputDelay / 2)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		line, err := s.recorder.commit(ctx)
+		if s.committed(c, line, err) != nil {
+			return
+		}
+	}
+}
+
+// said takes a frame other than a line.
+func (s *socket) said(ctx context.Context, c *connection, f wire.Frame) error {
+	switch f.Type {
+	case wire.TypeFrozen, wire.TypeExit:
+		line, err := s.recorder.flush(ctx)
+		if err := s.committed(c, line, err); err != nil {
+			return err
+		}
+	case wire.TypeTerminating:
+	default:
+		return fmt.Errorf("a frame of type %d", f.Type)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.announce()
+	switch f.Type {
+	case wire.TypeTerminating:
+		s.terminating = true
+	case wire.TypeFrozen:
+		var z wire.Freeze
+		if err := f.Decode(&z); err != nil {
+			return err
+		}
+		if done, ok := s.frozen[z.ID]; ok {
+			close(done)
+			delete(s.frozen, z.ID)
+		}
+	case wire.TypeExit:
+		var e wire.Exit
+		if err := f.Decode(&e); err != nil {
+			return err
+		}
+		if e.Code < 0 || e.Code > 255 {
+			return errors.New("an exit code out of range")
+		}
+		s.exit = &e
+		s.terminating = s.terminating || e.Terminating
+	}
+	return nil
+}
+
+// freeze stops the agent and returns when all it said so far is on disk. thaw
+// lets it go on. Without an agent, or with one that does not answer, it does
+// nothing: then the checkpoint is of files that may be changing.
+func (s *socket) freeze(ctx context.Context) (thaw func()) {
+	s.mu.Lock()
+	c := s.current
+	if c == nil || s.exit != nil {
+		s.mu.Unlock()
+		return func() {}
+	}
+	s.freezes++
+	id, done := s.freezes, make(chan struct{})
+	s.frozen[id] = done
+	s.mu.Unlock()
+	thaw = func() {
+		s.mu.Lock()
+		delete(s.frozen, id)
+		s.mu.Unlock()
+		_ = c.send(wire.TypeThaw, wire.Freeze{ID: id})
+	}
+	if c.send(wire.TypeFreeze, wire.Freeze{ID: id}) != nil {
+		return thaw
+	}
+	timer := time.NewTimer(freezeTimeout)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+		s.log.Info("the agent does not stop for the checkpoint; its files may be changing")
+	case <-ctx.Done():
+	}
+	return thaw
+}
+
+// release lets the shim end, now and whenever it connects again.
+func (s *socket) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.released = true
+	if c := s.current; c != nil {
+		go c.send(wire.TypeRelease, nil)
+	}
+}
+
+// fence ends the agent, now and whenever its shim connects again.
+func (s *socket) fence() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fenced = true
+	if c := s.current; c != nil {
+		go c.send(wire.TypeStop, nil)
+	}
+}
+
+func (s *socket) isFenced() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fenced
+}
+
+// status is what is known of the agent.
+type status struct {
+	connected, seen, terminating bool
+	exit                         *wire.Exit
+}
+
+// status returns what is known and a channel that is closed when it changes.
+func (s *socket) status() (status, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return status{connected: s.current != nil, seen: s.seen, terminating: s.terminating, exit: s.exit}, s.changed
+}
+
+// until waits until the agent's status is as wanted, or ctx ends.
+func (s *socket) until(ctx context.Context, wanted func(status) bool) (status, error) {
+	for {
+		st, changed := s.status()
+		if wanted(st) {
+			return st, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return st, ctx.Err()
+		}
+	}
+}
+
+// Ready asks the daemon whether it is up.
+func Ready(runDir string) error {
+	c, err := net.DialTimeout("unix", filepath.Join(runDir, SocketName), 2*time.Second)
+	if err != nil {
+		return fmt.Errorf("the daemon does not listen: %w", err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(2 * time.Second))
+	if err := wire.Write(c, wire.TypePing, nil); err != nil {
+		return fmt.Errorf("the daemon does not answer: %w", err)
+	}
+	if f, err := wire.Read(c); err != nil || f.Type != wire.TypePong {
+		return fmt.Errorf("the daemon does not answer: %w", err)
+	}
+	return nil
+}

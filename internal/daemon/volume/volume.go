@@ -1,0 +1,112 @@
+// Package volume opens what a task's volume holds for the daemon: the spool,
+// the journal and the repository of checkpoints. One process at a time has a
+// volume open.
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemon/spool"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/worktree"
+)
+
+// Paths says where the parts of a task's volume are mounted.
+type Paths struct {
+	// Worktree is the agent's working tree, Home its home.
+	Worktree, Home string
+	// State is the daemon's own folder, out of the agent's reach.
+	State string
+}
+
+// Volume is an open volume.
+type Volume struct {
+	Spool   *spool.Spool
+	Journal *journal.Journal
+	Repo    *worktree.Repo
+}
+
+// Open opens a volume. While another process has it open (one of an older
+// attempt, say, that is about to see that it is fenced off) it waits until ctx
+// ends.
+func Open(ctx context.Context, paths Paths, cfg daemonapi.Config) (*Volume, error) {
+	s, err := openSpool(ctx, filepath.Join(paths.State, "spool"))
+	if err != nil {
+		return nil, err
+	}
+	v := &Volume{Spool: s}
+	if v.Journal, err = journal.Open(filepath.Join(paths.State, "journal.json")); err != nil {
+		s.Close()
+		return nil, err
+	}
+	include := []string{"."}
+	if len(cfg.StatePaths) > 0 {
+		include = nil
+		for _, p := range cfg.StatePaths {
+			include = append(include, filepath.Clean(p))
+		}
+	}
+	v.Repo, err = worktree.Open(ctx, worktree.Config{
+		GitDir: filepath.Join(paths.State, "git"), Worktree: paths.Worktree,
+		Home: paths.Home, HomeInclude: include, MaxFileBytes: cfg.Policy.MaxFileBytes,
+	})
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return v, nil
+}
+
+func openSpool(ctx context.Context, dir string) (*spool.Spool, error) {
+	for {
+		s, err := spool.Open(dir)
+		if !errors.Is(err, spool.ErrLocked) {
+			return s, err
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("another daemon still has the volume open: %w", err)
+		}
+	}
+}
+
+// Close lets go of the volume.
+func (v *Volume) Close() error { return errors.Join(v.Repo.Close(), v.Spool.Close()) }
+
+// Remote returns a function that says where the gitstore is, with the token of
+// the moment. caFile is "" or what CAFile wrote.
+func Remote(url, tokenFile, caFile string) func() (worktree.Remote, error) {
+	return func() (worktree.Remote, error) {
+		token, err := gateway.Token(tokenFile)
+		if err != nil {
+			return worktree.Remote{}, err
+		}
+		return worktree.Remote{URL: url, Token: token, CAFile: caFile}, nil
+	}
+}
+
+// CAFile writes a bundle of certificates to a file for git, and returns its
+// path; "" for an empty bundle. remove deletes it again.
+func CAFile(bundle string) (path string, remove func(), err error) {
+	if bundle == "" {
+		return "", func() {}, nil
+	}
+	f, err := os.CreateTemp("", "clew-ca-*.pem")
+	if err != nil {
+		return "", nil, fmt.Errorf("write the CA bundle: %w", err)
+	}
+	_, err = f.WriteString(bundle)
+	if err := errors.Join(err, f.Close()); err != nil {
+		os.Remove(f.Name())
+		return "", nil, fmt.Errorf("write the CA bundle: %w", err)
+	}
+	return f.Name(), func() { os.Remove(f.Name()) }, nil
+}
