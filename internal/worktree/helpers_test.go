@@ -112,14 +112,18 @@ func gitIn(t testing.TB, dir string, args ...string) string {
 }
 
 func gitTry(dir string, args ...string) (string, error) {
+	out, err := gitCommand(dir, args...).CombinedOutput()
+	return string(out), err
+}
+
+func gitCommand(dir string, args ...string) *exec.Cmd {
 	cmd := exec.Command("git", args...)
 	cmd.Dir = dir
 	cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
 		"GIT_AUTHOR_NAME=agent", "GIT_AUTHOR_EMAIL=agent@example.com", "GIT_COMMITTER_NAME=agent", "GIT_COMMITTER_EMAIL=agent@example.com",
 	}
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	return cmd
 }
 
 func (f *fixture) write(name, content string) {

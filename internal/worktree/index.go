@@ -194,6 +194,9 @@ func indexTreeOf(id oid, list []indexEntry) *indexTree {
 }
 
 func (f *indexFolder) folder(path string) *indexFolder {
+	if path == "" {
+		return f
+	}
 	for name := range strings.SplitSeq(path, "/") {
 		next := f.folders[name]
 		if next == nil {

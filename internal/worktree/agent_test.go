@@ -1,0 +1,310 @@
+package worktree
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestRepositoryStateComesBack takes the agent's repository through states that
+// live outside of commits and checks that git says afterwards what it said.
+func TestRepositoryStateComesBack(t *testing.T) {
+	states := []struct {
+		name string
+		make func(f *fixture)
+	}{
+		{"clean", func(f *fixture) {}},
+		{"staged, changed and untracked", func(f *fixture) {
+			f.write("second.txt", "staged\n")
+			f.git("add", "second.txt")
+			f.write("second.txt", "changed again\n")
+			f.write("untracked", "u\n")
+			f.write("new", "n\n")
+			f.git("add", "-N", "new")
+			f.git("rm", "-q", "--cached", "run.sh")
+		}},
+		{"merge in progress", func(f *fixture) {
+			f.git("checkout", "-q", "-b", "ours")
+			f.write("second.txt", "ours\n")
+			f.git("commit", "-q", "-a", "-m", "ours")
+			f.git("checkout", "-q", "-b", "theirs", "HEAD~1")
+			f.write("second.txt", "theirs\n")
+			f.git("commit", "-q", "-a", "-m", "theirs")
+			if out, err := gitTry(f.work, "merge", "ours"); err == nil {
+				f.t.Fatalf("the merge went well: %s", out)
+			}
+		}},
+		{"rebase in progress", func(f *fixture) {
+			f.git("checkout", "-q", "-b", "ours2", "trunk")
+			f.write("run.sh", "ours\n")
+			f.git("commit", "-q", "-a", "-m", "ours")
+			f.git("checkout", "-q", "-b", "theirs2", "HEAD~1")
+			f.write("run.sh", "theirs\n")
+			f.git("commit", "-q", "-a", "-m", "theirs")
+			if out, err := gitTry(f.work, "rebase", "ours2"); err == nil {
+				f.t.Fatalf("the rebase went well: %s", out)
+			}
+		}},
+		{"detached", func(f *fixture) { f.git("checkout", "-q", "--detach", "v1") }},
+		{"stashed", func(f *fixture) {
+			f.write("second.txt", "to be stashed\n")
+			f.git("stash", "-q")
+		}},
+		{"repacked", func(f *fixture) {
+			f.write("second.txt", "before gc\n")
+			f.git("commit", "-q", "-a", "-m", "before gc")
+			f.git("gc", "-q", "--prune=now")
+		}},
+		{"worktree and tags", func(f *fixture) {
+			f.git("tag", "-a", "mine", "-m", "mine")
+			f.git("branch", "objects/x")
+			f.git("pack-refs", "--all")
+		}},
+		{"orphan", func(f *fixture) { f.git("checkout", "-q", "--orphan", "lonely") }},
+	}
+	type point struct {
+		c            Checkpoint
+		want         map[string]string
+		status, refs string
+	}
+	f := cloned(t, makeOrigin(t, 20))
+	var points []point
+	for _, s := range states {
+		gitTry(f.work, "merge", "--abort")
+		gitTry(f.work, "rebase", "--abort")
+		f.git("checkout", "-q", "-f", "trunk")
+		f.git("clean", "-q", "-f", "-d")
+		s.make(f)
+		status := f.git("status", "--porcelain=v2", "--branch") // refreshes the index
+		points = append(points, point{f.checkpoint(), listing(t, f.work), status, f.git("for-each-ref") + f.git("status")})
+	}
+	for round := range 2 {
+		for i := range points {
+			i = (i*5 + round) % len(points)
+			p, name := points[i], states[i].name
+			f.restore(p.c, ScopeCode)
+			sameListing(t, name, p.want, listing(t, f.work))
+			if got := f.git("status", "--porcelain=v2", "--branch"); got != p.status {
+				t.Errorf("%s: git status says\n%s\nwant\n%s", name, got, p.status)
+			}
+			if got := f.git("for-each-ref") + f.git("status"); got != p.refs {
+				t.Errorf("%s: git says\n%s\nwant\n%s", name, got, p.refs)
+			}
+			f.git("fsck", "--full")
+		}
+	}
+	head := func(i int) AgentGit { return points[i].c.Agent }
+	if head(4).Branch != "" || head(4).Head != strings.TrimSpace(f.git("rev-parse", "v1^{commit}")) {
+		t.Errorf("detached: %+v", head(4))
+	}
+	if head(8).Branch != "lonely" || head(8).Head != "" {
+		t.Errorf("orphan: %+v", head(8))
+	}
+	wantDirty := []DirtyFile{{"run.sh", "Untracked"}, {"second.txt", "Modified"}, {"untracked", "Untracked"}}
+	for _, w := range wantDirty {
+		found := false
+		for _, d := range head(1).Dirty {
+			found = found || d == w
+		}
+		if !found {
+			t.Errorf("dirty are %v, want %v among them", head(1).Dirty, w)
+		}
+	}
+	if d := head(2).Dirty; len(d) != 1 || d[0] != (DirtyFile{"second.txt", "Conflicted"}) {
+		t.Errorf("dirty in a merge are %v", d)
+	}
+	if head(0).DirtyCount != 0 {
+		t.Errorf("dirty in a clean worktree are %v", head(0).Dirty)
+	}
+}
+
+func TestLostRepository(t *testing.T) {
+	f := cloned(t, makeOrigin(t, 20))
+	f.write("mine", "mine\n")
+	f.git("add", "mine")
+	f.git("commit", "-q", "-m", "mine")
+	one, want := f.checkpoint(), listing(t, f.work)
+	must(t, os.RemoveAll(filepath.Join(f.work, ".git")))
+	two, wantTwo := f.checkpoint(), listing(t, f.work)
+	f.restore(one, ScopeCode)
+	sameListing(t, "worktree", want, listing(t, f.work))
+	f.git("fsck", "--full")
+	if got := f.git("status", "--porcelain"); got != "" {
+		t.Errorf("git status says %q", got)
+	}
+	f.restore(two, ScopeCode)
+	sameListing(t, "without a repository", wantTwo, listing(t, f.work))
+	f.restore(one, ScopeCode)
+	// A pack of the origin's that somebody damaged is made anew.
+	packs, _ := filepath.Glob(filepath.Join(f.work, ".git/objects/pack/*.pack"))
+	for _, p := range packs {
+		must(t, os.Chmod(p, 0o644))
+		must(t, os.WriteFile(p, []byte("damaged"), 0o644))
+	}
+	f.restore(one, ScopeCode)
+	f.git("fsck", "--full")
+}
+
+func TestPreserve(t *testing.T) {
+	ctx := context.Background()
+	f := cloned(t, makeOrigin(t, 20))
+	one := f.checkpoint()
+	f.write("mine", "mine\n")
+	f.git("add", "mine")
+	f.git("commit", "-q", "-m", "mine")
+	head := strings.TrimSpace(f.git("rev-parse", "HEAD"))
+	f.write("second.txt", "not committed\n")
+	f.write("untracked", "untracked\n")
+	two := f.checkpoint()
+	f.restore(one, ScopeBoth)
+
+	branch := PreserveRequest{Mode: PreserveBranch, Name: "before/rewind", From: two.target(), Message: "Kept before a rewind"}
+	stash := PreserveRequest{Mode: PreserveStash, Name: "op-1", From: two.target(), Message: "kept before a rewind"}
+	for range 2 {
+		p, err := f.repo.Preserve(ctx, branch)
+		must(t, err)
+		if got := strings.TrimSpace(f.git("rev-parse", "before/rewind", "before/rewind^", "before/rewind^{tree}")); got != p.Commit+"\n"+head+"\n"+two.Tree {
+			t.Errorf("the branch is\n%s", got)
+		}
+		_, err = f.repo.Preserve(ctx, stash)
+		must(t, err)
+		if got := f.git("stash", "list"); strings.Count(got, "\n") != 1 || !strings.Contains(got, "On trunk: kept before a rewind") {
+			t.Errorf("git stash list says %q", got)
+		}
+	}
+	if got := f.git("show", "before/rewind:untracked"); got != "untracked\n" {
+		t.Errorf("the branch holds %q", got)
+	}
+	stash.Message = "another"
+	_, err := f.repo.Preserve(ctx, stash)
+	must(t, err)
+	if got := f.git("stash", "list"); strings.Count(got, "\n") != 2 {
+		t.Errorf("git stash list says %q", got)
+	}
+	f.git("fsck", "--full")
+	f.git("stash", "pop", "-q")
+	if got, _ := os.ReadFile(filepath.Join(f.work, "untracked")); string(got) != "untracked\n" {
+		t.Errorf("the stash brought %q", got)
+	}
+	f.git("checkout", "-q", "-f", "before/rewind")
+
+	for _, name := range []string{"-x", "a..b", "", "a b", "x.lock", "/a", "a/", "@{1}", "before"} {
+		_, err := f.repo.Preserve(ctx, PreserveRequest{Mode: PreserveBranch, Name: name, From: two.target()})
+		wantReason(t, err, InvalidReference)
+	}
+	_, err = f.repo.Preserve(ctx, PreserveRequest{Mode: PreserveBranch, Name: "trunk", From: two.target()})
+	wantReason(t, err, InvalidReference)
+}
+
+func TestPreserveOfNothing(t *testing.T) {
+	ctx := context.Background()
+	f := cloned(t, "")
+	one := f.checkpoint()
+	f.write("file", "content\n")
+	two := f.checkpoint()
+	f.restore(one, ScopeBoth)
+	for _, mode := range []PreserveMode{PreserveStash, PreserveBranch} {
+		_, err := f.repo.Preserve(ctx, PreserveRequest{Mode: mode, Name: "kept", From: two.target(), Message: "m"})
+		must(t, err)
+	}
+	f.git("fsck", "--full")
+	if got := f.git("show", "kept:file") + f.git("show", "stash@{0}:file"); got != "content\ncontent\n" {
+		t.Errorf("kept was %q", got)
+	}
+}
+
+func TestKeptFilesStandInTheWay(t *testing.T) {
+	f := cloned(t, "")
+	big := strings.Repeat("x", 1<<20+1)
+	f.write("a/file", "small\n")
+	f.write("b", "small\n")
+	f.write("c", "small\n")
+	one := f.checkpoint()
+	must(t, os.RemoveAll(filepath.Join(f.work, "a")))
+	must(t, os.Remove(filepath.Join(f.work, "b")))
+	f.write("a", big)
+	f.write("b/deep/big", big)
+	f.write("b/deep/small", "gone\n")
+	f.write("c", big)
+	f.write("d/big", big)
+	res := f.restore(one, ScopeBoth)
+	if len(res.Kept) != 4 || len(res.Conflicts) != 3 {
+		t.Errorf("kept %v, conflicts %v", res.Kept, res.Conflicts)
+	}
+	for _, name := range []string{"a", "b/deep/big", "c", "d/big"} {
+		if st, err := os.Stat(filepath.Join(f.work, name)); err != nil || st.Size() != int64(len(big)) {
+			t.Errorf("%s: %v %v", name, st, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(f.work, "b/deep/small")); err == nil {
+		t.Error("b/deep/small is still there")
+	}
+}
+
+func TestDrift(t *testing.T) {
+	ctx := context.Background()
+	f := cloned(t, makeOrigin(t, 20))
+	c := f.checkpoint()
+	for range 2 {
+		d, err := f.repo.Drift(ctx, c.target())
+		must(t, err)
+		if !d.Clean() || d.HeadMoved() {
+			t.Errorf("drift of nothing is %+v", d)
+		}
+		f.reopen()
+	}
+	f.write("second.txt", "edited\n")
+	must(t, os.Remove(filepath.Join(f.work, "run.sh")))
+	f.write("new", "new\n")
+	f.git("checkout", "-q", "-b", "moved")
+	d, err := f.repo.Drift(ctx, c.target())
+	must(t, err)
+	want := []FileChange{{Path: "new", Action: Added, Mode: "100644"}, {Path: "run.sh", Action: Deleted, Mode: "100755"}, {Path: "second.txt", Action: Modified, Mode: "100644"}}
+	if d.Count != 3 || len(d.Files) != 3 || d.Files[0] != want[0] || d.Files[1] != want[1] || d.Files[2] != want[2] {
+		t.Errorf("drift is %+v", d)
+	}
+	if !d.HeadMoved() || d.Branch != "moved" || d.ExpectedBranch != "trunk" {
+		t.Errorf("the branch is %+v", d)
+	}
+	two := f.checkpoint()
+	if two.FilesChanged != 3 {
+		t.Errorf("changed are %+v", two.Files)
+	}
+}
+
+func TestScopes(t *testing.T) {
+	f := cloned(t, "")
+	session := filepath.Join(f.home, ".agent/session")
+	f.write("file", "1")
+	writeFile(t, session, "1", 0o644)
+	one := f.checkpoint()
+	f.write("file", "2")
+	writeFile(t, session, "2", 0o644)
+	f.checkpoint()
+	read := func() string {
+		a, _ := os.ReadFile(filepath.Join(f.work, "file"))
+		b, _ := os.ReadFile(session)
+		return string(a) + string(b)
+	}
+	f.restore(one, ScopeConversation)
+	if got := read(); got != "21" {
+		t.Errorf("after Conversation: %s", got)
+	}
+	f.write("file", "2")
+	writeFile(t, session, "2", 0o644)
+	f.restore(one, ScopeCode)
+	if got := read(); got != "12" {
+		t.Errorf("after Code: %s", got)
+	}
+	f.checkpoint()
+	f.write("file", "3")
+	if _, err := f.repo.Restore(context.Background(), RestoreRequest{Target: Target{Code: one.Code}}); err != nil {
+		t.Error(err)
+	}
+	if got := read(); got != "12" {
+		t.Errorf("after a bare commit: %s", got)
+	}
+	f.git("status")
+}

@@ -1,0 +1,242 @@
+package worktree
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The kill tests run the package in a process of its own and end it by SIGKILL
+// at random instants. CLEW_SOAK=1 makes them long.
+
+func TestMain(m *testing.M) {
+	if job := os.Getenv("CLEW_WORKTREE_JOB"); job != "" {
+		if err := runJob(job); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// job is what the other process is asked to do.
+type job struct {
+	Config  Config
+	Restore *RestoreRequest
+	Take    *CheckpointRequest // with ever greater numbers, until killed
+	Clone   *CloneRequest
+}
+
+func runJob(text string) error {
+	var j job
+	if err := json.Unmarshal([]byte(text), &j); err != nil {
+		return err
+	}
+	ctx := context.Background()
+	r, err := Open(ctx, j.Config)
+	if err != nil {
+		return err
+	}
+	r.local = true
+	fmt.Println("ready")
+	switch {
+	case j.Restore != nil:
+		_, err = r.Restore(ctx, *j.Restore)
+	case j.Clone != nil:
+		_, err = r.Clone(ctx, *j.Clone)
+	case j.Take != nil:
+		for req := *j.Take; err == nil; req.Number++ {
+			name := filepath.Join(j.Config.Worktree, fileName(int(req.Number%50)))
+			if err = os.WriteFile(name, []byte(fmt.Sprintf("checkpoint %d\n", req.Number)), 0o644); err != nil {
+				break
+			}
+			var c Checkpoint
+			if c, err = r.Checkpoint(ctx, req); err == nil {
+				fmt.Printf("%d %s %s\n", req.Number, c.Code, c.State) // the acknowledgement
+				req.Parent = c.Code
+			}
+			if req.Number%7 == 0 && err == nil {
+				_, err = r.Maintain(ctx)
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Println("done")
+	return nil
+}
+
+// runAndKill runs a job, kills it after a delay, and returns what it printed.
+func runAndKill(t *testing.T, j job, delay time.Duration) string {
+	t.Helper()
+	text, err := json.Marshal(j)
+	must(t, err)
+	exe, err := os.Executable()
+	must(t, err)
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), "CLEW_WORKTREE_JOB="+string(text))
+	var out, errs strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	must(t, cmd.Start())
+	timer := time.AfterFunc(delay, func() { _ = cmd.Process.Signal(syscall.SIGKILL) })
+	err = cmd.Wait()
+	timer.Stop()
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); err != nil && (!ok || !status.Signaled()) {
+		t.Fatalf("the job failed by itself: %v\n%s", err, errs.String())
+	}
+	return out.String()
+}
+
+func soak() bool { return os.Getenv("CLEW_SOAK") != "" }
+
+func TestKilledRestoreEndsExact(t *testing.T) {
+	rounds, changed := 10, 300
+	if soak() {
+		rounds, changed = 40, 2000
+	}
+	f := cloned(t, makeOrigin(t, changed+200))
+	f.fillOddly()
+	f.git("status")
+	one, wantOne, homeOne := f.checkpoint(), listing(t, f.work), listing(t, f.home)
+	statusOne := f.git("status", "--porcelain=v2", "--branch")
+	f.disturb()
+	for i := range changed {
+		f.write(fileName(i), fmt.Sprintf("changed %d\n", i))
+	}
+	f.git("status")
+	two, wantTwo, homeTwo := f.checkpoint(), listing(t, f.work), listing(t, f.home)
+	statusTwo := f.git("status", "--porcelain=v2", "--branch")
+	must(t, f.repo.Close())
+
+	// How long a whole restore takes bounds the instants to kill it at.
+	whole := func(to Checkpoint) time.Duration {
+		begin := time.Now()
+		if out := runAndKill(t, job{Config: f.config(), Restore: &RestoreRequest{Target: to.target()}}, time.Minute); !strings.Contains(out, "done") {
+			t.Fatal("a restore does not end")
+		}
+		return time.Since(begin)
+	}
+	took := (whole(one) + whole(two)) / 2
+	killed := 0
+	for i := range rounds {
+		to, want, home, status := one, wantOne, homeOne, statusOne
+		if i%2 == 1 {
+			to, want, home, status = two, wantTwo, homeTwo, statusTwo
+		}
+		for range 1 + rand.IntN(2) {
+			out := runAndKill(t, job{Config: f.config(), Restore: &RestoreRequest{Target: to.target()}}, time.Duration(rand.Int64N(int64(took))))
+			if !strings.Contains(out, "done") {
+				killed++
+			}
+		}
+		whole(to)
+		sameListing(t, fmt.Sprintf("round %d worktree", i), want, listing(t, f.work))
+		sameListing(t, fmt.Sprintf("round %d home", i), home, listing(t, f.home))
+		if got := f.git("status", "--porcelain=v2", "--branch"); got != status {
+			t.Fatalf("round %d: git status says\n%s\nwant\n%s", i, got, status)
+		}
+		// git status has refreshed the index; put it back.
+		whole(to)
+	}
+	if killed < rounds/2 {
+		t.Errorf("only %d restores of %d rounds were killed", killed, rounds)
+	}
+	t.Logf("%d restores killed, a whole one takes %v", killed, took)
+	f.git("fsck", "--full")
+}
+
+func TestKilledCheckpointsLoseNothing(t *testing.T) {
+	rounds := 8
+	if soak() {
+		rounds = 60
+	}
+	f := cloned(t, makeOrigin(t, 200))
+	f.checkpoint()
+	must(t, f.repo.Close())
+	type taken struct{ number, code, state string }
+	var all []taken
+	next, parent := int64(1), f.last.Code
+	for range rounds {
+		cfg := f.config()
+		cfg.MaxPacks = 5
+		take := &CheckpointRequest{TaskUID: "uid-2", Number: next, Parent: parent, Message: "killed\n"}
+		out := runAndKill(t, job{Config: cfg, Take: take}, time.Duration(50+rand.IntN(400))*time.Millisecond)
+		for line := range strings.Lines(out) {
+			if fields := strings.Fields(line); strings.HasSuffix(line, "\n") && len(fields) == 3 {
+				all = append(all, taken{fields[0], fields[1], fields[2]})
+				parent = fields[1]
+				next++
+			}
+		}
+	}
+	f.open()
+	if len(all) < rounds {
+		t.Errorf("only %d checkpoints were taken in %d rounds", len(all), rounds)
+	}
+	ctx := context.Background()
+	refs, err := f.repo.Refs(ctx, "refs/clew/uid-2/")
+	must(t, err)
+	for _, c := range all {
+		if refs["refs/clew/uid-2/code/"+c.number] != c.code || refs["refs/clew/uid-2/state/"+c.number] != c.state {
+			t.Fatalf("checkpoint %s was acknowledged, but its refs are %v", c.number, refs)
+		}
+		must(t, f.repo.Verify(ctx, Target{Code: c.code, State: c.state}))
+	}
+	for _, c := range []taken{all[0], all[len(all)/2], all[len(all)-1]} {
+		_, err := f.repo.Restore(ctx, RestoreRequest{Target: Target{Code: c.code, State: c.state}})
+		must(t, err)
+		var n int
+		fmt.Sscan(c.number, &n)
+		got, err := os.ReadFile(filepath.Join(f.work, fileName(n%50)))
+		must(t, err)
+		if string(got) != fmt.Sprintf("checkpoint %d\n", n) {
+			t.Errorf("checkpoint %d brought %q", n, got)
+		}
+	}
+	left, _ := filepath.Glob(filepath.Join(f.config().GitDir, "objects/pack/tmp_*"))
+	if len(left) > 0 {
+		t.Errorf("killed processes left %v", left)
+	}
+	t.Logf("%d checkpoints acknowledged in %d killed processes", len(all), rounds)
+}
+
+func TestKilledCloneStartsOver(t *testing.T) {
+	origin := makeOrigin(t, 300)
+	req := CloneRequest{URL: "file://" + origin}
+	want := listing(t, cloned(t, origin).work)
+	delete(want, ".git/index") // holds times
+	delete(want, ".git/logs/HEAD")
+	delete(want, ".git/logs/refs/heads/trunk")
+	for range 6 {
+		f := newFixture(t)
+		must(t, f.repo.Close())
+		for range 2 {
+			runAndKill(t, job{Config: f.config(), Clone: &req}, time.Duration(rand.IntN(150))*time.Millisecond)
+		}
+		f.open()
+		_, err := f.repo.Clone(context.Background(), req)
+		must(t, err)
+		if got := f.git("status", "--porcelain"); got != "" {
+			t.Errorf("git status says %q", got)
+		}
+		got := listing(t, f.work)
+		delete(got, ".git/index")
+		delete(got, ".git/logs/HEAD")
+		delete(got, ".git/logs/refs/heads/trunk")
+		for _, m := range []map[string]string{want, got} {
+			delete(m, ".git/config") // names the origin, whose folder is the same
+		}
+		sameListing(t, "clone", want, got)
+		f.git("fsck", "--full")
+	}
+}

@@ -1,0 +1,316 @@
+package worktree
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestQuotePath(t *testing.T) {
+	for path, want := range map[string]string{
+		"plain/path":   "plain/path",
+		"with space":   "with space",
+		"ünïcödé":      "ünïcödé",
+		"new\nline":    `"new\nline"`,
+		"\xff\xfe":     `"\377\376"`,
+		`"quoted"`:     `"\"quoted\""`,
+		`back\slash`:   `back\slash`,
+		"back\\\x01":   `"back\\\001"`,
+		"tab\tand\x7f": `"tab\tand\177"`,
+	} {
+		if got := quotePath(path); got != want {
+			t.Errorf("quotePath(%q) is %s, want %s", path, got, want)
+		}
+		if back, err := unquotePath(quotePath(path)); err != nil || back != path {
+			t.Errorf("unquotePath(quotePath(%q)) is %q, %v", path, back, err)
+		}
+	}
+	for _, bad := range []string{`"`, `"a`, `"\q"`, `"\9"`, `"\40"`, `"\`} {
+		if got, err := unquotePath(bad); err == nil {
+			t.Errorf("unquotePath(%s) is %q, want an error", bad, got)
+		}
+	}
+}
+
+func TestGitRefuses(t *testing.T) {
+	for name, want := range map[string]bool{
+		".git": true, ".GIT": true, ".Git": true, "git~1": true, "GIT~1": true, ".git ": true, ".git.": true, ".git. .": true,
+		".git:x": true, "git~1::$INDEX": true, "a\\.git": true, ".git\\a": true, ".g\u200cit": true, "\u200e.git": true, ".gi\u206at": true,
+		".gitx": false, ".gitignore": false, "git": false, "git~2": false, "a.git": false, ".gi": false, "git~10": false, ".gitmodules": false, "x\\y": false,
+	} {
+		if got := gitRefuses(name, false); got != want {
+			t.Errorf("gitRefuses(%q) is %v", name, got)
+		}
+		if back, err := decodeName(encodeName(name, false)); err != nil || back != name {
+			t.Errorf("the name %q comes back as %q, %v", name, back, err)
+		}
+	}
+	if !gitRefuses(".gitmodules", true) || !gitRefuses(".GitModules", true) {
+		t.Error("a link called .gitmodules is not refused")
+	}
+	for _, bad := range []string{"%", "%zz", "%2f", "%2e", "%2e2e", "%00", "%612f62"} {
+		if got, err := decodeName(bad); err == nil {
+			t.Errorf("decodeName(%q) is %q, want an error", bad, got)
+		}
+	}
+}
+
+func TestCheckRefName(t *testing.T) {
+	for _, good := range []string{"main", "refs/heads/a/b", "v1.2.3", "feature/ünï", strings.Repeat("a", 40), "a-b", "a@b"} {
+		if err := checkRefName(good); err != nil {
+			t.Errorf("%q is refused: %v", good, err)
+		}
+	}
+	for _, bad := range []string{"", "-x", "--upload-pack=x", "a/-b", "a..b", "a b", "a\nb", "a\x00", "a~1", "a^", "a:b", "a?", "a*", "a[", `a\b`, "a.lock", "a.lock/b", ".a", "a/.b", "a//b", "/a", "a/", "a.", "@", "a@{1}", "\xff", strings.Repeat("a", 2000)} {
+		if checkRefName(bad) == nil {
+			t.Errorf("%q is accepted", bad)
+		}
+	}
+}
+
+func TestCleanURL(t *testing.T) {
+	for in, want := range map[string]string{
+		"https://host/path.git":        "https://host/path.git",
+		"http://host:8080/a/b":         "http://host:8080/a/b",
+		"ssh://git@host/path.git":      "ssh://git@host/path.git",
+		"git@host:team/repository.git": "ssh://git@host/team/repository.git",
+	} {
+		if got, err := cleanURL(in, false); err != nil || got != want {
+			t.Errorf("cleanURL(%q) is %q, %v, want %q", in, got, err, want)
+		}
+	}
+	for _, bad := range []string{"", "/etc", "file:///etc", "ext::sh -c x", "ext::sh", "git://host/x", "https://user:pw@host/x", "https://token@host/x", "ssh://a:b@host/x", "https:///x", "https://-x/y", "ssh://-oProxyCommand=x/y", "ssh://-u@h/y", "host:path", "https://h/x?y", "https://h/x#y", "https://h/x\ny", "-x", "a@b@c:d", "fd::1", "x@y::z"} {
+		_, err := cleanURL(bad, false)
+		if ReasonOf(err) != InvalidURL {
+			t.Errorf("cleanURL(%q) says %v", bad, err)
+		}
+		if err != nil && strings.Contains(bad, "pw") && strings.Contains(err.Error(), "pw") {
+			t.Errorf("the error shows the password: %v", err)
+		}
+	}
+}
+
+// TestCountLines compares with git, on texts that differ at random.
+func TestCountLines(t *testing.T) {
+	dir := t.TempDir()
+	rng := rand.New(rand.NewPCG(1, 2))
+	text := func(lines int) string {
+		var b strings.Builder
+		for range lines {
+			fmt.Fprintf(&b, "line %d\n", rng.IntN(12))
+		}
+		s := b.String()
+		if rng.IntN(4) == 0 {
+			s = strings.TrimSuffix(s, "\n")
+		}
+		return s
+	}
+	for range 30 {
+		a, b := text(rng.IntN(25)), text(rng.IntN(25))
+		writeFile(t, filepath.Join(dir, "a"), a, 0o644)
+		writeFile(t, filepath.Join(dir, "b"), b, 0o644)
+		out, _ := gitTry(dir, "diff", "--no-index", "--minimal", "--numstat", "a", "b")
+		var wantAdded, wantRemoved int64
+		_, _ = fmt.Sscan(out, &wantAdded, &wantRemoved)
+		added, removed := countLines([]byte(a), []byte(b))
+		if added != wantAdded || removed != wantRemoved {
+			t.Errorf("from %q to %q: +%d -%d, git says %q", a, b, added, removed, out)
+		}
+	}
+	long := strings.Repeat("a\n", 3000)
+	if added, removed := countLines([]byte(long), []byte(strings.Repeat("b\n", 4000)+"a\n")); added != 4000 || removed != 2999 {
+		t.Errorf("the estimate is +%d -%d", added, removed)
+	}
+}
+
+// TestIgnoreRules compares with git check-ignore.
+func TestIgnoreRules(t *testing.T) {
+	f := cloned(t, "")
+	f.write(".gitignore", "*.log\n!keep.log\nbuild/\n/rooted\nsub/inner\n**/deep/x\na/**/z\nabc/**\n# comment\n\\#hash\nspace\\ \ntrailing   \n[ab]c\n[!q]d\nq?e\nünï*\n*.tmp/\nfoo/*\n!foo/bar\n")
+	f.write("nested/.gitignore", "!special.log\n/only\n")
+	names := []string{"x.log", "keep.log", "d/x.log", "d/keep.log", "build", "build/x", "d/build/x", "rooted", "d/rooted", "sub/inner", "d/sub/inner", "deep/x", "p/deep/x", "p/q/deep/x", "a/z", "a/b/z", "a/b/c/z", "abc/x", "abc/d/e", "#hash", "space ", "trailing", "ac", "bc", "cc", "qd", "rd", "qxe", "qe", "ünïx", "d/x.tmp/y", "x.tmp", "foo/baz", "foo/bar", "nested/special.log", "nested/d/special.log", "nested/only", "nested/d/only", "nested/other.log"}
+	for _, n := range names {
+		if n == "build" || n == "x.tmp" {
+			continue // a folder of this name is tested, too
+		}
+		f.write(n, n)
+	}
+	out := f.git("status", "--porcelain", "-z", "--untracked-files=all")
+	want := map[string]bool{}
+	for line := range strings.SplitSeq(out, "\x00") {
+		if path, ok := strings.CutPrefix(line, "?? "); ok {
+			want[path] = true
+		}
+	}
+	c := f.checkpoint()
+	// An empty repository has no index file yet; then nothing can be told.
+	f.git("add", ".gitignore")
+	delete(want, ".gitignore")
+	c = f.checkpoint()
+	got := map[string]bool{}
+	for _, d := range c.Agent.Dirty {
+		if d.State == "Untracked" {
+			got[d.Path] = true
+		}
+	}
+	for path := range want {
+		if !got[path] {
+			t.Errorf("%q is not listed, though git lists it", path)
+		}
+	}
+	for path := range got {
+		if !want[path] {
+			t.Errorf("%q is listed, though git does not list it", path)
+		}
+	}
+}
+
+func TestParseIndex(t *testing.T) {
+	f := cloned(t, makeOrigin(t, 60))
+	for _, version := range []string{"2", "3", "4"} {
+		f.git("update-index", "--index-version", version)
+		if version != "2" {
+			f.git("update-index", "--skip-worktree", "second.txt")
+		}
+		raw, err := os.ReadFile(filepath.Join(f.work, ".git/index"))
+		must(t, err)
+		list, err := parseIndex(raw)
+		must(t, err)
+		var b strings.Builder
+		for _, e := range list {
+			fmt.Fprintf(&b, "%o %s %d\t%s\n", e.mode, e.oid, e.stage, e.path)
+		}
+		if want := f.git("ls-files", "-s"); b.String() != want {
+			t.Errorf("version %s reads as\n%s\nwant\n%s", version, b.String(), want)
+		}
+		// Damage must not do more than give an error.
+		for i := range 200 {
+			bad := bytes.Clone(raw)
+			bad[i*len(bad)/200] ^= 0xff
+			_, _ = parseIndex(bad)
+			_, _ = parseIndex(raw[:i*len(raw)/200])
+		}
+	}
+}
+
+// TestTreeIDs compares the ids computed here with git's, on names whose order
+// is not that of bytes.
+func TestTreeIDs(t *testing.T) {
+	f := cloned(t, "")
+	for _, name := range []string{"a.b", "a/b", "a0", "a-", "ab", "b/c/d", "b.c", "b/c.d", "\xff", "é"} {
+		f.write(name, name)
+	}
+	c := f.checkpoint()
+	f.git("add", "-A")
+	if got := strings.TrimSpace(f.git("write-tree")); got != c.Tree {
+		t.Errorf("the tree is %s, git says %s", c.Tree, got)
+	}
+}
+
+func TestStatCacheComesBack(t *testing.T) {
+	f := cloned(t, makeOrigin(t, 50))
+	f.fillOddly()
+	f.checkpoint()
+	f.checkpoint()
+	want, base := f.repo.cache, f.repo.base
+	f.repo.unsaved = 1
+	f.reopen()
+	got := f.repo.cache
+	if f.repo.base != base {
+		t.Errorf("the baseline is %+v, want %+v", f.repo.base, base)
+	}
+	var compare func(path string, a, b *dir)
+	compare = func(path string, a, b *dir) {
+		if (a == nil) != (b == nil) || a != nil && (a.partial != b.partial || len(a.entries) != len(b.entries)) {
+			t.Fatalf("the folder %q differs", path)
+		}
+		for i := range a.entries {
+			x, y := a.entries[i], b.entries[i]
+			xd, yd := x.dir, y.dir
+			if x.dir, y.dir = nil, nil; fmt.Sprint(x) != fmt.Sprint(y) {
+				t.Errorf("%q is %+v, want %+v", path+"/"+x.name, y, x)
+			}
+			if xd != nil || yd != nil {
+				compare(path+"/"+x.name, xd, yd)
+			}
+		}
+	}
+	compare("", want.work, got.work)
+	compare("", want.home, got.home)
+	// A damaged cache is not believed, and costs nothing but time.
+	must(t, f.repo.Close())
+	raw, err := os.ReadFile(f.repo.own("stat-cache"))
+	must(t, err)
+	raw[len(raw)/2] ^= 1
+	must(t, os.WriteFile(f.repo.own("stat-cache"), raw, 0o600))
+	f.open()
+	if f.repo.cache.work != nil {
+		t.Error("a damaged cache is believed")
+	}
+	if c := f.checkpoint(); c.FilesChanged != 0 {
+		t.Errorf("changed are %+v", c.Files)
+	}
+}
+
+// TestWithoutOpenat2 runs the walk as on a kernel that lacks the call.
+func TestWithoutOpenat2(t *testing.T) {
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "in/a/b/file"), "x", 0o644)
+	writeFile(t, filepath.Join(dir, "out/file"), "x", 0o644)
+	must(t, os.Symlink("../out", filepath.Join(dir, "in/link")))
+	must(t, os.Symlink("b", filepath.Join(dir, "in/a/link")))
+	for _, slow := range []bool{false, true} {
+		b, err := openBeneath(filepath.Join(dir, "in"))
+		must(t, err)
+		b.slow = slow
+		if _, err := b.readFile("a/b/file", 10); err != nil {
+			t.Errorf("slow %v: %v", slow, err)
+		}
+		for _, bad := range []string{"link/file", "a/link/file", "a/link", "../out/file", "a/../../out/file", "/etc/passwd", "none"} {
+			if text, err := b.readFile(bad, 1<<20); err == nil && (slow || !strings.Contains(bad, "..")) {
+				t.Errorf("slow %v: %s reads as %q", slow, bad, text)
+			}
+		}
+		must(t, b.close())
+	}
+}
+
+func TestManyRaces(t *testing.T) {
+	// A file that grows and shrinks while it is read must never make a
+	// checkpoint that does not verify.
+	f := cloned(t, "")
+	stop := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			name := filepath.Join(f.work, fmt.Sprintf("race%d", i%5))
+			switch i % 3 {
+			case 0:
+				_ = os.WriteFile(name, bytes.Repeat([]byte("x"), i*37%9000), 0o644)
+			case 1:
+				_ = os.Truncate(name, int64(i%100))
+			default:
+				_ = os.Remove(name)
+			}
+		}
+	}()
+	for range 20 {
+		c := f.checkpoint()
+		must(t, f.repo.Verify(context.Background(), c.target()))
+	}
+	close(stop)
+	<-done
+	c := f.checkpoint()
+	f.restore(c, ScopeBoth)
+}
