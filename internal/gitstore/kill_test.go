@@ -48,7 +48,7 @@ func serveUntilKilled(folder string) error {
 	}
 	options := Options{
 		Root: filepath.Join(folder, "root"), MetricsBindAddress: "0", HealthProbeBindAddress: "0",
-		MaintenanceInterval: time.Second, MaxPacks: 4, ShutdownGracePeriod: 10 * time.Second,
+		MaintenanceInterval: time.Hour, MaxPacks: 4, ShutdownGracePeriod: 10 * time.Second,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -197,7 +197,13 @@ func TestKilledServerLosesNothingAcknowledged(t *testing.T) {
 	const rounds, pushers = 14, 3
 	server := &serverProcess{t: t, folder: t.TempDir()}
 	server.start()
-	t.Cleanup(func() { server.kill(true) })
+	bare := filepath.Join(server.folder, "root", "namespaces", "team", repository+".git")
+	t.Cleanup(func() {
+		server.kill(true)
+		if alone, err := waitForOrphans(context.Background(), bare); err == nil {
+			_ = alone.Close() // nothing was written
+		}
+	})
 	var stop atomic.Bool
 	var acknowledged atomic.Int64
 	var wait sync.WaitGroup
@@ -224,7 +230,10 @@ func TestKilledServerLosesNothingAcknowledged(t *testing.T) {
 	wait.Wait()
 	server.kill(true)
 
-	bare := filepath.Join(server.folder, "root", "namespaces", "team", repository+".git")
+	alone, err := waitForOrphans(t.Context(), bare)
+	if err != nil {
+		t.Fatal(err)
+	}
 	fsck(t, bare)
 	total := 0
 	for _, p := range all {
@@ -239,13 +248,23 @@ func TestKilledServerLosesNothingAcknowledged(t *testing.T) {
 		total += len(p.acked)
 	}
 	t.Logf("%d checkpoints acknowledged through %d kills", total, rounds)
-	server.start()
-	p := all[0]
-	p.git("push", "--quiet", server.url(), "HEAD:refs/heads/clew/task0/after")
-	if left := leftovers(t, bare); len(left) > 0 {
-		log, _ := os.ReadFile(filepath.Join(server.folder, "log")) // only to explain
-		t.Errorf("left behind: %q\n%s", left, log)
+	if err := alone.Close(); err != nil {
+		t.Fatal(err)
 	}
+	server.start()
+	if left := leftovers(t, bare); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+	all[0].git("push", "--quiet", server.url(), "HEAD:refs/heads/clew/task0/after")
+}
+
+// waitForOrphans waits until git processes that outlived a killed server have
+// ended, as they do by themselves, and keeps others out until the file is
+// closed.
+func waitForOrphans(ctx context.Context, bare string) (*os.File, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	return openLocked(ctx, Repository{Path: bare}.useLock(), syscall.LOCK_EX)
 }
 
 // leftovers lists what only killed processes leave in a repository.

@@ -87,6 +87,7 @@ func (m *Maintainer) Start(ctx context.Context) error {
 func (m *Maintainer) Run(ctx context.Context) {
 	timer := time.NewTicker(max(m.interval, time.Second))
 	defer timer.Stop()
+	m.measure()
 	for {
 		select {
 		case <-ctx.Done():
@@ -124,7 +125,19 @@ func (m *Maintainer) all(ctx context.Context) {
 		m.reap(once, repository)
 		cancel()
 		m.maintain(ctx, repository)
-		if _, err := m.handler.usage.repository(repository, m.interval); err != nil {
+	}
+	m.measure()
+}
+
+// measure keeps the sizes in the metrics true, also without a quota.
+func (m *Maintainer) measure() {
+	repositories, err := m.handler.store.Repositories()
+	if err != nil {
+		m.log.Error(err, "the repositories cannot be listed")
+		return
+	}
+	for _, repository := range repositories {
+		if _, err := m.handler.usage.repository(repository, usageRecheck); err != nil {
 			m.log.Error(err, "the repository cannot be measured", "namespace", repository.Namespace, "repository", repository.Name)
 		}
 	}
