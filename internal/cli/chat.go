@@ -46,7 +46,7 @@ func (c *chat) print(entry historyv1.ConversationEntry) error {
 	if c.last == "output" && entry.Role != "output" {
 		b.WriteString("\n")
 	}
-	if !(c.last == "output" && entry.Role == "output") {
+	if c.last != "output" || entry.Role != "output" {
 		when := entry.Time.In(c.location).Format(time.DateTime)
 		fmt.Fprintf(b, "%s  %s  %s\n", c.style.faint(fmt.Sprintf("%4d", entry.Position)), c.speaker(entry), c.style.faint(when))
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 func (p *plugin) checkpointListCommand() *cobra.Command {
-	var print *genericclioptions.PrintFlags
+	var flags *genericclioptions.PrintFlags
 	var noHeaders bool
 	cmd := &cobra.Command{
 		Use:     "list [TASK]",
@@ -31,15 +31,15 @@ func (p *plugin) checkpointListCommand() *cobra.Command {
 			if len(args) > 0 {
 				task = args[0]
 			}
-			return p.checkpointList(cmd.Context(), task, print, noHeaders)
+			return p.checkpointList(cmd.Context(), task, flags, noHeaders)
 		},
 	}
 	cmd.Flags().BoolVar(&noHeaders, "no-headers", false, "Leave the table's header out.")
-	print = p.printFlags(cmd)
+	flags = p.printFlags(cmd)
 	return cmd
 }
 
-func (p *plugin) checkpointList(ctx context.Context, task string, print *genericclioptions.PrintFlags, noHeaders bool) error {
+func (p *plugin) checkpointList(ctx context.Context, task string, flags *genericclioptions.PrintFlags, noHeaders bool) error {
 	s, err := p.connect()
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func (p *plugin) checkpointList(ctx context.Context, task string, print *generic
 			return err
 		}
 	}
-	if done, err := p.printed(print, list); done {
+	if done, err := p.printed(flags, list); done {
 		return err
 	}
 	if len(list.Items) == 0 {

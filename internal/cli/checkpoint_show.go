@@ -15,7 +15,7 @@ import (
 )
 
 func (p *plugin) checkpointShowCommand() *cobra.Command {
-	var print *genericclioptions.PrintFlags
+	var flags *genericclioptions.PrintFlags
 	cmd := &cobra.Command{
 		Use:   "show CHECKPOINT | show TASK NUMBER",
 		Short: "Show what a checkpoint holds",
@@ -31,13 +31,13 @@ func (p *plugin) checkpointShowCommand() *cobra.Command {
 			return fmt.Errorf("name a checkpoint, or a task and a number; `kubectl clew checkpoint list` lists them")
 		},
 		ValidArgsFunction: p.completeCheckpointShow,
-		RunE:              func(cmd *cobra.Command, args []string) error { return p.checkpointShow(cmd.Context(), args, print) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return p.checkpointShow(cmd.Context(), args, flags) },
 	}
-	print = p.printFlags(cmd)
+	flags = p.printFlags(cmd)
 	return cmd
 }
 
-func (p *plugin) checkpointShow(ctx context.Context, args []string, print *genericclioptions.PrintFlags) error {
+func (p *plugin) checkpointShow(ctx context.Context, args []string, flags *genericclioptions.PrintFlags) error {
 	s, err := p.connect()
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func (p *plugin) checkpointShow(ctx context.Context, args []string, print *gener
 	} else if checkpoint, err = s.numbered(ctx, args[0], args[1]); err != nil {
 		return err
 	}
-	if done, err := p.printed(print, checkpoint); done {
+	if done, err := p.printed(flags, checkpoint); done {
 		return err
 	}
 	return p.describeCheckpoint(p.Out, checkpoint)

@@ -203,7 +203,7 @@ func TestResume(t *testing.T) {
 	owned := ""
 	for _, m := range task.ManagedFields {
 		if m.Manager == fieldManager {
-			owned = string(m.FieldsV1.Raw)
+			owned = m.FieldsV1.GetRawString()
 		}
 	}
 	if !strings.Contains(owned, `"f:resume"`) || strings.Contains(owned, `"f:template"`) {

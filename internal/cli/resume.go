@@ -114,7 +114,7 @@ func resumable(task *v1alpha1.Task) error {
 	succeeded := apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded)
 	switch {
 	case succeeded == nil:
-		return fmt.Errorf("task %s has not started yet, so there is nothing to resume; it starts by itself", task.Name)
+		return fmt.Errorf("task %s has not started yet, so there is nothing to resume; look at it with `kubectl describe tasks.clew.dev %s -n %s`", task.Name, task.Name, task.Namespace)
 	case succeeded.Status == metav1.ConditionTrue:
 		return fmt.Errorf("task %s is completed, so there is nothing left to resume; take it back with `kubectl clew rewind %s --to NUMBER`, or carry on in a new task with `kubectl clew fork %s --name NEW`", task.Name, task.Name, task.Name)
 	case succeeded.Status == metav1.ConditionUnknown && !stopped(succeeded.Reason):

@@ -46,7 +46,7 @@ func await[T client.Object](ctx context.Context, s *session, f waitFlags, kind s
 	defer progress.stop()
 	var last T
 	state := ""
-	_, err := watchtools.UntilWithSync(ctx, s.watcher(ctx, list, name), object, nil, func(event watch.Event) (bool, error) {
+	_, err := watchtools.UntilWithSync(ctx, s.watcher(list, name), object, nil, func(event watch.Event) (bool, error) {
 		if event.Type == watch.Deleted {
 			return false, fmt.Errorf("the %s %s was deleted in the meantime", kind, name)
 		}
@@ -64,14 +64,14 @@ func await[T client.Object](ctx context.Context, s *session, f waitFlags, kind s
 		if parent := context.Cause(ctx); errors.Is(parent, context.Canceled) {
 			return last, errors.New("interrupted; what was asked for goes on in the cluster")
 		}
-		return last, fmt.Errorf("%s %s is not there after %s (%s); it goes on in the cluster: look with `kubectl describe %s.clew.dev %s -n %s`, or wait longer with --timeout",
+		return last, fmt.Errorf("gave up waiting for %s %s after %s (%s); it goes on in the cluster: look with `kubectl describe %ss.clew.dev %s -n %s`, or wait longer with --timeout",
 			kind, name, f.timeout, orElse(oneLine(state), "nothing has happened yet"), kind, name, s.namespace)
 	}
 	return last, err
 }
 
 // watcher lists and watches the one object of that name.
-func (s *session) watcher(ctx context.Context, list client.ObjectList, name string) *cache.ListWatch {
+func (s *session) watcher(list client.ObjectList, name string) *cache.ListWatch {
 	options := func(o metav1.ListOptions) *client.ListOptions {
 		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
 		return &client.ListOptions{Namespace: s.namespace, Raw: &o}

@@ -1,0 +1,5 @@
+package meta
+
+type Duration struct{ Nanoseconds int64 }
+
+type Condition struct{ Type string }
