@@ -75,6 +75,9 @@ func (b *beneath) openSlow(path string, flags int, perm uint32) (int, error) {
 	}()
 	for {
 		name, rest, more := strings.Cut(path, "/")
+		if name == "" || name == ".." {
+			return -1, unix.EXDEV
+		}
 		f, p := flags, perm
 		if more {
 			f, p = unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0

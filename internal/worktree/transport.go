@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"errors"
 	"os"
 	"strings"
 )
@@ -47,12 +48,16 @@ func (r *Repo) remote(ctx context.Context, m Remote, args ...string) ([]byte, er
 	options := []string{
 		"-c", "protocol.https.allow=always", "-c", "protocol.http.allow=always",
 		"-c", "http.followRedirects=false", "-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=60",
-		"-c", "fetch.unpackLimit=1", "-c", "pack.threads=1", "-c", "push.negotiate=false",
+		"-c", "fetch.unpackLimit=1", "-c", "pack.threads=1", "-c", "push.negotiate=false", "-c", "advice.pushUpdateRejected=false",
 	}
 	if r.local {
 		options = append(options, "-c", "protocol.file.allow=always")
 	}
 	out, err := r.git(ctx, gitCall{args: append(options, args...), env: m.env()})
+	var e *gitError
+	if errors.As(err, &e) {
+		e.stderr = strings.TrimSpace(e.stderr + "\n" + string(out)) // a push says there why
+	}
 	if err != nil && ctx.Err() == nil {
 		err = failRemote(err, m.URL)
 	}

@@ -272,7 +272,7 @@ func TestWithoutOpenat2(t *testing.T) {
 			t.Errorf("slow %v: %v", slow, err)
 		}
 		for _, bad := range []string{"link/file", "a/link/file", "a/link", "../out/file", "a/../../out/file", "/etc/passwd", "none"} {
-			if text, err := b.readFile(bad, 1<<20); err == nil && (slow || !strings.Contains(bad, "..")) {
+			if text, err := b.readFile(bad, 1<<20); err == nil {
 				t.Errorf("slow %v: %s reads as %q", slow, bad, text)
 			}
 		}
