@@ -1,0 +1,194 @@
+package historyapi_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/clew-dev/clew/internal/server/historyapi"
+)
+
+func TestSubjectAccess(t *testing.T) {
+	client := fake.NewClientset()
+	var asked []authorizationv1.SubjectAccessReviewSpec
+	var down bool
+	client.PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if down {
+			return true, nil, errors.New("down")
+		}
+		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview)
+		asked = append(asked, review.Spec)
+		review.Status.Allowed = review.Spec.User == "ann"
+		return true, review, nil
+	})
+	access := historyapi.NewSubjectAccess(client.AuthorizationV1().SubjectAccessReviews())
+	ann := &user.DefaultInfo{Name: "ann", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}}
+	want := historyapi.Access{Verb: "get", Resource: "tasks", Subresource: "timeline", Namespace: "team", Name: "a"}
+
+	for range 2 {
+		if allowed, _, err := access.Authorize(t.Context(), ann, want); err != nil || !allowed {
+			t.Errorf("ann: %v, %v", allowed, err)
+		}
+		if allowed, _, err := access.Authorize(t.Context(), &user.DefaultInfo{Name: "bob"}, want); err != nil || allowed {
+			t.Errorf("bob: %v, %v", allowed, err)
+		}
+	}
+	if len(asked) != 2 {
+		t.Errorf("asked %d times", len(asked))
+	}
+	got := asked[0]
+	if got.User != "ann" || got.Groups[0] != "g" || got.Extra["k"][0] != "v" || *got.ResourceAttributes != (authorizationv1.ResourceAttributes{
+		Verb: "get", Group: "history.clew.dev", Version: "v1alpha1", Resource: "tasks", Subresource: "timeline", Namespace: "team", Name: "a",
+	}) {
+		t.Errorf("asked for %+v", got)
+	}
+	down = true
+	want.Name = "b"
+	if allowed, _, err := access.Authorize(t.Context(), ann, want); err == nil || allowed {
+		t.Errorf("with the API server down: %v, %v", allowed, err)
+	}
+}
+
+// authority signs certificates for a test.
+type authority struct {
+	t    *testing.T
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{t: t}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	a.key = a.newKey()
+	der, err := x509.CreateCertificate(rand.Reader, template, template, a.key.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.cert, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func (a *authority) newKey() *ecdsa.PrivateKey {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return key
+}
+
+func (a *authority) client(name string) tls.Certificate {
+	key := a.newKey()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+func (a *authority) pem() string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}))
+}
+
+func TestFrontProxy(t *testing.T) {
+	trusted := newAuthority(t)
+	client := fake.NewClientset(&corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "extension-apiserver-authentication"},
+		Data: map[string]string{
+			"requestheader-client-ca-file":       trusted.pem(),
+			"requestheader-allowed-names":        `["front-proxy-client"]`,
+			"requestheader-username-headers":     `["X-Remote-User"]`,
+			"requestheader-uid-headers":          `["X-Remote-Uid"]`,
+			"requestheader-group-headers":        `["X-Remote-Group"]`,
+			"requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`,
+		},
+	})
+	proxy, err := historyapi.NewFrontProxy(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go proxy.Run(t.Context())
+
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, ok, err := proxy.AuthenticateRequest(r)
+		if err != nil || !ok {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		w.Header().Set("User", who.User.GetName())
+		w.Header().Set("Groups", who.User.GetGroups()[0])
+	}))
+	server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
+	server.StartTLS()
+	defer server.Close()
+
+	ask := func(certificates ...tls.Certificate) *http.Response {
+		t.Helper()
+		transport := server.Client().Transport.(*http.Transport).Clone()
+		transport.TLSClientConfig.Certificates = certificates
+		defer transport.CloseIdleConnections()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-Remote-User", "ann")
+		r.Header.Set("X-Remote-Group", "g")
+		response, err := transport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		return response
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		response := ask(trusted.client("front-proxy-client"))
+		if response.StatusCode == http.StatusOK {
+			if response.Header.Get("User") != "ann" || response.Header.Get("Groups") != "g" {
+				t.Errorf("identified %v", response.Header)
+			}
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the front proxy was never let in")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	refused := map[string][]tls.Certificate{
+		"no certificate": nil,
+		"another name":   {trusted.client("somebody")},
+		"another CA":     {newAuthority(t).client("front-proxy-client")},
+	}
+	for name, certificates := range refused {
+		if response := ask(certificates...); response.StatusCode != http.StatusUnauthorized {
+			t.Errorf("%s: code %d", name, response.StatusCode)
+		}
+	}
+}

@@ -1,0 +1,48 @@
+package historyapi
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Kinds of cursor.
+const (
+	kindConversation = "conversation"
+	kindTimeline     = "timeline"
+)
+
+// cursor is where a list goes on. Callers see it as an opaque text. It gives
+// no rights: what it names is looked up within the namespace and task that the
+// caller may read.
+type cursor struct {
+	Kind string `json:"k"`
+	UID  string `json:"u,omitempty"`
+	// Branch and After are a place in a conversation.
+	Branch string `json:"b,omitempty"`
+	After  int64  `json:"a,omitempty"`
+	// Time and ID are a place in a timeline.
+	Time time.Time `json:"t,omitzero"`
+	ID   string    `json:"i,omitempty"`
+}
+
+func (c cursor) encode() (string, error) {
+	b, err := json.Marshal(c)
+	if err != nil {
+		return "", fmt.Errorf("encode a continue token: %w", err)
+	}
+	return base64.RawURLEncoding.EncodeToString(b), nil
+}
+
+func decodeCursor(token, kind string) (cursor, error) {
+	var c cursor
+	b, err := base64.RawURLEncoding.DecodeString(token)
+	if err == nil {
+		err = json.Unmarshal(b, &c)
+	}
+	if err != nil || c.Kind != kind || c.After < 0 {
+		return cursor{}, badRequest("the continue token is not one that this list gave; begin again without it")
+	}
+	return c, nil
+}

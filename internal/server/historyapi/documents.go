@@ -1,0 +1,100 @@
+package historyapi
+
+import (
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
+)
+
+// documents serves what tells clients and the aggregation layer what there is:
+// discovery and OpenAPI.
+func documents(mux *http.ServeMux) {
+	group := apiGroup()
+	document(mux, "/apis", metav1.APIGroupList{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIGroupList"}, Groups: []metav1.APIGroup{group},
+	})
+	document(mux, groupPath, group)
+	document(mux, versionPath, resourceList())
+	document(mux, "/openapi/v2", map[string]any{
+		"swagger": "2.0", "info": openAPIInfo(), "paths": map[string]any{}, "definitions": map[string]any{},
+	})
+	document(mux, "/openapi/v3", map[string]any{
+		"paths": map[string]any{
+			versionPath[1:]: map[string]any{"serverRelativeURL": "/openapi/v3" + versionPath},
+		},
+	})
+	document(mux, "/openapi/v3"+versionPath, openAPI())
+}
+
+func document(mux *http.ServeMux, path string, content any) {
+	answer := func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, content) }
+	mux.HandleFunc("GET "+path, answer)
+	mux.HandleFunc("GET "+path+"/{$}", answer)
+}
+
+func apiGroup() metav1.APIGroup {
+	version := metav1.GroupVersionForDiscovery{
+		GroupVersion: historyv1alpha1.Group + "/" + historyv1alpha1.Version, Version: historyv1alpha1.Version,
+	}
+	return metav1.APIGroup{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIGroup"},
+		Name:     historyv1alpha1.Group, Versions: []metav1.GroupVersionForDiscovery{version}, PreferredVersion: version,
+	}
+}
+
+// resourceList names tasks only by their subresources, so that "kubectl get
+// tasks" always means the tasks of clew.dev.
+func resourceList() metav1.APIResourceList {
+	return metav1.APIResourceList{
+		TypeMeta:     metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"},
+		GroupVersion: historyv1alpha1.Group + "/" + historyv1alpha1.Version,
+		APIResources: []metav1.APIResource{
+			{Name: "tasks/conversation", Namespaced: true, Kind: "ConversationList", Verbs: metav1.Verbs{"get"}},
+			{Name: "tasks/timeline", Namespaced: true, Kind: "TimelineEventList", Verbs: metav1.Verbs{"get"}},
+			{Name: "timelines", SingularName: "timeline", Namespaced: true, Kind: "TimelineEvent", Verbs: metav1.Verbs{"list"}},
+		},
+	}
+}
+
+func openAPIInfo() map[string]any {
+	return map[string]any{"title": "Clew history", "version": historyv1alpha1.Version}
+}
+
+func openAPI() map[string]any {
+	return map[string]any{
+		"openapi": "3.0.0",
+		"info":    openAPIInfo(),
+		"paths": map[string]any{
+			versionPath + "/namespaces/{namespace}/tasks/{name}/conversation": operation(
+				"The messages of a task's conversation, oldest first.", "namespace", "name", "?limit", "?continue", "?branch", "?tail", "?uid"),
+			versionPath + "/namespaces/{namespace}/tasks/{name}/timeline": operation(
+				"What happened to a task, newest first.", "namespace", "name", "?limit", "?continue", "?type", "?since", "?uid"),
+			versionPath + "/namespaces/{namespace}/timelines": operation(
+				"What happened to the tasks of a namespace, newest first.", "namespace", "?limit", "?continue", "?type", "?since", "?uid"),
+		},
+	}
+}
+
+// operation describes a GET; parameters that begin with a question mark are of
+// the query, the others of the path.
+func operation(description string, parameters ...string) map[string]any {
+	var described []map[string]any
+	for _, name := range parameters {
+		in := "path"
+		if name[0] == '?' {
+			in, name = "query", name[1:]
+		}
+		described = append(described, map[string]any{
+			"name": name, "in": in, "required": in == "path", "schema": map[string]any{"type": "string"},
+		})
+	}
+	return map[string]any{"get": map[string]any{
+		"description": description,
+		"parameters":  described,
+		"responses": map[string]any{
+			"200": map[string]any{"description": "OK", "content": map[string]any{"application/json": map[string]any{"schema": map[string]any{"type": "object"}}}},
+		},
+	}}
+}
