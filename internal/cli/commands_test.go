@@ -466,6 +466,10 @@ func fakeHistory(t *testing.T, entries int) *httptest.Server {
 		switch path {
 		case "tasks/talker/conversation":
 			first := 1
+			if tail := 0; r.URL.Query().Has("tail") {
+				_, _ = fmt.Sscanf(r.URL.Query().Get("tail"), "%d", &tail)
+				first = entries - tail + 1
+			}
 			_, _ = fmt.Sscanf(r.URL.Query().Get("continue"), "from-%d", &first)
 			limit := 2
 			_, _ = fmt.Sscanf(r.URL.Query().Get("limit"), "%d", &limit)
@@ -512,7 +516,13 @@ func TestHistory(t *testing.T) {
 	if !strings.HasPrefix(out, "apiVersion: history.clew.dev/v1alpha1\n") || strings.Count(out, "text: message") != 5 {
 		t.Errorf("printed %q", out)
 	}
-	_, _, err := b.clew("", "task", "history", "silent")
+	out, _ = b.must("task", "history", "talker", "--tail", "1")
+	if strings.Count(out, "message ") != 1 || !strings.Contains(out, "message 5") {
+		t.Errorf("printed %q", out)
+	}
+	_, _, err := b.clew("", "task", "history", "talker", "--tail", "501")
+	wantError(t, err, "it must be from 0 to 500")
+	_, _, err = b.clew("", "task", "history", "silent")
 	wantError(t, err, "Postgres is away")
 	_, _, err = b.clew("", "task", "history", "nobody")
 	wantError(t, err, "there is no history of that task")
@@ -537,7 +547,6 @@ func TestTimeline(t *testing.T) {
 		t.Errorf("%v in %s", err, out)
 	}
 	for _, test := range []struct{ flag, value, err string }{
-		{"--type", "weather", `there is no type "weather"`},
 		{"--since", "yesterday", "it must be a duration"},
 		{"--limit", "-1", "it must be 0 or more"},
 		{"-o", "table2", "must be one of table, json, yaml"},

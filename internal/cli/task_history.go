@@ -17,6 +17,7 @@ type taskHistory struct {
 	output *enumFlag
 	branch string
 	limit  int
+	tail   int
 	full   bool
 }
 
@@ -30,6 +31,9 @@ order. After a rewind it is the conversation that goes on; the others are kept,
 and read with --branch.`,
 		Example: `  # Read it
   kubectl clew task history fix-login
+
+  # The last ten messages
+  kubectl clew task history fix-login --tail 10
 
   # With all that the tools printed
   kubectl clew task history fix-login --full | less -R
@@ -45,6 +49,7 @@ and read with --branch.`,
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(o.output.allowed, cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().BoolVar(&o.full, "full", false, "Print long messages and tool output in full.")
 	cmd.Flags().StringVar(&o.branch, "branch", "", "Id of another branch of the conversation, such as one left by a rewind.")
+	cmd.Flags().IntVar(&o.tail, "tail", 0, fmt.Sprintf("Print the last so many messages only, at most %d.", pageSize))
 	cmd.Flags().IntVar(&o.limit, "limit", 0, "Print so many messages at most, from the first; 0 prints all.")
 	return cmd
 }
@@ -52,6 +57,9 @@ and read with --branch.`,
 func (o *taskHistory) run(ctx context.Context, task string) error {
 	if o.limit < 0 {
 		return fmt.Errorf("--limit is %d; it must be 0 or more", o.limit)
+	}
+	if o.tail < 0 || o.tail > pageSize {
+		return fmt.Errorf("--tail is %d; it must be from 0 to %d", o.tail, pageSize)
 	}
 	s, err := o.connect()
 	if err != nil {
@@ -106,6 +114,9 @@ func (o *taskHistory) pages(ctx context.Context, s *session, task string, take f
 	params := url.Values{}
 	if o.branch != "" {
 		params.Set("branch", o.branch)
+	}
+	if o.tail > 0 {
+		params.Set("tail", strconv.Itoa(o.tail))
 	}
 	for got := 0; ; {
 		size := pageSize

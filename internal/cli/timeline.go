@@ -97,11 +97,6 @@ func (o *timeline) params() (url.Values, error) {
 	if o.limit < 0 {
 		return nil, fmt.Errorf("--limit is %d; it must be 0 or more", o.limit)
 	}
-	for _, kind := range o.types {
-		if !slices.Contains(eventTypes(), kind) {
-			return nil, fmt.Errorf("there is no type %q; there are %s", kind, strings.Join(eventTypes(), ", "))
-		}
-	}
 	if len(o.types) > 0 {
 		params.Set("type", strings.Join(o.types, ","))
 	}
