@@ -308,3 +308,76 @@ func TestScopes(t *testing.T) {
 	}
 	f.git("status")
 }
+
+func TestClearLocks(t *testing.T) {
+	f := cloned(t, makeOrigin(t, 3))
+	for _, name := range []string{".git/index.lock", ".git/refs/heads/trunk.lock", "sub/.git/index.lock", "yarn.lock", "sub/composer.lock"} {
+		f.write(name, "x")
+	}
+	removed, err := f.repo.ClearLocks(context.Background())
+	must(t, err)
+	if strings.Join(removed, " ") != ".git/index.lock .git/refs/heads/trunk.lock sub/.git/index.lock" {
+		t.Errorf("removed are %v", removed)
+	}
+	f.git("add", "yarn.lock", "sub/composer.lock")
+}
+
+// TestLargeFiles has files too large to be kept in memory, on the way in and on
+// the way out.
+func TestLargeFiles(t *testing.T) {
+	f := cloned(t, "")
+	f.repo.cfg.MaxFileBytes = 64 << 20
+	f.write("five", strings.Repeat("5", 5<<20))
+	f.write("nine", strings.Repeat("9", 9<<20))
+	f.write("twenty", strings.Repeat("20", 10<<20))
+	one, want := f.checkpoint(), listing(t, f.work)
+	f.write("five", "5")
+	f.write("twenty", strings.Repeat("02", 10<<20))
+	must(t, os.Remove(filepath.Join(f.work, "nine")))
+	f.checkpoint()
+	f.restore(one, ScopeBoth)
+	sameListing(t, "worktree", want, listing(t, f.work))
+	must(t, f.repo.Verify(context.Background(), one.target()))
+}
+
+func TestUnreadableAndTooDeep(t *testing.T) {
+	f := cloned(t, "")
+	f.write("file", "x")
+	f.write("closed/inside", "x")
+	f.write("shut", "x")
+	must(t, os.Chmod(filepath.Join(f.work, "shut"), 0))
+	must(t, os.Chmod(filepath.Join(f.work, "closed"), 0))
+	t.Cleanup(func() { os.Chmod(filepath.Join(f.work, "closed"), 0o755) })
+	root, err := os.OpenRoot(f.work)
+	must(t, err)
+	for range 30 {
+		name := strings.Repeat("d", 200)
+		must(t, root.Mkdir(name, 0o755))
+		next, err := root.OpenRoot(name)
+		must(t, err)
+		root.Close()
+		root = next
+	}
+	root.Close()
+	c := f.checkpoint()
+	var got []string
+	for _, s := range c.Skipped {
+		got = append(got, string(s.Reason))
+	}
+	want := "Unreadable TooDeep Unreadable"
+	if os.Getuid() == 0 { // who may read everything
+		want = "TooDeep"
+	}
+	if strings.Join(got, " ") != want {
+		t.Errorf("skipped are %v", got)
+	}
+	f.write("file", "y")
+	f.write("more/file", "y")
+	f.restore(c, ScopeBoth)
+	if st, err := os.Stat(filepath.Join(f.work, "closed")); err != nil || st.Mode().Perm() != 0 {
+		t.Errorf("closed: %v, %v", st, err)
+	}
+	if again := f.checkpoint(); again.Tree != c.Tree {
+		t.Errorf("the tree is %s, want %s", again.Tree, c.Tree)
+	}
+}

@@ -166,7 +166,6 @@ func (r *Repo) checkpoint(ctx context.Context, req *CheckpointRequest, quick boo
 	if err := r.syncRefs(t.code, t.state); err != nil {
 		return Checkpoint{}, failIO(err, "make checkpoint %d durable", req.Number)
 	}
-	t.snap.forget()
 	r.remember(t.snap, baseline{code: t.result.Code, state: t.result.State, codeTree: t.codeTree, stateTree: t.stateTree})
 	return t.result, nil
 }
@@ -193,6 +192,7 @@ func (r *Repo) syncRefs(refs ...string) error {
 // remember makes a scan the stat cache. Saving it costs as much as some dozens
 // of files read again, so small changes are let pile up.
 func (r *Repo) remember(snap *snapshot, base baseline) {
+	snap.forget()
 	r.cache, r.base = *snap, base
 	r.unsaved += snap.read
 	if r.unsaved >= 200 {

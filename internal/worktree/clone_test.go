@@ -23,8 +23,8 @@ func gitServer(t testing.TB, root, token string) (url string, requests *atomic.I
 	must(t, err)
 	backend := &cgi.Handler{
 		Stderr: io.Discard,
-		Path: filepath.Join(strings.TrimSpace(string(exe)), "git-http-backend"),
-		Env:  []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=http.receivepack", "GIT_CONFIG_VALUE_0=true", "GIT_CONFIG_KEY_1=safe.directory", "GIT_CONFIG_VALUE_1=*"},
+		Path:   filepath.Join(strings.TrimSpace(string(exe)), "git-http-backend"),
+		Env:    []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=http.receivepack", "GIT_CONFIG_VALUE_0=true", "GIT_CONFIG_KEY_1=safe.directory", "GIT_CONFIG_VALUE_1=*"},
 	}
 	requests = &atomic.Int64{}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -260,6 +260,16 @@ func TestMaintainKeepsEverything(t *testing.T) {
 	if len(refs) != 88 {
 		t.Errorf("there are %d refs", len(refs))
 	}
+	f.repo.cfg.MaxPacks = 1
+	m, err := f.repo.Maintain(ctx)
+	if err != nil || !m.Repacked || m.PacksAfter > 3 {
+		t.Errorf("after refs were deleted: %+v, %v", m, err)
+	}
+	if _, err := gitTry(f.config().GitDir, "cat-file", "-e", all[0].State); err == nil {
+		t.Error("a deleted state commit is still there")
+	}
+	gitIn(t, f.config().GitDir, "fsck", "--full")
+	f.checkpoint()
 	_, err = f.repo.ReadMeta(ctx, all[0].StateRef)
 	wantReason(t, err, CheckpointNotFound)
 	meta, err := f.repo.ReadMeta(ctx, all[3].StateRef)

@@ -104,6 +104,8 @@ func (r *Repo) Diff(ctx context.Context, from, to string) (DiffStat, error) {
 	if err != nil {
 		return d, err
 	}
+	r.packs.RLock()
+	defer r.packs.RUnlock()
 	args := append([]string{"diff-tree", "-r", "-z", "--raw", "--numstat", "--abbrev=40"}, diffOptions...)
 	out, err := r.git(ctx, gitCall{args: append(args, "--end-of-options", a.String(), b.String())})
 	if err != nil {
@@ -177,6 +179,8 @@ func (r *Repo) Patch(ctx context.Context, from, to string, w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	r.packs.RLock()
+	defer r.packs.RUnlock()
 	args := append([]string{"diff-tree", "-r", "-p", "--full-index"}, diffOptions...)
 	_, err = r.git(ctx, gitCall{args: append(args, "--end-of-options", a.String(), b.String()), stdout: w})
 	if err != nil && ctx.Err() == nil {

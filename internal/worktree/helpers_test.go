@@ -40,6 +40,14 @@ func (f *fixture) config() Config {
 func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	base := t.TempDir()
+	t.Cleanup(func() { // folders without write permission could not be removed
+		_ = filepath.WalkDir(base, func(path string, d fs.DirEntry, err error) error {
+			if d != nil && d.IsDir() {
+				_ = os.Chmod(path, 0o700)
+			}
+			return nil
+		})
+	})
 	f := &fixture{t: t, base: base, work: filepath.Join(base, "work"), home: filepath.Join(base, "home")}
 	for _, d := range []string{f.work, f.home} {
 		must(t, os.MkdirAll(d, 0o755))

@@ -16,10 +16,15 @@ type Maintenance struct {
 	Reaped                  int // files that killed processes had left
 }
 
+// dropMarker is the file that says that refs were deleted, so that the next
+// repack has something to drop.
+const dropMarker = "drop"
+
 // Maintain keeps the repository small and quick: from Config.MaxPacks packs on
 // it joins the small ones, so that their number grows with the logarithm of the
-// content, and packs refs. Call it between checkpoints; with nothing to do it
-// only lists a folder. It can be killed at any time.
+// content, packs refs, and drops what deleted refs led to. Call it between
+// checkpoints; with nothing to do it only lists a folder, and while a push or
+// fetch is under way it does nothing. It can be killed at any time.
 func (r *Repo) Maintain(ctx context.Context) (Maintenance, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -29,24 +34,51 @@ func (r *Repo) Maintain(ctx context.Context) (Maintenance, error) {
 		return m, err
 	}
 	m.PacksAfter = m.PacksBefore
-	if m.PacksBefore < r.cfg.MaxPacks {
+	if m.PacksBefore < r.cfg.MaxPacks || !r.packs.TryLock() {
 		return m, nil
 	}
+	defer r.packs.Unlock()
 	if m.Reaped, err = r.reap(); err != nil {
 		return m, err
 	}
-	if _, err := r.git(ctx, gitCall{args: []string{"-c", "pack.threads=1", "repack", "--geometric=2", "-d", "-q", "--no-write-bitmap-index"}}); err != nil {
-		return m, failGit(err, "join the packs of %s", r.cfg.GitDir)
+	if err := r.repack(ctx); err != nil {
+		return m, err
 	}
 	if _, err := r.git(ctx, gitCall{args: []string{"pack-refs", "--all"}}); err != nil {
 		return m, failGit(err, "pack the refs of %s", r.cfg.GitDir)
 	}
-	if err := r.syncRefs("refs"); err != nil {
+	if err := r.syncRefs("refs/x"); err != nil {
 		return m, failIO(err, "make the packs of %s durable", r.cfg.GitDir)
 	}
 	m.Repacked = true
 	m.PacksAfter, err = r.countPacks()
 	return m, err
+}
+
+// repack joins small packs or, if refs were deleted, all but the origin's.
+func (r *Repo) repack(ctx context.Context) error {
+	args := []string{"-c", "pack.threads=1", "repack", "-d", "-q", "--no-write-bitmap-index"}
+	_, err := os.Stat(r.own(dropMarker))
+	drop := err == nil
+	if drop {
+		args = append(args, "-a")
+		if r.pristine != nil {
+			for _, f := range r.pristine.Files {
+				if strings.HasSuffix(f.Path, ".pack") {
+					args = append(args, "--keep-pack="+filepath.Base(f.Path))
+				}
+			}
+		}
+	} else {
+		args = append(args, "--geometric=2")
+	}
+	if _, err := r.git(ctx, gitCall{args: args}); err != nil {
+		return failGit(err, "join the packs of %s", r.cfg.GitDir)
+	}
+	if drop {
+		return failIO(os.Remove(r.own(dropMarker)), "remove %s", r.own(dropMarker))
+	}
+	return nil
 }
 
 func (r *Repo) countPacks() (int, error) {
@@ -56,7 +88,7 @@ func (r *Repo) countPacks() (int, error) {
 
 // reap removes locks and unfinished files. No process can be using them: the
 // caller has the lock of the repository, which every git process of ours holds
-// as long as it lives.
+// as long as it lives, and within this process nobody else is at work.
 func (r *Repo) reap() (int, error) {
 	reaped := 0
 	err := filepath.WalkDir(r.cfg.GitDir, func(path string, d fs.DirEntry, err error) error {
@@ -84,4 +116,42 @@ func (r *Repo) reap() (int, error) {
 		return os.Remove(path)
 	})
 	return reaped, failIO(err, "remove leftovers in %s", r.cfg.GitDir)
+}
+
+// ClearLocks removes the lock files that a killed agent left in its repository
+// and in nested ones, and returns their paths. The agent must not be running:
+// call it before it is started again.
+func (r *Repo) ClearLocks(ctx context.Context) ([]string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	work, home, err := r.openRoots()
+	if err != nil {
+		return nil, err
+	}
+	defer closeRoots(work, home)
+	snap, err := r.scanRoots(ctx, work, home, 0)
+	if err != nil {
+		return nil, err
+	}
+	var removed []string
+	for _, path := range locksIn(snap.work, "") {
+		if err := work.unlink(path, false); err != nil && !vanished(err) {
+			return removed, failIO(err, "remove %s in %s", quotePath(path), work.path)
+		}
+		removed = append(removed, quotePath(path))
+	}
+	return removed, nil
+}
+
+func locksIn(d *dir, path string) (list []string) {
+	for i := range d.entries {
+		e := &d.entries[i]
+		full := joinPath(path, e.name)
+		if e.skip == skipTransient && strings.HasSuffix(e.name, ".lock") {
+			list = append(list, full)
+		} else if e.dir != nil {
+			list = append(list, locksIn(e.dir, full)...)
+		}
+	}
+	return list
 }

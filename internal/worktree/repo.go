@@ -78,6 +78,11 @@ type Repo struct {
 	cfg  Config
 	lock *os.File
 
+	// packs is held shared by what reads or adds objects without holding mu,
+	// and alone by Maintain, which removes packs and leftovers. It is taken
+	// after mu.
+	packs sync.RWMutex
+
 	mu       sync.Mutex
 	cache    snapshot // what the last scan found
 	base     baseline // which commits the cache is equal to

@@ -323,7 +323,7 @@ func (s *scanner) limitFor(j *folderJob, hidden bool) int64 {
 // anew and that would name packs which a restore lays out under other names.
 func isTransient(rel string) bool {
 	_, name := splitPath(rel)
-	if strings.HasSuffix(name, ".lock") {
+	if strings.HasSuffix(name, ".lock") || strings.HasPrefix(name, tempPrefix) {
 		return true
 	}
 	return inStore(rel) && (strings.HasPrefix(name, "tmp_") || strings.HasPrefix(name, "multi-pack-index") ||

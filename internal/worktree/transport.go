@@ -45,6 +45,8 @@ func (r *Repo) remote(ctx context.Context, m Remote, args ...string) ([]byte, er
 	if _, err := cleanURL(m.URL, r.local); err != nil {
 		return nil, err
 	}
+	r.packs.RLock()
+	defer r.packs.RUnlock()
 	options := []string{
 		"-c", "protocol.https.allow=always", "-c", "protocol.http.allow=always",
 		"-c", "http.followRedirects=false", "-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=60",
@@ -141,8 +143,8 @@ func parseRefs(out []byte, sep, prefix string) map[string]string {
 	return refs
 }
 
-// DeleteRefs removes local refs. Their objects go with a later Maintain, if
-// nothing else leads to them.
+// DeleteRefs removes local refs. What nothing else leads to is dropped when
+// Maintain repacks next.
 func (r *Repo) DeleteRefs(ctx context.Context, refs ...string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,6 +154,9 @@ func (r *Repo) DeleteRefs(ctx context.Context, refs ...string) error {
 			return fail(InvalidReference, err, "%q cannot be the name of a ref", ref)
 		}
 		in.WriteString("delete " + ref + "\n")
+	}
+	if err := writeFileSync(r.own(dropMarker), nil); err != nil {
+		return failIO(err, "write %s", r.own(dropMarker))
 	}
 	_, err := r.git(ctx, gitCall{args: []string{"update-ref", "--stdin"}, stdin: strings.NewReader(in.String())})
 	return failGit(err, "delete refs of %s", r.cfg.GitDir)
