@@ -201,7 +201,7 @@ func (b *podBuilder) prepareContainer() corev1.Container {
 		Name:            PrepareContainer,
 		Image:           b.options.DaemonImage,
 		ImagePullPolicy: b.options.PullPolicy,
-		Command:         []string{"daemon", "prepare"},
+		Command:         []string{"clew-daemon", "prepare"},
 		Env:             []corev1.EnvVar{literal(daemonapi.ConfigEnv, b.config)},
 		VolumeMounts:    mounts,
 		Resources:       b.options.Prepare,
@@ -218,7 +218,7 @@ func (b *podBuilder) daemonContainer() corev1.Container {
 		Name:            DaemonContainer,
 		Image:           b.options.DaemonImage,
 		ImagePullPolicy: b.options.PullPolicy,
-		Command:         []string{"daemon", "run"},
+		Command:         []string{"clew-daemon", "run"},
 		Env:             env,
 		RestartPolicy:   ptr.To(corev1.ContainerRestartPolicyAlways),
 		VolumeMounts: []corev1.VolumeMount{

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/clew-dev/clew/internal/plan"
+	"github.com/clew-dev/clew/internal/resources"
+)
+
+// dsnEnv is the environment variable that is read when no DSN file is named.
+const dsnEnv = "CLEW_DSN"
+
+// options are the manager's flags.
+type options struct {
+	leaderElect          bool
+	leaderElectNamespace string
+	metricsAddress       string
+	probeAddress         string
+	daemonImage          string
+	daemonPullPolicy     string
+	daemonRequests       map[string]string
+	serverURL            string
+	gitStoreURL          string
+	caBundleFile         string
+	dsnFile              string
+	logLevel             string
+	workers              int
+	kubeQPS              float32
+	kubeBurst            int
+	retryBase            time.Duration
+}
+
+func defaultOptions() *options {
+	return &options{
+		metricsAddress:   ":8080",
+		probeAddress:     ":8081",
+		daemonPullPolicy: string(corev1.PullIfNotPresent),
+		daemonRequests:   map[string]string{"cpu": "50m", "memory": "64Mi"},
+		logLevel:         "info",
+		workers:          4,
+		kubeQPS:          50,
+		kubeBurst:        100,
+		retryBase:        plan.DefaultLimits().RetryBase,
+	}
+}
+
+func (o *options) addFlags(f *pflag.FlagSet) {
+	f.BoolVar(&o.leaderElect, "leader-elect", o.leaderElect, "work only while leading, so that several replicas can run")
+	f.StringVar(&o.leaderElectNamespace, "leader-elect-namespace", o.leaderElectNamespace, "namespace of the lease; the pod's own when empty")
+	f.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "where metrics are served over HTTP; 0 for nowhere")
+	f.StringVar(&o.probeAddress, "health-probe-bind-address", o.probeAddress, "where /healthz and /readyz are served over HTTP")
+	f.StringVar(&o.daemonImage, "daemon-image", o.daemonImage, "image that holds clew-daemon, for the pods of tasks (required)")
+	f.StringVar(&o.daemonPullPolicy, "daemon-image-pull-policy", o.daemonPullPolicy, "Always, IfNotPresent or Never")
+	f.StringToStringVar(&o.daemonRequests, "daemon-requests", o.daemonRequests, "resource requests of Clew's own containers in the pods of tasks")
+	f.StringVar(&o.serverURL, "server-url", o.serverURL, "base URL of the server, as pods reach it (required)")
+	f.StringVar(&o.gitStoreURL, "gitstore-url", o.gitStoreURL, "base URL of the gitstore, as pods reach it (required)")
+	f.StringVar(&o.caBundleFile, "ca-bundle-file", o.caBundleFile, "file with the PEM certificates that sign both; the system's when empty")
+	f.StringVar(&o.dsnFile, "dsn-file", o.dsnFile, "file with the Postgres DSN; the environment variable "+dsnEnv+" when empty")
+	f.StringVar(&o.logLevel, "log-level", o.logLevel, "debug, info or error")
+	f.IntVar(&o.workers, "workers", o.workers, "objects of one kind that are worked on at a time")
+	f.Float32Var(&o.kubeQPS, "kube-api-qps", o.kubeQPS, "requests a second to the Kubernetes API")
+	f.IntVar(&o.kubeBurst, "kube-api-burst", o.kubeBurst, "requests to the Kubernetes API at once")
+	f.DurationVar(&o.retryBase, "retry-base-delay", o.retryBase, "pause before a failed agent is started again; doubles each time")
+}
+
+func (o *options) validate() error {
+	var problems []error
+	if o.daemonImage == "" {
+		problems = append(problems, errors.New("--daemon-image is required: name the image that holds clew-daemon"))
+	}
+	for flag, value := range map[string]string{"--server-url": o.serverURL, "--gitstore-url": o.gitStoreURL} {
+		if u, err := url.Parse(value); err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
+			problems = append(problems, fmt.Errorf("%s must be an http(s) URL that pods can reach, not %q", flag, value))
+		}
+	}
+	switch corev1.PullPolicy(o.daemonPullPolicy) {
+	case corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever:
+	default:
+		problems = append(problems, fmt.Errorf("--daemon-image-pull-policy must be Always, IfNotPresent or Never, not %q", o.daemonPullPolicy))
+	}
+	if o.workers < 1 {
+		problems = append(problems, fmt.Errorf("--workers must be at least 1, not %d", o.workers))
+	}
+	return errors.Join(problems...)
+}
+
+// podOptions are the options of every task's pod.
+func (o *options) podOptions() (resources.Options, error) {
+	requests := corev1.ResourceList{}
+	for name, amount := range o.daemonRequests {
+		quantity, err := resource.ParseQuantity(amount)
+		if err != nil {
+			return resources.Options{}, fmt.Errorf("--daemon-requests: %s=%s is no quantity: %w", name, amount, err)
+		}
+		requests[corev1.ResourceName(name)] = quantity
+	}
+	p := resources.Options{
+		DaemonImage: o.daemonImage, PullPolicy: corev1.PullPolicy(o.daemonPullPolicy),
+		ServerURL: o.serverURL, GitStoreURL: o.gitStoreURL,
+		Prepare: corev1.ResourceRequirements{Requests: requests},
+		Daemon:  corev1.ResourceRequirements{Requests: requests},
+	}
+	if o.caBundleFile != "" {
+		bundle, err := os.ReadFile(o.caBundleFile)
+		if err != nil {
+			return p, fmt.Errorf("--ca-bundle-file: %w", err)
+		}
+		p.CABundle = string(bundle)
+	}
+	return p, nil
+}
+
+// dsn is the DSN of the history store.
+func (o *options) dsn() (string, error) {
+	if o.dsnFile == "" {
+		if dsn := os.Getenv(dsnEnv); dsn != "" {
+			return dsn, nil
+		}
+		return "", fmt.Errorf("no Postgres DSN is given: set --dsn-file or the environment variable %s", dsnEnv)
+	}
+	content, err := os.ReadFile(o.dsnFile)
+	if err != nil {
+		return "", fmt.Errorf("--dsn-file: %w", err)
+	}
+	return strings.TrimSpace(string(content)), nil
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/zapr"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/controller/checkpoint"
+	"github.com/clew-dev/clew/internal/controller/conversationsnapshot"
+	"github.com/clew-dev/clew/internal/controller/fork"
+	"github.com/clew-dev/clew/internal/controller/notify"
+	"github.com/clew-dev/clew/internal/controller/task"
+	"github.com/clew-dev/clew/internal/history/postgres"
+	"github.com/clew-dev/clew/internal/plan"
+)
+
+// shutdownGrace is how long reconcilers may take to end what they are at.
+const shutdownGrace = 20 * time.Second
+
+func run(ctx context.Context, o *options) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	log, err := newLogger(o.logLevel)
+	if err != nil {
+		return err
+	}
+	ctrl.SetLogger(log)
+	klog.SetLogger(log)
+
+	mgr, err := newManager(o)
+	if err != nil {
+		return err
+	}
+	dsn, err := o.dsn()
+	if err != nil {
+		return err
+	}
+	store, err := postgres.Open(ctx, dsn, log.WithName("history"))
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	if err := addControllers(mgr, o, store); err != nil {
+		return err
+	}
+	log.Info("Starting.", "version", version)
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("run the controllers: %w", err)
+	}
+	return nil
+}
+
+func newManager(o *options) (ctrl.Manager, error) {
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return nil, fmt.Errorf("find the Kubernetes API: %w", err)
+	}
+	config.QPS, config.Burst = o.kubeQPS, o.kubeBurst
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	grace := shutdownGrace
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme:                        scheme,
+		Cache:                         cacheOptions(),
+		Client:                        clientOptions(),
+		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddress},
+		HealthProbeBindAddress:        o.probeAddress,
+		LeaderElection:                o.leaderElect,
+		LeaderElectionID:              "clew-manager",
+		LeaderElectionNamespace:       o.leaderElectNamespace,
+		LeaderElectionReleaseOnCancel: true,
+		GracefulShutdownTimeout:       &grace,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("set the controllers up: %w", err)
+	}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return nil, err
+	}
+	// Ready does not ask for Postgres: without it, tasks are still looked after.
+	return mgr, mgr.AddReadyzCheck("ping", healthz.Ping)
+}
+
+// cacheOptions keep the caches small: only what Clew made, without managed fields.
+func cacheOptions() cache.Options {
+	ours := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy})}
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}:                   ours,
+			&corev1.PersistentVolumeClaim{}: ours,
+		},
+	}
+}
+
+// clientOptions keep kinds out of the cache that are read now and then.
+func clientOptions() client.Options {
+	return client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{
+		&corev1.Secret{}, &corev1.ConfigMap{}, &corev1.ServiceAccount{},
+	}}}
+}
+
+func addControllers(mgr ctrl.Manager, o *options, store *postgres.Store) error {
+	pods, err := o.podOptions()
+	if err != nil {
+		return err
+	}
+	hub := notify.NewHub(store)
+	if err := mgr.Add(hub); err != nil {
+		return err
+	}
+	limits := plan.DefaultLimits()
+	limits.RetryBase = o.retryBase
+	guarded := task.Guard(store, clock.RealClock{})
+	tasks := &task.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: guarded,
+		Events: mgr.GetEventRecorder("clew-manager"), Pods: pods, Limits: limits,
+		Clock: clock.RealClock{}, Metrics: task.NewMetrics(metrics.Registry),
+	}
+	if err := tasks.SetupWithManager(mgr, hub, o.workers); err != nil {
+		return fmt.Errorf("add the task controller: %w", err)
+	}
+	checkpoints := &checkpoint.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: store, Events: mgr.GetEventRecorder("clew-manager"),
+	}
+	if err := checkpoints.SetupWithManager(mgr, hub, o.workers); err != nil {
+		return fmt.Errorf("add the checkpoint controller: %w", err)
+	}
+	snapshots := &conversationsnapshot.Reconciler{Client: mgr.GetClient(), Store: store}
+	if err := snapshots.SetupWithManager(mgr, 1); err != nil {
+		return fmt.Errorf("add the conversation snapshot controller: %w", err)
+	}
+	forks := &fork.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("clew-manager"),
+	}
+	if err := forks.SetupWithManager(mgr, 1); err != nil {
+		return fmt.Errorf("add the fork controller: %w", err)
+	}
+	return nil
+}
+
+func newLogger(level string) (logr.Logger, error) {
+	var l zapcore.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return logr.Logger{}, fmt.Errorf("--log-level must be debug, info or error, not %q", level)
+	}
+	config := zap.NewProductionConfig()
+	config.Level = zap.NewAtomicLevelAt(l)
+	config.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	config.DisableStacktrace = true
+	z, err := config.Build()
+	if err != nil {
+		return logr.Logger{}, fmt.Errorf("set the log up: %w", err)
+	}
+	return zapr.NewLogger(z), nil
+}

@@ -1,0 +1,263 @@
+// Package checkpoint is the controller of Checkpoints: it fills their status
+// from what the history store recorded.
+//
+// A Checkpoint that the manager made names its number in a label. One that a
+// person applied waits until the task's daemon has taken it (the record names
+// the object's UID); when the task is not running, its last checkpoint already
+// is what was asked for, and the object points at that one. What a status says
+// a checkpoint holds never changes; only its conditions do.
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/controller/failure"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/resources"
+)
+
+// Store is the history store, as far as this controller needs it. Errors wrap
+// those of package history.
+type Store interface {
+	Checkpoint(ctx context.Context, taskUID string, number int64) (history.Checkpoint, error)
+	CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Checkpoint, error)
+}
+
+// again is when a Checkpoint that waits is looked at without being told to.
+const again = 30 * time.Second
+
+// Reconciler is the controller of Checkpoints. All fields are required.
+type Reconciler struct {
+	// Client reads from the cache and writes.
+	Client client.Client
+	// Live reads from the API server.
+	Live client.Reader
+	// Store is the history store.
+	Store Store
+	// Events tells people.
+	Events events.EventRecorder
+
+	mu sync.Mutex
+	// searched is, by the UID of a waiting Checkpoint, up to which number the
+	// task's checkpoints have been searched for it.
+	searched map[types.UID]int64
+}
+
+// Reconcile brings the status of one Checkpoint up to date.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	c := &v1alpha1.Checkpoint{}
+	if err := r.Client.Get(ctx, request.NamespacedName, c); err != nil {
+		return failure.Result(logf.FromContext(ctx), err)
+	}
+	after, err := r.reconcile(ctx, c)
+	if err != nil {
+		return failure.Result(logf.FromContext(ctx), err)
+	}
+	return ctrl.Result{RequeueAfter: after}, nil
+}
+
+func (r *Reconciler) reconcile(ctx context.Context, c *v1alpha1.Checkpoint) (time.Duration, error) {
+	if c.DeletionTimestamp != nil {
+		r.forget(c)
+		return 0, nil
+	}
+	if taskUID, number, ok := resources.CheckpointNumber(c); ok {
+		return r.follow(ctx, c, taskUID, number)
+	}
+	if c.Status.Number != 0 {
+		return r.follow(ctx, c, c.Status.TaskUID, c.Status.Number)
+	}
+	return r.await(ctx, c)
+}
+
+// follow keeps the status of a taken checkpoint in step with its record.
+func (r *Reconciler) follow(ctx context.Context, c *v1alpha1.Checkpoint, taskUID string, number int64) (time.Duration, error) {
+	damaged, err := r.foundDamaged(ctx, c, taskUID)
+	if err != nil {
+		return 0, err
+	}
+	settled := meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointReady) &&
+		meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointDurable)
+	if settled && damaged == "" {
+		return 0, nil
+	}
+	row, err := r.Store.Checkpoint(ctx, taskUID, number)
+	if errors.Is(err, history.ErrNotFound) {
+		return again, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return r.take(ctx, c, row, v1alpha1.ReasonTaken, "the checkpoint was taken", damaged)
+}
+
+// foundDamaged is why the checkpoint is known to be damaged: a rewind to it
+// said so; "" when nothing is known.
+func (r *Reconciler) foundDamaged(ctx context.Context, c *v1alpha1.Checkpoint, taskUID string) (string, error) {
+	task := &v1alpha1.Task{}
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: c.Spec.TaskRef.Name}, task)
+	if err != nil {
+		return "", client.IgnoreNotFound(err)
+	}
+	rewind := task.Status.Rewind
+	if string(task.UID) == taskUID && rewind != nil && rewind.Reason == v1alpha1.ReasonCheckpointCorrupted &&
+		c.Status.Number != 0 && rewind.ToCheckpoint == c.Status.Number &&
+		!meta.IsStatusConditionFalse(c.Status.Conditions, v1alpha1.CheckpointIntact) {
+		return rewind.Message, nil
+	}
+	return "", nil
+}
+
+// await looks for the record of a checkpoint that a person asked for.
+func (r *Reconciler) await(ctx context.Context, c *v1alpha1.Checkpoint) (time.Duration, error) {
+	task := &v1alpha1.Task{}
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: c.Spec.TaskRef.Name}, task)
+	if apierrors.IsNotFound(err) {
+		return again, r.wait(ctx, c, metav1.ConditionFalse, v1alpha1.ReasonTaskNotFound,
+			fmt.Sprintf("there is no Task %q in this namespace: name a task of this namespace", c.Spec.TaskRef.Name))
+	}
+	if err != nil {
+		return 0, err
+	}
+	row, err := r.search(ctx, c, string(task.UID))
+	if err != nil {
+		return 0, err
+	}
+	if row != nil {
+		return r.take(ctx, c, *row, v1alpha1.ReasonTaken, "the checkpoint was taken", "")
+	}
+	switch {
+	case !atRest(task):
+		return again, r.wait(ctx, c, metav1.ConditionUnknown, v1alpha1.ReasonRequested, "the task's daemon was asked to take the checkpoint")
+	case task.Status.LatestCheckpoint == nil:
+		return again, r.wait(ctx, c, metav1.ConditionFalse, v1alpha1.ReasonTaskNotStarted,
+			"the task has not run yet and has nothing to keep: the checkpoint is taken when it runs")
+	}
+	latest, err := r.Store.Checkpoint(ctx, string(task.UID), task.Status.LatestCheckpoint.Number)
+	if err != nil {
+		return 0, err
+	}
+	return r.take(ctx, c, latest, v1alpha1.ReasonTaskStopped,
+		fmt.Sprintf("the task is not running, so that its last checkpoint, number %d, is its state", latest.Number), "")
+}
+
+// atRest says that no pod of the task runs or is about to, and that the
+// status tells of its last checkpoint.
+func atRest(task *v1alpha1.Task) bool {
+	if n := len(task.Status.Attempts); n > 0 && task.Status.Attempts[n-1].Outcome == "" {
+		return false
+	}
+	s := meta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded)
+	return s != nil && s.ObservedGeneration == task.Generation && (s.Status != metav1.ConditionUnknown ||
+		slices.Contains([]string{v1alpha1.ReasonSuspended, v1alpha1.ReasonRewound, v1alpha1.ReasonDriftDetected}, s.Reason))
+}
+
+const searchPage = 500
+
+// search finds the record that names the Checkpoint; nil while there is none.
+func (r *Reconciler) search(ctx context.Context, c *v1alpha1.Checkpoint, taskUID string) (*history.Checkpoint, error) {
+	r.mu.Lock()
+	after := r.searched[c.UID]
+	r.mu.Unlock()
+	for {
+		rows, err := r.Store.CheckpointsAfter(ctx, taskUID, after, searchPage)
+		if err != nil {
+			if errors.Is(err, history.ErrNotFound) {
+				err = nil
+			}
+			return nil, err
+		}
+		for i := range rows {
+			if rows[i].RequestedByUID == string(c.UID) {
+				return &rows[i], nil
+			}
+			after = rows[i].Number
+		}
+		r.mu.Lock()
+		if r.searched == nil {
+			r.searched = map[types.UID]int64{}
+		}
+		r.searched[c.UID] = after
+		r.mu.Unlock()
+		if len(rows) < searchPage {
+			return nil, nil
+		}
+	}
+}
+
+func (r *Reconciler) forget(c *v1alpha1.Checkpoint) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.searched, c.UID)
+}
+
+// wait says in the condition Ready what the Checkpoint waits for.
+func (r *Reconciler) wait(ctx context.Context, c *v1alpha1.Checkpoint, status metav1.ConditionStatus, reason, message string) error {
+	updated := c.DeepCopy()
+	updated.Status.ObservedGeneration = c.Generation
+	meta.SetStatusCondition(&updated.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.CheckpointReady, Status: status, Reason: reason, Message: message, ObservedGeneration: c.Generation,
+	})
+	return r.write(ctx, c, updated)
+}
+
+// take writes what the record says into the status, and tells of it once.
+func (r *Reconciler) take(ctx context.Context, c *v1alpha1.Checkpoint, row history.Checkpoint, reason, message, damaged string) (time.Duration, error) {
+	updated := c.DeepCopy()
+	fill(&updated.Status, row, c.Generation, reason, message)
+	if damaged != "" {
+		meta.SetStatusCondition(&updated.Status.Conditions, metav1.Condition{
+			Type: v1alpha1.CheckpointIntact, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonCorrupted, Message: damaged, ObservedGeneration: c.Generation,
+		})
+	}
+	if err := r.write(ctx, c, updated); err != nil {
+		return 0, err
+	}
+	r.forget(c)
+	if c.Status.Number == 0 && !endsAttempt(row.Trigger) {
+		r.Events.Eventf(updated, nil, corev1.EventTypeNormal, v1alpha1.EventCheckpointCreated, "TakeCheckpoint",
+			"checkpoint %d of task %s was taken: %d files changed", row.Number, c.Spec.TaskRef.Name, row.FilesChanged)
+	}
+	if damaged != "" {
+		r.Events.Eventf(updated, nil, corev1.EventTypeWarning, v1alpha1.EventCheckpointCorrupted, "VerifyCheckpoint", "%s", damaged)
+	}
+	if !row.Durable {
+		return again, nil
+	}
+	return 0, nil
+}
+
+// endsAttempt says that a checkpoint was taken as the pod ended: the Task's own
+// Event tells of that end, and one more would say nothing new.
+func endsAttempt(trigger string) bool {
+	return slices.Contains([]string{
+		string(v1alpha1.TriggerCompletion), string(v1alpha1.TriggerFailure), string(v1alpha1.TriggerSuspend),
+	}, trigger)
+}
+
+func (r *Reconciler) write(ctx context.Context, was, is *v1alpha1.Checkpoint) error {
+	if equality.Semantic.DeepEqual(was.Status, is.Status) {
+		return nil
+	}
+	if err := r.Client.Status().Update(ctx, is); err != nil {
+		return fmt.Errorf("write the status of Checkpoint %s: %w", is.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+package checkpoint
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/history"
+)
+
+// Notifications tells of changes in the history store; an empty one means
+// that any task may have changed.
+type Notifications interface {
+	Subscribe(f func(history.Notification))
+}
+
+// byTask is the cache's index of Checkpoints that are still to change by the
+// name of their task.
+const byTask = "unsettledOfTask"
+
+// What the controller may do.
+//
+// +kubebuilder:rbac:groups=clew.dev,resources=checkpoints,verbs=get;list;watch
+// +kubebuilder:rbac:groups=clew.dev,resources=checkpoints/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=clew.dev,resources=tasks,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch;update
+
+// SetupWithManager adds the controller to the manager.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notifications, workers int) error {
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Checkpoint{}, byTask, unsettled); err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("checkpoint").
+		For(&v1alpha1.Checkpoint{}).
+		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(r.ofTask)).
+		WatchesRawSource(r.fromHistory(notifications)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Complete(r)
+}
+
+// unsettled is the index: those that are ready and durable are left alone.
+func unsettled(object client.Object) []string {
+	c, ok := object.(*v1alpha1.Checkpoint)
+	if !ok || (meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointReady) &&
+		meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointDurable)) {
+		return nil
+	}
+	return []string{c.Spec.TaskRef.Name}
+}
+
+// ofTask are the Checkpoints that a change of the task may concern.
+func (r *Reconciler) ofTask(ctx context.Context, object client.Object) []reconcile.Request {
+	requests := r.unsettledOf(ctx, object.GetNamespace(), client.MatchingFields{byTask: object.GetName()})
+	task, ok := object.(*v1alpha1.Task)
+	if ok && task.Spec.Rewind != nil && task.Status.Rewind != nil && task.Status.Rewind.Reason == v1alpha1.ReasonCheckpointCorrupted {
+		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{
+			Namespace: task.Namespace, Name: task.Spec.Rewind.To.CheckpointRef.Name,
+		}})
+	}
+	return requests
+}
+
+func (r *Reconciler) unsettledOf(ctx context.Context, namespace string, which ...client.ListOption) []reconcile.Request {
+	list := &v1alpha1.CheckpointList{}
+	if err := r.Client.List(ctx, list, append(which, client.InNamespace(namespace))...); err != nil {
+		logf.FromContext(ctx).Error(err, "Could not list the checkpoints that are to be looked at.")
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range list.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return requests
+}
+
+// fromHistory has the unsettled Checkpoints of a task looked at, or all.
+func (r *Reconciler) fromHistory(notifications Notifications) source.Source {
+	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		notifications.Subscribe(func(n history.Notification) {
+			var which []client.ListOption
+			if n.Name != "" {
+				which = append(which, client.MatchingFields{byTask: n.Name})
+			}
+			for _, request := range r.unsettledOf(ctx, n.Namespace, which...) {
+				queue.Add(request)
+			}
+		})
+		return nil
+	})
+}

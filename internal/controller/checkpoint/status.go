@@ -1,0 +1,84 @@
+package checkpoint
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/resources"
+)
+
+const (
+	maxListed = 100
+	maxPath   = 1024
+)
+
+// fill writes what a record says into a status.
+func fill(s *v1alpha1.CheckpointStatus, row history.Checkpoint, generation int64, reason, message string) {
+	conditions := s.Conditions
+	*s = v1alpha1.CheckpointStatus{
+		ObservedGeneration: generation,
+		TaskUID:            row.TaskUID,
+		Number:             row.Number,
+		Attempt:            row.Attempt,
+		Trigger:            v1alpha1.CheckpointTrigger(row.Trigger),
+		Time:               ptr.To(metav1.NewTime(row.Time)),
+		Commit:             row.Commit,
+		Tree:               row.Tree,
+		Parent:             row.Parent,
+		Base:               row.Base,
+		StateCommit:        row.StateCommit,
+		Conversation: &v1alpha1.ConversationPosition{
+			Branch: row.Position.Branch, Position: row.Position.Position, ToolCalls: row.Position.ToolCalls,
+		},
+		Code: &v1alpha1.CodeStats{
+			FilesChanged: row.FilesChanged, LinesAdded: row.LinesAdded, LinesRemoved: row.LinesRemoved,
+		},
+		Git: &v1alpha1.GitPosition{
+			Head: row.GitHead, Branch: row.GitBranch, DirtyFiles: paths(row.DirtyFiles), DirtyFileCount: row.DirtyFileCount,
+		},
+		Files:        row.Files,
+		Bytes:        row.Bytes,
+		Skipped:      skipped(row.Skipped),
+		SkippedCount: row.SkippedCount,
+	}
+	s.Conditions = conditions
+	set := func(kind string, ok bool, reason, message string) {
+		status := metav1.ConditionFalse
+		if ok {
+			status = metav1.ConditionTrue
+		}
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+			Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: generation,
+		})
+	}
+	set(v1alpha1.CheckpointReady, true, reason, message)
+	if row.Durable {
+		set(v1alpha1.CheckpointDurable, true, v1alpha1.ReasonPushed, "the gitstore has it")
+	} else {
+		set(v1alpha1.CheckpointDurable, false, v1alpha1.ReasonNotPushed, "it is on its way to the gitstore")
+	}
+}
+
+// paths cuts a list that came out of an untrusted worktree to what a status may hold.
+func paths(list []string) []string {
+	list = list[:min(len(list), maxListed)]
+	out := make([]string, 0, len(list))
+	for _, p := range list {
+		out = append(out, resources.PlainText(p, maxPath))
+	}
+	return out
+}
+
+func skipped(list []history.SkippedFile) []v1alpha1.SkippedFile {
+	list = list[:min(len(list), maxListed)]
+	out := make([]v1alpha1.SkippedFile, 0, len(list))
+	for _, f := range list {
+		out = append(out, v1alpha1.SkippedFile{
+			Path: resources.PlainText(f.Path, maxPath), Reason: resources.PlainText(f.Reason, 63), Bytes: f.Bytes,
+		})
+	}
+	return out
+}

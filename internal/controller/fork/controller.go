@@ -1,0 +1,228 @@
+// Package fork is the controller of Forks: it resolves the point to fork from,
+// once, and makes the new tasks.
+//
+// It promises that the source is never written, that a fork makes each of its
+// tasks once, under the name it was asked to use, and that the new tasks stay
+// when the Fork goes.
+package fork
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/controller/failure"
+	"github.com/clew-dev/clew/internal/plan"
+)
+
+// again is when a Fork that waits for something is looked at again.
+const again = 5 * time.Second
+
+// Reconciler is the controller of Forks. All fields are required.
+type Reconciler struct {
+	// Client reads from the cache and writes.
+	Client client.Client
+	// Live reads from the API server.
+	Live client.Reader
+	// Events tells people.
+	Events events.EventRecorder
+}
+
+// What the controller may do.
+//
+// +kubebuilder:rbac:groups=clew.dev,resources=forks,verbs=get;list;watch
+// +kubebuilder:rbac:groups=clew.dev,resources=forks/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=clew.dev,resources=tasks,verbs=get;list;watch;create
+// +kubebuilder:rbac:groups=clew.dev,resources=checkpoints,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch;update
+
+// SetupWithManager adds the controller to the manager.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, workers int) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("fork").
+		For(&v1alpha1.Fork{}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Complete(r)
+}
+
+// Reconcile brings one Fork one step further.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	f := &v1alpha1.Fork{}
+	err := r.Client.Get(ctx, request.NamespacedName, f)
+	if err != nil || f.DeletionTimestamp != nil || meta.IsStatusConditionTrue(f.Status.Conditions, v1alpha1.ForkComplete) {
+		return failure.Result(logf.FromContext(ctx), err)
+	}
+	after, err := r.fork(ctx, f)
+	if err != nil {
+		return failure.Result(logf.FromContext(ctx), err)
+	}
+	return ctrl.Result{RequeueAfter: after}, nil
+}
+
+func (r *Reconciler) fork(ctx context.Context, f *v1alpha1.Fork) (time.Duration, error) {
+	source := &v1alpha1.Task{}
+	err := r.Live.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: f.Spec.SourceRef.Name}, source)
+	if apierrors.IsNotFound(err) {
+		return again, r.wait(ctx, f, v1alpha1.ReasonSourceNotFound,
+			fmt.Sprintf("there is no Task %q in this namespace: name a task of this namespace", f.Spec.SourceRef.Name))
+	}
+	if err != nil {
+		return 0, err
+	}
+	checkpoint, hindrance, err := r.resolve(ctx, f, source)
+	if err != nil {
+		return 0, err
+	}
+	if hindrance != nil {
+		return again, r.wait(ctx, f, hindrance.Reason, hindrance.Message)
+	}
+	return r.makeTasks(ctx, f, source, checkpoint)
+}
+
+// resolve writes the point into the status, once, before any task is made; it
+// returns the name of the Checkpoint.
+func (r *Reconciler) resolve(ctx context.Context, f *v1alpha1.Fork, source *v1alpha1.Task) (string, *plan.Hindrance, error) {
+	name := ""
+	if f.Spec.CheckpointRef != nil {
+		name = f.Spec.CheckpointRef.Name
+	} else if latest := source.Status.LatestCheckpoint; latest != nil {
+		name = latest.Name
+	}
+	if name == "" {
+		return "", &plan.Hindrance{Reason: v1alpha1.ReasonWaitingForSource, Message: fmt.Sprintf(
+			"Task %q has no checkpoint yet: it is forked when it has one", source.Name)}, nil
+	}
+	checkpoint := &v1alpha1.Checkpoint{}
+	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: name}, checkpoint); err != nil {
+		if !apierrors.IsNotFound(err) {
+			return "", nil, err
+		}
+		checkpoint = nil
+	}
+	point, hindrance := plan.ResolveSource(source.Spec.Repository, source.Name, source, checkpoint)
+	if hindrance != nil {
+		return "", hindrance, nil
+	}
+	if f.Status.Source != nil && *f.Status.Source != *point {
+		if f.Spec.CheckpointRef == nil {
+			return r.resolved(ctx, f, source)
+		}
+		return "", &plan.Hindrance{Reason: v1alpha1.ReasonCheckpointNotFound, Message: fmt.Sprintf(
+			"Checkpoint %q is no longer the one this fork began with: apply a new Fork", name)}, nil
+	}
+	if f.Status.Source == nil {
+		f.Status.Source = point
+		if err := r.wait(ctx, f, v1alpha1.ReasonPending, "the new task is being made"); err != nil {
+			return "", nil, err
+		}
+	}
+	return name, nil, nil
+}
+
+// resolved finds the Checkpoint that a fork of the latest one resolved to
+// before the source took another.
+func (r *Reconciler) resolved(ctx context.Context, f *v1alpha1.Fork, source *v1alpha1.Task) (string, *plan.Hindrance, error) {
+	list := &v1alpha1.CheckpointList{}
+	if err := r.Live.List(ctx, list, client.InNamespace(f.Namespace)); err != nil {
+		return "", nil, err
+	}
+	for _, c := range list.Items {
+		if c.Spec.TaskRef.Name == source.Name && c.Status.TaskUID == f.Status.Source.TaskUID && c.Status.Number == f.Status.Source.Checkpoint {
+			return c.Name, nil, nil
+		}
+	}
+	return "", &plan.Hindrance{Reason: v1alpha1.ReasonCheckpointNotFound, Message: fmt.Sprintf(
+		"the Checkpoint of number %d that this fork began with is gone: apply a new Fork", f.Status.Source.Checkpoint)}, nil
+}
+
+// makeTasks makes what is missing of the fork's tasks.
+func (r *Reconciler) makeTasks(ctx context.Context, f *v1alpha1.Fork, source *v1alpha1.Task, checkpoint string) (time.Duration, error) {
+	for _, variant := range f.Spec.Variants {
+		made, hindrance, err := r.makeTask(ctx, f, newTask(f, source, variant, checkpoint))
+		if err != nil {
+			return 0, err
+		}
+		if hindrance != nil {
+			return again, r.wait(ctx, f, hindrance.Reason, hindrance.Message)
+		}
+		note(f, made)
+	}
+	meta.SetStatusCondition(&f.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ForkComplete, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonForked,
+		Message: fmt.Sprintf("forked from checkpoint %d", f.Status.Source.Checkpoint), ObservedGeneration: f.Generation,
+	})
+	f.Status.ObservedGeneration = f.Generation
+	if err := r.Client.Status().Update(ctx, f); err != nil {
+		return 0, fmt.Errorf("write the fork's status: %w", err)
+	}
+	for _, t := range f.Status.Tasks {
+		r.Events.Eventf(f, &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Task", Namespace: f.Namespace, Name: t.Name},
+			corev1.EventTypeNormal, v1alpha1.EventTaskForked, "Fork", "task %s starts from checkpoint %d of task %s", t.Name, f.Status.Source.Checkpoint, source.Name)
+	}
+	return 0, nil
+}
+
+// makeTask makes one task, or finds the one that this fork made before.
+func (r *Reconciler) makeTask(ctx context.Context, f *v1alpha1.Fork, task *v1alpha1.Task) (*v1alpha1.Task, *plan.Hindrance, error) {
+	err := r.Client.Create(ctx, task)
+	switch {
+	case err == nil:
+		return task, nil, nil
+	case apierrors.IsAlreadyExists(err):
+	case apierrors.IsInvalid(err) || apierrors.IsForbidden(err):
+		return nil, &plan.Hindrance{Reason: v1alpha1.ReasonInvalidTemplate, Message: "the new task was refused: " + err.Error()}, nil
+	default:
+		return nil, nil, fmt.Errorf("create task %s: %w", task.Name, err)
+	}
+	found := &v1alpha1.Task{}
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(task), found); err != nil {
+		return nil, nil, err
+	}
+	if found.Annotations[annotationForkUID] != string(f.UID) {
+		return nil, &plan.Hindrance{Reason: v1alpha1.ReasonTaskExists, Message: fmt.Sprintf(
+			"there is a Task %q already that this fork did not make: delete it, or apply a new Fork whose variant has another name", task.Name)}, nil
+	}
+	return found, nil, nil
+}
+
+func note(f *v1alpha1.Fork, task *v1alpha1.Task) {
+	made := v1alpha1.ForkedTask{Name: task.Name, UID: string(task.UID)}
+	i := slices.IndexFunc(f.Status.Tasks, func(t v1alpha1.ForkedTask) bool { return t.Name == task.Name })
+	if i < 0 {
+		f.Status.Tasks = append(f.Status.Tasks, made)
+		return
+	}
+	f.Status.Tasks[i] = made
+}
+
+// wait says in the condition Complete what the Fork waits for.
+func (r *Reconciler) wait(ctx context.Context, f *v1alpha1.Fork, reason, message string) error {
+	current := &v1alpha1.Fork{}
+	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(f), current); err != nil {
+		return err
+	}
+	f.Status.ObservedGeneration = f.Generation
+	meta.SetStatusCondition(&f.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ForkComplete, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: f.Generation,
+	})
+	if equality.Semantic.DeepEqual(current.Status, f.Status) {
+		return nil
+	}
+	if err := r.Client.Status().Update(ctx, f); err != nil {
+		return fmt.Errorf("write the fork's status: %w", err)
+	}
+	return nil
+}

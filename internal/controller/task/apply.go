@@ -1,0 +1,217 @@
+package task
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/plan"
+	"github.com/clew-dev/clew/internal/resources"
+)
+
+// apply carries a plan out. What has no way back comes after the status that
+// tells of it: a pod is made only when its attempt is on record.
+func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan, m *known) error {
+	if p.Farewell != nil {
+		return r.sayFarewell(ctx, task, p, m)
+	}
+	for _, ref := range p.StopPods {
+		if err := r.stopPod(ctx, task, ref); err != nil {
+			return err
+		}
+	}
+	if p.CreateClaim {
+		uid, hindrance, err := r.createClaim(ctx, task)
+		if err != nil {
+			return err
+		}
+		if hindrance != nil {
+			return r.reportHindrance(ctx, task, hindrance, m)
+		}
+		p.Status.ClaimUID = string(uid)
+	}
+	if p.Checkpoints != nil {
+		name, err := r.makeCheckpoints(ctx, task, *p.Checkpoints)
+		if err != nil {
+			return err
+		}
+		if p.Status.LatestCheckpoint != nil {
+			p.Status.LatestCheckpoint.Name = name
+		}
+	}
+	if p.Write {
+		if err := r.writeStatus(ctx, task, p.Status, m); err != nil {
+			return err
+		}
+	}
+	if p.StartPod != nil {
+		if err := r.startPod(ctx, task, *p.StartPod, m); err != nil {
+			return err
+		}
+	}
+	r.tell(task, p.Entries)
+	r.record(ctx, task, m)
+	return nil
+}
+
+func (r *Reconciler) writeStatus(ctx context.Context, task *v1alpha1.Task, status v1alpha1.TaskStatus, m *known) error {
+	task.Status = status
+	if err := r.Client.Status().Update(ctx, task); err != nil {
+		return fmt.Errorf("write the task's status: %w", err)
+	}
+	m.lastWrite = r.Clock.Now()
+	return nil
+}
+
+func (r *Reconciler) stopPod(ctx context.Context, task *v1alpha1.Task, ref plan.PodRef) error {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: task.Namespace, Name: ref.Name}}
+	err := r.Client.Delete(ctx, pod, client.Preconditions{UID: ptr.To(types.UID(ref.UID))})
+	if err = client.IgnoreNotFound(err); err != nil {
+		return fmt.Errorf("stop pod %s: %w", ref.Name, err)
+	}
+	return nil
+}
+
+// createClaim makes the task's volume claim. A refusal is no error.
+func (r *Reconciler) createClaim(ctx context.Context, task *v1alpha1.Task) (types.UID, *plan.Hindrance, error) {
+	claim := resources.NewClaim(task)
+	err := r.Client.Create(ctx, claim)
+	if refused(err) {
+		return "", &plan.Hindrance{Reason: v1alpha1.ReasonVolumeUnavailable, Message: "the volume claim was refused: " + err.Error()}, nil
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("create the volume claim: %w", err)
+	}
+	return claim.UID, nil, nil
+}
+
+// reportHindrance writes why nothing could be started, when that is news.
+func (r *Reconciler) reportHindrance(ctx context.Context, task *v1alpha1.Task, h *plan.Hindrance, m *known) error {
+	m.hindrance = h
+	status := task.Status.DeepCopy()
+	status.ObservedGeneration = task.Generation
+	changed := meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+		Type: v1alpha1.TaskSucceeded, Status: metav1.ConditionUnknown, Reason: h.Reason, Message: h.Message,
+		ObservedGeneration: task.Generation,
+	})
+	if !changed {
+		return nil
+	}
+	return r.writeStatus(ctx, task, *status, m)
+}
+
+// startPod makes the pod of a reserved attempt. A refusal is remembered and
+// shows in the next status.
+func (r *Reconciler) startPod(ctx context.Context, task *v1alpha1.Task, want plan.Pod, m *known) error {
+	if err := r.ensureServiceAccount(ctx, task.Namespace); err != nil {
+		return err
+	}
+	pod, err := resources.NewPod(resources.PodRequest{
+		Task: task, Attempt: want.Attempt, PrepareOnly: want.PrepareOnly,
+		Operation: want.Operation, Source: want.Source, Prompt: want.Prompt,
+	}, r.Pods)
+	if err != nil {
+		return err
+	}
+	err = r.Client.Create(ctx, pod)
+	switch {
+	case err == nil:
+		r.Metrics.attempt(task)
+	case apierrors.IsAlreadyExists(err):
+		if err := r.adopt(ctx, task, pod, want.Attempt, m); err != nil || m.hindrance != nil {
+			return err
+		}
+	case refused(err):
+		m.hindrance = &plan.Hindrance{Reason: v1alpha1.ReasonPodRefused, Message: "the pod was refused: " + err.Error()}
+		logf.FromContext(ctx).Info("The API server refused the pod.", "pod", pod.Name, "error", err.Error())
+		return r.reportHindrance(ctx, task, m.hindrance, m)
+	default:
+		return fmt.Errorf("create pod %s: %w", pod.Name, err)
+	}
+	m.podAttempt, m.podUID, m.hindrance = want.Attempt, pod.UID, nil
+	return nil
+}
+
+// adopt takes a pod of that name for the attempt's own, if it is.
+func (r *Reconciler) adopt(ctx context.Context, task *v1alpha1.Task, pod *corev1.Pod, attempt int64, m *known) error {
+	found, err := read[corev1.Pod](ctx, r.Live, pod.Namespace, pod.Name)
+	if err != nil || found == nil {
+		return err
+	}
+	if resources.IsOf(found, task) && resources.Attempt(found) == attempt {
+		pod.UID, m.hindrance = found.UID, nil
+		return nil
+	}
+	return r.reportHindrance(ctx, task, &plan.Hindrance{Reason: v1alpha1.ReasonPodRefused, Message: fmt.Sprintf(
+		"there is a pod %s that is not this task's: delete it, or give the Task another name", pod.Name)}, m)
+}
+
+// ensureServiceAccount makes the account of a namespace's task pods, once.
+func (r *Reconciler) ensureServiceAccount(ctx context.Context, namespace string) error {
+	found, err := read[corev1.ServiceAccount](ctx, r.Live, namespace, resources.ServiceAccount)
+	if err != nil || found != nil {
+		return err
+	}
+	err = r.Client.Create(ctx, resources.NewServiceAccount(namespace))
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create the service account %s: %w", resources.ServiceAccount, err)
+	}
+	return nil
+}
+
+// refused says that the API server understood the request and will not have
+// it: trying the very same again helps only after somebody acted.
+func refused(err error) bool {
+	return (apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)) ||
+		apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
+}
+
+// sayFarewell records what is left of a task that is being deleted, and lets it go.
+func (r *Reconciler) sayFarewell(ctx context.Context, task *v1alpha1.Task, p plan.Plan, m *known) error {
+	entries := append(slices.Clone(plan.Unrecorded(&task.Status, m.recorded)), *p.Farewell)
+	if err := r.recordEntries(ctx, task, entries, m); err != nil {
+		if p.Write {
+			return r.writeStatus(ctx, task, p.Status, m)
+		}
+		return err
+	}
+	if err := r.settleClaim(ctx, task); err != nil {
+		return err
+	}
+	base := task.DeepCopy()
+	task.Finalizers = slices.DeleteFunc(task.Finalizers, func(f string) bool { return f == v1alpha1.TaskFinalizer })
+	if err := r.Client.Patch(ctx, task, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("remove the finalizer: %w", err)
+	}
+	r.tell(task, []v1alpha1.HistoryEntry{*p.Farewell})
+	return nil
+}
+
+// settleClaim makes the claim go, or stay, as workspace.retention says by now.
+func (r *Reconciler) settleClaim(ctx context.Context, task *v1alpha1.Task) error {
+	claim, err := read[corev1.PersistentVolumeClaim](ctx, r.Live, task.Namespace, resources.ClaimName(task.Name))
+	if err != nil || claim == nil || !resources.IsOf(claim, task) {
+		return err
+	}
+	owned := metav1.IsControlledBy(claim, task)
+	retain := task.Spec.Workspace.Retention == v1alpha1.WorkspaceRetain
+	switch {
+	case retain && owned:
+		base := claim.DeepCopy()
+		claim.OwnerReferences = slices.DeleteFunc(claim.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == task.UID })
+		err = r.Client.Patch(ctx, claim, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+	case !retain && !owned:
+		err = client.IgnoreNotFound(r.Client.Delete(ctx, claim, client.Preconditions{UID: &claim.UID}))
+	}
+	return err
+}

@@ -1,0 +1,206 @@
+// Package task is the controller of Tasks: it observes, has package plan
+// decide, applies the plan, writes the status once, and then tells of it.
+//
+// It promises that a Task that did not change causes no write; that nothing is
+// started, stopped or written on the word of a cache (a plan made from the
+// cache is made again from live reads before it is applied); and that every
+// transition reaches the history store, once, whatever is down in between.
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/controller/failure"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/plan"
+	"github.com/clew-dev/clew/internal/resources"
+)
+
+// Store is the history store, as far as this controller needs it. Errors wrap
+// those of package history.
+type Store interface {
+	TaskState(ctx context.Context, taskUID string) (history.TaskState, error)
+	CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Checkpoint, error)
+	RecordEvents(ctx context.Context, events []history.Event) error
+}
+
+// Notifications tells of changes in the history store; an empty one means
+// that any task may have changed.
+type Notifications interface {
+	Subscribe(f func(history.Notification))
+}
+
+// Reconciler is the controller of Tasks. Every field but Metrics is required.
+type Reconciler struct {
+	// Client reads from the cache and writes.
+	Client client.Client
+	// Live reads from the API server.
+	Live client.Reader
+	// Store is the history store.
+	Store Store
+	// Events tells people.
+	Events events.EventRecorder
+	// Pods are the options of every pod.
+	Pods resources.Options
+	// Limits are the times to wait.
+	Limits plan.Limits
+	// Clock tells the time.
+	Clock clock.PassiveClock
+	// Metrics counts; nil counts nothing.
+	Metrics *Metrics
+
+	memory memory
+}
+
+// Reconcile brings one Task one step further.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	after, err := r.reconcile(ctx, request)
+	if err != nil {
+		return failure.Result(logf.FromContext(ctx), err)
+	}
+	return ctrl.Result{RequeueAfter: after}, nil
+}
+
+func (r *Reconciler) reconcile(ctx context.Context, request ctrl.Request) (time.Duration, error) {
+	task := &v1alpha1.Task{}
+	if err := r.Client.Get(ctx, request.NamespacedName, task); err != nil {
+		r.memory.forget(request.NamespacedName)
+		return 0, err
+	}
+	m := r.memory.of(task)
+	defer m.Unlock()
+	if task.DeletionTimestamp == nil && !controllerutil.ContainsFinalizer(task, v1alpha1.TaskFinalizer) {
+		if err := r.addFinalizer(ctx, task); err != nil {
+			return 0, err
+		}
+	}
+	r.record(ctx, task, m)
+
+	observed, err := r.observe(ctx, task, m, r.cached())
+	if err != nil {
+		return 0, err
+	}
+	p := plan.Decide(observed, r.Clock.Now())
+	if p.Acts() {
+		if p, task, err = r.decideLive(ctx, task, m); err != nil {
+			return 0, err
+		}
+		if p.Acts() {
+			if err := r.apply(ctx, task, p, m); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return r.next(p, task, observed, m), nil
+}
+
+// next is when to look again if nothing happens.
+func (r *Reconciler) next(p plan.Plan, task *v1alpha1.Task, observed plan.Observed, m *known) time.Duration {
+	after := p.RequeueAfter
+	waits := m.hindrance != nil || m.recordProblem != "" || !observed.History.Known
+	if waits && (after == 0 || after > failure.AfterOutage) {
+		after = failure.AfterOutage
+	}
+	return after
+}
+
+// decideLive makes the plan again from what the API server holds now.
+func (r *Reconciler) decideLive(ctx context.Context, cached *v1alpha1.Task, m *known) (plan.Plan, *v1alpha1.Task, error) {
+	task := &v1alpha1.Task{}
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(cached), task); err != nil {
+		return plan.Plan{}, cached, err
+	}
+	if task.UID != cached.UID {
+		return plan.Plan{}, cached, nil // another one by the same name; its own event is on its way
+	}
+	observed, err := r.observe(ctx, task, m, r.live())
+	if err != nil {
+		return plan.Plan{}, task, err
+	}
+	return plan.Decide(observed, r.Clock.Now()), task, nil
+}
+
+// observe gathers what a decision stands on. Pods are read before the history
+// store: an agent's exit is only seen after its last checkpoint was recorded.
+func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known, v view) (plan.Observed, error) {
+	o := plan.Observed{
+		Task: task, Limits: r.Limits, Hindrance: m.hindrance, MadePodUID: m.podOf(task),
+		Recorded: m.recorded, RecordProblem: m.recordProblem, LastWrite: m.lastWrite,
+	}
+	var err error
+	if o.Pods, err = v.pods(ctx, task); err != nil {
+		return o, fmt.Errorf("list the pods of the task: %w", err)
+	}
+	if o.Claim, err = read[corev1.PersistentVolumeClaim](ctx, v.reader, task.Namespace, resources.ClaimName(task.Name)); err != nil {
+		return o, err
+	}
+	if rewind := plan.NewRewind(task); rewind != nil {
+		if o.RewindTarget, err = read[v1alpha1.Checkpoint](ctx, r.Live, task.Namespace, rewind.To.CheckpointRef.Name); err != nil {
+			return o, err
+		}
+	}
+	if err := r.observeSource(ctx, task, &o); err != nil {
+		return o, err
+	}
+	if err := resources.ValidateTemplate(task); err != nil {
+		o.TemplateProblem = err.Error()
+	}
+	o.History = r.history(ctx, task)
+	return o, nil
+}
+
+// observeSource reads what startFrom names, until its point is resolved.
+func (r *Reconciler) observeSource(ctx context.Context, task *v1alpha1.Task, o *plan.Observed) error {
+	from := plan.UnresolvedSource(task)
+	if from == nil {
+		return nil
+	}
+	var err error
+	if o.Source, err = read[v1alpha1.Task](ctx, r.Live, task.Namespace, from.TaskRef.Name); err != nil || o.Source == nil {
+		return err
+	}
+	name := ""
+	if from.CheckpointRef != nil {
+		name = from.CheckpointRef.Name
+	} else if latest := o.Source.Status.LatestCheckpoint; latest != nil {
+		name = latest.Name
+	}
+	if name == "" {
+		return nil
+	}
+	o.SourceCheckpoint, err = read[v1alpha1.Checkpoint](ctx, r.Live, task.Namespace, name)
+	return err
+}
+
+func (r *Reconciler) history(ctx context.Context, task *v1alpha1.Task) plan.History {
+	state, err := r.Store.TaskState(ctx, string(task.UID))
+	switch {
+	case err == nil, errors.Is(err, history.ErrNotFound):
+		return plan.History{Known: true, State: state}
+	default:
+		logf.FromContext(ctx).V(1).Info("Could not ask the history store.", "error", err.Error())
+		return plan.History{}
+	}
+}
+
+// addFinalizer holds the task until its history is recorded.
+func (r *Reconciler) addFinalizer(ctx context.Context, task *v1alpha1.Task) error {
+	base := task.DeepCopy()
+	controllerutil.AddFinalizer(task, v1alpha1.TaskFinalizer)
+	if err := r.Client.Patch(ctx, task, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("add the finalizer: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/clew-dev/clew/internal/history"
+)
+
+const (
+	// storeTimeout bounds a call: a worker must not hang on a store that is gone.
+	storeTimeout = 5 * time.Second
+	// storePause is how long a store that could not be reached is not asked again.
+	storePause = 2 * time.Second
+)
+
+// Guard wraps a Store so that a store that is down holds up the work on tasks
+// as little as can be: calls are bounded in time, and for a moment after a
+// failed one nobody else tries.
+func Guard(store Store, c clock.PassiveClock) Store {
+	return &guard{store: store, clock: c}
+}
+
+type guard struct {
+	store Store
+	clock clock.PassiveClock
+
+	mu    sync.Mutex
+	until time.Time
+}
+
+func (g *guard) call(ctx context.Context, f func(context.Context) error) error {
+	g.mu.Lock()
+	open := g.clock.Now().Before(g.until)
+	g.mu.Unlock()
+	if open {
+		return fmt.Errorf("%w: it could not be a moment ago", history.ErrUnavailable)
+	}
+	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	err := f(bounded)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %w", history.ErrUnavailable, err)
+	}
+	if errors.Is(err, history.ErrUnavailable) {
+		g.mu.Lock()
+		g.until = g.clock.Now().Add(storePause)
+		g.mu.Unlock()
+	}
+	return err
+}
+
+func (g *guard) TaskState(ctx context.Context, taskUID string) (state history.TaskState, err error) {
+	err = g.call(ctx, func(ctx context.Context) error {
+		state, err = g.store.TaskState(ctx, taskUID)
+		return err
+	})
+	return state, err
+}
+
+func (g *guard) CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) (rows []history.Checkpoint, err error) {
+	err = g.call(ctx, func(ctx context.Context) error {
+		rows, err = g.store.CheckpointsAfter(ctx, taskUID, after, limit)
+		return err
+	})
+	return rows, err
+}
+
+func (g *guard) RecordEvents(ctx context.Context, events []history.Event) error {
+	return g.call(ctx, func(ctx context.Context) error { return g.store.RecordEvents(ctx, events) })
+}

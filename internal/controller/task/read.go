@@ -1,0 +1,60 @@
+package task
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// podsByTask is the cache's index of pods by the UID of their task.
+const podsByTask = "taskUID"
+
+// view is where an observation reads from.
+type view struct {
+	reader client.Reader
+	// byTask selects the pods of the task with this UID.
+	byTask func(uid string) client.ListOption
+}
+
+// cached reads from the cache, which may be behind, and holds only what
+// carries Clew's label.
+func (r *Reconciler) cached() view {
+	return view{reader: r.Client, byTask: func(uid string) client.ListOption { return client.MatchingFields{podsByTask: uid} }}
+}
+
+// live reads from the API server.
+func (r *Reconciler) live() view {
+	return view{reader: r.Live, byTask: func(uid string) client.ListOption { return client.MatchingLabels{v1alpha1.LabelTaskUID: uid} }}
+}
+
+func (v view) pods(ctx context.Context, task *v1alpha1.Task) ([]corev1.Pod, error) {
+	list := &corev1.PodList{}
+	if err := v.reader.List(ctx, list, client.InNamespace(task.Namespace), v.byTask(string(task.UID))); err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+// pointer is a pointer to T that is an API object.
+type pointer[T any] interface {
+	*T
+	client.Object
+}
+
+// read gets an object; nil when it does not exist.
+func read[T any, P pointer[T]](ctx context.Context, reader client.Reader, namespace, name string) (*T, error) {
+	object := P(new(T))
+	err := reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return (*T)(object), nil
+}

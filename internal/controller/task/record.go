@@ -1,0 +1,100 @@
+package task
+
+import (
+	"context"
+	"fmt"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/plan"
+)
+
+// maxNote is how many bytes an Event's note may have.
+const maxNote = 1000
+
+// record copies the entries of status.history that may be missing there to the
+// history store. Their ids are deterministic, so that it may do so again.
+func (r *Reconciler) record(ctx context.Context, task *v1alpha1.Task, m *known) {
+	entries := plan.Unrecorded(&task.Status, m.recorded)
+	if len(entries) == 0 {
+		m.recorded = max(m.recorded, task.Status.RecordedSequence)
+		return
+	}
+	if err := r.recordEntries(ctx, task, entries, m); err != nil {
+		logf.FromContext(ctx).V(1).Info("Could not record transitions.", "error", err.Error())
+	}
+}
+
+func (r *Reconciler) recordEntries(ctx context.Context, task *v1alpha1.Task, entries []v1alpha1.HistoryEntry, m *known) error {
+	events := make([]history.Event, 0, len(entries))
+	for _, e := range entries {
+		events = append(events, historyEvent(task, e))
+	}
+	if err := r.Store.RecordEvents(ctx, events); err != nil {
+		// The error's own words may change from try to try; the condition must not.
+		m.recordProblem = "the history store cannot be reached: transitions are kept in status.history until it can"
+		r.Metrics.recordFailed()
+		return err
+	}
+	m.recordProblem = ""
+	m.recorded = max(m.recorded, entries[len(entries)-1].Sequence)
+	return nil
+}
+
+func historyEvent(task *v1alpha1.Task, e v1alpha1.HistoryEntry) history.Event {
+	kind := history.EventTypeTask
+	switch e.Reason {
+	case v1alpha1.EventTaskRewound:
+		kind = history.EventTypeRewind
+	case v1alpha1.EventTaskForked:
+		kind = history.EventTypeFork
+	}
+	return history.Event{
+		ID:   history.EventID(string(task.UID), e.Sequence),
+		Task: history.Task{Namespace: task.Namespace, Name: task.Name, UID: string(task.UID)},
+		Time: e.Time.Time, Type: kind, Reason: e.Reason, Actor: e.Actor,
+		Message: e.Message, Attempt: e.Attempt, Checkpoint: e.Checkpoint,
+	}
+}
+
+// tell emits an Event for each transition that was written. Events are for
+// people: losing one loses nothing.
+func (r *Reconciler) tell(task *v1alpha1.Task, entries []v1alpha1.HistoryEntry) {
+	for _, e := range entries {
+		kind := corev1.EventTypeNormal
+		switch e.Reason {
+		case v1alpha1.EventTaskFailed, v1alpha1.EventPodLost, v1alpha1.EventVolumeLost,
+			v1alpha1.EventOperationRefused, v1alpha1.EventDriftDetected:
+			kind = corev1.EventTypeWarning
+		}
+		// The sequence tells transitions apart that would else be counted as one.
+		r.Events.Eventf(task, attemptPod(task, e), kind, e.Reason, fmt.Sprintf("Transition%d", e.Sequence), "%s", note(e.Message))
+		r.Metrics.transition(e.Reason)
+	}
+}
+
+// attemptPod refers to the pod of the entry's attempt; nil for none.
+func attemptPod(task *v1alpha1.Task, e v1alpha1.HistoryEntry) runtime.Object {
+	for _, a := range task.Status.Attempts {
+		if a.Number == e.Attempt && a.PodName != "" {
+			return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: task.Namespace, Name: a.PodName}
+		}
+	}
+	return nil
+}
+
+func note(message string) string {
+	if len(message) <= maxNote {
+		return message
+	}
+	cut := maxNote
+	for cut > 0 && !utf8.RuneStart(message[cut]) {
+		cut--
+	}
+	return message[:cut]
+}

@@ -1,0 +1,81 @@
+package task
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/history"
+)
+
+// gather is how long notifications about one task are gathered before it is
+// looked at: a busy agent causes many.
+const gather = 100 * time.Millisecond
+
+// What the controller may do. Checkpoints' status is the checkpoint controller's.
+//
+// +kubebuilder:rbac:groups=clew.dev,resources=tasks,verbs=get;list;watch;update;patch
+// +kubebuilder:rbac:groups=clew.dev,resources=tasks/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=clew.dev,resources=tasks/finalizers,verbs=update
+// +kubebuilder:rbac:groups=clew.dev,resources=checkpoints,verbs=get;list;watch;create
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups="",resources=serviceaccounts,verbs=get;create
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch;update
+
+// SetupWithManager adds the controller to the manager.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notifications, workers int) error {
+	index := func(object client.Object) []string { return []string{object.GetLabels()[v1alpha1.LabelTaskUID]} }
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, podsByTask, index); err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("task").
+		For(&v1alpha1.Task{}).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(taskOf)).
+		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(taskOf)).
+		WatchesRawSource(fromHistory(mgr.GetClient(), notifications)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Complete(r)
+}
+
+// taskOf is the task that the labels of an object name.
+func taskOf(_ context.Context, object client.Object) []reconcile.Request {
+	name := object.GetLabels()[v1alpha1.LabelTask]
+	if name == "" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: object.GetNamespace(), Name: name}}}
+}
+
+// fromHistory has the task looked at that a notification names, or all of them.
+func fromHistory(tasks client.Reader, notifications Notifications) source.Source {
+	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		notifications.Subscribe(func(n history.Notification) {
+			if n.Name != "" {
+				queue.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: n.Namespace, Name: n.Name}}, gather)
+				return
+			}
+			list := &v1alpha1.TaskList{}
+			if err := tasks.List(ctx, list); err != nil {
+				logf.FromContext(ctx).Error(err, "Could not list the tasks to look at them all.")
+				return
+			}
+			for i := range list.Items {
+				queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+			}
+		})
+		return nil
+	})
+}
