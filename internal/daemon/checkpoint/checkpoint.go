@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -186,7 +187,8 @@ func GitError(err error) error {
 	if err == nil {
 		return nil
 	}
-	if r, ok := refusal.Parse(err.Error()); ok {
+	// The gitstore's words begin a line of their own in what git printed.
+	if r, ok := refusal.Parse(strings.ReplaceAll(err.Error(), ": remote: clew:", ":\nremote: clew:")); ok {
 		switch r.Reason {
 		case refusal.StaleAttempt:
 			return fmt.Errorf("talk to the gitstore: %w", gateway.ErrFenced)

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/prepare"
+	"github.com/clew-dev/clew/internal/daemon/run"
+	"github.com/clew-dev/clew/internal/daemon/shim"
+	"github.com/clew-dev/clew/internal/daemon/volume"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/worktree"
+)
+
+const (
+	defaultRunDir = "/run/clew"
+	defaultToken  = "/var/run/secrets/clew/token"
+)
+
+// pod is what prepare and run need of the pod they are in.
+type pod struct {
+	config daemonapi.Config
+	server *gateway.Client
+	remote func() (worktree.Remote, error)
+	close  func()
+}
+
+func readPod(tokenFile string) (*pod, error) {
+	text := os.Getenv(daemonapi.ConfigEnv)
+	if text == "" {
+		return nil, errors.New(daemonapi.ConfigEnv + " is not set: this program runs in the pods that Clew's manager makes")
+	}
+	cfg, err := daemonapi.DecodeConfig(text)
+	if err != nil {
+		return nil, err
+	}
+	server, err := gateway.New(gateway.Config{URL: cfg.ServerURL, CABundle: cfg.CABundle, TokenFile: tokenFile, Version: version})
+	if err != nil {
+		return nil, err
+	}
+	caFile, remove, err := volume.CAFile(cfg.CABundle)
+	if err != nil {
+		return nil, err
+	}
+	return &pod{config: cfg, server: server, remote: volume.Remote(cfg.GitStoreURL, tokenFile, caFile), close: remove}, nil
+}
+
+func newPrepare(logging *logOptions) *cobra.Command {
+	var root, runDir, tokenFile, credentials, termination string
+	var retryFor time.Duration
+	cmd := &cobra.Command{
+		Use:   "prepare",
+		Short: "Bring the task's volume to the state the task is meant to have, then exit",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := logging.logger("prepare")
+			if err != nil {
+				return err
+			}
+			cfg := prepare.Config{
+				Prompt: os.Getenv(daemonapi.PromptEnv), RunDir: runDir, CredentialsDir: credentials, RetryFor: retryFor, Log: log,
+				Paths: volume.Paths{Worktree: filepath.Join(root, "worktree"), Home: filepath.Join(root, "home"), State: filepath.Join(root, "clew")},
+			}
+			result := runPrepare(cmd.Context(), cfg, tokenFile)
+			message, err := prepare.Encode(result)
+			if err != nil {
+				return err
+			}
+			if err := os.WriteFile(termination, message, 0o644); err != nil {
+				log.Error(err, "the result cannot be reported", "result", string(message))
+			}
+			if result.Reason != v1alpha1.ReasonWorkspacePrepared {
+				return exitError(1)
+			}
+			log.Info("the workspace is prepared", "restored", result.Restored, "operation", result.Operation)
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&root, "volume", "/volume", "where the root of the task's volume is mounted")
+	cmd.Flags().StringVar(&runDir, "run-dir", defaultRunDir, "folder shared with the agent's container")
+	cmd.Flags().StringVar(&tokenFile, "token-file", defaultToken, "file with the pod's token")
+	cmd.Flags().StringVar(&credentials, "credentials-dir", "/var/run/secrets/clew-repository", "folder with the repository's credentials: username and password, or token; and ca.crt")
+	cmd.Flags().StringVar(&termination, "termination-log", "/dev/termination-log", "file that the result is written to, as JSON")
+	cmd.Flags().DurationVar(&retryFor, "retry-for", 5*time.Minute, "how long a step is tried again that may succeed later")
+	return cmd
+}
+
+func runPrepare(ctx context.Context, cfg prepare.Config, tokenFile string) daemonapi.PrepareResult {
+	broken := func(err error) daemonapi.PrepareResult {
+		cfg.Log.Error(err, "the workspace is not prepared")
+		return daemonapi.PrepareResult{Reason: v1alpha1.ReasonPrepareFailed, Message: err.Error()}
+	}
+	p, err := readPod(tokenFile)
+	if err != nil {
+		return broken(err)
+	}
+	defer p.close()
+	if cfg.Executable, err = os.Executable(); err != nil {
+		return broken(err)
+	}
+	cfg.Pod, cfg.Server, cfg.Remote = p.config, p.server, p.remote
+	cfg.Log = cfg.Log.WithValues("namespace", p.config.Namespace, "task", p.config.Task, "attempt", p.config.Attempt)
+	return prepare.Run(ctx, cfg)
+}
+
+func newRun(logging *logOptions) *cobra.Command {
+	var tokenFile string
+	cfg := run.Config{}
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Record the agent's work beside it, until the pod ends",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := logging.logger("daemon")
+			if err != nil {
+				return err
+			}
+			p, err := readPod(tokenFile)
+			if err != nil {
+				return err
+			}
+			defer p.close()
+			cfg.Pod, cfg.Server, cfg.Remote = p.config, p.server, p.remote
+			cfg.Log = log.WithValues("namespace", p.config.Namespace, "task", p.config.Task, "attempt", p.config.Attempt)
+			return run.Run(cmd.Context(), cfg)
+		},
+	}
+	cmd.Flags().StringVar(&cfg.Paths.Worktree, "worktree", "/workspace", "the agent's worktree")
+	cmd.Flags().StringVar(&cfg.Paths.Home, "home", "/home/agent", "the agent's home")
+	cmd.Flags().StringVar(&cfg.Paths.State, "state-dir", "/var/lib/clew", "the daemon's own folder on the task's volume")
+	cmd.Flags().StringVar(&cfg.RunDir, "run-dir", defaultRunDir, "folder shared with the agent's container")
+	cmd.Flags().StringVar(&tokenFile, "token-file", defaultToken, "file with the pod's token")
+	return cmd
+}
+
+func newAgent(logging *logOptions) *cobra.Command {
+	var socket, conversation string
+	cmd := &cobra.Command{
+		Use:   "agent [flags] -- command [argument...]",
+		Short: "Start the agent and stand between it and the daemon",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			// The container's log is the agent's: say little, in words.
+			quiet := *logging
+			if !cmd.Flags().Changed("log-format") {
+				quiet.format = "text"
+			}
+			log, err := quiet.logger("clew")
+			if err != nil {
+				return err
+			}
+			signals := make(chan os.Signal, 64)
+			signal.Notify(signals, shim.Signals()...)
+			// Not the command's context: that ends with the first signal.
+			code, err := shim.Run(context.Background(), shim.Config{
+				Socket: socket, Command: args, Env: os.Environ(), Conversation: conversation,
+				Stdout: os.Stdout, Stderr: os.Stderr, Log: log,
+			}, signals)
+			if err != nil {
+				return err
+			}
+			return exitError(code)
+		},
+	}
+	cmd.Flags().StringVar(&socket, "socket", filepath.Join(defaultRunDir, run.SocketName), "the daemon's socket")
+	cmd.Flags().StringVar(&conversation, "conversation", filepath.Join(defaultRunDir, prepare.ConversationFile), "file with the conversation so far; the agent finds its path in "+shim.ConversationEnv)
+	return cmd
+}
+
+func newReady() *cobra.Command {
+	var runDir string
+	cmd := &cobra.Command{
+		Use:   "ready",
+		Short: "Ask whether the daemon is up, as its startup probe",
+		Args:  cobra.NoArgs,
+		RunE:  func(*cobra.Command, []string) error { return run.Ready(runDir) },
+	}
+	cmd.Flags().StringVar(&runDir, "run-dir", defaultRunDir, "folder shared with the agent's container")
+	return cmd
+}

@@ -1,0 +1,192 @@
+package prepare
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"unicode/utf8"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemon/checkpoint"
+	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/worktree"
+)
+
+// place says whom a step was talking to, since the same error means another
+// thing there.
+type place int
+
+const (
+	placeVolume place = iota
+	placeServer
+	placeGitstore
+	placeOrigin
+	placeSource // another task's checkpoint in the gitstore
+)
+
+// placedError is an error with the place it comes from.
+type placedError struct {
+	place place
+	err   error
+}
+
+func (e *placedError) Error() string { return e.err.Error() }
+func (e *placedError) Unwrap() error { return e.err }
+
+// of says where an error comes from.
+func of(where place, err error) error {
+	if err == nil {
+		return nil
+	}
+	var refused *checkpoint.RefusedError
+	if (where == placeGitstore || where == placeSource) && !errors.As(err, &refused) {
+		switch worktree.ReasonOf(err) {
+		case worktree.RefNotFound, worktree.RepositoryNotFound, worktree.StorageFull:
+		default:
+			err = checkpoint.GitError(err)
+		}
+	}
+	return &placedError{place: where, err: err}
+}
+
+// failure is an error whose meaning is known where it arises.
+type failure struct {
+	reason    string // ReasonPrepareFailed if empty
+	permanent bool
+	message   string
+}
+
+func (f *failure) Error() string { return f.message }
+
+// verdict is what an error means.
+type verdict struct {
+	reason string
+	// permanent: another try cannot help until somebody acts.
+	permanent bool
+	// again: another try, at once, may help.
+	again bool
+}
+
+// judge says what an error means.
+func judge(err error) verdict {
+	var known *failure
+	if errors.As(err, &known) {
+		reason := known.reason
+		if reason == "" {
+			reason = v1alpha1.ReasonPrepareFailed
+		}
+		return verdict{reason: reason, permanent: known.permanent}
+	}
+	if errors.Is(err, gateway.ErrFenced) {
+		return verdict{reason: v1alpha1.ReasonFenced}
+	}
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return verdict{reason: v1alpha1.ReasonVolumeFull, permanent: true}
+	}
+	where := placeVolume
+	var placed *placedError
+	if errors.As(err, &placed) {
+		where = placed.place
+	}
+	if where == placeServer {
+		if errors.Is(err, gateway.ErrNotFound) {
+			return verdict{reason: v1alpha1.ReasonCheckpointNotFound, permanent: true}
+		}
+		return verdict{reason: v1alpha1.ReasonServerUnreachable, again: true}
+	}
+	var refused *checkpoint.RefusedError
+	if errors.As(err, &refused) {
+		return verdict{reason: v1alpha1.ReasonGitStoreRefused, permanent: !refused.Retryable, again: refused.Retryable}
+	}
+	return judgeGit(where, worktree.ReasonOf(err))
+}
+
+// judgeGit says what a reason of the worktree means at a place.
+func judgeGit(where place, reason worktree.Reason) verdict {
+	notFound := map[place]string{placeOrigin: v1alpha1.ReasonRefNotFound, placeSource: v1alpha1.ReasonSourceNotFound}[where]
+	if notFound == "" {
+		notFound = v1alpha1.ReasonCheckpointNotFound
+	}
+	switch reason {
+	case worktree.StorageFull:
+		return verdict{reason: v1alpha1.ReasonVolumeFull, permanent: true}
+	case worktree.CheckpointCorrupted:
+		return verdict{reason: v1alpha1.ReasonCheckpointCorrupted, permanent: true}
+	case worktree.RefNotFound, worktree.CheckpointNotFound, worktree.InvalidReference:
+		return verdict{reason: notFound, permanent: true}
+	case worktree.InUse, worktree.RestoreIncomplete:
+		return verdict{reason: v1alpha1.ReasonPrepareFailed, again: true}
+	case worktree.WorktreeNotEmpty, worktree.TooManyFiles:
+		return verdict{reason: v1alpha1.ReasonPrepareFailed, permanent: true}
+	}
+	switch where {
+	case placeOrigin:
+		switch reason {
+		case worktree.RepositoryNotFound, worktree.InvalidURL:
+			return verdict{reason: v1alpha1.ReasonRepositoryNotFound, permanent: true}
+		case worktree.AuthenticationFailed:
+			return verdict{reason: v1alpha1.ReasonAuthenticationFailed, permanent: true}
+		case worktree.Unreachable:
+			return verdict{reason: v1alpha1.ReasonRepositoryUnreachable, again: true}
+		}
+	case placeGitstore, placeSource:
+		switch reason {
+		case worktree.RepositoryNotFound:
+			return verdict{reason: notFound, permanent: true}
+		case worktree.AuthenticationFailed, worktree.Rejected:
+			return verdict{reason: v1alpha1.ReasonGitStoreRefused, again: true}
+		default:
+			return verdict{reason: v1alpha1.ReasonGitStoreUnreachable, again: true}
+		}
+	}
+	return verdict{reason: v1alpha1.ReasonPrepareFailed}
+}
+
+func again(err error) bool { return judge(err).again }
+
+// describe is what the manager is told of an error.
+func describe(err error) (reason string, permanent bool, message string) {
+	if err == nil {
+		return v1alpha1.ReasonWorkspacePrepared, false, ""
+	}
+	v := judge(err)
+	return v.reason, v.permanent, err.Error()
+}
+
+// maxResult is how much of a termination message the kubelet keeps.
+const maxResult = 4096
+
+// Encode renders a result as a termination message, leaving out what is too
+// much: first drifted files, then the end of the message.
+func Encode(r daemonapi.PrepareResult) ([]byte, error) {
+	r.Message = cut(r.Message, maxResult/2)
+	for {
+		b, err := json.Marshal(r)
+		if err != nil {
+			return nil, fmt.Errorf("encode the result: %w", err)
+		}
+		switch {
+		case len(b) <= maxResult:
+			return b, nil
+		case len(r.DriftedFiles) > 0:
+			r.DriftedFiles = r.DriftedFiles[:len(r.DriftedFiles)-1-len(r.DriftedFiles)/16]
+		default:
+			r.Message = cut(r.Message, len(r.Message)/2)
+		}
+	}
+}
+
+// cut shortens a text to n bytes at most, at a character.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	s = s[:n]
+	for !utf8.ValidString(s) && len(s) > 0 {
+		s = s[:len(s)-1]
+	}
+	return strings.TrimSpace(s)
+}

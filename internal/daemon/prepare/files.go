@@ -1,0 +1,91 @@
+package prepare
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/clew-dev/clew/internal/agent"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/worktree"
+)
+
+// ConversationFile is where, in the run folder, the agent finds the conversation.
+const ConversationFile = "context/conversation.jsonl"
+
+// copyFile puts a copy of a file in place at once.
+func copyFile(from, to string, mode os.FileMode) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return fmt.Errorf("copy the shim: %w", err)
+	}
+	defer in.Close()
+	return replace(to, mode, func(w io.Writer) error {
+		_, err := io.Copy(w, in)
+		return err
+	})
+}
+
+// replace writes a file beside its place and then puts it there.
+func replace(path string, mode os.FileMode, write func(io.Writer) error) error {
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriter(f)
+	err = write(w)
+	err = errors.Join(err, w.Flush(), f.Chmod(mode), f.Close())
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		os.Remove(path + ".new")
+	}
+	return err
+}
+
+// writeConversation writes the conversation so far for the agent.
+func (p *preparer) writeConversation(ctx context.Context) error {
+	if p.cfg.Pod.PrepareOnly {
+		return nil
+	}
+	return p.retry(ctx, func() error {
+		return replace(filepath.Join(p.cfg.RunDir, ConversationFile), 0o644, func(w io.Writer) error {
+			return of(placeServer, p.cfg.Server.Conversation(ctx, func(e *daemonv1.ConversationEntry) error {
+				at := time.Time{}
+				if e.GetTime() != nil {
+					at = e.GetTime().AsTime()
+				}
+				return agent.Encode(w, e.GetMessage(), at)
+			}))
+		})
+	})
+}
+
+// credentials reads those of the task's repository, and the path of its CA.
+func credentials(dir string) (c worktree.Credentials, caFile string, err error) {
+	read := func(key string) string {
+		b, readErr := os.ReadFile(filepath.Join(dir, key))
+		if readErr != nil && !errors.Is(readErr, os.ErrNotExist) {
+			err = fmt.Errorf("read the repository's credentials: %w", readErr)
+		}
+		return strings.TrimSuffix(string(b), "\n")
+	}
+	if dir == "" {
+		return c, "", nil
+	}
+	c.Username, c.Password = read("username"), read("password")
+	if token := read("token"); token != "" && c.Password == "" {
+		c.Password = token
+	}
+	if read("ca.crt") != "" {
+		caFile = filepath.Join(dir, "ca.crt")
+	}
+	return c, caFile, err
+}

@@ -1,0 +1,349 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemon/checkpoint"
+	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/worktree"
+)
+
+// Triggers that prepare takes checkpoints for.
+const (
+	triggerDrift     = string(v1alpha1.TriggerDrift)
+	triggerPreRewind = string(v1alpha1.TriggerPreRewind)
+	triggerRewound   = string(v1alpha1.TriggerRewound)
+)
+
+// layOut fills an empty volume: from the task's newest checkpoint, from another
+// task's, or from the origin. A layout that was begun is finished.
+func (p *preparer) layOut(ctx context.Context) error {
+	state := p.journal.State()
+	if state.Layout == nil {
+		plan, err := p.planLayout(ctx)
+		if err != nil {
+			return err
+		}
+		err = p.journal.Update(func(s *journal.State) error {
+			s.Layout = &plan
+			if op := p.cfg.Pod.Operation; p.halfRewound(op) {
+				s.Rewind = &journal.Rewind{ID: op.ID, Stage: journal.RewindSaved, Scope: op.Scope, Preserve: op.Preserve, Branch: op.Branch,
+					Target: journal.Point{Number: op.Checkpoint, Code: op.Commit}}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		state = p.journal.State()
+	}
+	layout := *state.Layout
+	switch layout.Stage {
+	case journal.LayoutCloning:
+		return p.clone(ctx, layout)
+	case journal.LayoutForking:
+		return p.fork(ctx, layout)
+	case journal.LayoutRestoring:
+		return p.restore(ctx, layout)
+	}
+	return nil
+}
+
+// planLayout decides where the files come from.
+func (p *preparer) planLayout(ctx context.Context) (journal.Layout, error) {
+	move := fmt.Sprintf("restore/%d", p.cfg.Pod.Attempt)
+	if op := p.cfg.Pod.Operation; p.halfRewound(op) {
+		move = "" // the conversation already stands where the rewind took it
+	}
+	latest := p.begun.GetLatestCheckpoint()
+	if latest != nil {
+		points, err := p.remoteCheckpoints(ctx)
+		if err != nil {
+			return journal.Layout{}, err
+		}
+		for _, n := range slices.Backward(slices.Sorted(maps.Keys(points))) {
+			if n <= latest.GetNumber() {
+				return journal.Layout{Stage: journal.LayoutRestoring, Point: points[n], Move: move}, nil
+			}
+		}
+	}
+	// Nothing but the prompt was ever recorded: there is nothing to take back.
+	if latest == nil && p.spool.Last() <= 1 {
+		move = ""
+	}
+	if src := p.cfg.Pod.Source; src != nil {
+		return journal.Layout{Stage: journal.LayoutForking, Point: journal.Point{Number: src.Checkpoint}, Move: move}, nil
+	}
+	return journal.Layout{Stage: journal.LayoutCloning, Move: move}, nil
+}
+
+// halfRewound reports whether the conversation was moved for a rewind whose
+// last checkpoint the server does not have.
+func (p *preparer) halfRewound(op *daemonapi.Operation) bool {
+	return op != nil && op.Kind == daemonapi.OperationRewind && p.moved(op.ID) && !p.moved(doneID(op.ID))
+}
+
+// doneID is the id under which the end of a rewind is noted at the server.
+func doneID(id string) string { return id + "/done" }
+
+// remoteCheckpoints lists this task's checkpoints that the gitstore has whole.
+func (p *preparer) remoteCheckpoints(ctx context.Context) (map[int64]journal.Point, error) {
+	var refs map[string]string
+	prefix := "refs/clew/" + p.cfg.Pod.TaskUID + "/"
+	err := p.retry(ctx, func() error {
+		remote, err := p.cfg.Remote()
+		if err == nil {
+			refs, err = p.repo.RemoteRefs(ctx, remote, prefix)
+		}
+		if worktree.ReasonOf(err) == worktree.RepositoryNotFound {
+			refs, err = nil, nil
+		}
+		return of(placeGitstore, err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return wholeCheckpoints(refs, prefix), nil
+}
+
+// wholeCheckpoints finds the numbers that have both a code and a state ref.
+func wholeCheckpoints(refs map[string]string, prefix string) map[int64]journal.Point {
+	points := map[int64]journal.Point{}
+	for ref, code := range refs {
+		number, ok := strings.CutPrefix(ref, prefix+"code/")
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(number, 10, 64)
+		state := refs[prefix+"state/"+number]
+		if err != nil || n < 1 || state == "" {
+			continue
+		}
+		points[n] = journal.Point{Number: n, Code: code, State: state}
+	}
+	return points
+}
+
+// clone lays the worktree out from the origin, or an empty one.
+func (p *preparer) clone(ctx context.Context, layout journal.Layout) error {
+	req := worktree.CloneRequest{}
+	if r := p.cfg.Pod.Repository; r != nil {
+		req.URL, req.Ref = r.URL, r.Ref
+		var err error
+		if req.Credentials, req.CAFile, err = credentials(p.cfg.CredentialsDir); err != nil {
+			return err
+		}
+	}
+	var origin worktree.Origin
+	err := p.retry(ctx, func() (err error) {
+		origin, err = p.repo.Clone(ctx, req)
+		return of(placeOrigin, err)
+	})
+	if err != nil {
+		return err
+	}
+	if err := p.startOver(ctx, layout); err != nil {
+		return err
+	}
+	p.log.Info("cloned the repository", "url", origin.URL, "ref", origin.Ref, "commit", origin.Base)
+	return p.journal.Update(func(s *journal.State) error {
+		s.Layout = &journal.Layout{Stage: journal.LayoutReady}
+		s.Base, s.Parent, s.Latest, s.Clean = origin.Base, origin.Base, nil, nil
+		return nil
+	})
+}
+
+// startOver takes the conversation back to its beginning if the task had come
+// further before its volume was lost, and says the prompt again.
+func (p *preparer) startOver(ctx context.Context, layout journal.Layout) error {
+	if layout.Move == "" {
+		return nil
+	}
+	p.log.Info("the volume was lost before any checkpoint was safe: the task starts over")
+	err := p.move(ctx, &daemonv1.MoveConversationRequest{OperationId: layout.Move, Reason: "the volume was lost before any checkpoint was durable"})
+	if err != nil {
+		return err
+	}
+	p.result.Restored = true
+	if p.cfg.Prompt == "" || (p.cfg.Pod.Source != nil && p.cfg.Pod.Source.IncludeConversation) {
+		inherited, err := p.inherits(ctx, p.cfg.Prompt)
+		if err != nil || inherited || p.cfg.Prompt == "" {
+			return err
+		}
+	}
+	return p.once("prompt/"+layout.Move, func() error { return p.userMessage(p.cfg.Prompt) })
+}
+
+// fork restores another task's checkpoint.
+func (p *preparer) fork(ctx context.Context, layout journal.Layout) error {
+	src := p.cfg.Pod.Source
+	if src == nil {
+		return errors.New("the volume waits to be filled from another task's checkpoint, but the pod's configuration names none")
+	}
+	point, err := p.fetch(ctx, placeSource, src.TaskUID, src.Checkpoint, src.Commit)
+	if err != nil {
+		return err
+	}
+	scope, clean := worktree.ScopeBoth, point
+	clean.Number = 0
+	if !src.IncludeConversation {
+		scope = worktree.ScopeCode
+	}
+	if _, err := p.restoreTo(ctx, point, scope); err != nil {
+		return err
+	}
+	if err := p.startOver(ctx, layout); err != nil {
+		return err
+	}
+	origin, _ := p.repo.Origin()
+	p.log.Info("restored the other task's checkpoint", "task", src.TaskUID, "checkpoint", src.Checkpoint)
+	return p.journal.Update(func(s *journal.State) error {
+		s.Layout = &journal.Layout{Stage: journal.LayoutReady}
+		s.Base, s.Parent, s.Latest, s.Clean = origin.Base, point.Code, nil, &clean
+		return nil
+	})
+}
+
+// restore brings back this task's own checkpoint after the volume was lost.
+func (p *preparer) restore(ctx context.Context, layout journal.Layout) error {
+	point, err := p.fetch(ctx, placeGitstore, p.cfg.Pod.TaskUID, layout.Point.Number, layout.Point.Code)
+	if err != nil {
+		return err
+	}
+	if _, err := p.restoreTo(ctx, point, worktree.ScopeBoth); err != nil {
+		return err
+	}
+	if layout.Move != "" {
+		err := p.move(ctx, &daemonv1.MoveConversationRequest{OperationId: layout.Move, Checkpoint: point.Number, Reason: "the volume was lost"})
+		if errors.Is(err, gateway.ErrNotFound) {
+			return p.planOlder(ctx, point)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	p.result.Restored = true
+	origin, _ := p.repo.Origin()
+	ready := func(s *journal.State) {
+		s.Layout = &journal.Layout{Stage: journal.LayoutReady}
+		s.Base = origin.Base
+	}
+	p.log.Info("restored the workspace from the gitstore", "checkpoint", point.Number)
+	err = p.journal.Update(func(s *journal.State) error {
+		s.Latest, s.Parent, s.Clean = &point, point.Code, &point
+		if s.Rewind != nil { // it goes on from here, and takes a checkpoint itself
+			s.Rewind.From = point
+		}
+		if s.LastNumber == point.Number || s.Rewind != nil {
+			ready(s)
+		}
+		return nil
+	})
+	if err != nil || p.journal.State().Layout.Stage == journal.LayoutReady {
+		return err
+	}
+	// Newer checkpoints were lost with the volume: make the newest one on record
+	// what stands in the worktree.
+	_, err = p.taker.Take(ctx, checkpoint.Request{Trigger: triggerRewound, Parent: point.Code,
+		Message: fmt.Sprintf("Restored checkpoint %d; newer ones were lost with the volume", point.Number),
+		Also: func(s *journal.State, taken journal.Point) {
+			ready(s)
+			s.Clean = &taken
+		}})
+	if err != nil {
+		return err
+	}
+	return p.taker.Event("WorkspaceRestored", fmt.Sprintf("the volume was lost; checkpoint %d was restored from the gitstore", point.Number),
+		map[string]string{"checkpoint": strconv.FormatInt(point.Number, 10)})
+}
+
+// planOlder is for a checkpoint that the gitstore has and the server does not
+// know: the one before it is restored instead.
+func (p *preparer) planOlder(ctx context.Context, unknown journal.Point) error {
+	points, err := p.remoteCheckpoints(ctx)
+	if err != nil {
+		return err
+	}
+	for _, n := range slices.Backward(slices.Sorted(maps.Keys(points))) {
+		if n >= unknown.Number {
+			continue
+		}
+		err := p.journal.Update(func(s *journal.State) error { s.Layout.Point = points[n]; return nil })
+		if err != nil {
+			return err
+		}
+		return p.layOut(ctx)
+	}
+	return &failure{reason: v1alpha1.ReasonCheckpointNotFound, permanent: true,
+		message: fmt.Sprintf("the gitstore has checkpoint %d of this task but the history store does not know it", unknown.Number)}
+}
+
+// fetch gets a checkpoint of a task into the local repository, if it is not
+// there yet. commit, unless empty, is what its code commit must be.
+func (p *preparer) fetch(ctx context.Context, where place, uid string, number int64, commit string) (journal.Point, error) {
+	code, state := worktree.CodeRef(uid, number), worktree.StateRef(uid, number)
+	point, err := p.local(ctx, uid, number)
+	if err != nil {
+		return point, err
+	}
+	if point.Code == "" || point.State == "" || (commit != "" && point.Code != commit) {
+		err := p.retry(ctx, func() error {
+			remote, err := p.cfg.Remote()
+			if err == nil {
+				err = p.repo.Fetch(ctx, remote, code, state)
+			}
+			return of(where, err)
+		})
+		if err != nil {
+			return point, fmt.Errorf("get checkpoint %d: %w", number, err)
+		}
+		if point, err = p.local(ctx, uid, number); err != nil {
+			return point, err
+		}
+	}
+	if commit != "" && point.Code != commit {
+		return point, &failure{reason: v1alpha1.ReasonCheckpointCorrupted, permanent: true,
+			message: fmt.Sprintf("checkpoint %d is commit %s in the gitstore and should be %s", number, point.Code, commit)}
+	}
+	return point, nil
+}
+
+// local is a checkpoint as the local repository has it; empty fields say it has not.
+func (p *preparer) local(ctx context.Context, uid string, number int64) (journal.Point, error) {
+	refs, err := p.repo.Refs(ctx, "refs/clew/"+uid+"/")
+	if err != nil {
+		return journal.Point{}, err
+	}
+	return journal.Point{Number: number, Code: refs[worktree.CodeRef(uid, number)], State: refs[worktree.StateRef(uid, number)]}, nil
+}
+
+// restoreTo brings the volume to a checkpoint.
+func (p *preparer) restoreTo(ctx context.Context, point journal.Point, scope worktree.Scope) (worktree.RestoreResult, error) {
+	var res worktree.RestoreResult
+	err := p.retry(ctx, func() (err error) {
+		res, err = p.repo.Restore(ctx, worktree.RestoreRequest{Target: target(point), Scope: scope})
+		return err
+	})
+	if err != nil {
+		return res, fmt.Errorf("restore checkpoint %d: %w", point.Number, err)
+	}
+	p.log.Info("restored a checkpoint", "checkpoint", point.Number, "scope", scope, "written", res.Written, "removed", res.Removed,
+		"unchanged", res.Unchanged, "kept", len(res.Kept), "conflicts", len(res.Conflicts), "took", res.Took.String())
+	if len(res.Conflicts) > 0 {
+		return res, &failure{permanent: true, message: fmt.Sprintf("%d files of checkpoint %d cannot be laid out, %q first: files that no checkpoint holds stand in the way; move them away",
+			len(res.Conflicts), point.Number, res.Conflicts[0])}
+	}
+	return res, nil
+}
+
+func target(p journal.Point) worktree.Target { return worktree.Target{Code: p.Code, State: p.State} }

@@ -1,0 +1,366 @@
+// Package prepare brings a task's volume to the state the task is meant to
+// have, before the agent starts: it lays the worktree out, restores it, takes
+// it back to a checkpoint, notices changes that nobody accounted for, and
+// writes down the conversation for the agent.
+//
+// It promises:
+//
+//   - It ends well only when files, agent state and conversation agree. The
+//     agent never starts on a mixed tree.
+//   - It may be killed at any instant: the journal on the volume says how far it
+//     came, and the next prepare, of whatever pod, finishes that first.
+//   - Each operation is carried out once per id, each prompt recorded once.
+//   - Nothing is overwritten that is in no checkpoint, unless it was told to.
+package prepare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/clew-dev/clew/internal/agent"
+	"github.com/clew-dev/clew/internal/daemon/backoff"
+	"github.com/clew-dev/clew/internal/daemon/checkpoint"
+	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemon/ship"
+	"github.com/clew-dev/clew/internal/daemon/spool"
+	"github.com/clew-dev/clew/internal/daemon/volume"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/worktree"
+)
+
+// Server is what is needed of the server; see gateway.Client.
+type Server interface {
+	ship.Server
+	MoveConversation(context.Context, *daemonv1.MoveConversationRequest) error
+	Conversation(context.Context, func(*daemonv1.ConversationEntry) error) error
+}
+
+// Repo is what is needed of the worktree; see worktree.Repo.
+type Repo interface {
+	checkpoint.Repo
+	Clone(context.Context, worktree.CloneRequest) (worktree.Origin, error)
+	Origin() (worktree.Origin, bool)
+	Restore(context.Context, worktree.RestoreRequest) (worktree.RestoreResult, error)
+	Verify(context.Context, worktree.Target) error
+	Drift(context.Context, worktree.Target) (worktree.Drift, error)
+	Preserve(context.Context, worktree.PreserveRequest) (worktree.Preserved, error)
+	Fetch(context.Context, worktree.Remote, ...string) error
+	Refs(context.Context, string) (map[string]string, error)
+	RemoteRefs(context.Context, worktree.Remote, string) (map[string]string, error)
+}
+
+// Config says what to prepare, from what.
+type Config struct {
+	Pod daemonapi.Config
+	// Prompt is the task's prompt, its first user message.
+	Prompt string
+	Paths  volume.Paths
+	// RunDir is shared with the agent's container, which cannot write there.
+	RunDir string
+	// Executable is the daemon's own program, copied to the run folder as the
+	// shim; none is copied if it is empty.
+	Executable string
+	// CredentialsDir holds the credentials of the task's repository, if it has any.
+	CredentialsDir string
+	Server         Server
+	// Remote says where the gitstore is.
+	Remote func() (worktree.Remote, error)
+	// RetryFor is how long one step is tried again; 0 means 5 minutes.
+	RetryFor time.Duration
+	Log      logr.Logger
+
+	wrap func(Repo) Repo // tests look on, and kill
+}
+
+// preparer is one run.
+type preparer struct {
+	cfg    Config
+	log    logr.Logger
+	result daemonapi.PrepareResult
+
+	begun   *daemonv1.BeginResponse
+	journal *journal.Journal
+	spool   *spool.Spool
+	repo    Repo
+	taker   *checkpoint.Taker
+	shipper *ship.Shipper
+	// hadWorktree says whether the worktree's folder was there before.
+	hadWorktree bool
+}
+
+// Run prepares the volume and says how that went. The result's Reason is
+// Prepared if, and only if, the agent may start.
+func Run(ctx context.Context, cfg Config) daemonapi.PrepareResult {
+	if cfg.RetryFor == 0 {
+		cfg.RetryFor = 5 * time.Minute
+	}
+	p := &preparer{cfg: cfg, log: cfg.Log}
+	err := p.run(ctx)
+	p.result.Reason, p.result.Permanent, p.result.Message = describe(err)
+	if err != nil {
+		cfg.Log.Error(err, "the workspace is not prepared", "reason", p.result.Reason)
+	}
+	return p.result
+}
+
+func (p *preparer) run(ctx context.Context) error {
+	if err := p.makeFolders(); err != nil {
+		return err
+	}
+	if err := p.begin(ctx); err != nil {
+		return err
+	}
+	opening, cancel := context.WithTimeout(ctx, p.cfg.RetryFor)
+	defer cancel()
+	v, err := volume.Open(opening, p.cfg.Paths, p.cfg.Pod)
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	p.journal, p.spool, p.repo = v.Journal, v.Spool, v.Repo
+	if p.cfg.wrap != nil {
+		p.repo = p.cfg.wrap(p.repo)
+	}
+	p.taker = &checkpoint.Taker{Repo: p.repo, Journal: p.journal, Spool: p.spool, Remote: p.cfg.Remote,
+		TaskUID: p.cfg.Pod.TaskUID, Attempt: p.cfg.Pod.Attempt, Log: p.log}
+	for _, step := range []func(context.Context) error{
+		p.claim, p.align, p.firstPrompt, p.drain, p.layOut, p.closeCalls,
+		p.finishRewind, p.operate, p.settle, p.writeConversation,
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin opens the attempt at the server, which fences off every older one.
+func (p *preparer) begin(ctx context.Context) error {
+	var source *daemonv1.Source
+	if s := p.cfg.Pod.Source; s != nil {
+		source = &daemonv1.Source{TaskUid: s.TaskUID, Checkpoint: s.Checkpoint, IncludeConversation: s.IncludeConversation}
+	}
+	return p.retry(ctx, func() error {
+		begun, err := p.cfg.Server.Begin(ctx, source)
+		if err != nil {
+			return of(placeServer, err)
+		}
+		p.begun = begun
+		return nil
+	})
+}
+
+// claim makes the volume this attempt's, if it is this task's.
+func (p *preparer) claim(ctx context.Context) error {
+	pod := p.cfg.Pod
+	err := p.journal.Update(func(s *journal.State) error {
+		switch {
+		case s.TaskUID != "" && s.TaskUID != pod.TaskUID:
+			return &failure{permanent: true, message: fmt.Sprintf("the volume holds the workspace of another task (uid %s): give this task a volume of its own", s.TaskUID)}
+		case s.Attempt > pod.Attempt:
+			return gateway.ErrFenced
+		}
+		s.TaskUID, s.Attempt = pod.TaskUID, pod.Attempt
+		if s.Layout != nil && s.Layout.Stage == journal.LayoutReady && !p.hadWorktree && s.Rewind == nil {
+			p.log.Info("the worktree's folder is gone from the volume: it is restored like a lost volume")
+			s.Layout, s.Clean = nil, nil
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	// Before anything else is appended: was a resume's prompt?
+	if err := p.settleResume(); err != nil {
+		return err
+	}
+	return p.taker.Recover()
+}
+
+// align makes spool and numbers go on where the server's records end.
+func (p *preparer) align(ctx context.Context) error {
+	state := p.journal.State()
+	stored := p.begun.GetLastSequence()
+	number := max(state.LastNumber, p.begun.GetLatestCheckpoint().GetNumber())
+	behind := p.spool.Last() < stored
+	// A volume that lost its journal does not know which numbers are used up.
+	if behind || (state.Layout == nil && (p.cfg.Pod.Attempt > 1 || stored > 0)) {
+		inGitstore, err := p.remoteCheckpoints(ctx)
+		if err != nil {
+			return err
+		}
+		for n := range inGitstore {
+			number = max(number, n)
+		}
+	}
+	stale := behind && state.Layout != nil && state.Layout.Stage == journal.LayoutReady
+	if behind {
+		if err := p.spool.Reset(stored); err != nil {
+			return err
+		}
+	}
+	if err := p.journal.Update(func(s *journal.State) error { s.LastNumber = number; return nil }); err != nil {
+		return err
+	}
+	p.shipper = ship.New(p.cfg.Server, p.spool, p.log)
+	if p.spool.Damaged() > 0 {
+		p.log.Info("the end of the spool was unreadable and was put aside", "bytes", p.spool.Damaged())
+	}
+	if stale {
+		return p.leaveStaleVolume(ctx)
+	}
+	return nil
+}
+
+// leaveStaleVolume is for a volume that is older than what the server knows: a
+// storage snapshot, say. What it holds is kept as a checkpoint, then the newest
+// state is restored.
+func (p *preparer) leaveStaleVolume(ctx context.Context) error {
+	p.log.Info("the volume is older than the history: the newest checkpoint is restored")
+	_, err := p.taker.Take(ctx, checkpoint.Request{Trigger: triggerDrift, Message: "Found on a volume that was older than the history",
+		Also: func(s *journal.State, _ journal.Point) { s.Layout, s.Clean, s.Rewind = nil, nil, nil }})
+	return err
+}
+
+// firstPrompt records the task's prompt as the first thing ever.
+func (p *preparer) firstPrompt(ctx context.Context) error {
+	if p.spool.Last() > 0 || p.cfg.Prompt == "" {
+		return nil
+	}
+	inherited := false
+	if s := p.cfg.Pod.Source; s != nil && s.IncludeConversation {
+		var err error
+		if inherited, err = p.inherits(ctx, p.cfg.Prompt); err != nil {
+			return err
+		}
+	}
+	if inherited {
+		return nil
+	}
+	return p.userMessage(p.cfg.Prompt)
+}
+
+// inherits reports whether the conversation already has the very user message.
+func (p *preparer) inherits(ctx context.Context, prompt string) (found bool, err error) {
+	prompt = agent.Text([]byte(prompt))
+	err = p.retry(ctx, func() error {
+		found = false
+		return of(placeServer, p.cfg.Server.Conversation(ctx, func(e *daemonv1.ConversationEntry) error {
+			m := e.GetMessage()
+			found = found || m.GetRole() == daemonv1.Role_ROLE_USER && m.GetText() == prompt
+			return nil
+		}))
+	})
+	return found, err
+}
+
+func (p *preparer) userMessage(text string) error {
+	return p.append(&daemonv1.Message{Role: daemonv1.Role_ROLE_USER, Text: agent.Text([]byte(text))})
+}
+
+func (p *preparer) append(messages ...*daemonv1.Message) error {
+	var records []*daemonv1.Record
+	for _, m := range messages {
+		records = append(records, &daemonv1.Record{Time: timestamppb.Now(), Attempt: p.cfg.Pod.Attempt, Body: &daemonv1.Record_Message{Message: m}})
+	}
+	return p.spool.Append(nil, records...)
+}
+
+// drain gets every record to the server and asks where the task then stands.
+func (p *preparer) drain(ctx context.Context) error {
+	if err := p.retry(ctx, func() error { return of(placeServer, p.shipper.Drain(ctx)) }); err != nil {
+		return err
+	}
+	return p.begin(ctx)
+}
+
+// push gets every checkpoint to the gitstore, and the records of that to the server.
+func (p *preparer) push(ctx context.Context) error {
+	if err := p.retry(ctx, func() error { return of(placeGitstore, p.taker.Push(ctx)) }); err != nil {
+		return err
+	}
+	return p.drain(ctx)
+}
+
+// closeCalls answers the tool calls that the agent left open when it ended.
+func (p *preparer) closeCalls(ctx context.Context) error {
+	if err := p.drain(ctx); err != nil || len(p.begun.GetOpenToolCalls()) == 0 {
+		return err
+	}
+	var answers []*daemonv1.Message
+	for _, id := range p.begun.GetOpenToolCalls() {
+		answers = append(answers, agent.Interrupted(id))
+	}
+	if err := p.append(answers...); err != nil {
+		return err
+	}
+	return p.drain(ctx)
+}
+
+// settle leaves nothing behind that the pod's other containers would have to
+// carry out, if there will be none.
+func (p *preparer) settle(ctx context.Context) error {
+	if p.cfg.Pod.PrepareOnly {
+		return p.push(ctx)
+	}
+	return p.drain(ctx)
+}
+
+// move moves the conversation, once per id.
+func (p *preparer) move(ctx context.Context, m *daemonv1.MoveConversationRequest) error {
+	return p.retry(ctx, func() error { return of(placeServer, p.cfg.Server.MoveConversation(ctx, m)) })
+}
+
+func (p *preparer) moved(id string) bool {
+	return slices.Contains(p.begun.GetCompletedOperations(), id)
+}
+
+// retry calls f until it succeeds, fails for good, or RetryFor is over.
+func (p *preparer) retry(ctx context.Context, f func() error) error {
+	deadline := time.Now().Add(p.cfg.RetryFor)
+	var wait backoff.Backoff
+	for {
+		err := f()
+		if err == nil || !again(err) || time.Now().After(deadline) || ctx.Err() != nil {
+			return err
+		}
+		p.log.Info("trying again", "error", err.Error())
+		if wait.Wait(ctx) != nil {
+			return err
+		}
+	}
+}
+
+// makeFolders lays out the volume and the run folder.
+func (p *preparer) makeFolders() error {
+	paths := p.cfg.Paths
+	if info, err := os.Stat(paths.Worktree); err == nil {
+		p.hadWorktree = info.IsDir()
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("look at the volume: %w", err)
+	}
+	context := filepath.Join(p.cfg.RunDir, "context")
+	for dir, mode := range map[string]os.FileMode{paths.Worktree: 0o755, paths.Home: 0o700, paths.State: 0o700, context: 0o755} {
+		if err := os.MkdirAll(dir, mode); err != nil {
+			return fmt.Errorf("lay out the volume: %w", err)
+		}
+	}
+	if p.cfg.Executable == "" {
+		return nil
+	}
+	bin := filepath.Join(p.cfg.RunDir, "bin")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		return fmt.Errorf("make the shim's folder: %w", err)
+	}
+	return copyFile(p.cfg.Executable, filepath.Join(bin, "clew-daemon"), 0o755)
+}

@@ -1,0 +1,385 @@
+package prepare
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemon/checkpoint"
+	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/worktree"
+)
+
+// operate does what the pod was asked for, once per id, after it made sure that
+// the worktree is as it was left.
+func (p *preparer) operate(ctx context.Context) error {
+	op := p.cfg.Pod.Operation
+	if op != nil && p.operationDone(op) {
+		op = nil
+	}
+	onDrift := string(v1alpha1.OnDriftFail)
+	if op != nil && op.OnDrift != "" {
+		onDrift = op.OnDrift
+	}
+	if err := p.checkDrift(ctx, onDrift); err != nil || op == nil {
+		return err
+	}
+	switch op.Kind {
+	case daemonapi.OperationResume:
+		return p.resume(ctx, op)
+	case daemonapi.OperationRewind:
+		return p.rewind(ctx, op)
+	default:
+		return &failure{permanent: true, message: fmt.Sprintf("this daemon knows no operation %q: use an image of Clew's that is as new as the manager", op.Kind)}
+	}
+}
+
+// operationDone reports an operation that was carried out before.
+func (p *preparer) operationDone(op *daemonapi.Operation) bool {
+	state := p.journal.State()
+	if done, ok := state.Operation(op.ID); ok {
+		p.reportDone(done)
+		return true
+	}
+	known := p.moved(op.ID)
+	if op.Kind == daemonapi.OperationRewind {
+		known = p.moved(doneID(op.ID))
+	}
+	if known {
+		p.reportDone(journal.Done{ID: op.ID, To: op.Checkpoint})
+	}
+	return known
+}
+
+func (p *preparer) reportDone(d journal.Done) {
+	p.result.Operation, p.result.Preserved = d.ID, d.Preserved
+	p.result.FromCheckpoint, p.result.ToCheckpoint = d.From, d.To
+}
+
+// checkDrift compares the worktree with what was left in it, if it was left clean.
+func (p *preparer) checkDrift(ctx context.Context, onDrift string) error {
+	clean := p.journal.State().Clean
+	if clean == nil {
+		return nil
+	}
+	drift, err := p.repo.Drift(ctx, target(*clean))
+	if err != nil {
+		return fmt.Errorf("compare the worktree with what was left in it: %w", err)
+	}
+	if drift.Clean() {
+		if drift.HeadMoved() {
+			p.log.Info("the agent's HEAD was moved while the task slept", "expected", drift.ExpectedHead, "found", drift.Head,
+				"expectedBranch", drift.ExpectedBranch, "foundBranch", drift.Branch)
+		}
+		return nil
+	}
+	p.result.DriftCount = drift.Count
+	for _, f := range drift.Files {
+		p.result.DriftedFiles = append(p.result.DriftedFiles, f.Path)
+	}
+	switch onDrift {
+	case string(v1alpha1.OnDriftPreserve):
+		return p.keepDrift(ctx, drift.Count)
+	case string(v1alpha1.OnDriftOverride):
+		if _, err := p.restoreTo(ctx, *clean, worktree.ScopeCode); err != nil {
+			return err
+		}
+		return p.taker.Event("DriftOverridden", fmt.Sprintf("%d files that were changed while the task slept were put back", drift.Count), nil)
+	default:
+		return &failure{reason: v1alpha1.ReasonDriftDetected, permanent: true,
+			message: fmt.Sprintf("%d files were changed while the task slept, %q first: resume or rewind with onDrift Preserve to keep the changes, or Override to drop them", drift.Count, drift.Files[0].Path)}
+	}
+}
+
+func (p *preparer) keepDrift(ctx context.Context, count int) error {
+	_, err := p.taker.Take(ctx, checkpoint.Request{Trigger: triggerDrift, Message: "Changed while the task slept",
+		Also: func(s *journal.State, point journal.Point) { s.Clean = &point }})
+	if err != nil {
+		return err
+	}
+	return p.taker.Event("DriftPreserved", fmt.Sprintf("%d files that were changed while the task slept were kept", count), nil)
+}
+
+// resume records the next prompt, once.
+func (p *preparer) resume(ctx context.Context, op *daemonapi.Operation) error {
+	if op.Prompt != "" {
+		if err := p.once(op.ID, func() error { return p.userMessage(op.Prompt) }); err != nil {
+			return err
+		}
+	}
+	if err := p.drain(ctx); err != nil {
+		return err
+	}
+	// The server remembers it where the volume may not.
+	if err := p.move(ctx, &daemonv1.MoveConversationRequest{OperationId: op.ID, Reason: "resume", KeepPosition: true}); err != nil {
+		return err
+	}
+	p.reportDone(journal.Done{ID: op.ID})
+	return p.journal.Update(func(s *journal.State) error {
+		s.Complete(journal.Done{ID: op.ID})
+		return nil
+	})
+}
+
+// once appends one record, once per id: the journal says beforehand under which
+// sequence, so that after a crash the spool tells whether it was.
+func (p *preparer) once(id string, appendRecord func() error) error {
+	state := p.journal.State()
+	if slices.ContainsFunc(state.Done, func(d journal.Done) bool { return d.ID == recordedID(id) }) {
+		return nil
+	}
+	next := p.spool.Last() + 1
+	if err := p.journal.Update(func(s *journal.State) error { s.Resume = &journal.Resume{ID: id, Sequence: next}; return nil }); err != nil {
+		return err
+	}
+	if err := appendRecord(); err != nil {
+		return err
+	}
+	return p.settleResume()
+}
+
+// recordedID is the id under which the journal notes that a prompt is recorded.
+func recordedID(id string) string { return id + "/recorded" }
+
+// settleResume notes whether the record that once was to append is in the spool.
+func (p *preparer) settleResume() error {
+	if p.journal.State().Resume == nil {
+		return nil
+	}
+	return p.journal.Update(func(s *journal.State) error {
+		if p.spool.Last() >= s.Resume.Sequence {
+			s.Complete(journal.Done{ID: recordedID(s.Resume.ID)})
+		}
+		s.Resume = nil
+		return nil
+	})
+}
+
+// rewind begins a rewind. Until the journal has it, nothing is touched.
+func (p *preparer) rewind(ctx context.Context, op *daemonapi.Operation) error {
+	if op.Checkpoint < 1 {
+		return &failure{reason: v1alpha1.ReasonCheckpointNotFound, permanent: true, message: "the rewind names no checkpoint of this task"}
+	}
+	if _, err := p.target(ctx, op.Checkpoint, op.Commit); err != nil {
+		return err
+	}
+	err := p.journal.Update(func(s *journal.State) error {
+		s.Rewind = &journal.Rewind{ID: op.ID, Stage: journal.RewindBegun, Target: journal.Point{Number: op.Checkpoint, Code: op.Commit},
+			Scope: op.Scope, Preserve: op.Preserve, Branch: op.Branch, OnDrift: op.OnDrift}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return p.finishRewind(ctx)
+}
+
+// target finds the checkpoint to go back to and reads every object of it.
+func (p *preparer) target(ctx context.Context, number int64, commit string) (journal.Point, error) {
+	point, err := p.fetch(ctx, placeGitstore, p.cfg.Pod.TaskUID, number, commit)
+	if err != nil {
+		return point, err
+	}
+	if err := p.repo.Verify(ctx, target(point)); err != nil {
+		return point, fmt.Errorf("checkpoint %d cannot be restored, so nothing was touched: %w", number, err)
+	}
+	return point, nil
+}
+
+// finishRewind carries the rewind that the journal tells of to its end, from
+// wherever it stands.
+func (p *preparer) finishRewind(ctx context.Context) error {
+	steps := map[string]func(context.Context, *journal.Rewind) error{
+		journal.RewindBegun:     p.saveBefore,
+		journal.RewindSaved:     p.startRestoring,
+		journal.RewindRestoring: p.restoreTarget,
+		journal.RewindRestored:  p.moveBack,
+		journal.RewindMoved:     p.markRewound,
+		journal.RewindMarked:    p.endRewind,
+	}
+	for {
+		r := p.journal.State().Rewind
+		if r == nil {
+			return nil
+		}
+		step, ok := steps[r.Stage]
+		if !ok {
+			return fmt.Errorf("the journal has a rewind at the unknown stage %q", r.Stage)
+		}
+		p.log.Info("rewinding", "id", r.ID, "stage", r.Stage, "target", r.Target.Number, "scope", r.Scope)
+		if err := step(ctx, r); err != nil {
+			return fmt.Errorf("rewind to checkpoint %d: %w", r.Target.Number, err)
+		}
+	}
+}
+
+// advance notes the next stage, with what else changes at that moment.
+func (p *preparer) advance(stage string, also func(*journal.State)) error {
+	return p.journal.Update(func(s *journal.State) error {
+		s.Rewind.Stage = stage
+		if also != nil {
+			also(s)
+		}
+		return nil
+	})
+}
+
+// saveBefore makes sure that what stands is in a checkpoint, out of the pod.
+func (p *preparer) saveBefore(ctx context.Context, r *journal.Rewind) error {
+	from, err := p.standing(ctx, r)
+	if err != nil {
+		return err
+	}
+	if from == nil {
+		point, err := p.taker.Take(ctx, checkpoint.Request{Trigger: triggerPreRewind,
+			Message: fmt.Sprintf("Before the rewind to checkpoint %d", r.Target.Number),
+			Also:    func(s *journal.State, point journal.Point) { s.Rewind.From = point }})
+		if err != nil {
+			return err
+		}
+		from = &point
+	}
+	if err := p.push(ctx); err != nil {
+		return err
+	}
+	return p.advance(journal.RewindSaved, func(s *journal.State) { s.Rewind.From = *from })
+}
+
+// standing is the checkpoint that holds exactly what stands now, or nil.
+func (p *preparer) standing(ctx context.Context, r *journal.Rewind) (*journal.Point, error) {
+	if r.From.Number != 0 { // taken before a crash
+		return &r.From, nil
+	}
+	state := p.journal.State()
+	if state.Latest == nil || state.Clean == nil || *state.Clean != *state.Latest {
+		return nil, nil
+	}
+	drift, err := p.repo.Drift(ctx, target(*state.Latest))
+	if err != nil || !drift.Clean() || drift.HeadMoved() {
+		return nil, err
+	}
+	return state.Latest, nil
+}
+
+// startRestoring checks the target once more and notes that from here on the
+// files may be a mixture.
+func (p *preparer) startRestoring(ctx context.Context, r *journal.Rewind) error {
+	point, err := p.target(ctx, r.Target.Number, r.Target.Code)
+	if err != nil {
+		return err
+	}
+	return p.advance(journal.RewindRestoring, func(s *journal.State) {
+		s.Rewind.Target = point
+		s.Clean = nil
+	})
+}
+
+// restoreTarget brings the files to the target and keeps what stood before.
+func (p *preparer) restoreTarget(ctx context.Context, r *journal.Rewind) error {
+	scope := worktree.ScopeBoth
+	switch r.Scope {
+	case string(v1alpha1.RewindCode):
+		scope = worktree.ScopeCode
+	case string(v1alpha1.RewindConversation):
+		scope = worktree.ScopeConversation
+	}
+	if _, err := p.restoreTo(ctx, r.Target, scope); err != nil {
+		return err
+	}
+	preserved, err := p.preserve(ctx, r)
+	if err != nil {
+		return err
+	}
+	return p.advance(journal.RewindRestored, func(s *journal.State) { s.Rewind.Preserved = preserved })
+}
+
+// preserve keeps what stood before as a branch or a stash of the agent's own
+// repository.
+func (p *preparer) preserve(ctx context.Context, r *journal.Rewind) (name string, err error) {
+	if r.Scope == string(v1alpha1.RewindConversation) || r.Preserve == string(v1alpha1.PreserveDiscard) {
+		return "", nil
+	}
+	req := worktree.PreserveRequest{Mode: worktree.PreserveBranch, Name: r.Branch, From: target(r.From),
+		Message: fmt.Sprintf("Before the rewind to checkpoint %d", r.Target.Number)}
+	if r.Preserve == string(v1alpha1.PreserveStash) {
+		req.Mode, req.Name = worktree.PreserveStash, r.ID
+	} else if req.Name == "" {
+		req.Name = "clew/before-" + r.ID
+	}
+	kept, err := p.repo.Preserve(ctx, req)
+	if err != nil {
+		return "", fmt.Errorf("keep what stood before: %w", err)
+	}
+	if req.Mode == worktree.PreserveStash {
+		return kept.Ref, nil
+	}
+	p.publish(ctx, r, req.Name)
+	return req.Name, nil
+}
+
+// publish gives the branch to the gitstore too, where it can be cloned from. The
+// checkpoint it stands for is there already, so a refusal loses nothing.
+func (p *preparer) publish(ctx context.Context, r *journal.Rewind, branch string) {
+	remote, err := p.cfg.Remote()
+	if err == nil {
+		err = p.repo.Push(ctx, remote, worktree.RefUpdate{Source: r.From.Code, Name: "refs/heads/clew/" + p.cfg.Pod.Task + "/" + branch})
+	}
+	if err != nil {
+		p.log.Error(err, "the branch is in the agent's repository but not in the gitstore", "branch", branch)
+	}
+}
+
+// moveBack takes the conversation to the target's position, unless only the
+// files go back.
+func (p *preparer) moveBack(ctx context.Context, r *journal.Rewind) error {
+	err := p.move(ctx, &daemonv1.MoveConversationRequest{OperationId: r.ID, Checkpoint: r.Target.Number,
+		Reason: "rewind", KeepPosition: r.Scope == string(v1alpha1.RewindCode)})
+	if err != nil {
+		return err
+	}
+	return p.advance(journal.RewindMoved, nil)
+}
+
+// markRewound takes the checkpoint that makes the newest one on record what
+// stands in the worktree.
+func (p *preparer) markRewound(ctx context.Context, r *journal.Rewind) error {
+	// Calls that are open at the place gone back to will never be answered.
+	if err := p.closeCalls(ctx); err != nil {
+		return err
+	}
+	parent := r.Target.Code
+	if r.Scope == string(v1alpha1.RewindConversation) {
+		parent = r.From.Code
+	}
+	_, err := p.taker.Take(ctx, checkpoint.Request{Trigger: triggerRewound, Parent: parent,
+		Message: fmt.Sprintf("Rewound to checkpoint %d", r.Target.Number),
+		Also: func(s *journal.State, point journal.Point) {
+			s.Rewind.Stage = journal.RewindMarked
+			s.Clean = &point
+		}})
+	return err
+}
+
+// endRewind gets everything out of the pod and notes the rewind as done.
+func (p *preparer) endRewind(ctx context.Context, r *journal.Rewind) error {
+	if err := p.push(ctx); err != nil {
+		return err
+	}
+	err := p.move(ctx, &daemonv1.MoveConversationRequest{OperationId: doneID(r.ID), Checkpoint: r.Target.Number,
+		Reason: "rewind complete", KeepPosition: true})
+	if err != nil {
+		return err
+	}
+	done := journal.Done{ID: r.ID, From: r.From.Number, To: r.Target.Number, Preserved: r.Preserved}
+	if op := p.cfg.Pod.Operation; op == nil || op.ID == r.ID {
+		p.reportDone(done)
+	}
+	return p.journal.Update(func(s *journal.State) error {
+		s.Rewind = nil
+		s.Complete(done)
+		return nil
+	})
+}
