@@ -44,8 +44,9 @@ type Server struct {
 }
 
 // Start brings the server up; Stop takes it down. The binaries come from
-// KUBEBUILDER_ASSETS, or from the cache of the development cluster.
-func Start() (*Server, error) {
+// KUBEBUILDER_ASSETS, or from the cache of the development cluster. configure
+// may set more flags of the API server.
+func Start(configure ...func(*envtest.APIServer)) (*Server, error) {
 	kubeAPIServer, etcd, err := binaries()
 	if err != nil {
 		return nil, err
@@ -56,6 +57,9 @@ func Start() (*Server, error) {
 	controlPlane.GetAPIServer().Configure().
 		Append("max-requests-inflight", "0").
 		Append("enable-priority-and-fairness", "false")
+	for _, f := range configure {
+		f(controlPlane.GetAPIServer())
+	}
 	controlPlane.Etcd = &envtest.Etcd{Path: etcd}
 	controlPlane.Etcd.Configure().Append("unsafe-no-fsync")
 	s.environment = &envtest.Environment{
