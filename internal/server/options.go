@@ -1,0 +1,126 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/clew-dev/clew/internal/podidentity"
+)
+
+// DSNEnv is the environment variable that holds the DSN of the history
+// database, unless a file does.
+const DSNEnv = "CLEW_DSN"
+
+// DSNOptions say which database holds the history.
+type DSNOptions struct {
+	// File that holds the DSN; if empty, the environment variable DSNEnv does.
+	File string
+}
+
+// AddFlags defines the flags of the options, with their defaults.
+func (o *DSNOptions) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.File, "dsn-file", "", "file that holds the DSN of the history database; "+DSNEnv+" if empty")
+}
+
+// DSN reads the DSN.
+func (o *DSNOptions) DSN() (string, error) {
+	if o.File == "" {
+		if dsn := os.Getenv(DSNEnv); dsn != "" {
+			return dsn, nil
+		}
+		return "", errors.New("--dsn-file, or the environment variable " + DSNEnv + ", must name the history database")
+	}
+	content, err := os.ReadFile(o.File)
+	if err != nil {
+		return "", fmt.Errorf("--dsn-file: %w", err)
+	}
+	dsn := strings.TrimSpace(string(content))
+	if dsn == "" {
+		return "", fmt.Errorf("--dsn-file: %s is empty; it must hold the DSN of the history database", o.File)
+	}
+	return dsn, nil
+}
+
+// Options of the server's process.
+type Options struct {
+	Database DSNOptions
+	// BindAddress, MetricsBindAddress and HealthProbeBindAddress are
+	// host:port; "0" turns the latter two off.
+	BindAddress            string
+	MetricsBindAddress     string
+	HealthProbeBindAddress string
+	// CertFile and KeyFile are PEM files, read again when they change.
+	CertFile, KeyFile string
+	// Audience that the tokens of daemons must have.
+	Audience string
+	// Kubeconfig is empty in a cluster.
+	Kubeconfig string
+	KubeQPS    float32
+	KubeBurst  int
+	// ShutdownGracePeriod is how long requests may go on after a signal to end.
+	ShutdownGracePeriod time.Duration
+	// LogLevel is debug, info, warn or error.
+	LogLevel string
+}
+
+// AddFlags defines the flags of the options, with their defaults.
+func (o *Options) AddFlags(flags *pflag.FlagSet) {
+	o.Database.AddFlags(flags)
+	flags.StringVar(&o.BindAddress, "bind-address", ":8443", "address for daemons and for the aggregated API, over TLS")
+	flags.StringVar(&o.CertFile, "tls-cert-file", "", "PEM file with the certificate chain; read again when it changes")
+	flags.StringVar(&o.KeyFile, "tls-private-key-file", "", "PEM file with the certificate's private key; read again when it changes")
+	flags.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":8080", "address for /metrics, plain HTTP; 0 for none")
+	flags.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "address for /healthz and /readyz, plain HTTP; 0 for none")
+	flags.StringVar(&o.Audience, "audience", podidentity.DefaultAudience, "audience that the tokens of daemons must have")
+	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file for the API server; empty in a cluster")
+	flags.Float32Var(&o.KubeQPS, "kube-api-qps", 50, "requests to the API server in a second, in the long run")
+	flags.IntVar(&o.KubeBurst, "kube-api-burst", 100, "requests to the API server at once")
+	flags.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", 20*time.Second, "time that requests under way may take after a signal to end")
+	flags.StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
+}
+
+func (o *Options) validate() error {
+	if o.CertFile == "" || o.KeyFile == "" {
+		return errors.New("--tls-cert-file and --tls-private-key-file are needed: tokens must not travel in the clear")
+	}
+	if o.MetricsBindAddress == o.HealthProbeBindAddress && !off(o.MetricsBindAddress) {
+		return errors.New("--metrics-bind-address and --health-probe-bind-address must differ")
+	}
+	return nil
+}
+
+// off tells whether an address stands for no listener.
+func off(address string) bool { return address == "" || address == "0" }
+
+// LogHandler writes structured logs to standard error.
+func LogHandler(level string) (slog.Handler, error) {
+	var threshold slog.Level
+	if err := threshold.UnmarshalText([]byte(level)); err != nil {
+		return nil, fmt.Errorf("--log-level %q is not one of debug, info, warn, error", level)
+	}
+	return slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: threshold}), nil
+}
+
+func kubeConfig(o Options) (*rest.Config, error) {
+	var config *rest.Config
+	var err error
+	if o.Kubeconfig == "" {
+		config, err = rest.InClusterConfig()
+	} else {
+		config, err = clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the Kubernetes API server is needed to know who calls: %w", err)
+	}
+	config.QPS, config.Burst = o.KubeQPS, o.KubeBurst
+	config.UserAgent = "clew-server"
+	return config, nil
+}

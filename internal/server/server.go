@@ -1,0 +1,298 @@
+// Package server puts the parts of the server together: the gateway for
+// daemons and the aggregated history API on one TLS port, and beside them
+// metrics and probes.
+//
+// The server keeps no state; any number of them may run. PostgreSQL may be
+// down: at the start the server tries until it could migrate the schema, and
+// is not ready before; afterwards it stays ready when the database goes away.
+// That is on purpose. Behind an unready server, daemons would lose their
+// streams and get refused connections instead of a quick UNAVAILABLE, which
+// they answer by keeping their records; and an aggregated API without
+// endpoints makes discovery fail for the whole cluster, down to the deletion
+// of namespaces. The history API answers 503 meanwhile.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+	crlog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/history/postgres"
+	"github.com/clew-dev/clew/internal/podidentity"
+	"github.com/clew-dev/clew/internal/server/gateway"
+	"github.com/clew-dev/clew/internal/server/historyapi"
+	"github.com/clew-dev/clew/internal/server/requests"
+)
+
+// Run serves until ctx is done.
+func Run(ctx context.Context, o Options) error {
+	logs, err := LogHandler(o.LogLevel)
+	if err != nil {
+		return err
+	}
+	if err := o.validate(); err != nil {
+		return err
+	}
+	// The libraries log where we do.
+	crlog.SetLogger(logr.FromSlogHandler(logs))
+	klog.SetLogger(logr.FromSlogHandler(logs))
+	dsn, err := o.Database.DSN()
+	if err != nil {
+		return err
+	}
+	config, err := kubeConfig(o)
+	if err != nil {
+		return err
+	}
+	listeners, err := listen(o)
+	if err != nil {
+		return err
+	}
+	return serve(ctx, o, dsn, config, listeners, logs)
+}
+
+// listeners are the open ports; those beside the main one may be nil.
+type listeners struct{ main, metrics, probes net.Listener }
+
+func listen(o Options) (l listeners, err error) {
+	if l.main, err = net.Listen("tcp", o.BindAddress); err != nil {
+		return l, fmt.Errorf("--bind-address: %w", err)
+	}
+	if !off(o.MetricsBindAddress) {
+		if l.metrics, err = net.Listen("tcp", o.MetricsBindAddress); err != nil {
+			return l, fmt.Errorf("--metrics-bind-address: %w", err)
+		}
+	}
+	if !off(o.HealthProbeBindAddress) {
+		if l.probes, err = net.Listen("tcp", o.HealthProbeBindAddress); err != nil {
+			return l, fmt.Errorf("--health-probe-bind-address: %w", err)
+		}
+	}
+	return l, nil
+}
+
+// serve is Run with everything from outside in hand. It closes the listeners.
+func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l listeners, logs slog.Handler) error {
+	log := logr.FromSlogHandler(logs)
+	// What runs aside ends after the last request has been answered.
+	work, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+
+	certificate, err := certwatcher.New(o.CertFile, o.KeyFile)
+	if err != nil {
+		return fmt.Errorf("the TLS certificate cannot be loaded: %w", err)
+	}
+	store, err := postgres.Open(work, dsn, log.WithName("history"))
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	registry := newRegistry(store)
+	p, err := assemble(config, o, store, registry, log)
+	if err != nil {
+		return err
+	}
+	ready := newReadiness("the schema of the history database was not brought up to date yet", "the Checkpoints in the cluster were not listed yet")
+
+	var aside sync.WaitGroup
+	defer aside.Wait()
+	defer end()
+	failed := make(chan error, 4)
+	aside.Go(func() { failed <- certificate.Start(work) })
+	aside.Go(func() { failed <- p.informers.Start(work) })
+	aside.Go(func() { p.frontProxy.Run(work) })
+	aside.Go(func() { migrate(work, dsn, log, func() { ready.done(0) }) })
+	aside.Go(func() { p.watch(work, log, func() { ready.done(1) }) })
+
+	servers := []*http.Server{newTLSServer(p.mux, certificate.GetCertificate, logs)}
+	go serveOn(failed, func() error { return servers[0].ServeTLS(l.main, "", "") })
+	for listener, handler := range map[net.Listener]http.Handler{
+		l.metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), l.probes: ready.handler(),
+	} {
+		if listener != nil {
+			server := newPlainServer(handler, logs)
+			servers = append(servers, server)
+			go serveOn(failed, func() error { return server.Serve(listener) })
+		}
+	}
+	log.Info("Serving.", "address", l.main.Addr().String())
+	select {
+	case err = <-failed:
+	case <-ctx.Done():
+		log.Info("Ending; requests under way may finish.", "gracePeriod", o.ShutdownGracePeriod.String())
+	}
+	ready.end()
+	p.gateway.Close()
+	return errors.Join(err, shutdown(servers, o.ShutdownGracePeriod))
+}
+
+func serveOn(failed chan<- error, serve func() error) {
+	if err := serve(); !errors.Is(err, http.ErrServerClosed) {
+		select {
+		case failed <- err:
+		default: // another failure ends the process already
+		}
+	}
+}
+
+// shutdown lets requests finish for the grace period, then ends them.
+func shutdown(servers []*http.Server, grace time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	var errs []error
+	for _, server := range servers {
+		if server.Shutdown(ctx) != nil {
+			errs = append(errs, server.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// parts are what the server is made of.
+type parts struct {
+	gateway    *gateway.Gateway
+	board      *requests.Board
+	informers  cache.Cache
+	frontProxy *historyapi.FrontProxy
+	mux        *http.ServeMux
+}
+
+func assemble(config *rest.Config, o Options, store *postgres.Store, registry prometheus.Registerer, log logr.Logger) (*parts, error) {
+	clients, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for the Kubernetes API: %w", err)
+	}
+	objects, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for the Kubernetes API: %w", err)
+	}
+	informers, err := newInformers(config)
+	if err != nil {
+		return nil, err
+	}
+	frontProxy, err := historyapi.NewFrontProxy(clients)
+	if err != nil {
+		return nil, err
+	}
+	p := &parts{board: requests.New(), informers: informers, frontProxy: frontProxy, mux: http.NewServeMux()}
+	p.gateway = gateway.New(gateway.Options{
+		Store:         store,
+		Authenticator: podidentity.New(clients, podidentity.Options{Audience: o.Audience, Tasks: liveTasks{objects}}),
+		Requests:      p.board,
+		Log:           log.WithName("gateway"),
+		Registerer:    registry,
+	})
+	p.mux.Handle(p.gateway.Handler())
+	historyapi.Register(p.mux, historyapi.Options{
+		Store:         store,
+		Authenticator: frontProxy,
+		Authorizer:    historyapi.NewSubjectAccess(clients.AuthorizationV1().SubjectAccessReviews()),
+		Log:           log.WithName("api"),
+		Registerer:    registry,
+	})
+	return p, nil
+}
+
+func newInformers(config *rest.Config) (cache.Cache, error) {
+	options, err := requests.CacheOptions()
+	if err != nil {
+		return nil, err
+	}
+	options.Scheme = runtime.NewScheme()
+	if err := clewv1alpha1.AddToScheme(options.Scheme); err != nil {
+		return nil, err
+	}
+	informers, err := cache.New(config, options)
+	if err != nil {
+		return nil, fmt.Errorf("watch the Kubernetes API: %w", err)
+	}
+	return informers, nil
+}
+
+// watch keeps the board up to date; listed is called when it is complete. The
+// API server may be slow to come, and so may the definition of Checkpoints.
+func (p *parts) watch(ctx context.Context, log logr.Logger, listed func()) {
+	var synced func() bool
+	retry(ctx, log, "The Checkpoints in the cluster cannot be watched yet; trying again.", func() (err error) {
+		synced, err = p.board.Watch(ctx, p.informers)
+		return err
+	})
+	ticks := time.NewTicker(50 * time.Millisecond)
+	defer ticks.Stop()
+	for synced == nil || !synced() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+		}
+	}
+	listed()
+}
+
+// migrate brings the schema up to date, however long the database takes to be there.
+func migrate(ctx context.Context, dsn string, log logr.Logger, migrated func()) {
+	done := retry(ctx, log, "The schema of the history database could not be brought up to date; trying again.", func() error {
+		return postgres.Migrate(ctx, dsn)
+	})
+	if done {
+		migrated()
+	}
+}
+
+// Waits between tries.
+const (
+	minWait = 500 * time.Millisecond
+	maxWait = 10 * time.Second
+)
+
+// retry calls f until it succeeds; false if ctx ended first.
+func retry(ctx context.Context, log logr.Logger, trouble string, f func() error) bool {
+	for wait := minWait; ; wait = min(2*wait, maxWait) {
+		err := f()
+		if err == nil {
+			return true
+		}
+		if ctx.Err() == nil {
+			log.Info(trouble, "error", err.Error(), "after", wait.String())
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(wait):
+		}
+	}
+}
+
+func newRegistry(store *postgres.Store) *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "clew_history_connections", Help: "Open connections to the history database.",
+		}, func() float64 { open, _ := store.Connections(); return float64(open) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "clew_history_connections_in_use", Help: "Connections to the history database that are in use.",
+		}, func() float64 { _, inUse := store.Connections(); return float64(inUse) }),
+	)
+	return registry
+}
