@@ -68,6 +68,13 @@ func (o *outbox) after(line int64) (wire.Line, bool) {
 	return o.lines[max(0, line+1-o.lines[0].Number)], true
 }
 
+// pending reports whether there are lines that the daemon has not recorded.
+func (o *outbox) pending() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.lines) > 0
+}
+
 // end is the number of the newest line.
 func (o *outbox) end() int64 {
 	o.mu.Lock()

@@ -12,8 +12,9 @@
 //     is passed through and not recorded.
 //   - While a checkpoint is taken the agent is stopped (SIGSTOP), so that its
 //     files are those of one instant and match what it has said.
-//   - While the daemon is away the agent works on until its next line, then it
-//     is stopped until the daemon is back: never is more than one step unknown.
+//   - While the daemon is away the agent works on until its next line (not at
+//     all if one is unrecorded), then it is stopped until the daemon is back: so
+//     that little is unknown if the pod is lost meanwhile.
 //   - The container ends only when the daemon says that the last checkpoint is
 //     safe.
 package shim
@@ -240,8 +241,15 @@ func (s *shim) daemonBack() {
 }
 
 // daemonGone is called when the connection is lost: a checkpoint that was being
-// taken is lost with it.
-func (s *shim) daemonGone() { s.setFrozen(0) }
+// taken is lost with it. An agent that has already said what is not recorded
+// goes no further.
+func (s *shim) daemonGone() {
+	unrecorded := s.out.pending()
+	s.mu.Lock()
+	s.away = unrecorded && !s.terminating && s.child != nil
+	s.mu.Unlock()
+	s.setFrozen(0)
+}
 
 // freeze stops the agent for a checkpoint and waits until it stands still.
 func (s *shim) freeze(id int64) {

@@ -1,0 +1,110 @@
+// Command replay is an agent without a model: it carries out a list of tool
+// calls, each for real in the working folder, and prints the JSON lines that
+// Clew understands. Demo, tests and kill tests use it.
+//
+//	replay --calls=40 --delay=400ms --check     calls made up from --seed
+//	replay script.json                          calls of a script
+//
+// A script is a JSON list of calls: {"name": NAME, "input": {…}} with
+// write_file{path, content}, append_file{path, content}, delete_file{path},
+// move_file{from, to}, shell{command}; or {"message": TEXT}.
+//
+// It remembers nothing but what Clew gives back to it: it reads the
+// conversation so far, goes on with the first call that has no answer, and does
+// a call again that was interrupted. Every call may be done again without harm.
+//
+// With --check it refuses to work when its memory and the files disagree: the
+// tree must hold what the answered calls produce, but for the call that was
+// under way. So it finds out whether a pod that was killed, a lost volume, a
+// rewind or a fork came back right.
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// exitMismatch is the exit code for memory and files that disagree.
+const exitMismatch = 42
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	var mismatch *mismatchError
+	switch {
+	case err == nil:
+	case errors.As(err, &mismatch):
+		fmt.Fprintln(os.Stderr, "replay:", err)
+		os.Exit(exitMismatch)
+	case errors.Is(err, context.Canceled):
+		os.Exit(128 + int(syscall.SIGTERM))
+	default:
+		fmt.Fprintln(os.Stderr, "replay:", err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	calls  int
+	delay  time.Duration
+	seed   uint64
+	check  bool
+	failAt int
+	script string
+}
+
+func parse(args []string) (options, error) {
+	var o options
+	flags := flag.NewFlagSet("replay", flag.ContinueOnError)
+	flags.IntVar(&o.calls, "calls", 20, "how many calls to make up")
+	flags.DurationVar(&o.delay, "delay", 200*time.Millisecond, "pause before each call")
+	flags.Uint64Var(&o.seed, "seed", 1, "what the made-up calls depend on")
+	flags.BoolVar(&o.check, "check", false, "fail if memory and files disagree")
+	flags.IntVar(&o.failAt, "fail-at", 0, "fail before this call, in the first attempt only")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	o.script = flags.Arg(0)
+	if flags.NArg() > 1 || o.calls < 0 {
+		return o, errors.New("usage: replay [flags] [script.json]")
+	}
+	return o, nil
+}
+
+func run(ctx context.Context, args []string, stdout io.Writer) error {
+	o, err := parse(args)
+	if err != nil {
+		return err
+	}
+	var plan plan = made{calls: o.calls, seed: o.seed}
+	if o.script != "" {
+		if plan, err = readScript(o.script); err != nil {
+			return err
+		}
+	}
+	memory, err := readMemory(os.Getenv("CLEW_CONVERSATION"))
+	if err != nil {
+		return err
+	}
+	state := stateFile(filepath.Join(os.Getenv("HOME"), ".replay", "state.json"))
+	if o.check {
+		if err := check(plan, memory.answered, state, os.DirFS(".")); err != nil {
+			return err
+		}
+	}
+	agent := &agent{plan: plan, out: bufio.NewWriter(stdout), state: state, delay: o.delay}
+	if o.failAt > 0 && os.Getenv("CLEW_ATTEMPT") == "1" {
+		agent.failAt = o.failAt
+	}
+	return agent.work(ctx, memory)
+}

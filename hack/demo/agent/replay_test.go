@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// place gives the agent a folder, a home and a conversation of its own.
+func place(t *testing.T) (conversation string) {
+	t.Chdir(t.TempDir())
+	t.Setenv("HOME", t.TempDir())
+	conversation = filepath.Join(t.TempDir(), "conversation.jsonl")
+	t.Setenv("CLEW_CONVERSATION", conversation)
+	return conversation
+}
+
+func tree(t *testing.T) map[string]string {
+	t.Helper()
+	got, err := readTree(os.DirFS("."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func TestEveryPrefixEndsInTheSameTree(t *testing.T) {
+	const calls = 30
+	want, _ := made{calls: calls, seed: 7}.files(calls)
+	for cut := 0; cut <= calls; cut += 3 {
+		conversation := place(t)
+		var first bytes.Buffer
+		if err := run(context.Background(), []string{"--delay=0", "--seed=7", fmt.Sprintf("--calls=%d", cut)}, &first); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(conversation, first.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var second bytes.Buffer
+		if err := run(context.Background(), []string{"--delay=0", "--seed=7", "--check", fmt.Sprintf("--calls=%d", calls)}, &second); err != nil {
+			t.Fatalf("after %d calls: %v", cut, err)
+		}
+		if d := cmp.Diff(want, tree(t)); d != "" {
+			t.Fatalf("after %d calls (-want +got):\n%s", cut, d)
+		}
+		if n := strings.Count(first.String()+second.String(), `"tool_result"`); n != calls {
+			t.Fatalf("%d results", n)
+		}
+	}
+}
+
+// TestRedo forgets the last one or two calls: they are done again, and the tree
+// comes out the same.
+func TestRedo(t *testing.T) {
+	for forgotten := 1; forgotten <= ahead; forgotten++ {
+		for calls := forgotten; calls < 22; calls++ {
+			conversation := place(t)
+			var out bytes.Buffer
+			p := made{calls: calls, seed: 1}
+			if err := run(context.Background(), []string{"--delay=0", fmt.Sprintf("--calls=%d", calls)}, &out); err != nil {
+				t.Fatal(err)
+			}
+			var kept []string
+			for line := range strings.Lines(out.String()) {
+				if strings.Contains(line, fmt.Sprintf(`"id":"%s"`, callID(calls-forgotten+1))) {
+					break
+				}
+				kept = append(kept, line)
+			}
+			kept = append(kept, fmt.Sprintf(`{"type":"tool_result","id":"%s","interrupted":true}`, callID(calls-forgotten+1)))
+			os.WriteFile(conversation, []byte(strings.Join(kept, "")), 0o600)
+			if err := run(context.Background(), []string{"--delay=0", "--check", fmt.Sprintf("--calls=%d", calls)}, &out); err != nil {
+				t.Fatalf("%d of %d calls forgotten: %v", forgotten, calls, err)
+			}
+			want, _ := p.files(calls)
+			if d := cmp.Diff(want, tree(t)); d != "" {
+				t.Fatalf("%d of %d calls forgotten (-want +got):\n%s", forgotten, calls, d)
+			}
+		}
+	}
+}
+
+func TestCheckFindsWhatIsWrong(t *testing.T) {
+	damage := map[string]func(conversation string){
+		"a lost file":        func(string) { os.RemoveAll("replay/part-0") },
+		"a changed file":     func(string) { os.WriteFile(file(2), []byte("x"), 0o644) },
+		"a strange file":     func(string) { os.WriteFile("replay/strange", nil, 0o644) },
+		"lost memory":        func(c string) { os.WriteFile(c, nil, 0o600) },
+		"lost state":         func(string) { os.RemoveAll(filepath.Join(os.Getenv("HOME"), ".replay")) },
+		"a doubled answer":   func(c string) { add(c, `{"type":"tool_result","id":"call-2"}`) },
+		"an answer too many": func(c string) { add(c, `{"type":"tool_result","id":"call-77"}`) },
+	}
+	for name, harm := range damage {
+		t.Run(name, func(t *testing.T) {
+			conversation := place(t)
+			var out bytes.Buffer
+			if err := run(context.Background(), []string{"--delay=0", "--calls=12"}, &out); err != nil {
+				t.Fatal(err)
+			}
+			os.WriteFile(conversation, out.Bytes(), 0o600)
+			harm(conversation)
+			var mismatch *mismatchError
+			if err := run(context.Background(), []string{"--delay=0", "--calls=20", "--check"}, &out); !errors.As(err, &mismatch) {
+				t.Fatalf("%v", err)
+			}
+		})
+	}
+}
+
+func add(path, line string) {
+	data, _ := os.ReadFile(path)
+	os.WriteFile(path, append(data, line+"\n"...), 0o600)
+}
+
+func TestScript(t *testing.T) {
+	place(t)
+	script := filepath.Join(t.TempDir(), "s.json")
+	os.WriteFile(script, []byte(`[{"message":"First I look around."},
+		{"name":"write_file","input":{"path":"a/b","content":"x"}},
+		{"name":"shell","input":{"command":"cat a/b; exit 3"}},
+		{"name":"nothing"}]`), 0o600)
+	var out bytes.Buffer
+	if err := run(context.Background(), []string{"--delay=0", "--check", script}, &out); err != nil {
+		t.Fatal(err)
+	}
+	var results []string
+	for line := range strings.Lines(out.String()) {
+		var l struct {
+			Type, Output string
+			IsError      bool
+		}
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			t.Fatal(err)
+		}
+		if l.Type == "tool_result" {
+			results = append(results, fmt.Sprint(l.Output, l.IsError))
+		}
+	}
+	want := []string{"false", "wrote 1 bytes to a/bfalse", "x …true", `there is no tool "nothing"true`}
+	if d := cmp.Diff(want, results); d != "" {
+		t.Fatalf("(-want +got):\n%s", d)
+	}
+}

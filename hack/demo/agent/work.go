@@ -1,0 +1,172 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// agent carries out a plan.
+type agent struct {
+	plan   plan
+	out    *bufio.Writer
+	state  stateFile
+	delay  time.Duration
+	failAt int
+}
+
+// say prints one line, at once.
+func (a *agent) say(line any) error {
+	enc := json.NewEncoder(a.out)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(line); err != nil {
+		return err
+	}
+	return a.out.Flush()
+}
+
+type message struct {
+	Type string `json:"type"`
+	Role string `json:"role"`
+	Text string `json:"text"`
+}
+
+func (a *agent) message(text string) error {
+	return a.say(message{Type: "message", Role: "assistant", Text: text})
+}
+
+// work goes on where memory ends.
+func (a *agent) work(ctx context.Context, m memory) error {
+	if !m.greeted {
+		if err := a.message(fmt.Sprintf("I have %d steps to do.", a.plan.len())); err != nil {
+			return err
+		}
+	}
+	for i := m.answered + 1; i <= a.plan.len(); i++ {
+		if err := pause(ctx, a.delay); err != nil {
+			return err
+		}
+		if i == a.failAt {
+			return fmt.Errorf("told to fail at call %d", i)
+		}
+		if err := a.do(ctx, i); err != nil {
+			return fmt.Errorf("call %d: %w", i, err)
+		}
+	}
+	return a.message("Done.")
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return ctx.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// do makes call i: says so, does it, counts it, tells the result.
+func (a *agent) do(ctx context.Context, i int) error {
+	c := a.plan.call(i)
+	if c.Message != "" {
+		// A message in a script is a call that does nothing, so that it is said once.
+		if err := a.message(c.Message); err != nil {
+			return err
+		}
+		c.Name = "note"
+	}
+	id := callID(i)
+	if err := a.say(map[string]any{"type": "tool_call", "id": id, "name": c.Name, "input": c.Input}); err != nil {
+		return err
+	}
+	output, failed := "", false
+	if text, err := execute(ctx, c); ctx.Err() != nil {
+		return ctx.Err()
+	} else if err != nil {
+		output, failed = strings.TrimSpace(text+"\n"+err.Error()), true
+	} else {
+		output = text
+	}
+	if err := a.state.write(i); err != nil {
+		return err
+	}
+	if err := a.say(map[string]any{"type": "tool_result", "id": id, "output": oneLine(output), "isError": failed}); err != nil {
+		return err
+	}
+	return a.say(map[string]any{"type": "usage", "inputTokens": 100 + i, "outputTokens": 20, "costMicroUSD": 150})
+}
+
+// execute does what a call asks for. Doing it twice leaves what doing it once does.
+func execute(ctx context.Context, c call) (output string, err error) {
+	var in input
+	if len(c.Input) > 0 {
+		if err := json.Unmarshal(c.Input, &in); err != nil {
+			return "", fmt.Errorf("the input cannot be read: %w", err)
+		}
+	}
+	switch c.Name {
+	case "note":
+		return "", nil
+	case "write_file":
+		if err := os.MkdirAll(filepath.Dir(in.Path), 0o755); err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("wrote %d bytes to %s", len(in.Content), in.Path), os.WriteFile(in.Path, []byte(in.Content), 0o644)
+	case "append_file":
+		return "appended to " + in.Path, appendOnce(in.Path, in.Content)
+	case "delete_file":
+		if err := os.Remove(in.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		return "deleted " + in.Path, nil
+	case "move_file":
+		return fmt.Sprintf("moved %s to %s", in.From, in.To), moveOnce(in.From, in.To)
+	case "shell":
+		out, err := exec.CommandContext(ctx, "sh", "-c", in.Command).CombinedOutput()
+		return string(out), err
+	default:
+		return "", fmt.Errorf("there is no tool %q", c.Name)
+	}
+}
+
+// appendOnce appends text to a file that does not hold it yet.
+func appendOnce(path, text string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	old, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if strings.Contains(string(old), text) {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}
+
+// moveOnce moves a file, unless it was moved before.
+func moveOnce(from, to string) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	err := os.Rename(from, to)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, there := os.Stat(to); there == nil {
+			return nil
+		}
+	}
+	return err
+}
