@@ -1,15 +1,8 @@
 package historyapi_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
-	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -24,6 +17,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/clew-dev/clew/internal/server/historyapi"
+	"github.com/clew-dev/clew/internal/server/internal/testca"
 )
 
 func TestSubjectAccess(t *testing.T) {
@@ -67,54 +61,22 @@ func TestSubjectAccess(t *testing.T) {
 	}
 }
 
-// authority signs certificates for a test.
-type authority struct {
-	t    *testing.T
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newAuthority(t *testing.T) *authority {
+func newAuthority(t *testing.T) *testca.Authority {
 	t.Helper()
-	a := &authority{t: t}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	a.key = a.newKey()
-	der, err := x509.CreateCertificate(rand.Reader, template, template, a.key.Public(), a.key)
+	authority, err := testca.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
+	return authority
+}
+
+func clientOf(t *testing.T, authority *testca.Authority, name string) tls.Certificate {
+	t.Helper()
+	pair, err := authority.Pair(name)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return a
-}
-
-func (a *authority) newKey() *ecdsa.PrivateKey {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return key
-}
-
-func (a *authority) client(name string) tls.Certificate {
-	key := a.newKey()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-}
-
-func (a *authority) pem() string {
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}))
+	return pair
 }
 
 func TestFrontProxy(t *testing.T) {
@@ -122,7 +84,7 @@ func TestFrontProxy(t *testing.T) {
 	client := fake.NewClientset(&corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "extension-apiserver-authentication"},
 		Data: map[string]string{
-			"requestheader-client-ca-file":       trusted.pem(),
+			"requestheader-client-ca-file":       string(trusted.PEM()),
 			"requestheader-allowed-names":        `["front-proxy-client"]`,
 			"requestheader-username-headers":     `["X-Remote-User"]`,
 			"requestheader-uid-headers":          `["X-Remote-Uid"]`,
@@ -169,7 +131,7 @@ func TestFrontProxy(t *testing.T) {
 	}
 	deadline := time.Now().Add(20 * time.Second)
 	for {
-		response := ask(trusted.client("front-proxy-client"))
+		response := ask(clientOf(t, trusted, "front-proxy-client"))
 		if response.StatusCode == http.StatusOK {
 			if response.Header.Get("User") != "ann" || response.Header.Get("Groups") != "g" {
 				t.Errorf("identified %v", response.Header)
@@ -183,8 +145,8 @@ func TestFrontProxy(t *testing.T) {
 	}
 	refused := map[string][]tls.Certificate{
 		"no certificate": nil,
-		"another name":   {trusted.client("somebody")},
-		"another CA":     {newAuthority(t).client("front-proxy-client")},
+		"another name":   {clientOf(t, trusted, "somebody")},
+		"another CA":     {clientOf(t, newAuthority(t), "front-proxy-client")},
 	}
 	for name, certificates := range refused {
 		if response := ask(certificates...); response.StatusCode != http.StatusUnauthorized {

@@ -1,0 +1,364 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
+	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/daemonapi/v1/daemonv1connect"
+	"github.com/clew-dev/clew/internal/testing/pgtest"
+)
+
+func bundle64(pem []byte) string { return base64.StdEncoding.EncodeToString(pem) }
+
+// running is a server that a test has started.
+type running struct {
+	t                    *testing.T
+	main, metrics, probe net.Addr
+	stop                 context.CancelFunc
+	ended                chan error
+	logs                 *strings.Builder
+}
+
+func start(t *testing.T, dsn string, config *rest.Config) *running {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	r := &running{t: t, stop: cancel, ended: make(chan error, 1), logs: &strings.Builder{}}
+	local := "127.0.0.1:0"
+	o := Options{
+		BindAddress: local, MetricsBindAddress: local, HealthProbeBindAddress: "localhost:0", Audience: "clew.dev",
+		CertFile: filepath.Join(serving, "tls.crt"), KeyFile: filepath.Join(serving, "tls.key"), ShutdownGracePeriod: 10 * time.Second,
+	}
+	l, err := listen(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.main, r.metrics, r.probe = l.main.Addr(), l.metrics.Addr(), l.probes.Addr()
+	go func() { r.ended <- serve(ctx, o, dsn, config, l, slog.NewJSONHandler(r.logs, nil)) }()
+	t.Cleanup(func() {
+		cancel()
+		<-r.ended
+		close(r.ended)
+		if t.Failed() {
+			t.Log(r.logs.String())
+		}
+	})
+	return r
+}
+
+// end stops the server as a signal would and returns its error.
+func (r *running) end() error {
+	r.stop()
+	select {
+	case err := <-r.ended:
+		r.ended <- err // for the cleanup
+		return err
+	case <-time.After(20 * time.Second):
+		return fmt.Errorf("the server did not end")
+	}
+}
+
+func (r *running) ready() (bool, string) {
+	code, body := r.get("http://" + r.probe.String() + "/readyz")
+	return code == http.StatusOK, body
+}
+
+func (r *running) get(url string) (int, string) {
+	r.t.Helper()
+	response, err := http.Get(url)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return response.StatusCode, string(body)
+}
+
+type bearer struct {
+	token string
+	next  http.RoundTripper
+}
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+b.token)
+	return b.next.RoundTrip(r)
+}
+
+func (r *running) daemon(token string) daemonv1connect.DaemonServiceClient {
+	r.t.Helper()
+	pem, err := os.ReadFile(filepath.Join(serving, "ca.crt"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(pem)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "localhost"}, ForceAttemptHTTP2: true}
+	r.t.Cleanup(transport.CloseIdleConnections)
+	return daemonv1connect.NewDaemonServiceClient(&http.Client{Transport: bearer{token, transport}}, "https://"+r.main.String())
+}
+
+func eventually(t *testing.T, what string, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: %v", what, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func (r *running) awaitReady() {
+	r.t.Helper()
+	eventually(r.t, "ready", func() error {
+		if ok, body := r.ready(); !ok {
+			return fmt.Errorf("%s", body)
+		}
+		return nil
+	})
+}
+
+func message(sequence int64, text string) *daemonv1.Record {
+	return &daemonv1.Record{Sequence: sequence, Body: &daemonv1.Record_Message{Message: &daemonv1.Message{Role: daemonv1.Role_ROLE_USER, Text: text}}}
+}
+
+// A server with the rights that it has in a cluster, a real API server, a real
+// PostgreSQL that comes late and goes again.
+func TestServer(t *testing.T) {
+	for _, name := range []string{"clew-system", "team", "elsewhere"} {
+		namespace(t, name)
+	}
+	account(t, "team", "clew-task")
+	account(t, "elsewhere", "clew-task")
+	account(t, "team", "bob")
+	config := serverAccount(t)
+	ann, bob := reader(t, "team", "ann"), configOf(t, "team", "bob")
+	task := newTask(t, "team", "a")
+	token := podToken(t, task, "team", 1)
+
+	database, err := pgtest.Start(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = database.Stop() })
+	dsn := database.Database(t)
+	if err := database.StopNow(); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, dsn, config)
+	daemon := r.daemon(token)
+
+	t.Run("the database is late", func(t *testing.T) {
+		_, err := daemon.Begin(t.Context(), connect.NewRequest(&daemonv1.BeginRequest{}))
+		if connect.CodeOf(err) != connect.CodeUnavailable {
+			t.Errorf("begin: %v", err)
+		}
+		if ok, body := r.ready(); ok || !strings.Contains(body, "schema") {
+			t.Errorf("ready: %v, %s", ok, body)
+		}
+		if err := database.StartAgain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r.awaitReady()
+	})
+	t.Run("daemon", func(t *testing.T) {
+		if _, err := daemon.Begin(t.Context(), connect.NewRequest(&daemonv1.BeginRequest{})); err != nil {
+			t.Fatal(err)
+		}
+		records := []*daemonv1.Record{message(1, "hello"), message(2, "again")}
+		if _, err := daemon.Append(t.Context(), connect.NewRequest(&daemonv1.AppendRequest{Records: records})); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Run("a pod that poses as another namespace's task", func(t *testing.T) {
+		imposter := r.daemon(podToken(t, task, "elsewhere", 9))
+		_, err := imposter.Begin(t.Context(), connect.NewRequest(&daemonv1.BeginRequest{}))
+		if connect.CodeOf(err) != connect.CodePermissionDenied {
+			t.Errorf("begin: %v", err)
+		}
+	})
+	t.Run("manual checkpoint", func(t *testing.T) { manualCheckpoint(t, daemon) })
+	t.Run("aggregated API", func(t *testing.T) {
+		aggregate(t, r.main)
+		aggregated(t, ann, bob)
+	})
+	t.Run("the database goes away", func(t *testing.T) {
+		if err := database.StopNow(); err != nil {
+			t.Fatal(err)
+		}
+		_, err := daemon.Append(t.Context(), connect.NewRequest(&daemonv1.AppendRequest{Records: []*daemonv1.Record{message(3, "late")}}))
+		if connect.CodeOf(err) != connect.CodeUnavailable {
+			t.Errorf("append: %v", err)
+		}
+		if ok, body := r.ready(); !ok {
+			t.Errorf("not ready: %s", body)
+		}
+		if err := database.StartAgain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "append", func() error {
+			_, err := daemon.Append(t.Context(), connect.NewRequest(&daemonv1.AppendRequest{Records: []*daemonv1.Record{message(3, "late")}}))
+			return err
+		})
+	})
+	t.Run("metrics", func(t *testing.T) {
+		_, body := r.get("http://" + r.metrics.String() + "/metrics")
+		for _, want := range []string{
+			`clew_gateway_requests_total{code="ok",procedure="Begin"} 1`, "clew_history_connections ", "clew_gateway_records_total 3",
+			`clew_history_api_requests_total{code="200",resource="tasks/conversation"}`, "go_goroutines",
+		} {
+			if !strings.Contains(body, want) {
+				t.Errorf("no %s", want)
+			}
+		}
+	})
+	t.Run("end", func(t *testing.T) { ends(t, r, daemon) })
+	if strings.Contains(r.logs.String(), token) {
+		t.Error("the token is in the log")
+	}
+}
+
+func manualCheckpoint(t *testing.T, daemon daemonv1connect.DaemonServiceClient) {
+	stream, err := daemon.Commands(t.Context(), connect.NewRequest(&daemonv1.CommandsRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	byManager := &clewv1alpha1.Checkpoint{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "a-1", Labels: map[string]string{clewv1alpha1.LabelManagedBy: clewv1alpha1.ManagedBy}},
+		Spec:       clewv1alpha1.CheckpointSpec{TaskRef: clewv1alpha1.NameReference{Name: "a"}},
+	}
+	create(t, byManager)
+	manual := byManager.DeepCopy()
+	manual.ObjectMeta = metav1.ObjectMeta{Namespace: "team", Name: "manual"}
+	manual.Spec.Message = "please"
+	create(t, manual)
+	for stream.Receive() {
+		if c := stream.Msg().GetTakeCheckpoint(); c != nil {
+			if c.GetName() != "manual" || c.GetUid() != string(manual.UID) || c.GetMessage() != "please" {
+				t.Errorf("told of %v", c)
+			}
+			return
+		}
+	}
+	t.Fatalf("the stream ended: %v", stream.Err())
+}
+
+func aggregated(t *testing.T, ann, bob *rest.Config) {
+	const path = "/apis/history.clew.dev/v1alpha1/namespaces/team/tasks/a/conversation"
+	read := func(config *rest.Config, path string) ([]byte, error) {
+		clients, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return clients.RESTClient().Get().AbsPath(path).DoRaw(t.Context())
+	}
+	var list historyv1alpha1.ConversationList
+	eventually(t, "read through the API server", func() error {
+		body, err := read(ann, path)
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(body, &list)
+	})
+	if len(list.Items) != 2 || list.Items[1].Text != "again" {
+		t.Errorf("conversation: %+v", list.Items)
+	}
+	if _, err := read(ann, "/apis/history.clew.dev/v1alpha1/namespaces/team/timelines"); err != nil {
+		t.Errorf("timelines: %v", err)
+	}
+	if _, err := read(bob, path); !apierrors.IsForbidden(err) {
+		t.Errorf("bob reads: %v", err)
+	}
+	if _, err := read(ann, strings.Replace(path, "team", "elsewhere", 1)); !apierrors.IsForbidden(err) {
+		t.Errorf("ann reads elsewhere: %v", err)
+	}
+	if _, err := read(ann, strings.Replace(path, "/a/", "/b/", 1)); !apierrors.IsNotFound(err) {
+		t.Errorf("ann reads what is not there: %v", err)
+	}
+	found := discovery.NewDiscoveryClientForConfigOrDie(ann)
+	eventually(t, "discovery", func() error {
+		resources, err := found.ServerPreferredResources()
+		if err != nil {
+			return err
+		}
+		for _, group := range resources {
+			for _, resource := range group.APIResources {
+				if resource.Name == "timelines" {
+					return nil
+				}
+			}
+		}
+		return fmt.Errorf("timelines are not discovered")
+	})
+}
+
+// ends checks that a signal ends the streams, and then the server.
+func ends(t *testing.T, r *running, daemon daemonv1connect.DaemonServiceClient) {
+	stream, err := daemon.Commands(t.Context(), connect.NewRequest(&daemonv1.CommandsRequest{}))
+	if err != nil || !stream.Receive() {
+		t.Fatalf("commands: %v", err)
+	}
+	if err := r.end(); err != nil {
+		t.Errorf("ended with %v", err)
+	}
+	for stream.Receive() {
+	}
+	if code := connect.CodeOf(stream.Err()); code != connect.CodeUnavailable {
+		t.Errorf("the stream ended with %v", stream.Err())
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	t.Setenv(DSNEnv, "")
+	empty := filepath.Join(t.TempDir(), "dsn")
+	if err := os.WriteFile(empty, []byte("\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		options Options
+		want    string
+	}{
+		"log level": {Options{LogLevel: "loud"}, "--log-level"},
+		"no TLS":    {Options{LogLevel: "info"}, "--tls-cert-file"},
+		"ports":     {Options{LogLevel: "info", CertFile: "c", KeyFile: "k", MetricsBindAddress: ":1", HealthProbeBindAddress: ":1"}, "must differ"},
+		"no DSN":    {Options{LogLevel: "info", CertFile: "c", KeyFile: "k"}, DSNEnv},
+		"empty DSN": {Options{LogLevel: "info", CertFile: "c", KeyFile: "k", Database: DSNOptions{File: empty}}, "empty"},
+		"lost DSN":  {Options{LogLevel: "info", CertFile: "c", KeyFile: "k", Database: DSNOptions{File: empty + "x"}}, "--dsn-file"},
+	}
+	for name, tt := range tests {
+		if err := Run(t.Context(), tt.options); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
