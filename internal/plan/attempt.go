@@ -188,7 +188,13 @@ func (d *decision) end(a *v1alpha1.Attempt, e ending) {
 
 // prepared takes note of a workspace that is ready, and of the operation that
 // was carried out on the way.
+//
+// Where nobody waits for an operation, it is told of together with the agent's
+// start, which is moments away: one write less.
 func (d *decision) prepared(a *v1alpha1.Attempt, v *podView) {
+	if !d.rewinding() && !d.resuming() && !v.agentRuns && v.agent == nil && !v.prepareOnly && !v.finished {
+		return
+	}
 	result := prepareResult(v.prepare)
 	message := "the workspace is as it is meant to be"
 	if result.Restored {

@@ -31,9 +31,14 @@ func TestATaskIsStarted(t *testing.T) {
 	s.wantEntries(v1alpha1.EventTaskStarted)
 
 	s.prepared(daemonapi.PrepareResult{})
-	s.wantCondition(v1alpha1.TaskWorkspaceReady)
 	s.agentRuns()
 	s.wantState(v1alpha1.ReasonRunning)
+	if c := s.wantCondition(v1alpha1.TaskWorkspaceReady); c.Status != metav1.ConditionTrue {
+		t.Errorf("WorkspaceReady: %+v", c)
+	}
+	if s.writes != 2 {
+		t.Errorf("it took %d status writes", s.writes)
+	}
 }
 
 func TestATaskIsCompletedWhenItsLastCheckpointIsRecorded(t *testing.T) {

@@ -2,6 +2,7 @@ package task
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -180,10 +181,7 @@ func refused(err error) bool {
 func (r *Reconciler) sayFarewell(ctx context.Context, task *v1alpha1.Task, p plan.Plan, m *known) error {
 	entries := append(slices.Clone(plan.Unrecorded(&task.Status, m.recorded)), *p.Farewell)
 	if err := r.recordEntries(ctx, task, entries, m); err != nil {
-		if p.Write {
-			return r.writeStatus(ctx, task, p.Status, m)
-		}
-		return err
+		return errors.Join(r.reportDelay(ctx, task, m), err)
 	}
 	if err := r.settleClaim(ctx, task); err != nil {
 		return err
@@ -194,6 +192,18 @@ func (r *Reconciler) sayFarewell(ctx context.Context, task *v1alpha1.Task, p pla
 		return fmt.Errorf("remove the finalizer: %w", err)
 	}
 	r.tell(task, []v1alpha1.HistoryEntry{*p.Farewell})
+	return nil
+}
+
+// reportDelay writes that the deletion waits for the history store, when that is news.
+func (r *Reconciler) reportDelay(ctx context.Context, task *v1alpha1.Task, m *known) error {
+	observed, err := r.observe(ctx, task, m, r.live())
+	if err != nil {
+		return err
+	}
+	if p := plan.Decide(observed, r.Clock.Now()); p.Write {
+		return r.writeStatus(ctx, task, p.Status, m)
+	}
 	return nil
 }
 

@@ -1,0 +1,269 @@
+package controller_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/testing/builders"
+)
+
+func testLogger() logr.Logger { return logr.Discard() }
+
+func (w *world) create(object client.Object) {
+	w.Helper()
+	object.SetNamespace(w.namespace)
+	w.Expect(w.client.Create(w.ctx, object)).To(gomega.Succeed())
+}
+
+func manual(name, task string) *v1alpha1.Checkpoint {
+	return &v1alpha1.Checkpoint{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: task}, Message: "by hand"},
+	}
+}
+
+// latest is the name of the task's latest checkpoint; "" for none.
+func (w *world) latest(name string) string {
+	w.Helper()
+	if c := w.task(name).Status.LatestCheckpoint; c != nil {
+		return c.Name
+	}
+	return ""
+}
+
+// rewind is the outcome of the task's last rewind; zero for none.
+func (w *world) rewind(name string) v1alpha1.OperationStatus {
+	w.Helper()
+	if r := w.task(name).Status.Rewind; r != nil {
+		return *r
+	}
+	return v1alpha1.OperationStatus{}
+}
+
+// untilCondition waits for a condition's reason on any object with conditions.
+func (w *world) untilCondition(object client.Object, conditions func() []metav1.Condition, kind, reason string) {
+	w.Helper()
+	w.Eventually(func() string {
+		w.Expect(w.client.Get(w.ctx, client.ObjectKeyFromObject(object), object)).To(gomega.Succeed())
+		if c := meta.FindStatusCondition(conditions(), kind); c != nil {
+			return c.Reason
+		}
+		return ""
+	}).Should(gomega.Equal(reason))
+}
+
+func TestARunningTaskIsRewound(t *testing.T) {
+	w := newWorld(t)
+	p := w.running("work")
+	w.record("work", v1alpha1.TriggerToolCalls, 1)
+	target := w.checkpoint("work-1")
+	w.change("work", builders.Rewind("back", "work-1"))
+	w.until("work", v1alpha1.ReasonRewinding)
+	w.untilStopped(p)
+
+	p = w.pod("work", 2)
+	op := w.operation(p)
+	w.Expect(*op).To(gomega.Equal(daemonapi.Operation{
+		Kind: daemonapi.OperationRewind, ID: "back", OnDrift: "Fail", Checkpoint: 1, Commit: target.Status.Commit,
+		Scope: "Both", Preserve: "Branch", Branch: "clew/before-back",
+	}))
+	w.Expect(w.kubelet.Prepared(w.ctx, p, 0, daemonapi.PrepareResult{Operation: "back", FromCheckpoint: 2, ToCheckpoint: 1, Preserved: "clew/before-back"})).To(gomega.Succeed())
+	w.Eventually(func() v1alpha1.OperationState { return w.rewind("work").State }).Should(gomega.Equal(v1alpha1.OperationCompleted))
+	w.Expect(w.kubelet.AgentRuns(w.ctx, p)).To(gomega.Succeed())
+	task := w.until("work", v1alpha1.ReasonRunning)
+	w.Expect(task.Status.Rewind.Preserved).To(gomega.Equal("clew/before-back"))
+	w.Expect(task.Status.Attempts[0].Outcome).To(gomega.Equal(v1alpha1.AttemptStopped))
+}
+
+func TestACompletedTaskIsRewoundWithoutItsAgent(t *testing.T) {
+	w := newWorld(t)
+	w.complete("work", w.running("work"))
+	w.checkpoint("work-1")
+	w.change("work", builders.Rewind("back", "work-1"))
+	p := w.pod("work", 2)
+	w.Expect(p.Spec.InitContainers).To(gomega.BeEmpty())
+	w.Expect(p.Spec.Containers).To(gomega.HaveLen(1))
+	w.Expect(w.kubelet.Prepared(w.ctx, p, 0, daemonapi.PrepareResult{Operation: "back", ToCheckpoint: 1})).To(gomega.Succeed())
+	w.until("work", v1alpha1.ReasonRewound)
+	w.change("work", builders.Resume("on"))
+	w.Expect(w.operation(w.pod("work", 3))).To(gomega.HaveField("Kind", daemonapi.OperationResume))
+}
+
+func TestARewindToNowhereIsRefusedWithoutHarm(t *testing.T) {
+	w := newWorld(t)
+	w.complete("work", w.running("work"))
+	w.change("work", builders.Rewind("nowhere", "work-99"))
+	w.Eventually(func() string {
+		r := w.rewind("work")
+		return string(r.State) + " " + r.Reason
+	}).Should(gomega.Equal("Refused " + v1alpha1.ReasonCheckpointNotFound))
+	w.until("work", v1alpha1.ReasonCompleted)
+	w.Expect(w.task("work").Status.Attempts).To(gomega.HaveLen(1))
+}
+
+func TestADamagedCheckpointIsMarked(t *testing.T) {
+	w := newWorld(t)
+	w.complete("work", w.running("work"))
+	c := w.checkpoint("work-1")
+	w.change("work", builders.Rewind("back", "work-1"))
+	w.Expect(w.kubelet.Prepared(w.ctx, w.pod("work", 2), 1, daemonapi.PrepareResult{
+		Reason: v1alpha1.ReasonCheckpointCorrupted, Permanent: true, Message: "an object of checkpoint 1 is damaged",
+	})).To(gomega.Succeed())
+	w.untilCondition(c, func() []metav1.Condition { return c.Status.Conditions }, v1alpha1.CheckpointIntact, v1alpha1.ReasonCorrupted)
+	w.until("work", v1alpha1.ReasonCompleted)
+	w.change("work", builders.Rewind("again", "work-1"))
+	w.Eventually(func() string { return w.rewind("work").ID }).Should(gomega.Equal("again"))
+	w.Expect(w.rewind("work").State).To(gomega.Equal(v1alpha1.OperationRefused))
+	w.Expect(w.rewind("work").Reason).To(gomega.Equal(v1alpha1.ReasonCheckpointCorrupted))
+}
+
+func TestCheckpointsHaveObjects(t *testing.T) {
+	w := newWorld(t)
+	w.create(manual("work-2", "other")) // somebody else's object has the name of the second
+	w.running("work")
+	for range 3 {
+		w.record("work", v1alpha1.TriggerToolCalls, 1)
+	}
+	first := w.checkpoint("work-1")
+	w.Expect(first.Status.Number).To(gomega.BeEquivalentTo(1))
+	w.Expect(first.Status.Conversation.Position).To(gomega.BeEquivalentTo(4))
+	w.Expect(first.Status.Code.FilesChanged).To(gomega.BeEquivalentTo(2))
+	w.Expect(meta.IsStatusConditionTrue(first.Status.Conditions, v1alpha1.CheckpointDurable)).To(gomega.BeTrue())
+	w.checkpoint("work-3")
+	second := w.checkpoint("work-2-" + string(w.task("work").UID)[:5])
+	w.Expect(second.Status.Number).To(gomega.BeEquivalentTo(2))
+	w.Eventually(func() string { return w.latest("work") }).Should(gomega.Equal("work-3"))
+}
+
+func TestACheckpointBecomesDurableLater(t *testing.T) {
+	w := newWorld(t)
+	w.running("work")
+	w.store.AddCheckpoint(w.id("work"), history.Checkpoint{Attempt: 1, Trigger: string(v1alpha1.TriggerInterval), Time: time.Now()})
+	c := w.checkpoint("work-1")
+	w.Expect(meta.IsStatusConditionFalse(c.Status.Conditions, v1alpha1.CheckpointDurable)).To(gomega.BeTrue())
+	w.store.SetDurable(w.id("work"), 1)
+	w.untilCondition(c, func() []metav1.Condition { return c.Status.Conditions }, v1alpha1.CheckpointDurable, v1alpha1.ReasonPushed)
+	w.Eventually(func() bool {
+		return meta.IsStatusConditionTrue(w.task("work").Status.Conditions, v1alpha1.TaskDurable)
+	}).Should(gomega.BeTrue())
+}
+
+func TestAManualCheckpointIsFilledWhenTheDaemonHasTakenIt(t *testing.T) {
+	w := newWorld(t)
+	w.running("work")
+	w.record("work", v1alpha1.TriggerToolCalls, 1)
+	c := manual("mine", "work")
+	w.create(c)
+	w.untilCondition(c, func() []metav1.Condition { return c.Status.Conditions }, v1alpha1.CheckpointReady, v1alpha1.ReasonRequested)
+	w.store.AddCheckpoint(w.id("work"), history.Checkpoint{
+		Attempt: 1, Trigger: string(v1alpha1.TriggerManual), Time: time.Now(), Durable: true,
+		RequestedByName: "mine", RequestedByUID: string(c.UID),
+	})
+	w.Expect(w.checkpoint("mine").Status.Number).To(gomega.BeEquivalentTo(2))
+	w.Eventually(func() string { return w.latest("work") }).Should(gomega.Equal("mine"))
+	list := &v1alpha1.CheckpointList{}
+	w.Expect(w.client.List(w.ctx, list, client.InNamespace(w.namespace))).To(gomega.Succeed())
+	w.Expect(list.Items).To(gomega.HaveLen(2), "no second object stands for the manual one")
+}
+
+func TestAManualCheckpointOfATaskThatDoesNotRun(t *testing.T) {
+	w := newWorld(t)
+	nobody := manual("nobody", "no-task")
+	w.create(nobody)
+	w.untilCondition(nobody, func() []metav1.Condition { return nobody.Status.Conditions }, v1alpha1.CheckpointReady, v1alpha1.ReasonTaskNotFound)
+
+	w.apply("asleep", builders.Suspended)
+	w.until("asleep", v1alpha1.ReasonSuspended)
+	early := manual("early", "asleep")
+	w.create(early)
+	w.untilCondition(early, func() []metav1.Condition { return early.Status.Conditions }, v1alpha1.CheckpointReady, v1alpha1.ReasonTaskNotStarted)
+
+	w.complete("work", w.running("work"))
+	late := manual("late", "work")
+	w.create(late)
+	w.untilCondition(late, func() []metav1.Condition { return late.Status.Conditions }, v1alpha1.CheckpointReady, v1alpha1.ReasonTaskStopped)
+	w.Expect(late.Status.Number).To(gomega.BeEquivalentTo(1))
+}
+
+func TestAFork(t *testing.T) {
+	w := newWorld(t)
+	w.complete("source", w.running("source", func(t *v1alpha1.Task) { t.Spec.Agent.StatePaths = []string{".agent"} }))
+	w.checkpoint("source-1")
+	before := w.untilRecorded("source")
+	other := "The other way."
+	f := &v1alpha1.Fork{
+		ObjectMeta: metav1.ObjectMeta{Name: "try"},
+		Spec: v1alpha1.ForkSpec{
+			SourceRef: v1alpha1.NameReference{Name: "source"}, CheckpointRef: &v1alpha1.NameReference{Name: "source-1"},
+			Variants: []v1alpha1.ForkVariant{{Name: "branched", Prompt: &other}},
+		},
+	}
+	w.create(f)
+	w.untilCondition(f, func() []metav1.Condition { return f.Status.Conditions }, v1alpha1.ForkComplete, v1alpha1.ReasonForked)
+	w.Expect(f.Status.Source.Checkpoint).To(gomega.BeEquivalentTo(1))
+	w.Expect(f.Status.Tasks[0].Name).To(gomega.Equal("branched"))
+
+	p := w.pod("branched", 1)
+	task := w.task("branched")
+	w.Expect(*task.Spec.Prompt).To(gomega.Equal(other))
+	w.Expect(task.Spec.Agent).To(gomega.Equal(before.Spec.Agent))
+	w.Expect(task.Spec.Template).To(gomega.Equal(before.Spec.Template))
+	w.Expect(task.OwnerReferences).To(gomega.BeEmpty())
+	w.Expect(task.Labels).To(gomega.HaveKeyWithValue(v1alpha1.LabelFork, "try"))
+	w.Expect(task.Status.Source).To(gomega.Equal(f.Status.Source))
+	w.Expect(p.Name).To(gomega.Equal("branched-1"))
+	w.Expect(w.task("source").ResourceVersion).To(gomega.Equal(before.ResourceVersion), "the source is not written")
+}
+
+func TestAForkWaitsAndIsRefused(t *testing.T) {
+	w := newWorld(t)
+	fork := func(name, source, variant string) *v1alpha1.Fork {
+		f := &v1alpha1.Fork{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ForkSpec{
+			SourceRef: v1alpha1.NameReference{Name: source}, Variants: []v1alpha1.ForkVariant{{Name: variant}},
+		}}
+		w.create(f)
+		return f
+	}
+	none := fork("none", "no-task", "a")
+	w.untilCondition(none, func() []metav1.Condition { return none.Status.Conditions }, v1alpha1.ForkComplete, v1alpha1.ReasonSourceNotFound)
+
+	w.apply("source", builders.Suspended)
+	w.apply("taken", builders.Suspended)
+	early := fork("early", "source", "taken")
+	w.untilCondition(early, func() []metav1.Condition { return early.Status.Conditions }, v1alpha1.ForkComplete, v1alpha1.ReasonWaitingForSource)
+	w.change("source", builders.Running)
+	p := w.pod("source", 1)
+	w.start(p)
+	w.complete("source", p)
+	w.untilCondition(early, func() []metav1.Condition { return early.Status.Conditions }, v1alpha1.ForkComplete, v1alpha1.ReasonTaskExists)
+}
+
+func TestASnapshotIsResolvedOnce(t *testing.T) {
+	w := newWorld(t)
+	snapshot := func(name string, checkpoint *v1alpha1.NameReference) *v1alpha1.ConversationSnapshot {
+		s := &v1alpha1.ConversationSnapshot{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ConversationSnapshotSpec{
+			TaskRef: v1alpha1.NameReference{Name: "work"}, CheckpointRef: checkpoint,
+		}}
+		w.create(s)
+		return s
+	}
+	early := snapshot("early", nil)
+	w.untilCondition(early, func() []metav1.Condition { return early.Status.Conditions }, v1alpha1.SnapshotReady, v1alpha1.ReasonTaskNotFound)
+	w.complete("work", w.running("work"))
+	w.checkpoint("work-1")
+	s := snapshot("there", &v1alpha1.NameReference{Name: "work-1"})
+	w.untilCondition(s, func() []metav1.Condition { return s.Status.Conditions }, v1alpha1.SnapshotReady, v1alpha1.ReasonResolved)
+	w.Expect(s.Status.Digest).To(gomega.Equal("digest-1"))
+	w.Expect(s.Status.Conversation.Position).To(gomega.BeEquivalentTo(4))
+	missing := snapshot("missing", &v1alpha1.NameReference{Name: "work-9"})
+	w.untilCondition(missing, func() []metav1.Condition { return missing.Status.Conditions }, v1alpha1.SnapshotReady, v1alpha1.ReasonCheckpointNotFound)
+}

@@ -1,0 +1,349 @@
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/controller/checkpoint"
+	"github.com/clew-dev/clew/internal/controller/conversationsnapshot"
+	"github.com/clew-dev/clew/internal/controller/fork"
+	"github.com/clew-dev/clew/internal/controller/notify"
+	"github.com/clew-dev/clew/internal/controller/task"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/plan"
+	"github.com/clew-dev/clew/internal/resources"
+	"github.com/clew-dev/clew/internal/testing/apiserver"
+	"github.com/clew-dev/clew/internal/testing/builders"
+	"github.com/clew-dev/clew/internal/testing/fakehistory"
+)
+
+var server *apiserver.Server
+
+func TestMain(m *testing.M) {
+	log.SetLogger(klog.Background())
+	klog.SetOutput(discard{})
+	klog.LogToStderr(false)
+	var err error
+	if server, err = apiserver.Start(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if err := server.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}
+
+type discard struct{}
+
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+
+// world is a namespace with a manager of its own, a history store, and a
+// kubelet that does what the test says.
+type world struct {
+	*testing.T
+	gomega.Gomega
+	ctx       context.Context
+	namespace string
+	store     *fakehistory.Store
+	kubelet   builders.Kubelet
+	client    client.Client
+	requests  *requests
+	stop      func()
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	t.Parallel()
+	w := &world{
+		T: t, Gomega: gomega.NewWithT(t), ctx: t.Context(),
+		store: fakehistory.New(), client: server.Client, requests: &requests{},
+	}
+	w.SetDefaultEventuallyTimeout(20 * time.Second)
+	w.SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
+	w.Expect(w.client.Create(w.ctx, namespace)).To(gomega.Succeed())
+	w.namespace = namespace.Name
+	clientset, err := kubernetes.NewForConfig(server.Config)
+	w.Expect(err).NotTo(gomega.HaveOccurred())
+	w.kubelet = builders.Kubelet{Client: w.client, Kubernetes: clientset}
+	w.startManager()
+	t.Cleanup(func() { w.stop() })
+	return w
+}
+
+// startManager runs all controllers, for this namespace alone.
+func (w *world) startManager() {
+	w.Helper()
+	restConfig := rest.CopyConfig(server.Config)
+	restConfig.Wrap(w.requests.wrap)
+	mgr, err := ctrl.NewManager(restConfig, ctrl.Options{
+		Scheme:     server.Scheme,
+		Metrics:    metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
+		Cache: cache.Options{
+			DefaultTransform:  cache.TransformStripManagedFields(),
+			DefaultNamespaces: map[string]cache.Config{w.namespace: {}},
+		},
+	})
+	w.Expect(err).NotTo(gomega.HaveOccurred())
+	hub := notify.NewHub(w.store)
+	w.Expect(mgr.Add(hub)).To(gomega.Succeed())
+	limits := plan.DefaultLimits()
+	limits.RetryBase, limits.RefreshEvery, limits.ProblemGrace = 50*time.Millisecond, 100*time.Millisecond, 300*time.Millisecond
+	events := mgr.GetEventRecorder("clew-manager")
+	tasks := &task.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: w.store, Events: events, Limits: limits, Clock: clock.RealClock{},
+		Pods: resources.Options{DaemonImage: "clew:test", ServerURL: "https://server", GitStoreURL: "https://gitstore"},
+	}
+	w.Expect(tasks.SetupWithManager(mgr, hub, 2)).To(gomega.Succeed())
+	checkpoints := &checkpoint.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: w.store, Events: events}
+	w.Expect(checkpoints.SetupWithManager(mgr, hub, 2)).To(gomega.Succeed())
+	snapshots := &conversationsnapshot.Reconciler{Client: mgr.GetClient(), Store: w.store}
+	w.Expect(snapshots.SetupWithManager(mgr, 1)).To(gomega.Succeed())
+	forks := &fork.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events}
+	w.Expect(forks.SetupWithManager(mgr, 1)).To(gomega.Succeed())
+
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.ctx))
+	done := make(chan error, 1)
+	go func() { done <- mgr.Start(ctx) }()
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.Errorf("the manager ended with %v", err)
+		}
+	})
+}
+
+func (w *world) restartManager() {
+	w.Helper()
+	w.stop()
+	w.startManager()
+}
+
+// apply creates the task.
+func (w *world) apply(name string, options ...builders.TaskOption) *v1alpha1.Task {
+	w.Helper()
+	t := builders.Task(name, append([]builders.TaskOption{builders.InNamespace(w.namespace)}, options...)...)
+	w.Expect(w.client.Create(w.ctx, t)).To(gomega.Succeed())
+	return t
+}
+
+// change updates the task's spec.
+func (w *world) change(name string, options ...builders.TaskOption) {
+	w.Helper()
+	w.Eventually(func() error {
+		t := w.task(name)
+		for _, option := range options {
+			option(t)
+		}
+		return w.client.Update(w.ctx, t)
+	}).Should(gomega.Succeed())
+}
+
+func (w *world) task(name string) *v1alpha1.Task {
+	w.Helper()
+	t := &v1alpha1.Task{}
+	w.Expect(w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, t)).To(gomega.Succeed())
+	return t
+}
+
+func (w *world) id(name string) history.Task {
+	w.Helper()
+	return history.Task{Namespace: w.namespace, Name: name, UID: string(w.task(name).UID)}
+}
+
+// until waits for the task's state, and returns the task.
+func (w *world) until(name, reason string) *v1alpha1.Task {
+	w.Helper()
+	w.Eventually(func() string {
+		c := meta.FindStatusCondition(w.task(name).Status.Conditions, v1alpha1.TaskSucceeded)
+		if c == nil {
+			return ""
+		}
+		return c.Reason
+	}).Should(gomega.Equal(reason), "state of task %s", name)
+	return w.task(name)
+}
+
+// untilRecorded waits until the task rests and everything is recorded.
+func (w *world) untilRecorded(name string) *v1alpha1.Task {
+	w.Helper()
+	w.Eventually(func() bool {
+		t := w.task(name)
+		return t.Status.RecordedSequence == t.Status.HistorySequence && meta.IsStatusConditionTrue(t.Status.Conditions, v1alpha1.TaskHistoryRecorded)
+	}).Should(gomega.BeTrue(), "everything is recorded")
+	return w.task(name)
+}
+
+// pod waits for the pod of an attempt, and puts it on a node.
+func (w *world) pod(name string, attempt int64) *corev1.Pod {
+	w.Helper()
+	p := &corev1.Pod{}
+	key := client.ObjectKey{Namespace: w.namespace, Name: resources.PodName(name, attempt)}
+	w.Eventually(func() error { return w.client.Get(w.ctx, key, p) }).Should(gomega.Succeed(), "pod %s", key.Name)
+	if p.Spec.NodeName == "" {
+		w.Expect(w.kubelet.Bind(w.ctx, p)).To(gomega.Succeed())
+	}
+	return p
+}
+
+// operation is what the pod was told to carry out; nil for nothing.
+func (w *world) operation(p *corev1.Pod) *daemonapi.Operation {
+	w.Helper()
+	for _, c := range append(p.Spec.InitContainers, p.Spec.Containers...) {
+		if c.Name == resources.PrepareContainer {
+			config, err := daemonapi.DecodeConfig(strings.ReplaceAll(c.Env[0].Value, "$$", "$"))
+			w.Expect(err).NotTo(gomega.HaveOccurred())
+			return config.Operation
+		}
+	}
+	w.Fatal("the pod has no container prepare")
+	return nil
+}
+
+func (w *world) podGone(p *corev1.Pod) {
+	w.Helper()
+	w.Eventually(func() bool {
+		return apierrors.IsNotFound(w.client.Get(w.ctx, client.ObjectKeyFromObject(p), &corev1.Pod{}))
+	}).Should(gomega.BeTrue())
+}
+
+// untilStopped waits until the pod was asked to go, and lets it go.
+func (w *world) untilStopped(p *corev1.Pod) {
+	w.Helper()
+	w.Eventually(func() bool {
+		current := &corev1.Pod{}
+		w.Expect(w.client.Get(w.ctx, client.ObjectKeyFromObject(p), current)).To(gomega.Succeed())
+		return current.DeletionTimestamp != nil
+	}).Should(gomega.BeTrue(), "pod %s is asked to go", p.Name)
+	w.Expect(w.kubelet.Vanish(w.ctx, p)).To(gomega.Succeed())
+}
+
+// running applies a task and has its agent run.
+func (w *world) running(name string, options ...builders.TaskOption) *corev1.Pod {
+	w.Helper()
+	w.apply(name, options...)
+	p := w.pod(name, 1)
+	w.start(p)
+	w.until(name, v1alpha1.ReasonRunning)
+	return p
+}
+
+func (w *world) start(p *corev1.Pod) {
+	w.Helper()
+	w.Expect(w.kubelet.Prepared(w.ctx, p, 0, daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})).To(gomega.Succeed())
+	w.Expect(w.kubelet.AgentRuns(w.ctx, p)).To(gomega.Succeed())
+}
+
+// complete has the agent end well, after its last checkpoint was recorded.
+func (w *world) complete(name string, p *corev1.Pod) *v1alpha1.Task {
+	w.Helper()
+	w.record(name, v1alpha1.TriggerCompletion, resources.Attempt(p))
+	w.Expect(w.kubelet.AgentExits(w.ctx, p, 0)).To(gomega.Succeed())
+	return w.until(name, v1alpha1.ReasonCompleted)
+}
+
+func (w *world) record(name string, trigger v1alpha1.CheckpointTrigger, attempt int64) history.Checkpoint {
+	w.Helper()
+	return w.store.AddCheckpoint(w.id(name), history.Checkpoint{
+		Attempt: attempt, Trigger: string(trigger), Time: time.Now(), Durable: true, FilesChanged: 2,
+		Message: "after some work", Position: history.Position{Branch: "main", Position: 4, ToolCalls: 2},
+	})
+}
+
+func (w *world) checkpoint(name string) *v1alpha1.Checkpoint {
+	w.Helper()
+	c := &v1alpha1.Checkpoint{}
+	w.Eventually(func() (bool, error) {
+		err := w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, c)
+		return err == nil && meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointReady), client.IgnoreNotFound(err)
+	}).Should(gomega.BeTrue(), "checkpoint %s is ready", name)
+	return c
+}
+
+func (w *world) reasons(name string) []string {
+	w.Helper()
+	var reasons []string
+	for _, e := range w.store.Events(w.id(name).UID) {
+		reasons = append(reasons, e.Reason)
+	}
+	return reasons
+}
+
+// requests counts and spoils what a manager sends.
+type requests struct {
+	mu     sync.Mutex
+	writes []string
+	spoil  func(*http.Request) error
+}
+
+func (r *requests) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(request *http.Request) (*http.Response, error) {
+		if request.Method == http.MethodGet {
+			return next.RoundTrip(request)
+		}
+		r.mu.Lock()
+		r.writes = append(r.writes, request.Method+" "+request.URL.Path)
+		spoil := r.spoil
+		r.mu.Unlock()
+		if spoil != nil {
+			if err := spoil(request); err != nil && !errors.Is(err, errAfterwards) {
+				return nil, err
+			} else if err != nil {
+				response, failed := next.RoundTrip(request)
+				if failed == nil {
+					response.Body.Close()
+				}
+				return nil, errors.New("the answer was lost")
+			}
+		}
+		return next.RoundTrip(request)
+	})
+}
+
+// errAfterwards carries the request out and loses its answer.
+var errAfterwards = errors.New("lose the answer")
+
+func (r *requests) setSpoil(spoil func(*http.Request) error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.spoil = spoil
+}
+
+func (r *requests) list() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]string(nil), r.writes...)
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -1,0 +1,89 @@
+package builders
+
+import (
+	"context"
+	"encoding/json"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+)
+
+// Kubelet plays the scheduler's and the kubelet's part towards an API server
+// that has neither.
+type Kubelet struct {
+	Client     client.Client
+	Kubernetes kubernetes.Interface
+}
+
+// Bind puts the pod on a node, so that its deletion is graceful.
+func (k Kubelet) Bind(ctx context.Context, pod *corev1.Pod) error {
+	return k.Kubernetes.CoreV1().Pods(pod.Namespace).Bind(ctx, &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: types.UID(pod.UID)},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: "node"},
+	}, metav1.CreateOptions{})
+}
+
+// Prepared reports that the container prepare has ended well, or, with another
+// exit code, has not.
+func (k Kubelet) Prepared(ctx context.Context, pod *corev1.Pod, code int32, result daemonapi.PrepareResult) error {
+	message, err := json.Marshal(result)
+	if err != nil {
+		return err
+	}
+	status := corev1.ContainerStatus{Name: "prepare", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		ExitCode: code, Message: string(message), FinishedAt: metav1.Now(),
+	}}}
+	return k.report(ctx, pod, func(s *corev1.PodStatus) {
+		main := len(pod.Spec.InitContainers) == 0
+		if main {
+			s.ContainerStatuses = []corev1.ContainerStatus{status}
+		} else {
+			s.InitContainerStatuses = []corev1.ContainerStatus{status}
+		}
+		switch {
+		case code != 0:
+			s.Phase = corev1.PodFailed
+		case main:
+			s.Phase = corev1.PodSucceeded
+		}
+	})
+}
+
+// AgentRuns reports that the agent's container runs.
+func (k Kubelet) AgentRuns(ctx context.Context, pod *corev1.Pod) error {
+	return k.report(ctx, pod, func(s *corev1.PodStatus) {
+		s.Phase = corev1.PodRunning
+		s.ContainerStatuses = []corev1.ContainerStatus{{Name: v1alpha1.AgentContainer, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}}}
+	})
+}
+
+// AgentExits reports that the agent has ended, and the pod with it.
+func (k Kubelet) AgentExits(ctx context.Context, pod *corev1.Pod, code int32) error {
+	return k.report(ctx, pod, func(s *corev1.PodStatus) {
+		s.Phase = corev1.PodSucceeded
+		if code != 0 {
+			s.Phase = corev1.PodFailed
+		}
+		s.ContainerStatuses = []corev1.ContainerStatus{{Name: v1alpha1.AgentContainer, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, FinishedAt: metav1.Now()}}}}
+	})
+}
+
+// Vanish removes the pod at once.
+func (k Kubelet) Vanish(ctx context.Context, pod *corev1.Pod) error {
+	return client.IgnoreNotFound(k.Client.Delete(ctx, pod, client.GracePeriodSeconds(0)))
+}
+
+func (k Kubelet) report(ctx context.Context, pod *corev1.Pod, change func(*corev1.PodStatus)) error {
+	current := &corev1.Pod{}
+	if err := k.Client.Get(ctx, client.ObjectKeyFromObject(pod), current); err != nil {
+		return err
+	}
+	change(&current.Status)
+	return k.Client.Status().Update(ctx, current)
+}

@@ -1,0 +1,209 @@
+// Package fakehistory is a history store in memory for tests of controllers.
+//
+// It keeps the promises of package history that controllers build on: events
+// are kept once per id, checkpoints in order of their numbers, changes are
+// notified, and a store that is down answers history.ErrUnavailable.
+package fakehistory
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/clew-dev/clew/internal/history"
+)
+
+// Store is the fake. Its zero value is not usable; see New.
+type Store struct {
+	mu        sync.Mutex
+	down      bool
+	events    []history.Event
+	tasks     map[string]*task
+	listeners map[int]func(history.Notification)
+	next      int
+}
+
+type task struct {
+	state       history.TaskState
+	checkpoints []history.Checkpoint
+}
+
+// New makes an empty store that is up.
+func New() *Store {
+	return &Store{tasks: map[string]*task{}, listeners: map[int]func(history.Notification){}}
+}
+
+// SetDown takes the store down or brings it back.
+func (s *Store) SetDown(down bool) {
+	s.mu.Lock()
+	s.down = down
+	s.mu.Unlock()
+	if !down {
+		s.notify(history.Notification{})
+	}
+}
+
+// Events are the recorded events of a task, in order of their recording.
+func (s *Store) Events(taskUID string) []history.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(s.events), func(e history.Event) bool { return e.Task.UID != taskUID })
+}
+
+// Begin raises the attempt, as a daemon's first call does.
+func (s *Store) Begin(t history.Task, attempt int64) {
+	s.change(t, func(k *task) { k.state.Attempt = max(k.state.Attempt, attempt) })
+}
+
+// AddCheckpoint records one more checkpoint of the task; its number is given.
+func (s *Store) AddCheckpoint(t history.Task, row history.Checkpoint) history.Checkpoint {
+	s.change(t, func(k *task) {
+		row.TaskUID, row.Number = t.UID, int64(len(k.checkpoints)+1)
+		if row.Commit == "" {
+			row.Commit = fmt.Sprintf("%040d", row.Number)
+		}
+		k.checkpoints = append(k.checkpoints, row)
+	})
+	return row
+}
+
+// SetDurable marks a checkpoint as pushed.
+func (s *Store) SetDurable(t history.Task, number int64) {
+	s.change(t, func(k *task) { k.checkpoints[number-1].Durable = true })
+}
+
+// SetTotals sets the sums over the conversation.
+func (s *Store) SetTotals(t history.Task, totals history.Totals) {
+	s.change(t, func(k *task) { k.state.Totals = totals })
+}
+
+func (s *Store) change(t history.Task, f func(*task)) {
+	s.mu.Lock()
+	k := s.tasks[t.UID]
+	if k == nil {
+		k = &task{state: history.TaskState{Task: t}}
+		s.tasks[t.UID] = k
+	}
+	f(k)
+	s.mu.Unlock()
+	s.notify(history.Notification{Task: t})
+}
+
+func (s *Store) notify(n history.Notification) {
+	s.mu.Lock()
+	var listeners []func(history.Notification)
+	if !s.down {
+		for _, l := range s.listeners {
+			listeners = append(listeners, l)
+		}
+	}
+	s.mu.Unlock()
+	for _, l := range listeners {
+		l(n)
+	}
+}
+
+func (s *Store) unavailable() error {
+	if s.down {
+		return fmt.Errorf("%w: the test took it down", history.ErrUnavailable)
+	}
+	return nil
+}
+
+// TaskState implements the controllers' stores.
+func (s *Store) TaskState(_ context.Context, taskUID string) (history.TaskState, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.unavailable(); err != nil {
+		return history.TaskState{}, err
+	}
+	k := s.tasks[taskUID]
+	if k == nil {
+		return history.TaskState{}, history.ErrNotFound
+	}
+	state := k.state
+	state.CheckpointCount = int64(len(k.checkpoints))
+	if n := len(k.checkpoints); n > 0 {
+		latest := k.checkpoints[n-1]
+		state.Latest = &latest
+	}
+	return state, nil
+}
+
+// Checkpoint implements the controllers' stores.
+func (s *Store) Checkpoint(_ context.Context, taskUID string, number int64) (history.Checkpoint, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.unavailable(); err != nil {
+		return history.Checkpoint{}, err
+	}
+	k := s.tasks[taskUID]
+	if k == nil || number < 1 || number > int64(len(k.checkpoints)) {
+		return history.Checkpoint{}, history.ErrNotFound
+	}
+	return k.checkpoints[number-1], nil
+}
+
+// CheckpointsAfter implements the controllers' stores.
+func (s *Store) CheckpointsAfter(_ context.Context, taskUID string, after int64, limit int) ([]history.Checkpoint, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.unavailable(); err != nil {
+		return nil, err
+	}
+	k := s.tasks[taskUID]
+	if k == nil || after >= int64(len(k.checkpoints)) {
+		return nil, nil
+	}
+	rows := k.checkpoints[after:]
+	return slices.Clone(rows[:min(limit, len(rows))]), nil
+}
+
+// RecordEvents implements the controllers' stores.
+func (s *Store) RecordEvents(_ context.Context, events []history.Event) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.unavailable(); err != nil {
+		return err
+	}
+	for _, e := range events {
+		if !slices.ContainsFunc(s.events, func(known history.Event) bool { return known.ID == e.ID }) {
+			s.events = append(s.events, e)
+		}
+	}
+	return nil
+}
+
+// Snapshot implements the controllers' stores.
+func (s *Store) Snapshot(_ context.Context, taskUID string, checkpoint int64) (history.Snapshot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.unavailable(); err != nil {
+		return history.Snapshot{}, err
+	}
+	k := s.tasks[taskUID]
+	if k == nil || checkpoint > int64(len(k.checkpoints)) {
+		return history.Snapshot{}, history.ErrNotFound
+	}
+	position := k.state.Position
+	if checkpoint > 0 {
+		position = k.checkpoints[checkpoint-1].Position
+	}
+	return history.Snapshot{Position: position, Totals: k.state.Totals, Digest: fmt.Sprintf("digest-%d", checkpoint)}, nil
+}
+
+// Listen implements notify.Listener.
+func (s *Store) Listen(ctx context.Context, callback func(history.Notification)) error {
+	s.mu.Lock()
+	id := s.next
+	s.next++
+	s.listeners[id] = callback
+	s.mu.Unlock()
+	callback(history.Notification{})
+	<-ctx.Done()
+	s.mu.Lock()
+	delete(s.listeners, id)
+	s.mu.Unlock()
+	return ctx.Err()
+}
