@@ -147,7 +147,8 @@ generate-go: $(SQLC) ## Deep copies, the daemon's protocol, queries
 
 .PHONY: manifests
 manifests: $(HELM) ## CRDs and RBAC from the code, config/ and the chart's files from those
-	@$(GO) tool -modfile=hack/tools/go.mod controller-gen crd paths=./api/v1alpha1 output:crd:dir=config/crd/bases
+	@$(GO) tool -modfile=hack/tools/go.mod controller-gen crd:generateEmbeddedObjectMeta=true paths=./api/v1alpha1 output:crd:dir=config/crd/bases
+	@$(GO) run ./hack/crdgen config/crd/bases/*.yaml
 	@$(GO) tool -modfile=hack/tools/go.mod controller-gen rbac:roleName=manager-role paths=./internal/controller/... output:rbac:dir=config/rbac
 	@hack/chart/sync $(HELM)
 
