@@ -52,9 +52,6 @@ func Run(ctx context.Context, o Options) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
-	// The libraries log where we do.
-	crlog.SetLogger(logr.FromSlogHandler(logs))
-	klog.SetLogger(logr.FromSlogHandler(logs))
 	dsn, err := o.Database.DSN()
 	if err != nil {
 		return err
@@ -63,6 +60,9 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	// The libraries log where we do.
+	crlog.SetLogger(logr.FromSlogHandler(logs))
+	klog.SetLogger(logr.FromSlogHandler(logs))
 	listeners, err := listen(o)
 	if err != nil {
 		return err
@@ -116,23 +116,19 @@ func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l li
 	var aside sync.WaitGroup
 	defer aside.Wait()
 	defer end()
-	failed := make(chan error, 4)
+	failed := make(chan error, 8)
 	aside.Go(func() { failed <- certificate.Start(work) })
 	aside.Go(func() { failed <- p.informers.Start(work) })
 	aside.Go(func() { p.frontProxy.Run(work) })
 	aside.Go(func() { migrate(work, dsn, log, func() { ready.done(0) }) })
 	aside.Go(func() { p.watch(work, log, func() { ready.done(1) }) })
 
-	servers := []*http.Server{newTLSServer(p.mux, certificate.GetCertificate, logs)}
-	go serveOn(failed, func() error { return servers[0].ServeTLS(l.main, "", "") })
-	for listener, handler := range map[net.Listener]http.Handler{
-		l.metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), l.probes: ready.handler(),
-	} {
-		if listener != nil {
-			server := newPlainServer(handler, logs)
-			servers = append(servers, server)
-			go serveOn(failed, func() error { return server.Serve(listener) })
-		}
+	main := newTLSServer(p.mux, certificate.GetCertificate, logs)
+	go serveOn(failed, func() error { return main.ServeTLS(l.main, "", "") })
+	servers := []*http.Server{
+		main,
+		servePlain(failed, l.metrics, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), logs),
+		servePlain(failed, l.probes, ready.handler(), logs),
 	}
 	log.Info("Serving.", "address", l.main.Addr().String())
 	select {
@@ -145,12 +141,18 @@ func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l li
 	return errors.Join(err, shutdown(servers, o.ShutdownGracePeriod))
 }
 
+// servePlain serves without TLS; no listener, no requests.
+func servePlain(failed chan<- error, listener net.Listener, handler http.Handler, logs slog.Handler) *http.Server {
+	server := newPlainServer(handler, logs)
+	if listener != nil {
+		go serveOn(failed, func() error { return server.Serve(listener) })
+	}
+	return server
+}
+
 func serveOn(failed chan<- error, serve func() error) {
 	if err := serve(); !errors.Is(err, http.ErrServerClosed) {
-		select {
-		case failed <- err:
-		default: // another failure ends the process already
-		}
+		failed <- err
 	}
 }
 

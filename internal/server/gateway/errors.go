@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -36,7 +38,9 @@ func (g *Gateway) failure(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return connect.NewError(connect.CodeCanceled, ctx.Err())
 	case errors.Is(err, history.ErrUnavailable):
-		g.log.Info("The history store cannot be reached; daemons keep their records meanwhile.", "error", err.Error())
+		if g.outage.due(time.Now()) {
+			g.log.Info("The history store cannot be reached; daemons keep their records meanwhile.", "error", err.Error())
+		}
 		return connect.NewError(connect.CodeUnavailable, history.ErrUnavailable)
 	case errors.Is(err, podidentity.ErrUnavailable):
 		g.log.Info("A caller could not be identified at the moment.", "error", err.Error())
@@ -55,4 +59,25 @@ func gapFailure(gap *history.GapError) error {
 		failure.AddDetail(detail)
 	}
 	return failure
+}
+
+// quietTime is how long an outage that was logged is not logged again: all
+// daemons try again and again meanwhile.
+const quietTime = 10 * time.Second
+
+// throttle keeps a log readable. The zero value is ready.
+type throttle struct {
+	mu   sync.Mutex
+	last time.Time
+}
+
+// due tells whether it is time to log again.
+func (t *throttle) due(now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now.Sub(t.last) < quietTime {
+		return false
+	}
+	t.last = now
+	return true
 }

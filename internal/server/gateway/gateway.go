@@ -97,6 +97,7 @@ type Gateway struct {
 	metrics        *metrics
 	heartbeat      time.Duration
 	streamLifetime time.Duration
+	outage         throttle
 
 	closeOnce sync.Once
 	closing   chan struct{}
