@@ -1,0 +1,112 @@
+package daemontest
+
+import (
+	"net/http"
+	"net/http/cgi"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// Git serves the bare repositories in a folder over HTTP, for reading and writing.
+type Git struct {
+	URL, Dir string
+	down     atomic.Bool
+	refuse   atomic.Pointer[string]
+	pushes   atomic.Int64
+}
+
+// NewGit starts a git server that ends with the test.
+func NewGit(t testing.TB) *Git {
+	t.Helper()
+	execPath, err := exec.Command("git", "--exec-path").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &Git{Dir: t.TempDir()}
+	backend := &cgi.Handler{
+		Path: filepath.Join(strings.TrimSpace(string(execPath)), "git-http-backend"),
+		Env:  []string{"GIT_PROJECT_ROOT=" + g.Dir, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=clew", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null"},
+	}
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if g.down.Load() {
+			http.Error(w, "down", http.StatusServiceUnavailable)
+			return
+		}
+		if strings.HasSuffix(r.URL.Path, "git-receive-pack") || r.URL.Query().Get("service") == "git-receive-pack" {
+			if code := g.refuse.Load(); code != nil {
+				http.Error(w, *code, http.StatusConflict)
+				return
+			}
+			g.pushes.Add(1)
+		}
+		backend.ServeHTTP(w, r)
+	}))
+	g.URL = h.URL
+	t.Cleanup(func() {
+		h.CloseClientConnections()
+		h.Close()
+	})
+	return g
+}
+
+// SetDown makes the server refuse everything, or serve again.
+func (g *Git) SetDown(down bool) { g.down.Store(down) }
+
+// Fence makes the server refuse pushes as those of a stale attempt.
+func (g *Git) Fence() {
+	text := "clew: StaleAttempt: a newer attempt was seen"
+	g.refuse.Store(&text)
+}
+
+// New makes an empty repository and returns its URL.
+func (g *Git) New(t testing.TB, name string) string {
+	t.Helper()
+	g.Run(t, "", "init", "--quiet", "--bare", "--initial-branch=main", filepath.Join(g.Dir, name+".git"))
+	return g.URL + "/" + name + ".git"
+}
+
+// NewOrigin makes a repository with some history and returns its URL.
+func (g *Git) NewOrigin(t testing.TB, files map[string]string) string {
+	t.Helper()
+	url := g.New(t, "origin")
+	work := t.TempDir()
+	g.Run(t, work, "init", "--quiet", "--initial-branch=main")
+	for path, text := range files {
+		path = filepath.Join(work, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.Run(t, work, "add", "-A")
+	g.Run(t, work, "commit", "--quiet", "-m", "first")
+	g.Run(t, work, "push", "--quiet", filepath.Join(g.Dir, "origin.git"), "main")
+	return url
+}
+
+// Refs lists the refs of a repository.
+func (g *Git) Refs(t testing.TB, name string) []string {
+	t.Helper()
+	return strings.Fields(g.Run(t, "", "--git-dir", filepath.Join(g.Dir, name+".git"), "for-each-ref", "--format=%(refname)"))
+}
+
+// Run runs git, away from the user's configuration.
+func (g *Git) Run(t testing.TB, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("git", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
+		"GIT_AUTHOR_NAME=A", "GIT_AUTHOR_EMAIL=a@b.c", "GIT_COMMITTER_NAME=A", "GIT_COMMITTER_EMAIL=a@b.c")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}

@@ -1,0 +1,207 @@
+package daemontest
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/testr"
+
+	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/prepare"
+	"github.com/clew-dev/clew/internal/daemon/volume"
+	"github.com/clew-dev/clew/internal/daemonapi"
+)
+
+// World is a task with its volume, a server, a gitstore and an origin.
+type World struct {
+	T        testing.TB
+	Server   *Server
+	Git      *Git
+	UID      string
+	Prompt   string
+	Root     string // of the volume
+	RunDir   string
+	Origin   string // URL; "" for an empty repository
+	Store    string // URL of the task's repository in the gitstore
+	Policy   daemonapi.Policy
+	Source   *daemonapi.Source
+	RetryFor time.Duration
+	Verbose  bool
+}
+
+// NewWorld makes a world whose task has an origin with the given files.
+func NewWorld(t testing.TB, files map[string]string) *World {
+	t.Helper()
+	w := &World{T: t, Server: NewServer(t), Git: NewGit(t), UID: "uid-1", Prompt: "Do it.", Root: t.TempDir(), RunDir: shortDir(t), RetryFor: 5 * time.Second}
+	if files != nil {
+		w.Origin = w.Git.NewOrigin(t, files)
+	}
+	w.Store = w.Git.New(t, "store")
+	return w
+}
+
+// shortDir is a folder whose path leaves room for a socket's name.
+func shortDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "clew")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// Fork is another task of the same world, on a volume of its own.
+func (w *World) Fork(uid string, source daemonapi.Source) *World {
+	w.T.Helper()
+	f := *w
+	f.UID, f.Source, f.Root, f.RunDir = uid, &source, w.T.TempDir(), shortDir(w.T)
+	return &f
+}
+
+// Pod is the configuration of an attempt's pod.
+func (w *World) Pod(attempt int64, op *daemonapi.Operation) daemonapi.Config {
+	pod := daemonapi.Config{Namespace: "ns", Task: "task", TaskUID: w.UID, Attempt: attempt, ServerURL: w.Server.URL,
+		GitStoreURL: w.Store, Policy: w.Policy, AgentType: "Exec", Operation: op, Source: w.Source}
+	if w.Origin != "" {
+		pod.Repository = &daemonapi.Repository{URL: w.Origin}
+	}
+	return pod
+}
+
+// Paths are those of the volume.
+func (w *World) Paths() volume.Paths {
+	return volume.Paths{Worktree: filepath.Join(w.Root, "worktree"), Home: filepath.Join(w.Root, "home"), State: filepath.Join(w.Root, "clew")}
+}
+
+// Log is the test's.
+func (w *World) Log() logr.Logger {
+	if w.Verbose {
+		return testr.NewWithInterface(w.T, testr.Options{})
+	}
+	return logr.Discard()
+}
+
+// Client talks to the server as an attempt's pod.
+func (w *World) Client(attempt int64) (*gateway.Client, string) {
+	w.T.Helper()
+	token := Token(w.T, w.UID, attempt)
+	c, err := gateway.New(gateway.Config{URL: w.Server.URL, TokenFile: token})
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return c, token
+}
+
+// PrepareConfig is what prepare gets in an attempt's pod.
+func (w *World) PrepareConfig(attempt int64, op *daemonapi.Operation) prepare.Config {
+	w.T.Helper()
+	client, token := w.Client(attempt)
+	return prepare.Config{Pod: w.Pod(attempt, op), Prompt: w.Prompt, Paths: w.Paths(), RunDir: w.RunDir, Server: client,
+		Remote: volume.Remote(w.Store, token, ""), RetryFor: w.RetryFor, Log: w.Log()}
+}
+
+// Prepare runs prepare for an attempt and expects it to go well.
+func (w *World) Prepare(attempt int64, op *daemonapi.Operation) daemonapi.PrepareResult {
+	w.T.Helper()
+	r := prepare.Run(w.T.Context(), w.PrepareConfig(attempt, op))
+	if r.Reason != "Prepared" {
+		w.T.Fatalf("prepare of attempt %d: %+v", attempt, r)
+	}
+	return r
+}
+
+// Path is a path in the worktree.
+func (w *World) Path(name string) string { return filepath.Join(w.Root, "worktree", name) }
+
+// Write writes a file of the worktree, or deletes it if text is "".
+func (w *World) Write(name, text string) {
+	w.T.Helper()
+	path := w.Path(name)
+	if text == "" {
+		if err := os.RemoveAll(path); err != nil {
+			w.T.Fatal(err)
+		}
+		return
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		w.T.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		w.T.Fatal(err)
+	}
+}
+
+// Read reads a file of the worktree; "" if it is not there.
+func (w *World) Read(name string) string {
+	w.T.Helper()
+	data, err := os.ReadFile(w.Path(name))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		w.T.Fatal(err)
+	}
+	return string(data)
+}
+
+// Tree describes every file of the worktree but for the agent's .git.
+func (w *World) Tree() map[string]string {
+	w.T.Helper()
+	out := map[string]string{}
+	err := filepath.WalkDir(filepath.Join(w.Root, "worktree"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := strings.TrimPrefix(path, filepath.Join(w.Root, "worktree")+"/")
+		if d.IsDir() {
+			if d.Name() == ".git" {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		out[name] = fmt.Sprintf("%v %x", info.Mode(), sha256.Sum256(data))
+		return err
+	})
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return out
+}
+
+// LoseVolume empties the volume, as a new one is.
+func (w *World) LoseVolume() {
+	w.T.Helper()
+	if err := os.RemoveAll(w.Root); err != nil {
+		w.T.Fatal(err)
+	}
+	if err := os.Mkdir(w.Root, 0o755); err != nil {
+		w.T.Fatal(err)
+	}
+}
+
+// Conversation is the active branch as the agent finds it, a line a message.
+func (w *World) Conversation() string {
+	w.T.Helper()
+	data, err := os.ReadFile(filepath.Join(w.RunDir, prepare.ConversationFile))
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return string(data)
+}
+
+// Lines is the active branch as the server has it.
+func (w *World) Lines() (lines []string) {
+	w.Server.Look(w.UID, func(t *Task) { lines = t.Lines() })
+	return lines
+}

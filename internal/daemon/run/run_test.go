@@ -1,0 +1,574 @@
+package run_test
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/clew-dev/clew/internal/daemon/daemontest"
+	"github.com/clew-dev/clew/internal/daemon/run"
+	"github.com/clew-dev/clew/internal/daemon/volume"
+	"github.com/clew-dev/clew/internal/daemon/wire"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+)
+
+// daemon is the sidecar of an attempt, run by the test.
+type daemon struct {
+	t    *testing.T
+	w    *daemontest.World
+	stop context.CancelFunc
+	done chan error
+}
+
+func start(t *testing.T, w *daemontest.World, attempt int64) *daemon {
+	t.Helper()
+	client, token := w.Client(attempt)
+	ctx, stop := context.WithCancel(context.Background())
+	d := &daemon{t: t, w: w, stop: stop, done: make(chan error, 1)}
+	go func() {
+		d.done <- run.Run(ctx, run.Config{Pod: w.Pod(attempt, nil), Paths: w.Paths(), RunDir: w.RunDir, Server: client,
+			Remote: volume.Remote(w.Store, token, ""), Log: w.Log()})
+	}()
+	until(t, "the daemon is ready", func() bool { return run.Ready(w.RunDir) == nil })
+	return d
+}
+
+// end sends the daemon what SIGTERM is to it, and waits.
+func (d *daemon) end() {
+	d.t.Helper()
+	d.stop()
+	select {
+	case err := <-d.done:
+		if err != nil {
+			d.t.Fatal(err)
+		}
+	case <-time.After(30 * time.Second):
+		d.t.Fatal("the daemon does not end")
+	}
+}
+
+func until(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited too long until %s", what)
+		}
+	}
+}
+
+// agent is a shim played by the test.
+type agent struct {
+	t *testing.T
+	net.Conn
+	r       *bufio.Reader
+	sent    int64
+	acked   int64
+	welcome wire.Welcome
+}
+
+func dial(t *testing.T, w *daemontest.World, session string) *agent {
+	t.Helper()
+	c, err := net.Dial("unix", filepath.Join(w.RunDir, run.SocketName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(30 * time.Second))
+	a := &agent{t: t, Conn: c, r: bufio.NewReader(c)}
+	a.send(wire.TypeHello, wire.Hello{Session: session})
+	f, err := wire.Read(a.r)
+	if err != nil {
+		a.welcome.Line = -1
+		return a
+	}
+	if err := f.Decode(&a.welcome); err != nil {
+		t.Fatal(err)
+	}
+	a.sent, a.acked = a.welcome.Line, a.welcome.Line
+	return a
+}
+
+func (a *agent) send(typ wire.Type, v any) {
+	a.t.Helper()
+	if err := wire.Write(a, typ, v); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// say sends lines.
+func (a *agent) say(lines ...string) {
+	a.t.Helper()
+	for _, l := range lines {
+		a.sent++
+		if err := wire.WriteLine(a, wire.Line{Number: a.sent, Data: []byte(l)}); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+}
+
+// call says a call and its answer.
+func (a *agent) call(ids ...string) {
+	a.t.Helper()
+	for _, id := range ids {
+		a.say(`{"type":"tool_call","id":"`+id+`","name":"x"}`, `{"type":"tool_result","id":"`+id+`","output":"ok"}`)
+	}
+}
+
+// next reads frames until one of the given type, doing as a shim does meanwhile.
+func (a *agent) next(want wire.Type) {
+	a.t.Helper()
+	for {
+		f, err := wire.Read(a.r)
+		if err != nil {
+			a.t.Fatalf("while waiting for a frame of type %d: %v", want, err)
+		}
+		switch f.Type {
+		case wire.TypeAck:
+			var ack wire.Ack
+			f.Decode(&ack)
+			if ack.Line <= a.acked || ack.Line > a.sent {
+				a.t.Fatalf("line %d is acknowledged after %d, of %d", ack.Line, a.acked, a.sent)
+			}
+			a.acked = ack.Line
+		case wire.TypeFreeze:
+			var z wire.Freeze
+			f.Decode(&z)
+			a.send(wire.TypeFrozen, z)
+		}
+		if f.Type == want {
+			return
+		}
+	}
+}
+
+// recorded waits until all that was said is on disk.
+func (a *agent) recorded() {
+	a.t.Helper()
+	for a.acked < a.sent {
+		a.next(wire.TypeAck)
+	}
+}
+
+func expectLines(t *testing.T, w *daemontest.World, want ...string) {
+	t.Helper()
+	w.Server.Until(t, "the server has the conversation", w.UID, func(k *daemontest.Task) bool { return len(k.Active) >= len(want) })
+	if d := cmp.Diff(want, w.Lines()); d != "" {
+		t.Fatalf("(-want +got):\n%s", d)
+	}
+}
+
+func durable(n int64) func(*daemontest.Task) bool {
+	return func(t *daemontest.Task) bool { return t.Checkpoints[n].GetDurable() }
+}
+
+func latest(w *daemontest.World) (c *daemonv1.CheckpointRecord) {
+	w.Server.Look(w.UID, func(t *daemontest.Task) { c = t.Latest() })
+	return c
+}
+
+func TestFromStartToCompletion(t *testing.T) {
+	w := daemontest.NewWorld(t, map[string]string{"a.txt": "a\n", "dir/b.txt": "b\n"})
+	w.Policy.EveryToolCalls = 2
+	w.Prepare(1, nil)
+	d := start(t, w, 1)
+	a := dial(t, w, "s")
+	if a.welcome.Attempt != 1 || a.welcome.Line != 0 {
+		t.Fatalf("%+v", a.welcome)
+	}
+	a.say("plain", "output", `{"type":"message","text":"Hello."}`)
+	a.call("1")
+	w.Write("a.txt", "changed\n")
+	a.call("2")
+	a.recorded()
+	a.next(wire.TypeThaw)
+	w.Server.Until(t, "the checkpoint is durable", w.UID, durable(1))
+	c := latest(w)
+	if c.GetTrigger() != "ToolCalls" || c.GetFilesChanged() != 1 || c.GetBase() == "" || c.GetGitBranch() != "main" || c.GetDirtyFiles()[0] != "a.txt" {
+		t.Fatalf("%v", c)
+	}
+	a.say(`{"type":"usage","inputTokens":5}`, `{"type":"tool_call","id":"3","name":"x"}`, "torn {")
+	a.send(wire.TypeExit, wire.Exit{Code: 0})
+	a.next(wire.TypeRelease)
+	expectLines(t, w, "user Do it.", "output plain\noutput\n", "assistant Hello.", "call 1", "result 1", "call 2", "result 2",
+		"call 3", "output torn {\n", "interrupted 3")
+	if c := latest(w); c.GetNumber() != 2 || c.GetTrigger() != "Completion" || !c.GetDurable() || c.GetParent() == "" {
+		t.Fatalf("%v", c)
+	}
+	want := []string{"refs/clew/uid-1/code/1", "refs/clew/uid-1/code/2", "refs/clew/uid-1/state/1", "refs/clew/uid-1/state/2"}
+	if d := cmp.Diff(want, w.Git.Refs(t, "store")); d != "" {
+		t.Fatal(d)
+	}
+	d.end()
+}
+
+func TestTriggersAtTheEnd(t *testing.T) {
+	tests := []struct {
+		name    string
+		end     func(*agent)
+		trigger string
+	}{
+		{"failure", func(a *agent) { a.send(wire.TypeExit, wire.Exit{Code: 3}) }, "Failure"},
+		{"suspend", func(a *agent) {
+			a.send(wire.TypeTerminating, nil)
+			a.send(wire.TypeExit, wire.Exit{Code: 143, Terminating: true})
+		}, "Suspend"},
+		{"killed", func(a *agent) { a.Close() }, "Failure"},
+		{"killed while it ended", func(a *agent) { a.send(wire.TypeTerminating, nil); a.recorded(); a.Close() }, "Suspend"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := daemontest.NewWorld(t, nil)
+			w.Prepare(1, nil)
+			d := start(t, w, 1)
+			a := dial(t, w, "s")
+			w.Write("x", "x")
+			a.say("a")
+			a.recorded()
+			tt.end(a)
+			d.end()
+			if c := latest(w); c.GetTrigger() != tt.trigger || !c.GetDurable() || c.GetNumber() != 1 {
+				t.Fatalf("%v", c)
+			}
+		})
+	}
+}
+
+func TestPodThatNeverHadAnAgent(t *testing.T) {
+	w := daemontest.NewWorld(t, nil)
+	w.Prepare(1, nil)
+	start(t, w, 1).end()
+	if c := latest(w); c.GetTrigger() != "Suspend" {
+		t.Fatalf("%v", c)
+	}
+}
+
+// TestOutage: with server and gitstore down the agent works on; afterwards all
+// is there, once, in order.
+func TestOutage(t *testing.T) {
+	w := daemontest.NewWorld(t, nil)
+	w.Policy.EveryToolCalls = 1
+	w.Prepare(1, nil)
+	d := start(t, w, 1)
+	a := dial(t, w, "s")
+	w.Server.SetDown(true)
+	w.Git.SetDown(true)
+	want := []string{"user Do it."}
+	for _, id := range []string{"1", "2", "3"} {
+		w.Write("file-"+id, id)
+		a.call(id)
+		a.recorded()
+		a.next(wire.TypeThaw)
+		want = append(want, "call "+id, "result "+id)
+	}
+	w.Server.SetDown(false)
+	expectLines(t, w, want...)
+	w.Server.Look(w.UID, func(k *daemontest.Task) {
+		if k.Latest().GetNumber() != 3 || k.Latest().GetDurable() {
+			t.Errorf("%v", k.Latest())
+		}
+	})
+	w.Git.SetDown(false)
+	w.Server.Until(t, "all are durable", w.UID, func(k *daemontest.Task) bool {
+		return durable(1)(k) && durable(2)(k) && durable(3)(k)
+	})
+	a.send(wire.TypeExit, wire.Exit{})
+	a.next(wire.TypeRelease)
+	d.end()
+}
+
+// TestHold: while a store is down the exit is held, unless the pod is to end.
+func TestHold(t *testing.T) {
+	for _, which := range []string{"server", "gitstore"} {
+		t.Run(which, func(t *testing.T) {
+			t.Parallel()
+			w := daemontest.NewWorld(t, nil)
+			w.Prepare(1, nil)
+			d := start(t, w, 1)
+			a := dial(t, w, "s")
+			down := w.Git.SetDown
+			if which == "server" {
+				down = w.Server.SetDown
+			}
+			down(true)
+			a.send(wire.TypeExit, wire.Exit{Code: 0})
+			a.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+			if f, err := wire.Read(a.r); err == nil {
+				t.Fatalf("a frame of type %d", f.Type)
+			}
+			a.SetReadDeadline(time.Now().Add(20 * time.Second))
+			a.send(wire.TypeTerminating, nil)
+			a.next(wire.TypeRelease)
+			a.Close()
+			d.stop()
+			select {
+			case <-d.done:
+				t.Fatal("the daemon ended before all was out")
+			case <-time.After(100 * time.Millisecond):
+			}
+			down(false)
+			d.end()
+			if c := latest(w); c.GetTrigger() != "Completion" || !c.GetDurable() {
+				t.Fatalf("%v", c)
+			}
+		})
+	}
+}
+
+func TestManualCheckpointOncePerObject(t *testing.T) {
+	w := daemontest.NewWorld(t, nil)
+	w.Prepare(1, nil)
+	d := start(t, w, 1)
+	a := dial(t, w, "s")
+	go func() {
+		for { // answers Freeze
+			f, err := wire.Read(a.r)
+			if err != nil {
+				return
+			}
+			if f.Type == wire.TypeFreeze {
+				var z wire.Freeze
+				f.Decode(&z)
+				wire.Write(a, wire.TypeFrozen, z)
+			}
+		}
+	}()
+	for _, name := range []string{"one", "one", "two"} {
+		w.Server.Ask(&daemonv1.TakeCheckpoint{Name: name, Uid: "uid-" + name, Message: "as " + name})
+	}
+	w.Server.Until(t, "both are taken", w.UID, func(k *daemontest.Task) bool { return len(k.Checkpoints) == 2 })
+	w.Server.SetDown(true) // the stream breaks, and all are asked for again
+	w.Server.SetDown(false)
+	w.Server.Ask(&daemonv1.TakeCheckpoint{Name: "three", Uid: "uid-three"})
+	w.Server.Until(t, "the third is taken", w.UID, func(k *daemontest.Task) bool { return k.Latest().GetRequestedByUid() == "uid-three" })
+	w.Server.Look(w.UID, func(k *daemontest.Task) {
+		if len(k.Checkpoints) != 3 || k.Checkpoints[1].GetMessage() != "as one" || k.Checkpoints[1].GetTrigger() != "Manual" {
+			t.Errorf("%v", k.Checkpoints)
+		}
+	})
+	a.Close()
+	d.end()
+}
+
+func TestIntervalOnlyWhenSomethingChanged(t *testing.T) {
+	w := daemontest.NewWorld(t, nil)
+	w.Policy.EverySeconds = 1
+	w.Prepare(1, nil)
+	d := start(t, w, 1)
+	w.Server.Until(t, "the first is taken", w.UID, func(k *daemontest.Task) bool { return len(k.Checkpoints) == 1 })
+	time.Sleep(2500 * time.Millisecond)
+	if c := latest(w); c.GetNumber() != 1 || c.GetTrigger() != "Interval" {
+		t.Fatalf("%v", c)
+	}
+	w.Write("x", "x")
+	w.Server.Until(t, "the second is taken", w.UID, func(k *daemontest.Task) bool { return len(k.Checkpoints) == 2 })
+	d.end()
+}
+
+// TestRestart: another daemon in the same pod goes on with the same agent.
+func TestRestart(t *testing.T) {
+	w := daemontest.NewWorld(t, nil)
+	w.Prepare(1, nil)
+	d := start(t, w, 1)
+	a := dial(t, w, "s")
+	a.call("1")
+	a.recorded()
+	a.say(`{"type":"tool_call","id":"2","name":"x"}`)
+	a.recorded()
+	// The new one must not see this one go: no last checkpoint.
+	killed := copyVolume(t, w)
+	a.Close()
+	d.end()
+
+	killed.Server = daemontest.NewServer(t)
+	d = start(t, killed, 1)
+	a = dial(t, killed, "s")
+	if a.welcome.Line != 3 {
+		t.Fatalf("%+v", a.welcome)
+	}
+	a.sent = 1
+	a.say(`{"type":"tool_result","id":"1","output":"ok"}`, `{"type":"tool_call","id":"2","name":"x"}`, `{"type":"tool_result","id":"2","output":"ok"}`)
+	a.recorded()
+	if stranger := dial(t, killed, "another"); stranger.welcome.Line != -1 {
+		t.Fatal("a second session was let in")
+	}
+	a.send(wire.TypeExit, wire.Exit{Code: 0})
+	a.next(wire.TypeRelease)
+	expectLines(t, killed, "user Do it.", "call 1", "result 1", "call 2", "result 2")
+	d.end()
+
+	// Once more, after the last checkpoint: it is not taken again.
+	d = start(t, killed, 1)
+	a = dial(t, killed, "s")
+	a.send(wire.TypeExit, wire.Exit{Code: 0})
+	a.next(wire.TypeRelease)
+	if c := latest(killed); c.GetNumber() != 1 {
+		t.Fatalf("%v", c)
+	}
+	d.end()
+}
+
+// copyVolume is the world with the volume as it is now: as after SIGKILL.
+func copyVolume(t *testing.T, w *daemontest.World) *daemontest.World {
+	t.Helper()
+	c := *w
+	c.Root = filepath.Join(t.TempDir(), "volume")
+	if err := os.CopyFS(c.Root, os.DirFS(w.Root)); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "clew")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	c.RunDir = dir
+	return &c
+}
+
+func TestFencedByServerOrGitstore(t *testing.T) {
+	for _, by := range []string{"server", "stream", "gitstore"} {
+		t.Run(by, func(t *testing.T) {
+			t.Parallel()
+			w := daemontest.NewWorld(t, nil)
+			w.Policy.EveryToolCalls = 1
+			w.Prepare(1, nil)
+			d := start(t, w, 1)
+			a := dial(t, w, "s")
+			a.call("1")
+			a.recorded()
+			a.next(wire.TypeThaw)
+			w.Server.Until(t, "it is durable", w.UID, durable(1))
+			newer, _ := w.Client(2)
+			switch by {
+			case "gitstore":
+				w.Git.Fence()
+			default:
+				if _, err := newer.Begin(t.Context(), nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if by != "stream" {
+				a.call("2")
+				a.recorded()
+			}
+			a.next(wire.TypeStop)
+			// The volume is free for the newer attempt.
+			w.RunDir = copyVolume(t, w).RunDir
+			w.Prepare(2, nil)
+			if again := dialAt(t, d, a); again != wire.TypeStop {
+				t.Fatalf("a frame of type %d", again)
+			}
+			d.end()
+			// What was acknowledged before is in the spool, and prepare ships it.
+			want := map[string]int{"server": 5, "gitstore": 5, "stream": 3}[by]
+			if n := len(w.Lines()); n != want {
+				t.Fatalf("%d messages, want %d", n, want)
+			}
+		})
+	}
+}
+
+// dialAt connects to the daemon a was connected to and returns the answer's type.
+func dialAt(t *testing.T, _ *daemon, a *agent) wire.Type {
+	t.Helper()
+	c, err := net.Dial("unix", a.RemoteAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	wire.Write(c, wire.TypeHello, wire.Hello{Session: "s"})
+	f, err := wire.Read(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f.Type
+}
+
+func TestHostileSocket(t *testing.T) {
+	w := daemontest.NewWorld(t, nil)
+	w.Prepare(1, nil)
+	d := start(t, w, 1)
+	path := filepath.Join(w.RunDir, run.SocketName)
+	for _, data := range []string{"\xff\xff\xff\xff\x02", "GET / HTTP/1.1\r\n\r\n", "\x00\x00\x00\x02\x01{}", "\x00\x00\x00\x02\x05{}"} {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		c.Write([]byte(data))
+		if _, err := wire.Read(c); err == nil {
+			t.Errorf("%q is answered", data)
+		}
+		c.Close()
+	}
+	a := dial(t, w, "s")
+	a.sent = 4
+	a.say("a gap")
+	if _, err := wire.Read(a.r); err == nil {
+		t.Error("a gap is taken")
+	}
+	a = dial(t, w, "s")
+	a.send(wire.TypeExit, wire.Exit{Code: 4711})
+	if _, err := wire.Read(a.r); err == nil {
+		t.Error("an exit code out of range is taken")
+	}
+	a = dial(t, w, "s")
+	a.say(strings.Repeat("x", wire.MaxChunk))
+	a.recorded()
+	a.send(wire.TypeExit, wire.Exit{})
+	a.next(wire.TypeRelease)
+	d.end()
+}
+
+// TestLongLines: JSON in pieces is read whole; what is too long is plain output.
+func TestLongLines(t *testing.T) {
+	w := daemontest.NewWorld(t, nil)
+	w.Prepare(1, nil)
+	d := start(t, w, 1)
+	a := dial(t, w, "s")
+	pieces := func(line string) {
+		for part := range slices.Chunk([]byte(line), wire.MaxChunk) {
+			a.sent++
+			wire.WriteLine(a, wire.Line{Number: a.sent, More: true, Data: part})
+		}
+		a.say("")
+	}
+	text := strings.Repeat("y", 1<<20)
+	pieces(`{"type":"message","text":"` + text + `"}`)
+	pieces(`{"type":"message","text":"` + strings.Repeat("z", 5<<20) + `"}`)
+	a.send(wire.TypeExit, wire.Exit{})
+	a.next(wire.TypeRelease)
+	var got []string
+	length := 0
+	w.Server.Look(w.UID, func(k *daemontest.Task) {
+		for _, e := range k.Active[1:] {
+			got = append(got, e.GetMessage().GetRole().String())
+			if e.GetMessage().GetRole() == daemonv1.Role_ROLE_OUTPUT {
+				length += len(e.GetMessage().GetText())
+			}
+		}
+	})
+	if got[0] != "ROLE_ASSISTANT" || length != 5<<20+len(`{"type":"message","text":""}`)+1 {
+		t.Fatalf("%d records, %d bytes of output", len(got), length)
+	}
+	d.end()
+}
+
+func TestNotPrepared(t *testing.T) {
+	w := daemontest.NewWorld(t, nil)
+	w.Prepare(1, nil)
+	client, token := w.Client(2)
+	err := run.Run(t.Context(), run.Config{Pod: w.Pod(2, nil), Paths: w.Paths(), RunDir: w.RunDir, Server: client, Remote: volume.Remote(w.Store, token, ""), Log: w.Log()})
+	if err == nil || !strings.Contains(err.Error(), "prepare") {
+		t.Fatalf("%v", err)
+	}
+}
