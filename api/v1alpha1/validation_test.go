@@ -248,6 +248,8 @@ func TestAnOperationIsAskedForOncePerID(t *testing.T) {
 		changed := task.DeepCopy()
 		builders.Rewind("r2", "once-1")(changed)
 		expectRefused(t, server.Client.Update(t.Context(), changed, client.DryRunAll), "a rewind is under way")
+		changed.Spec.Rewind = nil
+		expectRefused(t, server.Client.Update(t.Context(), changed, client.DryRunAll), "a rewind is under way")
 	})
 	t.Run("an id that was handled before is let through, since it does nothing", func(t *testing.T) {
 		changed := task.DeepCopy()

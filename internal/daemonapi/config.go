@@ -128,11 +128,15 @@ type PrepareResult struct {
 
 // Encode renders the configuration for ConfigEnv.
 func (c Config) Encode() (string, error) {
-	b, err := json.Marshal(c)
-	if err != nil {
+	var b strings.Builder
+	encoder := json.NewEncoder(&b)
+	// One environment variable holds at most 128 KiB: escapes for HTML would
+	// make a prompt six times as long.
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(c); err != nil {
 		return "", fmt.Errorf("encode the pod's configuration: %w", err)
 	}
-	return string(b), nil
+	return strings.TrimSuffix(b.String(), "\n"), nil
 }
 
 // DecodeConfig reads what Encode wrote.

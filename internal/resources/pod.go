@@ -197,12 +197,16 @@ func (b *podBuilder) prepareContainer() corev1.Container {
 	if b.credentials() != "" {
 		mounts = append(mounts, corev1.VolumeMount{Name: repositoryVolume, MountPath: repositoryPath, ReadOnly: true})
 	}
+	env := []corev1.EnvVar{literal(daemonapi.ConfigEnv, b.config)}
+	if !b.request.PrepareOnly {
+		env = append(env, b.prompt(false)) // prepare records it as the first message
+	}
 	return corev1.Container{
 		Name:            PrepareContainer,
 		Image:           b.options.DaemonImage,
 		ImagePullPolicy: b.options.PullPolicy,
 		Command:         []string{"clew-daemon", "prepare"},
-		Env:             []corev1.EnvVar{literal(daemonapi.ConfigEnv, b.config)},
+		Env:             env,
 		VolumeMounts:    mounts,
 		Resources:       b.options.Prepare,
 		// A prepare that could not write its result leaves its last words.
@@ -212,14 +216,12 @@ func (b *podBuilder) prepareContainer() corev1.Container {
 }
 
 func (b *podBuilder) daemonContainer() corev1.Container {
-	env := []corev1.EnvVar{literal(daemonapi.ConfigEnv, b.config)}
-	env = append(env, b.prompt(false))
 	return corev1.Container{
 		Name:            DaemonContainer,
 		Image:           b.options.DaemonImage,
 		ImagePullPolicy: b.options.PullPolicy,
 		Command:         []string{"clew-daemon", "run"},
-		Env:             env,
+		Env:             []corev1.EnvVar{literal(daemonapi.ConfigEnv, b.config), b.prompt(false)},
 		RestartPolicy:   ptr.To(corev1.ContainerRestartPolicyAlways),
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: workspaceVolume, MountPath: WorktreePath, SubPath: "worktree"},

@@ -218,7 +218,9 @@ func TestPrompts(t *testing.T) {
 	})
 	t.Run("come from a Secret", func(t *testing.T) {
 		pod := newPod(t, resources.PodRequest{Task: task(fromSecret)})
-		for _, c := range []corev1.Container{named(t, pod.Spec.Containers, "agent"), named(t, pod.Spec.InitContainers, "daemon")} {
+		for _, c := range []corev1.Container{
+			named(t, pod.Spec.Containers, "agent"), named(t, pod.Spec.InitContainers, "daemon"), named(t, pod.Spec.InitContainers, "prepare"),
+		} {
 			if ref := env(c, "CLEW_PROMPT").ValueFrom; ref == nil || ref.SecretKeyRef.Name != "s" || ref.SecretKeyRef.Key != "k" {
 				t.Errorf("container %s: %+v", c.Name, ref)
 			}

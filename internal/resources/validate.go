@@ -86,7 +86,9 @@ func namingRules() []templateRule {
 					anyContainer(mountsClewVolume)(t)
 			}},
 		{`mountPath must be an absolute path without "." and ".." in it`,
-			anyMount(func(p string) bool { return !strings.HasPrefix(p, "/") || (p != "/" && path.Clean(p) != strings.TrimSuffix(p, "/")) })},
+			anyMount(func(p string) bool {
+				return !strings.HasPrefix(p, "/") || (p != "/" && path.Clean(p) != strings.TrimSuffix(p, "/"))
+			})},
 		{`nothing can be mounted at /workspace, /home/agent, /run/clew or a folder that holds them: choose another mountPath`,
 			anyMount(reservedPath)},
 		{`labels of the template cannot begin with clew.dev/: Clew sets those`,

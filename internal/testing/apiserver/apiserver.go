@@ -85,6 +85,15 @@ func Start(configure ...func(*envtest.APIServer)) (*Server, error) {
 // Stop ends the server and removes what it kept.
 func (s *Server) Stop() error { return s.environment.Stop() }
 
+// Kubeconfig is that of a new user of this name, who may do nothing yet.
+func (s *Server) Kubeconfig(user string) ([]byte, error) {
+	added, err := s.environment.AddUser(envtest.User{Name: user}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("add user %s: %w", user, err)
+	}
+	return added.KubeConfig()
+}
+
 // Scheme knows Kubernetes' kinds and Clew's.
 func Scheme() *kruntime.Scheme {
 	scheme := kruntime.NewScheme()

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/clew-dev/clew/internal/testing/apiserver"
+	"github.com/clew-dev/clew/internal/testing/builders"
+)
+
+var server *apiserver.Server
+
+func TestMain(m *testing.M) {
+	var err error
+	if server, err = apiserver.Start(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if err := server.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}
+
+// TestItWorksWithItsOwnRightsAndWithoutPostgres runs the whole program as an
+// account that has the generated role and what leader election needs, and
+// nothing else; Postgres does not answer.
+func TestItWorksWithItsOwnRightsAndWithoutPostgres(t *testing.T) {
+	g := gomega.NewWithT(t)
+	g.SetDefaultEventuallyTimeout(30 * time.Second)
+	kubeconfig, err := server.Kubeconfig("clew-manager")
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	g.Expect(os.WriteFile(file, kubeconfig, 0o600)).To(gomega.Succeed())
+	t.Setenv("KUBECONFIG", file)
+	t.Setenv(dsnEnv, "postgres://clew@127.0.0.1:1/clew?connect_timeout=1")
+	grantRole(t)
+
+	o := defaultOptions()
+	o.leaderElect, o.leaderElectNamespace = true, "default"
+	o.metricsAddress = "0"
+	o.daemonImage, o.serverURL, o.gitStoreURL = "clew:test", "https://server:8443", "https://gitstore:8443"
+	o.probeAddress = freeAddress(t)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx, o) }()
+
+	g.Eventually(func() error {
+		response, err := http.Get("http://" + o.probeAddress + "/readyz")
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("status %d", response.StatusCode)
+		}
+		return nil
+	}).Should(gomega.Succeed(), "it is ready")
+	task := builders.Task("work")
+	g.Expect(server.Client.Create(ctx, task)).To(gomega.Succeed())
+	pod := &corev1.Pod{}
+	g.Eventually(func() error {
+		return server.Client.Get(ctx, client.ObjectKey{Namespace: "default", Name: "work-1"}, pod)
+	}).Should(gomega.Succeed(), "the pod is made")
+
+	// Stopping and starting again must be allowed to it as well.
+	g.Expect(server.Client.Delete(ctx, pod, client.GracePeriodSeconds(0))).To(gomega.Succeed())
+	g.Eventually(func() error {
+		return server.Client.Get(ctx, client.ObjectKey{Namespace: "default", Name: "work-2"}, pod)
+	}).Should(gomega.Succeed(), "a lost pod is replaced")
+	g.Eventually(func() int {
+		events := &corev1.EventList{}
+		g.Expect(server.Client.List(ctx, events, client.InNamespace("default"))).To(gomega.Succeed())
+		n := 0
+		for _, e := range events.Items {
+			if e.InvolvedObject.Kind == "Task" {
+				n++
+			}
+		}
+		return n
+	}).Should(gomega.BeNumerically(">=", 3), "Events are told")
+
+	stop()
+	select {
+	case err := <-done:
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+	case <-time.After(30 * time.Second):
+		t.Fatal("it does not end when it is told to")
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// grantRole gives the account the generated role, and leases.
+func grantRole(t *testing.T) {
+	t.Helper()
+	text, err := os.ReadFile("../../config/rbac/role.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	role := &rbacv1.ClusterRole{}
+	if err := yaml.Unmarshal(text, role); err != nil {
+		t.Fatal(err)
+	}
+	subjects := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "clew-manager"}}
+	lead := &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "lead"},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update", "patch"}},
+			{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
+		},
+	}
+	for _, object := range []client.Object{
+		role, lead,
+		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "manager"}, Subjects: subjects,
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name}},
+		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "lead"}, Subjects: subjects,
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: lead.Name}},
+	} {
+		if err := server.Client.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestFlagsThatCannotBe(t *testing.T) {
+	g := gomega.NewWithT(t)
+	o := defaultOptions()
+	o.serverURL, o.gitStoreURL, o.daemonPullPolicy, o.workers = "server:8443", "", "Sometimes", 0
+	err := o.validate()
+	for _, flag := range []string{"--daemon-image", "--server-url", "--gitstore-url", "--daemon-image-pull-policy", "--workers"} {
+		g.Expect(err).To(gomega.MatchError(gomega.ContainSubstring(flag)))
+	}
+}
