@@ -149,6 +149,28 @@ func (a *agent) next(want wire.Type) {
 	}
 }
 
+// untilStopped reads until the daemon ends the agent, or drops the connection:
+// then it says so to the next one.
+func (a *agent) untilStopped() {
+	a.t.Helper()
+	for {
+		f, err := wire.Read(a.r)
+		if err != nil || f.Type == wire.TypeStop {
+			return
+		}
+		var z wire.Freeze
+		switch f.Type {
+		case wire.TypeAck:
+			var ack wire.Ack
+			f.Decode(&ack)
+			a.acked = ack.Line
+		case wire.TypeFreeze:
+			f.Decode(&z)
+			_ = wire.Write(a, wire.TypeFrozen, z)
+		}
+	}
+}
+
 // recorded waits until all that was said is on disk.
 func (a *agent) recorded() {
 	a.t.Helper()
@@ -457,9 +479,8 @@ func TestFencedByServerOrGitstore(t *testing.T) {
 			}
 			if by != "stream" {
 				a.call("2")
-				a.recorded()
 			}
-			a.next(wire.TypeStop)
+			a.untilStopped()
 			// The volume is free for the newer attempt.
 			w.RunDir = copyVolume(t, w).RunDir
 			w.Prepare(2, nil)
@@ -468,9 +489,8 @@ func TestFencedByServerOrGitstore(t *testing.T) {
 			}
 			d.end()
 			// What was acknowledged before is in the spool, and prepare ships it.
-			want := map[string]int{"server": 5, "gitstore": 5, "stream": 3}[by]
-			if n := len(w.Lines()); n != want {
-				t.Fatalf("%d messages, want %d", n, want)
+			if n := int64(len(w.Lines())); n < 1+a.acked {
+				t.Fatalf("%d messages, and %d lines were acknowledged", n, a.acked)
 			}
 		})
 	}
