@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -171,18 +172,28 @@ func (r *Repo) checkpoint(ctx context.Context, req *CheckpointRequest, quick boo
 }
 
 // syncRefs makes the names of new packs and refs durable; their contents git
-// has synced.
+// has synced. The folders are synced side by side: a journal takes them in one
+// go. Folders on the way to a ref are only synced the first time.
 func (r *Repo) syncRefs(refs ...string) error {
 	folders := []string{"objects/pack"}
 	for _, ref := range refs {
 		for dir := filepath.Dir(ref); dir != "."; dir = filepath.Dir(dir) {
-			if !slices.Contains(folders, dir) {
+			_, known := r.synced.LoadOrStore(dir, true)
+			if !slices.Contains(folders, dir) && (!known || dir == filepath.Dir(ref)) {
 				folders = append(folders, dir)
 			}
 		}
 	}
-	for _, dir := range folders {
-		if err := syncFolder(filepath.Join(r.cfg.GitDir, dir)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	errs := make([]error, len(folders))
+	var wg sync.WaitGroup
+	for i, dir := range folders {
+		wg.Go(func() { errs[i] = syncFolder(filepath.Join(r.cfg.GitDir, dir)) })
+	}
+	wg.Wait()
+	for i, err := range errs {
+		// packed-refs may have taken the place of a folder.
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			r.synced.Delete(folders[i])
 			return err
 		}
 	}

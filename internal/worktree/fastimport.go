@@ -162,27 +162,62 @@ func (im *importer) askOID(text string) oid {
 	return id
 }
 
-// catBlob returns the content of a blob that the repository has.
-func (im *importer) catBlob(id oid) []byte {
-	fields := strings.Fields(im.ask("cat-blob %s\n", id))
-	if im.err != nil {
-		return nil
+// catBlobs calls f with the content of blobs that the repository has, in order.
+// Of a blob of more than limit bytes f gets nil. All are asked for at once: an
+// answer each would cost a change of process each.
+func (im *importer) catBlobs(ids []oid, limit int, f func(i int, content []byte)) {
+	if im.err != nil || len(ids) == 0 {
+		return
 	}
+	answers := make(chan error, 1)
+	go func() {
+		for i, id := range ids {
+			content, err := im.readBlob(id, limit)
+			if err != nil {
+				// Whoever is still asking must not wait for us.
+				_, _ = io.Copy(io.Discard, im.out)
+				answers <- err
+				return
+			}
+			f(i, content)
+		}
+		answers <- nil
+	}()
+	for _, id := range ids {
+		im.printf("cat-blob %s\n", id)
+	}
+	if im.err == nil {
+		im.err = im.in.Flush()
+	}
+	if im.err != nil {
+		im.pipe.Close() // git is gone or goes; the answers end
+	}
+	if err := <-answers; im.err == nil {
+		im.err = err
+	}
+}
+
+// readBlob reads one answer to cat-blob.
+func (im *importer) readBlob(id oid, limit int) ([]byte, error) {
+	line, err := im.out.ReadString('\n')
+	if err != nil {
+		return nil, err
+	}
+	fields := strings.Fields(line)
 	if len(fields) != 3 || fields[1] != "blob" {
-		im.err = fmt.Errorf("object %s is missing", id)
-		return nil
+		return nil, fmt.Errorf("object %s is missing", id)
 	}
 	size, err := strconv.Atoi(fields[2])
 	if err != nil || size < 0 {
-		im.err = fmt.Errorf("git fast-import answered a size of %q", fields[2])
-		return nil
+		return nil, fmt.Errorf("git fast-import answered a size of %q", fields[2])
+	}
+	if size > limit {
+		_, err := im.out.Discard(size + 1)
+		return nil, err
 	}
 	buf := make([]byte, size+1) // and a line end
-	if _, err := io.ReadFull(im.out, buf); err != nil {
-		im.err = err
-		return nil
-	}
-	return buf[:size]
+	_, err = io.ReadFull(im.out, buf)
+	return buf[:size], err
 }
 
 // finish lets git write the pack and the refs. An error of git's own is

@@ -152,6 +152,7 @@ func makeOrigin(t testing.TB, n int) string {
 	dir := filepath.Join(t.TempDir(), "origin")
 	must(t, os.MkdirAll(dir, 0o755))
 	gitIn(t, dir, "init", "-q", "-b", "trunk")
+	gitIn(t, dir, "config", "gc.auto", "0") // it would go on in the background
 	for i := range n {
 		writeFile(t, filepath.Join(dir, fileName(i)), fmt.Sprintf("file %d\n%s", i, strings.Repeat("some line of text\n", 20)), 0o644)
 	}

@@ -76,8 +76,22 @@ func runJob(text string) error {
 	return nil
 }
 
-// runAndKill runs a job, kills it after a delay, and returns what it printed.
-func runAndKill(t *testing.T, j job, delay time.Duration) string {
+// doneWatch notes when a job says that it is done.
+type doneWatch struct {
+	strings.Builder
+	at time.Time
+}
+
+func (d *doneWatch) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), "done") {
+		d.at = time.Now()
+	}
+	return d.Builder.Write(p)
+}
+
+// runAndKill runs a job, kills it after a delay, and returns what it printed
+// and how long it took until it was done, if it was.
+func runAndKill(t *testing.T, j job, delay time.Duration) (out string, took time.Duration) {
 	t.Helper()
 	text, err := json.Marshal(j)
 	must(t, err)
@@ -85,8 +99,10 @@ func runAndKill(t *testing.T, j job, delay time.Duration) string {
 	must(t, err)
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), "CLEW_WORKTREE_JOB="+string(text))
-	var out, errs strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &errs
+	var errs strings.Builder
+	var watch doneWatch
+	cmd.Stdout, cmd.Stderr = &watch, &errs
+	begin := time.Now()
 	must(t, cmd.Start())
 	timer := time.AfterFunc(delay, func() { _ = cmd.Process.Signal(syscall.SIGKILL) })
 	err = cmd.Wait()
@@ -94,7 +110,7 @@ func runAndKill(t *testing.T, j job, delay time.Duration) string {
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); err != nil && (!ok || !status.Signaled()) {
 		t.Fatalf("the job failed by itself: %v\n%s", err, errs.String())
 	}
-	return out.String()
+	return watch.String(), watch.at.Sub(begin)
 }
 
 func soak() bool { return os.Getenv("CLEW_SOAK") != "" }
@@ -120,11 +136,11 @@ func TestKilledRestoreEndsExact(t *testing.T) {
 
 	// How long a whole restore takes bounds the instants to kill it at.
 	whole := func(to Checkpoint) time.Duration {
-		begin := time.Now()
-		if out := runAndKill(t, job{Config: f.config(), Restore: &RestoreRequest{Target: to.target()}}, time.Minute); !strings.Contains(out, "done") {
+		out, took := runAndKill(t, job{Config: f.config(), Restore: &RestoreRequest{Target: to.target()}}, time.Minute)
+		if !strings.Contains(out, "done") {
 			t.Fatal("a restore does not end")
 		}
-		return time.Since(begin)
+		return took
 	}
 	took := (whole(one) + whole(two)) / 2
 	killed := 0
@@ -134,7 +150,7 @@ func TestKilledRestoreEndsExact(t *testing.T) {
 			to, want, home, status = two, wantTwo, homeTwo, statusTwo
 		}
 		for range 1 + rand.IntN(2) {
-			out := runAndKill(t, job{Config: f.config(), Restore: &RestoreRequest{Target: to.target()}}, time.Duration(rand.Int64N(int64(took))))
+			out, _ := runAndKill(t, job{Config: f.config(), Restore: &RestoreRequest{Target: to.target()}}, time.Duration(rand.Int64N(int64(took))))
 			if !strings.Contains(out, "done") {
 				killed++
 			}
@@ -170,7 +186,7 @@ func TestKilledCheckpointsLoseNothing(t *testing.T) {
 		cfg := f.config()
 		cfg.MaxPacks = 5
 		take := &CheckpointRequest{TaskUID: "uid-2", Number: next, Parent: parent, Message: "killed\n"}
-		out := runAndKill(t, job{Config: cfg, Take: take}, time.Duration(50+rand.IntN(400))*time.Millisecond)
+		out, _ := runAndKill(t, job{Config: cfg, Take: take}, time.Duration(50+rand.IntN(400))*time.Millisecond)
 		for line := range strings.Lines(out) {
 			if fields := strings.Fields(line); strings.HasSuffix(line, "\n") && len(fields) == 3 {
 				all = append(all, taken{fields[0], fields[1], fields[2]})

@@ -47,7 +47,8 @@ func (r *Repo) Maintain(ctx context.Context) (Maintenance, error) {
 	if _, err := r.git(ctx, gitCall{args: []string{"pack-refs", "--all"}}); err != nil {
 		return m, failGit(err, "pack the refs of %s", r.cfg.GitDir)
 	}
-	if err := r.syncRefs("refs/x"); err != nil {
+	r.synced.Clear() // empty folders of refs were removed
+	if err := errors.Join(r.syncRefs("refs/x"), syncFolder(r.cfg.GitDir)); err != nil {
 		return m, failIO(err, "make the packs of %s durable", r.cfg.GitDir)
 	}
 	m.Repacked = true

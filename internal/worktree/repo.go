@@ -89,6 +89,7 @@ type Repo struct {
 	unsaved  int      // files read since the cache was saved
 	pristine *pristine
 	index    *indexTree // the agent's index, as last looked into
+	synced   sync.Map   // folders of refs whose names are durable
 	local    bool       // lets tests clone from a path
 }
 

@@ -3,7 +3,6 @@ package worktree
 import (
 	"encoding/json"
 	"slices"
-	"strings"
 )
 
 // commitState sends the state tree: the agent's repository and session state
@@ -96,6 +95,7 @@ func mustUnquote(path string) string {
 // listed, from content that is at hand or that git hands over.
 func (t *taking) count(changes []treeChange) {
 	res := &t.result
+	var listed []treeChange
 	for _, c := range changes {
 		if c.new != nil && c.new.gone {
 			c.new = nil
@@ -104,19 +104,69 @@ func (t *taking) count(changes []treeChange) {
 			continue
 		}
 		res.FilesChanged++
-		if len(res.Files) >= t.r.cfg.MaxListed {
-			continue
+		if len(listed) < t.r.cfg.MaxListed {
+			listed = append(listed, c)
+			res.Files = append(res.Files, describeChange(&c))
 		}
-		f := describeChange(&c)
-		t.countLines(&c, &f)
+	}
+	t.countLines(listed)
+	for i := range res.Files {
+		f := &res.Files[i]
 		if f.Binary {
 			res.BinaryFiles++
 		}
 		res.LinesAdded += f.Added
 		res.LinesRemoved += f.Removed
-		res.Files = append(res.Files, f)
 	}
-	slices.SortFunc(res.Files, func(a, b FileChange) int { return strings.Compare(a.Path, b.Path) })
+	sortChanges(res.Files)
+}
+
+// countLines counts the lines of the listed changes, but of large files.
+func (t *taking) countLines(listed []treeChange) {
+	var olds []oid
+	var at []int
+	for i := range listed {
+		c := &listed[i]
+		if !countable(c) {
+			continue
+		}
+		if c.old == nil || c.old.dir != nil {
+			t.result.Files[i].lines(nil, c.newContent())
+			continue
+		}
+		olds, at = append(olds, c.old.oid), append(at, i)
+	}
+	t.im.catBlobs(olds, maxCountedBytes, func(i int, old []byte) {
+		if old != nil {
+			t.result.Files[at[i]].lines(old, listed[at[i]].newContent())
+		}
+	})
+}
+
+// countable reports whether the content of a change is small and at hand.
+func countable(c *treeChange) bool {
+	if c.old != nil && c.new != nil && c.old.gitOID() == c.new.gitOID() {
+		return false
+	}
+	if c.old != nil && c.old.dir == nil && c.old.stat.size > maxCountedBytes {
+		return false
+	}
+	return c.new == nil || c.new.dir != nil || c.new.oid == emptyBlob || (c.new.data != nil && len(c.new.data) <= maxCountedBytes)
+}
+
+func (c *treeChange) newContent() []byte {
+	if c.new == nil {
+		return nil
+	}
+	return c.new.data
+}
+
+func (f *FileChange) lines(old, new []byte) {
+	if isBinary(old) || isBinary(new) {
+		f.Binary = true
+		return
+	}
+	f.Added, f.Removed = countLines(old, new)
 }
 
 func describeChange(c *treeChange) FileChange {
@@ -142,33 +192,6 @@ func modeText(mode uint32) string {
 		b[i] = digits[mode>>(15-3*i)&7]
 	}
 	return string(b[:])
-}
-
-// countLines counts the lines of one change, unless it is large or binary.
-func (t *taking) countLines(c *treeChange, f *FileChange) {
-	var old, new []byte
-	if c.old != nil && c.new != nil && c.old.gitOID() == c.new.gitOID() {
-		return
-	}
-	if c.new != nil && c.new.dir == nil {
-		if c.new.stat.size > maxCountedBytes || (c.new.data == nil && c.new.oid != emptyBlob) {
-			return
-		}
-		new = c.new.data
-	}
-	if c.old != nil && c.old.dir == nil {
-		if c.old.stat.size > maxCountedBytes {
-			return
-		}
-		if old = t.im.catBlob(c.old.oid); len(old) > maxCountedBytes {
-			return
-		}
-	}
-	if isBinary(old) || isBinary(new) {
-		f.Binary = true
-		return
-	}
-	f.Added, f.Removed = countLines(old, new)
 }
 
 // parseMeta reads a meta.json.
