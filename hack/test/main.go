@@ -38,17 +38,20 @@ With CLEW_SOAK=1 tests are given hours, and the kill tests run at full length.
 `
 
 func run(ctx context.Context) int {
-	pattern := flag.String("run", "", "run only the tests that match")
-	flag.Usage = func() { fmt.Fprint(os.Stderr, usage) }
-	flag.Parse()
-	if flag.NArg() == 0 {
-		flag.Usage()
+	flags := flag.NewFlagSet("test", flag.ContinueOnError)
+	flags.Usage = func() { fmt.Fprint(os.Stderr, usage) }
+	pattern := flags.String("run", "", "run only the tests that match")
+	if err := flags.Parse(os.Args[1:]); err != nil {
+		return 2
+	}
+	if flags.NArg() == 0 {
+		flags.Usage()
 		return 2
 	}
 	soak := os.Getenv("CLEW_SOAK") == "1"
 	start := time.Now()
 	total := &tally{}
-	for _, name := range flag.Args() {
+	for _, name := range flags.Args() {
 		invocations, err := plan(ctx, name, soak)
 		if err != nil {
 			total.addFailure(fmt.Sprintf("set %s", name), err.Error())

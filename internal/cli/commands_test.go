@@ -238,7 +238,7 @@ func TestRewind(t *testing.T) {
 		}
 		t.Status.Rewind = &v1alpha1.OperationStatus{
 			ID: t.Spec.Rewind.ID, State: v1alpha1.OperationCompleted,
-			FromCheckpoint: 4, ToCheckpoint: 1, Preserved: "branch clew/before-cli-abcdefgh",
+			FromCheckpoint: 4, ToCheckpoint: 1, Preserved: "clew/before-cli-abcdefgh",
 		}
 		return true
 	})
@@ -247,7 +247,7 @@ func TestRewind(t *testing.T) {
 	if want := "task.clew.dev/wanderer rewound to checkpoint 1; what stood before is checkpoint 4 and branch clew/before-cli-abcdefgh\n"; out != want {
 		t.Errorf("printed %q; want %q", out, want)
 	}
-	for _, part := range []string{"Rewind of task wanderer", "checkpoint 1 (wanderer-1)", "2 checkpoints, which can still be gone to", "the files; agent state and conversation stay", "branch clew/before-cli-abcdefgh", "Rewind? [y/N]"} {
+	for _, part := range []string{"Rewind of task wanderer", "checkpoint 1 (wanderer-1)", "2 checkpoints, which can still be gone to", "the files; agent state and conversation stay", "branch clew/before-cli-abcdefgh", "goes on from there (it is Running now)", "Rewind? [y/N]"} {
 		if !strings.Contains(errOut, part) {
 			t.Errorf("the preview lacks %q:\n%s", part, errOut)
 		}

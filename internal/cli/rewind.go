@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -125,7 +127,7 @@ func (o *rewind) request(ctx context.Context, s *session, task *v1alpha1.Task, t
 		if err != nil {
 			return err
 		}
-		outcome = rewound(task.Status.Rewind)
+		outcome = rewound(task.Status.Rewind, v1alpha1.PreserveMode(o.preserve.value))
 	}
 	if done, err := o.printed(o.print, task); done {
 		return err
@@ -160,16 +162,16 @@ func (o *rewind) preview(w io.Writer, task *v1alpha1.Task, list *v1alpha1.Checkp
 
 // passed counts the checkpoints that lie between now and the target. They stay.
 func (o *rewind) passed(task *v1alpha1.Task, list *v1alpha1.CheckpointList, target *v1alpha1.Checkpoint) string {
-	var later int64
+	later := map[int64]bool{} // several Checkpoints can be of one number
 	for _, c := range list.Items {
 		if c.Status.Number > target.Status.Number && (c.Status.TaskUID == "" || c.Status.TaskUID == string(task.UID)) {
-			later++
+			later[c.Status.Number] = true
 		}
 	}
-	if later == 0 {
+	if len(later) == 0 {
 		return "no checkpoint: it is the latest"
 	}
-	return plural(later, "checkpoint") + ", which can still be gone to"
+	return plural(int64(len(later)), "checkpoint") + ", which can still be gone to"
 }
 
 func (o *rewind) keeps(id string) string {
@@ -184,10 +186,11 @@ func (o *rewind) keeps(id string) string {
 }
 
 func (o *rewind) afterwards(task *v1alpha1.Task) string {
-	if task.Spec.OperatingMode == v1alpha1.OperatingModeSuspended {
-		return "stays stopped; resume it with `kubectl clew resume " + task.Name + "`"
+	succeeded := apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded)
+	if succeeded != nil && succeeded.Status == metav1.ConditionUnknown && !stopped(succeeded.Reason) {
+		return "is stopped first, and goes on from there (it is " + succeeded.Reason + " now)"
 	}
-	return "is stopped first, and goes on from there (" + cut(oneLine(taskState(task)), 60) + " now)"
+	return "does not run, and stays stopped until `kubectl clew resume " + task.Name + "`"
 }
 
 // judgeRewind is done when the rewind with that id has ended well.
@@ -206,13 +209,13 @@ func judgeRewind(task *v1alpha1.Task, id string) verdict {
 }
 
 // rewound tells what came of a rewind, and where the old state is.
-func rewound(operation *v1alpha1.OperationStatus) string {
+func rewound(operation *v1alpha1.OperationStatus, preserve v1alpha1.PreserveMode) string {
 	text := fmt.Sprintf("rewound to checkpoint %d", operation.ToCheckpoint)
 	if operation.FromCheckpoint > 0 {
 		text += fmt.Sprintf("; what stood before is checkpoint %d", operation.FromCheckpoint)
 	}
 	if operation.Preserved != "" {
-		text += " and " + oneLine(operation.Preserved)
+		text += fmt.Sprintf(" and %s %s", strings.ToLower(string(preserve)), oneLine(operation.Preserved))
 	}
 	return text
 }
