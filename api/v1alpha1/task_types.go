@@ -228,7 +228,8 @@ type RewindTarget struct {
 	CheckpointRef NameReference `json:"checkpointRef"`
 }
 
-// Rewind asks, once per id, for the task to be taken back.
+// Rewind asks, once per id, for the task to be taken back. A running agent is
+// stopped for it, with a checkpoint, and starts again when the rewind is done.
 // +kubebuilder:validation:XValidation:rule="!has(self.branch) || self.preserve == 'Branch'",message="branch names the branch that preserve: Branch makes: set preserve to Branch or leave branch out"
 type Rewind struct {
 	// id of this request. A new id asks once; the same id again does nothing.
@@ -323,7 +324,8 @@ type TaskSpec struct {
 	// +optional
 	Resume *Resume `json:"resume,omitempty"`
 
-	// rewind asks, once per id, for the task to be taken back to a checkpoint.
+	// rewind asks, once per id, for the task to be taken back to a checkpoint. A
+	// running agent is stopped for it, and starts again afterwards.
 	// +optional
 	Rewind *Rewind `json:"rewind,omitempty"`
 

@@ -117,7 +117,8 @@ func (w *world) startManager() {
 	hub := notify.NewHub(w.store)
 	w.Expect(mgr.Add(hub)).To(gomega.Succeed())
 	limits := plan.DefaultLimits()
-	limits.RetryBase, limits.RefreshEvery, limits.ProblemGrace = 50*time.Millisecond, 100*time.Millisecond, 300*time.Millisecond
+	limits.RetryBase, limits.LostPodBase = 50*time.Millisecond, 50*time.Millisecond
+	limits.RefreshEvery, limits.ProblemGrace = 100*time.Millisecond, 300*time.Millisecond
 	events := mgr.GetEventRecorder("clew-manager")
 	tasks := &task.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: w.store, Events: events, Limits: limits, Clock: clock.RealClock{},

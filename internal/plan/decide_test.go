@@ -162,9 +162,24 @@ func TestPodsThatAreLostAtOnceAreNotRemadeInALoop(t *testing.T) {
 	s.podGone() // the first replacement comes at once
 	s.podGone()
 	s.wantState(v1alpha1.ReasonRetrying)
-	s.after(5 * time.Second).step()
+	s.after(time.Second).step()
 	if p := s.started(); p == nil || p.Attempt != 3 {
 		t.Errorf("started %+v", p)
+	}
+	s.after(time.Minute).podGone() // it ran for a while: at once again
+	if p := s.started(); p == nil || p.Attempt != 4 {
+		t.Errorf("started %+v", p)
+	}
+}
+
+func TestPausesGrowToTheirBound(t *testing.T) {
+	for failures, want := range []time.Duration{0, 5, 10, 20, 40, 60, 60} {
+		if got := backoff(5*time.Second, time.Minute, failures); got != want*time.Second {
+			t.Errorf("after %d failures %v, want %v", failures, got, want*time.Second)
+		}
+	}
+	if got := backoff(5*time.Second, time.Hour, 1000); got != time.Hour {
+		t.Errorf("after 1000 failures %v", got)
 	}
 }
 

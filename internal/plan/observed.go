@@ -68,6 +68,11 @@ type Limits struct {
 	RetryCap time.Duration
 	// PrepareRetryCap bounds the pause after failures to prepare the workspace.
 	PrepareRetryCap time.Duration
+	// LostPodBase is the pause before the second of several pods that are lost
+	// soon after their start; it doubles each time. The first follows at once.
+	LostPodBase time.Duration
+	// LostPodCap bounds the pause after lost pods.
+	LostPodCap time.Duration
 	// RefreshEvery is the shortest time between two status writes that only
 	// tell of new checkpoints.
 	RefreshEvery time.Duration
@@ -87,6 +92,8 @@ func DefaultLimits() Limits {
 		RetryBase:       5 * time.Second,
 		RetryCap:        5 * time.Minute,
 		PrepareRetryCap: time.Minute,
+		LostPodBase:     time.Second,
+		LostPodCap:      10 * time.Second,
 		RefreshEvery:    2 * time.Second,
 		EndingHold:      10 * time.Second,
 		ProblemGrace:    10 * time.Second,

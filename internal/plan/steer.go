@@ -146,7 +146,7 @@ func (d *decision) notBefore(want want) time.Time {
 	case v1alpha1.AttemptPrepareFailed:
 		pause = backoff(limits.RetryBase, limits.PrepareRetryCap, d.inARow(v1alpha1.AttemptPrepareFailed))
 	case v1alpha1.AttemptPodLost:
-		pause = backoff(limits.RetryBase, limits.PrepareRetryCap, d.inARow(v1alpha1.AttemptPodLost)-1)
+		pause = backoff(limits.LostPodBase, limits.LostPodCap, d.inARow(v1alpha1.AttemptPodLost)-1)
 	}
 	return last.EndTime.Add(pause)
 }

@@ -149,7 +149,7 @@ func (r *Reconciler) adopt(ctx context.Context, task *v1alpha1.Task, pod *corev1
 	if err != nil || found == nil {
 		return err
 	}
-	if resources.IsOf(found, task) && resources.Attempt(found) == attempt {
+	if metav1.IsControlledBy(found, task) && resources.Attempt(found) == attempt {
 		pod.UID, m.hindrance = found.UID, nil
 		return nil
 	}

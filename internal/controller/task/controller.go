@@ -103,11 +103,14 @@ func (r *Reconciler) reconcile(ctx context.Context, request ctrl.Request) (time.
 			}
 		}
 	}
-	return r.next(p, task, observed, m), nil
+	if p.StartPod == nil && !p.CreateClaim {
+		m.hindrance = nil
+	}
+	return next(p, observed, m), nil
 }
 
 // next is when to look again if nothing happens.
-func (r *Reconciler) next(p plan.Plan, task *v1alpha1.Task, observed plan.Observed, m *known) time.Duration {
+func next(p plan.Plan, observed plan.Observed, m *known) time.Duration {
 	after := p.RequeueAfter
 	waits := m.hindrance != nil || m.recordProblem != "" || !observed.History.Known
 	if waits && (after == 0 || after > failure.AfterOutage) {

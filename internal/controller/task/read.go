@@ -3,9 +3,11 @@ package task
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -32,12 +34,13 @@ func (r *Reconciler) live() view {
 	return view{reader: r.Live, byTask: func(uid string) client.ListOption { return client.MatchingLabels{v1alpha1.LabelTaskUID: uid} }}
 }
 
+// pods are those the task controls; a label alone makes no pod ours.
 func (v view) pods(ctx context.Context, task *v1alpha1.Task) ([]corev1.Pod, error) {
 	list := &corev1.PodList{}
 	if err := v.reader.List(ctx, list, client.InNamespace(task.Namespace), v.byTask(string(task.UID))); err != nil {
 		return nil, err
 	}
-	return list.Items, nil
+	return slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return !metav1.IsControlledBy(&pod, task) }), nil
 }
 
 // pointer is a pointer to T that is an API object.

@@ -1,0 +1,67 @@
+package task_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/clew-dev/clew/internal/controller/task"
+	"github.com/clew-dev/clew/internal/history"
+)
+
+// counting is a store that counts calls and answers with err.
+type counting struct {
+	calls int
+	err   error
+}
+
+func (c *counting) TaskState(context.Context, string) (history.TaskState, error) {
+	c.calls++
+	return history.TaskState{Attempt: 7}, c.err
+}
+
+func (c *counting) CheckpointsAfter(context.Context, string, int64, int) ([]history.Checkpoint, error) {
+	c.calls++
+	return nil, c.err
+}
+
+func (c *counting) RecordEvents(context.Context, []history.Event) error {
+	c.calls++
+	return c.err
+}
+
+func TestAStoreThatIsDownIsLeftAloneForAMoment(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
+	store := &counting{err: history.ErrUnavailable}
+	guarded := task.Guard(store, clock)
+	for range 3 {
+		if _, err := guarded.TaskState(t.Context(), "uid"); !errors.Is(err, history.ErrUnavailable) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if store.calls != 1 {
+		t.Errorf("%d calls reached a store that is down", store.calls)
+	}
+	store.err = nil
+	clock.SetTime(time.Unix(10, 0))
+	state, err := guarded.TaskState(t.Context(), "uid")
+	if err != nil || state.Attempt != 7 {
+		t.Errorf("got %+v, %v", state, err)
+	}
+}
+
+func TestOtherErrorsDoNotCloseTheStore(t *testing.T) {
+	store := &counting{err: history.ErrNotFound}
+	guarded := task.Guard(store, clocktesting.NewFakePassiveClock(time.Unix(0, 0)))
+	for range 3 {
+		if err := guarded.RecordEvents(t.Context(), nil); !errors.Is(err, history.ErrNotFound) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if store.calls != 3 {
+		t.Errorf("%d calls", store.calls)
+	}
+}
