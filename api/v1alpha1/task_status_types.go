@@ -1,0 +1,265 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// AttemptOutcome says how an attempt ended.
+// +kubebuilder:validation:Enum=Completed;AgentFailed;Suspended;Stopped;Rewound;PodLost;PrepareFailed;Blocked
+type AttemptOutcome string
+
+const (
+	// AttemptCompleted: the agent ended well and its last checkpoint is recorded.
+	AttemptCompleted AttemptOutcome = "Completed"
+	// AttemptAgentFailed: the agent ended with an exit code other than 0.
+	AttemptAgentFailed AttemptOutcome = "AgentFailed"
+	// AttemptSuspended: stopped because operatingMode was set to Suspended.
+	AttemptSuspended AttemptOutcome = "Suspended"
+	// AttemptStopped: stopped to make way for another attempt, for a rewind say.
+	AttemptStopped AttemptOutcome = "Stopped"
+	// AttemptRewound: carried out a rewind of a stopped task and ended there.
+	AttemptRewound AttemptOutcome = "Rewound"
+	// AttemptPodLost: the pod went away without having been asked to.
+	AttemptPodLost AttemptOutcome = "PodLost"
+	// AttemptPrepareFailed: the workspace could not be prepared; another try may help.
+	AttemptPrepareFailed AttemptOutcome = "PrepareFailed"
+	// AttemptBlocked: the workspace cannot be prepared until somebody acts.
+	AttemptBlocked AttemptOutcome = "Blocked"
+)
+
+// AttemptTrigger says why an attempt was made.
+// +kubebuilder:validation:Enum=Start;Retry;PodLost;Resume;Rewind
+type AttemptTrigger string
+
+const (
+	// AttemptStart is the first attempt.
+	AttemptStart AttemptTrigger = "Start"
+	// AttemptRetry follows a failure.
+	AttemptRetry AttemptTrigger = "Retry"
+	// AttemptAfterPodLost follows a lost pod.
+	AttemptAfterPodLost AttemptTrigger = "PodLost"
+	// AttemptResume follows a suspension, or a request to resume.
+	AttemptResume AttemptTrigger = "Resume"
+	// AttemptRewind carries out a rewind.
+	AttemptRewind AttemptTrigger = "Rewind"
+)
+
+// Attempt is one pod of a task.
+type Attempt struct {
+	// number of the attempt, from 1.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	Number int64 `json:"number"`
+	// podName is the name of its pod.
+	// +optional
+	PodName string `json:"podName,omitempty"`
+	// podUID is the UID of its pod.
+	// +optional
+	PodUID string `json:"podUID,omitempty"`
+	// trigger says why the attempt was made.
+	// +optional
+	Trigger AttemptTrigger `json:"trigger,omitempty"`
+	// startTime is when the attempt was decided.
+	// +optional
+	StartTime *metav1.Time `json:"startTime,omitempty"`
+	// endTime is when its end was seen.
+	// +optional
+	EndTime *metav1.Time `json:"endTime,omitempty"`
+	// outcome says how it ended; empty while it lasts.
+	// +optional
+	Outcome AttemptOutcome `json:"outcome,omitempty"`
+	// reason says why it is being stopped or how it ended, in one word.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Reason string `json:"reason,omitempty"`
+	// exitCode of the agent, where it ended by itself.
+	// +optional
+	ExitCode *int32 `json:"exitCode,omitempty"`
+	// message says more about the end.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+}
+
+// CheckpointSummary is the latest checkpoint of a task.
+type CheckpointSummary struct {
+	// name of the Checkpoint.
+	// +optional
+	Name string `json:"name,omitempty"`
+	// number of the checkpoint in its task, from 1.
+	// +optional
+	Number int64 `json:"number,omitempty"`
+	// commit holds its code.
+	// +optional
+	Commit string `json:"commit,omitempty"`
+	// time it was taken.
+	// +optional
+	Time *metav1.Time `json:"time,omitempty"`
+}
+
+// OperationState says how far a one-shot operation is.
+// +kubebuilder:validation:Enum=InProgress;Completed;Refused;Failed
+type OperationState string
+
+const (
+	OperationInProgress OperationState = "InProgress"
+	OperationCompleted  OperationState = "Completed"
+	OperationRefused    OperationState = "Refused"
+	OperationFailed     OperationState = "Failed"
+)
+
+// OperationStatus is the outcome of the resume or rewind with the given id.
+type OperationStatus struct {
+	// id of the request this is about.
+	// +required
+	ID string `json:"id"`
+	// state says how far it is.
+	// +required
+	State OperationState `json:"state"`
+	// reason says why it was refused or failed, in one word.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// message says what happened, or what to do.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+	// attempt that carries it out.
+	// +optional
+	Attempt int64 `json:"attempt,omitempty"`
+	// fromCheckpoint is the number of the checkpoint that holds what stood before.
+	// +optional
+	FromCheckpoint int64 `json:"fromCheckpoint,omitempty"`
+	// toCheckpoint is the number of the checkpoint gone back to.
+	// +optional
+	ToCheckpoint int64 `json:"toCheckpoint,omitempty"`
+	// toCommit is the code commit gone back to, resolved once.
+	// +optional
+	ToCommit string `json:"toCommit,omitempty"`
+	// preserved names the branch or stash that keeps what stood before.
+	// +optional
+	Preserved string `json:"preserved,omitempty"`
+	// startTime is when the operation was accepted.
+	// +optional
+	StartTime *metav1.Time `json:"startTime,omitempty"`
+	// endTime is when it ended.
+	// +optional
+	EndTime *metav1.Time `json:"endTime,omitempty"`
+}
+
+// SourceStatus is the resolved point a task started from.
+type SourceStatus struct {
+	// taskUID of the source.
+	// +required
+	TaskUID string `json:"taskUID"`
+	// checkpoint number in the source.
+	// +required
+	Checkpoint int64 `json:"checkpoint"`
+	// commit of that checkpoint.
+	// +required
+	Commit string `json:"commit"`
+}
+
+// HistoryEntry is one transition of a task. The history store copies it.
+type HistoryEntry struct {
+	// sequence of the entry in its task, from 1.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	Sequence int64 `json:"sequence"`
+	// time of the transition.
+	// +required
+	Time metav1.MicroTime `json:"time"`
+	// reason in one word, as in Events.
+	// +required
+	Reason string `json:"reason"`
+	// actor who caused it: clew, or the field manager or user that asked.
+	// +optional
+	Actor string `json:"actor,omitempty"`
+	// message says what happened.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+	// attempt it belongs to.
+	// +optional
+	Attempt int64 `json:"attempt,omitempty"`
+	// checkpoint number it is about.
+	// +optional
+	Checkpoint int64 `json:"checkpoint,omitempty"`
+}
+
+// TaskStatus is what Clew has seen and done.
+type TaskStatus struct {
+	// observedGeneration is the generation the status is about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// conditions: Succeeded, WorkspaceReady, Durable, Drifted, HistoryRecorded.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// attempts of the task, newest last; the oldest are dropped beyond 50.
+	// +optional
+	// +listType=map
+	// +listMapKey=number
+	// +kubebuilder:validation:MaxItems=50
+	Attempts []Attempt `json:"attempts,omitempty"`
+	// failures counts agent failures since the last resume or start.
+	// +optional
+	Failures int32 `json:"failures,omitempty"`
+	// claimUID is the UID of the PersistentVolumeClaim in use.
+	// +optional
+	ClaimUID string `json:"claimUID,omitempty"`
+	// source is the resolved point of startFrom.
+	// +optional
+	Source *SourceStatus `json:"source,omitempty"`
+	// latestCheckpoint is the newest one.
+	// +optional
+	LatestCheckpoint *CheckpointSummary `json:"latestCheckpoint,omitempty"`
+	// checkpointCount counts checkpoints taken.
+	// +optional
+	CheckpointCount int64 `json:"checkpointCount,omitempty"`
+	// messageCount counts messages of the conversation's active branch, as of the
+	// latest checkpoint or transition; the history store has the count of now.
+	// +optional
+	MessageCount int64 `json:"messageCount,omitempty"`
+	// toolCallCount counts answered tool calls of the conversation's active branch,
+	// as of the latest checkpoint or transition.
+	// +optional
+	ToolCallCount int64 `json:"toolCallCount,omitempty"`
+	// inputTokens and outputTokens are what the agent reported.
+	// +optional
+	InputTokens int64 `json:"inputTokens,omitempty"`
+	// outputTokens is what the agent reported.
+	// +optional
+	OutputTokens int64 `json:"outputTokens,omitempty"`
+	// costMicroUSD is what the agent reported, in millionths of a US dollar.
+	// +optional
+	CostMicroUSD int64 `json:"costMicroUSD,omitempty"`
+	// handledOperations are the resumes and rewinds taken note of, as Resume/ID
+	// and Rewind/ID, newest last; the oldest are dropped beyond 100. None of
+	// them is carried out again.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MaxLength=80
+	HandledOperations []string `json:"handledOperations,omitempty"`
+	// resume is the outcome of the last resume.
+	// +optional
+	Resume *OperationStatus `json:"resume,omitempty"`
+	// rewind is the outcome of the last rewind.
+	// +optional
+	Rewind *OperationStatus `json:"rewind,omitempty"`
+	// history lists the task's transitions; entries leave the list after the
+	// history store has them, never before.
+	// +optional
+	// +listType=map
+	// +listMapKey=sequence
+	// +kubebuilder:validation:MaxItems=256
+	History []HistoryEntry `json:"history,omitempty"`
+	// historySequence is the sequence of the newest entry ever made.
+	// +optional
+	HistorySequence int64 `json:"historySequence,omitempty"`
+	// recordedSequence is the sequence up to which the history store has all entries.
+	// +optional
+	RecordedSequence int64 `json:"recordedSequence,omitempty"`
+}
