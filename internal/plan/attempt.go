@@ -89,11 +89,12 @@ func (d *decision) goneEnding(a *v1alpha1.Attempt) ending {
 }
 
 // lostEnding is that of a pod that was taken away, by Clew itself or by somebody.
+// A manager that died after it stopped a pod left no reason: the spec tells it.
 func (d *decision) lostEnding(a *v1alpha1.Attempt, message string) ending {
-	switch a.Reason {
-	case v1alpha1.ReasonSuspending:
-		return ending{outcome: v1alpha1.AttemptSuspended, reason: a.Reason}
-	case v1alpha1.ReasonRewinding, v1alpha1.ReasonReplaced:
+	switch {
+	case a.Reason == v1alpha1.ReasonSuspending, a.Reason == "" && d.suspended() && !d.rewinding():
+		return ending{outcome: v1alpha1.AttemptSuspended, reason: v1alpha1.ReasonSuspending}
+	case a.Reason != "":
 		return ending{outcome: v1alpha1.AttemptStopped, reason: a.Reason}
 	}
 	return ending{outcome: v1alpha1.AttemptPodLost, message: message}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
-	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
@@ -389,6 +388,14 @@ func TestATaskIsSuspendedAndWokenAgain(t *testing.T) {
 	s.wantEntries(v1alpha1.EventTaskStarted, v1alpha1.EventTaskSuspended, v1alpha1.EventTaskResumed)
 }
 
+func TestAManagerThatDiedWhileSuspendingFindsTheTaskSuspended(t *testing.T) {
+	s := running(t)
+	s.change(builders.Suspended)
+	s.podGone() // the pod was stopped, and the status was never written
+	s.wantState(v1alpha1.ReasonSuspended)
+	s.wantOutcomes(v1alpha1.AttemptSuspended)
+}
+
 func TestATaskThatIsAppliedSuspendedIsNotStarted(t *testing.T) {
 	s := newScene(t, builders.Suspended).step()
 	s.wantState(v1alpha1.ReasonSuspended)
@@ -475,120 +482,5 @@ func TestADeletionThatTheStoreHoldsUpSaysSo(t *testing.T) {
 	p := Decide(s.o, s.now)
 	if !p.Write || p.Farewell == nil || !strings.Contains(p.Status.Conditions[0].Message, "the deletion waits for the history store") {
 		t.Errorf("%+v", p)
-	}
-}
-
-func TestTransitionsWaitWhenTooManyAreUnrecorded(t *testing.T) {
-	s := running(t)
-	s.status().HistorySequence = maxUnrecorded
-	s.podGone()
-	s.wantOutcomes("")
-	if c := s.wantCondition(v1alpha1.TaskHistoryRecorded); c.Reason != v1alpha1.ReasonHistoryFull {
-		t.Errorf("%+v", c)
-	}
-	s.recorded()
-	s.step()
-	s.wantOutcomes(v1alpha1.AttemptPodLost, "")
-}
-
-func TestEntriesStayUntilTheyAreRecorded(t *testing.T) {
-	s := running(t)
-	for range 30 {
-		s.after(time.Minute).podGone()
-	}
-	if n := len(s.status().History); n != 61 {
-		t.Fatalf("%d entries; none is recorded, so none may be dropped", n)
-	}
-	s.recorded()
-	s.after(time.Minute).podGone()
-	if n := len(s.status().History); n != keepEntries {
-		t.Errorf("%d entries are kept, want %d", n, keepEntries)
-	}
-	if got := Unrecorded(s.status(), 0); len(got) != 2 {
-		t.Errorf("%d entries are unrecorded, want 2", len(got))
-	}
-}
-
-func TestARestingTaskMarksOnceHowFarItIsRecorded(t *testing.T) {
-	s := completedTask(t)
-	before := s.writes
-	s.recorded()
-	s.step()
-	if s.status().RecordedSequence != s.status().HistorySequence || s.writes != before+1 {
-		t.Errorf("recorded %d of %d in %d writes", s.status().RecordedSequence, s.status().HistorySequence, s.writes-before)
-	}
-	if c := s.wantCondition(v1alpha1.TaskHistoryRecorded); c.Status != metav1.ConditionTrue {
-		t.Errorf("%+v", c)
-	}
-	s.after(time.Hour).step()
-	if s.writes != before+1 {
-		t.Error("it was written again")
-	}
-}
-
-func TestARunningTaskIsNotWrittenForWhatIsNoTransition(t *testing.T) {
-	s := running(t)
-	before := s.writes
-	s.recorded()
-	s.o.History.State.Totals = history.Totals{Messages: 100, ToolCalls: 50}
-	s.after(time.Hour).step()
-	if s.writes != before {
-		t.Error("messages alone caused a write")
-	}
-	s.record(v1alpha1.TriggerToolCalls)
-	s.step()
-	if s.writes != before+1 || s.status().MessageCount != 100 || s.status().RecordedSequence != 1 {
-		t.Errorf("a checkpoint should have taken everything along: %+v", s.status())
-	}
-}
-
-func TestAStormOfCheckpointsIsToldOfAtIntervals(t *testing.T) {
-	s := running(t).after(time.Minute)
-	s.record(v1alpha1.TriggerToolCalls)
-	s.step()
-	before := s.writes
-	for range 20 {
-		s.after(50 * time.Millisecond).record(v1alpha1.TriggerToolCalls)
-		s.step()
-	}
-	if s.writes != before {
-		t.Errorf("%d writes within a second", s.writes-before)
-	}
-	s.after(s.plans[len(s.plans)-1].RequeueAfter).step()
-	if r := s.plans[0].Checkpoints; r == nil || *r != (Range{After: 1, UpTo: 21}) {
-		t.Errorf("checkpoints %+v", r)
-	}
-	if s.status().LatestCheckpoint.Number != 21 || s.status().CheckpointCount != 21 {
-		t.Errorf("%+v", s.status().LatestCheckpoint)
-	}
-}
-
-func TestTheLastCheckpointIsToldOfTogetherWithThePodsEnd(t *testing.T) {
-	s := running(t).after(time.Minute)
-	before := s.writes
-	s.record(v1alpha1.TriggerCompletion)
-	s.step()
-	if s.writes != before {
-		t.Error("the last checkpoint was written by itself")
-	}
-	s.after(time.Second).agentExits(0)
-	if s.writes != before+1 {
-		t.Errorf("%d writes", s.writes-before)
-	}
-}
-
-func TestAStoreThatCannotBeReachedShowsAndPasses(t *testing.T) {
-	s := running(t)
-	s.o.RecordProblem = "the history store cannot be reached"
-	s.step()
-	if c := s.wantCondition(v1alpha1.TaskHistoryRecorded); c.Status != metav1.ConditionFalse {
-		t.Errorf("%+v", c)
-	}
-	s.wantState(v1alpha1.ReasonRunning)
-	s.o.RecordProblem = ""
-	s.recorded()
-	s.step()
-	if c := s.wantCondition(v1alpha1.TaskHistoryRecorded); c.Status != metav1.ConditionTrue {
-		t.Errorf("%+v", c)
 	}
 }
