@@ -40,11 +40,8 @@ func TestATaskCostsFewAPIWrites(t *testing.T) {
 // test's namespace, from the API server's audit log.
 func (w *world) clewWrites() []string {
 	w.Helper()
-	folder := os.Getenv("CLEW_STATE")
-	if folder == "" {
-		folder = "/var/lib/clew-devcluster"
-	}
-	file, err := os.Open(filepath.Join(folder, "audit.log"))
+	// The development cluster keeps its audit log beside its kubeconfig.
+	file, err := os.Open(filepath.Join(filepath.Dir(os.Getenv("KUBECONFIG")), "audit.log"))
 	if err != nil {
 		w.Fatalf("the API server's audit log: %v", err)
 	}
