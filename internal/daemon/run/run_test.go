@@ -1,8 +1,6 @@
 package run_test
 
 import (
-	"bufio"
-	"context"
 	"net"
 	"os"
 	"path/filepath"
@@ -19,165 +17,6 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/wire"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
-
-// daemon is the sidecar of an attempt, run by the test.
-type daemon struct {
-	t    *testing.T
-	w    *daemontest.World
-	stop context.CancelFunc
-	done chan error
-}
-
-func start(t *testing.T, w *daemontest.World, attempt int64) *daemon {
-	t.Helper()
-	client, token := w.Client(attempt)
-	ctx, stop := context.WithCancel(context.Background())
-	d := &daemon{t: t, w: w, stop: stop, done: make(chan error, 1)}
-	go func() {
-		d.done <- run.Run(ctx, run.Config{Pod: w.Pod(attempt, nil), Paths: w.Paths(), RunDir: w.RunDir, Server: client,
-			Remote: volume.Remote(w.Store, token, ""), Log: w.Log()})
-	}()
-	until(t, "the daemon is ready", func() bool { return run.Ready(w.RunDir) == nil })
-	return d
-}
-
-// end sends the daemon what SIGTERM is to it, and waits.
-func (d *daemon) end() {
-	d.t.Helper()
-	d.stop()
-	select {
-	case err := <-d.done:
-		if err != nil {
-			d.t.Fatal(err)
-		}
-	case <-time.After(30 * time.Second):
-		d.t.Fatal("the daemon does not end")
-	}
-}
-
-func until(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited too long until %s", what)
-		}
-	}
-}
-
-// agent is a shim played by the test.
-type agent struct {
-	t *testing.T
-	net.Conn
-	r       *bufio.Reader
-	sent    int64
-	acked   int64
-	welcome wire.Welcome
-}
-
-func dial(t *testing.T, w *daemontest.World, session string) *agent {
-	t.Helper()
-	c, err := net.Dial("unix", filepath.Join(w.RunDir, run.SocketName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(30 * time.Second))
-	a := &agent{t: t, Conn: c, r: bufio.NewReader(c)}
-	a.send(wire.TypeHello, wire.Hello{Session: session})
-	f, err := wire.Read(a.r)
-	if err != nil {
-		a.welcome.Line = -1
-		return a
-	}
-	if err := f.Decode(&a.welcome); err != nil {
-		t.Fatal(err)
-	}
-	a.sent, a.acked = a.welcome.Line, a.welcome.Line
-	return a
-}
-
-func (a *agent) send(typ wire.Type, v any) {
-	a.t.Helper()
-	if err := wire.Write(a, typ, v); err != nil {
-		a.t.Fatal(err)
-	}
-}
-
-// say sends lines.
-func (a *agent) say(lines ...string) {
-	a.t.Helper()
-	for _, l := range lines {
-		a.sent++
-		if err := wire.WriteLine(a, wire.Line{Number: a.sent, Data: []byte(l)}); err != nil {
-			a.t.Fatal(err)
-		}
-	}
-}
-
-// call says a call and its answer.
-func (a *agent) call(ids ...string) {
-	a.t.Helper()
-	for _, id := range ids {
-		a.say(`{"type":"tool_call","id":"`+id+`","name":"x"}`, `{"type":"tool_result","id":"`+id+`","output":"ok"}`)
-	}
-}
-
-// next reads frames until one of the given type, doing as a shim does meanwhile.
-func (a *agent) next(want wire.Type) {
-	a.t.Helper()
-	for {
-		f, err := wire.Read(a.r)
-		if err != nil {
-			a.t.Fatalf("while waiting for a frame of type %d: %v", want, err)
-		}
-		switch f.Type {
-		case wire.TypeAck:
-			var ack wire.Ack
-			f.Decode(&ack)
-			if ack.Line <= a.acked || ack.Line > a.sent {
-				a.t.Fatalf("line %d is acknowledged after %d, of %d", ack.Line, a.acked, a.sent)
-			}
-			a.acked = ack.Line
-		case wire.TypeFreeze:
-			var z wire.Freeze
-			f.Decode(&z)
-			a.send(wire.TypeFrozen, z)
-		}
-		if f.Type == want {
-			return
-		}
-	}
-}
-
-// untilStopped reads until the daemon ends the agent, or drops the connection:
-// then it says so to the next one.
-func (a *agent) untilStopped() {
-	a.t.Helper()
-	for {
-		f, err := wire.Read(a.r)
-		if err != nil || f.Type == wire.TypeStop {
-			return
-		}
-		var z wire.Freeze
-		switch f.Type {
-		case wire.TypeAck:
-			var ack wire.Ack
-			f.Decode(&ack)
-			a.acked = ack.Line
-		case wire.TypeFreeze:
-			f.Decode(&z)
-			_ = wire.Write(a, wire.TypeFrozen, z)
-		}
-	}
-}
-
-// recorded waits until all that was said is on disk.
-func (a *agent) recorded() {
-	a.t.Helper()
-	for a.acked < a.sent {
-		a.next(wire.TypeAck)
-	}
-}
 
 func expectLines(t *testing.T, w *daemontest.World, want ...string) {
 	t.Helper()
@@ -200,25 +39,25 @@ func TestFromStartToCompletion(t *testing.T) {
 	w := daemontest.NewWorld(t, map[string]string{"a.txt": "a\n", "dir/b.txt": "b\n"})
 	w.Policy.EveryToolCalls = 2
 	w.Prepare(1, nil)
-	d := start(t, w, 1)
-	a := dial(t, w, "s")
-	if a.welcome.Attempt != 1 || a.welcome.Line != 0 {
-		t.Fatalf("%+v", a.welcome)
+	d := w.Start(1)
+	a := w.Dial("s")
+	if a.Welcome.Attempt != 1 || a.Welcome.Line != 0 {
+		t.Fatalf("%+v", a.Welcome)
 	}
-	a.say("plain", "output", `{"type":"message","text":"Hello."}`)
-	a.call("1")
+	a.Say("plain", "output", `{"type":"message","text":"Hello."}`)
+	a.Call("1")
 	w.Write("a.txt", "changed\n")
-	a.call("2")
-	a.recorded()
-	a.next(wire.TypeThaw)
+	a.Call("2")
+	a.Recorded()
+	a.Next(wire.TypeThaw)
 	w.Server.Until(t, "the checkpoint is durable", w.UID, durable(1))
 	c := latest(w)
 	if c.GetTrigger() != "ToolCalls" || c.GetFilesChanged() != 1 || c.GetBase() == "" || c.GetGitBranch() != "main" || c.GetDirtyFiles()[0] != "a.txt" {
 		t.Fatalf("%v", c)
 	}
-	a.say(`{"type":"usage","inputTokens":5}`, `{"type":"tool_call","id":"3","name":"x"}`, "torn {")
-	a.send(wire.TypeExit, wire.Exit{Code: 0})
-	a.next(wire.TypeRelease)
+	a.Say(`{"type":"usage","inputTokens":5}`, `{"type":"tool_call","id":"3","name":"x"}`, "torn {")
+	a.Send(wire.TypeExit, wire.Exit{Code: 0})
+	a.Next(wire.TypeRelease)
 	expectLines(t, w, "user Do it.", "output plain\noutput\n", "assistant Hello.", "call 1", "result 1", "call 2", "result 2",
 		"call 3", "output torn {\n", "interrupted 3")
 	if c := latest(w); c.GetNumber() != 2 || c.GetTrigger() != "Completion" || !c.GetDurable() || c.GetParent() == "" {
@@ -228,35 +67,35 @@ func TestFromStartToCompletion(t *testing.T) {
 	if d := cmp.Diff(want, w.Git.Refs(t, "store")); d != "" {
 		t.Fatal(d)
 	}
-	d.end()
+	d.End()
 }
 
 func TestTriggersAtTheEnd(t *testing.T) {
 	tests := []struct {
 		name    string
-		end     func(*agent)
+		end     func(*daemontest.Shim)
 		trigger string
 	}{
-		{"failure", func(a *agent) { a.send(wire.TypeExit, wire.Exit{Code: 3}) }, "Failure"},
-		{"suspend", func(a *agent) {
-			a.send(wire.TypeTerminating, nil)
-			a.send(wire.TypeExit, wire.Exit{Code: 143, Terminating: true})
+		{"failure", func(a *daemontest.Shim) { a.Send(wire.TypeExit, wire.Exit{Code: 3}) }, "Failure"},
+		{"suspend", func(a *daemontest.Shim) {
+			a.Send(wire.TypeTerminating, nil)
+			a.Send(wire.TypeExit, wire.Exit{Code: 143, Terminating: true})
 		}, "Suspend"},
-		{"killed", func(a *agent) { a.Close() }, "Failure"},
-		{"killed while it ended", func(a *agent) { a.send(wire.TypeTerminating, nil); a.recorded(); a.Close() }, "Suspend"},
+		{"killed", func(a *daemontest.Shim) { a.Close() }, "Failure"},
+		{"killed while it ended", func(a *daemontest.Shim) { a.Send(wire.TypeTerminating, nil); a.Recorded(); a.Close() }, "Suspend"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			w := daemontest.NewWorld(t, nil)
 			w.Prepare(1, nil)
-			d := start(t, w, 1)
-			a := dial(t, w, "s")
+			d := w.Start(1)
+			a := w.Dial("s")
 			w.Write("x", "x")
-			a.say("a")
-			a.recorded()
+			a.Say("a")
+			a.Recorded()
 			tt.end(a)
-			d.end()
+			d.End()
 			if c := latest(w); c.GetTrigger() != tt.trigger || !c.GetDurable() || c.GetNumber() != 1 {
 				t.Fatalf("%v", c)
 			}
@@ -267,7 +106,7 @@ func TestTriggersAtTheEnd(t *testing.T) {
 func TestPodThatNeverHadAnAgent(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Prepare(1, nil)
-	start(t, w, 1).end()
+	w.Start(1).End()
 	if c := latest(w); c.GetTrigger() != "Suspend" {
 		t.Fatalf("%v", c)
 	}
@@ -279,16 +118,16 @@ func TestOutage(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Policy.EveryToolCalls = 1
 	w.Prepare(1, nil)
-	d := start(t, w, 1)
-	a := dial(t, w, "s")
+	d := w.Start(1)
+	a := w.Dial("s")
 	w.Server.SetDown(true)
 	w.Git.SetDown(true)
 	want := []string{"user Do it."}
 	for _, id := range []string{"1", "2", "3"} {
 		w.Write("file-"+id, id)
-		a.call(id)
-		a.recorded()
-		a.next(wire.TypeThaw)
+		a.Call(id)
+		a.Recorded()
+		a.Next(wire.TypeThaw)
 		want = append(want, "call "+id, "result "+id)
 	}
 	w.Server.SetDown(false)
@@ -302,9 +141,9 @@ func TestOutage(t *testing.T) {
 	w.Server.Until(t, "all are durable", w.UID, func(k *daemontest.Task) bool {
 		return durable(1)(k) && durable(2)(k) && durable(3)(k)
 	})
-	a.send(wire.TypeExit, wire.Exit{})
-	a.next(wire.TypeRelease)
-	d.end()
+	a.Send(wire.TypeExit, wire.Exit{})
+	a.Next(wire.TypeRelease)
+	d.End()
 }
 
 // TestHold: while a store is down the exit is held, unless the pod is to end.
@@ -314,30 +153,30 @@ func TestHold(t *testing.T) {
 			t.Parallel()
 			w := daemontest.NewWorld(t, nil)
 			w.Prepare(1, nil)
-			d := start(t, w, 1)
-			a := dial(t, w, "s")
+			d := w.Start(1)
+			a := w.Dial("s")
 			down := w.Git.SetDown
 			if which == "server" {
 				down = w.Server.SetDown
 			}
 			down(true)
-			a.send(wire.TypeExit, wire.Exit{Code: 0})
+			a.Send(wire.TypeExit, wire.Exit{Code: 0})
 			a.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
-			if f, err := wire.Read(a.r); err == nil {
+			if f, err := wire.Read(a.Reader); err == nil {
 				t.Fatalf("a frame of type %d", f.Type)
 			}
 			a.SetReadDeadline(time.Now().Add(20 * time.Second))
-			a.send(wire.TypeTerminating, nil)
-			a.next(wire.TypeRelease)
+			a.Send(wire.TypeTerminating, nil)
+			a.Next(wire.TypeRelease)
 			a.Close()
-			d.stop()
+			d.Terminate()
 			select {
-			case <-d.done:
+			case <-d.Done():
 				t.Fatal("the daemon ended before all was out")
 			case <-time.After(100 * time.Millisecond):
 			}
 			down(false)
-			d.end()
+			d.End()
 			if c := latest(w); c.GetTrigger() != "Completion" || !c.GetDurable() {
 				t.Fatalf("%v", c)
 			}
@@ -348,11 +187,11 @@ func TestHold(t *testing.T) {
 func TestManualCheckpointOncePerObject(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Prepare(1, nil)
-	d := start(t, w, 1)
-	a := dial(t, w, "s")
+	d := w.Start(1)
+	a := w.Dial("s")
 	go func() {
 		for { // answers Freeze
-			f, err := wire.Read(a.r)
+			f, err := wire.Read(a.Reader)
 			if err != nil {
 				return
 			}
@@ -377,14 +216,14 @@ func TestManualCheckpointOncePerObject(t *testing.T) {
 		}
 	})
 	a.Close()
-	d.end()
+	d.End()
 }
 
 func TestIntervalOnlyWhenSomethingChanged(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Policy.EverySeconds = 1
 	w.Prepare(1, nil)
-	d := start(t, w, 1)
+	d := w.Start(1)
 	w.Server.Until(t, "the first is taken", w.UID, func(k *daemontest.Task) bool { return len(k.Checkpoints) == 1 })
 	time.Sleep(2500 * time.Millisecond)
 	if c := latest(w); c.GetNumber() != 1 || c.GetTrigger() != "Interval" {
@@ -392,50 +231,50 @@ func TestIntervalOnlyWhenSomethingChanged(t *testing.T) {
 	}
 	w.Write("x", "x")
 	w.Server.Until(t, "the second is taken", w.UID, func(k *daemontest.Task) bool { return len(k.Checkpoints) == 2 })
-	d.end()
+	d.End()
 }
 
 // TestRestart: another daemon in the same pod goes on with the same agent.
 func TestRestart(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Prepare(1, nil)
-	d := start(t, w, 1)
-	a := dial(t, w, "s")
-	a.call("1")
-	a.recorded()
-	a.say(`{"type":"tool_call","id":"2","name":"x"}`)
-	a.recorded()
+	d := w.Start(1)
+	a := w.Dial("s")
+	a.Call("1")
+	a.Recorded()
+	a.Say(`{"type":"tool_call","id":"2","name":"x"}`)
+	a.Recorded()
 	// The new one must not see this one go: no last checkpoint.
 	killed := copyVolume(t, w)
 	a.Close()
-	d.end()
+	d.End()
 
 	killed.Server = daemontest.NewServer(t)
-	d = start(t, killed, 1)
-	a = dial(t, killed, "s")
-	if a.welcome.Line != 3 {
-		t.Fatalf("%+v", a.welcome)
+	d = killed.Start(1)
+	a = killed.Dial("s")
+	if a.Welcome.Line != 3 {
+		t.Fatalf("%+v", a.Welcome)
 	}
-	a.sent = 1
-	a.say(`{"type":"tool_result","id":"1","output":"ok"}`, `{"type":"tool_call","id":"2","name":"x"}`, `{"type":"tool_result","id":"2","output":"ok"}`)
-	a.recorded()
-	if stranger := dial(t, killed, "another"); stranger.welcome.Line != -1 {
+	a.Sent = 1
+	a.Say(`{"type":"tool_result","id":"1","output":"ok"}`, `{"type":"tool_call","id":"2","name":"x"}`, `{"type":"tool_result","id":"2","output":"ok"}`)
+	a.Recorded()
+	if stranger := killed.Dial("another"); stranger.Welcome.Line != -1 {
 		t.Fatal("a second session was let in")
 	}
-	a.send(wire.TypeExit, wire.Exit{Code: 0})
-	a.next(wire.TypeRelease)
+	a.Send(wire.TypeExit, wire.Exit{Code: 0})
+	a.Next(wire.TypeRelease)
 	expectLines(t, killed, "user Do it.", "call 1", "result 1", "call 2", "result 2")
-	d.end()
+	d.End()
 
 	// Once more, after the last checkpoint: it is not taken again.
-	d = start(t, killed, 1)
-	a = dial(t, killed, "s")
-	a.send(wire.TypeExit, wire.Exit{Code: 0})
-	a.next(wire.TypeRelease)
+	d = killed.Start(1)
+	a = killed.Dial("s")
+	a.Send(wire.TypeExit, wire.Exit{Code: 0})
+	a.Next(wire.TypeRelease)
 	if c := latest(killed); c.GetNumber() != 1 {
 		t.Fatalf("%v", c)
 	}
-	d.end()
+	d.End()
 }
 
 // copyVolume is the world with the volume as it is now: as after SIGKILL.
@@ -462,11 +301,11 @@ func TestFencedByServerOrGitstore(t *testing.T) {
 			w := daemontest.NewWorld(t, nil)
 			w.Policy.EveryToolCalls = 1
 			w.Prepare(1, nil)
-			d := start(t, w, 1)
-			a := dial(t, w, "s")
-			a.call("1")
-			a.recorded()
-			a.next(wire.TypeThaw)
+			d := w.Start(1)
+			a := w.Dial("s")
+			a.Call("1")
+			a.Recorded()
+			a.Next(wire.TypeThaw)
 			w.Server.Until(t, "it is durable", w.UID, durable(1))
 			newer, _ := w.Client(2)
 			switch by {
@@ -478,26 +317,26 @@ func TestFencedByServerOrGitstore(t *testing.T) {
 				}
 			}
 			if by != "stream" {
-				a.call("2")
+				a.Call("2")
 			}
-			a.untilStopped()
+			a.UntilStopped()
 			// The volume is free for the newer attempt.
 			w.RunDir = copyVolume(t, w).RunDir
 			w.Prepare(2, nil)
 			if again := dialAt(t, d, a); again != wire.TypeStop {
 				t.Fatalf("a frame of type %d", again)
 			}
-			d.end()
+			d.End()
 			// What was acknowledged before is in the spool, and prepare ships it.
-			if n := int64(len(w.Lines())); n < 1+a.acked {
-				t.Fatalf("%d messages, and %d lines were acknowledged", n, a.acked)
+			if n := int64(len(w.Lines())); n < 1+a.Acked {
+				t.Fatalf("%d messages, and %d lines were acknowledged", n, a.Acked)
 			}
 		})
 	}
 }
 
 // dialAt connects to the daemon a was connected to and returns the answer's type.
-func dialAt(t *testing.T, _ *daemon, a *agent) wire.Type {
+func dialAt(t *testing.T, _ *daemontest.Sidecar, a *daemontest.Shim) wire.Type {
 	t.Helper()
 	c, err := net.Dial("unix", a.RemoteAddr().String())
 	if err != nil {
@@ -516,7 +355,7 @@ func dialAt(t *testing.T, _ *daemon, a *agent) wire.Type {
 func TestHostileSocket(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Prepare(1, nil)
-	d := start(t, w, 1)
+	d := w.Start(1)
 	path := filepath.Join(w.RunDir, run.SocketName)
 	for _, data := range []string{"\xff\xff\xff\xff\x02", "GET / HTTP/1.1\r\n\r\n", "\x00\x00\x00\x02\x01{}", "\x00\x00\x00\x02\x05{}"} {
 		c, err := net.Dial("unix", path)
@@ -530,43 +369,43 @@ func TestHostileSocket(t *testing.T) {
 		}
 		c.Close()
 	}
-	a := dial(t, w, "s")
-	a.sent = 4
-	a.say("a gap")
-	if _, err := wire.Read(a.r); err == nil {
+	a := w.Dial("s")
+	a.Sent = 4
+	a.Say("a gap")
+	if _, err := wire.Read(a.Reader); err == nil {
 		t.Error("a gap is taken")
 	}
-	a = dial(t, w, "s")
-	a.send(wire.TypeExit, wire.Exit{Code: 4711})
-	if _, err := wire.Read(a.r); err == nil {
+	a = w.Dial("s")
+	a.Send(wire.TypeExit, wire.Exit{Code: 4711})
+	if _, err := wire.Read(a.Reader); err == nil {
 		t.Error("an exit code out of range is taken")
 	}
-	a = dial(t, w, "s")
-	a.say(strings.Repeat("x", wire.MaxChunk))
-	a.recorded()
-	a.send(wire.TypeExit, wire.Exit{})
-	a.next(wire.TypeRelease)
-	d.end()
+	a = w.Dial("s")
+	a.Say(strings.Repeat("x", wire.MaxChunk))
+	a.Recorded()
+	a.Send(wire.TypeExit, wire.Exit{})
+	a.Next(wire.TypeRelease)
+	d.End()
 }
 
 // TestLongLines: JSON in pieces is read whole; what is too long is plain output.
 func TestLongLines(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Prepare(1, nil)
-	d := start(t, w, 1)
-	a := dial(t, w, "s")
+	d := w.Start(1)
+	a := w.Dial("s")
 	pieces := func(line string) {
 		for part := range slices.Chunk([]byte(line), wire.MaxChunk) {
-			a.sent++
-			wire.WriteLine(a, wire.Line{Number: a.sent, More: true, Data: part})
+			a.Sent++
+			wire.WriteLine(a, wire.Line{Number: a.Sent, More: true, Data: part})
 		}
-		a.say("")
+		a.Say("")
 	}
 	text := strings.Repeat("y", 1<<20)
 	pieces(`{"type":"message","text":"` + text + `"}`)
 	pieces(`{"type":"message","text":"` + strings.Repeat("z", 5<<20) + `"}`)
-	a.send(wire.TypeExit, wire.Exit{})
-	a.next(wire.TypeRelease)
+	a.Send(wire.TypeExit, wire.Exit{})
+	a.Next(wire.TypeRelease)
 	var got []string
 	length := 0
 	w.Server.Look(w.UID, func(k *daemontest.Task) {
@@ -580,7 +419,7 @@ func TestLongLines(t *testing.T) {
 	if got[0] != "ROLE_ASSISTANT" || length != 5<<20+len(`{"type":"message","text":""}`)+1 {
 		t.Fatalf("%d records, %d bytes of output", len(got), length)
 	}
-	d.end()
+	d.End()
 }
 
 func TestNotPrepared(t *testing.T) {

@@ -1,0 +1,185 @@
+package daemontest
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/clew-dev/clew/internal/daemon/run"
+	"github.com/clew-dev/clew/internal/daemon/volume"
+	"github.com/clew-dev/clew/internal/daemon/wire"
+)
+
+// Sidecar is the daemon of an attempt, in the test's process.
+type Sidecar struct {
+	t    testing.TB
+	w    *World
+	stop context.CancelFunc
+	done chan error
+}
+
+// Start starts the daemon of an attempt and waits until it is up.
+func (w *World) Start(attempt int64) *Sidecar {
+	t := w.T
+	t.Helper()
+	client, token := w.Client(attempt)
+	ctx, stop := context.WithCancel(context.Background())
+	d := &Sidecar{t: t, w: w, stop: stop, done: make(chan error, 1)}
+	go func() {
+		d.done <- run.Run(ctx, run.Config{Pod: w.Pod(attempt, nil), Paths: w.Paths(), RunDir: w.RunDir, Server: client,
+			Remote: volume.Remote(w.Store, token, ""), Log: w.Log()})
+	}()
+	until(t, "the daemon is ready", func() bool { return run.Ready(w.RunDir) == nil })
+	return d
+}
+
+// Terminate tells the daemon that the pod ends, as SIGTERM does.
+func (d *Sidecar) Terminate() { d.stop() }
+
+// Done gets the daemon's error when it has ended.
+func (d *Sidecar) Done() <-chan error { return d.done }
+
+// End tells the daemon that the pod ends and waits until it has.
+func (d *Sidecar) End() {
+	d.t.Helper()
+	d.stop()
+	select {
+	case err := <-d.done:
+		if err != nil {
+			d.t.Fatal(err)
+		}
+	case <-time.After(30 * time.Second):
+		d.t.Fatal("the daemon does not end")
+	}
+}
+
+func until(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited too long until %s", what)
+		}
+	}
+}
+
+// Shim is the agent's shim, played by the test.
+type Shim struct {
+	t testing.TB
+	net.Conn
+	Reader *bufio.Reader
+	// Sent and Acked are the last line sent and the last one acknowledged.
+	Sent, Acked int64
+	// Welcome is the daemon's; its Line is -1 if it refused.
+	Welcome wire.Welcome
+}
+
+// Dial connects to the daemon as the shim of a session.
+func (w *World) Dial(session string) *Shim {
+	t := w.T
+	t.Helper()
+	c, err := net.Dial("unix", filepath.Join(w.RunDir, run.SocketName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(30 * time.Second))
+	a := &Shim{t: t, Conn: c, Reader: bufio.NewReader(c)}
+	a.Send(wire.TypeHello, wire.Hello{Session: session})
+	f, err := wire.Read(a.Reader)
+	if err != nil {
+		a.Welcome.Line = -1
+		return a
+	}
+	if err := f.Decode(&a.Welcome); err != nil {
+		t.Fatal(err)
+	}
+	a.Sent, a.Acked = a.Welcome.Line, a.Welcome.Line
+	return a
+}
+
+// Send sends a frame other than a line.
+func (a *Shim) Send(typ wire.Type, v any) {
+	a.t.Helper()
+	if err := wire.Write(a, typ, v); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// Say sends lines.
+func (a *Shim) Say(lines ...string) {
+	a.t.Helper()
+	for _, l := range lines {
+		a.Sent++
+		if err := wire.WriteLine(a, wire.Line{Number: a.Sent, Data: []byte(l)}); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+}
+
+// Call says a call and its answer.
+func (a *Shim) Call(ids ...string) {
+	a.t.Helper()
+	for _, id := range ids {
+		a.Say(`{"type":"tool_call","id":"`+id+`","name":"x"}`, `{"type":"tool_result","id":"`+id+`","output":"ok"}`)
+	}
+}
+
+// Next reads frames until one of the given type, doing as a shim does meanwhile.
+func (a *Shim) Next(want wire.Type) {
+	a.t.Helper()
+	for {
+		f, err := wire.Read(a.Reader)
+		if err != nil {
+			a.t.Fatalf("while waiting for a frame of type %d: %v", want, err)
+		}
+		switch f.Type {
+		case wire.TypeAck:
+			var ack wire.Ack
+			f.Decode(&ack)
+			if ack.Line <= a.Acked || ack.Line > a.Sent {
+				a.t.Fatalf("line %d is acknowledged after %d, of %d", ack.Line, a.Acked, a.Sent)
+			}
+			a.Acked = ack.Line
+		case wire.TypeFreeze:
+			var z wire.Freeze
+			f.Decode(&z)
+			a.Send(wire.TypeFrozen, z)
+		}
+		if f.Type == want {
+			return
+		}
+	}
+}
+
+// UntilStopped reads until the daemon ends the agent, or drops the connection:
+// then it says so to the next one.
+func (a *Shim) UntilStopped() {
+	a.t.Helper()
+	for {
+		f, err := wire.Read(a.Reader)
+		if err != nil || f.Type == wire.TypeStop {
+			return
+		}
+		var z wire.Freeze
+		switch f.Type {
+		case wire.TypeAck:
+			var ack wire.Ack
+			f.Decode(&ack)
+			a.Acked = ack.Line
+		case wire.TypeFreeze:
+			f.Decode(&z)
+			_ = wire.Write(a, wire.TypeFrozen, z)
+		}
+	}
+}
+
+// Recorded waits until all that was said is on disk.
+func (a *Shim) Recorded() {
+	a.t.Helper()
+	for a.Acked < a.Sent {
+		a.Next(wire.TypeAck)
+	}
+}

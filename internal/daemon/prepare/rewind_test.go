@@ -1,0 +1,370 @@
+package prepare_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/clew-dev/clew/internal/daemon/daemontest"
+	"github.com/clew-dev/clew/internal/daemon/prepare"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/worktree"
+)
+
+func TestRewindScopes(t *testing.T) {
+	tests := []struct {
+		scope        string
+		one, a, home string
+		conversation []string
+	}{
+		{"Both", "1\n", "a\n", "1", callsOfThree[:3]},
+		{"Code", "1\n", "a\n", "3", callsOfThree},
+		{"Conversation", "1\n", "changed by 2\n", "1", callsOfThree[:3]},
+	}
+	for _, tt := range tests {
+		t.Run(tt.scope, func(t *testing.T) {
+			w := three(t)
+			before, op := w.Tree(), rewindTo(1, tt.scope, "Discard")
+			r := w.Prepare(2, op)
+			want := daemonapi.PrepareResult{Reason: "Prepared", Operation: op.ID, FromCheckpoint: 4, ToCheckpoint: 1}
+			expect(t, "result", r, want)
+			expect(t, "one.txt", w.Read("one.txt"), tt.one)
+			expect(t, "a.txt", w.Read("a.txt"), tt.a)
+			expect(t, "home", readHome(w), tt.home)
+			expect(t, "conversation", w.Lines(), tt.conversation)
+			if c := latest(w); c.GetNumber() != 5 || c.GetTrigger() != "Rewound" || !c.GetDurable() {
+				t.Fatalf("%v", c)
+			}
+			after := w.Tree()
+			// Asked again, by pods of this and later attempts: nothing happens.
+			expect(t, "result", w.Prepare(2, op), want)
+			expect(t, "result", w.Prepare(3, op), want)
+			expect(t, "tree", w.Tree(), after)
+			if c := latest(w); c.GetNumber() != 5 {
+				t.Fatalf("%v", c)
+			}
+			// And it can be undone.
+			w.Prepare(4, rewindTo(4, "Both", "Discard"))
+			expect(t, "tree", w.Tree(), before)
+			expect(t, "home", readHome(w), "3")
+			expect(t, "conversation", w.Lines(), callsOfThree)
+		})
+	}
+}
+
+func TestRewindKeepsWhatStood(t *testing.T) {
+	for _, mode := range []string{"Branch", "Stash"} {
+		t.Run(mode, func(t *testing.T) {
+			w := three(t)
+			op := rewindTo(1, "Both", mode)
+			op.Branch = map[string]string{"Branch": "before/it"}[mode]
+			r := w.Prepare(2, op)
+			ref := "refs/stash"
+			if mode == "Branch" {
+				ref = "refs/heads/before/it"
+				expect(t, "name", r.Preserved, "before/it")
+				if !slices.Contains(w.Git.Refs(t, "store"), "refs/heads/clew/task/before/it") {
+					t.Fatal("the gitstore does not have the branch")
+				}
+			}
+			expect(t, "a.txt there", w.Git.Run(t, w.Path(""), "show", ref+":a.txt"), "changed by 2")
+			expect(t, "branch", w.Git.Run(t, w.Path(""), "symbolic-ref", "HEAD"), "refs/heads/main")
+		})
+	}
+}
+
+// TestRewindOfAKilledTask: what no checkpoint holds yet gets one first.
+func TestRewindOfAKilledTask(t *testing.T) {
+	w := three(t)
+	w.Prepare(2, nil)
+	d := w.Start(2)
+	a := w.Dial("s2")
+	w.Write("unsaved", "work\n")
+	a.Say(`{"type":"tool_call","id":"4","name":"x"}`)
+	a.Recorded()
+	killed := *w
+	killed.Root, killed.RunDir = filepath.Join(t.TempDir(), "v"), t.TempDir()
+	if err := os.CopyFS(killed.Root, os.DirFS(w.Root)); err != nil {
+		t.Fatal(err)
+	}
+	r := killed.Prepare(3, rewindTo(2, "Both", "Discard"))
+	if r.FromCheckpoint != 5 || checkpoint(&killed, 5).GetTrigger() != "PreRewind" || !checkpoint(&killed, 5).GetDurable() {
+		t.Fatalf("%+v %v", r, checkpoint(&killed, 5))
+	}
+	expect(t, "unsaved", killed.Read("unsaved"), "")
+	killed.Prepare(4, rewindTo(5, "Both", "Discard"))
+	expect(t, "unsaved", killed.Read("unsaved"), "work\n")
+	expect(t, "conversation", killed.Lines(), append(slices.Clone(callsOfThree), "call 4", "interrupted 4"))
+	d.End()
+}
+
+func TestRewindToADamagedCheckpointTouchesNothing(t *testing.T) {
+	w := three(t)
+	before := w.Tree()
+	// Damage every object that only checkpoint 1 needs: its tree.
+	tree := checkpoint(w, 1).GetTree()
+	damage(t, w, tree)
+	r := prepare.Run(t.Context(), w.PrepareConfig(2, rewindTo(1, "Both", "Discard")))
+	if r.Reason != "CheckpointCorrupted" || !r.Permanent {
+		t.Fatalf("%+v", r)
+	}
+	expect(t, "tree", w.Tree(), before)
+	expect(t, "conversation", w.Lines(), callsOfThree)
+	w.Prepare(3, nil)
+	w.Prepare(4, rewindTo(2, "Both", "Discard")) // others stay usable
+}
+
+// damage makes an object of the daemon's repository unreadable, loose or packed.
+func damage(t *testing.T, w *daemontest.World, id string) {
+	t.Helper()
+	objects := filepath.Join(w.Root, "clew", "git", "objects")
+	if loose := filepath.Join(objects, id[:2], id[2:]); flip(t, loose, 20) {
+		return
+	}
+	indexes, _ := filepath.Glob(filepath.Join(objects, "pack", "*.idx"))
+	for _, index := range indexes {
+		in, err := os.Open(index)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("git", "show-index")
+		cmd.Stdin = in
+		out, err := cmd.Output()
+		in.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(out)) {
+			var offset int64
+			if fields := strings.Fields(line); fields[1] == id {
+				fmt.Sscan(fields[0], &offset)
+				flip(t, strings.TrimSuffix(index, ".idx")+".pack", offset+8)
+				return
+			}
+		}
+	}
+	t.Fatalf("there is no object %s", id)
+}
+
+// flip changes one byte of a file, if it is there.
+func flip(t *testing.T, path string, at int64) bool {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return false
+	}
+	data[at] ^= 0xff
+	os.Chmod(path, 0o600)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return true
+}
+
+// crash is what the wrapped repository and server panic with.
+type crash struct{}
+
+// crashing counts what prepare does to repository and server, and stops it dead
+// after or before the chosen step.
+type crashing struct {
+	prepare.Repo
+	prepare.Server
+	at, step int
+	when     string // stops at the step with this name instead
+	log      []string
+}
+
+func (c *crashing) tick(what string) {
+	c.log = append(c.log, what)
+	if c.step++; c.step == c.at || what == c.when {
+		panic(crash{})
+	}
+}
+
+func (c *crashing) Checkpoint(ctx context.Context, r worktree.CheckpointRequest) (worktree.Checkpoint, error) {
+	c.tick("before checkpoint")
+	defer c.tick("after checkpoint")
+	return c.Repo.Checkpoint(ctx, r)
+}
+
+func (c *crashing) Push(ctx context.Context, m worktree.Remote, u ...worktree.RefUpdate) error {
+	c.tick("before push")
+	defer c.tick("after push")
+	return c.Repo.Push(ctx, m, u...)
+}
+
+func (c *crashing) Restore(ctx context.Context, r worktree.RestoreRequest) (worktree.RestoreResult, error) {
+	c.tick("before restore")
+	defer c.tick("after restore")
+	return c.Repo.Restore(ctx, r)
+}
+
+func (c *crashing) Clone(ctx context.Context, r worktree.CloneRequest) (worktree.Origin, error) {
+	c.tick("before clone")
+	defer c.tick("after clone")
+	return c.Repo.Clone(ctx, r)
+}
+
+func (c *crashing) Fetch(ctx context.Context, m worktree.Remote, refs ...string) error {
+	c.tick("before fetch")
+	defer c.tick("after fetch")
+	return c.Repo.Fetch(ctx, m, refs...)
+}
+
+func (c *crashing) Preserve(ctx context.Context, r worktree.PreserveRequest) (worktree.Preserved, error) {
+	c.tick("before preserve")
+	defer c.tick("after preserve")
+	return c.Repo.Preserve(ctx, r)
+}
+
+func (c *crashing) Begin(ctx context.Context, s *daemonv1.Source) (*daemonv1.BeginResponse, error) {
+	c.tick("begin")
+	return c.Server.Begin(ctx, s)
+}
+
+func (c *crashing) Append(ctx context.Context, r []*daemonv1.Record) (int64, error) {
+	c.tick("before append")
+	defer c.tick("after append")
+	return c.Server.Append(ctx, r)
+}
+
+func (c *crashing) MoveConversation(ctx context.Context, m *daemonv1.MoveConversationRequest) error {
+	c.tick("before move " + m.GetOperationId())
+	defer c.tick("after move " + m.GetOperationId())
+	return c.Server.MoveConversation(ctx, m)
+}
+
+func (c *crashing) Conversation(ctx context.Context, each func(*daemonv1.ConversationEntry) error) error {
+	c.tick("conversation")
+	return c.Server.Conversation(ctx, each)
+}
+
+// prepareCrashing runs prepare until c stops it, and says where; done says that
+// it came to its end.
+func prepareCrashing(t *testing.T, w *daemontest.World, n int64, op *daemonapi.Operation, c *crashing) (where string, done bool) {
+	t.Helper()
+	cfg := w.PrepareConfig(n, op)
+	c.Server = cfg.Server
+	cfg.Server = c
+	cfg.Wrap(func(r prepare.Repo) prepare.Repo { c.Repo = r; return c })
+	defer func() {
+		if e := recover(); e != nil {
+			if _, ok := e.(crash); !ok {
+				panic(e)
+			}
+			where = c.log[len(c.log)-1]
+		}
+	}()
+	prepare.Run(t.Context(), cfg)
+	return "", true
+}
+
+// TestKilledAtEveryStep kills prepare before and after everything it does to
+// repository and server, each time on a world of its own, and lets the next pod,
+// which is asked for nothing, finish. Then all is as if nothing had happened.
+func TestKilledAtEveryStep(t *testing.T) {
+	scenarios := []struct {
+		name    string
+		arrange func(t *testing.T) *daemontest.World
+		op      *daemonapi.Operation
+		expect  func(t *testing.T, w *daemontest.World)
+	}{
+		{"rewind", three, &daemonapi.Operation{Kind: daemonapi.OperationRewind, ID: "r", Checkpoint: 1, Scope: "Both", Preserve: "Branch"},
+			func(t *testing.T, w *daemontest.World) {
+				expect(t, "conversation", w.Lines(), callsOfThree[:3])
+				expect(t, "home", readHome(w), "1")
+				expect(t, "trigger", latest(w).GetTrigger(), "Rewound")
+				expect(t, "number", latest(w).GetNumber(), 5)
+			}},
+		{"lost volume", func(t *testing.T) *daemontest.World { w := three(t); w.LoseVolume(); return w }, nil,
+			func(t *testing.T, w *daemontest.World) {
+				expect(t, "conversation", w.Lines(), callsOfThree)
+				expect(t, "home", readHome(w), "3")
+				expect(t, "number", latest(w).GetNumber(), 4)
+			}},
+		{"first start", func(t *testing.T) *daemontest.World { return daemontest.NewWorld(t, files) }, nil,
+			func(t *testing.T, w *daemontest.World) {
+				expect(t, "conversation", w.Lines(), []string{"user Do it."})
+			}},
+		{"resume", three, &daemonapi.Operation{Kind: daemonapi.OperationResume, ID: "r", Prompt: "More."},
+			func(t *testing.T, w *daemontest.World) {
+				expect(t, "conversation", w.Lines(), append(slices.Clone(callsOfThree), "user More."))
+			}},
+	}
+	for _, sc := range scenarios {
+		t.Run(sc.name, func(t *testing.T) {
+			t.Parallel()
+			undisturbed := sc.arrange(t)
+			undisturbed.Prepare(2, sc.op)
+			sc.expect(t, undisturbed)
+			tree, status := undisturbed.Tree(), gitStatus(t, undisturbed)
+			for at := 1; ; at++ {
+				w := sc.arrange(t)
+				where, done := prepareCrashing(t, w, 2, sc.op, &crashing{at: at})
+				if done {
+					t.Logf("%d steps", at-1)
+					return
+				}
+				// The pod is lost; the manager asks the next one for the same, since
+				// it heard of no success. An init container may be killed again.
+				if _, done := prepareCrashing(t, w, 3, sc.op, &crashing{at: at/2 + 1}); !done {
+					w.Prepare(4, sc.op)
+				}
+				if d := fmt.Sprint(w.Tree()); d != fmt.Sprint(tree) {
+					t.Fatalf("killed %s: the tree is %v and should be %v", where, w.Tree(), tree)
+				}
+				if got := gitStatus(t, w); got != status {
+					t.Fatalf("killed %s: git status says\n%s\nand should say\n%s", where, got, status)
+				}
+				sc.expect(t, w)
+			}
+		})
+	}
+}
+
+// TestRewindIsFinishedWhateverTheNextPodIsAskedFor: also a pod that is asked for nothing.
+func TestRewindIsFinishedWhateverTheNextPodIsAskedFor(t *testing.T) {
+	w := three(t)
+	op := rewindTo(1, "Both", "Discard")
+	if _, done := prepareCrashing(t, w, 2, op, &crashing{when: "before restore"}); done {
+		t.Fatal("it was not killed")
+	}
+	w.Prepare(3, nil)
+	expect(t, "conversation", w.Lines(), callsOfThree[:3])
+	expect(t, "a.txt", w.Read("a.txt"), "a\n")
+}
+
+// TestVolumeLostInMidRewind: after the conversation has moved, before the
+// checkpoint that says so is safe.
+func TestVolumeLostInMidRewind(t *testing.T) {
+	for _, scope := range []string{"Both", "Code", "Conversation"} {
+		t.Run(scope, func(t *testing.T) {
+			undisturbed := three(t)
+			op := rewindTo(1, scope, "Discard")
+			undisturbed.Prepare(2, op)
+			w := three(t)
+			if _, done := prepareCrashing(t, w, 2, op, &crashing{when: "after move " + op.ID}); done {
+				t.Fatal("it was not killed")
+			}
+			w.LoseVolume()
+			r := w.Prepare(3, op)
+			if r.Operation != op.ID || r.ToCheckpoint != 1 {
+				t.Fatalf("%+v", r)
+			}
+			expect(t, "tree", w.Tree(), undisturbed.Tree())
+			expect(t, "home", readHome(w), readHome(undisturbed))
+			expect(t, "conversation", w.Lines(), undisturbed.Lines())
+			w.LoseVolume()
+			w.Prepare(4, op) // done: a plain start
+			expect(t, "tree", w.Tree(), undisturbed.Tree())
+			expect(t, "conversation", w.Lines(), undisturbed.Lines())
+		})
+	}
+}
