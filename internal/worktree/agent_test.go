@@ -250,10 +250,27 @@ func TestDrift(t *testing.T) {
 	for range 2 {
 		d, err := f.repo.Drift(ctx, c.target())
 		must(t, err)
-		if !d.Clean() || d.HeadMoved() {
+		if !d.Clean() || d.HeadMoved() || !d.Same() {
 			t.Errorf("drift of nothing is %+v", d)
 		}
 		f.reopen()
+	}
+	for name, change := range map[string]func(){
+		"a tag":         func() { f.git("tag", "new") },
+		"permissions":   func() { must(t, os.Chmod(filepath.Join(f.work, "second.txt"), 0o600)) },
+		"a folder":      func() { must(t, os.Mkdir(filepath.Join(f.work, "empty"), 0o755)) },
+		"session state": func() { writeFile(t, filepath.Join(f.home, ".agent/x"), "x", 0o644) },
+	} {
+		change()
+		d, err := f.repo.Drift(ctx, c.target())
+		must(t, err)
+		if !d.Clean() || d.HeadMoved() || !d.StateMoved || d.Same() {
+			t.Errorf("after %s changed, drift is %+v", name, d)
+		}
+		f.restore(c, ScopeBoth)
+		if d, err := f.repo.Drift(ctx, c.target()); err != nil || !d.Same() {
+			t.Errorf("after a restore, drift is %+v, %v", d, err)
+		}
 	}
 	f.write("second.txt", "edited\n")
 	must(t, os.Remove(filepath.Join(f.work, "run.sh")))

@@ -18,10 +18,18 @@ type Drift struct {
 	// ExpectedBranch and Branch are "" where HEAD is detached.
 	ExpectedBranch string
 	Branch         string
+	// StateMoved says that something else that the checkpoint holds differs:
+	// permission bits, empty folders, index or refs of the agent's repository,
+	// nested repositories, session state. It needs the target's state commit.
+	StateMoved bool
 }
 
 // Clean reports whether no file differs.
 func (d Drift) Clean() bool { return d.Count == 0 }
+
+// Same reports whether the checkpoint holds exactly what stands now. Even a git
+// status that refreshed the index makes a difference.
+func (d Drift) Same() bool { return d.Clean() && !d.HeadMoved() && !d.StateMoved }
 
 // HeadMoved reports whether the agent's HEAD or branch is another one.
 func (d Drift) HeadMoved() bool { return d.ExpectedHead != d.Head || d.ExpectedBranch != d.Branch }
@@ -59,6 +67,9 @@ func (r *Repo) Drift(ctx context.Context, expected Target) (Drift, error) {
 	if expected.State != "" {
 		agent := agentHead(work)
 		d.Head, d.Branch = agent.Head, agent.Branch
+		if d.StateMoved, err = r.stateMoved(ctx, expected.State, snap); err != nil {
+			return d, err
+		}
 	}
 	changes := diffTrees(want, snap.work)
 	for i := range head(changes, r.cfg.MaxListed) {
@@ -79,6 +90,29 @@ func (r *Repo) Drift(ctx context.Context, expected Target) (Drift, error) {
 		r.remember(snap, base)
 	}
 	return d, nil
+}
+
+// stateMoved compares what a scan found, beside the worktree's files, with a
+// state commit.
+func (r *Repo) stateMoved(ctx context.Context, state string, snap *snapshot) (bool, error) {
+	want, _, err := r.readTree(ctx, state)
+	if err != nil {
+		return false, err
+	}
+	attrs := attributes{Version: 1, Worktree: attributesOf(snap.work, r.pristine)}
+	if snap.home != nil {
+		attrs.Home = attributesOf(snap.home, nil)
+	}
+	text, err := encodeJSON(attrs)
+	if err != nil {
+		return false, failIO(err, "describe the worktree %s", r.cfg.Worktree)
+	}
+	have := stateView(snap, r.pristine)
+	have.put(entry{name: stateEntries, mode: modeFile, oid: hashObject("blob", text)})
+	if meta := want.find(stateMeta); meta != nil {
+		have.put(*meta)
+	}
+	return rootTree(want) != rootTree(have), nil
 }
 
 func sortChanges(files []FileChange) {

@@ -27,10 +27,9 @@ type Config struct {
 	// HomeExclude lists paths below Home that are neither captured nor changed.
 	HomeExclude []string
 	// MaxFileBytes is the size beyond which a file is listed as skipped; 0
-	// means 64 MiB.
+	// means 64 MiB. For session state it is never less than that.
 	MaxFileBytes int64
-	// MaxGitFileBytes is the same for files inside a .git and in the session
-	// state; 0 means 1 GiB.
+	// MaxGitFileBytes is the same for files inside a .git; 0 means 1 GiB.
 	MaxGitFileBytes int64
 	// MaxFiles is the number of files and folders beyond which nothing is
 	// captured; 0 means 2,000,000.
@@ -47,9 +46,11 @@ type Config struct {
 	LockWait time.Duration
 }
 
+const defaultMaxFileBytes = 64 << 20
+
 func (c *Config) setDefaults() {
 	if c.MaxFileBytes == 0 {
-		c.MaxFileBytes = 64 << 20
+		c.MaxFileBytes = defaultMaxFileBytes
 	}
 	if c.MaxGitFileBytes == 0 {
 		c.MaxGitFileBytes = 1 << 30

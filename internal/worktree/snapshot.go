@@ -83,7 +83,7 @@ func (r *Repo) scanRoots(ctx context.Context, work, home *beneath, keep int64) (
 			return nil, err
 		}
 		var more []*folderJob
-		snap.home, more, err = s.scanHome(home, r.cfg.HomeInclude, r.cfg.MaxGitFileBytes, bound, r.cache.home)
+		snap.home, more, err = s.scanHome(home, r.cfg.HomeInclude, max(r.cfg.MaxFileBytes, defaultMaxFileBytes), bound, r.cache.home)
 		if err != nil {
 			return nil, err
 		}

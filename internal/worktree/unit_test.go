@@ -3,11 +3,13 @@ package worktree
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -313,4 +315,33 @@ func TestManyRaces(t *testing.T) {
 	<-done
 	c := f.checkpoint()
 	f.restore(c, ScopeBoth)
+}
+
+func TestReasons(t *testing.T) {
+	full := &gitError{command: "fast-import", stderr: "fatal: write error: No space left on device", err: errors.New("exit status 128")}
+	for want, err := range map[Reason]error{
+		StorageFull: failIO(&os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}, "write %s", "x"),
+		GitFailed:   failIO(errors.New("odd"), "write %s", "x"),
+		InUse:       failIO(fail(InUse, nil, "in use"), "open"),
+		"":          nil,
+		Unreachable: failRemote(&gitError{stderr: "fatal: unable to access 'http://x/': Could not resolve host: x"}, "http://x"),
+		RefNotFound: failRemote(&gitError{stderr: "fatal: couldn't find remote ref refs/heads/x"}, "http://x"),
+		Rejected:    failRemote(&gitError{stderr: "! refs/x:refs/x [remote rejected] (denied)\nerror: failed to push some refs"}, "http://x"),
+		InvalidURL:  fmt.Errorf("outer: %w", fail(InvalidURL, nil, "bad")),
+	} {
+		if got := ReasonOf(err); got != want {
+			t.Errorf("the reason of %v is %q, want %q", err, got, want)
+		}
+	}
+	for _, err := range []error{failGit(full, "write"), failCorrupt(full, "read"), failRemote(full, "http://x")} {
+		if got := ReasonOf(err); got != StorageFull || !errors.Is(err, error(full)) {
+			t.Errorf("the reason of %v is %q", err, got)
+		}
+	}
+	if failGit(nil, "x") != nil || failIO(nil, "x") != nil {
+		t.Error("no error became one")
+	}
+	if err := failGit(context.Canceled, "x"); err != context.Canceled {
+		t.Errorf("a cancelled context became %v", err)
+	}
 }
