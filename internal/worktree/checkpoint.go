@@ -152,14 +152,15 @@ func (r *Repo) checkpoint(ctx context.Context, req *CheckpointRequest, quick boo
 	}
 	t.commitCode()
 	t.commitState()
+	if t.err != nil {
+		im.abort()
+		return Checkpoint{}, t.err
+	}
 	if err := im.finish(); err != nil {
 		if ctx.Err() != nil {
 			return Checkpoint{}, ctx.Err()
 		}
 		return Checkpoint{}, failGit(err, "write checkpoint %d of %s", req.Number, r.cfg.Worktree)
-	}
-	if t.err != nil {
-		return Checkpoint{}, t.err
 	}
 	if want := rootTree(t.snap.work); t.codeTree != want {
 		return Checkpoint{}, fail(GitFailed, nil, "checkpoint %d has the tree %s, but the worktree is %s; the repository %s may be damaged", req.Number, t.codeTree, want, r.cfg.GitDir)

@@ -2,6 +2,8 @@ package worktree
 
 import (
 	"context"
+	"encoding/hex"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -220,4 +222,104 @@ func TestLostVolume(t *testing.T) {
 	if d.FilesChanged != 1 || d.Files[0].Path != "more.txt" || d.Files[0].Action != Added || d.LinesAdded != 1 {
 		t.Errorf("changed are %+v", d.Files)
 	}
+}
+
+// TestOldModes starts from a tree with a mode that git no longer writes, which
+// a difference would carry along.
+func TestOldModes(t *testing.T) {
+	origin := makeOrigin(t, 3)
+	blob := strings.TrimSpace(gitIn(t, origin, "rev-parse", "HEAD:second.txt"))
+	raw, err := hex.DecodeString(blob)
+	must(t, err)
+	cmd := gitCommand(origin, "hash-object", "-t", "tree", "-w", "--literally", "--stdin")
+	cmd.Stdin = strings.NewReader("100664 group.txt\x00" + string(raw) + "100644 plain.txt\x00" + string(raw))
+	tree, err := cmd.Output()
+	must(t, err)
+	commit := strings.TrimSpace(gitIn(t, origin, "commit-tree", "-m", "old", strings.TrimSpace(string(tree))))
+	gitIn(t, origin, "branch", "-f", "side/branch", commit)
+	f := newFixture(t)
+	o, err := f.repo.Clone(context.Background(), CloneRequest{URL: "file://" + origin, Ref: "side/branch"})
+	must(t, err)
+	f.write("new", "new\n")
+	want := listing(t, f.work)
+	c := f.checkpoint2(o.Base)
+	if c.FilesChanged != 1 {
+		t.Errorf("changed are %+v", c.Files)
+	}
+	f.write("plain.txt", "changed\n")
+	f.checkpoint()
+	f.restore(c, ScopeBoth)
+	sameListing(t, "worktree", want, listing(t, f.work))
+	if _, err := f.repo.Restore(context.Background(), RestoreRequest{Target: Target{Code: o.Base}}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSubmoduleNotLaidOut clones a repository with a submodule, which is left
+// an empty folder: it stays a submodule in the tree until it has content.
+func TestSubmoduleNotLaidOut(t *testing.T) {
+	origin := makeOrigin(t, 3)
+	gitIn(t, origin, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", "file://"+makeOrigin(t, 2), "libs/sub")
+	gitIn(t, origin, "commit", "-q", "-m", "submodule")
+	f := cloned(t, origin)
+	tree := strings.TrimSpace(f.git("rev-parse", "HEAD^{tree}"))
+	one := f.checkpoint()
+	if one.Tree != tree || one.FilesChanged != 0 || one.Agent.DirtyCount != 0 {
+		t.Errorf("the tree is %s, want %s; changed %+v, dirty %+v", one.Tree, tree, one.Files, one.Agent.Dirty)
+	}
+	f.write("other", "x\n")
+	if two := f.checkpoint(); two.FilesChanged != 1 {
+		t.Errorf("changed are %+v", two.Files)
+	}
+	f.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "update", "--init")
+	f.git("status")
+	three, want := f.checkpoint(), listing(t, f.work)
+	if three.FilesChanged != 5 { // the submodule, and its four files
+		t.Errorf("changed are %+v", three.Files)
+	}
+	f.restore(one, ScopeBoth)
+	if out := f.git("status", "--porcelain") + f.git("submodule", "status"); !strings.HasPrefix(out, "-") {
+		t.Errorf("git says %q", out)
+	}
+	f.restore(three, ScopeBoth)
+	sameListing(t, "worktree", want, listing(t, f.work))
+}
+
+// TestShortCutsAreNotTrusted damages what a checkpoint would build on.
+func TestShortCutsAreNotTrusted(t *testing.T) {
+	f := cloned(t, makeOrigin(t, 10))
+	f.checkpoint()
+	f.write("x", "x\n")
+	f.repo.base.stateTree = oid{1, 2, 3}
+	c, want := f.checkpoint(), listing(t, f.work)
+	f.write("y", "y\n")
+	f.checkpoint()
+	f.restore(c, ScopeBoth)
+	sameListing(t, "worktree", want, listing(t, f.work))
+	must(t, f.repo.Verify(context.Background(), c.target()))
+}
+
+// TestTenThousandFiles goes there and back on a large worktree.
+func TestTenThousandFiles(t *testing.T) {
+	f := cloned(t, "")
+	for i := range 10_000 {
+		f.write(fileName(i), fmt.Sprintf("file %d\n", i))
+	}
+	one, want := f.checkpoint(), listing(t, f.work)
+	for i := range 2_000 {
+		if name := filepath.Join(f.work, fileName(i*5)); i%2 == 0 {
+			must(t, os.Remove(name))
+		} else {
+			must(t, os.WriteFile(name, []byte("changed\n"), 0o644))
+		}
+	}
+	must(t, os.RemoveAll(filepath.Join(f.work, "pkg/m007")))
+	two, wantTwo := f.checkpoint(), listing(t, f.work)
+	if two.FilesChanged != 2_080 {
+		t.Errorf("%d files changed", two.FilesChanged)
+	}
+	f.restore(one, ScopeBoth)
+	sameListing(t, "worktree", want, listing(t, f.work))
+	f.restore(two, ScopeBoth)
+	sameListing(t, "worktree", wantTwo, listing(t, f.work))
 }

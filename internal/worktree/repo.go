@@ -80,8 +80,8 @@ type Repo struct {
 	lock *os.File
 
 	// packs is held shared by what reads or adds objects without holding mu,
-	// and alone by Maintain, which removes packs and leftovers. It is taken
-	// after mu.
+	// and alone by Maintain, which removes packs and leftovers. Maintain only
+	// ever tries, so that nobody waits for it.
 	packs sync.RWMutex
 
 	mu       sync.Mutex

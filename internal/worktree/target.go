@@ -122,6 +122,8 @@ func (r *Repo) checkObjects(ctx context.Context, ids []oid) error {
 // ReadMeta returns what a state commit, or a ref to one, says of itself.
 // Errors: CheckpointNotFound, CheckpointCorrupted.
 func (r *Repo) ReadMeta(ctx context.Context, state string) (Meta, error) {
+	r.packs.RLock()
+	defer r.packs.RUnlock()
 	var m Meta
 	id, err := r.resolve(ctx, state)
 	if err != nil {
@@ -141,6 +143,8 @@ func (r *Repo) ReadMeta(ctx context.Context, state string) (Meta, error) {
 // says. It touches nothing. Errors: CheckpointNotFound, CheckpointCorrupted,
 // which names the object.
 func (r *Repo) Verify(ctx context.Context, want Target) error {
+	r.packs.RLock()
+	defer r.packs.RUnlock()
 	t, err := r.readTarget(ctx, want)
 	if err != nil {
 		return err

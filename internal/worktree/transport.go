@@ -202,7 +202,6 @@ var remoteErrors = []struct {
 	{"returned error: 404", RepositoryNotFound},
 	{"epository not found", RepositoryNotFound},
 	{"does not appear to be a git repository", RepositoryNotFound},
-	{"not found", RepositoryNotFound},
 	{"Could not resolve host", Unreachable},
 	{"Could not resolve hostname", Unreachable},
 	{"Failed to connect", Unreachable},
@@ -216,6 +215,7 @@ var remoteErrors = []struct {
 	{"the remote end hung up", Unreachable},
 	{"early EOF", Unreachable},
 	{"RPC failed", Unreachable},
+	{"not found", RepositoryNotFound},
 }
 
 // failRemote gives an error of talking to a remote its reason.
