@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 	"github.com/clew-dev/clew/internal/daemonapi/v1/daemonv1connect"
@@ -60,6 +62,23 @@ func NewServer(t testing.TB) *Server {
 		h.Close()
 	})
 	return s
+}
+
+// copy is a server with the same history.
+func (s *Server) copy(t testing.TB) *Server {
+	c := NewServer(t)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for uid, task := range s.tasks {
+		k := *task
+		k.Records, k.Operations = slices.Clone(task.Records), slices.Clone(task.Operations)
+		k.Checkpoints, k.positions = map[int64]*daemonv1.CheckpointRecord{}, maps.Clone(task.positions)
+		for n, checkpoint := range task.Checkpoints {
+			k.Checkpoints[n] = proto.CloneOf(checkpoint)
+		}
+		c.tasks[uid] = &k
+	}
+	return c
 }
 
 // Token writes the token of a pod of a task to a file and returns its path.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -65,6 +66,43 @@ func (w *World) Fork(uid string, source daemonapi.Source) *World {
 	f := *w
 	f.UID, f.Source, f.Root, f.RunDir = uid, &source, w.T.TempDir(), shortDir(w.T)
 	return &f
+}
+
+// Copy is a world like this one as it stands now, apart from it.
+func (w *World) Copy(t testing.TB) *World {
+	t.Helper()
+	c := *w
+	c.T, c.Server, c.Git = t, w.Server.copy(t), NewGit(t)
+	c.Root, c.RunDir = filepath.Join(t.TempDir(), "volume"), shortDir(t)
+	mkdir(t, c.Root)
+	for from, to := range map[string]string{w.Root: c.Root, w.Git.Dir: c.Git.Dir} {
+		if out, err := exec.Command("cp", "-a", from+"/.", to+"/").CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	c.Store = strings.Replace(w.Store, w.Git.URL, c.Git.URL, 1)
+	c.Origin = strings.Replace(w.Origin, w.Git.URL, c.Git.URL, 1)
+	return &c
+}
+
+// CopyVolume is the same world with the volume as it is now, whatever still
+// works on this one: as after SIGKILL.
+func (w *World) CopyVolume() *World {
+	w.T.Helper()
+	c := *w
+	c.Root, c.RunDir = filepath.Join(w.T.TempDir(), "volume"), shortDir(w.T)
+	mkdir(w.T, c.Root)
+	if out, err := exec.Command("cp", "-a", w.Root+"/.", c.Root+"/").CombinedOutput(); err != nil {
+		w.T.Fatalf("%v\n%s", err, out)
+	}
+	return &c
+}
+
+func mkdir(t testing.TB, dir string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Pod is the configuration of an attempt's pod.

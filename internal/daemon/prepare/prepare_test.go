@@ -256,12 +256,7 @@ func TestOpenCallsAreAnswered(t *testing.T) {
 	a := w.Dial("s")
 	a.Say(`{"type":"tool_call","id":"1","name":"x"}`, `{"type":"tool_call","id":"2","name":"x"}`, `{"type":"tool_result","id":"2"}`)
 	a.Recorded()
-	killed := *w
-	killed.Root = filepath.Join(t.TempDir(), "v")
-	if err := os.CopyFS(killed.Root, os.DirFS(w.Root)); err != nil {
-		t.Fatal(err)
-	}
-	killed.RunDir = t.TempDir()
+	killed := w.CopyVolume()
 	for range 2 {
 		killed.Prepare(2, nil)
 	}
@@ -383,11 +378,7 @@ func TestDrift(t *testing.T) {
 		w.Prepare(2, nil)
 		d = w.Start(2)
 		w.Write("one.txt", "by the agent\n")
-		killed := *w
-		killed.Root, killed.RunDir = filepath.Join(t.TempDir(), "v"), t.TempDir()
-		if err := os.CopyFS(killed.Root, os.DirFS(w.Root)); err != nil {
-			t.Fatal(err)
-		}
+		killed := w.CopyVolume()
 		killed.Prepare(3, nil)
 		d.End()
 	})

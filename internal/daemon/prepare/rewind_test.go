@@ -89,14 +89,10 @@ func TestRewindOfAKilledTask(t *testing.T) {
 	w.Write("unsaved", "work\n")
 	a.Say(`{"type":"tool_call","id":"4","name":"x"}`)
 	a.Recorded()
-	killed := *w
-	killed.Root, killed.RunDir = filepath.Join(t.TempDir(), "v"), t.TempDir()
-	if err := os.CopyFS(killed.Root, os.DirFS(w.Root)); err != nil {
-		t.Fatal(err)
-	}
+	killed := w.CopyVolume()
 	r := killed.Prepare(3, rewindTo(2, "Both", "Discard"))
-	if r.FromCheckpoint != 5 || checkpoint(&killed, 5).GetTrigger() != "PreRewind" || !checkpoint(&killed, 5).GetDurable() {
-		t.Fatalf("%+v %v", r, checkpoint(&killed, 5))
+	if r.FromCheckpoint != 5 || checkpoint(killed, 5).GetTrigger() != "PreRewind" || !checkpoint(killed, 5).GetDurable() {
+		t.Fatalf("%+v %v", r, checkpoint(killed, 5))
 	}
 	expect(t, "unsaved", killed.Read("unsaved"), "")
 	killed.Prepare(4, rewindTo(5, "Both", "Discard"))
@@ -301,12 +297,13 @@ func TestKilledAtEveryStep(t *testing.T) {
 	for _, sc := range scenarios {
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()
-			undisturbed := sc.arrange(t)
+			arranged := sc.arrange(t)
+			undisturbed := arranged.Copy(t)
 			undisturbed.Prepare(2, sc.op)
 			sc.expect(t, undisturbed)
 			tree, status := undisturbed.Tree(), gitStatus(t, undisturbed)
 			for at := 1; ; at++ {
-				w := sc.arrange(t)
+				w := arranged.Copy(t)
 				where, done := prepareCrashing(t, w, 2, sc.op, &crashing{at: at})
 				if done {
 					t.Logf("%d steps", at-1)
@@ -346,10 +343,9 @@ func TestRewindIsFinishedWhateverTheNextPodIsAskedFor(t *testing.T) {
 func TestVolumeLostInMidRewind(t *testing.T) {
 	for _, scope := range []string{"Both", "Code", "Conversation"} {
 		t.Run(scope, func(t *testing.T) {
-			undisturbed := three(t)
-			op := rewindTo(1, scope, "Discard")
+			w, op := three(t), rewindTo(1, scope, "Discard")
+			undisturbed := w.Copy(t)
 			undisturbed.Prepare(2, op)
-			w := three(t)
 			if _, done := prepareCrashing(t, w, 2, op, &crashing{when: "after move " + op.ID}); done {
 				t.Fatal("it was not killed")
 			}

@@ -2,7 +2,6 @@ package run_test
 
 import (
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -245,7 +244,7 @@ func TestRestart(t *testing.T) {
 	a.Say(`{"type":"tool_call","id":"2","name":"x"}`)
 	a.Recorded()
 	// The new one must not see this one go: no last checkpoint.
-	killed := copyVolume(t, w)
+	killed := w.CopyVolume()
 	a.Close()
 	d.End()
 
@@ -277,23 +276,6 @@ func TestRestart(t *testing.T) {
 	d.End()
 }
 
-// copyVolume is the world with the volume as it is now: as after SIGKILL.
-func copyVolume(t *testing.T, w *daemontest.World) *daemontest.World {
-	t.Helper()
-	c := *w
-	c.Root = filepath.Join(t.TempDir(), "volume")
-	if err := os.CopyFS(c.Root, os.DirFS(w.Root)); err != nil {
-		t.Fatal(err)
-	}
-	dir, err := os.MkdirTemp("", "clew")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	c.RunDir = dir
-	return &c
-}
-
 func TestFencedByServerOrGitstore(t *testing.T) {
 	for _, by := range []string{"server", "stream", "gitstore"} {
 		t.Run(by, func(t *testing.T) {
@@ -321,7 +303,7 @@ func TestFencedByServerOrGitstore(t *testing.T) {
 			}
 			a.UntilStopped()
 			// The volume is free for the newer attempt.
-			w.RunDir = copyVolume(t, w).RunDir
+			w.RunDir = w.CopyVolume().RunDir
 			w.Prepare(2, nil)
 			if again := dialAt(t, d, a); again != wire.TypeStop {
 				t.Fatalf("a frame of type %d", again)
