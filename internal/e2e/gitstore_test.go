@@ -36,13 +36,13 @@ func (w *world) inGitstore(script string) string {
 
 // repository is the path of this namespace's repository of the demo's origin in the gitstore.
 func (w *world) repository() string {
-	return "/var/lib/clew-gitstore/" + w.namespace + "/" + daemonapi.RepositoryKey(originURL) + ".git"
+	return "/var/lib/clew-gitstore/namespaces/" + w.namespace + "/" + daemonapi.RepositoryKey(originURL) + ".git"
 }
 
 // gitstoreBytes is the disk use of this namespace in the gitstore.
 func (w *world) gitstoreBytes() int64 {
 	w.Helper()
-	out := w.inGitstore("du -s --block-size=1 /var/lib/clew-gitstore/" + w.namespace)
+	out := w.inGitstore("du -s --block-size=1 /var/lib/clew-gitstore/namespaces/" + w.namespace)
 	n, err := strconv.ParseInt(strings.Fields(out)[0], 10, 64)
 	if err != nil {
 		w.Fatal(err)

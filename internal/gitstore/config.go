@@ -19,15 +19,17 @@ import (
 //     odd in commits and tags;
 //   - modes written as 040000 or 100664, and bytes after a NUL in a message.
 //
+// A third kind is let in although it is an attack: what an agent wrote into
+// .gitmodules and .gitattributes. A checkpoint holds the worktree as it is, and
+// one that is refused is work that a lost volume takes away. The gitstore
+// checks nothing out, the daemon runs no submodule command, and git refuses
+// such values itself when a person's clone would act on them.
+//
 // What stays refused, because it is damage or an attack on whoever checks the
 // code out: corrupt or missing objects; trees that are not sorted or have an
 // entry twice (two programs would see two different trees); names that hold a
 // slash, are empty, or are ".", ".." or ".git" in any spelling (files outside
-// the worktree, or in the repository's own folder); .gitmodules that are a
-// symbolic link or whose url, path, name or update command would run a program
-// or leave the worktree; .gitattributes large enough to overrun old gits. A
-// .gitmodules that cannot be parsed is left alone, as git does by default: no
-// git acts on one.
+// the worktree, or in the repository's own folder).
 //
 // missingAuthor, missingCommitter and the like stay refused too: git itself
 // cannot read such commits reliably.
@@ -48,6 +50,18 @@ var fsckLevels = map[string]string{
 	"zeroPaddedFilemode":      "ignore",
 	"badFilemode":             "ignore",
 	"nulInCommit":             "ignore",
+
+	"gitmodulesBlob":          "ignore",
+	"gitmodulesLarge":         "ignore",
+	"gitmodulesName":          "ignore",
+	"gitmodulesParse":         "ignore",
+	"gitmodulesPath":          "ignore",
+	"gitmodulesSymlink":       "ignore",
+	"gitmodulesUpdate":        "ignore",
+	"gitmodulesUrl":           "ignore",
+	"gitattributesBlob":       "ignore",
+	"gitattributesLarge":      "ignore",
+	"gitattributesLineLength": "ignore",
 }
 
 // repositoryConfig is the configuration of every repository, by section.

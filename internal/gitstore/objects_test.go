@@ -41,17 +41,7 @@ func TestDangerousObjectsAreRefused(t *testing.T) {
 	task := server.client(taskToken("fix", 1))
 	blob := task.object("blob", "x\n")
 	tree := func(entries ...string) string { return task.object("tree", strings.Join(entries, "")) }
-	modules := func(content string) string {
-		return tree(entry("100644", ".gitmodules", task.object("blob", content)))
-	}
 	for name, root := range map[string]string{
-		"module url is an option":     modules("[submodule \"x\"]\n\tpath = x\n\turl = -u./payload\n"),
-		"module path is an option":    modules("[submodule \"x\"]\n\tpath = -x\n\turl = https://example.com/x\n"),
-		"module name leaves":          modules("[submodule \"../../x\"]\n\tpath = x\n\turl = https://example.com/x\n"),
-		"module runs a command":       modules("[submodule \"x\"]\n\tpath = x\n\turl = https://example.com/x\n\tupdate = !payload\n"),
-		"module url with line break":  modules("[submodule \"x\"]\n\tpath = x\n\turl = \"https://example.com/%0a%0dhost=evil\"\n"),
-		"modules are a symbolic link": tree(entry("120000", ".gitmodules", blob)),
-		"modules in Windows spelling": tree(entry("120000", "GITMOD~1", blob)),
 		"folder .git":                 tree(entry("40000", ".git", tree(entry("100755", "x", blob)))),
 		"folder .GIT":                 tree(entry("40000", ".GIT", tree(entry("100755", "x", blob)))),
 		"folder git~1":                tree(entry("40000", "git~1", tree(entry("100755", "x", blob)))),
@@ -115,6 +105,36 @@ func TestOldOdditiesAreAccepted(t *testing.T) {
 			client := *task
 			client.t = t
 			client.push(id + ":" + ref)
+		})
+	}
+}
+
+// What an agent writes into its worktree is part of its checkpoint, whatever it
+// would do to whoever acted on it.
+func TestAnAgentsOwnFilesAreAccepted(t *testing.T) {
+	server := newTestServer(t, Limits{})
+	task := server.client(taskToken("fix", 1))
+	blob := task.object("blob", "x\n")
+	tree := func(entries ...string) string { return task.object("tree", strings.Join(entries, "")) }
+	modules := func(content string) string {
+		return tree(entry("100644", ".gitmodules", task.object("blob", content)))
+	}
+	number := 0
+	for name, root := range map[string]string{
+		"module url is an option":     modules("[submodule \"x\"]\n\tpath = x\n\turl = -u./payload\n"),
+		"module path is an option":    modules("[submodule \"x\"]\n\tpath = -x\n\turl = https://example.com/x\n"),
+		"module name leaves":          modules("[submodule \"../../x\"]\n\tpath = x\n\turl = https://example.com/x\n"),
+		"module runs a command":       modules("[submodule \"x\"]\n\tpath = x\n\turl = https://example.com/x\n\tupdate = !payload\n"),
+		"module url with line break":  modules("[submodule \"x\"]\n\tpath = x\n\turl = \"https://example.com/%0a%0dhost=evil\"\n"),
+		"modules are a symbolic link": tree(entry("120000", ".gitmodules", blob)),
+		"attributes on a long line":   tree(entry("100644", ".gitattributes", task.object("blob", strings.Repeat("a", 5000)+" text\n"))),
+	} {
+		number++
+		ref := codeRef("fix", number)
+		t.Run(name, func(t *testing.T) {
+			client := *task
+			client.t = t
+			client.push(task.commitOf(root) + ":" + ref)
 		})
 	}
 }
