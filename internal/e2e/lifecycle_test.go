@@ -72,7 +72,7 @@ func TestAFailedTaskIsResumedWithItsConversation(t *testing.T) {
 func TestTheSameManifestAppliedAHundredTimesChangesNothing(t *testing.T) {
 	w, g := newWorld(t), gomega.NewWithT(t)
 	task := w.newTask("steady", replay(12, 20*time.Millisecond)...)
-	w.create(task)
+	g.Expect(w.apply(task)).To(gomega.Succeed())
 	w.untilState("steady", 2*time.Minute, clewv1.ReasonCompleted)
 	first := w.checkpoints("steady")[0].Name
 	task.Spec.Rewind = &clewv1.Rewind{ID: "back", To: clewv1.RewindTarget{CheckpointRef: clewv1.NameReference{Name: first}}}

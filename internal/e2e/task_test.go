@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,10 +50,10 @@ func replay(calls int, delay time.Duration) []string {
 	return []string{"replay", fmt.Sprintf("--calls=%d", calls), "--delay=" + delay.String(), "--check"}
 }
 
-// create applies a new task and waits for nothing.
+// create applies a new task, as a GitOps controller would, and waits for nothing.
 func (w *world) create(task *clewv1.Task) {
 	w.Helper()
-	if err := w.apply(task); err != nil {
+	if err := w.apply(task, "--server-side", "--field-manager=gitops"); err != nil {
 		w.Fatalf("apply task %s: %v", task.Name, err)
 	}
 }
@@ -232,7 +233,7 @@ func (w *world) patchSpec(task string, spec map[string]any) {
 func (w *world) conversation(task string) []historyv1.ConversationEntry {
 	w.Helper()
 	entries, err := w.tryConversation(task)
-	if err != nil {
+	if err != nil && !apierrors.IsNotFound(err) {
 		w.Logf("conversation of %s: %v", task, err)
 	}
 	return entries
