@@ -68,7 +68,7 @@ lint-chart: $(HELM) ## Check the chart and everything that is rendered from it
 ##@ Tests
 
 .PHONY: test
-test: prerequisites cluster envtest-assets deploy ## All tests, on the development cluster; the last line is "N passed, N failed"
+test: prerequisites cluster envtest-assets deploy demo-image ## All tests, on the development cluster; the last line is "N passed, N failed"
 	@$(call run-tests,unit integration modules e2e)
 
 .PHONY: test-unit
@@ -80,11 +80,11 @@ test-integration: prerequisites envtest-assets ## Tests with a real API server a
 	@$(call run-tests,integration)
 
 .PHONY: test-e2e
-test-e2e: cluster deploy ## Tests on the development cluster
+test-e2e: cluster deploy demo-image ## Tests on the development cluster
 	@$(call run-tests,e2e)
 
 .PHONY: soak
-soak: prerequisites cluster envtest-assets deploy ## All tests, the kill tests at full length
+soak: prerequisites cluster envtest-assets deploy demo-image ## All tests, the kill tests at full length
 	@export CLEW_SOAK=1; $(call run-tests,unit integration modules e2e)
 
 .PHONY: bench

@@ -183,8 +183,3 @@ func (w *world) until(what string, timeout time.Duration, check func() error) {
 func (w *world) get(name string, obj client.Object) error {
 	return w.kube.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, obj)
 }
-
-// raw reads from the API server by path.
-func (w *world) raw(path string) ([]byte, error) {
-	return w.clientset.CoreV1().RESTClient().Get().AbsPath(path).DoRaw(w.ctx)
-}
