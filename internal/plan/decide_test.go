@@ -172,9 +172,10 @@ func TestPodsThatAreLostAtOnceAreNotRemadeInALoop(t *testing.T) {
 }
 
 func TestPausesGrowToTheirBound(t *testing.T) {
-	for failures, want := range []time.Duration{0, 5, 10, 20, 40, 60, 60} {
-		if got := backoff(5*time.Second, time.Minute, failures); got != want*time.Second {
-			t.Errorf("after %d failures %v, want %v", failures, got, want*time.Second)
+	for failures, seconds := range []int{0, 5, 10, 20, 40, 60, 60} {
+		want := time.Duration(seconds) * time.Second
+		if got := backoff(5*time.Second, time.Minute, failures); got != want {
+			t.Errorf("after %d failures %v, want %v", failures, got, want)
 		}
 	}
 	if got := backoff(5*time.Second, time.Hour, 1000); got != time.Hour {

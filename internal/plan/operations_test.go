@@ -295,8 +295,8 @@ func TestAResumeGivesTheAgentItsRetriesBack(t *testing.T) {
 func TestWhoAskedIsNoted(t *testing.T) {
 	s := running(t)
 	s.o.Task.ManagedFields = []metav1.ManagedFieldsEntry{
-		{Manager: "argocd", Time: &metav1.Time{Time: s.now}, FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:rewind":{}}}`)}},
-		{Manager: "kubectl", Time: &metav1.Time{Time: s.now.Add(time.Second)}, FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:prompt":{}}}`)}},
+		{Manager: "argocd", Time: &metav1.Time{Time: s.now}, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:rewind":{}}}`)},
+		{Manager: "kubectl", Time: &metav1.Time{Time: s.now.Add(time.Second)}, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:prompt":{}}}`)},
 	}
 	s.rewind("back", 9)
 	s.o.RewindTarget = nil

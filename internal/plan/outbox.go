@@ -3,6 +3,7 @@ package plan
 import (
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,7 +58,12 @@ func (d *decision) entryOf(attempt int64, reason, actor, message string) {
 
 func (d *decision) append(e v1alpha1.HistoryEntry) {
 	d.s.HistorySequence++
-	e.Sequence, e.Time, e.Message = d.s.HistorySequence, metav1.NewMicroTime(d.now), cut(e.Message)
+	at := metav1.NewMicroTime(d.now)
+	if n := len(d.s.History); n > 0 && !d.s.History[n-1].Time.Before(&at) {
+		// Timelines are ordered by time: entries of one decision keep their order.
+		at = metav1.NewMicroTime(d.s.History[n-1].Time.Add(time.Microsecond))
+	}
+	e.Sequence, e.Time, e.Message = d.s.HistorySequence, at, cut(e.Message)
 	d.s.History = append(d.s.History, e)
 	d.plan.Entries = append(d.plan.Entries, e)
 }
@@ -80,7 +86,7 @@ func (d *decision) actor(fields ...string) string {
 		}
 		owns := slices.ContainsFunc(fields, func(f string) bool {
 			f = strings.ToLower(f[:1]) + f[1:]
-			return strings.Contains(string(m.FieldsV1.Raw), `"f:`+f+`"`)
+			return strings.Contains(m.FieldsV1.GetRawString(), `"f:`+f+`"`)
 		})
 		if owns && (newest.Time == nil || newest.Time.Before(m.Time)) {
 			newest = m
