@@ -15,9 +15,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemon/prepare"
 	"github.com/clew-dev/clew/internal/daemon/run"
+	"github.com/clew-dev/clew/internal/daemon/wire"
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
@@ -346,4 +349,89 @@ func TestKilledAtRandom(t *testing.T) {
 		t.Logf("%d checkpoints, %d durable, %d records", len(k.Checkpoints), durable, len(k.Records))
 	})
 	w.Git.Run(t, "", "--git-dir", filepath.Join(w.Git.Dir, "store.git"), "fsck", "--full", "--strict")
+}
+
+// TestRewindKilledAtRandom kills prepare at random instants of a rewind of many
+// files. When it comes to its end the tree is exact, and git says of it what it
+// said then; and a rewind of the rewind brings everything back.
+func TestRewindKilledAtRandom(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	if s, err := strconv.ParseUint(os.Getenv("CLEW_SEED"), 10, 64); err == nil {
+		seed = s
+	}
+	t.Logf("CLEW_SEED=%d", seed)
+	random := rand.New(rand.NewPCG(seed, 2))
+	const files = 600
+	origin := map[string]string{}
+	for i := range files {
+		origin[fmt.Sprintf("d%d/f%d", i%20, i)] = fmt.Sprintln("first", i)
+	}
+	w := daemontest.NewWorld(t, origin)
+	w.Policy.EveryToolCalls = 1
+	w.Prepare(1, nil)
+	sidecar := w.Start(1)
+	shim := w.Dial("s")
+	say := func(id string) {
+		shim.Call(id)
+		shim.Recorded()
+		shim.Next(wire.TypeThaw)
+	}
+	w.Write("d0/f0", "edited\n")
+	w.Git.Run(t, w.Path(""), "add", "d0/f0")
+	say("1")
+	wantTree, wantStatus := w.Tree(), status(t, w)
+	w.Git.Run(t, w.Path(""), "commit", "-q", "-m", "second")
+	w.Git.Run(t, w.Path(""), "checkout", "-q", "-b", "work")
+	for i := range files {
+		w.Write(fmt.Sprintf("d%d/f%d", i%20, i), map[bool]string{true: "", false: fmt.Sprintln("second", i)}[i%3 == 0])
+		w.Write(fmt.Sprintf("new%d/f%d", i%20, i), fmt.Sprintln("new", i))
+	}
+	say("2")
+	lastTree, lastStatus := w.Tree(), status(t, w)
+	shim.Send(wire.TypeExit, wire.Exit{})
+	shim.Next(wire.TypeRelease)
+	sidecar.End()
+
+	attempt := int64(2)
+	rewind := func(id string, to int64) {
+		op := &daemonapi.Operation{Kind: daemonapi.OperationRewind, ID: id, Checkpoint: to, Scope: "Both", Preserve: "Discard"}
+		for kills := 0; ; {
+			p := &testPod{t: t, w: w, attempt: attempt, token: daemontest.Token(t, w.UID, attempt), op: op}
+			c := p.startPrepare()
+			if kills < 10 {
+				time.Sleep(time.Duration(random.IntN(900)) * time.Millisecond)
+				c.kill()
+				kills++
+				attempt += int64(random.IntN(2)) // the same pod again, or another
+				continue
+			}
+			<-c.done
+			if r := p.result(); r.Reason != "Prepared" || r.Operation != id || r.ToCheckpoint != to {
+				t.Fatalf("%+v\n%s", r, c.out.String())
+			}
+			attempt++
+			return
+		}
+	}
+	expect := func(what string, tree map[string]string, said string) {
+		t.Helper()
+		if d := cmp.Diff(tree, w.Tree()); d != "" {
+			t.Fatalf("after %s (-want +got):\n%.2000s", what, d)
+		}
+		if d := cmp.Diff(said, status(t, w)); d != "" {
+			t.Fatalf("after %s git status (-want +got):\n%.2000s", what, d)
+		}
+	}
+	rewind("back", 1)
+	expect("the rewind", wantTree, wantStatus)
+	rewind("forth", 3)
+	expect("the rewind of the rewind", lastTree, lastStatus)
+	if got := answered(w); !slices.Equal(got, []string{"1", "2"}) {
+		t.Fatalf("%v", got)
+	}
+}
+
+func status(t *testing.T, w *daemontest.World) string {
+	t.Helper()
+	return w.Git.Run(t, w.Path(""), "--no-optional-locks", "status", "--porcelain=v2", "--branch", "--untracked-files=all")
 }

@@ -26,13 +26,13 @@ const (
 
 // takeCheckpoints takes checkpoints while the agent works, one at a time.
 func (d *daemon) takeCheckpoints(ctx context.Context) {
-	var interval <-chan time.Time
-	if every := d.cfg.Pod.Policy.EverySeconds; every > 0 {
-		tick := time.NewTicker(time.Duration(every) * time.Second)
-		defer tick.Stop()
-		interval = tick.C
-	}
+	every := time.Duration(d.cfg.Pod.Policy.EverySeconds) * time.Second
 	for {
+		// Each checkpoint, for whatever reason, begins the interval anew.
+		var interval <-chan time.Time
+		if every > 0 {
+			interval = time.After(every)
+		}
 		var err error
 		select {
 		case <-ctx.Done():

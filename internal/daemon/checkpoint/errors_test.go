@@ -1,0 +1,45 @@
+package checkpoint_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/clew-dev/clew/internal/daemon/checkpoint"
+	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/worktree"
+)
+
+func TestGitError(t *testing.T) {
+	git := func(reason worktree.Reason, text string) error {
+		return &worktree.Error{Reason: reason, Message: "the repository refused the push", Err: errors.New("git push: " + text)}
+	}
+	tests := []struct {
+		name                       string
+		err                        error
+		fenced, refused, retryable bool
+	}{
+		{"unreachable", git(worktree.Unreachable, "fatal: unable to access: Failed to connect"), false, false, false},
+		{"stale, in words", git(worktree.Rejected, "remote: clew: StaleAttempt: attempt 3 was seen"), true, false, false},
+		{"stale, by status", git(worktree.GitFailed, "fatal: unable to access 'x': The requested URL returned error: 409"), true, false, false},
+		{"quota", git(worktree.Rejected, "remote: clew: QuotaExceeded: the namespace is full"), false, true, true},
+		{"immutable", git(worktree.Rejected, "POST git-receive-pack\nremote: clew: RefImmutable: it has another value"), false, true, false},
+		{"corrupt", git(worktree.Rejected, "remote: fatal: pack has bad object at offset 12"), false, true, false},
+		{"no token", git(worktree.AuthenticationFailed, "fatal: Authentication failed for 'https://x'"), false, true, true},
+		{"rejected for unknown reasons", git(worktree.Rejected, "! [remote rejected]"), false, true, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := checkpoint.GitError(tt.err)
+			var refused *checkpoint.RefusedError
+			if errors.Is(err, gateway.ErrFenced) != tt.fenced || errors.As(err, &refused) != tt.refused {
+				t.Fatal(err)
+			}
+			if refused != nil && refused.Retryable != tt.retryable {
+				t.Fatal(err)
+			}
+		})
+	}
+	if checkpoint.GitError(nil) != nil {
+		t.Fatal("an error out of nothing")
+	}
+}
