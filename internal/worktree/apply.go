@@ -16,7 +16,7 @@ import (
 // inFolder calls f with a descriptor of the folder that holds path.
 func (b *beneath) inFolder(path string, f func(fd int, name string) error) error {
 	parent, name := splitPath(path)
-	fd, err := b.open(parent, unix.O_PATH|unix.O_DIRECTORY, 0)
+	fd, err := b.open(parent, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (b *beneath) chmod(path string, perm uint32) error {
 	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
 		return unix.ELOOP
 	}
-	fd, err := b.open(path, unix.O_PATH, 0)
+	fd, err := b.open(path, unix.O_PATH)
 	if err != nil {
 		return err
 	}

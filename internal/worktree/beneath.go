@@ -30,8 +30,8 @@ func openBeneath(path string) (*beneath, error) {
 		f.Close()
 		return nil, os.NewSyscallError("fstat", err)
 	}
-	b.dev = uint64(st.Dev)
-	fd, err := b.open("", unix.O_PATH|unix.O_DIRECTORY, 0)
+	b.dev = st.Dev
+	fd, err := b.open("", unix.O_PATH|unix.O_DIRECTORY)
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
 		b.slow = true
 	} else if err == nil {
@@ -44,17 +44,16 @@ func (b *beneath) close() error { return b.f.Close() }
 
 // open opens the slash-separated path below b. A symbolic link anywhere in it
 // is ELOOP (or ENOTDIR), another file system EXDEV.
-func (b *beneath) open(path string, flags int, perm uint32) (int, error) {
+func (b *beneath) open(path string, flags int) (int, error) {
 	flags |= unix.O_CLOEXEC | unix.O_NOFOLLOW
 	if path == "" {
 		path = "."
 	}
 	if b.slow {
-		return b.openSlow(path, flags, perm)
+		return b.openSlow(path, flags)
 	}
 	how := unix.OpenHow{
 		Flags:   uint64(flags),
-		Mode:    uint64(perm),
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
 	}
 	for {
@@ -66,7 +65,7 @@ func (b *beneath) open(path string, flags int, perm uint32) (int, error) {
 }
 
 // openSlow walks the path one name at a time.
-func (b *beneath) openSlow(path string, flags int, perm uint32) (int, error) {
+func (b *beneath) openSlow(path string, flags int) (int, error) {
 	at := b.fd
 	defer func() {
 		if at != b.fd {
@@ -78,11 +77,11 @@ func (b *beneath) openSlow(path string, flags int, perm uint32) (int, error) {
 		if name == "" || name == ".." {
 			return -1, unix.EXDEV
 		}
-		f, p := flags, perm
+		f := flags
 		if more {
-			f, p = unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0
+			f = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 		}
-		fd, err := openRetry(at, name, f, p)
+		fd, err := openRetry(at, name, f)
 		if err != nil {
 			return -1, err
 		}
@@ -91,7 +90,7 @@ func (b *beneath) openSlow(path string, flags int, perm uint32) (int, error) {
 			unix.Close(fd)
 			return -1, err
 		}
-		if uint64(st.Dev) != b.dev {
+		if st.Dev != b.dev {
 			unix.Close(fd)
 			return -1, unix.EXDEV
 		}
@@ -105,9 +104,9 @@ func (b *beneath) openSlow(path string, flags int, perm uint32) (int, error) {
 	}
 }
 
-func openRetry(at int, name string, flags int, perm uint32) (int, error) {
+func openRetry(at int, name string, flags int) (int, error) {
 	for {
-		fd, err := unix.Openat(at, name, flags, perm)
+		fd, err := unix.Openat(at, name, flags, 0)
 		if err != unix.EINTR {
 			return fd, err
 		}
@@ -116,7 +115,7 @@ func openRetry(at int, name string, flags int, perm uint32) (int, error) {
 
 // openFolder opens a folder for the calls that end in "at".
 func (b *beneath) openFolder(path string) (int, error) {
-	return b.open(path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	return b.open(path, unix.O_RDONLY|unix.O_DIRECTORY)
 }
 
 // lstat returns the attributes of what is at path, links not followed.
@@ -135,7 +134,7 @@ func (b *beneath) lstat(path string) (unix.Stat_t, error) {
 // FIFO that has taken its place. Anything but a regular file is errNotRegular.
 func (b *beneath) openRegular(path string) (*os.File, unix.Stat_t, error) {
 	var st unix.Stat_t
-	fd, err := b.open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	fd, err := b.open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {
 		return nil, st, err
 	}

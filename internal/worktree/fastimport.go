@@ -79,30 +79,21 @@ func (im *importer) blobOf(id oid, content []byte) {
 // sent; whole is false if the file turned out shorter.
 func (im *importer) file(f *os.File, size int64) (id oid, whole bool, err error) {
 	im.printf("blob\ndata %d\n", size)
-	if im.err != nil {
-		return id, false, nil
-	}
-	watched := &writeWatch{w: im.in}
-	id, whole, err = hashBlob(watched, f, size)
-	if watched.err != nil {
-		im.err = watched.err
-		return id, false, nil
-	}
+	id, whole, err = hashBlob(importWriter{im}, f, size)
 	im.sent[id] = true
 	im.printf("\n")
 	return id, whole, err
 }
 
-// writeWatch tells errors of writing from errors of reading.
-type writeWatch struct {
-	w   io.Writer
-	err error
-}
+// importWriter writes to git. Its errors are kept for finish, so that those of
+// a copy are of reading alone.
+type importWriter struct{ im *importer }
 
-func (w *writeWatch) Write(p []byte) (int, error) {
-	n, err := w.w.Write(p)
-	w.err = err
-	return n, err
+func (w importWriter) Write(p []byte) (int, error) {
+	if w.im.err == nil {
+		_, w.im.err = w.im.in.Write(p)
+	}
+	return len(p), nil
 }
 
 // commit begins a commit on ref; the caller adds from, merge and M lines and

@@ -108,7 +108,7 @@ func (s *scanner) readRegular(j *fileJob, always bool, buf *[]byte) error {
 	if st.Mode&0o100 != 0 {
 		j.e.mode = modeExec
 	}
-	whole := true
+	var whole bool
 	if st.Size <= inlineMax {
 		if int64(len(*buf)) < st.Size {
 			*buf = make([]byte, st.Size)

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha1"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -53,7 +54,8 @@ func (r *Repo) eachObject(ctx context.Context, ids []oid, f func(i int, kind str
 	}
 	_, _ = io.Copy(io.Discard, out)
 	werr := cmd.Wait()
-	if e, ok := err.(*damage); ok {
+	var e *damage
+	if errors.As(err, &e) {
 		if text := strings.TrimSpace(stderr.String()); text != "" {
 			e.what += " (" + text + ")"
 		}

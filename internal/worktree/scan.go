@@ -284,7 +284,7 @@ func (l *lister) classify(j *folderJob, name string, st *unix.Stat_t, c *entry) 
 		e.mode = modeDir
 		e.dir = &dir{}
 		e.trusted = e.stat.ctime < j.bound
-		if uint64(st.Dev) != j.root.dev {
+		if st.Dev != j.root.dev {
 			e.skip, e.dir = SkipOtherFilesystem, nil
 		}
 		return e

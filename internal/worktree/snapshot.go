@@ -58,7 +58,7 @@ func (r *Repo) trustBefore(root *beneath) (int64, error) {
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return 0, failIO(err, "read the clock of the volume")
 	}
-	if uint64(st.Dev) != root.dev {
+	if st.Dev != root.dev {
 		// Another file system has another clock; leave it some room.
 		return time.Now().Add(-2 * time.Second).UnixNano(), nil
 	}

@@ -23,8 +23,7 @@ type target struct {
 	work        *dir // as it must be on disk, with the .git
 	home        *dir
 	trees       []oid
-	objects     []oid // other objects that must be right: commits, JSON
-	stateView   *dir  // as in the state tree
+	stateView   *dir // as in the state tree
 	meta        Meta
 }
 

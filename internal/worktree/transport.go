@@ -220,10 +220,7 @@ var remoteErrors = []struct {
 
 // failRemote gives an error of talking to a remote its reason.
 func failRemote(err error, url string) error {
-	var text string
-	if e, ok := err.(*gitError); ok {
-		text = e.stderr
-	}
+	text := stderrOf(err)
 	for _, known := range remoteErrors {
 		if !strings.Contains(text, known.words) {
 			continue

@@ -149,11 +149,10 @@ func TestIgnoreRules(t *testing.T) {
 			want[path] = true
 		}
 	}
-	c := f.checkpoint()
 	// An empty repository has no index file yet; then nothing can be told.
 	f.git("add", ".gitignore")
 	delete(want, ".gitignore")
-	c = f.checkpoint()
+	c := f.checkpoint()
 	got := map[string]bool{}
 	for _, d := range c.Agent.Dirty {
 		if d.State == "Untracked" {
@@ -341,7 +340,7 @@ func TestReasons(t *testing.T) {
 	if failGit(nil, "x") != nil || failIO(nil, "x") != nil {
 		t.Error("no error became one")
 	}
-	if err := failGit(context.Canceled, "x"); err != context.Canceled {
+	if err := failGit(context.Canceled, "x"); !errors.Is(err, context.Canceled) {
 		t.Errorf("a cancelled context became %v", err)
 	}
 }
