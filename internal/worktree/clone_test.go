@@ -227,6 +227,28 @@ func TestPushAndFetch(t *testing.T) {
 	g.git("fsck", "--full")
 }
 
+// TestOddTreesPassFsck pushes the oddest worktree to a repository that checks
+// what it receives for names that could do harm where it is checked out.
+func TestOddTreesPassFsck(t *testing.T) {
+	f := cloned(t, makeOrigin(t, 5))
+	f.fillOddly()
+	for _, name := range []string{".git ", ".git.", ".g\u200cit", "x\\.git", ".git::$INDEX_ALLOCATION"} {
+		f.write("more/"+name+"/file", "x")
+	}
+	want := listing(t, f.work)
+	c := f.checkpoint()
+	store := filepath.Join(f.base, "store.git")
+	gitIn(t, f.base, "init", "-q", "--bare", store)
+	gitIn(t, store, "config", "receive.fsckObjects", "true")
+	must(t, f.repo.Push(context.Background(), Remote{URL: "file://" + store}, RefUpdate{c.CodeRef, c.CodeRef}, RefUpdate{c.StateRef, c.StateRef}))
+	must(t, os.RemoveAll(filepath.Join(f.work, "more")))
+	f.restore(c, ScopeBoth)
+	sameListing(t, "worktree", want, listing(t, f.work))
+	gitIn(t, f.base, "clone", "-q", store, "plain")
+	gitIn(t, filepath.Join(f.base, "plain"), "fetch", "-q", "origin", c.CodeRef)
+	gitIn(t, filepath.Join(f.base, "plain"), "checkout", "-q", "FETCH_HEAD")
+}
+
 func TestMaintainKeepsEverything(t *testing.T) {
 	ctx := context.Background()
 	f := cloned(t, makeOrigin(t, 50))
