@@ -31,6 +31,8 @@ var (
 	ErrNotFound = errors.New("the server does not know it")
 	// ErrRefused: the server takes this pod for none of this task's.
 	ErrRefused = errors.New("the server refuses this pod")
+	// ErrInvalid: the server does not take such a request, now or later.
+	ErrInvalid = errors.New("the server does not take this request")
 )
 
 // Timeouts of one call. The conversation's is per message of the stream.
@@ -124,6 +126,8 @@ func classify(what string, err error) error {
 		return fmt.Errorf("%s: %w: %w", what, ErrGap, err)
 	case connect.CodeNotFound:
 		return fmt.Errorf("%s: %w: %w", what, ErrNotFound, err)
+	case connect.CodeInvalidArgument, connect.CodeUnimplemented:
+		return fmt.Errorf("%s: %w: %w", what, ErrInvalid, err)
 	case connect.CodePermissionDenied:
 		return fmt.Errorf("%s: %w: %w", what, ErrRefused, err)
 	}

@@ -95,6 +95,9 @@ func judge(err error) verdict {
 		if errors.Is(err, gateway.ErrNotFound) {
 			return verdict{reason: v1alpha1.ReasonCheckpointNotFound, permanent: true}
 		}
+		if errors.Is(err, gateway.ErrInvalid) {
+			return verdict{reason: v1alpha1.ReasonPrepareFailed}
+		}
 		return verdict{reason: v1alpha1.ReasonServerUnreachable, again: true}
 	}
 	var refused *checkpoint.RefusedError
