@@ -98,7 +98,7 @@ func TestTheSameManifestAppliedAHundredTimesChangesNothing(t *testing.T) {
 
 func TestAForkGoesItsOwnWayAndLeavesItsSourceAlone(t *testing.T) {
 	w, g := newWorld(t), gomega.NewWithT(t)
-	w.create(w.newTask("source", replay(20, 50*time.Millisecond)...))
+	w.create(w.newTask("source", replay(20, 300*time.Millisecond)...))
 	w.untilState("source", 2*time.Minute, clewv1.ReasonCompleted)
 	settled := w.untilSettled("source")
 	ckpts := w.checkpoints("source")
@@ -106,7 +106,6 @@ func TestAForkGoesItsOwnWayAndLeavesItsSourceAlone(t *testing.T) {
 	diskBefore := w.gitstoreBytes()
 
 	fork := newFork(w.namespace, "another", "source", from.Name, "branched")
-	// The new task sleeps at once: what grows is what the fork itself costs.
 	g.Expect(w.apply(fork)).To(gomega.Succeed())
 	w.until("the fork is complete", time.Minute, func() error {
 		if err := w.get("another", fork); err != nil {

@@ -47,6 +47,7 @@ git status --porcelain=v2 --branch | sort
 
 // twoThousand changes two thousand files in every way.
 const twoThousand = `
+set +o pipefail # head closes its pipe early
 cd /workspace
 git config user.email agent@example.com; git config user.name Agent
 git checkout -q -b wrong-turn
