@@ -19,7 +19,7 @@ func TestTheAgentReachesNothingOfClews(t *testing.T) {
 
 	g.Expect(w.inAgent("caged", "{ find / -xdev -name token -path '*serviceaccount*'; find / -path '*secrets/clew*'; } 2>/dev/null || true")).
 		To(gomega.BeEmpty(), "no token")
-	g.Expect(w.inAgent("caged", "{ ls -d /var/lib/clew /volume; find / -name spool -not -path '/proc/*' -not -path '/var/spool*'; } 2>/dev/null || true")).
+	g.Expect(w.inAgent("caged", "{ ls -d /var/lib/clew /volume; find / -name spool -not -path '/proc/*' -not -path '/var/spool*' -not -path '/workspace/*'; } 2>/dev/null || true")).
 		To(gomega.BeEmpty(), "no git directory, no spool")
 	g.Expect(w.inAgent("caged", "env")).NotTo(gomega.ContainSubstring("CLEW_CONFIG"))
 	g.Expect(w.inAgent("caged", "touch /run/clew/x 2>/dev/null || echo read-only")).To(gomega.Equal("read-only\n"))
