@@ -36,7 +36,7 @@ func TestATaskRunsToItsEnd(t *testing.T) {
 	for _, e := range w.timeline("runs") {
 		told = append(told, e.Reason)
 	}
-	g.Expect(told).To(gomega.HaveExactElements("TaskStarted", "AgentMessage", "CheckpointCreated", "CheckpointCreated", "AgentMessage", "CheckpointCreated", "TaskCompleted"))
+	g.Expect(told).To(gomega.HaveExactElements("TaskStarted", "UserMessage", "AgentMessage", "CheckpointCreated", "CheckpointCreated", "AgentMessage", "CheckpointCreated", "TaskCompleted"))
 	g.Expect(w.kubectl("logs", task.Status.Attempts[0].PodName, "-c", "agent")).To(gomega.ContainSubstring("tool_call"),
 		"the agent's output is passed through")
 }

@@ -99,7 +99,7 @@ func (s *Store) Probe(ctx context.Context) error {
 	hook := exec.CommandContext(ctx, path)
 	hook.Env = append(s.git.environment(), hookProbe+"=1")
 	if output, err := hook.CombinedOutput(); err != nil || strings.TrimSpace(string(output)) != hookProbeAnswer {
-		return fmt.Errorf("the pre-receive hook %s does not run (is the volume mounted noexec?): %v: %s", path, err, output)
+		return fmt.Errorf("the pre-receive hook %s does not run (is the volume mounted noexec?): %w: %s", path, err, output)
 	}
 	return nil
 }
