@@ -24,7 +24,7 @@ const TokenAudience = "clew.dev"
 const ConfigEnv = "CLEW_CONFIG"
 
 // PromptEnv is the environment variable that holds the prompt, in the
-// containers daemon and agent.
+// containers prepare and agent.
 const PromptEnv = "CLEW_PROMPT"
 
 // Config is what a pod is told about its task. It holds no secret.

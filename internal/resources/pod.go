@@ -197,18 +197,15 @@ func (b *podBuilder) prepareContainer() corev1.Container {
 	if b.credentials() != "" {
 		mounts = append(mounts, corev1.VolumeMount{Name: repositoryVolume, MountPath: repositoryPath, ReadOnly: true})
 	}
-	env := []corev1.EnvVar{literal(daemonapi.ConfigEnv, b.config)}
-	if !b.request.PrepareOnly {
-		env = append(env, b.prompt(false)) // prepare records it as the first message
-	}
 	return corev1.Container{
 		Name:            PrepareContainer,
 		Image:           b.options.DaemonImage,
 		ImagePullPolicy: b.options.PullPolicy,
 		Command:         []string{"clew-daemon", "prepare"},
-		Env:             env,
-		VolumeMounts:    mounts,
-		Resources:       b.options.Prepare,
+		// prepare records the prompt as the first message.
+		Env:          []corev1.EnvVar{literal(daemonapi.ConfigEnv, b.config), b.prompt(false)},
+		VolumeMounts: mounts,
+		Resources:    b.options.Prepare,
 		// A prepare that could not write its result leaves its last words.
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		SecurityContext:          ownSecurity(),
@@ -221,7 +218,7 @@ func (b *podBuilder) daemonContainer() corev1.Container {
 		Image:           b.options.DaemonImage,
 		ImagePullPolicy: b.options.PullPolicy,
 		Command:         []string{"clew-daemon", "run"},
-		Env:             []corev1.EnvVar{literal(daemonapi.ConfigEnv, b.config), b.prompt(false)},
+		Env:             []corev1.EnvVar{literal(daemonapi.ConfigEnv, b.config)},
 		RestartPolicy:   ptr.To(corev1.ContainerRestartPolicyAlways),
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: workspaceVolume, MountPath: WorktreePath, SubPath: "worktree"},

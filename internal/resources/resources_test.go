@@ -219,7 +219,7 @@ func TestPrompts(t *testing.T) {
 	t.Run("come from a Secret", func(t *testing.T) {
 		pod := newPod(t, resources.PodRequest{Task: task(fromSecret)})
 		for _, c := range []corev1.Container{
-			named(t, pod.Spec.Containers, "agent"), named(t, pod.Spec.InitContainers, "daemon"), named(t, pod.Spec.InitContainers, "prepare"),
+			named(t, pod.Spec.Containers, "agent"), named(t, pod.Spec.InitContainers, "prepare"),
 		} {
 			if ref := env(c, "CLEW_PROMPT").ValueFrom; ref == nil || ref.SecretKeyRef.Name != "s" || ref.SecretKeyRef.Key != "k" {
 				t.Errorf("container %s: %+v", c.Name, ref)
@@ -231,8 +231,8 @@ func TestPrompts(t *testing.T) {
 		if got := env(named(t, pod.Spec.Containers, "agent"), "CLEW_PROMPT").Value; got != "go on" {
 			t.Errorf("the agent is asked %q", got)
 		}
-		if got := env(named(t, pod.Spec.InitContainers, "daemon"), "CLEW_PROMPT").Value; got != "Tidy up." {
-			t.Errorf("the daemon is told %q", got)
+		if got := env(named(t, pod.Spec.InitContainers, "prepare"), "CLEW_PROMPT").Value; got != "Tidy up." {
+			t.Errorf("prepare is told %q", got)
 		}
 	})
 }
