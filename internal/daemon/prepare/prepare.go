@@ -57,6 +57,7 @@ type Repo interface {
 	Fetch(context.Context, worktree.Remote, ...string) error
 	Refs(context.Context, string) (map[string]string, error)
 	RemoteRefs(context.Context, worktree.Remote, string) (map[string]string, error)
+	ClearLocks(context.Context) ([]string, error)
 }
 
 // Config says what to prepare, from what.
@@ -135,7 +136,7 @@ func (p *preparer) run(ctx context.Context) error {
 		TaskUID: p.cfg.Pod.TaskUID, Attempt: p.cfg.Pod.Attempt, Log: p.log}
 	for _, step := range []func(context.Context) error{
 		p.claim, p.align, p.firstPrompt, p.drain, p.layOut, p.closeCalls,
-		p.finishRewind, p.operate, p.settle, p.writeConversation,
+		p.finishRewind, p.operate, p.clearLocks, p.settle, p.writeConversation,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -305,6 +306,16 @@ func (p *preparer) closeCalls(ctx context.Context) error {
 		return err
 	}
 	return p.drain(ctx)
+}
+
+// clearLocks removes what a killed agent's git left locked: the next one's would
+// refuse to work.
+func (p *preparer) clearLocks(ctx context.Context) error {
+	removed, err := p.repo.ClearLocks(ctx)
+	if len(removed) > 0 {
+		p.log.Info("removed locks that a killed agent left", "count", len(removed), "first", removed[0])
+	}
+	return err
 }
 
 // settle leaves nothing behind that the pod's other containers would have to

@@ -258,7 +258,7 @@ func (p *preparer) standing(ctx context.Context, r *journal.Rewind) (*journal.Po
 		return nil, nil
 	}
 	drift, err := p.repo.Drift(ctx, target(*state.Latest))
-	if err != nil || !drift.Clean() || drift.HeadMoved() {
+	if err != nil || !drift.Same() { // the index, a ref or the home alone counts, too
 		return nil, err
 	}
 	return state.Latest, nil

@@ -101,6 +101,52 @@ func TestRewindOfAKilledTask(t *testing.T) {
 	d.End()
 }
 
+// TestRewindKeepsWhatIsInNoFile: the index, a ref or the agent's own state may be
+// all that changed while the task slept.
+func TestRewindKeepsWhatIsInNoFile(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*testing.T, *daemontest.World)
+		kept   func(*testing.T, *daemontest.World) string
+	}{
+		{"index", func(t *testing.T, w *daemontest.World) { w.Git.Run(t, w.Path(""), "add", "one.txt") },
+			func(t *testing.T, w *daemontest.World) string {
+				return w.Git.Run(t, w.Path(""), "ls-files", "one.txt")
+			}},
+		{"ref", func(t *testing.T, w *daemontest.World) { w.Git.Run(t, w.Path(""), "tag", "new") },
+			func(t *testing.T, w *daemontest.World) string { return w.Git.Run(t, w.Path(""), "tag") }},
+		{"home", func(t *testing.T, w *daemontest.World) { home(w, "edited") },
+			func(t *testing.T, w *daemontest.World) string { return readHome(w) }},
+	}
+	arranged := three(t)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := arranged.Copy(t)
+			tt.change(t, w)
+			want := tt.kept(t, w)
+			r := w.Prepare(2, rewindTo(1, "Both", "Discard"))
+			if r.FromCheckpoint != 5 || checkpoint(w, 5).GetTrigger() != "PreRewind" {
+				t.Fatalf("%+v %v", r, checkpoint(w, 5))
+			}
+			if tt.kept(t, w) == want {
+				t.Fatal("the rewind changed nothing")
+			}
+			w.Prepare(3, rewindTo(5, "Both", "Discard"))
+			expect(t, "what was kept", tt.kept(t, w), want)
+		})
+	}
+}
+
+func TestLocksOfAKilledAgentAreCleared(t *testing.T) {
+	w := three(t)
+	w.Write(".git/index.lock", "half an index")
+	w.Write(".git/refs/heads/main.lock", "half a ref")
+	w.Prepare(2, nil)
+	w.Git.Run(t, w.Path(""), "add", "one.txt")
+	w.Git.Run(t, w.Path(""), "commit", "--quiet", "-m", "it works again")
+}
+
 func TestRewindToADamagedCheckpointTouchesNothing(t *testing.T) {
 	w := three(t)
 	before := w.Tree()

@@ -105,7 +105,7 @@ func (d *daemon) changed(ctx context.Context) bool {
 		return true
 	}
 	drift, err := d.volume.Repo.Drift(ctx, worktree.Target{Code: state.Latest.Code, State: state.Latest.State})
-	return err != nil || !drift.Clean() || drift.HeadMoved()
+	return err != nil || !drift.Same()
 }
 
 // pushState tells whether what the gitstore lacks is what it refuses for good.
