@@ -61,6 +61,9 @@ type Config struct {
 type Repository struct {
 	URL string `json:"url"`
 	Ref string `json:"ref,omitempty"`
+	// CredentialsSecret names the Secret that prepare finds mounted; empty for
+	// a repository that anyone may read.
+	CredentialsSecret string `json:"credentialsSecret,omitempty"`
 }
 
 // Source is the point another task is started from, resolved.

@@ -104,6 +104,9 @@ func Config(request PodRequest, options Options) daemonapi.Config {
 	if r := task.Spec.Repository; r != nil {
 		origin = r.URL
 		config.Repository = &daemonapi.Repository{URL: r.URL, Ref: r.Ref}
+		if r.CredentialsSecretRef != nil {
+			config.Repository.CredentialsSecret = r.CredentialsSecretRef.Name
+		}
 	}
 	config.GitStoreURL = strings.TrimRight(options.GitStoreURL, "/") +
 		"/" + task.Namespace + "/" + daemonapi.RepositoryKey(origin) + ".git"

@@ -171,7 +171,10 @@ func TestPrepareAndDaemon(t *testing.T) {
 func TestConfigTellsThePodWhatToDo(t *testing.T) {
 	operation := &daemonapi.Operation{Kind: daemonapi.OperationRewind, ID: "back", Checkpoint: 2}
 	source := &daemonapi.Source{TaskUID: "uid-0", Checkpoint: 7}
-	pod := newPod(t, resources.PodRequest{Task: task(), Attempt: 2, Operation: operation, Source: source})
+	private := func(t *v1alpha1.Task) {
+		t.Spec.Repository.CredentialsSecretRef = &v1alpha1.NameReference{Name: "credentials"}
+	}
+	pod := newPod(t, resources.PodRequest{Task: task(private), Attempt: 2, Operation: operation, Source: source})
 	for _, name := range []string{"prepare", "daemon"} {
 		c, err := daemonapi.DecodeConfig(env(named(t, pod.Spec.InitContainers, name), daemonapi.ConfigEnv).Value)
 		if err != nil {
@@ -180,7 +183,7 @@ func TestConfigTellsThePodWhatToDo(t *testing.T) {
 		if c.Namespace != "team" || c.Task != "tidy-up" || c.TaskUID != "uid-1" || c.Attempt != 2 || c.CABundle != "PEM" {
 			t.Errorf("config %+v", c)
 		}
-		if *c.Operation != *operation || *c.Source != *source || c.Policy.EveryToolCalls != 10 {
+		if *c.Operation != *operation || *c.Source != *source || c.Policy.EveryToolCalls != 10 || c.Repository.CredentialsSecret != "credentials" {
 			t.Errorf("config %+v", c)
 		}
 		if want := "https://gitstore:8443/team/" + daemonapi.RepositoryKey("https://git.example.com/team/project.git") + ".git"; c.GitStoreURL != want {

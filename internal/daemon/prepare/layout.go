@@ -143,6 +143,10 @@ func (p *preparer) clone(ctx context.Context, layout journal.Layout) error {
 		if req.Credentials, req.CAFile, err = credentials(p.cfg.CredentialsDir); err != nil {
 			return err
 		}
+		if r.CredentialsSecret != "" && req.Credentials.Password == "" && req.CAFile == "" {
+			return &failure{reason: v1alpha1.ReasonCredentialsNotFound, permanent: true,
+				message: fmt.Sprintf("there are no credentials for %s: make the Secret %q with the keys username and password, or token", r.URL, r.CredentialsSecret)}
+		}
 	}
 	var origin worktree.Origin
 	err := p.retry(ctx, func() (err error) {

@@ -136,6 +136,12 @@ func TestFailures(t *testing.T) {
 		{"no repository", func(w *daemontest.World, c *prepare.Config) { c.Pod.Repository.URL += "x" }, "RepositoryNotFound", true},
 		{"no ref", func(w *daemontest.World, c *prepare.Config) { c.Pod.Repository.Ref = "nowhere" }, "RefNotFound", true},
 		{"bad ref", func(w *daemontest.World, c *prepare.Config) { c.Pod.Repository.Ref = "--upload-pack=x" }, "RefNotFound", true},
+		{"no Secret", func(w *daemontest.World, c *prepare.Config) {
+			c.Pod.Repository.CredentialsSecret, c.CredentialsDir = "git-credentials", t.TempDir()
+		}, "CredentialsNotFound", true},
+		{"half a Secret", func(w *daemontest.World, c *prepare.Config) {
+			c.Pod.Repository.CredentialsSecret, c.CredentialsDir = "git-credentials", secret(t, map[string]string{"username": "me"})
+		}, "CredentialsNotFound", true},
 		{"repository down", func(w *daemontest.World, c *prepare.Config) { w.Git.SetDown(true) }, "RepositoryUnreachable", false},
 		{"server down", func(w *daemontest.World, c *prepare.Config) { w.Server.SetDown(true) }, "ServerUnreachable", false},
 		{"no source", func(w *daemontest.World, c *prepare.Config) {
@@ -163,6 +169,36 @@ func TestFailures(t *testing.T) {
 				t.Fatalf("%+v", r)
 			}
 			t.Log(r.Message)
+		})
+	}
+}
+
+// secret is a folder as the kubelet mounts a Secret.
+func secret(t *testing.T, keys map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for key, value := range keys {
+		if err := os.WriteFile(filepath.Join(dir, key), []byte(value), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestCredentials(t *testing.T) {
+	for name, keys := range map[string]map[string]string{"token": {"token": "x\n"}, "password": {"username": "me", "password": "x"}} {
+		t.Run(name, func(t *testing.T) {
+			w := daemontest.NewWorld(t, files)
+			cfg := w.PrepareConfig(1, nil)
+			cfg.Pod.Repository.CredentialsSecret, cfg.CredentialsDir = "git-credentials", secret(t, keys)
+			if r := prepare.Run(t.Context(), cfg); r.Reason != "Prepared" {
+				t.Fatalf("%+v", r)
+			}
+			// A volume that is laid out needs them no more.
+			cfg.CredentialsDir = t.TempDir()
+			if r := prepare.Run(t.Context(), cfg); r.Reason != "Prepared" {
+				t.Fatalf("%+v", r)
+			}
 		})
 	}
 }
