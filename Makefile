@@ -88,8 +88,10 @@ soak: prerequisites cluster envtest-assets deploy demo-image ## All tests, the k
 	@export CLEW_SOAK=1; $(call run-tests,unit integration modules e2e)
 
 .PHONY: bench
-bench: ## Checkpoint, rewind and diff, each as a ratio to git status
-	@$(GO) test -count=1 -run '^$$' -bench . -benchtime 20x -timeout 30m ./internal/worktree/...
+bench: cluster deploy demo-image ## Checkpoint, rewind and diff, each as a ratio to git status; API writes of a Task
+	@$(GO) test -count=1 -run '^$$' -bench . -benchtime 20x -timeout 30m ./internal/worktree/... | $(GO) run ./hack/bench
+	@export KUBECONFIG="$$($(DEVCLUSTER) kubeconfig)" PATH="$(BIN):$$PATH"; \
+	  $(GO) test -tags e2e -count=1 -v -run TestATaskCostsFewAPIWrites ./internal/e2e | grep -v -e '^=== ' -e '^PASS$$'
 
 # The binaries that tests with a real API server start.
 run-tests = export KUBEBUILDER_ASSETS="$(ENVTEST)" KUBECONFIG="$$($(DEVCLUSTER) kubeconfig 2>/dev/null)" PATH="$(BIN):$$PATH"; $(GO) build -o $(BIN)/test-runner ./hack/test && exec $(BIN)/test-runner $(1)
