@@ -172,7 +172,29 @@ type RefusedError struct {
 	// Retryable says that it may later (a full volume, say).
 	Retryable bool
 	Reason    string
-	Err       error
+	// Message is the gitstore's sentence.
+	Message string
+	Err     error
+	// Checkpoints are those that Taker.Push cannot get there, now or later.
+	Checkpoints []Refused
+}
+
+// Refused is a checkpoint that the gitstore refuses for good, and why.
+type Refused struct {
+	Number          int64
+	Reason, Message string
+}
+
+// add notes that the push of one checkpoint was refused.
+func (e *RefusedError) add(number int64, one *RefusedError) {
+	if e.Err == nil {
+		e.Reason, e.Message = one.Reason, one.Message
+	}
+	e.Err = errors.Join(e.Err, fmt.Errorf("checkpoint %d: %w", number, one.Err))
+	e.Retryable = e.Retryable || one.Retryable
+	if !one.Retryable {
+		e.Checkpoints = append(e.Checkpoints, Refused{Number: number, Reason: one.Reason, Message: one.Message})
+	}
 }
 
 // Error implements error.
@@ -195,11 +217,11 @@ func GitError(err error) error {
 		case refusal.Unavailable:
 			return err
 		default:
-			return &RefusedError{Retryable: r.Retryable(), Reason: string(r.Reason), Err: err}
+			return &RefusedError{Retryable: r.Retryable(), Reason: string(r.Reason), Message: r.Message, Err: err}
 		}
 	}
 	if worktree.ReasonOf(err) == worktree.Rejected {
-		return &RefusedError{Reason: string(worktree.Rejected), Err: err}
+		return &RefusedError{Reason: string(worktree.Rejected), Message: err.Error(), Err: err}
 	}
 	return err
 }
@@ -216,18 +238,24 @@ func (t *Taker) Push(ctx context.Context) error {
 	}
 	err := t.push(ctx, pending)
 	var refused *RefusedError
-	if err == nil || len(pending) == 1 || !errors.As(err, &refused) || refused.Retryable {
+	if !errors.As(err, &refused) || refused.Retryable {
 		return err
 	}
-	var errs []error
+	all := &RefusedError{}
 	for _, p := range pending {
-		if err := t.push(ctx, []journal.Point{p}); errors.As(err, &refused) {
-			errs = append(errs, fmt.Errorf("checkpoint %d: %w", p.Number, err))
+		if len(pending) > 1 {
+			refused, err = nil, t.push(ctx, []journal.Point{p})
+		}
+		if errors.As(err, &refused) {
+			all.add(p.Number, refused)
 		} else if err != nil {
 			return err
 		}
 	}
-	return errors.Join(errs...)
+	if all.Err == nil {
+		return nil
+	}
+	return all
 }
 
 func (t *Taker) push(ctx context.Context, points []journal.Point) error {

@@ -3,11 +3,15 @@ package run
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/daemon/backoff"
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
 	"github.com/clew-dev/clew/internal/daemon/gateway"
@@ -22,6 +26,8 @@ const (
 	askAgain = 30 * time.Second
 	// refusedAgain is when a push that the gitstore refused for good is tried again.
 	refusedAgain = 5 * time.Minute
+	// maxDetail is how long, in bytes, the words of an event may be.
+	maxDetail = 1024
 )
 
 // takeCheckpoints takes checkpoints while the agent works, one at a time.
@@ -108,11 +114,10 @@ func (d *daemon) changed(ctx context.Context) bool {
 	return err != nil || !drift.Same()
 }
 
-// pushState tells whether what the gitstore lacks is what it refuses for good.
+// pushState tells which checkpoints the gitstore refuses for good.
 type pushState struct {
 	mu      sync.Mutex
 	numbers map[int64]bool
-	changed chan struct{}
 }
 
 // pushAll pushes whatever the gitstore lacks, for ever.
@@ -134,8 +139,10 @@ func (d *daemon) pushAll(ctx context.Context) error {
 			continue
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.As(err, &refused) && !refused.Retryable:
+		case errors.As(err, &refused):
 			d.refuse(refused)
+		}
+		if refused != nil && !refused.Retryable {
 			select {
 			case <-d.push:
 			case <-time.After(refusedAgain):
@@ -151,25 +158,39 @@ func (d *daemon) pushAll(ctx context.Context) error {
 	}
 }
 
-// refuse notes that what is pending now is refused for good, and tells of it once.
+// refuse notes which checkpoints are refused for good, and tells of each once.
 func (d *daemon) refuse(err *checkpoint.RefusedError) {
-	fresh := false
-	d.refused.mu.Lock()
-	if d.refused.numbers == nil {
-		d.refused.numbers = map[int64]bool{}
+	for _, c := range err.Checkpoints {
+		d.refused.mu.Lock()
+		known := d.refused.numbers[c.Number]
+		if d.refused.numbers == nil {
+			d.refused.numbers = map[int64]bool{}
+		}
+		d.refused.numbers[c.Number] = true
+		d.refused.mu.Unlock()
+		if known {
+			continue
+		}
+		why := shorten(agent.Text([]byte(c.Message)), maxDetail)
+		d.log.Error(err, "the gitstore will not take a checkpoint; it stays on the volume alone", "checkpoint", c.Number, "reason", c.Reason)
+		err := d.taker.Event("CheckpointRefused",
+			shorten(fmt.Sprintf("the gitstore will not take checkpoint %d, which stays on the volume alone: %s", c.Number, why), maxDetail),
+			map[string]string{"checkpoint": strconv.FormatInt(c.Number, 10), "reason": c.Reason, "message": why})
+		if err != nil {
+			d.log.Error(err, "the refusal could not be recorded", "checkpoint", c.Number)
+		}
 	}
-	for _, p := range d.volume.Journal.State().Pending {
-		fresh = fresh || !d.refused.numbers[p.Number]
-		d.refused.numbers[p.Number] = true
+}
+
+// shorten cuts a text to n bytes at most, at a character.
+func shorten(s string, n int) string {
+	if len(s) <= n {
+		return s
 	}
-	d.refused.mu.Unlock()
-	if !fresh {
-		return
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
 	}
-	d.log.Error(err, "the gitstore will not have a checkpoint; it stays on the volume alone")
-	if err := d.taker.Event("CheckpointRefused", err.Error(), map[string]string{"reason": err.Reason}); err != nil {
-		d.log.Error(err, "the refusal could not be recorded")
-	}
+	return s[:n]
 }
 
 // pushed reports whether the gitstore has every checkpoint that it will ever take.

@@ -1,7 +1,9 @@
 package run_test
 
 import (
+	"maps"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -181,6 +183,47 @@ func TestHold(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRefusedCheckpoint: what the gitstore refuses for good holds back nothing
+// else, is told once, and does not keep the pod from ending.
+func TestRefusedCheckpoint(t *testing.T) {
+	w := daemontest.NewWorld(t, nil)
+	w.Policy.EveryToolCalls = 1
+	w.Prepare(1, nil)
+	words := strings.Repeat("ä", 1000)
+	hook := "#!/bin/sh\nif grep -q /code/2; then echo 'clew: ObjectsRefused: " + words + "' >&2; exit 1; fi\n"
+	if err := os.WriteFile(filepath.Join(w.Git.Dir, "store.git", "hooks", "pre-receive"), []byte(hook), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d := w.Start(1)
+	a := w.Dial("s")
+	for _, id := range []string{"1", "2", "3"} {
+		w.Write(id, id)
+		a.Call(id)
+		a.Recorded()
+		a.Next(wire.TypeThaw)
+	}
+	a.Send(wire.TypeExit, wire.Exit{})
+	a.Next(wire.TypeRelease)
+	d.End()
+	w.Server.Look(w.UID, func(k *daemontest.Task) {
+		for n, c := range k.Checkpoints {
+			if c.GetDurable() != (n != 2) {
+				t.Errorf("checkpoint %d: durable is %v", n, c.GetDurable())
+			}
+		}
+		var events []*daemonv1.Event
+		for _, r := range k.Records {
+			if e := r.GetEvent(); e != nil {
+				events = append(events, e)
+			}
+		}
+		want := map[string]string{"checkpoint": "2", "reason": "ObjectsRefused", "message": words[:1024]}
+		if len(k.Checkpoints) != 4 || len(events) != 1 || events[0].GetReason() != "CheckpointRefused" || len(events[0].GetMessage()) > 1024 || !maps.Equal(events[0].GetDetails(), want) {
+			t.Errorf("%d checkpoints, events %v", len(k.Checkpoints), events)
+		}
+	})
 }
 
 func TestManualCheckpointOncePerObject(t *testing.T) {
