@@ -87,13 +87,13 @@ func (a *agent) do(ctx context.Context, i int) error {
 	if err := a.say(map[string]any{"type": "tool_call", "id": id, "name": c.Name, "input": c.Input}); err != nil {
 		return err
 	}
-	output, failed := "", false
-	if text, err := execute(ctx, c); ctx.Err() != nil {
+	output, err := execute(ctx, c)
+	if ctx.Err() != nil {
 		return ctx.Err()
-	} else if err != nil {
-		output, failed = strings.TrimSpace(text+"\n"+err.Error()), true
-	} else {
-		output = text
+	}
+	failed := err != nil
+	if failed {
+		output = strings.TrimSpace(output + "\n" + err.Error())
 	}
 	if err := a.state.write(i); err != nil {
 		return err

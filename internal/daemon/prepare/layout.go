@@ -203,7 +203,7 @@ func (p *preparer) fork(ctx context.Context, layout journal.Layout) error {
 	if !src.IncludeConversation {
 		scope = worktree.ScopeCode
 	}
-	if _, err := p.restoreTo(ctx, point, scope); err != nil {
+	if err := p.restoreTo(ctx, point, scope); err != nil {
 		return err
 	}
 	if err := p.startOver(ctx, layout); err != nil {
@@ -224,7 +224,7 @@ func (p *preparer) restore(ctx context.Context, layout journal.Layout) error {
 	if err != nil {
 		return err
 	}
-	if _, err := p.restoreTo(ctx, point, worktree.ScopeBoth); err != nil {
+	if err := p.restoreTo(ctx, point, worktree.ScopeBoth); err != nil {
 		return err
 	}
 	if layout.Move != "" {
@@ -332,22 +332,22 @@ func (p *preparer) local(ctx context.Context, uid string, number int64) (journal
 }
 
 // restoreTo brings the volume to a checkpoint.
-func (p *preparer) restoreTo(ctx context.Context, point journal.Point, scope worktree.Scope) (worktree.RestoreResult, error) {
+func (p *preparer) restoreTo(ctx context.Context, point journal.Point, scope worktree.Scope) error {
 	var res worktree.RestoreResult
 	err := p.retry(ctx, func() (err error) {
 		res, err = p.repo.Restore(ctx, worktree.RestoreRequest{Target: target(point), Scope: scope})
 		return err
 	})
 	if err != nil {
-		return res, fmt.Errorf("restore checkpoint %d: %w", point.Number, err)
+		return fmt.Errorf("restore checkpoint %d: %w", point.Number, err)
 	}
 	p.log.Info("restored a checkpoint", "checkpoint", point.Number, "scope", scope, "written", res.Written, "removed", res.Removed,
 		"unchanged", res.Unchanged, "kept", len(res.Kept), "conflicts", len(res.Conflicts), "took", res.Took.String())
 	if len(res.Conflicts) > 0 {
-		return res, &failure{permanent: true, message: fmt.Sprintf("%d files of checkpoint %d cannot be laid out, %q first: files that no checkpoint holds stand in the way; move them away",
+		return &failure{permanent: true, message: fmt.Sprintf("%d files of checkpoint %d cannot be laid out, %q first: files that no checkpoint holds stand in the way; move them away",
 			len(res.Conflicts), point.Number, res.Conflicts[0])}
 	}
-	return res, nil
+	return nil
 }
 
 func target(p journal.Point) worktree.Target { return worktree.Target{Code: p.Code, State: p.State} }

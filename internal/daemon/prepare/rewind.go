@@ -84,7 +84,7 @@ func (p *preparer) checkDrift(ctx context.Context, onDrift string) error {
 	case string(v1alpha1.OnDriftPreserve):
 		return p.keepDrift(ctx, drift.Count)
 	case string(v1alpha1.OnDriftOverride):
-		if _, err := p.restoreTo(ctx, *clean, worktree.ScopeCode); err != nil {
+		if err := p.restoreTo(ctx, *clean, worktree.ScopeCode); err != nil {
 			return err
 		}
 		return p.taker.Event("DriftOverridden", fmt.Sprintf("%d files that were changed while the task slept were put back", drift.Count), nil)
@@ -286,7 +286,7 @@ func (p *preparer) restoreTarget(ctx context.Context, r *journal.Rewind) error {
 	case string(v1alpha1.RewindConversation):
 		scope = worktree.ScopeConversation
 	}
-	if _, err := p.restoreTo(ctx, r.Target, scope); err != nil {
+	if err := p.restoreTo(ctx, r.Target, scope); err != nil {
 		return err
 	}
 	preserved, err := p.preserve(ctx, r)

@@ -29,12 +29,12 @@ func (d *daemon) untilSafe(ctx, work context.Context, stopTaking func()) error {
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 
-	_, err := d.socket.until(either, func(s status) bool { return s.exit != nil })
+	err := d.socket.until(either, func(s status) bool { return s.exit != nil })
 	if work.Err() != nil {
 		return work.Err()
 	}
 	if err != nil { // the pod ends, and the agent's end is not known
-		_, _ = d.socket.until(timeout(work, exitWait), func(s status) bool { return s.exit != nil || !s.connected })
+		_ = d.socket.until(timeout(work, exitWait), func(s status) bool { return s.exit != nil || !s.connected })
 	}
 	stopTaking()
 	if err := d.last(ctx, work); err != nil {
@@ -43,7 +43,7 @@ func (d *daemon) untilSafe(ctx, work context.Context, stopTaking func()) error {
 	// When the pod is to end, what is on the volume is safe enough to let the
 	// agent's container go; this container stays until all is out.
 	go func() {
-		if _, err := d.socket.until(either, func(s status) bool { return s.terminating }); err == nil {
+		if err := d.socket.until(either, func(s status) bool { return s.terminating }); err == nil {
 			cancel()
 		}
 	}()

@@ -63,11 +63,23 @@ type connection struct {
 	acked   int64
 }
 
+// send writes a frame. A connection that does not take it is closed: half a
+// frame cannot be taken back, and a shim that connects again is told how things
+// stand.
 func (c *connection) send(t wire.Type, v any) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
-	return wire.Write(c, t, v)
+	err := wire.Write(c, t, v)
+	if err != nil {
+		_ = c.Close()
+	}
+	return err
+}
+
+// tell sends a frame without a body, and does not wait for it.
+func (c *connection) tell(t wire.Type) {
+	go func() { _ = c.send(t, nil) }()
 }
 
 // ack says that lines are recorded, once each.
@@ -195,7 +207,7 @@ func (s *socket) open(c *connection, session string) (epoch int, line int64) {
 	s.current, s.seen = c, true
 	s.announce()
 	if s.released {
-		go c.send(wire.TypeRelease, nil)
+		c.tell(wire.TypeRelease)
 	}
 	s.log.Info("the shim is connected", "recordedLines", line)
 	return epoch, line
@@ -360,7 +372,7 @@ func (s *socket) release() {
 	defer s.mu.Unlock()
 	s.released = true
 	if c := s.current; c != nil {
-		go c.send(wire.TypeRelease, nil)
+		c.tell(wire.TypeRelease)
 	}
 }
 
@@ -370,7 +382,7 @@ func (s *socket) fence() {
 	defer s.mu.Unlock()
 	s.fenced = true
 	if c := s.current; c != nil {
-		go c.send(wire.TypeStop, nil)
+		c.tell(wire.TypeStop)
 	}
 }
 
@@ -394,16 +406,16 @@ func (s *socket) status() (status, <-chan struct{}) {
 }
 
 // until waits until the agent's status is as wanted, or ctx ends.
-func (s *socket) until(ctx context.Context, wanted func(status) bool) (status, error) {
+func (s *socket) until(ctx context.Context, wanted func(status) bool) error {
 	for {
 		st, changed := s.status()
 		if wanted(st) {
-			return st, nil
+			return nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return st, ctx.Err()
+			return ctx.Err()
 		}
 	}
 }

@@ -78,7 +78,7 @@ func lookPath(command string, env []string) (string, error) {
 			path = v
 		}
 	}
-	found := error(exec.ErrNotFound)
+	found := exec.ErrNotFound
 	for _, dir := range filepath.SplitList(path) {
 		if dir == "" {
 			dir = "."
@@ -152,14 +152,28 @@ func (c *child) signalAll(sig unix.Signal) {
 // killRest ends what the agent's main process left behind. Killing a process
 // hands its children to the shim, so it goes on until there are none.
 func (c *child) killRest() {
-	for deadline := time.Now().Add(killWait); ; time.Sleep(time.Millisecond) {
+	poll(killWait, func() bool {
 		c.signalAll(unix.SIGKILL)
 		left := orphans()
 		for _, pid := range left {
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
-		if len(left) == 0 || time.Now().After(deadline) {
+		return len(left) == 0
+	})
+}
+
+// poll calls done until it returns true, or for as long as wait: nothing tells
+// of a change in processes that are not the shim's own children.
+func poll(wait time.Duration, done func() bool) {
+	over := time.NewTimer(wait)
+	defer over.Stop()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-over.C:
 			return
+		case <-tick.C:
 		}
 	}
 }
@@ -202,25 +216,21 @@ func (c *child) setStopped(stop bool) {
 
 // awaitStopped waits until every process of the agent stands still, and reports
 // whether it does.
-func (c *child) awaitStopped() bool {
-	for deadline := time.Now().Add(stopWait); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+func (c *child) awaitStopped() (still bool) {
+	poll(stopWait, func() bool {
 		c.mu.Lock()
-		stopped := c.stopped
-		moving := c.moving()
-		if stopped && len(moving) > 0 {
-			for _, pid := range moving { // born while the others were being stopped
-				_ = unix.Kill(pid, unix.SIGSTOP)
-			}
-		}
-		c.mu.Unlock()
-		if !stopped {
-			return false
-		}
-		if len(moving) == 0 {
+		defer c.mu.Unlock()
+		if !c.stopped {
 			return true
 		}
-	}
-	return false
+		moving := c.moving()
+		for _, pid := range moving { // born while the others were being stopped
+			_ = unix.Kill(pid, unix.SIGSTOP)
+		}
+		still = len(moving) == 0
+		return still
+	})
+	return still
 }
 
 // moving lists the agent's processes that are not stopped.

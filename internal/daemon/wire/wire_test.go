@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"testing"
 
@@ -37,7 +38,7 @@ func TestRoundTrip(t *testing.T) {
 	if f, err = wire.Read(&b); err != nil || f.Type != wire.TypeRelease {
 		t.Fatal(f, err)
 	}
-	if _, err := wire.Read(&b); err != io.EOF {
+	if _, err := wire.Read(&b); !errors.Is(err, io.EOF) {
 		t.Fatal(err)
 	}
 }
