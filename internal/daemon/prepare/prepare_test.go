@@ -105,6 +105,7 @@ func rewindTo(n int64, scope, preserve string) *daemonapi.Operation {
 }
 
 func TestFirstStart(t *testing.T) {
+	t.Parallel()
 	w := daemontest.NewWorld(t, files)
 	for range 2 {
 		w.Prepare(1, nil)
@@ -121,12 +122,14 @@ func TestFirstStart(t *testing.T) {
 }
 
 func TestEmptyRepository(t *testing.T) {
+	t.Parallel()
 	w := daemontest.NewWorld(t, nil)
 	w.Prepare(1, nil)
 	expect(t, "branch", w.Git.Run(t, w.Path(""), "symbolic-ref", "HEAD"), "refs/heads/main")
 }
 
 func TestFailures(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name      string
 		arrange   func(*daemontest.World, *prepare.Config)
@@ -186,6 +189,7 @@ func secret(t *testing.T, keys map[string]string) string {
 }
 
 func TestCredentials(t *testing.T) {
+	t.Parallel()
 	for name, keys := range map[string]map[string]string{"token": {"token": "x\n"}, "password": {"username": "me", "password": "x"}} {
 		t.Run(name, func(t *testing.T) {
 			w := daemontest.NewWorld(t, files)
@@ -205,6 +209,7 @@ func TestCredentials(t *testing.T) {
 
 // TestWaitsForTheServer: an outage shorter than the patience does no harm.
 func TestWaitsForTheServer(t *testing.T) {
+	t.Parallel()
 	w := daemontest.NewWorld(t, files)
 	w.Server.SetDown(true)
 	w.Git.SetDown(true)
@@ -214,6 +219,7 @@ func TestWaitsForTheServer(t *testing.T) {
 }
 
 func TestLostVolume(t *testing.T) {
+	t.Parallel()
 	w := three(t)
 	want := w.Tree()
 	w.LoseVolume()
@@ -235,6 +241,7 @@ func TestLostVolume(t *testing.T) {
 
 // TestLostVolumeLosesWhatWasNotDurable: files and memory go back together.
 func TestLostVolumeLosesWhatWasNotDurable(t *testing.T) {
+	t.Parallel()
 	w := daemontest.NewWorld(t, files)
 	w.Policy.EveryToolCalls = 1
 	w.Prepare(1, nil)
@@ -268,6 +275,7 @@ func TestLostVolumeLosesWhatWasNotDurable(t *testing.T) {
 
 // TestLostVolumeBeforeAnyCheckpoint: the task starts over, with its prompt.
 func TestLostVolumeBeforeAnyCheckpoint(t *testing.T) {
+	t.Parallel()
 	w := daemontest.NewWorld(t, files)
 	w.Prepare(1, nil)
 	d := w.Start(1)
@@ -286,6 +294,7 @@ func TestLostVolumeBeforeAnyCheckpoint(t *testing.T) {
 }
 
 func TestOpenCallsAreAnswered(t *testing.T) {
+	t.Parallel()
 	w := daemontest.NewWorld(t, nil)
 	w.Prepare(1, nil)
 	d := w.Start(1)
@@ -304,6 +313,7 @@ func TestOpenCallsAreAnswered(t *testing.T) {
 }
 
 func TestResumePromptOnce(t *testing.T) {
+	t.Parallel()
 	w := three(t)
 	op := &daemonapi.Operation{Kind: daemonapi.OperationResume, ID: "r1", Prompt: "And now the rest."}
 	for n := int64(2); n < 5; n++ {
@@ -329,6 +339,7 @@ func TestResumePromptOnce(t *testing.T) {
 }
 
 func TestFork(t *testing.T) {
+	t.Parallel()
 	source := three(t)
 	for _, include := range []bool{true, false} {
 		t.Run(fmt.Sprint(include), func(t *testing.T) {
@@ -372,6 +383,7 @@ func TestFork(t *testing.T) {
 }
 
 func TestDrift(t *testing.T) {
+	t.Parallel()
 	drifted := func(t *testing.T) *daemontest.World {
 		w := three(t)
 		w.Write("one.txt", "edited by hand\n")
@@ -421,6 +433,7 @@ func TestDrift(t *testing.T) {
 }
 
 func TestStaleVolume(t *testing.T) {
+	t.Parallel()
 	w := daemontest.NewWorld(t, files)
 	w.Policy.EveryToolCalls = 1
 	w.Prepare(1, nil)
@@ -442,6 +455,7 @@ func TestStaleVolume(t *testing.T) {
 }
 
 func TestEncodeFitsTheTerminationMessage(t *testing.T) {
+	t.Parallel()
 	r := daemonapi.PrepareResult{Reason: "DriftDetected", Message: strings.Repeat("ä\"", 3000), DriftCount: 9999}
 	for i := range 3000 {
 		r.DriftedFiles = append(r.DriftedFiles, fmt.Sprintf("some/quite/long/path/of/file/%d", i))

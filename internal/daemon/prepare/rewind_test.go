@@ -19,6 +19,7 @@ import (
 )
 
 func TestRewindScopes(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		scope        string
 		one, a, home string
@@ -60,6 +61,7 @@ func TestRewindScopes(t *testing.T) {
 }
 
 func TestRewindKeepsWhatStood(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"Branch", "Stash"} {
 		t.Run(mode, func(t *testing.T) {
 			w := three(t)
@@ -82,6 +84,7 @@ func TestRewindKeepsWhatStood(t *testing.T) {
 
 // TestRewindOfAKilledTask: what no checkpoint holds yet gets one first.
 func TestRewindOfAKilledTask(t *testing.T) {
+	t.Parallel()
 	w := three(t)
 	w.Prepare(2, nil)
 	d := w.Start(2)
@@ -104,6 +107,7 @@ func TestRewindOfAKilledTask(t *testing.T) {
 // TestRewindKeepsWhatIsInNoFile: the index, a ref or the agent's own state may be
 // all that changed while the task slept.
 func TestRewindKeepsWhatIsInNoFile(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name   string
 		change func(*testing.T, *daemontest.World)
@@ -139,6 +143,7 @@ func TestRewindKeepsWhatIsInNoFile(t *testing.T) {
 }
 
 func TestLocksOfAKilledAgentAreCleared(t *testing.T) {
+	t.Parallel()
 	w := three(t)
 	w.Write(".git/index.lock", "half an index")
 	w.Write(".git/refs/heads/main.lock", "half a ref")
@@ -148,6 +153,7 @@ func TestLocksOfAKilledAgentAreCleared(t *testing.T) {
 }
 
 func TestRewindToADamagedCheckpointTouchesNothing(t *testing.T) {
+	t.Parallel()
 	w := three(t)
 	before := w.Tree()
 	// Damage every object that only checkpoint 1 needs: its tree.
@@ -308,10 +314,19 @@ func prepareCrashing(t *testing.T, w *daemontest.World, n int64, op *daemonapi.O
 	return "", true
 }
 
+// stride is how many steps lie between two kills; CLEW_SOAK=1 leaves none out.
+func stride() int {
+	if os.Getenv("CLEW_SOAK") == "1" {
+		return 1
+	}
+	return 2
+}
+
 // TestKilledAtEveryStep kills prepare before and after everything it does to
 // repository and server, each time on a world of its own, and lets the next pod,
-// which is asked for nothing, finish. Then all is as if nothing had happened.
+// which is asked for the same, finish. Then all is as if nothing had happened.
 func TestKilledAtEveryStep(t *testing.T) {
+	t.Parallel()
 	scenarios := []struct {
 		name    string
 		arrange func(t *testing.T) *daemontest.World
@@ -348,7 +363,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 			undisturbed.Prepare(2, sc.op)
 			sc.expect(t, undisturbed)
 			tree, status := undisturbed.Tree(), gitStatus(t, undisturbed)
-			for at := 1; ; at++ {
+			for at := 1; ; at += stride() {
 				w := arranged.Copy(t)
 				where, done := prepareCrashing(t, w, 2, sc.op, &crashing{at: at})
 				if done {
@@ -374,6 +389,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 
 // TestRewindIsFinishedWhateverTheNextPodIsAskedFor: also a pod that is asked for nothing.
 func TestRewindIsFinishedWhateverTheNextPodIsAskedFor(t *testing.T) {
+	t.Parallel()
 	w := three(t)
 	op := rewindTo(1, "Both", "Discard")
 	if _, done := prepareCrashing(t, w, 2, op, &crashing{when: "before restore"}); done {
@@ -387,6 +403,7 @@ func TestRewindIsFinishedWhateverTheNextPodIsAskedFor(t *testing.T) {
 // TestVolumeLostInMidRewind: after the conversation has moved, before the
 // checkpoint that says so is safe.
 func TestVolumeLostInMidRewind(t *testing.T) {
+	t.Parallel()
 	for _, scope := range []string{"Both", "Code", "Conversation"} {
 		t.Run(scope, func(t *testing.T) {
 			w, op := three(t), rewindTo(1, scope, "Discard")
