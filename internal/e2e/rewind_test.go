@@ -14,9 +14,11 @@ import (
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
+const startedMark = "I am up and wait."
+
 // idle is an agent that waits to be told what to do by kubectl exec, and that
-// leaves a mark at each start.
-var idle = []string{"sh", "-c", `date +%s.%N >> "$HOME/starts"; exec sleep infinity`}
+// says so at each start.
+var idle = []string{"sh", "-c", `echo '{"type":"message","role":"assistant","text":"` + startedMark + `"}'; exec sleep infinity`}
 
 // inAgent runs a shell script in the agent's container.
 func (w *world) inAgent(task, script string) string {
@@ -64,26 +66,60 @@ func TestARewindIsAllOrNothing(t *testing.T) {
 	w.inAgent("undone", `cd /workspace; git config user.email a@b.c; git config user.name A; echo staged > staged; git add staged; echo untracked > untracked`)
 	w.take("undone", "good")
 	goodTree, goodGit := w.inAgent("undone", fingerprint), w.inAgent("undone", gitSays)
-	w.inAgent("undone", twoThousand)
-	badTree, badGit := w.inAgent("undone", fingerprint), w.inAgent("undone", gitSays)
-	starts := w.inAgent("undone", `cat "$HOME/starts"`)
 
-	w.requestRewind("undone", "first", "good")
-	struck := w.killPrepare("undone", kills)
-	t.Logf("the prepare step was killed %d times", struck)
-	task := w.untilRewound("undone", "first", 5*time.Minute)
+	var badTree, badGit string
+	var task *clewv1.Task
+	for struck, round := 0, 1; struck < kills; round++ {
+		w.inAgent("undone", twoThousand)
+		badTree, badGit = w.inAgent("undone", fingerprint), w.inAgent("undone", gitSays)
+		w.untilStarts("undone", round)
+		id := fmt.Sprintf("round-%d", round)
 
-	g.Expect(w.inAgent("undone", fingerprint)).To(gomega.Equal(goodTree), "the tree is byte-exact")
-	g.Expect(w.inAgent("undone", gitSays)).To(gomega.Equal(goodGit), "HEAD, branch and status are as they were")
-	g.Expect(strings.Fields(w.inAgent("undone", `cat "$HOME/starts"`))).To(gomega.HaveLen(len(strings.Fields(starts))+1),
-		"the agent started once, after the rewind")
-	g.Expect(w.inAgent("undone", "cd /workspace; git branch --list 'clew/*'")).NotTo(gomega.BeEmpty(), "what stood before is kept as a branch")
+		w.requestRewind("undone", id, "good")
+		hit := w.killPrepare("undone", min(kills-struck, 8))
+		struck += hit
+		t.Logf("%s: the prepare step was killed %d times, %d in all", id, hit, struck)
+		task = w.untilRewound("undone", id, 5*time.Minute)
+
+		g.Expect(w.inAgent("undone", fingerprint)).To(gomega.Equal(goodTree), "the tree is byte-exact")
+		g.Expect(w.inAgent("undone", gitSays)).To(gomega.Equal(goodGit), "HEAD, branch and status are as they were")
+		w.untilStarts("undone", round+1) // once, after the rewind
+		g.Expect(w.inAgent("undone", "cd /workspace; git branch --list 'clew/*'")).To(gomega.ContainSubstring(id), "what stood before is kept as a branch")
+	}
 
 	before := fmt.Sprintf("undone-%d", task.Status.Rewind.FromCheckpoint)
 	w.untilDurable(before)
-	w.rewind("undone", "second", before)
+	w.rewind("undone", "undo", before)
 	g.Expect(w.inAgent("undone", fingerprint)).To(gomega.Equal(badTree), "a rewind of the rewind brings everything back")
 	g.Expect(w.inAgent("undone", gitSays)).To(gomega.Equal(badGit))
+}
+
+// starts counts how often the idle agent said that it started, by the timeline,
+// which no rewind takes back.
+func (w *world) starts(task string) int {
+	w.Helper()
+	count := 0
+	for _, e := range w.timeline(task) {
+		if e.Reason == "AgentMessage" && strings.Contains(e.Message, startedMark) {
+			count++
+		}
+	}
+	return count
+}
+
+// untilStarts waits for that count and fails when it is passed.
+func (w *world) untilStarts(task string, want int) {
+	w.Helper()
+	w.until(fmt.Sprintf("the agent of %s has started %d times", task, want), time.Minute, func() error {
+		got := w.starts(task)
+		if got > want {
+			w.Fatalf("the agent of %s started %d times, not %d", task, got, want)
+		}
+		if got < want {
+			return fmt.Errorf("%d times", got)
+		}
+		return nil
+	})
 }
 
 // killPrepare kills the prepare step so many times at random instants, by
