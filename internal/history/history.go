@@ -72,29 +72,32 @@ type TaskState struct {
 
 // Checkpoint is a recorded checkpoint.
 type Checkpoint struct {
-	TaskUID         string
-	Number          int64
-	Attempt         int64
-	Trigger         string
-	Time            time.Time
-	Message         string
-	Commit          string
-	Tree            string
-	Parent          string
-	Base            string
-	StateCommit     string
-	FilesChanged    int32
-	LinesAdded      int64
-	LinesRemoved    int64
-	GitHead         string
-	GitBranch       string
-	DirtyFiles      []string
-	DirtyFileCount  int32
-	Files           int64
-	Bytes           int64
-	Skipped         []SkippedFile
-	SkippedCount    int32
-	Durable         bool
+	TaskUID        string
+	Number         int64
+	Attempt        int64
+	Trigger        string
+	Time           time.Time
+	Message        string
+	Commit         string
+	Tree           string
+	Parent         string
+	Base           string
+	StateCommit    string
+	FilesChanged   int32
+	LinesAdded     int64
+	LinesRemoved   int64
+	GitHead        string
+	GitBranch      string
+	DirtyFiles     []string
+	DirtyFileCount int32
+	Files          int64
+	Bytes          int64
+	Skipped        []SkippedFile
+	SkippedCount   int32
+	// Durable: the gitstore has it.
+	Durable bool
+	// Refused says why the gitstore will not take it; empty while it may, or has.
+	Refused         string
 	RequestedByName string
 	RequestedByUID  string
 	Position        Position
@@ -136,4 +139,6 @@ type Snapshot struct {
 // Notification says that something of a task changed in the store.
 type Notification struct {
 	Task
+	// Attempt is the newest attempt that has begun.
+	Attempt int64
 }

@@ -59,7 +59,9 @@ type Source struct {
 // MoveOperation moves a task's conversation back to a checkpoint.
 type MoveOperation struct {
 	// ID of the operation; the same one is carried out once.
-	ID         string
+	ID string
+	// Checkpoint to go back to; 0 for the beginning of the task's own
+	// conversation: before its first message, or where it was forked.
 	Checkpoint int64
 	Reason     string
 	// KeepPosition leaves the conversation where it is and only notes that the

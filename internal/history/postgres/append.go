@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -86,6 +87,11 @@ func (s *Store) ingest(ctx context.Context, q *sqlc.Queries, l locked, attempt i
 			return err
 		}
 	}
+	for _, refusal := range b.refusals {
+		if err := q.SetCheckpointRefused(ctx, refusal); err != nil {
+			return err
+		}
+	}
 	l.row.Attempt = max(l.row.Attempt, attempt)
 	l.row.LastSequence = records[len(records)-1].Sequence
 	return l.save(ctx, q)
@@ -123,7 +129,10 @@ type batch struct {
 	messages    map[conversation.Hash]conversation.Message
 	entries     sqlc.InsertEntriesParams
 	checkpoints []checkpointWrite
-	events      sqlc.InsertEventsParams
+	// refusals follow the checkpoints in whatever order they were told: what is
+	// durable is not refused.
+	refusals []sqlc.SetCheckpointRefusedParams
+	events   sqlc.InsertEventsParams
 }
 
 type checkpointWrite struct {
@@ -194,7 +203,14 @@ func (b *batch) addNote(r history.Record, note history.Note) error {
 		details[clean(key)] = clean(value)
 	}
 	encoded, err := json.Marshal(details)
-	b.addEvent(r, noteEvent(note), encoded)
+	event := noteEvent(note)
+	b.addEvent(r, event, encoded)
+	if event.Reason == reasonCheckpointRefused && event.Checkpoint > 0 {
+		b.refusals = append(b.refusals, sqlc.SetCheckpointRefusedParams{
+			TaskUid: b.task.UID, Number: event.Checkpoint,
+			Refused: shorten(cmp.Or(details["message"], event.Message, event.Reason), maxRefusal),
+		})
+	}
 	return err
 }
 
@@ -269,6 +285,13 @@ const (
 	reasonCheckpointCreated = "CheckpointCreated"
 	reasonConversationMoved = "ConversationMoved"
 )
+
+// reasonCheckpointRefused is a daemon's: the gitstore will not take the
+// checkpoint named by the detail "checkpoint", the detail "message" says why.
+const reasonCheckpointRefused = "CheckpointRefused"
+
+// maxRefusal is how long, in bytes, the reason of a refusal may be.
+const maxRefusal = 1024
 
 // previewBytes is how much of a message the timeline shows.
 const previewBytes = 200

@@ -64,6 +64,75 @@ func TestMoveConversation(t *testing.T) {
 	}
 }
 
+// Whoever starts over says the prompt again, so it must not be there already.
+func TestMoveToTheBeginning(t *testing.T) {
+	w := begin(t, open(t), taskNamed("a"), 1)
+	w.append(user("prompt"), usage(1, 2, 3), agent("1"), checkpoint(1), call("x"))
+	for range 2 {
+		if d := cmp.Diff(history.Position{Branch: "branch-2"}, w.move("restore/2", 0)); d != "" {
+			t.Errorf("position (-want +got):\n%s", d)
+		}
+	}
+	state := w.state()
+	if d := cmp.Diff(history.Totals{}, state.Totals); d != "" {
+		t.Errorf("totals (-want +got):\n%s", d)
+	}
+	if len(state.OpenToolCalls) != 0 || len(w.texts()) != 0 {
+		t.Errorf("something is left: %+v, %q", state, w.texts())
+	}
+	w.append(user("prompt"), agent("2"), checkpoint(2))
+	if d := cmp.Diff([]string{"U prompt", "A 2"}, w.texts()); d != "" {
+		t.Errorf("after the move (-want +got):\n%s", d)
+	}
+	// A second loss, and what was left can still be gone back to.
+	w.move("restore/3", 0)
+	w.append(user("prompt"))
+	if d := cmp.Diff([]string{"U prompt"}, w.texts()); d != "" {
+		t.Errorf("after the second move (-want +got):\n%s", d)
+	}
+	w.move("op", 1)
+	if d := cmp.Diff([]string{"U prompt", "A 1"}, w.texts()); d != "" {
+		t.Errorf("back on the first branch (-want +got):\n%s", d)
+	}
+}
+
+func TestMoveToTheBeginningOfAFork(t *testing.T) {
+	store := open(t)
+	source := begin(t, store, taskNamed("source"), 1)
+	source.append(user("1"), usage(1, 2, 3), call("x"), result("x"), checkpoint(1), user("later"))
+	for name, tt := range map[string]struct {
+		inherits bool
+		position history.Position
+		totals   history.Totals
+		texts    []string
+	}{
+		"with-conversation": {true, history.Position{Branch: "branch-2", Position: 3, ToolCalls: 1},
+			history.Totals{Messages: 3, ToolCalls: 1, InputTokens: 1, OutputTokens: 2, CostMicroUSD: 3},
+			[]string{"U 1", "call x Bash", "result x", "U prompt"}},
+		"without-conversation": {false, history.Position{Branch: "branch-2"}, history.Totals{}, []string{"U prompt"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fork := taskNamed(name)
+			from := &history.Source{TaskUID: source.task.UID, Checkpoint: 1, IncludeConversation: tt.inherits}
+			if _, err := store.Begin(t.Context(), fork, 1, from); err != nil {
+				t.Fatal(err)
+			}
+			w := begin(t, store, fork, 1)
+			w.append(user("prompt"), usage(10, 20, 30), agent("2"))
+			if d := cmp.Diff(tt.position, w.move("restore/2", 0)); d != "" {
+				t.Errorf("position (-want +got):\n%s", d)
+			}
+			if d := cmp.Diff(tt.totals, w.state().Totals); d != "" {
+				t.Errorf("totals (-want +got):\n%s", d)
+			}
+			w.append(user("prompt"))
+			if d := cmp.Diff(tt.texts, w.texts()); d != "" {
+				t.Errorf("after the move (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
 func TestMoveKeepsPosition(t *testing.T) {
 	w := begin(t, open(t), taskNamed("a"), 1)
 	w.append(checkpoint(1), user("1"))
@@ -81,8 +150,10 @@ func TestMoveKeepsPosition(t *testing.T) {
 
 func TestMoveToNowhere(t *testing.T) {
 	w := begin(t, open(t), taskNamed("a"), 1)
-	if _, err := w.store.MoveConversation(t.Context(), w.task, 1, history.MoveOperation{ID: "op", Checkpoint: 9}); !errors.Is(err, history.ErrNotFound) {
-		t.Errorf("%v", err)
+	for _, number := range []int64{9, -1} {
+		if _, err := w.store.MoveConversation(t.Context(), w.task, 1, history.MoveOperation{ID: "op", Checkpoint: number}); !errors.Is(err, history.ErrNotFound) {
+			t.Errorf("checkpoint %d: %v", number, err)
+		}
 	}
 	if got := w.state().CompletedOperations; len(got) != 0 {
 		t.Errorf("noted as done: %q", got)

@@ -129,7 +129,7 @@ func checkpointOf(row sqlc.Checkpoint) (history.Checkpoint, error) {
 		Commit: row.Commit, Tree: row.Tree, Parent: row.Parent, Base: row.Base, StateCommit: row.StateCommit,
 		FilesChanged: row.FilesChanged, LinesAdded: row.LinesAdded, LinesRemoved: row.LinesRemoved,
 		GitHead: row.GitHead, GitBranch: row.GitBranch, DirtyFiles: row.DirtyFiles, DirtyFileCount: row.DirtyFileCount,
-		Files: row.Files, Bytes: row.Bytes, SkippedCount: row.SkippedCount, Durable: row.Durable,
+		Files: row.Files, Bytes: row.Bytes, SkippedCount: row.SkippedCount, Durable: row.Durable, Refused: row.Refused,
 		RequestedByName: row.RequestedByName, RequestedByUID: row.RequestedByUid,
 		Position: history.Position{Branch: branchName(row.BranchNumber), Position: row.Position, ToolCalls: row.ToolCalls},
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -73,6 +74,20 @@ func (s *Store) listen(ctx context.Context, callback func(history.Notification))
 	}
 }
 
+// notification reads what notify wrote. One that cannot be read comes out as
+// empty, which makes listeners look at everything.
+func notification(payload string) *history.Notification {
+	fields := strings.Split(payload, " ")
+	if len(fields) != 4 {
+		return &history.Notification{}
+	}
+	attempt, err := strconv.ParseInt(fields[3], 10, 64)
+	if err != nil {
+		return &history.Notification{}
+	}
+	return &history.Notification{Task: history.Task{UID: fields[0], Namespace: fields[1], Name: fields[2]}, Attempt: attempt}
+}
+
 // next waits for one notification; nil if there was none for a while and the
 // connection is alive.
 func next(ctx context.Context, conn *pgx.Conn) (*history.Notification, error) {
@@ -80,9 +95,7 @@ func next(ctx context.Context, conn *pgx.Conn) (*history.Notification, error) {
 	defer cancel()
 	n, err := conn.WaitForNotification(waiting)
 	if err == nil {
-		uid, rest, _ := strings.Cut(n.Payload, " ")
-		namespace, name, _ := strings.Cut(rest, " ")
-		return &history.Notification{Task: history.Task{Namespace: namespace, Name: name, UID: uid}}, nil
+		return notification(n.Payload), nil
 	}
 	if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) || conn.IsClosed() {
 		return nil, err

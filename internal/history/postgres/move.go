@@ -14,8 +14,11 @@ import (
 
 // MoveConversation goes back to the turn boundary of a checkpoint of the same
 // task: it makes a new branch that begins there the active one, and notes the
-// operation, in one transaction. An operation that is done is not done again;
-// its position is returned. Errors: history.ErrNotFound if the task or the
+// operation, in one transaction. Checkpoint 0 is where the task's first branch
+// begins: before the first message, the prompt included, or, for a task that
+// was forked with its conversation, after the last inherited one. Whoever goes
+// there says the prompt again. An operation that is done is not done again; its
+// position is returned. Errors: history.ErrNotFound if the task or the
 // checkpoint is unknown, history.ErrFenced, history.ErrUnavailable.
 func (s *Store) MoveConversation(ctx context.Context, task history.Task, attempt int64, op history.MoveOperation) (history.Position, error) {
 	var result history.Position
@@ -51,7 +54,7 @@ func (l *locked) move(ctx context.Context, q *sqlc.Queries, op history.MoveOpera
 	if err != nil || op.KeepPosition {
 		return position(l.branch, before), err
 	}
-	target, err := checkpointPoint(ctx, q, l.task.UID, op.Checkpoint)
+	target, err := movePoint(ctx, q, l.task.UID, op.Checkpoint)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return history.Position{}, fmt.Errorf("%w: checkpoint %d of the task %s/%s, to which the conversation is to go back",
 			history.ErrNotFound, op.Checkpoint, l.task.Namespace, l.task.Name)
@@ -65,6 +68,19 @@ func (l *locked) move(ctx context.Context, q *sqlc.Queries, op history.MoveOpera
 	}
 	after, err := logOf(b)
 	return position(b, after), err
+}
+
+// movePoint is the point that a move to the checkpoint leads to.
+func movePoint(ctx context.Context, q *sqlc.Queries, taskUID string, checkpoint int64) (point, error) {
+	if checkpoint != 0 {
+		return checkpointPoint(ctx, q, taskUID, checkpoint)
+	}
+	first, err := q.BranchByNumber(ctx, sqlc.BranchByNumberParams{TaskUid: taskUID, Number: 1})
+	if err != nil {
+		return point{}, err
+	}
+	base, err := totalsAt(ctx, q, first, first.BasePosition)
+	return point{branch: first.ParentID.Int64, position: first.BasePosition, totals: base}, err
 }
 
 // noteOperation records that the operation is done, and tells the timeline.
@@ -87,11 +103,14 @@ func (l *locked) noteOperation(ctx context.Context, q *sqlc.Queries, attempt int
 
 func moveEvent(task history.Task, attempt int64, op history.MoveOperation, to history.Position) sqlc.InsertEventsParams {
 	var row sqlc.InsertEventsParams
+	message := fmt.Sprintf("the conversation goes on from message %d, on %s (%s)", to.Position, to.Branch, clean(op.Reason))
+	if to.Position == 0 {
+		message = fmt.Sprintf("the conversation begins anew, on %s (%s)", to.Branch, clean(op.Reason))
+	}
 	appendEvent(&row, history.Event{
 		ID: history.OperationEventID(task.UID, op.ID), Task: task, Time: time.Now(),
 		Type: history.EventTypeRewind, Reason: reasonConversationMoved, Actor: "clew",
-		Message: fmt.Sprintf("the conversation goes on from message %d, on %s (%s)", to.Position, to.Branch, clean(op.Reason)),
-		Attempt: attempt, Checkpoint: op.Checkpoint,
+		Message: message, Attempt: attempt, Checkpoint: op.Checkpoint,
 	}, nil)
 	return row
 }

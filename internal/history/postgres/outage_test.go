@@ -172,9 +172,9 @@ func TestListen(t *testing.T) {
 	}
 	expect(history.Notification{})
 	w := begin(t, store, taskNamed("a"), 1)
-	expect(history.Notification{Task: w.task})
+	expect(history.Notification{Task: w.task, Attempt: 1})
 	w.append(user("1"))
-	expect(history.Notification{Task: w.task})
+	expect(history.Notification{Task: w.task, Attempt: 1})
 
 	if err := server.StopNow(); err != nil {
 		t.Fatal(err)
@@ -184,7 +184,7 @@ func TestListen(t *testing.T) {
 	}
 	expect(history.Notification{})
 	eventually(t, store, w.task, w.number(user("2")))
-	expect(history.Notification{Task: w.task})
+	expect(history.Notification{Task: w.task, Attempt: 1})
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("ended with %v", err)

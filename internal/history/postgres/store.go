@@ -17,6 +17,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,7 +30,7 @@ import (
 )
 
 // Channel is the channel on which writes are notified. The payload is the
-// task's UID, namespace and name, separated by spaces.
+// task's UID, namespace, name and newest attempt, separated by spaces.
 const Channel = "clew_history"
 
 const (
@@ -135,6 +136,6 @@ func (s *Store) transact(ctx context.Context, doing string, options pgx.TxOption
 
 // notify tells listeners, when the transaction commits, that something of the
 // task has changed.
-func notify(ctx context.Context, q *sqlc.Queries, task history.Task) error {
-	return q.Notify(ctx, strings.Join([]string{task.UID, task.Namespace, task.Name}, " "))
+func notify(ctx context.Context, q *sqlc.Queries, task history.Task, attempt int64) error {
+	return q.Notify(ctx, strings.Join([]string{task.UID, task.Namespace, task.Name, strconv.FormatInt(attempt, 10)}, " "))
 }

@@ -99,7 +99,7 @@ func (l locked) save(ctx context.Context, q *sqlc.Queries) error {
 	if err != nil {
 		return err
 	}
-	return notify(ctx, q, l.task)
+	return notify(ctx, q, l.task, l.row.Attempt)
 }
 
 // firstBranch makes the branch that a new task's conversation begins on.
@@ -205,6 +205,13 @@ func (s *Store) TaskState(ctx context.Context, taskUID string) (history.TaskStat
 		return err
 	})
 	return state, err
+}
+
+// Attempt returns the newest attempt that has begun; history.ErrNotFound if
+// none has.
+func (s *Store) Attempt(ctx context.Context, taskUID string) (int64, error) {
+	attempt, err := s.read().TaskAttempt(ctx, taskUID)
+	return attempt, wrap(err, "read the attempt of the task with UID "+taskUID)
 }
 
 func stateOf(ctx context.Context, q *sqlc.Queries, t sqlc.Task, b sqlc.Branch) (history.TaskState, error) {

@@ -14,12 +14,18 @@ ON CONFLICT (task_uid, number) DO NOTHING;
 
 -- name: SetCheckpointDurable :execrows
 -- A checkpoint that is told again has reached the gitstore since, or somebody
--- has asked for it since; nothing else of it ever changes.
+-- has asked for it since; nothing else of it ever changes by that.
 UPDATE checkpoints
 SET durable = durable OR @durable::boolean,
+    refused = CASE WHEN @durable::boolean THEN '' ELSE refused END,
     requested_by_name = CASE WHEN requested_by_uid = '' THEN @requested_by_name::text ELSE requested_by_name END,
     requested_by_uid = CASE WHEN requested_by_uid = '' THEN @requested_by_uid::text ELSE requested_by_uid END
 WHERE task_uid = @task_uid AND number = @number AND commit = @commit;
+
+-- name: SetCheckpointRefused :exec
+-- What the gitstore has, it has not refused.
+UPDATE checkpoints SET refused = @refused
+WHERE task_uid = @task_uid AND number = @number AND NOT durable;
 
 -- name: Checkpoint :one
 SELECT * FROM checkpoints WHERE task_uid = @task_uid AND number = @number;

@@ -17,6 +17,9 @@ SELECT sqlc.embed(t), sqlc.embed(b)
 FROM tasks t JOIN branches b ON b.id = t.active_branch
 WHERE t.uid = @uid;
 
+-- name: TaskAttempt :one
+SELECT attempt FROM tasks WHERE uid = @uid;
+
 -- name: NewestTaskNamed :one
 SELECT uid FROM tasks
 WHERE namespace = @namespace AND name = @name

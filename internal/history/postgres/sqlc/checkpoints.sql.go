@@ -11,7 +11,7 @@ import (
 )
 
 const checkpoint = `-- name: Checkpoint :one
-SELECT task_uid, number, attempt, sequence, trigger, time, message, commit, tree, parent, base, state_commit, files_changed, lines_added, lines_removed, git_head, git_branch, dirty_files, dirty_file_count, files, bytes, skipped, skipped_count, durable, requested_by_name, requested_by_uid, branch_id, branch_number, position, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd FROM checkpoints WHERE task_uid = $1 AND number = $2
+SELECT task_uid, number, attempt, sequence, trigger, time, message, commit, tree, parent, base, state_commit, files_changed, lines_added, lines_removed, git_head, git_branch, dirty_files, dirty_file_count, files, bytes, skipped, skipped_count, durable, requested_by_name, requested_by_uid, branch_id, branch_number, position, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd, refused FROM checkpoints WHERE task_uid = $1 AND number = $2
 `
 
 type CheckpointParams struct {
@@ -57,6 +57,7 @@ func (q *Queries) Checkpoint(ctx context.Context, arg CheckpointParams) (Checkpo
 		&i.InputTokens,
 		&i.OutputTokens,
 		&i.CostMicroUsd,
+		&i.Refused,
 	)
 	return i, err
 }
@@ -78,7 +79,7 @@ func (q *Queries) CheckpointChanges(ctx context.Context, arg CheckpointChangesPa
 }
 
 const checkpointsAfter = `-- name: CheckpointsAfter :many
-SELECT task_uid, number, attempt, sequence, trigger, time, message, commit, tree, parent, base, state_commit, files_changed, lines_added, lines_removed, git_head, git_branch, dirty_files, dirty_file_count, files, bytes, skipped, skipped_count, durable, requested_by_name, requested_by_uid, branch_id, branch_number, position, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd FROM checkpoints WHERE task_uid = $1 AND number > $2 ORDER BY number LIMIT $3
+SELECT task_uid, number, attempt, sequence, trigger, time, message, commit, tree, parent, base, state_commit, files_changed, lines_added, lines_removed, git_head, git_branch, dirty_files, dirty_file_count, files, bytes, skipped, skipped_count, durable, requested_by_name, requested_by_uid, branch_id, branch_number, position, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd, refused FROM checkpoints WHERE task_uid = $1 AND number > $2 ORDER BY number LIMIT $3
 `
 
 type CheckpointsAfterParams struct {
@@ -131,6 +132,7 @@ func (q *Queries) CheckpointsAfter(ctx context.Context, arg CheckpointsAfterPara
 			&i.InputTokens,
 			&i.OutputTokens,
 			&i.CostMicroUsd,
+			&i.Refused,
 		); err != nil {
 			return nil, err
 		}
@@ -341,6 +343,7 @@ func (q *Queries) Operation(ctx context.Context, arg OperationParams) (Operation
 const setCheckpointDurable = `-- name: SetCheckpointDurable :execrows
 UPDATE checkpoints
 SET durable = durable OR $1::boolean,
+    refused = CASE WHEN $1::boolean THEN '' ELSE refused END,
     requested_by_name = CASE WHEN requested_by_uid = '' THEN $2::text ELSE requested_by_name END,
     requested_by_uid = CASE WHEN requested_by_uid = '' THEN $3::text ELSE requested_by_uid END
 WHERE task_uid = $4 AND number = $5 AND commit = $6
@@ -356,7 +359,7 @@ type SetCheckpointDurableParams struct {
 }
 
 // A checkpoint that is told again has reached the gitstore since, or somebody
-// has asked for it since; nothing else of it ever changes.
+// has asked for it since; nothing else of it ever changes by that.
 func (q *Queries) SetCheckpointDurable(ctx context.Context, arg SetCheckpointDurableParams) (int64, error) {
 	result, err := q.db.Exec(ctx, setCheckpointDurable,
 		arg.Durable,
@@ -370,4 +373,21 @@ func (q *Queries) SetCheckpointDurable(ctx context.Context, arg SetCheckpointDur
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const setCheckpointRefused = `-- name: SetCheckpointRefused :exec
+UPDATE checkpoints SET refused = $1
+WHERE task_uid = $2 AND number = $3 AND NOT durable
+`
+
+type SetCheckpointRefusedParams struct {
+	Refused string
+	TaskUid string
+	Number  int64
+}
+
+// What the gitstore has, it has not refused.
+func (q *Queries) SetCheckpointRefused(ctx context.Context, arg SetCheckpointRefusedParams) error {
+	_, err := q.db.Exec(ctx, setCheckpointRefused, arg.Refused, arg.TaskUid, arg.Number)
+	return err
 }

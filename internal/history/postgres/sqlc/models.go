@@ -67,6 +67,7 @@ type Checkpoint struct {
 	InputTokens     int64
 	OutputTokens    int64
 	CostMicroUsd    int64
+	Refused         string
 }
 
 type CheckpointChange struct {

@@ -175,3 +175,14 @@ func (q *Queries) Task(ctx context.Context, uid string) (TaskRow, error) {
 	)
 	return i, err
 }
+
+const taskAttempt = `-- name: TaskAttempt :one
+SELECT attempt FROM tasks WHERE uid = $1
+`
+
+func (q *Queries) TaskAttempt(ctx context.Context, uid string) (int64, error) {
+	row := q.db.QueryRow(ctx, taskAttempt, uid)
+	var attempt int64
+	err := row.Scan(&attempt)
+	return attempt, err
+}

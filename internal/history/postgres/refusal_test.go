@@ -1,0 +1,92 @@
+package postgres_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/clew-dev/clew/internal/history"
+)
+
+func durable(number int64) history.Record {
+	r := checkpoint(number)
+	r.Checkpoint.Durable = true
+	return r
+}
+
+func refused(details map[string]string) history.Record {
+	return history.Record{Event: &history.Note{Reason: "CheckpointRefused", Message: "the gitstore will not take it", Details: details}}
+}
+
+func TestCheckpointIsRefused(t *testing.T) {
+	store := open(t)
+	large := map[string]string{"checkpoint": "1", "message": "too large"}
+	for name, tt := range map[string]struct {
+		batches [][]history.Record
+		want    string
+	}{
+		"never":                    {[][]history.Record{{checkpoint(1)}}, ""},
+		"later":                    {[][]history.Record{{checkpoint(1)}, {refused(large)}}, "too large"},
+		"at once":                  {[][]history.Record{{checkpoint(1), refused(large)}}, "too large"},
+		"told again":               {[][]history.Record{{checkpoint(1), refused(large)}, {checkpoint(1)}}, "too large"},
+		"for another reason":       {[][]history.Record{{checkpoint(1), refused(large)}, {refused(map[string]string{"checkpoint": "1", "message": "odd"})}}, "odd"},
+		"without details":          {[][]history.Record{{checkpoint(1), refused(map[string]string{"checkpoint": "1"})}}, "the gitstore will not take it"},
+		"without a number":         {[][]history.Record{{checkpoint(1), refused(map[string]string{"message": "too large"})}}, ""},
+		"another one":              {[][]history.Record{{checkpoint(1), refused(map[string]string{"checkpoint": "2", "message": "too large"})}}, ""},
+		"taken in the end":         {[][]history.Record{{checkpoint(1), refused(large)}, {durable(1)}}, ""},
+		"taken in the same batch":  {[][]history.Record{{checkpoint(1), refused(large), durable(1)}}, ""},
+		"has it already":           {[][]history.Record{{durable(1)}, {refused(large)}}, ""},
+		"with any bytes, any size": {[][]history.Record{{checkpoint(1), refused(map[string]string{"checkpoint": "1", "message": "\x00" + strings.Repeat("x", 5000)})}}, "\u2400" + strings.Repeat("x", 1021) + "…"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := begin(t, store, taskNamed(name), 1)
+			for _, records := range tt.batches {
+				w.append(records...)
+			}
+			c, err := w.store.Checkpoint(t.Context(), w.task.UID, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.Refused != tt.want {
+				t.Errorf("refused: %q, want %q", c.Refused, tt.want)
+			}
+		})
+	}
+}
+
+// Whoever waits for a checkpoint to be durable is told when it is, and when it
+// never will be.
+func TestListenersAreToldWhatBecomesOfCheckpoints(t *testing.T) {
+	w := begin(t, open(t), taskNamed("a"), 3)
+	w.append(checkpoint(1), checkpoint(2))
+	ctx, cancel := context.WithCancel(t.Context())
+	told, done := make(chan history.Notification, 10), make(chan error)
+	go func() { done <- w.store.Listen(ctx, func(n history.Notification) { told <- n }) }()
+	expect := func(want history.Notification) {
+		t.Helper()
+		select {
+		case got := <-told:
+			if got != want {
+				t.Errorf("told %+v, want %+v", got, want)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("not told %+v", want)
+		}
+	}
+	expect(history.Notification{})
+	w.append(durable(1))
+	expect(history.Notification{Task: w.task, Attempt: 3})
+	w.append(refused(map[string]string{"checkpoint": "2", "message": "too large"}))
+	expect(history.Notification{Task: w.task, Attempt: 3})
+
+	list, err := w.store.CheckpointsAfter(t.Context(), w.task.UID, 0, 10)
+	if err != nil || len(list) != 2 {
+		t.Fatalf("%d checkpoints, %v", len(list), err)
+	}
+	if !list[0].Durable || list[0].Refused != "" || list[1].Durable || list[1].Refused != "too large" {
+		t.Errorf("%+v", list)
+	}
+	cancel()
+	<-done
+}
