@@ -121,6 +121,7 @@ func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l li
 	aside.Go(func() { failed <- p.informers.Start(work) })
 	aside.Go(func() { p.frontProxy.Run(work) })
 	aside.Go(func() { migrate(work, dsn, log, func() { ready.done(0) }) })
+	aside.Go(func() { _ = store.Listen(work, p.gateway.Notice) })
 	aside.Go(func() { p.watch(work, log, func() { ready.done(1) }) })
 
 	main := newTLSServer(p.mux, certificate.GetCertificate, logs)

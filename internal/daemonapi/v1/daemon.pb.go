@@ -1275,7 +1275,9 @@ type MoveConversationRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The rewind's id, or "restore/<attempt>" after a lost volume.
 	OperationId string `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
-	// The checkpoint whose position the conversation goes back to.
+	// The checkpoint whose position the conversation goes back to; 0 for where
+	// the task's own conversation begins: before its first message, or after the
+	// last one it inherited as a fork. The prompt is then to be recorded again.
 	Checkpoint int64  `protobuf:"varint,2,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	Reason     string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Keep the conversation where it is and only note the operation as done

@@ -9,10 +9,16 @@ import (
 	"connectrpc.com/connect"
 
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/podidentity"
 )
 
+// checkTimeout bounds how long a stream waits for the store.
+const checkTimeout = 5 * time.Second
+
 // Commands implements the RPC: it tells the daemon which checkpoints are asked
-// for, each once per stream, until the stream has lived long enough.
+// for, each once per stream, until the stream has lived long enough or a newer
+// attempt has begun.
 func (g *Gateway) Commands(ctx context.Context, _ *connect.Request[daemonv1.CommandsRequest], stream *connect.ServerStream[daemonv1.Command]) error {
 	id := identityOf(ctx)
 	g.metrics.streams.Inc()
@@ -24,8 +30,10 @@ func (g *Gateway) Commands(ctx context.Context, _ *connect.Request[daemonv1.Comm
 	lifetime := time.NewTimer(g.streamLifetime + rand.N(g.streamLifetime/4+1))
 	defer lifetime.Stop()
 
+	s, leave := g.streams.enter(id.TaskUID, id.Attempt)
+	defer leave()
 	told := map[string]bool{}
-	if err := stream.Send(&daemonv1.Command{}); err != nil {
+	if err := g.beat(ctx, id, stream); err != nil {
 		return err
 	}
 	for {
@@ -41,12 +49,44 @@ func (g *Gateway) Commands(ctx context.Context, _ *connect.Request[daemonv1.Comm
 		case <-lifetime.C:
 			return nil
 		case <-changed:
+		case newest := <-s.fenced:
+			return g.failure(ctx, fenced(id, newest))
+		case <-s.look:
+			if err := g.checkAttempt(ctx, id); err != nil {
+				return err
+			}
 		case <-heartbeat.C:
-			if err := stream.Send(&daemonv1.Command{}); err != nil {
+			if err := g.beat(ctx, id, stream); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// beat shows the daemon that the stream lives, and then looks whether it should.
+func (g *Gateway) beat(ctx context.Context, id podidentity.Identity, stream *connect.ServerStream[daemonv1.Command]) error {
+	if err := stream.Send(&daemonv1.Command{}); err != nil {
+		return err
+	}
+	return g.checkAttempt(ctx, id)
+}
+
+// checkAttempt returns the failure to end the stream with if the store knows of
+// a newer attempt. A store that cannot tell ends no stream: commands do not
+// come from it.
+func (g *Gateway) checkAttempt(ctx context.Context, id podidentity.Identity) error {
+	looking, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	newest, err := g.store.Attempt(looking, id.TaskUID)
+	switch {
+	case err == nil && newest > id.Attempt:
+		return g.failure(ctx, fenced(id, newest))
+	case err == nil || errors.Is(err, history.ErrNotFound):
+		return nil
+	case ctx.Err() == nil && g.outage.due(time.Now()):
+		g.log.Info("The history store does not tell the attempts of tasks; streams of commands stay open meanwhile.", "error", err.Error())
+	}
+	return nil
 }
 
 // tell sends the requests that the stream has not seen; told holds the UIDs of

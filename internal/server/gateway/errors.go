@@ -52,6 +52,12 @@ func (g *Gateway) failure(ctx context.Context, err error) error {
 	}
 }
 
+// fenced is the error for an attempt older than the newest one.
+func fenced(id podidentity.Identity, newest int64) error {
+	return fmt.Errorf("%w: attempt %d of the task %s/%s is over, since attempt %d has begun",
+		history.ErrFenced, id.Attempt, id.Namespace, id.TaskName, newest)
+}
+
 // gapFailure tells the daemon from where to send again.
 func gapFailure(gap *history.GapError) error {
 	failure := connect.NewError(connect.CodeFailedPrecondition, gap)

@@ -8,7 +8,8 @@
 // records in its spool, so the gateway need not go down with the store.
 //
 // Error codes: UNAUTHENTICATED (a fresh token may help), PERMISSION_DENIED,
-// ABORTED (a newer attempt has begun: stop writing), FAILED_PRECONDITION
+// ABORTED (a newer attempt has begun: stop; open streams of commands end with
+// it, see Gateway.Notice), FAILED_PRECONDITION
 // (records are missing; the detail AppendResponse holds the last stored
 // sequence), NOT_FOUND, INVALID_ARGUMENT, UNAVAILABLE (try again).
 package gateway
@@ -50,6 +51,7 @@ type Store interface {
 	Append(ctx context.Context, task history.Task, attempt int64, records []history.Record) (last int64, err error)
 	MoveConversation(ctx context.Context, task history.Task, attempt int64, op history.MoveOperation) (history.Position, error)
 	TaskState(ctx context.Context, taskUID string) (history.TaskState, error)
+	Attempt(ctx context.Context, taskUID string) (int64, error)
 	Conversation(ctx context.Context, taskUID string, after int64, limit int) ([]history.Entry, error)
 }
 
@@ -98,6 +100,7 @@ type Gateway struct {
 	heartbeat      time.Duration
 	streamLifetime time.Duration
 	outage         throttle
+	streams        streams
 
 	closeOnce sync.Once
 	closing   chan struct{}
@@ -144,6 +147,7 @@ func (g *Gateway) Begin(ctx context.Context, req *connect.Request[daemonv1.Begin
 	if err != nil {
 		return nil, g.failure(ctx, err)
 	}
+	g.streams.fence(id.TaskUID, state.Attempt)
 	g.log.Info("An attempt has begun.", "namespace", id.Namespace, "task", id.TaskName, "attempt", id.Attempt,
 		"daemonVersion", req.Msg.GetDaemonVersion(), "lastSequence", state.LastSequence)
 	return connect.NewResponse(beginResponse(state)), nil
@@ -164,15 +168,17 @@ func (g *Gateway) Append(ctx context.Context, req *connect.Request[daemonv1.Appe
 	return connect.NewResponse(&daemonv1.AppendResponse{LastSequence: last}), nil
 }
 
-// MoveConversation implements the RPC.
+// MoveConversation implements the RPC. Checkpoint 0 leads to where the task's
+// own conversation begins, before the prompt; the daemon then says that again.
 func (g *Gateway) MoveConversation(ctx context.Context, req *connect.Request[daemonv1.MoveConversationRequest]) (*connect.Response[daemonv1.MoveConversationResponse], error) {
 	id := identityOf(ctx)
 	m := req.Msg
 	if m.GetOperationId() == "" || len(m.GetOperationId()) > maxNameBytes || len(m.GetReason()) > maxNameBytes {
 		return nil, invalid("an operation needs an operation_id, and neither that nor its reason may be longer than %d bytes", maxNameBytes)
 	}
-	if m.GetCheckpoint() < 1 && !m.GetKeepPosition() {
-		return nil, invalid("operation %q names no checkpoint to go back to", m.GetOperationId())
+	if m.GetCheckpoint() < 0 && !m.GetKeepPosition() {
+		return nil, invalid("operation %q goes back to checkpoint %d; give the number of one, or 0 for the beginning of the task's conversation",
+			m.GetOperationId(), m.GetCheckpoint())
 	}
 	position, err := g.store.MoveConversation(ctx, taskOf(id), id.Attempt, history.MoveOperation{
 		ID: m.GetOperationId(), Checkpoint: m.GetCheckpoint(), Reason: m.GetReason(), KeepPosition: m.GetKeepPosition(),
@@ -193,6 +199,9 @@ func (g *Gateway) Conversation(ctx context.Context, req *connect.Request[daemonv
 	// The UID comes from the pod's labels, so the namespace must be looked at.
 	if state.Task != taskOf(id) {
 		return g.failure(ctx, fmt.Errorf("%w: the task %s/%s with UID %s", history.ErrNotFound, id.Namespace, id.TaskName, id.TaskUID))
+	}
+	if state.Attempt > id.Attempt {
+		return g.failure(ctx, fenced(id, state.Attempt))
 	}
 	for after := max(req.Msg.GetAfterPosition(), 0); ; {
 		entries, err := g.store.Conversation(ctx, id.TaskUID, after, pageEntries)

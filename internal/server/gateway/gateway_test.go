@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 	"github.com/clew-dev/clew/internal/daemonapi/v1/daemonv1connect"
+	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres"
 	"github.com/clew-dev/clew/internal/podidentity"
 	"github.com/clew-dev/clew/internal/server/gateway"
@@ -289,11 +291,13 @@ func TestErrorCodes(t *testing.T) {
 		{"no source", begin("b1", &daemonv1.Source{}), connect.CodeInvalidArgument},
 		{"unknown source", begin("b1", &daemonv1.Source{TaskUid: "x", Checkpoint: 1, IncludeConversation: true}), connect.CodeNotFound},
 		{"no operation", move(&daemonv1.MoveConversationRequest{Checkpoint: 1}), connect.CodeInvalidArgument},
-		{"no checkpoint", move(&daemonv1.MoveConversationRequest{OperationId: "x"}), connect.CodeInvalidArgument},
+		{"odd checkpoint", move(&daemonv1.MoveConversationRequest{OperationId: "x", Checkpoint: -1}), connect.CodeInvalidArgument},
 		{"unknown checkpoint", move(&daemonv1.MoveConversationRequest{OperationId: "x", Checkpoint: 9}), connect.CodeNotFound},
 		{"newer attempt", begin("a2", nil), 0},
 		{"fenced", send("a1", text(2, daemonv1.Role_ROLE_USER, "x")), connect.CodeAborted},
 		{"fenced begin", begin("a1", nil), connect.CodeAborted},
+		{"fenced move", move(&daemonv1.MoveConversationRequest{OperationId: "x", Checkpoint: 1}), connect.CodeAborted},
+		{"fenced read", read("a1"), connect.CodeAborted},
 	}
 	for _, tt := range tests {
 		err := tt.call()
@@ -416,6 +420,125 @@ func TestCommands(t *testing.T) {
 	}
 	if c, ok := <-commands; ok {
 		t.Errorf("was told of %v", c)
+	}
+}
+
+// The volume was lost before the first checkpoint was safe: the daemon starts
+// over and says the prompt again.
+func TestStartOver(t *testing.T) {
+	f := serve(t, pg.Database(t))
+	f.begin("a1")
+	if _, err := f.append("a1", text(1, daemonv1.Role_ROLE_USER, "prompt"), text(2, daemonv1.Role_ROLE_ASSISTANT, "lost")); err != nil {
+		t.Fatal(err)
+	}
+	f.begin("a2")
+	moved, err := f.client("a2").MoveConversation(t.Context(), connect.NewRequest(&daemonv1.MoveConversationRequest{OperationId: "restore/2", Reason: "lost"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(&daemonv1.Position{Branch: "branch-2"}, moved.Msg.GetPosition(), protocmp.Transform()); d != "" {
+		t.Error(d)
+	}
+	if _, err := f.append("a2", text(3, daemonv1.Role_ROLE_USER, "prompt")); err != nil {
+		t.Fatal(err)
+	}
+	if entries, err := f.conversation("a2", 0); err != nil || len(entries) != 1 || entries[0].GetMessage().GetText() != "prompt" {
+		t.Errorf("%v, %v", entries, err)
+	}
+}
+
+// Two servers, one database: a daemon whose pod was replaced is stopped by the
+// server it is connected to, wherever the new one has begun.
+func TestNewerAttemptEndsCommands(t *testing.T) {
+	often := func(o *gateway.Options) { o.Heartbeat = 10 * time.Millisecond }
+	for name, tt := range map[string]struct {
+		change []func(*gateway.Options)
+		listen bool
+		// same: the newer attempt begins at the server of the stream.
+		same bool
+	}{
+		"at the same server":       {same: true},
+		"at another, notified":     {listen: true},
+		"at another, by heartbeat": {change: []func(*gateway.Options){often}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dsn := pg.Database(t)
+			f := serve(t, dsn, tt.change...)
+			other := f
+			if !tt.same {
+				other = serve(t, dsn)
+			}
+			if tt.listen {
+				f.listen(dsn)
+			}
+			f.begin("a1")
+			_, ended := f.commands(t.Context(), "a1")
+			other.begin("a2")
+			expectAborted(t, ended)
+
+			// Nor can it come back; the newer one is left alone.
+			_, again := f.commands(t.Context(), "a1")
+			expectAborted(t, again)
+			commands, ended := f.commands(t.Context(), "a2")
+			f.board.Set(request("a", "asked"))
+			expect(t, commands, "asked")
+			select {
+			case err := <-ended:
+				t.Errorf("the newer attempt's stream ended with %v", err)
+			default:
+			}
+		})
+	}
+}
+
+// listen has the gateway told of changes, as the server does, and returns when it is.
+func (f *fixture) listen(dsn string) {
+	f.t.Helper()
+	store, err := postgres.Open(f.t.Context(), dsn, testr.New(f.t))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(f.t.Context())
+	listening, done := make(chan struct{}), make(chan struct{})
+	first := sync.OnceFunc(func() { close(listening) })
+	go func() {
+		defer close(done)
+		_ = store.Listen(ctx, func(n history.Notification) {
+			f.gateway.Notice(n)
+			first()
+		})
+	}()
+	f.t.Cleanup(func() {
+		cancel()
+		<-done
+		store.Close()
+	})
+	<-listening
+}
+
+func expectAborted(t *testing.T, ended <-chan error) {
+	t.Helper()
+	select {
+	case err := <-ended:
+		if connect.CodeOf(err) != connect.CodeAborted {
+			t.Errorf("ended with %v, want it aborted", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the stream of the older attempt did not end")
+	}
+}
+
+// Commands do not come from the store: its outage ends no stream.
+func TestCommandsOutliveTheStore(t *testing.T) {
+	f := serve(t, "postgres://u:secret@127.0.0.1:1/none", func(o *gateway.Options) { o.Heartbeat = 10 * time.Millisecond })
+	commands, ended := f.commands(t.Context(), "a1")
+	f.gateway.Notice(history.Notification{})
+	f.board.Set(request("a", "asked"))
+	expect(t, commands, "asked")
+	select {
+	case err := <-ended:
+		t.Errorf("ended with %v", err)
+	default:
 	}
 }
 

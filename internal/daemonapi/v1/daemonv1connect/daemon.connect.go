@@ -63,7 +63,8 @@ type DaemonServiceClient interface {
 	// Conversation streams the messages of the active branch, oldest first.
 	Conversation(context.Context, *connect.Request[v1.ConversationRequest]) (*connect.ServerStreamForClient[v1.ConversationResponse], error)
 	// Commands is held open by the daemon; the server tells it what to do.
-	// An empty command is sent at once and every 20 seconds, to prove life.
+	// An empty command is sent at once and every 20 seconds, to prove life. When
+	// a newer attempt has begun, the stream ends with ABORTED.
 	Commands(context.Context, *connect.Request[v1.CommandsRequest]) (*connect.ServerStreamForClient[v1.Command], error)
 }
 
@@ -159,7 +160,8 @@ type DaemonServiceHandler interface {
 	// Conversation streams the messages of the active branch, oldest first.
 	Conversation(context.Context, *connect.Request[v1.ConversationRequest], *connect.ServerStream[v1.ConversationResponse]) error
 	// Commands is held open by the daemon; the server tells it what to do.
-	// An empty command is sent at once and every 20 seconds, to prove life.
+	// An empty command is sent at once and every 20 seconds, to prove life. When
+	// a newer attempt has begun, the stream ends with ABORTED.
 	Commands(context.Context, *connect.Request[v1.CommandsRequest], *connect.ServerStream[v1.Command]) error
 }
 
