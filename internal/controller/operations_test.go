@@ -150,6 +150,8 @@ func TestACheckpointBecomesDurableLater(t *testing.T) {
 	w.store.AddCheckpoint(w.id("work"), history.Checkpoint{Attempt: 1, Trigger: string(v1alpha1.TriggerInterval), Time: time.Now()})
 	c := w.checkpoint("work-1")
 	w.Expect(meta.IsStatusConditionFalse(c.Status.Conditions, v1alpha1.CheckpointDurable)).To(gomega.BeTrue())
+	w.store.SetRefused(w.id("work"), 1, "the quota of this namespace is used up")
+	w.untilCondition(c, func() []metav1.Condition { return c.Status.Conditions }, v1alpha1.CheckpointDurable, v1alpha1.ReasonGitStoreRefused)
 	w.store.SetDurable(w.id("work"), 1)
 	w.untilCondition(c, func() []metav1.Condition { return c.Status.Conditions }, v1alpha1.CheckpointDurable, v1alpha1.ReasonPushed)
 	w.Eventually(func() bool {

@@ -85,6 +85,9 @@ func TestServeProbesMetricsAndGracefulEnd(t *testing.T) {
 	// A push under way when the signal comes is finished and acknowledged.
 	commit := task.commit("b", "two")
 	body, finish := task.beginPush(url, taskToken("fix", 1), commit, codeRef("fix", 2))
+	for said := ""; !strings.Contains(said, "clew_gitstore_requests_in_flight 1"); {
+		_, said = get(t, "http://"+metrics+"/metrics")
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- end() }()
 	for status := 0; status != http.StatusServiceUnavailable; {

@@ -263,9 +263,13 @@ func (d *decision) foldCheckpoint() {
 			Number: latest.Number, Commit: latest.Commit, Time: ptr.To(metav1.NewTime(latest.Time)),
 		}
 	}
-	if latest.Durable {
+	switch {
+	case latest.Durable:
 		d.condition(v1alpha1.TaskDurable, metav1.ConditionTrue, v1alpha1.ReasonPushed, "the gitstore has the latest checkpoint")
-	} else {
+	case latest.Refused != "":
+		d.condition(v1alpha1.TaskDurable, metav1.ConditionFalse, v1alpha1.ReasonGitStoreRefused,
+			"the gitstore does not take the latest checkpoint; its own condition Durable says why")
+	default:
 		d.condition(v1alpha1.TaskDurable, metav1.ConditionFalse, v1alpha1.ReasonNotPushed, "the latest checkpoint is on its way to the gitstore")
 	}
 }

@@ -13,6 +13,8 @@ import (
 const (
 	maxListed = 100
 	maxPath   = 1024
+	// maxRefusal keeps a condition well below the 32768 characters it may have.
+	maxRefusal = 1024
 )
 
 // fill writes what a record says into a status.
@@ -55,9 +57,13 @@ func fill(s *v1alpha1.CheckpointStatus, row history.Checkpoint, generation int64
 		})
 	}
 	set(v1alpha1.CheckpointReady, true, reason, message)
-	if row.Durable {
+	switch {
+	case row.Durable:
 		set(v1alpha1.CheckpointDurable, true, v1alpha1.ReasonPushed, "the gitstore has it")
-	} else {
+	case row.Refused != "":
+		set(v1alpha1.CheckpointDurable, false, v1alpha1.ReasonGitStoreRefused,
+			"the gitstore does not take it, and it stands on the volume alone: "+resources.PlainText(row.Refused, maxRefusal))
+	default:
 		set(v1alpha1.CheckpointDurable, false, v1alpha1.ReasonNotPushed, "it is on its way to the gitstore")
 	}
 }

@@ -70,7 +70,12 @@ func (s *Store) AddCheckpoint(t history.Task, row history.Checkpoint) history.Ch
 
 // SetDurable marks a checkpoint as pushed.
 func (s *Store) SetDurable(t history.Task, number int64) {
-	s.change(t, func(k *task) { k.checkpoints[number-1].Durable = true })
+	s.change(t, func(k *task) { k.checkpoints[number-1].Durable, k.checkpoints[number-1].Refused = true, "" })
+}
+
+// SetRefused notes why the gitstore will not take a checkpoint.
+func (s *Store) SetRefused(t history.Task, number int64, why string) {
+	s.change(t, func(k *task) { k.checkpoints[number-1].Refused = why })
 }
 
 // SetTotals sets the sums over the conversation.
