@@ -50,8 +50,9 @@ func (w *world) gitstoreBytes() int64 {
 	return n
 }
 
-// expectCheckpointExact expects that the gitstore holds the checkpoint's tree,
-// whole, and that it is what the replaying agent's calls up to there produce.
+// expectCheckpointExact expects that the checkpoint's commit in the gitstore has
+// the tree its status says, and that no object of that tree is missing. It
+// restores nothing and does not read the objects' contents.
 func (w *world) expectCheckpointExact(c clewv1.Checkpoint) {
 	w.Helper()
 	git := "git -c safe.directory='*' --git-dir " + w.repository() + " "

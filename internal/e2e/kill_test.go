@@ -109,7 +109,7 @@ func (w *world) untilAgentRunsOrDone(name string) *corev1.Pod {
 }
 
 // expectDurableCheckpointsExact checks each durable checkpoint of a task in the
-// gitstore, and restores each into a task of its own when soaking.
+// gitstore, as expectCheckpointExact does; none is restored.
 func (w *world) expectDurableCheckpointsExact(task string) {
 	w.Helper()
 	ckpts := w.checkpoints(task)
