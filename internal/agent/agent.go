@@ -1,7 +1,9 @@
-// Package agent knows how each kind of coding agent speaks: it turns the lines
-// an agent prints into the messages, tool calls and token counts that Clew
-// records. It does no I/O and keeps no state, and what it reads is untrusted:
-// a line that is not understood is kept as it is, never dropped.
+// Package agent knows each kind of coding agent: how it is started without a
+// terminal, what the lines it prints mean, how its own session is resumed, and
+// which files of its home hold that session. There is one Adapter a kind.
+//
+// What it reads is untrusted: a line that is not understood is kept as it is,
+// never dropped. Nothing here writes a file or starts a process.
 //
 // # The Exec agent's lines
 //
@@ -30,17 +32,92 @@ package agent
 
 import (
 	"fmt"
+	"io/fs"
 
+	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// Adapter reads what one kind of agent prints.
+// Adapter knows one kind of agent. Its methods are pure but for Session, which
+// reads from the file system it is given.
 type Adapter interface {
-	// Parse reads one line, without its line end.
-	Parse(line []byte) Item
+	// Executable is the program's name, for a template that gives no command.
+	Executable() string
+	// Files are settings that the agent reads from a folder that it cannot
+	// write to, by their names there.
+	Files(FilesRequest) map[string][]byte
+	// Command says how the agent is started.
+	Command(Start) Command
+	// NewParser reads the output of one run.
+	NewParser(ParserOptions) Parser
+	// StatePaths are the files and folders below the agent's home that hold its
+	// sessions, and no credentials: part of every checkpoint. Patterns as in
+	// path.Match, a folder stands for all that is in it. None means all of home.
+	StatePaths() []string
+	// Session looks for the session below the agent's home. It returns
+	// fs.ErrNotExist if it is not there, or not one that can be resumed.
+	Session(home fs.FS, id string) (Session, error)
+	// BeforeTools tells whether the agent, started with the Files, asks the hook
+	// before it runs a tool and waits for it.
+	BeforeTools() bool
 }
 
-// Item is what one line says: exactly one field is set.
+// FilesRequest says what the settings of Files are to do.
+type FilesRequest struct {
+	// Hook is the program, with its arguments, to be run before each tool.
+	Hook []string
+}
+
+// Start is what an agent is started with.
+type Start struct {
+	// Prompt is the next user message.
+	Prompt string
+	// Model to use; the agent's own choice when empty.
+	Model string
+	// Session is the id of the session to go on with; empty begins a new one.
+	Session string
+	// Worktree is the agent's working folder, FilesDir the folder of Files.
+	Worktree, FilesDir string
+	// Env is the environment that the user's template and image give.
+	Env []string
+}
+
+// Command is what is added to the command that the user's template gives.
+type Command struct {
+	// Args follow the user's own.
+	Args []string
+	// Env is added unless the user has set the variable.
+	Env []string
+}
+
+// ParserOptions say what is known of a run before its first line.
+type ParserOptions struct {
+	// Prompt is what the run was started with: agents that print it again are
+	// not recorded twice.
+	Prompt string
+	// Session is what an earlier process knew of the same run, or nil.
+	Session *daemonv1.AgentSession
+	// Prices add to the built-in ones.
+	Prices map[string]daemonapi.Price
+}
+
+// Parser reads what one run of an agent prints.
+type Parser interface {
+	// Line reads one line, without its line end, and returns what it completes.
+	Line(line []byte) []Item
+	// Pending tells that something read so far is in no item yet: the pieces of
+	// a message that is being streamed. Its lines are not recorded until it is.
+	Pending() bool
+	// End returns what is left when the output has ended.
+	End() []Item
+	// Session is the agent's session, as far as it is known; nil before.
+	Session() *daemonv1.AgentSession
+	// Clone returns a parser that goes on from here by itself: lines that were
+	// read but not recorded come again, to an earlier clone.
+	Clone() Parser
+}
+
+// Item is one thing that an agent said: exactly one field is set.
 type Item struct {
 	// Message is a message, a tool call, a tool's answer, or a line that was not
 	// understood (Raw).
@@ -49,6 +126,15 @@ type Item struct {
 	Usage *daemonv1.Usage
 	// Output is a line of plain output, valid UTF-8 without NUL.
 	Output *string
+}
+
+// Session is what an agent's own files say of a session.
+type Session struct {
+	// Results are the ids of the tool calls whose results it holds, as the
+	// agent's output names them; nil where it is not told.
+	Results map[string]bool
+	// ResultCount counts the results; -1 where it is not told.
+	ResultCount int
 }
 
 // For returns the adapter of an agent type, a value of v1alpha1.AgentType.

@@ -4,12 +4,43 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io/fs"
 
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// Exec is the adapter of agents that print Clew's own lines.
+// Exec is the adapter of agents that print Clew's own lines. It is started as
+// the user's template says, and reads the conversation by itself.
 type Exec struct{}
+
+// Executable is none: the template names the command.
+func (Exec) Executable() string { return "" }
+
+// Files are none.
+func (Exec) Files(FilesRequest) map[string][]byte { return nil }
+
+// Command adds nothing.
+func (Exec) Command(Start) Command { return Command{} }
+
+// NewParser reads each line by itself.
+func (e Exec) NewParser(ParserOptions) Parser { return execParser{} }
+
+// StatePaths are none: all of the home is kept.
+func (Exec) StatePaths() []string { return nil }
+
+// Session is never there.
+func (Exec) Session(fs.FS, string) (Session, error) { return Session{}, fs.ErrNotExist }
+
+// BeforeTools is never asked.
+func (Exec) BeforeTools() bool { return false }
+
+type execParser struct{}
+
+func (execParser) Line(line []byte) []Item         { return []Item{Exec{}.Parse(line)} }
+func (execParser) Pending() bool                   { return false }
+func (execParser) End() []Item                     { return nil }
+func (execParser) Session() *daemonv1.AgentSession { return nil }
+func (p execParser) Clone() Parser                 { return p }
 
 // Parse reads one line as the package comment says.
 func (Exec) Parse(line []byte) Item {

@@ -49,6 +49,13 @@ type Config struct {
 	Policy Policy `json:"policy"`
 	// AgentType is a value of v1alpha1.AgentType.
 	AgentType string `json:"agentType"`
+	// Model is the model that the agent is told to use; its own choice when empty.
+	Model string `json:"model,omitempty"`
+	// Context bounds the conversation rendered into a prompt.
+	Context ContextLimits `json:"context,omitzero"`
+	// Prices of models, in addition to the built-in ones, by the beginning of
+	// the model's name.
+	Prices map[string]Price `json:"prices,omitempty"`
 	// StatePaths are the folders under home that hold the agent's state; all of it when empty.
 	StatePaths []string `json:"statePaths,omitempty"`
 	// Operation is what prepare is to do besides bringing the worktree up.
@@ -79,6 +86,32 @@ type Policy struct {
 	EveryToolCalls int32 `json:"everyToolCalls"`
 	EverySeconds   int32 `json:"everySeconds"`
 	MaxFileBytes   int64 `json:"maxFileBytes"`
+	// RiskyTools are the calls that a checkpoint is taken before.
+	RiskyTools []ToolPattern `json:"riskyTools,omitempty"`
+	// SnapshotEveryMessages is how often a snapshot of the conversation is noted.
+	SnapshotEveryMessages int64 `json:"snapshotEveryMessages,omitempty"`
+}
+
+// ToolPattern matches tool calls. Both are regular expressions (RE2) that match
+// anywhere; an empty one matches everything.
+type ToolPattern struct {
+	// Tool matches the tool's name, Input its input as JSON.
+	Tool  string `json:"tool,omitempty"`
+	Input string `json:"input,omitempty"`
+}
+
+// ContextLimits bound the conversation that is rendered into the prompt of an
+// agent that cannot resume its own session. Zero means none of it.
+type ContextLimits struct {
+	// Messages and ToolCalls count the newest ones that are rendered.
+	Messages  int32 `json:"messages"`
+	ToolCalls int32 `json:"toolCalls"`
+	// ToolResultBytes is how much of each tool result is rendered.
+	ToolResultBytes int32 `json:"toolResultBytes"`
+	// Summary begins with a summary of what was left out.
+	Summary bool `json:"summary"`
+	// Bytes bounds the whole.
+	Bytes int32 `json:"bytes"`
 }
 
 // Kinds of Operation.
@@ -98,12 +131,47 @@ type Operation struct {
 	// Checkpoint and Commit are where a rewind goes, resolved.
 	Checkpoint int64  `json:"checkpoint,omitempty"`
 	Commit     string `json:"commit,omitempty"`
+	// CheckpointPosition is where the conversation stood at Checkpoint.
+	CheckpointPosition int64 `json:"checkpointPosition,omitempty"`
+	// Position is where a rewind of the conversation goes: a turn boundary at
+	// CheckpointPosition or after it, resolved. 0 for the checkpoint's.
+	Position int64 `json:"position,omitempty"`
+	// Context bounds the rendered conversation of this resume; nil for the task's.
+	Context *ContextLimits `json:"context,omitempty"`
 	// Scope and Preserve are values of v1alpha1.RewindScope and PreserveMode.
 	Scope    string `json:"scope,omitempty"`
 	Preserve string `json:"preserve,omitempty"`
 	// Branch is the branch that Preserve=Branch makes.
 	Branch string `json:"branch,omitempty"`
 }
+
+// Values of PrepareResult.Memory.
+const (
+	// MemoryNew: the agent begins, with the task's prompt.
+	MemoryNew = "New"
+	// MemorySession: the agent resumes its own session. What the session lacks
+	// is told in the prompt.
+	MemorySession = "Session"
+	// MemoryRendered: the conversation so far is rendered into the prompt.
+	MemoryRendered = "Rendered"
+)
+
+// Price of a model in millionths of a US dollar for a million tokens.
+type Price struct {
+	Input       int64 `json:"input"`
+	CachedInput int64 `json:"cachedInput,omitempty"`
+	Output      int64 `json:"output"`
+}
+
+// MaskPrefix begins the names of environment variables whose values come from
+// the Secrets that the agent is given. Daemon, prepare and shim replace these
+// values wherever they would leave the pod; the agent is started without them.
+const MaskPrefix = "CLEW_MASK_"
+
+// MaskDir holds, in prepare, daemon and agent containers, a folder for each
+// Secret volume of the agent's container; the contents of their files are
+// masked as well.
+const MaskDir = "/var/run/secrets/clew-mask"
 
 // PrepareResult is the termination message of the container prepare, as JSON
 // of at most 4096 bytes.
@@ -124,6 +192,13 @@ type PrepareResult struct {
 	Preserved string `json:"preserved,omitempty"`
 	// Restored says that the volume was empty and came back from the gitstore.
 	Restored bool `json:"restored,omitempty"`
+	// Memory says what the agent that starts now knows: one of the Memory
+	// constants; empty for the type Exec, which reads the conversation itself.
+	Memory string `json:"memory,omitempty"`
+	// MemoryMessage says why, for people.
+	MemoryMessage string `json:"memoryMessage,omitempty"`
+	// ToPosition is where a rewind left the conversation.
+	ToPosition int64 `json:"toPosition,omitempty"`
 	// DriftCount and DriftedFiles tell what was changed while the task slept.
 	DriftCount   int      `json:"driftCount,omitempty"`
 	DriftedFiles []string `json:"driftedFiles,omitempty"`

@@ -39,7 +39,7 @@ var (
 // recorded only when all that it says is on disk.
 type recorder struct {
 	spool   *spool.Spool
-	adapter agent.Adapter
+	parser  agent.Parser
 	attempt int64
 	log     logr.Logger
 
@@ -100,14 +100,15 @@ func (r *recorder) add(epoch int, l wire.Line) error {
 	if l.More {
 		return nil
 	}
-	item := r.adapter.Parse(r.piece)
-	switch {
-	case item.Message != nil:
-		r.structured(&daemonv1.Record{Body: &daemonv1.Record_Message{Message: item.Message}})
-	case item.Usage != nil:
-		r.structured(&daemonv1.Record{Body: &daemonv1.Record_Usage{Usage: item.Usage}})
-	case item.Output != nil:
-		r.plain(*item.Output, true)
+	for _, item := range r.parser.Line(r.piece) {
+		switch {
+		case item.Message != nil:
+			r.structured(&daemonv1.Record{Body: &daemonv1.Record_Message{Message: item.Message}})
+		case item.Usage != nil:
+			r.structured(&daemonv1.Record{Body: &daemonv1.Record_Usage{Usage: item.Usage}})
+		case item.Output != nil:
+			r.plain(*item.Output, true)
+		}
 	}
 	r.piece = r.piece[:0]
 	return nil

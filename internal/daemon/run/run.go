@@ -96,7 +96,7 @@ func Run(ctx context.Context, cfg Config) error {
 	d.taker = &checkpoint.Taker{Repo: v.Repo, Journal: v.Journal, Spool: v.Spool, Remote: cfg.Remote,
 		TaskUID: cfg.Pod.TaskUID, Attempt: cfg.Pod.Attempt, Log: cfg.Log}
 	d.shipper = ship.New(cfg.Server, v.Spool, cfg.Log)
-	d.recorder = &recorder{spool: v.Spool, adapter: adapter, attempt: cfg.Pod.Attempt, log: cfg.Log}
+	d.recorder = &recorder{spool: v.Spool, parser: adapter.NewParser(agent.ParserOptions{Prices: cfg.Pod.Prices}), attempt: cfg.Pod.Attempt, log: cfg.Log}
 	d.socket = newSocket(d.recorder, v.Journal, cfg.Pod.Attempt, cfg.Log)
 	d.socket.recorded, d.socket.failed = d.recorded, func(err error) { fail(err) }
 

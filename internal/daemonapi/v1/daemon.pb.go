@@ -89,9 +89,11 @@ type BeginRequest struct {
 	DaemonVersion string                 `protobuf:"bytes,1,opt,name=daemon_version,json=daemonVersion,proto3" json:"daemon_version,omitempty"`
 	// Where the conversation of a task that starts from another one begins;
 	// taken into account once, when the task has no records yet.
-	Source        *Source `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Source *Source `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
+	// A snapshot of the conversation is noted every so many messages; 0 for none.
+	SnapshotEveryMessages int64 `protobuf:"varint,3,opt,name=snapshot_every_messages,json=snapshotEveryMessages,proto3" json:"snapshot_every_messages,omitempty"`
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
 }
 
 func (x *BeginRequest) Reset() {
@@ -136,6 +138,13 @@ func (x *BeginRequest) GetSource() *Source {
 		return x.Source
 	}
 	return nil
+}
+
+func (x *BeginRequest) GetSnapshotEveryMessages() int64 {
+	if x != nil {
+		return x.SnapshotEveryMessages
+	}
+	return 0
 }
 
 // Source is the point another task is forked from.
@@ -450,6 +459,7 @@ type Record struct {
 	//	*Record_Checkpoint
 	//	*Record_Usage
 	//	*Record_Event
+	//	*Record_Piece
 	Body          isRecord_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -549,6 +559,15 @@ func (x *Record) GetEvent() *Event {
 	return nil
 }
 
+func (x *Record) GetPiece() *Piece {
+	if x != nil {
+		if x, ok := x.Body.(*Record_Piece); ok {
+			return x.Piece
+		}
+	}
+	return nil
+}
+
 type isRecord_Body interface {
 	isRecord_Body()
 }
@@ -569,6 +588,10 @@ type Record_Event struct {
 	Event *Event `protobuf:"bytes,13,opt,name=event,proto3,oneof"`
 }
 
+type Record_Piece struct {
+	Piece *Piece `protobuf:"bytes,14,opt,name=piece,proto3,oneof"`
+}
+
 func (*Record_Message) isRecord_Body() {}
 
 func (*Record_Checkpoint) isRecord_Body() {}
@@ -576,6 +599,110 @@ func (*Record_Checkpoint) isRecord_Body() {}
 func (*Record_Usage) isRecord_Body() {}
 
 func (*Record_Event) isRecord_Body() {}
+
+func (*Record_Piece) isRecord_Body() {}
+
+// Piece is a part of a text that is too long for one record. The message that
+// it belongs to comes later and names it by its SHA-256.
+type Piece struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 256 KiB of valid UTF-8 without NUL.
+	Data          []byte `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Piece) Reset() {
+	*x = Piece{}
+	mi := &file_v1_daemon_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Piece) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Piece) ProtoMessage() {}
+
+func (x *Piece) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Piece.ProtoReflect.Descriptor instead.
+func (*Piece) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Piece) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+// Pieces say that a text was cut: the field beside them holds its beginning.
+type Pieces struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// SHA-256 of each piece of the whole text, in order.
+	Hashes [][]byte `protobuf:"bytes,1,rep,name=hashes,proto3" json:"hashes,omitempty"`
+	// Length of the whole text in bytes.
+	Bytes         int64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Pieces) Reset() {
+	*x = Pieces{}
+	mi := &file_v1_daemon_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Pieces) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Pieces) ProtoMessage() {}
+
+func (x *Pieces) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Pieces.ProtoReflect.Descriptor instead.
+func (*Pieces) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Pieces) GetHashes() [][]byte {
+	if x != nil {
+		return x.Hashes
+	}
+	return nil
+}
+
+func (x *Pieces) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
 
 // Message is one whole message of the conversation.
 type Message struct {
@@ -587,14 +714,17 @@ type Message struct {
 	// Set on a tool's answer.
 	ToolResult *ToolResult `protobuf:"bytes,4,opt,name=tool_result,json=toolResult,proto3" json:"tool_result,omitempty"`
 	// The line as the agent wrote it, where it was not understood.
-	Raw           string `protobuf:"bytes,5,opt,name=raw,proto3" json:"raw,omitempty"`
+	Raw string `protobuf:"bytes,5,opt,name=raw,proto3" json:"raw,omitempty"`
+	// Set when text or raw hold but the beginning.
+	TextPieces    *Pieces `protobuf:"bytes,6,opt,name=text_pieces,json=textPieces,proto3" json:"text_pieces,omitempty"`
+	RawPieces     *Pieces `protobuf:"bytes,7,opt,name=raw_pieces,json=rawPieces,proto3" json:"raw_pieces,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_v1_daemon_proto_msgTypes[7]
+	mi := &file_v1_daemon_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -606,7 +736,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[7]
+	mi := &file_v1_daemon_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -619,7 +749,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{7}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Message) GetRole() Role {
@@ -657,19 +787,35 @@ func (x *Message) GetRaw() string {
 	return ""
 }
 
+func (x *Message) GetTextPieces() *Pieces {
+	if x != nil {
+		return x.TextPieces
+	}
+	return nil
+}
+
+func (x *Message) GetRawPieces() *Pieces {
+	if x != nil {
+		return x.RawPieces
+	}
+	return nil
+}
+
 type ToolCall struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Name  string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// JSON.
-	Input         string `protobuf:"bytes,3,opt,name=input,proto3" json:"input,omitempty"`
+	Input string `protobuf:"bytes,3,opt,name=input,proto3" json:"input,omitempty"`
+	// Set when input holds but the beginning; then it is not valid JSON.
+	InputPieces   *Pieces `protobuf:"bytes,4,opt,name=input_pieces,json=inputPieces,proto3" json:"input_pieces,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
-	mi := &file_v1_daemon_proto_msgTypes[8]
+	mi := &file_v1_daemon_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -681,7 +827,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[8]
+	mi := &file_v1_daemon_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -694,7 +840,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{8}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ToolCall) GetId() string {
@@ -718,20 +864,29 @@ func (x *ToolCall) GetInput() string {
 	return ""
 }
 
+func (x *ToolCall) GetInputPieces() *Pieces {
+	if x != nil {
+		return x.InputPieces
+	}
+	return nil
+}
+
 type ToolResult struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	CallId  string                 `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	Output  string                 `protobuf:"bytes,2,opt,name=output,proto3" json:"output,omitempty"`
 	IsError bool                   `protobuf:"varint,3,opt,name=is_error,json=isError,proto3" json:"is_error,omitempty"`
 	// The agent died before the tool answered.
-	Interrupted   bool `protobuf:"varint,4,opt,name=interrupted,proto3" json:"interrupted,omitempty"`
+	Interrupted bool `protobuf:"varint,4,opt,name=interrupted,proto3" json:"interrupted,omitempty"`
+	// Set when output holds but the beginning.
+	OutputPieces  *Pieces `protobuf:"bytes,5,opt,name=output_pieces,json=outputPieces,proto3" json:"output_pieces,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ToolResult) Reset() {
 	*x = ToolResult{}
-	mi := &file_v1_daemon_proto_msgTypes[9]
+	mi := &file_v1_daemon_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -743,7 +898,7 @@ func (x *ToolResult) String() string {
 func (*ToolResult) ProtoMessage() {}
 
 func (x *ToolResult) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[9]
+	mi := &file_v1_daemon_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -756,7 +911,7 @@ func (x *ToolResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolResult.ProtoReflect.Descriptor instead.
 func (*ToolResult) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{9}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ToolResult) GetCallId() string {
@@ -787,19 +942,31 @@ func (x *ToolResult) GetInterrupted() bool {
 	return false
 }
 
+func (x *ToolResult) GetOutputPieces() *Pieces {
+	if x != nil {
+		return x.OutputPieces
+	}
+	return nil
+}
+
 // Usage adds to the totals of the conversation.
 type Usage struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	InputTokens   int64                  `protobuf:"varint,1,opt,name=input_tokens,json=inputTokens,proto3" json:"input_tokens,omitempty"`
-	OutputTokens  int64                  `protobuf:"varint,2,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
-	CostMicroUsd  int64                  `protobuf:"varint,3,opt,name=cost_micro_usd,json=costMicroUsd,proto3" json:"cost_micro_usd,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Tokens sent to the model, cached ones included.
+	InputTokens  int64 `protobuf:"varint,1,opt,name=input_tokens,json=inputTokens,proto3" json:"input_tokens,omitempty"`
+	OutputTokens int64 `protobuf:"varint,2,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
+	// May be negative: an agent's own figure that corrects an estimate.
+	CostMicroUsd int64 `protobuf:"varint,3,opt,name=cost_micro_usd,json=costMicroUsd,proto3" json:"cost_micro_usd,omitempty"`
+	// Part of input_tokens that was read from a cache.
+	CachedInputTokens int64  `protobuf:"varint,4,opt,name=cached_input_tokens,json=cachedInputTokens,proto3" json:"cached_input_tokens,omitempty"`
+	Model             string `protobuf:"bytes,5,opt,name=model,proto3" json:"model,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_v1_daemon_proto_msgTypes[10]
+	mi := &file_v1_daemon_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -811,7 +978,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[10]
+	mi := &file_v1_daemon_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -824,7 +991,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{10}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Usage) GetInputTokens() int64 {
@@ -848,6 +1015,20 @@ func (x *Usage) GetCostMicroUsd() int64 {
 	return 0
 }
 
+func (x *Usage) GetCachedInputTokens() int64 {
+	if x != nil {
+		return x.CachedInputTokens
+	}
+	return 0
+}
+
+func (x *Usage) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
 // Event is something the daemon did or found, for the timeline.
 type Event struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -860,7 +1041,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_v1_daemon_proto_msgTypes[11]
+	mi := &file_v1_daemon_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -872,7 +1053,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[11]
+	mi := &file_v1_daemon_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -885,7 +1066,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{11}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Event) GetReason() string {
@@ -941,14 +1122,18 @@ type CheckpointRecord struct {
 	// Set by the server: where the conversation stood.
 	Position *Position `protobuf:"bytes,25,opt,name=position,proto3" json:"position,omitempty"`
 	// Files changed since the parent, at most 1000.
-	Changes       []*FileChange `protobuf:"bytes,26,rep,name=changes,proto3" json:"changes,omitempty"`
+	Changes []*FileChange `protobuf:"bytes,26,rep,name=changes,proto3" json:"changes,omitempty"`
+	// Set on a checkpoint taken because of a risky tool call.
+	RiskyTool *RiskyTool `protobuf:"bytes,27,opt,name=risky_tool,json=riskyTool,proto3" json:"risky_tool,omitempty"`
+	// The agent's own session, as of this checkpoint; absent when it has none.
+	Session       *AgentSession `protobuf:"bytes,28,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CheckpointRecord) Reset() {
 	*x = CheckpointRecord{}
-	mi := &file_v1_daemon_proto_msgTypes[12]
+	mi := &file_v1_daemon_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -960,7 +1145,7 @@ func (x *CheckpointRecord) String() string {
 func (*CheckpointRecord) ProtoMessage() {}
 
 func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[12]
+	mi := &file_v1_daemon_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -973,7 +1158,7 @@ func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRecord.ProtoReflect.Descriptor instead.
 func (*CheckpointRecord) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{12}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CheckpointRecord) GetNumber() int64 {
@@ -1158,6 +1343,153 @@ func (x *CheckpointRecord) GetChanges() []*FileChange {
 	return nil
 }
 
+func (x *CheckpointRecord) GetRiskyTool() *RiskyTool {
+	if x != nil {
+		return x.RiskyTool
+	}
+	return nil
+}
+
+func (x *CheckpointRecord) GetSession() *AgentSession {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+// RiskyTool is the call that a checkpoint was taken for.
+type RiskyTool struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Name   string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	CallId string                 `protobuf:"bytes,2,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	// The tool waited for the checkpoint; otherwise the agent was stopped when
+	// the call was seen, and the tool may have begun.
+	Before        bool `protobuf:"varint,3,opt,name=before,proto3" json:"before,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RiskyTool) Reset() {
+	*x = RiskyTool{}
+	mi := &file_v1_daemon_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RiskyTool) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RiskyTool) ProtoMessage() {}
+
+func (x *RiskyTool) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RiskyTool.ProtoReflect.Descriptor instead.
+func (*RiskyTool) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *RiskyTool) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RiskyTool) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
+func (x *RiskyTool) GetBefore() bool {
+	if x != nil {
+		return x.Before
+	}
+	return false
+}
+
+// AgentSession is what a CLI calls its session, thread or chat.
+type AgentSession struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A value of v1alpha1.AgentType.
+	Agent         string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	Id            string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Version       string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	Model         string `protobuf:"bytes,4,opt,name=model,proto3" json:"model,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentSession) Reset() {
+	*x = AgentSession{}
+	mi := &file_v1_daemon_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentSession) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentSession) ProtoMessage() {}
+
+func (x *AgentSession) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentSession.ProtoReflect.Descriptor instead.
+func (*AgentSession) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *AgentSession) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *AgentSession) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *AgentSession) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *AgentSession) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
 type FileChange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Path  string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
@@ -1169,7 +1501,7 @@ type FileChange struct {
 
 func (x *FileChange) Reset() {
 	*x = FileChange{}
-	mi := &file_v1_daemon_proto_msgTypes[13]
+	mi := &file_v1_daemon_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1181,7 +1513,7 @@ func (x *FileChange) String() string {
 func (*FileChange) ProtoMessage() {}
 
 func (x *FileChange) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[13]
+	mi := &file_v1_daemon_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1194,7 +1526,7 @@ func (x *FileChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChange.ProtoReflect.Descriptor instead.
 func (*FileChange) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{13}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *FileChange) GetPath() string {
@@ -1222,7 +1554,7 @@ type SkippedFile struct {
 
 func (x *SkippedFile) Reset() {
 	*x = SkippedFile{}
-	mi := &file_v1_daemon_proto_msgTypes[14]
+	mi := &file_v1_daemon_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1234,7 +1566,7 @@ func (x *SkippedFile) String() string {
 func (*SkippedFile) ProtoMessage() {}
 
 func (x *SkippedFile) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[14]
+	mi := &file_v1_daemon_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1247,7 +1579,7 @@ func (x *SkippedFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkippedFile.ProtoReflect.Descriptor instead.
 func (*SkippedFile) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{14}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SkippedFile) GetPath() string {
@@ -1282,14 +1614,17 @@ type MoveConversationRequest struct {
 	Reason     string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Keep the conversation where it is and only note the operation as done
 	// (a rewind of the code alone).
-	KeepPosition  bool `protobuf:"varint,4,opt,name=keep_position,json=keepPosition,proto3" json:"keep_position,omitempty"`
+	KeepPosition bool `protobuf:"varint,4,opt,name=keep_position,json=keepPosition,proto3" json:"keep_position,omitempty"`
+	// Go back to this position of the active branch, which must be a turn
+	// boundary, instead of to the checkpoint's; 0 for the checkpoint's.
+	Position      int64 `protobuf:"varint,5,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MoveConversationRequest) Reset() {
 	*x = MoveConversationRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[15]
+	mi := &file_v1_daemon_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1301,7 +1636,7 @@ func (x *MoveConversationRequest) String() string {
 func (*MoveConversationRequest) ProtoMessage() {}
 
 func (x *MoveConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[15]
+	mi := &file_v1_daemon_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1314,7 +1649,7 @@ func (x *MoveConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveConversationRequest.ProtoReflect.Descriptor instead.
 func (*MoveConversationRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{15}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *MoveConversationRequest) GetOperationId() string {
@@ -1345,6 +1680,13 @@ func (x *MoveConversationRequest) GetKeepPosition() bool {
 	return false
 }
 
+func (x *MoveConversationRequest) GetPosition() int64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
 type MoveConversationResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Position      *Position              `protobuf:"bytes,1,opt,name=position,proto3" json:"position,omitempty"`
@@ -1354,7 +1696,7 @@ type MoveConversationResponse struct {
 
 func (x *MoveConversationResponse) Reset() {
 	*x = MoveConversationResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[16]
+	mi := &file_v1_daemon_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1366,7 +1708,7 @@ func (x *MoveConversationResponse) String() string {
 func (*MoveConversationResponse) ProtoMessage() {}
 
 func (x *MoveConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[16]
+	mi := &file_v1_daemon_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1379,7 +1721,7 @@ func (x *MoveConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveConversationResponse.ProtoReflect.Descriptor instead.
 func (*MoveConversationResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{16}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *MoveConversationResponse) GetPosition() *Position {
@@ -1399,7 +1741,7 @@ type ConversationRequest struct {
 
 func (x *ConversationRequest) Reset() {
 	*x = ConversationRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[17]
+	mi := &file_v1_daemon_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1411,7 +1753,7 @@ func (x *ConversationRequest) String() string {
 func (*ConversationRequest) ProtoMessage() {}
 
 func (x *ConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[17]
+	mi := &file_v1_daemon_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1424,7 +1766,7 @@ func (x *ConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationRequest.ProtoReflect.Descriptor instead.
 func (*ConversationRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{17}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ConversationRequest) GetAfterPosition() int64 {
@@ -1443,7 +1785,7 @@ type ConversationResponse struct {
 
 func (x *ConversationResponse) Reset() {
 	*x = ConversationResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[18]
+	mi := &file_v1_daemon_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1455,7 +1797,7 @@ func (x *ConversationResponse) String() string {
 func (*ConversationResponse) ProtoMessage() {}
 
 func (x *ConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[18]
+	mi := &file_v1_daemon_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1468,7 +1810,7 @@ func (x *ConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationResponse.ProtoReflect.Descriptor instead.
 func (*ConversationResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{18}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ConversationResponse) GetEntries() []*ConversationEntry {
@@ -1489,7 +1831,7 @@ type ConversationEntry struct {
 
 func (x *ConversationEntry) Reset() {
 	*x = ConversationEntry{}
-	mi := &file_v1_daemon_proto_msgTypes[19]
+	mi := &file_v1_daemon_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1501,7 +1843,7 @@ func (x *ConversationEntry) String() string {
 func (*ConversationEntry) ProtoMessage() {}
 
 func (x *ConversationEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[19]
+	mi := &file_v1_daemon_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1514,7 +1856,7 @@ func (x *ConversationEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationEntry.ProtoReflect.Descriptor instead.
 func (*ConversationEntry) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{19}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ConversationEntry) GetPosition() int64 {
@@ -1546,7 +1888,7 @@ type CommandsRequest struct {
 
 func (x *CommandsRequest) Reset() {
 	*x = CommandsRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[20]
+	mi := &file_v1_daemon_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1558,7 +1900,7 @@ func (x *CommandsRequest) String() string {
 func (*CommandsRequest) ProtoMessage() {}
 
 func (x *CommandsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[20]
+	mi := &file_v1_daemon_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1571,7 +1913,7 @@ func (x *CommandsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandsRequest.ProtoReflect.Descriptor instead.
 func (*CommandsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{20}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{24}
 }
 
 type Command struct {
@@ -1586,7 +1928,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_v1_daemon_proto_msgTypes[21]
+	mi := &file_v1_daemon_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1598,7 +1940,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[21]
+	mi := &file_v1_daemon_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1611,7 +1953,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{21}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Command) GetCommand() isCommand_Command {
@@ -1653,7 +1995,7 @@ type TakeCheckpoint struct {
 
 func (x *TakeCheckpoint) Reset() {
 	*x = TakeCheckpoint{}
-	mi := &file_v1_daemon_proto_msgTypes[22]
+	mi := &file_v1_daemon_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1665,7 +2007,7 @@ func (x *TakeCheckpoint) String() string {
 func (*TakeCheckpoint) ProtoMessage() {}
 
 func (x *TakeCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[22]
+	mi := &file_v1_daemon_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1678,7 +2020,7 @@ func (x *TakeCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeCheckpoint.ProtoReflect.Descriptor instead.
 func (*TakeCheckpoint) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{22}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TakeCheckpoint) GetName() string {
@@ -1706,10 +2048,11 @@ var File_v1_daemon_proto protoreflect.FileDescriptor
 
 const file_v1_daemon_proto_rawDesc = "" +
 	"\n" +
-	"\x0fv1/daemon.proto\x12\x0eclew.daemon.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"e\n" +
+	"\x0fv1/daemon.proto\x12\x0eclew.daemon.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9d\x01\n" +
 	"\fBeginRequest\x12%\n" +
 	"\x0edaemon_version\x18\x01 \x01(\tR\rdaemonVersion\x12.\n" +
-	"\x06source\x18\x02 \x01(\v2\x16.clew.daemon.v1.SourceR\x06source\"v\n" +
+	"\x06source\x18\x02 \x01(\v2\x16.clew.daemon.v1.SourceR\x06source\x126\n" +
+	"\x17snapshot_every_messages\x18\x03 \x01(\x03R\x15snapshotEveryMessages\"v\n" +
 	"\x06Source\x12\x19\n" +
 	"\btask_uid\x18\x01 \x01(\tR\ataskUid\x12\x1e\n" +
 	"\n" +
@@ -1731,7 +2074,7 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\rAppendRequest\x120\n" +
 	"\arecords\x18\x01 \x03(\v2\x16.clew.daemon.v1.RecordR\arecords\"5\n" +
 	"\x0eAppendResponse\x12#\n" +
-	"\rlast_sequence\x18\x01 \x01(\x03R\flastSequence\"\xcd\x02\n" +
+	"\rlast_sequence\x18\x01 \x01(\x03R\flastSequence\"\xfc\x02\n" +
 	"\x06Record\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x18\n" +
@@ -1742,36 +2085,50 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"checkpoint\x18\v \x01(\v2 .clew.daemon.v1.CheckpointRecordH\x00R\n" +
 	"checkpoint\x12-\n" +
 	"\x05usage\x18\f \x01(\v2\x15.clew.daemon.v1.UsageH\x00R\x05usage\x12-\n" +
-	"\x05event\x18\r \x01(\v2\x15.clew.daemon.v1.EventH\x00R\x05eventB\x06\n" +
-	"\x04body\"\xcd\x01\n" +
+	"\x05event\x18\r \x01(\v2\x15.clew.daemon.v1.EventH\x00R\x05event\x12-\n" +
+	"\x05piece\x18\x0e \x01(\v2\x15.clew.daemon.v1.PieceH\x00R\x05pieceB\x06\n" +
+	"\x04body\"\x1b\n" +
+	"\x05Piece\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"6\n" +
+	"\x06Pieces\x12\x16\n" +
+	"\x06hashes\x18\x01 \x03(\fR\x06hashes\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\"\xbd\x02\n" +
 	"\aMessage\x12(\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x14.clew.daemon.v1.RoleR\x04role\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x125\n" +
 	"\ttool_call\x18\x03 \x01(\v2\x18.clew.daemon.v1.ToolCallR\btoolCall\x12;\n" +
 	"\vtool_result\x18\x04 \x01(\v2\x1a.clew.daemon.v1.ToolResultR\n" +
 	"toolResult\x12\x10\n" +
-	"\x03raw\x18\x05 \x01(\tR\x03raw\"D\n" +
+	"\x03raw\x18\x05 \x01(\tR\x03raw\x127\n" +
+	"\vtext_pieces\x18\x06 \x01(\v2\x16.clew.daemon.v1.PiecesR\n" +
+	"textPieces\x125\n" +
+	"\n" +
+	"raw_pieces\x18\a \x01(\v2\x16.clew.daemon.v1.PiecesR\trawPieces\"\x7f\n" +
 	"\bToolCall\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
-	"\x05input\x18\x03 \x01(\tR\x05input\"z\n" +
+	"\x05input\x18\x03 \x01(\tR\x05input\x129\n" +
+	"\finput_pieces\x18\x04 \x01(\v2\x16.clew.daemon.v1.PiecesR\vinputPieces\"\xb7\x01\n" +
 	"\n" +
 	"ToolResult\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x16\n" +
 	"\x06output\x18\x02 \x01(\tR\x06output\x12\x19\n" +
 	"\bis_error\x18\x03 \x01(\bR\aisError\x12 \n" +
-	"\vinterrupted\x18\x04 \x01(\bR\vinterrupted\"u\n" +
+	"\vinterrupted\x18\x04 \x01(\bR\vinterrupted\x12;\n" +
+	"\routput_pieces\x18\x05 \x01(\v2\x16.clew.daemon.v1.PiecesR\foutputPieces\"\xbb\x01\n" +
 	"\x05Usage\x12!\n" +
 	"\finput_tokens\x18\x01 \x01(\x03R\vinputTokens\x12#\n" +
 	"\routput_tokens\x18\x02 \x01(\x03R\foutputTokens\x12$\n" +
-	"\x0ecost_micro_usd\x18\x03 \x01(\x03R\fcostMicroUsd\"\xb3\x01\n" +
+	"\x0ecost_micro_usd\x18\x03 \x01(\x03R\fcostMicroUsd\x12.\n" +
+	"\x13cached_input_tokens\x18\x04 \x01(\x03R\x11cachedInputTokens\x12\x14\n" +
+	"\x05model\x18\x05 \x01(\tR\x05model\"\xb3\x01\n" +
 	"\x05Event\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12<\n" +
 	"\adetails\x18\x03 \x03(\v2\".clew.daemon.v1.Event.DetailsEntryR\adetails\x1a:\n" +
 	"\fDetailsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf7\x06\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe9\a\n" +
 	"\x10CheckpointRecord\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\x12\x18\n" +
 	"\atrigger\x18\x02 \x01(\tR\atrigger\x12.\n" +
@@ -1802,7 +2159,19 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\x10requested_by_uid\x18\x17 \x01(\tR\x0erequestedByUid\x12\x18\n" +
 	"\aattempt\x18\x18 \x01(\x03R\aattempt\x124\n" +
 	"\bposition\x18\x19 \x01(\v2\x18.clew.daemon.v1.PositionR\bposition\x124\n" +
-	"\achanges\x18\x1a \x03(\v2\x1a.clew.daemon.v1.FileChangeR\achanges\"8\n" +
+	"\achanges\x18\x1a \x03(\v2\x1a.clew.daemon.v1.FileChangeR\achanges\x128\n" +
+	"\n" +
+	"risky_tool\x18\x1b \x01(\v2\x19.clew.daemon.v1.RiskyToolR\triskyTool\x126\n" +
+	"\asession\x18\x1c \x01(\v2\x1c.clew.daemon.v1.AgentSessionR\asession\"P\n" +
+	"\tRiskyTool\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
+	"\acall_id\x18\x02 \x01(\tR\x06callId\x12\x16\n" +
+	"\x06before\x18\x03 \x01(\bR\x06before\"d\n" +
+	"\fAgentSession\x12\x14\n" +
+	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\x12\x14\n" +
+	"\x05model\x18\x04 \x01(\tR\x05model\"8\n" +
 	"\n" +
 	"FileChange\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
@@ -1810,14 +2179,15 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\vSkippedFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
-	"\x05bytes\x18\x03 \x01(\x03R\x05bytes\"\x99\x01\n" +
+	"\x05bytes\x18\x03 \x01(\x03R\x05bytes\"\xb5\x01\n" +
 	"\x17MoveConversationRequest\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x18\x02 \x01(\x03R\n" +
 	"checkpoint\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12#\n" +
-	"\rkeep_position\x18\x04 \x01(\bR\fkeepPosition\"P\n" +
+	"\rkeep_position\x18\x04 \x01(\bR\fkeepPosition\x12\x1a\n" +
+	"\bposition\x18\x05 \x01(\x03R\bposition\"P\n" +
 	"\x18MoveConversationResponse\x124\n" +
 	"\bposition\x18\x01 \x01(\v2\x18.clew.daemon.v1.PositionR\bposition\"<\n" +
 	"\x13ConversationRequest\x12%\n" +
@@ -1863,7 +2233,7 @@ func file_v1_daemon_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_daemon_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_v1_daemon_proto_goTypes = []any{
 	(Role)(0),                        // 0: clew.daemon.v1.Role
 	(*BeginRequest)(nil),             // 1: clew.daemon.v1.BeginRequest
@@ -1873,63 +2243,74 @@ var file_v1_daemon_proto_goTypes = []any{
 	(*AppendRequest)(nil),            // 5: clew.daemon.v1.AppendRequest
 	(*AppendResponse)(nil),           // 6: clew.daemon.v1.AppendResponse
 	(*Record)(nil),                   // 7: clew.daemon.v1.Record
-	(*Message)(nil),                  // 8: clew.daemon.v1.Message
-	(*ToolCall)(nil),                 // 9: clew.daemon.v1.ToolCall
-	(*ToolResult)(nil),               // 10: clew.daemon.v1.ToolResult
-	(*Usage)(nil),                    // 11: clew.daemon.v1.Usage
-	(*Event)(nil),                    // 12: clew.daemon.v1.Event
-	(*CheckpointRecord)(nil),         // 13: clew.daemon.v1.CheckpointRecord
-	(*FileChange)(nil),               // 14: clew.daemon.v1.FileChange
-	(*SkippedFile)(nil),              // 15: clew.daemon.v1.SkippedFile
-	(*MoveConversationRequest)(nil),  // 16: clew.daemon.v1.MoveConversationRequest
-	(*MoveConversationResponse)(nil), // 17: clew.daemon.v1.MoveConversationResponse
-	(*ConversationRequest)(nil),      // 18: clew.daemon.v1.ConversationRequest
-	(*ConversationResponse)(nil),     // 19: clew.daemon.v1.ConversationResponse
-	(*ConversationEntry)(nil),        // 20: clew.daemon.v1.ConversationEntry
-	(*CommandsRequest)(nil),          // 21: clew.daemon.v1.CommandsRequest
-	(*Command)(nil),                  // 22: clew.daemon.v1.Command
-	(*TakeCheckpoint)(nil),           // 23: clew.daemon.v1.TakeCheckpoint
-	nil,                              // 24: clew.daemon.v1.Event.DetailsEntry
-	(*timestamppb.Timestamp)(nil),    // 25: google.protobuf.Timestamp
+	(*Piece)(nil),                    // 8: clew.daemon.v1.Piece
+	(*Pieces)(nil),                   // 9: clew.daemon.v1.Pieces
+	(*Message)(nil),                  // 10: clew.daemon.v1.Message
+	(*ToolCall)(nil),                 // 11: clew.daemon.v1.ToolCall
+	(*ToolResult)(nil),               // 12: clew.daemon.v1.ToolResult
+	(*Usage)(nil),                    // 13: clew.daemon.v1.Usage
+	(*Event)(nil),                    // 14: clew.daemon.v1.Event
+	(*CheckpointRecord)(nil),         // 15: clew.daemon.v1.CheckpointRecord
+	(*RiskyTool)(nil),                // 16: clew.daemon.v1.RiskyTool
+	(*AgentSession)(nil),             // 17: clew.daemon.v1.AgentSession
+	(*FileChange)(nil),               // 18: clew.daemon.v1.FileChange
+	(*SkippedFile)(nil),              // 19: clew.daemon.v1.SkippedFile
+	(*MoveConversationRequest)(nil),  // 20: clew.daemon.v1.MoveConversationRequest
+	(*MoveConversationResponse)(nil), // 21: clew.daemon.v1.MoveConversationResponse
+	(*ConversationRequest)(nil),      // 22: clew.daemon.v1.ConversationRequest
+	(*ConversationResponse)(nil),     // 23: clew.daemon.v1.ConversationResponse
+	(*ConversationEntry)(nil),        // 24: clew.daemon.v1.ConversationEntry
+	(*CommandsRequest)(nil),          // 25: clew.daemon.v1.CommandsRequest
+	(*Command)(nil),                  // 26: clew.daemon.v1.Command
+	(*TakeCheckpoint)(nil),           // 27: clew.daemon.v1.TakeCheckpoint
+	nil,                              // 28: clew.daemon.v1.Event.DetailsEntry
+	(*timestamppb.Timestamp)(nil),    // 29: google.protobuf.Timestamp
 }
 var file_v1_daemon_proto_depIdxs = []int32{
 	2,  // 0: clew.daemon.v1.BeginRequest.source:type_name -> clew.daemon.v1.Source
-	13, // 1: clew.daemon.v1.BeginResponse.latest_checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
+	15, // 1: clew.daemon.v1.BeginResponse.latest_checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
 	4,  // 2: clew.daemon.v1.BeginResponse.position:type_name -> clew.daemon.v1.Position
 	7,  // 3: clew.daemon.v1.AppendRequest.records:type_name -> clew.daemon.v1.Record
-	25, // 4: clew.daemon.v1.Record.time:type_name -> google.protobuf.Timestamp
-	8,  // 5: clew.daemon.v1.Record.message:type_name -> clew.daemon.v1.Message
-	13, // 6: clew.daemon.v1.Record.checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
-	11, // 7: clew.daemon.v1.Record.usage:type_name -> clew.daemon.v1.Usage
-	12, // 8: clew.daemon.v1.Record.event:type_name -> clew.daemon.v1.Event
-	0,  // 9: clew.daemon.v1.Message.role:type_name -> clew.daemon.v1.Role
-	9,  // 10: clew.daemon.v1.Message.tool_call:type_name -> clew.daemon.v1.ToolCall
-	10, // 11: clew.daemon.v1.Message.tool_result:type_name -> clew.daemon.v1.ToolResult
-	24, // 12: clew.daemon.v1.Event.details:type_name -> clew.daemon.v1.Event.DetailsEntry
-	25, // 13: clew.daemon.v1.CheckpointRecord.time:type_name -> google.protobuf.Timestamp
-	15, // 14: clew.daemon.v1.CheckpointRecord.skipped:type_name -> clew.daemon.v1.SkippedFile
-	4,  // 15: clew.daemon.v1.CheckpointRecord.position:type_name -> clew.daemon.v1.Position
-	14, // 16: clew.daemon.v1.CheckpointRecord.changes:type_name -> clew.daemon.v1.FileChange
-	4,  // 17: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
-	20, // 18: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
-	25, // 19: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
-	8,  // 20: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
-	23, // 21: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
-	1,  // 22: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
-	5,  // 23: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
-	16, // 24: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
-	18, // 25: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
-	21, // 26: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
-	3,  // 27: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
-	6,  // 28: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
-	17, // 29: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
-	19, // 30: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
-	22, // 31: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
-	27, // [27:32] is the sub-list for method output_type
-	22, // [22:27] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	29, // 4: clew.daemon.v1.Record.time:type_name -> google.protobuf.Timestamp
+	10, // 5: clew.daemon.v1.Record.message:type_name -> clew.daemon.v1.Message
+	15, // 6: clew.daemon.v1.Record.checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
+	13, // 7: clew.daemon.v1.Record.usage:type_name -> clew.daemon.v1.Usage
+	14, // 8: clew.daemon.v1.Record.event:type_name -> clew.daemon.v1.Event
+	8,  // 9: clew.daemon.v1.Record.piece:type_name -> clew.daemon.v1.Piece
+	0,  // 10: clew.daemon.v1.Message.role:type_name -> clew.daemon.v1.Role
+	11, // 11: clew.daemon.v1.Message.tool_call:type_name -> clew.daemon.v1.ToolCall
+	12, // 12: clew.daemon.v1.Message.tool_result:type_name -> clew.daemon.v1.ToolResult
+	9,  // 13: clew.daemon.v1.Message.text_pieces:type_name -> clew.daemon.v1.Pieces
+	9,  // 14: clew.daemon.v1.Message.raw_pieces:type_name -> clew.daemon.v1.Pieces
+	9,  // 15: clew.daemon.v1.ToolCall.input_pieces:type_name -> clew.daemon.v1.Pieces
+	9,  // 16: clew.daemon.v1.ToolResult.output_pieces:type_name -> clew.daemon.v1.Pieces
+	28, // 17: clew.daemon.v1.Event.details:type_name -> clew.daemon.v1.Event.DetailsEntry
+	29, // 18: clew.daemon.v1.CheckpointRecord.time:type_name -> google.protobuf.Timestamp
+	19, // 19: clew.daemon.v1.CheckpointRecord.skipped:type_name -> clew.daemon.v1.SkippedFile
+	4,  // 20: clew.daemon.v1.CheckpointRecord.position:type_name -> clew.daemon.v1.Position
+	18, // 21: clew.daemon.v1.CheckpointRecord.changes:type_name -> clew.daemon.v1.FileChange
+	16, // 22: clew.daemon.v1.CheckpointRecord.risky_tool:type_name -> clew.daemon.v1.RiskyTool
+	17, // 23: clew.daemon.v1.CheckpointRecord.session:type_name -> clew.daemon.v1.AgentSession
+	4,  // 24: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
+	24, // 25: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
+	29, // 26: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
+	10, // 27: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
+	27, // 28: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
+	1,  // 29: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
+	5,  // 30: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
+	20, // 31: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
+	22, // 32: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
+	25, // 33: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
+	3,  // 34: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
+	6,  // 35: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
+	21, // 36: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
+	23, // 37: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
+	26, // 38: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
+	34, // [34:39] is the sub-list for method output_type
+	29, // [29:34] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_v1_daemon_proto_init() }
@@ -1942,8 +2323,9 @@ func file_v1_daemon_proto_init() {
 		(*Record_Checkpoint)(nil),
 		(*Record_Usage)(nil),
 		(*Record_Event)(nil),
+		(*Record_Piece)(nil),
 	}
-	file_v1_daemon_proto_msgTypes[21].OneofWrappers = []any{
+	file_v1_daemon_proto_msgTypes[25].OneofWrappers = []any{
 		(*Command_TakeCheckpoint)(nil),
 	}
 	type x struct{}
@@ -1952,7 +2334,7 @@ func file_v1_daemon_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_daemon_proto_rawDesc), len(file_v1_daemon_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   24,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
