@@ -23,6 +23,8 @@ type CheckpointRequest struct {
 	Message string
 	// Time is the time of both commits; zero means now.
 	Time time.Time
+	// Annotations are kept in the state commit, see Meta.
+	Annotations map[string]string
 }
 
 // Action says what happened to a file.
@@ -87,6 +89,8 @@ type Meta struct {
 	SkippedCount int       `json:"skippedCount,omitempty"`
 	TotalFiles   int64     `json:"totalFiles"`
 	TotalBytes   int64     `json:"totalBytes"`
+	// Annotations are those of the CheckpointRequest.
+	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
 // keepBytes bounds the changed content that a checkpoint keeps in memory; the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -44,6 +45,20 @@ type Config struct {
 	// LockWait is how long Open waits for another holder of GitDir; 0 means 30
 	// seconds.
 	LockWait time.Duration
+	// Secrets must not get into a checkpoint; nil means that there are none.
+	Secrets Secrets
+}
+
+// Secrets finds the values that must not leave the volume. It is safe for
+// concurrent use.
+type Secrets interface {
+	// Fingerprint is another number for another set of values, 0 for none.
+	Fingerprint() uint32
+	// Holds reports whether a value is in b.
+	Holds(b []byte) bool
+	// CopySame copies src to dst with as many asterisks in the place of each
+	// value as it has bytes, and reports whether it found one.
+	CopySame(dst io.Writer, src io.Reader) (n int64, found bool, err error)
 }
 
 const defaultMaxFileBytes = 64 << 20

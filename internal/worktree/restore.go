@@ -44,7 +44,9 @@ type RestoreResult struct {
 	// Conflicts lists paths of the target that could not be laid out, since a
 	// file that is kept stands in their way.
 	Conflicts []string
-	Took      time.Duration
+	// Annotations are those of the checkpoint, if its state commit was given.
+	Annotations map[string]string
+	Took        time.Duration
 }
 
 // Restore brings worktree, agent repository and session state to a checkpoint.
@@ -81,6 +83,7 @@ func (r *Repo) Restore(ctx context.Context, req RestoreRequest) (RestoreResult, 
 		s.noHome = true
 	}
 	res, err := s.run()
+	res.Annotations = t.meta.Annotations
 	res.Took = time.Since(begin)
 	return res, err
 }

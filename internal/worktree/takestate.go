@@ -69,6 +69,7 @@ func (t *taking) describe(view *dir) (entries, meta oid) {
 	m := Meta{
 		Version: 1, Number: t.req.Number, Code: res.Code, Agent: res.Agent, Origin: r.pristine.Origin,
 		Skipped: res.Skipped, SkippedCount: res.SkippedCount, TotalFiles: res.TotalFiles, TotalBytes: res.TotalBytes,
+		Annotations: t.req.Annotations,
 	}
 	return t.sendJSON(attrs), t.sendJSON(m)
 }
