@@ -88,6 +88,10 @@ type Command struct {
 	Args []string
 	// Env is added unless the user has set the variable.
 	Env []string
+	// Stdin is what the agent reads on its standard input before the end; it
+	// reads nothing when empty. One argument holds at most 128 KiB, so a prompt
+	// goes this way wherever the agent takes it.
+	Stdin string
 }
 
 // ParserOptions say what is known of a run before its first line.
@@ -95,8 +99,16 @@ type ParserOptions struct {
 	// Prompt is what the run was started with: agents that print it again are
 	// not recorded twice.
 	Prompt string
-	// Session is what an earlier process knew of the same run, or nil.
+	// Session is what was last known of the session that the run goes on with:
+	// from an earlier process that read the same run, or from the run before
+	// that this one resumes; nil if there is none. All of its fields matter.
 	Session *daemonv1.AgentSession
+	// Run tells this run of the agent from the task's others, by the number of
+	// its attempt. It becomes part of the ids of tool calls where the agent
+	// numbers them anew in each run.
+	Run string
+	// Model is what the run was started with, for agents that do not tell.
+	Model string
 	// Prices add to the built-in ones.
 	Prices map[string]daemonapi.Price
 }

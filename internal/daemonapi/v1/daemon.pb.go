@@ -1424,10 +1424,13 @@ func (x *RiskyTool) GetBefore() bool {
 type AgentSession struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A value of v1alpha1.AgentType.
-	Agent         string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
-	Id            string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
-	Version       string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
-	Model         string `protobuf:"bytes,4,opt,name=model,proto3" json:"model,omitempty"`
+	Agent   string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	Id      string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Version string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	Model   string `protobuf:"bytes,4,opt,name=model,proto3" json:"model,omitempty"`
+	// Where the agent's own counters of tokens stood when they were last added
+	// to the totals, for agents that count on from one run to the next.
+	Counted       *Usage `protobuf:"bytes,5,opt,name=counted,proto3" json:"counted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1488,6 +1491,13 @@ func (x *AgentSession) GetModel() string {
 		return x.Model
 	}
 	return ""
+}
+
+func (x *AgentSession) GetCounted() *Usage {
+	if x != nil {
+		return x.Counted
+	}
+	return nil
 }
 
 type FileChange struct {
@@ -2166,12 +2176,13 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\tRiskyTool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
 	"\acall_id\x18\x02 \x01(\tR\x06callId\x12\x16\n" +
-	"\x06before\x18\x03 \x01(\bR\x06before\"d\n" +
+	"\x06before\x18\x03 \x01(\bR\x06before\"\x95\x01\n" +
 	"\fAgentSession\x12\x14\n" +
 	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\tR\aversion\x12\x14\n" +
-	"\x05model\x18\x04 \x01(\tR\x05model\"8\n" +
+	"\x05model\x18\x04 \x01(\tR\x05model\x12/\n" +
+	"\acounted\x18\x05 \x01(\v2\x15.clew.daemon.v1.UsageR\acounted\"8\n" +
 	"\n" +
 	"FileChange\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
@@ -2291,26 +2302,27 @@ var file_v1_daemon_proto_depIdxs = []int32{
 	18, // 21: clew.daemon.v1.CheckpointRecord.changes:type_name -> clew.daemon.v1.FileChange
 	16, // 22: clew.daemon.v1.CheckpointRecord.risky_tool:type_name -> clew.daemon.v1.RiskyTool
 	17, // 23: clew.daemon.v1.CheckpointRecord.session:type_name -> clew.daemon.v1.AgentSession
-	4,  // 24: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
-	24, // 25: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
-	29, // 26: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
-	10, // 27: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
-	27, // 28: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
-	1,  // 29: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
-	5,  // 30: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
-	20, // 31: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
-	22, // 32: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
-	25, // 33: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
-	3,  // 34: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
-	6,  // 35: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
-	21, // 36: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
-	23, // 37: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
-	26, // 38: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
-	34, // [34:39] is the sub-list for method output_type
-	29, // [29:34] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	13, // 24: clew.daemon.v1.AgentSession.counted:type_name -> clew.daemon.v1.Usage
+	4,  // 25: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
+	24, // 26: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
+	29, // 27: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
+	10, // 28: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
+	27, // 29: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
+	1,  // 30: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
+	5,  // 31: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
+	20, // 32: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
+	22, // 33: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
+	25, // 34: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
+	3,  // 35: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
+	6,  // 36: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
+	21, // 37: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
+	23, // 38: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
+	26, // 39: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
+	35, // [35:40] is the sub-list for method output_type
+	30, // [30:35] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_v1_daemon_proto_init() }
