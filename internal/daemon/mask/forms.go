@@ -1,0 +1,106 @@
+package mask
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"net/url"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// forms are the ways in which a value is written.
+func forms(value []byte) [][]byte {
+	out := forme(value)
+	if lines := bytes.Split(value, []byte("\n")); len(lines) > 1 {
+		for _, line := range lines {
+			// What frames a key in PEM is no secret.
+			if line = bytes.TrimSpace(line); len(line) >= minLine && !bytes.HasPrefix(line, []byte("-----")) {
+				out = append(out, forme(line)...)
+			}
+		}
+	}
+	return out
+}
+
+func forme(value []byte) [][]byte {
+	out := [][]byte{value}
+	if utf8.Valid(value) {
+		text := string(value)
+		for _, once := range escapes(text) {
+			out = append(out, []byte(once))
+			for _, twice := range escapes(once) {
+				out = append(out, []byte(twice))
+			}
+		}
+		out = append(out, []byte(url.QueryEscape(text)), []byte(url.PathEscape(text)))
+	}
+	for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+		out = append(out, []byte(encoding.EncodeToString(value)))
+		for before := range 3 {
+			if part := inside(encoding, value, before); len(part) >= minPart {
+				out = append(out, []byte(part))
+			}
+		}
+	}
+	return out
+}
+
+// inside is what is always the same in the base64 text of something longer that
+// holds the value after 3n+before other bytes.
+func inside(encoding *base64.Encoding, value []byte, before int) string {
+	text := encoding.EncodeToString(append(make([]byte, before), value...))
+	from := []int{0, 2, 3}[before]
+	to := (before + len(value)) * 8 / 6
+	return text[from:to]
+}
+
+// escapes are the ways to write s inside a JSON string.
+func escapes(s string) []string {
+	out := []string{quoted(s, false)}
+	for _, other := range []string{quoted(s, true), strings.ReplaceAll(out[0], "/", `\/`), ascii(out[0])} {
+		if other != out[0] {
+			out = append(out, other)
+		}
+	}
+	return out
+}
+
+// quoted is s as JSON without the quotes.
+func quoted(s string, html bool) string {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(html)
+	if encoder.Encode(s) != nil {
+		return s
+	}
+	text := strings.TrimSuffix(b.String(), "\n")
+	return text[1 : len(text)-1]
+}
+
+// ascii writes what is beyond ASCII as \uXXXX.
+func ascii(s string) string {
+	quoted := strconv.QuoteToASCII(s)
+	if len(quoted) == len(s)+2 {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case r < utf8.RuneSelf:
+			b.WriteRune(r)
+		case r > 0xffff:
+			r -= 0x10000
+			b.WriteString(unicodeEscape(0xd800+r>>10) + unicodeEscape(0xdc00+r&0x3ff))
+		default:
+			b.WriteString(unicodeEscape(r))
+		}
+	}
+	return b.String()
+}
+
+func unicodeEscape(r rune) string {
+	digits := strconv.FormatInt(int64(r), 16)
+	return `\u` + strings.Repeat("0", 4-len(digits)) + digits
+}

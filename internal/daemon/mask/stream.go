@@ -1,0 +1,135 @@
+package mask
+
+import (
+	"bytes"
+	"errors"
+	"io"
+)
+
+// Writer replaces values in what is written to it. It holds back what may be
+// the beginning of one.
+type Writer struct {
+	m    *Masker
+	out  io.Writer
+	same bool // asterisks instead of the replacement
+
+	held   []byte
+	masked int // so many of the held bytes are in a value that was replaced
+	found  bool
+	ready  bytes.Buffer
+}
+
+// Writer returns a writer that passes everything on to out, without the values.
+func (m *Masker) Writer(out io.Writer) *Writer { return &Writer{m: m, out: out} }
+
+// Write implements io.Writer. An error is that of the writer behind.
+func (w *Writer) Write(p []byte) (int, error) {
+	if w.m == nil {
+		return w.out.Write(p)
+	}
+	if err := w.pass(p, false); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Flush passes on what was held back, since nothing follows for now.
+func (w *Writer) Flush() error {
+	if w.m == nil {
+		return nil
+	}
+	return w.pass(nil, true)
+}
+
+// Held reports whether something is held back.
+func (w *Writer) Held() bool { return len(w.held) > 0 }
+
+func (w *Writer) pass(p []byte, last bool) error {
+	data := p
+	if len(w.held) > 0 {
+		w.held = append(w.held, p...)
+		data = w.held
+	}
+	hold := len(data)
+	if !last {
+		hold = w.m.tail(data)
+	}
+	if _, found := w.m.next(data, 0); found == nil && w.masked == 0 && len(w.held) == 0 {
+		w.held = append(w.held, data[hold:]...)
+		return w.write(data[:hold])
+	}
+	w.ready.Reset()
+	covered := w.replace(data, hold)
+	w.held = append(w.held[:0], data[hold:]...)
+	w.masked = max(0, covered-hold)
+	return w.write(w.ready.Bytes())
+}
+
+// replace makes ready what comes before hold, and returns how far the values
+// reach that begin there. Values that overlap are replaced as one.
+func (w *Writer) replace(data []byte, hold int) (covered int) {
+	covered = w.masked
+	if w.same {
+		w.stars(min(covered, hold))
+	}
+	for at := 0; ; at++ {
+		start, needle := w.m.next(data, at)
+		if start = min(start, hold); start > covered {
+			w.ready.Write(data[covered:start])
+		}
+		if start == hold {
+			return covered
+		}
+		w.found = true
+		end := start + len(needle.text)
+		switch {
+		case w.same:
+			w.stars(max(0, min(end, hold)-max(start, min(covered, hold))))
+		case start >= covered && needle.digits:
+			for range needle.text {
+				w.ready.WriteByte('9')
+			}
+		case start >= covered:
+			w.ready.WriteString(Replacement)
+		}
+		covered, at = max(covered, end), start
+	}
+}
+
+func (w *Writer) stars(n int) {
+	for range n {
+		w.ready.WriteByte('*')
+	}
+}
+
+func (w *Writer) write(b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	_, err := w.out.Write(b)
+	return err
+}
+
+// CopySame copies src to dst with as many asterisks in the place of each value
+// as it has bytes, and reports whether it found one.
+func (m *Masker) CopySame(dst io.Writer, src io.Reader) (n int64, found bool, err error) {
+	if m == nil {
+		n, err = io.Copy(dst, src)
+		return n, false, err
+	}
+	w := &Writer{m: m, out: dst, same: true}
+	buf := make([]byte, 128<<10)
+	for {
+		read, err := src.Read(buf)
+		n += int64(read)
+		if e := w.pass(buf[:read], false); e != nil {
+			return n, w.found, e
+		}
+		if errors.Is(err, io.EOF) {
+			return n, w.found, w.pass(nil, true)
+		}
+		if err != nil {
+			return n, w.found, err
+		}
+	}
+}
