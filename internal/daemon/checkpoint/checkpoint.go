@@ -11,6 +11,7 @@ package checkpoint
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -50,7 +51,9 @@ type Taker struct {
 	Remote  func() (worktree.Remote, error)
 	TaskUID string
 	Attempt int64
-	Log     logr.Logger
+	// Mask, if it is set, keeps Secrets out of the messages of checkpoints.
+	Mask interface{ Text(string) string }
+	Log  logr.Logger
 
 	taking, pushing sync.Mutex
 }
@@ -65,6 +68,8 @@ type Request struct {
 	Parent string
 	// Name and UID are those of the Checkpoint object that asked for it.
 	Name, UID string
+	// RiskyTool is the call that it is taken for, if it is for one.
+	RiskyTool *daemonv1.RiskyTool
 	// Also changes the journal in the very write that makes the checkpoint true.
 	Also func(*journal.State, journal.Point)
 }
@@ -78,17 +83,25 @@ func (t *Taker) Take(ctx context.Context, req Request) (journal.Point, error) {
 	if req.Parent == "" {
 		req.Parent = state.Parent
 	}
+	if t.Mask != nil {
+		req.Message = t.Mask.Text(req.Message)
+	}
+	annotations, err := annotate(&state)
+	if err != nil {
+		return journal.Point{}, err
+	}
 	now := time.Now()
 	number := state.LastNumber + 1
 	taken, err := t.Repo.Checkpoint(ctx, worktree.CheckpointRequest{
 		TaskUID: t.TaskUID, Number: number, Parent: req.Parent, Time: now,
-		Message: t.commitMessage(req, number),
+		Message: t.commitMessage(req, number), Annotations: annotations,
 	})
 	if err != nil {
 		return journal.Point{}, fmt.Errorf("take checkpoint %d: %w", number, err)
 	}
 	point := journal.Point{Number: number, Code: taken.Code, State: taken.State, Tree: taken.Tree}
 	record := t.record(req, taken, state.Base, now)
+	record.Session = state.UsableSession().Message()
 	err = t.Journal.Update(func(s *journal.State) error {
 		s.LastNumber, s.Latest, s.Parent = number, &point, point.Code
 		s.Pending = append(s.Pending, point)
@@ -104,6 +117,33 @@ func (t *Taker) Take(ctx context.Context, req Request) (journal.Point, error) {
 	t.Log.Info("took a checkpoint", "number", number, "trigger", req.Trigger, "commit", taken.Code,
 		"filesChanged", taken.FilesChanged, "took", taken.Took.String())
 	return point, t.Recover()
+}
+
+// sessionAnnotation names the agent's session among a checkpoint's annotations.
+const sessionAnnotation = "agent-session"
+
+// annotate is what a checkpoint keeps beside the files: whoever restores them
+// must know which session they hold.
+func annotate(s *journal.State) (map[string]string, error) {
+	session := s.UsableSession()
+	if session == nil {
+		return nil, nil
+	}
+	b, err := json.Marshal(session)
+	if err != nil {
+		return nil, fmt.Errorf("note the agent's session in the checkpoint: %w", err)
+	}
+	return map[string]string{sessionAnnotation: string(b)}, nil
+}
+
+// Session is the agent's session whose files a checkpoint with these annotations
+// holds; nil if it holds none.
+func Session(annotations map[string]string) *journal.AgentSession {
+	var session journal.AgentSession
+	if json.Unmarshal([]byte(annotations[sessionAnnotation]), &session) != nil || session.Message() == nil {
+		return nil
+	}
+	return &session
 }
 
 // Recover puts into the spool what a crash kept from it. To be called before
@@ -149,6 +189,7 @@ func (t *Taker) record(req Request, c worktree.Checkpoint, base string, now time
 		GitHead: c.Agent.Head, GitBranch: c.Agent.Branch, DirtyFileCount: clamp(c.Agent.DirtyCount),
 		Files: c.TotalFiles, Bytes: c.TotalBytes, SkippedCount: clamp(c.SkippedCount),
 		RequestedByName: req.Name, RequestedByUid: req.UID,
+		RiskyTool: req.RiskyTool,
 	}
 	for _, f := range c.Agent.Dirty[:min(len(c.Agent.Dirty), maxListed)] {
 		r.DirtyFiles = append(r.DirtyFiles, f.Path)

@@ -139,6 +139,12 @@ type State struct {
 	Final *Final `json:"final,omitempty"`
 	// Session is the agent's run in the newest attempt.
 	Session *Session `json:"session,omitempty"`
+	// Start is what prepare has the agent started with.
+	Start *Start `json:"start,omitempty"`
+	// AgentSession is the session of the agent's own that is in its home.
+	AgentSession *AgentSession `json:"agentSession,omitempty"`
+	// SessionRefused is the id of a session that the agent would not resume.
+	SessionRefused string `json:"sessionRefused,omitempty"`
 	// Served are the uids of requested checkpoints that were taken.
 	Served []string `json:"served,omitempty"`
 	// Rewind is the rewind under way.
