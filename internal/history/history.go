@@ -23,6 +23,12 @@ var (
 	ErrGap = errors.New("records are missing before the first one given")
 	// ErrUnavailable: the store cannot be reached; try again.
 	ErrUnavailable = errors.New("the history store cannot be reached")
+	// ErrCorrupted: what is stored is not what was written.
+	ErrCorrupted = errors.New("the history is damaged")
+	// ErrInvalid: what was asked for cannot be done as it was asked for.
+	ErrInvalid = errors.New("not a valid request")
+	// ErrExists: it is in the store already.
+	ErrExists = errors.New("already in the history store")
 )
 
 // Task identifies a task. UID alone is the key; names are kept for queries.
@@ -101,9 +107,36 @@ type Checkpoint struct {
 	RequestedByName string
 	RequestedByUID  string
 	Position        Position
+	// Totals are the sums up to the checkpoint.
+	Totals Totals
+	// Digest is that of the messages up to the turn boundary that the
+	// checkpoint goes back to; see Snapshot.
+	Digest string
+	// RiskyTool is the call that the checkpoint was taken for, if it was.
+	RiskyTool *RiskyTool
+	// Session is the agent's own, as of the checkpoint; nil if it has none.
+	Session *AgentSession
 	// Changes are the files changed since the parent, at most 1000. Only
 	// Store.Checkpoint fills them in.
 	Changes []FileChange
+}
+
+// RiskyTool is a tool call that a checkpoint was taken for.
+type RiskyTool struct {
+	Name   string `json:"name"`
+	CallID string `json:"callID"`
+	// Before: the tool waited for the checkpoint. Otherwise the agent was
+	// stopped when the call was seen, and the tool may have begun.
+	Before bool `json:"before"`
+}
+
+// AgentSession is what an agent calls its session, thread or chat.
+type AgentSession struct {
+	// Agent is a value of v1alpha1.AgentType.
+	Agent   string `json:"agent"`
+	ID      string `json:"id"`
+	Version string `json:"version"`
+	Model   string `json:"model"`
 }
 
 // SkippedFile is a file a checkpoint lists but does not hold.
@@ -126,14 +159,6 @@ type Event struct {
 	Message    string
 	Attempt    int64
 	Checkpoint int64
-}
-
-// Snapshot is a position with its sums and its digest.
-type Snapshot struct {
-	Position Position
-	Totals   Totals
-	// Digest is the SHA-256, in hex, over the hashes of the messages up to the position.
-	Digest string
 }
 
 // Notification says that something of a task changed in the store.

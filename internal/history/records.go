@@ -11,7 +11,7 @@ import (
 )
 
 // Record is one thing a task's daemon tells, once. Exactly one of Message,
-// Checkpoint, Usage and Event is set; a record with none of them (made by a
+// Checkpoint, Usage, Event and Piece is set; a record with none of them (made by a
 // newer daemon) is counted and otherwise ignored.
 type Record struct {
 	// Sequence counts the task's records: 1, 2, 3 … without gaps, across attempts.
@@ -25,13 +25,23 @@ type Record struct {
 	Checkpoint *Checkpoint
 	Usage      *Usage
 	Event      *Note
+	// Piece is a part of a text that is too long for one record, at most
+	// conversation.MaxPiece bytes of valid UTF-8 without NUL. The message that
+	// names it by its hash comes later.
+	Piece []byte
 }
 
 // Usage is what the agent used since the last report.
 type Usage struct {
+	// InputTokens were sent to the model, cached ones included.
 	InputTokens  int64
 	OutputTokens int64
+	// CostMicroUSD may be negative, where an agent corrects an estimate; the
+	// total never falls below 0.
 	CostMicroUSD int64
+	// CachedInputTokens is the part of InputTokens that was read from a cache.
+	CachedInputTokens int64
+	Model             string
 }
 
 // Note is something the daemon did or found, for the timeline.
@@ -56,6 +66,13 @@ type Source struct {
 	IncludeConversation bool
 }
 
+// BeginOptions are what a new attempt asks of the store.
+type BeginOptions struct {
+	// SnapshotEveryMessages notes a snapshot of the conversation every so many
+	// messages; 0 for none.
+	SnapshotEveryMessages int64
+}
+
 // MoveOperation moves a task's conversation back to a checkpoint.
 type MoveOperation struct {
 	// ID of the operation; the same one is carried out once.
@@ -63,7 +80,10 @@ type MoveOperation struct {
 	// Checkpoint to go back to; 0 for the beginning of the task's own
 	// conversation: before its first message, or where it was forked.
 	Checkpoint int64
-	Reason     string
+	// Position, unless 0, is a turn boundary of the active branch to go back
+	// to instead of the checkpoint's; Checkpoint is then only noted.
+	Position int64
+	Reason   string
 	// KeepPosition leaves the conversation where it is and only notes that the
 	// operation is done.
 	KeepPosition bool

@@ -25,8 +25,8 @@ import (
 // Store is the history store, as far as this controller needs it. Errors wrap
 // those of package history.
 type Store interface {
-	// Snapshot resolves a checkpoint's position, or the newest one for 0.
-	Snapshot(ctx context.Context, taskUID string, checkpoint int64) (history.Snapshot, error)
+	// Snapshot resolves a checkpoint's position, a position, or the newest one.
+	Snapshot(ctx context.Context, taskUID string, query history.SnapshotQuery) (history.Snapshot, error)
 }
 
 // again is when a snapshot that cannot be resolved yet is tried again.
@@ -106,7 +106,7 @@ func (r *Reconciler) find(ctx context.Context, s *v1alpha1.ConversationSnapshot)
 	if p != nil || err != nil {
 		return p, err
 	}
-	found, err := r.Store.Snapshot(ctx, string(task.UID), number)
+	found, err := r.Store.Snapshot(ctx, string(task.UID), history.SnapshotQuery{Checkpoint: number})
 	switch {
 	case errors.Is(err, history.ErrNotFound):
 		return &problem{v1alpha1.ReasonNoConversation, fmt.Sprintf("task %q has no conversation yet", name)}, nil

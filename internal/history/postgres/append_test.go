@@ -210,13 +210,13 @@ func TestFence(t *testing.T) {
 	if _, err := store.Append(t.Context(), old.task, 1, old.number(user("2"))); !errors.Is(err, history.ErrFenced) {
 		t.Errorf("append of an old attempt: %v", err)
 	}
-	if _, err := store.Begin(t.Context(), old.task, 1, nil); !errors.Is(err, history.ErrFenced) {
+	if _, err := store.Begin(t.Context(), old.task, 1, nil, history.BeginOptions{}); !errors.Is(err, history.ErrFenced) {
 		t.Errorf("begin of an old attempt: %v", err)
 	}
 	if _, err := store.MoveConversation(t.Context(), old.task, 1, history.MoveOperation{ID: "x", KeepPosition: true}); !errors.Is(err, history.ErrFenced) {
 		t.Errorf("move of an old attempt: %v", err)
 	}
-	state, err := store.Begin(t.Context(), old.task, 2, nil)
+	state, err := store.Begin(t.Context(), old.task, 2, nil, history.BeginOptions{})
 	if err != nil || state.Attempt != 2 || state.LastSequence != 1 {
 		t.Errorf("begin again: %+v, %v", state, err)
 	}
@@ -234,7 +234,7 @@ func TestOthersTasksAreNotFound(t *testing.T) {
 	w := begin(t, store, taskNamed("a"), 1)
 	stranger := w.task
 	stranger.Namespace = "elsewhere"
-	if _, err := store.Begin(t.Context(), stranger, 9, nil); !errors.Is(err, history.ErrNotFound) {
+	if _, err := store.Begin(t.Context(), stranger, 9, nil, history.BeginOptions{}); !errors.Is(err, history.ErrNotFound) {
 		t.Errorf("begin: %v", err)
 	}
 	if _, err := store.Append(t.Context(), stranger, 9, w.number(user("x"))); !errors.Is(err, history.ErrNotFound) {
@@ -255,7 +255,7 @@ func TestOpenToolCalls(t *testing.T) {
 	store := open(t)
 	w := begin(t, store, taskNamed("a"), 1)
 	w.append(call("1"), call("2"), result("1"))
-	state, err := store.Begin(t.Context(), w.task, 2, nil)
+	state, err := store.Begin(t.Context(), w.task, 2, nil, history.BeginOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -114,7 +114,7 @@ func TestMoveToTheBeginningOfAFork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			fork := taskNamed(name)
 			from := &history.Source{TaskUID: source.task.UID, Checkpoint: 1, IncludeConversation: tt.inherits}
-			if _, err := store.Begin(t.Context(), fork, 1, from); err != nil {
+			if _, err := store.Begin(t.Context(), fork, 1, from, history.BeginOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			w := begin(t, store, fork, 1)
@@ -213,7 +213,7 @@ func TestFork(t *testing.T) {
 	fork := taskNamed("fork")
 	from := &history.Source{TaskUID: source.task.UID, Checkpoint: 2, IncludeConversation: true}
 	for range 2 {
-		if _, err := store.Begin(t.Context(), fork, 1, from); err != nil {
+		if _, err := store.Begin(t.Context(), fork, 1, from, history.BeginOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -254,7 +254,7 @@ func TestForkWithoutConversation(t *testing.T) {
 	store := open(t)
 	source := begin(t, store, taskNamed("source"), 1)
 	source.append(user("1"), checkpoint(1))
-	state, err := store.Begin(t.Context(), taskNamed("fork"), 1, &history.Source{TaskUID: source.task.UID, Checkpoint: 1})
+	state, err := store.Begin(t.Context(), taskNamed("fork"), 1, &history.Source{TaskUID: source.task.UID, Checkpoint: 1}, history.BeginOptions{})
 	if err != nil || state.Position.Position != 0 {
 		t.Errorf("%+v, %v", state, err)
 	}
@@ -268,7 +268,7 @@ func TestForkOfWhatIsNotThere(t *testing.T) {
 		{TaskUID: "none", Checkpoint: 1, IncludeConversation: true},
 		{TaskUID: "other", Checkpoint: 1, IncludeConversation: true},
 	} {
-		if _, err := store.Begin(t.Context(), taskNamed("fork"), 1, &source); !errors.Is(err, history.ErrNotFound) {
+		if _, err := store.Begin(t.Context(), taskNamed("fork"), 1, &source, history.BeginOptions{}); !errors.Is(err, history.ErrNotFound) {
 			t.Errorf("source %+v: %v", source, err)
 		}
 	}
@@ -305,7 +305,7 @@ func TestSnapshot(t *testing.T) {
 		}},
 	}
 	for _, tt := range tests {
-		got, err := store.Snapshot(t.Context(), w.task.UID, tt.checkpoint)
+		got, err := store.Snapshot(t.Context(), w.task.UID, history.SnapshotQuery{Checkpoint: tt.checkpoint})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -314,12 +314,12 @@ func TestSnapshot(t *testing.T) {
 		}
 	}
 	w.move("op", 2)
-	got, err := store.Snapshot(t.Context(), w.task.UID, 0)
+	got, err := store.Snapshot(t.Context(), w.task.UID, history.SnapshotQuery{Checkpoint: 0})
 	if err != nil || got.Digest != digests[2] || got.Position.Branch != "branch-2" {
 		t.Errorf("on the new branch: %+v, %v", got, err)
 	}
 	for _, uid := range []string{w.task.UID, "unknown"} {
-		if _, err := store.Snapshot(t.Context(), uid, 99); !errors.Is(err, history.ErrNotFound) {
+		if _, err := store.Snapshot(t.Context(), uid, history.SnapshotQuery{Checkpoint: 99}); !errors.Is(err, history.ErrNotFound) {
 			t.Errorf("unknown: %v", err)
 		}
 	}

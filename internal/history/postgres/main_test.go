@@ -52,7 +52,7 @@ type writer struct {
 // begin opens an attempt and returns a writer for it.
 func begin(t testing.TB, store *postgres.Store, task history.Task, attempt int64) *writer {
 	t.Helper()
-	state, err := store.Begin(t.Context(), task, attempt, nil)
+	state, err := store.Begin(t.Context(), task, attempt, nil, history.BeginOptions{})
 	if err != nil {
 		t.Fatalf("begin: %v", err)
 	}

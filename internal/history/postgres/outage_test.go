@@ -80,7 +80,7 @@ func TestRestartOfTheServer(t *testing.T) {
 	}
 	calls := map[string]func() error{
 		"append":   func() error { _, err := store.Append(t.Context(), w.task, 1, nil); return err },
-		"begin":    func() error { _, err := store.Begin(t.Context(), w.task, 1, nil); return err },
+		"begin":    func() error { _, err := store.Begin(t.Context(), w.task, 1, nil, history.BeginOptions{}); return err },
 		"state":    func() error { _, err := store.TaskState(t.Context(), w.task.UID); return err },
 		"timeline": func() error { _, err := store.Timeline(t.Context(), history.TimelineQuery{Limit: 1}); return err },
 		"events":   func() error { return store.RecordEvents(t.Context(), []history.Event{event(w.task, 1, time.Now())}) },

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
@@ -149,7 +150,8 @@ func (s *Store) findBranch(ctx context.Context, query history.ConversationQuery)
 // position if checkpoint is 0, with its sums and the digest of the messages up
 // to it; history.ErrNotFound if the task or the checkpoint is unknown. For one
 // checkpoint it is the same at any time.
-func (s *Store) Snapshot(ctx context.Context, taskUID string, checkpoint int64) (history.Snapshot, error) {
+func (s *Store) Snapshot(ctx context.Context, taskUID string, query history.SnapshotQuery) (history.Snapshot, error) {
+	checkpoint := query.Checkpoint
 	var result history.Snapshot
 	doing := fmt.Sprintf("resolve a snapshot of the task with UID %s at checkpoint %d", taskUID, checkpoint)
 	err := s.snapshot(ctx, doing, func(q *sqlc.Queries) error {
@@ -205,4 +207,10 @@ func digest(ctx context.Context, q *sqlc.Queries, p point) (string, error) {
 		}
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// Text returns the whole of a text that was cut; history.ErrCorrupted if a
+// piece is missing.
+func (s *Store) Text(ctx context.Context, namespace string, p *conversation.Pieces) (string, error) {
+	return "", history.ErrCorrupted
 }

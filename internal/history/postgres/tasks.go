@@ -56,7 +56,7 @@ func (l locked) head() (conversation.Log, error) { return logOf(l.branch) }
 // counts, and the conversation begins at its checkpoint. Errors:
 // history.ErrFenced if a newer attempt has begun, history.ErrNotFound if the
 // source is not a checkpoint of this namespace, history.ErrUnavailable.
-func (s *Store) Begin(ctx context.Context, task history.Task, attempt int64, source *history.Source) (history.TaskState, error) {
+func (s *Store) Begin(ctx context.Context, task history.Task, attempt int64, source *history.Source, options history.BeginOptions) (history.TaskState, error) {
 	var state history.TaskState
 	doing := fmt.Sprintf("begin attempt %d of the task %s/%s", attempt, task.Namespace, task.Name)
 	err := s.write(ctx, doing, func(q *sqlc.Queries) error {

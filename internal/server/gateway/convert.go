@@ -1,9 +1,10 @@
 package gateway
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/clew-dev/clew/internal/conversation"
@@ -30,9 +31,38 @@ func recordsOf(messages []*daemonv1.Record) ([]history.Record, error) {
 		if m.GetSequence() < 1 {
 			return nil, invalid("record %d of the request has the sequence %d; sequences begin at 1", i+1, m.GetSequence())
 		}
-		records = append(records, recordOf(m))
+		r := recordOf(m)
+		if fault := piecesFault(r); fault != "" {
+			return nil, invalid("record %d of the request %s", i+1, fault)
+		}
+		records = append(records, r)
 	}
 	return records, nil
+}
+
+// piecesFault says what is wrong with a record's piece, or with the pieces
+// that its message names.
+func piecesFault(r history.Record) string {
+	if len(r.Piece) > conversation.MaxPiece {
+		return fmt.Sprintf("holds a piece of %d bytes; cut texts into pieces of at most %d bytes", len(r.Piece), conversation.MaxPiece)
+	}
+	if r.Message == nil {
+		return ""
+	}
+	for _, t := range r.Message.Texts() {
+		if *t.Pieces == nil {
+			continue
+		}
+		if (*t.Pieces).Bytes < 0 {
+			return "names pieces of a text that has less than no bytes"
+		}
+		for _, hash := range (*t.Pieces).Hashes {
+			if len(hash) != sha256.Size {
+				return fmt.Sprintf("names a piece by %d bytes; pieces are named by their SHA-256", len(hash))
+			}
+		}
+	}
+	return ""
 }
 
 func recordOf(m *daemonv1.Record) history.Record {
@@ -47,9 +77,12 @@ func recordOf(m *daemonv1.Record) history.Record {
 	case *daemonv1.Record_Usage:
 		r.Usage = &history.Usage{
 			InputTokens: body.Usage.GetInputTokens(), OutputTokens: body.Usage.GetOutputTokens(), CostMicroUSD: body.Usage.GetCostMicroUsd(),
+			CachedInputTokens: body.Usage.GetCachedInputTokens(), Model: body.Usage.GetModel(),
 		}
 	case *daemonv1.Record_Event:
 		r.Event = &history.Note{Reason: body.Event.GetReason(), Message: body.Event.GetMessage(), Details: body.Event.GetDetails()}
+	case *daemonv1.Record_Piece:
+		r.Piece = body.Piece.GetData()
 	}
 	return r
 }
@@ -94,46 +127,53 @@ func roleMessage(role conversation.Role) daemonv1.Role {
 }
 
 func messageOf(m *daemonv1.Message) conversation.Message {
-	message := conversation.Message{Role: roleOf(m.GetRole()), Text: m.GetText(), Raw: m.GetRaw()}
+	message := conversation.Message{
+		Role: roleOf(m.GetRole()), Text: m.GetText(), Raw: m.GetRaw(),
+		TextPieces: piecesOf(m.GetTextPieces()), RawPieces: piecesOf(m.GetRawPieces()),
+	}
 	if c := m.GetToolCall(); c != nil {
-		message.ToolCall = &conversation.ToolCall{ID: c.GetId(), Name: c.GetName(), Input: c.GetInput()}
+		message.ToolCall = &conversation.ToolCall{
+			ID: c.GetId(), Name: c.GetName(), Input: c.GetInput(), InputPieces: piecesOf(c.GetInputPieces()),
+		}
 	}
 	if r := m.GetToolResult(); r != nil {
 		message.ToolResult = &conversation.ToolResult{
 			CallID: r.GetCallId(), Output: r.GetOutput(), IsError: r.GetIsError(), Interrupted: r.GetInterrupted(),
+			OutputPieces: piecesOf(r.GetOutputPieces()),
 		}
 	}
 	return message
 }
 
-func entryMessage(e history.Entry) *daemonv1.ConversationEntry {
-	m := &daemonv1.Message{Role: roleMessage(e.Message.Role), Text: e.Message.Text, Raw: e.Message.Raw}
-	if c := e.Message.ToolCall; c != nil {
-		m.ToolCall = &daemonv1.ToolCall{Id: c.ID, Name: c.Name, Input: c.Input}
+func piecesOf(p *daemonv1.Pieces) *conversation.Pieces {
+	if p == nil {
+		return nil
 	}
-	if r := e.Message.ToolResult; r != nil {
-		m.ToolResult = &daemonv1.ToolResult{CallId: r.CallID, Output: r.Output, IsError: r.IsError, Interrupted: r.Interrupted}
-	}
-	return &daemonv1.ConversationEntry{Position: e.Position, Time: timestamppb.New(e.Time), Message: m}
+	return &conversation.Pieces{Hashes: p.GetHashes(), Bytes: p.GetBytes()}
 }
 
-// chunksOf puts entries into messages of about chunkBytes; a larger entry gets
-// one of its own.
-func chunksOf(entries []history.Entry) []*daemonv1.ConversationResponse {
-	var chunks []*daemonv1.ConversationResponse
-	room := 0
-	for _, e := range entries {
-		m := entryMessage(e)
-		size := proto.Size(m)
-		if len(chunks) == 0 || size > room {
-			chunks = append(chunks, &daemonv1.ConversationResponse{})
-			room = chunkBytes
-		}
-		last := chunks[len(chunks)-1]
-		last.Entries = append(last.Entries, m)
-		room -= size
+func piecesMessage(p *conversation.Pieces) *daemonv1.Pieces {
+	if p == nil {
+		return nil
 	}
-	return chunks
+	return &daemonv1.Pieces{Hashes: p.Hashes, Bytes: p.Bytes}
+}
+
+func entryMessage(e history.Entry) *daemonv1.ConversationEntry {
+	m := &daemonv1.Message{
+		Role: roleMessage(e.Message.Role), Text: e.Message.Text, Raw: e.Message.Raw,
+		TextPieces: piecesMessage(e.Message.TextPieces), RawPieces: piecesMessage(e.Message.RawPieces),
+	}
+	if c := e.Message.ToolCall; c != nil {
+		m.ToolCall = &daemonv1.ToolCall{Id: c.ID, Name: c.Name, Input: c.Input, InputPieces: piecesMessage(c.InputPieces)}
+	}
+	if r := e.Message.ToolResult; r != nil {
+		m.ToolResult = &daemonv1.ToolResult{
+			CallId: r.CallID, Output: r.Output, IsError: r.IsError, Interrupted: r.Interrupted,
+			OutputPieces: piecesMessage(r.OutputPieces),
+		}
+	}
+	return &daemonv1.ConversationEntry{Position: e.Position, Time: timestamppb.New(e.Time), Message: m}
 }
 
 func positionMessage(p history.Position) *daemonv1.Position {
@@ -160,6 +200,12 @@ func checkpointOf(m *daemonv1.CheckpointRecord) history.Checkpoint {
 		Files: m.GetFiles(), Bytes: m.GetBytes(), SkippedCount: m.GetSkippedCount(), Durable: m.GetDurable(),
 		RequestedByName: m.GetRequestedByName(), RequestedByUID: m.GetRequestedByUid(),
 	}
+	if r := m.GetRiskyTool(); r != nil {
+		c.RiskyTool = &history.RiskyTool{Name: r.GetName(), CallID: r.GetCallId(), Before: r.GetBefore()}
+	}
+	if a := m.GetSession(); a != nil {
+		c.Session = &history.AgentSession{Agent: a.GetAgent(), ID: a.GetId(), Version: a.GetVersion(), Model: a.GetModel()}
+	}
 	for _, f := range m.GetSkipped() {
 		c.Skipped = append(c.Skipped, history.SkippedFile{Path: f.GetPath(), Reason: f.GetReason(), Bytes: f.GetBytes()})
 	}
@@ -177,6 +223,12 @@ func checkpointMessage(c history.Checkpoint) *daemonv1.CheckpointRecord {
 		GitHead: c.GitHead, GitBranch: c.GitBranch, DirtyFiles: c.DirtyFiles, DirtyFileCount: c.DirtyFileCount,
 		Files: c.Files, Bytes: c.Bytes, SkippedCount: c.SkippedCount, Durable: c.Durable,
 		RequestedByName: c.RequestedByName, RequestedByUid: c.RequestedByUID, Position: positionMessage(c.Position),
+	}
+	if r := c.RiskyTool; r != nil {
+		m.RiskyTool = &daemonv1.RiskyTool{Name: r.Name, CallId: r.CallID, Before: r.Before}
+	}
+	if a := c.Session; a != nil {
+		m.Session = &daemonv1.AgentSession{Agent: a.Agent, Id: a.ID, Version: a.Version, Model: a.Model}
 	}
 	for _, f := range c.Skipped {
 		m.Skipped = append(m.Skipped, &daemonv1.SkippedFile{Path: f.Path, Reason: f.Reason, Bytes: f.Bytes})

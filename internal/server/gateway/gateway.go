@@ -16,6 +16,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -24,7 +25,9 @@ import (
 	"connectrpc.com/connect"
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/clew-dev/clew/internal/conversation"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 	"github.com/clew-dev/clew/internal/daemonapi/v1/daemonv1connect"
 	"github.com/clew-dev/clew/internal/history"
@@ -40,6 +43,8 @@ const (
 	chunkBytes = 4 << 20
 	// pageEntries is how many messages are read from the store at a time.
 	pageEntries = 500
+	// maxTextBytes is the longest text that a conversation is sent with whole.
+	maxTextBytes = 1 << 20
 	// maxNameBytes is how long an operation id, a reason and the like may be.
 	maxNameBytes = 1024
 )
@@ -47,12 +52,13 @@ const (
 // Store is what the gateway needs of the history store. Errors are those of
 // package history.
 type Store interface {
-	Begin(ctx context.Context, task history.Task, attempt int64, source *history.Source) (history.TaskState, error)
+	Begin(ctx context.Context, task history.Task, attempt int64, source *history.Source, options history.BeginOptions) (history.TaskState, error)
 	Append(ctx context.Context, task history.Task, attempt int64, records []history.Record) (last int64, err error)
 	MoveConversation(ctx context.Context, task history.Task, attempt int64, op history.MoveOperation) (history.Position, error)
 	TaskState(ctx context.Context, taskUID string) (history.TaskState, error)
 	Attempt(ctx context.Context, taskUID string) (int64, error)
 	Conversation(ctx context.Context, taskUID string, after int64, limit int) ([]history.Entry, error)
+	Text(ctx context.Context, namespace string, p *conversation.Pieces) (string, error)
 }
 
 // Authenticator says which attempt of which task holds a token. Errors are
@@ -143,7 +149,9 @@ func (g *Gateway) Begin(ctx context.Context, req *connect.Request[daemonv1.Begin
 	if err != nil {
 		return nil, err
 	}
-	state, err := g.store.Begin(ctx, taskOf(id), id.Attempt, source)
+	state, err := g.store.Begin(ctx, taskOf(id), id.Attempt, source, history.BeginOptions{
+		SnapshotEveryMessages: req.Msg.GetSnapshotEveryMessages(),
+	})
 	if err != nil {
 		return nil, g.failure(ctx, err)
 	}
@@ -180,8 +188,12 @@ func (g *Gateway) MoveConversation(ctx context.Context, req *connect.Request[dae
 		return nil, invalid("operation %q goes back to checkpoint %d; give the number of one, or 0 for the beginning of the task's conversation",
 			m.GetOperationId(), m.GetCheckpoint())
 	}
+	if m.GetPosition() < 0 {
+		return nil, invalid("operation %q goes back to position %d; positions begin at 1, and 0 stands for the checkpoint's",
+			m.GetOperationId(), m.GetPosition())
+	}
 	position, err := g.store.MoveConversation(ctx, taskOf(id), id.Attempt, history.MoveOperation{
-		ID: m.GetOperationId(), Checkpoint: m.GetCheckpoint(), Reason: m.GetReason(), KeepPosition: m.GetKeepPosition(),
+		ID: m.GetOperationId(), Checkpoint: m.GetCheckpoint(), Position: m.GetPosition(), Reason: m.GetReason(), KeepPosition: m.GetKeepPosition(),
 	})
 	if err != nil {
 		return nil, g.failure(ctx, err)
@@ -212,12 +224,56 @@ func (g *Gateway) Conversation(ctx context.Context, req *connect.Request[daemonv
 			return nil
 		}
 		after = entries[len(entries)-1].Position
-		for _, chunk := range chunksOf(entries) {
-			if err := stream.Send(chunk); err != nil {
-				return err
-			}
+		err = g.chunks(ctx, id.Namespace, entries, stream.Send)
+		if err != nil {
+			return err
 		}
 	}
+}
+
+// chunks sends entries in messages of about chunkBytes, with the texts that
+// were cut made whole; a larger entry gets a message of its own.
+func (g *Gateway) chunks(ctx context.Context, namespace string, entries []history.Entry, send func(*daemonv1.ConversationResponse) error) error {
+	chunk, size := &daemonv1.ConversationResponse{}, 0
+	for _, e := range entries {
+		if err := g.hydrate(ctx, namespace, &e.Message); err != nil {
+			return g.failure(ctx, err)
+		}
+		m := entryMessage(e)
+		bytes := proto.Size(m)
+		if size > 0 && size+bytes > chunkBytes {
+			if err := send(chunk); err != nil {
+				return err
+			}
+			chunk, size = &daemonv1.ConversationResponse{}, 0
+		}
+		chunk.Entries = append(chunk.Entries, m)
+		size += bytes
+	}
+	return send(chunk)
+}
+
+// hydrate makes the texts of a message whole that were cut, up to
+// maxTextBytes each; larger ones keep their beginning and their pieces. So do
+// those of which a piece is missing: a damaged text must not keep an agent
+// from its conversation.
+func (g *Gateway) hydrate(ctx context.Context, namespace string, m *conversation.Message) error {
+	cut := m.Texts()
+	for _, t := range cut {
+		if *t.Pieces == nil || (*t.Pieces).Bytes > maxTextBytes {
+			continue
+		}
+		whole, err := g.store.Text(ctx, namespace, *t.Pieces)
+		if errors.Is(err, history.ErrCorrupted) {
+			g.log.Error(err, "A text of a conversation is sent without its end.", "namespace", namespace)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		*t.Text, *t.Pieces = whole, nil
+	}
+	return nil
 }
 
 func taskOf(id podidentity.Identity) history.Task {

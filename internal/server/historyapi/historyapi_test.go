@@ -108,7 +108,7 @@ const (
 func (f *fixture) fill() {
 	f.t.Helper()
 	task := history.Task{Namespace: "team", Name: "a", UID: "u"}
-	if _, err := f.store.Begin(f.t.Context(), task, 1, nil); err != nil {
+	if _, err := f.store.Begin(f.t.Context(), task, 1, nil, history.BeginOptions{}); err != nil {
 		f.t.Fatal(err)
 	}
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)

@@ -27,6 +27,9 @@ type Store struct {
 type task struct {
 	state       history.TaskState
 	checkpoints []history.Checkpoint
+	snapshots   []history.Snapshot
+	boundaries  map[int64]int64
+	corrupted   error
 }
 
 // New makes an empty store that is up.
@@ -180,22 +183,125 @@ func (s *Store) RecordEvents(_ context.Context, events []history.Event) error {
 	return nil
 }
 
-// Snapshot implements the controllers' stores.
-func (s *Store) Snapshot(_ context.Context, taskUID string, checkpoint int64) (history.Snapshot, error) {
+// Snapshot implements the controllers' stores. The digest is
+// made of the place.
+func (s *Store) Snapshot(_ context.Context, taskUID string, query history.SnapshotQuery) (history.Snapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.unavailable(); err != nil {
 		return history.Snapshot{}, err
 	}
 	k := s.tasks[taskUID]
-	if k == nil || checkpoint > int64(len(k.checkpoints)) {
+	if k == nil || query.Checkpoint > int64(len(k.checkpoints)) || query.Position > k.state.Position.Position {
 		return history.Snapshot{}, history.ErrNotFound
 	}
-	position := k.state.Position
-	if checkpoint > 0 {
-		position = k.checkpoints[checkpoint-1].Position
+	if k.corrupted != nil {
+		return history.Snapshot{}, k.corrupted
 	}
-	return history.Snapshot{Position: position, Totals: k.state.Totals, Digest: fmt.Sprintf("digest-%d", checkpoint)}, nil
+	snapshot := history.Snapshot{
+		Kind: history.SnapshotManual, Position: k.state.Position, Totals: k.state.Totals, Checkpoint: int64(len(k.checkpoints)),
+	}
+	switch {
+	case query.Checkpoint > 0:
+		c := k.checkpoints[query.Checkpoint-1]
+		snapshot.Kind, snapshot.Position, snapshot.Checkpoint = history.SnapshotCheckpoint, c.Position, c.Number
+	case query.Position > 0:
+		snapshot.Position.Position = query.Position
+	}
+	snapshot.Digest = fmt.Sprintf("digest-%d-%d", query.Checkpoint, query.Position)
+	if query.Position == 0 {
+		snapshot.Digest = fmt.Sprintf("digest-%d", query.Checkpoint)
+	}
+	return snapshot, nil
+}
+
+// AddSnapshot records one more automatic snapshot of the task; its ordinal is given.
+func (s *Store) AddSnapshot(t history.Task, snapshot history.Snapshot) history.Snapshot {
+	s.change(t, func(k *task) {
+		snapshot.Ordinal, snapshot.Kind = int64(len(k.snapshots)+1), history.SnapshotAutomatic
+		k.snapshots = append(k.snapshots, snapshot)
+	})
+	return snapshot
+}
+
+// SetCorrupted has Snapshot answer with an error that wraps
+// history.ErrCorrupted, or no longer if why is empty.
+func (s *Store) SetCorrupted(t history.Task, why string) {
+	s.change(t, func(k *task) {
+		k.corrupted = nil
+		if why != "" {
+			k.corrupted = fmt.Errorf("%w: %s", history.ErrCorrupted, why)
+		}
+	})
+}
+
+// SetPosition sets the head of the conversation.
+func (s *Store) SetPosition(t history.Task, position history.Position) {
+	s.change(t, func(k *task) { k.state.Position = position })
+}
+
+// SnapshotsAfter implements the controllers' stores.
+func (s *Store) SnapshotsAfter(_ context.Context, taskUID string, afterOrdinal int64, limit int) ([]history.Snapshot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.unavailable(); err != nil {
+		return nil, err
+	}
+	k := s.tasks[taskUID]
+	if k == nil || afterOrdinal >= int64(len(k.snapshots)) {
+		return nil, nil
+	}
+	rows := k.snapshots[afterOrdinal:]
+	return slices.Clone(rows[:min(limit, len(rows))]), nil
+}
+
+// ResolvePosition implements the controllers' stores. Every position is a turn
+// boundary, but for those that SetBoundary has moved.
+func (s *Store) ResolvePosition(_ context.Context, taskUID string, q history.PositionQuery) (history.Resolved, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.unavailable(); err != nil {
+		return history.Resolved{}, err
+	}
+	k := s.tasks[taskUID]
+	if k == nil {
+		return history.Resolved{}, history.ErrNotFound
+	}
+	head := k.state.Position.Position
+	asked := q.Message
+	switch {
+	case q.Back > 0:
+		asked = max(head-q.Back, 0)
+	case !q.Time.IsZero():
+		asked = head
+	}
+	if asked > head {
+		return history.Resolved{}, fmt.Errorf("%w: the conversation has %d messages", history.ErrNotFound, head)
+	}
+	boundary := asked
+	if b, ok := k.boundaries[asked]; ok {
+		boundary = b
+	}
+	found := history.Resolved{
+		Position: history.Position{Branch: k.state.Position.Branch, Position: boundary},
+		Asked:    asked, Snapped: boundary != asked, Totals: history.Totals{Messages: boundary},
+	}
+	for _, c := range k.checkpoints {
+		if c.Position.Position <= boundary {
+			found.Checkpoint = &c
+		}
+	}
+	return found, nil
+}
+
+// SetBoundary has a position snap to another one.
+func (s *Store) SetBoundary(t history.Task, position, boundary int64) {
+	s.change(t, func(k *task) {
+		if k.boundaries == nil {
+			k.boundaries = map[int64]int64{}
+		}
+		k.boundaries[position] = boundary
+	})
 }
 
 // Listen implements notify.Listener.
