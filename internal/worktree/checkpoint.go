@@ -352,7 +352,8 @@ var emptyBlob = hashObject("blob", nil)
 func (t *taking) sendAgain(e *entry, path string, root *beneath) error {
 	if e.mode == modeLink {
 		target, err := root.readLink(path)
-		if vanished(err) || skipFor(err) != "" {
+		secret := t.r.cfg.Secrets != nil && t.r.cfg.Secrets.Holds([]byte(target))
+		if vanished(err) || skipFor(err) != "" || secret {
 			e.each(func(e *entry) { e.gone = true })
 			return nil
 		}
@@ -370,11 +371,20 @@ func (t *taking) sendAgain(e *entry, path string, root *beneath) error {
 		return err
 	}
 	defer f.Close()
-	id, whole, err := t.im.file(f, st.Size)
+	id, whole, err := t.im.file(f, st.Size, t.secretsFor(path))
 	if err == nil {
 		e.resent(id, whole && statOf(&st) == e.stat)
 	}
 	return err
+}
+
+// secretsFor are those to replace in a file that is sent. Objects of git are
+// compressed; what looks like a secret there is none.
+func (t *taking) secretsFor(path string) Secrets {
+	if inObjectStore(path) {
+		return nil
+	}
+	return t.r.cfg.Secrets
 }
 
 // each calls f for an entry of a view and for the one of the real tree.

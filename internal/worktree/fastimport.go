@@ -77,9 +77,9 @@ func (im *importer) blobOf(id oid, content []byte) {
 
 // file sends a file of which the size is known and returns the id of what was
 // sent; whole is false if the file turned out shorter.
-func (im *importer) file(f *os.File, size int64) (id oid, whole bool, err error) {
+func (im *importer) file(f *os.File, size int64, secrets Secrets) (id oid, whole bool, err error) {
 	im.printf("blob\ndata %d\n", size)
-	id, whole, err = hashBlob(importWriter{im}, f, size)
+	id, whole, err = hashBlob(importWriter{im}, f, size, secrets)
 	im.sent[id] = true
 	im.printf("\n")
 	return id, whole, err

@@ -69,6 +69,8 @@ func (s *scanner) read(j *fileJob, always bool, buf *[]byte) error {
 		j.e.gone = true
 	case errors.Is(err, errGrown):
 		j.e.skip = SkipTooLarge
+	case errors.Is(err, errSecret):
+		j.e.skip = SkipHoldsSecret
 	case skipFor(err) != "":
 		j.e.skip = skipFor(err)
 	default:
@@ -87,6 +89,9 @@ func (s *scanner) readSymlink(j *fileJob) error {
 	st, err := j.root.lstat(j.path)
 	if err != nil {
 		return err
+	}
+	if s.secrets != nil && s.secrets.Holds([]byte(target)) {
+		return errSecret
 	}
 	j.e.oid = hashObject("blob", []byte(target))
 	j.e.data = []byte(target)
@@ -108,22 +113,8 @@ func (s *scanner) readRegular(j *fileJob, always bool, buf *[]byte) error {
 	if st.Mode&0o100 != 0 {
 		j.e.mode = modeExec
 	}
-	var whole bool
-	if st.Size <= inlineMax {
-		if int64(len(*buf)) < st.Size {
-			*buf = make([]byte, st.Size)
-		}
-		n, err := readFull(f, (*buf)[:st.Size])
-		if err != nil {
-			return err
-		}
-		content := (*buf)[:n]
-		whole = int64(n) == st.Size
-		j.e.oid = hashObject("blob", content)
-		if j.e.oid != j.was && s.mayKeep(int64(n), always) {
-			j.e.data = append(make([]byte, 0, n), content...)
-		}
-	} else if j.e.oid, whole, err = hashBlob(io.Discard, f, st.Size); err != nil {
+	whole, err := s.readContent(j, f, st.Size, always, buf)
+	if err != nil && !errors.Is(err, errSecret) {
 		return err
 	}
 	var after unix.Stat_t
@@ -131,7 +122,31 @@ func (s *scanner) readRegular(j *fileJob, always bool, buf *[]byte) error {
 		return err
 	}
 	j.e.trusted = whole && statOf(&after) == j.e.stat && j.e.stat.ctime < j.bound
-	return nil
+	return err
+}
+
+// readContent hashes size bytes of a file and keeps them if it may.
+func (s *scanner) readContent(j *fileJob, f *os.File, size int64, always bool, buf *[]byte) (whole bool, err error) {
+	if size > inlineMax {
+		j.e.oid, whole, err = s.hashLarge(j, f, size)
+		return whole, err
+	}
+	if int64(len(*buf)) < size {
+		*buf = make([]byte, size)
+	}
+	n, err := readFull(f, (*buf)[:size])
+	if err != nil {
+		return false, err
+	}
+	content, err := s.withoutSecrets(j, (*buf)[:n])
+	if err != nil {
+		return int64(n) == size, err
+	}
+	j.e.oid = hashObject("blob", content)
+	if j.e.oid != j.was && s.mayKeep(int64(n), always) {
+		j.e.data = append(make([]byte, 0, n), content...)
+	}
+	return int64(n) == size, nil
 }
 
 func (s *scanner) mayKeep(n int64, always bool) bool {
@@ -140,12 +155,18 @@ func (s *scanner) mayKeep(n int64, always bool) bool {
 
 // hashBlob copies exactly size bytes of f to w and returns the id of the blob
 // they make. If the file has become shorter, zeros stand for what is missing
-// and whole is false: a reader that promised a length must keep it.
-func hashBlob(w io.Writer, f *os.File, size int64) (id oid, whole bool, err error) {
+// and whole is false: a reader that promised a length must keep it. Secrets,
+// if there are any, are replaced on the way.
+func hashBlob(w io.Writer, f *os.File, size int64, secrets Secrets) (id oid, whole bool, err error) {
 	h := sha1.New()
 	fmt.Fprintf(h, "blob %d\x00", size)
 	out := io.MultiWriter(h, w)
-	n, err := io.Copy(out, io.LimitReader(f, size))
+	var n int64
+	if secrets == nil {
+		n, err = io.Copy(out, io.LimitReader(f, size))
+	} else {
+		n, _, err = secrets.CopySame(out, io.LimitReader(f, size))
+	}
 	if err != nil {
 		return id, false, err
 	}

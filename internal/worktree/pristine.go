@@ -252,7 +252,7 @@ func (r *Repo) copyIn(work *beneath, from, to string) (pristineFile, error) {
 	err = work.replace(to, 0o444, func(f *os.File) error {
 		var whole bool
 		var err error
-		if id, whole, err = hashBlob(f, src, info.Size()); err == nil && !whole {
+		if id, whole, err = hashBlob(f, src, info.Size(), nil); err == nil && !whole {
 			err = fmt.Errorf("%s became shorter while it was copied", from)
 		}
 		return err

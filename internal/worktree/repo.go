@@ -85,6 +85,9 @@ func (c *Config) setDefaults() {
 	if c.LockWait == 0 {
 		c.LockWait = 30 * time.Second
 	}
+	if c.Secrets != nil && c.Secrets.Fingerprint() == 0 {
+		c.Secrets = nil
+	}
 }
 
 // Repo is one worktree and the repository of its checkpoints. Its methods are

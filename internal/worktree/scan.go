@@ -23,6 +23,7 @@ const (
 	SkipUnreadable      SkipReason = "Unreadable"
 	SkipOtherFilesystem SkipReason = "OtherFilesystem"
 	SkipTooDeep         SkipReason = "TooDeep"
+	SkipHoldsSecret     SkipReason = "HoldsSecret"
 
 	// skipExcluded marks session state that the configuration leaves out. It
 	// is not reported.
@@ -58,7 +59,8 @@ type fileJob struct {
 	bound int64
 	path  string
 	e     *entry
-	was   oid // what the cache believed
+	was   oid  // what the cache believed
+	state bool // part of the state tree, not of the code
 }
 
 // scanner lists folders and reads what changed since the cache was made. It is
@@ -68,6 +70,7 @@ type scanner struct {
 	maxFiles int64
 	gitLimit int64           // largest file taken inside a .git
 	exclude  map[string]bool // paths of the home that are left alone
+	secrets  Secrets         // nil if there are none
 	keep     atomic.Int64    // bytes of changed content that may still be kept in memory
 
 	mu      sync.Mutex
@@ -83,7 +86,7 @@ type scanner struct {
 }
 
 func newScanner(ctx context.Context, cfg *Config, keep int64) *scanner {
-	s := &scanner{ctx: ctx, maxFiles: int64(cfg.MaxFiles), gitLimit: cfg.MaxGitFileBytes, exclude: map[string]bool{}}
+	s := &scanner{ctx: ctx, maxFiles: int64(cfg.MaxFiles), gitLimit: cfg.MaxGitFileBytes, exclude: map[string]bool{}, secrets: cfg.Secrets}
 	s.cond = sync.NewCond(&s.mu)
 	s.keep.Store(keep)
 	for _, p := range cfg.HomeExclude {
@@ -303,8 +306,8 @@ func (l *lister) classify(j *folderJob, name string, st *unix.Stat_t, c *entry) 
 		e.skip = skipSpecial(st.Mode)
 		return e
 	}
-	if c != nil && c.trusted && c.stat == e.stat && c.skip == "" && c.mode == e.mode {
-		e.oid, e.trusted = c.oid, true
+	if c != nil && c.trusted && c.stat == e.stat && (c.skip == "" || c.skip == SkipHoldsSecret) && c.mode == e.mode {
+		e.oid, e.skip, e.trusted = c.oid, c.skip, true
 	}
 	return e
 }
@@ -369,7 +372,7 @@ func (l *lister) descend(j *folderJob, known []*entry) {
 		}
 		path, c := joinPath(j.path, e.name), known[i]
 		if e.dir == nil {
-			f := fileJob{root: j.root, limit: l.s.limitFor(j, e.hidden), bound: j.bound, path: path, e: e}
+			f := fileJob{root: j.root, limit: l.s.limitFor(j, e.hidden), bound: j.bound, path: path, e: e, state: j.home || j.git || e.hidden}
 			if c != nil {
 				f.was = c.oid
 			}

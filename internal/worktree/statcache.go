@@ -12,10 +12,10 @@ import (
 // The stat cache remembers, between processes, the object id of every file
 // together with the attributes the file had when it was hashed. It is only ever
 // a shortcut: a file whose attributes differ is read again, and a cache that is
-// damaged or was made before a reboot is not believed. (After a power loss a
+// damaged, was made before a reboot or with other secrets is not believed. (After a power loss a
 // file may have newer attributes than content.)
 
-const cacheMagic = "clew-stat-cache-1\n"
+const cacheMagic = "clew-stat-cache-2\n"
 
 // bootID changes with each boot of the machine.
 func bootID() string {
@@ -26,6 +26,14 @@ func bootID() string {
 	return strings.TrimSpace(string(id))
 }
 
+// fingerprint tells whether the cache was made with the same secrets.
+func (c *Config) fingerprint() uint64 {
+	if c.Secrets == nil {
+		return 0
+	}
+	return uint64(c.Secrets.Fingerprint())
+}
+
 // saveCache writes the cache. It is not synced: its checksum tells a torn file.
 func (r *Repo) saveCache() error {
 	if r.unsaved == 0 {
@@ -34,6 +42,7 @@ func (r *Repo) saveCache() error {
 	w := &cacheWriter{}
 	w.buf = append(make([]byte, 0, 1<<20), cacheMagic...)
 	w.text(bootID())
+	w.number(r.cfg.fingerprint())
 	w.text(r.base.code)
 	w.text(r.base.state)
 	w.buf = append(w.buf, r.base.codeTree[:]...)
@@ -65,7 +74,8 @@ func (r *Repo) loadCache() {
 	}
 	c := &cacheReader{buf: body[len(cacheMagic):]}
 	boot := c.text()
-	c.believe = boot != "" && boot == bootID()
+	secrets := c.number()
+	c.believe = boot != "" && boot == bootID() && secrets == r.cfg.fingerprint()
 	base := baseline{code: c.text(), state: c.text()}
 	base.codeTree, base.stateTree = c.oid(), c.oid()
 	snap := snapshot{work: c.folder(0), home: c.folder(0)}
