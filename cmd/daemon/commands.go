@@ -42,7 +42,8 @@ func readPod(tokenFile string) (*pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	server, err := gateway.New(gateway.Config{URL: cfg.ServerURL, CABundle: cfg.CABundle, TokenFile: tokenFile, Version: version})
+	server, err := gateway.New(gateway.Config{URL: cfg.ServerURL, CABundle: cfg.CABundle, TokenFile: tokenFile, Version: version,
+		SnapshotEveryMessages: cfg.Policy.SnapshotEveryMessages})
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -169,6 +170,13 @@ func (t *Taker) append(r *daemonv1.Record) error {
 
 // Event records something the daemon did or found, for the timeline.
 func (t *Taker) Event(reason, message string, details map[string]string) error {
+	if t.Mask != nil {
+		message = t.Mask.Text(message)
+		details = maps.Clone(details)
+		for k, v := range details {
+			details[k] = t.Mask.Text(v)
+		}
+	}
 	return t.append(&daemonv1.Record{Body: &daemonv1.Record_Event{Event: &daemonv1.Event{Reason: reason, Message: message, Details: details}}})
 }
 

@@ -39,11 +39,13 @@ type Server struct {
 
 // Task is what the server knows of a task.
 type Task struct {
-	Attempt     int64
-	Records     []*daemonv1.Record
-	Active      []*daemonv1.ConversationEntry
-	Checkpoints map[int64]*daemonv1.CheckpointRecord
-	Operations  []string
+	Attempt int64
+	// SnapshotEvery is what the newest attempt asked for.
+	SnapshotEvery int64
+	Records       []*daemonv1.Record
+	Active        []*daemonv1.ConversationEntry
+	Checkpoints   map[int64]*daemonv1.CheckpointRecord
+	Operations    []string
 
 	began     bool
 	inherited []*daemonv1.ConversationEntry
@@ -208,6 +210,8 @@ func (t *Task) add(r *daemonv1.Record) {
 			known.Durable = known.GetDurable() || c.GetDurable()
 			return
 		}
+		c = proto.CloneOf(c)
+		c.Position = &daemonv1.Position{Position: int64(len(t.Active))}
 		t.Checkpoints[c.GetNumber()] = c
 		t.positions[c.GetNumber()] = t.Active
 	}
@@ -240,7 +244,7 @@ func (s *service) Begin(_ context.Context, r *connect.Request[daemonv1.BeginRequ
 	if err != nil {
 		return nil, err
 	}
-	task.Attempt = attempt
+	task.Attempt, task.SnapshotEvery = attempt, r.Msg.GetSnapshotEveryMessages()
 	if src := r.Msg.GetSource(); src != nil && !task.began && len(task.Records) == 0 && src.GetIncludeConversation() {
 		task.inherited = s.task(src.GetTaskUid()).positions[src.GetCheckpoint()]
 		task.Active = task.inherited
@@ -287,6 +291,12 @@ func (s *service) MoveConversation(_ context.Context, r *connect.Request[daemonv
 			}
 			if !ok {
 				return nil, connect.NewError(connect.CodeNotFound, errors.New("no such checkpoint"))
+			}
+			if at := m.GetPosition(); at != 0 {
+				if at > int64(len(task.Active)) {
+					return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("no such position"))
+				}
+				to = task.Active[:at]
 			}
 			task.Active = to
 		}

@@ -132,7 +132,7 @@ func (w *World) Log() logr.Logger {
 func (w *World) Client(attempt int64) (*gateway.Client, string) {
 	w.T.Helper()
 	token := Token(w.T, w.UID, attempt)
-	c, err := gateway.New(gateway.Config{URL: w.Server.URL, TokenFile: token})
+	c, err := gateway.New(gateway.Config{URL: w.Server.URL, TokenFile: token, SnapshotEveryMessages: w.Policy.SnapshotEveryMessages})
 	if err != nil {
 		w.T.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 	"github.com/clew-dev/clew/internal/daemonapi/v1/daemonv1connect"
@@ -51,12 +52,15 @@ type Config struct {
 	TokenFile string
 	// Version is the daemon's version, for the server's log.
 	Version string
+	// SnapshotEveryMessages is how often the server notes a snapshot of the
+	// conversation; 0 for never.
+	SnapshotEveryMessages int64
 }
 
 // Client calls the server.
 type Client struct {
-	rpc     daemonv1connect.DaemonServiceClient
-	version string
+	rpc   daemonv1connect.DaemonServiceClient
+	begin *daemonv1.BeginRequest
 }
 
 // New returns a client. It connects at the first call.
@@ -81,7 +85,8 @@ func New(cfg Config) (*Client, error) {
 	}
 	rpc := daemonv1connect.NewDaemonServiceClient(
 		&http.Client{Transport: identified{file: cfg.TokenFile, next: transport}}, cfg.URL)
-	return &Client{rpc: rpc, version: cfg.Version}, nil
+	begin := &daemonv1.BeginRequest{DaemonVersion: cfg.Version, SnapshotEveryMessages: cfg.SnapshotEveryMessages}
+	return &Client{rpc: rpc, begin: begin}, nil
 }
 
 // identified adds the pod's token to each request.
@@ -138,7 +143,9 @@ func classify(what string, err error) error {
 func (c *Client) Begin(ctx context.Context, source *daemonv1.Source) (*daemonv1.BeginResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	r, err := c.rpc.Begin(ctx, connect.NewRequest(&daemonv1.BeginRequest{DaemonVersion: c.version, Source: source}))
+	request := proto.CloneOf(c.begin)
+	request.Source = source
+	r, err := c.rpc.Begin(ctx, connect.NewRequest(request))
 	if err != nil {
 		return nil, classify("begin the attempt at the server", err)
 	}
@@ -156,12 +163,16 @@ func (c *Client) Append(ctx context.Context, records []*daemonv1.Record) (int64,
 	return r.Msg.GetLastSequence(), nil
 }
 
-// MoveConversation moves the conversation, once per operation id.
-func (c *Client) MoveConversation(ctx context.Context, m *daemonv1.MoveConversationRequest) error {
+// MoveConversation moves the conversation, once per operation id, and returns
+// where it then stands.
+func (c *Client) MoveConversation(ctx context.Context, m *daemonv1.MoveConversationRequest) (*daemonv1.Position, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err := c.rpc.MoveConversation(ctx, connect.NewRequest(m))
-	return classify("move the conversation", err)
+	r, err := c.rpc.MoveConversation(ctx, connect.NewRequest(m))
+	if err != nil {
+		return nil, classify("move the conversation", err)
+	}
+	return r.Msg.GetPosition(), nil
 }
 
 // Conversation calls each with every message of the active branch, oldest first.

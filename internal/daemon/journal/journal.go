@@ -78,10 +78,16 @@ type Rewind struct {
 	Preserve string `json:"preserve"`
 	Branch   string `json:"branch,omitempty"`
 	OnDrift  string `json:"onDrift,omitempty"`
+	// Position is where the conversation goes, if not to the target's position,
+	// which is CheckpointPosition (0 if it was not told).
+	Position           int64 `json:"position,omitempty"`
+	CheckpointPosition int64 `json:"checkpointPosition,omitempty"`
 	// From is the checkpoint that holds what stood before.
 	From Point `json:"from,omitzero"`
 	// Preserved is the branch or stash that keeps it in the agent's repository.
 	Preserved string `json:"preserved,omitempty"`
+	// MovedTo is where the conversation then stands; 0 if it was left alone.
+	MovedTo int64 `json:"movedTo,omitempty"`
 }
 
 // Done is a completed operation and its outcome.
@@ -90,6 +96,8 @@ type Done struct {
 	From      int64  `json:"from,omitempty"`
 	To        int64  `json:"to,omitempty"`
 	Preserved string `json:"preserved,omitempty"`
+	// Position is where a rewind left the conversation.
+	Position int64 `json:"position,omitempty"`
 }
 
 // Resume is a resume whose prompt is being recorded.

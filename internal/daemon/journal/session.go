@@ -35,8 +35,10 @@ type Told struct {
 type AgentSession struct {
 	// Record is a daemonv1.AgentSession as protobuf JSON; see Message.
 	Record json.RawMessage `json:"record"`
-	// Attempt is the newest one that used it.
+	// Attempt is the newest one that used it; 0 for a session that was restored.
 	Attempt int64 `json:"attempt"`
+	// Begun is where the conversation stood when it began.
+	Begun int64 `json:"begun"`
 	// Known is what it surely knows.
 	Known Told `json:"known"`
 	// Asked is what the prompt of the newest start tells, which is known when
@@ -62,6 +64,27 @@ func (a *AgentSession) Message() *daemonv1.AgentSession {
 	return m
 }
 
+// RestoreSession notes that the agent's home now holds the files of a session,
+// or none; RestoredAt must follow when it is known.
+func (s *State) RestoreSession(a *AgentSession) {
+	s.AgentSession = a
+	if a != nil {
+		restored := *a
+		restored.Attempt = 0
+		s.AgentSession = &restored
+	}
+}
+
+// RestoredAt notes where the conversation stood when the files were saved that
+// RestoreSession tells of.
+func (s *State) RestoredAt(position int64) {
+	// Files that were restored twice, without a start between, are those of the
+	// first time.
+	if s.AgentSession != nil && s.AgentSession.RestoredAt == nil {
+		s.AgentSession.RestoredAt = &position
+	}
+}
+
 // SetAgentSession notes what the agent of this attempt says of its session.
 func (s *State) SetAgentSession(m *daemonv1.AgentSession) error {
 	if m.GetId() == "" {
@@ -79,7 +102,7 @@ func (s *State) SetAgentSession(m *daemonv1.AgentSession) error {
 	if s.Start != nil {
 		start = *s.Start
 	}
-	next := AgentSession{Known: Told{Position: start.Position}}
+	next := AgentSession{Begun: start.Position, Known: Told{Position: start.Position}}
 	if old != nil && (start.Memory == daemonapi.MemorySession || old.Attempt == s.Attempt && old.Message().GetId() == m.GetId()) {
 		next = *old // an agent may give a session that goes on another name
 	}

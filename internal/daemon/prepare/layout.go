@@ -37,8 +37,7 @@ func (p *preparer) layOut(ctx context.Context) error {
 		err = p.journal.Update(func(s *journal.State) error {
 			s.Layout = &plan
 			if op := p.cfg.Pod.Operation; p.halfRewound(op) {
-				s.Rewind = &journal.Rewind{ID: op.ID, Stage: journal.RewindSaved, Scope: op.Scope, Preserve: op.Preserve, Branch: op.Branch,
-					Target: journal.Point{Number: op.Checkpoint, Code: op.Commit}}
+				s.Rewind = newRewind(op, journal.RewindSaved)
 			}
 			return nil
 		})
@@ -163,6 +162,7 @@ func (p *preparer) clone(ctx context.Context, layout journal.Layout) error {
 	return p.journal.Update(func(s *journal.State) error {
 		s.Layout = &journal.Layout{Stage: journal.LayoutReady}
 		s.Base, s.Parent, s.Latest, s.Clean = origin.Base, origin.Base, nil, nil
+		s.RestoreSession(nil)
 		return nil
 	})
 }
@@ -174,7 +174,7 @@ func (p *preparer) startOver(ctx context.Context, layout journal.Layout) error {
 		return nil
 	}
 	p.log.Info("the volume was lost before any checkpoint was safe: the task starts over")
-	err := p.move(ctx, &daemonv1.MoveConversationRequest{OperationId: layout.Move, Reason: "the volume was lost before any checkpoint was durable"})
+	_, err := p.move(ctx, &daemonv1.MoveConversationRequest{OperationId: layout.Move, Reason: "the volume was lost before any checkpoint was durable"})
 	if err != nil {
 		return err
 	}
@@ -203,10 +203,15 @@ func (p *preparer) fork(ctx context.Context, layout journal.Layout) error {
 	if !src.IncludeConversation {
 		scope = worktree.ScopeCode
 	}
-	if err := p.restoreTo(ctx, point, scope); err != nil {
+	session, err := p.restoreTo(ctx, point, scope)
+	if err != nil {
 		return err
 	}
 	if err := p.startOver(ctx, layout); err != nil {
+		return err
+	}
+	// Where the inherited conversation ends, but for the prompt.
+	if err := p.drain(ctx); err != nil {
 		return err
 	}
 	origin, _ := p.repo.Origin()
@@ -214,6 +219,8 @@ func (p *preparer) fork(ctx context.Context, layout journal.Layout) error {
 	return p.journal.Update(func(s *journal.State) error {
 		s.Layout = &journal.Layout{Stage: journal.LayoutReady}
 		s.Base, s.Parent, s.Latest, s.Clean = origin.Base, point.Code, nil, &clean
+		s.RestoreSession(session)
+		s.RestoredAt(p.begun.GetPosition().GetPosition())
 		return nil
 	})
 }
@@ -224,11 +231,18 @@ func (p *preparer) restore(ctx context.Context, layout journal.Layout) error {
 	if err != nil {
 		return err
 	}
-	if err := p.restoreTo(ctx, point, worktree.ScopeBoth); err != nil {
+	session, err := p.restoreTo(ctx, point, worktree.ScopeBoth)
+	if err != nil {
 		return err
 	}
+	position := int64(0)
+	if latest := p.begun.GetLatestCheckpoint(); latest.GetNumber() == point.Number {
+		position = latest.GetPosition().GetPosition()
+	} else if layout.Move == "" {
+		session = nil // nobody knows what of the conversation it holds
+	}
 	if layout.Move != "" {
-		err := p.move(ctx, &daemonv1.MoveConversationRequest{OperationId: layout.Move, Checkpoint: point.Number, Reason: "the volume was lost"})
+		position, err = p.move(ctx, &daemonv1.MoveConversationRequest{OperationId: layout.Move, Checkpoint: point.Number, Reason: "the volume was lost"})
 		if errors.Is(err, gateway.ErrNotFound) {
 			return p.planOlder(ctx, point)
 		}
@@ -245,6 +259,8 @@ func (p *preparer) restore(ctx context.Context, layout journal.Layout) error {
 	p.log.Info("restored the workspace from the gitstore", "checkpoint", point.Number)
 	err = p.journal.Update(func(s *journal.State) error {
 		s.Latest, s.Parent, s.Clean = &point, point.Code, &point
+		s.RestoreSession(session)
+		s.RestoredAt(position)
 		if s.Rewind != nil { // it goes on from here, and takes a checkpoint itself
 			s.Rewind.From = point
 		}
@@ -331,23 +347,27 @@ func (p *preparer) local(ctx context.Context, uid string, number int64) (journal
 	return journal.Point{Number: number, Code: refs[worktree.CodeRef(uid, number)], State: refs[worktree.StateRef(uid, number)]}, nil
 }
 
-// restoreTo brings the volume to a checkpoint.
-func (p *preparer) restoreTo(ctx context.Context, point journal.Point, scope worktree.Scope) error {
+// restoreTo brings the volume to a checkpoint, and returns the agent's session
+// that the checkpoint holds; nil unless the agent's state was restored.
+func (p *preparer) restoreTo(ctx context.Context, point journal.Point, scope worktree.Scope) (*journal.AgentSession, error) {
 	var res worktree.RestoreResult
 	err := p.retry(ctx, func() (err error) {
 		res, err = p.repo.Restore(ctx, worktree.RestoreRequest{Target: target(point), Scope: scope})
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("restore checkpoint %d: %w", point.Number, err)
+		return nil, fmt.Errorf("restore checkpoint %d: %w", point.Number, err)
 	}
 	p.log.Info("restored a checkpoint", "checkpoint", point.Number, "scope", scope, "written", res.Written, "removed", res.Removed,
 		"unchanged", res.Unchanged, "kept", len(res.Kept), "conflicts", len(res.Conflicts), "took", res.Took.String())
 	if len(res.Conflicts) > 0 {
-		return &failure{permanent: true, message: fmt.Sprintf("%d files of checkpoint %d cannot be laid out, %q first: files that no checkpoint holds stand in the way; move them away",
+		return nil, &failure{permanent: true, message: fmt.Sprintf("%d files of checkpoint %d cannot be laid out, %q first: files that no checkpoint holds stand in the way; move them away",
 			len(res.Conflicts), point.Number, res.Conflicts[0])}
 	}
-	return nil
+	if scope == worktree.ScopeCode {
+		return nil, nil
+	}
+	return checkpoint.Session(res.Annotations), nil
 }
 
 func target(p journal.Point) worktree.Target { return worktree.Target{Code: p.Code, State: p.State} }

@@ -30,6 +30,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
 	"github.com/clew-dev/clew/internal/daemon/gateway"
 	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemon/mask"
 	"github.com/clew-dev/clew/internal/daemon/ship"
 	"github.com/clew-dev/clew/internal/daemon/spool"
 	"github.com/clew-dev/clew/internal/daemon/volume"
@@ -41,7 +42,7 @@ import (
 // Server is what is needed of the server; see gateway.Client.
 type Server interface {
 	ship.Server
-	MoveConversation(context.Context, *daemonv1.MoveConversationRequest) error
+	MoveConversation(context.Context, *daemonv1.MoveConversationRequest) (*daemonv1.Position, error)
 	Conversation(context.Context, func(*daemonv1.ConversationEntry) error) error
 }
 
@@ -73,7 +74,10 @@ type Config struct {
 	Executable string
 	// CredentialsDir holds the credentials of the task's repository, if it has any.
 	CredentialsDir string
-	Server         Server
+	// Mask keeps the values of Secrets out of whatever leaves the pod; nil if
+	// there are none.
+	Mask   *mask.Masker
+	Server Server
 	// Remote says where the gitstore is.
 	Remote func() (worktree.Remote, error)
 	// RetryFor is how long one step is tried again; 0 means 5 minutes.
@@ -123,7 +127,7 @@ func (p *preparer) run(ctx context.Context) error {
 	}
 	opening, cancel := context.WithTimeout(ctx, p.cfg.RetryFor)
 	defer cancel()
-	v, err := volume.Open(opening, p.cfg.Paths, p.cfg.Pod)
+	v, err := volume.Open(opening, p.cfg.Paths, p.cfg.Pod, p.cfg.Mask)
 	if err != nil {
 		return err
 	}
@@ -133,7 +137,7 @@ func (p *preparer) run(ctx context.Context) error {
 		p.repo = p.cfg.wrap(p.repo)
 	}
 	p.taker = &checkpoint.Taker{Repo: p.repo, Journal: p.journal, Spool: p.spool, Remote: p.cfg.Remote,
-		TaskUID: p.cfg.Pod.TaskUID, Attempt: p.cfg.Pod.Attempt, Log: p.log}
+		TaskUID: p.cfg.Pod.TaskUID, Attempt: p.cfg.Pod.Attempt, Mask: p.cfg.Mask, Log: p.log}
 	for _, step := range []func(context.Context) error{
 		p.claim, p.align, p.firstPrompt, p.drain, p.layOut, p.closeCalls,
 		p.finishRewind, p.operate, p.clearLocks, p.settle, p.writeConversation,
@@ -327,9 +331,14 @@ func (p *preparer) settle(ctx context.Context) error {
 	return p.drain(ctx)
 }
 
-// move moves the conversation, once per id.
-func (p *preparer) move(ctx context.Context, m *daemonv1.MoveConversationRequest) error {
-	return p.retry(ctx, func() error { return of(placeServer, p.cfg.Server.MoveConversation(ctx, m)) })
+// move moves the conversation, once per id, and returns where it then stands.
+func (p *preparer) move(ctx context.Context, m *daemonv1.MoveConversationRequest) (position int64, err error) {
+	err = p.retry(ctx, func() error {
+		at, err := p.cfg.Server.MoveConversation(ctx, m)
+		position = at.GetPosition()
+		return of(placeServer, err)
+	})
+	return position, err
 }
 
 func (p *preparer) moved(id string) bool {

@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -49,14 +50,14 @@ func (p *preparer) operationDone(op *daemonapi.Operation) bool {
 		known = p.moved(doneID(op.ID))
 	}
 	if known {
-		p.reportDone(journal.Done{ID: op.ID, To: op.Checkpoint})
+		p.reportDone(journal.Done{ID: op.ID, To: op.Checkpoint, Position: goal(newRewind(op, ""))})
 	}
 	return known
 }
 
 func (p *preparer) reportDone(d journal.Done) {
 	p.result.Operation, p.result.Preserved = d.ID, d.Preserved
-	p.result.FromCheckpoint, p.result.ToCheckpoint = d.From, d.To
+	p.result.FromCheckpoint, p.result.ToCheckpoint, p.result.ToPosition = d.From, d.To, d.Position
 }
 
 // checkDrift compares the worktree with what was left in it, if it was left clean.
@@ -84,7 +85,7 @@ func (p *preparer) checkDrift(ctx context.Context, onDrift string) error {
 	case string(v1alpha1.OnDriftPreserve):
 		return p.keepDrift(ctx, drift.Count)
 	case string(v1alpha1.OnDriftOverride):
-		if err := p.restoreTo(ctx, *clean, worktree.ScopeCode); err != nil {
+		if _, err := p.restoreTo(ctx, *clean, worktree.ScopeCode); err != nil {
 			return err
 		}
 		return p.taker.Event("DriftOverridden", fmt.Sprintf("%d files that were changed while the task slept were put back", drift.Count), nil)
@@ -114,7 +115,7 @@ func (p *preparer) resume(ctx context.Context, op *daemonapi.Operation) error {
 		return err
 	}
 	// The server remembers it where the volume may not.
-	if err := p.move(ctx, &daemonv1.MoveConversationRequest{OperationId: op.ID, Reason: "resume", KeepPosition: true}); err != nil {
+	if _, err := p.move(ctx, &daemonv1.MoveConversationRequest{OperationId: op.ID, Reason: "resume", KeepPosition: true}); err != nil {
 		return err
 	}
 	p.reportDone(journal.Done{ID: op.ID})
@@ -167,14 +168,20 @@ func (p *preparer) rewind(ctx context.Context, op *daemonapi.Operation) error {
 		return err
 	}
 	err := p.journal.Update(func(s *journal.State) error {
-		s.Rewind = &journal.Rewind{ID: op.ID, Stage: journal.RewindBegun, Target: journal.Point{Number: op.Checkpoint, Code: op.Commit},
-			Scope: op.Scope, Preserve: op.Preserve, Branch: op.Branch, OnDrift: op.OnDrift}
+		s.Rewind = newRewind(op, journal.RewindBegun)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	return p.finishRewind(ctx)
+}
+
+// newRewind is a rewind that was asked for, at a stage.
+func newRewind(op *daemonapi.Operation, stage string) *journal.Rewind {
+	return &journal.Rewind{ID: op.ID, Stage: stage, Target: journal.Point{Number: op.Checkpoint, Code: op.Commit},
+		Scope: op.Scope, Preserve: op.Preserve, Branch: op.Branch, OnDrift: op.OnDrift,
+		Position: op.Position, CheckpointPosition: op.CheckpointPosition}
 }
 
 // target finds the checkpoint to go back to and reads every object of it.
@@ -286,14 +293,20 @@ func (p *preparer) restoreTarget(ctx context.Context, r *journal.Rewind) error {
 	case string(v1alpha1.RewindConversation):
 		scope = worktree.ScopeConversation
 	}
-	if err := p.restoreTo(ctx, r.Target, scope); err != nil {
+	session, err := p.restoreTo(ctx, r.Target, scope)
+	if err != nil {
 		return err
 	}
 	preserved, err := p.preserve(ctx, r)
 	if err != nil {
 		return err
 	}
-	return p.advance(journal.RewindRestored, func(s *journal.State) { s.Rewind.Preserved = preserved })
+	return p.advance(journal.RewindRestored, func(s *journal.State) {
+		s.Rewind.Preserved = preserved
+		if scope != worktree.ScopeCode {
+			s.RestoreSession(session)
+		}
+	})
 }
 
 // preserve keeps what stood before as a branch or a stash of the agent's own
@@ -333,14 +346,39 @@ func (p *preparer) publish(ctx context.Context, r *journal.Rewind, branch string
 }
 
 // moveBack takes the conversation to the target's position, unless only the
-// files go back.
+// files go back, or to a later one if only the conversation does.
 func (p *preparer) moveBack(ctx context.Context, r *journal.Rewind) error {
-	err := p.move(ctx, &daemonv1.MoveConversationRequest{OperationId: r.ID, Checkpoint: r.Target.Number,
-		Reason: "rewind", KeepPosition: r.Scope == string(v1alpha1.RewindCode)})
+	m := &daemonv1.MoveConversationRequest{OperationId: r.ID, Checkpoint: r.Target.Number, Reason: "rewind"}
+	switch r.Scope {
+	case string(v1alpha1.RewindCode):
+		m.KeepPosition = true
+	case string(v1alpha1.RewindConversation):
+		m.Position = r.Position
+	}
+	position, err := p.move(ctx, m)
 	if err != nil {
 		return err
 	}
-	return p.advance(journal.RewindMoved, nil)
+	return p.advance(journal.RewindMoved, func(s *journal.State) {
+		if m.KeepPosition {
+			return
+		}
+		// The server's answer may count what was said since an earlier try.
+		s.Rewind.MovedTo = cmp.Or(goal(r), position)
+		s.RestoredAt(cmp.Or(r.CheckpointPosition, position))
+	})
+}
+
+// goal is where a rewind takes the conversation; 0 if it leaves it alone or was
+// not told where the checkpoint stands in it.
+func goal(r *journal.Rewind) int64 {
+	switch r.Scope {
+	case string(v1alpha1.RewindCode):
+		return 0
+	case string(v1alpha1.RewindConversation):
+		return cmp.Or(r.Position, r.CheckpointPosition)
+	}
+	return r.CheckpointPosition
 }
 
 // markRewound takes the checkpoint that makes the newest one on record what
@@ -368,12 +406,12 @@ func (p *preparer) endRewind(ctx context.Context, r *journal.Rewind) error {
 	if err := p.push(ctx); err != nil {
 		return err
 	}
-	err := p.move(ctx, &daemonv1.MoveConversationRequest{OperationId: doneID(r.ID), Checkpoint: r.Target.Number,
+	_, err := p.move(ctx, &daemonv1.MoveConversationRequest{OperationId: doneID(r.ID), Checkpoint: r.Target.Number,
 		Reason: "rewind complete", KeepPosition: true})
 	if err != nil {
 		return err
 	}
-	done := journal.Done{ID: r.ID, From: r.From.Number, To: r.Target.Number, Preserved: r.Preserved}
+	done := journal.Done{ID: r.ID, From: r.From.Number, To: r.Target.Number, Preserved: r.Preserved, Position: r.MovedTo}
 	if op := p.cfg.Pod.Operation; op == nil || op.ID == r.ID {
 		p.reportDone(done)
 	}

@@ -24,17 +24,18 @@ func TestRewindScopes(t *testing.T) {
 		scope        string
 		one, a, home string
 		conversation []string
+		position     int64
 	}{
-		{"Both", "1\n", "a\n", "1", callsOfThree[:3]},
-		{"Code", "1\n", "a\n", "3", callsOfThree},
-		{"Conversation", "1\n", "changed by 2\n", "1", callsOfThree[:3]},
+		{"Both", "1\n", "a\n", "1", callsOfThree[:3], 3},
+		{"Code", "1\n", "a\n", "3", callsOfThree, 0},
+		{"Conversation", "1\n", "changed by 2\n", "1", callsOfThree[:3], 3},
 	}
 	for _, tt := range tests {
 		t.Run(tt.scope, func(t *testing.T) {
 			w := three(t)
 			before, op := w.Tree(), rewindTo(1, tt.scope, "Discard")
 			r := w.Prepare(2, op)
-			want := daemonapi.PrepareResult{Reason: "Prepared", Operation: op.ID, FromCheckpoint: 4, ToCheckpoint: 1}
+			want := daemonapi.PrepareResult{Reason: "Prepared", Operation: op.ID, FromCheckpoint: 4, ToCheckpoint: 1, ToPosition: tt.position}
 			expect(t, "result", r, want)
 			expect(t, "one.txt", w.Read("one.txt"), tt.one)
 			expect(t, "a.txt", w.Read("a.txt"), tt.a)
@@ -283,7 +284,7 @@ func (c *crashing) Append(ctx context.Context, r []*daemonv1.Record) (int64, err
 	return c.Server.Append(ctx, r)
 }
 
-func (c *crashing) MoveConversation(ctx context.Context, m *daemonv1.MoveConversationRequest) error {
+func (c *crashing) MoveConversation(ctx context.Context, m *daemonv1.MoveConversationRequest) (*daemonv1.Position, error) {
 	c.tick("before move " + m.GetOperationId())
 	defer c.tick("after move " + m.GetOperationId())
 	return c.Server.MoveConversation(ctx, m)

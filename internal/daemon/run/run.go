@@ -84,7 +84,7 @@ func Run(ctx context.Context, cfg Config) error {
 	defer listener.Close()
 	opening, cancel := context.WithTimeout(ctx, openWait)
 	defer cancel()
-	v, err := volume.Open(opening, cfg.Paths, cfg.Pod)
+	v, err := volume.Open(opening, cfg.Paths, cfg.Pod, nil)
 	if err != nil {
 		return err
 	}

@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
+	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/daemon/gateway"
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemon/spool"
@@ -35,8 +37,12 @@ type Volume struct {
 
 // Open opens a volume. While another process has it open (one of an older
 // attempt, say, that is about to see that it is fenced off) it waits until ctx
-// ends.
-func Open(ctx context.Context, paths Paths, cfg daemonapi.Config) (*Volume, error) {
+// ends. Checkpoints hold none of the secrets, if there are any.
+func Open(ctx context.Context, paths Paths, cfg daemonapi.Config, secrets worktree.Secrets) (*Volume, error) {
+	include, err := homeInclude(cfg)
+	if err != nil {
+		return nil, err
+	}
 	s, err := openSpool(ctx, filepath.Join(paths.State, "spool"))
 	if err != nil {
 		return nil, err
@@ -46,22 +52,35 @@ func Open(ctx context.Context, paths Paths, cfg daemonapi.Config) (*Volume, erro
 		s.Close()
 		return nil, err
 	}
-	include := []string{"."}
-	if len(cfg.StatePaths) > 0 {
-		include = nil
-		for _, p := range cfg.StatePaths {
-			include = append(include, filepath.Clean(p))
-		}
-	}
 	v.Repo, err = worktree.Open(ctx, worktree.Config{
 		GitDir: filepath.Join(paths.State, "git"), Worktree: paths.Worktree,
 		Home: paths.Home, HomeInclude: include, MaxFileBytes: cfg.Policy.MaxFileBytes,
+		Secrets: secrets,
 	})
 	if err != nil {
 		s.Close()
 		return nil, err
 	}
 	return v, nil
+}
+
+// homeInclude is what of the agent's home is part of every checkpoint: the
+// sessions of an agent whose kind is known, and what the user names; all of it
+// for an agent of type Exec if the user names nothing.
+func homeInclude(cfg daemonapi.Config) ([]string, error) {
+	adapter, err := agent.For(cfg.AgentType)
+	if err != nil {
+		return nil, err
+	}
+	var include []string
+	for _, p := range slices.Concat(adapter.StatePaths(), cfg.StatePaths) {
+		include = append(include, filepath.Clean(p))
+	}
+	if len(include) == 0 {
+		return []string{"."}, nil
+	}
+	slices.Sort(include)
+	return slices.Compact(include), nil
 }
 
 func openSpool(ctx context.Context, dir string) (*spool.Spool, error) {
