@@ -44,7 +44,8 @@ type Adapter interface {
 	// Executable is the program's name, for a template that gives no command.
 	Executable() string
 	// Files are settings that the agent reads from a folder that it cannot
-	// write to, by their names there.
+	// write to, by their paths there: a path may have folders ("hooks/a.json").
+	// They are there whether or not there is a hook: Command names them.
 	Files(FilesRequest) map[string][]byte
 	// Command says how the agent is started.
 	Command(Start) Command
@@ -64,8 +65,12 @@ type Adapter interface {
 
 // FilesRequest says what the settings of Files are to do.
 type FilesRequest struct {
-	// Hook is the program, with its arguments, to be run before each tool.
+	// Hook is the program, with its arguments, to be run before each tool: it
+	// reads on its standard input what ParseHook understands, and the tool waits
+	// for its end. None is run when empty.
 	Hook []string
+	// Dir is the folder that the files will be in.
+	Dir string
 }
 
 // Start is what an agent is started with.
@@ -88,6 +93,10 @@ type Command struct {
 	Args []string
 	// Env is added unless the user has set the variable.
 	Env []string
+	// HomeFiles are small files that are written below the agent's home before
+	// each start, by their paths there, for agents that find the folder of Files
+	// in no other way. What was there under the same path is replaced.
+	HomeFiles map[string][]byte
 	// Stdin is what the agent reads on its standard input before the end; it
 	// reads nothing when empty. One argument holds at most 128 KiB, so a prompt
 	// goes this way wherever the agent takes it.
