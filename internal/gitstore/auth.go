@@ -3,6 +3,7 @@ package gitstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 
@@ -33,12 +34,41 @@ type Caller struct {
 // podidentity; other errors count as podidentity.ErrUnavailable.
 type Authenticator interface {
 	Authenticate(ctx context.Context, token, namespace string) (Caller, error)
+	// AuthenticateServer accepts the token of Clew's server alone, which may
+	// delete what a task has stored.
+	AuthenticateServer(ctx context.Context, token string) (Caller, error)
 }
 
 // PodAuthenticator is the Authenticator for a cluster: task pods by their
 // identity, others by their right to get checkpoints.
 type PodAuthenticator struct {
 	Verifier *podidentity.Verifier
+	// Server is the ServiceAccount of Clew's server; the zero value is nobody.
+	Server ServiceAccount
+}
+
+// ServiceAccount names one, of any namespace.
+type ServiceAccount struct{ Namespace, Name string }
+
+// ParseServiceAccount reads "<namespace>:<name>"; nothing is no account.
+func ParseServiceAccount(text string) (ServiceAccount, error) {
+	if text == "" {
+		return ServiceAccount{}, nil
+	}
+	namespace, name, ok := strings.Cut(text, ":")
+	if !ok || !namespaceName.MatchString(namespace) || !taskName.MatchString(name) {
+		return ServiceAccount{}, fmt.Errorf("%q is no service account; write it as <namespace>:<name>", text)
+	}
+	return ServiceAccount{Namespace: namespace, Name: name}, nil
+}
+
+// AuthenticateServer implements Authenticator.
+func (a PodAuthenticator) AuthenticateServer(ctx context.Context, token string) (Caller, error) {
+	if a.Server == (ServiceAccount{}) {
+		return Caller{}, fmt.Errorf("%w: no service account is named as the server's", podidentity.ErrForbidden)
+	}
+	err := a.Verifier.VerifyServiceAccount(ctx, token, a.Server.Namespace, a.Server.Name)
+	return Caller{Name: a.Server.Namespace + ":" + a.Server.Name}, err
 }
 
 // Authenticate implements Authenticator.
@@ -71,6 +101,18 @@ func tokenOf(r *http.Request) string {
 		return ""
 	}
 	return strings.TrimSpace(token)
+}
+
+// refuseServer is refuseAuthentication for what only the server may do.
+func refuseServer(err error) *refusal.Refusal {
+	switch {
+	case errors.Is(err, podidentity.ErrUnauthenticated):
+		return refusal.New(refusal.Unauthenticated, "%v", err)
+	case errors.Is(err, podidentity.ErrForbidden):
+		return refusal.New(refusal.Forbidden, "only Clew's server may delete what tasks have stored; its service account is named by --server-service-account")
+	default:
+		return refusal.New(refusal.Unavailable, "the token could not be checked at the moment; try again")
+	}
 }
 
 // refuseAuthentication puts an Authenticator's error into a refusal.

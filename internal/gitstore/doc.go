@@ -13,6 +13,11 @@
 //   - A checkpoint's ref never changes once it is made.
 //   - Only the newest attempt of a task writes (see Fences): once a newer one
 //     was seen, no push of an older one lands, not even one already under way.
+//   - What is deleted of a task is gone: its refs at once, and with them every
+//     object that no other task reaches, from packs and loose files. A deletion
+//     may be repeated, and one that was interrupted is finished. The task
+//     pushes no more afterwards. While objects are removed from a repository,
+//     its pushes and fetches wait.
 //   - Received objects are complete and were checked by git fsck (see
 //     fsckLevels).
 //
@@ -28,5 +33,6 @@
 //	gitconfig                            configuration of all repositories
 //	hooks/pre-receive                    runs "gitstore hook pre-receive"
 //	namespaces/<namespace>/<repo>.git    a repository
-//	namespaces/<namespace>/fences/       a record and a lock per task UID
+//	namespaces/<namespace>/fences/       a record and a lock per task UID; the
+//	                                     record of a deleted task stays
 package gitstore

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -29,26 +30,43 @@ type fences struct {
 // fenceRecord is what the file of a task says.
 type fenceRecord struct {
 	// Attempt is the newest one seen.
-	Attempt int64 `json:"attempt"`
+	Attempt int64 `json:"attempt,omitempty"`
+	// Name of the task, whose branches go by it.
+	Name string `json:"name,omitempty"`
+	// Deleted: what the task had stored was deleted, and it writes no more.
+	Deleted bool `json:"deleted,omitempty"`
 }
+
+// errTaskDeleted: the fence is closed for good.
+var errTaskDeleted = errors.New("the task's checkpoints have been deleted")
 
 func (f fences) record(uid string) string { return filepath.Join(f.folder, uid+".json") }
 func (f fences) lock(uid string) string   { return filepath.Join(f.folder, uid+".lock") }
 
-// newest returns the newest attempt seen of a task, 0 if none was.
-func (f fences) newest(uid string) (int64, error) {
+// read returns the record of a task, an empty one if there is none.
+func (f fences) read(uid string) (fenceRecord, error) {
+	var record fenceRecord
 	content, err := os.ReadFile(f.record(uid))
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
+		return record, nil
 	}
 	if err != nil {
-		return 0, err
+		return record, err
 	}
-	var record fenceRecord
 	if err := json.Unmarshal(content, &record); err != nil {
-		return 0, fmt.Errorf("the fence record %s is damaged: %w; remove it once no older pod of the task can run", f.record(uid), err)
+		return record, fmt.Errorf("the fence record %s is damaged: %w; remove it once no older pod of the task can run", f.record(uid), err)
 	}
-	return record.Attempt, nil
+	return record, nil
+}
+
+// newest returns the newest attempt seen of a task, 0 if none was;
+// errTaskDeleted if it may write no more.
+func (f fences) newest(uid string) (int64, error) {
+	record, err := f.read(uid)
+	if err == nil && record.Deleted {
+		err = errTaskDeleted
+	}
+	return record.Attempt, err
 }
 
 // raise records that an attempt was seen. When it returns, no push of an older
@@ -70,11 +88,65 @@ func (f fences) raise(ctx context.Context, task Task) (int64, error) {
 	if err != nil || newest >= task.Attempt {
 		return newest, err
 	}
-	content, err := json.Marshal(fenceRecord{Attempt: task.Attempt})
+	return task.Attempt, f.write(task.UID, fenceRecord{Attempt: task.Attempt, Name: task.Name})
+}
+
+// write replaces the record of a task, whose lock the caller holds.
+func (f fences) write(uid string, record fenceRecord) error {
+	content, err := json.Marshal(record)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	return task.Attempt, writeFileSynced(f.record(task.UID), append(content, '\n'), 0o644)
+	return writeFileSynced(f.record(uid), append(content, '\n'), 0o644)
+}
+
+// shut closes the fence of a task for good, and returns the name that it was
+// known by, if any. When it returns, no push of the task can land any more.
+func (f fences) shut(ctx context.Context, uid string) (name string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, raiseTimeout)
+	defer cancel()
+	held, err := openLocked(ctx, f.lock(uid), syscall.LOCK_EX)
+	if err != nil {
+		return "", fmt.Errorf("lock of the fence: %w", err)
+	}
+	defer held.Close()
+	// A damaged record is as good as none: the new one lets nobody in.
+	record, err := f.read(uid)
+	if err != nil {
+		record = fenceRecord{}
+	}
+	if record.Deleted {
+		return record.Name, nil
+	}
+	record.Deleted = true
+	return record.Name, f.write(uid, record)
+}
+
+// othersNamed tells whether another task that still writes had the name.
+func (f fences) othersNamed(name, uid string) (bool, error) {
+	records, err := filepath.Glob(filepath.Join(globEscape(f.folder), "*.json"))
+	if err != nil {
+		return false, err
+	}
+	for _, path := range records {
+		other := strings.TrimSuffix(filepath.Base(path), ".json")
+		if other == uid {
+			continue
+		}
+		record, err := f.read(other)
+		if err != nil {
+			return true, nil // who knows: nothing is taken from it
+		}
+		if record.Name == name && !record.Deleted {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// taskDeleted is the refusal of a task whose fence is shut.
+func taskDeleted(task Task) *refusal.Refusal {
+	return refusal.New(refusal.TaskDeleted, "the checkpoints of the task %s with UID %s have been deleted for good, and nothing more is taken from it; this pod should stop", task.Name, task.UID)
 }
 
 // stale returns the refusal of a write of an attempt that newest has overtaken,

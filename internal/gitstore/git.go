@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,8 +68,14 @@ func (g git) run(ctx context.Context, folder string, args ...string) (string, er
 }
 
 func (g git) runHolding(ctx context.Context, held []*os.File, folder string, args ...string) (string, error) {
+	return g.runWith(ctx, held, nil, folder, args...)
+}
+
+// runWith is run with files to inherit and something to read.
+func (g git) runWith(ctx context.Context, held []*os.File, stdin io.Reader, folder string, args ...string) (string, error) {
 	command := g.command(ctx, folder, args...)
 	command.ExtraFiles = held
+	command.Stdin = stdin
 	var stdout, stderr bytes.Buffer
 	command.Stdout, command.Stderr = &stdout, &stderr
 	if err := command.Run(); err != nil {

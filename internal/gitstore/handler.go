@@ -2,6 +2,7 @@ package gitstore
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"regexp"
@@ -51,7 +52,8 @@ type Handler struct {
 	metrics       *metrics
 	slots         chan struct{}
 	// free returns the bytes that are free on the volume.
-	free func() (int64, error)
+	free   func() (int64, error)
+	purges *purges
 	// pushed is told of each repository that was pushed to.
 	pushed func(Repository)
 	// beforeGit is called when a push has passed the handler's checks; it gives
@@ -70,6 +72,7 @@ func NewHandler(store *Store, authenticator Authenticator, limits Limits, log lo
 		limits:        limits,
 		log:           log,
 		usage:         newUsage(time.Now),
+		purges:        &purges{last: map[string]time.Time{}},
 		slots:         make(chan struct{}, limits.ConcurrentRequests),
 		free:          func() (int64, error) { return freeBytes(store.root) },
 		pushed:        func(Repository) {},
@@ -85,7 +88,7 @@ const (
 	serviceFetch = "git-upload-pack"
 )
 
-// urlPath is all that is served: the three URLs of the smart protocol. The
+// urlPath is all that is served of repositories: the three URLs of the smart protocol. The
 // names are checked here once and for all.
 var urlPath = regexp.MustCompile(`^/([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)/(r-[a-z0-9](?:[-a-z0-9]{0,60}[a-z0-9])?)\.git/(info/refs|git-upload-pack|git-receive-pack)$`)
 
@@ -128,6 +131,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// A client that stops sending or reading must not hold a slot for ever.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.limits.RequestTime))  // as good as possible
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.limits.RequestTime)) // likewise
+	}
+	if match := taskPath.FindStringSubmatch(r.URL.Path); match != nil && r.URL.RawPath == "" {
+		h.serveDeletion(recorder, r, match[1], match[2])
+		return
 	}
 	c, refused := h.parse(r)
 	if refused == nil {
@@ -246,6 +253,9 @@ func (h *Handler) raise(c *call) (int64, *refusal.Refusal) {
 		if newest, err = fences.raise(c.request.Context(), *c.caller.Task); err == nil {
 			return newest, nil
 		}
+	}
+	if errors.Is(err, errTaskDeleted) {
+		return 0, taskDeleted(*c.caller.Task)
 	}
 	c.log.Error(err, "the fence of the task cannot be raised")
 	return 0, h.storageRefusal(err, "the attempt of the task could not be recorded; try again")

@@ -76,6 +76,18 @@ func (wordOfToken) Authenticate(_ context.Context, token, namespace string) (Cal
 	return Caller{}, podidentity.ErrUnauthenticated
 }
 
+func (wordOfToken) AuthenticateServer(_ context.Context, token string) (Caller, error) {
+	switch {
+	case token == "down":
+		return Caller{}, podidentity.ErrUnavailable
+	case token == serverToken:
+		return Caller{Name: "clew-system:server"}, nil
+	case strings.HasPrefix(token, "task:"), strings.HasPrefix(token, "reader:"):
+		return Caller{}, podidentity.ErrForbidden
+	}
+	return Caller{}, podidentity.ErrUnauthenticated
+}
+
 // taskToken is the token of an attempt of a task in the namespace "team"; its
 // UID is "uid-<name>".
 func taskToken(name string, attempt int) string {
@@ -84,6 +96,7 @@ func taskToken(name string, attempt int) string {
 
 const (
 	readerToken = "reader:team"
+	serverToken = "server"
 	repository  = "r-0123456789abcdef0123"
 )
 

@@ -68,6 +68,9 @@ func PreReceive(stdin io.Reader, stdout io.Writer, getenv func(string) string) e
 		return refusal.New(refusal.Unavailable, "the fence of the task could not be locked: %v; try again", err)
 	}
 	newest, err := fences{folder: getenv(hookFences)}.newest(task.UID)
+	if errors.Is(err, errTaskDeleted) {
+		return taskDeleted(task)
+	}
 	if err != nil {
 		return refusal.New(refusal.Unavailable, "the fence of the task could not be read: %v", err)
 	}

@@ -25,7 +25,8 @@ const (
 )
 
 // Maintainer keeps repositories small and quick: it joins packs and refs, and
-// clears away what killed processes left. It removes no object and no ref, and
+// clears away what killed processes left. It removes no ref, and no object but
+// those that a deletion has left over (see Store.purge). It
 // may be killed at any instant: git replaces files only by finished ones.
 type Maintainer struct {
 	handler *Handler
@@ -160,6 +161,7 @@ func (m *Maintainer) reap(ctx context.Context, repository Repository) {
 // maintain does what a repository needs, if anything.
 func (m *Maintainer) maintain(ctx context.Context, repository Repository) {
 	log := m.log.WithValues("namespace", repository.Namespace, "repository", repository.Name)
+	m.finishDeletion(ctx, repository, log)
 	packs, err := countPacks(repository)
 	if err != nil {
 		log.Error(err, "the packs cannot be counted")

@@ -14,6 +14,7 @@ type metrics struct {
 	received     prometheus.Counter
 	inFlight     prometheus.Gauge
 	maintenance  *prometheus.CounterVec
+	deletions    *prometheus.CounterVec
 }
 
 func newMetrics(registry prometheus.Registerer, usage *usage, free func() (int64, error)) (*metrics, error) {
@@ -43,9 +44,12 @@ func newMetrics(registry prometheus.Registerer, usage *usage, free func() (int64
 		maintenance: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "clew_gitstore_maintenance_total", Help: "Maintenance runs of repositories by outcome (done, failed).",
 		}, []string{"outcome"}),
+		deletions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "clew_gitstore_deletions_total", Help: "Deletions of what a task had stored, by outcome (done, failed).",
+		}, []string{"outcome"}),
 	}
 	for _, collector := range []prometheus.Collector{
-		m.requests, m.refusals, m.pushes, m.pushSeconds, m.fetchSeconds, m.received, m.inFlight, m.maintenance,
+		m.requests, m.refusals, m.pushes, m.pushSeconds, m.fetchSeconds, m.received, m.inFlight, m.maintenance, m.deletions,
 		newSizeCollector(usage, free),
 	} {
 		if err := registry.Register(collector); err != nil {

@@ -2,7 +2,6 @@ package gitstore
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -15,12 +14,6 @@ import (
 
 	"github.com/clew-dev/clew/internal/gitstore/refusal"
 )
-
-// use takes part in the use of a repository: as long as the file is open, here
-// or in a child that inherited it, nothing is cleared away as leftover.
-func (r Repository) use(ctx context.Context) (*os.File, error) {
-	return openLocked(ctx, r.useLock(), syscall.LOCK_SH)
-}
 
 // room returns how many bytes a push may bring, 0 for any number.
 func (h *Handler) room(c *call) (int64, *refusal.Refusal) {
@@ -182,7 +175,7 @@ func (h *Handler) receive(w http.ResponseWriter, c *call, request backendRequest
 		h.metrics.pushes.WithLabelValues("failed").Inc()
 		return h.finish(w, c, err)
 	}
-	h.acknowledge(w, c, report, started)
+	h.acknowledge(w, c, h.overtaken(c, report), started)
 	return nil
 }
 
@@ -242,11 +235,16 @@ func (h *Handler) refuseInside(w http.ResponseWriter, c *call, refused *refusal.
 		return false
 	}
 	c.drain()
-	const errorBand = 3
 	w.Header().Set("Content-Type", "application/x-git-receive-pack-result")
 	w.WriteHeader(http.StatusOK)
-	_, _ = w.Write(packet(append([]byte{errorBand}, refused.Error()+"\n"...))) // the client may be gone
+	_, _ = w.Write(errorPacket(refused)) // the client may be gone
 	return true
+}
+
+// errorPacket is a refusal on the error band, which ends a client.
+func errorPacket(refused *refusal.Refusal) []byte {
+	const errorBand = 3
+	return packet(append([]byte{errorBand}, refused.Error()+"\n"...))
 }
 
 // drain reads what a client still sends of a push, so that it gets to read its

@@ -26,8 +26,13 @@ func (r Repository) reap(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	defer alone.Close()
+	return r.clear()
+}
+
+// clear is reap for whoever has the repository alone.
+func (r Repository) clear() (int, error) {
 	removed := 0
-	err = filepath.WalkDir(r.Path, func(path string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir(r.Path, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return ignoreMissing(err)
 		}

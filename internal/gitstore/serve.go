@@ -44,7 +44,11 @@ type Options struct {
 	KubeQPS    float32
 	KubeBurst  int
 	Audience   string
-	Limits     Limits
+	// ServerServiceAccount is the ServiceAccount of Clew's server, as
+	// <namespace>:<name>; it may delete what tasks have stored. Nobody may if
+	// it is empty.
+	ServerServiceAccount string
+	Limits               Limits
 	// MaintenanceInterval and MaxPacks: see NewMaintainer.
 	MaintenanceInterval time.Duration
 	MaxPacks            int
@@ -66,6 +70,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Float32Var(&o.KubeQPS, "kube-api-qps", 50, "requests to the API server in a second, in the long run")
 	flags.IntVar(&o.KubeBurst, "kube-api-burst", 100, "requests to the API server at once")
 	flags.StringVar(&o.Audience, "audience", podidentity.DefaultAudience, "audience that tokens must have")
+	flags.StringVar(&o.ServerServiceAccount, "server-service-account", "", "service account of Clew's server, as <namespace>:<name>, which may delete what tasks have stored; nobody may if empty")
 	flags.Int64Var(&o.Limits.NamespaceBytes, "namespace-quota-bytes", 0, "bytes on disk that the repositories of one namespace may take; 0 for no limit")
 	flags.Int64Var(&o.Limits.PushBytes, "max-push-bytes", 4<<30, "bytes that one push may bring; 0 for no limit")
 	flags.Int64Var(&o.Limits.FreeBytes, "min-free-bytes", 64<<20, "bytes to keep free on the volume; pushes are refused below")
@@ -87,6 +92,10 @@ func Run(ctx context.Context, options Options, hook []string) error {
 	// The libraries log where we do.
 	crlog.SetLogger(logr.FromSlogHandler(logs))
 	klog.SetLogger(logr.FromSlogHandler(logs))
+	account, err := ParseServiceAccount(options.ServerServiceAccount)
+	if err != nil {
+		return fmt.Errorf("--server-service-account: %w", err)
+	}
 	client, err := kubeClient(options)
 	if err != nil {
 		return err
@@ -106,7 +115,7 @@ func Run(ctx context.Context, options Options, hook []string) error {
 		return fmt.Errorf("--bind-address: %w", err)
 	}
 	verifier := podidentity.New(client, podidentity.Options{Audience: options.Audience})
-	return serve(ctx, options, PodAuthenticator{Verifier: verifier}, hook, listener, certificate, logs)
+	return serve(ctx, options, PodAuthenticator{Verifier: verifier, Server: account}, hook, listener, certificate, logs)
 }
 
 // certificates gives TLS its certificate and follows changes until ctx is done.

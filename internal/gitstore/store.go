@@ -138,6 +138,10 @@ func (r Repository) exists() (bool, error) {
 // processes too, and that clearing away leftovers needs alone.
 func (r Repository) useLock() string { return filepath.Join(r.Path, "clew-in-use") }
 
+// gate is the file that whoever begins to work in the repository holds shared
+// for a moment; who wants the repository alone closes it to newcomers.
+func (r Repository) gate() string { return filepath.Join(r.Path, "clew-gate") }
+
 // fences returns the fences of a namespace, making their folder.
 func (s *Store) fences(namespace string) (fences, error) {
 	folder := filepath.Join(s.namespace(namespace), "fences")

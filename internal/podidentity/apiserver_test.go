@@ -132,6 +132,23 @@ func TestRealTokens(t *testing.T) {
 	if _, err := fresh().VerifyReader(t.Context(), token, "team"); !errors.Is(err, podidentity.ErrForbidden) {
 		t.Errorf("a task's token without rights, as a reader: %v", err)
 	}
+	ada := c.token("ada", "clew.dev", nil)
+	if err := fresh().VerifyServiceAccount(t.Context(), ada, "team", "ada"); err != nil {
+		t.Errorf("an account that is meant: %v", err)
+	}
+	for name, test := range map[string]struct {
+		token, namespace, account string
+		kind                      error
+	}{
+		"of another account":   {token, "team", "ada", podidentity.ErrForbidden},
+		"of another namespace": {ada, "default", "ada", podidentity.ErrForbidden},
+		"for nobody":           {ada, "", "", podidentity.ErrForbidden},
+		"of another audience":  {c.token("ada", "other", nil), "team", "ada", podidentity.ErrUnauthenticated},
+	} {
+		if err := fresh().VerifyServiceAccount(t.Context(), test.token, test.namespace, test.account); !errors.Is(err, test.kind) {
+			t.Errorf("an account's token %s: %v, want %v", name, err, test.kind)
+		}
+	}
 	c.goneAndReplaced(fresh, pod, token, labels, owner)
 }
 

@@ -149,6 +149,20 @@ func (v *Verifier) VerifyReader(ctx context.Context, token, namespace string) (R
 	return reader, nil
 }
 
+// VerifyServiceAccount accepts a token of the audience that belongs to one
+// ServiceAccount, such as the server's own. It remembers nothing. Its errors
+// wrap ErrUnauthenticated, ErrForbidden or ErrUnavailable.
+func (v *Verifier) VerifyServiceAccount(ctx context.Context, token, namespace, name string) error {
+	user, err := v.review(ctx, token)
+	if err != nil {
+		return err
+	}
+	if namespace == "" || name == "" || user.Username != serviceAccountPrefix+namespace+":"+name {
+		return fail(ErrForbidden, "%q may not do this: it is for the service account %s/%s alone", user.Username, namespace, name)
+	}
+	return nil
+}
+
 // review has the API server authenticate the token for our audience.
 func (v *Verifier) review(ctx context.Context, token string) (authenticationv1.UserInfo, error) {
 	var none authenticationv1.UserInfo

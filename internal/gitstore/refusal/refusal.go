@@ -23,6 +23,9 @@ const (
 	NotFound Reason = "NotFound"
 	// StaleAttempt: a newer attempt of the task was seen; this one must stop.
 	StaleAttempt Reason = "StaleAttempt"
+	// TaskDeleted: the task's checkpoints were deleted for good; nothing more is
+	// taken from it.
+	TaskDeleted Reason = "TaskDeleted"
 	// QuotaExceeded: the namespace may not store more.
 	QuotaExceeded Reason = "QuotaExceeded"
 	// VolumeFull: the gitstore's volume has no room.

@@ -1,0 +1,160 @@
+package gitstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// use takes part in the use of a repository: as long as the file is open, here
+// or in a child that inherited it, nothing is cleared away as leftover, and no
+// object is removed.
+func (r Repository) use(ctx context.Context) (*os.File, error) {
+	gate, err := openLocked(ctx, r.gate(), syscall.LOCK_SH)
+	if err != nil {
+		return nil, err
+	}
+	defer gate.Close()
+	return openLocked(ctx, r.useLock(), syscall.LOCK_SH)
+}
+
+// alone waits until nobody uses the repository, and keeps newcomers waiting
+// until release is called. Without the gate, a busy repository would never be
+// free.
+func (r Repository) alone(ctx context.Context) (release func(), err error) {
+	gate, err := openLocked(ctx, r.gate(), syscall.LOCK_EX)
+	if err != nil {
+		return nil, err
+	}
+	used, err := openLocked(ctx, r.useLock(), syscall.LOCK_EX)
+	if err != nil {
+		return nil, errors.Join(err, gate.Close())
+	}
+	return func() { closeAll([]*os.File{used, gate}) }, nil
+}
+
+// The mark of a repository that may hold objects which nobody reaches since
+// refs were deleted. It outlives a killed process.
+func (r Repository) mark() string { return filepath.Join(r.Path, "clew-purge") }
+
+func (r Repository) marked() (bool, error) {
+	_, err := os.Lstat(r.mark())
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// taskRefs are the refs of a deleted task in one repository.
+type taskRefs struct {
+	uid, name string
+	// shared: another task writes branches under the name too. Of those, only
+	// branches that stand at a checkpoint of the deleted task are its own.
+	shared bool
+}
+
+// find lists the refs.
+func (t taskRefs) find(ctx context.Context, s *Store, repository Repository) ([]string, error) {
+	args := []string{"--git-dir=.", "for-each-ref", "--format=%(objectname) %(refname)", checkpointRefs + t.uid + "/"}
+	if t.name != "" {
+		args = append(args, branchRefs+t.name+"/")
+	}
+	listed, err := s.git.run(ctx, repository.Path, args...)
+	if err != nil {
+		return nil, err
+	}
+	var refs, branches []string
+	own := map[string]bool{}
+	at := map[string]string{}
+	for line := range strings.Lines(listed) {
+		id, ref, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		at[ref] = id
+		if strings.HasPrefix(ref, checkpointRefs) {
+			refs, own[id] = append(refs, ref), true
+		} else {
+			branches = append(branches, ref)
+		}
+	}
+	for _, branch := range branches {
+		if !t.shared || own[at[branch]] {
+			refs = append(refs, branch)
+		}
+	}
+	return refs, nil
+}
+
+// deleteRefs deletes the task's refs of a repository, all or none, and marks
+// the repository, so that the objects follow. It returns how many refs it
+// deleted.
+func (s *Store) deleteRefs(ctx context.Context, repository Repository, task taskRefs) (int, error) {
+	used, err := repository.use(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer used.Close()
+	refs, err := task.find(ctx, s, repository)
+	if err != nil || len(refs) == 0 {
+		return 0, err
+	}
+	if err := writeFileSynced(repository.mark(), nil, 0o644); err != nil {
+		return 0, err
+	}
+	var commands strings.Builder
+	for _, ref := range refs {
+		fmt.Fprintf(&commands, "delete %s\x00\x00", ref)
+	}
+	_, err = s.git.runWith(ctx, []*os.File{used}, strings.NewReader(commands.String()), repository.Path, "--git-dir=.", "update-ref", "--stdin", "-z")
+	if err != nil {
+		return 0, err
+	}
+	return len(refs), syncFolders(filepath.Join(repository.Path, "refs"))
+}
+
+// purge removes all objects of a marked repository that no ref reaches, from
+// packs and from loose files. It has the repository alone meanwhile, so that
+// no push can come to build on an object that is just being removed, and no
+// fetch can miss one. Killed at any instant, it leaves a good repository and
+// the mark.
+func (s *Store) purge(ctx, waiting context.Context, repository Repository) error {
+	release, err := repository.alone(waiting)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if marked, err := repository.marked(); err != nil || !marked {
+		return err
+	}
+	// Unfinished packs hold objects as well, and a pack with a .keep stays.
+	if _, err := repository.clear(); err != nil {
+		return err
+	}
+	objects := filepath.Join(repository.Path, "objects")
+	// It must not name commits that are gone; it is written anew below.
+	for _, name := range []string{"commit-graph", "commit-graphs"} {
+		if err := os.RemoveAll(filepath.Join(objects, "info", name)); err != nil {
+			return err
+		}
+	}
+	for _, args := range [][]string{
+		{"pack-refs", "--all"},
+		{"repack", "-a", "-d", "--quiet"},
+		{"prune", "--expire=now"},
+		{"commit-graph", "write", "--reachable", "--split", "--no-progress"},
+	} {
+		if _, err := s.git.run(ctx, repository.Path, append([]string{"--git-dir=."}, args...)...); err != nil {
+			return err
+		}
+	}
+	if err := syncFolders(objects); err != nil {
+		return err
+	}
+	if err := os.Remove(repository.mark()); err != nil {
+		return err
+	}
+	return syncFolder(repository.Path)
+}
