@@ -18,6 +18,8 @@ const (
 	TriggerRewound    CheckpointTrigger = "Rewound"
 	TriggerDrift      CheckpointTrigger = "Drift"
 	TriggerFork       CheckpointTrigger = "Fork"
+	// TriggerBeforeRiskyTool is for a tool call that checkpointPolicy.beforeRiskyTools matches.
+	TriggerBeforeRiskyTool CheckpointTrigger = "BeforeRiskyTool"
 )
 
 // CheckpointSpec asks for a checkpoint.
@@ -38,7 +40,7 @@ type SkippedFile struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=4096
 	Path string `json:"path"`
-	// reason: TooLarge, Socket, Fifo, Device or Unreadable.
+	// reason: TooLarge, Socket, Fifo, Device, Unreadable or HoldsSecret.
 	// +required
 	Reason string `json:"reason"`
 	// bytes is the file's size.
@@ -75,6 +77,70 @@ type ConversationPosition struct {
 	// toolCalls counts the answered tool calls up to here.
 	// +optional
 	ToolCalls int64 `json:"toolCalls,omitempty"`
+}
+
+// CheckpointConversation is where the conversation stood, and what it came to.
+type CheckpointConversation struct {
+	ConversationPosition `json:",inline"`
+	// messageCount counts the messages up to here.
+	// +optional
+	MessageCount int64 `json:"messageCount,omitempty"`
+	// inputTokens up to here, as the agent reported them.
+	// +optional
+	InputTokens int64 `json:"inputTokens,omitempty"`
+	// outputTokens up to here, as the agent reported them.
+	// +optional
+	OutputTokens int64 `json:"outputTokens,omitempty"`
+	// costMicroUSD up to here, in millionths of a US dollar.
+	// +optional
+	CostMicroUSD int64 `json:"costMicroUSD,omitempty"`
+	// digest is a chain of SHA-256, in hex, over the hashes of the messages up to here.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Digest string `json:"digest,omitempty"`
+}
+
+// RiskyToolGuarantee says whether a checkpoint was taken before the tool ran.
+// +kubebuilder:validation:Enum=Before;BestEffort
+type RiskyToolGuarantee string
+
+const (
+	// RiskyToolBefore: the tool waited for the checkpoint.
+	RiskyToolBefore RiskyToolGuarantee = "Before"
+	// RiskyToolBestEffort: the agent was stopped as soon as the call was seen;
+	// the tool may have begun by then.
+	RiskyToolBestEffort RiskyToolGuarantee = "BestEffort"
+)
+
+// RiskyTool is the tool call that a checkpoint was taken for.
+type RiskyTool struct {
+	// name of the tool.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Name string `json:"name,omitempty"`
+	// callID is the id of the call, as in the conversation.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	CallID string `json:"callID,omitempty"`
+	// guarantee says whether the checkpoint was taken before the tool ran.
+	// +optional
+	Guarantee RiskyToolGuarantee `json:"guarantee,omitempty"`
+}
+
+// AgentSession is the agent's own session that a checkpoint holds.
+type AgentSession struct {
+	// agent is the type of the agent whose session it is.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Agent string `json:"agent,omitempty"`
+	// id of the session, as the agent gave it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	ID string `json:"id,omitempty"`
+	// version of the agent, as it reported it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Version string `json:"version,omitempty"`
 }
 
 // CheckpointStatus is what the checkpoint holds.
@@ -118,9 +184,15 @@ type CheckpointStatus struct {
 	// stateCommit holds the agent's own state.
 	// +optional
 	StateCommit string `json:"stateCommit,omitempty"`
-	// conversation is the position in the conversation.
+	// riskyTool is the tool call that the checkpoint was taken for, if it was for one.
 	// +optional
-	Conversation *ConversationPosition `json:"conversation,omitempty"`
+	RiskyTool *RiskyTool `json:"riskyTool,omitempty"`
+	// session is the agent's own session that the agent's state holds.
+	// +optional
+	Session *AgentSession `json:"session,omitempty"`
+	// conversation is where the conversation stood, and what it came to.
+	// +optional
+	Conversation *CheckpointConversation `json:"conversation,omitempty"`
 	// code counts what changed since the parent.
 	// +optional
 	Code *CodeStats `json:"code,omitempty"`
@@ -157,6 +229,7 @@ type CheckpointStatus struct {
 // +kubebuilder:printcolumn:name="Durable",type=string,JSONPath=`.status.conditions[?(@.type=="Durable")].status`
 // +kubebuilder:printcolumn:name="Files",type=integer,JSONPath=`.status.code.filesChanged`
 // +kubebuilder:printcolumn:name="Messages",type=integer,JSONPath=`.status.conversation.position`
+// +kubebuilder:printcolumn:name="Tool",type=string,priority=1,JSONPath=`.status.riskyTool.name`
 // +kubebuilder:printcolumn:name="Commit",type=string,priority=1,JSONPath=`.status.commit`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.spec.message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`

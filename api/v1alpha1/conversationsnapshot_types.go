@@ -4,14 +4,33 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ConversationSnapshotSpec names a position of a task's conversation.
+// SnapshotTrigger says why a snapshot was noted.
+// +kubebuilder:validation:Enum=Manual;Automatic
+type SnapshotTrigger string
+
+const (
+	// SnapshotManual: somebody applied it.
+	SnapshotManual SnapshotTrigger = "Manual"
+	// SnapshotAutomatic: so many messages had come, see
+	// spec.conversation.snapshotEveryMessages of the Task.
+	SnapshotAutomatic SnapshotTrigger = "Automatic"
+)
+
+// ConversationSnapshotSpec names a position of a task's conversation; the newest
+// one when neither checkpointRef nor position is set.
+// +kubebuilder:validation:XValidation:rule="!has(self.checkpointRef) || !has(self.position)",message="set at most one of checkpointRef and position: leave both out for the newest position"
 type ConversationSnapshotSpec struct {
 	// taskRef names the task.
 	// +required
 	TaskRef NameReference `json:"taskRef"`
-	// checkpointRef takes the position of that checkpoint; the newest position when left out.
+	// checkpointRef takes the position of that checkpoint.
 	// +optional
 	CheckpointRef *NameReference `json:"checkpointRef,omitempty"`
+	// position of the last message, on the conversation's active branch, snapped
+	// down to a turn boundary.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	Position *int64 `json:"position,omitempty"`
 }
 
 // ConversationSnapshotStatus is the resolved position.
@@ -19,7 +38,7 @@ type ConversationSnapshotStatus struct {
 	// observedGeneration is the generation the status is about.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// conditions: Ready.
+	// conditions: Ready, Intact.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -28,6 +47,15 @@ type ConversationSnapshotStatus struct {
 	// taskUID is the UID of the task.
 	// +optional
 	TaskUID string `json:"taskUID,omitempty"`
+	// trigger says why it was noted.
+	// +optional
+	Trigger SnapshotTrigger `json:"trigger,omitempty"`
+	// time it was noted.
+	// +optional
+	Time *metav1.Time `json:"time,omitempty"`
+	// checkpoint is the number of the newest checkpoint at or before the position.
+	// +optional
+	Checkpoint int64 `json:"checkpoint,omitempty"`
 	// conversation is the position.
 	// +optional
 	Conversation *ConversationPosition `json:"conversation,omitempty"`
@@ -43,20 +71,28 @@ type ConversationSnapshotStatus struct {
 	// costMicroUSD up to the position, in millionths of a US dollar.
 	// +optional
 	CostMicroUSD int64 `json:"costMicroUSD,omitempty"`
-	// digest is the SHA-256, in hex, over the message hashes up to the position.
+	// digest is a chain of SHA-256, in hex, over the hashes of the messages up to
+	// the position: each link is the hash of the one before and the next message's.
 	// +optional
+	// +kubebuilder:validation:MaxLength=64
 	Digest string `json:"digest,omitempty"`
 }
 
 // ConversationSnapshot gives a position of a task's conversation a name. It is
-// a pointer: no message is copied.
+// a pointer: no message is copied. Applying one notes it; the manager makes one
+// for each that was noted automatically, and keeps the newest 20 of a task.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=convsnap;convsnaps,categories=clew
 // +kubebuilder:printcolumn:name="Task",type=string,JSONPath=`.spec.taskRef.name`
+// +kubebuilder:printcolumn:name="Trigger",type=string,JSONPath=`.status.trigger`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Intact",type=string,JSONPath=`.status.conditions[?(@.type=="Intact")].status`
 // +kubebuilder:printcolumn:name="Messages",type=integer,JSONPath=`.status.messageCount`
+// +kubebuilder:printcolumn:name="Checkpoint",type=integer,priority=1,JSONPath=`.status.checkpoint`
+// +kubebuilder:printcolumn:name="Cost-Micro-USD",type=integer,priority=1,JSONPath=`.status.costMicroUSD`
+// +kubebuilder:printcolumn:name="Digest",type=string,priority=1,JSONPath=`.status.digest`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.spec == oldSelf.spec",message="a ConversationSnapshot's spec is immutable: apply a new one under another name"
 type ConversationSnapshot struct {

@@ -81,6 +81,8 @@ const (
 	ReasonInvalidOperation = "InvalidOperation"
 	// ReasonInvalidState: what the operation needs, a checkpoint say, is not there.
 	ReasonInvalidState = "InvalidState"
+	// ReasonPositionNotFound: the conversation has no such message or moment.
+	ReasonPositionNotFound = "PositionNotFound"
 )
 
 // Conditions and reasons of a Checkpoint.
@@ -105,6 +107,9 @@ const (
 const (
 	// SnapshotReady is True when the position is resolved and its digest known.
 	SnapshotReady = "Ready"
+	// SnapshotIntact is True while the messages up to the position give its
+	// digest, and False when they were found damaged.
+	SnapshotIntact = "Intact"
 
 	ReasonResolved           = "Resolved"
 	ReasonNoConversation     = "NoConversation"
@@ -149,6 +154,9 @@ const (
 	LabelAttempt = "clew.dev/attempt"
 	// LabelCheckpoint carries the number of a Checkpoint that the manager made.
 	LabelCheckpoint = "clew.dev/checkpoint"
+	// LabelSnapshot carries the number of a ConversationSnapshot that the manager
+	// made, among the task's automatic ones.
+	LabelSnapshot = "clew.dev/snapshot"
 	// AnnotationGeneration carries the generation of the Task a pod was made from.
 	AnnotationGeneration = "clew.dev/task-generation"
 	LabelFork            = "clew.dev/fork"

@@ -44,6 +44,19 @@ const (
 	AttemptRewind AttemptTrigger = "Rewind"
 )
 
+// AgentMemory says what an agent knew of the conversation when it was started.
+// +kubebuilder:validation:Enum=New;Session;Rendered
+type AgentMemory string
+
+const (
+	// AgentMemoryNew: the agent began with the task's prompt.
+	AgentMemoryNew AgentMemory = "New"
+	// AgentMemorySession: the agent resumed its own session.
+	AgentMemorySession AgentMemory = "Session"
+	// AgentMemoryRendered: the conversation was rendered into the prompt.
+	AgentMemoryRendered AgentMemory = "Rendered"
+)
+
 // Attempt is one pod of a task.
 type Attempt struct {
 	// number of the attempt, from 1.
@@ -72,6 +85,14 @@ type Attempt struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Reason string `json:"reason,omitempty"`
+	// memory says what the agent knew of the conversation when it was started;
+	// empty for an agent of type Exec, which reads the conversation by itself.
+	// +optional
+	Memory AgentMemory `json:"memory,omitempty"`
+	// memoryMessage says why it was that.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	MemoryMessage string `json:"memoryMessage,omitempty"`
 	// exitCode of the agent, where it ended by itself.
 	// +optional
 	ExitCode *int32 `json:"exitCode,omitempty"`
@@ -98,10 +119,12 @@ type CheckpointSummary struct {
 }
 
 // OperationState says how far a one-shot operation is.
-// +kubebuilder:validation:Enum=InProgress;Completed;Refused;Failed
+// +kubebuilder:validation:Enum=Pending;InProgress;Completed;Refused;Failed
 type OperationState string
 
 const (
+	// OperationPending: where it goes to cannot be found out yet.
+	OperationPending    OperationState = "Pending"
 	OperationInProgress OperationState = "InProgress"
 	OperationCompleted  OperationState = "Completed"
 	OperationRefused    OperationState = "Refused"
@@ -135,6 +158,13 @@ type OperationStatus struct {
 	// toCommit is the code commit gone back to, resolved once.
 	// +optional
 	ToCommit string `json:"toCommit,omitempty"`
+	// toPosition is the position of the last message that was kept, a turn
+	// boundary, resolved once; empty when the conversation stays as it is.
+	// +optional
+	ToPosition int64 `json:"toPosition,omitempty"`
+	// checkpointPosition is where the conversation stood at toCheckpoint.
+	// +optional
+	CheckpointPosition int64 `json:"checkpointPosition,omitempty"`
 	// preserved names the branch or stash that keeps what stood before.
 	// +optional
 	Preserved string `json:"preserved,omitempty"`

@@ -6,14 +6,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AgentType says which agent works, and so how its output is read.
-// +kubebuilder:validation:Enum=Exec
-type AgentType string
-
-// AgentExec is any command; its documented JSON lines are understood as
-// messages and tool calls, its other lines are plain output.
-const AgentExec AgentType = "Exec"
-
 // OperatingMode says whether a task is to run.
 // +kubebuilder:validation:Enum=Running;Suspended
 type OperatingMode string
@@ -124,24 +116,6 @@ type PromptSource struct {
 	SecretKeyRef *KeyReference `json:"secretKeyRef,omitempty"`
 }
 
-// Agent says which agent works on the task.
-type Agent struct {
-	// type of the agent. Exec runs the command of the container "agent".
-	// +optional
-	// +kubebuilder:default=Exec
-	Type AgentType `json:"type,omitempty"`
-
-	// statePaths are the folders under the agent's home that hold its own session
-	// state; they are part of every checkpoint. The whole home when left out.
-	// +optional
-	// +listType=set
-	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:items:MinLength=1
-	// +kubebuilder:validation:items:MaxLength=255
-	// +kubebuilder:validation:XValidation:rule="self.all(p, !p.startsWith('/') && !p.startsWith('-') && !p.contains('..') && !p.matches('[\\\\x00-\\\\x1f\\\\x7f]'))",message="statePaths are relative to the agent's home: no leading '/' or '-', no '..', no control characters"
-	StatePaths []string `json:"statePaths,omitempty"`
-}
-
 // Workspace is the volume a task works on.
 // +kubebuilder:validation:XValidation:rule="!has(self.storageClassName) || size(self.storageClassName) > 0",message="leave storageClassName out to use the cluster's default class"
 type Workspace struct {
@@ -181,6 +155,15 @@ type CheckpointPolicy struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2147483648
 	MaxFileBytes *int64 `json:"maxFileBytes,omitempty"`
+	// beforeRiskyTools takes a checkpoint before a tool call that one of these
+	// matches. Agents that have hooks wait for it; the others are stopped as soon
+	// as the call is seen, and the checkpoint's status says BestEffort. Left out,
+	// it is what deletes files or history, in a shell or in a database; [] is none.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:default={{tool: "(?i)(bash|shell|exec|command|terminal)", input: "(\\b|\\\\[nt])(rm\\s[^;&|]*(-[A-Za-z]*[rRf]|--recursive|--force)|rmdir\\s|shred\\s|truncate\\s|mkfs|dd\\s[^;&|]*of=|find\\s[^;&|]*-(delete|exec))"}, {tool: "(?i)(bash|shell|exec|command|terminal)", input: "(\\b|\\\\[nt])git\\s[^;&|]*(reset\\s|clean\\s|checkout\\s|restore\\s|switch\\s|rebase|stash|filter-branch|filter-repo|push\\s[^;&|]*(-f|--force|--delete|--mirror)|branch\\s[^;&|]*-D)"}, {tool: "(?i)(bash|shell|exec|command|terminal)", input: "(?i)\\b(drop|truncate)\\s+(table|database|schema)\\b|\\bdelete\\s+from\\b"}}
+	BeforeRiskyTools []RiskyToolPattern `json:"beforeRiskyTools,omitzero"`
 }
 
 // StartFrom makes a new task begin where another one stood.
@@ -209,6 +192,11 @@ type Resume struct {
 	// +optional
 	// +kubebuilder:default=Continue
 	Mode ResumeMode `json:"mode,omitempty"`
+	// context bounds the conversation that is rendered into the prompt, where the
+	// agent's own session cannot be resumed; what is left out is as in
+	// spec.conversation.context.
+	// +optional
+	Context *ContextLimits `json:"context,omitempty"`
 	// prompt is given to the agent as the next user message; at most 32768 bytes.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32768
@@ -221,11 +209,30 @@ type Resume struct {
 	OnDrift OnDrift `json:"onDrift,omitempty"`
 }
 
-// RewindTarget is where a rewind goes to.
+// RewindTarget is where a rewind goes to. What is not a checkpoint is snapped
+// down to a turn boundary, so that no tool call is parted from its result; the
+// files and the agent's state are those of the newest checkpoint at or before it.
+// +kubebuilder:validation:XValidation:rule="[has(self.checkpointRef), has(self.message), has(self.time), has(self.messagesBack)].exists_one(x, x)",message="set exactly one of checkpointRef, message, time and messagesBack in rewind.to"
 type RewindTarget struct {
 	// checkpointRef names a checkpoint of this task.
-	// +required
-	CheckpointRef NameReference `json:"checkpointRef"`
+	// +optional
+	CheckpointRef *NameReference `json:"checkpointRef,omitempty"`
+	// message is the position of the last message to keep, as kubectl clew task
+	// history shows it.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	Message *int64 `json:"message,omitempty"`
+	// time keeps the messages up to this moment, such as 2026-05-01T14:30:00Z.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-5][0-9]:[0-5][0-9]([.][0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`
+	Time *metav1.Time `json:"time,omitempty"`
+	// messagesBack is how many of the newest messages to take back.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000000
+	MessagesBack *int32 `json:"messagesBack,omitempty"`
 }
 
 // Rewind asks, once per id, for the task to be taken back. A running agent is
@@ -241,7 +248,9 @@ type Rewind struct {
 	// to says where to go.
 	// +required
 	To RewindTarget `json:"to"`
-	// scope says what is taken back.
+	// scope says what is taken back. With Both and a target that is no checkpoint,
+	// the conversation goes to the checkpoint's position as well, so that files and
+	// memory agree; with Conversation it goes to the very turn, and the files stay.
 	// +optional
 	// +kubebuilder:default=Both
 	Scope RewindScope `json:"scope,omitempty"`
@@ -266,7 +275,7 @@ type Rewind struct {
 // +kubebuilder:validation:XValidation:rule="has(self.prompt) != has(self.promptFrom)",message="set either prompt or promptFrom: the agent needs exactly one"
 // +kubebuilder:validation:XValidation:rule="has(self.repository) == has(oldSelf.repository) && (!has(self.repository) || self.repository == oldSelf.repository)",message="repository is immutable: make a new Task, or a Fork of this one"
 // +kubebuilder:validation:XValidation:rule="has(self.startFrom) == has(oldSelf.startFrom) && (!has(self.startFrom) || self.startFrom == oldSelf.startFrom)",message="startFrom is immutable: make a new Task, or a Fork of this one"
-// +kubebuilder:validation:XValidation:rule="self.agent.type == oldSelf.agent.type",message="agent.type is immutable: make a Fork of this task with another agent"
+// +kubebuilder:validation:XValidation:rule="self.agent.type == oldSelf.agent.type",message="agent.type is immutable: start a new Task from this one with startFrom, and give that one another agent"
 // +kubebuilder:validation:XValidation:rule="has(self.prompt) == has(oldSelf.prompt) && (!has(self.prompt) || self.prompt == oldSelf.prompt)",message="prompt is immutable: give the agent its next prompt with resume.prompt"
 // +kubebuilder:validation:XValidation:rule="has(self.promptFrom) == has(oldSelf.promptFrom) && (!has(self.promptFrom) || self.promptFrom == oldSelf.promptFrom)",message="promptFrom is immutable: give the agent its next prompt with resume.prompt"
 // +kubebuilder:validation:XValidation:rule="has(self.workspace.storageClassName) == has(oldSelf.workspace.storageClassName) && (!has(self.workspace.storageClassName) || self.workspace.storageClassName == oldSelf.workspace.storageClassName) && quantity(string(self.workspace.size)).compareTo(quantity(string(oldSelf.workspace.size))) == 0",message="workspace.size and workspace.storageClassName are immutable: make a Fork of this task on another volume"
@@ -296,8 +305,10 @@ type TaskSpec struct {
 	// +kubebuilder:default={type: Exec}
 	Agent Agent `json:"agent,omitempty"`
 
-	// template of the task's pods. Its container "agent" is the user's image; its
-	// command must be given, since Clew starts it through a shim.
+	// template of the task's pods. Its container "agent" is the user's image. For
+	// an agent of type Exec its command must be given, since Clew starts it through
+	// a shim; for the others it is the agent's own program when left out, and Clew
+	// adds the agent's options to it.
 	// +required
 	Template corev1.PodTemplateSpec `json:"template"`
 
@@ -316,6 +327,12 @@ type TaskSpec struct {
 	// +kubebuilder:default={everyToolCalls: 10, everySeconds: 300, maxFileBytes: 104857600}
 	CheckpointPolicy CheckpointPolicy `json:"checkpointPolicy,omitempty"`
 
+	// conversation says what is noted of the conversation, and what of it an agent
+	// is told again that cannot resume its own session.
+	// +optional
+	// +kubebuilder:default={snapshotEveryMessages: 50}
+	Conversation ConversationPolicy `json:"conversation,omitempty"`
+
 	// startFrom makes the task begin where another one stood.
 	// +optional
 	StartFrom *StartFrom `json:"startFrom,omitempty"`
@@ -324,8 +341,8 @@ type TaskSpec struct {
 	// +optional
 	Resume *Resume `json:"resume,omitempty"`
 
-	// rewind asks, once per id, for the task to be taken back to a checkpoint. A
-	// running agent is stopped for it, and starts again afterwards.
+	// rewind asks, once per id, for the task to be taken back to a checkpoint,
+	// a message or a moment. A running agent is stopped for it, and starts again afterwards.
 	// +optional
 	Rewind *Rewind `json:"rewind,omitempty"`
 
@@ -350,6 +367,7 @@ type TaskSpec struct {
 // +kubebuilder:printcolumn:name="Checkpoints",type=integer,JSONPath=`.status.checkpointCount`
 // +kubebuilder:printcolumn:name="Latest",type=string,JSONPath=`.status.latestCheckpoint.name`
 // +kubebuilder:printcolumn:name="Messages",type=integer,JSONPath=`.status.messageCount`
+// +kubebuilder:printcolumn:name="Memory",type=string,priority=1,JSONPath=`.status.attempts[-1:].memory`
 // +kubebuilder:printcolumn:name="Durable",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Durable")].status`
 // +kubebuilder:printcolumn:name="Cost-Micro-USD",type=integer,priority=1,JSONPath=`.status.costMicroUSD`
 // +kubebuilder:printcolumn:name="Repository",type=string,priority=1,JSONPath=`.spec.repository.url`

@@ -254,7 +254,7 @@ func TestRewind(t *testing.T) {
 	}
 	b.get(task)
 	want := v1alpha1.Rewind{
-		ID: "cli-abcdefgh", To: v1alpha1.RewindTarget{CheckpointRef: v1alpha1.NameReference{Name: "wanderer-1"}},
+		ID: "cli-abcdefgh", To: v1alpha1.RewindTarget{CheckpointRef: &v1alpha1.NameReference{Name: "wanderer-1"}},
 		Scope: v1alpha1.RewindCode, Preserve: v1alpha1.PreserveBranch, OnDrift: v1alpha1.OnDriftFail,
 	}
 	if *task.Spec.Rewind != want {

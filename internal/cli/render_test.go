@@ -203,7 +203,7 @@ func takenCheckpoint(number int64, name string) v1alpha1.Checkpoint {
 			Number: number, Attempt: 1, Trigger: v1alpha1.TriggerToolCalls, Time: &at, TaskUID: "uid-1",
 			Commit: "c0ffee", Tree: "7ree", Files: 1200, Bytes: 3 << 20,
 			Code:         &v1alpha1.CodeStats{FilesChanged: 3, LinesAdded: 20, LinesRemoved: 4},
-			Conversation: &v1alpha1.ConversationPosition{Branch: "main", Position: 10 * number, ToolCalls: 4},
+			Conversation: &v1alpha1.CheckpointConversation{ConversationPosition: v1alpha1.ConversationPosition{Branch: "main", Position: 10 * number, ToolCalls: 4}},
 			Conditions: []metav1.Condition{
 				{Type: v1alpha1.CheckpointReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonTaken},
 				{Type: v1alpha1.CheckpointDurable, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonPushed},

@@ -80,7 +80,7 @@ func TestTheSameManifestAppliedAHundredTimesChangesNothing(t *testing.T) {
 	g.Expect(w.apply(task)).To(gomega.Succeed())
 	w.untilState("steady", 2*time.Minute, clewv1.ReasonCompleted)
 	first := w.checkpoints("steady")[0].Name
-	task.Spec.Rewind = &clewv1.Rewind{ID: "back", To: clewv1.RewindTarget{CheckpointRef: clewv1.NameReference{Name: first}}}
+	task.Spec.Rewind = &clewv1.Rewind{ID: "back", To: clewv1.RewindTarget{CheckpointRef: &clewv1.NameReference{Name: first}}}
 	g.Expect(w.apply(task)).To(gomega.Succeed())
 	w.untilRewound("steady", "back", 2*time.Minute)
 	settled := w.untilSettled("steady")

@@ -189,7 +189,7 @@ func (w *world) rewind(task, id, checkpoint string, change ...func(*clewv1.Rewin
 
 func (w *world) requestRewind(task, id, checkpoint string, change ...func(*clewv1.Rewind)) {
 	w.Helper()
-	rewind := clewv1.Rewind{ID: id, To: clewv1.RewindTarget{CheckpointRef: clewv1.NameReference{Name: checkpoint}}}
+	rewind := clewv1.Rewind{ID: id, To: clewv1.RewindTarget{CheckpointRef: &clewv1.NameReference{Name: checkpoint}}}
 	for _, c := range change {
 		c(&rewind)
 	}

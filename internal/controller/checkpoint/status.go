@@ -32,9 +32,7 @@ func fill(s *v1alpha1.CheckpointStatus, row history.Checkpoint, generation int64
 		Parent:             row.Parent,
 		Base:               row.Base,
 		StateCommit:        row.StateCommit,
-		Conversation: &v1alpha1.ConversationPosition{
-			Branch: row.Position.Branch, Position: row.Position.Position, ToolCalls: row.Position.ToolCalls,
-		},
+		Conversation: conversation(row),
 		Code: &v1alpha1.CodeStats{
 			FilesChanged: row.FilesChanged, LinesAdded: row.LinesAdded, LinesRemoved: row.LinesRemoved,
 		},
@@ -87,4 +85,12 @@ func skipped(list []history.SkippedFile) []v1alpha1.SkippedFile {
 		})
 	}
 	return out
+}
+
+func conversation(row history.Checkpoint) *v1alpha1.CheckpointConversation {
+	return &v1alpha1.CheckpointConversation{
+		ConversationPosition: v1alpha1.ConversationPosition{
+			Branch: row.Position.Branch, Position: row.Position.Position, ToolCalls: row.Position.ToolCalls,
+		},
+	}
 }

@@ -63,7 +63,7 @@ func Running(t *v1alpha1.Task) { t.Spec.OperatingMode = v1alpha1.OperatingModeRu
 func Rewind(id, checkpoint string) TaskOption {
 	return func(t *v1alpha1.Task) {
 		t.Spec.Rewind = &v1alpha1.Rewind{
-			ID: id, To: v1alpha1.RewindTarget{CheckpointRef: v1alpha1.NameReference{Name: checkpoint}},
+			ID: id, To: v1alpha1.RewindTarget{CheckpointRef: &v1alpha1.NameReference{Name: checkpoint}},
 			Scope: v1alpha1.RewindBoth, Preserve: v1alpha1.PreserveBranch, OnDrift: v1alpha1.OnDriftFail,
 		}
 	}

@@ -1,0 +1,115 @@
+package v1alpha1
+
+// AgentType says which agent works, and so how it is started, how its output is
+// read and how its own session is resumed.
+// +kubebuilder:validation:Enum=Exec;ClaudeCode;Codex;GeminiCLI;OpenCode
+type AgentType string
+
+const (
+	// AgentExec is any command; its documented JSON lines are understood as
+	// messages and tool calls, its other lines are plain output.
+	AgentExec AgentType = "Exec"
+	// AgentClaudeCode is Claude Code, the program claude.
+	AgentClaudeCode AgentType = "ClaudeCode"
+	// AgentCodex is Codex CLI, the program codex.
+	AgentCodex AgentType = "Codex"
+	// AgentGeminiCLI is Gemini CLI, the program gemini.
+	AgentGeminiCLI AgentType = "GeminiCLI"
+	// AgentOpenCode is OpenCode, the program opencode.
+	AgentOpenCode AgentType = "OpenCode"
+)
+
+// Agent says which agent works on the task.
+// +kubebuilder:validation:XValidation:rule="self.type != 'Exec' || !has(self.model)",fieldPath=".model",message="an agent of type Exec is any command, and takes no model: leave agent.model out, and name the model in the container's command, args or env"
+type Agent struct {
+	// type of the agent. Exec runs the command of the container "agent"; of the
+	// others, Clew knows the program and its options by itself.
+	// +optional
+	// +kubebuilder:default=Exec
+	Type AgentType `json:"type,omitempty"`
+
+	// model that the agent is told to use; the agent's own choice when left out.
+	// A change holds from the next attempt on.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=200
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._:/@+=,\\\\[\\\\]-]*$')",message="model must be the name of a model as the agent's own option takes it, such as claude-sonnet-4-5 or openai/gpt-5: it begins with a letter or digit and holds no spaces"
+	Model string `json:"model,omitempty"`
+
+	// statePaths are folders under the agent's home that hold its own session
+	// state; they are part of every checkpoint. For an agent of type Exec it is
+	// the whole home when left out; for the others, these are added to the
+	// places that Clew knows. Name none that holds credentials.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=255
+	// +kubebuilder:validation:XValidation:rule="self.all(p, !p.startsWith('/') && !p.startsWith('-') && !p.contains('..') && !p.matches('[\\\\x00-\\\\x1f\\\\x7f]'))",message="statePaths are relative to the agent's home: no leading '/' or '-', no '..', no control characters"
+	StatePaths []string `json:"statePaths,omitempty"`
+}
+
+// RiskyToolPattern matches tool calls. What is left out matches everything.
+// +kubebuilder:validation:XValidation:rule="has(self.tool) || has(self.input)",message="set tool, input or both in beforeRiskyTools: a pattern without either would match every tool call; to have a checkpoint before each of those, set everyToolCalls to 1"
+type RiskyToolPattern struct {
+	// tool is a regular expression (RE2) that matches anywhere in the tool's name.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:XValidation:rule="''.matches(self) in [true, false]",message="tool must be a regular expression in RE2 syntax, such as ^Bash$: see https://github.com/google/re2/wiki/Syntax"
+	Tool string `json:"tool,omitempty"`
+	// input is a regular expression (RE2) that matches anywhere in the tool's input, written as JSON.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="''.matches(self) in [true, false]",message="input must be a regular expression in RE2 syntax, such as git push: see https://github.com/google/re2/wiki/Syntax"
+	Input string `json:"input,omitempty"`
+}
+
+// ContextLimits bound the conversation that is rendered into the prompt of an
+// agent that cannot resume its own session.
+type ContextLimits struct {
+	// messages is how many of the newest messages are rendered.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=10000
+	Messages *int32 `json:"messages,omitempty"`
+	// toolCalls is how many of the newest tool calls are rendered.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=10000
+	ToolCalls *int32 `json:"toolCalls,omitempty"`
+	// toolResultBytes is how much of each tool's result is rendered.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=65536
+	ToolResultBytes *int32 `json:"toolResultBytes,omitempty"`
+	// summary says whether a summary of what is left out comes first.
+	// +optional
+	Summary ConversationMode `json:"summary,omitempty"`
+	// bytes bounds the whole.
+	// +optional
+	// +kubebuilder:validation:Minimum=1000
+	// +kubebuilder:validation:Maximum=1000000
+	Bytes *int32 `json:"bytes,omitempty"`
+}
+
+// ConversationPolicy says what is noted of a conversation, and what of it an
+// agent is told again.
+type ConversationPolicy struct {
+	// snapshotEveryMessages notes a snapshot of the conversation, and makes a
+	// ConversationSnapshot, after so many messages; 0 makes none for this reason.
+	// +optional
+	// +kubebuilder:default=50
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100000
+	// +kubebuilder:validation:XValidation:rule="self == 0 || self >= 5",message="snapshotEveryMessages must be 0, for no automatic snapshots, or at least 5"
+	SnapshotEveryMessages *int32 `json:"snapshotEveryMessages,omitempty"`
+	// context bounds the conversation that is rendered into the prompt where the
+	// agent's own session cannot be resumed. What is left out of it is 200
+	// messages, 100 tool calls, 2000 bytes of each result, with a summary, and
+	// 200000 bytes altogether.
+	// +optional
+	// +kubebuilder:default={messages: 200, toolCalls: 100, toolResultBytes: 2000, summary: Include, bytes: 200000}
+	Context ContextLimits `json:"context,omitempty"`
+}
