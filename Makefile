@@ -68,7 +68,7 @@ lint-chart: $(HELM) ## Check the chart and everything that is rendered from it
 ##@ Tests
 
 .PHONY: test
-test: prerequisites cluster envtest-assets deploy demo-image ## All tests, on the development cluster; the last line is "N passed, N failed"
+test: prerequisites cluster envtest-assets deploy demo-image agent-images ## All tests, on the development cluster; the last line is "N passed, N failed"
 	@$(call run-tests,unit integration modules e2e)
 
 .PHONY: test-unit
@@ -80,11 +80,11 @@ test-integration: prerequisites envtest-assets ## Tests with a real API server a
 	@$(call run-tests,integration)
 
 .PHONY: test-e2e
-test-e2e: cluster deploy demo-image ## Tests on the development cluster
+test-e2e: cluster deploy demo-image agent-images ## Tests on the development cluster
 	@$(call run-tests,e2e)
 
 .PHONY: soak
-soak: prerequisites cluster envtest-assets deploy demo-image ## All tests, the kill tests at full length
+soak: prerequisites cluster envtest-assets deploy demo-image agent-images ## All tests, the kill tests at full length
 	@export CLEW_SOAK=1; $(call run-tests,unit integration modules e2e)
 
 .PHONY: bench
@@ -129,6 +129,10 @@ deploy: cluster images $(HELM) ## Install Clew, or upgrade it
 .PHONY: demo-image
 demo-image: cluster ## Build the demo's agent and git host, and load them into the development cluster
 	@hack/demo/image "$(DEMO_IMAGE)"
+
+.PHONY: agent-images
+agent-images: cluster ## Build images of the real agents from npm, and the stub of their models, and load them
+	@hack/agents/images
 
 .PHONY: undeploy
 undeploy: $(HELM) ## Uninstall Clew; volumes, CRDs and Tasks stay

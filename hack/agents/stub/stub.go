@@ -1,0 +1,256 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// maxBody bounds what is read of a request.
+const maxBody = 64 << 20
+
+// Entry is the log of one request.
+type Entry struct {
+	Session string    `json:"session"`
+	Number  int       `json:"number"`
+	Time    time.Time `json:"time"`
+	Path    string    `json:"path"`
+	Status  int       `json:"status"`
+	Bytes   int       `json:"bytes"`
+	Model   string    `json:"model,omitempty"`
+	// What the request carried: messages in all, the calls and their results,
+	// each once, the steps that it tells to be done, and the user's texts.
+	Messages int      `json:"messages"`
+	Calls    int      `json:"calls"`
+	Results  int      `json:"results"`
+	Steps    []int    `json:"steps,omitempty"`
+	Prompts  []string `json:"prompts,omitempty"`
+	// Answer is "step N: TOOL", or the text. Aside tells that the request
+	// offered no tools: it is none of the conversation's.
+	Answer string `json:"answer,omitempty"`
+	Aside  bool   `json:"aside,omitempty"`
+	Usage  usage  `json:"usage"`
+}
+
+// usage is what the answer says to have cost. Input includes Cached.
+type usage struct {
+	Input  int `json:"input"`
+	Cached int `json:"cached"`
+	Output int `json:"output"`
+}
+
+// modelAPI is one of the APIs: what a request says, and how an answer is said.
+type modelAPI interface {
+	read(httpRequest *http.Request, body []byte) (request, error)
+	write(out *writer, r request, a answer, n int, u usage)
+	refusal(message string) any
+}
+
+type stub struct {
+	mu       sync.Mutex
+	sessions map[string]*session
+	log      []Entry
+}
+
+type session struct {
+	script   Script
+	requests int
+}
+
+func newStub() *stub { return &stub{sessions: map[string]*session{}} }
+
+func (s *stub) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /log", func(w http.ResponseWriter, _ *http.Request) { s.writeLog(w, "") })
+	mux.HandleFunc("GET /s/{session}/log", func(w http.ResponseWriter, r *http.Request) { s.writeLog(w, r.PathValue("session")) })
+	mux.HandleFunc("PUT /s/{session}/script", s.putScript)
+	for pattern, api := range map[string]modelAPI{
+		"POST /s/{session}/v1/messages":           anthropic{},
+		"POST /s/{session}/v1/responses":          responses{},
+		"POST /s/{session}/v1/chat/completions":   chat{},
+		"POST /s/{session}/v1beta/models/{model}": gemini{},
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.ask(w, r, api) })
+	}
+	mux.HandleFunc("POST /s/{session}/v1/messages/count_tokens", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]int{"input_tokens": 100})
+	})
+	mux.HandleFunc("GET /s/{session}/v1/models", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": []any{}, "models": []any{}})
+	})
+	mux.HandleFunc("/", s.unknown)
+	return mux
+}
+
+// of gives the session of that name, new with the default script.
+func (s *stub) of(name string) *session {
+	if s.sessions[name] == nil {
+		s.sessions[name] = &session{script: defaultScript()}
+	}
+	return s.sessions[name]
+}
+
+func (s *stub) putScript(w http.ResponseWriter, r *http.Request) {
+	script := defaultScript()
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&script); err != nil {
+		http.Error(w, "the script is not understood: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.of(r.PathValue("session")).script = script
+}
+
+// ask answers one request of an agent.
+func (s *stub) ask(w http.ResponseWriter, httpRequest *http.Request, api modelAPI) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, httpRequest.Body, maxBody))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	r, err := api.read(httpRequest, body)
+	if err != nil {
+		s.note(httpRequest, Entry{Status: http.StatusBadRequest, Bytes: len(body), Answer: err.Error()})
+		writeJSON(w, http.StatusBadRequest, api.refusal(err.Error()))
+		return
+	}
+	r.key = keyOf(httpRequest)
+	script := s.script(httpRequest)
+	if script.Key != "" && r.key != script.Key {
+		s.note(httpRequest, Entry{Status: http.StatusUnauthorized, Bytes: len(body), Model: r.model})
+		writeJSON(w, http.StatusUnauthorized, api.refusal("the API key is not the one of this session"))
+		return
+	}
+	a := script.decide(r)
+	u := usage{Input: 100 + r.messages, Cached: 40, Output: 20}
+	n := s.note(httpRequest, Entry{
+		Status: http.StatusOK, Bytes: len(body), Model: r.model,
+		Messages: r.messages, Calls: len(r.calls), Results: len(r.answered()), Steps: r.steps(), Prompts: r.prompts,
+		Answer: a.summary(), Aside: a.side, Usage: u,
+	})
+	select {
+	case <-time.After(script.delay(a.step)):
+	case <-httpRequest.Context().Done():
+		return
+	}
+	api.write(&writer{ResponseWriter: w}, r, a, n, u)
+}
+
+func (s *stub) script(r *http.Request) Script {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.of(r.PathValue("session")).script
+}
+
+// note logs a request and returns its number, which is the session's own.
+func (s *stub) note(r *http.Request, e Entry) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.Session = r.PathValue("session")
+	session := s.of(e.Session)
+	session.requests++
+	e.Number, e.Time, e.Path = session.requests, time.Now().UTC(), r.URL.Path
+	s.log = append(s.log, e)
+	return e.Number
+}
+
+func (s *stub) writeLog(w http.ResponseWriter, session string) {
+	s.mu.Lock()
+	entries := slices.Clone(s.log)
+	s.mu.Unlock()
+	w.Header().Set("Content-Type", "application/jsonl")
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	for _, e := range entries {
+		if session == "" || e.Session == session {
+			_ = encoder.Encode(e)
+		}
+	}
+}
+
+// unknown answers what no model API has, and logs it: agents ask for more than
+// their models.
+func (s *stub) unknown(w http.ResponseWriter, r *http.Request) {
+	if rest, ok := strings.CutPrefix(r.URL.Path, "/s/"); ok {
+		name, _, _ := strings.Cut(rest, "/")
+		r.SetPathValue("session", name)
+	}
+	status := http.StatusNotFound
+	if r.Method == http.MethodHead {
+		status = http.StatusOK
+	}
+	s.note(r, Entry{Status: status})
+	writeJSON(w, status, map[string]any{"error": map[string]string{"message": fmt.Sprintf("there is no %s %s here", r.Method, r.URL.Path)}})
+}
+
+// keyOf is the API key, by whichever header an agent sends it.
+func keyOf(r *http.Request) string {
+	for _, header := range []string{"X-Api-Key", "X-Goog-Api-Key"} {
+		if key := r.Header.Get(header); key != "" {
+			return key
+		}
+	}
+	return strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+// writer writes server-sent events.
+type writer struct {
+	http.ResponseWriter
+	begun bool
+}
+
+// event sends one event; those of some APIs have no name.
+func (w *writer) event(name string, data any) {
+	if !w.begun {
+		w.begun = true
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.Header().Set("Cache-Control", "no-cache")
+		w.WriteHeader(http.StatusOK)
+	}
+	text, ok := data.(string)
+	if !ok {
+		encoded, err := json.Marshal(data)
+		if err != nil {
+			return
+		}
+		text = string(encoded)
+	}
+	if name != "" {
+		fmt.Fprintf(w, "event: %s\n", name)
+	}
+	fmt.Fprintf(w, "data: %s\n\n", text)
+	if f, ok := w.ResponseWriter.(http.Flusher); ok {
+		f.Flush()
+	}
+}
+
+// halves cuts a text in two, so that what streams comes in pieces.
+func halves(text string) []string {
+	runes := []rune(text)
+	if len(runes) < 2 {
+		return []string{text}
+	}
+	return []string{string(runes[:len(runes)/2]), string(runes[len(runes)/2:])}
+}
+
+func encode(v any) string {
+	encoded, err := json.Marshal(v)
+	if err != nil {
+		return "{}"
+	}
+	return string(encoded)
+}

@@ -1,0 +1,374 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// dialect builds the requests of one API and reads its answers.
+type dialect struct {
+	path string
+	// request is what an agent sends that has done so many steps.
+	request func(done int, prompts ...string) map[string]any
+	// read gives text, tool and its input from the events of a stream.
+	read func(events []map[string]any) (text, tool, input string)
+}
+
+func at(v any, path ...any) any {
+	for _, p := range path {
+		switch p := p.(type) {
+		case string:
+			m, _ := v.(map[string]any)
+			v = m[p]
+		case int:
+			l, _ := v.([]any)
+			if p >= len(l) {
+				return nil
+			}
+			v = l[p]
+		}
+	}
+	return v
+}
+
+func text(v any) string { s, _ := v.(string); return s }
+
+func list[T any](items ...T) []T { return items }
+
+var dialects = map[string]dialect{
+	"Anthropic Messages": {
+		path: "/v1/messages",
+		request: func(done int, prompts ...string) map[string]any {
+			messages := []any{}
+			for i := 1; i <= done; i++ {
+				id := fmt.Sprint("t", i)
+				messages = append(messages,
+					map[string]any{"role": "assistant", "content": list(map[string]any{"type": "tool_use", "id": id, "name": "Bash", "input": map[string]string{"command": fmt.Sprintf("true # step %d", i)}})},
+					map[string]any{"role": "user", "content": list(map[string]any{"type": "tool_result", "tool_use_id": id, "content": "ok"})})
+			}
+			for _, p := range prompts {
+				messages = append(messages, map[string]any{"role": "user", "content": p})
+			}
+			return map[string]any{"model": "claude-x", "stream": true, "messages": messages, "tools": list(map[string]string{"name": "Bash"}, map[string]string{"name": "Write"})}
+		},
+		read: func(events []map[string]any) (said, tool, input string) {
+			for _, e := range events {
+				if name := text(at(e, "content_block", "name")); name != "" {
+					tool = name
+				}
+				said += text(at(e, "delta", "text"))
+				input += text(at(e, "delta", "partial_json"))
+			}
+			return said, tool, input
+		},
+	},
+	"OpenAI Responses": {
+		path: "/v1/responses",
+		request: func(done int, prompts ...string) map[string]any {
+			items := []any{}
+			for i := 1; i <= done; i++ {
+				id := fmt.Sprint("t", i)
+				items = append(items,
+					map[string]any{"type": "function_call", "call_id": id, "name": "exec_command", "arguments": fmt.Sprintf(`{"cmd":"true # step %d"}`, i)},
+					map[string]any{"type": "function_call_output", "call_id": id, "output": "ok"})
+			}
+			for _, p := range prompts {
+				items = append(items, map[string]any{"type": "message", "role": "user", "content": list(map[string]string{"type": "input_text", "text": p})})
+			}
+			return map[string]any{"model": "gpt-x", "stream": true, "input": items, "tools": list(
+				map[string]string{"type": "function", "name": "exec_command"}, map[string]string{"type": "custom", "name": "apply_patch"})}
+		},
+		read: func(events []map[string]any) (said, tool, input string) {
+			for _, e := range events {
+				said += text(at(e, "delta"))
+				if e["type"] == "response.output_item.done" {
+					tool = text(at(e, "item", "name"))
+					input = text(at(e, "item", "arguments")) + text(at(e, "item", "input"))
+				}
+			}
+			return said, tool, input
+		},
+	},
+	"OpenAI Chat Completions": {
+		path: "/v1/chat/completions",
+		request: func(done int, prompts ...string) map[string]any {
+			messages := []any{}
+			for i := 1; i <= done; i++ {
+				id := fmt.Sprint("t", i)
+				messages = append(messages,
+					map[string]any{"role": "assistant", "content": nil, "tool_calls": list(map[string]any{"id": id, "type": "function", "function": map[string]string{"name": "bash", "arguments": fmt.Sprintf(`{"command":"true # step %d"}`, i)}})},
+					map[string]any{"role": "tool", "tool_call_id": id, "content": "ok"})
+			}
+			for _, p := range prompts {
+				messages = append(messages, map[string]any{"role": "user", "content": p})
+			}
+			return map[string]any{"model": "any", "stream": true, "messages": messages, "tools": list(
+				map[string]any{"type": "function", "function": map[string]string{"name": "bash"}}, map[string]any{"type": "function", "function": map[string]string{"name": "write"}})}
+		},
+		read: func(events []map[string]any) (said, tool, input string) {
+			for _, e := range events {
+				delta := at(e, "choices", 0, "delta")
+				said += text(at(delta, "content"))
+				tool += text(at(delta, "tool_calls", 0, "function", "name"))
+				input += text(at(delta, "tool_calls", 0, "function", "arguments"))
+			}
+			return said, tool, input
+		},
+	},
+	"Gemini": {
+		path: "/v1beta/models/gemini-x:streamGenerateContent?alt=sse",
+		request: func(done int, prompts ...string) map[string]any {
+			contents := []any{}
+			for i := 1; i <= done; i++ {
+				id := fmt.Sprint("t", i)
+				response := map[string]any{"functionResponse": map[string]any{"id": id, "name": "run_shell_command", "response": map[string]string{"output": "ok"}}}
+				contents = append(contents,
+					map[string]any{"role": "model", "parts": list(map[string]any{"functionCall": map[string]any{"id": id, "name": "run_shell_command", "args": map[string]string{"command": fmt.Sprintf("true # step %d", i)}}})},
+					// The Gemini CLI sends each response twice after a resume.
+					map[string]any{"role": "user", "parts": list(response, response)})
+			}
+			for _, p := range prompts {
+				contents = append(contents, map[string]any{"role": "user", "parts": list(map[string]string{"text": p})})
+			}
+			return map[string]any{"contents": contents, "tools": list(map[string]any{"functionDeclarations": list(map[string]string{"name": "run_shell_command"}, map[string]string{"name": "write_file"})})}
+		},
+		read: func(events []map[string]any) (said, tool, input string) {
+			for _, e := range events {
+				part := at(e, "candidates", 0, "content", "parts", 0)
+				said += text(at(part, "text"))
+				if call := at(part, "functionCall"); call != nil {
+					tool, input = text(at(call, "name")), encode(at(call, "args"))
+				}
+			}
+			return said, tool, input
+		},
+	},
+}
+
+func TestTheNextStepFollowsFromWhatTheRequestCarries(t *testing.T) {
+	const told = "Go on.\nstep 1 is done\nstep 7 is done\nGo on."
+	cases := map[string]struct {
+		done    int
+		prompts []string
+		// script changes the default one.
+		script string
+		text   string
+		// tool says that a call is wanted, input what it holds.
+		tool  bool
+		input []string
+	}{
+		"nothing yet":          {prompts: list("Begin."), tool: true, input: list("notes.txt", "# step 1")},
+		"after three":          {done: 3, prompts: list("Begin."), tool: true, input: list("src/file4.txt", "step 4 is done")},
+		"all":                  {done: 12, prompts: list("Begin."), text: "DONE"},
+		"all of a short one":   {done: 2, prompts: list("Begin."), script: `{"steps":2}`, text: "DONE"},
+		"told by the prompt":   {prompts: list(told), tool: true, input: list("src/file8.txt")},
+		"told and done":        {done: 8, prompts: list(told), tool: true, input: list("# step 9")},
+		"a command of its own": {done: 2, prompts: list("Begin."), script: `{"commands":{"3":"rm -rf src"}}`, tool: true, input: list("rm -rf src", "# step 3")},
+		"asked for memories":   {done: 3, prompts: list("Begin.", "RECALL, please."), text: "REMEMBERED prompts=2 calls=3 results=3 steps=1,2,3\nprompt 1: Begin.\nprompt 2: RECALL, please."},
+		"asked long ago":       {prompts: list("RECALL.\n\nNow begin."), tool: true, input: list("# step 1")},
+		"notes of the agent":   {prompts: list("<system-reminder>step 5 is done</system-reminder>\nBegin."), tool: true, input: list("# step 1")},
+	}
+	for api, d := range dialects {
+		for name, c := range cases {
+			t.Run(api+"/"+name, func(t *testing.T) {
+				server := serve(t, c.script)
+				events := stream(t, server, d.path, d.request(c.done, c.prompts...))
+				said, tool, input := d.read(events)
+				if said != c.text {
+					t.Errorf("it said %q, not %q", said, c.text)
+				}
+				if (tool != "") != c.tool {
+					t.Errorf("the tool is %q", tool)
+				}
+				for _, want := range c.input {
+					if !strings.Contains(input, want) {
+						t.Errorf("the input %q lacks %q", input, want)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestARequestWithoutToolsIsAnAside(t *testing.T) {
+	for api, d := range dialects {
+		t.Run(api, func(t *testing.T) {
+			server := serve(t, "")
+			body := d.request(0, "Give it a title.")
+			delete(body, "tools")
+			if said, _, _ := d.read(stream(t, server, d.path, body)); said != "An aside." {
+				t.Errorf("it said %q", said)
+			}
+			if entries := logOf(t, server, "/s/a/log"); len(entries) != 1 || !entries[0].Aside {
+				t.Errorf("the log: %+v", entries)
+			}
+		})
+	}
+}
+
+func TestTheLogTellsWhatWasAsked(t *testing.T) {
+	for api, d := range dialects {
+		t.Run(api, func(t *testing.T) {
+			server := serve(t, "")
+			stream(t, server, d.path, d.request(3, "Begin.", "Go on."))
+			entries := logOf(t, server, "/log")
+			if len(entries) != 1 {
+				t.Fatalf("the log: %+v", entries)
+			}
+			e := entries[0]
+			got := fmt.Sprint(e.Session, e.Status, e.Calls, e.Results, e.Steps, strings.Join(e.Prompts, "|"), e.Usage.Output)
+			if want := fmt.Sprint("a", 200, 3, 3, list(1, 2, 3), "Begin.|Go on.", 20); got != want {
+				t.Errorf("the log says %s, not %s", got, want)
+			}
+			if !strings.HasPrefix(e.Answer, "step 4: ") {
+				t.Errorf("the answer is %q", e.Answer)
+			}
+		})
+	}
+}
+
+func TestSessionsAreApart(t *testing.T) {
+	server := serve(t, `{"steps":1}`)
+	d := dialects["Anthropic Messages"]
+	stream(t, server, d.path, d.request(1, "Begin."))
+	other := post(t, server.URL+"/s/b"+d.path, "", d.request(1, "Begin."))
+	other.Body.Close()
+	if a, b := logOf(t, server, "/s/a/log"), logOf(t, server, "/s/b/log"); a[0].Answer != "DONE" || b[0].Answer != "step 2: Bash" {
+		t.Errorf("answers: %q and %q", a[0].Answer, b[0].Answer)
+	}
+}
+
+func TestAKeyMayBeRequired(t *testing.T) {
+	server := serve(t, `{"key":"right"}`)
+	for _, header := range []string{"X-Api-Key", "X-Goog-Api-Key", "Authorization"} {
+		for key, want := range map[string]int{"right": http.StatusOK, "wrong": http.StatusUnauthorized} {
+			d := dialects["Gemini"]
+			response := post(t, server.URL+"/s/a"+d.path, header+":"+key, d.request(0, "Begin."))
+			response.Body.Close()
+			if response.StatusCode != want {
+				t.Errorf("%s: %s: %s", header, key, response.Status)
+			}
+		}
+	}
+}
+
+func TestAnAnswerMayTakeItsTime(t *testing.T) {
+	server := serve(t, `{"delays":{"2":300}}`)
+	d := dialects["OpenAI Responses"]
+	for done, wait := range map[int]bool{0: false, 1: true} {
+		began := time.Now()
+		stream(t, server, d.path, d.request(done, "Begin."))
+		if waited := time.Since(began) >= 300*time.Millisecond; waited != wait {
+			t.Errorf("with %d steps done it took %s", done, time.Since(began))
+		}
+	}
+}
+
+func TestWhatIsNotUnderstoodIsRefusedAndLogged(t *testing.T) {
+	server := serve(t, "")
+	for path, want := range map[string]int{
+		"/s/a/v1/messages":                        http.StatusBadRequest,
+		"/s/a/v1/nothing":                         http.StatusNotFound,
+		"/s/a/v1beta/models/gemini-x:countTokens": http.StatusBadRequest,
+	} {
+		response, err := http.Post(server.URL+path, "application/json", strings.NewReader("not JSON"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != want {
+			t.Errorf("%s: %s", path, response.Status)
+		}
+	}
+	if n := len(logOf(t, server, "/s/a/log")); n != 3 {
+		t.Errorf("%d entries in the log", n)
+	}
+}
+
+// serve starts a stub whose session a has the script.
+func serve(t *testing.T, script string) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(newStub().handler())
+	t.Cleanup(server.Close)
+	if script == "" {
+		return server
+	}
+	r, err := http.NewRequest(http.MethodPut, server.URL+"/s/a/script", strings.NewReader(script))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		t.Fatalf("the script was refused: %s", response.Status)
+	}
+	return server
+}
+
+func post(t *testing.T, url, header string, body map[string]any) *http.Response {
+	t.Helper()
+	r, err := http.NewRequest(http.MethodPost, url, strings.NewReader(encode(body)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name, value, ok := strings.Cut(header, ":"); ok {
+		r.Header.Set(name, value)
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response
+}
+
+// stream asks as session a and returns the events of the answer.
+func stream(t *testing.T, server *httptest.Server, path string, body map[string]any) []map[string]any {
+	t.Helper()
+	response := post(t, server.URL+"/s/a"+path, "", body)
+	defer response.Body.Close()
+	if kind := response.Header.Get("Content-Type"); kind != "text/event-stream" {
+		answer, _ := io.ReadAll(response.Body)
+		t.Fatalf("%s: no stream but %s: %s", response.Status, kind, answer)
+	}
+	var events []map[string]any
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		data, ok := strings.CutPrefix(lines.Text(), "data: ")
+		if !ok || data == "[DONE]" {
+			continue
+		}
+		var event map[string]any
+		if err := json.Unmarshal([]byte(data), &event); err != nil {
+			t.Fatalf("event %q: %v", data, err)
+		}
+		events = append(events, event)
+	}
+	return events
+}
+
+func logOf(t *testing.T, server *httptest.Server, path string) []Entry {
+	t.Helper()
+	response, err := http.Get(server.URL + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var entries []Entry
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		var e Entry
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, e)
+	}
+	return entries
+}
