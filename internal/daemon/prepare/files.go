@@ -16,6 +16,9 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
+// shimFile is where, in the run folder, the shim is.
+const shimFile = "bin/clew-daemon"
+
 // ConversationFile is where, in the run folder, the agent finds the conversation.
 const ConversationFile = "context/conversation.jsonl"
 

@@ -9,6 +9,8 @@
 //     agent never starts on a mixed tree.
 //   - It may be killed at any instant: the journal on the volume says how far it
 //     came, and the next prepare, of whatever pod, finishes that first.
+//   - An agent that Clew starts itself finds the plan of its start, written last
+//     of all: the same one, however often prepare was killed before.
 //   - Each operation is carried out once per id, each prompt recorded once.
 //   - Nothing is overwritten that is in no checkpoint, unless it was told to.
 package prepare
@@ -33,6 +35,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/mask"
 	"github.com/clew-dev/clew/internal/daemon/ship"
 	"github.com/clew-dev/clew/internal/daemon/spool"
+	"github.com/clew-dev/clew/internal/daemon/start"
 	"github.com/clew-dev/clew/internal/daemon/volume"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
@@ -99,6 +102,8 @@ type preparer struct {
 	repo    Repo
 	taker   *checkpoint.Taker
 	shipper *ship.Shipper
+	// plan is what the agent is to be started with; nil for the type Exec.
+	plan *start.Plan
 	// hadWorktree says whether the worktree's folder was there before.
 	hadWorktree bool
 }
@@ -140,7 +145,7 @@ func (p *preparer) run(ctx context.Context) error {
 		TaskUID: p.cfg.Pod.TaskUID, Attempt: p.cfg.Pod.Attempt, Mask: p.cfg.Mask, Log: p.log}
 	for _, step := range []func(context.Context) error{
 		p.claim, p.align, p.firstPrompt, p.drain, p.layOut, p.closeCalls,
-		p.finishRewind, p.operate, p.clearLocks, p.settle, p.writeConversation,
+		p.finishRewind, p.operate, p.clearLocks, p.settle, p.planStart, p.writeConversation, p.writeStart,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -257,7 +262,7 @@ func (p *preparer) firstPrompt(ctx context.Context) error {
 
 // inherits reports whether the conversation already has the very user message.
 func (p *preparer) inherits(ctx context.Context, prompt string) (found bool, err error) {
-	prompt = agent.Text([]byte(prompt))
+	prompt = p.text(prompt)
 	err = p.retry(ctx, func() error {
 		found = false
 		return of(placeServer, p.cfg.Server.Conversation(ctx, func(e *daemonv1.ConversationEntry) error {
@@ -270,8 +275,11 @@ func (p *preparer) inherits(ctx context.Context, prompt string) (found bool, err
 }
 
 func (p *preparer) userMessage(text string) error {
-	return p.append(&daemonv1.Message{Role: daemonv1.Role_ROLE_USER, Text: agent.Text([]byte(text))})
+	return p.append(&daemonv1.Message{Role: daemonv1.Role_ROLE_USER, Text: p.text(text)})
 }
+
+// text is a text as it is recorded.
+func (p *preparer) text(s string) string { return p.cfg.Mask.Text(agent.Text([]byte(s))) }
 
 func (p *preparer) append(messages ...*daemonv1.Message) error {
 	var records []*daemonv1.Record
@@ -375,12 +383,15 @@ func (p *preparer) makeFolders() error {
 			return fmt.Errorf("lay out the volume: %w", err)
 		}
 	}
+	if err := start.Remove(p.cfg.RunDir); err != nil {
+		return err
+	}
 	if p.cfg.Executable == "" {
 		return nil
 	}
-	bin := filepath.Join(p.cfg.RunDir, "bin")
-	if err := os.MkdirAll(bin, 0o755); err != nil {
+	shim := filepath.Join(p.cfg.RunDir, shimFile)
+	if err := os.MkdirAll(filepath.Dir(shim), 0o755); err != nil {
 		return fmt.Errorf("make the shim's folder: %w", err)
 	}
-	return copyFile(p.cfg.Executable, filepath.Join(bin, "clew-daemon"), 0o755)
+	return copyFile(p.cfg.Executable, shim, 0o755)
 }

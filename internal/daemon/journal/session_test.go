@@ -1,0 +1,88 @@
+package journal_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/clew-dev/clew/internal/daemon/journal"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+)
+
+func record(id string) *daemonv1.AgentSession {
+	return &daemonv1.AgentSession{Agent: "ClaudeCode", Id: id, Version: "1", Model: "m", Counted: &daemonv1.Usage{InputTokens: 7}}
+}
+
+func say(t *testing.T, s *journal.State, m *daemonv1.AgentSession) {
+	t.Helper()
+	if err := s.SetAgentSession(m); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(m, s.AgentSession.Message(), protocmp.Transform()); d != "" {
+		t.Fatalf("(-want +got):\n%s", d)
+	}
+}
+
+// TestAgentSession follows the sessions of one task's agent.
+func TestAgentSession(t *testing.T) {
+	s := journal.State{Attempt: 1, Start: &journal.Start{Attempt: 1, Memory: "New", Position: 1}}
+	if s.RunningSession() != nil || s.UsableSession() != nil || s.AgentSession.Message() != nil {
+		t.Fatal("a session where there is none")
+	}
+	if err := s.SetAgentSession(nil); err != nil || s.AgentSession != nil {
+		t.Fatal("no session is noted as one")
+	}
+	say(t, &s, record("a"))
+	if !s.SameSession(record("a")) || s.SameSession(record("b")) {
+		t.Fatal("the same session is not told from another")
+	}
+	if s.AgentSession.Begun != 1 || s.AgentSession.Known.Position != 1 || s.RunningSession().GetId() != "a" {
+		t.Fatalf("%+v", s.AgentSession)
+	}
+
+	// The next attempt resumes it, and the agent gives it another name.
+	s.Attempt, s.Start = 2, &journal.Start{Attempt: 2, Memory: "Session", Position: 9}
+	s.AgentSession.Asked = &journal.Told{Position: 9, Results: 3}
+	if s.RunningSession().GetId() != "a" {
+		t.Fatal("the resumed session is not the running one")
+	}
+	say(t, &s, record("b"))
+	if s.AgentSession.Begun != 1 || s.AgentSession.Asked == nil || s.AgentSession.Attempt != 2 {
+		t.Fatalf("%+v", s.AgentSession)
+	}
+
+	// It is refused: no checkpoint holds it any more.
+	s.SessionRefused = "b"
+	if s.UsableSession() != nil {
+		t.Fatal("a refused session goes into checkpoints")
+	}
+	s.Attempt, s.Start = 3, &journal.Start{Attempt: 3, Memory: "Rendered", Position: 12}
+	if s.RunningSession() != nil {
+		t.Fatal("a session that is not resumed is the running one")
+	}
+	say(t, &s, record("c"))
+	if a := s.AgentSession; a.Begun != 12 || a.Known.Position != 12 || a.Asked != nil || s.UsableSession() == nil {
+		t.Fatalf("%+v", a)
+	}
+}
+
+// TestRestoredSession: files that were restored twice without a start between
+// are as old as they were the first time.
+func TestRestoredSession(t *testing.T) {
+	s := journal.State{Attempt: 1}
+	s.RestoredAt(4)
+	say(t, &s, record("a"))
+	s.RestoreSession(s.AgentSession)
+	s.RestoredAt(5)
+	again := s.AgentSession
+	s.RestoreSession(again)
+	s.RestoredAt(8)
+	if *s.AgentSession.RestoredAt != 5 || s.AgentSession.Attempt != 0 {
+		t.Fatalf("%+v", s.AgentSession)
+	}
+	s.RestoreSession(nil)
+	if s.AgentSession != nil {
+		t.Fatal("it is still there")
+	}
+}

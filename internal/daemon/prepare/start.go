@@ -1,0 +1,166 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/agent"
+	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemon/start"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+)
+
+// typed reports whether the agent that starts is of a kind that Clew starts
+// itself: an agent of type Exec reads the conversation and its prompt alone.
+func (p *preparer) typed() bool {
+	t := p.cfg.Pod.AgentType
+	return t != "" && t != string(v1alpha1.AgentExec) && !p.cfg.Pod.PrepareOnly
+}
+
+// limits bound the conversation that is told in a prompt.
+func (p *preparer) limits() daemonapi.ContextLimits {
+	if op := p.cfg.Pod.Operation; op != nil && op.Context != nil {
+		return *op.Context
+	}
+	return p.cfg.Pod.Context
+}
+
+// planStart decides what the agent is started with, and notes it in the journal.
+func (p *preparer) planStart(ctx context.Context) error {
+	if !p.typed() {
+		return nil
+	}
+	adapter, err := agent.For(p.cfg.Pod.AgentType)
+	if err != nil {
+		return &failure{permanent: true, message: err.Error()}
+	}
+	known, err := p.remembered(ctx, adapter)
+	if err != nil {
+		return err
+	}
+	m := known.decide()
+	p.plan = &start.Plan{AgentType: p.cfg.Pod.AgentType, Memory: m.kind, Session: m.id, Model: p.cfg.Pod.Model, Prompt: m.prompt}
+	p.result.Memory, p.result.MemoryMessage = m.kind, cut(m.message, maxMemoryMessage)
+	p.log.Info("the agent's memory", "memory", m.kind, "session", m.id, "why", m.message, "promptBytes", len(m.prompt))
+	if err := p.writeFiles(adapter); err != nil {
+		return err
+	}
+	return p.journal.Update(func(s *journal.State) error {
+		s.Start = &journal.Start{Attempt: p.cfg.Pod.Attempt, Memory: m.kind, Position: known.head}
+		s.AgentSession = m.session
+		if s.AgentSession != nil && m.kind != daemonapi.MemorySession {
+			s.AgentSession.Attempt = 0 // this attempt begins one of its own
+		}
+		return nil
+	})
+}
+
+// maxMemoryMessage leaves room for the rest of the result.
+const maxMemoryMessage = 512
+
+// remembered gathers what is known, and says to an agent that was interrupted
+// that it is to go on: once in an attempt.
+func (p *preparer) remembered(ctx context.Context, adapter agent.Adapter) (remembered, error) {
+	h, err := p.readHistory(ctx)
+	if err != nil {
+		return remembered{}, err
+	}
+	told, pending, head := h.end()
+	if len(pending) == 0 && len(told) > 0 {
+		if err := p.once(fmt.Sprintf("go-on/%d", p.cfg.Pod.Attempt), func() error { return p.userMessage(goOn) }); err != nil {
+			return remembered{}, err
+		}
+		if err := p.drain(ctx); err != nil {
+			return remembered{}, err
+		}
+		if h, err = p.readHistory(ctx); err != nil {
+			return remembered{}, err
+		}
+		told, pending, head = h.end()
+	}
+	state, limits := p.journal.State(), p.limits()
+	return remembered{
+		agentType: p.cfg.Pod.AgentType, session: state.AgentSession, refused: state.SessionRefused,
+		find: func(id string) (agent.Session, error) { return findSession(adapter, p.cfg.Paths.Home, id) },
+		told: told, pending: pending, head: head,
+		render: renderer{
+			conversation: func(e []*daemonv1.ConversationEntry) string { return renderConversation(e, limits) },
+			missing:      func(e []*daemonv1.ConversationEntry) string { return renderMissing(e, limits) },
+		},
+	}, nil
+}
+
+// writeFiles writes the settings that the agent reads.
+func (p *preparer) writeFiles(adapter agent.Adapter) error {
+	dir := filepath.Join(p.cfg.RunDir, start.FilesDir)
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("write the agent's settings: %w", err)
+	}
+	hook := []string{filepath.Join(p.cfg.RunDir, shimFile), "hook"}
+	for name, content := range adapter.Files(agent.FilesRequest{Hook: hook}) {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return fmt.Errorf("write the agent's settings: %w", err)
+		}
+		err := replace(path, 0o644, func(w io.Writer) error {
+			_, err := w.Write(content)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("write the agent's settings: %w", err)
+		}
+	}
+	return nil
+}
+
+// writeStart writes the plan, when everything else is there.
+func (p *preparer) writeStart(context.Context) error {
+	if p.plan == nil {
+		return nil
+	}
+	return start.Write(p.cfg.RunDir, *p.plan)
+}
+
+// findSession looks a session up in the agent's home.
+func findSession(adapter agent.Adapter, home, id string) (agent.Session, error) {
+	root, err := os.OpenRoot(home)
+	if err != nil {
+		return agent.Session{}, err
+	}
+	defer root.Close()
+	return adapter.Session(homeFS{root}, id)
+}
+
+// homeFS reads the agent's home, which is untrusted: nothing outside of it is
+// reached by a link, and nothing but files and folders is read, so that a named
+// pipe makes nobody wait.
+type homeFS struct{ root *os.Root }
+
+// Open implements fs.FS.
+func (h homeFS) Open(name string) (fs.File, error) {
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	}
+	f, err := h.root.OpenFile(filepath.FromSlash(name), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		err = &fs.PathError{Op: "open", Path: name, Err: errors.New("neither a file nor a folder")}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}

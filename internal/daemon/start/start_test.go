@@ -1,0 +1,41 @@
+package start_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/clew-dev/clew/internal/daemon/start"
+)
+
+func TestPlan(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := start.Read(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("%v", err)
+	}
+	want := start.Plan{AgentType: "ClaudeCode", Memory: "Session", Session: "s", Model: "m", Prompt: strings.Repeat("long ", 100_000)}
+	for range 2 {
+		if err := start.Write(dir, want); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := start.Read(dir); err != nil || got != want {
+			t.Fatalf("%v, %+v", err, got)
+		}
+	}
+	info, err := os.Stat(filepath.Join(dir, start.File))
+	if err != nil || info.Mode().Perm() != 0o644 {
+		t.Fatalf("%v %v", info, err)
+	}
+	for range 2 {
+		if err := start.Remove(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	os.WriteFile(filepath.Join(dir, start.File), []byte("{torn"), 0o600)
+	if _, err := start.Read(dir); err == nil || errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("%v", err)
+	}
+}
