@@ -12,6 +12,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/mask"
 	"github.com/clew-dev/clew/internal/daemon/prepare"
 	"github.com/clew-dev/clew/internal/daemon/run"
 	"github.com/clew-dev/clew/internal/daemon/shim"
@@ -105,6 +106,9 @@ func runPrepare(ctx context.Context, cfg prepare.Config, tokenFile string) daemo
 	}
 	defer p.close()
 	if cfg.Executable, err = os.Executable(); err != nil {
+		return broken(err)
+	}
+	if cfg.Mask, err = mask.FromEnvironment(os.Environ(), daemonapi.MaskDir); err != nil {
 		return broken(err)
 	}
 	cfg.Pod, cfg.Server, cfg.Remote = p.config, p.server, p.remote

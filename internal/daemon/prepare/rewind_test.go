@@ -61,6 +61,43 @@ func TestRewindScopes(t *testing.T) {
 	}
 }
 
+// toPosition takes the conversation to a position, with the agent's state of a
+// checkpoint that stands before it.
+func toPosition(position, checkpoint, stands int64) *daemonapi.Operation {
+	op := rewindTo(checkpoint, "Conversation", "Discard")
+	op.ID, op.Position, op.CheckpointPosition = fmt.Sprintf("position-%d", position), position, stands
+	return op
+}
+
+// TestRewindToAPosition: the conversation goes to the position, the agent's state
+// to the checkpoint before it, and the files stay.
+func TestRewindToAPosition(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	files, op := w.Tree(), toPosition(5, 1, 3)
+	want := daemonapi.PrepareResult{Reason: "Prepared", Operation: op.ID, FromCheckpoint: 4, ToCheckpoint: 1, ToPosition: 5}
+	for n := int64(2); n < 4; n++ {
+		expect(t, "result", w.Prepare(n, op), want)
+		expect(t, "conversation", w.Lines(), callsOfThree[:5])
+		expect(t, "home", readHome(w), "1")
+		expect(t, "tree", w.Tree(), files)
+	}
+	// What the volume does not remember, the server does.
+	w.LoseVolume()
+	want.FromCheckpoint, want.Restored = 0, true
+	expect(t, "result", w.Prepare(4, op), want)
+	expect(t, "conversation", w.Lines(), callsOfThree[:5])
+	expect(t, "home", readHome(w), "1")
+	// Files and memory go together, whatever position is named.
+	both := toPosition(5, 2, 5)
+	both.ID, both.Scope, both.Position = "both", "Both", 7
+	if r := w.Prepare(5, both); r.ToPosition != 5 {
+		t.Fatalf("%+v", r)
+	}
+	expect(t, "home", readHome(w), "2")
+	expect(t, "conversation", w.Lines(), callsOfThree[:5])
+}
+
 func TestRewindKeepsWhatStood(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"Branch", "Stash"} {
@@ -341,6 +378,13 @@ func TestKilledAtEveryStep(t *testing.T) {
 				expect(t, "trigger", latest(w).GetTrigger(), "Rewound")
 				expect(t, "number", latest(w).GetNumber(), 5)
 			}},
+		{"rewind to a position", three, toPosition(5, 1, 3),
+			func(t *testing.T, w *daemontest.World) {
+				expect(t, "conversation", w.Lines(), callsOfThree[:5])
+				expect(t, "home", readHome(w), "1")
+				expect(t, "a.txt", w.Read("a.txt"), "changed by 2\n")
+				expect(t, "number", latest(w).GetNumber(), 5)
+			}},
 		{"lost volume", func(t *testing.T) *daemontest.World { w := three(t); w.LoseVolume(); return w }, nil,
 			func(t *testing.T, w *daemontest.World) {
 				expect(t, "conversation", w.Lines(), callsOfThree)
@@ -405,9 +449,10 @@ func TestRewindIsFinishedWhateverTheNextPodIsAskedFor(t *testing.T) {
 // checkpoint that says so is safe.
 func TestVolumeLostInMidRewind(t *testing.T) {
 	t.Parallel()
-	for _, scope := range []string{"Both", "Code", "Conversation"} {
-		t.Run(scope, func(t *testing.T) {
-			w, op := three(t), rewindTo(1, scope, "Discard")
+	for name, op := range map[string]*daemonapi.Operation{"Both": rewindTo(1, "Both", "Discard"), "Code": rewindTo(1, "Code", "Discard"),
+		"Conversation": rewindTo(1, "Conversation", "Discard"), "position": toPosition(5, 1, 3)} {
+		t.Run(name, func(t *testing.T) {
+			w := three(t)
 			undisturbed := w.Copy(t)
 			undisturbed.Prepare(2, op)
 			if _, done := prepareCrashing(t, w, 2, op, &crashing{when: "after move " + op.ID}); done {
