@@ -1,0 +1,141 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+
+	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+)
+
+func TestTheKeyOfAnAgentIsFoundNowhere(t *testing.T) {
+	w, g := newWorld(t), gomega.NewWithT(t)
+	began := time.Now()
+	var keys []string
+	for _, a := range realAgents {
+		m := w.newModel(a.name, script{Steps: 4, Commands: map[int]string{
+			1: "printenv " + a.keyEnv,
+			2: "printenv " + a.keyEnv + " | tr -d '\\n' | base64 -w0",
+			3: "printenv " + a.keyEnv + " > key.txt; printenv " + a.keyEnv + " >&2",
+		}})
+		keys = append(keys, m.key)
+		w.create(w.agentTask(a.name, a, m))
+	}
+	for _, a := range realAgents {
+		w.untilState(a.name, 4*time.Minute, clewv1.ReasonCompleted)
+		w.untilSettled(a.name)
+		entries := w.conversation(a.name)
+		g.Expect(stepsOf(entries)).To(gomega.Equal(upTo(4)), "%s: the stub takes only the task's own key, so the agent had it", a.name)
+		for step := 1; step <= 3; step++ {
+			g.Expect(outputOf(entries, step)).To(gomega.ContainSubstring("[masked]"), "%s: where the agent printed it, it is masked: step %d", a.name, step)
+		}
+	}
+
+	places := map[string]string{
+		"objects":   w.kubectl("get", "tasks.clew.dev,checkpoints,conversationsnapshots,forks,pods,pvc,events", "-o", "yaml"),
+		"clew logs": w.systemLogs(began),
+	}
+	for _, a := range realAgents {
+		task := w.task(a.name)
+		places["logs of "+a.name] = w.kubectl("logs", task.Status.Attempts[0].PodName, "--all-containers")
+		places["history of "+a.name] = fmt.Sprint(w.conversation(a.name))
+		places["timeline of "+a.name] = fmt.Sprint(w.timeline(a.name))
+		places["export of "+a.name] = w.kubectl("clew", "task", "export", a.name)
+	}
+	for place, text := range places {
+		g.Expect(text).NotTo(gomega.BeEmpty(), place)
+		for _, form := range formsOf(keys) {
+			g.Expect(strings.Count(text, form)).To(gomega.BeZero(), "%s: %s", place, form)
+		}
+	}
+	g.Expect(w.inDatabase(formsOf(keys))).To(gomega.Equal("0"), "lines of a dump of the database")
+	g.Expect(w.inRepository(formsOf(keys))).To(gomega.Equal("0"), "lines of the objects in the gitstore")
+}
+
+// formsOf the keys: as they are, in base64 and in hexadecimal digits.
+func formsOf(keys []string) []string {
+	var forms []string
+	for _, key := range keys {
+		forms = append(forms, key, strings.TrimRight(base64.StdEncoding.EncodeToString([]byte(key)), "="), hex.EncodeToString([]byte(key)))
+	}
+	return forms
+}
+
+// systemLogs are what Clew's own pods have logged.
+func (w *world) systemLogs(since time.Time) string {
+	w.Helper()
+	var logs strings.Builder
+	for _, component := range []string{"manager", "server", "gitstore", "postgres"} {
+		logs.WriteString(w.kubectl("--namespace", systemNamespace, "logs", "-l", "app.kubernetes.io/component="+component,
+			"--all-containers", "--tail=-1", "--since-time="+since.UTC().Format(time.RFC3339)))
+	}
+	return logs.String()
+}
+
+// inDatabase counts the lines of a dump of Postgres that hold one of the texts.
+func (w *world) inDatabase(texts []string) string {
+	w.Helper()
+	return w.countIn("statefulset/clew-postgres", "pg_dump --username clew clew", texts)
+}
+
+// inRepository counts the lines of all objects of the gitstore's repository for
+// tasks without one that hold one of the texts.
+func (w *world) inRepository(texts []string) string {
+	w.Helper()
+	repository := "/var/lib/clew-gitstore/namespaces/" + w.namespace + "/" + daemonapi.RepositoryKey("") + ".git"
+	return w.countIn("deployment/clew-gitstore", "git -c safe.directory='*' --git-dir "+repository+" cat-file --batch-all-objects --batch", texts)
+}
+
+// countIn runs a command in a workload of Clew's and counts the lines of its
+// output that hold one of the texts; the output must have some.
+func (w *world) countIn(workload, command string, texts []string) string {
+	w.Helper()
+	script := fmt.Sprintf(`set -eu; %s > /tmp/lines; test -s /tmp/lines; grep --text --count --fixed-strings --file=- /tmp/lines || true; rm /tmp/lines`, command)
+	out, err := w.kubectlIn(w.ctx, []byte(strings.Join(texts, "\n")), "--namespace", systemNamespace, "exec", "-i", workload, "--", "sh", "-c", script)
+	if err != nil {
+		w.Fatalf("in %s: %v\n%s", workload, err, out)
+	}
+	return strings.TrimSpace(out)
+}
+
+func TestBeforeARiskyCallACheckpointIsTaken(t *testing.T) {
+	w, g := newWorld(t), gomega.NewWithT(t)
+	claude := realAgents[0]
+	m := w.runs("risky", claude, script{Steps: 6, Commands: map[int]string{5: "rm -rf src"}}, func(task *clewv1.Task) {
+		task.Spec.CheckpointPolicy.EveryToolCalls = nil // its default is more than the script has
+	})
+
+	var before *clewv1.Checkpoint
+	for _, c := range w.checkpoints("risky") {
+		if c.Status.Trigger == clewv1.TriggerBeforeRiskyTool {
+			g.Expect(before).To(gomega.BeNil(), "one call, one checkpoint")
+			before = &c
+		}
+	}
+	g.Expect(before).NotTo(gomega.BeNil())
+	entries := w.conversation("risky")
+	g.Expect(before.Status.RiskyTool.Guarantee).To(gomega.Equal(clewv1.RiskyToolBefore))
+	g.Expect(before.Status.RiskyTool.Name).To(gomega.Equal("Bash"))
+	for _, e := range entries {
+		if e.ToolResult != nil && e.ToolResult.CallID == before.Status.RiskyTool.CallID {
+			g.Expect(before.Status.Time.Time).To(gomega.BeTemporally("<=", e.Time.Time), "it was taken before the tool had run")
+		}
+	}
+	git := "git -c safe.directory='*' --git-dir /var/lib/clew-gitstore/namespaces/" + w.namespace + "/" + daemonapi.RepositoryKey("") + ".git "
+	g.Expect(w.inGitstore(git+"ls-tree -r --name-only "+before.Status.Commit)).To(gomega.ContainSubstring("src/file4.txt"), "its tree has what the tool removed")
+
+	m.script(script{Steps: 6, Commands: map[int]string{5: "ls src", 6: "ls src"}})
+	rewind := clewv1.Rewind{ID: "undo", To: clewv1.RewindTarget{CheckpointRef: &clewv1.NameReference{Name: before.Name}}}
+	w.patchSpec("risky", map[string]any{"rewind": rewind})
+	w.untilRewound("risky", "undo", 2*time.Minute)
+	w.resumed("risky", "look", "Go on, with care.", &rewind, m)
+	g.Expect(outputOf(w.conversation("risky"), 6)).To(gomega.ContainSubstring("file2.txt\nfile4.txt"), "the rewind has brought src back")
+}

@@ -1,0 +1,224 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
+	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// realAgent is one of the agents that people use, as hack/agents builds it.
+type realAgent struct {
+	name  string
+	kind  clewv1.AgentType
+	model string
+	// keyEnv holds the API key.
+	keyEnv string
+	// configure has the agent ask the model at that URL.
+	configure func(c *corev1.Container, url string)
+	// sessions are the folders of home that hold the agent's own memory.
+	sessions []string
+}
+
+var realAgents = []realAgent{
+	{
+		name: "claude", kind: clewv1.AgentClaudeCode, keyEnv: "ANTHROPIC_API_KEY", sessions: []string{".claude/projects"},
+		configure: func(c *corev1.Container, url string) {
+			c.Env = append(c.Env,
+				corev1.EnvVar{Name: "ANTHROPIC_BASE_URL", Value: url},
+				corev1.EnvVar{Name: "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", Value: "1"})
+		},
+	},
+	{
+		name: "codex", kind: clewv1.AgentCodex, model: "gpt-5.5", keyEnv: "CODEX_API_KEY", sessions: []string{".codex/sessions"},
+		configure: func(c *corev1.Container, url string) {
+			c.Args = []string{"-c", "model_provider=stub", "-c",
+				fmt.Sprintf(`model_providers.stub={name="stub",base_url=%q,wire_api="responses",env_key="CODEX_API_KEY"}`, url+"/v1")}
+		},
+	},
+	{
+		name: "gemini", kind: clewv1.AgentGeminiCLI, model: "gemini-2.5-flash", keyEnv: "GEMINI_API_KEY", sessions: []string{".gemini/tmp"},
+		configure: func(c *corev1.Container, url string) {
+			c.Env = append(c.Env, corev1.EnvVar{Name: "GOOGLE_GEMINI_BASE_URL", Value: url})
+		},
+	},
+	{
+		name: "opencode", kind: clewv1.AgentOpenCode, model: "stub/stub-model", keyEnv: "OPENAI_API_KEY", sessions: []string{".local/share/opencode"},
+		configure: func(c *corev1.Container, url string) {
+			c.Env = append(c.Env,
+				corev1.EnvVar{Name: "OPENCODE_DISABLE_MODELS_FETCH", Value: "1"},
+				corev1.EnvVar{Name: "OPENCODE_CONFIG_CONTENT", Value: fmt.Sprintf(
+					`{"provider":{"stub":{"npm":"@ai-sdk/openai-compatible","options":{"baseURL":%q,"apiKey":"{env:OPENAI_API_KEY}"},"models":{"stub-model":{}}}},"small_model":"stub/stub-model"}`, url+"/v1")})
+		},
+	},
+}
+
+// image that hack/agents builds.
+func (a realAgent) image() string { return "localhost/clew-dev/agent-" + a.name + ":latest" }
+
+// eachAgent runs a test with each of the agents, two at a time.
+func eachAgent(t *testing.T, test func(w *world, g *gomega.WithT, a realAgent)) {
+	for _, a := range realAgents {
+		t.Run(a.name, func(t *testing.T) {
+			t.Parallel()
+			test(newWorld(t), gomega.NewWithT(t), a)
+		})
+	}
+}
+
+const beginning = "Do the next small step, one at a time, until all is done."
+
+// agentTask builds a task of a real agent that asks the model, with its key
+// from a Secret, in an empty repository.
+func (w *world) agentTask(name string, a realAgent, m *model) *clewv1.Task {
+	w.Helper()
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name + "-key"},
+		StringData: map[string]string{"key": m.key},
+	}
+	if err := w.kube.Create(w.ctx, secret); err != nil {
+		w.Fatal(err)
+	}
+	task := w.newTask(name)
+	task.Spec.Repository = nil
+	task.Spec.Prompt = ptr.To(beginning)
+	task.Spec.Agent = clewv1.Agent{Type: a.kind, Model: a.model}
+	task.Spec.CheckpointPolicy.EveryToolCalls = ptr.To[int32](3)
+	task.Spec.BackoffLimit = ptr.To[int32](2)
+	container := &task.Spec.Template.Spec.Containers[0]
+	container.Image = a.image()
+	container.Env = []corev1.EnvVar{{Name: a.keyEnv, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+		LocalObjectReference: corev1.LocalObjectReference{Name: secret.Name}, Key: "key",
+	}}}}
+	a.configure(container, m.url())
+	return task
+}
+
+// runs has a new task of the agent complete its script.
+func (w *world) runs(name string, a realAgent, s script, change ...func(*clewv1.Task)) *model {
+	w.Helper()
+	m := w.newModel(name, s)
+	task := w.agentTask(name, a, m)
+	for _, c := range change {
+		c(task)
+	}
+	w.create(task)
+	w.untilState(name, 2*time.Minute, clewv1.ReasonCompleted)
+	return m
+}
+
+func TestARealAgentRunsUnmodified(t *testing.T) {
+	eachAgent(t, func(w *world, g *gomega.WithT, a realAgent) {
+		m := w.runs("works", a, script{Steps: 12, FileToolEvery: 4}, func(task *clewv1.Task) {
+			task.Spec.Repository = &clewv1.Repository{URL: originURL, Ref: "main"}
+		})
+
+		task := w.task("works")
+		g.Expect(task.Status.Attempts).To(gomega.HaveLen(1))
+		g.Expect(task.Status.Attempts[0].Memory).To(gomega.Equal(clewv1.AgentMemoryNew))
+		log := m.log()
+		g.Expect(log).To(gomega.HaveLen(13), "one request a step, and one that is answered with DONE")
+		entries := w.conversation("works")
+		g.Expect(texts(entries, "user")).To(gomega.Equal([]string{beginning}), "the prompt, once")
+		g.Expect(texts(entries, "assistant")).To(gomega.HaveExactElements("DONE"), "what came in pieces is one message")
+		g.Expect(stepsOf(entries)).To(gomega.Equal(upTo(12)), "each call with its result, once and in order")
+		g.Expect(notUnderstood(entries)).To(gomega.BeEmpty())
+		g.Expect(task.Status.ToolCallCount).To(gomega.BeEquivalentTo(12))
+
+		var input, output int64
+		for _, request := range log {
+			input, output = input+request.Usage.Input, output+request.Usage.Output
+		}
+		g.Expect(task.Status.InputTokens).To(gomega.Equal(input), "the tokens are those that the model told")
+		g.Expect(task.Status.OutputTokens).To(gomega.Equal(output))
+		if a.kind != clewv1.AgentOpenCode { // its model is one that nobody knows a price of
+			g.Expect(task.Status.CostMicroUSD).To(gomega.BeNumerically(">", 0))
+		}
+		w.Logf("%s: %d messages, %d calls, %d tokens in, %d out, %d µ$", a.name, len(entries), task.Status.ToolCallCount,
+			task.Status.InputTokens, task.Status.OutputTokens, task.Status.CostMicroUSD)
+	})
+}
+
+// texts of the messages of a role.
+func texts(entries []historyv1.ConversationEntry, role string) []string {
+	var found []string
+	for _, e := range entries {
+		if e.Role == role && e.Text != "" && e.ToolCall == nil {
+			found = append(found, e.Text)
+		}
+	}
+	return found
+}
+
+func notUnderstood(entries []historyv1.ConversationEntry) []string {
+	var raw []string
+	for _, e := range entries {
+		if e.Raw != "" {
+			raw = append(raw, e.Raw)
+		}
+	}
+	return raw
+}
+
+var stepOfInput = regexp.MustCompile(`\bstep (\d+)\b`)
+
+// stepsOf lists the steps of the answered calls, in the order of the results.
+func stepsOf(entries []historyv1.ConversationEntry) []int {
+	steps, done := map[string]int{}, []int(nil)
+	for _, e := range entries {
+		if e.ToolCall != nil {
+			if match := stepOfInput.FindStringSubmatch(e.ToolCall.Input); match != nil {
+				steps[e.ToolCall.ID], _ = strconv.Atoi(match[1])
+			}
+		}
+		if e.ToolResult != nil && !e.ToolResult.Interrupted {
+			done = append(done, steps[e.ToolResult.CallID])
+		}
+	}
+	return done
+}
+
+// outputOf is what the tool said in a step, the last time.
+func outputOf(entries []historyv1.ConversationEntry, step int) string {
+	calls, output := map[string]bool{}, ""
+	for _, e := range entries {
+		if e.ToolCall != nil && strings.Contains(e.ToolCall.Input, fmt.Sprintf("# step %d", step)) {
+			calls[e.ToolCall.ID] = true
+		}
+		if e.ToolResult != nil && calls[e.ToolResult.CallID] {
+			output = e.ToolResult.Output
+		}
+	}
+	return output
+}
+
+// afterStep is the position of the result of a step.
+func afterStep(entries []historyv1.ConversationEntry, step int) int64 {
+	for i, e := range entries {
+		if e.ToolResult != nil && len(stepsOf(entries[:i+1])) == step {
+			return e.Position
+		}
+	}
+	return 0
+}
+
+// upTo lists 1 to n.
+func upTo(n int) []int {
+	var all []int
+	for i := 1; i <= n; i++ {
+		all = append(all, i)
+	}
+	return all
+}
