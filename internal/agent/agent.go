@@ -163,6 +163,14 @@ func For(agentType string) (Adapter, error) {
 	switch agentType {
 	case "Exec", "":
 		return Exec{}, nil
+	case "ClaudeCode":
+		return ClaudeCode{}, nil
+	case "Codex":
+		return Codex{}, nil
+	case "GeminiCLI":
+		return GeminiCLI{}, nil
+	case "OpenCode":
+		return OpenCode{}, nil
 	default:
 		return nil, fmt.Errorf("this daemon knows no agent of type %q: use an image of Clew's that is as new as the manager", agentType)
 	}

@@ -1,0 +1,410 @@
+package agent
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+)
+
+// ClaudeCode is Claude Code, `claude -p` with its stream of JSON. Tried with
+// version 2.1.329.
+//
+// It is resumed without a fork: its session file is restored with the
+// checkpoint that it belongs to, so there is nothing to cut off, and the session
+// keeps its id.
+type ClaudeCode struct{}
+
+// Executable is claude.
+func (ClaudeCode) Executable() string { return "claude" }
+
+const claudeSettings = "claude.json"
+
+// Files are settings with a PreToolUse hook for every tool.
+func (ClaudeCode) Files(r FilesRequest) map[string][]byte {
+	settings := map[string]any{}
+	if len(r.Hook) > 0 {
+		settings["hooks"] = map[string]any{"PreToolUse": []any{map[string]any{
+			"matcher": "*",
+			"hooks":   []any{map[string]any{"type": "command", "command": shellWords(r.Hook), "timeout": hookSeconds}},
+		}}}
+	}
+	return map[string][]byte{claudeSettings: jsonFile(settings)}
+}
+
+// Command gives the prompt on standard input: there it may begin with a dash
+// and be of any size. All permission prompts are off: nobody is there to answer
+// them, and the pod is the sandbox. (Claude Code refuses that to root, which
+// agents never run as.)
+func (ClaudeCode) Command(s Start) Command {
+	args := []string{"-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions"}
+	if s.FilesDir != "" {
+		args = append(args, "--settings", path.Join(s.FilesDir, claudeSettings))
+	}
+	if s.Model != "" {
+		args = append(args, "--model", s.Model)
+	}
+	if s.Session != "" {
+		args = append(args, "--resume", s.Session)
+	}
+	return Command{Args: args, Stdin: s.Prompt, Env: []string{
+		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
+		"DISABLE_AUTOUPDATER=1",
+		"DISABLE_ERROR_REPORTING=1",
+		"DISABLE_TELEMETRY=1",
+	}}
+}
+
+// StatePaths hold transcripts, what the agent noted for itself, and its lists of
+// tasks; credentials and settings lie beside them.
+func (ClaudeCode) StatePaths() []string {
+	return []string{".claude/projects", ".claude/tasks", ".claude/todos", ".claude/plans"}
+}
+
+// Session reads the session's transcript.
+func (ClaudeCode) Session(home fs.FS, id string) (Session, error) {
+	return claudeSession(home, id)
+}
+
+// BeforeTools holds: the tool was seen to wait for the hook, as another user
+// than root too.
+func (ClaudeCode) BeforeTools() bool { return true }
+
+// NewParser reads the events of --output-format stream-json.
+func (ClaudeCode) NewParser(o ParserOptions) Parser {
+	p := &claudeParser{prompt: o.Prompt, prices: newPrices(o.Prices), model: o.Model, session: cloneSession(o.Session)}
+	if p.session.GetModel() != "" {
+		p.model = p.session.GetModel()
+	}
+	return p
+}
+
+type claudeEvent struct {
+	Type      string         `json:"type"`
+	Subtype   string         `json:"subtype"`
+	SessionID string         `json:"session_id"`
+	Model     string         `json:"model"`
+	Version   string         `json:"claude_code_version"`
+	Parent    string         `json:"parent_tool_use_id"`
+	Message   *claudeMessage `json:"message"`
+
+	IsError   bool                   `json:"is_error"`
+	Result    string                 `json:"result"`
+	Errors    []string               `json:"errors"`
+	TotalCost *dollars               `json:"total_cost_usd"`
+	Usage     *claudeUsage           `json:"usage"`
+	SinceLast map[string]claudeModel `json:"model_usage_since_last_result"`
+}
+
+type claudeMessage struct {
+	ID      string          `json:"id"`
+	Model   string          `json:"model"`
+	Content json.RawMessage `json:"content"`
+	Usage   *claudeUsage    `json:"usage"`
+}
+
+type claudeUsage struct {
+	Input       count `json:"input_tokens"`
+	CacheCreate count `json:"cache_creation_input_tokens"`
+	CacheRead   count `json:"cache_read_input_tokens"`
+	Output      count `json:"output_tokens"`
+}
+
+type claudeModel struct {
+	Input       count   `json:"inputTokens"`
+	CacheCreate count   `json:"cacheCreationInputTokens"`
+	CacheRead   count   `json:"cacheReadInputTokens"`
+	Output      count   `json:"outputTokens"`
+	Cost        dollars `json:"costUSD"`
+}
+
+type claudeBlock struct {
+	Type      string          `json:"type"`
+	ID        string          `json:"id"`
+	Name      string          `json:"name"`
+	Text      string          `json:"text"`
+	Thinking  string          `json:"thinking"`
+	Input     json.RawMessage `json:"input"`
+	ToolUseID string          `json:"tool_use_id"`
+	Content   json.RawMessage `json:"content"`
+	IsError   bool            `json:"is_error"`
+
+	raw json.RawMessage
+}
+
+// claudeParser reads one run. Usage comes twice in it: with each message, where
+// the output is counted before it is complete, and in the result at the end,
+// with the cost. The first is added at once, so that a run that is killed is
+// counted too; the result then adds the difference, if the parser has seen the
+// run's beginning and so knows what was added.
+type claudeParser struct {
+	prompt  string
+	prices  prices
+	model   string
+	session *daemonv1.AgentSession
+
+	begun    bool
+	spoken   [sha256.Size]byte // the last text that the assistant said
+	counted  []claudeCounted   // newest last
+	added    totals            // since the last result
+	lastCost int64             // the total cost in the last result
+}
+
+// claudeCounted is what was added for a message: its events repeat its usage.
+type claudeCounted struct {
+	id    string
+	total totals
+}
+
+// totals are sums that can be compared and copied.
+type totals struct{ input, cached, output, cost int64 }
+
+func (p *claudeParser) Pending() bool                   { return false }
+func (p *claudeParser) End() []Item                     { return nil }
+func (p *claudeParser) Session() *daemonv1.AgentSession { return cloneSession(p.session) }
+
+func (p *claudeParser) Clone() Parser {
+	c := *p
+	c.session = cloneSession(p.session)
+	c.counted = slices.Clone(p.counted)
+	return &c
+}
+
+func (p *claudeParser) Line(line []byte) []Item {
+	var e claudeEvent
+	if items, ok := event(line, &e); !ok {
+		return items
+	}
+	switch {
+	case e.Type == "system" && e.Subtype == "init":
+		p.init(e)
+		return nil
+	case e.Type == "assistant" && e.Message != nil:
+		return p.assistant(e, line)
+	case e.Type == "user" && e.Message != nil:
+		return p.user(e, line)
+	case e.Type == "result":
+		return p.result(e)
+	case e.Type == "stream_event":
+		return nil // a part of a message that comes whole
+	}
+	return []Item{unknown(line)}
+}
+
+func (p *claudeParser) init(e claudeEvent) {
+	p.begun = true
+	if e.Model != "" {
+		p.model = Text([]byte(e.Model))
+	}
+	if e.SessionID != "" {
+		p.session = &daemonv1.AgentSession{
+			Agent: "ClaudeCode", Id: Text([]byte(e.SessionID)), Version: Text([]byte(e.Version)), Model: p.model,
+		}
+	}
+}
+
+func (p *claudeParser) assistant(e claudeEvent, line []byte) []Item {
+	blocks, ok := claudeBlocks(e.Message.Content)
+	if !ok {
+		return []Item{unknown(line)}
+	}
+	role, raw := daemonv1.Role_ROLE_ASSISTANT, parent(e.Parent)
+	if e.Message.Model == "<synthetic>" {
+		role = daemonv1.Role_ROLE_SYSTEM // an error or a notice of the CLI
+	}
+	var items []Item
+	for _, b := range blocks {
+		switch {
+		case b.Type == "text" && b.Text != "":
+			items = append(items, say(role, b.Text, raw))
+			if raw == "" {
+				p.spoken = sha256.Sum256([]byte(b.Text))
+			}
+		case b.Type == "text":
+		case b.Type == "thinking":
+			if b.Thinking != "" {
+				items = append(items, thought(b.Thinking))
+			}
+		case (b.Type == "tool_use" || b.Type == "server_tool_use" || b.Type == "mcp_tool_use") && b.ID != "" && b.Name != "":
+			items = append(items, call(b.ID, b.Name, b.Input, raw))
+		case strings.HasSuffix(b.Type, "_tool_result") && b.ToolUseID != "":
+			items = append(items, result(b.ToolUseID, texts(b.Content), b.IsError, raw))
+		default:
+			items = append(items, unknown(b.raw))
+		}
+	}
+	return append(items, p.usage(e.Message)...)
+}
+
+func (p *claudeParser) user(e claudeEvent, line []byte) []Item {
+	blocks, ok := claudeBlocks(e.Message.Content)
+	if !ok {
+		return []Item{unknown(line)}
+	}
+	raw := parent(e.Parent)
+	var items []Item
+	for _, b := range blocks {
+		switch {
+		case b.Type == "tool_result" && b.ToolUseID != "":
+			items = append(items, result(b.ToolUseID, texts(b.Content), b.IsError, raw))
+		case b.Type == "text" && raw == "" && samePrompt(b.Text, p.prompt):
+		case b.Type == "text" && b.Text != "":
+			items = append(items, say(daemonv1.Role_ROLE_SYSTEM, b.Text, raw))
+		case b.Type == "text":
+		default:
+			items = append(items, unknown(b.raw))
+		}
+	}
+	return items
+}
+
+// usage adds what is new in a message's usage.
+func (p *claudeParser) usage(m *claudeMessage) []Item {
+	if m.Usage == nil || m.ID == "" {
+		return nil
+	}
+	now := totals{
+		input:  int64(m.Usage.Input + m.Usage.CacheCreate + m.Usage.CacheRead),
+		cached: int64(m.Usage.CacheRead),
+		output: int64(m.Usage.Output),
+	}
+	i := slices.IndexFunc(p.counted, func(c claudeCounted) bool { return c.id == m.ID })
+	var before totals
+	if i >= 0 {
+		before = p.counted[i].total
+		p.counted = slices.Delete(p.counted, i, i+1)
+	}
+	now.input, now.cached, now.output = max(now.input, before.input), max(now.cached, before.cached), max(now.output, before.output)
+	// Messages of subagents come between those of the main one, so the last few
+	// are kept.
+	if len(p.counted) >= 64 {
+		p.counted = slices.Delete(p.counted, 0, 1)
+	}
+	p.counted = append(p.counted, claudeCounted{m.ID, now})
+	model := m.Model
+	if model == "" {
+		model = p.model
+	}
+	u := &daemonv1.Usage{
+		InputTokens:       now.input - before.input,
+		CachedInputTokens: now.cached - before.cached,
+		OutputTokens:      now.output - before.output,
+		Model:             Text([]byte(model)),
+	}
+	u.CostMicroUsd = p.prices.cost(u)
+	p.added.input += u.InputTokens
+	p.added.cached += u.CachedInputTokens
+	p.added.output += u.OutputTokens
+	p.added.cost += u.CostMicroUsd
+	return addUsage(u)
+}
+
+// result ends a turn: it may say what no message said, and corrects the usage.
+func (p *claudeParser) result(e claudeEvent) []Item {
+	var items []Item
+	if said := e.Result; said == "" || sha256.Sum256([]byte(said)) != p.spoken {
+		failed := e.IsError || (e.Subtype != "" && e.Subtype != "success")
+		if text := strings.Join(append(e.Errors, said), "\n"); failed && strings.TrimSpace(text) != "" {
+			items = append(items, notice(strings.TrimSpace(text)))
+		} else if failed {
+			items = append(items, notice("Claude Code ended with "+e.Subtype+"."))
+		} else if said != "" && p.begun {
+			items = append(items, say(daemonv1.Role_ROLE_ASSISTANT, said, ""))
+		}
+	}
+	if !p.begun {
+		return items
+	}
+	total, ok := p.total(e)
+	if ok {
+		u := &daemonv1.Usage{
+			InputTokens:       max(0, total.input-p.added.input),
+			CachedInputTokens: max(0, total.cached-p.added.cached),
+			OutputTokens:      max(0, total.output-p.added.output),
+			CostMicroUsd:      total.cost - p.added.cost,
+			Model:             p.model,
+		}
+		items = append(items, addUsage(u)...)
+	}
+	p.added = totals{}
+	return items
+}
+
+// total is what the turn used by the result's own account. Newer versions tell
+// by model what was used since the last result; total_cost_usd counts on from
+// one result to the next, and in these versions over all runs of a session.
+func (p *claudeParser) total(e claudeEvent) (totals, bool) {
+	var t totals
+	for _, m := range e.SinceLast {
+		t.input += int64(m.Input + m.CacheCreate + m.CacheRead)
+		t.cached += int64(m.CacheRead)
+		t.output += int64(m.Output)
+		t.cost += m.Cost.micro()
+	}
+	if len(e.SinceLast) > 0 {
+		return t, true
+	}
+	if e.TotalCost == nil {
+		return t, false
+	}
+	if e.Usage != nil {
+		t.input = int64(e.Usage.Input + e.Usage.CacheCreate + e.Usage.CacheRead)
+		t.cached, t.output = int64(e.Usage.CacheRead), int64(e.Usage.Output)
+	}
+	t.cost = max(0, e.TotalCost.micro()-p.lastCost)
+	p.lastCost = max(p.lastCost, e.TotalCost.micro())
+	return t, true
+}
+
+// claudeBlocks are the parts of a content: a string is one text. A part that
+// cannot be read has no type.
+func claudeBlocks(content json.RawMessage) ([]claudeBlock, bool) {
+	var text string
+	if json.Unmarshal(content, &text) == nil {
+		return []claudeBlock{{Type: "text", Text: text}}, true
+	}
+	var parts []json.RawMessage
+	if json.Unmarshal(content, &parts) != nil || len(parts) == 0 {
+		return nil, false
+	}
+	blocks := make([]claudeBlock, len(parts))
+	for i, part := range parts {
+		if json.Unmarshal(part, &blocks[i]) != nil {
+			blocks[i] = claudeBlock{}
+		}
+		blocks[i].raw = part
+	}
+	return blocks, true
+}
+
+// parent marks what a subagent said.
+func parent(id string) string {
+	if id == "" {
+		return ""
+	}
+	raw, err := marshal(struct {
+		Parent string `json:"parent"`
+	}{Text([]byte(id))})
+	if err != nil {
+		return ""
+	}
+	return raw
+}
+
+// samePrompt tells whether an agent repeats its prompt.
+func samePrompt(text, prompt string) bool {
+	return prompt != "" && (text == prompt || strings.TrimSpace(text) == strings.TrimSpace(prompt))
+}
+
+func cloneSession(s *daemonv1.AgentSession) *daemonv1.AgentSession {
+	if s == nil {
+		return nil
+	}
+	return proto.Clone(s).(*daemonv1.AgentSession)
+}

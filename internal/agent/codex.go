@@ -1,0 +1,370 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+)
+
+// Codex is the Codex CLI, `codex exec --json`. Tried with version 0.169.0.
+//
+// It numbers its items anew in each run ("item_0"), so the ids of tool calls
+// are made of the thread's id, ParserOptions.Run and the item's:
+// "01a1…-5e0/3/item_0".
+//
+// Its hook is not told of items: HookCall.CallID is empty. It runs before
+// commands, patches and MCP tools, not before input is sent to a command that
+// still runs.
+type Codex struct{}
+
+// Executable is codex.
+func (Codex) Executable() string { return "codex" }
+
+const codexHook = "codex-hook.sh"
+
+// Files are a script that runs the hook: Command names it, whatever the hook is.
+func (Codex) Files(r FilesRequest) map[string][]byte {
+	script := "exit 0\n"
+	if len(r.Hook) > 0 {
+		script = "exec " + shellWords(r.Hook) + "\n"
+	}
+	return map[string][]byte{codexHook: []byte(script)}
+}
+
+// Command gives the prompt on standard input. Approvals and the sandbox of its
+// own are off: nobody is there to approve, and the pod is the sandbox. The hook
+// is trusted for this run alone: Codex has no other way to trust one that is not
+// in its home.
+func (Codex) Command(s Start) Command {
+	args := []string{"exec"}
+	if s.Session != "" {
+		args = append(args, "resume")
+	}
+	args = append(args, "--json", "--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check",
+		"-c", "check_for_update_on_startup=false", "-c", "analytics.enabled=false", "-c", "feedback.enabled=false")
+	if s.FilesDir != "" {
+		hook := fmt.Sprintf(`hooks.PreToolUse=[{matcher="*",hooks=[{type="command",command=%s,timeout=%d}]}]`,
+			tomlString("sh "+shellWords([]string{path.Join(s.FilesDir, codexHook)})), hookSeconds)
+		args = append(args, "--dangerously-bypass-hook-trust", "-c", hook)
+	}
+	if s.Model != "" {
+		args = append(args, "-m", s.Model)
+	}
+	if s.Session != "" {
+		args = append(args, s.Session)
+	}
+	return Command{Args: append(args, "-"), Stdin: s.Prompt}
+}
+
+// tomlString is a basic string of TOML, which JSON's strings are as well.
+func tomlString(s string) string {
+	quoted, err := marshal(s)
+	if err != nil {
+		return `""`
+	}
+	return quoted
+}
+
+// StatePaths hold the threads' rollouts, which Codex resumes without its
+// databases; auth.json and config.toml lie beside them.
+func (Codex) StatePaths() []string { return []string{".codex/sessions"} }
+
+// Session reads the thread's rollout. It names calls otherwise than the output
+// does, so the results are only counted.
+func (Codex) Session(home fs.FS, id string) (Session, error) {
+	return codexSession(home, id)
+}
+
+// BeforeTools holds: commands and patches were seen to wait for the hook.
+func (Codex) BeforeTools() bool { return true }
+
+// NewParser reads the events of --json.
+func (Codex) NewParser(o ParserOptions) Parser {
+	p := &codexParser{run: o.Run, model: o.Model, prices: newPrices(o.Prices), session: cloneSession(o.Session), open: map[string]bool{}}
+	if p.model == "" {
+		p.model = p.session.GetModel()
+	}
+	return p
+}
+
+// codexToolName is the name that a tool has in the output.
+func codexToolName(hook string) string {
+	switch hook {
+	case "Bash":
+		return "command_execution"
+	case "apply_patch":
+		return "file_change"
+	}
+	return hook
+}
+
+type codexEvent struct {
+	Type     string          `json:"type"`
+	ThreadID string          `json:"thread_id"`
+	Item     json.RawMessage `json:"item"`
+	Usage    *codexUsage     `json:"usage"`
+	Message  string          `json:"message"`
+	Error    *struct {
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+type codexUsage struct {
+	Input  count `json:"input_tokens"`
+	Cached count `json:"cached_input_tokens"`
+	Output count `json:"output_tokens"`
+}
+
+type codexItem struct {
+	ID        string          `json:"id"`
+	Type      string          `json:"type"`
+	Status    string          `json:"status"`
+	Text      string          `json:"text"`
+	Message   string          `json:"message"`
+	Command   string          `json:"command"`
+	Output    string          `json:"aggregated_output"`
+	ExitCode  *int64          `json:"exit_code"`
+	Changes   json.RawMessage `json:"changes"`
+	Server    string          `json:"server"`
+	Tool      string          `json:"tool"`
+	Arguments json.RawMessage `json:"arguments"`
+	Result    json.RawMessage `json:"result"`
+	Error     json.RawMessage `json:"error"`
+	Query     string          `json:"query"`
+	Items     json.RawMessage `json:"items"`
+}
+
+// codexParser reads one run. Codex counts tokens over the whole thread, so what
+// a turn used is the difference to AgentSession.counted.
+type codexParser struct {
+	run     string
+	model   string
+	prices  prices
+	session *daemonv1.AgentSession
+
+	begun  bool
+	open   map[string]bool // calls without a result
+	failed string          // the last error
+}
+
+// maxOpen bounds the calls that are remembered as open.
+const maxOpen = 4096
+
+func (p *codexParser) Pending() bool                   { return false }
+func (p *codexParser) End() []Item                     { return nil }
+func (p *codexParser) Session() *daemonv1.AgentSession { return cloneSession(p.session) }
+
+func (p *codexParser) Clone() Parser {
+	c := *p
+	c.session = cloneSession(p.session)
+	c.open = make(map[string]bool, len(p.open))
+	for id := range p.open {
+		c.open[id] = true
+	}
+	return &c
+}
+
+func (p *codexParser) Line(line []byte) []Item {
+	var e codexEvent
+	if items, ok := event(line, &e); !ok {
+		return items
+	}
+	switch e.Type {
+	case "thread.started":
+		p.thread(e.ThreadID)
+		return nil
+	case "turn.started":
+		return nil
+	case "turn.completed":
+		return p.usage(e.Usage)
+	case "turn.failed":
+		if e.Error != nil {
+			return p.fail(e.Error.Message)
+		}
+	case "error":
+		if e.Message != "" {
+			return p.fail(e.Message)
+		}
+	case "item.started", "item.completed":
+		var item codexItem
+		if json.Unmarshal(e.Item, &item) == nil && item.ID != "" {
+			if items, ok := p.item(e.Type == "item.completed", item); ok {
+				return items
+			}
+		}
+	}
+	return []Item{unknown(line)}
+}
+
+func (p *codexParser) thread(id string) {
+	p.begun = true
+	if id == "" {
+		return
+	}
+	id = Text([]byte(id))
+	if p.session.GetId() != id {
+		p.session = &daemonv1.AgentSession{Id: id}
+	}
+	p.session.Agent = "Codex"
+	if p.model != "" {
+		p.session.Model = Text([]byte(p.model))
+	}
+}
+
+// fail is an error that ends a turn: it is told twice.
+func (p *codexParser) fail(message string) []Item {
+	if message == p.failed {
+		return nil
+	}
+	p.failed = message
+	return []Item{notice(message)}
+}
+
+func (p *codexParser) item(completed bool, item codexItem) ([]Item, bool) {
+	switch item.Type {
+	case "agent_message":
+		return p.whole(completed, item.Text, say(daemonv1.Role_ROLE_ASSISTANT, item.Text, ""))
+	case "reasoning":
+		return p.whole(completed, item.Text, thought(item.Text))
+	case "error":
+		if strings.HasPrefix(item.Message, "`--dangerously-bypass-hook-trust`") {
+			return []Item{output([]byte(item.Message))}, true // a notice about Clew's own hook
+		}
+		return p.whole(completed, item.Message, notice(item.Message))
+	}
+	name, input, ok := codexCall(item)
+	if !ok {
+		return nil, false
+	}
+	id := p.callID(item.ID)
+	if !completed {
+		if len(p.open) < maxOpen {
+			p.open[id] = true
+		}
+		return []Item{call(id, name, input, "")}, true
+	}
+	answer, isError := codexAnswer(item)
+	items := []Item{result(id, answer, isError, "")}
+	// A call that this parser did not see begin: one of an earlier process, whose
+	// beginning is recorded, unless it has seen the run from the start.
+	if !p.open[id] && p.begun {
+		items = append([]Item{call(id, name, input, "")}, items...)
+	}
+	delete(p.open, id)
+	return items, true
+}
+
+// whole is an item that counts when it is complete.
+func (p *codexParser) whole(completed bool, text string, item Item) ([]Item, bool) {
+	if !completed {
+		return nil, true
+	}
+	if text == "" {
+		return nil, false
+	}
+	return []Item{item}, true
+}
+
+func (p *codexParser) callID(item string) string {
+	parts := []string{item}
+	if p.run != "" {
+		parts = append([]string{p.run}, parts...)
+	}
+	if id := p.session.GetId(); id != "" {
+		parts = append([]string{id}, parts...)
+	}
+	return strings.Join(parts, "/")
+}
+
+// codexCall is the tool call of an item, if it is one.
+func codexCall(item codexItem) (name string, input json.RawMessage, ok bool) {
+	var in any
+	switch item.Type {
+	case "command_execution":
+		name, in = item.Type, map[string]string{"command": item.Command}
+	case "file_change":
+		name, in = item.Type, map[string]json.RawMessage{"changes": orNull(item.Changes)}
+	case "web_search":
+		name, in = item.Type, map[string]string{"query": item.Query}
+	case "todo_list":
+		name, in = item.Type, map[string]json.RawMessage{"items": orNull(item.Items)}
+	case "mcp_tool_call":
+		if item.Tool == "" {
+			return "", nil, false
+		}
+		return "mcp__" + item.Server + "__" + item.Tool, item.Arguments, true
+	default:
+		return "", nil, false
+	}
+	s, err := marshal(in)
+	return name, json.RawMessage(s), err == nil
+}
+
+// codexAnswer is the result of a completed call.
+func codexAnswer(item codexItem) (text string, isError bool) {
+	isError = item.Status == "failed" || item.Status == "declined"
+	switch item.Type {
+	case "command_execution":
+		text = item.Output
+		if item.ExitCode != nil && *item.ExitCode != 0 {
+			isError = true
+			text = strings.TrimSuffix(text, "\n") + fmt.Sprintf("\n[exit code %d]", *item.ExitCode)
+		}
+	case "mcp_tool_call":
+		text = codexMCPAnswer(item)
+		isError = isError || (len(item.Error) > 0 && string(item.Error) != "null")
+	default:
+		text = item.Status
+	}
+	return strings.TrimPrefix(text, "\n"), isError
+}
+
+func codexMCPAnswer(item codexItem) string {
+	var failure struct {
+		Message string `json:"message"`
+	}
+	if json.Unmarshal(item.Error, &failure) == nil && failure.Message != "" {
+		return failure.Message
+	}
+	var answer struct {
+		Content json.RawMessage `json:"content"`
+	}
+	if json.Unmarshal(item.Result, &answer) == nil && len(answer.Content) > 0 {
+		return texts(answer.Content)
+	}
+	return texts(item.Result)
+}
+
+func orNull(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 {
+		return json.RawMessage("null")
+	}
+	return raw
+}
+
+// usage adds what the thread has used since its counters were last read.
+func (p *codexParser) usage(u *codexUsage) []Item {
+	if u == nil {
+		return nil
+	}
+	before := p.session.GetCounted()
+	now := &daemonv1.Usage{InputTokens: int64(u.Input), CachedInputTokens: int64(u.Cached), OutputTokens: int64(u.Output)}
+	if now.InputTokens < before.GetInputTokens() || now.OutputTokens < before.GetOutputTokens() {
+		before = nil // it has begun to count anew
+	}
+	if p.session != nil {
+		p.session.Counted = now
+	}
+	used := &daemonv1.Usage{
+		InputTokens:       now.InputTokens - before.GetInputTokens(),
+		CachedInputTokens: max(0, now.CachedInputTokens-before.GetCachedInputTokens()),
+		OutputTokens:      now.OutputTokens - before.GetOutputTokens(),
+		Model:             Text([]byte(p.model)),
+	}
+	used.CostMicroUsd = p.prices.cost(used)
+	return addUsage(used)
+}

@@ -1,0 +1,321 @@
+package agent
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"strconv"
+
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+)
+
+const (
+	// MaxPiece is the size of the pieces that a Cutter emits, at most.
+	MaxPiece = 256 << 10
+	// maxSkeleton bounds a line without its long strings.
+	maxSkeleton = 1 << 20
+	// longString is the length from which a string is cut out of a line, and
+	// shorterString that in a line that is long without long strings.
+	longString    = 64 << 10
+	shorterString = 4 << 10
+	// maxSpilled bounds the strings that are cut out of one line.
+	maxSpilled = 256
+	// previewBytes is how much of a cut text its message shows.
+	previewBytes = 4 << 10
+	// maxPath bounds the depth to which keys are known.
+	maxPath = 64
+)
+
+// Cutter takes one line that is too long to be held, in any number of parts, and
+// makes it short: strings that are long are cut out of the JSON and emitted as
+// pieces. It needs a few MiB, however long the line is.
+//
+// Nothing is lost. A line that is no JSON object, or is too long even without
+// its long strings, is emitted in pieces as it is.
+//
+// A long string is emitted as the text that it stands for, where the agents' own
+// text stands: under the keys text, content, output and the like. Within the
+// input of a tool, and under keys that are not known, it is emitted as it is
+// written, escapes and all, since the message will hold the JSON around it.
+type Cutter struct {
+	emit   func(piece []byte)
+	marker string // begins what stands in a string's place
+
+	skeleton []byte
+	spilled  []spill
+	raw      *pieces // the line as it is, once it cannot be cut otherwise
+
+	path     []frame
+	deeper   int // objects and lists below those in path
+	inString bool
+	escape   bool // the next byte is escaped
+	start    int  // of the string in the skeleton
+	long     *spilling
+}
+
+// frame is an object or a list around the place in the line.
+type frame struct {
+	object bool
+	key    string
+	isKey  bool // the next string is a key
+}
+
+// spill is a string that was cut out.
+type spill struct {
+	preview []byte
+	hashes  [][]byte
+	bytes   int64
+}
+
+// NewCutter begins a line. Each piece is valid UTF-8 without NUL, at most
+// MaxPiece long, and belongs to emit. Equal lines give equal pieces.
+func NewCutter(emit func(piece []byte)) *Cutter {
+	var nonce [12]byte
+	// Never fails; the marker cannot be guessed by the agent, so no line can
+	// pretend that something was cut out of it.
+	_, _ = rand.Read(nonce[:])
+	return &Cutter{emit: emit, marker: "clew-cut-" + hex.EncodeToString(nonce[:]) + "-"}
+}
+
+// Write takes the next part of the line. It never fails.
+func (c *Cutter) Write(b []byte) (int, error) {
+	n := len(b)
+	for len(b) > 0 {
+		switch {
+		case c.raw != nil:
+			c.raw.write(b)
+			return n, nil
+		case c.inString:
+			b = c.string(b)
+		default:
+			b = c.structure(b)
+		}
+		if c.raw == nil && (len(c.skeleton) > maxSkeleton || len(c.spilled) > maxSpilled) {
+			c.giveUp()
+		}
+	}
+	return n, nil
+}
+
+// structure takes what is between strings.
+func (c *Cutter) structure(b []byte) []byte {
+	for i, char := range b {
+		if len(c.skeleton) == 0 && !isSpace(char) && char != '{' {
+			c.giveUp()
+			return b[i:]
+		}
+		if len(c.skeleton) == 0 && isSpace(char) {
+			continue
+		}
+		c.skeleton = append(c.skeleton, char)
+		switch char {
+		case '"':
+			c.inString, c.escape, c.start = true, false, len(c.skeleton)
+			return b[i+1:]
+		case '{', '[':
+			if len(c.path) < maxPath && c.deeper == 0 {
+				c.path = append(c.path, frame{object: char == '{', isKey: char == '{'})
+			} else {
+				c.deeper++
+			}
+		case '}', ']':
+			if c.deeper > 0 {
+				c.deeper--
+			} else if len(c.path) > 0 {
+				c.path = c.path[:len(c.path)-1]
+			}
+		case ',', ':':
+			if top := len(c.path) - 1; c.deeper == 0 && top >= 0 && c.path[top].object {
+				c.path[top].isKey = char == ','
+			}
+		}
+		if len(c.skeleton) > maxSkeleton {
+			return b[i+1:]
+		}
+	}
+	return nil
+}
+
+func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }
+
+// string takes what is in a string, up to its end.
+func (c *Cutter) string(b []byte) []byte {
+	end, closed := len(b), false
+	for i := 0; i < len(b); {
+		if c.escape {
+			c.escape = false
+			i++
+			continue
+		}
+		next := bytes.IndexAny(b[i:], `"\`)
+		if next < 0 {
+			break
+		}
+		i += next
+		if b[i] == '"' {
+			end, closed = i, true
+			break
+		}
+		c.escape = true
+		i++
+	}
+	c.text(b[:end])
+	if !closed {
+		return nil
+	}
+	c.endString()
+	return b[end+1:]
+}
+
+// text takes a part of a string, as it is written.
+func (c *Cutter) text(b []byte) {
+	if c.long != nil {
+		c.long.write(b)
+		return
+	}
+	limit := longString
+	if c.start > maxSkeleton/2 {
+		limit = shorterString
+	}
+	if len(c.skeleton)-c.start+len(b) <= limit {
+		c.skeleton = append(c.skeleton, b...)
+		return
+	}
+	c.long = newSpilling(c.emit, c.plain())
+	c.long.write(c.skeleton[c.start:])
+	c.long.write(b)
+	c.skeleton = c.skeleton[:c.start]
+}
+
+func (c *Cutter) endString() {
+	c.inString = false
+	top := len(c.path) - 1
+	if c.long != nil {
+		c.endSpill()
+	} else if c.deeper == 0 && top >= 0 && c.path[top].isKey {
+		c.path[top].key = ""
+		if key := c.skeleton[c.start:]; len(key) <= 64 {
+			c.path[top].key = string(key)
+		}
+	}
+	c.skeleton = append(c.skeleton, '"')
+}
+
+// endSpill puts the marker in the place of the string that was cut out.
+func (c *Cutter) endSpill() {
+	c.skeleton = append(c.skeleton, c.marker...)
+	c.skeleton = strconv.AppendInt(c.skeleton, int64(len(c.spilled)), 10)
+	c.skeleton = append(c.skeleton, '.')
+	c.spilled = append(c.spilled, c.long.end())
+	c.long = nil
+}
+
+// plain tells whether the string here is the text that a message will hold by
+// itself, by the keys around it.
+func (c *Cutter) plain() bool {
+	if c.deeper > 0 || len(c.path) == 0 || c.path[len(c.path)-1].isKey {
+		return false
+	}
+	key := ""
+	for _, f := range c.path {
+		if !f.object {
+			continue
+		}
+		key = f.key
+		switch key {
+		case "input", "parameters", "arguments", "args", "changes", "tool_use_result", "metadata":
+			return false
+		}
+	}
+	return slices.Contains([]string{"text", "content", "output", "aggregated_output", "result", "message", "error"}, key)
+}
+
+// giveUp turns to the line as it is. What was cut out of it before stays so: as
+// text, without the escapes.
+func (c *Cutter) giveUp() {
+	if c.long != nil {
+		c.endSpill()
+	}
+	c.raw = c.whole(c.skeleton)
+	c.skeleton = nil
+}
+
+// whole makes the pieces of a text that has markers in it.
+func (c *Cutter) whole(text []byte) *pieces {
+	p := &pieces{emit: c.emit}
+	for len(text) > 0 {
+		at := bytes.Index(text, []byte(c.marker))
+		if at < 0 {
+			p.write(text)
+			break
+		}
+		p.write(text[:at])
+		text = text[at+len(c.marker):]
+		number, rest, _ := bytes.Cut(text, []byte{'.'})
+		if i, err := strconv.Atoi(string(number)); err == nil && i < len(c.spilled) {
+			p.add(c.spilled[i])
+			text = rest
+		}
+	}
+	return p
+}
+
+// Finish ends the line. short is what is left of it, for a Parser; mend is then
+// to be called with each message that the parser makes of it, before that is
+// recorded, and puts the texts that were cut out back: the beginning, and the
+// pieces. mend may emit pieces of its own.
+//
+// If short is nil, the line could not be cut: what is to be recorded is an empty
+// message of the role OUTPUT, mended. If a parser takes the short line for plain
+// output, that too is to be recorded as such a message, with the output in Raw.
+func (c *Cutter) Finish() (short []byte, mend func(*daemonv1.Message)) {
+	if c.raw == nil && (c.inString || !json.Valid(c.skeleton)) {
+		c.giveUp()
+	}
+	if c.raw != nil {
+		line := c.raw.end()
+		return nil, func(m *daemonv1.Message) { m.Raw, m.RawPieces = string(line.preview), toPieces(line) }
+	}
+	return c.skeleton, c.mend
+}
+
+func (c *Cutter) mend(m *daemonv1.Message) {
+	c.field(&m.Text, &m.TextPieces)
+	c.field(&m.Raw, &m.RawPieces)
+	if call := m.GetToolCall(); call != nil {
+		c.field(&call.Input, &call.InputPieces)
+		c.name(&call.Id)
+		c.name(&call.Name)
+	}
+	if result := m.GetToolResult(); result != nil {
+		c.field(&result.Output, &result.OutputPieces)
+		c.name(&result.CallId)
+	}
+}
+
+func (c *Cutter) field(text *string, p **daemonv1.Pieces) {
+	if !bytes.Contains([]byte(*text), []byte(c.marker)) {
+		return
+	}
+	whole := c.whole([]byte(*text)).end()
+	*text, *p = string(whole.preview), toPieces(whole)
+}
+
+// name mends a field that cannot be cut: the hash keeps it apart from others.
+func (c *Cutter) name(text *string) {
+	if !bytes.Contains([]byte(*text), []byte(c.marker)) {
+		return
+	}
+	whole := c.whole([]byte(*text)).end()
+	var sum []byte
+	for _, h := range whole.hashes {
+		sum = append(sum, h[:4]...)
+	}
+	*text = string(whole.preview[:boundary(whole.preview, 200)]) + "…" + hex.EncodeToString(sum[:min(len(sum), 16)])
+}
+
+func toPieces(s spill) *daemonv1.Pieces {
+	return &daemonv1.Pieces{Hashes: s.hashes, Bytes: s.bytes}
+}

@@ -1,0 +1,230 @@
+package agent
+
+import (
+	"encoding/json"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+)
+
+// GeminiCLI is the Gemini CLI with --output-format stream-json. Tried with
+// version 0.61.0.
+//
+// Its hook comes as an extension that is linked to from its home: system
+// settings it takes only from folders that belong to root. The hook is not told
+// the call's id. The stream has no thoughts.
+type GeminiCLI struct{}
+
+// Executable is gemini.
+func (GeminiCLI) Executable() string { return "gemini" }
+
+// Files are the extension with a BeforeTool hook for every tool.
+func (GeminiCLI) Files(r FilesRequest) map[string][]byte {
+	hooks := map[string]any{}
+	if len(r.Hook) > 0 {
+		hooks["BeforeTool"] = []any{map[string]any{
+			"matcher": "*",
+			"hooks": []any{map[string]any{
+				"name": "clew", "type": "command", "command": shellWords(r.Hook), "timeout": hookSeconds * 1000,
+			}},
+		}}
+	}
+	return map[string][]byte{
+		"gemini-extension.json": jsonFile(map[string]any{"name": "clew", "version": "1.0.0"}),
+		"hooks/hooks.json":      jsonFile(map[string]any{"hooks": hooks}),
+	}
+}
+
+// Command gives the prompt on standard input. Every tool is approved: nobody is
+// there to ask, and the pod is the sandbox.
+func (GeminiCLI) Command(s Start) Command {
+	args := []string{"--output-format", "stream-json", "--approval-mode", "yolo", "--skip-trust"}
+	if s.Model != "" {
+		args = append(args, "-m", s.Model)
+	}
+	if s.Session != "" {
+		args = append(args, "--resume", s.Session)
+	}
+	c := Command{Args: args, Stdin: s.Prompt, Env: []string{
+		"GEMINI_CLI_NO_RELAUNCH=true", // one process, so that a signal meets it
+		"GEMINI_TELEMETRY_ENABLED=false",
+	}}
+	if s.FilesDir != "" {
+		c.HomeFiles = map[string][]byte{
+			".gemini/extensions/clew/.gemini-extension-install.json": jsonFile(map[string]any{"source": s.FilesDir, "type": "link"}),
+		}
+	}
+	return c
+}
+
+// StatePaths hold the chats, the names of projects that their folders go by, and
+// the memory that the agent writes; credentials and settings lie beside them.
+func (GeminiCLI) StatePaths() []string {
+	return []string{".gemini/projects.json", ".gemini/tmp/*/chats", ".gemini/tmp/*/.project_root", ".gemini/tmp/*/memory", ".gemini/GEMINI.md"}
+}
+
+// Session reads the chat.
+func (GeminiCLI) Session(home fs.FS, id string) (Session, error) {
+	return geminiSession(home, id)
+}
+
+// BeforeTools holds: tools were seen to wait for the hook.
+func (GeminiCLI) BeforeTools() bool { return true }
+
+// NewParser reads the events of --output-format stream-json.
+func (GeminiCLI) NewParser(o ParserOptions) Parser {
+	return &geminiParser{prompt: o.Prompt, prices: newPrices(o.Prices), session: cloneSession(o.Session)}
+}
+
+type geminiEvent struct {
+	Type       string          `json:"type"`
+	SessionID  string          `json:"session_id"`
+	Model      string          `json:"model"`
+	Role       string          `json:"role"`
+	Content    *string         `json:"content"`
+	Delta      bool            `json:"delta"`
+	ToolName   string          `json:"tool_name"`
+	ToolID     string          `json:"tool_id"`
+	Parameters json.RawMessage `json:"parameters"`
+	Status     string          `json:"status"`
+	Output     json.RawMessage `json:"output"`
+	Message    string          `json:"message"`
+	Error      *struct {
+		Message string `json:"message"`
+	} `json:"error"`
+	Stats *struct {
+		geminiUsage
+		Models map[string]geminiUsage `json:"models"`
+	} `json:"stats"`
+}
+
+type geminiUsage struct {
+	Total  count `json:"total_tokens"`
+	Input  count `json:"input_tokens"`
+	Output count `json:"output_tokens"`
+	Cached count `json:"cached"`
+}
+
+// Bounds of a message that is being streamed; what is longer becomes several.
+const (
+	maxDeltaBytes = 1 << 20
+	maxDeltas     = 8192
+)
+
+// geminiParser reads one run. The assistant's text comes in pieces (delta),
+// which are one message until another event comes.
+type geminiParser struct {
+	prompt  string
+	prices  prices
+	session *daemonv1.AgentSession
+
+	said   []byte
+	deltas int
+}
+
+func (p *geminiParser) Pending() bool                   { return p.deltas > 0 }
+func (p *geminiParser) End() []Item                     { return p.flush() }
+func (p *geminiParser) Session() *daemonv1.AgentSession { return cloneSession(p.session) }
+
+func (p *geminiParser) Clone() Parser {
+	c := *p
+	c.session = cloneSession(p.session)
+	c.said = slices.Clip(p.said) // the two append to arrays of their own
+	return &c
+}
+
+// flush ends the message that is being streamed.
+func (p *geminiParser) flush() []Item {
+	said := p.said
+	p.said, p.deltas = nil, 0
+	if len(said) == 0 {
+		return nil
+	}
+	return []Item{say(daemonv1.Role_ROLE_ASSISTANT, string(said), "")}
+}
+
+func (p *geminiParser) Line(line []byte) []Item {
+	var e geminiEvent
+	if items, ok := event(line, &e); !ok {
+		return append(p.flush(), items...)
+	}
+	if e.Type == "message" && e.Role == "assistant" && e.Delta && e.Content != nil {
+		p.said = append(p.said, *e.Content...)
+		p.deltas++
+		if len(p.said) >= maxDeltaBytes || p.deltas >= maxDeltas {
+			return p.flush()
+		}
+		return nil
+	}
+	return append(p.flush(), p.event(e, line)...)
+}
+
+func (p *geminiParser) event(e geminiEvent, line []byte) []Item {
+	switch {
+	case e.Type == "init":
+		if e.SessionID != "" {
+			p.session = &daemonv1.AgentSession{Agent: "GeminiCLI", Id: Text([]byte(e.SessionID)), Model: Text([]byte(e.Model))}
+		}
+		return nil
+	case e.Type == "message" && e.Content != nil:
+		return p.message(e.Role, *e.Content, line)
+	case e.Type == "tool_use" && e.ToolID != "" && e.ToolName != "":
+		return []Item{call(e.ToolID, e.ToolName, e.Parameters, "")}
+	case e.Type == "tool_result" && e.ToolID != "":
+		answer := texts(e.Output)
+		if answer == "" && e.Error != nil {
+			answer = e.Error.Message
+		}
+		return []Item{result(e.ToolID, answer, e.Status == "error", "")}
+	case e.Type == "error" && e.Message != "":
+		return []Item{notice(e.Message)}
+	case e.Type == "result":
+		return p.result(e)
+	}
+	return []Item{unknown(line)}
+}
+
+func (p *geminiParser) message(role, text string, line []byte) []Item {
+	switch {
+	case role == "assistant" && text != "":
+		return []Item{say(daemonv1.Role_ROLE_ASSISTANT, text, "")}
+	case role == "user" && samePrompt(text, p.prompt), text == "":
+		return nil
+	case role == "user":
+		return []Item{say(daemonv1.Role_ROLE_SYSTEM, text, "")}
+	}
+	return []Item{unknown(line)}
+}
+
+// result ends the run with what it used, by model.
+func (p *geminiParser) result(e geminiEvent) []Item {
+	var items []Item
+	if e.Error != nil && e.Error.Message != "" {
+		items = append(items, notice(e.Error.Message))
+	}
+	if e.Stats == nil {
+		return items
+	}
+	if len(e.Stats.Models) == 0 {
+		return append(items, p.usage(p.session.GetModel(), e.Stats.geminiUsage)...)
+	}
+	for _, model := range slices.Sorted(maps.Keys(e.Stats.Models)) {
+		items = append(items, p.usage(model, e.Stats.Models[model])...)
+	}
+	return items
+}
+
+// usage counts as output what a model thought, which only the total holds.
+func (p *geminiParser) usage(model string, g geminiUsage) []Item {
+	u := &daemonv1.Usage{
+		InputTokens:       int64(g.Input),
+		CachedInputTokens: int64(g.Cached),
+		OutputTokens:      int64(max(g.Output, g.Total-g.Input)),
+		Model:             Text([]byte(strings.TrimSpace(model))),
+	}
+	u.CostMicroUsd = p.prices.cost(u)
+	return addUsage(u)
+}

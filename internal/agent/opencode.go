@@ -1,0 +1,243 @@
+package agent
+
+import (
+	"encoding/json"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+)
+
+// OpenCode is `opencode run --format json`. Tried with version 1.18.33.
+//
+// It prints a tool call when the tool has ended, so call and result come
+// together; its hook is asked before.
+type OpenCode struct{}
+
+// Executable is opencode.
+func (OpenCode) Executable() string { return "opencode" }
+
+const (
+	openCodeConfig = "opencode.json"
+	openCodePlugin = "opencode.js"
+)
+
+// Files are settings for OPENCODE_CONFIG, and a plugin that runs the hook. The
+// settings name the plugin by its place, FilesRequest.Dir.
+func (OpenCode) Files(r FilesRequest) map[string][]byte {
+	hook, err := marshal(append([]string{}, r.Hook...))
+	if err != nil {
+		hook = "[]"
+	}
+	return map[string][]byte{
+		openCodeConfig: jsonFile(openCodeSettings(r.Dir)),
+		openCodePlugin: []byte(strings.Replace(openCodePluginSource, "HOOK", hook, 1)),
+	}
+}
+
+func openCodeSettings(dir string) map[string]any {
+	settings := map[string]any{"autoupdate": false, "share": "disabled"}
+	if dir != "" {
+		settings["plugin"] = []any{"file://" + path.Join(dir, openCodePlugin)}
+	}
+	return settings
+}
+
+const openCodePluginSource = `import { spawn } from "node:child_process"
+
+const hook = HOOK
+
+// Runs the hook before each tool and waits for its end, whatever that is.
+export const Clew = async () => ({
+  "tool.execute.before": (input, output) => new Promise((resolve) => {
+    if (hook.length === 0) return resolve()
+    const child = spawn(hook[0], hook.slice(1), { stdio: ["pipe", "ignore", "inherit"] })
+    child.on("error", () => resolve())
+    child.on("close", () => resolve())
+    child.stdin.on("error", () => {})
+    child.stdin.end(JSON.stringify({ tool: input.tool, callID: input.callID, args: output.args }))
+  }),
+})
+`
+
+// Command gives the prompt on standard input: as an argument it would reach the
+// model in quotes. What the user's settings do not deny is allowed: nobody is
+// there to ask. The settings come through the one of two variables that the user
+// has not set.
+func (OpenCode) Command(s Start) Command {
+	args := []string{"run", "--format", "json", "--auto", "--thinking"}
+	if s.Worktree != "" {
+		args = append(args, "--dir", s.Worktree) // it hangs when resumed elsewhere
+	}
+	if s.Model != "" {
+		args = append(args, "--model", s.Model)
+	}
+	if s.Session != "" {
+		args = append(args, "--session", s.Session)
+	}
+	c := Command{Args: args, Stdin: s.Prompt, Env: []string{
+		"OPENCODE_DISABLE_AUTOUPDATE=1",
+		"OPENCODE_DISABLE_LSP_DOWNLOAD=1",
+	}}
+	if s.FilesDir == "" {
+		return c
+	}
+	taken := func(name string) bool {
+		return slices.ContainsFunc(s.Env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
+	}
+	if !taken("OPENCODE_CONFIG_CONTENT") {
+		c.Env = append(c.Env, "OPENCODE_CONFIG_CONTENT="+strings.TrimSpace(string(jsonFile(openCodeSettings(s.FilesDir)))))
+	} else if !taken("OPENCODE_CONFIG") {
+		c.Env = append(c.Env, "OPENCODE_CONFIG="+path.Join(s.FilesDir, openCodeConfig))
+	}
+	return c
+}
+
+// StatePaths are the database with its log, and what older versions kept in
+// files; auth.json and the snapshots of the work tree lie beside them.
+func (OpenCode) StatePaths() []string {
+	const data = ".local/share/opencode/"
+	return []string{data + "opencode*.db", data + "opencode*.db-wal", data + "storage"}
+}
+
+// Session looks for the session in the database. What it holds is not told: it
+// is ahead of what OpenCode prints.
+func (OpenCode) Session(home fs.FS, id string) (Session, error) {
+	return openCodeSession(home, id)
+}
+
+// BeforeTools holds: tools were seen to wait for the plugin.
+func (OpenCode) BeforeTools() bool { return true }
+
+// NewParser reads the events of --format json.
+func (OpenCode) NewParser(o ParserOptions) Parser {
+	p := &openCodeParser{model: o.Model, prices: newPrices(o.Prices), session: cloneSession(o.Session)}
+	if p.model == "" {
+		p.model = p.session.GetModel()
+	}
+	return p
+}
+
+type openCodeEvent struct {
+	Type      string          `json:"type"`
+	SessionID string          `json:"sessionID"`
+	Part      openCodePart    `json:"part"`
+	Error     json.RawMessage `json:"error"`
+}
+
+type openCodePart struct {
+	Text   string `json:"text"`
+	Tool   string `json:"tool"`
+	CallID string `json:"callID"`
+	State  struct {
+		Status string          `json:"status"`
+		Input  json.RawMessage `json:"input"`
+		Output json.RawMessage `json:"output"`
+		Error  string          `json:"error"`
+	} `json:"state"`
+	Tokens *openCodeTokens `json:"tokens"`
+	Cost   dollars         `json:"cost"`
+}
+
+type openCodeTokens struct {
+	Total     count `json:"total"`
+	Input     count `json:"input"`
+	Output    count `json:"output"`
+	Reasoning count `json:"reasoning"`
+	Cache     struct {
+		Write count `json:"write"`
+		Read  count `json:"read"`
+	} `json:"cache"`
+}
+
+type openCodeParser struct {
+	model   string
+	prices  prices
+	session *daemonv1.AgentSession
+}
+
+func (p *openCodeParser) Pending() bool                   { return false }
+func (p *openCodeParser) End() []Item                     { return nil }
+func (p *openCodeParser) Session() *daemonv1.AgentSession { return cloneSession(p.session) }
+
+func (p *openCodeParser) Clone() Parser {
+	c := *p
+	c.session = cloneSession(p.session)
+	return &c
+}
+
+func (p *openCodeParser) Line(line []byte) []Item {
+	var e openCodeEvent
+	if items, ok := event(line, &e); !ok {
+		return items
+	}
+	if e.SessionID != "" && p.session.GetId() != e.SessionID {
+		p.session = &daemonv1.AgentSession{Agent: "OpenCode", Id: Text([]byte(e.SessionID)), Model: Text([]byte(p.model))}
+	}
+	part := e.Part
+	switch {
+	case e.Type == "step_start":
+		return nil
+	case e.Type == "text" && part.Text != "":
+		return []Item{say(daemonv1.Role_ROLE_ASSISTANT, part.Text, "")}
+	case e.Type == "reasoning" && part.Text != "":
+		return []Item{thought(part.Text)}
+	case e.Type == "tool_use" && part.CallID != "" && part.Tool != "":
+		return p.tool(part, line)
+	case e.Type == "step_finish":
+		return p.usage(part)
+	case e.Type == "error" && len(e.Error) > 0:
+		return []Item{notice(openCodeError(e.Error))}
+	}
+	return []Item{unknown(line)}
+}
+
+func (p *openCodeParser) tool(part openCodePart, line []byte) []Item {
+	answer, isError := texts(part.State.Output), part.State.Status == "error"
+	if isError && part.State.Error != "" {
+		answer = part.State.Error
+	}
+	if part.State.Status != "completed" && !isError {
+		return []Item{unknown(line)}
+	}
+	return []Item{call(part.CallID, part.Tool, part.State.Input, ""), result(part.CallID, answer, isError, "")}
+}
+
+// usage is that of a step. What the model thought is output that only the total
+// is sure to hold. OpenCode's cost is zero for models that it has no price of.
+func (p *openCodeParser) usage(part openCodePart) []Item {
+	t := part.Tokens
+	if t == nil {
+		return nil
+	}
+	input := t.Input + t.Cache.Read + t.Cache.Write
+	u := &daemonv1.Usage{
+		InputTokens:       int64(input),
+		CachedInputTokens: int64(t.Cache.Read),
+		OutputTokens:      int64(t.Output + t.Reasoning),
+		CostMicroUsd:      part.Cost.micro(),
+		Model:             Text([]byte(p.model)),
+	}
+	if t.Total >= input+t.Output {
+		u.OutputTokens = int64(t.Total - input)
+	}
+	if u.CostMicroUsd == 0 {
+		u.CostMicroUsd = p.prices.cost(u)
+	}
+	return addUsage(u)
+}
+
+func openCodeError(raw json.RawMessage) string {
+	var e struct {
+		Name string `json:"name"`
+		Data struct {
+			Message string `json:"message"`
+		} `json:"data"`
+	}
+	if json.Unmarshal(raw, &e) == nil && e.Data.Message != "" {
+		return e.Data.Message
+	}
+	return texts(raw)
+}

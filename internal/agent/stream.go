@@ -1,0 +1,165 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strings"
+
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+)
+
+// The four CLIs print one JSON object a line, with a "type". What their parsers
+// have in common:
+//
+//   - A line that is no JSON object is plain output (Item.Output).
+//   - An object that is not understood is a message of the role OUTPUT with the
+//     line in Raw: an unknown type, or a known one whose fields are wrong.
+//   - Events that only frame others (a turn begins, a step begins) give nothing.
+//   - What a model thought is a message of the assistant without text; Raw holds
+//     the JSON of the thought, {"type":"thinking","thinking":"…"}. So it is in
+//     the log, and is not taken for something that was said.
+//   - What the CLI itself says (an error, a notice) is a message of the role
+//     SYSTEM, and so is text it prints as the user's that is not the prompt. The
+//     role USER is for what people asked.
+//   - Of an event of a subagent, Raw holds {"parent":"id of the call that
+//     started it"}.
+
+// event decodes a line into out. If there is no event in it, it returns false
+// and what the line is instead.
+func event(line []byte, out any) ([]Item, bool) {
+	trimmed := bytes.TrimSpace(line)
+	if len(trimmed) == 0 || trimmed[0] != '{' || !json.Valid(trimmed) {
+		return []Item{output(line)}, false
+	}
+	if json.Unmarshal(trimmed, out) != nil {
+		return []Item{unknown(line)}, false
+	}
+	return nil, true
+}
+
+// unknown keeps a line that is not understood.
+func unknown(line []byte) Item {
+	return Item{Message: &daemonv1.Message{Role: daemonv1.Role_ROLE_OUTPUT, Raw: Text(line)}}
+}
+
+func say(role daemonv1.Role, text, raw string) Item {
+	return Item{Message: &daemonv1.Message{Role: role, Text: Text([]byte(text)), Raw: raw}}
+}
+
+func notice(text string) Item {
+	return say(daemonv1.Role_ROLE_SYSTEM, text, "")
+}
+
+// thought is what a model thought, without a signature.
+func thought(text string) Item {
+	raw, err := marshal(struct {
+		Type     string `json:"type"`
+		Thinking string `json:"thinking"`
+	}{"thinking", text})
+	if err != nil {
+		raw = text
+	}
+	return Item{Message: &daemonv1.Message{Role: daemonv1.Role_ROLE_ASSISTANT, Raw: raw}}
+}
+
+// call is a tool call; input is any JSON value, none for an empty object.
+func call(id, name string, input json.RawMessage, raw string) Item {
+	c := &daemonv1.ToolCall{Id: Text([]byte(id)), Name: Text([]byte(name)), Input: "{}"}
+	if len(input) > 0 && string(input) != "null" {
+		c.Input = compact(input)
+	}
+	return Item{Message: &daemonv1.Message{Role: daemonv1.Role_ROLE_ASSISTANT, ToolCall: c, Raw: raw}}
+}
+
+func result(id, output string, isError bool, raw string) Item {
+	return Item{Message: &daemonv1.Message{Role: daemonv1.Role_ROLE_TOOL, Raw: raw, ToolResult: &daemonv1.ToolResult{
+		CallId: Text([]byte(id)), Output: Text([]byte(output)), IsError: isError,
+	}}}
+}
+
+// marshal is JSON as people write it: without escapes for HTML.
+func marshal(v any) (string, error) {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return "", err
+	}
+	return strings.TrimSuffix(b.String(), "\n"), nil
+}
+
+// count is a number of tokens as agents print it. What is none counts as zero:
+// a message is not lost because its usage is odd.
+type count int64
+
+// maxCount is more tokens than any run uses.
+const maxCount = 1 << 40
+
+func (c *count) UnmarshalJSON(b []byte) error {
+	var f float64
+	if json.Unmarshal(b, &f) != nil || math.IsNaN(f) || f < 0 {
+		*c = 0
+		return nil
+	}
+	*c = count(min(f, maxCount))
+	return nil
+}
+
+// dollars is an amount of US dollars as agents print it.
+type dollars float64
+
+// micro is the amount in millionths.
+func (d dollars) micro() int64 {
+	f := float64(d)
+	if math.IsNaN(f) || f <= 0 {
+		return 0
+	}
+	return int64(math.Round(min(f, 1e6) * 1e6))
+}
+
+func (d *dollars) UnmarshalJSON(b []byte) error {
+	var f float64
+	if json.Unmarshal(b, &f) != nil {
+		f = 0
+	}
+	*d = dollars(f)
+	return nil
+}
+
+// texts joins the parts of a content that is a string or a list of parts. A part
+// that is not text is kept as its JSON.
+func texts(content json.RawMessage) string {
+	var s string
+	if len(content) == 0 || string(content) == "null" {
+		return ""
+	}
+	if json.Unmarshal(content, &s) == nil {
+		return s
+	}
+	var parts []json.RawMessage
+	if json.Unmarshal(content, &parts) != nil {
+		return compact(content)
+	}
+	var out []string
+	for _, p := range parts {
+		var part struct {
+			Type string  `json:"type"`
+			Text *string `json:"text"`
+		}
+		if json.Unmarshal(p, &part) == nil && part.Text != nil && (part.Type == "text" || part.Type == "") {
+			out = append(out, *part.Text)
+		} else {
+			out = append(out, compact(p))
+		}
+	}
+	return strings.Join(out, "\n")
+}
+
+// addUsage returns the items of a usage, none if there is nothing in it.
+func addUsage(u *daemonv1.Usage) []Item {
+	if u.GetInputTokens() == 0 && u.GetOutputTokens() == 0 && u.GetCostMicroUsd() == 0 {
+		return nil
+	}
+	return []Item{{Usage: u}}
+}
