@@ -205,6 +205,10 @@ func readFull(r io.Reader, buf []byte) (int, error) {
 func (s *scanner) scanHome(root *beneath, include []string, limit, bound int64, cached *dir) (*dir, []*folderJob, error) {
 	out := &dir{partial: true}
 	whole := &folderJob{root: root, limit: limit, bound: bound, cached: cached, out: out, home: true}
+	include, err := expandPaths(include, root.names)
+	if err != nil {
+		return nil, nil, err
+	}
 	for _, path := range include {
 		if path == "." {
 			out.partial = false

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,7 +24,8 @@ type Config struct {
 	Worktree string
 	// Home is the agent's home folder; "" means that no session state is kept.
 	Home string
-	// HomeInclude lists the session state: paths below Home, with slashes.
+	// HomeInclude lists the session state: paths below Home, with slashes, each of
+	// whose names may be a pattern as in path.Match.
 	HomeInclude []string
 	// HomeExclude lists paths below Home that are neither captured nor changed.
 	HomeExclude []string
@@ -137,6 +139,11 @@ func Open(ctx context.Context, cfg Config) (*Repo, error) {
 	for _, p := range slices.Concat(cfg.HomeInclude, cfg.HomeExclude) {
 		if p != "." && (p == "" || filepath.Clean(p) != p || filepath.IsAbs(p) || strings.HasPrefix(p+"/", "../")) {
 			return nil, fail(GitFailed, nil, "the session state path %q is not a clean path below the home; write it like .claude or .codex/sessions", p)
+		}
+	}
+	for _, p := range cfg.HomeInclude {
+		if _, err := path.Match(p, ""); err != nil {
+			return nil, fail(GitFailed, err, "the session state path %q is not a pattern; write a backslash before each *, ? or [ that is part of a name", p)
 		}
 	}
 	for _, sub := range []string{"objects/pack", "objects/info", "refs/heads", "info", "clew"} {

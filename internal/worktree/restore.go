@@ -428,6 +428,7 @@ func (s *restoring) restorePristine() error {
 // configuration includes today, marking the folders that lead to it partial.
 func onlyIncluded(home *dir, include, exclude []string) *dir {
 	out := &dir{partial: true}
+	include, _ = expandPaths(include, home.names) // a tree in memory is always listed
 	for _, path := range include {
 		if path == "." {
 			home.partial = false

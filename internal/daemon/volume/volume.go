@@ -79,6 +79,9 @@ func homeInclude(cfg daemonapi.Config) ([]string, error) {
 	if len(include) == 0 {
 		return []string{"."}, nil
 	}
+	if slices.Contains(include, ".") {
+		return []string{"."}, nil
+	}
 	slices.Sort(include)
 	return slices.Compact(include), nil
 }

@@ -1,0 +1,99 @@
+package checkpoint_test
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/clew-dev/clew/internal/daemon/checkpoint"
+	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemon/mask"
+	"github.com/clew-dev/clew/internal/daemon/spool"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/worktree"
+)
+
+// notebook is a repository that only remembers what it was asked for.
+type notebook struct{ asked worktree.CheckpointRequest }
+
+func (n *notebook) Checkpoint(_ context.Context, r worktree.CheckpointRequest) (worktree.Checkpoint, error) {
+	n.asked = r
+	return worktree.Checkpoint{Number: r.Number, Code: "c", State: "s"}, nil
+}
+
+func (*notebook) Push(context.Context, worktree.Remote, ...worktree.RefUpdate) error { return nil }
+
+// TestACheckpointTellsOfItsSession: the record for the history and the commit for
+// whoever restores it say the same, and no Secret gets into either.
+func TestACheckpointTellsOfItsSession(t *testing.T) {
+	dir := t.TempDir()
+	j, err := journal.Open(filepath.Join(dir, "journal.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := spool.Open(filepath.Join(dir, "spool"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	repo := &notebook{}
+	taker := &checkpoint.Taker{Repo: repo, Journal: j, Spool: s, TaskUID: "u", Attempt: 1, Mask: mask.New([]byte("hunter2hunter2"))}
+	take := func(r checkpoint.Request) *daemonv1.CheckpointRecord {
+		t.Helper()
+		if _, err := taker.Take(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		records, err := s.Read(s.Last()-1, 1, 1<<20)
+		if err != nil || len(records) != 1 {
+			t.Fatalf("%v, %v", records, err)
+		}
+		return records[0].GetCheckpoint()
+	}
+
+	if r := take(checkpoint.Request{Trigger: "Manual"}); r.GetSession() != nil || checkpoint.Session(repo.asked.Annotations) != nil {
+		t.Fatalf("%v, %v", r, repo.asked.Annotations)
+	}
+	session := &daemonv1.AgentSession{Agent: "Codex", Id: "x", Version: "1.2", Counted: &daemonv1.Usage{InputTokens: 9}}
+	risky := &daemonv1.RiskyTool{Name: "Bash", CallId: "1", Before: true}
+	if err := j.Update(func(s *journal.State) error { return s.SetAgentSession(session) }); err != nil {
+		t.Fatal(err)
+	}
+	r := take(checkpoint.Request{Trigger: "BeforeRiskyTool", RiskyTool: risky, Message: "before hunter2hunter2"})
+	want := &daemonv1.CheckpointRecord{Number: 2, Trigger: "BeforeRiskyTool", Message: "before [masked]", RiskyTool: risky, Session: session,
+		Attempt: 1, Commit: "c", StateCommit: "s", Parent: "", Time: r.GetTime()}
+	if d := cmp.Diff(want, r, protocmp.Transform()); d != "" {
+		t.Fatalf("(-want +got):\n%s", d)
+	}
+	if strings.Contains(repo.asked.Message, "hunter2") {
+		t.Fatalf("the commit says %q", repo.asked.Message)
+	}
+	if d := cmp.Diff(session, checkpoint.Session(repo.asked.Annotations).Message(), protocmp.Transform()); d != "" {
+		t.Fatalf("(-want +got):\n%s", d)
+	}
+	// A session that the agent would not resume is nothing to go back to.
+	if err := j.Update(func(s *journal.State) error { s.SessionRefused = "x"; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if r := take(checkpoint.Request{Trigger: "Manual"}); r.GetSession() != nil || len(repo.asked.Annotations) != 0 {
+		t.Fatalf("%v, %v", r, repo.asked.Annotations)
+	}
+	if err := taker.Event("X", "it is hunter2hunter2", map[string]string{"a": "hunter2hunter2"}); err != nil {
+		t.Fatal(err)
+	}
+	records, _ := s.Read(s.Last()-1, 1, 1<<20)
+	if e := records[0].GetEvent(); e.GetMessage() != "it is [masked]" || e.GetDetails()["a"] != "[masked]" {
+		t.Fatalf("%v", e)
+	}
+}
+
+func TestForeignAnnotations(t *testing.T) {
+	for _, a := range []map[string]string{nil, {"agent-session": ""}, {"agent-session": "{torn"}, {"agent-session": `{"record":7}`}, {"agent-session": `{"record":{}}`}} {
+		if s := checkpoint.Session(a); s != nil {
+			t.Errorf("%v: %+v", a, s)
+		}
+	}
+}
