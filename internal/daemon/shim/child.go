@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -15,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,8 +27,9 @@ const stopWait = 500 * time.Millisecond
 const killWait = 2 * time.Second
 
 // child is the agent's main process and whatever it started. As process 1 of a
-// container the shim knows that every other process there is the agent's;
-// elsewhere it holds to the process group.
+// container the shim knows that every other process there is the agent's.
+// Elsewhere the agent's are those that descend from the shim, in whatever
+// session or process group they are: orphans among them come to the shim.
 type child struct {
 	pid    int
 	init   bool     // the shim is process 1
@@ -34,29 +37,30 @@ type child struct {
 
 	mu      sync.Mutex
 	stopped bool
+	others  []int // stopped beyond the process group
 }
 
-// start starts the agent with stdout as its standard output.
-func start(cfg Config, env []string, stdout *os.File) (*child, error) {
-	path, err := lookPath(cfg.Command[0], env)
+// startChild starts the agent with stdout and stderr as its own.
+func startChild(l launch, stdout, stderr *os.File, log logr.Logger) (*child, error) {
+	path, err := lookPath(l.command[0], l.env)
 	if err != nil {
 		return nil, err
 	}
-	null, err := os.Open(os.DevNull)
+	stdin, err := l.input()
 	if err != nil {
 		return nil, err
 	}
-	defer null.Close()
+	defer stdin.Close()
 	// Orphans of the agent come to the shim even where it is not process 1.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		cfg.Log.Error(err, "orphans of the agent will not be reaped")
+		log.Error(err, "orphans of the agent will not be reaped")
 	}
 	c := &child{init: os.Getpid() == 1, exited: make(chan int, 1)}
 	died := make(chan os.Signal, 1)
 	signal.Notify(died, unix.SIGCHLD)
-	c.pid, err = syscall.ForkExec(path, cfg.Command, &syscall.ProcAttr{
-		Env:   env,
-		Files: []uintptr{null.Fd(), stdout.Fd(), cfg.Stderr.Fd()},
+	c.pid, err = syscall.ForkExec(path, l.command, &syscall.ProcAttr{
+		Env:   l.env,
+		Files: []uintptr{stdin.Fd(), stdout.Fd(), stderr.Fd()},
 		Sys:   &syscall.SysProcAttr{Setpgid: true},
 	})
 	if err != nil {
@@ -140,13 +144,27 @@ func exitCode(status unix.WaitStatus) int {
 // sees it when it goes on.
 func (c *child) signalGroup(sig unix.Signal) { _ = unix.Kill(-c.pid, sig) }
 
-// signalAll sends a signal to every process of the agent.
-func (c *child) signalAll(sig unix.Signal) {
+// signalMost sends a signal to the agent's process group or, where that is as
+// easy, to all of its processes.
+func (c *child) signalMost(sig unix.Signal) {
 	if c.init {
 		_ = unix.Kill(-1, sig)
 		return
 	}
 	c.signalGroup(sig)
+}
+
+// signalAll sends a signal to every process of the agent.
+func (c *child) signalAll(sig unix.Signal) {
+	c.signalMost(sig)
+	if c.init {
+		return
+	}
+	for pid, p := range c.processes() {
+		if p.group != c.pid {
+			_ = unix.Kill(pid, sig)
+		}
+	}
 }
 
 // killRest ends what the agent's main process left behind. Killing a process
@@ -199,7 +217,7 @@ func orphans() []int {
 	return out
 }
 
-// setStopped stops the agent's processes or lets them go on.
+// setStopped stops most of the agent's processes or lets all of them go on.
 func (c *child) setStopped(stop bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -208,14 +226,18 @@ func (c *child) setStopped(stop bool) {
 	}
 	c.stopped = stop
 	if stop {
-		c.signalAll(unix.SIGSTOP)
-	} else {
-		c.signalAll(unix.SIGCONT)
+		c.signalMost(unix.SIGSTOP)
+		return
 	}
+	c.signalMost(unix.SIGCONT)
+	for _, pid := range c.others {
+		_ = unix.Kill(pid, unix.SIGCONT)
+	}
+	c.others = nil
 }
 
-// awaitStopped waits until every process of the agent stands still, and reports
-// whether it does.
+// awaitStopped stops what setStopped did not reach, waits until every process of
+// the agent stands still, and reports whether it does.
 func (c *child) awaitStopped() (still bool) {
 	poll(stopWait, func() bool {
 		c.mu.Lock()
@@ -224,9 +246,10 @@ func (c *child) awaitStopped() (still bool) {
 			return true
 		}
 		moving := c.moving()
-		for _, pid := range moving { // born while the others were being stopped
+		for _, pid := range moving {
 			_ = unix.Kill(pid, unix.SIGSTOP)
 		}
+		c.others = append(c.others, moving...)
 		still = len(moving) == 0
 		return still
 	})
@@ -234,48 +257,88 @@ func (c *child) awaitStopped() (still bool) {
 }
 
 // moving lists the agent's processes that are not stopped.
-func (c *child) moving() []int {
+func (c *child) moving() (out []int) {
+	for pid, p := range c.processes() {
+		if !strings.ContainsRune("TtZXx", p.state) {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+// proc is what the kernel says of a process.
+type proc struct {
+	state         rune
+	parent, group int
+}
+
+// processes are those of the agent.
+func (c *child) processes() map[int]proc {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
 	}
 	self := os.Getpid()
-	var out []int
+	all := map[int]proc{}
 	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == self {
-			continue
+		if pid, err := strconv.Atoi(e.Name()); err == nil && pid != self {
+			if p, ok := procStat(pid); ok {
+				all[pid] = p
+			}
 		}
-		state, group, ok := procStat(pid)
-		if !ok || (!c.init && group != c.pid) || strings.ContainsRune("TtZXx", state) {
-			continue
-		}
-		out = append(out, pid)
 	}
-	return out
+	if !c.init {
+		maps.DeleteFunc(all, func(_ int, p proc) bool { return p.group != c.pid && !descends(all, p, self) })
+	}
+	return all
 }
 
-// procStat reads the state and the process group of a process.
-func procStat(pid int) (state rune, group int, ok bool) {
+// descends reports whether p comes from the process top.
+func descends(all map[int]proc, p proc, top int) bool {
+	for range all { // the numbers may have been given anew: no loop for ever
+		if p.parent == top {
+			return true
+		}
+		next, ok := all[p.parent]
+		if !ok {
+			return false
+		}
+		p = next
+	}
+	return false
+}
+
+// procStat reads what the kernel says of a process.
+func procStat(pid int) (p proc, ok bool) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0, 0, false
+		return p, false
 	}
 	// The second field is the name in parentheses and may hold anything.
 	rest := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
 	if len(rest) < 3 {
-		return 0, 0, false
+		return p, false
 	}
-	group, err = strconv.Atoi(string(rest[2]))
-	return rune(rest[0][0]), group, err == nil
+	p.state = rune(rest[0][0])
+	p.parent, err = strconv.Atoi(string(rest[1]))
+	if err != nil {
+		return p, false
+	}
+	p.group, err = strconv.Atoi(string(rest[2]))
+	return p, err == nil
 }
 
 // withDefault adds a variable to an environment that lacks it.
 func withDefault(env []string, name, value string) []string {
+	return withDefaultEntry(env, name+"="+value)
+}
+
+func withDefaultEntry(env []string, entry string) []string {
+	name, _, _ := strings.Cut(entry, "=")
 	for _, e := range env {
 		if strings.HasPrefix(e, name+"=") {
 			return env
 		}
 	}
-	return append(env[:len(env):len(env)], name+"="+value)
+	return append(env[:len(env):len(env)], entry)
 }

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/clew-dev/clew/internal/daemon/mask"
 	"github.com/clew-dev/clew/internal/daemon/wire"
 )
 
@@ -93,6 +94,7 @@ type reader struct {
 	out  io.Writer
 	sink sink
 	done chan struct{}
+	mask *mask.Writer // everything goes through it
 
 	buffer []byte
 
@@ -100,8 +102,18 @@ type reader struct {
 	waiters []chan struct{} // want to know when the pipe is empty
 }
 
-func newReader(pipe *os.File, out io.Writer, sink sink) *reader {
-	return &reader{pipe: pipe, out: out, sink: sink, done: make(chan struct{})}
+func newReader(pipe *os.File, out io.Writer, sink sink, masker *mask.Masker) *reader {
+	r := &reader{pipe: pipe, out: out, sink: sink, done: make(chan struct{})}
+	r.mask = masker.Writer(passing(r.pass))
+	return r
+}
+
+// passing is a function as a writer.
+type passing func(data []byte)
+
+func (p passing) Write(data []byte) (int, error) {
+	p(data)
+	return len(data), nil
 }
 
 // run reads until the last process that writes there has ended.
@@ -116,6 +128,7 @@ func (r *reader) run() {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			r.empty(chunk)
 		default:
+			_ = r.mask.Flush()
 			if len(r.buffer) > 0 {
 				r.sink.line(r.buffer, false)
 			}
@@ -170,12 +183,16 @@ func (r *reader) release() {
 	r.waiters = nil
 }
 
-// take passes output through and hands out the lines in it. A line longer than
-// a frame goes in pieces, so that memory is bounded.
+// take masks output and passes it on.
 func (r *reader) take(data []byte) {
-	if len(data) == 0 {
-		return
+	if len(data) > 0 {
+		_, _ = r.mask.Write(data)
 	}
+}
+
+// pass passes output through and hands out the lines in it. A line longer than
+// a frame goes in pieces, so that memory is bounded.
+func (r *reader) pass(data []byte) {
 	_, _ = r.out.Write(data) // a log that is gone must not stop the agent
 	for {
 		i := bytes.IndexByte(data, '\n')

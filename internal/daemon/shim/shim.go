@@ -10,6 +10,10 @@
 //   - Each line of standard output reaches the daemon once and in order, across
 //     restarts of the daemon. Standard error is for people reading the log; it
 //     is passed through and not recorded.
+//   - The values of the agent's Secrets are masked in both, before they reach
+//     the container's log or the daemon.
+//   - An agent of a known kind is started as its adapter says, with the prompt
+//     and the session that prepare decided on (package start).
 //   - While a checkpoint is taken the agent is stopped (SIGSTOP), so that its
 //     files are those of one instant and match what it has said.
 //   - While the daemon is away the agent works on until its next line (not at
@@ -26,13 +30,13 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 
+	"github.com/clew-dev/clew/internal/daemon/mask"
 	"github.com/clew-dev/clew/internal/daemon/wire"
 )
 
@@ -69,6 +73,10 @@ type Config struct {
 	Env []string
 	// Conversation is the file that holds the conversation so far.
 	Conversation string
+	// RunDir is the folder in which prepare left the plan of the agent's start.
+	RunDir string
+	// Mask knows the values of the agent's Secrets; nil if there are none.
+	Mask *mask.Masker
 	// Stdout and Stderr are the container's.
 	Stdout, Stderr *os.File
 	// Window bounds the output that is not recorded yet, in bytes; 0 means 8 MiB.
@@ -138,21 +146,29 @@ func (s *shim) awaitDaemon(signals <-chan os.Signal) (attempt int64, code int, o
 }
 
 func (s *shim) run(attempt int64, signals <-chan os.Signal) (int, error) {
+	launch, err := s.launch(attempt)
+	if err != nil {
+		return s.cannotStart(err, signals)
+	}
 	read, write, err := os.Pipe()
 	if err != nil {
 		return 0, fmt.Errorf("make the pipe for the agent's output: %w", err)
 	}
 	defer read.Close()
-	c, err := start(s.cfg, s.environment(attempt), write)
-	write.Close()
+	stderr, err := newErrors(s.cfg.Stderr, s.cfg.Mask)
 	if err != nil {
-		fmt.Fprintln(s.cfg.Stderr, "clew: the agent cannot be started:", err)
-		return s.end(exitCodeOf(err), signals)
+		return 0, err
+	}
+	c, err := startChild(launch, write, stderr.file, s.log)
+	write.Close()
+	stderr.started()
+	if err != nil {
+		return s.cannotStart(err, signals)
 	}
 	s.mu.Lock()
 	s.child = c
 	s.mu.Unlock()
-	lines := newReader(read, s.cfg.Stdout, s)
+	lines := newReader(read, s.cfg.Stdout, s, s.cfg.Mask)
 	s.link.setReader(lines)
 	go lines.run()
 
@@ -161,6 +177,7 @@ func (s *shim) run(attempt int64, signals <-chan os.Signal) (int, error) {
 		case code := <-c.exited:
 			c.killRest()
 			lines.finish(eofWait)
+			stderr.finish(eofWait)
 			return s.end(code, signals)
 		case sig := <-signals:
 			s.forward(c, sig)
@@ -172,10 +189,10 @@ func (s *shim) run(attempt int64, signals <-chan os.Signal) (int, error) {
 	}
 }
 
-// environment is the agent's, with what Clew tells it.
-func (s *shim) environment(attempt int64) []string {
-	env := withDefault(s.cfg.Env, ConversationEnv, s.cfg.Conversation)
-	return withDefault(env, AttemptEnv, strconv.FormatInt(attempt, 10))
+// cannotStart ends as if the agent had ended at once.
+func (s *shim) cannotStart(err error, signals <-chan os.Signal) (int, error) {
+	fmt.Fprintln(s.cfg.Stderr, "clew: the agent cannot be started:", s.cfg.Mask.Text(err.Error()))
+	return s.end(exitCodeOf(err), signals)
 }
 
 func (s *shim) forward(c *child, sig os.Signal) {
@@ -288,8 +305,12 @@ func (s *shim) setFrozen(id int64) {
 
 // applyLocked stops the agent or lets it go on, as the reasons for it say.
 func (s *shim) applyLocked() {
-	if s.child != nil {
-		s.child.setStopped(s.away || s.frozen != 0)
+	if s.child == nil {
+		return
+	}
+	s.child.setStopped(s.away || s.frozen != 0)
+	if s.away {
+		go s.child.awaitStopped()
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 
+	"github.com/clew-dev/clew/internal/daemon/mask"
 	"github.com/clew-dev/clew/internal/daemon/shim"
 	"github.com/clew-dev/clew/internal/daemon/wire"
 )
@@ -27,11 +28,16 @@ func TestMain(m *testing.M) {
 	if socket == "" {
 		os.Exit(m.Run())
 	}
+	masker, err := mask.FromEnvironment(os.Environ(), "")
+	if err != nil {
+		os.Exit(98)
+	}
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, shim.Signals()...)
 	code, err := shim.Run(context.Background(), shim.Config{
 		Socket: socket, Command: os.Args[1:], Env: os.Environ(), Conversation: "/c.jsonl",
 		Stdout: os.Stdout, Stderr: os.Stderr, Window: 256 << 10, Log: logr.Discard(),
+		RunDir: os.Getenv("SHIM_RUN_DIR"), Mask: masker,
 	}, signals)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -183,15 +189,26 @@ type process struct {
 
 func (d *daemon) start(command ...string) *process {
 	d.t.Helper()
+	p := d.command(command...)
+	p.begin()
+	return p
+}
+
+// command is a shim that is yet to be started.
+func (d *daemon) command(command ...string) *process {
 	p := &process{Cmd: exec.Command(os.Args[0], command...), t: d.t, done: make(chan struct{})}
 	p.Env = append(os.Environ(), "SHIM_SOCKET="+d.listener.Addr().String())
 	p.Stdout, p.Stderr = &p.out, &p.errOut
+	return p
+}
+
+func (p *process) begin() {
+	p.t.Helper()
 	if err := p.Start(); err != nil {
-		d.t.Fatal(err)
+		p.t.Fatal(err)
 	}
 	go func() { p.Wait(); close(p.done) }()
-	d.t.Cleanup(func() { p.Process.Kill(); <-p.done })
-	return p
+	p.t.Cleanup(func() { p.Process.Kill(); <-p.done })
 }
 
 func (p *process) code() int {
@@ -476,4 +493,65 @@ func TestNoStartWithoutDaemon(t *testing.T) {
 	if p.code() != 143 {
 		t.Fatal(p.ProcessState)
 	}
+}
+
+// TestSecretsAreMasked: a value of a Secret reaches neither the log nor the
+// daemon, and the agent does not find it under Clew's name.
+func TestSecretsAreMasked(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	p := d.command(sh(`printf 'key: sk-test-'; sleep 0.05; printf '0123456789\nthe same: %s\n' "$CLEW_MASK_1"; echo "error: $KEY" >&2; printf "$KEY"`)...)
+	p.Env = append(p.Env, "CLEW_MASK_1=sk-test-0123456789", "KEY=sk-test-0123456789")
+	p.begin()
+	s := d.accept(0)
+	if e := s.exit(); e.Code != 0 {
+		t.Fatalf("%+v", e)
+	}
+	if got := strings.Join(s.lines, "\n"); got != "key: [masked]\nthe same: \n[masked]" {
+		t.Errorf("the daemon got %q", got)
+	}
+	s.send(wire.TypeRelease, nil)
+	p.code()
+	if got := p.out.String() + p.errOut.String(); got != "key: [masked]\nthe same: \n[masked]error: [masked]\n" {
+		t.Errorf("the log has %q", got)
+	}
+}
+
+// TestFreezeStopsOtherSessions: a process that the agent started in a session
+// of its own stands still as well, and so does one whose parent has ended.
+func TestFreezeStopsOtherSessions(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	file := filepath.Join(t.TempDir(), "steps")
+	work := `while [ ! -e ` + file + `.stop ]; do echo x >> ` + file + `.$0; done`
+	p := d.start(sh(`setsid sh -c '` + work + `' child & (setsid setsid -f sh -c '` + work + `' orphan); while [ ! -e ` + file + `.child -o ! -e ` + file + `.orphan ]; do sleep 0.01; done; echo both; wait`)...)
+	s := d.accept(0)
+	s.until("both")
+	sizes := func() (out [2]int64) {
+		for i, name := range []string{".child", ".orphan"} {
+			if info, err := os.Stat(file + name); err == nil {
+				out[i] = info.Size()
+			}
+		}
+		return out
+	}
+	for id := int64(1); id < 6; id++ {
+		s.send(wire.TypeFreeze, wire.Freeze{ID: id})
+		s.expect(wire.TypeFrozen)
+		before := sizes()
+		time.Sleep(20 * time.Millisecond)
+		if after := sizes(); after != before {
+			t.Fatalf("a process works on: %v, then %v", before, after)
+		}
+		s.send(wire.TypeThaw, wire.Freeze{ID: id})
+		for deadline := time.Now().Add(10 * time.Second); sizes()[0] == before[0] || sizes()[1] == before[1]; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("a process does not go on")
+			}
+		}
+	}
+	os.WriteFile(file+".stop", nil, 0o600)
+	s.exit()
+	s.send(wire.TypeRelease, nil)
+	p.code()
 }
