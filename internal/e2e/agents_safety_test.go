@@ -137,5 +137,7 @@ func TestBeforeARiskyCallACheckpointIsTaken(t *testing.T) {
 	w.patchSpec("risky", map[string]any{"rewind": rewind})
 	w.untilRewound("risky", "undo", 2*time.Minute)
 	w.resumed("risky", "look", "Go on, with care.", &rewind, m)
-	g.Expect(outputOf(w.conversation("risky"), 6)).To(gomega.ContainSubstring("file2.txt\nfile4.txt"), "the rewind has brought src back")
+	// Whether the agent takes the call that it was stopped in for done is its own matter.
+	after := w.conversation("risky")
+	g.Expect(outputOf(after, 5)+outputOf(after, 6)).To(gomega.ContainSubstring("file2.txt\nfile4.txt"), "the rewind has brought src back")
 }

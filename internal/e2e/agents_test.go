@@ -172,7 +172,8 @@ func notUnderstood(entries []historyv1.ConversationEntry) []string {
 	return raw
 }
 
-var stepOfInput = regexp.MustCompile(`\bstep (\d+)\b`)
+// stepOfInput finds the step in a call: Codex tells of a patch only the paths.
+var stepOfInput = regexp.MustCompile(`(?:\bstep |/file)(\d+)\b`)
 
 // stepsOf lists the steps of the answered calls, in the order of the results.
 func stepsOf(entries []historyv1.ConversationEntry) []int {
