@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -61,6 +62,10 @@ type Options struct {
 	CertFile, KeyFile string
 	// Audience that the tokens of daemons must have.
 	Audience string
+	// GitStore is where the code of tasks is.
+	GitStore GitStoreOptions
+	// Retention says how long what is kept.
+	Retention RetentionOptions
 	// Kubeconfig is empty in a cluster.
 	Kubeconfig string
 	KubeQPS    float32
@@ -69,6 +74,59 @@ type Options struct {
 	ShutdownGracePeriod time.Duration
 	// LogLevel is debug, info, warn or error.
 	LogLevel string
+}
+
+// GitStoreOptions say how the server reaches the gitstore, where it deletes the
+// code of tasks whose history is deleted.
+type GitStoreOptions struct {
+	// URL is the base; without it, no history can be deleted.
+	URL string
+	// CAFile holds the PEM certificates that sign the gitstore's; the system's
+	// if empty.
+	CAFile string
+	// TokenFile holds the server's own token of the gitstore's audience.
+	TokenFile string
+}
+
+// AddFlags defines the flags of the options, with their defaults.
+func (o *GitStoreOptions) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.URL, "gitstore-url", "", "base URL of the gitstore; without it, no history can be deleted")
+	flags.StringVar(&o.CAFile, "ca-bundle-file", "", "file with the PEM certificates that sign the gitstore's; the system's when empty")
+	flags.StringVar(&o.TokenFile, "gitstore-token-file", "/var/run/secrets/clew/token", "file with the server's own token for the gitstore; read again for each use")
+}
+
+func (o *GitStoreOptions) validate() error {
+	if o.URL == "" {
+		return nil
+	}
+	if u, err := url.Parse(o.URL); err != nil || u.Scheme != "https" || u.Host == "" {
+		return fmt.Errorf("--gitstore-url must be an https URL, not %q: the server's token must not travel in the clear", o.URL)
+	}
+	return nil
+}
+
+// RetentionOptions say how long history is kept; 0 is for ever.
+type RetentionOptions struct {
+	Events, Snapshots, Messages time.Duration
+}
+
+// AddFlags defines the flags of the options, with their defaults.
+func (o *RetentionOptions) AddFlags(flags *pflag.FlagSet) {
+	const day = 24 * time.Hour
+	flags.DurationVar(&o.Events, "event-retention", 365*day, "how long the events of timelines are kept, to the month; 0 for ever")
+	flags.DurationVar(&o.Snapshots, "snapshot-retention", 90*day, "how long automatic snapshots of conversations are kept; 0 for ever")
+	flags.DurationVar(&o.Messages, "message-retention", 0, "how long the history of a task is kept whose Task object is gone, counted from its last message; 0 for ever")
+}
+
+func (o *RetentionOptions) validate() error {
+	for flag, kept := range map[string]time.Duration{
+		"--event-retention": o.Events, "--snapshot-retention": o.Snapshots, "--message-retention": o.Messages,
+	} {
+		if kept < 0 || kept > 0 && kept < time.Hour {
+			return fmt.Errorf("%s is %s; it must be 0, for ever, or at least 1h", flag, kept)
+		}
+	}
+	return nil
 }
 
 // AddFlags defines the flags of the options, with their defaults.
@@ -80,6 +138,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":8080", "address for /metrics, plain HTTP; 0 for none")
 	flags.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "address for /healthz and /readyz, plain HTTP; 0 for none")
 	flags.StringVar(&o.Audience, "audience", podidentity.DefaultAudience, "audience that the tokens of daemons must have")
+	o.GitStore.AddFlags(flags)
+	o.Retention.AddFlags(flags)
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file for the API server; empty in a cluster")
 	flags.Float32Var(&o.KubeQPS, "kube-api-qps", 50, "requests to the API server in a second, in the long run")
 	flags.IntVar(&o.KubeBurst, "kube-api-burst", 100, "requests to the API server at once")
@@ -94,7 +154,7 @@ func (o *Options) validate() error {
 	if o.MetricsBindAddress == o.HealthProbeBindAddress && !off(o.MetricsBindAddress) {
 		return errors.New("--metrics-bind-address and --health-probe-bind-address must differ")
 	}
-	return nil
+	return errors.Join(o.GitStore.validate(), o.Retention.validate())
 }
 
 // off tells whether an address stands for no listener.

@@ -36,6 +36,7 @@ import (
 	crlog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/gitstore"
 	"github.com/clew-dev/clew/internal/history/postgres"
 	"github.com/clew-dev/clew/internal/podidentity"
 	"github.com/clew-dev/clew/internal/server/gateway"
@@ -196,10 +197,11 @@ func assemble(config *rest.Config, o Options, store *postgres.Store, registry pr
 	if err != nil {
 		return nil, err
 	}
+	tasks := liveTasks{objects}
 	p := &parts{board: requests.New(), informers: informers, frontProxy: frontProxy, mux: http.NewServeMux()}
 	p.gateway = gateway.New(gateway.Options{
 		Store:         store,
-		Authenticator: podidentity.New(clients, podidentity.Options{Audience: o.Audience, Tasks: liveTasks{objects}}),
+		Authenticator: podidentity.New(clients, podidentity.Options{Audience: o.Audience, Tasks: tasks}),
 		Requests:      p.board,
 		Log:           log.WithName("gateway"),
 		Registerer:    registry,
@@ -207,6 +209,8 @@ func assemble(config *rest.Config, o Options, store *postgres.Store, registry pr
 	p.mux.Handle(p.gateway.Handler())
 	historyapi.Register(p.mux, historyapi.Options{
 		Store:         store,
+		Tasks:         tasks,
+		Code:          codeStore{gitstore.Client{BaseURL: o.GitStore.URL, CAFile: o.GitStore.CAFile, TokenFile: o.GitStore.TokenFile}},
 		Authenticator: frontProxy,
 		Authorizer:    historyapi.NewSubjectAccess(clients.AuthorizationV1().SubjectAccessReviews()),
 		Log:           log.WithName("api"),

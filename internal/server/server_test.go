@@ -349,12 +349,14 @@ func TestOptionsAreChecked(t *testing.T) {
 		options Options
 		want    string
 	}{
-		"log level": {Options{LogLevel: "loud"}, "--log-level"},
-		"no TLS":    {Options{LogLevel: "info"}, "--tls-cert-file"},
-		"ports":     {Options{LogLevel: "info", CertFile: "c", KeyFile: "k", MetricsBindAddress: ":1", HealthProbeBindAddress: ":1"}, "must differ"},
-		"no DSN":    {Options{LogLevel: "info", CertFile: "c", KeyFile: "k"}, DSNEnv},
-		"empty DSN": {Options{LogLevel: "info", CertFile: "c", KeyFile: "k", Database: DSNOptions{File: empty}}, "empty"},
-		"lost DSN":  {Options{LogLevel: "info", CertFile: "c", KeyFile: "k", Database: DSNOptions{File: empty + "x"}}, "--dsn-file"},
+		"log level":              {Options{LogLevel: "loud"}, "--log-level"},
+		"no TLS":                 {Options{LogLevel: "info"}, "--tls-cert-file"},
+		"ports":                  {Options{LogLevel: "info", CertFile: "c", KeyFile: "k", MetricsBindAddress: ":1", HealthProbeBindAddress: ":1"}, "must differ"},
+		"no TLS to the gitstore": {Options{LogLevel: "info", CertFile: "c", KeyFile: "k", GitStore: GitStoreOptions{URL: "http://gitstore"}}, "--gitstore-url"},
+		"hasty retention":        {Options{LogLevel: "info", CertFile: "c", KeyFile: "k", Retention: RetentionOptions{Events: time.Minute}}, "--event-retention is 1m0s"},
+		"no DSN":                 {Options{LogLevel: "info", CertFile: "c", KeyFile: "k"}, DSNEnv},
+		"empty DSN":              {Options{LogLevel: "info", CertFile: "c", KeyFile: "k", Database: DSNOptions{File: empty}}, "empty"},
+		"lost DSN":               {Options{LogLevel: "info", CertFile: "c", KeyFile: "k", Database: DSNOptions{File: empty + "x"}}, "--dsn-file"},
 	}
 	for name, tt := range tests {
 		if err := Run(t.Context(), tt.options); err == nil || !strings.Contains(err.Error(), tt.want) {

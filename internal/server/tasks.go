@@ -9,7 +9,11 @@ import (
 	"k8s.io/client-go/metadata"
 
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/gitstore"
+	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/podidentity"
+	"github.com/clew-dev/clew/internal/server/historyapi"
 )
 
 // liveTasks looks whether the Task that a pod names is there. A pod's labels
@@ -29,4 +33,34 @@ func (l liveTasks) CheckTask(ctx context.Context, id podidentity.Identity) error
 		return fmt.Errorf("%w: read the Task %s/%s: %w", podidentity.ErrUnavailable, id.Namespace, id.TaskName, err)
 	}
 	return nil
+}
+
+// TaskUID implements historyapi.Tasks.
+func (l liveTasks) TaskUID(ctx context.Context, namespace, name string) (string, error) {
+	task, err := l.client.Resource(clewv1alpha1.GroupVersion.WithResource("tasks")).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("read the Task %s/%s: %w", namespace, name, err)
+	}
+	return string(task.UID), nil
+}
+
+// exists tells whether the Task object of a history is there.
+func (l liveTasks) exists(ctx context.Context, task history.Task) (bool, error) {
+	uid, err := l.TaskUID(ctx, task.Namespace, task.Name)
+	return uid == task.UID, err
+}
+
+// codeStore deletes code in the gitstore.
+type codeStore struct{ client gitstore.Client }
+
+// DeleteTask implements historyapi.Code.
+func (c codeStore) DeleteTask(ctx context.Context, namespace, uid, name string) (historyapi.CodeDeletion, error) {
+	if c.client.BaseURL == "" {
+		return historyapi.CodeDeletion{}, refusal.New(refusal.Unavailable, "this server was not told where the gitstore is (--gitstore-url)")
+	}
+	deletion, err := c.client.DeleteTask(ctx, namespace, uid, name)
+	return historyapi.CodeDeletion{Refs: deletion.Refs, Repositories: deletion.Repositories, Bytes: deletion.Bytes}, err
 }

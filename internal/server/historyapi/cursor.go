@@ -5,12 +5,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/clew-dev/clew/internal/history"
 )
 
 // Kinds of cursor.
 const (
 	kindConversation = "conversation"
 	kindTimeline     = "timeline"
+	kindSearch       = "search"
+	kindTasks        = "tasks"
+	kindSnapshots    = "snapshots"
 )
 
 // cursor is where a list goes on. Callers see it as an opaque text. It gives
@@ -25,6 +30,11 @@ type cursor struct {
 	// Time and ID are a place in a timeline.
 	Time time.Time `json:"t,omitzero"`
 	ID   string    `json:"i,omitempty"`
+	// Hit is a place in the results of a search.
+	Hit history.SearchKey `json:"h,omitzero"`
+	// Task is a place in a list of tasks that has the order Sort.
+	Task history.TaskKey `json:"n,omitzero"`
+	Sort string          `json:"s,omitempty"`
 }
 
 func (c cursor) encode() (string, error) {

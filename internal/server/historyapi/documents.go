@@ -45,7 +45,10 @@ func apiGroup() metav1.APIGroup {
 }
 
 // resourceList names tasks only by their subresources, so that "kubectl get
-// tasks" always means the tasks of clew.dev.
+// tasks" always means the tasks of clew.dev. It does not say that taskhistories
+// can be deleted: what can be is deleted with its namespace, which a history is
+// meant to outlive, and a history store that is down would hold the namespace
+// up.
 func resourceList() metav1.APIResourceList {
 	return metav1.APIResourceList{
 		TypeMeta:     metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"},
@@ -53,6 +56,10 @@ func resourceList() metav1.APIResourceList {
 		APIResources: []metav1.APIResource{
 			{Name: "tasks/conversation", Namespaced: true, Kind: "ConversationList", Verbs: metav1.Verbs{"get"}},
 			{Name: "tasks/timeline", Namespaced: true, Kind: "TimelineEventList", Verbs: metav1.Verbs{"get"}},
+			{Name: "tasks/snapshots", Namespaced: true, Kind: "SnapshotList", Verbs: metav1.Verbs{"get"}},
+			{Name: resourceTaskHistories, SingularName: "taskhistory", Namespaced: true, Kind: "TaskHistory", Verbs: metav1.Verbs{"create", "get", "list"}},
+			{Name: resourceTaskHistories + "/export", Namespaced: true, Kind: "TaskHistory", Verbs: metav1.Verbs{"get"}},
+			{Name: "search", SingularName: "search", Namespaced: true, Kind: "SearchResult", Verbs: metav1.Verbs{"list"}},
 			{Name: "timelines", SingularName: "timeline", Namespaced: true, Kind: "TimelineEvent", Verbs: metav1.Verbs{"list"}},
 		},
 	}
@@ -63,23 +70,44 @@ func openAPIInfo() map[string]any {
 }
 
 func openAPI() map[string]any {
+	const namespace = versionPath + "/namespaces/{namespace}"
+	const task, histories = namespace + "/tasks/{name}", namespace + "/" + resourceTaskHistories
+	get := func(description string, parameters ...string) map[string]any {
+		return map[string]any{"get": operation(description, "application/json", parameters...)}
+	}
+	imported := operation("Take in the history of a task as an export gave it out, JSON lines.", "application/json", "namespace")
+	imported["requestBody"] = map[string]any{"required": true, "content": content(linesType)}
+	list := get("The tasks that the history of the namespace knows.",
+		"namespace", "?name", "?state", "?tool", "?minTokens", "?minCost", "?since", "?until", "?sort", "?limit", "?continue")
+	list["post"] = imported
+	one := get("What the history holds of a task.", "namespace", "name", "?uid")
+	one["delete"] = operation("Delete all that is stored of a task that is no more, for good.", "application/json", "namespace", "name", "?uid", "?dryRun")
 	return map[string]any{
 		"openapi": "3.0.0",
 		"info":    openAPIInfo(),
 		"paths": map[string]any{
-			versionPath + "/namespaces/{namespace}/tasks/{name}/conversation": operation(
-				"The messages of a task's conversation, oldest first.", "namespace", "name", "?limit", "?continue", "?branch", "?tail", "?uid"),
-			versionPath + "/namespaces/{namespace}/tasks/{name}/timeline": operation(
-				"What happened to a task, newest first.", "namespace", "name", "?limit", "?continue", "?type", "?since", "?uid"),
-			versionPath + "/namespaces/{namespace}/timelines": operation(
-				"What happened to the tasks of a namespace, newest first.", "namespace", "?limit", "?continue", "?type", "?since", "?uid"),
+			task + "/conversation": get("The messages of a task's conversation, oldest first.",
+				"namespace", "name", "?limit", "?continue", "?branch", "?tail", "?uid", "?full"),
+			task + "/timeline": get("What happened to a task, newest first.",
+				"namespace", "name", "?limit", "?continue", "?type", "?since", "?uid"),
+			task + "/snapshots": get("The snapshots that were noted of a task's conversation, oldest first.",
+				"namespace", "name", "?limit", "?continue", "?uid"),
+			namespace + "/timelines": get("What happened to the tasks of a namespace, newest first.",
+				"namespace", "?limit", "?continue", "?type", "?since", "?uid"),
+			namespace + "/search": get("Messages of the namespace's tasks that hold words, best first.",
+				"namespace", "?q", "?task", "?uid", "?role", "?since", "?limit", "?continue"),
+			histories:             list,
+			histories + "/{name}": one,
+			histories + "/{name}/export": map[string]any{
+				"get": operation("The whole history of a task, JSON lines.", linesType, "namespace", "name", "?uid"),
+			},
 		},
 	}
 }
 
-// operation describes a GET; parameters that begin with a question mark are of
-// the query, the others of the path.
-func operation(description string, parameters ...string) map[string]any {
+// operation describes a request and the type of its answer; parameters that
+// begin with a question mark are of the query, the others of the path.
+func operation(description, answer string, parameters ...string) map[string]any {
 	var described []map[string]any
 	for _, name := range parameters {
 		in := "path"
@@ -90,11 +118,13 @@ func operation(description string, parameters ...string) map[string]any {
 			"name": name, "in": in, "required": in == "path", "schema": map[string]any{"type": "string"},
 		})
 	}
-	return map[string]any{"get": map[string]any{
+	return map[string]any{
 		"description": description,
 		"parameters":  described,
-		"responses": map[string]any{
-			"200": map[string]any{"description": "OK", "content": map[string]any{"application/json": map[string]any{"schema": map[string]any{"type": "object"}}}},
-		},
-	}}
+		"responses":   map[string]any{"200": map[string]any{"description": "OK", "content": content(answer)}},
+	}
+}
+
+func content(mediaType string) map[string]any {
+	return map[string]any{mediaType: map[string]any{"schema": map[string]any{"type": "object"}}}
 }

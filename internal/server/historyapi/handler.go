@@ -3,13 +3,16 @@
 // the kubeconfig they have.
 //
 // Callers are who the API server's front proxy says they are (FrontProxy), and
-// may read what the cluster's RBAC allows (SubjectAccess): get on
-// tasks/conversation and tasks/timeline, list on timelines, all of the group
-// history.clew.dev. Access is checked before anything is looked up, so that
-// nobody learns from an answer whether a task exists that they may not read.
+// may do what the cluster's RBAC allows (SubjectAccess), all of the group
+// history.clew.dev: get tasks/conversation, tasks/timeline and tasks/snapshots;
+// list timelines; list search; list and get taskhistories, get
+// taskhistories/export, and create (an import) and delete taskhistories. Access
+// is checked before anything is looked up, so that nobody learns from an answer
+// whether a task exists that they may not read. Exports, imports and deletions
+// are written into the timeline with the caller's name.
 // Discovery and OpenAPI documents hold nothing to protect and are open.
 //
-// Answers are JSON. Errors are metav1.Status objects.
+// Answers are JSON, an export JSON lines. Errors are metav1.Status objects.
 package historyapi
 
 import (
@@ -17,6 +20,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"time"
 
@@ -29,6 +33,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
+	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
 )
 
@@ -46,6 +51,38 @@ const (
 type Store interface {
 	TaskConversation(ctx context.Context, query history.ConversationQuery) (history.EntryPage, error)
 	Timeline(ctx context.Context, query history.TimelineQuery) (history.EventPage, error)
+	Text(ctx context.Context, namespace string, p *conversation.Pieces) (string, error)
+}
+
+// Archive is what the API needs to find, take out, bring in and delete
+// histories. Errors are those of package history.
+type Archive interface {
+	Search(ctx context.Context, query history.SearchQuery) (history.SearchPage, error)
+	Tasks(ctx context.Context, query history.TaskQuery) (history.TaskPage, error)
+	SnapshotsAfter(ctx context.Context, taskUID string, afterOrdinal int64, limit int) ([]history.Snapshot, error)
+	Export(ctx context.Context, namespace, name, uid string, write func(history.ExportLine) error) error
+	Import(ctx context.Context, namespace string, lines iter.Seq2[history.ExportLine, error]) (history.Task, error)
+	DeleteTask(ctx context.Context, uid string) (history.Deleted, error)
+	RecordEvents(ctx context.Context, events []history.Event) error
+}
+
+// Tasks looks at the Task objects in the cluster.
+type Tasks interface {
+	// TaskUID is the UID of the Task of that name, empty if there is none. It is
+	// read afresh.
+	TaskUID(ctx context.Context, namespace, name string) (string, error)
+}
+
+// Code is where the checkpoints of tasks are.
+type Code interface {
+	// DeleteTask deletes all that is stored of a task's code. It may be repeated.
+	DeleteTask(ctx context.Context, namespace, uid, name string) (CodeDeletion, error)
+}
+
+// CodeDeletion says what was deleted of a task's code.
+type CodeDeletion struct {
+	Refs, Repositories int
+	Bytes              int64
 }
 
 // Access is what a caller wants to do.
@@ -64,64 +101,117 @@ type Authorizer interface {
 	Authorize(ctx context.Context, user user.Info, access Access) (allowed bool, reason string, err error)
 }
 
-// Options of the API; all but Registerer are needed.
+// Options of the API; all but Registerer and Now are needed.
 type Options struct {
-	Store         Store
+	Store Store
+	// Archive, Tasks and Code serve searches, lists, exports, imports and
+	// deletions; without an Archive none of these is served.
+	Archive       Archive
+	Tasks         Tasks
+	Code          Code
 	Authenticator authenticator.Request
 	Authorizer    Authorizer
 	Log           logr.Logger
 	// Registerer gets the metrics; nil for none.
 	Registerer prometheus.Registerer
+	// Now is the time of events; time.Now if nil.
+	Now func() time.Time
 }
 
 type api struct {
 	Options
 	metrics *metrics
+	now     func() time.Time
 }
+
+const resourceTaskHistories = "taskhistories"
 
 // Register serves the API under /apis and /openapi of the mux.
 func Register(mux *http.ServeMux, o Options) {
-	a := &api{Options: o, metrics: newMetrics(o.Registerer)}
+	a := &api{Options: o, metrics: newMetrics(o.Registerer), now: o.Now}
+	if a.now == nil {
+		a.now = time.Now
+	}
 	documents(mux)
-	a.serve(mux, "/namespaces/{namespace}/tasks/{name}/conversation",
-		Access{Verb: "get", Resource: "tasks", Subresource: "conversation"}, a.conversation)
-	a.serve(mux, "/namespaces/{namespace}/tasks/{name}/timeline",
-		Access{Verb: "get", Resource: "tasks", Subresource: "timeline"}, a.timeline)
+	const task, histories = "/namespaces/{namespace}/tasks/{name}", "/namespaces/{namespace}/" + resourceTaskHistories
+	a.read(mux, task+"/conversation", Access{Verb: "get", Resource: "tasks", Subresource: "conversation"}, a.conversation)
+	a.read(mux, task+"/timeline", Access{Verb: "get", Resource: "tasks", Subresource: "timeline"}, a.timeline)
 	for _, path := range []string{"/namespaces/{namespace}/timelines", "/namespaces/{namespace}/timeline"} {
-		a.serve(mux, path, Access{Verb: "list", Resource: "timelines"}, a.timeline)
+		a.read(mux, path, Access{Verb: "list", Resource: "timelines"}, a.timeline)
+	}
+	if a.Archive != nil {
+		a.archive(mux, task, histories)
 	}
 	mux.HandleFunc("/apis/", notServed)
 	mux.HandleFunc("/openapi/", notServed)
 }
 
-// read answers a request that may be answered.
-type read func(r *http.Request, access Access) (any, error)
+// archive serves what needs the Archive.
+func (a *api) archive(mux *http.ServeMux, task, histories string) {
+	a.read(mux, task+"/snapshots", Access{Verb: "get", Resource: "tasks", Subresource: "snapshots"}, a.snapshots)
+	a.read(mux, "/namespaces/{namespace}/search", Access{Verb: "list", Resource: "search"}, a.search)
+	a.read(mux, histories, Access{Verb: "list", Resource: resourceTaskHistories}, a.taskHistories)
+	a.read(mux, histories+"/{name}", Access{Verb: "get", Resource: resourceTaskHistories}, a.taskHistory)
+	a.serve(mux, "GET "+versionPath+histories+"/{name}/export", transferTimeout,
+		Access{Verb: "get", Resource: resourceTaskHistories, Subresource: "export"}, a.export)
+	a.serve(mux, "POST "+versionPath+histories, transferTimeout,
+		Access{Verb: "create", Resource: resourceTaskHistories}, answering(http.StatusCreated, a.importHistory))
+	a.serve(mux, "DELETE "+versionPath+histories+"/{name}", deletionTimeout,
+		Access{Verb: "delete", Resource: resourceTaskHistories}, answering(http.StatusOK, a.deleteHistory))
+}
 
-// serve puts authentication, authorisation and errors around a read.
-func (a *api) serve(mux *http.ServeMux, path string, access Access, f read) {
-	label := access.Resource
-	if access.Subresource != "" {
-		label += "/" + access.Subresource
+// call is a request that may be answered.
+type call struct {
+	*http.Request
+	caller user.Info
+	access Access
+}
+
+// read serves GETs that are answered with one object.
+func (a *api) read(mux *http.ServeMux, path string, access Access, f func(*call) (any, error)) {
+	a.serve(mux, "GET "+versionPath+path, requestTimeout, access, answering(http.StatusOK, f))
+}
+
+// answering writes the object that f returns.
+func answering(code int, f func(*call) (any, error)) func(http.ResponseWriter, *call) error {
+	return func(w http.ResponseWriter, c *call) error {
+		answer, err := f(c)
+		if err == nil {
+			writeJSON(w, code, answer)
+		}
+		return err
 	}
-	mux.HandleFunc("GET "+versionPath+path, func(w http.ResponseWriter, r *http.Request) {
+}
+
+// serve puts authentication, authorisation and errors around f.
+func (a *api) serve(mux *http.ServeMux, pattern string, timeout time.Duration, access Access, f func(http.ResponseWriter, *call) error) {
+	label := resourceOf(access).Resource
+	mux.HandleFunc(pattern, func(response http.ResponseWriter, r *http.Request) {
 		start := time.Now()
-		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+		ctx, cancel := context.WithTimeout(r.Context(), timeout)
 		defer cancel()
 		access := access
 		access.Namespace, access.Name = r.PathValue("namespace"), r.PathValue("name")
-
-		answer, err := a.answer(r.WithContext(ctx), access, f)
-		code := http.StatusOK
-		if err != nil {
-			code = a.fail(w, access, err)
-		} else {
-			writeJSON(w, code, answer)
+		w := &recorder{ResponseWriter: response}
+		c, err := a.admit(r.WithContext(ctx), access)
+		if err == nil {
+			err = f(w, c)
 		}
-		a.metrics.observe(label, code, time.Since(start))
+		switch {
+		case err != nil && w.code != 0:
+			// Half an answer must not be taken for a whole one.
+			a.Log.Info("An answer broke off.", "resource", label, "namespace", access.Namespace, "name", access.Name, "error", err.Error())
+			a.metrics.observe(label, w.code, time.Since(start))
+			panic(http.ErrAbortHandler)
+		case err != nil:
+			a.fail(w, access, err)
+		}
+		a.metrics.observe(label, w.code, time.Since(start))
 	})
 }
 
-func (a *api) answer(r *http.Request, access Access, f read) (any, error) {
+// admit lets a caller in who may do what is asked for.
+func (a *api) admit(r *http.Request, access Access) (*call, error) {
 	who, ok, err := a.Authenticator.AuthenticateRequest(r)
 	if err != nil || !ok {
 		return nil, apierrors.NewUnauthorized("this API is read through the Kubernetes API server, which says who asks; use its address, as kubectl does")
@@ -133,8 +223,31 @@ func (a *api) answer(r *http.Request, access Access, f read) (any, error) {
 	if !allowed {
 		return nil, forbidden(who.User, access, reason)
 	}
-	return f(r, access)
+	return &call{Request: r, caller: who.User, access: access}, nil
 }
+
+// recorder remembers the code that was answered, 0 before any was.
+type recorder struct {
+	http.ResponseWriter
+	code int
+}
+
+func (r *recorder) WriteHeader(code int) {
+	if r.code == 0 {
+		r.code = code
+	}
+	r.ResponseWriter.WriteHeader(code)
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	if r.code == 0 {
+		r.code = http.StatusOK
+	}
+	return r.ResponseWriter.Write(p)
+}
+
+// Unwrap lets http.ResponseController find the real writer.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 // errAuthorizer: the API server could not say what the caller may do.
 var errAuthorizer = errors.New("the caller's rights could not be checked")
@@ -155,13 +268,20 @@ func forbidden(who user.Info, access Access, reason string) error {
 	return apierrors.NewForbidden(resourceOf(access), access.Name, why)
 }
 
-// fail writes an error as a Status object and returns its code.
-func (a *api) fail(w http.ResponseWriter, access Access, err error) int {
+// fail writes an error as a Status object.
+func (a *api) fail(w http.ResponseWriter, access Access, err error) {
 	var status apierrors.APIStatus
 	switch {
 	case errors.As(err, &status):
 	case errors.Is(err, history.ErrNotFound):
 		status = notFound(access)
+	case errors.Is(err, history.ErrInvalid):
+		status = apierrors.NewBadRequest(err.Error())
+	case errors.Is(err, history.ErrExists):
+		status = exists(access, err)
+	case errors.Is(err, history.ErrCorrupted):
+		a.Log.Error(err, "What is stored of a history is damaged.", "namespace", access.Namespace, "name", access.Name)
+		status = apierrors.NewInternalError(errors.New("what is stored of this history is damaged; the server's log says where"))
 	case errors.Is(err, history.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		a.Log.Info("A history request could not be answered.", "error", err.Error())
 		status = unavailable("the history store cannot be reached; try again")
@@ -172,7 +292,13 @@ func (a *api) fail(w http.ResponseWriter, access Access, err error) int {
 		a.Log.Error(err, "A history request failed.", "namespace", access.Namespace, "name", access.Name)
 		status = apierrors.NewInternalError(errors.New("the server failed; its log says why"))
 	}
-	return writeStatus(w, status.Status())
+	writeStatus(w, status.Status())
+}
+
+func exists(access Access, err error) *apierrors.StatusError {
+	status := apierrors.NewAlreadyExists(resourceOf(access), access.Name)
+	status.ErrStatus.Message = err.Error()
+	return status
 }
 
 func notFound(access Access) *apierrors.StatusError {
@@ -199,13 +325,12 @@ func notServed(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-func writeStatus(w http.ResponseWriter, status metav1.Status) int {
+func writeStatus(w http.ResponseWriter, status metav1.Status) {
 	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
 	if status.Details != nil && status.Details.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", fmt.Sprint(status.Details.RetryAfterSeconds))
 	}
 	writeJSON(w, int(status.Code), status)
-	return int(status.Code)
 }
 
 func writeJSON(w http.ResponseWriter, code int, answer any) {

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,9 +51,12 @@ func byHeader(r *http.Request) (*authenticator.Response, bool, error) {
 }
 
 type fixture struct {
-	t     *testing.T
-	mux   *http.ServeMux
-	store *postgres.Store
+	t       *testing.T
+	mux     *http.ServeMux
+	store   *postgres.Store
+	archive *archive
+	tasks   tasks
+	code    *code
 }
 
 func serve(t *testing.T, dsn string) *fixture {
@@ -63,18 +67,27 @@ func serve(t *testing.T, dsn string) *fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(store.Close)
-	mux := http.NewServeMux()
-	historyapi.Register(mux, historyapi.Options{
-		Store: store, Authenticator: authenticator.RequestFunc(byHeader), Log: log, Registerer: prometheus.NewRegistry(),
+	f := &fixture{t: t, mux: http.NewServeMux(), store: store, archive: newArchive(), tasks: tasks{}, code: &code{}}
+	historyapi.Register(f.mux, historyapi.Options{
+		Store: store, Archive: f.archive, Tasks: f.tasks, Code: f.code, Now: func() time.Time { return noon }, Authenticator: authenticator.RequestFunc(byHeader), Log: log, Registerer: prometheus.NewRegistry(),
 		Authorizer: rights{
 			"ann get tasks/conversation team/a":       true,
 			"ann get tasks/timeline team/a":           true,
 			"ann get tasks/conversation team/unknown": true,
 			"ann get tasks/timeline team/unknown":     true,
 			"ann list timelines/ team/":               true,
+			"ann get tasks/snapshots team/a":          true,
+			"ann list search/ team/":                  true,
+			"ann list taskhistories/ team/":           true,
+			"ann get taskhistories/ team/a":           true,
+			"ann get taskhistories/ team/unknown":     true,
+			"ann get taskhistories/export team/a":     true,
+			"ann create taskhistories/ team/":         true,
+			"ann delete taskhistories/ team/a":        true,
+			"ann delete taskhistories/ team/unknown":  true,
 		},
 	})
-	return &fixture{t: t, mux: mux, store: store}
+	return f
 }
 
 // get reads into answer and returns the code.
@@ -232,6 +245,64 @@ func TestTimelines(t *testing.T) {
 	}
 }
 
+// longTexts is a store of one page of messages that were cut.
+type longTexts struct {
+	page  history.EntryPage
+	texts map[string]string // by the hash of the only piece
+}
+
+func (s longTexts) TaskConversation(context.Context, history.ConversationQuery) (history.EntryPage, error) {
+	page := s.page
+	page.Entries = slices.Clone(page.Entries)
+	return page, nil
+}
+
+func (longTexts) Timeline(context.Context, history.TimelineQuery) (history.EventPage, error) {
+	return history.EventPage{}, nil
+}
+
+func (s longTexts) Text(_ context.Context, namespace string, p *conversation.Pieces) (string, error) {
+	return s.texts[namespace+"/"+string(p.Hashes[0])], nil
+}
+
+func TestLongTextsAreGivenWholeOnRequest(t *testing.T) {
+	pieces := func(hash string, bytes int64) *conversation.Pieces {
+		return &conversation.Pieces{Hashes: [][]byte{[]byte(hash)}, Bytes: bytes}
+	}
+	messages := func() []history.Entry {
+		return []history.Entry{
+			{Position: 1, Message: conversation.Message{Role: "user", Text: "a beg", TextPieces: pieces("text", 11)}},
+			{Position: 2, Message: conversation.Message{Role: "assistant", ToolCall: &conversation.ToolCall{Name: "Write", Input: `{"a`, InputPieces: pieces("input", 7)}}},
+			{Position: 3, Message: conversation.Message{Role: "tool", ToolResult: &conversation.ToolResult{Output: "hu", OutputPieces: pieces("huge", 9<<20)}}},
+			{Position: 4, Message: conversation.Message{Role: "output", Raw: "li", RawPieces: pieces("line", 4)}},
+		}
+	}
+	store := longTexts{texts: map[string]string{"team/text": "a beginning", "team/input": `{"a":1}`, "team/line": "line"}}
+	ask := func(query string) []historyv1alpha1.ConversationEntry {
+		store.page = history.EntryPage{Task: history.Task{Namespace: "team"}, Entries: messages()}
+		mux := http.NewServeMux()
+		historyapi.Register(mux, historyapi.Options{
+			Store: store, Authenticator: authenticator.RequestFunc(byHeader), Log: testr.New(t), Authorizer: rights{"ann get tasks/conversation team/a": true},
+		})
+		var list historyv1alpha1.ConversationList
+		if code := (&fixture{t: t, mux: mux}).get("ann", conversationPath+query, &list); code != http.StatusOK {
+			t.Fatalf("code %d", code)
+		}
+		return list.Items
+	}
+	cut := ask("")
+	if cut[0].Text != "a beg" || cut[0].TextBytes != 11 || cut[1].ToolCall.InputBytes != 7 || cut[2].ToolResult.OutputBytes != 9<<20 || cut[3].RawBytes != 4 {
+		t.Errorf("cut: %+v", cut)
+	}
+	full := ask("?full=true")
+	if full[0].Text != "a beginning" || full[0].TextBytes != 0 || full[1].ToolCall.Input != `{"a":1}` || full[1].ToolCall.InputBytes != 0 || full[3].Raw != "line" {
+		t.Errorf("full: %+v", full)
+	}
+	if full[2].ToolResult.Output != "hu" || full[2].ToolResult.OutputBytes != 9<<20 {
+		t.Errorf("beyond the bound: %+v", full[2].ToolResult)
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	f := serve(t, pg.Database(t))
 	f.fill()
@@ -309,8 +380,13 @@ func TestDiscovery(t *testing.T) {
 		t.Errorf("group: %d %+v", code, group)
 	}
 	var resources metav1.APIResourceList
-	if code := f.get("", "/apis/history.clew.dev/v1alpha1", &resources); code != 200 || len(resources.APIResources) != 3 {
+	if code := f.get("", "/apis/history.clew.dev/v1alpha1", &resources); code != 200 || len(resources.APIResources) != 7 {
 		t.Errorf("resources: %d %+v", code, resources)
+	}
+	for _, resource := range resources.APIResources {
+		if slices.Contains(resource.Verbs, "delete") || slices.Contains(resource.Verbs, "deletecollection") {
+			t.Errorf("%s would be deleted with its namespace", resource.Name)
+		}
 	}
 	for _, path := range []string{"/openapi/v2", "/openapi/v3", "/openapi/v3/apis/history.clew.dev/v1alpha1"} {
 		var any map[string]any

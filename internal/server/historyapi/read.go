@@ -1,8 +1,8 @@
 package historyapi
 
 import (
+	"context"
 	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -13,17 +13,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
+	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// maxLimit is how many items a page has at most, and if nothing is asked for.
-const maxLimit = 500
+const (
+	// maxLimit is how many items a page has at most, and if nothing is asked for.
+	maxLimit = 500
+	// maxTextBytes is how long a text may be to be given whole, and maxPageText
+	// is how much of such texts a page has.
+	maxTextBytes = 8 << 20
+	maxPageText  = 32 << 20
+)
 
 // conversation answers with a page of a task's conversation. Parameters:
 // limit, continue, branch (its name; else the active one), tail (the last so
-// many messages), uid (of a former task of the name).
-func (a *api) conversation(r *http.Request, access Access) (any, error) {
-	values := r.URL.Query()
+// many messages), uid (of a former task of the name), full (long texts whole,
+// up to maxTextBytes each and maxPageText together, instead of their beginnings).
+func (a *api) conversation(c *call) (any, error) {
+	values, access := c.URL.Query(), c.access
 	limit, err := numberOf(values, "limit", maxLimit)
 	if err != nil {
 		return nil, err
@@ -43,9 +51,18 @@ func (a *api) conversation(r *http.Request, access Access) (any, error) {
 		}
 		query.UID, query.Branch, query.After, query.Last = from.UID, from.Branch, from.After, 0
 	}
-	page, err := a.Store.TaskConversation(r.Context(), query)
+	full, err := flagOf(values, "full")
 	if err != nil {
 		return nil, err
+	}
+	page, err := a.Store.TaskConversation(c.Context(), query)
+	if err != nil {
+		return nil, err
+	}
+	if full {
+		if err := a.hydrate(c.Context(), page); err != nil {
+			return nil, err
+		}
 	}
 	return conversationList(page)
 }
@@ -69,16 +86,48 @@ func conversationList(page history.EntryPage) (*historyv1alpha1.ConversationList
 	return list, nil
 }
 
+// hydrate puts the whole of long texts into a page, as far as the bounds
+// allow: those that stay cut say so by their pieces.
+func (a *api) hydrate(ctx context.Context, page history.EntryPage) error {
+	room := int64(maxPageText)
+	for i := range page.Entries {
+		for _, text := range page.Entries[i].Message.Texts() {
+			pieces := *text.Pieces
+			if pieces == nil || pieces.Bytes > min(room, maxTextBytes) {
+				continue
+			}
+			whole, err := a.Store.Text(ctx, page.Task.Namespace, pieces)
+			if err != nil {
+				return err
+			}
+			room -= pieces.Bytes
+			*text.Text, *text.Pieces = whole, nil
+		}
+	}
+	return nil
+}
+
+// whole is the length of a text that is cut, 0 for one that is not.
+func whole(p *conversation.Pieces) int64 {
+	if p == nil {
+		return 0
+	}
+	return p.Bytes
+}
+
 func entryOf(e history.Entry) historyv1alpha1.ConversationEntry {
 	entry := historyv1alpha1.ConversationEntry{
 		Position: e.Position, Time: metav1.NewMicroTime(e.Time), Branch: e.Branch, Attempt: e.Attempt,
-		Role: string(e.Message.Role), Text: e.Message.Text, Raw: e.Message.Raw,
+		Role: string(e.Message.Role), Text: e.Message.Text, TextBytes: whole(e.Message.TextPieces),
+		Raw: e.Message.Raw, RawBytes: whole(e.Message.RawPieces),
 	}
 	if c := e.Message.ToolCall; c != nil {
-		entry.ToolCall = &historyv1alpha1.ToolCall{ID: c.ID, Name: c.Name, Input: c.Input}
+		entry.ToolCall = &historyv1alpha1.ToolCall{ID: c.ID, Name: c.Name, Input: c.Input, InputBytes: whole(c.InputPieces)}
 	}
 	if r := e.Message.ToolResult; r != nil {
-		entry.ToolResult = &historyv1alpha1.ToolResult{CallID: r.CallID, Output: r.Output, IsError: r.IsError, Interrupted: r.Interrupted}
+		entry.ToolResult = &historyv1alpha1.ToolResult{
+			CallID: r.CallID, Output: r.Output, OutputBytes: whole(r.OutputPieces), IsError: r.IsError, Interrupted: r.Interrupted,
+		}
 	}
 	return entry
 }
@@ -86,8 +135,8 @@ func entryOf(e history.Entry) historyv1alpha1.ConversationEntry {
 // timeline answers with a page of the timeline of a task, or of the namespace.
 // Parameters: limit, continue, type (several, repeated or with commas), since
 // (RFC 3339), uid.
-func (a *api) timeline(r *http.Request, access Access) (any, error) {
-	values := r.URL.Query()
+func (a *api) timeline(c *call) (any, error) {
+	values, access := c.URL.Query(), c.access
 	limit, err := numberOf(values, "limit", maxLimit)
 	if err != nil {
 		return nil, err
@@ -108,7 +157,7 @@ func (a *api) timeline(r *http.Request, access Access) (any, error) {
 		}
 		query.UID, query.Before = from.UID, history.EventKey{Time: from.Time, ID: from.ID}
 	}
-	page, err := a.Store.Timeline(r.Context(), query)
+	page, err := a.Store.Timeline(c.Context(), query)
 	if err != nil {
 		return nil, err
 	}
@@ -158,6 +207,18 @@ func numberOf(values url.Values, name string, fallback int) (int, error) {
 	return n, nil
 }
 
+func flagOf(values url.Values, name string) (bool, error) {
+	text := values.Get(name)
+	if text == "" {
+		return false, nil
+	}
+	set, err := strconv.ParseBool(text)
+	if err != nil {
+		return false, badRequest("%s must be true or false, not %q", name, text)
+	}
+	return set, nil
+}
+
 func timeOf(values url.Values, name string) (time.Time, error) {
 	text := values.Get(name)
 	if text == "" {
@@ -173,7 +234,7 @@ func timeOf(values url.Values, name string) (time.Time, error) {
 func typesOf(given []string) ([]string, error) {
 	known := []string{
 		history.EventTypeTask, history.EventTypeChat, history.EventTypeCheckpoint,
-		history.EventTypeRewind, history.EventTypeFork, history.EventTypeFile,
+		history.EventTypeRewind, history.EventTypeFork, history.EventTypeFile, eventTypeAccess,
 	}
 	var types []string
 	for _, text := range given {

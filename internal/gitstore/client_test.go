@@ -1,0 +1,47 @@
+package gitstore
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/clew-dev/clew/internal/gitstore/refusal"
+)
+
+func TestClientDeletes(t *testing.T) {
+	server := newTestServer(t, Limits{})
+	fix := server.client(taskToken("fix", 1))
+	fix.commit("a", "private")
+	fix.push("HEAD:"+codeRef("fix", 1), "HEAD:refs/heads/clew/fix/before")
+	token := filepath.Join(t.TempDir(), "token")
+	client := Client{BaseURL: server.URL + "/", CAFile: server.ca, TokenFile: token}
+	write := func(content string) {
+		if err := os.WriteFile(token, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	failing := func(name string, client Client, says string) {
+		t.Helper()
+		if _, err := client.DeleteTask(t.Context(), "team", "uid-fix", "fix"); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	failing("no token", client, "the token for the gitstore")
+	write(readerToken)
+	var refused *refusal.Refusal
+	if _, err := client.DeleteTask(t.Context(), "team", "uid-fix", "fix"); !errors.As(err, &refused) || refused.Reason != refusal.Forbidden {
+		t.Errorf("another's token: %v", err)
+	}
+	write(serverToken + "\n")
+	failing("nobody there", Client{BaseURL: "https://127.0.0.1:1", TokenFile: token}, "cannot be reached")
+	failing("unknown certificates", Client{BaseURL: server.URL, TokenFile: token}, "cannot be reached")
+	failing("no certificates", Client{BaseURL: server.URL, TokenFile: token, CAFile: token}, "no PEM certificate")
+	for _, want := range []int{2, 0} {
+		deletion, err := client.DeleteTask(t.Context(), "team", "uid-fix", "fix")
+		if err != nil || deletion.Refs != want {
+			t.Errorf("%+v, %v; want %d refs", deletion, err, want)
+		}
+	}
+}

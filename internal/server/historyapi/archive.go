@@ -1,0 +1,301 @@
+package historyapi
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
+	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/history"
+)
+
+// eventTypeAccess is the type of the events that tell who took a history out,
+// brought one in, or deleted one.
+const eventTypeAccess = "access"
+
+// Reasons of those events.
+const (
+	reasonExported = "HistoryExported"
+	reasonImported = "HistoryImported"
+	reasonDeleted  = "HistoryDeleted"
+)
+
+const (
+	// transferTimeout bounds exports and imports, deletionTimeout deletions. The
+	// API server may give up earlier.
+	transferTimeout = 30 * time.Minute
+	deletionTimeout = 15 * time.Minute
+	// flushEvery is how much of an export is held back at most.
+	flushEvery = 64 << 10
+	// maxLineBytes is how long a line of an import may be.
+	maxLineBytes = 64 << 20
+	linesType    = "application/x-ndjson"
+)
+
+// export streams a history as JSON lines. Who takes it out is recorded before
+// anything is. Parameters: uid.
+func (a *api) export(w http.ResponseWriter, c *call) error {
+	task, err := a.find(c.Context(), c.access.Namespace, c.access.Name, c.URL.Query().Get("uid"))
+	if err != nil {
+		return err
+	}
+	if err := a.audit(c, task.Task, reasonExported, "the history was exported"); err != nil {
+		return err
+	}
+	lines := &lineWriter{w: w, zip: acceptsGzip(c.Request)}
+	if err := a.Archive.Export(c.Context(), task.Namespace, task.Name, task.UID, lines.write); err != nil {
+		return err
+	}
+	return lines.close()
+}
+
+// lineWriter writes lines as an answer, which begins with the first one: until
+// then, it may still become an error.
+type lineWriter struct {
+	w   http.ResponseWriter
+	zip bool
+
+	encoder  *json.Encoder
+	buffered *bufio.Writer
+	zipped   *gzip.Writer
+}
+
+func (l *lineWriter) write(line history.ExportLine) error {
+	if l.encoder == nil {
+		l.begin()
+	}
+	return l.encoder.Encode(line)
+}
+
+func (l *lineWriter) begin() {
+	header := l.w.Header()
+	header.Set("Content-Type", linesType)
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
+	var to io.Writer = l.w
+	if l.zip {
+		header.Set("Content-Encoding", "gzip")
+		l.zipped = gzip.NewWriter(l.w)
+		to = l.zipped
+	}
+	l.buffered = bufio.NewWriterSize(to, flushEvery)
+	l.encoder = json.NewEncoder(l.buffered)
+	l.encoder.SetEscapeHTML(false)
+}
+
+func (l *lineWriter) close() error {
+	if l.encoder == nil {
+		l.begin()
+	}
+	err := l.buffered.Flush()
+	if l.zipped != nil {
+		err = errors.Join(err, l.zipped.Close())
+	}
+	return err
+}
+
+func acceptsGzip(r *http.Request) bool {
+	for _, encoding := range strings.Split(r.Header.Get("Accept-Encoding"), ",") {
+		name, quality, _ := strings.Cut(strings.TrimSpace(encoding), ";")
+		if strings.EqualFold(name, "gzip") && strings.ReplaceAll(quality, " ", "") != "q=0" {
+			return true
+		}
+	}
+	return false
+}
+
+// importHistory takes in what an export gave out. It is stored as a whole or
+// not at all.
+func (a *api) importHistory(c *call) (any, error) {
+	var body io.Reader = c.Body
+	if strings.EqualFold(c.Header.Get("Content-Encoding"), "gzip") {
+		unzipped, err := gzip.NewReader(body)
+		if err != nil {
+			return nil, badRequest("the body is not zipped as its header says: %v", err)
+		}
+		body = unzipped
+	}
+	task, err := a.Archive.Import(c.Context(), c.access.Namespace, linesOf(body))
+	if err != nil {
+		return nil, err
+	}
+	if err := a.audit(c, task, reasonImported, "the history was imported from an export"); err != nil {
+		return nil, fmt.Errorf("the history of the task %s is imported, but who did it could not be recorded: %w", task.Name, err)
+	}
+	found, err := a.find(c.Context(), task.Namespace, task.Name, task.UID)
+	if err != nil {
+		return nil, err
+	}
+	imported := taskHistoryOf(found)
+	return &imported, nil
+}
+
+// linesOf reads JSON lines, one at a time.
+func linesOf(body io.Reader) iter.Seq2[history.ExportLine, error] {
+	return func(yield func(history.ExportLine, error) bool) {
+		lines := bufio.NewScanner(body)
+		lines.Buffer(make([]byte, 0, flushEvery), maxLineBytes)
+		for number := 1; lines.Scan(); number++ {
+			if len(lines.Bytes()) == 0 {
+				continue
+			}
+			var line history.ExportLine
+			err := json.Unmarshal(lines.Bytes(), &line)
+			if err != nil {
+				err = fmt.Errorf("%w: line %d is no line of an export: %w", history.ErrInvalid, number, err)
+			}
+			if !yield(line, err) || err != nil {
+				return
+			}
+		}
+		if err := lines.Err(); err != nil {
+			if errors.Is(err, bufio.ErrTooLong) {
+				err = fmt.Errorf("%w: a line is longer than %d bytes", history.ErrInvalid, maxLineBytes)
+			}
+			yield(history.ExportLine{}, fmt.Errorf("read the lines to import: %w", err))
+		}
+	}
+}
+
+// deleteHistory deletes all that is stored of a task: its code in the gitstore
+// first, and then its rows, so that a deletion that was interrupted can be
+// asked for again by the same name, and finishes. The Task object must be
+// gone. Parameters: uid, dryRun=All; or the same in a body, as kubectl sends it.
+func (a *api) deleteHistory(c *call) (any, error) {
+	uid, dryRun, err := deleteOptions(c.Request)
+	if err != nil {
+		return nil, err
+	}
+	task, err := a.find(c.Context(), c.access.Namespace, c.access.Name, uid)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.checkGone(c.Context(), task.Task); err != nil {
+		return nil, err
+	}
+	answer := &historyv1alpha1.HistoryDeletion{
+		TypeMeta:   typeMeta("HistoryDeletion"),
+		ObjectMeta: metav1.ObjectMeta{Namespace: task.Namespace, Name: task.Name, UID: types.UID(task.UID)},
+	}
+	if dryRun {
+		answer.DryRun, answer.Messages, answer.Checkpoints = true, task.Totals.Messages, task.Checkpoints
+		return answer, nil
+	}
+	// The caller may have gone; what was begun is finished all the same.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), deletionTimeout)
+	defer cancel()
+	return answer, a.delete(ctx, c, task.Task, answer)
+}
+
+func (a *api) delete(ctx context.Context, c *call, task history.Task, answer *historyv1alpha1.HistoryDeletion) error {
+	log := a.Log.WithValues("namespace", task.Namespace, "task", task.Name, "uid", task.UID, "caller", c.caller.GetName())
+	log.Info("Deleting the history of a task.")
+	code, err := a.Code.DeleteTask(ctx, task.Namespace, task.UID, task.Name)
+	if err != nil {
+		log.Info("The code of a task could not be deleted.", "error", err.Error())
+		return unavailable(fmt.Sprintf("the history of the task %q is not deleted: its checkpoints in the gitstore could not be, and its messages wait for that: %s; delete it again, and it goes on where it stopped", task.Name, why(err)))
+	}
+	deleted, err := a.Archive.DeleteTask(ctx, task.UID)
+	if err != nil && !errors.Is(err, history.ErrNotFound) { // somebody else was quicker
+		log.Info("The rows of a task could not be deleted.", "error", err.Error())
+		return unavailable(fmt.Sprintf("the history of the task %q is deleted in part: its checkpoints in the gitstore are gone, and its messages are still there, since the history store failed; delete it again to finish", task.Name))
+	}
+	answer.Messages, answer.Pieces, answer.Checkpoints, answer.Events = deleted.Messages, deleted.Pieces, deleted.Checkpoints, deleted.Events
+	answer.Refs, answer.Repositories, answer.Bytes = code.Refs, code.Repositories, code.Bytes
+	log.Info("Deleted the history of a task.", "messages", deleted.Messages, "checkpoints", deleted.Checkpoints, "refs", code.Refs)
+	if err := a.audit(c, task, reasonDeleted, "the history was deleted for good"); err != nil {
+		return fmt.Errorf("the history of the task %s is deleted, but who did it could be recorded in the server's log only: %w", task.Name, err)
+	}
+	return nil
+}
+
+// why says what the gitstore said, and nothing of how it is reached.
+func why(err error) string {
+	var refused *refusal.Refusal
+	if errors.As(err, &refused) {
+		return refused.Message
+	}
+	return "the gitstore cannot be reached"
+}
+
+// deleteOptions reads the UID and whether the deletion is only tried.
+func deleteOptions(r *http.Request) (uid string, dryRun bool, err error) {
+	values := r.URL.Query()
+	uid = values.Get("uid")
+	modes := values["dryRun"]
+	body, err := io.ReadAll(io.LimitReader(r.Body, 64<<10))
+	if err != nil {
+		return "", false, badRequest("the body could not be read: %v", err)
+	}
+	if len(body) > 0 {
+		var options metav1.DeleteOptions
+		if err := json.Unmarshal(body, &options); err != nil {
+			return "", false, badRequest("the body is no DeleteOptions in JSON: %v", err)
+		}
+		modes = append(modes, options.DryRun...)
+		if p := options.Preconditions; p != nil && p.UID != nil {
+			if uid != "" && uid != string(*p.UID) {
+				return "", false, badRequest("two UIDs are given, %s and %s; give one", uid, *p.UID)
+			}
+			uid = string(*p.UID)
+		}
+	}
+	for _, mode := range modes {
+		if mode != metav1.DryRunAll {
+			return "", false, badRequest("dryRun can be %q only, not %q", metav1.DryRunAll, mode)
+		}
+		dryRun = true
+	}
+	return uid, dryRun, nil
+}
+
+// checkGone refuses to delete the history of a task that is still there: what
+// it goes on to do would come in again.
+func (a *api) checkGone(ctx context.Context, task history.Task) error {
+	live, err := a.Tasks.TaskUID(ctx, task.Namespace, task.Name)
+	if err != nil {
+		a.Log.Info("It could not be seen whether a Task is there.", "error", err.Error())
+		return unavailable("it could not be seen at the moment whether the Task is still there; try again")
+	}
+	if live != task.UID {
+		return nil
+	}
+	conflict := apierrors.NewConflict(resourceOf(Access{Resource: resourceTaskHistories}), task.Name, errors.New("its Task is still there"))
+	conflict.ErrStatus.Message = fmt.Sprintf("the task %q is still there, and its history is deleted after it: delete it first, with `kubectl delete %s %s -n %s`",
+		task.Name, "tasks."+clewv1alpha1.GroupVersion.Group, task.Name, task.Namespace)
+	return conflict
+}
+
+// audit records who did something with a history. It tries hard, since what is
+// not recorded must not be, or has been, done.
+func (a *api) audit(c *call, task history.Task, reason, message string) error {
+	event := history.Event{
+		ID: uuid.NewString(), Task: task, Time: a.now(), Type: eventTypeAccess, Reason: reason,
+		Actor: c.caller.GetName(), Message: message,
+	}
+	a.Log.Info("A history was taken out, brought in or deleted.", "reason", reason, "namespace", task.Namespace, "task", task.Name, "uid", task.UID, "caller", event.Actor)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), requestTimeout)
+	defer cancel()
+	var err error
+	for range 3 {
+		if err = a.Archive.RecordEvents(ctx, []history.Event{event}); err == nil {
+			return nil
+		}
+	}
+	return err
+}

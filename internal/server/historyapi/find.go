@@ -1,0 +1,276 @@
+package historyapi
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
+	"github.com/clew-dev/clew/internal/history"
+)
+
+// maxQueryBytes is how long the words of a search may be.
+const maxQueryBytes = 1024
+
+// search answers with a page of messages that hold words, best first.
+// Parameters: q, task and uid (of one task), role, since (RFC 3339), limit,
+// continue.
+func (a *api) search(c *call) (any, error) {
+	values := c.URL.Query()
+	limit, err := numberOf(values, "limit", 50)
+	if err != nil {
+		return nil, err
+	}
+	query := history.SearchQuery{
+		Namespace: c.access.Namespace, Text: values.Get("q"), Task: values.Get("task"), UID: values.Get("uid"),
+		Role: values.Get("role"), Limit: min(limit, maxLimit),
+	}
+	if strings.TrimSpace(query.Text) == "" || len(query.Text) > maxQueryBytes {
+		return nil, badRequest("q must hold the words to search for, at most %d bytes", maxQueryBytes)
+	}
+	if !slices.Contains([]string{"", "user", "assistant", "system", "tool", "output"}, query.Role) {
+		return nil, badRequest("there are no messages of the role %q; the roles are user, assistant, system, tool, output", query.Role)
+	}
+	if query.Since, err = timeOf(values, "since"); err != nil {
+		return nil, err
+	}
+	if token := values.Get("continue"); token != "" {
+		from, err := decodeCursor(token, kindSearch)
+		if err != nil {
+			return nil, err
+		}
+		query.After = from.Hit
+	}
+	page, err := a.Archive.Search(c.Context(), query)
+	if err != nil {
+		return nil, err
+	}
+	return searchResults(page)
+}
+
+func searchResults(page history.SearchPage) (*historyv1alpha1.SearchResultList, error) {
+	list := &historyv1alpha1.SearchResultList{
+		TypeMeta: typeMeta("SearchResultList"), Items: make([]historyv1alpha1.SearchResult, 0, len(page.Hits)),
+	}
+	for _, hit := range page.Hits {
+		list.Items = append(list.Items, historyv1alpha1.SearchResult{
+			Task: hit.Task.Name, TaskUID: hit.Task.UID, Position: hit.Position, Branch: hit.Branch,
+			Time: metav1.NewMicroTime(hit.Time), Role: hit.Role, Tool: hit.Tool,
+			RankMillionths: int64(math.Round(float64(hit.Rank) * 1e6)), Snippet: snippetOf(hit.Snippet),
+		})
+	}
+	if !page.More {
+		return list, nil
+	}
+	var err error
+	list.Continue, err = cursor{Kind: kindSearch, Hit: page.Next}.encode()
+	return list, err
+}
+
+// snippetOf parts a snippet at its marks.
+func snippetOf(marked string) []historyv1alpha1.SnippetPart {
+	var parts []historyv1alpha1.SnippetPart
+	add := func(text string, match bool) {
+		if text != "" {
+			parts = append(parts, historyv1alpha1.SnippetPart{Text: text, Match: match})
+		}
+	}
+	for marked != "" {
+		before, rest, found := strings.Cut(marked, history.SnippetStart)
+		add(before, false)
+		if !found {
+			break
+		}
+		word, after, _ := strings.Cut(rest, history.SnippetStop)
+		add(word, true)
+		marked = after
+	}
+	return parts
+}
+
+// taskHistories answers with a page of the namespace's tasks. Parameters: name
+// (its beginning), state, tool, minTokens, minCost (US dollars, as 0.50), since
+// and until (RFC 3339, of the creation), sort, limit, continue.
+func (a *api) taskHistories(c *call) (any, error) {
+	values := c.URL.Query()
+	query, err := taskQuery(values)
+	if err != nil {
+		return nil, err
+	}
+	query.Namespace = c.access.Namespace
+	page, err := a.Archive.Tasks(c.Context(), query)
+	if err != nil {
+		return nil, err
+	}
+	list := &historyv1alpha1.TaskHistoryList{
+		TypeMeta: typeMeta("TaskHistoryList"), Items: make([]historyv1alpha1.TaskHistory, 0, len(page.Tasks)),
+	}
+	for _, task := range page.Tasks {
+		list.Items = append(list.Items, taskHistoryOf(task))
+	}
+	if page.More {
+		list.Continue, err = cursor{Kind: kindTasks, Task: page.Next, Sort: string(query.Sort)}.encode()
+	}
+	return list, err
+}
+
+func taskQuery(values url.Values) (history.TaskQuery, error) {
+	query := history.TaskQuery{NamePrefix: values.Get("name"), State: values.Get("state"), Tool: values.Get("tool")}
+	limit, err := numberOf(values, "limit", maxLimit)
+	if err != nil {
+		return query, err
+	}
+	query.Limit = min(limit, maxLimit)
+	tokens, err := numberOf(values, "minTokens", 0)
+	if err != nil {
+		return query, err
+	}
+	query.MinTokens = int64(tokens)
+	if query.MinCostMicroUSD, err = dollarsOf(values, "minCost"); err != nil {
+		return query, err
+	}
+	if query.Since, err = timeOf(values, "since"); err != nil {
+		return query, err
+	}
+	if query.Until, err = timeOf(values, "until"); err != nil {
+		return query, err
+	}
+	if query.Sort, err = sortOf(values.Get("sort")); err != nil {
+		return query, err
+	}
+	if token := values.Get("continue"); token != "" {
+		from, err := decodeCursor(token, kindTasks)
+		if err != nil {
+			return query, err
+		}
+		query.After, query.Sort = from.Task, history.TaskSort(from.Sort)
+	}
+	return query, nil
+}
+
+func sortOf(text string) (history.TaskSort, error) {
+	orders := []history.TaskSort{
+		history.SortCreated, history.SortUpdated, history.SortCost, history.SortTokens, history.SortMessages, history.SortName,
+	}
+	if text == "" {
+		return history.SortCreated, nil
+	}
+	for _, order := range orders {
+		if strings.EqualFold(text, string(order)) {
+			return order, nil
+		}
+	}
+	return "", badRequest("tasks cannot be sorted by %q; they can be by created, updated, cost, tokens, messages, name", text)
+}
+
+// dollarsOf reads an amount in millionths of a US dollar.
+func dollarsOf(values url.Values, name string) (int64, error) {
+	text := values.Get(name)
+	if text == "" {
+		return 0, nil
+	}
+	dollars, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(dollars >= 0 && dollars <= 1e9) {
+		return 0, badRequest("%s must be an amount of US dollars such as 0.50, not %q", name, text)
+	}
+	return int64(math.Round(dollars * 1e6)), nil
+}
+
+func taskHistoryOf(task history.TaskSummary) historyv1alpha1.TaskHistory {
+	return historyv1alpha1.TaskHistory{
+		TypeMeta: typeMeta("TaskHistory"),
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: task.Namespace, Name: task.Name, UID: types.UID(task.UID), CreationTimestamp: metav1.NewTime(task.Created),
+		},
+		State: task.State, Preview: task.Preview, Updated: metav1.NewMicroTime(task.Updated),
+		Messages: task.Totals.Messages, ToolCalls: task.Totals.ToolCalls,
+		InputTokens: task.Totals.InputTokens, OutputTokens: task.Totals.OutputTokens, CostMicroUSD: task.Totals.CostMicroUSD,
+		Checkpoints: task.Checkpoints, Tools: task.Tools,
+	}
+}
+
+// taskHistory answers with one task: the newest of the name, or that of the
+// parameter uid.
+func (a *api) taskHistory(c *call) (any, error) {
+	task, err := a.find(c.Context(), c.access.Namespace, c.access.Name, c.URL.Query().Get("uid"))
+	if err != nil {
+		return nil, err
+	}
+	found := taskHistoryOf(task)
+	return &found, nil
+}
+
+// find looks for a task by its exact name: the newest, or the one of the UID.
+func (a *api) find(ctx context.Context, namespace, name, uid string) (history.TaskSummary, error) {
+	var newest *history.TaskSummary
+	query := history.TaskQuery{Namespace: namespace, NamePrefix: name, Sort: history.SortName, Limit: maxLimit}
+	for {
+		page, err := a.Archive.Tasks(ctx, query)
+		if err != nil {
+			return history.TaskSummary{}, err
+		}
+		past := false
+		for _, task := range page.Tasks {
+			past = past || task.Name > name
+			if task.Name == name && (uid == "" || task.UID == uid) && (newest == nil || task.Created.After(newest.Created)) {
+				newest = &task
+			}
+		}
+		if !page.More || past {
+			break
+		}
+		query.After = page.Next
+	}
+	if newest == nil {
+		return history.TaskSummary{}, fmt.Errorf("%w: the task %s/%s", history.ErrNotFound, namespace, name)
+	}
+	return *newest, nil
+}
+
+// snapshots answers with a page of the snapshots of a task's conversation.
+// Parameters: limit, continue, uid.
+func (a *api) snapshots(c *call) (any, error) {
+	values := c.URL.Query()
+	limit, err := numberOf(values, "limit", maxLimit)
+	if err != nil {
+		return nil, err
+	}
+	limit = min(limit, maxLimit)
+	from := cursor{UID: values.Get("uid")}
+	if token := values.Get("continue"); token != "" {
+		if from, err = decodeCursor(token, kindSnapshots); err != nil {
+			return nil, err
+		}
+	}
+	task, err := a.find(c.Context(), c.access.Namespace, c.access.Name, from.UID)
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.Archive.SnapshotsAfter(c.Context(), task.UID, from.After, limit+1)
+	if err != nil {
+		return nil, err
+	}
+	list := &historyv1alpha1.SnapshotList{TypeMeta: typeMeta("SnapshotList"), Items: make([]historyv1alpha1.Snapshot, 0, len(found))}
+	for _, s := range found[:min(limit, len(found))] {
+		list.Items = append(list.Items, snapshotOf(s))
+	}
+	if len(found) > limit {
+		list.Continue, err = cursor{Kind: kindSnapshots, UID: task.UID, After: found[limit-1].Ordinal}.encode()
+	}
+	return list, err
+}
+
+func snapshotOf(s history.Snapshot) historyv1alpha1.Snapshot {
+	return historyv1alpha1.Snapshot{
+		Ordinal: s.Ordinal, Kind: s.Kind, Time: metav1.NewMicroTime(s.Time), Branch: s.Position.Branch, Position: s.Position.Position,
+		ToolCalls: s.Totals.ToolCalls, InputTokens: s.Totals.InputTokens, OutputTokens: s.Totals.OutputTokens,
+		CostMicroUSD: s.Totals.CostMicroUSD, Digest: s.Digest, Checkpoint: s.Checkpoint,
+	}
+}
