@@ -1,6 +1,7 @@
 package daemontest
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -23,25 +24,32 @@ import (
 
 // World is a task with its volume, a server, a gitstore and an origin.
 type World struct {
-	T        testing.TB
-	Server   *Server
-	Git      *Git
-	UID      string
-	Prompt   string
-	Root     string // of the volume
-	RunDir   string
-	Origin   string // URL; "" for an empty repository
-	Store    string // URL of the task's repository in the gitstore
-	Policy   daemonapi.Policy
-	Source   *daemonapi.Source
-	RetryFor time.Duration
-	Verbose  bool
+	T      testing.TB
+	Server *Server
+	Git    *Git
+	UID    string
+	Prompt string
+	Root   string // of the volume
+	RunDir string
+	Origin string // URL; "" for an empty repository
+	Store  string // URL of the task's repository in the gitstore
+	Policy daemonapi.Policy
+	Source *daemonapi.Source
+	// Agent is the agent's type, Exec if empty; Context bounds what of the
+	// conversation it is told.
+	Agent   string
+	Context daemonapi.ContextLimits
+	// StatePaths are kept of its home, too.
+	StatePaths []string
+	RetryFor   time.Duration
+	Verbose    bool
 }
 
 // NewWorld makes a world whose task has an origin with the given files.
 func NewWorld(t testing.TB, files map[string]string) *World {
 	t.Helper()
-	w := &World{T: t, Server: NewServer(t), Git: NewGit(t), UID: "uid-1", Prompt: "Do it.", Root: t.TempDir(), RunDir: shortDir(t), RetryFor: 5 * time.Second}
+	w := &World{T: t, Server: NewServer(t), Git: NewGit(t), UID: "uid-1", Prompt: "Do it.", Root: t.TempDir(), RunDir: shortDir(t), RetryFor: 5 * time.Second,
+		Context: daemonapi.ContextLimits{Messages: 200, ToolCalls: 100, ToolResultBytes: 2000, Summary: true, Bytes: 200_000}}
 	if files != nil {
 		w.Origin = w.Git.NewOrigin(t, files)
 	}
@@ -108,7 +116,7 @@ func mkdir(t testing.TB, dir string) {
 // Pod is the configuration of an attempt's pod.
 func (w *World) Pod(attempt int64, op *daemonapi.Operation) daemonapi.Config {
 	pod := daemonapi.Config{Namespace: "ns", Task: "task", TaskUID: w.UID, Attempt: attempt, ServerURL: w.Server.URL,
-		GitStoreURL: w.Store, Policy: w.Policy, AgentType: "Exec", Operation: op, Source: w.Source}
+		GitStoreURL: w.Store, Policy: w.Policy, AgentType: cmp.Or(w.Agent, "Exec"), Context: w.Context, StatePaths: w.StatePaths, Operation: op, Source: w.Source}
 	if w.Origin != "" {
 		pod.Repository = &daemonapi.Repository{URL: w.Origin}
 	}

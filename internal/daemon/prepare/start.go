@@ -106,7 +106,7 @@ func (p *preparer) writeFiles(adapter agent.Adapter) error {
 		return fmt.Errorf("write the agent's settings: %w", err)
 	}
 	hook := []string{filepath.Join(p.cfg.RunDir, shimFile), "hook"}
-	for name, content := range adapter.Files(agent.FilesRequest{Hook: hook}) {
+	for name, content := range adapter.Files(agent.FilesRequest{Hook: hook, Dir: dir}) {
 		path := filepath.Join(dir, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return fmt.Errorf("write the agent's settings: %w", err)
