@@ -20,8 +20,13 @@ import (
 // An entry is the length of its body and the CRC-32C of its body (4 bytes
 // each, little endian), then the body: the mark's line (8 bytes), the length of
 // its session (1 byte) and the session, then for each record its length (4
-// bytes) and the record in protobuf.
-const headerBytes = 8
+// bytes) and the record in protobuf. If the length of the session has its
+// highest bit set, the mark's state follows the session: its length (4 bytes)
+// and the state.
+const (
+	headerBytes = 8
+	hasState    = 1 << 7
+)
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -32,13 +37,20 @@ type entry struct {
 }
 
 func encode(mark Mark, records []*daemonv1.Record) ([]byte, error) {
-	if len(mark.Session) > 255 {
-		return nil, errors.New("the session's name is longer than 255 bytes")
+	if len(mark.Session) >= hasState {
+		return nil, errors.New("the session's name is longer than 127 bytes")
 	}
 	out := make([]byte, headerBytes, 256)
 	out = binary.LittleEndian.AppendUint64(out, uint64(mark.Line))
-	out = append(out, byte(len(mark.Session)))
-	out = append(out, mark.Session...)
+	if mark.State == "" {
+		out = append(out, byte(len(mark.Session)))
+		out = append(out, mark.Session...)
+	} else {
+		out = append(out, byte(len(mark.Session))|hasState)
+		out = append(out, mark.Session...)
+		out = binary.LittleEndian.AppendUint32(out, uint32(len(mark.State)))
+		out = append(out, mark.State...)
+	}
 	for _, r := range records {
 		at := len(out)
 		out = append(out, 0, 0, 0, 0)
@@ -92,11 +104,12 @@ func readEntry(f io.ReaderAt, offset, end int64) (entry, error) {
 
 func decode(body []byte) (entry, error) {
 	short := errors.New("it is too short")
-	if len(body) < 9 || len(body) < 9+int(body[8]) {
+	var e entry
+	mark, body, ok := decodeMark(body)
+	if !ok {
 		return entry{}, short
 	}
-	e := entry{mark: Mark{Line: int64(binary.LittleEndian.Uint64(body)), Session: string(body[9 : 9+int(body[8])])}}
-	body = body[9+int(body[8]):]
+	e.mark = mark
 	for len(body) > 0 {
 		if len(body) < 4 {
 			return entry{}, short
@@ -113,6 +126,28 @@ func decode(body []byte) (entry, error) {
 		body = body[4+n:]
 	}
 	return e, nil
+}
+
+func decodeMark(body []byte) (m Mark, rest []byte, ok bool) {
+	if len(body) < 9 {
+		return m, nil, false
+	}
+	m.Line = int64(binary.LittleEndian.Uint64(body))
+	n, state := int(body[8]&^hasState), body[8]&hasState != 0
+	body = body[9:]
+	if len(body) < n {
+		return m, nil, false
+	}
+	m.Session, body = string(body[:n]), body[n:]
+	if !state {
+		return m, body, true
+	}
+	if len(body) < 4 || uint64(len(body)-4) < uint64(binary.LittleEndian.Uint32(body)) {
+		return m, nil, false
+	}
+	n = 4 + int(binary.LittleEndian.Uint32(body))
+	m.State = string(body[4:n])
+	return m, body[n:], true
 }
 
 // load reads the folder and makes the spool ready for Append.

@@ -48,6 +48,8 @@ type Mark struct {
 	Session string
 	// Line is the number of the last line that is in the log; 0 for none.
 	Line int64
+	// State is whatever the writer must know to go on after that line.
+	State string
 }
 
 // Spool is an open spool. Its methods are safe for concurrent use.

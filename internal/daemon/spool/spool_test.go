@@ -78,7 +78,7 @@ func TestAppendReadReopen(t *testing.T) {
 		t.Fatalf("a new spool reaches from %d to %d", s.First(), s.Last())
 	}
 	appendTexts(t, s, nil, "a", "b", "c")
-	appendTexts(t, s, &spool.Mark{Session: "x", Line: 7}, "d")
+	appendTexts(t, s, &spool.Mark{Session: "x", Line: 7, State: "s\x00t"}, "d")
 	for n := 1; n < 6; n++ {
 		expect(t, all(t, s, n), "a", "b", "c", "d")
 	}
@@ -89,7 +89,7 @@ func TestAppendReadReopen(t *testing.T) {
 	s = open(t, dir)
 	appendTexts(t, s, nil, "e")
 	expect(t, all(t, s, 2), "a", "b", "c", "d", "e")
-	if m := s.Mark(); m != (spool.Mark{Session: "x", Line: 7}) {
+	if m := s.Mark(); m != (spool.Mark{Session: "x", Line: 7, State: "s\x00t"}) {
 		t.Fatalf("mark %v", m)
 	}
 	if got, _ := s.Read(s.Last(), 10, 100); len(got) != 0 {
