@@ -190,3 +190,23 @@ type HistoryDeletion struct {
 	Repositories int   `json:"repositories,omitempty"`
 	Bytes        int64 `json:"bytes,omitempty"`
 }
+
+// ConversationPoint is a turn boundary of a task's conversation, as a rewind to
+// a message or a moment would resolve it now.
+type ConversationPoint struct {
+	metav1.TypeMeta `json:",inline"`
+	TaskUID         string `json:"taskUID"`
+	// Branch and Position of the last message that would be kept.
+	Branch   string `json:"branch,omitempty"`
+	Position int64  `json:"position"`
+	// Asked is the message that was meant. Snapped tells that Position is before
+	// it, since a tool call there had no result yet.
+	Asked   int64 `json:"asked"`
+	Snapped bool  `json:"snapped,omitempty"`
+	// Messages there are now.
+	Messages int64 `json:"messages"`
+	// Checkpoint is the newest one at or before the position, 0 for none, and
+	// CheckpointPosition where the conversation stood at it.
+	Checkpoint         int64 `json:"checkpoint,omitempty"`
+	CheckpointPosition int64 `json:"checkpointPosition,omitempty"`
+}

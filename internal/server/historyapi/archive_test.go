@@ -84,6 +84,23 @@ func (s *archive) SnapshotsAfter(_ context.Context, uid string, after int64, lim
 	return rest[:min(limit, len(rest))], nil
 }
 
+func (s *archive) ResolvePosition(_ context.Context, uid string, q history.PositionQuery) (history.Resolved, error) {
+	if uid != "new" || q.Message > 9 {
+		return history.Resolved{}, fmt.Errorf("%w: message %d of %s", history.ErrInvalid, q.Message, uid)
+	}
+	asked := q.Message
+	if q.Back > 0 {
+		asked = 9 - q.Back
+	}
+	if !q.Time.IsZero() {
+		asked = 6
+	}
+	return history.Resolved{
+		Position: history.Position{Branch: "main", Position: asked - 1}, Asked: asked, Snapped: true,
+		Checkpoint: &history.Checkpoint{Number: 2, Position: history.Position{Position: 3}},
+	}, nil
+}
+
 func (s *archive) Export(_ context.Context, namespace, name, uid string, write func(history.ExportLine) error) error {
 	for i, line := range s.lines {
 		if s.export != nil && i == len(s.lines)/2 {
@@ -263,6 +280,26 @@ func TestSnapshots(t *testing.T) {
 	}
 	if d := cmp.Diff([]int64{50, 100, 150}, positions); d != "" {
 		t.Error(d)
+	}
+}
+
+func TestPosition(t *testing.T) {
+	f := quiet(t)
+	for query, want := range map[string]int64{"message=5": 4, "back=2": 6, "time=2026-01-02T03:04:05Z": 5} {
+		var got historyv1alpha1.ConversationPoint
+		if code := f.get("ann", conversationPath+"/position?"+query, &got); code != http.StatusOK || got.Position != want || !got.Snapped || got.Checkpoint != 2 || got.CheckpointPosition != 3 || got.Messages != 9 {
+			t.Errorf("%s: code %d, %+v", query, code, got)
+		}
+	}
+	for query, code := range map[string]int{"": 400, "message=5&back=2": 400, "message=-1": 400, "message=10": 400, "time=now": 400, "message=5&uid=x": 404} {
+		var status metav1.Status
+		if got := f.get("ann", conversationPath+"/position?"+query, &status); got != code || status.Message == "" {
+			t.Errorf("%s: code %d, %s", query, got, status.Message)
+		}
+	}
+	var status metav1.Status
+	if code := f.get("bob", conversationPath+"/position?message=5", &status); code != http.StatusForbidden {
+		t.Errorf("bob: code %d", code)
 	}
 }
 

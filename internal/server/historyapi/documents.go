@@ -87,7 +87,9 @@ func openAPI() map[string]any {
 		"info":    openAPIInfo(),
 		"paths": map[string]any{
 			task + "/conversation": get("The messages of a task's conversation, oldest first.",
-				"namespace", "name", "?limit", "?continue", "?branch", "?tail", "?uid", "?full"),
+				"namespace", "name", "?limit", "?continue", "?after", "?branch", "?tail", "?uid", "?full"),
+			task + "/conversation/position": get("The turn boundary that a rewind to a message or a moment leads to.",
+				"namespace", "name", "?message", "?time", "?back", "?uid"),
 			task + "/timeline": get("What happened to a task, newest first.",
 				"namespace", "name", "?limit", "?continue", "?type", "?since", "?uid"),
 			task + "/snapshots": get("The snapshots that were noted of a task's conversation, oldest first.",

@@ -274,3 +274,46 @@ func snapshotOf(s history.Snapshot) historyv1alpha1.Snapshot {
 		CostMicroUSD: s.Totals.CostMicroUSD, Digest: s.Digest, Checkpoint: s.Checkpoint,
 	}
 }
+
+// position answers with the turn boundary that a rewind would lead to.
+// Parameters: one of message, time (RFC 3339) and back; uid.
+func (a *api) position(c *call) (any, error) {
+	values := c.URL.Query()
+	message, err := numberOf(values, "message", 0)
+	if err != nil {
+		return nil, err
+	}
+	back, err := numberOf(values, "back", 0)
+	if err != nil {
+		return nil, err
+	}
+	query := history.PositionQuery{Message: int64(message), Back: int64(back)}
+	if query.Time, err = timeOf(values, "time"); err != nil {
+		return nil, err
+	}
+	given := 0
+	for _, set := range []bool{message > 0, back > 0, !query.Time.IsZero()} {
+		if set {
+			given++
+		}
+	}
+	if given != 1 {
+		return nil, badRequest("one of message, time and back must say which position is meant")
+	}
+	task, err := a.find(c.Context(), c.access.Namespace, c.access.Name, values.Get("uid"))
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.Archive.ResolvePosition(c.Context(), task.UID, query)
+	if err != nil {
+		return nil, err
+	}
+	answer := &historyv1alpha1.ConversationPoint{
+		TypeMeta: typeMeta("ConversationPoint"), TaskUID: task.UID, Branch: found.Position.Branch,
+		Position: found.Position.Position, Asked: found.Asked, Snapped: found.Snapped, Messages: task.Totals.Messages,
+	}
+	if found.Checkpoint != nil {
+		answer.Checkpoint, answer.CheckpointPosition = found.Checkpoint.Number, found.Checkpoint.Position.Position
+	}
+	return answer, nil
+}

@@ -60,6 +60,7 @@ type Archive interface {
 	Search(ctx context.Context, query history.SearchQuery) (history.SearchPage, error)
 	Tasks(ctx context.Context, query history.TaskQuery) (history.TaskPage, error)
 	SnapshotsAfter(ctx context.Context, taskUID string, afterOrdinal int64, limit int) ([]history.Snapshot, error)
+	ResolvePosition(ctx context.Context, taskUID string, q history.PositionQuery) (history.Resolved, error)
 	Export(ctx context.Context, namespace, name, uid string, write func(history.ExportLine) error) error
 	Import(ctx context.Context, namespace string, lines iter.Seq2[history.ExportLine, error]) (history.Task, error)
 	DeleteTask(ctx context.Context, uid string) (history.Deleted, error)
@@ -148,6 +149,7 @@ func Register(mux *http.ServeMux, o Options) {
 
 // archive serves what needs the Archive.
 func (a *api) archive(mux *http.ServeMux, task, histories string) {
+	a.read(mux, task+"/conversation/position", Access{Verb: "get", Resource: "tasks", Subresource: "conversation"}, a.position)
 	a.read(mux, task+"/snapshots", Access{Verb: "get", Resource: "tasks", Subresource: "snapshots"}, a.snapshots)
 	a.read(mux, "/namespaces/{namespace}/search", Access{Verb: "list", Resource: "search"}, a.search)
 	a.read(mux, histories, Access{Verb: "list", Resource: resourceTaskHistories}, a.taskHistories)

@@ -172,6 +172,11 @@ func TestConversation(t *testing.T) {
 
 	var tail historyv1alpha1.ConversationList
 	f.get("ann", conversationPath+"?tail=1", &tail)
+	var after historyv1alpha1.ConversationList
+	f.get("ann", conversationPath+"?after=3&limit=1", &after)
+	if len(after.Items) != 1 || after.Items[0].Position != 4 {
+		t.Errorf("after: %+v", after.Items)
+	}
 	if len(tail.Items) != 1 || tail.Items[0].Text != "done" {
 		t.Errorf("tail: %+v", tail.Items)
 	}

@@ -27,7 +27,7 @@ const (
 )
 
 // conversation answers with a page of a task's conversation. Parameters:
-// limit, continue, branch (its name; else the active one), tail (the last so
+// limit, continue, after (a position), branch (its name; else the active one), tail (the last so
 // many messages), uid (of a former task of the name), full (long texts whole,
 // up to maxTextBytes each and maxPageText together, instead of their beginnings).
 func (a *api) conversation(c *call) (any, error) {
@@ -40,7 +40,12 @@ func (a *api) conversation(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	after, err := numberOf(values, "after", 0)
+	if err != nil {
+		return nil, err
+	}
 	query := history.ConversationQuery{
+		After:     int64(after),
 		Namespace: access.Namespace, Name: access.Name, UID: values.Get("uid"), Branch: values.Get("branch"),
 		Limit: min(limit, maxLimit), Last: min(tail, maxLimit),
 	}
