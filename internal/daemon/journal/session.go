@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -85,9 +86,27 @@ func (s *State) RestoredAt(position int64) {
 	}
 }
 
+// maxSessionField bounds each thing that an agent says of its session, in bytes.
+const maxSessionField = 256
+
+// bounded is what an agent says of its session, as it is kept; nil if it cannot
+// be one.
+func bounded(m *daemonv1.AgentSession) *daemonv1.AgentSession {
+	if m.GetId() == "" || len(m.GetId()) > maxSessionField {
+		return nil
+	}
+	m = proto.CloneOf(m)
+	for _, field := range []*string{&m.Version, &m.Model} {
+		if len(*field) > maxSessionField {
+			*field = strings.ToValidUTF8((*field)[:maxSessionField], "")
+		}
+	}
+	return m
+}
+
 // SetAgentSession notes what the agent of this attempt says of its session.
 func (s *State) SetAgentSession(m *daemonv1.AgentSession) error {
-	if m.GetId() == "" {
+	if m = bounded(m); m == nil {
 		return nil
 	}
 	record, err := protojson.Marshal(m)
@@ -121,9 +140,11 @@ func (s *State) RunningSession() *daemonv1.AgentSession {
 	return a.Message()
 }
 
-// SameSession reports whether the journal already says that of the session.
+// SameSession reports whether the journal already says that of the session, so
+// that SetAgentSession would change nothing.
 func (s *State) SameSession(m *daemonv1.AgentSession) bool {
-	return s.AgentSession != nil && s.AgentSession.Attempt == s.Attempt && proto.Equal(s.AgentSession.Message(), m)
+	m = bounded(m)
+	return m == nil || s.AgentSession != nil && s.AgentSession.Attempt == s.Attempt && proto.Equal(s.AgentSession.Message(), m)
 }
 
 // UsableSession is the session for a checkpoint to keep; nil if there is none,

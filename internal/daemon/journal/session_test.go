@@ -1,6 +1,7 @@
 package journal_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -64,6 +65,19 @@ func TestAgentSession(t *testing.T) {
 	say(t, &s, record("c"))
 	if a := s.AgentSession; a.Begun != 12 || a.Known.Position != 12 || a.Asked != nil || s.UsableSession() == nil {
 		t.Fatalf("%+v", a)
+	}
+}
+
+// TestSessionsAreBounded: the agent says what it likes.
+func TestSessionsAreBounded(t *testing.T) {
+	s := journal.State{Attempt: 1}
+	long := strings.Repeat("ä", 1<<20)
+	if err := s.SetAgentSession(&daemonv1.AgentSession{Id: long}); err != nil || s.AgentSession != nil {
+		t.Fatalf("%v, %+v", err, s.AgentSession)
+	}
+	m := &daemonv1.AgentSession{Id: "a", Model: long, Version: long}
+	if err := s.SetAgentSession(m); err != nil || len(s.AgentSession.Record) > 1000 || !s.SameSession(m) {
+		t.Fatalf("%v, %d bytes", err, len(s.AgentSession.Record))
 	}
 }
 

@@ -92,9 +92,10 @@ type Config struct {
 
 // preparer is one run.
 type preparer struct {
-	cfg    Config
-	log    logr.Logger
-	result daemonapi.PrepareResult
+	cfg     Config
+	log     logr.Logger
+	adapter agent.Adapter
+	result  daemonapi.PrepareResult
 
 	begun   *daemonv1.BeginResponse
 	journal *journal.Journal
@@ -124,6 +125,10 @@ func Run(ctx context.Context, cfg Config) daemonapi.PrepareResult {
 }
 
 func (p *preparer) run(ctx context.Context) error {
+	var err error
+	if p.adapter, err = agent.For(p.cfg.Pod.AgentType); err != nil {
+		return &failure{permanent: true, message: err.Error()}
+	}
 	if err := p.makeFolders(); err != nil {
 		return err
 	}

@@ -158,6 +158,7 @@ func TestFailures(t *testing.T) {
 			w.Prepare(1, nil)
 			c.Pod.TaskUID = "uid-2"
 		}, "PrepareFailed", true},
+		{"unknown agent", func(w *daemontest.World, c *prepare.Config) { c.Pod.AgentType = "HAL" }, "PrepareFailed", true},
 		{"newer attempt", func(w *daemontest.World, c *prepare.Config) { w.Prepare(2, nil) }, "Fenced", false},
 	}
 	for _, tt := range tests {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/agent"
+	"github.com/clew-dev/clew/internal/agent/render"
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemon/start"
 	"github.com/clew-dev/clew/internal/daemonapi"
@@ -39,11 +40,7 @@ func (p *preparer) planStart(ctx context.Context) error {
 	if !p.typed() {
 		return nil
 	}
-	adapter, err := agent.For(p.cfg.Pod.AgentType)
-	if err != nil {
-		return &failure{permanent: true, message: err.Error()}
-	}
-	known, err := p.remembered(ctx, adapter)
+	known, err := p.remembered(ctx)
 	if err != nil {
 		return err
 	}
@@ -51,7 +48,7 @@ func (p *preparer) planStart(ctx context.Context) error {
 	p.plan = &start.Plan{AgentType: p.cfg.Pod.AgentType, Memory: m.kind, Session: m.id, Model: p.cfg.Pod.Model, Prompt: m.prompt}
 	p.result.Memory, p.result.MemoryMessage = m.kind, cut(m.message, maxMemoryMessage)
 	p.log.Info("the agent's memory", "memory", m.kind, "session", m.id, "why", m.message, "promptBytes", len(m.prompt))
-	if err := p.writeFiles(adapter); err != nil {
+	if err := p.writeFiles(); err != nil {
 		return err
 	}
 	return p.journal.Update(func(s *journal.State) error {
@@ -69,7 +66,7 @@ const maxMemoryMessage = 512
 
 // remembered gathers what is known, and says to an agent that was interrupted
 // that it is to go on: once in an attempt.
-func (p *preparer) remembered(ctx context.Context, adapter agent.Adapter) (remembered, error) {
+func (p *preparer) remembered(ctx context.Context) (remembered, error) {
 	h, err := p.readHistory(ctx)
 	if err != nil {
 		return remembered{}, err
@@ -90,23 +87,23 @@ func (p *preparer) remembered(ctx context.Context, adapter agent.Adapter) (remem
 	state, limits := p.journal.State(), p.limits()
 	return remembered{
 		agentType: p.cfg.Pod.AgentType, session: state.AgentSession, refused: state.SessionRefused,
-		find: func(id string) (agent.Session, error) { return findSession(adapter, p.cfg.Paths.Home, id) },
+		find: func(id string) (agent.Session, error) { return findSession(p.adapter, p.cfg.Paths.Home, id) },
 		told: told, pending: pending, head: head,
 		render: renderer{
-			conversation: func(e []*daemonv1.ConversationEntry) string { return renderConversation(e, limits) },
-			missing:      func(e []*daemonv1.ConversationEntry) string { return renderMissing(e, limits) },
+			conversation: func(e []*daemonv1.ConversationEntry) string { return render.Conversation(e, limits) },
+			missing:      func(e []*daemonv1.ConversationEntry) string { return render.Missing(e, limits) },
 		},
 	}, nil
 }
 
 // writeFiles writes the settings that the agent reads.
-func (p *preparer) writeFiles(adapter agent.Adapter) error {
+func (p *preparer) writeFiles() error {
 	dir := filepath.Join(p.cfg.RunDir, start.FilesDir)
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("write the agent's settings: %w", err)
 	}
 	hook := []string{filepath.Join(p.cfg.RunDir, shimFile), "hook"}
-	for name, content := range adapter.Files(agent.FilesRequest{Hook: hook, Dir: dir}) {
+	for name, content := range p.adapter.Files(agent.FilesRequest{Hook: hook, Dir: dir}) {
 		path := filepath.Join(dir, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return fmt.Errorf("write the agent's settings: %w", err)
