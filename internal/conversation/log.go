@@ -61,10 +61,15 @@ func (l *Log) Append(m Message) {
 	}
 }
 
-// Spend adds what the agent used since the last message.
+// Spend adds what the agent used since the last message. A negative cost takes
+// back what was counted too much; no sum falls below 0.
 func (l *Log) Spend(inputTokens, outputTokens, costMicroUSD int64) {
 	l.Totals.InputTokens = add(l.Totals.InputTokens, inputTokens)
 	l.Totals.OutputTokens = add(l.Totals.OutputTokens, outputTokens)
+	if costMicroUSD < 0 {
+		l.Totals.CostMicroUSD = max(l.Totals.CostMicroUSD+costMicroUSD, 0)
+		return
+	}
 	l.Totals.CostMicroUSD = add(l.Totals.CostMicroUSD, costMicroUSD)
 }
 

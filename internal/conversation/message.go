@@ -147,6 +147,19 @@ func (m *Message) Texts() []Cuttable {
 	return texts
 }
 
+// Clone returns a message whose texts can be changed without changing m's.
+func (m Message) Clone() Message {
+	if m.ToolCall != nil {
+		c := *m.ToolCall
+		m.ToolCall = &c
+	}
+	if m.ToolResult != nil {
+		r := *m.ToolResult
+		m.ToolResult = &r
+	}
+	return m
+}
+
 // Clean returns the message with its texts as CleanText leaves them.
 func (m Message) Clean() Message {
 	m.Text = CleanText(m.Text)

@@ -1,6 +1,9 @@
 package history
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Kinds of snapshots.
 const (
@@ -16,8 +19,9 @@ const (
 // copy.
 type Snapshot struct {
 	// Ordinal counts the task's automatic snapshots: 1, 2, 3 …; 0 for others.
-	Ordinal  int64
-	Kind     string
+	Ordinal int64
+	Kind    string
+	// Time it was noted; zero for one that was resolved when somebody asked.
 	Time     time.Time
 	Position Position
 	Totals   Totals
@@ -58,4 +62,18 @@ type Resolved struct {
 	// Checkpoint is the newest one of the branch, or of those it grew from, that
 	// is not after the position; nil if there is none.
 	Checkpoint *Checkpoint
+}
+
+// Valid is an ErrInvalid unless exactly one field is set, and not below 0.
+func (q PositionQuery) Valid() error {
+	set := 0
+	for _, is := range []bool{q.Message != 0, !q.Time.IsZero(), q.Back != 0} {
+		if is {
+			set++
+		}
+	}
+	if set != 1 || q.Message < 0 || q.Back < 0 {
+		return fmt.Errorf("%w: name a message, a time, or how many messages to go back, and just one of these", ErrInvalid)
+	}
+	return nil
 }

@@ -49,9 +49,13 @@ func TestCheckpointIsKeptWhole(t *testing.T) {
 		DirtyFiles: []string{"a b", "c"}, DirtyFileCount: 2, Files: 5, Bytes: 6,
 		Skipped: []history.SkippedFile{{Path: "big", Reason: "TooLarge", Bytes: 1 << 40}}, SkippedCount: 1, Durable: true,
 		RequestedByName: "manual", RequestedByUID: "u", Position: history.Position{Branch: "main"},
-		Changes: []history.FileChange{{Path: "a", Action: "Added"}},
+		Changes:   []history.FileChange{{Path: "a", Action: "Added"}, {Path: "b\n", Action: "Renamed"}},
+		RiskyTool: &history.RiskyTool{Name: "Bash", CallID: "call", Before: true},
+		Session:   &history.AgentSession{Agent: "ClaudeCode", ID: "session", Version: "1", Model: "model"},
+		Digest:    strings.Repeat("0", 64),
 	}
 	given := want
+	given.Digest = ""
 	w.append(history.Record{Checkpoint: &given})
 	got, err := w.store.Checkpoint(t.Context(), w.task.UID, 7)
 	if err != nil {
@@ -292,8 +296,8 @@ func TestAnyBytesCanBeStored(t *testing.T) {
 	if got := entries[0].Message.Text; got != want {
 		t.Errorf("text %q, want %q", got, want)
 	}
-	if got := entries[2].Message.ToolResult.Output; got != large {
-		t.Errorf("a large output came back with %d bytes", len(got))
+	if got, err := w.store.Text(t.Context(), "team", entries[2].Message.ToolResult.OutputPieces); err != nil || got != large {
+		t.Errorf("a large output came back with %d bytes, %v", len(got), err)
 	}
 	if open := w.state().OpenToolCalls; len(open) != 0 {
 		t.Errorf("open calls %q: ids are no longer the same", open)
@@ -306,12 +310,14 @@ func TestAnyBytesCanBeStored(t *testing.T) {
 
 func TestLargePagesAreCut(t *testing.T) {
 	w := begin(t, open(t), taskNamed("a"), 1)
-	for i := range 6 {
-		w.append(user(fmt.Sprint(i) + strings.Repeat("x", 6<<20)))
+	var records []history.Record
+	for i := range 2000 {
+		records = append(records, user(fmt.Sprint(10_000+i)+strings.Repeat("x", 12<<10)))
 	}
+	w.append(records...)
 	var pages []int
 	for after := int64(0); ; {
-		entries, err := w.store.Conversation(t.Context(), w.task.UID, after, 100)
+		entries, err := w.store.Conversation(t.Context(), w.task.UID, after, 5000)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -321,7 +327,7 @@ func TestLargePagesAreCut(t *testing.T) {
 		pages = append(pages, len(entries))
 		after = entries[len(entries)-1].Position
 	}
-	if d := cmp.Diff([]int{3, 3}, pages); d != "" {
+	if d := cmp.Diff([]int{1365, 635}, pages); d != "" {
 		t.Errorf("messages per page (-want +got):\n%s", d)
 	}
 }

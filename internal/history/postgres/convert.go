@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -51,7 +52,7 @@ func logOf(b sqlc.Branch) (conversation.Log, error) {
 	return l, nil
 }
 
-func headOf(id int64, l conversation.Log) (sqlc.SetBranchHeadParams, error) {
+func headOf(id int64, l conversation.Log, digest conversation.Digest) (sqlc.SetBranchHeadParams, error) {
 	open := l.Open
 	if open == nil {
 		open = []conversation.OpenCall{}
@@ -67,6 +68,7 @@ func headOf(id int64, l conversation.Log) (sqlc.SetBranchHeadParams, error) {
 		HeadBoundary:     l.Boundary,
 		HeadSettled:      l.Settled,
 		HeadOpenCalls:    encoded,
+		HeadDigest:       digest[:],
 	}, err
 }
 
@@ -84,81 +86,30 @@ func position(b sqlc.Branch, l conversation.Log) history.Position {
 	return history.Position{Branch: branchName(b.Number), Position: l.Position, ToolCalls: l.Totals.ToolCalls}
 }
 
-// Limits of lists in a checkpoint record; the counts beside them count all.
-const (
-	maxListed  = 100
-	maxChanges = 1000
-)
-
-func checkpointRow(task history.Task, r history.Record, attempt int64, b sqlc.Branch, l conversation.Log) (sqlc.InsertCheckpointParams, error) {
-	c := r.Checkpoint
-	skipped := make([]history.SkippedFile, 0, min(len(c.Skipped), maxListed))
-	for _, f := range c.Skipped[:min(len(c.Skipped), maxListed)] {
-		skipped = append(skipped, history.SkippedFile{Path: clean(f.Path), Reason: clean(f.Reason), Bytes: f.Bytes})
-	}
-	encoded, err := json.Marshal(skipped)
-	dirty := make([]string, 0, min(len(c.DirtyFiles), maxListed))
-	for _, f := range c.DirtyFiles[:min(len(c.DirtyFiles), maxListed)] {
-		dirty = append(dirty, clean(f))
-	}
-	return sqlc.InsertCheckpointParams{
-		TaskUid: task.UID, Number: c.Number, Attempt: attempt, Sequence: r.Sequence,
-		Trigger: clean(c.Trigger), Time: sane(c.Time, r.Time), Message: clean(c.Message),
-		Commit: clean(c.Commit), Tree: clean(c.Tree), Parent: clean(c.Parent), Base: clean(c.Base), StateCommit: clean(c.StateCommit),
-		FilesChanged: c.FilesChanged, LinesAdded: c.LinesAdded, LinesRemoved: c.LinesRemoved,
-		GitHead: clean(c.GitHead), GitBranch: clean(c.GitBranch), DirtyFiles: dirty, DirtyFileCount: c.DirtyFileCount,
-		Files: c.Files, Bytes: c.Bytes, Skipped: encoded, SkippedCount: c.SkippedCount, Durable: c.Durable,
-		RequestedByName: clean(c.RequestedByName), RequestedByUid: clean(c.RequestedByUID),
-		BranchID: b.ID, BranchNumber: b.Number, Position: l.Position, Boundary: l.Boundary,
-		ToolCalls: l.Totals.ToolCalls, InputTokens: l.Totals.InputTokens,
-		OutputTokens: l.Totals.OutputTokens, CostMicroUsd: l.Totals.CostMicroUSD,
-	}, err
-}
-
-func changesOf(c *history.Checkpoint) ([]byte, error) {
-	changes := make([]history.FileChange, 0, min(len(c.Changes), maxChanges))
-	for _, f := range c.Changes[:min(len(c.Changes), maxChanges)] {
-		changes = append(changes, history.FileChange{Path: clean(f.Path), Action: clean(f.Action)})
-	}
-	return json.Marshal(changes)
-}
-
-func checkpointOf(row sqlc.Checkpoint) (history.Checkpoint, error) {
-	c := history.Checkpoint{
-		TaskUID: row.TaskUid, Number: row.Number, Attempt: row.Attempt, Trigger: row.Trigger, Time: row.Time, Message: row.Message,
-		Commit: row.Commit, Tree: row.Tree, Parent: row.Parent, Base: row.Base, StateCommit: row.StateCommit,
-		FilesChanged: row.FilesChanged, LinesAdded: row.LinesAdded, LinesRemoved: row.LinesRemoved,
-		GitHead: row.GitHead, GitBranch: row.GitBranch, DirtyFiles: row.DirtyFiles, DirtyFileCount: row.DirtyFileCount,
-		Files: row.Files, Bytes: row.Bytes, SkippedCount: row.SkippedCount, Durable: row.Durable, Refused: row.Refused,
-		RequestedByName: row.RequestedByName, RequestedByUID: row.RequestedByUid,
-		Position: history.Position{Branch: branchName(row.BranchNumber), Position: row.Position, ToolCalls: row.ToolCalls},
-	}
-	if err := json.Unmarshal(row.Skipped, &c.Skipped); err != nil {
-		return c, fmt.Errorf("read the skipped files of checkpoint %d: %w", row.Number, err)
-	}
-	return c, nil
-}
-
-func entryOf(row sqlc.ConversationRow, reader string) history.Entry {
+func entryOf(row sqlc.ConversationRow, reader string) (history.Entry, error) {
 	e := history.Entry{
 		Position: row.Position,
 		Time:     row.Time,
 		Branch:   branchName(row.BranchNumber),
-		Attempt:  row.Attempt,
-		Message:  conversation.Message{Role: conversation.Role(row.Role), Text: row.Body, Raw: row.Raw},
+		Attempt:  int64(row.Attempt),
 	}
 	if row.TaskUid != reader {
-		e.Branch = row.TaskUid + "/" + e.Branch
+		e.Branch = cmp.Or(row.TaskUid, deletedTask) + "/" + e.Branch
 	}
-	if row.HasCall {
-		e.Message.ToolCall = &conversation.ToolCall{ID: row.CallID, Name: row.ToolName, Input: row.ToolInput}
-	}
-	if row.HasResult {
-		e.Message.ToolResult = &conversation.ToolResult{
-			CallID: row.ResultCallID, Output: row.ToolOutput, IsError: row.IsError, Interrupted: row.Interrupted,
-		}
-	}
-	return e
+	var err error
+	e.Message, err = rowMessage(row)
+	return e, err
+}
+
+// deletedTask stands for the UID of a task whose history was deleted.
+const deletedTask = "deleted"
+
+func rowMessage(row sqlc.ConversationRow) (conversation.Message, error) {
+	return messageFields{
+		Role: row.Role, Body: row.Body, Raw: row.Raw, ToolName: row.ToolName, ToolInput: row.ToolInput, ToolOutput: row.ToolOutput,
+		Cuts: row.Cuts, HasCall: row.HasCall, HasResult: row.HasResult, IsError: row.IsError, Interrupted: row.Interrupted,
+		CallID: row.CallID, ResultCallID: row.ResultCallID,
+	}.message()
 }
 
 func clean(s string) string { return conversation.CleanText(s) }

@@ -29,8 +29,8 @@ func TestPlans(t *testing.T) {
 		{"NamespaceTimeline", timelineArgs(nil), "events_by_namespace", 50, 120},
 		{"TaskTimeline", timelineArgs(pgx.NamedArgs{"task_uid": "task-7"}), "events_by_task", 50, 120},
 		{"NewestEventTaskNamed", pgx.NamedArgs{"namespace": "team", "name": "n7"}, "events_by_task_name", 1, 10},
-		{"Conversation", pgx.NamedArgs{"branch_id": leaf, "upto": 1500, "after": 1450, "up_to_rows": 50, "up_to_bytes": 1 << 24, "namespace": "team"}, "entries_pkey", 50, 500},
-		{"ConversationHashes", pgx.NamedArgs{"branch_id": leaf, "upto": 1500, "after": 0, "up_to_rows": 10000}, "entries_pkey", 1500, 2000},
+		{"Conversation", pgx.NamedArgs{"branch_id": leaf, "upto": 1500, "after": 1450, "up_to_rows": 50, "up_to_bytes": 1 << 24}, "entries_pkey", 50, 500},
+		{"BranchHolding", pgx.NamedArgs{"branch_id": leaf, "position": 700}, "branches_pkey", 1, 40},
 	}
 	for _, tt := range tests {
 		t.Run(tt.query, func(t *testing.T) {
@@ -70,9 +70,13 @@ func fill(t *testing.T, conn *pgx.Conn) {
 			FROM generate_series(1, 20) t, generate_series(1, 5) b ORDER BY t, b`,
 		`INSERT INTO tasks (uid, namespace, name, attempt, active_branch)
 			SELECT 'task-' || t, 'team', 'n' || t, 1, t * 5 FROM generate_series(1, 20) t`,
-		`INSERT INTO messages SELECT 'team', decode(md5(b || '/' || p), 'hex'), 'user', repeat('x', 100), '', false, '', '', false, '', false, false
+		`INSERT INTO messages (id, has_call, has_result, is_error, interrupted, hash, namespace, role, tool_name, body, raw, tool_input, tool_output)
+			OVERRIDING SYSTEM VALUE
+			SELECT b * 300 + p, false, false, false, false, decode(md5(b || '/' || p), 'hex'), 'team', 'user', '', repeat('x', 100), '', '', ''
 			FROM generate_series(1, 100) b, generate_series(1, 300) p`,
-		`INSERT INTO entries SELECT b.id, b.base_position + p, now(), 1, p, decode(md5(b.id || '/' || p), 'hex'), '', '', p, 0, 0, 0, 0
+		`INSERT INTO entries (branch_id, position, message_id, time, sequence, boundary, tool_calls, input_tokens, output_tokens,
+				cost_micro_usd, attempt, digest, call_id, result_call_id)
+			SELECT b.id, b.base_position + p, b.id * 300 + p, now(), p, p, 0, 0, 0, 0, 1, sha256(''), '', ''
 			FROM branches b, generate_series(1, 300) p`,
 		`INSERT INTO events SELECT md5(i::text), 'team', 'task-' || i % 20, 'n' || i % 20,
 			'2026-01-01'::timestamptz + i * interval '1 second', 'task', 'R', '', 'm', 1, 0 FROM generate_series(1, 100000) i`,

@@ -8,18 +8,19 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
 
 // MoveConversation goes back to the turn boundary of a checkpoint of the same
-// task: it makes a new branch that begins there the active one, and notes the
+// task, or of a position of its active branch: it makes a new branch that begins there the active one, and notes the
 // operation, in one transaction. Checkpoint 0 is where the task's first branch
 // begins: before the first message, the prompt included, or, for a task that
 // was forked with its conversation, after the last inherited one. Whoever goes
 // there says the prompt again. An operation that is done is not done again; its
-// position is returned. Errors: history.ErrNotFound if the task or the
-// checkpoint is unknown, history.ErrFenced, history.ErrUnavailable.
+// position is returned. Errors: history.ErrNotFound if the task, the checkpoint
+// or the position is unknown, history.ErrFenced, history.ErrUnavailable.
 func (s *Store) MoveConversation(ctx context.Context, task history.Task, attempt int64, op history.MoveOperation) (history.Position, error) {
 	var result history.Position
 	doing := fmt.Sprintf("move the conversation of the task %s/%s", task.Namespace, task.Name)
@@ -39,54 +40,66 @@ func (s *Store) MoveConversation(ctx context.Context, task history.Task, attempt
 		if !errors.Is(err, pgx.ErrNoRows) {
 			return err
 		}
-		result, err = l.move(ctx, q, op)
+		after, err := l.move(ctx, q, op)
 		if err != nil {
 			return err
 		}
-		return l.noteOperation(ctx, q, attempt, op, result)
+		result = after.position
+		return l.noteOperation(ctx, q, attempt, op, after)
 	})
 	return result, err
 }
 
+// moved is where an operation has left the conversation.
+type moved struct {
+	position history.Position
+	log      conversation.Log
+}
+
 // move makes the new branch, unless the operation leaves the conversation be.
-func (l *locked) move(ctx context.Context, q *sqlc.Queries, op history.MoveOperation) (history.Position, error) {
+func (l *locked) move(ctx context.Context, q *sqlc.Queries, op history.MoveOperation) (moved, error) {
 	before, err := l.head()
 	if err != nil || op.KeepPosition {
-		return position(l.branch, before), err
+		return moved{position(l.branch, before), before}, err
 	}
-	target, err := movePoint(ctx, q, l.task.UID, op.Checkpoint)
+	target, err := l.movePoint(ctx, q, op)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return history.Position{}, fmt.Errorf("%w: checkpoint %d of the task %s/%s, to which the conversation is to go back",
+		return moved{}, fmt.Errorf("%w: checkpoint %d of the task %s/%s, to which the conversation is to go back",
 			history.ErrNotFound, op.Checkpoint, l.task.Namespace, l.task.Name)
 	}
 	if err != nil {
-		return history.Position{}, err
+		return moved{}, err
 	}
 	b, err := branchAt(ctx, q, l.task.UID, target, op.Reason)
 	if err != nil {
-		return history.Position{}, err
+		return moved{}, err
 	}
 	after, err := logOf(b)
-	return position(b, after), err
+	return moved{position(b, after), after}, err
 }
 
-// movePoint is the point that a move to the checkpoint leads to.
-func movePoint(ctx context.Context, q *sqlc.Queries, taskUID string, checkpoint int64) (point, error) {
-	if checkpoint != 0 {
-		return checkpointPoint(ctx, q, taskUID, checkpoint)
+// movePoint is the point that the operation leads to.
+func (l *locked) movePoint(ctx context.Context, q *sqlc.Queries, op history.MoveOperation) (point, error) {
+	switch {
+	case op.Position != 0:
+		return boundaryPoint(ctx, q, l.branch, op.Position)
+	case op.Checkpoint != 0:
+		return checkpointPoint(ctx, q, l.task.UID, op.Checkpoint)
 	}
-	first, err := q.BranchByNumber(ctx, sqlc.BranchByNumberParams{TaskUid: taskUID, Number: 1})
+	first, err := q.BranchByNumber(ctx, sqlc.BranchByNumberParams{TaskUid: l.task.UID, Number: 1})
 	if err != nil {
 		return point{}, err
 	}
-	base, err := totalsAt(ctx, q, first, first.BasePosition)
-	return point{branch: first.ParentID.Int64, position: first.BasePosition, totals: base}, err
+	p := basePoint(first)
+	p.branch = first.ParentID.Int64
+	return p, nil
 }
 
 // noteOperation records that the operation is done, and tells the timeline.
-func (l *locked) noteOperation(ctx context.Context, q *sqlc.Queries, attempt int64, op history.MoveOperation, to history.Position) error {
+func (l *locked) noteOperation(ctx context.Context, q *sqlc.Queries, attempt int64, op history.MoveOperation, after moved) error {
+	to := after.position
 	err := q.InsertOperation(ctx, sqlc.InsertOperationParams{
-		TaskUid: l.task.UID, OperationID: clean(op.ID), Attempt: attempt, Checkpoint: op.Checkpoint, Reason: clean(op.Reason),
+		TaskUid: l.task.UID, OperationID: clean(op.ID), Attempt: attempt, Checkpoint: op.Checkpoint, AskedPosition: op.Position, Reason: clean(op.Reason),
 		Branch: to.Branch, Position: to.Position, ToolCalls: to.ToolCalls,
 	})
 	if err != nil {
@@ -98,7 +111,10 @@ func (l *locked) noteOperation(ctx context.Context, q *sqlc.Queries, attempt int
 		}
 	}
 	l.row.Attempt = max(l.row.Attempt, attempt)
-	return l.save(ctx, q)
+	if err := l.save(ctx, q); err != nil {
+		return err
+	}
+	return summarize(ctx, q, l.row, after.log, "")
 }
 
 func moveEvent(task history.Task, attempt int64, op history.MoveOperation, to history.Position) sqlc.InsertEventsParams {

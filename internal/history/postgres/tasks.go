@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
@@ -28,6 +27,11 @@ type locked struct {
 // or name is not found: the caller's word for the UID is not to be trusted.
 func lockTask(ctx context.Context, q *sqlc.Queries, task history.Task) (locked, error) {
 	row, err := q.LockTask(ctx, task.UID)
+	if errors.Is(err, pgx.ErrNoRows) {
+		if err := refuseDeleted(ctx, q, task); err != nil {
+			return locked{}, err
+		}
+	}
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && (row.Namespace != task.Namespace || row.Name != task.Name) {
 		return locked{}, fmt.Errorf("%w: the task %s/%s with UID %s has not begun; begin an attempt first",
 			history.ErrNotFound, task.Namespace, task.Name, task.UID)
@@ -37,6 +41,16 @@ func lockTask(ctx context.Context, q *sqlc.Queries, task history.Task) (locked, 
 	}
 	branch, err := q.Branch(ctx, row.ActiveBranch)
 	return locked{task: task, row: row, branch: branch}, err
+}
+
+// refuseDeleted refuses to write of a task whose history was deleted.
+func refuseDeleted(ctx context.Context, q *sqlc.Queries, task history.Task) error {
+	gone, err := q.Deleted(ctx, task.UID)
+	if gone && err == nil {
+		err = fmt.Errorf("%w: the history of the task %s/%s was deleted, and no attempt of it may write any more",
+			history.ErrFenced, task.Namespace, task.Name)
+	}
+	return err
 }
 
 // fence refuses writers of an attempt older than the newest one.
@@ -54,12 +68,16 @@ func (l locked) head() (conversation.Log, error) { return logOf(l.branch) }
 // Begin opens an attempt: it raises the fence to it and returns where the task
 // stands. It makes the task's record if there is none; only then the source
 // counts, and the conversation begins at its checkpoint. Errors:
-// history.ErrFenced if a newer attempt has begun, history.ErrNotFound if the
+// history.ErrFenced if a newer attempt has begun or the task's history was
+// deleted, history.ErrNotFound if the
 // source is not a checkpoint of this namespace, history.ErrUnavailable.
 func (s *Store) Begin(ctx context.Context, task history.Task, attempt int64, source *history.Source, options history.BeginOptions) (history.TaskState, error) {
 	var state history.TaskState
 	doing := fmt.Sprintf("begin attempt %d of the task %s/%s", attempt, task.Namespace, task.Name)
 	err := s.write(ctx, doing, func(q *sqlc.Queries) error {
+		if err := refuseDeleted(ctx, q, task); err != nil {
+			return err
+		}
 		created, err := q.InsertTask(ctx, sqlc.InsertTaskParams{
 			Uid: task.UID, Namespace: task.Namespace, Name: task.Name, Attempt: attempt,
 		})
@@ -78,9 +96,19 @@ func (s *Store) Begin(ctx context.Context, task history.Task, attempt int64, sou
 		if err := l.fence(attempt); err != nil {
 			return err
 		}
-		if created > 0 || attempt > l.row.Attempt {
-			l.row.Attempt = attempt
+		every := max(options.SnapshotEveryMessages, 0)
+		if created > 0 || attempt > l.row.Attempt || every != l.row.SnapshotEvery {
+			l.row.Attempt, l.row.SnapshotEvery = attempt, every
 			if err := l.save(ctx, q); err != nil {
+				return err
+			}
+		}
+		if created > 0 {
+			log, err := l.head()
+			if err != nil {
+				return err
+			}
+			if err := summarize(ctx, q, l.row, log, ""); err != nil {
 				return err
 			}
 		}
@@ -95,6 +123,7 @@ func (l locked) save(ctx context.Context, q *sqlc.Queries) error {
 	err := q.SetTaskHead(ctx, sqlc.SetTaskHeadParams{
 		Uid: l.row.Uid, Attempt: l.row.Attempt, LastSequence: l.row.LastSequence,
 		CheckpointCount: l.row.CheckpointCount, LatestCheckpoint: l.row.LatestCheckpoint,
+		SnapshotEvery: l.row.SnapshotEvery, SnapshotCount: l.row.SnapshotCount,
 	})
 	if err != nil {
 		return err
@@ -133,63 +162,6 @@ func sourcePoint(ctx context.Context, q *sqlc.Queries, task history.Task, source
 		return point{}, missing
 	}
 	return found, err
-}
-
-// point is a turn boundary of a branch with the sums up to it. The zero value
-// is the empty conversation.
-type point struct {
-	branch   int64
-	number   int64
-	position int64
-	totals   conversation.Totals
-}
-
-// checkpointPoint is the point that a checkpoint's position snaps to.
-func checkpointPoint(ctx context.Context, q *sqlc.Queries, taskUID string, number int64) (point, error) {
-	c, err := q.Checkpoint(ctx, sqlc.CheckpointParams{TaskUid: taskUID, Number: number})
-	if err != nil {
-		return point{}, err
-	}
-	p := point{branch: c.BranchID, number: c.BranchNumber, position: c.Boundary}
-	if c.Boundary == c.Position {
-		p.totals = conversation.Totals{
-			ToolCalls: c.ToolCalls, InputTokens: c.InputTokens, OutputTokens: c.OutputTokens, CostMicroUSD: c.CostMicroUsd,
-		}
-		return p, nil
-	}
-	b, err := q.Branch(ctx, c.BranchID)
-	if err != nil {
-		return point{}, err
-	}
-	p.totals, err = totalsAt(ctx, q, b, c.Boundary)
-	return p, err
-}
-
-// totalsAt are the sums at a position of a branch, not before its base.
-func totalsAt(ctx context.Context, q *sqlc.Queries, b sqlc.Branch, position int64) (conversation.Totals, error) {
-	if position <= b.BasePosition {
-		return conversation.Totals{
-			ToolCalls: b.BaseToolCalls, InputTokens: b.BaseInputTokens, OutputTokens: b.BaseOutputTokens, CostMicroUSD: b.BaseCostMicroUsd,
-		}, nil
-	}
-	e, err := q.EntryTotals(ctx, sqlc.EntryTotalsParams{BranchID: b.ID, Position: position})
-	return conversation.Totals{
-		ToolCalls: e.ToolCalls, InputTokens: e.InputTokens, OutputTokens: e.OutputTokens, CostMicroUSD: e.CostMicroUsd,
-	}, err
-}
-
-// branchAt makes a branch of the task that begins at the point, and makes it
-// the active one.
-func branchAt(ctx context.Context, q *sqlc.Queries, taskUID string, p point, reason string) (sqlc.Branch, error) {
-	b, err := q.InsertBranch(ctx, sqlc.InsertBranchParams{
-		TaskUid: taskUID, ParentID: pgtype.Int8{Int64: p.branch, Valid: p.branch != 0}, Reason: clean(reason),
-		BasePosition: p.position, BaseToolCalls: p.totals.ToolCalls, BaseInputTokens: p.totals.InputTokens,
-		BaseOutputTokens: p.totals.OutputTokens, BaseCostMicroUsd: p.totals.CostMicroUSD,
-	})
-	if err != nil {
-		return b, err
-	}
-	return b, q.SetActiveBranch(ctx, sqlc.SetActiveBranchParams{Uid: taskUID, Branch: b.ID})
 }
 
 // TaskState returns where a task stands; history.ErrNotFound if it has never
@@ -236,7 +208,7 @@ func stateOf(ctx context.Context, q *sqlc.Queries, t sqlc.Task, b sqlc.Branch) (
 	if t.LatestCheckpoint == 0 {
 		return state, nil
 	}
-	row, err := q.Checkpoint(ctx, sqlc.CheckpointParams{TaskUid: t.Uid, Number: t.LatestCheckpoint})
+	row, err := q.Checkpoint(ctx, sqlc.CheckpointParams{TaskUid: t.Uid, Number: narrow(t.LatestCheckpoint)})
 	if err != nil {
 		return state, err
 	}

@@ -1,11 +1,12 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,15 +24,76 @@ func (s *Store) RecordEvents(ctx context.Context, events []history.Event) error 
 	if len(events) == 0 {
 		return nil
 	}
-	sorted := slices.SortedFunc(slices.Values(events), func(a, b history.Event) int { return cmp.Compare(a.ID, b.ID) })
-	var rows sqlc.InsertEventsParams
-	for _, e := range sorted {
+	byTask := map[string][]history.Event{}
+	for _, e := range events {
 		if e.ID == "" || e.Task.UID == "" {
 			return fmt.Errorf("an event %q of the task %s/%s has no id or no task UID", e.Reason, e.Task.Namespace, e.Task.Name)
 		}
-		appendEvent(&rows, e, nil)
+		byTask[e.Task.UID] = append(byTask[e.Task.UID], e)
 	}
-	return s.write(ctx, "record events", func(q *sqlc.Queries) error { return q.InsertEvents(ctx, rows) })
+	uids := slices.Sorted(maps.Keys(byTask))
+	return s.write(ctx, "record events", func(q *sqlc.Queries) error {
+		deleted, err := q.DeletedAmong(ctx, uids)
+		if err != nil {
+			return err
+		}
+		for _, uid := range uids {
+			if slices.Contains(deleted, uid) {
+				continue
+			}
+			if err := recordEvents(ctx, q, byTask[uid]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// recordEvents adds the events of one task.
+func recordEvents(ctx context.Context, q *sqlc.Queries, events []history.Event) error {
+	uid := events[0].Task.UID
+	if err := q.LockTimeline(ctx, uid); err != nil {
+		return err
+	}
+	// Its history may have been deleted while this waited.
+	if gone, err := q.Deleted(ctx, uid); gone || err != nil {
+		return err
+	}
+	var rows sqlc.InsertEventsParams
+	seen := map[string]bool{}
+	for _, e := range events {
+		key := e.ID
+		if e.Reason == reasonCheckpointCreated && e.Checkpoint > 0 {
+			key = fmt.Sprint(reasonCheckpointCreated, e.Checkpoint)
+		}
+		if !seen[key] && !seen[e.ID] {
+			appendEvent(&rows, e, nil)
+		}
+		seen[key], seen[e.ID] = true, true
+	}
+	if err := q.InsertEvents(ctx, rows); err != nil {
+		return err
+	}
+	for _, e := range events {
+		err := q.SummarizeEvent(ctx, sqlc.SummarizeEventParams{
+			Uid: uid, Namespace: e.Task.Namespace, Name: e.Task.Name, State: stateAfter(e.Reason), Time: e.Time,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stateAfter is the state that a transition leads to; empty if it leads to none.
+func stateAfter(reason string) string {
+	switch reason {
+	case "TaskStarted", "TaskResumed", "TaskRetried":
+		return "Running"
+	case "TaskCompleted", "TaskFailed", "TaskSuspended", "TaskRewound", "TaskDeleted":
+		return strings.TrimPrefix(reason, "Task")
+	}
+	return ""
 }
 
 // appendEvent adds one row; details is JSON.
@@ -122,6 +184,9 @@ func (s *Store) uidOf(ctx context.Context, namespace, name string) (string, erro
 }
 
 func eventOf(row sqlc.NamespaceTimelineRow) history.Event {
+	if row.Trigger != "" {
+		row.Message = checkpointText(row)
+	}
 	return history.Event{
 		ID:   row.ID,
 		Task: history.Task{Namespace: row.Namespace, Name: row.TaskName, UID: row.TaskUid},

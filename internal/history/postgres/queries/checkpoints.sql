@@ -1,50 +1,85 @@
 -- name: InsertCheckpoint :execrows
-INSERT INTO checkpoints (
-    task_uid, number, attempt, sequence, trigger, time, message, commit, tree, parent, base, state_commit,
-    files_changed, lines_added, lines_removed, git_head, git_branch, dirty_files, dirty_file_count,
-    files, bytes, skipped, skipped_count, durable, requested_by_name, requested_by_uid,
-    branch_id, branch_number, position, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd
-) VALUES (
-    @task_uid, @number, @attempt, @sequence, @trigger, @time, @message, @commit, @tree, @parent, @base, @state_commit,
-    @files_changed, @lines_added, @lines_removed, @git_head, @git_branch, @dirty_files, @dirty_file_count,
-    @files, @bytes, @skipped, @skipped_count, @durable, @requested_by_name, @requested_by_uid,
-    @branch_id, @branch_number, @position, @boundary, @tool_calls, @input_tokens, @output_tokens, @cost_micro_usd
+-- What can be told from elsewhere is left out; see recorded_checkpoints.
+WITH known AS (
+    SELECT id FROM checkpoint_contexts
+    WHERE checkpoint_contexts.task_id = @task_id::integer AND base = @base::bytea AND git_head = @git_head::bytea
+        AND git_branch = @git_branch::text AND session = @session::text
+    LIMIT 1
+), made AS (
+    INSERT INTO checkpoint_contexts (task_id, base, git_head, git_branch, session)
+    SELECT @task_id::integer, @base::bytea, @git_head::bytea, @git_branch::text, @session::text
+    WHERE NOT EXISTS (SELECT FROM known)
+    RETURNING id
 )
-ON CONFLICT (task_uid, number) DO NOTHING;
+INSERT INTO checkpoints (
+    branch_id, time, position, bytes, input_tokens, output_tokens, cost_micro_usd, task_id, number, attempt, context_id,
+    files, turn, files_changed, lines_added, lines_removed, dirty_file_count, skipped_count, durable, namespace, trigger,
+    commit, tree, state_commit, parent, message, requested_by_name, requested_by_uid, dirty_files, skipped, risky_tool, changes
+) SELECT
+    b.id, @time::timestamptz, @position::bigint, nullif(@bytes::bigint, 0),
+    nullif(@input_tokens::bigint, coalesce(e.input_tokens, b.base_input_tokens)),
+    nullif(@output_tokens::bigint, coalesce(e.output_tokens, b.base_output_tokens)),
+    nullif(@cost_micro_usd::bigint, coalesce(e.cost_micro_usd, b.base_cost_micro_usd)),
+    @task_id::integer, @number::integer, @attempt::integer,
+    coalesce((SELECT id FROM known), (SELECT id FROM made)),
+    nullif(@files::integer, 0), nullif(@turn::integer, 0), nullif(@files_changed::integer, 0),
+    nullif(@lines_added::integer, 0), nullif(@lines_removed::integer, 0),
+    nullif(@dirty_file_count::integer, 0), nullif(@skipped_count::integer, 0), @durable::boolean, @namespace::text, @trigger::text,
+    @commit::bytea, @tree::bytea, @state_commit::bytea, nullif(@parent::bytea, p.commit), nullif(@message::text, ''),
+    nullif(@requested_by_name::text, ''), nullif(@requested_by_uid::text, ''),
+    nullif(@dirty_files::text[], '{}'), nullif(@skipped::text, ''), nullif(@risky_tool::text, ''), nullif(@changes::text, '')
+FROM branches b
+LEFT JOIN entries e ON e.branch_id = b.id AND e.position = @position::bigint
+LEFT JOIN checkpoints p ON p.task_id = @task_id::integer AND p.number = @previous
+WHERE b.id = @branch_id
+ON CONFLICT (task_id, number) DO NOTHING;
 
 -- name: SetCheckpointDurable :execrows
 -- A checkpoint that is told again has reached the gitstore since, or somebody
 -- has asked for it since; nothing else of it ever changes by that.
 UPDATE checkpoints
 SET durable = durable OR @durable::boolean,
-    refused = CASE WHEN @durable::boolean THEN '' ELSE refused END,
-    requested_by_name = CASE WHEN requested_by_uid = '' THEN @requested_by_name::text ELSE requested_by_name END,
-    requested_by_uid = CASE WHEN requested_by_uid = '' THEN @requested_by_uid::text ELSE requested_by_uid END
-WHERE task_uid = @task_uid AND number = @number AND commit = @commit;
+    refused = CASE WHEN @durable::boolean THEN NULL ELSE refused END,
+    requested_by_name = CASE WHEN requested_by_uid IS NULL THEN nullif(@requested_by_name::text, '') ELSE requested_by_name END,
+    requested_by_uid = CASE WHEN requested_by_uid IS NULL THEN nullif(@requested_by_uid::text, '') ELSE requested_by_uid END
+WHERE task_id = @task_id AND number = @number AND commit = @commit;
 
 -- name: SetCheckpointRefused :exec
 -- What the gitstore has, it has not refused.
-UPDATE checkpoints SET refused = @refused
-WHERE task_uid = @task_uid AND number = @number AND NOT durable;
+UPDATE checkpoints SET refused = @refused::text
+WHERE task_id = @task_id AND number = @number AND NOT durable;
 
 -- name: Checkpoint :one
-SELECT * FROM checkpoints WHERE task_uid = @task_uid AND number = @number;
+SELECT * FROM recorded_checkpoints WHERE task_uid = @task_uid AND number = @number::integer;
 
 -- name: CheckpointsAfter :many
-SELECT * FROM checkpoints WHERE task_uid = @task_uid AND number > @after ORDER BY number LIMIT @up_to_rows;
+SELECT * FROM recorded_checkpoints WHERE task_uid = @task_uid AND number > @after::integer ORDER BY number LIMIT @up_to_rows;
+
+-- name: CheckpointChanges :one
+SELECT coalesce(c.changes, '')::text FROM checkpoints c JOIN tasks t ON t.id = c.task_id
+WHERE t.uid = @task_uid AND c.number = @number::integer;
+
+-- name: CheckpointBefore :one
+-- The task's newest checkpoint that is on the way to a position of a branch.
+WITH RECURSIVE chain AS (
+    SELECT b.id, b.parent_id, b.base_position AS low, @upto::bigint AS high
+    FROM branches b WHERE b.id = @branch_id
+    UNION ALL
+    SELECT p.id, p.parent_id, p.base_position, least(c.high, c.low)
+    FROM chain c JOIN branches p ON p.id = c.parent_id
+)
+SELECT c.number
+FROM tasks t JOIN checkpoints c ON c.task_id = t.id JOIN chain ON chain.id = c.branch_id
+WHERE t.uid = @task_uid AND c.position <= chain.high
+ORDER BY c.position DESC, c.number DESC
+LIMIT 1;
 
 -- name: Operation :one
 SELECT * FROM operations WHERE task_uid = @task_uid AND operation_id = @operation_id;
 
 -- name: InsertOperation :exec
-INSERT INTO operations (task_uid, operation_id, attempt, checkpoint, reason, branch, position, tool_calls)
-VALUES (@task_uid, @operation_id, @attempt, @checkpoint, @reason, @branch, @position, @tool_calls);
+INSERT INTO operations (task_uid, operation_id, attempt, checkpoint, asked_position, reason, branch, position, tool_calls)
+VALUES (@task_uid, @operation_id, @attempt, @checkpoint, @asked_position, @reason, @branch, @position, @tool_calls);
 
 -- name: LatestOperations :many
 SELECT operation_id FROM operations WHERE task_uid = @task_uid ORDER BY ordinal DESC LIMIT @up_to_rows;
-
--- name: InsertCheckpointChanges :exec
-INSERT INTO checkpoint_changes (task_uid, number, changes) VALUES (@task_uid, @number, @changes);
-
--- name: CheckpointChanges :one
-SELECT changes FROM checkpoint_changes WHERE task_uid = @task_uid AND number = @number;

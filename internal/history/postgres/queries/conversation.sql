@@ -3,12 +3,12 @@ INSERT INTO branches (
     task_uid, number, parent_id, reason,
     base_position, base_tool_calls, base_input_tokens, base_output_tokens, base_cost_micro_usd,
     head_position, head_tool_calls, head_input_tokens, head_output_tokens, head_cost_micro_usd,
-    head_boundary, head_settled
+    head_boundary, head_settled, base_digest, head_digest
 ) SELECT
     @task_uid::text, coalesce(max(number), 0) + 1, sqlc.narg('parent_id')::bigint, @reason::text,
     @base_position::bigint, @base_tool_calls::bigint, @base_input_tokens::bigint, @base_output_tokens::bigint, @base_cost_micro_usd::bigint,
     @base_position::bigint, @base_tool_calls::bigint, @base_input_tokens::bigint, @base_output_tokens::bigint, @base_cost_micro_usd::bigint,
-    @base_position::bigint, @base_position::bigint
+    @base_position::bigint, @base_position::bigint, @base_digest::bytea, @base_digest::bytea
 FROM branches WHERE task_uid = @task_uid::text
 RETURNING *;
 
@@ -17,38 +17,49 @@ UPDATE branches
 SET head_position = @head_position, head_tool_calls = @head_tool_calls,
     head_input_tokens = @head_input_tokens, head_output_tokens = @head_output_tokens,
     head_cost_micro_usd = @head_cost_micro_usd, head_boundary = @head_boundary,
-    head_settled = @head_settled, head_open_calls = @head_open_calls
+    head_settled = @head_settled, head_open_calls = @head_open_calls, head_digest = @head_digest
 WHERE id = @id;
 
 -- name: Branch :one
 SELECT * FROM branches WHERE id = @id;
 
 -- name: BranchByNumber :one
-SELECT * FROM branches WHERE task_uid = @task_uid AND number = @number;
+SELECT * FROM branches WHERE task_uid = @task_uid::text AND number = @number;
 
--- name: InsertMessages :exec
-INSERT INTO messages (
-    namespace, hash, role, body, raw,
-    has_call, tool_name, tool_input, has_result, tool_output, is_error, interrupted
-) SELECT
-    @namespace::text, unnest(@hash::bytea[]), unnest(@role::text[]), unnest(@body::text[]), unnest(@raw::text[]),
-    unnest(@has_call::boolean[]), unnest(@tool_name::text[]), unnest(@tool_input::text[]),
-    unnest(@has_result::boolean[]), unnest(@tool_output::text[]), unnest(@is_error::boolean[]), unnest(@interrupted::boolean[])
-ON CONFLICT DO NOTHING;
+-- name: InsertMessages :many
+-- Returns the messages that were not there; they wait to be indexed.
+WITH fresh AS (
+    INSERT INTO messages (
+        namespace, hash, role, body, raw, has_call, tool_name, tool_input,
+        has_result, tool_output, is_error, interrupted, cuts
+    ) SELECT
+        @namespace::text, unnest(@hash::bytea[]), unnest(@role::text[]), unnest(@body::text[]), unnest(@raw::text[]),
+        unnest(@has_call::boolean[]), unnest(@tool_name::text[]), unnest(@tool_input::text[]),
+        unnest(@has_result::boolean[]), unnest(@tool_output::text[]), unnest(@is_error::boolean[]), unnest(@interrupted::boolean[]),
+        unnest(@cuts::text[])
+    ON CONFLICT (hash) DO NOTHING
+    RETURNING id, hash
+), queued AS (
+    INSERT INTO search_queue (message_id) SELECT id FROM fresh
+)
+SELECT id, hash FROM fresh;
+
+-- name: HoldMessages :many
+-- Nobody can remove the messages until the transaction ends.
+SELECT id, hash FROM messages WHERE hash = ANY (@hashes::bytea[]) ORDER BY hash FOR KEY SHARE;
 
 -- name: InsertEntries :exec
 INSERT INTO entries (
-    branch_id, position, time, attempt, sequence, hash, call_id, result_call_id,
-    boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd
+    branch_id, position, message_id, time, sequence, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd,
+    attempt, digest, call_id, result_call_id
 ) SELECT
-    @branch_id::bigint, unnest(@position::bigint[]), unnest(@time::timestamptz[]), unnest(@attempt::bigint[]),
-    unnest(@sequence::bigint[]), unnest(@hash::bytea[]), unnest(@call_id::text[]), unnest(@result_call_id::text[]),
-    unnest(@boundary::bigint[]), unnest(@tool_calls::bigint[]), unnest(@input_tokens::bigint[]),
-    unnest(@output_tokens::bigint[]), unnest(@cost_micro_usd::bigint[]);
+    @branch_id::bigint, unnest(@position::bigint[]), unnest(@message_id::bigint[]), unnest(@time::timestamptz[]),
+    unnest(@sequence::bigint[]), unnest(@boundary::bigint[]), unnest(@tool_calls::bigint[]), unnest(@input_tokens::bigint[]),
+    unnest(@output_tokens::bigint[]), unnest(@cost_micro_usd::bigint[]), unnest(@attempt::integer[]),
+    unnest(@digest::bytea[]), unnest(@call_id::text[]), unnest(@result_call_id::text[]);
 
--- name: EntryTotals :one
-SELECT tool_calls, input_tokens, output_tokens, cost_micro_usd
-FROM entries WHERE branch_id = @branch_id AND position = @position;
+-- name: Entry :one
+SELECT * FROM entries WHERE branch_id = @branch_id AND position = @position;
 
 -- name: Conversation :many
 -- The messages of a branch after one position and up to another. The recursion
@@ -64,10 +75,10 @@ WITH RECURSIVE chain AS (
     WHERE c.low > @after::bigint
 )
 SELECT page.* FROM (
-    SELECT c.task_uid, c.number AS branch_number,
-        e.position, e.time, e.attempt, e.call_id, e.result_call_id,
+    SELECT coalesce(c.task_uid, '')::text AS task_uid, c.number AS branch_number,
+        e.position, e.time, e.attempt, e.call_id, e.result_call_id, e.digest,
         m.role, m.body, m.raw, m.has_call, m.tool_name, m.tool_input,
-        m.has_result, m.tool_output, m.is_error, m.interrupted,
+        m.has_result, m.tool_output, m.is_error, m.interrupted, m.cuts, m.namespace, m.hash,
         coalesce(sum(octet_length(m.body) + octet_length(m.raw) + octet_length(m.tool_input) + octet_length(m.tool_output))
             OVER (ORDER BY e.position ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint AS bytes_before
     FROM chain c
@@ -78,27 +89,35 @@ SELECT page.* FROM (
         ORDER BY entries.position
         LIMIT @up_to_rows::bigint
     ) e
-    JOIN messages m ON m.namespace = @namespace::text AND m.hash = e.hash
+    JOIN messages m ON m.id = e.message_id
 ) page
 WHERE page.bytes_before < @up_to_bytes::bigint
 ORDER BY page.position;
 
--- name: ConversationHashes :many
+-- name: BranchHolding :one
+-- The branch that holds a position of another one: itself, or the one of those
+-- it grew from that goes on past its base.
 WITH RECURSIVE chain AS (
-    SELECT b.id, b.parent_id, b.base_position AS low, @upto::bigint AS high
+    SELECT b.id, b.parent_id, b.base_position AS low FROM branches b WHERE b.id = @branch_id
+    UNION ALL
+    SELECT p.id, p.parent_id, p.base_position
+    FROM chain c JOIN branches p ON p.id = c.parent_id
+    WHERE c.low >= @position::bigint
+)
+SELECT branches.* FROM branches JOIN chain ON chain.id = branches.id
+WHERE chain.low < @position::bigint OR chain.parent_id IS NULL
+ORDER BY chain.low DESC
+LIMIT 1;
+
+-- name: PositionAt :one
+-- The last message of a branch that was told at or before a time.
+WITH RECURSIVE chain AS (
+    SELECT b.id, b.parent_id, b.base_position AS low, b.head_position AS high
     FROM branches b WHERE b.id = @branch_id
     UNION ALL
     SELECT p.id, p.parent_id, p.base_position, least(c.high, c.low)
     FROM chain c JOIN branches p ON p.id = c.parent_id
-    WHERE c.low > @after::bigint
 )
-SELECT e.hash
-FROM chain c
-CROSS JOIN LATERAL (
-    SELECT entries.position, entries.hash FROM entries
-    WHERE entries.branch_id = c.id
-        AND entries.position > greatest(c.low, @after::bigint) AND entries.position <= c.high
-    ORDER BY entries.position
-    LIMIT @up_to_rows::bigint
-) e
-ORDER BY e.position;
+SELECT coalesce(max(e.position), 0)::bigint
+FROM chain c JOIN entries e ON e.branch_id = c.id AND e.position > c.low AND e.position <= c.high
+WHERE e.time <= @at::timestamptz;

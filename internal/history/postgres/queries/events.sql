@@ -1,26 +1,84 @@
+-- name: LockTimeline :exec
+-- Events of a task are told once, and those of its checkpoints by one party:
+-- whoever adds them does so one after the other.
+SELECT pg_advisory_xact_lock(1667593079, hashtext(@task_uid::text));
+
 -- name: InsertEvents :exec
+-- An event is kept once, whatever its time, and that a checkpoint was made is
+-- told by its own row.
 INSERT INTO events (id, namespace, task_uid, task_name, time, type, reason, actor, message, attempt, checkpoint, details)
-SELECT unnest(@id::text[]), unnest(@namespace::text[]), unnest(@task_uid::text[]), unnest(@task_name::text[]),
-    unnest(@time::timestamptz[]), unnest(@type::text[]), unnest(@reason::text[]), unnest(@actor::text[]),
-    unnest(@message::text[]), unnest(@attempt::bigint[]), unnest(@checkpoint::bigint[]), unnest(@details::jsonb[])
+SELECT n.id, n.namespace, n.task_uid, n.task_name, n.time, n.type, n.reason, n.actor, n.message, n.attempt, n.checkpoint, n.details
+FROM (
+    SELECT unnest(@id::text[]) AS id, unnest(@namespace::text[]) AS namespace, unnest(@task_uid::text[]) AS task_uid,
+        unnest(@task_name::text[]) AS task_name, unnest(@time::timestamptz[]) AS time, unnest(@type::text[]) AS type,
+        unnest(@reason::text[]) AS reason, unnest(@actor::text[]) AS actor, unnest(@message::text[]) AS message,
+        unnest(@attempt::bigint[]) AS attempt, unnest(@checkpoint::bigint[]) AS checkpoint, unnest(@details::jsonb[]) AS details
+) n
+WHERE NOT EXISTS (SELECT FROM events e WHERE e.id = n.id COLLATE "C")
+    AND NOT (n.reason = 'CheckpointCreated' AND n.checkpoint > 0 AND (
+        EXISTS (SELECT FROM events e WHERE e.task_uid = n.task_uid AND e.checkpoint = n.checkpoint
+            AND e.reason = 'CheckpointCreated' AND e.checkpoint > 0)
+        OR EXISTS (SELECT FROM checkpoints c JOIN tasks t ON t.id = c.task_id
+            WHERE t.uid = n.task_uid AND c.number = n.checkpoint)))
 ON CONFLICT DO NOTHING;
 
+-- name: ForgetCheckpointEvents :exec
+-- The checkpoints have rows of their own now.
+DELETE FROM events
+WHERE task_uid = @task_uid AND reason = 'CheckpointCreated' AND checkpoint > 0 AND checkpoint = ANY (@numbers::bigint[]);
+
 -- name: NamespaceTimeline :many
-SELECT id, namespace, task_uid, task_name, time, type, reason, actor, message, attempt, checkpoint FROM events
-WHERE namespace = @namespace
-    AND (time, id) < (@before_time::timestamptz, @before_id::text)
-    AND time >= @since::timestamptz
-    AND (cardinality(@types::text[]) = 0 OR type = ANY (@types::text[]))
-ORDER BY time DESC, id DESC
+-- Events, and checkpoints as events. The id of the latter is made of what
+-- names the checkpoint.
+SELECT told.* FROM (
+    (SELECT e.id, e.namespace, e.task_uid, e.task_name, e.time, e.type, e.reason, e.actor, e.message, e.attempt, e.checkpoint,
+        ''::text AS trigger, 0::integer AS files_changed, 0::bigint AS lines_added, 0::bigint AS lines_removed
+    FROM events e
+    WHERE e.namespace = @namespace
+        AND (e.time, e.id) < (@before_time::timestamptz, @before_id::text)
+        AND e.time >= @since::timestamptz
+        AND (cardinality(@types::text[]) = 0 OR e.type = ANY (@types::text[]))
+    ORDER BY e.time DESC, e.id DESC
+    LIMIT @up_to_rows)
+    UNION ALL
+    (SELECT md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C", c.namespace, t.uid, t.name, c.time,
+        'checkpoint', 'CheckpointCreated', 'clew', coalesce(c.message, ''), c.attempt, c.number,
+        c.trigger, coalesce(c.files_changed, 0), coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0)
+    FROM checkpoints c JOIN tasks t ON t.id = c.task_id
+    WHERE c.namespace = @namespace
+        AND c.time <= @before_time::timestamptz AND c.time >= @since::timestamptz
+        AND (c.time, md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C") < (@before_time::timestamptz, @before_id::text)
+        AND (cardinality(@types::text[]) = 0 OR 'checkpoint' = ANY (@types::text[]))
+    ORDER BY c.time DESC, md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C" DESC
+    LIMIT @up_to_rows)
+) told
+ORDER BY told.time DESC, told.id DESC
 LIMIT @up_to_rows;
 
 -- name: TaskTimeline :many
-SELECT id, namespace, task_uid, task_name, time, type, reason, actor, message, attempt, checkpoint FROM events
-WHERE task_uid = @task_uid AND namespace = @namespace
-    AND (time, id) < (@before_time::timestamptz, @before_id::text)
-    AND time >= @since::timestamptz
-    AND (cardinality(@types::text[]) = 0 OR type = ANY (@types::text[]))
-ORDER BY time DESC, id DESC
+SELECT told.* FROM (
+    (SELECT e.id, e.namespace, e.task_uid, e.task_name, e.time, e.type, e.reason, e.actor, e.message, e.attempt, e.checkpoint,
+        ''::text AS trigger, 0::integer AS files_changed, 0::bigint AS lines_added, 0::bigint AS lines_removed
+    FROM events e
+    WHERE e.task_uid = @task_uid AND e.namespace = @namespace
+        AND (e.time, e.id) < (@before_time::timestamptz, @before_id::text)
+        AND e.time >= @since::timestamptz
+        AND (cardinality(@types::text[]) = 0 OR e.type = ANY (@types::text[]))
+    ORDER BY e.time DESC, e.id DESC
+    LIMIT @up_to_rows)
+    UNION ALL
+    (SELECT md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C", c.namespace, t.uid, t.name, c.time,
+        'checkpoint', 'CheckpointCreated', 'clew', coalesce(c.message, ''), c.attempt, c.number,
+        c.trigger, coalesce(c.files_changed, 0), coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0)
+    FROM tasks t JOIN checkpoints c ON c.task_id = t.id
+    WHERE t.uid = @task_uid AND t.namespace = @namespace
+        AND c.time <= @before_time::timestamptz AND c.time >= @since::timestamptz
+        AND (c.time, md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C") < (@before_time::timestamptz, @before_id::text)
+        AND (cardinality(@types::text[]) = 0 OR 'checkpoint' = ANY (@types::text[]))
+    ORDER BY c.time DESC, md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C" DESC
+    LIMIT @up_to_rows)
+) told
+ORDER BY told.time DESC, told.id DESC
 LIMIT @up_to_rows;
 
 -- name: NewestEventTaskNamed :one

@@ -11,42 +11,47 @@ import (
 )
 
 const checkpoint = `-- name: Checkpoint :one
-SELECT task_uid, number, attempt, sequence, trigger, time, message, commit, tree, parent, base, state_commit, files_changed, lines_added, lines_removed, git_head, git_branch, dirty_files, dirty_file_count, files, bytes, skipped, skipped_count, durable, requested_by_name, requested_by_uid, branch_id, branch_number, position, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd, refused FROM checkpoints WHERE task_uid = $1 AND number = $2
+SELECT task_uid, task_id, number, attempt, trigger, time, namespace, task_name, message, commit, tree, state_commit, parent, base, git_head, git_branch, session, files_changed, lines_added, lines_removed, dirty_files, dirty_file_count, files, bytes, skipped, skipped_count, risky_tool, durable, refused, requested_by_name, requested_by_uid, branch_id, branch_number, position, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd, digest FROM recorded_checkpoints WHERE task_uid = $1 AND number = $2::integer
 `
 
 type CheckpointParams struct {
 	TaskUid string
-	Number  int64
+	Number  int32
 }
 
-func (q *Queries) Checkpoint(ctx context.Context, arg CheckpointParams) (Checkpoint, error) {
+func (q *Queries) Checkpoint(ctx context.Context, arg CheckpointParams) (RecordedCheckpoint, error) {
 	row := q.db.QueryRow(ctx, checkpoint, arg.TaskUid, arg.Number)
-	var i Checkpoint
+	var i RecordedCheckpoint
 	err := row.Scan(
 		&i.TaskUid,
+		&i.TaskID,
 		&i.Number,
 		&i.Attempt,
-		&i.Sequence,
 		&i.Trigger,
 		&i.Time,
+		&i.Namespace,
+		&i.TaskName,
 		&i.Message,
 		&i.Commit,
 		&i.Tree,
+		&i.StateCommit,
 		&i.Parent,
 		&i.Base,
-		&i.StateCommit,
+		&i.GitHead,
+		&i.GitBranch,
+		&i.Session,
 		&i.FilesChanged,
 		&i.LinesAdded,
 		&i.LinesRemoved,
-		&i.GitHead,
-		&i.GitBranch,
 		&i.DirtyFiles,
 		&i.DirtyFileCount,
 		&i.Files,
 		&i.Bytes,
 		&i.Skipped,
 		&i.SkippedCount,
+		&i.RiskyTool,
 		&i.Durable,
+		&i.Refused,
 		&i.RequestedByName,
 		&i.RequestedByUid,
 		&i.BranchID,
@@ -57,71 +62,106 @@ func (q *Queries) Checkpoint(ctx context.Context, arg CheckpointParams) (Checkpo
 		&i.InputTokens,
 		&i.OutputTokens,
 		&i.CostMicroUsd,
-		&i.Refused,
+		&i.Digest,
 	)
 	return i, err
 }
 
+const checkpointBefore = `-- name: CheckpointBefore :one
+WITH RECURSIVE chain AS (
+    SELECT b.id, b.parent_id, b.base_position AS low, $2::bigint AS high
+    FROM branches b WHERE b.id = $3
+    UNION ALL
+    SELECT p.id, p.parent_id, p.base_position, least(c.high, c.low)
+    FROM chain c JOIN branches p ON p.id = c.parent_id
+)
+SELECT c.number
+FROM tasks t JOIN checkpoints c ON c.task_id = t.id JOIN chain ON chain.id = c.branch_id
+WHERE t.uid = $1 AND c.position <= chain.high
+ORDER BY c.position DESC, c.number DESC
+LIMIT 1
+`
+
+type CheckpointBeforeParams struct {
+	TaskUid  string
+	Upto     int64
+	BranchID int64
+}
+
+// The task's newest checkpoint that is on the way to a position of a branch.
+func (q *Queries) CheckpointBefore(ctx context.Context, arg CheckpointBeforeParams) (int32, error) {
+	row := q.db.QueryRow(ctx, checkpointBefore, arg.TaskUid, arg.Upto, arg.BranchID)
+	var number int32
+	err := row.Scan(&number)
+	return number, err
+}
+
 const checkpointChanges = `-- name: CheckpointChanges :one
-SELECT changes FROM checkpoint_changes WHERE task_uid = $1 AND number = $2
+SELECT coalesce(c.changes, '')::text FROM checkpoints c JOIN tasks t ON t.id = c.task_id
+WHERE t.uid = $1 AND c.number = $2::integer
 `
 
 type CheckpointChangesParams struct {
 	TaskUid string
-	Number  int64
+	Number  int32
 }
 
-func (q *Queries) CheckpointChanges(ctx context.Context, arg CheckpointChangesParams) ([]byte, error) {
+func (q *Queries) CheckpointChanges(ctx context.Context, arg CheckpointChangesParams) (string, error) {
 	row := q.db.QueryRow(ctx, checkpointChanges, arg.TaskUid, arg.Number)
-	var changes []byte
-	err := row.Scan(&changes)
-	return changes, err
+	var column_1 string
+	err := row.Scan(&column_1)
+	return column_1, err
 }
 
 const checkpointsAfter = `-- name: CheckpointsAfter :many
-SELECT task_uid, number, attempt, sequence, trigger, time, message, commit, tree, parent, base, state_commit, files_changed, lines_added, lines_removed, git_head, git_branch, dirty_files, dirty_file_count, files, bytes, skipped, skipped_count, durable, requested_by_name, requested_by_uid, branch_id, branch_number, position, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd, refused FROM checkpoints WHERE task_uid = $1 AND number > $2 ORDER BY number LIMIT $3
+SELECT task_uid, task_id, number, attempt, trigger, time, namespace, task_name, message, commit, tree, state_commit, parent, base, git_head, git_branch, session, files_changed, lines_added, lines_removed, dirty_files, dirty_file_count, files, bytes, skipped, skipped_count, risky_tool, durable, refused, requested_by_name, requested_by_uid, branch_id, branch_number, position, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd, digest FROM recorded_checkpoints WHERE task_uid = $1 AND number > $2::integer ORDER BY number LIMIT $3
 `
 
 type CheckpointsAfterParams struct {
 	TaskUid  string
-	After    int64
+	After    int32
 	UpToRows int32
 }
 
-func (q *Queries) CheckpointsAfter(ctx context.Context, arg CheckpointsAfterParams) ([]Checkpoint, error) {
+func (q *Queries) CheckpointsAfter(ctx context.Context, arg CheckpointsAfterParams) ([]RecordedCheckpoint, error) {
 	rows, err := q.db.Query(ctx, checkpointsAfter, arg.TaskUid, arg.After, arg.UpToRows)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []Checkpoint
+	var items []RecordedCheckpoint
 	for rows.Next() {
-		var i Checkpoint
+		var i RecordedCheckpoint
 		if err := rows.Scan(
 			&i.TaskUid,
+			&i.TaskID,
 			&i.Number,
 			&i.Attempt,
-			&i.Sequence,
 			&i.Trigger,
 			&i.Time,
+			&i.Namespace,
+			&i.TaskName,
 			&i.Message,
 			&i.Commit,
 			&i.Tree,
+			&i.StateCommit,
 			&i.Parent,
 			&i.Base,
-			&i.StateCommit,
+			&i.GitHead,
+			&i.GitBranch,
+			&i.Session,
 			&i.FilesChanged,
 			&i.LinesAdded,
 			&i.LinesRemoved,
-			&i.GitHead,
-			&i.GitBranch,
 			&i.DirtyFiles,
 			&i.DirtyFileCount,
 			&i.Files,
 			&i.Bytes,
 			&i.Skipped,
 			&i.SkippedCount,
+			&i.RiskyTool,
 			&i.Durable,
+			&i.Refused,
 			&i.RequestedByName,
 			&i.RequestedByUid,
 			&i.BranchID,
@@ -132,7 +172,7 @@ func (q *Queries) CheckpointsAfter(ctx context.Context, arg CheckpointsAfterPara
 			&i.InputTokens,
 			&i.OutputTokens,
 			&i.CostMicroUsd,
-			&i.Refused,
+			&i.Digest,
 		); err != nil {
 			return nil, err
 		}
@@ -145,93 +185,119 @@ func (q *Queries) CheckpointsAfter(ctx context.Context, arg CheckpointsAfterPara
 }
 
 const insertCheckpoint = `-- name: InsertCheckpoint :execrows
-INSERT INTO checkpoints (
-    task_uid, number, attempt, sequence, trigger, time, message, commit, tree, parent, base, state_commit,
-    files_changed, lines_added, lines_removed, git_head, git_branch, dirty_files, dirty_file_count,
-    files, bytes, skipped, skipped_count, durable, requested_by_name, requested_by_uid,
-    branch_id, branch_number, position, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd
-) VALUES (
-    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
-    $13, $14, $15, $16, $17, $18, $19,
-    $20, $21, $22, $23, $24, $25, $26,
-    $27, $28, $29, $30, $31, $32, $33, $34
+WITH known AS (
+    SELECT id FROM checkpoint_contexts
+    WHERE checkpoint_contexts.task_id = $7::integer AND base = $33::bytea AND git_head = $34::bytea
+        AND git_branch = $35::text AND session = $36::text
+    LIMIT 1
+), made AS (
+    INSERT INTO checkpoint_contexts (task_id, base, git_head, git_branch, session)
+    SELECT $7::integer, $33::bytea, $34::bytea, $35::text, $36::text
+    WHERE NOT EXISTS (SELECT FROM known)
+    RETURNING id
 )
-ON CONFLICT (task_uid, number) DO NOTHING
+INSERT INTO checkpoints (
+    branch_id, time, position, bytes, input_tokens, output_tokens, cost_micro_usd, task_id, number, attempt, context_id,
+    files, turn, files_changed, lines_added, lines_removed, dirty_file_count, skipped_count, durable, namespace, trigger,
+    commit, tree, state_commit, parent, message, requested_by_name, requested_by_uid, dirty_files, skipped, risky_tool, changes
+) SELECT
+    b.id, $1::timestamptz, $2::bigint, nullif($3::bigint, 0),
+    nullif($4::bigint, coalesce(e.input_tokens, b.base_input_tokens)),
+    nullif($5::bigint, coalesce(e.output_tokens, b.base_output_tokens)),
+    nullif($6::bigint, coalesce(e.cost_micro_usd, b.base_cost_micro_usd)),
+    $7::integer, $8::integer, $9::integer,
+    coalesce((SELECT id FROM known), (SELECT id FROM made)),
+    nullif($10::integer, 0), nullif($11::integer, 0), nullif($12::integer, 0),
+    nullif($13::integer, 0), nullif($14::integer, 0),
+    nullif($15::integer, 0), nullif($16::integer, 0), $17::boolean, $18::text, $19::text,
+    $20::bytea, $21::bytea, $22::bytea, nullif($23::bytea, p.commit), nullif($24::text, ''),
+    nullif($25::text, ''), nullif($26::text, ''),
+    nullif($27::text[], '{}'), nullif($28::text, ''), nullif($29::text, ''), nullif($30::text, '')
+FROM branches b
+LEFT JOIN entries e ON e.branch_id = b.id AND e.position = $2::bigint
+LEFT JOIN checkpoints p ON p.task_id = $7::integer AND p.number = $31
+WHERE b.id = $32
+ON CONFLICT (task_id, number) DO NOTHING
 `
 
 type InsertCheckpointParams struct {
-	TaskUid         string
-	Number          int64
-	Attempt         int64
-	Sequence        int64
-	Trigger         string
 	Time            time.Time
-	Message         string
-	Commit          string
-	Tree            string
-	Parent          string
-	Base            string
-	StateCommit     string
-	FilesChanged    int32
-	LinesAdded      int64
-	LinesRemoved    int64
-	GitHead         string
-	GitBranch       string
-	DirtyFiles      []string
-	DirtyFileCount  int32
-	Files           int64
-	Bytes           int64
-	Skipped         []byte
-	SkippedCount    int32
-	Durable         bool
-	RequestedByName string
-	RequestedByUid  string
-	BranchID        int64
-	BranchNumber    int64
 	Position        int64
-	Boundary        int64
-	ToolCalls       int64
+	Bytes           int64
 	InputTokens     int64
 	OutputTokens    int64
 	CostMicroUsd    int64
+	TaskID          int32
+	Number          int32
+	Attempt         int32
+	Files           int32
+	Turn            int32
+	FilesChanged    int32
+	LinesAdded      int32
+	LinesRemoved    int32
+	DirtyFileCount  int32
+	SkippedCount    int32
+	Durable         bool
+	Namespace       string
+	Trigger         string
+	Commit          []byte
+	Tree            []byte
+	StateCommit     []byte
+	Parent          []byte
+	Message         string
+	RequestedByName string
+	RequestedByUid  string
+	DirtyFiles      []string
+	Skipped         string
+	RiskyTool       string
+	Changes         string
+	Previous        int32
+	BranchID        int64
+	Base            []byte
+	GitHead         []byte
+	GitBranch       string
+	Session         string
 }
 
+// What can be told from elsewhere is left out; see recorded_checkpoints.
 func (q *Queries) InsertCheckpoint(ctx context.Context, arg InsertCheckpointParams) (int64, error) {
 	result, err := q.db.Exec(ctx, insertCheckpoint,
-		arg.TaskUid,
-		arg.Number,
-		arg.Attempt,
-		arg.Sequence,
-		arg.Trigger,
 		arg.Time,
-		arg.Message,
-		arg.Commit,
-		arg.Tree,
-		arg.Parent,
-		arg.Base,
-		arg.StateCommit,
-		arg.FilesChanged,
-		arg.LinesAdded,
-		arg.LinesRemoved,
-		arg.GitHead,
-		arg.GitBranch,
-		arg.DirtyFiles,
-		arg.DirtyFileCount,
-		arg.Files,
-		arg.Bytes,
-		arg.Skipped,
-		arg.SkippedCount,
-		arg.Durable,
-		arg.RequestedByName,
-		arg.RequestedByUid,
-		arg.BranchID,
-		arg.BranchNumber,
 		arg.Position,
-		arg.Boundary,
-		arg.ToolCalls,
+		arg.Bytes,
 		arg.InputTokens,
 		arg.OutputTokens,
 		arg.CostMicroUsd,
+		arg.TaskID,
+		arg.Number,
+		arg.Attempt,
+		arg.Files,
+		arg.Turn,
+		arg.FilesChanged,
+		arg.LinesAdded,
+		arg.LinesRemoved,
+		arg.DirtyFileCount,
+		arg.SkippedCount,
+		arg.Durable,
+		arg.Namespace,
+		arg.Trigger,
+		arg.Commit,
+		arg.Tree,
+		arg.StateCommit,
+		arg.Parent,
+		arg.Message,
+		arg.RequestedByName,
+		arg.RequestedByUid,
+		arg.DirtyFiles,
+		arg.Skipped,
+		arg.RiskyTool,
+		arg.Changes,
+		arg.Previous,
+		arg.BranchID,
+		arg.Base,
+		arg.GitHead,
+		arg.GitBranch,
+		arg.Session,
 	)
 	if err != nil {
 		return 0, err
@@ -239,35 +305,21 @@ func (q *Queries) InsertCheckpoint(ctx context.Context, arg InsertCheckpointPara
 	return result.RowsAffected(), nil
 }
 
-const insertCheckpointChanges = `-- name: InsertCheckpointChanges :exec
-INSERT INTO checkpoint_changes (task_uid, number, changes) VALUES ($1, $2, $3)
-`
-
-type InsertCheckpointChangesParams struct {
-	TaskUid string
-	Number  int64
-	Changes []byte
-}
-
-func (q *Queries) InsertCheckpointChanges(ctx context.Context, arg InsertCheckpointChangesParams) error {
-	_, err := q.db.Exec(ctx, insertCheckpointChanges, arg.TaskUid, arg.Number, arg.Changes)
-	return err
-}
-
 const insertOperation = `-- name: InsertOperation :exec
-INSERT INTO operations (task_uid, operation_id, attempt, checkpoint, reason, branch, position, tool_calls)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+INSERT INTO operations (task_uid, operation_id, attempt, checkpoint, asked_position, reason, branch, position, tool_calls)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 `
 
 type InsertOperationParams struct {
-	TaskUid     string
-	OperationID string
-	Attempt     int64
-	Checkpoint  int64
-	Reason      string
-	Branch      string
-	Position    int64
-	ToolCalls   int64
+	TaskUid       string
+	OperationID   string
+	Attempt       int64
+	Checkpoint    int64
+	AskedPosition int64
+	Reason        string
+	Branch        string
+	Position      int64
+	ToolCalls     int64
 }
 
 func (q *Queries) InsertOperation(ctx context.Context, arg InsertOperationParams) error {
@@ -276,6 +328,7 @@ func (q *Queries) InsertOperation(ctx context.Context, arg InsertOperationParams
 		arg.OperationID,
 		arg.Attempt,
 		arg.Checkpoint,
+		arg.AskedPosition,
 		arg.Reason,
 		arg.Branch,
 		arg.Position,
@@ -314,7 +367,7 @@ func (q *Queries) LatestOperations(ctx context.Context, arg LatestOperationsPara
 }
 
 const operation = `-- name: Operation :one
-SELECT task_uid, operation_id, ordinal, attempt, checkpoint, reason, branch, position, tool_calls, created_at FROM operations WHERE task_uid = $1 AND operation_id = $2
+SELECT task_uid, operation_id, ordinal, attempt, checkpoint, reason, branch, position, tool_calls, created_at, asked_position FROM operations WHERE task_uid = $1 AND operation_id = $2
 `
 
 type OperationParams struct {
@@ -336,6 +389,7 @@ func (q *Queries) Operation(ctx context.Context, arg OperationParams) (Operation
 		&i.Position,
 		&i.ToolCalls,
 		&i.CreatedAt,
+		&i.AskedPosition,
 	)
 	return i, err
 }
@@ -343,19 +397,19 @@ func (q *Queries) Operation(ctx context.Context, arg OperationParams) (Operation
 const setCheckpointDurable = `-- name: SetCheckpointDurable :execrows
 UPDATE checkpoints
 SET durable = durable OR $1::boolean,
-    refused = CASE WHEN $1::boolean THEN '' ELSE refused END,
-    requested_by_name = CASE WHEN requested_by_uid = '' THEN $2::text ELSE requested_by_name END,
-    requested_by_uid = CASE WHEN requested_by_uid = '' THEN $3::text ELSE requested_by_uid END
-WHERE task_uid = $4 AND number = $5 AND commit = $6
+    refused = CASE WHEN $1::boolean THEN NULL ELSE refused END,
+    requested_by_name = CASE WHEN requested_by_uid IS NULL THEN nullif($2::text, '') ELSE requested_by_name END,
+    requested_by_uid = CASE WHEN requested_by_uid IS NULL THEN nullif($3::text, '') ELSE requested_by_uid END
+WHERE task_id = $4 AND number = $5 AND commit = $6
 `
 
 type SetCheckpointDurableParams struct {
 	Durable         bool
 	RequestedByName string
 	RequestedByUid  string
-	TaskUid         string
-	Number          int64
-	Commit          string
+	TaskID          int32
+	Number          int32
+	Commit          []byte
 }
 
 // A checkpoint that is told again has reached the gitstore since, or somebody
@@ -365,7 +419,7 @@ func (q *Queries) SetCheckpointDurable(ctx context.Context, arg SetCheckpointDur
 		arg.Durable,
 		arg.RequestedByName,
 		arg.RequestedByUid,
-		arg.TaskUid,
+		arg.TaskID,
 		arg.Number,
 		arg.Commit,
 	)
@@ -376,18 +430,18 @@ func (q *Queries) SetCheckpointDurable(ctx context.Context, arg SetCheckpointDur
 }
 
 const setCheckpointRefused = `-- name: SetCheckpointRefused :exec
-UPDATE checkpoints SET refused = $1
-WHERE task_uid = $2 AND number = $3 AND NOT durable
+UPDATE checkpoints SET refused = $1::text
+WHERE task_id = $2 AND number = $3 AND NOT durable
 `
 
 type SetCheckpointRefusedParams struct {
 	Refused string
-	TaskUid string
-	Number  int64
+	TaskID  int32
+	Number  int32
 }
 
 // What the gitstore has, it has not refused.
 func (q *Queries) SetCheckpointRefused(ctx context.Context, arg SetCheckpointRefusedParams) error {
-	_, err := q.db.Exec(ctx, setCheckpointRefused, arg.Refused, arg.TaskUid, arg.Number)
+	_, err := q.db.Exec(ctx, setCheckpointRefused, arg.Refused, arg.TaskID, arg.Number)
 	return err
 }

@@ -13,7 +13,7 @@ import (
 )
 
 const branch = `-- name: Branch :one
-SELECT id, task_uid, number, parent_id, reason, base_position, base_tool_calls, base_input_tokens, base_output_tokens, base_cost_micro_usd, head_position, head_tool_calls, head_input_tokens, head_output_tokens, head_cost_micro_usd, head_boundary, head_settled, head_open_calls, created_at FROM branches WHERE id = $1
+SELECT id, task_uid, number, parent_id, reason, base_position, base_tool_calls, base_input_tokens, base_output_tokens, base_cost_micro_usd, head_position, head_tool_calls, head_input_tokens, head_output_tokens, head_cost_micro_usd, head_boundary, head_settled, head_open_calls, created_at, base_digest, head_digest FROM branches WHERE id = $1
 `
 
 func (q *Queries) Branch(ctx context.Context, id int64) (Branch, error) {
@@ -39,12 +39,14 @@ func (q *Queries) Branch(ctx context.Context, id int64) (Branch, error) {
 		&i.HeadSettled,
 		&i.HeadOpenCalls,
 		&i.CreatedAt,
+		&i.BaseDigest,
+		&i.HeadDigest,
 	)
 	return i, err
 }
 
 const branchByNumber = `-- name: BranchByNumber :one
-SELECT id, task_uid, number, parent_id, reason, base_position, base_tool_calls, base_input_tokens, base_output_tokens, base_cost_micro_usd, head_position, head_tool_calls, head_input_tokens, head_output_tokens, head_cost_micro_usd, head_boundary, head_settled, head_open_calls, created_at FROM branches WHERE task_uid = $1 AND number = $2
+SELECT id, task_uid, number, parent_id, reason, base_position, base_tool_calls, base_input_tokens, base_output_tokens, base_cost_micro_usd, head_position, head_tool_calls, head_input_tokens, head_output_tokens, head_cost_micro_usd, head_boundary, head_settled, head_open_calls, created_at, base_digest, head_digest FROM branches WHERE task_uid = $1::text AND number = $2
 `
 
 type BranchByNumberParams struct {
@@ -75,44 +77,95 @@ func (q *Queries) BranchByNumber(ctx context.Context, arg BranchByNumberParams) 
 		&i.HeadSettled,
 		&i.HeadOpenCalls,
 		&i.CreatedAt,
+		&i.BaseDigest,
+		&i.HeadDigest,
+	)
+	return i, err
+}
+
+const branchHolding = `-- name: BranchHolding :one
+WITH RECURSIVE chain AS (
+    SELECT b.id, b.parent_id, b.base_position AS low FROM branches b WHERE b.id = $2
+    UNION ALL
+    SELECT p.id, p.parent_id, p.base_position
+    FROM chain c JOIN branches p ON p.id = c.parent_id
+    WHERE c.low >= $1::bigint
+)
+SELECT branches.id, branches.task_uid, branches.number, branches.parent_id, branches.reason, branches.base_position, branches.base_tool_calls, branches.base_input_tokens, branches.base_output_tokens, branches.base_cost_micro_usd, branches.head_position, branches.head_tool_calls, branches.head_input_tokens, branches.head_output_tokens, branches.head_cost_micro_usd, branches.head_boundary, branches.head_settled, branches.head_open_calls, branches.created_at, branches.base_digest, branches.head_digest FROM branches JOIN chain ON chain.id = branches.id
+WHERE chain.low < $1::bigint OR chain.parent_id IS NULL
+ORDER BY chain.low DESC
+LIMIT 1
+`
+
+type BranchHoldingParams struct {
+	Position int64
+	BranchID int64
+}
+
+// The branch that holds a position of another one: itself, or the one of those
+// it grew from that goes on past its base.
+func (q *Queries) BranchHolding(ctx context.Context, arg BranchHoldingParams) (Branch, error) {
+	row := q.db.QueryRow(ctx, branchHolding, arg.Position, arg.BranchID)
+	var i Branch
+	err := row.Scan(
+		&i.ID,
+		&i.TaskUid,
+		&i.Number,
+		&i.ParentID,
+		&i.Reason,
+		&i.BasePosition,
+		&i.BaseToolCalls,
+		&i.BaseInputTokens,
+		&i.BaseOutputTokens,
+		&i.BaseCostMicroUsd,
+		&i.HeadPosition,
+		&i.HeadToolCalls,
+		&i.HeadInputTokens,
+		&i.HeadOutputTokens,
+		&i.HeadCostMicroUsd,
+		&i.HeadBoundary,
+		&i.HeadSettled,
+		&i.HeadOpenCalls,
+		&i.CreatedAt,
+		&i.BaseDigest,
+		&i.HeadDigest,
 	)
 	return i, err
 }
 
 const conversation = `-- name: Conversation :many
 WITH RECURSIVE chain AS (
-    SELECT b.id, b.task_uid, b.number, b.parent_id, b.base_position AS low, $5::bigint AS high
-    FROM branches b WHERE b.id = $6
+    SELECT b.id, b.task_uid, b.number, b.parent_id, b.base_position AS low, $4::bigint AS high
+    FROM branches b WHERE b.id = $5
     UNION ALL
     SELECT p.id, p.task_uid, p.number, p.parent_id, p.base_position, least(c.high, c.low)
     FROM chain c JOIN branches p ON p.id = c.parent_id
     WHERE c.low > $1::bigint
 )
-SELECT page.task_uid, page.branch_number, page.position, page.time, page.attempt, page.call_id, page.result_call_id, page.role, page.body, page.raw, page.has_call, page.tool_name, page.tool_input, page.has_result, page.tool_output, page.is_error, page.interrupted, page.bytes_before FROM (
-    SELECT c.task_uid, c.number AS branch_number,
-        e.position, e.time, e.attempt, e.call_id, e.result_call_id,
+SELECT page.task_uid, page.branch_number, page.position, page.time, page.attempt, page.call_id, page.result_call_id, page.digest, page.role, page.body, page.raw, page.has_call, page.tool_name, page.tool_input, page.has_result, page.tool_output, page.is_error, page.interrupted, page.cuts, page.namespace, page.hash, page.bytes_before FROM (
+    SELECT coalesce(c.task_uid, '')::text AS task_uid, c.number AS branch_number,
+        e.position, e.time, e.attempt, e.call_id, e.result_call_id, e.digest,
         m.role, m.body, m.raw, m.has_call, m.tool_name, m.tool_input,
-        m.has_result, m.tool_output, m.is_error, m.interrupted,
+        m.has_result, m.tool_output, m.is_error, m.interrupted, m.cuts, m.namespace, m.hash,
         coalesce(sum(octet_length(m.body) + octet_length(m.raw) + octet_length(m.tool_input) + octet_length(m.tool_output))
             OVER (ORDER BY e.position ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint AS bytes_before
     FROM chain c
     CROSS JOIN LATERAL (
-        SELECT branch_id, position, time, attempt, sequence, hash, call_id, result_call_id, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd FROM entries
+        SELECT branch_id, position, message_id, time, sequence, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd, attempt, digest, call_id, result_call_id FROM entries
         WHERE entries.branch_id = c.id
             AND entries.position > greatest(c.low, $1::bigint) AND entries.position <= c.high
         ORDER BY entries.position
         LIMIT $2::bigint
     ) e
-    JOIN messages m ON m.namespace = $3::text AND m.hash = e.hash
+    JOIN messages m ON m.id = e.message_id
 ) page
-WHERE page.bytes_before < $4::bigint
+WHERE page.bytes_before < $3::bigint
 ORDER BY page.position
 `
 
 type ConversationParams struct {
 	After     int64
 	UpToRows  int64
-	Namespace string
 	UpToBytes int64
 	Upto      int64
 	BranchID  int64
@@ -123,9 +176,10 @@ type ConversationRow struct {
 	BranchNumber int64
 	Position     int64
 	Time         time.Time
-	Attempt      int64
+	Attempt      int32
 	CallID       string
 	ResultCallID string
+	Digest       []byte
 	Role         string
 	Body         string
 	Raw          string
@@ -136,6 +190,9 @@ type ConversationRow struct {
 	ToolOutput   string
 	IsError      bool
 	Interrupted  bool
+	Cuts         string
+	Namespace    string
+	Hash         []byte
 	BytesBefore  int64
 }
 
@@ -147,7 +204,6 @@ func (q *Queries) Conversation(ctx context.Context, arg ConversationParams) ([]C
 	rows, err := q.db.Query(ctx, conversation,
 		arg.After,
 		arg.UpToRows,
-		arg.Namespace,
 		arg.UpToBytes,
 		arg.Upto,
 		arg.BranchID,
@@ -167,6 +223,7 @@ func (q *Queries) Conversation(ctx context.Context, arg ConversationParams) ([]C
 			&i.Attempt,
 			&i.CallID,
 			&i.ResultCallID,
+			&i.Digest,
 			&i.Role,
 			&i.Body,
 			&i.Raw,
@@ -177,6 +234,9 @@ func (q *Queries) Conversation(ctx context.Context, arg ConversationParams) ([]C
 			&i.ToolOutput,
 			&i.IsError,
 			&i.Interrupted,
+			&i.Cuts,
+			&i.Namespace,
+			&i.Hash,
 			&i.BytesBefore,
 		); err != nil {
 			return nil, err
@@ -189,52 +249,60 @@ func (q *Queries) Conversation(ctx context.Context, arg ConversationParams) ([]C
 	return items, nil
 }
 
-const conversationHashes = `-- name: ConversationHashes :many
-WITH RECURSIVE chain AS (
-    SELECT b.id, b.parent_id, b.base_position AS low, $3::bigint AS high
-    FROM branches b WHERE b.id = $4
-    UNION ALL
-    SELECT p.id, p.parent_id, p.base_position, least(c.high, c.low)
-    FROM chain c JOIN branches p ON p.id = c.parent_id
-    WHERE c.low > $1::bigint
-)
-SELECT e.hash
-FROM chain c
-CROSS JOIN LATERAL (
-    SELECT entries.position, entries.hash FROM entries
-    WHERE entries.branch_id = c.id
-        AND entries.position > greatest(c.low, $1::bigint) AND entries.position <= c.high
-    ORDER BY entries.position
-    LIMIT $2::bigint
-) e
-ORDER BY e.position
+const entry = `-- name: Entry :one
+SELECT branch_id, position, message_id, time, sequence, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd, attempt, digest, call_id, result_call_id FROM entries WHERE branch_id = $1 AND position = $2
 `
 
-type ConversationHashesParams struct {
-	After    int64
-	UpToRows int64
-	Upto     int64
+type EntryParams struct {
 	BranchID int64
+	Position int64
 }
 
-func (q *Queries) ConversationHashes(ctx context.Context, arg ConversationHashesParams) ([][]byte, error) {
-	rows, err := q.db.Query(ctx, conversationHashes,
-		arg.After,
-		arg.UpToRows,
-		arg.Upto,
-		arg.BranchID,
+func (q *Queries) Entry(ctx context.Context, arg EntryParams) (Entry, error) {
+	row := q.db.QueryRow(ctx, entry, arg.BranchID, arg.Position)
+	var i Entry
+	err := row.Scan(
+		&i.BranchID,
+		&i.Position,
+		&i.MessageID,
+		&i.Time,
+		&i.Sequence,
+		&i.Boundary,
+		&i.ToolCalls,
+		&i.InputTokens,
+		&i.OutputTokens,
+		&i.CostMicroUsd,
+		&i.Attempt,
+		&i.Digest,
+		&i.CallID,
+		&i.ResultCallID,
 	)
+	return i, err
+}
+
+const holdMessages = `-- name: HoldMessages :many
+SELECT id, hash FROM messages WHERE hash = ANY ($1::bytea[]) ORDER BY hash FOR KEY SHARE
+`
+
+type HoldMessagesRow struct {
+	ID   int64
+	Hash []byte
+}
+
+// Nobody can remove the messages until the transaction ends.
+func (q *Queries) HoldMessages(ctx context.Context, hashes [][]byte) ([]HoldMessagesRow, error) {
+	rows, err := q.db.Query(ctx, holdMessages, hashes)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items [][]byte
+	var items []HoldMessagesRow
 	for rows.Next() {
-		var hash []byte
-		if err := rows.Scan(&hash); err != nil {
+		var i HoldMessagesRow
+		if err := rows.Scan(&i.ID, &i.Hash); err != nil {
 			return nil, err
 		}
-		items = append(items, hash)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -242,48 +310,19 @@ func (q *Queries) ConversationHashes(ctx context.Context, arg ConversationHashes
 	return items, nil
 }
 
-const entryTotals = `-- name: EntryTotals :one
-SELECT tool_calls, input_tokens, output_tokens, cost_micro_usd
-FROM entries WHERE branch_id = $1 AND position = $2
-`
-
-type EntryTotalsParams struct {
-	BranchID int64
-	Position int64
-}
-
-type EntryTotalsRow struct {
-	ToolCalls    int64
-	InputTokens  int64
-	OutputTokens int64
-	CostMicroUsd int64
-}
-
-func (q *Queries) EntryTotals(ctx context.Context, arg EntryTotalsParams) (EntryTotalsRow, error) {
-	row := q.db.QueryRow(ctx, entryTotals, arg.BranchID, arg.Position)
-	var i EntryTotalsRow
-	err := row.Scan(
-		&i.ToolCalls,
-		&i.InputTokens,
-		&i.OutputTokens,
-		&i.CostMicroUsd,
-	)
-	return i, err
-}
-
 const insertBranch = `-- name: InsertBranch :one
 INSERT INTO branches (
     task_uid, number, parent_id, reason,
     base_position, base_tool_calls, base_input_tokens, base_output_tokens, base_cost_micro_usd,
     head_position, head_tool_calls, head_input_tokens, head_output_tokens, head_cost_micro_usd,
-    head_boundary, head_settled
+    head_boundary, head_settled, base_digest, head_digest
 ) SELECT
     $1::text, coalesce(max(number), 0) + 1, $2::bigint, $3::text,
     $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::bigint,
     $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::bigint,
-    $4::bigint, $4::bigint
+    $4::bigint, $4::bigint, $9::bytea, $9::bytea
 FROM branches WHERE task_uid = $1::text
-RETURNING id, task_uid, number, parent_id, reason, base_position, base_tool_calls, base_input_tokens, base_output_tokens, base_cost_micro_usd, head_position, head_tool_calls, head_input_tokens, head_output_tokens, head_cost_micro_usd, head_boundary, head_settled, head_open_calls, created_at
+RETURNING id, task_uid, number, parent_id, reason, base_position, base_tool_calls, base_input_tokens, base_output_tokens, base_cost_micro_usd, head_position, head_tool_calls, head_input_tokens, head_output_tokens, head_cost_micro_usd, head_boundary, head_settled, head_open_calls, created_at, base_digest, head_digest
 `
 
 type InsertBranchParams struct {
@@ -295,6 +334,7 @@ type InsertBranchParams struct {
 	BaseInputTokens  int64
 	BaseOutputTokens int64
 	BaseCostMicroUsd int64
+	BaseDigest       []byte
 }
 
 func (q *Queries) InsertBranch(ctx context.Context, arg InsertBranchParams) (Branch, error) {
@@ -307,6 +347,7 @@ func (q *Queries) InsertBranch(ctx context.Context, arg InsertBranchParams) (Bra
 		arg.BaseInputTokens,
 		arg.BaseOutputTokens,
 		arg.BaseCostMicroUsd,
+		arg.BaseDigest,
 	)
 	var i Branch
 	err := row.Scan(
@@ -329,65 +370,76 @@ func (q *Queries) InsertBranch(ctx context.Context, arg InsertBranchParams) (Bra
 		&i.HeadSettled,
 		&i.HeadOpenCalls,
 		&i.CreatedAt,
+		&i.BaseDigest,
+		&i.HeadDigest,
 	)
 	return i, err
 }
 
 const insertEntries = `-- name: InsertEntries :exec
 INSERT INTO entries (
-    branch_id, position, time, attempt, sequence, hash, call_id, result_call_id,
-    boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd
+    branch_id, position, message_id, time, sequence, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd,
+    attempt, digest, call_id, result_call_id
 ) SELECT
-    $1::bigint, unnest($2::bigint[]), unnest($3::timestamptz[]), unnest($4::bigint[]),
-    unnest($5::bigint[]), unnest($6::bytea[]), unnest($7::text[]), unnest($8::text[]),
-    unnest($9::bigint[]), unnest($10::bigint[]), unnest($11::bigint[]),
-    unnest($12::bigint[]), unnest($13::bigint[])
+    $1::bigint, unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::timestamptz[]),
+    unnest($5::bigint[]), unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::bigint[]),
+    unnest($9::bigint[]), unnest($10::bigint[]), unnest($11::integer[]),
+    unnest($12::bytea[]), unnest($13::text[]), unnest($14::text[])
 `
 
 type InsertEntriesParams struct {
 	BranchID     int64
 	Position     []int64
+	MessageID    []int64
 	Time         []time.Time
-	Attempt      []int64
 	Sequence     []int64
-	Hash         [][]byte
-	CallID       []string
-	ResultCallID []string
 	Boundary     []int64
 	ToolCalls    []int64
 	InputTokens  []int64
 	OutputTokens []int64
 	CostMicroUsd []int64
+	Attempt      []int32
+	Digest       [][]byte
+	CallID       []string
+	ResultCallID []string
 }
 
 func (q *Queries) InsertEntries(ctx context.Context, arg InsertEntriesParams) error {
 	_, err := q.db.Exec(ctx, insertEntries,
 		arg.BranchID,
 		arg.Position,
+		arg.MessageID,
 		arg.Time,
-		arg.Attempt,
 		arg.Sequence,
-		arg.Hash,
-		arg.CallID,
-		arg.ResultCallID,
 		arg.Boundary,
 		arg.ToolCalls,
 		arg.InputTokens,
 		arg.OutputTokens,
 		arg.CostMicroUsd,
+		arg.Attempt,
+		arg.Digest,
+		arg.CallID,
+		arg.ResultCallID,
 	)
 	return err
 }
 
-const insertMessages = `-- name: InsertMessages :exec
-INSERT INTO messages (
-    namespace, hash, role, body, raw,
-    has_call, tool_name, tool_input, has_result, tool_output, is_error, interrupted
-) SELECT
-    $1::text, unnest($2::bytea[]), unnest($3::text[]), unnest($4::text[]), unnest($5::text[]),
-    unnest($6::boolean[]), unnest($7::text[]), unnest($8::text[]),
-    unnest($9::boolean[]), unnest($10::text[]), unnest($11::boolean[]), unnest($12::boolean[])
-ON CONFLICT DO NOTHING
+const insertMessages = `-- name: InsertMessages :many
+WITH fresh AS (
+    INSERT INTO messages (
+        namespace, hash, role, body, raw, has_call, tool_name, tool_input,
+        has_result, tool_output, is_error, interrupted, cuts
+    ) SELECT
+        $1::text, unnest($2::bytea[]), unnest($3::text[]), unnest($4::text[]), unnest($5::text[]),
+        unnest($6::boolean[]), unnest($7::text[]), unnest($8::text[]),
+        unnest($9::boolean[]), unnest($10::text[]), unnest($11::boolean[]), unnest($12::boolean[]),
+        unnest($13::text[])
+    ON CONFLICT (hash) DO NOTHING
+    RETURNING id, hash
+), queued AS (
+    INSERT INTO search_queue (message_id) SELECT id FROM fresh
+)
+SELECT id, hash FROM fresh
 `
 
 type InsertMessagesParams struct {
@@ -403,10 +455,17 @@ type InsertMessagesParams struct {
 	ToolOutput  []string
 	IsError     []bool
 	Interrupted []bool
+	Cuts        []string
 }
 
-func (q *Queries) InsertMessages(ctx context.Context, arg InsertMessagesParams) error {
-	_, err := q.db.Exec(ctx, insertMessages,
+type InsertMessagesRow struct {
+	ID   int64
+	Hash []byte
+}
+
+// Returns the messages that were not there; they wait to be indexed.
+func (q *Queries) InsertMessages(ctx context.Context, arg InsertMessagesParams) ([]InsertMessagesRow, error) {
+	rows, err := q.db.Query(ctx, insertMessages,
 		arg.Namespace,
 		arg.Hash,
 		arg.Role,
@@ -419,8 +478,50 @@ func (q *Queries) InsertMessages(ctx context.Context, arg InsertMessagesParams) 
 		arg.ToolOutput,
 		arg.IsError,
 		arg.Interrupted,
+		arg.Cuts,
 	)
-	return err
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []InsertMessagesRow
+	for rows.Next() {
+		var i InsertMessagesRow
+		if err := rows.Scan(&i.ID, &i.Hash); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const positionAt = `-- name: PositionAt :one
+WITH RECURSIVE chain AS (
+    SELECT b.id, b.parent_id, b.base_position AS low, b.head_position AS high
+    FROM branches b WHERE b.id = $2
+    UNION ALL
+    SELECT p.id, p.parent_id, p.base_position, least(c.high, c.low)
+    FROM chain c JOIN branches p ON p.id = c.parent_id
+)
+SELECT coalesce(max(e.position), 0)::bigint
+FROM chain c JOIN entries e ON e.branch_id = c.id AND e.position > c.low AND e.position <= c.high
+WHERE e.time <= $1::timestamptz
+`
+
+type PositionAtParams struct {
+	At       time.Time
+	BranchID int64
+}
+
+// The last message of a branch that was told at or before a time.
+func (q *Queries) PositionAt(ctx context.Context, arg PositionAtParams) (int64, error) {
+	row := q.db.QueryRow(ctx, positionAt, arg.At, arg.BranchID)
+	var column_1 int64
+	err := row.Scan(&column_1)
+	return column_1, err
 }
 
 const setBranchHead = `-- name: SetBranchHead :exec
@@ -428,8 +529,8 @@ UPDATE branches
 SET head_position = $1, head_tool_calls = $2,
     head_input_tokens = $3, head_output_tokens = $4,
     head_cost_micro_usd = $5, head_boundary = $6,
-    head_settled = $7, head_open_calls = $8
-WHERE id = $9
+    head_settled = $7, head_open_calls = $8, head_digest = $9
+WHERE id = $10
 `
 
 type SetBranchHeadParams struct {
@@ -441,6 +542,7 @@ type SetBranchHeadParams struct {
 	HeadBoundary     int64
 	HeadSettled      int64
 	HeadOpenCalls    []byte
+	HeadDigest       []byte
 	ID               int64
 }
 
@@ -454,6 +556,7 @@ func (q *Queries) SetBranchHead(ctx context.Context, arg SetBranchHeadParams) er
 		arg.HeadBoundary,
 		arg.HeadSettled,
 		arg.HeadOpenCalls,
+		arg.HeadDigest,
 		arg.ID,
 	)
 	return err

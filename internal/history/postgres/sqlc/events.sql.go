@@ -10,11 +10,37 @@ import (
 	"time"
 )
 
+const forgetCheckpointEvents = `-- name: ForgetCheckpointEvents :exec
+DELETE FROM events
+WHERE task_uid = $1 AND reason = 'CheckpointCreated' AND checkpoint > 0 AND checkpoint = ANY ($2::bigint[])
+`
+
+type ForgetCheckpointEventsParams struct {
+	TaskUid string
+	Numbers []int64
+}
+
+// The checkpoints have rows of their own now.
+func (q *Queries) ForgetCheckpointEvents(ctx context.Context, arg ForgetCheckpointEventsParams) error {
+	_, err := q.db.Exec(ctx, forgetCheckpointEvents, arg.TaskUid, arg.Numbers)
+	return err
+}
+
 const insertEvents = `-- name: InsertEvents :exec
 INSERT INTO events (id, namespace, task_uid, task_name, time, type, reason, actor, message, attempt, checkpoint, details)
-SELECT unnest($1::text[]), unnest($2::text[]), unnest($3::text[]), unnest($4::text[]),
-    unnest($5::timestamptz[]), unnest($6::text[]), unnest($7::text[]), unnest($8::text[]),
-    unnest($9::text[]), unnest($10::bigint[]), unnest($11::bigint[]), unnest($12::jsonb[])
+SELECT n.id, n.namespace, n.task_uid, n.task_name, n.time, n.type, n.reason, n.actor, n.message, n.attempt, n.checkpoint, n.details
+FROM (
+    SELECT unnest($1::text[]) AS id, unnest($2::text[]) AS namespace, unnest($3::text[]) AS task_uid,
+        unnest($4::text[]) AS task_name, unnest($5::timestamptz[]) AS time, unnest($6::text[]) AS type,
+        unnest($7::text[]) AS reason, unnest($8::text[]) AS actor, unnest($9::text[]) AS message,
+        unnest($10::bigint[]) AS attempt, unnest($11::bigint[]) AS checkpoint, unnest($12::jsonb[]) AS details
+) n
+WHERE NOT EXISTS (SELECT FROM events e WHERE e.id = n.id COLLATE "C")
+    AND NOT (n.reason = 'CheckpointCreated' AND n.checkpoint > 0 AND (
+        EXISTS (SELECT FROM events e WHERE e.task_uid = n.task_uid AND e.checkpoint = n.checkpoint
+            AND e.reason = 'CheckpointCreated' AND e.checkpoint > 0)
+        OR EXISTS (SELECT FROM checkpoints c JOIN tasks t ON t.id = c.task_id
+            WHERE t.uid = n.task_uid AND c.number = n.checkpoint)))
 ON CONFLICT DO NOTHING
 `
 
@@ -33,6 +59,8 @@ type InsertEventsParams struct {
 	Details    [][]byte
 }
 
+// An event is kept once, whatever its time, and that a checkpoint was made is
+// told by its own row.
 func (q *Queries) InsertEvents(ctx context.Context, arg InsertEventsParams) error {
 	_, err := q.db.Exec(ctx, insertEvents,
 		arg.ID,
@@ -51,13 +79,41 @@ func (q *Queries) InsertEvents(ctx context.Context, arg InsertEventsParams) erro
 	return err
 }
 
+const lockTimeline = `-- name: LockTimeline :exec
+SELECT pg_advisory_xact_lock(1667593079, hashtext($1::text))
+`
+
+// Events of a task are told once, and those of its checkpoints by one party:
+// whoever adds them does so one after the other.
+func (q *Queries) LockTimeline(ctx context.Context, taskUid string) error {
+	_, err := q.db.Exec(ctx, lockTimeline, taskUid)
+	return err
+}
+
 const namespaceTimeline = `-- name: NamespaceTimeline :many
-SELECT id, namespace, task_uid, task_name, time, type, reason, actor, message, attempt, checkpoint FROM events
-WHERE namespace = $1
-    AND (time, id) < ($2::timestamptz, $3::text)
-    AND time >= $4::timestamptz
-    AND (cardinality($5::text[]) = 0 OR type = ANY ($5::text[]))
-ORDER BY time DESC, id DESC
+SELECT told.id, told.namespace, told.task_uid, told.task_name, told.time, told.type, told.reason, told.actor, told.message, told.attempt, told.checkpoint, told.trigger, told.files_changed, told.lines_added, told.lines_removed FROM (
+    (SELECT e.id, e.namespace, e.task_uid, e.task_name, e.time, e.type, e.reason, e.actor, e.message, e.attempt, e.checkpoint,
+        ''::text AS trigger, 0::integer AS files_changed, 0::bigint AS lines_added, 0::bigint AS lines_removed
+    FROM events e
+    WHERE e.namespace = $1
+        AND (e.time, e.id) < ($2::timestamptz, $3::text)
+        AND e.time >= $4::timestamptz
+        AND (cardinality($5::text[]) = 0 OR e.type = ANY ($5::text[]))
+    ORDER BY e.time DESC, e.id DESC
+    LIMIT $6)
+    UNION ALL
+    (SELECT md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C", c.namespace, t.uid, t.name, c.time,
+        'checkpoint', 'CheckpointCreated', 'clew', coalesce(c.message, ''), c.attempt, c.number,
+        c.trigger, coalesce(c.files_changed, 0), coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0)
+    FROM checkpoints c JOIN tasks t ON t.id = c.task_id
+    WHERE c.namespace = $1
+        AND c.time <= $2::timestamptz AND c.time >= $4::timestamptz
+        AND (c.time, md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C") < ($2::timestamptz, $3::text)
+        AND (cardinality($5::text[]) = 0 OR 'checkpoint' = ANY ($5::text[]))
+    ORDER BY c.time DESC, md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C" DESC
+    LIMIT $6)
+) told
+ORDER BY told.time DESC, told.id DESC
 LIMIT $6
 `
 
@@ -71,19 +127,25 @@ type NamespaceTimelineParams struct {
 }
 
 type NamespaceTimelineRow struct {
-	ID         string
-	Namespace  string
-	TaskUid    string
-	TaskName   string
-	Time       time.Time
-	Type       string
-	Reason     string
-	Actor      string
-	Message    string
-	Attempt    int64
-	Checkpoint int64
+	ID           string
+	Namespace    string
+	TaskUid      string
+	TaskName     string
+	Time         time.Time
+	Type         string
+	Reason       string
+	Actor        string
+	Message      string
+	Attempt      int64
+	Checkpoint   int64
+	Trigger      string
+	FilesChanged int32
+	LinesAdded   int64
+	LinesRemoved int64
 }
 
+// Events, and checkpoints as events. The id of the latter is made of what
+// names the checkpoint.
 func (q *Queries) NamespaceTimeline(ctx context.Context, arg NamespaceTimelineParams) ([]NamespaceTimelineRow, error) {
 	rows, err := q.db.Query(ctx, namespaceTimeline,
 		arg.Namespace,
@@ -112,6 +174,10 @@ func (q *Queries) NamespaceTimeline(ctx context.Context, arg NamespaceTimelinePa
 			&i.Message,
 			&i.Attempt,
 			&i.Checkpoint,
+			&i.Trigger,
+			&i.FilesChanged,
+			&i.LinesAdded,
+			&i.LinesRemoved,
 		); err != nil {
 			return nil, err
 		}
@@ -144,12 +210,29 @@ func (q *Queries) NewestEventTaskNamed(ctx context.Context, arg NewestEventTaskN
 }
 
 const taskTimeline = `-- name: TaskTimeline :many
-SELECT id, namespace, task_uid, task_name, time, type, reason, actor, message, attempt, checkpoint FROM events
-WHERE task_uid = $1 AND namespace = $2
-    AND (time, id) < ($3::timestamptz, $4::text)
-    AND time >= $5::timestamptz
-    AND (cardinality($6::text[]) = 0 OR type = ANY ($6::text[]))
-ORDER BY time DESC, id DESC
+SELECT told.id, told.namespace, told.task_uid, told.task_name, told.time, told.type, told.reason, told.actor, told.message, told.attempt, told.checkpoint, told.trigger, told.files_changed, told.lines_added, told.lines_removed FROM (
+    (SELECT e.id, e.namespace, e.task_uid, e.task_name, e.time, e.type, e.reason, e.actor, e.message, e.attempt, e.checkpoint,
+        ''::text AS trigger, 0::integer AS files_changed, 0::bigint AS lines_added, 0::bigint AS lines_removed
+    FROM events e
+    WHERE e.task_uid = $1 AND e.namespace = $2
+        AND (e.time, e.id) < ($3::timestamptz, $4::text)
+        AND e.time >= $5::timestamptz
+        AND (cardinality($6::text[]) = 0 OR e.type = ANY ($6::text[]))
+    ORDER BY e.time DESC, e.id DESC
+    LIMIT $7)
+    UNION ALL
+    (SELECT md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C", c.namespace, t.uid, t.name, c.time,
+        'checkpoint', 'CheckpointCreated', 'clew', coalesce(c.message, ''), c.attempt, c.number,
+        c.trigger, coalesce(c.files_changed, 0), coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0)
+    FROM tasks t JOIN checkpoints c ON c.task_id = t.id
+    WHERE t.uid = $1 AND t.namespace = $2
+        AND c.time <= $3::timestamptz AND c.time >= $5::timestamptz
+        AND (c.time, md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C") < ($3::timestamptz, $4::text)
+        AND (cardinality($6::text[]) = 0 OR 'checkpoint' = ANY ($6::text[]))
+    ORDER BY c.time DESC, md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C" DESC
+    LIMIT $7)
+) told
+ORDER BY told.time DESC, told.id DESC
 LIMIT $7
 `
 
@@ -164,17 +247,21 @@ type TaskTimelineParams struct {
 }
 
 type TaskTimelineRow struct {
-	ID         string
-	Namespace  string
-	TaskUid    string
-	TaskName   string
-	Time       time.Time
-	Type       string
-	Reason     string
-	Actor      string
-	Message    string
-	Attempt    int64
-	Checkpoint int64
+	ID           string
+	Namespace    string
+	TaskUid      string
+	TaskName     string
+	Time         time.Time
+	Type         string
+	Reason       string
+	Actor        string
+	Message      string
+	Attempt      int64
+	Checkpoint   int64
+	Trigger      string
+	FilesChanged int32
+	LinesAdded   int64
+	LinesRemoved int64
 }
 
 func (q *Queries) TaskTimeline(ctx context.Context, arg TaskTimelineParams) ([]TaskTimelineRow, error) {
@@ -206,6 +293,10 @@ func (q *Queries) TaskTimeline(ctx context.Context, arg TaskTimelineParams) ([]T
 			&i.Message,
 			&i.Attempt,
 			&i.Checkpoint,
+			&i.Trigger,
+			&i.FilesChanged,
+			&i.LinesAdded,
+			&i.LinesRemoved,
 		); err != nil {
 			return nil, err
 		}

@@ -12,7 +12,7 @@ import (
 
 type Branch struct {
 	ID               int64
-	TaskUid          string
+	TaskUid          pgtype.Text
 	Number           int64
 	ParentID         pgtype.Int8
 	Reason           string
@@ -30,66 +30,75 @@ type Branch struct {
 	HeadSettled      int64
 	HeadOpenCalls    []byte
 	CreatedAt        time.Time
+	BaseDigest       []byte
+	HeadDigest       []byte
 }
 
 type Checkpoint struct {
-	TaskUid         string
-	Number          int64
-	Attempt         int64
-	Sequence        int64
-	Trigger         string
 	Time            time.Time
-	Message         string
-	Commit          string
-	Tree            string
-	Parent          string
-	Base            string
-	StateCommit     string
-	FilesChanged    int32
-	LinesAdded      int64
-	LinesRemoved    int64
-	GitHead         string
-	GitBranch       string
-	DirtyFiles      []string
-	DirtyFileCount  int32
-	Files           int64
-	Bytes           int64
-	Skipped         []byte
-	SkippedCount    int32
-	Durable         bool
-	RequestedByName string
-	RequestedByUid  string
 	BranchID        int64
-	BranchNumber    int64
 	Position        int64
-	Boundary        int64
-	ToolCalls       int64
-	InputTokens     int64
-	OutputTokens    int64
-	CostMicroUsd    int64
-	Refused         string
+	Bytes           pgtype.Int8
+	InputTokens     pgtype.Int8
+	OutputTokens    pgtype.Int8
+	CostMicroUsd    pgtype.Int8
+	TaskID          int32
+	Number          int32
+	Attempt         int32
+	ContextID       int32
+	Files           pgtype.Int4
+	Turn            pgtype.Int4
+	FilesChanged    pgtype.Int4
+	LinesAdded      pgtype.Int4
+	LinesRemoved    pgtype.Int4
+	DirtyFileCount  pgtype.Int4
+	SkippedCount    pgtype.Int4
+	Durable         bool
+	Namespace       string
+	Trigger         string
+	Commit          []byte
+	Tree            []byte
+	StateCommit     []byte
+	Parent          []byte
+	Message         pgtype.Text
+	Refused         pgtype.Text
+	RequestedByName pgtype.Text
+	RequestedByUid  pgtype.Text
+	DirtyFiles      []string
+	Skipped         pgtype.Text
+	RiskyTool       pgtype.Text
+	Changes         pgtype.Text
 }
 
-type CheckpointChange struct {
-	TaskUid string
-	Number  int64
-	Changes []byte
+type CheckpointContext struct {
+	ID        int32
+	TaskID    int32
+	Base      []byte
+	GitHead   []byte
+	GitBranch string
+	Session   string
+}
+
+type DeletedTask struct {
+	Uid       string
+	DeletedAt time.Time
 }
 
 type Entry struct {
 	BranchID     int64
 	Position     int64
+	MessageID    int64
 	Time         time.Time
-	Attempt      int64
 	Sequence     int64
-	Hash         []byte
-	CallID       string
-	ResultCallID string
 	Boundary     int64
 	ToolCalls    int64
 	InputTokens  int64
 	OutputTokens int64
 	CostMicroUsd int64
+	Attempt      int32
+	Digest       []byte
+	CallID       string
+	ResultCallID string
 }
 
 type Event struct {
@@ -107,32 +116,141 @@ type Event struct {
 	Details    []byte
 }
 
+type EventsDefault struct {
+	ID         string
+	Namespace  string
+	TaskUid    string
+	TaskName   string
+	Time       time.Time
+	Type       string
+	Reason     string
+	Actor      string
+	Message    string
+	Attempt    int64
+	Checkpoint int64
+	Details    []byte
+}
+
 type Message struct {
-	Namespace   string
-	Hash        []byte
-	Role        string
-	Body        string
-	Raw         string
+	ID          int64
 	HasCall     bool
-	ToolName    string
-	ToolInput   string
 	HasResult   bool
-	ToolOutput  string
 	IsError     bool
 	Interrupted bool
+	Hash        []byte
+	Namespace   string
+	Role        string
+	ToolName    string
+	Cuts        string
+	Body        string
+	Raw         string
+	ToolInput   string
+	ToolOutput  string
+}
+
+type MessagePiece struct {
+	MessageID int64
+	PieceID   int64
 }
 
 type Operation struct {
-	TaskUid     string
-	OperationID string
-	Ordinal     pgtype.Int8
-	Attempt     int64
-	Checkpoint  int64
-	Reason      string
-	Branch      string
-	Position    int64
-	ToolCalls   int64
-	CreatedAt   time.Time
+	TaskUid       string
+	OperationID   string
+	Ordinal       pgtype.Int8
+	Attempt       int64
+	Checkpoint    int64
+	Reason        string
+	Branch        string
+	Position      int64
+	ToolCalls     int64
+	CreatedAt     time.Time
+	AskedPosition int64
+}
+
+type PendingPiece struct {
+	TaskID    int32
+	PieceID   int64
+	CreatedAt time.Time
+}
+
+type Piece struct {
+	ID        int64
+	Namespace string
+	Hash      []byte
+	Data      []byte
+}
+
+type RecordedCheckpoint struct {
+	TaskUid         string
+	TaskID          int32
+	Number          int32
+	Attempt         int32
+	Trigger         string
+	Time            time.Time
+	Namespace       string
+	TaskName        string
+	Message         string
+	Commit          []byte
+	Tree            []byte
+	StateCommit     []byte
+	Parent          []byte
+	Base            []byte
+	GitHead         []byte
+	GitBranch       string
+	Session         string
+	FilesChanged    int32
+	LinesAdded      int64
+	LinesRemoved    int64
+	DirtyFiles      []string
+	DirtyFileCount  int32
+	Files           int64
+	Bytes           int64
+	Skipped         string
+	SkippedCount    int32
+	RiskyTool       string
+	Durable         bool
+	Refused         string
+	RequestedByName string
+	RequestedByUid  string
+	BranchID        int64
+	BranchNumber    int64
+	Position        int64
+	Boundary        int64
+	ToolCalls       int64
+	InputTokens     int64
+	OutputTokens    int64
+	CostMicroUsd    int64
+	Digest          []byte
+}
+
+type SearchDocument struct {
+	MessageID int64
+	Words     interface{}
+}
+
+type SearchQueue struct {
+	MessageID int64
+	QueuedAt  time.Time
+	Error     pgtype.Text
+}
+
+type Snapshot struct {
+	Time         time.Time
+	BranchID     int64
+	Position     int64
+	InputTokens  int64
+	OutputTokens int64
+	CostMicroUsd int64
+	TaskID       int32
+	Ordinal      int32
+}
+
+type SweepMessage struct {
+	MessageID int64
+}
+
+type SweepPiece struct {
+	PieceID int64
 }
 
 type Task struct {
@@ -146,4 +264,40 @@ type Task struct {
 	LatestCheckpoint int64
 	CreatedAt        time.Time
 	UpdatedAt        time.Time
+	ID               int32
+	SnapshotEvery    int64
+	SnapshotCount    int64
+}
+
+type TaskModel struct {
+	Uid               string
+	Model             string
+	InputTokens       int64
+	CachedInputTokens int64
+	OutputTokens      int64
+	CostMicroUsd      int64
+}
+
+type TaskSummary struct {
+	Uid          string
+	Namespace    string
+	Name         string
+	State        string
+	StateTime    time.Time
+	Preview      string
+	CreatedAt    time.Time
+	UpdatedAt    time.Time
+	Messages     int64
+	ToolCalls    int64
+	InputTokens  int64
+	OutputTokens int64
+	Tokens       int64
+	CostMicroUsd int64
+	Checkpoints  int64
+}
+
+type TaskTool struct {
+	Namespace string
+	Tool      string
+	Uid       string
 }

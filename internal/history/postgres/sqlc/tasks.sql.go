@@ -7,7 +7,43 @@ package sqlc
 
 import (
 	"context"
+	"time"
 )
+
+const deleted = `-- name: Deleted :one
+SELECT EXISTS (SELECT FROM deleted_tasks WHERE uid = $1)
+`
+
+func (q *Queries) Deleted(ctx context.Context, uid string) (bool, error) {
+	row := q.db.QueryRow(ctx, deleted, uid)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
+const deletedAmong = `-- name: DeletedAmong :many
+SELECT uid FROM deleted_tasks WHERE uid = ANY ($1::text[])
+`
+
+func (q *Queries) DeletedAmong(ctx context.Context, uids []string) ([]string, error) {
+	rows, err := q.db.Query(ctx, deletedAmong, uids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var uid string
+		if err := rows.Scan(&uid); err != nil {
+			return nil, err
+		}
+		items = append(items, uid)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
 
 const insertTask = `-- name: InsertTask :execrows
 INSERT INTO tasks (uid, namespace, name, attempt, active_branch)
@@ -35,8 +71,24 @@ func (q *Queries) InsertTask(ctx context.Context, arg InsertTaskParams) (int64, 
 	return result.RowsAffected(), nil
 }
 
+const insertTools = `-- name: InsertTools :exec
+INSERT INTO task_tools (uid, namespace, tool) SELECT $1::text, $2::text, unnest($3::text[])
+ON CONFLICT DO NOTHING
+`
+
+type InsertToolsParams struct {
+	Uid       string
+	Namespace string
+	Tools     []string
+}
+
+func (q *Queries) InsertTools(ctx context.Context, arg InsertToolsParams) error {
+	_, err := q.db.Exec(ctx, insertTools, arg.Uid, arg.Namespace, arg.Tools)
+	return err
+}
+
 const lockTask = `-- name: LockTask :one
-SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at FROM tasks WHERE uid = $1 FOR UPDATE
+SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, snapshot_every, snapshot_count FROM tasks WHERE uid = $1 FOR UPDATE
 `
 
 // Nobody else writes to the task until the transaction ends. Its branch must be
@@ -56,6 +108,9 @@ func (q *Queries) LockTask(ctx context.Context, uid string) (Task, error) {
 		&i.LatestCheckpoint,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.ID,
+		&i.SnapshotEvery,
+		&i.SnapshotCount,
 	)
 	return i, err
 }
@@ -105,8 +160,9 @@ func (q *Queries) SetActiveBranch(ctx context.Context, arg SetActiveBranchParams
 const setTaskHead = `-- name: SetTaskHead :exec
 UPDATE tasks
 SET attempt = greatest(attempt, $1), last_sequence = $2,
-    checkpoint_count = $3, latest_checkpoint = $4, updated_at = now()
-WHERE uid = $5
+    checkpoint_count = $3, latest_checkpoint = $4,
+    snapshot_every = $5, snapshot_count = $6, updated_at = now()
+WHERE uid = $7
 `
 
 type SetTaskHeadParams struct {
@@ -114,6 +170,8 @@ type SetTaskHeadParams struct {
 	LastSequence     int64
 	CheckpointCount  int64
 	LatestCheckpoint int64
+	SnapshotEvery    int64
+	SnapshotCount    int64
 	Uid              string
 }
 
@@ -123,13 +181,124 @@ func (q *Queries) SetTaskHead(ctx context.Context, arg SetTaskHeadParams) error 
 		arg.LastSequence,
 		arg.CheckpointCount,
 		arg.LatestCheckpoint,
+		arg.SnapshotEvery,
+		arg.SnapshotCount,
 		arg.Uid,
 	)
 	return err
 }
 
+const spendOnModel = `-- name: SpendOnModel :exec
+INSERT INTO task_models (uid, model, input_tokens, cached_input_tokens, output_tokens, cost_micro_usd)
+VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (uid, model) DO UPDATE SET
+    input_tokens = task_models.input_tokens + excluded.input_tokens,
+    cached_input_tokens = task_models.cached_input_tokens + excluded.cached_input_tokens,
+    output_tokens = task_models.output_tokens + excluded.output_tokens,
+    cost_micro_usd = task_models.cost_micro_usd + excluded.cost_micro_usd
+`
+
+type SpendOnModelParams struct {
+	Uid               string
+	Model             string
+	InputTokens       int64
+	CachedInputTokens int64
+	OutputTokens      int64
+	CostMicroUsd      int64
+}
+
+func (q *Queries) SpendOnModel(ctx context.Context, arg SpendOnModelParams) error {
+	_, err := q.db.Exec(ctx, spendOnModel,
+		arg.Uid,
+		arg.Model,
+		arg.InputTokens,
+		arg.CachedInputTokens,
+		arg.OutputTokens,
+		arg.CostMicroUsd,
+	)
+	return err
+}
+
+const summarizeEvent = `-- name: SummarizeEvent :exec
+INSERT INTO task_summaries (uid, namespace, name, state, state_time, created_at, updated_at)
+VALUES ($1, $2, $3, $4::text, CASE WHEN $4::text = '' THEN '-infinity' ELSE $5::timestamptz END, $5::timestamptz, $5::timestamptz)
+ON CONFLICT (uid) DO UPDATE SET
+    state = CASE WHEN excluded.state <> '' AND excluded.state_time >= task_summaries.state_time THEN excluded.state ELSE task_summaries.state END,
+    state_time = greatest(task_summaries.state_time, excluded.state_time),
+    created_at = least(task_summaries.created_at, excluded.created_at),
+    updated_at = greatest(task_summaries.updated_at, excluded.updated_at)
+`
+
+type SummarizeEventParams struct {
+	Uid       string
+	Namespace string
+	Name      string
+	State     string
+	Time      time.Time
+}
+
+// What lists show of the task, from its transitions. An empty state is none.
+func (q *Queries) SummarizeEvent(ctx context.Context, arg SummarizeEventParams) error {
+	_, err := q.db.Exec(ctx, summarizeEvent,
+		arg.Uid,
+		arg.Namespace,
+		arg.Name,
+		arg.State,
+		arg.Time,
+	)
+	return err
+}
+
+const summarizeTask = `-- name: SummarizeTask :exec
+INSERT INTO task_summaries (
+    uid, namespace, name, preview, created_at, updated_at, messages, tool_calls,
+    input_tokens, output_tokens, tokens, cost_micro_usd, checkpoints
+) VALUES (
+    $1, $2, $3, $4, now(), now(), $5, $6,
+    $7, $8, $9, $10, $11
+)
+ON CONFLICT (uid) DO UPDATE SET
+    preview = CASE WHEN task_summaries.preview = '' THEN excluded.preview ELSE task_summaries.preview END,
+    updated_at = greatest(task_summaries.updated_at, excluded.updated_at),
+    messages = excluded.messages, tool_calls = excluded.tool_calls,
+    input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens, tokens = excluded.tokens,
+    cost_micro_usd = excluded.cost_micro_usd, checkpoints = excluded.checkpoints
+`
+
+type SummarizeTaskParams struct {
+	Uid          string
+	Namespace    string
+	Name         string
+	Preview      string
+	Messages     int64
+	ToolCalls    int64
+	InputTokens  int64
+	OutputTokens int64
+	Tokens       int64
+	CostMicroUsd int64
+	Checkpoints  int64
+}
+
+// What lists show of the task, from its row and its active branch.
+func (q *Queries) SummarizeTask(ctx context.Context, arg SummarizeTaskParams) error {
+	_, err := q.db.Exec(ctx, summarizeTask,
+		arg.Uid,
+		arg.Namespace,
+		arg.Name,
+		arg.Preview,
+		arg.Messages,
+		arg.ToolCalls,
+		arg.InputTokens,
+		arg.OutputTokens,
+		arg.Tokens,
+		arg.CostMicroUsd,
+		arg.Checkpoints,
+	)
+	return err
+}
+
 const task = `-- name: Task :one
-SELECT t.uid, t.namespace, t.name, t.attempt, t.last_sequence, t.active_branch, t.checkpoint_count, t.latest_checkpoint, t.created_at, t.updated_at, b.id, b.task_uid, b.number, b.parent_id, b.reason, b.base_position, b.base_tool_calls, b.base_input_tokens, b.base_output_tokens, b.base_cost_micro_usd, b.head_position, b.head_tool_calls, b.head_input_tokens, b.head_output_tokens, b.head_cost_micro_usd, b.head_boundary, b.head_settled, b.head_open_calls, b.created_at
+SELECT t.uid, t.namespace, t.name, t.attempt, t.last_sequence, t.active_branch, t.checkpoint_count, t.latest_checkpoint, t.created_at, t.updated_at, t.id, t.snapshot_every, t.snapshot_count, b.id, b.task_uid, b.number, b.parent_id, b.reason, b.base_position, b.base_tool_calls, b.base_input_tokens, b.base_output_tokens, b.base_cost_micro_usd, b.head_position, b.head_tool_calls, b.head_input_tokens, b.head_output_tokens, b.head_cost_micro_usd, b.head_boundary, b.head_settled, b.head_open_calls, b.created_at, b.base_digest, b.head_digest
 FROM tasks t JOIN branches b ON b.id = t.active_branch
 WHERE t.uid = $1
 `
@@ -153,6 +322,9 @@ func (q *Queries) Task(ctx context.Context, uid string) (TaskRow, error) {
 		&i.Task.LatestCheckpoint,
 		&i.Task.CreatedAt,
 		&i.Task.UpdatedAt,
+		&i.Task.ID,
+		&i.Task.SnapshotEvery,
+		&i.Task.SnapshotCount,
 		&i.Branch.ID,
 		&i.Branch.TaskUid,
 		&i.Branch.Number,
@@ -172,6 +344,8 @@ func (q *Queries) Task(ctx context.Context, uid string) (TaskRow, error) {
 		&i.Branch.HeadSettled,
 		&i.Branch.HeadOpenCalls,
 		&i.Branch.CreatedAt,
+		&i.Branch.BaseDigest,
+		&i.Branch.HeadDigest,
 	)
 	return i, err
 }

@@ -1,0 +1,200 @@
+package postgres
+
+import (
+	"cmp"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+
+	"github.com/clew-dev/clew/internal/conversation"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
+)
+
+// batch is what a run of records adds to the tables.
+type batch struct {
+	task   history.Task
+	id     int32
+	branch sqlc.Branch
+	// log and digest are those at the head, as the records come in.
+	log    conversation.Log
+	digest conversation.Digest
+	// every is after how many messages a snapshot is noted; never if 0.
+	every int64
+
+	messages map[conversation.Hash]conversation.Message
+	// hashes are the messages of the entries, in order.
+	hashes  []conversation.Hash
+	entries sqlc.InsertEntriesParams
+
+	// pieces to store, by their hashes; awaited are those that came ahead of
+	// their message, missing those that a message names and nobody has.
+	pieces  map[conversation.Hash][]byte
+	awaited map[conversation.Hash]bool
+	missing []string
+
+	checkpoints []sqlc.InsertCheckpointParams
+	// refusals follow the checkpoints in whatever order they were told: what is
+	// durable is not refused.
+	refusals  []sqlc.SetCheckpointRefusedParams
+	snapshots sqlc.InsertSnapshotsParams
+	events    sqlc.InsertEventsParams
+
+	// What lists of tasks show.
+	preview string
+	tools   map[string]bool
+	models  map[string]history.Usage
+}
+
+func newBatch(l locked) (*batch, error) {
+	log, err := l.head()
+	return &batch{
+		task: l.task, id: l.row.ID, branch: l.branch, log: log, digest: conversation.Digest(l.branch.HeadDigest), every: l.row.SnapshotEvery,
+		messages: map[conversation.Hash]conversation.Message{},
+		pieces:   map[conversation.Hash][]byte{}, awaited: map[conversation.Hash]bool{},
+		tools: map[string]bool{}, models: map[string]history.Usage{},
+	}, err
+}
+
+func (b *batch) add(r history.Record) error {
+	switch {
+	case r.Message != nil:
+		b.addMessage(r, r.Message.Clean())
+	case r.Usage != nil:
+		b.addUsage(*r.Usage)
+	case r.Checkpoint != nil && r.Checkpoint.Number > 0 && r.Checkpoint.Number == int64(narrow(r.Checkpoint.Number)):
+		return b.addCheckpoint(r)
+	case r.Event != nil:
+		return b.addNote(r, *r.Event)
+	case r.Piece != nil:
+		hash := conversation.Hash(conversation.PieceHash(string(r.Piece)))
+		b.pieces[hash], b.awaited[hash] = r.Piece, true
+	}
+	return nil
+}
+
+func (b *batch) addMessage(r history.Record, m conversation.Message) {
+	if event, ok := chatEvent(m); ok {
+		b.addEvent(r, event, nil)
+		if event.Reason == reasonUserMessage && b.preview == "" {
+			b.preview = event.Message
+		}
+	}
+	if m.ToolCall != nil && m.ToolCall.Name != "" {
+		b.tools[shorten(m.ToolCall.Name, maxToolName)] = true
+	}
+	m = b.cut(m)
+	hash := m.Hash(b.task.Namespace)
+	b.messages[hash] = m
+	b.hashes = append(b.hashes, hash)
+	before := b.log.Boundary
+	b.log.Append(m)
+	b.digest = b.digest.Add(hash)
+	b.addEntry(r, m)
+	if b.every > 0 && b.log.Boundary/b.every > before/b.every {
+		b.addSnapshot(r)
+	}
+}
+
+// maxToolName is how long the name of a tool may be in lists.
+const maxToolName = 200
+
+// cut replaces the long texts of a message by their beginnings, and keeps the
+// pieces.
+func (b *batch) cut(m conversation.Message) conversation.Message {
+	m = m.Clone()
+	for _, t := range m.Texts() {
+		beginning, names, pieces := conversation.Cut(*t.Text)
+		*t.Text = beginning
+		if *t.Pieces != nil {
+			continue
+		}
+		*t.Pieces = names
+		for i, piece := range pieces {
+			b.pieces[conversation.Hash(names.Hashes[i])] = []byte(piece)
+		}
+	}
+	return m
+}
+
+func (b *batch) addEntry(r history.Record, m conversation.Message) {
+	e := &b.entries
+	e.Position = append(e.Position, b.log.Position)
+	e.Time = append(e.Time, sane(r.Time))
+	e.Attempt = append(e.Attempt, narrow(r.Attempt))
+	e.Sequence = append(e.Sequence, r.Sequence)
+	var call, answered string
+	if m.ToolCall != nil {
+		call = m.ToolCall.ID
+	}
+	if m.ToolResult != nil {
+		answered = m.ToolResult.CallID
+	}
+	e.CallID = append(e.CallID, call)
+	e.ResultCallID = append(e.ResultCallID, answered)
+	e.Boundary = append(e.Boundary, b.log.Boundary)
+	e.ToolCalls = append(e.ToolCalls, b.log.Totals.ToolCalls)
+	e.InputTokens = append(e.InputTokens, b.log.Totals.InputTokens)
+	e.OutputTokens = append(e.OutputTokens, b.log.Totals.OutputTokens)
+	e.CostMicroUsd = append(e.CostMicroUsd, b.log.Totals.CostMicroUSD)
+	e.Digest = append(e.Digest, slices.Clone(b.digest[:]))
+}
+
+// addSnapshot notes the turn boundary that was just reached, at the head.
+func (b *batch) addSnapshot(r history.Record) {
+	s := &b.snapshots
+	s.Time = append(s.Time, sane(r.Time))
+	s.Position = append(s.Position, b.log.Boundary)
+	s.InputTokens = append(s.InputTokens, b.log.Totals.InputTokens)
+	s.OutputTokens = append(s.OutputTokens, b.log.Totals.OutputTokens)
+	s.CostMicroUsd = append(s.CostMicroUsd, b.log.Totals.CostMicroUSD)
+}
+
+func (b *batch) addUsage(u history.Usage) {
+	b.log.Spend(u.InputTokens, u.OutputTokens, u.CostMicroUSD)
+	model := shorten(clean(u.Model), maxToolName)
+	if model == "" {
+		return
+	}
+	sum := b.models[model]
+	sum.InputTokens += max(u.InputTokens, 0)
+	sum.CachedInputTokens += max(u.CachedInputTokens, 0)
+	sum.OutputTokens += max(u.OutputTokens, 0)
+	sum.CostMicroUSD += u.CostMicroUSD
+	b.models[model] = sum
+}
+
+func (b *batch) addCheckpoint(r history.Record) error {
+	row, err := checkpointRow(b, r)
+	b.checkpoints = append(b.checkpoints, row)
+	return err
+}
+
+func (b *batch) addNote(r history.Record, note history.Note) error {
+	details := make(map[string]string, len(note.Details))
+	for key, value := range note.Details {
+		details[clean(key)] = clean(value)
+	}
+	encoded, err := json.Marshal(details)
+	event := noteEvent(note)
+	b.addEvent(r, event, encoded)
+	if event.Reason == reasonCheckpointRefused && event.Checkpoint > 0 {
+		b.refusals = append(b.refusals, sqlc.SetCheckpointRefusedParams{
+			TaskID: b.id, Number: narrow(event.Checkpoint),
+			Refused: shorten(cmp.Or(details["message"], event.Message, event.Reason), maxRefusal),
+		})
+	}
+	return err
+}
+
+// addEvent adds what the record tells to the timeline.
+func (b *batch) addEvent(r history.Record, e history.Event, details []byte) {
+	e.ID = history.RecordEventID(b.task.UID, r.Sequence)
+	e.Task, e.Time, e.Attempt = b.task, sane(r.Time), r.Attempt
+	appendEvent(&b.events, e, details)
+}
+
+// lacks notes a piece that a message names and nobody has.
+func (b *batch) lacks(hash conversation.Hash) {
+	b.missing = append(b.missing, hex.EncodeToString(hash[:]))
+}

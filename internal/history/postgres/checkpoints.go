@@ -1,0 +1,214 @@
+package postgres
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/clew-dev/clew/internal/conversation"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
+)
+
+// Limits of lists in a checkpoint record; the counts beside them count all.
+const (
+	maxListed  = 100
+	maxChanges = 1000
+)
+
+// Checkpoint returns a checkpoint with the files it changed;
+// history.ErrNotFound if it is not recorded.
+func (s *Store) Checkpoint(ctx context.Context, taskUID string, number int64) (history.Checkpoint, error) {
+	doing := fmt.Sprintf("read checkpoint %d of the task with UID %s", number, taskUID)
+	row, err := s.read().Checkpoint(ctx, sqlc.CheckpointParams{TaskUid: taskUID, Number: narrow(number)})
+	if err != nil {
+		return history.Checkpoint{}, wrap(err, doing)
+	}
+	c, err := checkpointOf(row)
+	if err != nil {
+		return c, err
+	}
+	changes, err := s.read().CheckpointChanges(ctx, sqlc.CheckpointChangesParams{TaskUid: taskUID, Number: narrow(number)})
+	if err != nil {
+		return c, wrap(err, doing)
+	}
+	if c.Changes, err = changesOf(changes); err != nil {
+		return c, fmt.Errorf("%s: its changed files: %w", doing, err)
+	}
+	return c, nil
+}
+
+// CheckpointsAfter returns up to limit checkpoints with numbers above after,
+// in the order of their numbers. A task without records has none.
+func (s *Store) CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Checkpoint, error) {
+	rows, err := s.read().CheckpointsAfter(ctx, sqlc.CheckpointsAfterParams{TaskUid: taskUID, After: narrow(after), UpToRows: int32(limit)})
+	if err != nil {
+		return nil, wrap(err, "list the checkpoints of the task with UID "+taskUID)
+	}
+	checkpoints := make([]history.Checkpoint, 0, len(rows))
+	for _, row := range rows {
+		c, err := checkpointOf(row)
+		if err != nil {
+			return nil, err
+		}
+		checkpoints = append(checkpoints, c)
+	}
+	return checkpoints, nil
+}
+
+// checkpointRow is the row of a checkpoint that is told at the batch's head.
+func checkpointRow(b *batch, r history.Record) (sqlc.InsertCheckpointParams, error) {
+	c := r.Checkpoint
+	dirty := make([]string, 0, min(len(c.DirtyFiles), maxListed))
+	for _, f := range c.DirtyFiles[:min(len(c.DirtyFiles), maxListed)] {
+		dirty = append(dirty, clean(f))
+	}
+	row := sqlc.InsertCheckpointParams{
+		TaskID: b.id, Namespace: b.task.Namespace, Number: narrow(c.Number), Previous: narrow(c.Number - 1), Attempt: narrow(r.Attempt),
+		Trigger: clean(c.Trigger), Time: sane(c.Time, r.Time), Message: clean(c.Message),
+		Commit: pack(c.Commit), Tree: pack(c.Tree), Parent: pack(c.Parent), Base: pack(c.Base), StateCommit: pack(c.StateCommit),
+		FilesChanged: c.FilesChanged, LinesAdded: narrow(c.LinesAdded), LinesRemoved: narrow(c.LinesRemoved),
+		GitHead: pack(c.GitHead), GitBranch: clean(c.GitBranch), DirtyFiles: dirty, DirtyFileCount: c.DirtyFileCount,
+		Files: narrow(c.Files), Bytes: c.Bytes, SkippedCount: c.SkippedCount, Durable: c.Durable,
+		RequestedByName: clean(c.RequestedByName), RequestedByUid: clean(c.RequestedByUID),
+		BranchID: b.branch.ID, Position: b.log.Position, Turn: narrow(b.log.Position - b.log.Boundary),
+		InputTokens: b.log.Totals.InputTokens, OutputTokens: b.log.Totals.OutputTokens, CostMicroUsd: b.log.Totals.CostMicroUSD,
+	}
+	var err error
+	if row.Skipped, err = skippedText(c.Skipped); err != nil {
+		return row, err
+	}
+	if row.Changes, err = changesText(c.Changes); err != nil {
+		return row, err
+	}
+	if row.RiskyTool, err = riskyToolText(c.RiskyTool); err != nil {
+		return row, err
+	}
+	row.Session, err = sessionText(c.Session)
+	return row, err
+}
+
+func checkpointOf(row sqlc.RecordedCheckpoint) (history.Checkpoint, error) {
+	c := history.Checkpoint{
+		TaskUID: row.TaskUid, Number: int64(row.Number), Attempt: int64(row.Attempt), Trigger: row.Trigger, Time: row.Time, Message: row.Message,
+		Commit: unpack(row.Commit), Tree: unpack(row.Tree), Parent: unpack(row.Parent), Base: unpack(row.Base), StateCommit: unpack(row.StateCommit),
+		FilesChanged: row.FilesChanged, LinesAdded: row.LinesAdded, LinesRemoved: row.LinesRemoved,
+		GitHead: unpack(row.GitHead), GitBranch: row.GitBranch, DirtyFiles: row.DirtyFiles, DirtyFileCount: row.DirtyFileCount,
+		Files: row.Files, Bytes: row.Bytes, SkippedCount: row.SkippedCount, Durable: row.Durable, Refused: row.Refused,
+		RequestedByName: row.RequestedByName, RequestedByUID: row.RequestedByUid,
+		Position: history.Position{Branch: branchName(row.BranchNumber), Position: row.Position, ToolCalls: row.ToolCalls},
+		Totals: totals(row.Position, conversation.Totals{
+			ToolCalls: row.ToolCalls, InputTokens: row.InputTokens, OutputTokens: row.OutputTokens, CostMicroUSD: row.CostMicroUsd,
+		}),
+		Digest: hex.EncodeToString(row.Digest),
+	}
+	for _, field := range []struct {
+		text string
+		into any
+	}{{row.Skipped, &c.Skipped}, {row.RiskyTool, &c.RiskyTool}, {row.Session, &c.Session}} {
+		if field.text == "" {
+			continue
+		}
+		if err := json.Unmarshal([]byte(field.text), field.into); err != nil {
+			return c, fmt.Errorf("read checkpoint %d of the task with UID %s: %w", row.Number, row.TaskUid, err)
+		}
+	}
+	return c, nil
+}
+
+func skippedText(files []history.SkippedFile) (string, error) {
+	listed := make([]history.SkippedFile, 0, min(len(files), maxListed))
+	for _, f := range files[:min(len(files), maxListed)] {
+		listed = append(listed, history.SkippedFile{Path: clean(f.Path), Reason: clean(f.Reason), Bytes: f.Bytes})
+	}
+	return jsonText(listed, len(listed) == 0)
+}
+
+func riskyToolText(r *history.RiskyTool) (string, error) {
+	if r == nil {
+		return "", nil
+	}
+	return jsonText(history.RiskyTool{Name: clean(r.Name), CallID: clean(r.CallID), Before: r.Before}, false)
+}
+
+func sessionText(a *history.AgentSession) (string, error) {
+	if a == nil {
+		return "", nil
+	}
+	return jsonText(history.AgentSession{Agent: clean(a.Agent), ID: clean(a.ID), Version: clean(a.Version), Model: clean(a.Model)}, false)
+}
+
+func jsonText(value any, empty bool) (string, error) {
+	if empty {
+		return "", nil
+	}
+	encoded, err := json.Marshal(value)
+	return string(encoded), err
+}
+
+// changesText is a list of pairs: the action, of which the first letter
+// suffices where it is one that is known, and the path.
+func changesText(files []history.FileChange) (string, error) {
+	pairs := make([][2]string, 0, min(len(files), maxChanges))
+	for _, f := range files[:min(len(files), maxChanges)] {
+		action := clean(f.Action)
+		for short, long := range actions {
+			if action == long {
+				action = short
+			}
+		}
+		pairs = append(pairs, [2]string{action, clean(f.Path)})
+	}
+	return jsonText(pairs, len(pairs) == 0)
+}
+
+// actions by the letter that stands for them.
+var actions = map[string]string{"A": "Added", "M": "Modified", "D": "Deleted"}
+
+// changesOf reads what changesText wrote, and the objects that were written
+// before it.
+func changesOf(text string) ([]history.FileChange, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var pairs [][2]string
+	if err := json.Unmarshal([]byte(text), &pairs); err != nil {
+		var changes []history.FileChange
+		return changes, json.Unmarshal([]byte(text), &changes)
+	}
+	changes := make([]history.FileChange, 0, len(pairs))
+	for _, p := range pairs {
+		action := p[0]
+		if long, ok := actions[action]; ok {
+			action = long
+		}
+		changes = append(changes, history.FileChange{Path: p[1], Action: action})
+	}
+	return changes, nil
+}
+
+// pack keeps an object's id as its bytes. Other text follows on a zero byte,
+// or on two where it would be as long as an id; text holds no zero bytes.
+func pack(id string) []byte {
+	id = clean(id)
+	if decoded, err := hex.DecodeString(id); err == nil && (len(decoded) == 20 || len(decoded) == 32) && id == strings.ToLower(id) {
+		return decoded
+	}
+	switch len(id) {
+	case 0:
+		return []byte{}
+	case 19, 31:
+		return append([]byte{0, 0}, id...)
+	}
+	return append([]byte{0}, id...)
+}
+
+// unpack reads what pack made.
+func unpack(packed []byte) string {
+	if len(packed) == 20 || len(packed) == 32 {
+		return hex.EncodeToString(packed)
+	}
+	return strings.TrimLeft(string(packed), "\x00")
+}

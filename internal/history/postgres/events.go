@@ -1,0 +1,79 @@
+package postgres
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/clew-dev/clew/internal/conversation"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
+)
+
+// Reasons of the events that records make.
+const (
+	reasonUserMessage       = "UserMessage"
+	reasonAgentMessage      = "AgentMessage"
+	reasonCheckpointCreated = "CheckpointCreated"
+	reasonConversationMoved = "ConversationMoved"
+)
+
+// reasonCheckpointRefused is a daemon's: the gitstore will not take the
+// checkpoint named by the detail "checkpoint", the detail "message" says why.
+const reasonCheckpointRefused = "CheckpointRefused"
+
+// maxRefusal is how long, in bytes, the reason of a refusal may be.
+const maxRefusal = 1024
+
+// previewBytes is how much of a message the timeline shows.
+const previewBytes = 200
+
+// chatEvent is what the timeline shows of a message: what people and agents
+// say, not each tool call.
+func chatEvent(m conversation.Message) (history.Event, bool) {
+	e := history.Event{Type: history.EventTypeChat, Message: shorten(strings.Join(strings.Fields(firstBytes(m.Text)), " "), previewBytes)}
+	switch {
+	case m.Text == "" || m.ToolCall != nil || m.ToolResult != nil:
+		return e, false
+	case m.Role == conversation.RoleUser:
+		e.Reason, e.Actor = reasonUserMessage, "user"
+	case m.Role == conversation.RoleAssistant:
+		e.Reason, e.Actor = reasonAgentMessage, "agent"
+	default:
+		return e, false
+	}
+	return e, true
+}
+
+// firstBytes spares splitting a large text of which little is shown.
+func firstBytes(s string) string { return strings.ToValidUTF8(s[:min(len(s), 8*previewBytes)], "") }
+
+// checkpointText is what the timeline says of a checkpoint.
+func checkpointText(row sqlc.NamespaceTimelineRow) string {
+	text := fmt.Sprintf("checkpoint %d (%s): %d files changed, +%d -%d lines",
+		row.Checkpoint, row.Trigger, row.FilesChanged, row.LinesAdded, row.LinesRemoved)
+	if row.Message != "" {
+		text += ": " + shorten(row.Message, previewBytes)
+	}
+	return text
+}
+
+// noteEvent files a daemon's note under the type it names, or else guesses
+// from the reason.
+func noteEvent(note history.Note) history.Event {
+	e := history.Event{Reason: clean(note.Reason), Actor: "clew", Message: clean(note.Message)}
+	e.Checkpoint, _ = strconv.ParseInt(note.Details["checkpoint"], 10, 64)
+	switch kind := note.Details["type"]; {
+	case slices.Contains([]string{history.EventTypeTask, history.EventTypeChat, history.EventTypeCheckpoint,
+		history.EventTypeRewind, history.EventTypeFork, history.EventTypeFile}, kind):
+		e.Type = kind
+	case strings.Contains(note.Reason, "Rew"):
+		e.Type = history.EventTypeRewind
+	case strings.Contains(note.Reason, "Checkpoint"):
+		e.Type = history.EventTypeCheckpoint
+	default:
+		e.Type = history.EventTypeTask
+	}
+	return e
+}

@@ -1,0 +1,183 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/clew-dev/clew/internal/conversation"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
+)
+
+// point is a turn boundary of a branch with the sums and the digest up to it.
+// The zero value is the empty conversation.
+type point struct {
+	branch   int64
+	number   int64
+	position int64
+	totals   conversation.Totals
+	digest   conversation.Digest
+}
+
+// checkpointPoint is the point that a checkpoint's position snaps to.
+func checkpointPoint(ctx context.Context, q *sqlc.Queries, taskUID string, number int64) (point, error) {
+	c, err := q.Checkpoint(ctx, sqlc.CheckpointParams{TaskUid: taskUID, Number: narrow(number)})
+	if err != nil {
+		return point{}, err
+	}
+	if c.Boundary == c.Position {
+		return point{
+			branch: c.BranchID, number: c.BranchNumber, position: c.Position,
+			totals: conversation.Totals{
+				ToolCalls: c.ToolCalls, InputTokens: c.InputTokens, OutputTokens: c.OutputTokens, CostMicroUSD: c.CostMicroUsd,
+			},
+			digest: conversation.Digest(c.Digest),
+		}, nil
+	}
+	b, err := q.Branch(ctx, c.BranchID)
+	if err != nil {
+		return point{}, err
+	}
+	return pointAt(ctx, q, b, c.Boundary)
+}
+
+// basePoint is the point at which a branch begins.
+func basePoint(b sqlc.Branch) point {
+	return point{
+		branch: b.ID, number: b.Number, position: b.BasePosition,
+		totals: conversation.Totals{
+			ToolCalls: b.BaseToolCalls, InputTokens: b.BaseInputTokens, OutputTokens: b.BaseOutputTokens, CostMicroUSD: b.BaseCostMicroUsd,
+		},
+		digest: conversation.Digest(b.BaseDigest),
+	}
+}
+
+// pointAt is the point at a turn boundary of a branch, not before its base.
+func pointAt(ctx context.Context, q *sqlc.Queries, b sqlc.Branch, boundary int64) (point, error) {
+	if boundary <= b.BasePosition {
+		return basePoint(b), nil
+	}
+	e, err := q.Entry(ctx, sqlc.EntryParams{BranchID: b.ID, Position: boundary})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return point{}, fmt.Errorf("%w: message %d of branch %d is missing", history.ErrCorrupted, boundary, b.ID)
+	}
+	if err != nil {
+		return point{}, err
+	}
+	return point{
+		branch: b.ID, number: b.Number, position: boundary,
+		totals: conversation.Totals{
+			ToolCalls: e.ToolCalls, InputTokens: e.InputTokens, OutputTokens: e.OutputTokens, CostMicroUSD: e.CostMicroUsd,
+		},
+		digest: conversation.Digest(e.Digest),
+	}, nil
+}
+
+// boundaryPoint is the point that a position of a branch, inherited ones
+// included, snaps to. It lies on the branch that holds the position.
+func boundaryPoint(ctx context.Context, q *sqlc.Queries, b sqlc.Branch, position int64) (point, error) {
+	if position < 1 || position > b.HeadPosition {
+		return point{}, fmt.Errorf("%w: message %d of a conversation of %d messages", history.ErrNotFound, position, b.HeadPosition)
+	}
+	holder, err := q.BranchHolding(ctx, sqlc.BranchHoldingParams{BranchID: b.ID, Position: position})
+	if err != nil {
+		return point{}, err
+	}
+	e, err := q.Entry(ctx, sqlc.EntryParams{BranchID: holder.ID, Position: position})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return point{}, fmt.Errorf("%w: message %d of branch %d is missing", history.ErrCorrupted, position, holder.ID)
+	}
+	if err != nil {
+		return point{}, err
+	}
+	return pointAt(ctx, q, holder, e.Boundary)
+}
+
+// branchAt makes a branch of the task that begins at the point, and makes it
+// the active one.
+func branchAt(ctx context.Context, q *sqlc.Queries, taskUID string, p point, reason string) (sqlc.Branch, error) {
+	b, err := q.InsertBranch(ctx, sqlc.InsertBranchParams{
+		TaskUid: taskUID, ParentID: pgtype.Int8{Int64: p.branch, Valid: p.branch != 0}, Reason: clean(reason),
+		BasePosition: p.position, BaseToolCalls: p.totals.ToolCalls, BaseInputTokens: p.totals.InputTokens,
+		BaseOutputTokens: p.totals.OutputTokens, BaseCostMicroUsd: p.totals.CostMicroUSD, BaseDigest: p.digest[:],
+	})
+	if err != nil {
+		return b, err
+	}
+	return b, q.SetActiveBranch(ctx, sqlc.SetActiveBranchParams{Uid: taskUID, Branch: b.ID})
+}
+
+// ResolvePosition returns the turn boundary of the task's active branch that
+// the query leads to, and the newest checkpoint of the task that is not after
+// it. Errors: history.ErrInvalid unless exactly one field of the query is set,
+// history.ErrNotFound if the task is unknown or its conversation is shorter.
+func (s *Store) ResolvePosition(ctx context.Context, taskUID string, query history.PositionQuery) (history.Resolved, error) {
+	var result history.Resolved
+	doing := "find a position in the conversation of the task with UID " + taskUID
+	if err := query.Valid(); err != nil {
+		return result, wrap(err, doing)
+	}
+	err := s.snapshot(ctx, doing, func(q *sqlc.Queries) error {
+		found, err := q.Task(ctx, taskUID)
+		if err != nil {
+			return err
+		}
+		if result.Asked, err = askedPosition(ctx, q, found.Branch, query); err != nil {
+			return err
+		}
+		p, err := resolve(ctx, q, found.Branch, result.Asked)
+		if err != nil {
+			return err
+		}
+		result.Position = history.Position{Branch: branchName(p.number), Position: p.position, ToolCalls: p.totals.ToolCalls}
+		result.Totals, result.Snapped = totals(p.position, p.totals), p.position != result.Asked
+		result.Checkpoint, err = checkpointBefore(ctx, q, taskUID, found.Branch, p.position)
+		return err
+	})
+	return result, err
+}
+
+// askedPosition is the position that a query names, before it is snapped.
+func askedPosition(ctx context.Context, q *sqlc.Queries, b sqlc.Branch, query history.PositionQuery) (int64, error) {
+	if !query.Time.IsZero() {
+		return q.PositionAt(ctx, sqlc.PositionAtParams{BranchID: b.ID, At: query.Time})
+	}
+	asked := query.Message
+	if query.Back > 0 {
+		asked = b.HeadPosition - query.Back
+	}
+	if asked < 0 || asked > b.HeadPosition {
+		return 0, fmt.Errorf("%w: the conversation has %d messages", history.ErrNotFound, b.HeadPosition)
+	}
+	return asked, nil
+}
+
+// resolve is the point that a position snaps to; position 0 is the beginning.
+func resolve(ctx context.Context, q *sqlc.Queries, b sqlc.Branch, position int64) (point, error) {
+	if position > 0 {
+		return boundaryPoint(ctx, q, b, position)
+	}
+	return point{number: b.Number}, nil
+}
+
+// checkpointBefore is the newest checkpoint of the task that is on the way to
+// a position of the branch; nil if there is none.
+func checkpointBefore(ctx context.Context, q *sqlc.Queries, taskUID string, b sqlc.Branch, position int64) (*history.Checkpoint, error) {
+	number, err := q.CheckpointBefore(ctx, sqlc.CheckpointBeforeParams{TaskUid: taskUID, BranchID: b.ID, Upto: position})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	row, err := q.Checkpoint(ctx, sqlc.CheckpointParams{TaskUid: taskUID, Number: number})
+	if err != nil {
+		return nil, err
+	}
+	c, err := checkpointOf(row)
+	return &c, err
+}
