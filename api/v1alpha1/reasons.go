@@ -114,6 +114,8 @@ const (
 	ReasonResolved           = "Resolved"
 	ReasonNoConversation     = "NoConversation"
 	ReasonHistoryUnavailable = "HistoryUnavailable"
+	// ReasonNotOnBranch: the conversation goes on along another branch.
+	ReasonNotOnBranch = "NotOnActiveBranch"
 )
 
 // Conditions and reasons of a Fork.

@@ -248,6 +248,10 @@ type TaskStatus struct {
 	// checkpointCount counts checkpoints taken.
 	// +optional
 	CheckpointCount int64 `json:"checkpointCount,omitempty"`
+	// snapshotCount counts the automatic snapshots of the conversation that
+	// ConversationSnapshots were made for.
+	// +optional
+	SnapshotCount int64 `json:"snapshotCount,omitempty"`
 	// messageCount counts messages of the conversation's active branch, as of the
 	// latest checkpoint or transition; the history store has the count of now.
 	// +optional

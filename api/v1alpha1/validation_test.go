@@ -4,12 +4,17 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -42,6 +47,26 @@ func spec(f func(*v1alpha1.TaskSpec)) change {
 func ref(r string) change { return spec(func(s *v1alpha1.TaskSpec) { s.Repository.Ref = r }) }
 
 func url(u string) change { return spec(func(s *v1alpha1.TaskSpec) { s.Repository.URL = u }) }
+
+func typed(s *v1alpha1.TaskSpec) { s.Agent.Type = v1alpha1.AgentClaudeCode }
+
+func model(name string) change {
+	return spec(func(s *v1alpha1.TaskSpec) { typed(s); s.Agent.Model = name })
+}
+
+func risky(tool, input string) change {
+	return spec(func(s *v1alpha1.TaskSpec) {
+		s.CheckpointPolicy.BeforeRiskyTools = []v1alpha1.RiskyToolPattern{{Tool: tool, Input: input}}
+	})
+}
+
+func snapshotEvery(n int32) change {
+	return spec(func(s *v1alpha1.TaskSpec) { s.Conversation.SnapshotEveryMessages = &n })
+}
+
+func limits(l v1alpha1.ContextLimits) change {
+	return spec(func(s *v1alpha1.TaskSpec) { s.Conversation.Context = l })
+}
 
 // badTasks are refused whether they are applied as new or over a good one,
 // unless the field is immutable: then the update is refused for that.
@@ -84,19 +109,37 @@ func badTasks() map[string]struct {
 		"promptFrom a key with a slash": {spec(func(s *v1alpha1.TaskSpec) {
 			s.Prompt, s.PromptFrom = nil, &v1alpha1.PromptSource{SecretKeyRef: &v1alpha1.KeyReference{Name: "a", Key: "../b"}}
 		}), "key must be a key of the object's data"},
-		"prompt with control":  {spec(func(s *v1alpha1.TaskSpec) { s.Prompt = ptr.To("bell\a") }), "prompt must be text without control characters"},
-		"prompt of many bytes": {spec(func(s *v1alpha1.TaskSpec) { s.Prompt = ptr.To(strings.Repeat("€", 30000)) }), "prompt is longer than 65536 bytes"},
-		"unknown agent":        {spec(func(s *v1alpha1.TaskSpec) { s.Agent.Type = "Abacus" }), `supported values: "Exec"`},
-		"unknown mode":         {spec(func(s *v1alpha1.TaskSpec) { s.OperatingMode = "Jogging" }), `supported values: "Running", "Suspended"`},
-		"unknown retention":    {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.Retention = "Perhaps" }), `supported values: "Delete", "Retain"`},
-		"negative backoff":     {builders.BackoffLimit(-1), "should be greater than or equal to 0"},
-		"negative interval":    {spec(func(s *v1alpha1.TaskSpec) { s.CheckpointPolicy.EverySeconds = ptr.To[int32](-1) }), "should be greater than or equal to 0"},
-		"negative tool calls":  {spec(func(s *v1alpha1.TaskSpec) { s.CheckpointPolicy.EveryToolCalls = ptr.To[int32](-1) }), "should be greater than or equal to 0"},
-		"no file at all":       {spec(func(s *v1alpha1.TaskSpec) { s.CheckpointPolicy.MaxFileBytes = ptr.To[int64](0) }), "should be greater than or equal to 1"},
-		"negative size":        {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.Size = resource.MustParse("-1Gi") }), "size must be more than zero"},
-		"empty storage class":  {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.StorageClassName = ptr.To("") }), "leave storageClassName out"},
-		"state path outside":   {spec(func(s *v1alpha1.TaskSpec) { s.Agent.StatePaths = []string{"../x"} }), "statePaths are relative"},
-		"absolute state path":  {spec(func(s *v1alpha1.TaskSpec) { s.Agent.StatePaths = []string{"/etc"} }), "statePaths are relative"},
+		"prompt with control":       {spec(func(s *v1alpha1.TaskSpec) { s.Prompt = ptr.To("bell\a") }), "prompt must be text without control characters"},
+		"prompt of many bytes":      {spec(func(s *v1alpha1.TaskSpec) { s.Prompt = ptr.To(strings.Repeat("€", 30000)) }), "prompt is longer than 65536 bytes"},
+		"unknown agent":             {spec(func(s *v1alpha1.TaskSpec) { s.Agent.Type = "Abacus" }), `supported values: "Exec", "ClaudeCode", "Codex", "GeminiCLI", "OpenCode"`},
+		"a model of any command":    {spec(func(s *v1alpha1.TaskSpec) { s.Agent.Model = "gpt-5" }), "an agent of type Exec is any command, and takes no model"},
+		"a model that is an option": {model("--dangerously-skip-permissions"), "model must be the name of a model"},
+		"a model with a space":      {model("claude sonnet"), "model must be the name of a model"},
+		"a model with a new line":   {model("claude\n"), "model must be the name of a model"},
+		"a model that is too long":  {model(strings.Repeat("m", 201)), "may not be more than 200"},
+		"a tool that is no pattern": {risky("(", ""), "tool must be a regular expression in RE2 syntax"},
+		"an input that is none":     {risky("Bash", "a{2000}"), "input must be a regular expression in RE2 syntax"},
+		"a pattern of Perl's":       {risky("Bash", "(?!x)"), "input must be a regular expression in RE2 syntax"},
+		"a pattern for every call":  {risky("", ""), "set tool, input or both in beforeRiskyTools"},
+		"a long pattern":            {risky(strings.Repeat("x", 257), ""), "may not be more than 256"},
+		"too many patterns": {spec(func(s *v1alpha1.TaskSpec) {
+			s.CheckpointPolicy.BeforeRiskyTools = slices.Repeat([]v1alpha1.RiskyToolPattern{{Tool: "x"}}, 33)
+		}), "must have at most 32 items"},
+		"a snapshot each message": {snapshotEvery(1), "snapshotEveryMessages must be 0, for no automatic snapshots, or at least 5"},
+		"a negative number":       {snapshotEvery(-1), "should be greater than or equal to 0"},
+		"too little context":      {limits(v1alpha1.ContextLimits{Bytes: ptr.To[int32](10)}), "should be greater than or equal to 1000"},
+		"too much context":        {limits(v1alpha1.ContextLimits{Bytes: ptr.To[int32](2_000_000)}), "should be less than or equal to 1000000"},
+		"half a summary":          {limits(v1alpha1.ContextLimits{Summary: "Half"}), `supported values: "Include", "Exclude"`},
+		"unknown mode":            {spec(func(s *v1alpha1.TaskSpec) { s.OperatingMode = "Jogging" }), `supported values: "Running", "Suspended"`},
+		"unknown retention":       {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.Retention = "Perhaps" }), `supported values: "Delete", "Retain"`},
+		"negative backoff":        {builders.BackoffLimit(-1), "should be greater than or equal to 0"},
+		"negative interval":       {spec(func(s *v1alpha1.TaskSpec) { s.CheckpointPolicy.EverySeconds = ptr.To[int32](-1) }), "should be greater than or equal to 0"},
+		"negative tool calls":     {spec(func(s *v1alpha1.TaskSpec) { s.CheckpointPolicy.EveryToolCalls = ptr.To[int32](-1) }), "should be greater than or equal to 0"},
+		"no file at all":          {spec(func(s *v1alpha1.TaskSpec) { s.CheckpointPolicy.MaxFileBytes = ptr.To[int64](0) }), "should be greater than or equal to 1"},
+		"negative size":           {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.Size = resource.MustParse("-1Gi") }), "size must be more than zero"},
+		"empty storage class":     {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.StorageClassName = ptr.To("") }), "leave storageClassName out"},
+		"state path outside":      {spec(func(s *v1alpha1.TaskSpec) { s.Agent.StatePaths = []string{"../x"} }), "statePaths are relative"},
+		"absolute state path":     {spec(func(s *v1alpha1.TaskSpec) { s.Agent.StatePaths = []string{"/etc"} }), "statePaths are relative"},
 		"secret elsewhere": {spec(func(s *v1alpha1.TaskSpec) {
 			s.Repository.CredentialsSecretRef = &v1alpha1.NameReference{Name: "other/secret"}
 		}), "a reference holds no '/'"},
@@ -280,6 +323,11 @@ func TestABadOperationIsRefused(t *testing.T) {
 		"unknown scope":         {rewind(func(r *v1alpha1.Rewind) { r.Scope = "Half" }), `supported values: "Code", "Conversation", "Both"`},
 		"unknown preserve":      {rewind(func(r *v1alpha1.Rewind) { r.Preserve = "Maybe" }), `supported values: "Branch", "Stash", "Discard"`},
 		"unknown onDrift":       {rewind(func(r *v1alpha1.Rewind) { r.OnDrift = "Shrug" }), `supported values: "Fail", "Preserve", "Override"`},
+		"two places":            {rewind(func(r *v1alpha1.Rewind) { r.To.Message = ptr.To[int64](3) }), "set exactly one of checkpointRef, message, time and messagesBack"},
+		"no place":              {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{} }), "set exactly one of checkpointRef, message, time and messagesBack"},
+		"message 0":             {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{Message: ptr.To[int64](0)} }), "should be greater than or equal to 1"},
+		"0 messages back":       {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{MessagesBack: ptr.To[int32](0)} }), "should be greater than or equal to 1"},
+		"too little context":    {resume(func(r *v1alpha1.Resume) { r.Context = &v1alpha1.ContextLimits{Bytes: ptr.To[int32](1)} }), "should be greater than or equal to 1000"},
 		"branch begins with -":  {rewind(func(r *v1alpha1.Rewind) { r.Branch = "-x" }), "branch must be a plain git branch name"},
 		"branch with ..":        {rewind(func(r *v1alpha1.Rewind) { r.Branch = "a..b" }), "branch must be a plain git branch name"},
 		"branch with control":   {rewind(func(r *v1alpha1.Rewind) { r.Branch = "a\x02" }), "branch must be a plain git branch name"},
@@ -318,11 +366,96 @@ func TestTheOtherKindsAreCheckedToo(t *testing.T) {
 		"a long fork":          {fork(strings.Repeat("f", 64), "source", "a"), "use at most 63 characters"},
 		"a checkpoint of none": {&v1alpha1.Checkpoint{ObjectMeta: at("c")}, "spec.taskRef.name"},
 		"a checkpoint's words": {&v1alpha1.Checkpoint{ObjectMeta: at("c"), Spec: v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: "t"}, Message: "\x00"}}, "message must be plain text"},
+		"a snapshot of two":    {snapshotOf(&v1alpha1.NameReference{Name: "c"}, ptr.To[int64](3)), "set at most one of checkpointRef and position"},
+		"a snapshot of none":   {snapshotOf(nil, ptr.To[int64](0)), "should be greater than or equal to 1"},
 		"a snapshot elsewhere": {&v1alpha1.ConversationSnapshot{ObjectMeta: at("s"), Spec: v1alpha1.ConversationSnapshotSpec{TaskRef: v1alpha1.NameReference{Name: "o/t"}}}, "a reference holds no '/'"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			expectRefused(t, server.Client.Create(t.Context(), c.object, client.DryRunAll), c.sentence)
 		})
+	}
+}
+
+func snapshotOf(checkpoint *v1alpha1.NameReference, position *int64) *v1alpha1.ConversationSnapshot {
+	return &v1alpha1.ConversationSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}, Spec: v1alpha1.ConversationSnapshotSpec{
+		TaskRef: v1alpha1.NameReference{Name: "t"}, CheckpointRef: checkpoint, Position: position,
+	}}
+}
+
+func TestATimeThatClientsCannotReadIsRefused(t *testing.T) {
+	task := created(t, builders.Task("times"))
+	for moment, ok := range map[string]bool{
+		"2026-05-01T14:30:00Z": true, "2026-05-01T14:30:00.123456+02:00": true,
+		"2026-05-01t14:30:00z": false, "2026-05-01": false, "2026-02-31T14:30:00Z": false, "2026-05-01T14:30:00": false,
+		"2026-05-01T24:30:00Z": false, "2026-05-01T14:30:00+25:00": false, "yesterday": false,
+	} {
+		patch := fmt.Sprintf(`{"spec":{"rewind":{"id":"a","to":{"time":%q}}}}`, moment)
+		read := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: task.Namespace, Name: task.Name}}
+		err := server.Client.Patch(t.Context(), read, client.RawPatch(types.MergePatchType, []byte(patch)), client.DryRunAll)
+		switch {
+		case ok && (err != nil || read.Spec.Rewind.To.Time.IsZero()):
+			t.Errorf("%s: %v", moment, err)
+		case !ok && !apierrors.IsInvalid(err):
+			t.Errorf("%s was not refused, but: %v", moment, err)
+		}
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	task := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "clew.dev/v1alpha1", "kind": "Task", "metadata": map[string]any{"namespace": "default", "name": "defaults"},
+		"spec": map[string]any{"prompt": "p", "template": map[string]any{"spec": map[string]any{"containers": []any{
+			map[string]any{"name": "agent", "image": "i", "command": []any{"c"}},
+		}}}},
+	}}
+	if err := server.Client.Create(t.Context(), task); err != nil {
+		t.Fatal(err)
+	}
+	read := &v1alpha1.Task{}
+	if err := server.Client.Get(t.Context(), client.ObjectKeyFromObject(task), read); err != nil {
+		t.Fatal(err)
+	}
+	c := read.Spec.Conversation
+	if *c.SnapshotEveryMessages != 50 || *c.Context.Messages != 200 || *c.Context.ToolCalls != 100 || *c.Context.ToolResultBytes != 2000 ||
+		c.Context.Summary != v1alpha1.ConversationInclude || *c.Context.Bytes != 200000 {
+		t.Errorf("conversation %+v", c)
+	}
+	patterns := read.Spec.CheckpointPolicy.BeforeRiskyTools
+	if len(patterns) == 0 {
+		t.Fatal("no tool call is risky")
+	}
+	for command, risky := range map[string]bool{
+		`{"command":"rm -rf src"}`: true, `{"command":"cd a && rm -r b"}`: true, `{"command":"cd a\nrm --force b"}`: true,
+		`{"command":"git reset --hard HEAD~1"}`: true, `{"command":"git -C a clean -fdx"}`: true, `{"command":"git push --force"}`: true,
+		`{"command":"find . -name '*.o' -delete"}`: true, `{"command":"psql -c 'DROP TABLE users'"}`: true, `{"command":["bash","-lc","rm -rf /tmp/x"]}`: true,
+		`{"command":"ls -la"}`: false, `{"command":"git status"}`: false, `{"command":"git push"}`: false, `{"command":"go test ./..."}`: false,
+		`{"command":"npm run format"}`: false, `{"command":"git log --oneline"}`: false, `{"command":"grep -rf patterns ."}`: false,
+	} {
+		found := slices.ContainsFunc(patterns, func(p v1alpha1.RiskyToolPattern) bool {
+			return regexp.MustCompile(p.Tool).MatchString("Bash") && regexp.MustCompile(p.Input).MatchString(command)
+		})
+		if found != risky {
+			t.Errorf("%s is risky: %v", command, found)
+		}
+	}
+	for tool, shell := range map[string]bool{
+		"Bash": true, "bash": true, "shell": true, "exec_command": true, "command_execution": true, "run_shell_command": true,
+		"Read": false, "Edit": false, "web_search": false,
+	} {
+		if regexp.MustCompile(patterns[0].Tool).MatchString(tool) != shell {
+			t.Errorf("%s is a shell: %v", tool, !shell)
+		}
+	}
+}
+
+func TestNoRiskyToolsStaysNone(t *testing.T) {
+	task := created(t, builders.Task("no-risk", spec(func(s *v1alpha1.TaskSpec) { s.CheckpointPolicy.BeforeRiskyTools = []v1alpha1.RiskyToolPattern{} })))
+	task.Labels = map[string]string{"touched": "by-a-client"}
+	if err := server.Client.Update(t.Context(), task); err != nil {
+		t.Fatal(err)
+	}
+	if got := task.Spec.CheckpointPolicy.BeforeRiskyTools; got == nil || len(got) != 0 {
+		t.Errorf("a client that writes the task back turns them on: %+v", got)
 	}
 }
 
@@ -353,6 +486,9 @@ func TestGoodTasksAreAccepted(t *testing.T) {
 		"a branch with dirs":  ref("feature/one.two"),
 		"plain http":          url("http://git.svc:8080/p.git"),
 		"a prompt with lines": spec(func(s *v1alpha1.TaskSpec) { s.Prompt = ptr.To("one\n\ttwo: $(HOME) €") }),
+		"a known agent":       func(t *v1alpha1.Task) { typed(&t.Spec); t.Spec.Template.Spec.Containers[0].Command = nil },
+		"a model":             model("anthropic/claude-sonnet-4-5[1m]"),
+		"risky tools":         risky(`^(Bash|shell)$`, `\bterraform\s+destroy`),
 		"a sidecar, a volume": spec(func(s *v1alpha1.TaskSpec) {
 			s.Template.Spec.Volumes = []corev1.Volume{{Name: "cache", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 			s.Template.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "cache", MountPath: "/home/agent/.cache"}}

@@ -7,6 +7,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
 // followAttempt takes note of what became of the active attempt.
@@ -205,15 +206,26 @@ func (d *decision) prepared(a *v1alpha1.Attempt, v *podView) {
 	if d.find(v1alpha1.TaskDrifted) != nil {
 		d.condition(v1alpha1.TaskDrifted, metav1.ConditionFalse, v1alpha1.ReasonNoDrift, "the worktree is what Clew last left there")
 	}
+	a.Memory, a.MemoryMessage = memoryOf(result)
 	done := func(op *v1alpha1.OperationStatus) bool {
 		return op.Attempt == a.Number && (result.Operation == "" || result.Operation == op.ID)
 	}
 	if d.rewinding() && done(d.s.Rewind) {
-		d.completeRewind(result.FromCheckpoint, result.ToCheckpoint, result.Preserved)
+		d.completeRewind(result)
 	}
 	if d.resuming() && done(d.s.Resume) {
 		d.closeOperation(d.s.Resume, v1alpha1.OperationCompleted, "", "the task goes on")
 	}
+}
+
+// memoryOf is what the agent knows when it starts. A word that a later daemon
+// may use and the schema does not know is left out.
+func memoryOf(result daemonapi.PrepareResult) (v1alpha1.AgentMemory, string) {
+	switch m := v1alpha1.AgentMemory(result.Memory); m {
+	case v1alpha1.AgentMemoryNew, v1alpha1.AgentMemorySession, v1alpha1.AgentMemoryRendered:
+		return m, cut(result.MemoryMessage)
+	}
+	return "", cut(result.MemoryMessage)
 }
 
 // unprepared takes note of a workspace that could not be prepared, and of what

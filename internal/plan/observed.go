@@ -24,6 +24,9 @@ type Observed struct {
 	// RewindTarget is the Checkpoint that a new rewind names; nil when it does
 	// not exist. See NewRewind.
 	RewindTarget *v1alpha1.Checkpoint
+	// RewindPosition is what the history store says to the place that a new
+	// rewind names in another way. See PositionOf.
+	RewindPosition RewindPosition
 	// Source and SourceCheckpoint are what an unresolved startFrom names; nil
 	// when they do not exist. See UnresolvedSource.
 	Source           *v1alpha1.Task
@@ -51,6 +54,17 @@ type History struct {
 	Known bool
 	// State is the zero value for a task without records.
 	State history.TaskState
+}
+
+// RewindPosition is where a rewind to a message, a time or by a number of
+// messages goes.
+type RewindPosition struct {
+	// Known is false while the history store cannot be asked.
+	Known bool
+	// Found is nil when the conversation has no such place.
+	Found *history.Resolved
+	// Damaged is why the conversation cannot be gone back in; "" when it can.
+	Damaged string
 }
 
 // Hindrance is a refusal by the API server.
@@ -102,7 +116,7 @@ func DefaultLimits() Limits {
 }
 
 // Plan is what is to be done, in this order: claim, pods to stop, Checkpoints,
-// status, pod to start, Events.
+// ConversationSnapshots, status, pod to start, Events.
 type Plan struct {
 	// CreateClaim asks for the task's PersistentVolumeClaim; its UID belongs
 	// into Status.ClaimUID before that is written.
@@ -112,6 +126,10 @@ type Plan struct {
 	// Checkpoints are recorded checkpoints to make objects for; nil for none.
 	// The name of the newest belongs into Status.LatestCheckpoint.
 	Checkpoints *Range
+	// Snapshots asks for objects for the automatic snapshots of the conversation
+	// after the one of this number; nil for none. The number of the newest
+	// belongs into Status.SnapshotCount.
+	Snapshots *int64
 	// Status is the status to write if Write is set.
 	Status v1alpha1.TaskStatus
 	Write  bool

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/resources"
 )
 
 const (
@@ -18,16 +18,6 @@ const (
 
 	maxHandled = 100
 )
-
-// NewRewind is the rewind that has not been taken note of yet; nil for none.
-// Its Checkpoint is to be observed before Decide.
-func NewRewind(task *v1alpha1.Task) *v1alpha1.Rewind {
-	r, s := task.Spec.Rewind, task.Status.Rewind
-	if r == nil || handled(&task.Status, kindRewind, r.ID) || (s != nil && s.State == v1alpha1.OperationInProgress) {
-		return nil
-	}
-	return r
-}
 
 func handled(s *v1alpha1.TaskStatus, kind, id string) bool {
 	return slices.Contains(s.HandledOperations, kind+"/"+id)
@@ -38,58 +28,6 @@ func (d *decision) markHandled(kind, id string) {
 	if extra := len(d.s.HandledOperations) - maxHandled; extra > 0 {
 		d.s.HandledOperations = d.s.HandledOperations[extra:]
 	}
-}
-
-// considerRewind accepts or refuses a new rewind. What is accepted is carried
-// out whatever happens in between.
-func (d *decision) considerRewind() {
-	if d.rewinding() {
-		d.dropWithdrawnRewind()
-	}
-	if d.rewinding() || d.task.Spec.Rewind == nil || handled(d.s, kindRewind, d.task.Spec.Rewind.ID) {
-		return
-	}
-	r := d.task.Spec.Rewind
-	d.markHandled(kindRewind, r.ID)
-	target, refusal := d.rewindTarget(r.To.CheckpointRef.Name)
-	if refusal != nil {
-		d.s.Rewind = d.refuseOperation(kindRewind, r.ID, refusal.Reason, refusal.Message)
-		return
-	}
-	d.s.Rewind = &v1alpha1.OperationStatus{
-		ID: r.ID, State: v1alpha1.OperationInProgress,
-		ToCheckpoint: target.Status.Number, ToCommit: target.Status.Commit,
-		StartTime: ptr.To(metav1.NewTime(d.now)),
-	}
-}
-
-// dropWithdrawnRewind ends a rewind whose request is no longer in the spec and
-// that no pod has begun. (One that has begun is finished by its journal.)
-func (d *decision) dropWithdrawnRewind() {
-	r := d.task.Spec.Rewind
-	if (r == nil || r.ID != d.s.Rewind.ID) && d.s.Rewind.Attempt == 0 {
-		d.closeOperation(d.s.Rewind, v1alpha1.OperationFailed, v1alpha1.ReasonInvalidOperation, "it was withdrawn before it began")
-	}
-}
-
-// rewindTarget is the Checkpoint to go back to, or why that cannot be.
-func (d *decision) rewindTarget(name string) (*v1alpha1.Checkpoint, *Hindrance) {
-	c := d.o.RewindTarget
-	switch {
-	case c == nil:
-		return nil, &Hindrance{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf(
-			"there is no Checkpoint %q in this namespace: name one of this task's checkpoints and give the rewind a new id", name)}
-	case c.Spec.TaskRef.Name != d.task.Name || (c.Status.TaskUID != "" && c.Status.TaskUID != string(d.task.UID)):
-		return nil, &Hindrance{v1alpha1.ReasonCheckpointOfOther, fmt.Sprintf(
-			"Checkpoint %q is not of this task: name one of this task's checkpoints and give the rewind a new id", name)}
-	case meta.IsStatusConditionFalse(c.Status.Conditions, v1alpha1.CheckpointIntact):
-		return nil, &Hindrance{v1alpha1.ReasonCheckpointCorrupted, fmt.Sprintf(
-			"Checkpoint %q was found damaged: go back to another one, and give the rewind a new id", name)}
-	case c.Status.Number == 0 || c.Status.Commit == "":
-		return nil, &Hindrance{v1alpha1.ReasonInvalidState, fmt.Sprintf(
-			"Checkpoint %q has not been taken yet: wait until it is Ready, and give the rewind a new id", name)}
-	}
-	return c, nil
 }
 
 // considerResume accepts or refuses a new resume; it waits for a rewind, and
@@ -133,23 +71,6 @@ func (d *decision) atRest() bool {
 		slices.Contains([]string{v1alpha1.ReasonSuspended, v1alpha1.ReasonRewound, v1alpha1.ReasonDriftDetected}, c.Reason)
 }
 
-func (d *decision) completeRewind(from, to int64, preserved string) {
-	op := d.s.Rewind
-	op.FromCheckpoint, op.Preserved = from, preserved
-	if to != 0 {
-		op.ToCheckpoint = to
-	}
-	message := fmt.Sprintf("the task was taken back to checkpoint %d", op.ToCheckpoint)
-	if from != 0 {
-		message += fmt.Sprintf("; checkpoint %d holds what stood before", from)
-	}
-	if preserved != "" {
-		message += ", and so does " + preserved
-	}
-	d.closeOperation(op, v1alpha1.OperationCompleted, "", message)
-	d.entryAt(v1alpha1.EventTaskRewound, d.actor("rewind"), message, op.ToCheckpoint)
-}
-
 func (d *decision) closeOperation(op *v1alpha1.OperationStatus, state v1alpha1.OperationState, reason, message string) {
 	op.State, op.Reason, op.Message = state, reason, cut(message)
 	op.EndTime = ptr.To(metav1.NewTime(d.now))
@@ -157,21 +78,18 @@ func (d *decision) closeOperation(op *v1alpha1.OperationStatus, state v1alpha1.O
 
 // operation is what prepare of the given attempt has to carry out.
 func (d *decision) operation(attempt int64) *daemonapi.Operation {
-	if r := d.task.Spec.Rewind; d.rewinding() && d.s.Rewind.Attempt == attempt && r != nil && r.ID == d.s.Rewind.ID {
-		branch := r.Branch
-		if branch == "" && r.Preserve == v1alpha1.PreserveBranch {
-			branch = "clew/before-" + r.ID
-		}
-		return &daemonapi.Operation{
-			Kind: daemonapi.OperationRewind, ID: r.ID, OnDrift: string(r.OnDrift),
-			Checkpoint: d.s.Rewind.ToCheckpoint, Commit: d.s.Rewind.ToCommit,
-			Scope: string(r.Scope), Preserve: string(r.Preserve), Branch: branch,
-		}
+	if d.rewinding() && d.s.Rewind.Attempt == attempt {
+		return d.rewindOperation()
 	}
 	if r := d.task.Spec.Resume; d.resuming() && d.s.Resume.Attempt == attempt && r != nil && r.ID == d.s.Resume.ID {
-		return &daemonapi.Operation{
+		op := &daemonapi.Operation{
 			Kind: daemonapi.OperationResume, ID: r.ID, Prompt: r.Prompt, OnDrift: string(r.OnDrift),
 		}
+		if r.Context != nil {
+			limits := resources.ContextLimits(*r.Context, &d.task.Spec.Conversation.Context)
+			op.Context = &limits
+		}
+		return op
 	}
 	return nil
 }

@@ -230,7 +230,7 @@ func (d *decision) newsDue(news bool) time.Time {
 }
 
 // fold takes into the status what is known by now, trims the outbox, and has
-// the Checkpoints made that the status will tell of.
+// the objects made that the status will tell of.
 func (d *decision) fold() {
 	d.s.RecordedSequence = min(d.recorded(), d.s.HistorySequence)
 	if d.o.RecordProblem == "" && d.s.RecordedSequence >= d.old.HistorySequence && d.s.RecordedSequence > 0 {
@@ -244,6 +244,9 @@ func (d *decision) fold() {
 	d.s.CheckpointCount = state.CheckpointCount
 	d.s.MessageCount, d.s.ToolCallCount = state.Totals.Messages, state.Totals.ToolCalls
 	d.s.InputTokens, d.s.OutputTokens, d.s.CostMicroUSD = state.Totals.InputTokens, state.Totals.OutputTokens, state.Totals.CostMicroUSD
+	if every := int64(ptr.Deref(d.task.Spec.Conversation.SnapshotEveryMessages, 0)); every > 0 && state.Totals.Messages >= every {
+		d.plan.Snapshots = ptr.To(d.s.SnapshotCount)
+	}
 	if state.Latest != nil {
 		d.foldCheckpoint()
 	}

@@ -46,15 +46,7 @@ func NewCheckpoint(task *v1alpha1.Task, name string, row history.Checkpoint) *v1
 // CheckpointNumber reads the number of a Checkpoint that the manager made for
 // a task; ok is false for one that a person applied.
 func CheckpointNumber(c *v1alpha1.Checkpoint) (taskUID string, number int64, ok bool) {
-	owner := metav1.GetControllerOf(c)
-	if owner == nil || owner.Kind != "Task" || string(owner.UID) != c.Labels[v1alpha1.LabelTaskUID] {
-		return "", 0, false
-	}
-	number, err := strconv.ParseInt(c.Labels[v1alpha1.LabelCheckpoint], 10, 64)
-	if err != nil || number < 1 {
-		return "", 0, false
-	}
-	return string(owner.UID), number, true
+	return numbered(c, v1alpha1.LabelCheckpoint)
 }
 
 // PlainText takes control characters out of untrusted text and cuts it to so

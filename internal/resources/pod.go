@@ -1,6 +1,7 @@
 package resources
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
@@ -31,6 +33,8 @@ type Options struct {
 	GitStoreURL string
 	// CABundle holds the PEM certificates that sign both.
 	CABundle string
+	// Prices of models, in addition to those that the daemon knows.
+	Prices map[string]daemonapi.Price
 	// Prepare and Daemon are the resources of those containers.
 	Prepare corev1.ResourceRequirements
 	Daemon  corev1.ResourceRequirements
@@ -51,7 +55,8 @@ type PodRequest struct {
 }
 
 // NewPod builds the pod of an attempt. The template must have passed
-// ValidateTemplate. It fails only when the configuration cannot be encoded.
+// ValidateTemplate. It fails only when the configuration cannot be encoded, or
+// the agent is of a type that is not known.
 func NewPod(request PodRequest, options Options) (*corev1.Pod, error) {
 	config, err := Config(request, options).Encode()
 	if err != nil {
@@ -63,6 +68,7 @@ func NewPod(request PodRequest, options Options) (*corev1.Pod, error) {
 		Spec:       *task.Spec.Template.Spec.DeepCopy(),
 	}
 	b := podBuilder{request: request, options: options, config: config, spec: &pod.Spec}
+	b.masks = masksOf(*b.agent(), pod.Spec.Volumes, request.PrepareOnly)
 	b.setPodDefaults()
 	if request.PrepareOnly {
 		pod.Spec.Volumes = nil
@@ -72,7 +78,9 @@ func NewPod(request PodRequest, options Options) (*corev1.Pod, error) {
 		pod.Spec.InitContainers = nil
 		pod.Spec.Containers = []corev1.Container{b.prepareContainer()}
 	} else {
-		b.wrapAgent()
+		if err := b.wrapAgent(); err != nil {
+			return nil, err
+		}
 		pod.Spec.InitContainers = append(pod.Spec.InitContainers, b.prepareContainer(), b.daemonContainer())
 	}
 	b.restrictContainers()
@@ -90,14 +98,19 @@ func Config(request PodRequest, options Options) daemonapi.Config {
 		ServerURL:   options.ServerURL,
 		CABundle:    options.CABundle,
 		AgentType:   string(task.Spec.Agent.Type),
+		Model:       task.Spec.Agent.Model,
+		Context:     ContextLimits(task.Spec.Conversation.Context, nil),
+		Prices:      options.Prices,
 		StatePaths:  task.Spec.Agent.StatePaths,
 		Operation:   request.Operation,
 		PrepareOnly: request.PrepareOnly,
 		Source:      request.Source,
 		Policy: daemonapi.Policy{
-			EveryToolCalls: ptr.Deref(task.Spec.CheckpointPolicy.EveryToolCalls, 10),
-			EverySeconds:   ptr.Deref(task.Spec.CheckpointPolicy.EverySeconds, 300),
-			MaxFileBytes:   ptr.Deref(task.Spec.CheckpointPolicy.MaxFileBytes, 100<<20),
+			EveryToolCalls:        ptr.Deref(task.Spec.CheckpointPolicy.EveryToolCalls, 10),
+			EverySeconds:          ptr.Deref(task.Spec.CheckpointPolicy.EverySeconds, 300),
+			MaxFileBytes:          ptr.Deref(task.Spec.CheckpointPolicy.MaxFileBytes, 100<<20),
+			RiskyTools:            riskyTools(task.Spec.CheckpointPolicy.BeforeRiskyTools),
+			SnapshotEveryMessages: int64(ptr.Deref(task.Spec.Conversation.SnapshotEveryMessages, 50)),
 		},
 	}
 	origin := ""
@@ -111,6 +124,35 @@ func Config(request PodRequest, options Options) daemonapi.Config {
 	config.GitStoreURL = strings.TrimRight(options.GitStoreURL, "/") +
 		"/" + task.Namespace + "/" + daemonapi.RepositoryKey(origin) + ".git"
 	return config
+}
+
+// ContextLimits are the limits of limits, then those of otherwise, then those
+// that the schema documents.
+func ContextLimits(limits v1alpha1.ContextLimits, otherwise *v1alpha1.ContextLimits) daemonapi.ContextLimits {
+	if otherwise == nil {
+		otherwise = &v1alpha1.ContextLimits{}
+	}
+	first := func(a, b *int32, or int32) int32 {
+		if a != nil {
+			return *a
+		}
+		return ptr.Deref(b, or)
+	}
+	return daemonapi.ContextLimits{
+		Messages:        first(limits.Messages, otherwise.Messages, 200),
+		ToolCalls:       first(limits.ToolCalls, otherwise.ToolCalls, 100),
+		ToolResultBytes: first(limits.ToolResultBytes, otherwise.ToolResultBytes, 2000),
+		Summary:         cmp.Or(limits.Summary, otherwise.Summary, v1alpha1.ConversationInclude) == v1alpha1.ConversationInclude,
+		Bytes:           first(limits.Bytes, otherwise.Bytes, 200000),
+	}
+}
+
+func riskyTools(patterns []v1alpha1.RiskyToolPattern) []daemonapi.ToolPattern {
+	var out []daemonapi.ToolPattern
+	for _, p := range patterns {
+		out = append(out, daemonapi.ToolPattern{Tool: p.Tool, Input: p.Input})
+	}
+	return out
 }
 
 func podMeta(request PodRequest) metav1.ObjectMeta {
@@ -144,6 +186,13 @@ type podBuilder struct {
 	options Options
 	config  string
 	spec    *corev1.PodSpec
+	masks   masks
+}
+
+// agent is the container that runs the agent.
+func (b *podBuilder) agent() *corev1.Container {
+	i := slices.IndexFunc(b.spec.Containers, func(c corev1.Container) bool { return c.Name == v1alpha1.AgentContainer })
+	return &b.spec.Containers[i]
 }
 
 func (b *podBuilder) setPodDefaults() {
@@ -180,7 +229,7 @@ func (b *podBuilder) addVolumes() {
 			Secret: &corev1.SecretVolumeSource{SecretName: secret, Optional: ptr.To(true)},
 		}})
 	}
-	b.spec.Volumes = append(b.spec.Volumes, volumes...)
+	b.spec.Volumes = slices.Concat(b.spec.Volumes, volumes, b.masks.volumes)
 }
 
 func (b *podBuilder) credentials() string {
@@ -200,7 +249,7 @@ func (b *podBuilder) prepareContainer() corev1.Container {
 	if b.credentials() != "" {
 		mounts = append(mounts, corev1.VolumeMount{Name: repositoryVolume, MountPath: repositoryPath, ReadOnly: true})
 	}
-	return corev1.Container{
+	c := corev1.Container{
 		Name:            PrepareContainer,
 		Image:           b.options.DaemonImage,
 		ImagePullPolicy: b.options.PullPolicy,
@@ -213,10 +262,12 @@ func (b *podBuilder) prepareContainer() corev1.Container {
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		SecurityContext:          ownSecurity(),
 	}
+	b.masks.give(&c)
+	return c
 }
 
 func (b *podBuilder) daemonContainer() corev1.Container {
-	return corev1.Container{
+	c := corev1.Container{
 		Name:            DaemonContainer,
 		Image:           b.options.DaemonImage,
 		ImagePullPolicy: b.options.PullPolicy,
@@ -241,23 +292,35 @@ func (b *podBuilder) daemonContainer() corev1.Container {
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		SecurityContext:          ownSecurity(),
 	}
+	b.masks.give(&c)
+	return c
 }
 
 // wrapAgent has the user's agent started by the shim, with Clew's environment,
-// worktree and home.
-func (b *podBuilder) wrapAgent() {
-	i := slices.IndexFunc(b.spec.Containers, func(c corev1.Container) bool { return c.Name == v1alpha1.AgentContainer })
-	agent := &b.spec.Containers[i]
-	agent.Command = append([]string{shimPath, "agent", "--"}, agent.Command...)
-	agent.Env = append(b.agentEnv(), agent.Env...)
-	if agent.WorkingDir == "" {
-		agent.WorkingDir = WorktreePath
+// worktree and home. The program of an agent whose type Clew knows may be left
+// out.
+func (b *podBuilder) wrapAgent() error {
+	container := b.agent()
+	command := container.Command
+	if len(command) == 0 {
+		known, err := agent.For(string(b.request.Task.Spec.Agent.Type))
+		if err != nil {
+			return err
+		}
+		command = []string{known.Executable()}
 	}
-	agent.VolumeMounts = append(agent.VolumeMounts,
+	container.Command = append([]string{shimPath, "agent", "--"}, command...)
+	container.Env = append(b.agentEnv(), container.Env...)
+	if container.WorkingDir == "" {
+		container.WorkingDir = WorktreePath
+	}
+	container.VolumeMounts = append(container.VolumeMounts,
 		corev1.VolumeMount{Name: workspaceVolume, MountPath: WorktreePath, SubPath: "worktree"},
 		corev1.VolumeMount{Name: workspaceVolume, MountPath: HomePath, SubPath: "home"},
 		corev1.VolumeMount{Name: runVolume, MountPath: RunPath, ReadOnly: true},
 	)
+	b.masks.give(container)
+	return nil
 }
 
 func (b *podBuilder) agentEnv() []corev1.EnvVar {

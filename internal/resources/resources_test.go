@@ -287,7 +287,8 @@ func TestEveryPodPassesTheRestrictedStandard(t *testing.T) {
 		}})
 		s.Volumes = []corev1.Volume{{Name: "cache", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 	})
-	for _, request := range []resources.PodRequest{{Task: plain}, {Task: rich}, {Task: rich, PrepareOnly: true}} {
+	secrets := task(secretive)
+	for _, request := range []resources.PodRequest{{Task: plain}, {Task: rich}, {Task: rich, PrepareOnly: true}, {Task: secrets}, {Task: secrets, PrepareOnly: true}} {
 		pod := newPod(t, request)
 		results := evaluator.EvaluatePod(psa.LevelVersion{Level: psa.LevelRestricted, Version: psa.LatestVersion()}, &pod.ObjectMeta, &pod.Spec)
 		if r := policy.AggregateCheckResults(results); !r.Allowed {
@@ -320,6 +321,18 @@ func TestThePolicySaysTheSame(t *testing.T) {
 		if !strings.Contains(string(text), "'"+strings.ReplaceAll(sentence, "'", "''")+"'") {
 			t.Errorf("the admission policy does not say %q", sentence)
 		}
+	}
+}
+
+func TestSnapshotObjects(t *testing.T) {
+	s := resources.NewSnapshot(task(), history.Snapshot{Ordinal: 7, Position: history.Position{Position: 350}})
+	uid, ordinal, ok := resources.SnapshotOrdinal(s)
+	if s.Name != "tidy-up-snapshot-7" || *s.Spec.Position != 350 || uid != "uid-1" || ordinal != 7 || !ok {
+		t.Errorf("%+v", s)
+	}
+	s.Labels[v1alpha1.LabelTaskUID] = "other"
+	if _, _, ok := resources.SnapshotOrdinal(s); ok {
+		t.Error("a label alone makes an object ours")
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
 // templateRule is one thing a template must not do. The sentences stand word
@@ -22,6 +23,7 @@ type templateRule struct {
 // template is what the rules look at.
 type template struct {
 	task       string
+	exec       bool // the agent is of type Exec
 	meta       map[string]string
 	spec       *corev1.PodSpec
 	containers []corev1.Container // init containers included
@@ -35,6 +37,7 @@ func ValidateTemplate(task *v1alpha1.Task) error {
 	spec := &task.Spec.Template.Spec
 	t := template{
 		task:       task.Name,
+		exec:       task.Spec.Agent.Type == v1alpha1.AgentExec || task.Spec.Agent.Type == "",
 		meta:       task.Spec.Template.Labels,
 		spec:       spec,
 		containers: slices.Concat(spec.InitContainers, spec.Containers),
@@ -60,12 +63,18 @@ func agentRules() []templateRule {
 	return []templateRule{
 		{`template needs a container named "agent": it is the one that runs the agent`,
 			func(t template) bool { return t.agent == nil }},
-		{`the container "agent" needs a command: Clew starts it through a shim and cannot see the entrypoint of the image`,
-			func(t template) bool { return t.agent != nil && len(t.agent.Command) == 0 }},
+		{`the container "agent" needs a command, since the agent is of type Exec: Clew starts it through a shim and cannot see the entrypoint of the image`,
+			func(t template) bool { return t.exec && t.agent != nil && len(t.agent.Command) == 0 }},
 		{`environment variables of the container "agent" cannot be named HOME or begin with CLEW_: Clew sets those`,
 			func(t template) bool {
 				return t.agent != nil && slices.ContainsFunc(t.agent.Env, func(e corev1.EnvVar) bool {
 					return e.Name == "HOME" || strings.HasPrefix(e.Name, "CLEW_")
+				})
+			}},
+		{`a prefix of envFrom in the container "agent" cannot begin with CLEW_: Clew sets such variables`,
+			func(t template) bool {
+				return t.agent != nil && slices.ContainsFunc(t.agent.EnvFrom, func(e corev1.EnvFromSource) bool {
+					return strings.HasPrefix(e.Prefix, "CLEW_")
 				})
 			}},
 		{`the container "agent" cannot have a runAsUser or runAsGroup of its own: set them in template.spec.securityContext, since agent and daemon share files`,
@@ -89,7 +98,7 @@ func namingRules() []templateRule {
 			anyMount(func(p string) bool {
 				return !strings.HasPrefix(p, "/") || (p != "/" && path.Clean(p) != strings.TrimSuffix(p, "/"))
 			})},
-		{`nothing can be mounted at /workspace, /home/agent, /run/clew or a folder that holds them: choose another mountPath`,
+		{`nothing can be mounted at /workspace, /home/agent, /run/clew, /var/run/secrets/clew-mask or a folder that holds them: choose another mountPath`,
 			anyMount(reservedPath)},
 		{`labels of the template cannot begin with clew.dev/: Clew sets those`,
 			func(t template) bool {
@@ -110,8 +119,10 @@ func mountsClewVolume(c corev1.Container) bool {
 
 func reservedPath(p string) bool {
 	p = strings.TrimSuffix(p, "/")
-	return slices.Contains([]string{"", "/home", HomePath, WorktreePath, "/run", RunPath}, p) ||
-		strings.HasPrefix(p, RunPath+"/")
+	// In most images /var/run leads to /run.
+	held := []string{"", "/home", HomePath, WorktreePath, "/run", RunPath, "/var", "/var/run", "/run/secrets", "/var/run/secrets"}
+	return slices.Contains(held, p) || strings.HasPrefix(p, RunPath+"/") ||
+		strings.HasPrefix(p+"/", daemonapi.MaskDir+"/") || strings.HasPrefix(p+"/", strings.TrimPrefix(daemonapi.MaskDir, "/var")+"/")
 }
 
 func volumeRules() []templateRule {

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -62,11 +61,26 @@ func unsettled(object client.Object) []string {
 // ofTask are the Checkpoints that a change of the task may concern.
 func (r *Reconciler) ofTask(ctx context.Context, object client.Object) []reconcile.Request {
 	requests := r.unsettledOf(ctx, object.GetNamespace(), client.MatchingFields{byTask: object.GetName()})
-	task, ok := object.(*v1alpha1.Task)
-	if ok && task.Spec.Rewind != nil && task.Status.Rewind != nil && task.Status.Rewind.Reason == v1alpha1.ReasonCheckpointCorrupted {
-		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{
-			Namespace: task.Namespace, Name: task.Spec.Rewind.To.CheckpointRef.Name,
-		}})
+	if task, ok := object.(*v1alpha1.Task); ok && task.Status.Rewind != nil && task.Status.Rewind.Reason == v1alpha1.ReasonCheckpointCorrupted &&
+		task.Status.Rewind.ToCheckpoint > 0 {
+		requests = append(requests, r.withNumber(ctx, task, task.Status.Rewind.ToCheckpoint)...)
+	}
+	return requests
+}
+
+// withNumber are the Checkpoints that stand for the task's checkpoint of that
+// number.
+func (r *Reconciler) withNumber(ctx context.Context, task *v1alpha1.Task, number int64) []reconcile.Request {
+	list := &v1alpha1.CheckpointList{}
+	if err := r.Client.List(ctx, list, client.InNamespace(task.Namespace)); err != nil {
+		logf.FromContext(ctx).Error(err, "Could not list the checkpoints to find a damaged one.")
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range list.Items {
+		if c := &list.Items[i]; c.Status.TaskUID == string(task.UID) && c.Status.Number == number {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)})
+		}
 	}
 	return requests
 }

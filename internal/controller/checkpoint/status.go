@@ -32,7 +32,9 @@ func fill(s *v1alpha1.CheckpointStatus, row history.Checkpoint, generation int64
 		Parent:             row.Parent,
 		Base:               row.Base,
 		StateCommit:        row.StateCommit,
-		Conversation: conversation(row),
+		RiskyTool:          riskyTool(row.RiskyTool),
+		Session:            session(row.Session),
+		Conversation:       conversation(row),
 		Code: &v1alpha1.CodeStats{
 			FilesChanged: row.FilesChanged, LinesAdded: row.LinesAdded, LinesRemoved: row.LinesRemoved,
 		},
@@ -92,5 +94,35 @@ func conversation(row history.Checkpoint) *v1alpha1.CheckpointConversation {
 		ConversationPosition: v1alpha1.ConversationPosition{
 			Branch: row.Position.Branch, Position: row.Position.Position, ToolCalls: row.Position.ToolCalls,
 		},
+		MessageCount: row.Totals.Messages,
+		InputTokens:  row.Totals.InputTokens,
+		OutputTokens: row.Totals.OutputTokens,
+		CostMicroUSD: row.Totals.CostMicroUSD,
+		Digest:       row.Digest,
+	}
+}
+
+// maxID bounds what an untrusted agent says of itself.
+const maxID = 256
+
+func riskyTool(t *history.RiskyTool) *v1alpha1.RiskyTool {
+	if t == nil {
+		return nil
+	}
+	guarantee := v1alpha1.RiskyToolBestEffort
+	if t.Before {
+		guarantee = v1alpha1.RiskyToolBefore
+	}
+	return &v1alpha1.RiskyTool{
+		Name: resources.PlainText(t.Name, maxID), CallID: resources.PlainText(t.CallID, maxID), Guarantee: guarantee,
+	}
+}
+
+func session(s *history.AgentSession) *v1alpha1.AgentSession {
+	if s == nil || s.ID == "" {
+		return nil
+	}
+	return &v1alpha1.AgentSession{
+		Agent: resources.PlainText(s.Agent, 63), ID: resources.PlainText(s.ID, maxID), Version: resources.PlainText(s.Version, maxID),
 	}
 }

@@ -20,9 +20,13 @@ type RefusedTemplate struct {
 func RefusedTemplates() []RefusedTemplate {
 	return []RefusedTemplate{
 		{"no agent", agent(func(c *corev1.Container) { c.Name = "main" }), `template needs a container named "agent"`},
-		{"no command", agent(func(c *corev1.Container) { c.Command = nil }), `the container "agent" needs a command`},
+		{"no command", agent(func(c *corev1.Container) { c.Command = nil }), `the container "agent" needs a command, since the agent is of type Exec`},
 		{"HOME", agent(setEnv("HOME")), `environment variables of the container "agent" cannot be named HOME`},
 		{"CLEW_TASK", agent(setEnv("CLEW_TASK")), `environment variables of the container "agent" cannot be named HOME or begin with CLEW_`},
+		{"envFrom with a prefix of Clew's", agent(func(c *corev1.Container) {
+			c.EnvFrom = []corev1.EnvFromSource{{Prefix: "CLEW_MASK_", SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}}}}
+		}), `a prefix of envFrom in the container "agent" cannot begin with CLEW_`},
+		{"CLEW_MASK_0", agent(setEnv("CLEW_MASK_0")), `environment variables of the container "agent" cannot be named HOME or begin with CLEW_`},
 		{"a user of its own", security(func(s *corev1.SecurityContext) { s.RunAsUser = ptr.To[int64](7) }), `the container "agent" cannot have a runAsUser`},
 		{"container daemon", container("daemon"), `the container names "prepare" and "daemon" are Clew's own`},
 		{"init container prepare", initContainer("prepare"), `the container names "prepare" and "daemon" are Clew's own`},
@@ -33,6 +37,10 @@ func RefusedTemplates() []RefusedTemplate {
 		{"mount at the worktree", agent(mount("x", "/workspace")), `nothing can be mounted at /workspace`},
 		{"mount at the home", agent(mount("x", "/home/agent/")), `nothing can be mounted at /workspace, /home/agent`},
 		{"mount below the shim", agent(mount("x", "/run/clew/bin")), `nothing can be mounted at /workspace, /home/agent, /run/clew`},
+		{"mount where Secrets are found", agent(mount("x", "/var/run/secrets/clew-mask/x")), `nothing can be mounted at /workspace, /home/agent, /run/clew, /var/run/secrets/clew-mask`},
+		{"mount where Secrets are found, by its other name", agent(mount("x", "/run/secrets/clew-mask")), `nothing can be mounted at /workspace`},
+		{"mount over where Secrets are found", agent(mount("x", "/run/secrets/")), `nothing can be mounted at /workspace`},
+		{"volume clew-mask-0", volume("clew-mask-0", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}), `volume names that begin with "clew-" are Clew's own`},
 		{"mount at the root", agent(mount("x", "/")), `nothing can be mounted at /workspace`},
 		{"a label of Clew", func(t *v1alpha1.Task) {
 			t.Spec.Template.Labels = map[string]string{v1alpha1.LabelAttempt: "7"}

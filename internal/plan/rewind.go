@@ -1,0 +1,252 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/history"
+)
+
+// NewRewind is the rewind that has not been taken note of yet; nil for none.
+// Its target is to be observed before Decide.
+func NewRewind(task *v1alpha1.Task) *v1alpha1.Rewind {
+	r, s := task.Spec.Rewind, task.Status.Rewind
+	if r == nil || handled(&task.Status, kindRewind, r.ID) || (s != nil && s.State == v1alpha1.OperationInProgress) {
+		return nil
+	}
+	return r
+}
+
+// PositionOf is the question that finds out where a rewind goes; ok is false
+// for one that names a checkpoint.
+func PositionOf(r *v1alpha1.Rewind) (q history.PositionQuery, ok bool) {
+	switch to := r.To; {
+	case to.Message != nil:
+		return history.PositionQuery{Message: *to.Message}, true
+	case to.Time != nil:
+		return history.PositionQuery{Time: to.Time.Time}, true
+	case to.MessagesBack != nil:
+		return history.PositionQuery{Back: int64(*to.MessagesBack)}, true
+	}
+	return q, false
+}
+
+// considerRewind accepts or refuses a new rewind. What is accepted is carried
+// out whatever happens in between.
+func (d *decision) considerRewind() {
+	d.dropWithdrawnRewind()
+	r := NewRewind(d.task)
+	if r == nil || d.rewinding() {
+		return
+	}
+	accepted, refusal := d.resolveRewind(r)
+	switch {
+	case refusal != nil:
+		d.markHandled(kindRewind, r.ID)
+		d.s.Rewind = d.refuseOperation(kindRewind, r.ID, refusal.Reason, refusal.Message)
+	case accepted != nil:
+		d.markHandled(kindRewind, r.ID)
+		accepted.ID, accepted.State = r.ID, v1alpha1.OperationInProgress
+		accepted.StartTime = ptr.To(metav1.NewTime(d.now))
+		d.s.Rewind = accepted
+	default:
+		d.awaitStore(r)
+	}
+}
+
+// awaitStore says, once, that a rewind waits for the history store. It is not
+// taken note of yet: where it goes is found out when it begins.
+func (d *decision) awaitStore(r *v1alpha1.Rewind) {
+	d.look(d.o.Limits.RetryBase)
+	if s := d.s.Rewind; s != nil && s.ID == r.ID && s.State == v1alpha1.OperationPending {
+		return
+	}
+	d.s.Rewind = &v1alpha1.OperationStatus{
+		ID: r.ID, State: v1alpha1.OperationPending, Reason: v1alpha1.ReasonHistoryUnavailable,
+		Message: "where it goes is found out when the history store can be reached; the task goes on until then",
+	}
+}
+
+// dropWithdrawnRewind ends a rewind whose request is no longer in the spec and
+// that no pod has begun. (One that has begun is finished by its journal.)
+func (d *decision) dropWithdrawnRewind() {
+	r, s := d.task.Spec.Rewind, d.s.Rewind
+	if s == nil || (r != nil && r.ID == s.ID) || s.Attempt != 0 {
+		return
+	}
+	if s.State == v1alpha1.OperationInProgress || s.State == v1alpha1.OperationPending {
+		d.closeOperation(s, v1alpha1.OperationFailed, v1alpha1.ReasonInvalidOperation, "it was withdrawn before it began")
+	}
+}
+
+// resolveRewind says where a new rewind goes, or why it cannot; neither while
+// that cannot be found out.
+func (d *decision) resolveRewind(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus, *Hindrance) {
+	if r.To.CheckpointRef != nil {
+		return d.toCheckpoint(r)
+	}
+	query, ok := PositionOf(r)
+	switch answer := d.o.RewindPosition; {
+	case !ok:
+		return nil, &Hindrance{v1alpha1.ReasonInvalidOperation,
+			"rewind.to names no place: set one of checkpointRef, message, time and messagesBack, and give the rewind a new id"}
+	case !answer.Known:
+		return nil, nil
+	case answer.Damaged != "":
+		return nil, &Hindrance{v1alpha1.ReasonCorrupted, "the conversation was found damaged (" + answer.Damaged +
+			"): go back to a checkpoint by its name with scope Code, and give the rewind a new id"}
+	case answer.Found == nil:
+		return nil, d.noSuchPosition(query)
+	default:
+		return toPosition(r, query, *answer.Found)
+	}
+}
+
+// toCheckpoint goes back to the Checkpoint that the rewind names.
+func (d *decision) toCheckpoint(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus, *Hindrance) {
+	target, refusal := d.rewindTarget(r.To.CheckpointRef.Name)
+	if refusal != nil {
+		return nil, refusal
+	}
+	s := &v1alpha1.OperationStatus{ToCheckpoint: target.Status.Number, ToCommit: target.Status.Commit}
+	if c := target.Status.Conversation; c != nil {
+		s.CheckpointPosition = c.Position
+		if r.Scope != v1alpha1.RewindCode {
+			s.ToPosition = c.Position
+		}
+	}
+	return s, nil
+}
+
+// rewindTarget is the Checkpoint to go back to, or why that cannot be.
+func (d *decision) rewindTarget(name string) (*v1alpha1.Checkpoint, *Hindrance) {
+	c := d.o.RewindTarget
+	switch {
+	case c == nil:
+		return nil, &Hindrance{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf(
+			"there is no Checkpoint %q in this namespace: name one of this task's checkpoints and give the rewind a new id", name)}
+	case c.Spec.TaskRef.Name != d.task.Name || (c.Status.TaskUID != "" && c.Status.TaskUID != string(d.task.UID)):
+		return nil, &Hindrance{v1alpha1.ReasonCheckpointOfOther, fmt.Sprintf(
+			"Checkpoint %q is not of this task: name one of this task's checkpoints and give the rewind a new id", name)}
+	case meta.IsStatusConditionFalse(c.Status.Conditions, v1alpha1.CheckpointIntact):
+		return nil, &Hindrance{v1alpha1.ReasonCheckpointCorrupted, fmt.Sprintf(
+			"Checkpoint %q was found damaged: go back to another one, and give the rewind a new id", name)}
+	case c.Status.Number == 0 || c.Status.Commit == "":
+		return nil, &Hindrance{v1alpha1.ReasonInvalidState, fmt.Sprintf(
+			"Checkpoint %q has not been taken yet: wait until it is Ready, and give the rewind a new id", name)}
+	}
+	return c, nil
+}
+
+// toPosition goes back to a message. The files, and the agent's own state, are
+// those of the newest checkpoint at or before it; with scope Both, so is the
+// conversation, since files and memory are to agree.
+func toPosition(r *v1alpha1.Rewind, query history.PositionQuery, found history.Resolved) (*v1alpha1.OperationStatus, *Hindrance) {
+	c := found.Checkpoint
+	if c == nil {
+		return nil, &Hindrance{v1alpha1.ReasonInvalidState, fmt.Sprintf(
+			"this task has no checkpoint at or before message %d: name a later message, and give the rewind a new id", found.Position.Position)}
+	}
+	s := &v1alpha1.OperationStatus{
+		ToCheckpoint: c.Number, ToCommit: c.Commit, CheckpointPosition: c.Position.Position,
+	}
+	switch r.Scope {
+	case v1alpha1.RewindCode:
+		s.Message = fmt.Sprintf("checkpoint %d is the newest one at or before %s", c.Number, place(query, found))
+	case v1alpha1.RewindConversation:
+		s.ToPosition = found.Position.Position
+		if found.Snapped || query.Message == 0 {
+			s.Message = fmt.Sprintf("message %d ends the last whole turn at or before %s", s.ToPosition, place(query, found))
+		}
+	default:
+		s.ToPosition = c.Position.Position
+		if s.ToPosition != found.Asked || query.Message == 0 {
+			s.Message = fmt.Sprintf("checkpoint %d, at message %d, is the newest one at or before %s; with scope Conversation the memory goes to message %d itself",
+				c.Number, s.ToPosition, place(query, found), found.Position.Position)
+		}
+	}
+	return s, nil
+}
+
+// place is what was asked for, in words.
+func place(query history.PositionQuery, found history.Resolved) string {
+	switch {
+	case !query.Time.IsZero():
+		return fmt.Sprintf("%s (message %d)", query.Time.UTC().Format(time.RFC3339Nano), found.Asked)
+	case query.Back > 0:
+		return fmt.Sprintf("%d messages back (message %d)", query.Back, found.Asked)
+	}
+	return fmt.Sprintf("message %d", query.Message)
+}
+
+// noSuchPosition is why the conversation cannot go there.
+func (d *decision) noSuchPosition(query history.PositionQuery) *Hindrance {
+	has := "the conversation has no messages yet"
+	if n := d.o.History.State.Position.Position; n > 0 {
+		has = fmt.Sprintf("the conversation has %d messages", n)
+	}
+	message := fmt.Sprintf("%s, and no message %d: name an earlier one, and give the rewind a new id", has, query.Message)
+	switch {
+	case !query.Time.IsZero():
+		message = fmt.Sprintf("the conversation had no message yet at %s: name a later time, and give the rewind a new id",
+			query.Time.UTC().Format(time.RFC3339Nano))
+	case query.Back > 0:
+		message = fmt.Sprintf("%s, and cannot go %d back: name fewer, and give the rewind a new id", has, query.Back)
+	}
+	return &Hindrance{v1alpha1.ReasonPositionNotFound, message}
+}
+
+// rewindOperation is what prepare is told of the rewind in progress; nil when
+// it has been withdrawn.
+func (d *decision) rewindOperation() *daemonapi.Operation {
+	r, s := d.task.Spec.Rewind, d.s.Rewind
+	if r == nil || r.ID != s.ID {
+		return nil
+	}
+	op := &daemonapi.Operation{
+		Kind: daemonapi.OperationRewind, ID: r.ID, OnDrift: string(r.OnDrift),
+		Checkpoint: s.ToCheckpoint, Commit: s.ToCommit, CheckpointPosition: s.CheckpointPosition,
+		Scope: string(r.Scope), Preserve: string(r.Preserve), Branch: r.Branch,
+	}
+	if op.Branch == "" && r.Preserve == v1alpha1.PreserveBranch {
+		op.Branch = "clew/before-" + r.ID
+	}
+	if r.Scope == v1alpha1.RewindConversation && r.To.CheckpointRef == nil {
+		op.Position = s.ToPosition
+	}
+	return op
+}
+
+// completeRewind takes note of a rewind that was carried out.
+func (d *decision) completeRewind(result daemonapi.PrepareResult) {
+	op := d.s.Rewind
+	resolved := op.Message
+	op.FromCheckpoint, op.Preserved = result.FromCheckpoint, result.Preserved
+	op.ToCheckpoint = cmp.Or(result.ToCheckpoint, op.ToCheckpoint)
+	op.ToPosition = cmp.Or(result.ToPosition, op.ToPosition)
+	message := fmt.Sprintf("the task was taken back to checkpoint %d", op.ToCheckpoint)
+	if r := d.task.Spec.Rewind; r != nil && r.ID == op.ID && r.Scope == v1alpha1.RewindConversation {
+		message = fmt.Sprintf("the conversation was taken back to message %d", op.ToPosition)
+		if r.To.CheckpointRef != nil {
+			message = fmt.Sprintf("the conversation was taken back to checkpoint %d", op.ToCheckpoint)
+		}
+	}
+	if op.FromCheckpoint != 0 {
+		message += fmt.Sprintf("; checkpoint %d holds what stood before", op.FromCheckpoint)
+	}
+	if op.Preserved != "" {
+		message += ", and so does " + op.Preserved
+	}
+	if resolved != "" {
+		message += "; " + resolved
+	}
+	d.closeOperation(op, v1alpha1.OperationCompleted, "", message)
+	d.entryAt(v1alpha1.EventTaskRewound, d.actor("rewind"), message, op.ToCheckpoint)
+}

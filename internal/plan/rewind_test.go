@@ -1,0 +1,263 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/testing/builders"
+)
+
+// rewindTo asks for a rewind to a place in the conversation.
+func (s *scene) rewindTo(id string, scope v1alpha1.RewindScope, to v1alpha1.RewindTarget) *scene {
+	return s.change(builders.Rewind(id, ""), func(t *v1alpha1.Task) {
+		t.Spec.Rewind.To, t.Spec.Rewind.Scope = to, scope
+	})
+}
+
+func toMessage(n int64) v1alpha1.RewindTarget { return v1alpha1.RewindTarget{Message: &n} }
+
+// found is an answer of the store: boundary is the turn boundary of asked, and
+// checkpoint 3 stands at message 6.
+func found(asked, boundary int64) RewindPosition {
+	return RewindPosition{Known: true, Found: &history.Resolved{
+		Position: history.Position{Branch: "main", Position: boundary}, Asked: asked, Snapped: asked != boundary,
+		Checkpoint: &history.Checkpoint{Number: 3, Commit: "c3", Position: history.Position{Branch: "main", Position: 6}},
+	}}
+}
+
+func TestARewindToAPlaceInTheConversation(t *testing.T) {
+	moment := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	for name, c := range map[string]struct {
+		scope    v1alpha1.RewindScope
+		to       v1alpha1.RewindTarget
+		answer   RewindPosition
+		position int64 // status.rewind.toPosition
+		told     int64 // what prepare is told
+		message  string
+	}{
+		"conversation, to a boundary": {v1alpha1.RewindConversation, toMessage(8), found(8, 8), 8, 8, ""},
+		"conversation, into a turn": {v1alpha1.RewindConversation, toMessage(9), found(9, 8), 8, 8,
+			"message 8 ends the last whole turn at or before message 9"},
+		"conversation, to a time": {v1alpha1.RewindConversation, v1alpha1.RewindTarget{Time: &moment}, found(9, 8), 8, 8,
+			"message 8 ends the last whole turn at or before 2026-01-02T03:04:05Z (message 9)"},
+		"conversation, back": {v1alpha1.RewindConversation, v1alpha1.RewindTarget{MessagesBack: ptr.To[int32](2)}, found(8, 8), 8, 8,
+			"message 8 ends the last whole turn at or before 2 messages back (message 8)"},
+		"both, to a checkpoint's message": {v1alpha1.RewindBoth, toMessage(6), found(6, 6), 6, 0, ""},
+		"both, after a checkpoint": {v1alpha1.RewindBoth, toMessage(9), found(9, 8), 6, 0,
+			"checkpoint 3, at message 6, is the newest one at or before message 9; with scope Conversation the memory goes to message 8 itself"},
+		"code": {v1alpha1.RewindCode, toMessage(9), found(9, 8), 0, 0, "checkpoint 3 is the newest one at or before message 9"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := running(t)
+			s.o.RewindPosition = c.answer
+			s.rewindTo("back", c.scope, c.to).step()
+			s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationInProgress, "")
+			r := s.status().Rewind
+			if r.ToCheckpoint != 3 || r.ToCommit != "c3" || r.CheckpointPosition != 6 || r.ToPosition != c.position || r.Message != c.message {
+				t.Errorf("resolved to %+v", r)
+			}
+			s.o.RewindPosition = RewindPosition{} // it is resolved once
+			s.podGone()
+			op := s.started().Operation
+			if op == nil || op.Checkpoint != 3 || op.Commit != "c3" || op.CheckpointPosition != 6 || op.Position != c.told || op.Scope != string(c.scope) {
+				t.Fatalf("prepare is told %+v", op)
+			}
+			s.prepared(daemonapi.PrepareResult{Operation: "back", FromCheckpoint: 9, ToCheckpoint: 3, ToPosition: c.position})
+			s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationCompleted, "")
+			r = s.status().Rewind
+			if r.ToPosition != c.position || !strings.Contains(r.Message, "taken back") || !strings.Contains(r.Message, c.message) {
+				t.Errorf("outcome %+v", r)
+			}
+		})
+	}
+}
+
+func TestARewindToNoPlaceIsRefusedWithoutHarm(t *testing.T) {
+	moment := metav1.NewTime(time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC))
+	nowhere := RewindPosition{Known: true}
+	early := found(4, 4)
+	early.Found.Checkpoint = nil
+	for name, c := range map[string]struct {
+		scope  v1alpha1.RewindScope
+		to     v1alpha1.RewindTarget
+		answer RewindPosition
+		reason string
+		word   string
+	}{
+		"a message beyond the end": {v1alpha1.RewindBoth, toMessage(99), nowhere, v1alpha1.ReasonPositionNotFound,
+			"the conversation has 10 messages, and no message 99: name an earlier one"},
+		"a time before the beginning": {v1alpha1.RewindBoth, v1alpha1.RewindTarget{Time: &moment}, nowhere, v1alpha1.ReasonPositionNotFound,
+			"the conversation had no message yet at 2025-01-02T03:04:05Z: name a later time"},
+		"further back than there is": {v1alpha1.RewindConversation, v1alpha1.RewindTarget{MessagesBack: ptr.To[int32](99)}, nowhere, v1alpha1.ReasonPositionNotFound,
+			"the conversation has 10 messages, and cannot go 99 back"},
+		"both, before any checkpoint": {v1alpha1.RewindBoth, toMessage(4), early, v1alpha1.ReasonInvalidState,
+			"this task has no checkpoint at or before message 4"},
+		"code, before any checkpoint": {v1alpha1.RewindCode, toMessage(4), early, v1alpha1.ReasonInvalidState,
+			"this task has no checkpoint at or before message 4"},
+		"a damaged conversation": {v1alpha1.RewindBoth, toMessage(4), RewindPosition{Known: true, Damaged: "message 3 is gone"}, v1alpha1.ReasonCorrupted,
+			"the conversation was found damaged (message 3 is gone)"},
+		"nothing at all": {v1alpha1.RewindBoth, v1alpha1.RewindTarget{}, nowhere, v1alpha1.ReasonInvalidOperation,
+			"rewind.to names no place"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := running(t)
+			s.o.History.State.Position.Position = 10
+			s.o.RewindPosition = c.answer
+			s.rewindTo("back", c.scope, c.to).step()
+			s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationRefused, c.reason)
+			if !strings.Contains(s.status().Rewind.Message, c.word) {
+				t.Errorf("message %q", s.status().Rewind.Message)
+			}
+			s.wantState(v1alpha1.ReasonRunning)
+			if s.pod().DeletionTimestamp != nil {
+				t.Error("the agent was stopped")
+			}
+		})
+	}
+}
+
+func TestARewindWaitsForTheHistoryStore(t *testing.T) {
+	t.Run("and the task goes on meanwhile", func(t *testing.T) {
+		s := running(t)
+		s.rewindTo("back", v1alpha1.RewindConversation, toMessage(8)).step()
+		s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationPending, v1alpha1.ReasonHistoryUnavailable)
+		s.wantState(v1alpha1.ReasonRunning)
+		writes := s.writes
+		for range 100 {
+			s.after(time.Second).step()
+		}
+		if s.writes != writes {
+			t.Errorf("%d writes while it waits", s.writes-writes)
+		}
+		s.o.RewindPosition = found(8, 8)
+		s.step()
+		s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationInProgress, "")
+		s.wantState(v1alpha1.ReasonRewinding)
+	})
+	t.Run("and can be withdrawn", func(t *testing.T) {
+		s := running(t)
+		s.rewindTo("back", v1alpha1.RewindConversation, toMessage(8)).step()
+		s.change(func(t *v1alpha1.Task) { t.Spec.Rewind = nil }).step()
+		s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationFailed, v1alpha1.ReasonInvalidOperation)
+	})
+}
+
+func TestThePlaceOfARewindIsFoundOutOnce(t *testing.T) {
+	s := completedTask(t)
+	s.o.RewindPosition = found(8, 8)
+	s.rewindTo("back", v1alpha1.RewindConversation, toMessage(8)).step()
+	s.prepared(daemonapi.PrepareResult{Operation: "back", ToCheckpoint: 3, ToPosition: 8})
+	attempts, writes := len(s.status().Attempts), s.writes
+	for range 100 {
+		s.o.RewindPosition = found(2, 2)
+		s.after(time.Second).rewindTo("back", v1alpha1.RewindConversation, toMessage(8))
+		s.o.Task.Generation--
+		s.step()
+	}
+	if len(s.status().Attempts) != attempts || s.writes != writes || s.status().Rewind.ToPosition != 8 {
+		t.Errorf("applied again, it was carried out again: %+v", s.status().Rewind)
+	}
+}
+
+func TestARewindToACheckpointSaysWhereTheConversationGoes(t *testing.T) {
+	for scope, position := range map[v1alpha1.RewindScope]int64{
+		v1alpha1.RewindBoth: 4, v1alpha1.RewindConversation: 4, v1alpha1.RewindCode: 0,
+	} {
+		s := running(t)
+		s.rewind("back", 2)
+		s.o.Task.Spec.Rewind.Scope = scope
+		s.o.RewindTarget.Status.Conversation = &v1alpha1.CheckpointConversation{ConversationPosition: v1alpha1.ConversationPosition{Position: 4}}
+		s.step()
+		if r := s.status().Rewind; r.ToPosition != position || r.CheckpointPosition != 4 {
+			t.Errorf("%s: %+v", scope, r)
+		}
+		s.podGone()
+		if op := s.started().Operation; op.Position != 0 || op.CheckpointPosition != 4 {
+			t.Errorf("%s: prepare is told %+v", scope, op)
+		}
+	}
+}
+
+func TestWhatAnAgentRemembersIsNotedWithItsStart(t *testing.T) {
+	s := newScene(t)
+	s.step()
+	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared, Memory: daemonapi.MemoryNew, MemoryMessage: "it begins"})
+	before := s.writes
+	s.agentRuns()
+	if a := s.lastAttempt(); a.Memory != v1alpha1.AgentMemoryNew || a.MemoryMessage != "it begins" || s.writes != before+1 {
+		t.Errorf("%d writes, and %+v", s.writes-before, a)
+	}
+	s.after(time.Minute).podGone()
+	s.prepared(daemonapi.PrepareResult{Memory: daemonapi.MemoryRendered, MemoryMessage: strings.Repeat("€", 2000)})
+	s.agentRuns()
+	if a := s.lastAttempt(); a.Memory != v1alpha1.AgentMemoryRendered || len([]rune(a.MemoryMessage)) != 1024 {
+		t.Errorf("%+v", a)
+	}
+	s.after(time.Minute).podGone()
+	s.prepared(daemonapi.PrepareResult{Memory: "Telepathy", MemoryMessage: "a later daemon's word"})
+	s.agentRuns()
+	if a := s.lastAttempt(); a.Memory != "" || a.MemoryMessage == "" {
+		t.Errorf("a word that the schema does not know: %+v", a)
+	}
+}
+
+func TestAResumeBoundsTheContext(t *testing.T) {
+	s := running(t, builders.BackoffLimit(0), func(t *v1alpha1.Task) {
+		t.Spec.Conversation.Context = v1alpha1.ContextLimits{Messages: ptr.To[int32](50), ToolCalls: ptr.To[int32](7)}
+	})
+	s.agentExits(1)
+	s.podFinishes()
+	s.change(builders.Resume("on"), func(t *v1alpha1.Task) {
+		t.Spec.Resume.Context = &v1alpha1.ContextLimits{Messages: ptr.To[int32](0), Summary: v1alpha1.ConversationExclude}
+	}).step()
+	op := s.started().Operation
+	want := daemonapi.ContextLimits{Messages: 0, ToolCalls: 7, ToolResultBytes: 2000, Summary: false, Bytes: 200000}
+	if op == nil || op.Context == nil || *op.Context != want {
+		t.Errorf("prepare is told %+v", op.Context)
+	}
+}
+
+func TestObjectsForSnapshotsAreMadeWithOtherWrites(t *testing.T) {
+	every := func(n int32) builders.TaskOption {
+		return func(t *v1alpha1.Task) { t.Spec.Conversation.SnapshotEveryMessages = &n }
+	}
+	snapshots := func(s *scene) *int64 {
+		for _, p := range s.plans {
+			if p.Snapshots != nil {
+				return p.Snapshots
+			}
+		}
+		return nil
+	}
+	for name, c := range map[string]struct {
+		every    int32
+		messages int64
+		asked    bool
+	}{
+		"enough messages": {50, 50, true},
+		"too few":         {50, 49, false},
+		"not wanted":      {0, 5000, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := running(t, every(c.every))
+			s.status().SnapshotCount = 3
+			s.o.History.State.Totals.Messages = c.messages
+			s.after(time.Minute).step()
+			if snapshots(s) != nil {
+				t.Error("messages alone cause a write")
+			}
+			s.record(v1alpha1.TriggerToolCalls)
+			s.step()
+			if after := snapshots(s); (after != nil) != c.asked || (after != nil && *after != 3) {
+				t.Errorf("snapshots after %v", after)
+			}
+		})
+	}
+}

@@ -1,0 +1,162 @@
+package resources_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/resources"
+	"github.com/clew-dev/clew/internal/testing/builders"
+)
+
+func typed(kind v1alpha1.AgentType, command ...string) builders.TaskOption {
+	return func(t *v1alpha1.Task) {
+		t.Spec.Agent.Type = kind
+		c := &t.Spec.Template.Spec.Containers[0]
+		c.Command, c.Args = command, nil
+	}
+}
+
+func TestAnAgentOfAKnownTypeNeedsNoCommand(t *testing.T) {
+	for kind, program := range map[v1alpha1.AgentType]string{
+		v1alpha1.AgentClaudeCode: "claude", v1alpha1.AgentCodex: "codex", v1alpha1.AgentGeminiCLI: "gemini", v1alpha1.AgentOpenCode: "opencode",
+	} {
+		t.Run(string(kind), func(t *testing.T) {
+			if err := resources.ValidateTemplate(task(typed(kind))); err != nil {
+				t.Error(err)
+			}
+			for given, want := range map[string]string{"": program, "/opt/agent": "/opt/agent"} {
+				pod := newPod(t, resources.PodRequest{Task: task(typed(kind, strings.Fields(given)...))})
+				got := named(t, pod.Spec.Containers, "agent").Command
+				if !slices.Equal(got, []string{"/run/clew/bin/clew-daemon", "agent", "--", want}) {
+					t.Errorf("command %q", got)
+				}
+			}
+		})
+	}
+	unknown := task(typed("Abacus"))
+	if _, err := resources.NewPod(resources.PodRequest{Task: unknown, Attempt: 1}, options()); err == nil {
+		t.Error("a pod was made for an agent that nobody knows")
+	}
+}
+
+func config(t *testing.T, pod *corev1.Pod) daemonapi.Config {
+	t.Helper()
+	value := env(named(t, pod.Spec.InitContainers, "prepare"), daemonapi.ConfigEnv).Value
+	c, err := daemonapi.DecodeConfig(strings.ReplaceAll(value, "$$", "$"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestConfigTellsOfTheAgentAndItsConversation(t *testing.T) {
+	o := options()
+	o.Prices = map[string]daemonapi.Price{"claude-": {Input: 3_000_000, Output: 15_000_000}}
+	request := resources.PodRequest{Attempt: 1, Task: task(typed(v1alpha1.AgentClaudeCode), func(t *v1alpha1.Task) {
+		t.Spec.Agent.Model = "claude-sonnet-4-5"
+		t.Spec.CheckpointPolicy.BeforeRiskyTools = []v1alpha1.RiskyToolPattern{{Tool: "^Bash$", Input: `rm\s`}}
+		t.Spec.Conversation = v1alpha1.ConversationPolicy{
+			SnapshotEveryMessages: ptr.To[int32](25),
+			Context:               v1alpha1.ContextLimits{Messages: ptr.To[int32](10), Summary: v1alpha1.ConversationExclude},
+		}
+	})}
+	pod, err := resources.NewPod(request, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := config(t, pod)
+	if c.AgentType != "ClaudeCode" || c.Model != "claude-sonnet-4-5" || c.Prices["claude-"].Output != 15_000_000 {
+		t.Errorf("agent: %+v", c)
+	}
+	if c.Policy.SnapshotEveryMessages != 25 || !slices.Equal(c.Policy.RiskyTools, []daemonapi.ToolPattern{{Tool: "^Bash$", Input: `rm\s`}}) {
+		t.Errorf("policy: %+v", c.Policy)
+	}
+	if want := (daemonapi.ContextLimits{Messages: 10, ToolCalls: 100, ToolResultBytes: 2000, Bytes: 200000}); c.Context != want {
+		t.Errorf("context: %+v", c.Context)
+	}
+}
+
+// secretive is a task whose agent is given Secrets in every way there is.
+func secretive(t *v1alpha1.Task) {
+	secret := func(name, key string, optional *bool) *corev1.EnvVarSource {
+		return &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+			LocalObjectReference: corev1.LocalObjectReference{Name: name}, Key: key, Optional: optional,
+		}}
+	}
+	spec := &t.Spec.Template.Spec
+	c := &spec.Containers[0]
+	c.Env = []corev1.EnvVar{
+		{Name: "COLOUR", Value: "blue"},
+		{Name: "API_KEY", ValueFrom: secret("keys", "api", nil)},
+		{Name: "OTHER_KEY", ValueFrom: secret("keys", "other", ptr.To(true))},
+	}
+	c.EnvFrom = []corev1.EnvFromSource{
+		{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}},
+		{Prefix: "X_", SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "many"}}},
+	}
+	spec.Volumes = []corev1.Volume{
+		{Name: "ssh", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
+			SecretName: "ssh", Items: []corev1.KeyToPath{{Key: "id", Path: "keys/id"}}, DefaultMode: ptr.To[int32](0o400),
+		}}},
+		{Name: "mixed", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+			{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}},
+			{Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "token"}}},
+		}}}},
+		{Name: "others", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "of-the-sidecar"}}},
+		{Name: "plain", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+	}
+	c.VolumeMounts = []corev1.VolumeMount{{Name: "ssh", MountPath: "/ssh"}, {Name: "mixed", MountPath: "/mixed"}, {Name: "plain", MountPath: "/plain"}}
+}
+
+func TestTheValuesOfTheAgentsSecretsAreKnownWhereTheyMustBeMasked(t *testing.T) {
+	if err := resources.ValidateTemplate(task(secretive)); err != nil {
+		t.Fatal(err)
+	}
+	pod := newPod(t, resources.PodRequest{Task: task(secretive)})
+	for _, c := range []corev1.Container{
+		named(t, pod.Spec.InitContainers, "prepare"), named(t, pod.Spec.InitContainers, "daemon"), named(t, pod.Spec.Containers, "agent"),
+	} {
+		first, second := env(c, "CLEW_MASK_0").ValueFrom, env(c, "CLEW_MASK_1").ValueFrom
+		if first == nil || second == nil || first.SecretKeyRef.Key != "api" || second.SecretKeyRef.Key != "other" {
+			t.Fatalf("%s: %+v %+v", c.Name, first, second)
+		}
+		if *first.SecretKeyRef.Optional || !*second.SecretKeyRef.Optional {
+			t.Errorf("%s: what the agent can do without is not what the masks can do without", c.Name)
+		}
+		from := c.EnvFrom[len(c.EnvFrom)-1]
+		if from.Prefix != "CLEW_MASK_FROM_0_" || from.SecretRef.Name != "many" {
+			t.Errorf("%s: envFrom %+v", c.Name, from)
+		}
+		found := mounts(c)
+		if !found["/var/run/secrets/clew-mask/ssh"].ReadOnly || !found["/var/run/secrets/clew-mask/mixed"].ReadOnly || len(pod.Spec.Volumes) != 4+4+2 {
+			t.Errorf("%s: mounts %+v", c.Name, found)
+		}
+	}
+	for _, v := range pod.Spec.Volumes {
+		if strings.HasPrefix(v.Name, "clew-mask-") && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.Secret == nil }) {
+			t.Errorf("volume %s holds more than Secrets: %+v", v.Name, v.Projected)
+		}
+	}
+}
+
+func TestAPodWithoutAnAgentMasksWhatSecretsThereStillAre(t *testing.T) {
+	pod := newPod(t, resources.PodRequest{Task: task(secretive), PrepareOnly: true})
+	c := pod.Spec.Containers[0]
+	if key := env(c, "CLEW_MASK_0").ValueFrom; key == nil || !*key.SecretKeyRef.Optional || !*c.EnvFrom[0].SecretRef.Optional {
+		t.Errorf("it waits for a Secret: %+v %+v", key, c.EnvFrom)
+	}
+	if mounts(c)["/var/run/secrets/clew-mask/ssh"].Name == "" {
+		t.Errorf("mounts %+v", mounts(c))
+	}
+	for _, v := range pod.Spec.Volumes {
+		if strings.HasPrefix(v.Name, "clew-mask-") && !*v.Projected.Sources[0].Secret.Optional {
+			t.Errorf("it waits for volume %+v", v)
+		}
+	}
+}
