@@ -149,7 +149,7 @@ func addControllers(mgr ctrl.Manager, o *options, store *postgres.Store) error {
 	if err := checkpoints.SetupWithManager(mgr, hub, o.workers); err != nil {
 		return fmt.Errorf("add the checkpoint controller: %w", err)
 	}
-	snapshots := &conversationsnapshot.Reconciler{Client: mgr.GetClient(), Store: store}
+	snapshots := &conversationsnapshot.Reconciler{Client: mgr.GetClient(), Store: store, Clock: clock.RealClock{}}
 	if err := snapshots.SetupWithManager(mgr, 1); err != nil {
 		return fmt.Errorf("add the conversation snapshot controller: %w", err)
 	}

@@ -73,7 +73,7 @@ func TestARunningTaskIsRewound(t *testing.T) {
 	p = w.pod("work", 2)
 	op := w.operation(p)
 	w.Expect(*op).To(gomega.Equal(daemonapi.Operation{
-		Kind: daemonapi.OperationRewind, ID: "back", OnDrift: "Fail", Checkpoint: 1, Commit: target.Status.Commit,
+		Kind: daemonapi.OperationRewind, ID: "back", OnDrift: "Fail", Checkpoint: 1, Commit: target.Status.Commit, CheckpointPosition: 4,
 		Scope: "Both", Preserve: "Branch", Branch: "clew/before-back",
 	}))
 	w.Expect(w.kubelet.Prepared(w.ctx, p, 0, daemonapi.PrepareResult{Operation: "back", FromCheckpoint: 2, ToCheckpoint: 1, Preserved: "clew/before-back"})).To(gomega.Succeed())

@@ -1,17 +1,25 @@
 // Package conversationsnapshot is the controller of ConversationSnapshots: it
-// resolves the position each one names, once. A snapshot is a pointer into the
-// history store; resolved, it does not change any more.
+// resolves the position each one names, once, and looks from time to time
+// whether the messages up to there are still what they were.
+//
+// A snapshot is a pointer into the history store. One that a person applied
+// names a checkpoint, a position, or nothing, for the newest position; one that
+// the manager made names, in a label, an automatic snapshot that the store
+// noted. Resolved, only its condition Intact changes.
 package conversationsnapshot
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"math/rand/v2"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -25,19 +33,34 @@ import (
 // Store is the history store, as far as this controller needs it. Errors wrap
 // those of package history.
 type Store interface {
-	// Snapshot resolves a checkpoint's position, a position, or the newest one.
+	// Snapshot resolves a checkpoint's position, a position, or the newest one,
+	// and verifies the digest of the messages up to there.
 	Snapshot(ctx context.Context, taskUID string, query history.SnapshotQuery) (history.Snapshot, error)
+	// SnapshotsAfter lists automatic snapshots by their numbers.
+	SnapshotsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Snapshot, error)
 }
 
-// again is when a snapshot that cannot be resolved yet is tried again.
-const again = 10 * time.Second
+const (
+	// again is when a snapshot that cannot be resolved yet is tried again.
+	again = 10 * time.Second
+	// verifyEvery is how often a resolved snapshot is verified anew.
+	verifyEvery = 24 * time.Hour
+)
 
-// Reconciler is the controller of ConversationSnapshots. All fields are required.
+// Reconciler is the controller of ConversationSnapshots.
 type Reconciler struct {
-	// Client reads from the cache and writes.
+	// Client reads from the cache and writes. Required.
 	Client client.Client
-	// Store is the history store.
+	// Store is the history store. Required.
 	Store Store
+	// Clock tells the time. Required.
+	Clock clock.PassiveClock
+	// VerifyEvery is how often a resolved snapshot is verified anew; a day if 0.
+	VerifyEvery time.Duration
+
+	mu sync.Mutex
+	// due is when a snapshot is to be verified next, by its UID.
+	due map[types.UID]time.Time
 }
 
 // What the controller may do.
@@ -55,93 +78,99 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, workers int) error {
 		Complete(r)
 }
 
-// Reconcile resolves one snapshot.
+// Reconcile resolves one snapshot, or verifies one that is resolved.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	s := &v1alpha1.ConversationSnapshot{}
-	err := r.Client.Get(ctx, request.NamespacedName, s)
-	if err == nil && s.DeletionTimestamp == nil && !meta.IsStatusConditionTrue(s.Status.Conditions, v1alpha1.SnapshotReady) {
-		return r.resolve(ctx, s)
-	}
-	return failure.Result(logf.FromContext(ctx), err)
-}
-
-func (r *Reconciler) resolve(ctx context.Context, s *v1alpha1.ConversationSnapshot) (ctrl.Result, error) {
-	was := s.Status.DeepCopy()
-	unresolved, err := r.find(ctx, s)
+	after, err := r.reconcile(ctx, request)
 	if err != nil {
 		return failure.Result(logf.FromContext(ctx), err)
-	}
-	condition := metav1.Condition{
-		Type: v1alpha1.SnapshotReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonResolved,
-		Message: "the position is resolved", ObservedGeneration: s.Generation,
-	}
-	after := time.Duration(0)
-	if unresolved != nil {
-		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, unresolved.reason, unresolved.message
-		after = again
-	}
-	s.Status.ObservedGeneration = s.Generation
-	meta.SetStatusCondition(&s.Status.Conditions, condition)
-	if equality.Semantic.DeepEqual(*was, s.Status) {
-		return ctrl.Result{RequeueAfter: after}, nil
-	}
-	if err := r.Client.Status().Update(ctx, s); err != nil {
-		return failure.Result(logf.FromContext(ctx), fmt.Errorf("write the snapshot's status: %w", err))
 	}
 	return ctrl.Result{RequeueAfter: after}, nil
 }
 
-// problem is why a snapshot cannot be resolved yet.
-type problem struct{ reason, message string }
-
-// find fills the status from the store, or says why it cannot yet.
-func (r *Reconciler) find(ctx context.Context, s *v1alpha1.ConversationSnapshot) (*problem, error) {
-	task := &v1alpha1.Task{}
-	name := s.Spec.TaskRef.Name
-	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: name}, task); err != nil {
-		return &problem{v1alpha1.ReasonTaskNotFound, fmt.Sprintf("there is no Task %q in this namespace: name a task of this namespace", name)},
-			client.IgnoreNotFound(err)
+func (r *Reconciler) reconcile(ctx context.Context, request ctrl.Request) (time.Duration, error) {
+	s := &v1alpha1.ConversationSnapshot{}
+	if err := r.Client.Get(ctx, request.NamespacedName, s); err != nil {
+		return 0, err
 	}
-	number, p, err := r.checkpoint(ctx, s, task)
-	if p != nil || err != nil {
-		return p, err
+	if s.DeletionTimestamp != nil {
+		r.forget(s)
+		return 0, nil
 	}
-	found, err := r.Store.Snapshot(ctx, string(task.UID), history.SnapshotQuery{Checkpoint: number})
-	switch {
-	case errors.Is(err, history.ErrNotFound):
-		return &problem{v1alpha1.ReasonNoConversation, fmt.Sprintf("task %q has no conversation yet", name)}, nil
-	case errors.Is(err, history.ErrUnavailable):
-		return &problem{v1alpha1.ReasonHistoryUnavailable, "the history store cannot be reached; it is tried again"}, nil
-	case err != nil:
-		return nil, err
+	was := s.Status.DeepCopy()
+	after, err := r.look(ctx, s)
+	if err != nil || equality.Semantic.DeepEqual(*was, s.Status) {
+		return after, err
 	}
-	s.Status.TaskUID = string(task.UID)
-	s.Status.Conversation = &v1alpha1.ConversationPosition{
-		Branch: found.Position.Branch, Position: found.Position.Position, ToolCalls: found.Position.ToolCalls,
+	s.Status.ObservedGeneration = s.Generation
+	if err := r.Client.Status().Update(ctx, s); err != nil {
+		return 0, fmt.Errorf("write the status of ConversationSnapshot %s: %w", s.Name, err)
 	}
-	s.Status.MessageCount = found.Totals.Messages
-	s.Status.InputTokens, s.Status.OutputTokens = found.Totals.InputTokens, found.Totals.OutputTokens
-	s.Status.CostMicroUSD, s.Status.Digest = found.Totals.CostMicroUSD, found.Digest
-	return nil, nil
+	return after, nil
 }
 
-// checkpoint is the number of the checkpoint whose position is meant; 0 for
-// the newest position.
-func (r *Reconciler) checkpoint(ctx context.Context, s *v1alpha1.ConversationSnapshot, task *v1alpha1.Task) (int64, *problem, error) {
-	if s.Spec.CheckpointRef == nil {
-		return 0, nil, nil
+// look brings the status up to date, and says when to look again.
+func (r *Reconciler) look(ctx context.Context, s *v1alpha1.ConversationSnapshot) (time.Duration, error) {
+	if meta.IsStatusConditionTrue(s.Status.Conditions, v1alpha1.SnapshotReady) {
+		if after := r.untilDue(s); after > 0 {
+			return after, nil
+		}
+		if err := r.verify(ctx, s); err != nil {
+			return 0, err
+		}
+		return r.setDue(s, r.every()), nil
 	}
-	name := s.Spec.CheckpointRef.Name
-	c := &v1alpha1.Checkpoint{}
-	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: name}, c); err != nil {
-		return 0, &problem{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf("there is no Checkpoint %q in this namespace: name one of the task's checkpoints", name)},
-			client.IgnoreNotFound(err)
+	unresolved, err := r.resolve(ctx, s)
+	if err != nil {
+		return 0, err
 	}
-	switch {
-	case c.Spec.TaskRef.Name != task.Name || (c.Status.TaskUID != "" && c.Status.TaskUID != string(task.UID)):
-		return 0, &problem{v1alpha1.ReasonCheckpointOfOther, fmt.Sprintf("Checkpoint %q is not of task %q: name one of that task's checkpoints", name, task.Name)}, nil
-	case c.Status.Number == 0:
-		return 0, &problem{v1alpha1.ReasonCheckpointNotReady, fmt.Sprintf("Checkpoint %q has not been taken yet", name)}, nil
+	if unresolved != nil {
+		set(s, v1alpha1.SnapshotReady, metav1.ConditionFalse, unresolved.reason, unresolved.message)
+		if unresolved.reason == v1alpha1.ReasonCorrupted {
+			set(s, v1alpha1.SnapshotIntact, metav1.ConditionFalse, unresolved.reason, unresolved.message)
+		}
+		return again, nil
 	}
-	return c.Status.Number, nil, nil
+	set(s, v1alpha1.SnapshotReady, metav1.ConditionTrue, v1alpha1.ReasonResolved, "the position is resolved")
+	return r.setDue(s, r.every()), nil
+}
+
+func set(s *v1alpha1.ConversationSnapshot, kind string, status metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{
+		Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: s.Generation,
+	})
+}
+
+func (r *Reconciler) every() time.Duration {
+	if r.VerifyEvery > 0 {
+		return r.VerifyEvery
+	}
+	return verifyEvery
+}
+
+// untilDue is how long it is until the snapshot is to be verified. Those that a
+// manager finds when it starts are spread, so that they are not read all at once.
+func (r *Reconciler) untilDue(s *v1alpha1.ConversationSnapshot) time.Duration {
+	r.mu.Lock()
+	at, ok := r.due[s.UID]
+	r.mu.Unlock()
+	if !ok {
+		return r.setDue(s, rand.N(r.every())+1)
+	}
+	return at.Sub(r.Clock.Now())
+}
+
+func (r *Reconciler) setDue(s *v1alpha1.ConversationSnapshot, after time.Duration) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.due == nil {
+		r.due = map[types.UID]time.Time{}
+	}
+	r.due[s.UID] = r.Clock.Now().Add(after)
+	return after
+}
+
+func (r *Reconciler) forget(s *v1alpha1.ConversationSnapshot) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.due, s.UID)
 }

@@ -50,6 +50,14 @@ func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan
 			p.Status.LatestCheckpoint.Name = name
 		}
 	}
+	if p.Snapshots != nil {
+		// What cannot be made now is made with the next write.
+		newest, err := r.makeSnapshots(ctx, task, *p.Snapshots)
+		if err != nil {
+			logf.FromContext(ctx).Info("Could not make or prune ConversationSnapshots.", "error", err.Error())
+		}
+		p.Status.SnapshotCount = newest
+	}
 	if p.Write {
 		if err := r.writeStatus(ctx, task, p.Status, m); err != nil {
 			return err

@@ -34,6 +34,11 @@ type Store interface {
 	TaskState(ctx context.Context, taskUID string) (history.TaskState, error)
 	CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Checkpoint, error)
 	RecordEvents(ctx context.Context, events []history.Event) error
+	// ResolvePosition finds the turn boundary of a place in the active branch,
+	// and the newest checkpoint that is not after it.
+	ResolvePosition(ctx context.Context, taskUID string, query history.PositionQuery) (history.Resolved, error)
+	// SnapshotsAfter lists automatic snapshots of the conversation by their numbers.
+	SnapshotsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Snapshot, error)
 }
 
 // Notifications tells of changes in the history store; an empty one means
@@ -149,10 +154,8 @@ func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known,
 	if o.Claim, err = read[corev1.PersistentVolumeClaim](ctx, v.reader, task.Namespace, resources.ClaimName(task.Name)); err != nil {
 		return o, err
 	}
-	if rewind := plan.NewRewind(task); rewind != nil {
-		if o.RewindTarget, err = read[v1alpha1.Checkpoint](ctx, r.Live, task.Namespace, rewind.To.CheckpointRef.Name); err != nil {
-			return o, err
-		}
+	if err := r.observeRewind(ctx, task, &o); err != nil {
+		return o, err
 	}
 	if err := r.observeSource(ctx, task, &o); err != nil {
 		return o, err
@@ -162,6 +165,35 @@ func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known,
 	}
 	o.History = r.history(ctx, task)
 	return o, nil
+}
+
+// observeRewind finds out where a new rewind goes.
+func (r *Reconciler) observeRewind(ctx context.Context, task *v1alpha1.Task, o *plan.Observed) (err error) {
+	rewind := plan.NewRewind(task)
+	if rewind == nil {
+		return nil
+	}
+	if to := rewind.To.CheckpointRef; to != nil {
+		o.RewindTarget, err = read[v1alpha1.Checkpoint](ctx, r.Live, task.Namespace, to.Name)
+		return err
+	}
+	query, ok := plan.PositionOf(rewind)
+	if !ok {
+		return nil
+	}
+	found, err := r.Store.ResolvePosition(ctx, string(task.UID), query)
+	switch {
+	case err == nil:
+		o.RewindPosition = plan.RewindPosition{Known: true, Found: &found}
+	case errors.Is(err, history.ErrNotFound), errors.Is(err, history.ErrInvalid):
+		o.RewindPosition.Known = true
+	case errors.Is(err, history.ErrCorrupted):
+		o.RewindPosition = plan.RewindPosition{Known: true, Damaged: err.Error()}
+	default:
+		// The task is looked after all the same; the rewind waits.
+		logf.FromContext(ctx).Info("Could not find out where the rewind goes.", "error", err.Error())
+	}
+	return nil
 }
 
 // observeSource reads what startFrom names, until its point is resolved.

@@ -74,3 +74,19 @@ func (g *guard) CheckpointsAfter(ctx context.Context, taskUID string, after int6
 func (g *guard) RecordEvents(ctx context.Context, events []history.Event) error {
 	return g.call(ctx, func(ctx context.Context) error { return g.store.RecordEvents(ctx, events) })
 }
+
+func (g *guard) ResolvePosition(ctx context.Context, taskUID string, query history.PositionQuery) (found history.Resolved, err error) {
+	err = g.call(ctx, func(ctx context.Context) error {
+		found, err = g.store.ResolvePosition(ctx, taskUID, query)
+		return err
+	})
+	return found, err
+}
+
+func (g *guard) SnapshotsAfter(ctx context.Context, taskUID string, after int64, limit int) (rows []history.Snapshot, err error) {
+	err = g.call(ctx, func(ctx context.Context) error {
+		rows, err = g.store.SnapshotsAfter(ctx, taskUID, after, limit)
+		return err
+	})
+	return rows, err
+}

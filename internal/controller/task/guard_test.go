@@ -28,6 +28,16 @@ func (c *counting) CheckpointsAfter(context.Context, string, int64, int) ([]hist
 	return nil, c.err
 }
 
+func (c *counting) ResolvePosition(context.Context, string, history.PositionQuery) (history.Resolved, error) {
+	c.calls++
+	return history.Resolved{}, c.err
+}
+
+func (c *counting) SnapshotsAfter(context.Context, string, int64, int) ([]history.Snapshot, error) {
+	c.calls++
+	return nil, c.err
+}
+
 func (c *counting) RecordEvents(context.Context, []history.Event) error {
 	c.calls++
 	return c.err

@@ -1,0 +1,166 @@
+package conversationsnapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/resources"
+)
+
+// problem is why a snapshot cannot be resolved yet.
+type problem struct{ reason, message string }
+
+// resolve fills the status from the store, or says why it cannot yet.
+func (r *Reconciler) resolve(ctx context.Context, s *v1alpha1.ConversationSnapshot) (*problem, error) {
+	if uid, ordinal, ok := resources.SnapshotOrdinal(s); ok {
+		return r.follow(ctx, s, uid, ordinal)
+	}
+	task := &v1alpha1.Task{}
+	name := s.Spec.TaskRef.Name
+	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: name}, task); err != nil {
+		return &problem{v1alpha1.ReasonTaskNotFound, fmt.Sprintf("there is no Task %q in this namespace: name a task of this namespace", name)},
+			client.IgnoreNotFound(err)
+	}
+	number, p, err := r.checkpoint(ctx, s, task)
+	if p != nil || err != nil {
+		return p, err
+	}
+	query := history.SnapshotQuery{Checkpoint: number, Position: ptr.Deref(s.Spec.Position, 0)}
+	found, err := r.Store.Snapshot(ctx, string(task.UID), query)
+	if p, err := unavailable(err); p != nil || err != nil {
+		return p, err
+	}
+	switch {
+	case err != nil && query.Position > 0:
+		return &problem{v1alpha1.ReasonPositionNotFound, fmt.Sprintf(
+			"the conversation of task %q has no message %d yet: the snapshot is resolved when it has", name, query.Position)}, nil
+	case err != nil:
+		return &problem{v1alpha1.ReasonNoConversation, fmt.Sprintf("task %q has no conversation yet", name)}, nil
+	}
+	fill(s, string(task.UID), v1alpha1.SnapshotManual, found)
+	s.Status.Time = ptr.To(metav1.NewTime(r.Clock.Now()))
+	set(s, v1alpha1.SnapshotIntact, metav1.ConditionTrue, v1alpha1.ReasonVerified, verified)
+	return nil, nil
+}
+
+const verified = "the messages up to the position give the digest"
+
+// unavailable sorts an answer of the store: the problem that the conversation
+// cannot be read, or an error that says nothing about it. Neither stands for no
+// error, or for something that does not exist.
+func unavailable(err error) (*problem, error) {
+	switch {
+	case err == nil, errors.Is(err, history.ErrNotFound), errors.Is(err, history.ErrInvalid):
+		return nil, nil
+	case errors.Is(err, history.ErrUnavailable):
+		return &problem{v1alpha1.ReasonHistoryUnavailable, "the history store cannot be reached; it is tried again"}, nil
+	case errors.Is(err, history.ErrCorrupted):
+		return &problem{v1alpha1.ReasonCorrupted, resources.PlainText(err.Error(), maxMessage)}, nil
+	}
+	return nil, err
+}
+
+const maxMessage = 1024
+
+// follow takes over what the store noted by itself.
+func (r *Reconciler) follow(ctx context.Context, s *v1alpha1.ConversationSnapshot, taskUID string, ordinal int64) (*problem, error) {
+	rows, err := r.Store.SnapshotsAfter(ctx, taskUID, ordinal-1, 1)
+	if p, err := unavailable(err); p != nil || err != nil {
+		return p, err
+	}
+	if err != nil || len(rows) == 0 || rows[0].Ordinal != ordinal {
+		return &problem{v1alpha1.ReasonPositionNotFound, fmt.Sprintf(
+			"the history store has no automatic snapshot %d of this task, or no longer: this object can be deleted", ordinal)}, nil
+	}
+	fill(s, taskUID, v1alpha1.SnapshotAutomatic, rows[0])
+	s.Status.Time = ptr.To(metav1.NewTime(rows[0].Time))
+	return nil, r.verify(ctx, s)
+}
+
+func fill(s *v1alpha1.ConversationSnapshot, taskUID string, trigger v1alpha1.SnapshotTrigger, found history.Snapshot) {
+	s.Status.TaskUID, s.Status.Trigger, s.Status.Checkpoint = taskUID, trigger, found.Checkpoint
+	s.Status.Conversation = &v1alpha1.ConversationPosition{
+		Branch: found.Position.Branch, Position: found.Position.Position, ToolCalls: found.Position.ToolCalls,
+	}
+	s.Status.MessageCount = found.Totals.Messages
+	s.Status.InputTokens, s.Status.OutputTokens = found.Totals.InputTokens, found.Totals.OutputTokens
+	s.Status.CostMicroUSD, s.Status.Digest = found.Totals.CostMicroUSD, found.Digest
+}
+
+// verify has the store read the messages up to the position again, and says in
+// the condition Intact whether they give the digest.
+func (r *Reconciler) verify(ctx context.Context, s *v1alpha1.ConversationSnapshot) error {
+	if s.Status.Trigger == "" || s.Status.Conversation == nil {
+		return nil // resolved before digests were chains: there is nothing to compare
+	}
+	query := history.SnapshotQuery{Position: s.Status.Conversation.Position}
+	if query.Position == 0 {
+		set(s, v1alpha1.SnapshotIntact, metav1.ConditionTrue, v1alpha1.ReasonVerified, verified)
+		return nil
+	}
+	if s.Spec.CheckpointRef != nil {
+		query = history.SnapshotQuery{Checkpoint: s.Status.Checkpoint}
+	}
+	found, err := r.Store.Snapshot(ctx, s.Status.TaskUID, query)
+	p, failed := unavailable(err)
+	switch {
+	case failed != nil:
+		return failed
+	case p != nil && p.reason == v1alpha1.ReasonCorrupted:
+		set(s, v1alpha1.SnapshotIntact, metav1.ConditionFalse, p.reason, p.message)
+	case p != nil:
+		return fmt.Errorf("verify the snapshot: %w", err)
+	case err != nil || found.Position.Branch != s.Status.Conversation.Branch || found.Position.Position != s.Status.Conversation.Position:
+		// The conversation was taken back, and goes on along another branch; what
+		// was last known still stands.
+		if known(s) {
+			return nil
+		}
+		set(s, v1alpha1.SnapshotIntact, metav1.ConditionUnknown, v1alpha1.ReasonNotOnBranch,
+			"the conversation has left the branch that the snapshot is on: it is verified when it is read")
+	case found.Digest != s.Status.Digest:
+		set(s, v1alpha1.SnapshotIntact, metav1.ConditionFalse, v1alpha1.ReasonCorrupted,
+			"the messages up to the position no longer give the digest: the history was changed or is damaged")
+	default:
+		set(s, v1alpha1.SnapshotIntact, metav1.ConditionTrue, v1alpha1.ReasonVerified, verified)
+	}
+	return nil
+}
+
+// known says that something stands in the condition Intact.
+func known(s *v1alpha1.ConversationSnapshot) bool {
+	for _, c := range s.Status.Conditions {
+		if c.Type == v1alpha1.SnapshotIntact {
+			return true
+		}
+	}
+	return false
+}
+
+// checkpoint is the number of the checkpoint whose position is meant; 0 for
+// none.
+func (r *Reconciler) checkpoint(ctx context.Context, s *v1alpha1.ConversationSnapshot, task *v1alpha1.Task) (int64, *problem, error) {
+	if s.Spec.CheckpointRef == nil {
+		return 0, nil, nil
+	}
+	name := s.Spec.CheckpointRef.Name
+	c := &v1alpha1.Checkpoint{}
+	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: name}, c); err != nil {
+		return 0, &problem{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf("there is no Checkpoint %q in this namespace: name one of the task's checkpoints", name)},
+			client.IgnoreNotFound(err)
+	}
+	switch {
+	case c.Spec.TaskRef.Name != task.Name || (c.Status.TaskUID != "" && c.Status.TaskUID != string(task.UID)):
+		return 0, &problem{v1alpha1.ReasonCheckpointOfOther, fmt.Sprintf("Checkpoint %q is not of task %q: name one of that task's checkpoints", name, task.Name)}, nil
+	case c.Status.Number == 0:
+		return 0, &problem{v1alpha1.ReasonCheckpointNotReady, fmt.Sprintf("Checkpoint %q has not been taken yet", name)}, nil
+	}
+	return c.Status.Number, nil, nil
+}
