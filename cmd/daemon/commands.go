@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -12,10 +13,12 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/hook"
 	"github.com/clew-dev/clew/internal/daemon/mask"
 	"github.com/clew-dev/clew/internal/daemon/prepare"
 	"github.com/clew-dev/clew/internal/daemon/run"
 	"github.com/clew-dev/clew/internal/daemon/shim"
+	"github.com/clew-dev/clew/internal/daemon/start"
 	"github.com/clew-dev/clew/internal/daemon/volume"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/worktree"
@@ -133,6 +136,9 @@ func newRun(logging *logOptions) *cobra.Command {
 				return err
 			}
 			defer p.close()
+			if cfg.Mask, err = mask.FromEnvironment(os.Environ(), daemonapi.MaskDir); err != nil {
+				return err
+			}
 			cfg.Pod, cfg.Server, cfg.Remote = p.config, p.server, p.remote
 			cfg.Log = log.WithValues("namespace", p.config.Namespace, "task", p.config.Task, "attempt", p.config.Attempt)
 			return run.Run(cmd.Context(), cfg)
@@ -147,7 +153,7 @@ func newRun(logging *logOptions) *cobra.Command {
 }
 
 func newAgent(logging *logOptions) *cobra.Command {
-	var socket, conversation string
+	var socket, conversation, runDir string
 	cmd := &cobra.Command{
 		Use:   "agent [flags] -- command [argument...]",
 		Short: "Start the agent and stand between it and the daemon",
@@ -162,11 +168,16 @@ func newAgent(logging *logOptions) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			masker, err := mask.FromEnvironment(os.Environ(), daemonapi.MaskDir)
+			if err != nil { // what the shim cannot read the agent cannot either
+				log.Error(err, "some of the agent's Secrets cannot be masked")
+			}
 			signals := make(chan os.Signal, 64)
 			signal.Notify(signals, shim.Signals()...)
 			// Not the command's context: that ends with the first signal.
 			code, err := shim.Run(context.Background(), shim.Config{
 				Socket: socket, Command: args, Env: os.Environ(), Conversation: conversation,
+				RunDir: runDir, Mask: masker,
 				Stdout: os.Stdout, Stderr: os.Stderr, Log: log,
 			}, signals)
 			if err != nil {
@@ -177,6 +188,37 @@ func newAgent(logging *logOptions) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&socket, "socket", filepath.Join(defaultRunDir, run.SocketName), "the daemon's socket")
 	cmd.Flags().StringVar(&conversation, "conversation", filepath.Join(defaultRunDir, prepare.ConversationFile), "file with the conversation so far; the agent finds its path in "+shim.ConversationEnv)
+	cmd.Flags().StringVar(&runDir, "run-dir", defaultRunDir, "folder in which prepare left the plan of the agent's start")
+	return cmd
+}
+
+func newHook() *cobra.Command {
+	var runDir, agentType string
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "hook",
+		Short: "Wait, before the agent runs a tool, for the checkpoint that is due; the agent starts it",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if agentType == "" {
+				plan, err := start.Read(runDir)
+				if err != nil {
+					fmt.Fprintln(cmd.ErrOrStderr(), "clew: the tool runs without a checkpoint before it:", err)
+					return nil
+				}
+				agentType = plan.AgentType
+			}
+			err := hook.Run(cmd.Context(), hook.Config{AgentType: agentType, Socket: filepath.Join(runDir, run.SocketName),
+				Stdin: cmd.InOrStdin(), Timeout: timeout})
+			if err != nil {
+				fmt.Fprintln(cmd.ErrOrStderr(), "clew:", err)
+			}
+			return nil // whatever it is, the agent works on
+		},
+	}
+	cmd.Flags().StringVar(&runDir, "run-dir", defaultRunDir, "folder shared with the daemon")
+	cmd.Flags().StringVar(&agentType, "agent", "", "kind of the agent; the one that was started when empty")
+	cmd.Flags().DurationVar(&timeout, "timeout", 9*time.Minute, "how long the daemon may take before the tool runs without a checkpoint")
 	return cmd
 }
 

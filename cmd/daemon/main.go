@@ -1,6 +1,6 @@
 // Command clew-daemon is what runs of Clew in a task's pod: prepare (init
-// container), run (sidecar), agent (shim in the user's image) and ready (the
-// sidecar's startup probe).
+// container), run (sidecar), agent (shim in the user's image), hook (what an
+// agent runs before its tools) and ready (the sidecar's startup probe).
 package main
 
 import (
@@ -51,7 +51,7 @@ func newCommand() *cobra.Command {
 	}
 	cmd.PersistentFlags().StringVar(&logging.level, "log-level", "info", "what is logged: debug, info or error")
 	cmd.PersistentFlags().StringVar(&logging.format, "log-format", "json", "how it is logged: json or text")
-	cmd.AddCommand(newPrepare(logging), newRun(logging), newAgent(logging), newReady())
+	cmd.AddCommand(newPrepare(logging), newRun(logging), newAgent(logging), newHook(), newReady())
 	return cmd
 }
 

@@ -2,18 +2,15 @@ package prepare
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/agent/render"
+	"github.com/clew-dev/clew/internal/daemon/agenthome"
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemon/start"
 	"github.com/clew-dev/clew/internal/daemonapi"
@@ -87,7 +84,7 @@ func (p *preparer) remembered(ctx context.Context) (remembered, error) {
 	state, limits := p.journal.State(), p.limits()
 	return remembered{
 		agentType: p.cfg.Pod.AgentType, session: state.AgentSession, refused: state.SessionRefused,
-		find: func(id string) (agent.Session, error) { return findSession(p.adapter, p.cfg.Paths.Home, id) },
+		find: func(id string) (agent.Session, error) { return agenthome.Find(p.adapter, p.cfg.Paths.Home, id) },
 		told: told, pending: pending, head: head,
 		render: renderer{
 			conversation: func(e []*daemonv1.ConversationEntry) string { return render.Conversation(e, limits) },
@@ -125,39 +122,4 @@ func (p *preparer) writeStart(context.Context) error {
 		return nil
 	}
 	return start.Write(p.cfg.RunDir, *p.plan)
-}
-
-// findSession looks a session up in the agent's home.
-func findSession(adapter agent.Adapter, home, id string) (agent.Session, error) {
-	root, err := os.OpenRoot(home)
-	if err != nil {
-		return agent.Session{}, err
-	}
-	defer root.Close()
-	return adapter.Session(homeFS{root}, id)
-}
-
-// homeFS reads the agent's home, which is untrusted: nothing outside of it is
-// reached by a link, and nothing but files and folders is read, so that a named
-// pipe makes nobody wait.
-type homeFS struct{ root *os.Root }
-
-// Open implements fs.FS.
-func (h homeFS) Open(name string) (fs.File, error) {
-	if !fs.ValidPath(name) {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
-	}
-	f, err := h.root.OpenFile(filepath.FromSlash(name), os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() && !info.IsDir() {
-		err = &fs.PathError{Op: "open", Path: name, Err: errors.New("neither a file nor a folder")}
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
 }

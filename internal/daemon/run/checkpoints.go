@@ -45,9 +45,12 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 			return
 		case take := <-d.asked:
 			err = d.takeAsked(ctx, take)
+		case c := <-d.guard.calls:
+			err = d.takeRisky(ctx, c)
 		case <-d.due:
 			// The count may have begun anew since.
 			if answers, _ := d.recorder.progress(); answers >= int(d.cfg.Pod.Policy.EveryToolCalls) {
+				d.settle(ctx)
 				err = d.take(ctx, checkpoint.Request{Trigger: string(v1alpha1.TriggerToolCalls)})
 			}
 		case <-interval:
@@ -110,7 +113,16 @@ func (d *daemon) changed(ctx context.Context) bool {
 	if _, records := d.recorder.progress(); records > 0 || state.Latest == nil {
 		return true
 	}
-	drift, err := d.volume.Repo.Drift(ctx, worktree.Target{Code: state.Latest.Code, State: state.Latest.State})
+	return d.filesChanged(ctx)
+}
+
+// filesChanged reports whether a file differs from the last checkpoint.
+func (d *daemon) filesChanged(ctx context.Context) bool {
+	latest := d.volume.Journal.State().Latest
+	if latest == nil {
+		return true
+	}
+	drift, err := d.volume.Repo.Drift(ctx, worktree.Target{Code: latest.Code, State: latest.State})
 	return err != nil || !drift.Same()
 }
 

@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -68,13 +69,16 @@ func (d *daemon) last(ctx, work context.Context) error {
 	if d.finished(d.volume.Journal.State()) {
 		return nil
 	}
-	if _, err := d.recorder.flush(work); err != nil {
+	if _, err := d.recorder.end(work); err != nil {
 		return err
 	}
 	if err := d.recorder.interrupt(work); err != nil {
 		return err
 	}
 	st, _ := d.socket.status()
+	if err := errors.Join(d.noteSession(), d.noteRefusal(st)); err != nil {
+		return err
+	}
 	trigger, code := lastTrigger(st)
 	req := checkpoint.Request{Trigger: string(trigger), Also: func(s *journal.State, p journal.Point) {
 		s.Clean = &p

@@ -8,6 +8,10 @@
 //     on disk, and then is in the history once, whatever is killed when.
 //   - The server, the history store and the gitstore may be down for any time:
 //     the agent works on, and everything arrives later, in order.
+//   - A line may be of any length: memory stays bounded, and nothing is left out.
+//   - Before a tool that the task calls risky a checkpoint is taken, and the tool
+//     waits for it where the agent asks before it runs one.
+//   - The values of the agent's Secrets are in nothing that leaves the pod.
 //   - A daemon killed at any instant goes on where it was when it starts again.
 //   - When a newer attempt of the task has begun it ends its own agent and
 //     writes nothing more, anywhere.
@@ -16,7 +20,9 @@ package run
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -26,6 +32,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
 	"github.com/clew-dev/clew/internal/daemon/gateway"
 	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemon/mask"
 	"github.com/clew-dev/clew/internal/daemon/ship"
 	"github.com/clew-dev/clew/internal/daemon/volume"
 	"github.com/clew-dev/clew/internal/daemonapi"
@@ -45,6 +52,9 @@ type Config struct {
 	Paths  volume.Paths
 	RunDir string
 	Server Server
+	// Mask keeps the values of Secrets out of whatever leaves the pod; nil if
+	// there are none.
+	Mask *mask.Masker
 	// Remote says where the gitstore is.
 	Remote func() (worktree.Remote, error)
 	Log    logr.Logger
@@ -62,7 +72,14 @@ type daemon struct {
 	shipper  *ship.Shipper
 	recorder *recorder
 	socket   *socket
+	adapter  agent.Adapter
+	guard    *guard
 
+	noting   sync.Mutex
+	noted    *daemonv1.AgentSession // what the journal surely says
+	settling atomic.Bool            // the agent's session is being looked at
+
+	idle    chan struct{} // closed when no checkpoints are taken any more
 	due     chan struct{} // enough tool calls for a checkpoint
 	asked   chan *daemonv1.TakeCheckpoint
 	push    chan struct{} // there is something to push
@@ -84,21 +101,25 @@ func Run(ctx context.Context, cfg Config) error {
 	defer listener.Close()
 	opening, cancel := context.WithTimeout(ctx, openWait)
 	defer cancel()
-	v, err := volume.Open(opening, cfg.Paths, cfg.Pod, nil)
+	v, err := volume.Open(opening, cfg.Paths, cfg.Pod, cfg.Mask)
 	if err != nil {
 		return err
 	}
 	defer v.Close()
 	work, fail := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer fail(nil)
-	d := &daemon{cfg: cfg, log: cfg.Log, volume: v, fail: fail,
-		due: make(chan struct{}, 1), asked: make(chan *daemonv1.TakeCheckpoint, 64), push: make(chan struct{}, 1)}
+	d := &daemon{cfg: cfg, log: cfg.Log, volume: v, fail: fail, adapter: adapter,
+		idle: make(chan struct{}), due: make(chan struct{}, 1), asked: make(chan *daemonv1.TakeCheckpoint, 64), push: make(chan struct{}, 1)}
 	d.taker = &checkpoint.Taker{Repo: v.Repo, Journal: v.Journal, Spool: v.Spool, Remote: cfg.Remote,
-		TaskUID: cfg.Pod.TaskUID, Attempt: cfg.Pod.Attempt, Log: cfg.Log}
+		TaskUID: cfg.Pod.TaskUID, Attempt: cfg.Pod.Attempt, Mask: cfg.Mask, Log: cfg.Log}
 	d.shipper = ship.New(cfg.Server, v.Spool, cfg.Log)
-	d.recorder = &recorder{spool: v.Spool, parser: adapter.NewParser(agent.ParserOptions{Prices: cfg.Pod.Prices}), attempt: cfg.Pod.Attempt, log: cfg.Log}
+	d.recorder = &recorder{spool: v.Spool, attempt: cfg.Pod.Attempt, newParser: d.newParser, mask: cfg.Mask,
+		longPath: filepath.Join(cfg.Paths.State, "long-line"), log: cfg.Log}
+	d.recorder.called = func(c *daemonv1.ToolCall) { d.toolCalled(work, c) }
 	d.socket = newSocket(d.recorder, v.Journal, cfg.Pod.Attempt, cfg.Log)
-	d.socket.recorded, d.socket.failed = d.recorded, func(err error) { fail(err) }
+	d.socket.recorded, d.socket.failed, d.socket.beforeTool = d.recorded, func(err error) { fail(err) }, d.beforeTool
+	var bad []error
+	d.guard, bad = newGuard(cfg.Pod, adapter)
 
 	err = d.begin()
 	if err != nil && !errors.Is(err, gateway.ErrFenced) {
@@ -106,6 +127,8 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	if err != nil {
 		d.socket.fence()
+	} else {
+		d.tellPatterns(bad)
 	}
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
@@ -140,6 +163,12 @@ func (d *daemon) begin() error {
 	if err := d.recorder.replay(); err != nil {
 		return err
 	}
+	if state.Session != nil {
+		d.recorder.recall(state.Session.ID)
+	}
+	if err := d.noteSession(); err != nil {
+		return err
+	}
 	if d.finished(state) {
 		return nil
 	}
@@ -171,18 +200,17 @@ func (d *daemon) work(ctx, work context.Context) error {
 	start(work, d.shipper.Run)
 	start(work, d.pushAll)
 	start(running, d.listenForCommands)
-	taking := make(chan struct{})
 	go func() {
-		defer close(taking)
+		defer close(d.idle)
 		d.takeCheckpoints(running)
 	}()
 
-	err := d.untilSafe(ctx, work, func() { stopRunning(); <-taking })
+	err := d.untilSafe(ctx, work, func() { stopRunning(); <-d.idle })
 	if cause := context.Cause(work); cause != nil {
 		err = cause
 	}
 	d.fail(nil)
-	<-taking
+	<-d.idle
 	group.Wait()
 	return err
 }
@@ -196,6 +224,9 @@ func timeout(ctx context.Context, after time.Duration) context.Context {
 
 // recorded is called after lines went to disk.
 func (d *daemon) recorded() {
+	if err := d.noteSession(); err != nil {
+		d.log.Error(err, "the agent's session is not known to the next attempt yet")
+	}
 	every := int(d.cfg.Pod.Policy.EveryToolCalls)
 	if answers, _ := d.recorder.progress(); every > 0 && answers >= every {
 		nudge(d.due)

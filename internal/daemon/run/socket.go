@@ -30,6 +30,8 @@ const (
 	freezeTimeout = 3 * time.Second
 	// maxStrangers bounds connections without a session.
 	maxStrangers = 32
+	// maxAsking bounds tools that wait for a checkpoint.
+	maxAsking = 32
 )
 
 // socket serves the shim. The first session of an attempt is the only one that
@@ -43,6 +45,10 @@ type socket struct {
 	recorded func()
 	// failed is called when the spool can no longer be written.
 	failed func(error)
+	// beforeTool returns when a tool may run that waits for it.
+	beforeTool func(context.Context, wire.BeforeTool)
+	// asking bounds the tools that wait.
+	asking chan struct{}
 
 	mu          sync.Mutex
 	current     *connection
@@ -96,6 +102,7 @@ func (c *connection) ack(line int64) error {
 
 func newSocket(r *recorder, j *journal.Journal, attempt int64, log logr.Logger) *socket {
 	return &socket{recorder: r, journal: j, attempt: attempt, log: log, recorded: func() {}, failed: func(error) {},
+		beforeTool: func(context.Context, wire.BeforeTool) {}, asking: make(chan struct{}, maxAsking),
 		frozen: map[int64]chan struct{}{}, changed: make(chan struct{})}
 }
 
@@ -153,10 +160,13 @@ func (s *socket) handle(ctx context.Context, c *connection, known func()) error 
 	if err != nil {
 		return err
 	}
-	if f.Type == wire.TypePing {
+	switch f.Type {
+	case wire.TypePing:
 		return c.send(wire.TypePong, nil)
-	}
-	if f.Type != wire.TypeHello {
+	case wire.TypeBeforeTool:
+		return s.ask(ctx, c, f, known)
+	case wire.TypeHello:
+	default:
 		return errors.New("the first frame is no Hello")
 	}
 	hello, err := f.Hello()
@@ -171,7 +181,10 @@ func (s *socket) handle(ctx context.Context, c *connection, known func()) error 
 	}
 	known()
 	_ = c.SetReadDeadline(time.Time{})
-	epoch, line := s.open(c, hello.Session)
+	epoch, line, err := s.open(c, hello.Session)
+	if err != nil {
+		return err
+	}
 	defer s.close(c)
 	if err := c.send(wire.TypeWelcome, wire.Welcome{Line: line, Attempt: s.attempt}); err != nil {
 		return err
@@ -180,6 +193,33 @@ func (s *socket) handle(ctx context.Context, c *connection, known func()) error 
 	defer cancel()
 	go s.commitOutput(ctx, c)
 	return s.read(ctx, c, r, epoch)
+}
+
+// ask answers a tool that waits. Whoever asks says nothing more.
+func (s *socket) ask(ctx context.Context, c *connection, f wire.Frame, known func()) error {
+	var b wire.BeforeTool
+	if err := f.Decode(&b); err != nil {
+		return err
+	}
+	select {
+	case s.asking <- struct{}{}:
+		defer func() { <-s.asking }()
+	default:
+		return errors.New("too many tools wait at once")
+	}
+	known()
+	_ = c.SetReadDeadline(time.Time{})
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		defer cancel()
+		_, _ = c.Read(make([]byte, 1))
+	}()
+	s.beforeTool(ctx, b)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return c.send(wire.TypeProceed, nil)
 }
 
 // admit takes the first session of the attempt and no other.
@@ -196,8 +236,11 @@ func (s *socket) admit(session string) error {
 }
 
 // open makes c the connection of the session.
-func (s *socket) open(c *connection, session string) (epoch int, line int64) {
-	epoch, line = s.recorder.attach(session)
+func (s *socket) open(c *connection, session string) (epoch int, line int64, err error) {
+	epoch, line, err = s.recorder.attach(session)
+	if err != nil {
+		return 0, 0, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.current != nil {
@@ -210,7 +253,7 @@ func (s *socket) open(c *connection, session string) (epoch int, line int64) {
 		c.tell(wire.TypeRelease)
 	}
 	s.log.Info("the shim is connected", "recordedLines", line)
-	return epoch, line
+	return epoch, line, nil
 }
 
 func (s *socket) close(c *connection) {
@@ -253,7 +296,7 @@ func (s *socket) line(ctx context.Context, c *connection, r *bufio.Reader, f wir
 	if err != nil {
 		return err
 	}
-	if err := s.recorder.add(epoch, l); err != nil {
+	if err := s.recorder.add(ctx, epoch, l); err != nil {
 		return err
 	}
 	if r.Buffered() > 0 && !s.recorder.full() {
@@ -295,7 +338,11 @@ func (s *socket) commitOutput(ctx context.Context, c *connection) {
 func (s *socket) said(ctx context.Context, c *connection, f wire.Frame) error {
 	switch f.Type {
 	case wire.TypeFrozen, wire.TypeExit:
-		line, err := s.recorder.flush(ctx)
+		put := s.recorder.flush
+		if f.Type == wire.TypeExit {
+			put = s.recorder.end
+		}
+		line, err := put(ctx)
 		if err := s.committed(c, line, err); err != nil {
 			return err
 		}

@@ -23,7 +23,9 @@
 //	daemon  Release{}              the last checkpoint is safe: the shim may end
 //	daemon  Stop{}                 a newer attempt runs: end the agent at once
 //
-// Ping, answered by Pong, asks whether the daemon is up, without a session.
+// Ping, answered by Pong, asks whether the daemon is up, without a session. So
+// does BeforeTool, answered by Proceed, tell of a tool call that the agent holds
+// back: Proceed comes when a checkpoint was taken, if one was due.
 package wire
 
 import (
@@ -32,6 +34,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // Type of a frame.
@@ -45,6 +48,7 @@ const (
 	TypeTerminating Type = 4
 	TypeExit        Type = 5
 	TypePing        Type = 6
+	TypeBeforeTool  Type = 7
 )
 
 // Frames of the daemon.
@@ -56,6 +60,7 @@ const (
 	TypeRelease Type = 69
 	TypeStop    Type = 70
 	TypePong    Type = 71
+	TypeProceed Type = 72
 )
 
 const (
@@ -105,6 +110,34 @@ type Exit struct {
 	Code int `json:"code"`
 	// Terminating says that the shim had been told to end.
 	Terminating bool `json:"terminating"`
+}
+
+// BeforeTool tells of a tool call that waits for Proceed.
+type BeforeTool struct {
+	// ID is the call's, as in the agent's output, if it is known.
+	ID   string `json:"id,omitempty"`
+	Name string `json:"name"`
+	// Input is JSON; only its beginning if Cut.
+	Input string `json:"input"`
+	Cut   bool   `json:"cut,omitempty"`
+}
+
+// WriteBeforeTool sends a BeforeTool, with as much of the input as a frame
+// takes.
+func WriteBeforeTool(w io.Writer, b BeforeTool) error {
+	for {
+		body, err := json.Marshal(b)
+		if err != nil {
+			return err
+		}
+		if len(body) <= MaxChunk {
+			return write(w, TypeBeforeTool, body)
+		}
+		if b.Input == "" {
+			return errors.New("the names of a tool call are too long for a frame")
+		}
+		b.Input, b.Cut = strings.ToValidUTF8(b.Input[:min(len(b.Input)/2, MaxChunk-1024)], ""), true
+	}
 }
 
 // Frame is one frame as read.

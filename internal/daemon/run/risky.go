@@ -1,0 +1,206 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/agent"
+	"github.com/clew-dev/clew/internal/daemon/checkpoint"
+	"github.com/clew-dev/clew/internal/daemon/wire"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+)
+
+const (
+	// riskyPause is how long no second checkpoint is taken for a risky tool if
+	// no file has changed since the first.
+	riskyPause = time.Second
+	// maxGuarded bounds the calls that are known to have had their checkpoint.
+	maxGuarded = 1000
+	// maxName is how much of a tool's name or a call's id is recorded.
+	maxName = 256
+)
+
+// riskyTools are the calls that a checkpoint is taken before.
+type riskyTools []riskyTool
+
+type riskyTool struct{ tool, input *regexp.Regexp }
+
+// compileRisky leaves out what is no pattern and says why.
+func compileRisky(patterns []daemonapi.ToolPattern) (tools riskyTools, bad []error) {
+	for _, p := range patterns {
+		tool, err := regexp.Compile(p.Tool)
+		if err != nil {
+			bad = append(bad, fmt.Errorf("the pattern %q of beforeRiskyTools is no regular expression, so that no checkpoint is taken for it: correct the task's checkpointPolicy: %w", p.Tool, err))
+			continue
+		}
+		input, err := regexp.Compile(p.Input)
+		if err != nil {
+			bad = append(bad, fmt.Errorf("the pattern %q of beforeRiskyTools is no regular expression, so that no checkpoint is taken for it: correct the task's checkpointPolicy: %w", p.Input, err))
+			continue
+		}
+		tools = append(tools, riskyTool{tool, input})
+	}
+	return tools, bad
+}
+
+// match reports whether a call is risky. What is not there of a cut input may
+// be what makes it so.
+func (r riskyTools) match(name, input string, cut bool) bool {
+	return slices.ContainsFunc(r, func(t riskyTool) bool {
+		return t.tool.MatchString(name) && (cut || t.input.MatchString(input))
+	})
+}
+
+// guard takes checkpoints for risky tools. Those of agents that ask before they
+// run a tool wait for it; other agents are stopped when their call is seen.
+type guard struct {
+	tools riskyTools
+	asks  bool // the agent asks before it runs a tool
+	calls chan *riskyCall
+
+	mu      sync.Mutex
+	guarded []string  // calls that had their checkpoint, newest last
+	takenAt time.Time // when a checkpoint was last taken for a risky tool
+	looked  time.Time // when it was last found that nothing had changed
+}
+
+// riskyCall is one that waits for its checkpoint.
+type riskyCall struct {
+	tool *daemonv1.RiskyTool
+	done chan struct{} // closed when it needs wait no longer
+}
+
+func newGuard(cfg daemonapi.Config, adapter agent.Adapter) (*guard, []error) {
+	tools, bad := compileRisky(cfg.Policy.RiskyTools)
+	return &guard{tools: tools, asks: adapter.BeforeTools(), calls: make(chan *riskyCall)}, bad
+}
+
+// known reports whether a call has had its checkpoint.
+func (g *guard) known(id string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return id != "" && slices.Contains(g.guarded, id)
+}
+
+// taken notes a call that has had its checkpoint.
+func (g *guard) taken(id string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.takenAt = time.Now()
+	if id != "" {
+		g.guarded = append(g.guarded[max(0, len(g.guarded)-maxGuarded+1):], id)
+	}
+}
+
+// unchanged notes that there was nothing to take a checkpoint of.
+func (g *guard) unchanged() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.looked = time.Now()
+}
+
+// recent reports whether a checkpoint was taken a moment ago.
+func (g *guard) recent() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return time.Since(g.takenAt) < riskyPause
+}
+
+// pause is how long it is not looked again whether something has changed.
+func (g *guard) pause() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return time.Until(g.looked.Add(riskyPause))
+}
+
+// beforeTool returns when a tool may run that waits for it. ctx ends with the
+// connection, or the daemon.
+func (d *daemon) beforeTool(ctx context.Context, b wire.BeforeTool) {
+	g := d.guard
+	if !g.tools.match(b.Name, b.Input, b.Cut) || g.known(b.ID) {
+		return
+	}
+	// An agent that asks without end makes nobody look for changes without end.
+	if _, records := d.recorder.progress(); records == 0 {
+		select {
+		case <-time.After(g.pause()):
+		case <-ctx.Done():
+			return
+		}
+	}
+	d.await(ctx, &riskyCall{tool: d.riskyTool(b.ID, b.Name, true), done: make(chan struct{})})
+}
+
+// toolCalled is told of each call in the agent's output, before it is recorded.
+func (d *daemon) toolCalled(ctx context.Context, call *daemonv1.ToolCall) {
+	g := d.guard
+	if g.asks || !g.tools.match(call.GetName(), call.GetInput(), call.GetInputPieces() != nil) || g.known(call.GetId()) {
+		return
+	}
+	c := &riskyCall{tool: d.riskyTool(call.GetId(), call.GetName(), false), done: make(chan struct{})}
+	go func() {
+		thaw := d.socket.freeze(ctx) // at once, whatever else is being done
+		defer thaw()
+		d.await(ctx, c)
+	}()
+}
+
+func (d *daemon) riskyTool(id, name string, before bool) *daemonv1.RiskyTool {
+	text := func(s string) string { return shorten(d.cfg.Mask.Text(agent.Text([]byte(s))), maxName) }
+	return &daemonv1.RiskyTool{CallId: text(id), Name: text(name), Before: before}
+}
+
+// await has a call's checkpoint taken.
+func (d *daemon) await(ctx context.Context, c *riskyCall) {
+	select {
+	case d.guard.calls <- c:
+	case <-d.idle:
+		return
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-c.done:
+	case <-d.idle:
+	case <-ctx.Done():
+	}
+}
+
+// takeRisky takes the checkpoint for a risky call, unless there is one like it.
+func (d *daemon) takeRisky(ctx context.Context, c *riskyCall) error {
+	defer close(c.done)
+	g := d.guard
+	if g.known(c.tool.GetCallId()) {
+		return nil
+	}
+	_, records := d.recorder.progress()
+	if (g.recent() || records == 0) && !d.filesChanged(ctx) {
+		g.unchanged()
+		return nil
+	}
+	err := d.take(ctx, checkpoint.Request{Trigger: string(v1alpha1.TriggerBeforeRiskyTool), RiskyTool: c.tool})
+	if err != nil {
+		_ = d.taker.Event("RiskyToolUnguarded",
+			shorten(fmt.Sprintf("the tool %s runs without a checkpoint before it, since none could be taken: %s", c.tool.GetName(), agent.Text([]byte(err.Error()))), maxDetail),
+			map[string]string{"tool": c.tool.GetName(), "call": c.tool.GetCallId()})
+		return err
+	}
+	g.taken(c.tool.GetCallId())
+	return nil
+}
+
+// tellPatterns tells of patterns that are none.
+func (d *daemon) tellPatterns(bad []error) {
+	for _, err := range bad {
+		d.log.Error(err, "a pattern of the task's policy is left out")
+		if err := d.taker.Event("RiskyToolPatternInvalid", shorten(err.Error(), maxDetail), nil); err != nil {
+			d.log.Error(err, "that could not be recorded")
+		}
+	}
+}
