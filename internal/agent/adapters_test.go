@@ -1,0 +1,300 @@
+package agent_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/clew-dev/clew/internal/agent"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+)
+
+func stream(t testing.TB, name string) [][]byte {
+	t.Helper()
+	data, err := os.ReadFile("testdata/" + name + ".jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Split(bytes.TrimSuffix(data, []byte("\n")), []byte("\n"))
+}
+
+func adapter(t testing.TB, kind string) agent.Adapter {
+	t.Helper()
+	a, err := agent.For(kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func read(p agent.Parser, lines [][]byte) []agent.Item {
+	var items []agent.Item
+	for _, l := range lines {
+		items = append(items, p.Line(l)...)
+	}
+	return append(items, p.End()...)
+}
+
+// sums is what a run comes to.
+type sums struct {
+	Messages, Calls, Results, Unanswered, Unknown, Output int
+	Input, Cached, Tokens, Cost                           int64
+}
+
+func sum(items []agent.Item) sums {
+	var s sums
+	open := map[string]bool{}
+	for _, i := range items {
+		switch m := i.Message; {
+		case i.Output != nil:
+			s.Output++
+		case i.Usage != nil:
+			s.Input += i.Usage.GetInputTokens()
+			s.Cached += i.Usage.GetCachedInputTokens()
+			s.Tokens += i.Usage.GetOutputTokens()
+			s.Cost += i.Usage.GetCostMicroUsd()
+		case m.GetToolCall() != nil:
+			s.Calls++
+			open[m.GetToolCall().GetId()] = true
+		case m.GetToolResult() != nil:
+			s.Results++
+			delete(open, m.GetToolResult().GetCallId())
+		case m.GetRole() == daemonv1.Role_ROLE_OUTPUT:
+			s.Unknown++
+		default:
+			s.Messages++
+		}
+	}
+	s.Unanswered = len(open)
+	return s
+}
+
+const firstPrompt = "Work in this repository: do the next small step each time until done. MARK-ALPHA"
+
+// What the real agents printed in a run with twelve tool calls, and when it was
+// resumed once more.
+func TestRecordedRuns(t *testing.T) {
+	tests := []struct {
+		kind, name string
+		run, more  sums
+		session    *daemonv1.AgentSession
+	}{
+		{"ClaudeCode", "claude",
+			sums{Messages: 1, Calls: 12, Results: 12, Input: 1493, Tokens: 260, Cost: 11172},
+			sums{Messages: 1, Input: 130, Tokens: 20, Cost: 920},
+			&daemonv1.AgentSession{Agent: "ClaudeCode", Id: "dd8ed3c7-0056-430c-8bc9-829ab4bb7234", Version: "2.1.329", Model: "claude-opus-5-5"}},
+		{"Codex", "codex",
+			sums{Messages: 1, Calls: 12, Results: 12, Input: 1508, Tokens: 260, Cost: 1508*5 + 260*30},
+			sums{Messages: 1, Input: 130, Tokens: 20, Cost: 130*5 + 20*30},
+			&daemonv1.AgentSession{Agent: "Codex", Id: "01a1fbbf-aa4d-73e3-a1af-0825917645e0", Model: "gpt-5.5",
+				Counted: &daemonv1.Usage{InputTokens: 1508, OutputTokens: 260}}},
+		{"GeminiCLI", "gemini",
+			sums{Messages: 1, Calls: 12, Results: 12, Input: 1469, Tokens: 260, Cost: 1091},
+			sums{Messages: 1, Input: 127, Tokens: 20, Cost: 88},
+			&daemonv1.AgentSession{Agent: "GeminiCLI", Id: "d4a342ce-945f-430c-8aa6-839a0c27b5c3", Model: "gemini-2.5-flash"}},
+		{"OpenCode", "opencode",
+			sums{Messages: 1, Calls: 12, Results: 12, Input: 1482, Tokens: 260, Cost: 1482*5 + 260*30},
+			sums{Messages: 1, Input: 128, Tokens: 20, Cost: 128*5 + 20*30},
+			&daemonv1.AgentSession{Agent: "OpenCode", Id: "ses_e0448ff5fffexRvL0pll8tQScU", Model: "openai/gpt-5.5"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.kind, func(t *testing.T) {
+			model := map[string]string{"Codex": "gpt-5.5", "OpenCode": "openai/gpt-5.5"}[tt.kind]
+			p := adapter(t, tt.kind).NewParser(agent.ParserOptions{Prompt: firstPrompt, Run: "1", Model: model})
+			items := read(p, stream(t, tt.name+"-run"))
+			if d := cmp.Diff(tt.run, sum(items)); d != "" {
+				t.Error("the run:", d)
+			}
+			if d := cmp.Diff(tt.session, p.Session(), protocmp.Transform()); d != "" {
+				t.Error("its session:", d)
+			}
+			resumed := adapter(t, tt.kind).NewParser(agent.ParserOptions{
+				Prompt: "RECALL what you were sent. MARK-BETA", Run: "2", Model: model, Session: p.Session(),
+			})
+			again := read(resumed, stream(t, tt.name+"-resume"))
+			if d := cmp.Diff(tt.more, sum(again)); d != "" {
+				t.Error("the run that resumes it:", d)
+			}
+			if resumed.Session().GetId() != tt.session.GetId() {
+				t.Errorf("the session became %s", resumed.Session().GetId())
+			}
+			last := again[0].Message.GetText()
+			if !strings.HasPrefix(last, "RECALLED user=2") {
+				t.Errorf("the answer is %q", last)
+			}
+		})
+	}
+}
+
+// frames are the events that say nothing by themselves.
+var frames = []string{
+	`"type":"system","subtype":"init"`, `"type":"thread.started"`, `"type":"turn.started"`, `"type":"init"`,
+	`"type":"step_start"`, `"role":"user","content":"Work in this`, `"role":"user","content":"RECALL`,
+}
+
+// Nothing is dropped: each line gives something, frames something else, or is a
+// part of the message that comes with the next line.
+func TestEveryLineCounts(t *testing.T) {
+	for kind, name := range map[string]string{"ClaudeCode": "claude", "Codex": "codex", "GeminiCLI": "gemini", "OpenCode": "opencode"} {
+		for _, run := range []string{"-run", "-resume"} {
+			p := adapter(t, kind).NewParser(agent.ParserOptions{Prompt: map[string]string{"-run": firstPrompt, "-resume": "RECALL what you were sent. MARK-BETA"}[run]})
+			for i, line := range stream(t, name+run) {
+				items := p.Line(line)
+				framing := false
+				for _, f := range frames {
+					framing = framing || bytes.Contains(line, []byte(f))
+				}
+				if len(items) == 0 && !framing && !p.Pending() {
+					t.Errorf("%s%s: line %d gave nothing: %s", name, run, i+1, line)
+				}
+				for _, item := range items {
+					if item.Message.GetRole() == daemonv1.Role_ROLE_OUTPUT {
+						t.Errorf("%s%s: line %d was not understood", name, run, i+1)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Each call stands before its result, in the order in which they were printed.
+func TestCallsMeetResults(t *testing.T) {
+	for kind, name := range map[string]string{"ClaudeCode": "claude", "Codex": "codex", "GeminiCLI": "gemini", "OpenCode": "opencode"} {
+		var open string
+		n := 0
+		for _, item := range read(adapter(t, kind).NewParser(agent.ParserOptions{Run: "7"}), stream(t, name+"-run")) {
+			if c := item.Message.GetToolCall(); c != nil {
+				open = c.GetId()
+				n++
+				if want := fmt.Sprintf("line %d", n); n%2 == 1 && !strings.Contains(c.GetInput(), want) {
+					t.Errorf("%s: call %d has input %s", kind, n, c.GetInput())
+				}
+			}
+			if r := item.Message.GetToolResult(); r != nil && r.GetCallId() != open {
+				t.Errorf("%s: a result of %s after the call %s", kind, r.GetCallId(), open)
+			}
+		}
+	}
+}
+
+// An agent that was killed leaves half a line: no error, and it is kept.
+func TestTruncatedLastLine(t *testing.T) {
+	for kind, name := range map[string]string{"ClaudeCode": "claude", "Codex": "codex", "GeminiCLI": "gemini", "OpenCode": "opencode"} {
+		lines := stream(t, name+"-run")
+		for n := range lines {
+			part := append([][]byte{}, lines[:n+1]...)
+			part[n] = part[n][:len(part[n])/2]
+			s := sum(read(adapter(t, kind).NewParser(agent.ParserOptions{}), part))
+			if s.Output != 1 || s.Unknown != 0 {
+				t.Fatalf("%s cut in line %d: %+v", kind, n+1, s)
+			}
+		}
+	}
+}
+
+// Lines that were read but not recorded come again, to an earlier clone: it
+// gives the same, whatever its twin has read since.
+func TestClone(t *testing.T) {
+	for kind, name := range map[string]string{"ClaudeCode": "claude", "Codex": "codex", "GeminiCLI": "gemini-delta", "OpenCode": "opencode", "Exec": "exec"} {
+		var lines [][]byte
+		switch name {
+		case "exec":
+			lines = [][]byte{[]byte(`{"type":"message","text":"a"}`), []byte("plain"), []byte(`{"type":"usage","inputTokens":1}`)}
+		case "gemini-delta":
+			lines = append(deltas(), stream(t, "gemini-run")...)
+		default:
+			lines = stream(t, name+"-run")
+		}
+		opts := agent.ParserOptions{Prompt: firstPrompt, Run: "1"}
+		want := read(adapter(t, kind).NewParser(opts), lines)
+		for from := range lines {
+			p := adapter(t, kind).NewParser(opts)
+			var items []agent.Item
+			for _, l := range lines[:from] {
+				items = append(items, p.Line(l)...)
+			}
+			clone := p.Clone()
+			read(p, lines[from:]) // the twin goes on
+			read(clone.Clone(), lines[:from])
+			items = append(items, read(clone, lines[from:])...)
+			if d := cmp.Diff(want, items, protocmp.Transform()); d != "" {
+				t.Fatalf("%s from line %d: %s", kind, from+1, d)
+			}
+		}
+	}
+}
+
+// A daemon that was started anew in the middle of a run goes on with what it
+// knows of the session: nothing counts twice.
+func TestMiddleOfARun(t *testing.T) {
+	for kind, name := range map[string]string{"ClaudeCode": "claude", "Codex": "codex", "GeminiCLI": "gemini", "OpenCode": "opencode"} {
+		lines := stream(t, name+"-run")
+		whole := read(adapter(t, kind).NewParser(agent.ParserOptions{Run: "1"}), lines)
+		for from := 1; from < len(lines); from++ {
+			first := adapter(t, kind).NewParser(agent.ParserOptions{Run: "1"})
+			var items []agent.Item
+			for _, l := range lines[:from] {
+				items = append(items, first.Line(l)...)
+			}
+			if first.Pending() {
+				continue // its lines are not recorded, and come again
+			}
+			second := adapter(t, kind).NewParser(agent.ParserOptions{Run: "1", Session: first.Session()})
+			items = append(items, read(second, lines[from:])...)
+			got, want := sum(items), sum(whole)
+			if kind == "ClaudeCode" { // the correction at the end is left out
+				got.Tokens, got.Cost, want.Tokens, want.Cost = 0, 0, 0, 0
+			}
+			if d := cmp.Diff(want, got); d != "" {
+				t.Fatalf("%s from line %d: %s", kind, from+1, d)
+			}
+		}
+	}
+}
+
+func deltas() [][]byte {
+	var lines [][]byte
+	for _, text := range []string{"I ", "will ", "look."} {
+		lines = append(lines, fmt.Appendf(nil, `{"type":"message","role":"assistant","content":%q,"delta":true}`, text))
+	}
+	return lines
+}
+
+func TestGeminiDeltas(t *testing.T) {
+	p := agent.GeminiCLI{}.NewParser(agent.ParserOptions{})
+	for _, l := range deltas() {
+		if items := p.Line(l); items != nil || !p.Pending() {
+			t.Fatalf("%s gave %v, pending: %v", l, items, p.Pending())
+		}
+	}
+	items := p.Line([]byte(`{"type":"tool_use","tool_name":"t","tool_id":"1","parameters":{}}`))
+	if len(items) != 2 || items[0].Message.GetText() != "I will look." || items[1].Message.GetToolCall().GetId() != "1" || p.Pending() {
+		t.Fatalf("got %v, pending: %v", items, p.Pending())
+	}
+	for range 3 {
+		p.Line(deltas()[0])
+	}
+	if items := p.End(); len(items) != 1 || items[0].Message.GetText() != "I I I " {
+		t.Fatalf("at the end: %v", items)
+	}
+}
+
+// A message that never ends does not fill the memory.
+func TestGeminiDeltasAreBounded(t *testing.T) {
+	p := agent.GeminiCLI{}.NewParser(agent.ParserOptions{})
+	line := fmt.Appendf(nil, `{"type":"message","role":"assistant","content":%q,"delta":true}`, strings.Repeat("a", 100_000))
+	n := 0
+	for range 100 {
+		for _, i := range p.Line(line) {
+			n += len(i.Message.GetText())
+		}
+	}
+	if rest := p.End(); n < 9_000_000 || n+len(rest[0].Message.GetText()) != 10_000_000 {
+		t.Errorf("%d bytes were told before the end", n)
+	}
+}

@@ -1,0 +1,157 @@
+package agent_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/clew-dev/clew/internal/agent"
+)
+
+// How each agent is started, anew and with a session. These lines have been
+// tried with the real ones.
+func TestCommand(t *testing.T) {
+	start := agent.Start{Prompt: "-do \"it\"\nnow", Worktree: "/w", FilesDir: "/f"}
+	tests := []struct {
+		kind, args, resumed string
+	}{
+		{"ClaudeCode",
+			"-p --output-format stream-json --verbose --dangerously-skip-permissions --settings /f/claude.json",
+			"-p --output-format stream-json --verbose --dangerously-skip-permissions --settings /f/claude.json --model M --resume S"},
+		{"Codex",
+			`exec --json --dangerously-bypass-approvals-and-sandbox --skip-git-repo-check -c check_for_update_on_startup=false -c analytics.enabled=false -c feedback.enabled=false --dangerously-bypass-hook-trust -c hooks.PreToolUse=[{matcher="*",hooks=[{type="command",command="sh '/f/codex-hook.sh'",timeout=600}]}] -`,
+			`exec resume --json --dangerously-bypass-approvals-and-sandbox --skip-git-repo-check -c check_for_update_on_startup=false -c analytics.enabled=false -c feedback.enabled=false --dangerously-bypass-hook-trust -c hooks.PreToolUse=[{matcher="*",hooks=[{type="command",command="sh '/f/codex-hook.sh'",timeout=600}]}] -m M S -`},
+		{"GeminiCLI",
+			"--output-format stream-json --approval-mode yolo --skip-trust",
+			"--output-format stream-json --approval-mode yolo --skip-trust -m M --resume S"},
+		{"OpenCode",
+			"run --format json --auto --thinking --dir /w",
+			"run --format json --auto --thinking --dir /w --model M --session S"},
+	}
+	for _, tt := range tests {
+		a := adapter(t, tt.kind)
+		c := a.Command(start)
+		if got := strings.Join(c.Args, " "); got != tt.args {
+			t.Errorf("%s is started with\n%s, want\n%s", tt.kind, got, tt.args)
+		}
+		if c.Stdin != start.Prompt || slices.ContainsFunc(c.Args, func(a string) bool { return strings.Contains(a, "now") }) {
+			t.Errorf("%s does not read its prompt on standard input", tt.kind)
+		}
+		resumed := start
+		resumed.Session, resumed.Model = "S", "M"
+		if got := strings.Join(a.Command(resumed).Args, " "); got != tt.resumed {
+			t.Errorf("%s is resumed with\n%s, want\n%s", tt.kind, got, tt.resumed)
+		}
+		if !a.BeforeTools() || a.Executable() == "" {
+			t.Errorf("%s has no hook or no name", tt.kind)
+		}
+	}
+}
+
+// The settings of OpenCode come in by the variable that the user has left free.
+func TestOpenCodeConfig(t *testing.T) {
+	tests := []struct {
+		env  []string
+		want string
+	}{
+		{nil, `OPENCODE_CONFIG_CONTENT={"autoupdate":false,"plugin":["file:///f/opencode.js"],"share":"disabled"}`},
+		{[]string{"OPENCODE_CONFIG_CONTENT={}"}, "OPENCODE_CONFIG=/f/opencode.json"},
+		{[]string{"OPENCODE_CONFIG_CONTENT={}", "OPENCODE_CONFIG=/x"}, ""},
+	}
+	for _, tt := range tests {
+		var got string
+		for _, e := range (agent.OpenCode{}).Command(agent.Start{FilesDir: "/f", Env: tt.env}).Env {
+			if strings.HasPrefix(e, "OPENCODE_CONFIG") {
+				got += e
+			}
+		}
+		if got != tt.want {
+			t.Errorf("with %v: %s", tt.env, got)
+		}
+	}
+}
+
+// Files name the hook so that a shell runs it, whatever is in its arguments.
+func TestFiles(t *testing.T) {
+	hook := []string{"/run/clew/bin/it's", "hook", "$HOME `x`"}
+	shell := `'/run/clew/bin/it'\''s' 'hook' '$HOME ` + "`x`'"
+	for _, kind := range []string{"ClaudeCode", "Codex", "GeminiCLI", "OpenCode"} {
+		with, without := adapter(t, kind).Files(agent.FilesRequest{Hook: hook, Dir: "/f"}), adapter(t, kind).Files(agent.FilesRequest{Dir: "/f"})
+		found := false
+		for name, data := range with {
+			if filepath.Ext(name) == ".json" && !json.Valid(data) {
+				t.Errorf("%s: %s is no JSON", kind, name)
+			}
+			var words []string
+			if kind == "OpenCode" {
+				_, list, _ := strings.Cut(string(data), "const hook = ")
+				list, _, _ = strings.Cut(list, "\n")
+				_ = json.Unmarshal([]byte(list), &words)
+			}
+			var quoted struct {
+				Hooks map[string][]struct {
+					Hooks []struct{ Command string }
+				}
+			}
+			_ = json.Unmarshal(data, &quoted)
+			for _, event := range quoted.Hooks {
+				found = found || event[0].Hooks[0].Command == shell
+			}
+			found = found || strings.Contains(string(data), "exec "+shell+"\n") || slices.Equal(words, hook)
+			if _, ok := without[name]; !ok {
+				t.Errorf("%s: %s is not there without a hook", kind, name)
+			}
+		}
+		if !found {
+			t.Errorf("%s: no file names the hook", kind)
+		}
+		for name, data := range without {
+			if strings.Contains(string(data), "command") {
+				t.Errorf("%s: %s names a hook that is none: %s", kind, name, data)
+			}
+		}
+	}
+	// The script of Codex is for a shell to run.
+	dir := t.TempDir()
+	script := filepath.Join(dir, "hook.sh")
+	if err := os.WriteFile(script, agent.Codex{}.Files(agent.FilesRequest{Hook: []string{"echo", "it's $HOME"}})["codex-hook.sh"], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("sh", script).CombinedOutput(); err != nil || string(out) != "it's $HOME\n" {
+		t.Errorf("the script printed %q: %v", out, err)
+	}
+}
+
+// What the real agents wrote to their hooks.
+func TestParseHook(t *testing.T) {
+	tests := []struct {
+		kind, stdin string
+		want        agent.HookCall
+	}{
+		{"ClaudeCode", `{"session_id":"s","hook_event_name":"PreToolUse","tool_name":"Bash","tool_input":{"command": "rm -rf src"},"tool_use_id":"toolu_1"}`,
+			agent.HookCall{CallID: "toolu_1", Name: "Bash", Input: `{"command":"rm -rf src"}`}},
+		{"Codex", `{"session_id":"s","turn_id":"t","hook_event_name":"PreToolUse","model":"gpt-5.5","tool_name":"Bash","tool_input":{"command":"make"},"tool_use_id":"call_1"}`,
+			agent.HookCall{Name: "command_execution", Input: `{"command":"make"}`}},
+		{"Codex", `{"tool_name":"apply_patch","tool_input":{"command":"*** Begin Patch\n"},"tool_use_id":"call_1"}`,
+			agent.HookCall{Name: "file_change", Input: `{"command":"*** Begin Patch\n"}`}},
+		{"GeminiCLI", `{"session_id":"s","hook_event_name":"BeforeTool","tool_name":"write_file","tool_input":{"file_path":"a"}}`,
+			agent.HookCall{Name: "write_file", Input: `{"file_path":"a"}`}},
+		{"OpenCode", `{"tool":"bash","callID":"call_1","args":{"command":"ls"}}`,
+			agent.HookCall{CallID: "call_1", Name: "bash", Input: `{"command":"ls"}`}},
+		{"ClaudeCode", `{"tool_name":"Bash"}`, agent.HookCall{Name: "Bash", Input: `{}`}},
+	}
+	for _, tt := range tests {
+		if got, err := agent.ParseHook(tt.kind, []byte(tt.stdin)); err != nil || got != tt.want {
+			t.Errorf("%s %s: %+v, %v", tt.kind, tt.stdin, got, err)
+		}
+	}
+	for kind, stdin := range map[string]string{"ClaudeCode": `{`, "Codex": `{}`, "Exec": `{"tool_name":"a"}`, "OpenCode": `{"tool_name":"a"}`} {
+		if got, err := agent.ParseHook(kind, []byte(stdin)); err == nil {
+			t.Errorf("%s %s: %+v", kind, stdin, got)
+		}
+	}
+}
