@@ -2,8 +2,10 @@ package worktree
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
@@ -225,6 +227,84 @@ func TestPushAndFetch(t *testing.T) {
 	must(t, g.repo.Fetch(ctx, good, one.CodeRef, one.StateRef))
 	g.restore(one, ScopeBoth)
 	g.git("fsck", "--full")
+}
+
+// TestPushSendsWhatIsNew pushes checkpoints of a task and of its fork whose state
+// is large and does not change.
+func TestPushSendsWhatIsNew(t *testing.T) {
+	ctx := context.Background()
+	root := t.TempDir()
+	store := filepath.Join(root, "store.git")
+	gitIn(t, root, "init", "-q", "--bare", store)
+	gitIn(t, store, "config", "receive.unpackLimit", "1") // unpacked, what comes twice would not show
+	url, _ := gitServer(t, root, "")
+	remote := Remote{URL: url + "/store.git"}
+	push := func(f *fixture, uid string, number int64, parent string) (c Checkpoint, grown int64) {
+		t.Helper()
+		before := sizeOf(t, store)
+		c, err := f.repo.Checkpoint(ctx, CheckpointRequest{TaskUID: uid, Number: number, Parent: parent, Message: "x\n"})
+		must(t, err)
+		must(t, f.repo.Push(ctx, remote, RefUpdate{c.Code, c.CodeRef}, RefUpdate{c.State, c.StateRef}))
+		must(t, f.repo.Push(ctx, remote, RefUpdate{c.Code, c.CodeRef}, RefUpdate{c.State, c.StateRef})) // the same again
+		return c, sizeOf(t, store) - before
+	}
+	f := cloned(t, makeOrigin(t, 20))
+	noise := make([]byte, 300<<10) // larger pushes come in pieces, which this server does not take
+	rand.Read(noise)
+	writeFile(t, filepath.Join(f.home, ".agent/session"), string(noise[:200<<10]), 0o600)
+	f.write("staged", string(noise[200<<10:]))
+	f.git("add", "staged")
+	one, first := push(f, "uid-1", 1, f.last.Code)
+	if first < 300<<10 {
+		t.Fatalf("the first push brought %d bytes, which cannot be all", first)
+	}
+	f.reopen()
+	f.write("x", "x")
+	two, second := push(f, "uid-1", 2, one.Code)
+	f.write("x", "y")
+	_, third := push(f, "uid-1", 3, two.Code)
+
+	g := newFixture(t)
+	must(t, g.repo.Fetch(ctx, remote, one.CodeRef, one.StateRef))
+	g.restore(one, ScopeBoth)
+	g.reopen()
+	own, forked := push(g, "uid-2", 1, one.Code)
+	if second > 64<<10 || third > 64<<10 || forked > 64<<10 {
+		t.Errorf("the pushes brought %d bytes, then %d and %d, and %d for a fork", first, second, third, forked)
+	}
+
+	// A remote that has lost everything gets everything.
+	must(t, os.RemoveAll(store))
+	gitIn(t, root, "init", "-q", "--bare", store)
+	must(t, g.repo.Push(ctx, remote, RefUpdate{own.Code, own.CodeRef}, RefUpdate{own.State, own.StateRef}))
+	g.write("x", "z")
+	last, again := push(g, "uid-2", 2, own.Code)
+	if again > 64<<10 {
+		t.Errorf("the push brought %d bytes", again)
+	}
+
+	gitIn(t, store, "fsck", "--full")
+	h := newFixture(t)
+	must(t, h.repo.Fetch(ctx, remote, last.CodeRef, last.StateRef))
+	h.restore(last, ScopeBoth)
+	sameListing(t, "worktree", listing(t, g.work), listing(t, h.work))
+	sameListing(t, "home", listing(t, g.home), listing(t, h.home))
+	h.git("fsck", "--full")
+}
+
+func sizeOf(t *testing.T, folder string) (bytes int64) {
+	t.Helper()
+	must(t, filepath.WalkDir(folder, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			bytes += info.Size()
+		}
+		return err
+	}))
+	return bytes
 }
 
 // TestOddTreesPassFsck pushes the oddest worktree to a repository that checks

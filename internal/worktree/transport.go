@@ -6,6 +6,8 @@ import (
 	"encoding/base64"
 	"errors"
 	"os"
+	"path"
+	"slices"
 	"strings"
 )
 
@@ -16,6 +18,8 @@ type Remote struct {
 	Token string
 	// CAFile is a bundle of certificate authorities; "" is the system's.
 	CAFile string
+
+	grafts string // a file with further parents of commits, if any
 }
 
 // RefUpdate asks for a ref of a remote.
@@ -31,6 +35,9 @@ func (m Remote) env() []string {
 	}
 	if m.Token != "" {
 		env = append(env, headerEnv("Basic "+base64.StdEncoding.EncodeToString([]byte("clew:"+m.Token)))...)
+	}
+	if m.grafts != "" {
+		env = append(env, "GIT_GRAFT_FILE="+m.grafts)
 	}
 	for _, name := range []string{"SSL_CERT_FILE", "SSL_CERT_DIR"} {
 		if v := os.Getenv(name); v != "" {
@@ -51,6 +58,7 @@ func (r *Repo) remote(ctx context.Context, m Remote, args ...string) ([]byte, er
 		"-c", "protocol.https.allow=always", "-c", "protocol.http.allow=always",
 		"-c", "http.followRedirects=false", "-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=60",
 		"-c", "fetch.unpackLimit=1", "-c", "pack.threads=1", "-c", "push.negotiate=false", "-c", "advice.pushUpdateRejected=false",
+		"-c", "advice.graftFileDeprecated=false",
 	}
 	if r.local {
 		options = append(options, "-c", "protocol.file.allow=always")
@@ -76,6 +84,7 @@ func (r *Repo) Push(ctx context.Context, m Remote, updates ...RefUpdate) error {
 		return nil
 	}
 	args := []string{"push", "--quiet", "--porcelain", "--atomic", "--no-verify", "--no-follow-tags", "--recurse-submodules=no", "--end-of-options", m.URL}
+	var states []string
 	for _, u := range updates {
 		if err := checkRefName(u.Name); err != nil || !strings.HasPrefix(u.Name, "refs/") {
 			return fail(InvalidReference, err, "%q cannot be the name of a ref", u.Name)
@@ -85,9 +94,59 @@ func (r *Repo) Push(ctx context.Context, m Remote, updates ...RefUpdate) error {
 			return err
 		}
 		args = append(args, id.String()+":"+u.Name)
+		if isStateRef(u.Name) {
+			states = append(states, id.String())
+		}
 	}
-	_, err := r.remote(ctx, m, args...)
-	return err
+	m.grafts = r.graft(ctx, states)
+	defer os.Remove(m.grafts)
+	if _, err := r.remote(ctx, m, args...); err != nil {
+		return err
+	}
+	r.noteState(ctx, states)
+	return nil
+}
+
+// remoteState is the last state commit that the remote was seen to have. Git
+// sends what no ancestor holds that the remote has, but state commits are
+// siblings: by itself it would send the whole state with each of them.
+const remoteState = "refs/clew-remote/state"
+
+func isStateRef(name string) bool {
+	return strings.HasPrefix(name, "refs/clew/") && path.Base(path.Dir(name)) == "state"
+}
+
+// graft writes a file that, for the time of a push, makes remoteState a parent
+// of the states to be pushed. "" if there is nothing to gain: then, as after any
+// error here, the push takes longer and is the same otherwise.
+func (r *Repo) graft(ctx context.Context, states []string) (file string) {
+	known, err := r.gitText(ctx, "rev-parse", "--verify", "--quiet", remoteState+"^{commit}")
+	states = slices.DeleteFunc(slices.Clone(states), func(id string) bool { return id == known })
+	if err != nil || len(states) == 0 {
+		return ""
+	}
+	parents, err := r.gitText(ctx, append([]string{"rev-list", "--no-walk=unsorted", "--parents", "--end-of-options"}, states...)...)
+	if err != nil {
+		return ""
+	}
+	f, err := os.CreateTemp(r.own(""), "tmp_grafts_*")
+	if err != nil {
+		return ""
+	}
+	_, err = f.WriteString(strings.ReplaceAll(parents, "\n", " "+known+"\n") + " " + known + "\n")
+	if errors.Join(err, f.Close()) != nil {
+		os.Remove(f.Name())
+		return ""
+	}
+	return f.Name()
+}
+
+// noteState makes the last of some states, ids or refs, the remoteState.
+func (r *Repo) noteState(ctx context.Context, states []string) {
+	if len(states) > 0 {
+		// A lost note costs a larger push only.
+		_, _ = r.git(ctx, gitCall{args: []string{"update-ref", "--end-of-options", remoteState, states[len(states)-1]}})
+	}
 }
 
 // Fetch brings refs of a remote here, under the same names, replacing what
@@ -107,6 +166,7 @@ func (r *Repo) Fetch(ctx context.Context, m Remote, refs ...string) error {
 	if _, err := r.remote(ctx, m, args...); err != nil {
 		return err
 	}
+	r.noteState(ctx, slices.DeleteFunc(slices.Clone(refs), func(ref string) bool { return !isStateRef(ref) }))
 	return failIO(r.syncRefs(refs...), "make what was fetched durable")
 }
 
