@@ -28,7 +28,7 @@ func TestATaskCostsFewAPIWrites(t *testing.T) {
 	w.create(task)
 	w.untilState("frugal", 2*time.Minute, clewv1.ReasonCompleted)
 	w.untilSettled("frugal")
-	g.Expect(w.checkpoints("frugal")).To(gomega.HaveLen(1), "only the last checkpoint was taken")
+	g.Expect(w.untilListed("frugal")).To(gomega.HaveLen(1), "only the last checkpoint was taken")
 
 	writes := w.clewWrites()
 

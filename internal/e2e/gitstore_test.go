@@ -10,8 +10,10 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -50,19 +52,6 @@ func (w *world) gitstoreBytes() int64 {
 	return n
 }
 
-// expectCheckpointExact expects that the checkpoint's commit in the gitstore has
-// the tree its status says, and that no object of that tree is missing. It
-// restores nothing and does not read the objects' contents.
-func (w *world) expectCheckpointExact(c clewv1.Checkpoint) {
-	w.Helper()
-	git := "git -c safe.directory='*' --git-dir " + w.repository() + " "
-	tree := strings.TrimSpace(w.inGitstore(git + "rev-parse " + c.Status.Commit + "^{tree}"))
-	if tree != c.Status.Tree {
-		w.Fatalf("checkpoint %s: its commit has tree %s, its status says %s", c.Name, tree, c.Status.Tree)
-	}
-	w.inGitstore(git + "ls-tree -r " + c.Status.Tree + " --format='%(objectname)' | " + git + "cat-file --batch-check | { ! grep missing; }")
-}
-
 func newFork(namespace, name, source, checkpoint, variant string) *clewv1.Fork {
 	return &clewv1.Fork{
 		TypeMeta:   metav1.TypeMeta{APIVersion: clewv1.GroupVersion.String(), Kind: "Fork"},
@@ -74,6 +63,25 @@ func newFork(namespace, name, source, checkpoint, variant string) *clewv1.Fork {
 			Variants:      []clewv1.ForkVariant{{Name: variant}},
 		},
 	}
+}
+
+// fork forks a task at a checkpoint to one new task, and waits until that is made.
+func (w *world) fork(source, checkpoint, variant string) *clewv1.Fork {
+	w.Helper()
+	fork := newFork(w.namespace, "to-"+variant, source, checkpoint, variant)
+	if err := w.apply(fork); err != nil {
+		w.Fatalf("apply fork: %v", err)
+	}
+	w.until("the fork is complete", time.Minute, func() error {
+		if err := w.get(fork.Name, fork); err != nil {
+			return err
+		}
+		if !meta.IsStatusConditionTrue(fork.Status.Conditions, clewv1.ForkComplete) {
+			return fmt.Errorf("%v", fork.Status.Conditions)
+		}
+		return nil
+	})
+	return fork
 }
 
 // diff is what kubectl diff prints for an object.

@@ -8,9 +8,9 @@ import (
 
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
 func TestTheAgentReachesNothingOfClews(t *testing.T) {
@@ -67,12 +67,53 @@ func TestNothingInTheWorktreeRunsInTheDaemon(t *testing.T) {
 
 func TestEveryPodRunsUnderTheRestrictedStandard(t *testing.T) {
 	w, g := newWorld(t), gomega.NewWithT(t)
-	ns := &corev1.Namespace{}
-	g.Expect(w.kube.Get(w.ctx, client.ObjectKey{Name: systemNamespace}, ns)).To(gomega.Succeed())
-	g.Expect(ns.Labels).To(gomega.HaveKeyWithValue("pod-security.kubernetes.io/enforce", "restricted"))
-	w.create(w.newTask("restricted", replay(3, 0)...))
-	w.untilState("restricted", 2*time.Minute, clewv1.ReasonCompleted)
-	// The namespace of the test enforces it as well: the pod would not have been admitted.
-	out, err := w.kubectlIn(w.ctx, nil, "label", "--dry-run=server", "--overwrite", "namespace", systemNamespace, "pod-security.kubernetes.io/enforce=restricted")
-	g.Expect(err).NotTo(gomega.HaveOccurred(), out)
+	system := &corev1.PodList{}
+	g.Expect(w.kube.List(w.ctx, system, client.InNamespace(systemNamespace))).To(gomega.Succeed())
+	for _, component := range []string{"manager", "server", "gitstore"} {
+		g.Expect(system.Items).To(gomega.ContainElement(gomega.HaveField("ObjectMeta.Labels", gomega.HaveKeyWithValue("app.kubernetes.io/component", component))))
+	}
+	w.create(w.newTask("restricted", idle...))
+	task := w.untilAgentRuns("restricted", 3*time.Minute)
+
+	for _, pod := range append(system.Items, *task) {
+		t.Run(pod.Name, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			g.Expect(w.admit(pod.Spec)).To(gomega.Succeed())
+			for name, loosen := range loosened() {
+				spec := *pod.Spec.DeepCopy()
+				loosen(&spec)
+				err := w.admit(spec)
+				g.Expect(apierrors.IsForbidden(err)).To(gomega.BeTrue(), "with %s: %v", name, err)
+				g.Expect(err).To(gomega.MatchError(gomega.ContainSubstring(`violates PodSecurity "restricted:latest"`)))
+			}
+		})
+	}
+	for _, name := range []string{systemNamespace, w.namespace} {
+		ns := &corev1.Namespace{}
+		g.Expect(w.kube.Get(w.ctx, client.ObjectKey{Name: name}, ns)).To(gomega.Succeed())
+		g.Expect(ns.Labels).To(gomega.HaveKeyWithValue("pod-security.kubernetes.io/enforce", "restricted"))
+	}
+}
+
+// loosened are changes to a pod that the restricted standard does not allow. A
+// check that lets one pass would let anything pass.
+func loosened() map[string]func(*corev1.PodSpec) {
+	return map[string]func(*corev1.PodSpec){
+		"a capability": func(s *corev1.PodSpec) {
+			s.Containers[0].SecurityContext.Capabilities.Add = []corev1.Capability{"NET_RAW"}
+		},
+		"more privileges on the way": func(s *corev1.PodSpec) { s.Containers[0].SecurityContext.AllowPrivilegeEscalation = nil },
+		"a folder of the node": func(s *corev1.PodSpec) {
+			s.Volumes = append(s.Volumes, corev1.Volume{Name: "node", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}})
+		},
+	}
+}
+
+// admit asks the API server, which enforces the restricted standard in the
+// test's namespace, whether it would take a pod that runs elsewhere.
+func (w *world) admit(spec corev1.PodSpec) error {
+	w.Helper()
+	spec.NodeName, spec.ServiceAccountName, spec.DeprecatedServiceAccount = "", "", "" // of its own namespace, and no matter of the standard
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, GenerateName: "judged-"}, Spec: spec}
+	return w.kube.Create(w.ctx, pod, client.DryRunAll)
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/worktree"
 )
 
 func TestATaskRunsToItsEnd(t *testing.T) {
@@ -26,12 +27,10 @@ func TestATaskRunsToItsEnd(t *testing.T) {
 	g.Expect(task.Status.Attempts).To(gomega.HaveLen(1))
 	g.Expect(task.Status.ToolCallCount).To(gomega.BeEquivalentTo(12))
 	w.expectCallsOnce("runs", 12)
-	ckpts := w.checkpoints("runs")
+	ckpts := w.untilListed("runs")
 	g.Expect(len(ckpts)).To(gomega.BeNumerically(">=", 3), "after 5, after 10, at the end")
 	g.Expect(ckpts[len(ckpts)-1].Status.Trigger).To(gomega.Equal(clewv1.TriggerCompletion))
-	for _, c := range ckpts {
-		w.expectCheckpointExact(c)
-	}
+	w.expectDurableCheckpointsExact("runs", 12)
 	var told []string
 	for _, e := range w.timeline("runs") {
 		told = append(told, e.Reason)
@@ -79,7 +78,7 @@ func TestTheSameManifestAppliedAHundredTimesChangesNothing(t *testing.T) {
 	task := w.newTask("steady", replay(12, 20*time.Millisecond)...)
 	g.Expect(w.apply(task)).To(gomega.Succeed())
 	w.untilState("steady", 2*time.Minute, clewv1.ReasonCompleted)
-	first := w.checkpoints("steady")[0].Name
+	first := w.untilListed("steady")[0].Name
 	task.Spec.Rewind = &clewv1.Rewind{ID: "back", To: clewv1.RewindTarget{CheckpointRef: &clewv1.NameReference{Name: first}}}
 	g.Expect(w.apply(task)).To(gomega.Succeed())
 	w.untilRewound("steady", "back", 2*time.Minute)
@@ -101,32 +100,37 @@ func TestAForkGoesItsOwnWayAndLeavesItsSourceAlone(t *testing.T) {
 	w.create(w.newTask("source", replay(20, 300*time.Millisecond)...))
 	w.untilState("source", 2*time.Minute, clewv1.ReasonCompleted)
 	settled := w.untilSettled("source")
-	ckpts := w.checkpoints("source")
+	ckpts := w.untilListed("source")
 	from := ckpts[1]
-	diskBefore := w.gitstoreBytes()
 
-	fork := newFork(w.namespace, "another", "source", from.Name, "branched")
-	g.Expect(w.apply(fork)).To(gomega.Succeed())
-	w.until("the fork is complete", time.Minute, func() error {
-		if err := w.get("another", fork); err != nil {
-			return err
-		}
-		if !meta.IsStatusConditionTrue(fork.Status.Conditions, clewv1.ForkComplete) {
-			return fmt.Errorf("%v", fork.Status.Conditions)
-		}
-		return nil
-	})
+	fork := w.fork("source", from.Name, "branched")
+
 	g.Expect(fork.Status.Source.Commit).To(gomega.Equal(from.Status.Commit))
-	w.untilAgentRuns("branched", 2*time.Minute)
-	growth := w.gitstoreBytes() - diskBefore
-	t.Logf("the gitstore grew by %d bytes", growth)
-	g.Expect(growth).To(gomega.BeNumerically("<", 64<<10), "a fork copies nothing")
-
 	w.untilState("branched", 2*time.Minute, clewv1.ReasonCompleted)
 	w.expectCallsOnce("branched", 20)
 	g.Expect(w.task("source").ResourceVersion).To(gomega.Equal(settled.ResourceVersion))
 	g.Expect(claim(w, "source")).NotTo(gomega.Equal(claim(w, "branched")), "each has its own volume")
-	w.expectCheckpointExact(ckpts[len(ckpts)-1])
+	w.expectDurableCheckpointsExact("branched", 20)
+	w.expectDurableCheckpointsExact("source", 20)
+}
+
+func TestAForkCostsTheGitstoreNextToNothing(t *testing.T) {
+	w, g := newWorld(t), gomega.NewWithT(t)
+	w.create(w.newTask("source", idle...))
+	w.inAgent("source", `cd /workspace; head -c 4000000 /dev/urandom > large; echo changed >> README.md; git add large`)
+	from := w.take("source", "split")
+	before := w.gitstoreBytes()
+
+	w.fork("source", "split", "branched")
+	own := w.take("branched", "own")
+
+	growth := w.gitstoreBytes() - before
+	t.Logf("the gitstore took %d bytes before the fork, and %d more with the fork's first checkpoint", before, growth)
+	g.Expect(own.Status.Tree).To(gomega.Equal(from.Status.Tree), "the fork changed nothing yet")
+	g.Expect(w.inGitstore("git -c safe.directory='*' --git-dir "+w.repository()+" for-each-ref --format='%(objectname) %(refname)' refs/clew/"+own.Status.TaskUID)).To(
+		gomega.Equal(fmt.Sprintf("%s %s\n%s %s\n", own.Status.Commit, worktree.CodeRef(own.Status.TaskUID, 1), own.Status.StateCommit, worktree.StateRef(own.Status.TaskUID, 1))),
+		"what was measured is there")
+	g.Expect(growth).To(gomega.BeNumerically("<", 64<<10), "a fork copies nothing")
 }
 
 func claim(w *world, task string) types.UID {

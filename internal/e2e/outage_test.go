@@ -31,8 +31,8 @@ func TestTheAgentDoesNotNoticeAnOutage(t *testing.T) {
 	g.Expect(task.Status.Attempts).To(gomega.HaveLen(1), "one pod did it all")
 	g.Expect(task.Status.Attempts[0].PodName).To(gomega.Equal(attempt))
 	w.expectCallsOnce("undisturbed", calls)
-	w.expectDurableCheckpointsExact("undisturbed")
-	ckpts := w.checkpoints("undisturbed")
+	w.expectDurableCheckpointsExact("undisturbed", calls)
+	ckpts := w.untilListed("undisturbed")
 	g.Expect(len(ckpts)).To(gomega.BeNumerically(">=", calls/5))
 	for i, c := range ckpts {
 		g.Expect(c.Status.Number).To(gomega.BeEquivalentTo(i+1), "each checkpoint once")

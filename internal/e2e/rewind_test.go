@@ -152,7 +152,7 @@ func TestARewindOfASuspendedTaskStartsNoAgent(t *testing.T) {
 	w, g := newWorld(t), gomega.NewWithT(t)
 	w.create(w.newTask("asleep", replay(12, 20*time.Millisecond)...))
 	w.untilState("asleep", 2*time.Minute, clewv1.ReasonCompleted)
-	first := w.checkpoints("asleep")[0]
+	first := w.untilListed("asleep")[0]
 
 	task := w.rewind("asleep", "back", first.Name)
 

@@ -148,6 +148,21 @@ func (w *world) checkpoints(task string) []clewv1.Checkpoint {
 	return own
 }
 
+// untilListed waits for the checkpoints of a stopped task, which follow the
+// task's status an instant later.
+func (w *world) untilListed(task string) []clewv1.Checkpoint {
+	w.Helper()
+	var ckpts []clewv1.Checkpoint
+	w.until("each checkpoint of task "+task+" is listed", time.Minute, func() error {
+		ckpts = w.checkpoints(task)
+		if counted := w.task(task).Status.CheckpointCount; int64(len(ckpts)) != counted {
+			return fmt.Errorf("%d of %d are", len(ckpts), counted)
+		}
+		return nil
+	})
+	return ckpts
+}
+
 // take applies a Checkpoint and waits until it is ready and durable.
 func (w *world) take(task, name string) clewv1.Checkpoint {
 	w.Helper()
