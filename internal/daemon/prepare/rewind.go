@@ -164,6 +164,11 @@ func (p *preparer) rewind(ctx context.Context, op *daemonapi.Operation) error {
 	if op.Checkpoint < 1 {
 		return &failure{reason: v1alpha1.ReasonCheckpointNotFound, permanent: true, message: "the rewind names no checkpoint of this task"}
 	}
+	head, asked := p.begun.GetPosition().GetPosition(), op.Position > 0 && op.Scope == string(v1alpha1.RewindConversation)
+	if asked && (op.Position > head || op.Position < op.CheckpointPosition) {
+		return &failure{permanent: true, message: fmt.Sprintf("the conversation cannot go back to message %d from message %d with the agent's memory of message %d: rewind to a message that was said, with the checkpoint before it",
+			op.Position, head, op.CheckpointPosition)}
+	}
 	if _, err := p.target(ctx, op.Checkpoint, op.Commit); err != nil {
 		return err
 	}

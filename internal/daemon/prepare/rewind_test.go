@@ -96,6 +96,14 @@ func TestRewindToAPosition(t *testing.T) {
 	}
 	expect(t, "home", readHome(w), "2")
 	expect(t, "conversation", w.Lines(), callsOfThree[:5])
+	// A position that makes no sense touches nothing.
+	for _, bad := range []*daemonapi.Operation{toPosition(8, 1, 3), toPosition(3, 2, 5)} {
+		bad.ID += "-bad"
+		if r := prepare.Run(t.Context(), w.PrepareConfig(6, bad)); r.Reason != "PrepareFailed" || !r.Permanent {
+			t.Fatalf("%+v", r)
+		}
+	}
+	expect(t, "home", readHome(w), "2")
 }
 
 func TestRewindKeepsWhatStood(t *testing.T) {

@@ -77,7 +77,7 @@ func play(w *daemontest.World, attempt int64, words string) {
 	say := func(m *daemonv1.Message) {
 		must(v.Spool.Append(nil, &daemonv1.Record{Time: timestamppb.Now(), Attempt: attempt, Body: &daemonv1.Record_Message{Message: m}}))
 	}
-	name, text := sessionFile[w.Agent](nil)
+	name, _ := sessionFile[w.Agent](nil)
 	name = filepath.Join(w.Root, "home", name)
 	var results []string
 	if old, err := os.ReadFile(name); err == nil {
@@ -99,7 +99,7 @@ func play(w *daemontest.World, attempt int64, words string) {
 		case 'a':
 			say(&daemonv1.Message{Role: daemonv1.Role_ROLE_ASSISTANT, Text: id[1:]})
 		case 'F':
-			_, text = sessionFile[w.Agent](results)
+			_, text := sessionFile[w.Agent](results)
 			must(os.MkdirAll(filepath.Dir(name), 0o700))
 			must(os.WriteFile(name, []byte(text), 0o600))
 		case 'K', 'E':
