@@ -17,6 +17,7 @@ import (
 	"github.com/go-logr/logr/testr"
 
 	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/mask"
 	"github.com/clew-dev/clew/internal/daemon/prepare"
 	"github.com/clew-dev/clew/internal/daemon/volume"
 	"github.com/clew-dev/clew/internal/daemonapi"
@@ -41,8 +42,10 @@ type World struct {
 	Context daemonapi.ContextLimits
 	// StatePaths are kept of its home, too.
 	StatePaths []string
-	RetryFor   time.Duration
-	Verbose    bool
+	// Mask knows the values of the agent's Secrets.
+	Mask     *mask.Masker
+	RetryFor time.Duration
+	Verbose  bool
 }
 
 // NewWorld makes a world whose task has an origin with the given files.
@@ -152,7 +155,7 @@ func (w *World) PrepareConfig(attempt int64, op *daemonapi.Operation) prepare.Co
 	w.T.Helper()
 	client, token := w.Client(attempt)
 	return prepare.Config{Pod: w.Pod(attempt, op), Prompt: w.Prompt, Paths: w.Paths(), RunDir: w.RunDir, Server: client,
-		Remote: volume.Remote(w.Store, token, ""), RetryFor: w.RetryFor, Log: w.Log()}
+		Remote: volume.Remote(w.Store, token, ""), RetryFor: w.RetryFor, Mask: w.Mask, Log: w.Log()}
 }
 
 // Prepare runs prepare for an attempt and expects it to go well.

@@ -5,7 +5,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -410,40 +409,6 @@ func TestHostileSocket(t *testing.T) {
 	a.Recorded()
 	a.Send(wire.TypeExit, wire.Exit{})
 	a.Next(wire.TypeRelease)
-	d.End()
-}
-
-// TestLongLines: JSON in pieces is read whole; what is too long is plain output.
-func TestLongLines(t *testing.T) {
-	w := daemontest.NewWorld(t, nil)
-	w.Prepare(1, nil)
-	d := w.Start(1)
-	a := w.Dial("s")
-	pieces := func(line string) {
-		for part := range slices.Chunk([]byte(line), wire.MaxChunk) {
-			a.Sent++
-			wire.WriteLine(a, wire.Line{Number: a.Sent, More: true, Data: part})
-		}
-		a.Say("")
-	}
-	text := strings.Repeat("y", 1<<20)
-	pieces(`{"type":"message","text":"` + text + `"}`)
-	pieces(`{"type":"message","text":"` + strings.Repeat("z", 5<<20) + `"}`)
-	a.Send(wire.TypeExit, wire.Exit{})
-	a.Next(wire.TypeRelease)
-	var got []string
-	length := 0
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
-		for _, e := range k.Active[1:] {
-			got = append(got, e.GetMessage().GetRole().String())
-			if e.GetMessage().GetRole() == daemonv1.Role_ROLE_OUTPUT {
-				length += len(e.GetMessage().GetText())
-			}
-		}
-	})
-	if got[0] != "ROLE_ASSISTANT" || length != 5<<20+len(`{"type":"message","text":""}`)+1 {
-		t.Fatalf("%d records, %d bytes of output", len(got), length)
-	}
 	d.End()
 }
 
