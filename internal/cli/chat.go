@@ -23,6 +23,8 @@ type chat struct {
 	style    style
 	location *time.Location
 	full     bool
+	// memory says what the agent remembered at the start of attempts, if it did.
+	memory map[int64]string
 
 	attempt int64
 	last    string            // role of the message before
@@ -39,7 +41,11 @@ func (c *chat) print(entry historyv1.ConversationEntry) error {
 	b := &strings.Builder{}
 	if entry.Attempt != c.attempt {
 		if entry.Attempt > 0 {
-			fmt.Fprintf(b, "%s\n\n", c.style.faint(fmt.Sprintf("── attempt %d ──", entry.Attempt)))
+			title := fmt.Sprintf("attempt %d", entry.Attempt)
+			if memory := c.memory[entry.Attempt]; memory != "" {
+				title += ": the agent " + memory
+			}
+			fmt.Fprintf(b, "%s\n\n", c.style.faint("── "+title+" ──"))
 		}
 		c.attempt, c.last = entry.Attempt, ""
 	}
@@ -105,7 +111,29 @@ func (c *chat) body(entry historyv1.ConversationEntry) []string {
 		return nil
 	}
 	lines := strings.Split(strings.TrimRight(plain(strings.Join(parts, "\n")), "\n"), "\n")
-	return c.shorten(lines)
+	lines = c.shorten(lines)
+	if note := c.cutNote(entry); note != "" {
+		lines = append(lines, c.style.faint(note))
+	}
+	return lines
+}
+
+// cutNote tells that a text is not all there, and how to get it.
+func (c *chat) cutNote(entry historyv1.ConversationEntry) string {
+	whole := entry.TextBytes + entry.RawBytes
+	if entry.ToolCall != nil {
+		whole += entry.ToolCall.InputBytes
+	}
+	if entry.ToolResult != nil {
+		whole += entry.ToolResult.OutputBytes
+	}
+	switch {
+	case whole == 0:
+		return ""
+	case c.full:
+		return fmt.Sprintf("… the beginning of %s; `kubectl clew task export` has it all", humanBytes(whole))
+	}
+	return fmt.Sprintf("… the beginning of %s; --full prints more", humanBytes(whole))
 }
 
 func (c *chat) shorten(lines []string) []string {

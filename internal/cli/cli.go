@@ -85,6 +85,8 @@ Everything here can also be done by applying manifests: see
 		p.resumeCommand(),
 		p.rewindCommand(),
 		p.forkCommand(),
+		p.searchCommand(),
+		p.snapshotCommand(),
 		p.taskCommand(),
 		p.timelineCommand(),
 	)

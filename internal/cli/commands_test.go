@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -257,8 +258,8 @@ func TestRewind(t *testing.T) {
 		ID: "cli-abcdefgh", To: v1alpha1.RewindTarget{CheckpointRef: &v1alpha1.NameReference{Name: "wanderer-1"}},
 		Scope: v1alpha1.RewindCode, Preserve: v1alpha1.PreserveBranch, OnDrift: v1alpha1.OnDriftFail,
 	}
-	if *task.Spec.Rewind != want {
-		t.Errorf("asked for %+v", *task.Spec.Rewind)
+	if diff := cmp.Diff(want, *task.Spec.Rewind); diff != "" {
+		t.Errorf("asked for (-want +got):\n%s", diff)
 	}
 }
 
@@ -278,6 +279,11 @@ func TestRewindChangesNothingWithoutAYes(t *testing.T) {
 		{"no terminal", "", []string{"--to", "1"}, "add --yes"},
 		{"dry run", "", []string{"--to", "1", "--dry-run=server"}, ""},
 		{"no target", "", []string{"--yes"}, "kubectl clew checkpoint list careful"},
+		{"two targets", "", []string{"--to", "1", "--back", "2", "--yes"}, "give one of --to"},
+		{"two scopes", "", []string{"--to", "1", "--code", "--scope", "both", "--yes"}, "give one of --code"},
+		{"no message", "", []string{"--to-message", "0", "--yes"}, "from 1"},
+		{"not back", "", []string{"--back", "-1", "--yes"}, "from 1"},
+		{"no time", "", []string{"--to-time", "earlier", "--yes"}, "it must be a duration"},
 		{"unknown number", "", []string{"--to", "8", "--yes"}, "they run from 1 to 1"},
 		{"branch without preserving one", "", []string{"--to", "1", "--yes", "--branch", "a", "--preserve", "stash"}, "--preserve Stash"},
 		{"a branch name that git would refuse", "", []string{"--to", "1", "--yes", "--branch", "-x"}, "branch must be a plain git branch name"},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,21 +22,21 @@ const pageSize = 500
 // historyGet reads one answer of the history API, which the Kubernetes API
 // server passes on to Clew's own. path is below the namespace.
 func (s *session) historyGet(ctx context.Context, path []string, params url.Values, into any) error {
-	config := rest.CopyConfig(s.config)
-	config.APIPath = "/apis"
-	config.GroupVersion = &schema.GroupVersion{Group: historyv1.Group, Version: historyv1.Version}
-	config.NegotiatedSerializer = serializer.NewCodecFactory(newScheme()).WithoutConversion()
-	c, err := rest.RESTClientFor(config)
+	return s.history(ctx, "GET", path, params, into)
+}
+
+// history sends a request without a body to the history API.
+func (s *session) history(ctx context.Context, verb string, path []string, params url.Values, into any) error {
+	request, err := s.historyRequest(verb, path, params)
 	if err != nil {
-		return explainConnection(err)
+		return err
 	}
-	request := c.Get().AbsPath(append([]string{"/apis", historyv1.Group, historyv1.Version, "namespaces", s.namespace}, path...)...)
-	for name, values := range params {
-		for _, value := range values {
-			request = request.Param(name, value)
-		}
-	}
-	result := request.Do(ctx)
+	defer s.whenSlow("waiting for the history")()
+	return s.answer(request.Do(ctx), into)
+}
+
+// answer reads an answer of the history API.
+func (s *session) answer(result rest.Result, into any) error {
 	// Error reads what the server said in its body, as Raw does not.
 	if err := result.Error(); err != nil {
 		return s.explainHistory(err)
@@ -50,17 +51,43 @@ func (s *session) historyGet(ctx context.Context, path []string, params url.Valu
 	return nil
 }
 
+// historyRequest prepares a request to the history API.
+func (s *session) historyRequest(verb string, path []string, params url.Values) (*rest.Request, error) {
+	config := rest.CopyConfig(s.config)
+	config.APIPath = "/apis"
+	config.GroupVersion = &schema.GroupVersion{Group: historyv1.Group, Version: historyv1.Version}
+	config.NegotiatedSerializer = serializer.NewCodecFactory(newScheme()).WithoutConversion()
+	c, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, explainConnection(err)
+	}
+	request := c.Verb(verb).AbsPath(append([]string{"/apis", historyv1.Group, historyv1.Version, "namespaces", s.namespace}, path...)...)
+	for name, values := range params {
+		for _, value := range values {
+			request = request.Param(name, value)
+		}
+	}
+	return request, nil
+}
+
 // explainHistory turns an error of the history API into a sentence.
 func (s *session) explainHistory(err error) error {
 	const look = "look at `kubectl get apiservice v1alpha1.history.clew.dev`"
 	var status apierrors.APIStatus
 	switch {
+	case apierrors.IsServiceUnavailable(err) && saidByClew(err):
+		return errors.New(message(err))
 	case apierrors.IsServiceUnavailable(err):
 		return fmt.Errorf("the history does not answer at present: %s; %s, and at the pods of clew-server", message(err), look)
 	case isMissingResource(err), apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details == nil:
 		return fmt.Errorf("this cluster serves no history of Clew; %s", look)
-	case apierrors.IsNotFound(err), apierrors.IsBadRequest(err), apierrors.IsResourceExpired(err):
+	case apierrors.IsNotFound(err), apierrors.IsBadRequest(err), apierrors.IsResourceExpired(err),
+		apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsInternalError(err):
 		return errors.New(message(err))
 	}
 	return explainConnection(err)
 }
+
+// saidByClew tells a deletion that stopped half-way, whose message says all
+// there is to know, from a history that is not there.
+func saidByClew(err error) bool { return strings.Contains(message(err), "delete it again") }

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -126,6 +127,14 @@ func (e *enumFlag) Set(value string) error {
 	return fmt.Errorf("must be one of %s, not %q", strings.Join(e.allowed, ", "), value)
 }
 
+// formatFlag is -o for what the history API answers.
+func formatFlag(cmd *cobra.Command, allowed ...string) *enumFlag {
+	e := &enumFlag{value: allowed[0], allowed: allowed}
+	cmd.Flags().VarP(e, "output", "o", "How to print it. One of "+strings.Join(allowed, ", ")+".")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp))
+	return e
+}
+
 // table prints rows under a header, as kubectl does.
 func table(w io.Writer, header []string, rows [][]string) error {
 	tab := printers.GetNewTabWriter(w)
@@ -160,6 +169,32 @@ func plural(n int64, thing string) string {
 		return "1 " + thing
 	}
 	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// count puts many into few letters: 950, 12.3k, 4.5M.
+func count(n int64) string {
+	switch {
+	case n < 1000:
+		return strconv.FormatInt(n, 10)
+	case n < 999_950:
+		return strings.Replace(fmt.Sprintf("%.1fk", float64(n)/1e3), ".0k", "k", 1)
+	}
+	return strings.Replace(fmt.Sprintf("%.1fM", float64(n)/1e6), ".0M", "M", 1)
+}
+
+// dollars is an amount that is given in millionths, - for none; small ones with
+// two digits that count.
+func dollars(micro int64) string {
+	amount := float64(micro) / 1e6
+	switch {
+	case micro == 0:
+		return "-"
+	case micro < 1000:
+		return fmt.Sprintf("$%.5f", amount)
+	case micro < 100_000:
+		return fmt.Sprintf("$%.4f", amount)
+	}
+	return fmt.Sprintf("$%.2f", amount)
 }
 
 // bytes in a unit that people read.

@@ -296,21 +296,94 @@ func TestTimelineTable(t *testing.T) {
 	}
 }
 
-func TestParseSince(t *testing.T) {
+func TestParseMoment(t *testing.T) {
+	p, _ := testPlugin()
+	p.location = time.FixedZone("east", 3600)
 	for text, want := range map[string]time.Time{
 		"90m":                  noon.Add(-90 * time.Minute),
 		"2d":                   noon.AddDate(0, 0, -2),
 		"2026-11-20T08:00:00Z": time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC),
+		"2026-11-20 08:00:01":  time.Date(2026, 11, 20, 7, 0, 1, 0, time.UTC), // as it is printed: in the user's zone
+		"2026-11-20 08:00":     time.Date(2026, 11, 20, 7, 0, 0, 0, time.UTC),
+		"2026-11-20":           time.Date(2026, 11, 19, 23, 0, 0, 0, time.UTC),
 	} {
-		got, err := parseSince(text, noon)
+		got, err := p.parseMoment("--since", text)
 		if err != nil || !got.Equal(want) {
-			t.Errorf("parseSince(%q) = %v, %v; want %v", text, got, err, want)
+			t.Errorf("parseMoment(%q) = %v, %v; want %v", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"yesterday", "-5m", "-1d", "999999999999d", ""} {
-		if got, err := parseSince(text, noon); err == nil {
-			t.Errorf("parseSince(%q) = %v; want an error", text, got)
+		if got, err := p.parseMoment("--since", text); err == nil {
+			t.Errorf("parseMoment(%q) = %v; want an error", text, got)
 		}
+	}
+}
+
+func TestCountAndDollars(t *testing.T) {
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1k", 12_345: "12.3k", 999_949: "999.9k", 999_950: "1M", 4_510_000: "4.5M"} {
+		if got := count(n); got != want {
+			t.Errorf("count(%d) = %q; want %q", n, got, want)
+		}
+	}
+	for micro, want := range map[int64]string{0: "-", 7: "$0.00001", 1500: "$0.0015", 12_300: "$0.0123", 120_000: "$0.12", 12_345_678: "$12.35"} {
+		if got := dollars(micro); got != want {
+			t.Errorf("dollars(%d) = %q; want %q", micro, got, want)
+		}
+	}
+	for text, want := range map[string]int64{"1500": 1500, "20k": 20_000, "1.5M": 1_500_000, "0": 0} {
+		if got, err := parseCount("--min-tokens", text); err != nil || got != want {
+			t.Errorf("parseCount(%q) = %d, %v; want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "many", "-1", "NaN", "1e30", "k"} {
+		if got, err := parseCount("--min-tokens", text); err == nil {
+			t.Errorf("parseCount(%q) = %d; want an error", text, got)
+		}
+	}
+}
+
+func TestSnippet(t *testing.T) {
+	parts := []historyv1.SnippetPart{{Text: "… run\n  the "}, {Text: "go", Match: true}, {Text: " "}, {Text: "tests", Match: true}, {Text: ", \x1b[31mor not"}}
+	for _, test := range []struct {
+		name  string
+		style style
+		room  int
+		want  string
+	}{
+		{"plain", style{}, 0, `… run the go tests, \x1b[31mor not`},
+		{"on a terminal", style{on: true}, 0, "… run the \x1b[1m\x1b[33mgo\x1b[0m\x1b[0m \x1b[1m\x1b[33mtests\x1b[0m\x1b[0m" + `, \x1b[31mor not`},
+		{"narrow", style{}, 12, "… run the go"},
+		{"cut within a part", style{}, 16, "… run the go te…"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := snippet(test.style, parts, test.room); got != test.want {
+				t.Errorf("%q; want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestChatTellsWhatIsCutAndWhatTheAgentRemembers(t *testing.T) {
+	long := entry(1, "user", "The beginning")
+	long.TextBytes = 2 << 20
+	for full, want := range map[bool]string{
+		false: "… the beginning of 2.0 MiB; --full prints more",
+		true:  "… the beginning of 2.0 MiB; `kubectl clew task export` has it all",
+	} {
+		var out bytes.Buffer
+		chat := newChat(&out, time.UTC, full)
+		chat.memory = map[int64]string{1: memoryWords(v1alpha1.Attempt{Number: 1, Memory: v1alpha1.AgentMemoryRendered, MemoryMessage: "the session is of another version"})}
+		if err := chat.print(long); err != nil {
+			t.Fatal(err)
+		}
+		text := "── attempt 1: the agent was told the conversation in its prompt: the session is of another version ──\n\n" +
+			"   1  user  2026-11-21 12:00:01\n      The beginning\n      " + want + "\n\n"
+		if diff := cmp.Diff(text, out.String()); diff != "" {
+			t.Errorf("full %v: -want +got\n%s", full, diff)
+		}
+	}
+	if words := memoryWords(v1alpha1.Attempt{Memory: v1alpha1.AgentMemoryNew}); words != "" {
+		t.Errorf("a new agent %s", words)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,6 +20,7 @@ import (
 type resume struct {
 	*plugin
 	prompt  string
+	context contextFlags
 	onDrift *enumFlag
 	wait    waitFlags
 	dryRun  dryRunFlag
@@ -31,20 +33,33 @@ func (p *plugin) resumeCommand() *cobra.Command {
 		Use:   "resume TASK",
 		Short: "Let a suspended, rewound or failed task go on",
 		Long: `Let a suspended, rewound or failed task go on where it stands, with its code and
-its conversation. A suspended task is set to run again in the same request.`,
+its conversation. A suspended task is set to run again in the same request.
+
+An agent that can resume its own session remembers everything. For others the
+conversation is put into the prompt, within the limits that the task sets, or
+that the --context flags set for this once.`,
 		Example: `  # Go on
   kubectl clew resume fix-login
 
   # Go on, and tell the agent something first
   kubectl clew resume fix-login --prompt "The tests need Postgres 15."
 
+  # If it must be told again what was said: the last 20 messages, and little of what tools printed
+  kubectl clew resume fix-login --context-messages 20 --context-result-bytes 200
+
   # Someone edited the files meanwhile: keep the edits as a checkpoint, and go on with them
   kubectl clew resume fix-login --on-drift preserve`,
 		Args:              exactly("TASK"),
 		ValidArgsFunction: p.completeTask,
-		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.context.check(); err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), args[0])
+		},
 	}
 	cmd.Flags().StringVar(&o.prompt, "prompt", "", "What to tell the agent next.")
+	o.context.add(cmd)
 	o.onDrift = driftFlag(cmd)
 	o.wait.add(cmd, "the agent works again")
 	o.dryRun.add(cmd)
@@ -77,6 +92,7 @@ func (o *resume) run(ctx context.Context, name string) error {
 		"operatingMode": v1alpha1.OperatingModeRunning,
 		"resume": map[string]any{
 			"id": id, "mode": v1alpha1.ResumeContinue, "prompt": orNull(o.prompt), "onDrift": o.onDrift.value,
+			"context": o.context.patch(),
 		},
 	}})
 	if err != nil {
@@ -98,6 +114,64 @@ func (o *resume) run(ctx context.Context, name string) error {
 	}
 	fmt.Fprintf(o.Out, "task.clew.dev/%s %s%s\n", name, outcome, o.dryRun.suffix())
 	return nil
+}
+
+// contextFlags bound what an agent is told again that cannot resume its session.
+type contextFlags struct {
+	numbers map[string]*int64 // by their names in spec.resume.context
+	summary *enumFlag
+	flags   *pflag.FlagSet
+}
+
+// contextNumbers are the limits: the field, its flag and its bounds.
+func contextNumbers() []struct {
+	field, flag, usage string
+	least, most        int64
+} {
+	return []struct {
+		field, flag, usage string
+		least, most        int64
+	}{
+		{"messages", "context-messages", "How many of the newest messages it is told.", 0, 10_000},
+		{"toolCalls", "context-tool-calls", "How many of the newest tool calls it is told.", 0, 10_000},
+		{"toolResultBytes", "context-result-bytes", "How much it is told of what each tool printed.", 0, 65_536},
+		{"bytes", "context-bytes", "How much it is told in all.", 1000, 1_000_000},
+	}
+}
+
+func (c *contextFlags) add(cmd *cobra.Command) {
+	c.flags, c.numbers = cmd.Flags(), map[string]*int64{}
+	for _, n := range contextNumbers() {
+		c.numbers[n.field] = cmd.Flags().Int64(n.flag, 0, "If the agent must be told again what was said: "+lowerFirst(n.usage))
+		cmd.Flags().Lookup(n.flag).DefValue = "" // the task's own
+	}
+	c.summary = enum(cmd, "context-summary", "", "If the agent must be told again what was said: whether a summary of what is left out comes first.",
+		string(v1alpha1.ConversationInclude), string(v1alpha1.ConversationExclude))
+}
+
+func (c *contextFlags) check() error {
+	for _, n := range contextNumbers() {
+		if value := *c.numbers[n.field]; c.flags.Changed(n.flag) && (value < n.least || value > n.most) {
+			return fmt.Errorf("--%s is %d; it must be from %d to %d", n.flag, value, n.least, n.most)
+		}
+	}
+	return nil
+}
+
+// patch is spec.resume.context: null if no limit is set. What is not set is
+// taken out, since an earlier request may have left it.
+func (c *contextFlags) patch() any {
+	patch, set := map[string]any{"summary": orNull(c.summary.value)}, c.summary.value != ""
+	for _, n := range contextNumbers() {
+		patch[n.field] = nil
+		if c.flags.Changed(n.flag) {
+			patch[n.field], set = *c.numbers[n.field], true
+		}
+	}
+	if !set {
+		return nil
+	}
+	return patch
 }
 
 // orNull gives null for nothing: a merge patch then removes what an earlier

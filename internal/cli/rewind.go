@@ -21,8 +21,10 @@ import (
 
 type rewind struct {
 	*plugin
-	to, branch               string
+	to, toTime, branch       string
+	toMessage, back          int64
 	scope, preserve, onDrift *enumFlag
+	only                     map[v1alpha1.RewindScope]*bool // --code, --conversation, --both
 	yes                      bool
 	wait                     waitFlags
 	dryRun                   dryRunFlag
@@ -32,10 +34,16 @@ type rewind struct {
 func (p *plugin) rewindCommand() *cobra.Command {
 	o := &rewind{plugin: p}
 	cmd := &cobra.Command{
-		Use:   "rewind TASK --to CHECKPOINT|NUMBER",
-		Short: "Take a task back to a checkpoint",
-		Long: `Take a task back to a checkpoint: its files, the agent's own state and the
-conversation, or only some of these.
+		Use:   "rewind TASK --to CHECKPOINT|NUMBER | --to-message N | --to-time T | --back N",
+		Short: "Take a task back to a checkpoint, a message or a moment",
+		Long: `Take a task back to a checkpoint, a message or a moment: its files, the agent's
+own state and the conversation, or only some of these.
+
+With --to-message, --to-time and --back, the target is moved back to the end of
+a turn, so that no tool call is parted from its result. The files are those of
+the newest checkpoint before it; with --both the conversation goes there too, so
+that files and memory agree, and with --conversation it goes to the very turn
+and the files stay.
 
 The agent is stopped first. What stands now is kept as a checkpoint in every
 case, so that a rewind can itself be rewound, and as a branch or a stash in the
@@ -44,22 +52,39 @@ agent's repository. Then the task goes on from there, if it is to run.`,
   kubectl clew rewind fix-login --to 3
 
   # The files alone; the agent remembers what it tried
-  kubectl clew rewind fix-login --to before-migration --scope code
+  kubectl clew rewind fix-login --to before-migration --code
+
+  # The memory alone, to message 12 as "task history" shows it, or by 4 messages
+  kubectl clew rewind fix-login --to-message 12 --conversation
+  kubectl clew rewind fix-login --back 4 --conversation
+
+  # All of it, to where it stood at a moment, or an hour ago
+  kubectl clew rewind fix-login --to-time "2026-11-21 12:00:00"
+  kubectl clew rewind fix-login --to-time 1h
 
   # In a script
   kubectl clew rewind fix-login --to 3 --branch tried/first --yes`,
 		Args:              exactly("TASK"),
 		ValidArgsFunction: p.completeTask,
-		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), cmd, args[0]) },
 	}
-	cmd.Flags().StringVar(&o.to, "to", "", "Name or number of the checkpoint to go back to. Required.")
-	cmd.Flags().StringVar(&o.branch, "branch", "", "Name of the branch that keeps what stands now; clew/before-ID when left out.")
+	flags := cmd.Flags()
+	flags.StringVar(&o.to, "to", "", "Name or number of the checkpoint to go back to.")
+	flags.Int64Var(&o.toMessage, "to-message", 0, "Position of the last message to keep, as `kubectl clew task history` shows it.")
+	flags.StringVar(&o.toTime, "to-time", "", "Moment up to which messages are kept: a time such as 2026-11-21T12:00:00Z, one as \"task history\" shows it, or a duration back such as 30m.")
+	flags.Int64Var(&o.back, "back", 0, "How many of the newest messages to take back.")
+	flags.StringVar(&o.branch, "branch", "", "Name of the branch that keeps what stands now; clew/before-ID when left out.")
 	o.scope = enum(cmd, "scope", string(v1alpha1.RewindBoth), "What is taken back.",
 		string(v1alpha1.RewindCode), string(v1alpha1.RewindConversation), string(v1alpha1.RewindBoth))
+	o.only = map[v1alpha1.RewindScope]*bool{
+		v1alpha1.RewindCode:         flags.Bool("code", false, "The files alone, as --scope Code."),
+		v1alpha1.RewindConversation: flags.Bool("conversation", false, "The conversation and the agent's own state alone, as --scope Conversation."),
+		v1alpha1.RewindBoth:         flags.Bool("both", false, "All of these, as --scope Both."),
+	}
 	o.preserve = enum(cmd, "preserve", string(v1alpha1.PreserveBranch), "How what stands now is kept in the agent's repository.",
 		string(v1alpha1.PreserveBranch), string(v1alpha1.PreserveStash), string(v1alpha1.PreserveDiscard))
 	o.onDrift = driftFlag(cmd)
-	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "Do not ask.")
+	flags.BoolVarP(&o.yes, "yes", "y", false, "Do not ask.")
 	_ = cmd.RegisterFlagCompletionFunc("to", p.completeCheckpointOf)
 	o.wait.add(cmd, "the task is rewound")
 	o.dryRun.add(cmd)
@@ -67,12 +92,9 @@ agent's repository. Then the task goes on from there, if it is to run.`,
 	return cmd
 }
 
-func (o *rewind) run(ctx context.Context, name string) error {
-	if o.to == "" {
-		return fmt.Errorf("say where to with --to CHECKPOINT or --to NUMBER; `kubectl clew checkpoint list %s` lists what there is", name)
-	}
-	if o.branch != "" && o.preserve.value != string(v1alpha1.PreserveBranch) {
-		return fmt.Errorf("--branch names the branch that --preserve branch makes: leave --branch out, or --preserve %s", o.preserve.value)
+func (o *rewind) run(ctx context.Context, cmd *cobra.Command, name string) error {
+	if err := o.check(cmd, name); err != nil {
+		return err
 	}
 	s, err := o.connect()
 	if err != nil {
@@ -82,14 +104,14 @@ func (o *rewind) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if r := task.Status.Rewind; r != nil && r.State == v1alpha1.OperationInProgress {
+	if r := task.Status.Rewind; r != nil && (r.State == v1alpha1.OperationInProgress || r.State == v1alpha1.OperationPending) {
 		return fmt.Errorf("a rewind of task %s is under way (%s); wait until it has ended", name, r.ID)
 	}
 	list, err := s.checkpoints(ctx, name)
 	if err != nil {
 		return err
 	}
-	target, err := find(list, task, o.to)
+	target, err := o.target(ctx, s, task, list)
 	if err != nil {
 		return err
 	}
@@ -108,11 +130,43 @@ func (o *rewind) run(ctx context.Context, name string) error {
 	return o.request(ctx, s, task, target, id)
 }
 
+// check refuses flags that do not go together.
+func (o *rewind) check(cmd *cobra.Command, name string) error {
+	given := 0
+	for _, flag := range []string{"to", "to-message", "to-time", "back"} {
+		if cmd.Flags().Changed(flag) {
+			given++
+		}
+	}
+	scopes := 0
+	for scope, set := range o.only {
+		if *set {
+			o.scope.value = string(scope)
+			scopes++
+		}
+	}
+	switch {
+	case scopes > 1, scopes == 1 && cmd.Flags().Changed("scope"):
+		return errors.New("give one of --code, --conversation, --both and --scope: each of them says what is taken back")
+	case given == 0, given == 1 && cmd.Flags().Changed("to") && o.to == "":
+		return fmt.Errorf("say where to with --to CHECKPOINT, --to NUMBER, --to-message N, --to-time T or --back N; `kubectl clew checkpoint list %s` and `kubectl clew task history %s` show what there is", name, name)
+	case given > 1:
+		return errors.New("give one of --to, --to-message, --to-time and --back: each of them says where to")
+	case cmd.Flags().Changed("to-message") && o.toMessage < 1:
+		return fmt.Errorf("--to-message is %d; it must be the position of a message, from 1", o.toMessage)
+	case cmd.Flags().Changed("back") && o.back < 1:
+		return fmt.Errorf("--back is %d; it must be the number of messages to take back, from 1", o.back)
+	case o.branch != "" && o.preserve.value != string(v1alpha1.PreserveBranch):
+		return fmt.Errorf("--branch names the branch that --preserve branch makes: leave --branch out, or --preserve %s", o.preserve.value)
+	}
+	return nil
+}
+
 // request writes the rewind, and waits for its end if asked to.
-func (o *rewind) request(ctx context.Context, s *session, task *v1alpha1.Task, target *v1alpha1.Checkpoint, id string) error {
+func (o *rewind) request(ctx context.Context, s *session, task *v1alpha1.Task, target *rewindTarget, id string) error {
 	name := task.Name
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"rewind": map[string]any{
-		"id": id, "to": map[string]any{"checkpointRef": map[string]any{"name": target.Name}},
+		"id": id, "to": target.patch(),
 		"scope": o.scope.value, "preserve": o.preserve.value, "branch": orNull(o.branch), "onDrift": o.onDrift.value,
 	}}})
 	if err != nil {
@@ -121,13 +175,13 @@ func (o *rewind) request(ctx context.Context, s *session, task *v1alpha1.Task, t
 	if err := s.client.Patch(ctx, task, client.RawPatch(types.MergePatchType, patch), o.dryRun.patchOptions()...); err != nil {
 		return s.explain(err, "task", name)
 	}
-	outcome := fmt.Sprintf("rewind to checkpoint %d requested", target.Status.Number)
+	outcome := fmt.Sprintf("rewind to %s requested", target.name())
 	if o.wait.wait && !o.dryRun.server {
 		task, err = await(ctx, s, o.wait, "task", &v1alpha1.TaskList{}, task, func(t *v1alpha1.Task) verdict { return judgeRewind(t, id) })
 		if err != nil {
 			return err
 		}
-		outcome = rewound(task.Status.Rewind, v1alpha1.PreserveMode(o.preserve.value))
+		outcome = rewound(task.Status.Rewind, v1alpha1.PreserveMode(o.preserve.value), target)
 	}
 	if done, err := o.printed(o.print, task); done {
 		return err
@@ -137,22 +191,20 @@ func (o *rewind) request(ctx context.Context, s *session, task *v1alpha1.Task, t
 }
 
 // preview tells what the rewind is going to do.
-func (o *rewind) preview(w io.Writer, task *v1alpha1.Task, list *v1alpha1.CheckpointList, target *v1alpha1.Checkpoint, id string) error {
+func (o *rewind) preview(w io.Writer, task *v1alpha1.Task, list *v1alpha1.CheckpointList, target *rewindTarget, id string) error {
 	style := styleFor(w)
-	status := target.Status
-	where := fmt.Sprintf("checkpoint %d (%s), taken %s ago, %s", status.Number, target.Name, o.age(status.Time), status.Trigger)
-	if target.Spec.Message != "" {
-		where += fmt.Sprintf(": %q", cut(oneLine(target.Spec.Message), 60))
-	}
-	rows := [][]string{{"  to", where}, {"  goes back over", o.passed(task, list, target)}}
 	scope := v1alpha1.RewindScope(o.scope.value)
+	rows := target.rows(o.plugin, scope)
+	if target.checkpoint != nil {
+		rows = append(rows, []string{"  goes back over", o.passed(task, list, target.checkpoint)})
+	}
 	rows = append(rows, []string{"  takes back", map[v1alpha1.RewindScope]string{
 		v1alpha1.RewindCode:         "the files; agent state and conversation stay",
 		v1alpha1.RewindConversation: "the conversation and the agent's own state; the files stay",
 		v1alpha1.RewindBoth:         "the files, the agent's own state and the conversation",
 	}[scope]})
-	if at := status.Conversation; at != nil && scope != v1alpha1.RewindCode {
-		rows = append(rows, []string{"  conversation", fmt.Sprintf("%s, of %d now", plural(at.Position, "message"), task.Status.MessageCount)})
+	if kept := target.kept(scope); kept != "" {
+		rows = append(rows, []string{"  conversation", fmt.Sprintf("%s, of %d now", kept, max(task.Status.MessageCount, target.messages()))})
 	}
 	rows = append(rows, []string{"  keeps", o.keeps(id)})
 	rows = append(rows, []string{"  the agent", o.afterwards(task)})
@@ -209,13 +261,22 @@ func judgeRewind(task *v1alpha1.Task, id string) verdict {
 }
 
 // rewound tells what came of a rewind, and where the old state is.
-func rewound(operation *v1alpha1.OperationStatus, preserve v1alpha1.PreserveMode) string {
+func rewound(operation *v1alpha1.OperationStatus, preserve v1alpha1.PreserveMode, target *rewindTarget) string {
 	text := fmt.Sprintf("rewound to checkpoint %d", operation.ToCheckpoint)
+	if !target.named && operation.ToPosition > 0 {
+		text = fmt.Sprintf("rewound to message %d", operation.ToPosition)
+		if operation.ToCheckpoint > 0 {
+			text += fmt.Sprintf(" and checkpoint %d", operation.ToCheckpoint)
+		}
+	}
 	if operation.FromCheckpoint > 0 {
 		text += fmt.Sprintf("; what stood before is checkpoint %d", operation.FromCheckpoint)
 	}
 	if operation.Preserved != "" {
 		text += fmt.Sprintf(" and %s %s", strings.ToLower(string(preserve)), oneLine(operation.Preserved))
+	}
+	if message := oneLine(operation.Message); message != "" && !target.named {
+		text += " (" + message + ")"
 	}
 	return text
 }

@@ -6,8 +6,16 @@ func (p *plugin) taskCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "task",
 		Aliases: []string{"tasks"},
-		Short:   "Read what a task and its agent said and did",
+		Short:   "Read, list, export and delete what tasks and their agents said and did",
+		Long: `Read, list, export and delete what tasks and their agents said and did. The
+history outlives the Task objects, until it is deleted with delete-history.`,
 	}
-	cmd.AddCommand(p.taskHistoryCommand())
+	cmd.AddCommand(
+		p.taskHistoryCommand(),
+		p.taskListCommand(),
+		p.taskExportCommand(),
+		p.taskImportCommand(),
+		p.taskDeleteHistoryCommand(),
+	)
 	return cmd
 }

@@ -122,6 +122,48 @@ func newProgress(w io.Writer) *progress {
 	return p
 }
 
+// slow is how long something may take before there is something to be told.
+const slow = 2 * time.Second
+
+// whenSlow tells what is done if it takes longer than a moment; stop ends it.
+func (p *plugin) whenSlow(state string) (stop func()) {
+	_, stop = p.slowly(state)
+	return stop
+}
+
+// slowly is whenSlow for what has more to tell on its way.
+func (p *plugin) slowly(state string) (say func(string), stop func()) {
+	var mu sync.Mutex
+	var shown *progress
+	ended := false
+	timer := time.AfterFunc(slow, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !ended {
+			shown = newProgress(p.ErrOut)
+			shown.say(state)
+		}
+	})
+	say = func(now string) {
+		mu.Lock()
+		defer mu.Unlock()
+		state = now
+		if shown != nil && shown.live { // elsewhere it would be a line each time
+			shown.say(now)
+		}
+	}
+	stop = func() {
+		timer.Stop()
+		mu.Lock()
+		defer mu.Unlock()
+		if ended = true; shown != nil {
+			shown.stop()
+			shown = nil
+		}
+	}
+	return say, stop
+}
+
 // say gives the present state, in a few words.
 func (p *progress) say(state string) {
 	p.mu.Lock()

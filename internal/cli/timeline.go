@@ -26,7 +26,9 @@ type timeline struct {
 }
 
 // eventTypes are those of historyv1.TimelineEvent.
-func eventTypes() []string { return []string{"task", "chat", "checkpoint", "rewind", "fork"} }
+func eventTypes() []string {
+	return []string{"task", "chat", "checkpoint", "rewind", "fork", "file", "access"}
+}
 
 func (p *plugin) timelineCommand() *cobra.Command {
 	o := &timeline{plugin: p}
@@ -101,7 +103,7 @@ func (o *timeline) params() (url.Values, error) {
 		params.Set("type", strings.Join(o.types, ","))
 	}
 	if o.since != "" {
-		since, err := parseSince(o.since, o.clock())
+		since, err := o.parseMoment("--since", o.since)
 		if err != nil {
 			return nil, err
 		}
@@ -110,10 +112,17 @@ func (o *timeline) params() (url.Values, error) {
 	return params, nil
 }
 
-// parseSince reads a duration back from now, days included, or a time.
-func parseSince(text string, now time.Time) (time.Time, error) {
+// parseMoment reads a point in time: a duration back from now, days included, a
+// time with its zone, or one as it is printed here, in the user's zone.
+func (p *plugin) parseMoment(flag, text string) (time.Time, error) {
+	now := p.clock()
 	if at, err := time.Parse(time.RFC3339, text); err == nil {
 		return at, nil
+	}
+	for _, layout := range []string{time.DateTime, "2006-01-02 15:04", time.DateOnly} {
+		if at, err := time.ParseInLocation(layout, text, p.location); err == nil {
+			return at, nil
+		}
 	}
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		if n, err := strconv.Atoi(days); err == nil && n >= 0 && n <= 36500 {
@@ -123,7 +132,7 @@ func parseSince(text string, now time.Time) (time.Time, error) {
 	if back, err := time.ParseDuration(text); err == nil && back >= 0 {
 		return now.Add(-back), nil
 	}
-	return time.Time{}, fmt.Errorf("--since is %q; it must be a duration such as 90m or 2d, or a time such as 2026-11-21T08:00:00Z", text)
+	return time.Time{}, fmt.Errorf("%s is %q; it must be a duration such as 90m or 2d, or a time such as 2026-11-21T08:00:00Z or %q", flag, text, "2026-11-21 08:00:00")
 }
 
 // read reads pages, newest first, up to the limit.

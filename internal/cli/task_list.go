@@ -1,0 +1,237 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
+)
+
+type taskList struct {
+	*plugin
+	output             *enumFlag
+	sort               *enumFlag
+	name, state, tool  string
+	since, until       string
+	minTokens, minCost string
+	limit              int
+	noHeaders          bool
+}
+
+// taskSorts are the orders of a list, and what the history API calls them.
+func taskSorts() map[string]string {
+	return map[string]string{
+		"newest": "created", "updated": "updated", "cost": "cost", "tokens": "tokens", "messages": "messages", "name": "name",
+	}
+}
+
+func (p *plugin) taskListCommand() *cobra.Command {
+	o := &taskList{plugin: p}
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List the tasks of the namespace, those that are gone included",
+		Long: `List the tasks of the namespace as the history knows them, those whose Task is
+gone included: with what they used, and the first words of what was asked.`,
+		Example: `  # The newest
+  kubectl clew task list
+
+  # What was dear this month
+  kubectl clew task list --since 30d --min-cost 0.50 --sort cost
+
+  # Failed ones that ran a shell, with their UIDs
+  kubectl clew task list --state AgentFailed --tool Bash -o wide`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+	}
+	o.output = formatFlag(cmd, "table", "wide", "name", "json", "yaml")
+	flags := cmd.Flags()
+	flags.StringVar(&o.name, "name", "", "Only tasks whose name begins so.")
+	flags.StringVar(&o.state, "state", "", "Only tasks in this state, such as Running, Completed or AgentFailed.")
+	flags.StringVar(&o.tool, "tool", "", "Only tasks whose agent has called this tool.")
+	flags.StringVar(&o.minTokens, "min-tokens", "", "Only tasks that used so many tokens, such as 20000 or 20k.")
+	flags.StringVar(&o.minCost, "min-cost", "", "Only tasks that cost so many US dollars, such as 0.50.")
+	flags.StringVar(&o.since, "since", "", "Only tasks that began later: a duration such as 90m or 2d, or a time such as 2026-11-21T08:00:00Z.")
+	flags.StringVar(&o.until, "until", "", "Only tasks that began earlier.")
+	o.sort = enum(cmd, "sort", "newest", "What comes first.", "newest", "updated", "cost", "tokens", "messages", "name")
+	flags.IntVar(&o.limit, "limit", 50, "Print so many tasks at most; 0 prints all.")
+	flags.BoolVar(&o.noHeaders, "no-headers", false, "Leave the table's header out.")
+	_ = cmd.RegisterFlagCompletionFunc("name", p.completeHistoryFlag)
+	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(
+		[]string{"Running", "Suspended", "Completed", "AgentFailed", "BackoffLimitExceeded"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func (o *taskList) params() (url.Values, error) {
+	params := url.Values{"sort": {taskSorts()[o.sort.value]}}
+	if o.limit < 0 {
+		return nil, fmt.Errorf("--limit is %d; it must be 0 or more", o.limit)
+	}
+	for name, value := range map[string]string{"name": o.name, "state": o.state, "tool": o.tool} {
+		if value != "" {
+			params.Set(name, value)
+		}
+	}
+	if o.minTokens != "" {
+		n, err := parseCount("--min-tokens", o.minTokens)
+		if err != nil {
+			return nil, err
+		}
+		params.Set("minTokens", strconv.FormatInt(n, 10))
+	}
+	if o.minCost != "" {
+		text := strings.TrimPrefix(o.minCost, "$")
+		if n, err := strconv.ParseFloat(text, 64); err != nil || n < 0 {
+			return nil, fmt.Errorf("--min-cost is %q; it must be an amount of US dollars such as 0.50", o.minCost)
+		}
+		params.Set("minCost", text)
+	}
+	for name, value := range map[string]string{"since": o.since, "until": o.until} {
+		if value == "" {
+			continue
+		}
+		at, err := o.parseMoment("--"+name, value)
+		if err != nil {
+			return nil, err
+		}
+		params.Set(name, at.UTC().Format(time.RFC3339))
+	}
+	return params, nil
+}
+
+// parseCount reads a number such as 1500, 20k or 1.5M.
+func parseCount(flag, text string) (int64, error) {
+	number, factor := text, 1.0
+	for suffix, f := range map[string]float64{"k": 1e3, "K": 1e3, "M": 1e6} {
+		if rest, ok := strings.CutSuffix(text, suffix); ok {
+			number, factor = rest, f
+		}
+	}
+	n, err := strconv.ParseFloat(number, 64)
+	if err != nil || !(n >= 0 && n*factor <= 1e15) {
+		return 0, fmt.Errorf("%s is %q; it must be a number such as 1500 or 20k", flag, text)
+	}
+	return int64(n * factor), nil
+}
+
+func (o *taskList) run(ctx context.Context) error {
+	params, err := o.params()
+	if err != nil {
+		return err
+	}
+	s, err := o.connect()
+	if err != nil {
+		return err
+	}
+	list, err := s.taskHistories(ctx, params, o.limit)
+	if err != nil {
+		return err
+	}
+	switch {
+	case o.output.value == "json" || o.output.value == "yaml":
+		return o.printRaw(o.output.value, list)
+	case o.output.value == "name":
+		for _, task := range list.Items {
+			fmt.Fprintf(o.Out, "taskhistory.%s/%s\n", historyv1.Group, task.Name)
+		}
+	case len(list.Items) == 0:
+		fmt.Fprintf(o.ErrOut, "The history of namespace %s knows no task, as far as these filters let see.\n", s.namespace)
+		return nil
+	default:
+		if err := o.table(list.Items); err != nil {
+			return err
+		}
+	}
+	if list.Continue != "" {
+		fmt.Fprintln(o.ErrOut, "There are more; raise --limit, or set it to 0.")
+	}
+	return nil
+}
+
+// taskHistories reads pages up to the limit; 0 is none.
+func (s *session) taskHistories(ctx context.Context, params url.Values, limit int) (*historyv1.TaskHistoryList, error) {
+	all := &historyv1.TaskHistoryList{}
+	for {
+		size := pageSize
+		if limit > 0 {
+			size = min(size, limit-len(all.Items))
+		}
+		params.Set("limit", strconv.Itoa(size))
+		page := &historyv1.TaskHistoryList{}
+		if err := s.historyGet(ctx, []string{"taskhistories"}, params, page); err != nil {
+			return nil, err
+		}
+		all.TypeMeta, all.ListMeta = page.TypeMeta, page.ListMeta
+		all.Items = append(all.Items, page.Items...)
+		if page.Continue == "" || limit > 0 && len(all.Items) >= limit {
+			withType(&all.TypeMeta, "TaskHistoryList")
+			return all, nil
+		}
+		params.Set("continue", page.Continue)
+	}
+}
+
+func (o *taskList) table(tasks []historyv1.TaskHistory) error {
+	wide := o.output.value == "wide"
+	header := []string{"NAME", "STATE", "MESSAGES", "TOKENS", "COST", "CHECKPOINTS", "AGE", "FIRST WORDS"}
+	if wide {
+		header = []string{"NAME", "STATE", "MESSAGES", "TOOL CALLS", "TOKENS", "COST", "CHECKPOINTS", "AGE", "UPDATED", "UID", "TOOLS", "FIRST WORDS"}
+	}
+	if o.noHeaders {
+		header = nil
+	}
+	room := 60
+	if w := width(o.Out); w > 0 && !wide {
+		room = max(24, w-95)
+	}
+	rows := make([][]string, 0, len(tasks))
+	for _, t := range tasks {
+		updated := metav1.NewTime(t.Updated.Time)
+		messages, tokens := strconv.FormatInt(t.Messages, 10), count(t.InputTokens+t.OutputTokens)
+		state, words := orElse(oneLine(t.State), "-"), cut(oneLine(t.Preview), room)
+		checkpoints, age := strconv.FormatInt(t.Checkpoints, 10), o.age(&t.CreationTimestamp)
+		row := []string{oneLine(t.Name), state, messages, tokens, dollars(t.CostMicroUSD), checkpoints, age, words}
+		if wide {
+			row = []string{
+				oneLine(t.Name), state, messages, strconv.FormatInt(t.ToolCalls, 10), tokens, dollars(t.CostMicroUSD), checkpoints, age,
+				o.age(&updated), string(t.UID), orElse(cut(oneLine(strings.Join(t.Tools, ",")), 40), "-"), words,
+			}
+		}
+		rows = append(rows, row)
+	}
+	return table(o.Out, header, rows)
+}
+
+// completeHistory completes the first argument with the tasks that the history
+// knows, and completeHistoryFlag a flag.
+func (p *plugin) completeHistory(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return p.completeHistoryFlag(cmd, args, prefix)
+}
+
+func (p *plugin) completeHistoryFlag(_ *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	return p.names(func(ctx context.Context, s *session) ([]string, error) {
+		list, err := s.taskHistories(ctx, url.Values{"name": {prefix}, "sort": {"created"}}, pageSize)
+		if err != nil {
+			return nil, err
+		}
+		var found []string
+		seen := map[string]bool{}
+		for _, t := range list.Items {
+			if !seen[t.Name] {
+				found = append(found, cobra.CompletionWithDesc(t.Name, fmt.Sprintf("%s, %s: %s", orElse(oneLine(t.State), "-"), plural(t.Messages, "message"), cut(oneLine(t.Preview), 40))))
+			}
+			seen[t.Name] = true
+		}
+		return found, nil
+	})
+}
