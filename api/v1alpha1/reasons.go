@@ -114,8 +114,6 @@ const (
 	ReasonResolved           = "Resolved"
 	ReasonNoConversation     = "NoConversation"
 	ReasonHistoryUnavailable = "HistoryUnavailable"
-	// ReasonNotOnBranch: the conversation goes on along another branch.
-	ReasonNotOnBranch = "NotOnActiveBranch"
 )
 
 // Conditions and reasons of a Fork.

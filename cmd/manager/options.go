@@ -31,6 +31,7 @@ type options struct {
 	serverURL            string
 	gitStoreURL          string
 	caBundleFile         string
+	pricesFile           string
 	dsnFile              string
 	logLevel             string
 	workers              int
@@ -64,6 +65,7 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.serverURL, "server-url", o.serverURL, "base URL of the server, as pods reach it (required)")
 	f.StringVar(&o.gitStoreURL, "gitstore-url", o.gitStoreURL, "base URL of the gitstore, as pods reach it (required)")
 	f.StringVar(&o.caBundleFile, "ca-bundle-file", o.caBundleFile, "file with the PEM certificates that sign both; the system's when empty")
+	f.StringVar(&o.pricesFile, "prices-file", o.pricesFile, "JSON file with prices of models in millionths of a US dollar for a million tokens; those that Clew knows alone when empty")
 	f.StringVar(&o.dsnFile, "dsn-file", o.dsnFile, "file with the Postgres DSN; the environment variable "+dsnEnv+" when empty")
 	f.StringVar(&o.logLevel, "log-level", o.logLevel, "debug, info or error")
 	f.IntVar(&o.workers, "workers", o.workers, "objects of one kind that are worked on at a time")
@@ -115,6 +117,13 @@ func (o *options) podOptions() (resources.Options, error) {
 			return p, fmt.Errorf("--ca-bundle-file: %w", err)
 		}
 		p.CABundle = string(bundle)
+	}
+	if o.pricesFile != "" {
+		prices, err := readPrices(o.pricesFile)
+		if err != nil {
+			return p, err
+		}
+		p.Prices = prices
 	}
 	return p, nil
 }

@@ -77,6 +77,8 @@ type world struct {
 	client    client.Client
 	requests  *requests
 	stop      func()
+	// verifyEvery is how often snapshots are verified.
+	verifyEvery time.Duration
 }
 
 func newWorld(t *testing.T) *world {
@@ -127,7 +129,7 @@ func (w *world) startManager() {
 	w.Expect(tasks.SetupWithManager(mgr, hub, 2)).To(gomega.Succeed())
 	checkpoints := &checkpoint.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: w.store, Events: events}
 	w.Expect(checkpoints.SetupWithManager(mgr, hub, 2)).To(gomega.Succeed())
-	snapshots := &conversationsnapshot.Reconciler{Client: mgr.GetClient(), Store: w.store, Clock: clock.RealClock{}}
+	snapshots := &conversationsnapshot.Reconciler{Client: mgr.GetClient(), Store: w.store, Clock: clock.RealClock{}, VerifyEvery: w.verifyEvery}
 	w.Expect(snapshots.SetupWithManager(mgr, 1)).To(gomega.Succeed())
 	forks := &fork.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events}
 	w.Expect(forks.SetupWithManager(mgr, 1)).To(gomega.Succeed())

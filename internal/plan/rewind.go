@@ -102,7 +102,7 @@ func (d *decision) resolveRewind(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus,
 	case answer.Damaged != "":
 		return nil, &Hindrance{v1alpha1.ReasonCorrupted, "the conversation was found damaged (" + answer.Damaged +
 			"): go back to a checkpoint by its name with scope Code, and give the rewind a new id"}
-	case answer.Found == nil:
+	case answer.Found == nil || answer.Found.Asked < 1:
 		return nil, d.noSuchPosition(query)
 	default:
 		return toPosition(r, query, *answer.Found)

@@ -97,6 +97,8 @@ func TestARewindToNoPlaceIsRefusedWithoutHarm(t *testing.T) {
 			"the conversation had no message yet at 2025-01-02T03:04:05Z: name a later time"},
 		"further back than there is": {v1alpha1.RewindConversation, v1alpha1.RewindTarget{MessagesBack: ptr.To[int32](99)}, nowhere, v1alpha1.ReasonPositionNotFound,
 			"the conversation has 10 messages, and cannot go 99 back"},
+		"all of it back": {v1alpha1.RewindConversation, v1alpha1.RewindTarget{MessagesBack: ptr.To[int32](10)}, found(0, 0), v1alpha1.ReasonPositionNotFound,
+			"the conversation has 10 messages, and cannot go 10 back"},
 		"both, before any checkpoint": {v1alpha1.RewindBoth, toMessage(4), early, v1alpha1.ReasonInvalidState,
 			"this task has no checkpoint at or before message 4"},
 		"code, before any checkpoint": {v1alpha1.RewindCode, toMessage(4), early, v1alpha1.ReasonInvalidState,

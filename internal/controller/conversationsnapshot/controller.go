@@ -43,8 +43,9 @@ type Store interface {
 const (
 	// again is when a snapshot that cannot be resolved yet is tried again.
 	again = 10 * time.Second
-	// verifyEvery is how often a resolved snapshot is verified anew.
-	verifyEvery = 24 * time.Hour
+	// verifyEvery is how often a resolved snapshot is verified anew. The store
+	// reads all messages up to it for that.
+	verifyEvery = 7 * 24 * time.Hour
 )
 
 // Reconciler is the controller of ConversationSnapshots.
@@ -55,7 +56,7 @@ type Reconciler struct {
 	Store Store
 	// Clock tells the time. Required.
 	Clock clock.PassiveClock
-	// VerifyEvery is how often a resolved snapshot is verified anew; a day if 0.
+	// VerifyEvery is how often a resolved snapshot is verified anew; a week if 0.
 	VerifyEvery time.Duration
 
 	mu sync.Mutex

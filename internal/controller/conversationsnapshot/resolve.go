@@ -69,7 +69,9 @@ func unavailable(err error) (*problem, error) {
 
 const maxMessage = 1024
 
-// follow takes over what the store noted by itself.
+// follow takes over what the store noted by itself. The store made the digest as
+// it stored the messages; to read them all again for each of many snapshots
+// would cost more than it tells, so they are verified with the others later.
 func (r *Reconciler) follow(ctx context.Context, s *v1alpha1.ConversationSnapshot, taskUID string, ordinal int64) (*problem, error) {
 	rows, err := r.Store.SnapshotsAfter(ctx, taskUID, ordinal-1, 1)
 	if p, err := unavailable(err); p != nil || err != nil {
@@ -81,7 +83,9 @@ func (r *Reconciler) follow(ctx context.Context, s *v1alpha1.ConversationSnapsho
 	}
 	fill(s, taskUID, v1alpha1.SnapshotAutomatic, rows[0])
 	s.Status.Time = ptr.To(metav1.NewTime(rows[0].Time))
-	return nil, r.verify(ctx, s)
+	set(s, v1alpha1.SnapshotIntact, metav1.ConditionTrue, v1alpha1.ReasonRecorded,
+		"the digest was made as the messages were stored; they are read again from time to time")
+	return nil, nil
 }
 
 func fill(s *v1alpha1.ConversationSnapshot, taskUID string, trigger v1alpha1.SnapshotTrigger, found history.Snapshot) {
@@ -118,13 +122,8 @@ func (r *Reconciler) verify(ctx context.Context, s *v1alpha1.ConversationSnapsho
 	case p != nil:
 		return fmt.Errorf("verify the snapshot: %w", err)
 	case err != nil || found.Position.Branch != s.Status.Conversation.Branch || found.Position.Position != s.Status.Conversation.Position:
-		// The conversation was taken back, and goes on along another branch; what
+		// The conversation was taken back, and goes on along another branch: what
 		// was last known still stands.
-		if known(s) {
-			return nil
-		}
-		set(s, v1alpha1.SnapshotIntact, metav1.ConditionUnknown, v1alpha1.ReasonNotOnBranch,
-			"the conversation has left the branch that the snapshot is on: it is verified when it is read")
 	case found.Digest != s.Status.Digest:
 		set(s, v1alpha1.SnapshotIntact, metav1.ConditionFalse, v1alpha1.ReasonCorrupted,
 			"the messages up to the position no longer give the digest: the history was changed or is damaged")
@@ -132,16 +131,6 @@ func (r *Reconciler) verify(ctx context.Context, s *v1alpha1.ConversationSnapsho
 		set(s, v1alpha1.SnapshotIntact, metav1.ConditionTrue, v1alpha1.ReasonVerified, verified)
 	}
 	return nil
-}
-
-// known says that something stands in the condition Intact.
-func known(s *v1alpha1.ConversationSnapshot) bool {
-	for _, c := range s.Status.Conditions {
-		if c.Type == v1alpha1.SnapshotIntact {
-			return true
-		}
-	}
-	return false
 }
 
 // checkpoint is the number of the checkpoint whose position is meant; 0 for

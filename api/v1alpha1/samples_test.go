@@ -1,0 +1,48 @@
+package v1alpha1_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+func TestSamplesApplyAsTheyStand(t *testing.T) {
+	files, err := filepath.Glob("../../config/samples/*.yaml")
+	if err != nil || len(files) < 9 {
+		t.Fatalf("found %q, %v", files, err)
+	}
+	list, err := os.ReadFile("../../config/samples/kustomization.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		name := filepath.Base(file)
+		if name == "kustomization.yaml" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			content, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			object := &unstructured.Unstructured{}
+			if err := yaml.UnmarshalStrict(content, &object.Object); err != nil {
+				t.Fatal(err)
+			}
+			object.SetNamespace("default")
+			// Strictly: a field that the schema does not know is refused too.
+			strict := client.WithFieldValidation(server.Client, "Strict")
+			if err := strict.Create(t.Context(), object, client.DryRunAll); err != nil {
+				t.Error(err)
+			}
+			if !strings.Contains(string(list), "- "+name+"\n") {
+				t.Error("kustomization.yaml does not list it")
+			}
+		})
+	}
+}
