@@ -18,6 +18,7 @@ import (
 
 	"github.com/clew-dev/clew/internal/daemon/mask"
 	"github.com/clew-dev/clew/internal/daemon/shim"
+	"github.com/clew-dev/clew/internal/daemon/start"
 	"github.com/clew-dev/clew/internal/daemon/wire"
 )
 
@@ -554,4 +555,44 @@ func TestFreezeStopsOtherSessions(t *testing.T) {
 	s.exit()
 	s.send(wire.TypeRelease, nil)
 	p.code()
+}
+
+// TestPlan: an agent of a known kind is started as its adapter says, with the
+// user's own command, arguments and variables before it.
+func TestPlan(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		plan start.Plan
+		want []string
+		code int
+	}{
+		{"a new session", start.Plan{AgentType: "ClaudeCode", Model: "a-model", Prompt: "Do\nit -- now."},
+			[]string{"own -p --output-format stream-json --verbose --dangerously-skip-permissions --settings RUN/context/agent/claude.json --model a-model", "Do", "it -- now.", "1 mine"}, 0},
+		{"its own session", start.Plan{AgentType: "ClaudeCode", Session: "s-1", Prompt: strings.Repeat("x", 200_000)},
+			[]string{"own -p --output-format stream-json --verbose --dangerously-skip-permissions --settings RUN/context/agent/claude.json --resume s-1", strings.Repeat("x", 200_000), "1 mine"}, 0},
+		{"an unknown kind", start.Plan{AgentType: "Other"}, nil, 126},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if err := start.Write(dir, tt.plan); err != nil {
+				t.Fatal(err)
+			}
+			d := newDaemon(t)
+			p := d.command("sh", "-c", `echo "$@"; cat; echo; echo "$DISABLE_TELEMETRY $DISABLE_AUTOUPDATER"`, "agent", "own")
+			p.Env = append(p.Env, "SHIM_RUN_DIR="+dir, "DISABLE_AUTOUPDATER=mine")
+			p.begin()
+			s := d.accept(0)
+			if e := s.exit(); e.Code != tt.code {
+				t.Errorf("%+v", e)
+			}
+			if got := strings.ReplaceAll(strings.Join(s.lines, "\n"), dir, "RUN"); got != strings.Join(tt.want, "\n") {
+				t.Errorf("got %.400q", got)
+			}
+			s.send(wire.TypeRelease, nil)
+			if p.code(); tt.code != 0 && !strings.Contains(p.errOut.String(), "no agent of type") {
+				t.Errorf("%q", p.errOut.String())
+			}
+		})
+	}
 }
