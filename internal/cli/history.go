@@ -81,6 +81,8 @@ func (s *session) explainHistory(err error) error {
 		return fmt.Errorf("the history does not answer at present: %s; %s, and at the pods of clew-server", message(err), look)
 	case isMissingResource(err), apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details == nil:
 		return fmt.Errorf("this cluster serves no history of Clew; %s", look)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("you may not do this: %s; ask an administrator of the namespace for the role view to read, search and export, or admin to import and delete histories", lowerFirst(message(err)))
 	case apierrors.IsNotFound(err), apierrors.IsBadRequest(err), apierrors.IsResourceExpired(err),
 		apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsInternalError(err):
 		return errors.New(message(err))
