@@ -24,10 +24,15 @@ import (
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
-// TestMain is the daemon itself in the processes that the tests start.
+// TestMain is the daemon itself, or a fake agent, in the processes that the
+// tests start.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && slices.Contains([]string{"prepare", "run", "agent", "ready"}, os.Args[1]) {
+	if len(os.Args) > 1 && slices.Contains([]string{"prepare", "run", "agent", "hook", "ready"}, os.Args[1]) {
 		main()
+		os.Exit(0)
+	}
+	if len(os.Args) > 2 && os.Args[1] == "fake" {
+		fakeAgent(os.Args[2], os.Args[3:])
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
@@ -40,6 +45,7 @@ type testPod struct {
 	attempt int64
 	token   string
 	command []string
+	env     []string // of all containers
 	op      *daemonapi.Operation
 
 	sidecar, agent *process
@@ -62,6 +68,7 @@ func (p *testPod) start(dir string, args ...string) *process {
 	c.cmd.Dir, c.cmd.Stdout, c.cmd.Stderr = dir, &c.out, &c.out
 	c.cmd.Env = append(os.Environ(), daemonapi.ConfigEnv+"="+config, daemonapi.PromptEnv+"="+p.w.Prompt,
 		"HOME="+p.w.Paths().Home, "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1")
+	c.cmd.Env = append(c.cmd.Env, p.env...)
 	if err := c.cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
@@ -112,7 +119,8 @@ func (p *testPod) startAgent() {
 			p.t.Fatalf("the sidecar does not become ready:\n%s", p.sidecar.out.String())
 		}
 	}
-	args := []string{"agent", "--socket", filepath.Join(p.w.RunDir, run.SocketName), "--conversation", filepath.Join(p.w.RunDir, prepare.ConversationFile), "--"}
+	args := []string{"agent", "--socket", filepath.Join(p.w.RunDir, run.SocketName), "--conversation", filepath.Join(p.w.RunDir, prepare.ConversationFile),
+		"--run-dir", p.w.RunDir, "--"}
 	p.agent = p.start(p.w.Paths().Worktree, append(args, p.command...)...)
 }
 
