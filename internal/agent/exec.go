@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"strings"
 
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
@@ -180,11 +181,12 @@ func (r *reader) usage() *daemonv1.Usage {
 	}
 }
 
-// compact is valid JSON without needless space, as valid UTF-8.
+// compact is valid JSON without needless space, as valid UTF-8: what is none in a
+// string becomes U+FFFD, so that it stays JSON.
 func compact(raw json.RawMessage) string {
 	var b bytes.Buffer
 	if json.Compact(&b, raw) != nil {
 		return Text(raw)
 	}
-	return Text(b.Bytes())
+	return strings.ToValidUTF8(b.String(), "\uFFFD")
 }
