@@ -46,6 +46,9 @@ func (s *shim) launch(attempt int64) (launch, error) {
 	}
 	more := adapter.Command(clewagent.Start{Prompt: plan.Prompt, Model: plan.Model, Session: plan.Session,
 		Worktree: worktree, FilesDir: filepath.Join(s.cfg.RunDir, start.FilesDir), Env: env})
+	if err := writeHomeFiles(env, more.HomeFiles); err != nil {
+		return out, err
+	}
 	out.command = append(out.command[:len(out.command):len(out.command)], more.Args...)
 	for _, e := range more.Env {
 		out.env = withDefaultEntry(out.env, e)

@@ -1,0 +1,42 @@
+package shim
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+)
+
+// writeHomeFiles writes the files that the agent has to find below its home. The
+// home is the agent's: no link in it leads out of it.
+func writeHomeFiles(env []string, files map[string][]byte) error {
+	if len(files) == 0 {
+		return nil
+	}
+	home := ""
+	for _, e := range env {
+		if value, ok := strings.CutPrefix(e, "HOME="); ok {
+			home = value
+		}
+	}
+	root, err := os.OpenRoot(home)
+	if err != nil {
+		return fmt.Errorf("open the agent's home %q to write its settings, HOME has to name a folder: %w", home, err)
+	}
+	defer root.Close()
+	for name, data := range files {
+		err := root.MkdirAll(path.Dir(name), 0o755)
+		if err == nil {
+			err = root.Remove(name)
+		}
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			err = root.WriteFile(name, data, 0o644)
+		}
+		if err != nil {
+			return fmt.Errorf("write the agent's settings to %s below its home, remove what is in their place: %w", name, err)
+		}
+	}
+	return nil
+}
