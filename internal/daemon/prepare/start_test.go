@@ -18,6 +18,7 @@ import (
 	taking "github.com/clew-dev/clew/internal/daemon/checkpoint"
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemon/mask"
 	"github.com/clew-dev/clew/internal/daemon/prepare"
 	"github.com/clew-dev/clew/internal/daemon/ship"
 	"github.com/clew-dev/clew/internal/daemon/start"
@@ -442,5 +443,23 @@ func pipe(t *testing.T, path string) {
 	t.Helper()
 	if err := errors.Join(os.Remove(path), unix.Mkfifo(path, 0o600)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestPromptsAreMasked: no Secret gets into the history by a prompt, and a prompt
+// with one in it is still recorded once.
+func TestPromptsAreMasked(t *testing.T) {
+	t.Parallel()
+	w := daemontest.NewWorld(t, nil)
+	w.Agent = "ClaudeCode"
+	w.Prompt = "Log in with hunter2hunter2."
+	cfg := w.PrepareConfig(1, nil)
+	cfg.Mask = mask.New([]byte("hunter2hunter2"))
+	for range 2 {
+		if r := prepare.Run(t.Context(), cfg); r.Reason != "Prepared" {
+			t.Fatalf("%+v", r)
+		}
+		expect(t, "conversation", w.Lines(), []string{"user Log in with [masked]."})
+		expect(t, "prompt", plan(w).Prompt, "Log in with [masked].")
 	}
 }
