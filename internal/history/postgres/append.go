@@ -2,12 +2,12 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
 
-	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
@@ -81,18 +81,16 @@ func (s *Store) ingest(ctx context.Context, q *sqlc.Queries, l locked, attempt i
 	if err := s.writeCheckpoints(ctx, q, &l, b); err != nil {
 		return err
 	}
-	if l.row.SnapshotCount, err = b.writeSnapshots(ctx, q, l.row.SnapshotCount); err != nil {
+	if err := b.summarize(ctx, q, &l.row); err != nil {
 		return err
 	}
+	l.row.SnapshotCount = b.snapshots
 	l.row.Attempt = max(l.row.Attempt, attempt)
 	l.row.LastSequence = records[len(records)-1].Sequence
-	if err := l.save(ctx, q); err != nil {
-		return err
-	}
-	return b.summarize(ctx, q, l.row)
+	return l.save(ctx, q)
 }
 
-// writeBatch stores all but checkpoints and snapshots.
+// writeBatch stores all but the checkpoints.
 func (s *Store) writeBatch(ctx context.Context, q *sqlc.Queries, b *batch) error {
 	pieces, err := b.writePieces(ctx, q)
 	if err != nil {
@@ -167,54 +165,58 @@ func (s *Store) tellAgain(ctx context.Context, q *sqlc.Queries, task history.Tas
 	return err
 }
 
-// writeSnapshots stores the automatic snapshots and returns how many the task
-// has had.
-func (b *batch) writeSnapshots(ctx context.Context, q *sqlc.Queries, count int64) (int64, error) {
-	if len(b.snapshots.Position) == 0 {
-		return count, nil
-	}
-	b.snapshots.TaskID, b.snapshots.BranchID = b.id, b.branch.ID
-	for range b.snapshots.Position {
-		count++
-		b.snapshots.Ordinal = append(b.snapshots.Ordinal, narrow(count))
-	}
-	return count, q.InsertSnapshots(ctx, b.snapshots)
-}
-
-// summarize brings up to date what lists show of the task.
-func (b *batch) summarize(ctx context.Context, q *sqlc.Queries, row sqlc.Task) error {
-	if err := summarize(ctx, q, row, b.log, b.preview); err != nil {
-		return err
-	}
-	if len(b.tools) > 0 {
-		names := make([]string, 0, len(b.tools))
-		for name := range b.tools {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		if err := q.InsertTools(ctx, sqlc.InsertToolsParams{Uid: row.Uid, Namespace: row.Namespace, Tools: names}); err != nil {
-			return err
+// summarize notes what lists show of the task.
+func (b *batch) summarize(ctx context.Context, q *sqlc.Queries, row *sqlc.Task) error {
+	for tool := range b.tools {
+		if at, known := slices.BinarySearch(row.Tools, tool); !known && len(row.Tools) < maxTools {
+			row.Tools = slices.Insert(row.Tools, at, tool)
 		}
 	}
-	for model, u := range b.models {
-		err := q.SpendOnModel(ctx, sqlc.SpendOnModelParams{
-			Uid: row.Uid, Model: model, InputTokens: u.InputTokens, CachedInputTokens: u.CachedInputTokens,
-			OutputTokens: u.OutputTokens, CostMicroUsd: u.CostMicroUSD,
-		})
+	if len(b.models) > 0 {
+		sums, err := modelsOf(row.Models)
 		if err != nil {
 			return err
 		}
+		for model, used := range b.models {
+			if _, known := sums[model]; known || len(sums) < maxModels {
+				sums[model] = sums[model].plus(used)
+			}
+		}
+		if row.Models, err = json.Marshal(sums); err != nil {
+			return err
+		}
 	}
-	return nil
+	if b.preview == "" {
+		return nil
+	}
+	return q.ListTask(ctx, sqlc.ListTaskParams{Uid: row.Uid, Namespace: row.Namespace, Name: row.Name, Preview: b.preview})
 }
 
-// summarize notes what lists show: the sums of the active branch.
-func summarize(ctx context.Context, q *sqlc.Queries, row sqlc.Task, l conversation.Log, preview string) error {
-	return q.SummarizeTask(ctx, sqlc.SummarizeTaskParams{
-		Uid: row.Uid, Namespace: row.Namespace, Name: row.Name, Preview: preview,
-		Messages: l.Position, ToolCalls: l.Totals.ToolCalls, InputTokens: l.Totals.InputTokens, OutputTokens: l.Totals.OutputTokens,
-		Tokens: l.Totals.InputTokens + l.Totals.OutputTokens, CostMicroUsd: l.Totals.CostMicroUSD, Checkpoints: row.CheckpointCount,
-	})
+// Limits of what is kept about a task; an agent that makes names up must not
+// make its row grow.
+const (
+	maxTools  = 500
+	maxModels = 50
+)
+
+// modelSums are what was used of a model.
+type modelSums struct {
+	Input  int64 `json:"input"`
+	Cached int64 `json:"cached"`
+	Output int64 `json:"output"`
+	Cost   int64 `json:"cost"`
+}
+
+func (s modelSums) plus(u history.Usage) modelSums {
+	return modelSums{s.Input + u.InputTokens, s.Cached + u.CachedInputTokens, s.Output + u.OutputTokens, max(s.Cost+u.CostMicroUSD, 0)}
+}
+
+func modelsOf(text []byte) (map[string]modelSums, error) {
+	sums := map[string]modelSums{}
+	if err := json.Unmarshal(text, &sums); err != nil {
+		return nil, fmt.Errorf("read what the task has used of each model: %w", err)
+	}
+	return sums, nil
 }
 
 // narrow makes a number fit its column; the ones that do not are not real.

@@ -19,8 +19,10 @@ type batch struct {
 	// log and digest are those at the head, as the records come in.
 	log    conversation.Log
 	digest conversation.Digest
-	// every is after how many messages a snapshot is noted; never if 0.
-	every int64
+	// every is after how many messages a snapshot is noted, never if 0, and
+	// snapshots how many there are.
+	every     int64
+	snapshots int64
 
 	messages map[conversation.Hash]conversation.Message
 	// hashes are the messages of the entries, in order.
@@ -36,9 +38,8 @@ type batch struct {
 	checkpoints []sqlc.InsertCheckpointParams
 	// refusals follow the checkpoints in whatever order they were told: what is
 	// durable is not refused.
-	refusals  []sqlc.SetCheckpointRefusedParams
-	snapshots sqlc.InsertSnapshotsParams
-	events    sqlc.InsertEventsParams
+	refusals []sqlc.SetCheckpointRefusedParams
+	events   sqlc.InsertEventsParams
 
 	// What lists of tasks show.
 	preview string
@@ -49,7 +50,7 @@ type batch struct {
 func newBatch(l locked) (*batch, error) {
 	log, err := l.head()
 	return &batch{
-		task: l.task, id: l.row.ID, branch: l.branch, log: log, digest: conversation.Digest(l.branch.HeadDigest), every: l.row.SnapshotEvery,
+		task: l.task, id: l.row.ID, branch: l.branch, log: log, digest: conversation.Digest(l.branch.HeadDigest), every: l.row.SnapshotEvery, snapshots: l.row.SnapshotCount,
 		messages: map[conversation.Hash]conversation.Message{},
 		pieces:   map[conversation.Hash][]byte{}, awaited: map[conversation.Hash]bool{},
 		tools: map[string]bool{}, models: map[string]history.Usage{},
@@ -90,10 +91,12 @@ func (b *batch) addMessage(r history.Record, m conversation.Message) {
 	before := b.log.Boundary
 	b.log.Append(m)
 	b.digest = b.digest.Add(hash)
-	b.addEntry(r, m)
+	snapshot := int64(0)
 	if b.every > 0 && b.log.Boundary/b.every > before/b.every {
-		b.addSnapshot(r)
+		b.snapshots++
+		snapshot = b.snapshots
 	}
+	b.addEntry(r, m, snapshot)
 }
 
 // maxToolName is how long the name of a tool may be in lists.
@@ -117,11 +120,14 @@ func (b *batch) cut(m conversation.Message) conversation.Message {
 	return m
 }
 
-func (b *batch) addEntry(r history.Record, m conversation.Message) {
+// addEntry notes the message's place. A snapshot is noted with the message by
+// which a turn boundary is reached, so that it is the same place.
+func (b *batch) addEntry(r history.Record, m conversation.Message, snapshot int64) {
 	e := &b.entries
 	e.Position = append(e.Position, b.log.Position)
 	e.Time = append(e.Time, sane(r.Time))
 	e.Attempt = append(e.Attempt, narrow(r.Attempt))
+	e.Snapshot = append(e.Snapshot, narrow(snapshot))
 	e.Sequence = append(e.Sequence, r.Sequence)
 	var call, answered string
 	if m.ToolCall != nil {
@@ -138,16 +144,6 @@ func (b *batch) addEntry(r history.Record, m conversation.Message) {
 	e.OutputTokens = append(e.OutputTokens, b.log.Totals.OutputTokens)
 	e.CostMicroUsd = append(e.CostMicroUsd, b.log.Totals.CostMicroUSD)
 	e.Digest = append(e.Digest, slices.Clone(b.digest[:]))
-}
-
-// addSnapshot notes the turn boundary that was just reached, at the head.
-func (b *batch) addSnapshot(r history.Record) {
-	s := &b.snapshots
-	s.Time = append(s.Time, sane(r.Time))
-	s.Position = append(s.Position, b.log.Boundary)
-	s.InputTokens = append(s.InputTokens, b.log.Totals.InputTokens)
-	s.OutputTokens = append(s.OutputTokens, b.log.Totals.OutputTokens)
-	s.CostMicroUsd = append(s.CostMicroUsd, b.log.Totals.CostMicroUSD)
 }
 
 func (b *batch) addUsage(u history.Usage) {

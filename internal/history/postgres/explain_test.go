@@ -75,8 +75,8 @@ func fill(t *testing.T, conn *pgx.Conn) {
 			SELECT b * 300 + p, false, false, false, false, decode(md5(b || '/' || p), 'hex'), 'team', 'user', '', repeat('x', 100), '', '', ''
 			FROM generate_series(1, 100) b, generate_series(1, 300) p`,
 		`INSERT INTO entries (branch_id, position, message_id, time, sequence, boundary, tool_calls, input_tokens, output_tokens,
-				cost_micro_usd, attempt, digest, call_id, result_call_id)
-			SELECT b.id, b.base_position + p, b.id * 300 + p, now(), p, p, 0, 0, 0, 0, 1, sha256(''), '', ''
+				cost_micro_usd, attempt, snapshot, digest, call_id, result_call_id)
+			SELECT b.id, b.base_position + p, b.id * 300 + p, now(), p, p, 0, 0, 0, 0, 1, 0, sha256(''), '', ''
 			FROM branches b, generate_series(1, 300) p`,
 		`INSERT INTO events SELECT md5(i::text), 'team', 'task-' || i % 20, 'n' || i % 20,
 			'2026-01-01'::timestamptz + i * interval '1 second', 'task', 'R', '', 'm', 1, 0 FROM generate_series(1, 100000) i`,

@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
@@ -40,42 +39,35 @@ func (s *Store) MoveConversation(ctx context.Context, task history.Task, attempt
 		if !errors.Is(err, pgx.ErrNoRows) {
 			return err
 		}
-		after, err := l.move(ctx, q, op)
+		result, err = l.move(ctx, q, op)
 		if err != nil {
 			return err
 		}
-		result = after.position
-		return l.noteOperation(ctx, q, attempt, op, after)
+		return l.noteOperation(ctx, q, attempt, op, result)
 	})
 	return result, err
 }
 
-// moved is where an operation has left the conversation.
-type moved struct {
-	position history.Position
-	log      conversation.Log
-}
-
 // move makes the new branch, unless the operation leaves the conversation be.
-func (l *locked) move(ctx context.Context, q *sqlc.Queries, op history.MoveOperation) (moved, error) {
+func (l *locked) move(ctx context.Context, q *sqlc.Queries, op history.MoveOperation) (history.Position, error) {
 	before, err := l.head()
 	if err != nil || op.KeepPosition {
-		return moved{position(l.branch, before), before}, err
+		return position(l.branch, before), err
 	}
 	target, err := l.movePoint(ctx, q, op)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return moved{}, fmt.Errorf("%w: checkpoint %d of the task %s/%s, to which the conversation is to go back",
+		return history.Position{}, fmt.Errorf("%w: checkpoint %d of the task %s/%s, to which the conversation is to go back",
 			history.ErrNotFound, op.Checkpoint, l.task.Namespace, l.task.Name)
 	}
 	if err != nil {
-		return moved{}, err
+		return history.Position{}, err
 	}
 	b, err := branchAt(ctx, q, l.task.UID, target, op.Reason)
 	if err != nil {
-		return moved{}, err
+		return history.Position{}, err
 	}
 	after, err := logOf(b)
-	return moved{position(b, after), after}, err
+	return position(b, after), err
 }
 
 // movePoint is the point that the operation leads to.
@@ -96,8 +88,7 @@ func (l *locked) movePoint(ctx context.Context, q *sqlc.Queries, op history.Move
 }
 
 // noteOperation records that the operation is done, and tells the timeline.
-func (l *locked) noteOperation(ctx context.Context, q *sqlc.Queries, attempt int64, op history.MoveOperation, after moved) error {
-	to := after.position
+func (l *locked) noteOperation(ctx context.Context, q *sqlc.Queries, attempt int64, op history.MoveOperation, to history.Position) error {
 	err := q.InsertOperation(ctx, sqlc.InsertOperationParams{
 		TaskUid: l.task.UID, OperationID: clean(op.ID), Attempt: attempt, Checkpoint: op.Checkpoint, AskedPosition: op.Position, Reason: clean(op.Reason),
 		Branch: to.Branch, Position: to.Position, ToolCalls: to.ToolCalls,
@@ -111,10 +102,7 @@ func (l *locked) noteOperation(ctx context.Context, q *sqlc.Queries, attempt int
 		}
 	}
 	l.row.Attempt = max(l.row.Attempt, attempt)
-	if err := l.save(ctx, q); err != nil {
-		return err
-	}
-	return summarize(ctx, q, l.row, after.log, "")
+	return l.save(ctx, q)
 }
 
 func moveEvent(task history.Task, attempt int64, op history.MoveOperation, to history.Position) sqlc.InsertEventsParams {

@@ -158,7 +158,7 @@ func (s *Store) SnapshotsAfter(ctx context.Context, taskUID string, afterOrdinal
 	snapshots := make([]history.Snapshot, 0, len(rows))
 	for _, row := range rows {
 		snapshots = append(snapshots, history.Snapshot{
-			Ordinal: int64(row.Ordinal), Kind: history.SnapshotAutomatic, Time: row.Time,
+			Ordinal: int64(row.Snapshot), Kind: history.SnapshotAutomatic, Time: row.Time,
 			Position: history.Position{Branch: branchName(row.BranchNumber), Position: row.Position, ToolCalls: row.ToolCalls},
 			Totals: totals(row.Position, conversation.Totals{
 				ToolCalls: row.ToolCalls, InputTokens: row.InputTokens, OutputTokens: row.OutputTokens, CostMicroUSD: row.CostMicroUsd,

@@ -104,11 +104,8 @@ func (s *Store) Begin(ctx context.Context, task history.Task, attempt int64, sou
 			}
 		}
 		if created > 0 {
-			log, err := l.head()
+			err := q.ListTask(ctx, sqlc.ListTaskParams{Uid: task.UID, Namespace: task.Namespace, Name: task.Name})
 			if err != nil {
-				return err
-			}
-			if err := summarize(ctx, q, l.row, log, ""); err != nil {
 				return err
 			}
 		}
@@ -123,7 +120,7 @@ func (l locked) save(ctx context.Context, q *sqlc.Queries) error {
 	err := q.SetTaskHead(ctx, sqlc.SetTaskHeadParams{
 		Uid: l.row.Uid, Attempt: l.row.Attempt, LastSequence: l.row.LastSequence,
 		CheckpointCount: l.row.CheckpointCount, LatestCheckpoint: l.row.LatestCheckpoint,
-		SnapshotEvery: l.row.SnapshotEvery, SnapshotCount: l.row.SnapshotCount,
+		SnapshotEvery: l.row.SnapshotEvery, SnapshotCount: l.row.SnapshotCount, Tools: l.row.Tools, Models: l.row.Models,
 	})
 	if err != nil {
 		return err

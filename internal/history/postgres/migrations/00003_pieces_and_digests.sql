@@ -1,8 +1,11 @@
 -- +goose Up
 
--- Rows of a task refer to it by a small number.
+-- Rows of a task refer to it by a small number. tools are those it has called,
+-- models what it has used of each.
 ALTER TABLE tasks
     ADD COLUMN id integer NOT NULL GENERATED ALWAYS AS IDENTITY,
+    ADD COLUMN tools text[] NOT NULL DEFAULT '{}',
+    ADD COLUMN models jsonb NOT NULL DEFAULT '{}',
     ADD COLUMN snapshot_every bigint NOT NULL DEFAULT 0,
     ADD COLUMN snapshot_count bigint NOT NULL DEFAULT 0;
 ALTER TABLE tasks ADD CONSTRAINT tasks_id UNIQUE (id);
@@ -43,20 +46,6 @@ CREATE TABLE messages (
     tool_output text NOT NULL
 );
 
--- +goose StatementBegin
--- lz4 is several times faster than the default, where the server has it.
-DO $$
-DECLARE
-    field text;
-BEGIN
-    FOREACH field IN ARRAY ARRAY['body', 'raw', 'tool_input', 'tool_output'] LOOP
-        EXECUTE format('ALTER TABLE messages ALTER COLUMN %I SET COMPRESSION lz4', field);
-    END LOOP;
-EXCEPTION WHEN feature_not_supported OR syntax_error OR invalid_parameter_value THEN
-    NULL;
-END $$;
--- +goose StatementEnd
-
 INSERT INTO messages (has_call, has_result, is_error, interrupted, hash, namespace, role, tool_name, body, raw, tool_input, tool_output)
 SELECT has_call, has_result, is_error, interrupted, hash, namespace, role, tool_name, body, raw, tool_input, tool_output
 FROM old_messages;
@@ -74,6 +63,7 @@ CREATE TABLE pieces (
 CREATE UNIQUE INDEX pieces_by_hash ON pieces (namespace, hash);
 
 -- +goose StatementBegin
+-- lz4 is several times faster than the default, where the server has it.
 DO $$
 BEGIN
     EXECUTE 'ALTER TABLE pieces ALTER COLUMN data SET COMPRESSION lz4';
@@ -97,7 +87,6 @@ CREATE TABLE pending_pieces (
     PRIMARY KEY (task_id, piece_id)
 );
 CREATE INDEX pending_pieces_by_piece ON pending_pieces (piece_id);
-CREATE INDEX pending_pieces_by_age ON pending_pieces (created_at);
 
 -- What may be needed no more; it is looked at again before it is removed.
 CREATE TABLE sweep_messages (
@@ -108,7 +97,8 @@ CREATE TABLE sweep_pieces (
 );
 
 -- A message at its place. The sums are those up to and including it, boundary
--- is the turn boundary that its position snaps to.
+-- is the turn boundary that its position snaps to. snapshot numbers the task's
+-- automatic snapshots: all that one says is in the row; 0 where there is none.
 ALTER TABLE entries RENAME TO old_entries;
 CREATE TABLE entries (
     branch_id      bigint NOT NULL,
@@ -122,6 +112,7 @@ CREATE TABLE entries (
     output_tokens  bigint NOT NULL,
     cost_micro_usd bigint NOT NULL,
     attempt        integer NOT NULL,
+    snapshot       integer NOT NULL,
     digest         bytea NOT NULL,
     call_id        text NOT NULL,
     result_call_id text NOT NULL
@@ -150,7 +141,7 @@ BEGIN
             chain := sha256(chain || e.hash);
             INSERT INTO entries VALUES (
                 e.branch_id, e.position, e.message_id, e.time, e.sequence, e.boundary, e.tool_calls,
-                e.input_tokens, e.output_tokens, e.cost_micro_usd, e.attempt, chain, e.call_id, e.result_call_id);
+                e.input_tokens, e.output_tokens, e.cost_micro_usd, e.attempt, 0, chain, e.call_id, e.result_call_id);
         END LOOP;
         UPDATE branches SET head_digest = chain WHERE id = b.id;
         IF b.head_position > b.base_position AND NOT EXISTS (
@@ -167,3 +158,4 @@ ALTER TABLE entries ADD CONSTRAINT entries_pkey PRIMARY KEY (branch_id, position
 ALTER TABLE entries ADD CONSTRAINT entries_branch_id_fkey FOREIGN KEY (branch_id) REFERENCES branches (id) ON DELETE CASCADE;
 ALTER TABLE entries ADD CONSTRAINT entries_message_id_fkey FOREIGN KEY (message_id) REFERENCES messages (id);
 CREATE INDEX entries_by_message ON entries (message_id);
+CREATE INDEX entries_snapshots ON entries (branch_id, snapshot) WHERE snapshot > 0;

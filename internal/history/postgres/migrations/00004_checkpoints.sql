@@ -97,7 +97,6 @@ ALTER TABLE checkpoints ADD CONSTRAINT checkpoints_task FOREIGN KEY (task_id) RE
 ALTER TABLE checkpoints ADD CONSTRAINT checkpoints_branch FOREIGN KEY (branch_id) REFERENCES branches (id);
 ALTER TABLE checkpoints ADD CONSTRAINT checkpoints_context FOREIGN KEY (context_id) REFERENCES checkpoint_contexts (id);
 CREATE INDEX checkpoints_by_namespace ON checkpoints (namespace, time);
-CREATE INDEX checkpoints_by_time ON checkpoints (task_id, time);
 
 -- Checkpoints with all that is told from elsewhere, but for the changed files.
 CREATE VIEW recorded_checkpoints AS
@@ -132,21 +131,6 @@ JOIN branches b ON b.id = c.branch_id
 JOIN checkpoint_contexts x ON x.id = c.context_id
 LEFT JOIN entries e ON e.branch_id = c.branch_id AND e.position = c.position
 LEFT JOIN checkpoints p ON p.task_id = c.task_id AND p.number = c.number - 1 AND c.parent IS NULL;
-
--- Automatic snapshots of conversations. The digest is that of the entry at the
--- position.
-CREATE TABLE snapshots (
-    time           timestamptz NOT NULL,
-    branch_id      bigint NOT NULL REFERENCES branches (id),
-    position       bigint NOT NULL,
-    input_tokens   bigint NOT NULL,
-    output_tokens  bigint NOT NULL,
-    cost_micro_usd bigint NOT NULL,
-    task_id        integer NOT NULL REFERENCES tasks (id) ON DELETE CASCADE,
-    ordinal        integer NOT NULL,
-    PRIMARY KEY (task_id, ordinal)
-);
-CREATE INDEX snapshots_by_time ON snapshots (time);
 
 -- A task's operations, one after the other, and what position they asked for.
 ALTER TABLE operations ADD COLUMN asked_position bigint NOT NULL DEFAULT 0;

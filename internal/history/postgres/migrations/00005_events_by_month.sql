@@ -36,12 +36,12 @@ CREATE INDEX events_of_checkpoints ON events (task_uid, checkpoint)
 CREATE TABLE events_default PARTITION OF events DEFAULT;
 
 -- +goose StatementBegin
--- The months of the last two years, as far back as there are events, and the
--- next one; what is older goes with the rest.
+-- The months of the last two years, as far back as there are events; what is
+-- older goes with the rest, and maintenance makes those to come.
 DO $$
 DECLARE
     month timestamptz;
-    last timestamptz := date_trunc('month', now(), 'UTC') + interval '1 month';
+    last timestamptz := date_trunc('month', now(), 'UTC');
 BEGIN
     SELECT greatest(date_trunc('month', least(min(time), now()), 'UTC'), last - interval '24 months')
     INTO month FROM old_events;

@@ -1,7 +1,12 @@
 -- +goose Up
 
 -- What lists of tasks show and are sorted by. Tasks that never got a pod are
--- here as soon as they have an event.
+-- here as soon as they have an event. To keep the indexes from being written
+-- with each message, the sums are copied here when somebody looks, or now and
+-- then: a task whose sums have changed since is stale.
+ALTER TABLE tasks ADD COLUMN stale boolean NOT NULL DEFAULT false;
+CREATE INDEX tasks_stale ON tasks (namespace) WHERE stale;
+
 CREATE TABLE task_summaries (
     uid            text PRIMARY KEY,
     namespace      text NOT NULL,
@@ -17,7 +22,9 @@ CREATE TABLE task_summaries (
     output_tokens  bigint NOT NULL DEFAULT 0,
     tokens         bigint NOT NULL DEFAULT 0,
     cost_micro_usd bigint NOT NULL DEFAULT 0,
-    checkpoints    bigint NOT NULL DEFAULT 0
+    checkpoints    bigint NOT NULL DEFAULT 0,
+    -- Each with the namespace and a slash before it, for the index.
+    tools          text[] NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 60);
 CREATE INDEX task_summaries_by_created ON task_summaries (namespace, created_at DESC, uid DESC);
 CREATE INDEX task_summaries_by_updated ON task_summaries (namespace, updated_at DESC, uid DESC);
@@ -25,34 +32,11 @@ CREATE INDEX task_summaries_by_cost ON task_summaries (namespace, cost_micro_usd
 CREATE INDEX task_summaries_by_tokens ON task_summaries (namespace, tokens DESC, uid DESC);
 CREATE INDEX task_summaries_by_messages ON task_summaries (namespace, messages DESC, uid DESC);
 CREATE INDEX task_summaries_by_name ON task_summaries (namespace, name, uid);
+CREATE INDEX task_summaries_by_tool ON task_summaries USING gin (tools) WITH (fastupdate = off);
 CREATE INDEX task_summaries_by_state ON task_summaries (namespace, state, created_at DESC, uid DESC);
 
--- The tools that a task has called.
-CREATE TABLE task_tools (
-    namespace text NOT NULL,
-    tool      text NOT NULL,
-    uid       text NOT NULL REFERENCES task_summaries (uid) ON DELETE CASCADE,
-    PRIMARY KEY (uid, tool)
-);
-CREATE INDEX task_tools_by_tool ON task_tools (namespace, tool, uid);
-
--- What a task has used of each model, over all its branches.
-CREATE TABLE task_models (
-    uid                 text NOT NULL REFERENCES task_summaries (uid) ON DELETE CASCADE,
-    model               text NOT NULL,
-    input_tokens        bigint NOT NULL,
-    cached_input_tokens bigint NOT NULL,
-    output_tokens       bigint NOT NULL,
-    cost_micro_usd      bigint NOT NULL,
-    PRIMARY KEY (uid, model)
-);
-
-INSERT INTO task_summaries (
-    uid, namespace, name, created_at, updated_at, messages, tool_calls,
-    input_tokens, output_tokens, tokens, cost_micro_usd, checkpoints
-) SELECT t.uid, t.namespace, t.name, t.created_at, t.updated_at, b.head_position, b.head_tool_calls,
-    b.head_input_tokens, b.head_output_tokens, b.head_input_tokens + b.head_output_tokens, b.head_cost_micro_usd, t.checkpoint_count
-FROM tasks t JOIN branches b ON b.id = t.active_branch;
+INSERT INTO task_summaries (uid, namespace, name, created_at, updated_at)
+SELECT uid, namespace, name, created_at, updated_at FROM tasks;
 
 INSERT INTO task_summaries (uid, namespace, name, created_at, updated_at)
 SELECT DISTINCT ON (task_uid) task_uid, namespace, task_name, min(time) OVER (PARTITION BY task_uid), time
@@ -75,10 +59,10 @@ FROM (
     WHERE reason = 'UserMessage' ORDER BY task_uid, time, id
 ) e WHERE e.task_uid = s.uid;
 
-INSERT INTO task_tools (namespace, tool, uid)
-SELECT DISTINCT t.namespace, m.tool_name, t.uid
-FROM tasks t JOIN branches b ON b.task_uid = t.uid JOIN entries e ON e.branch_id = b.id JOIN messages m ON m.id = e.message_id
-WHERE m.tool_name <> '';
+UPDATE tasks t SET stale = true, tools = coalesce((
+    SELECT array_agg(DISTINCT m.tool_name ORDER BY m.tool_name)
+    FROM branches b JOIN entries e ON e.branch_id = b.id JOIN messages m ON m.id = e.message_id
+    WHERE b.task_uid = t.uid AND m.tool_name <> ''), '{}');
 
 -- Full-text search. Messages wait in the queue until somebody has taken them
 -- apart; one that could not be stays there with the reason.
@@ -94,6 +78,6 @@ CREATE TABLE search_documents (
     message_id bigint PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE,
     words      tsvector NOT NULL
 );
-CREATE INDEX search_documents_words ON search_documents USING gin (words);
+CREATE INDEX search_documents_words ON search_documents USING gin (words) WITH (fastupdate = off);
 
 INSERT INTO search_queue (message_id) SELECT id FROM messages;

@@ -51,11 +51,11 @@ SELECT id, hash FROM messages WHERE hash = ANY (@hashes::bytea[]) ORDER BY hash 
 -- name: InsertEntries :exec
 INSERT INTO entries (
     branch_id, position, message_id, time, sequence, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd,
-    attempt, digest, call_id, result_call_id
+    attempt, snapshot, digest, call_id, result_call_id
 ) SELECT
     @branch_id::bigint, unnest(@position::bigint[]), unnest(@message_id::bigint[]), unnest(@time::timestamptz[]),
     unnest(@sequence::bigint[]), unnest(@boundary::bigint[]), unnest(@tool_calls::bigint[]), unnest(@input_tokens::bigint[]),
-    unnest(@output_tokens::bigint[]), unnest(@cost_micro_usd::bigint[]), unnest(@attempt::integer[]),
+    unnest(@output_tokens::bigint[]), unnest(@cost_micro_usd::bigint[]), unnest(@attempt::integer[]), unnest(@snapshot::integer[]),
     unnest(@digest::bytea[]), unnest(@call_id::text[]), unnest(@result_call_id::text[]);
 
 -- name: Entry :one

@@ -1,22 +1,22 @@
--- name: InsertSnapshots :exec
-INSERT INTO snapshots (time, branch_id, position, input_tokens, output_tokens, cost_micro_usd, task_id, ordinal)
-SELECT unnest(@time::timestamptz[]), @branch_id::bigint, unnest(@position::bigint[]), unnest(@input_tokens::bigint[]),
-    unnest(@output_tokens::bigint[]), unnest(@cost_micro_usd::bigint[]), @task_id::integer, unnest(@ordinal::integer[]);
-
 -- name: SnapshotsAfter :many
-SELECT s.ordinal, s.time, s.position, s.input_tokens, s.output_tokens, s.cost_micro_usd, b.number AS branch_number,
-    coalesce(e.tool_calls, b.base_tool_calls)::bigint AS tool_calls, coalesce(e.digest, b.base_digest)::bytea AS digest,
+SELECT e.snapshot, e.time, e.position, e.tool_calls, e.input_tokens, e.output_tokens, e.cost_micro_usd, e.digest,
+    b.number AS branch_number,
     coalesce((SELECT max(c.number) FROM checkpoints c
-        WHERE c.task_id = s.task_id AND c.branch_id = s.branch_id AND c.position <= s.position), 0)::bigint AS checkpoint
+        WHERE c.task_id = t.id AND c.branch_id = b.id AND c.position <= e.position), 0)::bigint AS checkpoint
 FROM tasks t
-JOIN snapshots s ON s.task_id = t.id
-JOIN branches b ON b.id = s.branch_id
-LEFT JOIN entries e ON e.branch_id = s.branch_id AND e.position = s.position
-WHERE t.uid = @task_uid AND s.ordinal > @after::integer
-ORDER BY s.ordinal
+JOIN branches b ON b.task_uid = t.uid
+JOIN entries e ON e.branch_id = b.id AND e.snapshot > @after::integer AND e.snapshot > 0
+WHERE t.uid = @task_uid
+ORDER BY e.snapshot
 LIMIT @up_to_rows;
 
--- name: DeleteSnapshotsBefore :execrows
-DELETE FROM snapshots WHERE (task_id, ordinal) IN (
-    SELECT s.task_id, s.ordinal FROM snapshots s WHERE s.time < @before::timestamptz ORDER BY s.time LIMIT @up_to_rows
-);
+-- name: ForgetSnapshots :execrows
+-- A snapshot at a checkpoint stays as long as that does.
+UPDATE entries SET snapshot = 0
+WHERE (branch_id, position) IN (
+    SELECT e.branch_id, e.position FROM entries e
+    WHERE e.snapshot > 0 AND e.time < @before::timestamptz
+        AND NOT EXISTS (
+            SELECT FROM branches b JOIN tasks t ON t.uid = b.task_uid JOIN checkpoints c ON c.task_id = t.id
+            WHERE b.id = e.branch_id AND c.branch_id = e.branch_id AND c.position = e.position)
+    LIMIT @up_to_rows);

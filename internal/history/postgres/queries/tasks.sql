@@ -36,27 +36,38 @@ LIMIT 1;
 UPDATE tasks
 SET attempt = greatest(attempt, @attempt), last_sequence = @last_sequence,
     checkpoint_count = @checkpoint_count, latest_checkpoint = @latest_checkpoint,
-    snapshot_every = @snapshot_every, snapshot_count = @snapshot_count, updated_at = now()
+    snapshot_every = @snapshot_every, snapshot_count = @snapshot_count, updated_at = now(), stale = true,
+    tools = @tools, models = @models
 WHERE uid = @uid;
 
 -- name: Notify :exec
 SELECT pg_notify('clew_history', @payload::text);
 
--- name: SummarizeTask :exec
--- What lists show of the task, from its row and its active branch.
-INSERT INTO task_summaries (
-    uid, namespace, name, preview, created_at, updated_at, messages, tool_calls,
-    input_tokens, output_tokens, tokens, cost_micro_usd, checkpoints
-) VALUES (
-    @uid, @namespace, @name, @preview, now(), now(), @messages, @tool_calls,
-    @input_tokens, @output_tokens, @tokens, @cost_micro_usd, @checkpoints
+-- name: ListTask :exec
+-- The task is in lists from now on; its sums are told by RefreshSummaries.
+INSERT INTO task_summaries (uid, namespace, name, preview, created_at, updated_at)
+VALUES (@uid, @namespace, @name, @preview, now(), now())
+ON CONFLICT (uid) DO UPDATE SET preview = excluded.preview
+WHERE task_summaries.preview = '' AND excluded.preview <> '';
+
+-- name: RefreshSummaries :execrows
+-- Tasks that are being written to at this moment are left for the next time.
+WITH fresh AS (
+    UPDATE tasks SET stale = false
+    WHERE tasks.id IN (
+        SELECT t.id FROM tasks t
+        WHERE t.stale AND (t.namespace = @namespace OR @namespace = '')
+        LIMIT @up_to_rows FOR UPDATE SKIP LOCKED)
+    RETURNING tasks.uid, tasks.namespace, tasks.tools, tasks.active_branch, tasks.checkpoint_count, tasks.updated_at
 )
-ON CONFLICT (uid) DO UPDATE SET
-    preview = CASE WHEN task_summaries.preview = '' THEN excluded.preview ELSE task_summaries.preview END,
-    updated_at = greatest(task_summaries.updated_at, excluded.updated_at),
-    messages = excluded.messages, tool_calls = excluded.tool_calls,
-    input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens, tokens = excluded.tokens,
-    cost_micro_usd = excluded.cost_micro_usd, checkpoints = excluded.checkpoints;
+UPDATE task_summaries s SET
+    updated_at = greatest(s.updated_at, fresh.updated_at), checkpoints = fresh.checkpoint_count,
+    messages = b.head_position, tool_calls = b.head_tool_calls,
+    input_tokens = b.head_input_tokens, output_tokens = b.head_output_tokens,
+    tokens = b.head_input_tokens + b.head_output_tokens, cost_micro_usd = b.head_cost_micro_usd,
+    tools = ARRAY (SELECT fresh.namespace || '/' || tool FROM unnest(fresh.tools) AS tool)
+FROM fresh JOIN branches b ON b.id = fresh.active_branch
+WHERE s.uid = fresh.uid;
 
 -- name: SummarizeEvent :exec
 -- What lists show of the task, from its transitions. An empty state is none.
@@ -67,16 +78,3 @@ ON CONFLICT (uid) DO UPDATE SET
     state_time = greatest(task_summaries.state_time, excluded.state_time),
     created_at = least(task_summaries.created_at, excluded.created_at),
     updated_at = greatest(task_summaries.updated_at, excluded.updated_at);
-
--- name: InsertTools :exec
-INSERT INTO task_tools (uid, namespace, tool) SELECT @uid::text, @namespace::text, unnest(@tools::text[])
-ON CONFLICT DO NOTHING;
-
--- name: SpendOnModel :exec
-INSERT INTO task_models (uid, model, input_tokens, cached_input_tokens, output_tokens, cost_micro_usd)
-VALUES (@uid, @model, @input_tokens, @cached_input_tokens, @output_tokens, @cost_micro_usd)
-ON CONFLICT (uid, model) DO UPDATE SET
-    input_tokens = task_models.input_tokens + excluded.input_tokens,
-    cached_input_tokens = task_models.cached_input_tokens + excluded.cached_input_tokens,
-    output_tokens = task_models.output_tokens + excluded.output_tokens,
-    cost_micro_usd = task_models.cost_micro_usd + excluded.cost_micro_usd;

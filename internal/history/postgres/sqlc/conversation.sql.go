@@ -151,7 +151,7 @@ SELECT page.task_uid, page.branch_number, page.position, page.time, page.attempt
             OVER (ORDER BY e.position ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint AS bytes_before
     FROM chain c
     CROSS JOIN LATERAL (
-        SELECT branch_id, position, message_id, time, sequence, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd, attempt, digest, call_id, result_call_id FROM entries
+        SELECT branch_id, position, message_id, time, sequence, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd, attempt, snapshot, digest, call_id, result_call_id FROM entries
         WHERE entries.branch_id = c.id
             AND entries.position > greatest(c.low, $1::bigint) AND entries.position <= c.high
         ORDER BY entries.position
@@ -250,7 +250,7 @@ func (q *Queries) Conversation(ctx context.Context, arg ConversationParams) ([]C
 }
 
 const entry = `-- name: Entry :one
-SELECT branch_id, position, message_id, time, sequence, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd, attempt, digest, call_id, result_call_id FROM entries WHERE branch_id = $1 AND position = $2
+SELECT branch_id, position, message_id, time, sequence, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd, attempt, snapshot, digest, call_id, result_call_id FROM entries WHERE branch_id = $1 AND position = $2
 `
 
 type EntryParams struct {
@@ -273,6 +273,7 @@ func (q *Queries) Entry(ctx context.Context, arg EntryParams) (Entry, error) {
 		&i.OutputTokens,
 		&i.CostMicroUsd,
 		&i.Attempt,
+		&i.Snapshot,
 		&i.Digest,
 		&i.CallID,
 		&i.ResultCallID,
@@ -379,12 +380,12 @@ func (q *Queries) InsertBranch(ctx context.Context, arg InsertBranchParams) (Bra
 const insertEntries = `-- name: InsertEntries :exec
 INSERT INTO entries (
     branch_id, position, message_id, time, sequence, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd,
-    attempt, digest, call_id, result_call_id
+    attempt, snapshot, digest, call_id, result_call_id
 ) SELECT
     $1::bigint, unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::timestamptz[]),
     unnest($5::bigint[]), unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::bigint[]),
-    unnest($9::bigint[]), unnest($10::bigint[]), unnest($11::integer[]),
-    unnest($12::bytea[]), unnest($13::text[]), unnest($14::text[])
+    unnest($9::bigint[]), unnest($10::bigint[]), unnest($11::integer[]), unnest($12::integer[]),
+    unnest($13::bytea[]), unnest($14::text[]), unnest($15::text[])
 `
 
 type InsertEntriesParams struct {
@@ -399,6 +400,7 @@ type InsertEntriesParams struct {
 	OutputTokens []int64
 	CostMicroUsd []int64
 	Attempt      []int32
+	Snapshot     []int32
 	Digest       [][]byte
 	CallID       []string
 	ResultCallID []string
@@ -417,6 +419,7 @@ func (q *Queries) InsertEntries(ctx context.Context, arg InsertEntriesParams) er
 		arg.OutputTokens,
 		arg.CostMicroUsd,
 		arg.Attempt,
+		arg.Snapshot,
 		arg.Digest,
 		arg.CallID,
 		arg.ResultCallID,

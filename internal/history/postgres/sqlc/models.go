@@ -96,6 +96,7 @@ type Entry struct {
 	OutputTokens int64
 	CostMicroUsd int64
 	Attempt      int32
+	Snapshot     int32
 	Digest       []byte
 	CallID       string
 	ResultCallID string
@@ -234,17 +235,6 @@ type SearchQueue struct {
 	Error     pgtype.Text
 }
 
-type Snapshot struct {
-	Time         time.Time
-	BranchID     int64
-	Position     int64
-	InputTokens  int64
-	OutputTokens int64
-	CostMicroUsd int64
-	TaskID       int32
-	Ordinal      int32
-}
-
 type SweepMessage struct {
 	MessageID int64
 }
@@ -265,17 +255,11 @@ type Task struct {
 	CreatedAt        time.Time
 	UpdatedAt        time.Time
 	ID               int32
+	Tools            []string
+	Models           []byte
 	SnapshotEvery    int64
 	SnapshotCount    int64
-}
-
-type TaskModel struct {
-	Uid               string
-	Model             string
-	InputTokens       int64
-	CachedInputTokens int64
-	OutputTokens      int64
-	CostMicroUsd      int64
+	Stale            bool
 }
 
 type TaskSummary struct {
@@ -294,10 +278,5 @@ type TaskSummary struct {
 	Tokens       int64
 	CostMicroUsd int64
 	Checkpoints  int64
-}
-
-type TaskTool struct {
-	Namespace string
-	Tool      string
-	Uid       string
+	Tools        []string
 }

@@ -10,91 +10,65 @@ import (
 	"time"
 )
 
-const deleteSnapshotsBefore = `-- name: DeleteSnapshotsBefore :execrows
-DELETE FROM snapshots WHERE (task_id, ordinal) IN (
-    SELECT s.task_id, s.ordinal FROM snapshots s WHERE s.time < $1::timestamptz ORDER BY s.time LIMIT $2
-)
+const forgetSnapshots = `-- name: ForgetSnapshots :execrows
+UPDATE entries SET snapshot = 0
+WHERE (branch_id, position) IN (
+    SELECT e.branch_id, e.position FROM entries e
+    WHERE e.snapshot > 0 AND e.time < $1::timestamptz
+        AND NOT EXISTS (
+            SELECT FROM branches b JOIN tasks t ON t.uid = b.task_uid JOIN checkpoints c ON c.task_id = t.id
+            WHERE b.id = e.branch_id AND c.branch_id = e.branch_id AND c.position = e.position)
+    LIMIT $2)
 `
 
-type DeleteSnapshotsBeforeParams struct {
+type ForgetSnapshotsParams struct {
 	Before   time.Time
 	UpToRows int32
 }
 
-func (q *Queries) DeleteSnapshotsBefore(ctx context.Context, arg DeleteSnapshotsBeforeParams) (int64, error) {
-	result, err := q.db.Exec(ctx, deleteSnapshotsBefore, arg.Before, arg.UpToRows)
+// A snapshot at a checkpoint stays as long as that does.
+func (q *Queries) ForgetSnapshots(ctx context.Context, arg ForgetSnapshotsParams) (int64, error) {
+	result, err := q.db.Exec(ctx, forgetSnapshots, arg.Before, arg.UpToRows)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
 }
 
-const insertSnapshots = `-- name: InsertSnapshots :exec
-INSERT INTO snapshots (time, branch_id, position, input_tokens, output_tokens, cost_micro_usd, task_id, ordinal)
-SELECT unnest($1::timestamptz[]), $2::bigint, unnest($3::bigint[]), unnest($4::bigint[]),
-    unnest($5::bigint[]), unnest($6::bigint[]), $7::integer, unnest($8::integer[])
-`
-
-type InsertSnapshotsParams struct {
-	Time         []time.Time
-	BranchID     int64
-	Position     []int64
-	InputTokens  []int64
-	OutputTokens []int64
-	CostMicroUsd []int64
-	TaskID       int32
-	Ordinal      []int32
-}
-
-func (q *Queries) InsertSnapshots(ctx context.Context, arg InsertSnapshotsParams) error {
-	_, err := q.db.Exec(ctx, insertSnapshots,
-		arg.Time,
-		arg.BranchID,
-		arg.Position,
-		arg.InputTokens,
-		arg.OutputTokens,
-		arg.CostMicroUsd,
-		arg.TaskID,
-		arg.Ordinal,
-	)
-	return err
-}
-
 const snapshotsAfter = `-- name: SnapshotsAfter :many
-SELECT s.ordinal, s.time, s.position, s.input_tokens, s.output_tokens, s.cost_micro_usd, b.number AS branch_number,
-    coalesce(e.tool_calls, b.base_tool_calls)::bigint AS tool_calls, coalesce(e.digest, b.base_digest)::bytea AS digest,
+SELECT e.snapshot, e.time, e.position, e.tool_calls, e.input_tokens, e.output_tokens, e.cost_micro_usd, e.digest,
+    b.number AS branch_number,
     coalesce((SELECT max(c.number) FROM checkpoints c
-        WHERE c.task_id = s.task_id AND c.branch_id = s.branch_id AND c.position <= s.position), 0)::bigint AS checkpoint
+        WHERE c.task_id = t.id AND c.branch_id = b.id AND c.position <= e.position), 0)::bigint AS checkpoint
 FROM tasks t
-JOIN snapshots s ON s.task_id = t.id
-JOIN branches b ON b.id = s.branch_id
-LEFT JOIN entries e ON e.branch_id = s.branch_id AND e.position = s.position
-WHERE t.uid = $1 AND s.ordinal > $2::integer
-ORDER BY s.ordinal
+JOIN branches b ON b.task_uid = t.uid
+JOIN entries e ON e.branch_id = b.id AND e.snapshot > $1::integer AND e.snapshot > 0
+WHERE t.uid = $2
+ORDER BY e.snapshot
 LIMIT $3
 `
 
 type SnapshotsAfterParams struct {
-	TaskUid  string
 	After    int32
+	TaskUid  string
 	UpToRows int32
 }
 
 type SnapshotsAfterRow struct {
-	Ordinal      int32
+	Snapshot     int32
 	Time         time.Time
 	Position     int64
+	ToolCalls    int64
 	InputTokens  int64
 	OutputTokens int64
 	CostMicroUsd int64
-	BranchNumber int64
-	ToolCalls    int64
 	Digest       []byte
+	BranchNumber int64
 	Checkpoint   int64
 }
 
 func (q *Queries) SnapshotsAfter(ctx context.Context, arg SnapshotsAfterParams) ([]SnapshotsAfterRow, error) {
-	rows, err := q.db.Query(ctx, snapshotsAfter, arg.TaskUid, arg.After, arg.UpToRows)
+	rows, err := q.db.Query(ctx, snapshotsAfter, arg.After, arg.TaskUid, arg.UpToRows)
 	if err != nil {
 		return nil, err
 	}
@@ -103,15 +77,15 @@ func (q *Queries) SnapshotsAfter(ctx context.Context, arg SnapshotsAfterParams) 
 	for rows.Next() {
 		var i SnapshotsAfterRow
 		if err := rows.Scan(
-			&i.Ordinal,
+			&i.Snapshot,
 			&i.Time,
 			&i.Position,
+			&i.ToolCalls,
 			&i.InputTokens,
 			&i.OutputTokens,
 			&i.CostMicroUsd,
-			&i.BranchNumber,
-			&i.ToolCalls,
 			&i.Digest,
+			&i.BranchNumber,
 			&i.Checkpoint,
 		); err != nil {
 			return nil, err

@@ -71,24 +71,33 @@ func (q *Queries) InsertTask(ctx context.Context, arg InsertTaskParams) (int64, 
 	return result.RowsAffected(), nil
 }
 
-const insertTools = `-- name: InsertTools :exec
-INSERT INTO task_tools (uid, namespace, tool) SELECT $1::text, $2::text, unnest($3::text[])
-ON CONFLICT DO NOTHING
+const listTask = `-- name: ListTask :exec
+INSERT INTO task_summaries (uid, namespace, name, preview, created_at, updated_at)
+VALUES ($1, $2, $3, $4, now(), now())
+ON CONFLICT (uid) DO UPDATE SET preview = excluded.preview
+WHERE task_summaries.preview = '' AND excluded.preview <> ''
 `
 
-type InsertToolsParams struct {
+type ListTaskParams struct {
 	Uid       string
 	Namespace string
-	Tools     []string
+	Name      string
+	Preview   string
 }
 
-func (q *Queries) InsertTools(ctx context.Context, arg InsertToolsParams) error {
-	_, err := q.db.Exec(ctx, insertTools, arg.Uid, arg.Namespace, arg.Tools)
+// The task is in lists from now on; its sums are told by RefreshSummaries.
+func (q *Queries) ListTask(ctx context.Context, arg ListTaskParams) error {
+	_, err := q.db.Exec(ctx, listTask,
+		arg.Uid,
+		arg.Namespace,
+		arg.Name,
+		arg.Preview,
+	)
 	return err
 }
 
 const lockTask = `-- name: LockTask :one
-SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, snapshot_every, snapshot_count FROM tasks WHERE uid = $1 FOR UPDATE
+SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale FROM tasks WHERE uid = $1 FOR UPDATE
 `
 
 // Nobody else writes to the task until the transaction ends. Its branch must be
@@ -109,8 +118,11 @@ func (q *Queries) LockTask(ctx context.Context, uid string) (Task, error) {
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.ID,
+		&i.Tools,
+		&i.Models,
 		&i.SnapshotEvery,
 		&i.SnapshotCount,
+		&i.Stale,
 	)
 	return i, err
 }
@@ -143,6 +155,39 @@ func (q *Queries) Notify(ctx context.Context, payload string) error {
 	return err
 }
 
+const refreshSummaries = `-- name: RefreshSummaries :execrows
+WITH fresh AS (
+    UPDATE tasks SET stale = false
+    WHERE tasks.id IN (
+        SELECT t.id FROM tasks t
+        WHERE t.stale AND (t.namespace = $1 OR $1 = '')
+        LIMIT $2 FOR UPDATE SKIP LOCKED)
+    RETURNING tasks.uid, tasks.namespace, tasks.tools, tasks.active_branch, tasks.checkpoint_count, tasks.updated_at
+)
+UPDATE task_summaries s SET
+    updated_at = greatest(s.updated_at, fresh.updated_at), checkpoints = fresh.checkpoint_count,
+    messages = b.head_position, tool_calls = b.head_tool_calls,
+    input_tokens = b.head_input_tokens, output_tokens = b.head_output_tokens,
+    tokens = b.head_input_tokens + b.head_output_tokens, cost_micro_usd = b.head_cost_micro_usd,
+    tools = ARRAY (SELECT fresh.namespace || '/' || tool FROM unnest(fresh.tools) AS tool)
+FROM fresh JOIN branches b ON b.id = fresh.active_branch
+WHERE s.uid = fresh.uid
+`
+
+type RefreshSummariesParams struct {
+	Namespace string
+	UpToRows  int32
+}
+
+// Tasks that are being written to at this moment are left for the next time.
+func (q *Queries) RefreshSummaries(ctx context.Context, arg RefreshSummariesParams) (int64, error) {
+	result, err := q.db.Exec(ctx, refreshSummaries, arg.Namespace, arg.UpToRows)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const setActiveBranch = `-- name: SetActiveBranch :exec
 UPDATE tasks SET active_branch = $1, updated_at = now() WHERE uid = $2
 `
@@ -161,8 +206,9 @@ const setTaskHead = `-- name: SetTaskHead :exec
 UPDATE tasks
 SET attempt = greatest(attempt, $1), last_sequence = $2,
     checkpoint_count = $3, latest_checkpoint = $4,
-    snapshot_every = $5, snapshot_count = $6, updated_at = now()
-WHERE uid = $7
+    snapshot_every = $5, snapshot_count = $6, updated_at = now(), stale = true,
+    tools = $7, models = $8
+WHERE uid = $9
 `
 
 type SetTaskHeadParams struct {
@@ -172,6 +218,8 @@ type SetTaskHeadParams struct {
 	LatestCheckpoint int64
 	SnapshotEvery    int64
 	SnapshotCount    int64
+	Tools            []string
+	Models           []byte
 	Uid              string
 }
 
@@ -183,38 +231,9 @@ func (q *Queries) SetTaskHead(ctx context.Context, arg SetTaskHeadParams) error 
 		arg.LatestCheckpoint,
 		arg.SnapshotEvery,
 		arg.SnapshotCount,
+		arg.Tools,
+		arg.Models,
 		arg.Uid,
-	)
-	return err
-}
-
-const spendOnModel = `-- name: SpendOnModel :exec
-INSERT INTO task_models (uid, model, input_tokens, cached_input_tokens, output_tokens, cost_micro_usd)
-VALUES ($1, $2, $3, $4, $5, $6)
-ON CONFLICT (uid, model) DO UPDATE SET
-    input_tokens = task_models.input_tokens + excluded.input_tokens,
-    cached_input_tokens = task_models.cached_input_tokens + excluded.cached_input_tokens,
-    output_tokens = task_models.output_tokens + excluded.output_tokens,
-    cost_micro_usd = task_models.cost_micro_usd + excluded.cost_micro_usd
-`
-
-type SpendOnModelParams struct {
-	Uid               string
-	Model             string
-	InputTokens       int64
-	CachedInputTokens int64
-	OutputTokens      int64
-	CostMicroUsd      int64
-}
-
-func (q *Queries) SpendOnModel(ctx context.Context, arg SpendOnModelParams) error {
-	_, err := q.db.Exec(ctx, spendOnModel,
-		arg.Uid,
-		arg.Model,
-		arg.InputTokens,
-		arg.CachedInputTokens,
-		arg.OutputTokens,
-		arg.CostMicroUsd,
 	)
 	return err
 }
@@ -249,56 +268,8 @@ func (q *Queries) SummarizeEvent(ctx context.Context, arg SummarizeEventParams) 
 	return err
 }
 
-const summarizeTask = `-- name: SummarizeTask :exec
-INSERT INTO task_summaries (
-    uid, namespace, name, preview, created_at, updated_at, messages, tool_calls,
-    input_tokens, output_tokens, tokens, cost_micro_usd, checkpoints
-) VALUES (
-    $1, $2, $3, $4, now(), now(), $5, $6,
-    $7, $8, $9, $10, $11
-)
-ON CONFLICT (uid) DO UPDATE SET
-    preview = CASE WHEN task_summaries.preview = '' THEN excluded.preview ELSE task_summaries.preview END,
-    updated_at = greatest(task_summaries.updated_at, excluded.updated_at),
-    messages = excluded.messages, tool_calls = excluded.tool_calls,
-    input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens, tokens = excluded.tokens,
-    cost_micro_usd = excluded.cost_micro_usd, checkpoints = excluded.checkpoints
-`
-
-type SummarizeTaskParams struct {
-	Uid          string
-	Namespace    string
-	Name         string
-	Preview      string
-	Messages     int64
-	ToolCalls    int64
-	InputTokens  int64
-	OutputTokens int64
-	Tokens       int64
-	CostMicroUsd int64
-	Checkpoints  int64
-}
-
-// What lists show of the task, from its row and its active branch.
-func (q *Queries) SummarizeTask(ctx context.Context, arg SummarizeTaskParams) error {
-	_, err := q.db.Exec(ctx, summarizeTask,
-		arg.Uid,
-		arg.Namespace,
-		arg.Name,
-		arg.Preview,
-		arg.Messages,
-		arg.ToolCalls,
-		arg.InputTokens,
-		arg.OutputTokens,
-		arg.Tokens,
-		arg.CostMicroUsd,
-		arg.Checkpoints,
-	)
-	return err
-}
-
 const task = `-- name: Task :one
-SELECT t.uid, t.namespace, t.name, t.attempt, t.last_sequence, t.active_branch, t.checkpoint_count, t.latest_checkpoint, t.created_at, t.updated_at, t.id, t.snapshot_every, t.snapshot_count, b.id, b.task_uid, b.number, b.parent_id, b.reason, b.base_position, b.base_tool_calls, b.base_input_tokens, b.base_output_tokens, b.base_cost_micro_usd, b.head_position, b.head_tool_calls, b.head_input_tokens, b.head_output_tokens, b.head_cost_micro_usd, b.head_boundary, b.head_settled, b.head_open_calls, b.created_at, b.base_digest, b.head_digest
+SELECT t.uid, t.namespace, t.name, t.attempt, t.last_sequence, t.active_branch, t.checkpoint_count, t.latest_checkpoint, t.created_at, t.updated_at, t.id, t.tools, t.models, t.snapshot_every, t.snapshot_count, t.stale, b.id, b.task_uid, b.number, b.parent_id, b.reason, b.base_position, b.base_tool_calls, b.base_input_tokens, b.base_output_tokens, b.base_cost_micro_usd, b.head_position, b.head_tool_calls, b.head_input_tokens, b.head_output_tokens, b.head_cost_micro_usd, b.head_boundary, b.head_settled, b.head_open_calls, b.created_at, b.base_digest, b.head_digest
 FROM tasks t JOIN branches b ON b.id = t.active_branch
 WHERE t.uid = $1
 `
@@ -323,8 +294,11 @@ func (q *Queries) Task(ctx context.Context, uid string) (TaskRow, error) {
 		&i.Task.CreatedAt,
 		&i.Task.UpdatedAt,
 		&i.Task.ID,
+		&i.Task.Tools,
+		&i.Task.Models,
 		&i.Task.SnapshotEvery,
 		&i.Task.SnapshotCount,
+		&i.Task.Stale,
 		&i.Branch.ID,
 		&i.Branch.TaskUid,
 		&i.Branch.Number,

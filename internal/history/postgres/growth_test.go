@@ -1,0 +1,192 @@
+package postgres_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/clew-dev/clew/internal/conversation"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/testing/pgtest"
+)
+
+// A conversation with a checkpoint and a snapshot after each message takes
+// little more than the same one with one of each.
+func TestGrowth(t *testing.T) {
+	messages := 1000
+	if testing.Short() {
+		messages = 100
+	}
+	g := measureGrowth(t, pg, messages)
+	t.Logf("%+v", g)
+	if g.perSnapshot > 1.3 {
+		t.Errorf("with a checkpoint and a snapshot after each message: %.2f times the size, more than 1.3", g.perSnapshot)
+	}
+	if g.added > 400 {
+		t.Errorf("a checkpoint with a snapshot adds %.0f bytes", g.added)
+	}
+}
+
+// growth is what conversations take in the tables, without the search index.
+type growth struct {
+	messages int
+	// each and one are the sizes with a checkpoint and a snapshot after each
+	// message, and with one of each; empty is that of the schema; raw is that
+	// of the messages' JSON.
+	each, one, empty, raw int64
+	// perSnapshot and perRaw are ratios; added is bytes a checkpoint and snapshot.
+	perSnapshot, perRaw, added float64
+}
+
+func measureGrowth(t testing.TB, server *pgtest.Server, messages int) growth {
+	t.Helper()
+	g := growth{messages: messages}
+	texts := sourceTexts(t)
+	each, one := server.Database(t), server.Database(t)
+	g.empty = tableBytes(t, one)
+	for i, r := range talk(texts, messages) {
+		g.raw += int64(len(rawJSON(t, i+1, r.Message)))
+	}
+	tell(t, each, texts, messages, 1)
+	tell(t, one, texts, messages, messages)
+	g.each, g.one = tableBytes(t, each), tableBytes(t, one)
+	g.perSnapshot, g.perRaw = float64(g.each)/float64(g.one), float64(g.each)/float64(g.raw)
+	g.added = float64(g.each-g.one) / float64(messages)
+	return g
+}
+
+// tell stores the conversation with a checkpoint and a snapshot every so many
+// messages, in an Append for each message as a daemon does that keeps up.
+func tell(t testing.TB, dsn string, texts []string, messages, every int) *writer {
+	t.Helper()
+	store := openAt(t, dsn)
+	task := history.Task{Namespace: "team-alpha", Name: "fix-the-login-page", UID: "0b0e6a3e-4b0e-4f6e-9d83-1f0c5f3f2a10"}
+	state, err := store.Begin(t.Context(), task, 1, nil, history.BeginOptions{SnapshotEveryMessages: int64(every)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &writer{t: t, store: store, task: task, attempt: 1, last: state.LastSequence}
+	random := rand.New(rand.NewPCG(1, 2))
+	number := int64(0)
+	parent := ""
+	for i, r := range talk(texts, messages) {
+		records := []history.Record{r}
+		if r.Message.ToolCall != nil {
+			records = append(records, history.Record{Usage: &history.Usage{
+				InputTokens: 1000 + random.Int64N(9000), OutputTokens: random.Int64N(500), CostMicroUSD: random.Int64N(9000), Model: "claude-sonnet-4-5",
+			}})
+		}
+		if (i+1)%every == 0 {
+			number++
+			c := realCheckpoint(random, number, parent)
+			parent = c.Commit
+			records = append(records, history.Record{Checkpoint: &c})
+		}
+		w.append(records...)
+	}
+	return w
+}
+
+// talk is a conversation of tool calls with results of 2.5 kB. The agent says
+// what it does, and every second call changes a file.
+func talk(texts []string, messages int) []history.Record {
+	records := []history.Record{user("Make the login page remember where the visitor came from, with tests, and run them.")}
+	for i := 1; len(records) < messages; i++ {
+		id := fmt.Sprintf("toolu_%024d", i)
+		text, other := texts[i%len(texts)], texts[(i+7)%len(texts)]
+		call := conversation.ToolCall{ID: id, Name: "Read", Input: fmt.Sprintf(`{"file_path":"/work/src/internal/login/file%d.go","offset":%d,"limit":80}`, i, i*80)}
+		if i%2 == 0 {
+			input, _ := json.Marshal(map[string]string{
+				"file_path": fmt.Sprintf("/work/src/internal/login/file%d.go", i), "old_string": other[:600], "new_string": other[:300] + other[900:1400],
+			})
+			call.Name, call.Input = "Edit", string(input)
+		}
+		says := fmt.Sprintf("Part %d of the file reads the cookie before the session is there, so a visitor who comes from a link "+
+			"is sent to the front page. I look at what calls it, and then change the order in %s.", i, call.Name)
+		records = append(records,
+			history.Record{Message: &conversation.Message{Role: conversation.RoleAssistant, Text: says, ToolCall: &call}},
+			history.Record{Message: &conversation.Message{Role: conversation.RoleTool, ToolResult: &conversation.ToolResult{CallID: id, Output: text}}})
+	}
+	return records[:messages]
+}
+
+// rawJSON is a message as the history API tells it.
+func rawJSON(t testing.TB, position int, m *conversation.Message) []byte {
+	t.Helper()
+	fields := map[string]any{"position": position, "time": time.Now().UTC(), "branch": "main", "attempt": 1, "role": m.Role}
+	if m.Text != "" {
+		fields["text"] = m.Text
+	}
+	if c := m.ToolCall; c != nil {
+		fields["toolCall"] = map[string]any{"id": c.ID, "name": c.Name, "input": c.Input}
+	}
+	if r := m.ToolResult; r != nil {
+		fields["toolResult"] = map[string]any{"callID": r.CallID, "output": r.Output}
+	}
+	encoded, err := json.Marshal(fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return encoded
+}
+
+func realCheckpoint(random *rand.Rand, number int64, parent string) history.Checkpoint {
+	object := func() string { return fmt.Sprintf("%016x%016x%08x", random.Uint64(), random.Uint64(), random.Uint32()) }
+	return history.Checkpoint{
+		Number: number, Trigger: "ToolCalls", Time: time.Now(), Commit: object(), Tree: object(), StateCommit: object(), Parent: parent,
+		Base: "6d1329ef1a9751977176bf97392b6842386237c9", GitHead: "6d1329ef1a9751977176bf97392b6842386237c9", GitBranch: "main",
+		FilesChanged: 1, LinesAdded: random.Int64N(90), LinesRemoved: random.Int64N(50), Files: 412, Bytes: 2_345_678 + random.Int64N(9999), Durable: true,
+		Changes: []history.FileChange{{Path: fmt.Sprintf("internal/login/file%d.go", number%17), Action: "Modified"}},
+		Session: &history.AgentSession{Agent: "ClaudeCode", ID: "5f3f2a10-6f4e-4b0e-9d83-0b0e6a3e4b0e", Version: "2.0.1", Model: "claude-sonnet-4-5"},
+	}
+}
+
+// sourceTexts are pieces of 2.5 kB of Go's own sources: what tools read out.
+func sourceTexts(t testing.TB) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(runtime.GOROOT(), "src", "net", "http", "*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("Go's sources are not at hand: %d files, %v", len(files), err)
+	}
+	var texts []string
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for s := string(content); len(s) >= 2500; s = s[2500:] {
+			texts = append(texts, strings.ToValidUTF8(s[:2500], ""))
+		}
+	}
+	return texts
+}
+
+// tableBytes is the size of all tables with TOAST and indexes, after a plain
+// VACUUM, but for the search index.
+func tableBytes(t testing.TB, dsn string) (n int64) {
+	t.Helper()
+	conn := connect(t, dsn)
+	if _, err := conn.Exec(t.Context(), "VACUUM", pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
+	err := conn.QueryRow(t.Context(), `SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class c
+		WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'm') AND c.relname NOT LIKE 'search\_%'`).Scan(&n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if os.Getenv("CLEW_SIZES") != "" {
+		rows, _ := conn.Query(t.Context(), `SELECT c.relname || ' ' || pg_relation_size(c.oid) || ' toast+fsm ' || (pg_table_size(c.oid) - pg_relation_size(c.oid)) || ' idx ' || pg_indexes_size(c.oid) FROM pg_class c
+			WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'm') ORDER BY pg_total_relation_size(c.oid) DESC`)
+		lines, _ := pgx.CollectRows(rows, pgx.RowTo[string])
+		t.Log("\n" + strings.Join(lines, "\n"))
+	}
+	return n
+}
