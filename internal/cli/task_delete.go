@@ -113,11 +113,10 @@ func (o *taskDelete) send(ctx context.Context, s *session, name string, params u
 // mustBeGone refuses what the server would refuse too, before anybody is asked.
 func (s *session) mustBeGone(ctx context.Context, found *historyv1.TaskHistory) error {
 	task := &v1alpha1.Task{}
-	err := s.client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: found.Name}, task)
+	// Where the caller may not see it, the server does.
+	seen := s.client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: found.Name}, task) == nil
 	switch {
-	case err != nil:
-		return nil // the server knows, also where the caller may not see it
-	case task.UID != found.UID:
+	case !seen || task.UID != found.UID:
 		return nil
 	case task.DeletionTimestamp != nil:
 		return fmt.Errorf("task %s is being deleted; wait until it is gone: `kubectl wait --for=delete tasks.clew.dev/%s -n %s`", found.Name, found.Name, s.namespace)

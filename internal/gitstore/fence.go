@@ -134,10 +134,8 @@ func (f fences) othersNamed(name, uid string) (bool, error) {
 			continue
 		}
 		record, err := f.read(other)
-		if err != nil {
-			return true, nil // who knows: nothing is taken from it
-		}
-		if record.Name == name && !record.Deleted {
+		damaged := err != nil // who knows whose it is: nothing is taken from it
+		if damaged || record.Name == name && !record.Deleted {
 			return true, nil
 		}
 	}

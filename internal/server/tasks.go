@@ -47,12 +47,6 @@ func (l liveTasks) TaskUID(ctx context.Context, namespace, name string) (string,
 	return string(task.UID), nil
 }
 
-// exists tells whether the Task object of a history is there.
-func (l liveTasks) exists(ctx context.Context, task history.Task) (bool, error) {
-	uid, err := l.TaskUID(ctx, task.Namespace, task.Name)
-	return uid == task.UID, err
-}
-
 // codeStore deletes code in the gitstore.
 type codeStore struct{ client gitstore.Client }
 
