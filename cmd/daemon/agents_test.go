@@ -333,13 +333,17 @@ func objects(t *testing.T, dir string) (out []string) {
 // leftInState looks for a text in the daemon's own files but the packs.
 func leftInState(t *testing.T, dir, text string) {
 	t.Helper()
-	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
-			return nil
+			return err
 		}
-		if data, err := os.ReadFile(path); err == nil && bytes.Contains(data, []byte(text)) {
+		data, err := os.ReadFile(path)
+		if bytes.Contains(data, []byte(text)) {
 			t.Errorf("it is in %s", path)
 		}
-		return nil
+		return err
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemon/journal"
@@ -137,14 +138,7 @@ func TestLongLineGoesOn(t *testing.T) {
 			line := `{"type":"message","text":"` + text + `"}`
 			a.Say("plain")
 			sent := 0
-			for _, part := range []int{3, 2, 1} {
-				end := len(line) / part
-				if part == 3 {
-					end = 3 << 20
-				} else if part == 2 {
-					end = 5 << 20
-				}
-				end = end / wire.MaxChunk * wire.MaxChunk
+			for _, end := range []int{3 << 20, 5 << 20, len(line) / wire.MaxChunk * wire.MaxChunk} {
 				long(t, a, line[sent:end], false)
 				sent = end
 				a.Recorded()
@@ -332,5 +326,34 @@ func TestMasking(t *testing.T) {
 	})
 	if got := entries(w); len(got) != 6 || got[0].GetText() != "[masked]" || got[1].GetToolCall().GetInput() != `{"a":"[masked]"}` {
 		t.Errorf("%d: %v", len(got), got[:2])
+	}
+}
+
+// TestSessionFileLags: a checkpoint waits for the agent to write down the result
+// that it has told of, but not for long.
+func TestSessionFileLags(t *testing.T) {
+	for _, written := range []bool{true, false} {
+		w := daemontest.NewWorld(t, nil)
+		w.Agent, w.Policy.EveryToolCalls = "ClaudeCode", 1
+		w.Prepare(1, nil)
+		d := w.Start(1)
+		a := w.Dial("s")
+		result := `{"type":"user","message":{"role":"user","content":[{"tool_use_id":"t-1","type":"tool_result","content":"ok"}]},"session_id":"s-1","uuid":"u-1"}`
+		dir := filepath.Join(w.Paths().Home, ".claude/projects/-workspace")
+		file := filepath.Join(dir, "s-1.jsonl")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		a.Say(claudeInit, claudeCall, result)
+		if written {
+			time.AfterFunc(150*time.Millisecond, func() { _ = os.WriteFile(file, []byte(result+"\n"), 0o600) })
+		}
+		said := time.Now()
+		a.Next(wire.TypeFreeze)
+		if _, err := os.Stat(file); (err == nil) != written {
+			t.Errorf("written: %v, %v after %v", written, err, time.Since(said))
+		}
+		a.Next(wire.TypeThaw)
+		finish(a, d, 0)
 	}
 }

@@ -110,7 +110,7 @@ func (d *daemon) settle(ctx context.Context) {
 		defer d.settling.Store(false) // reading may outlast the wait
 		for ctx.Err() == nil {
 			found, err := agenthome.Find(d.adapter, d.cfg.Paths.Home, session.GetId())
-			if err != nil || found.Results == nil || found.Results[call] {
+			if err == nil && (found.Results == nil || found.Results[call]) {
 				return
 			}
 			select {

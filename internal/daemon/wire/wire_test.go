@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -87,4 +88,35 @@ func FuzzRead(f *testing.F) {
 			frame.Hello()
 		}
 	})
+}
+
+// TestBeforeTool: a call fits into a frame, however long its input is.
+func TestBeforeTool(t *testing.T) {
+	for _, tt := range []struct {
+		name, input string
+		cut         bool
+		err         string
+	}{
+		{"Bash", `{"command":"ls"}`, false, ""},
+		{"Write", strings.Repeat("x", wire.MaxChunk), true, ""},
+		{"Write", strings.Repeat("\x01ü", 1<<20), true, ""},
+		{strings.Repeat("x", wire.MaxChunk), "", false, "too long for a frame"},
+	} {
+		var b bytes.Buffer
+		err := wire.WriteBeforeTool(&b, wire.BeforeTool{ID: "1", Name: tt.name, Input: tt.input})
+		if tt.err != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%v, want %q", err, tt.err)
+			}
+			continue
+		}
+		f, err := wire.Read(&b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got wire.BeforeTool
+		if err := f.Decode(&got); err != nil || got.Name != tt.name || got.Cut != tt.cut || !strings.HasPrefix(tt.input, got.Input) || got.Input == "" {
+			t.Errorf("%v: cut %v, %d bytes of %d", err, got.Cut, len(got.Input), len(tt.input))
+		}
+	}
 }
