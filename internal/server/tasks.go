@@ -11,7 +11,6 @@ import (
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/gitstore"
 	"github.com/clew-dev/clew/internal/gitstore/refusal"
-	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/podidentity"
 	"github.com/clew-dev/clew/internal/server/historyapi"
 )
