@@ -191,8 +191,8 @@ func (p *claudeParser) Line(line []byte) []Item {
 		return p.user(e, line)
 	case e.Type == "result":
 		return p.result(e)
-	case e.Type == "stream_event":
-		return nil // a part of a message that comes whole
+	case e.Type == "stream_event", e.Type == "system" && e.Subtype == "thinking_tokens":
+		return nil // a part of a message that comes whole, or how far it is
 	}
 	return []Item{unknown(line)}
 }

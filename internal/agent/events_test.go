@@ -91,6 +91,7 @@ func TestEvents(t *testing.T) {
 			`{"type":"user","message":{"role":"user","content":"the prompt"}}`,
 			`{"type":"user","message":{"role":"user","content":"[Request interrupted]"}}`,
 			`{"type":"stream_event","event":{"type":"content_block_delta"}}`,
+			`{"type":"system","subtype":"thinking_tokens","estimated_tokens":3}`,
 		}, []agent.Item{text(system, "[Request interrupted]", "")}},
 		{"unknown", "ClaudeCode", []string{`{"type":"system","subtype":"compact_boundary"}`}, unknown(`{"type":"system","subtype":"compact_boundary"}`)},
 		{"wrong", "ClaudeCode", []string{`{"type":"assistant","message":"x"}`}, unknown(`{"type":"assistant","message":"x"}`)},

@@ -98,11 +98,11 @@ const maxCount = 1 << 40
 
 func (c *count) UnmarshalJSON(b []byte) error {
 	var f float64
-	if json.Unmarshal(b, &f) != nil || math.IsNaN(f) || f < 0 {
-		*c = 0
-		return nil
+	ok := json.Unmarshal(b, &f) == nil && f > 0
+	*c = 0
+	if ok {
+		*c = count(min(f, maxCount))
 	}
-	*c = count(min(f, maxCount))
 	return nil
 }
 
