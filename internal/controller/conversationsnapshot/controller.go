@@ -43,6 +43,8 @@ type Store interface {
 const (
 	// again is when a snapshot that cannot be resolved yet is tried again.
 	again = 10 * time.Second
+	// againDamaged is when one whose messages are damaged is tried again.
+	againDamaged = time.Hour
 	// verifyEvery is how often a resolved snapshot is verified anew. The store
 	// reads all messages up to it for that.
 	verifyEvery = 7 * 24 * time.Hour
@@ -128,6 +130,7 @@ func (r *Reconciler) look(ctx context.Context, s *v1alpha1.ConversationSnapshot)
 		set(s, v1alpha1.SnapshotReady, metav1.ConditionFalse, unresolved.reason, unresolved.message)
 		if unresolved.reason == v1alpha1.ReasonCorrupted {
 			set(s, v1alpha1.SnapshotIntact, metav1.ConditionFalse, unresolved.reason, unresolved.message)
+			return againDamaged, nil
 		}
 		return again, nil
 	}

@@ -34,15 +34,13 @@ func (r *Reconciler) resolve(ctx context.Context, s *v1alpha1.ConversationSnapsh
 	}
 	query := history.SnapshotQuery{Checkpoint: number, Position: ptr.Deref(s.Spec.Position, 0)}
 	found, err := r.Store.Snapshot(ctx, string(task.UID), query)
-	if p, err := unavailable(err); p != nil || err != nil {
-		return p, err
+	missing := problem{v1alpha1.ReasonNoConversation, fmt.Sprintf("task %q has no conversation yet", name)}
+	if query.Position > 0 {
+		missing = problem{v1alpha1.ReasonPositionNotFound, fmt.Sprintf(
+			"the conversation of task %q has no message %d yet: the snapshot is resolved when it has", name, query.Position)}
 	}
-	switch {
-	case err != nil && query.Position > 0:
-		return &problem{v1alpha1.ReasonPositionNotFound, fmt.Sprintf(
-			"the conversation of task %q has no message %d yet: the snapshot is resolved when it has", name, query.Position)}, nil
-	case err != nil:
-		return &problem{v1alpha1.ReasonNoConversation, fmt.Sprintf("task %q has no conversation yet", name)}, nil
+	if p, err := problemOf(err, missing); p != nil || err != nil {
+		return p, err
 	}
 	fill(s, string(task.UID), v1alpha1.SnapshotManual, found)
 	s.Status.Time = ptr.To(metav1.NewTime(r.Clock.Now()))
@@ -52,13 +50,13 @@ func (r *Reconciler) resolve(ctx context.Context, s *v1alpha1.ConversationSnapsh
 
 const verified = "the messages up to the position give the digest"
 
-// unavailable sorts an answer of the store: the problem that the conversation
-// cannot be read, or an error that says nothing about it. Neither stands for no
-// error, or for something that does not exist.
-func unavailable(err error) (*problem, error) {
+// problemOf says what stands in the way when the store answered with an error;
+// missing is what it is when something does not exist. An error that says
+// nothing about the snapshot is passed on.
+func problemOf(err error, missing problem) (*problem, error) {
 	switch {
-	case err == nil, errors.Is(err, history.ErrNotFound), errors.Is(err, history.ErrInvalid):
-		return nil, nil
+	case errors.Is(err, history.ErrNotFound), errors.Is(err, history.ErrInvalid):
+		return &missing, nil
 	case errors.Is(err, history.ErrUnavailable):
 		return &problem{v1alpha1.ReasonHistoryUnavailable, "the history store cannot be reached; it is tried again"}, nil
 	case errors.Is(err, history.ErrCorrupted):
@@ -74,12 +72,13 @@ const maxMessage = 1024
 // would cost more than it tells, so they are verified with the others later.
 func (r *Reconciler) follow(ctx context.Context, s *v1alpha1.ConversationSnapshot, taskUID string, ordinal int64) (*problem, error) {
 	rows, err := r.Store.SnapshotsAfter(ctx, taskUID, ordinal-1, 1)
-	if p, err := unavailable(err); p != nil || err != nil {
+	missing := problem{v1alpha1.ReasonPositionNotFound, fmt.Sprintf(
+		"the history store has no automatic snapshot %d of this task, or no longer: this object can be deleted", ordinal)}
+	if p, err := problemOf(err, missing); p != nil || err != nil {
 		return p, err
 	}
-	if err != nil || len(rows) == 0 || rows[0].Ordinal != ordinal {
-		return &problem{v1alpha1.ReasonPositionNotFound, fmt.Sprintf(
-			"the history store has no automatic snapshot %d of this task, or no longer: this object can be deleted", ordinal)}, nil
+	if len(rows) == 0 || rows[0].Ordinal != ordinal {
+		return &missing, nil
 	}
 	fill(s, taskUID, v1alpha1.SnapshotAutomatic, rows[0])
 	s.Status.Time = ptr.To(metav1.NewTime(rows[0].Time))
@@ -113,17 +112,15 @@ func (r *Reconciler) verify(ctx context.Context, s *v1alpha1.ConversationSnapsho
 		query = history.SnapshotQuery{Checkpoint: s.Status.Checkpoint}
 	}
 	found, err := r.Store.Snapshot(ctx, s.Status.TaskUID, query)
-	p, failed := unavailable(err)
+	elsewhere := found.Position.Branch != s.Status.Conversation.Branch || found.Position.Position != s.Status.Conversation.Position
 	switch {
-	case failed != nil:
-		return failed
-	case p != nil && p.reason == v1alpha1.ReasonCorrupted:
-		set(s, v1alpha1.SnapshotIntact, metav1.ConditionFalse, p.reason, p.message)
-	case p != nil:
-		return fmt.Errorf("verify the snapshot: %w", err)
-	case err != nil || found.Position.Branch != s.Status.Conversation.Branch || found.Position.Position != s.Status.Conversation.Position:
+	case errors.Is(err, history.ErrCorrupted):
+		set(s, v1alpha1.SnapshotIntact, metav1.ConditionFalse, v1alpha1.ReasonCorrupted, resources.PlainText(err.Error(), maxMessage))
+	case errors.Is(err, history.ErrNotFound), err == nil && elsewhere:
 		// The conversation was taken back, and goes on along another branch: what
 		// was last known still stands.
+	case err != nil:
+		return fmt.Errorf("verify the snapshot: %w", err)
 	case found.Digest != s.Status.Digest:
 		set(s, v1alpha1.SnapshotIntact, metav1.ConditionFalse, v1alpha1.ReasonCorrupted,
 			"the messages up to the position no longer give the digest: the history was changed or is damaged")
