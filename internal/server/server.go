@@ -203,6 +203,7 @@ func assemble(config *rest.Config, o Options, store *postgres.Store, registry pr
 		Store:         store,
 		Authenticator: podidentity.New(clients, podidentity.Options{Audience: o.Audience, Tasks: tasks}),
 		Requests:      p.board,
+		Tasks:         tasks,
 		Log:           log.WithName("gateway"),
 		Registerer:    registry,
 	})

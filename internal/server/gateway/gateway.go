@@ -87,6 +87,10 @@ type Options struct {
 	Authenticator Authenticator
 	Requests      Requests
 	Log           logr.Logger
+	// Tasks has a look, at each Begin, whether the Task is there: identities are
+	// remembered for a while, and a pod that outlives its Task must not bring
+	// back a history that was deleted. Nil for no look.
+	Tasks podidentity.TaskChecker
 	// Registerer gets the metrics; nil for none.
 	Registerer prometheus.Registerer
 	// Heartbeat is how often an idle stream of commands shows that it lives; 20 s if zero.
@@ -101,6 +105,7 @@ type Gateway struct {
 	store          Store
 	authenticator  Authenticator
 	requests       Requests
+	tasks          podidentity.TaskChecker
 	log            logr.Logger
 	metrics        *metrics
 	heartbeat      time.Duration
@@ -123,7 +128,7 @@ func New(o Options) *Gateway {
 		o.StreamLifetime = 15 * time.Minute
 	}
 	return &Gateway{
-		store: o.Store, authenticator: o.Authenticator, requests: o.Requests, log: o.Log,
+		store: o.Store, authenticator: o.Authenticator, requests: o.Requests, tasks: o.Tasks, log: o.Log,
 		metrics: newMetrics(o.Registerer), heartbeat: o.Heartbeat, streamLifetime: o.StreamLifetime,
 		closing: make(chan struct{}),
 	}
@@ -148,6 +153,11 @@ func (g *Gateway) Begin(ctx context.Context, req *connect.Request[daemonv1.Begin
 	source, err := sourceOf(req.Msg.GetSource())
 	if err != nil {
 		return nil, err
+	}
+	if g.tasks != nil {
+		if err := g.tasks.CheckTask(ctx, id); err != nil {
+			return nil, g.failure(ctx, err)
+		}
 	}
 	state, err := g.store.Begin(ctx, taskOf(id), id.Attempt, source, history.BeginOptions{
 		SnapshotEveryMessages: req.Msg.GetSnapshotEveryMessages(),

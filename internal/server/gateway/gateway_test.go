@@ -36,6 +36,22 @@ var pg *pgtest.Server
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Run(m, &pg, postgres.Migrate)) }
 
+// gone stands in for a cluster in which no Task is there.
+type gone struct{}
+
+func (gone) CheckTask(_ context.Context, id podidentity.Identity) error {
+	return fmt.Errorf("%w: no Task %s", podidentity.ErrForbidden, id.TaskName)
+}
+
+// A pod whose Task is gone may be known from before; it begins nothing anew.
+func TestNothingBeginsWithoutATask(t *testing.T) {
+	f := serve(t, pg.Database(t), func(o *gateway.Options) { o.Tasks = gone{} })
+	_, err := f.client("a1").Begin(t.Context(), connect.NewRequest(&daemonv1.BeginRequest{}))
+	if connect.CodeOf(err) != connect.CodePermissionDenied {
+		t.Errorf("begin: %v", err)
+	}
+}
+
 // tokens answers for what a real Verifier finds out from the API server.
 type tokens map[string]podidentity.Identity
 
@@ -163,7 +179,7 @@ func TestConversationRoundTrip(t *testing.T) {
 		{Role: daemonv1.Role_ROLE_ASSISTANT, ToolCall: &daemonv1.ToolCall{Id: "1", Name: "Bash", Input: `{"a":1}`}},
 		{Role: daemonv1.Role_ROLE_TOOL, ToolResult: &daemonv1.ToolResult{CallId: "1", Output: "x", IsError: true}},
 		{Role: daemonv1.Role_ROLE_OUTPUT, Raw: "odd line"},
-		{Role: daemonv1.Role_ROLE_ASSISTANT, Text: strings.Repeat("large ", 1<<20)},
+		{Role: daemonv1.Role_ROLE_ASSISTANT, Text: strings.Repeat("large ", 1<<17)},
 		{Role: daemonv1.Role_ROLE_ASSISTANT, ToolCall: &daemonv1.ToolCall{Id: "2", Name: "Edit", Input: `{}`}},
 	}
 	var records []*daemonv1.Record
@@ -190,6 +206,24 @@ func TestConversationRoundTrip(t *testing.T) {
 	begun = f.begin("a2")
 	if d := cmp.Diff([]string{"2"}, begun.GetOpenToolCalls()); d != "" {
 		t.Errorf("open calls (-want +got):\n%s", d)
+	}
+}
+
+// What is longer than a mebibyte comes with its beginning, and says so.
+func TestHugeTextsComeCut(t *testing.T) {
+	f := serve(t, pg.Database(t))
+	f.begin("a1")
+	huge := strings.Repeat("huge ", 1<<20)
+	if _, err := f.append("a1", text(1, daemonv1.Role_ROLE_USER, huge)); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := f.conversation("a1", 0)
+	if err != nil || len(entries) != 1 {
+		t.Fatal(entries, err)
+	}
+	m := entries[0].GetMessage()
+	if !strings.HasPrefix(huge, m.GetText()) || len(m.GetText()) < 1000 || len(m.GetText()) > 1<<20 || m.GetTextPieces().GetBytes() != int64(len(huge)) {
+		t.Errorf("%d bytes, of %v", len(m.GetText()), m.GetTextPieces().GetBytes())
 	}
 }
 
