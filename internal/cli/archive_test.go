@@ -494,7 +494,7 @@ func TestCompletionOfHistories(t *testing.T) {
 		}
 	}
 	for want, args := range map[string][]string{
-		"AgentFailed":  {"task", "list", "--state", ""},
+		"Failed":       {"task", "list", "--state", ""},
 		"tokens":       {"task", "list", "--sort", ""},
 		"assistant":    {"search", "--role", ""},
 		"Conversation": {"rewind", "x", "--scope", ""},

@@ -47,14 +47,14 @@ gone included: with what they used, and the first words of what was asked.`,
   kubectl clew task list --since 30d --min-cost 0.50 --sort cost
 
   # Failed ones that ran a shell, with their UIDs
-  kubectl clew task list --state AgentFailed --tool Bash -o wide`,
+  kubectl clew task list --state Failed --tool Bash -o wide`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	o.output = formatFlag(cmd, "table", "wide", "name", "json", "yaml")
 	flags := cmd.Flags()
 	flags.StringVar(&o.name, "name", "", "Only tasks whose name begins so.")
-	flags.StringVar(&o.state, "state", "", "Only tasks in this state, such as Running, Completed or AgentFailed.")
+	flags.StringVar(&o.state, "state", "", "Only tasks in this state, such as Running, Completed or Failed.")
 	flags.StringVar(&o.tool, "tool", "", "Only tasks whose agent has called this tool.")
 	flags.StringVar(&o.minTokens, "min-tokens", "", "Only tasks that used so many tokens, such as 20000 or 20k.")
 	flags.StringVar(&o.minCost, "min-cost", "", "Only tasks that cost so many US dollars, such as 0.50.")
@@ -65,7 +65,7 @@ gone included: with what they used, and the first words of what was asked.`,
 	flags.BoolVar(&o.noHeaders, "no-headers", false, "Leave the table's header out.")
 	_ = cmd.RegisterFlagCompletionFunc("name", p.completeHistoryFlag)
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(
-		[]string{"Running", "Suspended", "Completed", "AgentFailed", "BackoffLimitExceeded"}, cobra.ShellCompDirectiveNoFileComp))
+		[]string{"Running", "Suspended", "Rewound", "Completed", "Failed", "Deleted"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 

@@ -163,6 +163,10 @@ const (
 	EventTypeRewind     = "rewind"
 	EventTypeFork       = "fork"
 	EventTypeFile       = "file"
+	// EventTypeAccess tells who took a history out, brought one in, or deleted
+	// one. Such events are kept of a task whose history was deleted, and they do
+	// not make a task appear in lists.
+	EventTypeAccess = "access"
 )
 
 // GapError says which records are missing. It is an ErrGap.

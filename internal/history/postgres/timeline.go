@@ -38,7 +38,7 @@ func (s *Store) RecordEvents(ctx context.Context, events []history.Event) error 
 			return err
 		}
 		for _, uid := range uids {
-			if slices.Contains(deleted, uid) {
+			if slices.Contains(deleted, uid) && len(outlasting(byTask[uid])) == 0 {
 				continue
 			}
 			if err := recordEvents(ctx, q, byTask[uid]); err != nil {
@@ -56,8 +56,12 @@ func recordEvents(ctx context.Context, q *sqlc.Queries, events []history.Event) 
 		return err
 	}
 	// Its history may have been deleted while this waited.
-	if gone, err := q.Deleted(ctx, uid); gone || err != nil {
+	gone, err := q.Deleted(ctx, uid)
+	if err != nil {
 		return err
+	}
+	if gone {
+		events = outlasting(events)
 	}
 	var rows sqlc.InsertEventsParams
 	seen := map[string]bool{}
@@ -75,6 +79,9 @@ func recordEvents(ctx context.Context, q *sqlc.Queries, events []history.Event) 
 		return err
 	}
 	for _, e := range events {
+		if e.Type == history.EventTypeAccess {
+			continue
+		}
 		err := q.SummarizeEvent(ctx, sqlc.SummarizeEventParams{
 			Uid: uid, Namespace: e.Task.Namespace, Name: e.Task.Name, State: stateAfter(e.Reason), Time: e.Time,
 		})
@@ -83,6 +90,12 @@ func recordEvents(ctx context.Context, q *sqlc.Queries, events []history.Event) 
 		}
 	}
 	return nil
+}
+
+// outlasting are the events that are kept of a task whose history was deleted:
+// who did that.
+func outlasting(events []history.Event) []history.Event {
+	return slices.DeleteFunc(slices.Clone(events), func(e history.Event) bool { return e.Type != history.EventTypeAccess })
 }
 
 // stateAfter is the state that a transition leads to; empty if it leads to none.

@@ -24,11 +24,7 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// eventTypeAccess is the type of the events that tell who took a history out,
-// brought one in, or deleted one.
-const eventTypeAccess = "access"
-
-// Reasons of those events.
+// Reasons of the events that tell who did what with a history.
 const (
 	reasonExported = "HistoryExported"
 	reasonImported = "HistoryImported"
@@ -285,7 +281,7 @@ func (a *api) checkGone(ctx context.Context, task history.Task) error {
 // not recorded must not be, or has been, done.
 func (a *api) audit(c *call, task history.Task, reason, message string) error {
 	event := history.Event{
-		ID: uuid.NewString(), Task: task, Time: a.now(), Type: eventTypeAccess, Reason: reason,
+		ID: uuid.NewString(), Task: task, Time: a.now(), Type: history.EventTypeAccess, Reason: reason,
 		Actor: c.caller.GetName(), Message: message,
 	}
 	a.Log.Info("A history was taken out, brought in or deleted.", "reason", reason, "namespace", task.Namespace, "task", task.Name, "uid", task.UID, "caller", event.Actor)

@@ -239,7 +239,7 @@ func timeOf(values url.Values, name string) (time.Time, error) {
 func typesOf(given []string) ([]string, error) {
 	known := []string{
 		history.EventTypeTask, history.EventTypeChat, history.EventTypeCheckpoint,
-		history.EventTypeRewind, history.EventTypeFork, history.EventTypeFile, eventTypeAccess,
+		history.EventTypeRewind, history.EventTypeFork, history.EventTypeFile, history.EventTypeAccess,
 	}
 	var types []string
 	for _, text := range given {
