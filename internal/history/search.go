@@ -132,4 +132,6 @@ type TaskSummary struct {
 	Checkpoints int64
 	// Tools that the task has called, in alphabetical order.
 	Tools []string
+	// Models is what the task has used of each model, over all its branches.
+	Models []Usage
 }

@@ -1,0 +1,176 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
+)
+
+// sweepPatience is how long a deletion waits for rows that others hold.
+const sweepPatience = 30 * time.Second
+
+// DeleteTask removes all that is stored of a task: its conversation,
+// checkpoints, operations and events, its place in lists, and the messages and
+// pieces of texts that no other task of the namespace shares, with what the
+// search knows of them. What forks inherited stays, without the task's name or
+// UID. Nothing may be written of the task any more: its daemon is refused with
+// history.ErrFenced, its late events are ignored. Whether the Task object is
+// gone is for the caller to look at. Deleted again, a task is no longer found.
+// Errors: history.ErrNotFound, history.ErrUnavailable, after which the same
+// call goes on where this one stopped.
+func (s *Store) DeleteTask(ctx context.Context, uid string) (history.Deleted, error) {
+	var result history.Deleted
+	var messages []int64
+	doing := "delete the history of the task with UID " + uid
+	err := s.write(ctx, doing, func(q *sqlc.Queries) error {
+		var err error
+		result, messages, err = deleteTask(ctx, q, uid)
+		return err
+	})
+	if err != nil {
+		return history.Deleted{}, err
+	}
+	deadline := time.Now().Add(sweepPatience)
+	for {
+		swept, err := s.sweep(ctx)
+		result.Messages += swept.messages
+		result.Pieces += swept.pieces
+		if err != nil {
+			return result, wrap(err, doing)
+		}
+		left, err := s.read().MarkedAmong(ctx, messages)
+		if err != nil || left == 0 {
+			return result, wrap(err, doing)
+		}
+		if time.Now().After(deadline) {
+			return result, fmt.Errorf("%w: %s: %d messages are held by others; try again", history.ErrUnavailable, doing, left)
+		}
+		select {
+		case <-ctx.Done():
+			return result, wrap(ctx.Err(), doing)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// deleteTask removes the rows of the task and returns the messages that may be
+// needed no more.
+func deleteTask(ctx context.Context, q *sqlc.Queries, uid string) (history.Deleted, []int64, error) {
+	result := history.Deleted{Task: history.Task{UID: uid}}
+	row, err := q.LockTask(ctx, uid)
+	began := err == nil
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return result, nil, err
+	}
+	if err := q.LockTimeline(ctx, uid); err != nil {
+		return result, nil, err
+	}
+	if !began {
+		if gone, err := q.Deleted(ctx, uid); err != nil || gone {
+			return result, nil, errors.Join(err, pgx.ErrNoRows)
+		}
+		event, err := q.NewestEvent(ctx, uid)
+		if err != nil {
+			return result, nil, err
+		}
+		row.Namespace, row.Name = event.Namespace, event.TaskName
+	}
+	result.Task.Namespace, result.Task.Name = row.Namespace, row.Name
+	if err := q.BuryTask(ctx, uid); err != nil {
+		return result, nil, err
+	}
+	if result.Events, err = q.DeleteEvents(ctx, uid); err != nil {
+		return result, nil, err
+	}
+	if _, err = q.DeleteSummary(ctx, uid); err != nil || !began {
+		return result, nil, err
+	}
+	if err := q.MarkPendingPieces(ctx, row.ID); err != nil {
+		return result, nil, err
+	}
+	if result.Checkpoints, err = q.DeleteCheckpoints(ctx, row.ID); err != nil {
+		return result, nil, err
+	}
+	messages, err := deleteBranches(ctx, q, uid)
+	if err != nil {
+		return result, nil, err
+	}
+	if err := q.DeleteTask(ctx, uid); err != nil {
+		return result, nil, err
+	}
+	if err := q.MarkMessages(ctx, messages); err != nil {
+		return result, nil, err
+	}
+	return result, messages, notify(ctx, q, result.Task, row.Attempt)
+}
+
+// deleteBranches removes the branches of the task but for what others inherit,
+// and what only this task inherited from tasks that are deleted.
+func deleteBranches(ctx context.Context, q *sqlc.Queries, uid string) ([]int64, error) {
+	ancestors, err := q.AncestorBranches(ctx, uid)
+	if err != nil {
+		return nil, err
+	}
+	messages, err := q.TaskMessages(ctx, uid)
+	if err != nil {
+		return nil, err
+	}
+	inherited, err := q.InheritedBranches(ctx, uid)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range inherited {
+		if err := q.TrimBranch(ctx, sqlc.TrimBranchParams{ID: b.ID, Upto: b.Upto}); err != nil {
+			return nil, err
+		}
+		if err := q.ForgetBranchSnapshots(ctx, b.ID); err != nil {
+			return nil, err
+		}
+	}
+	own, err := q.TaskBranches(ctx, uid)
+	if err != nil {
+		return nil, err
+	}
+	if err := q.DeleteBranches(ctx, own); err != nil {
+		return nil, err
+	}
+	forsaken, err := releaseAncestors(ctx, q, ancestors)
+	return append(messages, forsaken...), err
+}
+
+// releaseAncestors removes of branches of deleted tasks what nobody inherits
+// any more, youngest first, and returns the messages they held.
+func releaseAncestors(ctx context.Context, q *sqlc.Queries, ids []int64) ([]int64, error) {
+	messages, err := q.BranchMessages(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		forsaken, err := q.ForsakenBranches(ctx, ids)
+		if err != nil {
+			return nil, err
+		}
+		if len(forsaken) == 0 {
+			break
+		}
+		if err := q.DeleteBranches(ctx, forsaken); err != nil {
+			return nil, err
+		}
+	}
+	needed, err := q.NeededBranches(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range needed {
+		if err := q.TrimBranch(ctx, sqlc.TrimBranchParams{ID: b.ID, Upto: b.Upto}); err != nil {
+			return nil, err
+		}
+	}
+	return messages, nil
+}

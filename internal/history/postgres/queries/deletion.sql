@@ -1,0 +1,97 @@
+-- name: TaskMessages :many
+-- The messages on branches of the task.
+SELECT DISTINCT e.message_id FROM branches b JOIN entries e ON e.branch_id = b.id WHERE b.task_uid = @uid::text;
+
+-- name: InheritedBranches :many
+-- The branches of the task that branches of others grow from, each up to where
+-- they do.
+WITH RECURSIVE kept AS (
+    SELECT p.id, p.parent_id, p.base_position, c.base_position AS upto
+    FROM branches p JOIN branches c ON c.parent_id = p.id
+    WHERE p.task_uid = @uid::text AND c.task_uid IS DISTINCT FROM @uid::text
+    UNION
+    SELECT p.id, p.parent_id, p.base_position, k.base_position
+    FROM kept k JOIN branches p ON p.id = k.parent_id
+    WHERE p.task_uid = @uid::text
+)
+SELECT id, max(upto)::bigint AS upto FROM kept GROUP BY id;
+
+-- name: ForsakenBranches :many
+-- What remains of deleted tasks and nobody inherits from any more.
+SELECT b.id FROM branches b
+WHERE b.task_uid IS NULL AND b.id = ANY (@ids::bigint[]) AND NOT EXISTS (SELECT FROM branches c WHERE c.parent_id = b.id);
+
+-- name: NeededBranches :many
+-- Up to where others inherit what remains of deleted tasks.
+SELECT b.id, max(c.base_position)::bigint AS upto
+FROM branches b JOIN branches c ON c.parent_id = b.id
+WHERE b.task_uid IS NULL AND b.id = ANY (@ids::bigint[])
+GROUP BY b.id
+HAVING max(c.base_position) < max(b.head_position);
+
+-- name: AncestorBranches :many
+-- What remains of deleted tasks and the task's branches grow from.
+WITH RECURSIVE up AS (
+    SELECT b.parent_id FROM branches b WHERE b.task_uid = @uid::text AND b.parent_id IS NOT NULL
+    UNION
+    SELECT p.parent_id FROM up JOIN branches p ON p.id = up.parent_id WHERE p.parent_id IS NOT NULL
+)
+SELECT b.id FROM up JOIN branches b ON b.id = up.parent_id WHERE b.task_uid IS NULL;
+
+-- name: TrimBranch :exec
+-- Keeps of a branch what others inherit, and nothing that says whose it was.
+WITH trimmed AS (
+    UPDATE branches b SET task_uid = NULL, reason = '', head_position = @upto::bigint, head_open_calls = '[]',
+        head_boundary = @upto::bigint, head_settled = @upto::bigint,
+        head_tool_calls = coalesce(e.tool_calls, b.base_tool_calls),
+        head_input_tokens = coalesce(e.input_tokens, b.base_input_tokens),
+        head_output_tokens = coalesce(e.output_tokens, b.base_output_tokens),
+        head_cost_micro_usd = coalesce(e.cost_micro_usd, b.base_cost_micro_usd),
+        head_digest = coalesce(e.digest, b.base_digest)
+    FROM branches o LEFT JOIN entries e ON e.branch_id = o.id AND e.position = @upto::bigint
+    WHERE b.id = @id::bigint AND o.id = b.id
+)
+DELETE FROM entries WHERE branch_id = @id::bigint AND position > @upto::bigint;
+
+-- name: ForgetBranchSnapshots :exec
+UPDATE entries SET snapshot = 0 WHERE branch_id = @id AND snapshot > 0;
+
+-- name: BranchMessages :many
+SELECT DISTINCT message_id FROM entries WHERE branch_id = ANY (@ids::bigint[]);
+
+-- name: DeleteBranches :exec
+DELETE FROM branches WHERE id = ANY (@ids::bigint[]);
+
+-- name: TaskBranches :many
+SELECT id FROM branches WHERE task_uid = @uid::text;
+
+-- name: MarkPendingPieces :exec
+INSERT INTO sweep_pieces (piece_id) SELECT piece_id FROM pending_pieces WHERE task_id = @task_id ON CONFLICT DO NOTHING;
+
+-- name: DeleteCheckpoints :execrows
+DELETE FROM checkpoints WHERE task_id = @task_id;
+
+-- name: DeleteTask :exec
+DELETE FROM tasks WHERE uid = @uid;
+
+-- name: DeleteSummary :execrows
+DELETE FROM task_summaries WHERE uid = @uid;
+
+-- name: DeleteEvents :execrows
+DELETE FROM events WHERE task_uid = @uid;
+
+-- name: NewestEvent :one
+SELECT namespace, task_name FROM events WHERE task_uid = @uid ORDER BY time DESC LIMIT 1;
+
+-- name: BuryTask :exec
+INSERT INTO deleted_tasks (uid) VALUES (@uid) ON CONFLICT DO NOTHING;
+
+-- name: UnburyTask :exec
+DELETE FROM deleted_tasks WHERE uid = @uid;
+
+-- name: IdleTasks :many
+-- Tasks that nobody has written to for long, the ones longest idle first.
+SELECT t.uid, t.namespace, t.name, t.updated_at FROM tasks t
+WHERE t.updated_at < @before::timestamptz AND (t.updated_at, t.uid) > (@after_time::timestamptz, @after_uid::text)
+ORDER BY t.updated_at, t.uid
+LIMIT @up_to_rows;
