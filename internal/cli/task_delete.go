@@ -148,5 +148,8 @@ func deletionOutcome(d *historyv1.HistoryDeletion) string {
 	if d.Refs > 0 {
 		text += fmt.Sprintf("; %s of code in the gitstore, which takes %s less", plural(int64(d.Refs), "ref"), humanBytes(d.Bytes))
 	}
+	if d.Pending {
+		text += "; some texts were in use, and go within minutes"
+	}
 	return text
 }

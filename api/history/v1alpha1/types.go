@@ -179,6 +179,9 @@ type HistoryDeletion struct {
 	// DryRun: nothing was removed; the numbers are those of the task, also what
 	// it shares with others and what would therefore stay.
 	DryRun bool `json:"dryRun,omitempty"`
+	// Pending: some texts were in use, and are removed by the server within
+	// minutes; there is nothing left to do.
+	Pending bool `json:"pending,omitempty"`
 	// Messages and Pieces of long texts that no other task shares.
 	Messages    int64 `json:"messages"`
 	Pieces      int64 `json:"pieces,omitempty"`

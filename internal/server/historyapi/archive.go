@@ -207,7 +207,13 @@ func (a *api) delete(ctx context.Context, c *call, task history.Task, answer *hi
 		return unavailable(fmt.Sprintf("the history of the task %q is not deleted: its checkpoints in the gitstore could not be, and its messages wait for that: %s; delete it again, and it goes on where it stopped", task.Name, why(err)))
 	}
 	deleted, err := a.Archive.DeleteTask(ctx, task.UID)
-	if err != nil && !errors.Is(err, history.ErrNotFound) { // somebody else was quicker
+	switch {
+	case err == nil, errors.Is(err, history.ErrNotFound): // somebody else was quicker
+	case deleted.Task.UID != "":
+		// The rows are gone, and texts that others held go with the next sweep.
+		answer.Pending = true
+		log.Info("Texts of a deleted task wait for others.", "error", err.Error())
+	default:
 		log.Info("The rows of a task could not be deleted.", "error", err.Error())
 		return unavailable(fmt.Sprintf("the history of the task %q is deleted in part: its checkpoints in the gitstore are gone, and its messages are still there, since the history store failed; delete it again to finish", task.Name))
 	}

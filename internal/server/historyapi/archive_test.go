@@ -41,6 +41,8 @@ type archive struct {
 	deleted   []string
 	// Failures to come.
 	export, remove, record error
+	// removing is the task that is deleted although remove is set.
+	removing history.Task
 }
 
 // newArchive has three tasks, of which two had the name a.
@@ -133,7 +135,7 @@ func (s *archive) Import(_ context.Context, namespace string, lines iter.Seq2[hi
 
 func (s *archive) DeleteTask(_ context.Context, uid string) (history.Deleted, error) {
 	if s.remove != nil {
-		return history.Deleted{}, s.remove
+		return history.Deleted{Task: s.removing}, s.remove
 	}
 	s.deleted = append(s.deleted, uid)
 	s.tasks = slices.DeleteFunc(s.tasks, func(t history.TaskSummary) bool { return t.UID == uid })
@@ -465,6 +467,16 @@ func TestDeleteGoesOnWhereItStopped(t *testing.T) {
 	}
 	if d := cmp.Diff([]string{"new"}, f.archive.deleted); d != "" {
 		t.Error(d)
+	}
+}
+
+// Texts that another write holds at the moment are removed later.
+func TestDeleteWithTextsInUse(t *testing.T) {
+	f := quiet(t)
+	f.archive.remove, f.archive.removing = history.ErrUnavailable, history.Task{UID: "new"}
+	w := f.ask(http.MethodDelete, deletePath, "")
+	if got := decoded[historyv1alpha1.HistoryDeletion](t, w); w.Code != http.StatusOK || !got.Pending || len(f.archive.events) != 1 {
+		t.Errorf("code %d, %s", w.Code, w.Body)
 	}
 }
 
