@@ -39,7 +39,18 @@ func startServe(t *testing.T, options Options) (url, ca string, end func() error
 		ended <- serve(ctx, options, wordOfToken{}, testHook(), listener, fixedCertificate{certificate}, slog.DiscardHandler)
 	}()
 	t.Cleanup(cancel)
-	return "https://" + listener.Addr().String(), ca, func() error { cancel(); return <-ended }
+	url = "https://" + listener.Addr().String()
+	// Only then may the test start processes: one that is forked while the hook
+	// is being written keeps it from being run.
+	for status := 0; status != http.StatusOK; {
+		select {
+		case err := <-ended:
+			t.Fatalf("serve ended with %v", err)
+		default:
+			status, _ = get(t, url+"/readyz")
+		}
+	}
+	return url, ca, func() error { cancel(); return <-ended }
 }
 
 // insecureClient believes any certificate and opens a connection a request.
