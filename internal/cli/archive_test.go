@@ -108,6 +108,7 @@ func taskHistoryOf(name, uid string) historyv1.TaskHistory {
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid), CreationTimestamp: metav1.NewTime(noon.Add(-3 * time.Hour))},
 		State:      "Completed", Preview: "Fix the login.\nThen\x1b[2J stop.", Updated: metav1.NewMicroTime(noon.Add(-time.Minute)),
 		Messages: 40, ToolCalls: 12, InputTokens: 10_000, OutputTokens: 2300, CostMicroUSD: 12_300, Checkpoints: 4, Tools: []string{"Bash", "Edit"},
+		Models: []historyv1.ModelUsage{{}, {Model: "claude-x"}},
 	}
 }
 
@@ -468,7 +469,7 @@ func TestHistoryTellsSumsAndMemory(t *testing.T) {
 	if !strings.HasPrefix(out, "── attempt 1: the agent goes on in its own session ──\n") {
 		t.Errorf("printed %q", out)
 	}
-	if want := "40 messages, 12 tool calls, 10k tokens in and 2.3k out, $0.0123; tools: Bash, Edit\n"; errOut != want {
+	if want := "40 messages, 12 tool calls, 10k tokens in and 2.3k out, $0.0123, by claude-x; tools: Bash, Edit\n"; errOut != want {
 		t.Errorf("said %q; want %q", errOut, want)
 	}
 	found := false

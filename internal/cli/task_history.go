@@ -167,6 +167,15 @@ func (a aboutTask) sums() string {
 	if t.CostMicroUSD > 0 {
 		text += ", " + dollars(t.CostMicroUSD)
 	}
+	var models []string
+	for _, m := range t.Models {
+		if m.Model != "" {
+			models = append(models, m.Model)
+		}
+	}
+	if len(models) > 0 {
+		text += ", by " + cut(oneLine(strings.Join(models, ", ")), 80)
+	}
 	if len(t.Tools) > 0 {
 		text += "; tools: " + cut(oneLine(strings.Join(t.Tools, ", ")), 120)
 	}

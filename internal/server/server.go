@@ -37,6 +37,7 @@ import (
 
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/gitstore"
+	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres"
 	"github.com/clew-dev/clew/internal/podidentity"
 	"github.com/clew-dev/clew/internal/server/gateway"
@@ -123,6 +124,7 @@ func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l li
 	aside.Go(func() { p.frontProxy.Run(work) })
 	aside.Go(func() { migrate(work, dsn, log, func() { ready.done(0) }) })
 	aside.Go(func() { _ = store.Listen(work, p.gateway.Notice) })
+	aside.Go(func() { p.maintain(work, store, o.Retention, registry, log) })
 	aside.Go(func() { p.watch(work, log, func() { ready.done(1) }) })
 
 	main := newTLSServer(p.mux, certificate.GetCertificate, logs)
@@ -178,6 +180,8 @@ type parts struct {
 	informers  cache.Cache
 	frontProxy *historyapi.FrontProxy
 	mux        *http.ServeMux
+	tasks      liveTasks
+	code       codeStore
 }
 
 func assemble(config *rest.Config, o Options, store *postgres.Store, registry prometheus.Registerer, log logr.Logger) (*parts, error) {
@@ -198,7 +202,8 @@ func assemble(config *rest.Config, o Options, store *postgres.Store, registry pr
 		return nil, err
 	}
 	tasks := liveTasks{objects}
-	p := &parts{board: requests.New(), informers: informers, frontProxy: frontProxy, mux: http.NewServeMux()}
+	code := codeStore{gitstore.Client{BaseURL: o.GitStore.URL, CAFile: o.GitStore.CAFile, TokenFile: o.GitStore.TokenFile}}
+	p := &parts{board: requests.New(), informers: informers, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, code: code}
 	p.gateway = gateway.New(gateway.Options{
 		Store:         store,
 		Authenticator: podidentity.New(clients, podidentity.Options{Audience: o.Audience, Tasks: tasks}),
@@ -211,7 +216,7 @@ func assemble(config *rest.Config, o Options, store *postgres.Store, registry pr
 	historyapi.Register(p.mux, historyapi.Options{
 		Store:         store,
 		Tasks:         tasks,
-		Code:          codeStore{gitstore.Client{BaseURL: o.GitStore.URL, CAFile: o.GitStore.CAFile, TokenFile: o.GitStore.TokenFile}},
+		Code:          code,
 		Authenticator: frontProxy,
 		Authorizer:    historyapi.NewSubjectAccess(clients.AuthorizationV1().SubjectAccessReviews()),
 		Log:           log.WithName("api"),
@@ -254,6 +259,29 @@ func (p *parts) watch(ctx context.Context, log logr.Logger, listed func()) {
 		}
 	}
 	listed()
+}
+
+// maintain keeps the history database in order until ctx ends.
+func (p *parts) maintain(ctx context.Context, store *postgres.Store, kept RetentionOptions, registry prometheus.Registerer, log logr.Logger) {
+	err := store.RunMaintenance(ctx, postgres.MaintenanceOptions{
+		EventRetention: kept.Events, SnapshotRetention: kept.Snapshots, MessageRetention: kept.Messages,
+		TaskExists: p.outlives, Registerer: registry,
+	})
+	if err != nil && ctx.Err() == nil {
+		log.Error(err, "The history database is not maintained.")
+	}
+}
+
+// outlives tells whether the Task object of a history that has had its time is
+// still there. If it is not, its code is deleted first, as when somebody asks
+// for it: the history is what it is found by.
+func (p *parts) outlives(ctx context.Context, task history.Task) (bool, error) {
+	uid, err := p.tasks.TaskUID(ctx, task.Namespace, task.Name)
+	if err != nil || uid == task.UID {
+		return true, err
+	}
+	_, err = p.code.DeleteTask(ctx, task.Namespace, task.UID, task.Name)
+	return false, err
 }
 
 // migrate brings the schema up to date, however long the database takes to be there.

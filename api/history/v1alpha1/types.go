@@ -142,6 +142,19 @@ type TaskHistory struct {
 	Checkpoints  int64 `json:"checkpoints"`
 	// Tools that were called, by name.
 	Tools []string `json:"tools,omitempty"`
+	// Models that were used, over all branches of the conversation.
+	Models []ModelUsage `json:"models,omitempty"`
+}
+
+// ModelUsage is what was used of one model.
+type ModelUsage struct {
+	// Model is empty where the agent did not say which.
+	Model       string `json:"model,omitempty"`
+	InputTokens int64  `json:"inputTokens"`
+	// CachedInputTokens is the part of InputTokens that came from a cache.
+	CachedInputTokens int64 `json:"cachedInputTokens,omitempty"`
+	OutputTokens      int64 `json:"outputTokens"`
+	CostMicroUSD      int64 `json:"costMicroUSD"`
 }
 
 // SnapshotList is a page of the snapshots that were noted of a task's

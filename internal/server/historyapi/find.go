@@ -184,6 +184,13 @@ func dollarsOf(values url.Values, name string) (int64, error) {
 }
 
 func taskHistoryOf(task history.TaskSummary) historyv1alpha1.TaskHistory {
+	var models []historyv1alpha1.ModelUsage
+	for _, m := range task.Models {
+		models = append(models, historyv1alpha1.ModelUsage{
+			Model: m.Model, InputTokens: m.InputTokens, CachedInputTokens: m.CachedInputTokens,
+			OutputTokens: m.OutputTokens, CostMicroUSD: m.CostMicroUSD,
+		})
+	}
 	return historyv1alpha1.TaskHistory{
 		TypeMeta: typeMeta("TaskHistory"),
 		ObjectMeta: metav1.ObjectMeta{
@@ -192,7 +199,7 @@ func taskHistoryOf(task history.TaskSummary) historyv1alpha1.TaskHistory {
 		State: task.State, Preview: task.Preview, Updated: metav1.NewMicroTime(task.Updated),
 		Messages: task.Totals.Messages, ToolCalls: task.Totals.ToolCalls,
 		InputTokens: task.Totals.InputTokens, OutputTokens: task.Totals.OutputTokens, CostMicroUSD: task.Totals.CostMicroUSD,
-		Checkpoints: task.Checkpoints, Tools: task.Tools,
+		Checkpoints: task.Checkpoints, Tools: task.Tools, Models: models,
 	}
 }
 
