@@ -38,8 +38,11 @@ func Cut(text string) (beginning string, names *Pieces, pieces []string) {
 		names.Hashes = append(names.Hashes, PieceHash(rest[:n]))
 		rest = rest[n:]
 	}
-	return text[:runes(text, PreviewBytes)], names, pieces
+	return Beginning(text), names, pieces
 }
+
+// Beginning is what stays with its message of a text that is cut.
+func Beginning(text string) string { return text[:runes(text, PreviewBytes)] }
 
 // PieceHash is the address of a piece within its namespace.
 func PieceHash(piece string) []byte {

@@ -12,7 +12,7 @@ CREATE TABLE task_summaries (
     namespace      text NOT NULL,
     name           text COLLATE "C" NOT NULL,
     state          text NOT NULL DEFAULT '',
-    state_time     timestamptz NOT NULL DEFAULT '-infinity',
+    state_time     timestamptz NOT NULL DEFAULT 'epoch',
     preview        text NOT NULL DEFAULT '',
     created_at     timestamptz NOT NULL,
     updated_at     timestamptz NOT NULL,

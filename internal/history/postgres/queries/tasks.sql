@@ -72,7 +72,7 @@ WHERE s.uid = fresh.uid;
 -- name: SummarizeEvent :exec
 -- What lists show of the task, from its transitions. An empty state is none.
 INSERT INTO task_summaries (uid, namespace, name, state, state_time, created_at, updated_at)
-VALUES (@uid, @namespace, @name, @state::text, CASE WHEN @state::text = '' THEN '-infinity' ELSE @time::timestamptz END, @time::timestamptz, @time::timestamptz)
+VALUES (@uid, @namespace, @name, @state::text, CASE WHEN @state::text = '' THEN 'epoch' ELSE @time::timestamptz END, @time::timestamptz, @time::timestamptz)
 ON CONFLICT (uid) DO UPDATE SET
     state = CASE WHEN excluded.state <> '' AND excluded.state_time >= task_summaries.state_time THEN excluded.state ELSE task_summaries.state END,
     state_time = greatest(task_summaries.state_time, excluded.state_time),

@@ -240,7 +240,7 @@ func (q *Queries) SetTaskHead(ctx context.Context, arg SetTaskHeadParams) error 
 
 const summarizeEvent = `-- name: SummarizeEvent :exec
 INSERT INTO task_summaries (uid, namespace, name, state, state_time, created_at, updated_at)
-VALUES ($1, $2, $3, $4::text, CASE WHEN $4::text = '' THEN '-infinity' ELSE $5::timestamptz END, $5::timestamptz, $5::timestamptz)
+VALUES ($1, $2, $3, $4::text, CASE WHEN $4::text = '' THEN 'epoch' ELSE $5::timestamptz END, $5::timestamptz, $5::timestamptz)
 ON CONFLICT (uid) DO UPDATE SET
     state = CASE WHEN excluded.state <> '' AND excluded.state_time >= task_summaries.state_time THEN excluded.state ELSE task_summaries.state END,
     state_time = greatest(task_summaries.state_time, excluded.state_time),

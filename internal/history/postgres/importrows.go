@@ -1,0 +1,129 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/clew-dev/clew/internal/conversation"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
+)
+
+// message is the message of a line. The pieces of texts that stand whole in it
+// are added to the batch, cut where they were.
+func (e exportedMessage) message(b *batch) (conversation.Message, error) {
+	m := conversation.Message{Role: e.Role}
+	var texts []exportedText
+	for _, t := range []*exportedText{e.Text, e.Raw} {
+		if t == nil {
+			t = &exportedText{}
+		}
+		texts = append(texts, *t)
+	}
+	if c := e.Call; c != nil {
+		m.ToolCall = &conversation.ToolCall{ID: c.ID, Name: c.Name}
+		texts = append(texts, c.Input)
+	}
+	if r := e.Result; r != nil {
+		m.ToolResult = &conversation.ToolResult{CallID: r.CallID, IsError: r.IsError, Interrupted: r.Interrupted}
+		texts = append(texts, r.Output)
+	}
+	for n, into := range m.Texts() {
+		text, pieces, err := texts[n].restore(b)
+		if err != nil {
+			return m, err
+		}
+		*into.Text, *into.Pieces = text, pieces
+	}
+	return m.Clean(), nil
+}
+
+// restore is the text as it is stored.
+func (t exportedText) restore(b *batch) (string, *conversation.Pieces, error) {
+	if t.Pieces != nil || len(t.Cut) == 0 {
+		return t.Text, t.Pieces, nil
+	}
+	names := &conversation.Pieces{Bytes: int64(len(t.Text))}
+	rest := t.Text
+	for _, n := range t.Cut {
+		if n < 0 || n > len(rest) {
+			return "", nil, invalid("a text of %d bytes is cut into pieces of %v", len(t.Text), t.Cut)
+		}
+		hash := conversation.PieceHash(rest[:n])
+		names.Hashes = append(names.Hashes, hash)
+		b.pieces[conversation.Hash(hash)] = []byte(rest[:n])
+		rest = rest[n:]
+	}
+	if rest != "" {
+		return "", nil, invalid("a text of %d bytes is cut into pieces of %v", len(t.Text), t.Cut)
+	}
+	return conversation.Beginning(t.Text), names, nil
+}
+
+func (i *importer) checkpoint(ctx context.Context, c exportedCheckpoint) error {
+	branch := i.branches[c.Branch]
+	if branch == nil || c.Branch < 0 || c.Sums.Position < branch.row.Base.Position || c.Sums.Position > branch.row.Head.Position {
+		return invalid("checkpoint %d is at position %d of branch %d, which is not there", c.Number, c.Sums.Position, c.Branch)
+	}
+	b := &batch{task: i.task, id: i.id, branch: sqlc.Branch{ID: branch.id}, log: conversation.Log{
+		Position: c.Sums.Position, Boundary: c.Boundary,
+		Totals: conversation.Totals{InputTokens: c.Sums.InputTokens, OutputTokens: c.Sums.OutputTokens, CostMicroUSD: c.Sums.CostMicroUSD},
+	}}
+	row, err := checkpointRow(b, history.Record{Attempt: c.Attempt, Checkpoint: &history.Checkpoint{
+		Number: c.Number, Trigger: c.Trigger, Time: c.Time, Message: c.Message,
+		Commit: c.Commit, Tree: c.Tree, Parent: c.Parent, Base: c.Base, StateCommit: c.StateCommit,
+		FilesChanged: c.FilesChanged, LinesAdded: c.LinesAdded, LinesRemoved: c.LinesRemoved,
+		GitHead: c.GitHead, GitBranch: c.GitBranch, DirtyFiles: c.DirtyFiles, DirtyFileCount: c.DirtyFileCount,
+		Files: c.Files, Bytes: c.Bytes, Skipped: c.Skipped, SkippedCount: c.SkippedCount, Durable: c.Durable,
+		RequestedByName: c.RequestedByName, RequestedByUID: c.RequestedByUID, RiskyTool: c.RiskyTool, Session: c.Session, Changes: c.Changes,
+	}})
+	if err != nil {
+		return err
+	}
+	n, err := i.q.InsertCheckpoint(ctx, row)
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return invalid("checkpoint %d is there twice", c.Number)
+	}
+	if c.Refused == "" {
+		return nil
+	}
+	return i.q.SetCheckpointRefused(ctx, sqlc.SetCheckpointRefusedParams{TaskID: i.id, Number: row.Number, Refused: shorten(clean(c.Refused), maxRefusal)})
+}
+
+func (i *importer) operation(ctx context.Context, o exportedOperation) error {
+	return i.q.ImportOperation(ctx, sqlc.ImportOperationParams{
+		TaskUid: i.task.UID, OperationID: clean(o.ID), Attempt: o.Attempt, Checkpoint: o.Checkpoint, AskedPosition: o.Asked,
+		Reason: clean(o.Reason), Branch: clean(o.Branch), Position: o.Position, ToolCalls: o.ToolCalls, CreatedAt: o.Time,
+	})
+}
+
+func (i *importer) snapshot(ctx context.Context, s exportedSnapshot) error {
+	branch := i.branches[s.Branch]
+	if branch == nil || s.Branch < 0 {
+		return invalid("snapshot %d is on branch %d, which is not there", s.Ordinal, s.Branch)
+	}
+	n, err := i.q.ImportSnapshot(ctx, sqlc.ImportSnapshotParams{Ordinal: narrow(s.Ordinal), BranchID: branch.id, Position: s.Position})
+	if err == nil && n == 0 {
+		return invalid("snapshot %d is at position %d, which is not there", s.Ordinal, s.Position)
+	}
+	return err
+}
+
+func (i *importer) event(ctx context.Context, e exportedEvent) error {
+	if e.ID == "" || e.Time.After(time.Now().Add(maxClockSkew)) {
+		return invalid("an event %q has no id, or is in the future", e.Reason)
+	}
+	var row sqlc.InsertEventsParams
+	details := []byte(e.Details)
+	if len(details) == 0 {
+		details = nil
+	}
+	appendEvent(&row, history.Event{
+		ID: clean(e.ID), Task: i.task, Time: e.Time, Type: e.Type, Reason: e.Reason, Actor: e.Actor, Message: e.Message,
+		Attempt: e.Attempt, Checkpoint: e.Checkpoint,
+	}, details)
+	return i.q.InsertEvents(ctx, row)
+}
