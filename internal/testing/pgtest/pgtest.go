@@ -155,6 +155,15 @@ func (s *Server) initialize(ctx context.Context, initdb string) error {
 	return nil
 }
 
+// Program is the path of one of PostgreSQL's programs.
+func (s *Server) Program(name string) string {
+	bin, err := programs()
+	if err != nil {
+		return name
+	}
+	return filepath.Join(bin, name)
+}
+
 // StartAgain starts the server after StopNow, on the same data.
 func (s *Server) StartAgain(ctx context.Context) error {
 	logPath := filepath.Join(s.folder, "log")
