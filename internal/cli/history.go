@@ -61,7 +61,8 @@ func (s *session) historyRequest(verb string, path []string, params url.Values) 
 	if err != nil {
 		return nil, explainConnection(err)
 	}
-	request := c.Verb(verb).AbsPath(append([]string{"/apis", historyv1.Group, historyv1.Version, "namespaces", s.namespace}, path...)...)
+	// More often than once, people should be told first.
+	request := c.Verb(verb).MaxRetries(1).AbsPath(append([]string{"/apis", historyv1.Group, historyv1.Version, "namespaces", s.namespace}, path...)...)
 	for name, values := range params {
 		for _, value := range values {
 			request = request.Param(name, value)

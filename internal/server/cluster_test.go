@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/gitstore"
 	"github.com/clew-dev/clew/internal/server/internal/testca"
 	"github.com/clew-dev/clew/internal/testing/apiserver"
 	"github.com/clew-dev/clew/internal/testing/builders"
@@ -31,7 +32,17 @@ var (
 	serving string
 )
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+// TestMain lets the test binary be the hook of the gitstore.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == "hook" && os.Args[2] == "pre-receive" {
+		if err := gitstore.PreReceive(os.Stdin, os.Stdout, os.Getenv); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(run(m))
+}
 
 func run(m *testing.M) int {
 	folder, err := os.MkdirTemp("", "clew-server-test")
@@ -149,9 +160,14 @@ func reader(t *testing.T, namespace, name string) *rest.Config {
 	account(t, namespace, name)
 	create(t, &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{"history.clew.dev"}, Resources: []string{"tasks/conversation", "tasks/timeline", "timelines"}, Verbs: []string{"get", "list"},
-		}},
+		Rules: []rbacv1.PolicyRule{
+			{
+				APIGroups: []string{"history.clew.dev"},
+				Resources: []string{"tasks/conversation", "tasks/timeline", "tasks/snapshots", "timelines", "search", "taskhistories", "taskhistories/export"},
+				Verbs:     []string{"get", "list"},
+			},
+			{APIGroups: []string{"history.clew.dev"}, Resources: []string{"taskhistories"}, Verbs: []string{"create", "delete"}},
+		},
 	})
 	create(t, &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},

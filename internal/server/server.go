@@ -215,6 +215,7 @@ func assemble(config *rest.Config, o Options, store *postgres.Store, registry pr
 	p.mux.Handle(p.gateway.Handler())
 	historyapi.Register(p.mux, historyapi.Options{
 		Store:         store,
+		Archive:       store,
 		Tasks:         tasks,
 		Code:          code,
 		Authenticator: frontProxy,

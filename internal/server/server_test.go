@@ -42,7 +42,7 @@ type running struct {
 	logs                 *strings.Builder
 }
 
-func start(t *testing.T, dsn string, config *rest.Config) *running {
+func start(t *testing.T, dsn string, config *rest.Config, code GitStoreOptions) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &running{t: t, stop: cancel, ended: make(chan error, 1), logs: &strings.Builder{}}
@@ -50,6 +50,7 @@ func start(t *testing.T, dsn string, config *rest.Config) *running {
 	o := Options{
 		BindAddress: local, MetricsBindAddress: local, HealthProbeBindAddress: "localhost:0", Audience: "clew.dev",
 		CertFile: filepath.Join(serving, "tls.crt"), KeyFile: filepath.Join(serving, "tls.key"), ShutdownGracePeriod: 10 * time.Second,
+		GitStore: code,
 	}
 	l, err := listen(o)
 	if err != nil {
@@ -175,7 +176,8 @@ func TestServer(t *testing.T) {
 	if err := database.StopNow(); err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, dsn, config)
+	code := startGitStore(t)
+	r := start(t, dsn, config, code.options)
 	daemon := r.daemon(token)
 
 	t.Run("the database is late", func(t *testing.T) {
@@ -212,6 +214,15 @@ func TestServer(t *testing.T) {
 		aggregate(t, r.main)
 		aggregated(t, ann, bob)
 	})
+	t.Run("a history and its code are deleted", func(t *testing.T) { deletion(t, code, ann, bob, task, token) })
+	task = newTask(t, "team", "a2")
+	daemon = r.daemon(podToken(t, task, "team", 1))
+	if _, err := daemon.Begin(t.Context(), connect.NewRequest(&daemonv1.BeginRequest{})); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := daemon.Append(t.Context(), connect.NewRequest(&daemonv1.AppendRequest{Records: []*daemonv1.Record{message(1, "hello"), message(2, "again")}})); err != nil {
+		t.Fatal(err)
+	}
 	t.Run("the database goes away", func(t *testing.T) {
 		if err := database.StopNow(); err != nil {
 			t.Fatal(err)
@@ -234,7 +245,7 @@ func TestServer(t *testing.T) {
 	t.Run("metrics", func(t *testing.T) {
 		_, body := r.get("http://" + r.metrics.String() + "/metrics")
 		for _, want := range []string{
-			`clew_gateway_requests_total{code="ok",procedure="Begin"} 1`, "clew_history_connections ", "clew_gateway_records_total 3",
+			`clew_gateway_requests_total{code="ok",procedure="Begin"} 2`, "clew_history_connections ", "clew_gateway_records_total 5",
 			`clew_history_api_requests_total{code="200",resource="tasks/conversation"}`, "go_goroutines",
 		} {
 			if !strings.Contains(body, want) {

@@ -204,7 +204,7 @@ func (a *api) delete(ctx context.Context, c *call, task history.Task, answer *hi
 	code, err := a.Code.DeleteTask(ctx, task.Namespace, task.UID, task.Name)
 	if err != nil {
 		log.Info("The code of a task could not be deleted.", "error", err.Error())
-		return unavailable(fmt.Sprintf("the history of the task %q is not deleted: its checkpoints in the gitstore could not be, and its messages wait for that: %s; delete it again, and it goes on where it stopped", task.Name, why(err)))
+		return unfinished(fmt.Sprintf("the history of the task %q is not deleted: its checkpoints in the gitstore could not be, and its messages wait for that: %s; delete it again, and it goes on where it stopped", task.Name, why(err)))
 	}
 	deleted, err := a.Archive.DeleteTask(ctx, task.UID)
 	switch {
@@ -215,7 +215,7 @@ func (a *api) delete(ctx context.Context, c *call, task history.Task, answer *hi
 		log.Info("Texts of a deleted task wait for others.", "error", err.Error())
 	default:
 		log.Info("The rows of a task could not be deleted.", "error", err.Error())
-		return unavailable(fmt.Sprintf("the history of the task %q is deleted in part: its checkpoints in the gitstore are gone, and its messages are still there, since the history store failed; delete it again to finish", task.Name))
+		return unfinished(fmt.Sprintf("the history of the task %q is deleted in part: its checkpoints in the gitstore are gone, and its messages are still there, since the history store failed; delete it again to finish", task.Name))
 	}
 	answer.Messages, answer.Pieces, answer.Checkpoints, answer.Events = deleted.Messages, deleted.Pieces, deleted.Checkpoints, deleted.Events
 	answer.Refs, answer.Repositories, answer.Bytes = code.Refs, code.Repositories, code.Bytes
@@ -225,6 +225,10 @@ func (a *api) delete(ctx context.Context, c *call, task history.Task, answer *hi
 	}
 	return nil
 }
+
+// unfinished is the error of a deletion that stopped. It does not say when to
+// try again, which clients would do by themselves for a minute, without a word.
+func unfinished(message string) error { return apierrors.NewServiceUnavailable(message) }
 
 // why says what the gitstore said, and nothing of how it is reached.
 func why(err error) string {

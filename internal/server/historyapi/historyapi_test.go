@@ -61,6 +61,12 @@ type fixture struct {
 
 func serve(t *testing.T, dsn string) *fixture {
 	t.Helper()
+	return serveWith(t, dsn, func(f *fixture) historyapi.Archive { return f.archive })
+}
+
+// serveWith serves an archive that is made with the fixture.
+func serveWith(t *testing.T, dsn string, archived func(*fixture) historyapi.Archive) *fixture {
+	t.Helper()
 	log := testr.NewWithInterface(t, testr.Options{})
 	store, err := postgres.Open(t.Context(), dsn, log)
 	if err != nil {
@@ -69,7 +75,7 @@ func serve(t *testing.T, dsn string) *fixture {
 	t.Cleanup(store.Close)
 	f := &fixture{t: t, mux: http.NewServeMux(), store: store, archive: newArchive(), tasks: tasks{}, code: &code{}}
 	historyapi.Register(f.mux, historyapi.Options{
-		Store: store, Archive: f.archive, Tasks: f.tasks, Code: f.code, Now: func() time.Time { return noon }, Authenticator: authenticator.RequestFunc(byHeader), Log: log, Registerer: prometheus.NewRegistry(),
+		Store: store, Archive: archived(f), Tasks: f.tasks, Code: f.code, Now: func() time.Time { return noon }, Authenticator: authenticator.RequestFunc(byHeader), Log: log, Registerer: prometheus.NewRegistry(),
 		Authorizer: rights{
 			"ann get tasks/conversation team/a":       true,
 			"ann get tasks/timeline team/a":           true,

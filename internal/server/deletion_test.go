@@ -1,0 +1,189 @@
+package server
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
+	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/gitstore"
+	"github.com/clew-dev/clew/internal/podidentity"
+)
+
+// codeOf is a real gitstore, which checks tokens with the API server.
+type codeOf struct {
+	options GitStoreOptions
+	root    string
+	server  *httptest.Server
+}
+
+func startGitStore(t *testing.T) codeOf {
+	t.Helper()
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	c := codeOf{root: filepath.Join(folder, "root")}
+	if err := os.Mkdir(c.root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	store, err := gitstore.Open(t.Context(), c.root, []string{binary, "hook", "pre-receive"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	clients, err := kubernetes.NewForConfig(kube.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authenticator := gitstore.PodAuthenticator{
+		Verifier: podidentity.New(clients, podidentity.Options{}), Server: gitstore.ServiceAccount{Namespace: "clew-system", Name: "server"},
+	}
+	handler, err := gitstore.NewHandler(store, authenticator, gitstore.Limits{}, logr.Discard(), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.server = httptest.NewTLSServer(handler)
+	t.Cleanup(c.server.Close)
+	c.options = GitStoreOptions{URL: c.server.URL, CAFile: filepath.Join(folder, "ca.pem"), TokenFile: filepath.Join(folder, "token")}
+	token := tokenOf(t, "clew-system", "server", authenticationv1.TokenRequestSpec{Audiences: []string{"clew.dev"}})
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.server.Certificate().Raw})
+	for path, content := range map[string]string{c.options.CAFile: string(authority), c.options.TokenFile: token} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+// push pushes a checkpoint of the task as its daemon does.
+func (c codeOf) push(t *testing.T, task *clewv1alpha1.Task, token, content string) {
+	t.Helper()
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "a"), []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"init", "--quiet", "."}, {"add", "a"}, {"commit", "--quiet", "--message=work"},
+		{"push", "--quiet", c.server.URL + "/team/r-origin.git", fmt.Sprintf("HEAD:refs/clew/%s/code/1", task.UID)},
+	} {
+		command := exec.Command("git", args...)
+		command.Dir = folder
+		command.Env = []string{
+			"PATH=" + os.Getenv("PATH"), "HOME=" + folder, "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0", "GIT_SSL_CAINFO=" + c.options.CAFile,
+			"GIT_AUTHOR_NAME=Ada", "GIT_AUTHOR_EMAIL=ada@example.com", "GIT_COMMITTER_NAME=Ada", "GIT_COMMITTER_EMAIL=ada@example.com",
+			"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=http.extraHeader", "GIT_CONFIG_VALUE_0=Authorization: Bearer " + token,
+		}
+		if output, err := command.CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, output)
+		}
+	}
+}
+
+// holds tells whether an object in the gitstore has the text.
+func (c codeOf) holds(t *testing.T, text string) bool {
+	t.Helper()
+	command := exec.Command("git", "--git-dir="+filepath.Join(c.root, "namespaces", "team", "r-origin.git"), "cat-file", "--batch-all-objects", "--batch")
+	output, err := command.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Contains(string(output), text)
+}
+
+// deletion goes through the API server, with the rights that people have.
+func deletion(t *testing.T, code codeOf, ann, bob *rest.Config, task *clewv1alpha1.Task, token string) {
+	const histories = "/apis/history.clew.dev/v1alpha1/namespaces/team/taskhistories"
+	ask := func(config *rest.Config, verb, path string, params ...string) ([]byte, error) {
+		clients, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request := clients.RESTClient().Verb(verb).AbsPath(path)
+		for i := 0; i+1 < len(params); i += 2 {
+			request = request.Param(params[i], params[i+1])
+		}
+		result := request.Do(t.Context())
+		if err := result.Error(); err != nil {
+			return nil, err
+		}
+		return result.Raw()
+	}
+	code.push(t, task, token, "private work")
+	if _, err := ask(bob, "DELETE", histories+"/a"); !apierrors.IsForbidden(err) {
+		t.Errorf("bob deletes: %v", err)
+	}
+	if _, err := ask(bob, "GET", histories+"/a/export"); !apierrors.IsForbidden(err) {
+		t.Errorf("bob exports: %v", err)
+	}
+	exported, err := ask(ann, "GET", histories+"/a/export")
+	if err != nil || !strings.Contains(string(exported), `{"kind":"end"`) {
+		t.Errorf("export: %v, %s", err, exported)
+	}
+	eventually(t, "search", func() error {
+		body, err := ask(ann, "GET", strings.Replace(histories, "taskhistories", "search", 1), "q", "again")
+		if err == nil && !strings.Contains(string(body), `"match":true`) {
+			err = fmt.Errorf("found %s", body)
+		}
+		return err
+	})
+	if _, err := ask(ann, "DELETE", histories+"/a"); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "kubectl delete tasks.clew.dev a") {
+		t.Errorf("deleted although the Task is there: %v", err)
+	}
+	if err := kube.Client.Delete(t.Context(), task); err != nil {
+		t.Fatal(err)
+	}
+
+	// The gitstore does not know the server: nothing is deleted, and it says so.
+	right, err := os.ReadFile(code.options.TokenFile)
+	if err == nil {
+		err = os.WriteFile(code.options.TokenFile, []byte(tokenOf(t, "team", "bob", authenticationv1.TokenRequestSpec{Audiences: []string{"clew.dev"}})), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ask(ann, "DELETE", histories+"/a"); !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "delete it again") {
+		t.Errorf("the gitstore refuses: %v", err)
+	}
+	if !code.holds(t, "private work") {
+		t.Error("the code is gone")
+	}
+	if err := os.WriteFile(code.options.TokenFile, right, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	body, err := ask(ann, "DELETE", histories+"/a")
+	var deleted historyv1alpha1.HistoryDeletion
+	if err == nil {
+		err = json.Unmarshal(body, &deleted)
+	}
+	if err != nil || deleted.Messages != 2 || deleted.Refs != 1 || deleted.Repositories != 1 {
+		t.Errorf("%v, %s", err, body)
+	}
+	if code.holds(t, "private work") {
+		t.Error("the code is still there")
+	}
+	if _, err := ask(ann, "DELETE", histories+"/a"); !apierrors.IsNotFound(err) {
+		t.Errorf("deleted twice: %v", err)
+	}
+	clients, err := kubernetes.NewForConfig(ann)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := clients.RESTClient().Post().AbsPath(histories).Body(exported).Do(t.Context()).Error(); err != nil {
+		t.Errorf("import: %v", err)
+	}
+}
