@@ -128,18 +128,17 @@ func (f fences) othersNamed(name, uid string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	found := false
 	for _, path := range records {
 		other := strings.TrimSuffix(filepath.Base(path), ".json")
 		if other == uid {
 			continue
 		}
 		record, err := f.read(other)
-		damaged := err != nil // who knows whose it is: nothing is taken from it
-		if damaged || record.Name == name && !record.Deleted {
-			return true, nil
-		}
+		// Who knows whose a damaged one is: nothing is taken from it.
+		found = found || err != nil || record.Name == name && !record.Deleted
 	}
-	return false, nil
+	return found, nil
 }
 
 // taskDeleted is the refusal of a task whose fence is shut.
