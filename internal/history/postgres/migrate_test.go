@@ -1,0 +1,162 @@
+package postgres_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+
+	"github.com/clew-dev/clew/internal/conversation"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/postgres"
+)
+
+// An installation of before pieces and digests keeps all it has, and goes on.
+func TestMigrationKeepsWhatThereIs(t *testing.T) {
+	server := ownServer(t)
+	dsn := emptyDatabase(t, server.Database(t))
+	migrateTo(t, dsn, 2)
+	fillOld(t, dsn)
+	if err := postgres.Migrate(t.Context(), dsn); err != nil {
+		t.Fatal(err)
+	}
+	store := openAt(t, dsn)
+	task := taskNamed("a")
+	w := begin(t, store, task, 2)
+	if w.last != 7 {
+		t.Errorf("the last sequence is %d", w.last)
+	}
+	if d := cmp.Diff([]string{"U hello", "call 1 Bash", "result 1", "A other way"}, w.texts()); d != "" {
+		t.Errorf("conversation (-want +got):\n%s", d)
+	}
+	c, err := store.Checkpoint(t.Context(), task.UID, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := history.Checkpoint{
+		TaskUID: task.UID, Number: 1, Attempt: 1, Trigger: "Manual", Time: c.Time, Message: "msg", Commit: strings.Repeat("ab", 20), Tree: "t",
+		Parent: "p", Base: "b", StateCommit: "s", FilesChanged: 2, LinesAdded: 3, LinesRemoved: 4, GitHead: "h", GitBranch: "main",
+		DirtyFiles: []string{"d"}, DirtyFileCount: 1, Files: 5, Bytes: 6, Skipped: []history.SkippedFile{{Path: "big", Reason: "TooLarge", Bytes: 7}},
+		SkippedCount: 1, Durable: true, RequestedByName: "n", RequestedByUID: "u", Position: history.Position{Branch: "main", Position: 3, ToolCalls: 1},
+		Totals: history.Totals{Messages: 3, ToolCalls: 1, InputTokens: 10, OutputTokens: 20, CostMicroUSD: 30}, Digest: c.Digest,
+		Changes: []history.FileChange{{Path: "f", Action: "Added"}},
+	}
+	if d := cmp.Diff(want, c); d != "" {
+		t.Errorf("checkpoint (-want +got):\n%s", d)
+	}
+	for _, query := range []history.SnapshotQuery{{}, {Checkpoint: 1}} {
+		if s, err := store.Snapshot(t.Context(), task.UID, query); err != nil || query.Checkpoint == 1 && s.Digest != c.Digest {
+			t.Errorf("%+v: %+v, %v", query, s, err)
+		}
+	}
+	page, err := store.Timeline(t.Context(), history.TimelineQuery{Namespace: "team", Limit: 10})
+	var reasons []string
+	for _, e := range page.Events {
+		reasons = append(reasons, e.Reason)
+	}
+	if d := cmp.Diff([]string{"TaskCompleted", "CheckpointCreated", "UserMessage", "TaskStarted"}, reasons); d != "" || err != nil {
+		t.Errorf("timeline (-want +got):\n%s%v", d, err)
+	}
+	tasks, err := store.Tasks(t.Context(), history.TaskQuery{Namespace: "team", Tool: "Bash", Limit: 10})
+	if err != nil || len(tasks.Tasks) != 1 || tasks.Tasks[0].State != "Completed" || tasks.Tasks[0].Preview != "hello" || tasks.Tasks[0].Totals.Messages != 4 {
+		t.Errorf("tasks: %+v, %v", tasks, err)
+	}
+	index(t, store)
+	if got := search(t, store, history.SearchQuery{Text: "other"}); len(got) != 1 {
+		t.Errorf("found %q", got)
+	}
+	w.append(agent("goes on"), checkpoint(2))
+	if p := w.moveTo("op2", history.MoveOperation{Checkpoint: 1}); p.Position != 3 {
+		t.Errorf("moved to %+v", p)
+	}
+	if _, err := store.Snapshot(t.Context(), task.UID, history.SnapshotQuery{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// emptyDatabase takes the schema out of a database.
+func emptyDatabase(t *testing.T, dsn string) string {
+	t.Helper()
+	if _, err := connect(t, dsn).Exec(t.Context(), "DROP SCHEMA public CASCADE; CREATE SCHEMA public", pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
+	return dsn
+}
+
+func migrateTo(t *testing.T, dsn string, version int64) {
+	t.Helper()
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := stdlib.OpenDB(*config)
+	defer db.Close()
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, os.DirFS("migrations"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := provider.UpTo(t.Context(), version); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fillOld writes what the store of that time would have: a task that has gone
+// back once.
+func fillOld(t *testing.T, dsn string) {
+	t.Helper()
+	conn := connect(t, dsn)
+	do := func(statement string, args ...any) {
+		t.Helper()
+		if _, err := conn.Exec(t.Context(), statement, args...); err != nil {
+			t.Fatalf("%v in %s", err, statement)
+		}
+	}
+	task := taskNamed("a")
+	do(`SET session_replication_role = replica`)
+	do(`INSERT INTO branches (task_uid, number, parent_id, base_position, base_tool_calls, base_input_tokens, base_output_tokens, base_cost_micro_usd,
+			head_position, head_tool_calls, head_input_tokens, head_output_tokens, head_cost_micro_usd, head_boundary, head_settled)
+		VALUES ($1, 1, NULL, 0, 0, 0, 0, 0, 4, 1, 10, 20, 30, 4, 0), ($1, 2, 1, 3, 1, 10, 20, 30, 4, 1, 10, 20, 30, 4, 3)`, task.UID)
+	do(`INSERT INTO tasks (uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint)
+		VALUES ($1, $2, $3, 1, 7, 2, 1, 1)`, task.UID, task.Namespace, task.Name)
+	messages := []conversation.Message{*user("hello").Message, *call("1").Message, *result("1").Message, *agent("left").Message, *agent("other way").Message}
+	for i, m := range messages {
+		hash := m.Hash(task.Namespace)
+		var c conversation.ToolCall
+		var r conversation.ToolResult
+		if m.ToolCall != nil {
+			c = *m.ToolCall
+		}
+		if m.ToolResult != nil {
+			r = *m.ToolResult
+		}
+		do(`INSERT INTO messages VALUES ($1, $2, $3, $4, '', $5, $6, $7, $8, $9, false, false)`,
+			task.Namespace, hash[:], m.Role, m.Text, m.ToolCall != nil, c.Name, c.Input, m.ToolResult != nil, r.Output)
+		branch, position := 1, i+1
+		if i == 4 {
+			branch, position = 2, 4
+		}
+		do(`INSERT INTO entries VALUES ($1, $2, now(), 1, $3, $4, $5, $6, $7, $8, 10, 20, 30)`,
+			branch, position, i+1, hash[:], c.ID, r.CallID, max(position-position%3%2, 1), min(position/3, 1))
+	}
+	at := time.Now().Add(-time.Hour)
+	do(`INSERT INTO checkpoints (task_uid, number, attempt, sequence, trigger, time, message, commit, tree, parent, base, state_commit,
+			files_changed, lines_added, lines_removed, git_head, git_branch, dirty_files, dirty_file_count, files, bytes, skipped, skipped_count,
+			durable, requested_by_name, requested_by_uid, branch_id, branch_number, position, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd)
+		VALUES ($1, 1, 1, 4, 'Manual', $2, 'msg', $3, 't', 'p', 'b', 's', 2, 3, 4, 'h', 'main', '{d}', 1, 5, 6,
+			'[{"path":"big","reason":"TooLarge","bytes":7}]', 1, true, 'n', 'u', 1, 1, 3, 3, 1, 10, 20, 30)`, task.UID, at, strings.Repeat("ab", 20))
+	do(`INSERT INTO checkpoint_changes VALUES ($1, 1, '[{"path":"f","action":"Added"}]')`, task.UID)
+	for i, reason := range []string{"TaskStarted", "UserMessage", "CheckpointCreated", "TaskCompleted"} {
+		number, message := 0, "hello"
+		if reason == "CheckpointCreated" {
+			number = 1
+		}
+		do(`INSERT INTO events VALUES ($1, $2, $3, $4, $5, 'task', $6, '', $7, 1, $8)`, history.EventID(task.UID, int64(i)),
+			task.Namespace, task.UID, task.Name, at.Add(time.Duration(i-2)*24*time.Hour+time.Minute), reason, message, number)
+	}
+	do(`SET session_replication_role = DEFAULT`)
+}
