@@ -88,6 +88,28 @@ func (r *Repo) Restore(ctx context.Context, req RestoreRequest) (RestoreResult, 
 	return res, err
 }
 
+// ClearSession takes away the session state in the agent's home: everything
+// there that a checkpoint would hold, as if the agent had never run. The
+// worktree, and files that a checkpoint skips, stay as they are. Killed at any
+// instant and run again, nothing of it is left. The agent must not be running.
+//
+// Errors: RestoreIncomplete (run it again).
+func (r *Repo) ClearSession(ctx context.Context) (RestoreResult, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	begin := time.Now()
+	work, home, err := r.openRoots()
+	if err != nil {
+		return RestoreResult{}, err
+	}
+	defer closeRoots(work, home)
+	nothing := &target{work: &dir{}, home: &dir{partial: true}}
+	s := &restoring{r: r, ctx: ctx, t: nothing, scope: ScopeConversation, work: work, home: home, noHome: home == nil}
+	res, err := s.run()
+	res.Took = time.Since(begin)
+	return res, err
+}
+
 // restoring is one restore on its way.
 type restoring struct {
 	r          *Repo
