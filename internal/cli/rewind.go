@@ -70,7 +70,7 @@ agent's repository. Then the task goes on from there, if it is to run.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.to, "to", "", "Name or number of the checkpoint to go back to.")
-	flags.Int64Var(&o.toMessage, "to-message", 0, "Position of the last message to keep, as `kubectl clew task history` shows it.")
+	flags.Int64Var(&o.toMessage, "to-message", 0, "Position of the last message to keep, as \"task history\" shows it.")
 	flags.StringVar(&o.toTime, "to-time", "", "Moment up to which messages are kept: a time such as 2026-11-21T12:00:00Z, one as \"task history\" shows it, or a duration back such as 30m.")
 	flags.Int64Var(&o.back, "back", 0, "How many of the newest messages to take back.")
 	flags.StringVar(&o.branch, "branch", "", "Name of the branch that keeps what stands now; clew/before-ID when left out.")

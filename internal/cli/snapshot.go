@@ -56,7 +56,7 @@ func (p *plugin) snapshotCreateCommand() *cobra.Command {
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
 	cmd.Flags().StringVar(&o.name, "name", "", "Name of the ConversationSnapshot. One is made up when left out.")
-	cmd.Flags().Int64Var(&o.at, "at", 0, "Position of the message, as `kubectl clew task history` shows it; the newest when left out.")
+	cmd.Flags().Int64Var(&o.at, "at", 0, "Position of the message, as \"task history\" shows it; the newest when left out.")
 	cmd.Flags().StringVar(&o.checkpoint, "checkpoint", "", "Name or number of a checkpoint, whose position is taken.")
 	_ = cmd.RegisterFlagCompletionFunc("checkpoint", p.completeCheckpointOf)
 	_ = cmd.RegisterFlagCompletionFunc("name", cobra.NoFileCompletions)

@@ -16,11 +16,13 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
 	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/gitstore"
+	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/podidentity"
 )
 
@@ -185,5 +187,29 @@ func deletion(t *testing.T, code codeOf, ann, bob *rest.Config, task *clewv1alph
 	}
 	if err := clients.RESTClient().Post().AbsPath(histories).Body(exported).Do(t.Context()).Error(); err != nil {
 		t.Errorf("import: %v", err)
+	}
+}
+
+// retention: a history whose time has come stays while its Task is there, and
+// while its code cannot be deleted.
+func retention(t *testing.T, code codeOf) {
+	namespace(t, "kept")
+	task := newTask(t, "kept", "a")
+	objects, err := metadata.NewForConfig(kube.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &parts{tasks: liveTasks{objects}}
+	known := history.Task{Namespace: "kept", Name: "a", UID: string(task.UID)}
+	if there, err := p.outlives(t.Context(), known); !there || err != nil {
+		t.Errorf("of a Task that is there: %v, %v", there, err)
+	}
+	known.UID = "earlier"
+	if _, err := p.outlives(t.Context(), known); err == nil || !strings.Contains(err.Error(), "--gitstore-url") {
+		t.Errorf("without a gitstore: %v", err)
+	}
+	p.code = codeStore{gitstore.Client{BaseURL: code.options.URL, CAFile: code.options.CAFile, TokenFile: code.options.TokenFile}}
+	if there, err := p.outlives(t.Context(), known); there || err != nil {
+		t.Errorf("of a Task that is gone: %v, %v", there, err)
 	}
 }
