@@ -143,7 +143,6 @@ func (c *contextFlags) add(cmd *cobra.Command) {
 	c.flags, c.numbers = cmd.Flags(), map[string]*int64{}
 	for _, n := range contextNumbers() {
 		c.numbers[n.field] = cmd.Flags().Int64(n.flag, 0, "If the agent must be told again what was said: "+lowerFirst(n.usage))
-		cmd.Flags().Lookup(n.flag).DefValue = "" // the task's own
 	}
 	c.summary = enum(cmd, "context-summary", "", "If the agent must be told again what was said: whether a summary of what is left out comes first.",
 		string(v1alpha1.ConversationInclude), string(v1alpha1.ConversationExclude))
