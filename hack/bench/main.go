@@ -1,5 +1,7 @@
-// Command bench turns the output of `go test -bench` on stdin into a table of
-// medians, each beside the floor that was measured in turns with it.
+// Command bench turns the output of `go test -bench` on stdin into tables:
+// medians, each beside the floor that was measured in turns with it; what a
+// conversation takes in the database; and how long queries over much take, with
+// the steps of their plans.
 package main
 
 import (
@@ -25,7 +27,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	render(os.Stdout, rows)
+	render(os.Stdout, rows, rest)
 	if len(rows) == 0 || strings.Contains(rest, "FAIL") {
 		fmt.Fprint(os.Stderr, rest)
 		os.Exit(1)
@@ -60,15 +62,71 @@ func read(r io.Reader) ([]row, string, error) {
 	return rows, rest.String(), lines.Err()
 }
 
-func render(w io.Writer, rows []row) {
+func render(w io.Writer, rows []row, rest string) {
+	renderRatios(w, rows)
+	renderGrowth(w, rows)
+	renderPlans(w, rows, rest)
+}
+
+// with are the rows that have a metric.
+func with(rows []row, metric string) []row {
+	var found []row
+	for _, r := range rows {
+		if _, ok := r.metrics[metric]; ok {
+			found = append(found, r)
+		}
+	}
+	return found
+}
+
+func renderRatios(w io.Writer, rows []row) {
+	rows = with(rows, "x-git-status")
+	if len(rows) == 0 {
+		return
+	}
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "10,000 FILES\tP50\tGIT STATUS\tRATIO")
 	for _, r := range rows {
-		if _, ok := r.metrics["x-git-status"]; !ok {
-			continue
-		}
 		fmt.Fprintf(table, "%s\t%.0f ms\t%.0f ms\t%.1f\n", strings.ReplaceAll(r.name, "/", ", "),
 			r.metrics["p50-ms"], r.metrics["git-status-ms"], r.metrics["x-git-status"])
 	}
 	_ = table.Flush()
+}
+
+func renderGrowth(w io.Writer, rows []row) {
+	for _, r := range with(rows, "x-raw-JSON") {
+		m := r.metrics
+		table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+		fmt.Fprintln(table, "1,000 MESSAGES, EACH WITH A CHECKPOINT AND A SNAPSHOT\t\tLIMIT")
+		fmt.Fprintf(table, "all tables, TOAST and indexes without the search's\t%.0f kB\t\n", m["kB"])
+		fmt.Fprintf(table, "of that, tables without a row\t%.0f kB\t\n", m["kB-empty"])
+		fmt.Fprintf(table, "the same conversation with one of each: %.0f kB\t%.2f times\t1.30\n", m["kB-one-snapshot"], m["x-one-snapshot"])
+		fmt.Fprintf(table, "the messages as JSON: %.0f kB\t%.2f times\t1.50\n", m["kB-raw-JSON"], m["x-raw-JSON"])
+		fmt.Fprintf(table, "a checkpoint with a snapshot\t%.0f bytes\t\n", m["bytes/snapshot"])
+		fmt.Fprintf(table, "storing a message\t%.1f ms\t\n", m["append-ms"])
+		fmt.Fprintf(table, "storing it with a checkpoint and a snapshot\t%.1f ms\t\n", m["append-snapshot-ms"])
+		fmt.Fprintf(table, "loading all up to the middle\t%.1f ms\t\n", m["load-ms"])
+		fmt.Fprintf(table, "a fork from the middle\t%.1f ms\t\n", m["fork-ms"])
+		fmt.Fprintf(table, "resolving and checking a snapshot in the middle\t%.1f ms\t\n", m["verify-ms"])
+		_ = table.Flush()
+	}
+}
+
+func renderPlans(w io.Writer, rows []row, rest string) {
+	rows = with(rows, "plan-ms")
+	if len(rows) == 0 {
+		return
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "1,000,000 MESSAGES IN 100 NAMESPACES, 100,000 TASKS\tEXPLAIN (ANALYZE)\tROWS\tBLOCKS")
+	for _, r := range rows {
+		_, name, _ := strings.Cut(r.name, "/")
+		fmt.Fprintf(table, "%s\t%.2f ms\t%.0f\t%.0f\n", strings.ReplaceAll(name, "_", " "), r.metrics["plan-ms"], r.metrics["rows"], r.metrics["blocks"])
+	}
+	_ = table.Flush()
+	for line := range strings.Lines(rest) {
+		if step, ok := strings.CutPrefix(line, "PLAN "); ok {
+			fmt.Fprint(w, step)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -8,41 +9,80 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/postgres"
 )
+
+// planned is a query whose plan is looked at.
+type planned struct {
+	name string
+	text string
+	args pgx.NamedArgs
+	// index by which it must go, rows it must return, blocks it may touch.
+	index        string
+	rows, blocks int
+}
+
+// plans are the queries that run over much.
+func plans(t testing.TB) []planned {
+	t.Helper()
+	stored := func(name string, args pgx.NamedArgs, index string, rows, blocks int) planned {
+		return planned{name, queryText(t, name), args, index, rows, blocks}
+	}
+	found := func(name string, query history.SearchQuery, index string, rows, blocks int) planned {
+		query.Namespace, query.Limit = "ns3", 20
+		text, args := postgres.SearchStatement(query)
+		return planned{name, text, args, index, rows, blocks}
+	}
+	listed := func(name string, query history.TaskQuery, index string, blocks int) planned {
+		query.Namespace, query.Limit = "ns0", 50
+		text, args, err := postgres.TasksStatement(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return planned{name, text, args, index, 51, blocks}
+	}
+	return []planned{
+		stored("NamespaceTimeline", timelineArgs(pgx.NamedArgs{"namespace": "ns0"}), `events_\w+_namespace_time_id_idx(.|\n)*checkpoints_by_namespace`, 50, 800),
+		stored("TaskTimeline", timelineArgs(pgx.NamedArgs{"namespace": "ns0", "task_uid": "task-0"}), `events_\w+_task_uid_time_id_idx(.|\n)*checkpoints_pkey`, 50, 800),
+		stored("NewestEventTaskNamed", pgx.NamedArgs{"namespace": "ns0", "name": "n0"}, `events_\w+_namespace_task_name_time_idx`, 1, 20),
+		stored("Conversation", pgx.NamedArgs{"branch_id": 35, "upto": 200, "after": 150, "up_to_rows": 50, "up_to_bytes": 1 << 24}, "entries_pkey", 50, 500),
+		stored("BranchHolding", pgx.NamedArgs{"branch_id": 35, "position": 60}, "branches_pkey", 1, 60),
+		stored("CheckpointBefore", pgx.NamedArgs{"task_uid": "task-0", "branch_id": 5, "upto": 150}, "checkpoints_pkey", 1, 500),
+		stored("WaitingMessages", pgx.NamedArgs{"up_to_rows": 100}, "search_queue", 0, 10),
+		found("search two words", history.SearchQuery{Text: "x3 y5"}, "search_documents_words", 21, 4000),
+		found("search a rare word", history.SearchQuery{Text: "z17"}, "search_documents_words", -1, 2000),
+		found("search in a task", history.SearchQuery{Text: "x3 y5", UID: "task-3"}, "search_documents_words|entries_pkey", -1, 4000),
+		listed("tasks by creation", history.TaskQuery{}, "task_summaries_by_created", 300),
+		listed("tasks by change", history.TaskQuery{Sort: history.SortUpdated}, "task_summaries_by_updated", 300),
+		listed("tasks by cost", history.TaskQuery{Sort: history.SortCost}, "task_summaries_by_cost", 300),
+		listed("tasks by tokens", history.TaskQuery{Sort: history.SortTokens}, "task_summaries_by_tokens", 300),
+		listed("tasks by messages", history.TaskQuery{Sort: history.SortMessages}, "task_summaries_by_messages", 300),
+		listed("tasks by name", history.TaskQuery{Sort: history.SortName}, "task_summaries_by_name", 300),
+		listed("tasks with a prefix", history.TaskQuery{Sort: history.SortName, NamePrefix: "listed-12"}, "task_summaries_by_name", 300),
+		listed("tasks in a state", history.TaskQuery{State: "Running"}, "task_summaries_by_state", 300),
+		listed("tasks with a tool", history.TaskQuery{Tool: "Edit"}, "task_summaries_by_created", 400),
+		listed("tasks over a cost", history.TaskQuery{MinCostMicroUSD: 1040000, Sort: history.SortCost}, "task_summaries_by_cost", 300),
+	}
+}
 
 // The plans of the queries that run over much are looked at with many rows in
 // the tables: they must go by index, and touch little more than they return.
 func TestPlans(t *testing.T) {
 	conn := connect(t, pg.Database(t))
-	fill(t, conn)
-	var leaf int64
-	if err := conn.QueryRow(t.Context(), "SELECT active_branch FROM tasks WHERE uid = 'task-7'").Scan(&leaf); err != nil {
-		t.Fatal(err)
-	}
-	tests := []struct {
-		query  string
-		args   pgx.NamedArgs
-		index  string
-		rows   int
-		blocks int
-	}{
-		{"NamespaceTimeline", timelineArgs(nil), `events_\w+_namespace_time_id_idx`, 50, 400},
-		{"TaskTimeline", timelineArgs(pgx.NamedArgs{"task_uid": "task-7"}), `events_\w+_task_uid_time_id_idx`, 50, 400},
-		{"NewestEventTaskNamed", pgx.NamedArgs{"namespace": "team", "name": "n7"}, `events_\w+_namespace_task_name_time_idx`, 1, 20},
-		{"Conversation", pgx.NamedArgs{"branch_id": leaf, "upto": 1500, "after": 1450, "up_to_rows": 50, "up_to_bytes": 1 << 24}, "entries_pkey", 50, 500},
-		{"BranchHolding", pgx.NamedArgs{"branch_id": leaf, "position": 700}, "Recursive Union", 1, 60},
-	}
-	for _, tt := range tests {
-		t.Run(tt.query, func(t *testing.T) {
-			plan, rows, blocks := explain(t, conn, queryText(t, tt.query), tt.args)
-			if !regexp.MustCompile(tt.index).MatchString(plan) || regexp.MustCompile(`Seq Scan on (entries|messages|events)`).MatchString(plan) {
-				t.Errorf("does not go by %s:\n%s", tt.index, plan)
+	fillMuch(t, conn, much{namespaces: 20, tasks: 15, listed: 20_000, events: 100_000, checkpoints: 300})
+	for _, tt := range plans(t) {
+		t.Run(tt.name, func(t *testing.T) {
+			p := explain(t, conn, tt.text, tt.args)
+			if !regexp.MustCompile(tt.index).MatchString(p.text) || regexp.MustCompile(`Seq Scan on (entries|messages|events|search|task_summaries)`).MatchString(p.text) {
+				t.Errorf("does not go by %s:\n%s", tt.index, p.text)
 			}
-			if rows != tt.rows {
-				t.Errorf("%d rows, want %d", rows, tt.rows)
+			if p.rows != tt.rows && tt.rows >= 0 {
+				t.Errorf("%d rows, want %d", p.rows, tt.rows)
 			}
-			if blocks > tt.blocks {
-				t.Errorf("touches %d blocks, more than %d:\n%s", blocks, tt.blocks, plan)
+			if p.blocks > tt.blocks {
+				t.Errorf("touches %d blocks, more than %d:\n%s", p.blocks, tt.blocks, p.text)
 			}
 		})
 	}
@@ -50,7 +90,7 @@ func TestPlans(t *testing.T) {
 
 func timelineArgs(more pgx.NamedArgs) pgx.NamedArgs {
 	args := pgx.NamedArgs{
-		"namespace": "team", "before_time": "2026-01-01 12:00:00Z", "before_id": "m", "since": "0001-01-01",
+		"before_time": "2026-01-01 00:40:00Z", "before_id": "m", "since": "0001-01-01",
 		"types": []string{}, "up_to_rows": 50,
 	}
 	for key, value := range more {
@@ -59,40 +99,8 @@ func timelineArgs(more pgx.NamedArgs) pgx.NamedArgs {
 	return args
 }
 
-// fill makes 20 tasks of 5 nested branches with 300 messages each, and 100,000 events.
-func fill(t *testing.T, conn *pgx.Conn) {
-	t.Helper()
-	for _, statement := range []string{
-		`SET session_replication_role = replica`,
-		`INSERT INTO branches (task_uid, number, parent_id, base_position, head_position, head_tool_calls, head_input_tokens,
-			head_output_tokens, head_cost_micro_usd, head_boundary, head_settled)
-			SELECT 'task-' || t, b, CASE WHEN b > 1 THEN (t - 1) * 5 + b - 1 END, (b - 1) * 300, b * 300, 0, 0, 0, 0, b * 300, 0
-			FROM generate_series(1, 20) t, generate_series(1, 5) b ORDER BY t, b`,
-		`INSERT INTO tasks (uid, namespace, name, attempt, active_branch)
-			SELECT 'task-' || t, 'team', 'n' || t, 1, t * 5 FROM generate_series(1, 20) t`,
-		`INSERT INTO messages (id, has_call, has_result, is_error, interrupted, hash, namespace, role, tool_name, body, raw, tool_input, tool_output)
-			OVERRIDING SYSTEM VALUE
-			SELECT b * 300 + p, false, false, false, false, decode(md5(b || '/' || p), 'hex'), 'team', 'user', '', repeat('x', 100), '', '', ''
-			FROM generate_series(1, 100) b, generate_series(1, 300) p`,
-		`INSERT INTO entries (branch_id, position, message_id, time, sequence, boundary, tool_calls, input_tokens, output_tokens,
-				cost_micro_usd, attempt, snapshot, digest, call_id, result_call_id)
-			SELECT b.id, b.base_position + p, b.id * 300 + p, now(), p, p, 0, 0, 0, 0, 1, 0, sha256(''), '', ''
-			FROM branches b, generate_series(1, 300) p`,
-		`INSERT INTO events SELECT md5(i::text), 'team', 'task-' || i % 20, 'n' || i % 20,
-			'2026-01-01'::timestamptz + i * interval '1 second', 'task', 'R', '', 'm', 1, 0 FROM generate_series(1, 100000) i`,
-		`INSERT INTO events SELECT md5('other' || i), 'other', 'task-x', 'x',
-			'2026-01-01'::timestamptz + i * interval '1 second', 'task', 'R', '', 'm', 1, 0 FROM generate_series(1, 20000) i`,
-		`SET session_replication_role = DEFAULT`,
-		`ANALYZE`,
-	} {
-		if _, err := conn.Exec(t.Context(), statement); err != nil {
-			t.Fatalf("%v in %s", err, statement)
-		}
-	}
-}
-
 // queryText reads a query by its name.
-func queryText(t *testing.T, name string) string {
+func queryText(t testing.TB, name string) string {
 	t.Helper()
 	files, err := filepath.Glob("queries/*.sql")
 	if err != nil {
@@ -116,19 +124,29 @@ func queryText(t *testing.T, name string) string {
 	return ""
 }
 
-func explain(t *testing.T, conn *pgx.Conn, text string, args pgx.NamedArgs) (plan string, rows, blocks int) {
+// plan is what EXPLAIN (ANALYZE) says of a query.
+type plan struct {
+	text         string
+	rows, blocks int
+	milliseconds float64
+}
+
+func explain(t testing.TB, conn *pgx.Conn, text string, args pgx.NamedArgs) plan {
 	t.Helper()
 	var plans []struct {
-		Plan map[string]any `json:"Plan"`
+		Plan          map[string]any `json:"Plan"`
+		ExecutionTime float64        `json:"Execution Time"`
 	}
-	if err := conn.QueryRow(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+text, args).Scan(&plans); err != nil {
+	if err := conn.QueryRow(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+text, pgx.QueryExecModeCacheDescribe, args).Scan(&plans); err != nil {
 		t.Fatalf("explain: %v", err)
 	}
 	top := plans[0].Plan
 	var lines []string
 	describe(top, "", &lines)
-	return strings.Join(lines, "\n"), int(top["Actual Rows"].(float64)),
-		int(top["Shared Hit Blocks"].(float64) + top["Shared Read Blocks"].(float64))
+	return plan{
+		strings.Join(lines, "\n"), int(top["Actual Rows"].(float64)),
+		int(top["Shared Hit Blocks"].(float64) + top["Shared Read Blocks"].(float64)), plans[0].ExecutionTime,
+	}
 }
 
 func describe(node map[string]any, indent string, lines *[]string) {
@@ -138,7 +156,7 @@ func describe(node map[string]any, indent string, lines *[]string) {
 			line += " on " + value
 		}
 	}
-	*lines = append(*lines, line)
+	*lines = append(*lines, fmt.Sprintf("%s (%v rows, %v times, %v ms)", line, node["Actual Rows"], node["Actual Loops"], node["Actual Total Time"]))
 	children, _ := node["Plans"].([]any)
 	for _, child := range children {
 		describe(child.(map[string]any), indent+"  ", lines)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +45,10 @@ type growth struct {
 	each, one, empty, raw int64
 	// perSnapshot and perRaw are ratios; added is bytes a checkpoint and snapshot.
 	perSnapshot, perRaw, added float64
+	// Medians: of storing a message, with a checkpoint and a snapshot and
+	// without; of reading all up to the middle, of a fork from there, and of
+	// resolving a snapshot there, which reads and checks all before it.
+	append, appendWithSnapshot, load, fork, verify time.Duration
 }
 
 func measureGrowth(t testing.TB, server *pgtest.Server, messages int) growth {
@@ -55,17 +60,60 @@ func measureGrowth(t testing.TB, server *pgtest.Server, messages int) growth {
 	for i, r := range talk(texts, messages) {
 		g.raw += int64(len(rawJSON(t, i+1, r.Message)))
 	}
-	tell(t, each, texts, messages, 1)
-	tell(t, one, texts, messages, messages)
+	var w *writer
+	w, g.appendWithSnapshot = tell(t, each, texts, messages, 1)
+	_, g.append = tell(t, one, texts, messages, messages)
 	g.each, g.one = tableBytes(t, each), tableBytes(t, one)
 	g.perSnapshot, g.perRaw = float64(g.each)/float64(g.one), float64(g.each)/float64(g.raw)
 	g.added = float64(g.each-g.one) / float64(messages)
+	g.useMiddle(t, w)
 	return g
 }
 
+// useMiddle measures what one does with a snapshot in the middle.
+func (g *growth) useMiddle(t testing.TB, w *writer) {
+	t.Helper()
+	middle := g.messages/2 - 1
+	fork := 0
+	g.load = median(t, 9, func() error {
+		entries, err := w.store.Conversation(t.Context(), w.task.UID, 0, middle)
+		if len(entries) != middle {
+			err = fmt.Errorf("%d messages: %w", len(entries), err)
+		}
+		return err
+	})
+	g.fork = median(t, 9, func() error {
+		fork++
+		task := history.Task{Namespace: w.task.Namespace, Name: "fork", UID: fmt.Sprint("fork-", fork)}
+		from := &history.Source{TaskUID: w.task.UID, Checkpoint: int64(middle), IncludeConversation: true}
+		_, err := w.store.Begin(t.Context(), task, 1, from, history.BeginOptions{})
+		return err
+	})
+	g.verify = median(t, 9, func() error {
+		_, err := w.store.Snapshot(t.Context(), w.task.UID, history.SnapshotQuery{Checkpoint: int64(middle)})
+		return err
+	})
+}
+
+// median is how long f takes, of so many times.
+func median(t testing.TB, times int, f func() error) time.Duration {
+	t.Helper()
+	took := make([]time.Duration, 0, times)
+	for range times {
+		began := time.Now()
+		if err := f(); err != nil {
+			t.Fatal(err)
+		}
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	return took[len(took)/2]
+}
+
 // tell stores the conversation with a checkpoint and a snapshot every so many
-// messages, in an Append for each message as a daemon does that keeps up.
-func tell(t testing.TB, dsn string, texts []string, messages, every int) *writer {
+// messages, in an Append for each message as a daemon does that keeps up. It
+// returns how long one takes, in the middle.
+func tell(t testing.TB, dsn string, texts []string, messages, every int) (*writer, time.Duration) {
 	t.Helper()
 	store := openAt(t, dsn)
 	task := history.Task{Namespace: "team-alpha", Name: "fix-the-login-page", UID: "0b0e6a3e-4b0e-4f6e-9d83-1f0c5f3f2a10"}
@@ -77,6 +125,7 @@ func tell(t testing.TB, dsn string, texts []string, messages, every int) *writer
 	random := rand.New(rand.NewPCG(1, 2))
 	number := int64(0)
 	parent := ""
+	var took []time.Duration
 	for i, r := range talk(texts, messages) {
 		records := []history.Record{r}
 		if r.Message.ToolCall != nil {
@@ -90,9 +139,12 @@ func tell(t testing.TB, dsn string, texts []string, messages, every int) *writer
 			parent = c.Commit
 			records = append(records, history.Record{Checkpoint: &c})
 		}
+		began := time.Now()
 		w.append(records...)
+		took = append(took, time.Since(began))
 	}
-	return w
+	slices.Sort(took)
+	return w, took[len(took)/2]
 }
 
 // talk is a conversation of tool calls with results of 2.5 kB. The agent says
