@@ -149,3 +149,26 @@ func TestScript(t *testing.T) {
 		t.Fatalf("(-want +got):\n%s", d)
 	}
 }
+
+// TestACallWhoseShellIsKilledHasNoAnswer kills the shell, or what it waits for,
+// before the agent hears of it.
+func TestACallWhoseShellIsKilledHasNoAnswer(t *testing.T) {
+	for _, command := range []string{"kill -TERM $$", "kill -KILL $$", "sh -c 'kill -TERM $$' && touch done", "sh -c 'kill -KILL $$'; exit $?"} {
+		t.Run(command, func(t *testing.T) {
+			place(t)
+			script := filepath.Join(t.TempDir(), "s.json")
+			calls, _ := json.Marshal([]call{{Name: "shell", Input: json.RawMessage(fmt.Sprintf(`{"command": %q}`, command))}})
+			os.WriteFile(script, calls, 0o600)
+			var out bytes.Buffer
+			if err := run(context.Background(), []string{"--delay=0", script}, &out); err == nil {
+				t.Error("the agent goes on as if nothing had happened")
+			}
+			if strings.Contains(out.String(), "tool_result") {
+				t.Errorf("it says\n%s", out.String())
+			}
+			if n, _ := stateFile(filepath.Join(os.Getenv("HOME"), ".replay", "state.json")).read(); n != 0 {
+				t.Errorf("it counts %d calls", n)
+			}
+		})
+	}
+}

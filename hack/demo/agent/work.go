@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -91,6 +92,9 @@ func (a *agent) do(ctx context.Context, i int) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	if interrupted(err) {
+		return err
+	}
 	failed := err != nil
 	if failed {
 		output = strings.TrimSpace(output + "\n" + err.Error())
@@ -102,6 +106,21 @@ func (a *agent) do(ctx context.Context, i int) error {
 		return err
 	}
 	return a.say(map[string]any{"type": "usage", "inputTokens": 100 + i, "outputTokens": 20, "costMicroUSD": 150})
+}
+
+// interrupted reports whether a shell did not end by itself. Whoever ends a pod
+// or kills an agent may strike the shell an instant before the agent: such a call
+// was not carried out, and has no answer.
+func interrupted(err error) bool {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return false
+	}
+	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return true
+	}
+	// A shell that outlives the command it waits for ends with 128 and its signal.
+	return exit.ExitCode() == 128+int(syscall.SIGTERM) || exit.ExitCode() == 128+int(syscall.SIGKILL)
 }
 
 // execute does what a call asks for. Doing it twice leaves what doing it once does.
