@@ -79,6 +79,9 @@ type Source struct {
 	Checkpoint          int64  `json:"checkpoint"`
 	Commit              string `json:"commit"`
 	IncludeConversation bool   `json:"includeConversation"`
+	// Position is where the conversation stood at Checkpoint; 0 if that is not
+	// known.
+	Position int64 `json:"position,omitempty"`
 }
 
 // Policy says when checkpoints are taken; zero means never for that reason.
@@ -128,7 +131,9 @@ type Operation struct {
 	Prompt string `json:"prompt,omitempty"`
 	// OnDrift is a value of v1alpha1.OnDrift.
 	OnDrift string `json:"onDrift,omitempty"`
-	// Checkpoint and Commit are where a rewind goes, resolved.
+	// Checkpoint and Commit are where a rewind goes, resolved. Checkpoint is 0 if
+	// there is none as old as Position: the agent's state is then that of before
+	// the task's first run.
 	Checkpoint int64  `json:"checkpoint,omitempty"`
 	Commit     string `json:"commit,omitempty"`
 	// CheckpointPosition is where the conversation stood at Checkpoint.

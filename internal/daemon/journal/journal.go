@@ -71,8 +71,11 @@ const (
 // Rewind is a rewind under way, with all that is needed to finish it whatever
 // the next pod is asked for.
 type Rewind struct {
-	ID       string `json:"id"`
-	Stage    string `json:"stage"`
+	ID    string `json:"id"`
+	Stage string `json:"stage"`
+	// Target has no number if there is no checkpoint as old as Position: then it
+	// is where the agent's state was before the task's first run, which has no
+	// commits if that was nowhere.
 	Target   Point  `json:"target"`
 	Scope    string `json:"scope"`
 	Preserve string `json:"preserve"`

@@ -55,6 +55,7 @@ type Repo interface {
 	Clone(context.Context, worktree.CloneRequest) (worktree.Origin, error)
 	Origin() (worktree.Origin, bool)
 	Restore(context.Context, worktree.RestoreRequest) (worktree.RestoreResult, error)
+	ClearSession(context.Context) (worktree.RestoreResult, error)
 	Verify(context.Context, worktree.Target) error
 	Drift(context.Context, worktree.Target) (worktree.Drift, error)
 	Preserve(context.Context, worktree.PreserveRequest) (worktree.Preserved, error)

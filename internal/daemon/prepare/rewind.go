@@ -161,16 +161,18 @@ func (p *preparer) settleResume() error {
 
 // rewind begins a rewind. Until the journal has it, nothing is touched.
 func (p *preparer) rewind(ctx context.Context, op *daemonapi.Operation) error {
-	if op.Checkpoint < 1 {
+	head, asked := p.begun.GetPosition().GetPosition(), op.Position > 0 && op.Scope == string(v1alpha1.RewindConversation)
+	if op.Checkpoint < 1 && !asked {
 		return &failure{reason: v1alpha1.ReasonCheckpointNotFound, permanent: true, message: "the rewind names no checkpoint of this task"}
 	}
-	head, asked := p.begun.GetPosition().GetPosition(), op.Position > 0 && op.Scope == string(v1alpha1.RewindConversation)
 	if asked && (op.Position > head || op.Position < op.CheckpointPosition) {
 		return &failure{permanent: true, message: fmt.Sprintf("the conversation cannot go back to message %d from message %d with the agent's memory of message %d: rewind to a message that was said, with the checkpoint before it",
 			op.Position, head, op.CheckpointPosition)}
 	}
-	if _, err := p.target(ctx, op.Checkpoint, op.Commit); err != nil {
-		return err
+	if op.Checkpoint > 0 {
+		if _, err := p.target(ctx, op.Checkpoint, op.Commit); err != nil {
+			return err
+		}
 	}
 	err := p.journal.Update(func(s *journal.State) error {
 		s.Rewind = newRewind(op, journal.RewindBegun)
@@ -187,6 +189,14 @@ func newRewind(op *daemonapi.Operation, stage string) *journal.Rewind {
 	return &journal.Rewind{ID: op.ID, Stage: stage, Target: journal.Point{Number: op.Checkpoint, Code: op.Commit},
 		Scope: op.Scope, Preserve: op.Preserve, Branch: op.Branch, OnDrift: op.OnDrift,
 		Position: op.Position, CheckpointPosition: op.CheckpointPosition}
+}
+
+// destination is where a rewind goes, in words.
+func destination(r *journal.Rewind) string {
+	if r.Target.Number == 0 {
+		return fmt.Sprintf("message %d", r.Position)
+	}
+	return fmt.Sprintf("checkpoint %d", r.Target.Number)
 }
 
 // target finds the checkpoint to go back to and reads every object of it.
@@ -223,7 +233,7 @@ func (p *preparer) finishRewind(ctx context.Context) error {
 		}
 		p.log.Info("rewinding", "id", r.ID, "stage", r.Stage, "target", r.Target.Number, "scope", r.Scope)
 		if err := step(ctx, r); err != nil {
-			return fmt.Errorf("rewind to checkpoint %d: %w", r.Target.Number, err)
+			return fmt.Errorf("rewind to %s: %w", destination(r), err)
 		}
 	}
 }
@@ -247,7 +257,7 @@ func (p *preparer) saveBefore(ctx context.Context, r *journal.Rewind) error {
 	}
 	if from == nil {
 		point, err := p.taker.Take(ctx, checkpoint.Request{Trigger: triggerPreRewind,
-			Message: fmt.Sprintf("Before the rewind to checkpoint %d", r.Target.Number),
+			Message: "Before the rewind to " + destination(r),
 			Also:    func(s *journal.State, point journal.Point) { s.Rewind.From = point }})
 		if err != nil {
 			return err
@@ -279,6 +289,9 @@ func (p *preparer) standing(ctx context.Context, r *journal.Rewind) (*journal.Po
 // startRestoring checks the target once more and notes that from here on the
 // files may be a mixture.
 func (p *preparer) startRestoring(ctx context.Context, r *journal.Rewind) error {
+	if r.Target.Number == 0 {
+		return p.startAtFloor(ctx, r)
+	}
 	point, err := p.target(ctx, r.Target.Number, r.Target.Code)
 	if err != nil {
 		return err
@@ -298,7 +311,11 @@ func (p *preparer) restoreTarget(ctx context.Context, r *journal.Rewind) error {
 	case string(v1alpha1.RewindConversation):
 		scope = worktree.ScopeConversation
 	}
-	session, err := p.restoreTo(ctx, r.Target, scope)
+	restore := p.restoreTo
+	if r.Target.Code == "" {
+		restore = p.clearSession
+	}
+	session, err := restore(ctx, r.Target, scope)
 	if err != nil {
 		return err
 	}
@@ -321,7 +338,7 @@ func (p *preparer) preserve(ctx context.Context, r *journal.Rewind) (name string
 		return "", nil
 	}
 	req := worktree.PreserveRequest{Mode: worktree.PreserveBranch, Name: r.Branch, From: target(r.From),
-		Message: fmt.Sprintf("Before the rewind to checkpoint %d", r.Target.Number)}
+		Message: "Before the rewind to " + destination(r)}
 	if r.Preserve == string(v1alpha1.PreserveStash) {
 		req.Mode, req.Name = worktree.PreserveStash, r.ID
 	} else if req.Name == "" {
@@ -398,7 +415,7 @@ func (p *preparer) markRewound(ctx context.Context, r *journal.Rewind) error {
 		parent = r.From.Code
 	}
 	_, err := p.taker.Take(ctx, checkpoint.Request{Trigger: triggerRewound, Parent: parent,
-		Message: fmt.Sprintf("Rewound to checkpoint %d", r.Target.Number),
+		Message: "Rewound to " + destination(r),
 		Also: func(s *journal.State, point journal.Point) {
 			s.Rewind.Stage = journal.RewindMarked
 			s.Clean = &point

@@ -300,6 +300,12 @@ func (c *crashing) Restore(ctx context.Context, r worktree.RestoreRequest) (work
 	return c.Repo.Restore(ctx, r)
 }
 
+func (c *crashing) ClearSession(ctx context.Context) (worktree.RestoreResult, error) {
+	c.tick("before clearing")
+	defer c.tick("after clearing")
+	return c.Repo.ClearSession(ctx)
+}
+
 func (c *crashing) Clone(ctx context.Context, r worktree.CloneRequest) (worktree.Origin, error) {
 	c.tick("before clone")
 	defer c.tick("after clone")
@@ -393,6 +399,21 @@ func TestKilledAtEveryStep(t *testing.T) {
 				expect(t, "a.txt", w.Read("a.txt"), "changed by 2\n")
 				expect(t, "number", latest(w).GetNumber(), 5)
 			}},
+		{"rewind to before any checkpoint", three, toPosition(1, 0, 0),
+			func(t *testing.T, w *daemontest.World) {
+				expect(t, "conversation", w.Lines(), callsOfThree[:1])
+				expect(t, "home", readHome(w), "")
+				expect(t, "a.txt", w.Read("a.txt"), "changed by 2\n")
+				expect(t, "trigger", latest(w).GetTrigger(), "Rewound")
+				expect(t, "number", latest(w).GetNumber(), 5)
+			}},
+		{"rewind of a fork to what it began with", forked, toFloor(4),
+			func(t *testing.T, w *daemontest.World) {
+				expect(t, "conversation", w.Lines(), forkLines[:4])
+				expect(t, "home", readHome(w), "1")
+				expect(t, "f", w.Read("f"), "f\n")
+				expect(t, "number", latest(w).GetNumber(), 2)
+			}},
 		{"lost volume", func(t *testing.T) *daemontest.World { w := three(t); w.LoseVolume(); return w }, nil,
 			func(t *testing.T, w *daemontest.World) {
 				expect(t, "conversation", w.Lines(), callsOfThree)
@@ -458,7 +479,7 @@ func TestRewindIsFinishedWhateverTheNextPodIsAskedFor(t *testing.T) {
 func TestVolumeLostInMidRewind(t *testing.T) {
 	t.Parallel()
 	for name, op := range map[string]*daemonapi.Operation{"Both": rewindTo(1, "Both", "Discard"), "Code": rewindTo(1, "Code", "Discard"),
-		"Conversation": rewindTo(1, "Conversation", "Discard"), "position": toPosition(5, 1, 3)} {
+		"Conversation": rewindTo(1, "Conversation", "Discard"), "position": toPosition(5, 1, 3), "before any checkpoint": toPosition(1, 0, 0)} {
 		t.Run(name, func(t *testing.T) {
 			w := three(t)
 			undisturbed := w.Copy(t)
@@ -468,7 +489,7 @@ func TestVolumeLostInMidRewind(t *testing.T) {
 			}
 			w.LoseVolume()
 			r := w.Prepare(3, op)
-			if r.Operation != op.ID || r.ToCheckpoint != 1 {
+			if r.Operation != op.ID || r.ToCheckpoint != op.Checkpoint {
 				t.Fatalf("%+v", r)
 			}
 			expect(t, "tree", w.Tree(), undisturbed.Tree())

@@ -191,6 +191,9 @@ func TestStart(t *testing.T) {
 		{name: "rewind to a position, exact", words: "c3 r3 F E", op: rewind("Conversation", 3, 1, 3), memory: "Session", prompt: goOn, untold: []string{"output of"}},
 		{name: "rewind to a position after the checkpoint", words: "c3 r3 F E", op: rewind("Conversation", 6, 1, 3), memory: "Session", prompt: goOn,
 			told: []string{"one", "step 2", "output of 2"}, untold: []string{"output of 1", "output of 3"}},
+		{name: "rewind to before any checkpoint", words: "c3 r3 F E", op: rewind("Conversation", 3, 0, 0), memory: "Rendered", prompt: goOn,
+			told: []string{"Do it.", "step 1", "output of 1"}, untold: []string{"step 2", "output of 2", "output of 3", "Assistant"}},
+		{name: "rewind to the prompt", words: "c3 r3 F E", op: rewind("Conversation", 1, 0, 0), memory: "New", prompt: "Do it.", untold: []string{"step 1", "output of", goOn}},
 		{name: "fork", words: "E", memory: "Session", prompt: "Do it another way.", untold: []string{"output of"},
 			arrange: fork("", true)},
 		{name: "fork of another kind", words: "E", memory: "Rendered", prompt: "Do it another way.", told: []string{"Do it.", "output of 1"}, untold: []string{"output of 2", goOn},
@@ -411,6 +414,7 @@ func TestStartKilledAtEveryStep(t *testing.T) {
 		{"session", lost, nil},
 		{"resume", lost, &daemonapi.Operation{Kind: "Resume", ID: "r", Prompt: "More."}},
 		{"rewind to a position", rewound, toPosition(6, 1, 3)},
+		{"rewind to before any checkpoint", rewound, toFloor(3)},
 	}
 	for _, sc := range scenarios {
 		t.Run(sc.name, func(t *testing.T) {
