@@ -152,7 +152,8 @@ type OperationStatus struct {
 	// fromCheckpoint is the number of the checkpoint that holds what stood before.
 	// +optional
 	FromCheckpoint int64 `json:"fromCheckpoint,omitempty"`
-	// toCheckpoint is the number of the checkpoint gone back to.
+	// toCheckpoint is the number of the checkpoint gone back to; empty when the
+	// conversation went to a message that is older than every checkpoint.
 	// +optional
 	ToCheckpoint int64 `json:"toCheckpoint,omitempty"`
 	// toCommit is the code commit gone back to, resolved once.
@@ -187,6 +188,9 @@ type SourceStatus struct {
 	// commit of that checkpoint.
 	// +required
 	Commit string `json:"commit"`
+	// position of the conversation at that checkpoint.
+	// +optional
+	Position int64 `json:"position,omitempty"`
 }
 
 // HistoryEntry is one transition of a task. The history store copies it.

@@ -212,6 +212,8 @@ type Resume struct {
 // RewindTarget is where a rewind goes to. What is not a checkpoint is snapped
 // down to a turn boundary, so that no tool call is parted from its result; the
 // files and the agent's state are those of the newest checkpoint at or before it.
+// Where there is none, only the conversation can go back: the agent's state is
+// then that of before its first run, and the agent is told the conversation.
 // +kubebuilder:validation:XValidation:rule="[has(self.checkpointRef), has(self.message), has(self.time), has(self.messagesBack)].exists_one(x, x)",message="set exactly one of checkpointRef, message, time and messagesBack in rewind.to"
 type RewindTarget struct {
 	// checkpointRef names a checkpoint of this task.

@@ -74,6 +74,31 @@ func TestTheConversationOfARunningTaskIsTakenBackToAMessage(t *testing.T) {
 	w.Expect(task.Status.Attempts[1].MemoryMessage).To(gomega.Equal("its session of checkpoint 1"))
 }
 
+func TestTheConversationIsTakenBackToBeforeAnyCheckpoint(t *testing.T) {
+	w := newWorld(t)
+	p := w.running("work")
+	w.say("work", 20)
+	w.checkpointAt("work", 12)
+	w.change("work", rewindTo("back", v1alpha1.RewindConversation, v1alpha1.RewindTarget{Message: ptr.To[int64](3)}))
+	w.until("work", v1alpha1.ReasonRewinding)
+	w.untilStopped(p)
+	p = w.pod("work", 2)
+	w.Expect(*w.operation(p)).To(gomega.Equal(daemonapi.Operation{
+		Kind: daemonapi.OperationRewind, ID: "back", OnDrift: "Fail", Position: 3,
+		Scope: "Conversation", Preserve: "Branch", Branch: "clew/before-back",
+	}))
+	w.Expect(w.kubelet.Prepared(w.ctx, p, 0, daemonapi.PrepareResult{
+		Operation: "back", FromCheckpoint: 2, ToPosition: 3, Memory: daemonapi.MemoryRendered,
+	})).To(gomega.Succeed())
+	w.Expect(w.kubelet.AgentRuns(w.ctx, p)).To(gomega.Succeed())
+	r := w.until("work", v1alpha1.ReasonRunning).Status.Rewind
+	w.Expect(r.State).To(gomega.Equal(v1alpha1.OperationCompleted))
+	w.Expect(r.ToCheckpoint).To(gomega.BeZero())
+	w.Expect(r.ToPosition).To(gomega.BeEquivalentTo(3))
+	w.Expect(r.Message).To(gomega.ContainSubstring("the conversation was taken back to message 3"))
+	w.Expect(r.Message).To(gomega.ContainSubstring("the agent's own session is from after that moment"))
+}
+
 func TestARewindToAPlaceThatIsNotThereIsRefused(t *testing.T) {
 	w := newWorld(t)
 	w.running("work")

@@ -147,12 +147,16 @@ func (d *decision) rewindTarget(name string) (*v1alpha1.Checkpoint, *Hindrance) 
 
 // toPosition goes back to a message. The files, and the agent's own state, are
 // those of the newest checkpoint at or before it; with scope Both, so is the
-// conversation, since files and memory are to agree.
+// conversation, since files and memory are to agree. The conversation alone can
+// go to where no checkpoint was taken yet.
 func toPosition(r *v1alpha1.Rewind, query history.PositionQuery, found history.Resolved) (*v1alpha1.OperationStatus, *Hindrance) {
 	c := found.Checkpoint
-	if c == nil {
+	switch {
+	case c == nil && r.Scope == v1alpha1.RewindConversation:
+		return beforeCheckpoints(query, found)
+	case c == nil:
 		return nil, &Hindrance{v1alpha1.ReasonInvalidState, fmt.Sprintf(
-			"this task has no checkpoint at or before message %d: name a later message, and give the rewind a new id", found.Position.Position)}
+			"this task has no checkpoint at or before message %d: name a later message, or take the conversation alone back with scope Conversation, and give the rewind a new id", found.Position.Position)}
 	}
 	s := &v1alpha1.OperationStatus{
 		ToCheckpoint: c.Number, ToCommit: c.Commit, CheckpointPosition: c.Position.Position,
@@ -161,10 +165,7 @@ func toPosition(r *v1alpha1.Rewind, query history.PositionQuery, found history.R
 	case v1alpha1.RewindCode:
 		s.Message = fmt.Sprintf("checkpoint %d is the newest one at or before %s", c.Number, place(query, found))
 	case v1alpha1.RewindConversation:
-		s.ToPosition = found.Position.Position
-		if found.Snapped || query.Message == 0 {
-			s.Message = fmt.Sprintf("message %d ends the last whole turn at or before %s", s.ToPosition, place(query, found))
-		}
+		s.ToPosition, s.Message = found.Position.Position, snapped(query, found)
 	default:
 		s.ToPosition = c.Position.Position
 		if s.ToPosition != found.Asked || query.Message == 0 {
@@ -173,6 +174,38 @@ func toPosition(r *v1alpha1.Rewind, query history.PositionQuery, found history.R
 		}
 	}
 	return s, nil
+}
+
+// beforeCheckpoints takes the conversation back to where no checkpoint was taken
+// yet.
+func beforeCheckpoints(query history.PositionQuery, found history.Resolved) (*v1alpha1.OperationStatus, *Hindrance) {
+	position := found.Position.Position
+	if position < 1 {
+		return nil, &Hindrance{v1alpha1.ReasonInvalidState, fmt.Sprintf(
+			"no whole turn ends at or before %s: name a later message, and give the rewind a new id", place(query, found))}
+	}
+	message := fmt.Sprintf("no checkpoint is as old as message %d, so the agent's own session is from after that moment: "+
+		"its state becomes that of before the task's first run, and it is told the conversation up to message %d", position, position)
+	if s := snapped(query, found); s != "" {
+		message = s + "; " + message
+	}
+	return &v1alpha1.OperationStatus{ToPosition: position, Message: message}, nil
+}
+
+// snapped says how what was asked for led to another message; "" if it did not.
+func snapped(query history.PositionQuery, found history.Resolved) string {
+	if !found.Snapped && query.Message != 0 {
+		return ""
+	}
+	return fmt.Sprintf("message %d ends the last whole turn at or before %s", found.Position.Position, place(query, found))
+}
+
+// destination is where a rewind goes, in words.
+func destination(s *v1alpha1.OperationStatus) string {
+	if s.ToCheckpoint == 0 {
+		return fmt.Sprintf("message %d", s.ToPosition)
+	}
+	return fmt.Sprintf("checkpoint %d", s.ToCheckpoint)
 }
 
 // place is what was asked for, in words.
@@ -231,7 +264,7 @@ func (d *decision) completeRewind(result daemonapi.PrepareResult) {
 	op.FromCheckpoint, op.Preserved = result.FromCheckpoint, result.Preserved
 	op.ToCheckpoint = cmp.Or(result.ToCheckpoint, op.ToCheckpoint)
 	op.ToPosition = cmp.Or(result.ToPosition, op.ToPosition)
-	message := fmt.Sprintf("the task was taken back to checkpoint %d", op.ToCheckpoint)
+	message := "the task was taken back to " + destination(op)
 	if r := d.task.Spec.Rewind; r != nil && r.ID == op.ID && r.Scope == v1alpha1.RewindConversation {
 		message = fmt.Sprintf("the conversation was taken back to message %d", op.ToPosition)
 		if r.To.CheckpointRef != nil {

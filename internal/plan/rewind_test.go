@@ -79,11 +79,52 @@ func TestARewindToAPlaceInTheConversation(t *testing.T) {
 	}
 }
 
+func TestTheConversationGoesToWhereNoCheckpointWasTakenYet(t *testing.T) {
+	const told = "no checkpoint is as old as message 3, so the agent's own session is from after that moment: " +
+		"its state becomes that of before the task's first run, and it is told the conversation up to message 3"
+	for name, c := range map[string]struct {
+		to      v1alpha1.RewindTarget
+		asked   int64
+		message string
+	}{
+		"to a boundary": {toMessage(3), 3, told},
+		"into a turn":   {toMessage(4), 4, "message 3 ends the last whole turn at or before message 4; " + told},
+		"back": {v1alpha1.RewindTarget{MessagesBack: ptr.To[int32](7)}, 3,
+			"message 3 ends the last whole turn at or before 7 messages back (message 3); " + told},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := running(t)
+			s.o.RewindPosition = found(c.asked, 3)
+			s.o.RewindPosition.Found.Checkpoint = nil
+			s.rewindTo("back", v1alpha1.RewindConversation, c.to).step()
+			s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationInProgress, "")
+			if r := s.status().Rewind; r.ToCheckpoint != 0 || r.ToCommit != "" || r.CheckpointPosition != 0 || r.ToPosition != 3 || r.Message != c.message {
+				t.Errorf("resolved to %+v", r)
+			}
+			s.podGone()
+			op := s.started().Operation
+			if op == nil || op.Checkpoint != 0 || op.Commit != "" || op.CheckpointPosition != 0 || op.Position != 3 || op.Scope != "Conversation" {
+				t.Fatalf("prepare is told %+v", op)
+			}
+			s.step()
+			s.wantState(v1alpha1.ReasonRewinding)
+			s.prepared(daemonapi.PrepareResult{Operation: "back", FromCheckpoint: 9, ToPosition: 3})
+			s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationCompleted, "")
+			want := "the conversation was taken back to message 3; checkpoint 9 holds what stood before; " + c.message
+			if r := s.status().Rewind; r.ToCheckpoint != 0 || r.ToPosition != 3 || r.Message != want {
+				t.Errorf("outcome %+v", r)
+			}
+		})
+	}
+}
+
 func TestARewindToNoPlaceIsRefusedWithoutHarm(t *testing.T) {
 	moment := metav1.NewTime(time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC))
 	nowhere := RewindPosition{Known: true}
 	early := found(4, 4)
 	early.Found.Checkpoint = nil
+	nothingWhole := found(1, 0)
+	nothingWhole.Found.Checkpoint = nil
 	for name, c := range map[string]struct {
 		scope  v1alpha1.RewindScope
 		to     v1alpha1.RewindTarget
@@ -103,6 +144,8 @@ func TestARewindToNoPlaceIsRefusedWithoutHarm(t *testing.T) {
 			"this task has no checkpoint at or before message 4"},
 		"code, before any checkpoint": {v1alpha1.RewindCode, toMessage(4), early, v1alpha1.ReasonInvalidState,
 			"this task has no checkpoint at or before message 4"},
+		"conversation, into the first turn": {v1alpha1.RewindConversation, toMessage(1), nothingWhole, v1alpha1.ReasonInvalidState,
+			"no whole turn ends at or before message 1: name a later message"},
 		"a damaged conversation": {v1alpha1.RewindBoth, toMessage(4), RewindPosition{Known: true, Damaged: "message 3 is gone"}, v1alpha1.ReasonCorrupted,
 			"the conversation was found damaged (message 3 is gone)"},
 		"nothing at all": {v1alpha1.RewindBoth, v1alpha1.RewindTarget{}, nowhere, v1alpha1.ReasonInvalidOperation,

@@ -53,9 +53,13 @@ func ResolveSource(repository *v1alpha1.Repository, name string, task *v1alpha1.
 		return nil, &Hindrance{v1alpha1.ReasonCheckpointNotReady, fmt.Sprintf(
 			"Checkpoint %q is not in the gitstore yet: the task starts when it is", checkpoint.Name)}
 	}
-	return &v1alpha1.SourceStatus{
+	source := &v1alpha1.SourceStatus{
 		TaskUID: checkpoint.Status.TaskUID, Checkpoint: checkpoint.Status.Number, Commit: checkpoint.Status.Commit,
-	}, nil
+	}
+	if c := checkpoint.Status.Conversation; c != nil {
+		source.Position = c.Position
+	}
+	return source, nil
 }
 
 func originOf(r *v1alpha1.Repository) string {

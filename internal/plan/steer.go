@@ -336,7 +336,7 @@ func (d *decision) makePodAs(a *v1alpha1.Attempt, prepareOnly bool) {
 	}
 	if src := d.s.Source; src != nil {
 		d.plan.StartPod.Source = &daemonapi.Source{
-			TaskUID: src.TaskUID, Checkpoint: src.Checkpoint, Commit: src.Commit,
+			TaskUID: src.TaskUID, Checkpoint: src.Checkpoint, Commit: src.Commit, Position: src.Position,
 			IncludeConversation: d.task.Spec.StartFrom.Conversation != v1alpha1.ConversationExclude,
 		}
 	}
