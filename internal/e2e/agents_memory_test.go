@@ -85,7 +85,12 @@ func TestAnAgentForgetsWhatIsTakenBack(t *testing.T) {
 
 		g.Expect(w.forkRecalls("forgets", third.Name, m)).To(gomega.Equal(upTo(int(third.Status.Conversation.ToolCalls))),
 			"a fork knows what there was at the checkpoint, and no more")
-		g.Expect(w.resumed("forgets", "all", recall+" of all.", nil, m).Steps).To(gomega.Equal(upTo(6)), "its source still knows all")
+		// A completed task is resumed after a rewind, if only to where it stands.
+		ckpts := w.checkpoints("forgets")
+		stay := clewv1.Rewind{ID: "stay", To: clewv1.RewindTarget{CheckpointRef: &clewv1.NameReference{Name: ckpts[len(ckpts)-1].Name}}}
+		w.patchSpec("forgets", map[string]any{"rewind": stay})
+		w.untilRewound("forgets", "stay", 2*time.Minute)
+		g.Expect(w.resumed("forgets", "all", recall+" of all.", &stay, m).Steps).To(gomega.Equal(upTo(6)), "its source still knows all")
 
 		position := afterStep(entries, 3)
 		rewind := clewv1.Rewind{ID: "forget", To: clewv1.RewindTarget{Message: &position}, Scope: clewv1.RewindConversation}
@@ -147,11 +152,7 @@ func (w *world) forkRecalls(source, checkpoint string, m *model) []int {
 func (w *world) resumed(task, id, prompt string, rewind *clewv1.Rewind, m *model) asked {
 	w.Helper()
 	attempts := len(w.task(task).Status.Attempts)
-	spec := map[string]any{"resume": clewv1.Resume{ID: id, Prompt: prompt}}
-	if rewind != nil {
-		spec["rewind"] = rewind
-	}
-	w.patchSpec(task, spec)
+	w.patchSpec(task, map[string]any{"rewind": rewind, "resume": clewv1.Resume{ID: id, Prompt: prompt}})
 	w.until("task "+task+" was resumed and is done", 2*time.Minute, func() error {
 		got := w.task(task)
 		if len(got.Status.Attempts) <= attempts || state(got) != clewv1.ReasonCompleted {
@@ -171,11 +172,16 @@ func TestWithoutItsSessionAnAgentIsTold(t *testing.T) {
 		m := w.runs("told", a, script{Steps: 8, Commands: map[int]string{7: "seq 3000"}}, func(task *clewv1.Task) {
 			task.Spec.Conversation.Context = limits
 		})
+		position := afterStep(w.conversation("told"), 8)
+		rewind := clewv1.Rewind{ID: "stay", To: clewv1.RewindTarget{Message: &position}, Scope: clewv1.RewindConversation}
+		w.patchSpec("told", map[string]any{"rewind": rewind})
+		w.untilRewound("told", "stay", 2*time.Minute)
 		w.emptyHome("told", a.sessions)
 
-		request := w.resumed("told", "told", recall+" of what you were told.", nil, m)
+		request := w.resumed("told", "told", recall+" of what you were told.", &rewind, m)
 
-		last := w.task("told").Status.Attempts[1]
+		attempts := w.task("told").Status.Attempts
+		last := attempts[len(attempts)-1]
 		g.Expect(last.Memory).To(gomega.Equal(clewv1.AgentMemoryRendered))
 		g.Expect(last.MemoryMessage).NotTo(gomega.BeEmpty(), "status says why")
 		g.Expect(request.Calls).To(gomega.BeZero(), "the agent's session is new")
@@ -198,13 +204,16 @@ func (w *world) emptyHome(task string, folders []string) {
 	for _, f := range folders {
 		paths = append(paths, "/volume/home/"+f)
 	}
+	last := &corev1.Pod{} // the files belong to its user
+	attempts := w.task(task).Status.Attempts
+	if err := w.get(attempts[len(attempts)-1].PodName, last); err != nil {
+		w.Fatal(err)
+	}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: task + "-helper"},
 		Spec: corev1.PodSpec{
-			RestartPolicy: corev1.RestartPolicyNever,
-			SecurityContext: &corev1.PodSecurityContext{
-				RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](65532), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-			},
+			RestartPolicy:   corev1.RestartPolicyNever,
+			SecurityContext: last.Spec.SecurityContext,
 			Containers: []corev1.Container{{
 				Name: "helper", Image: demoImage, ImagePullPolicy: corev1.PullIfNotPresent,
 				Command:      []string{"sh", "-euc", `for p; do test -e "$p"; rm -rf "$p"; done`, "sh"},

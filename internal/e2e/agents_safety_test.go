@@ -83,7 +83,7 @@ func (w *world) systemLogs(since time.Time) string {
 // inDatabase counts the lines of a dump of Postgres that hold one of the texts.
 func (w *world) inDatabase(texts []string) string {
 	w.Helper()
-	return w.countIn("statefulset/clew-postgres", "pg_dump --username clew clew", texts)
+	return w.countIn("statefulset/clew-postgres", "pg_dump --host /run/clew --username clew clew", texts)
 }
 
 // inRepository counts the lines of all objects of the gitstore's repository for
@@ -91,7 +91,7 @@ func (w *world) inDatabase(texts []string) string {
 func (w *world) inRepository(texts []string) string {
 	w.Helper()
 	repository := "/var/lib/clew-gitstore/namespaces/" + w.namespace + "/" + daemonapi.RepositoryKey("") + ".git"
-	return w.countIn("deployment/clew-gitstore", "git -c safe.directory='*' --git-dir "+repository+" cat-file --batch-all-objects --batch", texts)
+	return w.countIn("statefulset/clew-gitstore", "git -c safe.directory='*' --git-dir "+repository+" cat-file --batch-all-objects --batch", texts)
 }
 
 // countIn runs a command in a workload of Clew's and counts the lines of its

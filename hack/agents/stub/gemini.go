@@ -19,7 +19,7 @@ func (gemini) read(httpRequest *http.Request, body []byte) (request, error) {
 		}
 		FunctionResponse *struct {
 			ID       string
-			Response json.RawMessage
+			Response struct{ Output string }
 		}
 	}
 	var in struct {
@@ -52,7 +52,7 @@ func (gemini) read(httpRequest *http.Request, body []byte) (request, error) {
 			case p.FunctionCall != nil:
 				r.calls = append(r.calls, call{orNumber(p.FunctionCall.ID, len(r.calls)), string(p.FunctionCall.Args)})
 			case p.FunctionResponse != nil:
-				r.results = append(r.results, result{orNumber(p.FunctionResponse.ID, unnamed), string(p.FunctionResponse.Response)})
+				r.results = append(r.results, result{orNumber(p.FunctionResponse.ID, unnamed), p.FunctionResponse.Response.Output})
 				unnamed++
 			case p.Text != "":
 				texts = append(texts, p.Text)

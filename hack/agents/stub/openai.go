@@ -21,8 +21,8 @@ func (responses) read(_ *http.Request, body []byte) (request, error) {
 		Tools  []namedTool
 		Input  []struct {
 			Type, Role, Arguments string
-			Input, Output         json.RawMessage
-			Content               content
+			Input                 json.RawMessage
+			Content, Output       content
 			CallID                string `json:"call_id"`
 		}
 	}
@@ -41,7 +41,7 @@ func (responses) read(_ *http.Request, body []byte) (request, error) {
 		case strings.HasSuffix(item.Type, "_call"):
 			r.calls = append(r.calls, call{item.CallID, item.Arguments + string(item.Input)})
 		case strings.HasSuffix(item.Type, "_call_output"):
-			r.results = append(r.results, result{item.CallID, string(item.Output)})
+			r.results = append(r.results, result{item.CallID, item.Output.text()})
 		case item.Role == "assistant":
 			r.assistant++
 		case item.Role == "user":

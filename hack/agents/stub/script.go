@@ -123,6 +123,9 @@ func (r request) lastLine() string {
 	return lines[len(lines)-1]
 }
 
+// ending is how the commands of the shell say that a step is done.
+const ending = "; printf 'step %d is done"
+
 var (
 	stepOfCall   = regexp.MustCompile(`\bstep (\d+)\b`)
 	stepsOfTexts = regexp.MustCompile(`\bstep (\d+) is done\b`)
@@ -137,7 +140,11 @@ func (r request) steps() []int {
 		inputs[c.id] = c.input
 	}
 	for _, result := range r.results {
-		if n := number(stepOfCall.FindStringSubmatch(inputs[result.id])); n > 0 {
+		n := number(stepOfCall.FindStringSubmatch(inputs[result.id]))
+		// A shell says so when it came to the end: an agent that was killed in
+		// a call may make a result up for it.
+		said := number(stepsOfTexts.FindStringSubmatch(result.text))
+		if n > 0 && (said == n || !strings.Contains(inputs[result.id], ending)) {
 			done[n] = true
 		}
 	}
@@ -209,7 +216,7 @@ func (s Script) command(step int) string {
 	} else if !ok {
 		work = fmt.Sprintf(`echo "line of %d" >> notes.txt`, step)
 	}
-	return fmt.Sprintf("%s && printf 'step %%d is done\\n' %d # step %d", work, step, step)
+	return work + ending + fmt.Sprintf("\\n' %d # step %d", step, step)
 }
 
 func (s Script) write(step int, t tool) any {

@@ -40,6 +40,11 @@ func at(v any, path ...any) any {
 
 func text(v any) string { s, _ := v.(string); return s }
 
+// shell is the command of a step, and said what it prints.
+func shell(step int) string { return defaultScript().command(step) }
+
+func said(step int) string { return fmt.Sprintf("Exit code: 0\nOutput:\nstep %d is done\n", step) }
+
 func list[T any](items ...T) []T { return items }
 
 var dialects = map[string]dialect{
@@ -50,8 +55,8 @@ var dialects = map[string]dialect{
 			for i := 1; i <= done; i++ {
 				id := fmt.Sprint("t", i)
 				messages = append(messages,
-					map[string]any{"role": "assistant", "content": list(map[string]any{"type": "tool_use", "id": id, "name": "Bash", "input": map[string]string{"command": fmt.Sprintf("true # step %d", i)}})},
-					map[string]any{"role": "user", "content": list(map[string]any{"type": "tool_result", "tool_use_id": id, "content": "ok"})})
+					map[string]any{"role": "assistant", "content": list(map[string]any{"type": "tool_use", "id": id, "name": "Bash", "input": map[string]string{"command": shell(i)}})},
+					map[string]any{"role": "user", "content": list(map[string]any{"type": "tool_result", "tool_use_id": id, "content": said(i)})})
 			}
 			for _, p := range prompts {
 				messages = append(messages, map[string]any{"role": "user", "content": p})
@@ -76,8 +81,8 @@ var dialects = map[string]dialect{
 			for i := 1; i <= done; i++ {
 				id := fmt.Sprint("t", i)
 				items = append(items,
-					map[string]any{"type": "function_call", "call_id": id, "name": "exec_command", "arguments": fmt.Sprintf(`{"cmd":"true # step %d"}`, i)},
-					map[string]any{"type": "function_call_output", "call_id": id, "output": "ok"})
+					map[string]any{"type": "function_call", "call_id": id, "name": "exec_command", "arguments": encode(map[string]string{"cmd": shell(i)})},
+					map[string]any{"type": "function_call_output", "call_id": id, "output": said(i)})
 			}
 			for _, p := range prompts {
 				items = append(items, map[string]any{"type": "message", "role": "user", "content": list(map[string]string{"type": "input_text", "text": p})})
@@ -103,8 +108,8 @@ var dialects = map[string]dialect{
 			for i := 1; i <= done; i++ {
 				id := fmt.Sprint("t", i)
 				messages = append(messages,
-					map[string]any{"role": "assistant", "content": nil, "tool_calls": list(map[string]any{"id": id, "type": "function", "function": map[string]string{"name": "bash", "arguments": fmt.Sprintf(`{"command":"true # step %d"}`, i)}})},
-					map[string]any{"role": "tool", "tool_call_id": id, "content": "ok"})
+					map[string]any{"role": "assistant", "content": nil, "tool_calls": list(map[string]any{"id": id, "type": "function", "function": map[string]string{"name": "bash", "arguments": encode(map[string]string{"command": shell(i)})}})},
+					map[string]any{"role": "tool", "tool_call_id": id, "content": said(i)})
 			}
 			for _, p := range prompts {
 				messages = append(messages, map[string]any{"role": "user", "content": p})
@@ -128,9 +133,9 @@ var dialects = map[string]dialect{
 			contents := []any{}
 			for i := 1; i <= done; i++ {
 				id := fmt.Sprint("t", i)
-				response := map[string]any{"functionResponse": map[string]any{"id": id, "name": "run_shell_command", "response": map[string]string{"output": "ok"}}}
+				response := map[string]any{"functionResponse": map[string]any{"id": id, "name": "run_shell_command", "response": map[string]string{"output": said(i)}}}
 				contents = append(contents,
-					map[string]any{"role": "model", "parts": list(map[string]any{"functionCall": map[string]any{"id": id, "name": "run_shell_command", "args": map[string]string{"command": fmt.Sprintf("true # step %d", i)}}})},
+					map[string]any{"role": "model", "parts": list(map[string]any{"functionCall": map[string]any{"id": id, "name": "run_shell_command", "args": map[string]string{"command": shell(i)}}})},
 					// The Gemini CLI sends each response twice after a resume.
 					map[string]any{"role": "user", "parts": list(response, response)})
 			}
@@ -371,4 +376,25 @@ func logOf(t *testing.T, server *httptest.Server, path string) []Entry {
 		entries = append(entries, e)
 	}
 	return entries
+}
+
+func TestACallThatWasCutOffIsNotDone(t *testing.T) {
+	shellCall, fileCall := call{"1", encode(map[string]string{"command": shell(1)})}, call{"1", `{"content":"step 1 is done"}`}
+	cases := map[string]struct {
+		call   call
+		result string
+		done   bool
+	}{
+		"the shell came to its end":      {shellCall, "line\nstep 1 is done\n", true},
+		"the shell was killed":           {shellCall, "[Request interrupted by user for tool use]", false},
+		"a file tool says what it likes": {fileCall, "File created", true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := request{calls: []call{c.call}, results: []result{{"1", c.result}}}
+			if done := len(r.steps()) == 1; done != c.done {
+				t.Errorf("the steps are %v", r.steps())
+			}
+		})
+	}
 }
