@@ -34,6 +34,10 @@ func (s *Store) DeleteTask(ctx context.Context, uid string) (history.Deleted, er
 		return err
 	})
 	if err != nil {
+		// Deleted before, but perhaps not swept.
+		if _, swept := s.sweep(ctx); swept != nil && errors.Is(err, history.ErrNotFound) {
+			return history.Deleted{}, wrap(swept, doing)
+		}
 		return history.Deleted{}, err
 	}
 	deadline := time.Now().Add(sweepPatience)
@@ -63,7 +67,10 @@ func (s *Store) DeleteTask(ctx context.Context, uid string) (history.Deleted, er
 // needed no more.
 func deleteTask(ctx context.Context, q *sqlc.Queries, uid string) (history.Deleted, []int64, error) {
 	result := history.Deleted{Task: history.Task{UID: uid}}
-	row, err := q.LockTask(ctx, uid)
+	if err := q.LockDeletions(ctx); err != nil {
+		return result, nil, err
+	}
+	row, err := q.LockTaskToDelete(ctx, uid)
 	began := err == nil
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return result, nil, err
@@ -126,7 +133,7 @@ func deleteBranches(ctx context.Context, q *sqlc.Queries, uid string) ([]int64, 
 		return nil, err
 	}
 	for _, b := range inherited {
-		if err := q.TrimBranch(ctx, sqlc.TrimBranchParams{ID: b.ID, Upto: b.Upto}); err != nil {
+		if err := q.TrimBranch(ctx, sqlc.TrimBranchParams(b)); err != nil {
 			return nil, err
 		}
 		if err := q.ForgetBranchSnapshots(ctx, b.ID); err != nil {
@@ -168,7 +175,7 @@ func releaseAncestors(ctx context.Context, q *sqlc.Queries, ids []int64) ([]int6
 		return nil, err
 	}
 	for _, b := range needed {
-		if err := q.TrimBranch(ctx, sqlc.TrimBranchParams{ID: b.ID, Upto: b.Upto}); err != nil {
+		if err := q.TrimBranch(ctx, sqlc.TrimBranchParams(b)); err != nil {
 			return nil, err
 		}
 	}

@@ -214,6 +214,51 @@ func TestForksKeepWhatTheyInherited(t *testing.T) {
 	}
 }
 
+// A fork that begins while its source is deleted either has all it inherits,
+// or does not begin; and when all forks go at once, nothing is left.
+func TestForkWhileDeleting(t *testing.T) {
+	dsn := pg.Database(t)
+	store := openAt(t, dsn)
+	for round := range 15 {
+		source := begin(t, store, taskNamed(fmt.Sprint("source", round)), 1)
+		source.append(user("1"), agent(fmt.Sprint("long", round)), checkpoint(1), agent("2"), checkpoint(2), agent("3"))
+		source.fork(fmt.Sprint("early", round), 1)
+		names := []string{fmt.Sprint("early", round)}
+		var work sync.WaitGroup
+		var mu sync.Mutex
+		for n := range 3 {
+			work.Go(func() {
+				name := fmt.Sprintf("fork-%d-%d", round, n)
+				from := &history.Source{TaskUID: source.task.UID, Checkpoint: 2, IncludeConversation: true}
+				_, err := store.Begin(t.Context(), taskNamed(name), 1, from, history.BeginOptions{})
+				if err != nil && !errors.Is(err, history.ErrNotFound) {
+					t.Errorf("fork: %v", err)
+				}
+				if err == nil {
+					mu.Lock()
+					names = append(names, name)
+					mu.Unlock()
+				}
+			})
+		}
+		work.Go(func() { remove(t, source) })
+		work.Wait()
+		for _, name := range names {
+			w := begin(t, store, taskNamed(name), 1)
+			if _, err := store.Snapshot(t.Context(), w.task.UID, history.SnapshotQuery{}); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			work.Go(func() { remove(t, w) })
+		}
+		work.Wait()
+		for _, table := range []string{"branches", "entries", "messages"} {
+			if n := count(t, dsn, table); n != 0 {
+				t.Fatalf("%d rows in %s after round %d", n, table, round)
+			}
+		}
+	}
+}
+
 // Tasks that say what a deleted one said, at the moment it is deleted, lose
 // nothing.
 func TestAppendWhileDeleting(t *testing.T) {

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -204,7 +204,11 @@ func realCheckpoint(random *rand.Rand, number int64, parent string) history.Chec
 // sourceTexts are pieces of 2.5 kB of Go's own sources: what tools read out.
 func sourceTexts(t testing.TB) []string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(runtime.GOROOT(), "src", "net", "http", "*.go"))
+	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(root)), "src", "net", "http", "*.go"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("Go's sources are not at hand: %d files, %v", len(files), err)
 	}

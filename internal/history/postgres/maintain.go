@@ -76,8 +76,9 @@ type maintainer struct {
 	store   *Store
 	options MaintenanceOptions
 	metrics *maintenanceMetrics
-	// cleaned is when retention was looked after last.
-	cleaned time.Time
+	// cleaned is when retention was looked after last, refreshed when the lists
+	// were brought up to date.
+	cleaned, refreshed time.Time
 }
 
 // lead works as long as it holds the lock; it returns at once if another does.
@@ -159,8 +160,14 @@ func (m *maintainer) work(ctx context.Context) error {
 	if err := m.observe(ctx); err != nil {
 		return err
 	}
-	if err := m.store.refreshSummaries(ctx, ""); err != nil {
+	if err := m.sweep(ctx); err != nil {
 		return err
+	}
+	if time.Since(m.refreshed) >= idleWait {
+		if err := m.store.refreshSummaries(ctx, ""); err != nil {
+			return err
+		}
+		m.refreshed = time.Now()
 	}
 	if time.Since(m.cleaned) < m.options.Every {
 		return nil
@@ -217,6 +224,11 @@ func (m *maintainer) clean(ctx context.Context, now time.Time) error {
 	}); err != nil {
 		return err
 	}
+	return m.sweep(ctx)
+}
+
+// sweep removes what a deletion has left behind.
+func (m *maintainer) sweep(ctx context.Context) error {
 	removed, err := m.store.sweep(ctx)
 	m.metrics.swept.WithLabelValues("messages").Add(float64(removed.messages))
 	m.metrics.swept.WithLabelValues("pieces").Add(float64(removed.pieces))

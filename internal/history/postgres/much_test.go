@@ -61,7 +61,7 @@ func fillMuch(t testing.TB, conn *pgx.Conn, size much) {
 				hashint4(t + 1) & 1023, hashint4(t + 2) & 1048575, hashint4(t + 2) & 1048575, hashint4(t + 3) & 1048575,
 				CASE WHEN t %% 1000 = 0 THEN ARRAY['ns0/Bash', 'ns0/Rare'] ELSE ARRAY['ns0/Bash', 'ns0/Edit'] END
 			FROM generate_series(1, %d) t`, size.listed),
-		fmt.Sprintf(`INSERT INTO task_summaries (uid, namespace, name, created_at, updated_at) SELECT uid, namespace, name, created_at, updated_at FROM tasks`),
+		`INSERT INTO task_summaries (uid, namespace, name, created_at, updated_at) SELECT uid, namespace, name, created_at, updated_at FROM tasks`,
 		fmt.Sprintf(`INSERT INTO events SELECT md5(i::text), 'ns0', 'task-' || i %% 20 * %d, 'n' || i %% 20 * %d,
 			'2026-01-01'::timestamptz + i * interval '1 second', 'task', 'R', '', 'm', 1, 0 FROM generate_series(1, %d) i`, size.namespaces, size.namespaces, size.events),
 		fmt.Sprintf(`INSERT INTO events SELECT md5('other' || i), 'other', 'task-x', 'x',

@@ -147,8 +147,8 @@ func firstBranch(ctx context.Context, q *sqlc.Queries, task history.Task, source
 func sourcePoint(ctx context.Context, q *sqlc.Queries, task history.Task, source history.Source) (point, error) {
 	missing := fmt.Errorf("%w: checkpoint %d of the task with UID %s, from which %s/%s is to start",
 		history.ErrNotFound, source.Checkpoint, source.TaskUID, task.Namespace, task.Name)
-	owner, err := q.Task(ctx, source.TaskUID)
-	if errors.Is(err, pgx.ErrNoRows) || err == nil && owner.Task.Namespace != task.Namespace {
+	owner, err := q.HoldTask(ctx, source.TaskUID)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && owner != task.Namespace {
 		return point{}, missing
 	}
 	if err != nil {

@@ -271,11 +271,11 @@ func (s *Store) ResolvePosition(_ context.Context, taskUID string, q history.Pos
 	asked := q.Message
 	switch {
 	case q.Back > 0:
-		asked = max(head-q.Back, 0)
+		asked = head - q.Back
 	case !q.Time.IsZero():
 		asked = head
 	}
-	if asked > head {
+	if asked < 0 || asked > head {
 		return history.Resolved{}, fmt.Errorf("%w: the conversation has %d messages", history.ErrNotFound, head)
 	}
 	boundary := asked

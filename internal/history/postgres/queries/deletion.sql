@@ -1,3 +1,8 @@
+-- name: LockDeletions :exec
+-- One task is deleted at a time: two that inherit from a third must not each
+-- leave to the other what only they inherit.
+SELECT pg_advisory_xact_lock(1667593079, 0);
+
 -- name: TaskMessages :many
 -- The messages on branches of the task.
 SELECT DISTINCT e.message_id FROM branches b JOIN entries e ON e.branch_id = b.id WHERE b.task_uid = @uid::text;

@@ -1,7 +1,7 @@
 -- name: LockTimeline :exec
 -- Events of a task are told once, and those of its checkpoints by one party:
 -- whoever adds them does so one after the other.
-SELECT pg_advisory_xact_lock(1667593079, hashtext(@task_uid::text));
+SELECT pg_advisory_xact_lock(1667593080, hashtext(@task_uid::text));
 
 -- name: InsertEvents :exec
 -- An event is kept once, whatever its time, and that a checkpoint was made is

@@ -10,6 +10,14 @@ UPDATE tasks SET active_branch = @branch, updated_at = now() WHERE uid = @uid;
 -- Nobody else writes to the task until the transaction ends. Its branch must be
 -- read by a statement of its own, after this one: joined here, it would be as
 -- it was before the wait for the lock.
+SELECT * FROM tasks WHERE uid = @uid FOR NO KEY UPDATE;
+
+-- name: HoldTask :one
+-- The task stays until the transaction ends; others may go on writing to it.
+SELECT namespace FROM tasks WHERE uid = @uid FOR KEY SHARE;
+
+-- name: LockTaskToDelete :one
+-- Nobody else writes to the task, nor forks from it.
 SELECT * FROM tasks WHERE uid = @uid FOR UPDATE;
 
 -- name: Deleted :one

@@ -254,6 +254,17 @@ func (q *Queries) InheritedBranches(ctx context.Context, uid string) ([]Inherite
 	return items, nil
 }
 
+const lockDeletions = `-- name: LockDeletions :exec
+SELECT pg_advisory_xact_lock(1667593079, 0)
+`
+
+// One task is deleted at a time: two that inherit from a third must not each
+// leave to the other what only they inherit.
+func (q *Queries) LockDeletions(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, lockDeletions)
+	return err
+}
+
 const markPendingPieces = `-- name: MarkPendingPieces :exec
 INSERT INTO sweep_pieces (piece_id) SELECT piece_id FROM pending_pieces WHERE task_id = $1 ON CONFLICT DO NOTHING
 `

@@ -80,7 +80,7 @@ func (q *Queries) InsertEvents(ctx context.Context, arg InsertEventsParams) erro
 }
 
 const lockTimeline = `-- name: LockTimeline :exec
-SELECT pg_advisory_xact_lock(1667593079, hashtext($1::text))
+SELECT pg_advisory_xact_lock(1667593080, hashtext($1::text))
 `
 
 // Events of a task are told once, and those of its checkpoints by one party:

@@ -45,6 +45,18 @@ func (q *Queries) DeletedAmong(ctx context.Context, uids []string) ([]string, er
 	return items, nil
 }
 
+const holdTask = `-- name: HoldTask :one
+SELECT namespace FROM tasks WHERE uid = $1 FOR KEY SHARE
+`
+
+// The task stays until the transaction ends; others may go on writing to it.
+func (q *Queries) HoldTask(ctx context.Context, uid string) (string, error) {
+	row := q.db.QueryRow(ctx, holdTask, uid)
+	var namespace string
+	err := row.Scan(&namespace)
+	return namespace, err
+}
+
 const insertTask = `-- name: InsertTask :execrows
 INSERT INTO tasks (uid, namespace, name, attempt, active_branch)
 VALUES ($1, $2, $3, $4, 0)
@@ -97,7 +109,7 @@ func (q *Queries) ListTask(ctx context.Context, arg ListTaskParams) error {
 }
 
 const lockTask = `-- name: LockTask :one
-SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale FROM tasks WHERE uid = $1 FOR UPDATE
+SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale FROM tasks WHERE uid = $1 FOR NO KEY UPDATE
 `
 
 // Nobody else writes to the task until the transaction ends. Its branch must be
@@ -105,6 +117,35 @@ SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_c
 // it was before the wait for the lock.
 func (q *Queries) LockTask(ctx context.Context, uid string) (Task, error) {
 	row := q.db.QueryRow(ctx, lockTask, uid)
+	var i Task
+	err := row.Scan(
+		&i.Uid,
+		&i.Namespace,
+		&i.Name,
+		&i.Attempt,
+		&i.LastSequence,
+		&i.ActiveBranch,
+		&i.CheckpointCount,
+		&i.LatestCheckpoint,
+		&i.CreatedAt,
+		&i.UpdatedAt,
+		&i.ID,
+		&i.Tools,
+		&i.Models,
+		&i.SnapshotEvery,
+		&i.SnapshotCount,
+		&i.Stale,
+	)
+	return i, err
+}
+
+const lockTaskToDelete = `-- name: LockTaskToDelete :one
+SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale FROM tasks WHERE uid = $1 FOR UPDATE
+`
+
+// Nobody else writes to the task, nor forks from it.
+func (q *Queries) LockTaskToDelete(ctx context.Context, uid string) (Task, error) {
+	row := q.db.QueryRow(ctx, lockTaskToDelete, uid)
 	var i Task
 	err := row.Scan(
 		&i.Uid,
