@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
@@ -157,6 +160,13 @@ func (s *Store) SnapshotsAfter(ctx context.Context, taskUID string, afterOrdinal
 	}
 	snapshots := make([]history.Snapshot, 0, len(rows))
 	for _, row := range rows {
+		if row.Checkpoint == 0 && row.ParentID.Valid {
+			number, err := s.read().CheckpointBefore(ctx, sqlc.CheckpointBeforeParams{TaskUid: taskUID, BranchID: row.BranchID, Upto: row.Position})
+			if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+				return nil, wrap(err, "list the snapshots of the task with UID "+taskUID)
+			}
+			row.Checkpoint = int64(number)
+		}
 		snapshots = append(snapshots, history.Snapshot{
 			Ordinal: int64(row.Snapshot), Kind: history.SnapshotAutomatic, Time: row.Time,
 			Position: history.Position{Branch: branchName(row.BranchNumber), Position: row.Position, ToolCalls: row.ToolCalls},

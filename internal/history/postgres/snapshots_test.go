@@ -58,7 +58,7 @@ func TestAutomaticSnapshots(t *testing.T) {
 	// On another branch they are counted on, and none is told twice.
 	w.move("op", 1)
 	w.append(agent("2"), agent("3"))
-	if got := w.snapshots(2); len(got) != 1 || got[0].Ordinal != 3 || got[0].Position.Position != 3 || got[0].Position.Branch != "branch-2" {
+	if got := w.snapshots(2); len(got) != 1 || got[0].Ordinal != 3 || got[0].Position.Position != 3 || got[0].Checkpoint != 1 || got[0].Position.Branch != "branch-2" {
 		t.Errorf("on the new branch: %+v", got)
 	}
 	// Turned off, and on again.

@@ -2,7 +2,8 @@
 SELECT e.snapshot, e.time, e.position, e.tool_calls, e.input_tokens, e.output_tokens, e.cost_micro_usd, e.digest,
     b.number AS branch_number,
     coalesce((SELECT max(c.number) FROM checkpoints c
-        WHERE c.task_id = t.id AND c.branch_id = b.id AND c.position <= e.position), 0)::bigint AS checkpoint
+        WHERE c.task_id = t.id AND c.branch_id = b.id AND c.position <= e.position), 0)::bigint AS checkpoint,
+    b.id AS branch_id, b.parent_id
 FROM tasks t
 JOIN branches b ON b.task_uid = t.uid
 JOIN entries e ON e.branch_id = b.id AND e.snapshot > @after::integer AND e.snapshot > 0

@@ -8,6 +8,8 @@ package sqlc
 import (
 	"context"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const forgetSnapshots = `-- name: ForgetSnapshots :execrows
@@ -39,7 +41,8 @@ const snapshotsAfter = `-- name: SnapshotsAfter :many
 SELECT e.snapshot, e.time, e.position, e.tool_calls, e.input_tokens, e.output_tokens, e.cost_micro_usd, e.digest,
     b.number AS branch_number,
     coalesce((SELECT max(c.number) FROM checkpoints c
-        WHERE c.task_id = t.id AND c.branch_id = b.id AND c.position <= e.position), 0)::bigint AS checkpoint
+        WHERE c.task_id = t.id AND c.branch_id = b.id AND c.position <= e.position), 0)::bigint AS checkpoint,
+    b.id AS branch_id, b.parent_id
 FROM tasks t
 JOIN branches b ON b.task_uid = t.uid
 JOIN entries e ON e.branch_id = b.id AND e.snapshot > $1::integer AND e.snapshot > 0
@@ -65,6 +68,8 @@ type SnapshotsAfterRow struct {
 	Digest       []byte
 	BranchNumber int64
 	Checkpoint   int64
+	BranchID     int64
+	ParentID     pgtype.Int8
 }
 
 func (q *Queries) SnapshotsAfter(ctx context.Context, arg SnapshotsAfterParams) ([]SnapshotsAfterRow, error) {
@@ -87,6 +92,8 @@ func (q *Queries) SnapshotsAfter(ctx context.Context, arg SnapshotsAfterParams) 
 			&i.Digest,
 			&i.BranchNumber,
 			&i.Checkpoint,
+			&i.BranchID,
+			&i.ParentID,
 		); err != nil {
 			return nil, err
 		}
