@@ -82,6 +82,7 @@ type recorder struct {
 
 	open    []string // calls without a result
 	last    string   // the call that was answered last
+	results int      // calls answered, of all records counted
 	answers int      // calls answered since the last checkpoint
 	records int      // records since the last checkpoint
 }
@@ -371,6 +372,7 @@ func (r *recorder) count(rec *daemonv1.Record) {
 		if i := slices.Index(r.open, result.GetCallId()); i >= 0 {
 			r.open = slices.Delete(r.open, i, i+1)
 			r.answers++
+			r.results++
 		}
 	}
 }
@@ -408,11 +410,12 @@ func (r *recorder) checkpointed() {
 	r.answers, r.records = 0, 0
 }
 
-// answered is the call whose result was recorded last.
-func (r *recorder) answered() string {
+// answered is the call whose result was recorded last, and how many calls of
+// this process and the spool it began with were answered.
+func (r *recorder) answered() (call string, results int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.last
+	return r.last, r.results
 }
 
 // interrupt answers the calls that the agent left open when it ended.

@@ -78,6 +78,7 @@ type daemon struct {
 	noting   sync.Mutex
 	noted    *daemonv1.AgentSession // what the journal surely says
 	settling atomic.Bool            // the agent's session is being looked at
+	held     int                    // results in the session's files beyond those the recorder has counted, or heldUnknown
 
 	idle    chan struct{} // closed when no checkpoints are taken any more
 	due     chan struct{} // enough tool calls for a checkpoint
@@ -166,6 +167,7 @@ func (d *daemon) begin() error {
 	if state.Session != nil {
 		d.recorder.recall(state.Session.ID)
 	}
+	d.held = d.heldBefore(state)
 	if err := d.noteSession(); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"strconv"
 	"time"
 
@@ -24,6 +25,9 @@ const (
 	settleWait = 300 * time.Millisecond
 	settlePoll = 20 * time.Millisecond
 )
+
+// heldUnknown stands for a number of results that is not known.
+const heldUnknown = math.MinInt
 
 // newParser makes a parser of this attempt's run of the agent.
 func (d *daemon) newParser(known *daemonv1.AgentSession) agent.Parser {
@@ -99,7 +103,8 @@ func (d *daemon) noteRefusal(st status) error {
 // last result that was recorded: some agents print it first. So what the agent
 // knows in a checkpoint is what the conversation says it knows.
 func (d *daemon) settle(ctx context.Context) {
-	session, call := d.recorder.agentState().session, d.recorder.answered()
+	session := d.recorder.agentState().session
+	call, results := d.recorder.answered()
 	if session == nil || call == "" || !d.settling.CompareAndSwap(false, true) {
 		return
 	}
@@ -110,7 +115,7 @@ func (d *daemon) settle(ctx context.Context) {
 		defer d.settling.Store(false) // reading may outlast the wait
 		for ctx.Err() == nil {
 			found, err := agenthome.Find(d.adapter, d.cfg.Paths.Home, session.GetId())
-			if err == nil && (found.Results == nil || found.Results[call]) {
+			if err == nil && d.holds(found, call, results) {
 				return
 			}
 			select {
@@ -120,4 +125,31 @@ func (d *daemon) settle(ctx context.Context) {
 		}
 	}()
 	<-ctx.Done()
+}
+
+// holds reports whether a session has the last result, or as many as there
+// must be where it tells no ids. One that tells neither is not waited for.
+func (d *daemon) holds(s agent.Session, call string, results int) bool {
+	if s.Results != nil {
+		return s.Results[call]
+	}
+	return s.ResultCount < 0 || d.held == heldUnknown || s.ResultCount >= d.held+results
+}
+
+// heldBefore is how many results the session's files hold, before the agent
+// starts, that the recorder has not counted. It is not known once the agent runs.
+func (d *daemon) heldBefore(state journal.State) int {
+	if state.Session != nil && state.Session.Attempt == d.cfg.Pod.Attempt {
+		return heldUnknown
+	}
+	_, counted := d.recorder.answered()
+	session := state.RunningSession()
+	if session == nil {
+		return -counted
+	}
+	found, err := agenthome.Find(d.adapter, d.cfg.Paths.Home, session.GetId())
+	if err != nil || found.ResultCount < 0 {
+		return heldUnknown
+	}
+	return found.ResultCount - counted
 }
