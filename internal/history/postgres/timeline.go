@@ -93,9 +93,13 @@ func recordEvents(ctx context.Context, q *sqlc.Queries, events []history.Event) 
 }
 
 // outlasting are the events that are kept of a task whose history was deleted:
-// who did that.
+// who did that. The task is known by its UID alone from then on.
 func outlasting(events []history.Event) []history.Event {
-	return slices.DeleteFunc(slices.Clone(events), func(e history.Event) bool { return e.Type != history.EventTypeAccess })
+	kept := slices.DeleteFunc(slices.Clone(events), func(e history.Event) bool { return e.Type != history.EventTypeAccess })
+	for i := range kept {
+		kept[i].Task.Name = ""
+	}
+	return kept
 }
 
 // stateAfter is the state that a transition leads to; empty if it leads to none.
