@@ -23,7 +23,7 @@ func TestTheKeyOfAnAgentIsFoundNowhere(t *testing.T) {
 	for _, a := range realAgents {
 		m := w.newModel(a.name, script{Steps: 4, Commands: map[int]string{
 			1: "printenv " + a.keyEnv,
-			2: "printenv " + a.keyEnv + " | tr -d '\\n' | base64 -w0",
+			2: "printenv " + a.keyEnv + " | tr -d '\\n' | base64 -w0; echo",
 			3: "printenv " + a.keyEnv + " > key.txt; printenv " + a.keyEnv + " >&2",
 		}})
 		keys = append(keys, m.key)
