@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +49,7 @@ func TestTheKeyOfAnAgentIsFoundNowhere(t *testing.T) {
 		places["logs of "+a.name] = w.kubectl("logs", task.Status.Attempts[0].PodName, "--all-containers")
 		places["history of "+a.name] = fmt.Sprint(w.conversation(a.name))
 		places["timeline of "+a.name] = fmt.Sprint(w.timeline(a.name))
-		places["export of "+a.name] = w.kubectl("clew", "task", "export", a.name)
+		places["export of "+a.name] = w.plugin("task", "export", a.name)
 	}
 	for place, text := range places {
 		g.Expect(text).NotTo(gomega.BeEmpty(), place)
@@ -56,8 +57,22 @@ func TestTheKeyOfAnAgentIsFoundNowhere(t *testing.T) {
 			g.Expect(strings.Count(text, form)).To(gomega.BeZero(), "%s: %s", place, form)
 		}
 	}
+	// What is there can be found in this way.
+	g.Expect(w.inDatabase(formsOf([]string{beginning}))).NotTo(gomega.Equal("0"))
+	g.Expect(w.inRepository([]string{"line of 4"})).NotTo(gomega.Equal("0"))
 	g.Expect(w.inDatabase(formsOf(keys))).To(gomega.Equal("0"), "lines of a dump of the database")
 	g.Expect(w.inRepository(formsOf(keys))).To(gomega.Equal("0"), "lines of the objects in the gitstore")
+}
+
+// plugin runs kubectl clew in the test's namespace.
+func (w *world) plugin(args ...string) string {
+	w.Helper()
+	cmd := exec.CommandContext(w.ctx, "kubectl", append([]string{"clew", "--namespace", w.namespace}, args...)...)
+	out, err := cmd.Output()
+	if err != nil {
+		w.Fatalf("kubectl clew %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
 }
 
 // formsOf the keys: as they are, in base64 and in hexadecimal digits.
