@@ -40,6 +40,10 @@ func blows() []blow {
 	}
 }
 
+// restartTime is how long it may take until what was killed runs again: kubelet
+// waits up to five minutes before it starts a container that was killed often.
+const restartTime = 8 * time.Minute
+
 // dice gives the same instants again for the seed it logs.
 func dice(t *testing.T) *rand.Rand {
 	seed := uint64(time.Now().UnixNano())
@@ -77,8 +81,8 @@ func TestATaskSurvivesWhateverIsKilled(t *testing.T) {
 	}
 	g.Expect(struck).To(gomega.Equal(kills), "the task outlasted the blows")
 
-	w.untilSystemReady(3 * time.Minute)
-	w.untilState("hardy", 6*time.Minute, clewv1.ReasonCompleted)
+	w.untilSystemReady(restartTime)
+	w.untilState("hardy", restartTime, clewv1.ReasonCompleted)
 	w.expectCallsOnce("hardy", calls)
 	for _, c := range w.untilListed("hardy") {
 		w.untilDurable(c.Name) // no volume was lost
@@ -91,7 +95,7 @@ func TestATaskSurvivesWhateverIsKilled(t *testing.T) {
 func (w *world) untilAgentRunsOrDone(name string) *corev1.Pod {
 	w.Helper()
 	var pod *corev1.Pod
-	w.until("the agent of task "+name+" runs, or it is done", 5*time.Minute, func() error {
+	w.until("the agent of task "+name+" runs, or it is done", restartTime, func() error {
 		pod = nil
 		task := w.task(name)
 		if c := meta.FindStatusCondition(task.Status.Conditions, clewv1.TaskSucceeded); c != nil && c.Status != metav1.ConditionUnknown {
