@@ -84,6 +84,13 @@ func (OpenCode) Command(s Start) Command {
 	if s.FilesDir == "" {
 		return c
 	}
+	// With a plugin it waits until npm has installed the package for writing
+	// plugins beside its settings, which ours does not need, and which takes more
+	// than a minute where there is no way to npm. This says that it is there.
+	c.HomeFiles = map[string][]byte{
+		".config/opencode/package-lock.json":       jsonFile(map[string]any{"packages": map[string]any{"": map[string]any{"dependencies": map[string]any{"@opencode-ai/plugin": "*"}}}}),
+		".config/opencode/node_modules/.clew.json": jsonFile(map[string]any{}),
+	}
 	taken := func(name string) bool {
 		return slices.ContainsFunc(s.Env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
 	}

@@ -207,7 +207,9 @@ func claudeSession(home fs.FS, id string) (Session, error) {
 }
 
 // codexSession reads a rollout. Codex notes there each item that it prints as
-// completed, under the id of the model's call, so those of tools are counted.
+// completed, under the id of the model's call, and some milliseconds later what
+// the model is told of it. Items of tools are counted that have both: without
+// the second, Codex makes up an answer when it resumes.
 func codexSession(home fs.FS, id string) (Session, error) {
 	if !sessionID(id) {
 		return Session{}, errNoSession("%q is no thread of Codex", id)
@@ -253,7 +255,12 @@ func codexSession(home fs.FS, id string) (Session, error) {
 	}
 	count := len(outputs)
 	if len(items) > 0 {
-		count = len(items)
+		count = 0
+		for id := range items {
+			if outputs[id] {
+				count++
+			}
+		}
 	}
 	return Session{ResultCount: count}, nil
 }
