@@ -154,10 +154,10 @@ func talk(texts []string, messages int) []history.Record {
 	for i := 1; len(records) < messages; i++ {
 		id := fmt.Sprintf("toolu_%024d", i)
 		text, other := texts[i%len(texts)], texts[(i+7)%len(texts)]
-		call := conversation.ToolCall{ID: id, Name: "Read", Input: fmt.Sprintf(`{"file_path":"/work/src/internal/login/file%d.go","offset":%d,"limit":80}`, i, i*80)}
+		call := conversation.ToolCall{ID: id, Name: "Read", Input: fmt.Sprintf(`{"file_path":"/workspace/src/internal/login/file%d.go","offset":%d,"limit":80}`, i, i*80)}
 		if i%2 == 0 {
 			input, _ := json.Marshal(map[string]string{
-				"file_path": fmt.Sprintf("/work/src/internal/login/file%d.go", i), "old_string": other[:600], "new_string": other[:300] + other[900:1400],
+				"file_path": fmt.Sprintf("/workspace/src/internal/login/file%d.go", i), "old_string": other[:600], "new_string": other[:300] + other[900:1400],
 			})
 			call.Name, call.Input = "Edit", string(input)
 		}
