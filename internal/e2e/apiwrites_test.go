@@ -25,6 +25,7 @@ func TestATaskCostsFewAPIWrites(t *testing.T) {
 	w, g := newWorld(t), gomega.NewWithT(t)
 	task := w.newTask("frugal", replay(8, 50*time.Millisecond)...)
 	task.Spec.CheckpointPolicy.EveryToolCalls = ptr.To[int32](0)
+	task.Spec.CheckpointPolicy.BeforeRiskyTools = []clewv1.RiskyToolPattern{}
 	w.create(task)
 	w.untilState("frugal", 2*time.Minute, clewv1.ReasonCompleted)
 	w.untilSettled("frugal")

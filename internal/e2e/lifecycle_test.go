@@ -18,7 +18,9 @@ import (
 
 func TestATaskRunsToItsEnd(t *testing.T) {
 	w, g := newWorld(t), gomega.NewWithT(t)
-	w.create(w.newTask("runs", replay(12, 50*time.Millisecond)...))
+	runs := w.newTask("runs", replay(12, 50*time.Millisecond)...)
+	runs.Spec.CheckpointPolicy.BeforeRiskyTools = []clewv1.RiskyToolPattern{}
+	w.create(runs)
 
 	task := w.untilState("runs", 2*time.Minute, clewv1.ReasonCompleted)
 
