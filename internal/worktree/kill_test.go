@@ -142,6 +142,7 @@ func TestKilledRestoreEndsExact(t *testing.T) {
 		}
 		return took
 	}
+	// A restore that ends before its kill tells that this machine got faster.
 	took := (whole(one) + whole(two)) / 2
 	killed := 0
 	for i := range rounds {
@@ -149,11 +150,14 @@ func TestKilledRestoreEndsExact(t *testing.T) {
 		if i%2 == 1 {
 			to, want, home, status = two, wantTwo, homeTwo, statusTwo
 		}
-		for range 1 + rand.IntN(2) {
-			out, _ := runAndKill(t, job{Config: f.config(), Restore: &RestoreRequest{Target: to.target()}}, time.Duration(rand.Int64N(int64(took))))
-			if !strings.Contains(out, "done") {
-				killed++
+		for kills := 1 + rand.IntN(2); kills > 0; {
+			out, ended := runAndKill(t, job{Config: f.config(), Restore: &RestoreRequest{Target: to.target()}}, time.Duration(rand.Int64N(int64(took))))
+			if strings.Contains(out, "done") {
+				took = min(took, ended)
+				continue
 			}
+			kills--
+			killed++
 		}
 		whole(to)
 		sameListing(t, fmt.Sprintf("round %d worktree", i), want, listing(t, f.work))
@@ -163,9 +167,6 @@ func TestKilledRestoreEndsExact(t *testing.T) {
 		}
 		// git status has refreshed the index; put it back.
 		whole(to)
-	}
-	if killed < rounds/2 {
-		t.Errorf("only %d restores of %d rounds were killed", killed, rounds)
 	}
 	t.Logf("%d restores killed, a whole one takes %v", killed, took)
 	f.git("fsck", "--full")
@@ -182,7 +183,7 @@ func TestKilledCheckpointsLoseNothing(t *testing.T) {
 	type taken struct{ number, code, state string }
 	var all []taken
 	next, parent := int64(1), f.last.Code
-	for range rounds {
+	for round := 0; round < rounds || len(all) < rounds; round++ {
 		cfg := f.config()
 		cfg.MaxPacks = 5
 		take := &CheckpointRequest{TaskUID: "uid-2", Number: next, Parent: parent, Message: "killed\n"}
@@ -196,9 +197,6 @@ func TestKilledCheckpointsLoseNothing(t *testing.T) {
 		}
 	}
 	f.open()
-	if len(all) < rounds {
-		t.Errorf("only %d checkpoints were taken in %d rounds", len(all), rounds)
-	}
 	ctx := context.Background()
 	refs, err := f.repo.Refs(ctx, "refs/clew/uid-2/")
 	must(t, err)

@@ -631,10 +631,10 @@ func TestHistoryThroughItsLife(t *testing.T) {
 	if found := words("q=done"); len(found) != 0 {
 		t.Errorf("found after the deletion: %q", found)
 	}
-	// Who did it is all that is left.
+	// Who did it, and to which UID, is all that is left.
 	var events historyv1alpha1.TimelineEventList
 	f.get("ann", base+"/timelines", &events)
-	if len(events.Items) != 1 || events.Items[0].Reason != "HistoryDeleted" || events.Items[0].Actor != "ann" || events.Items[0].Task != "a" || events.Items[0].Type != "access" {
+	if len(events.Items) != 1 || events.Items[0].Reason != "HistoryDeleted" || events.Items[0].Actor != "ann" || events.Items[0].Task != "" || events.Items[0].TaskUID != "u" || events.Items[0].Type != "access" {
 		t.Errorf("events after the deletion: %+v", events.Items)
 	}
 
