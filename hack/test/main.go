@@ -98,7 +98,9 @@ func plan(ctx context.Context, set string, soak bool) ([]invocation, error) {
 		return planModules(ctx, common)
 	case "e2e":
 		timeout = map[bool]string{false: "45m", true: "12h"}[soak]
-		return []invocation{{set: set, dir: ".", args: []string{"-tags", "e2e", "-count=1", "-timeout", timeout, "./internal/e2e/..."}}}, nil
+		// These tests mostly wait for pods, so more of them fit than there are cores.
+		parallel := fmt.Sprint(2 * min(4, runtime.NumCPU()))
+		return []invocation{{set: set, dir: ".", args: []string{"-tags", "e2e", "-count=1", "-parallel", parallel, "-timeout", timeout, "./internal/e2e/..."}}}, nil
 	}
 	return nil, fmt.Errorf("there is no set of tests called %q; there are unit, integration, modules and e2e", set)
 }

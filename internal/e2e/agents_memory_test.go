@@ -22,6 +22,7 @@ import (
 const recall = "RECALL what you know"
 
 func TestAKilledAgentGoesOnInItsOwnSession(t *testing.T) {
+	t.Parallel()
 	eachAgent(t, func(w *world, g *gomega.WithT, a realAgent) {
 		// The last step tells how often the others really ran.
 		m := w.newModel("killed", script{Steps: 10, DelayMilliseconds: 300, Commands: map[int]string{10: "cat notes.txt"}})
@@ -77,6 +78,7 @@ func (w *world) resumedRequest(m *model) asked {
 }
 
 func TestAnAgentForgetsWhatIsTakenBack(t *testing.T) {
+	t.Parallel()
 	eachAgent(t, func(w *world, g *gomega.WithT, a realAgent) {
 		m := w.runs("forgets", a, script{Steps: 6, DelayMilliseconds: 100})
 		entries := w.conversation("forgets")
@@ -164,6 +166,7 @@ func (w *world) resumed(task, id, prompt string, rewind *clewv1.Rewind, m *model
 }
 
 func TestWithoutItsSessionAnAgentIsTold(t *testing.T) {
+	t.Parallel()
 	eachAgent(t, func(w *world, g *gomega.WithT, a realAgent) {
 		limits := clewv1.ContextLimits{
 			Messages: ptr.To[int32](50), ToolCalls: ptr.To[int32](4), ToolResultBytes: ptr.To[int32](200),

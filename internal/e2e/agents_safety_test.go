@@ -18,6 +18,7 @@ import (
 )
 
 func TestTheKeyOfAnAgentIsFoundNowhere(t *testing.T) {
+	t.Parallel()
 	w, g := newWorld(t), gomega.NewWithT(t)
 	began := time.Now()
 	var keys []string
@@ -122,6 +123,7 @@ func (w *world) countIn(workload, command string, texts []string) string {
 }
 
 func TestBeforeARiskyCallACheckpointIsTaken(t *testing.T) {
+	t.Parallel()
 	w, g := newWorld(t), gomega.NewWithT(t)
 	claude := realAgents[0]
 	m := w.runs("risky", claude, script{Steps: 6, Commands: map[int]string{5: "rm -rf src"}}, func(task *clewv1.Task) {

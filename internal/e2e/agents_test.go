@@ -68,7 +68,7 @@ var realAgents = []realAgent{
 // image that hack/agents builds.
 func (a realAgent) image() string { return "localhost/clew-dev/agent-" + a.name + ":latest" }
 
-// eachAgent runs a test with each of the agents, two at a time.
+// eachAgent runs a test with each of the agents, side by side.
 func eachAgent(t *testing.T, test func(w *world, g *gomega.WithT, a realAgent)) {
 	for _, a := range realAgents {
 		t.Run(a.name, func(t *testing.T) {
@@ -120,6 +120,7 @@ func (w *world) runs(name string, a realAgent, s script, change ...func(*clewv1.
 }
 
 func TestARealAgentRunsUnmodified(t *testing.T) {
+	t.Parallel()
 	eachAgent(t, func(w *world, g *gomega.WithT, a realAgent) {
 		m := w.runs("works", a, script{Steps: 12, FileToolEvery: 4}, func(task *clewv1.Task) {
 			task.Spec.Repository = &clewv1.Repository{URL: originURL, Ref: "main"}

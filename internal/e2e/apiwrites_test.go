@@ -22,6 +22,7 @@ import (
 const maxWrites = 12
 
 func TestATaskCostsFewAPIWrites(t *testing.T) {
+	t.Parallel()
 	w, g := newWorld(t), gomega.NewWithT(t)
 	task := w.newTask("frugal", replay(8, 50*time.Millisecond)...)
 	task.Spec.CheckpointPolicy.EveryToolCalls = ptr.To[int32](0)

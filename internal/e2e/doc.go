@@ -6,4 +6,7 @@
 // `make test-e2e` brings up. CLEW_SOAK=1 runs the long versions. Processes are
 // killed from the node itself, so the tests run on the machine of the
 // development cluster.
+//
+// Each test has a namespace of its own and runs beside others. The two that
+// disturb Clew itself come first, alone.
 package e2e

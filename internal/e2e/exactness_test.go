@@ -37,6 +37,7 @@ git add -A . ; git commit -q -m havoc; git checkout -q -b elsewhere
 `
 
 func TestACheckpointIsExact(t *testing.T) {
+	t.Parallel()
 	w, g := newWorld(t), gomega.NewWithT(t)
 	w.create(w.newTask("odd", idle...))
 	w.inAgent("odd", oddities)

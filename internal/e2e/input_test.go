@@ -15,6 +15,7 @@ import (
 )
 
 func TestWhatOnlyTurnsOutLaterBecomesACondition(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "wrong"},

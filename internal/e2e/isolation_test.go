@@ -14,6 +14,7 @@ import (
 )
 
 func TestTheAgentReachesNothingOfClews(t *testing.T) {
+	t.Parallel()
 	w, g := newWorld(t), gomega.NewWithT(t)
 	w.create(w.newTask("caged", idle...))
 
@@ -52,6 +53,7 @@ rm -f PWNED "$HOME/PWNED"; echo change > changed
 `
 
 func TestNothingInTheWorktreeRunsInTheDaemon(t *testing.T) {
+	t.Parallel()
 	w, g := newWorld(t), gomega.NewWithT(t)
 	w.create(w.newTask("hostile", idle...))
 	w.inAgent("hostile", trap)
@@ -66,6 +68,7 @@ func TestNothingInTheWorktreeRunsInTheDaemon(t *testing.T) {
 }
 
 func TestEveryPodRunsUnderTheRestrictedStandard(t *testing.T) {
+	t.Parallel()
 	w, g := newWorld(t), gomega.NewWithT(t)
 	system := &corev1.PodList{}
 	g.Expect(w.kube.List(w.ctx, system, client.InNamespace(systemNamespace))).To(gomega.Succeed())

@@ -54,6 +54,7 @@ func dice(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, seed))
 }
 
+// Not parallel: it kills what every task needs.
 func TestATaskSurvivesWhateverIsKilled(t *testing.T) {
 	w, g := newWorld(t), gomega.NewWithT(t)
 	calls, kills := pick(30, 60), pick(6, 25)
@@ -118,6 +119,7 @@ func (w *world) untilAgentRunsOrDone(name string) *corev1.Pod {
 }
 
 func TestATaskSurvivesTheLossOfItsVolume(t *testing.T) {
+	t.Parallel()
 	w, g := newWorld(t), gomega.NewWithT(t)
 	calls, losses := pick(20, 60), pick(2, 10)
 	task := w.newTask("homeless", replay(calls, 500*time.Millisecond)...)

@@ -17,6 +17,7 @@ import (
 )
 
 func TestATaskRunsToItsEnd(t *testing.T) {
+	t.Parallel()
 	w, g := newWorld(t), gomega.NewWithT(t)
 	runs := w.newTask("runs", replay(12, 50*time.Millisecond)...)
 	runs.Spec.CheckpointPolicy.BeforeRiskyTools = []clewv1.RiskyToolPattern{}
@@ -43,6 +44,7 @@ func TestATaskRunsToItsEnd(t *testing.T) {
 }
 
 func TestASuspendedTaskGoesOnWhereItStood(t *testing.T) {
+	t.Parallel()
 	w, g := newWorld(t), gomega.NewWithT(t)
 	w.create(w.newTask("sleeps", replay(30, 200*time.Millisecond)...))
 	w.untilToolCalls("sleeps", 5, 2*time.Minute)
@@ -59,6 +61,7 @@ func TestASuspendedTaskGoesOnWhereItStood(t *testing.T) {
 }
 
 func TestAFailedTaskIsResumedWithItsConversation(t *testing.T) {
+	t.Parallel()
 	w, g := newWorld(t), gomega.NewWithT(t)
 	task := w.newTask("fails", "sh", "-c", `
 		if [ "$CLEW_ATTEMPT" = 1 ]; then echo '{"type":"message","role":"assistant","text":"I remember blue"}'; exit 3; fi
@@ -76,6 +79,7 @@ func TestAFailedTaskIsResumedWithItsConversation(t *testing.T) {
 }
 
 func TestTheSameManifestAppliedAHundredTimesChangesNothing(t *testing.T) {
+	t.Parallel()
 	w, g := newWorld(t), gomega.NewWithT(t)
 	task := w.newTask("steady", replay(12, 20*time.Millisecond)...)
 	g.Expect(w.apply(task)).To(gomega.Succeed())
@@ -98,6 +102,7 @@ func TestTheSameManifestAppliedAHundredTimesChangesNothing(t *testing.T) {
 }
 
 func TestAForkGoesItsOwnWayAndLeavesItsSourceAlone(t *testing.T) {
+	t.Parallel()
 	w, g := newWorld(t), gomega.NewWithT(t)
 	w.create(w.newTask("source", replay(20, 300*time.Millisecond)...))
 	w.untilState("source", 2*time.Minute, clewv1.ReasonCompleted)
@@ -117,6 +122,7 @@ func TestAForkGoesItsOwnWayAndLeavesItsSourceAlone(t *testing.T) {
 }
 
 func TestAForkCostsTheGitstoreNextToNothing(t *testing.T) {
+	t.Parallel()
 	w, g := newWorld(t), gomega.NewWithT(t)
 	w.create(w.newTask("source", idle...))
 	w.inAgent("source", `cd /workspace; head -c 4000000 /dev/urandom > large; echo changed >> README.md; git add large`)

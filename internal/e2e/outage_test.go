@@ -11,6 +11,7 @@ import (
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
+// Not parallel: it stops what every task needs.
 func TestTheAgentDoesNotNoticeAnOutage(t *testing.T) {
 	w, g := newWorld(t), gomega.NewWithT(t)
 	outage := pick(8*time.Second, 60*time.Second)

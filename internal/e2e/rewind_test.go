@@ -60,6 +60,7 @@ git add -A fresh; git commit -q -m "A wrong turn"; echo half >> README.md; git a
 `
 
 func TestARewindIsAllOrNothing(t *testing.T) {
+	t.Parallel()
 	w, g := newWorld(t), gomega.NewWithT(t)
 	kills := pick(5, 40)
 	w.create(w.newTask("undone", idle...))
@@ -149,6 +150,7 @@ func (w *world) killPrepare(task string, times int) int {
 }
 
 func TestARewindOfASuspendedTaskStartsNoAgent(t *testing.T) {
+	t.Parallel()
 	w, g := newWorld(t), gomega.NewWithT(t)
 	w.create(w.newTask("asleep", replay(12, 20*time.Millisecond)...))
 	w.untilState("asleep", 2*time.Minute, clewv1.ReasonCompleted)
@@ -166,6 +168,7 @@ func TestARewindOfASuspendedTaskStartsNoAgent(t *testing.T) {
 }
 
 func TestWhatCannotBeRewoundIsRefusedWithoutHarm(t *testing.T) {
+	t.Parallel()
 	w, g := newWorld(t), gomega.NewWithT(t)
 	w.create(w.newTask("careful", replay(6, 20*time.Millisecond)...))
 	w.untilState("careful", 2*time.Minute, clewv1.ReasonCompleted)
