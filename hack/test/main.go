@@ -34,7 +34,8 @@ const usage = `usage: test [-run PATTERN] SET...
   modules      the modules below hack/
   e2e          tests on the development cluster
 
-With CLEW_SOAK=1 tests are given hours, and the kill tests run at full length.
+Temporary files are in memory where there is enough of it. With CLEW_SOAK=1
+they are on disk, tests are given hours, and the kill tests run at full length.
 `
 
 func run(ctx context.Context) int {
@@ -49,6 +50,15 @@ func run(ctx context.Context) int {
 		return 2
 	}
 	soak := os.Getenv("CLEW_SOAK") == "1"
+	if !soak {
+		if folder, remove := memoryFolder(); folder != "" {
+			defer remove()
+			if err := os.Setenv("TMPDIR", folder); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return 1
+			}
+		}
+	}
 	start := time.Now()
 	total := &tally{}
 	for _, name := range flags.Args() {

@@ -204,9 +204,12 @@ func TestAutomaticSnapshotsHaveObjects(t *testing.T) {
 	w.note("work", 100)
 	w.Expect(w.automatic()).To(gomega.BeEmpty(), "they are made with the next write of the task's status")
 	w.checkpointAt("work", 100)
-	s := &v1alpha1.ConversationSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "work-snapshot-2"}}
-	w.Eventually(func() error { return w.client.Get(w.ctx, client.ObjectKeyFromObject(s), s) }).Should(gomega.Succeed())
-	w.untilCondition(s, func() []metav1.Condition { return s.Status.Conditions }, v1alpha1.SnapshotReady, v1alpha1.ReasonResolved)
+	s := &v1alpha1.ConversationSnapshot{}
+	for _, name := range []string{"work-snapshot-1", "work-snapshot-2"} {
+		s = &v1alpha1.ConversationSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
+		w.Eventually(func() error { return w.client.Get(w.ctx, client.ObjectKeyFromObject(s), s) }).Should(gomega.Succeed())
+		w.untilCondition(s, func() []metav1.Condition { return s.Status.Conditions }, v1alpha1.SnapshotReady, v1alpha1.ReasonResolved)
+	}
 	w.Expect(s.OwnerReferences[0].UID).To(gomega.Equal(w.task("work").UID))
 	w.Expect(*s.Spec.Position).To(gomega.BeEquivalentTo(100))
 	w.Expect(s.Status.Trigger).To(gomega.Equal(v1alpha1.SnapshotAutomatic))
@@ -228,15 +231,18 @@ func TestAutomaticSnapshotsHaveObjects(t *testing.T) {
 	w.Expect(slices.Contains(names, "work-snapshot-6")).To(gomega.BeFalse())
 	w.Expect(w.task("work").Status.SnapshotCount).To(gomega.BeEquivalentTo(26))
 
-	writes := map[string]int{}
-	for _, request := range w.requests.list() {
-		if i := strings.Index(request, "/conversationsnapshots"); i >= 0 {
-			writes[strings.Fields(request)[0]]++
+	writes := func() map[string]int {
+		count := map[string]int{}
+		for _, request := range w.requests.list() {
+			if i := strings.Index(request, "/conversationsnapshots"); i >= 0 {
+				count[strings.Fields(request)[0]]++
+			}
 		}
+		return count
 	}
-	// 2 and 20 were made, each has had one status, and the one of the first two
-	// that was left has gone.
-	w.Expect(writes).To(gomega.Equal(map[string]int{http.MethodPost: 22, http.MethodPut: 22, http.MethodDelete: 1}))
+	// 2 and 20 were made, each has one status, and the one of the first two that
+	// was left has gone.
+	w.Eventually(writes).Should(gomega.Equal(map[string]int{http.MethodPost: 22, http.MethodPut: 22, http.MethodDelete: 1}))
 }
 
 func TestAutomaticSnapshotsThatAreNotWanted(t *testing.T) {

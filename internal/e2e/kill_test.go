@@ -89,7 +89,7 @@ func TestATaskSurvivesWhateverIsKilled(t *testing.T) {
 		w.untilDurable(c.Name) // no volume was lost
 	}
 	seen.add(w, "hardy")
-	w.expectDurableCheckpointsExact("hardy", calls)
+	w.expectDurableCheckpointsExact(calls, "hardy")
 }
 
 // untilAgentRunsOrDone waits for a running agent; nil when the task has ended.
@@ -143,6 +143,6 @@ func TestATaskSurvivesTheLossOfItsVolume(t *testing.T) {
 	got := w.untilState("homeless", 5*time.Minute, clewv1.ReasonCompleted)
 	w.expectCallsOnce("homeless", calls)
 	seen.add(w, "homeless")
-	w.expectDurableCheckpointsExact("homeless", calls)
+	w.expectDurableCheckpointsExact(calls, "homeless")
 	g.Expect(len(got.Status.Attempts)).To(gomega.Equal(1 + losses))
 }

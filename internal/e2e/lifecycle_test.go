@@ -33,7 +33,7 @@ func TestATaskRunsToItsEnd(t *testing.T) {
 	ckpts := w.untilListed("runs")
 	g.Expect(len(ckpts)).To(gomega.BeNumerically(">=", 3), "after 5, after 10, at the end")
 	g.Expect(ckpts[len(ckpts)-1].Status.Trigger).To(gomega.Equal(clewv1.TriggerCompletion))
-	w.expectDurableCheckpointsExact("runs", 12)
+	w.expectDurableCheckpointsExact(12, "runs")
 	var told []string
 	for _, e := range w.timeline("runs") {
 		told = append(told, e.Reason)
@@ -117,8 +117,7 @@ func TestAForkGoesItsOwnWayAndLeavesItsSourceAlone(t *testing.T) {
 	w.expectCallsOnce("branched", 20)
 	g.Expect(w.task("source").ResourceVersion).To(gomega.Equal(settled.ResourceVersion))
 	g.Expect(claim(w, "source")).NotTo(gomega.Equal(claim(w, "branched")), "each has its own volume")
-	w.expectDurableCheckpointsExact("branched", 20)
-	w.expectDurableCheckpointsExact("source", 20)
+	w.expectDurableCheckpointsExact(20, "source", "branched")
 }
 
 func TestAForkCostsTheGitstoreNextToNothing(t *testing.T) {

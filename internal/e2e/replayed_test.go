@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // replayed are the trees that the first 0, 1, 2 … calls of the replaying agent
@@ -23,6 +24,7 @@ func (w *world) replayed(base string, calls int) (trees []string) {
 	w.run(exec.Command("go", "build", "-o", agent, "../../hack/demo/agent"))
 	w.git(dir, "clone", "--quiet", "--no-checkout", "http://"+w.forward(originNamespace, "origin", 80)+"/clew.git", workspace)
 	w.git(workspace, "checkout", "--quiet", "-B", "main", base)
+	unchanged := hasher{}
 	for n := range calls + 1 {
 		// With its conversation so far the agent goes on after the calls it did.
 		work := exec.Command(agent, "--delay=0", "--check", fmt.Sprintf("--calls=%d", n))
@@ -36,7 +38,7 @@ func (w *world) replayed(base string, calls int) (trees []string) {
 			w.Fatal(err)
 		}
 		log.Close()
-		trees = append(trees, w.treeOf(workspace))
+		trees = append(trees, w.treeOf(unchanged, workspace))
 	}
 	// The trees are worth something only if they are computed as git does.
 	if want := w.git(workspace, "rev-parse", base+"^{tree}"); trees[0] != want {
@@ -70,18 +72,28 @@ func (w *world) run(cmd *exec.Cmd) string {
 
 // treeOf is the id of the git tree that the files of a folder make. It is
 // computed from the files alone, with nothing of git or Clew in between.
-func (w *world) treeOf(folder string) string {
+func (w *world) treeOf(h hasher, folder string) string {
 	w.Helper()
-	id, err := hashFolder(folder)
+	id, err := h.folder(folder)
 	if err != nil {
 		w.Fatalf("read the files in %s: %v", folder, err)
 	}
 	return fmt.Sprintf("%x", id)
 }
 
-// hashFolder leaves out what a tree does not hold: .git and, as nil, folders
+// hasher hashes as git does. It holds the files it knows, each as it was when it
+// was read: one with the same time and size is not read again.
+type hasher map[string]hashed
+
+type hashed struct {
+	modified time.Time
+	size     int64
+	id       []byte
+}
+
+// folder leaves out what a tree does not hold: .git and, as nil, folders
 // without a file.
-func hashFolder(folder string) ([]byte, error) {
+func (h hasher) folder(folder string) ([]byte, error) {
 	type item struct {
 		mode, name string
 		id         []byte
@@ -95,7 +107,7 @@ func hashFolder(folder string) ([]byte, error) {
 		if e.Name() == ".git" {
 			continue
 		}
-		mode, id, err := hashFile(filepath.Join(folder, e.Name()))
+		mode, id, err := h.file(filepath.Join(folder, e.Name()))
 		if err != nil {
 			return nil, err
 		}
@@ -121,14 +133,14 @@ func hashFolder(folder string) ([]byte, error) {
 	return hashObject("tree", tree), nil
 }
 
-func hashFile(path string) (mode string, id []byte, err error) {
+func (h hasher) file(path string) (mode string, id []byte, err error) {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return "", nil, err
 	}
 	switch {
 	case info.IsDir():
-		id, err = hashFolder(path)
+		id, err = h.folder(path)
 		return "40000", id, err
 	case info.Mode()&os.ModeSymlink != 0:
 		target, err := os.Readlink(path)
@@ -136,12 +148,20 @@ func hashFile(path string) (mode string, id []byte, err error) {
 	case !info.Mode().IsRegular():
 		return "", nil, fmt.Errorf("%s is a %s", path, info.Mode().Type())
 	}
-	content, err := os.ReadFile(path)
 	mode = "100644"
 	if info.Mode()&0o100 != 0 {
 		mode = "100755"
 	}
-	return mode, hashObject("blob", content), err
+	known, is := h[path]
+	if !is || !known.modified.Equal(info.ModTime()) || known.size != info.Size() {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return "", nil, err
+		}
+		known = hashed{info.ModTime(), info.Size(), hashObject("blob", content)}
+		h[path] = known
+	}
+	return mode, known.id, nil
 }
 
 func hashObject(kind string, content []byte) []byte {
