@@ -1,6 +1,8 @@
 package controller_test
 
 import (
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -142,6 +144,27 @@ func TestCheckpointsHaveObjects(t *testing.T) {
 	second := w.checkpoint("work-2-" + string(w.task("work").UID)[:5])
 	w.Expect(second.Status.Number).To(gomega.BeEquivalentTo(2))
 	w.Eventually(func() string { return w.latest("work") }).Should(gomega.Equal("work-3"))
+}
+
+func TestACheckpointThatIsPushedAtOnceHasOneStatusWrite(t *testing.T) {
+	w := newWorld(t)
+	w.stop()
+	w.pushTime = time.Hour
+	w.startManager()
+	w.running("work")
+	w.store.AddCheckpoint(w.id("work"), history.Checkpoint{Attempt: 1, Trigger: string(v1alpha1.TriggerToolCalls), Time: time.Now()})
+	c := &v1alpha1.Checkpoint{}
+	w.Eventually(func() error { return w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: "work-1"}, c) }).Should(gomega.Succeed())
+	w.store.SetDurable(w.id("work"), 1)
+	c = w.checkpoint("work-1")
+	w.Expect(meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointDurable)).To(gomega.BeTrue())
+	var writes []string
+	for _, request := range w.requests.list() {
+		if strings.Contains(request, "/checkpoints") {
+			writes = append(writes, strings.Fields(request)[0])
+		}
+	}
+	w.Expect(writes).To(gomega.Equal([]string{http.MethodPost, http.MethodPut}))
 }
 
 func TestACheckpointBecomesDurableLater(t *testing.T) {

@@ -79,6 +79,8 @@ type world struct {
 	stop      func()
 	// verifyEvery is how often snapshots are verified.
 	verifyEvery time.Duration
+	// pushTime is how long the status of a checkpoint waits for its push.
+	pushTime time.Duration
 }
 
 func newWorld(t *testing.T) *world {
@@ -127,7 +129,7 @@ func (w *world) startManager() {
 		Pods: resources.Options{DaemonImage: "clew:test", ServerURL: "https://server", GitStoreURL: "https://gitstore"},
 	}
 	w.Expect(tasks.SetupWithManager(mgr, hub, 2)).To(gomega.Succeed())
-	checkpoints := &checkpoint.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: w.store, Events: events}
+	checkpoints := &checkpoint.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: w.store, Events: events, PushTime: w.pushTime}
 	w.Expect(checkpoints.SetupWithManager(mgr, hub, 2)).To(gomega.Succeed())
 	snapshots := &conversationsnapshot.Reconciler{Client: mgr.GetClient(), Store: w.store, Clock: clock.RealClock{}, VerifyEvery: w.verifyEvery}
 	w.Expect(snapshots.SetupWithManager(mgr, 1)).To(gomega.Succeed())

@@ -12,6 +12,7 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/resources"
 )
 
 // NewRewind is the rewind that has not been taken note of yet; nil for none.
@@ -56,22 +57,23 @@ func (d *decision) considerRewind() {
 		accepted.ID, accepted.State = r.ID, v1alpha1.OperationInProgress
 		accepted.StartTime = ptr.To(metav1.NewTime(d.now))
 		d.s.Rewind = accepted
+	case r.To.CheckpointRef != nil:
+		d.await(r, time.Second, v1alpha1.ReasonCheckpointNotReady,
+			fmt.Sprintf("Checkpoint %q has just been taken: the rewind begins when its status is there", r.To.CheckpointRef.Name))
 	default:
-		d.awaitStore(r)
+		d.await(r, d.o.Limits.RetryBase, v1alpha1.ReasonHistoryUnavailable,
+			"where it goes is found out when the history store can be reached; the task goes on until then")
 	}
 }
 
-// awaitStore says, once, that a rewind waits for the history store. It is not
-// taken note of yet: where it goes is found out when it begins.
-func (d *decision) awaitStore(r *v1alpha1.Rewind) {
-	d.look(d.o.Limits.RetryBase)
+// await says, once, what a rewind waits for. It is not taken note of yet: where
+// it goes is found out when it begins.
+func (d *decision) await(r *v1alpha1.Rewind, lookAgain time.Duration, reason, message string) {
+	d.look(lookAgain)
 	if s := d.s.Rewind; s != nil && s.ID == r.ID && s.State == v1alpha1.OperationPending {
 		return
 	}
-	d.s.Rewind = &v1alpha1.OperationStatus{
-		ID: r.ID, State: v1alpha1.OperationPending, Reason: v1alpha1.ReasonHistoryUnavailable,
-		Message: "where it goes is found out when the history store can be reached; the task goes on until then",
-	}
+	d.s.Rewind = &v1alpha1.OperationStatus{ID: r.ID, State: v1alpha1.OperationPending, Reason: reason, Message: message}
 }
 
 // dropWithdrawnRewind ends a rewind whose request is no longer in the spec and
@@ -112,7 +114,7 @@ func (d *decision) resolveRewind(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus,
 // toCheckpoint goes back to the Checkpoint that the rewind names.
 func (d *decision) toCheckpoint(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus, *Hindrance) {
 	target, refusal := d.rewindTarget(r.To.CheckpointRef.Name)
-	if refusal != nil {
+	if target == nil {
 		return nil, refusal
 	}
 	s := &v1alpha1.OperationStatus{ToCheckpoint: target.Status.Number, ToCommit: target.Status.Commit}
@@ -125,7 +127,8 @@ func (d *decision) toCheckpoint(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus, 
 	return s, nil
 }
 
-// rewindTarget is the Checkpoint to go back to, or why that cannot be.
+// rewindTarget is the Checkpoint to go back to, or why that cannot be; neither
+// while the status of one that the manager made has not been written yet.
 func (d *decision) rewindTarget(name string) (*v1alpha1.Checkpoint, *Hindrance) {
 	c := d.o.RewindTarget
 	switch {
@@ -138,11 +141,19 @@ func (d *decision) rewindTarget(name string) (*v1alpha1.Checkpoint, *Hindrance) 
 	case meta.IsStatusConditionFalse(c.Status.Conditions, v1alpha1.CheckpointIntact):
 		return nil, &Hindrance{v1alpha1.ReasonCheckpointCorrupted, fmt.Sprintf(
 			"Checkpoint %q was found damaged: go back to another one, and give the rewind a new id", name)}
+	case c.Status.Number == 0 && made(c):
+		return nil, nil
 	case c.Status.Number == 0 || c.Status.Commit == "":
 		return nil, &Hindrance{v1alpha1.ReasonInvalidState, fmt.Sprintf(
 			"Checkpoint %q has not been taken yet: wait until it is Ready, and give the rewind a new id", name)}
 	}
 	return c, nil
+}
+
+// made says that the manager made the Checkpoint, for one that was taken.
+func made(c *v1alpha1.Checkpoint) bool {
+	_, _, ok := resources.CheckpointNumber(c)
+	return ok
 }
 
 // toPosition goes back to a message. The files, and the agent's own state, are

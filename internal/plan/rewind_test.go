@@ -11,6 +11,7 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/resources"
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
@@ -192,6 +193,19 @@ func TestARewindWaitsForTheHistoryStore(t *testing.T) {
 		s.change(func(t *v1alpha1.Task) { t.Spec.Rewind = nil }).step()
 		s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationFailed, v1alpha1.ReasonInvalidOperation)
 	})
+}
+
+func TestARewindWaitsForTheStatusOfANewCheckpoint(t *testing.T) {
+	s := running(t)
+	s.rewind("back", 3)
+	s.o.RewindTarget = resources.NewCheckpoint(s.o.Task, "t-3", history.Checkpoint{Number: 3})
+	s.step()
+	s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationPending, v1alpha1.ReasonCheckpointNotReady)
+	s.wantState(v1alpha1.ReasonRunning)
+	s.o.RewindTarget = s.checkpoint(3)
+	s.step()
+	s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationInProgress, "")
+	s.wantState(v1alpha1.ReasonRewinding)
 }
 
 func TestThePlaceOfARewindIsFoundOutOnce(t *testing.T) {

@@ -9,6 +9,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,10 +41,13 @@ type Store interface {
 	CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Checkpoint, error)
 }
 
-// again is when a Checkpoint that waits is looked at without being told to.
-const again = 30 * time.Second
+const (
+	// again is when a Checkpoint that waits is looked at without being told to.
+	again    = 30 * time.Second
+	pushTime = 3 * time.Second
+)
 
-// Reconciler is the controller of Checkpoints. All fields are required.
+// Reconciler is the controller of Checkpoints. All fields but PushTime are required.
 type Reconciler struct {
 	// Client reads from the cache and writes.
 	Client client.Client
@@ -53,6 +57,10 @@ type Reconciler struct {
 	Store Store
 	// Events tells people.
 	Events events.EventRecorder
+	// PushTime is how long the status of a checkpoint that nobody asked for waits
+	// for its push, which mostly follows at once: one write tells of both. It is
+	// 3 s if 0.
+	PushTime time.Duration
 
 	mu sync.Mutex
 	// searched is, by the UID of a waiting Checkpoint, up to which number the
@@ -104,6 +112,9 @@ func (r *Reconciler) follow(ctx context.Context, c *v1alpha1.Checkpoint, taskUID
 	}
 	if err != nil {
 		return 0, err
+	}
+	if wait := cmp.Or(r.PushTime, pushTime) - time.Since(c.CreationTimestamp.Time); wait > 0 && c.Status.Number == 0 && !row.Durable && row.Refused == "" {
+		return wait, nil
 	}
 	return r.take(ctx, c, row, v1alpha1.ReasonTaken, "the checkpoint was taken", damaged)
 }
