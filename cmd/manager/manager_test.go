@@ -23,18 +23,7 @@ import (
 
 var server *apiserver.Server
 
-func TestMain(m *testing.M) {
-	var err error
-	if server, err = apiserver.Start(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	if err := server.Stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { apiserver.Main(m, &server) }
 
 // TestItWorksWithItsOwnRightsAndWithoutPostgres runs the whole program as an
 // account that has the generated role and what leader election needs, and

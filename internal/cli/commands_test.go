@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -31,18 +30,7 @@ import (
 // server is the API server of this package's tests, set once by TestMain.
 var server *apiserver.Server
 
-func TestMain(m *testing.M) {
-	var err error
-	if server, err = apiserver.Start(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	if err := server.Stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { apiserver.Main(m, &server) }
 
 // bench is a namespace of the API server, and the plugin to act in it.
 type bench struct {

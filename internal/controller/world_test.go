@@ -3,9 +3,7 @@ package controller_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -49,16 +47,7 @@ func TestMain(m *testing.M) {
 	log.SetLogger(klog.Background())
 	klog.SetOutput(discard{})
 	klog.LogToStderr(false)
-	var err error
-	if server, err = apiserver.Start(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	if err := server.Stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	os.Exit(code)
+	apiserver.Main(m, &server)
 }
 
 type discard struct{}
