@@ -259,6 +259,43 @@ func TestForkWhileDeleting(t *testing.T) {
 	}
 }
 
+// A sweep that found a row in use unmarks it. When the last user goes in between,
+// that deletion waits for the sweep, and marks the row anew.
+func TestWhatIsForsakenDuringASweepIsRemoved(t *testing.T) {
+	for table, of := range map[string]string{"sweep_messages": "messages", "sweep_pieces": "pieces"} {
+		t.Run(of, func(t *testing.T) {
+			dsn := pg.Database(t)
+			w := begin(t, openAt(t, dsn), taskNamed("last"), 1)
+			w.append(user(long(40<<10, "words")))
+			sweep, watch := connect(t, dsn), connect(t, dsn)
+			mustExec := func(statement string) {
+				t.Helper()
+				if _, err := sweep.Exec(t.Context(), statement); err != nil {
+					t.Fatalf("%s: %v", statement, err)
+				}
+			}
+			mustExec("INSERT INTO " + table + " SELECT id FROM " + of)
+			mustExec("BEGIN")
+			mustExec("SELECT FROM " + table + " FOR UPDATE")
+			var deletion sync.WaitGroup
+			deletion.Go(func() { remove(t, w) })
+			for blocked, patience := 0, time.Now().Add(10*time.Second); blocked == 0; time.Sleep(5 * time.Millisecond) {
+				err := watch.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&blocked)
+				if err != nil || time.Now().After(patience) {
+					t.Errorf("the deletion does not wait for the sweep: %v", err)
+					break
+				}
+			}
+			mustExec("DELETE FROM " + table)
+			mustExec("COMMIT")
+			deletion.Wait()
+			if n := count(t, dsn, of); n != 0 {
+				t.Errorf("%d rows are left in %s", n, of)
+			}
+		})
+	}
+}
+
 // Tasks that say what a deleted one said, at the moment it is deleted, lose
 // nothing.
 func TestAppendWhileDeleting(t *testing.T) {

@@ -71,7 +71,8 @@ DELETE FROM branches WHERE id = ANY (@ids::bigint[]);
 SELECT id FROM branches WHERE task_uid = @uid::text;
 
 -- name: MarkPendingPieces :exec
-INSERT INTO sweep_pieces (piece_id) SELECT piece_id FROM pending_pieces WHERE task_id = @task_id ON CONFLICT DO NOTHING;
+INSERT INTO sweep_pieces (piece_id) SELECT piece_id FROM pending_pieces WHERE task_id = @task_id ORDER BY piece_id
+ON CONFLICT (piece_id) DO UPDATE SET piece_id = EXCLUDED.piece_id;
 
 -- name: DeleteCheckpoints :execrows
 DELETE FROM checkpoints WHERE task_id = @task_id;

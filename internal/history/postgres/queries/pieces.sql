@@ -31,7 +31,11 @@ SELECT hash, data FROM pieces WHERE namespace = @namespace AND hash = ANY (@hash
 SELECT count(*) FROM pieces WHERE namespace = @namespace AND hash = ANY (@hashes::bytea[]) AND sha256(data) = hash;
 
 -- name: MarkMessages :exec
-INSERT INTO sweep_messages (message_id) SELECT unnest(@ids::bigint[]) ON CONFLICT DO NOTHING;
+-- A mark that is there may be one that a sweep is about to take away, which saw
+-- the message in use: the update waits for that sweep, and then marks anew. So
+-- do all statements that mark.
+INSERT INTO sweep_messages (message_id) SELECT DISTINCT id FROM unnest(@ids::bigint[]) AS id ORDER BY id
+ON CONFLICT (message_id) DO UPDATE SET message_id = EXCLUDED.message_id;
 
 -- name: MarkedMessages :many
 SELECT message_id FROM sweep_messages ORDER BY message_id LIMIT @up_to_rows FOR UPDATE SKIP LOCKED;
@@ -54,8 +58,8 @@ SELECT id FROM messages WHERE id = ANY (@ids::bigint[]);
 -- name: DeleteMessages :execrows
 WITH pieces_of AS (
     INSERT INTO sweep_pieces (piece_id)
-    SELECT DISTINCT piece_id FROM message_pieces WHERE message_id = ANY (@ids::bigint[])
-    ON CONFLICT DO NOTHING
+    SELECT DISTINCT piece_id FROM message_pieces WHERE message_id = ANY (@ids::bigint[]) ORDER BY piece_id
+    ON CONFLICT (piece_id) DO UPDATE SET piece_id = EXCLUDED.piece_id
 )
 DELETE FROM messages WHERE id = ANY (@ids::bigint[]);
 
@@ -89,4 +93,5 @@ WITH late AS (
     WHERE pending_pieces.task_id = late.task_id AND pending_pieces.piece_id = late.piece_id
     RETURNING pending_pieces.piece_id
 )
-INSERT INTO sweep_pieces (piece_id) SELECT DISTINCT piece_id FROM gone ON CONFLICT DO NOTHING;
+INSERT INTO sweep_pieces (piece_id) SELECT DISTINCT piece_id FROM gone ORDER BY piece_id
+ON CONFLICT (piece_id) DO UPDATE SET piece_id = EXCLUDED.piece_id;

@@ -266,7 +266,8 @@ func (q *Queries) LockDeletions(ctx context.Context) error {
 }
 
 const markPendingPieces = `-- name: MarkPendingPieces :exec
-INSERT INTO sweep_pieces (piece_id) SELECT piece_id FROM pending_pieces WHERE task_id = $1 ON CONFLICT DO NOTHING
+INSERT INTO sweep_pieces (piece_id) SELECT piece_id FROM pending_pieces WHERE task_id = $1 ORDER BY piece_id
+ON CONFLICT (piece_id) DO UPDATE SET piece_id = EXCLUDED.piece_id
 `
 
 func (q *Queries) MarkPendingPieces(ctx context.Context, taskID int32) error {

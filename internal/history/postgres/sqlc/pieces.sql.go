@@ -29,8 +29,8 @@ func (q *Queries) AwaitPieces(ctx context.Context, arg AwaitPiecesParams) error 
 const deleteMessages = `-- name: DeleteMessages :execrows
 WITH pieces_of AS (
     INSERT INTO sweep_pieces (piece_id)
-    SELECT DISTINCT piece_id FROM message_pieces WHERE message_id = ANY ($1::bigint[])
-    ON CONFLICT DO NOTHING
+    SELECT DISTINCT piece_id FROM message_pieces WHERE message_id = ANY ($1::bigint[]) ORDER BY piece_id
+    ON CONFLICT (piece_id) DO UPDATE SET piece_id = EXCLUDED.piece_id
 )
 DELETE FROM messages WHERE id = ANY ($1::bigint[])
 `
@@ -114,7 +114,8 @@ WITH late AS (
     WHERE pending_pieces.task_id = late.task_id AND pending_pieces.piece_id = late.piece_id
     RETURNING pending_pieces.piece_id
 )
-INSERT INTO sweep_pieces (piece_id) SELECT DISTINCT piece_id FROM gone ON CONFLICT DO NOTHING
+INSERT INTO sweep_pieces (piece_id) SELECT DISTINCT piece_id FROM gone ORDER BY piece_id
+ON CONFLICT (piece_id) DO UPDATE SET piece_id = EXCLUDED.piece_id
 `
 
 type GiveUpPiecesParams struct {
@@ -293,9 +294,13 @@ func (q *Queries) LockPieces(ctx context.Context, ids []int64) ([]int64, error) 
 }
 
 const markMessages = `-- name: MarkMessages :exec
-INSERT INTO sweep_messages (message_id) SELECT unnest($1::bigint[]) ON CONFLICT DO NOTHING
+INSERT INTO sweep_messages (message_id) SELECT DISTINCT id FROM unnest($1::bigint[]) AS id ORDER BY id
+ON CONFLICT (message_id) DO UPDATE SET message_id = EXCLUDED.message_id
 `
 
+// A mark that is there may be one that a sweep is about to take away, which saw
+// the message in use: the update waits for that sweep, and then marks anew. So
+// do all statements that mark.
 func (q *Queries) MarkMessages(ctx context.Context, ids []int64) error {
 	_, err := q.db.Exec(ctx, markMessages, ids)
 	return err
