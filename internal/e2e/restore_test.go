@@ -224,5 +224,5 @@ func (w *world) expectAgentGit(c clewv1.Checkpoint, workspace string) {
 	if len(dirty) != int(want.DirtyFileCount) || !slices.Equal(dirty, want.DirtyFiles) {
 		w.Fatalf("checkpoint %s: the agent's repository has the dirty files %v, its status says %v", c.Name, dirty, want.DirtyFiles)
 	}
-	w.git(workspace, "fsck", pick("--connectivity-only", "--full"), "--no-dangling")
+	w.git(workspace, "fsck", "--full", "--no-dangling")
 }
