@@ -179,14 +179,18 @@ func text(b *strings.Builder) string {
 
 func short(pkg string) string { return strings.TrimPrefix(pkg, "github.com/clew-dev/clew/") }
 
-// summarise prints what failed and was skipped, by name, and the last line.
+// beginning is how much of a failed test's output the summary repeats.
+const beginning = 1500
+
+// summarise prints what was skipped, what failed with the beginning of its
+// output (what a cluster had to say comes after it, at length), and the last line.
 func (t *tally) summarise(w io.Writer, took time.Duration) {
 	fmt.Fprintln(w)
 	for _, name := range t.skips {
 		fmt.Fprintf(w, "skipped: %s\n", name)
 	}
 	for _, f := range t.failures {
-		fmt.Fprintf(w, "failed: %s\n", f.name)
+		fmt.Fprintf(w, "failed: %s\n%s\n", f.name, strings.TrimRight(f.output[:min(len(f.output), beginning)], "\n"))
 	}
 	fmt.Fprintf(w, "%s\n", took.Round(time.Second))
 	fmt.Fprintf(w, "%d passed, %d failed\n", t.passed, t.failed)

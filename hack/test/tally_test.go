@@ -116,7 +116,7 @@ func TestLastLine(t *testing.T) {
 	if last := lines[len(lines)-1]; last != "12 passed, 1 failed" {
 		t.Errorf("last line: %q", last)
 	}
-	if !strings.Contains(out.String(), "failed: p B") || !strings.Contains(out.String(), "skipped: p A") {
+	if !strings.Contains(out.String(), "failed: p B\nwrong\n") || !strings.Contains(out.String(), "skipped: p A") {
 		t.Errorf("names are missing:\n%s", out)
 	}
 }

@@ -1,6 +1,7 @@
 package controller_test
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -10,9 +11,12 @@ import (
 	"github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/controller/checkpoint"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/testing/builders"
@@ -158,13 +162,61 @@ func TestACheckpointThatIsPushedAtOnceHasOneStatusWrite(t *testing.T) {
 	w.store.SetDurable(w.id("work"), 1)
 	c = w.checkpoint("work-1")
 	w.Expect(meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointDurable)).To(gomega.BeTrue())
-	var writes []string
+	w.Expect(w.checkpointWrites()).To(gomega.Equal([]string{http.MethodPost, http.MethodPut}))
+}
+
+// checkpointWrites are the methods of the writes of Checkpoints.
+func (w *world) checkpointWrites() (methods []string) {
 	for _, request := range w.requests.list() {
 		if strings.Contains(request, "/checkpoints") {
-			writes = append(writes, strings.Fields(request)[0])
+			methods = append(methods, strings.Fields(request)[0])
 		}
 	}
-	w.Expect(writes).To(gomega.Equal([]string{http.MethodPost, http.MethodPut}))
+	return methods
+}
+
+func TestACheckpointThatIsNotPushedYetIsNotWrittenAgain(t *testing.T) {
+	w := newWorld(t)
+	w.running("work")
+	w.store.AddCheckpoint(w.id("work"), history.Checkpoint{Attempt: 1, Trigger: string(v1alpha1.TriggerToolCalls), Time: time.Now()})
+	w.checkpoint("work-1")
+	for messages := range int64(20) {
+		w.store.SetTotals(w.id("work"), history.Totals{Messages: messages}) // each has the checkpoint looked at
+		time.Sleep(20 * time.Millisecond)
+	}
+	w.Expect(w.checkpointWrites()).To(gomega.Equal([]string{http.MethodPost, http.MethodPut}))
+}
+
+// lagging is a client whose cache has not seen the newest version of a Checkpoint.
+type lagging struct {
+	client.Client
+	seen *v1alpha1.Checkpoint
+}
+
+func (l lagging) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	if c, ok := object.(*v1alpha1.Checkpoint); ok {
+		l.seen.DeepCopyInto(c)
+		return nil
+	}
+	return l.Client.Get(ctx, key, object, options...)
+}
+
+func TestACheckpointIsNotWrittenOnTheWordOfACacheThatLags(t *testing.T) {
+	w := newWorld(t)
+	w.complete("work", w.running("work"))
+	written := w.checkpoint("work-1")
+	w.stop()
+	before := written.DeepCopy()
+	before.Status = v1alpha1.CheckpointStatus{}
+	before.ResourceVersion = "1"
+	told := events.NewFakeRecorder(10)
+	lags := lagging{Client: w.client, seen: before}
+	r := &checkpoint.Reconciler{Client: lags, Live: w.client, Store: w.store, Events: told}
+	result, err := r.Reconcile(w.ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(written)})
+	w.Expect(err).NotTo(gomega.HaveOccurred())
+	w.Expect(result).To(gomega.Equal(ctrl.Result{}), "no conflict, which would have it tried again")
+	w.Expect(told.Events).To(gomega.BeEmpty())
+	w.Expect(w.checkpoint("work-1").ResourceVersion).To(gomega.Equal(written.ResourceVersion))
 }
 
 func TestACheckpointBecomesDurableLater(t *testing.T) {

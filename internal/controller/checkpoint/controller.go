@@ -5,7 +5,8 @@
 // person applied waits until the task's daemon has taken it (the record names
 // the object's UID); when the task is not running, its last checkpoint already
 // is what was asked for, and the object points at that one. What a status says
-// a checkpoint holds never changes; only its conditions do.
+// a checkpoint holds never changes; only its conditions do. Nothing is written
+// on the word of a cache that lags behind.
 package checkpoint
 
 import (
@@ -75,6 +76,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return failure.Result(logf.FromContext(ctx), err)
 	}
 	after, err := r.reconcile(ctx, c)
+	if errors.Is(err, errStale) {
+		return ctrl.Result{}, nil
+	}
 	if err != nil {
 		return failure.Result(logf.FromContext(ctx), err)
 	}
@@ -263,9 +267,24 @@ func endsAttempt(trigger string) bool {
 	}, trigger)
 }
 
+// errStale says that the cache lags behind the object: what brings it up to
+// date has the object looked at again.
+var errStale = errors.New("the cache lags behind")
+
+// write writes the status if it changed. Changes of the Task and of the history
+// store have a Checkpoint looked at too, often before its own last write has
+// come back.
 func (r *Reconciler) write(ctx context.Context, was, is *v1alpha1.Checkpoint) error {
 	if equality.Semantic.DeepEqual(was.Status, is.Status) {
 		return nil
+	}
+	now := &metav1.PartialObjectMetadata{}
+	now.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Checkpoint"))
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(was), now); err != nil {
+		return err
+	}
+	if now.ResourceVersion != was.ResourceVersion {
+		return errStale
 	}
 	if err := r.Client.Status().Update(ctx, is); err != nil {
 		return fmt.Errorf("write the status of Checkpoint %s: %w", is.Name, err)

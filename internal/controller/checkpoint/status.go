@@ -1,6 +1,8 @@
 package checkpoint
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -26,7 +28,7 @@ func fill(s *v1alpha1.CheckpointStatus, row history.Checkpoint, generation int64
 		Number:             row.Number,
 		Attempt:            row.Attempt,
 		Trigger:            v1alpha1.CheckpointTrigger(row.Trigger),
-		Time:               ptr.To(metav1.NewTime(row.Time)),
+		Time:               seconds(row.Time),
 		Commit:             row.Commit,
 		Tree:               row.Tree,
 		Parent:             row.Parent,
@@ -66,6 +68,12 @@ func fill(s *v1alpha1.CheckpointStatus, row history.Checkpoint, generation int64
 	default:
 		set(v1alpha1.CheckpointDurable, false, v1alpha1.ReasonNotPushed, "it is on its way to the gitstore")
 	}
+}
+
+// seconds is a time as the API server stores it: what is written and what is
+// read then compare equal.
+func seconds(t time.Time) *metav1.Time {
+	return ptr.To(metav1.NewTime(t.Truncate(time.Second)))
 }
 
 // paths cuts a list that came out of an untrusted worktree to what a status may hold.
