@@ -60,10 +60,15 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, workers int) error {
 
 // Reconcile brings one Fork one step further.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	f := &v1alpha1.Fork{}
-	err := r.Client.Get(ctx, request.NamespacedName, f)
-	if err != nil || f.DeletionTimestamp != nil || meta.IsStatusConditionTrue(f.Status.Conditions, v1alpha1.ForkComplete) {
-		return failure.Result(logf.FromContext(ctx), err)
+	var f *v1alpha1.Fork
+	// The cache may not have what was written last: a fork that is under way there
+	// is looked at as it is.
+	for _, reader := range []client.Reader{r.Client, r.Live} {
+		f = &v1alpha1.Fork{}
+		err := reader.Get(ctx, request.NamespacedName, f)
+		if err != nil || f.DeletionTimestamp != nil || meta.IsStatusConditionTrue(f.Status.Conditions, v1alpha1.ForkComplete) {
+			return failure.Result(logf.FromContext(ctx), err)
+		}
 	}
 	after, err := r.fork(ctx, f)
 	if err != nil {
@@ -211,7 +216,7 @@ func note(f *v1alpha1.Fork, task *v1alpha1.Task) {
 // wait says in the condition Complete what the Fork waits for.
 func (r *Reconciler) wait(ctx context.Context, f *v1alpha1.Fork, reason, message string) error {
 	current := &v1alpha1.Fork{}
-	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(f), current); err != nil {
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(f), current); err != nil {
 		return err
 	}
 	f.Status.ObservedGeneration = f.Generation
