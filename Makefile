@@ -59,6 +59,7 @@ fmt: ## Format the Go code
 .PHONY: lint
 lint: $(LINT) ## Check the code, the API's conventions and who imports whom
 	@$(LINT) run ./...
+	@go mod tidy -diff
 	@$(MAKE) -s lint-chart
 
 .PHONY: lint-chart

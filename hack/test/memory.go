@@ -2,23 +2,22 @@ package main
 
 import (
 	"os"
-	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
 	memory = "/dev/shm"
 	// needed is more than all tests leave at one time, in bytes.
 	needed = 4 << 30
-	// noExec is ST_NOEXEC of statvfs(3).
-	noExec = 8
 )
 
 // memoryFolder makes a folder in memory for what tests write, whose syncing to
 // disk takes half of their time, and says how to remove it. It is "" where there
 // is not enough memory, or programs there may not run: go test builds there too.
 func memoryFolder() (folder string, remove func()) {
-	var fs syscall.Statfs_t
-	if syscall.Statfs(memory, &fs) != nil || fs.Flags&noExec != 0 || fs.Bavail*uint64(fs.Bsize) < needed {
+	var fs unix.Statfs_t
+	if unix.Statfs(memory, &fs) != nil || fs.Flags&unix.ST_NOEXEC != 0 || fs.Bavail*uint64(fs.Bsize) < needed {
 		return "", func() {}
 	}
 	folder, err := os.MkdirTemp(memory, "clew-test-")
