@@ -25,12 +25,12 @@ func TestAKilledAgentGoesOnInItsOwnSession(t *testing.T) {
 	t.Parallel()
 	eachAgent(t, func(w *world, g *gomega.WithT, a realAgent) {
 		// The last step tells how often the others really ran.
-		m := w.newModel("killed", script{Steps: 10, DelayMilliseconds: 300, Commands: map[int]string{10: "cat notes.txt"}})
+		m := w.newModel("killed", script{Steps: 10, DelayMilliseconds: 500, Commands: map[int]string{10: "cat notes.txt"}})
 		w.create(w.agentTask("killed", a, m))
 		w.untilToolCalls("killed", 6, 2*time.Minute)
 
-		pod := w.task("killed").Status.Attempts[0].PodName
-		w.kubectl("delete", "pod", pod, "--force", "--grace-period=0")
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: w.task("killed").Status.Attempts[0].PodName}}
+		g.Expect(w.kube.Delete(w.ctx, pod, client.GracePeriodSeconds(0))).To(gomega.Succeed())
 		acknowledged := stepsOf(w.conversation("killed"))
 
 		task := w.untilState("killed", 3*time.Minute, clewv1.ReasonCompleted)
@@ -88,7 +88,7 @@ func TestAnAgentForgetsWhatIsTakenBack(t *testing.T) {
 		g.Expect(w.forkRecalls("forgets", third.Name, m)).To(gomega.Equal(upTo(int(third.Status.Conversation.ToolCalls))),
 			"a fork knows what there was at the checkpoint, and no more")
 		// A completed task is resumed after a rewind, if only to where it stands.
-		ckpts := w.checkpoints("forgets")
+		ckpts := w.untilListed("forgets")
 		stay := clewv1.Rewind{ID: "stay", To: clewv1.RewindTarget{CheckpointRef: &clewv1.NameReference{Name: ckpts[len(ckpts)-1].Name}}}
 		w.patchSpec("forgets", map[string]any{"rewind": stay})
 		w.untilRewound("forgets", "stay", 2*time.Minute)
@@ -119,12 +119,13 @@ func TestAnAgentForgetsWhatIsTakenBack(t *testing.T) {
 // checkpointAfter is the checkpoint that was taken for its count of calls.
 func (w *world) checkpointAfter(task string, calls int64) clewv1.Checkpoint {
 	w.Helper()
-	for _, c := range w.checkpoints(task) {
+	ckpts := w.untilListed(task)
+	for _, c := range ckpts {
 		if c.Status.Conversation != nil && c.Status.Conversation.ToolCalls == calls {
 			return c
 		}
 	}
-	w.Fatalf("task %s has no checkpoint after %d calls: %+v", task, calls, w.checkpoints(task))
+	w.Fatalf("task %s has no checkpoint after %d calls: %+v", task, calls, ckpts)
 	return clewv1.Checkpoint{}
 }
 

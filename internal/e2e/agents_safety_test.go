@@ -131,7 +131,7 @@ func TestBeforeARiskyCallACheckpointIsTaken(t *testing.T) {
 	})
 
 	var before *clewv1.Checkpoint
-	for _, c := range w.checkpoints("risky") {
+	for _, c := range w.untilListed("risky") {
 		if c.Status.Trigger == clewv1.TriggerBeforeRiskyTool {
 			g.Expect(before).To(gomega.BeNil(), "one call, one checkpoint")
 			before = &c

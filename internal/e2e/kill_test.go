@@ -58,7 +58,7 @@ func dice(t *testing.T) *rand.Rand {
 func TestATaskSurvivesWhateverIsKilled(t *testing.T) {
 	w, g := newWorld(t), gomega.NewWithT(t)
 	calls, kills := pick(30, 60), pick(6, 25)
-	w.create(w.newTask("hardy", replay(calls, pick(700*time.Millisecond, 1500*time.Millisecond))...))
+	w.create(w.newTask("hardy", replay(calls, pick(time.Second, 1500*time.Millisecond))...))
 	random := dice(t)
 	kinds, seen := blows(), durables{}
 
@@ -121,7 +121,7 @@ func (w *world) untilAgentRunsOrDone(name string) *corev1.Pod {
 func TestATaskSurvivesTheLossOfItsVolume(t *testing.T) {
 	t.Parallel()
 	w, g := newWorld(t), gomega.NewWithT(t)
-	calls, losses := pick(20, 60), pick(2, 10)
+	calls, losses := pick(30, 60), pick(2, 10)
 	task := w.newTask("homeless", replay(calls, 500*time.Millisecond)...)
 	task.Spec.CheckpointPolicy.EveryToolCalls = ptr.To[int32](3)
 	w.create(task)

@@ -46,18 +46,18 @@ func TestATaskRunsToItsEnd(t *testing.T) {
 func TestASuspendedTaskGoesOnWhereItStood(t *testing.T) {
 	t.Parallel()
 	w, g := newWorld(t), gomega.NewWithT(t)
-	w.create(w.newTask("sleeps", replay(30, 200*time.Millisecond)...))
+	w.create(w.newTask("sleeps", replay(40, 250*time.Millisecond)...))
 	w.untilToolCalls("sleeps", 5, 2*time.Minute)
 
 	w.patchSpec("sleeps", map[string]any{"operatingMode": "Suspended"})
 	task := w.untilState("sleeps", 2*time.Minute, clewv1.ReasonSuspended)
 	before := len(answeredCalls(w.conversation("sleeps")))
-	g.Expect(before).To(gomega.BeNumerically("<", 30))
+	g.Expect(before).To(gomega.BeNumerically("<", 40))
 	g.Expect(meta.IsStatusConditionTrue(task.Status.Conditions, clewv1.TaskDurable)).To(gomega.BeTrue())
 
 	w.patchSpec("sleeps", map[string]any{"operatingMode": "Running"})
 	w.untilState("sleeps", 2*time.Minute, clewv1.ReasonCompleted)
-	w.expectCallsOnce("sleeps", 30)
+	w.expectCallsOnce("sleeps", 40)
 }
 
 func TestAFailedTaskIsResumedWithItsConversation(t *testing.T) {
