@@ -64,6 +64,15 @@ const (
 	ReasonPrepareFailed         = "PrepareFailed"
 )
 
+// Problems that a daemon has while its agent runs. The condition Succeeded carries
+// them, and ReasonVolumeFull, and stays Unknown: all goes on when they are solved.
+const (
+	// ReasonRecordingFailed: the agent's output is held back.
+	ReasonRecordingFailed = "RecordingFailed"
+	// ReasonCheckpointFailed: the agent works on without checkpoints.
+	ReasonCheckpointFailed = "CheckpointFailed"
+)
+
 // Reasons of the other conditions of a Task.
 const (
 	ReasonPushed       = "Pushed"
@@ -145,6 +154,7 @@ const (
 	EventCheckpointCreated   = "CheckpointCreated"
 	EventCheckpointCorrupted = "CheckpointCorrupted"
 	EventDriftDetected       = "DriftDetected"
+	EventTaskHindered        = "TaskHindered"
 )
 
 // Labels that Clew puts on what it makes for a task.

@@ -299,6 +299,29 @@ func TestEveryTransitionHasItsEvent(t *testing.T) {
 	}).Should(gomega.Equal([]string{v1alpha1.EventTaskCompleted, v1alpha1.EventTaskStarted}))
 }
 
+func TestAProblemOfTheDaemonIsAConditionAndAnEvent(t *testing.T) {
+	w := newWorld(t)
+	w.running("work")
+	w.store.Begin(w.id("work"), 1)
+	w.store.SetProblem(w.id("work"), &history.Problem{Reason: v1alpha1.ReasonVolumeFull, Message: "the volume is full: enlarge it"})
+	task := w.until("work", v1alpha1.ReasonVolumeFull)
+	w.Expect(meta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded).Status).To(gomega.Equal(metav1.ConditionUnknown))
+	w.Eventually(func() []string {
+		list := &corev1.EventList{}
+		w.Expect(w.client.List(w.ctx, list, client.InNamespace(w.namespace))).To(gomega.Succeed())
+		var warnings []string
+		for _, e := range list.Items {
+			if e.Type == corev1.EventTypeWarning {
+				warnings = append(warnings, e.Reason+" "+e.Message)
+			}
+		}
+		return warnings
+	}).Should(gomega.Equal([]string{"TaskHindered VolumeFull: the volume is full: enlarge it"}))
+	w.store.SetProblem(w.id("work"), nil)
+	w.until("work", v1alpha1.ReasonRunning)
+	w.Expect(w.reasons("work")).To(gomega.Equal([]string{v1alpha1.EventTaskStarted, v1alpha1.EventTaskHindered}))
+}
+
 func TestErrorsAreTreatedByTheirClass(t *testing.T) {
 	conflict := apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("tasks").GroupResource(), "work", errors.New("changed"))
 	w := gomega.NewWithT(t)

@@ -74,6 +74,17 @@ type TaskState struct {
 	CompletedOperations []string
 	// OpenToolCalls are ids of tool calls on the active branch without a result.
 	OpenToolCalls []string
+	// Problem is what keeps the daemon of the newest attempt from its work; nil
+	// when nothing does.
+	Problem *Problem
+}
+
+// Problem is what keeps a daemon from its work until somebody acts.
+type Problem struct {
+	// Reason is one as conditions have it.
+	Reason string
+	// Message says what is wrong, and what to do.
+	Message string
 }
 
 // Checkpoint is a recorded checkpoint.

@@ -28,6 +28,7 @@ func (d *decision) condition(kind string, status metav1.ConditionStatus, reason,
 // report says in the conditions where the task stands.
 func (d *decision) report() {
 	d.s.ObservedGeneration = d.task.Generation
+	d.reportProblem()
 	status, reason, message := d.standing()
 	d.condition(v1alpha1.TaskSucceeded, status, reason, message)
 	if d.find(v1alpha1.TaskWorkspaceReady) == nil && d.active() != nil {
@@ -48,6 +49,9 @@ func (d *decision) touchGenerations() {
 func (d *decision) standing() (metav1.ConditionStatus, string, string) {
 	if a := d.active(); a != nil {
 		reason, message := d.activity(a)
+		if p := d.problem(a); p != nil && p.Reason == reason {
+			return metav1.ConditionUnknown, reason, message
+		}
 		return statusOf(reason), reason, message
 	}
 	if d.waiting != nil && d.want() != wantNothing {
@@ -110,6 +114,8 @@ func (d *decision) activity(a *v1alpha1.Attempt) (reason, message string) {
 		return v1alpha1.ReasonRetrying, fmt.Sprintf("pod %s is being taken away: another attempt follows when it is gone; if its node is gone for good, delete the pod with --force", v.pod.Name)
 	case d.rewinding():
 		return v1alpha1.ReasonRewinding, "the task is being taken back to " + destination(d.s.Rewind)
+	case d.problem(a) != nil:
+		return d.problem(a).Reason, d.problem(a).Message
 	case v != nil && v.agent != nil && v.agent.ExitCode == 0:
 		return v1alpha1.ReasonCompleting, "the agent ended well: its last checkpoint is being recorded"
 	case v != nil && v.agentRuns:
@@ -132,9 +138,7 @@ func (d *decision) young(v *podView) bool {
 // steady keeps the first message about a trouble: the kubelet's own words
 // change with every try, and each change would be a write.
 func (d *decision) steady(a *v1alpha1.Attempt, h *Hindrance) string {
-	c := meta.FindStatusCondition(d.old.Conditions, v1alpha1.TaskSucceeded)
-	same := len(d.old.Attempts) > 0 && d.old.Attempts[len(d.old.Attempts)-1].Number == a.Number
-	if c != nil && same && c.Reason == h.Reason {
+	if c := d.standingOf(a); c != nil && c.Reason == h.Reason {
 		return c.Message
 	}
 	return h.Message

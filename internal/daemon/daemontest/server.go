@@ -46,6 +46,9 @@ type Task struct {
 	Active        []*daemonv1.ConversationEntry
 	Checkpoints   map[int64]*daemonv1.CheckpointRecord
 	Operations    []string
+	// Problem is what the daemon has told of; Reports is how often it told.
+	Problem *daemonv1.Problem
+	Reports int
 
 	began     bool
 	inherited []*daemonv1.ConversationEntry
@@ -274,6 +277,18 @@ func (s *service) Append(_ context.Context, r *connect.Request[daemonv1.AppendRe
 	}
 	s.announce()
 	return connect.NewResponse(&daemonv1.AppendResponse{LastSequence: int64(len(task.Records))}), nil
+}
+
+func (s *service) Report(_ context.Context, r *connect.Request[daemonv1.ReportRequest]) (*connect.Response[daemonv1.ReportResponse], error) {
+	task, _, err := s.enter(r.Header())
+	defer s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	task.Problem = r.Msg.GetProblem()
+	task.Reports++
+	s.announce()
+	return connect.NewResponse(&daemonv1.ReportResponse{}), nil
 }
 
 func (s *service) MoveConversation(_ context.Context, r *connect.Request[daemonv1.MoveConversationRequest]) (*connect.Response[daemonv1.MoveConversationResponse], error) {

@@ -163,6 +163,14 @@ func (c *Client) Append(ctx context.Context, records []*daemonv1.Record) (int64,
 	return r.Msg.GetLastSequence(), nil
 }
 
+// Report tells what keeps the daemon from its work; nil for nothing.
+func (c *Client) Report(ctx context.Context, problem *daemonv1.Problem) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := c.rpc.Report(ctx, connect.NewRequest(&daemonv1.ReportRequest{Problem: problem}))
+	return classify("tell the server of a problem", err)
+}
+
 // MoveConversation moves the conversation, once per operation id, and returns
 // where it then stands.
 func (c *Client) MoveConversation(ctx context.Context, m *daemonv1.MoveConversationRequest) (*daemonv1.Position, error) {

@@ -156,7 +156,11 @@ func describe(err error) (reason string, permanent bool, message string) {
 		return v1alpha1.ReasonWorkspacePrepared, false, ""
 	}
 	v := judge(err)
-	return v.reason, v.permanent, err.Error()
+	message = err.Error()
+	if v.reason == v1alpha1.ReasonVolumeFull && worktree.ReasonOf(err) == "" {
+		message = "the volume is full: enlarge the task's PersistentVolumeClaim, or make room on it by a pod of your own (" + message + ")"
+	}
+	return v.reason, v.permanent, message
 }
 
 // maxResult is how much of a termination message the kubelet keeps.

@@ -81,7 +81,9 @@ func (d *daemon) take(ctx context.Context, req checkpoint.Request) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if _, err := d.taker.Take(context.WithoutCancel(ctx), req); err != nil {
+	_, err := d.taker.Take(context.WithoutCancel(ctx), req)
+	d.problems.taken(err)
+	if err != nil {
 		return err
 	}
 	d.recorder.checkpointed()

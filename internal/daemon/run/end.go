@@ -88,6 +88,9 @@ func (d *daemon) last(ctx, work context.Context) error {
 	var ending <-chan time.Time
 	for {
 		_, err := d.taker.Take(work, req)
+		if work.Err() == nil {
+			d.problems.taken(err)
+		}
 		if err == nil {
 			nudge(d.push)
 			return nil

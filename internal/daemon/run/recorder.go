@@ -54,7 +54,9 @@ type recorder struct {
 	longPath  string // the file of a line too long to be held
 	// called is told of each tool call as soon as it is seen.
 	called func(*daemonv1.ToolCall)
-	log    logr.Logger
+	// hindered is told why nothing can be recorded, and with nil that it can again.
+	hindered func(error)
+	log      logr.Logger
 
 	mu      sync.Mutex
 	epoch   int // of the connection that may add lines
@@ -346,12 +348,16 @@ func (r *recorder) write(ctx context.Context) (line int64, err error) {
 // persist tries until something is on disk, the disk fails, or ctx ends.
 func (r *recorder) persist(ctx context.Context, do func() error) error {
 	wait := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
-	for {
+	for tried := false; ; tried = true {
 		err := do()
+		if err == nil && tried {
+			r.hindered(nil)
+		}
 		if err == nil || errors.Is(err, spool.ErrBroken) {
 			return err
 		}
 		r.log.Error(err, "the agent's output cannot be recorded; it is held back")
+		r.hindered(err)
 		if err := wait.Wait(ctx); err != nil {
 			return err
 		}

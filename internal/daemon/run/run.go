@@ -13,6 +13,7 @@
 //     waits for it where the agent asks before it runs one.
 //   - The values of the agent's Secrets are in nothing that leaves the pod.
 //   - A daemon killed at any instant goes on where it was when it starts again.
+//   - What keeps it from its work, a full volume say, shows in the Task's status.
 //   - When a newer attempt of the task has begun it ends its own agent and
 //     writes nothing more, anywhere.
 package run
@@ -44,6 +45,7 @@ import (
 type Server interface {
 	ship.Server
 	Commands(context.Context, func(*daemonv1.Command)) error
+	Report(context.Context, *daemonv1.Problem) error
 }
 
 // Config says what the daemon works on.
@@ -74,6 +76,7 @@ type daemon struct {
 	socket   *socket
 	adapter  agent.Adapter
 	guard    *guard
+	problems *problems
 
 	noting   sync.Mutex
 	noted    *daemonv1.AgentSession // what the journal surely says
@@ -113,9 +116,11 @@ func Run(ctx context.Context, cfg Config) error {
 		idle: make(chan struct{}), due: make(chan struct{}, 1), asked: make(chan *daemonv1.TakeCheckpoint, 64), push: make(chan struct{}, 1)}
 	d.taker = &checkpoint.Taker{Repo: v.Repo, Journal: v.Journal, Spool: v.Spool, Remote: cfg.Remote,
 		TaskUID: cfg.Pod.TaskUID, Attempt: cfg.Pod.Attempt, Mask: cfg.Mask, Log: cfg.Log}
+	d.problems = &problems{server: cfg.Server, mask: cfg.Mask, log: cfg.Log, news: make(chan struct{}, 1)}
 	d.shipper = ship.New(cfg.Server, v.Spool, cfg.Log)
 	d.recorder = &recorder{spool: v.Spool, attempt: cfg.Pod.Attempt, newParser: d.newParser, mask: cfg.Mask,
 		longPath: filepath.Join(cfg.Paths.State, "long-line"), log: cfg.Log}
+	d.recorder.hindered = d.problems.recorded
 	d.recorder.called = func(c *daemonv1.ToolCall) { d.toolCalled(work, c) }
 	d.socket = newSocket(d.recorder, v.Journal, cfg.Pod.Attempt, cfg.Log)
 	d.socket.recorded, d.socket.failed, d.socket.beforeTool = d.recorded, func(err error) { fail(err) }, d.beforeTool
@@ -201,6 +206,7 @@ func (d *daemon) work(ctx, work context.Context) error {
 	defer stopRunning()
 	start(work, d.shipper.Run)
 	start(work, d.pushAll)
+	start(work, d.problems.run)
 	start(running, d.listenForCommands)
 	go func() {
 		defer close(d.idle)

@@ -84,6 +84,143 @@ func (Role) EnumDescriptor() ([]byte, []int) {
 	return file_v1_daemon_proto_rawDescGZIP(), []int{0}
 }
 
+type ReportRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absent when nothing is in the way.
+	Problem       *Problem `protobuf:"bytes,1,opt,name=problem,proto3" json:"problem,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportRequest) Reset() {
+	*x = ReportRequest{}
+	mi := &file_v1_daemon_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportRequest) ProtoMessage() {}
+
+func (x *ReportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
+func (*ReportRequest) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ReportRequest) GetProblem() *Problem {
+	if x != nil {
+		return x.Problem
+	}
+	return nil
+}
+
+type ReportResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportResponse) Reset() {
+	*x = ReportResponse{}
+	mi := &file_v1_daemon_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportResponse) ProtoMessage() {}
+
+func (x *ReportResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
+func (*ReportResponse) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{1}
+}
+
+// Problem is what keeps a daemon from its work until somebody acts.
+type Problem struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A reason as conditions have it: at most 64 letters and digits that begin
+	// with a capital.
+	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	// At most 1024 bytes: what is wrong, and what to do.
+	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Problem) Reset() {
+	*x = Problem{}
+	mi := &file_v1_daemon_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Problem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Problem) ProtoMessage() {}
+
+func (x *Problem) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Problem.ProtoReflect.Descriptor instead.
+func (*Problem) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Problem) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Problem) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 type BeginRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	DaemonVersion string                 `protobuf:"bytes,1,opt,name=daemon_version,json=daemonVersion,proto3" json:"daemon_version,omitempty"`
@@ -98,7 +235,7 @@ type BeginRequest struct {
 
 func (x *BeginRequest) Reset() {
 	*x = BeginRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[0]
+	mi := &file_v1_daemon_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -110,7 +247,7 @@ func (x *BeginRequest) String() string {
 func (*BeginRequest) ProtoMessage() {}
 
 func (x *BeginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[0]
+	mi := &file_v1_daemon_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -123,7 +260,7 @@ func (x *BeginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginRequest.ProtoReflect.Descriptor instead.
 func (*BeginRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{0}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *BeginRequest) GetDaemonVersion() string {
@@ -159,7 +296,7 @@ type Source struct {
 
 func (x *Source) Reset() {
 	*x = Source{}
-	mi := &file_v1_daemon_proto_msgTypes[1]
+	mi := &file_v1_daemon_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -171,7 +308,7 @@ func (x *Source) String() string {
 func (*Source) ProtoMessage() {}
 
 func (x *Source) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[1]
+	mi := &file_v1_daemon_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -184,7 +321,7 @@ func (x *Source) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Source.ProtoReflect.Descriptor instead.
 func (*Source) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{1}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Source) GetTaskUid() string {
@@ -227,7 +364,7 @@ type BeginResponse struct {
 
 func (x *BeginResponse) Reset() {
 	*x = BeginResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[2]
+	mi := &file_v1_daemon_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -239,7 +376,7 @@ func (x *BeginResponse) String() string {
 func (*BeginResponse) ProtoMessage() {}
 
 func (x *BeginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[2]
+	mi := &file_v1_daemon_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -252,7 +389,7 @@ func (x *BeginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginResponse.ProtoReflect.Descriptor instead.
 func (*BeginResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{2}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *BeginResponse) GetAttempt() int64 {
@@ -308,7 +445,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_v1_daemon_proto_msgTypes[3]
+	mi := &file_v1_daemon_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -320,7 +457,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[3]
+	mi := &file_v1_daemon_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -333,7 +470,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{3}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Position) GetBranch() string {
@@ -366,7 +503,7 @@ type AppendRequest struct {
 
 func (x *AppendRequest) Reset() {
 	*x = AppendRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[4]
+	mi := &file_v1_daemon_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -378,7 +515,7 @@ func (x *AppendRequest) String() string {
 func (*AppendRequest) ProtoMessage() {}
 
 func (x *AppendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[4]
+	mi := &file_v1_daemon_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -391,7 +528,7 @@ func (x *AppendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendRequest.ProtoReflect.Descriptor instead.
 func (*AppendRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{4}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AppendRequest) GetRecords() []*Record {
@@ -411,7 +548,7 @@ type AppendResponse struct {
 
 func (x *AppendResponse) Reset() {
 	*x = AppendResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[5]
+	mi := &file_v1_daemon_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -423,7 +560,7 @@ func (x *AppendResponse) String() string {
 func (*AppendResponse) ProtoMessage() {}
 
 func (x *AppendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[5]
+	mi := &file_v1_daemon_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -436,7 +573,7 @@ func (x *AppendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendResponse.ProtoReflect.Descriptor instead.
 func (*AppendResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{5}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AppendResponse) GetLastSequence() int64 {
@@ -467,7 +604,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_v1_daemon_proto_msgTypes[6]
+	mi := &file_v1_daemon_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -479,7 +616,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[6]
+	mi := &file_v1_daemon_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -492,7 +629,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{6}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Record) GetSequence() int64 {
@@ -614,7 +751,7 @@ type Piece struct {
 
 func (x *Piece) Reset() {
 	*x = Piece{}
-	mi := &file_v1_daemon_proto_msgTypes[7]
+	mi := &file_v1_daemon_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -626,7 +763,7 @@ func (x *Piece) String() string {
 func (*Piece) ProtoMessage() {}
 
 func (x *Piece) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[7]
+	mi := &file_v1_daemon_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -639,7 +776,7 @@ func (x *Piece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Piece.ProtoReflect.Descriptor instead.
 func (*Piece) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{7}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Piece) GetData() []byte {
@@ -662,7 +799,7 @@ type Pieces struct {
 
 func (x *Pieces) Reset() {
 	*x = Pieces{}
-	mi := &file_v1_daemon_proto_msgTypes[8]
+	mi := &file_v1_daemon_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -674,7 +811,7 @@ func (x *Pieces) String() string {
 func (*Pieces) ProtoMessage() {}
 
 func (x *Pieces) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[8]
+	mi := &file_v1_daemon_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -687,7 +824,7 @@ func (x *Pieces) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pieces.ProtoReflect.Descriptor instead.
 func (*Pieces) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{8}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Pieces) GetHashes() [][]byte {
@@ -724,7 +861,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_v1_daemon_proto_msgTypes[9]
+	mi := &file_v1_daemon_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -736,7 +873,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[9]
+	mi := &file_v1_daemon_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -749,7 +886,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{9}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Message) GetRole() Role {
@@ -815,7 +952,7 @@ type ToolCall struct {
 
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
-	mi := &file_v1_daemon_proto_msgTypes[10]
+	mi := &file_v1_daemon_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -827,7 +964,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[10]
+	mi := &file_v1_daemon_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -840,7 +977,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{10}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ToolCall) GetId() string {
@@ -886,7 +1023,7 @@ type ToolResult struct {
 
 func (x *ToolResult) Reset() {
 	*x = ToolResult{}
-	mi := &file_v1_daemon_proto_msgTypes[11]
+	mi := &file_v1_daemon_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -898,7 +1035,7 @@ func (x *ToolResult) String() string {
 func (*ToolResult) ProtoMessage() {}
 
 func (x *ToolResult) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[11]
+	mi := &file_v1_daemon_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -911,7 +1048,7 @@ func (x *ToolResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolResult.ProtoReflect.Descriptor instead.
 func (*ToolResult) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{11}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ToolResult) GetCallId() string {
@@ -966,7 +1103,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_v1_daemon_proto_msgTypes[12]
+	mi := &file_v1_daemon_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -978,7 +1115,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[12]
+	mi := &file_v1_daemon_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -991,7 +1128,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{12}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Usage) GetInputTokens() int64 {
@@ -1041,7 +1178,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_v1_daemon_proto_msgTypes[13]
+	mi := &file_v1_daemon_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1053,7 +1190,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[13]
+	mi := &file_v1_daemon_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1066,7 +1203,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{13}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Event) GetReason() string {
@@ -1133,7 +1270,7 @@ type CheckpointRecord struct {
 
 func (x *CheckpointRecord) Reset() {
 	*x = CheckpointRecord{}
-	mi := &file_v1_daemon_proto_msgTypes[14]
+	mi := &file_v1_daemon_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1145,7 +1282,7 @@ func (x *CheckpointRecord) String() string {
 func (*CheckpointRecord) ProtoMessage() {}
 
 func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[14]
+	mi := &file_v1_daemon_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1158,7 +1295,7 @@ func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRecord.ProtoReflect.Descriptor instead.
 func (*CheckpointRecord) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{14}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CheckpointRecord) GetNumber() int64 {
@@ -1371,7 +1508,7 @@ type RiskyTool struct {
 
 func (x *RiskyTool) Reset() {
 	*x = RiskyTool{}
-	mi := &file_v1_daemon_proto_msgTypes[15]
+	mi := &file_v1_daemon_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1383,7 +1520,7 @@ func (x *RiskyTool) String() string {
 func (*RiskyTool) ProtoMessage() {}
 
 func (x *RiskyTool) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[15]
+	mi := &file_v1_daemon_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1396,7 +1533,7 @@ func (x *RiskyTool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskyTool.ProtoReflect.Descriptor instead.
 func (*RiskyTool) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{15}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RiskyTool) GetName() string {
@@ -1437,7 +1574,7 @@ type AgentSession struct {
 
 func (x *AgentSession) Reset() {
 	*x = AgentSession{}
-	mi := &file_v1_daemon_proto_msgTypes[16]
+	mi := &file_v1_daemon_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1449,7 +1586,7 @@ func (x *AgentSession) String() string {
 func (*AgentSession) ProtoMessage() {}
 
 func (x *AgentSession) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[16]
+	mi := &file_v1_daemon_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1462,7 +1599,7 @@ func (x *AgentSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentSession.ProtoReflect.Descriptor instead.
 func (*AgentSession) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{16}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AgentSession) GetAgent() string {
@@ -1511,7 +1648,7 @@ type FileChange struct {
 
 func (x *FileChange) Reset() {
 	*x = FileChange{}
-	mi := &file_v1_daemon_proto_msgTypes[17]
+	mi := &file_v1_daemon_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1523,7 +1660,7 @@ func (x *FileChange) String() string {
 func (*FileChange) ProtoMessage() {}
 
 func (x *FileChange) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[17]
+	mi := &file_v1_daemon_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1536,7 +1673,7 @@ func (x *FileChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChange.ProtoReflect.Descriptor instead.
 func (*FileChange) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{17}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *FileChange) GetPath() string {
@@ -1564,7 +1701,7 @@ type SkippedFile struct {
 
 func (x *SkippedFile) Reset() {
 	*x = SkippedFile{}
-	mi := &file_v1_daemon_proto_msgTypes[18]
+	mi := &file_v1_daemon_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1576,7 +1713,7 @@ func (x *SkippedFile) String() string {
 func (*SkippedFile) ProtoMessage() {}
 
 func (x *SkippedFile) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[18]
+	mi := &file_v1_daemon_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1589,7 +1726,7 @@ func (x *SkippedFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkippedFile.ProtoReflect.Descriptor instead.
 func (*SkippedFile) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{18}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SkippedFile) GetPath() string {
@@ -1634,7 +1771,7 @@ type MoveConversationRequest struct {
 
 func (x *MoveConversationRequest) Reset() {
 	*x = MoveConversationRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[19]
+	mi := &file_v1_daemon_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1646,7 +1783,7 @@ func (x *MoveConversationRequest) String() string {
 func (*MoveConversationRequest) ProtoMessage() {}
 
 func (x *MoveConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[19]
+	mi := &file_v1_daemon_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1659,7 +1796,7 @@ func (x *MoveConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveConversationRequest.ProtoReflect.Descriptor instead.
 func (*MoveConversationRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{19}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *MoveConversationRequest) GetOperationId() string {
@@ -1706,7 +1843,7 @@ type MoveConversationResponse struct {
 
 func (x *MoveConversationResponse) Reset() {
 	*x = MoveConversationResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[20]
+	mi := &file_v1_daemon_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1718,7 +1855,7 @@ func (x *MoveConversationResponse) String() string {
 func (*MoveConversationResponse) ProtoMessage() {}
 
 func (x *MoveConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[20]
+	mi := &file_v1_daemon_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1731,7 +1868,7 @@ func (x *MoveConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveConversationResponse.ProtoReflect.Descriptor instead.
 func (*MoveConversationResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{20}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *MoveConversationResponse) GetPosition() *Position {
@@ -1751,7 +1888,7 @@ type ConversationRequest struct {
 
 func (x *ConversationRequest) Reset() {
 	*x = ConversationRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[21]
+	mi := &file_v1_daemon_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1763,7 +1900,7 @@ func (x *ConversationRequest) String() string {
 func (*ConversationRequest) ProtoMessage() {}
 
 func (x *ConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[21]
+	mi := &file_v1_daemon_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1776,7 +1913,7 @@ func (x *ConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationRequest.ProtoReflect.Descriptor instead.
 func (*ConversationRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{21}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ConversationRequest) GetAfterPosition() int64 {
@@ -1795,7 +1932,7 @@ type ConversationResponse struct {
 
 func (x *ConversationResponse) Reset() {
 	*x = ConversationResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[22]
+	mi := &file_v1_daemon_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1807,7 +1944,7 @@ func (x *ConversationResponse) String() string {
 func (*ConversationResponse) ProtoMessage() {}
 
 func (x *ConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[22]
+	mi := &file_v1_daemon_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1820,7 +1957,7 @@ func (x *ConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationResponse.ProtoReflect.Descriptor instead.
 func (*ConversationResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{22}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ConversationResponse) GetEntries() []*ConversationEntry {
@@ -1841,7 +1978,7 @@ type ConversationEntry struct {
 
 func (x *ConversationEntry) Reset() {
 	*x = ConversationEntry{}
-	mi := &file_v1_daemon_proto_msgTypes[23]
+	mi := &file_v1_daemon_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1853,7 +1990,7 @@ func (x *ConversationEntry) String() string {
 func (*ConversationEntry) ProtoMessage() {}
 
 func (x *ConversationEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[23]
+	mi := &file_v1_daemon_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1866,7 +2003,7 @@ func (x *ConversationEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationEntry.ProtoReflect.Descriptor instead.
 func (*ConversationEntry) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{23}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ConversationEntry) GetPosition() int64 {
@@ -1898,7 +2035,7 @@ type CommandsRequest struct {
 
 func (x *CommandsRequest) Reset() {
 	*x = CommandsRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[24]
+	mi := &file_v1_daemon_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1910,7 +2047,7 @@ func (x *CommandsRequest) String() string {
 func (*CommandsRequest) ProtoMessage() {}
 
 func (x *CommandsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[24]
+	mi := &file_v1_daemon_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1923,7 +2060,7 @@ func (x *CommandsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandsRequest.ProtoReflect.Descriptor instead.
 func (*CommandsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{24}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{27}
 }
 
 type Command struct {
@@ -1938,7 +2075,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_v1_daemon_proto_msgTypes[25]
+	mi := &file_v1_daemon_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1950,7 +2087,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[25]
+	mi := &file_v1_daemon_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1963,7 +2100,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{25}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Command) GetCommand() isCommand_Command {
@@ -2005,7 +2142,7 @@ type TakeCheckpoint struct {
 
 func (x *TakeCheckpoint) Reset() {
 	*x = TakeCheckpoint{}
-	mi := &file_v1_daemon_proto_msgTypes[26]
+	mi := &file_v1_daemon_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2017,7 +2154,7 @@ func (x *TakeCheckpoint) String() string {
 func (*TakeCheckpoint) ProtoMessage() {}
 
 func (x *TakeCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[26]
+	mi := &file_v1_daemon_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2030,7 +2167,7 @@ func (x *TakeCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeCheckpoint.ProtoReflect.Descriptor instead.
 func (*TakeCheckpoint) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{26}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TakeCheckpoint) GetName() string {
@@ -2058,7 +2195,13 @@ var File_v1_daemon_proto protoreflect.FileDescriptor
 
 const file_v1_daemon_proto_rawDesc = "" +
 	"\n" +
-	"\x0fv1/daemon.proto\x12\x0eclew.daemon.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9d\x01\n" +
+	"\x0fv1/daemon.proto\x12\x0eclew.daemon.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"B\n" +
+	"\rReportRequest\x121\n" +
+	"\aproblem\x18\x01 \x01(\v2\x17.clew.daemon.v1.ProblemR\aproblem\"\x10\n" +
+	"\x0eReportResponse\";\n" +
+	"\aProblem\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\x9d\x01\n" +
 	"\fBeginRequest\x12%\n" +
 	"\x0edaemon_version\x18\x01 \x01(\tR\rdaemonVersion\x12.\n" +
 	"\x06source\x18\x02 \x01(\v2\x16.clew.daemon.v1.SourceR\x06source\x126\n" +
@@ -2223,13 +2366,14 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\x0eROLE_ASSISTANT\x10\x02\x12\x0f\n" +
 	"\vROLE_SYSTEM\x10\x03\x12\r\n" +
 	"\tROLE_TOOL\x10\x04\x12\x0f\n" +
-	"\vROLE_OUTPUT\x10\x052\xaa\x03\n" +
+	"\vROLE_OUTPUT\x10\x052\xf3\x03\n" +
 	"\rDaemonService\x12D\n" +
 	"\x05Begin\x12\x1c.clew.daemon.v1.BeginRequest\x1a\x1d.clew.daemon.v1.BeginResponse\x12G\n" +
 	"\x06Append\x12\x1d.clew.daemon.v1.AppendRequest\x1a\x1e.clew.daemon.v1.AppendResponse\x12e\n" +
 	"\x10MoveConversation\x12'.clew.daemon.v1.MoveConversationRequest\x1a(.clew.daemon.v1.MoveConversationResponse\x12[\n" +
 	"\fConversation\x12#.clew.daemon.v1.ConversationRequest\x1a$.clew.daemon.v1.ConversationResponse0\x01\x12F\n" +
-	"\bCommands\x12\x1f.clew.daemon.v1.CommandsRequest\x1a\x17.clew.daemon.v1.Command0\x01B9Z7github.com/clew-dev/clew/internal/daemonapi/v1;daemonv1b\x06proto3"
+	"\bCommands\x12\x1f.clew.daemon.v1.CommandsRequest\x1a\x17.clew.daemon.v1.Command0\x01\x12G\n" +
+	"\x06Report\x12\x1d.clew.daemon.v1.ReportRequest\x1a\x1e.clew.daemon.v1.ReportResponseB9Z7github.com/clew-dev/clew/internal/daemonapi/v1;daemonv1b\x06proto3"
 
 var (
 	file_v1_daemon_proto_rawDescOnce sync.Once
@@ -2244,85 +2388,91 @@ func file_v1_daemon_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_daemon_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_v1_daemon_proto_goTypes = []any{
 	(Role)(0),                        // 0: clew.daemon.v1.Role
-	(*BeginRequest)(nil),             // 1: clew.daemon.v1.BeginRequest
-	(*Source)(nil),                   // 2: clew.daemon.v1.Source
-	(*BeginResponse)(nil),            // 3: clew.daemon.v1.BeginResponse
-	(*Position)(nil),                 // 4: clew.daemon.v1.Position
-	(*AppendRequest)(nil),            // 5: clew.daemon.v1.AppendRequest
-	(*AppendResponse)(nil),           // 6: clew.daemon.v1.AppendResponse
-	(*Record)(nil),                   // 7: clew.daemon.v1.Record
-	(*Piece)(nil),                    // 8: clew.daemon.v1.Piece
-	(*Pieces)(nil),                   // 9: clew.daemon.v1.Pieces
-	(*Message)(nil),                  // 10: clew.daemon.v1.Message
-	(*ToolCall)(nil),                 // 11: clew.daemon.v1.ToolCall
-	(*ToolResult)(nil),               // 12: clew.daemon.v1.ToolResult
-	(*Usage)(nil),                    // 13: clew.daemon.v1.Usage
-	(*Event)(nil),                    // 14: clew.daemon.v1.Event
-	(*CheckpointRecord)(nil),         // 15: clew.daemon.v1.CheckpointRecord
-	(*RiskyTool)(nil),                // 16: clew.daemon.v1.RiskyTool
-	(*AgentSession)(nil),             // 17: clew.daemon.v1.AgentSession
-	(*FileChange)(nil),               // 18: clew.daemon.v1.FileChange
-	(*SkippedFile)(nil),              // 19: clew.daemon.v1.SkippedFile
-	(*MoveConversationRequest)(nil),  // 20: clew.daemon.v1.MoveConversationRequest
-	(*MoveConversationResponse)(nil), // 21: clew.daemon.v1.MoveConversationResponse
-	(*ConversationRequest)(nil),      // 22: clew.daemon.v1.ConversationRequest
-	(*ConversationResponse)(nil),     // 23: clew.daemon.v1.ConversationResponse
-	(*ConversationEntry)(nil),        // 24: clew.daemon.v1.ConversationEntry
-	(*CommandsRequest)(nil),          // 25: clew.daemon.v1.CommandsRequest
-	(*Command)(nil),                  // 26: clew.daemon.v1.Command
-	(*TakeCheckpoint)(nil),           // 27: clew.daemon.v1.TakeCheckpoint
-	nil,                              // 28: clew.daemon.v1.Event.DetailsEntry
-	(*timestamppb.Timestamp)(nil),    // 29: google.protobuf.Timestamp
+	(*ReportRequest)(nil),            // 1: clew.daemon.v1.ReportRequest
+	(*ReportResponse)(nil),           // 2: clew.daemon.v1.ReportResponse
+	(*Problem)(nil),                  // 3: clew.daemon.v1.Problem
+	(*BeginRequest)(nil),             // 4: clew.daemon.v1.BeginRequest
+	(*Source)(nil),                   // 5: clew.daemon.v1.Source
+	(*BeginResponse)(nil),            // 6: clew.daemon.v1.BeginResponse
+	(*Position)(nil),                 // 7: clew.daemon.v1.Position
+	(*AppendRequest)(nil),            // 8: clew.daemon.v1.AppendRequest
+	(*AppendResponse)(nil),           // 9: clew.daemon.v1.AppendResponse
+	(*Record)(nil),                   // 10: clew.daemon.v1.Record
+	(*Piece)(nil),                    // 11: clew.daemon.v1.Piece
+	(*Pieces)(nil),                   // 12: clew.daemon.v1.Pieces
+	(*Message)(nil),                  // 13: clew.daemon.v1.Message
+	(*ToolCall)(nil),                 // 14: clew.daemon.v1.ToolCall
+	(*ToolResult)(nil),               // 15: clew.daemon.v1.ToolResult
+	(*Usage)(nil),                    // 16: clew.daemon.v1.Usage
+	(*Event)(nil),                    // 17: clew.daemon.v1.Event
+	(*CheckpointRecord)(nil),         // 18: clew.daemon.v1.CheckpointRecord
+	(*RiskyTool)(nil),                // 19: clew.daemon.v1.RiskyTool
+	(*AgentSession)(nil),             // 20: clew.daemon.v1.AgentSession
+	(*FileChange)(nil),               // 21: clew.daemon.v1.FileChange
+	(*SkippedFile)(nil),              // 22: clew.daemon.v1.SkippedFile
+	(*MoveConversationRequest)(nil),  // 23: clew.daemon.v1.MoveConversationRequest
+	(*MoveConversationResponse)(nil), // 24: clew.daemon.v1.MoveConversationResponse
+	(*ConversationRequest)(nil),      // 25: clew.daemon.v1.ConversationRequest
+	(*ConversationResponse)(nil),     // 26: clew.daemon.v1.ConversationResponse
+	(*ConversationEntry)(nil),        // 27: clew.daemon.v1.ConversationEntry
+	(*CommandsRequest)(nil),          // 28: clew.daemon.v1.CommandsRequest
+	(*Command)(nil),                  // 29: clew.daemon.v1.Command
+	(*TakeCheckpoint)(nil),           // 30: clew.daemon.v1.TakeCheckpoint
+	nil,                              // 31: clew.daemon.v1.Event.DetailsEntry
+	(*timestamppb.Timestamp)(nil),    // 32: google.protobuf.Timestamp
 }
 var file_v1_daemon_proto_depIdxs = []int32{
-	2,  // 0: clew.daemon.v1.BeginRequest.source:type_name -> clew.daemon.v1.Source
-	15, // 1: clew.daemon.v1.BeginResponse.latest_checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
-	4,  // 2: clew.daemon.v1.BeginResponse.position:type_name -> clew.daemon.v1.Position
-	7,  // 3: clew.daemon.v1.AppendRequest.records:type_name -> clew.daemon.v1.Record
-	29, // 4: clew.daemon.v1.Record.time:type_name -> google.protobuf.Timestamp
-	10, // 5: clew.daemon.v1.Record.message:type_name -> clew.daemon.v1.Message
-	15, // 6: clew.daemon.v1.Record.checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
-	13, // 7: clew.daemon.v1.Record.usage:type_name -> clew.daemon.v1.Usage
-	14, // 8: clew.daemon.v1.Record.event:type_name -> clew.daemon.v1.Event
-	8,  // 9: clew.daemon.v1.Record.piece:type_name -> clew.daemon.v1.Piece
-	0,  // 10: clew.daemon.v1.Message.role:type_name -> clew.daemon.v1.Role
-	11, // 11: clew.daemon.v1.Message.tool_call:type_name -> clew.daemon.v1.ToolCall
-	12, // 12: clew.daemon.v1.Message.tool_result:type_name -> clew.daemon.v1.ToolResult
-	9,  // 13: clew.daemon.v1.Message.text_pieces:type_name -> clew.daemon.v1.Pieces
-	9,  // 14: clew.daemon.v1.Message.raw_pieces:type_name -> clew.daemon.v1.Pieces
-	9,  // 15: clew.daemon.v1.ToolCall.input_pieces:type_name -> clew.daemon.v1.Pieces
-	9,  // 16: clew.daemon.v1.ToolResult.output_pieces:type_name -> clew.daemon.v1.Pieces
-	28, // 17: clew.daemon.v1.Event.details:type_name -> clew.daemon.v1.Event.DetailsEntry
-	29, // 18: clew.daemon.v1.CheckpointRecord.time:type_name -> google.protobuf.Timestamp
-	19, // 19: clew.daemon.v1.CheckpointRecord.skipped:type_name -> clew.daemon.v1.SkippedFile
-	4,  // 20: clew.daemon.v1.CheckpointRecord.position:type_name -> clew.daemon.v1.Position
-	18, // 21: clew.daemon.v1.CheckpointRecord.changes:type_name -> clew.daemon.v1.FileChange
-	16, // 22: clew.daemon.v1.CheckpointRecord.risky_tool:type_name -> clew.daemon.v1.RiskyTool
-	17, // 23: clew.daemon.v1.CheckpointRecord.session:type_name -> clew.daemon.v1.AgentSession
-	13, // 24: clew.daemon.v1.AgentSession.counted:type_name -> clew.daemon.v1.Usage
-	4,  // 25: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
-	24, // 26: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
-	29, // 27: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
-	10, // 28: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
-	27, // 29: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
-	1,  // 30: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
-	5,  // 31: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
-	20, // 32: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
-	22, // 33: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
-	25, // 34: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
-	3,  // 35: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
-	6,  // 36: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
-	21, // 37: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
-	23, // 38: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
-	26, // 39: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
-	35, // [35:40] is the sub-list for method output_type
-	30, // [30:35] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	3,  // 0: clew.daemon.v1.ReportRequest.problem:type_name -> clew.daemon.v1.Problem
+	5,  // 1: clew.daemon.v1.BeginRequest.source:type_name -> clew.daemon.v1.Source
+	18, // 2: clew.daemon.v1.BeginResponse.latest_checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
+	7,  // 3: clew.daemon.v1.BeginResponse.position:type_name -> clew.daemon.v1.Position
+	10, // 4: clew.daemon.v1.AppendRequest.records:type_name -> clew.daemon.v1.Record
+	32, // 5: clew.daemon.v1.Record.time:type_name -> google.protobuf.Timestamp
+	13, // 6: clew.daemon.v1.Record.message:type_name -> clew.daemon.v1.Message
+	18, // 7: clew.daemon.v1.Record.checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
+	16, // 8: clew.daemon.v1.Record.usage:type_name -> clew.daemon.v1.Usage
+	17, // 9: clew.daemon.v1.Record.event:type_name -> clew.daemon.v1.Event
+	11, // 10: clew.daemon.v1.Record.piece:type_name -> clew.daemon.v1.Piece
+	0,  // 11: clew.daemon.v1.Message.role:type_name -> clew.daemon.v1.Role
+	14, // 12: clew.daemon.v1.Message.tool_call:type_name -> clew.daemon.v1.ToolCall
+	15, // 13: clew.daemon.v1.Message.tool_result:type_name -> clew.daemon.v1.ToolResult
+	12, // 14: clew.daemon.v1.Message.text_pieces:type_name -> clew.daemon.v1.Pieces
+	12, // 15: clew.daemon.v1.Message.raw_pieces:type_name -> clew.daemon.v1.Pieces
+	12, // 16: clew.daemon.v1.ToolCall.input_pieces:type_name -> clew.daemon.v1.Pieces
+	12, // 17: clew.daemon.v1.ToolResult.output_pieces:type_name -> clew.daemon.v1.Pieces
+	31, // 18: clew.daemon.v1.Event.details:type_name -> clew.daemon.v1.Event.DetailsEntry
+	32, // 19: clew.daemon.v1.CheckpointRecord.time:type_name -> google.protobuf.Timestamp
+	22, // 20: clew.daemon.v1.CheckpointRecord.skipped:type_name -> clew.daemon.v1.SkippedFile
+	7,  // 21: clew.daemon.v1.CheckpointRecord.position:type_name -> clew.daemon.v1.Position
+	21, // 22: clew.daemon.v1.CheckpointRecord.changes:type_name -> clew.daemon.v1.FileChange
+	19, // 23: clew.daemon.v1.CheckpointRecord.risky_tool:type_name -> clew.daemon.v1.RiskyTool
+	20, // 24: clew.daemon.v1.CheckpointRecord.session:type_name -> clew.daemon.v1.AgentSession
+	16, // 25: clew.daemon.v1.AgentSession.counted:type_name -> clew.daemon.v1.Usage
+	7,  // 26: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
+	27, // 27: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
+	32, // 28: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
+	13, // 29: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
+	30, // 30: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
+	4,  // 31: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
+	8,  // 32: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
+	23, // 33: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
+	25, // 34: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
+	28, // 35: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
+	1,  // 36: clew.daemon.v1.DaemonService.Report:input_type -> clew.daemon.v1.ReportRequest
+	6,  // 37: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
+	9,  // 38: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
+	24, // 39: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
+	26, // 40: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
+	29, // 41: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
+	2,  // 42: clew.daemon.v1.DaemonService.Report:output_type -> clew.daemon.v1.ReportResponse
+	37, // [37:43] is the sub-list for method output_type
+	31, // [31:37] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_v1_daemon_proto_init() }
@@ -2330,14 +2480,14 @@ func file_v1_daemon_proto_init() {
 	if File_v1_daemon_proto != nil {
 		return
 	}
-	file_v1_daemon_proto_msgTypes[6].OneofWrappers = []any{
+	file_v1_daemon_proto_msgTypes[9].OneofWrappers = []any{
 		(*Record_Message)(nil),
 		(*Record_Checkpoint)(nil),
 		(*Record_Usage)(nil),
 		(*Record_Event)(nil),
 		(*Record_Piece)(nil),
 	}
-	file_v1_daemon_proto_msgTypes[25].OneofWrappers = []any{
+	file_v1_daemon_proto_msgTypes[28].OneofWrappers = []any{
 		(*Command_TakeCheckpoint)(nil),
 	}
 	type x struct{}
@@ -2346,7 +2496,7 @@ func file_v1_daemon_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_daemon_proto_rawDesc), len(file_v1_daemon_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   28,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -96,10 +96,15 @@ func (s *Store) Begin(ctx context.Context, task history.Task, attempt int64, sou
 		if err := l.fence(attempt); err != nil {
 			return err
 		}
-		every := max(options.SnapshotEveryMessages, 0)
+		began, every := l.row.Attempt, max(options.SnapshotEveryMessages, 0)
 		if created > 0 || attempt > l.row.Attempt || every != l.row.SnapshotEvery {
 			l.row.Attempt, l.row.SnapshotEvery = attempt, every
 			if err := l.save(ctx, q); err != nil {
+				return err
+			}
+		}
+		if attempt > began && l.row.ProblemReason != "" {
+			if err := l.setProblem(ctx, q, history.Problem{}); err != nil {
 				return err
 			}
 		}
@@ -113,6 +118,37 @@ func (s *Store) Begin(ctx context.Context, task history.Task, attempt int64, sou
 		return err
 	})
 	return state, err
+}
+
+// Report notes what keeps the daemon of an attempt from its work, or with nil
+// that nothing does. Errors: history.ErrFenced, history.ErrUnavailable.
+func (s *Store) Report(ctx context.Context, task history.Task, attempt int64, problem *history.Problem) error {
+	is := history.Problem{}
+	if problem != nil {
+		is = *problem
+	}
+	doing := fmt.Sprintf("note a problem of attempt %d of the task %s/%s", attempt, task.Namespace, task.Name)
+	return s.write(ctx, doing, func(q *sqlc.Queries) error {
+		l, err := lockTask(ctx, q, task)
+		if err != nil {
+			return err
+		}
+		if err := l.fence(attempt); err != nil {
+			return err
+		}
+		if (history.Problem{Reason: l.row.ProblemReason, Message: l.row.ProblemMessage}) == is {
+			return nil
+		}
+		if err := l.setProblem(ctx, q, is); err != nil {
+			return err
+		}
+		return notify(ctx, q, l.task, l.row.Attempt)
+	})
+}
+
+func (l *locked) setProblem(ctx context.Context, q *sqlc.Queries, is history.Problem) error {
+	l.row.ProblemReason, l.row.ProblemMessage = is.Reason, is.Message
+	return q.SetProblem(ctx, sqlc.SetProblemParams{Uid: l.row.Uid, Reason: is.Reason, Message: is.Message})
 }
 
 // save writes the task's row back and notifies.
@@ -196,6 +232,9 @@ func stateOf(ctx context.Context, q *sqlc.Queries, t sqlc.Task, b sqlc.Branch) (
 		Totals:          totals(log.Position, log.Totals),
 		CheckpointCount: t.CheckpointCount,
 		OpenToolCalls:   log.OpenIDs(),
+	}
+	if t.ProblemReason != "" {
+		state.Problem = &history.Problem{Reason: t.ProblemReason, Message: t.ProblemMessage}
 	}
 	state.CompletedOperations, err = q.LatestOperations(ctx, sqlc.LatestOperationsParams{TaskUid: t.Uid, UpToRows: maxOperations})
 	if err != nil {

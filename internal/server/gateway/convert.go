@@ -3,7 +3,9 @@ package gateway
 import (
 	"crypto/sha256"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -20,6 +22,27 @@ func sourceOf(m *daemonv1.Source) (*history.Source, error) {
 		return nil, invalid("a source needs the UID of a task and the number of one of its checkpoints")
 	}
 	return &history.Source{TaskUID: m.GetTaskUid(), Checkpoint: m.GetCheckpoint(), IncludeConversation: m.GetIncludeConversation()}, nil
+}
+
+func problemOf(m *daemonv1.Problem) (*history.Problem, error) {
+	if m == nil {
+		return nil, nil
+	}
+	if !isReason(m.GetReason()) {
+		return nil, invalid("a problem's reason is at most 64 letters and digits that begin with a capital")
+	}
+	if len(m.GetMessage()) > maxNameBytes || strings.ContainsRune(m.GetMessage(), 0) {
+		return nil, invalid("a problem's message is at most %d bytes without NUL", maxNameBytes)
+	}
+	return &history.Problem{Reason: m.GetReason(), Message: m.GetMessage()}, nil
+}
+
+// isReason says that a text can be the reason of a condition.
+func isReason(s string) bool {
+	if s == "" || len(s) > 64 || s[0] < 'A' || s[0] > 'Z' {
+		return false
+	}
+	return !strings.ContainsFunc(s, func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 }
 
 func recordsOf(messages []*daemonv1.Record) ([]history.Record, error) {

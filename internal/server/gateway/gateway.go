@@ -55,6 +55,7 @@ type Store interface {
 	Begin(ctx context.Context, task history.Task, attempt int64, source *history.Source, options history.BeginOptions) (history.TaskState, error)
 	Append(ctx context.Context, task history.Task, attempt int64, records []history.Record) (last int64, err error)
 	MoveConversation(ctx context.Context, task history.Task, attempt int64, op history.MoveOperation) (history.Position, error)
+	Report(ctx context.Context, task history.Task, attempt int64, problem *history.Problem) error
 	TaskState(ctx context.Context, taskUID string) (history.TaskState, error)
 	Attempt(ctx context.Context, taskUID string) (int64, error)
 	Conversation(ctx context.Context, taskUID string, after int64, limit int) ([]history.Entry, error)
@@ -184,6 +185,19 @@ func (g *Gateway) Append(ctx context.Context, req *connect.Request[daemonv1.Appe
 	}
 	g.metrics.records.Add(float64(len(records)))
 	return connect.NewResponse(&daemonv1.AppendResponse{LastSequence: last}), nil
+}
+
+// Report implements the RPC.
+func (g *Gateway) Report(ctx context.Context, req *connect.Request[daemonv1.ReportRequest]) (*connect.Response[daemonv1.ReportResponse], error) {
+	id := identityOf(ctx)
+	problem, err := problemOf(req.Msg.GetProblem())
+	if err != nil {
+		return nil, err
+	}
+	if err := g.store.Report(ctx, taskOf(id), id.Attempt, problem); err != nil {
+		return nil, g.failure(ctx, err)
+	}
+	return connect.NewResponse(&daemonv1.ReportResponse{}), nil
 }
 
 // MoveConversation implements the RPC. Checkpoint 0 leads to where the task's

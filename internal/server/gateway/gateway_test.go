@@ -302,6 +302,12 @@ func TestErrorCodes(t *testing.T) {
 			return err
 		}
 	}
+	report := func(reason, message string) func() error {
+		return func() error {
+			_, err := f.client("a1").Report(t.Context(), connect.NewRequest(&daemonv1.ReportRequest{Problem: &daemonv1.Problem{Reason: reason, Message: message}}))
+			return err
+		}
+	}
 	read := func(token string) func() error {
 		return func() error { _, err := f.conversation(token, 0); return err }
 	}
@@ -327,7 +333,13 @@ func TestErrorCodes(t *testing.T) {
 		{"no operation", move(&daemonv1.MoveConversationRequest{Checkpoint: 1}), connect.CodeInvalidArgument},
 		{"odd checkpoint", move(&daemonv1.MoveConversationRequest{OperationId: "x", Checkpoint: -1}), connect.CodeInvalidArgument},
 		{"unknown checkpoint", move(&daemonv1.MoveConversationRequest{OperationId: "x", Checkpoint: 9}), connect.CodeNotFound},
+		{"problem", report("VolumeFull", "make room"), 0},
+		{"problem without a reason", report("", "x"), connect.CodeInvalidArgument},
+		{"problem whose reason is none", report("Volume full", "x"), connect.CodeInvalidArgument},
+		{"problem of too many words", report("VolumeFull", strings.Repeat("x", 1025)), connect.CodeInvalidArgument},
+		{"problem with NUL", report("VolumeFull", "x\x00"), connect.CodeInvalidArgument},
 		{"newer attempt", begin("a2", nil), 0},
+		{"fenced problem", report("VolumeFull", "make room"), connect.CodeAborted},
 		{"fenced", send("a1", text(2, daemonv1.Role_ROLE_USER, "x")), connect.CodeAborted},
 		{"fenced begin", begin("a1", nil), connect.CodeAborted},
 		{"fenced move", move(&daemonv1.MoveConversationRequest{OperationId: "x", Checkpoint: 1}), connect.CodeAborted},

@@ -86,6 +86,11 @@ func (s *Store) SetTotals(t history.Task, totals history.Totals) {
 	s.change(t, func(k *task) { k.state.Totals = totals })
 }
 
+// SetProblem sets what keeps the task's daemon from its work; nil for nothing.
+func (s *Store) SetProblem(t history.Task, problem *history.Problem) {
+	s.change(t, func(k *task) { k.state.Problem = problem })
+}
+
 func (s *Store) change(t history.Task, f func(*task)) {
 	s.mu.Lock()
 	k := s.tasks[t.UID]

@@ -47,6 +47,8 @@ const (
 	DaemonServiceConversationProcedure = "/clew.daemon.v1.DaemonService/Conversation"
 	// DaemonServiceCommandsProcedure is the fully-qualified name of the DaemonService's Commands RPC.
 	DaemonServiceCommandsProcedure = "/clew.daemon.v1.DaemonService/Commands"
+	// DaemonServiceReportProcedure is the fully-qualified name of the DaemonService's Report RPC.
+	DaemonServiceReportProcedure = "/clew.daemon.v1.DaemonService/Report"
 )
 
 // DaemonServiceClient is a client for the clew.daemon.v1.DaemonService service.
@@ -66,6 +68,9 @@ type DaemonServiceClient interface {
 	// An empty command is sent at once and every 20 seconds, to prove life. When
 	// a newer attempt has begun, the stream ends with ABORTED.
 	Commands(context.Context, *connect.Request[v1.CommandsRequest]) (*connect.ServerStreamForClient[v1.Command], error)
+	// Report tells what keeps the daemon from its work, or that nothing does any
+	// more. Idempotent; a newer attempt begins without a problem.
+	Report(context.Context, *connect.Request[v1.ReportRequest]) (*connect.Response[v1.ReportResponse], error)
 }
 
 // NewDaemonServiceClient constructs a client for the clew.daemon.v1.DaemonService service. By
@@ -109,6 +114,12 @@ func NewDaemonServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(daemonServiceMethods.ByName("Commands")),
 			connect.WithClientOptions(opts...),
 		),
+		report: connect.NewClient[v1.ReportRequest, v1.ReportResponse](
+			httpClient,
+			baseURL+DaemonServiceReportProcedure,
+			connect.WithSchema(daemonServiceMethods.ByName("Report")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -119,6 +130,7 @@ type daemonServiceClient struct {
 	moveConversation *connect.Client[v1.MoveConversationRequest, v1.MoveConversationResponse]
 	conversation     *connect.Client[v1.ConversationRequest, v1.ConversationResponse]
 	commands         *connect.Client[v1.CommandsRequest, v1.Command]
+	report           *connect.Client[v1.ReportRequest, v1.ReportResponse]
 }
 
 // Begin calls clew.daemon.v1.DaemonService.Begin.
@@ -146,6 +158,11 @@ func (c *daemonServiceClient) Commands(ctx context.Context, req *connect.Request
 	return c.commands.CallServerStream(ctx, req)
 }
 
+// Report calls clew.daemon.v1.DaemonService.Report.
+func (c *daemonServiceClient) Report(ctx context.Context, req *connect.Request[v1.ReportRequest]) (*connect.Response[v1.ReportResponse], error) {
+	return c.report.CallUnary(ctx, req)
+}
+
 // DaemonServiceHandler is an implementation of the clew.daemon.v1.DaemonService service.
 type DaemonServiceHandler interface {
 	// Begin opens an attempt: it fences off every older one and tells where the
@@ -163,6 +180,9 @@ type DaemonServiceHandler interface {
 	// An empty command is sent at once and every 20 seconds, to prove life. When
 	// a newer attempt has begun, the stream ends with ABORTED.
 	Commands(context.Context, *connect.Request[v1.CommandsRequest], *connect.ServerStream[v1.Command]) error
+	// Report tells what keeps the daemon from its work, or that nothing does any
+	// more. Idempotent; a newer attempt begins without a problem.
+	Report(context.Context, *connect.Request[v1.ReportRequest]) (*connect.Response[v1.ReportResponse], error)
 }
 
 // NewDaemonServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -202,6 +222,12 @@ func NewDaemonServiceHandler(svc DaemonServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(daemonServiceMethods.ByName("Commands")),
 		connect.WithHandlerOptions(opts...),
 	)
+	daemonServiceReportHandler := connect.NewUnaryHandler(
+		DaemonServiceReportProcedure,
+		svc.Report,
+		connect.WithSchema(daemonServiceMethods.ByName("Report")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/clew.daemon.v1.DaemonService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case DaemonServiceBeginProcedure:
@@ -214,6 +240,8 @@ func NewDaemonServiceHandler(svc DaemonServiceHandler, opts ...connect.HandlerOp
 			daemonServiceConversationHandler.ServeHTTP(w, r)
 		case DaemonServiceCommandsProcedure:
 			daemonServiceCommandsHandler.ServeHTTP(w, r)
+		case DaemonServiceReportProcedure:
+			daemonServiceReportHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -241,4 +269,8 @@ func (UnimplementedDaemonServiceHandler) Conversation(context.Context, *connect.
 
 func (UnimplementedDaemonServiceHandler) Commands(context.Context, *connect.Request[v1.CommandsRequest], *connect.ServerStream[v1.Command]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("clew.daemon.v1.DaemonService.Commands is not implemented"))
+}
+
+func (UnimplementedDaemonServiceHandler) Report(context.Context, *connect.Request[v1.ReportRequest]) (*connect.Response[v1.ReportResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("clew.daemon.v1.DaemonService.Report is not implemented"))
 }

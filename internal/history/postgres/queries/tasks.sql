@@ -48,6 +48,9 @@ SET attempt = greatest(attempt, @attempt), last_sequence = @last_sequence,
     tools = @tools, models = @models
 WHERE uid = @uid;
 
+-- name: SetProblem :exec
+UPDATE tasks SET problem_reason = @reason, problem_message = @message WHERE uid = @uid;
+
 -- name: Notify :exec
 SELECT pg_notify('clew_history', @payload::text);
 

@@ -260,6 +260,8 @@ type Task struct {
 	SnapshotEvery    int64
 	SnapshotCount    int64
 	Stale            bool
+	ProblemReason    string
+	ProblemMessage   string
 }
 
 type TaskSummary struct {

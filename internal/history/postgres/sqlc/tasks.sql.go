@@ -109,7 +109,7 @@ func (q *Queries) ListTask(ctx context.Context, arg ListTaskParams) error {
 }
 
 const lockTask = `-- name: LockTask :one
-SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale FROM tasks WHERE uid = $1 FOR NO KEY UPDATE
+SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message FROM tasks WHERE uid = $1 FOR NO KEY UPDATE
 `
 
 // Nobody else writes to the task until the transaction ends. Its branch must be
@@ -135,12 +135,14 @@ func (q *Queries) LockTask(ctx context.Context, uid string) (Task, error) {
 		&i.SnapshotEvery,
 		&i.SnapshotCount,
 		&i.Stale,
+		&i.ProblemReason,
+		&i.ProblemMessage,
 	)
 	return i, err
 }
 
 const lockTaskToDelete = `-- name: LockTaskToDelete :one
-SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale FROM tasks WHERE uid = $1 FOR UPDATE
+SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message FROM tasks WHERE uid = $1 FOR UPDATE
 `
 
 // Nobody else writes to the task, nor forks from it.
@@ -164,6 +166,8 @@ func (q *Queries) LockTaskToDelete(ctx context.Context, uid string) (Task, error
 		&i.SnapshotEvery,
 		&i.SnapshotCount,
 		&i.Stale,
+		&i.ProblemReason,
+		&i.ProblemMessage,
 	)
 	return i, err
 }
@@ -243,6 +247,21 @@ func (q *Queries) SetActiveBranch(ctx context.Context, arg SetActiveBranchParams
 	return err
 }
 
+const setProblem = `-- name: SetProblem :exec
+UPDATE tasks SET problem_reason = $1, problem_message = $2 WHERE uid = $3
+`
+
+type SetProblemParams struct {
+	Reason  string
+	Message string
+	Uid     string
+}
+
+func (q *Queries) SetProblem(ctx context.Context, arg SetProblemParams) error {
+	_, err := q.db.Exec(ctx, setProblem, arg.Reason, arg.Message, arg.Uid)
+	return err
+}
+
 const setTaskHead = `-- name: SetTaskHead :exec
 UPDATE tasks
 SET attempt = greatest(attempt, $1), last_sequence = $2,
@@ -310,7 +329,7 @@ func (q *Queries) SummarizeEvent(ctx context.Context, arg SummarizeEventParams) 
 }
 
 const task = `-- name: Task :one
-SELECT t.uid, t.namespace, t.name, t.attempt, t.last_sequence, t.active_branch, t.checkpoint_count, t.latest_checkpoint, t.created_at, t.updated_at, t.id, t.tools, t.models, t.snapshot_every, t.snapshot_count, t.stale, b.id, b.task_uid, b.number, b.parent_id, b.reason, b.base_position, b.base_tool_calls, b.base_input_tokens, b.base_output_tokens, b.base_cost_micro_usd, b.head_position, b.head_tool_calls, b.head_input_tokens, b.head_output_tokens, b.head_cost_micro_usd, b.head_boundary, b.head_settled, b.head_open_calls, b.created_at, b.base_digest, b.head_digest
+SELECT t.uid, t.namespace, t.name, t.attempt, t.last_sequence, t.active_branch, t.checkpoint_count, t.latest_checkpoint, t.created_at, t.updated_at, t.id, t.tools, t.models, t.snapshot_every, t.snapshot_count, t.stale, t.problem_reason, t.problem_message, b.id, b.task_uid, b.number, b.parent_id, b.reason, b.base_position, b.base_tool_calls, b.base_input_tokens, b.base_output_tokens, b.base_cost_micro_usd, b.head_position, b.head_tool_calls, b.head_input_tokens, b.head_output_tokens, b.head_cost_micro_usd, b.head_boundary, b.head_settled, b.head_open_calls, b.created_at, b.base_digest, b.head_digest
 FROM tasks t JOIN branches b ON b.id = t.active_branch
 WHERE t.uid = $1
 `
@@ -340,6 +359,8 @@ func (q *Queries) Task(ctx context.Context, uid string) (TaskRow, error) {
 		&i.Task.SnapshotEvery,
 		&i.Task.SnapshotCount,
 		&i.Task.Stale,
+		&i.Task.ProblemReason,
+		&i.Task.ProblemMessage,
 		&i.Branch.ID,
 		&i.Branch.TaskUid,
 		&i.Branch.Number,

@@ -1,0 +1,28 @@
+package prepare
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/worktree"
+)
+
+func TestAFullVolumeIsCalledSoWhereverItTurnsOut(t *testing.T) {
+	for name, err := range map[string]error{
+		"journal": fmt.Errorf("write the journal: %w", &os.PathError{Op: "write", Path: "/volume/journal", Err: syscall.ENOSPC}),
+		"quota":   fmt.Errorf("make a folder: %w", syscall.EDQUOT),
+		"git":     &worktree.Error{Reason: worktree.StorageFull, Message: "the volume is full while trying to fetch; free space or enlarge the volume"},
+		"gitstore": of(placeGitstore, &worktree.Error{
+			Reason: worktree.StorageFull, Message: "the volume is full while talking to https://gitstore; free space or enlarge the volume",
+		}),
+	} {
+		reason, permanent, message := describe(err)
+		if reason != v1alpha1.ReasonVolumeFull || !permanent || !strings.HasPrefix(message, "the volume is full") || !strings.Contains(message, "enlarge") {
+			t.Errorf("%s: %s, permanent %v: %s", name, reason, permanent, message)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/agent"
+	"github.com/clew-dev/clew/internal/daemon/backoff"
+	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/mask"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/worktree"
+)
+
+// problemPause is the shortest time between two reports: a volume that hovers
+// about its limit must not have the Task's status written all the time.
+const problemPause = 5 * time.Second
+
+// problems knows what keeps the daemon from its work, and tells the server of
+// it. It needs no room on the volume, which may be what is missing.
+type problems struct {
+	server interface {
+		Report(context.Context, *daemonv1.Problem) error
+	}
+	mask *mask.Masker
+	log  logr.Logger
+
+	mu          sync.Mutex
+	recording   *daemonv1.Problem // of the agent's output
+	checkpoints *daemonv1.Problem
+	news        chan struct{} // there may be something to tell
+}
+
+// recorded notes why the agent's output could not be recorded; nil when it was.
+func (p *problems) recorded(err error) {
+	var is *daemonv1.Problem
+	switch {
+	case full(err):
+		is = p.problem(v1alpha1.ReasonVolumeFull, "the volume is full, and the agent's output is held back until there is room: "+
+			"enlarge the task's PersistentVolumeClaim, or delete files with kubectl exec")
+	case err != nil:
+		is = p.problem(v1alpha1.ReasonRecordingFailed, "the agent's output cannot be recorded, and is held back: "+err.Error())
+	}
+	p.set(&p.recording, is)
+}
+
+// taken notes why a checkpoint could not be taken; nil when one was.
+func (p *problems) taken(err error) {
+	var is *daemonv1.Problem
+	switch {
+	case full(err):
+		is = p.problem(v1alpha1.ReasonVolumeFull, "the volume is full, and no checkpoints can be taken: "+
+			"enlarge the task's PersistentVolumeClaim, or delete files with kubectl exec")
+	case err != nil:
+		why := err.Error()
+		if known := (*worktree.Error)(nil); errors.As(err, &known) {
+			why = known.Message
+		}
+		is = p.problem(v1alpha1.ReasonCheckpointFailed, "the last checkpoint that was due could not be taken; it is tried again when the next one is: "+why)
+	}
+	p.set(&p.checkpoints, is)
+}
+
+func full(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || worktree.ReasonOf(err) == worktree.StorageFull
+}
+
+func (p *problems) problem(reason, message string) *daemonv1.Problem {
+	if p.mask != nil {
+		message = p.mask.Text(message)
+	}
+	return &daemonv1.Problem{Reason: reason, Message: shorten(agent.Text([]byte(message)), maxDetail)}
+}
+
+func (p *problems) set(which **daemonv1.Problem, is *daemonv1.Problem) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if *which != nil || is != nil {
+		*which = is
+		nudge(p.news)
+	}
+}
+
+// current is what is to be told: output that is held back comes first, since the
+// agent stands still.
+func (p *problems) current() *daemonv1.Problem {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.recording != nil {
+		return p.recording
+	}
+	return p.checkpoints
+}
+
+// run tells the server of every change until ctx ends. It begins with how things
+// are: a daemon before this one may have told of something else.
+func (p *problems) run(ctx context.Context) error {
+	wait := backoff.Backoff{Min: problemPause, Max: time.Minute}
+	for first, told := true, (*daemonv1.Problem)(nil); ; {
+		if is := p.current(); first || !proto.Equal(is, told) {
+			err := p.server.Report(ctx, is)
+			switch {
+			case errors.Is(err, gateway.ErrFenced):
+				return err
+			case err == nil, errors.Is(err, gateway.ErrInvalid): // a server of an older release does not know of problems
+				first, told = false, is
+				wait.Reset()
+			default:
+				p.log.V(1).Info("the server could not be told of a problem", "problem", is.GetReason(), "reason", err.Error())
+			}
+			if err := wait.Wait(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		select {
+		case <-p.news:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

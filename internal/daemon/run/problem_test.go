@@ -1,0 +1,42 @@
+package run_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/clew-dev/clew/internal/daemon/daemontest"
+	"github.com/clew-dev/clew/internal/daemon/wire"
+)
+
+func TestACheckpointThatCannotBeTakenShowsUntilOneCan(t *testing.T) {
+	w := daemontest.NewWorld(t, map[string]string{"a.txt": "a\n"})
+	w.Policy.EveryToolCalls = 1
+	w.Prepare(1, nil)
+	d := w.Start(1)
+	a := w.Dial("s")
+	aside := w.Root + "/aside"
+	if err := os.Rename(w.Path(""), aside); err != nil {
+		t.Fatal(err)
+	}
+	a.Call("1")
+	w.Server.Until(t, "the problem is told of", w.UID, func(k *daemontest.Task) bool { return k.Problem != nil })
+	w.Server.Look(w.UID, func(k *daemontest.Task) {
+		if k.Problem.GetReason() != "CheckpointFailed" || !strings.Contains(k.Problem.GetMessage(), "worktree") {
+			t.Errorf("%v", k.Problem)
+		}
+	})
+	if err := os.Rename(aside, w.Path("")); err != nil {
+		t.Fatal(err)
+	}
+	a.Call("2")
+	w.Server.Until(t, "the problem is solved", w.UID, func(k *daemontest.Task) bool { return k.Problem == nil && k.Latest() != nil })
+	w.Server.Look(w.UID, func(k *daemontest.Task) {
+		if k.Reports > 3 {
+			t.Errorf("the daemon told %d times, not just at its start, of the problem and of its end", k.Reports)
+		}
+	})
+	a.Send(wire.TypeExit, wire.Exit{})
+	a.Next(wire.TypeRelease)
+	d.End()
+}

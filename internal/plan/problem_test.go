@@ -1,0 +1,74 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/history"
+)
+
+func (s *scene) problem(reason, message string) *scene {
+	s.Helper()
+	s.o.History.State.Attempt, s.o.History.State.Problem = 1, nil
+	if reason != "" {
+		s.o.History.State.Problem = &history.Problem{Reason: reason, Message: message}
+	}
+	return s.after(time.Second).step()
+}
+
+func (s *scene) hindered() (n int) {
+	for _, e := range s.status().History {
+		if e.Reason == v1alpha1.EventTaskHindered {
+			n++
+		}
+	}
+	return n
+}
+
+func TestAProblemOfTheDaemonShowsUntilItIsSolved(t *testing.T) {
+	s := running(t)
+	before := s.writes
+	s.problem(v1alpha1.ReasonVolumeFull, "enlarge\x1bit")
+	s.wantState(v1alpha1.ReasonVolumeFull)
+	c := s.wantCondition(v1alpha1.TaskSucceeded)
+	if c.Status != metav1.ConditionUnknown || !strings.HasPrefix(c.Message, "enlarge") || strings.ContainsRune(c.Message, '\x1b') {
+		t.Errorf("%+v", c)
+	}
+	s.after(time.Minute).step()
+	s.o.History = History{} // an outage of the history store
+	s.after(time.Minute).step()
+	s.wantState(v1alpha1.ReasonVolumeFull)
+	if s.writes != before+1 || s.hindered() != 1 {
+		t.Errorf("%d writes, told of %d times", s.writes-before, s.hindered())
+	}
+	s.o.History.Known = true
+	s.problem("", "")
+	s.wantState(v1alpha1.ReasonRunning)
+	if s.problem(v1alpha1.ReasonVolumeFull, "again"); s.hindered() != 2 {
+		t.Errorf("told of %d times", s.hindered())
+	}
+}
+
+func TestAProblemThatThisManagerDoesNotKnowIsToldOfOnce(t *testing.T) {
+	s := running(t)
+	s.problem("SomethingNew", "from a newer daemon")
+	s.wantState("SomethingNew")
+	if s.after(time.Minute).step(); s.hindered() != 1 {
+		t.Errorf("told of %d times", s.hindered())
+	}
+	if c := s.wantCondition(v1alpha1.TaskSucceeded); c.Status != metav1.ConditionUnknown {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestAProblemOfAnAttemptThatEndedIsNone(t *testing.T) {
+	s := running(t)
+	s.problem(v1alpha1.ReasonCheckpointFailed, "too many files")
+	s.record(v1alpha1.TriggerCompletion)
+	s.agentExits(0)
+	s.wantState(v1alpha1.ReasonCompleted)
+}
