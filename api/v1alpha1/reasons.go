@@ -65,7 +65,8 @@ const (
 )
 
 // Problems that a daemon has while its agent runs. The condition Succeeded carries
-// them, and ReasonVolumeFull, and stays Unknown: all goes on when they are solved.
+// them, and stays Unknown, since all goes on when they are solved. The others are
+// ReasonVolumeFull and ReasonGitStoreRefused.
 const (
 	// ReasonRecordingFailed: the agent's output is held back.
 	ReasonRecordingFailed = "RecordingFailed"

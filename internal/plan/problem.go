@@ -21,7 +21,9 @@ func (d *decision) problem(a *v1alpha1.Attempt) *history.Problem {
 		}
 		return &history.Problem{Reason: p.Reason, Message: resources.PlainText(p.Message, maxMessage)}
 	}
-	reasons := []string{v1alpha1.ReasonVolumeFull, v1alpha1.ReasonRecordingFailed, v1alpha1.ReasonCheckpointFailed}
+	reasons := []string{
+		v1alpha1.ReasonVolumeFull, v1alpha1.ReasonRecordingFailed, v1alpha1.ReasonCheckpointFailed, v1alpha1.ReasonGitStoreRefused,
+	}
 	if c := d.standingOf(a); c != nil && c.Status == metav1.ConditionUnknown && slices.Contains(reasons, c.Reason) {
 		return &history.Problem{Reason: c.Reason, Message: c.Message}
 	}

@@ -139,6 +139,9 @@ func (d *daemon) pushAll(ctx context.Context) error {
 	wait := backoff.Backoff{Max: 30 * time.Second}
 	for {
 		err := d.taker.Push(ctx)
+		if ctx.Err() == nil {
+			d.problems.pushed(err)
+		}
 		var refused *checkpoint.RefusedError
 		switch {
 		case errors.Is(err, gateway.ErrFenced), errors.Is(err, spool.ErrBroken):

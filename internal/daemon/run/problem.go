@@ -1,8 +1,10 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -13,9 +15,11 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/daemon/backoff"
+	"github.com/clew-dev/clew/internal/daemon/checkpoint"
 	"github.com/clew-dev/clew/internal/daemon/gateway"
 	"github.com/clew-dev/clew/internal/daemon/mask"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/gitstore/refusal"
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
@@ -34,8 +38,9 @@ type problems struct {
 
 	mu          sync.Mutex
 	recording   *daemonv1.Problem // of the agent's output
-	checkpoints *daemonv1.Problem
-	news        chan struct{} // there may be something to tell
+	checkpoints *daemonv1.Problem // of taking them
+	pushes      *daemonv1.Problem // of what was taken
+	news        chan struct{}     // there may be something to tell
 }
 
 // recorded notes why the agent's output could not be recorded; nil when it was.
@@ -68,6 +73,20 @@ func (p *problems) taken(err error) {
 	p.set(&p.checkpoints, is)
 }
 
+// pushed notes why the gitstore takes no checkpoints; nil when it took them. One
+// that it will never take stands in the history, and holds nothing up.
+func (p *problems) pushed(err error) {
+	var is *daemonv1.Problem
+	var refused *checkpoint.RefusedError
+	if errors.As(err, &refused) && slices.Contains([]string{string(refusal.QuotaExceeded), string(refusal.VolumeFull)}, refused.Reason) {
+		is = p.problem(v1alpha1.ReasonGitStoreRefused,
+			"checkpoints wait on the task's volume, and the agent's end waits for them, since the gitstore has no room: "+refused.Message)
+	} else if err != nil {
+		return // it passes, or is told of otherwise
+	}
+	p.set(&p.pushes, is)
+}
+
 func full(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || worktree.ReasonOf(err) == worktree.StorageFull
 }
@@ -88,15 +107,12 @@ func (p *problems) set(which **daemonv1.Problem, is *daemonv1.Problem) {
 	}
 }
 
-// current is what is to be told: output that is held back comes first, since the
-// agent stands still.
+// current is what is to be told, the worst first: the agent stands still while its
+// output is held back.
 func (p *problems) current() *daemonv1.Problem {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.recording != nil {
-		return p.recording
-	}
-	return p.checkpoints
+	return cmp.Or(p.recording, p.checkpoints, p.pushes)
 }
 
 // run tells the server of every change until ctx ends. It begins with how things

@@ -2,6 +2,7 @@ package run_test
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -38,5 +39,29 @@ func TestACheckpointThatCannotBeTakenShowsUntilOneCan(t *testing.T) {
 	})
 	a.Send(wire.TypeExit, wire.Exit{})
 	a.Next(wire.TypeRelease)
+	d.End()
+}
+
+func TestAGitstoreWithoutRoomShowsWhileCheckpointsWaitForIt(t *testing.T) {
+	w := daemontest.NewWorld(t, nil)
+	w.Prepare(1, nil)
+	path := filepath.Join(w.Git.Dir, "store.git", "hooks", "pre-receive")
+	hook := "#!/bin/sh\necho 'clew: QuotaExceeded: ask for a larger quota' >&2; exit 1\n"
+	if err := os.WriteFile(path, []byte(hook), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d := w.Start(1)
+	a := w.Dial("s")
+	a.Send(wire.TypeExit, wire.Exit{})
+	w.Server.Until(t, "the problem is told of", w.UID, func(k *daemontest.Task) bool {
+		return k.Problem.GetReason() == "GitStoreRefused" && strings.HasSuffix(k.Problem.GetMessage(), "ask for a larger quota")
+	})
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	a.Next(wire.TypeRelease)
+	if c := latest(w); !c.GetDurable() {
+		t.Errorf("%v", c)
+	}
 	d.End()
 }
