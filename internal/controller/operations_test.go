@@ -252,6 +252,27 @@ func TestAManualCheckpointIsFilledWhenTheDaemonHasTakenIt(t *testing.T) {
 	w.Expect(list.Items).To(gomega.HaveLen(2), "no second object stands for the manual one")
 }
 
+func TestAManualCheckpointTellsWhatKeepsItFromBeingTaken(t *testing.T) {
+	w := newWorld(t)
+	w.running("work")
+	w.store.Begin(w.id("work"), 1)
+	c := manual("mine", "work")
+	w.create(c)
+	message := func() string {
+		w.Expect(w.client.Get(w.ctx, client.ObjectKeyFromObject(c), c)).To(gomega.Succeed())
+		if ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.CheckpointReady); ready != nil {
+			return ready.Message
+		}
+		return ""
+	}
+	asked := "the task's daemon was asked to take the checkpoint"
+	w.Eventually(message).Should(gomega.Equal(asked))
+	w.store.SetProblem(w.id("work"), &history.Problem{Reason: v1alpha1.ReasonCheckpointFailed, Message: "too many files"})
+	w.Eventually(message).Should(gomega.Equal(asked + ", which cannot do so now: too many files"))
+	w.store.SetProblem(w.id("work"), nil)
+	w.Eventually(message).Should(gomega.Equal(asked))
+}
+
 func TestAManualCheckpointOfATaskThatDoesNotRun(t *testing.T) {
 	w := newWorld(t)
 	nobody := manual("nobody", "no-task")

@@ -160,7 +160,7 @@ func (r *Reconciler) await(ctx context.Context, c *v1alpha1.Checkpoint) (time.Du
 	}
 	switch {
 	case !atRest(task):
-		return again, r.wait(ctx, c, metav1.ConditionUnknown, v1alpha1.ReasonRequested, "the task's daemon was asked to take the checkpoint")
+		return again, r.wait(ctx, c, metav1.ConditionUnknown, v1alpha1.ReasonRequested, "the task's daemon was asked to take the checkpoint"+hindrance(task))
 	case task.Status.LatestCheckpoint == nil:
 		return again, r.wait(ctx, c, metav1.ConditionFalse, v1alpha1.ReasonTaskNotStarted,
 			"the task has not run yet and has nothing to keep: the checkpoint is taken when it runs")
@@ -171,6 +171,17 @@ func (r *Reconciler) await(ctx context.Context, c *v1alpha1.Checkpoint) (time.Du
 	}
 	return r.take(ctx, c, latest, v1alpha1.ReasonTaskStopped,
 		fmt.Sprintf("the task is not running, so that its last checkpoint, number %d, is its state", latest.Number), "")
+}
+
+// hindrance is what keeps the task's daemon from taking checkpoints, to go on
+// with; "" when nothing does.
+func hindrance(task *v1alpha1.Task) string {
+	s := meta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded)
+	of := []string{v1alpha1.ReasonVolumeFull, v1alpha1.ReasonRecordingFailed, v1alpha1.ReasonCheckpointFailed}
+	if s == nil || s.Status != metav1.ConditionUnknown || !slices.Contains(of, s.Reason) {
+		return ""
+	}
+	return ", which cannot do so now: " + s.Message
 }
 
 // atRest says that no pod of the task runs or is about to, and that the
