@@ -21,8 +21,10 @@ import (
 // maxWrites is what a task may cost from apply to Completed.
 const maxWrites = 12
 
+// Not parallel: a pod that is slow to come up has its trouble told of, in a write
+// more.
 func TestATaskCostsFewAPIWrites(t *testing.T) {
-	w, g := newWorld(t), gomega.NewWithT(t) // alone: a pod that is slow to come up has its trouble told of, in a write more
+	w, g := newWorld(t), gomega.NewWithT(t)
 	task := w.newTask("frugal", replay(8, 50*time.Millisecond)...)
 	task.Spec.CheckpointPolicy.EveryToolCalls = ptr.To[int32](0)
 	task.Spec.CheckpointPolicy.BeforeRiskyTools = []clewv1.RiskyToolPattern{}
@@ -41,8 +43,7 @@ func TestATaskCostsFewAPIWrites(t *testing.T) {
 // test's namespace, from the API server's audit log.
 func (w *world) clewWrites() []string {
 	w.Helper()
-	// The development cluster keeps its audit log beside its kubeconfig.
-	file, err := os.Open(filepath.Join(filepath.Dir(os.Getenv("KUBECONFIG")), "audit.log"))
+	file, err := os.Open(filepath.Join(clusterFolder(), "audit.log"))
 	if err != nil {
 		w.Fatalf("the API server's audit log: %v", err)
 	}

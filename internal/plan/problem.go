@@ -30,18 +30,15 @@ func (d *decision) problem(a *v1alpha1.Attempt) *history.Problem {
 	return nil
 }
 
-// reportProblem enters a problem of the daemon into the history when it is news.
-func (d *decision) reportProblem() {
+// enterProblem enters a problem of the daemon into the history when the task
+// comes to stand there.
+func (d *decision) enterProblem(reason, message string) {
 	a := d.active()
 	if a == nil {
 		return
 	}
-	p := d.problem(a)
-	if p == nil {
-		return
-	}
-	reason, message := d.activity(a)
-	if c := d.standingOf(a); reason == p.Reason && (c == nil || c.Reason != reason) {
+	p, was := d.problem(a), d.standingOf(a)
+	if p != nil && p.Reason == reason && (was == nil || was.Reason != reason) {
 		d.entry(v1alpha1.EventTaskHindered, clew, reason+": "+message)
 	}
 }

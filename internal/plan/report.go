@@ -28,8 +28,8 @@ func (d *decision) condition(kind string, status metav1.ConditionStatus, reason,
 // report says in the conditions where the task stands.
 func (d *decision) report() {
 	d.s.ObservedGeneration = d.task.Generation
-	d.reportProblem()
 	status, reason, message := d.standing()
+	d.enterProblem(reason, message)
 	d.condition(v1alpha1.TaskSucceeded, status, reason, message)
 	if d.find(v1alpha1.TaskWorkspaceReady) == nil && d.active() != nil {
 		d.condition(v1alpha1.TaskWorkspaceReady, metav1.ConditionUnknown, v1alpha1.ReasonPreparing, "the workspace is being prepared")

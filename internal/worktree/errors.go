@@ -84,10 +84,16 @@ func failIO(err error, format string, args ...any) error {
 	if ReasonOf(err) != "" {
 		return err
 	}
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if NoSpace(err) {
 		return fail(StorageFull, err, "the volume is full while trying to "+format+"; free space or enlarge the volume", args...)
 	}
 	return fail(GitFailed, err, "cannot "+format, args...)
+}
+
+// NoSpace reports whether err is one of the file system's that say that no space
+// or quota is left.
+func NoSpace(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
 // outOfSpace tells from git's words whether the volume is full.

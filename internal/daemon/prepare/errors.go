@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"syscall"
 	"unicode/utf8"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -83,7 +82,7 @@ func judge(err error) verdict {
 	if errors.Is(err, gateway.ErrFenced) {
 		return verdict{reason: v1alpha1.ReasonFenced}
 	}
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if worktree.NoSpace(err) {
 		return verdict{reason: v1alpha1.ReasonVolumeFull, permanent: true}
 	}
 	where := placeVolume

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -88,7 +87,7 @@ func (p *problems) pushed(err error) {
 }
 
 func full(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || worktree.ReasonOf(err) == worktree.StorageFull
+	return worktree.NoSpace(err) || worktree.ReasonOf(err) == worktree.StorageFull
 }
 
 func (p *problems) problem(reason, message string) *daemonv1.Problem {

@@ -121,7 +121,8 @@ func (s *Store) Begin(ctx context.Context, task history.Task, attempt int64, sou
 }
 
 // Report notes what keeps the daemon of an attempt from its work, or with nil
-// that nothing does. Errors: history.ErrFenced, history.ErrUnavailable.
+// that nothing does. Errors: history.ErrFenced, history.ErrNotFound if the task
+// has not begun, history.ErrUnavailable.
 func (s *Store) Report(ctx context.Context, task history.Task, attempt int64, problem *history.Problem) error {
 	is := history.Problem{}
 	if problem != nil {
