@@ -2,12 +2,29 @@ package gateway
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/clew-dev/clew/internal/podidentity"
+)
+
+const (
+	// authenticationTimeout bounds how long a caller waits to be identified.
+	authenticationTimeout = 10 * time.Second
+	// bodyTimeout is how long a request's body may take to arrive. Daemons give
+	// a whole call up after as long.
+	bodyTimeout = 30 * time.Second
+)
+
+// Content types of the requests that daemons send: Protobuf in one message, or
+// as the beginning of a stream. Nothing else is decoded.
+const (
+	unaryType  = "application/proto"
+	streamType = "application/connect+proto"
 )
 
 type identityKey struct{}
@@ -18,41 +35,100 @@ func identityOf(ctx context.Context) podidentity.Identity {
 	return id
 }
 
-// authentication lets through only callers that are the pod of a task.
-type authentication struct{ gateway *Gateway }
+// authentication lets through only callers that are the pod of a task. It is an
+// HTTP handler rather than an interceptor because Connect reads and decodes a
+// whole message before it calls interceptors: no byte of a stranger's body may
+// be read. What a known caller sends is bounded here as well, by size, by time,
+// and by the caller's share of the requests under way.
+type authentication struct {
+	gateway *Gateway
+	errors  *connect.ErrorWriter
+	next    http.Handler
+}
 
-func (a authentication) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
-	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
-		ctx, err := a.authenticate(ctx, req.Header())
-		if err != nil {
-			return nil, err
-		}
-		return next(ctx, req)
+func (a authentication) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if status := unsupported(r); status != 0 {
+		http.Error(w, http.StatusText(status), status)
+		return
 	}
-}
-
-func (a authentication) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
-	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
-		ctx, err := a.authenticate(ctx, conn.RequestHeader())
-		if err != nil {
-			return err
+	id, err := a.identify(r)
+	if err == nil {
+		r = r.WithContext(context.WithValue(r.Context(), identityKey{}, id))
+		var release func()
+		if release, err = a.gateway.shares.enter(r, id); err == nil {
+			defer release()
 		}
-		return next(ctx, conn)
 	}
+	if err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	r.Body = newBody(w, r)
+	a.next.ServeHTTP(w, r)
 }
 
-func (a authentication) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
-	return next
+// unsupported is the HTTP status for requests that no daemon sends; 0 for the
+// others. Compressed requests are among them: a few bytes of such a body
+// become many.
+func unsupported(r *http.Request) int {
+	switch {
+	case r.Method != http.MethodPost:
+		return http.StatusMethodNotAllowed
+	case procedureOf(r) == "":
+		return http.StatusNotFound
+	case r.Header.Get("Content-Type") != unaryType && r.Header.Get("Content-Type") != streamType,
+		compressed(r.Header.Get("Content-Encoding")), compressed(r.Header.Get("Connect-Content-Encoding")):
+		return http.StatusUnsupportedMediaType
+	}
+	return 0
 }
 
-func (a authentication) authenticate(ctx context.Context, header http.Header) (context.Context, error) {
-	scheme, token, _ := strings.Cut(header.Get("Authorization"), " ")
+func compressed(encoding string) bool { return encoding != "" && encoding != "identity" }
+
+func (a authentication) identify(r *http.Request) (podidentity.Identity, error) {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
 		token = ""
 	}
+	ctx, cancel := context.WithTimeout(r.Context(), authenticationTimeout)
+	defer cancel()
 	id, err := a.gateway.authenticator.Verify(ctx, strings.TrimSpace(token))
 	if err != nil {
-		return ctx, a.gateway.failure(ctx, err)
+		return id, a.gateway.failure(r.Context(), err)
 	}
-	return context.WithValue(ctx, identityKey{}, id), nil
+	return id, nil
+}
+
+func (a authentication) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	a.gateway.metrics.count(procedureOf(r), err)
+	_ = a.errors.Write(w, r, err) // the caller may be gone
+}
+
+// body is a request's body of a known caller, bounded by size and time.
+type body struct {
+	io.ReadCloser
+	controller *http.ResponseController
+}
+
+func newBody(w http.ResponseWriter, r *http.Request) *body {
+	b := &body{ReadCloser: http.MaxBytesReader(w, r.Body, maxRequestBytes), controller: http.NewResponseController(w)}
+	// Where there are no deadlines, the size alone bounds it.
+	_ = b.controller.SetReadDeadline(time.Now().Add(bodyTimeout))
+	return b
+}
+
+// Read implements io.Reader. With the body's end the deadline goes: a stream of
+// answers may be long.
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		_ = b.controller.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *body) Close() error {
+	_ = b.controller.SetReadDeadline(time.Time{})
+	return b.ReadCloser.Close()
 }

@@ -46,9 +46,6 @@ func isReason(s string) bool {
 }
 
 func recordsOf(messages []*daemonv1.Record) ([]history.Record, error) {
-	if len(messages) > maxRecords {
-		return nil, invalid("%d records are too many at once; send at most %d", len(messages), maxRecords)
-	}
 	records := make([]history.Record, 0, len(messages))
 	for i, m := range messages {
 		if m.GetSequence() < 1 {

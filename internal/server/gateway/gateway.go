@@ -35,10 +35,9 @@ import (
 )
 
 const (
-	// maxMessageBytes is the size of the largest request.
-	maxMessageBytes = 64 << 20
-	// maxRecords is how many records a request may hold.
-	maxRecords = 100_000
+	// maxRequestBytes is the size of the largest request. Daemons send batches
+	// of about a mebibyte, and one record more.
+	maxRequestBytes = 16 << 20
 	// chunkBytes is about how much of a conversation is sent in one message.
 	chunkBytes = 4 << 20
 	// pageEntries is how many messages are read from the store at a time.
@@ -92,6 +91,9 @@ type Options struct {
 	// remembered for a while, and a pod that outlives its Task must not bring
 	// back a history that was deleted. Nil for no look.
 	Tasks podidentity.TaskChecker
+	// TaskBytesPerSecond is how fast one task's records are taken in the long
+	// run, each counted with a kibibyte more than it has; 4 MiB if zero.
+	TaskBytesPerSecond int
 	// Registerer gets the metrics; nil for none.
 	Registerer prometheus.Registerer
 	// Heartbeat is how often an idle stream of commands shows that it lives; 20 s if zero.
@@ -113,6 +115,7 @@ type Gateway struct {
 	streamLifetime time.Duration
 	outage         throttle
 	streams        streams
+	shares         *shares
 
 	closeOnce sync.Once
 	closing   chan struct{}
@@ -128,20 +131,24 @@ func New(o Options) *Gateway {
 	if o.StreamLifetime <= 0 {
 		o.StreamLifetime = 15 * time.Minute
 	}
+	if o.TaskBytesPerSecond <= 0 {
+		o.TaskBytesPerSecond = defaultTaskBytesPerSecond
+	}
 	return &Gateway{
 		store: o.Store, authenticator: o.Authenticator, requests: o.Requests, tasks: o.Tasks, log: o.Log,
 		metrics: newMetrics(o.Registerer), heartbeat: o.Heartbeat, streamLifetime: o.StreamLifetime,
-		closing: make(chan struct{}),
+		closing: make(chan struct{}), shares: newShares(o.TaskBytesPerSecond),
 	}
 }
 
 // Handler returns the path prefix and the handler to serve under it.
 func (g *Gateway) Handler() (string, http.Handler) {
-	return daemonv1connect.NewDaemonServiceHandler(g,
-		connect.WithReadMaxBytes(maxMessageBytes),
-		// The metrics see what the authentication refuses, too.
-		connect.WithInterceptors(g.metrics, authentication{g}),
+	path, handler := daemonv1connect.NewDaemonServiceHandler(g,
+		connect.WithReadMaxBytes(maxRequestBytes),
+		connect.WithCodec(boundedCodec{}),
+		connect.WithInterceptors(g.metrics),
 	)
+	return path, authentication{gateway: g, errors: connect.NewErrorWriter(), next: handler}
 }
 
 // Close ends the streams of commands, so that the HTTP server can shut down;
@@ -179,6 +186,7 @@ func (g *Gateway) Append(ctx context.Context, req *connect.Request[daemonv1.Appe
 	if err != nil {
 		return nil, err
 	}
+	g.shares.spend(id, proto.Size(req.Msg), len(records))
 	last, err := g.store.Append(ctx, taskOf(id), id.Attempt, records)
 	if err != nil {
 		return nil, g.failure(ctx, err)

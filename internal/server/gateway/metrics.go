@@ -2,14 +2,19 @@ package gateway
 
 import (
 	"context"
+	"net/http"
 	"strings"
 	"time"
 
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// metrics counts requests; it is an interceptor.
+// metrics counts requests; it is an interceptor. Those that authentication
+// refuses never get to it, and are counted there.
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -68,6 +73,17 @@ func (m *metrics) count(procedure string, err error) {
 		code = connect.CodeOf(err).String()
 	}
 	m.requests.WithLabelValues(procedure, code).Inc()
+}
+
+// procedureOf is the name of the procedure that a request calls, or nothing if
+// there is none of that name.
+func procedureOf(r *http.Request) string {
+	name := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
+	service := daemonv1.File_v1_daemon_proto.Services().ByName("DaemonService")
+	if service.Methods().ByName(protoreflect.Name(name)) == nil {
+		return ""
+	}
+	return name
 }
 
 func nameOf(spec connect.Spec) string {

@@ -1,0 +1,240 @@
+package gateway_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/go-logr/logr"
+	. "github.com/onsi/gomega"
+	"google.golang.org/protobuf/proto"
+
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/daemonapi/v1/daemonv1connect"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/server/gateway"
+	"github.com/clew-dev/clew/internal/server/requests"
+)
+
+const appendPath = "/clew.daemon.v1.DaemonService/Append"
+
+// heldStore lets a test decide when records are stored.
+type heldStore struct {
+	gateway.Store
+	entered chan history.Task
+	release chan struct{}
+}
+
+func (s heldStore) Append(ctx context.Context, task history.Task, _ int64, _ []history.Record) (int64, error) {
+	s.entered <- task
+	select {
+	case <-s.release:
+		return 1, nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+func serveStore(t *testing.T, store gateway.Store, known tokens) *httptest.Server {
+	t.Helper()
+	g := gateway.New(gateway.Options{Store: store, Authenticator: known, Requests: requests.New(), Log: logr.Discard()})
+	mux := http.NewServeMux()
+	mux.Handle(g.Handler())
+	server := httptest.NewUnstartedServer(mux)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server
+}
+
+// post sends a body as a daemon does, but for what the test changes.
+func post(t *testing.T, server *httptest.Server, body io.Reader, headers map[string]string) *http.Response {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+appendPath, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/proto")
+	for name, value := range headers {
+		request.Header.Set(name, value)
+	}
+	response, err := server.Client().Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { response.Body.Close() })
+	return response
+}
+
+// unread is a body without an end that counts what is taken of it.
+type unread struct {
+	mu    sync.Mutex
+	bytes int
+}
+
+func (u *unread) Read(p []byte) (int, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.bytes += len(p)
+	return len(p), nil
+}
+
+func (u *unread) read() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.bytes
+}
+
+// emptyRecords are n records of two bytes each on the wire.
+func emptyRecords(n int) []byte { return bytes.Repeat([]byte{0x0a, 0x00}, n) }
+
+func allocated(f func()) (mebibytes uint64) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return (after.TotalAlloc - before.TotalAlloc) >> 20
+}
+
+func TestNothingIsReadOfAStranger(t *testing.T) {
+	g := NewWithT(t)
+	server := serveStore(t, nil, tokens{})
+	endless := &unread{}
+	response := post(t, server, endless, nil)
+	g.Expect(response.StatusCode).To(Equal(http.StatusUnauthorized))
+	// What is on its way is in the buffers of the connection.
+	g.Expect(endless.read()).To(BeNumerically("<", 8<<20))
+}
+
+func TestAStrangersRequestTakesNoMemory(t *testing.T) {
+	g := NewWithT(t)
+	server := serveStore(t, nil, tokens{})
+	var zipped bytes.Buffer
+	zip := gzip.NewWriter(&zipped)
+	_, err := zip.Write(emptyRecords(4 << 20))
+	g.Expect(errors.Join(err, zip.Close())).To(Succeed())
+	for name, headers := range map[string]map[string]string{
+		"zipped":             {"Content-Encoding": "gzip"},
+		"zipped as a stream": {"Content-Type": "application/connect+proto", "Connect-Content-Encoding": "gzip"},
+		"plain":              nil,
+	} {
+		var status int
+		g.Expect(allocated(func() {
+			status = post(t, server, bytes.NewReader(zipped.Bytes()), headers).StatusCode
+		})).To(BeNumerically("<", 20), name)
+		g.Expect(status).To(BeElementOf(http.StatusUnauthorized, http.StatusUnsupportedMediaType), name)
+	}
+}
+
+func TestOnlyWhatDaemonsSpeakIsDecoded(t *testing.T) {
+	server := serveStore(t, nil, tokens{"a1": identity("a", 1)})
+	for name, tt := range map[string]struct {
+		headers map[string]string
+		want    int
+	}{
+		"JSON":       {map[string]string{"Content-Type": "application/json"}, http.StatusUnsupportedMediaType},
+		"gRPC":       {map[string]string{"Content-Type": "application/grpc+proto"}, http.StatusUnsupportedMediaType},
+		"compressed": {map[string]string{"Content-Encoding": "gzip"}, http.StatusUnsupportedMediaType},
+	} {
+		tt.headers["Authorization"] = "Bearer a1"
+		if got := post(t, server, bytes.NewReader(nil), tt.headers).StatusCode; got != tt.want {
+			t.Errorf("%s: status %d, want %d", name, got, tt.want)
+		}
+	}
+}
+
+// A few mebibytes of empty records would be hundreds in memory: a pod's token
+// is no reason to trust what comes with it.
+func TestAKnownCallersRequestTakesLittleMemory(t *testing.T) {
+	g := NewWithT(t)
+	server := serveStore(t, nil, tokens{"a1": identity("a", 1)})
+	many, err := proto.Marshal(&daemonv1.AppendRequest{Records: []*daemonv1.Record{{
+		Sequence: 1, Body: &daemonv1.Record_Checkpoint{Checkpoint: &daemonv1.CheckpointRecord{}},
+	}}})
+	g.Expect(err).NotTo(HaveOccurred())
+	for name, body := range map[string][]byte{
+		"records": emptyRecords(4 << 20), "records after one that is real": append(many, emptyRecords(4<<20)...),
+	} {
+		var status int
+		g.Expect(allocated(func() {
+			status = post(t, server, bytes.NewReader(body), map[string]string{"Authorization": "Bearer a1"}).StatusCode
+		})).To(BeNumerically("<", 100), name)
+		g.Expect(status).To(Equal(http.StatusBadRequest), name)
+	}
+}
+
+func TestOneNamespaceKeepsNoOtherWaiting(t *testing.T) {
+	g := NewWithT(t)
+	known := tokens{"honest": identity("honest", 1)}
+	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"} {
+		hostile := identity(name, 1)
+		hostile.Namespace = "hostile"
+		known[name] = hostile
+	}
+	store := heldStore{entered: make(chan history.Task, 100), release: make(chan struct{})}
+	server := serveStore(t, store, known)
+	send := func(ctx context.Context, token string) error {
+		client := daemonv1connect.NewDaemonServiceClient(&http.Client{Transport: withToken{token, server.Client().Transport}}, server.URL)
+		_, err := client.Append(ctx, connect.NewRequest(&daemonv1.AppendRequest{Records: []*daemonv1.Record{text(1, daemonv1.Role_ROLE_USER, "x")}}))
+		return err
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var hostile sync.WaitGroup
+	for token := range known {
+		if token == "honest" {
+			continue
+		}
+		for range 20 {
+			hostile.Go(func() { _ = send(ctx, token) })
+		}
+	}
+	// Eight of them are being worked on, and not a ninth.
+	for range 8 {
+		g.Eventually(store.entered, "20s").Should(Receive(HaveField("Namespace", "hostile")))
+	}
+	done := make(chan error, 1)
+	go func() { done <- send(t.Context(), "honest") }()
+	g.Eventually(store.entered, "20s").Should(Receive(HaveField("Name", "honest")))
+	close(store.release)
+	g.Eventually(done, "20s").Should(Receive(BeNil()))
+	cancel()
+	hostile.Wait()
+}
+
+func TestAFloodOfRecordsWaitsForItsPace(t *testing.T) {
+	g := NewWithT(t)
+	store := heldStore{entered: make(chan history.Task, 100), release: make(chan struct{})}
+	close(store.release)
+	gw := gateway.New(gateway.Options{
+		Store: store, Authenticator: tokens{"a1": identity("a", 1), "b1": identity("b", 1)}, Requests: requests.New(), Log: logr.Discard(),
+		TaskBytesPerSecond: 1 << 10,
+	})
+	mux := http.NewServeMux()
+	mux.Handle(gw.Handler())
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	send := func(token string, timeout time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
+		defer cancel()
+		client := daemonv1connect.NewDaemonServiceClient(&http.Client{Transport: withToken{token, http.DefaultTransport}}, server.URL)
+		_, err := client.Append(ctx, connect.NewRequest(&daemonv1.AppendRequest{Records: []*daemonv1.Record{
+			text(1, daemonv1.Role_ROLE_USER, "1"), text(2, daemonv1.Role_ROLE_USER, "2"), text(3, daemonv1.Role_ROLE_USER, "3"),
+			text(4, daemonv1.Role_ROLE_USER, "4"), text(5, daemonv1.Role_ROLE_USER, "5"), text(6, daemonv1.Role_ROLE_USER, "6"),
+		}}))
+		return err
+	}
+	// Two requests spend what the task has saved up, and seconds beyond.
+	g.Expect(send("a1", time.Minute)).To(Succeed())
+	g.Expect(send("a1", time.Minute)).To(Succeed())
+	g.Expect(send("a1", 100*time.Millisecond)).NotTo(Succeed())
+	g.Expect(send("b1", time.Minute)).To(Succeed())
+}
