@@ -59,6 +59,7 @@ type options struct {
 	delay  time.Duration
 	seed   uint64
 	check  bool
+	ahead  int
 	failAt int
 	script string
 }
@@ -70,6 +71,7 @@ func parse(args []string) (options, error) {
 	flags.DurationVar(&o.delay, "delay", 200*time.Millisecond, "pause before each call")
 	flags.Uint64Var(&o.seed, "seed", 1, "what the made-up calls depend on")
 	flags.BoolVar(&o.check, "check", false, "fail if memory and files disagree")
+	flags.IntVar(&o.ahead, "ahead", ahead, "by how many calls the files may be ahead of memory")
 	flags.IntVar(&o.failAt, "fail-at", 0, "fail before this call, in the first attempt only")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -98,7 +100,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	}
 	state := stateFile(filepath.Join(os.Getenv("HOME"), ".replay", "state.json"))
 	if o.check {
-		if err := check(plan, memory.answered, state, os.DirFS(".")); err != nil {
+		if err := check(plan, memory.answered, o.ahead, state, os.DirFS(".")); err != nil {
 			return err
 		}
 	}

@@ -46,6 +46,7 @@ var (
 // whose end is yet to come does not.
 type recorder struct {
 	spool   *spool.Spool
+	sync    func() error // puts what the agent wrote on disk
 	attempt int64
 	// newParser makes a parser for lines that follow those of which an earlier
 	// process knew this session of the agent's own, if it knew any.
@@ -329,7 +330,7 @@ func (r *recorder) write(ctx context.Context) (line int64, err error) {
 		next.session = parser.Session()
 		mark = &spool.Mark{Session: r.session, Line: r.reached, State: next.encode()}
 	}
-	err = r.persist(ctx, func() error { return r.spool.Append(mark, ready...) })
+	err = r.persist(ctx, func() error { return r.store(mark, ready) })
 	if err != nil {
 		return r.marked, err
 	}
@@ -343,6 +344,24 @@ func (r *recorder) write(ctx context.Context) (line int64, err error) {
 		r.dropLong()
 	}
 	return r.marked, nil
+}
+
+// store puts records into the spool. What they say was done has to be on disk
+// before them: the agent syncs nothing, and a power cut would leave a history
+// of work that the worktree no longer has.
+func (r *recorder) store(mark *spool.Mark, records []*daemonv1.Record) error {
+	if slices.ContainsFunc(records, saysDone) {
+		if err := r.sync(); err != nil {
+			return err
+		}
+	}
+	return r.spool.Append(mark, records...)
+}
+
+// saysDone reports a record that may speak of work done: any message but the
+// call that announces it.
+func saysDone(rec *daemonv1.Record) bool {
+	return rec.GetMessage() != nil && rec.GetMessage().GetToolCall() == nil
 }
 
 // persist tries until something is on disk, the disk fails, or ctx ends.

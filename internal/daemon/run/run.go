@@ -118,7 +118,7 @@ func Run(ctx context.Context, cfg Config) error {
 		TaskUID: cfg.Pod.TaskUID, Attempt: cfg.Pod.Attempt, Mask: cfg.Mask, Log: cfg.Log}
 	d.problems = &problems{server: cfg.Server, mask: cfg.Mask, log: cfg.Log, news: make(chan struct{}, 1)}
 	d.shipper = ship.New(cfg.Server, v.Spool, cfg.Log)
-	d.recorder = &recorder{spool: v.Spool, attempt: cfg.Pod.Attempt, newParser: d.newParser, mask: cfg.Mask,
+	d.recorder = &recorder{spool: v.Spool, sync: v.Sync, attempt: cfg.Pod.Attempt, newParser: d.newParser, mask: cfg.Mask,
 		longPath: filepath.Join(cfg.Paths.State, "long-line"), log: cfg.Log}
 	d.recorder.hindered = d.problems.recorded
 	d.recorder.called = func(c *daemonv1.ToolCall) { d.toolCalled(work, c) }

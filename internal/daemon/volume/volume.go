@@ -12,6 +12,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/daemon/gateway"
 	"github.com/clew-dev/clew/internal/daemon/journal"
@@ -30,6 +32,8 @@ type Paths struct {
 
 // Volume is an open volume.
 type Volume struct {
+	paths Paths
+
 	Spool   *spool.Spool
 	Journal *journal.Journal
 	Repo    *worktree.Repo
@@ -47,7 +51,7 @@ func Open(ctx context.Context, paths Paths, cfg daemonapi.Config, secrets worktr
 	if err != nil {
 		return nil, err
 	}
-	v := &Volume{Spool: s}
+	v := &Volume{paths: paths, Spool: s}
 	if v.Journal, err = journal.Open(filepath.Join(paths.State, "journal.json")); err != nil {
 		s.Close()
 		return nil, err
@@ -98,6 +102,20 @@ func openSpool(ctx context.Context, dir string) (*spool.Spool, error) {
 			return nil, fmt.Errorf("another daemon still has the volume open: %w", err)
 		}
 	}
+}
+
+// Sync returns when everything that was written to the volume is on disk,
+// whoever wrote it. Worktree, home and the daemon's own folder are parts of one
+// file system.
+func (v *Volume) Sync() error {
+	dir, err := os.Open(v.paths.State)
+	if err == nil {
+		err = errors.Join(unix.Syncfs(int(dir.Fd())), dir.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("sync the volume: %w", err)
+	}
+	return nil
 }
 
 // Close lets go of the volume.
