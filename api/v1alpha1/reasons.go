@@ -41,6 +41,7 @@ const (
 	ReasonReplaced            = "Replaced"
 	ReasonPromptNotFound      = "PromptNotFound"
 	ReasonCredentialsNotFound = "CredentialsNotFound"
+	ReasonDeleting            = "Deleting"
 )
 
 // Reasons for which a workspace cannot be prepared. The daemon reports them,

@@ -2,10 +2,8 @@ package controller_test
 
 import (
 	"errors"
-	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -230,56 +228,6 @@ func TestTransitionsDuringAnOutageArriveOnceAndInOrder(t *testing.T) {
 		v1alpha1.EventPodLost, v1alpha1.EventTaskRetried,
 		v1alpha1.EventTaskCompleted,
 	}))
-}
-
-func TestAManagerThatDiesBetweenStatusAndPodMakesThatPodNext(t *testing.T) {
-	w := newWorld(t)
-	w.requests.setSpoil(func(r *http.Request) error {
-		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods") {
-			return errors.New("the manager dies here")
-		}
-		return nil
-	})
-	w.apply("work")
-	w.Eventually(func() int { return len(w.task("work").Status.Attempts) }).Should(gomega.Equal(1))
-	w.stop()
-	w.requests.setSpoil(nil)
-	w.startManager()
-	w.start(w.pod("work", 1))
-	task := w.until("work", v1alpha1.ReasonRunning)
-	w.Expect(task.Status.Attempts).To(gomega.HaveLen(1))
-}
-
-func TestItConvergesWhenAnyAnswerMayBeLost(t *testing.T) {
-	w := newWorld(t)
-	var n atomic.Int64
-	w.requests.setSpoil(func(r *http.Request) error {
-		if strings.Contains(r.URL.Path, "/events") {
-			return nil
-		}
-		switch n.Add(1) % 4 {
-		case 1:
-			return errAfterwards
-		case 2:
-			return errors.New("refused")
-		}
-		return nil
-	})
-	w.apply("work")
-	p := w.pod("work", 1)
-	w.start(p)
-	w.until("work", v1alpha1.ReasonRunning)
-	w.Expect(w.kubelet.Vanish(w.ctx, p)).To(gomega.Succeed())
-	p = w.pod("work", 2)
-	w.start(p)
-	w.until("work", v1alpha1.ReasonRunning)
-	task := w.complete("work", p)
-	w.Expect(task.Status.Attempts).To(gomega.HaveLen(2))
-	w.untilRecorded("work")
-	w.Expect(w.reasons("work")).To(gomega.Equal([]string{
-		v1alpha1.EventTaskStarted, v1alpha1.EventPodLost, v1alpha1.EventTaskRetried, v1alpha1.EventTaskCompleted,
-	}))
-	w.checkpoint("work-1")
 }
 
 func TestEveryTransitionHasItsEvent(t *testing.T) {

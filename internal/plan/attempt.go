@@ -2,13 +2,40 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/resources"
 )
+
+// attemptOf is the attempt that a pod was made for; nil when Clew did not make
+// it. A pod's label, name and owner are the word of whoever made it, so the UID
+// decides. Only while no manager has written it down, and this one did not
+// reserve the number, does the name have to do.
+func (d *decision) attemptOf(pod *corev1.Pod) *v1alpha1.Attempt {
+	number := resources.Attempt(pod)
+	i := slices.IndexFunc(d.s.Attempts, func(a v1alpha1.Attempt) bool { return a.Number == number })
+	if i < 0 || d.s.Attempts[i].PodName != pod.Name {
+		return nil
+	}
+	a := &d.s.Attempts[i]
+	uid := a.PodUID
+	if a == d.active() && uid == "" {
+		uid = d.o.MadePodUID
+		if uid == "" && d.o.ReservedAttempt == number {
+			return nil // this process has yet to make the pod
+		}
+	}
+	if uid != "" && uid != string(pod.UID) {
+		return nil
+	}
+	return a
+}
 
 // followAttempt takes note of what became of the active attempt.
 func (d *decision) followAttempt() {
@@ -18,7 +45,7 @@ func (d *decision) followAttempt() {
 	}
 	v := d.views[a.Number]
 	if v == nil {
-		if a.PodUID == "" && d.o.MadePodUID == "" && a.Reason == "" {
+		if a.PodUID == "" && d.o.MadePodUID == "" && a.Reason == "" && d.o.ReservedAttempt == a.Number {
 			return // its pod is yet to be made
 		}
 		d.end(a, d.goneEnding(a))
@@ -85,6 +112,11 @@ func (d *decision) completionRecorded(a *v1alpha1.Attempt) bool {
 func (d *decision) goneEnding(a *v1alpha1.Attempt) ending {
 	if d.completionRecorded(a) {
 		return completed()
+	}
+	if a.PodUID == "" && d.o.MadePodUID == "" {
+		// Somebody else reserved the number. Whether that manager made a pod,
+		// which may still run somewhere, cannot be known: the number is spent.
+		return d.lostEnding(a, "the manager was replaced before it noted the pod, so another attempt takes its place")
 	}
 	return d.lostEnding(a, "the pod is gone")
 }

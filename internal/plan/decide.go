@@ -9,7 +9,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
-	"github.com/clew-dev/clew/internal/resources"
 )
 
 // Decide says what is to be done for a task. The same observation and time
@@ -53,8 +52,8 @@ func newDecision(o Observed, now time.Time) *decision {
 		views: map[int64]*podView{},
 	}
 	for i := range o.Pods {
-		if n := resources.Attempt(&o.Pods[i]); n > 0 {
-			d.views[n] = inspect(&o.Pods[i])
+		if a := d.attemptOf(&o.Pods[i]); a != nil {
+			d.views[a.Number] = inspect(&o.Pods[i])
 		}
 	}
 	return d
@@ -143,6 +142,7 @@ func (d *decision) delete() {
 	}
 	if d.stopAll() {
 		d.look(d.o.Limits.ProblemGrace)
+		d.reportHangingPod()
 		return
 	}
 	attempt := int64(0)
@@ -156,6 +156,21 @@ func (d *decision) delete() {
 		Actor:    clew,
 		Message:  "the Task was deleted; its history stays",
 		Attempt:  attempt,
+	}
+}
+
+// reportHangingPod says what a deletion waits for when a pod is still there
+// after it should have ended. What ends in time is not worth a write.
+func (d *decision) reportHangingPod() {
+	for i := range d.o.Pods {
+		v := inspect(&d.o.Pods[i])
+		if v.finished || !v.deleting || d.now.Before(v.pod.DeletionTimestamp.Add(d.o.Limits.ProblemGrace)) {
+			continue
+		}
+		d.condition(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonDeleting, fmt.Sprintf(
+			"the deletion waits for the end of pod %s on node %s; if the node is gone for good, delete the pod with --force",
+			v.pod.Name, v.pod.Spec.NodeName))
+		return
 	}
 }
 

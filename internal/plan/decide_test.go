@@ -197,25 +197,6 @@ func TestThereAreNeverTwoPodsOfOneTask(t *testing.T) {
 	s.wantOutcomes(v1alpha1.AttemptSuspended, "")
 }
 
-func TestAReservedPodIsMadeWithTheSameNumberAfterARestart(t *testing.T) {
-	s := newScene(t).step()
-	s.o.Pods, s.o.MadePodUID = nil, "" // the manager died before it made the pod
-	s.step()
-	if p := s.started(); p == nil || p.Attempt != 1 {
-		t.Errorf("started %+v", p)
-	}
-	s.wantOutcomes("")
-}
-
-func TestNumbersAreNeverUsedAgain(t *testing.T) {
-	s := newScene(t)
-	s.o.History.State.Attempt = 7 // the status was restored from a backup, say
-	s.step()
-	if p := s.started(); p == nil || p.Attempt != 8 {
-		t.Errorf("started %+v", p)
-	}
-}
-
 func TestAWorkspaceThatCannotBePrepared(t *testing.T) {
 	t.Run("for now, is tried again", func(t *testing.T) {
 		s := newScene(t).step()

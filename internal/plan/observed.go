@@ -37,6 +37,12 @@ type Observed struct {
 	Hindrance *Hindrance
 	// MadePodUID is the UID of the active attempt's pod when this process made it.
 	MadePodUID string
+	// ReservedAttempt is the number that this process reserved last, as long as
+	// it knows for certain which pod it made for it, or that it made none; 0
+	// when it reserved none.
+	ReservedAttempt int64
+	// Attempts is what this process knows of the numbers that were used.
+	Attempts Attempts
 	// Recorded is the sequence up to which this process knows the entries of
 	// status.history to be in the history store.
 	Recorded int64
@@ -54,6 +60,15 @@ type History struct {
 	Known bool
 	// State is the zero value for a task without records.
 	State history.TaskState
+}
+
+// Attempts is what the history store said earlier of a task's attempts, and what
+// was reserved since: it holds while the store is down.
+type Attempts struct {
+	// Known is false as long as the store could not be asked.
+	Known bool
+	// Highest is the highest number; 0 for none.
+	Highest int64
 }
 
 // RewindPosition is where a rewind to a message, a time or by a number of

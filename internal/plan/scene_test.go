@@ -102,6 +102,9 @@ func (s *scene) carryOut(p Plan) {
 	}
 	if p.Write {
 		s.writes++
+		if n := newest(p.Status); n != newest(s.o.Task.Status) {
+			s.o.ReservedAttempt, s.o.MadePodUID = n, ""
+		}
 		s.o.Task.Status = p.Status
 		s.o.LastWrite = s.now
 	}
@@ -111,6 +114,13 @@ func (s *scene) carryOut(p Plan) {
 	if p.Farewell != nil {
 		s.o.Task.Finalizers = nil
 	}
+}
+
+func newest(s v1alpha1.TaskStatus) int64 {
+	if n := len(s.Attempts); n > 0 {
+		return s.Attempts[n-1].Number
+	}
+	return 0
 }
 
 func (s *scene) startPod(p *Pod) {
@@ -248,6 +258,12 @@ func (s *scene) checkpoint(number int64) *v1alpha1.Checkpoint {
 func (s *scene) rewind(id string, number int64) *scene {
 	s.o.RewindTarget = s.checkpoint(number)
 	return s.change(builders.Rewind(id, s.o.RewindTarget.Name))
+}
+
+// managerRestarts has another process look after the task from here on.
+func (s *scene) managerRestarts() *scene {
+	s.o.MadePodUID, s.o.ReservedAttempt = "", 0
+	return s
 }
 
 func (s *scene) after(d time.Duration) *scene {

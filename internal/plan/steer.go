@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,6 +47,7 @@ func (d *decision) want() want {
 
 // steer stops what should not run and starts what should.
 func (d *decision) steer() {
+	d.stopStrays()
 	want := d.want()
 	if a := d.active(); a != nil {
 		d.steerActive(a, want)
@@ -65,6 +67,16 @@ func (d *decision) steer() {
 		return
 	}
 	d.start(want)
+}
+
+// stopStrays deletes the pods that carry the task's labels and are of no
+// attempt: one that a former manager made too late, or that somebody forged.
+func (d *decision) stopStrays() {
+	for i := range d.o.Pods {
+		if v := inspect(&d.o.Pods[i]); !v.finished && d.attemptOf(v.pod) == nil {
+			d.stop(v)
+		}
+	}
 }
 
 // steerActive lets the active attempt be, makes its pod, or stops it.
@@ -186,14 +198,17 @@ func (d *decision) inARow(outcome v1alpha1.AttemptOutcome) int {
 
 // start reserves the next attempt and has its pod made, if all it needs is there.
 func (d *decision) start(want want) {
-	if h := d.hindrance(); h != nil {
+	number, h := d.nextNumber()
+	if h == nil {
+		h = d.hindrance()
+	}
+	if h != nil {
 		d.wait(h.Reason, h.Message)
 		d.look(d.o.Limits.ProblemGrace)
 		return
 	}
 	d.ownClaim()
 	trigger := d.trigger(want)
-	number := d.nextNumber()
 	if last := d.last(); last == nil {
 		d.entryOf(number, v1alpha1.EventTaskStarted, clew, "the task was started"+d.startedFrom())
 		if d.task.Spec.StartFrom != nil {
@@ -251,20 +266,22 @@ func (d *decision) trigger(want want) v1alpha1.AttemptTrigger {
 	return v1alpha1.AttemptResume
 }
 
-// nextNumber is larger than every number used before, also by those that the
-// status has lost: servers take writes of the newest attempt alone.
-func (d *decision) nextNumber() int64 {
-	number := int64(0)
+// nextNumber is larger than every number used before, also by those that a
+// restored status does not tell of: servers take writes of the newest attempt
+// alone. The history store has seen them, so nothing starts before it was asked.
+// Nothing is lost by that: no pod gets past its preparation without the store.
+func (d *decision) nextNumber() (int64, *Hindrance) {
+	if !d.o.History.Known && !d.o.Attempts.Known {
+		return 0, &Hindrance{v1alpha1.ReasonPending, "the task starts when the history store answers: it knows which attempts there were"}
+	}
+	number := max(d.o.History.State.Attempt, d.o.Attempts.Highest)
 	if last := d.last(); last != nil {
-		number = last.Number
+		number = max(number, last.Number)
 	}
-	if d.o.History.Known {
-		number = max(number, d.o.History.State.Attempt)
+	if number == math.MaxInt64 {
+		return 0, &Hindrance{v1alpha1.ReasonPodRefused, "no attempt can follow: a pod that Clew did not make has used the highest number there is; fork the task from its latest checkpoint"}
 	}
-	for n := range d.views {
-		number = max(number, n)
-	}
-	return number + 1
+	return number + 1, nil
 }
 
 // hindrance is why no pod can be made now; nil when one can.

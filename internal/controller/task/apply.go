@@ -59,8 +59,12 @@ func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan
 		p.Status.SnapshotCount = newest
 	}
 	if p.Write {
+		before := newestAttempt(task)
 		if err := r.writeStatus(ctx, task, p.Status, m); err != nil {
 			return err
+		}
+		if number := newestAttempt(task); number != before {
+			m.reserved, m.attempts.Highest = number, max(number, m.attempts.Highest)
 		}
 	}
 	if p.StartPod != nil {
@@ -71,6 +75,13 @@ func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan
 	r.tell(task, p.Entries)
 	r.record(ctx, task, m)
 	return nil
+}
+
+func newestAttempt(task *v1alpha1.Task) int64 {
+	if n := len(task.Status.Attempts); n > 0 {
+		return task.Status.Attempts[n-1].Number
+	}
+	return 0
 }
 
 func (r *Reconciler) writeStatus(ctx context.Context, task *v1alpha1.Task, status v1alpha1.TaskStatus, m *known) error {
@@ -137,30 +148,28 @@ func (r *Reconciler) startPod(ctx context.Context, task *v1alpha1.Task, want pla
 	case err == nil:
 		r.Metrics.attempt(task)
 	case apierrors.IsAlreadyExists(err):
-		if err := r.adopt(ctx, task, pod, want.Attempt, m); err != nil || m.hindrance != nil {
-			return err
-		}
+		return r.reportIntruder(ctx, task, pod, m)
 	case refused(err):
 		m.hindrance = &plan.Hindrance{Reason: v1alpha1.ReasonPodRefused, Message: "the pod was refused: " + err.Error()}
 		logf.FromContext(ctx).Info("The API server refused the pod.", "pod", pod.Name, "error", err.Error())
 		return r.reportHindrance(ctx, task, m.hindrance, m)
 	default:
+		if unanswered(err) {
+			// The pod may have been made all the same. If it is not seen next time,
+			// it may be that it came and went: the number must not be used again.
+			m.reserved = 0
+		}
 		return fmt.Errorf("create pod %s: %w", pod.Name, err)
 	}
 	m.podAttempt, m.podUID, m.hindrance = want.Attempt, pod.UID, nil
 	return nil
 }
 
-// adopt takes a pod of that name for the attempt's own, if it is.
-func (r *Reconciler) adopt(ctx context.Context, task *v1alpha1.Task, pod *corev1.Pod, attempt int64, m *known) error {
-	found, err := read[corev1.Pod](ctx, r.Live, pod.Namespace, pod.Name)
-	if err != nil || found == nil {
-		return err
-	}
-	if metav1.IsControlledBy(found, task) && resources.Attempt(found) == attempt {
-		pod.UID, m.hindrance = found.UID, nil
-		return nil
-	}
+// reportIntruder says that a pod by the name of the attempt's own is in the way.
+// This process reserved the number and has made no pod for it, so whoever made
+// that one, it is not the attempt's. If it carries the task's labels and owner,
+// the next decision removes it.
+func (r *Reconciler) reportIntruder(ctx context.Context, task *v1alpha1.Task, pod *corev1.Pod, m *known) error {
 	return r.reportHindrance(ctx, task, &plan.Hindrance{Reason: v1alpha1.ReasonPodRefused, Message: fmt.Sprintf(
 		"there is a pod %s that is not this task's: delete it, or give the Task another name", pod.Name)}, m)
 }
@@ -183,6 +192,11 @@ func (r *Reconciler) ensureServiceAccount(ctx context.Context, namespace string)
 func refused(err error) bool {
 	return (apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)) ||
 		apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
+}
+
+// unanswered says that the API server may have carried the request out.
+func unanswered(err error) bool {
+	return apierrors.ReasonForError(err) == metav1.StatusReasonUnknown || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
 }
 
 // sayFarewell records what is left of a task that is being deleted, and lets it go.

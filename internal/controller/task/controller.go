@@ -144,7 +144,7 @@ func (r *Reconciler) decideLive(ctx context.Context, cached *v1alpha1.Task, m *k
 // store: an agent's exit is only seen after its last checkpoint was recorded.
 func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known, v view) (plan.Observed, error) {
 	o := plan.Observed{
-		Task: task, Limits: r.Limits, Hindrance: m.hindrance, MadePodUID: m.podOf(task),
+		Task: task, Limits: r.Limits, Hindrance: m.hindrance, MadePodUID: m.podOf(task), ReservedAttempt: m.reserved,
 		Recorded: m.recorded, RecordProblem: m.recordProblem, LastWrite: m.lastWrite,
 	}
 	var err error
@@ -164,6 +164,10 @@ func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known,
 		o.TemplateProblem = err.Error()
 	}
 	o.History = r.history(ctx, task)
+	if o.History.Known {
+		m.attempts = plan.Attempts{Known: true, Highest: max(m.attempts.Highest, o.History.State.Attempt)}
+	}
+	o.Attempts = m.attempts
 	return o, nil
 }
 

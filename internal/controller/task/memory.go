@@ -28,6 +28,11 @@ type known struct {
 	// podAttempt and podUID are those of the last pod that this process made.
 	podAttempt int64
 	podUID     types.UID
+	// reserved is the attempt that this process reserved last; 0 when it cannot
+	// tell whether a pod was made for it.
+	reserved int64
+	// attempts are the numbers that the history store knows and those reserved since.
+	attempts plan.Attempts
 	// hindrance is why the last pod could not be made.
 	hindrance *plan.Hindrance
 	lastWrite time.Time
