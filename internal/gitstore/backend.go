@@ -147,9 +147,10 @@ func copyFlushing(w http.ResponseWriter, body io.Reader) error {
 
 // copyUntilReport copies git's answer to a push, but for the report of what
 // was stored and all that follows: that it returns, to be sent once it is true
-// for good. What goes before are progress and signs of life. Without side-band
-// there is only the report.
-func copyUntilReport(w http.ResponseWriter, body *bufio.Reader, sideBand bool) ([]byte, error) {
+// for good. What goes before are progress and signs of life, and complaints once
+// the push was cut off, which are left out. Without side-band there is only the
+// report.
+func copyUntilReport(w http.ResponseWriter, body *bufio.Reader, sideBand bool, cut func() bool) ([]byte, error) {
 	for sideBand {
 		line, raw, err := readPacket(body, maxReportBytes)
 		if errors.Is(err, io.ErrUnexpectedEOF) {
@@ -159,6 +160,9 @@ func copyUntilReport(w http.ResponseWriter, body *bufio.Reader, sideBand bool) (
 		if err != nil || line == nil || line[0] == report && len(line) > signOfLife {
 			rest, err := io.ReadAll(io.LimitReader(body, maxReportBytes))
 			return append(raw, rest...), err
+		}
+		if cut() {
+			continue
 		}
 		if _, err := w.Write(raw); err != nil {
 			return nil, err

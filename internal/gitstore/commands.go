@@ -2,10 +2,12 @@ package gitstore
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 )
 
@@ -14,7 +16,7 @@ import (
 const maxCommandBytes = 1 << 20
 
 // errNotCommands is returned for a body that does not begin as git's does.
-var errNotCommands = errors.New("the body does not begin with a list of ref updates as git push sends it")
+var errNotCommands = errors.New("the body does not begin with a list of ref updates and a pack as git push sends them")
 
 var commandLine = regexp.MustCompile(`(?s)^([0-9a-f]{40}) ([0-9a-f]{40}) ([^\x00\n]+)$`)
 
@@ -25,10 +27,13 @@ type pushHead struct {
 	Raw []byte
 	// SideBand says that the client shows messages sent beside the report.
 	SideBand bool
+	// Objects is how many the pack says that it holds.
+	Objects uint32
 }
 
 // readPushHead reads the ref updates at the start of a git-receive-pack
-// request, up to and including the flush packet. It takes exactly what git
+// request, and the header of the pack that follows unless all of them are
+// deletions. It takes exactly what git
 // push sends (no signed and no shallow pushes, which the gitstore does not
 // offer), so that git cannot understand the same bytes in another way. An
 // empty list is what git sends to probe.
@@ -41,7 +46,7 @@ func readPushHead(body io.Reader) (pushHead, error) {
 			return head, err
 		}
 		if line == nil {
-			return head, nil
+			return head, head.readPackHeader(body)
 		}
 		command, capabilities, hasCapabilities := bytes.Cut(line, []byte{0})
 		if hasCapabilities {
@@ -56,6 +61,22 @@ func readPushHead(body io.Reader) (pushHead, error) {
 		}
 		head.Commands = append(head.Commands, Command{Old: string(match[1]), New: string(match[2]), Ref: string(match[3])})
 	}
+}
+
+// readPackHeader reads how many objects are to come.
+func (h *pushHead) readPackHeader(body io.Reader) error {
+	brings := slices.ContainsFunc(h.Commands, func(c Command) bool { return !isZero(c.New) })
+	if !brings {
+		return nil
+	}
+	var header [12]byte
+	n, err := io.ReadFull(body, header[:])
+	h.Raw = append(h.Raw, header[:n]...)
+	if err != nil || !bytes.HasPrefix(header[:], []byte("PACK")) {
+		return errNotCommands
+	}
+	h.Objects = binary.BigEndian.Uint32(header[8:])
+	return nil
 }
 
 // readPacket reads one pkt-line of at most limit bytes in all. The line is nil

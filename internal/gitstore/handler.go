@@ -103,8 +103,6 @@ type call struct {
 	caller    Caller
 	request   *http.Request
 	log       logr.Logger
-	// room is how many bytes a push may bring, 0 for any number.
-	room int64
 	// head is the beginning of a push, once it has been read.
 	head *pushHead
 	// duplex: the answer may begin before the request's body has been read, and
@@ -273,9 +271,7 @@ func (h *Handler) mayPush(c *call, newest int64) *refusal.Refusal {
 		c.log.Error(err, "pushes cannot be checked and are refused")
 		return refusal.New(refusal.Unavailable, "the gitstore cannot check pushes at the moment; its log says why")
 	}
-	var refused *refusal.Refusal
-	c.room, refused = h.room(c)
-	return refused
+	return h.room(c)
 }
 
 // find makes sure that the repository exists; a task's first access makes it.
@@ -285,7 +281,7 @@ func (h *Handler) find(c *call) *refusal.Refusal {
 		if c.caller.Task == nil {
 			return refusal.New(refusal.NotFound, "the namespace %s has no repository %s", c.repository.Namespace, c.repository.Name)
 		}
-		if _, refused := h.room(c); refused != nil {
+		if refused := h.room(c); refused != nil {
 			return refused
 		}
 		err = h.store.create(c.request.Context(), c.repository)

@@ -85,7 +85,7 @@ func (c sizeCollector) Describe(descriptions chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c sizeCollector) Collect(found chan<- prometheus.Metric) {
 	for _, size := range c.usage.known() {
-		found <- prometheus.MustNewConstMetric(c.repository, prometheus.GaugeValue, float64(size.bytes+size.received),
+		found <- prometheus.MustNewConstMetric(c.repository, prometheus.GaugeValue, float64(size.total()),
 			size.repository.Namespace, size.repository.Name)
 	}
 	if free, err := c.free(); err == nil {

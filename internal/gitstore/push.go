@@ -6,49 +6,40 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/clew-dev/clew/internal/gitstore/refusal"
 )
 
-// room returns how many bytes a push may bring, 0 for any number.
-func (h *Handler) room(c *call) (int64, *refusal.Refusal) {
-	room := h.limits.PushBytes
-	least := func(bytes int64) {
-		if room == 0 || bytes < room {
-			room = bytes
-		}
-	}
+// room refuses what would bring content when there is no room for any. How much
+// may come in is decided while it does (see intake).
+func (h *Handler) room(c *call) *refusal.Refusal {
 	free, err := h.free()
 	if err != nil {
-		return 0, h.unavailable(c, err)
+		return h.unavailable(c, err)
 	}
 	if free <= h.limits.FreeBytes {
-		return 0, refusal.New(refusal.VolumeFull, "the gitstore's volume has %d bytes left, of which %d are kept free; make it larger or delete what is not needed",
+		return refusal.New(refusal.VolumeFull, "the gitstore's volume has %d bytes left, of which %d are kept free; make it larger or delete what is not needed",
 			free, h.limits.FreeBytes)
 	}
-	least(free - h.limits.FreeBytes)
 	if h.limits.NamespaceBytes <= 0 {
-		return room, nil
+		return nil
 	}
 	repositories, err := h.store.namespaceRepositories(c.repository.Namespace)
 	if err != nil {
-		return 0, h.unavailable(c, err)
+		return h.unavailable(c, err)
 	}
 	used, err := h.usage.namespace(repositories, h.limits.NamespaceBytes)
 	if err != nil {
-		return 0, h.unavailable(c, err)
+		return h.unavailable(c, err)
 	}
 	if used >= h.limits.NamespaceBytes {
-		return 0, refusal.New(refusal.QuotaExceeded, "the repositories of the namespace %s take %d bytes, and its quota is %d; delete checkpoints that are not needed, or ask for a larger quota",
+		return refusal.New(refusal.QuotaExceeded, "the repositories of the namespace %s take %d bytes, and its quota is %d; delete tasks that are not needed, or ask for a larger quota",
 			c.repository.Namespace, used, h.limits.NamespaceBytes)
 	}
-	least(h.limits.NamespaceBytes - used)
-	return room, nil
+	return nil
 }
 
 // namespaceRepositories lists the repositories of one namespace.
@@ -81,9 +72,6 @@ func (h *Handler) push(w http.ResponseWriter, c *call) *refusal.Refusal {
 	defer closeAll(files)
 	request.files = files
 	config := []string{"http.receivepack", "true"}
-	if c.room > 0 {
-		config = append(config, "receive.maxInputSize", strconv.FormatInt(c.room, 10))
-	}
 	config = append(config, h.hideOthers(c)...)
 	fences, err := h.store.fences(c.repository.Namespace)
 	if err != nil {
@@ -153,20 +141,20 @@ func (h *Handler) receive(w http.ResponseWriter, c *call, request backendRequest
 	if refused := checkCommands(*c.caller.Task, c.head.Commands); refused != nil {
 		return refused
 	}
-	counted := &countingReader{reader: c.request.Body, count: func(n int) { h.usage.received(c.repository, int64(n)) }}
-	request.body = io.MultiReader(bytes.NewReader(c.head.Raw), counted)
+	in := h.newIntake(c)
+	request.body = io.MultiReader(bytes.NewReader(c.head.Raw), in)
 
 	h.beforeGit()
 	var report []byte
 	err := h.store.serveBackend(c.request.Context(), request, func(response backendResponse) (err error) {
 		writeHeader(w, response)
-		report, err = copyUntilReport(w, response.body, c.head.SideBand)
+		report, err = copyUntilReport(w, response.body, c.head.SideBand, in.cut)
 		return err
 	})
-	received := counted.total.Load()
-	h.metrics.received.Add(float64(received))
-	if err != nil || !stored(report) {
-		h.usage.received(c.repository, -received)
+	h.metrics.received.Add(float64(in.total.Load()))
+	in.finish(err == nil && stored(report))
+	if refused := in.refused.Load(); refused != nil {
+		return h.cutOff(w, c, refused)
 	}
 	if err == nil {
 		err = c.repository.makeDurable(*c.caller.Task)
@@ -176,6 +164,20 @@ func (h *Handler) receive(w http.ResponseWriter, c *call, request backendRequest
 		return h.finish(w, c, err)
 	}
 	h.acknowledge(w, c, h.overtaken(c, report), started)
+	return nil
+}
+
+// cutOff ends a push whose content did not come in as a whole. What git says of
+// that is not worth telling.
+func (h *Handler) cutOff(w http.ResponseWriter, c *call, refused *refusal.Refusal) *refusal.Refusal {
+	if recorder, ok := w.(*statusRecorder); ok && recorder.status == 0 || !c.head.SideBand {
+		return refused
+	}
+	h.metrics.pushes.WithLabelValues("refused").Inc()
+	h.metrics.refusals.WithLabelValues(string(refused.Reason)).Inc()
+	c.log.Info("refused", "reason", refused.Reason, "message", refused.Message)
+	c.drain()
+	_, _ = w.Write(errorPacket(refused)) // the client may be gone
 	return nil
 }
 
@@ -265,18 +267,4 @@ func (c *call) drain() {
 func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) ||
 		err != nil && strings.Contains(err.Error(), "No space left on device")
-}
-
-// countingReader counts what is read through it.
-type countingReader struct {
-	reader io.Reader
-	count  func(int)
-	total  atomic.Int64
-}
-
-func (r *countingReader) Read(p []byte) (int, error) {
-	n, err := r.reader.Read(p)
-	r.total.Add(int64(n))
-	r.count(n)
-	return n, err
 }

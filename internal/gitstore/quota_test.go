@@ -4,9 +4,11 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,9 +29,10 @@ func TestNamespaceQuota(t *testing.T) {
 	task.commit("a", noise(600_000))
 	task.push("HEAD:" + codeRef("fix", 1))
 
-	// More than the quota leaves: git refuses it while it comes in.
+	// More than the quota leaves: it is refused while it comes in, and may be
+	// pushed again when there is room.
 	task.commit("b", noise(2_600_000))
-	task.refusedPush(refusal.PushTooLarge, "pack exceeds maximum allowed size", "HEAD:"+codeRef("fix", 2))
+	task.refusedPush(refusal.QuotaExceeded, "less of its quota of 1048576 bytes left", "HEAD:"+codeRef("fix", 2))
 	if use, err := diskUse(server.bare(repository)); err != nil || use > 1<<20 {
 		t.Errorf("the refused push left %d bytes, %v", use, err)
 	}
@@ -58,13 +61,44 @@ func TestNamespaceQuota(t *testing.T) {
 	fsck(t, server.bare(repository))
 }
 
+func TestPushesSideBySideCannotExceedTheQuotaTogether(t *testing.T) {
+	const quota, pushes = 3 << 20, 6
+	server := newTestServer(t, Limits{NamespaceBytes: quota})
+	var all sync.WaitGroup
+	var stored, refused atomic.Int64
+	for i := range pushes {
+		name := fmt.Sprintf("t%d", i)
+		task := server.client(taskToken(name, 1))
+		task.commit("a", noise(2<<20)) // 1 MiB once compressed
+		all.Go(func() {
+			_, stderr, err := task.try("push", task.url, "HEAD:"+codeRef(name, 1))
+			reason, _ := refusal.Parse(stderr)
+			switch {
+			case err == nil:
+				stored.Add(1)
+			case reason != nil && reason.Reason == refusal.QuotaExceeded:
+				refused.Add(1)
+			default:
+				t.Errorf("neither stored nor beyond the quota: %s", stderr)
+			}
+		})
+	}
+	all.Wait()
+	if use, err := diskUse(server.bare(repository)); err != nil || use > quota {
+		t.Errorf("%d bytes are stored, %v; the quota is %d", use, err, quota)
+	}
+	if stored.Load() < 1 || stored.Load()+refused.Load() != pushes {
+		t.Errorf("%d stored and %d refused, of %d", stored.Load(), refused.Load(), pushes)
+	}
+}
+
 func TestPushThatIsTooLarge(t *testing.T) {
 	server := newTestServer(t, Limits{PushBytes: 1 << 20})
 	task := server.client(taskToken("fix", 1))
 	task.commit("a", noise(9_000_000))
 	stderr := task.refusedPush(refusal.PushTooLarge, "", "HEAD:"+codeRef("fix", 1))
-	if strings.Contains(stderr, "hung up") {
-		t.Errorf("the connection broke off: %s", stderr)
+	if strings.Contains(stderr, "RPC failed") || strings.Contains(stderr, "early EOF") {
+		t.Errorf("the connection broke off, or git's own complaint was shown: %s", stderr)
 	}
 	if use, err := diskUse(server.bare(repository)); err != nil || use > 1<<20 {
 		t.Errorf("the refused push left %d bytes, %v", use, err)
@@ -100,10 +134,10 @@ func TestFullVolume(t *testing.T) {
 		t.Errorf("no status 507 in %s", stderr)
 	}
 	task.git("fetch", "--quiet", task.url, codeRef("fix", 1))
-	// A push is never larger than what is free.
-	volume.free.Store(1<<20 + 100_000)
+	// A push that does not fit is cut off, and not refused for good.
+	volume.free.Store(1<<20 + 10_000)
 	task.commit("b", noise(1_000_000))
-	task.refusedPush(refusal.PushTooLarge, "", "HEAD:"+codeRef("fix", 2))
+	task.refusedPush(refusal.VolumeFull, "the push needs more", "HEAD:"+codeRef("fix", 2))
 	volume.free.Store(-1)
 	task.refusedPush(refusal.Unavailable, "try again", "HEAD:"+codeRef("fix", 2))
 	// There is room again.
@@ -159,7 +193,8 @@ func TestUsageMeasuresSeldomAndCountsWhatComesIn(t *testing.T) {
 		return bytes
 	}
 	base := ask(0)
-	usage.received(repo, 5000)
+	usage.begin(repo, 5000, 0)
+	usage.end(repo, 5000, true)
 	if got := ask(0); got != base+5000 {
 		t.Errorf("%d after 5000 bytes came in, want %d", got, base+5000)
 	}

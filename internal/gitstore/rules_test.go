@@ -130,7 +130,7 @@ func TestCopyUntilReport(t *testing.T) {
 		"empty, in band": {"0000", true, "", "0000"},
 	} {
 		recorder := httptest.NewRecorder()
-		held, err := copyUntilReport(recorder, bufio.NewReader(strings.NewReader(test.answer)), test.sideBand)
+		held, err := copyUntilReport(recorder, bufio.NewReader(strings.NewReader(test.answer)), test.sideBand, func() bool { return false })
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -138,7 +138,7 @@ func TestCopyUntilReport(t *testing.T) {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
-	if _, err := copyUntilReport(httptest.NewRecorder(), bufio.NewReader(strings.NewReader(progress+"00")), true); err == nil {
+	if _, err := copyUntilReport(httptest.NewRecorder(), bufio.NewReader(strings.NewReader(progress+"00")), true, func() bool { return false }); err == nil {
 		t.Error("an answer that breaks off is taken for whole")
 	}
 }

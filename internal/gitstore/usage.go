@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -24,27 +25,55 @@ type usage struct {
 	now func() time.Time
 
 	mu    sync.Mutex
-	sizes map[string]*repositorySize
+	sizes map[string]*repositorySize // by path
+	// namespaces holds the same entries by namespace.
+	namespaces map[string][]*repositorySize
 }
 
+// repositorySize is bytes, as last measured, and what is not in them: what was
+// received since the measurement began, and what pushes under way have brought.
 type repositorySize struct {
 	repository Repository
 	measured   time.Time
 	bytes      int64
 	received   int64
+	underWay   int64
 }
+
+func (s *repositorySize) total() int64 { return s.bytes + s.received + s.underWay }
 
 func newUsage(now func() time.Time) *usage {
-	return &usage{now: now, sizes: map[string]*repositorySize{}}
+	return &usage{now: now, sizes: map[string]*repositorySize{}, namespaces: map[string][]*repositorySize{}}
 }
 
-// received adds bytes that came in for a repository since it was measured, or
-// takes off what came in and was not stored.
-func (u *usage) received(repository Repository, bytes int64) {
+// begin charges a push under way with bytes that come in, unless the namespace
+// would then exceed limit (0: none).
+func (u *usage) begin(repository Repository, bytes, limit int64) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	entry := u.entry(repository)
-	entry.received = max(0, entry.received+bytes)
+	if limit > 0 {
+		total := bytes
+		for _, size := range u.namespaces[repository.Namespace] {
+			total += size.total()
+		}
+		if total > limit {
+			return false
+		}
+	}
+	entry.underWay += bytes
+	return true
+}
+
+// end ends a push that was charged with bytes.
+func (u *usage) end(repository Repository, bytes int64, stored bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	entry := u.entry(repository)
+	entry.underWay -= bytes
+	if stored {
+		entry.received += bytes
+	}
 }
 
 // changed makes the next question about the repository measure it.
@@ -59,6 +88,7 @@ func (u *usage) entry(repository Repository) *repositorySize {
 	if size == nil {
 		size = &repositorySize{repository: repository}
 		u.sizes[repository.Path] = size
+		u.namespaces[repository.Namespace] = append(u.namespaces[repository.Namespace], size)
 	}
 	return size
 }
@@ -94,7 +124,7 @@ func (u *usage) repository(repository Repository, maxAge time.Duration) (int64, 
 	size := *u.entry(repository)
 	u.mu.Unlock()
 	if now.Sub(size.measured) < maxAge {
-		return size.bytes + size.received, nil
+		return size.total(), nil
 	}
 	bytes, err := diskUse(repository.Path)
 	if err != nil {
@@ -103,10 +133,12 @@ func (u *usage) repository(repository Repository, maxAge time.Duration) (int64, 
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	entry := u.entry(repository)
-	entry.bytes, entry.measured = bytes, now
-	// What came in while we measured may or may not be in it: keep it.
-	entry.received = max(0, entry.received-size.received)
-	return bytes + entry.received, nil
+	if !entry.measured.After(size.measured) {
+		entry.bytes, entry.measured = bytes, now
+		// What came in while we measured may or may not be in it: keep it.
+		entry.received -= size.received
+	}
+	return entry.total(), nil
 }
 
 // known returns the last sizes without measuring.
@@ -120,8 +152,13 @@ func (u *usage) known() []repositorySize {
 	return sizes
 }
 
-// diskUse returns the bytes of the blocks that a folder takes, as du does.
-// Files that vanish meanwhile do not count.
+// quarantinePrefix is how git calls the folders in which it keeps the objects of
+// a push until all of them are there and checked.
+const quarantinePrefix = "tmp_objdir-"
+
+// diskUse returns the bytes of the blocks that a folder takes, as du does, but
+// for what pushes under way have brought, which is counted as it comes in. Files
+// that vanish meanwhile do not count.
 func diskUse(folder string) (int64, error) {
 	const blockBytes = 512 // the unit of st_blocks, whatever the file system's
 	var total int64
@@ -131,6 +168,9 @@ func diskUse(folder string) (int64, error) {
 		}
 		if err != nil {
 			return err
+		}
+		if entry.IsDir() && strings.HasPrefix(entry.Name(), quarantinePrefix) {
+			return fs.SkipDir
 		}
 		info, err := entry.Info()
 		if errors.Is(err, fs.ErrNotExist) {

@@ -128,6 +128,38 @@ func (r *Repo) resolve(ctx context.Context, name string) (oid, error) {
 	return noOID, fail(CheckpointNotFound, nil, "the repository %s has no commit %s", r.cfg.GitDir, name)
 }
 
+// resolveAll is resolve for many names at the price of one process.
+func (r *Repo) resolveAll(ctx context.Context, names []string) ([]oid, error) {
+	var ask strings.Builder
+	for _, name := range names {
+		if err := checkRefName(name); err != nil {
+			return nil, fail(InvalidReference, err, "%q cannot name a checkpoint", name)
+		}
+		ask.WriteString(name + "^{commit}\n")
+	}
+	out, err := r.git(ctx, gitCall{args: []string{"cat-file", "--batch-check=%(objectname)"}, stdin: strings.NewReader(ask.String())})
+	if err != nil {
+		return nil, failGit(err, "look up commits in %s", r.cfg.GitDir)
+	}
+	ids := make([]oid, 0, len(names))
+	for line := range strings.Lines(string(out)) {
+		if len(ids) == len(names) {
+			break
+		}
+		id, err := parseOID(strings.TrimSuffix(line, "\n"))
+		if err != nil { // resolve knows what to say of it
+			if id, err = r.resolve(ctx, names[len(ids)]); err != nil {
+				return nil, err
+			}
+		}
+		ids = append(ids, id)
+	}
+	if len(ids) < len(names) {
+		return nil, fail(GitFailed, nil, "git told of %d of %d commits in %s", len(ids), len(names), r.cfg.GitDir)
+	}
+	return ids, nil
+}
+
 // commitInfo is what a commit says.
 type commitInfo struct {
 	tree    oid

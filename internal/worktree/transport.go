@@ -84,18 +84,21 @@ func (r *Repo) Push(ctx context.Context, m Remote, updates ...RefUpdate) error {
 		return nil
 	}
 	args := []string{"push", "--quiet", "--porcelain", "--atomic", "--no-verify", "--no-follow-tags", "--recurse-submodules=no", "--end-of-options", m.URL}
-	var states []string
+	var sources, states []string
 	for _, u := range updates {
 		if err := checkRefName(u.Name); err != nil || !strings.HasPrefix(u.Name, "refs/") {
 			return fail(InvalidReference, err, "%q cannot be the name of a ref", u.Name)
 		}
-		id, err := r.resolve(ctx, u.Source)
-		if err != nil {
-			return err
-		}
-		args = append(args, id.String()+":"+u.Name)
+		sources = append(sources, u.Source)
+	}
+	ids, err := r.resolveAll(ctx, sources)
+	if err != nil {
+		return err
+	}
+	for i, u := range updates {
+		args = append(args, ids[i].String()+":"+u.Name)
 		if isStateRef(u.Name) {
-			states = append(states, id.String())
+			states = append(states, ids[i].String())
 		}
 	}
 	m.grafts = r.graft(ctx, states)

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -275,6 +276,11 @@ func GitError(err error) error {
 	return err
 }
 
+// maxPushed is how many checkpoints one push brings at most. After a long outage
+// of the gitstore thousands may wait: each slice that arrives is safe, and the
+// refs of all would not fit on a command line.
+const maxPushed = 100
+
 // Push gets every checkpoint that the gitstore lacks there, oldest first, and
 // records each as durable. A checkpoint that is refused for good does not hold
 // back those after it; it is tried again at the next call.
@@ -285,14 +291,28 @@ func (t *Taker) Push(ctx context.Context) error {
 	if len(pending) == 0 {
 		return nil
 	}
-	err := t.push(ctx, pending)
+	all := &RefusedError{}
+	for slice := range slices.Chunk(pending, maxPushed) {
+		if err := t.pushSlice(ctx, slice, all); err != nil {
+			return err
+		}
+	}
+	if all.Err == nil {
+		return nil
+	}
+	return all
+}
+
+// pushSlice pushes some checkpoints, and adds those that are refused for good to
+// all: then each is pushed by itself.
+func (t *Taker) pushSlice(ctx context.Context, points []journal.Point, all *RefusedError) error {
+	err := t.push(ctx, points)
 	var refused *RefusedError
 	if !errors.As(err, &refused) || refused.Retryable {
 		return err
 	}
-	all := &RefusedError{}
-	for _, p := range pending {
-		if len(pending) > 1 {
+	for _, p := range points {
+		if len(points) > 1 {
 			refused, err = nil, t.push(ctx, []journal.Point{p})
 		}
 		if errors.As(err, &refused) {
@@ -301,10 +321,7 @@ func (t *Taker) Push(ctx context.Context) error {
 			return err
 		}
 	}
-	if all.Err == nil {
-		return nil
-	}
-	return all
+	return nil
 }
 
 func (t *Taker) push(ctx context.Context, points []journal.Point) error {

@@ -30,7 +30,7 @@ const (
 	QuotaExceeded Reason = "QuotaExceeded"
 	// VolumeFull: the gitstore's volume has no room.
 	VolumeFull Reason = "VolumeFull"
-	// PushTooLarge: one push is larger than the limit or than the quota leaves.
+	// PushTooLarge: one push is larger than the gitstore ever takes at once.
 	PushTooLarge Reason = "PushTooLarge"
 	// RefNotAllowed: a ref that the task may not write.
 	RefNotAllowed Reason = "RefNotAllowed"
@@ -86,7 +86,7 @@ var gitsOwn = []struct {
 	{regexp.MustCompile(`No space left on device|Disk quota exceeded`), VolumeFull,
 		"the gitstore's volume ran full during the push; nothing of it was stored"},
 	{regexp.MustCompile(`pack exceeds maximum allowed size|requested URL returned error: 413`), PushTooLarge,
-		"the push is larger than the gitstore takes at once, or than the quota of the namespace leaves"},
+		"the push is larger than the gitstore takes at once"},
 	{regexp.MustCompile(`fsck error|(?m)^remote: (?:error|fatal): .*\b(?:gitmodules|hasDotgit|treeNotSorted|duplicateEntries)|pack has bad object|pack is corrupted|SHA1 COLLISION|inflate returned|missing necessary objects|unresolved deltas?|did not receive expected object`), ObjectsRefused,
 		"the gitstore refused objects of the push as corrupt, missing or dangerous"},
 	{regexp.MustCompile(`Authentication failed|could not read (?:Username|Password)|requested URL returned error: 401`), Unauthenticated,

@@ -27,7 +27,7 @@ func TestParse(t *testing.T) {
 		},
 		"too large, git's words": {
 			stderr: "remote: fatal: pack exceeds maximum allowed size (1.00 MiB)        \nerror: remote unpack failed: index-pack abnormal exit\n",
-			reason: refusal.PushTooLarge, message: "the push is larger than the gitstore takes at once, or than the quota of the namespace leaves",
+			reason: refusal.PushTooLarge, message: "the push is larger than the gitstore takes at once",
 		},
 		"fsck": {
 			stderr: "remote: error: object 1a2b: gitmodulesUrl: disallowed submodule url: -u./payload        \nremote: fatal: fsck error in pack objects        \nerror: remote unpack failed: index-pack abnormal exit\n",

@@ -1,0 +1,111 @@
+package checkpoint_test
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/clew-dev/clew/internal/daemon/checkpoint"
+	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemon/spool"
+	"github.com/clew-dev/clew/internal/worktree"
+)
+
+// store takes what is pushed, as the gitstore does.
+type store struct {
+	notebook
+	pushes [][]string
+	// answer says what to answer to a push of some refs; nil takes all.
+	answer func(refs []string) error
+}
+
+func (s *store) Push(_ context.Context, _ worktree.Remote, updates ...worktree.RefUpdate) error {
+	var refs []string
+	for _, u := range updates {
+		refs = append(refs, u.Name)
+	}
+	if s.answer != nil {
+		if err := s.answer(refs); err != nil {
+			return err
+		}
+	}
+	s.pushes = append(s.pushes, refs)
+	return nil
+}
+
+// waiting is a Taker with so many checkpoints that the store lacks.
+func waiting(t *testing.T, repo checkpoint.Repo, count int) *checkpoint.Taker {
+	t.Helper()
+	g := NewWithT(t)
+	dir := t.TempDir()
+	j, err := journal.Open(filepath.Join(dir, "journal.json"))
+	g.Expect(err).NotTo(HaveOccurred())
+	s, err := spool.Open(filepath.Join(dir, "spool"))
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() { s.Close() })
+	g.Expect(j.Update(func(state *journal.State) error {
+		for i := range count {
+			state.Pending = append(state.Pending, journal.Point{Number: int64(i + 1), Code: "c", State: "s"})
+		}
+		return nil
+	})).To(Succeed())
+	return &checkpoint.Taker{
+		Repo: repo, Journal: j, Spool: s, TaskUID: "uid", Attempt: 1,
+		Remote: func() (worktree.Remote, error) { return worktree.Remote{}, nil },
+	}
+}
+
+func TestManyCheckpointsArePushedInSlicesOldestFirst(t *testing.T) {
+	g := NewWithT(t)
+	repo := &store{}
+	taker := waiting(t, repo, 250)
+	g.Expect(taker.Push(t.Context())).To(Succeed())
+	g.Expect(repo.pushes).To(HaveLen(3))
+	g.Expect(repo.pushes[0]).To(HaveLen(200), "a code and a state ref for each of a hundred checkpoints")
+	g.Expect(repo.pushes[0][0]).To(Equal("refs/clew/uid/code/1"))
+	g.Expect(repo.pushes[2][99]).To(Equal("refs/clew/uid/state/250"))
+	g.Expect(taker.Pending()).To(BeFalse())
+}
+
+func TestWhatArrivedBeforeTheGitstoreBrokeOffIsDurable(t *testing.T) {
+	g := NewWithT(t)
+	repo := &store{}
+	repo.answer = func([]string) error {
+		if len(repo.pushes) == 2 {
+			return errors.New("git push: remote: clew: QuotaExceeded: the quota is used up")
+		}
+		return nil
+	}
+	taker := waiting(t, repo, 250)
+	var refused *checkpoint.RefusedError
+	err := taker.Push(t.Context())
+	g.Expect(errors.As(err, &refused)).To(BeTrue(), "%v", err)
+	g.Expect(refused.Retryable).To(BeTrue())
+	pending := taker.Journal.State().Pending
+	g.Expect(pending).To(HaveLen(50))
+	g.Expect(pending[0].Number).To(BeEquivalentTo(201))
+}
+
+func TestOneCheckpointThatIsRefusedForGoodHoldsBackNoSlice(t *testing.T) {
+	g := NewWithT(t)
+	repo := &store{}
+	repo.answer = func(refs []string) error {
+		for _, ref := range refs {
+			if ref == "refs/clew/uid/code/7" {
+				return errors.New("git push: remote: clew: PushTooLarge: the push is larger than the gitstore takes at once")
+			}
+		}
+		return nil
+	}
+	taker := waiting(t, repo, 150)
+	var refused *checkpoint.RefusedError
+	err := taker.Push(t.Context())
+	g.Expect(errors.As(err, &refused)).To(BeTrue(), "%v", err)
+	g.Expect(refused.Checkpoints).To(HaveLen(1))
+	pending := taker.Journal.State().Pending
+	g.Expect(pending).To(HaveLen(1))
+	g.Expect(pending[0].Number).To(BeEquivalentTo(7))
+}

@@ -1,0 +1,95 @@
+package gitstore
+
+import (
+	"errors"
+	"io"
+	"sync/atomic"
+
+	"github.com/clew-dev/clew/internal/gitstore/refusal"
+)
+
+// errIntake ends a push whose content may not come in; the refusal says why.
+var errIntake = errors.New("the push was cut off")
+
+// volumeCheckBytes is how much may come in, at most, between two looks at the
+// volume.
+const volumeCheckBytes = 1 << 20
+
+// intake lets the content of one push in, and counts it before git sees it.
+// Every byte is charged to the namespace at once, so that pushes that run side
+// by side cannot exceed the quota together.
+type intake struct {
+	h          *Handler
+	repository Repository
+	body       io.Reader
+	// total is what was charged. allowance is what may come in before the next
+	// look at the volume; only the goroutine that feeds git uses it.
+	total     atomic.Int64
+	allowance int64
+	refused   atomic.Pointer[refusal.Refusal]
+}
+
+// newIntake begins the intake of a push, whose head has been read. finish must
+// be called.
+func (h *Handler) newIntake(c *call) *intake {
+	in := &intake{h: h, repository: c.repository, body: c.request.Body}
+	// What git makes of a push beside its pack: an index of about 36 bytes an
+	// object, and a file and a folder for each ref.
+	const perObject, perRef = 36, 8 << 10
+	if refused := in.charge(int64(len(c.head.Raw)) + perObject*int64(c.head.Objects) + perRef*int64(len(c.head.Commands))); refused != nil {
+		in.refused.Store(refused)
+	}
+	return in
+}
+
+// Read implements io.Reader for git.
+func (in *intake) Read(p []byte) (int, error) {
+	if in.refused.Load() != nil {
+		return 0, errIntake
+	}
+	n, err := in.body.Read(p)
+	if n > 0 {
+		if refused := in.charge(int64(n)); refused != nil {
+			in.refused.Store(refused)
+			return 0, errIntake
+		}
+	}
+	return n, err
+}
+
+// charge books n more bytes, or says why they may not come in.
+func (in *intake) charge(n int64) *refusal.Refusal {
+	limits := in.h.limits
+	total := in.total.Add(n)
+	if limits.PushBytes > 0 && total > limits.PushBytes {
+		in.total.Add(-n)
+		return refusal.New(refusal.PushTooLarge, "the push is larger than %d bytes, which is what the gitstore takes at once (--max-push-bytes)", limits.PushBytes)
+	}
+	if !in.h.usage.begin(in.repository, n, limits.NamespaceBytes) {
+		in.total.Add(-n)
+		return refusal.New(refusal.QuotaExceeded, "the namespace %s has less of its quota of %d bytes left than the push needs; delete tasks that are not needed, or ask for a larger quota",
+			in.repository.Namespace, limits.NamespaceBytes)
+	}
+	if n <= in.allowance {
+		in.allowance -= n
+		return nil
+	}
+	free, err := in.h.free()
+	if err != nil {
+		return nil // it was looked at when the push began; git finds out if it is full
+	}
+	if free-n < limits.FreeBytes {
+		return refusal.New(refusal.VolumeFull, "the gitstore's volume has %d bytes left, of which %d are kept free, and the push needs more; make it larger or delete what is not needed",
+			free, limits.FreeBytes)
+	}
+	in.allowance = min(volumeCheckBytes, free-limits.FreeBytes-n)
+	return nil
+}
+
+// cut reports whether the push was cut off.
+func (in *intake) cut() bool { return in.refused.Load() != nil }
+
+// finish books what was charged as stored, or gives it back.
+func (in *intake) finish(stored bool) {
+	in.h.usage.end(in.repository, in.total.Load(), stored)
+}

@@ -1,0 +1,49 @@
+package worktree
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// countingGit is a git that notes each of its starts in a file.
+func countingGit(t *testing.T) (git, log string) {
+	t.Helper()
+	dir := t.TempDir()
+	git, log = filepath.Join(dir, "git"), filepath.Join(dir, "log")
+	writeFile(t, git, "#!/bin/sh\necho . >>'"+log+"'\nexec git \"$@\"\n", 0o755)
+	return git, log
+}
+
+func TestAPushOfManyRefsStartsFewProcesses(t *testing.T) {
+	f := cloned(t, makeOrigin(t, 3))
+	c := f.checkpoint()
+	must(t, f.repo.Close())
+	config := f.config()
+	var log string
+	config.Git, log = countingGit(t)
+	repo, err := Open(context.Background(), config)
+	must(t, err)
+	defer repo.Close()
+	repo.local = true
+	store := filepath.Join(t.TempDir(), "store.git")
+	gitIn(t, t.TempDir(), "init", "-q", "--bare", store)
+	var updates []RefUpdate
+	for i := range 300 {
+		updates = append(updates, RefUpdate{c.Code, fmt.Sprintf("refs/heads/b%d", i)}, RefUpdate{c.StateRef, StateRef("uid-1", int64(i+1))})
+	}
+	before, _ := os.ReadFile(log)
+	must(t, repo.Push(context.Background(), Remote{URL: "file://" + store}, updates...))
+	after, err := os.ReadFile(log)
+	must(t, err)
+	if started := strings.Count(string(after), ".") - strings.Count(string(before), "."); started > 10 {
+		t.Errorf("a push of %d refs started git %d times", len(updates), started)
+	}
+	refs, err := repo.RemoteRefs(context.Background(), Remote{URL: "file://" + store}, "refs/clew/uid-1/")
+	if err != nil || len(refs) != 300 {
+		t.Errorf("the remote has %d checkpoints, %v", len(refs), err)
+	}
+}
