@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -211,11 +212,7 @@ func (c *cloning) originEnv() []string {
 	}
 	cred := c.req.Credentials
 	if cred.Password != "" && !strings.HasPrefix(c.url, "ssh:") {
-		user := cred.Username
-		if user == "" {
-			user = "x-access-token"
-		}
-		env = append(env, headerEnv("Basic "+base64.StdEncoding.EncodeToString([]byte(user+":"+cred.Password)))...)
+		env = append(env, headerEnv(c.authorization())...)
 	}
 	if strings.HasPrefix(c.url, "ssh:") {
 		ssh := "ssh -F /dev/null -o BatchMode=yes -o IdentitiesOnly=yes -o ConnectTimeout=15"
@@ -231,6 +228,15 @@ func (c *cloning) originEnv() []string {
 		set("GIT_SSH_VARIANT", "ssh")
 	}
 	return env
+}
+
+// authorization is the header that carries the credentials.
+func (c *cloning) authorization() string {
+	user := c.req.Credentials.Username
+	if user == "" {
+		user = "x-access-token"
+	}
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+c.req.Credentials.Password))
 }
 
 // headerEnv gives git an Authorization header by environment, where neither the
@@ -252,17 +258,46 @@ func (c *cloning) remote(args ...string) ([]byte, error) {
 		allow = append(allow, "-c", "protocol.file.allow=always")
 	}
 	allow = append(allow, "-c", "fetch.unpackLimit=1", "-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=60")
-	out, err := c.r.git(c.ctx, gitCall{args: append(allow, args...), env: c.originEnv()})
+	var redirects []string
+	if c.req.Credentials.Password != "" {
+		redirects = []string{"-c", "http.followRedirects=false"} // see follow
+	}
+	out, err := c.r.git(c.ctx, gitCall{args: slices.Concat(allow, redirects, args), env: c.originEnv()})
 	if err != nil && c.ctx.Err() == nil {
 		err = failRemote(err, c.url)
 	}
 	return out, err
 }
 
+// findOrigin follows the origin's redirects, which only matter where there are
+// credentials.
+func (c *cloning) findOrigin() error {
+	if c.req.Credentials.Password == "" {
+		return nil
+	}
+	for range maxRedirects {
+		_, err := c.remote("ls-remote", "--quiet", "--end-of-options", c.url, "HEAD")
+		if ReasonOf(err) != InvalidURL {
+			return err
+		}
+		followed, moved := c.follow()
+		if moved != nil {
+			return moved
+		}
+		if !followed {
+			return err
+		}
+	}
+	return fail(InvalidURL, nil, "the repository %s redirects again and again; set the URL to where it is", c.url)
+}
+
 // fetch brings the origin's history here and finds out what was asked for.
 func (c *cloning) fetch() error {
 	r := c.r
 	if err := r.deleteRefs(c.ctx, "refs/clew-origin/"); err != nil {
+		return err
+	}
+	if err := c.findOrigin(); err != nil {
 		return err
 	}
 	fetch := []string{"fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--end-of-options", c.url}

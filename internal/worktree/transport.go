@@ -260,6 +260,11 @@ var remoteErrors = []struct {
 	{"could not read Password", AuthenticationFailed},
 	{"Permission denied", AuthenticationFailed},
 	{"Host key verification failed", AuthenticationFailed},
+	{"returned error: 301", InvalidURL},
+	{"returned error: 302", InvalidURL},
+	{"returned error: 303", InvalidURL},
+	{"returned error: 307", InvalidURL},
+	{"returned error: 308", InvalidURL},
 	{"returned error: 401", AuthenticationFailed},
 	{"returned error: 403", AuthenticationFailed},
 	{"returned error: 404", RepositoryNotFound},
@@ -295,6 +300,8 @@ func failRemote(err error, url string) error {
 			return fail(RefNotFound, err, "the repository %s has no such branch, tag or commit", url)
 		case Rejected:
 			return fail(Rejected, err, "the repository %s refused the push", url)
+		case InvalidURL:
+			return fail(InvalidURL, err, "the repository %s redirects to another address, where its credentials are not sent; set the URL to that address", url)
 		case AuthenticationFailed:
 			return fail(AuthenticationFailed, err, "the repository %s does not accept the credentials", url)
 		case RepositoryNotFound:
