@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -112,6 +113,10 @@ func (anthropic) write(w *writer, r request, a answer, n int, u usage) {
 	w.event("message_stop", map[string]any{"type": "message_stop"})
 }
 
-func (anthropic) refusal(message string) any {
-	return map[string]any{"type": "error", "error": map[string]string{"type": "authentication_error", "message": message}}
+func (anthropic) refusal(status int, message string) any {
+	kind := map[int]string{
+		http.StatusUnauthorized: "authentication_error", http.StatusPaymentRequired: "billing_error",
+		http.StatusTooManyRequests: "rate_limit_error", http.StatusInternalServerError: "api_error", 529: "overloaded_error",
+	}[status]
+	return map[string]any{"type": "error", "error": map[string]string{"type": cmp.Or(kind, "invalid_request_error"), "message": message}}
 }

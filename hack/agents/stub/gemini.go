@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -109,6 +110,10 @@ func (gemini) write(w *writer, r request, a answer, n int, u usage) {
 	w.event("", finish(whole(map[string]any{"text": parts[len(parts)-1]})))
 }
 
-func (gemini) refusal(message string) any {
-	return map[string]any{"error": map[string]any{"code": http.StatusUnauthorized, "message": message, "status": "UNAUTHENTICATED"}}
+func (gemini) refusal(status int, message string) any {
+	kind := map[int]string{
+		http.StatusUnauthorized: "UNAUTHENTICATED", http.StatusTooManyRequests: "RESOURCE_EXHAUSTED",
+		http.StatusInternalServerError: "INTERNAL", http.StatusServiceUnavailable: "UNAVAILABLE",
+	}[status]
+	return map[string]any{"error": map[string]any{"code": status, "message": message, "status": cmp.Or(kind, "INVALID_ARGUMENT")}}
 }

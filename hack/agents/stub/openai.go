@@ -98,7 +98,7 @@ func (responses) write(w *writer, r request, a answer, n int, u usage) {
 	event("response.completed", map[string]any{"response": done})
 }
 
-func (responses) refusal(message string) any { return openAIError(message) }
+func (responses) refusal(status int, message string) any { return openAIError(status, message) }
 
 // chat is OpenAI's Chat Completions API.
 type chat struct{}
@@ -193,8 +193,20 @@ func (chat) write(w *writer, r request, a answer, n int, u usage) {
 	w.event("", "[DONE]")
 }
 
-func (chat) refusal(message string) any { return openAIError(message) }
+func (chat) refusal(status int, message string) any { return openAIError(status, message) }
 
-func openAIError(message string) any {
-	return map[string]any{"error": map[string]any{"message": message, "type": "invalid_request_error", "code": "invalid_api_key"}}
+func openAIError(status int, message string) any {
+	kind, code := "invalid_request_error", ""
+	switch status {
+	case http.StatusUnauthorized:
+		code = "invalid_api_key"
+	case http.StatusTooManyRequests:
+		kind, code = "requests", "rate_limit_exceeded"
+		if strings.Contains(message, "quota") {
+			kind, code = "insufficient_quota", "insufficient_quota"
+		}
+	case http.StatusInternalServerError, http.StatusServiceUnavailable:
+		kind, code = "server_error", "server_error"
+	}
+	return map[string]any{"error": map[string]any{"message": message, "type": kind, "code": code}}
 }

@@ -28,6 +28,30 @@ type Script struct {
 	Delays            map[int]int `json:"delays,omitempty"`
 	// Key is the API key that requests must have; any will do if empty.
 	Key string `json:"key,omitempty"`
+	// Failures are what the first requests get in place of an answer, in order.
+	Failures []Failure `json:"failures,omitempty"`
+}
+
+// Failure is an HTTP error that the model answers with.
+type Failure struct {
+	Status  int    `json:"status"`
+	Message string `json:"message"`
+	// Times is how many requests get it; 0 means all that follow.
+	Times int `json:"times,omitempty"`
+	// RetryAfterSeconds is sent as the header of that name, unless 0.
+	RetryAfterSeconds int `json:"retryAfterSeconds,omitempty"`
+}
+
+// failure is what the request gets after so many others; nil for an answer.
+func (s Script) failure(before int) *Failure {
+	for i := range s.Failures {
+		f := &s.Failures[i]
+		if f.Times == 0 || before < f.Times {
+			return f
+		}
+		before -= f.Times
+	}
+	return nil
 }
 
 func defaultScript() Script {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -48,7 +49,7 @@ type usage struct {
 type modelAPI interface {
 	read(httpRequest *http.Request, body []byte) (request, error)
 	write(out *writer, r request, a answer, n int, u usage)
-	refusal(message string) any
+	refusal(status int, message string) any
 }
 
 type stub struct {
@@ -60,6 +61,7 @@ type stub struct {
 type session struct {
 	script   Script
 	requests int
+	failures int // requests that came while the script has failures
 }
 
 func newStub() *stub { return &stub{sessions: map[string]*session{}} }
@@ -106,7 +108,8 @@ func (s *stub) putScript(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.of(r.PathValue("session")).script = script
+	session := s.of(r.PathValue("session"))
+	session.script, session.failures = script, 0
 }
 
 // ask answers one request of an agent.
@@ -119,14 +122,22 @@ func (s *stub) ask(w http.ResponseWriter, httpRequest *http.Request, api modelAP
 	r, err := api.read(httpRequest, body)
 	if err != nil {
 		s.note(httpRequest, Entry{Status: http.StatusBadRequest, Bytes: len(body), Answer: err.Error()})
-		writeJSON(w, http.StatusBadRequest, api.refusal(err.Error()))
+		writeJSON(w, http.StatusBadRequest, api.refusal(http.StatusBadRequest, err.Error()))
 		return
 	}
 	r.key = keyOf(httpRequest)
 	script := s.script(httpRequest)
 	if script.Key != "" && r.key != script.Key {
 		s.note(httpRequest, Entry{Status: http.StatusUnauthorized, Bytes: len(body), Model: r.model})
-		writeJSON(w, http.StatusUnauthorized, api.refusal("the API key is not the one of this session"))
+		writeJSON(w, http.StatusUnauthorized, api.refusal(http.StatusUnauthorized, "the API key is not the one of this session"))
+		return
+	}
+	if f := s.failure(httpRequest); f != nil {
+		s.note(httpRequest, Entry{Status: f.Status, Bytes: len(body), Model: r.model})
+		if f.RetryAfterSeconds > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(f.RetryAfterSeconds))
+		}
+		writeJSON(w, f.Status, api.refusal(f.Status, f.Message))
 		return
 	}
 	a := script.decide(r)
@@ -148,6 +159,15 @@ func (s *stub) script(r *http.Request) Script {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.of(r.PathValue("session")).script
+}
+
+// failure is the error that a request gets in place of an answer; nil for none.
+func (s *stub) failure(r *http.Request) *Failure {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	session := s.of(r.PathValue("session"))
+	session.failures++
+	return session.script.failure(session.failures - 1)
 }
 
 // note logs a request and returns its number, which is the session's own.

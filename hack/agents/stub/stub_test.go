@@ -398,3 +398,20 @@ func TestACallThatWasCutOffIsNotDone(t *testing.T) {
 		})
 	}
 }
+
+func TestTheModelMayFailFirst(t *testing.T) {
+	for name, d := range dialects {
+		server := serve(t, `{"failures":[{"status":429,"message":"Slow down.","times":2,"retryAfterSeconds":3},{"status":500,"message":"On fire.","times":1}]}`)
+		for n, want := range []int{429, 429, 500, 200} {
+			response := post(t, server.URL+"/s/a"+d.path, "", d.request(0, "Begin."))
+			body, _ := io.ReadAll(response.Body)
+			response.Body.Close()
+			if response.StatusCode != want {
+				t.Errorf("%s: request %d: %s", name, n+1, response.Status)
+			}
+			if want == 429 && (response.Header.Get("Retry-After") != "3" || !strings.Contains(string(body), "Slow down.")) {
+				t.Errorf("%s: %v %s", name, response.Header, body)
+			}
+		}
+	}
+}
