@@ -154,6 +154,7 @@ func newRun(logging *logOptions) *cobra.Command {
 
 func newAgent(logging *logOptions) *cobra.Command {
 	var socket, conversation, runDir string
+	var programWords int
 	cmd := &cobra.Command{
 		Use:   "agent [flags] -- command [argument...]",
 		Short: "Start the agent and stand between it and the daemon",
@@ -176,7 +177,7 @@ func newAgent(logging *logOptions) *cobra.Command {
 			signal.Notify(signals, shim.Signals()...)
 			// Not the command's context: that ends with the first signal.
 			code, err := shim.Run(context.Background(), shim.Config{
-				Socket: socket, Command: args, Env: os.Environ(), Conversation: conversation,
+				Socket: socket, Command: args, ProgramWords: programWords, Env: os.Environ(), Conversation: conversation,
 				RunDir: runDir, Mask: masker,
 				Stdout: os.Stdout, Stderr: os.Stderr, Log: log,
 			}, signals)
@@ -189,6 +190,7 @@ func newAgent(logging *logOptions) *cobra.Command {
 	cmd.Flags().StringVar(&socket, "socket", filepath.Join(defaultRunDir, run.SocketName), "the daemon's socket")
 	cmd.Flags().StringVar(&conversation, "conversation", filepath.Join(defaultRunDir, prepare.ConversationFile), "file with the conversation so far; the agent finds its path in "+shim.ConversationEnv)
 	cmd.Flags().StringVar(&runDir, "run-dir", defaultRunDir, "folder in which prepare left the plan of the agent's start")
+	cmd.Flags().IntVar(&programWords, "program-words", 0, "how many words of the command are the program, before its arguments; 0 if that is not known")
 	return cmd
 }
 

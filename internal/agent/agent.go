@@ -81,15 +81,18 @@ type Start struct {
 	Model string
 	// Session is the id of the session to go on with; empty begins a new one.
 	Session string
+	// Args are the arguments that the user's template gives to the program.
+	Args []string
 	// Worktree is the agent's working folder, FilesDir the folder of Files.
 	Worktree, FilesDir string
 	// Env is the environment that the user's template and image give.
 	Env []string
 }
 
-// Command is what is added to the command that the user's template gives.
+// Command is how the program that the user's template names is started.
 type Command struct {
-	// Args follow the user's own.
+	// Args are all of its arguments: the user's, where the program reads them,
+	// and Clew's.
 	Args []string
 	// Env is added unless the user has set the variable.
 	Env []string
@@ -118,6 +121,8 @@ type ParserOptions struct {
 	Run string
 	// Model is what the run was started with, for agents that do not tell.
 	Model string
+	// Outcome is what an earlier process that read the same run knew of its end.
+	Outcome Outcome
 	// Prices add to the built-in ones.
 	Prices map[string]daemonapi.Price
 }
@@ -133,6 +138,8 @@ type Parser interface {
 	End() []Item
 	// Session is the agent's session, as far as it is known; nil before.
 	Session() *daemonv1.AgentSession
+	// Outcome is what the run has told of its end, so far.
+	Outcome() Outcome
 	// Clone returns a parser that goes on from here by itself: lines that were
 	// read but not recorded come again, to an earlier clone.
 	Clone() Parser

@@ -3,6 +3,7 @@ package agent
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"path"
 	"slices"
@@ -43,7 +44,7 @@ func (ClaudeCode) Files(r FilesRequest) map[string][]byte {
 // them, and the pod is the sandbox. (Claude Code refuses that to root, which
 // agents never run as.)
 func (ClaudeCode) Command(s Start) Command {
-	args := []string{"-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions"}
+	args := append(slices.Clone(s.Args), "-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions")
 	if s.FilesDir != "" {
 		args = append(args, "--settings", path.Join(s.FilesDir, claudeSettings))
 	}
@@ -78,7 +79,7 @@ func (ClaudeCode) BeforeTools() bool { return true }
 
 // NewParser reads the events of --output-format stream-json.
 func (ClaudeCode) NewParser(o ParserOptions) Parser {
-	p := &claudeParser{prompt: o.Prompt, prices: newPrices(o.Prices), model: o.Model, session: cloneSession(o.Session)}
+	p := &claudeParser{prompt: o.Prompt, prices: newPrices(o.Prices), model: o.Model, session: cloneSession(o.Session), outcome: outcome{o.Outcome}}
 	if p.session.GetModel() != "" {
 		p.model = p.session.GetModel()
 	}
@@ -86,13 +87,22 @@ func (ClaudeCode) NewParser(o ParserOptions) Parser {
 }
 
 type claudeEvent struct {
-	Type      string         `json:"type"`
-	Subtype   string         `json:"subtype"`
-	SessionID string         `json:"session_id"`
-	Model     string         `json:"model"`
-	Version   string         `json:"claude_code_version"`
-	Parent    string         `json:"parent_tool_use_id"`
-	Message   *claudeMessage `json:"message"`
+	Type      string `json:"type"`
+	Subtype   string `json:"subtype"`
+	SessionID string `json:"session_id"`
+	Model     string `json:"model"`
+	Version   string `json:"claude_code_version"`
+	Parent    string `json:"parent_tool_use_id"`
+	// Error names the kind of an API's error. Its HTTP status has one name in a
+	// retry and another in a message or a result.
+	Error      string         `json:"error"`
+	Status     int            `json:"error_status"`
+	APIStatus  int            `json:"api_error_status"`
+	APIError   string         `json:"api_error_type"`
+	RetryTry   count          `json:"attempt"`
+	RetryOf    count          `json:"max_retries"`
+	RetryDelay count          `json:"retry_delay_ms"`
+	Message    *claudeMessage `json:"message"`
 
 	IsError   bool                   `json:"is_error"`
 	Result    string                 `json:"result"`
@@ -148,6 +158,7 @@ type claudeParser struct {
 	prices  prices
 	model   string
 	session *daemonv1.AgentSession
+	outcome
 
 	begun    bool
 	spoken   [sha256.Size]byte // the last text that the assistant said
@@ -185,16 +196,39 @@ func (p *claudeParser) Line(line []byte) []Item {
 	case e.Type == "system" && e.Subtype == "init":
 		p.init(e)
 		return nil
+	case e.Type == "system" && e.Subtype == "api_retry":
+		return p.retry(e)
+	case e.progress():
+		return nil
 	case e.Type == "assistant" && e.Message != nil:
 		return p.assistant(e, line)
 	case e.Type == "user" && e.Message != nil:
 		return p.user(e, line)
 	case e.Type == "result":
 		return p.result(e)
-	case e.Type == "stream_event", e.Type == "system" && e.Subtype == "thinking_tokens":
-		return nil // a part of a message that comes whole, or how far it is
 	}
 	return []Item{unknown(line)}
+}
+
+// progress tells whether an event only says how far something is that comes
+// whole later: a message, a tool that takes long, a command in the background.
+func (e claudeEvent) progress() bool {
+	if e.Type != "system" {
+		return e.Type == "stream_event" || e.Type == "tool_progress"
+	}
+	switch e.Subtype {
+	case "thinking_tokens", "status", "task_started", "task_progress", "task_updated", "task_notification":
+		return true
+	}
+	return false
+}
+
+// retry is an error of the model's API that Claude Code tries to get over.
+func (p *claudeParser) retry(e claudeEvent) []Item {
+	f := failure(e.Status, e.Error)
+	f.Message = strings.TrimSpace(fmt.Sprintf("the model's API answers with status %d %s", e.Status, e.Error))
+	p.trouble(f)
+	return []Item{output(fmt.Appendf(nil, "%s; Claude Code tries again (%d of %d) after %d ms", f.Message, e.RetryTry, e.RetryOf, e.RetryDelay))}
 }
 
 func (p *claudeParser) init(e claudeEvent) {
@@ -215,6 +249,7 @@ func (p *claudeParser) assistant(e claudeEvent, line []byte) []Item {
 		return []Item{unknown(line)}
 	}
 	role, raw := daemonv1.Role_ROLE_ASSISTANT, parent(e.Parent)
+	p.goOn()
 	if e.Message.Model == "<synthetic>" {
 		role = daemonv1.Role_ROLE_SYSTEM // an error or a notice of the CLI
 	}
@@ -223,6 +258,9 @@ func (p *claudeParser) assistant(e claudeEvent, line []byte) []Item {
 		switch {
 		case b.Type == "text" && b.Text != "":
 			items = append(items, say(role, b.Text, raw))
+			if e.Error != "" {
+				p.trouble(claudeFailure(e, b.Text))
+			}
 			if raw == "" {
 				p.spoken = sha256.Sum256([]byte(b.Text))
 			}
@@ -307,6 +345,7 @@ func (p *claudeParser) usage(m *claudeMessage) []Item {
 
 // result ends a turn: it may say what no message said, and corrects the usage.
 func (p *claudeParser) result(e claudeEvent) []Item {
+	p.conclude(e)
 	var items []Item
 	if said := e.Result; said == "" || sha256.Sum256([]byte(said)) != p.spoken {
 		failed := e.IsError || (e.Subtype != "" && e.Subtype != "success")
@@ -334,6 +373,35 @@ func (p *claudeParser) result(e claudeEvent) []Item {
 	}
 	p.added = totals{}
 	return items
+}
+
+// claudeFailure classifies an error by its text and by what is told beside it.
+func claudeFailure(e claudeEvent, text string) *Failure {
+	f := failure(e.APIStatus, text)
+	if kinds := strings.TrimSpace(e.Error + " " + e.APIError); kinds != "" {
+		f.Cause = causeOf(e.APIStatus, kinds+" "+text)
+	}
+	return f
+}
+
+// conclude notes how a turn ended.
+func (p *claudeParser) conclude(e claudeEvent) {
+	if !e.IsError && (e.Subtype == "" || e.Subtype == "success") {
+		p.end(nil)
+		return
+	}
+	text := strings.TrimSpace(strings.Join(append(e.Errors, e.Result), "\n"))
+	if text == "" {
+		text = "Claude Code ended with " + e.Subtype
+	}
+	f := claudeFailure(e, text)
+	if before := p.told.Failure; f.Cause == CauseUnknown && before != nil {
+		f.Cause = before.Cause
+	}
+	if e.Subtype == "error_max_turns" || e.Subtype == "error_max_budget_usd" {
+		f.Cause = CauseGaveUp
+	}
+	p.end(f)
 }
 
 // total is what the turn used by the result's own account. Newer versions tell

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
@@ -40,10 +41,12 @@ func (Codex) Files(r FilesRequest) map[string][]byte {
 // is trusted for this run alone: Codex has no other way to trust one that is not
 // in its home.
 func (Codex) Command(s Start) Command {
-	args := []string{"exec"}
+	before, settings := codexSettings(s.Args)
+	args := append(before, "exec")
 	if s.Session != "" {
 		args = append(args, "resume")
 	}
+	args = append(args, settings...)
 	args = append(args, "--json", "--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check",
 		"-c", "check_for_update_on_startup=false", "-c", "analytics.enabled=false", "-c", "feedback.enabled=false")
 	if s.FilesDir != "" {
@@ -58,6 +61,26 @@ func (Codex) Command(s Start) Command {
 		args = append(args, s.Session)
 	}
 	return Command{Args: append(args, "-"), Stdin: s.Prompt}
+}
+
+// codexSettings parts the user's arguments into those that stay before "exec" and
+// the settings, which go behind it: some versions ignore settings before "exec"
+// as soon as there are others behind it, as there always are.
+func codexSettings(args []string) (before, settings []string) {
+	for i := 0; i < len(args); i++ {
+		name, _, whole := strings.Cut(args[i], "=")
+		short := strings.HasPrefix(args[i], "-c") && len(args[i]) > 2 // -cKEY=VALUE
+		switch {
+		case short, whole && slices.Contains([]string{"--config", "--enable", "--disable"}, name):
+			settings = append(settings, args[i])
+		case slices.Contains([]string{"-c", "--config", "--enable", "--disable"}, args[i]) && i+1 < len(args):
+			settings = append(settings, args[i], args[i+1])
+			i++
+		default:
+			before = append(before, args[i])
+		}
+	}
+	return before, settings
 }
 
 // tomlString is a basic string of TOML, which JSON's strings are as well.
@@ -84,7 +107,7 @@ func (Codex) BeforeTools() bool { return true }
 
 // NewParser reads the events of --json.
 func (Codex) NewParser(o ParserOptions) Parser {
-	p := &codexParser{run: o.Run, model: o.Model, prices: newPrices(o.Prices), session: cloneSession(o.Session), open: map[string]bool{}}
+	p := &codexParser{run: o.Run, model: o.Model, prices: newPrices(o.Prices), session: cloneSession(o.Session), outcome: outcome{o.Outcome}, open: map[string]bool{}}
 	if p.model == "" {
 		p.model = p.session.GetModel()
 	}
@@ -145,6 +168,7 @@ type codexParser struct {
 	model   string
 	prices  prices
 	session *daemonv1.AgentSession
+	outcome
 
 	begun  bool
 	open   map[string]bool // calls without a result
@@ -180,13 +204,16 @@ func (p *codexParser) Line(line []byte) []Item {
 	case "turn.started":
 		return nil
 	case "turn.completed":
+		p.end(nil)
 		return p.usage(e.Usage)
 	case "turn.failed":
 		if e.Error != nil {
+			p.end(failure(0, e.Error.Message))
 			return p.fail(e.Error.Message)
 		}
 	case "error":
 		if e.Message != "" {
+			p.trouble(failure(0, e.Message))
 			return p.fail(e.Message)
 		}
 	case "item.started", "item.completed":
@@ -227,6 +254,7 @@ func (p *codexParser) fail(message string) []Item {
 func (p *codexParser) item(completed bool, item codexItem) ([]Item, bool) {
 	switch item.Type {
 	case "agent_message":
+		p.goOn()
 		return p.whole(completed, item.Text, say(daemonv1.Role_ROLE_ASSISTANT, item.Text, ""))
 	case "reasoning":
 		return p.whole(completed, item.Text, thought(item.Text))
@@ -240,6 +268,7 @@ func (p *codexParser) item(completed bool, item codexItem) ([]Item, bool) {
 	if !ok {
 		return nil, false
 	}
+	p.goOn()
 	id := p.callID(item.ID)
 	if !completed {
 		if len(p.open) < maxOpen {

@@ -41,6 +41,11 @@ func TestCommand(t *testing.T) {
 		if c.Stdin != start.Prompt || slices.ContainsFunc(c.Args, func(a string) bool { return strings.Contains(a, "now") }) {
 			t.Errorf("%s does not read its prompt on standard input", tt.kind)
 		}
+		own := start
+		own.Args = []string{"--own", "x"}
+		if got := strings.Join(a.Command(own).Args, " "); got != "--own x "+tt.args {
+			t.Errorf("%s with arguments of the user's is started with\n%s", tt.kind, got)
+		}
 		resumed := start
 		resumed.Session, resumed.Model = "S", "M"
 		if got := strings.Join(a.Command(resumed).Args, " "); got != tt.resumed {
@@ -48,6 +53,24 @@ func TestCommand(t *testing.T) {
 		}
 		if !a.BeforeTools() || a.Executable() == "" {
 			t.Errorf("%s has no hook or no name", tt.kind)
+		}
+	}
+}
+
+// Codex's settings stand behind "exec", where every version reads them; its other
+// options stay where the user has put them.
+func TestCodexReadsTheUsersSettings(t *testing.T) {
+	for _, session := range []string{"", "S"} {
+		args := agent.Codex{}.Command(agent.Start{Session: session, Args: []string{
+			"-c", "model_provider=ours", "--search", "-cmodel_reasoning_effort=low", "--config=a=1", "--enable", "b", "-p", "profile", "-c"}}).Args
+		got := strings.Join(args[:slices.Index(args, "--json")], " ")
+		want := "--search -p profile -c exec "
+		if session != "" {
+			want += "resume "
+		}
+		want += "-c model_provider=ours -cmodel_reasoning_effort=low --config=a=1 --enable b"
+		if got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
 }

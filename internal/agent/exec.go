@@ -41,6 +41,7 @@ func (execParser) Line(line []byte) []Item         { return []Item{Exec{}.Parse(
 func (execParser) Pending() bool                   { return false }
 func (execParser) End() []Item                     { return nil }
 func (execParser) Session() *daemonv1.AgentSession { return nil }
+func (execParser) Outcome() Outcome                { return Outcome{} }
 func (p execParser) Clone() Parser                 { return p }
 
 // Parse reads one line as the package comment says.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io/fs"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -41,7 +42,7 @@ func (GeminiCLI) Files(r FilesRequest) map[string][]byte {
 // Command gives the prompt on standard input. Every tool is approved: nobody is
 // there to ask, and the pod is the sandbox.
 func (GeminiCLI) Command(s Start) Command {
-	args := []string{"--output-format", "stream-json", "--approval-mode", "yolo", "--skip-trust"}
+	args := append(slices.Clone(s.Args), "--output-format", "stream-json", "--approval-mode", "yolo", "--skip-trust")
 	if s.Model != "" {
 		args = append(args, "-m", s.Model)
 	}
@@ -76,7 +77,7 @@ func (GeminiCLI) BeforeTools() bool { return true }
 
 // NewParser reads the events of --output-format stream-json.
 func (GeminiCLI) NewParser(o ParserOptions) Parser {
-	return &geminiParser{prompt: o.Prompt, prices: newPrices(o.Prices), session: cloneSession(o.Session)}
+	return &geminiParser{prompt: o.Prompt, prices: newPrices(o.Prices), session: cloneSession(o.Session), outcome: outcome{o.Outcome}}
 }
 
 type geminiEvent struct {
@@ -120,6 +121,7 @@ type geminiParser struct {
 	prompt  string
 	prices  prices
 	session *daemonv1.AgentSession
+	outcome
 
 	said   []byte
 	deltas int
@@ -152,6 +154,7 @@ func (p *geminiParser) Line(line []byte) []Item {
 		return append(p.flush(), items...)
 	}
 	if e.Type == "message" && e.Role == "assistant" && e.Delta && e.Content != nil {
+		p.goOn()
 		p.said = append(p.said, *e.Content...)
 		p.deltas++
 		if len(p.said) >= maxDeltaBytes || p.deltas >= maxDeltas {
@@ -172,6 +175,7 @@ func (p *geminiParser) event(e geminiEvent, line []byte) []Item {
 	case e.Type == "message" && e.Content != nil:
 		return p.message(e.Role, *e.Content, line)
 	case e.Type == "tool_use" && e.ToolID != "" && e.ToolName != "":
+		p.goOn()
 		return []Item{call(e.ToolID, e.ToolName, e.Parameters, "")}
 	case e.Type == "tool_result" && e.ToolID != "":
 		answer := texts(e.Output)
@@ -180,6 +184,11 @@ func (p *geminiParser) event(e geminiEvent, line []byte) []Item {
 		}
 		return []Item{result(e.ToolID, answer, e.Status == "error", "")}
 	case e.Type == "error" && e.Message != "":
+		f := failure(0, e.Message)
+		if geminiGaveUp.MatchString(e.Message) {
+			f.Cause = CauseGaveUp
+		}
+		p.trouble(f)
 		return []Item{notice(e.Message)}
 	case e.Type == "result":
 		return p.result(e)
@@ -199,8 +208,29 @@ func (p *geminiParser) message(role, text string, line []byte) []Item {
 	return []Item{unknown(line)}
 }
 
+// geminiGaveUp finds the errors after which the CLI ends as if all were well.
+var geminiGaveUp = regexp.MustCompile(`(?i)^(?:loop detected|maximum session turns|max(?:imum)? turns|.*\bturn limit\b)`)
+
+// conclude notes how the run ended. An agent that was stopped in a loop ends
+// with "success".
+func (p *geminiParser) conclude(e geminiEvent) {
+	switch before := p.told.Failure; {
+	case e.Error != nil && e.Error.Message != "":
+		f := failure(0, e.Error.Message)
+		f.Message = Text([]byte(strings.TrimSuffix(apiMessage(e.Error.Message), "]")))
+		p.end(f)
+	case e.Status == "error" && before == nil:
+		p.end(&Failure{Message: "the Gemini CLI ended with an error that it does not name"})
+	case e.Status == "error", before != nil && before.Cause == CauseGaveUp:
+		p.end(before)
+	default:
+		p.end(nil)
+	}
+}
+
 // result ends the run with what it used, by model.
 func (p *geminiParser) result(e geminiEvent) []Item {
+	p.conclude(e)
 	var items []Item
 	if e.Error != nil && e.Error.Message != "" {
 		items = append(items, notice(e.Error.Message))

@@ -67,7 +67,7 @@ export const Clew = async () => ({
 // there to ask. The settings come through the one of two variables that the user
 // has not set.
 func (OpenCode) Command(s Start) Command {
-	args := []string{"run", "--format", "json", "--auto", "--thinking"}
+	args := append(slices.Clone(s.Args), "run", "--format", "json", "--auto", "--thinking")
 	if s.Worktree != "" {
 		args = append(args, "--dir", s.Worktree) // it hangs when resumed elsewhere
 	}
@@ -120,7 +120,7 @@ func (OpenCode) BeforeTools() bool { return true }
 
 // NewParser reads the events of --format json.
 func (OpenCode) NewParser(o ParserOptions) Parser {
-	p := &openCodeParser{model: o.Model, prices: newPrices(o.Prices), session: cloneSession(o.Session)}
+	p := &openCodeParser{model: o.Model, prices: newPrices(o.Prices), session: cloneSession(o.Session), outcome: outcome{o.Outcome}}
 	if p.model == "" {
 		p.model = p.session.GetModel()
 	}
@@ -136,6 +136,7 @@ type openCodeEvent struct {
 
 type openCodePart struct {
 	Text   string `json:"text"`
+	Reason string `json:"reason"`
 	Tool   string `json:"tool"`
 	CallID string `json:"callID"`
 	State  struct {
@@ -163,6 +164,7 @@ type openCodeParser struct {
 	model   string
 	prices  prices
 	session *daemonv1.AgentSession
+	outcome
 }
 
 func (p *openCodeParser) Pending() bool                   { return false }
@@ -184,6 +186,9 @@ func (p *openCodeParser) Line(line []byte) []Item {
 		p.session = &daemonv1.AgentSession{Agent: "OpenCode", Id: Text([]byte(e.SessionID)), Model: Text([]byte(p.model))}
 	}
 	part := e.Part
+	if e.Type != "error" {
+		p.goOn()
+	}
 	switch {
 	case e.Type == "step_start":
 		return nil
@@ -194,9 +199,14 @@ func (p *openCodeParser) Line(line []byte) []Item {
 	case e.Type == "tool_use" && part.CallID != "" && part.Tool != "":
 		return p.tool(part, line)
 	case e.Type == "step_finish":
+		if part.Reason == "stop" {
+			p.end(nil)
+		}
 		return p.usage(part)
 	case e.Type == "error" && len(e.Error) > 0:
-		return []Item{notice(openCodeError(e.Error))}
+		f := openCodeFailure(e.Error)
+		p.end(f)
+		return []Item{notice(f.Message)}
 	}
 	return []Item{unknown(line)}
 }
@@ -236,15 +246,27 @@ func (p *openCodeParser) usage(part openCodePart) []Item {
 	return addUsage(u)
 }
 
-func openCodeError(raw json.RawMessage) string {
+// openCodeFailure reads an error. Those of APIs come with their status and headers.
+func openCodeFailure(raw json.RawMessage) *Failure {
 	var e struct {
 		Name string `json:"name"`
 		Data struct {
-			Message string `json:"message"`
+			Message string            `json:"message"`
+			Status  int               `json:"statusCode"`
+			Headers map[string]string `json:"responseHeaders"`
+			Body    string            `json:"responseBody"`
 		} `json:"data"`
 	}
-	if json.Unmarshal(raw, &e) == nil && e.Data.Message != "" {
-		return e.Data.Message
+	if json.Unmarshal(raw, &e) != nil || e.Data.Message == "" {
+		return failure(0, texts(raw))
 	}
-	return texts(raw)
+	f := failure(e.Data.Status, e.Data.Message)
+	f.Cause = causeOf(e.Data.Status, strings.Join([]string{e.Name, e.Data.Message, e.Data.Body}, "\n"))
+	if e.Name == "ProviderAuthError" {
+		f.Cause = CauseUnauthorized
+	}
+	if after := e.Data.Headers["retry-after"]; after != "" {
+		f.RetryAfter = retryAfter("retry-after: " + after)
+	}
+	return f
 }

@@ -33,7 +33,7 @@ func TestAnAgentOfAKnownTypeNeedsNoCommand(t *testing.T) {
 			for given, want := range map[string]string{"": program, "/opt/agent": "/opt/agent"} {
 				pod := newPod(t, resources.PodRequest{Task: task(typed(kind, strings.Fields(given)...))})
 				got := named(t, pod.Spec.Containers, "agent").Command
-				if !slices.Equal(got, []string{"/run/clew/bin/clew-daemon", "agent", "--", want}) {
+				if !slices.Equal(got, []string{"/run/clew/bin/clew-daemon", "agent", "--program-words=1", "--", want}) {
 					t.Errorf("command %q", got)
 				}
 			}

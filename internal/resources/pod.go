@@ -309,7 +309,7 @@ func (b *podBuilder) wrapAgent() error {
 		}
 		command = []string{known.Executable()}
 	}
-	container.Command = append([]string{shimPath, "agent", "--"}, command...)
+	container.Command = append([]string{shimPath, "agent", "--program-words=" + strconv.Itoa(len(command)), "--"}, command...)
 	container.Env = append(b.agentEnv(), container.Env...)
 	if container.WorkingDir == "" {
 		container.WorkingDir = WorktreePath

@@ -91,7 +91,7 @@ func TestPodIsTheTasks(t *testing.T) {
 func TestAgentIsStartedByTheShim(t *testing.T) {
 	pod := newPod(t, resources.PodRequest{Task: task()})
 	agent := named(t, pod.Spec.Containers, "agent")
-	if got := strings.Join(append(agent.Command, agent.Args...), " "); got != "/run/clew/bin/clew-daemon agent -- /bin/agent --work" {
+	if got := strings.Join(append(agent.Command, agent.Args...), " "); got != "/run/clew/bin/clew-daemon agent --program-words=1 -- /bin/agent --work" {
 		t.Errorf("command %q", got)
 	}
 	if agent.WorkingDir != "/workspace" {

@@ -31,7 +31,7 @@ type link struct {
 	log     logr.Logger
 
 	welcomed chan wire.Welcome // the first welcome
-	released chan struct{}     // closed when the shim may end
+	released chan wire.Release // gets how the shim may end, once
 	stopped  chan struct{}     // closed when the agent must end at once
 	once     struct{ welcome, release, stop sync.Once }
 
@@ -49,7 +49,7 @@ type link struct {
 
 func newLink(socket, session string, out *outbox, a agent, log logr.Logger) *link {
 	l := &link{socket: socket, session: session, out: out, agent: a, log: log,
-		welcomed: make(chan wire.Welcome, 1), released: make(chan struct{}), stopped: make(chan struct{})}
+		welcomed: make(chan wire.Welcome, 1), released: make(chan wire.Release, 1), stopped: make(chan struct{})}
 	l.wake.L = &l.mu
 	out.changed = l.nudge
 	return l
@@ -187,7 +187,9 @@ func (l *link) read(conn net.Conn) error {
 			}
 			l.agent.unfreeze(z.ID)
 		case wire.TypeRelease:
-			l.once.release.Do(func() { close(l.released) })
+			var release wire.Release
+			_ = f.Decode(&release) // empty for the agent's own exit code
+			l.once.release.Do(func() { l.released <- release })
 		case wire.TypeStop:
 			l.once.stop.Do(func() { close(l.stopped) })
 		}

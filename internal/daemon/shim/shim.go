@@ -8,8 +8,9 @@
 //     container's log, signals reach its process group, its exit code is the
 //     container's (128+n for a signal n), and orphans are reaped.
 //   - Each line of standard output reaches the daemon once and in order, across
-//     restarts of the daemon. Standard error is for people reading the log; it
-//     is passed through and not recorded.
+//     restarts of the daemon. Standard error is for people reading the log: it
+//     is passed through, and its last lines are told with the agent's end.
+//   - A program that is too old to work is not started.
 //   - The values of the agent's Secrets are masked in both, before they reach
 //     the container's log or the daemon.
 //   - An agent of a known kind is started as its adapter says, with the prompt
@@ -27,6 +28,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -36,6 +38,7 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 
+	clewagent "github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/daemon/mask"
 	"github.com/clew-dev/clew/internal/daemon/wire"
 )
@@ -69,6 +72,9 @@ type Config struct {
 	Socket string
 	// Command is the agent's command and its arguments.
 	Command []string
+	// ProgramWords is how many words of Command are the program, before its
+	// arguments; 0 if that is not known.
+	ProgramWords int
 	// Env is the agent's environment.
 	Env []string
 	// Conversation is the file that holds the conversation so far.
@@ -178,7 +184,7 @@ func (s *shim) run(attempt int64, signals <-chan os.Signal) (int, error) {
 			c.killRest()
 			lines.finish(eofWait)
 			stderr.finish(eofWait)
-			return s.end(code, signals)
+			return s.end(wire.Exit{Code: code, LastErrors: stderr.last()}, signals)
 		case sig := <-signals:
 			s.forward(c, sig)
 		case <-s.link.stopped:
@@ -191,8 +197,13 @@ func (s *shim) run(attempt int64, signals <-chan os.Signal) (int, error) {
 
 // cannotStart ends as if the agent had ended at once.
 func (s *shim) cannotStart(err error, signals <-chan os.Signal) (int, error) {
-	fmt.Fprintln(s.cfg.Stderr, "clew: the agent cannot be started:", s.cfg.Mask.Text(err.Error()))
-	return s.end(exitCodeOf(err), signals)
+	exit := wire.Exit{Code: exitCodeOf(err), Message: s.cfg.Mask.Text("the agent cannot be started: " + err.Error())}
+	var tooOld *tooOldError
+	if errors.As(err, &tooOld) {
+		exit.Cause = string(clewagent.CauseTooOld)
+	}
+	fmt.Fprintln(s.cfg.Stderr, "clew:", exit.Message)
+	return s.end(exit, signals)
 }
 
 func (s *shim) forward(c *child, sig os.Signal) {
@@ -215,18 +226,21 @@ func (s *shim) terminate() {
 
 // end tells the daemon that the agent has ended and holds the exit until the
 // daemon lets it go.
-func (s *shim) end(code int, signals <-chan os.Signal) (int, error) {
+func (s *shim) end(exit wire.Exit, signals <-chan os.Signal) (int, error) {
 	s.mu.Lock()
 	s.child = nil
-	exit := wire.Exit{Code: code, Terminating: s.terminating}
+	exit.Terminating = s.terminating
 	s.mu.Unlock()
 	s.link.exit(exit)
 	for {
 		select {
-		case <-s.link.released:
-			return code, nil
+		case release := <-s.link.released:
+			if release.Code != nil {
+				return *release.Code, nil
+			}
+			return exit.Code, nil
 		case <-s.link.stopped:
-			return code, nil
+			return exit.Code, nil
 		case sig := <-signals:
 			if ends(sig) {
 				s.terminate()

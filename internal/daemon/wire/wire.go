@@ -110,6 +110,23 @@ type Exit struct {
 	Code int `json:"code"`
 	// Terminating says that the shim had been told to end.
 	Terminating bool `json:"terminating"`
+	// Cause and Message say why the shim did not start the agent; empty if it did.
+	// Cause is a value of agent.Cause.
+	Cause   string `json:"cause,omitempty"`
+	Message string `json:"message,omitempty"`
+	// LastErrors are the last lines of the agent's standard error, masked, at
+	// most MaxLastErrors bytes.
+	LastErrors string `json:"lastErrors,omitempty"`
+}
+
+// MaxLastErrors bounds Exit.LastErrors.
+const MaxLastErrors = 4 << 10
+
+// Release lets the shim end.
+type Release struct {
+	// Code is the exit code to end with, if it is another than the agent's: an
+	// agent may have failed although it says it did not.
+	Code *int `json:"code,omitempty"`
 }
 
 // BeforeTool tells of a tool call that waits for Proceed.

@@ -1,0 +1,214 @@
+package agent_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/clew-dev/clew/internal/agent"
+)
+
+// outcomeOf reads lines with a parser of the kind, and again with one that takes
+// over from another process before the last line.
+func outcomeOf(t *testing.T, kind string, lines ...string) agent.Outcome {
+	t.Helper()
+	p := adapter(t, kind).NewParser(agent.ParserOptions{})
+	var before agent.Outcome
+	for _, line := range lines {
+		before = p.Outcome()
+		p.Line([]byte(line))
+	}
+	again := adapter(t, kind).NewParser(agent.ParserOptions{Outcome: before})
+	again.Line([]byte(lines[len(lines)-1]))
+	got, taken := p.Outcome(), again.Outcome()
+	if got.Done != taken.Done || (got.Failure == nil) != (taken.Failure == nil) || got.Failure != nil && *got.Failure != *taken.Failure {
+		t.Errorf("%s: a parser that takes over says %+v, the first one %+v", kind, taken, got)
+	}
+	return got
+}
+
+// What the programs print when their model's API fails, as recorded with a
+// scripted model, cut to the fields that are read.
+func TestFailuresOfTheModelAreRecognized(t *testing.T) {
+	const (
+		claudeInit = `{"type":"system","subtype":"init","session_id":"s-1","model":"m"}`
+		geminiInit = `{"type":"init","session_id":"67b5af93-0000","model":"gemini-2.5-flash"}`
+	)
+	claude := func(status, kind, text string) []string {
+		return []string{claudeInit,
+			`{"type":"assistant","message":{"id":"m-1","model":"<synthetic>","role":"assistant","content":[{"type":"text","text":"` + text + `"}]},"error":"` + kind + `","api_error_status":` + status + `}`,
+			`{"type":"result","subtype":"success","is_error":true,"api_error_status":` + status + `,"result":"` + text + `"}`}
+	}
+	codex := func(text string) []string {
+		return []string{`{"type":"thread.started","thread_id":"t-1"}`, `{"type":"turn.started"}`,
+			`{"type":"error","message":"Reconnecting... 5/5 (` + text + `)"}`, `{"type":"error","message":"` + text + `"}`, `{"type":"turn.failed","error":{"message":"` + text + `"}}`}
+	}
+	openCode := func(status, text, body, header string) []string {
+		return []string{`{"type":"error","sessionID":"ses_1","error":{"name":"APIError","data":{"message":"` + text + `","statusCode":` + status + `,"responseHeaders":{` + header + `},"responseBody":"` + body + `"}}}`}
+	}
+	gemini := func(error string) []string {
+		return []string{geminiInit, `{"type":"result","status":"error","error":{"type":"unknown","message":"` + error + `"},"stats":{}}`}
+	}
+	for _, tt := range []struct {
+		name, kind string
+		lines      []string
+		cause      agent.Cause
+		message    string
+		after      time.Duration
+	}{
+		{"an expired key", "ClaudeCode", claude("401", "authentication_failed", "Failed to authenticate. API Error: 401 the key is expired"),
+			agent.CauseUnauthorized, "Failed to authenticate. API Error: 401 the key is expired", 0},
+		{"an expired key, told by the text alone", "ClaudeCode", []string{claudeInit, `{"type":"result","subtype":"success","is_error":true,"result":"API Error: 401 expired"}`},
+			agent.CauseUnauthorized, "API Error: 401 expired", 0},
+		{"no credit", "ClaudeCode", claude("400", "billing_error", "Credit balance is too low"), agent.CauseOutOfCredit, "Credit balance is too low", 0},
+		{"a rate limit", "ClaudeCode", claude("429", "rate_limit", "API Error: Request rejected (429)"), agent.CauseRateLimited, "API Error: Request rejected (429)", 0},
+		{"an overloaded model", "ClaudeCode", claude("529", "overloaded", "API Error: 529 Overloaded"), agent.CauseModelUnavailable, "API Error: 529 Overloaded", 0},
+		{"too many turns", "ClaudeCode", []string{claudeInit, `{"type":"result","subtype":"error_max_turns","is_error":true,"errors":["Reached maximum number of turns (3)"]}`},
+			agent.CauseGaveUp, "Reached maximum number of turns (3)", 0},
+		{"an expired key", "Codex", codex("unexpected status 401 Unauthorized: the key is expired, url: http://m/v1/responses"),
+			agent.CauseUnauthorized, "unexpected status 401 Unauthorized: the key is expired, url: http://m/v1/responses", 0},
+		{"no quota", "Codex", codex("Quota exceeded. Check your plan and billing details."), agent.CauseOutOfCredit, "Quota exceeded. Check your plan and billing details.", 0},
+		{"a rate limit", "Codex", codex("exceeded retry limit, last status: 429 Too Many Requests"), agent.CauseRateLimited, "exceeded retry limit, last status: 429 Too Many Requests", 0},
+		{"a rate limit with a pause", "Codex", codex("rate limit reached, please try again in 1.5s"), agent.CauseRateLimited, "rate limit reached, please try again in 1.5s", 1500 * time.Millisecond},
+		{"an overloaded model", "Codex", codex("We’re currently experiencing high demand, which may cause temporary errors."),
+			agent.CauseModelUnavailable, "We’re currently experiencing high demand, which may cause temporary errors.", 0},
+		{"an expired key", "GeminiCLI", gemini(`[API Error: {\"error\":{\"code\":401,\"message\":\"the key is expired\",\"status\":\"UNAUTHENTICATED\"}}]`),
+			agent.CauseUnauthorized, "the key is expired", 0},
+		{"a rate limit with a pause", "GeminiCLI", gemini(`[API Error: {\"error\":{\"code\":429,\"message\":\"You exceeded your current quota. Please retry in 34.5s.\",\"status\":\"RESOURCE_EXHAUSTED\"}}]`),
+			agent.CauseRateLimited, "You exceeded your current quota. Please retry in 34.5s.", 34500 * time.Millisecond},
+		{"a failing model", "GeminiCLI", gemini(`[API Error: {\"error\":{\"code\":500,\"message\":\"on fire\",\"status\":\"INTERNAL\"}}]`), agent.CauseModelUnavailable, "on fire", 0},
+		{"a loop, which ends with success", "GeminiCLI", []string{geminiInit, `{"type":"error","severity":"warning","message":"Loop detected, stopping execution"}`, `{"type":"result","status":"success","stats":{}}`},
+			agent.CauseGaveUp, "Loop detected, stopping execution", 0},
+		{"an expired key", "OpenCode", openCode("401", "the key is expired", "", ""), agent.CauseUnauthorized, "the key is expired", 0},
+		{"a rate limit with a pause", "OpenCode", openCode("429", "slow down", "", `"retry-after":"7"`), agent.CauseRateLimited, "slow down", 7 * time.Second},
+		{"no quota", "OpenCode", openCode("429", "no more", `{\"error\":{\"code\":\"insufficient_quota\"}}`, ""), agent.CauseOutOfCredit, "no more", 0},
+	} {
+		t.Run(tt.kind+"/"+tt.name, func(t *testing.T) {
+			got := outcomeOf(t, tt.kind, tt.lines...)
+			if want := (agent.Failure{Cause: tt.cause, Message: tt.message, RetryAfter: tt.after}); !got.Done || got.Failure == nil || *got.Failure != want {
+				t.Errorf("%+v, want the failure %+v", got.Failure, want)
+			}
+		})
+	}
+}
+
+// An error that the agent got over is none, and an answer is no failure.
+func TestAnAgentThatGoesOnHasNotFailed(t *testing.T) {
+	for kind, lines := range map[string][]string{
+		"ClaudeCode": {`{"type":"system","subtype":"init","session_id":"s-1","model":"m"}`,
+			`{"type":"system","subtype":"api_retry","attempt":4,"max_retries":10,"retry_delay_ms":4549,"error_status":529,"error":"overloaded"}`,
+			`{"type":"assistant","message":{"id":"m-1","role":"assistant","content":[{"type":"text","text":"DONE"}]}}`,
+			`{"type":"result","subtype":"success","is_error":false,"result":"DONE"}`},
+		"Codex": {`{"type":"thread.started","thread_id":"t-1"}`, `{"type":"error","message":"Reconnecting... 1/5 (unexpected status 500)"}`,
+			`{"type":"item.completed","item":{"id":"item_1","type":"agent_message","text":"DONE"}}`, `{"type":"turn.completed","usage":{"input_tokens":1,"output_tokens":1}}`},
+		"GeminiCLI": {`{"type":"error","severity":"warning","message":"Invalid stream, trying again"}`,
+			`{"type":"message","role":"assistant","content":"DONE","delta":true}`, `{"type":"result","status":"success","stats":{}}`},
+		"OpenCode": {`{"type":"text","sessionID":"ses_1","part":{"type":"text","text":"DONE"}}`, `{"type":"step_finish","sessionID":"ses_1","part":{"reason":"stop"}}`},
+	} {
+		if got := outcomeOf(t, kind, lines...); !got.Done || got.Failure != nil {
+			t.Errorf("%s: %+v %+v", kind, got, got.Failure)
+		}
+		if got := outcomeOf(t, kind, lines[:len(lines)-1]...); got.Done {
+			t.Errorf("%s is done before its last event", kind)
+		}
+	}
+}
+
+// Progress events are no messages, and no lines that were not understood.
+func TestClaudeTellsOfItsProgress(t *testing.T) {
+	p := adapter(t, "ClaudeCode").NewParser(agent.ParserOptions{})
+	for _, line := range []string{
+		`{"type":"system","subtype":"task_started","task_id":"b1","tool_use_id":"t-1","description":"sleep 90","task_type":"local_bash"}`,
+		`{"type":"tool_progress","tool_use_id":"t-1","tool_name":"Bash","elapsed_time_seconds":30}`,
+		`{"type":"system","subtype":"task_notification","task_id":"b1","tool_use_id":"t-1","status":"completed","summary":"done"}`,
+	} {
+		if items := p.Line([]byte(line)); len(items) != 0 {
+			t.Errorf("%s: %+v", line, items)
+		}
+	}
+	items := p.Line([]byte(`{"type":"system","subtype":"api_retry","attempt":4,"max_retries":10,"retry_delay_ms":4549,"error_status":401,"error":"authentication_failed"}`))
+	if len(items) != 1 || items[0].Output == nil || !strings.Contains(*items[0].Output, "401 authentication_failed") {
+		t.Errorf("a retry is told as %+v", items)
+	}
+	if f := p.Outcome().Failure; f == nil || f.Cause != agent.CauseUnauthorized || p.Outcome().Done {
+		t.Errorf("%+v", f)
+	}
+}
+
+// The last lines of a program tell why it failed where its events do not.
+func TestLastLines(t *testing.T) {
+	for _, tt := range []struct {
+		lines string
+		began bool
+		want  agent.Cause
+	}{
+		{"error: unknown option '--no-such'\n", false, agent.CauseInvalidOptions},
+		{"error: unexpected argument '--no-such' found\n\nUsage: codex exec [OPTIONS]\n", false, agent.CauseInvalidOptions},
+		{"opencode run [message..]\n\nPositionals:\n  message  message to send\n", false, agent.CauseInvalidOptions},
+		{"Unknown arguments: no-such, noSuch\n", false, agent.CauseInvalidOptions},
+		{"error: unknown option '--no-such' of a tool\n", true, agent.CauseUnknown},
+		{"No conversation found with session ID: 7d2cf19c\n", false, agent.CauseSessionUnknown},
+		{"Error resuming session: No previous sessions found for this project.\n", false, agent.CauseSessionUnknown},
+		{"TypeError: fetch failed\n", true, agent.CauseModelUnavailable},
+		{"panic: runtime error\n", false, agent.CauseUnknown},
+	} {
+		if got := agent.FailureOf(tt.lines, tt.began); got.Cause != tt.want || got.Message == "" {
+			t.Errorf("%q: %+v, want %q", tt.lines, got, tt.want)
+		}
+	}
+}
+
+// Exit codes are explained; those that are an HTTP status modulo 256 are no signals.
+func TestExitCodesAreExplained(t *testing.T) {
+	for code, want := range map[int]string{
+		1: "ended with exit code 1", 127: "was not found", 126: "cannot be executed", 137: "signal 9 (SIGKILL, exit code 137), perhaps because it ran out of memory",
+		143: "signal 15 (SIGTERM", 139: "SIGSEGV", 401 % 256: "exit code 145", 500 % 256: "exit code 244",
+	} {
+		if got := agent.ExitMeaning(code); !strings.Contains(got, want) {
+			t.Errorf("%d: %s", code, got)
+		}
+	}
+}
+
+// Results of tools whose process was killed.
+func TestKilledToolsAreRecognized(t *testing.T) {
+	for output, want := range map[string]bool{
+		"Exit code 137": true, "Exit code 143\nterminated": true, "line\n[exit code 137]": true, "Output: (empty)\nSignal: 9": true, "Exit Code: 137": true,
+		strings.Repeat("x\n", 9000) + "[exit code 143]": true,
+		"Exit code 1": false, "Exit code 13": false, "see error 137": false, "": false,
+	} {
+		if got := agent.WasKilled(output); got != want {
+			t.Errorf("%.40q: %v", output, got)
+		}
+	}
+}
+
+// Each program prints its version in its own way.
+func TestVersions(t *testing.T) {
+	for _, tt := range []struct {
+		executable, printed, want string
+		old                       bool
+	}{
+		{"claude", "2.1.329 (Claude Code)\n", "2.1.329", false},
+		{"claude", "2.1.199 (Claude Code)\n", "2.1.199", true},
+		{"codex", "WARNING: proceeding without 1.2.3 aliases\ncodex-cli 0.144.6\n", "0.144.6", false},
+		{"codex", "codex-cli 0.99.0\n", "0.99.0", true},
+		{"gemini", "0.61.0\n", "0.61.0", false},
+		{"gemini", "v0.50.9-nightly.20260901\n", "0.50.9", true},
+		{"opencode", "1.14.34\n", "1.14.34", true},
+		{"opencode", "1.18.3\n", "1.18.3", false},
+		{"my-agent", "0.0.1\n", "0.0.1", false},
+	} {
+		v, ok := agent.ParseVersion(tt.printed)
+		if !ok || v.String() != tt.want {
+			t.Errorf("%q: version %v", tt.printed, v)
+		}
+		f := agent.TooOld(tt.executable, v)
+		if (f != nil) != tt.old || f != nil && (f.Cause != agent.CauseTooOld || !strings.Contains(f.Message, tt.want)) {
+			t.Errorf("%s %s: %+v", tt.executable, v, f)
+		}
+	}
+	if v, ok := agent.ParseVersion("usage: opencode [command]"); ok {
+		t.Errorf("a version %v where there is none", v)
+	}
+}
