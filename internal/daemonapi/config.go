@@ -117,12 +117,6 @@ type ContextLimits struct {
 	Bytes int32 `json:"bytes"`
 }
 
-// Kinds of Operation.
-const (
-	OperationResume = "Resume"
-	OperationRewind = "Rewind"
-)
-
 // Operation is a resume or a rewind that prepare carries out once per ID.
 type Operation struct {
 	Kind string `json:"kind"`
@@ -188,8 +182,11 @@ type PrepareResult struct {
 	Message string `json:"message,omitempty"`
 	// Permanent says that another try cannot help until somebody acts.
 	Permanent bool `json:"permanent,omitempty"`
-	// Operation is the id of the operation that is complete.
-	Operation string `json:"operation,omitempty"`
+	// Operation is the id of the operation that is complete, OperationKind its
+	// kind: a rewind and a resume may have the same id. Daemons of before left
+	// the kind out.
+	Operation     string `json:"operation,omitempty"`
+	OperationKind string `json:"operationKind,omitempty"`
 	// FromCheckpoint and ToCheckpoint are those of a completed rewind.
 	FromCheckpoint int64 `json:"fromCheckpoint,omitempty"`
 	ToCheckpoint   int64 `json:"toCheckpoint,omitempty"`

@@ -70,7 +70,7 @@ type TaskState struct {
 	CheckpointCount int64
 	// Latest is the newest checkpoint; nil when there is none.
 	Latest *Checkpoint
-	// CompletedOperations are the operation ids of finished conversation moves, newest last, at most 100.
+	// CompletedOperations are the keys of finished conversation moves, newest last, at most 100.
 	CompletedOperations []string
 	// OpenToolCalls are ids of tool calls on the active branch without a result.
 	OpenToolCalls []string

@@ -75,7 +75,8 @@ type BeginOptions struct {
 
 // MoveOperation moves a task's conversation back to a checkpoint.
 type MoveOperation struct {
-	// ID of the operation; the same one is carried out once.
+	// ID is the operation's key, see daemonapi.OperationKey; the same one is
+	// carried out once.
 	ID string
 	// Checkpoint to go back to; 0 for the beginning of the task's own
 	// conversation: before its first message, or where it was forked.

@@ -239,13 +239,14 @@ func (d *decision) prepared(a *v1alpha1.Attempt, v *podView) {
 		d.condition(v1alpha1.TaskDrifted, metav1.ConditionFalse, v1alpha1.ReasonNoDrift, "the worktree is what Clew last left there")
 	}
 	a.Memory, a.MemoryMessage = memoryOf(result)
-	done := func(op *v1alpha1.OperationStatus) bool {
-		return op.Attempt == a.Number && (result.Operation == "" || result.Operation == op.ID)
+	done := func(kind string, op *v1alpha1.OperationStatus) bool {
+		named := result.Operation == op.ID && (result.OperationKind == "" || result.OperationKind == kind)
+		return op.Attempt == a.Number && (result.Operation == "" || named)
 	}
-	if d.rewinding() && done(d.s.Rewind) {
+	if d.rewinding() && done(daemonapi.OperationRewind, d.s.Rewind) {
 		d.completeRewind(result)
 	}
-	if d.resuming() && done(d.s.Resume) {
+	if d.resuming() && done(daemonapi.OperationResume, d.s.Resume) {
 		d.closeOperation(d.s.Resume, v1alpha1.OperationCompleted, "", "the task goes on")
 	}
 }

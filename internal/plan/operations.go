@@ -12,19 +12,14 @@ import (
 	"github.com/clew-dev/clew/internal/resources"
 )
 
-const (
-	kindRewind = "Rewind"
-	kindResume = "Resume"
-
-	maxHandled = 100
-)
+const maxHandled = 100
 
 func handled(s *v1alpha1.TaskStatus, kind, id string) bool {
-	return slices.Contains(s.HandledOperations, kind+"/"+id)
+	return slices.Contains(s.HandledOperations, daemonapi.OperationKey(kind, id))
 }
 
 func (d *decision) markHandled(kind, id string) {
-	d.s.HandledOperations = append(d.s.HandledOperations, kind+"/"+id)
+	d.s.HandledOperations = append(d.s.HandledOperations, daemonapi.OperationKey(kind, id))
 	if extra := len(d.s.HandledOperations) - maxHandled; extra > 0 {
 		d.s.HandledOperations = d.s.HandledOperations[extra:]
 	}
@@ -34,16 +29,16 @@ func (d *decision) markHandled(kind, id string) {
 // for a pod that is being stopped.
 func (d *decision) considerResume() {
 	r := d.task.Spec.Resume
-	if r == nil || handled(d.s, kindResume, r.ID) || d.rewinding() {
+	if r == nil || handled(d.s, daemonapi.OperationResume, r.ID) || d.rewinding() {
 		return
 	}
 	a := d.active()
 	if a != nil && a.Reason == v1alpha1.ReasonSuspending {
 		return
 	}
-	d.markHandled(kindResume, r.ID)
+	d.markHandled(daemonapi.OperationResume, r.ID)
 	refuse := func(message string) {
-		d.s.Resume = d.refuseOperation(kindResume, r.ID, v1alpha1.ReasonInvalidOperation, message)
+		d.s.Resume = d.refuseOperation(daemonapi.OperationResume, r.ID, v1alpha1.ReasonInvalidOperation, message)
 	}
 	settled := d.settled()
 	switch {

@@ -51,6 +51,16 @@ func TestARunningTaskIsStoppedForARewindAndGoesOnAfterIt(t *testing.T) {
 	s.wantEntries(v1alpha1.EventTaskStarted, v1alpha1.EventTaskRewound)
 }
 
+func TestTheOutcomeOfAnOperationOfAnotherKindIsNotTheRewinds(t *testing.T) {
+	s := running(t)
+	s.rewind("1", 2).step()
+	s.podGone()
+	s.prepared(daemonapi.PrepareResult{OperationKind: daemonapi.OperationResume, Operation: "1"})
+	s.wantOperation(s.status().Rewind, "1", v1alpha1.OperationInProgress, "")
+	s.prepared(daemonapi.PrepareResult{OperationKind: daemonapi.OperationRewind, Operation: "1", ToCheckpoint: 2})
+	s.wantOperation(s.status().Rewind, "1", v1alpha1.OperationCompleted, "")
+}
+
 func TestARewindOfAStoppedTaskStartsNoAgent(t *testing.T) {
 	suspended := func(t *testing.T) *scene {
 		s := running(t)

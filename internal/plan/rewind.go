@@ -19,7 +19,7 @@ import (
 // Its target is to be observed before Decide.
 func NewRewind(task *v1alpha1.Task) *v1alpha1.Rewind {
 	r, s := task.Spec.Rewind, task.Status.Rewind
-	if r == nil || handled(&task.Status, kindRewind, r.ID) || (s != nil && s.State == v1alpha1.OperationInProgress) {
+	if r == nil || handled(&task.Status, daemonapi.OperationRewind, r.ID) || (s != nil && s.State == v1alpha1.OperationInProgress) {
 		return nil
 	}
 	return r
@@ -50,10 +50,10 @@ func (d *decision) considerRewind() {
 	accepted, refusal := d.resolveRewind(r)
 	switch {
 	case refusal != nil:
-		d.markHandled(kindRewind, r.ID)
-		d.s.Rewind = d.refuseOperation(kindRewind, r.ID, refusal.Reason, refusal.Message)
+		d.markHandled(daemonapi.OperationRewind, r.ID)
+		d.s.Rewind = d.refuseOperation(daemonapi.OperationRewind, r.ID, refusal.Reason, refusal.Message)
 	case accepted != nil:
-		d.markHandled(kindRewind, r.ID)
+		d.markHandled(daemonapi.OperationRewind, r.ID)
 		accepted.ID, accepted.State = r.ID, v1alpha1.OperationInProgress
 		accepted.StartTime = ptr.To(metav1.NewTime(d.now))
 		d.s.Rewind = accepted

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 	"google.golang.org/protobuf/encoding/protojson"
 )
@@ -95,6 +96,8 @@ type Rewind struct {
 
 // Done is a completed operation and its outcome.
 type Done struct {
+	// ID is the operation's key; see daemonapi.OperationKey. In old journals it
+	// is the bare id of a resume or a rewind.
 	ID        string `json:"id"`
 	From      int64  `json:"from,omitempty"`
 	To        int64  `json:"to,omitempty"`
@@ -103,8 +106,10 @@ type Done struct {
 	Position int64 `json:"position,omitempty"`
 }
 
-// Resume is a resume whose prompt is being recorded.
+// Resume is a message of Clew's own, such as a resume's prompt, that is being
+// recorded.
 type Resume struct {
+	// ID is the key of what it belongs to; the bare id of a resume in old journals.
 	ID string `json:"id"`
 	// Sequence is the record that holds the prompt, once the spool reaches it.
 	Sequence int64 `json:"sequence"`
@@ -166,14 +171,24 @@ type State struct {
 	Done []Done `json:"done,omitempty"`
 }
 
-// Operation returns the completed operation with the given id.
-func (s *State) Operation(id string) (Done, bool) {
+// Operation returns the completed operation of a kind with the given id.
+func (s *State) Operation(kind, id string) (Done, bool) {
+	key := daemonapi.OperationKey(kind, id)
 	for _, d := range s.Done {
-		if d.ID == id {
+		if d.ID == key || (d.ID == id && kind == d.bareKind()) {
 			return d, true
 		}
 	}
 	return Done{}, false
+}
+
+// bareKind is the kind of an operation that an old journal names by its id
+// alone: a rewind left something behind, and a resume did not.
+func (d Done) bareKind() string {
+	if d == (Done{ID: d.ID}) {
+		return daemonapi.OperationResume
+	}
+	return daemonapi.OperationRewind
 }
 
 // Complete notes an operation as done.

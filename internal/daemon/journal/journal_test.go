@@ -66,17 +66,45 @@ func TestListsAreBounded(t *testing.T) {
 	var s journal.State
 	for i := range 1500 {
 		s.Serve(fmt.Sprint(i))
-		s.Complete(journal.Done{ID: fmt.Sprint(i % 1200), To: int64(i)})
+		s.Complete(journal.Done{ID: fmt.Sprint("Rewind/", i%1200), To: int64(i)})
 	}
 	s.Serve("1499")
 	if len(s.Served) != 1000 || s.Served[999] != "1499" {
 		t.Fatalf("%d served", len(s.Served))
 	}
-	if d, ok := s.Operation("299"); !ok || d.To != 1499 || len(s.Done) != 1000 {
+	if d, ok := s.Operation("Rewind", "299"); !ok || d.To != 1499 || len(s.Done) != 1000 {
 		t.Fatalf("%v of %d", d, len(s.Done))
 	}
-	if _, ok := s.Operation("300"); ok {
+	if _, ok := s.Operation("Rewind", "300"); ok {
 		t.Fatal("the oldest is still there")
+	}
+}
+
+func TestOperationsAreFoundByKindAndID(t *testing.T) {
+	for name, tt := range map[string]struct {
+		done journal.Done
+		want []string
+	}{
+		"a resume":                       {journal.Done{ID: "Resume/1"}, []string{"Resume"}},
+		"a rewind":                       {journal.Done{ID: "Rewind/1", From: 2, To: 1}, []string{"Rewind"}},
+		"a resume of an old journal":     {journal.Done{ID: "1"}, []string{"Resume"}},
+		"a rewind of an old journal":     {journal.Done{ID: "1", From: 2, To: 1}, []string{"Rewind"}},
+		"one to before any checkpoint":   {journal.Done{ID: "1", Position: 3}, []string{"Rewind"}},
+		"a prompt that was recorded":     {journal.Done{ID: "Resume/1/recorded"}, nil},
+		"a prompt, in an old journal":    {journal.Done{ID: "1/recorded"}, nil},
+		"another one":                    {journal.Done{ID: "Resume/11"}, nil},
+		"another one, in an old journal": {journal.Done{ID: "11"}, nil},
+	} {
+		s := journal.State{Done: []journal.Done{tt.done}}
+		var got []string
+		for _, kind := range []string{"Rewind", "Resume"} {
+			if _, ok := s.Operation(kind, "1"); ok {
+				got = append(got, kind)
+			}
+		}
+		if d := cmp.Diff(tt.want, got); d != "" {
+			t.Errorf("%s is found as (-want +got):\n%s", name, d)
+		}
 	}
 }
 

@@ -50,7 +50,7 @@ func TestRewindToBeforeAnyCheckpoint(t *testing.T) {
 	t.Parallel()
 	w := three(t)
 	before, op := w.Tree(), toFloor(1)
-	want := daemonapi.PrepareResult{Reason: "Prepared", Operation: op.ID, FromCheckpoint: 4, ToPosition: 1}
+	want := daemonapi.PrepareResult{Reason: "Prepared", OperationKind: "Rewind", Operation: op.ID, FromCheckpoint: 4, ToPosition: 1}
 	for n := int64(2); n < 4; n++ {
 		expect(t, "result", w.Prepare(n, op), want)
 		expect(t, "conversation", w.Lines(), callsOfThree[:1])

@@ -60,7 +60,7 @@ func (p *preparer) layOut(ctx context.Context) error {
 
 // planLayout decides where the files come from.
 func (p *preparer) planLayout(ctx context.Context) (journal.Layout, error) {
-	move := fmt.Sprintf("restore/%d", p.cfg.Pod.Attempt)
+	move := daemonapi.OperationKey(daemonapi.OperationRestore, strconv.FormatInt(p.cfg.Pod.Attempt, 10))
 	if op := p.cfg.Pod.Operation; p.halfRewound(op) {
 		move = "" // the conversation already stands where the rewind took it
 	}
@@ -89,11 +89,9 @@ func (p *preparer) planLayout(ctx context.Context) (journal.Layout, error) {
 // halfRewound reports whether the conversation was moved for a rewind whose
 // last checkpoint the server does not have.
 func (p *preparer) halfRewound(op *daemonapi.Operation) bool {
-	return op != nil && op.Kind == daemonapi.OperationRewind && p.moved(op.ID) && !p.moved(doneID(op.ID))
+	return op != nil && op.Kind == daemonapi.OperationRewind &&
+		p.moved(daemonapi.OperationKey(op.Kind, op.ID)) && !p.moved(daemonapi.OperationDoneKey(op.Kind, op.ID))
 }
-
-// doneID is the id under which the end of a rewind is noted at the server.
-func doneID(id string) string { return id + "/done" }
 
 // remoteCheckpoints lists this task's checkpoints that the gitstore has whole.
 func (p *preparer) remoteCheckpoints(ctx context.Context) (map[int64]journal.Point, error) {

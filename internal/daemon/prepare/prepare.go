@@ -355,8 +355,9 @@ func (p *preparer) move(ctx context.Context, m *daemonv1.MoveConversationRequest
 	return position, err
 }
 
-func (p *preparer) moved(id string) bool {
-	return slices.Contains(p.begun.GetCompletedOperations(), id)
+// moved reports whether the server has noted the operation with the key.
+func (p *preparer) moved(key string) bool {
+	return slices.Contains(p.begun.GetCompletedOperations(), key)
 }
 
 // retry calls f until it succeeds, fails for good, or RetryFor is over.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
@@ -13,151 +12,6 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 	"github.com/clew-dev/clew/internal/worktree"
 )
-
-// operate does what the pod was asked for, once per id, after it made sure that
-// the worktree is as it was left.
-func (p *preparer) operate(ctx context.Context) error {
-	op := p.cfg.Pod.Operation
-	if op != nil && p.operationDone(op) {
-		op = nil
-	}
-	onDrift := string(v1alpha1.OnDriftFail)
-	if op != nil && op.OnDrift != "" {
-		onDrift = op.OnDrift
-	}
-	if err := p.checkDrift(ctx, onDrift); err != nil || op == nil {
-		return err
-	}
-	switch op.Kind {
-	case daemonapi.OperationResume:
-		return p.resume(ctx, op)
-	case daemonapi.OperationRewind:
-		return p.rewind(ctx, op)
-	default:
-		return &failure{permanent: true, message: fmt.Sprintf("this daemon knows no operation %q: use an image of Clew's that is as new as the manager", op.Kind)}
-	}
-}
-
-// operationDone reports an operation that was carried out before.
-func (p *preparer) operationDone(op *daemonapi.Operation) bool {
-	state := p.journal.State()
-	if done, ok := state.Operation(op.ID); ok {
-		p.reportDone(done)
-		return true
-	}
-	known := p.moved(op.ID)
-	if op.Kind == daemonapi.OperationRewind {
-		known = p.moved(doneID(op.ID))
-	}
-	if known {
-		p.reportDone(journal.Done{ID: op.ID, To: op.Checkpoint, Position: goal(newRewind(op, ""))})
-	}
-	return known
-}
-
-func (p *preparer) reportDone(d journal.Done) {
-	p.result.Operation, p.result.Preserved = d.ID, d.Preserved
-	p.result.FromCheckpoint, p.result.ToCheckpoint, p.result.ToPosition = d.From, d.To, d.Position
-}
-
-// checkDrift compares the worktree with what was left in it, if it was left clean.
-func (p *preparer) checkDrift(ctx context.Context, onDrift string) error {
-	clean := p.journal.State().Clean
-	if clean == nil {
-		return nil
-	}
-	drift, err := p.repo.Drift(ctx, target(*clean))
-	if err != nil {
-		return fmt.Errorf("compare the worktree with what was left in it: %w", err)
-	}
-	if drift.Clean() {
-		if drift.HeadMoved() {
-			p.log.Info("the agent's HEAD was moved while the task slept", "expected", drift.ExpectedHead, "found", drift.Head,
-				"expectedBranch", drift.ExpectedBranch, "foundBranch", drift.Branch)
-		}
-		return nil
-	}
-	p.result.DriftCount = drift.Count
-	for _, f := range drift.Files {
-		p.result.DriftedFiles = append(p.result.DriftedFiles, f.Path)
-	}
-	switch onDrift {
-	case string(v1alpha1.OnDriftPreserve):
-		return p.keepDrift(ctx, drift.Count)
-	case string(v1alpha1.OnDriftOverride):
-		if _, err := p.restoreTo(ctx, *clean, worktree.ScopeCode); err != nil {
-			return err
-		}
-		return p.taker.Event("DriftOverridden", fmt.Sprintf("%d files that were changed while the task slept were put back", drift.Count), nil)
-	default:
-		return &failure{reason: v1alpha1.ReasonDriftDetected, permanent: true,
-			message: fmt.Sprintf("%d files were changed while the task slept, %q first: resume or rewind with onDrift Preserve to keep the changes, or Override to drop them", drift.Count, drift.Files[0].Path)}
-	}
-}
-
-func (p *preparer) keepDrift(ctx context.Context, count int) error {
-	_, err := p.taker.Take(ctx, checkpoint.Request{Trigger: triggerDrift, Message: "Changed while the task slept",
-		Also: func(s *journal.State, point journal.Point) { s.Clean = &point }})
-	if err != nil {
-		return err
-	}
-	return p.taker.Event("DriftPreserved", fmt.Sprintf("%d files that were changed while the task slept were kept", count), nil)
-}
-
-// resume records the next prompt, once.
-func (p *preparer) resume(ctx context.Context, op *daemonapi.Operation) error {
-	if op.Prompt != "" {
-		if err := p.once(op.ID, func() error { return p.userMessage(op.Prompt) }); err != nil {
-			return err
-		}
-	}
-	if err := p.drain(ctx); err != nil {
-		return err
-	}
-	// The server remembers it where the volume may not.
-	if _, err := p.move(ctx, &daemonv1.MoveConversationRequest{OperationId: op.ID, Reason: "resume", KeepPosition: true}); err != nil {
-		return err
-	}
-	p.reportDone(journal.Done{ID: op.ID})
-	return p.journal.Update(func(s *journal.State) error {
-		s.Complete(journal.Done{ID: op.ID})
-		return nil
-	})
-}
-
-// once appends one record, once per id: the journal says beforehand under which
-// sequence, so that after a crash the spool tells whether it was.
-func (p *preparer) once(id string, appendRecord func() error) error {
-	state := p.journal.State()
-	if slices.ContainsFunc(state.Done, func(d journal.Done) bool { return d.ID == recordedID(id) }) {
-		return nil
-	}
-	next := p.spool.Last() + 1
-	if err := p.journal.Update(func(s *journal.State) error { s.Resume = &journal.Resume{ID: id, Sequence: next}; return nil }); err != nil {
-		return err
-	}
-	if err := appendRecord(); err != nil {
-		return err
-	}
-	return p.settleResume()
-}
-
-// recordedID is the id under which the journal notes that a prompt is recorded.
-func recordedID(id string) string { return id + "/recorded" }
-
-// settleResume notes whether the record that once was to append is in the spool.
-func (p *preparer) settleResume() error {
-	if p.journal.State().Resume == nil {
-		return nil
-	}
-	return p.journal.Update(func(s *journal.State) error {
-		if p.spool.Last() >= s.Resume.Sequence {
-			s.Complete(journal.Done{ID: recordedID(s.Resume.ID)})
-		}
-		s.Resume = nil
-		return nil
-	})
-}
 
 // rewind begins a rewind. Until the journal has it, nothing is touched.
 func (p *preparer) rewind(ctx context.Context, op *daemonapi.Operation) error {
@@ -370,7 +224,8 @@ func (p *preparer) publish(ctx context.Context, r *journal.Rewind, branch string
 // moveBack takes the conversation to the target's position, unless only the
 // files go back, or to a later one if only the conversation does.
 func (p *preparer) moveBack(ctx context.Context, r *journal.Rewind) error {
-	m := &daemonv1.MoveConversationRequest{OperationId: r.ID, Checkpoint: r.Target.Number, Reason: "rewind"}
+	m := &daemonv1.MoveConversationRequest{OperationId: daemonapi.OperationKey(daemonapi.OperationRewind, r.ID),
+		Checkpoint: r.Target.Number, Reason: daemonapi.NoteRewind}
 	switch r.Scope {
 	case string(v1alpha1.RewindCode):
 		m.KeepPosition = true
@@ -428,14 +283,14 @@ func (p *preparer) endRewind(ctx context.Context, r *journal.Rewind) error {
 	if err := p.push(ctx); err != nil {
 		return err
 	}
-	_, err := p.move(ctx, &daemonv1.MoveConversationRequest{OperationId: doneID(r.ID), Checkpoint: r.Target.Number,
-		Reason: "rewind complete", KeepPosition: true})
+	_, err := p.move(ctx, &daemonv1.MoveConversationRequest{OperationId: daemonapi.OperationDoneKey(daemonapi.OperationRewind, r.ID),
+		Checkpoint: r.Target.Number, Reason: daemonapi.NoteRewindComplete, KeepPosition: true})
 	if err != nil {
 		return err
 	}
-	done := journal.Done{ID: r.ID, From: r.From.Number, To: r.Target.Number, Preserved: r.Preserved, Position: r.MovedTo}
-	if op := p.cfg.Pod.Operation; op == nil || op.ID == r.ID {
-		p.reportDone(done)
+	done := journal.Done{ID: daemonapi.OperationKey(daemonapi.OperationRewind, r.ID), From: r.From.Number, To: r.Target.Number, Preserved: r.Preserved, Position: r.MovedTo}
+	if op := p.cfg.Pod.Operation; op == nil || (op.Kind == daemonapi.OperationRewind && op.ID == r.ID) {
+		p.reportDone(daemonapi.OperationRewind, r.ID, done)
 	}
 	return p.journal.Update(func(s *journal.State) error {
 		s.Rewind = nil

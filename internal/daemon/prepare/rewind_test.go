@@ -35,7 +35,7 @@ func TestRewindScopes(t *testing.T) {
 			w := three(t)
 			before, op := w.Tree(), rewindTo(1, tt.scope, "Discard")
 			r := w.Prepare(2, op)
-			want := daemonapi.PrepareResult{Reason: "Prepared", Operation: op.ID, FromCheckpoint: 4, ToCheckpoint: 1, ToPosition: tt.position}
+			want := daemonapi.PrepareResult{Reason: "Prepared", OperationKind: "Rewind", Operation: op.ID, FromCheckpoint: 4, ToCheckpoint: 1, ToPosition: tt.position}
 			expect(t, "result", r, want)
 			expect(t, "one.txt", w.Read("one.txt"), tt.one)
 			expect(t, "a.txt", w.Read("a.txt"), tt.a)
@@ -75,7 +75,7 @@ func TestRewindToAPosition(t *testing.T) {
 	t.Parallel()
 	w := three(t)
 	files, op := w.Tree(), toPosition(5, 1, 3)
-	want := daemonapi.PrepareResult{Reason: "Prepared", Operation: op.ID, FromCheckpoint: 4, ToCheckpoint: 1, ToPosition: 5}
+	want := daemonapi.PrepareResult{Reason: "Prepared", OperationKind: "Rewind", Operation: op.ID, FromCheckpoint: 4, ToCheckpoint: 1, ToPosition: 5}
 	for n := int64(2); n < 4; n++ {
 		expect(t, "result", w.Prepare(n, op), want)
 		expect(t, "conversation", w.Lines(), callsOfThree[:5])
@@ -484,7 +484,7 @@ func TestVolumeLostInMidRewind(t *testing.T) {
 			w := three(t)
 			undisturbed := w.Copy(t)
 			undisturbed.Prepare(2, op)
-			if _, done := prepareCrashing(t, w, 2, op, &crashing{when: "after move " + op.ID}); done {
+			if _, done := prepareCrashing(t, w, 2, op, &crashing{when: "after move Rewind/" + op.ID}); done {
 				t.Fatal("it was not killed")
 			}
 			w.LoseVolume()

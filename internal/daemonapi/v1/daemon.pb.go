@@ -354,7 +354,8 @@ type BeginResponse struct {
 	LatestCheckpoint *CheckpointRecord `protobuf:"bytes,3,opt,name=latest_checkpoint,json=latestCheckpoint,proto3" json:"latest_checkpoint,omitempty"`
 	// Head of the conversation's active branch.
 	Position *Position `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
-	// Operations (rewinds) whose MoveConversation has been done, newest last, at most 100.
+	// Keys of the operations whose MoveConversation has been done, newest last,
+	// at most 100.
 	CompletedOperations []string `protobuf:"bytes,5,rep,name=completed_operations,json=completedOperations,proto3" json:"completed_operations,omitempty"`
 	// Tool calls of the active branch that have no result.
 	OpenToolCalls []string `protobuf:"bytes,6,rep,name=open_tool_calls,json=openToolCalls,proto3" json:"open_tool_calls,omitempty"`
@@ -1752,7 +1753,9 @@ func (x *SkippedFile) GetBytes() int64 {
 
 type MoveConversationRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The rewind's id, or "restore/<attempt>" after a lost volume.
+	// The operation's key, see daemonapi.OperationKey: "Rewind/<id>",
+	// "Rewind/<id>/done", "Resume/<id>", or "Restore/<attempt>" after a lost
+	// volume. Old daemons send bare ids, whose kind the reason tells.
 	OperationId string `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
 	// The checkpoint whose position the conversation goes back to; 0 for where
 	// the task's own conversation begins: before its first message, or after the

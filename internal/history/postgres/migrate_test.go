@@ -79,6 +79,46 @@ func TestMigrationKeepsWhatThereIs(t *testing.T) {
 	}
 }
 
+// Operations of before have bare ids; their reasons tell what they are of.
+func TestMigrationKeysOperationsByKind(t *testing.T) {
+	server := ownServer(t)
+	dsn := emptyDatabase(t, server.Database(t))
+	migrateTo(t, dsn, 7)
+	conn := connect(t, dsn)
+	task := taskNamed("a")
+	rows := [][3]string{
+		{"1", "resume", "Resume/1"}, {"2", "rewind", "Rewind/2"}, {"2/done", "rewind complete", "Rewind/2/done"},
+		{"restore/3", "the volume was lost", "restore/3"}, {"3", "resume", "3"}, {"Resume/3", "resume", "Resume/3"},
+		{"Rewind/4/done", "rewind complete", "Rewind/4/done"},
+	}
+	if _, err := conn.Exec(t.Context(), `SET session_replication_role = replica`); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range rows {
+		_, err := conn.Exec(t.Context(), `INSERT INTO operations (task_uid, operation_id, attempt, checkpoint, reason, branch, position, tool_calls)
+			VALUES ($1, $2, 1, 1, $3, 'main', 1, 0)`, task.UID, row[0], row[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := postgres.Migrate(t.Context(), dsn); err != nil {
+		t.Fatal(err)
+	}
+	found, err := conn.Query(t.Context(), `SELECT operation_id FROM operations ORDER BY ordinal`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := pgx.CollectRows(found, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, row := range rows {
+		if got[i] != row[2] {
+			t.Errorf("%s, noted for %q, became %s and should be %s", row[0], row[1], got[i], row[2])
+		}
+	}
+}
+
 // emptyDatabase takes the schema out of a database.
 func emptyDatabase(t *testing.T, dsn string) string {
 	t.Helper()

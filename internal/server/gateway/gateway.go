@@ -28,6 +28,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/clew-dev/clew/internal/conversation"
+	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 	"github.com/clew-dev/clew/internal/daemonapi/v1/daemonv1connect"
 	"github.com/clew-dev/clew/internal/history"
@@ -225,7 +226,7 @@ func (g *Gateway) MoveConversation(ctx context.Context, req *connect.Request[dae
 			m.GetOperationId(), m.GetPosition())
 	}
 	position, err := g.store.MoveConversation(ctx, taskOf(id), id.Attempt, history.MoveOperation{
-		ID: m.GetOperationId(), Checkpoint: m.GetCheckpoint(), Position: m.GetPosition(), Reason: m.GetReason(), KeepPosition: m.GetKeepPosition(),
+		ID: daemonapi.UpgradeOperationKey(m.GetOperationId(), m.GetReason()), Checkpoint: m.GetCheckpoint(), Position: m.GetPosition(), Reason: m.GetReason(), KeepPosition: m.GetKeepPosition(),
 	})
 	if err != nil {
 		return nil, g.failure(ctx, err)

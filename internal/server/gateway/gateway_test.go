@@ -264,6 +264,27 @@ func TestCheckpointsAndMoves(t *testing.T) {
 	}
 }
 
+// Pods outlive upgrades: daemons of before send bare ids.
+func TestOperationsOfOldDaemonsAreKeyedByKind(t *testing.T) {
+	f := serve(t, pg.Database(t))
+	f.begin("a1")
+	for _, m := range []*daemonv1.MoveConversationRequest{
+		{OperationId: "1", Reason: "resume", KeepPosition: true},
+		{OperationId: "1", Reason: "rewind", KeepPosition: true},
+		{OperationId: "1/done", Reason: "rewind complete", KeepPosition: true},
+		{OperationId: "Rewind/1", Reason: "rewind", KeepPosition: true},
+		{OperationId: "Resume/2", Reason: "resume", KeepPosition: true},
+	} {
+		if _, err := f.client("a1").MoveConversation(t.Context(), connect.NewRequest(m)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"Resume/1", "Rewind/1", "Rewind/1/done", "Resume/2"}
+	if d := cmp.Diff(want, f.begin("a2").GetCompletedOperations()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
 func TestFork(t *testing.T) {
 	f := serve(t, pg.Database(t))
 	f.begin("a1")

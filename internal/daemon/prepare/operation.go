@@ -1,0 +1,128 @@
+package prepare
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+)
+
+// operate does what the pod was asked for, once per id, after it made sure that
+// the worktree is as it was left.
+func (p *preparer) operate(ctx context.Context) error {
+	op := p.cfg.Pod.Operation
+	if op != nil && p.operationDone(op) {
+		op = nil
+	}
+	onDrift := string(v1alpha1.OnDriftFail)
+	if op != nil && op.OnDrift != "" {
+		onDrift = op.OnDrift
+	}
+	if err := p.checkDrift(ctx, onDrift); err != nil || op == nil {
+		return err
+	}
+	switch op.Kind {
+	case daemonapi.OperationResume:
+		return p.resume(ctx, op)
+	case daemonapi.OperationRewind:
+		return p.rewind(ctx, op)
+	default:
+		return &failure{permanent: true, message: fmt.Sprintf("this daemon knows no operation %q: use an image of Clew's that is as new as the manager", op.Kind)}
+	}
+}
+
+// operationDone reports an operation that was carried out before.
+func (p *preparer) operationDone(op *daemonapi.Operation) bool {
+	state := p.journal.State()
+	if done, ok := state.Operation(op.Kind, op.ID); ok {
+		p.reportDone(op.Kind, op.ID, done)
+		return true
+	}
+	// The server remembers it where the volume does not.
+	known := p.noted(op)
+	if known {
+		p.reportDone(op.Kind, op.ID, journal.Done{To: op.Checkpoint, Position: goal(newRewind(op, ""))})
+	}
+	return known
+}
+
+// noted reports whether the server knows that the operation is complete. A server
+// that is older than this daemon may know it by its bare id: one whose end was
+// noted as well was a rewind, and any other a resume.
+func (p *preparer) noted(op *daemonapi.Operation) bool {
+	bareDone := p.moved(op.ID + "/done")
+	if op.Kind == daemonapi.OperationRewind {
+		return p.moved(daemonapi.OperationDoneKey(op.Kind, op.ID)) || bareDone
+	}
+	return p.moved(daemonapi.OperationKey(op.Kind, op.ID)) || (p.moved(op.ID) && !bareDone)
+}
+
+func (p *preparer) reportDone(kind, id string, d journal.Done) {
+	p.result.OperationKind, p.result.Operation, p.result.Preserved = kind, id, d.Preserved
+	p.result.FromCheckpoint, p.result.ToCheckpoint, p.result.ToPosition = d.From, d.To, d.Position
+}
+
+// resume records the next prompt, once.
+func (p *preparer) resume(ctx context.Context, op *daemonapi.Operation) error {
+	key := daemonapi.OperationKey(op.Kind, op.ID)
+	if op.Prompt != "" && !p.recorded(op.ID) {
+		if err := p.once(key, func() error { return p.userMessage(op.Prompt) }); err != nil {
+			return err
+		}
+	}
+	if err := p.drain(ctx); err != nil {
+		return err
+	}
+	// The server remembers it where the volume may not.
+	if _, err := p.move(ctx, &daemonv1.MoveConversationRequest{OperationId: key, Reason: daemonapi.NoteResume, KeepPosition: true}); err != nil {
+		return err
+	}
+	p.reportDone(op.Kind, op.ID, journal.Done{})
+	return p.journal.Update(func(s *journal.State) error {
+		s.Complete(journal.Done{ID: key})
+		return nil
+	})
+}
+
+// once appends one record, once per id: the journal says beforehand under which
+// sequence, so that after a crash the spool tells whether it was.
+func (p *preparer) once(id string, appendRecord func() error) error {
+	if p.recorded(id) {
+		return nil
+	}
+	next := p.spool.Last() + 1
+	if err := p.journal.Update(func(s *journal.State) error { s.Resume = &journal.Resume{ID: id, Sequence: next}; return nil }); err != nil {
+		return err
+	}
+	if err := appendRecord(); err != nil {
+		return err
+	}
+	return p.settleResume()
+}
+
+// recorded reports whether once has appended its record. Old journals know the
+// prompts of resumes by bare ids, which nothing else ever had here.
+func (p *preparer) recorded(id string) bool {
+	return slices.ContainsFunc(p.journal.State().Done, func(d journal.Done) bool { return d.ID == recordedID(id) })
+}
+
+// recordedID is the id under which the journal notes that a prompt is recorded.
+func recordedID(id string) string { return id + "/recorded" }
+
+// settleResume notes whether the record that once was to append is in the spool.
+func (p *preparer) settleResume() error {
+	if p.journal.State().Resume == nil {
+		return nil
+	}
+	return p.journal.Update(func(s *journal.State) error {
+		if p.spool.Last() >= s.Resume.Sequence {
+			s.Complete(journal.Done{ID: recordedID(s.Resume.ID)})
+		}
+		s.Resume = nil
+		return nil
+	})
+}
