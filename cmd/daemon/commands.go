@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/gateway"
@@ -26,8 +28,29 @@ import (
 
 const (
 	defaultRunDir = "/run/clew"
-	defaultToken  = "/var/run/secrets/clew/token"
+	tokenDir      = "/var/run/secrets/clew/"
 )
+
+// tokenFiles name the pod's tokens, one for each of those it talks to.
+type tokenFiles struct{ server, gitStore string }
+
+func (t *tokenFiles) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&t.server, "token-file", tokenDir+daemonapi.ServerTokenFile, "file with the pod's token for the server")
+	flags.StringVar(&t.gitStore, "gitstore-token-file", "", "file with the pod's token for the gitstore; "+daemonapi.GitStoreTokenFile+" beside the other one if empty")
+}
+
+// ofGitStore is the file with the token for the gitstore. Pods made by former
+// versions have one token for both.
+func (t *tokenFiles) ofGitStore() string {
+	if t.gitStore != "" {
+		return t.gitStore
+	}
+	beside := filepath.Join(filepath.Dir(t.server), daemonapi.GitStoreTokenFile)
+	if _, err := os.Stat(beside); errors.Is(err, fs.ErrNotExist) {
+		return t.server
+	}
+	return beside
+}
 
 // pod is what prepare and run need of the pod they are in.
 type pod struct {
@@ -37,7 +60,7 @@ type pod struct {
 	close  func()
 }
 
-func readPod(tokenFile string) (*pod, error) {
+func readPod(tokens tokenFiles) (*pod, error) {
 	text := os.Getenv(daemonapi.ConfigEnv)
 	if text == "" {
 		return nil, errors.New(daemonapi.ConfigEnv + " is not set: this program runs in the pods that Clew's manager makes")
@@ -46,7 +69,7 @@ func readPod(tokenFile string) (*pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	server, err := gateway.New(gateway.Config{URL: cfg.ServerURL, CABundle: cfg.CABundle, TokenFile: tokenFile, Version: version,
+	server, err := gateway.New(gateway.Config{URL: cfg.ServerURL, CABundle: cfg.CABundle, TokenFile: tokens.server, Version: version,
 		SnapshotEveryMessages: cfg.Policy.SnapshotEveryMessages})
 	if err != nil {
 		return nil, err
@@ -55,11 +78,12 @@ func readPod(tokenFile string) (*pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pod{config: cfg, server: server, remote: volume.Remote(cfg.GitStoreURL, tokenFile, caFile), close: remove}, nil
+	return &pod{config: cfg, server: server, remote: volume.Remote(cfg.GitStoreURL, tokens.ofGitStore(), caFile), close: remove}, nil
 }
 
 func newPrepare(logging *logOptions) *cobra.Command {
-	var root, runDir, tokenFile, credentials, termination string
+	var tokens tokenFiles
+	var root, runDir, credentials, termination string
 	var retryFor time.Duration
 	cmd := &cobra.Command{
 		Use:   "prepare",
@@ -74,7 +98,7 @@ func newPrepare(logging *logOptions) *cobra.Command {
 				Prompt: os.Getenv(daemonapi.PromptEnv), RunDir: runDir, CredentialsDir: credentials, RetryFor: retryFor, Log: log,
 				Paths: volume.Paths{Worktree: filepath.Join(root, "worktree"), Home: filepath.Join(root, "home"), State: filepath.Join(root, "clew")},
 			}
-			result := runPrepare(cmd.Context(), cfg, tokenFile)
+			result := runPrepare(cmd.Context(), cfg, tokens)
 			message, err := prepare.Encode(result)
 			if err != nil {
 				return err
@@ -91,19 +115,19 @@ func newPrepare(logging *logOptions) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&root, "volume", "/volume", "where the root of the task's volume is mounted")
 	cmd.Flags().StringVar(&runDir, "run-dir", defaultRunDir, "folder shared with the agent's container")
-	cmd.Flags().StringVar(&tokenFile, "token-file", defaultToken, "file with the pod's token")
+	tokens.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&credentials, "credentials-dir", "/var/run/secrets/clew-repository", "folder with the repository's credentials: username and password, or token; and ca.crt")
 	cmd.Flags().StringVar(&termination, "termination-log", "/dev/termination-log", "file that the result is written to, as JSON")
 	cmd.Flags().DurationVar(&retryFor, "retry-for", 5*time.Minute, "how long a step is tried again that may succeed later")
 	return cmd
 }
 
-func runPrepare(ctx context.Context, cfg prepare.Config, tokenFile string) daemonapi.PrepareResult {
+func runPrepare(ctx context.Context, cfg prepare.Config, tokens tokenFiles) daemonapi.PrepareResult {
 	broken := func(err error) daemonapi.PrepareResult {
 		cfg.Log.Error(err, "the workspace is not prepared")
 		return daemonapi.PrepareResult{Reason: v1alpha1.ReasonPrepareFailed, Message: err.Error()}
 	}
-	p, err := readPod(tokenFile)
+	p, err := readPod(tokens)
 	if err != nil {
 		return broken(err)
 	}
@@ -120,7 +144,7 @@ func runPrepare(ctx context.Context, cfg prepare.Config, tokenFile string) daemo
 }
 
 func newRun(logging *logOptions) *cobra.Command {
-	var tokenFile string
+	var tokens tokenFiles
 	cfg := run.Config{}
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -131,7 +155,7 @@ func newRun(logging *logOptions) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p, err := readPod(tokenFile)
+			p, err := readPod(tokens)
 			if err != nil {
 				return err
 			}
@@ -148,7 +172,7 @@ func newRun(logging *logOptions) *cobra.Command {
 	cmd.Flags().StringVar(&cfg.Paths.Home, "home", "/home/agent", "the agent's home")
 	cmd.Flags().StringVar(&cfg.Paths.State, "state-dir", "/var/lib/clew", "the daemon's own folder on the task's volume")
 	cmd.Flags().StringVar(&cfg.RunDir, "run-dir", defaultRunDir, "folder shared with the agent's container")
-	cmd.Flags().StringVar(&tokenFile, "token-file", defaultToken, "file with the pod's token")
+	tokens.addFlags(cmd.Flags())
 	return cmd
 }
 

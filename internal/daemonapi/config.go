@@ -16,8 +16,21 @@ import (
 	"strings"
 )
 
-// TokenAudience is the audience of the tokens by which pods identify themselves.
-const TokenAudience = "clew.dev"
+// The audiences of the tokens by which pods identify themselves: one for the
+// server and one for the gitstore, so that neither can use at the other what it
+// was given. Pods made before they were told apart hold one token for both, of
+// the former audience.
+const (
+	ServerAudience   = "server.clew.dev"
+	GitStoreAudience = "gitstore.clew.dev"
+	FormerAudience   = "clew.dev"
+)
+
+// The names of the files that hold the tokens of a pod, in one folder.
+const (
+	ServerTokenFile   = "token"
+	GitStoreTokenFile = "gitstore-token"
+)
 
 // ConfigEnv is the environment variable that holds a Config as JSON, in the
 // containers prepare and daemon.

@@ -24,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/internal/daemonapi"
-	"github.com/clew-dev/clew/internal/podidentity"
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
@@ -93,7 +92,7 @@ func (w *world) readerToken() string {
 		w.Fatal(err)
 	}
 	got, err := w.clientset.CoreV1().ServiceAccounts(w.namespace).CreateToken(w.ctx, reader.Name, &authenticationv1.TokenRequest{
-		Spec: authenticationv1.TokenRequestSpec{Audiences: []string{podidentity.DefaultAudience}},
+		Spec: authenticationv1.TokenRequestSpec{Audiences: []string{daemonapi.GitStoreAudience}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		w.Fatal(err)

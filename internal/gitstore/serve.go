@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	crlog "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/podidentity"
 )
 
@@ -43,7 +44,8 @@ type Options struct {
 	Kubeconfig string
 	KubeQPS    float32
 	KubeBurst  int
-	Audience   string
+	// Audiences of which tokens must have one.
+	Audiences []string
 	// ServerServiceAccount is the ServiceAccount of Clew's server, as
 	// <namespace>:<name>; it may delete what tasks have stored. Nobody may if
 	// it is empty.
@@ -69,7 +71,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file for the API server that checks tokens; empty in a cluster")
 	flags.Float32Var(&o.KubeQPS, "kube-api-qps", 50, "requests to the API server in a second, in the long run")
 	flags.IntVar(&o.KubeBurst, "kube-api-burst", 100, "requests to the API server at once")
-	flags.StringVar(&o.Audience, "audience", podidentity.DefaultAudience, "audience that tokens must have")
+	flags.StringSliceVar(&o.Audiences, "audience", []string{daemonapi.GitStoreAudience, daemonapi.FormerAudience}, "audiences of which tokens must have one; the last of the defaults is that of pods made by former versions")
 	flags.StringVar(&o.ServerServiceAccount, "server-service-account", "", "service account of Clew's server, as <namespace>:<name>, which may delete what tasks have stored; nobody may if empty")
 	flags.Int64Var(&o.Limits.NamespaceBytes, "namespace-quota-bytes", 0, "bytes on disk that the repositories of one namespace may take; 0 for no limit")
 	flags.Int64Var(&o.Limits.PushBytes, "max-push-bytes", 4<<30, "bytes that one push may bring; 0 for no limit")
@@ -114,7 +116,7 @@ func Run(ctx context.Context, options Options, hook []string) error {
 	if err != nil {
 		return fmt.Errorf("--bind-address: %w", err)
 	}
-	verifier := podidentity.New(client, podidentity.Options{Audience: options.Audience})
+	verifier := podidentity.New(client, podidentity.Options{Audiences: options.Audiences})
 	return serve(ctx, options, PodAuthenticator{Verifier: verifier, Server: account}, hook, listener, certificate, logs)
 }
 

@@ -1,7 +1,7 @@
 // Package podidentity turns a bearer token into the task whose pod holds it.
 //
 // The daemon in a task's pod talks to the server and to the gitstore with a
-// projected service account token of the audience "clew.dev". Verifier has the
+// projected service account token of an audience of their own. Verifier has the
 // API server review that token, reads which pod it is bound to, and reads that
 // pod live: the labels clew.dev/task, clew.dev/task-uid and clew.dev/attempt
 // say which attempt of which task it is, and the controller owner reference
@@ -18,6 +18,15 @@
 // Tokens that belong to no task's pod can still read: see
 // Verifier.VerifyReader.
 //
-// Successful answers are remembered for at most 30 seconds, by a hash of the
-// token; refusals never are.
+// Anybody who can open a connection can send tokens, so what the API server is
+// asked is bounded. Before it is, the token is looked at here: it must be signed
+// by one of the API server's keys (/openid/v1/jwks, read again every ten minutes
+// and when an unknown key is named), be of the right audience and not expired.
+// What is left for a TokenReview is whether it still holds; that is limited by
+// namespace, and a token that was accepted once waits for nobody. Where the keys
+// cannot be read, all tokens that were never accepted share one narrow limit.
+//
+// Successful answers are remembered for at most 30 seconds and refusals of the
+// API server for 10, by a hash of the token; nobody's refusals make the others
+// forgotten.
 package podidentity

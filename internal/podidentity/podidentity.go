@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -17,10 +18,8 @@ import (
 	"k8s.io/utils/clock"
 
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
 )
-
-// DefaultAudience is the audience of the tokens that task pods hold.
-const DefaultAudience = "clew.dev"
 
 const (
 	extraPodName = "authentication.kubernetes.io/pod-name"
@@ -31,6 +30,9 @@ const (
 	// maxTokenBytes keeps what is no token away from the API server; real ones
 	// are about 1 KiB.
 	maxTokenBytes = 16 << 10
+	// askTimeout bounds the questions about one token, whoever waits for the
+	// answer.
+	askTimeout = 10 * time.Second
 )
 
 // Identity is one attempt of one task, as the pod that holds the token says
@@ -65,8 +67,9 @@ type TaskChecker interface {
 
 // Options of a Verifier; the zero value is usable.
 type Options struct {
-	// Audience that tokens must have; DefaultAudience if empty.
-	Audience string
+	// Audiences of which tokens must have one. The first is the one that
+	// callers are told to use. daemonapi.FormerAudience if there are none.
+	Audiences []string
 	// Tasks is asked last about each identity; nil for no second look.
 	Tasks TaskChecker
 	// CacheTTL is how long a success is remembered; 30 s if zero, and at most.
@@ -80,17 +83,23 @@ type Options struct {
 // Verifier checks tokens against the Kubernetes API. It is safe for concurrent
 // use.
 type Verifier struct {
-	client   kubernetes.Interface
-	audience string
-	tasks    TaskChecker
-	cache    *cache
+	client    kubernetes.Interface
+	audiences []string
+	tasks     TaskChecker
+	inspector inspector
+	limits    *limits
+	answers   *answers
+	flight    singleflight.Group
 }
 
 // New returns a Verifier. The client's account must be allowed to create
-// tokenreviews and subjectaccessreviews, and to get pods.
+// tokenreviews and subjectaccessreviews, and to get pods; and to read the keys
+// that the API server signs with, as every service account may by default. The
+// client should not be shared with others: its limits of rate are a part of
+// what keeps callers apart.
 func New(client kubernetes.Interface, options Options) *Verifier {
-	if options.Audience == "" {
-		options.Audience = DefaultAudience
+	if len(options.Audiences) == 0 {
+		options.Audiences = []string{daemonapi.FormerAudience}
 	}
 	if options.CacheTTL <= 0 || options.CacheTTL > maxCacheTTL {
 		options.CacheTTL = maxCacheTTL
@@ -102,30 +111,23 @@ func New(client kubernetes.Interface, options Options) *Verifier {
 		options.Clock = clock.RealClock{}
 	}
 	return &Verifier{
-		client:   client,
-		audience: options.Audience,
-		tasks:    options.Tasks,
-		cache:    newCache(options.CacheTTL, options.CacheSize, options.Clock),
+		client:    client,
+		audiences: options.Audiences,
+		tasks:     options.Tasks,
+		inspector: inspector{audiences: options.Audiences, keys: &keys{client: client.Discovery().RESTClient(), clock: options.Clock}, clock: options.Clock},
+		limits:    newLimits(options.Clock),
+		answers:   newAnswers(options.CacheTTL, options.CacheSize, options.Clock),
 	}
 }
 
 // Verify returns the task that the token's pod works for. Its errors wrap
 // ErrUnauthenticated, ErrNotTask, ErrForbidden or ErrUnavailable.
 func (v *Verifier) Verify(ctx context.Context, token string) (Identity, error) {
-	key := cacheKey(token, "task")
-	if known, ok := v.cache.get(key); ok {
-		return known.(Identity), nil
-	}
-	user, err := v.review(ctx, token)
-	if err != nil {
-		return Identity{}, err
-	}
-	identity, err := v.identify(ctx, user)
-	if err != nil {
-		return Identity{}, err
-	}
-	v.cache.put(key, identity)
-	return identity, nil
+	found, err := v.answer(ctx, token, "task", func(ctx context.Context, user authenticationv1.UserInfo) (any, error) {
+		return v.identify(ctx, user)
+	})
+	identity, _ := found.(Identity)
+	return identity, err
 }
 
 // VerifyReader accepts any token of the audience whose holder may get
@@ -133,27 +135,21 @@ func (v *Verifier) Verify(ctx context.Context, token string) (Identity, error) {
 // read code with plain git. Its errors wrap ErrUnauthenticated, ErrForbidden
 // or ErrUnavailable.
 func (v *Verifier) VerifyReader(ctx context.Context, token, namespace string) (Reader, error) {
-	key := cacheKey(token, "reader/"+namespace)
-	if known, ok := v.cache.get(key); ok {
-		return known.(Reader), nil
-	}
-	user, err := v.review(ctx, token)
-	if err != nil {
-		return Reader{}, err
-	}
-	if err := v.authorizeReader(ctx, user, namespace); err != nil {
-		return Reader{}, err
-	}
-	reader := Reader{Username: user.Username, Namespace: namespace}
-	v.cache.put(key, reader)
-	return reader, nil
+	found, err := v.answer(ctx, token, "reader/"+namespace, func(ctx context.Context, user authenticationv1.UserInfo) (any, error) {
+		if err := v.authorizeReader(ctx, user, namespace); err != nil {
+			return nil, err
+		}
+		return Reader{Username: user.Username, Namespace: namespace}, nil
+	})
+	reader, _ := found.(Reader)
+	return reader, err
 }
 
 // VerifyServiceAccount accepts a token of the audience that belongs to one
 // ServiceAccount, such as the server's own. It remembers nothing. Its errors
 // wrap ErrUnauthenticated, ErrForbidden or ErrUnavailable.
 func (v *Verifier) VerifyServiceAccount(ctx context.Context, token, namespace, name string) error {
-	user, err := v.review(ctx, token)
+	user, err := v.authenticate(ctx, token)
 	if err != nil {
 		return err
 	}
@@ -163,26 +159,92 @@ func (v *Verifier) VerifyServiceAccount(ctx context.Context, token, namespace, n
 	return nil
 }
 
-// review has the API server authenticate the token for our audience.
+// answer returns what find finds out about the holder of a token. Answers are
+// remembered, and whoever asks the same at the same time gets the same one.
+func (v *Verifier) answer(ctx context.Context, token, question string, find func(context.Context, authenticationv1.UserInfo) (any, error)) (any, error) {
+	key := digestOf(token, question)
+	if value, err, ok := v.answers.get(key); ok {
+		return value, err
+	}
+	if err := checkForm(token); err != nil {
+		return nil, err
+	}
+	waiting := v.flight.DoChan(string(key[:]), func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
+		defer cancel()
+		user, err := v.authenticate(ctx, token)
+		if err != nil {
+			return nil, v.refuse(key, err)
+		}
+		value, err := find(ctx, user)
+		if err != nil {
+			return nil, v.refuse(key, err)
+		}
+		v.answers.accepted.Add(key, value, v.answers.ttl)
+		return value, nil
+	})
+	select {
+	case got := <-waiting:
+		return got.Val, got.Err
+	case <-ctx.Done():
+		return nil, fail(ErrUnavailable, "the token could not be checked in time: %v; try again", ctx.Err())
+	}
+}
+
+// refuse remembers a refusal that cost a question to the API server; what is
+// wrong with the token itself is seen again as quickly.
+func (v *Verifier) refuse(key digest, err error) error {
+	var local *localRefusal
+	if !errors.Is(err, ErrUnavailable) && !errors.As(err, &local) {
+		v.answers.refusals.Add(key, err, refusalTTL)
+	}
+	return err
+}
+
+// localRefusal is a refusal for which nobody was asked.
+type localRefusal struct{ error }
+
+func (l *localRefusal) Unwrap() error { return l.error }
+
+// authenticate returns whose token it is. Only what the API server signed, for
+// us, gets as far as a TokenReview, which tells whether it still holds; where
+// signatures cannot be checked, strangers share a narrow limit.
+func (v *Verifier) authenticate(ctx context.Context, token string) (authenticationv1.UserInfo, error) {
+	if err := checkForm(token); err != nil {
+		return authenticationv1.UserInfo{}, err
+	}
+	said, err := v.inspector.inspect(ctx, token)
+	if err != nil && !errors.Is(err, errNoKeys) {
+		return authenticationv1.UserInfo{}, &localRefusal{err}
+	}
+	itself := digestOf(token, "")
+	if err := v.limits.wait(ctx, itself, said, err == nil); err != nil {
+		return authenticationv1.UserInfo{}, err
+	}
+	user, err := v.review(ctx, token)
+	if err == nil {
+		v.limits.accept(itself)
+	}
+	return user, err
+}
+
+// review has the API server authenticate the token for our audiences.
 func (v *Verifier) review(ctx context.Context, token string) (authenticationv1.UserInfo, error) {
 	var none authenticationv1.UserInfo
-	if err := checkForm(token); err != nil {
-		return none, err
-	}
 	review, err := v.client.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
-		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{v.audience}},
+		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: v.audiences},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return none, fail(ErrUnavailable, "the token could not be checked with the Kubernetes API (TokenReview): %v; try again", err)
 	}
 	if !review.Status.Authenticated {
 		// Status.Error is left out: it may quote the token.
-		return none, fail(ErrUnauthenticated, "the API server did not accept the token; it may have expired, be meant for an audience other than %q, or be bound to a pod that is gone; use a fresh one", v.audience)
+		return none, fail(ErrUnauthenticated, "the API server did not accept the token; it may have expired, be meant for an audience other than %q, or be bound to a pod that is gone; use a fresh one", v.audiences[0])
 	}
 	// An authenticator that knows no audiences returns none: such a token is
 	// meant for the API server, and must not be taken for ours.
-	if !slices.Contains(review.Status.Audiences, v.audience) {
-		return none, fail(ErrUnauthenticated, "the token is not meant for the audience %q; ask for one that is, for example with kubectl create token --audience %s", v.audience, v.audience)
+	if !slices.ContainsFunc(review.Status.Audiences, func(audience string) bool { return slices.Contains(v.audiences, audience) }) {
+		return none, fail(ErrUnauthenticated, "the token is not meant for the audience %q; ask for one that is, for example with kubectl create token --audience %s", v.audiences[0], v.audiences[0])
 	}
 	return review.Status.User, nil
 }

@@ -215,11 +215,10 @@ func (b *podBuilder) addVolumes() {
 		{Name: runVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		{Name: scratchVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		{Name: tokenVolume, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
-			Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{
-				Audience:          daemonapi.TokenAudience,
-				ExpirationSeconds: ptr.To[int64](tokenSeconds),
-				Path:              "token",
-			}}},
+			Sources: []corev1.VolumeProjection{
+				token(daemonapi.ServerAudience, daemonapi.ServerTokenFile),
+				token(daemonapi.GitStoreAudience, daemonapi.GitStoreTokenFile),
+			},
 		}}},
 	}
 	if secret := b.credentials(); secret != "" {
@@ -230,6 +229,12 @@ func (b *podBuilder) addVolumes() {
 		}})
 	}
 	b.spec.Volumes = slices.Concat(b.spec.Volumes, volumes, b.masks.volumes)
+}
+
+func token(audience, path string) corev1.VolumeProjection {
+	return corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{
+		Audience: audience, ExpirationSeconds: ptr.To[int64](tokenSeconds), Path: path,
+	}}
 }
 
 func (b *podBuilder) credentials() string {

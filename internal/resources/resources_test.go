@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	psa "k8s.io/pod-security-admission/api"
@@ -162,8 +163,15 @@ func TestPrepareAndDaemon(t *testing.T) {
 		if v.Name == "clew-repository" && !*v.Secret.Optional {
 			t.Error("a missing Secret would hold the pod up instead of being reported")
 		}
-		if v.Name == "clew-token" && v.Projected.Sources[0].ServiceAccountToken.Audience != "clew.dev" {
-			t.Error("the token has another audience")
+		if v.Name == "clew-token" {
+			audiences := map[string]string{}
+			for _, s := range v.Projected.Sources {
+				audiences[s.ServiceAccountToken.Path] = s.ServiceAccountToken.Audience
+			}
+			want := map[string]string{"token": "server.clew.dev", "gitstore-token": "gitstore.clew.dev"}
+			if d := cmp.Diff(want, audiences); d != "" {
+				t.Errorf("audiences of the tokens (-want +got):\n%s", d)
+			}
 		}
 	}
 }

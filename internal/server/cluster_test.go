@@ -140,7 +140,7 @@ func serverAccount(t *testing.T) *rest.Config {
 			{APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews"}, Verbs: []string{"create"}},
 			{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}},
 			{APIGroups: []string{"clew.dev"}, Resources: []string{"tasks"}, Verbs: []string{"get"}},
-			{APIGroups: []string{"clew.dev"}, Resources: []string{"checkpoints"}, Verbs: []string{"get", "list", "watch"}},
+			{APIGroups: []string{"clew.dev"}, Resources: []string{"checkpoints"}, Verbs: []string{"list", "watch"}},
 		},
 	})
 	create(t, &rbacv1.ClusterRoleBinding{
@@ -195,7 +195,7 @@ func podToken(t *testing.T, task *clewv1alpha1.Task, namespace string, attempt i
 	}
 	create(t, pod)
 	return tokenOf(t, namespace, "clew-task", authenticationv1.TokenRequestSpec{
-		Audiences:      []string{"clew.dev"},
+		Audiences:      []string{"server.clew.dev", "gitstore.clew.dev"},
 		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
 	})
 }

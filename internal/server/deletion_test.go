@@ -53,7 +53,7 @@ func startGitStore(t *testing.T) codeOf {
 		t.Fatal(err)
 	}
 	authenticator := gitstore.PodAuthenticator{
-		Verifier: podidentity.New(clients, podidentity.Options{}), Server: gitstore.ServiceAccount{Namespace: "clew-system", Name: "server"},
+		Verifier: podidentity.New(clients, podidentity.Options{Audiences: []string{"gitstore.clew.dev"}}), Server: gitstore.ServiceAccount{Namespace: "clew-system", Name: "server"},
 	}
 	handler, err := gitstore.NewHandler(store, authenticator, gitstore.Limits{}, logr.Discard(), prometheus.NewRegistry())
 	if err != nil {
@@ -62,7 +62,7 @@ func startGitStore(t *testing.T) codeOf {
 	c.server = httptest.NewTLSServer(handler)
 	t.Cleanup(c.server.Close)
 	c.options = GitStoreOptions{URL: c.server.URL, CAFile: filepath.Join(folder, "ca.pem"), TokenFile: filepath.Join(folder, "token")}
-	token := tokenOf(t, "clew-system", "server", authenticationv1.TokenRequestSpec{Audiences: []string{"clew.dev"}})
+	token := tokenOf(t, "clew-system", "server", authenticationv1.TokenRequestSpec{Audiences: []string{"gitstore.clew.dev"}})
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.server.Certificate().Raw})
 	for path, content := range map[string]string{c.options.CAFile: string(authority), c.options.TokenFile: token} {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
@@ -153,7 +153,7 @@ func deletion(t *testing.T, code codeOf, ann, bob *rest.Config, task *clewv1alph
 	// The gitstore does not know the server: nothing is deleted, and it says so.
 	right, err := os.ReadFile(code.options.TokenFile)
 	if err == nil {
-		err = os.WriteFile(code.options.TokenFile, []byte(tokenOf(t, "team", "bob", authenticationv1.TokenRequestSpec{Audiences: []string{"clew.dev"}})), 0o600)
+		err = os.WriteFile(code.options.TokenFile, []byte(tokenOf(t, "team", "bob", authenticationv1.TokenRequestSpec{Audiences: []string{"gitstore.clew.dev"}})), 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)

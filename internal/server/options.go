@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/clew-dev/clew/internal/podidentity"
+	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
 // DSNEnv is the environment variable that holds the DSN of the history
@@ -60,8 +60,8 @@ type Options struct {
 	HealthProbeBindAddress string
 	// CertFile and KeyFile are PEM files, read again when they change.
 	CertFile, KeyFile string
-	// Audience that the tokens of daemons must have.
-	Audience string
+	// Audiences of which the tokens of daemons must have one.
+	Audiences []string
 	// GitStore is where the code of tasks is.
 	GitStore GitStoreOptions
 	// Retention says how long what is kept.
@@ -137,7 +137,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.KeyFile, "tls-private-key-file", "", "PEM file with the certificate's private key; read again when it changes")
 	flags.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":8080", "address for /metrics, plain HTTP; 0 for none")
 	flags.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "address for /healthz and /readyz, plain HTTP; 0 for none")
-	flags.StringVar(&o.Audience, "audience", podidentity.DefaultAudience, "audience that the tokens of daemons must have")
+	flags.StringSliceVar(&o.Audiences, "audience", []string{daemonapi.ServerAudience, daemonapi.FormerAudience}, "audiences of which the tokens of daemons must have one; the last of the defaults is that of pods made by former versions")
 	o.GitStore.AddFlags(flags)
 	o.Retention.AddFlags(flags)
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file for the API server; empty in a cluster")

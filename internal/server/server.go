@@ -189,6 +189,12 @@ func assemble(config *rest.Config, o Options, store *postgres.Store, registry pr
 	if err != nil {
 		return nil, fmt.Errorf("make a client for the Kubernetes API: %w", err)
 	}
+	// Each has its own share of requests to the API server: strangers' tokens
+	// must not delay the reviews of those who are known.
+	identities, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for the Kubernetes API: %w", err)
+	}
 	objects, err := metadata.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make a client for the Kubernetes API: %w", err)
@@ -206,7 +212,7 @@ func assemble(config *rest.Config, o Options, store *postgres.Store, registry pr
 	p := &parts{board: requests.New(), informers: informers, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, code: code}
 	p.gateway = gateway.New(gateway.Options{
 		Store:         store,
-		Authenticator: podidentity.New(clients, podidentity.Options{Audience: o.Audience, Tasks: tasks}),
+		Authenticator: podidentity.New(identities, podidentity.Options{Audiences: o.Audiences, Tasks: tasks}),
 		Requests:      p.board,
 		Tasks:         tasks,
 		Log:           log.WithName("gateway"),

@@ -48,7 +48,7 @@ func start(t *testing.T, dsn string, config *rest.Config, code GitStoreOptions) 
 	r := &running{t: t, stop: cancel, ended: make(chan error, 1), logs: &strings.Builder{}}
 	local := "127.0.0.1:0"
 	o := Options{
-		BindAddress: local, MetricsBindAddress: local, HealthProbeBindAddress: "localhost:0", Audience: "clew.dev",
+		BindAddress: local, MetricsBindAddress: local, HealthProbeBindAddress: "localhost:0", Audiences: []string{"server.clew.dev", "clew.dev"},
 		CertFile: filepath.Join(serving, "tls.crt"), KeyFile: filepath.Join(serving, "tls.key"), ShutdownGracePeriod: 10 * time.Second,
 		GitStore: code,
 	}

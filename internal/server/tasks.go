@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,7 +26,7 @@ func (l liveTasks) CheckTask(ctx context.Context, id podidentity.Identity) error
 	tasks := l.client.Resource(clewv1alpha1.GroupVersion.WithResource("tasks")).Namespace(id.Namespace)
 	task, err := tasks.Get(ctx, id.TaskName, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err) || err == nil && string(task.UID) != id.TaskUID:
+	case isGone(err, id.TaskName) || err == nil && string(task.UID) != id.TaskUID:
 		return fmt.Errorf("%w: the pod %s/%s names a Task %q with UID %s, which does not exist",
 			podidentity.ErrForbidden, id.Namespace, id.PodName, id.TaskName, id.TaskUID)
 	case err != nil:
@@ -34,11 +35,28 @@ func (l liveTasks) CheckTask(ctx context.Context, id podidentity.Identity) error
 	return nil
 }
 
+// isGone tells whether the API server says that the Task of that name is not
+// there. It also answers 404 for a kind or a version that it does not serve, as
+// while the definition of Tasks is being replaced: that says nothing of a Task,
+// whose code and history must not be deleted for it.
+func isGone(err error, name string) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
+		return false
+	}
+	// The client makes a Status, of what it asked for, of an answer that is none.
+	if apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
+		return false
+	}
+	details := status.Status().Details
+	return details != nil && details.Group == clewv1alpha1.GroupVersion.Group && details.Kind == "tasks" && details.Name == name
+}
+
 // TaskUID implements historyapi.Tasks.
 func (l liveTasks) TaskUID(ctx context.Context, namespace, name string) (string, error) {
 	task, err := l.client.Resource(clewv1alpha1.GroupVersion.WithResource("tasks")).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
+	case isGone(err, name):
 		return "", nil
 	case err != nil:
 		return "", fmt.Errorf("read the Task %s/%s: %w", namespace, name, err)

@@ -32,13 +32,14 @@ func (g *Gateway) Commands(ctx context.Context, _ *connect.Request[daemonv1.Comm
 
 	s, leave := g.streams.enter(id.TaskUID, id.Attempt)
 	defer leave()
+	changed, unsubscribe := g.requests.Changes(id.Namespace, id.TaskName)
+	defer unsubscribe()
 	told := map[string]bool{}
 	if err := g.beat(ctx, id, stream); err != nil {
 		return err
 	}
 	for {
-		pending, changed := g.requests.Pending(id.Namespace, id.TaskName)
-		if err := tell(stream, pending, told); err != nil {
+		if err := tell(stream, g.requests.Pending(id.Namespace, id.TaskName), told); err != nil {
 			return err
 		}
 		select {

@@ -77,9 +77,11 @@ type CheckpointRequest struct {
 
 // Requests knows which checkpoints are asked for.
 type Requests interface {
-	// Pending returns those asked of a task, oldest first, and a channel that
-	// is closed when that may have changed.
-	Pending(namespace, task string) ([]CheckpointRequest, <-chan struct{})
+	// Pending returns those asked of a task, oldest first.
+	Pending(namespace, task string) []CheckpointRequest
+	// Changes returns a channel that gets something when that may have changed
+	// since it was last read, until leave is called.
+	Changes(namespace, task string) (changed <-chan struct{}, leave func())
 }
 
 // Options of a Gateway. Store, Authenticator and Requests are needed.

@@ -25,10 +25,12 @@ import (
 // Board lists what is asked for. It implements gateway.Requests and is safe
 // for concurrent use. Make one with New.
 type Board struct {
-	mu      sync.Mutex
-	changed chan struct{}
+	mu sync.Mutex
 	// tasks holds, for "namespace/task", the requests by the UID of the object.
 	tasks map[string]map[string]request
+	// watchers holds, for "namespace/task", who is told of changes: a flood of
+	// objects for one task must not wake the streams of the others.
+	watchers map[string]map[chan struct{}]struct{}
 }
 
 type request struct {
@@ -38,13 +40,13 @@ type request struct {
 
 // New returns an empty Board.
 func New() *Board {
-	return &Board{changed: make(chan struct{}), tasks: map[string]map[string]request{}}
+	return &Board{tasks: map[string]map[string]request{}, watchers: map[string]map[chan struct{}]struct{}{}}
 }
 
 var _ gateway.Requests = (*Board)(nil)
 
 // Pending implements gateway.Requests.
-func (b *Board) Pending(namespace, task string) ([]gateway.CheckpointRequest, <-chan struct{}) {
+func (b *Board) Pending(namespace, task string) []gateway.CheckpointRequest {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var sorted []request
@@ -61,7 +63,26 @@ func (b *Board) Pending(namespace, task string) ([]gateway.CheckpointRequest, <-
 	for _, r := range sorted {
 		pending = append(pending, r.CheckpointRequest)
 	}
-	return pending, b.changed
+	return pending
+}
+
+// Changes implements gateway.Requests.
+func (b *Board) Changes(namespace, task string) (changed <-chan struct{}, leave func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	k, watcher := key(namespace, task), make(chan struct{}, 1)
+	if b.watchers[k] == nil {
+		b.watchers[k] = map[chan struct{}]struct{}{}
+	}
+	b.watchers[k][watcher] = struct{}{}
+	return watcher, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.watchers[k], watcher)
+		if len(b.watchers[k]) == 0 {
+			delete(b.watchers, k)
+		}
+	}
 }
 
 func key(namespace, task string) string { return namespace + "/" + task }
@@ -86,7 +107,7 @@ func (b *Board) Set(c *clewv1alpha1.Checkpoint) {
 		return
 	}
 	b.tasks[k][uid] = r
-	b.announce()
+	b.announce(k)
 }
 
 // Remove forgets a Checkpoint object.
@@ -101,14 +122,18 @@ func (b *Board) Remove(c *clewv1alpha1.Checkpoint) {
 	if len(b.tasks[k]) == 0 {
 		delete(b.tasks, k)
 	}
-	b.announce()
+	b.announce(k)
 }
 
-// announce wakes those who wait for a change. Requests are rare, so all wake
-// for each.
-func (b *Board) announce() {
-	close(b.changed)
-	b.changed = make(chan struct{})
+// announce tells those who watch a task of a change. Who has not looked yet
+// since the last one need not be told again.
+func (b *Board) announce(k string) {
+	for watcher := range b.watchers[k] {
+		select {
+		case watcher <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // asked tells whether a Checkpoint waits for a daemon.

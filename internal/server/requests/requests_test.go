@@ -46,11 +46,11 @@ func TestWhatIsAskedFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			board := requests.New()
 			board.Set(tt.object)
-			pending, _ := board.Pending("team", "a")
+			pending := board.Pending("team", "a")
 			if got := len(pending) == 1; got != tt.want {
 				t.Errorf("pending: %v", pending)
 			}
-			if pending, _ := board.Pending("elsewhere", "a"); len(pending) != 0 {
+			if pending := board.Pending("elsewhere", "a"); len(pending) != 0 {
 				t.Errorf("in another namespace: %v", pending)
 			}
 		})
@@ -60,7 +60,8 @@ func TestWhatIsAskedFor(t *testing.T) {
 func TestChangesAreAnnounced(t *testing.T) {
 	board := requests.New()
 	announced := func(change func()) bool {
-		_, changed := board.Pending("team", "a")
+		changed, leave := board.Changes("team", "a")
+		defer leave()
 		change()
 		select {
 		case <-changed:
@@ -75,6 +76,12 @@ func TestChangesAreAnnounced(t *testing.T) {
 	if announced(func() { board.Set(checkpoint("new")) }) {
 		t.Error("the same one was announced twice")
 	}
+	if announced(func() {
+		board.Set(checkpoint("of-another", func(c *clewv1alpha1.Checkpoint) { c.Spec.TaskRef.Name = "b" }))
+		board.Set(checkpoint("elsewhere", func(c *clewv1alpha1.Checkpoint) { c.Namespace = "elsewhere" }))
+	}) {
+		t.Error("those of other tasks were announced")
+	}
 	if announced(func() { board.Set(checkpoint("done", ready)) }) {
 		t.Error("one that is ready was announced")
 	}
@@ -82,7 +89,7 @@ func TestChangesAreAnnounced(t *testing.T) {
 	recent := checkpoint("new", func(c *clewv1alpha1.Checkpoint) { c.CreationTimestamp = metav1.NewTime(time.Unix(2, 0)) })
 	board.Set(recent)
 	board.Set(old)
-	pending, _ := board.Pending("team", "a")
+	pending := board.Pending("team", "a")
 	want := []gateway.CheckpointRequest{{Name: "old", UID: "uid-old", Message: "m"}, {Name: "new", UID: "uid-new", Message: "m"}}
 	if d := cmp.Diff(want, pending); d != "" {
 		t.Errorf("pending (-want +got):\n%s", d)
@@ -90,7 +97,7 @@ func TestChangesAreAnnounced(t *testing.T) {
 	if !announced(func() { board.Set(checkpoint("new", ready)) }) || !announced(func() { board.Remove(old) }) {
 		t.Error("the end of a request was not announced")
 	}
-	if pending, _ := board.Pending("team", "a"); len(pending) != 0 {
+	if pending := board.Pending("team", "a"); len(pending) != 0 {
 		t.Errorf("left over: %v", pending)
 	}
 }

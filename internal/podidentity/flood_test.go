@@ -1,0 +1,241 @@
+package podidentity_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	. "github.com/onsi/gomega"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/clew-dev/clew/internal/podidentity"
+)
+
+// issuer signs tokens as an API server does.
+type issuer struct {
+	key    *ecdsa.PrivateKey
+	id     string
+	expiry time.Duration
+}
+
+func newIssuer() issuer {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	return issuer{key: key, id: "key-1", expiry: time.Hour}
+}
+
+func (i issuer) token(namespace, audience, id string) string {
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: i.key, KeyID: i.id}}, nil)
+	if err != nil {
+		panic(err)
+	}
+	text, err := jwt.Signed(signer).Claims(jwt.Claims{
+		ID: id, Audience: jwt.Audience{audience}, Expiry: jwt.NewNumericDate(time.Now().Add(i.expiry)), Issuer: "https://kubernetes.default.svc",
+	}).Claims(map[string]any{"kubernetes.io": map[string]any{"namespace": namespace}}).Serialize()
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
+
+// countingServer is an API server that accepts the tokens of its issuer, all of
+// the pod fix-1, and counts what it is asked.
+type countingServer struct {
+	issuer issuer
+	// hidden is set when the keys cannot be read.
+	hidden  bool
+	mu      sync.Mutex
+	real    map[string]bool
+	reviews atomic.Int64
+	looks   atomic.Int64
+}
+
+// mint returns a token that the server accepts.
+func (s *countingServer) mint(namespace, id string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	token := s.issuer.token(namespace, "clew.dev", id)
+	s.real[token] = true
+	return token
+}
+
+func (s *countingServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	var answer any
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/jwks"):
+		s.looks.Add(1)
+		if s.hidden {
+			http.Error(w, "{}", http.StatusForbidden)
+			return
+		}
+		s.mu.Lock()
+		answer = jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: s.issuer.key.Public(), KeyID: s.issuer.id}}}
+		s.mu.Unlock()
+	case strings.HasSuffix(r.URL.Path, "/tokenreviews"):
+		s.reviews.Add(1)
+		var review authenticationv1.TokenReview
+		_ = json.NewDecoder(r.Body).Decode(&review)
+		s.mu.Lock()
+		if s.real[review.Spec.Token] {
+			review.Status = podToken()
+		}
+		s.mu.Unlock()
+		answer = review
+	default:
+		pod := taskPod()
+		pod.APIVersion, pod.Kind = "v1", "Pod"
+		answer = pod
+	}
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+func newCountingServer(t *testing.T) (*countingServer, kubernetes.Interface) {
+	t.Helper()
+	server := &countingServer{issuer: newIssuer(), real: map[string]bool{}}
+	api := httptest.NewServer(server)
+	t.Cleanup(api.Close)
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: api.URL, QPS: 50, Burst: 100, ContentConfig: rest.ContentConfig{
+		ContentType: "application/json", AcceptContentTypes: "application/json",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server, client
+}
+
+// flood has 3,000 tokens looked at until the test ends, and returns when all
+// of them are on their way.
+func flood(t *testing.T, verifier *podidentity.Verifier, token func(int) string) {
+	t.Helper()
+	const strangers = 3000
+	var under sync.WaitGroup
+	var started sync.WaitGroup
+	t.Cleanup(under.Wait)
+	started.Add(strangers)
+	for i := range strangers {
+		text := token(i)
+		under.Go(func() {
+			started.Done()
+			_, _ = verifier.Verify(t.Context(), text)
+		})
+	}
+	started.Wait()
+}
+
+func TestStrangersKeepNoDaemonOut(t *testing.T) {
+	for name, forge := range map[string]func(int) string{
+		"texts that are no tokens": func(i int) string { return fmt.Sprintf("garbage.%d.token", i) },
+		"tokens that are well-formed, and signed by somebody else": func() func(int) string {
+			other := newIssuer()
+			return func(i int) string { return other.token("team", "clew.dev", fmt.Sprint(i)) }
+		}(),
+		"tokens of a key that nobody knows": func() func(int) string {
+			other := newIssuer()
+			other.id = "key-2"
+			return func(i int) string { return other.token("team", "clew.dev", fmt.Sprint(i)) }
+		}(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			server, client := newCountingServer(t)
+			verifier := podidentity.New(client, podidentity.Options{})
+			flood(t, verifier, forge)
+			_, err := verifier.Verify(t.Context(), server.mint("team", "real"))
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(server.reviews.Load()).To(BeEquivalentTo(1), "strangers' tokens got as far as the API server")
+			g.Expect(server.looks.Load()).To(BeNumerically("<=", 2))
+		})
+	}
+}
+
+// A tenant may ask the API server for as many real tokens as they like.
+func TestTokensOfOneNamespaceDelayNoOther(t *testing.T) {
+	g := NewWithT(t)
+	server, client := newCountingServer(t)
+	verifier := podidentity.New(client, podidentity.Options{})
+	flood(t, verifier, func(i int) string { return server.issuer.token("hostile", "clew.dev", fmt.Sprint(i)) })
+	_, err := verifier.Verify(t.Context(), server.mint("team", "real"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(server.reviews.Load()).To(BeNumerically("<", 300))
+}
+
+// Without the keys, nobody can tell strangers from new pods; but those that
+// were accepted before are known.
+func TestWithoutKeysKnownTokensWaitForNobody(t *testing.T) {
+	g := NewWithT(t)
+	server, client := newCountingServer(t)
+	server.hidden = true
+	clock := clocktesting.NewFakePassiveClock(time.Now())
+	verifier := podidentity.New(client, podidentity.Options{Clock: clock})
+	real := server.mint("team", "real")
+	_, err := verifier.Verify(t.Context(), real)
+	g.Expect(err).NotTo(HaveOccurred())
+	clock.SetTime(clock.Now().Add(time.Minute))
+	other := newIssuer()
+	flood(t, verifier, func(i int) string { return other.token("team", "clew.dev", fmt.Sprint(i)) })
+	_, err = verifier.Verify(t.Context(), real)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(server.reviews.Load()).To(BeNumerically("<", 300))
+}
+
+func TestANewKeyOfTheAPIServerIsLookedUp(t *testing.T) {
+	g := NewWithT(t)
+	server, client := newCountingServer(t)
+	clock := clocktesting.NewFakePassiveClock(time.Now())
+	verifier := podidentity.New(client, podidentity.Options{Clock: clock})
+	_, err := verifier.Verify(t.Context(), server.mint("team", "first"))
+	g.Expect(err).NotTo(HaveOccurred())
+
+	server.mu.Lock()
+	server.issuer = newIssuer()
+	server.issuer.id = "key-2"
+	server.mu.Unlock()
+	second := server.mint("team", "second")
+	_, err = verifier.Verify(t.Context(), second)
+	g.Expect(err).To(MatchError(podidentity.ErrUnauthenticated))
+	clock.SetTime(clock.Now().Add(11 * time.Second))
+	_, err = verifier.Verify(t.Context(), second)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(server.looks.Load()).To(BeEquivalentTo(2))
+}
+
+func TestAnExpiredTokenIsNobodysQuestion(t *testing.T) {
+	g := NewWithT(t)
+	server, client := newCountingServer(t)
+	server.issuer.expiry = -time.Hour
+	_, err := podidentity.New(client, podidentity.Options{}).Verify(t.Context(), server.mint("team", "old"))
+	g.Expect(err).To(MatchError(podidentity.ErrUnauthenticated))
+	g.Expect(err).To(MatchError(ContainSubstring("has expired")))
+	g.Expect(server.reviews.Load() + server.looks.Load()).To(BeZero())
+}
+
+func TestEachOfSeveralAudiencesIsAccepted(t *testing.T) {
+	g := NewWithT(t)
+	server, client := newCountingServer(t)
+	for audiences, accepted := range map[string]bool{"server.clew.dev,clew.dev": true, "server.clew.dev": false} {
+		verifier := podidentity.New(client, podidentity.Options{Audiences: strings.Split(audiences, ",")})
+		_, err := verifier.Verify(t.Context(), server.mint("team", "real"))
+		if accepted {
+			g.Expect(err).NotTo(HaveOccurred())
+			continue
+		}
+		g.Expect(err).To(MatchError(ContainSubstring(`audience "server.clew.dev"`)))
+	}
+}

@@ -1,0 +1,44 @@
+package server
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	metadatafake "k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// For what is told of as gone, code and history are deleted: a definition of
+// Tasks that is missing for a moment must not be taken for that.
+func TestATaskIsGoneOnlyIfTheAPIServerSaysSoOfTheTask(t *testing.T) {
+	tasks := schema.GroupResource{Group: "clew.dev", Resource: "tasks"}
+	for name, tt := range map[string]struct {
+		err  error
+		gone bool
+	}{
+		"this very task":             {apierrors.NewNotFound(tasks, "fix"), true},
+		"another one":                {apierrors.NewNotFound(tasks, "other"), false},
+		"another kind of that name":  {apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "fix"), false},
+		"the kind is not served":     {apierrors.NewGenericServerResponse(404, "get", tasks, "fix", "404 page not found", 0, true), false},
+		"an error without any words": {&apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonNotFound, Code: 404}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			scheme := metadatafake.NewTestScheme()
+			g.Expect(metav1.AddMetaToScheme(scheme)).To(Succeed())
+			client := metadatafake.NewSimpleMetadataClient(scheme)
+			client.PrependReactor("get", "tasks", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, tt.err })
+			uid, err := liveTasks{client}.TaskUID(t.Context(), "team", "fix")
+			g.Expect(uid).To(BeEmpty())
+			if tt.gone {
+				g.Expect(err).NotTo(HaveOccurred())
+			} else {
+				g.Expect(err).To(HaveOccurred())
+			}
+		})
+	}
+}
