@@ -32,6 +32,12 @@ type CheckpointSpec struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule="!self.matches('[\\\\x00-\\\\x08\\\\x0b-\\\\x1f\\\\x7f]')",message="message must be plain text without control characters"
 	Message string `json:"message,omitempty"`
+	// requestedBy is who made the object, by the name that the API server
+	// authenticated. It is filled in as the object is admitted, and what a client
+	// sends here is ignored: leave it out.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	RequestedBy string `json:"requestedBy,omitempty"`
 }
 
 // SkippedFile is a file that a checkpoint lists but does not hold. A rewind never deletes it.
@@ -157,6 +163,11 @@ type CheckpointStatus struct {
 	// taskUID is the UID of the task it belongs to.
 	// +optional
 	TaskUID string `json:"taskUID,omitempty"`
+	// requestedBy is who asked for it; empty for one that nobody asked for. It
+	// ends in "(field manager)" where no user name is known.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	RequestedBy string `json:"requestedBy,omitempty"`
 	// number of the checkpoint in its task, from 1.
 	// +optional
 	Number int64 `json:"number,omitempty"`

@@ -42,6 +42,12 @@ type ForkSpec struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=1
 	Variants []ForkVariant `json:"variants"`
+	// requestedBy is who made the object, by the name that the API server
+	// authenticated. It is filled in as the object is admitted, and what a client
+	// sends here is ignored: leave it out.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	RequestedBy string `json:"requestedBy,omitempty"`
 }
 
 // ForkedTask is a task a fork made.
@@ -65,6 +71,11 @@ type ForkStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// requestedBy is who asked for the fork. It ends in "(field manager)" where no
+	// user name is known.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	RequestedBy string `json:"requestedBy,omitempty"`
 	// source is the resolved point.
 	// +optional
 	Source *SourceStatus `json:"source,omitempty"`

@@ -154,6 +154,7 @@ const (
 	EventVolumeLost          = "VolumeLost"
 	EventOperationRefused    = "OperationRefused"
 	EventCheckpointCreated   = "CheckpointCreated"
+	EventCheckpointRequested = "CheckpointRequested"
 	EventCheckpointCorrupted = "CheckpointCorrupted"
 	EventDriftDetected       = "DriftDetected"
 	EventTaskHindered        = "TaskHindered"

@@ -146,6 +146,11 @@ type OperationStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
+	// requestedBy is who asked for it. It ends in "(field manager)" where no user
+	// name is known.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	RequestedBy string `json:"requestedBy,omitempty"`
 	// attempt that carries it out.
 	// +optional
 	Attempt int64 `json:"attempt,omitempty"`
@@ -205,7 +210,8 @@ type HistoryEntry struct {
 	// reason in one word, as in Events.
 	// +required
 	Reason string `json:"reason"`
-	// actor who caused it: clew, or the field manager or user that asked.
+	// actor who caused it: the user who asked for it, the field manager, marked as
+	// such, where no user name is known, or clew.
 	// +optional
 	Actor string `json:"actor,omitempty"`
 	// message says what happened.

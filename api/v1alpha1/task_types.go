@@ -273,6 +273,28 @@ type Rewind struct {
 	OnDrift OnDrift `json:"onDrift,omitempty"`
 }
 
+// TaskRequesters are the users who asked for a part of a Task's spec, by the
+// names that the API server authenticated. Each changes only with the part that
+// it is about.
+type TaskRequesters struct {
+	// created is who made the Task, or the Fork that it was made for.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Created string `json:"created,omitempty"`
+	// operatingMode is who gave operatingMode its value.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	OperatingMode string `json:"operatingMode,omitempty"`
+	// resume is who asked for the resume with the present id.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Resume string `json:"resume,omitempty"`
+	// rewind is who asked for the rewind with the present id.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Rewind string `json:"rewind,omitempty"`
+}
+
 // TaskSpec is what a user wants done.
 // +kubebuilder:validation:XValidation:rule="has(self.prompt) != has(self.promptFrom)",message="set either prompt or promptFrom: the agent needs exactly one"
 // +kubebuilder:validation:XValidation:rule="has(self.repository) == has(oldSelf.repository) && (!has(self.repository) || self.repository == oldSelf.repository)",message="repository is immutable: make a new Task, or a Fork of this one"
@@ -347,6 +369,11 @@ type TaskSpec struct {
 	// a message or a moment. A running agent is stopped for it, and starts again afterwards.
 	// +optional
 	Rewind *Rewind `json:"rewind,omitempty"`
+
+	// requestedBy says who asked for what. It is filled in as objects are admitted,
+	// and what a client sends here is ignored: leave it out.
+	// +optional
+	RequestedBy *TaskRequesters `json:"requestedBy,omitempty"`
 
 	// backoffLimit is how often a failed agent is started again before the task
 	// fails. Lost pods, nodes and volumes do not count.

@@ -38,6 +38,7 @@ type options struct {
 	kubeQPS              float32
 	kubeBurst            int
 	retryBase            time.Duration
+	stamped              bool
 }
 
 func defaultOptions() *options {
@@ -71,6 +72,7 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.IntVar(&o.workers, "workers", o.workers, "objects of one kind that are worked on at a time")
 	f.Float32Var(&o.kubeQPS, "kube-api-qps", o.kubeQPS, "requests a second to the Kubernetes API")
 	f.IntVar(&o.kubeBurst, "kube-api-burst", o.kubeBurst, "requests to the Kubernetes API at once")
+	f.BoolVar(&o.stamped, "requesters-are-stamped", o.stamped, "believe spec.requestedBy, since an admission policy writes it; without it anybody could, and field managers are shown")
 	f.DurationVar(&o.retryBase, "retry-base-delay", o.retryBase, "pause before a failed agent is started again; doubles each time")
 }
 

@@ -137,7 +137,7 @@ func addControllers(mgr ctrl.Manager, o *options, store *postgres.Store) error {
 	guarded := task.Guard(store, clock.RealClock{})
 	tasks := &task.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: guarded,
-		Events: mgr.GetEventRecorder("clew-manager"), Pods: pods, Limits: limits,
+		Events: mgr.GetEventRecorder("clew-manager"), Pods: pods, Limits: limits, Stamped: o.stamped,
 		Clock: clock.RealClock{}, Metrics: task.NewMetrics(metrics.Registry),
 	}
 	if err := tasks.SetupWithManager(mgr, hub, o.workers); err != nil {
@@ -145,6 +145,7 @@ func addControllers(mgr ctrl.Manager, o *options, store *postgres.Store) error {
 	}
 	checkpoints := &checkpoint.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: store, Events: mgr.GetEventRecorder("clew-manager"),
+		Stamped: o.stamped,
 	}
 	if err := checkpoints.SetupWithManager(mgr, hub, o.workers); err != nil {
 		return fmt.Errorf("add the checkpoint controller: %w", err)
@@ -155,6 +156,7 @@ func addControllers(mgr ctrl.Manager, o *options, store *postgres.Store) error {
 	}
 	forks := &fork.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("clew-manager"),
+		Stamped: o.stamped,
 	}
 	if err := forks.SetupWithManager(mgr, 1); err != nil {
 		return fmt.Errorf("add the fork controller: %w", err)

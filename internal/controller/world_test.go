@@ -43,6 +43,9 @@ import (
 
 var server *apiserver.Server
 
+// manager is the account that the admission policies know the manager by.
+const manager = "system:serviceaccount:clew-system:clew-manager"
+
 func TestMain(m *testing.M) {
 	log.SetLogger(klog.Background())
 	klog.SetOutput(discard{})
@@ -96,6 +99,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) startManager() {
 	w.Helper()
 	restConfig := rest.CopyConfig(server.Config)
+	restConfig.Impersonate = rest.ImpersonationConfig{UserName: manager, Groups: []string{"system:masters"}}
 	restConfig.Wrap(w.requests.wrap)
 	mgr, err := ctrl.NewManager(restConfig, ctrl.Options{
 		Scheme:     server.Scheme,
@@ -114,15 +118,15 @@ func (w *world) startManager() {
 	limits.RefreshEvery, limits.ProblemGrace = 100*time.Millisecond, 300*time.Millisecond
 	events := mgr.GetEventRecorder("clew-manager")
 	tasks := &task.Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: w.store, Events: events, Limits: limits, Clock: clock.RealClock{},
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: w.store, Events: events, Limits: limits, Clock: clock.RealClock{}, Stamped: true,
 		Pods: resources.Options{DaemonImage: "clew:test", ServerURL: "https://server", GitStoreURL: "https://gitstore"},
 	}
 	w.Expect(tasks.SetupWithManager(mgr, hub, 2)).To(gomega.Succeed())
-	checkpoints := &checkpoint.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: w.store, Events: events, PushTime: w.pushTime}
+	checkpoints := &checkpoint.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: w.store, Events: events, PushTime: w.pushTime, Stamped: true}
 	w.Expect(checkpoints.SetupWithManager(mgr, hub, 2)).To(gomega.Succeed())
 	snapshots := &conversationsnapshot.Reconciler{Client: mgr.GetClient(), Store: w.store, Clock: clock.RealClock{}, VerifyEvery: w.verifyEvery}
 	w.Expect(snapshots.SetupWithManager(mgr, 1)).To(gomega.Succeed())
-	forks := &fork.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events}
+	forks := &fork.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Stamped: true}
 	w.Expect(forks.SetupWithManager(mgr, 1)).To(gomega.Succeed())
 
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.ctx))

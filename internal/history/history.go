@@ -57,6 +57,16 @@ type Totals struct {
 	CostMicroUSD int64
 }
 
+// Key of the task.
+func (t Task) Key() Key { return Key{Namespace: t.Namespace, UID: t.UID} }
+
+// Key names a task where the UID may come from an object that anybody in a
+// namespace can write: only what was recorded in that namespace is found.
+type Key struct {
+	Namespace string
+	UID       string
+}
+
 // TaskState is where a task stands.
 type TaskState struct {
 	Task

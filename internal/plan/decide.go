@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
 // Decide says what is to be done for a task. The same observation and time
@@ -153,9 +154,10 @@ func (d *decision) delete() {
 		Sequence: d.s.HistorySequence + 1,
 		Time:     metav1.NewMicroTime(d.task.DeletionTimestamp.Time),
 		Reason:   v1alpha1.EventTaskDeleted,
-		Actor:    clew,
-		Message:  "the Task was deleted; its history stays",
-		Attempt:  attempt,
+		// No admission policy sees a deletion, and the object does not say who it was.
+		Actor:   Unknown,
+		Message: "the Task was deleted; its history stays",
+		Attempt: attempt,
 	}
 }
 
@@ -196,8 +198,12 @@ func (d *decision) stop(v *podView) {
 
 func (d *decision) refuseOperation(kind, id, reason, message string) *v1alpha1.OperationStatus {
 	now := ptr.To(metav1.NewTime(d.now))
-	d.entry(v1alpha1.EventOperationRefused, d.actor(kind), fmt.Sprintf("%s %s was refused (%s): %s", kind, id, reason, message))
+	requester := d.resumeRequester()
+	if kind == daemonapi.OperationRewind {
+		requester = d.rewindRequester()
+	}
+	d.entry(v1alpha1.EventOperationRefused, orClew(requester), fmt.Sprintf("%s %s was refused (%s): %s", kind, id, reason, message))
 	return &v1alpha1.OperationStatus{
-		ID: id, State: v1alpha1.OperationRefused, Reason: reason, Message: cut(message), StartTime: now, EndTime: now,
+		ID: id, State: v1alpha1.OperationRefused, Reason: reason, Message: cut(message), StartTime: now, EndTime: now, RequestedBy: requester,
 	}
 }

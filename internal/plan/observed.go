@@ -31,6 +31,9 @@ type Observed struct {
 	// when they do not exist. See UnresolvedSource.
 	Source           *v1alpha1.Task
 	SourceCheckpoint *v1alpha1.Checkpoint
+	// Stamped says that spec.requestedBy holds what admission wrote there, and
+	// nothing that a client sent.
+	Stamped bool
 	// TemplateProblem is why the pod template cannot be used; "" when it can.
 	TemplateProblem string
 	// Hindrance is why the last pod or claim could not be made; nil when it could.

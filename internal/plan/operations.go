@@ -52,7 +52,9 @@ func (d *decision) considerResume() {
 		refuse("the task is about to be started again by itself: wait until it has stopped, and give the resume a new id")
 	default:
 		d.s.Failures = 0
-		d.s.Resume = &v1alpha1.OperationStatus{ID: r.ID, State: v1alpha1.OperationInProgress, StartTime: ptr.To(metav1.NewTime(d.now))}
+		d.s.Resume = &v1alpha1.OperationStatus{
+			ID: r.ID, State: v1alpha1.OperationInProgress, StartTime: ptr.To(metav1.NewTime(d.now)), RequestedBy: d.resumeRequester(),
+		}
 	}
 }
 

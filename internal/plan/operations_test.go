@@ -302,16 +302,36 @@ func TestAResumeGivesTheAgentItsRetriesBack(t *testing.T) {
 	}
 }
 
-func TestWhoAskedIsNoted(t *testing.T) {
+func TestTheFieldManagerIsNotedAsSuchWhereNoUserIsKnown(t *testing.T) {
 	s := running(t)
+	s.o.Task.Spec.RequestedBy = &v1alpha1.TaskRequesters{Rewind: "forged"}
 	s.o.Task.ManagedFields = []metav1.ManagedFieldsEntry{
-		{Manager: "argocd", Time: &metav1.Time{Time: s.now}, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:rewind":{}}}`)},
-		{Manager: "kubectl", Time: &metav1.Time{Time: s.now.Add(time.Second)}, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:prompt":{}}}`)},
+		{Manager: "argocd", Time: &metav1.Time{Time: s.now}, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:rewind":{".":{},"f:id":{}}}}`)},
+		{Manager: "kubectl", Time: &metav1.Time{Time: s.now.Add(time.Second)}, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:prompt":{}},"f:metadata":{"f:labels":{"f:rewind":{}}}}`)},
 	}
 	s.rewind("back", 9)
 	s.o.RewindTarget = nil
 	s.step()
-	if e := s.status().History[1]; e.Actor != "argocd" || !strings.Contains(e.Message, "tidy-up-9") {
+	if e := s.status().History[1]; e.Actor != "argocd (field manager)" || !strings.Contains(e.Message, "tidy-up-9") {
 		t.Errorf("%+v", e)
+	}
+}
+
+func TestTheUserThatAdmissionWroteIsNoted(t *testing.T) {
+	s := running(t)
+	s.o.Stamped = true
+	s.o.Task.ManagedFields = []metav1.ManagedFieldsEntry{
+		{Manager: "argocd", Time: &metav1.Time{Time: s.now}, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:rewind":{"f:id":{}}}}`)},
+	}
+	s.o.Task.Spec.RequestedBy = &v1alpha1.TaskRequesters{Created: "ann", OperatingMode: "ann", Rewind: "ben\u202e\n" + strings.Repeat("x", 300)}
+	s.rewind("back", 9)
+	s.o.RewindTarget = nil
+	s.step()
+	e := s.status().History[1]
+	if !strings.HasPrefix(e.Actor, "ben") || len([]rune(e.Actor)) > 256 {
+		t.Errorf("%+v", e)
+	}
+	if s.status().Rewind.RequestedBy != e.Actor {
+		t.Errorf("the status names %q", s.status().Rewind.RequestedBy)
 	}
 }

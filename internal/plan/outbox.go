@@ -12,8 +12,11 @@ import (
 )
 
 const (
-	// clew is the actor of what nobody asked for.
+	// Clew is the actor of what nobody asked for.
+	Clew = clew
 	clew = "clew"
+	// Unknown is the actor of what somebody asked for in a way that leaves no name.
+	Unknown = "unknown"
 	// keepEntries is how many recorded entries stay in the status for people.
 	keepEntries = 20
 	// maxUnrecorded is how many entries may wait for the history store. The
@@ -75,27 +78,6 @@ func (d *decision) trim() {
 		drop++
 	}
 	d.s.History = d.s.History[drop:]
-}
-
-// actor is who last set one of the spec's fields, as far as managedFields tell.
-func (d *decision) actor(fields ...string) string {
-	var newest metav1.ManagedFieldsEntry
-	for _, m := range d.task.ManagedFields {
-		if m.Subresource != "" || m.FieldsV1 == nil || m.Time == nil {
-			continue
-		}
-		owns := slices.ContainsFunc(fields, func(f string) bool {
-			f = strings.ToLower(f[:1]) + f[1:]
-			return strings.Contains(m.FieldsV1.GetRawString(), `"f:`+f+`"`)
-		})
-		if owns && (newest.Time == nil || newest.Time.Before(m.Time)) {
-			newest = m
-		}
-	}
-	if newest.Manager == "" {
-		return clew
-	}
-	return newest.Manager
 }
 
 // cut shortens a message to what the schema allows, at the border of a character.

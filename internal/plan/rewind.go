@@ -56,6 +56,7 @@ func (d *decision) considerRewind() {
 		d.markHandled(daemonapi.OperationRewind, r.ID)
 		accepted.ID, accepted.State = r.ID, v1alpha1.OperationInProgress
 		accepted.StartTime = ptr.To(metav1.NewTime(d.now))
+		accepted.RequestedBy = d.rewindRequester()
 		d.s.Rewind = accepted
 	case r.To.CheckpointRef != nil:
 		d.await(r, time.Second, v1alpha1.ReasonCheckpointNotReady,
@@ -292,5 +293,5 @@ func (d *decision) completeRewind(result daemonapi.PrepareResult) {
 		message += "; " + resolved
 	}
 	d.closeOperation(op, v1alpha1.OperationCompleted, "", message)
-	d.entryAt(v1alpha1.EventTaskRewound, d.actor("rewind"), message, op.ToCheckpoint)
+	d.entryAt(v1alpha1.EventTaskRewound, orClew(op.RequestedBy), message, op.ToCheckpoint)
 }

@@ -212,7 +212,7 @@ func (d *decision) start(want want) {
 	if last := d.last(); last == nil {
 		d.entryOf(number, v1alpha1.EventTaskStarted, clew, "the task was started"+d.startedFrom())
 		if d.task.Spec.StartFrom != nil {
-			d.entryOf(number, v1alpha1.EventTaskForked, clew, "the task begins"+d.startedFrom())
+			d.entryOf(number, v1alpha1.EventTaskForked, orClew(d.forkRequester()), "the task begins"+d.startedFrom())
 		}
 	} else {
 		d.noteRestart(number, trigger, last)
@@ -243,7 +243,11 @@ func (d *decision) startedFrom() string {
 func (d *decision) noteRestart(number int64, trigger v1alpha1.AttemptTrigger, last *v1alpha1.Attempt) {
 	switch trigger {
 	case v1alpha1.AttemptResume:
-		d.entryOf(number, v1alpha1.EventTaskResumed, d.actor("operatingMode", "resume"), fmt.Sprintf("the task goes on with attempt %d", number))
+		requester := d.modeRequester()
+		if d.resuming() {
+			requester = d.s.Resume.RequestedBy
+		}
+		d.entryOf(number, v1alpha1.EventTaskResumed, orClew(requester), fmt.Sprintf("the task goes on with attempt %d", number))
 	case v1alpha1.AttemptRetry, v1alpha1.AttemptAfterPodLost:
 		d.entryOf(number, v1alpha1.EventTaskRetried, clew, fmt.Sprintf("attempt %d follows attempt %d (%s): %s", number, last.Number, last.Outcome, last.Message))
 	}

@@ -70,6 +70,21 @@ annotations:
 {{- end -}}
 {{- end -}}
 
+{{/* The API version of the policy that writes who asked; empty for none. */}}
+{{- define "clew.requesters" -}}
+{{- $group := "admissionregistration.k8s.io" -}}
+{{- $mode := .Values.admission.requesters -}}
+{{- if not .Values.admission.install -}}
+{{- else if eq $mode "V1" -}}{{ $group }}/v1
+{{- else if eq $mode "V1Beta1" -}}{{ $group }}/v1beta1
+{{- else if eq $mode "Detect" -}}
+{{- range list "v1beta1" "v1" -}}
+{{- if $.Capabilities.APIVersions.Has (printf "%s/%s/MutatingAdmissionPolicy" $group .) -}}{{- $mode = . -}}{{- end -}}
+{{- end -}}
+{{- if ne $mode "Detect" -}}{{ $group }}/{{ $mode }}{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Where a pod may run: (list $ component's values). */}}
 {{- define "clew.placement" -}}
 {{- $root := (index . 0).Values -}}

@@ -38,7 +38,8 @@ import (
 // Store is the history store, as far as this controller needs it. Errors wrap
 // those of package history.
 type Store interface {
-	Checkpoint(ctx context.Context, taskUID string, number int64) (history.Checkpoint, error)
+	Checkpoint(ctx context.Context, task history.Key, number int64) (history.Checkpoint, error)
+	RecordEvents(ctx context.Context, events []history.Event) error
 	CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Checkpoint, error)
 }
 
@@ -58,6 +59,8 @@ type Reconciler struct {
 	Store Store
 	// Events tells people.
 	Events events.EventRecorder
+	// Stamped says that admission writes who asked into what is applied.
+	Stamped bool
 	// PushTime is how long the status of a checkpoint that nobody asked for waits
 	// for its push, which mostly follows at once: one write tells of both. It is
 	// 3 s if 0.
@@ -91,12 +94,27 @@ func (r *Reconciler) reconcile(ctx context.Context, c *v1alpha1.Checkpoint) (tim
 		return 0, nil
 	}
 	if taskUID, number, ok := resources.CheckpointNumber(c); ok {
-		return r.follow(ctx, c, taskUID, number)
+		return r.followLabel(ctx, c, taskUID, number)
 	}
 	if c.Status.Number != 0 {
 		return r.follow(ctx, c, c.Status.TaskUID, c.Status.Number)
 	}
 	return r.await(ctx, c)
+}
+
+// followLabel follows the record that the labels name. Anybody in the namespace
+// can write labels: they count only where the Task of that name has that UID.
+func (r *Reconciler) followLabel(ctx context.Context, c *v1alpha1.Checkpoint, taskUID string, number int64) (time.Duration, error) {
+	task := &v1alpha1.Task{}
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: c.Spec.TaskRef.Name}, task)
+	if client.IgnoreNotFound(err) != nil {
+		return 0, err
+	}
+	if err != nil || string(task.UID) != taskUID {
+		return again, r.wait(ctx, c, metav1.ConditionFalse, v1alpha1.ReasonTaskNotFound, fmt.Sprintf(
+			"its labels are not those of Task %q in this namespace: delete this object, and apply a Checkpoint without labels of clew.dev", c.Spec.TaskRef.Name))
+	}
+	return r.follow(ctx, c, taskUID, number)
 }
 
 // follow keeps the status of a taken checkpoint in step with its record.
@@ -110,7 +128,7 @@ func (r *Reconciler) follow(ctx context.Context, c *v1alpha1.Checkpoint, taskUID
 	if settled && damaged == "" {
 		return 0, nil
 	}
-	row, err := r.Store.Checkpoint(ctx, taskUID, number)
+	row, err := r.Store.Checkpoint(ctx, history.Key{Namespace: c.Namespace, UID: taskUID}, number)
 	if errors.Is(err, history.ErrNotFound) {
 		return again, nil
 	}
@@ -165,7 +183,7 @@ func (r *Reconciler) await(ctx context.Context, c *v1alpha1.Checkpoint) (time.Du
 		return again, r.wait(ctx, c, metav1.ConditionFalse, v1alpha1.ReasonTaskNotStarted,
 			"the task has not run yet and has nothing to keep: the checkpoint is taken when it runs")
 	}
-	latest, err := r.Store.Checkpoint(ctx, string(task.UID), task.Status.LatestCheckpoint.Number)
+	latest, err := r.Store.Checkpoint(ctx, history.Key{Namespace: task.Namespace, UID: string(task.UID)}, task.Status.LatestCheckpoint.Number)
 	if err != nil {
 		return 0, err
 	}
@@ -248,6 +266,9 @@ func (r *Reconciler) wait(ctx context.Context, c *v1alpha1.Checkpoint, status me
 func (r *Reconciler) take(ctx context.Context, c *v1alpha1.Checkpoint, row history.Checkpoint, reason, message, damaged string) (time.Duration, error) {
 	updated := c.DeepCopy()
 	fill(&updated.Status, row, c.Generation, reason, message)
+	if err := r.noteRequester(ctx, updated, row); err != nil {
+		return 0, err
+	}
 	if damaged != "" {
 		meta.SetStatusCondition(&updated.Status.Conditions, metav1.Condition{
 			Type: v1alpha1.CheckpointIntact, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonCorrupted, Message: damaged, ObservedGeneration: c.Generation,
@@ -257,9 +278,9 @@ func (r *Reconciler) take(ctx context.Context, c *v1alpha1.Checkpoint, row histo
 		return 0, err
 	}
 	r.forget(c)
-	if c.Status.Number == 0 && !endsAttempt(row.Trigger) {
+	if c.Status.Number == 0 && (updated.Status.RequestedBy != "" || !endsAttempt(row.Trigger)) {
 		r.Events.Eventf(updated, nil, corev1.EventTypeNormal, v1alpha1.EventCheckpointCreated, "TakeCheckpoint",
-			"checkpoint %d of task %s was taken: %d files changed", row.Number, c.Spec.TaskRef.Name, row.FilesChanged)
+			"checkpoint %d of task %s was taken: %d files changed%s", row.Number, c.Spec.TaskRef.Name, row.FilesChanged, by(updated.Status.RequestedBy))
 	}
 	if damaged != "" {
 		r.Events.Eventf(updated, nil, corev1.EventTypeWarning, v1alpha1.EventCheckpointCorrupted, "VerifyCheckpoint", "%s", damaged)

@@ -35,7 +35,7 @@ import (
 type Store interface {
 	// Snapshot resolves a checkpoint's position, a position, or the newest one,
 	// and verifies the digest of the messages up to there.
-	Snapshot(ctx context.Context, taskUID string, query history.SnapshotQuery) (history.Snapshot, error)
+	Snapshot(ctx context.Context, task history.Key, query history.SnapshotQuery) (history.Snapshot, error)
 	// SnapshotsAfter lists automatic snapshots by their numbers.
 	SnapshotsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Snapshot, error)
 }

@@ -19,21 +19,26 @@ type problem struct{ reason, message string }
 
 // resolve fills the status from the store, or says why it cannot yet.
 func (r *Reconciler) resolve(ctx context.Context, s *v1alpha1.ConversationSnapshot) (*problem, error) {
-	if uid, ordinal, ok := resources.SnapshotOrdinal(s); ok {
-		return r.follow(ctx, s, uid, ordinal)
-	}
 	task := &v1alpha1.Task{}
 	name := s.Spec.TaskRef.Name
 	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: name}, task); err != nil {
 		return &problem{v1alpha1.ReasonTaskNotFound, fmt.Sprintf("there is no Task %q in this namespace: name a task of this namespace", name)},
 			client.IgnoreNotFound(err)
 	}
+	if uid, ordinal, ok := resources.SnapshotOrdinal(s); ok {
+		// Anybody in the namespace can write labels: they count only for this Task.
+		if uid != string(task.UID) {
+			return &problem{v1alpha1.ReasonTaskNotFound, fmt.Sprintf(
+				"its labels are not those of Task %q in this namespace: delete this object, and apply a ConversationSnapshot without labels of clew.dev", name)}, nil
+		}
+		return r.follow(ctx, s, uid, ordinal)
+	}
 	number, p, err := r.checkpoint(ctx, s, task)
 	if p != nil || err != nil {
 		return p, err
 	}
 	query := history.SnapshotQuery{Checkpoint: number, Position: ptr.Deref(s.Spec.Position, 0)}
-	found, err := r.Store.Snapshot(ctx, string(task.UID), query)
+	found, err := r.Store.Snapshot(ctx, history.Key{Namespace: s.Namespace, UID: string(task.UID)}, query)
 	missing := problem{v1alpha1.ReasonNoConversation, fmt.Sprintf("task %q has no conversation yet", name)}
 	if query.Position > 0 {
 		missing = problem{v1alpha1.ReasonPositionNotFound, fmt.Sprintf(
@@ -111,7 +116,7 @@ func (r *Reconciler) verify(ctx context.Context, s *v1alpha1.ConversationSnapsho
 	if s.Spec.CheckpointRef != nil {
 		query = history.SnapshotQuery{Checkpoint: s.Status.Checkpoint}
 	}
-	found, err := r.Store.Snapshot(ctx, s.Status.TaskUID, query)
+	found, err := r.Store.Snapshot(ctx, history.Key{Namespace: s.Namespace, UID: s.Status.TaskUID}, query)
 	elsewhere := found.Position.Branch != s.Status.Conversation.Branch || found.Position.Position != s.Status.Conversation.Position
 	switch {
 	case errors.Is(err, history.ErrCorrupted):

@@ -7,6 +7,7 @@
 package fork
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -39,6 +40,8 @@ type Reconciler struct {
 	Live client.Reader
 	// Events tells people.
 	Events events.EventRecorder
+	// Stamped says that admission writes who asked into what is applied.
+	Stamped bool
 }
 
 // What the controller may do.
@@ -78,6 +81,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 }
 
 func (r *Reconciler) fork(ctx context.Context, f *v1alpha1.Fork) (time.Duration, error) {
+	if f.Status.RequestedBy == "" {
+		f.Status.RequestedBy = r.requester(f)
+	}
 	source := &v1alpha1.Task{}
 	err := r.Live.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: f.Spec.SourceRef.Name}, source)
 	if apierrors.IsNotFound(err) {
@@ -95,6 +101,15 @@ func (r *Reconciler) fork(ctx context.Context, f *v1alpha1.Fork) (time.Duration,
 		return again, r.wait(ctx, f, hindrance.Reason, hindrance.Message)
 	}
 	return r.makeTasks(ctx, f, source, checkpoint)
+}
+
+// requester is who asked for the Fork.
+func (r *Reconciler) requester(f *v1alpha1.Fork) string {
+	stamp := ""
+	if r.Stamped {
+		stamp = f.Spec.RequestedBy
+	}
+	return cmp.Or(plan.Requester(f, stamp, "spec", "sourceRef", "name"), plan.Unknown)
 }
 
 // resolve writes the point into the status, once, before any task is made; it
@@ -175,7 +190,7 @@ func (r *Reconciler) makeTasks(ctx context.Context, f *v1alpha1.Fork, source *v1
 	}
 	for _, t := range f.Status.Tasks {
 		r.Events.Eventf(f, &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Task", Namespace: f.Namespace, Name: t.Name},
-			corev1.EventTypeNormal, v1alpha1.EventTaskForked, "Fork", "task %s starts from checkpoint %d of task %s", t.Name, f.Status.Source.Checkpoint, source.Name)
+			corev1.EventTypeNormal, v1alpha1.EventTaskForked, "Fork", "task %s starts from checkpoint %d of task %s, asked for by %s", t.Name, f.Status.Source.Checkpoint, source.Name, f.Status.RequestedBy)
 	}
 	return 0, nil
 }

@@ -15,7 +15,10 @@ const annotationForkUID = "clew.dev/fork-uid"
 // whether it sleeps is not taken over.
 func newTask(f *v1alpha1.Fork, source *v1alpha1.Task, variant v1alpha1.ForkVariant, checkpoint string) *v1alpha1.Task {
 	spec := source.Spec.DeepCopy()
-	spec.Resume, spec.Rewind = nil, nil
+	spec.Resume, spec.Rewind, spec.RequestedBy = nil, nil, nil
+	if by := f.Spec.RequestedBy; by != "" {
+		spec.RequestedBy = &v1alpha1.TaskRequesters{Created: by, OperatingMode: by}
+	}
 	spec.OperatingMode = v1alpha1.OperatingModeRunning
 	spec.StartFrom = &v1alpha1.StartFrom{
 		TaskRef:       v1alpha1.NameReference{Name: source.Name},

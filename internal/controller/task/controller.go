@@ -61,6 +61,8 @@ type Reconciler struct {
 	Pods resources.Options
 	// Limits are the times to wait.
 	Limits plan.Limits
+	// Stamped says that admission writes who asked into what is applied.
+	Stamped bool
 	// Clock tells the time.
 	Clock clock.PassiveClock
 	// Metrics counts; nil counts nothing.
@@ -145,7 +147,7 @@ func (r *Reconciler) decideLive(ctx context.Context, cached *v1alpha1.Task, m *k
 func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known, v view) (plan.Observed, error) {
 	o := plan.Observed{
 		Task: task, Limits: r.Limits, Hindrance: m.hindrance, MadePodUID: m.podOf(task), ReservedAttempt: m.reserved,
-		Recorded: m.recorded, RecordProblem: m.recordProblem, LastWrite: m.lastWrite,
+		Stamped: r.Stamped, Recorded: m.recorded, RecordProblem: m.recordProblem, LastWrite: m.lastWrite,
 	}
 	var err error
 	if o.Pods, err = v.pods(ctx, task); err != nil {

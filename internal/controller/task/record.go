@@ -73,7 +73,7 @@ func (r *Reconciler) tell(task *v1alpha1.Task, entries []v1alpha1.HistoryEntry) 
 			kind = corev1.EventTypeWarning
 		}
 		// The sequence tells transitions apart that would else be counted as one.
-		r.Events.Eventf(task, attemptPod(task, e), kind, e.Reason, fmt.Sprintf("Transition%d", e.Sequence), "%s", note(e.Message))
+		r.Events.Eventf(task, attemptPod(task, e), kind, e.Reason, fmt.Sprintf("Transition%d", e.Sequence), "%s", note(e))
 		r.Metrics.transition(e.Reason)
 	}
 }
@@ -88,13 +88,22 @@ func attemptPod(task *v1alpha1.Task, e v1alpha1.HistoryEntry) runtime.Object {
 	return nil
 }
 
-func note(message string) string {
-	if len(message) <= maxNote {
-		return message
+// note is the entry's message, with who asked for it, if that is known.
+func note(e v1alpha1.HistoryEntry) string {
+	by := ""
+	if e.Actor != "" && e.Actor != plan.Clew && e.Actor != plan.Unknown {
+		by = ", asked for by " + shorten(e.Actor, maxNote/4)
 	}
-	cut := maxNote
-	for cut > 0 && !utf8.RuneStart(message[cut]) {
-		cut--
+	return shorten(e.Message, maxNote-len(by)) + by
+}
+
+// shorten keeps so many bytes of a text, to the border of a character.
+func shorten(text string, bytes int) string {
+	if len(text) <= bytes {
+		return text
 	}
-	return message[:cut]
+	for bytes > 0 && !utf8.RuneStart(text[bytes]) {
+		bytes--
+	}
+	return text[:bytes]
 }

@@ -57,14 +57,17 @@ func TestCheckpointIsKeptWhole(t *testing.T) {
 	given := want
 	given.Digest = ""
 	w.append(history.Record{Checkpoint: &given})
-	got, err := w.store.Checkpoint(t.Context(), w.task.UID, 7)
+	got, err := w.store.Checkpoint(t.Context(), w.task.Key(), 7)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(want, got, cmpopts.EquateApproxTime(0)); d != "" {
 		t.Errorf("checkpoint (-want +got):\n%s", d)
 	}
-	if _, err := w.store.Checkpoint(t.Context(), w.task.UID, 8); !errors.Is(err, history.ErrNotFound) {
+	if _, err := w.store.Checkpoint(t.Context(), history.Key{Namespace: "elsewhere", UID: w.task.UID}, 7); !errors.Is(err, history.ErrNotFound) {
+		t.Errorf("from another namespace: %v", err)
+	}
+	if _, err := w.store.Checkpoint(t.Context(), w.task.Key(), 8); !errors.Is(err, history.ErrNotFound) {
 		t.Errorf("a checkpoint that is not there: %v", err)
 	}
 }
@@ -302,7 +305,7 @@ func TestAnyBytesCanBeStored(t *testing.T) {
 	if open := w.state().OpenToolCalls; len(open) != 0 {
 		t.Errorf("open calls %q: ids are no longer the same", open)
 	}
-	c, err := w.store.Checkpoint(t.Context(), w.task.UID, 1)
+	c, err := w.store.Checkpoint(t.Context(), w.task.Key(), 1)
 	if err != nil || c.Skipped[0].Path != want || c.Changes[0].Path != want || c.DirtyFiles[0] != want {
 		t.Errorf("%+v, %v", c, err)
 	}

@@ -181,7 +181,7 @@ func TestConcurrentMovesOfOneOperation(t *testing.T) {
 func TestPositionsSnapToTurns(t *testing.T) {
 	w := begin(t, open(t), taskNamed("a"), 1)
 	w.append(user("1"), call("a"), result("a"), call("b"), call("c"), result("c"), checkpoint(1), result("b"))
-	c, err := w.store.Checkpoint(t.Context(), w.task.UID, 1)
+	c, err := w.store.Checkpoint(t.Context(), w.task.Key(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,7 +304,7 @@ func TestSnapshot(t *testing.T) {
 		}},
 	}
 	for _, tt := range tests {
-		got, err := store.Snapshot(t.Context(), w.task.UID, history.SnapshotQuery{Checkpoint: tt.checkpoint})
+		got, err := store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{Checkpoint: tt.checkpoint})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -314,14 +314,17 @@ func TestSnapshot(t *testing.T) {
 		}
 	}
 	w.move("op", 2)
-	got, err := store.Snapshot(t.Context(), w.task.UID, history.SnapshotQuery{Checkpoint: 0})
+	got, err := store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{Checkpoint: 0})
 	if err != nil || got.Digest != digests[2] || got.Position.Branch != "branch-2" {
 		t.Errorf("on the new branch: %+v, %v", got, err)
 	}
-	for _, uid := range []string{w.task.UID, "unknown"} {
-		if _, err := store.Snapshot(t.Context(), uid, history.SnapshotQuery{Checkpoint: 99}); !errors.Is(err, history.ErrNotFound) {
+	for _, key := range []history.Key{w.task.Key(), {Namespace: w.task.Namespace, UID: "unknown"}} {
+		if _, err := store.Snapshot(t.Context(), key, history.SnapshotQuery{Checkpoint: 99}); !errors.Is(err, history.ErrNotFound) {
 			t.Errorf("unknown: %v", err)
 		}
+	}
+	if _, err := store.Snapshot(t.Context(), history.Key{Namespace: "elsewhere", UID: w.task.UID}, history.SnapshotQuery{Checkpoint: 1}); !errors.Is(err, history.ErrNotFound) {
+		t.Errorf("from another namespace: %v", err)
 	}
 }
 

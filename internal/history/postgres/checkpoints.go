@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
@@ -19,10 +21,13 @@ const (
 )
 
 // Checkpoint returns a checkpoint with the files it changed;
-// history.ErrNotFound if it is not recorded.
-func (s *Store) Checkpoint(ctx context.Context, taskUID string, number int64) (history.Checkpoint, error) {
-	doing := fmt.Sprintf("read checkpoint %d of the task with UID %s", number, taskUID)
-	row, err := s.read().Checkpoint(ctx, sqlc.CheckpointParams{TaskUid: taskUID, Number: narrow(number)})
+// history.ErrNotFound if it is not recorded in that namespace.
+func (s *Store) Checkpoint(ctx context.Context, task history.Key, number int64) (history.Checkpoint, error) {
+	doing := fmt.Sprintf("read checkpoint %d of the task with UID %s in namespace %s", number, task.UID, task.Namespace)
+	row, err := s.read().Checkpoint(ctx, sqlc.CheckpointParams{TaskUid: task.UID, Number: narrow(number)})
+	if err == nil && row.Namespace != task.Namespace {
+		err = pgx.ErrNoRows
+	}
 	if err != nil {
 		return history.Checkpoint{}, wrap(err, doing)
 	}
@@ -30,7 +35,7 @@ func (s *Store) Checkpoint(ctx context.Context, taskUID string, number int64) (h
 	if err != nil {
 		return c, err
 	}
-	changes, err := s.read().CheckpointChanges(ctx, sqlc.CheckpointChangesParams{TaskUid: taskUID, Number: narrow(number)})
+	changes, err := s.read().CheckpointChanges(ctx, sqlc.CheckpointChangesParams{TaskUid: task.UID, Number: narrow(number)})
 	if err != nil {
 		return c, wrap(err, doing)
 	}

@@ -185,7 +185,7 @@ func TestForksKeepWhatTheyInherited(t *testing.T) {
 		if d := cmp.Diff(want, w.texts()); d != "" {
 			t.Errorf("%s (-want +got):\n%s", w.task.Name, d)
 		}
-		if _, err := store.Snapshot(t.Context(), w.task.UID, history.SnapshotQuery{}); err != nil {
+		if _, err := store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{}); err != nil {
 			t.Errorf("%s: %v", w.task.Name, err)
 		}
 	}
@@ -245,7 +245,7 @@ func TestForkWhileDeleting(t *testing.T) {
 		work.Wait()
 		for _, name := range names {
 			w := begin(t, store, taskNamed(name), 1)
-			if _, err := store.Snapshot(t.Context(), w.task.UID, history.SnapshotQuery{}); err != nil {
+			if _, err := store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{}); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 			work.Go(func() { remove(t, w) })
@@ -333,7 +333,7 @@ func TestAppendWhileDeleting(t *testing.T) {
 		if got := w.state().Totals.Messages; got != w.last || got < 30 {
 			t.Errorf("%d messages of %d", got, w.last)
 		}
-		if _, err := store.Snapshot(t.Context(), w.task.UID, history.SnapshotQuery{}); err != nil {
+		if _, err := store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{}); err != nil {
 			t.Errorf("%s: %v", w.task.Name, err)
 		}
 	}

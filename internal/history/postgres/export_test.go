@@ -124,7 +124,7 @@ func TestExportAndImport(t *testing.T) {
 	if err != nil || task.Namespace != "elsewhere" {
 		t.Fatalf("%+v, %v", task, err)
 	}
-	if _, err := third.Snapshot(t.Context(), task.UID, history.SnapshotQuery{}); err != nil {
+	if _, err := third.Snapshot(t.Context(), task.Key(), history.SnapshotQuery{}); err != nil {
 		t.Errorf("in another namespace: %v", err)
 	}
 }

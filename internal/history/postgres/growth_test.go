@@ -90,7 +90,7 @@ func (g *growth) useMiddle(t testing.TB, w *writer) {
 		return err
 	})
 	g.verify = median(t, 9, func() error {
-		_, err := w.store.Snapshot(t.Context(), w.task.UID, history.SnapshotQuery{Checkpoint: int64(middle)})
+		_, err := w.store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{Checkpoint: int64(middle)})
 		return err
 	})
 }

@@ -34,7 +34,7 @@ func TestMigrationKeepsWhatThereIs(t *testing.T) {
 	if d := cmp.Diff([]string{"U hello", "call 1 Bash", "result 1", "A other way"}, w.texts()); d != "" {
 		t.Errorf("conversation (-want +got):\n%s", d)
 	}
-	c, err := store.Checkpoint(t.Context(), task.UID, 1)
+	c, err := store.Checkpoint(t.Context(), task.Key(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestMigrationKeepsWhatThereIs(t *testing.T) {
 		t.Errorf("checkpoint (-want +got):\n%s", d)
 	}
 	for _, query := range []history.SnapshotQuery{{}, {Checkpoint: 1}} {
-		if s, err := store.Snapshot(t.Context(), task.UID, query); err != nil || query.Checkpoint == 1 && s.Digest != c.Digest {
+		if s, err := store.Snapshot(t.Context(), task.Key(), query); err != nil || query.Checkpoint == 1 && s.Digest != c.Digest {
 			t.Errorf("%+v: %+v, %v", query, s, err)
 		}
 	}
@@ -74,7 +74,7 @@ func TestMigrationKeepsWhatThereIs(t *testing.T) {
 	if p := w.moveTo("op2", history.MoveOperation{Checkpoint: 1}); p.Position != 3 {
 		t.Errorf("moved to %+v", p)
 	}
-	if _, err := store.Snapshot(t.Context(), task.UID, history.SnapshotQuery{}); err != nil {
+	if _, err := store.Snapshot(t.Context(), task.Key(), history.SnapshotQuery{}); err != nil {
 		t.Error(err)
 	}
 }

@@ -140,7 +140,7 @@ func TestADamagedPieceIsFound(t *testing.T) {
 	if _, err := w.store.Text(t.Context(), "team", w.entries()[0].Message.TextPieces); !errors.Is(err, history.ErrCorrupted) {
 		t.Errorf("text: %v", err)
 	}
-	if _, err := w.store.Snapshot(t.Context(), w.task.UID, history.SnapshotQuery{}); !errors.Is(err, history.ErrCorrupted) {
+	if _, err := w.store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{}); !errors.Is(err, history.ErrCorrupted) {
 		t.Errorf("snapshot: %v", err)
 	}
 }

@@ -107,7 +107,7 @@ func TestMoveToAPosition(t *testing.T) {
 	if d := cmp.Diff([]string{"U 1", "A new"}, w.texts()); d != "" {
 		t.Errorf("after the second move (-want +got):\n%s", d)
 	}
-	if _, err := w.store.Snapshot(t.Context(), w.task.UID, history.SnapshotQuery{}); err != nil {
+	if _, err := w.store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{}); err != nil {
 		t.Errorf("the digest does not go on over branches: %v", err)
 	}
 	if _, err := w.store.MoveConversation(t.Context(), w.task, 1, history.MoveOperation{ID: "op3", Position: 99}); !errors.Is(err, history.ErrNotFound) {

@@ -44,7 +44,7 @@ func TestCheckpointIsRefused(t *testing.T) {
 			for _, records := range tt.batches {
 				w.append(records...)
 			}
-			c, err := w.store.Checkpoint(t.Context(), w.task.UID, 1)
+			c, err := w.store.Checkpoint(t.Context(), w.task.Key(), 1)
 			if err != nil {
 				t.Fatal(err)
 			}

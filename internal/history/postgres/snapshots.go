@@ -21,13 +21,16 @@ const messagesPerCheck = 500
 // messages up to it: that of a checkpoint, of a position of the active branch,
 // or the newest one. All messages up to it are read and compared with their
 // hashes, and those with the digest. For one checkpoint it is the same at any
-// time. Errors: history.ErrNotFound if the task, the checkpoint or the position
-// is unknown, history.ErrCorrupted, which says where.
-func (s *Store) Snapshot(ctx context.Context, taskUID string, query history.SnapshotQuery) (history.Snapshot, error) {
+// time. Errors: history.ErrNotFound if the task is unknown in that namespace, or
+// the checkpoint or the position is; history.ErrCorrupted, which says where.
+func (s *Store) Snapshot(ctx context.Context, task history.Key, query history.SnapshotQuery) (history.Snapshot, error) {
 	var result history.Snapshot
-	doing := fmt.Sprintf("resolve a snapshot of the task with UID %s", taskUID)
+	doing := fmt.Sprintf("resolve a snapshot of the task with UID %s in namespace %s", task.UID, task.Namespace)
 	err := s.snapshot(ctx, doing, func(q *sqlc.Queries) error {
-		found, err := q.Task(ctx, taskUID)
+		found, err := q.Task(ctx, task.UID)
+		if err == nil && found.Task.Namespace != task.Namespace {
+			err = pgx.ErrNoRows
+		}
 		if err != nil {
 			return err
 		}
@@ -38,7 +41,7 @@ func (s *Store) Snapshot(ctx context.Context, taskUID string, query history.Snap
 		if err := verify(ctx, q, p); err != nil {
 			return err
 		}
-		result, err = snapshotOf(ctx, q, taskUID, p, query)
+		result, err = snapshotOf(ctx, q, task.UID, p, query)
 		return err
 	})
 	return result, err

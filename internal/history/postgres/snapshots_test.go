@@ -43,7 +43,7 @@ func TestAutomaticSnapshots(t *testing.T) {
 		if s.Kind != history.SnapshotAutomatic || time.Since(s.Time) > time.Minute || s.Position.Branch != "main" {
 			t.Errorf("%+v", s)
 		}
-		whole, err := w.store.Snapshot(t.Context(), w.task.UID, history.SnapshotQuery{Position: s.Position.Position})
+		whole, err := w.store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{Position: s.Position.Position})
 		if err != nil || whole.Digest != s.Digest || whole.Totals != s.Totals {
 			t.Errorf("looked at again: %+v, %v, want %+v", whole, err, s)
 		}
@@ -76,12 +76,12 @@ func TestSnapshotOfAPosition(t *testing.T) {
 	w.append(user("1"), call("x"), result("x"), checkpoint(1), agent("4"), checkpoint(2), agent("5"))
 	want := map[int64]struct{ position, checkpoint int64 }{1: {1, 0}, 2: {1, 0}, 3: {3, 1}, 4: {4, 2}, 5: {5, 2}}
 	for asked, tt := range want {
-		got, err := w.store.Snapshot(t.Context(), w.task.UID, history.SnapshotQuery{Position: asked})
+		got, err := w.store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{Position: asked})
 		if err != nil || got.Position.Position != tt.position || got.Checkpoint != tt.checkpoint || got.Kind != history.SnapshotManual {
 			t.Errorf("position %d: %+v, %v", asked, got, err)
 		}
 	}
-	if _, err := w.store.Snapshot(t.Context(), w.task.UID, history.SnapshotQuery{Position: 6}); !errors.Is(err, history.ErrNotFound) {
+	if _, err := w.store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{Position: 6}); !errors.Is(err, history.ErrNotFound) {
 		t.Errorf("a position that is not there: %v", err)
 	}
 }
@@ -95,11 +95,11 @@ func TestCheckpointsCarryTheirSnapshot(t *testing.T) {
 		2: {Messages: 3, ToolCalls: 1, InputTokens: 5, OutputTokens: 7, CostMicroUSD: 9},
 	}
 	for number, totals := range want {
-		c, err := w.store.Checkpoint(t.Context(), w.task.UID, number)
+		c, err := w.store.Checkpoint(t.Context(), w.task.Key(), number)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := w.store.Snapshot(t.Context(), w.task.UID, history.SnapshotQuery{Checkpoint: number})
+		s, err := w.store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{Checkpoint: number})
 		if err != nil || s.Digest != c.Digest || s.Totals != totals {
 			t.Errorf("checkpoint %d: snapshot %+v, %v", number, s, err)
 		}
@@ -125,7 +125,7 @@ func TestCorruptionIsFound(t *testing.T) {
 			dsn := pg.Database(t)
 			w := begin(t, openAt(t, dsn), taskNamed("a"), 1)
 			w.append(user("1"), agent("2"), call("x"), result("x"), agent("5"))
-			if _, err := w.store.Snapshot(t.Context(), w.task.UID, history.SnapshotQuery{}); err != nil {
+			if _, err := w.store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{}); err != nil {
 				t.Fatalf("intact: %v", err)
 			}
 			for statement := range strings.SplitSeq(tt.damage, ";") {
@@ -133,7 +133,7 @@ func TestCorruptionIsFound(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			_, err := w.store.Snapshot(t.Context(), w.task.UID, history.SnapshotQuery{})
+			_, err := w.store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{})
 			if !errors.Is(err, history.ErrCorrupted) || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("%v, want a corruption at %s", err, tt.says)
 			}

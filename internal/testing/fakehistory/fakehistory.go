@@ -145,14 +145,14 @@ func (s *Store) TaskState(_ context.Context, taskUID string) (history.TaskState,
 }
 
 // Checkpoint implements the controllers' stores.
-func (s *Store) Checkpoint(_ context.Context, taskUID string, number int64) (history.Checkpoint, error) {
+func (s *Store) Checkpoint(_ context.Context, task history.Key, number int64) (history.Checkpoint, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.unavailable(); err != nil {
 		return history.Checkpoint{}, err
 	}
-	k := s.tasks[taskUID]
-	if k == nil || number < 1 || number > int64(len(k.checkpoints)) {
+	k := s.tasks[task.UID]
+	if k == nil || k.state.Namespace != task.Namespace || number < 1 || number > int64(len(k.checkpoints)) {
 		return history.Checkpoint{}, history.ErrNotFound
 	}
 	return k.checkpoints[number-1], nil
@@ -190,14 +190,14 @@ func (s *Store) RecordEvents(_ context.Context, events []history.Event) error {
 
 // Snapshot implements the controllers' stores. The digest is
 // made of the place.
-func (s *Store) Snapshot(_ context.Context, taskUID string, query history.SnapshotQuery) (history.Snapshot, error) {
+func (s *Store) Snapshot(_ context.Context, task history.Key, query history.SnapshotQuery) (history.Snapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.unavailable(); err != nil {
 		return history.Snapshot{}, err
 	}
-	k := s.tasks[taskUID]
-	if k == nil || query.Checkpoint > int64(len(k.checkpoints)) || query.Position > k.state.Position.Position {
+	k := s.tasks[task.UID]
+	if k == nil || k.state.Namespace != task.Namespace || query.Checkpoint > int64(len(k.checkpoints)) || query.Position > k.state.Position.Position {
 		return history.Snapshot{}, history.ErrNotFound
 	}
 	if k.corrupted != nil {

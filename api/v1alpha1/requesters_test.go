@@ -1,0 +1,324 @@
+package v1alpha1_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/testing/builders"
+)
+
+const (
+	robot   = "system:serviceaccount:default:robot"
+	manager = "system:serviceaccount:clew-system:clew-manager"
+)
+
+// people are clients of users that may do everything with Clew's objects: ann has
+// a client certificate, the robot the token of a service account, and carol and
+// the manager are impersonated.
+type people struct {
+	ann, robot, carol, manager client.Client
+}
+
+func newPeople(t *testing.T) people {
+	t.Helper()
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "clew-user-"},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"*"}, Verbs: []string{"*"}}},
+	}
+	must(t, server.Client.Create(t.Context(), role))
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "clew-user-"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+	}
+	for _, name := range []string{"ann", robot, "carol", manager} {
+		binding.Subjects = append(binding.Subjects, rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: name})
+	}
+	must(t, server.Client.Create(t.Context(), binding))
+
+	kubeconfig, err := server.Kubeconfig("ann")
+	must(t, err)
+	certificate, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	must(t, err)
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "robot"}}
+	must(t, client.IgnoreAlreadyExists(server.Client.Create(t.Context(), account)))
+	request := &authenticationv1.TokenRequest{}
+	must(t, server.Client.SubResource("token").Create(t.Context(), account, request))
+	token := rest.AnonymousClientConfig(server.Config)
+	token.BearerToken = request.Status.Token
+	return people{
+		ann: clientOf(t, certificate), robot: clientOf(t, token),
+		carol: clientOf(t, impersonating("carol")), manager: clientOf(t, impersonating(manager)),
+	}
+}
+
+func impersonating(user string) *rest.Config {
+	config := rest.CopyConfig(server.Config)
+	config.Impersonate.UserName = user
+	return config
+}
+
+func clientOf(t *testing.T, config *rest.Config) client.Client {
+	t.Helper()
+	config.QPS = -1
+	c, err := client.New(config, client.Options{Scheme: server.Scheme})
+	must(t, err)
+	return c
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// manifest is a Task as a person writes it, with the fields given in its spec.
+func manifest(name string, spec map[string]any) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "Task",
+		"metadata": map[string]any{"namespace": "default", "name": name},
+		"spec": map[string]any{
+			"prompt": "Tidy up.",
+			"template": map[string]any{"spec": map[string]any{"containers": []any{
+				map[string]any{"name": "agent", "image": "i", "command": []any{"/bin/agent"}},
+			}}},
+		},
+	}}
+	for key, value := range spec {
+		u.Object["spec"].(map[string]any)[key] = value
+	}
+	return u
+}
+
+func rewindSpec(id string) map[string]any {
+	return map[string]any{"id": id, "to": map[string]any{"checkpointRef": map[string]any{"name": "c"}}}
+}
+
+// serverSide applies a manifest as kubectl apply --server-side does.
+func serverSide(t *testing.T, c client.Client, u *unstructured.Unstructured, options ...client.ApplyOption) *unstructured.Unstructured {
+	t.Helper()
+	applied := u.DeepCopy()
+	must(t, c.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(applied), append(options, client.FieldOwner("gitops"))...))
+	return applied
+}
+
+// clientSide applies a manifest as kubectl apply does: the difference between
+// what was applied last, what is live and what is wanted.
+func clientSide(t *testing.T, c client.Client, u *unstructured.Unstructured, options ...client.PatchOption) *unstructured.Unstructured {
+	t.Helper()
+	wanted := u.DeepCopy()
+	text, err := json.Marshal(u)
+	must(t, err)
+	wanted.SetAnnotations(map[string]string{corev1.LastAppliedConfigAnnotation: string(text)})
+	modified, err := json.Marshal(wanted)
+	must(t, err)
+	live := &unstructured.Unstructured{}
+	live.SetGroupVersionKind(u.GroupVersionKind())
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(u), live); err != nil {
+		must(t, client.IgnoreNotFound(err))
+		must(t, c.Create(t.Context(), wanted, client.FieldOwner("kubectl-client-side-apply")))
+		return wanted
+	}
+	current, err := json.Marshal(live)
+	must(t, err)
+	patch, err := jsonmergepatch.CreateThreeWayJSONMergePatch([]byte(live.GetAnnotations()[corev1.LastAppliedConfigAnnotation]), modified, current)
+	must(t, err)
+	if string(patch) == "{}" && len(options) == 0 {
+		return live
+	}
+	must(t, c.Patch(t.Context(), live, client.RawPatch(types.MergePatchType, patch), append(options, client.FieldOwner("kubectl-client-side-apply"))...))
+	return live
+}
+
+func requesters(t *testing.T, name string) v1alpha1.TaskRequesters {
+	t.Helper()
+	task := live(t, name)
+	if task.Spec.RequestedBy == nil {
+		return v1alpha1.TaskRequesters{}
+	}
+	return *task.Spec.RequestedBy
+}
+
+func live(t *testing.T, name string) *v1alpha1.Task {
+	t.Helper()
+	task := &v1alpha1.Task{}
+	must(t, server.Client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: name}, task))
+	return task
+}
+
+func wantRequesters(t *testing.T, name string, want v1alpha1.TaskRequesters) {
+	t.Helper()
+	if got := requesters(t, name); got != want {
+		t.Errorf("requested by %+v, not %+v", got, want)
+	}
+}
+
+func TestWhoAskedIsWhoTheAPIServerAuthenticated(t *testing.T) {
+	p := newPeople(t)
+	serverSide(t, p.ann, manifest("asked", nil))
+	wantRequesters(t, "asked", v1alpha1.TaskRequesters{Created: "ann", OperatingMode: "ann"})
+
+	serverSide(t, p.robot, manifest("asked", map[string]any{"operatingMode": "Suspended", "rewind": rewindSpec("r1")}))
+	wantRequesters(t, "asked", v1alpha1.TaskRequesters{Created: "ann", OperatingMode: robot, Rewind: robot})
+
+	task := live(t, "asked")
+	must(t, p.carol.Patch(t.Context(), task, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"rewind":{"id":"r2"}}}`))))
+	wantRequesters(t, "asked", v1alpha1.TaskRequesters{Created: "ann", OperatingMode: robot, Rewind: "carol"})
+
+	task = live(t, "asked")
+	builders.Rewind("r3", "c")(task)
+	must(t, p.ann.Update(t.Context(), task))
+	wantRequesters(t, "asked", v1alpha1.TaskRequesters{Created: "ann", OperatingMode: robot, Rewind: "ann"})
+
+	task.Spec.Rewind = nil
+	must(t, p.carol.Update(t.Context(), task))
+	wantRequesters(t, "asked", v1alpha1.TaskRequesters{Created: "ann", OperatingMode: robot})
+}
+
+func TestNobodyCanNameSomebodyElse(t *testing.T) {
+	p := newPeople(t)
+	forged := map[string]any{"created": "eve", "operatingMode": "eve", "rewind": "eve", "resume": "eve"}
+	serverSide(t, p.ann, manifest("forged", map[string]any{"requestedBy": forged}))
+	wantRequesters(t, "forged", v1alpha1.TaskRequesters{Created: "ann", OperatingMode: "ann"})
+
+	serverSide(t, p.carol, manifest("forged", map[string]any{"requestedBy": forged, "rewind": rewindSpec("r1")}), client.ForceOwnership)
+	want := v1alpha1.TaskRequesters{Created: "ann", OperatingMode: "ann", Rewind: "carol"}
+	wantRequesters(t, "forged", want)
+	for kind, patch := range map[types.PatchType]string{
+		types.MergePatchType: `{"spec":{"requestedBy":{"rewind":"eve","created":null}}}`,
+		types.JSONPatchType:  `[{"op":"remove","path":"/spec/requestedBy"}]`,
+	} {
+		must(t, p.robot.Patch(t.Context(), live(t, "forged"), client.RawPatch(kind, []byte(patch))))
+		wantRequesters(t, "forged", want)
+	}
+	replaced := live(t, "forged")
+	replaced.Spec.RequestedBy = nil
+	must(t, p.robot.Update(t.Context(), replaced))
+	wantRequesters(t, "forged", want)
+	// What was sent once, and so is owned by a field manager, is no hindrance later.
+	serverSide(t, p.ann, manifest("forged", map[string]any{"rewind": rewindSpec("r1")}))
+	wantRequesters(t, "forged", want)
+	serverSide(t, p.robot, manifest("forged", map[string]any{"rewind": rewindSpec("r2")}))
+	want.Rewind = robot
+	wantRequesters(t, "forged", want)
+}
+
+func TestApplyingAManifestAgainChangesNothing(t *testing.T) {
+	p := newPeople(t)
+	for name, apply := range map[string]func(c client.Client, u *unstructured.Unstructured) *unstructured.Unstructured{
+		"server-side": func(c client.Client, u *unstructured.Unstructured) *unstructured.Unstructured {
+			return serverSide(t, c, u)
+		},
+		"forced": func(c client.Client, u *unstructured.Unstructured) *unstructured.Unstructured {
+			return serverSide(t, c, u, client.ForceOwnership)
+		},
+		"client-side": func(c client.Client, u *unstructured.Unstructured) *unstructured.Unstructured {
+			return clientSide(t, c, u)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			name := "again-" + name
+			apply(p.ann, manifest(name, nil))
+			wanted := manifest(name, map[string]any{"rewind": rewindSpec("r1"), "operatingMode": "Suspended"})
+			apply(p.robot, wanted)
+			before := live(t, name)
+			for n := range 100 {
+				c := []client.Client{p.ann, p.robot, p.carol}[n%3]
+				apply(c, wanted)
+			}
+			after := live(t, name)
+			if !reflect.DeepEqual(before, after) {
+				t.Errorf("100 applies made of\n%+v\nthis:\n%+v", before, after)
+			}
+			wantRequesters(t, name, v1alpha1.TaskRequesters{Created: "ann", OperatingMode: robot, Rewind: robot})
+		})
+	}
+}
+
+func TestADryRunShowsNoDifference(t *testing.T) {
+	p := newPeople(t)
+	wanted := manifest("diffed", map[string]any{"operatingMode": "Suspended"})
+	clientSide(t, p.ann, wanted)
+	before := live(t, "diffed")
+	shown := clientSide(t, p.carol, wanted, client.DryRunAll)
+	stored := &unstructured.Unstructured{}
+	stored.SetGroupVersionKind(wanted.GroupVersionKind())
+	must(t, server.Client.Get(t.Context(), client.ObjectKeyFromObject(wanted), stored))
+	shown.SetManagedFields(nil)
+	stored.SetManagedFields(nil)
+	if !reflect.DeepEqual(shown.Object, stored.Object) {
+		t.Errorf("kubectl diff would show\n%v\ninstead of\n%v", shown.Object, stored.Object)
+	}
+	if after := live(t, "diffed"); !reflect.DeepEqual(before, after) {
+		t.Error("a dry run changed the Task")
+	}
+}
+
+func TestWhoAskedForCheckpointsAndForks(t *testing.T) {
+	p := newPeople(t)
+	checkpoint := &v1alpha1.Checkpoint{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "asked"},
+		Spec:       v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: "t"}, RequestedBy: "eve"},
+	}
+	must(t, p.carol.Create(t.Context(), checkpoint))
+	if checkpoint.Spec.RequestedBy != "carol" {
+		t.Errorf("the Checkpoint was requested by %q", checkpoint.Spec.RequestedBy)
+	}
+	checkpoint.Spec.RequestedBy, checkpoint.Labels = "", map[string]string{"a": "b"}
+	must(t, p.ann.Update(t.Context(), checkpoint))
+	if checkpoint.Spec.RequestedBy != "carol" {
+		t.Errorf("after a replace, the Checkpoint was requested by %q", checkpoint.Spec.RequestedBy)
+	}
+	made := checkpoint.DeepCopy()
+	made.ObjectMeta, made.Spec.RequestedBy = metav1.ObjectMeta{Namespace: "default", Name: "made"}, ""
+	must(t, p.manager.Create(t.Context(), made))
+	made.Spec.RequestedBy = "eve"
+	must(t, p.ann.Update(t.Context(), made))
+	if made.Spec.RequestedBy != "" {
+		t.Errorf("the manager's Checkpoint was requested by %q", made.Spec.RequestedBy)
+	}
+	fork := &v1alpha1.Fork{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "asked"},
+		Spec:       v1alpha1.ForkSpec{SourceRef: v1alpha1.NameReference{Name: "t"}, Variants: []v1alpha1.ForkVariant{{Name: "v"}}},
+	}
+	must(t, p.robot.Create(t.Context(), fork))
+	if fork.Spec.RequestedBy != robot {
+		t.Errorf("the Fork was requested by %q", fork.Spec.RequestedBy)
+	}
+}
+
+func TestTheManagerSaysForWhomItMakesATask(t *testing.T) {
+	p := newPeople(t)
+	task := builders.Task("forked")
+	task.Spec.RequestedBy = &v1alpha1.TaskRequesters{Created: "ann", OperatingMode: "ann"}
+	must(t, p.manager.Create(t.Context(), task))
+	task.Finalizers = []string{"example.com/keep"}
+	must(t, p.manager.Update(t.Context(), task))
+	wantRequesters(t, "forked", v1alpha1.TaskRequesters{Created: "ann", OperatingMode: "ann"})
+	task = live(t, "forked")
+	task.Finalizers = nil
+	must(t, p.manager.Update(t.Context(), task))
+}
+
+func TestALongUserNameIsCut(t *testing.T) {
+	long := strings.Repeat("ü", 300)
+	config := impersonating(fmt.Sprint(long))
+	config.Impersonate.Groups = []string{"system:masters"}
+	must(t, clientOf(t, config).Create(t.Context(), builders.Task("long-name")))
+	wantRequesters(t, "long-name", v1alpha1.TaskRequesters{Created: long[:512], OperatingMode: long[:512]})
+}

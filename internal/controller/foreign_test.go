@@ -1,0 +1,81 @@
+package controller_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/history"
+)
+
+// secret is a task of another namespace, with a checkpoint and a snapshot.
+func (w *world) secret() history.Task {
+	secret := history.Task{Namespace: "elsewhere", Name: "secret", UID: "11111111-2222-3333-4444-555555555555"}
+	w.store.Begin(secret, 1)
+	w.store.AddCheckpoint(secret, history.Checkpoint{
+		Trigger: string(v1alpha1.TriggerManual), Time: time.Now(), Commit: strings.Repeat("c0", 20), GitBranch: "acquisition", Durable: true,
+	})
+	w.store.AddSnapshot(secret, history.Snapshot{Position: history.Position{Branch: "main", Position: 1}, Time: time.Now(), Digest: "secret"})
+	return secret
+}
+
+// as is the metadata of an object that claims to be the manager's own, made for
+// the task of that UID.
+func (w *world) as(uid, name, label string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: w.namespace, Name: name,
+		Labels: map[string]string{v1alpha1.LabelTaskUID: uid, label: "1"},
+		OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: v1alpha1.GroupVersion.String(), Kind: "Task", Name: "work", UID: types.UID(uid), Controller: ptr.To(true),
+		}},
+	}
+}
+
+func TestObjectsMadeByHandDoNotShowAnotherNamespacesTask(t *testing.T) {
+	w := newWorld(t)
+	secret := w.secret()
+	w.running("work")
+	for _, task := range []string{"work", "nothing"} {
+		forged := &v1alpha1.Checkpoint{
+			ObjectMeta: w.as(secret.UID, "forged-"+task, v1alpha1.LabelCheckpoint),
+			Spec:       v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: task}},
+		}
+		w.Expect(w.client.Create(w.ctx, forged)).To(gomega.Succeed())
+		w.untilCondition(forged, func() []metav1.Condition { return forged.Status.Conditions }, v1alpha1.CheckpointReady, v1alpha1.ReasonTaskNotFound)
+		w.Expect(forged.Status.Commit).To(gomega.BeEmpty())
+		w.Expect(forged.Status.Git).To(gomega.BeNil())
+
+		snapshot := &v1alpha1.ConversationSnapshot{
+			ObjectMeta: w.as(secret.UID, "forged-"+task, v1alpha1.LabelSnapshot),
+			Spec:       v1alpha1.ConversationSnapshotSpec{TaskRef: v1alpha1.NameReference{Name: task}},
+		}
+		w.Expect(w.client.Create(w.ctx, snapshot)).To(gomega.Succeed())
+		w.untilCondition(snapshot, func() []metav1.Condition { return snapshot.Status.Conditions }, v1alpha1.SnapshotReady, v1alpha1.ReasonTaskNotFound)
+		w.Expect(snapshot.Status.Digest).To(gomega.BeEmpty())
+	}
+}
+
+func TestAStatusThatNamesAnotherNamespacesTaskIsNotFilled(t *testing.T) {
+	w := newWorld(t)
+	secret := w.secret()
+	w.stop()
+	forged := &v1alpha1.Checkpoint{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "forged"},
+		Spec:       v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: "work"}},
+	}
+	w.Expect(w.client.Create(w.ctx, forged)).To(gomega.Succeed())
+	forged.Status.TaskUID, forged.Status.Number = secret.UID, 1
+	w.Expect(w.client.Status().Update(w.ctx, forged)).To(gomega.Succeed())
+	w.startManager()
+	w.running("work")
+	w.checkpointAt("work", 1)
+	w.checkpoint("work-1")
+	w.Expect(w.client.Get(w.ctx, types.NamespacedName{Namespace: w.namespace, Name: "forged"}, forged)).To(gomega.Succeed())
+	w.Expect(forged.Status.Commit).To(gomega.BeEmpty())
+}

@@ -1,0 +1,98 @@
+package controller_test
+
+import (
+	"testing"
+
+	"github.com/onsi/gomega"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/testing/builders"
+)
+
+// actAs has what the test does from here on done by that user.
+func (w *world) actAs(user string) {
+	w.Helper()
+	config := rest.CopyConfig(server.Config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:masters"}}
+	c, err := client.New(config, client.Options{Scheme: server.Scheme})
+	w.Expect(err).NotTo(gomega.HaveOccurred())
+	w.client = c
+}
+
+// actors are who caused the recorded transitions of a task, by their reasons.
+func (w *world) actors(name string) map[string]string {
+	w.Helper()
+	actors := map[string]string{}
+	for _, e := range w.store.Events(w.id(name).UID) {
+		actors[e.Reason] = e.Actor
+	}
+	return actors
+}
+
+func TestHistoryAndEventsNameWhoAsked(t *testing.T) {
+	w := newWorld(t)
+	w.actAs("ann")
+	p := w.running("work")
+	w.checkpointAt("work", 1)
+
+	w.actAs("ben")
+	asked := &v1alpha1.Checkpoint{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "asked"},
+		Spec:       v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: "work"}, Message: "Before lunch"},
+	}
+	w.Expect(w.client.Create(w.ctx, asked)).To(gomega.Succeed())
+	w.change("work", builders.Suspended)
+	w.untilStopped(p)
+	w.record("work", v1alpha1.TriggerSuspend, 1)
+	w.until("work", v1alpha1.ReasonSuspended)
+	w.untilCondition(asked, func() []metav1.Condition { return asked.Status.Conditions }, v1alpha1.CheckpointReady, v1alpha1.ReasonTaskStopped)
+	w.Expect(asked.Status.RequestedBy).To(gomega.Equal("ben"))
+
+	w.actAs("system:serviceaccount:ci:robot")
+	w.change("work", builders.Rewind("r1", "work-1"), builders.Running)
+	w.Eventually(func() string {
+		if rewind := w.task("work").Status.Rewind; rewind != nil {
+			return rewind.RequestedBy
+		}
+		return ""
+	}).Should(gomega.Equal("system:serviceaccount:ci:robot"))
+
+	w.actAs("carol")
+	fork := &v1alpha1.Fork{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "fork"},
+		Spec: v1alpha1.ForkSpec{
+			SourceRef: v1alpha1.NameReference{Name: "work"}, CheckpointRef: &v1alpha1.NameReference{Name: "work-1"},
+			Variants: []v1alpha1.ForkVariant{{Name: "other"}},
+		},
+	}
+	w.Expect(w.client.Create(w.ctx, fork)).To(gomega.Succeed())
+	w.pod("other", 1)
+
+	w.Eventually(func() map[string]string { return w.actors("work") }).Should(gomega.And(
+		gomega.HaveKeyWithValue(v1alpha1.EventTaskStarted, "clew"),
+		gomega.HaveKeyWithValue(v1alpha1.EventTaskSuspended, "ben"),
+		gomega.HaveKeyWithValue(v1alpha1.EventCheckpointRequested, "ben"),
+	))
+	w.Eventually(func() map[string]string { return w.actors("other") }).Should(gomega.HaveKeyWithValue(v1alpha1.EventTaskForked, "carol"))
+	w.Eventually(w.notes).Should(gomega.And(
+		gomega.ContainElement(gomega.ContainSubstring("the task is suspended; its work is kept, asked for by ben")),
+		gomega.ContainElement(gomega.ContainSubstring("files changed, asked for by ben")),
+		gomega.ContainElement(gomega.ContainSubstring("of task work, asked for by carol")),
+	))
+}
+
+// notes are those of the namespace's Events.
+func (w *world) notes() []string {
+	w.Helper()
+	list := &eventsv1.EventList{}
+	w.Expect(w.client.List(w.ctx, list, client.InNamespace(w.namespace))).To(gomega.Succeed())
+	var notes []string
+	for _, e := range list.Items {
+		notes = append(notes, e.Note)
+	}
+	return notes
+}
