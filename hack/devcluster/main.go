@@ -34,6 +34,9 @@ const usage = `usage: go run . COMMAND
   load-image ARCHIVE...   bring images ("docker save" format) into the node
   build-image -t NAME:TAG [-f DOCKERFILE] [--build-arg K=V]... [--target STAGE] [--host-apt] [--no-load] CONTEXT
                           build an image on ` + baseImage + ` and load it
+  kill PROGRAM...         end programs of the cluster as a crash does; up starts them again
+  save-etcd FOLDER        copy etcd's data as it is at this moment
+  restore-etcd FOLDER     put etcd's data back to a copy, as a restore from a backup does
   smoke                   run a restricted pod with a volume, and look at it from all sides
 
 README.md says which environment variables there are.`
@@ -78,6 +81,22 @@ func dispatch(ctx context.Context, args []string) error {
 		return c.buildImage(ctx, args[1:])
 	case "smoke":
 		return c.smoke(ctx)
+	}
+	return c.dispatchFault(ctx, args)
+}
+
+// dispatchFault runs one of the subcommands that do harm, for tests.
+func (c *cluster) dispatchFault(ctx context.Context, args []string) error {
+	if args[0] == "kill" {
+		return c.kill(args[1:])
+	}
+	faults := map[string]func(context.Context, string) error{"save-etcd": c.saveEtcd, "restore-etcd": c.restoreEtcd}
+	fault, ok := faults[args[0]]
+	if ok && len(args) != 2 {
+		return fmt.Errorf("%s needs the path of one folder", args[0])
+	}
+	if ok {
+		return fault(ctx, args[1])
 	}
 	return fmt.Errorf("there is no command %q\n%s", args[0], usage)
 }

@@ -105,7 +105,13 @@ func (p process) alive() bool {
 // stop ends the process politely, and after patience by force. It waits until
 // the process is gone.
 func (p process) stop(patience time.Duration) error {
-	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+	return p.end(patience, syscall.SIGTERM, syscall.SIGKILL)
+}
+
+// end sends one signal after the other, with patience after each, until the
+// process is gone.
+func (p process) end(patience time.Duration, signals ...syscall.Signal) error {
+	for _, sig := range signals {
 		if !p.alive() {
 			return nil
 		}
