@@ -319,6 +319,15 @@ func TestTemplatesThatCannotBeKept(t *testing.T) {
 	}
 }
 
+func TestKubernetesOwnChecksRefuseWhatNoRuleKnows(t *testing.T) {
+	err := resources.ValidateTemplate(task(func(t *v1alpha1.Task) {
+		t.Spec.Template.Spec.SecurityContext = &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: "Relaxed"}}
+	}))
+	if err == nil || !strings.Contains(err.Error(), "breaks the restricted Pod Security Standard") || !strings.Contains(err.Error(), "seccompProfile") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestThePolicySaysTheSame(t *testing.T) {
 	text, err := os.ReadFile("../../config/admission/task-policy.yaml")
 	if err != nil {

@@ -25,6 +25,7 @@ type template struct {
 	task       string
 	exec       bool // the agent is of type Exec
 	meta       map[string]string
+	notes      map[string]string // annotations
 	spec       *corev1.PodSpec
 	containers []corev1.Container // init containers included
 	agent      *corev1.Container
@@ -39,6 +40,7 @@ func ValidateTemplate(task *v1alpha1.Task) error {
 		task:       task.Name,
 		exec:       task.Spec.Agent.Type == v1alpha1.AgentExec || task.Spec.Agent.Type == "",
 		meta:       task.Spec.Template.Labels,
+		notes:      task.Spec.Template.Annotations,
 		spec:       spec,
 		containers: slices.Concat(spec.InitContainers, spec.Containers),
 	}
@@ -52,11 +54,11 @@ func ValidateTemplate(task *v1alpha1.Task) error {
 			return errors.New(rule.sentence)
 		}
 	}
-	return nil
+	return restricted(task)
 }
 
 func templateRules() []templateRule {
-	return slices.Concat(agentRules(), namingRules(), volumeRules(), podRules(), containerRules())
+	return slices.Concat(agentRules(), namingRules(), volumeRules(), podRules(), containerRules(), hostRules())
 }
 
 func agentRules() []templateRule {
@@ -138,6 +140,10 @@ func volumeRules() []templateRule {
 		{`the task's own workspace claim cannot be mounted by hand: the container "agent" has it at /workspace already`,
 			anyVolume(func(t template, v corev1.Volume) bool {
 				return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == ClaimName(t.task)
+			})},
+		{`claims whose names end in -workspace are the volumes of tasks, with Clew's own records on them, and cannot be mounted: start from a task's work with startFrom, or give a claim of your own another name`,
+			anyVolume(func(_ template, v corev1.Volume) bool {
+				return v.PersistentVolumeClaim != nil && strings.HasSuffix(v.PersistentVolumeClaim.ClaimName, ClaimName(""))
 			})},
 		{`projected service account tokens are refused: task pods get no credentials of the cluster`,
 			anyVolume(func(_ template, v corev1.Volume) bool {

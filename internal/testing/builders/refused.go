@@ -2,6 +2,7 @@ package builders
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -50,6 +51,8 @@ func RefusedTemplates() []RefusedTemplate {
 		{"its own claim", func(t *v1alpha1.Task) {
 			volume("x", corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: t.Name + "-workspace"}})(t)
 		}, `the task's own workspace claim cannot be mounted by hand`},
+		{"another task's claim", volume("x", corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "other-workspace"}}),
+			`claims whose names end in -workspace are the volumes of tasks`},
 		{"a token", volume("x", corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: "clew.dev", Path: "t"}},
 		}}}), `projected service account tokens are refused`},
@@ -72,6 +75,17 @@ func RefusedTemplates() []RefusedTemplate {
 		{"seccomp", podSecurity(func(s *corev1.PodSecurityContext) {
 			s.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}
 		}), `seccomp and AppArmor profiles cannot be Unconfined`},
+		{"an SELinux type", podSecurity(func(s *corev1.PodSecurityContext) { s.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"} }), `the SELinux type can only be`},
+		{"an SELinux type of a container", security(func(s *corev1.SecurityContext) { s.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"} }), `the SELinux type can only be`},
+		{"an AppArmor annotation", func(t *v1alpha1.Task) {
+			t.Spec.Template.Annotations = map[string]string{"container.apparmor.security.beta.kubernetes.io/agent": "unconfined"}
+		}, `AppArmor annotations can only be`},
+		{"a probe of another host", agent(func(c *corev1.Container) {
+			c.LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Host: "169.254.169.254", Port: intstr.FromInt32(80)}}}
+		}), `probes and lifecycle hooks cannot name a host`},
+		{"a hook that calls another host", sidecar(func(c *corev1.Container) {
+			c.Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{TCPSocket: &corev1.TCPSocketAction{Host: "10.0.0.1", Port: intstr.FromInt32(10250)}}}
+		}), `probes and lifecycle hooks cannot name a host`},
 		{"hostPort", agent(func(c *corev1.Container) {
 			c.Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80, Protocol: corev1.ProtocolTCP}}
 		}), `hostPort is refused`},
