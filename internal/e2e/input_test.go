@@ -14,6 +14,20 @@ import (
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
+// A repository that cannot be reached is tried again for minutes: why shows long
+// before the attempt is given up.
+func TestWhatIsTriedAgainShowsAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	task := w.newTask("unreachable", replay(2, 0)...)
+	task.Spec.Repository = &clewv1.Repository{URL: "http://nowhere.invalid/none.git"}
+	w.create(task)
+	got := w.untilState("unreachable", time.Minute, clewv1.ReasonRepositoryUnreachable)
+	if n := len(got.Status.Attempts); n != 1 || got.Status.Attempts[0].Outcome != "" {
+		t.Errorf("the attempts are %+v", got.Status.Attempts)
+	}
+}
+
 func TestWhatOnlyTurnsOutLaterBecomesACondition(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

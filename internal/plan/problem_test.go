@@ -72,3 +72,15 @@ func TestAProblemOfAnAttemptThatEndedIsNone(t *testing.T) {
 	s.agentExits(0)
 	s.wantState(v1alpha1.ReasonCompleted)
 }
+
+func TestWhatPrepareTriesAgainShowsInsteadOfPreparing(t *testing.T) {
+	s := newScene(t)
+	s.step()
+	s.problem(v1alpha1.ReasonRepositoryUnreachable, "could not resolve host: git.invalid; it is tried again")
+	s.wantState(v1alpha1.ReasonRepositoryUnreachable)
+	if c := s.wantCondition(v1alpha1.TaskSucceeded); c.Status != metav1.ConditionUnknown || !strings.Contains(c.Message, "git.invalid") {
+		t.Errorf("%+v", c)
+	}
+	s.problem("", "")
+	s.wantState(v1alpha1.ReasonPreparing)
+}

@@ -112,10 +112,10 @@ func (d *decision) activity(a *v1alpha1.Attempt) (reason, message string) {
 		return v.problem.Reason, d.steady(a, v.problem)
 	case v != nil && v.deleting:
 		return v1alpha1.ReasonRetrying, fmt.Sprintf("pod %s is being taken away: another attempt follows when it is gone; if its node is gone for good, delete the pod with --force", v.pod.Name)
-	case d.rewinding():
-		return v1alpha1.ReasonRewinding, "the task is being taken back to " + destination(d.s.Rewind)
 	case d.problem(a) != nil:
 		return d.problem(a).Reason, d.problem(a).Message
+	case d.rewinding():
+		return v1alpha1.ReasonRewinding, "the task is being taken back to " + destination(d.s.Rewind)
 	case v != nil && v.agent != nil && v.agent.ExitCode == 0:
 		return v1alpha1.ReasonCompleting, "the agent ended well: its last checkpoint is being recorded"
 	case v != nil && v.agentRuns:

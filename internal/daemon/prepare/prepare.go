@@ -28,7 +28,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/clew-dev/clew/internal/agent"
-	"github.com/clew-dev/clew/internal/daemon/backoff"
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
 	"github.com/clew-dev/clew/internal/daemon/gateway"
 	"github.com/clew-dev/clew/internal/daemon/journal"
@@ -47,6 +46,7 @@ type Server interface {
 	ship.Server
 	MoveConversation(context.Context, *daemonv1.MoveConversationRequest) (*daemonv1.Position, error)
 	Conversation(context.Context, func(*daemonv1.ConversationEntry) error) error
+	Report(context.Context, *daemonv1.Problem) error
 }
 
 // Repo is what is needed of the worktree; see worktree.Repo.
@@ -86,7 +86,10 @@ type Config struct {
 	Remote func() (worktree.Remote, error)
 	// RetryFor is how long one step is tried again; 0 means 5 minutes.
 	RetryFor time.Duration
-	Log      logr.Logger
+	// TellAfter is how long a step is tried again before the server is told what
+	// fails; 0 means 4 seconds.
+	TellAfter time.Duration
+	Log       logr.Logger
 
 	wrap func(Repo) Repo // tests look on, and kill
 }
@@ -115,6 +118,9 @@ type preparer struct {
 func Run(ctx context.Context, cfg Config) daemonapi.PrepareResult {
 	if cfg.RetryFor == 0 {
 		cfg.RetryFor = 5 * time.Minute
+	}
+	if cfg.TellAfter == 0 {
+		cfg.TellAfter = 4 * time.Second
 	}
 	p := &preparer{cfg: cfg, log: cfg.Log}
 	err := p.run(ctx)
@@ -358,22 +364,6 @@ func (p *preparer) move(ctx context.Context, m *daemonv1.MoveConversationRequest
 // moved reports whether the server has noted the operation with the key.
 func (p *preparer) moved(key string) bool {
 	return slices.Contains(p.begun.GetCompletedOperations(), key)
-}
-
-// retry calls f until it succeeds, fails for good, or RetryFor is over.
-func (p *preparer) retry(ctx context.Context, f func() error) error {
-	deadline := time.Now().Add(p.cfg.RetryFor)
-	var wait backoff.Backoff
-	for {
-		err := f()
-		if err == nil || !again(err) || time.Now().After(deadline) || ctx.Err() != nil {
-			return err
-		}
-		p.log.Info("trying again", "error", err.Error())
-		if wait.Wait(ctx) != nil {
-			return err
-		}
-	}
 }
 
 // makeFolders lays out the volume and the run folder.

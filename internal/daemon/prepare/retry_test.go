@@ -1,0 +1,53 @@
+package prepare_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/clew-dev/clew/internal/daemon/daemontest"
+	"github.com/clew-dev/clew/internal/daemon/prepare"
+	"github.com/clew-dev/clew/internal/daemonapi"
+)
+
+func TestWhatIsTriedAgainIsToldUntilItWorks(t *testing.T) {
+	t.Parallel()
+	w := daemontest.NewWorld(t, files)
+	w.RetryFor = time.Minute
+	w.Git.SetDown(true)
+	cfg := w.PrepareConfig(1, nil)
+	cfg.TellAfter = time.Millisecond
+	done := make(chan daemonapi.PrepareResult, 1)
+	go func() { done <- prepare.Run(t.Context(), cfg) }()
+	w.Server.Until(t, "what fails is told", w.UID, func(k *daemontest.Task) bool { return k.Problem != nil })
+	w.Server.Look(w.UID, func(k *daemontest.Task) {
+		if k.Problem.GetReason() != "RepositoryUnreachable" || !strings.HasSuffix(k.Problem.GetMessage(), "; it is tried again") {
+			t.Errorf("%v", k.Problem)
+		}
+	})
+	w.Git.SetDown(false)
+	if r := <-done; r.Reason != "Prepared" {
+		t.Fatalf("%+v", r)
+	}
+	w.Server.Look(w.UID, func(k *daemontest.Task) {
+		if k.Problem != nil {
+			t.Errorf("a problem that has passed is still told: %v", k.Problem)
+		}
+	})
+}
+
+func TestWhatPassesAtOnceIsNotTold(t *testing.T) {
+	t.Parallel()
+	w := daemontest.NewWorld(t, files)
+	w.Git.SetDown(true)
+	w.RetryFor = 300 * time.Millisecond
+	cfg := w.PrepareConfig(1, nil)
+	if r := prepare.Run(t.Context(), cfg); r.Reason != "RepositoryUnreachable" {
+		t.Fatalf("%+v", r)
+	}
+	w.Server.Look(w.UID, func(k *daemontest.Task) {
+		if k.Reports > 0 {
+			t.Errorf("told %d times of %v", k.Reports, k.Problem)
+		}
+	})
+}
