@@ -174,7 +174,7 @@ func (o *timeline) table(events []historyv1.TimelineEvent, withTask bool) error 
 	for _, e := range events {
 		row := []string{
 			o.stamp(e.Time.Time), oneLine(e.Type), oneLine(e.Reason), numberOrDash(e.Attempt),
-			numberOrDash(e.Checkpoint), orElse(cut(oneLine(e.Actor), 30), "-"), o.fit(oneLine(e.Message)),
+			numberOrDash(e.Checkpoint), orElse(cut(oneLine(actorOf(e)), 30), "-"), o.fit(oneLine(e.Message)),
 		}
 		if withTask {
 			row = slices.Insert(row, 1, oneLine(e.Task))
@@ -213,4 +213,12 @@ func (p *plugin) printRaw(format string, object any) error {
 	}
 	_, err = p.Out.Write(data)
 	return err
+}
+
+// actorOf is who did it. What an import says is its own word, and marked.
+func actorOf(e historyv1.TimelineEvent) string {
+	if e.ImportedBy == "" {
+		return e.Actor
+	}
+	return strings.TrimSpace(e.Actor + " (imported)")
 }

@@ -24,6 +24,13 @@ type Pieces struct {
 	Bytes int64
 }
 
+// Plausible tells whether a text of so many bytes can have so many pieces. Each
+// but the last is about as long as a piece may be; many short ones would let a
+// short message name far more than it says.
+func (p Pieces) Plausible() bool {
+	return p.Bytes >= 0 && int64(len(p.Hashes)-1)*(MaxPiece/2) <= p.Bytes
+}
+
 // Cut cuts a text into pieces of at most MaxPiece bytes, at runes, and returns
 // its beginning, what names the pieces, and the pieces. A text of at most
 // MaxInline bytes stays whole: the names and the pieces are nil.

@@ -180,6 +180,9 @@ type Event struct {
 	Message    string
 	Attempt    int64
 	Checkpoint int64
+	// ImportedBy is who imported the event with a history; it is then as true as
+	// the file that it came from. Empty for what this store saw itself.
+	ImportedBy string
 }
 
 // Notification says that something of a task changed in the store.

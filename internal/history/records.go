@@ -168,6 +168,9 @@ const (
 	// one. Such events are kept of a task whose history was deleted, and they do
 	// not make a task appear in lists.
 	EventTypeAccess = "access"
+	// EventTypeImported is what an imported history says of who took it out,
+	// brought it in or deleted it elsewhere: it is not this store's word.
+	EventTypeImported = "imported"
 )
 
 // GapError says which records are missing. It is an ErrGap.
@@ -195,6 +198,12 @@ func EventID(taskUID string, sequence int64) string {
 // RecordEventID is the id of the event that a daemon's record makes.
 func RecordEventID(taskUID string, sequence int64) string {
 	return eventID("record", taskUID, strconv.FormatInt(sequence, 10))
+}
+
+// ImportedEventID is the id of an event that came with the import of a history;
+// id is the one that it was exported with.
+func ImportedEventID(namespace, taskUID, id string) string {
+	return eventID("imported/"+namespace, taskUID, id)
 }
 
 // OperationEventID is the id of the event that a conversation move makes.

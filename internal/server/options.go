@@ -66,6 +66,8 @@ type Options struct {
 	GitStore GitStoreOptions
 	// Retention says how long what is kept.
 	Retention RetentionOptions
+	// ImportBytes is how large an import of a history may be.
+	ImportBytes int64
 	// Kubeconfig is empty in a cluster.
 	Kubeconfig string
 	KubeQPS    float32
@@ -140,6 +142,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.Audiences, "audience", []string{daemonapi.ServerAudience, daemonapi.FormerAudience}, "audiences of which the tokens of daemons must have one; the last of the defaults is that of pods made by former versions")
 	o.GitStore.AddFlags(flags)
 	o.Retention.AddFlags(flags)
+	flags.Int64Var(&o.ImportBytes, "max-import-bytes", 512<<20, "size of the largest history that can be imported, as it is sent; it is kept in the folder for temporary files meanwhile")
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file for the API server; empty in a cluster")
 	flags.Float32Var(&o.KubeQPS, "kube-api-qps", 50, "requests to the API server in a second, in the long run")
 	flags.IntVar(&o.KubeBurst, "kube-api-burst", 100, "requests to the API server at once")

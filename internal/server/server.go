@@ -103,13 +103,13 @@ func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l li
 	if err != nil {
 		return fmt.Errorf("the TLS certificate cannot be loaded: %w", err)
 	}
-	store, err := postgres.Open(work, dsn, log.WithName("history"))
+	stores, err := openStores(work, dsn, log.WithName("history"))
 	if err != nil {
 		return err
 	}
-	defer store.Close()
-	registry := newRegistry(store)
-	p, err := assemble(config, o, store, registry, log)
+	defer stores.close()
+	registry := newRegistry(stores)
+	p, err := assemble(config, o, stores, registry, log)
 	if err != nil {
 		return err
 	}
@@ -123,8 +123,8 @@ func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l li
 	aside.Go(func() { failed <- p.informers.Start(work) })
 	aside.Go(func() { p.frontProxy.Run(work) })
 	aside.Go(func() { migrate(work, dsn, log, func() { ready.done(0) }) })
-	aside.Go(func() { _ = store.Listen(work, p.gateway.Notice) })
-	aside.Go(func() { p.maintain(work, store, o.Retention, registry, log) })
+	aside.Go(func() { _ = stores.archive.Listen(work, p.gateway.Notice) })
+	aside.Go(func() { p.maintain(work, stores.archive, o.Retention, registry, log) })
 	aside.Go(func() { p.watch(work, log, func() { ready.done(1) }) })
 
 	main := newTLSServer(p.mux, certificate.GetCertificate, logs)
@@ -184,7 +184,7 @@ type parts struct {
 	code       codeStore
 }
 
-func assemble(config *rest.Config, o Options, store *postgres.Store, registry prometheus.Registerer, log logr.Logger) (*parts, error) {
+func assemble(config *rest.Config, o Options, stores stores, registry prometheus.Registerer, log logr.Logger) (*parts, error) {
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make a client for the Kubernetes API: %w", err)
@@ -211,7 +211,7 @@ func assemble(config *rest.Config, o Options, store *postgres.Store, registry pr
 	code := codeStore{gitstore.Client{BaseURL: o.GitStore.URL, CAFile: o.GitStore.CAFile, TokenFile: o.GitStore.TokenFile}}
 	p := &parts{board: requests.New(), informers: informers, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, code: code}
 	p.gateway = gateway.New(gateway.Options{
-		Store:         store,
+		Store:         stores.daemons,
 		Authenticator: podidentity.New(identities, podidentity.Options{Audiences: o.Audiences, Tasks: tasks}),
 		Requests:      p.board,
 		Tasks:         tasks,
@@ -220,9 +220,10 @@ func assemble(config *rest.Config, o Options, store *postgres.Store, registry pr
 	})
 	p.mux.Handle(p.gateway.Handler())
 	historyapi.Register(p.mux, historyapi.Options{
-		Store:         store,
-		Archive:       store,
+		Store:         stores.people,
+		Archive:       archive{Store: stores.people, transfers: stores.archive},
 		Tasks:         tasks,
+		ImportBytes:   o.ImportBytes,
 		Code:          code,
 		Authenticator: frontProxy,
 		Authorizer:    historyapi.NewSubjectAccess(clients.AuthorizationV1().SubjectAccessReviews()),
@@ -325,17 +326,17 @@ func retry(ctx context.Context, log logr.Logger, trouble string, f func() error)
 	}
 }
 
-func newRegistry(store *postgres.Store) *prometheus.Registry {
+func newRegistry(stores stores) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "clew_history_connections", Help: "Open connections to the history database.",
-		}, func() float64 { open, _ := store.Connections(); return float64(open) }),
+		}, func() float64 { open, _ := stores.connections(); return float64(open) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "clew_history_connections_in_use", Help: "Connections to the history database that are in use.",
-		}, func() float64 { _, inUse := store.Connections(); return float64(inUse) }),
+		}, func() float64 { _, inUse := stores.connections(); return float64(inUse) }),
 	)
 	return registry
 }

@@ -76,13 +76,16 @@ type TimelineEvent struct {
 	Time    metav1.MicroTime `json:"time"`
 	Task    string           `json:"task"`
 	TaskUID string           `json:"taskUID"`
-	// Type: task, chat, checkpoint, rewind, fork, file, access.
+	// Type: task, chat, checkpoint, rewind, fork, file, access, imported.
 	Type       string `json:"type"`
 	Reason     string `json:"reason"`
 	Actor      string `json:"actor,omitempty"`
 	Message    string `json:"message,omitempty"`
 	Attempt    int64  `json:"attempt,omitempty"`
 	Checkpoint int64  `json:"checkpoint,omitempty"`
+	// ImportedBy is who imported the event with a history. It is then as true as
+	// the file that it came from.
+	ImportedBy string `json:"importedBy,omitempty"`
 }
 
 // SearchResultList is a page of what was found, best first.

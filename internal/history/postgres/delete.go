@@ -79,20 +79,20 @@ func deleteTask(ctx context.Context, q *sqlc.Queries, uid string) (history.Delet
 		return result, nil, err
 	}
 	if !began {
-		if gone, err := q.Deleted(ctx, uid); err != nil || gone {
-			return result, nil, errors.Join(err, pgx.ErrNoRows)
-		}
 		event, err := q.NewestEvent(ctx, uid)
 		if err != nil {
 			return result, nil, err
 		}
+		if gone, err := q.Deleted(ctx, sqlc.DeletedParams{Uid: uid, Namespace: event.Namespace}); err != nil || gone {
+			return result, nil, errors.Join(err, pgx.ErrNoRows)
+		}
 		row.Namespace, row.Name = event.Namespace, event.TaskName
 	}
 	result.Task.Namespace, result.Task.Name = row.Namespace, row.Name
-	if err := q.BuryTask(ctx, uid); err != nil {
+	if err := q.BuryTask(ctx, sqlc.BuryTaskParams{Uid: uid, Namespace: row.Namespace}); err != nil {
 		return result, nil, err
 	}
-	if result.Events, err = q.DeleteEvents(ctx, uid); err != nil {
+	if result.Events, err = q.DeleteEvents(ctx, sqlc.DeleteEventsParams{Uid: uid, Namespace: row.Namespace}); err != nil {
 		return result, nil, err
 	}
 	if _, err = q.DeleteSummary(ctx, uid); err != nil || !began {

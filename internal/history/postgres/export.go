@@ -251,7 +251,7 @@ func (e *exporter) text(ctx context.Context, namespace, beginning string, p *con
 	var whole strings.Builder
 	var lengths []int
 	long := p.Bytes > maxExportText
-	err := e.store.eachPiece(ctx, namespace, p.Hashes, func(piece []byte) error {
+	err := e.store.eachPiece(ctx, namespace, p, func(piece []byte) error {
 		if long {
 			return e.piece(piece)
 		}
@@ -264,7 +264,7 @@ func (e *exporter) text(ctx context.Context, namespace, beginning string, p *con
 		return exportedText{Text: whole.String(), Cut: lengths}, nil
 	}
 	if err == nil && p.Bytes <= maxExportText {
-		err = e.store.eachPiece(ctx, namespace, p.Hashes, e.piece)
+		err = e.store.eachPiece(ctx, namespace, p, e.piece)
 	}
 	if errors.Is(err, history.ErrCorrupted) {
 		e.store.log.Error(err, "A text is exported without its end.", "namespace", namespace, "task", e.task.Name)
@@ -372,7 +372,7 @@ func (e *exporter) snapshots(ctx context.Context) error {
 }
 
 func (e *exporter) events(ctx context.Context) error {
-	page := sqlc.ExportEventsParams{Uid: e.task.Uid, AfterTime: time.Unix(0, 0), UpToRows: exportRows}
+	page := sqlc.ExportEventsParams{Uid: e.task.Uid, Namespace: e.task.Namespace, AfterTime: time.Unix(0, 0), UpToRows: exportRows}
 	for {
 		rows, err := e.store.read().ExportEvents(ctx, page)
 		if err != nil {

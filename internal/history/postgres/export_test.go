@@ -87,12 +87,12 @@ func TestExportAndImport(t *testing.T) {
 	}
 	state := w.state()
 	texts := w.texts()
-	if _, err := store.Import(t.Context(), "team", parsed(lines)); !errors.Is(err, history.ErrExists) {
+	if _, err := store.Import(t.Context(), "team", "bob", parsed(lines)); !errors.Is(err, history.ErrExists) {
 		t.Errorf("over itself: %v", err)
 	}
 	remove(t, w)
 	for name, into := range map[string]*postgres.Store{"another database": other, "the same one": store} {
-		task, err := into.Import(t.Context(), "team", parsed(lines))
+		task, err := into.Import(t.Context(), "team", "bob", parsed(lines))
 		if err != nil || task != w.task {
 			t.Fatalf("%s: %+v, %v", name, task, err)
 		}
@@ -114,13 +114,13 @@ func TestExportAndImport(t *testing.T) {
 		if got := search(t, into, history.SearchQuery{Text: "another way", Task: "a"}); len(got) != 1 {
 			t.Errorf("%s: found %q", name, got)
 		}
-		if _, err := into.Import(t.Context(), "team", parsed(lines)); !errors.Is(err, history.ErrExists) {
+		if _, err := into.Import(t.Context(), "team", "bob", parsed(lines)); !errors.Is(err, history.ErrExists) {
 			t.Errorf("%s, twice: %v", name, err)
 		}
 	}
 	// Into another namespace as well.
 	third := open(t)
-	task, err := third.Import(t.Context(), "elsewhere", parsed(lines))
+	task, err := third.Import(t.Context(), "elsewhere", "bob", parsed(lines))
 	if err != nil || task.Namespace != "elsewhere" {
 		t.Fatalf("%+v, %v", task, err)
 	}
@@ -192,7 +192,7 @@ func TestImportOfWhatIsNotWhole(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if _, err := store.Import(t.Context(), "team", parsed(tt.lines)); !errors.Is(err, tt.want) {
+			if _, err := store.Import(t.Context(), "team", "bob", parsed(tt.lines)); !errors.Is(err, tt.want) {
 				t.Errorf("%v, want %v", err, tt.want)
 			}
 			for _, table := range []string{"tasks", "task_summaries", "branches", "messages", "pieces", "events"} {
@@ -210,7 +210,7 @@ func TestImportOfWhatIsNotWhole(t *testing.T) {
 		}
 		yield(history.ExportLine{}, fmt.Errorf("the reader broke"))
 	}
-	if _, err := store.Import(t.Context(), "team", failing); err == nil || !strings.Contains(err.Error(), "line 4: the reader broke") {
+	if _, err := store.Import(t.Context(), "team", "bob", failing); err == nil || !strings.Contains(err.Error(), "line 4: the reader broke") {
 		t.Errorf("a reader that breaks: %v", err)
 	}
 }

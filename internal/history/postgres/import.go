@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -21,16 +22,20 @@ const (
 	// importBytes is about how much of an import is held in memory.
 	importBytes = 8 << 20
 	// importTimeout is how long an import waits for the next lines.
-	importTimeout = "5min"
+	importTimeout = "1min"
+	// maxBranch is the highest number of a branch.
+	maxBranch = 1 << 32
 )
 
 // Import stores an exported history in a namespace, all of it or nothing; what
 // it inherited from another task's conversation becomes its own. The task
-// keeps its UID, and a history that was deleted may be imported again. Errors:
+// keeps its UID, and a history that was deleted may be imported again, if that
+// was in this namespace. Events are marked as imported by that user. The lines
+// are read in a transaction, so whoever gives them must have them at hand. Errors:
 // history.ErrExists if there is a history of that UID, history.ErrInvalid if
 // the lines are not those of a whole export, history.ErrCorrupted if messages
 // are not those that were exported, history.ErrUnavailable, and those of lines.
-func (s *Store) Import(ctx context.Context, namespace string, lines iter.Seq2[history.ExportLine, error]) (history.Task, error) {
+func (s *Store) Import(ctx context.Context, namespace, by string, lines iter.Seq2[history.ExportLine, error]) (history.Task, error) {
 	const doing = "import a history"
 	var task history.Task
 	// A sequence can be read once, so the transaction is not repeated.
@@ -38,7 +43,7 @@ func (s *Store) Import(ctx context.Context, namespace string, lines iter.Seq2[hi
 		if _, err := tx.Exec(ctx, "SET LOCAL idle_in_transaction_session_timeout = '"+importTimeout+"'"); err != nil {
 			return err
 		}
-		i := newImporter(namespace, sqlc.New(tx))
+		i := newImporter(namespace, cmp.Or(by, "unknown"), sqlc.New(tx))
 		number := 0
 		for line, err := range lines {
 			number++
@@ -60,7 +65,9 @@ func (s *Store) Import(ctx context.Context, namespace string, lines iter.Seq2[hi
 
 // importer stores one history.
 type importer struct {
-	q     *sqlc.Queries
+	q *sqlc.Queries
+	// by is who imports.
+	by    string
 	task  history.Task
 	id    int32
 	begun bool
@@ -86,9 +93,9 @@ type importedBranch struct {
 	digest   conversation.Digest
 }
 
-func newImporter(namespace string, q *sqlc.Queries) *importer {
+func newImporter(namespace, by string, q *sqlc.Queries) *importer {
 	return &importer{
-		q: q, task: history.Task{Namespace: namespace}, branches: map[int64]*importedBranch{}, lines: map[string]int64{},
+		q: q, by: by, task: history.Task{Namespace: namespace}, branches: map[int64]*importedBranch{}, lines: map[string]int64{},
 	}
 }
 
@@ -160,7 +167,7 @@ func (i *importer) begin(ctx context.Context, t exportedTask) error {
 	if t.Models == nil {
 		models = []byte("{}")
 	}
-	if err := i.q.UnburyTask(ctx, i.task.UID); err != nil {
+	if err := i.q.UnburyTask(ctx, sqlc.UnburyTaskParams{Uid: i.task.UID, Namespace: i.task.Namespace}); err != nil {
 		return err
 	}
 	if t.Tools == nil {
@@ -205,6 +212,9 @@ func (i *importer) branch(ctx context.Context, b exportedBranch) error {
 	if b.Base.Position < 0 || b.Head.Position < b.Base.Position || parent == nil && b.Base.Position != 0 ||
 		parent != nil && (b.Base.Position < parent.row.Base.Position || b.Base.Position > parent.row.Head.Position) {
 		return invalid("branch %d goes from position %d to %d, which cannot be", b.Branch, b.Base.Position, b.Head.Position)
+	}
+	if b.Branch < 0 && b.Number < 0 || b.Branch > maxBranch || b.Number > maxBranch {
+		return invalid("branch %d has a number that no branch has", b.Branch)
 	}
 	open, err := json.Marshal(b.Open)
 	if err != nil {
@@ -363,6 +373,9 @@ func (i *importer) finish(ctx context.Context) error {
 		return invalid("the active branch %d is missing", i.header.ActiveBranch)
 	}
 	for _, b := range i.branches {
+		if b.row.Branch < 0 && !i.inherited(b.row.Branch) {
+			return invalid("branch %d is of another task, and no branch of this one grows from it", b.row.Branch)
+		}
 		if b.position != b.row.Head.Position {
 			return invalid("branch %d has messages up to %d, and had up to %d when it was exported", b.row.Branch, b.position, b.row.Head.Position)
 		}
@@ -374,6 +387,20 @@ func (i *importer) finish(ctx context.Context) error {
 		return err
 	}
 	return notify(ctx, i.q, i.task, i.header.Attempt)
+}
+
+// inherited tells whether a branch of the task grows from one, at once or by
+// others in between. What nobody inherits belongs to nobody, and would never be
+// deleted.
+func (i *importer) inherited(branch int64) bool {
+	for _, b := range i.branches {
+		for up := b; b.row.Branch > 0 && up != nil; up = i.branches[up.row.Parent] {
+			if up.row.Parent == branch {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (i *importer) closeBranch(ctx context.Context, b *importedBranch) error {

@@ -144,7 +144,7 @@ func (s *Store) lengthen(ctx context.Context, namespace string, m *conversation.
 			continue
 		}
 		var text []byte
-		err := s.eachPiece(ctx, namespace, (*t.Pieces).Hashes, func(piece []byte) error {
+		err := s.eachPiece(ctx, namespace, *t.Pieces, func(piece []byte) error {
 			text = append(text, piece...)
 			if len(text) >= limit {
 				return errEnough

@@ -149,7 +149,7 @@ func (s *Store) Text(ctx context.Context, namespace string, p *conversation.Piec
 		return "", nil
 	}
 	var text strings.Builder
-	err := s.eachPiece(ctx, namespace, p.Hashes, func(piece []byte) error {
+	err := s.eachPiece(ctx, namespace, p, func(piece []byte) error {
 		text.Write(piece)
 		return nil
 	})
@@ -160,8 +160,10 @@ func (s *Store) Text(ctx context.Context, namespace string, p *conversation.Piec
 }
 
 // eachPiece reads the pieces of a text, in order, and looks whether each one
-// is what it was.
-func (s *Store) eachPiece(ctx context.Context, namespace string, hashes [][]byte, f func([]byte) error) error {
+// is what it was. It ends where the text must: how many pieces a message names
+// is the word of whoever sent it.
+func (s *Store) eachPiece(ctx context.Context, namespace string, p *conversation.Pieces, f func([]byte) error) error {
+	hashes, left := p.Hashes, p.Bytes
 	for len(hashes) > 0 {
 		part := hashes[:min(piecesPerRead, len(hashes))]
 		hashes = hashes[len(part):]
@@ -180,6 +182,9 @@ func (s *Store) eachPiece(ctx context.Context, namespace string, hashes [][]byte
 			}
 			if !bytes.Equal(conversation.PieceHash(string(piece)), hash) {
 				return fmt.Errorf("%w: the piece %s of a text is not what it was", history.ErrCorrupted, hex.EncodeToString(hash))
+			}
+			if left -= int64(len(piece)); left < 0 {
+				return fmt.Errorf("%w: a text of %d bytes has pieces of more", history.ErrCorrupted, p.Bytes)
 			}
 			if err := f(piece); err != nil {
 				return err

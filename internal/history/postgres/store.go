@@ -15,6 +15,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -52,29 +53,47 @@ type Store struct {
 	log  logr.Logger
 }
 
+// Pool says how a Store uses the database. The zero value is for a process that
+// has one Store.
+type Pool struct {
+	// Connections is how many there may be at once; 16 if zero. Where the DSN
+	// has pool_max_conns, that is for all Stores, and this a part of 16 of it.
+	Connections int32
+	// StatementTimeout bounds each statement, unless the DSN does; 60 s if zero.
+	StatementTimeout time.Duration
+}
+
 // Open returns a Store of the database that the DSN (a URL or key=value pairs)
 // names. It does not connect yet: an unreachable database is no error here, a
 // malformed DSN is.
 func Open(ctx context.Context, dsn string, log logr.Logger) (*Store, error) {
+	return OpenPool(ctx, dsn, log, Pool{})
+}
+
+// OpenPool is Open for a process that has several Stores, so that those who use
+// one cannot take the connections of those who use another.
+func OpenPool(ctx context.Context, dsn string, log logr.Logger, pool Pool) (*Store, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		// pgx leaves the password out of its message.
 		return nil, fmt.Errorf("the DSN of the history database is malformed: %w", err)
 	}
-	if !strings.Contains(dsn, "pool_max_conns") {
-		config.MaxConns = defaultConnections
+	share := cmp.Or(pool.Connections, defaultConnections)
+	if strings.Contains(dsn, "pool_max_conns") {
+		share = max(config.MaxConns*share/defaultConnections, 1)
 	}
-	configure(config.ConnConfig)
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	config.MaxConns = share
+	configure(config.ConnConfig, cmp.Or(pool.StatementTimeout, statementTimeout))
+	connections, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open the history database: %w", err)
 	}
-	return &Store{pool: pool, log: log}, nil
+	return &Store{pool: connections, log: log}, nil
 }
 
 // configure sets what keeps one stuck party from stopping the others, unless
 // the DSN says otherwise.
-func configure(config *pgx.ConnConfig) {
+func configure(config *pgx.ConnConfig, statementTimeout time.Duration) {
 	if config.ConnectTimeout == 0 || config.ConnectTimeout > time.Minute {
 		config.ConnectTimeout = connectTimeout
 	}

@@ -45,7 +45,7 @@ func lockTask(ctx context.Context, q *sqlc.Queries, task history.Task) (locked, 
 
 // refuseDeleted refuses to write of a task whose history was deleted.
 func refuseDeleted(ctx context.Context, q *sqlc.Queries, task history.Task) error {
-	gone, err := q.Deleted(ctx, task.UID)
+	gone, err := q.Deleted(ctx, sqlc.DeletedParams{Uid: task.UID, Namespace: task.Namespace})
 	if gone && err == nil {
 		err = fmt.Errorf("%w: the history of the task %s/%s was deleted, and no attempt of it may write any more",
 			history.ErrFenced, task.Namespace, task.Name)

@@ -31,16 +31,8 @@ func (s *Store) RecordEvents(ctx context.Context, events []history.Event) error 
 		}
 		byTask[e.Task.UID] = append(byTask[e.Task.UID], e)
 	}
-	uids := slices.Sorted(maps.Keys(byTask))
 	return s.write(ctx, "record events", func(q *sqlc.Queries) error {
-		deleted, err := q.DeletedAmong(ctx, uids)
-		if err != nil {
-			return err
-		}
-		for _, uid := range uids {
-			if slices.Contains(deleted, uid) && len(outlasting(byTask[uid])) == 0 {
-				continue
-			}
+		for _, uid := range slices.Sorted(maps.Keys(byTask)) {
 			if err := recordEvents(ctx, q, byTask[uid]); err != nil {
 				return err
 			}
@@ -56,12 +48,14 @@ func recordEvents(ctx context.Context, q *sqlc.Queries, events []history.Event) 
 		return err
 	}
 	// Its history may have been deleted while this waited.
-	gone, err := q.Deleted(ctx, uid)
+	gone, err := q.Deleted(ctx, sqlc.DeletedParams{Uid: uid, Namespace: events[0].Task.Namespace})
 	if err != nil {
 		return err
 	}
 	if gone {
-		events = outlasting(events)
+		if events = outlasting(events); len(events) == 0 {
+			return nil
+		}
 	}
 	var rows sqlc.InsertEventsParams
 	seen := map[string]bool{}
@@ -130,6 +124,7 @@ func appendEvent(rows *sqlc.InsertEventsParams, e history.Event, details []byte)
 	rows.Attempt = append(rows.Attempt, e.Attempt)
 	rows.Checkpoint = append(rows.Checkpoint, e.Checkpoint)
 	rows.Details = append(rows.Details, details)
+	rows.ImportedID = append(rows.ImportedID, "")
 }
 
 // endOfTime is later than any event.
@@ -208,6 +203,6 @@ func eventOf(row sqlc.NamespaceTimelineRow) history.Event {
 		ID:   row.ID,
 		Task: history.Task{Namespace: row.Namespace, Name: row.TaskName, UID: row.TaskUid},
 		Time: row.Time, Type: row.Type, Reason: row.Reason, Actor: row.Actor, Message: row.Message,
-		Attempt: row.Attempt, Checkpoint: row.Checkpoint,
+		Attempt: row.Attempt, Checkpoint: row.Checkpoint, ImportedBy: row.ImportedBy,
 	}
 }

@@ -73,8 +73,8 @@ func piecesFault(r history.Record) string {
 		if *t.Pieces == nil {
 			continue
 		}
-		if (*t.Pieces).Bytes < 0 {
-			return "names pieces of a text that has less than no bytes"
+		if !(*t.Pieces).Plausible() {
+			return fmt.Sprintf("names %d pieces of a text of %d bytes, which cannot be", len((*t.Pieces).Hashes), (*t.Pieces).Bytes)
 		}
 		for _, hash := range (*t.Pieces).Hashes {
 			if len(hash) != sha256.Size {

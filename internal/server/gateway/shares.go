@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/util/cache"
 
 	"github.com/clew-dev/clew/internal/podidentity"
+	"github.com/clew-dev/clew/internal/server/places"
 )
 
 // How many requests of daemons are worked on at once. They are less than the
@@ -25,6 +25,7 @@ const (
 	// streamsOfTask is how many streams of commands one task may hold: one, and
 	// those of which the server has not noticed yet that they were cut.
 	streamsOfTask = 8
+	streamsInAll  = 20_000
 	// placeTimeout is how long a request waits for its turn.
 	placeTimeout = 15 * time.Second
 )
@@ -49,24 +50,17 @@ var errBusy = errors.New("too many requests of this task or namespace are being 
 
 // shares keeps each task and namespace to its part of the server.
 type shares struct {
-	total          *semaphore.Weighted
-	bytesPerSecond int
-	paces          *cache.LRUExpireCache
+	requests, streams *places.Places
+	bytesPerSecond    int
 
-	mu     sync.Mutex
-	queues map[string]*queue
-}
-
-// queue is where the requests of one task or namespace take turns.
-type queue struct {
-	places *semaphore.Weighted
-	users  int
+	mu    sync.Mutex
+	paces *cache.LRUExpireCache
 }
 
 func newShares(bytesPerSecond int) *shares {
 	return &shares{
-		total: semaphore.NewWeighted(placesInAll), bytesPerSecond: bytesPerSecond,
-		paces: cache.NewLRUExpireCache(pacesKept), queues: map[string]*queue{},
+		requests: places.New(placesInAll), streams: places.New(streamsInAll), bytesPerSecond: bytesPerSecond,
+		paces: cache.NewLRUExpireCache(pacesKept),
 	}
 }
 
@@ -75,59 +69,16 @@ func (s *shares) enter(r *http.Request, id podidentity.Identity) (release func()
 	ctx, cancel := context.WithTimeout(r.Context(), placeTimeout)
 	defer cancel()
 	if procedureOf(r) == procedureCommands {
-		return s.take(ctx, "streams/"+id.TaskUID, streamsOfTask)
+		release, err = s.streams.Take(ctx, places.Share{Of: id.TaskUID, Places: streamsOfTask})
+	} else if err = s.pace(id).WaitN(ctx, 0); err == nil {
+		release, err = s.requests.Take(ctx,
+			places.Share{Of: "task/" + id.TaskUID, Places: placesOfTask},
+			places.Share{Of: "namespace/" + id.Namespace, Places: placesOfNamespace})
 	}
-	if err := s.pace(id).WaitN(ctx, 0); err != nil {
-		return nil, busy()
+	if err != nil {
+		return nil, connect.NewError(connect.CodeUnavailable, errBusy)
 	}
-	var taken []func()
-	release = func() {
-		for _, give := range taken {
-			give()
-		}
-	}
-	// The narrowest first: who waits there takes nothing of the others'.
-	for _, share := range []struct {
-		of     string
-		places int64
-	}{{"task/" + id.TaskUID, placesOfTask}, {"namespace/" + id.Namespace, placesOfNamespace}} {
-		give, err := s.take(ctx, share.of, share.places)
-		if err != nil {
-			release()
-			return nil, err
-		}
-		taken = append(taken, give)
-	}
-	if s.total.Acquire(ctx, 1) != nil {
-		release()
-		return nil, busy()
-	}
-	taken = append(taken, func() { s.total.Release(1) })
 	return release, nil
-}
-
-// take waits for one of the places of whatever has that name.
-func (s *shares) take(ctx context.Context, name string, places int64) (release func(), err error) {
-	s.mu.Lock()
-	q := s.queues[name]
-	if q == nil {
-		q = &queue{places: semaphore.NewWeighted(places)}
-		s.queues[name] = q
-	}
-	q.users++
-	s.mu.Unlock()
-	leave := func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if q.users--; q.users == 0 {
-			delete(s.queues, name)
-		}
-	}
-	if q.places.Acquire(ctx, 1) != nil {
-		leave()
-		return nil, busy()
-	}
-	return func() { q.places.Release(1); leave() }, nil
 }
 
 // spend notes what a task has sent. Who has sent more than their pace allows
@@ -147,5 +98,3 @@ func (s *shares) pace(id podidentity.Identity) *rate.Limiter {
 	s.paces.Add(id.TaskUID, pace, paceKept)
 	return pace.(*rate.Limiter)
 }
-
-func busy() error { return connect.NewError(connect.CodeUnavailable, errBusy) }

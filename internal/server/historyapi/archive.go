@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"net/http"
 	"strings"
 	"time"
@@ -38,14 +37,17 @@ const (
 	deletionTimeout = 15 * time.Minute
 	// flushEvery is how much of an export is held back at most.
 	flushEvery = 64 << 10
-	// maxLineBytes is how long a line of an import may be.
-	maxLineBytes = 64 << 20
-	linesType    = "application/x-ndjson"
+	linesType  = "application/x-ndjson"
 )
 
 // export streams a history as JSON lines. Who takes it out is recorded before
 // anything is. Parameters: uid.
 func (a *api) export(w http.ResponseWriter, c *call) error {
+	release, err := a.enter(c, a.exports, exportsOfNamespace)
+	if err != nil {
+		return err
+	}
+	defer release()
 	task, err := a.find(c.Context(), c.access.Namespace, c.access.Name, c.URL.Query().Get("uid"))
 	if err != nil {
 		return err
@@ -113,59 +115,6 @@ func acceptsGzip(r *http.Request) bool {
 		}
 	}
 	return false
-}
-
-// importHistory takes in what an export gave out. It is stored as a whole or
-// not at all.
-func (a *api) importHistory(c *call) (any, error) {
-	var body io.Reader = c.Body
-	if strings.EqualFold(c.Header.Get("Content-Encoding"), "gzip") {
-		unzipped, err := gzip.NewReader(body)
-		if err != nil {
-			return nil, badRequest("the body is not zipped as its header says: %v", err)
-		}
-		body = unzipped
-	}
-	task, err := a.Archive.Import(c.Context(), c.access.Namespace, linesOf(body))
-	if err != nil {
-		return nil, err
-	}
-	if err := a.audit(c, task, reasonImported, "the history was imported from an export"); err != nil {
-		return nil, fmt.Errorf("the history of the task %s is imported, but who did it could not be recorded: %w", task.Name, err)
-	}
-	found, err := a.find(c.Context(), task.Namespace, task.Name, task.UID)
-	if err != nil {
-		return nil, err
-	}
-	imported := taskHistoryOf(found)
-	return &imported, nil
-}
-
-// linesOf reads JSON lines, one at a time.
-func linesOf(body io.Reader) iter.Seq2[history.ExportLine, error] {
-	return func(yield func(history.ExportLine, error) bool) {
-		lines := bufio.NewScanner(body)
-		lines.Buffer(make([]byte, 0, flushEvery), maxLineBytes)
-		for number := 1; lines.Scan(); number++ {
-			if len(lines.Bytes()) == 0 {
-				continue
-			}
-			var line history.ExportLine
-			err := json.Unmarshal(lines.Bytes(), &line)
-			if err != nil {
-				err = fmt.Errorf("%w: line %d is no line of an export: %w", history.ErrInvalid, number, err)
-			}
-			if !yield(line, err) || err != nil {
-				return
-			}
-		}
-		if err := lines.Err(); err != nil {
-			if errors.Is(err, bufio.ErrTooLong) {
-				err = fmt.Errorf("%w: a line is longer than %d bytes", history.ErrInvalid, maxLineBytes)
-			}
-			yield(history.ExportLine{}, fmt.Errorf("read the lines to import: %w", err))
-		}
-	}
 }
 
 // deleteHistory deletes all that is stored of a task: its code in the gitstore

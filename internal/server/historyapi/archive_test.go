@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,6 +31,9 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 // archive stands in for the store, and remembers what it was asked.
 type archive struct {
+	// imports counts those that were begun.
+	imports atomic.Int64
+
 	searched  history.SearchQuery
 	listed    history.TaskQuery
 	hits      []history.SearchHit
@@ -115,7 +119,8 @@ func (s *archive) Export(_ context.Context, namespace, name, uid string, write f
 	return nil
 }
 
-func (s *archive) Import(_ context.Context, namespace string, lines iter.Seq2[history.ExportLine, error]) (history.Task, error) {
+func (s *archive) Import(_ context.Context, namespace, _ string, lines iter.Seq2[history.ExportLine, error]) (history.Task, error) {
+	s.imports.Add(1)
 	for line, err := range lines {
 		if err != nil {
 			return history.Task{}, err
@@ -409,6 +414,9 @@ func TestImportRefusals(t *testing.T) {
 		})
 	}
 }
+
+// testImportBytes is how large imports may be here.
+const testImportBytes = 1 << 20
 
 const deletePath = base + "/taskhistories/a"
 

@@ -48,6 +48,11 @@ func (a *api) search(c *call) (any, error) {
 		}
 		query.After = from.Hit
 	}
+	release, err := a.enter(c, a.searches, searchesOfNamespace)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	page, err := a.Archive.Search(c.Context(), query)
 	if err != nil {
 		return nil, err

@@ -62,7 +62,7 @@ type Archive interface {
 	SnapshotsAfter(ctx context.Context, taskUID string, afterOrdinal int64, limit int) ([]history.Snapshot, error)
 	ResolvePosition(ctx context.Context, taskUID string, q history.PositionQuery) (history.Resolved, error)
 	Export(ctx context.Context, namespace, name, uid string, write func(history.ExportLine) error) error
-	Import(ctx context.Context, namespace string, lines iter.Seq2[history.ExportLine, error]) (history.Task, error)
+	Import(ctx context.Context, namespace, by string, lines iter.Seq2[history.ExportLine, error]) (history.Task, error)
 	DeleteTask(ctx context.Context, uid string) (history.Deleted, error)
 	RecordEvents(ctx context.Context, events []history.Event) error
 }
@@ -117,19 +117,29 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Now is the time of events; time.Now if nil.
 	Now func() time.Time
+	// ImportDir is where imports are read to before they are stored; the
+	// system's folder for such files if empty. ImportBytes is how large one may
+	// be; 512 MiB if zero.
+	ImportDir   string
+	ImportBytes int64
 }
 
 type api struct {
 	Options
-	metrics *metrics
-	now     func() time.Time
+	shares
+	metrics     *metrics
+	now         func() time.Time
+	importBytes int64
 }
 
 const resourceTaskHistories = "taskhistories"
 
 // Register serves the API under /apis and /openapi of the mux.
 func Register(mux *http.ServeMux, o Options) {
-	a := &api{Options: o, metrics: newMetrics(o.Registerer), now: o.Now}
+	a := &api{Options: o, shares: newShares(), metrics: newMetrics(o.Registerer), now: o.Now, importBytes: o.ImportBytes}
+	if a.importBytes <= 0 {
+		a.importBytes = defaultImportBytes
+	}
 	if a.now == nil {
 		a.now = time.Now
 	}

@@ -75,7 +75,7 @@ func serveWith(t *testing.T, dsn string, archived func(*fixture) historyapi.Arch
 	t.Cleanup(store.Close)
 	f := &fixture{t: t, mux: http.NewServeMux(), store: store, archive: newArchive(), tasks: tasks{}, code: &code{}}
 	historyapi.Register(f.mux, historyapi.Options{
-		Store: store, Archive: archived(f), Tasks: f.tasks, Code: f.code, Now: func() time.Time { return noon }, Authenticator: authenticator.RequestFunc(byHeader), Log: log, Registerer: prometheus.NewRegistry(),
+		Store: store, Archive: archived(f), Tasks: f.tasks, Code: f.code, ImportBytes: testImportBytes, Now: func() time.Time { return noon }, Authenticator: authenticator.RequestFunc(byHeader), Log: log, Registerer: prometheus.NewRegistry(),
 		Authorizer: rights{
 			"ann get tasks/conversation team/a":       true,
 			"ann get tasks/timeline team/a":           true,

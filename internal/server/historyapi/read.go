@@ -182,7 +182,7 @@ func timelineList(page history.EventPage, uid string) (*historyv1alpha1.Timeline
 	for _, e := range page.Events {
 		list.Items = append(list.Items, historyv1alpha1.TimelineEvent{
 			ID: e.ID, Time: metav1.NewMicroTime(e.Time), Task: e.Task.Name, TaskUID: e.Task.UID, Type: e.Type,
-			Reason: e.Reason, Actor: e.Actor, Message: e.Message, Attempt: e.Attempt, Checkpoint: e.Checkpoint,
+			Reason: e.Reason, Actor: e.Actor, Message: e.Message, Attempt: e.Attempt, Checkpoint: e.Checkpoint, ImportedBy: e.ImportedBy,
 		})
 	}
 	if page.More && len(page.Events) > 0 {
@@ -240,6 +240,7 @@ func typesOf(given []string) ([]string, error) {
 	known := []string{
 		history.EventTypeTask, history.EventTypeChat, history.EventTypeCheckpoint,
 		history.EventTypeRewind, history.EventTypeFork, history.EventTypeFile, history.EventTypeAccess,
+		history.EventTypeImported,
 	}
 	var types []string
 	for _, text := range given {

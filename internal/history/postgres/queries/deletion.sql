@@ -84,16 +84,16 @@ DELETE FROM tasks WHERE uid = @uid;
 DELETE FROM task_summaries WHERE uid = @uid;
 
 -- name: DeleteEvents :execrows
-DELETE FROM events WHERE task_uid = @uid;
+DELETE FROM events WHERE task_uid = @uid AND namespace = @namespace;
 
 -- name: NewestEvent :one
 SELECT namespace, task_name FROM events WHERE task_uid = @uid ORDER BY time DESC LIMIT 1;
 
 -- name: BuryTask :exec
-INSERT INTO deleted_tasks (uid) VALUES (@uid) ON CONFLICT DO NOTHING;
+INSERT INTO deleted_tasks (uid, namespace) VALUES (@uid, @namespace) ON CONFLICT DO NOTHING;
 
 -- name: UnburyTask :exec
-DELETE FROM deleted_tasks WHERE uid = @uid;
+DELETE FROM deleted_tasks WHERE uid = @uid AND namespace IN (@namespace, '');
 
 -- name: IdleTasks :many
 -- Tasks that nobody has written to for long, the ones longest idle first.

@@ -6,15 +6,17 @@ SELECT pg_advisory_xact_lock(1667593080, hashtext(@task_uid::text));
 -- name: InsertEvents :exec
 -- An event is kept once, whatever its time, and that a checkpoint was made is
 -- told by its own row.
-INSERT INTO events (id, namespace, task_uid, task_name, time, type, reason, actor, message, attempt, checkpoint, details)
-SELECT n.id, n.namespace, n.task_uid, n.task_name, n.time, n.type, n.reason, n.actor, n.message, n.attempt, n.checkpoint, n.details
+INSERT INTO events (id, namespace, task_uid, task_name, time, type, reason, actor, message, attempt, checkpoint, details, imported_by, imported_id)
+SELECT n.id, n.namespace, n.task_uid, n.task_name, n.time, n.type, n.reason, n.actor, n.message, n.attempt, n.checkpoint, n.details,
+    @imported_by::text, n.imported_id
 FROM (
     SELECT unnest(@id::text[]) AS id, unnest(@namespace::text[]) AS namespace, unnest(@task_uid::text[]) AS task_uid,
         unnest(@task_name::text[]) AS task_name, unnest(@time::timestamptz[]) AS time, unnest(@type::text[]) AS type,
         unnest(@reason::text[]) AS reason, unnest(@actor::text[]) AS actor, unnest(@message::text[]) AS message,
-        unnest(@attempt::bigint[]) AS attempt, unnest(@checkpoint::bigint[]) AS checkpoint, unnest(@details::jsonb[]) AS details
+        unnest(@attempt::bigint[]) AS attempt, unnest(@checkpoint::bigint[]) AS checkpoint, unnest(@details::jsonb[]) AS details,
+        unnest(@imported_id::text[]) AS imported_id
 ) n
-WHERE NOT EXISTS (SELECT FROM events e WHERE e.id = n.id COLLATE "C")
+WHERE NOT EXISTS (SELECT FROM events e WHERE e.id = n.id COLLATE "C" AND e.namespace = n.namespace)
     AND NOT (n.reason = 'CheckpointCreated' AND n.checkpoint > 0 AND (
         EXISTS (SELECT FROM events e WHERE e.task_uid = n.task_uid AND e.checkpoint = n.checkpoint
             AND e.reason = 'CheckpointCreated' AND e.checkpoint > 0)
@@ -32,7 +34,7 @@ WHERE task_uid = @task_uid AND reason = 'CheckpointCreated' AND checkpoint > 0 A
 -- names the checkpoint.
 SELECT told.* FROM (
     (SELECT e.id, e.namespace, e.task_uid, e.task_name, e.time, e.type, e.reason, e.actor, e.message, e.attempt, e.checkpoint,
-        ''::text AS trigger, 0::integer AS files_changed, 0::bigint AS lines_added, 0::bigint AS lines_removed
+        ''::text AS trigger, 0::integer AS files_changed, 0::bigint AS lines_added, 0::bigint AS lines_removed, e.imported_by
     FROM events e
     WHERE e.namespace = @namespace
         AND (e.time, e.id) < (@before_time::timestamptz, @before_id::text)
@@ -43,7 +45,7 @@ SELECT told.* FROM (
     UNION ALL
     (SELECT md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C", c.namespace, t.uid, t.name, c.time,
         'checkpoint', 'CheckpointCreated', 'clew', coalesce(c.message, ''), c.attempt, c.number,
-        c.trigger, coalesce(c.files_changed, 0), coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0)
+        c.trigger, coalesce(c.files_changed, 0), coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0), ''::text
     FROM checkpoints c JOIN tasks t ON t.id = c.task_id
     WHERE c.namespace = @namespace
         AND c.time <= @before_time::timestamptz AND c.time >= @since::timestamptz
@@ -58,7 +60,7 @@ LIMIT @up_to_rows;
 -- name: TaskTimeline :many
 SELECT told.* FROM (
     (SELECT e.id, e.namespace, e.task_uid, e.task_name, e.time, e.type, e.reason, e.actor, e.message, e.attempt, e.checkpoint,
-        ''::text AS trigger, 0::integer AS files_changed, 0::bigint AS lines_added, 0::bigint AS lines_removed
+        ''::text AS trigger, 0::integer AS files_changed, 0::bigint AS lines_added, 0::bigint AS lines_removed, e.imported_by
     FROM events e
     WHERE e.task_uid = @task_uid AND e.namespace = @namespace
         AND (e.time, e.id) < (@before_time::timestamptz, @before_id::text)
@@ -69,7 +71,7 @@ SELECT told.* FROM (
     UNION ALL
     (SELECT md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C", c.namespace, t.uid, t.name, c.time,
         'checkpoint', 'CheckpointCreated', 'clew', coalesce(c.message, ''), c.attempt, c.number,
-        c.trigger, coalesce(c.files_changed, 0), coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0)
+        c.trigger, coalesce(c.files_changed, 0), coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0), ''::text
     FROM tasks t JOIN checkpoints c ON c.task_id = t.id
     WHERE t.uid = @task_uid AND t.namespace = @namespace
         AND c.time <= @before_time::timestamptz AND c.time >= @since::timestamptz

@@ -34,9 +34,16 @@ WHERE r.task_uid = @uid AND r.number > @after::integer ORDER BY r.number LIMIT @
 SELECT * FROM operations WHERE task_uid = @uid ORDER BY ordinal;
 
 -- name: ExportEvents :many
-SELECT id, time, type, reason, actor, message, attempt, checkpoint, details FROM events
-WHERE task_uid = @uid AND (time, id) > (@after_time::timestamptz, @after_id::text)
-ORDER BY time, id LIMIT @up_to_rows;
+-- Those that were imported are told as they were exported, so that an import
+-- of an export gives an equal one.
+SELECT told.* FROM (
+    SELECT (CASE WHEN imported_by = '' THEN id ELSE imported_id END COLLATE "C")::text AS id, time,
+        (CASE WHEN imported_by <> '' AND type = 'imported' THEN 'access' ELSE type END)::text AS type,
+        reason, actor, message, attempt, checkpoint, details
+    FROM events WHERE task_uid = @uid AND namespace = @namespace AND time >= @after_time::timestamptz
+) told
+WHERE (told.time, told.id) > (@after_time::timestamptz, @after_id::text)
+ORDER BY told.time, told.id LIMIT @up_to_rows;
 
 -- name: Summary :one
 SELECT * FROM task_summaries WHERE uid = @uid;

@@ -21,10 +21,7 @@ SELECT namespace FROM tasks WHERE uid = @uid FOR KEY SHARE;
 SELECT * FROM tasks WHERE uid = @uid FOR UPDATE;
 
 -- name: Deleted :one
-SELECT EXISTS (SELECT FROM deleted_tasks WHERE uid = @uid);
-
--- name: DeletedAmong :many
-SELECT uid FROM deleted_tasks WHERE uid = ANY (@uids::text[]);
+SELECT EXISTS (SELECT FROM deleted_tasks WHERE uid = @uid AND namespace IN (@namespace, ''));
 
 -- name: Task :one
 SELECT sqlc.embed(t), sqlc.embed(b)

@@ -65,11 +65,16 @@ func (q *Queries) BranchMessages(ctx context.Context, ids []int64) ([]int64, err
 }
 
 const buryTask = `-- name: BuryTask :exec
-INSERT INTO deleted_tasks (uid) VALUES ($1) ON CONFLICT DO NOTHING
+INSERT INTO deleted_tasks (uid, namespace) VALUES ($1, $2) ON CONFLICT DO NOTHING
 `
 
-func (q *Queries) BuryTask(ctx context.Context, uid string) error {
-	_, err := q.db.Exec(ctx, buryTask, uid)
+type BuryTaskParams struct {
+	Uid       string
+	Namespace string
+}
+
+func (q *Queries) BuryTask(ctx context.Context, arg BuryTaskParams) error {
+	_, err := q.db.Exec(ctx, buryTask, arg.Uid, arg.Namespace)
 	return err
 }
 
@@ -95,11 +100,16 @@ func (q *Queries) DeleteCheckpoints(ctx context.Context, taskID int32) (int64, e
 }
 
 const deleteEvents = `-- name: DeleteEvents :execrows
-DELETE FROM events WHERE task_uid = $1
+DELETE FROM events WHERE task_uid = $1 AND namespace = $2
 `
 
-func (q *Queries) DeleteEvents(ctx context.Context, uid string) (int64, error) {
-	result, err := q.db.Exec(ctx, deleteEvents, uid)
+type DeleteEventsParams struct {
+	Uid       string
+	Namespace string
+}
+
+func (q *Queries) DeleteEvents(ctx context.Context, arg DeleteEventsParams) (int64, error) {
+	result, err := q.db.Exec(ctx, deleteEvents, arg.Uid, arg.Namespace)
 	if err != nil {
 		return 0, err
 	}
@@ -401,10 +411,15 @@ func (q *Queries) TrimBranch(ctx context.Context, arg TrimBranchParams) error {
 }
 
 const unburyTask = `-- name: UnburyTask :exec
-DELETE FROM deleted_tasks WHERE uid = $1
+DELETE FROM deleted_tasks WHERE uid = $1 AND namespace IN ($2, '')
 `
 
-func (q *Queries) UnburyTask(ctx context.Context, uid string) error {
-	_, err := q.db.Exec(ctx, unburyTask, uid)
+type UnburyTaskParams struct {
+	Uid       string
+	Namespace string
+}
+
+func (q *Queries) UnburyTask(ctx context.Context, arg UnburyTaskParams) error {
+	_, err := q.db.Exec(ctx, unburyTask, arg.Uid, arg.Namespace)
 	return err
 }

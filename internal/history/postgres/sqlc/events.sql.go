@@ -27,15 +27,17 @@ func (q *Queries) ForgetCheckpointEvents(ctx context.Context, arg ForgetCheckpoi
 }
 
 const insertEvents = `-- name: InsertEvents :exec
-INSERT INTO events (id, namespace, task_uid, task_name, time, type, reason, actor, message, attempt, checkpoint, details)
-SELECT n.id, n.namespace, n.task_uid, n.task_name, n.time, n.type, n.reason, n.actor, n.message, n.attempt, n.checkpoint, n.details
+INSERT INTO events (id, namespace, task_uid, task_name, time, type, reason, actor, message, attempt, checkpoint, details, imported_by, imported_id)
+SELECT n.id, n.namespace, n.task_uid, n.task_name, n.time, n.type, n.reason, n.actor, n.message, n.attempt, n.checkpoint, n.details,
+    $1::text, n.imported_id
 FROM (
-    SELECT unnest($1::text[]) AS id, unnest($2::text[]) AS namespace, unnest($3::text[]) AS task_uid,
-        unnest($4::text[]) AS task_name, unnest($5::timestamptz[]) AS time, unnest($6::text[]) AS type,
-        unnest($7::text[]) AS reason, unnest($8::text[]) AS actor, unnest($9::text[]) AS message,
-        unnest($10::bigint[]) AS attempt, unnest($11::bigint[]) AS checkpoint, unnest($12::jsonb[]) AS details
+    SELECT unnest($2::text[]) AS id, unnest($3::text[]) AS namespace, unnest($4::text[]) AS task_uid,
+        unnest($5::text[]) AS task_name, unnest($6::timestamptz[]) AS time, unnest($7::text[]) AS type,
+        unnest($8::text[]) AS reason, unnest($9::text[]) AS actor, unnest($10::text[]) AS message,
+        unnest($11::bigint[]) AS attempt, unnest($12::bigint[]) AS checkpoint, unnest($13::jsonb[]) AS details,
+        unnest($14::text[]) AS imported_id
 ) n
-WHERE NOT EXISTS (SELECT FROM events e WHERE e.id = n.id COLLATE "C")
+WHERE NOT EXISTS (SELECT FROM events e WHERE e.id = n.id COLLATE "C" AND e.namespace = n.namespace)
     AND NOT (n.reason = 'CheckpointCreated' AND n.checkpoint > 0 AND (
         EXISTS (SELECT FROM events e WHERE e.task_uid = n.task_uid AND e.checkpoint = n.checkpoint
             AND e.reason = 'CheckpointCreated' AND e.checkpoint > 0)
@@ -45,6 +47,7 @@ ON CONFLICT DO NOTHING
 `
 
 type InsertEventsParams struct {
+	ImportedBy string
 	ID         []string
 	Namespace  []string
 	TaskUid    []string
@@ -57,12 +60,14 @@ type InsertEventsParams struct {
 	Attempt    []int64
 	Checkpoint []int64
 	Details    [][]byte
+	ImportedID []string
 }
 
 // An event is kept once, whatever its time, and that a checkpoint was made is
 // told by its own row.
 func (q *Queries) InsertEvents(ctx context.Context, arg InsertEventsParams) error {
 	_, err := q.db.Exec(ctx, insertEvents,
+		arg.ImportedBy,
 		arg.ID,
 		arg.Namespace,
 		arg.TaskUid,
@@ -75,6 +80,7 @@ func (q *Queries) InsertEvents(ctx context.Context, arg InsertEventsParams) erro
 		arg.Attempt,
 		arg.Checkpoint,
 		arg.Details,
+		arg.ImportedID,
 	)
 	return err
 }
@@ -91,9 +97,9 @@ func (q *Queries) LockTimeline(ctx context.Context, taskUid string) error {
 }
 
 const namespaceTimeline = `-- name: NamespaceTimeline :many
-SELECT told.id, told.namespace, told.task_uid, told.task_name, told.time, told.type, told.reason, told.actor, told.message, told.attempt, told.checkpoint, told.trigger, told.files_changed, told.lines_added, told.lines_removed FROM (
+SELECT told.id, told.namespace, told.task_uid, told.task_name, told.time, told.type, told.reason, told.actor, told.message, told.attempt, told.checkpoint, told.trigger, told.files_changed, told.lines_added, told.lines_removed, told.imported_by FROM (
     (SELECT e.id, e.namespace, e.task_uid, e.task_name, e.time, e.type, e.reason, e.actor, e.message, e.attempt, e.checkpoint,
-        ''::text AS trigger, 0::integer AS files_changed, 0::bigint AS lines_added, 0::bigint AS lines_removed
+        ''::text AS trigger, 0::integer AS files_changed, 0::bigint AS lines_added, 0::bigint AS lines_removed, e.imported_by
     FROM events e
     WHERE e.namespace = $1
         AND (e.time, e.id) < ($2::timestamptz, $3::text)
@@ -104,7 +110,7 @@ SELECT told.id, told.namespace, told.task_uid, told.task_name, told.time, told.t
     UNION ALL
     (SELECT md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C", c.namespace, t.uid, t.name, c.time,
         'checkpoint', 'CheckpointCreated', 'clew', coalesce(c.message, ''), c.attempt, c.number,
-        c.trigger, coalesce(c.files_changed, 0), coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0)
+        c.trigger, coalesce(c.files_changed, 0), coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0), ''::text
     FROM checkpoints c JOIN tasks t ON t.id = c.task_id
     WHERE c.namespace = $1
         AND c.time <= $2::timestamptz AND c.time >= $4::timestamptz
@@ -142,6 +148,7 @@ type NamespaceTimelineRow struct {
 	FilesChanged int32
 	LinesAdded   int64
 	LinesRemoved int64
+	ImportedBy   string
 }
 
 // Events, and checkpoints as events. The id of the latter is made of what
@@ -178,6 +185,7 @@ func (q *Queries) NamespaceTimeline(ctx context.Context, arg NamespaceTimelinePa
 			&i.FilesChanged,
 			&i.LinesAdded,
 			&i.LinesRemoved,
+			&i.ImportedBy,
 		); err != nil {
 			return nil, err
 		}
@@ -210,9 +218,9 @@ func (q *Queries) NewestEventTaskNamed(ctx context.Context, arg NewestEventTaskN
 }
 
 const taskTimeline = `-- name: TaskTimeline :many
-SELECT told.id, told.namespace, told.task_uid, told.task_name, told.time, told.type, told.reason, told.actor, told.message, told.attempt, told.checkpoint, told.trigger, told.files_changed, told.lines_added, told.lines_removed FROM (
+SELECT told.id, told.namespace, told.task_uid, told.task_name, told.time, told.type, told.reason, told.actor, told.message, told.attempt, told.checkpoint, told.trigger, told.files_changed, told.lines_added, told.lines_removed, told.imported_by FROM (
     (SELECT e.id, e.namespace, e.task_uid, e.task_name, e.time, e.type, e.reason, e.actor, e.message, e.attempt, e.checkpoint,
-        ''::text AS trigger, 0::integer AS files_changed, 0::bigint AS lines_added, 0::bigint AS lines_removed
+        ''::text AS trigger, 0::integer AS files_changed, 0::bigint AS lines_added, 0::bigint AS lines_removed, e.imported_by
     FROM events e
     WHERE e.task_uid = $1 AND e.namespace = $2
         AND (e.time, e.id) < ($3::timestamptz, $4::text)
@@ -223,7 +231,7 @@ SELECT told.id, told.namespace, told.task_uid, told.task_name, told.time, told.t
     UNION ALL
     (SELECT md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C", c.namespace, t.uid, t.name, c.time,
         'checkpoint', 'CheckpointCreated', 'clew', coalesce(c.message, ''), c.attempt, c.number,
-        c.trigger, coalesce(c.files_changed, 0), coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0)
+        c.trigger, coalesce(c.files_changed, 0), coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0), ''::text
     FROM tasks t JOIN checkpoints c ON c.task_id = t.id
     WHERE t.uid = $1 AND t.namespace = $2
         AND c.time <= $3::timestamptz AND c.time >= $5::timestamptz
@@ -262,6 +270,7 @@ type TaskTimelineRow struct {
 	FilesChanged int32
 	LinesAdded   int64
 	LinesRemoved int64
+	ImportedBy   string
 }
 
 func (q *Queries) TaskTimeline(ctx context.Context, arg TaskTimelineParams) ([]TaskTimelineRow, error) {
@@ -297,6 +306,7 @@ func (q *Queries) TaskTimeline(ctx context.Context, arg TaskTimelineParams) ([]T
 			&i.FilesChanged,
 			&i.LinesAdded,
 			&i.LinesRemoved,
+			&i.ImportedBy,
 		); err != nil {
 			return nil, err
 		}

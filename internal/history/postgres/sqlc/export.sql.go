@@ -263,13 +263,19 @@ func (q *Queries) ExportEntries(ctx context.Context, arg ExportEntriesParams) ([
 }
 
 const exportEvents = `-- name: ExportEvents :many
-SELECT id, time, type, reason, actor, message, attempt, checkpoint, details FROM events
-WHERE task_uid = $1 AND (time, id) > ($2::timestamptz, $3::text)
-ORDER BY time, id LIMIT $4
+SELECT told.id, told.time, told.type, told.reason, told.actor, told.message, told.attempt, told.checkpoint, told.details FROM (
+    SELECT (CASE WHEN imported_by = '' THEN id ELSE imported_id END COLLATE "C")::text AS id, time,
+        (CASE WHEN imported_by <> '' AND type = 'imported' THEN 'access' ELSE type END)::text AS type,
+        reason, actor, message, attempt, checkpoint, details
+    FROM events WHERE task_uid = $1 AND namespace = $2 AND time >= $3::timestamptz
+) told
+WHERE (told.time, told.id) > ($3::timestamptz, $4::text)
+ORDER BY told.time, told.id LIMIT $5
 `
 
 type ExportEventsParams struct {
 	Uid       string
+	Namespace string
 	AfterTime time.Time
 	AfterID   string
 	UpToRows  int32
@@ -287,9 +293,12 @@ type ExportEventsRow struct {
 	Details    []byte
 }
 
+// Those that were imported are told as they were exported, so that an import
+// of an export gives an equal one.
 func (q *Queries) ExportEvents(ctx context.Context, arg ExportEventsParams) ([]ExportEventsRow, error) {
 	rows, err := q.db.Query(ctx, exportEvents,
 		arg.Uid,
+		arg.Namespace,
 		arg.AfterTime,
 		arg.AfterID,
 		arg.UpToRows,

@@ -82,6 +82,7 @@ type CheckpointContext struct {
 type DeletedTask struct {
 	Uid       string
 	DeletedAt time.Time
+	Namespace string
 }
 
 type Entry struct {
@@ -115,6 +116,8 @@ type Event struct {
 	Attempt    int64
 	Checkpoint int64
 	Details    []byte
+	ImportedBy string
+	ImportedID string
 }
 
 type EventsDefault struct {

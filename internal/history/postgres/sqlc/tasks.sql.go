@@ -11,38 +11,19 @@ import (
 )
 
 const deleted = `-- name: Deleted :one
-SELECT EXISTS (SELECT FROM deleted_tasks WHERE uid = $1)
+SELECT EXISTS (SELECT FROM deleted_tasks WHERE uid = $1 AND namespace IN ($2, ''))
 `
 
-func (q *Queries) Deleted(ctx context.Context, uid string) (bool, error) {
-	row := q.db.QueryRow(ctx, deleted, uid)
+type DeletedParams struct {
+	Uid       string
+	Namespace string
+}
+
+func (q *Queries) Deleted(ctx context.Context, arg DeletedParams) (bool, error) {
+	row := q.db.QueryRow(ctx, deleted, arg.Uid, arg.Namespace)
 	var exists bool
 	err := row.Scan(&exists)
 	return exists, err
-}
-
-const deletedAmong = `-- name: DeletedAmong :many
-SELECT uid FROM deleted_tasks WHERE uid = ANY ($1::text[])
-`
-
-func (q *Queries) DeletedAmong(ctx context.Context, uids []string) ([]string, error) {
-	rows, err := q.db.Query(ctx, deletedAmong, uids)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []string
-	for rows.Next() {
-		var uid string
-		if err := rows.Scan(&uid); err != nil {
-			return nil, err
-		}
-		items = append(items, uid)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
 }
 
 const holdTask = `-- name: HoldTask :one

@@ -1,0 +1,160 @@
+package postgres_test
+
+import (
+	"encoding/json"
+	"iter"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/clew-dev/clew/internal/conversation"
+	"github.com/clew-dev/clew/internal/history"
+)
+
+// forged is an export that somebody wrote by hand, of a task with that UID.
+func forged(t *testing.T, uid string, more ...history.ExportLine) iter.Seq2[history.ExportLine, error] {
+	t.Helper()
+	now := time.Now().UTC()
+	zero := map[string]any{}
+	lines := []history.ExportLine{
+		exportLine(t, history.ExportTask, map[string]any{
+			"format": history.ExportFormat, "namespace": "other", "name": "decoy", "uid": uid, "attempt": 1, "lastSequence": 0,
+			"activeBranch": 1, "checkpoints": 0, "created": now, "updated": now,
+		}),
+		exportLine(t, history.ExportBranch, map[string]any{"branch": 1, "created": now, "base": zero, "head": zero, "digest": ""}),
+	}
+	lines = append(append(lines, more...), exportLine(t, history.ExportEnd, map[string]any{"lines": map[string]int64{}}))
+	return func(yield func(history.ExportLine, error) bool) {
+		for _, l := range lines {
+			if !yield(l, nil) {
+				return
+			}
+		}
+	}
+}
+
+func exportLine(t *testing.T, kind string, body any) history.ExportLine {
+	t.Helper()
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return history.ExportLine{Kind: kind, Body: encoded}
+}
+
+// The id of a transition follows from the task's UID and its number, so anybody
+// who knows the UID knows it beforehand.
+func TestAnImportCannotTakeThePlaceOfAnEventToCome(t *testing.T) {
+	g := NewWithT(t)
+	store := open(t)
+	victim := history.Task{Namespace: "victim", Name: "v", UID: "11111111-2222-3333-4444-555555555555"}
+	at := time.Now().Truncate(time.Microsecond)
+	_, err := store.Import(t.Context(), "attacker", "mallory", forged(t, "decoy", exportLine(t, history.ExportEvent, map[string]any{
+		"id": history.EventID(victim.UID, 7), "time": at, "type": "task", "reason": "Nothing", "actor": "alice",
+	})))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(store.RecordEvents(t.Context(), []history.Event{{
+		ID: history.EventID(victim.UID, 7), Task: victim, Time: at, Type: history.EventTypeRewind, Reason: "TaskRewound", Actor: "mallory",
+	}})).To(Succeed())
+	page, err := store.Timeline(t.Context(), history.TimelineQuery{Namespace: "victim", UID: victim.UID, Limit: 10})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(page.Events).To(ConsistOf(HaveField("Reason", "TaskRewound")))
+}
+
+func TestWhatAnImportSaysOfAuditsIsMarkedAsImported(t *testing.T) {
+	g := NewWithT(t)
+	store := open(t)
+	_, err := store.Import(t.Context(), "attacker", "mallory", forged(t, "decoy", exportLine(t, history.ExportEvent, map[string]any{
+		"id": "forged", "time": time.Now().Add(-time.Hour), "type": "access", "reason": "HistoryExported", "actor": "system:admin",
+	})))
+	g.Expect(err).NotTo(HaveOccurred())
+	read := func(types ...string) []history.Event {
+		page, err := store.Timeline(t.Context(), history.TimelineQuery{Namespace: "attacker", UID: "decoy", Limit: 10, Types: types})
+		g.Expect(err).NotTo(HaveOccurred())
+		return page.Events
+	}
+	g.Expect(read(history.EventTypeAccess)).To(BeEmpty())
+	g.Expect(read()).To(ConsistOf(And(
+		HaveField("Type", history.EventTypeImported), HaveField("Actor", "system:admin"), HaveField("ImportedBy", "mallory"))))
+}
+
+// What was deleted in one namespace stays deleted there, whoever imports a
+// history of the same UID into another one, and deletes that again.
+func TestAnImportLiftsNoDeletionOfAnotherNamespace(t *testing.T) {
+	g := NewWithT(t)
+	store := open(t)
+	w := begin(t, store, taskNamed("a"), 1)
+	w.append(user("secret"))
+	remove(t, w)
+	_, err := store.Import(t.Context(), "attacker", "mallory", forged(t, w.task.UID))
+	g.Expect(err).NotTo(HaveOccurred())
+	late := history.Event{ID: history.EventID(w.task.UID, 9), Task: w.task, Time: time.Now(), Type: history.EventTypeTask, Reason: "TaskFailed"}
+	g.Expect(store.RecordEvents(t.Context(), []history.Event{late})).To(Succeed())
+	page, err := store.Timeline(t.Context(), history.TimelineQuery{Namespace: w.task.Namespace, UID: w.task.UID, Limit: 10})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(page.Events).To(BeEmpty())
+	_, err = store.Begin(t.Context(), w.task, 2, nil, history.BeginOptions{})
+	g.Expect(err).To(MatchError(history.ErrFenced))
+}
+
+func TestDeletingAnImportTakesNoEventsOfAnotherNamespace(t *testing.T) {
+	g := NewWithT(t)
+	store := open(t)
+	victim := history.Task{Namespace: "victim", Name: "v", UID: "11111111-2222-3333-4444-555555555555"}
+	_, err := store.Import(t.Context(), "attacker", "mallory", forged(t, victim.UID))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(store.RecordEvents(t.Context(), []history.Event{{
+		ID: history.EventID(victim.UID, 1), Task: victim, Time: time.Now(), Type: history.EventTypeTask, Reason: "TaskCreated",
+	}})).To(Succeed())
+	_, err = store.DeleteTask(t.Context(), victim.UID)
+	g.Expect(err).NotTo(HaveOccurred())
+	page, err := store.Timeline(t.Context(), history.TimelineQuery{Namespace: "victim", UID: victim.UID, Limit: 10})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(page.Events).To(HaveLen(1))
+}
+
+// A branch that no branch of the task grows from would belong to nobody, and
+// never be deleted.
+func TestABranchThatNobodyInheritsIsNotImported(t *testing.T) {
+	g := NewWithT(t)
+	store := open(t)
+	zero := map[string]any{}
+	branch := func(number, parent int64) history.ExportLine {
+		return exportLine(t, history.ExportBranch, map[string]any{
+			"branch": number, "parent": parent, "number": 1, "created": time.Now(), "base": zero, "head": zero, "digest": "",
+		})
+	}
+	for name, more := range map[string][]history.ExportLine{
+		"alone": {branch(-1, 0)}, "two that grow from each other alone": {branch(-1, 0), branch(-2, -1)},
+		"a number that none has": {branch(1<<40, 0)},
+	} {
+		_, err := store.Import(t.Context(), "team", "mallory", forged(t, name, more...))
+		g.Expect(err).To(MatchError(history.ErrInvalid), name)
+	}
+}
+
+// 32 KB may name one piece a thousand times.
+func TestAMessageIsNoLongerThanItSays(t *testing.T) {
+	g := NewWithT(t)
+	store := open(t)
+	w := begin(t, store, taskNamed("a"), 1)
+	data := strings.Repeat("x", conversation.MaxPiece)
+	p := &conversation.Pieces{Bytes: 10, Hashes: slices.Repeat([][]byte{conversation.PieceHash(data)}, 1000)}
+	g.Expect(p.Plausible()).To(BeFalse())
+	w.append(piece(data), history.Record{Message: &conversation.Message{Role: conversation.RoleUser, Text: "hi", TextPieces: p}})
+	entries := w.entries()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := store.Text(t.Context(), "team", entries[0].Message.TextPieces)
+	runtime.ReadMemStats(&after)
+	g.Expect(err).To(MatchError(history.ErrCorrupted))
+	g.Expect((after.TotalAlloc-before.TotalAlloc)>>20).To(BeNumerically("<", 32), "MiB were allocated")
+
+	lines := export(t, store, w.task)
+	_, err = open(t).Import(t.Context(), "team", "mallory", parsed(lines))
+	g.Expect(err).To(MatchError(history.ErrInvalid))
+}

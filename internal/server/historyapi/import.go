@@ -1,0 +1,155 @@
+package historyapi
+
+import (
+	"bufio"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"os"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/clew-dev/clew/internal/history"
+)
+
+const (
+	// maxLineBytes is how long a line of an import may be. Exports have longer
+	// texts in pieces, on lines of their own.
+	maxLineBytes = 32 << 20
+	// maxUnzipped is how many times as large as its limit an import may be that
+	// came zipped.
+	maxUnzipped = 16
+	// defaultImportBytes is how large a request to import may be.
+	defaultImportBytes = 512 << 20
+)
+
+// importHistory takes in what an export gave out. It is stored as a whole or
+// not at all. The body is read to a file first: how fast it comes is up to the
+// caller, and the history store must not wait for that.
+func (a *api) importHistory(c *call) (any, error) {
+	release, err := a.enter(c, a.uploads, uploadsOfNamespace)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	file, err := a.upload(c.Request)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	lines, err := a.linesOf(file, c.Header.Get("Content-Encoding"))
+	if err != nil {
+		return nil, err
+	}
+	task, err := a.store(c, lines)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.audit(c, task, reasonImported, "the history was imported from an export"); err != nil {
+		return nil, fmt.Errorf("the history of the task %s is imported, but who did it could not be recorded: %w", task.Name, err)
+	}
+	found, err := a.find(c.Context(), task.Namespace, task.Name, task.UID)
+	if err != nil {
+		return nil, err
+	}
+	imported := taskHistoryOf(found)
+	return &imported, nil
+}
+
+// store imports lines that are all there.
+func (a *api) store(c *call, lines iter.Seq2[history.ExportLine, error]) (history.Task, error) {
+	release, err := a.imports.Take(c.Context())
+	if err != nil {
+		return history.Task{}, busy()
+	}
+	defer release()
+	return a.Archive.Import(c.Context(), c.access.Namespace, c.caller.GetName(), lines)
+}
+
+// upload reads the body into a file that has no name any more, from its
+// beginning.
+func (a *api) upload(r *http.Request) (*os.File, error) {
+	file, err := os.CreateTemp(a.ImportDir, "clew-import-*")
+	if err != nil {
+		return nil, fmt.Errorf("make a file for an import: %w", err)
+	}
+	if err := os.Remove(file.Name()); err != nil {
+		return nil, errors.Join(fmt.Errorf("make a file for an import: %w", err), file.Close())
+	}
+	n, err := io.Copy(file, io.LimitReader(r.Body, a.importBytes+1))
+	if err == nil && n > a.importBytes {
+		err = tooLarge("the import is larger than %d bytes, which is the most that this server takes (--max-import-bytes)", a.importBytes)
+	} else if err != nil {
+		err = badRequest("the body could not be read: %v", err)
+	}
+	if err == nil {
+		_, err = file.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+func tooLarge(format string, args ...any) error {
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(format, args...))
+}
+
+// linesOf reads the lines of a body.
+func (a *api) linesOf(body io.Reader, encoding string) (iter.Seq2[history.ExportLine, error], error) {
+	if !strings.EqualFold(encoding, "gzip") {
+		return readLines(body), nil
+	}
+	unzipped, err := gzip.NewReader(body)
+	if err != nil {
+		return nil, badRequest("the body is not zipped as its header says: %v", err)
+	}
+	return readLines(&bounded{r: unzipped, left: maxUnzipped * a.importBytes}), nil
+}
+
+// bounded is a reader that fails when it has given so much.
+type bounded struct {
+	r    io.Reader
+	left int64
+}
+
+// Read implements io.Reader.
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.r.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return 0, fmt.Errorf("%w: it is far larger unzipped than zipped, as no export is", history.ErrInvalid)
+	}
+	return n, err
+}
+
+// readLines reads JSON lines, one at a time.
+func readLines(body io.Reader) iter.Seq2[history.ExportLine, error] {
+	return func(yield func(history.ExportLine, error) bool) {
+		lines := bufio.NewScanner(body)
+		lines.Buffer(make([]byte, 0, flushEvery), maxLineBytes)
+		for number := 1; lines.Scan(); number++ {
+			if len(lines.Bytes()) == 0 {
+				continue
+			}
+			var line history.ExportLine
+			err := json.Unmarshal(lines.Bytes(), &line)
+			if err != nil {
+				err = fmt.Errorf("%w: line %d is no line of an export: %w", history.ErrInvalid, number, err)
+			}
+			if !yield(line, err) || err != nil {
+				return
+			}
+		}
+		if err := lines.Err(); err != nil {
+			if errors.Is(err, bufio.ErrTooLong) {
+				err = fmt.Errorf("%w: a line is longer than %d bytes", history.ErrInvalid, maxLineBytes)
+			}
+			yield(history.ExportLine{}, fmt.Errorf("read the lines to import: %w", err))
+		}
+	}
+}

@@ -1,0 +1,48 @@
+package historyapi_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+)
+
+// How fast a body comes is up to the caller: until it is there, nothing of the
+// history store is held, and no other namespace waits.
+func TestAnImportIsReadBeforeItIsStored(t *testing.T) {
+	g := NewWithT(t)
+	f := quiet(t)
+	f.archive.lines = someLines()
+	exported := f.ask(http.MethodGet, base+"/taskhistories/a/export", "").Body.String()
+
+	body, slow := io.Pipe()
+	answered := make(chan int, 1)
+	go func() {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, base+"/taskhistories", body)
+		r.Header.Set("X-User", "ann")
+		w := httptest.NewRecorder()
+		f.mux.ServeHTTP(w, r)
+		answered <- w.Code
+	}()
+	half := len(exported) / 2
+	_, err := io.WriteString(slow, exported[:half])
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(f.archive.imports.Load()).To(BeZero(), "the import began before its body was there")
+	_, err = io.WriteString(slow, exported[half:])
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(slow.Close()).To(Succeed())
+	g.Eventually(answered, "20s").Should(Receive(Equal(http.StatusCreated)))
+	g.Expect(f.archive.imports.Load()).To(BeEquivalentTo(1))
+}
+
+func TestAnImportHasItsLimits(t *testing.T) {
+	g := NewWithT(t)
+	f := quiet(t)
+	w := f.ask(http.MethodPost, base+"/taskhistories", strings.Repeat(" ", testImportBytes+1))
+	g.Expect(w.Code).To(Equal(http.StatusRequestEntityTooLarge))
+	g.Expect(w.Body.String()).To(ContainSubstring("max-import-bytes"))
+	g.Expect(f.archive.imports.Load()).To(BeZero())
+}

@@ -1,0 +1,72 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/postgres"
+)
+
+// stores are the history store, with connections apart for those who must not
+// wait for each other: daemons, whose attempts cannot begin otherwise; people,
+// who search; and what takes long, exports, imports and maintenance.
+type stores struct{ daemons, people, archive *postgres.Store }
+
+func openStores(ctx context.Context, dsn string, log logr.Logger) (s stores, err error) {
+	open := func(into **postgres.Store, pool postgres.Pool) {
+		store, failed := postgres.OpenPool(ctx, dsn, log, pool)
+		*into, err = store, errors.Join(err, failed)
+	}
+	open(&s.daemons, postgres.Pool{Connections: 10, StatementTimeout: 30 * time.Second})
+	open(&s.people, postgres.Pool{Connections: 6, StatementTimeout: 30 * time.Second})
+	open(&s.archive, postgres.Pool{Connections: 6})
+	if err != nil {
+		s.close()
+	}
+	return s, err
+}
+
+func (s stores) each(f func(*postgres.Store)) {
+	for _, store := range []*postgres.Store{s.daemons, s.people, s.archive} {
+		if store != nil {
+			f(store)
+		}
+	}
+}
+
+func (s stores) close() { s.each((*postgres.Store).Close) }
+
+// connections tells how many connections are open and how many of them are in use.
+func (s stores) connections() (open, inUse int32) {
+	s.each(func(store *postgres.Store) {
+		o, u := store.Connections()
+		open, inUse = open+o, inUse+u
+	})
+	return open, inUse
+}
+
+// archive is the store of people, but for what takes long.
+type archive struct {
+	*postgres.Store
+	transfers *postgres.Store
+}
+
+// Export implements historyapi.Archive.
+func (a archive) Export(ctx context.Context, namespace, name, uid string, write func(history.ExportLine) error) error {
+	return a.transfers.Export(ctx, namespace, name, uid, write)
+}
+
+// Import implements historyapi.Archive.
+func (a archive) Import(ctx context.Context, namespace, by string, lines iter.Seq2[history.ExportLine, error]) (history.Task, error) {
+	return a.transfers.Import(ctx, namespace, by, lines)
+}
+
+// DeleteTask implements historyapi.Archive.
+func (a archive) DeleteTask(ctx context.Context, uid string) (history.Deleted, error) {
+	return a.transfers.DeleteTask(ctx, uid)
+}
