@@ -80,7 +80,7 @@ func repositoryConfig(hooks string) string {
 			"filesRefLockTimeout": "10000", "packedRefsTimeout": "30000",
 			"logAllRefUpdates": "false",
 			// Large files are streamed, not held in memory or deltified.
-			"bigFileThreshold": "16m",
+			"bigFileThreshold": "16m", "deltaBaseCacheLimit": "16m",
 		}},
 		{"safe", map[string]string{"directory": `"*"`}},
 		{"http", map[string]string{"receivepack": "false", "getanyfile": "false"}},
@@ -97,7 +97,7 @@ func repositoryConfig(hooks string) string {
 		{"gc", map[string]string{"auto": "0", "autoDetach": "false"}},
 		{"maintenance", map[string]string{"auto": "false"}},
 		{"repack", map[string]string{"writeBitmaps": "false"}},
-		{"pack", map[string]string{"threads": "2", "windowMemory": "64m", "deltaCacheSize": "64m"}},
+		{"pack", map[string]string{"threads": "2", "windowMemory": "32m", "deltaCacheSize": "16m"}},
 		{"protocol", map[string]string{"allow": "never"}},
 	}
 	var text strings.Builder

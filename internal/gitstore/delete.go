@@ -74,7 +74,7 @@ func (h *Handler) deletion(c *call, namespace, uid string) (Deletion, *refusal.R
 	if name != "" && !taskName.MatchString(name) {
 		return Deletion{}, refusal.New(refusal.BadRequest, "%q is not the name of a task", shorten(name))
 	}
-	release, refused := h.slot(r.Context())
+	release, refused := h.slot(r.Context(), h.fetches, "")
 	if refused != nil {
 		return Deletion{}, refused
 	}

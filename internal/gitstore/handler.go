@@ -15,8 +15,8 @@ import (
 	"github.com/clew-dev/clew/internal/gitstore/refusal"
 )
 
-// Limits of what callers may use; zero means no limit, but for
-// ConcurrentRequests.
+// Limits of what callers may use; zero means no limit where nothing else is
+// said.
 type Limits struct {
 	// NamespaceBytes is how much of the disk the repositories of one namespace
 	// may take.
@@ -25,14 +25,20 @@ type Limits struct {
 	PushBytes int64
 	// FreeBytes are kept free on the volume.
 	FreeBytes int64
-	// ConcurrentRequests is how many git processes serve at once; 64 if zero.
-	ConcurrentRequests int
+	// ConcurrentPushes and ConcurrentFetches are how many git works on at once, a
+	// quarter of them for one namespace; defaults if zero. What pushes and fetches
+	// ask before they bring or take content counts as a fetch.
+	ConcurrentPushes, ConcurrentFetches int
+	// Patience is how long a client may stand still; a minute if zero.
+	Patience time.Duration
 	// RequestTime is how long one request may take.
 	RequestTime time.Duration
 }
 
 const (
-	defaultConcurrentRequests = 64
+	defaultConcurrentPushes  = 6
+	defaultConcurrentFetches = 10
+	defaultPatience          = time.Minute
 	// slotTimeout is how long a request waits for its turn.
 	slotTimeout = 20 * time.Second
 	// authenticationTimeout is how long the Kubernetes API may take.
@@ -50,7 +56,8 @@ type Handler struct {
 	log           logr.Logger
 	usage         *usage
 	metrics       *metrics
-	slots         chan struct{}
+	pushes        *places
+	fetches       *places
 	// free returns the bytes that are free on the volume.
 	free   func() (int64, error)
 	purges *purges
@@ -63,8 +70,14 @@ type Handler struct {
 
 // NewHandler returns a handler whose metrics are registered with registry.
 func NewHandler(store *Store, authenticator Authenticator, limits Limits, log logr.Logger, registry prometheus.Registerer) (*Handler, error) {
-	if limits.ConcurrentRequests <= 0 {
-		limits.ConcurrentRequests = defaultConcurrentRequests
+	if limits.ConcurrentPushes <= 0 {
+		limits.ConcurrentPushes = defaultConcurrentPushes
+	}
+	if limits.ConcurrentFetches <= 0 {
+		limits.ConcurrentFetches = defaultConcurrentFetches
+	}
+	if limits.Patience <= 0 {
+		limits.Patience = defaultPatience
 	}
 	h := &Handler{
 		store:         store,
@@ -73,7 +86,8 @@ func NewHandler(store *Store, authenticator Authenticator, limits Limits, log lo
 		log:           log,
 		usage:         newUsage(time.Now),
 		purges:        &purges{last: map[string]time.Time{}},
-		slots:         make(chan struct{}, limits.ConcurrentRequests),
+		pushes:        newPlaces(limits.ConcurrentPushes),
+		fetches:       newPlaces(limits.ConcurrentFetches),
 		free:          func() (int64, error) { return freeBytes(store.root) },
 		pushed:        func(Repository) {},
 		beforeGit:     func() {},
@@ -121,14 +135,15 @@ func (c *call) operation() string {
 
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	recorder := &statusRecorder{ResponseWriter: w}
+	control := http.NewResponseController(w)
+	recorder := &statusRecorder{ResponseWriter: w, control: control, pace: pace{patience: h.limits.Patience}}
+	r.Body = &pacedBody{ReadCloser: r.Body, control: control, pace: pace{patience: h.limits.Patience}}
+	// What is left to be written when this returns must not wait for ever either.
+	defer func() { _ = control.SetWriteDeadline(time.Now().Add(h.limits.Patience)) }()
 	if h.limits.RequestTime > 0 {
 		ctx, cancel := context.WithTimeout(r.Context(), h.limits.RequestTime)
 		defer cancel()
 		r = r.WithContext(ctx)
-		// A client that stops sending or reading must not hold a slot for ever.
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.limits.RequestTime))  // as good as possible
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.limits.RequestTime)) // likewise
 	}
 	if match := taskPath.FindStringSubmatch(r.URL.Path); match != nil && r.URL.RawPath == "" {
 		h.serveDeletion(recorder, r, match[1], match[2])
@@ -176,7 +191,11 @@ func (h *Handler) serve(w http.ResponseWriter, c *call) *refusal.Refusal {
 	if refused := h.authenticate(c); refused != nil {
 		return refused
 	}
-	release, refused := h.slot(c.request.Context())
+	places := h.fetches
+	if c.push() && !c.advertise {
+		places = h.pushes
+	}
+	release, refused := h.slot(c.request.Context(), places, c.repository.Namespace)
 	if refused != nil {
 		return refused
 	}
@@ -227,17 +246,13 @@ func (h *Handler) authenticate(c *call) *refusal.Refusal {
 }
 
 // slot waits for one of the places for requests at work.
-func (h *Handler) slot(ctx context.Context) (release func(), refused *refusal.Refusal) {
-	timeout := time.NewTimer(slotTimeout)
-	defer timeout.Stop()
-	select {
-	case h.slots <- struct{}{}:
-		h.metrics.inFlight.Inc()
-		return func() { h.metrics.inFlight.Dec(); <-h.slots }, nil
-	case <-ctx.Done():
-	case <-timeout.C:
+func (h *Handler) slot(ctx context.Context, places *places, namespace string) (release func(), refused *refusal.Refusal) {
+	free := places.take(ctx, namespace, slotTimeout)
+	if free == nil {
+		return nil, refusal.New(refusal.Unavailable, "too many requests are being served at the moment; try again")
 	}
-	return nil, refusal.New(refusal.Unavailable, "too many requests are being served at the moment; try again")
+	h.metrics.inFlight.Inc()
+	return func() { h.metrics.inFlight.Dec(); free() }, nil
 }
 
 // raise lets the fence know the attempt that calls, and returns the newest one.
@@ -430,10 +445,13 @@ func statusOf(reason refusal.Reason) int {
 	}
 }
 
-// statusRecorder remembers the status that was answered, 0 before any was.
+// statusRecorder remembers the status that was answered, 0 before any was, and
+// expects the client to take what it is sent.
 type statusRecorder struct {
 	http.ResponseWriter
-	status int
+	status  int
+	control *http.ResponseController
+	pace    pace
 }
 
 func (s *statusRecorder) WriteHeader(status int) {
@@ -443,11 +461,25 @@ func (s *statusRecorder) WriteHeader(status int) {
 	s.ResponseWriter.WriteHeader(status)
 }
 
-func (s *statusRecorder) Write(p []byte) (int, error) {
+func (s *statusRecorder) Write(p []byte) (n int, err error) {
 	if s.status == 0 {
 		s.status = http.StatusOK
 	}
-	return s.ResponseWriter.Write(p)
+	s.paced(func() int { n, err = s.ResponseWriter.Write(p); return n })
+	return n, err
+}
+
+// FlushError is what http.ResponseController calls.
+func (s *statusRecorder) FlushError() (err error) {
+	s.paced(func() int { err = s.control.Flush(); return 0 })
+	return err
+}
+
+// paced moves bytes to the client, which must take them.
+func (s *statusRecorder) paced(move func() int) {
+	began := time.Now()
+	_ = s.control.SetWriteDeadline(began.Add(s.pace.left())) // as good as possible
+	s.pace.count(move(), began)
 }
 
 // Unwrap lets http.ResponseController find the real writer.

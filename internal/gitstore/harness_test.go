@@ -41,6 +41,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// testGitMemory leaves git room for what tests push, and not for what bombs need.
+const testGitMemory = 64 << 20
+
 func testHook() []string {
 	binary, err := os.Executable()
 	if err != nil {
@@ -112,7 +115,7 @@ type testServer struct {
 
 func newTestServer(t testing.TB, limits Limits) *testServer {
 	t.Helper()
-	store, err := Open(t.Context(), t.TempDir(), testHook())
+	store, err := Open(t.Context(), t.TempDir(), testGitMemory, testHook())
 	if err != nil {
 		t.Fatal(err)
 	}

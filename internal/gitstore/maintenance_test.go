@@ -146,7 +146,7 @@ func TestOpenRefusesAHookThatDoesNotRun(t *testing.T) {
 		"other":      {"/bin/true"},
 		"none given": nil,
 	} {
-		if _, err := Open(t.Context(), t.TempDir(), hook); err == nil || !strings.Contains(err.Error(), "hook") {
+		if _, err := Open(t.Context(), t.TempDir(), 0, hook); err == nil || !strings.Contains(err.Error(), "hook") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -51,6 +51,8 @@ type Options struct {
 	// it is empty.
 	ServerServiceAccount string
 	Limits               Limits
+	// GitMemoryBytes is how much memory one git process may use; 0 for no limit.
+	GitMemoryBytes int64
 	// MaintenanceInterval and MaxPacks: see NewMaintainer.
 	MaintenanceInterval time.Duration
 	MaxPacks            int
@@ -76,8 +78,11 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&o.Limits.NamespaceBytes, "namespace-quota-bytes", 0, "bytes on disk that the repositories of one namespace may take; 0 for no limit")
 	flags.Int64Var(&o.Limits.PushBytes, "max-push-bytes", 4<<30, "bytes that one push may bring; 0 for no limit")
 	flags.Int64Var(&o.Limits.FreeBytes, "min-free-bytes", 64<<20, "bytes to keep free on the volume; pushes are refused below")
-	flags.IntVar(&o.Limits.ConcurrentRequests, "max-concurrent-requests", defaultConcurrentRequests, "requests that git works on at once; others wait, then are asked to try again")
-	flags.DurationVar(&o.Limits.RequestTime, "request-timeout", 30*time.Minute, "time that one request may take; 0 for no limit")
+	flags.IntVar(&o.Limits.ConcurrentPushes, "max-concurrent-pushes", defaultConcurrentPushes, "pushes that git works on at once, a quarter of them for one namespace; others wait, then are asked to try again")
+	flags.IntVar(&o.Limits.ConcurrentFetches, "max-concurrent-fetches", defaultConcurrentFetches, "the same for everything else")
+	flags.Int64Var(&o.GitMemoryBytes, "git-memory-bytes", defaultGitMemory, "memory that one git process may use; the container's limit should hold that of all pushes and fetches at once; 0 for no limit")
+	flags.DurationVar(&o.Limits.Patience, "client-patience", defaultPatience, "time that a client may stand still in the middle of a request")
+	flags.DurationVar(&o.Limits.RequestTime, "request-timeout", 6*time.Hour, "time that one request may take although it makes progress; 0 for no limit")
 	flags.DurationVar(&o.MaintenanceInterval, "maintenance-interval", 10*time.Minute, "time between looks at all repositories for packs to join and leftovers to remove")
 	flags.IntVar(&o.MaxPacks, "max-packs", defaultMaxPacks, "packs that a repository may have before they are joined; each push adds one")
 	flags.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", 30*time.Second, "time that requests under way may take after a signal to end")
@@ -130,7 +135,7 @@ type certificates interface {
 func serve(ctx context.Context, options Options, authenticator Authenticator, hook []string, listener net.Listener, certificate certificates, logs slog.Handler) error {
 	defer listener.Close()
 	log := logr.FromSlogHandler(logs)
-	store, err := Open(ctx, options.Root, hook)
+	store, err := Open(ctx, options.Root, options.GitMemoryBytes, hook)
 	if err != nil {
 		return err
 	}

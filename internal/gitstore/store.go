@@ -41,9 +41,10 @@ type Repository struct {
 }
 
 // Open prepares the root folder: configuration, hook, and a look at whether
-// git and the hook really run. hook is the command line of the pre-receive
-// hook, an absolute path first.
-func Open(ctx context.Context, root string, hook []string) (*Store, error) {
+// git and the hook really run. gitMemory is how many bytes of memory
+// one git process may use, 0 for no limit. hook is the command line of the
+// pre-receive hook, an absolute path first.
+func Open(ctx context.Context, root string, gitMemory int64, hook []string) (*Store, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return nil, err
@@ -52,7 +53,7 @@ func Open(ctx context.Context, root string, hook []string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("git is needed and not on the PATH: %w", err)
 	}
-	store := &Store{root: root, git: git{binary: binary, config: filepath.Join(root, "gitconfig")}}
+	store := &Store{root: root, git: git{binary: binary, config: filepath.Join(root, "gitconfig"), memory: gitMemory}}
 	for _, folder := range []string{"hooks", "namespaces"} {
 		if err := os.MkdirAll(filepath.Join(root, folder), 0o755); err != nil {
 			return nil, fmt.Errorf("the root folder cannot be prepared: %w", err)
@@ -78,7 +79,7 @@ func (s *Store) writeHook(command []string) error {
 		return fmt.Errorf("the pre-receive hook must be given by an absolute path, not as %q", command)
 	}
 	var script strings.Builder
-	script.WriteString("#!/bin/sh\nexec")
+	script.WriteString("#!/bin/sh\nulimit -S -d \"$(ulimit -H -d)\" # see limited\nexec")
 	for _, word := range command {
 		script.WriteString(" '" + strings.ReplaceAll(word, "'", `'\''`) + "'")
 	}

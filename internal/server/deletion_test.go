@@ -44,7 +44,7 @@ func startGitStore(t *testing.T) codeOf {
 	if err := os.Mkdir(c.root, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	store, err := gitstore.Open(t.Context(), c.root, []string{binary, "hook", "pre-receive"})
+	store, err := gitstore.Open(t.Context(), c.root, 0, []string{binary, "hook", "pre-receive"})
 	if err != nil {
 		t.Fatal(err)
 	}

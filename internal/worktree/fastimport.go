@@ -30,7 +30,7 @@ type importer struct {
 
 func (r *Repo) startImport(ctx context.Context) (*importer, error) {
 	cmd, stderr := r.command(ctx, gitCall{args: []string{
-		"-c", "fastimport.unpackLimit=0", "-c", "core.bigFileThreshold=16m", "-c", "pack.compression=1", "-c", "core.compression=1",
+		"-c", "fastimport.unpackLimit=0", "-c", "pack.compression=1", "-c", "core.compression=1",
 		"fast-import", "--quiet", "--done", "--force", "--date-format=raw", "--depth=0",
 	}})
 	im := &importer{cmd: cmd, stderr: stderr, sent: map[oid]bool{}}

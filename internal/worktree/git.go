@@ -25,6 +25,13 @@ var neutral = []string{
 	"-c", "core.protectHFS=false",
 	"-c", "core.fsync=all",
 	"-c", "core.commitGraph=false",
+	// The agent's files decide how much memory git wants: large ones are streamed
+	// and never become deltas, which both sides of a push would hold whole.
+	"-c", "core.bigFileThreshold=16m",
+	"-c", "core.deltaBaseCacheLimit=16m",
+	"-c", "pack.threads=1",
+	"-c", "pack.windowMemory=32m",
+	"-c", "pack.deltaCacheSize=16m",
 	"-c", "submodule.recurse=false",
 	"-c", "fetch.recurseSubmodules=false",
 	"-c", "diff.ignoreSubmodules=all",

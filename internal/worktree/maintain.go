@@ -58,7 +58,7 @@ func (r *Repo) Maintain(ctx context.Context) (Maintenance, error) {
 
 // repack joins small packs or, if refs were deleted, all but the origin's.
 func (r *Repo) repack(ctx context.Context) error {
-	args := []string{"-c", "pack.threads=1", "repack", "-d", "-q", "--no-write-bitmap-index"}
+	args := []string{"repack", "-d", "-q", "--no-write-bitmap-index"}
 	_, err := os.Stat(r.own(dropMarker))
 	drop := err == nil
 	if drop {

@@ -57,7 +57,7 @@ func (r *Repo) remote(ctx context.Context, m Remote, args ...string) ([]byte, er
 	options := []string{
 		"-c", "protocol.https.allow=always", "-c", "protocol.http.allow=always",
 		"-c", "http.followRedirects=false", "-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=60",
-		"-c", "fetch.unpackLimit=1", "-c", "pack.threads=1", "-c", "push.negotiate=false", "-c", "advice.pushUpdateRejected=false",
+		"-c", "fetch.unpackLimit=1", "-c", "push.negotiate=false", "-c", "advice.pushUpdateRejected=false",
 		"-c", "advice.graftFileDeprecated=false",
 	}
 	if r.local {
@@ -83,7 +83,7 @@ func (r *Repo) Push(ctx context.Context, m Remote, updates ...RefUpdate) error {
 	if len(updates) == 0 {
 		return nil
 	}
-	args := []string{"push", "--quiet", "--porcelain", "--atomic", "--no-verify", "--no-follow-tags", "--recurse-submodules=no", "--end-of-options", m.URL}
+	args := []string{"push", "--quiet", "--porcelain", "--atomic", "--no-thin", "--no-verify", "--no-follow-tags", "--recurse-submodules=no", "--end-of-options", m.URL}
 	var sources, states []string
 	for _, u := range updates {
 		if err := checkRefName(u.Name); err != nil || !strings.HasPrefix(u.Name, "refs/") {

@@ -47,3 +47,32 @@ func TestAPushOfManyRefsStartsFewProcesses(t *testing.T) {
 		t.Errorf("the remote has %d checkpoints, %v", len(refs), err)
 	}
 }
+
+func TestLargeFilesArePushedWithoutDeltas(t *testing.T) {
+	f := cloned(t, makeOrigin(t, 3))
+	store := filepath.Join(t.TempDir(), "store.git")
+	gitIn(t, t.TempDir(), "init", "-q", "--bare", store)
+	var updates []RefUpdate
+	for i := range 3 {
+		// A sparse file of the agent's own repository that changes a little.
+		f.write(".git/large", fmt.Sprintf("%d", i))
+		must(t, os.Truncate(filepath.Join(f.work, ".git/large"), 24<<20))
+		c := f.checkpoint()
+		updates = append(updates, RefUpdate{c.Code, c.CodeRef}, RefUpdate{c.State, c.StateRef})
+	}
+	must(t, f.repo.Push(context.Background(), Remote{URL: "file://" + store}, updates...))
+	objects := gitIn(t, store, "cat-file", "--batch-all-objects", "--batch-check=%(objectsize) %(deltabase)")
+	large := 0
+	for line := range strings.Lines(objects) {
+		size, base, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if len(size) < 8 { // below 10 MB
+			continue
+		}
+		if large++; strings.Trim(base, "0") != "" {
+			t.Errorf("a file of %s bytes came as a delta", size)
+		}
+	}
+	if large != 3 {
+		t.Errorf("%d large files arrived, want 3", large)
+	}
+}

@@ -32,6 +32,8 @@ const (
 	VolumeFull Reason = "VolumeFull"
 	// PushTooLarge: one push is larger than the gitstore ever takes at once.
 	PushTooLarge Reason = "PushTooLarge"
+	// MemoryExceeded: git would need more memory than the gitstore gives it.
+	MemoryExceeded Reason = "MemoryExceeded"
 	// RefNotAllowed: a ref that the task may not write.
 	RefNotAllowed Reason = "RefNotAllowed"
 	// RefImmutable: a checkpoint's ref that already has another value.
@@ -85,6 +87,8 @@ var gitsOwn = []struct {
 }{
 	{regexp.MustCompile(`No space left on device|Disk quota exceeded`), VolumeFull,
 		"the gitstore's volume ran full during the push; nothing of it was stored"},
+	{regexp.MustCompile(`(?m)^remote: .*(?:[Oo]ut of memory|Cannot allocate memory)`), MemoryExceeded,
+		"git would need more memory for this than the gitstore gives it (--git-memory-bytes); make large files of the repository smaller, or raise it"},
 	{regexp.MustCompile(`pack exceeds maximum allowed size|requested URL returned error: 413`), PushTooLarge,
 		"the push is larger than the gitstore takes at once"},
 	{regexp.MustCompile(`fsck error|(?m)^remote: (?:error|fatal): .*\b(?:gitmodules|hasDotgit|treeNotSorted|duplicateEntries)|pack has bad object|pack is corrupted|SHA1 COLLISION|inflate returned|missing necessary objects|unresolved deltas?|did not receive expected object`), ObjectsRefused,

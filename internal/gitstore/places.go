@@ -1,0 +1,67 @@
+package gitstore
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// places are for requests that git works on at once. One namespace gets a
+// quarter of them, and one at least, so that whatever it does leaves places to
+// the others.
+type places struct {
+	all, share int
+
+	mu    sync.Mutex
+	taken map[string]int
+	total int
+	// freed is closed, and made anew, when a place becomes free.
+	freed chan struct{}
+}
+
+func newPlaces(all int) *places {
+	return &places{all: all, share: (all + 3) / 4, taken: map[string]int{}, freed: make(chan struct{})}
+}
+
+// take waits for a place until ctx is done or the time is over. It returns nil
+// if there was none.
+func (p *places) take(ctx context.Context, namespace string, timeout time.Duration) (release func()) {
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	for {
+		freed, ok := p.try(namespace)
+		if ok {
+			return func() { p.free(namespace) }
+		}
+		select {
+		case <-freed:
+		case <-timer.C:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// try takes a place, or returns a channel that is closed when to try again.
+func (p *places) try(namespace string) (freed <-chan struct{}, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.total >= p.all || p.taken[namespace] >= p.share {
+		return p.freed, false
+	}
+	p.total++
+	p.taken[namespace]++
+	return nil, true
+}
+
+func (p *places) free(namespace string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.total--
+	if p.taken[namespace]--; p.taken[namespace] == 0 {
+		delete(p.taken, namespace)
+	}
+	close(p.freed)
+	p.freed = make(chan struct{})
+}

@@ -1,0 +1,111 @@
+package gitstore
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/clew-dev/clew/internal/gitstore/refusal"
+)
+
+// slowRequest is a fetch whose body does not come. It ends with the test.
+func (s *testServer) slowRequest(token string) {
+	body, keep := io.Pipe()
+	s.t.Cleanup(func() { _ = keep.CloseWithError(errors.New("the test has ended")) })
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url("team", repository)+"/git-upload-pack", body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	r.SetBasicAuth("x", token)
+	r.Header.Set("Content-Type", "application/x-git-upload-pack-request")
+	go func() {
+		if response, err := s.Client().Do(r); err == nil {
+			response.Body.Close()
+		}
+	}()
+}
+
+// inFlight waits until so many requests are being served.
+func (s *testServer) inFlight(n int) {
+	s.t.Helper()
+	for deadline := time.Now().Add(time.Minute); testutil.ToFloat64(s.handler.metrics.inFlight) != float64(n); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("%v requests are being served, want %d", testutil.ToFloat64(s.handler.metrics.inFlight), n)
+		}
+	}
+}
+
+func TestOneNamespaceCannotTakeAllPlaces(t *testing.T) {
+	server := newTestServer(t, Limits{ConcurrentFetches: 8, ConcurrentPushes: 2})
+	task := server.client(taskToken("fix", 1))
+	task.commit("a", "x")
+	task.push("HEAD:" + codeRef("fix", 1))
+	for range 8 {
+		server.slowRequest(readerToken)
+	}
+	server.inFlight(2) // a quarter
+	other := newClient(t, server.url("else", "r-other"), server.ca, "task:else:fix:uid-fix:1")
+	other.commit("a", "x")
+	other.push("HEAD:" + codeRef("fix", 1))
+	other.git("fetch", "--quiet", other.url, codeRef("fix", 1))
+}
+
+func TestAClientThatStandsStillLosesItsPlace(t *testing.T) {
+	server := newTestServer(t, Limits{ConcurrentFetches: 1, Patience: 200 * time.Millisecond})
+	task := server.client(taskToken("fix", 1))
+	task.commit("a", "x")
+	task.push("HEAD:" + codeRef("fix", 1))
+	server.slowRequest(readerToken)
+	// It is served although the only place was taken, and for less than a place
+	// is waited for.
+	task.git("fetch", "--quiet", task.url, codeRef("fix", 1))
+	server.inFlight(0)
+}
+
+func TestPlacesAreSharedByNamespaces(t *testing.T) {
+	for all, share := range map[int]int{1: 1, 3: 1, 4: 1, 6: 2, 8: 2, 10: 3} {
+		if p := newPlaces(all); p.share != share {
+			t.Errorf("of %d places a namespace gets %d, want %d", all, p.share, share)
+		}
+	}
+	p := newPlaces(5)
+	one, two := p.take(t.Context(), "a", 0), p.take(t.Context(), "a", 0)
+	if one == nil || two == nil || p.take(t.Context(), "a", time.Millisecond) != nil {
+		t.Error("a namespace gets two of five places")
+	}
+	waiting := make(chan func())
+	go func() { waiting <- p.take(t.Context(), "a", time.Minute) }()
+	one()
+	if release := <-waiting; release == nil {
+		t.Error("a place became free, and nobody got it")
+	}
+	two()
+}
+
+func TestAPaceAllowsForWhatMoves(t *testing.T) {
+	p := pace{patience: time.Minute}
+	if p.left() != time.Minute {
+		t.Errorf("%s at first", p.left())
+	}
+	p.waited, p.moved = time.Hour, 3500*leastRate
+	if p.left() > time.Second {
+		t.Errorf("%s left to a client that is slower than it may be", p.left())
+	}
+	p.moved = 4000 * leastRate
+	if p.left() != time.Minute {
+		t.Errorf("%s left to a client that is slow, and comes along", p.left())
+	}
+}
+
+// The sentence names the limit that git met, so that somebody can raise it.
+func TestMemoryRefusalSaysWhatToDo(t *testing.T) {
+	refused, ok := refusal.Parse("remote: fatal: Out of memory, malloc failed (tried to allocate 268435457 bytes)\nerror: remote unpack failed: index-pack abnormal exit")
+	if !ok || !strings.Contains(refused.Message, "--git-memory-bytes") {
+		t.Errorf("%v", refused)
+	}
+}
