@@ -17,6 +17,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/gateway"
 	"github.com/clew-dev/clew/internal/daemon/hook"
 	"github.com/clew-dev/clew/internal/daemon/mask"
+	"github.com/clew-dev/clew/internal/daemon/memory"
 	"github.com/clew-dev/clew/internal/daemon/prepare"
 	"github.com/clew-dev/clew/internal/daemon/run"
 	"github.com/clew-dev/clew/internal/daemon/shim"
@@ -90,6 +91,7 @@ func newPrepare(logging *logOptions) *cobra.Command {
 		Short: "Bring the task's volume to the state the task is meant to have, then exit",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			memory.Keep(memory.Limit())
 			log, err := logging.logger("prepare")
 			if err != nil {
 				return err
@@ -151,6 +153,7 @@ func newRun(logging *logOptions) *cobra.Command {
 		Short: "Record the agent's work beside it, until the pod ends",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			memory.Keep(memory.Limit())
 			log, err := logging.logger("daemon")
 			if err != nil {
 				return err

@@ -28,6 +28,7 @@ type options struct {
 	daemonImage          string
 	daemonPullPolicy     string
 	daemonRequests       map[string]string
+	daemonLimits         map[string]string
 	serverURL            string
 	gitStoreURL          string
 	caBundleFile         string
@@ -47,6 +48,7 @@ func defaultOptions() *options {
 		probeAddress:     ":8081",
 		daemonPullPolicy: string(corev1.PullIfNotPresent),
 		daemonRequests:   map[string]string{"cpu": "50m", "memory": "64Mi"},
+		daemonLimits:     map[string]string{"cpu": "2", "memory": "1Gi"},
 		logLevel:         "info",
 		workers:          4,
 		kubeQPS:          50,
@@ -63,6 +65,7 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.daemonImage, "daemon-image", o.daemonImage, "image that holds clew-daemon, for the pods of tasks (required)")
 	f.StringVar(&o.daemonPullPolicy, "daemon-image-pull-policy", o.daemonPullPolicy, "Always, IfNotPresent or Never")
 	f.StringToStringVar(&o.daemonRequests, "daemon-requests", o.daemonRequests, "resource requests of Clew's own containers in the pods of tasks")
+	f.StringToStringVar(&o.daemonLimits, "daemon-limits", o.daemonLimits, "resource limits of the same; the daemon keeps itself, and git, within the memory. What the agent writes decides how much that would be")
 	f.StringVar(&o.serverURL, "server-url", o.serverURL, "base URL of the server, as pods reach it (required)")
 	f.StringVar(&o.gitStoreURL, "gitstore-url", o.gitStoreURL, "base URL of the gitstore, as pods reach it (required)")
 	f.StringVar(&o.caBundleFile, "ca-bundle-file", o.caBundleFile, "file with the PEM certificates that sign both; the system's when empty")
@@ -99,19 +102,19 @@ func (o *options) validate() error {
 
 // podOptions are the options of every task's pod.
 func (o *options) podOptions() (resources.Options, error) {
-	requests := corev1.ResourceList{}
-	for name, amount := range o.daemonRequests {
-		quantity, err := resource.ParseQuantity(amount)
-		if err != nil {
-			return resources.Options{}, fmt.Errorf("--daemon-requests: %s=%s is no quantity: %w", name, amount, err)
-		}
-		requests[corev1.ResourceName(name)] = quantity
+	requests, err := quantities("--daemon-requests", o.daemonRequests)
+	if err != nil {
+		return resources.Options{}, err
+	}
+	limits, err := quantities("--daemon-limits", o.daemonLimits)
+	if err != nil {
+		return resources.Options{}, err
 	}
 	p := resources.Options{
 		DaemonImage: o.daemonImage, PullPolicy: corev1.PullPolicy(o.daemonPullPolicy),
 		ServerURL: o.serverURL, GitStoreURL: o.gitStoreURL,
-		Prepare: corev1.ResourceRequirements{Requests: requests},
-		Daemon:  corev1.ResourceRequirements{Requests: requests},
+		Prepare: corev1.ResourceRequirements{Requests: requests, Limits: limits},
+		Daemon:  corev1.ResourceRequirements{Requests: requests, Limits: limits},
 	}
 	if o.caBundleFile != "" {
 		bundle, err := os.ReadFile(o.caBundleFile)
@@ -128,6 +131,19 @@ func (o *options) podOptions() (resources.Options, error) {
 		p.Prices = prices
 	}
 	return p, nil
+}
+
+// quantities reads the amounts of a flag, by resource.
+func quantities(flag string, amounts map[string]string) (corev1.ResourceList, error) {
+	list := corev1.ResourceList{}
+	for name, amount := range amounts {
+		quantity, err := resource.ParseQuantity(amount)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s=%s is not a quantity: %w", flag, name, amount, err)
+		}
+		list[corev1.ResourceName(name)] = quantity
+	}
+	return list, nil
 }
 
 // dsn is the DSN of the history store.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -98,7 +99,8 @@ func (r *Repo) command(ctx context.Context, call gitCall) (*exec.Cmd, *tailBuffe
 	if call.workDir != "" {
 		args = append(args, "--work-tree="+call.workDir)
 	}
-	cmd := exec.CommandContext(ctx, r.cfg.Git, append(args, call.args...)...)
+	name, args := limited(r.cfg, append(args, call.args...))
+	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = r.cfg.GitDir
 	cmd.Env = append(neutralEnv(), call.env...)
 	cmd.Stdin = call.stdin
@@ -111,6 +113,16 @@ func (r *Repo) command(ctx context.Context, call gitCall) (*exec.Cmd, *tailBuffe
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
 	return cmd, stderr
+}
+
+// limited is the command line of git, with a limit for what it and each of its
+// children may write to in memory: git asks for what objects say that they need.
+func limited(cfg Config, args []string) (string, []string) {
+	if cfg.GitMemoryBytes <= 0 {
+		return cfg.Git, args
+	}
+	const script = `ulimit -d "$0" 2>/dev/null; exec "$@"`
+	return "/bin/sh", append([]string{"-c", script, strconv.FormatInt(cfg.GitMemoryBytes>>10, 10), cfg.Git}, args...)
 }
 
 // git runs git and returns its standard output.

@@ -13,6 +13,8 @@ type ignoreRules struct {
 	outer *ignoreRules
 	base  string // the folder the patterns are relative to
 	lines []ignoreLine
+	bytes int // of the patterns, with those of the outer folders
+	count int // of the lines, likewise
 }
 
 type ignoreLine struct {
@@ -21,8 +23,14 @@ type ignoreLine struct {
 	folders bool // matches folders only
 }
 
-// maxIgnoreBytes bounds the .gitignore files that are looked into.
-const maxIgnoreBytes = 1 << 20
+// maxIgnoreBytes and maxIgnoreLines bound the patterns that apply in one folder,
+// those of its outer folders included. The agent writes them, and a pattern costs
+// a hundred times its length in memory. Files that hold more are passed over: what
+// they ignore is listed as untracked.
+const (
+	maxIgnoreBytes = 64 << 10
+	maxIgnoreLines = 2000
+)
 
 // rules adds the patterns in a file of a folder to those that apply already. If
 // below is set, the file is there, below the entry e.
@@ -37,7 +45,13 @@ func (d *dirtyFinder) rules(base string, e *entry, below string, outer *ignoreRu
 			return outer
 		}
 	}
-	r := &ignoreRules{outer: outer, base: base}
+	r := &ignoreRules{outer: outer, base: base, bytes: len(text), count: bytes.Count(text, []byte("\n"))}
+	if outer != nil {
+		r.bytes, r.count = r.bytes+outer.bytes, r.count+outer.count
+	}
+	if r.bytes > maxIgnoreBytes || r.count > maxIgnoreLines {
+		return outer
+	}
 	for line := range bytes.Lines(text) {
 		if l, ok := parseIgnore(strings.TrimRight(string(line), "\r\n")); ok {
 			r.lines = append(r.lines, l)
@@ -77,7 +91,7 @@ func parseIgnore(line string) (l ignoreLine, ok bool) {
 	if rest, found := strings.CutSuffix(line, "/"); found {
 		l.folders, line = true, rest
 	}
-	if line == "" || len(line) > 4096 {
+	if line == "" || len(line) > 1024 {
 		return l, false
 	}
 	anchored := strings.Contains(line, "/")

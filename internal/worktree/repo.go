@@ -47,6 +47,8 @@ type Config struct {
 	// LockWait is how long Open waits for another holder of GitDir; 0 means 30
 	// seconds.
 	LockWait time.Duration
+	// GitMemoryBytes is how much memory one git process may use; 0 for no limit.
+	GitMemoryBytes int64
 	// Secrets must not get into a checkpoint; nil means that there are none.
 	Secrets Secrets
 }
@@ -73,7 +75,7 @@ func (c *Config) setDefaults() {
 		c.MaxGitFileBytes = 1 << 30
 	}
 	if c.MaxFiles == 0 {
-		c.MaxFiles = 2_000_000
+		c.MaxFiles = 1_000_000
 	}
 	if c.MaxListed == 0 {
 		c.MaxListed = 2_000

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -286,9 +287,16 @@ var remoteErrors = []struct {
 	{"not found", RepositoryNotFound},
 }
 
+// outOfMemory finds git's own lack of memory; the remote's is told of on lines
+// that begin otherwise.
+var outOfMemory = regexp.MustCompile(`(?m)^fatal: .*(?:[Oo]ut of memory|Cannot allocate memory)`)
+
 // failRemote gives an error of talking to a remote its reason.
 func failRemote(err error, url string) error {
 	text := stderrOf(err)
+	if outOfMemory.MatchString(text) {
+		return fail(GitFailed, err, "git needs more memory for the repository %s than the container's limit leaves; raise the manager's --daemon-limits", url)
+	}
 	for _, known := range remoteErrors {
 		if !strings.Contains(text, known.words) {
 			continue

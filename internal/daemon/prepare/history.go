@@ -14,6 +14,13 @@ import (
 // rendered whole.
 const previewBytes = 4 << 10
 
+// Only the newest previews have room; of entries that are older still, traces
+// are kept: no prompt gets to them, but who answered whom is looked at.
+const (
+	maxPreviewBytes = 4 << 20
+	traceBytes      = 64
+)
+
 // history is the conversation in memory, of which only as much is kept whole as
 // can get into a prompt.
 type history struct {
@@ -25,6 +32,9 @@ type history struct {
 	// whole is the first entry that is kept whole, size the bytes from there to
 	// pending.
 	whole, size int
+	// previewed is the first entry of which more than a trace is kept, previews
+	// the bytes from there to whole.
+	previewed, previews int
 }
 
 // add takes the next entry in.
@@ -40,6 +50,11 @@ func (h *history) add(e *daemonv1.ConversationEntry) {
 	for ; h.size > h.budget && h.whole < h.pending-1; h.whole++ {
 		h.size -= sizeOf(h.entries[h.whole])
 		h.entries[h.whole] = shorten(h.entries[h.whole], previewBytes)
+		h.previews += sizeOf(h.entries[h.whole])
+	}
+	for ; h.previews > maxPreviewBytes && h.previewed < h.whole; h.previewed++ {
+		h.previews -= sizeOf(h.entries[h.previewed])
+		h.entries[h.previewed] = shorten(h.entries[h.previewed], traceBytes)
 	}
 }
 

@@ -207,3 +207,24 @@ func TestHistoryIsBounded(t *testing.T) {
 		t.Fatalf("the first result has %d bytes of %d, the last %d", len(first.GetOutput()), first.GetOutputPieces().GetBytes(), len(last.GetOutput()))
 	}
 }
+
+// A long conversation of ordinary messages costs little for each, too.
+func TestALongConversationFitsInMemory(t *testing.T) {
+	const messages = 20_000
+	h := &history{budget: 400 << 10}
+	bytes := 0
+	for i := range messages {
+		h.add(&daemonv1.ConversationEntry{Position: int64(i + 1), Message: &daemonv1.Message{Role: daemonv1.Role_ROLE_TOOL,
+			ToolResult: &daemonv1.ToolResult{CallId: fmt.Sprint(i), Output: strings.Repeat("x", 4000)}}})
+	}
+	told, _, _ := h.end()
+	for _, e := range told {
+		bytes += sizeOf(e)
+	}
+	if len(told) != messages || bytes > 8<<20 {
+		t.Errorf("%d bytes are kept of %d messages", bytes, len(told))
+	}
+	if last := told[messages-1].GetMessage().GetToolResult(); len(last.GetOutput()) != 4000 {
+		t.Errorf("the newest message has %d bytes", len(last.GetOutput()))
+	}
+}

@@ -17,6 +17,7 @@ import (
 	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/daemon/gateway"
 	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemon/memory"
 	"github.com/clew-dev/clew/internal/daemon/spool"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/worktree"
@@ -59,7 +60,7 @@ func Open(ctx context.Context, paths Paths, cfg daemonapi.Config, secrets worktr
 	v.Repo, err = worktree.Open(ctx, worktree.Config{
 		GitDir: filepath.Join(paths.State, "git"), Worktree: paths.Worktree,
 		Home: paths.Home, HomeInclude: include, MaxFileBytes: cfg.Policy.MaxFileBytes,
-		Secrets: secrets,
+		GitMemoryBytes: memory.ForGit(memory.Limit()), Secrets: secrets,
 	})
 	if err != nil {
 		s.Close()

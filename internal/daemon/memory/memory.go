@@ -1,0 +1,51 @@
+// Package memory divides what a container may use between the daemon, whose
+// garbage collector keeps to a limit, and the git processes that it starts, which
+// get a limit each. The agent's files decide how much both would take.
+package memory
+
+import (
+	"math"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+)
+
+// cgroupFile says how much memory the container has, in cgroup v2.
+const cgroupFile = "/sys/fs/cgroup/memory.max"
+
+// Limit is the container's limit in bytes, 0 for none.
+func Limit() int64 {
+	text, err := os.ReadFile(cgroupFile)
+	if err != nil {
+		return 0
+	}
+	return parse(string(text))
+}
+
+func parse(text string) int64 {
+	limit, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	if err != nil || limit < 0 {
+		return 0 // "max"
+	}
+	return limit
+}
+
+// Keep makes this process keep to its half of the container's limit.
+func Keep(limit int64) {
+	if limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(ForDaemon(limit))
+	}
+}
+
+// ForDaemon is the daemon's part of a limit.
+func ForDaemon(limit int64) int64 {
+	if limit <= 0 {
+		return math.MaxInt64
+	}
+	return limit / 2
+}
+
+// ForGit is what one git process gets of a limit, 0 for no limit. It is rare that
+// two need that much at a time.
+func ForGit(limit int64) int64 { return max(limit, 0) * 3 / 8 }
