@@ -50,8 +50,8 @@ func defaultOptions() *options {
 		daemonRequests:   map[string]string{"cpu": "50m", "memory": "64Mi"},
 		daemonLimits:     map[string]string{"cpu": "2", "memory": "1Gi"},
 		logLevel:         "info",
-		workers:          4,
-		kubeQPS:          50,
+		workers:          8,
+		kubeQPS:          -1,
 		kubeBurst:        100,
 		retryBase:        plan.DefaultLimits().RetryBase,
 	}
@@ -73,8 +73,8 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.dsnFile, "dsn-file", o.dsnFile, "file with the Postgres DSN; the environment variable "+dsnEnv+" when empty")
 	f.StringVar(&o.logLevel, "log-level", o.logLevel, "debug, info or error")
 	f.IntVar(&o.workers, "workers", o.workers, "objects of one kind that are worked on at a time")
-	f.Float32Var(&o.kubeQPS, "kube-api-qps", o.kubeQPS, "requests a second to the Kubernetes API")
-	f.IntVar(&o.kubeBurst, "kube-api-burst", o.kubeBurst, "requests to the Kubernetes API at once")
+	f.Float32Var(&o.kubeQPS, "kube-api-qps", o.kubeQPS, "requests a second to the Kubernetes API, for each kind of object; negative for no limit but the API server's own (API Priority and Fairness) and --workers")
+	f.IntVar(&o.kubeBurst, "kube-api-burst", o.kubeBurst, "requests to the Kubernetes API at once, if --kube-api-qps limits them")
 	f.BoolVar(&o.stamped, "requesters-are-stamped", o.stamped, "believe spec.requestedBy, since an admission policy writes it; without it anybody could, and field managers are shown")
 	f.DurationVar(&o.retryBase, "retry-base-delay", o.retryBase, "pause before a failed agent is started again; doubles each time")
 }

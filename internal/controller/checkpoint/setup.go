@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/controller/fairqueue"
 	"github.com/clew-dev/clew/internal/history"
 )
 
@@ -44,7 +45,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 		For(&v1alpha1.Checkpoint{}).
 		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(r.ofTask)).
 		WatchesRawSource(r.fromHistory(notifications)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.New}).
 		Complete(r)
 }
 

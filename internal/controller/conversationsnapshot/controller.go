@@ -27,6 +27,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/controller/failure"
+	"github.com/clew-dev/clew/internal/controller/fairqueue"
 	"github.com/clew-dev/clew/internal/history"
 )
 
@@ -77,7 +78,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, workers int) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("conversationsnapshot").
 		For(&v1alpha1.ConversationSnapshot{}).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.New}).
 		Complete(r)
 }
 
