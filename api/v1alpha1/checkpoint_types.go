@@ -22,6 +22,23 @@ const (
 	TriggerBeforeRiskyTool CheckpointTrigger = "BeforeRiskyTool"
 )
 
+// CheckpointConsistency says whether the agent stood still while its files were read.
+// +kubebuilder:validation:Enum=PointInTime;AgentNotStopped;AgentThawed
+type CheckpointConsistency string
+
+const (
+	// ConsistencyPointInTime: the files are those of one instant, and match the
+	// position in the conversation: the agent was stopped, or did not run.
+	ConsistencyPointInTime CheckpointConsistency = "PointInTime"
+	// ConsistencyAgentNotStopped: the agent, or a process that it had started,
+	// did not stop in time; files may be of different instants.
+	ConsistencyAgentNotStopped CheckpointConsistency = "AgentNotStopped"
+	// ConsistencyAgentThawed: the agent was stopped, but went on before all files
+	// were read, since that took longer than it may be stopped; files may be of
+	// different instants.
+	ConsistencyAgentThawed CheckpointConsistency = "AgentThawed"
+)
+
 // CheckpointSpec asks for a checkpoint.
 type CheckpointSpec struct {
 	// taskRef names the task.
@@ -195,6 +212,14 @@ type CheckpointStatus struct {
 	// stateCommit holds the agent's own state.
 	// +optional
 	StateCommit string `json:"stateCommit,omitempty"`
+	// consistency says whether the files are those of one instant. It is absent
+	// on checkpoints that were taken before this field existed.
+	// +optional
+	Consistency CheckpointConsistency `json:"consistency,omitempty"`
+	// frozenMilliseconds is how long the agent was stopped for the checkpoint;
+	// absent if it did not run.
+	// +optional
+	FrozenMilliseconds int64 `json:"frozenMilliseconds,omitempty"`
 	// riskyTool is the tool call that the checkpoint was taken for, if it was for one.
 	// +optional
 	RiskyTool *RiskyTool `json:"riskyTool,omitempty"`

@@ -258,6 +258,11 @@ type TaskStatus struct {
 	// checkpointCount counts checkpoints taken.
 	// +optional
 	CheckpointCount int64 `json:"checkpointCount,omitempty"`
+	// checkpointObjectsThrough is the number up to which every checkpoint that
+	// was taken has a Checkpoint object, while objects for the rest are being
+	// made, some at a time. It is absent when all have one.
+	// +optional
+	CheckpointObjectsThrough *int64 `json:"checkpointObjectsThrough,omitempty"`
 	// snapshotCount counts the automatic snapshots of the conversation that
 	// ConversationSnapshots were made for.
 	// +optional

@@ -149,6 +149,15 @@ type CheckpointPolicy struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400
 	EverySeconds *int32 `json:"everySeconds,omitempty"`
+	// leastIntervalSeconds bounds how many checkpoints the agent can cause, by
+	// its tool calls or by time: after 20 at any pace there is one every so many
+	// seconds, 20 + 86400/leastIntervalSeconds a day at most. One that comes too
+	// early is taken late; a risky tool call is held back until then.
+	// +optional
+	// +kubebuilder:default=10
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=3600
+	LeastIntervalSeconds *int32 `json:"leastIntervalSeconds,omitempty"`
 	// maxFileBytes is the size above which a file is listed as skipped instead of stored.
 	// +optional
 	// +kubebuilder:default=104857600

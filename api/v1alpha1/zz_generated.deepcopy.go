@@ -160,6 +160,11 @@ func (in *CheckpointPolicy) DeepCopyInto(out *CheckpointPolicy) {
 		*out = new(int32)
 		**out = **in
 	}
+	if in.LeastIntervalSeconds != nil {
+		in, out := &in.LeastIntervalSeconds, &out.LeastIntervalSeconds
+		*out = new(int32)
+		**out = **in
+	}
 	if in.MaxFileBytes != nil {
 		in, out := &in.MaxFileBytes, &out.MaxFileBytes
 		*out = new(int64)
@@ -1074,6 +1079,11 @@ func (in *TaskStatus) DeepCopyInto(out *TaskStatus) {
 		in, out := &in.LatestCheckpoint, &out.LatestCheckpoint
 		*out = new(CheckpointSummary)
 		(*in).DeepCopyInto(*out)
+	}
+	if in.CheckpointObjectsThrough != nil {
+		in, out := &in.CheckpointObjectsThrough, &out.CheckpointObjectsThrough
+		*out = new(int64)
+		**out = **in
 	}
 	if in.HandledOperations != nil {
 		in, out := &in.HandledOperations, &out.HandledOperations

@@ -73,6 +73,8 @@ type world struct {
 	verifyEvery time.Duration
 	// pushTime is how long the status of a checkpoint waits for its push.
 	pushTime time.Duration
+	// neighbour is another namespace that the manager looks after; "" for none.
+	neighbour string
 }
 
 func newWorld(t *testing.T) *world {
@@ -84,9 +86,7 @@ func newWorld(t *testing.T) *world {
 	}
 	w.SetDefaultEventuallyTimeout(20 * time.Second)
 	w.SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
-	w.Expect(w.client.Create(w.ctx, namespace)).To(gomega.Succeed())
-	w.namespace = namespace.Name
+	w.namespace = w.newNamespace()
 	clientset, err := kubernetes.NewForConfig(server.Config)
 	w.Expect(err).NotTo(gomega.HaveOccurred())
 	w.kubelet = builders.Kubelet{Client: w.client, Kubernetes: clientset}
@@ -95,19 +95,30 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// startManager runs all controllers, for this namespace alone.
+func (w *world) newNamespace() string {
+	w.Helper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
+	w.Expect(w.client.Create(w.ctx, namespace)).To(gomega.Succeed())
+	return namespace.Name
+}
+
+// startManager runs all controllers, for the world's namespaces alone.
 func (w *world) startManager() {
 	w.Helper()
 	restConfig := rest.CopyConfig(server.Config)
 	restConfig.Impersonate = rest.ImpersonationConfig{UserName: manager, Groups: []string{"system:masters"}}
 	restConfig.Wrap(w.requests.wrap)
+	namespaces := map[string]cache.Config{w.namespace: {}}
+	if w.neighbour != "" {
+		namespaces[w.neighbour] = cache.Config{}
+	}
 	mgr, err := ctrl.NewManager(restConfig, ctrl.Options{
 		Scheme:     server.Scheme,
 		Metrics:    metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 		Cache: cache.Options{
 			DefaultTransform:  cache.TransformStripManagedFields(),
-			DefaultNamespaces: map[string]cache.Config{w.namespace: {}},
+			DefaultNamespaces: namespaces,
 		},
 	})
 	w.Expect(err).NotTo(gomega.HaveOccurred())

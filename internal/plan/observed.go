@@ -141,8 +141,10 @@ type Plan struct {
 	CreateClaim bool
 	// StopPods are to be deleted, with their grace period.
 	StopPods []PodRef
-	// Checkpoints are recorded checkpoints to make objects for; nil for none.
-	// The name of the newest belongs into Status.LatestCheckpoint.
+	// Checkpoints are recorded checkpoints to make objects for; nil for none. As
+	// many as one task may have made at a time are made, the newest among them,
+	// whose name belongs into Status.LatestCheckpoint; if some are left,
+	// Status.CheckpointObjectsThrough says after which.
 	Checkpoints *Range
 	// Snapshots asks for objects for the automatic snapshots of the conversation
 	// after the one of this number; nil for none. The number of the newest

@@ -200,11 +200,14 @@ func (d *decision) quiet(s *v1alpha1.TaskStatus) *v1alpha1.TaskStatus {
 }
 
 // checkpointNews says that the history store has a checkpoint, or has made one
-// durable, that the status does not tell of.
+// durable, that the status does not tell of, or that objects are still to be made.
 func (d *decision) checkpointNews() bool {
 	latest := d.o.History.State.Latest
 	if !d.o.History.Known || latest == nil {
 		return false
+	}
+	if d.old.CheckpointObjectsThrough != nil {
+		return true
 	}
 	known := d.old.LatestCheckpoint
 	if known == nil || known.Number != latest.Number {
@@ -256,16 +259,24 @@ func (d *decision) fold() {
 	}
 }
 
+// objectsThrough is the number up to which all checkpoints have an object.
+func (d *decision) objectsThrough() int64 {
+	switch {
+	case d.old.CheckpointObjectsThrough != nil:
+		return *d.old.CheckpointObjectsThrough
+	case d.old.LatestCheckpoint != nil:
+		return d.old.LatestCheckpoint.Number
+	}
+	return 0
+}
+
 func (d *decision) foldCheckpoint() {
 	latest := d.o.History.State.Latest
-	before := int64(0)
-	if k := d.old.LatestCheckpoint; k != nil {
-		before = k.Number
+	if after := d.objectsThrough(); latest.Number > after {
+		d.plan.Checkpoints = &Range{After: after, UpTo: latest.Number}
 	}
-	if latest.Number > before {
-		d.plan.Checkpoints = &Range{After: before, UpTo: latest.Number}
-	}
-	if latest.Number != before {
+	d.s.CheckpointObjectsThrough = nil
+	if k := d.old.LatestCheckpoint; k == nil || k.Number != latest.Number {
 		d.s.LatestCheckpoint = &v1alpha1.CheckpointSummary{
 			Number: latest.Number, Commit: latest.Commit, Time: ptr.To(metav1.NewTime(latest.Time)),
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/history"
@@ -92,6 +93,35 @@ func TestAStormOfCheckpointsIsToldOfAtIntervals(t *testing.T) {
 	}
 	if s.status().LatestCheckpoint.Number != 21 || s.status().CheckpointCount != 21 {
 		t.Errorf("%+v", s.status().LatestCheckpoint)
+	}
+}
+
+func TestObjectsThatAreStillToBeMadeAreMadeWithTheNextWrites(t *testing.T) {
+	s := running(t).after(time.Minute)
+	for range 120 {
+		s.record(v1alpha1.TriggerToolCalls)
+	}
+	p := Decide(s.o, s.now)
+	if r := p.Checkpoints; r == nil || *r != (Range{UpTo: 120}) {
+		t.Fatalf("checkpoints %+v", r)
+	}
+	// The controller made some of them, and the newest.
+	p.Status.CheckpointObjectsThrough = ptr.To[int64](50)
+	s.carryOut(p)
+	if s.status().LatestCheckpoint.Number != 120 {
+		t.Errorf("%+v", s.status().LatestCheckpoint)
+	}
+	p = Decide(s.o, s.now)
+	if p.Acts() || p.RequeueAfter == 0 || p.RequeueAfter > s.o.Limits.RefreshEvery {
+		t.Fatalf("the rest has its turn later: %+v", p)
+	}
+	p = Decide(s.o, s.now.Add(p.RequeueAfter))
+	if r := p.Checkpoints; r == nil || *r != (Range{After: 50, UpTo: 120}) {
+		t.Fatalf("checkpoints %+v", r)
+	}
+	s.after(s.o.Limits.RefreshEvery).step()
+	if s.status().CheckpointObjectsThrough != nil {
+		t.Errorf("all are made: %+v", s.status())
 	}
 }
 

@@ -34,6 +34,8 @@ func fill(s *v1alpha1.CheckpointStatus, row history.Checkpoint, generation int64
 		Parent:             row.Parent,
 		Base:               row.Base,
 		StateCommit:        row.StateCommit,
+		Consistency:        consistency(row.Consistency),
+		FrozenMilliseconds: max(0, row.FrozenMilliseconds),
 		RiskyTool:          riskyTool(row.RiskyTool),
 		Session:            session(row.Session),
 		Conversation:       conversation(row),
@@ -108,6 +110,15 @@ func conversation(row history.Checkpoint) *v1alpha1.CheckpointConversation {
 		CostMicroUSD: row.Totals.CostMicroUSD,
 		Digest:       row.Digest,
 	}
+}
+
+// consistency is what a record says, if it is a value that this version knows.
+func consistency(said string) v1alpha1.CheckpointConsistency {
+	switch c := v1alpha1.CheckpointConsistency(said); c {
+	case v1alpha1.ConsistencyPointInTime, v1alpha1.ConsistencyAgentNotStopped, v1alpha1.ConsistencyAgentThawed:
+		return c
+	}
+	return ""
 }
 
 // maxID bounds what an untrusted agent says of itself.

@@ -42,12 +42,15 @@ func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan
 		p.Status.ClaimUID = string(uid)
 	}
 	if p.Checkpoints != nil {
-		name, err := r.makeCheckpoints(ctx, task, *p.Checkpoints)
+		newest, through, err := r.makeCheckpoints(ctx, task, *p.Checkpoints)
 		if err != nil {
 			return err
 		}
 		if p.Status.LatestCheckpoint != nil {
-			p.Status.LatestCheckpoint.Name = name
+			p.Status.LatestCheckpoint.Name = newest
+		}
+		if through < p.Checkpoints.UpTo {
+			p.Status.CheckpointObjectsThrough = &through
 		}
 	}
 	if p.Snapshots != nil {

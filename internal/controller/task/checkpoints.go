@@ -12,30 +12,42 @@ import (
 	"github.com/clew-dev/clew/internal/resources"
 )
 
-const checkpointsPerPage = 100
+// checkpointsPerPage is how many objects are made for one task at a time. The
+// rest follow with its next writes, plan.Limits.RefreshEvery apart, so that a
+// task with thousands of them holds up no other.
+const checkpointsPerPage = 50
 
-// makeCheckpoints makes the objects for recorded checkpoints, and returns the
-// name of the newest one. Their status is the checkpoint controller's.
-func (r *Reconciler) makeCheckpoints(ctx context.Context, task *v1alpha1.Task, of plan.Range) (newest string, err error) {
-	for after := of.After; after < of.UpTo; {
-		rows, err := r.Store.CheckpointsAfter(ctx, string(task.UID), after, checkpointsPerPage)
-		if err != nil {
-			return "", fmt.Errorf("read the task's checkpoints after %d: %w", after, err)
-		}
-		if len(rows) == 0 {
-			break
-		}
-		for _, row := range rows {
-			if row.Number > of.UpTo {
-				return newest, nil
-			}
-			if newest, err = r.makeCheckpoint(ctx, task, row); err != nil {
-				return "", err
-			}
-			after = row.Number
-		}
+// makeCheckpoints makes objects for a page of recorded checkpoints, and for the
+// newest of all, whose name it returns; all through that number have one then.
+// Their status is the checkpoint controller's.
+func (r *Reconciler) makeCheckpoints(ctx context.Context, task *v1alpha1.Task, of plan.Range) (newest string, through int64, err error) {
+	newest, through, err = r.makePage(ctx, task, of.After, of.UpTo, checkpointsPerPage)
+	if err == nil && through < of.UpTo {
+		newest, _, err = r.makePage(ctx, task, of.UpTo-1, of.UpTo, 1)
 	}
-	return newest, nil
+	return newest, through, err
+}
+
+// makePage makes the objects for so many checkpoints after a number, and
+// returns the name of the last and the number through which none is left out.
+func (r *Reconciler) makePage(ctx context.Context, task *v1alpha1.Task, after, upTo int64, size int) (last string, through int64, err error) {
+	rows, err := r.Store.CheckpointsAfter(ctx, string(task.UID), after, size)
+	if err != nil {
+		return "", after, fmt.Errorf("read the task's checkpoints after %d: %w", after, err)
+	}
+	for _, row := range rows {
+		if row.Number > upTo {
+			return last, upTo, nil
+		}
+		if last, err = r.makeCheckpoint(ctx, task, row); err != nil {
+			return "", after, err
+		}
+		after = row.Number
+	}
+	if len(rows) < size {
+		after = upTo
+	}
+	return last, after, nil
 }
 
 // makeCheckpoint makes the object for one recorded checkpoint, unless the one

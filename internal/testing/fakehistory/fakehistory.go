@@ -61,14 +61,22 @@ func (s *Store) Begin(t history.Task, attempt int64) {
 
 // AddCheckpoint records one more checkpoint of the task; its number is given.
 func (s *Store) AddCheckpoint(t history.Task, row history.Checkpoint) history.Checkpoint {
+	return s.AddCheckpoints(t, row)[0]
+}
+
+// AddCheckpoints records more checkpoints at once; their numbers are given.
+func (s *Store) AddCheckpoints(t history.Task, rows ...history.Checkpoint) []history.Checkpoint {
 	s.change(t, func(k *task) {
-		row.TaskUID, row.Number = t.UID, int64(len(k.checkpoints)+1)
-		if row.Commit == "" {
-			row.Commit = fmt.Sprintf("%040d", row.Number)
+		for i := range rows {
+			row := &rows[i]
+			row.TaskUID, row.Number = t.UID, int64(len(k.checkpoints)+1)
+			if row.Commit == "" {
+				row.Commit = fmt.Sprintf("%040d", row.Number)
+			}
+			k.checkpoints = append(k.checkpoints, *row)
 		}
-		k.checkpoints = append(k.checkpoints, row)
 	})
-	return row
+	return rows
 }
 
 // SetDurable marks a checkpoint as pushed.
