@@ -6,6 +6,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -92,6 +93,7 @@ func (p *plugin) describeCheckpoint(w io.Writer, c *v1alpha1.Checkpoint) error {
 	for _, condition := range []string{v1alpha1.CheckpointReady, v1alpha1.CheckpointDurable, v1alpha1.CheckpointIntact} {
 		add(condition, describeCondition(status, condition))
 	}
+	add("Consistency", describeConsistency(status))
 	add("Commit", status.Commit)
 	add("Tree", status.Tree)
 	add("Parent", status.Parent)
@@ -112,6 +114,21 @@ func (p *plugin) describeCheckpoint(w io.Writer, c *v1alpha1.Checkpoint) error {
 	}
 	describeSkipped(w, style, status)
 	return nil
+}
+
+// describeConsistency says whether the files are those of one instant.
+func describeConsistency(status v1alpha1.CheckpointStatus) string {
+	text := string(status.Consistency)
+	switch status.Consistency {
+	case v1alpha1.ConsistencyAgentNotStopped:
+		text += ": the agent did not stop in time; files may be of different instants"
+	case v1alpha1.ConsistencyAgentThawed:
+		text += ": the agent went on before all files were read; files may be of different instants"
+	}
+	if text != "" && status.FrozenMilliseconds > 0 {
+		text += fmt.Sprintf(" (the agent was stopped for %s)", time.Duration(status.FrozenMilliseconds)*time.Millisecond)
+	}
+	return text
 }
 
 func describeCondition(status v1alpha1.CheckpointStatus, kind string) string {

@@ -101,7 +101,10 @@ type Source struct {
 type Policy struct {
 	EveryToolCalls int32 `json:"everyToolCalls"`
 	EverySeconds   int32 `json:"everySeconds"`
-	MaxFileBytes   int64 `json:"maxFileBytes"`
+	// LeastIntervalSeconds is how soon after another an automatic checkpoint may
+	// be taken, beyond a burst; 0, from managers of before, means the default.
+	LeastIntervalSeconds int32 `json:"leastIntervalSeconds,omitempty"`
+	MaxFileBytes         int64 `json:"maxFileBytes"`
 	// RiskyTools are the calls that a checkpoint is taken before.
 	RiskyTools []ToolPattern `json:"riskyTools,omitempty"`
 	// SnapshotEveryMessages is how often a snapshot of the conversation is noted.

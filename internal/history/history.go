@@ -133,6 +133,10 @@ type Checkpoint struct {
 	// Digest is that of the messages up to the turn boundary that the
 	// checkpoint goes back to; see Snapshot.
 	Digest string
+	// Consistency is a value of v1alpha1.CheckpointConsistency; empty if nobody said.
+	Consistency string
+	// FrozenMilliseconds is how long the agent was stopped for it.
+	FrozenMilliseconds int64
 	// RiskyTool is the call that the checkpoint was taken for, if it was.
 	RiskyTool *RiskyTool
 	// Session is the agent's own, as of the checkpoint; nil if it has none.

@@ -108,6 +108,7 @@ func Config(request PodRequest, options Options) daemonapi.Config {
 		Policy: daemonapi.Policy{
 			EveryToolCalls:        ptr.Deref(task.Spec.CheckpointPolicy.EveryToolCalls, 10),
 			EverySeconds:          ptr.Deref(task.Spec.CheckpointPolicy.EverySeconds, 300),
+			LeastIntervalSeconds:  ptr.Deref(task.Spec.CheckpointPolicy.LeastIntervalSeconds, 10),
 			MaxFileBytes:          ptr.Deref(task.Spec.CheckpointPolicy.MaxFileBytes, 100<<20),
 			RiskyTools:            riskyTools(task.Spec.CheckpointPolicy.BeforeRiskyTools),
 			SnapshotEveryMessages: int64(ptr.Deref(task.Spec.Conversation.SnapshotEveryMessages, 50)),

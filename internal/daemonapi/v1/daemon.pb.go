@@ -1264,9 +1264,13 @@ type CheckpointRecord struct {
 	// Set on a checkpoint taken because of a risky tool call.
 	RiskyTool *RiskyTool `protobuf:"bytes,27,opt,name=risky_tool,json=riskyTool,proto3" json:"risky_tool,omitempty"`
 	// The agent's own session, as of this checkpoint; absent when it has none.
-	Session       *AgentSession `protobuf:"bytes,28,opt,name=session,proto3" json:"session,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Session *AgentSession `protobuf:"bytes,28,opt,name=session,proto3" json:"session,omitempty"`
+	// A value of v1alpha1.CheckpointConsistency; empty from daemons of before.
+	Consistency string `protobuf:"bytes,70,opt,name=consistency,proto3" json:"consistency,omitempty"`
+	// How long the agent was stopped for it; 0 if no agent ran.
+	FrozenMilliseconds int64 `protobuf:"varint,71,opt,name=frozen_milliseconds,json=frozenMilliseconds,proto3" json:"frozen_milliseconds,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *CheckpointRecord) Reset() {
@@ -1493,6 +1497,20 @@ func (x *CheckpointRecord) GetSession() *AgentSession {
 		return x.Session
 	}
 	return nil
+}
+
+func (x *CheckpointRecord) GetConsistency() string {
+	if x != nil {
+		return x.Consistency
+	}
+	return ""
+}
+
+func (x *CheckpointRecord) GetFrozenMilliseconds() int64 {
+	if x != nil {
+		return x.FrozenMilliseconds
+	}
+	return 0
 }
 
 // RiskyTool is the call that a checkpoint was taken for.
@@ -2284,7 +2302,7 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\adetails\x18\x03 \x03(\v2\".clew.daemon.v1.Event.DetailsEntryR\adetails\x1a:\n" +
 	"\fDetailsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe9\a\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbc\b\n" +
 	"\x10CheckpointRecord\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\x12\x18\n" +
 	"\atrigger\x18\x02 \x01(\tR\atrigger\x12.\n" +
@@ -2318,7 +2336,9 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\achanges\x18\x1a \x03(\v2\x1a.clew.daemon.v1.FileChangeR\achanges\x128\n" +
 	"\n" +
 	"risky_tool\x18\x1b \x01(\v2\x19.clew.daemon.v1.RiskyToolR\triskyTool\x126\n" +
-	"\asession\x18\x1c \x01(\v2\x1c.clew.daemon.v1.AgentSessionR\asession\"P\n" +
+	"\asession\x18\x1c \x01(\v2\x1c.clew.daemon.v1.AgentSessionR\asession\x12 \n" +
+	"\vconsistency\x18F \x01(\tR\vconsistency\x12/\n" +
+	"\x13frozen_milliseconds\x18G \x01(\x03R\x12frozenMilliseconds\"P\n" +
 	"\tRiskyTool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
 	"\acall_id\x18\x02 \x01(\tR\x06callId\x12\x16\n" +

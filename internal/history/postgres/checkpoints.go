@@ -78,6 +78,7 @@ func checkpointRow(b *batch, r history.Record) (sqlc.InsertCheckpointParams, err
 		GitHead: pack(c.GitHead), GitBranch: clean(c.GitBranch), DirtyFiles: dirty, DirtyFileCount: c.DirtyFileCount,
 		Files: narrow(c.Files), Bytes: c.Bytes, SkippedCount: c.SkippedCount, Durable: c.Durable,
 		RequestedByName: clean(c.RequestedByName), RequestedByUid: clean(c.RequestedByUID),
+		Consistency: clean(c.Consistency), FrozenMs: narrow(c.FrozenMilliseconds),
 		BranchID: b.branch.ID, Position: b.log.Position, Turn: narrow(b.log.Position - b.log.Boundary),
 		InputTokens: b.log.Totals.InputTokens, OutputTokens: b.log.Totals.OutputTokens, CostMicroUsd: b.log.Totals.CostMicroUSD,
 	}
@@ -103,6 +104,7 @@ func checkpointOf(row sqlc.RecordedCheckpoint) (history.Checkpoint, error) {
 		GitHead: unpack(row.GitHead), GitBranch: row.GitBranch, DirtyFiles: row.DirtyFiles, DirtyFileCount: row.DirtyFileCount,
 		Files: row.Files, Bytes: row.Bytes, SkippedCount: row.SkippedCount, Durable: row.Durable, Refused: row.Refused,
 		RequestedByName: row.RequestedByName, RequestedByUID: row.RequestedByUid,
+		Consistency: row.Consistency, FrozenMilliseconds: int64(row.FrozenMs),
 		Position: history.Position{Branch: branchName(row.BranchNumber), Position: row.Position, ToolCalls: row.ToolCalls},
 		Totals: totals(row.Position, conversation.Totals{
 			ToolCalls: row.ToolCalls, InputTokens: row.InputTokens, OutputTokens: row.OutputTokens, CostMicroUSD: row.CostMicroUsd,

@@ -323,6 +323,7 @@ func (e *exporter) checkpoint(row sqlc.ExportCheckpointsRow) error {
 		GitHead: c.GitHead, GitBranch: c.GitBranch, DirtyFiles: c.DirtyFiles, DirtyFileCount: c.DirtyFileCount,
 		Files: c.Files, Bytes: c.Bytes, Skipped: c.Skipped, SkippedCount: c.SkippedCount, Durable: c.Durable, Refused: c.Refused,
 		RequestedByName: c.RequestedByName, RequestedByUID: c.RequestedByUID, RiskyTool: c.RiskyTool, Session: c.Session, Changes: c.Changes,
+		Consistency: c.Consistency, FrozenMilliseconds: c.FrozenMilliseconds,
 		Branch: e.refs[row.RecordedCheckpoint.BranchID], Boundary: row.RecordedCheckpoint.Boundary, Digest: c.Digest,
 		Sums: exportedSums{c.Position.Position, c.Totals.ToolCalls, c.Totals.InputTokens, c.Totals.OutputTokens, c.Totals.CostMicroUSD},
 	})

@@ -79,6 +79,7 @@ func (i *importer) checkpoint(ctx context.Context, c exportedCheckpoint) error {
 		GitHead: c.GitHead, GitBranch: c.GitBranch, DirtyFiles: c.DirtyFiles, DirtyFileCount: c.DirtyFileCount,
 		Files: c.Files, Bytes: c.Bytes, Skipped: c.Skipped, SkippedCount: c.SkippedCount, Durable: c.Durable,
 		RequestedByName: c.RequestedByName, RequestedByUID: c.RequestedByUID, RiskyTool: c.RiskyTool, Session: c.Session, Changes: c.Changes,
+		Consistency: c.Consistency, FrozenMilliseconds: c.FrozenMilliseconds,
 	}})
 	if err != nil {
 		return err

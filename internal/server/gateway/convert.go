@@ -219,6 +219,7 @@ func checkpointOf(m *daemonv1.CheckpointRecord) history.Checkpoint {
 		GitHead: m.GetGitHead(), GitBranch: m.GetGitBranch(), DirtyFiles: m.GetDirtyFiles(), DirtyFileCount: m.GetDirtyFileCount(),
 		Files: m.GetFiles(), Bytes: m.GetBytes(), SkippedCount: m.GetSkippedCount(), Durable: m.GetDurable(),
 		RequestedByName: m.GetRequestedByName(), RequestedByUID: m.GetRequestedByUid(),
+		Consistency: m.GetConsistency(), FrozenMilliseconds: m.GetFrozenMilliseconds(),
 	}
 	if r := m.GetRiskyTool(); r != nil {
 		c.RiskyTool = &history.RiskyTool{Name: r.GetName(), CallID: r.GetCallId(), Before: r.GetBefore()}
@@ -243,6 +244,7 @@ func checkpointMessage(c history.Checkpoint) *daemonv1.CheckpointRecord {
 		GitHead: c.GitHead, GitBranch: c.GitBranch, DirtyFiles: c.DirtyFiles, DirtyFileCount: c.DirtyFileCount,
 		Files: c.Files, Bytes: c.Bytes, SkippedCount: c.SkippedCount, Durable: c.Durable,
 		RequestedByName: c.RequestedByName, RequestedByUid: c.RequestedByUID, Position: positionMessage(c.Position),
+		Consistency: c.Consistency, FrozenMilliseconds: c.FrozenMilliseconds,
 	}
 	if r := c.RiskyTool; r != nil {
 		m.RiskyTool = &daemonv1.RiskyTool{Name: r.Name, CallId: r.CallID, Before: r.Before}

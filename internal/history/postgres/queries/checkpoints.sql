@@ -14,7 +14,8 @@ WITH known AS (
 INSERT INTO checkpoints (
     branch_id, time, position, bytes, input_tokens, output_tokens, cost_micro_usd, task_id, number, attempt, context_id,
     files, turn, files_changed, lines_added, lines_removed, dirty_file_count, skipped_count, durable, namespace, trigger,
-    commit, tree, state_commit, parent, message, requested_by_name, requested_by_uid, dirty_files, skipped, risky_tool, changes
+    commit, tree, state_commit, parent, message, requested_by_name, requested_by_uid, dirty_files, skipped, risky_tool, changes,
+    consistency, frozen_ms
 ) SELECT
     b.id, @time::timestamptz, @position::bigint, nullif(@bytes::bigint, 0),
     nullif(@input_tokens::bigint, coalesce(e.input_tokens, b.base_input_tokens)),
@@ -27,7 +28,8 @@ INSERT INTO checkpoints (
     nullif(@dirty_file_count::integer, 0), nullif(@skipped_count::integer, 0), @durable::boolean, @namespace::text, @trigger::text,
     @commit::bytea, @tree::bytea, @state_commit::bytea, nullif(@parent::bytea, p.commit), nullif(@message::text, ''),
     nullif(@requested_by_name::text, ''), nullif(@requested_by_uid::text, ''),
-    nullif(@dirty_files::text[], '{}'), nullif(@skipped::text, ''), nullif(@risky_tool::text, ''), nullif(@changes::text, '')
+    nullif(@dirty_files::text[], '{}'), nullif(@skipped::text, ''), nullif(@risky_tool::text, ''), nullif(@changes::text, ''),
+    nullif(@consistency::text, ''), nullif(@frozen_ms::integer, 0)
 FROM branches b
 LEFT JOIN entries e ON e.branch_id = b.id AND e.position = @position::bigint
 LEFT JOIN checkpoints p ON p.task_id = @task_id::integer AND p.number = @previous

@@ -11,7 +11,7 @@ import (
 )
 
 const checkpoint = `-- name: Checkpoint :one
-SELECT task_uid, task_id, number, attempt, trigger, time, namespace, task_name, message, commit, tree, state_commit, parent, base, git_head, git_branch, session, files_changed, lines_added, lines_removed, dirty_files, dirty_file_count, files, bytes, skipped, skipped_count, risky_tool, durable, refused, requested_by_name, requested_by_uid, branch_id, branch_number, position, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd, digest FROM recorded_checkpoints WHERE task_uid = $1 AND number = $2::integer
+SELECT task_uid, task_id, number, attempt, trigger, time, namespace, task_name, message, commit, tree, state_commit, parent, base, git_head, git_branch, session, files_changed, lines_added, lines_removed, dirty_files, dirty_file_count, files, bytes, skipped, skipped_count, risky_tool, durable, refused, requested_by_name, requested_by_uid, branch_id, branch_number, position, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd, digest, consistency, frozen_ms FROM recorded_checkpoints WHERE task_uid = $1 AND number = $2::integer
 `
 
 type CheckpointParams struct {
@@ -63,6 +63,8 @@ func (q *Queries) Checkpoint(ctx context.Context, arg CheckpointParams) (Recorde
 		&i.OutputTokens,
 		&i.CostMicroUsd,
 		&i.Digest,
+		&i.Consistency,
+		&i.FrozenMs,
 	)
 	return i, err
 }
@@ -114,7 +116,7 @@ func (q *Queries) CheckpointChanges(ctx context.Context, arg CheckpointChangesPa
 }
 
 const checkpointsAfter = `-- name: CheckpointsAfter :many
-SELECT task_uid, task_id, number, attempt, trigger, time, namespace, task_name, message, commit, tree, state_commit, parent, base, git_head, git_branch, session, files_changed, lines_added, lines_removed, dirty_files, dirty_file_count, files, bytes, skipped, skipped_count, risky_tool, durable, refused, requested_by_name, requested_by_uid, branch_id, branch_number, position, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd, digest FROM recorded_checkpoints WHERE task_uid = $1 AND number > $2::integer ORDER BY number LIMIT $3
+SELECT task_uid, task_id, number, attempt, trigger, time, namespace, task_name, message, commit, tree, state_commit, parent, base, git_head, git_branch, session, files_changed, lines_added, lines_removed, dirty_files, dirty_file_count, files, bytes, skipped, skipped_count, risky_tool, durable, refused, requested_by_name, requested_by_uid, branch_id, branch_number, position, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd, digest, consistency, frozen_ms FROM recorded_checkpoints WHERE task_uid = $1 AND number > $2::integer ORDER BY number LIMIT $3
 `
 
 type CheckpointsAfterParams struct {
@@ -173,6 +175,8 @@ func (q *Queries) CheckpointsAfter(ctx context.Context, arg CheckpointsAfterPara
 			&i.OutputTokens,
 			&i.CostMicroUsd,
 			&i.Digest,
+			&i.Consistency,
+			&i.FrozenMs,
 		); err != nil {
 			return nil, err
 		}
@@ -187,19 +191,20 @@ func (q *Queries) CheckpointsAfter(ctx context.Context, arg CheckpointsAfterPara
 const insertCheckpoint = `-- name: InsertCheckpoint :execrows
 WITH known AS (
     SELECT id FROM checkpoint_contexts
-    WHERE checkpoint_contexts.task_id = $7::integer AND base = $33::bytea AND git_head = $34::bytea
-        AND git_branch = $35::text AND session = $36::text
+    WHERE checkpoint_contexts.task_id = $7::integer AND base = $35::bytea AND git_head = $36::bytea
+        AND git_branch = $37::text AND session = $38::text
     LIMIT 1
 ), made AS (
     INSERT INTO checkpoint_contexts (task_id, base, git_head, git_branch, session)
-    SELECT $7::integer, $33::bytea, $34::bytea, $35::text, $36::text
+    SELECT $7::integer, $35::bytea, $36::bytea, $37::text, $38::text
     WHERE NOT EXISTS (SELECT FROM known)
     RETURNING id
 )
 INSERT INTO checkpoints (
     branch_id, time, position, bytes, input_tokens, output_tokens, cost_micro_usd, task_id, number, attempt, context_id,
     files, turn, files_changed, lines_added, lines_removed, dirty_file_count, skipped_count, durable, namespace, trigger,
-    commit, tree, state_commit, parent, message, requested_by_name, requested_by_uid, dirty_files, skipped, risky_tool, changes
+    commit, tree, state_commit, parent, message, requested_by_name, requested_by_uid, dirty_files, skipped, risky_tool, changes,
+    consistency, frozen_ms
 ) SELECT
     b.id, $1::timestamptz, $2::bigint, nullif($3::bigint, 0),
     nullif($4::bigint, coalesce(e.input_tokens, b.base_input_tokens)),
@@ -212,11 +217,12 @@ INSERT INTO checkpoints (
     nullif($15::integer, 0), nullif($16::integer, 0), $17::boolean, $18::text, $19::text,
     $20::bytea, $21::bytea, $22::bytea, nullif($23::bytea, p.commit), nullif($24::text, ''),
     nullif($25::text, ''), nullif($26::text, ''),
-    nullif($27::text[], '{}'), nullif($28::text, ''), nullif($29::text, ''), nullif($30::text, '')
+    nullif($27::text[], '{}'), nullif($28::text, ''), nullif($29::text, ''), nullif($30::text, ''),
+    nullif($31::text, ''), nullif($32::integer, 0)
 FROM branches b
 LEFT JOIN entries e ON e.branch_id = b.id AND e.position = $2::bigint
-LEFT JOIN checkpoints p ON p.task_id = $7::integer AND p.number = $31
-WHERE b.id = $32
+LEFT JOIN checkpoints p ON p.task_id = $7::integer AND p.number = $33
+WHERE b.id = $34
 ON CONFLICT (task_id, number) DO NOTHING
 `
 
@@ -251,6 +257,8 @@ type InsertCheckpointParams struct {
 	Skipped         string
 	RiskyTool       string
 	Changes         string
+	Consistency     string
+	FrozenMs        int32
 	Previous        int32
 	BranchID        int64
 	Base            []byte
@@ -292,6 +300,8 @@ func (q *Queries) InsertCheckpoint(ctx context.Context, arg InsertCheckpointPara
 		arg.Skipped,
 		arg.RiskyTool,
 		arg.Changes,
+		arg.Consistency,
+		arg.FrozenMs,
 		arg.Previous,
 		arg.BranchID,
 		arg.Base,

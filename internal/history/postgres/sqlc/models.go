@@ -68,6 +68,8 @@ type Checkpoint struct {
 	Skipped         pgtype.Text
 	RiskyTool       pgtype.Text
 	Changes         pgtype.Text
+	Consistency     pgtype.Text
+	FrozenMs        pgtype.Int4
 }
 
 type CheckpointContext struct {
@@ -225,6 +227,8 @@ type RecordedCheckpoint struct {
 	OutputTokens    int64
 	CostMicroUsd    int64
 	Digest          []byte
+	Consistency     string
+	FrozenMs        int32
 }
 
 type SearchDocument struct {
