@@ -25,6 +25,9 @@ type CheckpointRequest struct {
 	Time time.Time
 	// Annotations are kept in the state commit, see Meta.
 	Annotations map[string]string
+	// Brief refuses the checkpoint, as TooMuchChanged, if more has changed than
+	// is read in a moment: call Warm while the agent works, then ask again.
+	Brief bool
 }
 
 // Action says what happened to a file.
@@ -103,7 +106,7 @@ const keepBytes = 64 << 20
 // nobody was told of: calling it again with the same number replaces them.
 //
 // Errors: TooManyFiles, StorageFull, WorktreeMissing, CheckpointNotFound (the
-// parent), GitFailed.
+// parent), TooMuchChanged, GitFailed.
 func (r *Repo) Checkpoint(ctx context.Context, req CheckpointRequest) (Checkpoint, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,18 +120,29 @@ func (r *Repo) Checkpoint(ctx context.Context, req CheckpointRequest) (Checkpoin
 	if r.pristine == nil {
 		return Checkpoint{}, fail(WorktreeMissing, nil, "the worktree %s was not laid out by this repository; clone or restore it first", r.cfg.Worktree)
 	}
-	c, err := r.checkpoint(ctx, &req, true)
+	if req.Brief && r.cache.work == nil {
+		return Checkpoint{}, errTooMuchChanged
+	}
+	refs := refPair{CodeRef(req.TaskUID, req.Number), StateRef(req.TaskUID, req.Number)}
+	t, err := r.checkpoint(ctx, &req, refs, true)
 	if err != nil && ReasonOf(err) == GitFailed && ctx.Err() == nil {
 		// The objects that a short cut relied on may be damaged or gone.
 		// Without the short cut everything is read and sent again.
 		var again error
-		if c, again = r.checkpoint(ctx, &req, false); again == nil {
+		if t, again = r.checkpoint(ctx, &req, refs, false); again == nil {
 			err = nil
 		}
 	}
-	c.Took = time.Since(begin)
-	return c, err
+	if err != nil {
+		return Checkpoint{}, err
+	}
+	r.ahead = nil
+	t.result.Took = time.Since(begin)
+	return t.result, nil
 }
+
+// refPair names the refs that a checkpoint is written to.
+type refPair struct{ code, state string }
 
 func (q *CheckpointRequest) check() error {
 	for _, ref := range []string{CodeRef(q.TaskUID, q.Number), StateRef(q.TaskUID, q.Number)} {
@@ -144,36 +158,36 @@ func (q *CheckpointRequest) check() error {
 
 // checkpoint takes a checkpoint; quick allows it to build on the trees of the
 // last one.
-func (r *Repo) checkpoint(ctx context.Context, req *CheckpointRequest, quick bool) (Checkpoint, error) {
+func (r *Repo) checkpoint(ctx context.Context, req *CheckpointRequest, refs refPair, quick bool) (*taking, error) {
 	im, err := r.startImport(ctx)
 	if err != nil {
-		return Checkpoint{}, err
+		return nil, err
 	}
-	t := &taking{r: r, ctx: ctx, req: req, im: im, quick: quick, code: CodeRef(req.TaskUID, req.Number), state: StateRef(req.TaskUID, req.Number)}
+	t := &taking{r: r, ctx: ctx, req: req, im: im, quick: quick, code: refs.code, state: refs.state}
 	if err := t.scan(); err != nil {
 		im.abort()
-		return Checkpoint{}, err
+		return nil, err
 	}
 	t.commitCode()
 	t.commitState()
 	if t.err != nil {
 		im.abort()
-		return Checkpoint{}, t.err
+		return nil, t.err
 	}
 	if err := im.finish(); err != nil {
 		if ctx.Err() != nil {
-			return Checkpoint{}, ctx.Err()
+			return nil, ctx.Err()
 		}
-		return Checkpoint{}, failGit(err, "write checkpoint %d of %s", req.Number, r.cfg.Worktree)
+		return nil, failGit(err, "write checkpoint %d of %s", req.Number, r.cfg.Worktree)
 	}
 	if want := rootTree(t.snap.work); t.codeTree != want {
-		return Checkpoint{}, fail(GitFailed, nil, "checkpoint %d has the tree %s, but the worktree is %s; the repository %s may be damaged", req.Number, t.codeTree, want, r.cfg.GitDir)
+		return nil, fail(GitFailed, nil, "checkpoint %d has the tree %s, but the worktree is %s; the repository %s may be damaged", req.Number, t.codeTree, want, r.cfg.GitDir)
 	}
 	if err := r.syncRefs(t.code, t.state); err != nil {
-		return Checkpoint{}, failIO(err, "make checkpoint %d durable", req.Number)
+		return nil, failIO(err, "make checkpoint %d durable", req.Number)
 	}
 	r.remember(t.snap, baseline{code: t.result.Code, state: t.result.State, codeTree: t.codeTree, stateTree: t.stateTree})
-	return t.result, nil
+	return t, nil
 }
 
 // syncRefs makes the names of new packs and refs durable; their contents git
@@ -226,8 +240,9 @@ type taking struct {
 	quick               bool   // build on the last checkpoint's trees
 	code, state         string // refs
 	snap                *snapshot
-	codeBase            *dir
+	codeBase            *dir // the parent's files: what changed is told against them
 	codeFull            bool // write the whole tree, not the difference
+	warm                *dir // the files of the tree that is built on, if it is not the parent's; see Warm
 	stateBase           *dir
 	codeTree, stateTree oid
 	result              Checkpoint
@@ -246,7 +261,11 @@ func (t *taking) scan() error {
 	if !t.quick {
 		base = baseline{}
 	}
-	if t.snap, err = r.scanRoots(t.ctx, work, home, keepBytes); err != nil {
+	limit := reading{}
+	if t.req.Brief {
+		limit = briefReading
+	}
+	if t.snap, err = r.scanRoots(t.ctx, work, home, keepBytes, limit); err != nil {
 		return err
 	}
 	t.result = Checkpoint{Number: t.req.Number, CodeRef: t.code, StateRef: t.state, Parent: t.req.Parent}
@@ -256,6 +275,8 @@ func (t *taking) scan() error {
 		t.codeBase = &dir{}
 	case t.req.Parent == base.code:
 		t.codeBase = cache.work
+	case t.quick && r.ahead != nil && r.ahead.parent == t.req.Parent && base.code != "":
+		t.codeBase, t.warm = r.ahead.files, cache.work
 	default:
 		tree, id, err := r.readTree(t.ctx, t.req.Parent)
 		if err != nil {
@@ -275,7 +296,11 @@ func (t *taking) scan() error {
 func (t *taking) commitCode() {
 	changes := diffTrees(t.codeBase, t.snap.work)
 	lines, contents := changes, changes
-	if t.codeFull {
+	switch {
+	case t.warm != nil:
+		lines = diffTrees(t.warm, t.snap.work)
+		contents = lines
+	case t.codeFull:
 		lines = diffTrees(nil, t.snap.work)
 	}
 	if !t.quick {
@@ -292,7 +317,10 @@ func (t *taking) commitCode() {
 	if t.req.Parent != "" {
 		im.printf("from %s\n", t.req.Parent)
 	}
-	if t.codeFull {
+	switch {
+	case t.warm != nil:
+		im.modify(modeDir, t.r.base.codeTree, "")
+	case t.codeFull:
 		im.printf("deleteall\n")
 	}
 	t.write(lines)

@@ -82,7 +82,7 @@ func (r *Repo) Clone(ctx context.Context, req CloneRequest) (Origin, error) {
 		return Origin{}, err
 	}
 	// What was just laid out is hashed now, so that no checkpoint has to.
-	snap, err := r.scanRoots(ctx, work, home, 0)
+	snap, err := r.scanRoots(ctx, work, home, 0, reading{})
 	if err != nil {
 		return Origin{}, err
 	}

@@ -36,6 +36,8 @@ const (
 	CheckpointCorrupted Reason = "CheckpointCorrupted"
 	// TooManyFiles: the worktree holds more entries than Config.MaxFiles.
 	TooManyFiles Reason = "TooManyFiles"
+	// TooMuchChanged: a brief checkpoint would have to read too much.
+	TooMuchChanged Reason = "TooMuchChanged"
 	// StorageFull: no space or quota is left on the volume.
 	StorageFull Reason = "StorageFull"
 	// InUse: another process holds the repository.

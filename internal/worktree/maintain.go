@@ -130,7 +130,7 @@ func (r *Repo) ClearLocks(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	defer closeRoots(work, home)
-	snap, err := r.scanRoots(ctx, work, home, 0)
+	snap, err := r.scanRoots(ctx, work, home, 0, reading{})
 	if err != nil {
 		return nil, err
 	}

@@ -109,6 +109,7 @@ type Repo struct {
 	mu       sync.Mutex
 	cache    snapshot // what the last scan found
 	base     baseline // which commits the cache is equal to
+	ahead    *ahead   // what Warm stored beyond a commit; nil if it stored nothing
 	unsaved  int      // files read since the cache was saved
 	pristine *pristine
 	index    *indexTree // the agent's index, as last looked into

@@ -125,7 +125,7 @@ type restoring struct {
 func (s *restoring) run() (RestoreResult, error) {
 	r := s.r
 	var err error
-	if s.before, err = r.scanRoots(s.ctx, s.work, s.home, 0); err != nil {
+	if s.before, err = r.scanRoots(s.ctx, s.work, s.home, 0, reading{}); err != nil {
 		return s.result, err
 	}
 	if s.t.home != nil {
@@ -180,7 +180,7 @@ func (s *restoring) root(i int) *beneath {
 func (s *restoring) confirm() error {
 	r := s.r
 	r.cache, r.base = *s.before, baseline{}
-	after, err := r.scanRoots(s.ctx, s.work, s.home, 0)
+	after, err := r.scanRoots(s.ctx, s.work, s.home, 0, reading{})
 	if err != nil {
 		return err
 	}

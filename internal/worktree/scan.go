@@ -82,7 +82,8 @@ type scanner struct {
 	gitdirs []*folderJob // things called .git, listed after the rest
 	stores  []*folderJob // object stores, listed after the refs were read
 	count   atomic.Int64
-	reads   int // files that had to be read
+	amount  reading // what had to be read
+	limit   reading // how much may be; zero for any amount
 }
 
 func newScanner(ctx context.Context, cfg *Config, keep int64) *scanner {

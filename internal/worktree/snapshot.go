@@ -66,12 +66,14 @@ func (r *Repo) trustBefore(root *beneath) (int64, error) {
 }
 
 // scanRoots finds out what is on disk, reading what the cache does not vouch
-// for. Up to keep bytes of changed content stay in memory.
+// for. Up to keep bytes of changed content stay in memory. It is TooMuchChanged
+// if there is more to read than limit.
 //
 // Inside a .git, refs and index are read before the object store is listed, so
 // that what they name was captured, whatever the agent commits meanwhile.
-func (r *Repo) scanRoots(ctx context.Context, work, home *beneath, keep int64) (*snapshot, error) {
+func (r *Repo) scanRoots(ctx context.Context, work, home *beneath, keep int64, limit reading) (*snapshot, error) {
 	s := newScanner(ctx, &r.cfg, keep)
+	s.limit = limit
 	bound, err := r.trustBefore(work)
 	if err != nil {
 		return nil, err
@@ -92,14 +94,17 @@ func (r *Repo) scanRoots(ctx context.Context, work, home *beneath, keep int64) (
 	if err := s.listAll(jobs); err != nil {
 		return nil, err
 	}
-	files := s.takeDirty()
+	files, err := s.takeDirty()
+	if err != nil {
+		return nil, err
+	}
 	if err := s.scanGit(); err != nil {
 		return nil, err
 	}
 	if err := s.readAll(files, false); err != nil {
 		return nil, err
 	}
-	snap.read = s.reads
+	snap.read = s.amount.files
 	snap.work.prune()
 	if snap.home != nil {
 		snap.home.prune()
@@ -107,11 +112,24 @@ func (r *Repo) scanRoots(ctx context.Context, work, home *beneath, keep int64) (
 	return snap, nil
 }
 
-func (s *scanner) takeDirty() []fileJob {
+// reading is an amount of files to read.
+type reading struct {
+	files int
+	bytes int64
+}
+
+// takeDirty takes the files that are to be read, unless they are too many.
+func (s *scanner) takeDirty() ([]fileJob, error) {
 	files := s.dirty
 	s.dirty = nil
-	s.reads += len(files)
-	return files
+	s.amount.files += len(files)
+	for i := range files {
+		s.amount.bytes += files[i].e.stat.size
+	}
+	if s.limit.files > 0 && (s.amount.files > s.limit.files || s.amount.bytes > s.limit.bytes) {
+		return nil, errTooMuchChanged
+	}
+	return files, nil
 }
 
 // storeTries is how often an object store is listed if git repacks meanwhile.
@@ -124,7 +142,11 @@ func (s *scanner) scanGit() error {
 	if err := s.listAll(jobs); err != nil {
 		return err
 	}
-	if err := s.readAll(s.takeDirty(), true); err != nil {
+	files, err := s.takeDirty()
+	if err != nil {
+		return err
+	}
+	if err := s.readAll(files, true); err != nil {
 		return err
 	}
 	stores := s.stores
@@ -136,7 +158,10 @@ func (s *scanner) scanGit() error {
 		if err := s.listAll(slices.Clone(stores)); err != nil {
 			return err
 		}
-		files := s.takeDirty()
+		files, err := s.takeDirty()
+		if err != nil {
+			return err
+		}
 		if err := s.readAll(files, false); err != nil {
 			return err
 		}

@@ -122,37 +122,68 @@ func (t *taking) count(changes []treeChange) {
 	sortChanges(res.Files)
 }
 
-// countLines counts the lines of the listed changes, but of large files.
+// countLines counts the lines of the listed changes, but of large files. What
+// is not in memory is asked of git, new content up to keepBytes of it.
 func (t *taking) countLines(listed []treeChange) {
-	var olds []oid
-	var at []int
+	var asked []contentAsked
+	var ids []oid
+	budget := int64(keepBytes)
 	for i := range listed {
 		c := &listed[i]
 		if !countable(c) {
 			continue
 		}
-		if c.old == nil || c.old.dir != nil {
-			t.result.Files[i].lines(nil, c.newContent())
-			continue
+		fresh := c.new == nil || c.new.dir != nil || c.new.data != nil || c.new.oid == emptyBlob
+		if !fresh {
+			if budget -= c.new.stat.size; budget < 0 {
+				continue
+			}
+			asked, ids = append(asked, contentAsked{i, false}), append(ids, c.new.oid)
 		}
-		olds, at = append(olds, c.old.oid), append(at, i)
+		if c.old != nil && c.old.dir == nil {
+			asked, ids = append(asked, contentAsked{i, true}), append(ids, c.old.oid)
+		} else if fresh {
+			t.result.Files[i].lines(nil, c.newContent())
+		}
 	}
-	t.im.catBlobs(olds, maxCountedBytes, func(i int, old []byte) {
-		if old != nil {
-			t.result.Files[at[i]].lines(old, listed[at[i]].newContent())
+	var content []byte // of the new side last answered
+	t.im.catBlobs(ids, maxCountedBytes, func(n int, answer []byte) {
+		a := asked[n]
+		c := &listed[a.change]
+		if !a.old {
+			if content = answer; answer != nil && (c.old == nil || c.old.dir != nil) {
+				t.result.Files[a.change].lines(nil, answer)
+			}
+			return
+		}
+		if n == 0 || asked[n-1].change != a.change {
+			content = c.newContent()
+		} else if content == nil {
+			return
+		}
+		if answer != nil {
+			t.result.Files[a.change].lines(answer, content)
 		}
 	})
 }
 
-// countable reports whether the content of a change is small and at hand.
+// contentAsked is one side of a change that git is asked for.
+type contentAsked struct {
+	change int
+	old    bool
+}
+
+// countable reports whether the content of a change is small.
 func countable(c *treeChange) bool {
 	if c.old != nil && c.new != nil && c.old.gitOID() == c.new.gitOID() {
 		return false
 	}
-	if c.old != nil && c.old.dir == nil && c.old.stat.size > maxCountedBytes {
-		return false
+	for _, e := range []*entry{c.old, c.new} {
+		if e != nil && e.dir == nil && max(e.stat.size, int64(len(e.data))) > maxCountedBytes {
+			return false
+		}
 	}
-	return c.new == nil || c.new.dir != nil || c.new.oid == emptyBlob || (c.new.data != nil && len(c.new.data) <= maxCountedBytes)
+	return true
 }
 
 func (c *treeChange) newContent() []byte {
