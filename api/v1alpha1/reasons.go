@@ -156,8 +156,10 @@ const (
 	EventCheckpointCreated   = "CheckpointCreated"
 	EventCheckpointRequested = "CheckpointRequested"
 	EventCheckpointCorrupted = "CheckpointCorrupted"
-	EventDriftDetected       = "DriftDetected"
-	EventTaskHindered        = "TaskHindered"
+	// EventCheckpointNotPointInTime: the agent ran while a checkpoint was taken.
+	EventCheckpointNotPointInTime = "CheckpointNotPointInTime"
+	EventDriftDetected            = "DriftDetected"
+	EventTaskHindered             = "TaskHindered"
 )
 
 // Labels that Clew puts on what it makes for a task.

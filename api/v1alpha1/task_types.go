@@ -156,7 +156,7 @@ type CheckpointPolicy struct {
 	// +optional
 	// +kubebuilder:default=10
 	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=3600
+	// +kubebuilder:validation:Maximum=30
 	LeastIntervalSeconds *int32 `json:"leastIntervalSeconds,omitempty"`
 	// maxFileBytes is the size above which a file is listed as skipped instead of stored.
 	// +optional

@@ -282,6 +282,10 @@ func (r *Reconciler) take(ctx context.Context, c *v1alpha1.Checkpoint, row histo
 		r.Events.Eventf(updated, nil, corev1.EventTypeNormal, v1alpha1.EventCheckpointCreated, "TakeCheckpoint",
 			"checkpoint %d of task %s was taken: %d files changed%s", row.Number, c.Spec.TaskRef.Name, row.FilesChanged, by(updated.Status.RequestedBy))
 	}
+	if s := updated.Status.Consistency; c.Status.Number == 0 && s != "" && s != v1alpha1.ConsistencyPointInTime {
+		r.Events.Eventf(updated, nil, corev1.EventTypeWarning, v1alpha1.EventCheckpointNotPointInTime, "TakeCheckpoint",
+			"the agent ran while checkpoint %d of task %s was taken (%s): its files may be of different instants", row.Number, c.Spec.TaskRef.Name, s)
+	}
 	if damaged != "" {
 		r.Events.Eventf(updated, nil, corev1.EventTypeWarning, v1alpha1.EventCheckpointCorrupted, "VerifyCheckpoint", "%s", damaged)
 	}

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -23,6 +24,7 @@ import (
 	"github.com/go-logr/logr"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/gateway"
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemon/spool"
@@ -40,6 +42,8 @@ const (
 // Repo is what is needed of the worktree.
 type Repo interface {
 	Checkpoint(context.Context, worktree.CheckpointRequest) (worktree.Checkpoint, error)
+	Warm(ctx context.Context, parent string) error
+	Cold() bool
 	Push(context.Context, worktree.Remote, ...worktree.RefUpdate) error
 }
 
@@ -72,6 +76,12 @@ type Request struct {
 	Name, UID string
 	// RiskyTool is the call that it is taken for, if it is for one.
 	RiskyTool *daemonv1.RiskyTool
+	// Brief refuses the checkpoint if more has changed than is read in a moment;
+	// see TooMuchChanged and Warm.
+	Brief bool
+	// Consistency says, once all files are read, whether the agent stood still
+	// meanwhile, and for how long; nil means that no agent runs.
+	Consistency func() (v1alpha1.CheckpointConsistency, time.Duration)
 	// Also changes the journal in the very write that makes the checkpoint true.
 	Also func(*journal.State, journal.Point)
 }
@@ -96,7 +106,7 @@ func (t *Taker) Take(ctx context.Context, req Request) (journal.Point, error) {
 	number := state.LastNumber + 1
 	taken, err := t.Repo.Checkpoint(ctx, worktree.CheckpointRequest{
 		TaskUID: t.TaskUID, Number: number, Parent: req.Parent, Time: now,
-		Message: t.commitMessage(req, number), Annotations: annotations,
+		Message: t.commitMessage(req, number), Annotations: annotations, Brief: req.Brief,
 	})
 	if err != nil {
 		return journal.Point{}, fmt.Errorf("take checkpoint %d: %w", number, err)
@@ -104,6 +114,11 @@ func (t *Taker) Take(ctx context.Context, req Request) (journal.Point, error) {
 	point := journal.Point{Number: number, Code: taken.Code, State: taken.State, Tree: taken.Tree}
 	record := t.record(req, taken, state.Base, now)
 	record.Session = state.UsableSession().Message()
+	consistency, frozen := v1alpha1.ConsistencyPointInTime, time.Duration(0)
+	if req.Consistency != nil {
+		consistency, frozen = req.Consistency()
+	}
+	record.Consistency, record.FrozenMilliseconds = string(consistency), frozen.Milliseconds()
 	err = t.Journal.Update(func(s *journal.State) error {
 		s.LastNumber, s.Latest, s.Parent = number, &point, point.Code
 		s.Pending = append(s.Pending, point)
@@ -117,8 +132,27 @@ func (t *Taker) Take(ctx context.Context, req Request) (journal.Point, error) {
 		return journal.Point{}, err
 	}
 	t.Log.Info("took a checkpoint", "number", number, "trigger", req.Trigger, "commit", taken.Code,
-		"filesChanged", taken.FilesChanged, "took", taken.Took.String())
-	return point, t.Recover()
+		"filesChanged", taken.FilesChanged, "took", taken.Took.String(), "frozen", frozen.String(), "consistency", consistency)
+	if err := t.Recover(); err != nil || consistency == v1alpha1.ConsistencyPointInTime {
+		return point, err
+	}
+	return point, t.Event(v1alpha1.EventCheckpointNotPointInTime,
+		fmt.Sprintf("the agent ran while checkpoint %d was taken (%s): its files may be of different instants", number, consistency),
+		map[string]string{"checkpoint": strconv.FormatInt(number, 10), "consistency": string(consistency)})
+}
+
+// TooMuchChanged reports whether a brief checkpoint was refused for its size.
+func TooMuchChanged(err error) bool { return worktree.ReasonOf(err) == worktree.TooMuchChanged }
+
+// Cold reports whether the next checkpoint would have to read every file.
+func (t *Taker) Cold() bool { return t.Repo.Cold() }
+
+// Warm stores what has changed while the agent works, so that the next
+// checkpoint is brief.
+func (t *Taker) Warm(ctx context.Context) error {
+	t.taking.Lock()
+	defer t.taking.Unlock()
+	return t.Repo.Warm(ctx, t.Journal.State().Parent)
 }
 
 // sessionAnnotation names the agent's session among a checkpoint's annotations.

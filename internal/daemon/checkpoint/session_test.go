@@ -25,6 +25,10 @@ func (n *notebook) Checkpoint(_ context.Context, r worktree.CheckpointRequest) (
 	return worktree.Checkpoint{Number: r.Number, Code: "c", State: "s"}, nil
 }
 
+func (*notebook) Warm(context.Context, string) error { return nil }
+
+func (*notebook) Cold() bool { return false }
+
 func (*notebook) Push(context.Context, worktree.Remote, ...worktree.RefUpdate) error { return nil }
 
 // TestACheckpointTellsOfItsSession: the record for the history and the commit for
@@ -64,7 +68,7 @@ func TestACheckpointTellsOfItsSession(t *testing.T) {
 	}
 	r := take(checkpoint.Request{Trigger: "BeforeRiskyTool", RiskyTool: risky, Message: "before hunter2hunter2"})
 	want := &daemonv1.CheckpointRecord{Number: 2, Trigger: "BeforeRiskyTool", Message: "before [masked]", RiskyTool: risky, Session: session,
-		Attempt: 1, Commit: "c", StateCommit: "s", Parent: "", Time: r.GetTime()}
+		Attempt: 1, Commit: "c", StateCommit: "s", Parent: "", Time: r.GetTime(), Consistency: "PointInTime"}
 	if d := cmp.Diff(want, r, protocmp.Transform()); d != "" {
 		t.Fatalf("(-want +got):\n%s", d)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/run"
 	"github.com/clew-dev/clew/internal/daemon/volume"
 	"github.com/clew-dev/clew/internal/daemon/wire"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
 // Sidecar is the daemon of an attempt, in the test's process.
@@ -63,6 +64,11 @@ func until(t testing.TB, what string, f func() bool) {
 			t.Fatalf("waited too long until %s", what)
 		}
 	}
+}
+
+// AskForCheckpoint has the server ask the daemon for a checkpoint.
+func (w *World) AskForCheckpoint(name string) {
+	w.Server.Ask(&daemonv1.TakeCheckpoint{Name: name, Uid: "uid-" + name})
 }
 
 // Shim is the agent's shim, played by the test.
@@ -149,6 +155,23 @@ func (a *Shim) Next(want wire.Type) {
 			a.Send(wire.TypeFrozen, z)
 		}
 		if f.Type == want {
+			return
+		}
+	}
+}
+
+// Answer reads frames until a Freeze, and has it answered.
+func (a *Shim) Answer(answer func(*Shim, wire.Freeze)) {
+	a.t.Helper()
+	for {
+		f, err := wire.Read(a.Reader)
+		if err != nil {
+			a.t.Fatalf("while waiting for a freeze: %v", err)
+		}
+		if f.Type == wire.TypeFreeze {
+			var z wire.Freeze
+			f.Decode(&z)
+			answer(a, z)
 			return
 		}
 	}

@@ -33,11 +33,17 @@ const (
 // takeCheckpoints takes checkpoints while the agent works, one at a time.
 func (d *daemon) takeCheckpoints(ctx context.Context) {
 	every := time.Duration(d.cfg.Pod.Policy.EverySeconds) * time.Second
+	d.taken = time.Now()
 	for {
-		// Each checkpoint, for whatever reason, begins the interval anew.
-		var interval <-chan time.Time
-		if every > 0 {
-			interval = time.After(every)
+		var interval, turn <-chan time.Time
+		if every > 0 && d.pending == "" {
+			interval = time.After(time.Until(d.taken.Add(every)))
+		}
+		switch {
+		case len(d.guard.held) > 0:
+			turn = time.After(d.pace.wait())
+		case d.pending != "":
+			turn = time.After(d.pace.untilLook())
 		}
 		var err error
 		select {
@@ -46,16 +52,17 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 		case take := <-d.asked:
 			err = d.takeAsked(ctx, take)
 		case c := <-d.guard.calls:
-			err = d.takeRisky(ctx, c)
+			d.guard.held = append(d.guard.held, c)
+			err = d.takeRisky(ctx)
 		case <-d.due:
-			// The count may have begun anew since.
-			if answers, _ := d.recorder.progress(); answers >= int(d.cfg.Pod.Policy.EveryToolCalls) {
-				d.settle(ctx)
-				err = d.take(ctx, checkpoint.Request{Trigger: string(v1alpha1.TriggerToolCalls)})
-			}
+			d.pending = v1alpha1.TriggerToolCalls
+			err = d.takePending(ctx)
 		case <-interval:
-			if d.changed(ctx) {
-				err = d.take(ctx, checkpoint.Request{Trigger: string(v1alpha1.TriggerInterval)})
+			d.pending = v1alpha1.TriggerInterval
+			err = d.takePending(ctx)
+		case <-turn:
+			if err = d.takeRisky(ctx); err == nil {
+				err = d.takePending(ctx)
 			}
 		}
 		if errors.Is(err, spool.ErrBroken) {
@@ -65,30 +72,96 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 			d.log.Error(err, "a checkpoint failed; it is tried again when the next one is due")
 			continue
 		}
-		if m, err := d.volume.Repo.Maintain(ctx); err != nil && ctx.Err() == nil {
-			d.log.Error(err, "the repository of checkpoints could not be tidied up")
-		} else if m.Repacked {
-			d.log.Info("packed the checkpoints", "packsBefore", m.PacksBefore, "packsAfter", m.PacksAfter)
+		d.maintain(ctx)
+	}
+}
+
+func (d *daemon) maintain(ctx context.Context) {
+	if m, err := d.volume.Repo.Maintain(ctx); err != nil && ctx.Err() == nil {
+		d.log.Error(err, "the repository of checkpoints could not be tidied up")
+	} else if m.Repacked {
+		d.log.Info("packed the checkpoints", "packsBefore", m.PacksBefore, "packsAfter", m.PacksAfter)
+	}
+}
+
+// takePending takes the checkpoint that tool calls or time have made due, when
+// its turn comes, if there is something to take.
+func (d *daemon) takePending(ctx context.Context) error {
+	trigger := d.pending
+	if trigger == "" || d.pace.untilLook() > 0 {
+		return nil
+	}
+	d.pending = ""
+	// The count may have begun anew since.
+	if answers, _ := d.recorder.progress(); trigger == v1alpha1.TriggerToolCalls && answers < int(d.cfg.Pod.Policy.EveryToolCalls) {
+		return nil
+	}
+	if !d.changed(ctx) {
+		d.pace.unchanged()
+		d.recorder.looked()
+		d.taken = time.Now()
+		return nil
+	}
+	if trigger == v1alpha1.TriggerToolCalls {
+		d.settle(ctx)
+	}
+	d.pace.spend()
+	_, err := d.take(ctx, checkpoint.Request{Trigger: string(trigger)})
+	return err
+}
+
+// maxPasses is how often, for one checkpoint, changes are stored while the agent
+// works, before it is stopped for as long as it takes.
+const maxPasses = 3
+
+// take takes a checkpoint of an agent that stands still. If more has changed
+// than is read in a moment, the agent goes on while that is stored, and is
+// stopped for the rest alone. A take that has begun is finished even if ctx
+// ends meanwhile.
+func (d *daemon) take(ctx context.Context, req checkpoint.Request) (journal.Point, error) {
+	d.taken = time.Now()
+	for pass := 0; ; pass++ {
+		if ctx.Err() != nil {
+			return journal.Point{}, ctx.Err()
+		}
+		req.Brief = pass < maxPasses
+		if pass == 0 && !d.taker.Cold() {
+			point, err := d.takeFrozen(ctx, req)
+			if !checkpoint.TooMuchChanged(err) {
+				return point, err
+			}
+		}
+		if err := d.taker.Warm(ctx); err != nil {
+			d.log.Info("changes could not be stored while the agent works; it is stopped until they are", "reason", err.Error())
+			req.Brief = false
+		}
+		point, err := d.takeFrozen(ctx, req)
+		if !checkpoint.TooMuchChanged(err) {
+			return point, err
 		}
 	}
 }
 
-// take stops the agent, takes a checkpoint and lets the agent go on. A take
-// that has begun is finished even if ctx ends meanwhile.
-func (d *daemon) take(ctx context.Context, req checkpoint.Request) error {
-	thaw := d.socket.freeze(ctx)
-	defer thaw()
+// takeFrozen stops the agent, takes a checkpoint and lets the agent go on.
+func (d *daemon) takeFrozen(ctx context.Context, req checkpoint.Request) (journal.Point, error) {
+	f := d.socket.freeze(ctx)
+	defer f.thaw()
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return journal.Point{}, ctx.Err()
 	}
-	_, err := d.taker.Take(context.WithoutCancel(ctx), req)
+	req.Consistency = f.consistency
+	point, err := d.taker.Take(context.WithoutCancel(ctx), req)
+	if checkpoint.TooMuchChanged(err) {
+		return point, err
+	}
 	d.problems.taken(err)
 	if err != nil {
-		return err
+		return point, err
 	}
 	d.recorder.checkpointed()
+	d.cover(point.Number, req.RiskyTool)
 	nudge(d.push)
-	return nil
+	return point, nil
 }
 
 // takeAsked takes a checkpoint for a Checkpoint object, once per object.
@@ -96,7 +169,7 @@ func (d *daemon) takeAsked(ctx context.Context, take *daemonv1.TakeCheckpoint) e
 	if slices.Contains(d.volume.Journal.State().Served, take.GetUid()) {
 		return nil
 	}
-	err := d.take(ctx, checkpoint.Request{Trigger: string(v1alpha1.TriggerManual),
+	_, err := d.take(ctx, checkpoint.Request{Trigger: string(v1alpha1.TriggerManual),
 		Message: take.GetMessage(), Name: take.GetName(), UID: take.GetUid()})
 	if err != nil {
 		time.AfterFunc(askAgain, func() {
@@ -109,17 +182,9 @@ func (d *daemon) takeAsked(ctx context.Context, take *daemonv1.TakeCheckpoint) e
 	return err
 }
 
-// changed reports whether a checkpoint would differ from the last one.
+// changed reports whether a checkpoint would hold other files, another state of
+// the agent or of its repository than the last one.
 func (d *daemon) changed(ctx context.Context) bool {
-	state := d.volume.Journal.State()
-	if _, records := d.recorder.progress(); records > 0 || state.Latest == nil {
-		return true
-	}
-	return d.filesChanged(ctx)
-}
-
-// filesChanged reports whether a file differs from the last checkpoint.
-func (d *daemon) filesChanged(ctx context.Context) bool {
 	latest := d.volume.Journal.State().Latest
 	if latest == nil {
 		return true

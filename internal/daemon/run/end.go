@@ -80,7 +80,7 @@ func (d *daemon) last(ctx, work context.Context) error {
 		return err
 	}
 	trigger, code := lastTrigger(st)
-	req := checkpoint.Request{Trigger: string(trigger), Also: func(s *journal.State, p journal.Point) {
+	req := checkpoint.Request{Trigger: string(trigger), Consistency: d.socket.atEnd, Also: func(s *journal.State, p journal.Point) {
 		s.Clean = &p
 		s.Final = &journal.Final{Attempt: d.cfg.Pod.Attempt, Number: p.Number, ExitCode: code}
 	}}

@@ -428,6 +428,13 @@ func (r *recorder) progress() (answers, records int) {
 	return r.answers, r.records
 }
 
+// looked begins counting calls anew: there was nothing to take a checkpoint of.
+func (r *recorder) looked() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answers = 0
+}
+
 // checkpointed begins counting anew.
 func (r *recorder) checkpointed() {
 	r.mu.Lock()

@@ -3,8 +3,10 @@ package run
 import (
 	"context"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -17,9 +19,6 @@ import (
 )
 
 const (
-	// riskyPause is how long no second checkpoint is taken for a risky tool if
-	// no file has changed since the first.
-	riskyPause = time.Second
 	// maxGuarded bounds the calls that are known to have had their checkpoint.
 	maxGuarded = 1000
 	// maxName is how much of a tool's name or a call's id is recorded.
@@ -63,10 +62,10 @@ type guard struct {
 	tools riskyTools
 	asks  bool // the agent asks before it runs a tool
 	calls chan *riskyCall
+	held  []*riskyCall // those that wait for their checkpoint; of takeCheckpoints alone
 
 	mu      sync.Mutex
 	guarded []string  // calls that had their checkpoint, newest last
-	takenAt time.Time // when a checkpoint was last taken for a risky tool
 	looked  time.Time // when it was last found that nothing had changed
 }
 
@@ -74,6 +73,7 @@ type guard struct {
 type riskyCall struct {
 	tool *daemonv1.RiskyTool
 	done chan struct{} // closed when it needs wait no longer
+	ctx  context.Context
 }
 
 func newGuard(cfg daemonapi.Config, adapter agent.Adapter) (*guard, []error) {
@@ -92,7 +92,6 @@ func (g *guard) known(id string) bool {
 func (g *guard) taken(id string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.takenAt = time.Now()
 	if id != "" {
 		g.guarded = append(g.guarded[max(0, len(g.guarded)-maxGuarded+1):], id)
 	}
@@ -105,18 +104,11 @@ func (g *guard) unchanged() {
 	g.looked = time.Now()
 }
 
-// recent reports whether a checkpoint was taken a moment ago.
-func (g *guard) recent() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return time.Since(g.takenAt) < riskyPause
-}
-
 // pause is how long it is not looked again whether something has changed.
 func (g *guard) pause() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return time.Until(g.looked.Add(riskyPause))
+	return time.Until(g.looked.Add(lookPause))
 }
 
 // beforeTool returns when a tool may run that waits for it. ctx ends with the
@@ -134,7 +126,7 @@ func (d *daemon) beforeTool(ctx context.Context, b wire.BeforeTool) {
 			return
 		}
 	}
-	d.await(ctx, &riskyCall{tool: d.riskyTool(b.ID, b.Name, true), done: make(chan struct{})})
+	d.await(ctx, &riskyCall{ctx: ctx, tool: d.riskyTool(b.ID, b.Name, true), done: make(chan struct{})})
 }
 
 // toolCalled is told of each call in the agent's output, before it is recorded.
@@ -143,10 +135,10 @@ func (d *daemon) toolCalled(ctx context.Context, call *daemonv1.ToolCall) {
 	if g.asks || !g.tools.match(call.GetName(), call.GetInput(), call.GetInputPieces() != nil) || g.known(call.GetId()) {
 		return
 	}
-	c := &riskyCall{tool: d.riskyTool(call.GetId(), call.GetName(), false), done: make(chan struct{})}
+	c := &riskyCall{ctx: ctx, tool: d.riskyTool(call.GetId(), call.GetName(), false), done: make(chan struct{})}
 	go func() {
-		thaw := d.socket.freeze(ctx) // at once, whatever else is being done
-		defer thaw()
+		f := d.socket.freeze(ctx) // at once, whatever else is being done
+		defer f.thaw()
 		d.await(ctx, c)
 	}()
 }
@@ -172,27 +164,85 @@ func (d *daemon) await(ctx context.Context, c *riskyCall) {
 	}
 }
 
-// takeRisky takes the checkpoint for a risky call, unless there is one like it.
-func (d *daemon) takeRisky(ctx context.Context, c *riskyCall) error {
-	defer close(c.done)
+// takeRisky takes one checkpoint for all calls that are held back: none of them
+// has run yet. If nothing has changed, the last checkpoint stands for them; if
+// there were too many checkpoints of late, they wait for its turn.
+func (d *daemon) takeRisky(ctx context.Context) error {
 	g := d.guard
-	if g.known(c.tool.GetCallId()) {
+	g.collect()
+	if len(g.held) == 0 {
 		return nil
 	}
-	_, records := d.recorder.progress()
-	if (g.recent() || records == 0) && !d.filesChanged(ctx) {
+	if latest := d.volume.Journal.State().Latest; latest != nil && !d.changed(ctx) {
 		g.unchanged()
+		d.cover(latest.Number, nil)
 		return nil
 	}
-	err := d.take(ctx, checkpoint.Request{Trigger: string(v1alpha1.TriggerBeforeRiskyTool), RiskyTool: c.tool})
-	if err != nil {
-		_ = d.taker.Event("RiskyToolUnguarded",
-			shorten(fmt.Sprintf("the tool %s runs without a checkpoint before it, since none could be taken: %s", c.tool.GetName(), agent.Text([]byte(err.Error()))), maxDetail),
-			map[string]string{"tool": c.tool.GetName(), "call": c.tool.GetCallId()})
-		return err
+	if d.pace.wait() > 0 {
+		return nil
 	}
-	g.taken(c.tool.GetCallId())
-	return nil
+	d.pace.spend()
+	_, err := d.take(ctx, checkpoint.Request{Trigger: string(v1alpha1.TriggerBeforeRiskyTool), RiskyTool: g.held[0].tool})
+	if err == nil {
+		return nil
+	}
+	for _, c := range g.release() {
+		d.tellGuarded("RiskyToolUnguarded", c.tool, nil,
+			fmt.Sprintf("the tool %s runs without a checkpoint before it, since none could be taken: %s", c.tool.GetName(), agent.Text([]byte(err.Error()))))
+	}
+	return err
+}
+
+// collect takes in whoever else waits, and drops who has gone, or has had a
+// checkpoint.
+func (g *guard) collect() {
+	for more := true; more; {
+		select {
+		case c := <-g.calls:
+			g.held = append(g.held, c)
+		default:
+			more = false
+		}
+	}
+	g.held = slices.DeleteFunc(g.held, func(c *riskyCall) bool {
+		drop := c.ctx.Err() != nil || g.known(c.tool.GetCallId())
+		if drop {
+			close(c.done)
+		}
+		return drop
+	})
+}
+
+// release lets all calls go that are held back, and returns them.
+func (g *guard) release() []*riskyCall {
+	released := g.held
+	g.held = nil
+	for _, c := range released {
+		close(c.done)
+	}
+	return released
+}
+
+// cover lets the calls go that are held back, since a checkpoint stands for what
+// was before them, and tells which one. It was taken for the call own, if any.
+func (d *daemon) cover(number int64, own *daemonv1.RiskyTool) {
+	for _, c := range d.guard.held {
+		d.guard.taken(c.tool.GetCallId())
+		if c.tool != own {
+			d.tellGuarded("RiskyToolGuarded", c.tool, map[string]string{"checkpoint": strconv.FormatInt(number, 10)},
+				fmt.Sprintf("checkpoint %d holds what was before the tool %s", number, c.tool.GetName()))
+		}
+	}
+	d.guard.release()
+}
+
+// tellGuarded records what came of a risky call.
+func (d *daemon) tellGuarded(reason string, tool *daemonv1.RiskyTool, details map[string]string, message string) {
+	all := map[string]string{"tool": tool.GetName(), "call": tool.GetCallId()}
+	maps.Copy(all, details)
+	if err := d.taker.Event(reason, shorten(message, maxDetail), all); err != nil {
+		d.log.Error(err, "what came of a risky tool could not be recorded")
+	}
 }
 
 // tellPatterns tells of patterns that are none.

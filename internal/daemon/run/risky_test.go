@@ -89,16 +89,10 @@ func TestBeforeRiskyTool(t *testing.T) {
 	a.Next(wire.TypeThaw)
 	answered(t, held)
 	w.Server.Until(t, "there is a second one", w.UID, durable(2))
-	var told []string
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
-		for _, r := range k.Records {
-			if e := r.GetEvent(); e != nil {
-				told = append(told, e.GetReason()+": "+e.GetMessage())
-			}
-		}
-	})
-	if len(told) != 1 || !strings.HasPrefix(told[0], `RiskyToolPatternInvalid: the pattern "[" of beforeRiskyTools is no regular expression`) {
-		t.Errorf("%q", told)
+	events := told(w)
+	if len(events) != 2 || !strings.HasPrefix(events[0], `RiskyToolPatternInvalid: the pattern "[" of beforeRiskyTools is no regular expression`) ||
+		events[1] != "RiskyToolGuarded: checkpoint 1 holds what was before the tool Bash" {
+		t.Errorf("%q", events)
 	}
 	finish(a, d, 0)
 }

@@ -10,7 +10,11 @@
 //     the agent works on, and everything arrives later, in order.
 //   - A line may be of any length: memory stays bounded, and nothing is left out.
 //   - Before a tool that the task calls risky a checkpoint is taken, and the tool
-//     waits for it where the agent asks before it runs one.
+//     waits for it where the agent asks before it runs one. If nothing has changed
+//     since the last checkpoint, that one is named instead.
+//   - Automatic checkpoints are bounded in number, however many calls an agent
+//     makes, and are taken only of what has changed.
+//   - A checkpoint that was taken of a running agent says so.
 //   - The values of the agent's Secrets are in nothing that leaves the pod.
 //   - A daemon killed at any instant goes on where it was when it starts again.
 //   - What keeps it from its work, a full volume say, shows in the Task's status.
@@ -28,6 +32,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/daemon/backoff"
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
@@ -76,6 +81,9 @@ type daemon struct {
 	socket   *socket
 	adapter  agent.Adapter
 	guard    *guard
+	pace     *pace
+	pending  v1alpha1.CheckpointTrigger // the automatic checkpoint that waits for its turn; "" for none
+	taken    time.Time                  // when a checkpoint was last taken, or nothing had changed
 	problems *problems
 
 	noting   sync.Mutex
@@ -126,6 +134,7 @@ func Run(ctx context.Context, cfg Config) error {
 	d.socket.recorded, d.socket.failed, d.socket.beforeTool = d.recorded, func(err error) { fail(err) }, d.beforeTool
 	var bad []error
 	d.guard, bad = newGuard(cfg.Pod, adapter)
+	d.pace = newPace(cfg.Pod.Policy.LeastIntervalSeconds)
 
 	err = d.begin()
 	if err != nil && !errors.Is(err, gateway.ErrFenced) {

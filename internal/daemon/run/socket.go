@@ -26,8 +26,6 @@ const (
 	helloTimeout = 5 * time.Second
 	// writeTimeout is how long the shim may leave a frame unread.
 	writeTimeout = 10 * time.Second
-	// freezeTimeout is how long the agent may take to stop for a checkpoint.
-	freezeTimeout = 3 * time.Second
 	// maxStrangers bounds connections without a session.
 	maxStrangers = 32
 	// maxAsking bounds tools that wait for a checkpoint.
@@ -58,8 +56,8 @@ type socket struct {
 	fenced      bool
 	released    bool
 	freezes     int64
-	frozen      map[int64]chan struct{}
-	changed     chan struct{} // closed and replaced when any of these changes
+	frozen      map[int64]*freeze // those under way
+	changed     chan struct{}     // closed and replaced when any of these changes
 }
 
 // connection is one connection of the shim.
@@ -103,7 +101,7 @@ func (c *connection) ack(line int64) error {
 func newSocket(r *recorder, j *journal.Journal, attempt int64, log logr.Logger) *socket {
 	return &socket{recorder: r, journal: j, attempt: attempt, log: log, recorded: func() {}, failed: func(error) {},
 		beforeTool: func(context.Context, wire.BeforeTool) {}, asking: make(chan struct{}, maxAsking),
-		frozen: map[int64]chan struct{}{}, changed: make(chan struct{})}
+		frozen: map[int64]*freeze{}, changed: make(chan struct{})}
 }
 
 // listen makes the socket, in the place of one that a killed daemon left.
@@ -259,6 +257,11 @@ func (s *socket) open(c *connection, session string) (epoch int, line int64, err
 func (s *socket) close(c *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, f := range s.frozen {
+		if f.c == c {
+			f.thawed = true // a shim without a daemon lets its agent go on
+		}
+	}
 	if s.current == c {
 		s.current = nil
 		s.announce()
@@ -346,7 +349,7 @@ func (s *socket) said(ctx context.Context, c *connection, f wire.Frame) error {
 		if err := s.committed(c, line, err); err != nil {
 			return err
 		}
-	case wire.TypeTerminating:
+	case wire.TypeTerminating, wire.TypeThawed:
 	default:
 		return fmt.Errorf("a frame of type %d", f.Type)
 	}
@@ -361,9 +364,17 @@ func (s *socket) said(ctx context.Context, c *connection, f wire.Frame) error {
 		if err := f.Decode(&z); err != nil {
 			return err
 		}
-		if done, ok := s.frozen[z.ID]; ok {
-			close(done)
-			delete(s.frozen, z.ID)
+		if f := s.frozen[z.ID]; f != nil && f.c == c && !f.stopped {
+			f.stopped, f.running = true, z.Running
+			close(f.answered)
+		}
+	case wire.TypeThawed:
+		var z wire.Freeze
+		if err := f.Decode(&z); err != nil {
+			return err
+		}
+		if f := s.frozen[z.ID]; f != nil && f.c == c {
+			f.thawed = true
 		}
 	case wire.TypeExit:
 		var e wire.Exit
@@ -377,40 +388,6 @@ func (s *socket) said(ctx context.Context, c *connection, f wire.Frame) error {
 		s.terminating = s.terminating || e.Terminating
 	}
 	return nil
-}
-
-// freeze stops the agent and returns when all it said so far is on disk. thaw
-// lets it go on. Without an agent, or with one that does not answer, it does
-// nothing: then the checkpoint is of files that may be changing.
-func (s *socket) freeze(ctx context.Context) (thaw func()) {
-	s.mu.Lock()
-	c := s.current
-	if c == nil || s.exit != nil {
-		s.mu.Unlock()
-		return func() {}
-	}
-	s.freezes++
-	id, done := s.freezes, make(chan struct{})
-	s.frozen[id] = done
-	s.mu.Unlock()
-	thaw = func() {
-		s.mu.Lock()
-		delete(s.frozen, id)
-		s.mu.Unlock()
-		_ = c.send(wire.TypeThaw, wire.Freeze{ID: id})
-	}
-	if c.send(wire.TypeFreeze, wire.Freeze{ID: id}) != nil {
-		return thaw
-	}
-	timer := time.NewTimer(freezeTimeout)
-	defer timer.Stop()
-	select {
-	case <-done:
-	case <-timer.C:
-		s.log.Info("the agent does not stop for the checkpoint; its files may be changing")
-	case <-ctx.Done():
-	}
-	return thaw
 }
 
 // release lets the shim end, now and whenever it connects again.

@@ -17,8 +17,8 @@ import (
 type agent interface {
 	daemonBack()
 	daemonGone()
-	freeze(id int64)
-	unfreeze(id int64)
+	freeze(id int64) (stopped bool)
+	unfreeze(id int64) (was bool)
 }
 
 // link keeps the connection to the daemon, for ever: after each loss it comes
@@ -38,11 +38,12 @@ type link struct {
 	mu     sync.Mutex
 	wake   sync.Cond
 	up     bool
-	lost   bool       // the connection the writer uses is gone
-	sent   int64      // last line sent on this connection
-	frozen int64      // a Frozen to send when all lines are
-	term   bool       // Terminating is to be sent
-	ended  *wire.Exit // Exit is to be sent when all lines are
+	lost   bool        // the connection the writer uses is gone
+	sent   int64       // last line sent on this connection
+	frozen wire.Freeze // a Frozen to send when all lines are
+	thawed int64       // a Thawed to send
+	term   bool        // Terminating is to be sent
+	ended  *wire.Exit  // Exit is to be sent when all lines are
 	told   struct{ term, exit bool }
 	reader *reader
 }
@@ -129,7 +130,7 @@ func (l *link) open(ctx context.Context) (net.Conn, error) {
 	line := min(welcome.Line, l.out.end())
 	l.out.ack(line)
 	l.mu.Lock()
-	l.up, l.lost, l.sent, l.frozen = true, false, line, 0
+	l.up, l.lost, l.sent, l.frozen, l.thawed = true, false, line, wire.Freeze{}, 0
 	l.told.term, l.told.exit = false, false
 	l.mu.Unlock()
 	l.once.welcome.Do(func() { l.welcomed <- welcome })
@@ -201,13 +202,21 @@ func (l *link) freeze(id int64) {
 	l.mu.Lock()
 	r := l.reader
 	l.mu.Unlock()
-	l.agent.freeze(id)
+	stopped := l.agent.freeze(id)
 	if r != nil {
 		r.drain()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.frozen = id
+	l.frozen = wire.Freeze{ID: id, Running: !stopped}
+	l.wake.Broadcast()
+}
+
+// expired tells the daemon that the agent goes on, since it was stopped for too long.
+func (l *link) expired(id int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.thawed = id
 	l.wake.Broadcast()
 }
 
@@ -224,7 +233,8 @@ func (l *link) write(conn net.Conn) {
 	}
 }
 
-// next waits for the next thing to send. Lines come before Frozen and Exit.
+// next waits for the next thing to send. Lines come before Frozen and Exit;
+// Thawed comes before lines, which the agent may have said since.
 func (l *link) next() (send func(net.Conn) error, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -236,13 +246,17 @@ func (l *link) next() (send func(net.Conn) error, ok bool) {
 			l.told.term = true
 			return func(c net.Conn) error { return wire.Write(c, wire.TypeTerminating, nil) }, true
 		}
+		if id := l.thawed; id != 0 {
+			l.thawed = 0
+			return func(c net.Conn) error { return wire.Write(c, wire.TypeThawed, wire.Freeze{ID: id}) }, true
+		}
 		if line, ok := l.out.after(l.sent); ok {
 			l.sent = line.Number
 			return func(c net.Conn) error { return wire.WriteLine(c, line) }, true
 		}
-		if id := l.frozen; id != 0 {
-			l.frozen = 0
-			return func(c net.Conn) error { return wire.Write(c, wire.TypeFrozen, wire.Freeze{ID: id}) }, true
+		if z := l.frozen; z.ID != 0 {
+			l.frozen = wire.Freeze{}
+			return func(c net.Conn) error { return wire.Write(c, wire.TypeFrozen, z) }, true
 		}
 		if e := l.ended; e != nil && !l.told.exit {
 			l.told.exit = true

@@ -60,8 +60,8 @@ const (
 const (
 	// defaultWindow bounds the output that is not recorded yet, in bytes.
 	defaultWindow = 8 << 20
-	// maxFreeze is how long the agent stays stopped for one checkpoint at most.
-	maxFreeze = 60 * time.Second
+	// defaultMaxFreeze is how long the agent stays stopped for one checkpoint at most.
+	defaultMaxFreeze = 60 * time.Second
 	// eofWait is how long output is awaited from processes that outlived the agent.
 	eofWait = 2 * time.Second
 )
@@ -87,7 +87,10 @@ type Config struct {
 	Stdout, Stderr *os.File
 	// Window bounds the output that is not recorded yet, in bytes; 0 means 8 MiB.
 	Window int
-	Log    logr.Logger
+	// MaxFreeze is how long the agent stays stopped for one checkpoint at most; 0
+	// means a minute.
+	MaxFreeze time.Duration
+	Log       logr.Logger
 }
 
 // shim is one run of the agent.
@@ -110,6 +113,9 @@ type shim struct {
 func Run(ctx context.Context, cfg Config, signals <-chan os.Signal) (int, error) {
 	if cfg.Window == 0 {
 		cfg.Window = defaultWindow
+	}
+	if cfg.MaxFreeze == 0 {
+		cfg.MaxFreeze = defaultMaxFreeze
 	}
 	// Nobody else of this container may read the session's name out of memory.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
@@ -282,25 +288,38 @@ func (s *shim) daemonGone() {
 	s.setFrozen(0)
 }
 
-// freeze stops the agent for a checkpoint and waits until it stands still.
-func (s *shim) freeze(id int64) {
+// freeze stops the agent for a checkpoint and waits until it stands still. It
+// reports whether every process of it does.
+func (s *shim) freeze(id int64) bool {
 	s.setFrozen(id)
 	s.mu.Lock()
 	c := s.child
 	s.mu.Unlock()
 	if c != nil && !c.awaitStopped() {
 		s.log.Info("some process of the agent does not stop for the checkpoint")
+		return false
+	}
+	return true
+}
+
+// expire lets an agent go on that has been stopped for too long, and says so.
+func (s *shim) expire(id int64) {
+	if s.unfreeze(id) {
+		s.log.Info("the checkpoint takes too long: the agent goes on before it is taken", "after", s.cfg.MaxFreeze.String())
+		s.link.expired(id)
 	}
 }
 
-// unfreeze lets the agent go on after the checkpoint id.
-func (s *shim) unfreeze(id int64) {
+// unfreeze lets the agent go on after the checkpoint id, and reports whether it
+// was stopped for that one.
+func (s *shim) unfreeze(id int64) bool {
 	s.mu.Lock()
 	same := s.frozen == id
 	s.mu.Unlock()
 	if same {
 		s.setFrozen(0)
 	}
+	return same
 }
 
 func (s *shim) setFrozen(id int64) {
@@ -312,7 +331,7 @@ func (s *shim) setFrozen(id int64) {
 	}
 	s.frozen = id
 	if id != 0 {
-		s.thaw = time.AfterFunc(maxFreeze, func() { s.unfreeze(id) })
+		s.thaw = time.AfterFunc(s.cfg.MaxFreeze, func() { s.expire(id) })
 	}
 	s.applyLocked()
 }

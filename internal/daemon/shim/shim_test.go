@@ -2,6 +2,7 @@ package shim_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -33,12 +34,16 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		os.Exit(98)
 	}
+	maxFreeze, err := time.ParseDuration(cmp.Or(os.Getenv("SHIM_MAX_FREEZE"), "0s"))
+	if err != nil {
+		os.Exit(97)
+	}
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, shim.Signals()...)
 	code, err := shim.Run(context.Background(), shim.Config{
 		Socket: socket, Command: os.Args[1:], Env: os.Environ(), Conversation: "/c.jsonl",
 		Stdout: os.Stdout, Stderr: os.Stderr, Window: 256 << 10, Log: logr.Discard(),
-		RunDir: os.Getenv("SHIM_RUN_DIR"), Mask: masker,
+		RunDir: os.Getenv("SHIM_RUN_DIR"), Mask: masker, MaxFreeze: maxFreeze,
 	}, signals)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -16,8 +16,9 @@
 //	shim    Line 1, Line 2 …       numbered without gaps, again after a reconnect
 //	daemon  Ack{line}              recorded on disk: never to be sent again
 //	daemon  Freeze{id}             a checkpoint is about to be taken
-//	shim    Frozen{id}             the agent is stopped, all it wrote was sent
+//	shim    Frozen{id, running}    the agent is stopped, all it wrote was sent
 //	daemon  Thaw{id}
+//	shim    Thawed{id}             the agent goes on without a Thaw: it took too long
 //	shim    Terminating{}          the shim was told to end (SIGTERM)
 //	shim    Exit{code}             the agent has ended, all it wrote was sent
 //	daemon  Release{}              the last checkpoint is safe: the shim may end
@@ -49,6 +50,7 @@ const (
 	TypeExit        Type = 5
 	TypePing        Type = 6
 	TypeBeforeTool  Type = 7
+	TypeThawed      Type = 8
 )
 
 // Frames of the daemon.
@@ -99,9 +101,11 @@ type Ack struct {
 	Line int64 `json:"line"`
 }
 
-// Freeze asks for the agent to be stopped; Frozen and Thaw carry the same id.
+// Freeze asks for the agent to be stopped; Frozen, Thaw and Thawed carry the same id.
 type Freeze struct {
 	ID int64 `json:"id"`
+	// Running says, in Frozen, that some process of the agent does not stop.
+	Running bool `json:"running,omitempty"`
 }
 
 // Exit says how the agent ended.
