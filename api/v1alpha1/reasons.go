@@ -73,6 +73,10 @@ const (
 	ReasonRecordingFailed = "RecordingFailed"
 	// ReasonCheckpointFailed: the agent works on without checkpoints.
 	ReasonCheckpointFailed = "CheckpointFailed"
+	// ReasonHistoryLimitReached: the task, or its namespace, has as much stored in
+	// the history as it may. The agent works on; its output waits for some
+	// minutes, and is then left out of the history, counted.
+	ReasonHistoryLimitReached = "HistoryLimitReached"
 )
 
 // Reasons of the other conditions of a Task.

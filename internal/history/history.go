@@ -29,6 +29,8 @@ var (
 	ErrInvalid = errors.New("not a valid request")
 	// ErrExists: it is in the store already.
 	ErrExists = errors.New("already in the history store")
+	// ErrLimitReached: a task or a namespace has as much stored as it may.
+	ErrLimitReached = errors.New("the limit of what may be stored is reached")
 )
 
 // Task identifies a task. UID alone is the key; names are kept for queries.
@@ -188,6 +190,10 @@ type Event struct {
 	// the file that it came from. Empty for what this store saw itself.
 	ImportedBy string
 }
+
+// ReasonLimitReached is the reason of the problem that a task, or its namespace,
+// has as much stored as it may.
+const ReasonLimitReached = "HistoryLimitReached"
 
 // Notification says that something of a task changed in the store.
 type Notification struct {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/history/postgres"
 )
 
 // DSNEnv is the environment variable that holds the DSN of the history
@@ -68,6 +69,8 @@ type Options struct {
 	Retention RetentionOptions
 	// ImportBytes is how large an import of a history may be.
 	ImportBytes int64
+	// Limits bound what tasks and namespaces may have stored.
+	Limits postgres.Limits
 	// Kubeconfig is empty in a cluster.
 	Kubeconfig string
 	KubeQPS    float32
@@ -143,6 +146,9 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	o.GitStore.AddFlags(flags)
 	o.Retention.AddFlags(flags)
 	flags.Int64Var(&o.ImportBytes, "max-import-bytes", 512<<20, "size of the largest history that can be imported, as it is sent; it is kept in the folder for temporary files meanwhile")
+	flags.Int64Var(&o.Limits.TaskBytes, "task-history-bytes", 2<<30, "bytes that the history of one task may take, about; 0 for no limit")
+	flags.Int64Var(&o.Limits.NamespaceBytes, "namespace-history-bytes", 8<<30, "bytes that the histories of one namespace may take, about; 0 for no limit")
+	flags.DurationVar(&o.Limits.Grace, "history-limit-grace", 3*time.Minute, "how long the output of agents waits for room when a limit is reached, before it is left out")
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file for the API server; empty in a cluster")
 	flags.Float32Var(&o.KubeQPS, "kube-api-qps", 50, "requests to the API server in a second, in the long run")
 	flags.IntVar(&o.KubeBurst, "kube-api-burst", 100, "requests to the API server at once")

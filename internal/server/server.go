@@ -103,7 +103,7 @@ func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l li
 	if err != nil {
 		return fmt.Errorf("the TLS certificate cannot be loaded: %w", err)
 	}
-	stores, err := openStores(work, dsn, log.WithName("history"))
+	stores, err := openStores(work, dsn, o.Limits, log.WithName("history"))
 	if err != nil {
 		return err
 	}

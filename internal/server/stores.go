@@ -17,14 +17,14 @@ import (
 // who search; and what takes long, exports, imports and maintenance.
 type stores struct{ daemons, people, archive *postgres.Store }
 
-func openStores(ctx context.Context, dsn string, log logr.Logger) (s stores, err error) {
+func openStores(ctx context.Context, dsn string, limits postgres.Limits, log logr.Logger) (s stores, err error) {
 	open := func(into **postgres.Store, pool postgres.Pool) {
 		store, failed := postgres.OpenPool(ctx, dsn, log, pool)
 		*into, err = store, errors.Join(err, failed)
 	}
-	open(&s.daemons, postgres.Pool{Connections: 10, StatementTimeout: 30 * time.Second})
+	open(&s.daemons, postgres.Pool{Connections: 10, StatementTimeout: 30 * time.Second, Limits: limits})
 	open(&s.people, postgres.Pool{Connections: 6, StatementTimeout: 30 * time.Second})
-	open(&s.archive, postgres.Pool{Connections: 6})
+	open(&s.archive, postgres.Pool{Connections: 6, Limits: limits})
 	if err != nil {
 		s.close()
 	}

@@ -17,12 +17,16 @@ import (
 // so that a batch whose answer was lost may be sent again. Errors:
 // history.ErrGap (a *history.GapError; last is then the last stored sequence),
 // history.ErrFenced, also if the task's history was deleted,
-// history.ErrNotFound if no attempt has begun, history.ErrUnavailable. After
+// history.ErrNotFound if no attempt has begun, history.ErrLimitReached for some
+// minutes from when the task or its namespace has as much stored as it may (see
+// Limits), history.ErrUnavailable. After
 // an error nothing of the batch is stored, but for an ErrUnavailable, after
 // which all of it may be.
 func (s *Store) Append(ctx context.Context, task history.Task, attempt int64, records []history.Record) (last int64, err error) {
 	doing := fmt.Sprintf("store records of the task %s/%s", task.Namespace, task.Name)
+	var refused error
 	err = s.write(ctx, doing, func(q *sqlc.Queries) error {
+		refused = nil
 		l, err := lockTask(ctx, q, task)
 		if err != nil {
 			return err
@@ -35,9 +39,16 @@ func (s *Store) Append(ctx context.Context, task history.Task, attempt int64, re
 		if err != nil || len(fresh) == 0 {
 			return err
 		}
+		// That the limit is reached is stored, so a refusal is no failure here.
+		if fresh, refused, err = s.admit(ctx, q, &l, fresh); err != nil || refused != nil {
+			return err
+		}
 		last = fresh[len(fresh)-1].Sequence
 		return s.ingest(ctx, q, l, attempt, fresh)
 	})
+	if err == nil && refused != nil {
+		return 0, fmt.Errorf("%s: %w", doing, refused)
+	}
 	if err == nil || errors.Is(err, history.ErrGap) {
 		return last, err
 	}

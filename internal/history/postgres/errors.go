@@ -33,7 +33,7 @@ func wrap(err error, doing string) error {
 func isHistory(err error) bool {
 	return errors.Is(err, history.ErrNotFound) || errors.Is(err, history.ErrFenced) ||
 		errors.Is(err, history.ErrGap) || errors.Is(err, history.ErrUnavailable) ||
-		errors.Is(err, history.ErrCorrupted) || errors.Is(err, history.ErrInvalid) || errors.Is(err, history.ErrExists)
+		errors.Is(err, history.ErrCorrupted) || errors.Is(err, history.ErrInvalid) || errors.Is(err, history.ErrLimitReached) || errors.Is(err, history.ErrExists)
 }
 
 // conflicted tells whether the transaction failed only because of another one.

@@ -25,6 +25,8 @@ const (
 	importTimeout = "1min"
 	// maxBranch is the highest number of a branch.
 	maxBranch = 1 << 32
+	// maxImports is how many imports are stored at once.
+	maxImports = 2
 )
 
 // Import stores an exported history in a namespace, all of it or nothing; what
@@ -37,6 +39,10 @@ const (
 // are not those that were exported, history.ErrUnavailable, and those of lines.
 func (s *Store) Import(ctx context.Context, namespace, by string, lines iter.Seq2[history.ExportLine, error]) (history.Task, error) {
 	const doing = "import a history"
+	if err := s.importing.Acquire(ctx, 1); err != nil {
+		return history.Task{}, wrap(err, doing)
+	}
+	defer s.importing.Release(1)
 	var task history.Task
 	// A sequence can be read once, so the transaction is not repeated.
 	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{}, func(tx pgx.Tx) error {
@@ -55,6 +61,9 @@ func (s *Store) Import(ctx context.Context, namespace, by string, lines iter.Seq
 			}
 		}
 		task = i.task
+		if err := s.weigh(ctx, i); err != nil {
+			return err
+		}
 		return i.finish(ctx)
 	})
 	if err != nil {
@@ -81,8 +90,9 @@ type importer struct {
 	batch *batch
 	bytes int
 	into  int64
-	// lines counts them by kind.
+	// lines counts them by kind, and cost is about what they take.
 	lines map[string]int64
+	cost  int64
 }
 
 // importedBranch is a branch that messages are being added to.
@@ -111,6 +121,7 @@ func (i *importer) line(ctx context.Context, line history.ExportLine) error {
 			return err
 		}
 	}
+	i.cost += recordCost + int64(len(line.Body))
 	if line.Kind != history.ExportEnd {
 		i.lines[line.Kind]++
 	}

@@ -1,7 +1,9 @@
 package postgres_test
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"iter"
 	"runtime"
 	"slices"
@@ -157,4 +159,37 @@ func TestAMessageIsNoLongerThanItSays(t *testing.T) {
 	lines := export(t, store, w.task)
 	_, err = open(t).Import(t.Context(), "team", "mallory", parsed(lines))
 	g.Expect(err).To(MatchError(history.ErrInvalid))
+}
+
+// A sequence of lines may be slow to come. However many imports there are,
+// others find a connection.
+func TestSlowImportsLeaveConnectionsForOthers(t *testing.T) {
+	g := NewWithT(t)
+	store := open(t)
+	w := begin(t, store, taskNamed("a"), 1)
+	began, ended := make(chan struct{}, 100), make(chan error, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	for i := range 20 {
+		lines := forged(t, fmt.Sprint("decoy-", i))
+		go func() {
+			_, err := store.Import(ctx, "hostile", "mallory", func(yield func(history.ExportLine, error) bool) {
+				for line := range lines {
+					if !yield(line, nil) {
+						return
+					}
+					began <- struct{}{}
+					<-ctx.Done()
+				}
+			})
+			ended <- err
+		}()
+	}
+	for range 2 {
+		g.Eventually(began, "20s").Should(Receive())
+	}
+	w.append(user("hello"))
+	cancel()
+	for range 20 {
+		g.Eventually(ended, "20s").Should(Receive(HaveOccurred()))
+	}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
@@ -49,8 +50,11 @@ const (
 
 // Store is the history store. It is safe for concurrent use.
 type Store struct {
-	pool *pgxpool.Pool
-	log  logr.Logger
+	pool   *pgxpool.Pool
+	log    logr.Logger
+	limits *limits
+	// importing are the places for imports, each of which keeps a connection.
+	importing *semaphore.Weighted
 }
 
 // Pool says how a Store uses the database. The zero value is for a process that
@@ -61,6 +65,8 @@ type Pool struct {
 	Connections int32
 	// StatementTimeout bounds each statement, unless the DSN does; 60 s if zero.
 	StatementTimeout time.Duration
+	// Limits bound what is stored.
+	Limits Limits
 }
 
 // Open returns a Store of the database that the DSN (a URL or key=value pairs)
@@ -88,7 +94,7 @@ func OpenPool(ctx context.Context, dsn string, log logr.Logger, pool Pool) (*Sto
 	if err != nil {
 		return nil, fmt.Errorf("open the history database: %w", err)
 	}
-	return &Store{pool: connections, log: log}, nil
+	return &Store{pool: connections, log: log, limits: newLimits(pool.Limits), importing: semaphore.NewWeighted(maxImports)}, nil
 }
 
 // configure sets what keeps one stuck party from stopping the others, unless

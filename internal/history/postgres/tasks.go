@@ -157,7 +157,7 @@ func (l locked) save(ctx context.Context, q *sqlc.Queries) error {
 	err := q.SetTaskHead(ctx, sqlc.SetTaskHeadParams{
 		Uid: l.row.Uid, Attempt: l.row.Attempt, LastSequence: l.row.LastSequence,
 		CheckpointCount: l.row.CheckpointCount, LatestCheckpoint: l.row.LatestCheckpoint,
-		SnapshotEvery: l.row.SnapshotEvery, SnapshotCount: l.row.SnapshotCount, Tools: l.row.Tools, Models: l.row.Models,
+		SnapshotEvery: l.row.SnapshotEvery, SnapshotCount: l.row.SnapshotCount, Tools: l.row.Tools, Models: l.row.Models, StoredBytes: l.row.StoredBytes,
 	})
 	if err != nil {
 		return err
@@ -236,6 +236,9 @@ func stateOf(ctx context.Context, q *sqlc.Queries, t sqlc.Task, b sqlc.Branch) (
 	}
 	if t.ProblemReason != "" {
 		state.Problem = &history.Problem{Reason: t.ProblemReason, Message: t.ProblemMessage}
+	}
+	if state.Problem == nil && t.LimitMessage != "" {
+		state.Problem = &history.Problem{Reason: history.ReasonLimitReached, Message: t.LimitMessage}
 	}
 	state.CompletedOperations, err = q.LatestOperations(ctx, sqlc.LatestOperationsParams{TaskUid: t.Uid, UpToRows: maxOperations})
 	if err != nil {

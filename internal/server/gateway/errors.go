@@ -29,6 +29,8 @@ func (g *Gateway) failure(ctx context.Context, err error) error {
 		return connect.NewError(connect.CodeFailedPrecondition, err)
 	case errors.Is(err, history.ErrFenced):
 		return connect.NewError(connect.CodeAborted, err)
+	case errors.Is(err, history.ErrLimitReached):
+		return connect.NewError(connect.CodeResourceExhausted, err)
 	case errors.Is(err, history.ErrNotFound):
 		return connect.NewError(connect.CodeNotFound, err)
 	case errors.Is(err, podidentity.ErrUnauthenticated):

@@ -11,7 +11,14 @@
 // ABORTED (a newer attempt has begun: stop; open streams of commands end with
 // it, see Gateway.Notice), FAILED_PRECONDITION
 // (records are missing; the detail AppendResponse holds the last stored
-// sequence), NOT_FOUND, INVALID_ARGUMENT, UNAVAILABLE (try again).
+// sequence), NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (larger than any
+// daemon's request; or the task, or its namespace, has as much stored as it may,
+// which the task's status tells: try again), UNAVAILABLE (try again).
+//
+// The gateway is reached by whoever can open a connection, agents included. So
+// the caller is identified before any of the request's body is read, and what a
+// known caller may make the server spend at once is bounded by task, by
+// namespace and in all: whoever sends much waits, and keeps nobody else waiting.
 package gateway
 
 import (

@@ -289,6 +289,8 @@ func (a *api) fail(w http.ResponseWriter, access Access, err error) {
 		status = notFound(access)
 	case errors.Is(err, history.ErrInvalid):
 		status = apierrors.NewBadRequest(err.Error())
+	case errors.Is(err, history.ErrLimitReached):
+		status = apierrors.NewForbidden(resourceOf(access), access.Name, err)
 	case errors.Is(err, history.ErrExists):
 		status = exists(access, err)
 	case errors.Is(err, history.ErrCorrupted):

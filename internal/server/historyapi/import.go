@@ -46,7 +46,7 @@ func (a *api) importHistory(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	task, err := a.store(c, lines)
+	task, err := a.Archive.Import(c.Context(), c.access.Namespace, c.caller.GetName(), lines)
 	if err != nil {
 		return nil, err
 	}
@@ -59,16 +59,6 @@ func (a *api) importHistory(c *call) (any, error) {
 	}
 	imported := taskHistoryOf(found)
 	return &imported, nil
-}
-
-// store imports lines that are all there.
-func (a *api) store(c *call, lines iter.Seq2[history.ExportLine, error]) (history.Task, error) {
-	release, err := a.imports.Take(c.Context())
-	if err != nil {
-		return history.Task{}, busy()
-	}
-	defer release()
-	return a.Archive.Import(c.Context(), c.access.Namespace, c.caller.GetName(), lines)
 }
 
 // upload reads the body into a file that has no name any more, from its

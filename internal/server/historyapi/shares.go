@@ -9,24 +9,22 @@ import (
 	"github.com/clew-dev/clew/internal/server/places"
 )
 
-// How many costly requests are served at once, of one namespace and in all. An
-// import takes one of the places to import when its body is there.
+// How many costly requests are served at once, of one namespace and in all.
 const (
 	searchesOfNamespace, searchesInAll = 2, 4
 	exportsOfNamespace, exportsInAll   = 1, 3
 	uploadsOfNamespace, uploadsInAll   = 1, 4
-	importsInAll                       = 2
 	// patience is how long a request waits for a place.
 	patience = 10 * time.Second
 )
 
 // shares are the places for what costs the history store much.
-type shares struct{ searches, exports, uploads, imports *places.Places }
+type shares struct{ searches, exports, uploads *places.Places }
 
 func newShares() shares {
 	return shares{
 		searches: places.New(searchesInAll), exports: places.New(exportsInAll),
-		uploads: places.New(uploadsInAll), imports: places.New(importsInAll),
+		uploads: places.New(uploadsInAll),
 	}
 }
 

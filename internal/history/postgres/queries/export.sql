@@ -59,6 +59,9 @@ INSERT INTO tasks (
 ON CONFLICT (uid) DO NOTHING
 RETURNING id;
 
+-- name: SetStoredBytes :exec
+UPDATE tasks SET stored_bytes = @stored_bytes WHERE uid = @uid;
+
 -- name: ImportSummary :execrows
 INSERT INTO task_summaries (uid, namespace, name, state, state_time, preview, created_at, updated_at)
 VALUES (@uid, @namespace, @name, @state, coalesce(sqlc.narg('state_time')::timestamptz, 'epoch'), @preview, @created_at, @updated_at)

@@ -42,8 +42,17 @@ UPDATE tasks
 SET attempt = greatest(attempt, @attempt), last_sequence = @last_sequence,
     checkpoint_count = @checkpoint_count, latest_checkpoint = @latest_checkpoint,
     snapshot_every = @snapshot_every, snapshot_count = @snapshot_count, updated_at = now(), stale = true,
-    tools = @tools, models = @models
+    tools = @tools, models = @models, stored_bytes = @stored_bytes
 WHERE uid = @uid;
+
+-- name: SetTaskLimit :exec
+UPDATE tasks
+SET limit_since = sqlc.narg('since'), limit_noted = sqlc.narg('noted'), limit_message = @message,
+    left_out_records = @left_out_records, left_out_bytes = @left_out_bytes
+WHERE uid = @uid;
+
+-- name: NamespaceBytes :one
+SELECT coalesce(sum(stored_bytes), 0)::bigint FROM tasks WHERE namespace = @namespace;
 
 -- name: SetProblem :exec
 UPDATE tasks SET problem_reason = @reason, problem_message = @message WHERE uid = @uid;

@@ -583,6 +583,20 @@ func (q *Queries) SetBranchDigests(ctx context.Context, arg SetBranchDigestsPara
 	return err
 }
 
+const setStoredBytes = `-- name: SetStoredBytes :exec
+UPDATE tasks SET stored_bytes = $1 WHERE uid = $2
+`
+
+type SetStoredBytesParams struct {
+	StoredBytes int64
+	Uid         string
+}
+
+func (q *Queries) SetStoredBytes(ctx context.Context, arg SetStoredBytesParams) error {
+	_, err := q.db.Exec(ctx, setStoredBytes, arg.StoredBytes, arg.Uid)
+	return err
+}
+
 const summary = `-- name: Summary :one
 SELECT uid, namespace, name, state, state_time, preview, created_at, updated_at, messages, tool_calls, input_tokens, output_tokens, tokens, cost_micro_usd, checkpoints, tools FROM task_summaries WHERE uid = $1
 `

@@ -269,6 +269,12 @@ type Task struct {
 	Stale            bool
 	ProblemReason    string
 	ProblemMessage   string
+	StoredBytes      int64
+	LeftOutRecords   int64
+	LeftOutBytes     int64
+	LimitSince       pgtype.Timestamptz
+	LimitNoted       pgtype.Timestamptz
+	LimitMessage     string
 }
 
 type TaskSummary struct {

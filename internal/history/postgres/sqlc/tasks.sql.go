@@ -8,6 +8,8 @@ package sqlc
 import (
 	"context"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const deleted = `-- name: Deleted :one
@@ -90,7 +92,7 @@ func (q *Queries) ListTask(ctx context.Context, arg ListTaskParams) error {
 }
 
 const lockTask = `-- name: LockTask :one
-SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message FROM tasks WHERE uid = $1 FOR NO KEY UPDATE
+SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message FROM tasks WHERE uid = $1 FOR NO KEY UPDATE
 `
 
 // Nobody else writes to the task until the transaction ends. Its branch must be
@@ -118,12 +120,18 @@ func (q *Queries) LockTask(ctx context.Context, uid string) (Task, error) {
 		&i.Stale,
 		&i.ProblemReason,
 		&i.ProblemMessage,
+		&i.StoredBytes,
+		&i.LeftOutRecords,
+		&i.LeftOutBytes,
+		&i.LimitSince,
+		&i.LimitNoted,
+		&i.LimitMessage,
 	)
 	return i, err
 }
 
 const lockTaskToDelete = `-- name: LockTaskToDelete :one
-SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message FROM tasks WHERE uid = $1 FOR UPDATE
+SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message FROM tasks WHERE uid = $1 FOR UPDATE
 `
 
 // Nobody else writes to the task, nor forks from it.
@@ -149,8 +157,25 @@ func (q *Queries) LockTaskToDelete(ctx context.Context, uid string) (Task, error
 		&i.Stale,
 		&i.ProblemReason,
 		&i.ProblemMessage,
+		&i.StoredBytes,
+		&i.LeftOutRecords,
+		&i.LeftOutBytes,
+		&i.LimitSince,
+		&i.LimitNoted,
+		&i.LimitMessage,
 	)
 	return i, err
+}
+
+const namespaceBytes = `-- name: NamespaceBytes :one
+SELECT coalesce(sum(stored_bytes), 0)::bigint FROM tasks WHERE namespace = $1
+`
+
+func (q *Queries) NamespaceBytes(ctx context.Context, namespace string) (int64, error) {
+	row := q.db.QueryRow(ctx, namespaceBytes, namespace)
+	var column_1 int64
+	err := row.Scan(&column_1)
+	return column_1, err
 }
 
 const newestTaskNamed = `-- name: NewestTaskNamed :one
@@ -248,8 +273,8 @@ UPDATE tasks
 SET attempt = greatest(attempt, $1), last_sequence = $2,
     checkpoint_count = $3, latest_checkpoint = $4,
     snapshot_every = $5, snapshot_count = $6, updated_at = now(), stale = true,
-    tools = $7, models = $8
-WHERE uid = $9
+    tools = $7, models = $8, stored_bytes = $9
+WHERE uid = $10
 `
 
 type SetTaskHeadParams struct {
@@ -261,6 +286,7 @@ type SetTaskHeadParams struct {
 	SnapshotCount    int64
 	Tools            []string
 	Models           []byte
+	StoredBytes      int64
 	Uid              string
 }
 
@@ -274,6 +300,35 @@ func (q *Queries) SetTaskHead(ctx context.Context, arg SetTaskHeadParams) error 
 		arg.SnapshotCount,
 		arg.Tools,
 		arg.Models,
+		arg.StoredBytes,
+		arg.Uid,
+	)
+	return err
+}
+
+const setTaskLimit = `-- name: SetTaskLimit :exec
+UPDATE tasks
+SET limit_since = $1, limit_noted = $2, limit_message = $3,
+    left_out_records = $4, left_out_bytes = $5
+WHERE uid = $6
+`
+
+type SetTaskLimitParams struct {
+	Since          pgtype.Timestamptz
+	Noted          pgtype.Timestamptz
+	Message        string
+	LeftOutRecords int64
+	LeftOutBytes   int64
+	Uid            string
+}
+
+func (q *Queries) SetTaskLimit(ctx context.Context, arg SetTaskLimitParams) error {
+	_, err := q.db.Exec(ctx, setTaskLimit,
+		arg.Since,
+		arg.Noted,
+		arg.Message,
+		arg.LeftOutRecords,
+		arg.LeftOutBytes,
 		arg.Uid,
 	)
 	return err
@@ -310,7 +365,7 @@ func (q *Queries) SummarizeEvent(ctx context.Context, arg SummarizeEventParams) 
 }
 
 const task = `-- name: Task :one
-SELECT t.uid, t.namespace, t.name, t.attempt, t.last_sequence, t.active_branch, t.checkpoint_count, t.latest_checkpoint, t.created_at, t.updated_at, t.id, t.tools, t.models, t.snapshot_every, t.snapshot_count, t.stale, t.problem_reason, t.problem_message, b.id, b.task_uid, b.number, b.parent_id, b.reason, b.base_position, b.base_tool_calls, b.base_input_tokens, b.base_output_tokens, b.base_cost_micro_usd, b.head_position, b.head_tool_calls, b.head_input_tokens, b.head_output_tokens, b.head_cost_micro_usd, b.head_boundary, b.head_settled, b.head_open_calls, b.created_at, b.base_digest, b.head_digest
+SELECT t.uid, t.namespace, t.name, t.attempt, t.last_sequence, t.active_branch, t.checkpoint_count, t.latest_checkpoint, t.created_at, t.updated_at, t.id, t.tools, t.models, t.snapshot_every, t.snapshot_count, t.stale, t.problem_reason, t.problem_message, t.stored_bytes, t.left_out_records, t.left_out_bytes, t.limit_since, t.limit_noted, t.limit_message, b.id, b.task_uid, b.number, b.parent_id, b.reason, b.base_position, b.base_tool_calls, b.base_input_tokens, b.base_output_tokens, b.base_cost_micro_usd, b.head_position, b.head_tool_calls, b.head_input_tokens, b.head_output_tokens, b.head_cost_micro_usd, b.head_boundary, b.head_settled, b.head_open_calls, b.created_at, b.base_digest, b.head_digest
 FROM tasks t JOIN branches b ON b.id = t.active_branch
 WHERE t.uid = $1
 `
@@ -342,6 +397,12 @@ func (q *Queries) Task(ctx context.Context, uid string) (TaskRow, error) {
 		&i.Task.Stale,
 		&i.Task.ProblemReason,
 		&i.Task.ProblemMessage,
+		&i.Task.StoredBytes,
+		&i.Task.LeftOutRecords,
+		&i.Task.LeftOutBytes,
+		&i.Task.LimitSince,
+		&i.Task.LimitNoted,
+		&i.Task.LimitMessage,
 		&i.Branch.ID,
 		&i.Branch.TaskUid,
 		&i.Branch.Number,
