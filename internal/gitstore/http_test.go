@@ -153,13 +153,18 @@ func TestMetricsCount(t *testing.T) {
 	found := map[string]float64{}
 	for _, family := range families {
 		for _, metric := range family.GetMetric() {
+			for _, label := range metric.GetLabel() {
+				if label.GetName() == "namespace" || label.GetName() == "repository" {
+					t.Errorf("%s names the %s %s", family.GetName(), label.GetName(), label.GetValue())
+				}
+			}
 			found[family.GetName()] += metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + float64(metric.GetHistogram().GetSampleCount())
 		}
 	}
 	for name, least := range map[string]float64{
 		"clew_gitstore_requests_total": 4, "clew_gitstore_refusals_total": 1, "clew_gitstore_pushes_total": 1,
 		"clew_gitstore_push_duration_seconds": 1, "clew_gitstore_received_bytes_total": 100,
-		"clew_gitstore_repository_bytes": 100, "clew_gitstore_volume_free_bytes": 1,
+		"clew_gitstore_stored_bytes": 100, "clew_gitstore_repositories": 1, "clew_gitstore_volume_free_bytes": 1,
 	} {
 		if found[name] < least {
 			t.Errorf("%s is %v, want at least %v", name, found[name], least)

@@ -59,36 +59,65 @@ func newMetrics(registry prometheus.Registerer, usage *usage, free func() (int64
 	return m, nil
 }
 
-// sizeCollector reports sizes as last measured; asking costs no disk walk.
+// sizeCollector reports sizes as last measured; asking costs no disk walk. It
+// names nobody: whoever reaches the metrics may not be told who works on what.
 type sizeCollector struct {
-	usage            *usage
-	free             func() (int64, error)
-	repository, room *prometheus.Desc
+	usage                      *usage
+	free                       func() (int64, error)
+	stored, repositories, room *prometheus.Desc
 }
 
 func newSizeCollector(usage *usage, free func() (int64, error)) sizeCollector {
 	return sizeCollector{
 		usage: usage,
 		free:  free,
-		repository: prometheus.NewDesc("clew_gitstore_repository_bytes",
-			"Bytes on disk of a repository, as last measured, and what was received since.", []string{"namespace", "repository"}, nil),
-		room: prometheus.NewDesc("clew_gitstore_volume_free_bytes", "Bytes that are free on the gitstore's volume.", nil, nil),
+		stored: prometheus.NewDesc("clew_gitstore_stored_bytes",
+			"Bytes on disk of all repositories in use, as last measured, and what was received since.", nil, nil),
+		repositories: prometheus.NewDesc("clew_gitstore_repositories", "Repositories in use.", nil, nil),
+		room:         prometheus.NewDesc("clew_gitstore_volume_free_bytes", "Bytes that are free on the gitstore's volume.", nil, nil),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c sizeCollector) Describe(descriptions chan<- *prometheus.Desc) {
-	descriptions <- c.repository
+	descriptions <- c.stored
+	descriptions <- c.repositories
 	descriptions <- c.room
 }
 
 // Collect implements prometheus.Collector.
 func (c sizeCollector) Collect(found chan<- prometheus.Metric) {
-	for _, size := range c.usage.known() {
-		found <- prometheus.MustNewConstMetric(c.repository, prometheus.GaugeValue, float64(size.total()),
-			size.repository.Namespace, size.repository.Name)
+	stored, sizes := int64(0), c.usage.known()
+	for _, size := range sizes {
+		stored += size.total()
 	}
+	found <- prometheus.MustNewConstMetric(c.stored, prometheus.GaugeValue, float64(stored))
+	found <- prometheus.MustNewConstMetric(c.repositories, prometheus.GaugeValue, float64(len(sizes)))
 	if free, err := c.free(); err == nil {
 		found <- prometheus.MustNewConstMetric(c.room, prometheus.GaugeValue, float64(free))
+	}
+}
+
+// repositoryCollector reports the size of each repository, by the names of its
+// namespace and of itself.
+type repositoryCollector struct {
+	usage *usage
+	bytes *prometheus.Desc
+}
+
+// NameRepositories has the metrics tell the size of each repository by its name,
+// which tells whoever reads them which namespace works on which origin.
+func (h *Handler) NameRepositories(registry prometheus.Registerer) error {
+	return registry.Register(repositoryCollector{usage: h.usage, bytes: prometheus.NewDesc("clew_gitstore_repository_bytes",
+		"Bytes on disk of a repository, as last measured, and what was received since.", []string{"namespace", "repository"}, nil)})
+}
+
+// Describe implements prometheus.Collector.
+func (c repositoryCollector) Describe(descriptions chan<- *prometheus.Desc) { descriptions <- c.bytes }
+
+// Collect implements prometheus.Collector.
+func (c repositoryCollector) Collect(found chan<- prometheus.Metric) {
+	for _, size := range c.usage.known() {
+		found <- prometheus.MustNewConstMetric(c.bytes, prometheus.GaugeValue, float64(size.total()), size.repository.Namespace, size.repository.Name)
 	}
 }

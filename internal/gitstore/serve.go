@@ -53,6 +53,8 @@ type Options struct {
 	Limits               Limits
 	// GitMemoryBytes is how much memory one git process may use; 0 for no limit.
 	GitMemoryBytes int64
+	// NamedMetrics: see NameRepositories.
+	NamedMetrics bool
 	// MaintenanceInterval and MaxPacks: see NewMaintainer.
 	MaintenanceInterval time.Duration
 	MaxPacks            int
@@ -69,6 +71,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.CertFile, "tls-cert-file", "", "PEM file with the certificate chain; read again when it changes")
 	flags.StringVar(&o.KeyFile, "tls-private-key-file", "", "PEM file with the certificate's private key; read again when it changes")
 	flags.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":8080", "address for /metrics, plain HTTP; 0 for none")
+	flags.BoolVar(&o.NamedMetrics, "metrics-per-repository", false, "tell the size of each repository in /metrics, by namespace and name, to whoever reads them")
 	flags.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "address for /healthz and /readyz, plain HTTP; 0 for none")
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file for the API server that checks tokens; empty in a cluster")
 	flags.Float32Var(&o.KubeQPS, "kube-api-qps", 50, "requests to the API server in a second, in the long run")
@@ -144,6 +147,11 @@ func serve(ctx context.Context, options Options, authenticator Authenticator, ho
 	handler, err := NewHandler(store, authenticator, options.Limits, log.WithName("http"), registry)
 	if err != nil {
 		return err
+	}
+	if options.NamedMetrics {
+		if err := handler.NameRepositories(registry); err != nil {
+			return err
+		}
 	}
 	maintainer := NewMaintainer(handler, options.MaintenanceInterval, options.MaxPacks, log.WithName("maintenance"))
 	if err := maintainer.Start(ctx); err != nil {
