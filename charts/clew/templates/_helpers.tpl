@@ -181,14 +181,11 @@ readinessProbe:
     - {key: {{ include "clew.dsnKey" . }}, path: dsn}
 - name: ca
   {{- include "clew.caVolumeSource" . | nindent 2 }}
-- name: tmp
-  emptyDir: {}
 {{- end -}}
 
 {{- define "clew.dsnMounts" -}}
 - {name: dsn, mountPath: /etc/clew/dsn, readOnly: true}
 - {name: ca, mountPath: /etc/clew/ca, readOnly: true}
-- {name: tmp, mountPath: /tmp}
 {{- end -}}
 
 {{/* The authority's certificate as ca.crt. */}}
