@@ -94,6 +94,14 @@ const (
 const (
 	// ReasonInvalidOperation: the task's state does not allow the operation.
 	ReasonInvalidOperation = "InvalidOperation"
+	// ReasonInvalidBranch: no branch can have the name that is to keep what stood.
+	ReasonInvalidBranch = "InvalidBranch"
+	// ReasonBranchExists: the agent's repository has a branch of that name, or one
+	// in its way.
+	ReasonBranchExists = "BranchExists"
+	// ReasonRewindUndone: a rewind failed and was undone, and nobody knows any
+	// more why.
+	ReasonRewindUndone = "RewindUndone"
 	// ReasonInvalidState: what the operation needs, a checkpoint say, is not there.
 	ReasonInvalidState = "InvalidState"
 	// ReasonPositionNotFound: the conversation has no such message or moment.

@@ -249,6 +249,7 @@ type RewindTarget struct {
 // Rewind asks, once per id, for the task to be taken back. A running agent is
 // stopped for it, with a checkpoint, and starts again when the rewind is done.
 // +kubebuilder:validation:XValidation:rule="!has(self.branch) || self.preserve == 'Branch'",message="branch names the branch that preserve: Branch makes: set preserve to Branch or leave branch out"
+// +kubebuilder:validation:XValidation:rule="has(self.branch) || self.preserve != 'Branch' || (!self.id.contains('..') && !self.id.endsWith('.lock'))",message="what stands now is kept as branch clew/before-ID, and git takes no branch name with .. or with .lock at its end: choose another id, or set branch"
 type Rewind struct {
 	// id of this request. A new id asks once; the same id again does nothing.
 	// +required
@@ -274,7 +275,7 @@ type Rewind struct {
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=200
-	// +kubebuilder:validation:XValidation:rule="!self.startsWith('-') && !self.contains('..') && self.matches('^[A-Za-z0-9._/-]+$') && !self.contains('//') && !self.startsWith('/') && !self.endsWith('/') && !self.endsWith('.') && !self.endsWith('.lock') && !self.startsWith('.') && !self.contains('/.')",message="branch must be a plain git branch name of letters, digits and . _ / -, such as before/refactoring"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9._/-]+$') && self != 'HEAD' && !self.startsWith('-') && !self.startsWith('/') && !self.startsWith('.') && !self.endsWith('/') && !self.endsWith('.') && !self.endsWith('.lock') && !self.contains('..') && !self.contains('//') && !self.contains('/.') && !self.contains('.lock/')",message="branch must be a plain git branch name of letters, digits and . _ / -, such as before/refactoring"
 	Branch string `json:"branch,omitempty"`
 	// onDrift says what to do when the worktree was changed while the task slept.
 	// +optional

@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/refname"
 )
 
 type rewind struct {
@@ -158,6 +160,10 @@ func (o *rewind) check(cmd *cobra.Command, name string) error {
 		return fmt.Errorf("--back is %d; it must be the number of messages to take back, from 1", o.back)
 	case o.branch != "" && o.preserve.value != string(v1alpha1.PreserveBranch):
 		return fmt.Errorf("--branch names the branch that --preserve branch makes: leave --branch out, or --preserve %s", o.preserve.value)
+	case o.branch != "":
+		if err := refname.CheckBranch(o.branch); err != nil {
+			return fmt.Errorf("--branch is %q: %w; give the name of a branch, such as before/refactoring", o.branch, err)
+		}
 	}
 	return nil
 }
@@ -230,7 +236,7 @@ func (o *rewind) keeps(id string) string {
 	const always = "what stands now as a checkpoint"
 	switch v1alpha1.PreserveMode(o.preserve.value) {
 	case v1alpha1.PreserveBranch:
-		return fmt.Sprintf("%s, and as branch %s in the agent's repository", always, orElse(o.branch, "clew/before-"+id))
+		return fmt.Sprintf("%s, and as branch %s in the agent's repository", always, daemonapi.PreservedBranch(o.branch, id))
 	case v1alpha1.PreserveStash:
 		return always + ", and as a stash in the agent's repository"
 	}

@@ -188,6 +188,15 @@ const MaskPrefix = "CLEW_MASK_"
 // masked as well.
 const MaskDir = "/var/run/secrets/clew-mask"
 
+// OperationFailure says why an operation could not be carried out.
+type OperationFailure struct {
+	Kind string `json:"kind"`
+	ID   string `json:"id"`
+	// Reason is a reason constant of v1alpha1, Message the sentence for people.
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}
+
 // PrepareResult is the termination message of the container prepare, as JSON
 // of at most 4096 bytes.
 type PrepareResult struct {
@@ -203,6 +212,10 @@ type PrepareResult struct {
 	// the kind out.
 	Operation     string `json:"operation,omitempty"`
 	OperationKind string `json:"operationKind,omitempty"`
+	// Failed is the operation that failed for good and left the workspace as it
+	// was; Operation then holds its key, which no manager takes for an id that is
+	// complete.
+	Failed *OperationFailure `json:"failed,omitempty"`
 	// FromCheckpoint and ToCheckpoint are those of a completed rewind.
 	FromCheckpoint int64 `json:"fromCheckpoint,omitempty"`
 	ToCheckpoint   int64 `json:"toCheckpoint,omitempty"`

@@ -1,6 +1,9 @@
 package daemonapi
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // Kinds of operations.
 const (
@@ -17,6 +20,7 @@ const (
 	NoteResume         = "resume"
 	NoteRewind         = "rewind"
 	NoteRewindComplete = "rewind complete"
+	NoteRewindUndone   = "rewind undone"
 )
 
 // OperationKey names an operation wherever operations of several kinds are kept
@@ -30,6 +34,10 @@ func OperationKey(kind, id string) string { return kind + "/" + id }
 func OperationDoneKey(kind, id string) string { return OperationKey(kind, id) + doneSuffix }
 
 const doneSuffix = "/done"
+
+// OperationUndoneKey names the undoing of an operation that failed after its
+// OperationKey was noted.
+func OperationUndoneKey(kind, id string) string { return OperationKey(kind, id) + "/undone" }
 
 // UpgradeOperationKey is the key of an operation that an old daemon names by its
 // bare id, as told by the reason the daemon gave. Keys are returned as they are.
@@ -47,3 +55,7 @@ func UpgradeOperationKey(key, reason string) string {
 	}
 	return key
 }
+
+// PreservedBranch is the branch that keeps what stood before a rewind: the one
+// that was asked for, or one named after the rewind's id.
+func PreservedBranch(branch, id string) string { return cmp.Or(branch, "clew/before-"+id) }

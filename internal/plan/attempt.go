@@ -77,6 +77,9 @@ func (d *decision) ending(a *v1alpha1.Attempt, v *podView) *ending {
 	case v.prepare != nil && v.prepare.ExitCode != 0:
 		return d.prepareEnding(a, v)
 	case v.prepareOnly && v.prepare != nil:
+		if f := prepareResult(v.prepare).Failed; f != nil {
+			return &ending{outcome: v1alpha1.AttemptStopped, reason: f.Reason, message: f.Message}
+		}
 		return &ending{outcome: v1alpha1.AttemptRewound}
 	case (v.deleting || v.disrupted != "") && !v.finished:
 		return nil // however its containers end, it is being taken away
@@ -243,12 +246,25 @@ func (d *decision) prepared(a *v1alpha1.Attempt, v *podView) {
 		named := result.Operation == op.ID && (result.OperationKind == "" || result.OperationKind == kind)
 		return op.Attempt == a.Number && (result.Operation == "" || named)
 	}
+	if f := result.Failed; f != nil {
+		d.operationFailed(a, *f)
+	}
 	if d.rewinding() && done(daemonapi.OperationRewind, d.s.Rewind) {
 		d.completeRewind(result)
 	}
 	if d.resuming() && done(daemonapi.OperationResume, d.s.Resume) {
 		d.closeOperation(d.s.Resume, v1alpha1.OperationCompleted, "", "the task goes on")
 	}
+}
+
+// operationFailed takes note of an operation that could not be carried out, of
+// which nothing is left: the attempt goes on.
+func (d *decision) operationFailed(a *v1alpha1.Attempt, f daemonapi.OperationFailure) {
+	if !d.rewinding() || f.Kind != daemonapi.OperationRewind || f.ID != d.s.Rewind.ID || d.s.Rewind.Attempt != a.Number {
+		return
+	}
+	d.closeOperation(d.s.Rewind, v1alpha1.OperationFailed, f.Reason, "nothing was changed: "+f.Message)
+	d.entry(v1alpha1.EventOperationRefused, clew, fmt.Sprintf("rewind %s: %s: %s", f.ID, f.Reason, f.Message))
 }
 
 // memoryOf is what the agent knows when it starts. A word that a later daemon

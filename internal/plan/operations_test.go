@@ -51,6 +51,48 @@ func TestARunningTaskIsStoppedForARewindAndGoesOnAfterIt(t *testing.T) {
 	s.wantEntries(v1alpha1.EventTaskStarted, v1alpha1.EventTaskRewound)
 }
 
+// failedRewind is what prepare tells of a rewind that changed nothing.
+func failedRewind(id, reason string) daemonapi.PrepareResult {
+	return daemonapi.PrepareResult{Operation: "Rewind/" + id, Failed: &daemonapi.OperationFailure{
+		Kind: daemonapi.OperationRewind, ID: id, Reason: reason, Message: "it cannot be done"}}
+}
+
+func TestARewindThatFailsInAPreparedWorkspaceIsToldAndTheAgentGoesOn(t *testing.T) {
+	for _, reason := range []string{v1alpha1.ReasonBranchExists, v1alpha1.ReasonCheckpointCorrupted, v1alpha1.ReasonGitStoreRefused} {
+		s := running(t)
+		s.rewind("back", 2).step()
+		s.podGone()
+		s.prepared(failedRewind("back", reason))
+		s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationFailed, reason)
+		s.agentRuns()
+		s.wantState(v1alpha1.ReasonRunning)
+		s.wantOutcomes(v1alpha1.AttemptStopped, "")
+		s.wantEntries(v1alpha1.EventTaskStarted, v1alpha1.EventOperationRefused)
+		s.rewind("corrected", 2).step()
+		s.podGone()
+		s.prepared(daemonapi.PrepareResult{OperationKind: daemonapi.OperationRewind, Operation: "corrected", ToCheckpoint: 2})
+		s.wantOperation(s.status().Rewind, "corrected", v1alpha1.OperationCompleted, "")
+	}
+}
+
+func TestAStoppedTaskStaysAsItWasWhenItsRewindFails(t *testing.T) {
+	s := completedTask(t)
+	s.rewind("back", 1).step()
+	s.prepared(failedRewind("back", v1alpha1.ReasonBranchExists))
+	s.podFinishes()
+	s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationFailed, v1alpha1.ReasonBranchExists)
+	s.wantState(v1alpha1.ReasonCompleted)
+}
+
+func TestARewindWhoseBranchCannotBeIsRefusedAtOnce(t *testing.T) {
+	for _, id := range []string{"v1..v2", "fix.lock"} {
+		s := running(t)
+		s.rewind(id, 2).step()
+		s.wantOperation(s.status().Rewind, id, v1alpha1.OperationRefused, v1alpha1.ReasonInvalidBranch)
+		s.wantState(v1alpha1.ReasonRunning)
+	}
+}
+
 func TestTheOutcomeOfAnOperationOfAnotherKindIsNotTheRewinds(t *testing.T) {
 	s := running(t)
 	s.rewind("1", 2).step()

@@ -12,6 +12,7 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/refname"
 	"github.com/clew-dev/clew/internal/resources"
 )
 
@@ -92,6 +93,9 @@ func (d *decision) dropWithdrawnRewind() {
 // resolveRewind says where a new rewind goes, or why it cannot; neither while
 // that cannot be found out.
 func (d *decision) resolveRewind(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus, *Hindrance) {
+	if h := branchHindrance(r); h != nil {
+		return nil, h
+	}
 	if r.To.CheckpointRef != nil {
 		return d.toCheckpoint(r)
 	}
@@ -110,6 +114,20 @@ func (d *decision) resolveRewind(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus,
 	default:
 		return toPosition(r, query, *answer.Found)
 	}
+}
+
+// branchHindrance is why no branch can keep what stands. The API refuses most of
+// this, but not in objects that are older than its rules.
+func branchHindrance(r *v1alpha1.Rewind) *Hindrance {
+	if r.Preserve != v1alpha1.PreserveBranch {
+		return nil
+	}
+	name := daemonapi.PreservedBranch(r.Branch, r.ID)
+	if err := refname.CheckBranch(name); err != nil {
+		return &Hindrance{v1alpha1.ReasonInvalidBranch, fmt.Sprintf(
+			"%q cannot be the name of a branch: %v; set rewind.branch to another name, and give the rewind a new id", name, err)}
+	}
+	return nil
 }
 
 // toCheckpoint goes back to the Checkpoint that the rewind names.
@@ -260,8 +278,8 @@ func (d *decision) rewindOperation() *daemonapi.Operation {
 		Checkpoint: s.ToCheckpoint, Commit: s.ToCommit, CheckpointPosition: s.CheckpointPosition,
 		Scope: string(r.Scope), Preserve: string(r.Preserve), Branch: r.Branch,
 	}
-	if op.Branch == "" && r.Preserve == v1alpha1.PreserveBranch {
-		op.Branch = "clew/before-" + r.ID
+	if r.Preserve == v1alpha1.PreserveBranch {
+		op.Branch = daemonapi.PreservedBranch(r.Branch, r.ID)
 	}
 	if r.Scope == v1alpha1.RewindConversation && r.To.CheckpointRef == nil {
 		op.Position = s.ToPosition

@@ -190,12 +190,21 @@ func TestPreserve(t *testing.T) {
 	}
 	f.git("checkout", "-q", "-f", "before/rewind")
 
-	for _, name := range []string{"-x", "a..b", "", "a b", "x.lock", "/a", "a/", "@{1}", "before"} {
+	for _, name := range []string{"-x", "a..b", "", "a b", "x.lock", "/a", "a/", "@{1}", "HEAD"} {
 		_, err := f.repo.Preserve(ctx, PreserveRequest{Mode: PreserveBranch, Name: name, From: two.target()})
 		wantReason(t, err, InvalidReference)
 	}
-	_, err = f.repo.Preserve(ctx, PreserveRequest{Mode: PreserveBranch, Name: "trunk", From: two.target()})
-	wantReason(t, err, InvalidReference)
+	f.git("pack-refs", "--all")
+	for _, name := range []string{"trunk", "before", "trunk/2", "before/rewind/2"} {
+		wantReason(t, f.repo.CheckBranch(name), ReferenceExists)
+		_, err := f.repo.Preserve(ctx, PreserveRequest{Mode: PreserveBranch, Name: name, From: two.target()})
+		wantReason(t, err, ReferenceExists)
+	}
+	for _, name := range []string{"tru", "trunk2", "before-2", "after/rewind"} {
+		if err := f.repo.CheckBranch(name); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 func TestPreserveOfNothing(t *testing.T) {

@@ -2,9 +2,13 @@ package worktree
 
 import (
 	"bytes"
-	"fmt"
+	"iter"
 	"strings"
 	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/clew-dev/clew/internal/refname"
 )
 
 // AgentGit is what the agent's own repository said at a checkpoint.
@@ -72,14 +76,49 @@ func agentRef(work *beneath, ref string) string {
 			return ""
 		}
 	}
-	packed, err := work.readFile(gitName+"/packed-refs", maxRefBytes)
-	if err != nil {
-		return ""
-	}
-	for line := range bytes.Lines(packed) {
-		id, name, ok := strings.Cut(strings.TrimSuffix(string(line), "\n"), " ")
-		if ok && name == ref {
+	for name, id := range packedRefs(work) {
+		if name == ref {
 			return commitID(id)
+		}
+	}
+	return ""
+}
+
+// packedRefs yields the names and object ids of the packed refs of the agent's
+// repository.
+func packedRefs(work *beneath) iter.Seq2[string, string] {
+	return func(yield func(name, id string) bool) {
+		packed, err := work.readFile(gitName+"/packed-refs", maxRefBytes)
+		if err != nil {
+			return
+		}
+		for line := range bytes.Lines(packed) {
+			id, name, ok := strings.Cut(strings.TrimSuffix(string(line), "\n"), " ")
+			if ok && !yield(name, id) {
+				return
+			}
+		}
+	}
+}
+
+// refInTheWay is the ref of the agent's repository because of which no ref of
+// the given name can be made, or "". Refs are files: where one is a file, none
+// can be beneath it.
+func refInTheWay(work *beneath, ref string) string {
+	if agentRef(work, ref) != "" {
+		return ref
+	}
+	for end, c := range ref {
+		if parent := ref[:end]; c == '/' && strings.HasPrefix(parent, "refs/heads/") && agentRef(work, parent) != "" {
+			return parent
+		}
+	}
+	if info, err := work.lstat(gitName + "/" + ref); err == nil && info.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return ref + "/"
+	}
+	for name := range packedRefs(work) {
+		if strings.HasPrefix(name, ref+"/") {
+			return name
 		}
 	}
 	return ""
@@ -93,31 +132,8 @@ func commitID(text string) string {
 }
 
 // checkRefName reports why git must not be given name as a ref, a branch or
-// another revision. It is stricter than git check-ref-format: a leading dash is
-// refused, since a command could take it for an option.
-func checkRefName(name string) error {
-	switch {
-	case name == "" || len(name) > 1024:
-		return fmt.Errorf("it must have 1 to 1024 bytes")
-	case !utf8.ValidString(name):
-		return fmt.Errorf("it is not valid UTF-8")
-	case strings.Contains(name, "..") || strings.Contains(name, "@{") || strings.Contains(name, "//") || name == "@":
-		return fmt.Errorf("it must not contain \"..\", \"//\" or \"@{\"")
-	case strings.HasPrefix(name, "/") || strings.HasSuffix(name, "/") || strings.HasSuffix(name, "."):
-		return fmt.Errorf("it must not begin with a slash or end with a slash or a dot")
-	}
-	for _, r := range name {
-		if r <= ' ' || r == 0x7f || strings.ContainsRune("~^:?*[\\", r) {
-			return fmt.Errorf("it must not contain %q", r)
-		}
-	}
-	for part := range strings.SplitSeq(name, "/") {
-		if strings.HasPrefix(part, ".") || strings.HasPrefix(part, "-") || strings.HasSuffix(part, ".lock") {
-			return fmt.Errorf("no part of it may begin with a dot or a dash or end with .lock")
-		}
-	}
-	return nil
-}
+// another revision.
+func checkRefName(name string) error { return refname.Check(name) }
 
 // isCommitID reports whether text is a whole object id.
 func isCommitID(text string) bool {

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Credentials open a private repository.
@@ -49,16 +51,14 @@ const (
 // with the URL and no credentials. Submodules are not fetched. In the agent's
 // repository gc.auto is 0, so that git does not repack behind its back.
 //
-// When it was completed before it does nothing. Killed at any instant and run
+// When it was completed before, and the agent's repository is still there, it
+// does nothing. Killed at any instant and run
 // again it starts over. Errors: InvalidURL, InvalidReference,
 // RepositoryNotFound, AuthenticationFailed, RefNotFound, Unreachable,
 // WorktreeNotEmpty, WorktreeMissing, StorageFull, GitFailed.
 func (r *Repo) Clone(ctx context.Context, req CloneRequest) (Origin, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.pristine != nil {
-		return r.pristine.Origin, nil
-	}
 	if req.Time.IsZero() {
 		req.Time = time.Now()
 	}
@@ -67,6 +67,14 @@ func (r *Repo) Clone(ctx context.Context, req CloneRequest) (Origin, error) {
 		return Origin{}, err
 	}
 	defer closeRoots(work, home)
+	if r.pristine != nil {
+		// The note is of this repository; the worktree may be gone since.
+		if _, err := work.lstat(gitName); err == nil {
+			return r.pristine.Origin, r.endClone()
+		} else if !errors.Is(err, unix.ENOENT) {
+			return Origin{}, failIO(err, "look at %s", work.path)
+		}
+	}
 	c := &cloning{r: r, ctx: ctx, req: &req, work: work}
 	if err := c.begin(); err != nil {
 		return Origin{}, err
@@ -94,10 +102,15 @@ func (r *Repo) Clone(ctx context.Context, req CloneRequest) (Origin, error) {
 	}
 	r.remember(snap, baseline{})
 	_ = r.saveCache() // a lost cache costs time only
+	return c.origin, r.endClone()
+}
+
+// endClone takes away the mark of a clone that is not complete.
+func (r *Repo) endClone() error {
 	if err := os.Remove(r.own("cloning")); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return Origin{}, failIO(err, "remove %s", r.own("cloning"))
+		return failIO(err, "remove %s", r.own("cloning"))
 	}
-	return c.origin, nil
+	return nil
 }
 
 // cloning is one clone on its way.

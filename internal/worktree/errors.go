@@ -14,6 +14,9 @@ type Reason string
 const (
 	// InvalidReference: a branch, tag or commit name that git must not be given.
 	InvalidReference Reason = "InvalidReference"
+	// ReferenceExists: the agent's repository has a branch that is in the way of
+	// the one that is to be made.
+	ReferenceExists Reason = "ReferenceExists"
 	// InvalidURL: a repository URL that is not plain https, http or ssh.
 	InvalidURL Reason = "InvalidURL"
 	// RepositoryNotFound: the remote says there is no such repository.

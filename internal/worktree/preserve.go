@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/clew-dev/clew/internal/refname"
 )
 
 // PreserveMode says how the state before a rewind is kept in the agent's
@@ -49,8 +51,9 @@ type Preserved struct {
 // writes files and runs no git there. The same request made twice has the
 // effect of one. Call it after Restore, which brings the refs of its target.
 //
-// Errors: InvalidReference (no branch can have this name, or another one has
-// it), CheckpointNotFound, CheckpointCorrupted, StorageFull, GitFailed.
+// Errors: InvalidReference (no branch can have this name), ReferenceExists
+// (another one has it, or is in the way), CheckpointNotFound,
+// CheckpointCorrupted, StorageFull, GitFailed.
 func (r *Repo) Preserve(ctx context.Context, req PreserveRequest) (Preserved, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,11 +61,11 @@ func (r *Repo) Preserve(ctx context.Context, req PreserveRequest) (Preserved, er
 	ref := "refs/stash"
 	if req.Mode == PreserveBranch {
 		ref = "refs/heads/" + req.Name
+		if err := refname.CheckBranch(req.Name); err != nil {
+			return Preserved{}, fail(InvalidReference, err, "%q cannot be the name of a branch", req.Name)
+		}
 	} else if req.Mode != PreserveStash {
 		return Preserved{}, fail(InvalidReference, nil, "the preserve mode %q is neither Branch nor Stash", req.Mode)
-	}
-	if err := checkRefName(ref); err != nil {
-		return Preserved{}, fail(InvalidReference, err, "%q cannot be the name of a branch", req.Name)
 	}
 	var err error
 	if p.work, err = openBeneath(r.cfg.Worktree); err != nil {
@@ -77,8 +80,10 @@ func (r *Repo) Preserve(ctx context.Context, req PreserveRequest) (Preserved, er
 		return Preserved{}, err
 	}
 	if req.Mode == PreserveBranch {
-		if have := agentRef(p.work, ref); have != "" && have != id.String() {
-			return Preserved{}, fail(InvalidReference, nil, "the agent's repository has another branch %q already; choose another name", req.Name)
+		if agentRef(p.work, ref) != id.String() {
+			if err := branchFree(p.work, req.Name); err != nil {
+				return Preserved{}, err
+			}
 		}
 	}
 	if err := p.pack(); err != nil {
@@ -88,6 +93,36 @@ func (r *Repo) Preserve(ctx context.Context, req PreserveRequest) (Preserved, er
 		return Preserved{}, err
 	}
 	return Preserved{Ref: ref, Commit: id.String()}, failIO(p.work.sync(), "make %s durable", p.work.path)
+}
+
+// CheckBranch reports why Preserve could not make a branch of this name as the
+// agent's repository is now. Errors: InvalidReference, ReferenceExists,
+// WorktreeMissing.
+func (r *Repo) CheckBranch(name string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := refname.CheckBranch(name); err != nil {
+		return fail(InvalidReference, err, "%q cannot be the name of a branch", name)
+	}
+	work, err := openBeneath(r.cfg.Worktree)
+	if err != nil {
+		return fail(WorktreeMissing, err, "the worktree %s cannot be opened", r.cfg.Worktree)
+	}
+	defer work.close()
+	return branchFree(work, name)
+}
+
+// branchFree reports the branch that is in the way of a new one.
+func branchFree(work *beneath, name string) error {
+	const heads = "refs/heads/"
+	switch found := refInTheWay(work, heads+name); found {
+	case "":
+		return nil
+	case heads + name:
+		return fail(ReferenceExists, nil, "the agent's repository has another branch %q already; choose another name", name)
+	default:
+		return fail(ReferenceExists, nil, "the agent's repository cannot have a branch %q beside %q; choose another name", name, strings.TrimPrefix(found, heads))
+	}
 }
 
 // preserving is one Preserve on its way.
@@ -342,7 +377,7 @@ func (p *preserving) point(ref string, id oid) error {
 		})
 	}
 	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTEMPTY) {
-		return fail(InvalidReference, err, "the name of the branch %q collides with that of another branch in the agent's repository; choose another name", p.req.Name)
+		return fail(ReferenceExists, err, "the name of the branch %q collides with that of another branch in the agent's repository; choose another name", p.req.Name)
 	}
 	return failIO(err, "write %s in %s", path, p.work.path)
 }

@@ -251,6 +251,11 @@ func clamp(n int) int32 { return int32(min(n, 1<<31-1)) }
 // Pending says whether the gitstore lacks a checkpoint.
 func (t *Taker) Pending() bool { return len(t.Journal.State().Pending) > 0 }
 
+// PendingNumber says whether the gitstore lacks the checkpoint with this number.
+func (t *Taker) PendingNumber(number int64) bool {
+	return slices.ContainsFunc(t.Journal.State().Pending, func(p journal.Point) bool { return p.Number == number })
+}
+
 // RefusedError says that the gitstore answered and will not take a push.
 type RefusedError struct {
 	// Retryable says that it may later (a full volume, say).

@@ -67,6 +67,12 @@ const (
 	RewindMoved = "Moved"
 	// RewindMarked: the checkpoint Rewound is taken.
 	RewindMarked = "Marked"
+	// RewindUndoing: the rewind failed for good; files may be a mixture until
+	// they are those of From again.
+	RewindUndoing = "Undoing"
+	// RewindUndone: files are From's again, verified; the conversation may still
+	// stand where the rewind took it.
+	RewindUndone = "Undone"
 )
 
 // Rewind is a rewind under way, with all that is needed to finish it whatever
@@ -92,9 +98,18 @@ type Rewind struct {
 	Preserved string `json:"preserved,omitempty"`
 	// MovedTo is where the conversation then stands; 0 if it was left alone.
 	MovedTo int64 `json:"movedTo,omitempty"`
+	// Failure is why the rewind is being undone.
+	Failure *Failure `json:"failure,omitempty"`
 }
 
-// Done is a completed operation and its outcome.
+// Failure is why an operation failed for good.
+type Failure struct {
+	// Reason is a reason constant of v1alpha1, Message the sentence for people.
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}
+
+// Done is an operation that has ended, and its outcome.
 type Done struct {
 	// ID is the operation's key; see daemonapi.OperationKey. In old journals it
 	// is the bare id of a resume or a rewind.
@@ -104,6 +119,8 @@ type Done struct {
 	Preserved string `json:"preserved,omitempty"`
 	// Position is where a rewind left the conversation.
 	Position int64 `json:"position,omitempty"`
+	// Failure is set if the operation failed, and left everything as it was.
+	Failure *Failure `json:"failure,omitempty"`
 }
 
 // Resume is a message of Clew's own, such as a resume's prompt, that is being

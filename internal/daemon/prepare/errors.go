@@ -117,7 +117,14 @@ func judgeGit(where place, reason worktree.Reason) verdict {
 		return verdict{reason: v1alpha1.ReasonVolumeFull, permanent: true}
 	case worktree.CheckpointCorrupted:
 		return verdict{reason: v1alpha1.ReasonCheckpointCorrupted, permanent: true}
-	case worktree.RefNotFound, worktree.CheckpointNotFound, worktree.InvalidReference:
+	case worktree.ReferenceExists:
+		return verdict{reason: v1alpha1.ReasonBranchExists, permanent: true}
+	case worktree.InvalidReference:
+		if where == placeVolume {
+			return verdict{reason: v1alpha1.ReasonInvalidBranch, permanent: true}
+		}
+		return verdict{reason: notFound, permanent: true}
+	case worktree.RefNotFound, worktree.CheckpointNotFound:
 		return verdict{reason: notFound, permanent: true}
 	case worktree.InUse, worktree.RestoreIncomplete:
 		return verdict{reason: v1alpha1.ReasonPrepareFailed, again: true}

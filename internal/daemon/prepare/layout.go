@@ -90,7 +90,8 @@ func (p *preparer) planLayout(ctx context.Context) (journal.Layout, error) {
 // last checkpoint the server does not have.
 func (p *preparer) halfRewound(op *daemonapi.Operation) bool {
 	return op != nil && op.Kind == daemonapi.OperationRewind &&
-		p.moved(daemonapi.OperationKey(op.Kind, op.ID)) && !p.moved(daemonapi.OperationDoneKey(op.Kind, op.ID))
+		p.moved(daemonapi.OperationKey(op.Kind, op.ID)) && !p.moved(daemonapi.OperationDoneKey(op.Kind, op.ID)) &&
+		!p.moved(daemonapi.OperationUndoneKey(op.Kind, op.ID))
 }
 
 // remoteCheckpoints lists this task's checkpoints that the gitstore has whole.

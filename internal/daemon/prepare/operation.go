@@ -43,6 +43,11 @@ func (p *preparer) operationDone(op *daemonapi.Operation) bool {
 		return true
 	}
 	// The server remembers it where the volume does not.
+	if op.Kind == daemonapi.OperationRewind && p.moved(daemonapi.OperationUndoneKey(op.Kind, op.ID)) {
+		p.reportFailed(op.Kind, op.ID, journal.Failure{Reason: v1alpha1.ReasonRewindUndone,
+			Message: "the rewind failed and was undone; the volume that knew why is lost"})
+		return true
+	}
 	known := p.noted(op)
 	if known {
 		p.reportDone(op.Kind, op.ID, journal.Done{To: op.Checkpoint, Position: goal(newRewind(op, ""))})
@@ -62,9 +67,23 @@ func (p *preparer) noted(op *daemonapi.Operation) bool {
 }
 
 func (p *preparer) reportDone(kind, id string, d journal.Done) {
+	if d.Failure != nil {
+		p.reportFailed(kind, id, *d.Failure)
+		return
+	}
 	p.result.OperationKind, p.result.Operation, p.result.Preserved = kind, id, d.Preserved
 	p.result.FromCheckpoint, p.result.ToCheckpoint, p.result.ToPosition = d.From, d.To, d.Position
 }
+
+// reportFailed tells the manager of an operation that failed and left everything
+// as it was.
+func (p *preparer) reportFailed(kind, id string, f journal.Failure) {
+	p.result.Operation = daemonapi.OperationKey(kind, id)
+	p.result.Failed = &daemonapi.OperationFailure{Kind: kind, ID: id, Reason: f.Reason, Message: cut(f.Message, maxFailure)}
+}
+
+// maxFailure leaves room for the rest of the result.
+const maxFailure = 1024
 
 // resume records the next prompt, once.
 func (p *preparer) resume(ctx context.Context, op *daemonapi.Operation) error {

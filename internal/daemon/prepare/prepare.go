@@ -27,6 +27,7 @@ import (
 	"github.com/go-logr/logr"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
 	"github.com/clew-dev/clew/internal/daemon/gateway"
@@ -58,6 +59,7 @@ type Repo interface {
 	ClearSession(context.Context) (worktree.RestoreResult, error)
 	Verify(context.Context, worktree.Target) error
 	Drift(context.Context, worktree.Target) (worktree.Drift, error)
+	CheckBranch(name string) error
 	Preserve(context.Context, worktree.PreserveRequest) (worktree.Preserved, error)
 	Fetch(context.Context, worktree.Remote, ...string) error
 	Refs(context.Context, string) (map[string]string, error)
@@ -109,8 +111,6 @@ type preparer struct {
 	shipper *ship.Shipper
 	// plan is what the agent is to be started with; nil for the type Exec.
 	plan *start.Plan
-	// hadWorktree says whether the worktree's folder was there before.
-	hadWorktree bool
 }
 
 // Run prepares the volume and says how that went. The result's Reason is
@@ -185,7 +185,11 @@ func (p *preparer) begin(ctx context.Context) error {
 // claim makes the volume this attempt's, if it is this task's.
 func (p *preparer) claim(ctx context.Context) error {
 	pod := p.cfg.Pod
-	err := p.journal.Update(func(s *journal.State) error {
+	missing, err := p.worktreeMissing()
+	if err != nil {
+		return err
+	}
+	err = p.journal.Update(func(s *journal.State) error {
 		switch {
 		case s.TaskUID != "" && s.TaskUID != pod.TaskUID:
 			return &failure{permanent: true, message: fmt.Sprintf("the volume holds the workspace of another task (uid %s): give this task a volume of its own", s.TaskUID)}
@@ -193,12 +197,17 @@ func (p *preparer) claim(ctx context.Context) error {
 			return gateway.ErrFenced
 		}
 		s.TaskUID, s.Attempt = pod.TaskUID, pod.Attempt
-		if s.Layout != nil && s.Layout.Stage == journal.LayoutReady && !p.hadWorktree && s.Rewind == nil {
+		// Decided and noted before the folder is made anew: the next prepare, if
+		// this one ends early, must not take an empty folder for the task's.
+		if s.Layout != nil && s.Layout.Stage == journal.LayoutReady && missing {
 			p.log.Info("the worktree's folder is gone from the volume: it is restored like a lost volume")
-			s.Layout, s.Clean = nil, nil
+			worktreeGone(s)
 		}
 		return nil
 	})
+	if err == nil {
+		err = makeFolder(p.cfg.Paths.Worktree, 0o755)
+	}
 	if err != nil {
 		return err
 	}
@@ -317,6 +326,28 @@ func (p *preparer) push(ctx context.Context) error {
 	return p.drain(ctx)
 }
 
+// pushWhatCan is push, where checkpoints that the gitstore refuses for good stand
+// in nobody's way.
+func (p *preparer) pushWhatCan(ctx context.Context) error {
+	err := p.push(ctx)
+	var refused *checkpoint.RefusedError
+	if !errors.As(err, &refused) || refused.Retryable {
+		return err
+	}
+	p.log.Info("the gitstore refuses checkpoints", "error", err.Error())
+	return p.drain(ctx)
+}
+
+// pushed gets one checkpoint to the gitstore, whatever becomes of others.
+func (p *preparer) pushed(ctx context.Context, number int64) error {
+	err := p.pushWhatCan(ctx)
+	if err == nil && p.taker.PendingNumber(number) {
+		err = &failure{reason: v1alpha1.ReasonGitStoreRefused, permanent: true,
+			message: fmt.Sprintf("the gitstore refuses checkpoint %d, without which the rewind could not be undone; the Checkpoint's condition Durable says why", number)}
+	}
+	return err
+}
+
 // closeCalls answers the tool calls that the agent left open when it ended.
 func (p *preparer) closeCalls(ctx context.Context) error {
 	if err := p.drain(ctx); err != nil || len(p.begun.GetOpenToolCalls()) == 0 {
@@ -346,7 +377,7 @@ func (p *preparer) clearLocks(ctx context.Context) error {
 // carry out, if there will be none.
 func (p *preparer) settle(ctx context.Context) error {
 	if p.cfg.Pod.PrepareOnly {
-		return p.push(ctx)
+		return p.pushWhatCan(ctx)
 	}
 	return p.drain(ctx)
 }
@@ -366,18 +397,29 @@ func (p *preparer) moved(key string) bool {
 	return slices.Contains(p.begun.GetCompletedOperations(), key)
 }
 
-// makeFolders lays out the volume and the run folder.
+// worktreeMissing reports whether the worktree's folder is gone.
+func (p *preparer) worktreeMissing() (bool, error) {
+	info, err := os.Stat(p.cfg.Paths.Worktree)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false, fmt.Errorf("look at the volume: %w", err)
+	}
+	return err != nil || !info.IsDir(), nil
+}
+
+func makeFolder(dir string, mode os.FileMode) error {
+	if err := os.MkdirAll(dir, mode); err != nil {
+		return fmt.Errorf("lay out the volume: %w", err)
+	}
+	return nil
+}
+
+// makeFolders lays out the volume, but for the worktree, and the run folder.
 func (p *preparer) makeFolders() error {
 	paths := p.cfg.Paths
-	if info, err := os.Stat(paths.Worktree); err == nil {
-		p.hadWorktree = info.IsDir()
-	} else if !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("look at the volume: %w", err)
-	}
 	context := filepath.Join(p.cfg.RunDir, "context")
-	for dir, mode := range map[string]os.FileMode{paths.Worktree: 0o755, paths.Home: 0o700, paths.State: 0o700, context: 0o755} {
-		if err := os.MkdirAll(dir, mode); err != nil {
-			return fmt.Errorf("lay out the volume: %w", err)
+	for dir, mode := range map[string]os.FileMode{paths.Home: 0o700, paths.State: 0o700, context: 0o755} {
+		if err := makeFolder(dir, mode); err != nil {
+			return err
 		}
 	}
 	if err := start.Remove(p.cfg.RunDir); err != nil {

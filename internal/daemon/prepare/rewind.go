@@ -13,20 +13,14 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// rewind begins a rewind. Until the journal has it, nothing is touched.
+// rewind begins a rewind. Until the journal has it, nothing is touched, and what
+// can be known beforehand is checked.
 func (p *preparer) rewind(ctx context.Context, op *daemonapi.Operation) error {
-	head, asked := p.begun.GetPosition().GetPosition(), op.Position > 0 && op.Scope == string(v1alpha1.RewindConversation)
-	if op.Checkpoint < 1 && !asked {
-		return &failure{reason: v1alpha1.ReasonCheckpointNotFound, permanent: true, message: "the rewind names no checkpoint of this task"}
-	}
-	if asked && (op.Position > head || op.Position < op.CheckpointPosition) {
-		return &failure{permanent: true, message: fmt.Sprintf("the conversation cannot go back to message %d from message %d with the agent's memory of message %d: rewind to a message that was said, with the checkpoint before it",
-			op.Position, head, op.CheckpointPosition)}
-	}
-	if op.Checkpoint > 0 {
-		if _, err := p.target(ctx, op.Checkpoint, op.Commit); err != nil {
+	if err := p.checkRewind(ctx, op); err != nil {
+		if !judge(err).permanent {
 			return err
 		}
+		return p.failRewind(op.ID, failureOf(err))
 	}
 	err := p.journal.Update(func(s *journal.State) error {
 		s.Rewind = newRewind(op, journal.RewindBegun)
@@ -53,20 +47,8 @@ func destination(r *journal.Rewind) string {
 	return fmt.Sprintf("checkpoint %d", r.Target.Number)
 }
 
-// target finds the checkpoint to go back to and reads every object of it.
-func (p *preparer) target(ctx context.Context, number int64, commit string) (journal.Point, error) {
-	point, err := p.fetch(ctx, placeGitstore, p.cfg.Pod.TaskUID, number, commit)
-	if err != nil {
-		return point, err
-	}
-	if err := p.repo.Verify(ctx, target(point)); err != nil {
-		return point, fmt.Errorf("checkpoint %d cannot be restored, so nothing was touched: %w", number, err)
-	}
-	return point, nil
-}
-
 // finishRewind carries the rewind that the journal tells of to its end, from
-// wherever it stands.
+// wherever it stands. One that fails for good is taken back.
 func (p *preparer) finishRewind(ctx context.Context) error {
 	steps := map[string]func(context.Context, *journal.Rewind) error{
 		journal.RewindBegun:     p.saveBefore,
@@ -75,6 +57,8 @@ func (p *preparer) finishRewind(ctx context.Context) error {
 		journal.RewindRestored:  p.moveBack,
 		journal.RewindMoved:     p.markRewound,
 		journal.RewindMarked:    p.endRewind,
+		journal.RewindUndoing:   p.restoreBefore,
+		journal.RewindUndone:    p.moveForward,
 	}
 	for {
 		r := p.journal.State().Rewind
@@ -87,7 +71,9 @@ func (p *preparer) finishRewind(ctx context.Context) error {
 		}
 		p.log.Info("rewinding", "id", r.ID, "stage", r.Stage, "target", r.Target.Number, "scope", r.Scope)
 		if err := step(ctx, r); err != nil {
-			return fmt.Errorf("rewind to %s: %w", destination(r), err)
+			if err := p.giveUp(r, fmt.Errorf("rewind to %s: %w", destination(r), err)); err != nil {
+				return err
+			}
 		}
 	}
 }
@@ -118,7 +104,7 @@ func (p *preparer) saveBefore(ctx context.Context, r *journal.Rewind) error {
 		}
 		from = &point
 	}
-	if err := p.push(ctx); err != nil {
+	if err := p.pushed(ctx, from.Number); err != nil {
 		return err
 	}
 	return p.advance(journal.RewindSaved, func(s *journal.State) { s.Rewind.From = *from })
@@ -131,6 +117,11 @@ func (p *preparer) standing(ctx context.Context, r *journal.Rewind) (*journal.Po
 	}
 	state := p.journal.State()
 	if state.Latest == nil || state.Clean == nil || *state.Clean != *state.Latest {
+		return nil, nil
+	}
+	// What was said since is in no checkpoint, and an undo leads there.
+	newest := p.begun.GetLatestCheckpoint()
+	if newest.GetNumber() != state.Latest.Number || newest.GetPosition().GetPosition() != p.begun.GetPosition().GetPosition() {
 		return nil, nil
 	}
 	drift, err := p.repo.Drift(ctx, target(*state.Latest))
@@ -195,8 +186,8 @@ func (p *preparer) preserve(ctx context.Context, r *journal.Rewind) (name string
 		Message: "Before the rewind to " + destination(r)}
 	if r.Preserve == string(v1alpha1.PreserveStash) {
 		req.Mode, req.Name = worktree.PreserveStash, r.ID
-	} else if req.Name == "" {
-		req.Name = "clew/before-" + r.ID
+	} else {
+		req.Name = daemonapi.PreservedBranch(r.Branch, r.ID)
 	}
 	kept, err := p.repo.Preserve(ctx, req)
 	if err != nil {
@@ -280,7 +271,7 @@ func (p *preparer) markRewound(ctx context.Context, r *journal.Rewind) error {
 
 // endRewind gets everything out of the pod and notes the rewind as done.
 func (p *preparer) endRewind(ctx context.Context, r *journal.Rewind) error {
-	if err := p.push(ctx); err != nil {
+	if err := p.pushWhatCan(ctx); err != nil {
 		return err
 	}
 	_, err := p.move(ctx, &daemonv1.MoveConversationRequest{OperationId: daemonapi.OperationDoneKey(daemonapi.OperationRewind, r.ID),

@@ -99,9 +99,7 @@ func TestRewindToAPosition(t *testing.T) {
 	// A position that makes no sense touches nothing.
 	for _, bad := range []*daemonapi.Operation{toPosition(8, 1, 3), toPosition(3, 2, 5)} {
 		bad.ID += "-bad"
-		if r := prepare.Run(t.Context(), w.PrepareConfig(6, bad)); r.Reason != "PrepareFailed" || !r.Permanent {
-			t.Fatalf("%+v", r)
-		}
+		expectFailed(t, w.Prepare(6, bad), bad.ID, "PrepareFailed")
 	}
 	expect(t, "home", readHome(w), "2")
 }
@@ -205,10 +203,8 @@ func TestRewindToADamagedCheckpointTouchesNothing(t *testing.T) {
 	// Damage every object that only checkpoint 1 needs: its tree.
 	tree := checkpoint(w, 1).GetTree()
 	damage(t, w, tree)
-	r := prepare.Run(t.Context(), w.PrepareConfig(2, rewindTo(1, "Both", "Discard")))
-	if r.Reason != "CheckpointCorrupted" || !r.Permanent {
-		t.Fatalf("%+v", r)
-	}
+	op := rewindTo(1, "Both", "Discard")
+	expectFailed(t, w.Prepare(2, op), op.ID, "CheckpointCorrupted")
 	expect(t, "tree", w.Tree(), before)
 	expect(t, "conversation", w.Lines(), callsOfThree)
 	w.Prepare(3, nil)

@@ -1,0 +1,40 @@
+package v1alpha1_test
+
+import (
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/testing/builders"
+	"github.com/clew-dev/clew/internal/testing/refnames"
+)
+
+// The table is the one that package refname and git itself are tried with: what
+// the API takes can be made, and what cannot be made is refused at once.
+func TestTheBranchOfARewindIsTakenAsGitTakesIt(t *testing.T) {
+	task := created(t, builders.Task("branches"))
+	ask := func(id, branch string) error {
+		asked := task.DeepCopy()
+		builders.Rewind(id, "branches-1")(asked)
+		asked.Spec.Rewind.Preserve, asked.Spec.Rewind.Branch = v1alpha1.PreserveBranch, branch
+		return server.Client.Update(t.Context(), asked, client.DryRunAll)
+	}
+	for branch, want := range refnames.Branches() {
+		if err := ask("r", branch); branch != "" && (err == nil) != want {
+			t.Errorf("branch %q: %v", branch, err)
+		}
+	}
+	for id, want := range refnames.IDs() {
+		err := ask(id, "")
+		if (err == nil) != want {
+			t.Errorf("id %q: %v", id, err)
+		}
+		if !want {
+			expectRefused(t, err, "choose another id, or set branch")
+		}
+		if err := ask(id, "before/refactoring"); err != nil {
+			t.Errorf("id %q with a branch of another name: %v", id, err)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package prepare
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/refname"
+)
+
+// checkRewind finds out beforehand what would make a rewind fail later: where it
+// goes, whether that is whole and safe, and whether what stands can be kept as
+// it was asked for.
+func (p *preparer) checkRewind(ctx context.Context, op *daemonapi.Operation) error {
+	head, asked := p.begun.GetPosition().GetPosition(), op.Position > 0 && op.Scope == string(v1alpha1.RewindConversation)
+	if op.Checkpoint < 1 && !asked {
+		return &failure{reason: v1alpha1.ReasonCheckpointNotFound, permanent: true, message: "the rewind names no checkpoint of this task"}
+	}
+	if asked && (op.Position > head || op.Position < op.CheckpointPosition) {
+		return &failure{permanent: true, message: fmt.Sprintf("the conversation cannot go back to message %d from message %d with the agent's memory of message %d: rewind to a message that was said, with the checkpoint before it",
+			op.Position, head, op.CheckpointPosition)}
+	}
+	if err := p.checkBranch(op); err != nil || op.Checkpoint < 1 {
+		return err
+	}
+	if _, err := p.target(ctx, op.Checkpoint, op.Commit); err != nil {
+		return err
+	}
+	if p.taker.PendingNumber(op.Checkpoint) {
+		return p.pushed(ctx, op.Checkpoint)
+	}
+	return nil
+}
+
+// checkBranch makes sure that the branch which is to keep what stands can be made.
+func (p *preparer) checkBranch(op *daemonapi.Operation) error {
+	r := newRewind(op, "")
+	if !keepsBranch(r) {
+		return nil
+	}
+	name := daemonapi.PreservedBranch(r.Branch, r.ID)
+	if err := refname.CheckBranch(name); err != nil {
+		return &failure{reason: v1alpha1.ReasonInvalidBranch, permanent: true,
+			message: fmt.Sprintf("%q cannot be the name of a branch: %v; set rewind.branch to another name, and give the rewind a new id", name, err)}
+	}
+	return p.repo.CheckBranch(name)
+}
+
+// keepsBranch reports whether a rewind makes a branch of what stood before.
+func keepsBranch(r *journal.Rewind) bool {
+	return r.Scope != string(v1alpha1.RewindConversation) &&
+		r.Preserve != string(v1alpha1.PreserveDiscard) && r.Preserve != string(v1alpha1.PreserveStash)
+}
+
+// target finds the checkpoint to go back to and reads every object of it.
+func (p *preparer) target(ctx context.Context, number int64, commit string) (journal.Point, error) {
+	point, err := p.fetch(ctx, placeGitstore, p.cfg.Pod.TaskUID, number, commit)
+	if err != nil {
+		return point, err
+	}
+	if err := p.repo.Verify(ctx, target(point)); err != nil {
+		return point, fmt.Errorf("checkpoint %d cannot be restored, so nothing was touched: %w", number, err)
+	}
+	return point, nil
+}

@@ -1,0 +1,322 @@
+package prepare_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/clew-dev/clew/internal/daemon/daemontest"
+	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/prepare"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/worktree"
+)
+
+// expectFailed expects a workspace that is prepared, and a rewind that failed.
+func expectFailed(t *testing.T, r daemonapi.PrepareResult, id, reason string) {
+	t.Helper()
+	f := r.Failed
+	if f == nil || f.Kind != "Rewind" || f.ID != id || f.Reason != reason || f.Message == "" || r.Operation != "Rewind/"+id {
+		t.Fatalf("the result is %+v, the failure %+v; the reason should be %s", r, f, reason)
+	}
+}
+
+// expectAsBefore expects a task that is what it was before a rewind failed, and a
+// corrected rewind that works.
+func expectAsBefore(t *testing.T, w *daemontest.World, tree map[string]string, status string) {
+	t.Helper()
+	expect(t, "tree", w.Tree(), tree)
+	expect(t, "git status", gitStatus(t, w), status)
+	expect(t, "home", readHome(w), "3")
+	expect(t, "conversation", w.Lines(), callsOfThree)
+	if r := state(t, w).Rewind; r != nil {
+		t.Fatalf("the journal still has the rewind: %+v", r)
+	}
+	corrected := rewindTo(2, "Both", "Discard")
+	corrected.ID = "corrected"
+	if r := w.Prepare(9, corrected); r.Operation != "corrected" || r.ToCheckpoint != 2 {
+		t.Fatalf("%+v", r)
+	}
+	expect(t, "conversation", w.Lines(), callsOfThree[:5])
+	expect(t, "home", readHome(w), "2")
+}
+
+func TestARewindWhoseBranchCannotBeMadeTouchesNothing(t *testing.T) {
+	t.Parallel()
+	arranged := three(t)
+	for name, tt := range map[string]struct{ id, branch, arrange, reason string }{
+		"the branch exists":                  {"r", "main", "", "BranchExists"},
+		"it is beneath a branch":             {"r", "main/before", "", "BranchExists"},
+		"the agent has a branch clew":        {"r", "", "clew", "BranchExists"},
+		"an id with two dots":                {"v1..v2", "", "", "InvalidBranch"},
+		"an id that ends like a lock":        {"fix.lock", "", "", "InvalidBranch"},
+		"a name that the API takes no more":  {"r", "x.lock/y", "", "InvalidBranch"},
+		"a name that is an option in itself": {"r", "-x", "", "InvalidBranch"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := arranged.Copy(t)
+			if tt.arrange != "" {
+				w.Git.Run(t, w.Path(""), "branch", tt.arrange)
+			}
+			tree, status := w.Tree(), gitStatus(t, w)
+			op := rewindTo(2, "Both", "Branch")
+			op.ID, op.Branch = tt.id, tt.branch
+			for n := int64(2); n < 4; n++ { // the second pod tells the same
+				expectFailed(t, w.Prepare(n, op), op.ID, tt.reason)
+			}
+			expectAsBefore(t, w, tree, status)
+		})
+	}
+}
+
+// failing is a repository and a server of which one thing fails for good.
+type failing struct {
+	crashing
+	what string
+}
+
+func (f *failing) Preserve(ctx context.Context, r worktree.PreserveRequest) (worktree.Preserved, error) {
+	if f.what == "preserve" {
+		return worktree.Preserved{}, &worktree.Error{Reason: worktree.ReferenceExists, Message: "a branch is in the way"}
+	}
+	return f.crashing.Preserve(ctx, r)
+}
+
+func (f *failing) Restore(ctx context.Context, r worktree.RestoreRequest) (worktree.RestoreResult, error) {
+	res, err := f.crashing.Restore(ctx, r)
+	if one, _ := f.Refs(ctx, "refs/clew/"); f.what == "restore" && r.Target.Code == one["refs/clew/uid-1/code/1"] {
+		return res, &worktree.Error{Reason: worktree.CheckpointCorrupted, Message: "a file cannot be read"}
+	}
+	return res, err
+}
+
+func (f *failing) MoveConversation(ctx context.Context, m *daemonv1.MoveConversationRequest) (*daemonv1.Position, error) {
+	if f.what == "move" && m.GetOperationId() == "Rewind/r" {
+		return nil, fmt.Errorf("move: %w", gateway.ErrNotFound)
+	}
+	return f.crashing.MoveConversation(ctx, m)
+}
+
+func (f *failing) Checkpoint(ctx context.Context, r worktree.CheckpointRequest) (worktree.Checkpoint, error) {
+	if f.what == "checkpoint" && r.Number == 5 {
+		return worktree.Checkpoint{}, &worktree.Error{Reason: worktree.TooManyFiles, Message: "too many files"}
+	}
+	return f.crashing.Checkpoint(ctx, r)
+}
+
+// run is prepare with what fails, until it is stopped at a step.
+func (f *failing) run(t *testing.T, w *daemontest.World, n int64, op *daemonapi.Operation) (r daemonapi.PrepareResult, done bool) {
+	t.Helper()
+	cfg := w.PrepareConfig(n, op)
+	f.Server = cfg.Server
+	cfg.Server = f
+	cfg.Wrap(func(r prepare.Repo) prepare.Repo { f.Repo = r; return f })
+	defer func() {
+		if e := recover(); e != nil {
+			if _, ok := e.(crash); !ok {
+				panic(e)
+			}
+		}
+	}()
+	return prepare.Run(t.Context(), cfg), true
+}
+
+// What fails for good after a rewind has begun is taken back, exactly, however
+// often prepare is killed on the way.
+func TestARewindThatFailsForGoodIsUndoneAndMayBeKilledAtEveryStep(t *testing.T) {
+	t.Parallel()
+	arranged := three(t)
+	tree, status := arranged.Tree(), gitStatus(t, arranged)
+	for what, reason := range map[string]string{"restore": "CheckpointCorrupted", "preserve": "BranchExists",
+		"move": "CheckpointNotFound", "checkpoint": "PrepareFailed"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			op := rewindTo(1, "Both", "Branch")
+			op.ID = "r"
+			undisturbed := arranged.Copy(t)
+			r, _ := (&failing{what: what}).run(t, undisturbed, 2, op)
+			expectFailed(t, r, "r", reason)
+			expectFailed(t, undisturbed.Prepare(3, op), "r", reason) // nothing happens, and it is told again
+			expectAsBefore(t, undisturbed, tree, status)
+			for at := 1; ; at += 2 * stride() {
+				w := arranged.Copy(t)
+				f := &failing{what: what, crashing: crashing{at: at}}
+				if _, done := f.run(t, w, 2, op); done {
+					t.Logf("%d steps", at-1)
+					return
+				}
+				r, _ := (&failing{what: what}).run(t, w, 3, op)
+				if r.Failed == nil || r.Failed.Reason != reason || r.Reason != "Prepared" {
+					t.Fatalf("killed %s: %+v", f.log[len(f.log)-1], r)
+				}
+				expectAsBefore(t, w, tree, status)
+			}
+		})
+	}
+}
+
+// A volume that is lost after the conversation has moved: the rewind is begun
+// again on the new one, fails there, and the conversation goes back, too.
+func TestARewindThatFailsOnANewVolumeTakesTheConversationBack(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	tree, status := w.Tree(), gitStatus(t, w)
+	op := rewindTo(1, "Both", "Branch")
+	op.ID = "r"
+	if _, done := prepareCrashing(t, w, 2, op, &crashing{when: "after move Rewind/r"}); done {
+		t.Fatal("it was not killed")
+	}
+	w.LoseVolume()
+	r, _ := (&failing{what: "restore"}).run(t, w, 3, op)
+	expectFailed(t, r, "r", "CheckpointCorrupted")
+	lost := w.Copy(t)
+	expectAsBefore(t, w, tree, status)
+	// And the next volume, if this one is lost as well, does not try it again.
+	lost.LoseVolume()
+	expectFailed(t, lost.Prepare(4, op), "r", "RewindUndone")
+	expectAsBefore(t, lost, tree, status)
+}
+
+// hook makes the gitstore refuse each push of the given refs.
+func hook(t *testing.T, w *daemontest.World, refs, words string) {
+	t.Helper()
+	script := "#!/bin/sh\nif grep -q '" + refs + "'; then echo 'clew: " + words + "' >&2; exit 1; fi\n"
+	if err := os.WriteFile(filepath.Join(w.Git.Dir, "store.git", "hooks", "pre-receive"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestACheckpointThatIsRefusedForGoodStandsInNoRewindsWay(t *testing.T) {
+	t.Parallel()
+	w := daemontest.NewWorld(t, files)
+	w.Policy.EveryToolCalls = 1
+	w.Prepare(1, nil)
+	hook(t, w, "/code/2$", "PushTooLarge: too large")
+	attempt(w, 1, func(a *daemontest.Shim) {
+		step(w, a, "1", "one.txt", "1\n")
+		step(w, a, "2", "large", "2\n")
+		step(w, a, "3", "three", "3\n")
+	})
+	tree, status := w.Tree(), gitStatus(t, w)
+	op := rewindTo(2, "Both", "Discard")
+	expectFailed(t, w.Prepare(2, op), op.ID, "GitStoreRefused") // it would not survive the loss of the volume
+	w.Prepare(3, nil)
+	undone := w.Copy(t)
+	expect(t, "tree", undone.Tree(), tree)
+	expect(t, "git status", gitStatus(t, undone), status)
+	if r := w.Prepare(4, rewindTo(1, "Both", "Discard")); r.ToCheckpoint != 1 {
+		t.Fatalf("%+v", r)
+	}
+	expect(t, "conversation", w.Lines(), callsOfThree[:3])
+	hook(t, w, "nothing", "")
+}
+
+// A gitstore without room: what stands cannot be made safe, so nothing is touched.
+func TestARewindWhileTheQuotaIsFullFailsAndTheTaskGoesOn(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	w.Write("unsaved", "work\n")
+	home(w, "unsaved")
+	wait := w.RetryFor
+	w.RetryFor = 1
+	hook(t, w, "refs/clew", "QuotaExceeded: the namespace has used its quota")
+	tree, op := w.Tree(), rewindTo(1, "Both", "Discard")
+	op.OnDrift = "Preserve"
+	expectFailed(t, w.Prepare(2, op), op.ID, "GitStoreRefused")
+	expect(t, "tree", w.Tree(), tree)
+	expect(t, "conversation", w.Lines(), callsOfThree)
+	w.Prepare(3, nil)
+	hook(t, w, "nothing", "")
+	w.RetryFor = wait
+	again := rewindTo(1, "Both", "Discard")
+	again.ID = "again"
+	if r := w.Prepare(4, again); r.ToCheckpoint != 1 || r.Failed != nil {
+		t.Fatalf("%+v", r)
+	}
+}
+
+// The worktree's folder is gone, and the first prepare that finds that out does
+// not come far.
+func TestAWorktreeThatIsGoneIsNeverTakenForAnEmptyOne(t *testing.T) {
+	t.Parallel()
+	for name, interrupt := range map[string]func(t *testing.T, w *daemontest.World){
+		"the server is down": func(t *testing.T, w *daemontest.World) {
+			w.Server.SetDown(true)
+			defer w.Server.SetDown(false)
+			cfg := w.PrepareConfig(2, nil)
+			cfg.RetryFor = 1
+			if r := prepare.Run(t.Context(), cfg); r.Reason != "ServerUnreachable" {
+				t.Fatalf("%+v", r)
+			}
+		},
+		"it is killed": func(t *testing.T, w *daemontest.World) {
+			if _, done := prepareCrashing(t, w, 2, nil, &crashing{when: "before restore"}); done {
+				t.Fatal("it was not killed")
+			}
+		},
+		"nothing happens": func(*testing.T, *daemontest.World) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := three(t)
+			tree := w.Tree()
+			if err := os.RemoveAll(filepath.Join(w.Root, "worktree")); err != nil {
+				t.Fatal(err)
+			}
+			interrupt(t, w)
+			if r := w.Prepare(2, nil); !r.Restored {
+				t.Fatalf("%+v", r)
+			}
+			expect(t, "tree", w.Tree(), tree)
+		})
+	}
+}
+
+func TestAWorktreeThatIsGoneBeforeAnyCheckpointIsClonedAgain(t *testing.T) {
+	t.Parallel()
+	w := daemontest.NewWorld(t, files)
+	w.Prepare(1, nil)
+	tree, status := w.Tree(), gitStatus(t, w)
+	if err := os.RemoveAll(filepath.Join(w.Root, "worktree")); err != nil {
+		t.Fatal(err)
+	}
+	w.Prepare(2, nil)
+	expect(t, "tree", w.Tree(), tree)
+	expect(t, "git status", gitStatus(t, w), status)
+}
+
+// A rewind that was under way when the folder went comes to the same end.
+func TestAWorktreeThatGoesInMidRewind(t *testing.T) {
+	t.Parallel()
+	for _, scope := range []string{"Both", "Conversation"} {
+		for _, when := range []string{"after checkpoint", "before restore", "before move Rewind/r", "before move Rewind/r/done"} {
+			t.Run(scope+" "+when, func(t *testing.T) {
+				w := three(t)
+				before := w.Tree()
+				home(w, "changed") // so that a checkpoint is taken first
+				op := rewindTo(1, scope, "Discard")
+				op.ID = "r"
+				if _, done := prepareCrashing(t, w, 2, op, &crashing{when: when}); done {
+					t.Fatal("it was not killed")
+				}
+				if err := os.RemoveAll(filepath.Join(w.Root, "worktree")); err != nil {
+					t.Fatal(err)
+				}
+				r := w.Prepare(3, op)
+				if scope == "Both" {
+					expect(t, "a.txt", w.Read("a.txt"), "a\n")
+					expect(t, "conversation", w.Lines(), callsOfThree[:3])
+					return
+				}
+				expect(t, "tree", w.Tree(), before)
+				if got := w.Lines(); !slices.Equal(got, callsOfThree) && (r.Failed != nil || !slices.Equal(got, callsOfThree[:3])) {
+					t.Fatalf("%+v: %v", r, got)
+				}
+			})
+		}
+	}
+}
