@@ -18,6 +18,8 @@ type Task struct {
 	UID       string
 	// Attempt counts the task's pod starts from 1.
 	Attempt int64
+	// Sources are the UIDs of tasks that it was started from, which it may read.
+	Sources []string
 }
 
 // Caller is who makes a request for a namespace's repositories.
@@ -43,6 +45,8 @@ type Authenticator interface {
 // identity, others by their right to get checkpoints.
 type PodAuthenticator struct {
 	Verifier *podidentity.Verifier
+	// Sources says which other tasks' checkpoints a task may read.
+	Sources Sources
 	// Server is the ServiceAccount of Clew's server; the zero value is nobody.
 	Server ServiceAccount
 }
@@ -84,9 +88,13 @@ func (a PodAuthenticator) Authenticate(ctx context.Context, token, namespace str
 	if identity.Namespace != namespace {
 		return Caller{}, podidentity.ErrForbidden
 	}
+	sources, err := a.Sources.Sources(ctx, namespace, identity.TaskName, identity.TaskUID)
+	if err != nil {
+		return Caller{}, err
+	}
 	return Caller{
 		Name: identity.Namespace + "/" + identity.PodName,
-		Task: &Task{Namespace: identity.Namespace, Name: identity.TaskName, UID: identity.TaskUID, Attempt: identity.Attempt},
+		Task: &Task{Namespace: identity.Namespace, Name: identity.TaskName, UID: identity.TaskUID, Attempt: identity.Attempt, Sources: sources},
 	}, nil
 }
 

@@ -27,7 +27,6 @@ type backendRequest struct {
 	path, query string
 	contentType string
 	gzip        bool
-	protocol    string
 	caller      string
 	body        io.Reader
 	// env and files go to git and all its children in addition.
@@ -80,7 +79,8 @@ func (s *Store) serveBackend(ctx context.Context, request backendRequest, use fu
 	return err
 }
 
-// cgi returns the environment by which http-backend learns of the request. It
+// cgi returns the environment by which http-backend learns of the request. The
+// version of the protocol that the client wishes is not passed on: see view. It
 // does not learn the length of the body, and goes by its end: told a length,
 // http-backend spins for ever if the body ends early, as it does when the
 // client goes away or this process is killed.
@@ -98,9 +98,6 @@ func (s *Store) cgi(request backendRequest) []string {
 	}
 	if request.gzip {
 		env = append(env, "HTTP_CONTENT_ENCODING=gzip")
-	}
-	if request.protocol != "" {
-		env = append(env, "GIT_PROTOCOL="+request.protocol)
 	}
 	return append(env, request.env...)
 }

@@ -86,7 +86,7 @@ func TestDeletionLeavesNoByteThatNobodyElseReaches(t *testing.T) {
 	shared := fix.git("rev-parse", "HEAD")
 	fix.push(shared + ":" + codeRef("fix", 1))
 
-	fork := server.client(taskToken("fork", 1))
+	fork := server.client(forkToken("fork", "fix"))
 	fork.git("fetch", "--quiet", fork.url, codeRef("fix", 1))
 	fork.git("checkout", "--quiet", "FETCH_HEAD")
 	fork.commit("b", "what the fork wrote")
@@ -356,7 +356,7 @@ func TestAPushThatBuildsOnWhatIsBeingDeletedIsMadeAgain(t *testing.T) {
 	fix := server.client(taskToken("fix", 1))
 	fix.commit("a", strings.Repeat("the source's words\n", 100))
 	fix.push("HEAD:" + codeRef("fix", 1))
-	fork := server.client(taskToken("fork", 1))
+	fork := server.client(forkToken("fork", "fix"))
 	fork.git("fetch", "--quiet", fork.url, codeRef("fix", 1))
 	fork.git("checkout", "--quiet", "FETCH_HEAD")
 	fork.commit("b", "the fork's words")

@@ -2,9 +2,8 @@
 // for each namespace and origin, served over smart HTTP through git's own
 // http-backend.
 //
-// A task's pod reads all repositories of its namespace and writes its own refs
-// only (see checkCommands). Tasks of one origin share a repository, and so its
-// objects: a fork of a task pushes refs, not files.
+// A task's pod writes its own refs only (see checkCommands). Tasks of one origin
+// share a repository, and so its objects: a fork of a task pushes refs, not files.
 //
 // What this promises:
 //   - A push that was acknowledged is on the disk: objects, refs and the
@@ -20,9 +19,15 @@
 //     its pushes and fetches wait.
 //   - Received objects are complete and were checked by git fsck (see
 //     fsckLevels).
+//   - A task reads its own refs and those of the task that it was started from,
+//     and no object beside: neither by its hash, nor by a push that names it as
+//     if it had brought it (see view). Readers of a namespace see all refs.
+//   - Git's memory, the places for requests, the bytes of a namespace and the time
+//     that a client may stand still are bounded.
 //
-// What it does not do: keep tasks of one namespace from reading each other.
-// They share repositories, and the namespace is the border.
+// What it does not hide: the history of the origin that tasks are based on, which
+// all tasks of a repository share, and whether an object exists whose hash
+// somebody knows already.
 //
 // The rules for refs and fences are checked twice: on the command list before
 // git sees it, so that refusals come early, and by git's pre-receive hook,

@@ -106,8 +106,6 @@ const (
 // names are checked here once and for all.
 var urlPath = regexp.MustCompile(`^/([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)/(r-[a-z0-9](?:[-a-z0-9]{0,60}[a-z0-9])?)\.git/(info/refs|git-upload-pack|git-receive-pack)$`)
 
-var protocolVersion = regexp.MustCompile(`^version=[012]$`)
-
 // call is one request in the making.
 type call struct {
 	repository Repository
@@ -318,14 +316,25 @@ func (h *Handler) fetch(w http.ResponseWriter, c *call) *refusal.Refusal {
 	}
 	request := h.backendRequest(c)
 	request.gzip = encoding == "gzip"
-	if !c.advertise {
-		request.body = http.MaxBytesReader(w, r.Body, maxFetchRequestBytes)
-	}
+	request.env = withConfig(viewOf(c.caller).hide()...)
 	used, err := c.repository.use(r.Context())
 	if err != nil {
 		return h.unavailable(c, err)
 	}
 	defer used.Close()
+	if !c.advertise {
+		request.body = http.MaxBytesReader(w, r.Body, maxFetchRequestBytes)
+		unseen, refused := h.checkWants(c, &request)
+		if refused != nil {
+			return refused
+		}
+		if unseen != "" {
+			c.log.Info("an object was asked for that the caller may not see", "object", unseen)
+			w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
+			_, _ = w.Write(notOurs(unseen)) // the client may be gone
+			return nil
+		}
+	}
 	request.files = append(request.files, used)
 	err = h.store.serveBackend(r.Context(), request, func(response backendResponse) error {
 		writeHeader(w, response)
@@ -352,9 +361,6 @@ func (h *Handler) backendRequest(c *call) backendRequest {
 	}
 	if c.advertise {
 		request.path, request.query, request.contentType = "info/refs", "service="+c.service, ""
-	}
-	if protocol := c.request.Header.Get("Git-Protocol"); protocolVersion.MatchString(protocol) {
-		request.protocol = protocol
 	}
 	return request
 }

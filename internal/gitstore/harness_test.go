@@ -52,8 +52,8 @@ func testHook() []string {
 	return []string{binary, "hook", "pre-receive"}
 }
 
-// wordOfToken believes tokens of the form task:<namespace>:<name>:<uid>:<attempt>
-// and reader:<namespace>.
+// wordOfToken believes tokens of the form task:<namespace>:<name>:<uid>:<attempt>,
+// with :<uid> of the task's source if it has one, and reader:<namespace>.
 type wordOfToken struct{}
 
 func (wordOfToken) Authenticate(_ context.Context, token, namespace string) (Caller, error) {
@@ -66,7 +66,7 @@ func (wordOfToken) Authenticate(_ context.Context, token, namespace string) (Cal
 			return Caller{}, podidentity.ErrForbidden
 		}
 		return Caller{Name: "ada"}, nil
-	case parts[0] == "task" && len(parts) == 5:
+	case parts[0] == "task" && (len(parts) == 5 || len(parts) == 6):
 		if parts[1] != namespace {
 			return Caller{}, podidentity.ErrForbidden
 		}
@@ -74,7 +74,7 @@ func (wordOfToken) Authenticate(_ context.Context, token, namespace string) (Cal
 		if err != nil {
 			return Caller{}, podidentity.ErrUnauthenticated
 		}
-		return Caller{Name: parts[2], Task: &Task{Namespace: parts[1], Name: parts[2], UID: parts[3], Attempt: attempt}}, nil
+		return Caller{Name: parts[2], Task: &Task{Namespace: parts[1], Name: parts[2], UID: parts[3], Attempt: attempt, Sources: parts[5:]}}, nil
 	}
 	return Caller{}, podidentity.ErrUnauthenticated
 }
@@ -95,6 +95,11 @@ func (wordOfToken) AuthenticateServer(_ context.Context, token string) (Caller, 
 // UID is "uid-<name>".
 func taskToken(name string, attempt int) string {
 	return fmt.Sprintf("task:team:%s:uid-%s:%d", name, name, attempt)
+}
+
+// forkToken is the token of a task that was started from another one.
+func forkToken(name, source string) string {
+	return taskToken(name, 1) + ":uid-" + source
 }
 
 const (

@@ -24,6 +24,11 @@ const (
 	hookTaskUID  = "CLEW_TASK_UID"
 	hookAttempt  = "CLEW_TASK_ATTEMPT"
 	hookFences   = "CLEW_FENCES"
+	hookSources  = "CLEW_TASK_SOURCES"
+	hookObjects  = "CLEW_PACK_OBJECTS"
+	hookGit      = "CLEW_GIT"
+	hookConfig   = "CLEW_GIT_CONFIG"
+	hookMemory   = "CLEW_GIT_MEMORY"
 
 	// fenceDescriptor is the number under which git and the hook inherit the
 	// lock file of the task's fence; useDescriptor is the repository's lock.
@@ -61,6 +66,9 @@ func PreReceive(stdin io.Reader, stdout io.Writer, getenv func(string) string) e
 	if refused := checkCommands(task, commands); refused != nil {
 		return refused
 	}
+	if refused := hookBrought(context.Background(), task, commands, getenv); refused != nil {
+		return refused
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), hookTimeout)
 	defer cancel()
 	// Not closed: closing changes nothing, as git holds the same open file.
@@ -80,9 +88,38 @@ func PreReceive(stdin io.Reader, stdout io.Writer, getenv func(string) string) e
 	return nil
 }
 
+// hookBrought refuses a push that takes objects for its own which it has not
+// brought. Git has made sure that they exist, which is not enough: they may be
+// another task's.
+func hookBrought(ctx context.Context, task Task, commands []Command, getenv func(string) string) *refusal.Refusal {
+	path, err := os.Getwd() // git runs the hook in the repository
+	memory, memoryErr := strconv.ParseInt(getenv(hookMemory), 10, 64)
+	objects, objectsErr := strconv.Atoi(getenv(hookObjects))
+	if err := errors.Join(err, memoryErr, objectsErr); err != nil {
+		return refusal.New(refusal.Unavailable, "the push was not started by the gitstore: %v", err)
+	}
+	var tips []string
+	for _, command := range commands {
+		tips = append(tips, command.New)
+	}
+	g := git{binary: getenv(hookGit), config: getenv(hookConfig), memory: memory}
+	err = checkBrought(ctx, g, path, getenv("GIT_QUARANTINE_PATH"), viewOf(Caller{Task: &task}), tips, objects)
+	switch {
+	case errors.Is(err, errNotBrought), errors.Is(err, errThinPack):
+		return refusal.New(refusal.ObjectsRefused, "%v", err)
+	case err != nil:
+		return refusal.New(refusal.Unavailable, "the objects of the push could not be checked: %v; try again", err)
+	}
+	return nil
+}
+
 // hookEnvironment tells the hook whose push it checks.
-func hookEnvironment(task Task, fences fences) []string {
+func hookEnvironment(task Task, fences fences, g git) []string {
 	return []string{
+		hookSources + "=" + strings.Join(task.Sources, " "),
+		hookGit + "=" + g.binary,
+		hookConfig + "=" + g.config,
+		hookMemory + "=" + strconv.FormatInt(g.memory, 10),
 		hookTaskName + "=" + task.Name,
 		hookTaskUID + "=" + task.UID,
 		hookAttempt + "=" + strconv.FormatInt(task.Attempt, 10),
@@ -92,7 +129,7 @@ func hookEnvironment(task Task, fences fences) []string {
 
 func hookTask(getenv func(string) string) (Task, error) {
 	attempt, err := strconv.ParseInt(getenv(hookAttempt), 10, 64)
-	task := Task{Name: getenv(hookTaskName), UID: getenv(hookTaskUID), Attempt: attempt}
+	task := Task{Name: getenv(hookTaskName), UID: getenv(hookTaskUID), Attempt: attempt, Sources: strings.Fields(getenv(hookSources))}
 	if err != nil || task.Name == "" || task.UID == "" || getenv(hookFences) == "" {
 		return Task{}, errors.New("the environment does not say whose push it is")
 	}

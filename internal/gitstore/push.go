@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -71,19 +72,18 @@ func (h *Handler) push(w http.ResponseWriter, c *call) *refusal.Refusal {
 	}
 	defer closeAll(files)
 	request.files = files
-	config := []string{"http.receivepack", "true"}
-	config = append(config, h.hideOthers(c)...)
+	shown, first := viewOf(c.caller), false
+	if c.advertise {
+		shown, first = h.advertised(c)
+	}
+	config := append([]string{"http.receivepack", "true"}, shown.hide()...)
 	fences, err := h.store.fences(c.repository.Namespace)
 	if err != nil {
 		return h.unavailable(c, err)
 	}
-	request.env = append(withConfig(config...), hookEnvironment(task, fences)...)
+	request.env = append(withConfig(config...), hookEnvironment(task, fences, h.store.git)...)
 	if c.advertise {
-		err := h.store.serveBackend(c.request.Context(), request, func(response backendResponse) error {
-			writeHeader(w, response)
-			return copyFlushing(w, response.body)
-		})
-		return h.finish(w, c, err)
+		return h.advertise(w, c, request, first)
 	}
 	return h.receive(w, c, request)
 }
@@ -114,22 +114,37 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// hideOthers returns configuration that leaves other tasks' checkpoints out of
-// the list of refs that a pusher gets first. A task that has pushed before
-// needs only its own to find out what to send, and with thousands of tasks the
-// list would be larger than the push. A task's first push sees them all: a
-// fork has its source's objects, and must not send them.
-func (h *Handler) hideOthers(c *call) []string {
+// advertised is what the list of refs that a pusher gets first shows. A task that
+// has pushed before needs only its own refs to find out what to send. Before that
+// it sees those of its source too, whose objects a fork must not send again.
+func (h *Handler) advertised(c *call) (v view, first bool) {
+	v = viewOf(c.caller)
 	own := checkpointRefs + c.caller.Task.UID
 	refs, err := h.store.git.run(c.request.Context(), c.repository.Path, "--git-dir=.", "for-each-ref", "--format=%(refname)", own+"/")
 	if err != nil {
 		c.log.Error(err, "the task's refs cannot be listed")
-		return nil
+		return v, true
 	}
 	if !strings.Contains(refs, own+"/code/") || !strings.Contains(refs, own+"/state/") {
-		return nil
+		return v, true
 	}
-	return []string{"receive.hideRefs", strings.TrimSuffix(checkpointRefs, "/"), "receive.hideRefs", "!" + own}
+	return view{folders: v.folders[:2]}, false
+}
+
+// advertise answers the first request of a push.
+func (h *Handler) advertise(w http.ResponseWriter, c *call, request backendRequest, first bool) *refusal.Refusal {
+	var based []string
+	if first {
+		var err error
+		if based, err = bases(c.request.Context(), h.store.git, c.repository.Path); err != nil {
+			c.log.Error(err, "what tasks are based on cannot be listed; the push takes longer")
+		}
+	}
+	err := h.store.serveBackend(c.request.Context(), request, func(response backendResponse) error {
+		writeHeader(w, response)
+		return advertiseBases(w, response.body, based)
+	})
+	return h.finish(w, c, err)
 }
 
 // receive takes in what a push brings.
@@ -142,6 +157,7 @@ func (h *Handler) receive(w http.ResponseWriter, c *call, request backendRequest
 		return refused
 	}
 	in := h.newIntake(c)
+	request.env = append(request.env, hookObjects+"="+strconv.FormatUint(uint64(c.head.Objects), 10))
 	request.body = io.MultiReader(bytes.NewReader(c.head.Raw), in)
 
 	h.beforeGit()

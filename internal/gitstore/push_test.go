@@ -133,7 +133,7 @@ func TestForkCopiesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	fork := server.client(taskToken("fork", 1))
+	fork := server.client(forkToken("fork", "source"))
 	fork.git("fetch", "--quiet", fork.url, codeRef("source", 1)+":"+codeRef("fork", 1), stateRef("source", 1)+":"+stateRef("fork", 1))
 	fork.push(first+":"+codeRef("fork", 1), state+":"+stateRef("fork", 1))
 	fork.git("checkout", "--quiet", "-b", "work", first)

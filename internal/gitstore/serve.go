@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -106,7 +107,15 @@ func Run(ctx context.Context, options Options, hook []string) error {
 	if err != nil {
 		return fmt.Errorf("--server-service-account: %w", err)
 	}
-	client, err := kubeClient(options)
+	config, err := kubeConfig(options)
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	tasks, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return err
 	}
@@ -125,7 +134,7 @@ func Run(ctx context.Context, options Options, hook []string) error {
 		return fmt.Errorf("--bind-address: %w", err)
 	}
 	verifier := podidentity.New(client, podidentity.Options{Audiences: options.Audiences})
-	return serve(ctx, options, PodAuthenticator{Verifier: verifier, Server: account}, hook, listener, certificate, logs)
+	return serve(ctx, options, PodAuthenticator{Verifier: verifier, Sources: &taskSources{client: tasks}, Server: account}, hook, listener, certificate, logs)
 }
 
 // certificates gives TLS its certificate and follows changes until ctx is done.
@@ -287,7 +296,7 @@ func logHandler(level string) (slog.Handler, error) {
 	return slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: threshold}), nil
 }
 
-func kubeClient(options Options) (kubernetes.Interface, error) {
+func kubeConfig(options Options) (*rest.Config, error) {
 	var config *rest.Config
 	var err error
 	if options.Kubeconfig == "" {
@@ -300,5 +309,5 @@ func kubeClient(options Options) (kubernetes.Interface, error) {
 	}
 	config.QPS, config.Burst = options.KubeQPS, options.KubeBurst
 	config.UserAgent = "clew-gitstore"
-	return kubernetes.NewForConfig(config)
+	return config, nil
 }

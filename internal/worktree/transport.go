@@ -104,11 +104,23 @@ func (r *Repo) Push(ctx context.Context, m Remote, updates ...RefUpdate) error {
 	}
 	m.grafts = r.graft(ctx, states)
 	defer os.Remove(m.grafts)
-	if _, err := r.remote(ctx, m, args...); err != nil {
+	_, err = r.remote(ctx, m, args...)
+	if err != nil && m.grafts != "" && lacksObjects(err) {
+		// It has lost what it was seen to have, or does not show it any more.
+		r.forgetState(ctx)
+		m.grafts = ""
+		_, err = r.remote(ctx, m, args...)
+	}
+	if err != nil {
 		return err
 	}
 	r.noteState(ctx, states)
 	return nil
+}
+
+// lacksObjects reports whether a remote refused a push for want of objects.
+func lacksObjects(err error) bool {
+	return strings.Contains(err.Error(), "missing necessary objects") || strings.Contains(err.Error(), "objects that it does not bring")
 }
 
 // remoteState is the last state commit that the remote was seen to have. Git
@@ -151,6 +163,11 @@ func (r *Repo) noteState(ctx context.Context, states []string) {
 		// A lost note costs a larger push only.
 		_, _ = r.git(ctx, gitCall{args: []string{"update-ref", "--end-of-options", remoteState, states[len(states)-1]}})
 	}
+}
+
+// forgetState forgets what remote was seen to have.
+func (r *Repo) forgetState(ctx context.Context) {
+	_, _ = r.git(ctx, gitCall{args: []string{"update-ref", "-d", remoteState}}) // as noteState
 }
 
 // Fetch brings refs of a remote here, under the same names, replacing what

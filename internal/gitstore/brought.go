@@ -1,0 +1,149 @@
+package gitstore
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// maxEdges is how many of the task's newest refs the first look starts from.
+const maxEdges = 200
+
+// errNotBrought says that a push names objects that it does not bring and that
+// its task cannot see. They may well be there: of another task.
+var errNotBrought = errors.New("the push names objects that it does not bring and that no ref of the task leads to; push all of them")
+
+// errThinPack says that git had to add objects to the pack of a push.
+var errThinPack = errors.New("the pack builds on objects that it does not hold; push with --no-thin")
+
+// checkBrought makes sure that a push brings all that its refs lead to, but for
+// what its task sees already. It runs in the hook, where the objects of the push
+// are in a folder of their own. objects is how many the client's pack held: git
+// adds to a pack the objects that it builds on, which are not the client's.
+func checkBrought(ctx context.Context, g git, path, quarantine string, v view, tips []string, objects int) error {
+	brought, err := objectsIn(ctx, g, path, quarantine)
+	if err != nil {
+		return err
+	}
+	if brought.count != objects {
+		return errThinPack
+	}
+	seen, err := v.refs(ctx, g, path)
+	if err != nil {
+		return err
+	}
+	// Mostly the newest refs account for all that was not brought.
+	missing := map[string]bool{}
+	err = listObjects(ctx, g, path, tips, seen[:min(len(seen), maxEdges)], func(id string) bool {
+		if !brought.ids[id] {
+			missing[id] = true
+		}
+		return true
+	})
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	based, err := bases(ctx, g, path)
+	if err != nil {
+		return err
+	}
+	err = listObjects(ctx, g, path, append(seen, based...), nil, func(id string) bool {
+		delete(missing, id)
+		return len(missing) > 0
+	})
+	if err == nil && len(missing) > 0 {
+		return errNotBrought
+	}
+	return err
+}
+
+// packedObjects are the objects of some packs. An object that is in them twice
+// counts twice.
+type packedObjects struct {
+	ids   map[string]bool
+	count int
+}
+
+func objectsIn(ctx context.Context, g git, path, folder string) (packedObjects, error) {
+	found := packedObjects{ids: map[string]bool{}}
+	indexes, err := filepath.Glob(filepath.Join(globEscape(folder), "pack", "*.idx"))
+	if err != nil {
+		return found, err
+	}
+	for _, name := range indexes {
+		index, err := os.Open(name)
+		if err != nil {
+			return found, err
+		}
+		listed, err := g.runWith(ctx, nil, index, path, "show-index")
+		_ = index.Close() // nothing was written
+		if err != nil {
+			return found, err
+		}
+		for line := range strings.Lines(listed) {
+			if fields := strings.Fields(line); len(fields) > 1 {
+				found.ids[fields[1]] = true
+				found.count++
+			}
+		}
+	}
+	return found, nil
+}
+
+// listObjects calls use with each object that the commits lead to and the known
+// ones do not, roughly: it may name some that these do lead to. It ends when use
+// returns false.
+func listObjects(ctx context.Context, g git, path string, commits, known []string, use func(id string) bool) error {
+	if len(commits) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	input := strings.Join(commits, "\n") + "\n"
+	for _, id := range known {
+		input += "^" + id + "\n"
+	}
+	command := g.command(ctx, path, "--git-dir=.", "rev-list", "--objects-edge-aggressive", "--no-object-names", "--stdin")
+	command.Env = append(command.Env, objectFolders()...)
+	command.Stdin = strings.NewReader(input)
+	stderr := &tail{limit: 4 << 10}
+	command.Stderr = stderr
+	stdout, err := command.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := command.Start(); err != nil {
+		return err
+	}
+	more := true
+	lines := bufio.NewScanner(stdout)
+	for more && lines.Scan() {
+		if id := lines.Text(); !strings.HasPrefix(id, "-") {
+			more = use(id)
+		}
+	}
+	if !more {
+		cancel()
+		_, _ = io.Copy(io.Discard, stdout) // it has been told to end
+	}
+	if err := command.Wait(); err != nil && more {
+		return fmt.Errorf("git rev-list: %w: %s", err, stderr)
+	}
+	return nil
+}
+
+// objectFolders hands on where git keeps the objects of the push under way.
+func objectFolders() []string {
+	var env []string
+	for _, name := range []string{"GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_QUARANTINE_PATH"} {
+		if value := os.Getenv(name); value != "" {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}

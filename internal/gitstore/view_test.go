@@ -1,0 +1,220 @@
+package gitstore
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/clew-dev/clew/internal/gitstore/refusal"
+)
+
+// shared is a repository of two tasks of one origin: the other one holds a
+// secret, in commit, tree and file.
+type shared struct {
+	*testServer
+	own    *client
+	origin string
+	commit string
+	tree   string
+	file   string
+}
+
+func twoTasks(t *testing.T) shared {
+	t.Helper()
+	s := shared{testServer: newTestServer(t, Limits{})}
+	other := s.client(taskToken("other", 1))
+	s.origin = other.commit("README", "words of the origin")
+	s.commit = other.commitAs(checkpointMaker, "secret", "the other task's words")
+	other.push("HEAD:"+codeRef("other", 1), "HEAD:"+stateRef("other", 1), "HEAD:refs/heads/clew/other/branch")
+	s.tree, s.file = other.git("rev-parse", "HEAD^{tree}"), other.git("rev-parse", "HEAD:secret")
+	s.own = s.client(taskToken("own", 1))
+	s.own.commit("mine", "my own words")
+	s.own.push("HEAD:"+codeRef("own", 1), "HEAD:"+stateRef("own", 1))
+	return s
+}
+
+// commitAs commits a file as somebody.
+func (c *client) commitAs(email, path, content string) string {
+	c.t.Helper()
+	other := *c
+	other.env = append(append([]string{}, c.env...), "GIT_COMMITTER_EMAIL="+email)
+	return other.commit(path, content)
+}
+
+func TestNobodyGetsObjectsByTheirHash(t *testing.T) {
+	s := twoTasks(t)
+	hidden := s.client(taskToken("gone", 1))
+	unreached := hidden.commit("lost", "words that no ref leads to")
+	for name, token := range map[string]string{"a task": taskToken("own", 1), "a stranger to the repository": taskToken("new", 1), "a fork of another": forkToken("new", "own")} {
+		for _, version := range []string{"0", "1", "2"} {
+			for what, id := range map[string]string{"commit": s.commit, "tree": s.tree, "file": s.file, "commit of nobody": unreached} {
+				thief := s.client(token)
+				args := []string{"-c", "protocol.version=" + version, "fetch", "--quiet", "--no-tags", thief.url, id}
+				if version == "2" {
+					args = append(args, "--filter=tree:0")
+				}
+				if _, stderr, err := thief.try(args...); err == nil {
+					t.Errorf("%s got the %s by version %s", name, what, version)
+				} else if !strings.Contains(stderr, "not our ref") && !strings.Contains(stderr, "unadvertised object") && !strings.Contains(stderr, "no matching remote head") {
+					t.Errorf("%s, %s, version %s: %s", name, what, version, stderr)
+				}
+			}
+		}
+	}
+	// A reader may read all that refs of the namespace lead to; a file by its hash
+	// is told of as what is not there.
+	reader := s.client(readerToken)
+	reader.git("fetch", "--quiet", reader.url, s.commit)
+	if _, _, err := s.client(readerToken).try("-c", "protocol.version=2", "fetch", "--quiet", reader.url, s.file); err == nil {
+		t.Error("a reader got a file by its hash")
+	}
+}
+
+// Whoever speaks the protocol without git's manners is told the same.
+func TestRawRequestsForObjectsAreRefused(t *testing.T) {
+	s := twoTasks(t)
+	ask := func(token, body string) string {
+		t.Helper()
+		r, err := http.NewRequest(http.MethodPost, s.url("team", repository)+"/git-upload-pack", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.SetBasicAuth("x", token)
+		r.Header.Set("Content-Type", "application/x-git-upload-pack-request")
+		r.Header.Set("Git-Protocol", "version=2")
+		response, err := s.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		answer, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(answer)
+	}
+	old := func(id string) string {
+		return string(packet([]byte("want "+id+" side-band-64k no-progress thin-pack\n"))) + "0000" + string(packet([]byte("done\n")))
+	}
+	new := func(id string) string {
+		return string(packet([]byte("command=fetch\n"))) + "0001" + string(packet([]byte("want "+id+"\n"))) + string(packet([]byte("done\n"))) + "0000"
+	}
+	for _, token := range []string{taskToken("own", 1), taskToken("new", 1), readerToken} {
+		for what, id := range map[string]string{"commit": s.commit, "tree": s.tree, "file": s.file} {
+			if token == readerToken && what == "commit" {
+				continue
+			}
+			if answer := ask(token, old(id)); strings.Contains(answer, "PACK") || !strings.Contains(answer, "not our ref") {
+				t.Errorf("%s asked for a %s and got %.200q", token, what, answer)
+			}
+			if answer := ask(token, new(id)); strings.Contains(answer, "PACK") || !strings.Contains(answer, "clew: BadRequest: ") {
+				t.Errorf("%s asked for a %s by version 2 and got %.200q", token, what, answer)
+			}
+		}
+	}
+	if answer := ask(taskToken("other", 1), old(s.commit)); !strings.Contains(answer, "PACK") {
+		t.Errorf("a task that asked for its own commit got %.200q", answer)
+	}
+}
+
+func TestATaskSeesItsOwnRefsAndThoseOfItsSource(t *testing.T) {
+	s := twoTasks(t)
+	refs := func(token string) string {
+		c := s.client(token)
+		return c.git("ls-remote", "--refs", c.url)
+	}
+	own, fork, reader := refs(taskToken("own", 1)), refs(forkToken("fork", "other")), refs(readerToken)
+	if strings.Contains(own, "other") || !strings.Contains(own, codeRef("own", 1)) {
+		t.Errorf("a task sees\n%s", own)
+	}
+	if !strings.Contains(fork, codeRef("other", 1)) || strings.Contains(fork, "uid-own") {
+		t.Errorf("a fork sees\n%s", fork)
+	}
+	if !strings.Contains(reader, codeRef("own", 1)) || !strings.Contains(reader, "refs/heads/clew/other/branch") {
+		t.Errorf("a reader sees\n%s", reader)
+	}
+	clone := s.client(readerToken)
+	clone.git("clone", "--quiet", "--mirror", clone.url, "whole")
+	if got := clone.git("-C", "whole", "show", codeRef("other", 1)+":secret"); got != "the other task's words" {
+		t.Errorf("a clone holds %q", got)
+	}
+}
+
+func TestAForkBuildsOnItsSource(t *testing.T) {
+	s := twoTasks(t)
+	fork := s.client(forkToken("fork", "other"))
+	fork.git("fetch", "--quiet", fork.url, codeRef("other", 1))
+	fork.git("checkout", "--quiet", "FETCH_HEAD")
+	before, err := diskUse(s.bare(repository))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fork.commit("b", "a step further")
+	fork.push("HEAD:"+codeRef("fork", 1), "HEAD:"+stateRef("fork", 1))
+	fork.commit("b", "another step")
+	fork.push("HEAD:" + codeRef("fork", 2))
+	if after, err := diskUse(s.bare(repository)); err != nil || after-before > 200<<10 {
+		t.Errorf("the fork takes %d bytes, %v", after-before, err)
+	}
+}
+
+// The hash of another task's object is no way to it by a push either: neither by
+// a ref to what is there already, nor by a tree that names it, nor as what a pack
+// builds on.
+func TestAPushCannotTakeAnothersObjectsForItsOwn(t *testing.T) {
+	s := twoTasks(t)
+	id := func(text string) []byte {
+		b, err := hex.DecodeString(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	commitOf := func(tree []byte) ([]byte, []byte) {
+		commit := fmt.Appendf(nil, "tree %x\nauthor a <a@b> 1 +0000\ncommitter a <a@b> 1 +0000\n\nm\n", tree)
+		return packed(packedCommit, len(commit), nil, bytes.NewReader(commit)), objectID("commit", len(commit), bytes.NewReader(commit))
+	}
+	ref, token := codeRef("own", 7), taskToken("own", 1)
+	refuse := func(what, said string) {
+		t.Helper()
+		if refused, ok := refusal.Parse(said); !ok || refused.Reason != refusal.ObjectsRefused || s.remoteRef(ref) != "" {
+			t.Errorf("%s: %v: %s", what, refused, said)
+		}
+	}
+	refuse("a ref to a commit", s.pushPack(token, ref, packOf(), id(s.commit)))
+	commit, tip := commitOf(id(s.tree))
+	refuse("a commit of a tree", s.pushPack(token, ref, packOf(commit), tip))
+
+	entry := append([]byte("100644 taken\x00"), id(s.file)...)
+	tree := objectID("tree", len(entry), bytes.NewReader(entry))
+	commit, tip = commitOf(tree)
+	packedEntry := packed(packedTree, len(entry), nil, bytes.NewReader(entry))
+	refuse("a tree with a file", s.pushPack(token, ref, packOf(commit, packedEntry), tip))
+
+	// A delta that copies one byte of the file: git completes the pack with it.
+	delta := []byte{byte(len("the other task's words")), 1, 0x90, 1}
+	refuse("a pack that builds on a file", s.pushPack(token, ref, packOf(commit, packedEntry, packed(packedDelta, len(delta), id(s.file), bytes.NewReader(delta))), tip))
+	fsck(t, s.bare(repository))
+}
+
+func TestTasksOfOneOriginShareItsHistory(t *testing.T) {
+	s := twoTasks(t)
+	third := s.client(taskToken("third", 1))
+	third.commit("README", "words of the origin")
+	if got := third.git("rev-parse", "HEAD"); got != s.origin {
+		t.Fatalf("the origin's commit is %s, want %s", got, s.origin)
+	}
+	third.commit("c", "work")
+	third.env = append(third.env, "GIT_TRACE_PACKET=1")
+	_, stderr, err := third.try("push", third.url, "HEAD:"+codeRef("third", 1))
+	if err != nil || !strings.Contains(stderr, s.origin+" .have") {
+		t.Errorf("%v\n%s", err, stderr)
+	}
+	if strings.Contains(stderr, s.commit) {
+		t.Errorf("a task is told of another's checkpoint:\n%s", stderr)
+	}
+}
