@@ -26,8 +26,8 @@ func TestPushFetchAndClone(t *testing.T) {
 	if got := next.git("rev-parse", codeRef("fix", 2)); got != second {
 		t.Errorf("fetched %s, want %s", got, second)
 	}
-	// Another task of the namespace reads it too, and a person with plain git.
-	other := server.client(taskToken("other", 1))
+	// A task that was started from it reads it too, and a person with plain git.
+	other := server.client(forkToken("other", "fix"))
 	other.git("fetch", "--quiet", other.url, codeRef("fix", 1))
 	person := server.client(readerToken)
 	person.git("clone", "--quiet", "--branch=clew/fix/before", person.url, "cloned")
@@ -149,14 +149,14 @@ func TestForkCopiesNothing(t *testing.T) {
 	fsck(t, server.bare(repository))
 }
 
-// After its first checkpoint a task is told only of its own, so that pushes do
-// not grow with the number of tasks.
+// After its first checkpoint a fork is told only of its own, so that pushes do
+// not grow with what its source has.
 func TestPusherIsToldOfItsOwnCheckpoints(t *testing.T) {
 	server := newTestServer(t, Limits{})
 	other := server.client(taskToken("other", 1))
 	theirs := other.commit("theirs", "x")
 	other.push(theirs+":"+codeRef("other", 1), theirs+":refs/heads/clew/other/kept")
-	task := server.client(taskToken("fix", 1))
+	task := server.client(forkToken("fix", "other"))
 	told := func() string {
 		t.Helper()
 		task.env = append(task.env, "GIT_TRACE_PACKET=1")
@@ -169,11 +169,11 @@ func TestPusherIsToldOfItsOwnCheckpoints(t *testing.T) {
 	first := task.commit("a", "one")
 	task.push(first + ":refs/heads/clew/fix/same")
 	if !strings.Contains(told(), codeRef("other", 1)) {
-		t.Error("a task without checkpoints is not told of others'")
+		t.Error("a fork without checkpoints is not told of its source's")
 	}
 	task.push(first+":"+codeRef("fix", 1), first+":"+stateRef("fix", 1))
 	now := told()
-	if strings.Contains(now, codeRef("other", 1)) || !strings.Contains(now, codeRef("fix", 1)) || !strings.Contains(now, "refs/heads/clew/other/kept") {
+	if strings.Contains(now, codeRef("other", 1)) || !strings.Contains(now, codeRef("fix", 1)) || strings.Contains(now, "refs/heads/clew/other/kept") {
 		t.Errorf("a task with checkpoints is told of\n%s", now)
 	}
 	// What it is not told of it still cannot write.
