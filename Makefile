@@ -89,8 +89,10 @@ soak: prerequisites cluster envtest-assets deploy demo-image agent-images ## All
 	@export CLEW_SOAK=1; $(call run-tests,unit integration modules e2e)
 
 .PHONY: bench
-bench: prerequisites cluster deploy demo-image ## Checkpoint, rewind and diff as ratios to git status; the history's growth and plans; API writes of a Task
-	@$(GO) test -count=1 -run '^$$' -bench . -benchtime 20x -timeout 30m ./internal/worktree/... | $(GO) run ./hack/bench
+bench: prerequisites cluster envtest-assets deploy demo-image ## Checkpoint, rewind, diff and freeze as ratios to git status; how long namespaces wait for each other; the history's growth and plans; API writes of a Task
+	@$(GO) test -count=1 -run '^$$' -bench . -skip '^BenchmarkFreeze$$' -benchtime 20x -timeout 30m ./internal/worktree/... | $(GO) run ./hack/bench
+	@$(GO) test -count=1 -run '^$$' -bench '^BenchmarkFreeze$$' -benchtime 3x -timeout 30m ./internal/worktree | $(GO) run ./hack/bench
+	@KUBEBUILDER_ASSETS="$(ENVTEST)" $(GO) test -count=1 -run '^$$' -bench '^BenchmarkShares$$' -benchtime 1x -timeout 30m ./internal/controller | grep Benchmark
 	@$(GO) test -count=1 -run '^$$' -bench '^Benchmark(Growth|Plans)$$' -benchtime 1x -timeout 30m ./internal/history/postgres | $(GO) run ./hack/bench
 	@export KUBECONFIG="$$($(DEVCLUSTER) kubeconfig)" PATH="$(BIN):$$PATH"; \
 	  $(GO) test -tags e2e -count=1 -v -run TestATaskCostsFewAPIWrites ./internal/e2e | grep -v -e '^=== ' -e '^PASS$$'

@@ -60,7 +60,7 @@ func (discard) Write(p []byte) (int, error) { return len(p), nil }
 // world is a namespace with a manager of its own, a history store, and a
 // kubelet that does what the test says.
 type world struct {
-	*testing.T
+	testing.TB
 	gomega.Gomega
 	ctx       context.Context
 	namespace string
@@ -80,8 +80,13 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	t.Parallel()
+	return newWorldOf(t)
+}
+
+func newWorldOf(t testing.TB) *world {
+	t.Helper()
 	w := &world{
-		T: t, Gomega: gomega.NewWithT(t), ctx: t.Context(),
+		TB: t, Gomega: gomega.NewWithT(t), ctx: t.Context(),
 		store: fakehistory.New(), client: server.Client, requests: &requests{},
 	}
 	w.SetDefaultEventuallyTimeout(20 * time.Second)
