@@ -91,7 +91,7 @@ func (w *World) Dial(session string) *Shim {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(30 * time.Second))
+	c.SetDeadline(time.Now().Add(2 * time.Minute))
 	a := &Shim{t: t, Conn: c, Reader: bufio.NewReader(c)}
 	a.Send(wire.TypeHello, wire.Hello{Session: session})
 	f, err := wire.Read(a.Reader)

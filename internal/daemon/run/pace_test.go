@@ -184,7 +184,7 @@ func TestALargeChangeIsStoredWhileTheAgentWorks(t *testing.T) {
 	w.Prepare(1, nil)
 	d := w.Start(1)
 	a := w.Dial("s")
-	for i := range 3000 {
+	for i := range 1200 {
 		w.Write(fmt.Sprintf("deps/%d", i), fmt.Sprint(i))
 	}
 	w.AskForCheckpoint("by-hand")
@@ -195,7 +195,7 @@ func TestALargeChangeIsStoredWhileTheAgentWorks(t *testing.T) {
 	a.Next(wire.TypeFreeze)
 	a.Next(wire.TypeThaw)
 	w.Server.Until(t, "it is durable", w.UID, durable(1))
-	if c := latest(w); c.GetNumber() != 1 || c.GetFilesChanged() != 3000 || c.GetConsistency() != "PointInTime" {
+	if c := latest(w); c.GetNumber() != 1 || c.GetFilesChanged() != 1200 || c.GetConsistency() != "PointInTime" {
 		t.Errorf("%v", c)
 	}
 	finish(a, d, 0)
