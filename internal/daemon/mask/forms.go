@@ -2,9 +2,12 @@ package mask
 
 import (
 	"bytes"
+	"encoding/base32"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -44,7 +47,38 @@ func forme(value []byte) [][]byte {
 			}
 		}
 	}
+	for _, encoding := range []*base32.Encoding{base32.StdEncoding, base32.HexEncoding} {
+		encoding = encoding.WithPadding(base32.NoPadding)
+		out = append(out, []byte(encoding.EncodeToString(value)))
+		for before := range 5 {
+			if part := inside32(encoding, value, before); len(part) >= minPart {
+				out = append(out, []byte(part))
+			}
+		}
+	}
+	digits := hex.EncodeToString(value)
+	out = append(out, []byte(digits), []byte(strings.ToUpper(digits)))
+	if len(value) >= minVariant {
+		out = append(out, reversed(value), bytes.ToUpper(value), bytes.ToLower(value),
+			[]byte(strings.NewReplacer("/", "_", "+", "-").Replace(string(value))))
+	}
 	return out
+}
+
+// reversed is a value as the program rev prints it.
+func reversed(value []byte) []byte {
+	if !utf8.Valid(value) {
+		return value
+	}
+	runes := []rune(string(value))
+	slices.Reverse(runes)
+	return []byte(string(runes))
+}
+
+// inside32 is inside for base32, of which five bytes make eight characters.
+func inside32(encoding *base32.Encoding, value []byte, before int) string {
+	text := encoding.EncodeToString(append(make([]byte, before), value...))
+	return text[(before*8+4)/5 : (before+len(value))*8/5]
 }
 
 // inside is what is always the same in the base64 text of something longer that

@@ -3,16 +3,21 @@
 // It promises:
 //
 //   - A value is found as it is, escaped in JSON (also twice, as in a JSON text
-//     inside a JSON text), in the percent-encoding of URLs, and in base64, by
-//     itself or in the middle of something longer (as in a basic
-//     authorization). Of a value of several lines each line of 16 bytes or more
-//     is found by itself.
+//     inside a JSON text), in the percent-encoding of URLs, and in base64 and
+//     base32, by themselves or in the middle of something longer (as in a basic
+//     authorization), and in hex. Of 8 bytes or more it is found reversed, in
+//     upper and in lower case, and with the two characters exchanged in which
+//     the base64 of URLs differs. Of a value of several lines each line of 16
+//     bytes or more is found by itself.
+//   - In all of these, line breaks may stand anywhere, with indentation, as they
+//     are or escaped in JSON: programs wrap what they encode.
 //   - It is found wherever a stream is cut into writes.
 //   - Values of less than 6 bytes are ignored: they would mask ordinary words.
 //
 // A value is replaced by [masked]; one of digits alone by as many nines, so that
-// a JSON number stays one. Nothing here can find a value that the agent encodes
-// in some other way.
+// a JSON number stays one. Nothing here can find a value that is compressed or
+// encrypted, split by other text (spaces, line numbers, the columns of a hex
+// dump), or encoded in some other way.
 package mask
 
 import (
@@ -32,6 +37,12 @@ const (
 	minValue = 6
 	minLine  = 16
 	minPart  = 10
+	// minVariant is the length of the shortest value that is found in variants
+	// which an ordinary word may be: reversed, or in another case.
+	minVariant = 8
+	// formsVersion changes with the ways in which a value is found, so that what
+	// was looked at by an older release is looked at again.
+	formsVersion = 2
 )
 
 // Masker knows values. A nil Masker knows none. It is safe for concurrent use.
@@ -69,12 +80,14 @@ func New(values ...[]byte) *Masker {
 	kept = slices.CompactFunc(kept, bytes.Equal)
 	m := &Masker{bucket: map[uint16][]int{}}
 	sum := sha256.New()
+	sum.Write([]byte{formsVersion})
 	known := map[string]bool{}
 	for _, v := range kept {
 		_ = binary.Write(sum, binary.BigEndian, uint64(len(v)))
 		sum.Write(v)
 		for _, form := range forms(v) {
-			if !known[string(form)] {
+			whole := viewOf(form, true)
+			if form = whole.text; len(form) >= minValue && !known[string(form)] {
 				known[string(form)] = true
 				m.needles = append(m.needles, needle{text: form, digits: isDigits(form)})
 			}
@@ -159,7 +172,7 @@ func (m *Masker) Holds(b []byte) bool {
 	if m == nil {
 		return false
 	}
-	_, found := m.next(b, 0)
+	_, found := m.next(viewOf(b, true).text, 0)
 	return found != nil
 }
 

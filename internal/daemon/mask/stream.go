@@ -44,22 +44,42 @@ func (w *Writer) Flush() error {
 // Held reports whether something is held back.
 func (w *Writer) Held() bool { return len(w.held) > 0 }
 
+// FlushLines passes on the whole lines of what was held back: a value goes on in
+// the next line only if that follows soon.
+func (w *Writer) FlushLines() error {
+	lines := bytes.LastIndexByte(w.held, '\n') + 1
+	if w.m == nil || lines == 0 {
+		return nil
+	}
+	rest, masked := bytes.Clone(w.held[lines:]), max(0, w.masked-lines)
+	w.held = w.held[:lines]
+	err := w.pass(nil, true)
+	w.held, w.masked = append(w.held, rest...), masked
+	return err
+}
+
+// HeldLine reports whether a whole line is held back.
+func (w *Writer) HeldLine() bool { return bytes.IndexByte(w.held, '\n') >= 0 }
+
 func (w *Writer) pass(p []byte, last bool) error {
 	data := p
 	if len(w.held) > 0 {
 		w.held = append(w.held, p...)
 		data = w.held
 	}
-	hold := len(data)
+	v := viewOf(data, last)
+	hold := v.end
 	if !last {
-		hold = w.m.tail(data)
+		if at := w.m.tail(v.text); at < len(v.text) {
+			hold = v.original(at)
+		}
 	}
-	if _, found := w.m.next(data, 0); found == nil && w.masked == 0 && len(w.held) == 0 {
+	if _, found := w.m.next(v.text, 0); found == nil && w.masked == 0 && len(w.held) == 0 {
 		w.held = append(w.held, data[hold:]...)
 		return w.write(data[:hold])
 	}
 	w.ready.Reset()
-	covered := w.replace(data, hold)
+	covered := w.replace(data, &v, hold)
 	w.held = append(w.held[:0], data[hold:]...)
 	w.masked = max(0, covered-hold)
 	return w.write(w.ready.Bytes())
@@ -67,21 +87,25 @@ func (w *Writer) pass(p []byte, last bool) error {
 
 // replace makes ready what comes before hold, and returns how far the values
 // reach that begin there. Values that overlap are replaced as one.
-func (w *Writer) replace(data []byte, hold int) (covered int) {
+func (w *Writer) replace(data []byte, v *view, hold int) (covered int) {
 	covered = w.masked
 	if w.same {
 		w.stars(min(covered, hold))
 	}
 	for at := 0; ; at++ {
-		start, needle := w.m.next(data, at)
-		if start = min(start, hold); start > covered {
+		found, needle := w.m.next(v.text, at)
+		start, end := hold, hold
+		if needle != nil {
+			start = min(v.original(found), hold)
+			end = v.original(found+len(needle.text)-1) + 1
+		}
+		if start > covered {
 			w.ready.Write(data[covered:start])
 		}
 		if start == hold {
 			return covered
 		}
 		w.found = true
-		end := start + len(needle.text)
 		switch {
 		case w.same:
 			w.stars(max(0, min(end, hold)-max(start, min(covered, hold))))
@@ -92,7 +116,7 @@ func (w *Writer) replace(data []byte, hold int) (covered int) {
 		case start >= covered:
 			w.ready.WriteString(Replacement)
 		}
-		covered, at = max(covered, end), start
+		covered, at = max(covered, end), found
 	}
 }
 

@@ -13,6 +13,9 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/wire"
 )
 
+// lineWait is how long a whole line is held back, at most, for what follows it.
+const lineWait = time.Second
+
 // outbox holds the lines that the daemon has not recorded yet.
 type outbox struct {
 	window int
@@ -100,6 +103,7 @@ type reader struct {
 
 	mu      sync.Mutex
 	waiters []chan struct{} // want to know when the pipe is empty
+	waits   bool            // the pipe has a deadline, since a line is held back
 }
 
 func newReader(pipe *os.File, out io.Writer, sink sink, masker *mask.Masker) *reader {
@@ -127,6 +131,8 @@ func (r *reader) run() {
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			r.empty(chunk)
+			_ = r.mask.FlushLines()
+			r.release()
 		default:
 			_ = r.mask.Flush()
 			if len(r.buffer) > 0 {
@@ -144,8 +150,8 @@ func (r *reader) drain() {
 	done := make(chan struct{})
 	r.mu.Lock()
 	r.waiters = append(r.waiters, done)
-	r.mu.Unlock()
 	_ = r.pipe.SetReadDeadline(time.Unix(1, 0))
+	r.mu.Unlock()
 	select {
 	case <-done:
 	case <-r.done:
@@ -171,7 +177,6 @@ func (r *reader) empty(chunk []byte) {
 		}
 		r.take(chunk[:n])
 	}
-	r.release()
 }
 
 func (r *reader) release() {
@@ -183,10 +188,25 @@ func (r *reader) release() {
 	r.waiters = nil
 }
 
-// take masks output and passes it on.
+// take masks output and passes it on. A line may be held back because a Secret's
+// value may go on in the next one: not for longer than lineWait.
 func (r *reader) take(data []byte) {
-	if len(data) > 0 {
-		_, _ = r.mask.Write(data)
+	if len(data) == 0 {
+		return
+	}
+	_, _ = r.mask.Write(data)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.waiters) > 0 {
+		return // the pipe's deadline is theirs
+	}
+	deadline := time.Time{}
+	if r.mask.HeldLine() {
+		deadline = time.Now().Add(lineWait)
+	}
+	if r.waits || !deadline.IsZero() {
+		r.waits = !deadline.IsZero()
+		_ = r.pipe.SetReadDeadline(deadline)
 	}
 }
 
