@@ -270,6 +270,7 @@ func (t *taking) scan() error {
 	}
 	t.result = Checkpoint{Number: t.req.Number, CodeRef: t.code, StateRef: t.state, Parent: t.req.Parent}
 	t.result.Agent = agentHead(work)
+	t.result.Agent.Branch = r.cfg.withoutSecrets(t.result.Agent.Branch)
 	switch {
 	case t.req.Parent == "":
 		t.codeBase = &dir{}

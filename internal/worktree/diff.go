@@ -66,7 +66,7 @@ func (r *Repo) Drift(ctx context.Context, expected Target) (Drift, error) {
 	}
 	if expected.State != "" {
 		agent := agentHead(work)
-		d.Head, d.Branch = agent.Head, agent.Branch
+		d.Head, d.Branch = agent.Head, r.cfg.withoutSecrets(agent.Branch)
 		if d.StateMoved, err = r.stateMoved(ctx, expected.State, snap); err != nil {
 			return d, err
 		}

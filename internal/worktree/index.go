@@ -241,6 +241,9 @@ func (t *taking) dirtyFiles() ([]DirtyFile, int) {
 	}
 	d.folder(t.snap.work, index.root, "", d.rules("", t.snap.work.find(".git"), "info/exclude", nil))
 	slices.SortFunc(d.list, func(a, b DirtyFile) int { return strings.Compare(a.Path, b.Path) })
+	for i := range d.list {
+		d.list[i].Path = t.r.cfg.withoutSecrets(d.list[i].Path)
+	}
 	return d.list, d.count
 }
 

@@ -279,6 +279,10 @@ func (l *lister) classify(j *folderJob, name string, st *unix.Stat_t, c *entry) 
 		e.skip = skipExcluded
 		return e
 	}
+	if l.s.secrets != nil && l.s.secrets.Holds([]byte(name)) {
+		e.skip = SkipHoldsSecret
+		return e
+	}
 	if j.git && st.Mode&unix.S_IFMT != unix.S_IFDIR && isTransient(joinPath(j.rel, name)) {
 		e.skip = skipTransient
 		return e

@@ -6,13 +6,16 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
 	"unicode/utf8"
 )
 
 // Files that hold a secret: one of the code is skipped, so that a restore
 // leaves it alone. Of one of the state tree, if it is a text, a copy is kept
 // that has asterisks in the place of the secret; the agent can live with that,
-// but not without its sessions or the configuration of its repository. As many
+// but not without its sessions or the configuration of its repository. A file
+// whose name holds a secret is skipped wherever it is, and its name is masked
+// where it is listed. As many
 // asterisks as the secret has bytes, since a size is promised before a file is
 // read.
 
@@ -25,7 +28,7 @@ func (s *scanner) withoutSecrets(j *fileJob, content []byte) ([]byte, error) {
 		return content, nil
 	}
 	if j.state && inObjectStore(j.path) {
-		if s.objectHoldsSecret(bytes.NewReader(content)) {
+		if s.storedHoldsSecret(j.path, int64(len(content)), bytes.NewReader(content)) {
 			return nil, errSecret
 		}
 		return content, nil
@@ -41,9 +44,29 @@ func (s *scanner) withoutSecrets(j *fileJob, content []byte) ([]byte, error) {
 	return out.Bytes(), err
 }
 
+// withoutSecrets is a name, of a file or a branch, as it may leave the pod.
+func (c *Config) withoutSecrets(name string) string {
+	if c.Secrets == nil || !c.Secrets.Holds([]byte(name)) {
+		return name
+	}
+	var out strings.Builder
+	_, _, _ = c.Secrets.CopySame(&out, strings.NewReader(name))
+	return out.String()
+}
+
+// storedHoldsSecret looks into a file of git's object store.
+func (s *scanner) storedHoldsSecret(path string, size int64, content io.Reader) bool {
+	switch {
+	case !strings.HasSuffix(path, ".pack"):
+		return s.objectHoldsSecret(content)
+	case size <= maxPackLooked:
+		return s.packHoldsSecret(content)
+	}
+	return false
+}
+
 // objectHoldsSecret looks into a loose object of git, which is compressed.
-// Whatever cannot be read is none. Packs are not looked into: git fills them
-// from loose objects, which stay in the checkpoints without them.
+// Whatever cannot be read is none.
 func (s *scanner) objectHoldsSecret(object io.Reader) bool {
 	plain, err := zlib.NewReader(object)
 	if err != nil {
@@ -65,7 +88,7 @@ func (s *scanner) hashLarge(j *fileJob, f *os.File, size int64) (id oid, whole b
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return id, whole, err
 		}
-		if s.objectHoldsSecret(f) {
+		if s.storedHoldsSecret(j.path, size, f) {
 			return id, whole, errSecret
 		}
 		return id, whole, nil

@@ -58,6 +58,9 @@ func (t *taking) describe(view *dir) (entries, meta oid) {
 			skipped = append(slices.Clip(skipped), s)
 		}
 	}
+	for i := range skipped {
+		skipped[i].Path = r.cfg.withoutSecrets(skipped[i].Path)
+	}
 	sortSkipped(skipped)
 	t.snap.work.walkFiles("", func(_ string, e *entry) {
 		res.TotalFiles++

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -59,7 +60,7 @@ func Open(ctx context.Context, paths Paths, cfg daemonapi.Config, secrets worktr
 	}
 	v.Repo, err = worktree.Open(ctx, worktree.Config{
 		GitDir: filepath.Join(paths.State, "git"), Worktree: paths.Worktree,
-		Home: paths.Home, HomeInclude: include, MaxFileBytes: cfg.Policy.MaxFileBytes,
+		Home: paths.Home, HomeInclude: include, HomeExclude: homeExclude(cfg), MaxFileBytes: cfg.Policy.MaxFileBytes,
 		GitMemoryBytes: memory.ForGit(memory.Limit()), Secrets: secrets,
 	})
 	if err != nil {
@@ -89,6 +90,29 @@ func homeInclude(cfg daemonapi.Config) ([]string, error) {
 	}
 	slices.Sort(include)
 	return slices.Compact(include), nil
+}
+
+// credentials are places where programs keep what they log in with, below a home.
+// They stay out of checkpoints where all of a home is part of them: an agent of
+// type Exec may log in to whatever it likes while it runs.
+var credentials = []string{
+	".aws", ".azure", ".cargo/credentials", ".cargo/credentials.toml", ".config/gcloud", ".config/gh", ".config/git/credentials",
+	".config/glab-cli", ".config/hub", ".config/op", ".config/containers/auth.json", ".docker/config.json", ".gem/credentials",
+	".git-credentials", ".gnupg", ".kube", ".m2/settings-security.xml", ".m2/settings.xml", ".netrc", ".npmrc", ".pgpass",
+	".pypirc", ".ssh", ".terraform.d/credentials.tfrc.json", ".vault-token", ".yarnrc.yml",
+	".claude/.credentials.json", ".codex/auth.json", ".gemini/oauth_creds.json", ".local/share/opencode/auth.json",
+}
+
+// homeExclude is what of the agent's home is in no checkpoint, unless the user
+// names it.
+func homeExclude(cfg daemonapi.Config) []string {
+	named := func(path string) bool {
+		return slices.ContainsFunc(cfg.StatePaths, func(p string) bool {
+			p = filepath.Clean(p)
+			return p == path || strings.HasPrefix(path, p+"/") || strings.HasPrefix(p, path+"/")
+		})
+	}
+	return slices.DeleteFunc(slices.Clone(credentials), named)
 }
 
 func openSpool(ctx context.Context, dir string) (*spool.Spool, error) {
