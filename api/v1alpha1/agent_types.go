@@ -36,6 +36,13 @@ type Agent struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._:/@+=,\\\\[\\\\]-]*$')",message="model must be the name of a model as the agent's own option takes it, such as claude-sonnet-4-5 or openai/gpt-5: it begins with a letter or digit and holds no spaces"
 	Model string `json:"model,omitempty"`
 
+	// idleSeconds ends an agent that prints nothing for so long, as a failure that
+	// is retried; never when left out. A tool that runs long is silent too.
+	// +optional
+	// +kubebuilder:validation:Minimum=30
+	// +kubebuilder:validation:Maximum=604800
+	IdleSeconds *int32 `json:"idleSeconds,omitempty"`
+
 	// statePaths are folders under the agent's home that hold its own session
 	// state; they are part of every checkpoint. For an agent of type Exec it is
 	// the whole home when left out; for the others, these are added to the

@@ -20,18 +20,33 @@ const (
 
 // Reasons of the condition Succeeded of a Task.
 const (
-	ReasonPending             = "Pending"
-	ReasonPreparing           = "Preparing"
-	ReasonRunning             = "Running"
-	ReasonSuspending          = "Suspending"
-	ReasonSuspended           = "Suspended"
-	ReasonRewinding           = "Rewinding"
-	ReasonRetrying            = "Retrying"
-	ReasonRewound             = "Rewound"
-	ReasonCompleting          = "Completing"
-	ReasonCompleted           = "Completed"
-	ReasonAgentFailed         = "AgentFailed"
-	ReasonBackoffLimit        = "BackoffLimitExceeded"
+	ReasonPending      = "Pending"
+	ReasonPreparing    = "Preparing"
+	ReasonRunning      = "Running"
+	ReasonSuspending   = "Suspending"
+	ReasonSuspended    = "Suspended"
+	ReasonRewinding    = "Rewinding"
+	ReasonRetrying     = "Retrying"
+	ReasonRewound      = "Rewound"
+	ReasonCompleting   = "Completing"
+	ReasonCompleted    = "Completed"
+	ReasonAgentFailed  = "AgentFailed"
+	ReasonBackoffLimit = "BackoffLimitExceeded"
+	// ReasonAgentUnauthorized: the model's API does not accept the agent's
+	// credentials. Not retried.
+	ReasonAgentUnauthorized = "AgentUnauthorized"
+	// ReasonAgentOutOfCredit: the account at the model's API has no credit left.
+	// Not retried.
+	ReasonAgentOutOfCredit = "AgentOutOfCredit"
+	// ReasonAgentRateLimited: the model's API asks for a pause; another attempt
+	// follows after it, and it does not count towards backoffLimit.
+	ReasonAgentRateLimited = "AgentRateLimited"
+	// ReasonAgentTooOld: the agent's program is older than the oldest version
+	// that works. Not retried.
+	ReasonAgentTooOld = "AgentTooOld"
+	// ReasonAgentOptionsInvalid: the agent's program does not accept its
+	// arguments. Not retried.
+	ReasonAgentOptionsInvalid = "AgentOptionsInvalid"
 	ReasonInvalidTemplate     = "InvalidTemplate"
 	ReasonVolumeUnavailable   = "VolumeUnavailable"
 	ReasonImageUnavailable    = "ImageUnavailable"

@@ -93,6 +93,10 @@ type Attempt struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	MemoryMessage string `json:"memoryMessage,omitempty"`
+	// retryTime is when the next attempt starts at the earliest, where the
+	// model's API asked for a pause.
+	// +optional
+	RetryTime *metav1.Time `json:"retryTime,omitempty"`
 	// exitCode of the agent, where it ended by itself.
 	// +optional
 	ExitCode *int32 `json:"exitCode,omitempty"`
@@ -284,6 +288,10 @@ type TaskStatus struct {
 	// costMicroUSD is what the agent reported, in millionths of a US dollar.
 	// +optional
 	CostMicroUSD int64 `json:"costMicroUSD,omitempty"`
+	// lastActivity is when the agent was last heard of. It is written together
+	// with other news, and every five minutes while the agent works.
+	// +optional
+	LastActivity *metav1.Time `json:"lastActivity,omitempty"`
 	// handledOperations are the resumes and rewinds taken note of, as Resume/ID
 	// and Rewind/ID, newest last; the oldest are dropped beyond 100. None of
 	// them is carried out again.

@@ -61,6 +61,9 @@ type Adapter interface {
 	// BeforeTools tells whether the agent, started with the Files, asks the hook
 	// before it runs a tool and waits for it.
 	BeforeTools() bool
+	// HookComesFirst tells whether the hook is told of a call before the output
+	// is, if that tells of calls that are cut at all.
+	HookComesFirst() bool
 }
 
 // FilesRequest says what the settings of Files are to do.

@@ -77,6 +77,9 @@ func (ClaudeCode) Session(home fs.FS, id string) (Session, error) {
 // than root too.
 func (ClaudeCode) BeforeTools() bool { return true }
 
+// HookComesFirst does not hold: the call is printed before its hook is run.
+func (ClaudeCode) HookComesFirst() bool { return false }
+
 // NewParser reads the events of --output-format stream-json.
 func (ClaudeCode) NewParser(o ParserOptions) Parser {
 	p := &claudeParser{prompt: o.Prompt, prices: newPrices(o.Prices), model: o.Model, session: cloneSession(o.Session), outcome: outcome{o.Outcome}}

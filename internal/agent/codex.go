@@ -105,6 +105,9 @@ func (Codex) Session(home fs.FS, id string) (Session, error) {
 // BeforeTools holds: commands and patches were seen to wait for the hook.
 func (Codex) BeforeTools() bool { return true }
 
+// HookComesFirst holds: an item is started when its hook has ended.
+func (Codex) HookComesFirst() bool { return true }
+
 // NewParser reads the events of --json.
 func (Codex) NewParser(o ParserOptions) Parser {
 	p := &codexParser{run: o.Run, model: o.Model, prices: newPrices(o.Prices), session: cloneSession(o.Session), outcome: outcome{o.Outcome}, open: map[string]bool{}}

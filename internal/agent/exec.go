@@ -23,6 +23,9 @@ func (Exec) Files(FilesRequest) map[string][]byte { return nil }
 // Command adds nothing.
 func (Exec) Command(Start) Command { return Command{} }
 
+// HookComesFirst is never asked.
+func (Exec) HookComesFirst() bool { return false }
+
 // NewParser reads each line by itself.
 func (e Exec) NewParser(ParserOptions) Parser { return execParser{} }
 

@@ -75,6 +75,9 @@ func (GeminiCLI) Session(home fs.FS, id string) (Session, error) {
 // BeforeTools holds: tools were seen to wait for the hook.
 func (GeminiCLI) BeforeTools() bool { return true }
 
+// HookComesFirst does not hold: the call is printed before its hook is run.
+func (GeminiCLI) HookComesFirst() bool { return false }
+
 // NewParser reads the events of --output-format stream-json.
 func (GeminiCLI) NewParser(o ParserOptions) Parser {
 	return &geminiParser{prompt: o.Prompt, prices: newPrices(o.Prices), session: cloneSession(o.Session), outcome: outcome{o.Outcome}}

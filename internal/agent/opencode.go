@@ -118,6 +118,9 @@ func (OpenCode) Session(home fs.FS, id string) (Session, error) {
 // BeforeTools holds: tools were seen to wait for the plugin.
 func (OpenCode) BeforeTools() bool { return true }
 
+// HookComesFirst holds: a call is printed when it has its result.
+func (OpenCode) HookComesFirst() bool { return true }
+
 // NewParser reads the events of --format json.
 func (OpenCode) NewParser(o ParserOptions) Parser {
 	p := &openCodeParser{model: o.Model, prices: newPrices(o.Prices), session: cloneSession(o.Session), outcome: outcome{o.Outcome}}

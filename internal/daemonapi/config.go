@@ -73,6 +73,9 @@ type Config struct {
 	StatePaths []string `json:"statePaths,omitempty"`
 	// Operation is what prepare is to do besides bringing the worktree up.
 	Operation *Operation `json:"operation,omitempty"`
+	// IdleSeconds is how long the agent may print nothing before it is ended; 0
+	// for any time.
+	IdleSeconds int32 `json:"idleSeconds,omitempty"`
 	// PrepareOnly is set on a pod that ends after prepare, without an agent.
 	PrepareOnly bool `json:"prepareOnly,omitempty"`
 }

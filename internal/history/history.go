@@ -89,6 +89,24 @@ type TaskState struct {
 	// Problem is what keeps the daemon of the newest attempt from its work; nil
 	// when nothing does.
 	Problem *Problem
+	// AgentEnd is how the agent of an attempt ended, if the newest one that ended
+	// did not end well; else nil.
+	AgentEnd *AgentEnd
+	// ActiveAt is when the agent was last heard of; zero if it never was.
+	ActiveAt time.Time
+}
+
+// AgentEnd is how an agent ended that did not end well.
+type AgentEnd struct {
+	Attempt int64 `json:"attempt"`
+	// ExitCode of the program, 128+n for a signal n; -1 if nobody knows.
+	ExitCode int32 `json:"exitCode"`
+	// Cause is a value of agent.Cause; empty if it is not known.
+	Cause string `json:"cause,omitempty"`
+	// Message is what the agent said, masked.
+	Message string `json:"message,omitempty"`
+	// RetryAfter is the pause that the model's API asked for; 0 for none.
+	RetryAfter time.Duration `json:"retryAfter,omitempty"`
 }
 
 // Problem is what keeps a daemon from its work until somebody acts.

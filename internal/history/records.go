@@ -11,7 +11,7 @@ import (
 )
 
 // Record is one thing a task's daemon tells, once. Exactly one of Message,
-// Checkpoint, Usage, Event and Piece is set; a record with none of them (made by a
+// Checkpoint, Usage, Event, AgentEnd and Piece is set; a record with none of them (made by a
 // newer daemon) is counted and otherwise ignored.
 type Record struct {
 	// Sequence counts the task's records: 1, 2, 3 … without gaps, across attempts.
@@ -25,6 +25,7 @@ type Record struct {
 	Checkpoint *Checkpoint
 	Usage      *Usage
 	Event      *Note
+	AgentEnd   *AgentEnd
 	// Piece is a part of a text that is too long for one record, at most
 	// conversation.MaxPiece bytes of valid UTF-8 without NUL. The message that
 	// names it by its hash comes later.

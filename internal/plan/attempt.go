@@ -66,6 +66,8 @@ type ending struct {
 	reason   string
 	message  string
 	exitCode *int32
+	// retryTime is when another attempt may start at the earliest; nil for any time.
+	retryTime *metav1.Time
 }
 
 // ending says how the attempt ended, or nil while it lasts.
@@ -91,7 +93,7 @@ func (d *decision) ending(a *v1alpha1.Attempt, v *podView) *ending {
 	case agentDone:
 		return d.unrecordedEnding(a, v)
 	case v.agent != nil:
-		return ptr.To(d.failedEnding(v.agent.ExitCode, "the agent ended with exit code %d", v.agent.Reason, v.agent.Message))
+		return d.agentEnding(a, v)
 	case v.finished:
 		return ptr.To(d.brokenEnding(a, v))
 	}
@@ -172,15 +174,8 @@ func (d *decision) unrecordedEnding(a *v1alpha1.Attempt, v *podView) *ending {
 }
 
 // failedEnding is that of an agent that failed: it is retried, or was the last.
-func (d *decision) failedEnding(code int32, format, reason, message string) ending {
-	e := ending{outcome: v1alpha1.AttemptAgentFailed, reason: v1alpha1.ReasonRetrying, exitCode: &code}
-	e.message = fmt.Sprintf(format, code)
-	if reason != "" && reason != "Error" {
-		e.message += " (" + reason + ")"
-	}
-	if message != "" {
-		e.message += ": " + message
-	}
+func (d *decision) failedEnding(code int32, message string) ending {
+	e := ending{outcome: v1alpha1.AttemptAgentFailed, reason: v1alpha1.ReasonRetrying, exitCode: &code, message: message}
 	limit := ptr.Deref(d.task.Spec.BackoffLimit, 3)
 	switch {
 	case d.s.Failures < limit:
@@ -196,7 +191,7 @@ func (d *decision) failedEnding(code int32, format, reason, message string) endi
 func (d *decision) brokenEnding(a *v1alpha1.Attempt, v *podView) ending {
 	for _, s := range v.pod.Status.InitContainerStatuses {
 		if t := s.State.Terminated; t != nil && t.ExitCode != 0 {
-			return d.failedEnding(t.ExitCode, "the init container "+s.Name+" ended with exit code %d", t.Reason, t.Message)
+			return d.failedEnding(t.ExitCode, fmt.Sprintf("the init container %s ended with exit code %d (%s)", s.Name, t.ExitCode, orUnknown(t.Reason)))
 		}
 	}
 	return d.lostEnding(a, "the pod ended before the agent did: "+orUnknown(v.pod.Status.Reason+" "+v.pod.Status.Message))
@@ -205,6 +200,7 @@ func (d *decision) brokenEnding(a *v1alpha1.Attempt, v *podView) ending {
 // end gives the attempt its outcome, and notes what follows from it.
 func (d *decision) end(a *v1alpha1.Attempt, e ending) {
 	a.Outcome, a.Reason, a.Message, a.ExitCode = e.outcome, e.reason, cut(e.message), e.exitCode
+	a.RetryTime = e.retryTime
 	a.EndTime = ptr.To(metav1.NewTime(d.now))
 	switch e.outcome {
 	case v1alpha1.AttemptCompleted:
@@ -214,8 +210,10 @@ func (d *decision) end(a *v1alpha1.Attempt, e ending) {
 	case v1alpha1.AttemptPodLost:
 		d.entry(v1alpha1.EventPodLost, clew, fmt.Sprintf("pod %s was lost: %s", a.PodName, e.message))
 	case v1alpha1.AttemptAgentFailed:
-		d.s.Failures++
-		if e.reason != v1alpha1.ReasonRetrying {
+		if e.reason != v1alpha1.ReasonAgentRateLimited {
+			d.s.Failures++
+		}
+		if !retried(*a) {
 			d.entry(v1alpha1.EventTaskFailed, clew, e.message)
 		}
 	case v1alpha1.AttemptBlocked, v1alpha1.AttemptPrepareFailed:

@@ -112,7 +112,7 @@ func (d *decision) settled() *settlement {
 		switch {
 		case a.Outcome == v1alpha1.AttemptCompleted:
 			return whenRewound(rewound, settlement{v1alpha1.ReasonCompleted, a.Message, a.Number})
-		case a.Outcome == v1alpha1.AttemptAgentFailed && a.Reason != v1alpha1.ReasonRetrying:
+		case a.Outcome == v1alpha1.AttemptAgentFailed && !retried(a):
 			return whenRewound(rewound, settlement{a.Reason, a.Message, a.Number})
 		case a.Outcome == v1alpha1.AttemptRewound:
 			rewound = true

@@ -108,6 +108,9 @@ type Limits struct {
 	// RefreshEvery is the shortest time between two status writes that only
 	// tell of new checkpoints.
 	RefreshEvery time.Duration
+	// ActivityEvery is the shortest time between two status writes that only tell
+	// when the agent was last heard of; 0 for none.
+	ActivityEvery time.Duration
 	// EndingHold is how long the checkpoint of an ending pod waits to be told
 	// of in the same write as the pod's end.
 	EndingHold time.Duration
@@ -127,6 +130,7 @@ func DefaultLimits() Limits {
 		LostPodBase:     time.Second,
 		LostPodCap:      10 * time.Second,
 		RefreshEvery:    2 * time.Second,
+		ActivityEvery:   5 * time.Minute,
 		EndingHold:      10 * time.Second,
 		ProblemGrace:    10 * time.Second,
 		RecordWait:      30 * time.Second,

@@ -2,13 +2,12 @@ package plan
 
 import (
 	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/resources"
 )
 
 const (
@@ -80,10 +79,6 @@ func (d *decision) trim() {
 	d.s.History = d.s.History[drop:]
 }
 
-// cut shortens a message to what the schema allows, at the border of a character.
-func cut(message string) string {
-	if utf8.RuneCountInString(message) <= maxMessage {
-		return strings.ToValidUTF8(message, "�")
-	}
-	return string([]rune(message)[:maxMessage-1]) + "…"
-}
+// cut shortens a message to what the schema allows. Parts of it may come from a
+// pod: what is no text in it is escaped.
+func cut(message string) string { return resources.PlainText(message, maxMessage) }

@@ -175,6 +175,9 @@ func (d *decision) finish() Plan {
 	if news && !due && !transition {
 		d.lookAt(at)
 	}
+	if d.activityDue() {
+		due = true
+	}
 	resting := d.active() == nil && d.want() == wantNothing
 	unmarked := resting && d.o.Recorded > d.old.RecordedSequence && d.o.Recorded >= d.old.HistorySequence
 	if d.task.DeletionTimestamp != nil {
@@ -216,6 +219,33 @@ func (d *decision) checkpointNews() bool {
 	return meta.IsStatusConditionTrue(d.old.Conditions, v1alpha1.TaskDurable) != latest.Durable
 }
 
+// lastActivity is when the agent was last heard of; nil if it never was.
+func (d *decision) lastActivity() *metav1.Time {
+	if at := d.o.History.State.ActiveAt; !at.IsZero() {
+		return ptr.To(metav1.NewTime(at.Truncate(time.Second)))
+	}
+	return d.s.LastActivity
+}
+
+// activityDue says that what the status tells of the agent's activity is too old,
+// and looks again when it will be. Only a working agent is worth a write.
+func (d *decision) activityDue() bool {
+	a := d.active()
+	if a == nil || d.views[a.Number] == nil || !d.views[a.Number].agentRuns || !d.o.History.Known || d.o.Limits.ActivityEvery == 0 {
+		return false
+	}
+	told := a.StartTime.Time
+	if d.old.LastActivity != nil && d.old.LastActivity.After(told) {
+		told = d.old.LastActivity.Time
+	}
+	if next := told.Add(d.o.Limits.ActivityEvery); d.now.Before(next) {
+		d.lookAt(next)
+		return false
+	}
+	d.look(d.o.Limits.ActivityEvery)
+	return d.o.History.State.ActiveAt.Truncate(time.Second).After(told)
+}
+
 // newsDue is when news of checkpoints is to be written: not more often than
 // RefreshEvery; and the last checkpoint of a pod waits for the pod's end, so
 // that both are one write.
@@ -250,6 +280,7 @@ func (d *decision) fold() {
 	state := d.o.History.State
 	d.s.CheckpointCount = state.CheckpointCount
 	d.s.MessageCount, d.s.ToolCallCount = state.Totals.Messages, state.Totals.ToolCalls
+	d.s.LastActivity = d.lastActivity()
 	d.s.InputTokens, d.s.OutputTokens, d.s.CostMicroUSD = state.Totals.InputTokens, state.Totals.OutputTokens, state.Totals.CostMicroUSD
 	if every := int64(ptr.Deref(d.task.Spec.Conversation.SnapshotEveryMessages, 0)); every > 0 && state.Totals.Messages >= every {
 		d.plan.Snapshots = ptr.To(d.s.SnapshotCount)

@@ -154,7 +154,7 @@ func (d *decision) notBefore(want want) time.Time {
 	pause := time.Duration(0)
 	switch last.Outcome {
 	case v1alpha1.AttemptAgentFailed:
-		pause = backoff(limits.RetryBase, limits.RetryCap, int(d.s.Failures))
+		pause = d.failurePause(last)
 	case v1alpha1.AttemptPrepareFailed:
 		pause = backoff(limits.RetryBase, limits.PrepareRetryCap, d.inARow(v1alpha1.AttemptPrepareFailed))
 	case v1alpha1.AttemptPodLost:

@@ -48,20 +48,3 @@ func NewCheckpoint(task *v1alpha1.Task, name string, row history.Checkpoint) *v1
 func CheckpointNumber(c *v1alpha1.Checkpoint) (taskUID string, number int64, ok bool) {
 	return numbered(c, v1alpha1.LabelCheckpoint)
 }
-
-// PlainText takes control characters out of untrusted text and cuts it to so
-// many characters.
-func PlainText(s string, characters int) string {
-	out := make([]rune, 0, min(len(s), characters))
-	for _, r := range s {
-		if len(out) == characters {
-			out[characters-1] = '…'
-			break
-		}
-		if (r < ' ' && r != '\n' && r != '\t') || r == 0x7f {
-			r = ' '
-		}
-		out = append(out, r)
-	}
-	return string(out)
-}

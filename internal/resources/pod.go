@@ -104,6 +104,7 @@ func Config(request PodRequest, options Options) daemonapi.Config {
 		StatePaths:  task.Spec.Agent.StatePaths,
 		Operation:   request.Operation,
 		PrepareOnly: request.PrepareOnly,
+		IdleSeconds: ptr.Deref(task.Spec.Agent.IdleSeconds, 0),
 		Source:      request.Source,
 		Policy: daemonapi.Policy{
 			EveryToolCalls:        ptr.Deref(task.Spec.CheckpointPolicy.EveryToolCalls, 10),

@@ -370,7 +370,7 @@ func TestCheckpointObjects(t *testing.T) {
 	if uid != "uid-1" || number != 4 || !ok {
 		t.Errorf("reads back as %s %d %v", uid, number, ok)
 	}
-	if !strings.HasPrefix(c.Spec.Message, "a b\nc€") || len([]rune(c.Spec.Message)) != 1024 {
+	if !strings.HasPrefix(c.Spec.Message, `a\x00b`+"\nc€") || len([]rune(c.Spec.Message)) != 1024 {
 		t.Errorf("message %q", c.Spec.Message)
 	}
 	c.OwnerReferences[0].UID = types.UID("other")

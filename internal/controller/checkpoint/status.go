@@ -43,7 +43,7 @@ func fill(s *v1alpha1.CheckpointStatus, row history.Checkpoint, generation int64
 			FilesChanged: row.FilesChanged, LinesAdded: row.LinesAdded, LinesRemoved: row.LinesRemoved,
 		},
 		Git: &v1alpha1.GitPosition{
-			Head: row.GitHead, Branch: row.GitBranch, DirtyFiles: paths(row.DirtyFiles), DirtyFileCount: row.DirtyFileCount,
+			Head: row.GitHead, Branch: resources.PlainText(row.GitBranch, maxPath), DirtyFiles: paths(row.DirtyFiles), DirtyFileCount: row.DirtyFileCount,
 		},
 		Files:        row.Files,
 		Bytes:        row.Bytes,

@@ -8,6 +8,7 @@ package hook
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -45,11 +46,12 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	key := rand.Text()
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
 	defer cancel()
 	wait := backoff.Backoff{Min: 20 * time.Millisecond, Max: time.Second}
 	for {
-		err := ask(ctx, cfg.Socket, wire.BeforeTool{ID: call.CallID, Name: call.Name, Input: call.Input})
+		err := ask(ctx, cfg.Socket, wire.BeforeTool{Key: key, ID: call.CallID, Name: call.Name, Input: call.Input})
 		if err == nil {
 			return nil
 		}

@@ -29,6 +29,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/agent"
+	"github.com/clew-dev/clew/internal/daemon/agentstate"
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
 	"github.com/clew-dev/clew/internal/daemon/gateway"
 	"github.com/clew-dev/clew/internal/daemon/journal"
@@ -348,8 +349,31 @@ func (p *preparer) pushed(ctx context.Context, number int64) error {
 	return err
 }
 
+// closeBegun records the calls that the hook had told of and the agent's output
+// had not when pod and daemon were killed, as cut. The same write says that they
+// are recorded.
+func (p *preparer) closeBegun() error {
+	mark := p.spool.Mark()
+	state := agentstate.Decode(mark.State)
+	if len(state.Begun) == 0 {
+		return nil
+	}
+	var records []*daemonv1.Record
+	for _, call := range state.Begun {
+		for _, m := range call.Messages() {
+			records = append(records, &daemonv1.Record{Time: timestamppb.Now(), Attempt: p.cfg.Pod.Attempt, Body: &daemonv1.Record_Message{Message: m}})
+		}
+	}
+	state.Begun = nil
+	mark.State = state.Encode()
+	return p.spool.Append(&mark, records...)
+}
+
 // closeCalls answers the tool calls that the agent left open when it ended.
 func (p *preparer) closeCalls(ctx context.Context) error {
+	if err := p.closeBegun(); err != nil {
+		return err
+	}
 	if err := p.drain(ctx); err != nil || len(p.begun.GetOpenToolCalls()) == 0 {
 		return err
 	}

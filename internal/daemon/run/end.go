@@ -9,6 +9,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/backoff"
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
 	"github.com/clew-dev/clew/internal/daemon/journal"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
 const (
@@ -51,7 +52,7 @@ func (d *daemon) untilSafe(ctx, work context.Context, stopTaking func()) error {
 	if err := d.safe(either); err != nil && work.Err() != nil {
 		return err
 	}
-	d.socket.release()
+	d.socket.release(d.exitCode())
 	if err := d.safe(work); err != nil {
 		return err
 	}
@@ -69,17 +70,22 @@ func (d *daemon) last(ctx, work context.Context) error {
 	if d.finished(d.volume.Journal.State()) {
 		return nil
 	}
-	if _, err := d.recorder.end(work); err != nil {
+	st, _ := d.socket.status()
+	if _, err := d.recorder.end(work, st.exit == nil || st.terminating || st.exit.Code != 0); err != nil {
 		return err
 	}
 	if err := d.recorder.interrupt(work); err != nil {
 		return err
 	}
-	st, _ := d.socket.status()
 	if err := errors.Join(d.noteSession(), d.noteRefusal(st)); err != nil {
 		return err
 	}
-	trigger, code := lastTrigger(st)
+	if end := d.agentEnd(st); end != nil {
+		if err := d.recorder.tell(work, &daemonv1.Record{Body: &daemonv1.Record_AgentEnd{AgentEnd: end}}); err != nil {
+			return err
+		}
+	}
+	trigger, code := lastTrigger(st, d.codeOf(st))
 	req := checkpoint.Request{Trigger: string(trigger), Consistency: d.socket.atEnd, Also: func(s *journal.State, p journal.Point) {
 		s.Clean = &p
 		s.Final = &journal.Final{Attempt: d.cfg.Pod.Attempt, Number: p.Number, ExitCode: code}
@@ -120,7 +126,7 @@ func (d *daemon) terminating() bool {
 
 // lastTrigger says why the attempt's last checkpoint is taken, and the exit
 // code of the agent, -1 if nobody knows.
-func lastTrigger(s status) (v1alpha1.CheckpointTrigger, int) {
+func lastTrigger(s status, code int) (v1alpha1.CheckpointTrigger, int) {
 	switch {
 	case s.exit == nil && s.seen && !s.terminating:
 		return v1alpha1.TriggerFailure, -1 // its container was killed
@@ -128,10 +134,10 @@ func lastTrigger(s status) (v1alpha1.CheckpointTrigger, int) {
 		return v1alpha1.TriggerSuspend, -1
 	case s.terminating:
 		return v1alpha1.TriggerSuspend, s.exit.Code
-	case s.exit.Code == 0:
+	case code == 0:
 		return v1alpha1.TriggerCompletion, 0
 	default:
-		return v1alpha1.TriggerFailure, s.exit.Code
+		return v1alpha1.TriggerFailure, code
 	}
 }
 

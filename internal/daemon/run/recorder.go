@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/clew-dev/clew/internal/agent"
+	"github.com/clew-dev/clew/internal/daemon/agentstate"
 	"github.com/clew-dev/clew/internal/daemon/backoff"
 	"github.com/clew-dev/clew/internal/daemon/mask"
 	"github.com/clew-dev/clew/internal/daemon/spool"
@@ -26,6 +27,10 @@ const (
 	// maxPending is how much of the output may wait for the rest of a message
 	// that is being streamed; less than the shim keeps of it.
 	maxPending = 4 << 20
+	// maxTail is how much of the last plain output is remembered.
+	maxTail = 4 << 10
+	// maxBegun bounds the calls that the hook has told of and the output has not.
+	maxBegun = 64
 	// maxOutput is the size at which plain output becomes a record.
 	maxOutput = 32 << 10
 	// maxBatch and maxBatchBytes are the number and the size of records at which
@@ -50,7 +55,7 @@ type recorder struct {
 	attempt int64
 	// newParser makes a parser for lines that follow those of which an earlier
 	// process knew this session of the agent's own, if it knew any.
-	newParser func(known *daemonv1.AgentSession) agent.Parser
+	newParser func(known agentstate.State) agent.Parser
 	mask      *mask.Masker
 	longPath  string // the file of a line too long to be held
 	// called is told of each tool call as soon as it is seen.
@@ -81,7 +86,12 @@ type recorder struct {
 	reached int64 // last line that the ready records reach to
 	marked  int64 // last line that the spool reaches to
 
-	state lineState // as of the spool's mark
+	state agentstate.State // as of the spool's mark
+	// killed are results of tools that were killed, held back until the agent
+	// goes on: it may be the agent that is being killed, tool first.
+	killed []*daemonv1.Message
+	heard  time.Time // when a line was last taken in
+	tail   string    // the last of the plain output
 
 	open    []string // calls without a result
 	last    string   // the call that was answered last
@@ -98,11 +108,11 @@ func (r *recorder) attach(session string) (epoch int, line int64, err error) {
 	defer r.mu.Unlock()
 	r.epoch++
 	if r.session != session || r.base == nil {
-		r.state = lineState{}
+		r.state = agentstate.State{}
 		if r.session = session; r.spool.Mark().Session == session {
-			r.state = decodeState(r.spool.Mark().State)
+			r.state = agentstate.Decode(r.spool.Mark().State)
 		}
-		r.base = r.newParser(r.state.session)
+		r.base = r.newParser(r.state)
 	}
 	r.taken = 0
 	if m := r.spool.Mark(); m.Session == session {
@@ -110,7 +120,8 @@ func (r *recorder) attach(session string) (epoch int, line int64, err error) {
 	}
 	r.whole, r.reached, r.marked = r.taken, r.taken, r.taken
 	r.parser, r.before, r.pending, r.waiting = r.base.Clone(), nil, false, 0
-	r.piece, r.batch, r.size, r.ready = nil, nil, 0, 0
+	r.piece, r.batch, r.size, r.ready, r.killed = nil, nil, 0, 0, nil
+	r.heard = time.Now()
 	r.output.Reset()
 	r.long.close()
 	if r.long, err = resumeLong(r.longPath, session, r.taken); err != nil {
@@ -131,7 +142,7 @@ func (r *recorder) add(ctx context.Context, epoch int, l wire.Line) error {
 	case l.Number != r.taken+1:
 		return errOrder
 	}
-	r.taken = l.Number
+	r.taken, r.heard = l.Number, time.Now()
 	if r.inLong() || len(r.piece)+len(l.Data) > maxLine {
 		return r.addLong(ctx, l)
 	}
@@ -149,12 +160,14 @@ func (r *recorder) line(line []byte, mend func(*daemonv1.Message)) {
 	if !r.pending {
 		r.before = r.parser.Clone()
 	}
+	r.admitKilled()
 	items := r.parser.Line(line)
 	r.waiting += len(line)
 	r.items(items, mend)
-	r.pending = r.parser.Pending()
+	r.pending = r.parser.Pending() || len(r.killed) > 0
 	if r.pending && r.waiting > maxPending {
 		// The shim keeps no more: what is there of the message is recorded.
+		r.admitKilled()
 		r.items(r.parser.End(), nil)
 		r.pending = false
 	}
@@ -175,6 +188,8 @@ func (r *recorder) settle() {
 func (r *recorder) items(items []agent.Item, mend func(*daemonv1.Message)) {
 	for _, item := range items {
 		switch {
+		case item.Message != nil && mend == nil && agent.WasKilled(item.Message.GetToolResult().GetOutput()):
+			r.killed = append(r.killed, item.Message)
 		case item.Message != nil:
 			r.message(item.Message, mend)
 		case item.Usage != nil:
@@ -185,6 +200,14 @@ func (r *recorder) items(items []agent.Item, mend func(*daemonv1.Message)) {
 			r.plain(*item.Output)
 		}
 	}
+}
+
+// admitKilled takes results for what they say: the agent has gone on after them.
+func (r *recorder) admitKilled() {
+	for _, m := range r.killed {
+		r.message(m, nil)
+	}
+	r.killed = nil
 }
 
 func (r *recorder) message(m *daemonv1.Message, mend func(*daemonv1.Message)) {
@@ -226,7 +249,10 @@ func (r *recorder) plain(text string) {
 	if r.output.Len() == 0 {
 		r.since = time.Now()
 	}
-	r.output.WriteString(r.mask.Text(text))
+	text = r.mask.Text(text)
+	r.tail += text + "\n"
+	r.tail = r.tail[max(0, len(r.tail)-maxTail):]
+	r.output.WriteString(text)
 	r.output.WriteByte('\n')
 	if r.output.Len() >= maxOutput {
 		r.endOutput()
@@ -289,8 +315,9 @@ func (r *recorder) flushLocked(ctx context.Context) (line int64, err error) {
 	return r.write(ctx)
 }
 
-// end puts everything on disk, the output having ended.
-func (r *recorder) end(ctx context.Context) (line int64, err error) {
+// end puts everything on disk, the output having ended. If the agent was killed,
+// a tool that was killed did not answer: its call was cut.
+func (r *recorder) end(ctx context.Context, killed bool) (line int64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.parser == nil {
@@ -306,6 +333,10 @@ func (r *recorder) end(ctx context.Context) (line int64, err error) {
 		r.line(r.piece, nil)
 		r.piece = nil
 	}
+	if killed {
+		r.killed = nil
+	}
+	r.admitKilled()
 	r.items(r.parser.End(), nil)
 	r.pending = false
 	return r.flushLocked(ctx)
@@ -319,7 +350,9 @@ func (r *recorder) write(ctx context.Context) (line int64, err error) {
 	}
 	ready, next := r.batch[:r.ready], r.state
 	for _, rec := range ready {
-		next.produced = next.produced || produced(rec)
+		if m := rec.GetMessage(); m != nil {
+			next.Recorded(m)
+		}
 	}
 	var mark *spool.Mark
 	parser := r.parser
@@ -327,8 +360,8 @@ func (r *recorder) write(ctx context.Context) (line int64, err error) {
 		if r.pending {
 			parser = r.before
 		}
-		next.session = parser.Session()
-		mark = &spool.Mark{Session: r.session, Line: r.reached, State: next.encode()}
+		next.Session, next.Outcome = parser.Session(), parser.Outcome()
+		mark = &spool.Mark{Session: r.session, Line: r.reached, State: next.Encode()}
 	}
 	err = r.persist(ctx, func() error { return r.store(mark, ready) })
 	if err != nil {
@@ -456,6 +489,11 @@ func (r *recorder) interrupt(ctx context.Context) error {
 	defer r.mu.Unlock()
 	for _, id := range r.open {
 		r.push(&daemonv1.Record{Body: &daemonv1.Record_Message{Message: agent.Interrupted(id)}})
+	}
+	for _, call := range r.state.Begun {
+		for _, m := range call.Messages() {
+			r.push(&daemonv1.Record{Body: &daemonv1.Record_Message{Message: m}})
+		}
 	}
 	r.ready = len(r.batch)
 	_, err := r.write(ctx)

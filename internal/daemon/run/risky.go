@@ -114,6 +114,11 @@ func (g *guard) pause() time.Duration {
 // beforeTool returns when a tool may run that waits for it. ctx ends with the
 // connection, or the daemon.
 func (d *daemon) beforeTool(ctx context.Context, b wire.BeforeTool) {
+	if d.adapter.HookComesFirst() {
+		if err := d.recorder.begin(ctx, b); err != nil {
+			return // the daemon or the hook ends
+		}
+	}
 	g := d.guard
 	if !g.tools.match(b.Name, b.Input, b.Cut) || g.known(b.ID) {
 		return

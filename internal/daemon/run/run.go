@@ -23,6 +23,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"path/filepath"
@@ -64,7 +65,10 @@ type Config struct {
 	Mask *mask.Masker
 	// Remote says where the gitstore is.
 	Remote func() (worktree.Remote, error)
-	Log    logr.Logger
+	// DoneGrace is how long an agent may be silent after its final answer before
+	// it is ended; 0 for 30 s.
+	DoneGrace time.Duration
+	Log       logr.Logger
 }
 
 // openWait is how long another holder of the volume is awaited.
@@ -90,6 +94,9 @@ type daemon struct {
 	noted    *daemonv1.AgentSession // what the journal surely says
 	settling atomic.Bool            // the agent's session is being looked at
 	held     int                    // results in the session's files beyond those the recorder has counted, or heldUnknown
+
+	silence   atomic.Pointer[string] // why the agent was ended for its silence
+	doneGrace time.Duration
 
 	idle    chan struct{} // closed when no checkpoints are taken any more
 	due     chan struct{} // enough tool calls for a checkpoint
@@ -120,7 +127,7 @@ func Run(ctx context.Context, cfg Config) error {
 	defer v.Close()
 	work, fail := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer fail(nil)
-	d := &daemon{cfg: cfg, log: cfg.Log, volume: v, fail: fail, adapter: adapter,
+	d := &daemon{cfg: cfg, log: cfg.Log, volume: v, fail: fail, adapter: adapter, doneGrace: cmp.Or(cfg.DoneGrace, doneGrace),
 		idle: make(chan struct{}), due: make(chan struct{}, 1), asked: make(chan *daemonv1.TakeCheckpoint, 64), push: make(chan struct{}, 1)}
 	d.taker = &checkpoint.Taker{Repo: v.Repo, Journal: v.Journal, Spool: v.Spool, Remote: cfg.Remote,
 		TaskUID: cfg.Pod.TaskUID, Attempt: cfg.Pod.Attempt, Mask: cfg.Mask, Log: cfg.Log}
@@ -217,6 +224,7 @@ func (d *daemon) work(ctx, work context.Context) error {
 	start(work, d.pushAll)
 	start(work, d.problems.run)
 	start(running, d.listenForCommands)
+	start(running, d.watchAgent)
 	go func() {
 		defer close(d.idle)
 		d.takeCheckpoints(running)

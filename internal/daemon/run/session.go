@@ -13,10 +13,10 @@ import (
 
 	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/daemon/agenthome"
+	"github.com/clew-dev/clew/internal/daemon/agentstate"
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemon/start"
 	"github.com/clew-dev/clew/internal/daemonapi"
-	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
 // settleWait is how long the agent's session file may lag behind what the agent
@@ -30,12 +30,13 @@ const (
 const heldUnknown = math.MinInt
 
 // newParser makes a parser of this attempt's run of the agent.
-func (d *daemon) newParser(known *daemonv1.AgentSession) agent.Parser {
+func (d *daemon) newParser(state agentstate.State) agent.Parser {
+	known := state.Session
 	if known == nil {
-		state := d.volume.Journal.State()
-		known = state.RunningSession()
+		journalled := d.volume.Journal.State()
+		known = journalled.RunningSession()
 	}
-	options := agent.ParserOptions{Session: known, Run: strconv.FormatInt(d.cfg.Pod.Attempt, 10), Model: d.cfg.Pod.Model, Prices: d.cfg.Pod.Prices}
+	options := agent.ParserOptions{Session: known, Outcome: state.Outcome, Run: strconv.FormatInt(d.cfg.Pod.Attempt, 10), Model: d.cfg.Pod.Model, Prices: d.cfg.Pod.Prices}
 	plan, err := start.Read(d.cfg.RunDir)
 	switch {
 	case err == nil:
@@ -51,35 +52,36 @@ func (d *daemon) newParser(known *daemonv1.AgentSession) agent.Parser {
 // when the agent has said something: it may yet refuse it.
 func (d *daemon) noteSession() error {
 	now := d.recorder.agentState()
-	if now.session == nil {
+	if now.Session == nil {
 		return nil
 	}
 	d.noting.Lock()
 	defer d.noting.Unlock()
-	if proto.Equal(d.noted, now.session) {
+	if proto.Equal(d.noted, now.Session) {
 		return nil
 	}
 	state := d.volume.Journal.State()
-	if !now.produced && proto.Equal(state.RunningSession(), now.session) {
+	if !now.Produced && proto.Equal(state.RunningSession(), now.Session) {
 		return nil
 	}
-	if !state.SameSession(now.session) {
-		err := d.volume.Journal.Update(func(s *journal.State) error { return s.SetAgentSession(now.session) })
+	if !state.SameSession(now.Session) {
+		err := d.volume.Journal.Update(func(s *journal.State) error { return s.SetAgentSession(now.Session) })
 		if err != nil {
 			return fmt.Errorf("note the agent's session: %w", err)
 		}
 	}
-	d.noted = now.session
+	d.noted = now.Session
 	return nil
 }
 
-// noteRefusal notes a session that the agent would not go on with: it ended
-// with an error of its own before it had said anything.
+// noteRefusal notes a session that the agent does not have: it says so, or its
+// program ended before it printed any event. An error of the model's API is no
+// refusal: the session is as good as before.
 func (d *daemon) noteRefusal(st status) error {
 	state := d.volume.Journal.State()
 	s := state.Start
-	if st.exit == nil || st.terminating || st.exit.Code < 1 || st.exit.Code > 125 || d.recorder.agentState().produced ||
-		s == nil || s.Attempt != d.cfg.Pod.Attempt || s.Memory != daemonapi.MemorySession {
+	if st.exit == nil || st.terminating || st.exit.Code < 1 || st.exit.Code > 125 || s == nil ||
+		s.Attempt != d.cfg.Pod.Attempt || s.Memory != daemonapi.MemorySession || !d.sessionRefused(st) {
 		return nil
 	}
 	session := state.AgentSession.Message()
@@ -99,11 +101,26 @@ func (d *daemon) noteRefusal(st status) error {
 		map[string]string{"session": session.GetId()})
 }
 
+// sessionRefused reports whether the agent refused the session it was to go on with.
+func (d *daemon) sessionRefused(st status) bool {
+	known := d.recorder.agentState()
+	if known.Produced {
+		return false
+	}
+	switch d.failureOf(st).Cause {
+	case agent.CauseSessionUnknown:
+		return true
+	case agent.CauseUnknown:
+		return known.Outcome == (agent.Outcome{})
+	}
+	return false
+}
+
 // settle waits, but not long, until the files of the agent's session hold the
 // last result that was recorded: some agents print it first. So what the agent
 // knows in a checkpoint is what the conversation says it knows.
 func (d *daemon) settle(ctx context.Context) {
-	session := d.recorder.agentState().session
+	session := d.recorder.agentState().Session
 	call, results := d.recorder.answered()
 	if session == nil || call == "" || !d.settling.CompareAndSwap(false, true) {
 		return

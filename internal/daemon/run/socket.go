@@ -54,7 +54,7 @@ type socket struct {
 	terminating bool
 	exit        *wire.Exit
 	fenced      bool
-	released    bool
+	released    *wire.Release // nil until the shim may end
 	freezes     int64
 	frozen      map[int64]*freeze // those under way
 	changed     chan struct{}     // closed and replaced when any of these changes
@@ -82,8 +82,11 @@ func (c *connection) send(t wire.Type, v any) error {
 }
 
 // tell sends a frame without a body, and does not wait for it.
-func (c *connection) tell(t wire.Type) {
-	go func() { _ = c.send(t, nil) }()
+func (c *connection) tell(t wire.Type) { c.tellOf(t, nil) }
+
+// tellOf sends a frame, and does not wait for it.
+func (c *connection) tellOf(t wire.Type, v any) {
+	go func() { _ = c.send(t, v) }()
 }
 
 // ack says that lines are recorded, once each.
@@ -247,8 +250,8 @@ func (s *socket) open(c *connection, session string) (epoch int, line int64, err
 	c.acked = line
 	s.current, s.seen = c, true
 	s.announce()
-	if s.released {
-		c.tell(wire.TypeRelease)
+	if s.released != nil {
+		c.tellOf(wire.TypeRelease, s.released)
 	}
 	s.log.Info("the shim is connected", "recordedLines", line)
 	return epoch, line, nil
@@ -341,11 +344,7 @@ func (s *socket) commitOutput(ctx context.Context, c *connection) {
 func (s *socket) said(ctx context.Context, c *connection, f wire.Frame) error {
 	switch f.Type {
 	case wire.TypeFrozen, wire.TypeExit:
-		put := s.recorder.flush
-		if f.Type == wire.TypeExit {
-			put = s.recorder.end
-		}
-		line, err := put(ctx)
+		line, err := s.put(ctx, f)
 		if err := s.committed(c, line, err); err != nil {
 			return err
 		}
@@ -390,30 +389,16 @@ func (s *socket) said(ctx context.Context, c *connection, f wire.Frame) error {
 	return nil
 }
 
-// release lets the shim end, now and whenever it connects again.
-func (s *socket) release() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.released = true
-	if c := s.current; c != nil {
-		c.tell(wire.TypeRelease)
+// put puts on disk what came before a Frozen or an Exit.
+func (s *socket) put(ctx context.Context, f wire.Frame) (line int64, err error) {
+	if f.Type == wire.TypeFrozen {
+		return s.recorder.flush(ctx)
 	}
-}
-
-// fence ends the agent, now and whenever its shim connects again.
-func (s *socket) fence() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.fenced = true
-	if c := s.current; c != nil {
-		c.tell(wire.TypeStop)
+	var e wire.Exit
+	if err := f.Decode(&e); err != nil {
+		return 0, err
 	}
-}
-
-func (s *socket) isFenced() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.fenced
+	return s.recorder.end(ctx, e.Terminating || e.Code != 0)
 }
 
 // status is what is known of the agent.

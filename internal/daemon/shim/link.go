@@ -19,6 +19,7 @@ type agent interface {
 	daemonGone()
 	freeze(id int64) (stopped bool)
 	unfreeze(id int64) (was bool)
+	finish()
 }
 
 // link keeps the connection to the daemon, for ever: after each loss it comes
@@ -191,6 +192,8 @@ func (l *link) read(conn net.Conn) error {
 			var release wire.Release
 			_ = f.Decode(&release) // empty for the agent's own exit code
 			l.once.release.Do(func() { l.released <- release })
+		case wire.TypeFinish:
+			l.agent.finish()
 		case wire.TypeStop:
 			l.once.stop.Do(func() { close(l.stopped) })
 		}

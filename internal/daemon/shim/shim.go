@@ -62,6 +62,8 @@ const (
 	defaultWindow = 8 << 20
 	// defaultMaxFreeze is how long the agent stays stopped for one checkpoint at most.
 	defaultMaxFreeze = 60 * time.Second
+	// finishWait is how long an agent that is to finish may take.
+	finishWait = 10 * time.Second
 	// eofWait is how long output is awaited from processes that outlived the agent.
 	eofWait = 2 * time.Second
 )
@@ -103,6 +105,7 @@ type shim struct {
 	mu          sync.Mutex
 	child       *child // nil until started
 	terminating bool
+	finishing   bool // the daemon has asked for the agent's end
 	away        bool // the agent is stopped because the daemon is away
 	frozen      int64
 	thaw        *time.Timer
@@ -334,6 +337,28 @@ func (s *shim) setFrozen(id int64) {
 		s.thaw = time.AfterFunc(s.cfg.MaxFreeze, func() { s.expire(id) })
 	}
 	s.applyLocked()
+}
+
+// finish ends the agent's processes: with SIGTERM, and when that has no effect
+// with SIGKILL. The exit is held as always.
+func (s *shim) finish() {
+	s.mu.Lock()
+	c := s.child
+	if c == nil || s.finishing {
+		s.mu.Unlock()
+		return
+	}
+	s.finishing = true
+	s.mu.Unlock()
+	c.signalMost(unix.SIGTERM)
+	time.AfterFunc(finishWait, func() {
+		s.mu.Lock()
+		left := s.child
+		s.mu.Unlock()
+		if left != nil {
+			left.signalAll(unix.SIGKILL)
+		}
+	})
 }
 
 // applyLocked stops the agent or lets it go on, as the reasons for it say.

@@ -21,6 +21,7 @@
 //	shim    Thawed{id}             the agent goes on without a Thaw: it took too long
 //	shim    Terminating{}          the shim was told to end (SIGTERM)
 //	shim    Exit{code}             the agent has ended, all it wrote was sent
+//	daemon  Finish{}               end the agent: it is done, or silent for too long
 //	daemon  Release{}              the last checkpoint is safe: the shim may end
 //	daemon  Stop{}                 a newer attempt runs: end the agent at once
 //
@@ -63,6 +64,7 @@ const (
 	TypeStop    Type = 70
 	TypePong    Type = 71
 	TypeProceed Type = 72
+	TypeFinish  Type = 73
 )
 
 const (
@@ -138,6 +140,9 @@ type BeforeTool struct {
 	// ID is the call's, as in the agent's output, if it is known.
 	ID   string `json:"id,omitempty"`
 	Name string `json:"name"`
+	// Key tells one run of the hook from another, which asks again when the
+	// daemon was away.
+	Key string `json:"key,omitempty"`
 	// Input is JSON; only its beginning if Cut.
 	Input string `json:"input"`
 	Cut   bool   `json:"cut,omitempty"`

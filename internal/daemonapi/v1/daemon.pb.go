@@ -598,6 +598,7 @@ type Record struct {
 	//	*Record_Usage
 	//	*Record_Event
 	//	*Record_Piece
+	//	*Record_AgentEnd
 	Body          isRecord_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -706,6 +707,15 @@ func (x *Record) GetPiece() *Piece {
 	return nil
 }
 
+func (x *Record) GetAgentEnd() *AgentEnd {
+	if x != nil {
+		if x, ok := x.Body.(*Record_AgentEnd); ok {
+			return x.AgentEnd
+		}
+	}
+	return nil
+}
+
 type isRecord_Body interface {
 	isRecord_Body()
 }
@@ -730,6 +740,10 @@ type Record_Piece struct {
 	Piece *Piece `protobuf:"bytes,14,opt,name=piece,proto3,oneof"`
 }
 
+type Record_AgentEnd struct {
+	AgentEnd *AgentEnd `protobuf:"bytes,80,opt,name=agent_end,json=agentEnd,proto3,oneof"`
+}
+
 func (*Record_Message) isRecord_Body() {}
 
 func (*Record_Checkpoint) isRecord_Body() {}
@@ -739,6 +753,81 @@ func (*Record_Usage) isRecord_Body() {}
 func (*Record_Event) isRecord_Body() {}
 
 func (*Record_Piece) isRecord_Body() {}
+
+func (*Record_AgentEnd) isRecord_Body() {}
+
+// AgentEnd says how an agent ended that did not end well.
+type AgentEnd struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The exit code of its program, 128+n for a signal n; -1 if nobody knows.
+	ExitCode int32 `protobuf:"varint,1,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
+	// A value of agent.Cause; empty if it is not known.
+	Cause string `protobuf:"bytes,2,opt,name=cause,proto3" json:"cause,omitempty"`
+	// What the agent said, masked, at most 1024 bytes.
+	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// The pause that the model's API asked for; 0 for none.
+	RetryAfterSeconds int64 `protobuf:"varint,4,opt,name=retry_after_seconds,json=retryAfterSeconds,proto3" json:"retry_after_seconds,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *AgentEnd) Reset() {
+	*x = AgentEnd{}
+	mi := &file_v1_daemon_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentEnd) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentEnd) ProtoMessage() {}
+
+func (x *AgentEnd) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentEnd.ProtoReflect.Descriptor instead.
+func (*AgentEnd) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *AgentEnd) GetExitCode() int32 {
+	if x != nil {
+		return x.ExitCode
+	}
+	return 0
+}
+
+func (x *AgentEnd) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+func (x *AgentEnd) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *AgentEnd) GetRetryAfterSeconds() int64 {
+	if x != nil {
+		return x.RetryAfterSeconds
+	}
+	return 0
+}
 
 // Piece is a part of a text that is too long for one record. The message that
 // it belongs to comes later and names it by its SHA-256.
@@ -752,7 +841,7 @@ type Piece struct {
 
 func (x *Piece) Reset() {
 	*x = Piece{}
-	mi := &file_v1_daemon_proto_msgTypes[10]
+	mi := &file_v1_daemon_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -764,7 +853,7 @@ func (x *Piece) String() string {
 func (*Piece) ProtoMessage() {}
 
 func (x *Piece) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[10]
+	mi := &file_v1_daemon_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -777,7 +866,7 @@ func (x *Piece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Piece.ProtoReflect.Descriptor instead.
 func (*Piece) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{10}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Piece) GetData() []byte {
@@ -800,7 +889,7 @@ type Pieces struct {
 
 func (x *Pieces) Reset() {
 	*x = Pieces{}
-	mi := &file_v1_daemon_proto_msgTypes[11]
+	mi := &file_v1_daemon_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -812,7 +901,7 @@ func (x *Pieces) String() string {
 func (*Pieces) ProtoMessage() {}
 
 func (x *Pieces) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[11]
+	mi := &file_v1_daemon_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -825,7 +914,7 @@ func (x *Pieces) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pieces.ProtoReflect.Descriptor instead.
 func (*Pieces) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{11}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Pieces) GetHashes() [][]byte {
@@ -862,7 +951,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_v1_daemon_proto_msgTypes[12]
+	mi := &file_v1_daemon_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -874,7 +963,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[12]
+	mi := &file_v1_daemon_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -887,7 +976,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{12}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Message) GetRole() Role {
@@ -953,7 +1042,7 @@ type ToolCall struct {
 
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
-	mi := &file_v1_daemon_proto_msgTypes[13]
+	mi := &file_v1_daemon_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -965,7 +1054,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[13]
+	mi := &file_v1_daemon_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -978,7 +1067,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{13}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ToolCall) GetId() string {
@@ -1024,7 +1113,7 @@ type ToolResult struct {
 
 func (x *ToolResult) Reset() {
 	*x = ToolResult{}
-	mi := &file_v1_daemon_proto_msgTypes[14]
+	mi := &file_v1_daemon_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1036,7 +1125,7 @@ func (x *ToolResult) String() string {
 func (*ToolResult) ProtoMessage() {}
 
 func (x *ToolResult) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[14]
+	mi := &file_v1_daemon_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1049,7 +1138,7 @@ func (x *ToolResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolResult.ProtoReflect.Descriptor instead.
 func (*ToolResult) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{14}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ToolResult) GetCallId() string {
@@ -1104,7 +1193,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_v1_daemon_proto_msgTypes[15]
+	mi := &file_v1_daemon_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1116,7 +1205,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[15]
+	mi := &file_v1_daemon_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1129,7 +1218,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{15}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Usage) GetInputTokens() int64 {
@@ -1179,7 +1268,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_v1_daemon_proto_msgTypes[16]
+	mi := &file_v1_daemon_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1191,7 +1280,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[16]
+	mi := &file_v1_daemon_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1204,7 +1293,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{16}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Event) GetReason() string {
@@ -1275,7 +1364,7 @@ type CheckpointRecord struct {
 
 func (x *CheckpointRecord) Reset() {
 	*x = CheckpointRecord{}
-	mi := &file_v1_daemon_proto_msgTypes[17]
+	mi := &file_v1_daemon_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1287,7 +1376,7 @@ func (x *CheckpointRecord) String() string {
 func (*CheckpointRecord) ProtoMessage() {}
 
 func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[17]
+	mi := &file_v1_daemon_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1300,7 +1389,7 @@ func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRecord.ProtoReflect.Descriptor instead.
 func (*CheckpointRecord) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{17}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CheckpointRecord) GetNumber() int64 {
@@ -1527,7 +1616,7 @@ type RiskyTool struct {
 
 func (x *RiskyTool) Reset() {
 	*x = RiskyTool{}
-	mi := &file_v1_daemon_proto_msgTypes[18]
+	mi := &file_v1_daemon_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1539,7 +1628,7 @@ func (x *RiskyTool) String() string {
 func (*RiskyTool) ProtoMessage() {}
 
 func (x *RiskyTool) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[18]
+	mi := &file_v1_daemon_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1552,7 +1641,7 @@ func (x *RiskyTool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskyTool.ProtoReflect.Descriptor instead.
 func (*RiskyTool) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{18}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RiskyTool) GetName() string {
@@ -1593,7 +1682,7 @@ type AgentSession struct {
 
 func (x *AgentSession) Reset() {
 	*x = AgentSession{}
-	mi := &file_v1_daemon_proto_msgTypes[19]
+	mi := &file_v1_daemon_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1605,7 +1694,7 @@ func (x *AgentSession) String() string {
 func (*AgentSession) ProtoMessage() {}
 
 func (x *AgentSession) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[19]
+	mi := &file_v1_daemon_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1618,7 +1707,7 @@ func (x *AgentSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentSession.ProtoReflect.Descriptor instead.
 func (*AgentSession) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{19}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AgentSession) GetAgent() string {
@@ -1667,7 +1756,7 @@ type FileChange struct {
 
 func (x *FileChange) Reset() {
 	*x = FileChange{}
-	mi := &file_v1_daemon_proto_msgTypes[20]
+	mi := &file_v1_daemon_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1679,7 +1768,7 @@ func (x *FileChange) String() string {
 func (*FileChange) ProtoMessage() {}
 
 func (x *FileChange) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[20]
+	mi := &file_v1_daemon_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1692,7 +1781,7 @@ func (x *FileChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChange.ProtoReflect.Descriptor instead.
 func (*FileChange) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{20}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *FileChange) GetPath() string {
@@ -1720,7 +1809,7 @@ type SkippedFile struct {
 
 func (x *SkippedFile) Reset() {
 	*x = SkippedFile{}
-	mi := &file_v1_daemon_proto_msgTypes[21]
+	mi := &file_v1_daemon_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1732,7 +1821,7 @@ func (x *SkippedFile) String() string {
 func (*SkippedFile) ProtoMessage() {}
 
 func (x *SkippedFile) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[21]
+	mi := &file_v1_daemon_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1745,7 +1834,7 @@ func (x *SkippedFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkippedFile.ProtoReflect.Descriptor instead.
 func (*SkippedFile) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{21}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SkippedFile) GetPath() string {
@@ -1792,7 +1881,7 @@ type MoveConversationRequest struct {
 
 func (x *MoveConversationRequest) Reset() {
 	*x = MoveConversationRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[22]
+	mi := &file_v1_daemon_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1804,7 +1893,7 @@ func (x *MoveConversationRequest) String() string {
 func (*MoveConversationRequest) ProtoMessage() {}
 
 func (x *MoveConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[22]
+	mi := &file_v1_daemon_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1817,7 +1906,7 @@ func (x *MoveConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveConversationRequest.ProtoReflect.Descriptor instead.
 func (*MoveConversationRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{22}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *MoveConversationRequest) GetOperationId() string {
@@ -1864,7 +1953,7 @@ type MoveConversationResponse struct {
 
 func (x *MoveConversationResponse) Reset() {
 	*x = MoveConversationResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[23]
+	mi := &file_v1_daemon_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1876,7 +1965,7 @@ func (x *MoveConversationResponse) String() string {
 func (*MoveConversationResponse) ProtoMessage() {}
 
 func (x *MoveConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[23]
+	mi := &file_v1_daemon_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1889,7 +1978,7 @@ func (x *MoveConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveConversationResponse.ProtoReflect.Descriptor instead.
 func (*MoveConversationResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{23}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *MoveConversationResponse) GetPosition() *Position {
@@ -1909,7 +1998,7 @@ type ConversationRequest struct {
 
 func (x *ConversationRequest) Reset() {
 	*x = ConversationRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[24]
+	mi := &file_v1_daemon_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1921,7 +2010,7 @@ func (x *ConversationRequest) String() string {
 func (*ConversationRequest) ProtoMessage() {}
 
 func (x *ConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[24]
+	mi := &file_v1_daemon_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1934,7 +2023,7 @@ func (x *ConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationRequest.ProtoReflect.Descriptor instead.
 func (*ConversationRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{24}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ConversationRequest) GetAfterPosition() int64 {
@@ -1953,7 +2042,7 @@ type ConversationResponse struct {
 
 func (x *ConversationResponse) Reset() {
 	*x = ConversationResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[25]
+	mi := &file_v1_daemon_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1965,7 +2054,7 @@ func (x *ConversationResponse) String() string {
 func (*ConversationResponse) ProtoMessage() {}
 
 func (x *ConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[25]
+	mi := &file_v1_daemon_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1978,7 +2067,7 @@ func (x *ConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationResponse.ProtoReflect.Descriptor instead.
 func (*ConversationResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{25}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ConversationResponse) GetEntries() []*ConversationEntry {
@@ -1999,7 +2088,7 @@ type ConversationEntry struct {
 
 func (x *ConversationEntry) Reset() {
 	*x = ConversationEntry{}
-	mi := &file_v1_daemon_proto_msgTypes[26]
+	mi := &file_v1_daemon_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2011,7 +2100,7 @@ func (x *ConversationEntry) String() string {
 func (*ConversationEntry) ProtoMessage() {}
 
 func (x *ConversationEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[26]
+	mi := &file_v1_daemon_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2024,7 +2113,7 @@ func (x *ConversationEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationEntry.ProtoReflect.Descriptor instead.
 func (*ConversationEntry) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{26}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ConversationEntry) GetPosition() int64 {
@@ -2056,7 +2145,7 @@ type CommandsRequest struct {
 
 func (x *CommandsRequest) Reset() {
 	*x = CommandsRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[27]
+	mi := &file_v1_daemon_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2068,7 +2157,7 @@ func (x *CommandsRequest) String() string {
 func (*CommandsRequest) ProtoMessage() {}
 
 func (x *CommandsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[27]
+	mi := &file_v1_daemon_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2081,7 +2170,7 @@ func (x *CommandsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandsRequest.ProtoReflect.Descriptor instead.
 func (*CommandsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{27}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{28}
 }
 
 type Command struct {
@@ -2096,7 +2185,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_v1_daemon_proto_msgTypes[28]
+	mi := &file_v1_daemon_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2108,7 +2197,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[28]
+	mi := &file_v1_daemon_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2121,7 +2210,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{28}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Command) GetCommand() isCommand_Command {
@@ -2163,7 +2252,7 @@ type TakeCheckpoint struct {
 
 func (x *TakeCheckpoint) Reset() {
 	*x = TakeCheckpoint{}
-	mi := &file_v1_daemon_proto_msgTypes[29]
+	mi := &file_v1_daemon_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2175,7 +2264,7 @@ func (x *TakeCheckpoint) String() string {
 func (*TakeCheckpoint) ProtoMessage() {}
 
 func (x *TakeCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[29]
+	mi := &file_v1_daemon_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2188,7 +2277,7 @@ func (x *TakeCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeCheckpoint.ProtoReflect.Descriptor instead.
 func (*TakeCheckpoint) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{29}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TakeCheckpoint) GetName() string {
@@ -2248,7 +2337,7 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\rAppendRequest\x120\n" +
 	"\arecords\x18\x01 \x03(\v2\x16.clew.daemon.v1.RecordR\arecords\"5\n" +
 	"\x0eAppendResponse\x12#\n" +
-	"\rlast_sequence\x18\x01 \x01(\x03R\flastSequence\"\xfc\x02\n" +
+	"\rlast_sequence\x18\x01 \x01(\x03R\flastSequence\"\xb5\x03\n" +
 	"\x06Record\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x18\n" +
@@ -2260,8 +2349,14 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"checkpoint\x12-\n" +
 	"\x05usage\x18\f \x01(\v2\x15.clew.daemon.v1.UsageH\x00R\x05usage\x12-\n" +
 	"\x05event\x18\r \x01(\v2\x15.clew.daemon.v1.EventH\x00R\x05event\x12-\n" +
-	"\x05piece\x18\x0e \x01(\v2\x15.clew.daemon.v1.PieceH\x00R\x05pieceB\x06\n" +
-	"\x04body\"\x1b\n" +
+	"\x05piece\x18\x0e \x01(\v2\x15.clew.daemon.v1.PieceH\x00R\x05piece\x127\n" +
+	"\tagent_end\x18P \x01(\v2\x18.clew.daemon.v1.AgentEndH\x00R\bagentEndB\x06\n" +
+	"\x04body\"\x87\x01\n" +
+	"\bAgentEnd\x12\x1b\n" +
+	"\texit_code\x18\x01 \x01(\x05R\bexitCode\x12\x14\n" +
+	"\x05cause\x18\x02 \x01(\tR\x05cause\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12.\n" +
+	"\x13retry_after_seconds\x18\x04 \x01(\x03R\x11retryAfterSeconds\"\x1b\n" +
 	"\x05Piece\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\"6\n" +
 	"\x06Pieces\x12\x16\n" +
@@ -2411,7 +2506,7 @@ func file_v1_daemon_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_daemon_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_v1_daemon_proto_goTypes = []any{
 	(Role)(0),                        // 0: clew.daemon.v1.Role
 	(*ReportRequest)(nil),            // 1: clew.daemon.v1.ReportRequest
@@ -2424,78 +2519,80 @@ var file_v1_daemon_proto_goTypes = []any{
 	(*AppendRequest)(nil),            // 8: clew.daemon.v1.AppendRequest
 	(*AppendResponse)(nil),           // 9: clew.daemon.v1.AppendResponse
 	(*Record)(nil),                   // 10: clew.daemon.v1.Record
-	(*Piece)(nil),                    // 11: clew.daemon.v1.Piece
-	(*Pieces)(nil),                   // 12: clew.daemon.v1.Pieces
-	(*Message)(nil),                  // 13: clew.daemon.v1.Message
-	(*ToolCall)(nil),                 // 14: clew.daemon.v1.ToolCall
-	(*ToolResult)(nil),               // 15: clew.daemon.v1.ToolResult
-	(*Usage)(nil),                    // 16: clew.daemon.v1.Usage
-	(*Event)(nil),                    // 17: clew.daemon.v1.Event
-	(*CheckpointRecord)(nil),         // 18: clew.daemon.v1.CheckpointRecord
-	(*RiskyTool)(nil),                // 19: clew.daemon.v1.RiskyTool
-	(*AgentSession)(nil),             // 20: clew.daemon.v1.AgentSession
-	(*FileChange)(nil),               // 21: clew.daemon.v1.FileChange
-	(*SkippedFile)(nil),              // 22: clew.daemon.v1.SkippedFile
-	(*MoveConversationRequest)(nil),  // 23: clew.daemon.v1.MoveConversationRequest
-	(*MoveConversationResponse)(nil), // 24: clew.daemon.v1.MoveConversationResponse
-	(*ConversationRequest)(nil),      // 25: clew.daemon.v1.ConversationRequest
-	(*ConversationResponse)(nil),     // 26: clew.daemon.v1.ConversationResponse
-	(*ConversationEntry)(nil),        // 27: clew.daemon.v1.ConversationEntry
-	(*CommandsRequest)(nil),          // 28: clew.daemon.v1.CommandsRequest
-	(*Command)(nil),                  // 29: clew.daemon.v1.Command
-	(*TakeCheckpoint)(nil),           // 30: clew.daemon.v1.TakeCheckpoint
-	nil,                              // 31: clew.daemon.v1.Event.DetailsEntry
-	(*timestamppb.Timestamp)(nil),    // 32: google.protobuf.Timestamp
+	(*AgentEnd)(nil),                 // 11: clew.daemon.v1.AgentEnd
+	(*Piece)(nil),                    // 12: clew.daemon.v1.Piece
+	(*Pieces)(nil),                   // 13: clew.daemon.v1.Pieces
+	(*Message)(nil),                  // 14: clew.daemon.v1.Message
+	(*ToolCall)(nil),                 // 15: clew.daemon.v1.ToolCall
+	(*ToolResult)(nil),               // 16: clew.daemon.v1.ToolResult
+	(*Usage)(nil),                    // 17: clew.daemon.v1.Usage
+	(*Event)(nil),                    // 18: clew.daemon.v1.Event
+	(*CheckpointRecord)(nil),         // 19: clew.daemon.v1.CheckpointRecord
+	(*RiskyTool)(nil),                // 20: clew.daemon.v1.RiskyTool
+	(*AgentSession)(nil),             // 21: clew.daemon.v1.AgentSession
+	(*FileChange)(nil),               // 22: clew.daemon.v1.FileChange
+	(*SkippedFile)(nil),              // 23: clew.daemon.v1.SkippedFile
+	(*MoveConversationRequest)(nil),  // 24: clew.daemon.v1.MoveConversationRequest
+	(*MoveConversationResponse)(nil), // 25: clew.daemon.v1.MoveConversationResponse
+	(*ConversationRequest)(nil),      // 26: clew.daemon.v1.ConversationRequest
+	(*ConversationResponse)(nil),     // 27: clew.daemon.v1.ConversationResponse
+	(*ConversationEntry)(nil),        // 28: clew.daemon.v1.ConversationEntry
+	(*CommandsRequest)(nil),          // 29: clew.daemon.v1.CommandsRequest
+	(*Command)(nil),                  // 30: clew.daemon.v1.Command
+	(*TakeCheckpoint)(nil),           // 31: clew.daemon.v1.TakeCheckpoint
+	nil,                              // 32: clew.daemon.v1.Event.DetailsEntry
+	(*timestamppb.Timestamp)(nil),    // 33: google.protobuf.Timestamp
 }
 var file_v1_daemon_proto_depIdxs = []int32{
 	3,  // 0: clew.daemon.v1.ReportRequest.problem:type_name -> clew.daemon.v1.Problem
 	5,  // 1: clew.daemon.v1.BeginRequest.source:type_name -> clew.daemon.v1.Source
-	18, // 2: clew.daemon.v1.BeginResponse.latest_checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
+	19, // 2: clew.daemon.v1.BeginResponse.latest_checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
 	7,  // 3: clew.daemon.v1.BeginResponse.position:type_name -> clew.daemon.v1.Position
 	10, // 4: clew.daemon.v1.AppendRequest.records:type_name -> clew.daemon.v1.Record
-	32, // 5: clew.daemon.v1.Record.time:type_name -> google.protobuf.Timestamp
-	13, // 6: clew.daemon.v1.Record.message:type_name -> clew.daemon.v1.Message
-	18, // 7: clew.daemon.v1.Record.checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
-	16, // 8: clew.daemon.v1.Record.usage:type_name -> clew.daemon.v1.Usage
-	17, // 9: clew.daemon.v1.Record.event:type_name -> clew.daemon.v1.Event
-	11, // 10: clew.daemon.v1.Record.piece:type_name -> clew.daemon.v1.Piece
-	0,  // 11: clew.daemon.v1.Message.role:type_name -> clew.daemon.v1.Role
-	14, // 12: clew.daemon.v1.Message.tool_call:type_name -> clew.daemon.v1.ToolCall
-	15, // 13: clew.daemon.v1.Message.tool_result:type_name -> clew.daemon.v1.ToolResult
-	12, // 14: clew.daemon.v1.Message.text_pieces:type_name -> clew.daemon.v1.Pieces
-	12, // 15: clew.daemon.v1.Message.raw_pieces:type_name -> clew.daemon.v1.Pieces
-	12, // 16: clew.daemon.v1.ToolCall.input_pieces:type_name -> clew.daemon.v1.Pieces
-	12, // 17: clew.daemon.v1.ToolResult.output_pieces:type_name -> clew.daemon.v1.Pieces
-	31, // 18: clew.daemon.v1.Event.details:type_name -> clew.daemon.v1.Event.DetailsEntry
-	32, // 19: clew.daemon.v1.CheckpointRecord.time:type_name -> google.protobuf.Timestamp
-	22, // 20: clew.daemon.v1.CheckpointRecord.skipped:type_name -> clew.daemon.v1.SkippedFile
-	7,  // 21: clew.daemon.v1.CheckpointRecord.position:type_name -> clew.daemon.v1.Position
-	21, // 22: clew.daemon.v1.CheckpointRecord.changes:type_name -> clew.daemon.v1.FileChange
-	19, // 23: clew.daemon.v1.CheckpointRecord.risky_tool:type_name -> clew.daemon.v1.RiskyTool
-	20, // 24: clew.daemon.v1.CheckpointRecord.session:type_name -> clew.daemon.v1.AgentSession
-	16, // 25: clew.daemon.v1.AgentSession.counted:type_name -> clew.daemon.v1.Usage
-	7,  // 26: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
-	27, // 27: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
-	32, // 28: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
-	13, // 29: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
-	30, // 30: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
-	4,  // 31: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
-	8,  // 32: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
-	23, // 33: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
-	25, // 34: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
-	28, // 35: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
-	1,  // 36: clew.daemon.v1.DaemonService.Report:input_type -> clew.daemon.v1.ReportRequest
-	6,  // 37: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
-	9,  // 38: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
-	24, // 39: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
-	26, // 40: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
-	29, // 41: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
-	2,  // 42: clew.daemon.v1.DaemonService.Report:output_type -> clew.daemon.v1.ReportResponse
-	37, // [37:43] is the sub-list for method output_type
-	31, // [31:37] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	33, // 5: clew.daemon.v1.Record.time:type_name -> google.protobuf.Timestamp
+	14, // 6: clew.daemon.v1.Record.message:type_name -> clew.daemon.v1.Message
+	19, // 7: clew.daemon.v1.Record.checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
+	17, // 8: clew.daemon.v1.Record.usage:type_name -> clew.daemon.v1.Usage
+	18, // 9: clew.daemon.v1.Record.event:type_name -> clew.daemon.v1.Event
+	12, // 10: clew.daemon.v1.Record.piece:type_name -> clew.daemon.v1.Piece
+	11, // 11: clew.daemon.v1.Record.agent_end:type_name -> clew.daemon.v1.AgentEnd
+	0,  // 12: clew.daemon.v1.Message.role:type_name -> clew.daemon.v1.Role
+	15, // 13: clew.daemon.v1.Message.tool_call:type_name -> clew.daemon.v1.ToolCall
+	16, // 14: clew.daemon.v1.Message.tool_result:type_name -> clew.daemon.v1.ToolResult
+	13, // 15: clew.daemon.v1.Message.text_pieces:type_name -> clew.daemon.v1.Pieces
+	13, // 16: clew.daemon.v1.Message.raw_pieces:type_name -> clew.daemon.v1.Pieces
+	13, // 17: clew.daemon.v1.ToolCall.input_pieces:type_name -> clew.daemon.v1.Pieces
+	13, // 18: clew.daemon.v1.ToolResult.output_pieces:type_name -> clew.daemon.v1.Pieces
+	32, // 19: clew.daemon.v1.Event.details:type_name -> clew.daemon.v1.Event.DetailsEntry
+	33, // 20: clew.daemon.v1.CheckpointRecord.time:type_name -> google.protobuf.Timestamp
+	23, // 21: clew.daemon.v1.CheckpointRecord.skipped:type_name -> clew.daemon.v1.SkippedFile
+	7,  // 22: clew.daemon.v1.CheckpointRecord.position:type_name -> clew.daemon.v1.Position
+	22, // 23: clew.daemon.v1.CheckpointRecord.changes:type_name -> clew.daemon.v1.FileChange
+	20, // 24: clew.daemon.v1.CheckpointRecord.risky_tool:type_name -> clew.daemon.v1.RiskyTool
+	21, // 25: clew.daemon.v1.CheckpointRecord.session:type_name -> clew.daemon.v1.AgentSession
+	17, // 26: clew.daemon.v1.AgentSession.counted:type_name -> clew.daemon.v1.Usage
+	7,  // 27: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
+	28, // 28: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
+	33, // 29: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
+	14, // 30: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
+	31, // 31: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
+	4,  // 32: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
+	8,  // 33: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
+	24, // 34: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
+	26, // 35: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
+	29, // 36: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
+	1,  // 37: clew.daemon.v1.DaemonService.Report:input_type -> clew.daemon.v1.ReportRequest
+	6,  // 38: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
+	9,  // 39: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
+	25, // 40: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
+	27, // 41: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
+	30, // 42: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
+	2,  // 43: clew.daemon.v1.DaemonService.Report:output_type -> clew.daemon.v1.ReportResponse
+	38, // [38:44] is the sub-list for method output_type
+	32, // [32:38] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_v1_daemon_proto_init() }
@@ -2509,8 +2606,9 @@ func file_v1_daemon_proto_init() {
 		(*Record_Usage)(nil),
 		(*Record_Event)(nil),
 		(*Record_Piece)(nil),
+		(*Record_AgentEnd)(nil),
 	}
-	file_v1_daemon_proto_msgTypes[28].OneofWrappers = []any{
+	file_v1_daemon_proto_msgTypes[29].OneofWrappers = []any{
 		(*Command_TakeCheckpoint)(nil),
 	}
 	type x struct{}
@@ -2519,7 +2617,7 @@ func file_v1_daemon_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_daemon_proto_rawDesc), len(file_v1_daemon_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   31,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

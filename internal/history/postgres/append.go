@@ -8,6 +8,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
@@ -95,6 +97,9 @@ func (s *Store) ingest(ctx context.Context, q *sqlc.Queries, l locked, attempt i
 	if err := b.summarize(ctx, q, &l.row); err != nil {
 		return err
 	}
+	if err := b.noteAgent(&l.row); err != nil {
+		return err
+	}
 	l.row.SnapshotCount = b.snapshots
 	l.row.Attempt = max(l.row.Attempt, attempt)
 	l.row.LastSequence = records[len(records)-1].Sequence
@@ -174,6 +179,22 @@ func (s *Store) tellAgain(ctx context.Context, q *sqlc.Queries, task history.Tas
 			"namespace", task.Namespace, "task", task.Name, "checkpoint", row.Number, "ignoredCommit", unpack(row.Commit))
 	}
 	return err
+}
+
+// noteAgent notes how the agent ended, and when it was last heard of.
+func (b *batch) noteAgent(row *sqlc.Task) error {
+	if b.activeAt.After(row.ActiveAt.Time) {
+		row.ActiveAt = pgtype.Timestamptz{Time: b.activeAt, Valid: true}
+	}
+	if b.end == nil {
+		return nil
+	}
+	encoded, err := json.Marshal(b.end)
+	if err != nil {
+		return fmt.Errorf("note how the agent ended: %w", err)
+	}
+	row.AgentEnd = encoded
+	return nil
 }
 
 // summarize notes what lists show of the task.

@@ -30,7 +30,10 @@ func TestAppendAndRead(t *testing.T) {
 		Task: w.task, Attempt: 1, LastSequence: 6,
 		Position:        history.Position{Branch: "main", Position: 4, ToolCalls: 1},
 		Totals:          history.Totals{Messages: 4, ToolCalls: 1, InputTokens: 10, OutputTokens: 20, CostMicroUSD: 30},
-		CheckpointCount: 1, Latest: state.Latest,
+		CheckpointCount: 1, Latest: state.Latest, ActiveAt: state.ActiveAt,
+	}
+	if state.ActiveAt.IsZero() {
+		t.Error("the agent was never heard of")
 	}
 	if d := cmp.Diff(want, state, cmpopts.EquateEmpty()); d != "" {
 		t.Errorf("state (-want +got):\n%s", d)

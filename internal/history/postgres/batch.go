@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"slices"
+	"time"
 
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
@@ -41,6 +42,10 @@ type batch struct {
 	refusals []sqlc.SetCheckpointRefusedParams
 	events   sqlc.InsertEventsParams
 
+	// end is how the agent ended last, activeAt when it was last heard of.
+	end      *history.AgentEnd
+	activeAt time.Time
+
 	// What lists of tasks show.
 	preview string
 	tools   map[string]bool
@@ -58,7 +63,14 @@ func newBatch(l locked) (*batch, error) {
 }
 
 func (b *batch) add(r history.Record) error {
+	if r.Message != nil || r.Usage != nil || r.Piece != nil {
+		b.activeAt = r.Time
+	}
 	switch {
+	case r.AgentEnd != nil:
+		end := *r.AgentEnd
+		end.Attempt = r.Attempt
+		b.end = &end
 	case r.Message != nil:
 		b.addMessage(r, r.Message.Clean())
 	case r.Usage != nil:

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -158,6 +159,7 @@ func (l locked) save(ctx context.Context, q *sqlc.Queries) error {
 		Uid: l.row.Uid, Attempt: l.row.Attempt, LastSequence: l.row.LastSequence,
 		CheckpointCount: l.row.CheckpointCount, LatestCheckpoint: l.row.LatestCheckpoint,
 		SnapshotEvery: l.row.SnapshotEvery, SnapshotCount: l.row.SnapshotCount, Tools: l.row.Tools, Models: l.row.Models, StoredBytes: l.row.StoredBytes,
+		AgentEnd: l.row.AgentEnd, ActiveAt: l.row.ActiveAt,
 	})
 	if err != nil {
 		return err
@@ -234,6 +236,13 @@ func stateOf(ctx context.Context, q *sqlc.Queries, t sqlc.Task, b sqlc.Branch) (
 		CheckpointCount: t.CheckpointCount,
 		OpenToolCalls:   log.OpenIDs(),
 	}
+	if len(t.AgentEnd) > 0 {
+		state.AgentEnd = &history.AgentEnd{}
+		if err := json.Unmarshal(t.AgentEnd, state.AgentEnd); err != nil {
+			return state, fmt.Errorf("read how the agent ended: %w", err)
+		}
+	}
+	state.ActiveAt = t.ActiveAt.Time
 	if t.ProblemReason != "" {
 		state.Problem = &history.Problem{Reason: t.ProblemReason, Message: t.ProblemMessage}
 	}

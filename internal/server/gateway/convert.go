@@ -101,10 +101,26 @@ func recordOf(m *daemonv1.Record) history.Record {
 		}
 	case *daemonv1.Record_Event:
 		r.Event = &history.Note{Reason: body.Event.GetReason(), Message: body.Event.GetMessage(), Details: body.Event.GetDetails()}
+	case *daemonv1.Record_AgentEnd:
+		end := body.AgentEnd
+		r.AgentEnd = &history.AgentEnd{
+			ExitCode: end.GetExitCode(), Cause: bounded(end.GetCause(), maxCauseBytes), Message: bounded(end.GetMessage(), maxNameBytes),
+			RetryAfter: time.Duration(min(max(end.GetRetryAfterSeconds(), 0), maxRetryAfterSeconds)) * time.Second,
+		}
 	case *daemonv1.Record_Piece:
 		r.Piece = body.Piece.GetData()
 	}
 	return r
+}
+
+const (
+	maxCauseBytes        = 64
+	maxRetryAfterSeconds = 24 * 60 * 60
+)
+
+// bounded is the beginning of a text, without what a database cannot hold.
+func bounded(s string, n int) string {
+	return strings.ToValidUTF8(strings.ReplaceAll(s[:min(len(s), n)], "\x00", ""), "")
 }
 
 // timeOf is the zero time where none was given.

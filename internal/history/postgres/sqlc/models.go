@@ -269,6 +269,8 @@ type Task struct {
 	Stale            bool
 	ProblemReason    string
 	ProblemMessage   string
+	AgentEnd         []byte
+	ActiveAt         pgtype.Timestamptz
 	StoredBytes      int64
 	LeftOutRecords   int64
 	LeftOutBytes     int64

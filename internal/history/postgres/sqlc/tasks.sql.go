@@ -92,7 +92,7 @@ func (q *Queries) ListTask(ctx context.Context, arg ListTaskParams) error {
 }
 
 const lockTask = `-- name: LockTask :one
-SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message FROM tasks WHERE uid = $1 FOR NO KEY UPDATE
+SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, agent_end, active_at, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message FROM tasks WHERE uid = $1 FOR NO KEY UPDATE
 `
 
 // Nobody else writes to the task until the transaction ends. Its branch must be
@@ -120,6 +120,8 @@ func (q *Queries) LockTask(ctx context.Context, uid string) (Task, error) {
 		&i.Stale,
 		&i.ProblemReason,
 		&i.ProblemMessage,
+		&i.AgentEnd,
+		&i.ActiveAt,
 		&i.StoredBytes,
 		&i.LeftOutRecords,
 		&i.LeftOutBytes,
@@ -131,7 +133,7 @@ func (q *Queries) LockTask(ctx context.Context, uid string) (Task, error) {
 }
 
 const lockTaskToDelete = `-- name: LockTaskToDelete :one
-SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message FROM tasks WHERE uid = $1 FOR UPDATE
+SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, agent_end, active_at, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message FROM tasks WHERE uid = $1 FOR UPDATE
 `
 
 // Nobody else writes to the task, nor forks from it.
@@ -157,6 +159,8 @@ func (q *Queries) LockTaskToDelete(ctx context.Context, uid string) (Task, error
 		&i.Stale,
 		&i.ProblemReason,
 		&i.ProblemMessage,
+		&i.AgentEnd,
+		&i.ActiveAt,
 		&i.StoredBytes,
 		&i.LeftOutRecords,
 		&i.LeftOutBytes,
@@ -273,8 +277,8 @@ UPDATE tasks
 SET attempt = greatest(attempt, $1), last_sequence = $2,
     checkpoint_count = $3, latest_checkpoint = $4,
     snapshot_every = $5, snapshot_count = $6, updated_at = now(), stale = true,
-    tools = $7, models = $8, stored_bytes = $9
-WHERE uid = $10
+    tools = $7, models = $8, stored_bytes = $9, agent_end = $10, active_at = $11
+WHERE uid = $12
 `
 
 type SetTaskHeadParams struct {
@@ -287,6 +291,8 @@ type SetTaskHeadParams struct {
 	Tools            []string
 	Models           []byte
 	StoredBytes      int64
+	AgentEnd         []byte
+	ActiveAt         pgtype.Timestamptz
 	Uid              string
 }
 
@@ -301,6 +307,8 @@ func (q *Queries) SetTaskHead(ctx context.Context, arg SetTaskHeadParams) error 
 		arg.Tools,
 		arg.Models,
 		arg.StoredBytes,
+		arg.AgentEnd,
+		arg.ActiveAt,
 		arg.Uid,
 	)
 	return err
@@ -365,7 +373,7 @@ func (q *Queries) SummarizeEvent(ctx context.Context, arg SummarizeEventParams) 
 }
 
 const task = `-- name: Task :one
-SELECT t.uid, t.namespace, t.name, t.attempt, t.last_sequence, t.active_branch, t.checkpoint_count, t.latest_checkpoint, t.created_at, t.updated_at, t.id, t.tools, t.models, t.snapshot_every, t.snapshot_count, t.stale, t.problem_reason, t.problem_message, t.stored_bytes, t.left_out_records, t.left_out_bytes, t.limit_since, t.limit_noted, t.limit_message, b.id, b.task_uid, b.number, b.parent_id, b.reason, b.base_position, b.base_tool_calls, b.base_input_tokens, b.base_output_tokens, b.base_cost_micro_usd, b.head_position, b.head_tool_calls, b.head_input_tokens, b.head_output_tokens, b.head_cost_micro_usd, b.head_boundary, b.head_settled, b.head_open_calls, b.created_at, b.base_digest, b.head_digest
+SELECT t.uid, t.namespace, t.name, t.attempt, t.last_sequence, t.active_branch, t.checkpoint_count, t.latest_checkpoint, t.created_at, t.updated_at, t.id, t.tools, t.models, t.snapshot_every, t.snapshot_count, t.stale, t.problem_reason, t.problem_message, t.agent_end, t.active_at, t.stored_bytes, t.left_out_records, t.left_out_bytes, t.limit_since, t.limit_noted, t.limit_message, b.id, b.task_uid, b.number, b.parent_id, b.reason, b.base_position, b.base_tool_calls, b.base_input_tokens, b.base_output_tokens, b.base_cost_micro_usd, b.head_position, b.head_tool_calls, b.head_input_tokens, b.head_output_tokens, b.head_cost_micro_usd, b.head_boundary, b.head_settled, b.head_open_calls, b.created_at, b.base_digest, b.head_digest
 FROM tasks t JOIN branches b ON b.id = t.active_branch
 WHERE t.uid = $1
 `
@@ -397,6 +405,8 @@ func (q *Queries) Task(ctx context.Context, uid string) (TaskRow, error) {
 		&i.Task.Stale,
 		&i.Task.ProblemReason,
 		&i.Task.ProblemMessage,
+		&i.Task.AgentEnd,
+		&i.Task.ActiveAt,
 		&i.Task.StoredBytes,
 		&i.Task.LeftOutRecords,
 		&i.Task.LeftOutBytes,

@@ -1,0 +1,117 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/agent"
+	"github.com/clew-dev/clew/internal/history"
+)
+
+// agentEnding is that of an agent that did not end well. Why it failed the
+// daemon has told before the agent's container ended, unless it was killed too.
+// What the container itself left as its termination message is the agent's to
+// write, and is not looked at.
+func (d *decision) agentEnding(a *v1alpha1.Attempt, v *podView) *ending {
+	code := v.agent.ExitCode
+	if !d.o.History.Known {
+		deadline := v.agent.FinishedAt.Add(d.o.Limits.RecordWait)
+		if d.now.Before(deadline) {
+			d.lookAt(deadline)
+			return nil
+		}
+	}
+	told := d.agentEnd(a)
+	message := failureMessage(code, v.agent.Reason, told)
+	e := d.failedEnding(code, message)
+	switch agent.Cause(told.Cause) {
+	case agent.CauseUnauthorized:
+		e.reason = v1alpha1.ReasonAgentUnauthorized
+	case agent.CauseOutOfCredit:
+		e.reason = v1alpha1.ReasonAgentOutOfCredit
+	case agent.CauseTooOld:
+		e.reason = v1alpha1.ReasonAgentTooOld
+	case agent.CauseInvalidOptions:
+		e.reason = v1alpha1.ReasonAgentOptionsInvalid
+	case agent.CauseGaveUp:
+		e.reason = v1alpha1.ReasonAgentFailed
+	case agent.CauseRateLimited:
+		e.reason = v1alpha1.ReasonAgentRateLimited
+		if told.RetryAfter > 0 {
+			e.retryTime = ptr.To(metav1.NewTime(d.now.Add(told.RetryAfter)))
+		}
+	}
+	return &e
+}
+
+// agentEnd is what the daemon of an attempt told of its agent's end.
+func (d *decision) agentEnd(a *v1alpha1.Attempt) history.AgentEnd {
+	if end := d.o.History.State.AgentEnd; d.o.History.Known && end != nil && end.Attempt == a.Number {
+		return *end
+	}
+	return history.AgentEnd{}
+}
+
+// failureMessage says how an agent ended, and why in its own words.
+func failureMessage(code int32, reason string, told history.AgentEnd) string {
+	message := agent.ExitMeaning(int(code))
+	if reason != "" && reason != "Error" {
+		message += " (" + reason + ")"
+	}
+	switch c := agent.Cause(told.Cause); {
+	case told.Message == "":
+		return message
+	case c == agent.CauseTooOld, code == 126, code == 127:
+		return told.Message // it was not started
+	case meaning(c) != "":
+		return fmt.Sprintf("%s: %s: %s", message, meaning(c), told.Message)
+	}
+	return message + ": " + told.Message
+}
+
+// meaning says what a cause means to who reads of it.
+func meaning(c agent.Cause) string {
+	switch c {
+	case agent.CauseUnauthorized:
+		return "the model's API does not accept the agent's credentials"
+	case agent.CauseOutOfCredit:
+		return "the account at the model's API has no credit or quota left"
+	case agent.CauseRateLimited:
+		return "the model's API asks for a pause"
+	case agent.CauseModelUnavailable:
+		return "the model's API fails or cannot be reached"
+	case agent.CauseInvalidOptions:
+		return "the agent's program does not accept its arguments"
+	case agent.CauseSessionUnknown:
+		return "the agent does not have its session"
+	case agent.CauseGaveUp:
+		return "the agent gave up"
+	}
+	return ""
+}
+
+// retried says that an attempt that failed is followed by another by itself.
+func retried(a v1alpha1.Attempt) bool {
+	return slices.Contains([]string{v1alpha1.ReasonRetrying, v1alpha1.ReasonAgentRateLimited}, a.Reason)
+}
+
+// failurePause is how long after an agent's failure the next attempt starts.
+func (d *decision) failurePause(last *v1alpha1.Attempt) time.Duration {
+	if last.Reason != v1alpha1.ReasonAgentRateLimited {
+		return backoff(d.o.Limits.RetryBase, d.o.Limits.RetryCap, int(d.s.Failures))
+	}
+	limited := 0
+	for i := len(d.s.Attempts) - 1; i >= 0 && d.s.Attempts[i].Reason == v1alpha1.ReasonAgentRateLimited; i-- {
+		limited++
+	}
+	pause := backoff(d.o.Limits.RetryBase, d.o.Limits.RetryCap, limited)
+	if last.RetryTime != nil {
+		pause = max(pause, last.RetryTime.Sub(last.EndTime.Time))
+	}
+	return pause
+}
