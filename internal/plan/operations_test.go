@@ -64,6 +64,13 @@ func TestARewindThatFailsInAPreparedWorkspaceIsToldAndTheAgentGoesOn(t *testing.
 		s.podGone()
 		s.prepared(failedRewind("back", reason))
 		s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationFailed, reason)
+		entries := s.status().History
+		if got, want := entries[len(entries)-1].Message, "rewind back: "+reason+": it cannot be done"; got != want {
+			t.Errorf("the Event says %q, want %q", got, want)
+		}
+		if got, want := s.status().Rewind.Message, "nothing was changed: it cannot be done"; got != want {
+			t.Errorf("status.rewind says %q, want %q", got, want)
+		}
 		s.agentRuns()
 		s.wantState(v1alpha1.ReasonRunning)
 		s.wantOutcomes(v1alpha1.AttemptStopped, "")
