@@ -70,6 +70,7 @@ func readPod(tokens tokenFiles) (*pod, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.PodUID = os.Getenv(daemonapi.PodUIDEnv)
 	server, err := gateway.New(gateway.Config{URL: cfg.ServerURL, CABundle: cfg.CABundle, TokenFile: tokens.server, Version: version,
 		SnapshotEveryMessages: cfg.Policy.SnapshotEveryMessages})
 	if err != nil {

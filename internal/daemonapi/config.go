@@ -36,6 +36,10 @@ const (
 // containers prepare and daemon.
 const ConfigEnv = "CLEW_CONFIG"
 
+// PodUIDEnv is the environment variable that holds the pod's own UID, in the
+// containers prepare and daemon. Pods of older managers do not have it.
+const PodUIDEnv = "CLEW_POD_UID"
+
 // PromptEnv is the environment variable that holds the prompt, in the
 // containers prepare and agent.
 const PromptEnv = "CLEW_PROMPT"
@@ -48,6 +52,8 @@ type Config struct {
 	TaskUID   string `json:"taskUID"`
 	// Attempt is the number of this pod among the task's pods, from 1.
 	Attempt int64 `json:"attempt"`
+	// PodUID is what PodUIDEnv says: a manager cannot know it beforehand.
+	PodUID string `json:"-"`
 	// ServerURL is the base URL of the daemon gateway.
 	ServerURL string `json:"serverURL"`
 	// GitStoreURL is the URL of the task's repository in the gitstore.

@@ -262,7 +262,7 @@ func (b *podBuilder) prepareContainer() corev1.Container {
 		ImagePullPolicy: b.options.PullPolicy,
 		Command:         []string{"clew-daemon", "prepare"},
 		// prepare records the prompt as the first message.
-		Env:          []corev1.EnvVar{literal(daemonapi.ConfigEnv, b.config), b.prompt(false)},
+		Env:          []corev1.EnvVar{literal(daemonapi.ConfigEnv, b.config), podUID(), b.prompt(false)},
 		VolumeMounts: mounts,
 		Resources:    b.options.Prepare,
 		// A prepare that could not write its result leaves its last words.
@@ -279,7 +279,7 @@ func (b *podBuilder) daemonContainer() corev1.Container {
 		Image:           b.options.DaemonImage,
 		ImagePullPolicy: b.options.PullPolicy,
 		Command:         []string{"clew-daemon", "run"},
-		Env:             []corev1.EnvVar{literal(daemonapi.ConfigEnv, b.config)},
+		Env:             []corev1.EnvVar{literal(daemonapi.ConfigEnv, b.config), podUID()},
 		RestartPolicy:   ptr.To(corev1.ContainerRestartPolicyAlways),
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: workspaceVolume, MountPath: WorktreePath, SubPath: "worktree"},
@@ -366,6 +366,13 @@ func (b *podBuilder) prompt(ofResume bool) corev1.EnvVar {
 		}}
 	}
 	return env
+}
+
+// podUID tells a container the UID of its pod.
+func podUID() corev1.EnvVar {
+	return corev1.EnvVar{Name: daemonapi.PodUIDEnv, ValueFrom: &corev1.EnvVarSource{
+		FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.uid"},
+	}}
 }
 
 // literal is a variable with exactly this value: the kubelet expands $(NAME)

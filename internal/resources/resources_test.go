@@ -188,6 +188,9 @@ func TestConfigTellsThePodWhatToDo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if uid := env(named(t, pod.Spec.InitContainers, name), daemonapi.PodUIDEnv).ValueFrom; uid == nil || uid.FieldRef.FieldPath != "metadata.uid" {
+			t.Errorf("%s does not know its pod's UID: %+v", name, uid)
+		}
 		if c.Namespace != "team" || c.Task != "tidy-up" || c.TaskUID != "uid-1" || c.Attempt != 2 || c.CABundle != "PEM" {
 			t.Errorf("config %+v", c)
 		}

@@ -293,7 +293,7 @@ func (e *RefusedError) Error() string { return "the gitstore refuses the push: "
 func (e *RefusedError) Unwrap() error { return e.Err }
 
 // GitError sorts an error of a push or fetch: gateway.ErrFenced if a newer
-// attempt has begun, RefusedError if the gitstore said no, else as it came.
+// attempt has begun or the pod's object is gone, RefusedError if the gitstore said no, else as it came.
 func GitError(err error) error {
 	if err == nil {
 		return nil
@@ -301,7 +301,7 @@ func GitError(err error) error {
 	// The gitstore's words begin a line of their own in what git printed.
 	if r, ok := refusal.Parse(strings.ReplaceAll(err.Error(), ": remote: clew:", ":\nremote: clew:")); ok {
 		switch r.Reason {
-		case refusal.StaleAttempt:
+		case refusal.StaleAttempt, refusal.PodGone:
 			return fmt.Errorf("talk to the gitstore: %w", gateway.ErrFenced)
 		case refusal.Unavailable:
 			return err

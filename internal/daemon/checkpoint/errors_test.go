@@ -21,6 +21,7 @@ func TestGitError(t *testing.T) {
 		{"unreachable", git(worktree.Unreachable, "fatal: unable to access: Failed to connect"), false, false, false},
 		{"stale, in words", git(worktree.Rejected, "remote: clew: StaleAttempt: attempt 3 was seen"), true, false, false},
 		{"stale, by status", git(worktree.GitFailed, "fatal: unable to access 'x': The requested URL returned error: 409"), true, false, false},
+		{"pod that is gone", git(worktree.Rejected, "remote: clew: PodGone: the pod does not exist any more"), true, false, false},
 		{"quota", git(worktree.Rejected, "remote: clew: QuotaExceeded: the namespace is full"), false, true, true},
 		{"immutable", git(worktree.Rejected, "POST git-receive-pack\nremote: clew: RefImmutable: it has another value"), false, true, false},
 		{"corrupt", git(worktree.Rejected, "remote: fatal: pack has bad object at offset 12"), false, true, false},

@@ -31,7 +31,7 @@ func (w *World) Start(attempt int64) *Sidecar {
 	d := &Sidecar{t: t, w: w, stop: stop, done: make(chan error, 1)}
 	go func() {
 		d.done <- run.Run(ctx, run.Config{Pod: w.Pod(attempt, nil), Paths: w.Paths(), RunDir: w.RunDir, Server: client,
-			Remote: volume.Remote(w.Store, token, ""), Mask: w.Mask, Log: w.Log()})
+			Remote: volume.Remote(w.Store, token, ""), OpenWait: w.OpenWait, Mask: w.Mask, Log: w.Log()})
 	}()
 	until(t, "the daemon is ready", func() bool { return run.Ready(w.RunDir) == nil })
 	return d
@@ -104,6 +104,32 @@ func (w *World) Dial(session string) *Shim {
 	}
 	a.Sent, a.Acked = a.Welcome.Line, a.Welcome.Line
 	return a
+}
+
+// Reconnect connects to a daemon that may have been fenced off.
+func (w *World) Reconnect(session string) *Shim {
+	w.T.Helper()
+	c, err := net.Dial("unix", filepath.Join(w.RunDir, run.SocketName))
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	w.T.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(30 * time.Second))
+	a := &Shim{t: w.T, Conn: c, Reader: bufio.NewReader(c)}
+	a.Send(wire.TypeHello, wire.Hello{Session: session})
+	return a
+}
+
+// Knock connects as a shim and tells the type of the daemon's answer; 0 for none.
+func (w *World) Knock(session string) wire.Type {
+	w.T.Helper()
+	a := w.Reconnect(session)
+	defer a.Close()
+	f, err := wire.Read(a.Reader)
+	if err != nil {
+		return 0
+	}
+	return f.Type
 }
 
 // Send sends a frame other than a line.

@@ -43,8 +43,12 @@ type World struct {
 	// StatePaths are kept of its home, too.
 	StatePaths []string
 	// Mask knows the values of the agent's Secrets.
-	Mask     *mask.Masker
+	Mask *mask.Masker
+	// PodUID is that of the pods that are started; old ones know none.
+	PodUID   string
 	RetryFor time.Duration
+	// OpenWait is how long the daemon waits for the volume; 0 for its default.
+	OpenWait time.Duration
 	Verbose  bool
 }
 
@@ -118,7 +122,7 @@ func mkdir(t testing.TB, dir string) {
 
 // Pod is the configuration of an attempt's pod.
 func (w *World) Pod(attempt int64, op *daemonapi.Operation) daemonapi.Config {
-	pod := daemonapi.Config{Namespace: "ns", Task: "task", TaskUID: w.UID, Attempt: attempt, ServerURL: w.Server.URL,
+	pod := daemonapi.Config{Namespace: "ns", Task: "task", TaskUID: w.UID, Attempt: attempt, PodUID: w.PodUID, ServerURL: w.Server.URL,
 		GitStoreURL: w.Store, Policy: w.Policy, AgentType: cmp.Or(w.Agent, "Exec"), Context: w.Context, StatePaths: w.StatePaths, Operation: op, Source: w.Source}
 	if w.Origin != "" {
 		pod.Repository = &daemonapi.Repository{URL: w.Origin}

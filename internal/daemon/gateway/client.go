@@ -24,8 +24,9 @@ import (
 
 // Errors that callers tell apart. Any other error means: try again later.
 var (
-	// ErrFenced: a newer attempt of the task has begun; stop writing.
-	ErrFenced = errors.New("a newer attempt of this task has begun")
+	// ErrFenced: a newer attempt of the task has begun, or this pod's object does
+	// not exist any more; stop writing.
+	ErrFenced = errors.New("this attempt of the task is over")
 	// ErrGap: the server lacks records before the first one given.
 	ErrGap = errors.New("the server lacks earlier records")
 	// ErrNotFound: the server does not know the checkpoint.
@@ -126,7 +127,7 @@ func classify(what string, err error) error {
 	}
 	switch connect.CodeOf(err) {
 	case connect.CodeAborted:
-		return fmt.Errorf("%s: %w", what, ErrFenced)
+		return fmt.Errorf("%s: %w: %w", what, ErrFenced, err)
 	case connect.CodeFailedPrecondition:
 		return fmt.Errorf("%s: %w: %w", what, ErrGap, err)
 	case connect.CodeNotFound:

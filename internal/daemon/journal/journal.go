@@ -134,15 +134,28 @@ type Resume struct {
 
 // Final is the last checkpoint of an attempt whose agent has ended.
 type Final struct {
-	Attempt  int64 `json:"attempt"`
-	Number   int64 `json:"number"`
-	ExitCode int   `json:"exitCode"`
+	Attempt  int64  `json:"attempt"`
+	PodUID   string `json:"podUID,omitempty"`
+	Number   int64  `json:"number"`
+	ExitCode int    `json:"exitCode"`
+}
+
+// Of says whether it is that of a pod: a number alone may have been given to
+// two pods by an older manager.
+func (f *Final) Of(attempt int64, podUID string) bool {
+	return f != nil && f.Attempt == attempt && f.PodUID == podUID
 }
 
 // Session is the run of the agent that an attempt's output comes from.
 type Session struct {
 	Attempt int64  `json:"attempt"`
+	PodUID  string `json:"podUID,omitempty"`
 	ID      string `json:"id"`
+}
+
+// Of says whether it is that of a pod.
+func (s *Session) Of(attempt int64, podUID string) bool {
+	return s != nil && s.Attempt == attempt && s.PodUID == podUID
 }
 
 // State is what the journal holds.
@@ -151,6 +164,8 @@ type State struct {
 	TaskUID string `json:"taskUID,omitempty"`
 	// Attempt is the newest attempt that used the volume.
 	Attempt int64 `json:"attempt,omitempty"`
+	// PodUID is its pod; empty where an older daemon used it.
+	PodUID string `json:"podUID,omitempty"`
 	// Layout is nil on an empty volume.
 	Layout *Layout `json:"layout,omitempty"`
 	// Base is the commit of the origin that the task started from.
@@ -254,9 +269,10 @@ func (s *State) UnspooledRecord() (*daemonv1.CheckpointRecord, error) {
 // Journal is an open journal; safe for concurrent use. The spool's lock keeps
 // other processes from it.
 type Journal struct {
-	path string
-	mu   sync.Mutex
-	raw  []byte
+	path  string
+	owned func() error
+	mu    sync.Mutex
+	raw   []byte
 }
 
 // Open reads the journal at path; a missing file is an empty journal.
@@ -273,6 +289,14 @@ func Open(path string) (*Journal, error) {
 		return nil, fmt.Errorf("the journal %s is damaged: %w; move it away to have the workspace restored from the gitstore", path, err)
 	}
 	return &Journal{path: path, raw: raw}, nil
+}
+
+// Guard has every Update ask first whether the volume is still this process's:
+// the lock alone does not say so on every kind of storage.
+func (j *Journal) Guard(owned func() error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.owned = owned
 }
 
 // State is a copy of what the journal holds.
@@ -301,6 +325,11 @@ func (j *Journal) Update(change func(*State) error) error {
 	raw, err := json.MarshalIndent(s, "", " ")
 	if err != nil {
 		return fmt.Errorf("encode the journal: %w", err)
+	}
+	if j.owned != nil {
+		if err := j.owned(); err != nil {
+			return fmt.Errorf("write the journal: %w", err)
+		}
 	}
 	if err := replace(j.path, raw); err != nil {
 		return fmt.Errorf("write the journal: %w", err)

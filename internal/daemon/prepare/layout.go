@@ -60,7 +60,7 @@ func (p *preparer) layOut(ctx context.Context) error {
 
 // planLayout decides where the files come from.
 func (p *preparer) planLayout(ctx context.Context) (journal.Layout, error) {
-	move := daemonapi.OperationKey(daemonapi.OperationRestore, strconv.FormatInt(p.cfg.Pod.Attempt, 10))
+	move := daemonapi.OperationKey(daemonapi.OperationRestore, p.podKey())
 	if op := p.cfg.Pod.Operation; p.halfRewound(op) {
 		move = "" // the conversation already stands where the rewind took it
 	}

@@ -22,6 +22,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -197,7 +198,7 @@ func (p *preparer) claim(ctx context.Context) error {
 		case s.Attempt > pod.Attempt:
 			return gateway.ErrFenced
 		}
-		s.TaskUID, s.Attempt = pod.TaskUID, pod.Attempt
+		s.TaskUID, s.Attempt, s.PodUID = pod.TaskUID, pod.Attempt, pod.PodUID
 		// Decided and noted before the folder is made anew: the next prepare, if
 		// this one ends early, must not take an empty folder for the task's.
 		if s.Layout != nil && s.Layout.Stage == journal.LayoutReady && missing {
@@ -414,6 +415,16 @@ func (p *preparer) move(ctx context.Context, m *daemonv1.MoveConversationRequest
 		return of(placeServer, err)
 	})
 	return position, err
+}
+
+// podKey tells this pod from every other one of the task: its attempt's number
+// and, where it is known, its UID.
+func (p *preparer) podKey() string {
+	key := strconv.FormatInt(p.cfg.Pod.Attempt, 10)
+	if uid := p.cfg.Pod.PodUID; uid != "" {
+		key += "-" + uid
+	}
+	return key
 }
 
 // moved reports whether the server has noted the operation with the key.

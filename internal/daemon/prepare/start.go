@@ -70,7 +70,7 @@ func (p *preparer) remembered(ctx context.Context) (remembered, error) {
 	}
 	told, pending, head := h.end()
 	if len(pending) == 0 && len(told) > 0 {
-		if err := p.once(fmt.Sprintf("go-on/%d", p.cfg.Pod.Attempt), func() error { return p.userMessage(goOn) }); err != nil {
+		if err := p.once("go-on/"+p.podKey(), func() error { return p.userMessage(goOn) }); err != nil {
 			return remembered{}, err
 		}
 		if err := p.drain(ctx); err != nil {

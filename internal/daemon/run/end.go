@@ -9,6 +9,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/backoff"
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
 	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemon/spool"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
@@ -88,7 +89,7 @@ func (d *daemon) last(ctx, work context.Context) error {
 	trigger, code := lastTrigger(st, d.codeOf(st))
 	req := checkpoint.Request{Trigger: string(trigger), Consistency: d.socket.atEnd, Also: func(s *journal.State, p journal.Point) {
 		s.Clean = &p
-		s.Final = &journal.Final{Attempt: d.cfg.Pod.Attempt, Number: p.Number, ExitCode: code}
+		s.Final = &journal.Final{Attempt: d.cfg.Pod.Attempt, PodUID: d.cfg.Pod.PodUID, Number: p.Number, ExitCode: code}
 	}}
 	var wait backoff.Backoff
 	var ending <-chan time.Time
@@ -103,6 +104,9 @@ func (d *daemon) last(ctx, work context.Context) error {
 		}
 		if work.Err() != nil {
 			return work.Err()
+		}
+		if errors.Is(err, spool.ErrBroken) {
+			return err
 		}
 		d.log.Error(err, "the last checkpoint cannot be taken; trying again")
 		if ending == nil && (ctx.Err() != nil || d.terminating()) {

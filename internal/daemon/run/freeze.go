@@ -59,7 +59,7 @@ func (s *socket) freeze(ctx context.Context) *freeze {
 // attempt's agent.
 func (s *socket) startedBefore() bool {
 	known := s.journal.State().Session
-	return known != nil && known.Attempt == s.attempt
+	return known != nil && known.Attempt == s.pod.Attempt
 }
 
 // thaw lets the agent go on.

@@ -18,14 +18,16 @@
 //   - The values of the agent's Secrets are in nothing that leaves the pod.
 //   - A daemon killed at any instant goes on where it was when it starts again.
 //   - What keeps it from its work, a full volume say, shows in the Task's status.
-//   - When a newer attempt of the task has begun it ends its own agent and
-//     writes nothing more, anywhere.
+//   - When a newer attempt of the task has begun, or its pod's object is gone,
+//     it ends its own agent and writes nothing more, anywhere. It lets go of the
+//     volume only when that agent has ended.
 package run
 
 import (
 	"cmp"
 	"context"
 	"errors"
+	"net"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -41,6 +43,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemon/mask"
 	"github.com/clew-dev/clew/internal/daemon/ship"
+	"github.com/clew-dev/clew/internal/daemon/spool"
 	"github.com/clew-dev/clew/internal/daemon/volume"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
@@ -68,11 +71,12 @@ type Config struct {
 	// DoneGrace is how long an agent may be silent after its final answer before
 	// it is ended; 0 for 30 s.
 	DoneGrace time.Duration
-	Log       logr.Logger
+	// OpenWait is how long another holder of the volume is awaited; 0 means 30 s.
+	OpenWait time.Duration
+	Log      logr.Logger
 }
 
-// openWait is how long another holder of the volume is awaited.
-const openWait = 30 * time.Second
+const defaultOpenWait = 30 * time.Second
 
 // daemon is one run of the sidecar.
 type daemon struct {
@@ -118,9 +122,12 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer listener.Close()
-	opening, cancel := context.WithTimeout(ctx, openWait)
+	opening, cancel := context.WithTimeout(ctx, cmp.Or(cfg.OpenWait, defaultOpenWait))
 	defer cancel()
 	v, err := volume.Open(opening, cfg.Paths, cfg.Pod, cfg.Mask)
+	if errors.Is(err, spool.ErrLocked) && ctx.Err() == nil {
+		return lockedOut(ctx, cfg, listener)
+	}
 	if err != nil {
 		return err
 	}
@@ -137,14 +144,14 @@ func Run(ctx context.Context, cfg Config) error {
 		longPath: filepath.Join(cfg.Paths.State, "long-line"), log: cfg.Log}
 	d.recorder.hindered = d.problems.recorded
 	d.recorder.called = func(c *daemonv1.ToolCall) { d.toolCalled(work, c) }
-	d.socket = newSocket(d.recorder, v.Journal, cfg.Pod.Attempt, cfg.Log)
+	d.socket = newSocket(d.recorder, v.Journal, cfg.Pod, cfg.Log)
 	d.socket.recorded, d.socket.failed, d.socket.beforeTool = d.recorded, func(err error) { fail(err) }, d.beforeTool
 	var bad []error
 	d.guard, bad = newGuard(cfg.Pod, adapter)
 	d.pace = newPace(cfg.Pod.Policy.LeastIntervalSeconds)
 
 	err = d.begin()
-	if err != nil && !errors.Is(err, gateway.ErrFenced) {
+	if err != nil && !overtaken(err) {
 		return err
 	}
 	if err != nil {
@@ -162,10 +169,16 @@ func Run(ctx context.Context, cfg Config) error {
 	if err == nil {
 		err = d.work(ctx, work)
 	}
-	if errors.Is(err, gateway.ErrFenced) {
-		return d.fenced(ctx)
+	if overtaken(err) {
+		return d.fenced(ctx, err)
 	}
 	return err
+}
+
+// overtaken says that a newer attempt has begun, or that this pod's object is
+// gone, whoever noticed.
+func overtaken(err error) bool {
+	return errors.Is(err, gateway.ErrFenced) || errors.Is(err, spool.ErrTaken)
 }
 
 // begin makes sure that prepare has left the volume ready for this attempt, and
@@ -174,7 +187,7 @@ func (d *daemon) begin() error {
 	state := d.volume.Journal.State()
 	attempt := d.cfg.Pod.Attempt
 	switch {
-	case state.Attempt > attempt:
+	case state.Attempt > attempt, state.Attempt == attempt && state.PodUID != d.cfg.Pod.PodUID:
 		return gateway.ErrFenced
 	case state.TaskUID != d.cfg.Pod.TaskUID || state.Attempt < attempt || state.Layout == nil || state.Layout.Stage != journal.LayoutReady || state.Rewind != nil:
 		return errors.New("the volume is not prepared for this attempt: the container prepare has not completed")
@@ -204,7 +217,7 @@ func (d *daemon) begin() error {
 
 // finished reports whether this attempt's last checkpoint was taken.
 func (d *daemon) finished(s journal.State) bool {
-	return s.Final != nil && s.Final.Attempt == d.cfg.Pod.Attempt
+	return s.Final.Of(d.cfg.Pod.Attempt, d.cfg.Pod.PodUID)
 }
 
 // work runs everything until the pod ends (ctx) or something fails for good.
@@ -266,13 +279,28 @@ func nudge(c chan struct{}) {
 }
 
 // fenced ends the agent and waits for the pod's end without touching anything.
-// It lets go of the volume, which the newer attempt may be waiting for.
-func (d *daemon) fenced(ctx context.Context) error {
-	d.log.Info("a newer attempt of the task has begun: this one ends its agent and writes nothing more")
+// It lets go of the volume, which the newer attempt may be waiting for, when the
+// agent has ended and not before, however long that takes: an agent that cannot
+// be ended must not write into the next one's worktree.
+func (d *daemon) fenced(ctx context.Context, why error) error {
+	d.log.Info("this attempt is over: it ends its agent and writes nothing more", "reason", why.Error())
 	d.socket.fence()
+	d.socket.untilGone(ctx)
 	err := d.volume.Close()
 	<-ctx.Done()
 	return err
+}
+
+// lockedOut ends the agent of a daemon that came back after the newer attempt
+// had taken the volume.
+func lockedOut(ctx context.Context, cfg Config, listener net.Listener) error {
+	cfg.Log.Info("a newer attempt of the task has the volume: this one ends its agent and writes nothing")
+	s := newSocket(nil, nil, cfg.Pod, cfg.Log)
+	s.fence()
+	if err := s.serve(ctx, listener); ctx.Err() == nil {
+		return err
+	}
+	return nil
 }
 
 // listenForCommands does what the server asks for.

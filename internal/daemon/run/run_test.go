@@ -344,6 +344,7 @@ func TestFencedByServerOrGitstore(t *testing.T) {
 				a.Call("2")
 			}
 			a.UntilStopped()
+			a.Close() // its agent has ended
 			// The volume is free for the newer attempt.
 			w.RunDir = w.CopyVolume().RunDir
 			w.Prepare(2, nil)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemon/wire"
+	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
 // SocketName is the daemon's socket in the run folder.
@@ -26,6 +27,9 @@ const (
 	helloTimeout = 5 * time.Second
 	// writeTimeout is how long the shim may leave a frame unread.
 	writeTimeout = 10 * time.Second
+	// reconnectWait is how long a shim may take to connect again: it tries each
+	// second.
+	reconnectWait = 3 * time.Second
 	// maxStrangers bounds connections without a session.
 	maxStrangers = 32
 	// maxAsking bounds tools that wait for a checkpoint.
@@ -37,7 +41,7 @@ const (
 type socket struct {
 	recorder *recorder
 	journal  *journal.Journal
-	attempt  int64
+	pod      daemonapi.Config
 	log      logr.Logger
 	// recorded is called after lines went to disk.
 	recorded func()
@@ -54,6 +58,7 @@ type socket struct {
 	terminating bool
 	exit        *wire.Exit
 	fenced      bool
+	ending      int           // connections that were told to end their agent and are still open
 	released    *wire.Release // nil until the shim may end
 	freezes     int64
 	frozen      map[int64]*freeze // those under way
@@ -101,8 +106,8 @@ func (c *connection) ack(line int64) error {
 	return wire.Write(c, wire.TypeAck, wire.Ack{Line: line})
 }
 
-func newSocket(r *recorder, j *journal.Journal, attempt int64, log logr.Logger) *socket {
-	return &socket{recorder: r, journal: j, attempt: attempt, log: log, recorded: func() {}, failed: func(error) {},
+func newSocket(r *recorder, j *journal.Journal, pod daemonapi.Config, log logr.Logger) *socket {
+	return &socket{recorder: r, journal: j, pod: pod, log: log, recorded: func() {}, failed: func(error) {},
 		beforeTool: func(context.Context, wire.BeforeTool) {}, asking: make(chan struct{}, maxAsking),
 		frozen: map[int64]*freeze{}, changed: make(chan struct{})}
 }
@@ -175,7 +180,8 @@ func (s *socket) handle(ctx context.Context, c *connection, known func()) error 
 		return err
 	}
 	if s.isFenced() {
-		return c.send(wire.TypeStop, nil)
+		known()
+		return s.end(c, r)
 	}
 	if err := s.admit(hello.Session); err != nil {
 		return err
@@ -187,7 +193,7 @@ func (s *socket) handle(ctx context.Context, c *connection, known func()) error 
 		return err
 	}
 	defer s.close(c)
-	if err := c.send(wire.TypeWelcome, wire.Welcome{Line: line, Attempt: s.attempt}); err != nil {
+	if err := c.send(wire.TypeWelcome, wire.Welcome{Line: line, Attempt: s.pod.Attempt}); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -226,8 +232,8 @@ func (s *socket) ask(ctx context.Context, c *connection, f wire.Frame, known fun
 // admit takes the first session of the attempt and no other.
 func (s *socket) admit(session string) error {
 	return s.journal.Update(func(j *journal.State) error {
-		if j.Session == nil || j.Session.Attempt != s.attempt {
-			j.Session = &journal.Session{Attempt: s.attempt, ID: session}
+		if !j.Session.Of(s.pod.Attempt, s.pod.PodUID) {
+			j.Session = &journal.Session{Attempt: s.pod.Attempt, PodUID: s.pod.PodUID, ID: session}
 		}
 		if j.Session.ID != session {
 			return errors.New("a session that is not this attempt's")
@@ -411,7 +417,7 @@ type status struct {
 func (s *socket) status() (status, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return status{connected: s.current != nil, seen: s.seen, terminating: s.terminating, exit: s.exit}, s.changed
+	return status{connected: s.current != nil || s.ending > 0, seen: s.seen, terminating: s.terminating, exit: s.exit}, s.changed
 }
 
 // until waits until the agent's status is as wanted, or ctx ends.

@@ -197,9 +197,13 @@ func (s *shim) run(attempt int64, signals <-chan os.Signal) (int, error) {
 		case sig := <-signals:
 			s.forward(c, sig)
 		case <-s.link.stopped:
-			s.log.Info("a newer attempt of the task has begun: ending the agent")
+			s.log.Info("this attempt is over: ending the agent")
 			c.signalAll(unix.SIGKILL)
-			return <-c.exited, nil
+			code := <-c.exited
+			// The end of the connection tells the daemon that nothing of the agent
+			// is left to write to the volume.
+			c.killRest()
+			return code, nil
 		}
 	}
 }

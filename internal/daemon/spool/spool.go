@@ -13,6 +13,8 @@ package spool
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -40,6 +42,9 @@ var (
 	ErrCorrupted = errors.New("the spool is damaged")
 	// ErrBroken: the disk failed under the spool; it must be opened anew.
 	ErrBroken = errors.New("the spool cannot be written any more")
+	// ErrTaken: another process has opened the spool, on storage whose locks do
+	// not keep it out. It is an ErrBroken, too.
+	ErrTaken = fmt.Errorf("%w: another process has taken it over", ErrBroken)
 )
 
 // Mark says how far the log reaches into the output of one run of the agent.
@@ -54,8 +59,9 @@ type Mark struct {
 
 // Spool is an open spool. Its methods are safe for concurrent use.
 type Spool struct {
-	dir  string
-	lock *os.File
+	dir   string
+	lock  *os.File
+	owner string // what the lock's file says while the spool is this process's
 
 	mu       sync.Mutex
 	segments []*segment // oldest first, never empty; the last one is written to
@@ -100,11 +106,55 @@ func Open(dir string) (*Spool, error) {
 		return nil, fmt.Errorf("lock the spool: %w", err)
 	}
 	s := &Spool{dir: dir, lock: lock, changed: make(chan struct{})}
-	if err := s.load(); err != nil {
+	err = s.own()
+	if err == nil {
+		err = s.load()
+	}
+	if err != nil {
 		lock.Close()
 		return nil, err
 	}
 	return s, nil
+}
+
+// own writes into the lock's file whose the spool is. Where locks work nobody
+// else gets here; where they do not (some network file systems take a lock and
+// tell nobody) the file tells the process before that it has been replaced.
+func (s *Spool) own() error {
+	name := make([]byte, 16)
+	if _, err := rand.Read(name); err != nil {
+		return fmt.Errorf("name the owner of the spool: %w", err)
+	}
+	s.owner = hex.EncodeToString(name)
+	_, err := s.lock.WriteAt([]byte(s.owner), 0)
+	if err == nil {
+		err = s.lock.Sync()
+	}
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		// A full volume must still be opened. Whoever comes next writes a name.
+		found, err := os.ReadFile(s.lock.Name())
+		s.owner = string(found)
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("write the owner of the spool: %w", err)
+	}
+	return nil
+}
+
+// Owned returns nil if the spool, and the folder it is in, is still this
+// process's; ErrTaken if not. It is to be asked before every write to the
+// volume.
+func (s *Spool) Owned() error {
+	// Opened anew, so that a network file system does not answer from its cache.
+	owner, err := os.ReadFile(s.lock.Name())
+	if err != nil {
+		return fmt.Errorf("look whose the spool is: %w", err)
+	}
+	if string(owner) != s.owner {
+		return ErrTaken
+	}
+	return nil
 }
 
 // Close lets go of the spool.
@@ -157,6 +207,9 @@ func (s *Spool) Append(mark *Mark, records ...*daemonv1.Record) error {
 	}
 	if len(records) == 0 && mark == nil {
 		return nil
+	}
+	if err := s.Owned(); err != nil {
+		return err
 	}
 	if s.current().size >= segmentBytes {
 		if err := s.rotate(s.last); err != nil {
@@ -304,6 +357,9 @@ func (s *Spool) Trim(through int64) error {
 	if s.broken != nil {
 		return s.broken
 	}
+	if err := s.Owned(); err != nil {
+		return err
+	}
 	for len(s.segments) > 1 && s.segments[1].first <= through+1 {
 		if err := os.Remove(s.segments[0].path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("trim the spool: %w", err)
@@ -321,6 +377,9 @@ func (s *Spool) Reset(last int64) error {
 	defer s.mu.Unlock()
 	if s.broken != nil {
 		return s.broken
+	}
+	if err := s.Owned(); err != nil {
+		return err
 	}
 	if last < s.last {
 		return fmt.Errorf("the spool reaches to record %d and cannot go back to %d", s.last, last)

@@ -281,3 +281,33 @@ func write(dir string) {
 		fmt.Println(n + 2)
 	}
 }
+
+func TestASpoolThatAnotherProcessHasTakenIsNotWritten(t *testing.T) {
+	dir := t.TempDir()
+	old, err := spool.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Close()
+	if err := os.Remove(filepath.Join(dir, "lock")); err != nil { // a lock that keeps nobody out
+		t.Fatal(err)
+	}
+	newer, err := spool.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer newer.Close()
+	if err := newer.Append(nil, &daemonv1.Record{}); err != nil {
+		t.Fatal(err)
+	}
+	for what, err := range map[string]error{
+		"append": old.Append(nil, &daemonv1.Record{}), "trim": old.Trim(1), "reset": old.Reset(7), "look": old.Owned(),
+	} {
+		if !errors.Is(err, spool.ErrTaken) || !errors.Is(err, spool.ErrBroken) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if records, err := newer.Read(0, 10, 1<<20); err != nil || len(records) != 1 {
+		t.Errorf("%d records, %v", len(records), err)
+	}
+}

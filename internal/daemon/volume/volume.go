@@ -58,6 +58,7 @@ func Open(ctx context.Context, paths Paths, cfg daemonapi.Config, secrets worktr
 		s.Close()
 		return nil, err
 	}
+	v.Journal.Guard(s.Owned)
 	v.Repo, err = worktree.Open(ctx, worktree.Config{
 		GitDir: filepath.Join(paths.State, "git"), Worktree: paths.Worktree,
 		Home: paths.Home, HomeInclude: include, HomeExclude: homeExclude(cfg), MaxFileBytes: cfg.Policy.MaxFileBytes,

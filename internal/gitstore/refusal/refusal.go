@@ -23,6 +23,8 @@ const (
 	NotFound Reason = "NotFound"
 	// StaleAttempt: a newer attempt of the task was seen; this one must stop.
 	StaleAttempt Reason = "StaleAttempt"
+	// PodGone: the pod whose token this is does not exist any more; it must stop.
+	PodGone Reason = "PodGone"
 	// TaskDeleted: the task's checkpoints were deleted for good; nothing more is
 	// taken from it.
 	TaskDeleted Reason = "TaskDeleted"
