@@ -10,7 +10,7 @@ const (
 	OperationResume = "Resume"
 	OperationRewind = "Rewind"
 	// OperationRestore brings the workspace of a lost volume back. Its id is the
-	// number of the attempt that began it.
+	// number of the attempt that began it and the UID of its pod.
 	OperationRestore = "Restore"
 )
 

@@ -128,6 +128,8 @@ func refuseServer(err error) *refusal.Refusal {
 // refuseAuthentication puts an Authenticator's error into a refusal.
 func refuseAuthentication(err error, namespace string) *refusal.Refusal {
 	switch {
+	case errors.Is(err, podidentity.ErrPodGone):
+		return refusal.New(refusal.PodGone, "%v", err)
 	case errors.Is(err, podidentity.ErrUnauthenticated):
 		return refusal.New(refusal.Unauthenticated, "%v", err)
 	case errors.Is(err, podidentity.ErrForbidden):

@@ -436,7 +436,7 @@ func statusOf(reason refusal.Reason) int {
 		return http.StatusUnauthorized
 	case refusal.NotFound:
 		return http.StatusNotFound
-	case refusal.StaleAttempt:
+	case refusal.StaleAttempt, refusal.PodGone:
 		return http.StatusConflict
 	case refusal.QuotaExceeded, refusal.VolumeFull:
 		return http.StatusInsufficientStorage

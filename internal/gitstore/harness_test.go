@@ -61,6 +61,8 @@ func (wordOfToken) Authenticate(_ context.Context, token, namespace string) (Cal
 	switch {
 	case parts[0] == "down":
 		return Caller{}, podidentity.ErrUnavailable
+	case parts[0] == "gone":
+		return Caller{}, podidentity.ErrPodGone
 	case parts[0] == "reader" && len(parts) == 2:
 		if parts[1] != namespace {
 			return Caller{}, podidentity.ErrForbidden

@@ -101,6 +101,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 	first := task.commit("a.txt", "one\n")
 	refspec := first + ":" + codeRef("fix", 1)
 	task.as("nonsense").refusedPush(refusal.Unauthenticated, "", refspec)
+	task.as("gone").refusedPush(refusal.PodGone, "", refspec)
 	task.as("task:elsewhere:fix:uid-fix:1").refusedPush(refusal.Forbidden, "does not open the repositories of the namespace team", refspec)
 	task.as("task:team:..:uid-fix:1").refusedPush(refusal.Forbidden, "does not open", refspec)
 	task.as("task:team:fix:../x:1").refusedPush(refusal.Forbidden, "does not open", refspec)

@@ -133,7 +133,7 @@ func Run(ctx context.Context, options Options, hook []string) error {
 	if err != nil {
 		return fmt.Errorf("--bind-address: %w", err)
 	}
-	verifier := podidentity.New(client, podidentity.Options{Audiences: options.Audiences})
+	verifier := podidentity.New(client, podidentity.Options{Audiences: options.Audiences, Tasks: podidentity.NewLiveTasks(tasks)})
 	return serve(ctx, options, PodAuthenticator{Verifier: verifier, Sources: &taskSources{client: tasks}, Server: account}, hook, listener, certificate, logs)
 }
 

@@ -48,6 +48,9 @@ func (d *decision) followAttempt() {
 		if a.PodUID == "" && d.o.MadePodUID == "" && a.Reason == "" && d.o.ReservedAttempt == a.Number {
 			return // its pod is yet to be made
 		}
+		if a.PodUID == "" {
+			a.PodUID = d.o.MadePodUID
+		}
 		d.end(a, d.goneEnding(a))
 		return
 	}

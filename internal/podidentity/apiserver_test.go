@@ -119,7 +119,7 @@ func TestRealTokens(t *testing.T) {
 		"of a pod of no task":      {c.token("clew-task", "clew.dev", c.pod("plain", nil)), podidentity.ErrNotTask},
 		"of a pod without owner":   {c.token("clew-task", "clew.dev", c.pod("posing", labels)), podidentity.ErrForbidden},
 	} {
-		if _, err := fresh().Verify(t.Context(), test.token); !errors.Is(err, test.kind) {
+		if _, err := fresh().Verify(t.Context(), test.token); !errors.Is(err, test.kind) || errors.Is(err, podidentity.ErrPodGone) {
 			t.Errorf("a token %s: %v, want %v", name, err, test.kind)
 		}
 	}
@@ -162,7 +162,7 @@ func (c realCluster) goneAndReplaced(fresh func() *podidentity.Verifier, pod *co
 	}
 	refused := func(when string) {
 		c.t.Helper()
-		if _, err := fresh().Verify(context.WithoutCancel(c.t.Context()), token); !errors.Is(err, podidentity.ErrUnauthenticated) {
+		if _, err := fresh().Verify(context.WithoutCancel(c.t.Context()), token); !errors.Is(err, podidentity.ErrPodGone) {
 			c.t.Errorf("%s: %v", when, err)
 		}
 	}

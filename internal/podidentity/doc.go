@@ -9,11 +9,14 @@
 //
 // What this promises: the caller holds a token that the API server issued for
 // this very pod (same UID, still existing), and the pod says it is that
-// attempt of that task. What it cannot promise: that the manager made the pod.
-// Labels and owner references are the word of whoever created the pod, so
-// anyone who may create pods in a namespace can pose as any task of that
-// namespace, though never of another one. Such a person could as well read
-// the tasks' volumes. A TaskChecker narrows this to tasks that exist.
+// attempt of that task. LiveTasks, a TaskChecker, has the manager confirm it: the
+// pod stands in the Task's status by number, name and UID. So a pod that
+// somebody else made is no task's, whatever its labels say. What remains to
+// people who may exec into pods of a namespace, or ask for tokens that are bound
+// to them, is to use the token of a task's own pod.
+//
+// A token whose pod was deleted is told from one that is only refused: see
+// ErrPodGone.
 //
 // Tokens that belong to no task's pod can still read: see
 // Verifier.VerifyReader.

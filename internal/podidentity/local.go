@@ -38,6 +38,11 @@ type claims struct {
 	jwt.Claims
 	Kubernetes struct {
 		Namespace string `json:"namespace"`
+		// Pod is what the token is bound to; empty if that is none.
+		Pod struct {
+			Name string `json:"name"`
+			UID  string `json:"uid"`
+		} `json:"pod"`
 	} `json:"kubernetes.io"`
 }
 
@@ -55,9 +60,15 @@ type inspector struct {
 	clock     clock.PassiveClock
 }
 
+// expired is the refusal of a token that the API server has signed, and that is
+// too old or too new.
+type expired struct{ error }
+
+func (e *expired) Unwrap() error { return e.error }
+
 // inspect returns what a token says that the API server signed. Otherwise the
-// error wraps ErrUnauthenticated, or errNoKeys if only the signature could not
-// be checked.
+// error wraps ErrUnauthenticated, and is expired if nothing else is wrong, or
+// errNoKeys if only the signature could not be checked.
 func (i inspector) inspect(ctx context.Context, text string) (claims, error) {
 	var said claims
 	token, err := jwt.ParseSigned(text, signatures())
@@ -67,17 +78,22 @@ func (i inspector) inspect(ctx context.Context, text string) (claims, error) {
 	if err := token.UnsafeClaimsWithoutVerification(&said); err != nil {
 		return said, fail(ErrUnauthenticated, "the token is not a service account token of Kubernetes; ask for one with kubectl create token --audience %s", i.audiences[0])
 	}
-	if err := i.validate(said); err != nil {
-		return said, err
+	invalid := i.validate(said)
+	var old *expired
+	if invalid != nil && !errors.As(invalid, &old) {
+		return said, invalid
 	}
 	key, err := i.keys.find(ctx, token.Headers[0].KeyID)
-	if err != nil {
+	switch {
+	case err != nil && old != nil:
+		return said, old.error // nobody knows who says so
+	case err != nil:
 		return said, err
 	}
 	if key == nil || token.Claims(key, &said) != nil {
 		return said, fail(ErrUnauthenticated, "the token was not issued by this cluster; use a fresh one")
 	}
-	return said, nil
+	return said, invalid
 }
 
 func (i inspector) validate(said claims) error {
@@ -86,7 +102,7 @@ func (i inspector) validate(said claims) error {
 	case errors.Is(err, jwt.ErrInvalidAudience):
 		return fail(ErrUnauthenticated, "the token is not meant for the audience %q; ask for one that is, for example with kubectl create token --audience %s", i.audiences[0], i.audiences[0])
 	case err != nil:
-		return fail(ErrUnauthenticated, "the token has expired or is not valid yet; use a fresh one")
+		return &expired{fail(ErrUnauthenticated, "the token has expired or is not valid yet; use a fresh one")}
 	case said.Expiry == nil || said.Kubernetes.Namespace == "":
 		return fail(ErrUnauthenticated, "the token is not one that the API server issues for a service account; use a fresh one")
 	}

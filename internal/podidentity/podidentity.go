@@ -58,9 +58,9 @@ type Reader struct {
 	Namespace string
 }
 
-// TaskChecker has a second look at an identity, for example that the Task
-// exists with this UID and that the attempt is one that it started. It returns
-// nil, or an error that wraps one of this package's kinds.
+// TaskChecker has a second look at an identity: that the Task exists with this
+// UID and that the pod is one that the manager made for it. It returns nil, or an
+// error that wraps one of this package's kinds. See LiveTasks.
 type TaskChecker interface {
 	CheckTask(ctx context.Context, identity Identity) error
 }
@@ -214,14 +214,18 @@ func (v *Verifier) authenticate(ctx context.Context, token string) (authenticati
 		return authenticationv1.UserInfo{}, err
 	}
 	said, err := v.inspector.inspect(ctx, token)
-	if err != nil && !errors.Is(err, errNoKeys) {
+	var old *expired
+	if err != nil && !errors.Is(err, errNoKeys) && !errors.As(err, &old) {
 		return authenticationv1.UserInfo{}, &localRefusal{err}
 	}
 	itself := digestOf(token, "")
-	if err := v.limits.wait(ctx, itself, said, err == nil); err != nil {
+	if err := v.limits.wait(ctx, itself, said, !errors.Is(err, errNoKeys)); err != nil {
 		return authenticationv1.UserInfo{}, err
 	}
-	user, err := v.review(ctx, token)
+	if old != nil {
+		return authenticationv1.UserInfo{}, v.refused(ctx, said, err)
+	}
+	user, err := v.review(ctx, token, said)
 	if err == nil {
 		v.limits.accept(itself)
 	}
@@ -229,7 +233,7 @@ func (v *Verifier) authenticate(ctx context.Context, token string) (authenticati
 }
 
 // review has the API server authenticate the token for our audiences.
-func (v *Verifier) review(ctx context.Context, token string) (authenticationv1.UserInfo, error) {
+func (v *Verifier) review(ctx context.Context, token string, said claims) (authenticationv1.UserInfo, error) {
 	var none authenticationv1.UserInfo
 	review, err := v.client.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: v.audiences},
@@ -238,8 +242,7 @@ func (v *Verifier) review(ctx context.Context, token string) (authenticationv1.U
 		return none, fail(ErrUnavailable, "the token could not be checked with the Kubernetes API (TokenReview): %v; try again", err)
 	}
 	if !review.Status.Authenticated {
-		// Status.Error is left out: it may quote the token.
-		return none, fail(ErrUnauthenticated, "the API server did not accept the token; it may have expired, be meant for an audience other than %q, or be bound to a pod that is gone; use a fresh one", v.audiences[0])
+		return none, v.refused(ctx, said, fail(ErrUnauthenticated, "the API server did not accept the token; it may have expired or be meant for an audience other than %q; use a fresh one", v.audiences[0]))
 	}
 	// An authenticator that knows no audiences returns none: such a token is
 	// meant for the API server, and must not be taken for ours.
@@ -274,11 +277,11 @@ func (v *Verifier) identify(ctx context.Context, user authenticationv1.UserInfo)
 	pod, err := v.client.CoreV1().Pods(namespace).Get(ctx, podName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return Identity{}, fail(ErrUnauthenticated, "the pod %s/%s that the token is bound to is gone", namespace, podName)
+		return Identity{}, podGone(namespace, podName)
 	case err != nil:
 		return Identity{}, fail(ErrUnavailable, "the pod %s/%s that the token is bound to could not be read: %v; try again", namespace, podName, err)
 	case string(pod.UID) != podUID:
-		return Identity{}, fail(ErrUnauthenticated, "the token is bound to an earlier pod of the name %s/%s", namespace, podName)
+		return Identity{}, podGone(namespace, podName)
 	}
 	identity, err := identityOf(pod)
 	if err != nil {

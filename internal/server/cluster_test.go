@@ -177,8 +177,25 @@ func reader(t *testing.T, namespace, name string) *rest.Config {
 	return configOf(t, namespace, name)
 }
 
-// podToken makes the pod of a task's attempt and returns its token.
-func podToken(t *testing.T, task *clewv1alpha1.Task, namespace string, attempt int) string {
+// podToken makes the pod of a task's attempt, as the manager does, and returns
+// its token.
+func podToken(t *testing.T, task *clewv1alpha1.Task, attempt int) string {
+	t.Helper()
+	live := &clewv1alpha1.Task{}
+	if err := kube.Client.Get(t.Context(), client.ObjectKeyFromObject(task), live); err != nil {
+		t.Fatal(err)
+	}
+	live.Status.Attempts = append(live.Status.Attempts, clewv1alpha1.Attempt{
+		Number: int64(attempt), PodName: fmt.Sprintf("%s-%d", task.Name, attempt), Trigger: clewv1alpha1.AttemptStart,
+	})
+	if err := kube.Client.Status().Update(t.Context(), live); err != nil {
+		t.Fatal(err)
+	}
+	return forgedToken(t, task, task.Namespace, attempt)
+}
+
+// forgedToken makes a pod that poses as one of a task, and returns its token.
+func forgedToken(t *testing.T, task *clewv1alpha1.Task, namespace string, attempt int) string {
 	t.Helper()
 	isController := true
 	pod := &corev1.Pod{

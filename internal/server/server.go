@@ -27,6 +27,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -207,14 +208,18 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 	if err != nil {
 		return nil, err
 	}
-	tasks := liveTasks{objects}
+	whole, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for the Kubernetes API: %w", err)
+	}
+	tasks, attempts := liveTasks{objects}, podidentity.NewLiveTasks(whole)
 	code := codeStore{gitstore.Client{BaseURL: o.GitStore.URL, CAFile: o.GitStore.CAFile, TokenFile: o.GitStore.TokenFile}}
 	p := &parts{board: requests.New(), informers: informers, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, code: code}
 	p.gateway = gateway.New(gateway.Options{
 		Store:         stores.daemons,
-		Authenticator: podidentity.New(identities, podidentity.Options{Audiences: o.Audiences, Tasks: tasks}),
+		Authenticator: podidentity.New(identities, podidentity.Options{Audiences: o.Audiences, Tasks: attempts}),
 		Requests:      p.board,
-		Tasks:         tasks,
+		Tasks:         attempts,
 		Log:           log.WithName("gateway"),
 		Registerer:    registry,
 	})

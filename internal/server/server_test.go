@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -165,7 +166,7 @@ func TestServer(t *testing.T) {
 	config := serverAccount(t)
 	ann, bob := reader(t, "team", "ann"), configOf(t, "team", "bob")
 	task := newTask(t, "team", "a")
-	token := podToken(t, task, "team", 1)
+	token := podToken(t, task, 1)
 
 	database, err := pgtest.Start(t.Context(), nil)
 	if err != nil {
@@ -203,10 +204,20 @@ func TestServer(t *testing.T) {
 		}
 	})
 	t.Run("a pod that poses as another namespace's task", func(t *testing.T) {
-		imposter := r.daemon(podToken(t, task, "elsewhere", 9))
+		imposter := r.daemon(forgedToken(t, task, "elsewhere", 9))
 		_, err := imposter.Begin(t.Context(), connect.NewRequest(&daemonv1.BeginRequest{}))
 		if connect.CodeOf(err) != connect.CodePermissionDenied {
 			t.Errorf("begin: %v", err)
+		}
+	})
+	t.Run("a pod that somebody made with a task's labels", func(t *testing.T) {
+		forged := r.daemon(forgedToken(t, task, "team", math.MaxInt64))
+		_, err := forged.Begin(t.Context(), connect.NewRequest(&daemonv1.BeginRequest{}))
+		if connect.CodeOf(err) != connect.CodePermissionDenied {
+			t.Errorf("begin: %v", err)
+		}
+		if _, err := daemon.Begin(t.Context(), connect.NewRequest(&daemonv1.BeginRequest{})); err != nil {
+			t.Errorf("the task's own pod is fenced off: %v", err)
 		}
 	})
 	t.Run("manual checkpoint", func(t *testing.T) { manualCheckpoint(t, daemon) })
@@ -217,7 +228,7 @@ func TestServer(t *testing.T) {
 	t.Run("a history and its code are deleted", func(t *testing.T) { deletion(t, code, ann, bob, task, token) })
 	t.Run("retention deletes code first", func(t *testing.T) { retention(t, code) })
 	task = newTask(t, "team", "a2")
-	daemon = r.daemon(podToken(t, task, "team", 1))
+	daemon = r.daemon(podToken(t, task, 1))
 	if _, err := daemon.Begin(t.Context(), connect.NewRequest(&daemonv1.BeginRequest{})); err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +257,7 @@ func TestServer(t *testing.T) {
 	t.Run("metrics", func(t *testing.T) {
 		_, body := r.get("http://" + r.metrics.String() + "/metrics")
 		for _, want := range []string{
-			`clew_gateway_requests_total{code="ok",procedure="Begin"} 2`, "clew_history_connections ", "clew_gateway_records_total 5",
+			`clew_gateway_requests_total{code="ok",procedure="Begin"} 3`, "clew_history_connections ", "clew_gateway_records_total 5",
 			`clew_history_api_requests_total{code="200",resource="tasks/conversation"}`, "go_goroutines",
 		} {
 			if !strings.Contains(body, want) {

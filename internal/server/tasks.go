@@ -12,28 +12,11 @@ import (
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/gitstore"
 	"github.com/clew-dev/clew/internal/gitstore/refusal"
-	"github.com/clew-dev/clew/internal/podidentity"
 	"github.com/clew-dev/clew/internal/server/historyapi"
 )
 
-// liveTasks looks whether the Task that a pod names is there. A pod's labels
-// are the word of whoever made the pod; this keeps it from naming the UID of a
-// task of another namespace.
+// liveTasks looks whether a Task is there.
 type liveTasks struct{ client metadata.Interface }
-
-// CheckTask implements podidentity.TaskChecker.
-func (l liveTasks) CheckTask(ctx context.Context, id podidentity.Identity) error {
-	tasks := l.client.Resource(clewv1alpha1.GroupVersion.WithResource("tasks")).Namespace(id.Namespace)
-	task, err := tasks.Get(ctx, id.TaskName, metav1.GetOptions{})
-	switch {
-	case isGone(err, id.TaskName) || err == nil && string(task.UID) != id.TaskUID:
-		return fmt.Errorf("%w: the pod %s/%s names a Task %q with UID %s, which does not exist",
-			podidentity.ErrForbidden, id.Namespace, id.PodName, id.TaskName, id.TaskUID)
-	case err != nil:
-		return fmt.Errorf("%w: read the Task %s/%s: %w", podidentity.ErrUnavailable, id.Namespace, id.TaskName, err)
-	}
-	return nil
-}
 
 // isGone tells whether the API server says that the Task of that name is not
 // there. It also answers 404 for a kind or a version that it does not serve, as

@@ -33,6 +33,8 @@ func (g *Gateway) failure(ctx context.Context, err error) error {
 		return connect.NewError(connect.CodeResourceExhausted, err)
 	case errors.Is(err, history.ErrNotFound):
 		return connect.NewError(connect.CodeNotFound, err)
+	case errors.Is(err, podidentity.ErrPodGone):
+		return connect.NewError(connect.CodeAborted, err)
 	case errors.Is(err, podidentity.ErrUnauthenticated):
 		return connect.NewError(connect.CodeUnauthenticated, err)
 	case errors.Is(err, podidentity.ErrForbidden):

@@ -8,8 +8,8 @@
 // records in its spool, so the gateway need not go down with the store.
 //
 // Error codes: UNAUTHENTICATED (a fresh token may help), PERMISSION_DENIED,
-// ABORTED (a newer attempt has begun: stop; open streams of commands end with
-// it, see Gateway.Notice), FAILED_PRECONDITION
+// ABORTED (a newer attempt has begun, or the pod's object is gone: stop; open
+// streams of commands end with it, see Gateway.Notice), FAILED_PRECONDITION
 // (records are missing; the detail AppendResponse holds the last stored
 // sequence), NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (larger than any
 // daemon's request; or the task, or its namespace, has as much stored as it may,

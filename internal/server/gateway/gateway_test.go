@@ -59,6 +59,8 @@ func (k tokens) Verify(_ context.Context, token string) (podidentity.Identity, e
 	switch token {
 	case "stranger":
 		return podidentity.Identity{}, fmt.Errorf("no task's pod: %w", podidentity.ErrForbidden)
+	case "gone":
+		return podidentity.Identity{}, fmt.Errorf("the pod does not exist any more: %w", podidentity.ErrPodGone)
 	case "outage":
 		return podidentity.Identity{}, fmt.Errorf("secret detail: %w", podidentity.ErrUnavailable)
 	}
@@ -341,6 +343,8 @@ func TestErrorCodes(t *testing.T) {
 		{"bad token", begin("bad", nil), connect.CodeUnauthenticated},
 		{"bad token on a stream", read("bad"), connect.CodeUnauthenticated},
 		{"not a task's pod", begin("stranger", nil), connect.CodePermissionDenied},
+		{"pod that is gone", begin("gone", nil), connect.CodeAborted},
+		{"pod that is gone, on a stream", read("gone"), connect.CodeAborted},
 		{"API server down", begin("outage", nil), connect.CodeUnavailable},
 		{"not begun", send("b1", text(1, daemonv1.Role_ROLE_USER, "x")), connect.CodeNotFound},
 		{"not begun, read", read("b1"), connect.CodeNotFound},

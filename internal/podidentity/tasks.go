@@ -1,0 +1,59 @@
+package podidentity
+
+import (
+	"context"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+
+	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// LiveTasks is a TaskChecker that compares a pod with the Task as it is stored:
+// only a pod that the manager wrote into status.attempts is the task's.
+type LiveTasks struct{ client dynamic.Interface }
+
+// NewLiveTasks returns a LiveTasks. The client's account must be allowed to get
+// tasks.
+func NewLiveTasks(client dynamic.Interface) LiveTasks { return LiveTasks{client} }
+
+// CheckTask implements TaskChecker.
+func (l LiveTasks) CheckTask(ctx context.Context, id Identity) error {
+	tasks := l.client.Resource(clewv1alpha1.GroupVersion.WithResource("tasks")).Namespace(id.Namespace)
+	object, err := tasks.Get(ctx, id.TaskName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) || err == nil && string(object.GetUID()) != id.TaskUID:
+		return fail(ErrForbidden, "the pod %s/%s names a Task %q with UID %s, which does not exist", id.Namespace, id.PodName, id.TaskName, id.TaskUID)
+	case err != nil:
+		return fail(ErrUnavailable, "the Task %s/%s could not be read: %v; try again", id.Namespace, id.TaskName, err)
+	}
+	task := &clewv1alpha1.Task{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, task); err != nil {
+		return fail(ErrUnavailable, "the Task %s/%s could not be understood: %v", id.Namespace, id.TaskName, err)
+	}
+	return checkAttempt(task.Status.Attempts, id)
+}
+
+// checkAttempt looks for the pod among the attempts that the manager started,
+// oldest first. Each is reserved before its pod is made. The pod's UID is
+// written with whatever the manager writes next, so until then the name of the
+// newest attempt's pod has to do: nobody but the manager may make a pod with the
+// labels of a task where the chart's admission policy is installed.
+func checkAttempt(attempts []clewv1alpha1.Attempt, id Identity) error {
+	for i, a := range attempts {
+		if a.Number != id.Attempt {
+			continue
+		}
+		newest := i == len(attempts)-1 && a.Outcome == ""
+		if a.PodName == id.PodName && (a.PodUID == id.PodUID || a.PodUID == "" && newest) {
+			return nil
+		}
+		return fail(ErrForbidden, "the pod %s/%s is not the pod of attempt %d of the task %s: it is not the one that Clew made", id.Namespace, id.PodName, id.Attempt, id.TaskName)
+	}
+	if len(attempts) > 0 && id.Attempt < attempts[0].Number {
+		return fail(ErrPodGone, "attempt %d of the task %s/%s was over long ago; the pod %s should end", id.Attempt, id.Namespace, id.TaskName, id.PodName)
+	}
+	return fail(ErrForbidden, "Clew started no attempt %d of the task %s/%s: the pod %s is not one that it made", id.Attempt, id.Namespace, id.TaskName, id.PodName)
+}

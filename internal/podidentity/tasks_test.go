@@ -1,0 +1,70 @@
+package podidentity_test
+
+import (
+	"errors"
+	"math"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/podidentity"
+)
+
+func TestOnlyAPodThatTheManagerMadeIsATasks(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	attempts := []v1alpha1.Attempt{
+		{Number: 3, PodName: "fix-3", PodUID: "uid-3", Outcome: v1alpha1.AttemptAgentFailed},
+		{Number: 4, PodName: "fix-4", Outcome: v1alpha1.AttemptPodLost}, // no manager knows whether it had a pod
+		{Number: 5, PodName: "fix-5", PodUID: "uid-5"},
+	}
+	reserved := append(attempts[:2:2], v1alpha1.Attempt{Number: 5, PodName: "fix-5"})
+	for name, test := range map[string]struct {
+		attempts  []v1alpha1.Attempt
+		number    int64
+		pod, uid  string
+		kind, not error
+	}{
+		"the newest attempt's":                       {attempts, 5, "fix-5", "uid-5", nil, nil},
+		"an ended attempt's, which ships its rest":   {attempts, 3, "fix-3", "uid-3", nil, nil},
+		"one whose UID is not written yet":           {reserved, 5, "fix-5", "uid-5", nil, nil},
+		"another pod by its name":                    {attempts, 5, "fix-5", "forged", podidentity.ErrForbidden, podidentity.ErrPodGone},
+		"another pod of its number":                  {attempts, 5, "forged", "forged", podidentity.ErrForbidden, podidentity.ErrPodGone},
+		"another pod, while its UID is not written":  {reserved, 5, "forged", "forged", podidentity.ErrForbidden, podidentity.ErrPodGone},
+		"a pod of a number that was given up":        {attempts, 4, "fix-4", "uid-4", podidentity.ErrForbidden, podidentity.ErrPodGone},
+		"a pod of the next number":                   {attempts, 6, "fix-6", "uid-6", podidentity.ErrForbidden, podidentity.ErrPodGone},
+		"a pod of the highest number":                {attempts, math.MaxInt64, "forged", "forged", podidentity.ErrForbidden, podidentity.ErrPodGone},
+		"a pod of a task that was never started":     {nil, 1, "fix-1", "uid-1", podidentity.ErrForbidden, podidentity.ErrPodGone},
+		"a pod of an attempt that is listed no more": {attempts, 2, "fix-2", "uid-2", podidentity.ErrPodGone, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			task := &v1alpha1.Task{
+				TypeMeta:   metav1.TypeMeta{APIVersion: "clew.dev/v1alpha1", Kind: "Task"},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "fix", UID: "task-uid"},
+				Status:     v1alpha1.TaskStatus{Attempts: test.attempts},
+			}
+			checker := podidentity.NewLiveTasks(dynamicfake.NewSimpleDynamicClient(scheme, task))
+			id := podidentity.Identity{Namespace: "team", TaskName: "fix", TaskUID: "task-uid", Attempt: test.number, PodName: test.pod, PodUID: test.uid}
+			err := checker.CheckTask(t.Context(), id)
+			if !errors.Is(err, test.kind) || test.not != nil && errors.Is(err, test.not) {
+				t.Errorf("%v, want %v", err, test.kind)
+			}
+			for what, other := range map[string]func(*podidentity.Identity){
+				"another UID":       func(i *podidentity.Identity) { i.TaskUID = "other" },
+				"another name":      func(i *podidentity.Identity) { i.TaskName = "other" },
+				"another namespace": func(i *podidentity.Identity) { i.Namespace = "other" },
+			} {
+				strange := id
+				other(&strange)
+				if err := checker.CheckTask(t.Context(), strange); !errors.Is(err, podidentity.ErrForbidden) {
+					t.Errorf("of a Task of %s: %v", what, err)
+				}
+			}
+		})
+	}
+}
