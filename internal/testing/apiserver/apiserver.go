@@ -149,6 +149,12 @@ func (s *Server) installAdmission() error {
 	return s.awaitAdmission(ctx)
 }
 
+// InstallTaskPodPolicy installs config/taskpods. It is not there from the start,
+// since most tests play the manager as an administrator.
+func (s *Server) InstallTaskPodPolicy(ctx context.Context) error {
+	return s.applyFile(ctx, inRepository("config", "taskpods", "policy.yaml"))
+}
+
 func (s *Server) applyFile(ctx context.Context, file string) error {
 	f, err := os.Open(file)
 	if err != nil {
