@@ -51,6 +51,37 @@ func fakeAgent(part string, args []string) {
 			time.Sleep(20 * time.Millisecond)
 		}
 		return
+	case "unauthorized":
+		text := "API Error: 401 the key " + os.Getenv("THE_KEY") + " is expired"
+		say(`{"type":"system","subtype":"init","session_id":"s-1","model":"m"}`)
+		say(`{"type":"result","subtype":"success","is_error":true,"api_error_status":401,"result":"` + text + `"}`)
+		os.Exit(1)
+	case "loop":
+		say(`{"type":"init","session_id":"67b5af93-0000","model":"gemini-2.5-flash"}`)
+		say(`{"type":"error","severity":"warning","message":"Loop detected, stopping execution"}`)
+		say(`{"type":"result","status":"success","stats":{}}`)
+		return
+	case "options":
+		fmt.Fprintln(os.Stderr, "error: unknown option '--no-such'")
+		os.Exit(1)
+	case "stderr":
+		fmt.Fprintln(os.Stderr, "panic: the key "+os.Getenv("THE_KEY")+" is none")
+		os.Exit(3)
+	case "well":
+		fmt.Fprintln(os.Stderr, "error: this is none")
+		say(`{"type":"system","subtype":"init","session_id":"s-1","model":"m"}`)
+		say(`{"type":"result","subtype":"success","is_error":false,"result":"DONE"}`)
+		return
+	case "cut", "killed-tool":
+		say(`{"type":"system","subtype":"init","session_id":"s-1","model":"m"}`)
+		call("t-1", "make")
+		result("t-1", "Exit code 137")
+		if part == "cut" {
+			os.Exit(137)
+		}
+		say(`{"type":"assistant","message":{"id":"m-2","role":"assistant","content":[{"type":"text","text":"It was killed."}]}}`)
+		say(`{"type":"result","subtype":"success","is_error":false,"result":"It was killed."}`)
+		return
 	case "long":
 		say(`{"type":"system","subtype":"init","session_id":"s-1","model":"m"}`)
 		call("t-1", "cat big")

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -210,5 +211,21 @@ func TestVersions(t *testing.T) {
 	}
 	if v, ok := agent.ParseVersion("usage: opencode [command]"); ok {
 		t.Errorf("a version %v where there is none", v)
+	}
+}
+
+// The table that users read names the oldest versions.
+func TestTheTableNamesTheOldestVersions(t *testing.T) {
+	readme, err := os.ReadFile("../../hack/agents/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"ClaudeCode", "Codex", "GeminiCLI", "OpenCode"} {
+		v, ok := agent.OldestVersion(adapter(t, kind).Executable())
+		_, row, found := strings.Cut(string(readme), "| `"+kind+"` | ")
+		row, _, _ = strings.Cut(row, "\n")
+		if !ok || !found || !strings.Contains(row, "| "+v.String()+" |") {
+			t.Errorf("%s: %s is not in %q", kind, v, row)
+		}
 	}
 }

@@ -79,7 +79,7 @@ func (o *taskHistory) run(ctx context.Context, task string) error {
 		return err
 	}
 	if o.output.value != "chat" {
-		all := &historyv1.ConversationList{}
+		all := &historyv1.ConversationList{Items: []historyv1.ConversationEntry{}} // never null in JSON
 		err := o.pages(ctx, s, task, func(page *historyv1.ConversationList) error {
 			all.TypeMeta = page.TypeMeta
 			all.RemainingItemCount = page.RemainingItemCount

@@ -25,6 +25,7 @@ func TestTheKeyOfAnAgentIsFoundNowhere(t *testing.T) {
 	for _, a := range realAgents {
 		m := w.newModel(a.name, script{Steps: 4, Commands: map[int]string{
 			1: "printenv " + a.keyEnv,
+			4: "printenv " + a.keyEnv + " | base64; printenv " + a.keyEnv + " | base64 -w 20; printenv " + a.keyEnv + " | rev",
 			2: "printenv " + a.keyEnv + " | tr -d '\\n' | base64 -w0; echo",
 			3: "printenv " + a.keyEnv + " > key.txt; printenv " + a.keyEnv + " >&2",
 		}})
@@ -36,7 +37,7 @@ func TestTheKeyOfAnAgentIsFoundNowhere(t *testing.T) {
 		w.untilSettled(a.name)
 		entries := w.conversation(a.name)
 		g.Expect(stepsOf(entries)).To(gomega.Equal(upTo(4)), "%s: the stub takes only the task's own key, so the agent had it", a.name)
-		for step := 1; step <= 3; step++ {
+		for step := 1; step <= 4; step++ {
 			g.Expect(outputOf(entries, step)).To(gomega.ContainSubstring("[masked]"), "%s: where the agent printed it, it is masked: step %d", a.name, step)
 		}
 	}

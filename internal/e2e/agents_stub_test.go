@@ -24,6 +24,15 @@ type script struct {
 	DelayMilliseconds int            `json:"delayMilliseconds,omitempty"`
 	Delays            map[int]int    `json:"delays,omitempty"`
 	Key               string         `json:"key,omitempty"`
+	Failures          []failure      `json:"failures,omitempty"`
+}
+
+// failure is what the model answers so many requests with; 0 for all.
+type failure struct {
+	Status            int    `json:"status"`
+	Message           string `json:"message"`
+	Times             int    `json:"times,omitempty"`
+	RetryAfterSeconds int    `json:"retryAfterSeconds,omitempty"`
 }
 
 // asked is what the stub's log says of one request.
