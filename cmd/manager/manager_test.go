@@ -13,12 +13,16 @@ import (
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/history/postgres"
 	"github.com/clew-dev/clew/internal/testing/apiserver"
 	"github.com/clew-dev/clew/internal/testing/builders"
+	"github.com/clew-dev/clew/internal/testing/pgtest"
 )
 
 var server *apiserver.Server
@@ -27,7 +31,8 @@ func TestMain(m *testing.M) { apiserver.Main(m, &server) }
 
 // TestItWorksWithItsOwnRightsAndWithoutPostgres runs the whole program as an
 // account that has the generated role and what leader election needs, and
-// nothing else; Postgres does not answer.
+// nothing else. Postgres is away, but for the moment in which the task's first
+// attempt gets its number.
 func TestItWorksWithItsOwnRightsAndWithoutPostgres(t *testing.T) {
 	g := gomega.NewWithT(t)
 	g.SetDefaultEventuallyTimeout(30 * time.Second)
@@ -36,7 +41,12 @@ func TestItWorksWithItsOwnRightsAndWithoutPostgres(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	g.Expect(os.WriteFile(file, kubeconfig, 0o600)).To(gomega.Succeed())
 	t.Setenv("KUBECONFIG", file)
-	t.Setenv(dsnEnv, "postgres://clew@127.0.0.1:1/clew?connect_timeout=1")
+	pg, err := pgtest.Start(t.Context(), postgres.Migrate)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	t.Cleanup(func() { _ = pg.Stop() })
+	t.Setenv(dsnEnv, pg.Database(t))
+	t.Cleanup(func() { _ = pg.StartAgain(context.Background()) }) // the database is dropped there
+	g.Expect(pg.StopNow()).To(gomega.Succeed())
 	grantRole(t)
 
 	o := defaultOptions()
@@ -61,10 +71,19 @@ func TestItWorksWithItsOwnRightsAndWithoutPostgres(t *testing.T) {
 	}).Should(gomega.Succeed(), "it is ready")
 	task := builders.Task("work")
 	g.Expect(server.Client.Create(ctx, task)).To(gomega.Succeed())
+	g.Eventually(func() string {
+		g.Expect(server.Client.Get(ctx, client.ObjectKeyFromObject(task), task)).To(gomega.Succeed())
+		if c := meta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded); c != nil {
+			return c.Message
+		}
+		return ""
+	}).Should(gomega.ContainSubstring("when the history store answers"), "it says what the task waits for")
+	g.Expect(pg.StartAgain(ctx)).To(gomega.Succeed())
 	pod := &corev1.Pod{}
 	g.Eventually(func() error {
 		return server.Client.Get(ctx, client.ObjectKey{Namespace: "default", Name: "work-1"}, pod)
 	}).Should(gomega.Succeed(), "the pod is made")
+	g.Expect(pg.StopNow()).To(gomega.Succeed())
 
 	// Stopping and starting again must be allowed to it as well.
 	g.Expect(server.Client.Delete(ctx, pod, client.GracePeriodSeconds(0))).To(gomega.Succeed())
