@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"io"
 	"os"
 	"path"
 	"regexp"
@@ -122,6 +123,35 @@ func (r *Repo) Push(ctx context.Context, m Remote, updates ...RefUpdate) error {
 func lacksObjects(err error) bool {
 	return strings.Contains(err.Error(), "missing necessary objects") || strings.Contains(err.Error(), "objects that it does not bring")
 }
+
+// Sendable reports why a push of commits could not be made of what this
+// repository holds, to a remote that has others. It talks to nobody. Errors:
+// CheckpointCorrupted, GitFailed.
+func (r *Repo) Sendable(ctx context.Context, ids, has []string) error {
+	r.packs.RLock()
+	defer r.packs.RUnlock()
+	var in strings.Builder
+	for _, id := range ids {
+		in.WriteString(id + "\n")
+	}
+	for _, id := range has {
+		in.WriteString("^" + id + "\n")
+	}
+	_, err := r.git(ctx, gitCall{args: []string{"-c", "pack.threads=1", "pack-objects", "--quiet", "--revs", "--stdout"},
+		stdin: strings.NewReader(in.String()), stdout: io.Discard})
+	if err == nil {
+		return nil
+	}
+	for _, words := range damageWords {
+		if ctx.Err() == nil && strings.Contains(stderrOf(err), words) {
+			return failCorrupt(err, "send what %s holds", r.cfg.GitDir)
+		}
+	}
+	return failGit(err, "read what %s would send", r.cfg.GitDir)
+}
+
+// damageWords are the words by which git tells of a missing or damaged object.
+var damageWords = []string{"corrupt", "bad object", "bad tree", "missing", "unable to read", "could not read", "inflate", "could not parse", "unable to parse", "is empty", "hash mismatch"}
 
 // remoteState is the last state commit that the remote was seen to have. Git
 // sends what no ancestor holds that the remote has, but state commits are

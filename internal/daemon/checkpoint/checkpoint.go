@@ -7,6 +7,8 @@
 //   - A checkpoint is recorded at once, as not durable. When the gitstore has
 //     both of its refs, a second record says that it is durable.
 //   - Nothing is pushed that the journal does not know.
+//   - What is damaged on the volume is given up, with its reason; the next
+//     checkpoint begins a new history, complete in itself.
 package checkpoint
 
 import (
@@ -45,6 +47,9 @@ type Repo interface {
 	Warm(ctx context.Context, parent string) error
 	Cold() bool
 	Push(context.Context, worktree.Remote, ...worktree.RefUpdate) error
+	Sendable(ctx context.Context, ids, has []string) error
+	Refs(context.Context, string) (map[string]string, error)
+	RemoteRefs(context.Context, worktree.Remote, string) (map[string]string, error)
 }
 
 // Taker takes checkpoints of one task. All fields but Log are needed. Its
@@ -251,11 +256,6 @@ func clamp(n int) int32 { return int32(min(n, 1<<31-1)) }
 // Pending says whether the gitstore lacks a checkpoint.
 func (t *Taker) Pending() bool { return len(t.Journal.State().Pending) > 0 }
 
-// PendingNumber says whether the gitstore lacks the checkpoint with this number.
-func (t *Taker) PendingNumber(number int64) bool {
-	return slices.ContainsFunc(t.Journal.State().Pending, func(p journal.Point) bool { return p.Number == number })
-}
-
 // RefusedError says that the gitstore answered and will not take a push.
 type RefusedError struct {
 	// Retryable says that it may later (a full volume, say).
@@ -322,7 +322,8 @@ const maxPushed = 100
 
 // Push gets every checkpoint that the gitstore lacks there, oldest first, and
 // records each as durable. A checkpoint that is refused for good does not hold
-// back those after it; it is tried again at the next call.
+// back those after it; it is tried again at the next call. One that is damaged on
+// the volume is given up.
 func (t *Taker) Push(ctx context.Context) error {
 	t.pushing.Lock()
 	defer t.pushing.Unlock()
@@ -354,9 +355,13 @@ func (t *Taker) pushSlice(ctx context.Context, points []journal.Point, all *Refu
 		if len(points) > 1 {
 			refused, err = nil, t.push(ctx, []journal.Point{p})
 		}
-		if errors.As(err, &refused) {
+		if errors.As(err, &refused) && refused.Reason == string(worktree.CheckpointCorrupted) {
+			err = t.lose(p, refused)
+		} else if errors.As(err, &refused) {
 			all.add(p.Number, refused)
-		} else if err != nil {
+			err = nil
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -375,6 +380,12 @@ func (t *Taker) push(ctx context.Context, points []journal.Point) error {
 			worktree.RefUpdate{Source: p.State, Name: worktree.StateRef(t.TaskUID, p.Number)})
 	}
 	if err := GitError(t.Repo.Push(ctx, remote, updates...)); err != nil {
+		var refused *RefusedError
+		if ctx.Err() == nil && !errors.As(err, &refused) && !errors.Is(err, gateway.ErrFenced) {
+			if lost := t.damaged(ctx, remote, points); lost != nil {
+				return lost
+			}
+		}
 		return err
 	}
 	pushed := map[int64]bool{}

@@ -20,6 +20,14 @@ import (
 // notebook is a repository that only remembers what it was asked for.
 type notebook struct{ asked worktree.CheckpointRequest }
 
+func (n *notebook) Sendable(context.Context, []string, []string) error { return nil }
+
+func (n *notebook) Refs(context.Context, string) (map[string]string, error) { return nil, nil }
+
+func (n *notebook) RemoteRefs(context.Context, worktree.Remote, string) (map[string]string, error) {
+	return nil, nil
+}
+
 func (n *notebook) Checkpoint(_ context.Context, r worktree.CheckpointRequest) (worktree.Checkpoint, error) {
 	n.asked = r
 	return worktree.Checkpoint{Number: r.Number, Code: "c", State: "s"}, nil

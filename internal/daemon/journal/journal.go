@@ -181,6 +181,9 @@ type State struct {
 	Unspooled json.RawMessage `json:"unspooled,omitempty"`
 	// Pending are checkpoints that the gitstore does not have yet, oldest first.
 	Pending []Point `json:"pending,omitempty"`
+	// Lost are the numbers of checkpoints that are damaged on the volume and that
+	// the gitstore will never have.
+	Lost []int64 `json:"lost,omitempty"`
 	// Clean is the checkpoint that the worktree was left equal to, if it was.
 	Clean *Point `json:"clean,omitempty"`
 	// Final is set when an attempt's last checkpoint is taken.
@@ -234,6 +237,24 @@ func (s *State) Serve(uid string) {
 	if uid != "" && !slices.Contains(s.Served, uid) {
 		s.Served = lastOf(append(s.Served, uid), maxRemembered)
 	}
+}
+
+// Lose gives up a checkpoint that cannot get to the gitstore. What comes after the
+// newest one must not continue it.
+func (s *State) Lose(number int64) {
+	s.Pending = slices.DeleteFunc(s.Pending, func(p Point) bool { return p.Number == number })
+	s.Lost = lastOf(append(s.Lost, number), maxRemembered)
+	if s.Latest != nil && s.Latest.Number == number {
+		s.Parent = ""
+	}
+}
+
+// IsLost says whether a checkpoint was given up.
+func (s *State) IsLost(number int64) bool { return slices.Contains(s.Lost, number) }
+
+// Waits says whether a checkpoint is on its way to the gitstore.
+func (s *State) Waits(number int64) bool {
+	return slices.ContainsFunc(s.Pending, func(p Point) bool { return p.Number == number })
 }
 
 func lastOf[T any](list []T, n int) []T {

@@ -343,7 +343,7 @@ func (p *preparer) pushWhatCan(ctx context.Context) error {
 // pushed gets one checkpoint to the gitstore, whatever becomes of others.
 func (p *preparer) pushed(ctx context.Context, number int64) error {
 	err := p.pushWhatCan(ctx)
-	if err == nil && p.taker.PendingNumber(number) {
+	if err == nil && p.taker.Lacks(number) {
 		err = &failure{reason: v1alpha1.ReasonGitStoreRefused, permanent: true,
 			message: fmt.Sprintf("the gitstore refuses checkpoint %d, without which the rewind could not be undone; the Checkpoint's condition Durable says why", number)}
 	}

@@ -116,7 +116,7 @@ func (p *preparer) standing(ctx context.Context, r *journal.Rewind) (*journal.Po
 		return &r.From, nil
 	}
 	state := p.journal.State()
-	if state.Latest == nil || state.Clean == nil || *state.Clean != *state.Latest {
+	if state.Latest == nil || state.Clean == nil || *state.Clean != *state.Latest || state.IsLost(state.Latest.Number) {
 		return nil, nil
 	}
 	// What was said since is in no checkpoint, and an undo leads there.

@@ -28,7 +28,7 @@ func (p *preparer) checkRewind(ctx context.Context, op *daemonapi.Operation) err
 	if _, err := p.target(ctx, op.Checkpoint, op.Commit); err != nil {
 		return err
 	}
-	if p.taker.PendingNumber(op.Checkpoint) {
+	if p.taker.Lacks(op.Checkpoint) {
 		return p.pushed(ctx, op.Checkpoint)
 	}
 	return nil

@@ -50,11 +50,11 @@ func (d *daemon) untilSafe(ctx, work context.Context, stopTaking func()) error {
 			cancel()
 		}
 	}()
-	if err := d.safe(either); err != nil && work.Err() != nil {
+	if err := d.out(either, work); err != nil && work.Err() != nil {
 		return err
 	}
 	d.socket.release(d.exitCode())
-	if err := d.safe(work); err != nil {
+	if err := d.out(work, work); err != nil {
 		return err
 	}
 	d.log.Info("everything is out of the pod")
@@ -86,11 +86,7 @@ func (d *daemon) last(ctx, work context.Context) error {
 			return err
 		}
 	}
-	trigger, code := lastTrigger(st, d.codeOf(st))
-	req := checkpoint.Request{Trigger: string(trigger), Consistency: d.socket.atEnd, Also: func(s *journal.State, p journal.Point) {
-		s.Clean = &p
-		s.Final = &journal.Final{Attempt: d.cfg.Pod.Attempt, PodUID: d.cfg.Pod.PodUID, Number: p.Number, ExitCode: code}
-	}}
+	req := d.lastRequest(st)
 	var wait backoff.Backoff
 	var ending <-chan time.Time
 	for {
@@ -121,6 +117,34 @@ func (d *daemon) last(ctx, work context.Context) error {
 			return work.Err()
 		}
 	}
+}
+
+// lastRequest asks for the attempt's last checkpoint.
+func (d *daemon) lastRequest(st status) checkpoint.Request {
+	trigger, code := lastTrigger(st, d.codeOf(st))
+	return checkpoint.Request{Trigger: string(trigger), Consistency: d.socket.atEnd, Also: func(s *journal.State, p journal.Point) {
+		s.Clean = &p
+		s.Final = &journal.Final{Attempt: d.cfg.Pod.Attempt, PodUID: d.cfg.Pod.PodUID, Number: p.Number, ExitCode: code}
+	}}
+}
+
+// out is safe, and takes the last checkpoint once more if the gitstore can never
+// have the one that was taken.
+func (d *daemon) out(ctx, work context.Context) error {
+	if err := d.safe(ctx); err != nil {
+		return err
+	}
+	state := d.volume.Journal.State()
+	if state.Latest == nil || !state.IsLost(state.Latest.Number) {
+		return nil
+	}
+	st, _ := d.socket.status()
+	if _, err := d.taker.Take(work, d.lastRequest(st)); err != nil {
+		d.log.Error(err, "the last checkpoint is damaged and cannot be taken again; the volume holds the files as they are")
+		return nil
+	}
+	nudge(d.push)
+	return d.safe(ctx)
 }
 
 func (d *daemon) terminating() bool {

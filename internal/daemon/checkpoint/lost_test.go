@@ -1,0 +1,68 @@
+package checkpoint_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/worktree"
+)
+
+// broken is a volume of which the second and third checkpoint cannot be read.
+type broken struct {
+	store
+	remote error // what the gitstore says when it is asked what it has
+}
+
+var errPush = errors.New("the remote end hung up")
+
+func (b *broken) Sendable(_ context.Context, ids, _ []string) error {
+	if slices.Contains(ids, "c2") || slices.Contains(ids, "c3") {
+		return &worktree.Error{Reason: worktree.CheckpointCorrupted, Message: "an object is damaged"}
+	}
+	return nil
+}
+
+func (b *broken) RemoteRefs(context.Context, worktree.Remote, string) (map[string]string, error) {
+	return nil, b.remote
+}
+
+func (b *broken) Push(ctx context.Context, m worktree.Remote, updates ...worktree.RefUpdate) error {
+	for _, u := range updates {
+		if b.remote != nil || u.Source == "c2" || u.Source == "c3" {
+			return errPush
+		}
+	}
+	return b.store.Push(ctx, m, updates...)
+}
+
+func TestADamagedCheckpointIsGivenUpAndTheNextOneBeginsAnew(t *testing.T) {
+	g := NewWithT(t)
+	repo := &broken{}
+	taker := waiting(t, repo, 3)
+	g.Expect(taker.Journal.Update(func(s *journal.State) error {
+		for i := range s.Pending {
+			s.Pending[i].Code = []string{"c1", "c2", "c3"}[i]
+		}
+		s.Latest, s.Parent, s.LastNumber = &s.Pending[2], "c3", 3
+		return nil
+	})).To(Succeed())
+
+	repo.remote = &worktree.Error{Reason: worktree.Unreachable, Message: "down"}
+	g.Expect(taker.Push(t.Context())).To(MatchError(errPush))
+	g.Expect(taker.Journal.State().Pending).To(HaveLen(3), "nothing is given up while the gitstore cannot be reached")
+
+	repo.remote = nil
+	g.Expect(taker.Push(t.Context())).To(Succeed())
+	state := taker.Journal.State()
+	g.Expect(state.Pending).To(BeEmpty())
+	g.Expect(state.Lost).To(Equal([]int64{2, 3}))
+	g.Expect(state.Parent).To(BeEmpty(), "the next checkpoint has no parent")
+	g.Expect(repo.pushes).To(HaveLen(1), "the first one arrives")
+	g.Expect(taker.Lacks(1)).To(BeFalse())
+	g.Expect(taker.Lacks(3)).To(BeTrue())
+}
