@@ -116,6 +116,16 @@ type PromptSource struct {
 	SecretKeyRef *KeyReference `json:"secretKeyRef,omitempty"`
 }
 
+// WorkspaceAccessMode is an access mode of a PersistentVolumeClaim.
+// +kubebuilder:validation:Enum=ReadWriteOnce;ReadWriteOncePod
+type WorkspaceAccessMode string
+
+// Access modes of a workspace: the volume is for one node, or for one pod.
+const (
+	WorkspaceReadWriteOnce    WorkspaceAccessMode = "ReadWriteOnce"
+	WorkspaceReadWriteOncePod WorkspaceAccessMode = "ReadWriteOncePod"
+)
+
 // Workspace is the volume a task works on.
 // +kubebuilder:validation:XValidation:rule="!has(self.storageClassName) || size(self.storageClassName) > 0",message="leave storageClassName out to use the cluster's default class"
 type Workspace struct {
@@ -128,6 +138,11 @@ type Workspace struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	StorageClassName *string `json:"storageClassName,omitempty"`
+	// accessMode of the volume. With ReadWriteOncePod the cluster itself keeps a
+	// second pod from the volume, if the storage driver supports it; no API tells
+	// whether it does, so the default is what Clew was installed with.
+	// +optional
+	AccessMode WorkspaceAccessMode `json:"accessMode,omitempty"`
 	// retention says whether the volume is deleted with the task.
 	// +optional
 	// +kubebuilder:default=Delete
@@ -312,7 +327,7 @@ type TaskRequesters struct {
 // +kubebuilder:validation:XValidation:rule="self.agent.type == oldSelf.agent.type",message="agent.type is immutable: start a new Task from this one with startFrom, and give that one another agent"
 // +kubebuilder:validation:XValidation:rule="has(self.prompt) == has(oldSelf.prompt) && (!has(self.prompt) || self.prompt == oldSelf.prompt)",message="prompt is immutable: give the agent its next prompt with resume.prompt"
 // +kubebuilder:validation:XValidation:rule="has(self.promptFrom) == has(oldSelf.promptFrom) && (!has(self.promptFrom) || self.promptFrom == oldSelf.promptFrom)",message="promptFrom is immutable: give the agent its next prompt with resume.prompt"
-// +kubebuilder:validation:XValidation:rule="has(self.workspace.storageClassName) == has(oldSelf.workspace.storageClassName) && (!has(self.workspace.storageClassName) || self.workspace.storageClassName == oldSelf.workspace.storageClassName) && quantity(string(self.workspace.size)).compareTo(quantity(string(oldSelf.workspace.size))) == 0",message="workspace.size and workspace.storageClassName are immutable: make a Fork of this task on another volume"
+// +kubebuilder:validation:XValidation:rule="has(self.workspace.storageClassName) == has(oldSelf.workspace.storageClassName) && (!has(self.workspace.storageClassName) || self.workspace.storageClassName == oldSelf.workspace.storageClassName) && has(self.workspace.accessMode) == has(oldSelf.workspace.accessMode) && (!has(self.workspace.accessMode) || self.workspace.accessMode == oldSelf.workspace.accessMode) && quantity(string(self.workspace.size)).compareTo(quantity(string(oldSelf.workspace.size))) == 0",message="workspace.size, workspace.storageClassName and workspace.accessMode are immutable: make a Fork of this task on another volume"
 // +kubebuilder:validation:XValidation:rule="!has(self.rewind) || !has(oldSelf.rewind) || self.rewind.id != oldSelf.rewind.id || self.rewind == oldSelf.rewind",message="a rewind is immutable: to ask for another one, give it a new id"
 // +kubebuilder:validation:XValidation:rule="!has(self.resume) || !has(oldSelf.resume) || self.resume.id != oldSelf.resume.id || self.resume == oldSelf.resume",message="a resume is immutable: to ask for another one, give it a new id"
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || !has(self.resume)",optionalOldSelf=true,fieldPath=".resume",reason=FieldValueForbidden,message="a new Task has nothing to resume: leave resume out, and add it when the task has stopped"

@@ -125,6 +125,7 @@ func badTasks() map[string]struct {
 		"negative tool calls":     {spec(func(s *v1alpha1.TaskSpec) { s.CheckpointPolicy.EveryToolCalls = ptr.To[int32](-1) }), "should be greater than or equal to 0"},
 		"no file at all":          {spec(func(s *v1alpha1.TaskSpec) { s.CheckpointPolicy.MaxFileBytes = ptr.To[int64](0) }), "should be greater than or equal to 1"},
 		"negative size":           {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.Size = resource.MustParse("-1Gi") }), "size must be more than zero"},
+		"other access mode":       {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.AccessMode = "ReadWriteMany" }), "Unsupported value"},
 		"empty storage class":     {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.StorageClassName = ptr.To("") }), "leave storageClassName out"},
 		"state path outside":      {spec(func(s *v1alpha1.TaskSpec) { s.Agent.StatePaths = []string{"../x"} }), "statePaths are relative"},
 		"absolute state path":     {spec(func(s *v1alpha1.TaskSpec) { s.Agent.StatePaths = []string{"/etc"} }), "statePaths are relative"},
@@ -184,8 +185,9 @@ func TestWhatATaskIsAboutCannotBeChanged(t *testing.T) {
 		"prompt":             {spec(func(s *v1alpha1.TaskSpec) { s.Prompt = ptr.To("Other.") }), "prompt is immutable"},
 		"startFrom":          {builders.StartFrom("another", ""), "startFrom is immutable"},
 		"startFrom removed":  {spec(func(s *v1alpha1.TaskSpec) { s.StartFrom = nil }), "startFrom is immutable"},
-		"size":               {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.Size = resource.MustParse("6Gi") }), "workspace.size and workspace.storageClassName are immutable"},
-		"storage class":      {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.StorageClassName = ptr.To("fast") }), "workspace.size and workspace.storageClassName are immutable"},
+		"size":               {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.Size = resource.MustParse("6Gi") }), "workspace.size, workspace.storageClassName and workspace.accessMode are immutable"},
+		"access mode":        {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.AccessMode = v1alpha1.WorkspaceReadWriteOncePod }), "workspace.size, workspace.storageClassName and workspace.accessMode are immutable"},
+		"storage class":      {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.StorageClassName = ptr.To("fast") }), "workspace.size, workspace.storageClassName and workspace.accessMode are immutable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			updated := existing.DeepCopy()

@@ -29,6 +29,7 @@ type options struct {
 	daemonPullPolicy     string
 	daemonRequests       map[string]string
 	daemonLimits         map[string]string
+	accessMode           string
 	serverURL            string
 	gitStoreURL          string
 	caBundleFile         string
@@ -49,6 +50,7 @@ func defaultOptions() *options {
 		daemonPullPolicy: string(corev1.PullIfNotPresent),
 		daemonRequests:   map[string]string{"cpu": "50m", "memory": "64Mi"},
 		daemonLimits:     map[string]string{"cpu": "2", "memory": "1Gi"},
+		accessMode:       string(corev1.ReadWriteOnce),
 		logLevel:         "info",
 		workers:          8,
 		kubeQPS:          -1,
@@ -66,6 +68,7 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.daemonPullPolicy, "daemon-image-pull-policy", o.daemonPullPolicy, "Always, IfNotPresent or Never")
 	f.StringToStringVar(&o.daemonRequests, "daemon-requests", o.daemonRequests, "resource requests of Clew's own containers in the pods of tasks")
 	f.StringToStringVar(&o.daemonLimits, "daemon-limits", o.daemonLimits, "resource limits of the same; the daemon keeps itself, and git, within the memory. What the agent writes decides how much that would be")
+	f.StringVar(&o.accessMode, "workspace-access-mode", o.accessMode, "access mode of the volumes of tasks that name none: ReadWriteOnce, or ReadWriteOncePod where the storage driver has it")
 	f.StringVar(&o.serverURL, "server-url", o.serverURL, "base URL of the server, as pods reach it (required)")
 	f.StringVar(&o.gitStoreURL, "gitstore-url", o.gitStoreURL, "base URL of the gitstore, as pods reach it (required)")
 	f.StringVar(&o.caBundleFile, "ca-bundle-file", o.caBundleFile, "file with the PEM certificates that sign both; the system's when empty")
@@ -94,6 +97,11 @@ func (o *options) validate() error {
 	default:
 		problems = append(problems, fmt.Errorf("--daemon-image-pull-policy must be Always, IfNotPresent or Never, not %q", o.daemonPullPolicy))
 	}
+	switch corev1.PersistentVolumeAccessMode(o.accessMode) {
+	case corev1.ReadWriteOnce, corev1.ReadWriteOncePod:
+	default:
+		problems = append(problems, fmt.Errorf("--workspace-access-mode must be ReadWriteOnce or ReadWriteOncePod, not %q", o.accessMode))
+	}
 	if o.workers < 1 {
 		problems = append(problems, fmt.Errorf("--workers must be at least 1, not %d", o.workers))
 	}
@@ -113,8 +121,9 @@ func (o *options) podOptions() (resources.Options, error) {
 	p := resources.Options{
 		DaemonImage: o.daemonImage, PullPolicy: corev1.PullPolicy(o.daemonPullPolicy),
 		ServerURL: o.serverURL, GitStoreURL: o.gitStoreURL,
-		Prepare: corev1.ResourceRequirements{Requests: requests, Limits: limits},
-		Daemon:  corev1.ResourceRequirements{Requests: requests, Limits: limits},
+		AccessMode: corev1.PersistentVolumeAccessMode(o.accessMode),
+		Prepare:    corev1.ResourceRequirements{Requests: requests, Limits: limits},
+		Daemon:     corev1.ResourceRequirements{Requests: requests, Limits: limits},
 	}
 	if o.caBundleFile != "" {
 		bundle, err := os.ReadFile(o.caBundleFile)

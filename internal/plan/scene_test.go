@@ -96,7 +96,7 @@ func (s *scene) carryOut(p Plan) {
 	}
 	if p.CreateClaim {
 		s.claims++
-		s.o.Claim = resources.NewClaim(s.o.Task)
+		s.o.Claim = resources.NewClaim(s.o.Task, "")
 		s.o.Claim.UID = types.UID(fmt.Sprintf("claim-%d", s.claims))
 		p.Status.ClaimUID = string(s.o.Claim.UID)
 	}

@@ -12,6 +12,7 @@
 package resources
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 
@@ -111,9 +112,11 @@ func NewServiceAccount(namespace string) *corev1.ServiceAccount {
 	}
 }
 
-// NewClaim is the volume a task works on. Unless the task says that the volume
-// is to be retained, it goes when the task goes.
-func NewClaim(task *v1alpha1.Task) *corev1.PersistentVolumeClaim {
+// NewClaim is the volume a task works on, with the access mode that is given
+// where the task names none. Unless the task says that the volume is to be
+// retained, it goes when the task goes.
+func NewClaim(task *v1alpha1.Task, fallback corev1.PersistentVolumeAccessMode) *corev1.PersistentVolumeClaim {
+	mode := corev1.PersistentVolumeAccessMode(task.Spec.Workspace.AccessMode)
 	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: task.Namespace,
@@ -121,7 +124,7 @@ func NewClaim(task *v1alpha1.Task) *corev1.PersistentVolumeClaim {
 			Labels:    Labels(task),
 		},
 		Spec: corev1.PersistentVolumeClaimSpec{
-			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			AccessModes:      []corev1.PersistentVolumeAccessMode{cmp.Or(mode, fallback, corev1.ReadWriteOnce)},
 			StorageClassName: task.Spec.Workspace.StorageClassName,
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
 				corev1.ResourceStorage: task.Spec.Workspace.Size,

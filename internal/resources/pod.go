@@ -38,6 +38,8 @@ type Options struct {
 	// Prepare and Daemon are the resources of those containers.
 	Prepare corev1.ResourceRequirements
 	Daemon  corev1.ResourceRequirements
+	// AccessMode of the volumes of tasks that name none; ReadWriteOnce if empty.
+	AccessMode corev1.PersistentVolumeAccessMode
 }
 
 // PodRequest says which pod of a task is wanted.

@@ -357,13 +357,30 @@ func TestSnapshotObjects(t *testing.T) {
 }
 
 func TestClaim(t *testing.T) {
-	claim := resources.NewClaim(task())
+	claim := resources.NewClaim(task(), "")
 	if claim.Name != "tidy-up-workspace" || len(claim.OwnerReferences) != 1 || claim.Spec.Resources.Requests.Storage().String() != "5Gi" {
 		t.Errorf("%+v", claim)
 	}
-	kept := resources.NewClaim(task(func(t *v1alpha1.Task) { t.Spec.Workspace.Retention = v1alpha1.WorkspaceRetain }))
+	kept := resources.NewClaim(task(func(t *v1alpha1.Task) { t.Spec.Workspace.Retention = v1alpha1.WorkspaceRetain }), "")
 	if len(kept.OwnerReferences) != 0 {
 		t.Error("a claim that is to be retained goes with its task")
+	}
+}
+
+func TestTheAccessModeOfAClaim(t *testing.T) {
+	for name, test := range map[string]struct {
+		asked          v1alpha1.WorkspaceAccessMode
+		fallback, want corev1.PersistentVolumeAccessMode
+	}{
+		"nobody says":             {want: corev1.ReadWriteOnce},
+		"the installation says":   {fallback: corev1.ReadWriteOncePod, want: corev1.ReadWriteOncePod},
+		"the task says":           {asked: v1alpha1.WorkspaceReadWriteOncePod, want: corev1.ReadWriteOncePod},
+		"the task says otherwise": {asked: v1alpha1.WorkspaceReadWriteOnce, fallback: corev1.ReadWriteOncePod, want: corev1.ReadWriteOnce},
+	} {
+		claim := resources.NewClaim(task(func(t *v1alpha1.Task) { t.Spec.Workspace.AccessMode = test.asked }), test.fallback)
+		if got := claim.Spec.AccessModes; len(got) != 1 || got[0] != test.want {
+			t.Errorf("%s: %v, want %v", name, got, test.want)
+		}
 	}
 }
 

@@ -107,7 +107,7 @@ func (r *Reconciler) stopPod(ctx context.Context, task *v1alpha1.Task, ref plan.
 
 // createClaim makes the task's volume claim. A refusal is no error.
 func (r *Reconciler) createClaim(ctx context.Context, task *v1alpha1.Task) (types.UID, *plan.Hindrance, error) {
-	claim := resources.NewClaim(task)
+	claim := resources.NewClaim(task, r.Pods.AccessMode)
 	err := r.Client.Create(ctx, claim)
 	if refused(err) {
 		return "", &plan.Hindrance{Reason: v1alpha1.ReasonVolumeUnavailable, Message: "the volume claim was refused: " + err.Error()}, nil
