@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
-	"github.com/clew-dev/clew/internal/daemon/prepare"
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
@@ -102,10 +101,12 @@ func TestRewindToBeforeTheFirstCheckpointEver(t *testing.T) {
 func TestOnlyTheConversationGoesToBeforeAnyCheckpoint(t *testing.T) {
 	t.Parallel()
 	w := three(t)
-	for _, bad := range []*daemonapi.Operation{toFloor(0), toFloor(8), rewindTo(0, "Both", "Discard"), rewindTo(0, "Code", "Discard")} {
-		if r := prepare.Run(t.Context(), w.PrepareConfig(2, bad)); r.Reason == "Prepared" || !r.Permanent {
-			t.Fatalf("%+v", r)
+	for _, bad := range []*daemonapi.Operation{toFloor(0), toFloor(8), rewindTo(0, "Both", "Discard"), rewindTo(0, "Code", "Discard"), rewindTo(7, "Both", "Discard")} {
+		reason := "CheckpointNotFound"
+		if bad.Position == 8 {
+			reason = "PrepareFailed"
 		}
+		expectFailed(t, w.Prepare(2, bad), bad.ID, reason)
 	}
 	expect(t, "home", readHome(w), "3")
 	expect(t, "conversation", w.Lines(), callsOfThree)

@@ -153,7 +153,6 @@ func TestFailures(t *testing.T) {
 		{"unknown operation", func(w *daemontest.World, c *prepare.Config) {
 			c.Pod.Operation = &daemonapi.Operation{Kind: "Dance", ID: "x"}
 		}, "PrepareFailed", true},
-		{"no such checkpoint", func(w *daemontest.World, c *prepare.Config) { c.Pod.Operation = rewindTo(7, "Both", "Discard") }, "CheckpointNotFound", true},
 		{"another task's volume", func(w *daemontest.World, c *prepare.Config) {
 			w.Prepare(1, nil)
 			c.Pod.TaskUID = "uid-2"

@@ -457,7 +457,6 @@ func TestKilledAtEveryStep(t *testing.T) {
 	}
 }
 
-// TestRewindIsFinishedWhateverTheNextPodIsAskedFor: also a pod that is asked for nothing.
 func TestRewindIsFinishedWhateverTheNextPodIsAskedFor(t *testing.T) {
 	t.Parallel()
 	w := three(t)
