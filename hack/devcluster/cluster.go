@@ -266,9 +266,10 @@ func (c *cluster) startOne(ctx context.Context, comp component) error {
 }
 
 // apply hands manifests to kubectl. Right after the start the API may still
-// refuse namespaces that it is about to make.
+// refuse namespaces that it is about to make, and kubectl's discovery waits for
+// aggregated APIs whose servers are not reached yet.
 func (c *cluster) apply(ctx context.Context, bins binaries, yaml string) error {
-	return waitFor(ctx, 30*time.Second, func(ctx context.Context) error {
+	return waitFor(ctx, 2*time.Minute, func(ctx context.Context) error {
 		cmd := exec.CommandContext(ctx, bins.kube("kubectl"), "--kubeconfig", c.kubeconfig(), "--cache-dir", c.path("kubectl"), "apply", "-f", "-")
 		cmd.Env, cmd.Stdin = cleanEnv(os.Environ()), strings.NewReader(yaml)
 		_, err := runCmd(cmd)
