@@ -19,7 +19,7 @@ import (
 func TestATaskRunsToItsEnd(t *testing.T) {
 	t.Parallel()
 	w, g := newWorld(t), gomega.NewWithT(t)
-	runs := w.newTask("runs", replay(12, 50*time.Millisecond)...)
+	runs := w.newTask("runs", replay(12, 500*time.Millisecond)...)
 	runs.Spec.CheckpointPolicy.BeforeRiskyTools = []clewv1.RiskyToolPattern{}
 	w.create(runs)
 
