@@ -27,7 +27,7 @@ func TestAKilledAgentGoesOnInItsOwnSession(t *testing.T) {
 		// The last step tells how often the others really ran.
 		m := w.newModel("killed", script{Steps: 10, DelayMilliseconds: 500, Commands: map[int]string{10: "cat notes.txt"}})
 		w.create(w.agentTask("killed", a, m))
-		w.untilToolCalls("killed", 6, 2*time.Minute)
+		w.untilToolCalls("killed", 6, 5*time.Minute)
 
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: w.task("killed").Status.Attempts[0].PodName}}
 		g.Expect(w.kube.Delete(w.ctx, pod, client.GracePeriodSeconds(0))).To(gomega.Succeed())
