@@ -115,7 +115,7 @@ func (w *world) runs(name string, a realAgent, s script, change ...func(*clewv1.
 		c(task)
 	}
 	w.create(task)
-	w.untilState(name, 2*time.Minute, clewv1.ReasonCompleted)
+	w.untilState(name, 5*time.Minute, clewv1.ReasonCompleted)
 	return m
 }
 

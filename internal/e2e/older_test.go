@@ -34,10 +34,6 @@ func TestATaskOutlivesAnOlderPostgres(t *testing.T) {
 	outliveOlder(t, &volumeStore{component: "postgres", workload: "statefulset/clew-postgres"})
 }
 
-func TestATaskOutlivesAnOlderGitstore(t *testing.T) {
-	outliveOlder(t, &volumeStore{component: "gitstore", workload: "statefulset/clew-gitstore"})
-}
-
 func TestATaskOutlivesAnOlderEtcd(t *testing.T) {
 	outliveOlder(t, &etcdStore{})
 }
