@@ -169,7 +169,7 @@ func TestACheckpointTellsOfToolSessionAndConversation(t *testing.T) {
 	w.Expect(c.Status.RiskyTool.Name).To(gomega.Equal("Bash"))
 	w.Expect(c.Status.RiskyTool.Guarantee).To(gomega.Equal(v1alpha1.RiskyToolBefore))
 	w.Expect(c.Status.RiskyTool.CallID).To(gomega.HaveLen(255 + len("…")))
-	w.Expect(*c.Status.Session).To(gomega.Equal(v1alpha1.AgentSession{Agent: "ClaudeCode", ID: "s-1", Version: "2.1 "}))
+	w.Expect(*c.Status.Session).To(gomega.Equal(v1alpha1.AgentSession{Agent: "ClaudeCode", ID: "s-1", Version: `2.1\x00`}))
 	w.Expect(*c.Status.Conversation).To(gomega.Equal(v1alpha1.CheckpointConversation{
 		ConversationPosition: v1alpha1.ConversationPosition{Branch: "main", Position: 9, ToolCalls: 4},
 		MessageCount:         9, InputTokens: 100, OutputTokens: 20, CostMicroUSD: 3, Digest: strings.Repeat("ab", 32),
