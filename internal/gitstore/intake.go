@@ -76,7 +76,7 @@ func (in *intake) charge(n int64) *refusal.Refusal {
 	}
 	free, err := in.h.free()
 	if err != nil {
-		return nil // it was looked at when the push began; git finds out if it is full
+		return nil //nolint:nilerr // it was looked at when the push began; git finds out if it is full
 	}
 	if free-n < limits.FreeBytes {
 		return refusal.New(refusal.VolumeFull, "the gitstore's volume has %d bytes left, of which %d are kept free, and the push needs more; make it larger or delete what is not needed",

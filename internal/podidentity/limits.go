@@ -57,14 +57,14 @@ func newAnswers(ttl time.Duration, size int, clock clock.PassiveClock) *answers 
 }
 
 // get returns an answer that is remembered.
-func (a *answers) get(key digest) (value any, err error, ok bool) {
+func (a *answers) get(key digest) (value any, ok bool, err error) {
 	if value, ok := a.accepted.Get(key); ok {
-		return value, nil, true
+		return value, true, nil
 	}
 	if refusal, ok := a.refusals.Get(key); ok {
-		return nil, refusal.(error), true
+		return nil, true, refusal.(error)
 	}
-	return nil, nil, false
+	return nil, false, nil
 }
 
 // limits keep strangers from taking the API server's time from callers that

@@ -163,7 +163,7 @@ func (v *Verifier) VerifyServiceAccount(ctx context.Context, token, namespace, n
 // remembered, and whoever asks the same at the same time gets the same one.
 func (v *Verifier) answer(ctx context.Context, token, question string, find func(context.Context, authenticationv1.UserInfo) (any, error)) (any, error) {
 	key := digestOf(token, question)
-	if value, err, ok := v.answers.get(key); ok {
+	if value, ok, err := v.answers.get(key); ok {
 		return value, err
 	}
 	if err := checkForm(token); err != nil {

@@ -20,12 +20,12 @@ const maxRedirects = 3
 func (c *cloning) follow() (bool, error) {
 	u, err := url.Parse(c.url)
 	if err != nil || u.Scheme == "ssh" {
-		return false, nil
+		return false, nil //nolint:nilerr // git has said what is wrong with the address
 	}
 	const service = "/info/refs?service=git-upload-pack"
 	location, err := c.location(c.url + service)
 	if err != nil || location == nil {
-		return false, nil // what git said is the better answer
+		return false, nil //nolint:nilerr // what git said is the better answer
 	}
 	target, isRepository := strings.CutSuffix(location.String(), service)
 	moved := fail(InvalidURL, nil, "the repository %s has moved to %s: set the URL to that; credentials are not sent to an address that nobody named", c.url, quotePath(target))

@@ -24,7 +24,7 @@ func (t *Taker) damaged(ctx context.Context, remote worktree.Remote, points []jo
 	}
 	here, err := t.Repo.Refs(ctx, prefix)
 	if err != nil {
-		return nil
+		return nil //nolint:nilerr // then it is not known, and the push's own error stands
 	}
 	var ids, has []string
 	for ref, id := range here {

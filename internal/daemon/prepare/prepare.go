@@ -438,7 +438,8 @@ func (p *preparer) worktreeMissing() (bool, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return false, fmt.Errorf("look at the volume: %w", err)
 	}
-	return err != nil || !info.IsDir(), nil
+	missing := err != nil || !info.IsDir()
+	return missing, nil //nolint:nilerr // that nothing is there is the answer
 }
 
 func makeFolder(dir string, mode os.FileMode) error {

@@ -106,7 +106,7 @@ func (d *daemon) takePending(ctx context.Context) error {
 		d.settle(ctx)
 	}
 	d.pace.spend()
-	_, err := d.take(ctx, checkpoint.Request{Trigger: string(trigger)})
+	err := d.take(ctx, checkpoint.Request{Trigger: string(trigger)})
 	return err
 }
 
@@ -118,50 +118,50 @@ const maxPasses = 3
 // than is read in a moment, the agent goes on while that is stored, and is
 // stopped for the rest alone. A take that has begun is finished even if ctx
 // ends meanwhile.
-func (d *daemon) take(ctx context.Context, req checkpoint.Request) (journal.Point, error) {
+func (d *daemon) take(ctx context.Context, req checkpoint.Request) error {
 	d.taken = time.Now()
 	for pass := 0; ; pass++ {
 		if ctx.Err() != nil {
-			return journal.Point{}, ctx.Err()
+			return ctx.Err()
 		}
 		req.Brief = pass < maxPasses
 		if pass == 0 && !d.taker.Cold() {
-			point, err := d.takeFrozen(ctx, req)
+			err := d.takeFrozen(ctx, req)
 			if !checkpoint.TooMuchChanged(err) {
-				return point, err
+				return err
 			}
 		}
 		if err := d.taker.Warm(ctx); err != nil {
 			d.log.Info("changes could not be stored while the agent works; it is stopped until they are", "reason", err.Error())
 			req.Brief = false
 		}
-		point, err := d.takeFrozen(ctx, req)
+		err := d.takeFrozen(ctx, req)
 		if !checkpoint.TooMuchChanged(err) {
-			return point, err
+			return err
 		}
 	}
 }
 
 // takeFrozen stops the agent, takes a checkpoint and lets the agent go on.
-func (d *daemon) takeFrozen(ctx context.Context, req checkpoint.Request) (journal.Point, error) {
+func (d *daemon) takeFrozen(ctx context.Context, req checkpoint.Request) error {
 	f := d.socket.freeze(ctx)
 	defer f.thaw()
 	if ctx.Err() != nil {
-		return journal.Point{}, ctx.Err()
+		return ctx.Err()
 	}
 	req.Consistency = f.consistency
 	point, err := d.taker.Take(context.WithoutCancel(ctx), req)
 	if checkpoint.TooMuchChanged(err) {
-		return point, err
+		return err
 	}
 	d.problems.taken(err)
 	if err != nil {
-		return point, err
+		return err
 	}
 	d.recorder.checkpointed()
 	d.cover(point.Number, req.RiskyTool)
 	nudge(d.push)
-	return point, nil
+	return nil
 }
 
 // takeAsked takes a checkpoint for a Checkpoint object, once per object.
@@ -169,7 +169,7 @@ func (d *daemon) takeAsked(ctx context.Context, take *daemonv1.TakeCheckpoint) e
 	if slices.Contains(d.volume.Journal.State().Served, take.GetUid()) {
 		return nil
 	}
-	_, err := d.take(ctx, checkpoint.Request{Trigger: string(v1alpha1.TriggerManual),
+	err := d.take(ctx, checkpoint.Request{Trigger: string(v1alpha1.TriggerManual),
 		Message: take.GetMessage(), Name: take.GetName(), UID: take.GetUid()})
 	if err != nil {
 		time.AfterFunc(askAgain, func() {

@@ -187,7 +187,7 @@ func (d *daemon) takeRisky(ctx context.Context) error {
 		return nil
 	}
 	d.pace.spend()
-	_, err := d.take(ctx, checkpoint.Request{Trigger: string(v1alpha1.TriggerBeforeRiskyTool), RiskyTool: g.held[0].tool})
+	err := d.take(ctx, checkpoint.Request{Trigger: string(v1alpha1.TriggerBeforeRiskyTool), RiskyTool: g.held[0].tool})
 	if err == nil {
 		return nil
 	}

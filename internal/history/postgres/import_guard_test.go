@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega"
 
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
@@ -51,78 +51,78 @@ func exportLine(t *testing.T, kind string, body any) history.ExportLine {
 // The id of a transition follows from the task's UID and its number, so anybody
 // who knows the UID knows it beforehand.
 func TestAnImportCannotTakeThePlaceOfAnEventToCome(t *testing.T) {
-	g := NewWithT(t)
+	g := gomega.NewWithT(t)
 	store := open(t)
 	victim := history.Task{Namespace: "victim", Name: "v", UID: "11111111-2222-3333-4444-555555555555"}
 	at := time.Now().Truncate(time.Microsecond)
 	_, err := store.Import(t.Context(), "attacker", "mallory", forged(t, "decoy", exportLine(t, history.ExportEvent, map[string]any{
 		"id": history.EventID(victim.UID, 7), "time": at, "type": "task", "reason": "Nothing", "actor": "alice",
 	})))
-	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(err).NotTo(gomega.HaveOccurred())
 	g.Expect(store.RecordEvents(t.Context(), []history.Event{{
 		ID: history.EventID(victim.UID, 7), Task: victim, Time: at, Type: history.EventTypeRewind, Reason: "TaskRewound", Actor: "mallory",
-	}})).To(Succeed())
+	}})).To(gomega.Succeed())
 	page, err := store.Timeline(t.Context(), history.TimelineQuery{Namespace: "victim", UID: victim.UID, Limit: 10})
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(page.Events).To(ConsistOf(HaveField("Reason", "TaskRewound")))
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(page.Events).To(gomega.ConsistOf(gomega.HaveField("Reason", "TaskRewound")))
 }
 
 func TestWhatAnImportSaysOfAuditsIsMarkedAsImported(t *testing.T) {
-	g := NewWithT(t)
+	g := gomega.NewWithT(t)
 	store := open(t)
 	_, err := store.Import(t.Context(), "attacker", "mallory", forged(t, "decoy", exportLine(t, history.ExportEvent, map[string]any{
 		"id": "forged", "time": time.Now().Add(-time.Hour), "type": "access", "reason": "HistoryExported", "actor": "system:admin",
 	})))
-	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(err).NotTo(gomega.HaveOccurred())
 	read := func(types ...string) []history.Event {
 		page, err := store.Timeline(t.Context(), history.TimelineQuery{Namespace: "attacker", UID: "decoy", Limit: 10, Types: types})
-		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(err).NotTo(gomega.HaveOccurred())
 		return page.Events
 	}
-	g.Expect(read(history.EventTypeAccess)).To(BeEmpty())
-	g.Expect(read()).To(ConsistOf(And(
-		HaveField("Type", history.EventTypeImported), HaveField("Actor", "system:admin"), HaveField("ImportedBy", "mallory"))))
+	g.Expect(read(history.EventTypeAccess)).To(gomega.BeEmpty())
+	g.Expect(read()).To(gomega.ConsistOf(gomega.And(
+		gomega.HaveField("Type", history.EventTypeImported), gomega.HaveField("Actor", "system:admin"), gomega.HaveField("ImportedBy", "mallory"))))
 }
 
 // What was deleted in one namespace stays deleted there, whoever imports a
 // history of the same UID into another one, and deletes that again.
 func TestAnImportLiftsNoDeletionOfAnotherNamespace(t *testing.T) {
-	g := NewWithT(t)
+	g := gomega.NewWithT(t)
 	store := open(t)
 	w := begin(t, store, taskNamed("a"), 1)
 	w.append(user("secret"))
 	remove(t, w)
 	_, err := store.Import(t.Context(), "attacker", "mallory", forged(t, w.task.UID))
-	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(err).NotTo(gomega.HaveOccurred())
 	late := history.Event{ID: history.EventID(w.task.UID, 9), Task: w.task, Time: time.Now(), Type: history.EventTypeTask, Reason: "TaskFailed"}
-	g.Expect(store.RecordEvents(t.Context(), []history.Event{late})).To(Succeed())
+	g.Expect(store.RecordEvents(t.Context(), []history.Event{late})).To(gomega.Succeed())
 	page, err := store.Timeline(t.Context(), history.TimelineQuery{Namespace: w.task.Namespace, UID: w.task.UID, Limit: 10})
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(page.Events).To(BeEmpty())
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(page.Events).To(gomega.BeEmpty())
 	_, err = store.Begin(t.Context(), w.task, 2, nil, history.BeginOptions{})
-	g.Expect(err).To(MatchError(history.ErrFenced))
+	g.Expect(err).To(gomega.MatchError(history.ErrFenced))
 }
 
 func TestDeletingAnImportTakesNoEventsOfAnotherNamespace(t *testing.T) {
-	g := NewWithT(t)
+	g := gomega.NewWithT(t)
 	store := open(t)
 	victim := history.Task{Namespace: "victim", Name: "v", UID: "11111111-2222-3333-4444-555555555555"}
 	_, err := store.Import(t.Context(), "attacker", "mallory", forged(t, victim.UID))
-	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(err).NotTo(gomega.HaveOccurred())
 	g.Expect(store.RecordEvents(t.Context(), []history.Event{{
 		ID: history.EventID(victim.UID, 1), Task: victim, Time: time.Now(), Type: history.EventTypeTask, Reason: "TaskCreated",
-	}})).To(Succeed())
+	}})).To(gomega.Succeed())
 	_, err = store.DeleteTask(t.Context(), victim.UID)
-	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(err).NotTo(gomega.HaveOccurred())
 	page, err := store.Timeline(t.Context(), history.TimelineQuery{Namespace: "victim", UID: victim.UID, Limit: 10})
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(page.Events).To(HaveLen(1))
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(page.Events).To(gomega.HaveLen(1))
 }
 
 // A branch that no branch of the task grows from would belong to nobody, and
 // never be deleted.
 func TestABranchThatNobodyInheritsIsNotImported(t *testing.T) {
-	g := NewWithT(t)
+	g := gomega.NewWithT(t)
 	store := open(t)
 	zero := map[string]any{}
 	branch := func(number, parent int64) history.ExportLine {
@@ -135,36 +135,36 @@ func TestABranchThatNobodyInheritsIsNotImported(t *testing.T) {
 		"a number that none has": {branch(1<<40, 0)},
 	} {
 		_, err := store.Import(t.Context(), "team", "mallory", forged(t, name, more...))
-		g.Expect(err).To(MatchError(history.ErrInvalid), name)
+		g.Expect(err).To(gomega.MatchError(history.ErrInvalid), name)
 	}
 }
 
 // 32 KB may name one piece a thousand times.
 func TestAMessageIsNoLongerThanItSays(t *testing.T) {
-	g := NewWithT(t)
+	g := gomega.NewWithT(t)
 	store := open(t)
 	w := begin(t, store, taskNamed("a"), 1)
 	data := strings.Repeat("x", conversation.MaxPiece)
 	p := &conversation.Pieces{Bytes: 10, Hashes: slices.Repeat([][]byte{conversation.PieceHash(data)}, 1000)}
-	g.Expect(p.Plausible()).To(BeFalse())
+	g.Expect(p.Plausible()).To(gomega.BeFalse())
 	w.append(piece(data), history.Record{Message: &conversation.Message{Role: conversation.RoleUser, Text: "hi", TextPieces: p}})
 	entries := w.entries()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	_, err := store.Text(t.Context(), "team", entries[0].Message.TextPieces)
 	runtime.ReadMemStats(&after)
-	g.Expect(err).To(MatchError(history.ErrCorrupted))
-	g.Expect((after.TotalAlloc-before.TotalAlloc)>>20).To(BeNumerically("<", 32), "MiB were allocated")
+	g.Expect(err).To(gomega.MatchError(history.ErrCorrupted))
+	g.Expect((after.TotalAlloc-before.TotalAlloc)>>20).To(gomega.BeNumerically("<", 32), "MiB were allocated")
 
 	lines := export(t, store, w.task)
 	_, err = open(t).Import(t.Context(), "team", "mallory", parsed(lines))
-	g.Expect(err).To(MatchError(history.ErrInvalid))
+	g.Expect(err).To(gomega.MatchError(history.ErrInvalid))
 }
 
 // A sequence of lines may be slow to come. However many imports there are,
 // others find a connection.
 func TestSlowImportsLeaveConnectionsForOthers(t *testing.T) {
-	g := NewWithT(t)
+	g := gomega.NewWithT(t)
 	store := open(t)
 	w := begin(t, store, taskNamed("a"), 1)
 	began, ended := make(chan struct{}, 100), make(chan error, 100)
@@ -185,11 +185,11 @@ func TestSlowImportsLeaveConnectionsForOthers(t *testing.T) {
 		}()
 	}
 	for range 2 {
-		g.Eventually(began, "20s").Should(Receive())
+		g.Eventually(began, "20s").Should(gomega.Receive())
 	}
 	w.append(user("hello"))
 	cancel()
 	for range 20 {
-		g.Eventually(ended, "20s").Should(Receive(HaveOccurred()))
+		g.Eventually(ended, "20s").Should(gomega.Receive(gomega.HaveOccurred()))
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// ErrBusy: no place became free in time.
+// ErrBusy says that no place became free in time.
 var ErrBusy = errors.New("too many requests of this kind are being served at the moment")
 
 // Places is a number of places. It is safe for concurrent use. Make one with New.
