@@ -399,6 +399,8 @@ func TestRewindKilledAtRandom(t *testing.T) {
 	shim.Send(wire.TypeExit, wire.Exit{})
 	shim.Next(wire.TypeRelease)
 	sidecar.End()
+	last := int64(0)
+	w.Server.Look(w.UID, func(k *daemontest.Task) { last = k.Latest().GetNumber() })
 
 	attempt := int64(2)
 	rewind := func(id string, to int64) {
@@ -432,7 +434,7 @@ func TestRewindKilledAtRandom(t *testing.T) {
 	}
 	rewind("back", 1)
 	expect("the rewind", wantTree, wantStatus)
-	rewind("forth", 3)
+	rewind("forth", last)
 	expect("the rewind of the rewind", lastTree, lastStatus)
 	if got := answered(w); !slices.Equal(got, []string{"1", "2"}) {
 		t.Fatalf("%v", got)

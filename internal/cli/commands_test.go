@@ -274,7 +274,7 @@ func TestRewindChangesNothingWithoutAYes(t *testing.T) {
 		{"no time", "", []string{"--to-time", "earlier", "--yes"}, "it must be a duration"},
 		{"unknown number", "", []string{"--to", "8", "--yes"}, "they run from 1 to 1"},
 		{"branch without preserving one", "", []string{"--to", "1", "--yes", "--branch", "a", "--preserve", "stash"}, "--preserve Stash"},
-		{"a branch name that git would refuse", "", []string{"--to", "1", "--yes", "--branch", "-x"}, "branch must be a plain git branch name"},
+		{"a branch name that git would refuse", "", []string{"--to", "1", "--yes", "--branch", "-x"}, "it must not begin with a dash"},
 		{"an unknown scope", "", []string{"--to", "1", "--yes", "--scope", "all"}, "must be one of Code, Conversation, Both"},
 		{"client-side dry run", "", []string{"--to", "1", "--dry-run=client"}, "must be none or server"},
 	} {

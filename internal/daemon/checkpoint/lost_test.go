@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega"
 
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/worktree"
@@ -41,7 +41,7 @@ func (b *broken) Push(ctx context.Context, m worktree.Remote, updates ...worktre
 }
 
 func TestADamagedCheckpointIsGivenUpAndTheNextOneBeginsAnew(t *testing.T) {
-	g := NewWithT(t)
+	g := gomega.NewWithT(t)
 	repo := &broken{}
 	taker := waiting(t, repo, 3)
 	g.Expect(taker.Journal.Update(func(s *journal.State) error {
@@ -50,19 +50,19 @@ func TestADamagedCheckpointIsGivenUpAndTheNextOneBeginsAnew(t *testing.T) {
 		}
 		s.Latest, s.Parent, s.LastNumber = &s.Pending[2], "c3", 3
 		return nil
-	})).To(Succeed())
+	})).To(gomega.Succeed())
 
 	repo.remote = &worktree.Error{Reason: worktree.Unreachable, Message: "down"}
-	g.Expect(taker.Push(t.Context())).To(MatchError(errPush))
-	g.Expect(taker.Journal.State().Pending).To(HaveLen(3), "nothing is given up while the gitstore cannot be reached")
+	g.Expect(taker.Push(t.Context())).To(gomega.MatchError(errPush))
+	g.Expect(taker.Journal.State().Pending).To(gomega.HaveLen(3), "nothing is given up while the gitstore cannot be reached")
 
 	repo.remote = nil
-	g.Expect(taker.Push(t.Context())).To(Succeed())
+	g.Expect(taker.Push(t.Context())).To(gomega.Succeed())
 	state := taker.Journal.State()
-	g.Expect(state.Pending).To(BeEmpty())
-	g.Expect(state.Lost).To(Equal([]int64{2, 3}))
-	g.Expect(state.Parent).To(BeEmpty(), "the next checkpoint has no parent")
-	g.Expect(repo.pushes).To(HaveLen(1), "the first one arrives")
-	g.Expect(taker.Lacks(1)).To(BeFalse())
-	g.Expect(taker.Lacks(3)).To(BeTrue())
+	g.Expect(state.Pending).To(gomega.BeEmpty())
+	g.Expect(state.Lost).To(gomega.Equal([]int64{2, 3}))
+	g.Expect(state.Parent).To(gomega.BeEmpty(), "the next checkpoint has no parent")
+	g.Expect(repo.pushes).To(gomega.HaveLen(1), "the first one arrives")
+	g.Expect(taker.Lacks(1)).To(gomega.BeFalse())
+	g.Expect(taker.Lacks(3)).To(gomega.BeTrue())
 }

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega"
 
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
 	"github.com/clew-dev/clew/internal/daemon/journal"
@@ -39,19 +39,19 @@ func (s *store) Push(_ context.Context, _ worktree.Remote, updates ...worktree.R
 // waiting is a Taker with so many checkpoints that the store lacks.
 func waiting(t *testing.T, repo checkpoint.Repo, count int) *checkpoint.Taker {
 	t.Helper()
-	g := NewWithT(t)
+	g := gomega.NewWithT(t)
 	dir := t.TempDir()
 	j, err := journal.Open(filepath.Join(dir, "journal.json"))
-	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(err).NotTo(gomega.HaveOccurred())
 	s, err := spool.Open(filepath.Join(dir, "spool"))
-	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(err).NotTo(gomega.HaveOccurred())
 	t.Cleanup(func() { s.Close() })
 	g.Expect(j.Update(func(state *journal.State) error {
 		for i := range count {
 			state.Pending = append(state.Pending, journal.Point{Number: int64(i + 1), Code: "c", State: "s"})
 		}
 		return nil
-	})).To(Succeed())
+	})).To(gomega.Succeed())
 	return &checkpoint.Taker{
 		Repo: repo, Journal: j, Spool: s, TaskUID: "uid", Attempt: 1,
 		Remote: func() (worktree.Remote, error) { return worktree.Remote{}, nil },
@@ -59,19 +59,19 @@ func waiting(t *testing.T, repo checkpoint.Repo, count int) *checkpoint.Taker {
 }
 
 func TestManyCheckpointsArePushedInSlicesOldestFirst(t *testing.T) {
-	g := NewWithT(t)
+	g := gomega.NewWithT(t)
 	repo := &store{}
 	taker := waiting(t, repo, 250)
-	g.Expect(taker.Push(t.Context())).To(Succeed())
-	g.Expect(repo.pushes).To(HaveLen(3))
-	g.Expect(repo.pushes[0]).To(HaveLen(200), "a code and a state ref for each of a hundred checkpoints")
-	g.Expect(repo.pushes[0][0]).To(Equal("refs/clew/uid/code/1"))
-	g.Expect(repo.pushes[2][99]).To(Equal("refs/clew/uid/state/250"))
-	g.Expect(taker.Pending()).To(BeFalse())
+	g.Expect(taker.Push(t.Context())).To(gomega.Succeed())
+	g.Expect(repo.pushes).To(gomega.HaveLen(3))
+	g.Expect(repo.pushes[0]).To(gomega.HaveLen(200), "a code and a state ref for each of a hundred checkpoints")
+	g.Expect(repo.pushes[0][0]).To(gomega.Equal("refs/clew/uid/code/1"))
+	g.Expect(repo.pushes[2][99]).To(gomega.Equal("refs/clew/uid/state/250"))
+	g.Expect(taker.Pending()).To(gomega.BeFalse())
 }
 
 func TestWhatArrivedBeforeTheGitstoreBrokeOffIsDurable(t *testing.T) {
-	g := NewWithT(t)
+	g := gomega.NewWithT(t)
 	repo := &store{}
 	repo.answer = func([]string) error {
 		if len(repo.pushes) == 2 {
@@ -82,15 +82,15 @@ func TestWhatArrivedBeforeTheGitstoreBrokeOffIsDurable(t *testing.T) {
 	taker := waiting(t, repo, 250)
 	var refused *checkpoint.RefusedError
 	err := taker.Push(t.Context())
-	g.Expect(errors.As(err, &refused)).To(BeTrue(), "%v", err)
-	g.Expect(refused.Retryable).To(BeTrue())
+	g.Expect(errors.As(err, &refused)).To(gomega.BeTrue(), "%v", err)
+	g.Expect(refused.Retryable).To(gomega.BeTrue())
 	pending := taker.Journal.State().Pending
-	g.Expect(pending).To(HaveLen(50))
-	g.Expect(pending[0].Number).To(BeEquivalentTo(201))
+	g.Expect(pending).To(gomega.HaveLen(50))
+	g.Expect(pending[0].Number).To(gomega.BeEquivalentTo(201))
 }
 
 func TestOneCheckpointThatIsRefusedForGoodHoldsBackNoSlice(t *testing.T) {
-	g := NewWithT(t)
+	g := gomega.NewWithT(t)
 	repo := &store{}
 	repo.answer = func(refs []string) error {
 		for _, ref := range refs {
@@ -103,9 +103,9 @@ func TestOneCheckpointThatIsRefusedForGoodHoldsBackNoSlice(t *testing.T) {
 	taker := waiting(t, repo, 150)
 	var refused *checkpoint.RefusedError
 	err := taker.Push(t.Context())
-	g.Expect(errors.As(err, &refused)).To(BeTrue(), "%v", err)
-	g.Expect(refused.Checkpoints).To(HaveLen(1))
+	g.Expect(errors.As(err, &refused)).To(gomega.BeTrue(), "%v", err)
+	g.Expect(refused.Checkpoints).To(gomega.HaveLen(1))
 	pending := taker.Journal.State().Pending
-	g.Expect(pending).To(HaveLen(1))
-	g.Expect(pending[0].Number).To(BeEquivalentTo(7))
+	g.Expect(pending).To(gomega.HaveLen(1))
+	g.Expect(pending[0].Number).To(gomega.BeEquivalentTo(7))
 }

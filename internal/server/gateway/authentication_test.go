@@ -15,7 +15,7 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/go-logr/logr"
-	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega"
 	"google.golang.org/protobuf/proto"
 
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
@@ -106,22 +106,22 @@ func allocated(f func()) (mebibytes uint64) {
 }
 
 func TestNothingIsReadOfAStranger(t *testing.T) {
-	g := NewWithT(t)
+	g := gomega.NewWithT(t)
 	server := serveStore(t, nil, tokens{})
 	endless := &unread{}
 	response := post(t, server, endless, nil)
-	g.Expect(response.StatusCode).To(Equal(http.StatusUnauthorized))
+	g.Expect(response.StatusCode).To(gomega.Equal(http.StatusUnauthorized))
 	// What is on its way is in the buffers of the connection.
-	g.Expect(endless.read()).To(BeNumerically("<", 8<<20))
+	g.Expect(endless.read()).To(gomega.BeNumerically("<", 8<<20))
 }
 
 func TestAStrangersRequestTakesNoMemory(t *testing.T) {
-	g := NewWithT(t)
+	g := gomega.NewWithT(t)
 	server := serveStore(t, nil, tokens{})
 	var zipped bytes.Buffer
 	zip := gzip.NewWriter(&zipped)
 	_, err := zip.Write(emptyRecords(4 << 20))
-	g.Expect(errors.Join(err, zip.Close())).To(Succeed())
+	g.Expect(errors.Join(err, zip.Close())).To(gomega.Succeed())
 	for name, headers := range map[string]map[string]string{
 		"zipped":             {"Content-Encoding": "gzip"},
 		"zipped as a stream": {"Content-Type": "application/connect+proto", "Connect-Content-Encoding": "gzip"},
@@ -130,8 +130,8 @@ func TestAStrangersRequestTakesNoMemory(t *testing.T) {
 		var status int
 		g.Expect(allocated(func() {
 			status = post(t, server, bytes.NewReader(zipped.Bytes()), headers).StatusCode
-		})).To(BeNumerically("<", 20), name)
-		g.Expect(status).To(BeElementOf(http.StatusUnauthorized, http.StatusUnsupportedMediaType), name)
+		})).To(gomega.BeNumerically("<", 20), name)
+		g.Expect(status).To(gomega.BeElementOf(http.StatusUnauthorized, http.StatusUnsupportedMediaType), name)
 	}
 }
 
@@ -155,25 +155,25 @@ func TestOnlyWhatDaemonsSpeakIsDecoded(t *testing.T) {
 // A few mebibytes of empty records would be hundreds in memory: a pod's token
 // is no reason to trust what comes with it.
 func TestAKnownCallersRequestTakesLittleMemory(t *testing.T) {
-	g := NewWithT(t)
+	g := gomega.NewWithT(t)
 	server := serveStore(t, nil, tokens{"a1": identity("a", 1)})
 	many, err := proto.Marshal(&daemonv1.AppendRequest{Records: []*daemonv1.Record{{
 		Sequence: 1, Body: &daemonv1.Record_Checkpoint{Checkpoint: &daemonv1.CheckpointRecord{}},
 	}}})
-	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(err).NotTo(gomega.HaveOccurred())
 	for name, body := range map[string][]byte{
 		"records": emptyRecords(4 << 20), "records after one that is real": append(many, emptyRecords(4<<20)...),
 	} {
 		var status int
 		g.Expect(allocated(func() {
 			status = post(t, server, bytes.NewReader(body), map[string]string{"Authorization": "Bearer a1"}).StatusCode
-		})).To(BeNumerically("<", 100), name)
-		g.Expect(status).To(Equal(http.StatusBadRequest), name)
+		})).To(gomega.BeNumerically("<", 100), name)
+		g.Expect(status).To(gomega.Equal(http.StatusBadRequest), name)
 	}
 }
 
 func TestOneNamespaceKeepsNoOtherWaiting(t *testing.T) {
-	g := NewWithT(t)
+	g := gomega.NewWithT(t)
 	known := tokens{"honest": identity("honest", 1)}
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"} {
 		hostile := identity(name, 1)
@@ -199,19 +199,19 @@ func TestOneNamespaceKeepsNoOtherWaiting(t *testing.T) {
 	}
 	// Eight of them are being worked on, and not a ninth.
 	for range 8 {
-		g.Eventually(store.entered, "20s").Should(Receive(HaveField("Namespace", "hostile")))
+		g.Eventually(store.entered, "20s").Should(gomega.Receive(gomega.HaveField("Namespace", "hostile")))
 	}
 	done := make(chan error, 1)
 	go func() { done <- send(t.Context(), "honest") }()
-	g.Eventually(store.entered, "20s").Should(Receive(HaveField("Name", "honest")))
+	g.Eventually(store.entered, "20s").Should(gomega.Receive(gomega.HaveField("Name", "honest")))
 	close(store.release)
-	g.Eventually(done, "20s").Should(Receive(BeNil()))
+	g.Eventually(done, "20s").Should(gomega.Receive(gomega.BeNil()))
 	cancel()
 	hostile.Wait()
 }
 
 func TestAFloodOfRecordsWaitsForItsPace(t *testing.T) {
-	g := NewWithT(t)
+	g := gomega.NewWithT(t)
 	store := heldStore{entered: make(chan history.Task, 100), release: make(chan struct{})}
 	close(store.release)
 	gw := gateway.New(gateway.Options{
@@ -233,8 +233,8 @@ func TestAFloodOfRecordsWaitsForItsPace(t *testing.T) {
 		return err
 	}
 	// Two requests spend what the task has saved up, and seconds beyond.
-	g.Expect(send("a1", time.Minute)).To(Succeed())
-	g.Expect(send("a1", time.Minute)).To(Succeed())
-	g.Expect(send("a1", 100*time.Millisecond)).NotTo(Succeed())
-	g.Expect(send("b1", time.Minute)).To(Succeed())
+	g.Expect(send("a1", time.Minute)).To(gomega.Succeed())
+	g.Expect(send("a1", time.Minute)).To(gomega.Succeed())
+	g.Expect(send("a1", 100*time.Millisecond)).NotTo(gomega.Succeed())
+	g.Expect(send("b1", time.Minute)).To(gomega.Succeed())
 }
