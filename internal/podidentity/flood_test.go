@@ -16,7 +16,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
-	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -158,55 +158,55 @@ func TestStrangersKeepNoDaemonOut(t *testing.T) {
 		}(),
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := NewWithT(t)
+			g := gomega.NewWithT(t)
 			server, client := newCountingServer(t)
 			verifier := podidentity.New(client, podidentity.Options{})
 			flood(t, verifier, forge)
 			_, err := verifier.Verify(t.Context(), server.mint("team", "real"))
-			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(server.reviews.Load()).To(BeEquivalentTo(1), "strangers' tokens got as far as the API server")
-			g.Expect(server.looks.Load()).To(BeNumerically("<=", 2))
+			g.Expect(err).NotTo(gomega.HaveOccurred())
+			g.Expect(server.reviews.Load()).To(gomega.BeEquivalentTo(1), "strangers' tokens got as far as the API server")
+			g.Expect(server.looks.Load()).To(gomega.BeNumerically("<=", 2))
 		})
 	}
 }
 
 // A tenant may ask the API server for as many real tokens as they like.
 func TestTokensOfOneNamespaceDelayNoOther(t *testing.T) {
-	g := NewWithT(t)
+	g := gomega.NewWithT(t)
 	server, client := newCountingServer(t)
 	verifier := podidentity.New(client, podidentity.Options{})
 	flood(t, verifier, func(i int) string { return server.issuer.token("hostile", "clew.dev", fmt.Sprint(i)) })
 	_, err := verifier.Verify(t.Context(), server.mint("team", "real"))
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(server.reviews.Load()).To(BeNumerically("<", 300))
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(server.reviews.Load()).To(gomega.BeNumerically("<", 300))
 }
 
 // Without the keys, nobody can tell strangers from new pods; but those that
 // were accepted before are known.
 func TestWithoutKeysKnownTokensWaitForNobody(t *testing.T) {
-	g := NewWithT(t)
+	g := gomega.NewWithT(t)
 	server, client := newCountingServer(t)
 	server.hidden = true
 	clock := clocktesting.NewFakePassiveClock(time.Now())
 	verifier := podidentity.New(client, podidentity.Options{Clock: clock})
 	real := server.mint("team", "real")
 	_, err := verifier.Verify(t.Context(), real)
-	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(err).NotTo(gomega.HaveOccurred())
 	clock.SetTime(clock.Now().Add(time.Minute))
 	other := newIssuer()
 	flood(t, verifier, func(i int) string { return other.token("team", "clew.dev", fmt.Sprint(i)) })
 	_, err = verifier.Verify(t.Context(), real)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(server.reviews.Load()).To(BeNumerically("<", 300))
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(server.reviews.Load()).To(gomega.BeNumerically("<", 300))
 }
 
 func TestANewKeyOfTheAPIServerIsLookedUp(t *testing.T) {
-	g := NewWithT(t)
+	g := gomega.NewWithT(t)
 	server, client := newCountingServer(t)
 	clock := clocktesting.NewFakePassiveClock(time.Now())
 	verifier := podidentity.New(client, podidentity.Options{Clock: clock})
 	_, err := verifier.Verify(t.Context(), server.mint("team", "first"))
-	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(err).NotTo(gomega.HaveOccurred())
 
 	server.mu.Lock()
 	server.issuer = newIssuer()
@@ -214,35 +214,35 @@ func TestANewKeyOfTheAPIServerIsLookedUp(t *testing.T) {
 	server.mu.Unlock()
 	second := server.mint("team", "second")
 	_, err = verifier.Verify(t.Context(), second)
-	g.Expect(err).To(MatchError(podidentity.ErrUnauthenticated))
+	g.Expect(err).To(gomega.MatchError(podidentity.ErrUnauthenticated))
 	clock.SetTime(clock.Now().Add(11 * time.Second))
 	_, err = verifier.Verify(t.Context(), second)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(server.looks.Load()).To(BeEquivalentTo(2))
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(server.looks.Load()).To(gomega.BeEquivalentTo(2))
 }
 
 // Whether the pod that it is bound to still exists is a question: see
 // TestATokenWhosePodIsGoneIsToldFromOneThatIsRefused.
 func TestAnExpiredTokenIsNotReviewed(t *testing.T) {
-	g := NewWithT(t)
+	g := gomega.NewWithT(t)
 	server, client := newCountingServer(t)
 	server.issuer.expiry = -time.Hour
 	_, err := podidentity.New(client, podidentity.Options{}).Verify(t.Context(), server.mint("team", "old"))
-	g.Expect(err).To(MatchError(podidentity.ErrUnauthenticated))
-	g.Expect(err).To(MatchError(ContainSubstring("has expired")))
-	g.Expect(server.reviews.Load()).To(BeZero())
+	g.Expect(err).To(gomega.MatchError(podidentity.ErrUnauthenticated))
+	g.Expect(err).To(gomega.MatchError(gomega.ContainSubstring("has expired")))
+	g.Expect(server.reviews.Load()).To(gomega.BeZero())
 }
 
 func TestEachOfSeveralAudiencesIsAccepted(t *testing.T) {
-	g := NewWithT(t)
+	g := gomega.NewWithT(t)
 	server, client := newCountingServer(t)
 	for audiences, accepted := range map[string]bool{"server.clew.dev,clew.dev": true, "server.clew.dev": false} {
 		verifier := podidentity.New(client, podidentity.Options{Audiences: strings.Split(audiences, ",")})
 		_, err := verifier.Verify(t.Context(), server.mint("team", "real"))
 		if accepted {
-			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(err).NotTo(gomega.HaveOccurred())
 			continue
 		}
-		g.Expect(err).To(MatchError(ContainSubstring(`audience "server.clew.dev"`)))
+		g.Expect(err).To(gomega.MatchError(gomega.ContainSubstring(`audience "server.clew.dev"`)))
 	}
 }

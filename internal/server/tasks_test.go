@@ -3,7 +3,7 @@ package server
 import (
 	"testing"
 
-	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,17 +27,17 @@ func TestATaskIsGoneOnlyIfTheAPIServerSaysSoOfTheTask(t *testing.T) {
 		"an error without any words": {&apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonNotFound, Code: 404}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := NewWithT(t)
+			g := gomega.NewWithT(t)
 			scheme := metadatafake.NewTestScheme()
-			g.Expect(metav1.AddMetaToScheme(scheme)).To(Succeed())
+			g.Expect(metav1.AddMetaToScheme(scheme)).To(gomega.Succeed())
 			client := metadatafake.NewSimpleMetadataClient(scheme)
 			client.PrependReactor("get", "tasks", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, tt.err })
 			uid, err := liveTasks{client}.TaskUID(t.Context(), "team", "fix")
-			g.Expect(uid).To(BeEmpty())
+			g.Expect(uid).To(gomega.BeEmpty())
 			if tt.gone {
-				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(err).NotTo(gomega.HaveOccurred())
 			} else {
-				g.Expect(err).To(HaveOccurred())
+				g.Expect(err).To(gomega.HaveOccurred())
 			}
 		})
 	}

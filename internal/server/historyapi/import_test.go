@@ -7,13 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega"
 )
 
 // How fast a body comes is up to the caller: until it is there, nothing of the
 // history store is held, and no other namespace waits.
 func TestAnImportIsReadBeforeItIsStored(t *testing.T) {
-	g := NewWithT(t)
+	g := gomega.NewWithT(t)
 	f := quiet(t)
 	f.archive.lines = someLines()
 	exported := f.ask(http.MethodGet, base+"/taskhistories/a/export", "").Body.String()
@@ -29,20 +29,20 @@ func TestAnImportIsReadBeforeItIsStored(t *testing.T) {
 	}()
 	half := len(exported) / 2
 	_, err := io.WriteString(slow, exported[:half])
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(f.archive.imports.Load()).To(BeZero(), "the import began before its body was there")
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(f.archive.imports.Load()).To(gomega.BeZero(), "the import began before its body was there")
 	_, err = io.WriteString(slow, exported[half:])
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(slow.Close()).To(Succeed())
-	g.Eventually(answered, "20s").Should(Receive(Equal(http.StatusCreated)))
-	g.Expect(f.archive.imports.Load()).To(BeEquivalentTo(1))
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(slow.Close()).To(gomega.Succeed())
+	g.Eventually(answered, "20s").Should(gomega.Receive(gomega.Equal(http.StatusCreated)))
+	g.Expect(f.archive.imports.Load()).To(gomega.BeEquivalentTo(1))
 }
 
 func TestAnImportHasItsLimits(t *testing.T) {
-	g := NewWithT(t)
+	g := gomega.NewWithT(t)
 	f := quiet(t)
 	w := f.ask(http.MethodPost, base+"/taskhistories", strings.Repeat(" ", testImportBytes+1))
-	g.Expect(w.Code).To(Equal(http.StatusRequestEntityTooLarge))
-	g.Expect(w.Body.String()).To(ContainSubstring("max-import-bytes"))
-	g.Expect(f.archive.imports.Load()).To(BeZero())
+	g.Expect(w.Code).To(gomega.Equal(http.StatusRequestEntityTooLarge))
+	g.Expect(w.Body.String()).To(gomega.ContainSubstring("max-import-bytes"))
+	g.Expect(f.archive.imports.Load()).To(gomega.BeZero())
 }
