@@ -29,10 +29,7 @@ func TestRefusedCredentialsAreToldAndNotRetried(t *testing.T) {
 		g.Expect(w.kubectl("get", "events", "--field-selector", "involvedObject.name=expired")).To(gomega.ContainSubstring(said))
 
 		m.script(script{Steps: 3})
-		stopped.Spec.Resume = &clewv1.Resume{ID: "with-a-new-key"}
-		if err := w.kube.Update(w.ctx, stopped); err != nil {
-			w.Fatal(err)
-		}
+		w.patchSpec("expired", map[string]any{"resume": map[string]any{"id": "with-a-new-key"}})
 		w.untilState("expired", 3*time.Minute, clewv1.ReasonCompleted)
 	})
 }
@@ -72,18 +69,4 @@ func TestAProgramThatIsTooOldIsNotStarted(t *testing.T) {
 	attempts := w.task("old").Status.Attempts
 	g.Expect(attempts).To(gomega.HaveLen(1))
 	g.Expect(attempts[0].Message).To(gomega.And(gomega.ContainSubstring("0.98.0"), gomega.ContainSubstring("0.144.6")))
-}
-
-func TestASilentAgentIsEnded(t *testing.T) {
-	t.Parallel()
-	w, g := newWorld(t), gomega.NewWithT(t)
-	a := realAgents[2] // the Gemini CLI waits for what a tool left running
-	m := w.newModel("idle", script{Steps: 2, Commands: map[int]string{1: "sleep 900 &"}})
-	task := w.agentTask("idle", a, m)
-	task.Spec.BackoffLimit = ptr.To[int32](0)
-	task.Spec.Agent.IdleSeconds = ptr.To[int32](30)
-	w.create(task)
-	w.untilState("idle", 4*time.Minute, clewv1.ReasonAgentFailed)
-	g.Expect(w.task("idle").Status.Attempts[0].Message).To(gomega.ContainSubstring("idleSeconds"))
-	g.Expect(w.task("idle").Status.LastActivity).NotTo(gomega.BeNil())
 }

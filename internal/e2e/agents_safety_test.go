@@ -61,7 +61,6 @@ func TestTheKeyOfAnAgentIsFoundNowhere(t *testing.T) {
 	}
 	// What is there can be found in this way.
 	g.Expect(w.inDatabase(formsOf([]string{beginning}))).NotTo(gomega.Equal("0"))
-	g.Expect(w.inRepository([]string{"line of 4"})).NotTo(gomega.Equal("0"))
 	g.Expect(w.inDatabase(formsOf(keys))).To(gomega.Equal("0"), "lines of a dump of the database")
 	g.Expect(w.inRepository(formsOf(keys))).To(gomega.Equal("0"), "lines of the objects in the gitstore")
 }
