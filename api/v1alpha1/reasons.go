@@ -92,6 +92,18 @@ const (
 	// the history as it may. The agent works on; its output waits for some
 	// minutes, and is then left out of the history, counted.
 	ReasonHistoryLimitReached = "HistoryLimitReached"
+	// ReasonVolumeOutdated: the history has records that the volume never held.
+	// The attempt ends; the next one restores the workspace.
+	ReasonVolumeOutdated = "VolumeOutdated"
+)
+
+// Reasons for which records of a task's history are lost.
+const (
+	// ReasonHistoryStoreWentBack: the history store was put back to an older copy
+	// than the daemon could make good.
+	ReasonHistoryStoreWentBack = "HistoryStoreWentBack"
+	// ReasonSpoolDamaged: the task's volume could not be read any more.
+	ReasonSpoolDamaged = "SpoolDamaged"
 )
 
 // Reasons of the other conditions of a Task.
@@ -103,6 +115,11 @@ const (
 	ReasonRecorded     = "Recorded"
 	ReasonNotRecorded  = "NotRecorded"
 	ReasonHistoryFull  = "HistoryFull"
+	// ReasonCheckpointLost: neither the gitstore nor the task's volume has the
+	// checkpoint any more.
+	ReasonCheckpointLost = "CheckpointLost"
+	// ReasonHistoryGap: records of the task are lost for good.
+	ReasonHistoryGap = "HistoryGap"
 )
 
 // Reasons of one-shot operations (status.resume, status.rewind).
@@ -187,6 +204,7 @@ const (
 	EventCheckpointNotPointInTime = "CheckpointNotPointInTime"
 	EventDriftDetected            = "DriftDetected"
 	EventTaskHindered             = "TaskHindered"
+	EventHistoryGap               = "HistoryGap"
 )
 
 // Labels that Clew puts on what it makes for a task.

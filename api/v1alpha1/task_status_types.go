@@ -271,6 +271,10 @@ type TaskStatus struct {
 	// ConversationSnapshots were made for.
 	// +optional
 	SnapshotCount int64 `json:"snapshotCount,omitempty"`
+	// lostRecords counts the records of the task's history that are lost for good,
+	// and show as gaps in its conversation and timeline.
+	// +optional
+	LostRecords int64 `json:"lostRecords,omitempty"`
 	// messageCount counts messages of the conversation's active branch, as of the
 	// latest checkpoint or transition; the history store has the count of now.
 	// +optional

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/plan"
 	"github.com/clew-dev/clew/internal/resources"
 )
@@ -41,6 +42,8 @@ type options struct {
 	kubeBurst            int
 	retryBase            time.Duration
 	stamped              bool
+	spoolMargin          time.Duration
+	spoolMarginBytes     string
 }
 
 func defaultOptions() *options {
@@ -56,6 +59,8 @@ func defaultOptions() *options {
 		kubeQPS:          -1,
 		kubeBurst:        100,
 		retryBase:        plan.DefaultLimits().RetryBase,
+		spoolMargin:      time.Hour,
+		spoolMarginBytes: "64Mi",
 	}
 }
 
@@ -79,6 +84,8 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.Float32Var(&o.kubeQPS, "kube-api-qps", o.kubeQPS, "requests a second to the Kubernetes API, for each kind of object; negative for no limit but the API server's own (API Priority and Fairness) and --workers")
 	f.IntVar(&o.kubeBurst, "kube-api-burst", o.kubeBurst, "requests to the Kubernetes API at once, if --kube-api-qps limits them")
 	f.BoolVar(&o.stamped, "requesters-are-stamped", o.stamped, "believe spec.requestedBy, since an admission policy writes it; without it anybody could, and field managers are shown")
+	f.DurationVar(&o.spoolMargin, "spool-margin", o.spoolMargin, "how long a task's volume keeps records that the history store has, to send them again if the store is put back to an older copy")
+	f.StringVar(&o.spoolMarginBytes, "spool-margin-bytes", o.spoolMarginBytes, "how much of them a volume keeps at most")
 	f.DurationVar(&o.retryBase, "retry-base-delay", o.retryBase, "pause before a failed agent is started again; doubles each time")
 }
 
@@ -105,6 +112,9 @@ func (o *options) validate() error {
 	if o.workers < 1 {
 		problems = append(problems, fmt.Errorf("--workers must be at least 1, not %d", o.workers))
 	}
+	if o.spoolMargin < 0 {
+		problems = append(problems, fmt.Errorf("--spool-margin must not be negative, not %s", o.spoolMargin))
+	}
 	return errors.Join(problems...)
 }
 
@@ -118,12 +128,17 @@ func (o *options) podOptions() (resources.Options, error) {
 	if err != nil {
 		return resources.Options{}, err
 	}
+	margin, err := resource.ParseQuantity(o.spoolMarginBytes)
+	if err != nil {
+		return resources.Options{}, fmt.Errorf("--spool-margin-bytes: %s is no quantity: %w", o.spoolMarginBytes, err)
+	}
 	p := resources.Options{
 		DaemonImage: o.daemonImage, PullPolicy: corev1.PullPolicy(o.daemonPullPolicy),
 		ServerURL: o.serverURL, GitStoreURL: o.gitStoreURL,
-		AccessMode: corev1.PersistentVolumeAccessMode(o.accessMode),
-		Prepare:    corev1.ResourceRequirements{Requests: requests, Limits: limits},
-		Daemon:     corev1.ResourceRequirements{Requests: requests, Limits: limits},
+		AccessMode:  corev1.PersistentVolumeAccessMode(o.accessMode),
+		Prepare:     corev1.ResourceRequirements{Requests: requests, Limits: limits},
+		Daemon:      corev1.ResourceRequirements{Requests: requests, Limits: limits},
+		SpoolMargin: daemonapi.SpoolMargin{Bytes: margin.Value(), Seconds: int64(o.spoolMargin.Seconds())},
 	}
 	if o.caBundleFile != "" {
 		bundle, err := os.ReadFile(o.caBundleFile)

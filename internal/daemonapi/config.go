@@ -84,6 +84,16 @@ type Config struct {
 	IdleSeconds int32 `json:"idleSeconds,omitempty"`
 	// PrepareOnly is set on a pod that ends after prepare, without an agent.
 	PrepareOnly bool `json:"prepareOnly,omitempty"`
+	// SpoolMargin is what the daemon keeps of what the server has.
+	SpoolMargin SpoolMargin `json:"spoolMargin,omitzero"`
+}
+
+// SpoolMargin bounds what a daemon keeps of the records that the server has
+// acknowledged, to send them again should the history store lose them: whichever
+// is reached first. The zero value keeps nothing.
+type SpoolMargin struct {
+	Bytes   int64 `json:"bytes"`
+	Seconds int64 `json:"seconds"`
 }
 
 // Repository is the origin of a task's code.

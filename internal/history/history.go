@@ -27,6 +27,9 @@ var (
 	ErrCorrupted = errors.New("the history is damaged")
 	// ErrInvalid: what was asked for cannot be done as it was asked for.
 	ErrInvalid = errors.New("not a valid request")
+	// ErrForeign: another record is stored by the same sequence; somebody else
+	// has written it.
+	ErrForeign = errors.New("other records of this task are stored by the same sequences")
 	// ErrExists: it is in the store already.
 	ErrExists = errors.New("already in the history store")
 	// ErrLimitReached: a task or a namespace has as much stored as it may.
@@ -76,14 +79,21 @@ type TaskState struct {
 	Attempt int64
 	// LastSequence is the sequence of the last stored record.
 	LastSequence int64
-	Position     Position
-	Totals       Totals
+	// LastRecordID is that record's id; 0 if it has none.
+	LastRecordID uint64
+	// LostRecords counts the records that are lost for good, and show as gaps.
+	LostRecords int64
+	Position    Position
+	Totals      Totals
 	// CheckpointCount counts the checkpoints recorded.
 	CheckpointCount int64
 	// Latest is the newest checkpoint; nil when there is none.
 	Latest *Checkpoint
 	// CompletedOperations are the keys of finished conversation moves, newest last, at most 100.
 	CompletedOperations []string
+	// Moves are the outcomes of the newest conversation moves, the refused ones
+	// included, oldest first, at most 100.
+	Moves []MoveResult
 	// OpenToolCalls are ids of tool calls on the active branch without a result.
 	OpenToolCalls []string
 	// Problem is what keeps the daemon of the newest attempt from its work; nil
@@ -144,7 +154,10 @@ type Checkpoint struct {
 	// Durable: the gitstore has it.
 	Durable bool
 	// Refused says why the gitstore will not take it; empty while it may, or has.
-	Refused         string
+	Refused string
+	// Lost: neither the gitstore nor the task's volume has it any more; Refused
+	// says more.
+	Lost            bool
 	RequestedByName string
 	RequestedByUID  string
 	Position        Position
@@ -194,9 +207,12 @@ type SkippedFile struct {
 // Event is one entry of the timeline.
 type Event struct {
 	// ID is deterministic: the same transition gives the same id (see EventID).
-	ID   string
-	Task Task
-	Time time.Time
+	ID string
+	// Transition is the number of the Task's transition that this tells of; 0 for
+	// other events.
+	Transition int64
+	Task       Task
+	Time       time.Time
 	// Type is the class people filter by: task, chat, checkpoint, rewind, fork, file.
 	Type       string
 	Reason     string

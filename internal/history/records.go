@@ -11,12 +11,15 @@ import (
 )
 
 // Record is one thing a task's daemon tells, once. Exactly one of Message,
-// Checkpoint, Usage, Event, AgentEnd and Piece is set; a record with none of them (made by a
+// Checkpoint, Usage, Event, AgentEnd, Piece, Move and Gap is set; a record with none of them (made by a
 // newer daemon) is counted and otherwise ignored.
 type Record struct {
 	// Sequence counts the task's records: 1, 2, 3 … without gaps, across attempts.
 	Sequence int64
-	Time     time.Time
+	// ID is random and tells two records apart that were given the same
+	// sequence; 0 in records of older daemons.
+	ID   uint64
+	Time time.Time
 	// Attempt in which the record was made; the attempt that ships it may be a
 	// later one.
 	Attempt int64
@@ -30,6 +33,28 @@ type Record struct {
 	// conversation.MaxPiece bytes of valid UTF-8 without NUL. The message that
 	// names it by its hash comes later.
 	Piece []byte
+	// Move moves the conversation at its place among the records. One that
+	// cannot be carried out is kept as refused, and moves nothing.
+	Move *MoveOperation
+	// Gap stands for records that are lost: this one's sequence through Gap's.
+	Gap *Gap
+}
+
+// Gap says that records are lost.
+type Gap struct {
+	// Through is the sequence of the last record that is lost.
+	Through int64
+	// Reason is one as conditions have it.
+	Reason string
+}
+
+// Last is the sequence of the last record that the record stands for: its own,
+// but for a gap.
+func (r Record) Last() int64 {
+	if r.Gap == nil {
+		return r.Sequence
+	}
+	return max(r.Sequence, r.Gap.Through)
 }
 
 // Usage is what the agent used since the last report.
@@ -57,6 +82,16 @@ type FileChange struct {
 	Path string `json:"path"`
 	// Action: Added, Modified or Deleted.
 	Action string `json:"action"`
+}
+
+// MoveResult is what became of a move of the conversation.
+type MoveResult struct {
+	// ID is the operation's.
+	ID string
+	// Position is where the conversation stood after it.
+	Position Position
+	// Refused says why it could not be moved; empty when it was.
+	Refused string
 }
 
 // Source is the point of another task that a task starts from.
@@ -205,6 +240,12 @@ func RecordEventID(taskUID string, sequence int64) string {
 // id is the one that it was exported with.
 func ImportedEventID(namespace, taskUID, id string) string {
 	return eventID("imported/"+namespace, taskUID, id)
+}
+
+// AnotherEventID is the id of the event for a transition whose number another
+// one was recorded under before: the Task's status was put back to an older copy.
+func AnotherEventID(id string, at time.Time, reason string) string {
+	return eventID("another", id, strconv.FormatInt(at.UnixMicro(), 10)+"/"+reason)
 }
 
 // OperationEventID is the id of the event that a conversation move makes.

@@ -27,6 +27,7 @@ func Decide(o Observed, now time.Time) Plan {
 		d.considerResume()
 		d.steer()
 		d.report()
+		d.enterGap()
 	}
 	d.reportRecording()
 	return d.finish()

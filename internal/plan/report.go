@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/resources"
 )
 
 func (d *decision) find(kind string) *metav1.Condition {
@@ -155,12 +157,43 @@ func (d *decision) reportRecording() {
 			fmt.Sprintf("%d transitions wait for the history store: the task stays as it is until the store takes them", maxUnrecorded))
 	case d.o.RecordProblem != "":
 		d.condition(v1alpha1.TaskHistoryRecorded, metav1.ConditionFalse, v1alpha1.ReasonNotRecorded, d.o.RecordProblem)
-	case was != nil && was.Status != metav1.ConditionTrue && d.recorded() >= d.old.HistorySequence:
+	case d.recorded() >= d.old.HistorySequence && (d.newGap() || was != nil && was.Status != metav1.ConditionTrue):
 		d.allRecorded()
 	}
 }
 
+// lostRecords counts the records of the task that are lost for good. While the
+// history store cannot be asked it is what was heard last.
+func (d *decision) lostRecords() int64 {
+	if d.o.History.Known {
+		return d.o.History.State.LostRecords
+	}
+	return d.old.LostRecords
+}
+
+// newGap says that more records are lost than the status tells of.
+func (d *decision) newGap() bool { return d.lostRecords() > d.old.LostRecords }
+
+// enterGap enters records that are lost for good into the history, once.
+func (d *decision) enterGap() {
+	if d.newGap() {
+		d.entry(v1alpha1.EventHistoryGap, clew, gapMessage(d.lostRecords()))
+	}
+	d.s.LostRecords = d.lostRecords()
+}
+
+func gapMessage(n int64) string {
+	if n == 1 {
+		return "1 record of this task is lost for good; its timeline tells where and why"
+	}
+	return fmt.Sprintf("%d records of this task are lost for good; its timeline tells where and why", n)
+}
+
 func (d *decision) allRecorded() {
+	if n := d.lostRecords(); n > 0 {
+		d.condition(v1alpha1.TaskHistoryRecorded, metav1.ConditionFalse, v1alpha1.ReasonHistoryGap, gapMessage(n))
+		return
+	}
 	d.condition(v1alpha1.TaskHistoryRecorded, metav1.ConditionTrue, v1alpha1.ReasonRecorded, "the history store takes every transition")
 }
 
@@ -310,6 +343,10 @@ func (d *decision) foldCheckpoint() {
 	if k := d.old.LatestCheckpoint; k == nil || k.Number != latest.Number {
 		d.s.LatestCheckpoint = &v1alpha1.CheckpointSummary{
 			Number: latest.Number, Commit: latest.Commit, Time: ptr.To(metav1.NewTime(latest.Time)),
+		}
+		if k != nil && latest.Number < k.Number {
+			// The history store went back: the object is there, and none is made that would name itself.
+			d.s.LatestCheckpoint.Name = cmp.Or(latest.RequestedByName, resources.CheckpointName(d.task.Name, latest.Number))
 		}
 	}
 	switch {

@@ -40,6 +40,8 @@ type Options struct {
 	Daemon  corev1.ResourceRequirements
 	// AccessMode of the volumes of tasks that name none; ReadWriteOnce if empty.
 	AccessMode corev1.PersistentVolumeAccessMode
+	// SpoolMargin is what daemons keep of what the server has.
+	SpoolMargin daemonapi.SpoolMargin
 }
 
 // PodRequest says which pod of a task is wanted.
@@ -108,6 +110,7 @@ func Config(request PodRequest, options Options) daemonapi.Config {
 		PrepareOnly: request.PrepareOnly,
 		IdleSeconds: ptr.Deref(task.Spec.Agent.IdleSeconds, 0),
 		Source:      request.Source,
+		SpoolMargin: options.SpoolMargin,
 		Policy: daemonapi.Policy{
 			EveryToolCalls:        ptr.Deref(task.Spec.CheckpointPolicy.EveryToolCalls, 10),
 			EverySeconds:          ptr.Deref(task.Spec.CheckpointPolicy.EverySeconds, 300),

@@ -64,6 +64,8 @@ func fill(s *v1alpha1.CheckpointStatus, row history.Checkpoint, generation int64
 	switch {
 	case row.Durable:
 		set(v1alpha1.CheckpointDurable, true, v1alpha1.ReasonPushed, "the gitstore has it")
+	case row.Lost:
+		set(v1alpha1.CheckpointDurable, false, v1alpha1.ReasonCheckpointLost, resources.PlainText(row.Refused, maxRefusal))
 	case row.Refused != "":
 		set(v1alpha1.CheckpointDurable, false, v1alpha1.ReasonGitStoreRefused,
 			"the gitstore does not take it, and it stands on the volume alone: "+resources.PlainText(row.Refused, maxRefusal))

@@ -34,6 +34,8 @@ type Store interface {
 	TaskState(ctx context.Context, taskUID string) (history.TaskState, error)
 	CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Checkpoint, error)
 	RecordEvents(ctx context.Context, events []history.Event) error
+	// RecordedTransitions is the highest number of a transition that is recorded.
+	RecordedTransitions(ctx context.Context, taskUID string) (int64, error)
 	// ResolvePosition finds the turn boundary of a place in the active branch,
 	// and the newest checkpoint that is not after it.
 	ResolvePosition(ctx context.Context, taskUID string, query history.PositionQuery) (history.Resolved, error)
@@ -167,6 +169,7 @@ func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known,
 	}
 	o.History = r.history(ctx, task)
 	if o.History.Known {
+		r.recordAgain(ctx, task, m)
 		m.attempts = plan.Attempts{Known: true, Highest: max(m.attempts.Highest, o.History.State.Attempt)}
 	}
 	o.Attempts = m.attempts

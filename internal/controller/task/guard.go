@@ -75,6 +75,14 @@ func (g *guard) RecordEvents(ctx context.Context, events []history.Event) error 
 	return g.call(ctx, func(ctx context.Context) error { return g.store.RecordEvents(ctx, events) })
 }
 
+func (g *guard) RecordedTransitions(ctx context.Context, taskUID string) (n int64, err error) {
+	err = g.call(ctx, func(ctx context.Context) error {
+		n, err = g.store.RecordedTransitions(ctx, taskUID)
+		return err
+	})
+	return n, err
+}
+
 func (g *guard) ResolvePosition(ctx context.Context, taskUID string, query history.PositionQuery) (found history.Resolved, err error) {
 	err = g.call(ctx, func(ctx context.Context) error {
 		found, err = g.store.ResolvePosition(ctx, taskUID, query)

@@ -38,6 +38,11 @@ func (c *counting) SnapshotsAfter(context.Context, string, int64, int) ([]histor
 	return nil, c.err
 }
 
+func (c *counting) RecordedTransitions(context.Context, string) (int64, error) {
+	c.calls++
+	return 0, c.err
+}
+
 func (c *counting) RecordEvents(context.Context, []history.Event) error {
 	c.calls++
 	return c.err

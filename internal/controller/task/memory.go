@@ -23,6 +23,10 @@ type known struct {
 	uid types.UID
 	// recorded is the sequence up to which the history store has all entries.
 	recorded int64
+	// compared is when it was last looked whether the history store still has
+	// what was recorded, found how far it had come.
+	compared time.Time
+	found    int64
 	// recordProblem is why entries could not be recorded; "" when they could.
 	recordProblem string
 	// podAttempt and podUID are those of the last pod that this process made.

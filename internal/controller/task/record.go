@@ -3,6 +3,8 @@ package task
 import (
 	"context"
 	"fmt"
+	"slices"
+	"time"
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,6 +32,35 @@ func (r *Reconciler) record(ctx context.Context, task *v1alpha1.Task, m *known) 
 	}
 }
 
+// compareEvery is how often it is looked, at most, whether the history store
+// still has what was recorded.
+const compareEvery = time.Minute
+
+// recordAgain records what status.history still has of what the history store has
+// lost: it was put back to an older copy.
+func (r *Reconciler) recordAgain(ctx context.Context, task *v1alpha1.Task, m *known) {
+	now := r.Clock.Now()
+	if now.Sub(m.compared) < compareEvery {
+		return
+	}
+	has, err := r.Store.RecordedTransitions(ctx, string(task.UID))
+	if err != nil {
+		return // the next look tells
+	}
+	before := max(m.recorded, task.Status.RecordedSequence)
+	if has >= before || (has == m.found && !m.compared.IsZero()) {
+		m.compared, m.found = now, has
+		return
+	}
+	entries := slices.DeleteFunc(slices.Clone(task.Status.History), func(e v1alpha1.HistoryEntry) bool { return e.Sequence <= has })
+	logf.FromContext(ctx).Info("The history store has lost transitions: they are recorded again, as far as the status has them.",
+		"recorded", before, "has", has, "again", len(entries))
+	if len(entries) > 0 && r.recordEntries(ctx, task, entries, m) != nil {
+		return
+	}
+	m.compared, m.found = now, has
+}
+
 func (r *Reconciler) recordEntries(ctx context.Context, task *v1alpha1.Task, entries []v1alpha1.HistoryEntry, m *known) error {
 	events := make([]history.Event, 0, len(entries))
 	for _, e := range entries {
@@ -55,7 +86,7 @@ func historyEvent(task *v1alpha1.Task, e v1alpha1.HistoryEntry) history.Event {
 		kind = history.EventTypeFork
 	}
 	return history.Event{
-		ID:   history.EventID(string(task.UID), e.Sequence),
+		ID: history.EventID(string(task.UID), e.Sequence), Transition: e.Sequence,
 		Task: history.Task{Namespace: task.Namespace, Name: task.Name, UID: string(task.UID)},
 		Time: e.Time.Time, Type: kind, Reason: e.Reason, Actor: e.Actor,
 		Message: e.Message, Attempt: e.Attempt, Checkpoint: e.Checkpoint,
@@ -69,7 +100,7 @@ func (r *Reconciler) tell(task *v1alpha1.Task, entries []v1alpha1.HistoryEntry) 
 		kind := corev1.EventTypeNormal
 		switch e.Reason {
 		case v1alpha1.EventTaskFailed, v1alpha1.EventPodLost, v1alpha1.EventVolumeLost,
-			v1alpha1.EventOperationRefused, v1alpha1.EventDriftDetected, v1alpha1.EventTaskHindered:
+			v1alpha1.EventOperationRefused, v1alpha1.EventDriftDetected, v1alpha1.EventTaskHindered, v1alpha1.EventHistoryGap:
 			kind = corev1.EventTypeWarning
 		}
 		// The sequence tells transitions apart that would else be counted as one.

@@ -46,6 +46,9 @@ type Task struct {
 	Active        []*daemonv1.ConversationEntry
 	Checkpoints   map[int64]*daemonv1.CheckpointRecord
 	Operations    []string
+	// Moves are the outcomes of moves, Lost how many records gaps stand for.
+	Moves []*daemonv1.MoveResult
+	Lost  int64
 	// Problem is what the daemon has told of; Reports is how often it told.
 	Problem *daemonv1.Problem
 	Reports int
@@ -77,6 +80,7 @@ func (s *Server) copy(t testing.TB) *Server {
 	for uid, task := range s.tasks {
 		k := *task
 		k.Records, k.Operations = slices.Clone(task.Records), slices.Clone(task.Operations)
+		k.Moves = slices.Clone(task.Moves)
 		k.Checkpoints, k.positions = map[int64]*daemonv1.CheckpointRecord{}, maps.Clone(task.positions)
 		for n, checkpoint := range task.Checkpoints {
 			k.Checkpoints[n] = proto.CloneOf(checkpoint)
@@ -84,6 +88,24 @@ func (s *Server) copy(t testing.TB) *Server {
 		c.tasks[uid] = &k
 	}
 	return c
+}
+
+// RollBack puts what is known of a task back to how it was when the server had
+// its records through the given one, as an older copy of the store does.
+func (s *Server) RollBack(uid string, last int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := s.task(uid)
+	delete(s.tasks, uid)
+	task := s.task(uid)
+	task.Attempt, task.SnapshotEvery, task.began = was.Attempt, was.SnapshotEvery, was.began
+	task.inherited, task.Active = was.inherited, was.inherited
+	for _, r := range was.Records {
+		if r.GetSequence() <= last {
+			task.add(r)
+		}
+	}
+	s.announce()
 }
 
 // Token writes the token of a pod of a task to a file and returns its path.
@@ -202,9 +224,41 @@ func Line(m *daemonv1.Message) string {
 	return role + " " + m.GetText()
 }
 
+// Last is the sequence through which there are records.
+func (t *Task) Last() int64 {
+	if len(t.Records) == 0 {
+		return 0
+	}
+	newest := t.Records[len(t.Records)-1]
+	return max(newest.GetSequence(), newest.GetGap().GetThrough())
+}
+
+// lastID is the id of the newest record.
+func (t *Task) lastID() uint64 {
+	if len(t.Records) == 0 {
+		return 0
+	}
+	return t.Records[len(t.Records)-1].GetId()
+}
+
 // add takes one record in.
 func (t *Task) add(r *daemonv1.Record) {
 	t.Records = append(t.Records, r)
+	if m := r.GetMove(); m != nil {
+		t.moveOrRefuse(m)
+	}
+	if g := r.GetGap(); g != nil {
+		n := g.GetThrough() - r.GetSequence() + 1
+		t.Lost += n
+		r = &daemonv1.Record{Time: r.GetTime(), Body: &daemonv1.Record_Message{Message: &daemonv1.Message{
+			Role: daemonv1.Role_ROLE_SYSTEM, Text: fmt.Sprintf("gap of %d", n)}}}
+	}
+	if e := r.GetEvent(); e.GetReason() == "CheckpointLost" {
+		n, _ := strconv.ParseInt(e.GetDetails()["checkpoint"], 10, 64)
+		if c := t.Checkpoints[n]; c != nil {
+			c.Durable = false
+		}
+	}
 	if m := r.GetMessage(); m != nil {
 		t.Active = append(t.Active[:len(t.Active):len(t.Active)], &daemonv1.ConversationEntry{Position: int64(len(t.Active) + 1), Time: r.GetTime(), Message: m})
 	}
@@ -218,6 +272,61 @@ func (t *Task) add(r *daemonv1.Record) {
 		t.Checkpoints[c.GetNumber()] = c
 		t.positions[c.GetNumber()] = t.Active
 	}
+}
+
+// moveOrRefuse carries a move out, once, or notes that it leads nowhere.
+func (t *Task) moveOrRefuse(m *daemonv1.Move) {
+	if slices.Contains(t.Operations, m.GetOperationId()) {
+		return
+	}
+	err := t.move(&daemonv1.MoveConversationRequest{OperationId: m.GetOperationId(), Checkpoint: m.GetCheckpoint(),
+		KeepPosition: m.GetKeepPosition(), Position: m.GetPosition()})
+	if err != nil {
+		t.note(&daemonv1.MoveResult{OperationId: m.GetOperationId(), Refused: err.Error(), Position: t.position()})
+	}
+}
+
+func (t *Task) note(result *daemonv1.MoveResult) {
+	t.Moves = slices.DeleteFunc(t.Moves, func(r *daemonv1.MoveResult) bool { return r.GetOperationId() == result.GetOperationId() })
+	t.Moves = append(t.Moves, result)
+}
+
+// durable lists the checkpoints that count as durable, if they are asked for.
+func (t *Task) durable(asked bool) (numbers []int64) {
+	for n, c := range t.Checkpoints {
+		if asked && c.GetDurable() {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers
+}
+
+func (t *Task) position() *daemonv1.Position {
+	return &daemonv1.Position{Position: int64(len(t.Active))}
+}
+
+// move carries out an operation that is not done.
+func (t *Task) move(m *daemonv1.MoveConversationRequest) error {
+	if !m.GetKeepPosition() {
+		to, ok := t.positions[m.GetCheckpoint()]
+		if m.GetCheckpoint() == 0 {
+			to, ok = t.inherited, true
+		}
+		if !ok {
+			return connect.NewError(connect.CodeNotFound, errors.New("no such checkpoint"))
+		}
+		if at := m.GetPosition(); at != 0 {
+			if at > int64(len(t.Active)) {
+				return connect.NewError(connect.CodeInvalidArgument, errors.New("no such position"))
+			}
+			to = t.Active[:at]
+		}
+		t.Active = to
+	}
+	t.Operations = append(t.Operations, m.GetOperationId())
+	t.note(&daemonv1.MoveResult{OperationId: m.GetOperationId(), Position: t.position()})
+	return nil
 }
 
 // service speaks the protocol.
@@ -255,7 +364,8 @@ func (s *service) Begin(_ context.Context, r *connect.Request[daemonv1.BeginRequ
 	task.began = true
 	s.announce()
 	return connect.NewResponse(&daemonv1.BeginResponse{
-		Attempt: attempt, LastSequence: int64(len(task.Records)), LatestCheckpoint: task.Latest(),
+		Attempt: attempt, LastSequence: task.Last(), LastRecordId: task.lastID(), LatestCheckpoint: task.Latest(),
+		SequencedMoves: true, Moves: slices.Clone(task.Moves), DurableCheckpoints: task.durable(r.Msg.GetListDurable()),
 		Position: &daemonv1.Position{Position: int64(len(task.Active))}, CompletedOperations: slices.Clone(task.Operations), OpenToolCalls: task.Open(),
 	}), nil
 }
@@ -267,16 +377,19 @@ func (s *service) Append(_ context.Context, r *connect.Request[daemonv1.AppendRe
 		return nil, err
 	}
 	for _, record := range r.Msg.GetRecords() {
-		last := int64(len(task.Records))
+		last := task.Last()
 		if record.GetSequence() > last+1 {
 			return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("record %d after %d", record.GetSequence(), last))
+		}
+		if id := task.lastID(); record.GetSequence() == last && id != 0 && record.GetId() != id {
+			return nil, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("record %d is another one", last))
 		}
 		if record.GetSequence() == last+1 {
 			task.add(record)
 		}
 	}
 	s.announce()
-	return connect.NewResponse(&daemonv1.AppendResponse{LastSequence: int64(len(task.Records))}), nil
+	return connect.NewResponse(&daemonv1.AppendResponse{LastSequence: task.Last()}), nil
 }
 
 func (s *service) Report(_ context.Context, r *connect.Request[daemonv1.ReportRequest]) (*connect.Response[daemonv1.ReportResponse], error) {
@@ -299,23 +412,9 @@ func (s *service) MoveConversation(_ context.Context, r *connect.Request[daemonv
 	}
 	m := r.Msg
 	if !slices.Contains(task.Operations, m.GetOperationId()) {
-		if !m.GetKeepPosition() {
-			to, ok := task.positions[m.GetCheckpoint()]
-			if m.GetCheckpoint() == 0 {
-				to, ok = task.inherited, true
-			}
-			if !ok {
-				return nil, connect.NewError(connect.CodeNotFound, errors.New("no such checkpoint"))
-			}
-			if at := m.GetPosition(); at != 0 {
-				if at > int64(len(task.Active)) {
-					return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("no such position"))
-				}
-				to = task.Active[:at]
-			}
-			task.Active = to
+		if err := task.move(m); err != nil {
+			return nil, err
 		}
-		task.Operations = append(task.Operations, m.GetOperationId())
 		s.announce()
 	}
 	return connect.NewResponse(&daemonv1.MoveConversationResponse{Position: &daemonv1.Position{Position: int64(len(task.Active))}}), nil

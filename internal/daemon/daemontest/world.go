@@ -123,7 +123,7 @@ func mkdir(t testing.TB, dir string) {
 // Pod is the configuration of an attempt's pod.
 func (w *World) Pod(attempt int64, op *daemonapi.Operation) daemonapi.Config {
 	pod := daemonapi.Config{Namespace: "ns", Task: "task", TaskUID: w.UID, Attempt: attempt, PodUID: w.PodUID, ServerURL: w.Server.URL,
-		GitStoreURL: w.Store, Policy: w.Policy, AgentType: cmp.Or(w.Agent, "Exec"), Context: w.Context, StatePaths: w.StatePaths, Operation: op, Source: w.Source}
+		GitStoreURL: w.Store, Policy: w.Policy, SpoolMargin: daemonapi.SpoolMargin{Bytes: 64 << 20, Seconds: 3600}, AgentType: cmp.Or(w.Agent, "Exec"), Context: w.Context, StatePaths: w.StatePaths, Operation: op, Source: w.Source}
 	if w.Origin != "" {
 		pod.Repository = &daemonapi.Repository{URL: w.Origin}
 	}

@@ -33,6 +33,9 @@ var (
 	ErrNotFound = errors.New("the server does not know it")
 	// ErrRefused: the server takes this pod for none of this task's.
 	ErrRefused = errors.New("the server refuses this pod")
+	// ErrForeign: the server has another record than the one given, by the same
+	// sequence.
+	ErrForeign = errors.New("the server has other records of this task")
 	// ErrInvalid: the server does not take such a request, now or later.
 	ErrInvalid = errors.New("the server does not take this request")
 )
@@ -132,6 +135,8 @@ func classify(what string, err error) error {
 		return fmt.Errorf("%s: %w: %w", what, ErrGap, err)
 	case connect.CodeNotFound:
 		return fmt.Errorf("%s: %w: %w", what, ErrNotFound, err)
+	case connect.CodeAlreadyExists:
+		return fmt.Errorf("%s: %w: %w", what, ErrForeign, err)
 	case connect.CodeInvalidArgument, connect.CodeUnimplemented:
 		return fmt.Errorf("%s: %w: %w", what, ErrInvalid, err)
 	case connect.CodePermissionDenied:
@@ -182,6 +187,20 @@ func (c *Client) MoveConversation(ctx context.Context, m *daemonv1.MoveConversat
 		return nil, classify("move the conversation", err)
 	}
 	return r.Msg.GetPosition(), nil
+}
+
+// DurableCheckpoints lists the checkpoints that the server believes to be in the
+// gitstore.
+func (c *Client) DurableCheckpoints(ctx context.Context) ([]int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	request := proto.CloneOf(c.begin)
+	request.ListDurable = true
+	r, err := c.rpc.Begin(ctx, connect.NewRequest(request))
+	if err != nil {
+		return nil, classify("ask the server for the durable checkpoints", err)
+	}
+	return r.Msg.GetDurableCheckpoints(), nil
 }
 
 // Conversation calls each with every message of the active branch, oldest first.

@@ -4,7 +4,8 @@
 // were served, and whether the last run ended cleanly.
 //
 // It is one small JSON file. A change that Update returned for is on disk, and
-// a crash leaves either the old or the new state, never a mixture.
+// a crash leaves either the old or the new state, never a mixture. A journal that
+// the disk has damaged is put aside, and the new one says so.
 package journal
 
 import (
@@ -160,6 +161,8 @@ func (s *Session) Of(attempt int64, podUID string) bool {
 
 // State is what the journal holds.
 type State struct {
+	// JournalLost says that the volume had a journal before which could not be read.
+	JournalLost bool `json:"journalLost,omitempty"`
 	// TaskUID is the task the volume belongs to.
 	TaskUID string `json:"taskUID,omitempty"`
 	// Attempt is the newest attempt that used the volume.
@@ -296,8 +299,13 @@ type Journal struct {
 	raw   []byte
 }
 
-// Open reads the journal at path; a missing file is an empty journal.
+// Open reads the journal at path; a missing file is an empty journal. One that
+// cannot be decoded is put aside, and the journal then says JournalLost.
 func Open(path string) (*Journal, error) {
+	// What a killed daemon has put there may not be on the disk yet.
+	if err := syncDir(filepath.Dir(path)); err != nil {
+		return nil, fmt.Errorf("read the journal: %w", err)
+	}
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		raw, err = []byte("{}"), nil
@@ -307,7 +315,7 @@ func Open(path string) (*Journal, error) {
 	}
 	var s State
 	if err := json.Unmarshal(raw, &s); err != nil {
-		return nil, fmt.Errorf("the journal %s is damaged: %w; move it away to have the workspace restored from the gitstore", path, err)
+		return putAside(path)
 	}
 	return &Journal{path: path, raw: raw}, nil
 }
@@ -318,6 +326,22 @@ func (j *Journal) Guard(owned func() error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.owned = owned
+}
+
+// putAside keeps a damaged journal beside a new one.
+func putAside(path string) (*Journal, error) {
+	aside := path + ".damaged"
+	for n := 2; ; n++ {
+		if _, err := os.Lstat(aside); errors.Is(err, os.ErrNotExist) {
+			break
+		}
+		aside = fmt.Sprintf("%s.damaged-%d", path, n)
+	}
+	if err := os.Link(path, aside); err != nil {
+		return nil, fmt.Errorf("put the damaged journal aside: %w", err)
+	}
+	j := &Journal{path: path, raw: []byte("{}")}
+	return j, j.Update(func(s *State) error { s.JournalLost = true; return nil })
 }
 
 // State is a copy of what the journal holds.
@@ -376,7 +400,11 @@ func replace(path string, data []byte) error {
 	if err := os.Rename(path+".new", path); err != nil {
 		return err
 	}
-	d, err := os.Open(filepath.Dir(path))
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(path string) error {
+	d, err := os.Open(path)
 	if err != nil {
 		return err
 	}

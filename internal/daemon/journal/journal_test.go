@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -54,11 +53,22 @@ func TestStateIsACopy(t *testing.T) {
 	}
 }
 
-func TestDamagedJournal(t *testing.T) {
+func TestADamagedJournalIsPutAside(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal.json")
-	os.WriteFile(path, []byte("{torn"), 0o600)
-	if _, err := journal.Open(path); err == nil || !strings.Contains(err.Error(), "damaged") {
-		t.Fatalf("%v", err)
+	for n, aside := range []string{path + ".damaged", path + ".damaged-2"} {
+		damaged := fmt.Sprintf("{%d", n)
+		if err := os.WriteFile(path, []byte(damaged), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // and a restart does not forget it
+			j, err := journal.Open(path)
+			if err != nil || !j.State().JournalLost {
+				t.Fatalf("%v, %+v", err, j.State())
+			}
+		}
+		if kept, err := os.ReadFile(aside); err != nil || string(kept) != damaged {
+			t.Fatalf("kept %q, %v", kept, err)
+		}
 	}
 }
 

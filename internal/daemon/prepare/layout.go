@@ -227,6 +227,9 @@ func (p *preparer) fork(ctx context.Context, layout journal.Layout) error {
 // restore brings back this task's own checkpoint after the volume was lost.
 func (p *preparer) restore(ctx context.Context, layout journal.Layout) error {
 	point, err := p.fetch(ctx, placeGitstore, p.cfg.Pod.TaskUID, layout.Point.Number, layout.Point.Code)
+	if worktree.ReasonOf(err) == worktree.RefNotFound {
+		return p.planOlder(ctx, layout.Point, "the gitstore does not have checkpoint %d of this task any more, nor any older one")
+	}
 	if err != nil {
 		return err
 	}
@@ -243,7 +246,7 @@ func (p *preparer) restore(ctx context.Context, layout journal.Layout) error {
 	if layout.Move != "" {
 		position, err = p.move(ctx, &daemonv1.MoveConversationRequest{OperationId: layout.Move, Checkpoint: point.Number, Reason: "the volume was lost"})
 		if errors.Is(err, gateway.ErrNotFound) {
-			return p.planOlder(ctx, point)
+			return p.planOlder(ctx, point, "the gitstore has checkpoint %d of this task but the history store does not know it")
 		}
 		if err != nil {
 			return err
@@ -286,9 +289,10 @@ func (p *preparer) restore(ctx context.Context, layout journal.Layout) error {
 		map[string]string{"checkpoint": strconv.FormatInt(point.Number, 10)})
 }
 
-// planOlder is for a checkpoint that the gitstore has and the server does not
-// know: the one before it is restored instead.
-func (p *preparer) planOlder(ctx context.Context, unknown journal.Point) error {
+// planOlder is for a checkpoint that the gitstore has lost, or has and the server
+// does not know: the one before it is restored instead. why says what is wrong if
+// there is none.
+func (p *preparer) planOlder(ctx context.Context, unknown journal.Point, why string) error {
 	points, err := p.remoteCheckpoints(ctx)
 	if err != nil {
 		return err
@@ -304,7 +308,7 @@ func (p *preparer) planOlder(ctx context.Context, unknown journal.Point) error {
 		return p.layOut(ctx)
 	}
 	return &failure{reason: v1alpha1.ReasonCheckpointNotFound, permanent: true,
-		message: fmt.Sprintf("the gitstore has checkpoint %d of this task but the history store does not know it", unknown.Number)}
+		message: fmt.Sprintf(why, unknown.Number)}
 }
 
 // fetch gets a checkpoint of a task into the local repository, if it is not

@@ -47,6 +47,7 @@ import (
 // Server is what is needed of the server; see gateway.Client.
 type Server interface {
 	ship.Server
+	DurableCheckpoints(context.Context) ([]int64, error)
 	MoveConversation(context.Context, *daemonv1.MoveConversationRequest) (*daemonv1.Position, error)
 	Conversation(context.Context, func(*daemonv1.ConversationEntry) error) error
 	Report(context.Context, *daemonv1.Problem) error
@@ -158,7 +159,7 @@ func (p *preparer) run(ctx context.Context) error {
 	p.taker = &checkpoint.Taker{Repo: p.repo, Journal: p.journal, Spool: p.spool, Remote: p.cfg.Remote,
 		TaskUID: p.cfg.Pod.TaskUID, Attempt: p.cfg.Pod.Attempt, Mask: p.cfg.Mask, Log: p.log}
 	for _, step := range []func(context.Context) error{
-		p.claim, p.align, p.firstPrompt, p.drain, p.layOut, p.closeCalls,
+		p.claim, p.align, p.firstPrompt, p.drain, p.layOut, p.lookAfterDurable, p.closeCalls,
 		p.finishRewind, p.operate, p.clearLocks, p.settle, p.planStart, p.writeConversation, p.writeStart,
 	} {
 		if err := step(ctx); err != nil {
@@ -207,62 +208,10 @@ func (p *preparer) claim(ctx context.Context) error {
 		}
 		return nil
 	})
-	if err == nil {
-		err = makeFolder(p.cfg.Paths.Worktree, 0o755)
-	}
 	if err != nil {
 		return err
 	}
-	// Before anything else is appended: was a resume's prompt?
-	if err := p.settleResume(); err != nil {
-		return err
-	}
-	return p.taker.Recover()
-}
-
-// align makes spool and numbers go on where the server's records end.
-func (p *preparer) align(ctx context.Context) error {
-	state := p.journal.State()
-	stored := p.begun.GetLastSequence()
-	number := max(state.LastNumber, p.begun.GetLatestCheckpoint().GetNumber())
-	behind := p.spool.Last() < stored
-	// A volume that lost its journal does not know which numbers are used up.
-	if behind || (state.Layout == nil && (p.cfg.Pod.Attempt > 1 || stored > 0)) {
-		inGitstore, err := p.remoteCheckpoints(ctx)
-		if err != nil {
-			return err
-		}
-		for n := range inGitstore {
-			number = max(number, n)
-		}
-	}
-	stale := behind && state.Layout != nil && state.Layout.Stage == journal.LayoutReady
-	if behind {
-		if err := p.spool.Reset(stored); err != nil {
-			return err
-		}
-	}
-	if err := p.journal.Update(func(s *journal.State) error { s.LastNumber = number; return nil }); err != nil {
-		return err
-	}
-	p.shipper = ship.New(p.cfg.Server, p.spool, p.log)
-	if p.spool.Damaged() > 0 {
-		p.log.Info("the end of the spool was unreadable and was put aside", "bytes", p.spool.Damaged())
-	}
-	if stale {
-		return p.leaveStaleVolume(ctx)
-	}
-	return nil
-}
-
-// leaveStaleVolume is for a volume that is older than what the server knows: a
-// storage snapshot, say. What it holds is kept as a checkpoint, then the newest
-// state is restored.
-func (p *preparer) leaveStaleVolume(ctx context.Context) error {
-	p.log.Info("the volume is older than the history: the newest checkpoint is restored")
-	_, err := p.taker.Take(ctx, checkpoint.Request{Trigger: triggerDrift, Message: "Found on a volume that was older than the history",
-		Also: func(s *journal.State, _ journal.Point) { s.Layout, s.Clean, s.Rewind = nil, nil, nil }})
-	return err
+	return makeFolder(p.cfg.Paths.Worktree, 0o755)
 }
 
 // firstPrompt records the task's prompt as the first thing ever.
@@ -405,16 +354,6 @@ func (p *preparer) settle(ctx context.Context) error {
 		return p.pushWhatCan(ctx)
 	}
 	return p.drain(ctx)
-}
-
-// move moves the conversation, once per id, and returns where it then stands.
-func (p *preparer) move(ctx context.Context, m *daemonv1.MoveConversationRequest) (position int64, err error) {
-	err = p.retry(ctx, func() error {
-		at, err := p.cfg.Server.MoveConversation(ctx, m)
-		position = at.GetPosition()
-		return of(placeServer, err)
-	})
-	return position, err
 }
 
 // podKey tells this pod from every other one of the task: its attempt's number

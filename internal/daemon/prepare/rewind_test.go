@@ -328,13 +328,13 @@ func (c *crashing) Begin(ctx context.Context, s *daemonv1.Source) (*daemonv1.Beg
 func (c *crashing) Append(ctx context.Context, r []*daemonv1.Record) (int64, error) {
 	c.tick("before append")
 	defer c.tick("after append")
+	for _, record := range r {
+		if id := record.GetMove().GetOperationId(); id != "" {
+			c.tick("before move " + id)
+			defer c.tick("after move " + id)
+		}
+	}
 	return c.Server.Append(ctx, r)
-}
-
-func (c *crashing) MoveConversation(ctx context.Context, m *daemonv1.MoveConversationRequest) (*daemonv1.Position, error) {
-	c.tick("before move " + m.GetOperationId())
-	defer c.tick("after move " + m.GetOperationId())
-	return c.Server.MoveConversation(ctx, m)
 }
 
 func (c *crashing) Conversation(ctx context.Context, each func(*daemonv1.ConversationEntry) error) error {

@@ -2,14 +2,14 @@ package prepare_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
-	"github.com/clew-dev/clew/internal/daemon/gateway"
 	"github.com/clew-dev/clew/internal/daemon/prepare"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
@@ -95,11 +95,16 @@ func (f *failing) Restore(ctx context.Context, r worktree.RestoreRequest) (workt
 	return res, err
 }
 
-func (f *failing) MoveConversation(ctx context.Context, m *daemonv1.MoveConversationRequest) (*daemonv1.Position, error) {
-	if f.what == "move" && m.GetOperationId() == "Rewind/r" {
-		return nil, fmt.Errorf("move: %w", gateway.ErrNotFound)
+// Append has a move lead to a checkpoint that the server does not know.
+func (f *failing) Append(ctx context.Context, records []*daemonv1.Record) (int64, error) {
+	records = slices.Clone(records)
+	for i, r := range records {
+		if f.what == "move" && r.GetMove().GetOperationId() == "Rewind/r" {
+			records[i] = proto.CloneOf(r)
+			records[i].GetMove().Checkpoint = 999
+		}
 	}
-	return f.crashing.MoveConversation(ctx, m)
+	return f.crashing.Append(ctx, records)
 }
 
 func (f *failing) Checkpoint(ctx context.Context, r worktree.CheckpointRequest) (worktree.Checkpoint, error) {

@@ -273,9 +273,7 @@ func TestAgentSession(t *testing.T) {
 		{"an error alone", "g-1", []string{geminiInit, "Error resuming session"}, wire.Exit{Code: 42}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := w.CopyVolume()
-			w.T = t
-			w.Server.SetDown(false)
+			w := w.Copy(t)
 			j, err := journal.Open(filepath.Join(w.Paths().State, "journal.json"))
 			if err != nil {
 				t.Fatal(err)

@@ -27,6 +27,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"path/filepath"
 	"sync"
@@ -77,6 +78,9 @@ type Config struct {
 }
 
 const defaultOpenWait = 30 * time.Second
+
+// reportWait is how long the server may take to hear why an attempt is over.
+const reportWait = 5 * time.Second
 
 // daemon is one run of the sidecar.
 type daemon struct {
@@ -150,8 +154,8 @@ func Run(ctx context.Context, cfg Config) error {
 	d.guard, bad = newGuard(cfg.Pod, adapter)
 	d.pace = newPace(cfg.Pod.Policy.LeastIntervalSeconds)
 
-	err = d.begin()
-	if err != nil && !overtaken(err) {
+	err = d.begin(ctx)
+	if err != nil && !over(err) {
 		return err
 	}
 	if err != nil {
@@ -169,28 +173,36 @@ func Run(ctx context.Context, cfg Config) error {
 	if err == nil {
 		err = d.work(ctx, work)
 	}
-	if overtaken(err) {
-		return d.fenced(ctx, err)
+	if over(err) {
+		return d.standDown(ctx, err)
 	}
 	return err
 }
 
-// overtaken says that a newer attempt has begun, or that this pod's object is
-// gone, whoever noticed.
-func overtaken(err error) bool {
-	return errors.Is(err, gateway.ErrFenced) || errors.Is(err, spool.ErrTaken)
+// errOutdated: this attempt cannot go on with the volume; the next one restores it.
+var errOutdated = errors.New("the daemon's journal of the volume could not be read any more")
+
+// over says that the attempt must end its agent and write nothing more: a newer
+// one has begun, this pod's object is gone, or the volume is not to be gone on with.
+func over(err error) bool {
+	return errors.Is(err, gateway.ErrFenced) || errors.Is(err, spool.ErrTaken) || errors.Is(err, ship.ErrForeign) || errors.Is(err, errOutdated)
 }
 
 // begin makes sure that prepare has left the volume ready for this attempt, and
 // finishes what a killed daemon left half done.
-func (d *daemon) begin() error {
+func (d *daemon) begin(ctx context.Context) error {
 	state := d.volume.Journal.State()
 	attempt := d.cfg.Pod.Attempt
 	switch {
+	case state.JournalLost:
+		return errOutdated
 	case state.Attempt > attempt, state.Attempt == attempt && state.PodUID != d.cfg.Pod.PodUID:
 		return gateway.ErrFenced
 	case state.TaskUID != d.cfg.Pod.TaskUID || state.Attempt < attempt || state.Layout == nil || state.Layout.Stage != journal.LayoutReady || state.Rewind != nil:
 		return errors.New("the volume is not prepared for this attempt: the container prepare has not completed")
+	}
+	if err := d.findEnd(ctx); err != nil {
+		return err
 	}
 	if err := d.taker.Recover(); err != nil {
 		return err
@@ -213,6 +225,31 @@ func (d *daemon) begin() error {
 		s.Clean, s.Final = nil, nil
 		return nil
 	})
+}
+
+// findEnd asks the server where the records end, if the volume does not know any
+// more, so that no sequence is given twice.
+func (d *daemon) findEnd(ctx context.Context) error {
+	damaged := d.volume.Spool.Damaged()
+	for wait := (backoff.Backoff{}); d.volume.Spool.Unsure(); {
+		begun, err := d.cfg.Server.Begin(ctx, nil)
+		if errors.Is(err, gateway.ErrFenced) {
+			return err
+		}
+		if err == nil {
+			err = d.volume.Spool.SkipTo(begun.GetLastSequence())
+		}
+		if err != nil {
+			d.log.Error(err, "the end of the spool was unreadable, and the server must tell where to go on")
+			if err := wait.Wait(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	if damaged == 0 {
+		return nil
+	}
+	return d.taker.Event(v1alpha1.ReasonSpoolDamaged, fmt.Sprintf("%d bytes of the daemon's records on the volume were unreadable, and are put aside there", damaged), nil)
 }
 
 // finished reports whether this attempt's last checkpoint was taken.
@@ -278,13 +315,18 @@ func nudge(c chan struct{}) {
 	}
 }
 
-// fenced ends the agent and waits for the pod's end without touching anything.
+// standDown ends the agent and waits for the pod's end without touching anything.
 // It lets go of the volume, which the newer attempt may be waiting for, when the
 // agent has ended and not before, however long that takes: an agent that cannot
 // be ended must not write into the next one's worktree.
-func (d *daemon) fenced(ctx context.Context, why error) error {
+func (d *daemon) standDown(ctx context.Context, why error) error {
 	d.log.Info("this attempt is over: it ends its agent and writes nothing more", "reason", why.Error())
 	d.socket.fence()
+	if errors.Is(why, ship.ErrForeign) || errors.Is(why, errOutdated) {
+		// The next attempt finds the same, whether or not somebody is told.
+		_ = d.cfg.Server.Report(timeout(ctx, reportWait), d.problems.problem(v1alpha1.ReasonVolumeOutdated,
+			"the agent is ended, and the next attempt restores the workspace: "+why.Error()))
+	}
 	d.socket.untilGone(ctx)
 	err := d.volume.Close()
 	<-ctx.Done()

@@ -1,11 +1,17 @@
-// Package ship takes records from the spool to the server: in order, each
-// once, for as long as it takes.
+// Package ship takes records from the spool to the server: in order, each once,
+// for as long as it takes.
+//
+// It begins by comparing what the server has with what the spool holds, and does
+// so again whenever the two may have parted. A history store that went back in
+// time is sent what it lost, as far as the spool still has it; what nobody has
+// any more is told as a gap, with its exact length, and holds nothing up.
 package ship
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/go-logr/logr"
 
@@ -21,6 +27,14 @@ const (
 	batchBytes   = 1 << 20
 )
 
+// comparePeriod is how often an idle shipper looks whether the server still has
+// everything.
+const comparePeriod = 5 * time.Minute
+
+// ErrForeign: the server has records of this task that are not the spool's.
+// Somebody else has written them, or the volume is an older copy.
+var ErrForeign = errors.New("the server has records of this task that this volume never held")
+
 // Server stores records; see gateway.Client.
 type Server interface {
 	Begin(context.Context, *daemonv1.Source) (*daemonv1.BeginResponse, error)
@@ -29,14 +43,15 @@ type Server interface {
 
 // Shipper ships one spool. It is for one goroutine, but for Stored.
 type Shipper struct {
-	server  Server
-	spool   *spool.Spool
-	log     logr.Logger
-	backoff backoff.Backoff
-	stored  *progress
+	server   Server
+	spool    *spool.Spool
+	log      logr.Logger
+	backoff  backoff.Backoff
+	stored   *progress
+	compared bool
 }
 
-// New returns a shipper that begins with the oldest record in the spool.
+// New returns a shipper. It asks the server where to begin.
 func New(server Server, s *spool.Spool, log logr.Logger) *Shipper {
 	return &Shipper{server: server, spool: s, log: log, stored: newProgress(s.First() - 1)}
 }
@@ -49,7 +64,7 @@ func (s *Shipper) Stored(ctx context.Context, sequence int64) error {
 // Drain ships what is in the spool now and returns when the server has it, or
 // with the first error.
 func (s *Shipper) Drain(ctx context.Context) error {
-	for last := s.spool.Last(); s.stored.get() < last; {
+	for last := s.spool.Last(); !s.compared || s.stored.get() < last; {
 		if err := s.once(ctx); err != nil {
 			return err
 		}
@@ -58,10 +73,11 @@ func (s *Shipper) Drain(ctx context.Context) error {
 }
 
 // Run ships for ever. It returns when ctx ends, with gateway.ErrFenced when a
-// newer attempt has begun, or when the spool itself fails.
+// newer attempt has begun, with ErrForeign when somebody else has written, or
+// when the spool itself fails.
 func (s *Shipper) Run(ctx context.Context) error {
 	for {
-		if err := s.spool.Wait(ctx, s.stored.get()); err != nil {
+		if err := s.wait(ctx); err != nil {
 			return err
 		}
 		err := s.once(ctx)
@@ -71,7 +87,7 @@ func (s *Shipper) Run(ctx context.Context) error {
 			continue
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, gateway.ErrFenced), errors.Is(err, spool.ErrBroken), errors.Is(err, spool.ErrCorrupted):
+		case errors.Is(err, gateway.ErrFenced), errors.Is(err, ErrForeign), errors.Is(err, spool.ErrBroken):
 			return err
 		}
 		s.log.Error(err, "records wait in the spool", "stored", s.stored.get(), "last", s.spool.Last())
@@ -81,48 +97,102 @@ func (s *Shipper) Run(ctx context.Context) error {
 	}
 }
 
-// once ships one batch.
+// wait returns when there is something to ship or to compare.
+func (s *Shipper) wait(ctx context.Context) error {
+	if !s.compared {
+		return nil
+	}
+	waiting, cancel := context.WithTimeout(ctx, comparePeriod)
+	defer cancel()
+	err := s.spool.Wait(waiting, s.stored.get())
+	if err != nil && ctx.Err() == nil {
+		s.compared = false
+		return nil
+	}
+	return err
+}
+
+// once compares, or ships one batch.
 func (s *Shipper) once(ctx context.Context) error {
-	records, err := s.spool.Read(s.stored.get(), batchRecords, batchBytes)
-	if err != nil || len(records) == 0 {
+	if !s.compared {
+		return s.compare(ctx)
+	}
+	stored, last := s.stored.get(), s.spool.Last()
+	records, err := s.spool.Read(stored, batchRecords, batchBytes)
+	if err != nil || (len(records) == 0 && last <= stored) {
 		return err
 	}
-	last, err := s.server.Append(ctx, records)
-	if errors.Is(err, gateway.ErrGap) {
-		return s.closeGap(ctx, err)
+	records = withGaps(stored, records, s.spool.First(), last)
+	for _, r := range records {
+		if g := r.GetGap(); g != nil {
+			s.log.Info("records are lost: the server is told of a gap", "from", r.GetSequence(), "through", g.GetThrough(), "reason", g.GetReason())
+		}
+	}
+	now, err := s.server.Append(ctx, records)
+	if errors.Is(err, gateway.ErrGap) || errors.Is(err, gateway.ErrForeign) {
+		return s.compareAfter(ctx, err)
 	}
 	if err != nil {
 		return err
 	}
-	if sent := records[len(records)-1].GetSequence(); last < sent {
-		return fmt.Errorf("the server says it has records through %d after it was given those through %d", last, sent)
+	newest := records[len(records)-1]
+	if sent := max(newest.GetSequence(), newest.GetGap().GetThrough()); now < sent {
+		return fmt.Errorf("the server says it has records through %d after it was given those through %d", now, sent)
 	}
-	return s.advance(last)
+	return s.advance(now)
 }
 
-// closeGap goes back to what the server says it has, if the spool still holds
-// what comes next.
-func (s *Shipper) closeGap(ctx context.Context, gap error) error {
+// compareAfter compares because the server did not take a batch. If it then says
+// that it has what it had, it contradicts itself, and is to be asked later.
+func (s *Shipper) compareAfter(ctx context.Context, refused error) error {
+	before := s.stored.get()
+	if err := s.compare(ctx); err != nil {
+		return err
+	}
+	if s.stored.get() == before {
+		return refused
+	}
+	return nil
+}
+
+// compare asks the server what it has, and goes on from there.
+func (s *Shipper) compare(ctx context.Context) error {
 	begun, err := s.server.Begin(ctx, nil)
 	if err != nil {
 		return err
 	}
+	if err := Compare(begun, s.spool); err != nil {
+		return err
+	}
+	if before, last := s.stored.get(), begun.GetLastSequence(); s.compared && last < before {
+		s.log.Info("the history store went back in time: what it lost is sent again", "had", before, "has", last, "kept", s.spool.First())
+	}
+	s.compared = true
+	s.stored.set(begun.GetLastSequence())
+	return nil
+}
+
+// Compare returns an ErrForeign if the server has records that are not the
+// spool's.
+func Compare(begun *daemonv1.BeginResponse, s *spool.Spool) error {
 	last := begun.GetLastSequence()
-	if last > s.stored.get() {
-		return s.advance(last)
+	if last > s.Last() {
+		return fmt.Errorf("%w: it has them through %d, the volume through %d", ErrForeign, last, s.Last())
 	}
-	if last == s.stored.get() {
-		return gap // the server contradicts itself: wait
+	own, err := s.Record(last)
+	if err != nil {
+		return err
 	}
-	if last+1 < s.spool.First() {
-		return fmt.Errorf("%w: the server has records through %d, the spool begins with %d; was the history store restored from an old backup?", gap, last, s.spool.First())
+	if id := begun.GetLastRecordId(); own.GetId() != 0 && id != 0 && own.GetId() != id {
+		return fmt.Errorf("%w: its record %d is another one", ErrForeign, last)
 	}
-	s.stored.set(last)
 	return nil
 }
 
 func (s *Shipper) advance(last int64) error {
-	last = min(last, s.spool.Last())
+	if last > s.spool.Last() {
+		return fmt.Errorf("%w: it has them through %d, the volume through %d", ErrForeign, last, s.spool.Last())
+	}
 	s.stored.set(last)
 	return s.spool.Trim(last)
 }

@@ -1,11 +1,16 @@
 // Package spool keeps what a task's daemon has to tell the server until the
-// server has it: an append-only log of records on the task's volume.
+// server has it, and for a margin longer, in case the server loses it again: an
+// append-only log of records on the task's volume.
 //
 // A record that Append returned for is on disk (fsynced) and will be read again
 // after any crash, once, under the same sequence. A batch given to one Append is
 // kept whole or not at all, together with the mark that says up to which line
 // of the agent's output the log reaches; so a line that is sent again after a
 // crash can be told from a new one.
+//
+// What the disk has damaged costs the records that it held and no others: it is
+// put aside in a file, and the sequences of the records around it tell how many
+// are lost.
 //
 // On disk a spool is a folder of segments, each named by the sequence of its
 // first record and beginning with the mark that held when it was made.
@@ -17,9 +22,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
@@ -38,8 +47,6 @@ const (
 var (
 	// ErrLocked: another process has the spool open.
 	ErrLocked = errors.New("another process has the spool open")
-	// ErrCorrupted: a record in the middle of the log is damaged.
-	ErrCorrupted = errors.New("the spool is damaged")
 	// ErrBroken: the disk failed under the spool; it must be opened anew.
 	ErrBroken = errors.New("the spool cannot be written any more")
 	// ErrTaken: another process has opened the spool, on storage whose locks do
@@ -72,6 +79,11 @@ type Spool struct {
 	changed  chan struct{} // closed and replaced by each Append
 	cursor   cursor        // where the next Read most likely begins
 	damaged  int64
+	margin   Margin
+
+	sync func(*os.File) error
+	free func(dir string) (free, total uint64, err error)
+	now  func() time.Time
 }
 
 // segment is one file of the log.
@@ -79,6 +91,8 @@ type segment struct {
 	path  string
 	first int64 // sequence of its first record, or of the one to come
 	size  int64 // bytes that are valid
+	// acknowledged is when it was first known that the server has all of it.
+	acknowledged time.Time
 }
 
 // cursor is the offset in a segment at which the entry with sequence next begins.
@@ -91,6 +105,10 @@ type cursor struct {
 // Open opens the spool in dir, making it where it is absent. What a crash left
 // half written at the end is cut off.
 func Open(dir string) (*Spool, error) {
+	return open(dir, (*os.File).Sync)
+}
+
+func open(dir string, sync func(*os.File) error) (*Spool, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the spool: %w", err)
 	}
@@ -105,7 +123,7 @@ func Open(dir string) (*Spool, error) {
 		}
 		return nil, fmt.Errorf("lock the spool: %w", err)
 	}
-	s := &Spool{dir: dir, lock: lock, changed: make(chan struct{})}
+	s := &Spool{dir: dir, lock: lock, changed: make(chan struct{}), sync: sync, free: freeSpace, now: time.Now}
 	err = s.own()
 	if err == nil {
 		err = s.load()
@@ -190,9 +208,22 @@ func (s *Spool) Mark() Mark {
 	return s.mark
 }
 
-// Damaged is the number of bytes that Open found unreadable at the end of the
-// log beyond what one interrupted write explains, and put aside in a file.
-func (s *Spool) Damaged() int64 { return s.damaged }
+// Damaged is the number of bytes that were found unreadable since Open, beyond
+// what an interrupted write explains, and put aside in files.
+func (s *Spool) Damaged() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.damaged
+}
+
+// Unsure says that the newest records may be lost: nothing must be appended
+// until SkipTo was told what the server has.
+func (s *Spool) Unsure() bool {
+	_, err := os.Stat(s.unsurePath())
+	return err == nil
+}
+
+func (s *Spool) unsurePath() string { return filepath.Join(s.dir, "end-lost") }
 
 // Append writes records as one batch and returns when they are on disk. It
 // gives each its sequence. mark, unless nil, becomes the new mark with them.
@@ -222,12 +253,19 @@ func (s *Spool) Append(mark *Mark, records ...*daemonv1.Record) error {
 	}
 	for i, r := range records {
 		r.Sequence = s.last + 1 + int64(i)
+		if r.GetId() == 0 {
+			r.Id = mathrand.Uint64() | 1<<63
+		}
 	}
 	entry, err := encode(newMark, records)
 	if err != nil {
 		return err
 	}
-	if err := s.write(entry); err != nil {
+	err = s.write(entry)
+	if errors.Is(err, unix.ENOSPC) && s.broken == nil && s.dropAcknowledged() {
+		err = s.write(entry)
+	}
+	if err != nil {
 		return err
 	}
 	s.last += int64(len(records))
@@ -250,7 +288,7 @@ func (s *Spool) write(entry []byte) error {
 	}
 	// After a failed fsync the kernel may have dropped the pages: what is on
 	// disk is unknown until the file is read anew.
-	if err := s.active.Sync(); err != nil {
+	if err := s.sync(s.active); err != nil {
 		s.broken = fmt.Errorf("%w: %w", ErrBroken, err)
 		return s.broken
 	}
@@ -259,12 +297,62 @@ func (s *Spool) write(entry []byte) error {
 }
 
 // Read returns records after the given sequence, oldest first: at least one if
-// there is any, and no more than maxRecords or, beyond the first, maxBytes.
+// there is any, and no more than maxRecords or, beyond the first, maxBytes. Where
+// records are lost, or no longer kept, their sequences are missing in the result.
 func (s *Spool) Read(after int64, maxRecords, maxBytes int) ([]*daemonv1.Record, error) {
-	at, end, err := s.seek(after + 1)
-	if err != nil || at.segment == nil {
+	var repaired *segment
+	for {
+		at, end, err := s.seek(after + 1)
+		if err != nil || at.segment == nil {
+			return nil, err
+		}
+		records, err := s.readSegment(at, end, after, maxRecords, maxBytes)
+		if errors.Is(err, errNoEntry) && repaired != at.segment {
+			repaired = at.segment
+			if err := s.repairNow(at.segment); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if err != nil || len(records) > 0 {
+			return records, err
+		}
+		// Nothing is left of this segment: go on with the next one.
+		if after = s.endOf(at.segment); after == 0 {
+			return nil, nil
+		}
+	}
+}
+
+// repairNow repairs a segment of a spool that is in use.
+func (s *Spool) repairNow(seg *segment) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.broken != nil {
+		return s.broken
+	}
+	if err := s.Owned(); err != nil {
+		return err
+	}
+	s.cursor = cursor{}
+	_, err := s.repair(seg)
+	return err
+}
+
+// Record returns the record with the given sequence; nil if it is not kept.
+func (s *Spool) Record(sequence int64) (*daemonv1.Record, error) {
+	if sequence < 1 {
+		return nil, nil
+	}
+	records, err := s.Read(sequence-1, 1, 0)
+	if err != nil || len(records) == 0 || records[0].GetSequence() != sequence {
 		return nil, err
 	}
+	return records[0], nil
+}
+
+// readSegment reads on from a place in one segment.
+func (s *Spool) readSegment(at cursor, end, after int64, maxRecords, maxBytes int) ([]*daemonv1.Record, error) {
 	f, err := os.Open(at.segment.path)
 	if err != nil {
 		return nil, fmt.Errorf("read the spool: %w", err)
@@ -275,8 +363,11 @@ func (s *Spool) Read(after int64, maxRecords, maxBytes int) ([]*daemonv1.Record,
 	offset := at.offset
 	for offset < end {
 		entry, err := readEntry(f, offset, end)
+		if errors.Is(err, unix.EIO) {
+			err = errNoEntry
+		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: %s at byte %d: %w", ErrCorrupted, at.segment.path, offset, err)
+			return nil, fmt.Errorf("read the spool, %s at byte %d: %w", at.segment.path, offset, err)
 		}
 		for _, r := range entry.records {
 			if r.GetSequence() <= after {
@@ -297,6 +388,17 @@ func (s *Spool) Read(after int64, maxRecords, maxBytes int) ([]*daemonv1.Record,
 	return out, nil
 }
 
+// endOf is the sequence before the first one of the segment that follows; 0 if
+// none does.
+func (s *Spool) endOf(seg *segment) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(s.segments, seg); i >= 0 && i+1 < len(s.segments) {
+		return s.segments[i+1].first - 1
+	}
+	return 0
+}
+
 func (s *Spool) remember(seg *segment, offset, next int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -315,9 +417,7 @@ func (s *Spool) seek(sequence int64) (at cursor, end int64, err error) {
 	if sequence > s.last {
 		return cursor{}, 0, nil
 	}
-	if sequence < s.segments[0].first {
-		return cursor{}, 0, fmt.Errorf("record %d is not in the spool any more: it begins with %d", sequence, s.segments[0].first)
-	}
+	sequence = max(sequence, s.segments[0].first)
 	for i := len(s.segments) - 1; i >= 0; i-- {
 		seg := s.segments[i]
 		if seg.first > sequence {
@@ -329,7 +429,7 @@ func (s *Spool) seek(sequence int64) (at cursor, end int64, err error) {
 		}
 		return at, seg.size, nil
 	}
-	return cursor{}, 0, ErrCorrupted
+	return cursor{}, 0, nil
 }
 
 // Wait returns when there is a record after the given sequence, or ctx ends.
@@ -349,9 +449,10 @@ func (s *Spool) Wait(ctx context.Context, after int64) error {
 	}
 }
 
-// Trim says that the server has everything through the given sequence, so that
-// it need not be kept any longer.
-func (s *Spool) Trim(through int64) error {
+// SkipTo goes on with sequence last+1, so that no sequence is given twice that
+// the server has seen. What is kept stays. It does nothing if the spool reaches
+// that far itself.
+func (s *Spool) SkipTo(last int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.broken != nil {
@@ -360,17 +461,25 @@ func (s *Spool) Trim(through int64) error {
 	if err := s.Owned(); err != nil {
 		return err
 	}
-	for len(s.segments) > 1 && s.segments[1].first <= through+1 {
-		if err := os.Remove(s.segments[0].path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("trim the spool: %w", err)
+	if last > s.last {
+		if err := s.rotate(last); err != nil {
+			return err
 		}
-		s.segments = s.segments[1:]
+		s.last = last
+	}
+	return s.sure()
+}
+
+func (s *Spool) sure() error {
+	if err := os.Remove(s.unsurePath()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("note that the end of the spool is known: %w", err)
 	}
 	return nil
 }
 
 // Reset empties the spool; the next record gets sequence last+1. It is for a
-// volume that lost or never had its spool, and never goes back. After a crash
+// volume that lost or never had its spool, or whose spool is another's. Records
+// that the server does not have by their sequence are put aside. After a crash
 // in it the spool holds less, or nothing, and it is to be called again.
 func (s *Spool) Reset(last int64) error {
 	s.mu.Lock()
@@ -381,22 +490,33 @@ func (s *Spool) Reset(last int64) error {
 	if err := s.Owned(); err != nil {
 		return err
 	}
-	if last < s.last {
-		return fmt.Errorf("the spool reaches to record %d and cannot go back to %d", s.last, last)
-	}
 	if s.last == last && s.segments[0].first == last+1 {
-		return nil
+		return s.sure()
 	}
 	for _, seg := range s.segments {
-		if err := os.Remove(seg.path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("empty the spool: %w", err)
+		if err := s.discard(seg, s.last > last); err != nil {
+			return err
 		}
 	}
 	s.active.Close()
-	s.active, s.segments, s.mark, s.last = nil, nil, Mark{}, last
+	s.active, s.segments, s.mark, s.last, s.cursor = nil, nil, Mark{}, last, cursor{}
 	if err := s.rotate(last); err != nil {
 		s.broken = fmt.Errorf("%w: %w", ErrBroken, err)
 		return s.broken
+	}
+	return s.sure()
+}
+
+// discard removes a segment, or puts it aside.
+func (s *Spool) discard(seg *segment, keep bool) error {
+	var err error
+	if keep {
+		err = os.Rename(seg.path, filepath.Join(s.dir, "aside-"+strings.TrimSuffix(filepath.Base(seg.path), ".log")))
+	} else {
+		err = os.Remove(seg.path)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("empty the spool: %w", err)
 	}
 	return nil
 }

@@ -53,6 +53,7 @@ func Open(ctx context.Context, paths Paths, cfg daemonapi.Config, secrets worktr
 	if err != nil {
 		return nil, err
 	}
+	s.Keep(spool.Margin{Bytes: cfg.SpoolMargin.Bytes, Age: time.Duration(cfg.SpoolMargin.Seconds) * time.Second})
 	v := &Volume{paths: paths, Spool: s}
 	if v.Journal, err = journal.Open(filepath.Join(paths.State, "journal.json")); err != nil {
 		s.Close()

@@ -229,8 +229,10 @@ type BeginRequest struct {
 	Source *Source `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
 	// A snapshot of the conversation is noted every so many messages; 0 for none.
 	SnapshotEveryMessages int64 `protobuf:"varint,3,opt,name=snapshot_every_messages,json=snapshotEveryMessages,proto3" json:"snapshot_every_messages,omitempty"`
-	unknownFields         protoimpl.UnknownFields
-	sizeCache             protoimpl.SizeCache
+	// Fill in BeginResponse.durable_checkpoints.
+	ListDurable   bool `protobuf:"varint,40,opt,name=list_durable,json=listDurable,proto3" json:"list_durable,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BeginRequest) Reset() {
@@ -282,6 +284,13 @@ func (x *BeginRequest) GetSnapshotEveryMessages() int64 {
 		return x.SnapshotEveryMessages
 	}
 	return 0
+}
+
+func (x *BeginRequest) GetListDurable() bool {
+	if x != nil {
+		return x.ListDurable
+	}
+	return false
 }
 
 // Source is the point another task is forked from.
@@ -359,8 +368,16 @@ type BeginResponse struct {
 	CompletedOperations []string `protobuf:"bytes,5,rep,name=completed_operations,json=completedOperations,proto3" json:"completed_operations,omitempty"`
 	// Tool calls of the active branch that have no result.
 	OpenToolCalls []string `protobuf:"bytes,6,rep,name=open_tool_calls,json=openToolCalls,proto3" json:"open_tool_calls,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Record.id of the last stored record; 0 if that is not known.
+	LastRecordId uint64 `protobuf:"fixed64,40,opt,name=last_record_id,json=lastRecordId,proto3" json:"last_record_id,omitempty"`
+	// Outcomes of the newest moves of the conversation, oldest first, at most 100.
+	Moves []*MoveResult `protobuf:"bytes,41,rep,name=moves,proto3" json:"moves,omitempty"`
+	// The server understands Record.move and Record.gap.
+	SequencedMoves bool `protobuf:"varint,42,opt,name=sequenced_moves,json=sequencedMoves,proto3" json:"sequenced_moves,omitempty"`
+	// Numbers of the checkpoints that count as durable; see BeginRequest.list_durable.
+	DurableCheckpoints []int64 `protobuf:"varint,43,rep,packed,name=durable_checkpoints,json=durableCheckpoints,proto3" json:"durable_checkpoints,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *BeginResponse) Reset() {
@@ -435,6 +452,97 @@ func (x *BeginResponse) GetOpenToolCalls() []string {
 	return nil
 }
 
+func (x *BeginResponse) GetLastRecordId() uint64 {
+	if x != nil {
+		return x.LastRecordId
+	}
+	return 0
+}
+
+func (x *BeginResponse) GetMoves() []*MoveResult {
+	if x != nil {
+		return x.Moves
+	}
+	return nil
+}
+
+func (x *BeginResponse) GetSequencedMoves() bool {
+	if x != nil {
+		return x.SequencedMoves
+	}
+	return false
+}
+
+func (x *BeginResponse) GetDurableCheckpoints() []int64 {
+	if x != nil {
+		return x.DurableCheckpoints
+	}
+	return nil
+}
+
+// MoveResult is what became of a move of the conversation.
+type MoveResult struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	OperationId string                 `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
+	// Where the conversation stood after it.
+	Position *Position `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
+	// Why the conversation could not be moved; empty when it was.
+	Refused       string `protobuf:"bytes,3,opt,name=refused,proto3" json:"refused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MoveResult) Reset() {
+	*x = MoveResult{}
+	mi := &file_v1_daemon_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MoveResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MoveResult) ProtoMessage() {}
+
+func (x *MoveResult) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MoveResult.ProtoReflect.Descriptor instead.
+func (*MoveResult) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *MoveResult) GetOperationId() string {
+	if x != nil {
+		return x.OperationId
+	}
+	return ""
+}
+
+func (x *MoveResult) GetPosition() *Position {
+	if x != nil {
+		return x.Position
+	}
+	return nil
+}
+
+func (x *MoveResult) GetRefused() string {
+	if x != nil {
+		return x.Refused
+	}
+	return ""
+}
+
 type Position struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Branch        string                 `protobuf:"bytes,1,opt,name=branch,proto3" json:"branch,omitempty"`
@@ -446,7 +554,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_v1_daemon_proto_msgTypes[6]
+	mi := &file_v1_daemon_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -458,7 +566,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[6]
+	mi := &file_v1_daemon_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -471,7 +579,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{6}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Position) GetBranch() string {
@@ -504,7 +612,7 @@ type AppendRequest struct {
 
 func (x *AppendRequest) Reset() {
 	*x = AppendRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[7]
+	mi := &file_v1_daemon_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -516,7 +624,7 @@ func (x *AppendRequest) String() string {
 func (*AppendRequest) ProtoMessage() {}
 
 func (x *AppendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[7]
+	mi := &file_v1_daemon_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -529,7 +637,7 @@ func (x *AppendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendRequest.ProtoReflect.Descriptor instead.
 func (*AppendRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{7}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AppendRequest) GetRecords() []*Record {
@@ -549,7 +657,7 @@ type AppendResponse struct {
 
 func (x *AppendResponse) Reset() {
 	*x = AppendResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[8]
+	mi := &file_v1_daemon_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -561,7 +669,7 @@ func (x *AppendResponse) String() string {
 func (*AppendResponse) ProtoMessage() {}
 
 func (x *AppendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[8]
+	mi := &file_v1_daemon_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -574,7 +682,7 @@ func (x *AppendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendResponse.ProtoReflect.Descriptor instead.
 func (*AppendResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{8}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AppendResponse) GetLastSequence() int64 {
@@ -591,6 +699,9 @@ type Record struct {
 	Sequence int64                  `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	Time     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
 	Attempt  int64                  `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Random, never 0 (records of older daemons have none): tells two records
+	// apart that were given the same sequence.
+	Id uint64 `protobuf:"fixed64,40,opt,name=id,proto3" json:"id,omitempty"`
 	// Types that are valid to be assigned to Body:
 	//
 	//	*Record_Message
@@ -599,6 +710,8 @@ type Record struct {
 	//	*Record_Event
 	//	*Record_Piece
 	//	*Record_AgentEnd
+	//	*Record_Move
+	//	*Record_Gap
 	Body          isRecord_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -606,7 +719,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_v1_daemon_proto_msgTypes[9]
+	mi := &file_v1_daemon_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -618,7 +731,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[9]
+	mi := &file_v1_daemon_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -631,7 +744,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{9}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Record) GetSequence() int64 {
@@ -651,6 +764,13 @@ func (x *Record) GetTime() *timestamppb.Timestamp {
 func (x *Record) GetAttempt() int64 {
 	if x != nil {
 		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Record) GetId() uint64 {
+	if x != nil {
+		return x.Id
 	}
 	return 0
 }
@@ -716,6 +836,24 @@ func (x *Record) GetAgentEnd() *AgentEnd {
 	return nil
 }
 
+func (x *Record) GetMove() *Move {
+	if x != nil {
+		if x, ok := x.Body.(*Record_Move); ok {
+			return x.Move
+		}
+	}
+	return nil
+}
+
+func (x *Record) GetGap() *Gap {
+	if x != nil {
+		if x, ok := x.Body.(*Record_Gap); ok {
+			return x.Gap
+		}
+	}
+	return nil
+}
+
 type isRecord_Body interface {
 	isRecord_Body()
 }
@@ -744,6 +882,14 @@ type Record_AgentEnd struct {
 	AgentEnd *AgentEnd `protobuf:"bytes,80,opt,name=agent_end,json=agentEnd,proto3,oneof"`
 }
 
+type Record_Move struct {
+	Move *Move `protobuf:"bytes,15,opt,name=move,proto3,oneof"`
+}
+
+type Record_Gap struct {
+	Gap *Gap `protobuf:"bytes,16,opt,name=gap,proto3,oneof"`
+}
+
 func (*Record_Message) isRecord_Body() {}
 
 func (*Record_Checkpoint) isRecord_Body() {}
@@ -755,6 +901,10 @@ func (*Record_Event) isRecord_Body() {}
 func (*Record_Piece) isRecord_Body() {}
 
 func (*Record_AgentEnd) isRecord_Body() {}
+
+func (*Record_Move) isRecord_Body() {}
+
+func (*Record_Gap) isRecord_Body() {}
 
 // AgentEnd says how an agent ended that did not end well.
 type AgentEnd struct {
@@ -773,7 +923,7 @@ type AgentEnd struct {
 
 func (x *AgentEnd) Reset() {
 	*x = AgentEnd{}
-	mi := &file_v1_daemon_proto_msgTypes[10]
+	mi := &file_v1_daemon_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -785,7 +935,7 @@ func (x *AgentEnd) String() string {
 func (*AgentEnd) ProtoMessage() {}
 
 func (x *AgentEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[10]
+	mi := &file_v1_daemon_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -798,7 +948,7 @@ func (x *AgentEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentEnd.ProtoReflect.Descriptor instead.
 func (*AgentEnd) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{10}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AgentEnd) GetExitCode() int32 {
@@ -829,6 +979,142 @@ func (x *AgentEnd) GetRetryAfterSeconds() int64 {
 	return 0
 }
 
+// Move moves the conversation, at its place among the records. It is carried
+// out once for an operation_id. One that cannot be carried out is kept as
+// refused, and the conversation stays where it is; it may be sent again, as
+// another record.
+type Move struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	OperationId string                 `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
+	// Checkpoint, keep_position and position are those of MoveConversationRequest.
+	Checkpoint    int64  `protobuf:"varint,2,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	KeepPosition  bool   `protobuf:"varint,4,opt,name=keep_position,json=keepPosition,proto3" json:"keep_position,omitempty"`
+	Position      int64  `protobuf:"varint,5,opt,name=position,proto3" json:"position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Move) Reset() {
+	*x = Move{}
+	mi := &file_v1_daemon_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Move) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Move) ProtoMessage() {}
+
+func (x *Move) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Move.ProtoReflect.Descriptor instead.
+func (*Move) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Move) GetOperationId() string {
+	if x != nil {
+		return x.OperationId
+	}
+	return ""
+}
+
+func (x *Move) GetCheckpoint() int64 {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return 0
+}
+
+func (x *Move) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Move) GetKeepPosition() bool {
+	if x != nil {
+		return x.KeepPosition
+	}
+	return false
+}
+
+func (x *Move) GetPosition() int64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+// Gap stands for records that are lost: from its own sequence through the one
+// that it names. It is made when it is sent, and never kept in a spool.
+type Gap struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Through int64                  `protobuf:"varint,1,opt,name=through,proto3" json:"through,omitempty"`
+	// A reason as conditions have it.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Gap) Reset() {
+	*x = Gap{}
+	mi := &file_v1_daemon_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Gap) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Gap) ProtoMessage() {}
+
+func (x *Gap) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Gap.ProtoReflect.Descriptor instead.
+func (*Gap) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Gap) GetThrough() int64 {
+	if x != nil {
+		return x.Through
+	}
+	return 0
+}
+
+func (x *Gap) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // Piece is a part of a text that is too long for one record. The message that
 // it belongs to comes later and names it by its SHA-256.
 type Piece struct {
@@ -841,7 +1127,7 @@ type Piece struct {
 
 func (x *Piece) Reset() {
 	*x = Piece{}
-	mi := &file_v1_daemon_proto_msgTypes[11]
+	mi := &file_v1_daemon_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -853,7 +1139,7 @@ func (x *Piece) String() string {
 func (*Piece) ProtoMessage() {}
 
 func (x *Piece) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[11]
+	mi := &file_v1_daemon_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -866,7 +1152,7 @@ func (x *Piece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Piece.ProtoReflect.Descriptor instead.
 func (*Piece) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{11}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Piece) GetData() []byte {
@@ -889,7 +1175,7 @@ type Pieces struct {
 
 func (x *Pieces) Reset() {
 	*x = Pieces{}
-	mi := &file_v1_daemon_proto_msgTypes[12]
+	mi := &file_v1_daemon_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -901,7 +1187,7 @@ func (x *Pieces) String() string {
 func (*Pieces) ProtoMessage() {}
 
 func (x *Pieces) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[12]
+	mi := &file_v1_daemon_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -914,7 +1200,7 @@ func (x *Pieces) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pieces.ProtoReflect.Descriptor instead.
 func (*Pieces) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{12}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Pieces) GetHashes() [][]byte {
@@ -951,7 +1237,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_v1_daemon_proto_msgTypes[13]
+	mi := &file_v1_daemon_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -963,7 +1249,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[13]
+	mi := &file_v1_daemon_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -976,7 +1262,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{13}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Message) GetRole() Role {
@@ -1042,7 +1328,7 @@ type ToolCall struct {
 
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
-	mi := &file_v1_daemon_proto_msgTypes[14]
+	mi := &file_v1_daemon_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1054,7 +1340,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[14]
+	mi := &file_v1_daemon_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1067,7 +1353,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{14}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ToolCall) GetId() string {
@@ -1113,7 +1399,7 @@ type ToolResult struct {
 
 func (x *ToolResult) Reset() {
 	*x = ToolResult{}
-	mi := &file_v1_daemon_proto_msgTypes[15]
+	mi := &file_v1_daemon_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1125,7 +1411,7 @@ func (x *ToolResult) String() string {
 func (*ToolResult) ProtoMessage() {}
 
 func (x *ToolResult) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[15]
+	mi := &file_v1_daemon_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1138,7 +1424,7 @@ func (x *ToolResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolResult.ProtoReflect.Descriptor instead.
 func (*ToolResult) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{15}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ToolResult) GetCallId() string {
@@ -1193,7 +1479,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_v1_daemon_proto_msgTypes[16]
+	mi := &file_v1_daemon_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1205,7 +1491,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[16]
+	mi := &file_v1_daemon_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1218,7 +1504,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{16}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Usage) GetInputTokens() int64 {
@@ -1268,7 +1554,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_v1_daemon_proto_msgTypes[17]
+	mi := &file_v1_daemon_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1280,7 +1566,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[17]
+	mi := &file_v1_daemon_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1293,7 +1579,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{17}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Event) GetReason() string {
@@ -1364,7 +1650,7 @@ type CheckpointRecord struct {
 
 func (x *CheckpointRecord) Reset() {
 	*x = CheckpointRecord{}
-	mi := &file_v1_daemon_proto_msgTypes[18]
+	mi := &file_v1_daemon_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1376,7 +1662,7 @@ func (x *CheckpointRecord) String() string {
 func (*CheckpointRecord) ProtoMessage() {}
 
 func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[18]
+	mi := &file_v1_daemon_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1389,7 +1675,7 @@ func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRecord.ProtoReflect.Descriptor instead.
 func (*CheckpointRecord) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{18}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CheckpointRecord) GetNumber() int64 {
@@ -1616,7 +1902,7 @@ type RiskyTool struct {
 
 func (x *RiskyTool) Reset() {
 	*x = RiskyTool{}
-	mi := &file_v1_daemon_proto_msgTypes[19]
+	mi := &file_v1_daemon_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1628,7 +1914,7 @@ func (x *RiskyTool) String() string {
 func (*RiskyTool) ProtoMessage() {}
 
 func (x *RiskyTool) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[19]
+	mi := &file_v1_daemon_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1641,7 +1927,7 @@ func (x *RiskyTool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskyTool.ProtoReflect.Descriptor instead.
 func (*RiskyTool) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{19}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RiskyTool) GetName() string {
@@ -1682,7 +1968,7 @@ type AgentSession struct {
 
 func (x *AgentSession) Reset() {
 	*x = AgentSession{}
-	mi := &file_v1_daemon_proto_msgTypes[20]
+	mi := &file_v1_daemon_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1694,7 +1980,7 @@ func (x *AgentSession) String() string {
 func (*AgentSession) ProtoMessage() {}
 
 func (x *AgentSession) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[20]
+	mi := &file_v1_daemon_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1707,7 +1993,7 @@ func (x *AgentSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentSession.ProtoReflect.Descriptor instead.
 func (*AgentSession) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{20}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AgentSession) GetAgent() string {
@@ -1756,7 +2042,7 @@ type FileChange struct {
 
 func (x *FileChange) Reset() {
 	*x = FileChange{}
-	mi := &file_v1_daemon_proto_msgTypes[21]
+	mi := &file_v1_daemon_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1768,7 +2054,7 @@ func (x *FileChange) String() string {
 func (*FileChange) ProtoMessage() {}
 
 func (x *FileChange) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[21]
+	mi := &file_v1_daemon_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1781,7 +2067,7 @@ func (x *FileChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChange.ProtoReflect.Descriptor instead.
 func (*FileChange) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{21}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *FileChange) GetPath() string {
@@ -1809,7 +2095,7 @@ type SkippedFile struct {
 
 func (x *SkippedFile) Reset() {
 	*x = SkippedFile{}
-	mi := &file_v1_daemon_proto_msgTypes[22]
+	mi := &file_v1_daemon_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1821,7 +2107,7 @@ func (x *SkippedFile) String() string {
 func (*SkippedFile) ProtoMessage() {}
 
 func (x *SkippedFile) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[22]
+	mi := &file_v1_daemon_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1834,7 +2120,7 @@ func (x *SkippedFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkippedFile.ProtoReflect.Descriptor instead.
 func (*SkippedFile) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{22}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SkippedFile) GetPath() string {
@@ -1881,7 +2167,7 @@ type MoveConversationRequest struct {
 
 func (x *MoveConversationRequest) Reset() {
 	*x = MoveConversationRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[23]
+	mi := &file_v1_daemon_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1893,7 +2179,7 @@ func (x *MoveConversationRequest) String() string {
 func (*MoveConversationRequest) ProtoMessage() {}
 
 func (x *MoveConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[23]
+	mi := &file_v1_daemon_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1906,7 +2192,7 @@ func (x *MoveConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveConversationRequest.ProtoReflect.Descriptor instead.
 func (*MoveConversationRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{23}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *MoveConversationRequest) GetOperationId() string {
@@ -1953,7 +2239,7 @@ type MoveConversationResponse struct {
 
 func (x *MoveConversationResponse) Reset() {
 	*x = MoveConversationResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[24]
+	mi := &file_v1_daemon_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1965,7 +2251,7 @@ func (x *MoveConversationResponse) String() string {
 func (*MoveConversationResponse) ProtoMessage() {}
 
 func (x *MoveConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[24]
+	mi := &file_v1_daemon_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1978,7 +2264,7 @@ func (x *MoveConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveConversationResponse.ProtoReflect.Descriptor instead.
 func (*MoveConversationResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{24}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *MoveConversationResponse) GetPosition() *Position {
@@ -1998,7 +2284,7 @@ type ConversationRequest struct {
 
 func (x *ConversationRequest) Reset() {
 	*x = ConversationRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[25]
+	mi := &file_v1_daemon_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2010,7 +2296,7 @@ func (x *ConversationRequest) String() string {
 func (*ConversationRequest) ProtoMessage() {}
 
 func (x *ConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[25]
+	mi := &file_v1_daemon_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2023,7 +2309,7 @@ func (x *ConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationRequest.ProtoReflect.Descriptor instead.
 func (*ConversationRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{25}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ConversationRequest) GetAfterPosition() int64 {
@@ -2042,7 +2328,7 @@ type ConversationResponse struct {
 
 func (x *ConversationResponse) Reset() {
 	*x = ConversationResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[26]
+	mi := &file_v1_daemon_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2054,7 +2340,7 @@ func (x *ConversationResponse) String() string {
 func (*ConversationResponse) ProtoMessage() {}
 
 func (x *ConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[26]
+	mi := &file_v1_daemon_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2067,7 +2353,7 @@ func (x *ConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationResponse.ProtoReflect.Descriptor instead.
 func (*ConversationResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{26}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ConversationResponse) GetEntries() []*ConversationEntry {
@@ -2088,7 +2374,7 @@ type ConversationEntry struct {
 
 func (x *ConversationEntry) Reset() {
 	*x = ConversationEntry{}
-	mi := &file_v1_daemon_proto_msgTypes[27]
+	mi := &file_v1_daemon_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2100,7 +2386,7 @@ func (x *ConversationEntry) String() string {
 func (*ConversationEntry) ProtoMessage() {}
 
 func (x *ConversationEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[27]
+	mi := &file_v1_daemon_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2113,7 +2399,7 @@ func (x *ConversationEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationEntry.ProtoReflect.Descriptor instead.
 func (*ConversationEntry) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{27}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ConversationEntry) GetPosition() int64 {
@@ -2145,7 +2431,7 @@ type CommandsRequest struct {
 
 func (x *CommandsRequest) Reset() {
 	*x = CommandsRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[28]
+	mi := &file_v1_daemon_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2157,7 +2443,7 @@ func (x *CommandsRequest) String() string {
 func (*CommandsRequest) ProtoMessage() {}
 
 func (x *CommandsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[28]
+	mi := &file_v1_daemon_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2170,7 +2456,7 @@ func (x *CommandsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandsRequest.ProtoReflect.Descriptor instead.
 func (*CommandsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{28}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{31}
 }
 
 type Command struct {
@@ -2185,7 +2471,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_v1_daemon_proto_msgTypes[29]
+	mi := &file_v1_daemon_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2197,7 +2483,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[29]
+	mi := &file_v1_daemon_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2210,7 +2496,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{29}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Command) GetCommand() isCommand_Command {
@@ -2252,7 +2538,7 @@ type TakeCheckpoint struct {
 
 func (x *TakeCheckpoint) Reset() {
 	*x = TakeCheckpoint{}
-	mi := &file_v1_daemon_proto_msgTypes[30]
+	mi := &file_v1_daemon_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2264,7 +2550,7 @@ func (x *TakeCheckpoint) String() string {
 func (*TakeCheckpoint) ProtoMessage() {}
 
 func (x *TakeCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[30]
+	mi := &file_v1_daemon_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2277,7 +2563,7 @@ func (x *TakeCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeCheckpoint.ProtoReflect.Descriptor instead.
 func (*TakeCheckpoint) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{30}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TakeCheckpoint) GetName() string {
@@ -2311,24 +2597,34 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\x0eReportResponse\";\n" +
 	"\aProblem\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"\x9d\x01\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\xc0\x01\n" +
 	"\fBeginRequest\x12%\n" +
 	"\x0edaemon_version\x18\x01 \x01(\tR\rdaemonVersion\x12.\n" +
 	"\x06source\x18\x02 \x01(\v2\x16.clew.daemon.v1.SourceR\x06source\x126\n" +
-	"\x17snapshot_every_messages\x18\x03 \x01(\x03R\x15snapshotEveryMessages\"v\n" +
+	"\x17snapshot_every_messages\x18\x03 \x01(\x03R\x15snapshotEveryMessages\x12!\n" +
+	"\flist_durable\x18( \x01(\bR\vlistDurable\"v\n" +
 	"\x06Source\x12\x19\n" +
 	"\btask_uid\x18\x01 \x01(\tR\ataskUid\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x18\x02 \x01(\x03R\n" +
 	"checkpoint\x121\n" +
-	"\x14include_conversation\x18\x03 \x01(\bR\x13includeConversation\"\xae\x02\n" +
+	"\x14include_conversation\x18\x03 \x01(\bR\x13includeConversation\"\xe0\x03\n" +
 	"\rBeginResponse\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\x03R\aattempt\x12#\n" +
 	"\rlast_sequence\x18\x02 \x01(\x03R\flastSequence\x12M\n" +
 	"\x11latest_checkpoint\x18\x03 \x01(\v2 .clew.daemon.v1.CheckpointRecordR\x10latestCheckpoint\x124\n" +
 	"\bposition\x18\x04 \x01(\v2\x18.clew.daemon.v1.PositionR\bposition\x121\n" +
 	"\x14completed_operations\x18\x05 \x03(\tR\x13completedOperations\x12&\n" +
-	"\x0fopen_tool_calls\x18\x06 \x03(\tR\ropenToolCalls\"]\n" +
+	"\x0fopen_tool_calls\x18\x06 \x03(\tR\ropenToolCalls\x12$\n" +
+	"\x0elast_record_id\x18( \x01(\x06R\flastRecordId\x120\n" +
+	"\x05moves\x18) \x03(\v2\x1a.clew.daemon.v1.MoveResultR\x05moves\x12'\n" +
+	"\x0fsequenced_moves\x18* \x01(\bR\x0esequencedMoves\x12/\n" +
+	"\x13durable_checkpoints\x18+ \x03(\x03R\x12durableCheckpoints\"\x7f\n" +
+	"\n" +
+	"MoveResult\x12!\n" +
+	"\foperation_id\x18\x01 \x01(\tR\voperationId\x124\n" +
+	"\bposition\x18\x02 \x01(\v2\x18.clew.daemon.v1.PositionR\bposition\x12\x18\n" +
+	"\arefused\x18\x03 \x01(\tR\arefused\"]\n" +
 	"\bPosition\x12\x16\n" +
 	"\x06branch\x18\x01 \x01(\tR\x06branch\x12\x1a\n" +
 	"\bposition\x18\x02 \x01(\x03R\bposition\x12\x1d\n" +
@@ -2337,11 +2633,12 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\rAppendRequest\x120\n" +
 	"\arecords\x18\x01 \x03(\v2\x16.clew.daemon.v1.RecordR\arecords\"5\n" +
 	"\x0eAppendResponse\x12#\n" +
-	"\rlast_sequence\x18\x01 \x01(\x03R\flastSequence\"\xb5\x03\n" +
+	"\rlast_sequence\x18\x01 \x01(\x03R\flastSequence\"\x9a\x04\n" +
 	"\x06Record\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x18\n" +
-	"\aattempt\x18\x03 \x01(\x03R\aattempt\x123\n" +
+	"\aattempt\x18\x03 \x01(\x03R\aattempt\x12\x0e\n" +
+	"\x02id\x18( \x01(\x06R\x02id\x123\n" +
 	"\amessage\x18\n" +
 	" \x01(\v2\x17.clew.daemon.v1.MessageH\x00R\amessage\x12B\n" +
 	"\n" +
@@ -2350,13 +2647,26 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\x05usage\x18\f \x01(\v2\x15.clew.daemon.v1.UsageH\x00R\x05usage\x12-\n" +
 	"\x05event\x18\r \x01(\v2\x15.clew.daemon.v1.EventH\x00R\x05event\x12-\n" +
 	"\x05piece\x18\x0e \x01(\v2\x15.clew.daemon.v1.PieceH\x00R\x05piece\x127\n" +
-	"\tagent_end\x18P \x01(\v2\x18.clew.daemon.v1.AgentEndH\x00R\bagentEndB\x06\n" +
+	"\tagent_end\x18P \x01(\v2\x18.clew.daemon.v1.AgentEndH\x00R\bagentEnd\x12*\n" +
+	"\x04move\x18\x0f \x01(\v2\x14.clew.daemon.v1.MoveH\x00R\x04move\x12'\n" +
+	"\x03gap\x18\x10 \x01(\v2\x13.clew.daemon.v1.GapH\x00R\x03gapB\x06\n" +
 	"\x04body\"\x87\x01\n" +
 	"\bAgentEnd\x12\x1b\n" +
 	"\texit_code\x18\x01 \x01(\x05R\bexitCode\x12\x14\n" +
 	"\x05cause\x18\x02 \x01(\tR\x05cause\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12.\n" +
-	"\x13retry_after_seconds\x18\x04 \x01(\x03R\x11retryAfterSeconds\"\x1b\n" +
+	"\x13retry_after_seconds\x18\x04 \x01(\x03R\x11retryAfterSeconds\"\xa2\x01\n" +
+	"\x04Move\x12!\n" +
+	"\foperation_id\x18\x01 \x01(\tR\voperationId\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\x02 \x01(\x03R\n" +
+	"checkpoint\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12#\n" +
+	"\rkeep_position\x18\x04 \x01(\bR\fkeepPosition\x12\x1a\n" +
+	"\bposition\x18\x05 \x01(\x03R\bposition\"7\n" +
+	"\x03Gap\x12\x18\n" +
+	"\athrough\x18\x01 \x01(\x03R\athrough\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x1b\n" +
 	"\x05Piece\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\"6\n" +
 	"\x06Pieces\x12\x16\n" +
@@ -2506,7 +2816,7 @@ func file_v1_daemon_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_daemon_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_v1_daemon_proto_goTypes = []any{
 	(Role)(0),                        // 0: clew.daemon.v1.Role
 	(*ReportRequest)(nil),            // 1: clew.daemon.v1.ReportRequest
@@ -2515,84 +2825,91 @@ var file_v1_daemon_proto_goTypes = []any{
 	(*BeginRequest)(nil),             // 4: clew.daemon.v1.BeginRequest
 	(*Source)(nil),                   // 5: clew.daemon.v1.Source
 	(*BeginResponse)(nil),            // 6: clew.daemon.v1.BeginResponse
-	(*Position)(nil),                 // 7: clew.daemon.v1.Position
-	(*AppendRequest)(nil),            // 8: clew.daemon.v1.AppendRequest
-	(*AppendResponse)(nil),           // 9: clew.daemon.v1.AppendResponse
-	(*Record)(nil),                   // 10: clew.daemon.v1.Record
-	(*AgentEnd)(nil),                 // 11: clew.daemon.v1.AgentEnd
-	(*Piece)(nil),                    // 12: clew.daemon.v1.Piece
-	(*Pieces)(nil),                   // 13: clew.daemon.v1.Pieces
-	(*Message)(nil),                  // 14: clew.daemon.v1.Message
-	(*ToolCall)(nil),                 // 15: clew.daemon.v1.ToolCall
-	(*ToolResult)(nil),               // 16: clew.daemon.v1.ToolResult
-	(*Usage)(nil),                    // 17: clew.daemon.v1.Usage
-	(*Event)(nil),                    // 18: clew.daemon.v1.Event
-	(*CheckpointRecord)(nil),         // 19: clew.daemon.v1.CheckpointRecord
-	(*RiskyTool)(nil),                // 20: clew.daemon.v1.RiskyTool
-	(*AgentSession)(nil),             // 21: clew.daemon.v1.AgentSession
-	(*FileChange)(nil),               // 22: clew.daemon.v1.FileChange
-	(*SkippedFile)(nil),              // 23: clew.daemon.v1.SkippedFile
-	(*MoveConversationRequest)(nil),  // 24: clew.daemon.v1.MoveConversationRequest
-	(*MoveConversationResponse)(nil), // 25: clew.daemon.v1.MoveConversationResponse
-	(*ConversationRequest)(nil),      // 26: clew.daemon.v1.ConversationRequest
-	(*ConversationResponse)(nil),     // 27: clew.daemon.v1.ConversationResponse
-	(*ConversationEntry)(nil),        // 28: clew.daemon.v1.ConversationEntry
-	(*CommandsRequest)(nil),          // 29: clew.daemon.v1.CommandsRequest
-	(*Command)(nil),                  // 30: clew.daemon.v1.Command
-	(*TakeCheckpoint)(nil),           // 31: clew.daemon.v1.TakeCheckpoint
-	nil,                              // 32: clew.daemon.v1.Event.DetailsEntry
-	(*timestamppb.Timestamp)(nil),    // 33: google.protobuf.Timestamp
+	(*MoveResult)(nil),               // 7: clew.daemon.v1.MoveResult
+	(*Position)(nil),                 // 8: clew.daemon.v1.Position
+	(*AppendRequest)(nil),            // 9: clew.daemon.v1.AppendRequest
+	(*AppendResponse)(nil),           // 10: clew.daemon.v1.AppendResponse
+	(*Record)(nil),                   // 11: clew.daemon.v1.Record
+	(*AgentEnd)(nil),                 // 12: clew.daemon.v1.AgentEnd
+	(*Move)(nil),                     // 13: clew.daemon.v1.Move
+	(*Gap)(nil),                      // 14: clew.daemon.v1.Gap
+	(*Piece)(nil),                    // 15: clew.daemon.v1.Piece
+	(*Pieces)(nil),                   // 16: clew.daemon.v1.Pieces
+	(*Message)(nil),                  // 17: clew.daemon.v1.Message
+	(*ToolCall)(nil),                 // 18: clew.daemon.v1.ToolCall
+	(*ToolResult)(nil),               // 19: clew.daemon.v1.ToolResult
+	(*Usage)(nil),                    // 20: clew.daemon.v1.Usage
+	(*Event)(nil),                    // 21: clew.daemon.v1.Event
+	(*CheckpointRecord)(nil),         // 22: clew.daemon.v1.CheckpointRecord
+	(*RiskyTool)(nil),                // 23: clew.daemon.v1.RiskyTool
+	(*AgentSession)(nil),             // 24: clew.daemon.v1.AgentSession
+	(*FileChange)(nil),               // 25: clew.daemon.v1.FileChange
+	(*SkippedFile)(nil),              // 26: clew.daemon.v1.SkippedFile
+	(*MoveConversationRequest)(nil),  // 27: clew.daemon.v1.MoveConversationRequest
+	(*MoveConversationResponse)(nil), // 28: clew.daemon.v1.MoveConversationResponse
+	(*ConversationRequest)(nil),      // 29: clew.daemon.v1.ConversationRequest
+	(*ConversationResponse)(nil),     // 30: clew.daemon.v1.ConversationResponse
+	(*ConversationEntry)(nil),        // 31: clew.daemon.v1.ConversationEntry
+	(*CommandsRequest)(nil),          // 32: clew.daemon.v1.CommandsRequest
+	(*Command)(nil),                  // 33: clew.daemon.v1.Command
+	(*TakeCheckpoint)(nil),           // 34: clew.daemon.v1.TakeCheckpoint
+	nil,                              // 35: clew.daemon.v1.Event.DetailsEntry
+	(*timestamppb.Timestamp)(nil),    // 36: google.protobuf.Timestamp
 }
 var file_v1_daemon_proto_depIdxs = []int32{
 	3,  // 0: clew.daemon.v1.ReportRequest.problem:type_name -> clew.daemon.v1.Problem
 	5,  // 1: clew.daemon.v1.BeginRequest.source:type_name -> clew.daemon.v1.Source
-	19, // 2: clew.daemon.v1.BeginResponse.latest_checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
-	7,  // 3: clew.daemon.v1.BeginResponse.position:type_name -> clew.daemon.v1.Position
-	10, // 4: clew.daemon.v1.AppendRequest.records:type_name -> clew.daemon.v1.Record
-	33, // 5: clew.daemon.v1.Record.time:type_name -> google.protobuf.Timestamp
-	14, // 6: clew.daemon.v1.Record.message:type_name -> clew.daemon.v1.Message
-	19, // 7: clew.daemon.v1.Record.checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
-	17, // 8: clew.daemon.v1.Record.usage:type_name -> clew.daemon.v1.Usage
-	18, // 9: clew.daemon.v1.Record.event:type_name -> clew.daemon.v1.Event
-	12, // 10: clew.daemon.v1.Record.piece:type_name -> clew.daemon.v1.Piece
-	11, // 11: clew.daemon.v1.Record.agent_end:type_name -> clew.daemon.v1.AgentEnd
-	0,  // 12: clew.daemon.v1.Message.role:type_name -> clew.daemon.v1.Role
-	15, // 13: clew.daemon.v1.Message.tool_call:type_name -> clew.daemon.v1.ToolCall
-	16, // 14: clew.daemon.v1.Message.tool_result:type_name -> clew.daemon.v1.ToolResult
-	13, // 15: clew.daemon.v1.Message.text_pieces:type_name -> clew.daemon.v1.Pieces
-	13, // 16: clew.daemon.v1.Message.raw_pieces:type_name -> clew.daemon.v1.Pieces
-	13, // 17: clew.daemon.v1.ToolCall.input_pieces:type_name -> clew.daemon.v1.Pieces
-	13, // 18: clew.daemon.v1.ToolResult.output_pieces:type_name -> clew.daemon.v1.Pieces
-	32, // 19: clew.daemon.v1.Event.details:type_name -> clew.daemon.v1.Event.DetailsEntry
-	33, // 20: clew.daemon.v1.CheckpointRecord.time:type_name -> google.protobuf.Timestamp
-	23, // 21: clew.daemon.v1.CheckpointRecord.skipped:type_name -> clew.daemon.v1.SkippedFile
-	7,  // 22: clew.daemon.v1.CheckpointRecord.position:type_name -> clew.daemon.v1.Position
-	22, // 23: clew.daemon.v1.CheckpointRecord.changes:type_name -> clew.daemon.v1.FileChange
-	20, // 24: clew.daemon.v1.CheckpointRecord.risky_tool:type_name -> clew.daemon.v1.RiskyTool
-	21, // 25: clew.daemon.v1.CheckpointRecord.session:type_name -> clew.daemon.v1.AgentSession
-	17, // 26: clew.daemon.v1.AgentSession.counted:type_name -> clew.daemon.v1.Usage
-	7,  // 27: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
-	28, // 28: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
-	33, // 29: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
-	14, // 30: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
-	31, // 31: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
-	4,  // 32: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
-	8,  // 33: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
-	24, // 34: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
-	26, // 35: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
-	29, // 36: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
-	1,  // 37: clew.daemon.v1.DaemonService.Report:input_type -> clew.daemon.v1.ReportRequest
-	6,  // 38: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
-	9,  // 39: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
-	25, // 40: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
-	27, // 41: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
-	30, // 42: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
-	2,  // 43: clew.daemon.v1.DaemonService.Report:output_type -> clew.daemon.v1.ReportResponse
-	38, // [38:44] is the sub-list for method output_type
-	32, // [32:38] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	22, // 2: clew.daemon.v1.BeginResponse.latest_checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
+	8,  // 3: clew.daemon.v1.BeginResponse.position:type_name -> clew.daemon.v1.Position
+	7,  // 4: clew.daemon.v1.BeginResponse.moves:type_name -> clew.daemon.v1.MoveResult
+	8,  // 5: clew.daemon.v1.MoveResult.position:type_name -> clew.daemon.v1.Position
+	11, // 6: clew.daemon.v1.AppendRequest.records:type_name -> clew.daemon.v1.Record
+	36, // 7: clew.daemon.v1.Record.time:type_name -> google.protobuf.Timestamp
+	17, // 8: clew.daemon.v1.Record.message:type_name -> clew.daemon.v1.Message
+	22, // 9: clew.daemon.v1.Record.checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
+	20, // 10: clew.daemon.v1.Record.usage:type_name -> clew.daemon.v1.Usage
+	21, // 11: clew.daemon.v1.Record.event:type_name -> clew.daemon.v1.Event
+	15, // 12: clew.daemon.v1.Record.piece:type_name -> clew.daemon.v1.Piece
+	12, // 13: clew.daemon.v1.Record.agent_end:type_name -> clew.daemon.v1.AgentEnd
+	13, // 14: clew.daemon.v1.Record.move:type_name -> clew.daemon.v1.Move
+	14, // 15: clew.daemon.v1.Record.gap:type_name -> clew.daemon.v1.Gap
+	0,  // 16: clew.daemon.v1.Message.role:type_name -> clew.daemon.v1.Role
+	18, // 17: clew.daemon.v1.Message.tool_call:type_name -> clew.daemon.v1.ToolCall
+	19, // 18: clew.daemon.v1.Message.tool_result:type_name -> clew.daemon.v1.ToolResult
+	16, // 19: clew.daemon.v1.Message.text_pieces:type_name -> clew.daemon.v1.Pieces
+	16, // 20: clew.daemon.v1.Message.raw_pieces:type_name -> clew.daemon.v1.Pieces
+	16, // 21: clew.daemon.v1.ToolCall.input_pieces:type_name -> clew.daemon.v1.Pieces
+	16, // 22: clew.daemon.v1.ToolResult.output_pieces:type_name -> clew.daemon.v1.Pieces
+	35, // 23: clew.daemon.v1.Event.details:type_name -> clew.daemon.v1.Event.DetailsEntry
+	36, // 24: clew.daemon.v1.CheckpointRecord.time:type_name -> google.protobuf.Timestamp
+	26, // 25: clew.daemon.v1.CheckpointRecord.skipped:type_name -> clew.daemon.v1.SkippedFile
+	8,  // 26: clew.daemon.v1.CheckpointRecord.position:type_name -> clew.daemon.v1.Position
+	25, // 27: clew.daemon.v1.CheckpointRecord.changes:type_name -> clew.daemon.v1.FileChange
+	23, // 28: clew.daemon.v1.CheckpointRecord.risky_tool:type_name -> clew.daemon.v1.RiskyTool
+	24, // 29: clew.daemon.v1.CheckpointRecord.session:type_name -> clew.daemon.v1.AgentSession
+	20, // 30: clew.daemon.v1.AgentSession.counted:type_name -> clew.daemon.v1.Usage
+	8,  // 31: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
+	31, // 32: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
+	36, // 33: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
+	17, // 34: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
+	34, // 35: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
+	4,  // 36: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
+	9,  // 37: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
+	27, // 38: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
+	29, // 39: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
+	32, // 40: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
+	1,  // 41: clew.daemon.v1.DaemonService.Report:input_type -> clew.daemon.v1.ReportRequest
+	6,  // 42: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
+	10, // 43: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
+	28, // 44: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
+	30, // 45: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
+	33, // 46: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
+	2,  // 47: clew.daemon.v1.DaemonService.Report:output_type -> clew.daemon.v1.ReportResponse
+	42, // [42:48] is the sub-list for method output_type
+	36, // [36:42] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_v1_daemon_proto_init() }
@@ -2600,15 +2917,17 @@ func file_v1_daemon_proto_init() {
 	if File_v1_daemon_proto != nil {
 		return
 	}
-	file_v1_daemon_proto_msgTypes[9].OneofWrappers = []any{
+	file_v1_daemon_proto_msgTypes[10].OneofWrappers = []any{
 		(*Record_Message)(nil),
 		(*Record_Checkpoint)(nil),
 		(*Record_Usage)(nil),
 		(*Record_Event)(nil),
 		(*Record_Piece)(nil),
 		(*Record_AgentEnd)(nil),
+		(*Record_Move)(nil),
+		(*Record_Gap)(nil),
 	}
-	file_v1_daemon_proto_msgTypes[29].OneofWrappers = []any{
+	file_v1_daemon_proto_msgTypes[32].OneofWrappers = []any{
 		(*Command_TakeCheckpoint)(nil),
 	}
 	type x struct{}
@@ -2617,7 +2936,7 @@ func file_v1_daemon_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_daemon_proto_rawDesc), len(file_v1_daemon_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   32,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

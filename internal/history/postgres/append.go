@@ -18,6 +18,8 @@ import (
 // which everything is stored. Records up to the last stored one are ignored,
 // so that a batch whose answer was lost may be sent again. Errors:
 // history.ErrGap (a *history.GapError; last is then the last stored sequence),
+// history.ErrForeign if the last stored record is another one than that of its
+// sequence among the given ones,
 // history.ErrFenced, also if the task's history was deleted,
 // history.ErrNotFound if no attempt has begun, history.ErrLimitReached for some
 // minutes from when the task or its namespace has as much stored as it may (see
@@ -37,6 +39,9 @@ func (s *Store) Append(ctx context.Context, task history.Task, attempt int64, re
 			return err
 		}
 		last = l.row.LastSequence
+		if err := l.sameLast(records); err != nil {
+			return err
+		}
 		fresh, err := unseen(records, last)
 		if err != nil || len(fresh) == 0 {
 			return err
@@ -45,7 +50,7 @@ func (s *Store) Append(ctx context.Context, task history.Task, attempt int64, re
 		if fresh, refused, err = s.admit(ctx, q, &l, fresh); err != nil || refused != nil {
 			return err
 		}
-		last = fresh[len(fresh)-1].Sequence
+		last = fresh[len(fresh)-1].Last()
 		return s.ingest(ctx, q, l, attempt, fresh)
 	})
 	if err == nil && refused != nil {
@@ -60,23 +65,56 @@ func (s *Store) Append(ctx context.Context, task history.Task, attempt int64, re
 // unseen leaves out the records that are stored already; what remains follows
 // on the last one without a gap.
 func unseen(records []history.Record, last int64) ([]history.Record, error) {
-	fresh := make([]history.Record, 0, len(records))
+	fresh, stored := make([]history.Record, 0, len(records)), last
 	for _, r := range records {
 		if r.Sequence <= last {
 			continue
 		}
 		if r.Sequence != last+1 {
-			return nil, &history.GapError{Last: last - int64(len(fresh)), First: r.Sequence}
+			return nil, &history.GapError{Last: stored, First: r.Sequence}
 		}
 		fresh = append(fresh, r)
-		last = r.Sequence
+		last = r.Last()
 	}
 	return fresh, nil
 }
 
-// ingest writes records that follow on the last stored one.
+// ingest writes records that follow on the last stored one: runs of them at a
+// time, with the moves of the conversation in between.
 func (s *Store) ingest(ctx context.Context, q *sqlc.Queries, l locked, attempt int64, records []history.Record) error {
-	b, err := newBatch(l)
+	last := records[len(records)-1]
+	for len(records) > 0 {
+		n := slices.IndexFunc(records, func(r history.Record) bool { return r.Move != nil })
+		if n < 0 {
+			n = len(records)
+		}
+		if n > 0 {
+			if err := s.ingestRun(ctx, q, &l, attempt, records[:n]); err != nil {
+				return err
+			}
+		}
+		if n < len(records) {
+			// Where the run before has left it.
+			branch, err := q.Branch(ctx, l.branch.ID)
+			if err != nil {
+				return err
+			}
+			l.branch = branch
+			if err := l.moveOrRefuse(ctx, q, attempt, records[n]); err != nil {
+				return err
+			}
+			n++
+		}
+		records = records[n:]
+	}
+	l.row.Attempt = max(l.row.Attempt, attempt)
+	l.row.LastSequence, l.row.LastRecordID = last.Last(), int64(last.ID)
+	return l.save(ctx, q)
+}
+
+// ingestRun writes records that all belong to the active branch.
+func (s *Store) ingestRun(ctx context.Context, q *sqlc.Queries, l *locked, attempt int64, records []history.Record) error {
+	b, err := newBatch(*l)
 	if err != nil {
 		return err
 	}
@@ -91,19 +129,15 @@ func (s *Store) ingest(ctx context.Context, q *sqlc.Queries, l locked, attempt i
 	if err := s.writeBatch(ctx, q, b); err != nil {
 		return err
 	}
-	if err := s.writeCheckpoints(ctx, q, &l, b); err != nil {
-		return err
-	}
-	if err := b.summarize(ctx, q, &l.row); err != nil {
+	if err := s.writeCheckpoints(ctx, q, l, b); err != nil {
 		return err
 	}
 	if err := b.noteAgent(&l.row); err != nil {
 		return err
 	}
 	l.row.SnapshotCount = b.snapshots
-	l.row.Attempt = max(l.row.Attempt, attempt)
-	l.row.LastSequence = records[len(records)-1].Sequence
-	return l.save(ctx, q)
+	l.row.LostRecords += b.lost
+	return b.summarize(ctx, q, &l.row)
 }
 
 // writeBatch stores all but the checkpoints.
@@ -157,6 +191,11 @@ func (s *Store) writeCheckpoints(ctx context.Context, q *sqlc.Queries, l *locked
 	}
 	if len(made) > 0 {
 		if err := q.ForgetCheckpointEvents(ctx, sqlc.ForgetCheckpointEventsParams{TaskUid: b.task.UID, Numbers: made}); err != nil {
+			return err
+		}
+	}
+	for _, loss := range b.losses {
+		if err := q.SetCheckpointLost(ctx, loss); err != nil {
 			return err
 		}
 	}

@@ -40,7 +40,10 @@ type batch struct {
 	// refusals follow the checkpoints in whatever order they were told: what is
 	// durable is not refused.
 	refusals []sqlc.SetCheckpointRefusedParams
-	events   sqlc.InsertEventsParams
+	losses   []sqlc.SetCheckpointLostParams
+	// lost counts the records that gaps stand for.
+	lost   int64
+	events sqlc.InsertEventsParams
 
 	// end is how the agent ended last, activeAt when it was last heard of.
 	end      *history.AgentEnd
@@ -79,6 +82,8 @@ func (b *batch) add(r history.Record) error {
 		return b.addCheckpoint(r)
 	case r.Event != nil:
 		return b.addNote(r, *r.Event)
+	case r.Gap != nil:
+		b.addGap(r)
 	case r.Piece != nil:
 		hash := conversation.Hash(conversation.PieceHash(string(r.Piece)))
 		b.pieces[hash], b.awaited[hash] = r.Piece, true
@@ -192,7 +197,23 @@ func (b *batch) addNote(r history.Record, note history.Note) error {
 			Refused: shorten(cmp.Or(details["message"], event.Message, event.Reason), maxRefusal),
 		})
 	}
+	if event.Reason == reasonCheckpointLost && event.Checkpoint > 0 {
+		b.losses = append(b.losses, sqlc.SetCheckpointLostParams{
+			TaskID: b.id, Number: narrow(event.Checkpoint),
+			Why: shorten(cmp.Or(details["message"], event.Message, event.Reason), maxRefusal),
+		})
+	}
 	return err
+}
+
+// addGap tells of lost records, in the timeline and at their place in the
+// conversation.
+func (b *batch) addGap(r history.Record) {
+	n := r.Last() - r.Sequence + 1
+	b.lost += n
+	text := gapText(n, r.Sequence, r.Last(), r.Gap.Reason)
+	b.addEvent(r, history.Event{Type: history.EventTypeTask, Reason: reasonHistoryGap, Actor: "clew", Message: text}, nil)
+	b.addMessage(r, conversation.Message{Role: conversation.RoleSystem, Text: text})
 }
 
 // addEvent adds what the record tells to the timeline.

@@ -102,7 +102,7 @@ func checkpointOf(row sqlc.RecordedCheckpoint) (history.Checkpoint, error) {
 		Commit: unpack(row.Commit), Tree: unpack(row.Tree), Parent: unpack(row.Parent), Base: unpack(row.Base), StateCommit: unpack(row.StateCommit),
 		FilesChanged: row.FilesChanged, LinesAdded: row.LinesAdded, LinesRemoved: row.LinesRemoved,
 		GitHead: unpack(row.GitHead), GitBranch: row.GitBranch, DirtyFiles: row.DirtyFiles, DirtyFileCount: row.DirtyFileCount,
-		Files: row.Files, Bytes: row.Bytes, SkippedCount: row.SkippedCount, Durable: row.Durable, Refused: row.Refused,
+		Files: row.Files, Bytes: row.Bytes, SkippedCount: row.SkippedCount, Durable: row.Durable, Refused: row.Refused, Lost: row.Lost,
 		RequestedByName: row.RequestedByName, RequestedByUID: row.RequestedByUid,
 		Consistency: row.Consistency, FrozenMilliseconds: int64(row.FrozenMs),
 		Position: history.Position{Branch: branchName(row.BranchNumber), Position: row.Position, ToolCalls: row.ToolCalls},

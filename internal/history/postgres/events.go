@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
@@ -22,6 +23,31 @@ const (
 // reasonCheckpointRefused is a daemon's: the gitstore will not take the
 // checkpoint named by the detail "checkpoint", the detail "message" says why.
 const reasonCheckpointRefused = "CheckpointRefused"
+
+// reasonCheckpointLost is a daemon's: neither the gitstore nor the volume has
+// the checkpoint named by the detail "checkpoint".
+const reasonCheckpointLost = "CheckpointLost"
+
+// Reasons of what is missing, or could not be done.
+const (
+	reasonHistoryGap  = "HistoryGap"
+	reasonMoveRefused = "ConversationMoveRefused"
+)
+
+// gapText says what a gap stands for.
+func gapText(n, from, through int64, reason string) string {
+	what := fmt.Sprintf("%d records (%d to %d)", n, from, through)
+	if n == 1 {
+		what = fmt.Sprintf("1 record (%d)", from)
+	}
+	switch reason {
+	case v1alpha1.ReasonHistoryStoreWentBack:
+		return "The history has a gap: " + what + " were lost when the history store was put back to an older copy."
+	case v1alpha1.ReasonSpoolDamaged:
+		return "The history has a gap: " + what + " were lost, since the task's volume could not be read."
+	}
+	return "The history has a gap: " + what + " were lost (" + shorten(clean(reason), maxToolName) + ")."
+}
 
 // maxRefusal is how long, in bytes, the reason of a refusal may be.
 const maxRefusal = 1024

@@ -31,21 +31,82 @@ func (s *Store) MoveConversation(ctx context.Context, task history.Task, attempt
 		if err := l.fence(attempt); err != nil {
 			return err
 		}
-		done, err := q.Operation(ctx, sqlc.OperationParams{TaskUid: task.UID, OperationID: clean(op.ID)})
-		if err == nil {
-			result = history.Position{Branch: done.Branch, Position: done.Position, ToolCalls: done.ToolCalls}
-			return nil
-		}
-		if !errors.Is(err, pgx.ErrNoRows) {
+		done, err := l.doneMove(ctx, q, op.ID)
+		if err != nil {
 			return err
+		}
+		if done != nil {
+			result = *done
+			return nil
 		}
 		result, err = l.move(ctx, q, op)
 		if err != nil {
 			return err
 		}
-		return l.noteOperation(ctx, q, attempt, op, result)
+		if err := l.noteOperation(ctx, q, attempt, op, result, time.Now()); err != nil {
+			return err
+		}
+		l.row.Attempt = max(l.row.Attempt, attempt)
+		return l.save(ctx, q)
 	})
 	return result, err
+}
+
+// doneMove is where the operation left the conversation; nil if it is not done.
+func (l *locked) doneMove(ctx context.Context, q *sqlc.Queries, id string) (*history.Position, error) {
+	done, err := q.Operation(ctx, sqlc.OperationParams{TaskUid: l.task.UID, OperationID: clean(id)})
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && done.Refused != "" {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &history.Position{Branch: done.Branch, Position: done.Position, ToolCalls: done.ToolCalls}, nil
+}
+
+// moveOrRefuse carries out the move that a record tells of, unless it is done.
+// One that leads nowhere is noted as refused: what follows it goes on where the
+// conversation stands.
+func (l *locked) moveOrRefuse(ctx context.Context, q *sqlc.Queries, attempt int64, r history.Record) error {
+	op := *r.Move
+	if r.Attempt > 0 && r.Attempt < attempt {
+		attempt = r.Attempt
+	}
+	done, err := l.doneMove(ctx, q, op.ID)
+	if err != nil || done != nil {
+		return err
+	}
+	to, err := l.move(ctx, q, op)
+	if errors.Is(err, history.ErrNotFound) || errors.Is(err, history.ErrInvalid) {
+		return l.refuseMove(ctx, q, attempt, r, err)
+	}
+	if err != nil {
+		return err
+	}
+	return l.noteOperation(ctx, q, attempt, op, to, sane(r.Time))
+}
+
+// refuseMove notes that a move could not be carried out, and tells the timeline.
+func (l *locked) refuseMove(ctx context.Context, q *sqlc.Queries, attempt int64, r history.Record, why error) error {
+	before, err := l.head()
+	if err != nil {
+		return err
+	}
+	at, message := position(l.branch, before), shorten(clean(why.Error()), maxRefusal)
+	err = q.NoteOperation(ctx, sqlc.NoteOperationParams{
+		TaskUid: l.task.UID, OperationID: clean(r.Move.ID), Attempt: attempt, Checkpoint: r.Move.Checkpoint, AskedPosition: r.Move.Position,
+		Reason: clean(r.Move.Reason), Branch: at.Branch, Position: at.Position, ToolCalls: at.ToolCalls, Refused: message,
+	})
+	if err != nil {
+		return err
+	}
+	var row sqlc.InsertEventsParams
+	appendEvent(&row, history.Event{
+		ID: history.RecordEventID(l.task.UID, r.Sequence), Task: l.task, Time: sane(r.Time),
+		Type: history.EventTypeRewind, Reason: reasonMoveRefused, Actor: "clew", Attempt: attempt, Checkpoint: r.Move.Checkpoint,
+		Message: "the conversation stays where it is, since it could not be moved: " + message,
+	}, nil)
+	return q.InsertEvents(ctx, row)
 }
 
 // move makes the new branch, unless the operation leaves the conversation be.
@@ -66,6 +127,7 @@ func (l *locked) move(ctx context.Context, q *sqlc.Queries, op history.MoveOpera
 	if err != nil {
 		return history.Position{}, err
 	}
+	l.branch, l.row.ActiveBranch = b, b.ID
 	after, err := logOf(b)
 	return position(b, after), err
 }
@@ -88,31 +150,28 @@ func (l *locked) movePoint(ctx context.Context, q *sqlc.Queries, op history.Move
 }
 
 // noteOperation records that the operation is done, and tells the timeline.
-func (l *locked) noteOperation(ctx context.Context, q *sqlc.Queries, attempt int64, op history.MoveOperation, to history.Position) error {
-	err := q.InsertOperation(ctx, sqlc.InsertOperationParams{
+func (l *locked) noteOperation(ctx context.Context, q *sqlc.Queries, attempt int64, op history.MoveOperation, to history.Position, at time.Time) error {
+	err := q.NoteOperation(ctx, sqlc.NoteOperationParams{
 		TaskUid: l.task.UID, OperationID: clean(op.ID), Attempt: attempt, Checkpoint: op.Checkpoint, AskedPosition: op.Position, Reason: clean(op.Reason),
 		Branch: to.Branch, Position: to.Position, ToolCalls: to.ToolCalls,
 	})
 	if err != nil {
 		return err
 	}
-	if !op.KeepPosition {
-		if err := q.InsertEvents(ctx, moveEvent(l.task, attempt, op, to)); err != nil {
-			return err
-		}
+	if op.KeepPosition {
+		return nil
 	}
-	l.row.Attempt = max(l.row.Attempt, attempt)
-	return l.save(ctx, q)
+	return q.InsertEvents(ctx, moveEvent(l.task, attempt, op, to, at))
 }
 
-func moveEvent(task history.Task, attempt int64, op history.MoveOperation, to history.Position) sqlc.InsertEventsParams {
+func moveEvent(task history.Task, attempt int64, op history.MoveOperation, to history.Position, at time.Time) sqlc.InsertEventsParams {
 	var row sqlc.InsertEventsParams
 	message := fmt.Sprintf("the conversation goes on from message %d, on %s (%s)", to.Position, to.Branch, clean(op.Reason))
 	if to.Position == 0 {
 		message = fmt.Sprintf("the conversation begins anew, on %s (%s)", to.Branch, clean(op.Reason))
 	}
 	appendEvent(&row, history.Event{
-		ID: history.OperationEventID(task.UID, op.ID), Task: task, Time: time.Now(),
+		ID: history.OperationEventID(task.UID, op.ID), Task: task, Time: at,
 		Type: history.EventTypeRewind, Reason: reasonConversationMoved, Actor: "clew",
 		Message: message, Attempt: attempt, Checkpoint: op.Checkpoint,
 	}, nil)

@@ -63,6 +63,17 @@ func (l locked) fence(attempt int64) error {
 	return nil
 }
 
+// sameLast refuses records of which one has the sequence of the last stored one
+// and is another.
+func (l locked) sameLast(records []history.Record) error {
+	for _, r := range records {
+		if r.Sequence == l.row.LastSequence && r.ID != 0 && l.row.LastRecordID != 0 && int64(r.ID) != l.row.LastRecordID {
+			return fmt.Errorf("%w: record %d of the task %s/%s", history.ErrForeign, r.Sequence, l.row.Namespace, l.row.Name)
+		}
+	}
+	return nil
+}
+
 // head returns the state of the active branch.
 func (l locked) head() (conversation.Log, error) { return logOf(l.branch) }
 
@@ -157,6 +168,7 @@ func (l *locked) setProblem(ctx context.Context, q *sqlc.Queries, is history.Pro
 func (l locked) save(ctx context.Context, q *sqlc.Queries) error {
 	err := q.SetTaskHead(ctx, sqlc.SetTaskHeadParams{
 		Uid: l.row.Uid, Attempt: l.row.Attempt, LastSequence: l.row.LastSequence,
+		LastRecordID: l.row.LastRecordID, LostRecords: l.row.LostRecords,
 		CheckpointCount: l.row.CheckpointCount, LatestCheckpoint: l.row.LatestCheckpoint,
 		SnapshotEvery: l.row.SnapshotEvery, SnapshotCount: l.row.SnapshotCount, Tools: l.row.Tools, Models: l.row.Models, StoredBytes: l.row.StoredBytes,
 		AgentEnd: l.row.AgentEnd, ActiveAt: l.row.ActiveAt,
@@ -215,6 +227,24 @@ func (s *Store) TaskState(ctx context.Context, taskUID string) (history.TaskStat
 	return state, err
 }
 
+// DurableCheckpoints are the numbers of the task's checkpoints that the gitstore
+// was said to have.
+func (s *Store) DurableCheckpoints(ctx context.Context, taskUID string) ([]int64, error) {
+	numbers, err := s.read().DurableCheckpoints(ctx, taskUID)
+	out := make([]int64, 0, len(numbers))
+	for _, n := range numbers {
+		out = append(out, int64(n))
+	}
+	return out, wrap(err, "list the durable checkpoints of the task with UID "+taskUID)
+}
+
+// RecordedTransitions is the highest number of a transition of the task that was
+// recorded; the highest number there is if the task's history was deleted.
+func (s *Store) RecordedTransitions(ctx context.Context, taskUID string) (int64, error) {
+	n, err := s.read().RecordedTransitions(ctx, taskUID)
+	return n, wrap(err, "read which transitions of the task with UID "+taskUID+" are recorded")
+}
+
 // Attempt returns the newest attempt that has begun; history.ErrNotFound if
 // none has.
 func (s *Store) Attempt(ctx context.Context, taskUID string) (int64, error) {
@@ -231,6 +261,8 @@ func stateOf(ctx context.Context, q *sqlc.Queries, t sqlc.Task, b sqlc.Branch) (
 		Task:            history.Task{Namespace: t.Namespace, Name: t.Name, UID: t.Uid},
 		Attempt:         t.Attempt,
 		LastSequence:    t.LastSequence,
+		LastRecordID:    uint64(t.LastRecordID),
+		LostRecords:     t.LostRecords,
 		Position:        position(b, log),
 		Totals:          totals(log.Position, log.Totals),
 		CheckpointCount: t.CheckpointCount,
@@ -249,11 +281,18 @@ func stateOf(ctx context.Context, q *sqlc.Queries, t sqlc.Task, b sqlc.Branch) (
 	if state.Problem == nil && t.LimitMessage != "" {
 		state.Problem = &history.Problem{Reason: history.ReasonLimitReached, Message: t.LimitMessage}
 	}
-	state.CompletedOperations, err = q.LatestOperations(ctx, sqlc.LatestOperationsParams{TaskUid: t.Uid, UpToRows: maxOperations})
+	operations, err := q.LatestOperations(ctx, sqlc.LatestOperationsParams{TaskUid: t.Uid, UpToRows: maxOperations})
 	if err != nil {
 		return state, err
 	}
-	slices.Reverse(state.CompletedOperations)
+	for _, o := range slices.Backward(operations) {
+		move := history.MoveResult{ID: o.OperationID, Refused: o.Refused,
+			Position: history.Position{Branch: o.Branch, Position: o.Position, ToolCalls: o.ToolCalls}}
+		state.Moves = append(state.Moves, move)
+		if o.Refused == "" {
+			state.CompletedOperations = append(state.CompletedOperations, o.OperationID)
+		}
+	}
 	if t.LatestCheckpoint == 0 {
 		return state, nil
 	}

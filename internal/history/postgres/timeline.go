@@ -57,6 +57,9 @@ func recordEvents(ctx context.Context, q *sqlc.Queries, events []history.Event) 
 			return nil
 		}
 	}
+	if events, err = tellApart(ctx, q, events); err != nil {
+		return err
+	}
 	var rows sqlc.InsertEventsParams
 	seen := map[string]bool{}
 	for _, e := range events {
@@ -84,6 +87,40 @@ func recordEvents(ctx context.Context, q *sqlc.Queries, events []history.Event) 
 		}
 	}
 	return nil
+}
+
+// tellApart gives an id of its own to each transition whose number another one
+// was recorded under: the Task's status was put back to an older copy since, and
+// numbers are given anew. It notes how far the transitions are recorded.
+func tellApart(ctx context.Context, q *sqlc.Queries, events []history.Event) ([]history.Event, error) {
+	highest := int64(0)
+	var ids []string
+	for _, e := range events {
+		if highest = max(highest, e.Transition); e.Type != history.EventTypeAccess {
+			ids = append(ids, e.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return events, nil
+	}
+	if highest > 0 {
+		if err := q.NoteTransitions(ctx, sqlc.NoteTransitionsParams{TaskUid: events[0].Task.UID, Sequence: highest}); err != nil {
+			return nil, err
+		}
+	}
+	known, err := q.EventsKnown(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	events = slices.Clone(events)
+	for _, k := range known {
+		for i, e := range events {
+			if e.ID == k.ID && (e.Reason != k.Reason || e.Transition > 0 && e.Time.Sub(k.Time).Abs() > time.Millisecond) {
+				events[i].ID = history.AnotherEventID(e.ID, e.Time, e.Reason)
+			}
+		}
+	}
+	return events, nil
 }
 
 // outlasting are the events that are kept of a task whose history was deleted:

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"strings"
@@ -52,12 +53,27 @@ func recordsOf(messages []*daemonv1.Record) ([]history.Record, error) {
 			return nil, invalid("record %d of the request has the sequence %d; sequences begin at 1", i+1, m.GetSequence())
 		}
 		r := recordOf(m)
-		if fault := piecesFault(r); fault != "" {
+		if fault := cmp.Or(piecesFault(r), moveFault(r.Move)); fault != "" {
 			return nil, invalid("record %d of the request %s", i+1, fault)
 		}
 		records = append(records, r)
 	}
 	return records, nil
+}
+
+// moveFault says what is wrong with a move of the conversation.
+func moveFault(m *history.MoveOperation) string {
+	switch {
+	case m == nil:
+		return ""
+	case m.ID == "" || len(m.ID) > maxNameBytes || len(m.Reason) > maxNameBytes:
+		return fmt.Sprintf("moves the conversation by an operation_id that is empty, or by one or a reason that is longer than %d bytes", maxNameBytes)
+	case m.Checkpoint < 0 && !m.KeepPosition:
+		return fmt.Sprintf("moves the conversation to checkpoint %d; give the number of one, or 0 for the beginning of the task's conversation", m.Checkpoint)
+	case m.Position < 0:
+		return fmt.Sprintf("moves the conversation to position %d; positions begin at 1, and 0 stands for the checkpoint's", m.Position)
+	}
+	return ""
 }
 
 // piecesFault says what is wrong with a record's piece, or with the pieces
@@ -86,7 +102,7 @@ func piecesFault(r history.Record) string {
 }
 
 func recordOf(m *daemonv1.Record) history.Record {
-	r := history.Record{Sequence: m.GetSequence(), Time: timeOf(m.GetTime()), Attempt: m.GetAttempt()}
+	r := history.Record{Sequence: m.GetSequence(), ID: m.GetId(), Time: timeOf(m.GetTime()), Attempt: m.GetAttempt()}
 	switch body := m.GetBody().(type) {
 	case *daemonv1.Record_Message:
 		message := messageOf(body.Message)
@@ -109,6 +125,13 @@ func recordOf(m *daemonv1.Record) history.Record {
 		}
 	case *daemonv1.Record_Piece:
 		r.Piece = body.Piece.GetData()
+	case *daemonv1.Record_Move:
+		r.Move = &history.MoveOperation{
+			ID: body.Move.GetOperationId(), Checkpoint: body.Move.GetCheckpoint(), Position: body.Move.GetPosition(),
+			Reason: body.Move.GetReason(), KeepPosition: body.Move.GetKeepPosition(),
+		}
+	case *daemonv1.Record_Gap:
+		r.Gap = &history.Gap{Through: body.Gap.GetThrough(), Reason: body.Gap.GetReason()}
 	}
 	return r
 }
@@ -220,6 +243,10 @@ func beginResponse(s history.TaskState) *daemonv1.BeginResponse {
 	response := &daemonv1.BeginResponse{
 		Attempt: s.Attempt, LastSequence: s.LastSequence, Position: positionMessage(s.Position),
 		CompletedOperations: s.CompletedOperations, OpenToolCalls: s.OpenToolCalls,
+		LastRecordId: s.LastRecordID, SequencedMoves: true,
+	}
+	for _, m := range s.Moves {
+		response.Moves = append(response.Moves, &daemonv1.MoveResult{OperationId: m.ID, Position: positionMessage(m.Position), Refused: m.Refused})
 	}
 	if s.Latest != nil {
 		response.LatestCheckpoint = checkpointMessage(*s.Latest)

@@ -27,6 +27,8 @@ func (g *Gateway) failure(ctx context.Context, err error) error {
 		return gapFailure(gap)
 	case errors.Is(err, history.ErrGap):
 		return connect.NewError(connect.CodeFailedPrecondition, err)
+	case errors.Is(err, history.ErrForeign):
+		return connect.NewError(connect.CodeAlreadyExists, err)
 	case errors.Is(err, history.ErrFenced):
 		return connect.NewError(connect.CodeAborted, err)
 	case errors.Is(err, history.ErrLimitReached):

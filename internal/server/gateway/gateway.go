@@ -11,7 +11,8 @@
 // ABORTED (a newer attempt has begun, or the pod's object is gone: stop; open
 // streams of commands end with it, see Gateway.Notice), FAILED_PRECONDITION
 // (records are missing; the detail AppendResponse holds the last stored
-// sequence), NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (larger than any
+// sequence), ALREADY_EXISTS (other records are stored by the same sequences),
+// NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (larger than any
 // daemon's request; or the task, or its namespace, has as much stored as it may,
 // which the task's status tells: try again), UNAVAILABLE (try again).
 //
@@ -65,6 +66,7 @@ type Store interface {
 	Report(ctx context.Context, task history.Task, attempt int64, problem *history.Problem) error
 	TaskState(ctx context.Context, taskUID string) (history.TaskState, error)
 	Attempt(ctx context.Context, taskUID string) (int64, error)
+	DurableCheckpoints(ctx context.Context, taskUID string) ([]int64, error)
 	Conversation(ctx context.Context, taskUID string, after int64, limit int) ([]history.Entry, error)
 	Text(ctx context.Context, namespace string, p *conversation.Pieces) (string, error)
 }
@@ -186,7 +188,13 @@ func (g *Gateway) Begin(ctx context.Context, req *connect.Request[daemonv1.Begin
 	g.streams.fence(id.TaskUID, state.Attempt)
 	g.log.Info("An attempt has begun.", "namespace", id.Namespace, "task", id.TaskName, "attempt", id.Attempt,
 		"daemonVersion", req.Msg.GetDaemonVersion(), "lastSequence", state.LastSequence)
-	return connect.NewResponse(beginResponse(state)), nil
+	response := beginResponse(state)
+	if req.Msg.GetListDurable() {
+		if response.DurableCheckpoints, err = g.store.DurableCheckpoints(ctx, id.TaskUID); err != nil {
+			return nil, g.failure(ctx, err)
+		}
+	}
+	return connect.NewResponse(response), nil
 }
 
 // Append implements the RPC.
@@ -223,20 +231,14 @@ func (g *Gateway) Report(ctx context.Context, req *connect.Request[daemonv1.Repo
 func (g *Gateway) MoveConversation(ctx context.Context, req *connect.Request[daemonv1.MoveConversationRequest]) (*connect.Response[daemonv1.MoveConversationResponse], error) {
 	id := identityOf(ctx)
 	m := req.Msg
-	if m.GetOperationId() == "" || len(m.GetOperationId()) > maxNameBytes || len(m.GetReason()) > maxNameBytes {
-		return nil, invalid("an operation needs an operation_id, and neither that nor its reason may be longer than %d bytes", maxNameBytes)
+	operation := history.MoveOperation{
+		ID: daemonapi.UpgradeOperationKey(m.GetOperationId(), m.GetReason()), Checkpoint: m.GetCheckpoint(), Position: m.GetPosition(),
+		Reason: m.GetReason(), KeepPosition: m.GetKeepPosition(),
 	}
-	if m.GetCheckpoint() < 0 && !m.GetKeepPosition() {
-		return nil, invalid("operation %q goes back to checkpoint %d; give the number of one, or 0 for the beginning of the task's conversation",
-			m.GetOperationId(), m.GetCheckpoint())
+	if fault := moveFault(&operation); fault != "" {
+		return nil, invalid("the request %s", fault)
 	}
-	if m.GetPosition() < 0 {
-		return nil, invalid("operation %q goes back to position %d; positions begin at 1, and 0 stands for the checkpoint's",
-			m.GetOperationId(), m.GetPosition())
-	}
-	position, err := g.store.MoveConversation(ctx, taskOf(id), id.Attempt, history.MoveOperation{
-		ID: daemonapi.UpgradeOperationKey(m.GetOperationId(), m.GetReason()), Checkpoint: m.GetCheckpoint(), Position: m.GetPosition(), Reason: m.GetReason(), KeepPosition: m.GetKeepPosition(),
-	})
+	position, err := g.store.MoveConversation(ctx, taskOf(id), id.Attempt, operation)
 	if err != nil {
 		return nil, g.failure(ctx, err)
 	}

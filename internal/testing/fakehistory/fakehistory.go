@@ -182,6 +182,19 @@ func (s *Store) CheckpointsAfter(_ context.Context, taskUID string, after int64,
 }
 
 // RecordEvents implements the controllers' stores.
+// RecordedTransitions implements the store of the manager.
+func (s *Store) RecordedTransitions(_ context.Context, taskUID string) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	highest := int64(0)
+	for _, e := range s.events {
+		if e.Task.UID == taskUID {
+			highest = max(highest, e.Transition)
+		}
+	}
+	return highest, nil
+}
+
 func (s *Store) RecordEvents(_ context.Context, events []history.Event) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

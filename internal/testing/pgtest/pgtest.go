@@ -257,6 +257,26 @@ func (s *Server) Database(t testing.TB) string {
 	return s.database(name)
 }
 
+// Copy makes a copy of a database as it is now, to put it back to that later. No
+// one may be connected to the original meanwhile.
+func (s *Server) Copy(t testing.TB, dsn string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := fmt.Sprintf("clew_%d_%d", os.Getpid(), s.count.Add(1))
+	if err := s.admin(t.Context(), "CREATE DATABASE "+name+" TEMPLATE "+strings.TrimPrefix(u.Path, "/")+" STRATEGY file_copy"); err != nil {
+		t.Fatalf("copy a database: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := s.admin(context.Background(), "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
+			t.Errorf("drop a database: %v", err)
+		}
+	})
+	return s.database(name)
+}
+
 func (s *Server) database(name string) string {
 	u := *s.dsn
 	u.Path = "/" + name

@@ -61,6 +61,8 @@ type DaemonServiceClient interface {
 	Append(context.Context, *connect.Request[v1.AppendRequest]) (*connect.Response[v1.AppendResponse], error)
 	// MoveConversation makes a new branch of the conversation that begins at a
 	// checkpoint's position, in one transaction. Idempotent by operation id.
+	// Daemons send a Record with a Move instead, so that it is not lost when the
+	// history store goes back in time; older ones call this.
 	MoveConversation(context.Context, *connect.Request[v1.MoveConversationRequest]) (*connect.Response[v1.MoveConversationResponse], error)
 	// Conversation streams the messages of the active branch, oldest first.
 	Conversation(context.Context, *connect.Request[v1.ConversationRequest]) (*connect.ServerStreamForClient[v1.ConversationResponse], error)
@@ -173,6 +175,8 @@ type DaemonServiceHandler interface {
 	Append(context.Context, *connect.Request[v1.AppendRequest]) (*connect.Response[v1.AppendResponse], error)
 	// MoveConversation makes a new branch of the conversation that begins at a
 	// checkpoint's position, in one transaction. Idempotent by operation id.
+	// Daemons send a Record with a Move instead, so that it is not lost when the
+	// history store goes back in time; older ones call this.
 	MoveConversation(context.Context, *connect.Request[v1.MoveConversationRequest]) (*connect.Response[v1.MoveConversationResponse], error)
 	// Conversation streams the messages of the active branch, oldest first.
 	Conversation(context.Context, *connect.Request[v1.ConversationRequest], *connect.ServerStream[v1.ConversationResponse]) error

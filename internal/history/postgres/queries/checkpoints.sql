@@ -42,6 +42,7 @@ ON CONFLICT (task_id, number) DO NOTHING;
 UPDATE checkpoints
 SET durable = durable OR @durable::boolean,
     refused = CASE WHEN @durable::boolean THEN NULL ELSE refused END,
+    lost = lost AND NOT @durable::boolean,
     requested_by_name = CASE WHEN requested_by_uid IS NULL THEN nullif(@requested_by_name::text, '') ELSE requested_by_name END,
     requested_by_uid = CASE WHEN requested_by_uid IS NULL THEN nullif(@requested_by_uid::text, '') ELSE requested_by_uid END
 WHERE task_id = @task_id AND number = @number AND commit = @commit;
@@ -79,9 +80,23 @@ LIMIT 1;
 -- name: Operation :one
 SELECT * FROM operations WHERE task_uid = @task_uid AND operation_id = @operation_id;
 
--- name: InsertOperation :exec
-INSERT INTO operations (task_uid, operation_id, attempt, checkpoint, asked_position, reason, branch, position, tool_calls)
-VALUES (@task_uid, @operation_id, @attempt, @checkpoint, @asked_position, @reason, @branch, @position, @tool_calls);
+-- name: NoteOperation :exec
+-- One that was refused may be asked for again.
+INSERT INTO operations (task_uid, operation_id, attempt, checkpoint, asked_position, reason, branch, position, tool_calls, refused)
+VALUES (@task_uid, @operation_id, @attempt, @checkpoint, @asked_position, @reason, @branch, @position, @tool_calls, @refused)
+ON CONFLICT (task_uid, operation_id) DO UPDATE SET
+    attempt = excluded.attempt, checkpoint = excluded.checkpoint, asked_position = excluded.asked_position, reason = excluded.reason,
+    branch = excluded.branch, position = excluded.position, tool_calls = excluded.tool_calls, refused = excluded.refused;
 
 -- name: LatestOperations :many
-SELECT operation_id FROM operations WHERE task_uid = @task_uid ORDER BY ordinal DESC LIMIT @up_to_rows;
+SELECT operation_id, branch, position, tool_calls, refused FROM operations
+WHERE task_uid = @task_uid ORDER BY ordinal DESC LIMIT @up_to_rows;
+
+-- name: DurableCheckpoints :many
+SELECT c.number FROM checkpoints c JOIN tasks t ON t.id = c.task_id
+WHERE t.uid = @task_uid AND c.durable ORDER BY c.number;
+
+-- name: SetCheckpointLost :exec
+-- It is nowhere any more, whether it was durable or was to become it.
+UPDATE checkpoints SET durable = false, lost = true, refused = @why::text
+WHERE task_id = @task_id AND number = @number;

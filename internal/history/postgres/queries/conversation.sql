@@ -110,7 +110,9 @@ ORDER BY chain.low DESC
 LIMIT 1;
 
 -- name: PositionAt :one
--- The last message of a branch that was told at or before a time.
+-- The last message of a branch before the first one that was told after a time.
+-- Messages told by a clock that was behind do not count as earlier than those
+-- before them.
 WITH RECURSIVE chain AS (
     SELECT b.id, b.parent_id, b.base_position AS low, b.head_position AS high
     FROM branches b WHERE b.id = @branch_id
@@ -118,6 +120,6 @@ WITH RECURSIVE chain AS (
     SELECT p.id, p.parent_id, p.base_position, least(c.high, c.low)
     FROM chain c JOIN branches p ON p.id = c.parent_id
 )
-SELECT coalesce(max(e.position), 0)::bigint
+SELECT coalesce(min(e.position) - 1, (SELECT b.head_position FROM branches b WHERE b.id = @branch_id))::bigint
 FROM chain c JOIN entries e ON e.branch_id = c.id AND e.position > c.low AND e.position <= c.high
-WHERE e.time <= @at::timestamptz;
+WHERE e.time > @at::timestamptz;

@@ -24,6 +24,20 @@ WHERE NOT EXISTS (SELECT FROM events e WHERE e.id = n.id COLLATE "C" AND e.names
             WHERE t.uid = n.task_uid AND c.number = n.checkpoint)))
 ON CONFLICT DO NOTHING;
 
+-- name: EventsKnown :many
+SELECT id, time, reason FROM events WHERE id = ANY (@ids::text[]);
+
+-- name: NoteTransitions :exec
+INSERT INTO recorded_transitions (task_uid, sequence) VALUES (@task_uid, @sequence)
+ON CONFLICT (task_uid) DO UPDATE SET sequence = greatest(recorded_transitions.sequence, excluded.sequence);
+
+-- name: RecordedTransitions :one
+-- Of a task whose history was deleted nothing is missing.
+SELECT CASE
+    WHEN EXISTS (SELECT FROM deleted_tasks d WHERE d.uid = @task_uid) THEN 9223372036854775807
+    ELSE coalesce((SELECT r.sequence FROM recorded_transitions r WHERE r.task_uid = @task_uid), 0)
+END::bigint;
+
 -- name: ForgetCheckpointEvents :exec
 -- The checkpoints have rows of their own now.
 DELETE FROM events

@@ -42,7 +42,8 @@ UPDATE tasks
 SET attempt = greatest(attempt, @attempt), last_sequence = @last_sequence,
     checkpoint_count = @checkpoint_count, latest_checkpoint = @latest_checkpoint,
     snapshot_every = @snapshot_every, snapshot_count = @snapshot_count, updated_at = now(), stale = true,
-    tools = @tools, models = @models, stored_bytes = @stored_bytes, agent_end = @agent_end, active_at = @active_at
+    tools = @tools, models = @models, stored_bytes = @stored_bytes, agent_end = @agent_end, active_at = @active_at,
+    last_record_id = @last_record_id, lost_records = @lost_records
 WHERE uid = @uid;
 
 -- name: SetTaskLimit :exec

@@ -11,7 +11,7 @@ import (
 )
 
 const checkpoint = `-- name: Checkpoint :one
-SELECT task_uid, task_id, number, attempt, trigger, time, namespace, task_name, message, commit, tree, state_commit, parent, base, git_head, git_branch, session, files_changed, lines_added, lines_removed, dirty_files, dirty_file_count, files, bytes, skipped, skipped_count, risky_tool, durable, refused, requested_by_name, requested_by_uid, branch_id, branch_number, position, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd, digest, consistency, frozen_ms FROM recorded_checkpoints WHERE task_uid = $1 AND number = $2::integer
+SELECT task_uid, task_id, number, attempt, trigger, time, namespace, task_name, message, commit, tree, state_commit, parent, base, git_head, git_branch, session, files_changed, lines_added, lines_removed, dirty_files, dirty_file_count, files, bytes, skipped, skipped_count, risky_tool, durable, refused, requested_by_name, requested_by_uid, branch_id, branch_number, position, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd, digest, consistency, frozen_ms, lost FROM recorded_checkpoints WHERE task_uid = $1 AND number = $2::integer
 `
 
 type CheckpointParams struct {
@@ -65,6 +65,7 @@ func (q *Queries) Checkpoint(ctx context.Context, arg CheckpointParams) (Recorde
 		&i.Digest,
 		&i.Consistency,
 		&i.FrozenMs,
+		&i.Lost,
 	)
 	return i, err
 }
@@ -116,7 +117,7 @@ func (q *Queries) CheckpointChanges(ctx context.Context, arg CheckpointChangesPa
 }
 
 const checkpointsAfter = `-- name: CheckpointsAfter :many
-SELECT task_uid, task_id, number, attempt, trigger, time, namespace, task_name, message, commit, tree, state_commit, parent, base, git_head, git_branch, session, files_changed, lines_added, lines_removed, dirty_files, dirty_file_count, files, bytes, skipped, skipped_count, risky_tool, durable, refused, requested_by_name, requested_by_uid, branch_id, branch_number, position, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd, digest, consistency, frozen_ms FROM recorded_checkpoints WHERE task_uid = $1 AND number > $2::integer ORDER BY number LIMIT $3
+SELECT task_uid, task_id, number, attempt, trigger, time, namespace, task_name, message, commit, tree, state_commit, parent, base, git_head, git_branch, session, files_changed, lines_added, lines_removed, dirty_files, dirty_file_count, files, bytes, skipped, skipped_count, risky_tool, durable, refused, requested_by_name, requested_by_uid, branch_id, branch_number, position, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd, digest, consistency, frozen_ms, lost FROM recorded_checkpoints WHERE task_uid = $1 AND number > $2::integer ORDER BY number LIMIT $3
 `
 
 type CheckpointsAfterParams struct {
@@ -177,10 +178,36 @@ func (q *Queries) CheckpointsAfter(ctx context.Context, arg CheckpointsAfterPara
 			&i.Digest,
 			&i.Consistency,
 			&i.FrozenMs,
+			&i.Lost,
 		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const durableCheckpoints = `-- name: DurableCheckpoints :many
+SELECT c.number FROM checkpoints c JOIN tasks t ON t.id = c.task_id
+WHERE t.uid = $1 AND c.durable ORDER BY c.number
+`
+
+func (q *Queries) DurableCheckpoints(ctx context.Context, taskUid string) ([]int32, error) {
+	rows, err := q.db.Query(ctx, durableCheckpoints, taskUid)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int32
+	for rows.Next() {
+		var number int32
+		if err := rows.Scan(&number); err != nil {
+			return nil, err
+		}
+		items = append(items, number)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -315,12 +342,59 @@ func (q *Queries) InsertCheckpoint(ctx context.Context, arg InsertCheckpointPara
 	return result.RowsAffected(), nil
 }
 
-const insertOperation = `-- name: InsertOperation :exec
-INSERT INTO operations (task_uid, operation_id, attempt, checkpoint, asked_position, reason, branch, position, tool_calls)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+const latestOperations = `-- name: LatestOperations :many
+SELECT operation_id, branch, position, tool_calls, refused FROM operations
+WHERE task_uid = $1 ORDER BY ordinal DESC LIMIT $2
 `
 
-type InsertOperationParams struct {
+type LatestOperationsParams struct {
+	TaskUid  string
+	UpToRows int32
+}
+
+type LatestOperationsRow struct {
+	OperationID string
+	Branch      string
+	Position    int64
+	ToolCalls   int64
+	Refused     string
+}
+
+func (q *Queries) LatestOperations(ctx context.Context, arg LatestOperationsParams) ([]LatestOperationsRow, error) {
+	rows, err := q.db.Query(ctx, latestOperations, arg.TaskUid, arg.UpToRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LatestOperationsRow
+	for rows.Next() {
+		var i LatestOperationsRow
+		if err := rows.Scan(
+			&i.OperationID,
+			&i.Branch,
+			&i.Position,
+			&i.ToolCalls,
+			&i.Refused,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const noteOperation = `-- name: NoteOperation :exec
+INSERT INTO operations (task_uid, operation_id, attempt, checkpoint, asked_position, reason, branch, position, tool_calls, refused)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+ON CONFLICT (task_uid, operation_id) DO UPDATE SET
+    attempt = excluded.attempt, checkpoint = excluded.checkpoint, asked_position = excluded.asked_position, reason = excluded.reason,
+    branch = excluded.branch, position = excluded.position, tool_calls = excluded.tool_calls, refused = excluded.refused
+`
+
+type NoteOperationParams struct {
 	TaskUid       string
 	OperationID   string
 	Attempt       int64
@@ -330,10 +404,12 @@ type InsertOperationParams struct {
 	Branch        string
 	Position      int64
 	ToolCalls     int64
+	Refused       string
 }
 
-func (q *Queries) InsertOperation(ctx context.Context, arg InsertOperationParams) error {
-	_, err := q.db.Exec(ctx, insertOperation,
+// One that was refused may be asked for again.
+func (q *Queries) NoteOperation(ctx context.Context, arg NoteOperationParams) error {
+	_, err := q.db.Exec(ctx, noteOperation,
 		arg.TaskUid,
 		arg.OperationID,
 		arg.Attempt,
@@ -343,41 +419,13 @@ func (q *Queries) InsertOperation(ctx context.Context, arg InsertOperationParams
 		arg.Branch,
 		arg.Position,
 		arg.ToolCalls,
+		arg.Refused,
 	)
 	return err
 }
 
-const latestOperations = `-- name: LatestOperations :many
-SELECT operation_id FROM operations WHERE task_uid = $1 ORDER BY ordinal DESC LIMIT $2
-`
-
-type LatestOperationsParams struct {
-	TaskUid  string
-	UpToRows int32
-}
-
-func (q *Queries) LatestOperations(ctx context.Context, arg LatestOperationsParams) ([]string, error) {
-	rows, err := q.db.Query(ctx, latestOperations, arg.TaskUid, arg.UpToRows)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []string
-	for rows.Next() {
-		var operation_id string
-		if err := rows.Scan(&operation_id); err != nil {
-			return nil, err
-		}
-		items = append(items, operation_id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const operation = `-- name: Operation :one
-SELECT task_uid, operation_id, ordinal, attempt, checkpoint, reason, branch, position, tool_calls, created_at, asked_position FROM operations WHERE task_uid = $1 AND operation_id = $2
+SELECT task_uid, operation_id, ordinal, attempt, checkpoint, reason, branch, position, tool_calls, created_at, asked_position, refused FROM operations WHERE task_uid = $1 AND operation_id = $2
 `
 
 type OperationParams struct {
@@ -400,6 +448,7 @@ func (q *Queries) Operation(ctx context.Context, arg OperationParams) (Operation
 		&i.ToolCalls,
 		&i.CreatedAt,
 		&i.AskedPosition,
+		&i.Refused,
 	)
 	return i, err
 }
@@ -408,6 +457,7 @@ const setCheckpointDurable = `-- name: SetCheckpointDurable :execrows
 UPDATE checkpoints
 SET durable = durable OR $1::boolean,
     refused = CASE WHEN $1::boolean THEN NULL ELSE refused END,
+    lost = lost AND NOT $1::boolean,
     requested_by_name = CASE WHEN requested_by_uid IS NULL THEN nullif($2::text, '') ELSE requested_by_name END,
     requested_by_uid = CASE WHEN requested_by_uid IS NULL THEN nullif($3::text, '') ELSE requested_by_uid END
 WHERE task_id = $4 AND number = $5 AND commit = $6
@@ -437,6 +487,23 @@ func (q *Queries) SetCheckpointDurable(ctx context.Context, arg SetCheckpointDur
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const setCheckpointLost = `-- name: SetCheckpointLost :exec
+UPDATE checkpoints SET durable = false, lost = true, refused = $1::text
+WHERE task_id = $2 AND number = $3
+`
+
+type SetCheckpointLostParams struct {
+	Why    string
+	TaskID int32
+	Number int32
+}
+
+// It is nowhere any more, whether it was durable or was to become it.
+func (q *Queries) SetCheckpointLost(ctx context.Context, arg SetCheckpointLostParams) error {
+	_, err := q.db.Exec(ctx, setCheckpointLost, arg.Why, arg.TaskID, arg.Number)
+	return err
 }
 
 const setCheckpointRefused = `-- name: SetCheckpointRefused :exec

@@ -504,24 +504,26 @@ func (q *Queries) InsertMessages(ctx context.Context, arg InsertMessagesParams) 
 const positionAt = `-- name: PositionAt :one
 WITH RECURSIVE chain AS (
     SELECT b.id, b.parent_id, b.base_position AS low, b.head_position AS high
-    FROM branches b WHERE b.id = $2
+    FROM branches b WHERE b.id = $1
     UNION ALL
     SELECT p.id, p.parent_id, p.base_position, least(c.high, c.low)
     FROM chain c JOIN branches p ON p.id = c.parent_id
 )
-SELECT coalesce(max(e.position), 0)::bigint
+SELECT coalesce(min(e.position) - 1, (SELECT b.head_position FROM branches b WHERE b.id = $1))::bigint
 FROM chain c JOIN entries e ON e.branch_id = c.id AND e.position > c.low AND e.position <= c.high
-WHERE e.time <= $1::timestamptz
+WHERE e.time > $2::timestamptz
 `
 
 type PositionAtParams struct {
-	At       time.Time
 	BranchID int64
+	At       time.Time
 }
 
-// The last message of a branch that was told at or before a time.
+// The last message of a branch before the first one that was told after a time.
+// Messages told by a clock that was behind do not count as earlier than those
+// before them.
 func (q *Queries) PositionAt(ctx context.Context, arg PositionAtParams) (int64, error) {
-	row := q.db.QueryRow(ctx, positionAt, arg.At, arg.BranchID)
+	row := q.db.QueryRow(ctx, positionAt, arg.BranchID, arg.At)
 	var column_1 int64
 	err := row.Scan(&column_1)
 	return column_1, err

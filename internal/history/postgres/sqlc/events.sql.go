@@ -10,6 +10,36 @@ import (
 	"time"
 )
 
+const eventsKnown = `-- name: EventsKnown :many
+SELECT id, time, reason FROM events WHERE id = ANY ($1::text[])
+`
+
+type EventsKnownRow struct {
+	ID     string
+	Time   time.Time
+	Reason string
+}
+
+func (q *Queries) EventsKnown(ctx context.Context, ids []string) ([]EventsKnownRow, error) {
+	rows, err := q.db.Query(ctx, eventsKnown, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []EventsKnownRow
+	for rows.Next() {
+		var i EventsKnownRow
+		if err := rows.Scan(&i.ID, &i.Time, &i.Reason); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const forgetCheckpointEvents = `-- name: ForgetCheckpointEvents :exec
 DELETE FROM events
 WHERE task_uid = $1 AND reason = 'CheckpointCreated' AND checkpoint > 0 AND checkpoint = ANY ($2::bigint[])
@@ -215,6 +245,36 @@ func (q *Queries) NewestEventTaskNamed(ctx context.Context, arg NewestEventTaskN
 	var task_uid string
 	err := row.Scan(&task_uid)
 	return task_uid, err
+}
+
+const noteTransitions = `-- name: NoteTransitions :exec
+INSERT INTO recorded_transitions (task_uid, sequence) VALUES ($1, $2)
+ON CONFLICT (task_uid) DO UPDATE SET sequence = greatest(recorded_transitions.sequence, excluded.sequence)
+`
+
+type NoteTransitionsParams struct {
+	TaskUid  string
+	Sequence int64
+}
+
+func (q *Queries) NoteTransitions(ctx context.Context, arg NoteTransitionsParams) error {
+	_, err := q.db.Exec(ctx, noteTransitions, arg.TaskUid, arg.Sequence)
+	return err
+}
+
+const recordedTransitions = `-- name: RecordedTransitions :one
+SELECT CASE
+    WHEN EXISTS (SELECT FROM deleted_tasks d WHERE d.uid = $1) THEN 9223372036854775807
+    ELSE coalesce((SELECT r.sequence FROM recorded_transitions r WHERE r.task_uid = $1), 0)
+END::bigint
+`
+
+// Of a task whose history was deleted nothing is missing.
+func (q *Queries) RecordedTransitions(ctx context.Context, taskUid string) (int64, error) {
+	row := q.db.QueryRow(ctx, recordedTransitions, taskUid)
+	var column_1 int64
+	err := row.Scan(&column_1)
+	return column_1, err
 }
 
 const taskTimeline = `-- name: TaskTimeline :many

@@ -79,7 +79,7 @@ func (q *Queries) ExportBranches(ctx context.Context, uid string) ([]Branch, err
 }
 
 const exportCheckpoints = `-- name: ExportCheckpoints :many
-SELECT r.task_uid, r.task_id, r.number, r.attempt, r.trigger, r.time, r.namespace, r.task_name, r.message, r.commit, r.tree, r.state_commit, r.parent, r.base, r.git_head, r.git_branch, r.session, r.files_changed, r.lines_added, r.lines_removed, r.dirty_files, r.dirty_file_count, r.files, r.bytes, r.skipped, r.skipped_count, r.risky_tool, r.durable, r.refused, r.requested_by_name, r.requested_by_uid, r.branch_id, r.branch_number, r.position, r.boundary, r.tool_calls, r.input_tokens, r.output_tokens, r.cost_micro_usd, r.digest, r.consistency, r.frozen_ms, coalesce(c.changes, '')::text AS changes
+SELECT r.task_uid, r.task_id, r.number, r.attempt, r.trigger, r.time, r.namespace, r.task_name, r.message, r.commit, r.tree, r.state_commit, r.parent, r.base, r.git_head, r.git_branch, r.session, r.files_changed, r.lines_added, r.lines_removed, r.dirty_files, r.dirty_file_count, r.files, r.bytes, r.skipped, r.skipped_count, r.risky_tool, r.durable, r.refused, r.requested_by_name, r.requested_by_uid, r.branch_id, r.branch_number, r.position, r.boundary, r.tool_calls, r.input_tokens, r.output_tokens, r.cost_micro_usd, r.digest, r.consistency, r.frozen_ms, r.lost, coalesce(c.changes, '')::text AS changes
 FROM recorded_checkpoints r JOIN checkpoints c ON c.task_id = r.task_id AND c.number = r.number
 WHERE r.task_uid = $1 AND r.number > $2::integer ORDER BY r.number LIMIT $3
 `
@@ -147,6 +147,7 @@ func (q *Queries) ExportCheckpoints(ctx context.Context, arg ExportCheckpointsPa
 			&i.RecordedCheckpoint.Digest,
 			&i.RecordedCheckpoint.Consistency,
 			&i.RecordedCheckpoint.FrozenMs,
+			&i.RecordedCheckpoint.Lost,
 			&i.Changes,
 		); err != nil {
 			return nil, err
@@ -334,7 +335,7 @@ func (q *Queries) ExportEvents(ctx context.Context, arg ExportEventsParams) ([]E
 }
 
 const exportOperations = `-- name: ExportOperations :many
-SELECT task_uid, operation_id, ordinal, attempt, checkpoint, reason, branch, position, tool_calls, created_at, asked_position FROM operations WHERE task_uid = $1 ORDER BY ordinal
+SELECT task_uid, operation_id, ordinal, attempt, checkpoint, reason, branch, position, tool_calls, created_at, asked_position, refused FROM operations WHERE task_uid = $1 ORDER BY ordinal
 `
 
 func (q *Queries) ExportOperations(ctx context.Context, uid string) ([]Operation, error) {
@@ -358,6 +359,7 @@ func (q *Queries) ExportOperations(ctx context.Context, uid string) ([]Operation
 			&i.ToolCalls,
 			&i.CreatedAt,
 			&i.AskedPosition,
+			&i.Refused,
 		); err != nil {
 			return nil, err
 		}

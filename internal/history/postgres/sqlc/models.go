@@ -70,6 +70,7 @@ type Checkpoint struct {
 	Changes         pgtype.Text
 	Consistency     pgtype.Text
 	FrozenMs        pgtype.Int4
+	Lost            bool
 }
 
 type CheckpointContext struct {
@@ -171,6 +172,7 @@ type Operation struct {
 	ToolCalls     int64
 	CreatedAt     time.Time
 	AskedPosition int64
+	Refused       string
 }
 
 type PendingPiece struct {
@@ -229,6 +231,12 @@ type RecordedCheckpoint struct {
 	Digest          []byte
 	Consistency     string
 	FrozenMs        int32
+	Lost            bool
+}
+
+type RecordedTransition struct {
+	TaskUid  string
+	Sequence int64
 }
 
 type SearchDocument struct {
@@ -277,6 +285,8 @@ type Task struct {
 	LimitSince       pgtype.Timestamptz
 	LimitNoted       pgtype.Timestamptz
 	LimitMessage     string
+	LastRecordID     int64
+	LostRecords      int64
 }
 
 type TaskSummary struct {

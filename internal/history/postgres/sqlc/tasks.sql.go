@@ -92,7 +92,7 @@ func (q *Queries) ListTask(ctx context.Context, arg ListTaskParams) error {
 }
 
 const lockTask = `-- name: LockTask :one
-SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, agent_end, active_at, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message FROM tasks WHERE uid = $1 FOR NO KEY UPDATE
+SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, agent_end, active_at, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message, last_record_id, lost_records FROM tasks WHERE uid = $1 FOR NO KEY UPDATE
 `
 
 // Nobody else writes to the task until the transaction ends. Its branch must be
@@ -128,12 +128,14 @@ func (q *Queries) LockTask(ctx context.Context, uid string) (Task, error) {
 		&i.LimitSince,
 		&i.LimitNoted,
 		&i.LimitMessage,
+		&i.LastRecordID,
+		&i.LostRecords,
 	)
 	return i, err
 }
 
 const lockTaskToDelete = `-- name: LockTaskToDelete :one
-SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, agent_end, active_at, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message FROM tasks WHERE uid = $1 FOR UPDATE
+SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, agent_end, active_at, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message, last_record_id, lost_records FROM tasks WHERE uid = $1 FOR UPDATE
 `
 
 // Nobody else writes to the task, nor forks from it.
@@ -167,6 +169,8 @@ func (q *Queries) LockTaskToDelete(ctx context.Context, uid string) (Task, error
 		&i.LimitSince,
 		&i.LimitNoted,
 		&i.LimitMessage,
+		&i.LastRecordID,
+		&i.LostRecords,
 	)
 	return i, err
 }
@@ -277,8 +281,9 @@ UPDATE tasks
 SET attempt = greatest(attempt, $1), last_sequence = $2,
     checkpoint_count = $3, latest_checkpoint = $4,
     snapshot_every = $5, snapshot_count = $6, updated_at = now(), stale = true,
-    tools = $7, models = $8, stored_bytes = $9, agent_end = $10, active_at = $11
-WHERE uid = $12
+    tools = $7, models = $8, stored_bytes = $9, agent_end = $10, active_at = $11,
+    last_record_id = $12, lost_records = $13
+WHERE uid = $14
 `
 
 type SetTaskHeadParams struct {
@@ -293,6 +298,8 @@ type SetTaskHeadParams struct {
 	StoredBytes      int64
 	AgentEnd         []byte
 	ActiveAt         pgtype.Timestamptz
+	LastRecordID     int64
+	LostRecords      int64
 	Uid              string
 }
 
@@ -309,6 +316,8 @@ func (q *Queries) SetTaskHead(ctx context.Context, arg SetTaskHeadParams) error 
 		arg.StoredBytes,
 		arg.AgentEnd,
 		arg.ActiveAt,
+		arg.LastRecordID,
+		arg.LostRecords,
 		arg.Uid,
 	)
 	return err
@@ -373,7 +382,7 @@ func (q *Queries) SummarizeEvent(ctx context.Context, arg SummarizeEventParams) 
 }
 
 const task = `-- name: Task :one
-SELECT t.uid, t.namespace, t.name, t.attempt, t.last_sequence, t.active_branch, t.checkpoint_count, t.latest_checkpoint, t.created_at, t.updated_at, t.id, t.tools, t.models, t.snapshot_every, t.snapshot_count, t.stale, t.problem_reason, t.problem_message, t.agent_end, t.active_at, t.stored_bytes, t.left_out_records, t.left_out_bytes, t.limit_since, t.limit_noted, t.limit_message, b.id, b.task_uid, b.number, b.parent_id, b.reason, b.base_position, b.base_tool_calls, b.base_input_tokens, b.base_output_tokens, b.base_cost_micro_usd, b.head_position, b.head_tool_calls, b.head_input_tokens, b.head_output_tokens, b.head_cost_micro_usd, b.head_boundary, b.head_settled, b.head_open_calls, b.created_at, b.base_digest, b.head_digest
+SELECT t.uid, t.namespace, t.name, t.attempt, t.last_sequence, t.active_branch, t.checkpoint_count, t.latest_checkpoint, t.created_at, t.updated_at, t.id, t.tools, t.models, t.snapshot_every, t.snapshot_count, t.stale, t.problem_reason, t.problem_message, t.agent_end, t.active_at, t.stored_bytes, t.left_out_records, t.left_out_bytes, t.limit_since, t.limit_noted, t.limit_message, t.last_record_id, t.lost_records, b.id, b.task_uid, b.number, b.parent_id, b.reason, b.base_position, b.base_tool_calls, b.base_input_tokens, b.base_output_tokens, b.base_cost_micro_usd, b.head_position, b.head_tool_calls, b.head_input_tokens, b.head_output_tokens, b.head_cost_micro_usd, b.head_boundary, b.head_settled, b.head_open_calls, b.created_at, b.base_digest, b.head_digest
 FROM tasks t JOIN branches b ON b.id = t.active_branch
 WHERE t.uid = $1
 `
@@ -413,6 +422,8 @@ func (q *Queries) Task(ctx context.Context, uid string) (TaskRow, error) {
 		&i.Task.LimitSince,
 		&i.Task.LimitNoted,
 		&i.Task.LimitMessage,
+		&i.Task.LastRecordID,
+		&i.Task.LostRecords,
 		&i.Branch.ID,
 		&i.Branch.TaskUid,
 		&i.Branch.Number,

@@ -1,0 +1,175 @@
+package spool_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/clew-dev/clew/internal/daemon/spool"
+)
+
+const firstSegment = "00000000000000000001.log"
+
+// TestAFlippedBitCostsOneRecordAtMost flips bits anywhere in the log: whatever is
+// read back is what was written, at most one record is missing, and a loss is
+// never silent.
+func TestAFlippedBitCostsOneRecordAtMost(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	const n = 30
+	whole := t.TempDir()
+	s := open(t, whole)
+	for i := range n {
+		appendTexts(t, s, &spool.Mark{Session: "x", Line: int64(i + 1)}, fmt.Sprint(i+1))
+	}
+	s.Close()
+	data, err := os.ReadFile(filepath.Join(whole, firstSegment))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 300 {
+		dir := t.TempDir()
+		damaged := append([]byte(nil), data...)
+		damaged[random.IntN(len(data))] ^= 1 << random.IntN(8)
+		if err := os.WriteFile(filepath.Join(dir, firstSegment), damaged, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := open(t, dir)
+		records, err := s.Read(0, 100, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range records {
+			if r.GetMessage().GetText() != fmt.Sprint(r.GetSequence()) {
+				t.Fatalf("record %d says %q", r.GetSequence(), r.GetMessage().GetText())
+			}
+		}
+		if len(records) < n-1 || (len(records) < n && s.Damaged() == 0) {
+			t.Fatalf("%d of %d records are left, %d bytes are told to be damaged", len(records), n, s.Damaged())
+		}
+		if s.Last() < n && !s.Unsure() {
+			t.Fatal("the newest record is lost, and its sequence would be given again")
+		}
+		s.Close()
+	}
+}
+
+func TestALostEndIsAskedFor(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	appendTexts(t, s, nil, "a")
+	path := filepath.Join(dir, firstSegment)
+	before, _ := os.Stat(path)
+	appendTexts(t, s, nil, "b", "c")
+	s.Close()
+	data, _ := os.ReadFile(path)
+	data[before.Size()+20] ^= 0xff
+	os.WriteFile(path, data, 0o600)
+	for range 2 { // it is not forgotten by a restart
+		s = open(t, dir)
+		if s.Last() != 1 || !s.Unsure() {
+			t.Fatalf("last %d, unsure %v", s.Last(), s.Unsure())
+		}
+		s.Close()
+	}
+	s = open(t, dir)
+	if err := s.SkipTo(3); err != nil {
+		t.Fatal(err)
+	}
+	appendTexts(t, s, nil, "d")
+	s.Close()
+	s = open(t, dir)
+	expect(t, all(t, s, 9), "a", "d")
+	if s.Last() != 4 || s.Unsure() {
+		t.Fatalf("last %d, unsure %v", s.Last(), s.Unsure())
+	}
+}
+
+func TestDamageInAnOlderSegmentIsFoundWhenItIsRead(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	big := strings.Repeat("x", 1<<20)
+	for range 10 {
+		appendTexts(t, s, nil, big)
+	}
+	s.Close()
+	path := filepath.Join(dir, firstSegment)
+	data, _ := os.ReadFile(path)
+	data[1<<20+1<<19] ^= 1
+	os.WriteFile(path, data, 0o600)
+	s = open(t, dir)
+	var sequences []int64
+	for after := int64(0); after < 10; after = sequences[len(sequences)-1] {
+		records, err := s.Read(after, 100, 10<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range records {
+			sequences = append(sequences, r.GetSequence())
+		}
+	}
+	if fmt.Sprint(sequences) != "[1 3 4 5 6 7 8 9 10]" || s.Damaged() == 0 {
+		t.Fatalf("%v are left, %d damaged bytes", sequences, s.Damaged())
+	}
+}
+
+// TestTheNewestSegmentIsSyncedBeforeItIsBelieved: a killed daemon may have left
+// it in the page cache alone.
+func TestTheNewestSegmentIsSyncedBeforeItIsBelieved(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	appendTexts(t, s, nil, "a")
+	s.Close()
+	var synced []string
+	s, err := spool.OpenSyncing(dir, func(f *os.File) error { synced = append(synced, filepath.Base(f.Name())); return f.Sync() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	expect(t, synced, firstSegment)
+	failed := errors.New("the disk failed")
+	if _, err := spool.OpenSyncing(dir, func(*os.File) error { return failed }); !errors.Is(err, failed) {
+		t.Fatalf("what cannot be synced is believed: %v", err)
+	}
+}
+
+func TestTheMarginIsKept(t *testing.T) {
+	tests := []struct {
+		name   string
+		margin spool.Margin
+		later  time.Duration
+		free   uint64 // percent
+		first  int64
+	}{
+		{"none", spool.Margin{}, 0, 50, 13},
+		{"everything", spool.Margin{Bytes: 1 << 30, Age: time.Hour}, 0, 50, 1},
+		{"the newest bytes", spool.Margin{Bytes: 9 << 20, Age: time.Hour}, 0, 50, 5},
+		{"not for ever", spool.Margin{Bytes: 1 << 30, Age: time.Hour}, time.Hour, 50, 13},
+		{"not on a volume that is nearly full", spool.Margin{Bytes: 1 << 30, Age: time.Hour}, 0, 5, 13},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := open(t, t.TempDir())
+			now := time.Now()
+			s.SetClock(func() time.Time { return now })
+			s.SetFree(func(string) (uint64, uint64, error) { return tt.free, 100, nil })
+			s.Keep(tt.margin)
+			for range 14 {
+				appendTexts(t, s, nil, strings.Repeat("x", 1<<20))
+			}
+			for range 2 {
+				if err := s.Trim(14); err != nil {
+					t.Fatal(err)
+				}
+				now = now.Add(tt.later)
+			}
+			if s.First() != tt.first || s.Last() != 14 {
+				t.Fatalf("records %d to %d are kept", s.First(), s.Last())
+			}
+		})
+	}
+}

@@ -1,0 +1,178 @@
+package spool
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// sectorBytes is what a disk writes whole or not at all.
+const sectorBytes = 512
+
+// contents is what a segment was found to hold.
+type contents struct {
+	entries  int
+	mark     Mark
+	last     int64 // sequence of the last record, 0 for none
+	tailLost bool  // what follows the last entry is damaged, not merely torn
+}
+
+// repair reads a segment through. What cannot be read is put aside in files of
+// its own, and the segment is written anew without it; the sequences of what is
+// left then tell which records are lost. A write that a crash interrupted is
+// dropped: nobody was told that it was on disk.
+func (s *Spool) repair(seg *segment) (contents, error) {
+	data, err := readFile(seg.path)
+	if err != nil {
+		return contents{}, fmt.Errorf("read the spool: %w", err)
+	}
+	var found contents
+	var good []byte
+	for at := 0; at < len(data); {
+		part := examine(data, at)
+		if e := part.entry; e != nil {
+			found.entries, found.mark, found.tailLost = found.entries+1, e.mark, false
+			if n := len(e.records); n > 0 {
+				found.last = e.records[n-1].GetSequence()
+			}
+			good = append(good, part.encoded(data, at)...)
+		} else if !part.torn {
+			found.tailLost = true
+			if err := s.putAside(seg, data[at:part.next], at, found.last); err != nil {
+				return found, err
+			}
+		}
+		at = part.next
+	}
+	if len(good) == 0 {
+		if good, err = encode(Mark{}, nil); err != nil {
+			return found, err
+		}
+	}
+	if bytes.Equal(good, data) {
+		return found, nil
+	}
+	f, err := s.writeSegment(seg.path, good)
+	if err != nil {
+		return found, fmt.Errorf("write a repaired segment of the spool: %w", err)
+	}
+	seg.size = int64(len(good))
+	if s.active != nil && seg == s.current() {
+		s.active, f = f, s.active
+	}
+	return found, errors.Join(f.Close(), syncDir(s.dir))
+}
+
+func (s *Spool) putAside(seg *segment, data []byte, at int, last int64) error {
+	name := filepath.Join(s.dir, fmt.Sprintf("damaged-%d-%d", max(last+1, seg.first), at))
+	if err := os.WriteFile(name, data, 0o600); err != nil {
+		return fmt.Errorf("put a damaged part of the spool aside: %w", err)
+	}
+	s.damaged += int64(len(data))
+	return nil
+}
+
+// piece is what stands at an offset of a segment.
+type piece struct {
+	entry *entry // nil if it cannot be read
+	torn  bool   // it was being written when the daemon or the machine stopped
+	next  int    // offset of what follows
+}
+
+// encoded is the piece's entry as it should stand in the segment.
+func (p piece) encoded(data []byte, at int) []byte {
+	out := bytes.Clone(data[at:p.next])
+	binary.LittleEndian.PutUint32(out, uint32(len(out)-headerBytes))
+	return out
+}
+
+// examine tells what stands at an offset.
+func examine(data []byte, at int) piece {
+	if e, err := parse(data[at:]); err == nil {
+		return piece{entry: &e, next: at + int(e.size)}
+	}
+	next := nextEntry(data, at)
+	if next-at > headerBytes {
+		// Its length alone may be damaged.
+		if e, err := parseBody(data[at:], data[at+headerBytes:next]); err == nil {
+			return piece{entry: &e, next: next}
+		}
+	}
+	return piece{torn: next == len(data) && torn(data, at), next: next}
+}
+
+// nextEntry is the offset of the first entry after something that is none; the
+// end of the data if there is none.
+func nextEntry(data []byte, at int) int {
+	if rest := data[at:]; len(rest) >= headerBytes {
+		if over := int64(at) + headerBytes + int64(binary.LittleEndian.Uint32(rest)); over < int64(len(data)) {
+			if _, err := parse(data[over:]); err == nil {
+				return int(over)
+			}
+		}
+	}
+	for next := at + 1; next < len(data); next++ {
+		if _, err := parse(data[next:]); err == nil {
+			return next
+		}
+	}
+	return len(data)
+}
+
+// torn tells a write that was interrupted from damage: it ends where the file
+// ends, or where the disk was never written to.
+func torn(data []byte, at int) bool {
+	rest := data[at:]
+	written := bytes.TrimRight(rest, "\x00")
+	if len(written) < headerBytes {
+		return true
+	}
+	length := int64(binary.LittleEndian.Uint32(rest))
+	if length == 0 || length > maxEntryBytes {
+		return false
+	}
+	if headerBytes+length > int64(len(written)) {
+		return true
+	}
+	empty := make([]byte, sectorBytes)
+	for sector := at + sectorBytes - at%sectorBytes; sector+sectorBytes <= len(data); sector += sectorBytes {
+		if bytes.Equal(data[sector:sector+sectorBytes], empty) {
+			return true
+		}
+	}
+	return false
+}
+
+// readFile reads a file. Blocks that the disk cannot read any more are zeros.
+func readFile(path string) ([]byte, error) {
+	data, err := os.ReadFile(path)
+	if !errors.Is(err, unix.EIO) {
+		return data, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	const block = 4096
+	data = make([]byte, info.Size())
+	for at := int64(0); at < info.Size(); at += block {
+		part := data[at:min(at+block, info.Size())]
+		if _, err := f.ReadAt(part, at); errors.Is(err, unix.EIO) {
+			clear(part)
+		} else if err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+	}
+	return data, nil
+}

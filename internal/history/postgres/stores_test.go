@@ -1,0 +1,224 @@
+package postgres_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/history"
+)
+
+func moveRecord(op history.MoveOperation) history.Record { return history.Record{Move: &op} }
+
+func TestAMoveIsCarriedOutAmongTheRecords(t *testing.T) {
+	w := begin(t, open(t), taskNamed("a"), 1)
+	batch := w.number(user("1"), agent("2"), checkpoint(1), agent("3"), moveRecord(history.MoveOperation{ID: "Rewind/r", Checkpoint: 1}), agent("4"),
+		moveRecord(history.MoveOperation{ID: "Resume/r", KeepPosition: true}), user("5"))
+	for range 2 {
+		if last, err := w.store.Append(t.Context(), w.task, w.attempt, batch); err != nil || last != 8 {
+			t.Fatalf("%d, %v", last, err)
+		}
+		if d := cmp.Diff([]string{"U 1", "A 2", "A 4", "U 5"}, w.texts()); d != "" {
+			t.Errorf("conversation (-want +got):\n%s", d)
+		}
+	}
+	want := []history.MoveResult{
+		{ID: "Rewind/r", Position: history.Position{Branch: "branch-2", Position: 2}},
+		{ID: "Resume/r", Position: history.Position{Branch: "branch-2", Position: 3}},
+	}
+	if d := cmp.Diff(want, w.state().Moves); d != "" {
+		t.Errorf("moves (-want +got):\n%s", d)
+	}
+}
+
+func TestAMoveThatLeadsNowhereIsRefusedAndMayBeAskedForAgain(t *testing.T) {
+	w := begin(t, open(t), taskNamed("a"), 1)
+	nowhere := history.MoveOperation{ID: "Rewind/r", Checkpoint: 7}
+	w.append(user("1"), moveRecord(nowhere), agent("2"))
+	state := w.state()
+	if len(state.CompletedOperations) != 0 || len(state.Moves) != 1 || state.Moves[0].Refused == "" || state.Moves[0].Position.Position != 1 {
+		t.Fatalf("%+v, %+v", state.CompletedOperations, state.Moves)
+	}
+	if d := cmp.Diff([]string{"U 1", "A 2"}, w.texts()); d != "" {
+		t.Errorf("conversation (-want +got):\n%s", d)
+	}
+	if got := reasonsOf(t, w); !strings.Contains(got, "ConversationMoveRefused") {
+		t.Errorf("timeline %s", got)
+	}
+	w.append(checkpoint(7), agent("3"), moveRecord(nowhere))
+	if state := w.state(); len(state.Moves) != 1 || state.Moves[0].Refused != "" || len(state.CompletedOperations) != 1 {
+		t.Fatalf("%+v", state.Moves)
+	}
+	if d := cmp.Diff([]string{"U 1", "A 2"}, w.texts()); d != "" {
+		t.Errorf("conversation (-want +got):\n%s", d)
+	}
+}
+
+func reasonsOf(t *testing.T, w *writer) string {
+	t.Helper()
+	page, err := w.store.Timeline(t.Context(), history.TimelineQuery{Namespace: w.task.Namespace, UID: w.task.UID, Limit: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reasons []string
+	for _, e := range page.Events {
+		reasons = append(reasons, e.Reason)
+	}
+	return strings.Join(reasons, " ")
+}
+
+func TestAGapIsCountedAndShown(t *testing.T) {
+	w := begin(t, open(t), taskNamed("a"), 1)
+	w.append(user("1"))
+	gap := w.number(history.Record{Gap: &history.Gap{Through: 30, Reason: v1alpha1.ReasonHistoryStoreWentBack}})
+	for range 2 {
+		if last, err := w.store.Append(t.Context(), w.task, w.attempt, gap); err != nil || last != 30 {
+			t.Fatalf("%d, %v", last, err)
+		}
+	}
+	w.last = 30
+	w.append(agent("31"))
+	texts := w.texts()
+	if len(texts) != 3 || !strings.Contains(texts[1], "29 records (2 to 30) were lost") {
+		t.Fatalf("%q", texts)
+	}
+	if state := w.state(); state.LostRecords != 29 || state.LastSequence != 31 {
+		t.Fatalf("%d lost, last %d", state.LostRecords, state.LastSequence)
+	}
+	if got := reasonsOf(t, w); !strings.Contains(got, "HistoryGap") {
+		t.Errorf("timeline %s", got)
+	}
+}
+
+func TestAnotherRecordByTheSameSequenceIsRefused(t *testing.T) {
+	w := begin(t, open(t), taskNamed("a"), 1)
+	stored := w.number(user("1"), agent("2"))
+	stored[0].ID, stored[1].ID = 1<<63|1, 1<<63|2
+	if _, err := w.store.Append(t.Context(), w.task, 1, stored); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.state().LastRecordID; got != 1<<63|2 {
+		t.Fatalf("the last record is %x", got)
+	}
+	if _, err := w.store.Append(t.Context(), w.task, 1, stored); err != nil {
+		t.Fatalf("the same again: %v", err)
+	}
+	w.last = 1
+	other := w.number(agent("another"), agent("3"))
+	other[0].ID = 1<<63 | 3
+	if _, err := w.store.Append(t.Context(), w.task, 1, other); !errors.Is(err, history.ErrForeign) {
+		t.Fatalf("another: %v", err)
+	}
+	if d := cmp.Diff([]string{"U 1", "A 2"}, w.texts()); d != "" {
+		t.Errorf("conversation (-want +got):\n%s", d)
+	}
+}
+
+// TestATimeIsLookedUpAcrossClocks: the second message's clock was behind.
+func TestATimeIsLookedUpAcrossClocks(t *testing.T) {
+	w := begin(t, open(t), taskNamed("a"), 1)
+	start := time.Now().Add(-30 * time.Minute)
+	minutes := []int{0, 10, -3, 14}
+	for _, at := range minutes {
+		records := w.number(agent(fmt.Sprint(at)))
+		records[0].Time = start.Add(time.Duration(at) * time.Minute)
+		if _, err := w.store.Append(t.Context(), w.task, w.attempt, records); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for at, want := range map[int]int64{-1: 0, 1: 1, 11: 3, 20: 4} {
+		got := w.resolve(history.PositionQuery{Time: start.Add(time.Duration(at) * time.Minute)})
+		if got.Position.Position != want {
+			t.Errorf("minute %d is at message %d, want %d", at, got.Position.Position, want)
+		}
+	}
+}
+
+// TestTransitionsOfARestoredStatusAreRecorded: sequences are given anew after the
+// cluster's objects were put back to an older copy.
+func TestTransitionsOfARestoredStatusAreRecorded(t *testing.T) {
+	w := begin(t, open(t), taskNamed("a"), 1)
+	transition := func(n int64, at time.Time, reason string) history.Event {
+		e := event(w.task, n, at)
+		e.Transition, e.Reason = n, reason
+		return e
+	}
+	hour := time.Now().Add(-time.Hour)
+	before := []history.Event{transition(1, hour, "TaskStarted"), transition(2, hour, "TaskCompleted")}
+	again := transition(2, time.Now(), "TaskRewound")
+	for _, events := range [][]history.Event{before, {again}, {again}, before} {
+		if err := w.store.RecordEvents(t.Context(), events); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := reasonsOf(t, w); got != "TaskRewound TaskCompleted TaskStarted" && got != "TaskRewound TaskStarted TaskCompleted" {
+		t.Fatalf("timeline %s", got)
+	}
+	if n, err := w.store.RecordedTransitions(t.Context(), w.task.UID); n != 2 || err != nil {
+		t.Fatalf("%d, %v", n, err)
+	}
+}
+
+// TestTheStoreIsPutBackToAnOlderCopy: a writer that still has the records sends
+// them again, moves among them, and nothing tells that the copy was ever older.
+func TestTheStoreIsPutBackToAnOlderCopy(t *testing.T) {
+	for seed := range uint64(3) {
+		random := rand.New(rand.NewPCG(seed, 11))
+		dsn := pg.Database(t)
+		store := openAt(t, dsn)
+		w := begin(t, store, taskNamed("a"), 1)
+		var sent []history.Record
+		checkpoints := int64(0)
+		step := func() {
+			var r history.Record
+			switch n := random.IntN(6); {
+			case n == 0 || checkpoints == 0:
+				checkpoints++
+				r = checkpoint(checkpoints)
+			case n == 1:
+				r = moveRecord(history.MoveOperation{ID: fmt.Sprint("Rewind/", w.last), Checkpoint: 1 + random.Int64N(checkpoints), Reason: "rewind"})
+			default:
+				r = agent(fmt.Sprint(w.last))
+			}
+			w.append(r)
+			r.Sequence, r.Attempt, r.Time = w.last, 1, time.Now()
+			sent = append(sent, r)
+		}
+		for range 10 + random.IntN(10) {
+			step()
+		}
+		store.Close()
+		older := pg.Copy(t, dsn)
+		w.store = openAt(t, dsn)
+		for range 10 {
+			step()
+		}
+		want, state := w.texts(), w.state()
+		w.store = openAt(t, older)
+		w.sendAgain(sent)
+		if d := cmp.Diff(want, w.texts()); d != "" {
+			t.Errorf("seed %d: conversation (-want +got):\n%s", seed, d)
+		}
+		if d := cmp.Diff(state.Moves, w.state().Moves); d != "" {
+			t.Errorf("seed %d: moves (-want +got):\n%s", seed, d)
+		}
+	}
+}
+
+// sendAgain sends records again from where the store says it is.
+func (w *writer) sendAgain(records []history.Record) {
+	w.t.Helper()
+	state, err := w.store.Begin(w.t.Context(), w.task, w.attempt, nil, history.BeginOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := w.store.Append(w.t.Context(), w.task, w.attempt, records[state.LastSequence:]); err != nil {
+		w.t.Fatal(err)
+	}
+}
