@@ -157,7 +157,7 @@ func (d *decision) reportRecording() {
 			fmt.Sprintf("%d transitions wait for the history store: the task stays as it is until the store takes them", maxUnrecorded))
 	case d.o.RecordProblem != "":
 		d.condition(v1alpha1.TaskHistoryRecorded, metav1.ConditionFalse, v1alpha1.ReasonNotRecorded, d.o.RecordProblem)
-	case d.recorded() >= d.old.HistorySequence && (d.newGap() || was != nil && was.Status != metav1.ConditionTrue):
+	case d.recorded() >= d.old.HistorySequence && (d.lostRecords() > 0 || was != nil && was.Status != metav1.ConditionTrue):
 		d.allRecorded()
 	}
 }

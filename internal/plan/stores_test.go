@@ -1,0 +1,62 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// TestRecordsThatAreLostForGoodAreToldOnce: in the condition for as long as the
+// history has the gap, and as a transition when it becomes known.
+func TestRecordsThatAreLostForGoodAreToldOnce(t *testing.T) {
+	s := running(t)
+	told := func() (n int) {
+		for _, e := range s.status().History {
+			if e.Reason == v1alpha1.EventHistoryGap {
+				n++
+			}
+		}
+		return n
+	}
+	s.o.History.State.LostRecords = 29
+	s.after(time.Second).step()
+	s.recorded()
+	s.after(time.Minute).step()
+	c := s.wantCondition(v1alpha1.TaskHistoryRecorded)
+	if c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.ReasonHistoryGap || !strings.HasPrefix(c.Message, "29 records") {
+		t.Errorf("%+v", c)
+	}
+	if told() != 1 || s.status().LostRecords != 29 {
+		t.Errorf("told of %d times, %d records", told(), s.status().LostRecords)
+	}
+	writes := s.writes
+	s.o.History.Known = false
+	s.after(time.Minute).step()
+	s.o.History.Known = true
+	if s.after(time.Minute).step(); s.writes != writes || told() != 1 {
+		t.Errorf("%d more writes, told of %d times", s.writes-writes, told())
+	}
+	s.o.History.State.LostRecords = 30
+	if s.after(time.Minute).step(); told() != 2 {
+		t.Errorf("told of %d times", told())
+	}
+}
+
+// TestTheLatestCheckpointKeepsItsNameWhenTheHistoryStoreWentBack: its object is
+// there, and none is made that would give it one.
+func TestTheLatestCheckpointKeepsItsNameWhenTheHistoryStoreWentBack(t *testing.T) {
+	s := running(t)
+	s.record(v1alpha1.TriggerToolCalls)
+	older := *s.o.History.State.Latest
+	s.record(v1alpha1.TriggerToolCalls)
+	s.after(time.Hour).step()
+	s.o.History.State.Latest = &older
+	s.after(time.Hour).step()
+	if latest := s.status().LatestCheckpoint; latest.Number != older.Number || latest.Name != s.o.Task.Name+"-1" {
+		t.Errorf("%+v", latest)
+	}
+}
