@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -31,6 +32,10 @@ type aStore interface {
 
 func TestATaskOutlivesAnOlderPostgres(t *testing.T) {
 	outliveOlder(t, &volumeStore{component: "postgres", workload: "statefulset/clew-postgres"})
+}
+
+func TestATaskOutlivesAnOlderEtcd(t *testing.T) {
+	outliveOlder(t, &etcdStore{})
 }
 
 // outliveOlder lets a task work while a store goes back to what it held a dozen
@@ -140,4 +145,25 @@ func (s *volumeStore) putBack(w *world) {
 	w.run(exec.Command("find", s.volume, "-mindepth", "1", "-delete"))
 	w.run(exec.Command("cp", "-a", s.kept+"/.", s.volume))
 	w.scale(s.workload, 1)
+}
+
+// etcdStore is the cluster's own.
+type etcdStore struct{ kept string }
+
+func (s *etcdStore) copy(w *world) {
+	w.Helper()
+	s.kept = filepath.Join(w.TempDir(), "etcd")
+	w.devcluster("save-etcd", s.kept)
+}
+
+func (s *etcdStore) putBack(w *world) {
+	w.Helper()
+	w.devcluster("restore-etcd", s.kept)
+}
+
+// devcluster runs a command of the development cluster.
+func (w *world) devcluster(args ...string) {
+	w.Helper()
+	out := w.run(exec.Command("go", append([]string{"run", "-C", "../../hack/devcluster", "."}, args...)...))
+	w.Logf("devcluster %s\n%s", strings.Join(args, " "), out)
 }
