@@ -30,6 +30,7 @@ import (
 	"github.com/clew-dev/clew/internal/controller/task"
 	"github.com/clew-dev/clew/internal/history/postgres"
 	"github.com/clew-dev/clew/internal/plan"
+	"github.com/clew-dev/clew/internal/rollback"
 )
 
 // shutdownGrace is how long reconcilers may take to end what they are at.
@@ -60,6 +61,13 @@ func run(ctx context.Context, o *options) error {
 	}
 	defer store.Close()
 	if err := addControllers(mgr, o, store); err != nil {
+		return err
+	}
+	back, err := rollback.New(mgr.GetConfig(), log.WithName("rollback"))
+	if err != nil {
+		return err
+	}
+	if err := mgr.Add(back); err != nil {
 		return err
 	}
 	log.Info("Starting.", "version", version)

@@ -41,6 +41,7 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres"
 	"github.com/clew-dev/clew/internal/podidentity"
+	"github.com/clew-dev/clew/internal/rollback"
 	"github.com/clew-dev/clew/internal/server/gateway"
 	"github.com/clew-dev/clew/internal/server/historyapi"
 	"github.com/clew-dev/clew/internal/server/requests"
@@ -122,6 +123,7 @@ func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l li
 	failed := make(chan error, 8)
 	aside.Go(func() { failed <- certificate.Start(work) })
 	aside.Go(func() { failed <- p.informers.Start(work) })
+	aside.Go(func() { failed <- p.rollback.Start(work) })
 	aside.Go(func() { p.frontProxy.Run(work) })
 	aside.Go(func() { migrate(work, dsn, log, func() { ready.done(0) }) })
 	aside.Go(func() { _ = stores.archive.Listen(work, p.gateway.Notice) })
@@ -179,6 +181,7 @@ type parts struct {
 	gateway    *gateway.Gateway
 	board      *requests.Board
 	informers  cache.Cache
+	rollback   *rollback.Watch
 	frontProxy *historyapi.FrontProxy
 	mux        *http.ServeMux
 	tasks      liveTasks
@@ -204,6 +207,10 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 	if err != nil {
 		return nil, err
 	}
+	back, err := rollback.New(config, log.WithName("rollback"))
+	if err != nil {
+		return nil, err
+	}
 	frontProxy, err := historyapi.NewFrontProxy(clients)
 	if err != nil {
 		return nil, err
@@ -214,7 +221,7 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 	}
 	tasks, attempts := liveTasks{objects}, podidentity.NewLiveTasks(whole)
 	code := codeStore{gitstore.Client{BaseURL: o.GitStore.URL, CAFile: o.GitStore.CAFile, TokenFile: o.GitStore.TokenFile}}
-	p := &parts{board: requests.New(), informers: informers, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, code: code}
+	p := &parts{board: requests.New(), informers: informers, rollback: back, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, code: code}
 	p.gateway = gateway.New(gateway.Options{
 		Store:         stores.daemons,
 		Authenticator: podidentity.New(identities, podidentity.Options{Audiences: o.Audiences, Tasks: attempts}),

@@ -1,0 +1,66 @@
+package rollback_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/onsi/gomega"
+
+	"github.com/clew-dev/clew/internal/rollback"
+)
+
+// answers gives one version after another, and the last one for ever; "" is an
+// API server that cannot be reached.
+func answers(versions ...string) (func(context.Context) (string, error), <-chan struct{}) {
+	all := make(chan struct{})
+	i := 0
+	return func(context.Context) (string, error) {
+		version := versions[min(i, len(versions)-1)]
+		if i++; i == len(versions)+1 {
+			close(all)
+		}
+		if version == "" {
+			return "", errors.New("connection refused")
+		}
+		return version, nil
+	}, all
+}
+
+func TestAStateThatWentBackEndsTheWork(t *testing.T) {
+	for name, versions := range map[string][]string{
+		"between two answers":  {"100", "205", "204"},
+		"to one digit less":    {"1000", "999"},
+		"while it was away":    {"100", "205", "", "", "110"},
+		"at the second answer": {"2", "1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			version, _ := answers(versions...)
+			w := &rollback.Watch{Version: version, Every: time.Millisecond, WhileAway: time.Millisecond, Log: logr.Discard()}
+			g.Expect(w.Start(t.Context())).To(gomega.MatchError(gomega.ContainSubstring("its state was put back")))
+		})
+	}
+}
+
+func TestAStateThatGoesOnEndsNothing(t *testing.T) {
+	for name, versions := range map[string][]string{
+		"it grows":                    {"99", "100", "", "100", "1000"},
+		"it is away from the start":   {"", "", "7"},
+		"its versions are no numbers": {"b", "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			version, all := answers(versions...)
+			w := &rollback.Watch{Version: version, Every: time.Millisecond, WhileAway: time.Millisecond, Log: logr.Discard()}
+			ended := make(chan error, 1)
+			go func() { ended <- w.Start(ctx) }()
+			g.Eventually(all).WithTimeout(10 * time.Second).Should(gomega.BeClosed())
+			cancel()
+			g.Eventually(ended).WithTimeout(10 * time.Second).Should(gomega.Receive(gomega.BeNil()))
+		})
+	}
+}
