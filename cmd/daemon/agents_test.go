@@ -82,6 +82,9 @@ func fakeAgent(part string, args []string) {
 		say(`{"type":"assistant","message":{"id":"m-2","role":"assistant","content":[{"type":"text","text":"It was killed."}]}}`)
 		say(`{"type":"result","subtype":"success","is_error":false,"result":"It was killed."}`)
 		return
+	case "opencode", "tokens":
+		cutAgent(part, args, say)
+		return
 	case "long":
 		say(`{"type":"system","subtype":"init","session_id":"s-1","model":"m"}`)
 		call("t-1", "cat big")

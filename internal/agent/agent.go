@@ -58,6 +58,9 @@ type Adapter interface {
 	// Session looks for the session below the agent's home. It returns
 	// fs.ErrNotExist if it is not there, or not one that can be resumed.
 	Session(home fs.FS, id string) (Session, error)
+	// TokensInSession tells whether the tokens of a run stand in its session's
+	// files, since its output tells of them only at the end.
+	TokensInSession() bool
 	// BeforeTools tells whether the agent, started with the Files, asks the hook
 	// before it runs a tool and waits for it.
 	BeforeTools() bool
@@ -148,13 +151,16 @@ type Parser interface {
 	Clone() Parser
 }
 
-// Item is one thing that an agent said: exactly one field is set.
+// Item is one thing that an agent said: exactly one of its pointers is set.
 type Item struct {
 	// Message is a message, a tool call, a tool's answer, or a line that was not
 	// understood (Raw).
 	Message *daemonv1.Message
 	// Usage adds to the totals.
 	Usage *daemonv1.Usage
+	// WholeRun says of Usage that it is what the run used in all: what was counted
+	// of the run before, by the files of its session, is part of it.
+	WholeRun bool
 	// Output is a line of plain output, valid UTF-8 without NUL.
 	Output *string
 }
@@ -166,6 +172,8 @@ type Session struct {
 	Results map[string]bool
 	// ResultCount counts the results; -1 where it is not told.
 	ResultCount int
+	// Tokens are those of all its answers; nil where the files do not tell.
+	Tokens []Tokens
 }
 
 // For returns the adapter of an agent type, a value of v1alpha1.AgentType.

@@ -73,6 +73,9 @@ func (ClaudeCode) Session(home fs.FS, id string) (Session, error) {
 	return claudeSession(home, id)
 }
 
+// TokensInSession does not hold: each message tells what it used.
+func (ClaudeCode) TokensInSession() bool { return false }
+
 // BeforeTools holds: the tool was seen to wait for the hook, as another user
 // than root too.
 func (ClaudeCode) BeforeTools() bool { return true }

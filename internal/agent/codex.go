@@ -102,6 +102,9 @@ func (Codex) Session(home fs.FS, id string) (Session, error) {
 	return codexSession(home, id)
 }
 
+// TokensInSession does not hold: its counters go on from one run of a thread to the next.
+func (Codex) TokensInSession() bool { return false }
+
 // BeforeTools holds: commands and patches were seen to wait for the hook.
 func (Codex) BeforeTools() bool { return true }
 

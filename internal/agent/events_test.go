@@ -138,7 +138,7 @@ func TestEvents(t *testing.T) {
 		}, []agent.Item{
 			text(system, "another", ""), toolCall("1", "t", `{"a":1}`, ""), toolResult("1", "no such file", true, ""),
 			text(system, "loop", ""), text(system, "quota", ""),
-			{Usage: &daemonv1.Usage{InputTokens: 10, CachedInputTokens: 4, OutputTokens: 20}}, raw(`{"type":"other"}`),
+			{Usage: &daemonv1.Usage{InputTokens: 10, CachedInputTokens: 4, OutputTokens: 20}, WholeRun: true}, raw(`{"type":"other"}`),
 		}},
 
 		{"thoughts, failures and costs", "OpenCode", []string{

@@ -35,6 +35,9 @@ func (Exec) StatePaths() []string { return nil }
 // Session is never there.
 func (Exec) Session(fs.FS, string) (Session, error) { return Session{}, fs.ErrNotExist }
 
+// TokensInSession does not hold: it has no session.
+func (Exec) TokensInSession() bool { return false }
+
 // BeforeTools is never asked.
 func (Exec) BeforeTools() bool { return false }
 

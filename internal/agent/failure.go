@@ -52,6 +52,8 @@ type Outcome struct {
 	Done bool `json:"done,omitempty"`
 	// Failure is the last error that the agent told of, until it goes on; nil for none.
 	Failure *Failure `json:"failure,omitempty"`
+	// Counted: the run has told of all the tokens it used.
+	Counted bool `json:"counted,omitempty"`
 }
 
 // outcome keeps a run's Outcome for a parser.

@@ -72,6 +72,10 @@ func (GeminiCLI) Session(home fs.FS, id string) (Session, error) {
 	return geminiSession(home, id)
 }
 
+// TokensInSession holds: the stream tells of tokens only in the result, which a
+// run that is killed does not come to.
+func (GeminiCLI) TokensInSession() bool { return true }
+
 // BeforeTools holds: tools were seen to wait for the hook.
 func (GeminiCLI) BeforeTools() bool { return true }
 
@@ -241,13 +245,15 @@ func (p *geminiParser) result(e geminiEvent) []Item {
 	if e.Stats == nil {
 		return items
 	}
+	var used []Item
 	if len(e.Stats.Models) == 0 {
-		return append(items, p.usage(p.session.GetModel(), e.Stats.geminiUsage)...)
+		used = p.usage(p.session.GetModel(), e.Stats.geminiUsage)
 	}
 	for _, model := range slices.Sorted(maps.Keys(e.Stats.Models)) {
-		items = append(items, p.usage(model, e.Stats.Models[model])...)
+		used = append(used, p.usage(model, e.Stats.Models[model])...)
 	}
-	return items
+	p.told.Counted = len(used) > 0
+	return append(items, used...)
 }
 
 // usage counts as output what a model thought, which only the total holds.
@@ -259,5 +265,9 @@ func (p *geminiParser) usage(model string, g geminiUsage) []Item {
 		Model:             Text([]byte(strings.TrimSpace(model))),
 	}
 	u.CostMicroUsd = p.prices.cost(u)
-	return addUsage(u)
+	items := addUsage(u)
+	for i := range items {
+		items[i].WholeRun = true
+	}
+	return items
 }

@@ -115,6 +115,9 @@ func (OpenCode) Session(home fs.FS, id string) (Session, error) {
 	return openCodeSession(home, id)
 }
 
+// TokensInSession does not hold: each step tells what it used.
+func (OpenCode) TokensInSession() bool { return false }
+
 // BeforeTools holds: tools were seen to wait for the plugin.
 func (OpenCode) BeforeTools() bool { return true }
 

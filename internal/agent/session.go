@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 	"time"
 )
@@ -267,8 +269,16 @@ func codexSession(home fs.FS, id string) (Session, error) {
 
 // geminiMessage is a line of a chat: a message, or a patch of the chat.
 type geminiMessage struct {
-	SessionID string          `json:"sessionId"`
-	Type      string          `json:"type"`
+	SessionID string `json:"sessionId"`
+	ID        string `json:"id"`
+	Type      string `json:"type"`
+	Model     string `json:"model"`
+	Tokens    *struct {
+		Input  count `json:"input"`
+		Cached count `json:"cached"`
+		Output count `json:"output"`
+		Total  count `json:"total"`
+	} `json:"tokens"`
 	Content   json.RawMessage `json:"content"`
 	ToolCalls []struct {
 		ID     string          `json:"id"`
@@ -279,37 +289,70 @@ type geminiMessage struct {
 	} `json:"$set"`
 }
 
-// geminiSession reads a chat. A result stands with its call, and again in the
-// message that gave it to the model.
+// geminiChat is what the files of a session hold together.
+type geminiChat struct {
+	id       string
+	found    bool
+	messages int
+	results  map[string]bool
+	// answers are the model's, by id: a message is written again whenever
+	// something is added to it.
+	answers map[string]Tokens
+}
+
+// geminiSession reads a chat. The Gemini CLI begins a file of the session at each
+// resume, and then writes on in the first. A result stands with its call, and
+// again in the message that gave it to the model.
 func geminiSession(home fs.FS, id string) (Session, error) {
 	if !sessionID(id) || len(id) < 8 {
 		return Session{}, errNoSession("%q is no session of the Gemini CLI", id)
 	}
+	all := geminiChat{results: map[string]bool{}, answers: map[string]Tokens{}}
 	for _, file := range find(home, ".gemini/tmp/*/chats/session-*-"+id[:8]+".jsonl") {
-		results, messages, found := map[string]bool{}, 0, false
-		err := readLines(home, file, func(line []byte) {
-			var m geminiMessage
-			if json.Unmarshal(line, &m) != nil {
-				return
-			}
-			found = found || m.SessionID == id
-			if m.Set != nil && m.Set.Messages != nil {
-				clear(results) // the patch replaces all of them
-				messages = 0
-				for _, each := range m.Set.Messages {
-					messages += each.results(results)
-				}
-			}
-			messages += m.results(results)
-		})
-		if err != nil {
+		chat := geminiChat{id: id, results: map[string]bool{}, answers: map[string]Tokens{}}
+		if err := readLines(home, file, chat.line); err != nil {
 			return Session{}, err
 		}
-		if found && messages > 0 {
-			return Session{Results: results, ResultCount: len(results)}, nil
+		if chat.found {
+			all.messages += chat.messages
+			maps.Copy(all.results, chat.results)
+			maps.Copy(all.answers, chat.answers)
 		}
 	}
-	return Session{}, errNoSession("the Gemini CLI has no chat of session %s in .gemini/tmp", id)
+	if all.messages == 0 {
+		return Session{}, errNoSession("the Gemini CLI has no chat of session %s in .gemini/tmp", id)
+	}
+	for _, file := range find(home, ".gemini/tmp/*/chats/"+id+"/*.jsonl") {
+		sub := geminiChat{results: map[string]bool{}, answers: all.answers} // a subagent's
+		if err := readLines(home, file, sub.line); err != nil {
+			return Session{}, err
+		}
+	}
+	return Session{Results: all.results, ResultCount: len(all.results), Tokens: AddTokens(slices.Collect(maps.Values(all.answers)))}, nil
+}
+
+func (c *geminiChat) line(line []byte) {
+	var m geminiMessage
+	if json.Unmarshal(line, &m) != nil {
+		return
+	}
+	c.found = c.found || m.SessionID == c.id
+	if m.Set != nil && m.Set.Messages != nil {
+		clear(c.results) // the patch replaces all of them, but not what they cost
+		c.messages = 0
+		for _, each := range m.Set.Messages {
+			c.add(each)
+		}
+	}
+	c.add(m)
+}
+
+func (c *geminiChat) add(m geminiMessage) {
+	c.messages += m.results(c.results)
+	if m.Type == "gemini" && m.Tokens != nil && m.ID != "" && len(c.answers) < maxSessionResults {
+		t := m.Tokens
+		c.answers[m.ID] = Tokens{Text([]byte(m.Model)), int64(t.Input), int64(t.Cached), int64(max(t.Output, t.Total-t.Input))}
+	}
 }
 
 // results adds the results in a message, and counts 1 for a message.

@@ -75,6 +75,19 @@ no JSON
 		{"a patch that replaces the messages", "GeminiCLI", geminiID, map[string]string{geminiFile: `{"sessionId":"c00d9cd7-9aa2"}
 {"type":"gemini","toolCalls":[{"id":"a","result":[{}]}]}
 {"$set":{"messages":[{"type":"gemini","toolCalls":[{"id":"b","result":[{}]}]}]}}`}, agent.Session{Results: ids("b"), ResultCount: 1}},
+		{"its tokens by model, each answer once, in the files of its resumes and subagents too", "GeminiCLI", geminiID, map[string]string{
+			geminiFile: `{"sessionId":"c00d9cd7-9aa2"}
+{"id":"1","type":"gemini","tokens":{"input":100,"output":20,"cached":40,"thoughts":5,"total":125},"model":"pro"}
+{"id":"1","type":"gemini","tokens":{"input":100,"output":20,"cached":40,"thoughts":5,"total":125},"model":"pro","toolCalls":[{"id":"a","result":[{}]}]}
+{"$set":{"messages":[{"id":"1","type":"gemini","tokens":{"input":100,"output":20,"cached":40,"total":125},"model":"pro","toolCalls":[{"id":"a","result":[{}]}]}]}}
+{"id":"2","type":"gemini","tokens":{"input":10,"output":2,"cached":0,"total":12},"model":"flash"}
+{"id":"3","type":"gemini","tokens":{"inp`,
+			".gemini/tmp/workspace/chats/session-2026-11-21T12-38-c00d9cd7.jsonl": `{"sessionId":"c00d9cd7-9aa2"}
+{"$set":{"messages":[{"type":"user","content":[{"text":"go"}]}]}}`,
+			".gemini/tmp/workspace/chats/session-2026-11-21T12-39-c00d9cd7.jsonl": `{"sessionId":"c00d9cd7-ffff"}
+{"id":"9","type":"gemini","tokens":{"input":1000},"model":"flash"}`,
+			".gemini/tmp/workspace/chats/c00d9cd7-9aa2/sub.jsonl": `{"id":"s","type":"gemini","tokens":{"input":1,"output":1,"total":2},"model":"flash"}`,
+		}, agent.Session{Results: ids("a"), ResultCount: 1, Tokens: []agent.Tokens{{Model: "flash", Input: 11, Output: 3}, {Model: "pro", Input: 100, Cached: 40, Output: 25}}}},
 		{"in the database", "OpenCode", "ses_1", map[string]string{openCodeFile: "SQLite" + strings.Repeat("x", 300_000) + "ses_1"}, agent.Session{ResultCount: -1}},
 		{"in its log, across the reads", "OpenCode", "ses_1", map[string]string{openCodeFile: "", openCodeFile + "-wal": strings.Repeat("x", 256<<10-2) + "ses_1"}, agent.Session{ResultCount: -1}},
 	}

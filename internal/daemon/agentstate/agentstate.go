@@ -25,6 +25,9 @@ type State struct {
 	// Begun are calls that the hook has told of and the output has not, oldest
 	// first: if the agent dies now, they were cut.
 	Begun []Call
+	// Counted are tokens of this run that were added to the totals by the files of
+	// its session, before its output told of them.
+	Counted []agent.Tokens
 }
 
 // Call is a tool call that the hook has told of.
@@ -72,10 +75,11 @@ func (s *State) Recorded(m *daemonv1.Message) {
 const versioned = 2
 
 type encoded struct {
-	Produced bool          `json:"produced,omitempty"`
-	Session  []byte        `json:"session,omitempty"`
-	Outcome  agent.Outcome `json:"outcome,omitzero"`
-	Begun    []Call        `json:"begun,omitempty"`
+	Produced bool           `json:"produced,omitempty"`
+	Session  []byte         `json:"session,omitempty"`
+	Outcome  agent.Outcome  `json:"outcome,omitzero"`
+	Begun    []Call         `json:"begun,omitempty"`
+	Counted  []agent.Tokens `json:"counted,omitempty"`
 }
 
 // Encode is empty for the zero State.
@@ -88,10 +92,10 @@ func (s State) Encode() string {
 			session = nil
 		}
 	}
-	if s.Outcome == (agent.Outcome{}) && len(s.Begun) == 0 {
+	if s.Outcome == (agent.Outcome{}) && len(s.Begun) == 0 && len(s.Counted) == 0 {
 		return s.plain(session)
 	}
-	body, err := json.Marshal(encoded{s.Produced, session, s.Outcome, s.Begun})
+	body, err := json.Marshal(encoded{s.Produced, session, s.Outcome, s.Begun, s.Counted})
 	if err != nil { // not possible with these fields
 		return s.plain(session)
 	}
@@ -122,7 +126,7 @@ func Decode(text string) State {
 			return State{}
 		}
 	}
-	s := State{Produced: e.Produced, Outcome: e.Outcome, Begun: e.Begun}
+	s := State{Produced: e.Produced, Outcome: e.Outcome, Begun: e.Begun, Counted: e.Counted}
 	session := &daemonv1.AgentSession{}
 	if err := proto.Unmarshal(e.Session, session); err == nil && session.GetId() != "" {
 		s.Session = session

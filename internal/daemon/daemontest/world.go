@@ -49,7 +49,11 @@ type World struct {
 	RetryFor time.Duration
 	// OpenWait is how long the daemon waits for the volume; 0 for its default.
 	OpenWait time.Duration
-	Verbose  bool
+	// IdleSeconds bounds a silent agent, DoneGrace one that has answered; 0 for
+	// none, and for the daemon's default.
+	IdleSeconds int32
+	DoneGrace   time.Duration
+	Verbose     bool
 }
 
 // NewWorld makes a world whose task has an origin with the given files.
@@ -123,7 +127,7 @@ func mkdir(t testing.TB, dir string) {
 // Pod is the configuration of an attempt's pod.
 func (w *World) Pod(attempt int64, op *daemonapi.Operation) daemonapi.Config {
 	pod := daemonapi.Config{Namespace: "ns", Task: "task", TaskUID: w.UID, Attempt: attempt, PodUID: w.PodUID, ServerURL: w.Server.URL,
-		GitStoreURL: w.Store, Policy: w.Policy, SpoolMargin: daemonapi.SpoolMargin{Bytes: 64 << 20, Seconds: 3600}, AgentType: cmp.Or(w.Agent, "Exec"), Context: w.Context, StatePaths: w.StatePaths, Operation: op, Source: w.Source}
+		GitStoreURL: w.Store, Policy: w.Policy, SpoolMargin: daemonapi.SpoolMargin{Bytes: 64 << 20, Seconds: 3600}, AgentType: cmp.Or(w.Agent, "Exec"), Context: w.Context, StatePaths: w.StatePaths, Operation: op, Source: w.Source, IdleSeconds: w.IdleSeconds}
 	if w.Origin != "" {
 		pod.Repository = &daemonapi.Repository{URL: w.Origin}
 	}

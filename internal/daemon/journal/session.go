@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
@@ -20,6 +21,9 @@ type Start struct {
 	Memory string `json:"memory"`
 	// Position is the last entry of the conversation that the agent is told of.
 	Position int64 `json:"position"`
+	// Tokens are those that the session's files told of before the start; empty
+	// for a session of the agent's own that begins, nil where it is not known.
+	Tokens []agent.Tokens `json:"tokens"`
 }
 
 // Told is a point of the conversation up to which a session knows everything,

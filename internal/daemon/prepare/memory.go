@@ -48,6 +48,8 @@ type memory struct {
 	// id is the session to go on with.
 	id     string
 	prompt string
+	// tokens are those that the session's files tell of.
+	tokens []agent.Tokens
 	// session is what the journal then says of the agent's session.
 	session *journal.AgentSession
 }
@@ -73,7 +75,7 @@ func (r remembered) decide() memory {
 		m.prompt = join(r.render.conversation(r.told), m.prompt)
 		return m
 	}
-	m.kind, m.id = daemonapi.MemorySession, m.session.Message().GetId()
+	m.kind, m.id, m.tokens = daemonapi.MemorySession, m.session.Message().GetId(), files.Tokens
 	m.message = fmt.Sprintf("the agent goes on with its session %s", m.id)
 	if missing := lacks(*m.session, files, r.told); len(missing) > 0 {
 		m.message += fmt.Sprintf("; what it lacks of the conversation is told in the prompt (%s)", messages(len(missing)))

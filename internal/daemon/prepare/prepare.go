@@ -159,7 +159,7 @@ func (p *preparer) run(ctx context.Context) error {
 	p.taker = &checkpoint.Taker{Repo: p.repo, Journal: p.journal, Spool: p.spool, Remote: p.cfg.Remote,
 		TaskUID: p.cfg.Pod.TaskUID, Attempt: p.cfg.Pod.Attempt, Mask: p.cfg.Mask, Log: p.log}
 	for _, step := range []func(context.Context) error{
-		p.claim, p.align, p.firstPrompt, p.drain, p.layOut, p.lookAfterDurable, p.closeCalls,
+		p.claim, p.align, p.countTokens, p.firstPrompt, p.drain, p.layOut, p.lookAfterDurable, p.closeCalls,
 		p.finishRewind, p.operate, p.clearLocks, p.settle, p.planStart, p.writeConversation, p.writeStart,
 	} {
 		if err := step(ctx); err != nil {

@@ -49,7 +49,7 @@ func (p *preparer) planStart(ctx context.Context) error {
 		return err
 	}
 	return p.journal.Update(func(s *journal.State) error {
-		s.Start = &journal.Start{Attempt: p.cfg.Pod.Attempt, Memory: m.kind, Position: known.head}
+		s.Start = &journal.Start{Attempt: p.cfg.Pod.Attempt, Memory: m.kind, Position: known.head, Tokens: append([]agent.Tokens{}, m.tokens...)}
 		s.AgentSession = m.session
 		if s.AgentSession != nil && m.kind != daemonapi.MemorySession {
 			s.AgentSession.Attempt = 0 // this attempt begins one of its own

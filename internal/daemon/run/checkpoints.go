@@ -120,6 +120,9 @@ const maxPasses = 3
 // ends meanwhile.
 func (d *daemon) take(ctx context.Context, req checkpoint.Request) error {
 	d.taken = time.Now()
+	if err := d.countTokens(ctx); err != nil {
+		return err
+	}
 	for pass := 0; ; pass++ {
 		if ctx.Err() != nil {
 			return ctx.Err()

@@ -75,6 +75,9 @@ func (d *daemon) last(ctx, work context.Context) error {
 	if _, err := d.recorder.end(work, st.exit == nil || st.terminating || st.exit.Code != 0); err != nil {
 		return err
 	}
+	if err := d.countTokens(work); err != nil {
+		return err
+	}
 	if err := d.recorder.interrupt(work); err != nil {
 		return err
 	}

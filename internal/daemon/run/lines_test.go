@@ -270,6 +270,10 @@ func TestAgentSession(t *testing.T) {
 		{"told to end", "", nil, wire.Exit{Code: 143, Terminating: true}},
 		{"a signal", "", nil, wire.Exit{Code: 137}},
 		{"said something", "", []string{geminiInit, delta("Hello.")}, wire.Exit{Code: 1}},
+		{"an error of the model's API", "", []string{geminiInit, `{"type":"result","status":"error","error":{"type":"unknown","message":"[API Error: {\"error\":{\"code\":500,\"message\":\"on fire\"}}]"},"stats":{}}`}, wire.Exit{Code: 244}},
+		{"an error of the model's API, with a plain exit code", "", []string{geminiInit, `{"type":"result","status":"error","error":{"type":"unknown","message":"[API Error: {\"error\":{\"code\":429,\"message\":\"slow down\"}}]"},"stats":{}}`}, wire.Exit{Code: 1}},
+		{"an API that cannot be reached", "", []string{geminiInit}, wire.Exit{Code: 1, LastErrors: "TypeError: fetch failed: connect ECONNREFUSED 10.0.0.1:443"}},
+		{"a program that says that it has no such session", "g-1", nil, wire.Exit{Code: 42, LastErrors: "Error resuming session: No previous sessions found for this project."}},
 		{"an error alone", "g-1", []string{geminiInit, "Error resuming session"}, wire.Exit{Code: 42}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

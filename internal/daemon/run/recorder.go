@@ -57,7 +57,9 @@ type recorder struct {
 	// process knew this session of the agent's own, if it knew any.
 	newParser func(known agentstate.State) agent.Parser
 	mask      *mask.Masker
-	longPath  string // the file of a line too long to be held
+	// price makes a usage of tokens.
+	price    func(agent.Tokens) *daemonv1.Usage
+	longPath string // the file of a line too long to be held
 	// called is told of each tool call as soon as it is seen.
 	called func(*daemonv1.ToolCall)
 	// hindered is told why nothing can be recorded, and with nil that it can again.
@@ -193,7 +195,7 @@ func (r *recorder) items(items []agent.Item, mend func(*daemonv1.Message)) {
 		case item.Message != nil:
 			r.message(item.Message, mend)
 		case item.Usage != nil:
-			r.structured(&daemonv1.Record{Body: &daemonv1.Record_Usage{Usage: item.Usage}})
+			r.usage(item)
 		case item.Output != nil && mend != nil:
 			r.message(&daemonv1.Message{Role: daemonv1.Role_ROLE_OUTPUT, Raw: *item.Output}, mend)
 		case item.Output != nil:

@@ -147,6 +147,7 @@ func Run(ctx context.Context, cfg Config) error {
 	d.recorder = &recorder{spool: v.Spool, sync: v.Sync, attempt: cfg.Pod.Attempt, newParser: d.newParser, mask: cfg.Mask,
 		longPath: filepath.Join(cfg.Paths.State, "long-line"), log: cfg.Log}
 	d.recorder.hindered = d.problems.recorded
+	d.recorder.price = func(t agent.Tokens) *daemonv1.Usage { return t.Usage(cfg.Pod.Prices) }
 	d.recorder.called = func(c *daemonv1.ToolCall) { d.toolCalled(work, c) }
 	d.socket = newSocket(d.recorder, v.Journal, cfg.Pod, cfg.Log)
 	d.socket.recorded, d.socket.failed, d.socket.beforeTool = d.recorded, func(err error) { fail(err) }, d.beforeTool

@@ -1,0 +1,48 @@
+package prepare
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/clew-dev/clew/internal/agent"
+	"github.com/clew-dev/clew/internal/daemon/agenthome"
+	"github.com/clew-dev/clew/internal/daemon/agentstate"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+)
+
+// countTokens adds the tokens of the run before to the totals that its output
+// had not told of when pod and daemon were killed, as the files of its session
+// tell. It comes before anything is restored into the home. The same write says
+// that they are counted.
+func (p *preparer) countTokens(context.Context) error {
+	state, mark := p.journal.State(), p.spool.Mark()
+	switch {
+	case !p.adapter.TokensInSession(), state.Layout == nil, state.Session == nil, state.Session.ID != mark.Session:
+		return nil
+	case state.Start == nil, state.Start.Attempt != state.Session.Attempt, state.Start.Tokens == nil:
+		return nil
+	}
+	run := agentstate.Decode(mark.State)
+	id := run.Session.GetId()
+	if id == "" || run.Outcome.Counted {
+		return nil
+	}
+	found, err := agenthome.Find(p.adapter, p.cfg.Paths.Home, id)
+	if err != nil {
+		p.log.Info("the agent's session does not tell of the tokens it used", "session", id, "reason", err.Error())
+		return nil
+	}
+	more := agent.TokensBeyond(found.Tokens, agent.AddTokens(state.Start.Tokens, run.Counted))
+	if len(more) == 0 {
+		return nil
+	}
+	var records []*daemonv1.Record
+	for _, t := range more {
+		records = append(records, &daemonv1.Record{Time: timestamppb.Now(), Attempt: p.cfg.Pod.Attempt,
+			Body: &daemonv1.Record_Usage{Usage: t.Usage(p.cfg.Pod.Prices)}})
+	}
+	run.Counted = agent.AddTokens(run.Counted, more)
+	mark.State = run.Encode()
+	return p.spool.Append(&mark, records...)
+}
