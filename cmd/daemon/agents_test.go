@@ -67,6 +67,15 @@ func fakeAgent(part string, args []string) {
 	case "stderr":
 		fmt.Fprintln(os.Stderr, "panic: the key "+os.Getenv("THE_KEY")+" is none")
 		os.Exit(3)
+	case "refused-tool":
+		fmt.Fprintln(os.Stderr, "curl: (22) HTTP 429 Too Many Requests")
+		os.Exit(22)
+	case "worked":
+		say(`{"type":"system","subtype":"init","session_id":"s-1","model":"m"}`)
+		call("t-1", "make")
+		result("t-1", "ok")
+		fmt.Fprintln(os.Stderr, "make: 401 Unauthorized")
+		os.Exit(2)
 	case "well":
 		fmt.Fprintln(os.Stderr, "error: this is none")
 		say(`{"type":"system","subtype":"init","session_id":"s-1","model":"m"}`)

@@ -49,6 +49,8 @@ func TestWhyAnAgentFailedIsTold(t *testing.T) {
 		{"GeminiCLI", "loop", "GaveUp", "Loop detected, stopping execution", 1},
 		{"ClaudeCode", "options", "InvalidOptions", "error: unknown option '--no-such'", 1},
 		{"Exec", "stderr", "", "panic: the key [masked] is none", 3},
+		{"Exec", "refused-tool", "", "curl: (22) HTTP 429 Too Many Requests", 22},
+		{"ClaudeCode", "worked", "", "make: 401 Unauthorized", 2},
 	} {
 		t.Run(tt.part, func(t *testing.T) {
 			t.Parallel()

@@ -64,6 +64,9 @@ type Adapter interface {
 	// BeforeTools tells whether the agent, started with the Files, asks the hook
 	// before it runs a tool and waits for it.
 	BeforeTools() bool
+	// WordsTell tells whether the words of the program are known, so that its last
+	// lines say why it failed. Those of any other command may mean anything.
+	WordsTell() bool
 	// HookComesFirst tells whether the hook is told of a call before the output
 	// is, if that tells of calls that are cut at all.
 	HookComesFirst() bool

@@ -23,6 +23,10 @@ func (Exec) Files(FilesRequest) map[string][]byte { return nil }
 // Command adds nothing.
 func (Exec) Command(Start) Command { return Command{} }
 
+// WordsTell is false: what a script prints of a test, or of a server that it
+// asked, is no word of the model's API.
+func (Exec) WordsTell() bool { return false }
+
 // HookComesFirst is never asked.
 func (Exec) HookComesFirst() bool { return false }
 

@@ -140,12 +140,25 @@ var refusedOptions = regexp.MustCompile(`(?im)^(?:error: )?(?:unknown (?:option|
 // accept its arguments.
 var usageText = regexp.MustCompile(`(?m)^(?:Usage: |Positionals:|Options:$)`)
 
-// FailureOf classifies the last lines that a program printed which said nothing
-// of a failure in its events. began tells that it printed any event: then its
-// arguments were accepted.
-func FailureOf(lines string, began bool) *Failure {
+// LastWords are what a program printed last that said nothing of a failure in
+// its events.
+type LastWords struct {
+	Lines string
+	// Began: the program printed an event, so its arguments were accepted.
+	Began bool
+	// Worked: it gave an answer or called a tool. From then on its lines may be
+	// those of a tool, and nothing follows from them.
+	Worked bool
+}
+
+// FailureOf classifies the last lines of an agent's program.
+func FailureOf(a Adapter, words LastWords) *Failure {
+	lines := words.Lines
+	if !a.WordsTell() || words.Worked {
+		return &Failure{Message: Text([]byte(strings.TrimSpace(lines)))}
+	}
 	f := failure(0, lines)
-	if f.Cause != CauseUnknown || began {
+	if f.Cause != CauseUnknown || words.Began {
 		return f
 	}
 	if m := refusedOptions.FindStringIndex(lines); m != nil {

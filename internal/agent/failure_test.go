@@ -153,8 +153,27 @@ func TestLastLines(t *testing.T) {
 		{"TypeError: fetch failed\n", true, agent.CauseModelUnavailable},
 		{"panic: runtime error\n", false, agent.CauseUnknown},
 	} {
-		if got := agent.FailureOf(tt.lines, tt.began); got.Cause != tt.want || got.Message == "" {
+		if got := agent.FailureOf(adapter(t, "ClaudeCode"), agent.LastWords{Lines: tt.lines, Began: tt.began}); got.Cause != tt.want || got.Message == "" {
 			t.Errorf("%q: %+v, want %q", tt.lines, got, tt.want)
+		}
+	}
+}
+
+// Lines that may be a tool's, a test's or a script's say nothing of the model's
+// API, whatever words are in them.
+func TestWordsOfOthersDecideNothing(t *testing.T) {
+	for _, lines := range []string{
+		"--- FAIL: TestLogin: got 401 Unauthorized, want 200", "npm ERR! HTTP 429 Too Many Requests", "pq: permission_denied for table users",
+		"aws: not logged in", "GitHub: rate limit exceeded, try again in 1h", "connect ECONNREFUSED 127.0.0.1:5432", "HTTP 402 Payment Required",
+		"Usage: make [target] ...", "error: unknown option '--no-such'", "session not found",
+	} {
+		for name, got := range map[string]*agent.Failure{
+			"Exec":                        agent.FailureOf(adapter(t, "Exec"), agent.LastWords{Lines: lines}),
+			"Claude Code, when it worked": agent.FailureOf(adapter(t, "ClaudeCode"), agent.LastWords{Lines: lines, Began: true, Worked: true}),
+		} {
+			if *got != (agent.Failure{Message: lines}) {
+				t.Errorf("%s, %q: %+v, want no cause and no pause", name, lines, *got)
+			}
 		}
 	}
 }

@@ -52,7 +52,7 @@ func (d *daemon) exitCode() int {
 }
 
 // failureOf is why an agent failed: by its own events, by what the shim says, or
-// by the last lines it printed.
+// by the last lines it printed, where their words are known.
 func (d *daemon) failureOf(st status) agent.Failure {
 	known := d.recorder.agentState()
 	f := agent.Failure{}
@@ -77,7 +77,9 @@ func (d *daemon) failureOf(st status) agent.Failure {
 	if lines == "" {
 		return f
 	}
-	last := agent.FailureOf(lines, known.Produced || known.Session != nil)
+	last := agent.FailureOf(d.adapter, agent.LastWords{
+		Lines: lines, Began: known.Produced || known.Session != nil, Worked: known.Produced,
+	})
 	if last.Cause == agent.CauseUnknown {
 		last.Message = lastLines(lines, maxFailureText)
 	}
