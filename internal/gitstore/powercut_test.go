@@ -95,4 +95,5 @@ func TestPowerCutsLoseNoAcknowledgedPush(t *testing.T) {
 		}
 	}
 	t.Logf("%d checkpoints acknowledged through %d power cuts", total, cuts)
+	t.Logf("soak: %d power cuts: the gitstore's disk", cuts)
 }

@@ -112,14 +112,13 @@ type mismatchError struct{ message string }
 
 func (e *mismatchError) Error() string { return "memory and files disagree: " + e.message }
 
-// ahead is how many calls the files may be ahead of the conversation unless the
-// agent is told otherwise: one whose answer was under way when the pod was
-// killed, and one begun after it.
+// ahead is how many calls the files may be ahead of the conversation: one whose
+// answer was under way when the pod was killed, and one begun after it.
 const ahead = 2
 
 // check compares the files with what the answered calls produce. Calls after
 // those may have been carried out in part.
-func check(p plan, answered, ahead int, s stateFile, work fs.FS) error {
+func check(p plan, answered int, s stateFile, work fs.FS) error {
 	counted, err := s.read()
 	if err != nil {
 		return err

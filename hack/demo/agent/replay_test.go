@@ -115,6 +115,67 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
+// TestTorn tears what the last calls wrote, as a power cut does, and forgets
+// their answers.
+func TestTorn(t *testing.T) {
+	const calls, answered = 24, 13
+	for name, tear := range map[string]func(path string, written []byte){
+		"missing": func(path string, _ []byte) { os.Remove(path) },
+		"empty":   func(path string, _ []byte) { os.WriteFile(path, nil, 0o644) },
+		"zeroed":  func(path string, written []byte) { os.WriteFile(path, make([]byte, len(written)), 0o644) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			conversation := place(t)
+			p := made{calls: calls, seed: 1}
+			did := func(n int, more ...string) string {
+				var out bytes.Buffer
+				if err := run(context.Background(), append([]string{"--delay=0", fmt.Sprintf("--calls=%d", n)}, more...), &out); err != nil {
+					t.Fatal(err)
+				}
+				return out.String()
+			}
+			os.WriteFile(conversation, []byte(did(answered)), 0o600)
+			did(answered + 5)
+			for path := range touched(p, answered) {
+				if written, err := os.ReadFile(path); err == nil {
+					tear(path, written)
+				}
+			}
+			os.WriteFile(filepath.Join(os.Getenv("HOME"), ".replay", "state.json"), make([]byte, 11), 0o600)
+
+			did(calls, "--check", "--torn")
+
+			want, _ := p.files(calls)
+			if d := cmp.Diff(want, tree(t)); d != "" {
+				t.Fatalf("(-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// TestWhatWasAnsweredIsNotMended damages what no later call is at.
+func TestWhatWasAnsweredIsNotMended(t *testing.T) {
+	for name, harm := range map[string]func(){
+		"a zeroed file": func() { os.WriteFile(file(2), make([]byte, 10), 0o644) },
+		"a lost file":   func() { os.Remove(file(2)) },
+		"a lost state":  func() { os.RemoveAll(filepath.Join(os.Getenv("HOME"), ".replay")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			conversation := place(t)
+			var out bytes.Buffer
+			if err := run(context.Background(), []string{"--delay=0", "--calls=12"}, &out); err != nil {
+				t.Fatal(err)
+			}
+			os.WriteFile(conversation, out.Bytes(), 0o600)
+			harm()
+			var mismatch *mismatchError
+			if err := run(context.Background(), []string{"--delay=0", "--calls=20", "--check", "--torn"}, &out); !errors.As(err, &mismatch) {
+				t.Fatalf("%v", err)
+			}
+		})
+	}
+}
+
 func add(path, line string) {
 	data, _ := os.ReadFile(path)
 	os.WriteFile(path, append(data, line+"\n"...), 0o600)
