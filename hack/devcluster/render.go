@@ -90,6 +90,9 @@ evictionHard:
   imagefs.available: 1%%
 maxPods: 200
 podPidsLimit: 4096
+# Tests kill the same container many times; by default it would be left dead for
+# five minutes after some of them.
+crashLoopBackOff: {maxContainerRestartPeriod: 2s}
 clusterDomain: cluster.local
 clusterDNS: [%[7]s]
 resolvConf: %[8]q

@@ -22,7 +22,7 @@ func TestConfigsCarrySettings(t *testing.T) {
 			`sandbox_image = "localhost/pause:1"`, "restrict_oom_score_adj = true", s.path("containerd", "root"), `bin_dir = "/usr/lib/cni"`,
 		}},
 		"kubelet": {kubeletConfig(s, "/r"), []string{
-			"address: 10.215.0.2", "cgroupRoot: /clew-devcluster-0", "clusterDNS: [10.214.0.10]", "failCgroupV1: false", "containerRuntimeEndpoint: unix://" + s.State, "nodefs.available: 1%\n",
+			"address: 10.215.0.2", "cgroupRoot: /clew-devcluster-0", "clusterDNS: [10.214.0.10]", "failCgroupV1: false", "containerRuntimeEndpoint: unix://" + s.State, "nodefs.available: 1%\n", "maxContainerRestartPeriod: 2s",
 		}},
 		"kube-proxy":       {proxyConfig(s), []string{"clusterCIDR: 10.213.0.0/20", "mode: iptables", "maxPerCore: 0"}},
 		"CoreDNS":          {corefile(s, "/r", true), []string{".:1053 {", "bind 10.215.0.2", "forward . /r"}},
