@@ -85,7 +85,7 @@ test-e2e: cluster deploy demo-image agent-images ## Tests on the development clu
 	@$(call run-tests,e2e)
 
 .PHONY: soak
-soak: prerequisites cluster envtest-assets deploy demo-image agent-images ## All tests, the kill tests at full length
+soak: prerequisites cluster envtest-assets deploy demo-image agent-images ## All tests, those that do harm at full length (hours); says at the end how often they did what
 	@export CLEW_SOAK=1; $(call run-tests,unit integration modules e2e)
 
 .PHONY: bench

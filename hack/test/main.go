@@ -35,7 +35,8 @@ const usage = `usage: test [-run PATTERN] SET...
   e2e          tests on the development cluster
 
 Temporary files are in memory where there is enough of it. With CLEW_SOAK=1
-they are on disk, tests are given hours, and the kill tests run at full length.
+they are on disk, tests are given hours, the tests that do harm run at full
+length, and a table says how often they did what, with which seeds.
 `
 
 func run(ctx context.Context) int {
@@ -75,6 +76,9 @@ func run(ctx context.Context) int {
 			}
 		}
 	}
+	if soak {
+		total.soak.print(os.Stdout)
+	}
 	total.summarise(os.Stdout, time.Since(start))
 	if total.failed > 0 || ctx.Err() != nil {
 		return 1
@@ -93,6 +97,9 @@ type invocation struct {
 func plan(ctx context.Context, set string, soak bool) ([]invocation, error) {
 	timeout := map[bool]string{false: "15m", true: "6h"}[soak]
 	common := []string{"-p", fmt.Sprint(min(2, runtime.NumCPU())), "-timeout", timeout}
+	if soak {
+		common = append(common, "-count=1") // a table of what was done long ago would say nothing
+	}
 	switch set {
 	case "unit", "integration":
 		packages, err := listPackages(ctx, ".")

@@ -26,6 +26,7 @@ type tally struct {
 	passed, failed, skipped int
 	failures                []failure
 	skips                   []string
+	soak                    soakTable
 }
 
 type failure struct{ name, output string }
@@ -91,6 +92,7 @@ func (t *tally) take(e event, packages map[string]*packageRun, builds map[string
 			p.output[e.Test] = &strings.Builder{}
 		}
 		p.output[e.Test].WriteString(e.Output)
+		t.soak.read(e.Test, e.Output)
 		if e.Test == "" && strings.Contains(e.Output, "\t(cached)") {
 			p.cached = true
 		}

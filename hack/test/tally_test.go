@@ -121,6 +121,32 @@ func TestLastLine(t *testing.T) {
 	}
 }
 
+func TestWhatASoakDidIsAddedUp(t *testing.T) {
+	events := `{"Action":"output","Package":"p","Test":"A","Output":"    a_test.go:7: CLEW_SEED=12\n"}
+{"Action":"output","Package":"p","Test":"A","Output":"    a_test.go:8: soak: 3 killed: daemon\n"}
+{"Action":"output","Package":"p","Test":"A","Output":"    a_test.go:8: soak: 20 killed: manager\n"}
+{"Action":"pass","Package":"p","Test":"A"}
+{"Action":"output","Package":"q","Test":"B","Output":"    b_test.go:8: soak: 4 killed: daemon\n"}
+{"Action":"output","Package":"q","Test":"B","Output":"    b_test.go:8: soak: 0 calls lost\n"}
+`
+	total, out := &tally{}, &strings.Builder{}
+	if err := total.read(strings.NewReader(events), out); err != nil {
+		t.Fatal(err)
+	}
+	total.soak.print(out)
+	want := `
+What was done, and what came of it:
+       0  calls lost
+      27  killed
+       7    daemon
+      20    manager
+A CLEW_SEED=12
+`
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out, want)
+	}
+}
+
 func TestChoose(t *testing.T) {
 	packages := []testPackage{
 		{ImportPath: "m/internal/plan", TestGoFiles: []string{"a_test.go"}, TestImports: []string{"m/internal/testing/builders"}},
