@@ -92,6 +92,9 @@ const (
 	// the history as it may. The agent works on; its output waits for some
 	// minutes, and is then left out of the history, counted.
 	ReasonHistoryLimitReached = "HistoryLimitReached"
+	// ReasonModelErrors: the model's API answers with errors, and the agent tries
+	// again by itself.
+	ReasonModelErrors = "ModelErrors"
 	// ReasonVolumeOutdated: the history has records that the volume never held.
 	// The attempt ends; the next one restores the workspace.
 	ReasonVolumeOutdated = "VolumeOutdated"

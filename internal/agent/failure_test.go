@@ -214,7 +214,7 @@ func TestVersions(t *testing.T) {
 		{"codex", "WARNING: proceeding without 1.2.3 aliases\ncodex-cli 0.144.6\n", "0.144.6", false},
 		{"codex", "codex-cli 0.99.0\n", "0.99.0", true},
 		{"gemini", "0.61.0\n", "0.61.0", false},
-		{"gemini", "v0.50.9-nightly.20260901\n", "0.50.9", true},
+		{"gemini", "v0.45.1-nightly.20260901\n", "0.45.1", true},
 		{"opencode", "1.14.34\n", "1.14.34", true},
 		{"opencode", "1.18.3\n", "1.18.3", false},
 		{"my-agent", "0.0.1\n", "0.0.1", false},
@@ -245,6 +245,11 @@ func TestTheTableNamesTheOldestVersions(t *testing.T) {
 		row, _, _ = strings.Cut(row, "\n")
 		if !ok || !found || !strings.Contains(row, "| "+v.String()+" |") {
 			t.Errorf("%s: %s is not in %q", kind, v, row)
+		}
+		// What is tried with the agents' images is that very version.
+		file := "../../hack/agents/oldest/" + adapter(t, kind).Executable() + "/package.json"
+		if packages, err := os.ReadFile(file); err != nil || !strings.Contains(string(packages), v.String()) {
+			t.Errorf("%s: %s is not in %s: %v", kind, v, file, err)
 		}
 	}
 }

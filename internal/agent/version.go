@@ -19,7 +19,7 @@ func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[
 var oldest = map[string]Version{
 	"claude":   {2, 1, 200},
 	"codex":    {0, 144, 6},
-	"gemini":   {0, 51, 0},
+	"gemini":   {0, 45, 2},
 	"opencode": {1, 18, 3},
 }
 

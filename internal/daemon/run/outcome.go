@@ -18,6 +18,9 @@ const (
 	doneGrace = 30 * time.Second
 	// watchEvery is how often it is looked whether the agent is silent.
 	watchEvery = time.Second
+	// troubleAfter is how long an agent may try to get over an error of the
+	// model's API before that is told of.
+	troubleAfter = 5 * time.Second
 	// maxFailureText is how much is told of why an agent failed, in bytes.
 	maxFailureText = 900
 )
@@ -117,12 +120,14 @@ func (d *daemon) agentEnd(st status) *daemonv1.AgentEnd {
 }
 
 // watchAgent ends an agent that has given its final answer and does not end, or
-// that is silent for longer than the task allows.
+// that is silent for longer than the task allows. It tells of one that the model's
+// API holds up.
 func (d *daemon) watchAgent(ctx context.Context) error {
 	limit := time.Duration(d.cfg.Pod.IdleSeconds) * time.Second
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	since := time.Now() // the output may have been held back until now
+	var trouble trouble
 	for {
 		select {
 		case <-tick.C:
@@ -130,7 +135,12 @@ func (d *daemon) watchAgent(ctx context.Context) error {
 			return ctx.Err()
 		}
 		st, _ := d.socket.status()
-		if !st.connected || st.exit != nil || st.terminating || d.problems.current() != nil {
+		outcome := d.recorder.agentState().Outcome
+		if st.exit != nil {
+			outcome = agent.Outcome{}
+		}
+		d.problems.modelErrors(trouble.lasting(outcome, time.Now()))
+		if !st.connected || st.exit != nil || st.terminating || d.problems.own() {
 			since = time.Now()
 			continue
 		}
@@ -140,7 +150,7 @@ func (d *daemon) watchAgent(ctx context.Context) error {
 		}
 		silent := time.Since(since)
 		switch {
-		case d.recorder.agentState().Outcome.Done && silent > d.doneGrace:
+		case outcome.Done && silent > d.doneGrace:
 			d.log.Info("the agent has given its final answer, and something it left behind holds it: ending it", "silentFor", silent.String())
 		case limit > 0 && silent > limit:
 			message := fmt.Sprintf("the agent printed nothing for %s and was ended, as spec.agent.idleSeconds says", limit)
@@ -152,4 +162,27 @@ func (d *daemon) watchAgent(ctx context.Context) error {
 		d.socket.finish()
 		since = time.Now()
 	}
+}
+
+// trouble is an error of the model's API that the agent has not got over yet.
+type trouble struct {
+	is    *agent.Failure
+	since time.Time
+}
+
+// lasting is the error, the first of its kind, if it has lasted for long enough to
+// be told of; else nil.
+func (t *trouble) lasting(o agent.Outcome, now time.Time) *agent.Failure {
+	switch {
+	case o.Done || o.Failure == nil || o.Failure.Cause == agent.CauseUnknown:
+		t.is = nil
+	case t.is == nil:
+		t.is, t.since = o.Failure, now
+	case t.is.Cause != o.Failure.Cause:
+		t.is = o.Failure
+	}
+	if t.is == nil || now.Sub(t.since) < troubleAfter {
+		return nil
+	}
+	return t.is
 }

@@ -39,6 +39,7 @@ type problems struct {
 	recording   *daemonv1.Problem // of the agent's output
 	checkpoints *daemonv1.Problem // of taking them
 	pushes      *daemonv1.Problem // of what was taken
+	model       *daemonv1.Problem // of the model's API
 	news        chan struct{}     // there may be something to tell
 }
 
@@ -86,6 +87,17 @@ func (p *problems) pushed(err error) {
 	p.set(&p.pushes, is)
 }
 
+// modelErrors notes an error of the model's API that the agent tries to get over;
+// nil when it has, or has ended. Which of them came first is told for as long as
+// they are of one kind.
+func (p *problems) modelErrors(f *agent.Failure) {
+	var is *daemonv1.Problem
+	if f != nil {
+		is = p.problem(v1alpha1.ReasonModelErrors, f.Message+"; the agent tries again by itself")
+	}
+	p.set(&p.model, is)
+}
+
 func full(err error) bool {
 	return worktree.NoSpace(err) || worktree.ReasonOf(err) == worktree.StorageFull
 }
@@ -111,7 +123,14 @@ func (p *problems) set(which **daemonv1.Problem, is *daemonv1.Problem) {
 func (p *problems) current() *daemonv1.Problem {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return cmp.Or(p.recording, p.checkpoints, p.pushes)
+	return cmp.Or(p.recording, p.checkpoints, p.pushes, p.model)
+}
+
+// own reports whether there is a problem of Clew's own.
+func (p *problems) own() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return cmp.Or(p.recording, p.checkpoints, p.pushes) != nil
 }
 
 // run tells the server of every change until ctx ends. It begins with how things

@@ -65,3 +65,23 @@ func TestAGitstoreWithoutRoomShowsWhileCheckpointsWaitForIt(t *testing.T) {
 	}
 	d.End()
 }
+
+func TestErrorsOfTheModelShowWhileTheAgentTriesAgain(t *testing.T) {
+	t.Parallel()
+	w := daemontest.NewWorld(t, nil)
+	w.Agent = "ClaudeCode"
+	w.Prepare(1, nil)
+	d := w.Start(1)
+	a := w.Dial("s")
+	retry := `{"type":"system","subtype":"api_retry","attempt":1,"max_retries":10,"retry_delay_ms":603,"error_status":401,"error":"authentication_failed"}`
+	a.Say(`{"type":"system","subtype":"init","session_id":"s-1","model":"m"}`, retry, retry)
+	w.Server.Until(t, "the problem is told of", w.UID, func(k *daemontest.Task) bool {
+		return k.Problem.GetReason() == "ModelErrors" &&
+			k.Problem.GetMessage() == "the model's API answers with status 401 authentication_failed; the agent tries again by itself"
+	})
+	a.Say(`{"type":"assistant","message":{"id":"m-1","role":"assistant","content":[{"type":"text","text":"DONE"}]}}`)
+	w.Server.Until(t, "the problem is solved", w.UID, func(k *daemontest.Task) bool { return k.Problem == nil })
+	a.Send(wire.TypeExit, wire.Exit{})
+	a.Next(wire.TypeRelease)
+	d.End()
+}
