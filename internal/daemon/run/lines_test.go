@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemon/mask"
@@ -357,5 +358,35 @@ func TestSessionFileLags(t *testing.T) {
 		}
 		a.Next(wire.TypeThaw)
 		finish(a, d, 0)
+	}
+}
+
+// TestLongIDs: what an agent calls its calls is remembered for as long as they
+// are not answered, so it is bounded, and so is how many are.
+func TestLongIDs(t *testing.T) {
+	w := daemontest.NewWorld(t, nil)
+	w.Prepare(1, nil)
+	d := w.Start(1)
+	a := w.Dial("s")
+	id := strings.Repeat("x", 20<<10)
+	a.Say(`{"type":"tool_call","id":"`+id+`","name":"`+id+`"}`, `{"type":"tool_result","id":"`+id+`","output":"ok"}`)
+	for n := range conversation.MaxOpenCalls + 10 {
+		a.Say(fmt.Sprintf(`{"type":"tool_call","id":"%d","name":"Bash"}`, n))
+	}
+	a.Recorded()
+	finish(a, d, 0)
+	got := entries(w)
+	call, result := got[0].GetToolCall(), got[1].GetToolResult()
+	if len(call.GetId()) > conversation.MaxID || len(call.GetName()) > conversation.MaxID || call.GetId() != result.GetCallId() {
+		t.Errorf("an id of %d bytes, a name of %d; the result's id of %d bytes", len(call.GetId()), len(call.GetName()), len(result.GetCallId()))
+	}
+	interrupted := 0
+	for _, m := range got {
+		if m.GetToolResult().GetInterrupted() {
+			interrupted++
+		}
+	}
+	if interrupted != conversation.MaxOpenCalls {
+		t.Errorf("%d calls were remembered, want %d", interrupted, conversation.MaxOpenCalls)
 	}
 }

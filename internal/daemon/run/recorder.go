@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/clew-dev/clew/internal/agent"
+	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/daemon/agentstate"
 	"github.com/clew-dev/clew/internal/daemon/backoff"
 	"github.com/clew-dev/clew/internal/daemon/mask"
@@ -220,7 +221,19 @@ func (r *recorder) message(m *daemonv1.Message, mend func(*daemonv1.Message)) {
 		r.called(call)
 	}
 	r.masked(m)
+	shortenIDs(m)
 	r.structured(&daemonv1.Record{Body: &daemonv1.Record_Message{Message: m}})
+}
+
+// shortenIDs bounds what an agent calls its calls and tools: these are remembered
+// here and in the store for as long as a call is not answered.
+func shortenIDs(m *daemonv1.Message) {
+	if call := m.GetToolCall(); call != nil {
+		call.Id, call.Name = conversation.ShortID(call.Id), conversation.ShortID(call.Name)
+	}
+	if result := m.GetToolResult(); result != nil {
+		result.CallId = conversation.ShortID(result.CallId)
+	}
 }
 
 // masked masks a message. The shim has masked the line, but a line may write a
@@ -407,6 +420,9 @@ func (r *recorder) count(rec *daemonv1.Record) {
 	}
 	r.records++
 	if call := rec.GetMessage().GetToolCall(); call != nil {
+		if len(r.open) == conversation.MaxOpenCalls {
+			r.open = slices.Delete(r.open, 0, 1)
+		}
 		r.open = append(r.open, call.GetId())
 	}
 	if result := rec.GetMessage().GetToolResult(); result != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemon/wire"
 	"github.com/clew-dev/clew/internal/daemonapi"
@@ -208,6 +209,7 @@ func (s *socket) ask(ctx context.Context, c *connection, f wire.Frame, known fun
 	if err := f.Decode(&b); err != nil {
 		return err
 	}
+	b.ID, b.Name = conversation.ShortID(b.ID), conversation.ShortID(b.Name) // as they are recorded
 	select {
 	case s.asking <- struct{}{}:
 		defer func() { <-s.asking }()

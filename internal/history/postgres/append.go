@@ -63,7 +63,7 @@ func (s *Store) Append(ctx context.Context, task history.Task, attempt int64, re
 }
 
 // unseen leaves out the records that are stored already; what remains follows
-// on the last one without a gap.
+// on the last one without a gap, and says no more than may be stored.
 func unseen(records []history.Record, last int64) ([]history.Record, error) {
 	fresh, stored := make([]history.Record, 0, len(records)), last
 	for _, r := range records {
@@ -73,7 +73,7 @@ func unseen(records []history.Record, last int64) ([]history.Record, error) {
 		if r.Sequence != last+1 {
 			return nil, &history.GapError{Last: stored, First: r.Sequence}
 		}
-		fresh = append(fresh, r)
+		fresh = append(fresh, bounded(r))
 		last = r.Last()
 	}
 	return fresh, nil

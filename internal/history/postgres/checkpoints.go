@@ -14,12 +14,6 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
 
-// Limits of lists in a checkpoint record; the counts beside them count all.
-const (
-	maxListed  = 100
-	maxChanges = 1000
-)
-
 // Checkpoint returns a checkpoint with the files it changed;
 // history.ErrNotFound if it is not recorded in that namespace.
 func (s *Store) Checkpoint(ctx context.Context, task history.Key, number int64) (history.Checkpoint, error) {
@@ -65,34 +59,30 @@ func (s *Store) CheckpointsAfter(ctx context.Context, taskUID string, after int6
 
 // checkpointRow is the row of a checkpoint that is told at the batch's head.
 func checkpointRow(b *batch, r history.Record) (sqlc.InsertCheckpointParams, error) {
-	c := r.Checkpoint
-	dirty := make([]string, 0, min(len(c.DirtyFiles), maxListed))
-	for _, f := range c.DirtyFiles[:min(len(c.DirtyFiles), maxListed)] {
-		dirty = append(dirty, clean(f))
-	}
+	c := boundedCheckpoint(*r.Checkpoint)
 	row := sqlc.InsertCheckpointParams{
 		TaskID: b.id, Namespace: b.task.Namespace, Number: narrow(c.Number), Previous: narrow(c.Number - 1), Attempt: narrow(r.Attempt),
-		Trigger: clean(c.Trigger), Time: sane(c.Time, r.Time), Message: clean(c.Message),
+		Trigger: c.Trigger, Time: sane(c.Time, r.Time), Message: c.Message,
 		Commit: pack(c.Commit), Tree: pack(c.Tree), Parent: pack(c.Parent), Base: pack(c.Base), StateCommit: pack(c.StateCommit),
 		FilesChanged: c.FilesChanged, LinesAdded: narrow(c.LinesAdded), LinesRemoved: narrow(c.LinesRemoved),
-		GitHead: pack(c.GitHead), GitBranch: clean(c.GitBranch), DirtyFiles: dirty, DirtyFileCount: c.DirtyFileCount,
+		GitHead: pack(c.GitHead), GitBranch: c.GitBranch, DirtyFiles: c.DirtyFiles, DirtyFileCount: c.DirtyFileCount,
 		Files: narrow(c.Files), Bytes: c.Bytes, SkippedCount: c.SkippedCount, Durable: c.Durable,
-		RequestedByName: clean(c.RequestedByName), RequestedByUid: clean(c.RequestedByUID),
-		Consistency: clean(c.Consistency), FrozenMs: narrow(c.FrozenMilliseconds),
+		RequestedByName: c.RequestedByName, RequestedByUid: c.RequestedByUID,
+		Consistency: c.Consistency, FrozenMs: narrow(c.FrozenMilliseconds),
 		BranchID: b.branch.ID, Position: b.log.Position, Turn: narrow(b.log.Position - b.log.Boundary),
 		InputTokens: b.log.Totals.InputTokens, OutputTokens: b.log.Totals.OutputTokens, CostMicroUsd: b.log.Totals.CostMicroUSD,
 	}
 	var err error
-	if row.Skipped, err = skippedText(c.Skipped); err != nil {
+	if row.Skipped, err = jsonText(c.Skipped, len(c.Skipped) == 0); err != nil {
 		return row, err
 	}
 	if row.Changes, err = changesText(c.Changes); err != nil {
 		return row, err
 	}
-	if row.RiskyTool, err = riskyToolText(c.RiskyTool); err != nil {
+	if row.RiskyTool, err = jsonText(c.RiskyTool, c.RiskyTool == nil); err != nil {
 		return row, err
 	}
-	row.Session, err = sessionText(c.Session)
+	row.Session, err = jsonText(c.Session, c.Session == nil)
 	return row, err
 }
 
@@ -125,28 +115,6 @@ func checkpointOf(row sqlc.RecordedCheckpoint) (history.Checkpoint, error) {
 	return c, nil
 }
 
-func skippedText(files []history.SkippedFile) (string, error) {
-	listed := make([]history.SkippedFile, 0, min(len(files), maxListed))
-	for _, f := range files[:min(len(files), maxListed)] {
-		listed = append(listed, history.SkippedFile{Path: clean(f.Path), Reason: clean(f.Reason), Bytes: f.Bytes})
-	}
-	return jsonText(listed, len(listed) == 0)
-}
-
-func riskyToolText(r *history.RiskyTool) (string, error) {
-	if r == nil {
-		return "", nil
-	}
-	return jsonText(history.RiskyTool{Name: clean(r.Name), CallID: clean(r.CallID), Before: r.Before}, false)
-}
-
-func sessionText(a *history.AgentSession) (string, error) {
-	if a == nil {
-		return "", nil
-	}
-	return jsonText(history.AgentSession{Agent: clean(a.Agent), ID: clean(a.ID), Version: clean(a.Version), Model: clean(a.Model)}, false)
-}
-
 func jsonText(value any, empty bool) (string, error) {
 	if empty {
 		return "", nil
@@ -158,15 +126,15 @@ func jsonText(value any, empty bool) (string, error) {
 // changesText is a list of pairs: the action, of which the first letter
 // suffices where it is one that is known, and the path.
 func changesText(files []history.FileChange) (string, error) {
-	pairs := make([][2]string, 0, min(len(files), maxChanges))
-	for _, f := range files[:min(len(files), maxChanges)] {
-		action := clean(f.Action)
+	pairs := make([][2]string, 0, len(files))
+	for _, f := range files {
+		action := f.Action
 		for short, long := range actions {
 			if action == long {
 				action = short
 			}
 		}
-		pairs = append(pairs, [2]string{action, clean(f.Path)})
+		pairs = append(pairs, [2]string{action, f.Path})
 	}
 	return jsonText(pairs, len(pairs) == 0)
 }

@@ -50,6 +50,9 @@ func (s *Store) Import(ctx context.Context, namespace, by string, lines iter.Seq
 			return err
 		}
 		i := newImporter(namespace, cmp.Or(by, "unknown"), sqlc.New(tx))
+		if err := s.noteRoom(ctx, i); err != nil {
+			return err
+		}
 		number := 0
 		for line, err := range lines {
 			number++
@@ -93,6 +96,9 @@ type importer struct {
 	// lines counts them by kind, and cost is about what they take.
 	lines map[string]int64
 	cost  int64
+	// most is what the namespace may have, 0 for no limit, and has what it had
+	// when the import began.
+	most, has int64
 }
 
 // importedBranch is a branch that messages are being added to.
@@ -122,6 +128,9 @@ func (i *importer) line(ctx context.Context, line history.ExportLine) error {
 		}
 	}
 	i.cost += recordCost + int64(len(line.Body))
+	if err := i.fits(); err != nil {
+		return err
+	}
 	if line.Kind != history.ExportEnd {
 		i.lines[line.Kind]++
 	}
@@ -226,6 +235,9 @@ func (i *importer) branch(ctx context.Context, b exportedBranch) error {
 	}
 	if b.Branch < 0 && b.Number < 0 || b.Branch > maxBranch || b.Number > maxBranch {
 		return invalid("branch %d has a number that no branch has", b.Branch)
+	}
+	for n := range b.Open {
+		b.Open[n].ID = shortName(b.Open[n].ID)
 	}
 	open, err := json.Marshal(b.Open)
 	if err != nil {

@@ -21,11 +21,11 @@ func (e exportedMessage) message(b *batch) (conversation.Message, error) {
 		texts = append(texts, *t)
 	}
 	if c := e.Call; c != nil {
-		m.ToolCall = &conversation.ToolCall{ID: c.ID, Name: c.Name}
+		m.ToolCall = &conversation.ToolCall{ID: shortName(c.ID), Name: c.Name}
 		texts = append(texts, c.Input)
 	}
 	if r := e.Result; r != nil {
-		m.ToolResult = &conversation.ToolResult{CallID: r.CallID, IsError: r.IsError, Interrupted: r.Interrupted}
+		m.ToolResult = &conversation.ToolResult{CallID: shortName(r.CallID), IsError: r.IsError, Interrupted: r.Interrupted}
 		texts = append(texts, r.Output)
 	}
 	for n, into := range m.Texts() {

@@ -19,8 +19,10 @@ import (
 //
 // From when a limit is reached, records are refused for the grace period: the
 // daemon keeps them, and nothing is lost if somebody raises the limit or deletes
-// histories. Afterwards what the agent says is left out and counted, so that no
-// task is held up for good; checkpoints and usage are stored all the same.
+// histories. Afterwards what the agent says, events, and the lists of files of
+// checkpoints are left out and counted, so that no task is held up; checkpoints
+// and moves of the conversation are stored all the same. These have a reserve
+// beside the limit. When that is used up too, everything waits.
 type Limits struct {
 	TaskBytes, NamespaceBytes int64
 	// Grace is 3 minutes if zero. It should be shorter than preparing a pod may take.
@@ -29,9 +31,12 @@ type Limits struct {
 
 const (
 	defaultGrace = 3 * time.Minute
-	// recordCost is about what a record takes besides its texts: its row, and its
-	// part of the indexes.
-	recordCost = 512
+	// reserve is the part of a limit, one in so many, that there is beside it for
+	// what is stored although the limit is reached; room is the part that must be
+	// free before a task that had reached it goes on, lest each short record that
+	// still fits began the grace anew.
+	reserve = 8
+	room    = 16
 	// sumKept is for how long the sum of a namespace is believed, and sumsKept
 	// for how many: adding it up costs a look at each of its tasks.
 	sumKept  = 10 * time.Second
@@ -56,13 +61,17 @@ func newLimits(l Limits) *limits {
 // yet. It notes in the task's row where the task stands.
 func (s *Store) admit(ctx context.Context, q *sqlc.Queries, l *locked, records []history.Record) (stored []history.Record, refused, err error) {
 	cost := costOf(records)
-	reached, err := s.reached(ctx, q, l, cost)
+	beside := int64(0)
+	if l.row.LimitMessage != "" {
+		beside = -room
+	}
+	reached, err := s.reached(ctx, q, l, cost, beside)
 	if err != nil {
 		return nil, nil, err
 	}
 	if reached == "" {
 		l.row.StoredBytes += cost
-		if l.row.LimitMessage == "" {
+		if l.row.LimitMessage == "" || cost == 0 {
 			return records, nil, nil
 		}
 		l.row.LimitSince, l.row.LimitNoted, l.row.LimitMessage = pgtype.Timestamptz{}, pgtype.Timestamptz{}, ""
@@ -76,14 +85,49 @@ func (s *Store) admit(ctx context.Context, q *sqlc.Queries, l *locked, records [
 		refused = fmt.Errorf("%w: %s", history.ErrLimitReached, reached)
 		return nil, refused, l.setLimit(ctx, q, reached+"; the agent's output waits on its volume for some minutes, and is left out of the history then")
 	}
-	records = l.leaveOut(records, now, reached)
-	l.row.StoredBytes += costOf(records)
-	return records, nil, l.setLimit(ctx, q, reached+"; the agent's output is left out of the history meanwhile, and checkpoints are kept")
+	return s.admitRest(ctx, q, l, records, reached)
 }
 
-// reached says which limit so many bytes more would exceed; empty if none.
-func (s *Store) reached(ctx context.Context, q *sqlc.Queries, l *locked, more int64) (string, error) {
-	if most := s.limits.TaskBytes; most > 0 && l.row.StoredBytes+more > most {
+// admitRest admits what is stored although the limit is reached, unless the
+// reserve is used up as well.
+func (s *Store) admitRest(ctx context.Context, q *sqlc.Queries, l *locked, records []history.Record, reached string) (stored []history.Record, refused, err error) {
+	before := l.row
+	rest := l.leaveOut(records, time.Now(), reached)
+	cost := costOf(rest)
+	full, err := s.reached(ctx, q, l, cost, reserve)
+	if err != nil {
+		return nil, nil, err
+	}
+	if full != "" {
+		l.row = before
+		refused = fmt.Errorf("%w: %s", history.ErrLimitReached, full)
+		return nil, refused, l.setLimit(ctx, q, full+"; what there was beside it for checkpoints is used up too, and everything waits on the task's volume")
+	}
+	l.row.StoredBytes += cost
+	return rest, nil, l.setLimit(ctx, q, reached+"; the agent's output is left out of the history meanwhile, and checkpoints are kept")
+}
+
+// admitMove admits a move of the conversation that comes by itself.
+func (s *Store) admitMove(ctx context.Context, q *sqlc.Queries, l *locked, op history.MoveOperation) error {
+	more := cost(history.Record{Move: &op})
+	full, err := s.reached(ctx, q, l, more, reserve)
+	if err == nil && full != "" {
+		err = fmt.Errorf("%w: %s", history.ErrLimitReached, full)
+	}
+	l.row.StoredBytes += more
+	return err
+}
+
+// reached says which limit so many bytes more would exceed; empty if none. One
+// part in beside, unless that is 0, is added to each limit.
+func (s *Store) reached(ctx context.Context, q *sqlc.Queries, l *locked, more, beside int64) (string, error) {
+	with := func(most int64) int64 {
+		if beside == 0 {
+			return most
+		}
+		return most + most/beside
+	}
+	if most := s.limits.TaskBytes; most > 0 && l.row.StoredBytes+more > with(most) {
 		return fmt.Sprintf("the history of this task has reached its limit of %d bytes (the server's --task-history-bytes)", most), nil
 	}
 	most := s.limits.NamespaceBytes
@@ -98,40 +142,28 @@ func (s *Store) reached(ctx context.Context, q *sqlc.Queries, l *locked, more in
 		}
 		s.limits.sums.Add(l.task.Namespace, sum, sumKept)
 	}
-	if sum.(int64)+more <= most {
+	if sum.(int64)+more <= with(most) {
 		return "", nil
 	}
 	return fmt.Sprintf("the histories of this namespace have reached their limit of %d bytes (the server's --namespace-history-bytes); delete some with kubectl clew task delete-history", most), nil
 }
 
-// costOf is about what records take.
-func costOf(records []history.Record) int64 {
-	cost := int64(0)
-	for _, r := range records {
-		cost += recordCost + int64(len(r.Piece))
-		if r.Message == nil {
-			continue
-		}
-		for _, t := range r.Message.Texts() {
-			cost += int64(len(*t.Text))
-		}
-	}
-	return cost
-}
-
-// leaveOut empties the records of what the agent said. The conversation tells of
-// it in the place of the last one, now and then.
+// leaveOut empties the records of what the agent said, and of what more there is
+// that nothing depends on. The conversation tells of it in the place of the last
+// one, now and then.
 func (l *locked) leaveOut(records []history.Record, now time.Time, why string) []history.Record {
 	kept := make([]history.Record, 0, len(records))
 	last := -1
 	for _, r := range records {
-		if r.Message != nil || r.Piece != nil {
+		rest := indispensable(r)
+		if left := said(r) - said(rest); left > 0 || cost(rest) == 0 && cost(r) > 0 {
 			l.row.LeftOutRecords++
-			l.row.LeftOutBytes += costOf([]history.Record{r}) - recordCost
-			r.Message, r.Piece = nil, nil
+			l.row.LeftOutBytes += left
+		}
+		if cost(rest) == 0 && cost(r) > 0 {
 			last = len(kept)
 		}
-		kept = append(kept, r)
+		kept = append(kept, rest)
 	}
 	if last < 0 || l.row.LimitNoted.Valid && now.Before(l.row.LimitNoted.Time.Add(noteEvery)) {
 		return kept
@@ -140,6 +172,21 @@ func (l *locked) leaveOut(records []history.Record, now time.Time, why string) [
 	kept[last].Message = &conversation.Message{Role: conversation.RoleSystem, Text: fmt.Sprintf(
 		"Output was left out here: %d records of %d bytes so far, since %s.", l.row.LeftOutRecords, l.row.LeftOutBytes, why)}
 	return kept
+}
+
+// indispensable is what is stored of a record although the limit is reached:
+// without its checkpoints a task cannot go on from where it was.
+func indispensable(r history.Record) history.Record {
+	r.Message, r.Piece = nil, nil
+	if e := r.Event; e != nil && e.Reason != reasonCheckpointRefused && e.Reason != reasonCheckpointLost {
+		r.Event = nil
+	}
+	if r.Checkpoint != nil {
+		c := *r.Checkpoint
+		c.DirtyFiles, c.Skipped, c.Changes = nil, nil, nil
+		r.Checkpoint = &c
+	}
+	return r
 }
 
 // setLimit stores where the task stands, and tells who listens if that is new.
@@ -161,18 +208,30 @@ func (l *locked) saveLimit(ctx context.Context, q *sqlc.Queries) error {
 	})
 }
 
-// weigh notes what an import takes, and refuses it if its namespace would have
-// more than it may.
+// noteRoom notes what the namespace of an import has, and what it may have.
+func (s *Store) noteRoom(ctx context.Context, i *importer) (err error) {
+	i.most = s.limits.NamespaceBytes
+	i.has, err = i.q.NamespaceBytes(ctx, i.task.Namespace)
+	return err
+}
+
+// fits refuses an import by which its namespace would have more than it may. It is
+// asked before a line is stored: what is refused at the end was written already.
+func (i *importer) fits() error {
+	if i.most > 0 && i.has+i.cost > i.most {
+		return fmt.Errorf("%w: with this import the histories of the namespace would take more than the %d bytes that they may take (the server's --namespace-history-bytes)",
+			history.ErrLimitReached, i.most)
+	}
+	return nil
+}
+
+// weigh notes what an import takes, and looks once more whether it fits.
 func (s *Store) weigh(ctx context.Context, i *importer) error {
-	if most := s.limits.NamespaceBytes; most > 0 {
-		sum, err := i.q.NamespaceBytes(ctx, i.task.Namespace)
-		if err != nil {
-			return err
-		}
-		if sum+i.cost > most {
-			return fmt.Errorf("%w: with this import the histories of the namespace would take %d bytes, and they may take %d (the server's --namespace-history-bytes)",
-				history.ErrLimitReached, sum+i.cost, most)
-		}
+	if err := s.noteRoom(ctx, i); err != nil {
+		return err
+	}
+	if err := i.fits(); err != nil {
+		return err
 	}
 	return i.q.SetStoredBytes(ctx, sqlc.SetStoredBytesParams{Uid: i.task.UID, StoredBytes: i.cost})
 }

@@ -1,6 +1,10 @@
 package postgres_test
 
 import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +12,7 @@ import (
 	"github.com/go-logr/logr/testr"
 	"github.com/onsi/gomega"
 
+	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres"
 )
@@ -99,4 +104,154 @@ func TestAnImportCountsForItsNamespace(t *testing.T) {
 	again := begin(t, into, taskNamed("b"), 1)
 	_, err = into.Append(t.Context(), again.task, 1, again.number(noise(60)))
 	g.Expect(err).To(gomega.MatchError(history.ErrLimitReached))
+}
+
+// An agent, or whoever holds a task's token, says long things in whatever place of
+// a record: the tables hold no more than the limit and what is beside it.
+func TestNoKindOfRecordGoesBeyondTheLimit(t *testing.T) {
+	const limit = 1 << 20
+	long := func(n int) string { return strings.Repeat("long ", n/5) }
+	random := rand.NewChaCha8([32]byte{})
+	unlike := func(n int) string { // that no compression makes short
+		b := make([]byte, n/2)
+		_, _ = random.Read(b) // never fails
+		return hex.EncodeToString(b)
+	}
+	for name, record := range map[string]func(int64) history.Record{
+		"files that a checkpoint changed": func(n int64) history.Record {
+			r := checkpoint(n)
+			for range 1000 {
+				r.Checkpoint.Changes = append(r.Checkpoint.Changes, history.FileChange{Path: unlike(4000), Action: "Added"})
+			}
+			return r
+		},
+		"notes of checkpoints": func(n int64) history.Record {
+			r := checkpoint(n)
+			r.Checkpoint.Message, r.Checkpoint.GitBranch, r.Checkpoint.Trigger = unlike(1<<20), unlike(1<<20), unlike(1<<20)
+			return r
+		},
+		"details of an event": func(int64) history.Record {
+			return history.Record{Event: &history.Note{Reason: "Note", Details: map[string]string{"detail": unlike(1 << 20)}}}
+		},
+		"events that are acted on": func(n int64) history.Record {
+			return history.Record{Event: &history.Note{Reason: "CheckpointLost", Details: map[string]string{"checkpoint": "1", "message": unlike(1 << 20)}}}
+		},
+		"ids of calls": func(int64) history.Record { return call(unlike(1 << 20)) },
+		"ids of results": func(int64) history.Record {
+			return result(unlike(1 << 20))
+		},
+		"names of tools": func(int64) history.Record {
+			return history.Record{Message: &conversation.Message{Role: conversation.RoleAssistant, ToolCall: &conversation.ToolCall{ID: "1", Name: unlike(1 << 20)}}}
+		},
+		"moves": func(n int64) history.Record {
+			return history.Record{Move: &history.MoveOperation{ID: unlike(1 << 20), Reason: long(1 << 20)}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			dsn := pg.Database(t)
+			w := begin(t, limited(t, dsn, postgres.Limits{TaskBytes: limit, Grace: time.Nanosecond}), taskNamed("a"), 1)
+			before := tableBytes(t, dsn)
+			for n := int64(1); n <= 40; n++ {
+				var batch []history.Record
+				for k := range int64(10) {
+					batch = append(batch, record(10*n+k))
+				}
+				batch = w.number(batch...)
+				last, err := w.store.Append(t.Context(), w.task, w.attempt, batch)
+				if errors.Is(err, history.ErrLimitReached) {
+					last, err = w.store.Append(t.Context(), w.task, w.attempt, batch) // the grace is over
+				}
+				if errors.Is(err, history.ErrLimitReached) {
+					break // and so is what was beside the limit
+				}
+				g.Expect(err).NotTo(gomega.HaveOccurred())
+				g.Expect(last).To(gomega.Equal(w.last))
+			}
+			g.Expect(tableBytes(t, dsn)-before).To(gomega.BeNumerically("<", 3*limit), "dead rows and indexes included")
+		})
+	}
+}
+
+func TestACheckpointAtTheLimitLosesItsListsAlone(t *testing.T) {
+	g := gomega.NewWithT(t)
+	w := begin(t, limited(t, pg.Database(t), postgres.Limits{TaskBytes: 64 << 10, Grace: time.Nanosecond}), taskNamed("a"), 1)
+	w.append(noise(60))
+	_, err := w.store.Append(t.Context(), w.task, 1, w.number(noise(60)))
+	g.Expect(err).To(gomega.MatchError(history.ErrLimitReached))
+	w.last = 1
+	r := checkpoint(1)
+	r.Checkpoint.Changes = []history.FileChange{{Path: strings.Repeat("p", 8<<10), Action: "Added"}}
+	w.append(noise(60), r, history.Record{Event: &history.Note{Reason: "Note", Message: "left out"}})
+	c, err := w.store.Checkpoint(t.Context(), w.task.Key(), 1)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(c.Changes).To(gomega.BeEmpty())
+	g.Expect(c.Commit).To(gomega.Equal("c1"))
+	g.Expect(c.FilesChanged).To(gomega.BeEquivalentTo(2))
+	page, err := w.store.Timeline(t.Context(), history.TimelineQuery{Namespace: "team", Name: "a", Limit: 100})
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	for _, e := range page.Events {
+		g.Expect(e.Message).NotTo(gomega.Equal("left out"))
+	}
+	g.Expect(w.texts()[1]).To(gomega.ContainSubstring("Output was left out here"))
+}
+
+// Checkpoints are kept beyond the limit, and not without end.
+func TestWhatIsBesideTheLimitEnds(t *testing.T) {
+	g := gomega.NewWithT(t)
+	dsn := pg.Database(t)
+	w := begin(t, limited(t, dsn, postgres.Limits{TaskBytes: 64 << 10, Grace: time.Nanosecond}), taskNamed("a"), 1)
+	w.append(noise(60))
+	var err error
+	for n := int64(1); n < 100 && w.state().CheckpointCount < 100; n++ {
+		batch := w.number(checkpoint(n))
+		if _, err = w.store.Append(t.Context(), w.task, 1, batch); err != nil {
+			_, err = w.store.Append(t.Context(), w.task, 1, batch)
+		}
+		if err != nil {
+			break
+		}
+	}
+	g.Expect(err).To(gomega.MatchError(history.ErrLimitReached))
+	state := w.state()
+	g.Expect(state.CheckpointCount).To(gomega.BeNumerically(">", 10), "an eighth of the limit is for them")
+	g.Expect(state.Problem.Message).To(gomega.ContainSubstring("everything waits"))
+	raised := limited(t, dsn, postgres.Limits{TaskBytes: 1 << 20})
+	w.last--
+	_, err = raised.Append(t.Context(), w.task, 1, w.number(checkpoint(100)))
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(w.state().Problem).To(gomega.BeNil())
+}
+
+// What a refused import has written would stay in the tables as dead rows.
+func TestAnImportIsRefusedBeforeItIsStored(t *testing.T) {
+	g := gomega.NewWithT(t)
+	source := open(t)
+	w := begin(t, source, taskNamed("a"), 1)
+	w.append(agent("hello"))
+	lines := parsed(export(t, source, w.task))
+	long := func(yield func(history.ExportLine, error) bool) {
+		for line, err := range lines {
+			for n := 0; line.Kind == history.ExportEnd && n < 40; n++ {
+				body := fmt.Sprintf(`{"id":"e%d","time":"2026-01-01T00:00:00Z","type":"task","reason":"Note","message":%q}`, n, strings.Repeat("x", 1<<20))
+				if !yield(history.ExportLine{Kind: history.ExportEvent, Body: []byte(body)}, nil) {
+					return
+				}
+			}
+			if !yield(line, err) {
+				return
+			}
+		}
+	}
+	read := 0
+	counted := func(yield func(history.ExportLine, error) bool) {
+		for line, err := range long {
+			if read++; !yield(line, err) {
+				return
+			}
+		}
+	}
+	_, err := limited(t, pg.Database(t), postgres.Limits{NamespaceBytes: 5 << 20}).Import(t.Context(), "team", "bob", counted)
+	g.Expect(err).To(gomega.MatchError(history.ErrLimitReached))
+	g.Expect(read).To(gomega.BeNumerically("<", 15), "lines of 46 were read")
 }

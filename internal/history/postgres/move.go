@@ -19,7 +19,8 @@ import (
 // was forked with its conversation, after the last inherited one. Whoever goes
 // there says the prompt again. An operation that is done is not done again; its
 // position is returned. Errors: history.ErrNotFound if the task, the checkpoint
-// or the position is unknown, history.ErrFenced, history.ErrUnavailable.
+// or the position is unknown, history.ErrFenced, history.ErrLimitReached,
+// history.ErrUnavailable.
 func (s *Store) MoveConversation(ctx context.Context, task history.Task, attempt int64, op history.MoveOperation) (history.Position, error) {
 	var result history.Position
 	doing := fmt.Sprintf("move the conversation of the task %s/%s", task.Namespace, task.Name)
@@ -38,6 +39,9 @@ func (s *Store) MoveConversation(ctx context.Context, task history.Task, attempt
 		if done != nil {
 			result = *done
 			return nil
+		}
+		if err := s.admitMove(ctx, q, &l, op); err != nil {
+			return err
 		}
 		result, err = l.move(ctx, q, op)
 		if err != nil {

@@ -1,0 +1,129 @@
+package postgres
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+
+	"github.com/clew-dev/clew/internal/conversation"
+	"github.com/clew-dev/clew/internal/history"
+)
+
+// filled sets all that a value can hold: each text to the given one, each list and
+// map to n of them. What is no text is left alone.
+func filled(v reflect.Value, text string, n int) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(text)
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		filled(v.Elem(), text, n)
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			return
+		}
+		for _, field := range v.Fields() {
+			filled(field, text, n)
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			v.SetBytes([]byte(text))
+			return
+		}
+		v.Set(reflect.MakeSlice(v.Type(), n, n))
+		for i := range n {
+			filled(v.Index(i), text, n)
+		}
+	case reflect.Map:
+		v.Set(reflect.ValueOf(map[string]string{}))
+		for i := range n {
+			v.SetMapIndex(reflect.ValueOf(strings.Repeat("k", i)+text), reflect.ValueOf(text))
+		}
+	}
+}
+
+// texts is how long all texts of a value are together.
+func texts(v reflect.Value) (n int64) {
+	switch v.Kind() {
+	case reflect.String:
+		return int64(v.Len())
+	case reflect.Pointer:
+		if !v.IsNil() {
+			return texts(v.Elem())
+		}
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			return 0
+		}
+		for _, field := range v.Fields() {
+			n += texts(field)
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			return int64(v.Len())
+		}
+		for i := range v.Len() {
+			n += texts(v.Index(i))
+		}
+	case reflect.Map:
+		for iter := v.MapRange(); iter.Next(); {
+			n += int64(iter.Key().Len() + iter.Value().Len())
+		}
+	}
+	return n
+}
+
+// kinds are records of each kind that takes room, of which all fields are set.
+func kinds(text string, n int) map[string]history.Record {
+	records := map[string]history.Record{}
+	for _, kind := range []string{"Message", "Checkpoint", "Event", "Piece", "Move", "Gap"} {
+		var r history.Record
+		filled(reflect.ValueOf(&r).Elem().FieldByName(kind), text, n)
+		if c := r.Checkpoint; c != nil {
+			// The store says these itself.
+			c.TaskUID, c.Refused, c.Digest, c.Position = "", "", "", history.Position{}
+		}
+		records[kind] = r
+	}
+	return records
+}
+
+func TestAllThatARecordSaysIsCounted(t *testing.T) {
+	for kind, r := range kinds(strings.Repeat("x", 100), 3) {
+		gomega.NewWithT(t).Expect(cost(r)).To(gomega.BeNumerically(">=", recordCost+texts(reflect.ValueOf(r))), "a field of %s is not counted", kind)
+	}
+}
+
+// What a message says is cut into pieces, and counted; nothing else may be long.
+func TestWhatARecordSaysByTheWayIsBounded(t *testing.T) {
+	g := gomega.NewWithT(t)
+	for kind, r := range kinds(strings.Repeat("\x00", 1<<20), 40) {
+		if m := r.Message; m != nil {
+			m.Role = conversation.RoleAssistant
+			for _, text := range m.Texts() {
+				*text.Text, *text.Pieces = "", nil
+			}
+		}
+		if kind == "Piece" {
+			continue // has a length of its own
+		}
+		before := texts(reflect.ValueOf(r))
+		g.Expect(cost(bounded(r))).To(gomega.BeNumerically("<", 128<<10), "a field of %s has no bound", kind)
+		g.Expect(texts(reflect.ValueOf(r))).To(gomega.Equal(before), "the record that was given stays as it is")
+	}
+}
+
+func TestAListOfFilesIsCutAndNoPathOfIt(t *testing.T) {
+	g := gomega.NewWithT(t)
+	var c history.Checkpoint
+	for range maxChanges + 1 {
+		c.Changes = append(c.Changes, history.FileChange{Path: strings.Repeat("p", 50), Action: "Added"})
+	}
+	c.DirtyFiles = []string{"a", strings.Repeat("b", listedBytes), "c"}
+	c = boundedCheckpoint(c)
+	g.Expect(c.Changes).To(gomega.HaveLen(maxChanges))
+	g.Expect(c.DirtyFiles).To(gomega.Equal([]string{"a"}))
+}
