@@ -121,6 +121,69 @@ func TestRawRequestsForObjectsAreRefused(t *testing.T) {
 	}
 }
 
+// Git sends the parents of whatever commit a client calls shallow: nobody gets to
+// commits in that way that they do not see in another.
+func TestNobodyGetsTheParentsOfACommitByCallingItShallow(t *testing.T) {
+	s := twoTasks(t)
+	other := s.client(taskToken("other", 1))
+	parent := other.commitAs(checkpointMaker, "second", "words")
+	gone := other.commitAs(checkpointMaker, "third", "more words")
+	other.push("HEAD:refs/heads/clew/other/later")
+	tip := s.own.git("rev-parse", "HEAD")
+	ask := func(token, want string, lines ...string) string {
+		body := packet([]byte("want " + want + " ofs-delta no-progress\n"))
+		for _, line := range lines {
+			body = append(body, packet([]byte(line))...)
+		}
+		_, answer := s.post(token, "git-upload-pack", string(body)+"0000"+string(packet([]byte("have "+want+"\n")))+string(packet([]byte("done\n"))))
+		return answer
+	}
+	for _, lines := range [][]string{
+		{"shallow " + gone + "\n", "deepen 2147483647\n"},
+		{"deepen 2147483647\n"},
+		{"deepen-not refs/heads/clew/other/later\n"},
+	} {
+		if answer := ask(taskToken("own", 1), tip, lines...); strings.Contains(answer, "PACK") || !strings.Contains(answer, "clew: BadRequest: ") {
+			t.Errorf("a task said %q and got %.200q", lines, answer)
+		}
+	}
+	// A reader may make shallow clones of what refs lead to, and no more.
+	shallow := []string{"shallow " + gone + "\n", "deepen 2147483647\n"}
+	if answer := ask(readerToken, gone, shallow...); !strings.Contains(answer, "PACK") {
+		t.Errorf("a reader that deepens gets %.200q", answer)
+	}
+	reader := s.client(readerToken)
+	reader.git("fetch", "--quiet", "--depth=1", reader.url, "refs/heads/clew/other/later")
+	reader.git("fetch", "--quiet", "--unshallow", reader.url, "refs/heads/clew/other/later")
+	reader.git("cat-file", "-e", parent)
+	reader.git("--git-dir="+s.bare(repository), "update-ref", "-d", "refs/heads/clew/other/later")
+	if answer := ask(readerToken, tip, shallow...); strings.Contains(answer, "PACK") || !strings.Contains(answer, "not our ref") {
+		t.Errorf("a reader called a commit shallow that no ref leads to, and got %.200q", answer)
+	}
+}
+
+// However a client asks for it, a task's pack builds on nothing that it does not
+// hold.
+func TestATaskGetsNoThinPack(t *testing.T) {
+	s := twoTasks(t)
+	const id = "1234567890123456789012345678901234567890"
+	asks := func(lines ...string) string {
+		var body []byte
+		for _, line := range lines {
+			body = append(body, packet([]byte("want "+id+line+"\n"))...)
+		}
+		return string(body) + "0000"
+	}
+	body := asks(" ofs-delta thin-pack agent=git/2 filter thin-pack  thin-pack=1", " thin-pack")
+	if _, _, raw, err := readWants(strings.NewReader(body), true); err != nil || string(raw) != asks(" ofs-delta agent=git/2", "") {
+		t.Errorf("git is told %q, %v", raw, err)
+	}
+	if _, _, _, err := readWants(strings.NewReader(asks(" ofs-delta\tthin-pack")), true); err == nil {
+		t.Error("a capability after a tab, which git takes for a space, is passed on")
+	}
+	s.own.git("fetch", "--quiet", s.own.url, codeRef("own", 1))
+}
+
 func TestATaskSeesItsOwnRefsAndThoseOfItsSource(t *testing.T) {
 	s := twoTasks(t)
 	refs := func(token string) string {

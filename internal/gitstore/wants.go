@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/clew-dev/clew/internal/gitstore/refusal"
@@ -15,30 +16,72 @@ import (
 // maxWantBytes bounds the list of what a client wants: some 80,000 refs.
 const maxWantBytes = 4 << 20
 
-var wantLine = regexp.MustCompile(`^want ([0-9a-f]{40})(?: [^\n]*)?\n?$`)
+var (
+	wantLine    = regexp.MustCompile(`^want ([0-9a-f]{40})((?: [ -~]*)?)\n?$`)
+	shallowLine = regexp.MustCompile(`^shallow ([0-9a-f]{40})\n?$`)
+)
 
-// errNotWants is returned for a request of a fetch that version 0 of the protocol
-// does not know.
-var errNotWants = errors.New("the body does not begin with a list of wanted objects as git sends it")
+// capabilities are those that a task's client may ask for. They change how git
+// tells what it sends, and not what: no thin packs, since one that builds on what
+// the client only says that it has would tell of objects that it may not see.
+var capabilities = []string{
+	"multi_ack", "multi_ack_detailed", "no-done", "side-band", "side-band-64k", "ofs-delta", "no-progress", "include-tag",
+	"agent", "object-format", "session-id",
+}
+
+var (
+	// errNotWants is returned for a request of a fetch that version 0 of the
+	// protocol does not know.
+	errNotWants = errors.New("the body does not begin with a list of wanted objects as git sends it")
+	// errShallow: git sends the parents of whatever commit a client calls shallow,
+	// without a look at whether the client may see it.
+	errShallow = errors.New("a task fetches whole histories: fetch without --depth, and into a repository that is not shallow")
+)
 
 // readWants reads the beginning of a git-upload-pack request, through the flush
-// packet, and returns what it asks for and the bytes to hand on to git.
-func readWants(body io.Reader) (wants []string, raw []byte, err error) {
+// packet, and returns what it asks for, the commits that the client calls shallow,
+// and the bytes to hand on to git. Of a task, these are what was understood here
+// alone.
+func readWants(body io.Reader, task bool) (wants, shallow []string, raw []byte, err error) {
+	taken := 0
 	for {
-		line, packet, err := readPacket(body, maxWantBytes-len(raw))
-		raw = append(raw, packet...)
+		line, whole, err := readPacket(body, maxWantBytes-taken)
+		taken += len(whole)
 		if err != nil {
-			return nil, raw, fmt.Errorf("%w: %w", errNotWants, err)
+			return nil, nil, raw, fmt.Errorf("%w: %w", errNotWants, err)
 		}
 		if line == nil {
-			return wants, raw, nil
+			return wants, shallow, append(raw, whole...), nil
 		}
-		if match := wantLine.FindSubmatch(line); match != nil {
+		match := wantLine.FindSubmatch(line)
+		commit := shallowLine.FindSubmatch(line)
+		switch {
+		case match != nil && task:
 			wants = append(wants, string(match[1]))
-		} else if len(wants) == 0 || !bytes.HasPrefix(line, []byte("shallow ")) && !bytes.HasPrefix(line, []byte("deepen")) {
-			return nil, raw, errNotWants
+			whole = packet(fmt.Appendf(nil, "want %s%s\n", match[1], allowed(string(match[2]))))
+		case match != nil:
+			wants = append(wants, string(match[1]))
+		case len(wants) == 0 || commit == nil && !bytes.HasPrefix(line, []byte("deepen")):
+			return nil, nil, raw, errNotWants
+		case task:
+			return nil, nil, raw, errShallow
+		case commit != nil:
+			shallow = append(shallow, string(commit[1]))
+		}
+		raw = append(raw, whole...)
+	}
+}
+
+// allowed are the capabilities of a line that a task may ask for, each after a
+// space.
+func allowed(asked string) string {
+	var kept strings.Builder
+	for _, capability := range strings.Fields(asked) {
+		if name, _, _ := strings.Cut(capability, "="); slices.Contains(capabilities, name) {
+			kept.WriteString(" " + capability)
 		}
 	}
+	return kept.String()
 }
 
 // checkWants reads what a fetch asks for, makes sure that the caller may see it,
@@ -54,19 +97,19 @@ func (h *Handler) checkWants(c *call, request *backendRequest) (unseen string, r
 		}
 		body, request.gzip = io.LimitReader(unpacked, maxFetchRequestBytes), false
 	}
-	wants, raw, err := readWants(body)
+	wants, shallow, raw, err := readWants(body, c.caller.Task != nil)
 	if err != nil {
 		return "", refusal.New(refusal.BadRequest, "%v", err)
-	}
-	if c.caller.Task != nil {
-		// A pack that builds on what the client only says that it has would tell
-		// of objects that it may not see.
-		raw = bytes.Replace(raw, []byte(" thin-pack"), []byte(" x-no-thin"), 1)
 	}
 	request.body = io.MultiReader(bytes.NewReader(raw), body)
 	seen, err := viewOf(c.caller).refs(c.request.Context(), h.store.git, c.repository.Path)
 	if err != nil {
 		return "", h.unavailable(c, err)
+	}
+	if unseen, err := h.unreached(c, shallow); err != nil {
+		return "", h.unavailable(c, err)
+	} else if unseen != "" {
+		return unseen, nil
 	}
 	tips := map[string]bool{}
 	for _, id := range seen {
@@ -93,6 +136,22 @@ func (h *Handler) checkWants(c *call, request *backendRequest) (unseen string, r
 		}
 	}
 	return "", nil
+}
+
+// unreached is one of the commits that a reader calls shallow and that no ref leads
+// to; empty if there is none. Commits that are not there git itself passes over.
+func (h *Handler) unreached(c *call, shallow []string) (string, error) {
+	if len(shallow) == 0 {
+		return "", nil
+	}
+	beyond, err := h.store.git.runWith(c.request.Context(), nil, strings.NewReader(strings.Join(shallow, "\n")+"\n"), c.repository.Path,
+		"--git-dir=.", "rev-list", "--ignore-missing", "--not", "--all", "--not", "--stdin")
+	for _, commit := range strings.Fields(beyond) {
+		if slices.Contains(shallow, commit) {
+			return commit, nil
+		}
+	}
+	return "", err
 }
 
 // notOurs is what git says of an object that it does not give out.
