@@ -18,6 +18,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/onsi/gomega"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -46,13 +47,21 @@ func (i issuer) token(namespace, audience, id string) string {
 
 // bound is a token that says this of where it belongs.
 func (i issuer) bound(audience, id string, to map[string]any) string {
+	return i.signed(jwt.Claims{ID: id, Audience: jwt.Audience{audience}}, to)
+}
+
+// subject is a token of an account.
+func (i issuer) subject(account, namespace string) string {
+	return i.signed(jwt.Claims{Subject: account, Audience: jwt.Audience{"clew.dev"}}, map[string]any{"namespace": namespace})
+}
+
+func (i issuer) signed(claims jwt.Claims, to map[string]any) string {
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: i.key, KeyID: i.id}}, nil)
 	if err != nil {
 		panic(err)
 	}
-	text, err := jwt.Signed(signer).Claims(jwt.Claims{
-		ID: id, Audience: jwt.Audience{audience}, Expiry: jwt.NewNumericDate(time.Now().Add(i.expiry)), Issuer: "https://kubernetes.default.svc",
-	}).Claims(map[string]any{"kubernetes.io": to}).Serialize()
+	claims.Expiry, claims.Issuer = jwt.NewNumericDate(time.Now().Add(i.expiry)), "https://kubernetes.default.svc"
+	text, err := jwt.Signed(signer).Claims(claims).Claims(map[string]any{"kubernetes.io": to}).Serialize()
 	if err != nil {
 		panic(err)
 	}
@@ -64,11 +73,14 @@ func (i issuer) bound(audience, id string, to map[string]any) string {
 type countingServer struct {
 	issuer issuer
 	// hidden is set when the keys cannot be read.
-	hidden  bool
-	mu      sync.Mutex
-	real    map[string]bool
+	hidden bool
+	mu     sync.Mutex
+	real   map[string]bool
+	// readers are accepted as well, and bound to no pod.
+	readers map[string]bool
 	reviews atomic.Int64
 	looks   atomic.Int64
+	rights  atomic.Int64
 }
 
 // mint returns a token that the server accepts.
@@ -101,7 +113,18 @@ func (s *countingServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if s.real[review.Spec.Token] {
 			review.Status = podToken()
 		}
+		if s.readers[review.Spec.Token] {
+			review.Status = authenticationv1.TokenReviewStatus{
+				Authenticated: true, Audiences: []string{"clew.dev"}, User: authenticationv1.UserInfo{Username: "system:serviceaccount:hostile:default"},
+			}
+		}
 		s.mu.Unlock()
+		answer = review
+	case strings.HasSuffix(r.URL.Path, "/subjectaccessreviews"):
+		s.rights.Add(1)
+		var review authorizationv1.SubjectAccessReview
+		_ = json.NewDecoder(r.Body).Decode(&review)
+		review.Status.Allowed = review.Spec.ResourceAttributes.Namespace == "hostile"
 		answer = review
 	default:
 		pod := taskPod()
@@ -179,6 +202,70 @@ func TestTokensOfOneNamespaceDelayNoOther(t *testing.T) {
 	_, err := verifier.Verify(t.Context(), server.mint("team", "real"))
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	g.Expect(server.reviews.Load()).To(gomega.BeNumerically("<", 300))
+}
+
+// A namespace is what a caller says that it is: one accepted token makes as many
+// questions as there are names.
+func TestOneReaderAsksAboutManyNamespacesAndDelaysNoOther(t *testing.T) {
+	g := gomega.NewWithT(t)
+	server, client := newCountingServer(t)
+	reader := server.issuer.token("hostile", "clew.dev", "reader")
+	server.readers = map[string]bool{reader: true}
+	verifier := podidentity.New(client, podidentity.Options{})
+	_, err := verifier.VerifyReader(t.Context(), reader, "hostile")
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	var under, started sync.WaitGroup
+	t.Cleanup(under.Wait)
+	const questions = 1000
+	started.Add(questions)
+	for i := range questions {
+		under.Go(func() {
+			started.Done()
+			for n := 0; t.Context().Err() == nil && n < 3; n++ {
+				_, _ = verifier.VerifyReader(t.Context(), reader, fmt.Sprintf("made-up-%d-%d", i, n))
+			}
+		})
+	}
+	started.Wait()
+	_, err = verifier.Verify(t.Context(), server.mint("team", "real"))
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(server.rights.Load()).To(gomega.BeNumerically("<", 100), "questions about rights got as far as the API server")
+	g.Expect(server.reviews.Load()).To(gomega.BeNumerically("<", 5), "whose token it is was asked once")
+}
+
+// Known tokens of one namespace are asked about again and again.
+func TestKnownTokensOfOneNamespaceDelayNoOther(t *testing.T) {
+	g := gomega.NewWithT(t)
+	server, client := newCountingServer(t)
+	reader := server.issuer.token("hostile", "clew.dev", "reader")
+	server.readers = map[string]bool{reader: true}
+	verifier := podidentity.New(client, podidentity.Options{CacheTTL: time.Nanosecond})
+	var under, started sync.WaitGroup
+	t.Cleanup(under.Wait)
+	const askers = 1000
+	started.Add(askers)
+	for i := range askers {
+		under.Go(func() {
+			started.Done()
+			_, _ = verifier.VerifyReader(t.Context(), reader, fmt.Sprint("made-up-", i))
+		})
+	}
+	started.Wait()
+	_, err := verifier.Verify(t.Context(), server.mint("team", "real"))
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(server.reviews.Load()).To(gomega.BeNumerically("<", 400))
+}
+
+// The server's own account is named in the token, which is signed.
+func TestATokenOfSomebodyElseIsNotReviewedForTheServersAccount(t *testing.T) {
+	g := gomega.NewWithT(t)
+	server, client := newCountingServer(t)
+	verifier := podidentity.New(client, podidentity.Options{})
+	token := server.issuer.subject("system:serviceaccount:hostile:default", "hostile")
+	for range 10 {
+		g.Expect(verifier.VerifyServiceAccount(t.Context(), token, "clew-system", "server")).To(gomega.MatchError(podidentity.ErrForbidden))
+	}
+	g.Expect(server.reviews.Load()).To(gomega.BeZero())
 }
 
 // Without the keys, nobody can tell strangers from new pods; but those that

@@ -3,6 +3,7 @@ package podidentity
 import (
 	"context"
 	"crypto/sha256"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -25,6 +26,10 @@ const (
 	// whose signature cannot be checked here, for all of them together.
 	signedPerSecond, signedBurst     = 10, 100
 	unsignedPerSecond, unsignedBurst = 10, 50
+	// How often it is asked again about tokens that were accepted, and about the
+	// rights of their holders, for each namespace.
+	knownPerSecond, knownBurst   = 25, 250
+	rightsPerSecond, rightsBurst = 5, 50
 	// lineTimeout is how long a token waits to be asked about.
 	lineTimeout = 2 * time.Second
 	// namespacesKept is for how many namespaces that is remembered.
@@ -45,12 +50,14 @@ func digestOf(token, question string) digest {
 // knows.
 type answers struct {
 	ttl                time.Duration
+	clock              clock.PassiveClock
 	accepted, refusals *cache.LRUExpireCache
 }
 
 func newAnswers(ttl time.Duration, size int, clock clock.PassiveClock) *answers {
 	return &answers{
 		ttl:      ttl,
+		clock:    clock,
 		accepted: cache.NewLRUExpireCacheWithClock(size, clock),
 		refusals: cache.NewLRUExpireCacheWithClock(size, clock),
 	}
@@ -70,46 +77,81 @@ func (a *answers) get(key digest) (value any, ok bool, err error) {
 // limits keep strangers from taking the API server's time from callers that
 // were accepted before, and one namespace from taking it from another.
 type limits struct {
-	// known holds the tokens that were accepted: they wait for nobody.
-	known      *cache.LRUExpireCache
-	unsigned   *rate.Limiter
-	namespaces *cache.LRUExpireCache
+	// known holds the tokens that were accepted: they do not wait for others.
+	known    *cache.LRUExpireCache
+	unsigned *rate.Limiter
+	// fresh, again and rights hold a limiter for each namespace: for its new
+	// tokens, for those that are known, and for what their holders may do.
+	fresh, again, rights *paces
 }
 
 func newLimits(clock clock.PassiveClock) *limits {
 	return &limits{
-		known:      cache.NewLRUExpireCacheWithClock(acceptedSize, clock),
-		unsigned:   rate.NewLimiter(unsignedPerSecond, unsignedBurst),
-		namespaces: cache.NewLRUExpireCacheWithClock(namespacesKept, clock),
+		known:    cache.NewLRUExpireCacheWithClock(acceptedSize, clock),
+		unsigned: rate.NewLimiter(unsignedPerSecond, unsignedBurst),
+		fresh:    newPaces(signedPerSecond, signedBurst, clock),
+		again:    newPaces(knownPerSecond, knownBurst, clock),
+		rights:   newPaces(rightsPerSecond, rightsBurst, clock),
 	}
 }
 
 // wait returns when the API server may be asked about a token.
 func (l *limits) wait(ctx context.Context, token digest, said claims, signed bool) error {
-	if _, known := l.known.Get(token); known {
-		return nil
-	}
+	_, known := l.known.Get(token)
 	limiter := l.unsigned
-	if signed {
-		limiter = l.ofNamespace(said.Kubernetes.Namespace)
+	switch {
+	case known && !signed:
+		return nil
+	case known:
+		limiter = l.again.of(said.Kubernetes.Namespace)
+	case signed:
+		limiter = l.fresh.of(said.Kubernetes.Namespace)
 	}
-	// A long line would keep a caller waiting behind strangers; a short one is
-	// refused at once, and another try is as good as the first.
+	return inLine(ctx, limiter, "too many tokens of this namespace, or that were never seen before, are being checked at the moment; try again")
+}
+
+// waitForRights returns when the API server may be asked what a user may do.
+func (l *limits) waitForRights(ctx context.Context, username string) error {
+	whose := "user/" + username
+	if namespace, ok := serviceAccountNamespace(username); ok {
+		whose = "namespace/" + namespace
+	}
+	return inLine(ctx, l.rights.of(whose), "too many questions about what the accounts of this namespace may read are being asked at the moment; try again")
+}
+
+// inLine waits for a limiter. A long line would keep a caller waiting behind
+// strangers; a short one is refused at once, and another try is as good as the
+// first.
+func inLine(ctx context.Context, limiter *rate.Limiter, refusal string) error {
 	ctx, cancel := context.WithTimeout(ctx, lineTimeout)
 	defer cancel()
 	if err := limiter.Wait(ctx); err != nil {
-		return fail(ErrUnavailable, "too many tokens that were never seen before are being checked at the moment; try again")
+		return fail(ErrUnavailable, "%s", refusal)
 	}
 	return nil
 }
 
-func (l *limits) ofNamespace(namespace string) *rate.Limiter {
-	if known, ok := l.namespaces.Get(namespace); ok {
-		return known.(*rate.Limiter)
-	}
-	limiter := rate.NewLimiter(signedPerSecond, signedBurst)
-	l.namespaces.Add(namespace, limiter, time.Hour)
-	return limiter
+func (l *limits) accept(token digest) { l.known.Add(token, struct{}{}, acceptedTTL) }
+
+// paces are limiters by whom they are for.
+type paces struct {
+	perSecond rate.Limit
+	burst     int
+	mu        sync.Mutex
+	limiters  *cache.LRUExpireCache
 }
 
-func (l *limits) accept(token digest) { l.known.Add(token, struct{}{}, acceptedTTL) }
+func newPaces(perSecond rate.Limit, burst int, clock clock.PassiveClock) *paces {
+	return &paces{perSecond: perSecond, burst: burst, limiters: cache.NewLRUExpireCacheWithClock(namespacesKept, clock)}
+}
+
+func (p *paces) of(whose string) *rate.Limiter {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if limiter, ok := p.limiters.Get(whose); ok {
+		return limiter.(*rate.Limiter)
+	}
+	limiter := rate.NewLimiter(p.perSecond, p.burst)
+	p.limiters.Add(whose, limiter, time.Hour)
+	return limiter
+}

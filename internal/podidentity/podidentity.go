@@ -134,8 +134,14 @@ func (v *Verifier) Verify(ctx context.Context, token string) (Identity, error) {
 // checkpoints.clew.dev in the namespace. It is meant for people and tools that
 // read code with plain git. Its errors wrap ErrUnauthenticated, ErrForbidden
 // or ErrUnavailable.
+//
+// The namespace is the caller's word, so one token makes as many questions as its
+// holder can think of names: they are asked at a pace for each namespace of holders.
 func (v *Verifier) VerifyReader(ctx context.Context, token, namespace string) (Reader, error) {
 	found, err := v.answer(ctx, token, "reader/"+namespace, func(ctx context.Context, user authenticationv1.UserInfo) (any, error) {
+		if err := v.limits.waitForRights(ctx, user.Username); err != nil {
+			return nil, err
+		}
 		if err := v.authorizeReader(ctx, user, namespace); err != nil {
 			return nil, err
 		}
@@ -149,14 +155,27 @@ func (v *Verifier) VerifyReader(ctx context.Context, token, namespace string) (R
 // ServiceAccount, such as the server's own. It remembers nothing. Its errors
 // wrap ErrUnauthenticated, ErrForbidden or ErrUnavailable.
 func (v *Verifier) VerifyServiceAccount(ctx context.Context, token, namespace, name string) error {
+	wanted := serviceAccountPrefix + namespace + ":" + name
+	isOther := func(username string) error {
+		if namespace == "" || name == "" || username != wanted {
+			return fail(ErrForbidden, "%q may not do this: it is for the service account %s/%s alone", username, namespace, name)
+		}
+		return nil
+	}
+	if err := checkForm(token); err != nil {
+		return err
+	}
+	// Of a token that belongs to somebody else, nobody is asked.
+	if said, err := v.inspector.inspect(ctx, token); err == nil && said.Subject != "" {
+		if err := isOther(said.Subject); err != nil {
+			return err
+		}
+	}
 	user, err := v.authenticate(ctx, token)
 	if err != nil {
 		return err
 	}
-	if namespace == "" || name == "" || user.Username != serviceAccountPrefix+namespace+":"+name {
-		return fail(ErrForbidden, "%q may not do this: it is for the service account %s/%s alone", user.Username, namespace, name)
-	}
-	return nil
+	return isOther(user.Username)
 }
 
 // answer returns what find finds out about the holder of a token. Answers are
@@ -172,15 +191,19 @@ func (v *Verifier) answer(ctx context.Context, token, question string, find func
 	waiting := v.flight.DoChan(string(key[:]), func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
 		defer cancel()
-		user, err := v.authenticate(ctx, token)
+		known, err := v.holderOf(ctx, token)
 		if err != nil {
 			return nil, v.refuse(key, err)
 		}
-		value, err := find(ctx, user)
+		value, err := find(ctx, known.user)
 		if err != nil {
 			return nil, v.refuse(key, err)
 		}
-		v.answers.accepted.Add(key, value, v.answers.ttl)
+		// No longer than it is known whose token it is: what is withdrawn is
+		// withdrawn within one such time.
+		if left := known.until.Sub(v.answers.clock.Now()); left > 0 {
+			v.answers.accepted.Add(key, value, left)
+		}
 		return value, nil
 	})
 	select {
@@ -189,6 +212,32 @@ func (v *Verifier) answer(ctx context.Context, token, question string, find func
 	case <-ctx.Done():
 		return nil, fail(ErrUnavailable, "the token could not be checked in time: %v; try again", ctx.Err())
 	}
+}
+
+// holder is whose token it is, and until when that is believed.
+type holder struct {
+	user  authenticationv1.UserInfo
+	until time.Time
+}
+
+// holderOf authenticates a token, once for all questions about it.
+func (v *Verifier) holderOf(ctx context.Context, token string) (holder, error) {
+	key := digestOf(token, "holder")
+	if known, ok := v.answers.accepted.Get(key); ok {
+		return known.(holder), nil
+	}
+	found, err, _ := v.flight.Do(string(key[:]), func() (any, error) {
+		until := v.answers.clock.Now().Add(v.answers.ttl)
+		user, err := v.authenticate(ctx, token)
+		if err != nil {
+			return holder{}, err
+		}
+		known := holder{user: user, until: until}
+		v.answers.accepted.Add(key, known, v.answers.ttl)
+		return known, nil
+	})
+	known, _ := found.(holder)
+	return known, err
 }
 
 // refuse remembers a refusal that cost a question to the API server; what is
