@@ -14,9 +14,13 @@ import (
 // the API takes can be made, and what cannot be made is refused at once.
 func TestTheBranchOfARewindIsTakenAsGitTakesIt(t *testing.T) {
 	task := created(t, builders.Task("branches"))
-	ask := func(id, branch string) error {
+	conversationAlone := func(t *v1alpha1.Task) { t.Spec.Rewind.Scope = v1alpha1.RewindConversation }
+	ask := func(id, branch string, options ...builders.TaskOption) error {
 		asked := task.DeepCopy()
 		builders.Rewind(id, "branches-1")(asked)
+		for _, option := range options {
+			option(asked)
+		}
 		asked.Spec.Rewind.Preserve, asked.Spec.Rewind.Branch = v1alpha1.PreserveBranch, branch
 		return server.Client.Update(t.Context(), asked, client.DryRunAll)
 	}
@@ -35,6 +39,9 @@ func TestTheBranchOfARewindIsTakenAsGitTakesIt(t *testing.T) {
 		}
 		if err := ask(id, "before/refactoring"); err != nil {
 			t.Errorf("id %q with a branch of another name: %v", id, err)
+		}
+		if err := ask(id, "", conversationAlone); err != nil {
+			t.Errorf("id %q of a rewind that makes no branch: %v", id, err)
 		}
 	}
 }

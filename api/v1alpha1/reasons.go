@@ -16,6 +16,9 @@ const (
 	// TaskHistoryRecorded is True when every transition in status.history
 	// stands in the history store.
 	TaskHistoryRecorded = "HistoryRecorded"
+	// TaskHistoryComplete is False once records of the task are lost, which no later
+	// event undoes. It is there only then.
+	TaskHistoryComplete = "HistoryComplete"
 )
 
 // Reasons of the condition Succeeded of a Task.
@@ -39,7 +42,8 @@ const (
 	// Not retried.
 	ReasonAgentOutOfCredit = "AgentOutOfCredit"
 	// ReasonAgentRateLimited: the model's API asks for a pause; another attempt
-	// follows after it, and it does not count towards backoffLimit.
+	// follows after it. It counts towards backoffLimit only when this has gone on
+	// for a day.
 	ReasonAgentRateLimited = "AgentRateLimited"
 	// ReasonAgentTooOld: the agent's program is older than the oldest version
 	// that works. Not retried.
@@ -200,6 +204,7 @@ const (
 	EventPodLost             = "PodLost"
 	EventVolumeLost          = "VolumeLost"
 	EventOperationRefused    = "OperationRefused"
+	EventOperationFailed     = "OperationFailed"
 	EventCheckpointCreated   = "CheckpointCreated"
 	EventCheckpointRequested = "CheckpointRequested"
 	EventCheckpointCorrupted = "CheckpointCorrupted"
@@ -223,7 +228,10 @@ const (
 	// AnnotationGeneration carries the generation of the Task a pod was made from.
 	AnnotationGeneration = "clew.dev/task-generation"
 	LabelFork            = "clew.dev/fork"
-	LabelManagedBy       = "app.kubernetes.io/managed-by"
+	// AnnotationForkManager carries the field manager of the Fork that a Task was
+	// made for, as it stands in the Fork.
+	AnnotationForkManager = "clew.dev/fork-manager"
+	LabelManagedBy        = "app.kubernetes.io/managed-by"
 
 	// ManagedBy is the value of LabelManagedBy.
 	ManagedBy = "clew"

@@ -57,6 +57,17 @@ const (
 	AgentMemoryRendered AgentMemory = "Rendered"
 )
 
+// RateLimitStatus tells of attempts in a row that ended with a rate limit.
+type RateLimitStatus struct {
+	// since is when the first of them ended. After a day without a tool call,
+	// rate limits count towards backoffLimit.
+	// +required
+	Since metav1.Time `json:"since"`
+	// toolCallCount is how many tool calls the task had made by then.
+	// +optional
+	ToolCallCount int64 `json:"toolCallCount,omitempty"`
+}
+
 // Attempt is one pod of a task.
 type Attempt struct {
 	// number of the attempt, from 1.
@@ -235,7 +246,8 @@ type TaskStatus struct {
 	// observedGeneration is the generation the status is about.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// conditions: Succeeded, WorkspaceReady, Durable, Drifted, HistoryRecorded.
+	// conditions: Succeeded, WorkspaceReady, Durable, Drifted, HistoryRecorded,
+	// HistoryComplete.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -250,6 +262,10 @@ type TaskStatus struct {
 	// failures counts agent failures since the last resume or start.
 	// +optional
 	Failures int32 `json:"failures,omitempty"`
+	// rateLimit is set while attempt after attempt ends with a rate limit of the
+	// model's API.
+	// +optional
+	RateLimit *RateLimitStatus `json:"rateLimit,omitempty"`
 	// claimUID is the UID of the PersistentVolumeClaim in use.
 	// +optional
 	ClaimUID string `json:"claimUID,omitempty"`

@@ -264,7 +264,7 @@ type RewindTarget struct {
 // Rewind asks, once per id, for the task to be taken back. A running agent is
 // stopped for it, with a checkpoint, and starts again when the rewind is done.
 // +kubebuilder:validation:XValidation:rule="!has(self.branch) || self.preserve == 'Branch'",message="branch names the branch that preserve: Branch makes: set preserve to Branch or leave branch out"
-// +kubebuilder:validation:XValidation:rule="has(self.branch) || self.preserve != 'Branch' || (!self.id.contains('..') && !self.id.endsWith('.lock'))",message="what stands now is kept as branch clew/before-ID, and git takes no branch name with .. or with .lock at its end: choose another id, or set branch"
+// +kubebuilder:validation:XValidation:rule="has(self.branch) || self.preserve != 'Branch' || self.scope == 'Conversation' || (!self.id.contains('..') && !self.id.endsWith('.lock'))",message="what stands now is kept as branch clew/before-ID, and a branch name cannot contain '..' or end in '.lock': choose another id, or set branch"
 type Rewind struct {
 	// id of this request. A new id asks once; the same id again does nothing.
 	// +required
@@ -327,7 +327,7 @@ type TaskRequesters struct {
 // +kubebuilder:validation:XValidation:rule="self.agent.type == oldSelf.agent.type",message="agent.type is immutable: start a new Task from this one with startFrom, and give that one another agent"
 // +kubebuilder:validation:XValidation:rule="has(self.prompt) == has(oldSelf.prompt) && (!has(self.prompt) || self.prompt == oldSelf.prompt)",message="prompt is immutable: give the agent its next prompt with resume.prompt"
 // +kubebuilder:validation:XValidation:rule="has(self.promptFrom) == has(oldSelf.promptFrom) && (!has(self.promptFrom) || self.promptFrom == oldSelf.promptFrom)",message="promptFrom is immutable: give the agent its next prompt with resume.prompt"
-// +kubebuilder:validation:XValidation:rule="has(self.workspace.storageClassName) == has(oldSelf.workspace.storageClassName) && (!has(self.workspace.storageClassName) || self.workspace.storageClassName == oldSelf.workspace.storageClassName) && has(self.workspace.accessMode) == has(oldSelf.workspace.accessMode) && (!has(self.workspace.accessMode) || self.workspace.accessMode == oldSelf.workspace.accessMode) && quantity(string(self.workspace.size)).compareTo(quantity(string(oldSelf.workspace.size))) == 0",message="workspace.size, workspace.storageClassName and workspace.accessMode are immutable: make a Fork of this task on another volume"
+// +kubebuilder:validation:XValidation:rule="has(self.workspace.storageClassName) == has(oldSelf.workspace.storageClassName) && (!has(self.workspace.storageClassName) || self.workspace.storageClassName == oldSelf.workspace.storageClassName) && has(self.workspace.accessMode) == has(oldSelf.workspace.accessMode) && (!has(self.workspace.accessMode) || self.workspace.accessMode == oldSelf.workspace.accessMode) && quantity(string(self.workspace.size)).compareTo(quantity(string(oldSelf.workspace.size))) == 0",message="workspace.size, workspace.storageClassName and workspace.accessMode are immutable: start a new Task from this one with startFrom, and give that one another workspace"
 // +kubebuilder:validation:XValidation:rule="!has(self.rewind) || !has(oldSelf.rewind) || self.rewind.id != oldSelf.rewind.id || self.rewind == oldSelf.rewind",message="a rewind is immutable: to ask for another one, give it a new id"
 // +kubebuilder:validation:XValidation:rule="!has(self.resume) || !has(oldSelf.resume) || self.resume.id != oldSelf.resume.id || self.resume == oldSelf.resume",message="a resume is immutable: to ask for another one, give it a new id"
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || !has(self.resume)",optionalOldSelf=true,fieldPath=".resume",reason=FieldValueForbidden,message="a new Task has nothing to resume: leave resume out, and add it when the task has stopped"
@@ -395,8 +395,9 @@ type TaskSpec struct {
 	// +optional
 	Rewind *Rewind `json:"rewind,omitempty"`
 
-	// requestedBy says who asked for what. It is filled in as objects are admitted,
-	// and what a client sends here is ignored: leave it out.
+	// requestedBy says who asked for what. Leave it out: the admission policy
+	// clew-task-requesters fills it in, and ignores what a client sends. Where that
+	// policy is not installed, nothing fills it in and Clew does not believe it.
 	// +optional
 	RequestedBy *TaskRequesters `json:"requestedBy,omitempty"`
 

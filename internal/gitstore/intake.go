@@ -67,8 +67,8 @@ func (in *intake) charge(n int64) *refusal.Refusal {
 	}
 	if !in.h.usage.begin(in.repository, n, limits.NamespaceBytes) {
 		in.total.Add(-n)
-		return refusal.New(refusal.QuotaExceeded, "the namespace %s has less of its quota of %d bytes left than the push needs; delete tasks that are not needed, or ask for a larger quota",
-			in.repository.Namespace, limits.NamespaceBytes)
+		return refusal.New(refusal.QuotaExceeded, "the push does not fit into what is left of namespace %s's quota of %d bytes; %s",
+			in.repository.Namespace, limits.NamespaceBytes, makeRoom)
 	}
 	if n <= in.allowance {
 		in.allowance -= n

@@ -37,11 +37,15 @@ func (h *Handler) room(c *call) *refusal.Refusal {
 		return h.unavailable(c, err)
 	}
 	if used >= h.limits.NamespaceBytes {
-		return refusal.New(refusal.QuotaExceeded, "the repositories of the namespace %s take %d bytes, and its quota is %d; delete tasks that are not needed, or ask for a larger quota",
-			c.repository.Namespace, used, h.limits.NamespaceBytes)
+		return refusal.New(refusal.QuotaExceeded, "the repositories of the namespace %s take %d bytes, and its quota is %d; %s",
+			c.repository.Namespace, used, h.limits.NamespaceBytes, makeRoom)
 	}
 	return nil
 }
+
+// makeRoom says what helps a namespace whose quota is used up. A Task that is
+// deleted leaves its code there, with its history.
+const makeRoom = "delete Tasks that are not needed and then their histories (kubectl clew task delete-history NAME), or ask for a larger quota (gitstore.namespaceQuotaBytes)"
 
 // namespaceRepositories lists the repositories of one namespace.
 func (s *Store) namespaceRepositories(namespace string) ([]Repository, error) {

@@ -32,7 +32,7 @@ func TestNamespaceQuota(t *testing.T) {
 	// More than the quota leaves: it is refused while it comes in, and may be
 	// pushed again when there is room.
 	task.commit("b", noise(2_600_000))
-	task.refusedPush(refusal.QuotaExceeded, "less of its quota of 1048576 bytes left", "HEAD:"+codeRef("fix", 2))
+	task.refusedPush(refusal.QuotaExceeded, "what is left of namespace team's quota of 1048576 bytes", "HEAD:"+codeRef("fix", 2))
 	if use, err := diskUse(server.bare(repository)); err != nil || use > 1<<20 {
 		t.Errorf("the refused push left %d bytes, %v", use, err)
 	}
@@ -52,7 +52,7 @@ func TestNamespaceQuota(t *testing.T) {
 	}
 	elsewhere := newClient(t, strict.url("team", "r-other"), strict.ca, taskToken("fix", 1))
 	elsewhere.commit("a", "small")
-	elsewhere.refusedPush(refusal.QuotaExceeded, "its quota is 300000", "HEAD:"+codeRef("fix", 3))
+	elsewhere.refusedPush(refusal.QuotaExceeded, "kubectl clew task delete-history", "HEAD:"+codeRef("fix", 3))
 	task.git("fetch", "--quiet", task.url, codeRef("fix", 1))
 	// Other namespaces have quotas of their own.
 	other := newClient(t, strict.url("else", "r-other"), strict.ca, "task:else:fix:uid-fix:1")

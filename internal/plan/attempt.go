@@ -71,6 +71,8 @@ type ending struct {
 	exitCode *int32
 	// retryTime is when another attempt may start at the earliest; nil for any time.
 	retryTime *metav1.Time
+	// rateLimit is set for an end by a rate limit.
+	rateLimit *v1alpha1.RateLimitStatus
 }
 
 // ending says how the attempt ended, or nil while it lasts.
@@ -207,12 +209,14 @@ func (d *decision) end(a *v1alpha1.Attempt, e ending) {
 	a.EndTime = ptr.To(metav1.NewTime(d.now))
 	switch e.outcome {
 	case v1alpha1.AttemptCompleted:
+		d.s.RateLimit = nil
 		d.entry(v1alpha1.EventTaskCompleted, clew, e.message)
 	case v1alpha1.AttemptSuspended:
-		d.entry(v1alpha1.EventTaskSuspended, orClew(d.modeRequester()), "the task is suspended; its work is kept")
+		d.entry(v1alpha1.EventTaskSuspended, somebody(d.modeRequester()), "the task is suspended; its work is kept")
 	case v1alpha1.AttemptPodLost:
 		d.entry(v1alpha1.EventPodLost, clew, fmt.Sprintf("pod %s was lost: %s", a.PodName, e.message))
 	case v1alpha1.AttemptAgentFailed:
+		d.s.RateLimit = e.rateLimit
 		if e.reason != v1alpha1.ReasonAgentRateLimited {
 			d.s.Failures++
 		}
@@ -264,8 +268,9 @@ func (d *decision) operationFailed(a *v1alpha1.Attempt, f daemonapi.OperationFai
 	if !d.rewinding() || f.Kind != daemonapi.OperationRewind || f.ID != d.s.Rewind.ID || d.s.Rewind.Attempt != a.Number {
 		return
 	}
-	d.closeOperation(d.s.Rewind, v1alpha1.OperationFailed, f.Reason, "nothing was changed: "+f.Message)
-	d.entry(v1alpha1.EventOperationRefused, clew, fmt.Sprintf("rewind %s: %s: %s", f.ID, f.Reason, f.Message))
+	d.closeOperation(d.s.Rewind, v1alpha1.OperationFailed, f.Reason, "files and conversation are as they were before: "+f.Message)
+	d.entry(v1alpha1.EventOperationFailed, somebody(d.s.Rewind.RequestedBy), fmt.Sprintf(
+		"rewind %s failed (%s); files and conversation are as they were before: %s", f.ID, f.Reason, f.Message))
 }
 
 // memoryOf is what the agent knows when it starts. A word that a later daemon
@@ -285,7 +290,7 @@ func (d *decision) unprepared(a *v1alpha1.Attempt, e ending) {
 	if e.outcome == v1alpha1.AttemptPrepareFailed {
 		return
 	}
-	reason := v1alpha1.EventTaskFailed
+	reason, actor := v1alpha1.EventTaskFailed, clew
 	if e.reason == v1alpha1.ReasonDriftDetected {
 		reason = v1alpha1.EventDriftDetected
 		d.condition(v1alpha1.TaskDrifted, metav1.ConditionTrue, e.reason, e.message)
@@ -293,13 +298,13 @@ func (d *decision) unprepared(a *v1alpha1.Attempt, e ending) {
 	if d.rewinding() && d.s.Rewind.Attempt == a.Number {
 		d.closeOperation(d.s.Rewind, v1alpha1.OperationFailed, e.reason, e.message)
 		if reason == v1alpha1.EventTaskFailed {
-			reason = v1alpha1.EventOperationRefused
+			reason, actor = v1alpha1.EventOperationFailed, somebody(d.s.Rewind.RequestedBy)
 		}
 	}
 	if d.resuming() && d.s.Resume.Attempt == a.Number {
 		d.closeOperation(d.s.Resume, v1alpha1.OperationFailed, e.reason, e.message)
 	}
-	d.entry(reason, clew, e.reason+": "+e.message)
+	d.entry(reason, actor, e.reason+": "+e.message)
 }
 
 func orUnknown(s string) string {

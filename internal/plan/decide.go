@@ -203,7 +203,7 @@ func (d *decision) refuseOperation(kind, id, reason, message string) *v1alpha1.O
 	if kind == daemonapi.OperationRewind {
 		requester = d.rewindRequester()
 	}
-	d.entry(v1alpha1.EventOperationRefused, orClew(requester), fmt.Sprintf("%s %s was refused (%s): %s", kind, id, reason, message))
+	d.entry(v1alpha1.EventOperationRefused, somebody(requester), fmt.Sprintf("%s %s was refused (%s): %s", kind, id, reason, message))
 	return &v1alpha1.OperationStatus{
 		ID: id, State: v1alpha1.OperationRefused, Reason: reason, Message: cut(message), StartTime: now, EndTime: now, RequestedBy: requester,
 	}

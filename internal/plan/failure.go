@@ -41,12 +41,33 @@ func (d *decision) agentEnding(a *v1alpha1.Attempt, v *podView) *ending {
 	case agent.CauseGaveUp:
 		e.reason = v1alpha1.ReasonAgentFailed
 	case agent.CauseRateLimited:
-		e.reason = v1alpha1.ReasonAgentRateLimited
-		if told.RetryAfter > 0 {
-			e.retryTime = ptr.To(metav1.NewTime(d.now.Add(told.RetryAfter)))
-		}
+		d.rateLimited(&e, told.RetryAfter)
 	}
 	return &e
+}
+
+// rateLimited is the end of an agent whose API asked for a pause. It does not
+// count as a failure, unless this has gone on for too long: an API that never
+// accepts anything, a key without any quota say, is not waited out.
+func (d *decision) rateLimited(e *ending, pause time.Duration) {
+	if pause > 0 {
+		e.retryTime = ptr.To(metav1.NewTime(d.now.Add(pause)))
+	}
+	calls := d.s.ToolCallCount
+	if d.o.History.Known {
+		calls = d.o.History.State.Totals.ToolCalls
+	}
+	e.rateLimit = d.s.RateLimit
+	if e.rateLimit == nil || e.rateLimit.ToolCallCount != calls {
+		e.rateLimit = &v1alpha1.RateLimitStatus{Since: metav1.NewTime(d.now), ToolCallCount: calls}
+	}
+	since := e.rateLimit.Since
+	if d.now.Before(since.Add(d.o.Limits.RateLimitPatience)) {
+		e.reason = v1alpha1.ReasonAgentRateLimited
+		return
+	}
+	e.message = fmt.Sprintf("rate limits count as failures by now, since there has been nothing else since %s: %s",
+		since.UTC().Format(time.RFC3339), e.message)
 }
 
 // agentEnd is what the daemon of an attempt told of its agent's end.
@@ -102,14 +123,14 @@ func retried(a v1alpha1.Attempt) bool {
 
 // failurePause is how long after an agent's failure the next attempt starts.
 func (d *decision) failurePause(last *v1alpha1.Attempt) time.Duration {
-	if last.Reason != v1alpha1.ReasonAgentRateLimited {
-		return backoff(d.o.Limits.RetryBase, d.o.Limits.RetryCap, int(d.s.Failures))
+	failures := int(d.s.Failures)
+	if last.Reason == v1alpha1.ReasonAgentRateLimited {
+		failures = 0
+		for i := len(d.s.Attempts) - 1; i >= 0 && d.s.Attempts[i].Reason == v1alpha1.ReasonAgentRateLimited; i-- {
+			failures++
+		}
 	}
-	limited := 0
-	for i := len(d.s.Attempts) - 1; i >= 0 && d.s.Attempts[i].Reason == v1alpha1.ReasonAgentRateLimited; i-- {
-		limited++
-	}
-	pause := backoff(d.o.Limits.RetryBase, d.o.Limits.RetryCap, limited)
+	pause := backoff(d.o.Limits.RetryBase, d.o.Limits.RetryCap, failures)
 	if last.RetryTime != nil {
 		pause = max(pause, last.RetryTime.Sub(last.EndTime.Time))
 	}

@@ -98,6 +98,9 @@ type Limits struct {
 	RetryBase time.Duration
 	// RetryCap bounds the pause after agent failures.
 	RetryCap time.Duration
+	// RateLimitPatience is for how long rate limits of the model's API, and
+	// nothing else, do not count towards backoffLimit.
+	RateLimitPatience time.Duration
 	// PrepareRetryCap bounds the pause after failures to prepare the workspace.
 	PrepareRetryCap time.Duration
 	// LostPodBase is the pause before the second of several pods that are lost
@@ -124,16 +127,17 @@ type Limits struct {
 // DefaultLimits are those of the manager.
 func DefaultLimits() Limits {
 	return Limits{
-		RetryBase:       5 * time.Second,
-		RetryCap:        5 * time.Minute,
-		PrepareRetryCap: time.Minute,
-		LostPodBase:     time.Second,
-		LostPodCap:      10 * time.Second,
-		RefreshEvery:    2 * time.Second,
-		ActivityEvery:   5 * time.Minute,
-		EndingHold:      10 * time.Second,
-		ProblemGrace:    10 * time.Second,
-		RecordWait:      30 * time.Second,
+		RetryBase:         5 * time.Second,
+		RetryCap:          5 * time.Minute,
+		RateLimitPatience: 24 * time.Hour,
+		PrepareRetryCap:   time.Minute,
+		LostPodBase:       time.Second,
+		LostPodCap:        10 * time.Second,
+		RefreshEvery:      2 * time.Second,
+		ActivityEvery:     5 * time.Minute,
+		EndingHold:        10 * time.Second,
+		ProblemGrace:      10 * time.Second,
+		RecordWait:        30 * time.Second,
 	}
 }
 

@@ -51,7 +51,7 @@ func (d *decision) considerResume() {
 	case settled == nil && d.last() != nil && !d.atRest():
 		refuse("the task is about to be started again by itself: wait until it has stopped, and give the resume a new id")
 	default:
-		d.s.Failures = 0
+		d.s.Failures, d.s.RateLimit = 0, nil
 		d.s.Resume = &v1alpha1.OperationStatus{
 			ID: r.ID, State: v1alpha1.OperationInProgress, StartTime: ptr.To(metav1.NewTime(d.now)), RequestedBy: d.resumeRequester(),
 		}

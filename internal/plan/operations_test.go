@@ -60,21 +60,24 @@ func failedRewind(id, reason string) daemonapi.PrepareResult {
 func TestARewindThatFailsInAPreparedWorkspaceIsToldAndTheAgentGoesOn(t *testing.T) {
 	for _, reason := range []string{v1alpha1.ReasonBranchExists, v1alpha1.ReasonCheckpointCorrupted, v1alpha1.ReasonGitStoreRefused} {
 		s := running(t)
+		s.o.Stamped = true
+		s.o.Task.Spec.RequestedBy = &v1alpha1.TaskRequesters{Rewind: "ben"}
 		s.rewind("back", 2).step()
 		s.podGone()
 		s.prepared(failedRewind("back", reason))
 		s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationFailed, reason)
 		entries := s.status().History
-		if got, want := entries[len(entries)-1].Message, "rewind back: "+reason+": it cannot be done"; got != want {
-			t.Errorf("the Event says %q, want %q", got, want)
+		event := entries[len(entries)-1]
+		if got, want := event.Message, "rewind back failed ("+reason+"); files and conversation are as they were before: it cannot be done"; got != want || event.Actor != "ben" {
+			t.Errorf("the Event says %q by %s, want %q", got, event.Actor, want)
 		}
-		if got, want := s.status().Rewind.Message, "nothing was changed: it cannot be done"; got != want {
+		if got, want := s.status().Rewind.Message, "files and conversation are as they were before: it cannot be done"; got != want {
 			t.Errorf("status.rewind says %q, want %q", got, want)
 		}
 		s.agentRuns()
 		s.wantState(v1alpha1.ReasonRunning)
 		s.wantOutcomes(v1alpha1.AttemptStopped, "")
-		s.wantEntries(v1alpha1.EventTaskStarted, v1alpha1.EventOperationRefused)
+		s.wantEntries(v1alpha1.EventTaskStarted, v1alpha1.EventOperationFailed)
 		s.rewind("corrected", 2).step()
 		s.podGone()
 		s.prepared(daemonapi.PrepareResult{OperationKind: daemonapi.OperationRewind, Operation: "corrected", ToCheckpoint: 2})
@@ -97,6 +100,16 @@ func TestARewindWhoseBranchCannotBeIsRefusedAtOnce(t *testing.T) {
 		s.rewind(id, 2).step()
 		s.wantOperation(s.status().Rewind, id, v1alpha1.OperationRefused, v1alpha1.ReasonInvalidBranch)
 		s.wantState(v1alpha1.ReasonRunning)
+	}
+}
+
+func TestARewindOfTheConversationAloneNeedsNoBranch(t *testing.T) {
+	for _, id := range []string{"v1..v2", "fix.lock"} {
+		s := running(t)
+		s.rewind(id, 2)
+		s.o.Task.Spec.Rewind.Scope = v1alpha1.RewindConversation
+		s.step()
+		s.wantOperation(s.status().Rewind, id, v1alpha1.OperationInProgress, "")
 	}
 }
 
@@ -363,6 +376,57 @@ func TestTheFieldManagerIsNotedAsSuchWhereNoUserIsKnown(t *testing.T) {
 	s.step()
 	if e := s.status().History[1]; e.Actor != "argocd (field manager)" || !strings.Contains(e.Message, "tidy-up-9") {
 		t.Errorf("%+v", e)
+	}
+}
+
+func TestWhoAskedIsUnknownWhereNoNameIs(t *testing.T) {
+	s := running(t)
+	s.rewind("back", 9)
+	s.o.RewindTarget = nil
+	s.step()
+	if e := s.status().History[1]; e.Actor != Unknown {
+		t.Errorf("a refused rewind that somebody asked for: %+v", e)
+	}
+	s.change(builders.Suspended).step()
+	s.podGone()
+	s.change(func(t *v1alpha1.Task) { t.Spec.OperatingMode = v1alpha1.OperatingModeRunning }).step()
+	for _, e := range s.status().History[2:] {
+		if e.Actor != Unknown {
+			t.Errorf("somebody had it sleep and wake: %+v", e)
+		}
+	}
+}
+
+func TestATaskOfAForkIsForkedByWhoMadeTheFork(t *testing.T) {
+	for _, tt := range []struct {
+		name, manager string
+		stamped       bool
+		want          string
+	}{
+		{"as admission wrote", "kubectl-create", true, "ann"},
+		{"as the Fork's field manager", "kubectl-create", false, "kubectl-create (field manager)"},
+		{"as nobody can tell", "", false, Unknown},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newScene(t, builders.StartFrom("other", "other-3"))
+			s.o.Stamped = tt.stamped
+			s.o.Task.Status.Source = &v1alpha1.SourceStatus{TaskUID: "uid-of-other", Checkpoint: 3, Commit: "c3"}
+			s.o.Task.Labels = map[string]string{v1alpha1.LabelFork: "three-ways"}
+			s.o.Task.Spec.RequestedBy = &v1alpha1.TaskRequesters{Created: "ann"}
+			if tt.manager != "" {
+				s.o.Task.Annotations = map[string]string{v1alpha1.AnnotationForkManager: tt.manager}
+			}
+			s.o.Task.ManagedFields = []metav1.ManagedFieldsEntry{
+				{Manager: "clew", Time: &metav1.Time{Time: s.now}, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:startFrom":{"f:taskRef":{"f:name":{}}}}}`)},
+			}
+			s.step()
+			for _, e := range s.status().History {
+				if e.Reason == v1alpha1.EventTaskForked && e.Actor == tt.want {
+					return
+				}
+			}
+			t.Errorf("%+v", s.status().History)
+		})
 	}
 }
 

@@ -80,7 +80,7 @@ func statusOf(reason string) metav1.ConditionStatus {
 		v1alpha1.ReasonCompleting, v1alpha1.ReasonDriftDetected, v1alpha1.ReasonVolumeUnavailable,
 		v1alpha1.ReasonImageUnavailable, v1alpha1.ReasonPodRefused, v1alpha1.ReasonPromptNotFound,
 		v1alpha1.ReasonUnschedulable, v1alpha1.ReasonDaemonUnavailable, v1alpha1.ReasonSourceNotFound,
-		v1alpha1.ReasonCheckpointNotReady,
+		v1alpha1.ReasonCheckpointNotReady, v1alpha1.ReasonAgentRateLimited,
 	}
 	if slices.Contains(unknown, reason) {
 		return metav1.ConditionUnknown
@@ -157,7 +157,7 @@ func (d *decision) reportRecording() {
 			fmt.Sprintf("%d transitions wait for the history store: the task stays as it is until the store takes them", maxUnrecorded))
 	case d.o.RecordProblem != "":
 		d.condition(v1alpha1.TaskHistoryRecorded, metav1.ConditionFalse, v1alpha1.ReasonNotRecorded, d.o.RecordProblem)
-	case d.recorded() >= d.old.HistorySequence && (d.lostRecords() > 0 || was != nil && was.Status != metav1.ConditionTrue):
+	case d.recorded() >= d.old.HistorySequence && was != nil && was.Status != metav1.ConditionTrue:
 		d.allRecorded()
 	}
 }
@@ -174,12 +174,16 @@ func (d *decision) lostRecords() int64 {
 // newGap says that more records are lost than the status tells of.
 func (d *decision) newGap() bool { return d.lostRecords() > d.old.LostRecords }
 
-// enterGap enters records that are lost for good into the history, once.
+// enterGap enters records that are lost for good into the history, once. Their
+// condition is one of its own, so that it hides no trouble of now.
 func (d *decision) enterGap() {
 	if d.newGap() {
 		d.entry(v1alpha1.EventHistoryGap, clew, gapMessage(d.lostRecords()))
 	}
 	d.s.LostRecords = d.lostRecords()
+	if n := d.lostRecords(); n > 0 {
+		d.condition(v1alpha1.TaskHistoryComplete, metav1.ConditionFalse, v1alpha1.ReasonHistoryGap, gapMessage(n))
+	}
 }
 
 func gapMessage(n int64) string {
@@ -190,10 +194,6 @@ func gapMessage(n int64) string {
 }
 
 func (d *decision) allRecorded() {
-	if n := d.lostRecords(); n > 0 {
-		d.condition(v1alpha1.TaskHistoryRecorded, metav1.ConditionFalse, v1alpha1.ReasonHistoryGap, gapMessage(n))
-		return
-	}
 	d.condition(v1alpha1.TaskHistoryRecorded, metav1.ConditionTrue, v1alpha1.ReasonRecorded, "the history store takes every transition")
 }
 

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"bytes"
+	"cmp"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -20,13 +21,22 @@ func Requester(object metav1.Object, stamp string, field ...any) string {
 	if stamp != "" {
 		return resources.PlainText(stamp, maxRequester)
 	}
-	if manager := fieldManager(object, fieldpath.MakePathOrDie(field...)); manager != "" {
-		return resources.PlainText(manager, maxRequester) + " (field manager)"
+	if manager := FieldManager(object, field...); manager != "" {
+		return byManager(manager)
 	}
 	return ""
 }
 
-// fieldManager is the one that set the field last; "" when none owns it.
+func byManager(name string) string {
+	return resources.PlainText(name, maxRequester) + " (field manager)"
+}
+
+// FieldManager is the one that owns the field; "" when none does. Of several, it
+// is the one that wrote last, whatever it wrote: no more is known.
+func FieldManager(object metav1.Object, field ...any) string {
+	return fieldManager(object, fieldpath.MakePathOrDie(field...))
+}
+
 func fieldManager(object metav1.Object, field fieldpath.Path) string {
 	var newest metav1.ManagedFieldsEntry
 	for _, m := range object.GetManagedFields() {
@@ -63,18 +73,18 @@ func (d *decision) modeRequester() string {
 }
 
 // forkRequester is who made a task that starts from another one. Those of a Fork
-// are made by the manager, whose own field manager tells nothing.
+// are made by the manager, whose own field manager tells nothing: it hands on
+// that of the Fork.
 func (d *decision) forkRequester() string {
-	if stamp := d.stamps().Created; stamp != "" || d.task.Labels[v1alpha1.LabelFork] != "" {
-		return resources.PlainText(stamp, maxRequester)
+	manager := d.task.Annotations[v1alpha1.AnnotationForkManager]
+	switch stamp := d.stamps().Created; {
+	case stamp != "" || d.task.Labels[v1alpha1.LabelFork] == "":
+		return Requester(d.task, stamp, "spec", "startFrom", "taskRef", "name")
+	case manager != "":
+		return byManager(manager)
 	}
-	return Requester(d.task, "", "spec", "startFrom", "taskRef", "name")
+	return ""
 }
 
-// orClew is the actor of a transition that somebody may have asked for.
-func orClew(requester string) string {
-	if requester == "" {
-		return clew
-	}
-	return requester
-}
+// somebody is the actor of a transition that somebody has asked for.
+func somebody(requester string) string { return cmp.Or(requester, Unknown) }

@@ -119,8 +119,8 @@ func (d *decision) resolveRewind(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus,
 // branchHindrance is why no branch can keep what stands. The API refuses most of
 // this, but not in objects that are older than its rules.
 func branchHindrance(r *v1alpha1.Rewind) *Hindrance {
-	if r.Preserve != v1alpha1.PreserveBranch {
-		return nil
+	if r.Preserve != v1alpha1.PreserveBranch || r.Scope == v1alpha1.RewindConversation {
+		return nil // no branch is made: the files stay
 	}
 	name := daemonapi.PreservedBranch(r.Branch, r.ID)
 	if err := refname.CheckBranch(name); err != nil {
@@ -311,5 +311,5 @@ func (d *decision) completeRewind(result daemonapi.PrepareResult) {
 		message += "; " + resolved
 	}
 	d.closeOperation(op, v1alpha1.OperationCompleted, "", message)
-	d.entryAt(v1alpha1.EventTaskRewound, orClew(op.RequestedBy), message, op.ToCheckpoint)
+	d.entryAt(v1alpha1.EventTaskRewound, somebody(op.RequestedBy), message, op.ToCheckpoint)
 }

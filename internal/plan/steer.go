@@ -60,9 +60,12 @@ func (d *decision) steer() {
 		return
 	}
 	if at := d.notBefore(want); d.now.Before(at) {
-		last := d.last()
-		d.wait(v1alpha1.ReasonRetrying, fmt.Sprintf("attempt %d follows at %s, since %s: %s",
-			last.Number+1, at.UTC().Format(time.TimeOnly), last.Outcome, last.Message))
+		last, reason := d.last(), v1alpha1.ReasonRetrying
+		if last.Reason == v1alpha1.ReasonAgentRateLimited {
+			reason = last.Reason
+		}
+		d.wait(reason, fmt.Sprintf("attempt %d follows at %s, since attempt %d ended with %s: %s",
+			last.Number+1, at.UTC().Format(time.RFC3339), last.Number, last.Outcome, last.Message))
 		d.lookAt(at)
 		return
 	}
@@ -212,7 +215,7 @@ func (d *decision) start(want want) {
 	if last := d.last(); last == nil {
 		d.entryOf(number, v1alpha1.EventTaskStarted, clew, "the task was started"+d.startedFrom())
 		if d.task.Spec.StartFrom != nil {
-			d.entryOf(number, v1alpha1.EventTaskForked, orClew(d.forkRequester()), "the task begins"+d.startedFrom())
+			d.entryOf(number, v1alpha1.EventTaskForked, somebody(d.forkRequester()), "the task begins"+d.startedFrom())
 		}
 	} else {
 		d.noteRestart(number, trigger, last)
@@ -243,14 +246,22 @@ func (d *decision) startedFrom() string {
 func (d *decision) noteRestart(number int64, trigger v1alpha1.AttemptTrigger, last *v1alpha1.Attempt) {
 	switch trigger {
 	case v1alpha1.AttemptResume:
-		requester := d.modeRequester()
-		if d.resuming() {
-			requester = d.s.Resume.RequestedBy
-		}
-		d.entryOf(number, v1alpha1.EventTaskResumed, orClew(requester), fmt.Sprintf("the task goes on with attempt %d", number))
+		d.entryOf(number, v1alpha1.EventTaskResumed, d.resumedBy(last), fmt.Sprintf("the task goes on with attempt %d", number))
 	case v1alpha1.AttemptRetry, v1alpha1.AttemptAfterPodLost:
 		d.entryOf(number, v1alpha1.EventTaskRetried, clew, fmt.Sprintf("attempt %d follows attempt %d (%s): %s", number, last.Number, last.Outcome, last.Message))
 	}
+}
+
+// resumedBy is who had the task go on after its last attempt: nobody did, where
+// Clew itself had stopped it, for a rewind say.
+func (d *decision) resumedBy(last *v1alpha1.Attempt) string {
+	switch {
+	case d.resuming():
+		return somebody(d.s.Resume.RequestedBy)
+	case last.Outcome == v1alpha1.AttemptSuspended:
+		return somebody(d.modeRequester())
+	}
+	return clew
 }
 
 func (d *decision) trigger(want want) v1alpha1.AttemptTrigger {

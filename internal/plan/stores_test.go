@@ -5,13 +5,14 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// TestRecordsThatAreLostForGoodAreToldOnce: in the condition for as long as the
-// history has the gap, and as a transition when it becomes known.
+// TestRecordsThatAreLostForGoodAreToldOnce: in a condition of their own for as
+// long as the history has the gap, and as a transition when it becomes known.
 func TestRecordsThatAreLostForGoodAreToldOnce(t *testing.T) {
 	s := running(t)
 	told := func() (n int) {
@@ -26,12 +27,15 @@ func TestRecordsThatAreLostForGoodAreToldOnce(t *testing.T) {
 	s.after(time.Second).step()
 	s.recorded()
 	s.after(time.Minute).step()
-	c := s.wantCondition(v1alpha1.TaskHistoryRecorded)
+	c := s.wantCondition(v1alpha1.TaskHistoryComplete)
 	if c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.ReasonHistoryGap || !strings.HasPrefix(c.Message, "29 records") {
 		t.Errorf("%+v", c)
 	}
 	if told() != 1 || s.status().LostRecords != 29 {
 		t.Errorf("told of %d times, %d records", told(), s.status().LostRecords)
+	}
+	if c := meta.FindStatusCondition(s.status().Conditions, v1alpha1.TaskHistoryRecorded); c != nil && c.Status != metav1.ConditionTrue {
+		t.Errorf("a gap of the past is a trouble of now: %+v", c)
 	}
 	writes := s.writes
 	s.o.History.Known = false
@@ -43,6 +47,10 @@ func TestRecordsThatAreLostForGoodAreToldOnce(t *testing.T) {
 	s.o.History.State.LostRecords = 30
 	if s.after(time.Minute).step(); told() != 2 {
 		t.Errorf("told of %d times", told())
+	}
+	s.o.RecordProblem = "no route to host"
+	if c := s.step().wantCondition(v1alpha1.TaskHistoryRecorded); c.Reason != v1alpha1.ReasonNotRecorded {
+		t.Errorf("the gap hides a trouble of now: %+v", c)
 	}
 }
 

@@ -172,7 +172,7 @@ func (r *Reconciler) resolved(ctx context.Context, f *v1alpha1.Fork, source *v1a
 // makeTasks makes what is missing of the fork's tasks.
 func (r *Reconciler) makeTasks(ctx context.Context, f *v1alpha1.Fork, source *v1alpha1.Task, checkpoint string) (time.Duration, error) {
 	for _, variant := range f.Spec.Variants {
-		made, hindrance, err := r.makeTask(ctx, f, newTask(f, source, variant, checkpoint))
+		made, hindrance, err := r.makeTask(ctx, f, newTask(f, source, variant, checkpoint, r.Stamped))
 		if err != nil {
 			return 0, err
 		}

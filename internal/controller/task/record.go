@@ -100,7 +100,7 @@ func (r *Reconciler) tell(task *v1alpha1.Task, entries []v1alpha1.HistoryEntry) 
 		kind := corev1.EventTypeNormal
 		switch e.Reason {
 		case v1alpha1.EventTaskFailed, v1alpha1.EventPodLost, v1alpha1.EventVolumeLost,
-			v1alpha1.EventOperationRefused, v1alpha1.EventDriftDetected, v1alpha1.EventTaskHindered, v1alpha1.EventHistoryGap:
+			v1alpha1.EventOperationRefused, v1alpha1.EventOperationFailed, v1alpha1.EventDriftDetected, v1alpha1.EventTaskHindered, v1alpha1.EventHistoryGap:
 			kind = corev1.EventTypeWarning
 		}
 		// The sequence tells transitions apart that would else be counted as one.

@@ -1,0 +1,170 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/agent"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/testing/builders"
+)
+
+// agentFails ends the newest attempt, of whose agent the daemon told this.
+func (s *scene) agentFails(told history.AgentEnd) {
+	s.Helper()
+	told.Attempt = s.lastAttempt().Number
+	s.o.History.State.AgentEnd = &told
+	s.agentExits(1)
+	s.podFinishes()
+}
+
+// nextAttempt has the next attempt's agent at work, when its time has come.
+func (s *scene) nextAttempt() *scene {
+	s.Helper()
+	before := s.lastAttempt().Number
+	s.after(s.plans[len(s.plans)-1].RequeueAfter).step()
+	if s.lastAttempt().Number != before+1 {
+		s.Fatalf("no attempt follows attempt %d: %+v", before, s.wantCondition(v1alpha1.TaskSucceeded))
+	}
+	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})
+	s.agentRuns()
+	return s
+}
+
+func TestTheCauseOfAFailureDecides(t *testing.T) {
+	for _, tt := range []struct {
+		cause  agent.Cause
+		reason string
+		// failures are those counted; waits says that another attempt follows.
+		failures int32
+		waits    bool
+		says     string
+	}{
+		{agent.CauseUnknown, v1alpha1.ReasonRetrying, 1, true, "the agent ended with exit code 1: its words"},
+		{agent.CauseModelUnavailable, v1alpha1.ReasonRetrying, 1, true, "the model's API fails or cannot be reached: its words"},
+		{agent.CauseSessionUnknown, v1alpha1.ReasonRetrying, 1, true, "the agent does not have its session: its words"},
+		{agent.CauseIdle, v1alpha1.ReasonRetrying, 1, true, "its words"},
+		{agent.CauseRateLimited, v1alpha1.ReasonAgentRateLimited, 0, true, "the model's API asks for a pause: its words"},
+		{agent.CauseUnauthorized, v1alpha1.ReasonAgentUnauthorized, 1, false, "does not accept the agent's credentials: its words"},
+		{agent.CauseOutOfCredit, v1alpha1.ReasonAgentOutOfCredit, 1, false, "has no credit or quota left: its words"},
+		{agent.CauseInvalidOptions, v1alpha1.ReasonAgentOptionsInvalid, 1, false, "does not accept its arguments: its words"},
+		{agent.CauseGaveUp, v1alpha1.ReasonAgentFailed, 1, false, "the agent gave up: its words"},
+		{agent.CauseTooOld, v1alpha1.ReasonAgentTooOld, 1, false, "its words"},
+		{"OfALaterDaemon", v1alpha1.ReasonRetrying, 1, true, "its words"},
+	} {
+		t.Run(string(tt.cause), func(t *testing.T) {
+			s := running(t, builders.BackoffLimit(2))
+			s.agentFails(history.AgentEnd{ExitCode: 1, Cause: string(tt.cause), Message: "its words"})
+			s.wantState(tt.reason)
+			c := s.wantCondition(v1alpha1.TaskSucceeded)
+			if waits := c.Status == metav1.ConditionUnknown; waits != tt.waits || !strings.Contains(c.Message, tt.says) {
+				t.Errorf("%+v", c)
+			}
+			if a := s.lastAttempt(); s.status().Failures != tt.failures || a.Reason != tt.reason || a.Outcome != v1alpha1.AttemptAgentFailed {
+				t.Errorf("%d failures, %+v", s.status().Failures, a)
+			}
+			s.after(24 * time.Hour).step()
+			if started := s.started() != nil; started != tt.waits {
+				t.Errorf("a day later another attempt was started: %v", started)
+			}
+		})
+	}
+}
+
+// What the daemon told of another attempt's agent says nothing of this one.
+func TestTheEndOfAnotherAttemptsAgentIsNotThisOnes(t *testing.T) {
+	s := running(t)
+	s.o.History.State.AgentEnd = &history.AgentEnd{Attempt: 7, Cause: string(agent.CauseUnauthorized), Message: "no"}
+	s.agentExits(1)
+	s.podFinishes()
+	s.wantState(v1alpha1.ReasonRetrying)
+}
+
+// The history store says why an agent failed: while it is down, that is waited
+// for, but not for long.
+func TestWhyAnAgentFailedIsWaitedFor(t *testing.T) {
+	s := running(t)
+	s.o.History.Known = false
+	s.agentExits(1)
+	s.podFinishes()
+	if a := s.lastAttempt(); a.Outcome != "" {
+		t.Fatalf("the attempt ended at once: %+v", a)
+	}
+	s.after(s.o.Limits.RecordWait).step()
+	if a := s.lastAttempt(); a.Outcome != v1alpha1.AttemptAgentFailed || a.Reason != v1alpha1.ReasonRetrying {
+		t.Errorf("%+v", a)
+	}
+}
+
+func TestTheRetryComesWhenTheAPISays(t *testing.T) {
+	s := running(t, builders.BackoffLimit(0))
+	s.agentFails(history.AgentEnd{ExitCode: 1, Cause: string(agent.CauseRateLimited), Message: "slow down", RetryAfter: 5 * time.Hour})
+	c := s.wantCondition(v1alpha1.TaskSucceeded)
+	if c.Reason != v1alpha1.ReasonAgentRateLimited || c.Status != metav1.ConditionUnknown || !strings.Contains(c.Message, "attempt 2 follows at 2026-01-02T08:04:05Z") {
+		t.Errorf("%+v", c)
+	}
+	if s.after(5*time.Hour - time.Second).step(); s.started() != nil {
+		t.Error("the next attempt comes too early")
+	}
+	if s.after(time.Second).step(); s.started() == nil {
+		t.Error("no attempt comes when it should")
+	}
+}
+
+func TestPausesGrowWithRateLimitsInARow(t *testing.T) {
+	s := running(t)
+	var pauses []time.Duration
+	for range 8 {
+		s.agentFails(history.AgentEnd{ExitCode: 1, Cause: string(agent.CauseRateLimited)})
+		pauses = append(pauses, s.plans[len(s.plans)-1].RequeueAfter)
+		s.nextAttempt()
+	}
+	if pauses[0] != s.o.Limits.RetryBase || pauses[1] != 2*s.o.Limits.RetryBase || pauses[7] != s.o.Limits.RetryCap {
+		t.Errorf("%v", pauses)
+	}
+}
+
+// A key without any quota answers every attempt with a rate limit.
+func TestRateLimitsThatDoNotEndCountAsFailures(t *testing.T) {
+	s := running(t, builders.BackoffLimit(2))
+	begin := s.now
+	limited := history.AgentEnd{ExitCode: 1, Cause: string(agent.CauseRateLimited), Message: "slow down", RetryAfter: time.Hour}
+	for s.agentFails(limited); s.wantCondition(v1alpha1.TaskSucceeded).Status == metav1.ConditionUnknown; s.agentFails(limited) {
+		if s.nextAttempt(); s.now.Sub(begin) > 48*time.Hour {
+			t.Fatal("the attempts do not end")
+		}
+	}
+	if took := s.now.Sub(begin); took != s.o.Limits.RateLimitPatience+2*time.Hour {
+		t.Errorf("the task failed after %s", took)
+	}
+	s.wantState(v1alpha1.ReasonBackoffLimit)
+	if m := s.lastAttempt().Message; !strings.Contains(m, "since 2026-01-02T03:04:05Z") || !strings.Contains(m, "slow down") {
+		t.Errorf("%s", m)
+	}
+
+	// Who resumes the task begins anew.
+	s.change(builders.Resume("again")).step()
+	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})
+	s.agentRuns()
+	s.agentFails(limited)
+	s.wantState(v1alpha1.ReasonAgentRateLimited)
+}
+
+// An agent that works between rate limits is not at its end.
+func TestRateLimitsOfAnAgentThatGetsOnDoNotCount(t *testing.T) {
+	s := running(t, builders.BackoffLimit(0))
+	for range 30 {
+		s.o.History.State.Totals.ToolCalls++
+		s.agentFails(history.AgentEnd{ExitCode: 1, Cause: string(agent.CauseRateLimited), RetryAfter: 2 * time.Hour})
+		s.wantState(v1alpha1.ReasonAgentRateLimited)
+		s.nextAttempt()
+	}
+	if s.status().Failures != 0 {
+		t.Errorf("%d failures", s.status().Failures)
+	}
+}
