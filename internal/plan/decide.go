@@ -22,6 +22,7 @@ func Decide(o Observed, now time.Time) Plan {
 	case d.outboxFull():
 		d.look(o.Limits.RetryBase)
 	default:
+		d.catchUp()
 		d.followAttempt()
 		d.considerRewind()
 		d.considerResume()

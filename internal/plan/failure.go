@@ -26,8 +26,28 @@ func (d *decision) agentEnding(a *v1alpha1.Attempt, v *podView) *ending {
 			return nil
 		}
 	}
-	told := d.agentEnd(a)
-	message := failureMessage(code, v.agent.Reason, told)
+	if h := d.stoodDown(a); h != "" {
+		return ptr.To(d.lostEnding(a, h))
+	}
+	return d.toldEnding(code, v.agent.Reason, d.agentEnd(a))
+}
+
+// stoodDown is why the daemon ended the agent of this attempt itself, which is no
+// failure of the agent; "" when it did not.
+func (d *decision) stoodDown(a *v1alpha1.Attempt) string {
+	if p := d.problem(a); p != nil && p.Reason == v1alpha1.ReasonVolumeOutdated {
+		return p.Message
+	}
+	if d.o.History.Known && d.o.History.State.Attempt > a.Number {
+		return fmt.Sprintf("attempt %d had begun, and the daemon of this one ended its agent", d.o.History.State.Attempt)
+	}
+	return ""
+}
+
+// toldEnding is that of an agent that ended with a code, of which its daemon has
+// told.
+func (d *decision) toldEnding(code int32, reason string, told history.AgentEnd) *ending {
+	message := failureMessage(code, reason, told)
 	e := d.failedEnding(code, message)
 	switch agent.Cause(told.Cause) {
 	case agent.CauseUnauthorized:

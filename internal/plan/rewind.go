@@ -45,7 +45,7 @@ func PositionOf(r *v1alpha1.Rewind) (q history.PositionQuery, ok bool) {
 func (d *decision) considerRewind() {
 	d.dropWithdrawnRewind()
 	r := NewRewind(d.task)
-	if r == nil || d.rewinding() {
+	if r == nil || d.rewinding() || handled(d.s, daemonapi.OperationRewind, r.ID) {
 		return
 	}
 	accepted, refusal := d.resolveRewind(r)

@@ -220,13 +220,10 @@ func (d *decision) start(want want) {
 	} else {
 		d.noteRestart(number, trigger, last)
 	}
-	d.s.Attempts = append(d.s.Attempts, v1alpha1.Attempt{
+	d.enterAttempt(v1alpha1.Attempt{
 		Number: number, PodName: resources.PodName(d.task.Name, number),
 		Trigger: trigger, StartTime: ptr.To(metav1.NewTime(d.now)),
 	})
-	if extra := len(d.s.Attempts) - maxAttempts; extra > 0 {
-		d.s.Attempts = d.s.Attempts[extra:]
-	}
 	if d.rewinding() {
 		d.s.Rewind.Attempt = number
 	} else if d.resuming() {
@@ -234,6 +231,13 @@ func (d *decision) start(want want) {
 	}
 	d.dropFinishedPods()
 	d.makePodAs(d.last(), want == wantRewindOnly)
+}
+
+func (d *decision) enterAttempt(a v1alpha1.Attempt) {
+	d.s.Attempts = append(d.s.Attempts, a)
+	if extra := len(d.s.Attempts) - maxAttempts; extra > 0 {
+		d.s.Attempts = d.s.Attempts[extra:]
+	}
 }
 
 func (d *decision) startedFrom() string {

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/history"
 )
 
 // TestRecordsThatAreLostForGoodAreToldOnce: in a condition of their own for as
@@ -66,5 +67,31 @@ func TestTheLatestCheckpointKeepsItsNameWhenTheHistoryStoreWentBack(t *testing.T
 	s.after(time.Hour).step()
 	if latest := s.status().LatestCheckpoint; latest.Number != older.Number || latest.Name != s.o.Task.Name+"-1" {
 		t.Errorf("%+v", latest)
+	}
+}
+
+// TestAnAgentThatItsDaemonEndedHasNotFailed: the daemon stands down, since the
+// volume cannot be gone on with, or since a newer attempt has begun. The shim
+// then kills the agent.
+func TestAnAgentThatItsDaemonEndedHasNotFailed(t *testing.T) {
+	for name, told := range map[string]func(*history.TaskState){
+		"for the volume": func(state *history.TaskState) {
+			state.Problem = &history.Problem{Reason: v1alpha1.ReasonVolumeOutdated, Message: "the next attempt restores the workspace"}
+		},
+		"for a newer attempt": func(state *history.TaskState) { state.Attempt = 5 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := running(t)
+			s.o.Task.Spec.BackoffLimit = new(int32)
+			s.o.History.State.Attempt = 1
+			told(&s.o.History.State)
+			s.agentExits(137)
+			s.podFinishes()
+			s.after(time.Minute).step()
+			if s.status().Failures != 0 {
+				t.Error("it counts as a failure of the agent")
+			}
+			s.wantOutcomes(v1alpha1.AttemptPodLost, "")
+		})
 	}
 }

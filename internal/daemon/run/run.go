@@ -322,12 +322,13 @@ func nudge(c chan struct{}) {
 // be ended must not write into the next one's worktree.
 func (d *daemon) standDown(ctx context.Context, why error) error {
 	d.log.Info("this attempt is over: it ends its agent and writes nothing more", "reason", why.Error())
-	d.socket.fence()
 	if errors.Is(why, ship.ErrForeign) || errors.Is(why, errOutdated) {
-		// The next attempt finds the same, whether or not somebody is told.
+		// It is told before the agent is seen to end, which would count as a failure
+		// of the agent. The next attempt finds the same, whether or not somebody hears.
 		_ = d.cfg.Server.Report(timeout(ctx, reportWait), d.problems.problem(v1alpha1.ReasonVolumeOutdated,
 			"the agent is ended, and the next attempt restores the workspace: "+why.Error()))
 	}
+	d.socket.fence()
 	d.socket.untilGone(ctx)
 	err := d.volume.Close()
 	<-ctx.Done()

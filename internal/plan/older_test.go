@@ -1,0 +1,137 @@
+package plan
+
+import (
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/testing/builders"
+)
+
+// begins has the agent of the newest attempt at work.
+func begins(s *scene) {
+	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})
+	s.agentRuns()
+	s.o.History.State.Attempt = s.lastAttempt().Number
+}
+
+// putBack is the restore of an older Task, without the pods that came later. The
+// history store is not put back.
+func putBack(s *scene, backup *v1alpha1.Task) {
+	s.o.Attempts = Attempts{Known: true, Highest: s.lastAttempt().Number}
+	s.o.Task, s.o.Pods = backup, nil
+	s.managerRestarts()
+	for range 4 {
+		s.after(time.Minute).step()
+	}
+}
+
+// TestATaskThatCompletedAfterTheBackupOfItsStatusIsNotRunAgain: the Kubernetes
+// API is put back to when an earlier attempt ran, or none.
+func TestATaskThatCompletedAfterTheBackupOfItsStatusIsNotRunAgain(t *testing.T) {
+	for name, ran := range map[string]bool{"in its first attempt": true, "before its first attempt": false} {
+		t.Run(name, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			s := newScene(t)
+			backup := s.o.Task.DeepCopy()
+			s.step()
+			begins(s)
+			if ran {
+				backup = s.o.Task.DeepCopy()
+				s.podGone()
+				s.after(time.Minute).step()
+				begins(s)
+			}
+			s.record(v1alpha1.TriggerCompletion)
+			s.agentExits(0)
+			s.podFinishes()
+			s.wantState(v1alpha1.ReasonCompleted)
+			number := s.lastAttempt().Number
+			putBack(s, backup)
+			g.Expect(s.o.Pods).To(gomega.BeEmpty(), "the agent runs once more on completed work")
+			s.wantState(v1alpha1.ReasonCompleted)
+			g.Expect(s.lastAttempt().Number).To(gomega.Equal(number))
+			g.Expect(s.lastAttempt().Message).To(gomega.ContainSubstring("put back to an older copy"))
+		})
+	}
+}
+
+// TestAPodThatIsInTheBackupIsStopped: its attempt is over, and a newer one has
+// completed the task.
+func TestAPodThatIsInTheBackupIsStopped(t *testing.T) {
+	g := gomega.NewWithT(t)
+	s := running(t)
+	s.o.History.State.Attempt = 2
+	s.o.History.State.Latest = &history.Checkpoint{Number: 1, Attempt: 2, Trigger: string(v1alpha1.TriggerCompletion), Time: s.now}
+	s.step()
+	g.Expect(s.pod().DeletionTimestamp).NotTo(gomega.BeNil())
+	s.podGone()
+	s.wantOutcomes(v1alpha1.AttemptPodLost, v1alpha1.AttemptCompleted)
+	s.wantState(v1alpha1.ReasonCompleted)
+}
+
+// TestATaskThatFailedForGoodAfterTheBackupOfItsStatusIsNotRunAgain: what rests
+// until a person acts goes on resting.
+func TestATaskThatFailedForGoodAfterTheBackupOfItsStatusIsNotRunAgain(t *testing.T) {
+	g := gomega.NewWithT(t)
+	s := newScene(t)
+	s.o.Task.Spec.BackoffLimit = new(int32)
+	backup := s.o.Task.DeepCopy()
+	s.step()
+	begins(s)
+	s.o.History.State.AgentEnd = &history.AgentEnd{Attempt: 1, ExitCode: 3, Message: "it cannot be done"}
+	s.agentExits(3)
+	s.podFinishes()
+	s.wantState(v1alpha1.ReasonAgentFailed)
+	putBack(s, backup)
+	g.Expect(s.o.Pods).To(gomega.BeEmpty())
+	s.wantState(v1alpha1.ReasonAgentFailed)
+	g.Expect(s.wantCondition(v1alpha1.TaskSucceeded).Message).To(gomega.ContainSubstring("it cannot be done"))
+}
+
+// TestAnOperationThatWasCarriedOutAfterTheBackupOfTheStatusIsClosed: the agent
+// went on from it and completed the task.
+func TestAnOperationThatWasCarriedOutAfterTheBackupOfTheStatusIsClosed(t *testing.T) {
+	completed := func(s *scene, keys ...string) {
+		s.o.History.State.Attempt, s.o.History.State.CompletedOperations = 2, keys
+		s.record(v1alpha1.TriggerCompletion)
+		s.o.History.State.Latest.Attempt = 2
+		s.o.Pods = nil
+		s.managerRestarts().after(time.Minute).step()
+		s.wantState(v1alpha1.ReasonCompleted)
+		if p := s.started(); p != nil {
+			s.Errorf("pod %d is started", p.Attempt)
+		}
+	}
+	wantState := func(s *scene, op *v1alpha1.OperationStatus, id string, state v1alpha1.OperationState) {
+		if op == nil || op.ID != id || op.State != state {
+			s.Errorf("the operation is %+v", op)
+		}
+	}
+	for name, state := range map[string]v1alpha1.OperationState{"/done": v1alpha1.OperationCompleted, "/undone": v1alpha1.OperationFailed} {
+		t.Run("a rewind that had not been accepted"+name, func(t *testing.T) {
+			s := running(t)
+			s.record(v1alpha1.TriggerToolCalls)
+			s.rewind("r1", 1)
+			completed(s, daemonapi.OperationKey(daemonapi.OperationRewind, "r1")+name)
+			wantState(s, s.status().Rewind, "r1", state)
+		})
+	}
+	t.Run("a rewind that was in progress", func(t *testing.T) {
+		s := running(t)
+		s.record(v1alpha1.TriggerToolCalls)
+		s.rewind("r1", 1).step()
+		completed(s)
+		wantState(s, s.status().Rewind, "r1", v1alpha1.OperationCompleted)
+	})
+	t.Run("a resume that had not been accepted", func(t *testing.T) {
+		s := running(t)
+		s.change(builders.Resume("r1"))
+		completed(s, daemonapi.OperationKey(daemonapi.OperationResume, "r1"))
+		wantState(s, s.status().Resume, "r1", v1alpha1.OperationCompleted)
+	})
+}
