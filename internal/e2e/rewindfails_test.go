@@ -27,7 +27,7 @@ func (w *world) untilRewindFails(task, id, reason string) {
 		}
 		return nil
 	})
-	w.Logf("status.rewind: %+v\n%s", w.task(task).Status.Rewind, w.kubectl("get", "events", "--field-selector", "involvedObject.name="+task))
+	w.show(task)
 }
 
 // A rewind and a resume are asked for apart from each other, so their ids may be
@@ -47,6 +47,7 @@ func TestARewindMayHaveTheIDOfAResume(t *testing.T) {
 	w.rewind("same", "1", "same-good")
 
 	g.Expect(w.inAgent("same", "cat /workspace/mark")).To(gomega.Equal("good\n"))
+	w.show("same")
 }
 
 // What is in the way of a rewind is told, nothing is changed, the agent goes on,

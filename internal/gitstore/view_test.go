@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/testing/gitbomb"
 )
 
 // shared is a repository of two tasks of one origin: the other one holds a
@@ -239,7 +240,7 @@ func TestAPushCannotTakeAnothersObjectsForItsOwn(t *testing.T) {
 	}
 	commitOf := func(tree []byte) ([]byte, []byte) {
 		commit := fmt.Appendf(nil, "tree %x\nauthor a <a@b> 1 +0000\ncommitter a <a@b> 1 +0000\n\nm\n", tree)
-		return packed(packedCommit, len(commit), nil, bytes.NewReader(commit)), objectID("commit", len(commit), bytes.NewReader(commit))
+		return gitbomb.Object(gitbomb.KindCommit, len(commit), nil, bytes.NewReader(commit)), gitbomb.ObjectID("commit", len(commit), bytes.NewReader(commit))
 	}
 	ref, token := codeRef("own", 7), taskToken("own", 1)
 	refuse := func(what, said string) {
@@ -248,19 +249,19 @@ func TestAPushCannotTakeAnothersObjectsForItsOwn(t *testing.T) {
 			t.Errorf("%s: %v: %s", what, refused, said)
 		}
 	}
-	refuse("a ref to a commit", s.pushPack(token, ref, packOf(), id(s.commit)))
+	refuse("a ref to a commit", s.pushPack(token, ref, gitbomb.Pack(), id(s.commit)))
 	commit, tip := commitOf(id(s.tree))
-	refuse("a commit of a tree", s.pushPack(token, ref, packOf(commit), tip))
+	refuse("a commit of a tree", s.pushPack(token, ref, gitbomb.Pack(commit), tip))
 
 	entry := append([]byte("100644 taken\x00"), id(s.file)...)
-	tree := objectID("tree", len(entry), bytes.NewReader(entry))
+	tree := gitbomb.ObjectID("tree", len(entry), bytes.NewReader(entry))
 	commit, tip = commitOf(tree)
-	packedEntry := packed(packedTree, len(entry), nil, bytes.NewReader(entry))
-	refuse("a tree with a file", s.pushPack(token, ref, packOf(commit, packedEntry), tip))
+	packedEntry := gitbomb.Object(gitbomb.KindTree, len(entry), nil, bytes.NewReader(entry))
+	refuse("a tree with a file", s.pushPack(token, ref, gitbomb.Pack(commit, packedEntry), tip))
 
 	// A delta that copies one byte of the file: git completes the pack with it.
 	delta := []byte{byte(len("the other task's words")), 1, 0x90, 1}
-	refuse("a pack that builds on a file", s.pushPack(token, ref, packOf(commit, packedEntry, packed(packedDelta, len(delta), id(s.file), bytes.NewReader(delta))), tip))
+	refuse("a pack that builds on a file", s.pushPack(token, ref, gitbomb.Pack(commit, packedEntry, gitbomb.Object(gitbomb.KindDelta, len(delta), id(s.file), bytes.NewReader(delta))), tip))
 	fsck(t, s.bare(repository))
 }
 

@@ -286,8 +286,14 @@ func (e *RefusedError) add(number int64, one *RefusedError) {
 	}
 }
 
-// Error implements error.
-func (e *RefusedError) Error() string { return "the gitstore refuses the push: " + e.Err.Error() }
+// Error implements error. What may pass is told in the gitstore's own words, for
+// whoever can help; the rest with all that git said.
+func (e *RefusedError) Error() string {
+	if e.Retryable && e.Message != "" {
+		return fmt.Sprintf("the gitstore refuses the push: %s: %s", e.Reason, e.Message)
+	}
+	return "the gitstore refuses the push: " + e.Err.Error()
+}
 
 // Unwrap implements error.
 func (e *RefusedError) Unwrap() error { return e.Err }

@@ -44,3 +44,14 @@ func TestGitError(t *testing.T) {
 		t.Fatal("an error out of nothing")
 	}
 }
+
+func TestAFullQuotaIsToldInTheGitstoresOwnWords(t *testing.T) {
+	err := checkpoint.GitError(&worktree.Error{Reason: worktree.Unreachable, Message: "the repository https://gitstore cannot be reached; it is tried again later",
+		Err: errors.New("git push: remote: clew: QuotaExceeded: the quota of the namespace team is used up; ask for a larger one\n" +
+			"fatal: unable to access 'https://gitstore': The requested URL returned error: 507")})
+
+	want := "the gitstore refuses the push: QuotaExceeded: the quota of the namespace team is used up; ask for a larger one"
+	if err.Error() != want {
+		t.Errorf("it is told as\n%s\nand should be\n%s", err, want)
+	}
+}

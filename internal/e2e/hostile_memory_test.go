@@ -1,0 +1,175 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// container of Clew's that runs.
+type container struct {
+	name   string
+	cgroup cgroup
+	limit  int64
+}
+
+// containersOfClew are those of Clew's own pods, and of the tasks of some
+// namespaces, by their ids: one that is restarted gets another.
+func containersOfClew(worlds ...*world) map[string]container {
+	found := map[string]container{}
+	system := &corev1.PodList{}
+	if err := worlds[0].kube.List(worlds[0].ctx, system, client.InNamespace(systemNamespace)); err != nil {
+		worlds[0].Fatal(err)
+	}
+	for i := range system.Items {
+		addContainers(found, &system.Items[i], "")
+	}
+	for _, w := range worlds {
+		pods := &corev1.PodList{}
+		if err := w.kube.List(w.ctx, pods, client.InNamespace(w.namespace), client.HasLabels{clewv1.LabelTaskUID}); err != nil {
+			w.Fatal(err)
+		}
+		for i := range pods.Items {
+			addContainers(found, &pods.Items[i], "daemon")
+		}
+	}
+	return found
+}
+
+// addContainers adds the running containers of a pod, or the one that is named.
+func addContainers(found map[string]container, pod *corev1.Pod, only string) {
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		id := containerID(pod, c.Name)
+		if id == "" || only != "" && c.Name != only {
+			continue
+		}
+		found[id] = container{name: pod.Name + "/" + c.Name, cgroup: cgroupOf(id), limit: c.Resources.Limits.Memory().Value()}
+	}
+}
+
+// cgroup is the folder that tells of a container's memory.
+type cgroup string
+
+func cgroupOf(container string) cgroup {
+	for _, root := range []string{"/sys/fs/cgroup/memory", "/sys/fs/cgroup"} { // versions 1 and 2
+		if found, _ := filepath.Glob(root + "/*/kubepods/*/*/" + container); len(found) > 0 {
+			return cgroup(found[0])
+		}
+	}
+	return ""
+}
+
+// number reads the first of some files that there is.
+func (c cgroup) number(files ...string) int64 {
+	for _, file := range files {
+		if text, err := os.ReadFile(filepath.Join(string(c), file)); err == nil {
+			n, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+// field reads a line "name value" of a file.
+func (c cgroup) field(file string, names ...string) (sum int64) {
+	text, err := os.ReadFile(filepath.Join(string(c), file))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if slices.Contains(names, name) {
+			n, _ := strconv.ParseInt(value, 10, 64)
+			sum += n
+		}
+	}
+	return sum
+}
+
+// kept is memory that cannot be taken back: what is not the cache of files.
+func (c cgroup) kept() int64 {
+	return c.field("memory.stat", "total_rss", "total_shmem", "anon", "shmem")
+}
+
+// kills counts the processes that were killed for want of memory.
+func (c cgroup) kills() int64 {
+	return c.field("memory.oom_control", "oom_kill") + c.field("memory.events", "oom_kill")
+}
+
+// memory is what containers use, looked at five times a second.
+type memory struct {
+	containers map[string]container
+	done       chan struct{}
+	all        sync.WaitGroup
+
+	mu    sync.Mutex
+	most  map[string]int64
+	kills map[string]int64
+	peak  map[string]int64
+}
+
+func watchMemory(containers map[string]container) *memory {
+	m := &memory{containers: containers, done: make(chan struct{}), most: map[string]int64{}, kills: map[string]int64{}, peak: map[string]int64{}}
+	m.all.Go(func() {
+		tick := time.NewTicker(200 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			m.look()
+			select {
+			case <-m.done:
+				return
+			case <-tick.C:
+			}
+		}
+	})
+	return m
+}
+
+func (m *memory) look() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, c := range m.containers {
+		m.most[id] = max(m.most[id], c.cgroup.kept())
+		m.kills[id] = max(m.kills[id], c.cgroup.kills())
+		m.peak[id] = max(m.peak[id], c.cgroup.number("memory.max_usage_in_bytes", "memory.peak"))
+	}
+}
+
+// table shows, of each container, what it kept at most, the same with the cache
+// of files, which the kernel takes back when it is wanted, and its limit.
+func (m *memory) table() string {
+	close(m.done)
+	m.all.Wait()
+	rows := map[string]string{}
+	for id, c := range m.containers {
+		rows[c.name] = fmt.Sprintf("%-44s %8d %8d %8d %8.0f%% %6d\n", c.name, m.most[id]>>20, m.peak[id]>>20, c.limit>>20,
+			float64(m.most[id])*100/float64(max(c.limit, 1)), m.kills[id])
+	}
+	out := fmt.Sprintf("%-44s %8s %8s %8s %9s %6s\n", "MiB", "kept", "+ cache", "limit", "kept", "kills")
+	for _, name := range sorted(rows) {
+		out += rows[name]
+	}
+	return out
+}
+
+// killed names the containers in which something was killed for want of memory.
+func (m *memory) killed() (names []string) {
+	for id, kills := range m.kills {
+		if kills > 0 {
+			names = append(names, m.containers[id].name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,153 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
+)
+
+const hostileTask = "hostile"
+
+// Not parallel: it measures how fast Clew is, and loads the node.
+//
+// A hostile tenant has a task whose agent floods everything that an agent can
+// reach, and a pod that does what whoever may edit a namespace can do. Their CPU
+// is limited, as it must be on a node that is shared: see internal/testing/hostile
+// for what they do with it.
+func TestAHostileTenantHurtsNobodyElse(t *testing.T) {
+	w, g := newWorld(t), gomega.NewWithT(t)
+	var honest []string
+	for i := range 5 {
+		honest = append(honest, fmt.Sprintf("honest-%d", i+1))
+		w.create(w.honestTask(honest[i]))
+	}
+	for _, name := range honest {
+		w.untilAgentRuns(name, 5*time.Minute)
+		w.untilToolCalls(name, 1, 5*time.Minute)
+	}
+	alone := w.observe(pick(time.Minute, 3*time.Minute), honest)
+
+	tenant := newWorld(t)
+	tenant.unleash()
+	before := containersOfClew(w, tenant)
+	memory := watchMemory(before)
+	beside := w.observe(pick(time.Minute, 10*time.Minute), honest)
+
+	t.Logf("what the hostile tenant did:\n%s", tenant.kubectl("logs", "tenant", "--tail=25"))
+	t.Logf("memory:\n%s", memory.table())
+	t.Logf("how long honest tasks wait:\n%s", table(alone, beside))
+	after := containersOfClew(w, tenant)
+	for id, c := range before {
+		g.Expect(after).To(gomega.HaveKey(id), "%s was restarted, or is gone", c.name)
+	}
+	g.Expect(memory.killed()).To(gomega.BeEmpty(), "killed for want of memory")
+	for _, name := range honest {
+		g.Expect(w.task(name).Status.Attempts).To(gomega.HaveLen(1))
+	}
+	if soak() {
+		for i, measured := range beside {
+			g.Expect(measured.median).To(gomega.BeNumerically("<=", 2*alone[i].median), measured.what)
+			g.Expect(measured.p95).To(gomega.BeNumerically("<=", 2*alone[i].p95), measured.what)
+		}
+	}
+}
+
+// honest is an agent that makes a call every six seconds, of which a checkpoint is
+// taken, and then says when that was.
+const honest = `
+i=0
+while sleep 6; do
+  i=$((i+1))
+  printf '{"type":"tool_call","id":"call-%d","name":"write_file","input":{"path":"part-%d"}}\n' $i $i
+  mkdir -p parts; head -c 20000 /dev/urandom | base64 > parts/$((i % 50)); echo "$i" >> log.md
+  now=$(date +%s%N)
+  printf '{"type":"tool_result","id":"call-%d","output":"wrote it"}\n' $i
+  printf '{"type":"message","role":"assistant","text":"call %d was done at %s"}\n' $i $now
+done
+`
+
+func (w *world) honestTask(name string) *clewv1.Task {
+	task := w.newTask(name, "bash", "-c", honest)
+	task.Spec.CheckpointPolicy.EveryToolCalls = ptr.To[int32](1)
+	task.Spec.CheckpointPolicy.LeastIntervalSeconds = ptr.To[int32](5)
+	task.Spec.Template.Spec.Containers[0].Resources = cpu("50m", "1")
+	return task
+}
+
+func cpu(request, limit string) corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(request)},
+		Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(limit), corev1.ResourceMemory: resource.MustParse("512Mi")},
+	}
+}
+
+// unleash starts the hostile tenant in this namespace, and waits until it is at
+// work. A quota keeps its pods few, as an administrator would.
+func (w *world) unleash() {
+	w.Helper()
+	account := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: w.namespace, Name: "tenant"}
+	meta := metav1.ObjectMeta{Namespace: w.namespace, Name: account.Name}
+	for _, object := range []client.Object{
+		&corev1.ResourceQuota{ObjectMeta: meta, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{
+			corev1.ResourcePods: resource.MustParse("4"), corev1.ResourcePersistentVolumeClaims: resource.MustParse("10"),
+		}}},
+		&corev1.ServiceAccount{ObjectMeta: meta},
+		&rbacv1.RoleBinding{ObjectMeta: meta, Subjects: []rbacv1.Subject{account},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"}},
+	} {
+		if err := w.kube.Create(w.ctx, object); err != nil {
+			w.Fatal(err)
+		}
+	}
+	task := w.newTask(hostileTask, "hostile", "agent")
+	task.Spec.CheckpointPolicy.EveryToolCalls = ptr.To[int32](1)
+	task.Spec.CheckpointPolicy.LeastIntervalSeconds = ptr.To[int32](1)
+	task.Spec.Template.Spec.Containers[0].Resources = cpu("10m", "500m")
+	w.create(task)
+	w.untilAgentRuns(hostileTask, 5*time.Minute)
+	if err := w.kube.Create(w.ctx, w.tenantPod()); err != nil {
+		w.Fatal(err)
+	}
+	w.until("the tenant is at work", 2*time.Minute, func() error {
+		out, err := w.kubectlIn(w.ctx, nil, "logs", "tenant", "--tail=1")
+		if err == nil && out == "" {
+			err = fmt.Errorf("it said nothing yet")
+		}
+		return err
+	})
+}
+
+func (w *world) tenantPod() *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "tenant"},
+		Spec: corev1.PodSpec{
+			ServiceAccountName: "tenant",
+			RestartPolicy:      corev1.RestartPolicyAlways,
+			SecurityContext: &corev1.PodSecurityContext{
+				RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](65532), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			},
+			Containers: []corev1.Container{{
+				Name: "tenant", Image: demoImage, ImagePullPolicy: corev1.PullIfNotPresent, Command: []string{"hostile", "tenant"},
+				Env: []corev1.EnvVar{
+					{Name: "HOSTILE_TASK", Value: hostileTask}, {Name: "HOSTILE_ORIGIN", Value: originURL}, {Name: "HOSTILE_IMAGE", Value: demoImage},
+				},
+				Resources: cpu("10m", "500m"),
+				SecurityContext: &corev1.SecurityContext{
+					AllowPrivilegeEscalation: ptr.To(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+				},
+			}},
+		},
+	}
+}

@@ -1,0 +1,208 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
+	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// waits are how long honest tasks waited for one thing.
+type waits struct {
+	what        string
+	count       int
+	median, p95 time.Duration
+	most        time.Duration
+}
+
+func newWaits(what string, each []time.Duration) waits {
+	slices.Sort(each)
+	w := waits{what: what, count: len(each)}
+	if len(each) > 0 {
+		w.median, w.p95, w.most = each[len(each)/2], each[len(each)*95/100], each[len(each)-1]
+	}
+	return w
+}
+
+func table(alone, beside []waits) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%-44s %10s %6s %10s %10s %10s\n", "from a tool call to", "", "calls", "median", "p95", "most")
+	for i := range alone {
+		for _, row := range []struct {
+			when string
+			waits
+		}{{"alone", alone[i]}, {"beside", beside[i]}} {
+			fmt.Fprintf(&out, "%-44s %10s %6d %10s %10s %10s\n", row.what, row.when, row.count,
+				row.median.Round(time.Millisecond), row.p95.Round(time.Millisecond), row.most.Round(time.Millisecond))
+		}
+		fmt.Fprintf(&out, "%-44s %10s %6s %10.2f %10.2f\n", "", "times", "",
+			float64(beside[i].median)/float64(alone[i].median), float64(beside[i].p95)/float64(alone[i].p95))
+	}
+	return out.String()
+}
+
+// call is a tool call of a task, by its number.
+type call struct {
+	task   string
+	number int64
+}
+
+// observation is what was seen of calls of honest tasks.
+type observation struct {
+	mu sync.Mutex
+	// done is when a call was done, as the agent says; told is when that stood in
+	// the timeline, and kept when a durable checkpoint held the call.
+	done, told, kept map[call]time.Time
+}
+
+// observe looks at the calls that tasks make in a while, until each is in the
+// timeline and in a durable checkpoint.
+func (w *world) observe(while time.Duration, tasks []string) []waits {
+	w.Helper()
+	o := &observation{done: map[call]time.Time{}, told: map[call]time.Time{}, kept: map[call]time.Time{}}
+	from := time.Now()
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(func() { w.watchCheckpoints(o, stop) })
+	for _, task := range tasks {
+		all.Go(func() { w.watchTimeline(o, task, stop) })
+	}
+	defer all.Wait()
+	defer close(stop)
+	<-time.After(while) // what is measured is a while
+	to := time.Now()
+	w.until("each call is in the timeline and in a durable checkpoint", 5*time.Minute, func() error { return o.missing(from, to, tasks) })
+	return o.waits(from, to)
+}
+
+// missing says which call of that time is not there yet.
+func (o *observation) missing(from, to time.Time, tasks []string) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	latest := map[string]time.Time{}
+	for c, done := range o.done {
+		if done.After(latest[c.task]) {
+			latest[c.task] = done
+		}
+		if done.After(from) && done.Before(to) && o.kept[c].IsZero() {
+			return fmt.Errorf("call %d of task %s, done at %s, is in no durable checkpoint", c.number, c.task, done)
+		}
+	}
+	for _, task := range tasks {
+		if latest[task].Before(to) {
+			return fmt.Errorf("the timeline of task %s ends with a call that was done at %s", task, latest[task])
+		}
+	}
+	return nil
+}
+
+func (o *observation) waits(from, to time.Time) []waits {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var told, kept []time.Duration
+	for c, done := range o.done {
+		if done.After(from) && done.Before(to) {
+			told, kept = append(told, o.told[c].Sub(done)), append(kept, o.kept[c].Sub(done))
+		}
+	}
+	return []waits{newWaits("its durable checkpoint", kept), newWaits("its entry in the timeline", told)}
+}
+
+// watchTimeline notes what the agent says of its calls, four times a second.
+func (w *world) watchTimeline(o *observation, task string, stop <-chan struct{}) {
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		body, err := w.rawQuery(fmt.Sprintf("/apis/history.clew.dev/v1alpha1/namespaces/%s/tasks/%s/timeline?limit=20", w.namespace, task))
+		now := time.Now()
+		var page historyv1.TimelineEventList
+		if err == nil {
+			err = json.Unmarshal(body, &page)
+		}
+		if err != nil {
+			w.Logf("timeline of %s: %v", task, err)
+		}
+		o.read(task, page.Items, now)
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (o *observation) read(task string, events []historyv1.TimelineEvent, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, e := range events {
+		var number, done int64
+		if n, _ := fmt.Sscanf(e.Message, "call %d was done at %d", &number, &done); n != 2 {
+			continue
+		}
+		c := call{task, number}
+		if _, seen := o.told[c]; !seen {
+			o.done[c], o.told[c] = time.Unix(0, done), now
+		}
+	}
+}
+
+// watchCheckpoints notes when checkpoints become durable.
+func (w *world) watchCheckpoints(o *observation, stop <-chan struct{}) {
+	kube, err := client.NewWithWatch(w.config, client.Options{Scheme: w.kube.Scheme()})
+	if err != nil {
+		w.Error(err)
+		return
+	}
+	for {
+		events, err := kube.Watch(w.ctx, &clewv1.CheckpointList{}, client.InNamespace(w.namespace))
+		if err != nil {
+			w.Errorf("watch checkpoints: %v", err)
+			return
+		}
+		if !o.follow(events, stop) {
+			return
+		}
+	}
+}
+
+// follow reads a watch until it breaks off; false means that it is enough.
+func (o *observation) follow(events watch.Interface, stop <-chan struct{}) bool {
+	defer events.Stop()
+	for {
+		select {
+		case <-stop:
+			return false
+		case event, ok := <-events.ResultChan():
+			if !ok {
+				return true
+			}
+			if ckpt, ok := event.Object.(*clewv1.Checkpoint); ok && meta.IsStatusConditionTrue(ckpt.Status.Conditions, clewv1.CheckpointDurable) && ckpt.Status.Conversation != nil {
+				o.keep(ckpt.Spec.TaskRef.Name, ckpt.Status.Conversation.ToolCalls, time.Now())
+			}
+		}
+	}
+}
+
+// keep notes that a durable checkpoint holds the calls up to a number.
+func (o *observation) keep(task string, through int64, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for n := through; n > 0 && o.kept[call{task, n}].IsZero(); n-- {
+		o.kept[call{task, n}] = now
+	}
+}
+
+// sorted gives the keys of a map in order.
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
