@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,16 +25,20 @@ import (
 // inGitstore runs a shell command in the gitstore's pod.
 func (w *world) inGitstore(script string) string {
 	w.Helper()
-	pods := &corev1.PodList{}
-	if err := w.kube.List(w.ctx, pods, client.InNamespace(systemNamespace),
-		client.MatchingLabels{"app.kubernetes.io/component": "gitstore"}); err != nil || len(pods.Items) == 0 {
-		w.Fatalf("no pod of the gitstore: %v", err)
-	}
-	out, err := w.kubectlIn(w.ctx, nil, "--namespace", systemNamespace, "exec", pods.Items[0].Name, "--", "sh", "-c", script)
+	out, err := w.tryGitstore(w.ctx, script)
 	if err != nil {
 		w.Fatalf("in the gitstore: %s: %v\n%s", script, err, out)
 	}
 	return out
+}
+
+func (w *world) tryGitstore(ctx context.Context, script string) (string, error) {
+	pods := &corev1.PodList{}
+	if err := w.kube.List(ctx, pods, client.InNamespace(systemNamespace),
+		client.MatchingLabels{"app.kubernetes.io/component": "gitstore"}); err != nil || len(pods.Items) == 0 {
+		return "", fmt.Errorf("no pod of the gitstore: %w", err)
+	}
+	return w.kubectlIn(ctx, nil, "--namespace", systemNamespace, "exec", pods.Items[0].Name, "--", "sh", "-c", script)
 }
 
 // repository is the path of this namespace's repository of the demo's origin in the gitstore.

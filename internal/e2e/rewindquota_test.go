@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -104,7 +105,12 @@ func (w *world) fillQuota() (makeRoom func()) {
 	w.Helper()
 	filler := w.repository() + "/filler"
 	w.inGitstore(fmt.Sprintf("fallocate -l %s %s", w.namespaceQuota(), filler))
-	return func() { w.inGitstore("rm " + filler) }
+	w.Cleanup(func() {
+		if _, err := w.tryGitstore(context.Background(), "rm -f "+filler); err != nil {
+			w.Error(err)
+		}
+	})
+	return func() { w.inGitstore("rm -f " + filler) }
 }
 
 func (w *world) namespaceQuota() string {

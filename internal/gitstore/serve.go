@@ -84,7 +84,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&o.Limits.FreeBytes, "min-free-bytes", 64<<20, "bytes to keep free on the volume; pushes are refused below")
 	flags.IntVar(&o.Limits.ConcurrentPushes, "max-concurrent-pushes", defaultConcurrentPushes, "pushes that git works on at once, a quarter of them for one namespace; others wait, then are asked to try again")
 	flags.IntVar(&o.Limits.ConcurrentFetches, "max-concurrent-fetches", defaultConcurrentFetches, "the same for everything else")
-	flags.Int64Var(&o.GitMemoryBytes, "git-memory-bytes", defaultGitMemory, "memory that one git process may use; the container's limit should hold that of all pushes and fetches at once; 0 for no limit")
+	flags.Int64Var(&o.GitMemoryBytes, "git-memory-bytes", defaultGitMemory, "memory that one git process may use; the container's limit should hold that of all pushes, and twice that of all fetches, at once; 0 for no limit")
 	flags.DurationVar(&o.Limits.Patience, "client-patience", defaultPatience, "time that a client may stand still in the middle of a request")
 	flags.DurationVar(&o.Limits.RequestTime, "request-timeout", 6*time.Hour, "time that one request may take although it makes progress; 0 for no limit")
 	flags.DurationVar(&o.MaintenanceInterval, "maintenance-interval", 10*time.Minute, "time between looks at all repositories for packs to join and leftovers to remove")
