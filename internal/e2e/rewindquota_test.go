@@ -43,7 +43,7 @@ func TestARewindWhileTheQuotaIsFullWaitsAndSaysSo(t *testing.T) {
 	})
 	g.Expect(conditionMessage(w.task("full"))).To(gomega.And(
 		gomega.HavePrefix("the gitstore refuses the push: QuotaExceeded: the repositories of the namespace "+w.namespace+" take "),
-		gomega.HaveSuffix("; delete tasks that are not needed, or ask for a larger quota; it is tried again")))
+		gomega.ContainSubstring("and its quota is "+w.namespaceQuota()), gomega.HaveSuffix("; it is tried again")))
 	w.show("full")
 
 	makeRoom()
