@@ -397,8 +397,7 @@ func (t *Taker) push(ctx context.Context, points []journal.Point) error {
 	pushed := map[int64]bool{}
 	for _, p := range points {
 		pushed[p.Number] = true
-		record := &daemonv1.CheckpointRecord{Number: p.Number, Commit: p.Code, Tree: p.Tree, StateCommit: p.State, Durable: true, Attempt: t.Attempt}
-		if err := t.append(&daemonv1.Record{Body: &daemonv1.Record_Checkpoint{Checkpoint: record}}); err != nil {
+		if err := t.TellDurable(p); err != nil {
 			return err
 		}
 	}
@@ -413,4 +412,10 @@ func (t *Taker) push(ctx context.Context, points []journal.Point) error {
 		s.Pending = left
 		return nil
 	})
+}
+
+// TellDurable records that the gitstore has a checkpoint.
+func (t *Taker) TellDurable(p journal.Point) error {
+	record := &daemonv1.CheckpointRecord{Number: p.Number, Commit: p.Code, Tree: p.Tree, StateCommit: p.State, Durable: true, Attempt: t.Attempt}
+	return t.append(&daemonv1.Record{Body: &daemonv1.Record_Checkpoint{Checkpoint: record}})
 }

@@ -49,6 +49,8 @@ type Task struct {
 	// Moves are the outcomes of moves, Lost how many records gaps stand for.
 	Moves []*daemonv1.MoveResult
 	Lost  int64
+	// gone are the checkpoints that the gitstore was said to have lost.
+	gone map[int64]bool
 	// Problem is what the daemon has told of; Reports is how often it told.
 	Problem *daemonv1.Problem
 	Reports int
@@ -257,6 +259,10 @@ func (t *Task) add(r *daemonv1.Record) {
 		n, _ := strconv.ParseInt(e.GetDetails()["checkpoint"], 10, 64)
 		if c := t.Checkpoints[n]; c != nil {
 			c.Durable = false
+			if t.gone == nil {
+				t.gone = map[int64]bool{}
+			}
+			t.gone[n] = true
 		}
 	}
 	if m := r.GetMessage(); m != nil {
@@ -265,6 +271,9 @@ func (t *Task) add(r *daemonv1.Record) {
 	if c := r.GetCheckpoint(); c != nil {
 		if known := t.Checkpoints[c.GetNumber()]; known != nil {
 			known.Durable = known.GetDurable() || c.GetDurable()
+			if c.GetDurable() {
+				delete(t.gone, c.GetNumber())
+			}
 			return
 		}
 		c = proto.CloneOf(c)
@@ -292,9 +301,9 @@ func (t *Task) note(result *daemonv1.MoveResult) {
 }
 
 // durable lists the checkpoints that count as durable, if they are asked for.
-func (t *Task) durable(asked bool) (numbers []int64) {
+func (t *Task) numbers(asked bool, which func(*daemonv1.CheckpointRecord) bool) (numbers []int64) {
 	for n, c := range t.Checkpoints {
-		if asked && c.GetDurable() {
+		if asked && which(c) {
 			numbers = append(numbers, n)
 		}
 	}
@@ -365,8 +374,9 @@ func (s *service) Begin(_ context.Context, r *connect.Request[daemonv1.BeginRequ
 	s.announce()
 	return connect.NewResponse(&daemonv1.BeginResponse{
 		Attempt: attempt, LastSequence: task.Last(), LastRecordId: task.lastID(), LatestCheckpoint: task.Latest(),
-		SequencedMoves: true, Moves: slices.Clone(task.Moves), DurableCheckpoints: task.durable(r.Msg.GetListDurable()),
-		Position: &daemonv1.Position{Position: int64(len(task.Active))}, CompletedOperations: slices.Clone(task.Operations), OpenToolCalls: task.Open(),
+		SequencedMoves: true, Moves: slices.Clone(task.Moves), DurableCheckpoints: task.numbers(r.Msg.GetListDurable(), (*daemonv1.CheckpointRecord).GetDurable),
+		LostCheckpoints: task.numbers(r.Msg.GetListDurable(), func(c *daemonv1.CheckpointRecord) bool { return task.gone[c.GetNumber()] }),
+		Position:        &daemonv1.Position{Position: int64(len(task.Active))}, CompletedOperations: slices.Clone(task.Operations), OpenToolCalls: task.Open(),
 	}), nil
 }
 

@@ -189,18 +189,18 @@ func (c *Client) MoveConversation(ctx context.Context, m *daemonv1.MoveConversat
 	return r.Msg.GetPosition(), nil
 }
 
-// DurableCheckpoints lists the checkpoints that the server believes to be in the
-// gitstore.
-func (c *Client) DurableCheckpoints(ctx context.Context) ([]int64, error) {
+// PushedCheckpoints lists the checkpoints that the server believes to be in the
+// gitstore, and those that it believes the gitstore to have lost.
+func (c *Client) PushedCheckpoints(ctx context.Context) (durable, lost []int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	request := proto.CloneOf(c.begin)
 	request.ListDurable = true
 	r, err := c.rpc.Begin(ctx, connect.NewRequest(request))
 	if err != nil {
-		return nil, classify("ask the server for the durable checkpoints", err)
+		return nil, nil, classify("ask the server for the durable checkpoints", err)
 	}
-	return r.Msg.GetDurableCheckpoints(), nil
+	return r.Msg.GetDurableCheckpoints(), r.Msg.GetLostCheckpoints(), nil
 }
 
 // Conversation calls each with every message of the active branch, oldest first.

@@ -163,6 +163,9 @@ func (s *Session) Of(attempt int64, podUID string) bool {
 type State struct {
 	// JournalLost says that the volume had a journal before which could not be read.
 	JournalLost bool `json:"journalLost,omitempty"`
+	// Outdated says why the volume is not the one that the history was last
+	// written from. It stands until what the volume holds is kept.
+	Outdated string `json:"outdated,omitempty"`
 	// TaskUID is the task the volume belongs to.
 	TaskUID string `json:"taskUID,omitempty"`
 	// Attempt is the newest attempt that used the volume.

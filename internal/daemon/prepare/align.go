@@ -28,26 +28,24 @@ import (
 
 // align makes spool and numbers go on where the server's records end.
 func (p *preparer) align(ctx context.Context) error {
-	state := p.journal.State()
 	stored, bytes := p.begun.GetLastSequence(), p.spool.Damaged()
 	if p.spool.Unsure() {
 		if err := p.spool.SkipTo(stored); err != nil {
 			return err
 		}
 	}
-	parted := ship.Compare(p.begun, p.spool)
-	foreign := errors.Is(parted, ship.ErrForeign)
-	if parted != nil && !foreign {
-		return parted
+	if err := p.compareVolume(); err != nil {
+		return err
 	}
-	if err := p.agreeOnNumbers(ctx, state, foreign); err != nil {
+	state := p.journal.State()
+	if err := p.agreeOnNumbers(ctx, state); err != nil {
 		return err
 	}
 	// Before anything else is appended: was a resume's prompt?
 	if err := p.settleResume(); err != nil {
 		return err
 	}
-	if foreign {
+	if state.Outdated != "" {
 		if err := p.spool.Reset(stored); err != nil {
 			return err
 		}
@@ -65,18 +63,31 @@ func (p *preparer) align(ctx context.Context) error {
 	switch laidOut := state.Layout != nil && state.Layout.Stage == journal.LayoutReady; {
 	case state.JournalLost:
 		return p.leaveVolume(ctx, "Found on a volume whose journal could not be read", "the daemon's journal of the volume could not be read")
-	case foreign && laidOut:
-		return p.leaveVolume(ctx, "Found on a volume that was older than the history", parted.Error())
+	case state.Outdated != "" && laidOut:
+		return p.leaveVolume(ctx, "Found on a volume that was older than the history", state.Outdated)
+	case state.Outdated != "":
+		return p.journal.Update(func(s *journal.State) error { s.Outdated = ""; return nil })
 	}
 	return nil
 }
 
+// compareVolume notes in the journal that the volume's records are not those that
+// the server has: making the two agree takes the evidence away, and this prepare
+// may be killed before what the volume holds is kept.
+func (p *preparer) compareVolume() error {
+	parted := ship.Compare(p.begun, p.spool)
+	if !errors.Is(parted, ship.ErrForeign) {
+		return parted
+	}
+	return p.journal.Update(func(s *journal.State) error { s.Outdated = parted.Error(); return nil })
+}
+
 // agreeOnNumbers makes the numbers of checkpoints go on after the highest one that
 // anybody knows.
-func (p *preparer) agreeOnNumbers(ctx context.Context, state journal.State, foreign bool) error {
+func (p *preparer) agreeOnNumbers(ctx context.Context, state journal.State) error {
 	number := max(state.LastNumber, p.begun.GetLatestCheckpoint().GetNumber())
 	// A volume that lost its journal does not know which numbers are used up.
-	if foreign || (state.Layout == nil && (p.cfg.Pod.Attempt > 1 || p.begun.GetLastSequence() > 0)) {
+	if state.Outdated != "" || (state.Layout == nil && (p.cfg.Pod.Attempt > 1 || p.begun.GetLastSequence() > 0)) {
 		inGitstore, err := p.remoteCheckpoints(ctx)
 		if err != nil {
 			return err
@@ -103,9 +114,12 @@ func (p *preparer) leaveVolume(ctx context.Context, message, why string) error {
 	if err != nil {
 		return err
 	}
+	if err := p.findPending(ctx, durable); err != nil {
+		return err
+	}
 	_, err = p.taker.Take(ctx, checkpoint.Request{Trigger: triggerDrift, Message: message,
 		Also: func(s *journal.State, _ journal.Point) {
-			s.Layout, s.Clean, s.Rewind, s.JournalLost = nil, nil, nil, false
+			s.Layout, s.Clean, s.Rewind, s.JournalLost, s.Outdated = nil, nil, nil, false, ""
 		}})
 	if err != nil {
 		return err
@@ -118,12 +132,32 @@ func (p *preparer) leaveVolume(ctx context.Context, message, why string) error {
 	return p.taker.Event(v1alpha1.ReasonVolumeOutdated, "what the volume holds is kept as a checkpoint, and the workspace is restored: "+why, nil)
 }
 
+// findPending has those checkpoints of the volume pushed that the gitstore does
+// not have, where the journal that knew of them could not be read.
+func (p *preparer) findPending(ctx context.Context, inGitstore map[int64]journal.Point) error {
+	if !p.journal.State().JournalLost {
+		return nil
+	}
+	onVolume, err := p.localCheckpoints(ctx)
+	if err != nil {
+		return err
+	}
+	var waiting []journal.Point
+	for n, point := range onVolume {
+		if _, ok := inGitstore[n]; !ok {
+			waiting = append(waiting, point)
+		}
+	}
+	return p.pushAgain(waiting)
+}
+
 // lookAfterDurable compares the checkpoints that count as durable with what the
 // gitstore has: what it lost is pushed again from the volume, and what is nowhere
-// any more is told to be lost. While the gitstore cannot be asked nothing is known.
+// any more is told to be lost. What was told to be lost, and is there again, is
+// durable. While the gitstore cannot be asked nothing is known.
 func (p *preparer) lookAfterDurable(ctx context.Context) error {
-	durable, err := p.cfg.Server.DurableCheckpoints(ctx)
-	if err != nil || len(durable) == 0 {
+	durable, lost, err := p.cfg.Server.PushedCheckpoints(ctx)
+	if err != nil || len(durable)+len(lost) == 0 {
 		p.logUnknown(err)
 		return nil
 	}
@@ -137,6 +171,7 @@ func (p *preparer) lookAfterDurable(ctx context.Context) error {
 		return err
 	}
 	var again []journal.Point
+	given := p.journal.State()
 	for _, n := range durable {
 		point, kept := onVolume[n]
 		switch _, ok := there[n]; {
@@ -150,12 +185,26 @@ func (p *preparer) lookAfterDurable(ctx context.Context) error {
 			}
 		}
 	}
-	if len(again) == 0 {
+	for _, n := range lost {
+		if point, ok := there[n]; ok {
+			if err := p.taker.TellDurable(point); err != nil {
+				return err
+			}
+		} else if point, kept := onVolume[n]; kept && !given.IsLost(n) {
+			again = append(again, point)
+		}
+	}
+	return p.pushAgain(again)
+}
+
+// pushAgain has checkpoints pushed with the others that wait.
+func (p *preparer) pushAgain(points []journal.Point) error {
+	if len(points) == 0 {
 		return nil
 	}
-	p.log.Info("the gitstore has lost checkpoints that the volume has: they are pushed again", "count", len(again))
+	p.log.Info("the volume has checkpoints that the gitstore does not have: they are pushed again", "count", len(points))
 	return p.journal.Update(func(s *journal.State) error {
-		for _, point := range again {
+		for _, point := range points {
 			if !slices.ContainsFunc(s.Pending, func(q journal.Point) bool { return q.Number == point.Number }) {
 				s.Pending = append(s.Pending, point)
 			}

@@ -47,7 +47,7 @@ import (
 // Server is what is needed of the server; see gateway.Client.
 type Server interface {
 	ship.Server
-	DurableCheckpoints(context.Context) ([]int64, error)
+	PushedCheckpoints(context.Context) (durable, lost []int64, err error)
 	MoveConversation(context.Context, *daemonv1.MoveConversationRequest) (*daemonv1.Position, error)
 	Conversation(context.Context, func(*daemonv1.ConversationEntry) error) error
 	Report(context.Context, *daemonv1.Problem) error

@@ -1,6 +1,8 @@
 package prepare_test
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +12,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemon/prepare"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/worktree"
 )
 
 // TestTheMoveOfARewindIsSentAgain: the history store goes back to before a rewind
@@ -96,4 +99,81 @@ func TestAJournalThatCannotBeRead(t *testing.T) {
 		t.Errorf("checkpoint number %d is given twice", next)
 	}
 	w.Prepare(3, &daemonapi.Operation{Kind: daemonapi.OperationResume, ID: "r", Prompt: "More."})
+}
+
+// noCheckpoint is a repository in which none can be taken: the volume is full, or
+// the pod is killed just then.
+type noCheckpoint struct{ prepare.Repo }
+
+func (noCheckpoint) Checkpoint(context.Context, worktree.CheckpointRequest) (worktree.Checkpoint, error) {
+	return worktree.Checkpoint{}, errors.New("killed")
+}
+
+func TestAnOlderVolumeIsKnownAsOneAfterAKill(t *testing.T) {
+	t.Parallel()
+	w := daemontest.NewWorld(t, files)
+	w.Policy.EveryToolCalls = 1
+	w.Prepare(1, nil)
+	old := w.CopyVolume()
+	attempt(w, 1, func(a *daemontest.Shim) { step(w, a, "1", "one", "1") })
+	newest := w.Tree()
+	w.Root = old.Root
+	cfg := w.PrepareConfig(2, nil)
+	cfg.Wrap(func(r prepare.Repo) prepare.Repo { return noCheckpoint{r} })
+	if r := prepare.Run(t.Context(), cfg); r.Reason == "Prepared" {
+		t.Fatalf("prepare ended well although what the volume held was not kept: %+v", r)
+	}
+	w.Prepare(3, nil)
+	expect(t, "tree", w.Tree(), newest)
+}
+
+// TestALostCheckpointThatIsThereAgain: the gitstore was asked while another volume
+// was mounted, an empty one.
+func TestALostCheckpointThatIsThereAgain(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	store, away := filepath.Join(w.Git.Dir, "store.git"), filepath.Join(t.TempDir(), "away")
+	if err := os.Rename(store, away); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"code", "state"} {
+		w.Git.Run(t, filepath.Join(w.Root, "clew", "git"), "update-ref", "-d", "refs/clew/"+w.UID+"/"+kind+"/1")
+	}
+	w.Git.New(t, "store")
+	w.Prepare(2, nil)
+	if checkpoint(w, 1).GetDurable() {
+		t.Error("checkpoint 1 is durable and nobody has it")
+	}
+	if err := errors.Join(os.RemoveAll(store), os.Rename(away, store)); err != nil {
+		t.Fatal(err)
+	}
+	w.Prepare(3, nil)
+	if !checkpoint(w, 1).GetDurable() {
+		t.Error("checkpoint 1 is in the gitstore and counts as lost")
+	}
+}
+
+func TestWhatWaitedForTheGitstoreIsFoundWithoutAJournal(t *testing.T) {
+	t.Parallel()
+	w := daemontest.NewWorld(t, files)
+	w.Policy.EveryToolCalls = 1
+	w.Prepare(1, nil)
+	w.Start(1)
+	a := w.Dial("session-1")
+	step(w, a, "1", "one.txt", "1\n")
+	w.Server.Until(t, "checkpoint 1 is durable", w.UID, func(k *daemontest.Task) bool { return k.Checkpoints[1].GetDurable() })
+	w.Git.SetDown(true)
+	step(w, a, "2", "two.txt", "2\n")
+	w.Server.Until(t, "checkpoint 2 is known", w.UID, func(k *daemontest.Task) bool { return k.Checkpoints[2] != nil })
+	killed := w.CopyVolume()
+	w.Git.SetDown(false)
+	if err := os.WriteFile(filepath.Join(killed.Root, "clew", "journal.json"), []byte("{damaged"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg := killed.PrepareConfig(2, nil)
+	cfg.Pod.PrepareOnly = true // it pushes all that waits
+	expect(t, "reason", prepare.Run(t.Context(), cfg).Reason, "Prepared")
+	if !checkpoint(w, 2).GetDurable() {
+		t.Errorf("checkpoint 2 is on the volume and nobody pushes it; the gitstore has %v", w.Git.Refs(t, "store"))
+	}
 }

@@ -229,7 +229,7 @@ type BeginRequest struct {
 	Source *Source `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
 	// A snapshot of the conversation is noted every so many messages; 0 for none.
 	SnapshotEveryMessages int64 `protobuf:"varint,3,opt,name=snapshot_every_messages,json=snapshotEveryMessages,proto3" json:"snapshot_every_messages,omitempty"`
-	// Fill in BeginResponse.durable_checkpoints.
+	// Fill in BeginResponse.durable_checkpoints and lost_checkpoints.
 	ListDurable   bool `protobuf:"varint,40,opt,name=list_durable,json=listDurable,proto3" json:"list_durable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -376,8 +376,11 @@ type BeginResponse struct {
 	SequencedMoves bool `protobuf:"varint,42,opt,name=sequenced_moves,json=sequencedMoves,proto3" json:"sequenced_moves,omitempty"`
 	// Numbers of the checkpoints that count as durable; see BeginRequest.list_durable.
 	DurableCheckpoints []int64 `protobuf:"varint,43,rep,packed,name=durable_checkpoints,json=durableCheckpoints,proto3" json:"durable_checkpoints,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Numbers of the checkpoints that the gitstore was said to have lost. It may
+	// have them again; see BeginRequest.list_durable.
+	LostCheckpoints []int64 `protobuf:"varint,44,rep,packed,name=lost_checkpoints,json=lostCheckpoints,proto3" json:"lost_checkpoints,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *BeginResponse) Reset() {
@@ -476,6 +479,13 @@ func (x *BeginResponse) GetSequencedMoves() bool {
 func (x *BeginResponse) GetDurableCheckpoints() []int64 {
 	if x != nil {
 		return x.DurableCheckpoints
+	}
+	return nil
+}
+
+func (x *BeginResponse) GetLostCheckpoints() []int64 {
+	if x != nil {
+		return x.LostCheckpoints
 	}
 	return nil
 }
@@ -2608,7 +2618,7 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\n" +
 	"checkpoint\x18\x02 \x01(\x03R\n" +
 	"checkpoint\x121\n" +
-	"\x14include_conversation\x18\x03 \x01(\bR\x13includeConversation\"\xe0\x03\n" +
+	"\x14include_conversation\x18\x03 \x01(\bR\x13includeConversation\"\x8b\x04\n" +
 	"\rBeginResponse\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\x03R\aattempt\x12#\n" +
 	"\rlast_sequence\x18\x02 \x01(\x03R\flastSequence\x12M\n" +
@@ -2619,7 +2629,8 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\x0elast_record_id\x18( \x01(\x06R\flastRecordId\x120\n" +
 	"\x05moves\x18) \x03(\v2\x1a.clew.daemon.v1.MoveResultR\x05moves\x12'\n" +
 	"\x0fsequenced_moves\x18* \x01(\bR\x0esequencedMoves\x12/\n" +
-	"\x13durable_checkpoints\x18+ \x03(\x03R\x12durableCheckpoints\"\x7f\n" +
+	"\x13durable_checkpoints\x18+ \x03(\x03R\x12durableCheckpoints\x12)\n" +
+	"\x10lost_checkpoints\x18, \x03(\x03R\x0flostCheckpoints\"\x7f\n" +
 	"\n" +
 	"MoveResult\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x124\n" +

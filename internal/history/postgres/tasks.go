@@ -227,15 +227,18 @@ func (s *Store) TaskState(ctx context.Context, taskUID string) (history.TaskStat
 	return state, err
 }
 
-// DurableCheckpoints are the numbers of the task's checkpoints that the gitstore
-// was said to have.
-func (s *Store) DurableCheckpoints(ctx context.Context, taskUID string) ([]int64, error) {
-	numbers, err := s.read().DurableCheckpoints(ctx, taskUID)
-	out := make([]int64, 0, len(numbers))
-	for _, n := range numbers {
-		out = append(out, int64(n))
+// PushedCheckpoints are the numbers of the task's checkpoints that the gitstore
+// was said to have, and of those that it was said to have lost.
+func (s *Store) PushedCheckpoints(ctx context.Context, taskUID string) (durable, lost []int64, err error) {
+	rows, err := s.read().PushedCheckpoints(ctx, taskUID)
+	for _, row := range rows {
+		if row.Lost {
+			lost = append(lost, int64(row.Number))
+		} else {
+			durable = append(durable, int64(row.Number))
+		}
 	}
-	return out, wrap(err, "list the durable checkpoints of the task with UID "+taskUID)
+	return durable, lost, wrap(err, "list the durable checkpoints of the task with UID "+taskUID)
 }
 
 // RecordedTransitions is the highest number of a transition of the task that was

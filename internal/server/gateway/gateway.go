@@ -66,7 +66,7 @@ type Store interface {
 	Report(ctx context.Context, task history.Task, attempt int64, problem *history.Problem) error
 	TaskState(ctx context.Context, taskUID string) (history.TaskState, error)
 	Attempt(ctx context.Context, taskUID string) (int64, error)
-	DurableCheckpoints(ctx context.Context, taskUID string) ([]int64, error)
+	PushedCheckpoints(ctx context.Context, taskUID string) (durable, lost []int64, err error)
 	Conversation(ctx context.Context, taskUID string, after int64, limit int) ([]history.Entry, error)
 	Text(ctx context.Context, namespace string, p *conversation.Pieces) (string, error)
 }
@@ -190,7 +190,7 @@ func (g *Gateway) Begin(ctx context.Context, req *connect.Request[daemonv1.Begin
 		"daemonVersion", req.Msg.GetDaemonVersion(), "lastSequence", state.LastSequence)
 	response := beginResponse(state)
 	if req.Msg.GetListDurable() {
-		if response.DurableCheckpoints, err = g.store.DurableCheckpoints(ctx, id.TaskUID); err != nil {
+		if response.DurableCheckpoints, response.LostCheckpoints, err = g.store.PushedCheckpoints(ctx, id.TaskUID); err != nil {
 			return nil, g.failure(ctx, err)
 		}
 	}

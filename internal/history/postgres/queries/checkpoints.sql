@@ -92,9 +92,9 @@ ON CONFLICT (task_uid, operation_id) DO UPDATE SET
 SELECT operation_id, branch, position, tool_calls, refused FROM operations
 WHERE task_uid = @task_uid ORDER BY ordinal DESC LIMIT @up_to_rows;
 
--- name: DurableCheckpoints :many
-SELECT c.number FROM checkpoints c JOIN tasks t ON t.id = c.task_id
-WHERE t.uid = @task_uid AND c.durable ORDER BY c.number;
+-- name: PushedCheckpoints :many
+SELECT c.number, c.lost FROM checkpoints c JOIN tasks t ON t.id = c.task_id
+WHERE t.uid = @task_uid AND (c.durable OR c.lost) ORDER BY c.number;
 
 -- name: SetCheckpointLost :exec
 -- It is nowhere any more, whether it was durable or was to become it.

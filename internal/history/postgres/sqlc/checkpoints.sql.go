@@ -190,31 +190,6 @@ func (q *Queries) CheckpointsAfter(ctx context.Context, arg CheckpointsAfterPara
 	return items, nil
 }
 
-const durableCheckpoints = `-- name: DurableCheckpoints :many
-SELECT c.number FROM checkpoints c JOIN tasks t ON t.id = c.task_id
-WHERE t.uid = $1 AND c.durable ORDER BY c.number
-`
-
-func (q *Queries) DurableCheckpoints(ctx context.Context, taskUid string) ([]int32, error) {
-	rows, err := q.db.Query(ctx, durableCheckpoints, taskUid)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []int32
-	for rows.Next() {
-		var number int32
-		if err := rows.Scan(&number); err != nil {
-			return nil, err
-		}
-		items = append(items, number)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const insertCheckpoint = `-- name: InsertCheckpoint :execrows
 WITH known AS (
     SELECT id FROM checkpoint_contexts
@@ -451,6 +426,36 @@ func (q *Queries) Operation(ctx context.Context, arg OperationParams) (Operation
 		&i.Refused,
 	)
 	return i, err
+}
+
+const pushedCheckpoints = `-- name: PushedCheckpoints :many
+SELECT c.number, c.lost FROM checkpoints c JOIN tasks t ON t.id = c.task_id
+WHERE t.uid = $1 AND (c.durable OR c.lost) ORDER BY c.number
+`
+
+type PushedCheckpointsRow struct {
+	Number int32
+	Lost   bool
+}
+
+func (q *Queries) PushedCheckpoints(ctx context.Context, taskUid string) ([]PushedCheckpointsRow, error) {
+	rows, err := q.db.Query(ctx, pushedCheckpoints, taskUid)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []PushedCheckpointsRow
+	for rows.Next() {
+		var i PushedCheckpointsRow
+		if err := rows.Scan(&i.Number, &i.Lost); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const setCheckpointDurable = `-- name: SetCheckpointDurable :execrows
