@@ -52,6 +52,10 @@ type Config struct {
 	TaskUID   string `json:"taskUID"`
 	// Attempt is the number of this pod among the task's pods, from 1.
 	Attempt int64 `json:"attempt"`
+	// HighestCheckpoint is the highest number that an object of the task's stands
+	// for: no other checkpoint may get it, even if neither the history store nor
+	// the volume knows of it any more.
+	HighestCheckpoint int64 `json:"highestCheckpoint,omitempty"`
 	// PodUID is what PodUIDEnv says: a manager cannot know it beforehand.
 	PodUID string `json:"-"`
 	// ServerURL is the base URL of the daemon gateway.

@@ -48,6 +48,8 @@ type Options struct {
 type PodRequest struct {
 	Task    *v1alpha1.Task
 	Attempt int64
+	// HighestCheckpoint is the highest number of a Checkpoint object of the task.
+	HighestCheckpoint int64
 	// PrepareOnly makes a pod that ends after prepare, without an agent.
 	PrepareOnly bool
 	// Operation is what prepare is to carry out; nil for none.
@@ -95,10 +97,13 @@ func NewPod(request PodRequest, options Options) (*corev1.Pod, error) {
 func Config(request PodRequest, options Options) daemonapi.Config {
 	task := request.Task
 	config := daemonapi.Config{
-		Namespace:   task.Namespace,
-		Task:        task.Name,
-		TaskUID:     string(task.UID),
-		Attempt:     request.Attempt,
+		Namespace: task.Namespace,
+		Task:      task.Name,
+		TaskUID:   string(task.UID),
+		Attempt:   request.Attempt,
+
+		HighestCheckpoint: request.HighestCheckpoint,
+
 		ServerURL:   options.ServerURL,
 		CABundle:    options.CABundle,
 		AgentType:   string(task.Spec.Agent.Type),

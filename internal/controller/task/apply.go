@@ -139,8 +139,12 @@ func (r *Reconciler) startPod(ctx context.Context, task *v1alpha1.Task, want pla
 	if err := r.ensureServiceAccount(ctx, task.Namespace); err != nil {
 		return err
 	}
+	highest, err := r.highestCheckpoint(ctx, task)
+	if err != nil {
+		return err
+	}
 	pod, err := resources.NewPod(resources.PodRequest{
-		Task: task, Attempt: want.Attempt, PrepareOnly: want.PrepareOnly,
+		Task: task, Attempt: want.Attempt, HighestCheckpoint: highest, PrepareOnly: want.PrepareOnly,
 		Operation: want.Operation, Source: want.Source, Prompt: want.Prompt,
 	}, r.Pods)
 	if err != nil {

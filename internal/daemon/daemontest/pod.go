@@ -31,7 +31,7 @@ func (w *World) Start(attempt int64) *Sidecar {
 	d := &Sidecar{t: t, w: w, stop: stop, done: make(chan error, 1)}
 	go func() {
 		d.done <- run.Run(ctx, run.Config{Pod: w.Pod(attempt, nil), Paths: w.Paths(), RunDir: w.RunDir, Server: client,
-			Remote: volume.Remote(w.Store, token, ""), OpenWait: w.OpenWait, DoneGrace: w.DoneGrace, Mask: w.Mask, Log: w.Log()})
+			Remote: volume.Remote(w.Store, token, ""), OpenWait: w.OpenWait, DoneGrace: w.DoneGrace, TellAfter: w.TellAfter, Mask: w.Mask, Log: w.Log()})
 	}()
 	until(t, "the daemon is ready", func() bool { return run.Ready(w.RunDir) == nil })
 	return d
@@ -84,6 +84,12 @@ type Shim struct {
 
 // Dial connects to the daemon as the shim of a session.
 func (w *World) Dial(session string) *Shim {
+	w.T.Helper()
+	return w.DialFrom(session, 0)
+}
+
+// DialFrom connects as a shim whose lines before the first one were acknowledged.
+func (w *World) DialFrom(session string, first int64) *Shim {
 	t := w.T
 	t.Helper()
 	c, err := net.Dial("unix", filepath.Join(w.RunDir, run.SocketName))
@@ -93,7 +99,7 @@ func (w *World) Dial(session string) *Shim {
 	t.Cleanup(func() { c.Close() })
 	c.SetDeadline(time.Now().Add(2 * time.Minute))
 	a := &Shim{t: t, Conn: c, Reader: bufio.NewReader(c)}
-	a.Send(wire.TypeHello, wire.Hello{Session: session})
+	a.Send(wire.TypeHello, wire.Hello{Session: session, First: first})
 	f, err := wire.Read(a.Reader)
 	if err != nil {
 		a.Welcome.Line = -1

@@ -53,7 +53,9 @@ type World struct {
 	// none, and for the daemon's default.
 	IdleSeconds int32
 	DoneGrace   time.Duration
-	Verbose     bool
+	// TellAfter is the daemon's; 0 for its default.
+	TellAfter time.Duration
+	Verbose   bool
 }
 
 // NewWorld makes a world whose task has an origin with the given files.

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
@@ -161,6 +162,8 @@ func (s *Session) Of(attempt int64, podUID string) bool {
 
 // State is what the journal holds.
 type State struct {
+	// Checksum is that of the file; see sum. It comes first.
+	Checksum string `json:"checksum,omitempty"`
 	// JournalLost says that the volume had a journal before which could not be read.
 	JournalLost bool `json:"journalLost,omitempty"`
 	// Outdated says why the volume is not the one that the history was last
@@ -303,24 +306,38 @@ type Journal struct {
 }
 
 // Open reads the journal at path; a missing file is an empty journal. One that
-// cannot be decoded is put aside, and the journal then says JournalLost.
+// is damaged is put aside, and the journal then says JournalLost.
 func Open(path string) (*Journal, error) {
 	// What a killed daemon has put there may not be on the disk yet.
 	if err := syncDir(filepath.Dir(path)); err != nil {
 		return nil, fmt.Errorf("read the journal: %w", err)
 	}
 	raw, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		raw, err = []byte("{}"), nil
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return begin(path)
+	case errors.Is(err, syscall.EIO):
+		return putAside(path)
+	case err != nil:
 		return nil, fmt.Errorf("read the journal: %w", err)
-	}
-	var s State
-	if err := json.Unmarshal(raw, &s); err != nil {
+	case !intact(raw):
 		return putAside(path)
 	}
 	return &Journal{path: path, raw: raw}, nil
+}
+
+// begin makes a new journal. If a damaged one was put aside, and nothing has
+// taken its place, this is the one that does.
+func begin(path string) (*Journal, error) {
+	aside, err := filepath.Glob(path + ".damaged*")
+	if err != nil {
+		return nil, fmt.Errorf("read the journal: %w", err)
+	}
+	j := &Journal{path: path, raw: []byte("{}")}
+	if len(aside) == 0 {
+		return j, nil
+	}
+	return j, j.Update(func(s *State) error { s.JournalLost = true; return nil })
 }
 
 // Guard has every Update ask first whether the volume is still this process's:
@@ -340,11 +357,14 @@ func putAside(path string) (*Journal, error) {
 		}
 		aside = fmt.Sprintf("%s.damaged-%d", path, n)
 	}
-	if err := os.Link(path, aside); err != nil {
+	err := os.Rename(path, aside)
+	if err == nil {
+		err = syncDir(filepath.Dir(path))
+	}
+	if err != nil {
 		return nil, fmt.Errorf("put the damaged journal aside: %w", err)
 	}
-	j := &Journal{path: path, raw: []byte("{}")}
-	return j, j.Update(func(s *State) error { s.JournalLost = true; return nil })
+	return begin(path)
 }
 
 // State is a copy of what the journal holds.
@@ -359,6 +379,7 @@ func (j *Journal) decode() State {
 	if err := json.Unmarshal(j.raw, &s); err != nil {
 		return State{} // cannot happen: raw was decoded or encoded before
 	}
+	s.Checksum = ""
 	return s
 }
 
@@ -370,7 +391,7 @@ func (j *Journal) Update(change func(*State) error) error {
 	if err := change(&s); err != nil {
 		return err
 	}
-	raw, err := json.MarshalIndent(s, "", " ")
+	raw, err := encode(s)
 	if err != nil {
 		return fmt.Errorf("encode the journal: %w", err)
 	}

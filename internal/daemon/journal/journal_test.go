@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -130,5 +131,71 @@ func TestUnspooled(t *testing.T) {
 	s.SetUnspooled(nil)
 	if c, _ := s.UnspooledRecord(); c != nil {
 		t.Fatal("it is still there")
+	}
+}
+
+func TestAFlippedBitIsNoticed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal.json")
+	j, err := journal.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = j.Update(func(s *journal.State) error {
+		p := journal.Point{Number: 4, Code: "8d1c2f0e8d1c2f0e", State: "8d1c2f0e8d1c2f0e"}
+		s.TaskUID, s.Attempt, s.PodUID, s.LastNumber, s.Latest, s.Clean, s.Parent = "uid-1", 3, "pod", 4, &p, &p, p.Code
+		s.Layout = &journal.Layout{Stage: journal.LayoutReady}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for bit := range 8 * len(raw) {
+		damaged := slices.Clone(raw)
+		damaged[bit/8] ^= 1 << (bit % 8)
+		if err := os.WriteFile(path, damaged, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		again, err := journal.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := again.State(); !got.JournalLost && !cmp.Equal(got, j.State()) {
+			t.Fatalf("byte %d of %q gives another state, and nobody notices: %s", bit/8, damaged, cmp.Diff(j.State(), got))
+		}
+		if aside, _ := filepath.Glob(path + ".damaged*"); len(aside) > 0 {
+			for _, name := range aside {
+				_ = os.Remove(name)
+			}
+		}
+	}
+}
+
+// TestAJournalOfAnOlderReleaseIsRead: those have no checksum.
+func TestAJournalOfAnOlderReleaseIsRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal.json")
+	if err := os.WriteFile(path, []byte("{\n \"taskUID\": \"u\",\n \"attempt\": 3\n}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j, err := journal.Open(path)
+	if err != nil || j.State().JournalLost || j.State().Attempt != 3 {
+		t.Fatalf("%+v, %v", j.State(), err)
+	}
+}
+
+// TestACrashWhileAJournalIsPutAside leaves the damaged one alone in its folder.
+func TestACrashWhileAJournalIsPutAside(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal.json")
+	if err := os.WriteFile(path+".damaged", []byte("{damaged"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		j, err := journal.Open(path)
+		if err != nil || !j.State().JournalLost {
+			t.Fatalf("the loss of the journal is forgotten: %+v, %v", j.State(), err)
+		}
 	}
 }

@@ -61,6 +61,8 @@ func (p *preparer) align(ctx context.Context) error {
 		}
 	}
 	switch laidOut := state.Layout != nil && state.Layout.Stage == journal.LayoutReady; {
+	case state.JournalLost && !p.holdsWorkspace():
+		return p.leaveNothing(ctx)
 	case state.JournalLost:
 		return p.leaveVolume(ctx, "Found on a volume whose journal could not be read", "the daemon's journal of the volume could not be read")
 	case state.Outdated != "" && laidOut:
@@ -85,7 +87,7 @@ func (p *preparer) compareVolume() error {
 // agreeOnNumbers makes the numbers of checkpoints go on after the highest one that
 // anybody knows.
 func (p *preparer) agreeOnNumbers(ctx context.Context, state journal.State) error {
-	number := max(state.LastNumber, p.begun.GetLatestCheckpoint().GetNumber())
+	number := max(state.LastNumber, p.begun.GetLatestCheckpoint().GetNumber(), p.cfg.Pod.HighestCheckpoint)
 	// A volume that lost its journal does not know which numbers are used up.
 	if state.Outdated != "" || (state.Layout == nil && (p.cfg.Pod.Attempt > 1 || p.begun.GetLastSequence() > 0)) {
 		inGitstore, err := p.remoteCheckpoints(ctx)
@@ -130,6 +132,35 @@ func (p *preparer) leaveVolume(ctx context.Context, message, why string) error {
 		}
 	}
 	return p.taker.Event(v1alpha1.ReasonVolumeOutdated, "what the volume holds is kept as a checkpoint, and the workspace is restored: "+why, nil)
+}
+
+// holdsWorkspace says whether what is in the worktree was once laid out whole. A
+// journal that cannot be read does not say so.
+func (p *preparer) holdsWorkspace() bool {
+	_, ok := p.repo.Origin()
+	return ok && !p.missing
+}
+
+// leaveNothing is for a volume whose journal could not be read, and which holds
+// no workspace, or only a part of one: it is laid out anew.
+func (p *preparer) leaveNothing(ctx context.Context) error {
+	durable, err := p.remoteCheckpoints(ctx)
+	if err != nil {
+		return err
+	}
+	if err := p.findPending(ctx, durable); err != nil {
+		return err
+	}
+	if err := p.journal.Update(func(s *journal.State) error {
+		s.Layout, s.Clean, s.Rewind, s.JournalLost, s.Outdated = nil, nil, nil, false, ""
+		return nil
+	}); err != nil {
+		return err
+	}
+	if err := makeFolder(p.cfg.Paths.Worktree, 0o755); err != nil {
+		return err
+	}
+	return p.taker.Event(v1alpha1.ReasonVolumeOutdated, "the workspace is laid out anew: the daemon's journal of the volume could not be read, and the volume holds no workspace", nil)
 }
 
 // findPending has those checkpoints of the volume pushed that the gitstore does

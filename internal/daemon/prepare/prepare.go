@@ -112,6 +112,9 @@ type preparer struct {
 	repo    Repo
 	taker   *checkpoint.Taker
 	shipper *ship.Shipper
+	// missing says that the worktree's folder is gone, and that the journal, which
+	// could not be read, does not tell whether it ever was there.
+	missing bool
 	// plan is what the agent is to be started with; nil for the type Exec.
 	plan *start.Plan
 }
@@ -210,6 +213,10 @@ func (p *preparer) claim(ctx context.Context) error {
 	})
 	if err != nil {
 		return err
+	}
+	if missing && p.journal.State().JournalLost {
+		p.missing = true // leaveNothing makes the folder, once the journal says what it is
+		return nil
 	}
 	return makeFolder(p.cfg.Paths.Worktree, 0o755)
 }

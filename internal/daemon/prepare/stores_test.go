@@ -177,3 +177,51 @@ func TestWhatWaitedForTheGitstoreIsFoundWithoutAJournal(t *testing.T) {
 		t.Errorf("checkpoint 2 is on the volume and nobody pushes it; the gitstore has %v", w.Git.Refs(t, "store"))
 	}
 }
+
+// cutOff is a repository whose clone is cut off.
+type cutOff struct{ prepare.Repo }
+
+func (cutOff) Clone(context.Context, worktree.CloneRequest) (worktree.Origin, error) {
+	return worktree.Origin{}, errors.New("the power is cut")
+}
+
+func TestAVolumeWithoutJournalAndWorkspaceIsLaidOutAnew(t *testing.T) {
+	t.Parallel()
+	for name, damage := range map[string]func(w *daemontest.World){
+		"the clone was cut off": func(w *daemontest.World) {
+			cfg := w.PrepareConfig(1, nil)
+			cfg.Wrap(func(r prepare.Repo) prepare.Repo { return cutOff{r} })
+			prepare.Run(t.Context(), cfg)
+		},
+		"the worktree is gone": func(w *daemontest.World) {
+			w.Prepare(1, nil)
+			if err := os.RemoveAll(filepath.Join(w.Root, "worktree")); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := daemontest.NewWorld(t, files)
+			damage(w)
+			if err := os.WriteFile(filepath.Join(w.Root, "clew", "journal.json"), []byte("{damaged"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			w.Prepare(2, nil)
+			expect(t, "a.txt", w.Read("a.txt"), files["a.txt"])
+		})
+	}
+}
+
+// TestANumberBelongsToOneCheckpointForEver: neither the history store nor the
+// volume knows any more of a checkpoint that has an object.
+func TestANumberBelongsToOneCheckpointForEver(t *testing.T) {
+	t.Parallel()
+	w := daemontest.NewWorld(t, files)
+	cfg := w.PrepareConfig(1, nil)
+	cfg.Pod.HighestCheckpoint = 7
+	expect(t, "reason", prepare.Run(t.Context(), cfg).Reason, "Prepared")
+	attempt(w, 1, func(a *daemontest.Shim) {})
+	if number := latest(w).GetNumber(); number != 8 {
+		t.Errorf("the next checkpoint got number %d", number)
+	}
+}

@@ -43,6 +43,7 @@ func (d *daemon) untilSafe(ctx, work context.Context, stopTaking func()) error {
 	if err := d.last(ctx, work); err != nil {
 		return err
 	}
+	d.problems.waits()
 	// When the pod is to end, what is on the volume is safe enough to let the
 	// agent's container go; this container stays until all is out.
 	go func() {

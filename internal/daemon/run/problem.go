@@ -32,8 +32,9 @@ type problems struct {
 	server interface {
 		Report(context.Context, *daemonv1.Problem) error
 	}
-	mask *mask.Masker
-	log  logr.Logger
+	mask      *mask.Masker
+	log       logr.Logger
+	tellAfter time.Duration
 
 	mu          sync.Mutex
 	recording   *daemonv1.Problem // of the agent's output
@@ -41,6 +42,30 @@ type problems struct {
 	pushes      *daemonv1.Problem // of what was taken
 	model       *daemonv1.Problem // of the model's API
 	news        chan struct{}     // there may be something to tell
+	failing     time.Time         // since when every push has failed; zero if the last one did not
+	ending      bool              // the agent has ended, and its pod waits for pushes
+}
+
+// tellAfter is how long pushes may fail before it is told what the end of an
+// agent waits for. While it works it needs no gitstore.
+const tellAfter = 15 * time.Second
+
+// waits notes that the agent has ended, and that its pod waits for pushes.
+func (p *problems) waits() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ending = true
+}
+
+// failed notes a push that failed, and says whether the agent's end has waited
+// for too long.
+func (p *problems) failed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.failing.IsZero() {
+		p.failing = time.Now()
+	}
+	return p.ending && time.Since(p.failing) >= p.tellAfter
 }
 
 // recorded notes why the agent's output could not be recorded; nil when it was.
@@ -82,7 +107,16 @@ func (p *problems) pushed(err error) {
 		is = p.problem(v1alpha1.ReasonGitStoreRefused,
 			"checkpoints wait on the task's volume, and the agent's end waits for them, since the gitstore has no room: "+refused.Message)
 	} else if err != nil {
-		return // it passes, or is told of otherwise
+		if !p.failed() {
+			return // it passes, or is told of otherwise
+		}
+		is = p.problem(v1alpha1.ReasonGitStoreUnreachable,
+			"the agent has ended, and its end waits until the gitstore has its checkpoints, which are safe on the task's volume: "+err.Error())
+	}
+	if err == nil {
+		p.mu.Lock()
+		p.failing = time.Time{}
+		p.mu.Unlock()
 	}
 	p.set(&p.pushes, is)
 }

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemon/wire"
@@ -83,5 +84,22 @@ func TestErrorsOfTheModelShowWhileTheAgentTriesAgain(t *testing.T) {
 	w.Server.Until(t, "the problem is solved", w.UID, func(k *daemontest.Task) bool { return k.Problem == nil })
 	a.Send(wire.TypeExit, wire.Exit{})
 	a.Next(wire.TypeRelease)
+	d.End()
+}
+
+func TestAnEndThatWaitsForTheGitstoreIsTold(t *testing.T) {
+	w := daemontest.NewWorld(t, nil)
+	w.TellAfter = 100 * time.Millisecond
+	w.Prepare(1, nil)
+	d := w.Start(1)
+	a := w.Dial("s")
+	w.Git.SetDown(true)
+	a.Send(wire.TypeExit, wire.Exit{})
+	w.Server.Until(t, "it is told what the end waits for", w.UID, func(k *daemontest.Task) bool {
+		return k.Problem.GetReason() == "GitStoreUnreachable" && strings.HasPrefix(k.Problem.GetMessage(), "the agent has ended, and its end waits")
+	})
+	w.Git.SetDown(false)
+	a.Next(wire.TypeRelease)
+	w.Server.Until(t, "the problem is solved", w.UID, func(k *daemontest.Task) bool { return k.Problem == nil })
 	d.End()
 }

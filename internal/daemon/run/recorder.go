@@ -105,8 +105,9 @@ type recorder struct {
 
 // attach makes a new connection of a session the only one that may add lines,
 // and returns the last line that is recorded. What an older connection had left
-// unrecorded is forgotten: it comes again.
-func (r *recorder) attach(session string) (epoch int, line int64, err error) {
+// unrecorded is forgotten: it comes again. The lines before first never do: they
+// were acknowledged, and where the spool knows nothing of them its end was damaged.
+func (r *recorder) attach(session string, first int64) (epoch int, line int64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.epoch++
@@ -121,6 +122,7 @@ func (r *recorder) attach(session string) (epoch int, line int64, err error) {
 	if m := r.spool.Mark(); m.Session == session {
 		r.taken = m.Line
 	}
+	r.taken = max(r.taken, first-1)
 	r.whole, r.reached, r.marked = r.taken, r.taken, r.taken
 	r.parser, r.before, r.pending, r.waiting = r.base.Clone(), nil, false, 0
 	r.piece, r.batch, r.size, r.ready, r.killed = nil, nil, 0, 0, nil

@@ -72,6 +72,9 @@ type Config struct {
 	// DoneGrace is how long an agent may be silent after its final answer before
 	// it is ended; 0 for 30 s.
 	DoneGrace time.Duration
+	// TellAfter is how long pushes may fail, once the agent has ended, before the
+	// server is told what its end waits for; 0 for 15 s.
+	TellAfter time.Duration
 	// OpenWait is how long another holder of the volume is awaited; 0 means 30 s.
 	OpenWait time.Duration
 	Log      logr.Logger
@@ -142,7 +145,8 @@ func Run(ctx context.Context, cfg Config) error {
 		idle: make(chan struct{}), due: make(chan struct{}, 1), asked: make(chan *daemonv1.TakeCheckpoint, 64), push: make(chan struct{}, 1)}
 	d.taker = &checkpoint.Taker{Repo: v.Repo, Journal: v.Journal, Spool: v.Spool, Remote: cfg.Remote,
 		TaskUID: cfg.Pod.TaskUID, Attempt: cfg.Pod.Attempt, Mask: cfg.Mask, Log: cfg.Log}
-	d.problems = &problems{server: cfg.Server, mask: cfg.Mask, log: cfg.Log, news: make(chan struct{}, 1)}
+	d.problems = &problems{server: cfg.Server, mask: cfg.Mask, log: cfg.Log, news: make(chan struct{}, 1),
+		tellAfter: cmp.Or(cfg.TellAfter, tellAfter)}
 	d.shipper = ship.New(cfg.Server, v.Spool, cfg.Log)
 	d.recorder = &recorder{spool: v.Spool, sync: v.Sync, attempt: cfg.Pod.Attempt, newParser: d.newParser, mask: cfg.Mask,
 		longPath: filepath.Join(cfg.Paths.State, "long-line"), log: cfg.Log}

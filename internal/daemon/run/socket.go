@@ -189,7 +189,7 @@ func (s *socket) handle(ctx context.Context, c *connection, known func()) error 
 	}
 	known()
 	_ = c.SetReadDeadline(time.Time{})
-	epoch, line, err := s.open(c, hello.Session)
+	epoch, line, err := s.open(c, hello)
 	if err != nil {
 		return err
 	}
@@ -245,8 +245,8 @@ func (s *socket) admit(session string) error {
 }
 
 // open makes c the connection of the session.
-func (s *socket) open(c *connection, session string) (epoch int, line int64, err error) {
-	epoch, line, err = s.recorder.attach(session)
+func (s *socket) open(c *connection, hello wire.Hello) (epoch int, line int64, err error) {
+	epoch, line, err = s.recorder.attach(hello.Session, hello.First)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -113,7 +113,7 @@ func (l *link) open(ctx context.Context) (net.Conn, error) {
 	}
 	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
 	var welcome wire.Welcome
-	err = wire.Write(conn, wire.TypeHello, wire.Hello{Session: l.session})
+	err = wire.Write(conn, wire.TypeHello, wire.Hello{Session: l.session, First: l.out.first()})
 	if err == nil {
 		var f wire.Frame
 		if f, err = wire.Read(conn); err == nil {

@@ -79,6 +79,16 @@ func (o *outbox) pending() bool {
 	return len(o.lines) > 0
 }
 
+// first is the number of the oldest line that is kept or, if none is, of the next.
+func (o *outbox) first() int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.lines) > 0 {
+		return o.lines[0].Number
+	}
+	return o.last + 1
+}
+
 // end is the number of the newest line.
 func (o *outbox) end() int64 {
 	o.mu.Lock()

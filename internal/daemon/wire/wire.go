@@ -80,6 +80,9 @@ const (
 // between shim and daemon, so that nobody else can go on with it.
 type Hello struct {
 	Session string `json:"session"`
+	// First is the oldest line that the shim still has, or the next one; those
+	// before it were acknowledged. It is 0 from shims of older releases.
+	First int64 `json:"first,omitempty"`
 }
 
 // Welcome answers Hello.
