@@ -79,7 +79,8 @@ type GitPosition struct {
 	// branch the agent was on; empty when HEAD was detached.
 	// +optional
 	Branch string `json:"branch,omitempty"`
-	// dirtyFiles are files that differed from HEAD; the first 100.
+	// dirtyFiles are files that differed from HEAD; the first 100 that fit into
+	// 2 KiB. The history has more.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
@@ -241,7 +242,8 @@ type CheckpointStatus struct {
 	// bytes is the size of the files the checkpoint holds.
 	// +optional
 	Bytes int64 `json:"bytes,omitempty"`
-	// skipped are files listed but not held; the first 100.
+	// skipped are files listed but not held; the first 100 that fit into 2 KiB.
+	// The history has more.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100

@@ -44,6 +44,7 @@ type options struct {
 	stamped              bool
 	spoolMargin          time.Duration
 	spoolMarginBytes     string
+	keepCheckpoints      int
 }
 
 func defaultOptions() *options {
@@ -61,6 +62,7 @@ func defaultOptions() *options {
 		retryBase:        plan.DefaultLimits().RetryBase,
 		spoolMargin:      time.Hour,
 		spoolMarginBytes: "64Mi",
+		keepCheckpoints:  1000,
 	}
 }
 
@@ -86,6 +88,7 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.stamped, "requesters-are-stamped", o.stamped, "believe spec.requestedBy, since an admission policy writes it; without it anybody could, and field managers are shown")
 	f.DurationVar(&o.spoolMargin, "spool-margin", o.spoolMargin, "how long a task's volume keeps records that the history store has, to send them again if the store is put back to an older copy")
 	f.StringVar(&o.spoolMarginBytes, "spool-margin-bytes", o.spoolMarginBytes, "how much of them a volume keeps at most")
+	f.IntVar(&o.keepCheckpoints, "keep-checkpoints", o.keepCheckpoints, "how many Checkpoint objects that nobody asked for a task keeps, the newest, beside those that something names; 0 for all. Records and code stay")
 	f.DurationVar(&o.retryBase, "retry-base-delay", o.retryBase, "pause before a failed agent is started again; doubles each time")
 }
 
@@ -111,6 +114,9 @@ func (o *options) validate() error {
 	}
 	if o.workers < 1 {
 		problems = append(problems, fmt.Errorf("--workers must be at least 1, not %d", o.workers))
+	}
+	if o.keepCheckpoints < 0 {
+		problems = append(problems, fmt.Errorf("--keep-checkpoints must not be negative, not %d", o.keepCheckpoints))
 	}
 	if o.spoolMargin < 0 {
 		problems = append(problems, fmt.Errorf("--spool-margin must not be negative, not %s", o.spoolMargin))

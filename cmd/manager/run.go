@@ -120,6 +120,7 @@ func cacheOptions() cache.Options {
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}:                   ours,
 			&corev1.PersistentVolumeClaim{}: ours,
+			&v1alpha1.Checkpoint{}:          {Transform: checkpoint.Cached},
 		},
 	}
 }
@@ -157,6 +158,10 @@ func addControllers(mgr ctrl.Manager, o *options, store *postgres.Store) error {
 	}
 	if err := checkpoints.SetupWithManager(mgr, hub, o.workers); err != nil {
 		return fmt.Errorf("add the checkpoint controller: %w", err)
+	}
+	kept := &checkpoint.Retention{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Keep: o.keepCheckpoints}
+	if err := kept.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("add the controller that keeps the newest checkpoints: %w", err)
 	}
 	snapshots := &conversationsnapshot.Reconciler{Client: mgr.GetClient(), Store: store, Clock: clock.RealClock{}}
 	if err := snapshots.SetupWithManager(mgr, 1); err != nil {

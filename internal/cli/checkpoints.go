@@ -77,7 +77,8 @@ func known(list *v1alpha1.CheckpointList, task *v1alpha1.Task) string {
 	if last == 0 {
 		return fmt.Sprintf("it has none yet: take one with `kubectl clew checkpoint create %s -n %s`", task.Name, task.Namespace)
 	}
-	return fmt.Sprintf("they run from %d to %d: `kubectl clew checkpoint list %s -n %s` lists them", first, last, task.Name, task.Namespace)
+	return fmt.Sprintf("they run from %d to %d: `kubectl clew checkpoint list %s -n %s` lists them; to the moment of one whose object is gone leads `kubectl clew rewind` with --to-message or --to-time",
+		first, last, task.Name, task.Namespace)
 }
 
 // usable refuses a checkpoint that there is no way back to.

@@ -73,6 +73,8 @@ type world struct {
 	verifyEvery time.Duration
 	// pushTime is how long the status of a checkpoint waits for its push.
 	pushTime time.Duration
+	// keep is how many automatic Checkpoints a task keeps; 0 for all.
+	keep int
 	// neighbour is another namespace that the manager looks after; "" for none.
 	neighbour string
 }
@@ -124,6 +126,7 @@ func (w *world) startManager() {
 		Cache: cache.Options{
 			DefaultTransform:  cache.TransformStripManagedFields(),
 			DefaultNamespaces: namespaces,
+			ByObject:          map[client.Object]cache.ByObject{&v1alpha1.Checkpoint{}: {Transform: checkpoint.Cached}},
 		},
 	})
 	w.Expect(err).NotTo(gomega.HaveOccurred())
@@ -140,6 +143,8 @@ func (w *world) startManager() {
 	w.Expect(tasks.SetupWithManager(mgr, hub, 2)).To(gomega.Succeed())
 	checkpoints := &checkpoint.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: w.store, Events: events, PushTime: w.pushTime, Stamped: true}
 	w.Expect(checkpoints.SetupWithManager(mgr, hub, 2)).To(gomega.Succeed())
+	kept := &checkpoint.Retention{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Keep: w.keep}
+	w.Expect(kept.SetupWithManager(mgr)).To(gomega.Succeed())
 	snapshots := &conversationsnapshot.Reconciler{Client: mgr.GetClient(), Store: w.store, Clock: clock.RealClock{}, VerifyEvery: w.verifyEvery}
 	w.Expect(snapshots.SetupWithManager(mgr, 1)).To(gomega.Succeed())
 	forks := &fork.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Stamped: true}

@@ -259,7 +259,10 @@ func (r *Reconciler) wait(ctx context.Context, c *v1alpha1.Checkpoint, status me
 	meta.SetStatusCondition(&updated.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.CheckpointReady, Status: status, Reason: reason, Message: message, ObservedGeneration: c.Generation,
 	})
-	return r.write(ctx, c, updated)
+	// The cache does not have the whole status: what it lacks stays as it is.
+	return r.write(ctx, c, updated, func() error {
+		return r.Client.Status().Patch(ctx, updated, client.MergeFromWithOptions(c, client.MergeFromWithOptimisticLock{}))
+	})
 }
 
 // take writes what the record says into the status, and tells of it once.
@@ -274,7 +277,8 @@ func (r *Reconciler) take(ctx context.Context, c *v1alpha1.Checkpoint, row histo
 			Type: v1alpha1.CheckpointIntact, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonCorrupted, Message: damaged, ObservedGeneration: c.Generation,
 		})
 	}
-	if err := r.write(ctx, c, updated); err != nil {
+	err := r.write(ctx, c, updated, func() error { return r.Client.Status().Update(ctx, updated) })
+	if err != nil {
 		return 0, err
 	}
 	r.forget(c)
@@ -310,8 +314,8 @@ var errStale = errors.New("the cache lags behind")
 // write writes the status if it changed. Changes of the Task and of the history
 // store have a Checkpoint looked at too, often before its own last write has
 // come back.
-func (r *Reconciler) write(ctx context.Context, was, is *v1alpha1.Checkpoint) error {
-	if equality.Semantic.DeepEqual(was.Status, is.Status) {
+func (r *Reconciler) write(ctx context.Context, was, is *v1alpha1.Checkpoint, store func() error) error {
+	if equality.Semantic.DeepEqual(slim(was).Status, slim(is).Status) {
 		return nil
 	}
 	now := &metav1.PartialObjectMetadata{}
@@ -322,7 +326,7 @@ func (r *Reconciler) write(ctx context.Context, was, is *v1alpha1.Checkpoint) er
 	if now.ResourceVersion != was.ResourceVersion {
 		return errStale
 	}
-	if err := r.Client.Status().Update(ctx, is); err != nil {
+	if err := store(); err != nil {
 		return fmt.Errorf("write the status of Checkpoint %s: %w", is.Name, err)
 	}
 	return nil

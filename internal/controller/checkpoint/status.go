@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"encoding/json"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -15,6 +16,11 @@ import (
 const (
 	maxListed = 100
 	maxPath   = 1024
+	// listBytes is what each of the two lists of files may take of an object. The
+	// agent chooses the names of its files, the lists are told again by every
+	// checkpoint, and all of them lie in etcd.
+	listBytes = 2048
+	maxBranch = 255
 	// maxRefusal keeps a condition well below the 32768 characters it may have.
 	maxRefusal = 1024
 )
@@ -43,7 +49,7 @@ func fill(s *v1alpha1.CheckpointStatus, row history.Checkpoint, generation int64
 			FilesChanged: row.FilesChanged, LinesAdded: row.LinesAdded, LinesRemoved: row.LinesRemoved,
 		},
 		Git: &v1alpha1.GitPosition{
-			Head: row.GitHead, Branch: resources.PlainText(row.GitBranch, maxPath), DirtyFiles: paths(row.DirtyFiles), DirtyFileCount: row.DirtyFileCount,
+			Head: row.GitHead, Branch: resources.PlainText(row.GitBranch, maxBranch), DirtyFiles: paths(row.DirtyFiles), DirtyFileCount: row.DirtyFileCount,
 		},
 		Files:        row.Files,
 		Bytes:        row.Bytes,
@@ -60,7 +66,7 @@ func fill(s *v1alpha1.CheckpointStatus, row history.Checkpoint, generation int64
 			Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: generation,
 		})
 	}
-	set(v1alpha1.CheckpointReady, true, reason, message)
+	set(v1alpha1.CheckpointReady, true, reason, message+rest(s, row))
 	switch {
 	case row.Durable:
 		set(v1alpha1.CheckpointDurable, true, v1alpha1.ReasonPushed, "the gitstore has it")
@@ -80,25 +86,43 @@ func seconds(t time.Time) *metav1.Time {
 	return ptr.To(metav1.NewTime(t.Truncate(time.Second)))
 }
 
-// paths cuts a list that came out of an untrusted worktree to what a status may hold.
+// paths cuts a list that came out of an untrusted worktree to what a status may
+// hold; the counts beside it are of all.
 func paths(list []string) []string {
+	return within(list, func(p string) string { return resources.PlainText(p, maxPath) })
+}
+
+func skipped(list []history.SkippedFile) []v1alpha1.SkippedFile {
+	return within(list, func(f history.SkippedFile) v1alpha1.SkippedFile {
+		return v1alpha1.SkippedFile{
+			Path: resources.PlainText(f.Path, maxPath), Reason: resources.PlainText(f.Reason, 63), Bytes: f.Bytes,
+		}
+	})
+}
+
+// within is the beginning of a list that fits, as JSON, in listBytes.
+func within[From, To any](list []From, shown func(From) To) []To {
 	list = list[:min(len(list), maxListed)]
-	out := make([]string, 0, len(list))
-	for _, p := range list {
-		out = append(out, resources.PlainText(p, maxPath))
+	out := make([]To, 0, len(list))
+	room := listBytes
+	for _, item := range list {
+		one := shown(item)
+		encoded, err := json.Marshal(one)
+		if room -= len(encoded) + 1; err != nil || room < 0 {
+			break
+		}
+		out = append(out, one)
 	}
 	return out
 }
 
-func skipped(list []history.SkippedFile) []v1alpha1.SkippedFile {
-	list = list[:min(len(list), maxListed)]
-	out := make([]v1alpha1.SkippedFile, 0, len(list))
-	for _, f := range list {
-		out = append(out, v1alpha1.SkippedFile{
-			Path: resources.PlainText(f.Path, maxPath), Reason: resources.PlainText(f.Reason, 63), Bytes: f.Bytes,
-		})
+// rest is a word for the condition Ready on the files that stand in the history
+// alone; "" when the status has all that the record has.
+func rest(s *v1alpha1.CheckpointStatus, row history.Checkpoint) string {
+	if len(s.Skipped) == len(row.Skipped) && len(s.Git.DirtyFiles) == len(row.DirtyFiles) {
+		return ""
 	}
-	return out
+	return "; its lists of files are cut here, and the history has more of them"
 }
 
 func conversation(row history.Checkpoint) *v1alpha1.CheckpointConversation {

@@ -1,0 +1,78 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/resources"
+)
+
+// filled is the object for a checkpoint of so many changed and so many skipped
+// files of such a path.
+func filled(t *testing.T, files int, path string) (*v1alpha1.Checkpoint, int) {
+	t.Helper()
+	row := history.Checkpoint{
+		TaskUID: "7e0d0a52", Number: 7, Trigger: "ToolCalls", Time: time.Now(), Durable: true,
+		GitBranch: path, DirtyFileCount: int32(files), SkippedCount: int32(files), //nolint:gosec // a small number
+	}
+	for i := range files {
+		row.DirtyFiles = append(row.DirtyFiles, fmt.Sprint(i, path))
+		row.Skipped = append(row.Skipped, history.SkippedFile{Path: fmt.Sprint(i, path), Reason: "Fifo"})
+	}
+	task := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Name: "t", Namespace: "team", UID: "7e0d0a52"}}
+	object := resources.NewCheckpoint(task, "t-7", row)
+	fill(&object.Status, row, 1, "Recorded", "it was taken")
+	encoded, err := json.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return object, len(encoded)
+}
+
+func TestWhatAnAgentCallsItsFilesMakesNoObjectLarge(t *testing.T) {
+	g := gomega.NewWithT(t)
+	folder := strings.Repeat("\U0001F600", 62)
+	for name, path := range map[string]string{
+		"emoji": strings.Repeat(folder+"/", 16), "quotes": strings.Repeat("\"", 4000), "controls": strings.Repeat("\x01", 4000), "short": "f",
+	} {
+		object, size := filled(t, 100, path)
+		g.Expect(size).To(gomega.BeNumerically("<", 8<<10), name)
+		g.Expect(object.Status.Git.DirtyFileCount).To(gomega.BeEquivalentTo(100), name)
+		g.Expect(object.Status.SkippedCount).To(gomega.BeEquivalentTo(100), name)
+		ready := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.CheckpointReady)
+		g.Expect(ready.Message).To(gomega.ContainSubstring("the history has more"), name)
+	}
+}
+
+func TestListsThatFitAreWhole(t *testing.T) {
+	g := gomega.NewWithT(t)
+	object, _ := filled(t, 20, "internal/parser/parser.go")
+	g.Expect(object.Status.Git.DirtyFiles).To(gomega.HaveLen(20))
+	g.Expect(object.Status.Skipped).To(gomega.HaveLen(20))
+	g.Expect(meta.FindStatusCondition(object.Status.Conditions, v1alpha1.CheckpointReady).Message).To(gomega.Equal("it was taken"))
+}
+
+func TestTheCacheHoldsNothingThatAnAgentWrote(t *testing.T) {
+	g := gomega.NewWithT(t)
+	object, _ := filled(t, 20, "internal/parser/parser.go")
+	object.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "clew"}}
+	whole := object.DeepCopy()
+	cached, err := Cached(object)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	c := cached.(*v1alpha1.Checkpoint)
+	g.Expect(c.Status.Git).To(gomega.BeNil())
+	g.Expect(c.Status.Skipped).To(gomega.BeNil())
+	g.Expect(c.ManagedFields).To(gomega.BeNil())
+	g.Expect(c.Status.Number).To(gomega.BeEquivalentTo(7))
+	g.Expect(c.Status.Conditions).To(gomega.Equal(whole.Status.Conditions))
+	g.Expect(object.Status).To(gomega.Equal(whole.Status), "the object itself is left alone")
+}
