@@ -85,8 +85,13 @@ test-e2e: cluster deploy demo-image agent-images ## Tests on the development clu
 	@$(call run-tests,e2e)
 
 .PHONY: soak
-soak: prerequisites cluster envtest-assets deploy demo-image agent-images ## All tests, those that do harm at full length (hours); says at the end how often they did what
+soak: prerequisites cluster envtest-assets deploy demo-image agent-images agent-images-oldest ## All tests, those that do harm at full length (hours); says at the end how often they did what
 	@export CLEW_SOAK=1; $(call run-tests,unit integration modules e2e)
+
+.PHONY: agents-table
+agents-table: cluster deploy agent-images agent-images-oldest ## What comes of each agent, in two versions, when it is killed, refused or held up: a table
+	@export CLEW_SOAK=1 KUBECONFIG="$$($(DEVCLUSTER) kubeconfig)" PATH="$(BIN):$$PATH"; \
+	  $(GO) test -tags e2e -count=1 -v -parallel 4 -timeout 90m -run TestTheTableOfAgents ./internal/e2e | grep -v -e '^=== ' -e '^PASS$$'
 
 .PHONY: bench
 bench: prerequisites cluster envtest-assets deploy demo-image ## Checkpoint, rewind, diff and freeze as ratios to git status; how long namespaces wait for each other; the history's growth and plans; API writes of a Task
@@ -137,6 +142,10 @@ demo-image: cluster ## Build the demo's agent and git host, and load them into t
 .PHONY: agent-images
 agent-images: cluster ## Build images of the real agents from npm, and the stub of their models, and load them
 	@hack/agents/images
+
+.PHONY: agent-images-oldest
+agent-images-oldest: cluster ## Build images of the agents in the oldest versions that Clew works with, and load them
+	@VERSIONS=oldest hack/agents/images claude codex gemini opencode
 
 .PHONY: undeploy
 undeploy: $(HELM) ## Uninstall Clew; volumes, CRDs and Tasks stay

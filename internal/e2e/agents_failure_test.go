@@ -70,3 +70,21 @@ func TestAProgramThatIsTooOldIsNotStarted(t *testing.T) {
 	g.Expect(attempts).To(gomega.HaveLen(1))
 	g.Expect(attempts[0].Message).To(gomega.And(gomega.ContainSubstring("0.98.0"), gomega.ContainSubstring("0.144.6")))
 }
+
+func TestASilentAgentIsEnded(t *testing.T) {
+	t.Parallel()
+	w, g := newWorld(t), gomega.NewWithT(t)
+	a := realAgents[2] // the Gemini CLI waits for what a tool left running
+	m := w.newModel("idle", script{Steps: 2, Commands: map[int]string{1: leavesBehind}})
+	task := w.agentTask("idle", a, m)
+	task.Spec.BackoffLimit = ptr.To[int32](0)
+	task.Spec.Agent.IdleSeconds = ptr.To[int32](30)
+	w.create(task)
+	w.untilState("idle", 4*time.Minute, clewv1.ReasonAgentFailed)
+	g.Expect(w.task("idle").Status.Attempts[0].Message).To(gomega.ContainSubstring("idleSeconds"))
+	g.Expect(w.task("idle").Status.LastActivity).NotTo(gomega.BeNil())
+}
+
+// leavesBehind is a command that ends at once and leaves something running, with
+// the tool's own output.
+const leavesBehind = "tail -f /dev/null & true"

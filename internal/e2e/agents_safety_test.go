@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,12 +24,7 @@ func TestTheKeyOfAnAgentIsFoundNowhere(t *testing.T) {
 	began := time.Now()
 	var keys []string
 	for _, a := range realAgents {
-		m := w.newModel(a.name, script{Steps: 4, Commands: map[int]string{
-			1: "printenv " + a.keyEnv,
-			4: "printenv " + a.keyEnv + " | base64; printenv " + a.keyEnv + " | base64 -w 20; printenv " + a.keyEnv + " | rev",
-			2: "printenv " + a.keyEnv + " | tr -d '\\n' | base64 -w0; echo",
-			3: "printenv " + a.keyEnv + " > key.txt; printenv " + a.keyEnv + " >&2",
-		}})
+		m := w.newModel(a.name, script{Steps: 5, Commands: printsKey(a.keyEnv)}) // the last step writes a line
 		keys = append(keys, m.key)
 		w.create(w.agentTask(a.name, a, m))
 	}
@@ -36,7 +32,7 @@ func TestTheKeyOfAnAgentIsFoundNowhere(t *testing.T) {
 		w.untilState(a.name, 4*time.Minute, clewv1.ReasonCompleted)
 		w.untilSettled(a.name)
 		entries := w.conversation(a.name)
-		g.Expect(stepsOf(entries)).To(gomega.Equal(upTo(4)), "%s: the stub takes only the task's own key, so the agent had it", a.name)
+		g.Expect(stepsOf(entries)).To(gomega.Equal(upTo(5)), "%s: the stub takes only the task's own key, so the agent had it", a.name)
 		for step := 1; step <= 4; step++ {
 			g.Expect(outputOf(entries, step)).To(gomega.ContainSubstring("[masked]"), "%s: where the agent printed it, it is masked: step %d", a.name, step)
 		}
@@ -61,6 +57,7 @@ func TestTheKeyOfAnAgentIsFoundNowhere(t *testing.T) {
 	}
 	// What is there can be found in this way.
 	g.Expect(w.inDatabase(formsOf([]string{beginning}))).NotTo(gomega.Equal("0"))
+	g.Expect(w.inRepository([]string{"line of 5"})).NotTo(gomega.Equal("0"))
 	g.Expect(w.inDatabase(formsOf(keys))).To(gomega.Equal("0"), "lines of a dump of the database")
 	g.Expect(w.inRepository(formsOf(keys))).To(gomega.Equal("0"), "lines of the objects in the gitstore")
 }
@@ -76,11 +73,33 @@ func (w *world) plugin(args ...string) string {
 	return string(out)
 }
 
-// formsOf the keys: as they are, in base64 and in hexadecimal digits.
+// printsKey has an agent print its key in four steps, in each otherwise.
+func printsKey(keyEnv string) map[int]string {
+	key := "printenv " + keyEnv
+	return map[int]string{
+		1: key,
+		2: key + " | tr -d '\\n' | base64 -w0; echo",
+		3: key + " > key.txt; " + key + " >&2",
+		4: key + " | base64; " + key + " | base64 -w 20; " + key + " | rev",
+	}
+}
+
+// formsOf the keys: as they are and reversed, in hexadecimal digits, and in base64
+// in one line and in the whole lines of several.
 func formsOf(keys []string) []string {
 	var forms []string
 	for _, key := range keys {
-		forms = append(forms, key, strings.TrimRight(base64.StdEncoding.EncodeToString([]byte(key)), "="), hex.EncodeToString([]byte(key)))
+		reversed := []byte(key)
+		slices.Reverse(reversed)
+		encoded := strings.TrimRight(base64.StdEncoding.EncodeToString([]byte(key)), "=")
+		forms = append(forms, key, string(reversed), hex.EncodeToString([]byte(key)), encoded)
+		for _, width := range []int{20, 76} {
+			for line := range slices.Chunk([]byte(encoded), width) {
+				if len(line) == width {
+					forms = append(forms, string(line))
+				}
+			}
+		}
 	}
 	return forms
 }

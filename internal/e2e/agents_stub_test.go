@@ -4,6 +4,8 @@ package e2e
 
 import (
 	"bytes"
+	"crypto/sha512"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -74,10 +76,19 @@ func (w *world) newModel(task string, s script) *model {
 			w.Fatalf("the stub of the agents' models: kubectl %v: %v\n%s", args, err, out)
 		}
 	}
-	m := &model{w: w, name: w.namespace + "-" + task, key: "canary-" + w.namespace + "-" + task}
+	m := &model{w: w, name: w.namespace + "-" + task, key: canary(w.namespace + "-" + task)}
 	m.script(s)
 	return m
 }
+
+// canary is a key that is as long as real ones, another for each name.
+func canary(name string) string {
+	sum := sha512.Sum512([]byte(name))
+	return ("canary-" + hex.EncodeToString(sum[:]))[:keyLength]
+}
+
+// keyLength is that of the keys of one provider: its base64 has two lines.
+const keyLength = 108
 
 // url is the base URL that the agent is given.
 func (m *model) url() string { return stubURL + "/s/" + m.name }
@@ -98,10 +109,11 @@ func (m *model) script(s script) {
 // log lists what was asked in the conversation, without the agent's asides.
 func (m *model) log() []asked {
 	m.w.Helper()
-	body, err := m.w.rawQuery(stubProxy + "/s/" + m.name + "/log")
-	if err != nil {
-		m.w.Fatalf("the stub's log: %v", err)
-	}
+	var body []byte
+	m.w.until("the stub tells its log", time.Minute, func() (err error) {
+		body, err = m.w.rawQuery(stubProxy + "/s/" + m.name + "/log")
+		return err
+	})
 	var log []asked
 	for decoder := json.NewDecoder(bytes.NewReader(body)); decoder.More(); {
 		var a asked

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -28,6 +29,8 @@ type realAgent struct {
 	keyEnv string
 	// configure has the agent ask the model at that URL.
 	configure func(c *corev1.Container, url string)
+	// tag of its image; empty for the pinned version's.
+	tag string
 	// sessions are the folders of home that hold the agent's own memory.
 	sessions []string
 }
@@ -66,7 +69,9 @@ var realAgents = []realAgent{
 }
 
 // image that hack/agents builds.
-func (a realAgent) image() string { return "localhost/clew-dev/agent-" + a.name + ":latest" }
+func (a realAgent) image() string {
+	return "localhost/clew-dev/agent-" + a.name + ":" + cmp.Or(a.tag, "latest")
+}
 
 // eachAgent runs a test with each of the agents, side by side.
 func eachAgent(t *testing.T, test func(w *world, g *gomega.WithT, a realAgent)) {
