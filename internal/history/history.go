@@ -211,8 +211,11 @@ type Event struct {
 	// Transition is the number of the Task's transition that this tells of; 0 for
 	// other events.
 	Transition int64
-	Task       Task
-	Time       time.Time
+	// Oldest says that nobody has the transitions before this one any more: those
+	// that the store lacks are lost.
+	Oldest bool
+	Task   Task
+	Time   time.Time
 	// Type is the class people filter by: task, chat, checkpoint, rewind, fork, file.
 	Type       string
 	Reason     string

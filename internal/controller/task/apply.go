@@ -212,6 +212,10 @@ func (r *Reconciler) sayFarewell(ctx context.Context, task *v1alpha1.Task, p pla
 	if err := r.recordEntries(ctx, task, entries, m); err != nil {
 		return errors.Join(r.reportDelay(ctx, task, m), err)
 	}
+	// What the store has lost, and the status still has, goes with the Task.
+	if err := r.restore(ctx, task, m); err != nil {
+		return err
+	}
 	if err := r.settleClaim(ctx, task); err != nil {
 		return err
 	}

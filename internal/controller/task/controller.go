@@ -34,7 +34,7 @@ type Store interface {
 	TaskState(ctx context.Context, taskUID string) (history.TaskState, error)
 	CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Checkpoint, error)
 	RecordEvents(ctx context.Context, events []history.Event) error
-	// RecordedTransitions is the highest number of a transition that is recorded.
+	// RecordedTransitions is the number up to which all transitions are recorded.
 	RecordedTransitions(ctx context.Context, taskUID string) (int64, error)
 	// ResolvePosition finds the turn boundary of a place in the active branch,
 	// and the newest checkpoint that is not after it.

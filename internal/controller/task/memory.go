@@ -24,9 +24,8 @@ type known struct {
 	// recorded is the sequence up to which the history store has all entries.
 	recorded int64
 	// compared is when it was last looked whether the history store still has
-	// what was recorded, found how far it had come.
+	// what was recorded.
 	compared time.Time
-	found    int64
 	// recordProblem is why entries could not be recorded; "" when they could.
 	recordProblem string
 	// podAttempt and podUID are those of the last pod that this process made.

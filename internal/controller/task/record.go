@@ -22,6 +22,18 @@ const maxNote = 1000
 // record copies the entries of status.history that may be missing there to the
 // history store. Their ids are deterministic, so that it may do so again.
 func (r *Reconciler) record(ctx context.Context, task *v1alpha1.Task, m *known) {
+	if task.Status.HistorySequence < m.recorded {
+		// The status was put back to an older copy, and gives numbers anew. (Or the
+		// cache lags behind: then some entries are recorded once more, to no effect.)
+		m.recorded = task.Status.RecordedSequence
+	}
+	if m.recordProblem != "" {
+		// What comes back after an outage may be an older copy.
+		if err := r.restore(ctx, task, m); err != nil {
+			logf.FromContext(ctx).V(1).Info("Could not compare transitions.", "error", err.Error())
+			return
+		}
+	}
 	entries := plan.Unrecorded(&task.Status, m.recorded)
 	if len(entries) == 0 {
 		m.recorded = max(m.recorded, task.Status.RecordedSequence)
@@ -36,29 +48,35 @@ func (r *Reconciler) record(ctx context.Context, task *v1alpha1.Task, m *known) 
 // still has what was recorded.
 const compareEvery = time.Minute
 
-// recordAgain records what status.history still has of what the history store has
-// lost: it was put back to an older copy.
+// recordAgain looks now and then whether the history store has lost transitions.
 func (r *Reconciler) recordAgain(ctx context.Context, task *v1alpha1.Task, m *known) {
 	now := r.Clock.Now()
 	if now.Sub(m.compared) < compareEvery {
 		return
 	}
+	if r.restore(ctx, task, m) == nil { // else the next look tells
+		m.compared = now
+	}
+}
+
+// restore records what status.history still has of what the history store has
+// lost: it was put back to an older copy.
+func (r *Reconciler) restore(ctx context.Context, task *v1alpha1.Task, m *known) error {
 	has, err := r.Store.RecordedTransitions(ctx, string(task.UID))
 	if err != nil {
-		return // the next look tells
+		return err
 	}
 	before := max(m.recorded, task.Status.RecordedSequence)
-	if has >= before || (has == m.found && !m.compared.IsZero()) {
-		m.compared, m.found = now, has
-		return
+	if has >= before {
+		return nil
 	}
 	entries := slices.DeleteFunc(slices.Clone(task.Status.History), func(e v1alpha1.HistoryEntry) bool { return e.Sequence <= has })
 	logf.FromContext(ctx).Info("The history store has lost transitions: they are recorded again, as far as the status has them.",
 		"recorded", before, "has", has, "again", len(entries))
-	if len(entries) > 0 && r.recordEntries(ctx, task, entries, m) != nil {
-		return
+	if len(entries) == 0 {
+		return nil
 	}
-	m.compared, m.found = now, has
+	return r.recordEntries(ctx, task, entries, m)
 }
 
 func (r *Reconciler) recordEntries(ctx context.Context, task *v1alpha1.Task, entries []v1alpha1.HistoryEntry, m *known) error {
@@ -86,11 +104,16 @@ func historyEvent(task *v1alpha1.Task, e v1alpha1.HistoryEntry) history.Event {
 		kind = history.EventTypeFork
 	}
 	return history.Event{
-		ID: history.EventID(string(task.UID), e.Sequence), Transition: e.Sequence,
+		ID: history.EventID(string(task.UID), e.Sequence), Transition: e.Sequence, Oldest: oldest(&task.Status, e),
 		Task: history.Task{Namespace: task.Namespace, Name: task.Name, UID: string(task.UID)},
 		Time: e.Time.Time, Type: kind, Reason: e.Reason, Actor: e.Actor,
 		Message: e.Message, Attempt: e.Attempt, Checkpoint: e.Checkpoint,
 	}
+}
+
+// oldest says that the status has no entry before this one.
+func oldest(s *v1alpha1.TaskStatus, e v1alpha1.HistoryEntry) bool {
+	return len(s.History) > 0 && s.History[0].Sequence == e.Sequence
 }
 
 // tell emits an Event for each transition that was written. Events are for

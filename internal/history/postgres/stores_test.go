@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/onsi/gomega"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/history"
@@ -163,6 +164,31 @@ func TestTransitionsOfARestoredStatusAreRecorded(t *testing.T) {
 	if n, err := w.store.RecordedTransitions(t.Context(), w.task.UID); n != 2 || err != nil {
 		t.Fatalf("%d, %v", n, err)
 	}
+}
+
+// TestTransitionsCountAsRecordedUpToTheFirstThatIsMissing: an older copy lacks
+// some, and later ones are recorded before anybody looks.
+func TestTransitionsCountAsRecordedUpToTheFirstThatIsMissing(t *testing.T) {
+	g := gomega.NewWithT(t)
+	w := begin(t, open(t), taskNamed("a"), 1)
+	record := func(oldest int64, numbers ...int64) int64 {
+		var events []history.Event
+		for _, n := range numbers {
+			e := event(w.task, n, time.Now().Add(time.Duration(n)*time.Second-time.Hour))
+			e.Transition, e.Oldest = n, n == oldest
+			events = append(events, e)
+		}
+		g.Expect(w.store.RecordEvents(t.Context(), events)).To(gomega.Succeed())
+		through, err := w.store.RecordedTransitions(t.Context(), w.task.UID)
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		return through
+	}
+	g.Expect(record(0, 3)).To(gomega.BeEquivalentTo(0))
+	g.Expect(record(0, 1, 2)).To(gomega.BeEquivalentTo(2))
+	g.Expect(record(0, 6, 7)).To(gomega.BeEquivalentTo(2))
+	g.Expect(record(0, 3, 4, 5, 6, 7)).To(gomega.BeEquivalentTo(7))
+	g.Expect(record(0, 5)).To(gomega.BeEquivalentTo(7))
+	g.Expect(record(20, 20, 21)).To(gomega.BeEquivalentTo(21), "nobody has those before number 20 any more")
 }
 
 // TestTheStoreIsPutBackToAnOlderCopy: a writer that still has the records sends

@@ -241,7 +241,7 @@ func (s *Store) PushedCheckpoints(ctx context.Context, taskUID string) (durable,
 	return durable, lost, wrap(err, "list the durable checkpoints of the task with UID "+taskUID)
 }
 
-// RecordedTransitions is the highest number of a transition of the task that was
+// RecordedTransitions is the number up to which all transitions of the task are
 // recorded; the highest number there is if the task's history was deleted.
 func (s *Store) RecordedTransitions(ctx context.Context, taskUID string) (int64, error) {
 	n, err := s.read().RecordedTransitions(ctx, taskUID)

@@ -89,22 +89,52 @@ func recordEvents(ctx context.Context, q *sqlc.Queries, events []history.Event) 
 	return nil
 }
 
+// transitions are the numbers of the first unbroken run of transitions among the
+// events, in whatever order they come; 0 for none. The oldest that anybody has
+// counts as number 1.
+func transitions(events []history.Event) (first, through int64) {
+	var numbers []int64
+	oldest := int64(0)
+	for _, e := range events {
+		if e.Transition > 0 {
+			numbers = append(numbers, e.Transition)
+		}
+		if e.Oldest {
+			oldest = e.Transition
+		}
+	}
+	if len(numbers) == 0 {
+		return 0, 0
+	}
+	slices.Sort(numbers)
+	first, through = numbers[0], numbers[0]
+	for _, n := range numbers[1:] {
+		if n > through+1 {
+			break
+		}
+		through = n
+	}
+	if first == oldest {
+		first = 1
+	}
+	return first, through
+}
+
 // tellApart gives an id of its own to each transition whose number another one
 // was recorded under: the Task's status was put back to an older copy since, and
 // numbers are given anew. It notes how far the transitions are recorded.
 func tellApart(ctx context.Context, q *sqlc.Queries, events []history.Event) ([]history.Event, error) {
-	highest := int64(0)
 	var ids []string
 	for _, e := range events {
-		if highest = max(highest, e.Transition); e.Type != history.EventTypeAccess {
+		if e.Type != history.EventTypeAccess {
 			ids = append(ids, e.ID)
 		}
 	}
 	if len(ids) == 0 {
 		return events, nil
 	}
-	if highest > 0 {
-		if err := q.NoteTransitions(ctx, sqlc.NoteTransitionsParams{TaskUid: events[0].Task.UID, Sequence: highest}); err != nil {
+	if first, through := transitions(events); through > 0 {
+		if err := q.NoteTransitions(ctx, sqlc.NoteTransitionsParams{TaskUid: events[0].Task.UID, First: first, Through: through}); err != nil {
 			return nil, err
 		}
 	}

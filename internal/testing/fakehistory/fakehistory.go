@@ -54,6 +54,14 @@ func (s *Store) Events(taskUID string) []history.Event {
 	return slices.DeleteFunc(slices.Clone(s.events), func(e history.Event) bool { return e.Task.UID != taskUID })
 }
 
+// Forget puts the store back to an older copy: of the task's transitions it has
+// those up to a number.
+func (s *Store) Forget(taskUID string, through int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.events = slices.DeleteFunc(s.events, func(e history.Event) bool { return e.Task.UID == taskUID && e.Transition > through })
+}
+
 // Begin raises the attempt, as a daemon's first call does.
 func (s *Store) Begin(t history.Task, attempt int64) {
 	s.change(t, func(k *task) { k.state.Attempt = max(k.state.Attempt, attempt) })
@@ -181,20 +189,21 @@ func (s *Store) CheckpointsAfter(_ context.Context, taskUID string, after int64,
 	return slices.Clone(rows[:min(limit, len(rows))]), nil
 }
 
-// RecordEvents implements the controllers' stores.
 // RecordedTransitions implements the store of the manager.
 func (s *Store) RecordedTransitions(_ context.Context, taskUID string) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	highest := int64(0)
-	for _, e := range s.events {
-		if e.Task.UID == taskUID {
-			highest = max(highest, e.Transition)
-		}
+	if err := s.unavailable(); err != nil {
+		return 0, err
 	}
-	return highest, nil
+	through := int64(0)
+	for slices.ContainsFunc(s.events, func(e history.Event) bool { return e.Task.UID == taskUID && e.Transition == through+1 }) {
+		through++
+	}
+	return through, nil
 }
 
+// RecordEvents implements the controllers' stores.
 func (s *Store) RecordEvents(_ context.Context, events []history.Event) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

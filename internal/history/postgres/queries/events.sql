@@ -28,8 +28,14 @@ ON CONFLICT DO NOTHING;
 SELECT id, time, reason FROM events WHERE id = ANY (@ids::text[]);
 
 -- name: NoteTransitions :exec
-INSERT INTO recorded_transitions (task_uid, sequence) VALUES (@task_uid, @sequence)
-ON CONFLICT (task_uid) DO UPDATE SET sequence = greatest(recorded_transitions.sequence, excluded.sequence);
+-- They count from the first one on that follows what is recorded: what an older
+-- copy of this store lacks must not be hidden by what comes after it.
+INSERT INTO recorded_transitions AS r (task_uid, sequence)
+VALUES (@task_uid, CASE WHEN @first::bigint <= 1 THEN @through::bigint ELSE 0 END)
+ON CONFLICT (task_uid) DO UPDATE SET sequence = CASE
+    WHEN @first::bigint <= r.sequence + 1 THEN greatest(r.sequence, @through::bigint)
+    ELSE r.sequence
+END;
 
 -- name: RecordedTransitions :one
 -- Of a task whose history was deleted nothing is missing.

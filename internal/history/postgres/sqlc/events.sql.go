@@ -248,17 +248,24 @@ func (q *Queries) NewestEventTaskNamed(ctx context.Context, arg NewestEventTaskN
 }
 
 const noteTransitions = `-- name: NoteTransitions :exec
-INSERT INTO recorded_transitions (task_uid, sequence) VALUES ($1, $2)
-ON CONFLICT (task_uid) DO UPDATE SET sequence = greatest(recorded_transitions.sequence, excluded.sequence)
+INSERT INTO recorded_transitions AS r (task_uid, sequence)
+VALUES ($1, CASE WHEN $2::bigint <= 1 THEN $3::bigint ELSE 0 END)
+ON CONFLICT (task_uid) DO UPDATE SET sequence = CASE
+    WHEN $2::bigint <= r.sequence + 1 THEN greatest(r.sequence, $3::bigint)
+    ELSE r.sequence
+END
 `
 
 type NoteTransitionsParams struct {
-	TaskUid  string
-	Sequence int64
+	TaskUid string
+	First   int64
+	Through int64
 }
 
+// They count from the first one on that follows what is recorded: what an older
+// copy of this store lacks must not be hidden by what comes after it.
 func (q *Queries) NoteTransitions(ctx context.Context, arg NoteTransitionsParams) error {
-	_, err := q.db.Exec(ctx, noteTransitions, arg.TaskUid, arg.Sequence)
+	_, err := q.db.Exec(ctx, noteTransitions, arg.TaskUid, arg.First, arg.Through)
 	return err
 }
 

@@ -1,0 +1,130 @@
+package task
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/testing/fakehistory"
+)
+
+// recording counts what is told to the store behind it.
+type recording struct {
+	*fakehistory.Store
+	told []int64
+}
+
+func (r *recording) RecordEvents(ctx context.Context, events []history.Event) error {
+	err := r.Store.RecordEvents(ctx, events)
+	for _, e := range events {
+		if err == nil {
+			r.told = append(r.told, e.Transition)
+		}
+	}
+	return err
+}
+
+// ledger is a task that only makes transitions.
+type ledger struct {
+	*testing.T
+	task  *v1alpha1.Task
+	store *recording
+	r     *Reconciler
+}
+
+func newLedger(t *testing.T) *ledger {
+	store := &recording{Store: fakehistory.New()}
+	task := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "tidy-up", UID: "uid"}}
+	return &ledger{T: t, task: task, store: store, r: &Reconciler{Store: store, Clock: clock.RealClock{}}}
+}
+
+// transition is one more, and a reconcile.
+func (l *ledger) transition() {
+	s := &l.task.Status
+	s.HistorySequence++
+	s.History = append(s.History, v1alpha1.HistoryEntry{Sequence: s.HistorySequence, Reason: "X", Time: metav1.NewMicroTime(time.Now())})
+	l.reconcile()
+}
+
+// reconcile does what a reconcile does with transitions.
+func (l *ledger) reconcile() {
+	m := l.r.memory.of(l.task)
+	defer m.Unlock()
+	l.r.record(l.Context(), l.task, m)
+	l.r.recordAgain(l.Context(), l.task, m)
+}
+
+// minutesPass since the store was last looked at.
+func (l *ledger) minutesPass() {
+	m := l.r.memory.of(l.task)
+	defer m.Unlock()
+	m.compared = time.Time{}
+}
+
+// recorded are the numbers that the store has.
+func (l *ledger) recorded() (numbers []int64) {
+	for _, e := range l.store.Events("uid") {
+		numbers = append(numbers, e.Transition)
+	}
+	slices.Sort(numbers)
+	return numbers
+}
+
+func through(n int64) (numbers []int64) {
+	for i := int64(1); i <= n; i++ {
+		numbers = append(numbers, i)
+	}
+	return numbers
+}
+
+// TestWhatTheStoreLostIsRecordedAgainThoughSomethingNewCameFirst: a transition
+// that waited while the store was away, or one that came before the next look.
+func TestWhatTheStoreLostIsRecordedAgainThoughSomethingNewCameFirst(t *testing.T) {
+	for name, away := range map[string]bool{"after an outage": true, "without one that was noticed": false} {
+		t.Run(name, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			l := newLedger(t)
+			for range 10 {
+				l.transition()
+			}
+			if away {
+				l.store.SetDown(true)
+				l.transition()
+				l.store.SetDown(false)
+			}
+			l.store.Forget("uid", 6)
+			l.transition()
+			l.minutesPass()
+			l.reconcile()
+			g.Expect(l.recorded()).To(gomega.Equal(through(l.task.Status.HistorySequence)))
+			told := len(l.store.told)
+			l.minutesPass()
+			l.reconcile()
+			g.Expect(l.store.told).To(gomega.HaveLen(told), "recorded again, and nothing was missing")
+		})
+	}
+}
+
+// TestTransitionsAfterARestoreOfTheStatusAreRecorded: by a manager that lives on,
+// though it has recorded more than the older copy tells of.
+func TestTransitionsAfterARestoreOfTheStatusAreRecorded(t *testing.T) {
+	g := gomega.NewWithT(t)
+	l := newLedger(t)
+	for range 40 {
+		l.transition()
+	}
+	s := &l.task.Status
+	s.History, s.HistorySequence, s.RecordedSequence = s.History[:30], 30, 30
+	l.store.told = nil
+	for range 5 {
+		l.transition()
+	}
+	g.Expect(l.store.told).To(gomega.Equal([]int64{31, 32, 33, 34, 35}))
+}
