@@ -72,7 +72,7 @@ func readPod(tokens tokenFiles) (*pod, error) {
 	}
 	cfg.PodUID = os.Getenv(daemonapi.PodUIDEnv)
 	server, err := gateway.New(gateway.Config{URL: cfg.ServerURL, CABundle: cfg.CABundle, TokenFile: tokens.server, Version: version,
-		SnapshotEveryMessages: cfg.Policy.SnapshotEveryMessages})
+		SnapshotEveryMessages: cfg.Policy.SnapshotEveryMessages, Source: cfg.Source})
 	if err != nil {
 		return nil, err
 	}

@@ -21,19 +21,39 @@ func NewLiveTasks(client dynamic.Interface) LiveTasks { return LiveTasks{client}
 
 // CheckTask implements TaskChecker.
 func (l LiveTasks) CheckTask(ctx context.Context, id Identity) error {
+	task, err := l.get(ctx, id)
+	if err != nil {
+		return err
+	}
+	return checkAttempt(task.Status.Attempts, id)
+}
+
+// Inherits reports whether the Task of an identity was made to begin with the
+// conversation of another one.
+func (l LiveTasks) Inherits(ctx context.Context, id Identity) (bool, error) {
+	task, err := l.get(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	from := task.Spec.StartFrom
+	return from != nil && from.Conversation != clewv1alpha1.ConversationExclude, nil
+}
+
+// get reads the Task that an identity names.
+func (l LiveTasks) get(ctx context.Context, id Identity) (*clewv1alpha1.Task, error) {
 	tasks := l.client.Resource(clewv1alpha1.GroupVersion.WithResource("tasks")).Namespace(id.Namespace)
 	object, err := tasks.Get(ctx, id.TaskName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && string(object.GetUID()) != id.TaskUID:
-		return fail(ErrForbidden, "the pod %s/%s names a Task %q with UID %s, which does not exist", id.Namespace, id.PodName, id.TaskName, id.TaskUID)
+		return nil, fail(ErrForbidden, "the pod %s/%s names a Task %q with UID %s, which does not exist", id.Namespace, id.PodName, id.TaskName, id.TaskUID)
 	case err != nil:
-		return fail(ErrUnavailable, "the Task %s/%s could not be read: %v; try again", id.Namespace, id.TaskName, err)
+		return nil, fail(ErrUnavailable, "the Task %s/%s could not be read: %v; try again", id.Namespace, id.TaskName, err)
 	}
 	task := &clewv1alpha1.Task{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, task); err != nil {
-		return fail(ErrUnavailable, "the Task %s/%s could not be understood: %v", id.Namespace, id.TaskName, err)
+		return nil, fail(ErrUnavailable, "the Task %s/%s could not be understood: %v", id.Namespace, id.TaskName, err)
 	}
-	return checkAttempt(task.Status.Attempts, id)
+	return task, nil
 }
 
 // checkAttempt looks for the pod among the attempts that the manager started,

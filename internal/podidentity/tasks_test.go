@@ -68,3 +68,30 @@ func TestOnlyAPodThatTheManagerMadeIsATasks(t *testing.T) {
 		})
 	}
 }
+
+func TestATaskThatStartsFromAnotherInheritsItsConversation(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		from *v1alpha1.StartFrom
+		want bool
+	}{
+		"from nothing":                  {nil, false},
+		"with its conversation":         {&v1alpha1.StartFrom{Conversation: v1alpha1.ConversationInclude}, true},
+		"with its conversation, unsaid": {&v1alpha1.StartFrom{}, true},
+		"without it":                    {&v1alpha1.StartFrom{Conversation: v1alpha1.ConversationExclude}, false},
+	} {
+		task := &v1alpha1.Task{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "clew.dev/v1alpha1", Kind: "Task"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "fix", UID: "task-uid"},
+			Spec:       v1alpha1.TaskSpec{StartFrom: test.from},
+		}
+		tasks := podidentity.NewLiveTasks(dynamicfake.NewSimpleDynamicClient(scheme, task))
+		got, err := tasks.Inherits(t.Context(), podidentity.Identity{Namespace: "team", TaskName: "fix", TaskUID: "task-uid"})
+		if err != nil || got != test.want {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}

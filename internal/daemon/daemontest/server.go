@@ -33,6 +33,7 @@ type Server struct {
 	mu      sync.Mutex
 	tasks   map[string]*Task
 	down    bool
+	refusal *connect.Error // of every record; nil for none
 	changed chan struct{}
 	asked   []*daemonv1.TakeCheckpoint
 }
@@ -125,6 +126,23 @@ func (s *Server) SetDown(down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.down = down
+	s.announce()
+}
+
+// Forget makes the server know nothing of a task, as a copy of the store does that
+// is older than it.
+func (s *Server) Forget(uid string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.tasks, uid)
+	s.announce()
+}
+
+// Refuse makes the server take no records, by this error, or take them again.
+func (s *Server) Refuse(why *connect.Error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refusal = why
 	s.announce()
 }
 
@@ -341,8 +359,18 @@ func (t *Task) move(m *daemonv1.MoveConversationRequest) error {
 // service speaks the protocol.
 type service struct{ *Server }
 
-// enter identifies the caller and locks the server; the caller unlocks.
+// enter identifies the caller and locks the server; the caller unlocks. The task
+// must have begun.
 func (s *service) enter(h http.Header) (*Task, int64, error) {
+	task, attempt, err := s.admit(h)
+	if err == nil && !task.began {
+		err = connect.NewError(connect.CodeNotFound, errors.New("begin an attempt first"))
+	}
+	return task, attempt, err
+}
+
+// admit is enter for a task that may not have begun.
+func (s *service) admit(h http.Header) (*Task, int64, error) {
 	s.mu.Lock()
 	if s.down {
 		return nil, 0, connect.NewError(connect.CodeUnavailable, errors.New("down"))
@@ -360,16 +388,20 @@ func (s *service) enter(h http.Header) (*Task, int64, error) {
 }
 
 func (s *service) Begin(_ context.Context, r *connect.Request[daemonv1.BeginRequest]) (*connect.Response[daemonv1.BeginResponse], error) {
-	task, attempt, err := s.enter(r.Header())
+	task, attempt, err := s.admit(r.Header())
 	defer s.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
-	task.Attempt, task.SnapshotEvery = attempt, r.Msg.GetSnapshotEveryMessages()
-	if src := r.Msg.GetSource(); src != nil && !task.began && len(task.Records) == 0 && src.GetIncludeConversation() {
-		task.inherited = s.task(src.GetTaskUid()).positions[src.GetCheckpoint()]
+	if src := r.Msg.GetSource(); src.GetIncludeConversation() && !task.began {
+		source := s.task(src.GetTaskUid())
+		if source.Checkpoints[src.GetCheckpoint()] == nil {
+			return nil, connect.NewError(connect.CodeNotFound, errors.New("no such checkpoint of the source"))
+		}
+		task.inherited = source.positions[src.GetCheckpoint()]
 		task.Active = task.inherited
 	}
+	task.Attempt, task.SnapshotEvery = attempt, r.Msg.GetSnapshotEveryMessages()
 	task.began = true
 	s.announce()
 	return connect.NewResponse(&daemonv1.BeginResponse{
@@ -385,6 +417,9 @@ func (s *service) Append(_ context.Context, r *connect.Request[daemonv1.AppendRe
 	defer s.mu.Unlock()
 	if err != nil {
 		return nil, err
+	}
+	if s.refusal != nil {
+		return nil, s.refusal
 	}
 	for _, record := range r.Msg.GetRecords() {
 		last := task.Last()

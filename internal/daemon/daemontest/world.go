@@ -53,7 +53,8 @@ type World struct {
 	// none, and for the daemon's default.
 	IdleSeconds int32
 	DoneGrace   time.Duration
-	// TellAfter is the daemon's; 0 for its default.
+	// TellAfter is how long the daemon lets gitstore and server refuse what it has
+	// before it tells of that; 0 for its defaults.
 	TellAfter time.Duration
 	Verbose   bool
 }
@@ -153,7 +154,7 @@ func (w *World) Log() logr.Logger {
 func (w *World) Client(attempt int64) (*gateway.Client, string) {
 	w.T.Helper()
 	token := Token(w.T, w.UID, attempt)
-	c, err := gateway.New(gateway.Config{URL: w.Server.URL, TokenFile: token, SnapshotEveryMessages: w.Policy.SnapshotEveryMessages})
+	c, err := gateway.New(gateway.Config{URL: w.Server.URL, TokenFile: token, SnapshotEveryMessages: w.Policy.SnapshotEveryMessages, Source: w.Source})
 	if err != nil {
 		w.T.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 	"github.com/clew-dev/clew/internal/daemonapi/v1/daemonv1connect"
 )
@@ -29,7 +30,7 @@ var (
 	ErrFenced = errors.New("this attempt of the task is over")
 	// ErrGap: the server lacks records before the first one given.
 	ErrGap = errors.New("the server lacks earlier records")
-	// ErrNotFound: the server does not know the checkpoint.
+	// ErrNotFound: the server does not know the checkpoint, or not the task.
 	ErrNotFound = errors.New("the server does not know it")
 	// ErrRefused: the server takes this pod for none of this task's.
 	ErrRefused = errors.New("the server refuses this pod")
@@ -59,6 +60,10 @@ type Config struct {
 	// SnapshotEveryMessages is how often the server notes a snapshot of the
 	// conversation; 0 for never.
 	SnapshotEveryMessages int64
+	// Source is the point that the task is started from; nil if from none. Every
+	// Begin tells it: whichever is the first that the server hears of the task, or
+	// hears again after its store went back in time, makes the conversation.
+	Source *daemonapi.Source
 }
 
 // Client calls the server.
@@ -90,6 +95,9 @@ func New(cfg Config) (*Client, error) {
 	rpc := daemonv1connect.NewDaemonServiceClient(
 		&http.Client{Transport: identified{file: cfg.TokenFile, next: transport}}, cfg.URL)
 	begin := &daemonv1.BeginRequest{DaemonVersion: cfg.Version, SnapshotEveryMessages: cfg.SnapshotEveryMessages}
+	if s := cfg.Source; s != nil {
+		begin.Source = &daemonv1.Source{TaskUid: s.TaskUID, Checkpoint: s.Checkpoint, IncludeConversation: s.IncludeConversation}
+	}
 	return &Client{rpc: rpc, begin: begin}, nil
 }
 
@@ -145,13 +153,26 @@ func classify(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// Begin opens the attempt; source is nil unless the task starts from another one.
-func (c *Client) Begin(ctx context.Context, source *daemonv1.Source) (*daemonv1.BeginResponse, error) {
+// Answered says that the error is not of a server that cannot be reached or asks
+// for a pause: it has taken note of the request and refused it, or the request was
+// never made.
+func Answered(err error) bool {
+	var of *connect.Error
+	if !errors.As(err, &of) {
+		return err != nil
+	}
+	switch of.Code() {
+	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeCanceled, connect.CodeUnknown, connect.CodeResourceExhausted:
+		return false
+	}
+	return true
+}
+
+// Begin opens the attempt.
+func (c *Client) Begin(ctx context.Context) (*daemonv1.BeginResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	request := proto.CloneOf(c.begin)
-	request.Source = source
-	r, err := c.rpc.Begin(ctx, connect.NewRequest(request))
+	r, err := c.rpc.Begin(ctx, connect.NewRequest(proto.CloneOf(c.begin)))
 	if err != nil {
 		return nil, classify("begin the attempt at the server", err)
 	}

@@ -60,6 +60,14 @@ type failure struct {
 
 func (f *failure) Error() string { return f.message }
 
+// sourceMissing is that of a fork whose source's checkpoint the server does not
+// know. The manager has seen that checkpoint in the history, so the store has gone
+// back in time since: the source's own daemon tells it again when it next runs.
+func sourceMissing(err error) error {
+	return &failure{reason: v1alpha1.ReasonCheckpointNotFound,
+		message: "the history store does not have, or has lost, the checkpoint that the task starts from; it is tried again, and a resume of the source task sends it again: " + err.Error()}
+}
+
 // verdict is what an error means.
 type verdict struct {
 	reason string

@@ -174,12 +174,11 @@ func (p *preparer) run(ctx context.Context) error {
 
 // begin opens the attempt at the server, which fences off every older one.
 func (p *preparer) begin(ctx context.Context) error {
-	var source *daemonv1.Source
-	if s := p.cfg.Pod.Source; s != nil {
-		source = &daemonv1.Source{TaskUid: s.TaskUID, Checkpoint: s.Checkpoint, IncludeConversation: s.IncludeConversation}
-	}
 	return p.retry(ctx, func() error {
-		begun, err := p.cfg.Server.Begin(ctx, source)
+		begun, err := p.cfg.Server.Begin(ctx)
+		if errors.Is(err, gateway.ErrNotFound) && p.cfg.Pod.Source != nil {
+			return sourceMissing(err)
+		}
 		if err != nil {
 			return of(placeServer, err)
 		}

@@ -320,9 +320,9 @@ func (c *crashing) Preserve(ctx context.Context, r worktree.PreserveRequest) (wo
 	return c.Repo.Preserve(ctx, r)
 }
 
-func (c *crashing) Begin(ctx context.Context, s *daemonv1.Source) (*daemonv1.BeginResponse, error) {
+func (c *crashing) Begin(ctx context.Context) (*daemonv1.BeginResponse, error) {
 	c.tick("begin")
-	return c.Server.Begin(ctx, s)
+	return c.Server.Begin(ctx)
 }
 
 func (c *crashing) Append(ctx context.Context, r []*daemonv1.Record) (int64, error) {

@@ -41,6 +41,8 @@ type problems struct {
 	checkpoints *daemonv1.Problem // of taking them
 	pushes      *daemonv1.Problem // of what was taken
 	model       *daemonv1.Problem // of the model's API
+	records     *daemonv1.Problem // of sending what is recorded
+	unknown     bool              // the server may not know any more what it was told
 	news        chan struct{}     // there may be something to tell
 	failing     time.Time         // since when every push has failed; zero if the last one did not
 	ending      bool              // the agent has ended, and its pod waits for pushes
@@ -132,6 +134,25 @@ func (p *problems) modelErrors(f *agent.Failure) {
 	p.set(&p.model, is)
 }
 
+// shipped notes why the server takes no records; nil when it takes them.
+func (p *problems) shipped(err error) {
+	var is *daemonv1.Problem
+	if err != nil {
+		is = p.problem(v1alpha1.ReasonRecordingFailed,
+			"the server refuses what the agent has said and done: it waits on the task's volume, and the agent's end waits for it: "+err.Error())
+	}
+	p.set(&p.records, is)
+}
+
+// forgotten notes that the server went back in time: it may say of this attempt
+// what was so long ago.
+func (p *problems) forgotten() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unknown = true
+	nudge(p.news)
+}
+
 func full(err error) bool {
 	return worktree.NoSpace(err) || worktree.ReasonOf(err) == worktree.StorageFull
 }
@@ -157,28 +178,38 @@ func (p *problems) set(which **daemonv1.Problem, is *daemonv1.Problem) {
 func (p *problems) current() *daemonv1.Problem {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return cmp.Or(p.recording, p.checkpoints, p.pushes, p.model)
+	return cmp.Or(p.recording, p.records, p.checkpoints, p.pushes, p.model)
 }
 
 // own reports whether there is a problem of Clew's own.
 func (p *problems) own() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return cmp.Or(p.recording, p.checkpoints, p.pushes) != nil
+	return cmp.Or(p.recording, p.records, p.checkpoints, p.pushes) != nil
+}
+
+// again says, once, that everything is to be told again.
+func (p *problems) again() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	unknown := p.unknown
+	p.unknown = false
+	return unknown
 }
 
 // run tells the server of every change until ctx ends. It begins with how things
 // are: a daemon before this one may have told of something else.
 func (p *problems) run(ctx context.Context) error {
 	wait := backoff.Backoff{Min: problemPause, Max: time.Minute}
-	for first, told := true, (*daemonv1.Problem)(nil); ; {
-		if is := p.current(); first || !proto.Equal(is, told) {
+	for due, told := true, (*daemonv1.Problem)(nil); ; {
+		due = p.again() || due
+		if is := p.current(); due || !proto.Equal(is, told) {
 			err := p.server.Report(ctx, is)
 			switch {
 			case errors.Is(err, gateway.ErrFenced):
 				return err
 			case err == nil, errors.Is(err, gateway.ErrInvalid): // a server of an older release does not know of problems
-				first, told = false, is
+				due, told = false, is
 				wait.Reset()
 			default:
 				p.log.V(1).Info("the server could not be told of a problem", "problem", is.GetReason(), "reason", err.Error())

@@ -1,11 +1,14 @@
 package run_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"connectrpc.com/connect"
 
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemon/wire"
@@ -87,6 +90,24 @@ func TestErrorsOfTheModelShowWhileTheAgentTriesAgain(t *testing.T) {
 	d.End()
 }
 
+func TestAServerThatRefusesRecordsShowsWhileItDoes(t *testing.T) {
+	w := daemontest.NewWorld(t, nil)
+	w.TellAfter = time.Millisecond
+	w.Prepare(1, nil)
+	d := w.Start(1)
+	a := w.Dial("s")
+	w.Server.Refuse(connect.NewError(connect.CodeInternal, errors.New("its log says why")))
+	a.Call("1")
+	w.Server.Until(t, "the problem is told of", w.UID, func(k *daemontest.Task) bool {
+		return k.Problem.GetReason() == "RecordingFailed" && strings.Contains(k.Problem.GetMessage(), "its log says why")
+	})
+	w.Server.Refuse(nil)
+	w.Server.Until(t, "the problem is solved", w.UID, func(k *daemontest.Task) bool { return k.Problem == nil && k.Last() > 1 })
+	a.Send(wire.TypeExit, wire.Exit{})
+	a.Next(wire.TypeRelease)
+	d.End()
+}
+
 func TestAnEndThatWaitsForTheGitstoreIsTold(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.TellAfter = 100 * time.Millisecond
@@ -101,5 +122,35 @@ func TestAnEndThatWaitsForTheGitstoreIsTold(t *testing.T) {
 	w.Git.SetDown(false)
 	a.Next(wire.TypeRelease)
 	w.Server.Until(t, "the problem is solved", w.UID, func(k *daemontest.Task) bool { return k.Problem == nil })
+	d.End()
+}
+
+// TestAProblemIsToldAgainToAnOlderStore: the store is put back to before the task
+// began, and knows neither it nor what keeps it from its work.
+func TestAProblemIsToldAgainToAnOlderStore(t *testing.T) {
+	w := daemontest.NewWorld(t, map[string]string{"a.txt": "a\n"})
+	w.Policy.EveryToolCalls = 1
+	w.Prepare(1, nil)
+	d := w.Start(1)
+	a := w.Dial("s")
+	aside := w.Root + "/aside"
+	if err := os.Rename(w.Path(""), aside); err != nil {
+		t.Fatal(err)
+	}
+	hindered := func(k *daemontest.Task) bool { return k.Problem.GetReason() == "CheckpointFailed" }
+	a.Call("1")
+	w.Server.Until(t, "the problem is told of", w.UID, hindered)
+	w.Server.Forget(w.UID)
+	a.Call("2")
+	w.Server.Until(t, "it is told again", w.UID, hindered)
+	if err := os.Rename(aside, w.Path("")); err != nil {
+		t.Fatal(err)
+	}
+	a.Call("3")
+	w.Server.Until(t, "everything is there again", w.UID, func(k *daemontest.Task) bool {
+		return k.Problem == nil && k.Latest() != nil && k.Lost == 0 && len(k.Lines()) == 7
+	})
+	a.Send(wire.TypeExit, wire.Exit{})
+	a.Next(wire.TypeRelease)
 	d.End()
 }

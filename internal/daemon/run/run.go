@@ -72,12 +72,13 @@ type Config struct {
 	// DoneGrace is how long an agent may be silent after its final answer before
 	// it is ended; 0 for 30 s.
 	DoneGrace time.Duration
-	// TellAfter is how long pushes may fail, once the agent has ended, before the
-	// server is told what its end waits for; 0 for 15 s.
+	// TellAfter is how long pushes may fail once the agent has ended, and the server
+	// may refuse records at any time, before the Task says so; 0 for 15 s, and for
+	// the shipper's own patience.
 	TellAfter time.Duration
 	// OpenWait is how long another holder of the volume is awaited; 0 means 30 s.
 	OpenWait time.Duration
-	Log      logr.Logger
+	Log       logr.Logger
 }
 
 const defaultOpenWait = 30 * time.Second
@@ -148,6 +149,7 @@ func Run(ctx context.Context, cfg Config) error {
 	d.problems = &problems{server: cfg.Server, mask: cfg.Mask, log: cfg.Log, news: make(chan struct{}, 1),
 		tellAfter: cmp.Or(cfg.TellAfter, tellAfter)}
 	d.shipper = ship.New(cfg.Server, v.Spool, cfg.Log)
+	d.shipper.Hindered, d.shipper.Patience, d.shipper.WentBack = d.problems.shipped, cfg.TellAfter, d.problems.forgotten
 	d.recorder = &recorder{spool: v.Spool, sync: v.Sync, attempt: cfg.Pod.Attempt, newParser: d.newParser, mask: cfg.Mask,
 		longPath: filepath.Join(cfg.Paths.State, "long-line"), log: cfg.Log}
 	d.recorder.hindered = d.problems.recorded
@@ -237,7 +239,7 @@ func (d *daemon) begin(ctx context.Context) error {
 func (d *daemon) findEnd(ctx context.Context) error {
 	damaged := d.volume.Spool.Damaged()
 	for wait := (backoff.Backoff{}); d.volume.Spool.Unsure(); {
-		begun, err := d.cfg.Server.Begin(ctx, nil)
+		begun, err := d.cfg.Server.Begin(ctx)
 		if errors.Is(err, gateway.ErrFenced) {
 			return err
 		}

@@ -336,7 +336,7 @@ func TestFencedByServerOrGitstore(t *testing.T) {
 			case "gitstore":
 				w.Git.Fence()
 			default:
-				if _, err := newer.Begin(t.Context(), nil); err != nil {
+				if _, err := newer.Begin(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/go-logr/logr"
+	"github.com/onsi/gomega"
 
 	"github.com/clew-dev/clew/internal/daemon/gateway"
 	"github.com/clew-dev/clew/internal/daemon/ship"
@@ -17,9 +20,12 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// memory is a server that keeps records, and may be put back to an older copy.
+// memory is a server that keeps records, and may be put back to an older copy. It
+// knows a task that has begun, and takes records of no other one.
 type memory struct {
+	began   bool
 	records []*daemonv1.Record
+	wrong   error // what it answers to every batch; nil for nothing
 }
 
 func last(records []*daemonv1.Record) (int64, uint64) {
@@ -30,12 +36,19 @@ func last(records []*daemonv1.Record) (int64, uint64) {
 	return max(r.GetSequence(), r.GetGap().GetThrough()), r.GetId()
 }
 
-func (m *memory) Begin(context.Context, *daemonv1.Source) (*daemonv1.BeginResponse, error) {
+func (m *memory) Begin(context.Context) (*daemonv1.BeginResponse, error) {
+	m.began = true
 	sequence, id := last(m.records)
 	return &daemonv1.BeginResponse{LastSequence: sequence, LastRecordId: id}, nil
 }
 
 func (m *memory) Append(_ context.Context, records []*daemonv1.Record) (int64, error) {
+	if m.wrong != nil {
+		return 0, m.wrong
+	}
+	if !m.began {
+		return 0, gateway.ErrNotFound
+	}
 	for _, r := range records {
 		through, _ := last(m.records)
 		if r.GetSequence() > through+1 {
@@ -49,8 +62,9 @@ func (m *memory) Append(_ context.Context, records []*daemonv1.Record) (int64, e
 	return through, nil
 }
 
-// back puts the server back to its first n records.
-func (m *memory) back(n int) { m.records = m.records[:n:n] }
+// back puts the server back to its first n records; with none of them to before
+// the task began.
+func (m *memory) back(n int) { m.records, m.began = m.records[:n:n], n > 0 }
 
 // told is what the server has, a gap as its two ends.
 func (m *memory) told() (out []string) {
@@ -133,6 +147,74 @@ func TestAServerThatWentBack(t *testing.T) {
 	}
 }
 
+// TestAServerThatIsOlderThanTheTask has never heard of it: it is begun anew, and
+// gets every record again, whoever had none to send at that time included.
+func TestAServerThatIsOlderThanTheTask(t *testing.T) {
+	for _, had := range []int{0, 1, 3} {
+		t.Run(fmt.Sprint("which had sent ", had), func(t *testing.T) {
+			s, srv := filled(t, had), &memory{}
+			s.Keep(spool.Margin{Bytes: 1 << 20, Age: time.Hour})
+			shipper := ship.New(srv, s, logr.Discard())
+			lost := 0
+			shipper.WentBack = func() { lost++ }
+			if err := shipper.Drain(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			srv.back(0)
+			say(t, s, "next")
+			if err := shipper.Drain(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if len(srv.records) != had+1 || (lost > 0) != (had > 0) {
+				t.Errorf("%v; told of a loss %d times", srv.told(), lost)
+			}
+		})
+	}
+}
+
+// TestARefusalThatLastsIsTold: one that comes from the server, and for as long as
+// it lasts.
+func TestARefusalThatLastsIsTold(t *testing.T) {
+	for name, tt := range map[string]struct {
+		wrong error
+		told  bool
+	}{
+		"it does not know the task, whatever it is told": {fmt.Errorf("append: %w: %w", gateway.ErrNotFound, connect.NewError(connect.CodeNotFound, nil)), true},
+		"it fails":                      {connect.NewError(connect.CodeInternal, nil), true},
+		"it cannot be reached":          {connect.NewError(connect.CodeUnavailable, nil), false},
+		"it is full, as it says itself": {connect.NewError(connect.CodeResourceExhausted, nil), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := &refusing{}
+			srv.wrong = tt.wrong
+			s := filled(t, 1)
+			shipper := ship.New(srv, s, logr.Discard())
+			told := make(chan error, 100)
+			shipper.Hindered, shipper.Patience = func(err error) { told <- err }, time.Millisecond
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			done := make(chan error, 1)
+			go func() { done <- shipper.Run(ctx) }()
+			srv.until(t, 4)
+			srv.relent()
+			if err := shipper.Stored(t.Context(), 1); err != nil {
+				t.Fatal(err)
+			}
+			stop()
+			<-done
+			close(told)
+			var all []error
+			for err := range told {
+				all = append(all, err)
+			}
+			if was := len(all) > 1 && errors.Is(all[0], tt.wrong); was != tt.told || all[len(all)-1] != nil {
+				t.Errorf("told: %v", all)
+			}
+		})
+	}
+}
+
 func TestRecordsOfAnotherWriterAreNotTakenForTheSpools(t *testing.T) {
 	for name, tt := range map[string]struct{ own, theirs int }{
 		"as many":    {2, 2},
@@ -156,4 +238,40 @@ func TestRecordsOfAnotherWriterAreNotTakenForTheSpools(t *testing.T) {
 			}
 		})
 	}
+}
+
+// refusing is a memory for a shipper that runs meanwhile.
+type refusing struct {
+	memory
+
+	mu    sync.Mutex
+	asked int
+}
+
+func (r *refusing) Begin(ctx context.Context) (*daemonv1.BeginResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.memory.Begin(ctx)
+}
+
+func (r *refusing) Append(ctx context.Context, records []*daemonv1.Record) (int64, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked++
+	return r.memory.Append(ctx, records)
+}
+
+func (r *refusing) until(t *testing.T, asked int) {
+	t.Helper()
+	gomega.NewWithT(t).Eventually(func() int {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.asked
+	}).WithTimeout(time.Minute).Should(gomega.BeNumerically(">=", asked))
+}
+
+func (r *refusing) relent() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.wrong = nil
 }

@@ -8,6 +8,7 @@
 package ship
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,18 +38,33 @@ var ErrForeign = errors.New("the server has records of this task that this volum
 
 // Server stores records; see gateway.Client.
 type Server interface {
-	Begin(context.Context, *daemonv1.Source) (*daemonv1.BeginResponse, error)
+	Begin(context.Context) (*daemonv1.BeginResponse, error)
 	Append(context.Context, []*daemonv1.Record) (int64, error)
 }
 
+// patience is how long the server may refuse records before somebody is told.
+const patience = 2 * time.Minute
+
 // Shipper ships one spool. It is for one goroutine, but for Stored.
 type Shipper struct {
+	// Hindered, unless nil, is told by Run why the server has taken no records for
+	// longer than Patience (0 for two minutes), and nil with every batch that it
+	// takes. That the server cannot be reached is not told: there is nobody to tell
+	// it to, and it is nobody's fault in this pod.
+	Hindered func(error)
+	Patience time.Duration
+	// WentBack, unless nil, is called when the server turns out to have lost
+	// something that it had.
+	WentBack func()
+
 	server   Server
 	spool    *spool.Spool
 	log      logr.Logger
 	backoff  backoff.Backoff
 	stored   *progress
 	compared bool
+	begun    bool      // the task was begun anew, and no batch was taken since
+	refused  time.Time // since when the server refuses what it is sent; zero if it does not
 }
 
 // New returns a shipper. It asks the server where to begin.
@@ -91,9 +107,32 @@ func (s *Shipper) Run(ctx context.Context) error {
 			return err
 		}
 		s.log.Error(err, "records wait in the spool", "stored", s.stored.get(), "last", s.spool.Last())
+		s.failed(err)
 		if err := s.backoff.Wait(ctx); err != nil {
 			return err
 		}
+	}
+}
+
+// failed notes that records were not taken, and tells of it in time.
+func (s *Shipper) failed(err error) {
+	if !gateway.Answered(err) {
+		return
+	}
+	now := time.Now()
+	if s.refused.IsZero() {
+		s.refused = now
+	}
+	if s.Hindered != nil && now.Sub(s.refused) >= cmp.Or(s.Patience, patience) {
+		s.Hindered(err)
+	}
+}
+
+// taken notes that the server has all that it was sent.
+func (s *Shipper) taken() {
+	s.begun, s.refused = false, time.Time{}
+	if s.Hindered != nil {
+		s.Hindered(nil)
 	}
 }
 
@@ -129,7 +168,12 @@ func (s *Shipper) once(ctx context.Context) error {
 		}
 	}
 	now, err := s.server.Append(ctx, records)
-	if errors.Is(err, gateway.ErrGap) || errors.Is(err, gateway.ErrForeign) {
+	switch {
+	case errors.Is(err, gateway.ErrNotFound) && !s.begun:
+		// The history store is older than the task: comparing begins it anew.
+		s.begun = true
+		return s.compare(ctx)
+	case errors.Is(err, gateway.ErrGap), errors.Is(err, gateway.ErrForeign), errors.Is(err, gateway.ErrNotFound):
 		return s.compareAfter(ctx, err)
 	}
 	if err != nil {
@@ -139,6 +183,7 @@ func (s *Shipper) once(ctx context.Context) error {
 	if sent := max(newest.GetSequence(), newest.GetGap().GetThrough()); now < sent {
 		return fmt.Errorf("the server says it has records through %d after it was given those through %d", now, sent)
 	}
+	s.taken()
 	return s.advance(now)
 }
 
@@ -157,18 +202,28 @@ func (s *Shipper) compareAfter(ctx context.Context, refused error) error {
 
 // compare asks the server what it has, and goes on from there.
 func (s *Shipper) compare(ctx context.Context) error {
-	begun, err := s.server.Begin(ctx, nil)
+	begun, err := s.server.Begin(ctx)
 	if err != nil {
 		return err
 	}
 	if err := Compare(begun, s.spool); err != nil {
 		return err
 	}
-	if before, last := s.stored.get(), begun.GetLastSequence(); s.compared && last < before {
+	before, last := s.stored.get(), begun.GetLastSequence()
+	if last < before {
 		s.log.Info("the history store went back in time: what it lost is sent again", "had", before, "has", last, "kept", s.spool.First())
 	}
+	if last < before && s.WentBack != nil {
+		s.WentBack()
+	}
+	// Of what the server has lost, the spool makes room no more.
+	if err := s.advance(last); err != nil {
+		return err
+	}
 	s.compared = true
-	s.stored.set(begun.GetLastSequence())
+	if last == s.spool.Last() {
+		s.taken()
+	}
 	return nil
 }
 

@@ -22,7 +22,7 @@ type server struct {
 	lost   bool    // stores, but the answer is lost, once
 }
 
-func (s *server) Begin(context.Context, *daemonv1.Source) (*daemonv1.BeginResponse, error) {
+func (s *server) Begin(context.Context) (*daemonv1.BeginResponse, error) {
 	return &daemonv1.BeginResponse{LastSequence: int64(len(s.stored))}, nil
 }
 

@@ -77,6 +77,13 @@ type Authenticator interface {
 	Verify(ctx context.Context, token string) (podidentity.Identity, error)
 }
 
+// Tasks knows the Task objects as they are; see podidentity.LiveTasks.
+type Tasks interface {
+	podidentity.TaskChecker
+	// Inherits reports whether a task begins with the conversation of another one.
+	Inherits(ctx context.Context, id podidentity.Identity) (bool, error)
+}
+
 // CheckpointRequest is a Checkpoint object that waits for a daemon.
 type CheckpointRequest struct {
 	Name    string
@@ -102,7 +109,7 @@ type Options struct {
 	// Tasks has a look, at each Begin, whether the Task is there: identities are
 	// remembered for a while, and a pod that outlives its Task must not bring
 	// back a history that was deleted. Nil for no look.
-	Tasks podidentity.TaskChecker
+	Tasks Tasks
 	// TaskBytesPerSecond is how fast one task's records are taken in the long
 	// run, each counted with a kibibyte more than it has; 4 MiB if zero.
 	TaskBytesPerSecond int
@@ -120,7 +127,7 @@ type Gateway struct {
 	store          Store
 	authenticator  Authenticator
 	requests       Requests
-	tasks          podidentity.TaskChecker
+	tasks          Tasks
 	log            logr.Logger
 	metrics        *metrics
 	heartbeat      time.Duration
@@ -174,10 +181,8 @@ func (g *Gateway) Begin(ctx context.Context, req *connect.Request[daemonv1.Begin
 	if err != nil {
 		return nil, err
 	}
-	if g.tasks != nil {
-		if err := g.tasks.CheckTask(ctx, id); err != nil {
-			return nil, g.failure(ctx, err)
-		}
+	if err := g.mayBegin(ctx, id, source); err != nil {
+		return nil, g.failure(ctx, err)
 	}
 	state, err := g.store.Begin(ctx, taskOf(id), id.Attempt, source, history.BeginOptions{
 		SnapshotEveryMessages: req.Msg.GetSnapshotEveryMessages(),
@@ -195,6 +200,27 @@ func (g *Gateway) Begin(ctx context.Context, req *connect.Request[daemonv1.Begin
 		}
 	}
 	return connect.NewResponse(response), nil
+}
+
+// mayBegin asks what the Task object says. A task that begins with another one's
+// conversation must name it where the store does not know the task yet, or, put
+// back to an older copy, not any more: begun without it, it would never have it.
+func (g *Gateway) mayBegin(ctx context.Context, id podidentity.Identity, source *history.Source) error {
+	if g.tasks == nil {
+		return nil
+	}
+	if err := g.tasks.CheckTask(ctx, id); err != nil || source != nil {
+		return err
+	}
+	if _, err := g.store.Attempt(ctx, id.TaskUID); !errors.Is(err, history.ErrNotFound) {
+		return err
+	}
+	inherits, err := g.tasks.Inherits(ctx, id)
+	if err == nil && inherits {
+		err = fmt.Errorf("%w: the task %s/%s, which begins with another one's conversation: it must be said with which",
+			history.ErrNotFound, id.Namespace, id.TaskName)
+	}
+	return err
 }
 
 // Append implements the RPC.

@@ -43,6 +43,8 @@ func (gone) CheckTask(_ context.Context, id podidentity.Identity) error {
 	return fmt.Errorf("%w: no Task %s", podidentity.ErrForbidden, id.TaskName)
 }
 
+func (gone) Inherits(context.Context, podidentity.Identity) (bool, error) { return false, nil }
+
 // A pod whose Task is gone may be known from before; it begins nothing anew.
 func TestNothingBeginsWithoutATask(t *testing.T) {
 	f := serve(t, pg.Database(t), func(o *gateway.Options) { o.Tasks = gone{} })
