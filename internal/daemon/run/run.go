@@ -78,7 +78,7 @@ type Config struct {
 	TellAfter time.Duration
 	// OpenWait is how long another holder of the volume is awaited; 0 means 30 s.
 	OpenWait time.Duration
-	Log       logr.Logger
+	Log      logr.Logger
 }
 
 const defaultOpenWait = 30 * time.Second
