@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net/http"
@@ -52,20 +53,57 @@ func (a authentication) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id, err := a.identify(r)
-	if err == nil {
-		r = r.WithContext(context.WithValue(r.Context(), identityKey{}, id))
-		var release func()
-		if release, err = a.gateway.shares.enter(r, id); err == nil {
-			defer release()
-		}
-	}
 	if err != nil {
 		a.refuse(w, r, err)
 		return
 	}
+	leave, err := a.gateway.shares.arrive(r, id)
+	if err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	defer leave()
+	arrived := &arrival{shares: a.gateway.shares, id: id, controller: http.NewResponseController(w)}
+	defer arrived.end()
+	r = r.WithContext(context.WithValue(context.WithValue(r.Context(), identityKey{}, id), arrivalKey{}, arrived))
 	r.Body = newBody(w, r)
+	if !lasts(r) {
+		// Whose body does not come holds no place at work meanwhile.
+		if r.Body, err = arrived.receive(r.Context(), r.Body); err == nil {
+			err = arrived.work(r.Context())
+		}
+		if err != nil {
+			a.refuse(w, r, err)
+			return
+		}
+	}
 	a.next.ServeHTTP(w, r)
 }
+
+// receive returns a body of which all has come that will come.
+func (a *arrival) receive(ctx context.Context, b io.ReadCloser) (io.ReadCloser, error) {
+	var all bytes.Buffer
+	_, err := all.ReadFrom(io.LimitReader(b, largeBytes))
+	if err == nil && all.Len() == largeBytes {
+		if err := a.enlarge(ctx); err != nil {
+			return b, err
+		}
+		_, err = all.ReadFrom(b)
+	}
+	if err == nil {
+		err = io.EOF
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(&all, failing{err}), b}, nil
+}
+
+// failing is the end of a body.
+type failing struct{ err error }
+
+// Read implements io.Reader.
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
 // unsupported is the HTTP status for requests that no daemon sends; 0 for the
 // others. Compressed requests are among them: a few bytes of such a body

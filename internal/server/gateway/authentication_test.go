@@ -5,10 +5,12 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,9 +20,11 @@ import (
 	"github.com/onsi/gomega"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/clew-dev/clew/internal/conversation"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 	"github.com/clew-dev/clew/internal/daemonapi/v1/daemonv1connect"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/podidentity"
 	"github.com/clew-dev/clew/internal/server/gateway"
 	"github.com/clew-dev/clew/internal/server/requests"
 )
@@ -237,4 +241,136 @@ func TestAFloodOfRecordsWaitsForItsPace(t *testing.T) {
 	g.Expect(send("a1", time.Minute)).To(gomega.Succeed())
 	g.Expect(send("a1", 100*time.Millisecond)).NotTo(gomega.Succeed())
 	g.Expect(send("b1", time.Minute)).To(gomega.Succeed())
+}
+
+// crowd is the tokens of four tasks in each of four namespaces, and of one task
+// elsewhere, "other".
+func crowd() tokens {
+	known := tokens{"other": {Namespace: "elsewhere", TaskName: "other", TaskUID: "other", Attempt: 1, PodName: "p", PodUID: "u"}}
+	for i := range 16 {
+		name := fmt.Sprint("hostile-", i)
+		known[name] = podidentity.Identity{Namespace: fmt.Sprint("hostile-", i%4), TaskName: name, TaskUID: name, Attempt: 1, PodName: name, PodUID: name}
+	}
+	return known
+}
+
+// talkativeStore has a conversation without end for every task it knows.
+type talkativeStore struct {
+	gateway.Store
+	known tokens
+}
+
+func (s talkativeStore) Append(context.Context, history.Task, int64, []history.Record) (int64, error) {
+	return 1, nil
+}
+
+func (s talkativeStore) TaskState(_ context.Context, uid string) (history.TaskState, error) {
+	id := s.known[uid]
+	return history.TaskState{Task: history.Task{Namespace: id.Namespace, Name: id.TaskName, UID: uid}, Attempt: 1}, nil
+}
+
+func (s talkativeStore) Conversation(_ context.Context, _ string, after int64, _ int) ([]history.Entry, error) {
+	return []history.Entry{{Position: after + 1, Message: conversation.Message{Role: conversation.RoleUser, Text: strings.Repeat("x", 1<<20)}}}, nil
+}
+
+// served fails the test if a daemon elsewhere has to wait.
+func served(t *testing.T, server *httptest.Server) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	request := connect.NewRequest(&daemonv1.AppendRequest{Records: []*daemonv1.Record{{Sequence: 1}}})
+	request.Header().Set("Authorization", "Bearer other")
+	if _, err := daemonv1connect.NewDaemonServiceClient(server.Client(), server.URL).Append(ctx, request); err != nil {
+		t.Errorf("a daemon of another namespace: %v", err)
+	}
+}
+
+func TestWhoDoesNotReadAnAnswerKeepsNoOtherWaiting(t *testing.T) {
+	g := gomega.NewWithT(t)
+	known := crowd()
+	server := serveStore(t, talkativeStore{known: known}, known)
+	client := daemonv1connect.NewDaemonServiceClient(server.Client(), server.URL)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for token := range known {
+		for range 2 {
+			if token == "other" {
+				continue
+			}
+			request := connect.NewRequest(&daemonv1.ConversationRequest{})
+			request.Header().Set("Authorization", "Bearer "+token)
+			stream, err := client.Conversation(ctx, request)
+			g.Expect(err).NotTo(gomega.HaveOccurred())
+			g.Expect(stream.Receive()).To(gomega.BeTrue(), "one message is read, and no more")
+		}
+	}
+	served(t, server)
+}
+
+func TestWhoseBodyDoesNotComeKeepsNoOtherWaiting(t *testing.T) {
+	known := crowd()
+	server := serveStore(t, talkativeStore{known: known}, known)
+	ctx, cancel := context.WithCancel(t.Context())
+	var under sync.WaitGroup
+	t.Cleanup(func() { cancel(); under.Wait() })
+	var sending sync.WaitGroup
+	for token := range known {
+		for range 2 {
+			if token == "other" {
+				continue
+			}
+			sending.Add(1)
+			body, writer := io.Pipe()
+			request, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+appendPath, body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Header.Set("Content-Type", "application/proto")
+			request.Header.Set("Authorization", "Bearer "+token)
+			under.Go(func() {
+				if response, err := server.Client().Do(request); err == nil {
+					response.Body.Close()
+				}
+			})
+			go func() {
+				_, _ = writer.Write([]byte{0x0a}) // the rest does not come
+				sending.Done()
+			}()
+		}
+	}
+	sending.Wait()
+	served(t, server)
+}
+
+// What the server holds of one namespace's large requests is bounded, and others
+// are served beside them.
+func TestFewLargeRequestsOfANamespaceAreHeldAtOnce(t *testing.T) {
+	g := gomega.NewWithT(t)
+	known := crowd()
+	store := heldStore{entered: make(chan history.Task, 100), release: make(chan struct{})}
+	server := serveStore(t, store, known)
+	body, err := proto.Marshal(&daemonv1.AppendRequest{Records: []*daemonv1.Record{text(1, daemonv1.Role_ROLE_USER, strings.Repeat("x", 3<<20))}})
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	var under sync.WaitGroup
+	defer under.Wait()
+	defer close(store.release)
+	for _, token := range []string{"hostile-0", "hostile-4", "hostile-8", "hostile-12", "other"} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+appendPath, bytes.NewReader(body))
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		request.Header.Set("Content-Type", "application/proto")
+		request.Header.Set("Authorization", "Bearer "+token)
+		under.Go(func() {
+			if response, err := server.Client().Do(request); err == nil {
+				response.Body.Close()
+			}
+		})
+	}
+	var entered []string
+	for range 3 {
+		var task history.Task
+		g.Eventually(store.entered, "20s").Should(gomega.Receive(&task))
+		entered = append(entered, task.Namespace)
+	}
+	g.Expect(entered).To(gomega.ConsistOf("hostile-0", "hostile-0", "elsewhere"))
+	g.Consistently(store.entered, "500ms").ShouldNot(gomega.Receive())
 }

@@ -274,6 +274,17 @@ func (g *Gateway) MoveConversation(ctx context.Context, req *connect.Request[dae
 // Conversation implements the RPC.
 func (g *Gateway) Conversation(ctx context.Context, req *connect.Request[daemonv1.ConversationRequest], stream *connect.ServerStream[daemonv1.ConversationResponse]) error {
 	id := identityOf(ctx)
+	arrived, ok := ctx.Value(arrivalKey{}).(*arrival)
+	if !ok {
+		return connect.NewError(connect.CodeInternal, errors.New("the request did not come by the gateway's handler"))
+	}
+	if err := arrived.work(ctx); err != nil {
+		return err
+	}
+	defer arrived.rest()
+	send := func(part *daemonv1.ConversationResponse) error {
+		return arrived.send(ctx, func() error { return stream.Send(part) })
+	}
 	state, err := g.store.TaskState(ctx, id.TaskUID)
 	if err != nil {
 		return g.failure(ctx, err)
@@ -294,7 +305,7 @@ func (g *Gateway) Conversation(ctx context.Context, req *connect.Request[daemonv
 			return nil
 		}
 		after = entries[len(entries)-1].Position
-		err = g.chunks(ctx, id.Namespace, entries, stream.Send)
+		err = g.chunks(ctx, id.Namespace, entries, send)
 		if err != nil {
 			return err
 		}

@@ -15,19 +15,33 @@ import (
 	"github.com/clew-dev/clew/internal/server/places"
 )
 
-// How many requests of daemons are worked on at once. They are less than the
-// connections to the history store for daemons, so that a namespace alone, or a
-// task alone, cannot take them all. The rest waits in line for its own.
+// How many requests of daemons are worked on at once: these alone use the history
+// store. The rest waits in line for its own.
+//
+// A request is worked on when it has come, and a long answer only while a part of
+// it is being made: how fast a caller writes and reads costs the caller's own share
+// of the arrivals, and no other's work.
 const (
-	placesInAll       = 32
-	placesOfNamespace = 8
-	placesOfTask      = 2
+	placesInAll         = 32
+	placesOfNamespace   = 8
+	placesOfTask        = 2
+	arrivalsInAll       = 128
+	arrivalsOfNamespace = 8
+	arrivalsOfTask      = 2
+	// Requests from largeBytes on take a place more until they are answered, so
+	// that the memory for all of them is bounded. Daemons send less, but for
+	// records that are large by themselves.
+	largeBytes       = 2 << 20
+	largeInAll       = 8
+	largeOfNamespace = 2
 	// streamsOfTask is how many streams of commands one task may hold: one, and
 	// those of which the server has not noticed yet that they were cut.
 	streamsOfTask = 8
 	streamsInAll  = 20_000
 	// placeTimeout is how long a request waits for its turn.
 	placeTimeout = 15 * time.Second
+	// sendTimeout is how long a caller may take to read one part of an answer.
+	sendTimeout = time.Minute
 )
 
 const (
@@ -42,16 +56,24 @@ const (
 	paceKept  = time.Minute
 )
 
-// procedureCommands is the procedure whose calls last.
-const procedureCommands = "Commands"
+// The procedures whose answers last.
+const (
+	procedureCommands     = "Commands"
+	procedureConversation = "Conversation"
+)
+
+func lasts(r *http.Request) bool {
+	procedure := procedureOf(r)
+	return procedure == procedureCommands || procedure == procedureConversation
+}
 
 // errBusy is what a request is told that waited for too long.
 var errBusy = errors.New("too many requests of this task or namespace are being served at the moment; try again")
 
 // shares keeps each task and namespace to its part of the server.
 type shares struct {
-	requests, streams *places.Places
-	bytesPerSecond    int
+	arrivals, large, requests, streams *places.Places
+	bytesPerSecond                     int
 
 	mu    sync.Mutex
 	paces *cache.LRUExpireCache
@@ -59,26 +81,91 @@ type shares struct {
 
 func newShares(bytesPerSecond int) *shares {
 	return &shares{
-		requests: places.New(placesInAll), streams: places.New(streamsInAll), bytesPerSecond: bytesPerSecond,
-		paces: cache.NewLRUExpireCache(pacesKept),
+		arrivals: places.New(arrivalsInAll), large: places.New(largeInAll), requests: places.New(placesInAll), streams: places.New(streamsInAll),
+		bytesPerSecond: bytesPerSecond, paces: cache.NewLRUExpireCache(pacesKept),
 	}
 }
 
-// enter waits until the request may be worked on; release when it is done.
-func (s *shares) enter(r *http.Request, id podidentity.Identity) (release func(), err error) {
+// arrive waits until the request may be read; leave when it is answered.
+func (s *shares) arrive(r *http.Request, id podidentity.Identity) (leave func(), err error) {
 	ctx, cancel := context.WithTimeout(r.Context(), placeTimeout)
 	defer cancel()
 	if procedureOf(r) == procedureCommands {
-		release, err = s.streams.Take(ctx, places.Share{Of: id.TaskUID, Places: streamsOfTask})
+		leave, err = s.streams.Take(ctx, places.Share{Of: id.TaskUID, Places: streamsOfTask})
 	} else if err = s.pace(id).WaitN(ctx, 0); err == nil {
-		release, err = s.requests.Take(ctx,
-			places.Share{Of: "task/" + id.TaskUID, Places: placesOfTask},
-			places.Share{Of: "namespace/" + id.Namespace, Places: placesOfNamespace})
+		leave, err = s.arrivals.Take(ctx,
+			places.Share{Of: "task/" + id.TaskUID, Places: arrivalsOfTask},
+			places.Share{Of: "namespace/" + id.Namespace, Places: arrivalsOfNamespace})
 	}
 	if err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, errBusy)
 	}
-	return release, nil
+	return leave, nil
+}
+
+// arrival is a request that has come.
+type arrival struct {
+	shares     *shares
+	id         podidentity.Identity
+	controller *http.ResponseController
+	// release gives the place at work back, reduce that of a large request; nil
+	// while there is none.
+	release, reduce func()
+}
+
+type arrivalKey struct{}
+
+// work waits until the request may be worked on, until rest.
+func (a *arrival) work(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, placeTimeout)
+	defer cancel()
+	release, err := a.shares.requests.Take(ctx,
+		places.Share{Of: "task/" + a.id.TaskUID, Places: placesOfTask},
+		places.Share{Of: "namespace/" + a.id.Namespace, Places: placesOfNamespace})
+	if err != nil {
+		return connect.NewError(connect.CodeUnavailable, errBusy)
+	}
+	a.release = release
+	return nil
+}
+
+// enlarge waits until the request may be a large one, until end.
+func (a *arrival) enlarge(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, placeTimeout)
+	defer cancel()
+	reduce, err := a.shares.large.Take(ctx, places.Share{Of: a.id.Namespace, Places: largeOfNamespace})
+	if err != nil {
+		return connect.NewError(connect.CodeUnavailable, errBusy)
+	}
+	a.reduce = reduce
+	return nil
+}
+
+func (a *arrival) end() {
+	a.rest()
+	if a.reduce != nil {
+		a.reduce()
+	}
+}
+
+func (a *arrival) rest() {
+	if a.release != nil {
+		a.release()
+		a.release = nil
+	}
+}
+
+// send has a part of the answer sent while nothing is worked on. A caller that does
+// not read it in time is cut off.
+func (a *arrival) send(ctx context.Context, part func() error) error {
+	a.rest()
+	// Where there are no deadlines, it takes the caller's own share alone.
+	_ = a.controller.SetWriteDeadline(time.Now().Add(sendTimeout))
+	if err := part(); err != nil {
+		return err
+	}
+	_ = a.controller.SetWriteDeadline(time.Time{})
+	return a.work(ctx)
 }
 
 // spend notes what a task has sent. Who has sent more than their pace allows
