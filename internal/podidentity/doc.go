@@ -26,10 +26,12 @@
 // by one of the API server's keys (/openid/v1/jwks, read again every ten minutes
 // and when an unknown key is named), be of the right audience and not expired.
 // What is left for a TokenReview is whether it still holds; that is limited by
-// namespace, and a token that was accepted once waits for nobody. Where the keys
-// cannot be read, all tokens that were never accepted share one narrow limit.
+// namespace, apart for tokens that were accepted once, which wait for no new ones;
+// so is what is asked about the rights of their holders, since a caller names the
+// namespace. Where the keys cannot be read, all tokens that were never accepted share
+// one narrow limit.
 //
-// Successful answers are remembered for at most 30 seconds and refusals of the
+// Successful answers, and whose token it is, are remembered for at most 30 seconds and refusals of the
 // API server for 10, by a hash of the token; nobody's refusals make the others
 // forgotten.
 package podidentity

@@ -233,29 +233,6 @@ func TestOneReaderAsksAboutManyNamespacesAndDelaysNoOther(t *testing.T) {
 	g.Expect(server.reviews.Load()).To(gomega.BeNumerically("<", 5), "whose token it is was asked once")
 }
 
-// Known tokens of one namespace are asked about again and again.
-func TestKnownTokensOfOneNamespaceDelayNoOther(t *testing.T) {
-	g := gomega.NewWithT(t)
-	server, client := newCountingServer(t)
-	reader := server.issuer.token("hostile", "clew.dev", "reader")
-	server.readers = map[string]bool{reader: true}
-	verifier := podidentity.New(client, podidentity.Options{CacheTTL: time.Nanosecond})
-	var under, started sync.WaitGroup
-	t.Cleanup(under.Wait)
-	const askers = 1000
-	started.Add(askers)
-	for i := range askers {
-		under.Go(func() {
-			started.Done()
-			_, _ = verifier.VerifyReader(t.Context(), reader, fmt.Sprint("made-up-", i))
-		})
-	}
-	started.Wait()
-	_, err := verifier.Verify(t.Context(), server.mint("team", "real"))
-	g.Expect(err).NotTo(gomega.HaveOccurred())
-	g.Expect(server.reviews.Load()).To(gomega.BeNumerically("<", 400))
-}
-
 // The server's own account is named in the token, which is signed.
 func TestATokenOfSomebodyElseIsNotReviewedForTheServersAccount(t *testing.T) {
 	g := gomega.NewWithT(t)

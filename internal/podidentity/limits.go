@@ -28,7 +28,7 @@ const (
 	unsignedPerSecond, unsignedBurst = 10, 50
 	// How often it is asked again about tokens that were accepted, and about the
 	// rights of their holders, for each namespace.
-	knownPerSecond, knownBurst   = 25, 250
+	knownPerSecond, knownBurst   = 25, 100
 	rightsPerSecond, rightsBurst = 5, 50
 	// lineTimeout is how long a token waits to be asked about.
 	lineTimeout = 2 * time.Second
