@@ -55,6 +55,8 @@ type Task struct {
 	// Problem is what the daemon has told of; Reports is how often it told.
 	Problem *daemonv1.Problem
 	Reports int
+	// Told are the reasons of all problems that it ever told of.
+	Told []string
 
 	began     bool
 	inherited []*daemonv1.ConversationEntry
@@ -445,6 +447,9 @@ func (s *service) Report(_ context.Context, r *connect.Request[daemonv1.ReportRe
 	}
 	task.Problem = r.Msg.GetProblem()
 	task.Reports++
+	if p := task.Problem; p != nil {
+		task.Told = append(task.Told, p.GetReason())
+	}
 	s.announce()
 	return connect.NewResponse(&daemonv1.ReportResponse{}), nil
 }

@@ -154,3 +154,33 @@ func TestAProblemIsToldAgainToAnOlderStore(t *testing.T) {
 	a.Next(wire.TypeRelease)
 	d.End()
 }
+
+// TestAVolumeWithoutRoomToBeginIsToldOf: what is to be repaired on it takes room.
+func TestAVolumeWithoutRoomToBeginIsToldOf(t *testing.T) {
+	w := daemontest.NewWorld(t, nil)
+	w.Prepare(1, nil)
+	segments, err := filepath.Glob(filepath.Join(w.Root, "clew", "spool", "*.log"))
+	if err != nil || len(segments) != 1 {
+		t.Fatal(segments, err)
+	}
+	data, err := os.ReadFile(segments[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[10] ^= 1 // in the mark that it begins with
+	if err := os.WriteFile(segments[0], data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// The repaired segment cannot be written; the second try finds room.
+	if err := os.Symlink("/dev/full", segments[0]+".new"); err != nil {
+		t.Fatal(err)
+	}
+	d := w.Start(1)
+	w.Server.Until(t, "the volume is open", w.UID, func(k *daemontest.Task) bool { return k.Problem == nil && len(k.Told) > 0 })
+	w.Server.Look(w.UID, func(k *daemontest.Task) {
+		if k.Told[0] != "VolumeFull" {
+			t.Errorf("told of %v", k.Told)
+		}
+	})
+	d.End()
+}

@@ -130,9 +130,9 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer listener.Close()
-	opening, cancel := context.WithTimeout(ctx, cmp.Or(cfg.OpenWait, defaultOpenWait))
-	defer cancel()
-	v, err := volume.Open(opening, cfg.Paths, cfg.Pod, cfg.Mask)
+	problems := &problems{server: cfg.Server, mask: cfg.Mask, log: cfg.Log, news: make(chan struct{}, 1),
+		tellAfter: cmp.Or(cfg.TellAfter, tellAfter)}
+	v, err := openVolume(ctx, cfg, problems)
 	if errors.Is(err, spool.ErrLocked) && ctx.Err() == nil {
 		return lockedOut(ctx, cfg, listener)
 	}
@@ -142,12 +142,10 @@ func Run(ctx context.Context, cfg Config) error {
 	defer v.Close()
 	work, fail := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer fail(nil)
-	d := &daemon{cfg: cfg, log: cfg.Log, volume: v, fail: fail, adapter: adapter, doneGrace: cmp.Or(cfg.DoneGrace, doneGrace),
+	d := &daemon{cfg: cfg, log: cfg.Log, volume: v, problems: problems, fail: fail, adapter: adapter, doneGrace: cmp.Or(cfg.DoneGrace, doneGrace),
 		idle: make(chan struct{}), due: make(chan struct{}, 1), asked: make(chan *daemonv1.TakeCheckpoint, 64), push: make(chan struct{}, 1)}
 	d.taker = &checkpoint.Taker{Repo: v.Repo, Journal: v.Journal, Spool: v.Spool, Remote: cfg.Remote,
 		TaskUID: cfg.Pod.TaskUID, Attempt: cfg.Pod.Attempt, Mask: cfg.Mask, Log: cfg.Log}
-	d.problems = &problems{server: cfg.Server, mask: cfg.Mask, log: cfg.Log, news: make(chan struct{}, 1),
-		tellAfter: cmp.Or(cfg.TellAfter, tellAfter)}
 	d.shipper = ship.New(cfg.Server, v.Spool, cfg.Log)
 	d.shipper.Hindered, d.shipper.Patience, d.shipper.WentBack = d.problems.shipped, cfg.TellAfter, d.problems.forgotten
 	d.recorder = &recorder{spool: v.Spool, sync: v.Sync, attempt: cfg.Pod.Attempt, newParser: d.newParser, mask: cfg.Mask,
@@ -184,6 +182,28 @@ func Run(ctx context.Context, cfg Config) error {
 		return d.standDown(ctx, err)
 	}
 	return err
+}
+
+// openVolume opens the volume. While that takes room which there is not, it tells of
+// that and tries again: who makes room cannot be expected to start the daemon, too.
+func openVolume(ctx context.Context, cfg Config, p *problems) (*volume.Volume, error) {
+	for wait := (backoff.Backoff{Min: time.Second}); ; {
+		opening, cancel := context.WithTimeout(ctx, cmp.Or(cfg.OpenWait, defaultOpenWait))
+		v, err := volume.Open(opening, cfg.Paths, cfg.Pod, cfg.Mask)
+		cancel()
+		if !full(err) {
+			p.recorded(nil)
+			return v, err
+		}
+		cfg.Log.Error(err, "the volume has no room for the daemon to begin")
+		p.recorded(err)
+		if err := cfg.Server.Report(timeout(ctx, reportWait), p.current()); err != nil {
+			cfg.Log.V(1).Info("the server could not be told of a problem", "reason", err.Error())
+		}
+		if wait.Wait(ctx) != nil {
+			return nil, err
+		}
+	}
 }
 
 // errOutdated: this attempt cannot go on with the volume; the next one restores it.

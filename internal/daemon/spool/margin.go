@@ -28,9 +28,9 @@ func (s *Spool) Keep(m Margin) {
 	s.margin = m
 }
 
-// Trim says that the server has everything through the given sequence: what lies
-// outside of the margin goes, whole segments at a time. On a volume that is
-// nearly full all of it goes.
+// Trim says that the server has everything through the given sequence, and nothing
+// beyond, whatever was said before: what lies outside of the margin goes, whole
+// segments at a time. On a volume that is nearly full all of it goes.
 func (s *Spool) Trim(through int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,7 +44,11 @@ func (s *Spool) Trim(through int64) error {
 	var kept int64
 	drop := 0 // segments before this index go
 	full := s.nearlyFull()
-	for i := s.acknowledged(through) - 1; i >= 0; i-- {
+	has := s.acknowledged(through)
+	for _, seg := range s.segments[has:] {
+		seg.acknowledged = time.Time{}
+	}
+	for i := has - 1; i >= 0; i-- {
 		seg := s.segments[i]
 		if seg.acknowledged.IsZero() {
 			seg.acknowledged = now
@@ -78,9 +82,21 @@ func (s *Spool) drop(n int) error {
 	return nil
 }
 
+// withRoom does something that needs room. If there is none the margin is given up
+// for it, as far as it is older than the segment that is kept.
+func (s *Spool) withRoom(kept *segment, do func() error) error {
+	err := do()
+	if noRoom(err) && s.broken == nil && s.dropAcknowledged(kept) {
+		err = do()
+	}
+	return err
+}
+
+func noRoom(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+
 // dropAcknowledged gives up the margin, and says whether that made room.
-func (s *Spool) dropAcknowledged() bool {
-	n := slices.IndexFunc(s.segments, func(seg *segment) bool { return seg.acknowledged.IsZero() })
+func (s *Spool) dropAcknowledged(kept *segment) bool {
+	n := slices.IndexFunc(s.segments, func(seg *segment) bool { return seg == kept || seg.acknowledged.IsZero() })
 	return n > 0 && s.drop(n) == nil
 }
 

@@ -58,7 +58,21 @@ func (s *Spool) repair(seg *segment) (contents, error) {
 	if bytes.Equal(good, data) {
 		return found, nil
 	}
-	f, err := s.writeSegment(seg.path, good)
+	if found.tailLost && seg == s.current() {
+		// Before the evidence goes.
+		if err := s.noteUnsure(); err != nil {
+			return found, err
+		}
+	}
+	if bytes.HasPrefix(data, good) {
+		// In place: a write is torn where the volume is full.
+		return found, s.cutOff(seg, int64(len(good)))
+	}
+	var f *os.File
+	err = s.withRoom(seg, func() (err error) {
+		f, err = s.writeSegment(seg.path, good)
+		return err
+	})
 	if err != nil {
 		return found, fmt.Errorf("write a repaired segment of the spool: %w", err)
 	}
@@ -69,9 +83,31 @@ func (s *Spool) repair(seg *segment) (contents, error) {
 	return found, errors.Join(f.Close(), syncDir(s.dir))
 }
 
+// cutOff takes what follows a segment's first bytes off the disk.
+func (s *Spool) cutOff(seg *segment, size int64) error {
+	f, err := os.OpenFile(seg.path, os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("cut the end off the spool: %w", err)
+	}
+	defer f.Close()
+	if err := f.Truncate(size); err != nil {
+		return fmt.Errorf("cut the end off the spool: %w", err)
+	}
+	if err := s.sync(f); err != nil {
+		return fmt.Errorf("cut the end off the spool: %w", err)
+	}
+	seg.size = size
+	return nil
+}
+
 func (s *Spool) putAside(seg *segment, data []byte, at int, last int64) error {
 	name := filepath.Join(s.dir, fmt.Sprintf("damaged-%d-%d", max(last+1, seg.first), at))
-	if err := os.WriteFile(name, data, 0o600); err != nil {
+	err := s.withRoom(seg, func() error { return os.WriteFile(name, data, 0o600) })
+	if noRoom(err) {
+		// Nobody can read it: that it is not kept must not stop the rest.
+		err = os.Remove(name)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("put a damaged part of the spool aside: %w", err)
 	}
 	s.damaged += int64(len(data))

@@ -65,9 +65,11 @@ func (s *Spool) loadNewest() error {
 		}
 		s.mark = older.mark
 	}
-	if !found.tailLost {
-		return nil
-	}
+	return nil
+}
+
+// noteUnsure notes on the disk that the newest records may be lost.
+func (s *Spool) noteUnsure() error {
 	if err := os.WriteFile(s.unsurePath(), nil, 0o600); err != nil {
 		return fmt.Errorf("note that the end of the spool is lost: %w", err)
 	}

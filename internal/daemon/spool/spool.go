@@ -146,7 +146,7 @@ func (s *Spool) own() error {
 	if err == nil {
 		err = s.lock.Sync()
 	}
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+	if noRoom(err) {
 		// A full volume must still be opened. Whoever comes next writes a name.
 		found, err := os.ReadFile(s.lock.Name())
 		s.owner = string(found)
@@ -241,7 +241,7 @@ func (s *Spool) Append(mark *Mark, records ...*daemonv1.Record) error {
 		return err
 	}
 	if s.current().size >= segmentBytes {
-		if err := s.rotate(s.last); err != nil {
+		if err := s.withRoom(nil, func() error { return s.rotate(s.last) }); err != nil {
 			return err
 		}
 	}
@@ -259,11 +259,7 @@ func (s *Spool) Append(mark *Mark, records ...*daemonv1.Record) error {
 	if err != nil {
 		return err
 	}
-	err = s.write(entry)
-	if errors.Is(err, unix.ENOSPC) && s.broken == nil && s.dropAcknowledged() {
-		err = s.write(entry)
-	}
-	if err != nil {
+	if err := s.withRoom(nil, func() error { return s.write(entry) }); err != nil {
 		return err
 	}
 	s.last += int64(len(records))
