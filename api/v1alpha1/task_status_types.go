@@ -291,6 +291,11 @@ type TaskStatus struct {
 	// and show as gaps in its conversation and timeline.
 	// +optional
 	LostRecords int64 `json:"lostRecords,omitempty"`
+	// leftOutRecords counts the records that are not in the history, or not in full,
+	// since the task or its namespace had reached its limit, as of the latest
+	// checkpoint or transition.
+	// +optional
+	LeftOutRecords int64 `json:"leftOutRecords,omitempty"`
 	// messageCount counts messages of the conversation's active branch, as of the
 	// latest checkpoint or transition; the history store has the count of now.
 	// +optional

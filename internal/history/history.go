@@ -83,6 +83,9 @@ type TaskState struct {
 	LastRecordID uint64
 	// LostRecords counts the records that are lost for good, and show as gaps.
 	LostRecords int64
+	// LeftOutRecords counts those that are not stored, or not in full, since the
+	// task or its namespace had reached a limit.
+	LeftOutRecords int64
 	Position    Position
 	Totals      Totals
 	// CheckpointCount counts the checkpoints recorded.

@@ -181,8 +181,12 @@ func (d *decision) enterGap() {
 		d.entry(v1alpha1.EventHistoryGap, clew, gapMessage(d.lostRecords()))
 	}
 	d.s.LostRecords = d.lostRecords()
-	if n := d.lostRecords(); n > 0 {
+	switch n := d.lostRecords(); {
+	case n > 0:
 		d.condition(v1alpha1.TaskHistoryComplete, metav1.ConditionFalse, v1alpha1.ReasonHistoryGap, gapMessage(n))
+	case d.o.History.Known && d.o.History.State.LeftOutRecords > 0:
+		d.condition(v1alpha1.TaskHistoryComplete, metav1.ConditionFalse, v1alpha1.ReasonHistoryLimitReached,
+			"output of the agent was left out of the history, which had reached its limit: status.leftOutRecords counts the records")
 	}
 }
 
@@ -312,6 +316,7 @@ func (d *decision) fold() {
 	}
 	state := d.o.History.State
 	d.s.CheckpointCount = state.CheckpointCount
+	d.s.LeftOutRecords = state.LeftOutRecords
 	d.s.MessageCount, d.s.ToolCallCount = state.Totals.Messages, state.Totals.ToolCalls
 	d.s.LastActivity = d.lastActivity()
 	d.s.InputTokens, d.s.OutputTokens, d.s.CostMicroUSD = state.Totals.InputTokens, state.Totals.OutputTokens, state.Totals.CostMicroUSD

@@ -55,6 +55,32 @@ func TestRecordsThatAreLostForGoodAreToldOnce(t *testing.T) {
 	}
 }
 
+// TestLeftOutOutputIsToldAfterTheTaskTooIsOver: its number is a sum, which alone
+// causes no write.
+func TestLeftOutOutputIsToldAfterTheTaskTooIsOver(t *testing.T) {
+	s := running(t)
+	s.o.History.State.LeftOutRecords = 1
+	s.after(time.Minute).step()
+	writes := s.writes
+	for range 20 {
+		s.o.History.State.LeftOutRecords++
+		s.after(time.Second).step()
+	}
+	if s.writes != writes {
+		t.Errorf("%d writes of the number alone", s.writes-writes)
+	}
+	s.record(v1alpha1.TriggerCompletion)
+	s.agentExits(0)
+	s.podFinishes()
+	s.wantState(v1alpha1.ReasonCompleted)
+	if c := s.wantCondition(v1alpha1.TaskHistoryComplete); c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.ReasonHistoryLimitReached {
+		t.Errorf("%+v", c)
+	}
+	if s.status().LeftOutRecords != 21 {
+		t.Errorf("%d records left out", s.status().LeftOutRecords)
+	}
+}
+
 // TestTheLatestCheckpointKeepsItsNameWhenTheHistoryStoreWentBack: its object is
 // there, and none is made that would give it one.
 func TestTheLatestCheckpointKeepsItsNameWhenTheHistoryStoreWentBack(t *testing.T) {

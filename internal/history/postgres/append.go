@@ -92,6 +92,7 @@ func (s *Store) ingest(ctx context.Context, q *sqlc.Queries, l locked, attempt i
 			if err := s.ingestRun(ctx, q, &l, attempt, records[:n]); err != nil {
 				return err
 			}
+			l.preface = ""
 		}
 		if n < len(records) {
 			// Where the run before has left it.

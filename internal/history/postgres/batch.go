@@ -45,6 +45,10 @@ type batch struct {
 	lost   int64
 	events sqlc.InsertEventsParams
 
+	// preface is what the conversation is told before the next record; empty for
+	// nothing.
+	preface string
+
 	// end is how the agent ended last, activeAt when it was last heard of.
 	end      *history.AgentEnd
 	activeAt time.Time
@@ -58,7 +62,8 @@ type batch struct {
 func newBatch(l locked) (*batch, error) {
 	log, err := l.head()
 	return &batch{
-		task: l.task, id: l.row.ID, branch: l.branch, log: log, digest: conversation.Digest(l.branch.HeadDigest), every: l.row.SnapshotEvery, snapshots: l.row.SnapshotCount,
+		preface: l.preface,
+		task:    l.task, id: l.row.ID, branch: l.branch, log: log, digest: conversation.Digest(l.branch.HeadDigest), every: l.row.SnapshotEvery, snapshots: l.row.SnapshotCount,
 		messages: map[conversation.Hash]conversation.Message{},
 		pieces:   map[conversation.Hash][]byte{}, awaited: map[conversation.Hash]bool{},
 		tools: map[string]bool{}, models: map[string]history.Usage{},
@@ -66,6 +71,10 @@ func newBatch(l locked) (*batch, error) {
 }
 
 func (b *batch) add(r history.Record) error {
+	if b.preface != "" {
+		b.addMessage(r, conversation.Message{Role: conversation.RoleSystem, Text: b.preface})
+		b.preface = ""
+	}
 	if r.Message != nil || r.Usage != nil || r.Piece != nil {
 		b.activeAt = r.Time
 	}

@@ -41,8 +41,6 @@ const (
 	// for how many: adding it up costs a look at each of its tasks.
 	sumKept  = 10 * time.Second
 	sumsKept = 4096
-	// noteEvery is how often a conversation is told that it lacks something.
-	noteEvery = time.Minute
 )
 
 type limits struct {
@@ -74,6 +72,10 @@ func (s *Store) admit(ctx context.Context, q *sqlc.Queries, l *locked, records [
 		if l.row.LimitMessage == "" || cost == 0 {
 			return records, nil, nil
 		}
+		if l.row.LimitNoted.Valid {
+			l.preface = fmt.Sprintf("The output is complete again from here on. So far the history lacks %s, %d bytes.",
+				counted(l.row.LeftOutRecords, "record"), l.row.LeftOutBytes)
+		}
 		l.row.LimitSince, l.row.LimitNoted, l.row.LimitMessage = pgtype.Timestamptz{}, pgtype.Timestamptz{}, ""
 		return records, nil, l.saveLimit(ctx, q)
 	}
@@ -83,7 +85,7 @@ func (s *Store) admit(ctx context.Context, q *sqlc.Queries, l *locked, records [
 	}
 	if now.Before(l.row.LimitSince.Time.Add(s.limits.Grace)) {
 		refused = fmt.Errorf("%w: %s", history.ErrLimitReached, reached)
-		return nil, refused, l.setLimit(ctx, q, reached+"; the agent's output waits on its volume for some minutes, and is left out of the history then")
+		return nil, refused, l.setLimit(ctx, q, reached+"; the agent's output is buffered on its volume for a few minutes and then left out of the history")
 	}
 	return s.admitRest(ctx, q, l, records, reached)
 }
@@ -149,29 +151,40 @@ func (s *Store) reached(ctx context.Context, q *sqlc.Queries, l *locked, more, b
 }
 
 // leaveOut empties the records of what the agent said, and of what more there is
-// that nothing depends on. The conversation tells of it in the place of the last
-// one, now and then.
+// that nothing depends on. The conversation tells of it where that begins and, with
+// the numbers, where it ends.
 func (l *locked) leaveOut(records []history.Record, now time.Time, why string) []history.Record {
 	kept := make([]history.Record, 0, len(records))
-	last := -1
+	first := -1
 	for _, r := range records {
+		if (r.Message != nil || r.Piece != nil) && r.Time.After(l.row.ActiveAt.Time) {
+			l.row.ActiveAt = pgtype.Timestamptz{Time: r.Time, Valid: true}
+		}
 		rest := indispensable(r)
 		if left := said(r) - said(rest); left > 0 || cost(rest) == 0 && cost(r) > 0 {
 			l.row.LeftOutRecords++
 			l.row.LeftOutBytes += left
 		}
-		if cost(rest) == 0 && cost(r) > 0 {
-			last = len(kept)
+		if first < 0 && cost(rest) == 0 && cost(r) > 0 {
+			first = len(kept)
 		}
 		kept = append(kept, rest)
 	}
-	if last < 0 || l.row.LimitNoted.Valid && now.Before(l.row.LimitNoted.Time.Add(noteEvery)) {
+	if first < 0 || l.row.LimitNoted.Valid {
 		return kept
 	}
 	l.row.LimitNoted = pgtype.Timestamptz{Time: now, Valid: true}
-	kept[last].Message = &conversation.Message{Role: conversation.RoleSystem, Text: fmt.Sprintf(
-		"Output was left out here: %d records of %d bytes so far, since %s.", l.row.LeftOutRecords, l.row.LeftOutBytes, why)}
+	kept[first].Message = &conversation.Message{Role: conversation.RoleSystem,
+		Text: "Output is left out of the history from here on: " + why + ". status.leftOutRecords of the Task counts it."}
 	return kept
+}
+
+// counted is a number of things, in words.
+func counted(n int64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // indispensable is what is stored of a record although the limit is reached:

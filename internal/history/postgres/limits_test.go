@@ -53,7 +53,8 @@ func TestATaskHasItsLimit(t *testing.T) {
 
 func TestOutputIsLeftOutWhenNobodyRaisesTheLimit(t *testing.T) {
 	g := gomega.NewWithT(t)
-	w := begin(t, limited(t, pg.Database(t), postgres.Limits{TaskBytes: 64 << 10, Grace: time.Nanosecond}), taskNamed("a"), 1)
+	dsn := pg.Database(t)
+	w := begin(t, limited(t, dsn, postgres.Limits{TaskBytes: 64 << 10, Grace: time.Nanosecond}), taskNamed("a"), 1)
 	w.append(user("do it"), noise(60))
 	waiting := w.number(noise(60))
 	_, err := w.store.Append(t.Context(), w.task, 1, waiting)
@@ -63,13 +64,27 @@ func TestOutputIsLeftOutWhenNobodyRaisesTheLimit(t *testing.T) {
 	for range 20 {
 		w.append(noise(60), noise(60))
 	}
-	w.append(checkpoint(1), noise(1))
+	w.append(checkpoint(1))
+	before := time.Now()
+	w.append(noise(60))
 	state := w.state()
 	g.Expect(state.CheckpointCount).To(gomega.BeEquivalentTo(1))
 	g.Expect(state.Problem.Message).To(gomega.ContainSubstring("left out"))
+	g.Expect(state.LeftOutRecords).To(gomega.BeEquivalentTo(42))
+	g.Expect(state.ActiveAt).To(gomega.BeTemporally("~", before, time.Minute), "an agent whose output is left out works all the same")
+	g.Expect(state.ActiveAt).To(gomega.BeTemporally(">=", before.Truncate(time.Microsecond)))
+	g.Expect(w.texts()).To(gomega.HaveLen(3), "one place tells where output is left out from")
+	g.Expect(w.texts()[2]).To(gomega.ContainSubstring("Output is left out of the history from here on: the history of this task has reached its limit"))
+
+	raised := limited(t, dsn, postgres.Limits{TaskBytes: 1 << 20, Grace: time.Nanosecond})
+	_, err = raised.Append(t.Context(), w.task, 1, w.number(user("go on"), agent("well")))
+	g.Expect(err).NotTo(gomega.HaveOccurred())
 	texts := w.texts()
-	g.Expect(texts).To(gomega.HaveLen(3), "one place tells of all that was left out within a minute")
-	g.Expect(texts[2]).To(gomega.ContainSubstring("Output was left out here: 1 records"))
+	g.Expect(texts).To(gomega.HaveLen(6))
+	g.Expect(texts[3]).To(gomega.ContainSubstring("complete again from here on. So far the history lacks 42 records, "))
+	g.Expect(texts[4]).To(gomega.ContainSubstring("go on"))
+	g.Expect(w.state().LeftOutRecords).To(gomega.BeEquivalentTo(42))
+	g.Expect(w.state().Problem).To(gomega.BeNil())
 }
 
 func TestANamespaceHasItsLimit(t *testing.T) {
@@ -193,7 +208,7 @@ func TestACheckpointAtTheLimitLosesItsListsAlone(t *testing.T) {
 	for _, e := range page.Events {
 		g.Expect(e.Message).NotTo(gomega.Equal("left out"))
 	}
-	g.Expect(w.texts()[1]).To(gomega.ContainSubstring("Output was left out here"))
+	g.Expect(w.texts()[1]).To(gomega.ContainSubstring("Output is left out of the history from here on"))
 }
 
 // Checkpoints are kept beyond the limit, and not without end.

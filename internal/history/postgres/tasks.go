@@ -22,6 +22,9 @@ type locked struct {
 	task   history.Task
 	row    sqlc.Task
 	branch sqlc.Branch
+	// preface is what the conversation is told before the next record; empty for
+	// nothing.
+	preface string
 }
 
 // lockTask takes the task's row. A UID that belongs to a task of another namespace
@@ -266,6 +269,7 @@ func stateOf(ctx context.Context, q *sqlc.Queries, t sqlc.Task, b sqlc.Branch) (
 		LastSequence:    t.LastSequence,
 		LastRecordID:    uint64(t.LastRecordID),
 		LostRecords:     t.LostRecords,
+		LeftOutRecords:  t.LeftOutRecords,
 		Position:        position(b, log),
 		Totals:          totals(log.Position, log.Totals),
 		CheckpointCount: t.CheckpointCount,
