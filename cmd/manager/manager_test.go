@@ -162,3 +162,28 @@ func TestFlagsThatCannotBe(t *testing.T) {
 		g.Expect(err).To(gomega.MatchError(gomega.ContainSubstring(flag)))
 	}
 }
+
+func TestAmountsThatCannotBe(t *testing.T) {
+	good := defaultOptions()
+	good.daemonImage, good.serverURL, good.gitStoreURL = "clew:1", "https://server", "https://gitstore"
+	gomega.NewWithT(t).Expect(good.validate()).To(gomega.Succeed())
+	for flag, change := range map[string]func(*options){
+		"--retry-base-delay must be more than 0":              func(o *options) { o.retryBase = 0 },
+		"--kube-api-qps must not be 0":                        func(o *options) { o.kubeQPS = 0 },
+		"--kube-api-burst must be at least 1":                 func(o *options) { o.kubeQPS, o.kubeBurst = 5, 0 },
+		"--spool-margin must be 0 or at least 1s, not 500ms":  func(o *options) { o.spoolMargin = 500 * time.Millisecond },
+		"--spool-margin must be 0 or at least 1s, not -1s":    func(o *options) { o.spoolMargin = -time.Second },
+		"--spool-margin-bytes must not be negative":           func(o *options) { o.spoolMarginBytes = "-1Mi" },
+		"--spool-margin-bytes: much is not a quantity":        func(o *options) { o.spoolMarginBytes = "much" },
+		"--daemon-limits: memory=64Mi is less than the 128Mi": func(o *options) { o.daemonRequests, o.daemonLimits = amount("128Mi"), amount("64Mi") },
+		"--daemon-limits: memory=-64Mi must not be negative":  func(o *options) { o.daemonLimits = amount("-64Mi") },
+		"--daemon-requests: memory=a lot is not a quantity":   func(o *options) { o.daemonRequests = amount("a lot") },
+	} {
+		o := defaultOptions()
+		o.daemonImage, o.serverURL, o.gitStoreURL = good.daemonImage, good.serverURL, good.gitStoreURL
+		change(o)
+		gomega.NewWithT(t).Expect(o.validate()).To(gomega.MatchError(gomega.ContainSubstring(flag)))
+	}
+}
+
+func amount(memory string) map[string]string { return map[string]string{"memory": memory} }

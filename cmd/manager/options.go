@@ -74,7 +74,7 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.daemonImage, "daemon-image", o.daemonImage, "image that holds clew-daemon, for the pods of tasks (required)")
 	f.StringVar(&o.daemonPullPolicy, "daemon-image-pull-policy", o.daemonPullPolicy, "Always, IfNotPresent or Never")
 	f.StringToStringVar(&o.daemonRequests, "daemon-requests", o.daemonRequests, "resource requests of Clew's own containers in the pods of tasks")
-	f.StringToStringVar(&o.daemonLimits, "daemon-limits", o.daemonLimits, "resource limits of the same; the daemon keeps itself, and git, within the memory. What the agent writes decides how much that would be")
+	f.StringToStringVar(&o.daemonLimits, "daemon-limits", o.daemonLimits, "resource limits of Clew's containers in the pods of tasks; the daemon and git stay within the memory limit")
 	f.StringVar(&o.accessMode, "workspace-access-mode", o.accessMode, "access mode of the volumes of tasks that name none: ReadWriteOnce, or ReadWriteOncePod where the storage driver has it")
 	f.StringVar(&o.serverURL, "server-url", o.serverURL, "base URL of the server, as pods reach it (required)")
 	f.StringVar(&o.gitStoreURL, "gitstore-url", o.gitStoreURL, "base URL of the gitstore, as pods reach it (required)")
@@ -85,7 +85,7 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.IntVar(&o.workers, "workers", o.workers, "objects of one kind that are worked on at a time")
 	f.Float32Var(&o.kubeQPS, "kube-api-qps", o.kubeQPS, "requests a second to the Kubernetes API, for each kind of object; negative for no limit but the API server's own (API Priority and Fairness) and --workers")
 	f.IntVar(&o.kubeBurst, "kube-api-burst", o.kubeBurst, "requests to the Kubernetes API at once, if --kube-api-qps limits them")
-	f.BoolVar(&o.stamped, "requesters-are-stamped", o.stamped, "believe spec.requestedBy, since an admission policy writes it; without it anybody could, and field managers are shown")
+	f.BoolVar(&o.stamped, "requesters-are-stamped", o.stamped, "trust spec.requestedBy; set this only if the admission policy clew-task-requesters is installed (otherwise field managers are shown)")
 	f.DurationVar(&o.spoolMargin, "spool-margin", o.spoolMargin, "how long a task's volume keeps records that the history store has, to send them again if the store is put back to an older copy")
 	f.StringVar(&o.spoolMarginBytes, "spool-margin-bytes", o.spoolMarginBytes, "how much of them a volume keeps at most")
 	f.IntVar(&o.keepCheckpoints, "keep-checkpoints", o.keepCheckpoints, "how many Checkpoint objects that nobody asked for a task keeps, the newest, beside those that something names; 0 for all. Records and code stay")
@@ -118,10 +118,48 @@ func (o *options) validate() error {
 	if o.keepCheckpoints < 0 {
 		problems = append(problems, fmt.Errorf("--keep-checkpoints must not be negative, not %d", o.keepCheckpoints))
 	}
-	if o.spoolMargin < 0 {
-		problems = append(problems, fmt.Errorf("--spool-margin must not be negative, not %s", o.spoolMargin))
+	if o.retryBase <= 0 {
+		problems = append(problems, fmt.Errorf("--retry-base-delay must be more than 0, not %s", o.retryBase))
 	}
-	return errors.Join(problems...)
+	if o.kubeQPS == 0 {
+		problems = append(problems, errors.New("--kube-api-qps must not be 0: make it negative for no limit"))
+	}
+	if o.kubeQPS > 0 && o.kubeBurst < 1 {
+		problems = append(problems, fmt.Errorf("--kube-api-burst must be at least 1, not %d", o.kubeBurst))
+	}
+	return errors.Join(append(problems, o.validateMargin(), o.validateResources())...)
+}
+
+func (o *options) validateMargin() error {
+	if o.spoolMargin < 0 || o.spoolMargin > 0 && o.spoolMargin < time.Second {
+		return fmt.Errorf("--spool-margin must be 0 or at least 1s, not %s", o.spoolMargin)
+	}
+	margin, err := resource.ParseQuantity(o.spoolMarginBytes)
+	if err != nil {
+		return fmt.Errorf("--spool-margin-bytes: %s is not a quantity: %w", o.spoolMarginBytes, err)
+	}
+	if margin.Sign() < 0 {
+		return fmt.Errorf("--spool-margin-bytes must not be negative, not %s", o.spoolMarginBytes)
+	}
+	return nil
+}
+
+// validateResources refuses what the API server would refuse in each pod.
+func (o *options) validateResources() error {
+	requests, err := quantities("--daemon-requests", o.daemonRequests)
+	if err != nil {
+		return err
+	}
+	limits, err := quantities("--daemon-limits", o.daemonLimits)
+	if err != nil {
+		return err
+	}
+	for name, limit := range limits {
+		if request, ok := requests[name]; ok && limit.Cmp(request) < 0 {
+			return fmt.Errorf("--daemon-limits: %s=%s is less than the %s that --daemon-requests says", name, limit.String(), request.String())
+		}
+	}
+	return nil
 }
 
 // podOptions are the options of every task's pod.
@@ -136,7 +174,7 @@ func (o *options) podOptions() (resources.Options, error) {
 	}
 	margin, err := resource.ParseQuantity(o.spoolMarginBytes)
 	if err != nil {
-		return resources.Options{}, fmt.Errorf("--spool-margin-bytes: %s is no quantity: %w", o.spoolMarginBytes, err)
+		return resources.Options{}, fmt.Errorf("--spool-margin-bytes: %s is not a quantity: %w", o.spoolMarginBytes, err)
 	}
 	p := resources.Options{
 		DaemonImage: o.daemonImage, PullPolicy: corev1.PullPolicy(o.daemonPullPolicy),
@@ -170,6 +208,9 @@ func quantities(flag string, amounts map[string]string) (corev1.ResourceList, er
 		quantity, err := resource.ParseQuantity(amount)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %s=%s is not a quantity: %w", flag, name, amount, err)
+		}
+		if quantity.Sign() < 0 {
+			return nil, fmt.Errorf("%s: %s=%s must not be negative", flag, name, amount)
 		}
 		list[corev1.ResourceName(name)] = quantity
 	}

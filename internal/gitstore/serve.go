@@ -83,7 +83,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&o.Limits.PushBytes, "max-push-bytes", 4<<30, "bytes that one push may bring; 0 for no limit")
 	flags.Int64Var(&o.Limits.FreeBytes, "min-free-bytes", 64<<20, "bytes to keep free on the volume; pushes are refused below")
 	flags.IntVar(&o.Limits.ConcurrentPushes, "max-concurrent-pushes", defaultConcurrentPushes, "pushes that git works on at once, a quarter of them for one namespace; others wait, then are asked to try again")
-	flags.IntVar(&o.Limits.ConcurrentFetches, "max-concurrent-fetches", defaultConcurrentFetches, "the same for everything else")
+	flags.IntVar(&o.Limits.ConcurrentFetches, "max-concurrent-fetches", defaultConcurrentFetches, "other git requests served at once, at most a quarter of them for one namespace")
 	flags.Int64Var(&o.GitMemoryBytes, "git-memory-bytes", defaultGitMemory, "memory that one git process may use; the container's limit should hold that of all pushes, and twice that of all fetches, at once; 0 for no limit")
 	flags.DurationVar(&o.Limits.Patience, "client-patience", defaultPatience, "time that a client may stand still in the middle of a request")
 	flags.DurationVar(&o.Limits.RequestTime, "request-timeout", 6*time.Hour, "time that one request may take although it makes progress; 0 for no limit")
@@ -91,6 +91,52 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.MaxPacks, "max-packs", defaultMaxPacks, "packs that a repository may have before they are joined; each push adds one")
 	flags.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", 30*time.Second, "time that requests under way may take after a signal to end")
 	flags.StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
+}
+
+// leastGitMemory is what git needs for the smallest of pushes.
+const leastGitMemory = 32 << 20
+
+func (o *Options) validate() error {
+	if o.CertFile == "" || o.KeyFile == "" {
+		return errors.New("--tls-cert-file and --tls-private-key-file are needed: tokens must not travel in the clear")
+	}
+	if o.MetricsBindAddress == o.HealthProbeBindAddress && o.MetricsBindAddress != "0" {
+		return errors.New("--metrics-bind-address and --health-probe-bind-address must differ")
+	}
+	if len(o.Audiences) == 0 {
+		return errors.New("--audience must name one at least: " + daemonapi.GitStoreAudience)
+	}
+	if o.GitMemoryBytes != 0 && o.GitMemoryBytes < leastGitMemory {
+		return fmt.Errorf("--git-memory-bytes must be 0, for no limit, or at least %d, not %d", leastGitMemory, o.GitMemoryBytes)
+	}
+	for _, amount := range []struct {
+		flag         string
+		given, least int64
+	}{
+		{"--namespace-quota-bytes", o.Limits.NamespaceBytes, 0},
+		{"--max-push-bytes", o.Limits.PushBytes, 0},
+		{"--min-free-bytes", o.Limits.FreeBytes, 0},
+		{"--max-concurrent-pushes", int64(o.Limits.ConcurrentPushes), 1},
+		{"--max-concurrent-fetches", int64(o.Limits.ConcurrentFetches), 1},
+		{"--max-packs", int64(o.MaxPacks), 1},
+	} {
+		if amount.given < amount.least {
+			return fmt.Errorf("%s must be at least %d, not %d", amount.flag, amount.least, amount.given)
+		}
+	}
+	for _, duration := range []struct {
+		flag         string
+		given, least time.Duration
+	}{
+		{"--client-patience", o.Limits.Patience, time.Second},
+		{"--request-timeout", o.Limits.RequestTime, 0},
+		{"--maintenance-interval", o.MaintenanceInterval, time.Second},
+	} {
+		if duration.given < duration.least {
+			return fmt.Errorf("%s must be at least %s, not %s", duration.flag, duration.least, duration.given)
+		}
+	}
+	return nil
 }
 
 // Run serves until ctx is done. hook is the command line of the pre-receive
@@ -103,6 +149,9 @@ func Run(ctx context.Context, options Options, hook []string) error {
 	// The libraries log where we do.
 	crlog.SetLogger(logr.FromSlogHandler(logs))
 	klog.SetLogger(logr.FromSlogHandler(logs))
+	if err := options.validate(); err != nil {
+		return err
+	}
 	account, err := ParseServiceAccount(options.ServerServiceAccount)
 	if err != nil {
 		return fmt.Errorf("--server-service-account: %w", err)
@@ -118,12 +167,6 @@ func Run(ctx context.Context, options Options, hook []string) error {
 	tasks, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return err
-	}
-	if options.CertFile == "" || options.KeyFile == "" {
-		return errors.New("--tls-cert-file and --tls-private-key-file are needed: tokens must not travel in the clear")
-	}
-	if options.MetricsBindAddress == options.HealthProbeBindAddress && options.MetricsBindAddress != "0" {
-		return errors.New("--metrics-bind-address and --health-probe-bind-address must differ")
 	}
 	certificate, err := certwatcher.New(options.CertFile, options.KeyFile)
 	if err != nil {

@@ -86,8 +86,8 @@ type TaskState struct {
 	// LeftOutRecords counts those that are not stored, or not in full, since the
 	// task or its namespace had reached a limit.
 	LeftOutRecords int64
-	Position    Position
-	Totals      Totals
+	Position       Position
+	Totals         Totals
 	// CheckpointCount counts the checkpoints recorded.
 	CheckpointCount int64
 	// Latest is the newest checkpoint; nil when there is none.

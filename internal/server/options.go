@@ -148,7 +148,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&o.ImportBytes, "max-import-bytes", 512<<20, "size of the largest history that can be imported, as it is sent; it is kept in the folder for temporary files meanwhile")
 	flags.Int64Var(&o.Limits.TaskBytes, "task-history-bytes", 2<<30, "bytes that the history of one task may take, about; 0 for no limit")
 	flags.Int64Var(&o.Limits.NamespaceBytes, "namespace-history-bytes", 8<<30, "bytes that the histories of one namespace may take, about; 0 for no limit")
-	flags.DurationVar(&o.Limits.Grace, "history-limit-grace", 3*time.Minute, "how long the output of agents waits for room when a limit is reached, before it is left out")
+	flags.DurationVar(&o.Limits.Grace, "history-limit-grace", 3*time.Minute, "how long the output of agents waits for room when a limit is reached, before it is left out; at most 4m, and 3m if 0")
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file for the API server; empty in a cluster")
 	flags.Float32Var(&o.KubeQPS, "kube-api-qps", 50, "requests to the API server in a second, in the long run")
 	flags.IntVar(&o.KubeBurst, "kube-api-burst", 100, "requests to the API server at once")
@@ -163,7 +163,31 @@ func (o *Options) validate() error {
 	if o.MetricsBindAddress == o.HealthProbeBindAddress && !off(o.MetricsBindAddress) {
 		return errors.New("--metrics-bind-address and --health-probe-bind-address must differ")
 	}
-	return errors.Join(o.GitStore.validate(), o.Retention.validate())
+	if o.Audiences != nil && len(o.Audiences) == 0 {
+		return errors.New("--audience must name one at least: " + daemonapi.ServerAudience)
+	}
+	return errors.Join(o.GitStore.validate(), o.Retention.validate(), o.validateAmounts())
+}
+
+// maxGrace is how long output may wait for room: preparing a pod, which waits for
+// the same, may take five minutes.
+const maxGrace = 4 * time.Minute
+
+func (o *Options) validateAmounts() error {
+	for flag, bytes := range map[string]int64{
+		"--max-import-bytes": o.ImportBytes, "--task-history-bytes": o.Limits.TaskBytes, "--namespace-history-bytes": o.Limits.NamespaceBytes,
+	} {
+		if bytes < 0 {
+			return fmt.Errorf("%s must not be negative, not %d", flag, bytes)
+		}
+	}
+	if task, all := o.Limits.TaskBytes, o.Limits.NamespaceBytes; all > 0 && task > all {
+		return fmt.Errorf("--task-history-bytes is %d, more than a whole namespace may have (--namespace-history-bytes, %d)", task, all)
+	}
+	if o.Limits.Grace < 0 || o.Limits.Grace > maxGrace {
+		return fmt.Errorf("--history-limit-grace must be from 0 to %s, not %s", maxGrace, o.Limits.Grace)
+	}
+	return nil
 }
 
 // off tells whether an address stands for no listener.

@@ -29,6 +29,7 @@ import (
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 	"github.com/clew-dev/clew/internal/daemonapi/v1/daemonv1connect"
+	"github.com/clew-dev/clew/internal/history/postgres"
 	"github.com/clew-dev/clew/internal/testing/pgtest"
 )
 
@@ -377,6 +378,11 @@ func TestOptionsAreChecked(t *testing.T) {
 		"ports":                  {Options{LogLevel: "info", CertFile: "c", KeyFile: "k", MetricsBindAddress: ":1", HealthProbeBindAddress: ":1"}, "must differ"},
 		"no TLS to the gitstore": {Options{LogLevel: "info", CertFile: "c", KeyFile: "k", GitStore: GitStoreOptions{URL: "http://gitstore"}}, "--gitstore-url"},
 		"hasty retention":        {Options{LogLevel: "info", CertFile: "c", KeyFile: "k", Retention: RetentionOptions{Events: time.Minute}}, "--event-retention is 1m0s"},
+		"no audience":            {Options{LogLevel: "info", CertFile: "c", KeyFile: "k", Audiences: []string{}}, "--audience"},
+		"a negative import":      {Options{LogLevel: "info", CertFile: "c", KeyFile: "k", ImportBytes: -1}, "--max-import-bytes"},
+		"a negative limit":       {Options{LogLevel: "info", CertFile: "c", KeyFile: "k", Limits: postgres.Limits{TaskBytes: -1}}, "--task-history-bytes"},
+		"a task over all":        {Options{LogLevel: "info", CertFile: "c", KeyFile: "k", Limits: postgres.Limits{TaskBytes: 2, NamespaceBytes: 1}}, "--task-history-bytes is 2, more than"},
+		"a long grace":           {Options{LogLevel: "info", CertFile: "c", KeyFile: "k", Limits: postgres.Limits{Grace: 5 * time.Minute}}, "--history-limit-grace"},
 		"no DSN":                 {Options{LogLevel: "info", CertFile: "c", KeyFile: "k"}, DSNEnv},
 		"empty DSN":              {Options{LogLevel: "info", CertFile: "c", KeyFile: "k", Database: DSNOptions{File: empty}}, "empty"},
 		"lost DSN":               {Options{LogLevel: "info", CertFile: "c", KeyFile: "k", Database: DSNOptions{File: empty + "x"}}, "--dsn-file"},
