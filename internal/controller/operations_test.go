@@ -219,6 +219,30 @@ func TestACheckpointIsNotWrittenOnTheWordOfACacheThatLags(t *testing.T) {
 	w.Expect(w.checkpoint("work-1").ResourceVersion).To(gomega.Equal(written.ResourceVersion))
 }
 
+// TestADurableCheckpointThatIsLostSaysSo: the gitstore was put back to an older
+// copy, and the volume does not have it either. What comes back is durable again.
+func TestADurableCheckpointThatIsLostSaysSo(t *testing.T) {
+	w := newWorld(t)
+	w.running("work")
+	w.store.AddCheckpoint(w.id("work"), history.Checkpoint{Attempt: 1, Trigger: string(v1alpha1.TriggerInterval), Time: time.Now(), Durable: true})
+	c := w.checkpoint("work-1")
+	durable := func(reason string) {
+		w.untilCondition(c, func() []metav1.Condition { return c.Status.Conditions }, v1alpha1.CheckpointDurable, reason)
+	}
+	task := w.task("work")
+	durable(v1alpha1.ReasonPushed)
+	w.store.SetLost(w.id("work"), 1, "checkpoint 1 is lost")
+	durable(v1alpha1.ReasonCheckpointLost)
+	w.Expect(meta.IsStatusConditionFalse(c.Status.Conditions, v1alpha1.CheckpointDurable)).To(gomega.BeTrue())
+	w.untilCondition(task, func() []metav1.Condition { return task.Status.Conditions }, v1alpha1.TaskDurable, v1alpha1.ReasonCheckpointLost)
+	w.store.SetDurable(w.id("work"), 1)
+	durable(v1alpha1.ReasonPushed)
+	w.stop()
+	w.store.SetLost(w.id("work"), 1, "checkpoint 1 is lost")
+	w.startManager() // it was away when the store told
+	durable(v1alpha1.ReasonCheckpointLost)
+}
+
 func TestACheckpointBecomesDurableLater(t *testing.T) {
 	w := newWorld(t)
 	w.running("work")

@@ -231,6 +231,12 @@ type Event struct {
 	ImportedBy string
 }
 
+// CheckpointKey names a checkpoint.
+type CheckpointKey struct {
+	Task   Key
+	Number int64
+}
+
 // ReasonLimitReached is the reason of the problem that a task, or its namespace,
 // has as much stored as it may.
 const ReasonLimitReached = "HistoryLimitReached"

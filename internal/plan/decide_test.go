@@ -428,6 +428,9 @@ func TestAPointThatCannotBeStartedFrom(t *testing.T) {
 		v1alpha1.ReasonRepositoryMismatch: func(t *v1alpha1.Task, _ *v1alpha1.Checkpoint) { t.Spec.Repository = nil },
 		v1alpha1.ReasonCheckpointOfOther:  func(_ *v1alpha1.Task, c *v1alpha1.Checkpoint) { c.Spec.TaskRef.Name = "other" },
 		v1alpha1.ReasonCheckpointNotReady: func(_ *v1alpha1.Task, c *v1alpha1.Checkpoint) { c.Status.Conditions = nil },
+		v1alpha1.ReasonCheckpointLost: func(_ *v1alpha1.Task, c *v1alpha1.Checkpoint) {
+			c.Status.Conditions[0].Status, c.Status.Conditions[0].Reason = metav1.ConditionFalse, v1alpha1.ReasonCheckpointLost
+		},
 		v1alpha1.ReasonCheckpointCorrupted: func(_ *v1alpha1.Task, c *v1alpha1.Checkpoint) {
 			c.Status.Conditions[0] = metav1.Condition{Type: v1alpha1.CheckpointIntact, Status: metav1.ConditionFalse}
 		},

@@ -357,6 +357,9 @@ func (d *decision) foldCheckpoint() {
 	switch {
 	case latest.Durable:
 		d.condition(v1alpha1.TaskDurable, metav1.ConditionTrue, v1alpha1.ReasonPushed, "the gitstore has the latest checkpoint")
+	case latest.Lost:
+		d.condition(v1alpha1.TaskDurable, metav1.ConditionFalse, v1alpha1.ReasonCheckpointLost,
+			"the latest checkpoint is lost; its own condition Durable says why")
 	case latest.Refused != "":
 		d.condition(v1alpha1.TaskDurable, metav1.ConditionFalse, v1alpha1.ReasonGitStoreRefused,
 			"the gitstore does not take the latest checkpoint; its own condition Durable says why")

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
@@ -49,6 +50,9 @@ func ResolveSource(repository *v1alpha1.Repository, name string, task *v1alpha1.
 	case meta.IsStatusConditionFalse(checkpoint.Status.Conditions, v1alpha1.CheckpointIntact):
 		return nil, &Hindrance{v1alpha1.ReasonCheckpointCorrupted, fmt.Sprintf(
 			"Checkpoint %q was found damaged: start from another one", checkpoint.Name)}
+	case isLost(checkpoint):
+		return nil, &Hindrance{v1alpha1.ReasonCheckpointLost, fmt.Sprintf(
+			"Checkpoint %q is lost, since neither the gitstore nor the task's volume has it: start from another one", checkpoint.Name)}
 	case checkpoint.Status.Number == 0 || !meta.IsStatusConditionTrue(checkpoint.Status.Conditions, v1alpha1.CheckpointDurable):
 		return nil, &Hindrance{v1alpha1.ReasonCheckpointNotReady, fmt.Sprintf(
 			"Checkpoint %q is not in the gitstore yet: the task starts when it is", checkpoint.Name)}
@@ -60,6 +64,12 @@ func ResolveSource(repository *v1alpha1.Repository, name string, task *v1alpha1.
 		source.Position = c.Position
 	}
 	return source, nil
+}
+
+// isLost says that the checkpoint was taken, and is nowhere any more.
+func isLost(c *v1alpha1.Checkpoint) bool {
+	durable := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.CheckpointDurable)
+	return durable != nil && durable.Status != metav1.ConditionTrue && durable.Reason == v1alpha1.ReasonCheckpointLost
 }
 
 func originOf(r *v1alpha1.Repository) string {

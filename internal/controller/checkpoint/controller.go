@@ -40,6 +40,8 @@ import (
 type Store interface {
 	Checkpoint(ctx context.Context, task history.Key, number int64) (history.Checkpoint, error)
 	RecordEvents(ctx context.Context, events []history.Event) error
+	// LostCheckpoints are those of all tasks that are nowhere any more.
+	LostCheckpoints(ctx context.Context) ([]history.CheckpointKey, error)
 	CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Checkpoint, error)
 }
 
@@ -70,6 +72,8 @@ type Reconciler struct {
 	// searched is, by the UID of a waiting Checkpoint, up to which number the
 	// task's checkpoints have been searched for it.
 	searched map[types.UID]int64
+	// doubted are the records that are lost though their Checkpoints are settled.
+	doubted map[string]bool
 }
 
 // Reconcile brings the status of one Checkpoint up to date.
@@ -123,9 +127,9 @@ func (r *Reconciler) follow(ctx context.Context, c *v1alpha1.Checkpoint, taskUID
 	if err != nil {
 		return 0, err
 	}
-	settled := meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointReady) &&
-		meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointDurable)
-	if settled && damaged == "" {
+	key := recordKey(taskUID, number)
+	settled := meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointReady) && saysDurable(c)
+	if settled && damaged == "" && !r.isDoubted(key) {
 		return 0, nil
 	}
 	row, err := r.Store.Checkpoint(ctx, history.Key{Namespace: c.Namespace, UID: taskUID}, number)
@@ -138,7 +142,11 @@ func (r *Reconciler) follow(ctx context.Context, c *v1alpha1.Checkpoint, taskUID
 	if wait := cmp.Or(r.PushTime, pushTime) - time.Since(c.CreationTimestamp.Time); wait > 0 && c.Status.Number == 0 && !row.Durable && row.Refused == "" {
 		return wait, nil
 	}
-	return r.take(ctx, c, row, v1alpha1.ReasonTaken, "the checkpoint was taken", damaged)
+	after, err := r.take(ctx, c, row, v1alpha1.ReasonTaken, "the checkpoint was taken", damaged)
+	if err == nil {
+		r.trust(key)
+	}
+	return after, err
 }
 
 // foundDamaged is why the checkpoint is known to be damaged: a rewind to it
@@ -293,7 +301,7 @@ func (r *Reconciler) take(ctx context.Context, c *v1alpha1.Checkpoint, row histo
 	if damaged != "" {
 		r.Events.Eventf(updated, nil, corev1.EventTypeWarning, v1alpha1.EventCheckpointCorrupted, "VerifyCheckpoint", "%s", damaged)
 	}
-	if !row.Durable {
+	if !row.Durable && !row.Lost {
 		return again, nil
 	}
 	return 0, nil

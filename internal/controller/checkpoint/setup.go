@@ -40,11 +40,15 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Checkpoint{}, byTask, unsettled); err != nil {
 		return err
 	}
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Checkpoint{}, byRecord, durable); err != nil {
+		return err
+	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("checkpoint").
 		For(&v1alpha1.Checkpoint{}).
 		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(r.ofTask)).
 		WatchesRawSource(r.fromHistory(notifications)).
+		WatchesRawSource(r.fromLost(notifications)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.New}).
 		Complete(r)
 }
@@ -52,8 +56,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 // unsettled is the index: those that are ready and durable are left alone.
 func unsettled(object client.Object) []string {
 	c, ok := object.(*v1alpha1.Checkpoint)
-	if !ok || (meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointReady) &&
-		meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointDurable)) {
+	if !ok || (meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointReady) && saysDurable(c)) {
 		return nil
 	}
 	return []string{c.Spec.TaskRef.Name}
@@ -61,7 +64,7 @@ func unsettled(object client.Object) []string {
 
 // ofTask are the Checkpoints that a change of the task may concern.
 func (r *Reconciler) ofTask(ctx context.Context, object client.Object) []reconcile.Request {
-	requests := r.unsettledOf(ctx, object.GetNamespace(), client.MatchingFields{byTask: object.GetName()})
+	requests := r.listed(ctx, object.GetNamespace(), client.MatchingFields{byTask: object.GetName()})
 	if task, ok := object.(*v1alpha1.Task); ok && task.Status.Rewind != nil && task.Status.Rewind.Reason == v1alpha1.ReasonCheckpointCorrupted &&
 		task.Status.Rewind.ToCheckpoint > 0 {
 		requests = append(requests, r.withNumber(ctx, task, task.Status.Rewind.ToCheckpoint)...)
@@ -86,7 +89,7 @@ func (r *Reconciler) withNumber(ctx context.Context, task *v1alpha1.Task, number
 	return requests
 }
 
-func (r *Reconciler) unsettledOf(ctx context.Context, namespace string, which ...client.ListOption) []reconcile.Request {
+func (r *Reconciler) listed(ctx context.Context, namespace string, which ...client.ListOption) []reconcile.Request {
 	list := &v1alpha1.CheckpointList{}
 	if err := r.Client.List(ctx, list, append(which, client.InNamespace(namespace))...); err != nil {
 		logf.FromContext(ctx).Error(err, "Could not list the checkpoints that are to be looked at.")
@@ -107,7 +110,7 @@ func (r *Reconciler) fromHistory(notifications Notifications) source.Source {
 			if n.Name != "" {
 				which = append(which, client.MatchingFields{byTask: n.Name})
 			}
-			for _, request := range r.unsettledOf(ctx, n.Namespace, which...) {
+			for _, request := range r.listed(ctx, n.Namespace, which...) {
 				queue.Add(request)
 			}
 		})

@@ -57,6 +57,19 @@ func (s *Store) CheckpointsAfter(ctx context.Context, taskUID string, after int6
 	return checkpoints, nil
 }
 
+// LostCheckpoints are the checkpoints of all tasks that are nowhere any more.
+func (s *Store) LostCheckpoints(ctx context.Context) ([]history.CheckpointKey, error) {
+	rows, err := s.read().LostCheckpoints(ctx)
+	if err != nil {
+		return nil, wrap(err, "list the checkpoints that are lost")
+	}
+	keys := make([]history.CheckpointKey, 0, len(rows))
+	for _, row := range rows {
+		keys = append(keys, history.CheckpointKey{Task: history.Key{Namespace: row.Namespace, UID: row.Uid}, Number: int64(row.Number)})
+	}
+	return keys, nil
+}
+
 // checkpointRow is the row of a checkpoint that is told at the batch's head.
 func checkpointRow(b *batch, r history.Record) (sqlc.InsertCheckpointParams, error) {
 	c := boundedCheckpoint(*r.Checkpoint)

@@ -89,7 +89,32 @@ func (s *Store) AddCheckpoints(t history.Task, rows ...history.Checkpoint) []his
 
 // SetDurable marks a checkpoint as pushed.
 func (s *Store) SetDurable(t history.Task, number int64) {
-	s.change(t, func(k *task) { k.checkpoints[number-1].Durable, k.checkpoints[number-1].Refused = true, "" })
+	s.change(t, func(k *task) {
+		c := &k.checkpoints[number-1]
+		c.Durable, c.Lost, c.Refused = true, false, ""
+	})
+}
+
+// SetLost notes that a checkpoint is nowhere any more.
+func (s *Store) SetLost(t history.Task, number int64, why string) {
+	s.change(t, func(k *task) {
+		c := &k.checkpoints[number-1]
+		c.Durable, c.Lost, c.Refused = false, true, why
+	})
+}
+
+// LostCheckpoints implements the controllers' stores.
+func (s *Store) LostCheckpoints(context.Context) (keys []history.CheckpointKey, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for uid, k := range s.tasks {
+		for _, c := range k.checkpoints {
+			if c.Lost {
+				keys = append(keys, history.CheckpointKey{Task: history.Key{Namespace: k.state.Namespace, UID: uid}, Number: c.Number})
+			}
+		}
+	}
+	return keys, s.unavailable()
 }
 
 // SetRefused notes why the gitstore will not take a checkpoint.
