@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onsi/gomega"
+
 	"github.com/clew-dev/clew/internal/history"
 )
 
@@ -89,4 +91,23 @@ func TestListenersAreToldWhatBecomesOfCheckpoints(t *testing.T) {
 	}
 	cancel()
 	<-done
+}
+
+// TestLostCheckpointsAreListed until they are durable again.
+func TestLostCheckpointsAreListed(t *testing.T) {
+	g := gomega.NewWithT(t)
+	w := begin(t, open(t), taskNamed("a"), 1)
+	lost := func() []history.CheckpointKey {
+		keys, err := w.store.LostCheckpoints(t.Context())
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		return keys
+	}
+	w.append(durable(1), durable(2))
+	g.Expect(lost()).To(gomega.BeEmpty())
+	w.append(history.Record{Event: &history.Note{Reason: "CheckpointLost", Details: map[string]string{"checkpoint": "1"}}})
+	g.Expect(lost()).To(gomega.Equal([]history.CheckpointKey{
+		{Task: history.Key{Namespace: w.task.Namespace, UID: w.task.UID}, Number: 1},
+	}))
+	w.append(durable(1))
+	g.Expect(lost()).To(gomega.BeEmpty())
 }
