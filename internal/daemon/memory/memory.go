@@ -6,26 +6,31 @@ package memory
 import (
 	"math"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"strconv"
 	"strings"
 )
 
-// cgroupFile says how much memory the container has, in cgroup v2.
-const cgroupFile = "/sys/fs/cgroup/memory.max"
-
 // Limit is the container's limit in bytes, 0 for none.
-func Limit() int64 {
-	text, err := os.ReadFile(cgroupFile)
-	if err != nil {
-		return 0
+func Limit() int64 { return limitUnder("/sys/fs/cgroup") }
+
+// limitUnder reads the limit where a node with cgroup v2, or one with v1, has it.
+func limitUnder(root string) int64 {
+	for _, file := range []string{"memory.max", "memory/memory.limit_in_bytes"} {
+		if text, err := os.ReadFile(filepath.Join(root, file)); err == nil {
+			return parse(string(text))
+		}
 	}
-	return parse(string(text))
+	return 0
 }
+
+// unlimited is less than what cgroup v1 says where there is no limit.
+const unlimited = 1 << 60
 
 func parse(text string) int64 {
 	limit, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
-	if err != nil || limit < 0 {
+	if err != nil || limit < 0 || limit >= unlimited {
 		return 0 // "max"
 	}
 	return limit
