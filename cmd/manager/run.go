@@ -28,6 +28,7 @@ import (
 	"github.com/clew-dev/clew/internal/controller/fork"
 	"github.com/clew-dev/clew/internal/controller/notify"
 	"github.com/clew-dev/clew/internal/controller/task"
+	"github.com/clew-dev/clew/internal/daemon/memory"
 	"github.com/clew-dev/clew/internal/history/postgres"
 	"github.com/clew-dev/clew/internal/plan"
 	"github.com/clew-dev/clew/internal/rollback"
@@ -44,6 +45,7 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
+	memory.KeepTo(memory.ForServer(memory.Limit()))
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)
 

@@ -120,6 +120,8 @@ type call struct {
 	// duplex: the answer may begin before the request's body has been read, and
 	// the body must be read to its end before the handler returns.
 	duplex bool
+	// pressure is what those who wait put on the request.
+	pressure *pressure
 }
 
 func (c *call) push() bool { return c.service == servicePush }
@@ -134,8 +136,9 @@ func (c *call) operation() string {
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
-	recorder := &statusRecorder{ResponseWriter: w, control: control, pace: pace{patience: h.limits.Patience}}
-	r.Body = &pacedBody{ReadCloser: r.Body, control: control, pace: pace{patience: h.limits.Patience}}
+	pressed := &pressure{}
+	recorder := &statusRecorder{ResponseWriter: w, control: control, pace: pace{patience: h.limits.Patience, pressure: pressed}}
+	r.Body = &pacedBody{ReadCloser: r.Body, control: control, pace: pace{patience: h.limits.Patience, pressure: pressed}}
 	// What is left to be written when this returns must not wait for ever either.
 	defer func() { _ = control.SetWriteDeadline(time.Now().Add(h.limits.Patience)) }()
 	if h.limits.RequestTime > 0 {
@@ -149,6 +152,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	c, refused := h.parse(r)
 	if refused == nil {
+		c.pressure = pressed
 		defer func() {
 			h.metrics.requests.WithLabelValues(c.service, c.operation(), strconv.Itoa(recorder.status)).Inc()
 		}()
@@ -198,6 +202,7 @@ func (h *Handler) serve(w http.ResponseWriter, c *call) *refusal.Refusal {
 		return refused
 	}
 	defer release()
+	c.pressure.held.Store(places)
 	newest, refused := h.raise(c)
 	if refused != nil {
 		return refused

@@ -3,6 +3,7 @@ package gitstore
 import (
 	"errors"
 	"io"
+	"strings"
 	"sync/atomic"
 
 	"github.com/clew-dev/clew/internal/gitstore/refusal"
@@ -34,9 +35,13 @@ type intake struct {
 func (h *Handler) newIntake(c *call) *intake {
 	in := &intake{h: h, repository: c.repository, body: c.request.Body}
 	// What git makes of a push beside its pack: an index of about 36 bytes an
-	// object, and a file and a folder for each ref.
-	const perObject, perRef = 36, 8 << 10
-	if refused := in.charge(int64(len(c.head.Raw)) + perObject*int64(c.head.Objects) + perRef*int64(len(c.head.Commands))); refused != nil {
+	// object, and for each ref a file and its folders.
+	const perObject, perFile = 36, 4 << 10
+	files := int64(0)
+	for _, command := range c.head.Commands {
+		files += max(2, int64(strings.Count(command.Ref, "/"))-2)
+	}
+	if refused := in.charge(int64(len(c.head.Raw)) + perObject*int64(c.head.Objects) + perFile*files); refused != nil {
 		in.refused.Store(refused)
 	}
 	return in

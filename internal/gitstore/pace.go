@@ -3,31 +3,72 @@ package gitstore
 import (
 	"io"
 	"net/http"
+	"sync/atomic"
 	"time"
 )
 
 // pace bounds how long a client may keep its place without moving bytes: it may
 // stand still for a while, and must keep a least rate on the whole. Only the
-// time spent waiting for the client counts, not that in which git works.
+// time spent waiting for the client counts, not that in which git works. While
+// others wait for a place, the rate that is to be kept doubles with each patience.
 type pace struct {
 	patience time.Duration
 	waited   time.Duration
 	moved    int64
+
+	pressure *pressure
+	// pressed is how long the client was waited for while others waited for its
+	// place; behind is how much less it would have taken at the rate it has to keep.
+	pressed, behind time.Duration
 }
 
-// leastRate is the bytes a second that a client has to send or take.
-const leastRate = 4 << 10
+// The bytes a second that a client has to send or take: at first, and at most
+// while others wait for its place.
+const (
+	leastRate   = 4 << 10
+	pressedRate = 1 << 20
+)
+
+// pressure is what those who wait put on a request that has a place.
+type pressure struct{ held atomic.Pointer[places] }
+
+func (p *pressure) on() bool {
+	if p == nil {
+		return false
+	}
+	held := p.held.Load()
+	return held != nil && held.awaited()
+}
 
 // left is how long the client may take now.
 func (p *pace) left() time.Duration {
 	earned := p.patience + time.Duration(p.moved/leastRate)*time.Second
-	return min(p.patience, max(earned-p.waited, time.Millisecond))
+	left := min(p.patience, earned-p.waited)
+	if p.pressure.on() {
+		left = min(left, p.patience-p.behind)
+	}
+	return max(left, time.Millisecond)
+}
+
+// rate is what is to be kept while others wait.
+func (p *pace) rate() int64 {
+	rate := int64(leastRate)
+	for over := p.pressed; over >= p.patience && rate < pressedRate; over -= p.patience {
+		rate *= 2
+	}
+	return rate
 }
 
 // count notes that moving n bytes took the time since began.
 func (p *pace) count(n int, began time.Time) {
-	p.waited += time.Since(began)
+	took := time.Since(began)
+	p.waited += took
 	p.moved += int64(n)
+	if p.pressure.on() {
+		needed := time.Duration(float64(n) / float64(p.rate()) * float64(time.Second))
+		p.behind = max(0, p.behind+took-needed)
+		p.pressed += took
+	}
 }
 
 // pacedBody is a request's body that must keep coming.

@@ -87,6 +87,81 @@ func TestPlacesAreSharedByNamespaces(t *testing.T) {
 	two()
 }
 
+func TestTheLastPlacesAreForNamespacesThatHoldNone(t *testing.T) {
+	p := newPlaces(6)
+	taken := 0
+	for _, namespace := range []string{"a", "b", "c", "a", "b", "c"} {
+		if p.take(t.Context(), namespace, time.Millisecond) != nil {
+			taken++
+		}
+	}
+	if taken != 4 {
+		t.Errorf("three namespaces hold %d of six places, want 4", taken)
+	}
+	for _, namespace := range []string{"d", "e"} {
+		if p.take(t.Context(), namespace, time.Millisecond) == nil {
+			t.Errorf("%s, which holds none, gets none", namespace)
+		}
+	}
+}
+
+func TestWhoWaitsForTheirOwnShareHurriesNobody(t *testing.T) {
+	p := newPlaces(1)
+	first := p.take(t.Context(), "a", 0)
+	ended := p.wait("a")
+	if p.awaited() {
+		t.Error("a namespace that has its share is waited for")
+	}
+	ended()
+	got := make(chan func(), 1)
+	go func() { got <- p.take(t.Context(), "b", time.Minute) }()
+	for deadline := time.Now().Add(time.Minute); !p.awaited(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody is seen to wait")
+		}
+	}
+	first()
+	if <-got == nil {
+		t.Error("a place became free, and nobody got it")
+	}
+	if p.awaited() {
+		t.Error("who has a place is still seen to wait")
+	}
+}
+
+func TestASlowClientHasToHurryWhileOthersWait(t *testing.T) {
+	full := newPlaces(1)
+	full.waiting = 1
+	pressed := &pressure{}
+	p := pace{patience: time.Minute, pressure: pressed}
+	seconds := func(p *pace, n, bytes int) {
+		for range n {
+			p.count(bytes, time.Now().Add(-time.Second))
+		}
+	}
+	seconds(&p, 3600, 2*leastRate)
+	if p.left() != time.Minute {
+		t.Errorf("%s left although nobody waits", p.left())
+	}
+	pressed.held.Store(full)
+	if p.left() != time.Minute {
+		t.Errorf("%s left when the others come", p.left())
+	}
+	seconds(&p, 300, 2*leastRate)
+	if p.left() > time.Second {
+		t.Errorf("%s left to a client that keeps others waiting for five minutes", p.left())
+	}
+	quick := pace{patience: time.Minute, pressure: pressed}
+	seconds(&quick, 1800, 2*pressedRate)
+	if quick.left() != time.Minute {
+		t.Errorf("%s left to a client that is quick", quick.left())
+	}
+	full.waiting = 0
+	if p.left() != time.Minute {
+		t.Errorf("%s left when nobody waits any more", p.left())
+	}
+}
+
 func TestAPaceAllowsForWhatMoves(t *testing.T) {
 	p := pace{patience: time.Minute}
 	if p.left() != time.Minute {

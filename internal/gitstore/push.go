@@ -151,6 +151,23 @@ func (h *Handler) advertise(w http.ResponseWriter, c *call, request backendReque
 	return h.finish(w, c, err)
 }
 
+// branches refuses a push after which the task would have too many branches.
+func (h *Handler) branches(c *call) *refusal.Refusal {
+	more := newBranches(c.head.Commands)
+	if more == 0 {
+		return nil
+	}
+	refs, err := h.store.git.run(c.request.Context(), c.repository.Path, "--git-dir=.", "for-each-ref", "--format=x",
+		"--count="+strconv.Itoa(maxBranchesOfTask), branchRefs+c.caller.Task.Name+"/")
+	if err != nil {
+		return h.unavailable(c, err)
+	}
+	if has := strings.Count(refs, "x"); has+more > maxBranchesOfTask {
+		return refusal.New(refusal.RefNotAllowed, "the task %s has %d branches, and may have %d", c.caller.Task.Name, has, maxBranchesOfTask)
+	}
+	return nil
+}
+
 // receive takes in what a push brings.
 func (h *Handler) receive(w http.ResponseWriter, c *call, request backendRequest) *refusal.Refusal {
 	started := time.Now()
@@ -158,6 +175,9 @@ func (h *Handler) receive(w http.ResponseWriter, c *call, request backendRequest
 		return refused
 	}
 	if refused := checkCommands(*c.caller.Task, c.head.Commands); refused != nil {
+		return refused
+	}
+	if refused := h.branches(c); refused != nil {
 		return refused
 	}
 	in := h.newIntake(c)

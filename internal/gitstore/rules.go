@@ -23,6 +23,12 @@ const (
 	maxRefBytes     = 1024
 	maxRefComponent = 200
 	maxRefDepth     = 16
+	// A branch costs the volume a file, and a folder for each part of its name. A
+	// daemon makes one for a rewind, and pushes the refs of a hundred checkpoints
+	// at once.
+	maxRefsOfPush     = 512
+	maxBranchesOfPush = 32
+	maxBranchesOfTask = 500
 )
 
 // checkpointRest is what follows refs/clew/<task UID>/ in the name of a
@@ -33,12 +39,27 @@ var checkpointRest = regexp.MustCompile(`^(?:code|state)/([1-9][0-9]{0,9})$`)
 // A task may create refs/clew/<its UID>/{code,state}/<number>, once, and create
 // or move refs/heads/clew/<its name>/<branch>; it may delete nothing.
 func checkCommands(task Task, commands []Command) *refusal.Refusal {
+	if made := newBranches(commands); len(commands) > maxRefsOfPush || made > maxBranchesOfPush {
+		return refusal.New(refusal.RefNotAllowed, "the push updates %d refs and makes %d branches; one may update %d and make %d: push some of them",
+			len(commands), made, maxRefsOfPush, maxBranchesOfPush)
+	}
 	for _, command := range commands {
 		if refused := checkCommand(task, command); refused != nil {
 			return refused
 		}
 	}
 	return nil
+}
+
+// newBranches counts the branches that commands make.
+func newBranches(commands []Command) int {
+	n := 0
+	for _, c := range commands {
+		if isZero(c.Old) && !isZero(c.New) && strings.HasPrefix(c.Ref, branchRefs) {
+			n++
+		}
+	}
+	return n
 }
 
 func checkCommand(task Task, command Command) *refusal.Refusal {

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	crlog "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/clew-dev/clew/internal/daemon/memory"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/podidentity"
 )
@@ -152,6 +153,8 @@ func Run(ctx context.Context, options Options, hook []string) error {
 	if err := options.validate(); err != nil {
 		return err
 	}
+	// What git processes may take together is not this one's.
+	memory.KeepTo(memory.Beside(memory.Limit(), options.GitMemoryBytes*int64(options.Limits.ConcurrentPushes+2*options.Limits.ConcurrentFetches)))
 	account, err := ParseServiceAccount(options.ServerServiceAccount)
 	if err != nil {
 		return fmt.Errorf("--server-service-account: %w", err)

@@ -193,5 +193,12 @@ func freeBytes(folder string) (int64, error) {
 	if err := syscall.Statfs(folder, &status); err != nil {
 		return 0, err
 	}
-	return int64(status.Bavail) * status.Bsize, nil
+	free := int64(status.Bavail) * status.Bsize
+	// A volume without room for another file is as full as one without another
+	// block. Some file systems do not limit their number, and tell none.
+	const perFile = 16 << 10
+	if status.Files > 0 && status.Ffree < uint64(free)/perFile {
+		free = int64(status.Ffree) * perFile
+	}
+	return free, nil
 }

@@ -37,6 +37,7 @@ import (
 	crlog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemon/memory"
 	"github.com/clew-dev/clew/internal/gitstore"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres"
@@ -64,6 +65,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	memory.KeepTo(memory.ForServer(memory.Limit()))
 	// The libraries log where we do.
 	crlog.SetLogger(logr.FromSlogHandler(logs))
 	klog.SetLogger(logr.FromSlogHandler(logs))

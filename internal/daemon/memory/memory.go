@@ -37,10 +37,32 @@ func parse(text string) int64 {
 }
 
 // Keep makes this process keep to its half of the container's limit.
-func Keep(limit int64) {
-	if limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(ForDaemon(limit))
+func Keep(limit int64) { KeepTo(ForDaemon(limit)) }
+
+// KeepTo has the garbage collector keep this process to so many bytes, if it
+// can, unless whoever started it has said how many.
+func KeepTo(bytes int64) {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(bytes)
 	}
+}
+
+// ForServer is the part of a limit for a process that is alone in its container;
+// the rest is for what the garbage collector does not see.
+func ForServer(limit int64) int64 {
+	if limit <= 0 {
+		return math.MaxInt64
+	}
+	return limit / 5 * 4
+}
+
+// Beside is the part of a limit for a process beside others that may take so many
+// bytes together: an eighth at least, as they seldom do.
+func Beside(limit, others int64) int64 {
+	if limit <= 0 {
+		return math.MaxInt64
+	}
+	return max(limit-others, limit/8)
 }
 
 // ForDaemon is the daemon's part of a limit.

@@ -4,6 +4,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"testing"
 )
 
@@ -18,6 +19,36 @@ func TestParse(t *testing.T) {
 func TestWithoutALimitNobodyHasOne(t *testing.T) {
 	if ForGit(0) != 0 || ForDaemon(0) != math.MaxInt64 {
 		t.Errorf("git has %d, the daemon %d", ForGit(0), ForDaemon(0))
+	}
+}
+
+func TestAServerLeavesRoomForWhatIsNotCollected(t *testing.T) {
+	if got := ForServer(500); got != 400 {
+		t.Errorf("a server gets %d of 500", got)
+	}
+	if got := Beside(1000, 600); got != 400 {
+		t.Errorf("%d of 1000 are left beside 600", got)
+	}
+	if got := Beside(800, 900); got != 100 {
+		t.Errorf("%d of 800 are left beside 900", got)
+	}
+	if ForServer(0) != math.MaxInt64 || Beside(0, 900) != math.MaxInt64 {
+		t.Error("without a limit there is one")
+	}
+}
+
+func TestAProcessKeepsToWhatItWasTold(t *testing.T) {
+	before := debug.SetMemoryLimit(-1)
+	t.Cleanup(func() { debug.SetMemoryLimit(before) })
+	t.Setenv("GOMEMLIMIT", "1GiB")
+	KeepTo(1 << 40)
+	if got := debug.SetMemoryLimit(-1); got != before {
+		t.Errorf("the limit became %d although whoever started it has said one", got)
+	}
+	t.Setenv("GOMEMLIMIT", "")
+	KeepTo(1 << 40)
+	if got := debug.SetMemoryLimit(-1); got != 1<<40 {
+		t.Errorf("the limit is %d", got)
 	}
 }
 
