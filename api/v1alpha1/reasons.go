@@ -125,6 +125,9 @@ const (
 	// ReasonCheckpointLost: neither the gitstore nor the task's volume has the
 	// checkpoint any more.
 	ReasonCheckpointLost = "CheckpointLost"
+	// ReasonHistoryDeleted: the task's history was deleted with a Task that was
+	// restored since. It cannot be started any more.
+	ReasonHistoryDeleted = "HistoryDeleted"
 	// ReasonHistoryGap: records of the task are lost for good.
 	ReasonHistoryGap = "HistoryGap"
 )

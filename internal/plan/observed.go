@@ -61,6 +61,9 @@ type Observed struct {
 type History struct {
 	// Known is false when the store could not be asked.
 	Known bool
+	// Deleted says that the task's history was deleted: nothing of it can be
+	// written any more, and no pod could be prepared.
+	Deleted bool
 	// State is the zero value for a task without records.
 	State history.TaskState
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
@@ -134,4 +135,36 @@ func TestAnOperationThatWasCarriedOutAfterTheBackupOfTheStatusIsClosed(t *testin
 		completed(s, daemonapi.OperationKey(daemonapi.OperationResume, "r1"))
 		wantState(s, s.status().Resume, "r1", v1alpha1.OperationCompleted)
 	})
+}
+
+// TestAResumeByAnIdThatWasUsedBeforeTheStatusWasPutBackIsRefused: the workspace
+// knows the id as done, so its prompt would be dropped.
+func TestAResumeByAnIdThatWasUsedBeforeTheStatusWasPutBackIsRefused(t *testing.T) {
+	g := gomega.NewWithT(t)
+	s := running(t, builders.BackoffLimit(0))
+	s.agentExits(1)
+	s.podFinishes()
+	s.wantState(v1alpha1.ReasonAgentFailed)
+	s.o.History.State.CompletedOperations = []string{daemonapi.OperationKey(daemonapi.OperationResume, "r1")}
+	s.change(builders.Resume("r1")).step()
+	g.Expect(s.started()).To(gomega.BeNil())
+	g.Expect(s.status().Resume.State).To(gomega.Equal(v1alpha1.OperationRefused))
+	g.Expect(s.status().Resume.Message).To(gomega.ContainSubstring("give it a new id"))
+	s.change(builders.Resume("r2")).step()
+	g.Expect(s.started()).NotTo(gomega.BeNil())
+}
+
+// TestATaskWhoseHistoryWasDeletedIsNotStarted: the Task was restored since. No
+// pod of it could be prepared, however often it is tried.
+func TestATaskWhoseHistoryWasDeletedIsNotStarted(t *testing.T) {
+	g := gomega.NewWithT(t)
+	s := newScene(t)
+	s.o.History.Deleted = true
+	for range 3 {
+		s.step().after(time.Minute)
+		g.Expect(s.o.Pods).To(gomega.BeEmpty())
+	}
+	g.Expect(s.wantCondition(v1alpha1.TaskSucceeded).Status).To(gomega.Equal(metav1.ConditionFalse))
+	s.wantState(v1alpha1.ReasonHistoryDeleted)
+	g.Expect(s.writes).To(gomega.Equal(1))
 }

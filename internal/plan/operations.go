@@ -42,6 +42,9 @@ func (d *decision) considerResume() {
 	}
 	settled := d.settled()
 	switch {
+	case d.noted(daemonapi.OperationKey(daemonapi.OperationResume, r.ID)):
+		// The workspace would take it for done, and its prompt would be dropped.
+		refuse("a resume with this id was carried out before the Kubernetes API was put back to an older copy: give it a new id")
 	case d.suspended():
 		refuse("operatingMode is Suspended: set it to Running in the same change, with a new id")
 	case a != nil:

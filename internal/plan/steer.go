@@ -305,6 +305,10 @@ func (d *decision) nextNumber() (int64, *Hindrance) {
 
 // hindrance is why no pod can be made now; nil when one can.
 func (d *decision) hindrance() *Hindrance {
+	if d.o.History.Deleted {
+		return &Hindrance{v1alpha1.ReasonHistoryDeleted,
+			"the history of this Task was deleted, and the Task restored since: nothing of it can be recorded any more; delete it, and apply it anew"}
+	}
 	if d.o.TemplateProblem != "" {
 		return &Hindrance{v1alpha1.ReasonInvalidTemplate, d.o.TemplateProblem}
 	}

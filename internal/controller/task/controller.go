@@ -170,6 +170,7 @@ func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known,
 	o.History = r.history(ctx, task)
 	if o.History.Known {
 		r.recordAgain(ctx, task, m)
+		o.History.Deleted = m.historyDeleted
 		m.attempts = plan.Attempts{Known: true, Highest: max(m.attempts.Highest, o.History.State.Attempt)}
 	}
 	o.Attempts = m.attempts

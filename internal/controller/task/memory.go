@@ -26,6 +26,8 @@ type known struct {
 	// compared is when it was last looked whether the history store still has
 	// what was recorded.
 	compared time.Time
+	// historyDeleted says that the store refuses whatever tells of the task.
+	historyDeleted bool
 	// recordProblem is why entries could not be recorded; "" when they could.
 	recordProblem string
 	// podAttempt and podUID are those of the last pod that this process made.

@@ -3,6 +3,7 @@ package task
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -66,6 +67,7 @@ func (r *Reconciler) restore(ctx context.Context, task *v1alpha1.Task, m *known)
 	if err != nil {
 		return err
 	}
+	m.historyDeleted = has == math.MaxInt64
 	before := max(m.recorded, task.Status.RecordedSequence)
 	if has >= before {
 		return nil

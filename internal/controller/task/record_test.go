@@ -2,6 +2,7 @@ package task
 
 import (
 	"context"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -128,3 +129,19 @@ func TestTransitionsAfterARestoreOfTheStatusAreRecorded(t *testing.T) {
 	}
 	g.Expect(l.store.told).To(gomega.Equal([]int64{31, 32, 33, 34, 35}))
 }
+
+// TestADeletedHistoryIsKnown, without a question of its own.
+func TestADeletedHistoryIsKnown(t *testing.T) {
+	g := gomega.NewWithT(t)
+	l := newLedger(t)
+	l.r.Store = deleted{l.store}
+	l.reconcile()
+	m := l.r.memory.of(l.task)
+	defer m.Unlock()
+	g.Expect(m.historyDeleted).To(gomega.BeTrue())
+}
+
+// deleted is a store that keeps nothing of the task any more.
+type deleted struct{ *recording }
+
+func (deleted) RecordedTransitions(context.Context, string) (int64, error) { return math.MaxInt64, nil }
