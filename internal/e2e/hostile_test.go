@@ -25,8 +25,12 @@ const hostileTask = "hostile"
 // A hostile tenant has a task whose agent floods everything that an agent can
 // reach, and a pod that does what whoever may edit a namespace can do. Their CPU
 // is limited, as it must be on a node that is shared: see internal/testing/hostile
-// for what they do with it.
+// for what they do with it. It takes a quarter of an hour, and has only been run in
+// part so far: a soak alone does it.
 func TestAHostileTenantHurtsNobodyElse(t *testing.T) {
+	if !soak() {
+		return
+	}
 	w, g := newWorld(t), gomega.NewWithT(t)
 	var honest []string
 	for i := range 5 {
@@ -37,13 +41,13 @@ func TestAHostileTenantHurtsNobodyElse(t *testing.T) {
 		w.untilAgentRuns(name, 5*time.Minute)
 		w.untilToolCalls(name, 1, 5*time.Minute)
 	}
-	alone := w.observe(pick(time.Minute, 3*time.Minute), honest)
+	alone := w.observe(3*time.Minute, honest)
 
 	tenant := newWorld(t)
 	tenant.unleash()
 	before := containersOfClew(w, tenant)
 	memory := watchMemory(before)
-	beside := w.observe(pick(time.Minute, 10*time.Minute), honest)
+	beside := w.observe(10*time.Minute, honest)
 
 	t.Logf("what the hostile tenant did:\n%s", tenant.kubectl("logs", "tenant", "--tail=25"))
 	t.Logf("memory:\n%s", memory.table())
@@ -56,11 +60,9 @@ func TestAHostileTenantHurtsNobodyElse(t *testing.T) {
 	for _, name := range honest {
 		g.Expect(w.task(name).Status.Attempts).To(gomega.HaveLen(1))
 	}
-	if soak() {
-		for i, measured := range beside {
-			g.Expect(measured.median).To(gomega.BeNumerically("<=", 2*alone[i].median), measured.what)
-			g.Expect(measured.p95).To(gomega.BeNumerically("<=", 2*alone[i].p95), measured.what)
-		}
+	for i, measured := range beside {
+		g.Expect(measured.median).To(gomega.BeNumerically("<=", 2*alone[i].median), measured.what)
+		g.Expect(measured.p95).To(gomega.BeNumerically("<=", 2*alone[i].p95), measured.what)
 	}
 }
 
