@@ -10,6 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 	"github.com/clew-dev/clew/internal/podidentity"
 )
 
@@ -90,6 +91,11 @@ func (a *arrival) receive(ctx context.Context, b io.ReadCloser) (io.ReadCloser, 
 		}
 		_, err = all.ReadFrom(b)
 	}
+	if err == nil && a.reduce == nil && manyElements(all.Bytes()) {
+		if err := a.enlarge(ctx); err != nil {
+			return b, err
+		}
+	}
 	if err == nil {
 		err = io.EOF
 	}
@@ -97,6 +103,14 @@ func (a *arrival) receive(ctx context.Context, b io.ReadCloser) (io.ReadCloser, 
 		io.Reader
 		io.Closer
 	}{io.MultiReader(&all, failing{err}), b}, nil
+}
+
+// manyElements says that a request takes far more memory decoded than encoded.
+// Records alone have many elements; what is no such request is counted as one.
+func manyElements(body []byte) bool {
+	elements := 0
+	err := count(body, (&daemonv1.AppendRequest{}).ProtoReflect().Descriptor(), &elements)
+	return err == nil && elements > largeElements
 }
 
 // failing is the end of a body.
@@ -149,7 +163,11 @@ type body struct {
 }
 
 func newBody(w http.ResponseWriter, r *http.Request) *body {
-	b := &body{ReadCloser: http.MaxBytesReader(w, r.Body, maxRequestBytes), controller: http.NewResponseController(w)}
+	most := int64(maxRequestBytes)
+	if lasts(r) {
+		most = maxQuestionBytes
+	}
+	b := &body{ReadCloser: http.MaxBytesReader(w, r.Body, most), controller: http.NewResponseController(w)}
 	// Where there are no deadlines, the size alone bounds it.
 	_ = b.controller.SetReadDeadline(time.Now().Add(bodyTimeout))
 	return b

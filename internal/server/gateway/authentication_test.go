@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/go-logr/logr"
 	"github.com/onsi/gomega"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/clew-dev/clew/internal/conversation"
@@ -346,11 +348,50 @@ func TestWhoseBodyDoesNotComeKeepsNoOtherWaiting(t *testing.T) {
 // are served beside them.
 func TestFewLargeRequestsOfANamespaceAreHeldAtOnce(t *testing.T) {
 	g := gomega.NewWithT(t)
+	body, err := proto.Marshal(&daemonv1.AppendRequest{Records: []*daemonv1.Record{text(1, daemonv1.Role_ROLE_USER, strings.Repeat("x", 3<<20))}})
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	fewLargeAreHeld(t, g, body)
+}
+
+func TestRequestsThatBecomeLargeCountAsLarge(t *testing.T) {
+	g := gomega.NewWithT(t)
+	request := &daemonv1.AppendRequest{}
+	for n := range int64(30_000) {
+		request.Records = append(request.Records, &daemonv1.Record{Sequence: n + 1})
+	}
+	body, err := proto.Marshal(request)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(len(body)).To(gomega.BeNumerically("<", 256<<10))
+	fewLargeAreHeld(t, g, body)
+}
+
+// What such a request holds is held as long as its answer lasts.
+func TestARequestWhoseAnswerLastsIsSmall(t *testing.T) {
+	g := gomega.NewWithT(t)
+	server := serveStore(t, heldStore{}, crowd())
+	// A field that nobody knows is kept as it came.
+	message := protowire.AppendBytes(protowire.AppendTag(nil, 100, protowire.BytesType), make([]byte, 1<<20))
+	framed := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...) //nolint:gosec // a mebibyte
+	path := strings.Replace(appendPath, "/Append", "/Commands", 1)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+path, bytes.NewReader(framed))
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	request.Header.Set("Content-Type", "application/connect+proto")
+	request.Header.Set("Authorization", "Bearer other")
+	response, err := server.Client().Do(request)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	defer response.Body.Close()
+	end, err := io.ReadAll(response.Body)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(string(end)).To(gomega.ContainSubstring("resource_exhausted"))
+}
+
+// fewLargeAreHeld sends such a request of four tasks of a namespace, and of one of
+// another.
+func fewLargeAreHeld(t *testing.T, g *gomega.WithT, body []byte) {
+	t.Helper()
 	known := crowd()
 	store := heldStore{entered: make(chan history.Task, 100), release: make(chan struct{})}
 	server := serveStore(t, store, known)
-	body, err := proto.Marshal(&daemonv1.AppendRequest{Records: []*daemonv1.Record{text(1, daemonv1.Role_ROLE_USER, strings.Repeat("x", 3<<20))}})
-	g.Expect(err).NotTo(gomega.HaveOccurred())
 	var under sync.WaitGroup
 	defer under.Wait()
 	defer close(store.release)

@@ -47,6 +47,9 @@ const (
 	// maxRequestBytes is the size of the largest request. Daemons send batches
 	// of about a mebibyte, and one record more.
 	maxRequestBytes = 16 << 20
+	// maxQuestionBytes is the size of the largest request whose answer lasts: it is
+	// held as long.
+	maxQuestionBytes = 16 << 10
 	// chunkBytes is about how much of a conversation is sent in one message.
 	chunkBytes = 4 << 20
 	// pageEntries is how many messages are read from the store at a time.

@@ -28,10 +28,11 @@ const (
 	arrivalsInAll       = 128
 	arrivalsOfNamespace = 8
 	arrivalsOfTask      = 2
-	// Requests from largeBytes on take a place more until they are answered, so
+	// Requests of more bytes or elements than that take a place more until they are answered, so
 	// that the memory for all of them is bounded. Daemons send less, but for
 	// records that are large by themselves.
 	largeBytes       = 2 << 20
+	largeElements    = 20_000
 	largeInAll       = 8
 	largeOfNamespace = 2
 	// streamsOfTask is how many streams of commands one task may hold: one, and
