@@ -91,7 +91,7 @@ soak: prerequisites cluster envtest-assets deploy demo-image agent-images agent-
 .PHONY: agents-table
 agents-table: cluster deploy agent-images agent-images-oldest ## What comes of each agent, in two versions, when it is killed, refused or held up: a table
 	@export CLEW_SOAK=1 KUBECONFIG="$$($(DEVCLUSTER) kubeconfig)" PATH="$(BIN):$$PATH"; \
-	  $(GO) test -tags e2e -count=1 -v -parallel 4 -timeout 90m -run TestTheTableOfAgents ./internal/e2e | grep -v -e '^=== ' -e '^PASS$$'
+	  $(GO) test -tags e2e,soak -count=1 -v -parallel 4 -timeout 90m -run TestTheTableOfAgents ./internal/e2e | grep -v -e '^=== ' -e '^PASS$$'
 
 .PHONY: bench
 bench: prerequisites cluster envtest-assets deploy demo-image ## Checkpoint, rewind, diff and freeze as ratios to git status; how long namespaces wait for each other; the history's growth and plans; API writes of a Task

@@ -115,9 +115,10 @@ func plan(ctx context.Context, set string, soak bool) ([]invocation, error) {
 		return planModules(ctx, common)
 	case "e2e":
 		timeout = map[bool]string{false: "45m", true: "12h"}[soak]
+		tags := map[bool]string{false: "e2e", true: "e2e,soak"}[soak]
 		// These tests mostly wait for pods, so more of them fit than there are cores.
 		parallel := fmt.Sprint(2 * min(4, runtime.NumCPU()))
-		return []invocation{{set: set, dir: ".", args: []string{"-tags", "e2e", "-count=1", "-parallel", parallel, "-timeout", timeout, "./internal/e2e/..."}}}, nil
+		return []invocation{{set: set, dir: ".", args: []string{"-tags", tags, "-count=1", "-parallel", parallel, "-timeout", timeout, "./internal/e2e/..."}}}, nil
 	}
 	return nil, fmt.Errorf("there is no set of tests called %q; there are unit, integration, modules and e2e", set)
 }

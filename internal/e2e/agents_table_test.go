@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e && soak
 
 package e2e
 
@@ -41,9 +41,6 @@ var cells = []cell{
 // TestTheTableOfAgents runs each agent, in the pinned version and in the oldest
 // that Clew works with, through what happens to agents, and prints a table.
 func TestTheTableOfAgents(t *testing.T) {
-	if !soak() {
-		t.Skip("needs the images of the oldest versions: make agents-table")
-	}
 	var rows []realAgent
 	for _, a := range realAgents {
 		old := a

@@ -3,7 +3,8 @@
 // Clew promises to its users.
 //
 // They carry the build tag e2e and need a cluster with Clew installed, which
-// `make test-e2e` brings up. CLEW_SOAK=1 runs the long versions. Processes are
+// `make test-e2e` brings up. CLEW_SOAK=1 runs the long versions; the tag soak adds
+// those that have no short one. Processes are
 // killed from the node itself, so the tests run on the machine of the
 // development cluster.
 //

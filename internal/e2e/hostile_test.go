@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e && soak
 
 package e2e
 
@@ -25,12 +25,8 @@ const hostileTask = "hostile"
 // A hostile tenant has a task whose agent floods everything that an agent can
 // reach, and a pod that does what whoever may edit a namespace can do. Their CPU
 // is limited, as it must be on a node that is shared: see internal/testing/hostile
-// for what they do with it. It takes a quarter of an hour, and has only been run in
-// part so far: a soak alone does it.
+// for what they do with it. It takes a quarter of an hour.
 func TestAHostileTenantHurtsNobodyElse(t *testing.T) {
-	if !soak() {
-		return
-	}
 	w, g := newWorld(t), gomega.NewWithT(t)
 	var honest []string
 	for i := range 5 {
