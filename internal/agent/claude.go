@@ -80,7 +80,7 @@ func (ClaudeCode) TokensInSession() bool { return false }
 // than root too.
 func (ClaudeCode) BeforeTools() bool { return true }
 
-// WordsTell: the program complains in words of its own.
+// WordsTell is true: the program complains in words of its own.
 func (ClaudeCode) WordsTell() bool { return true }
 
 // HookComesFirst does not hold: the call is printed before its hook is run.

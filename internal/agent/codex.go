@@ -108,7 +108,7 @@ func (Codex) TokensInSession() bool { return false }
 // BeforeTools holds: commands and patches were seen to wait for the hook.
 func (Codex) BeforeTools() bool { return true }
 
-// WordsTell: the program complains in words of its own.
+// WordsTell is true: the program complains in words of its own.
 func (Codex) WordsTell() bool { return true }
 
 // HookComesFirst holds: an item is started when its hook has ended.

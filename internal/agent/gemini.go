@@ -79,7 +79,7 @@ func (GeminiCLI) TokensInSession() bool { return true }
 // BeforeTools holds: tools were seen to wait for the hook.
 func (GeminiCLI) BeforeTools() bool { return true }
 
-// WordsTell: the program complains in words of its own.
+// WordsTell is true: the program complains in words of its own.
 func (GeminiCLI) WordsTell() bool { return true }
 
 // HookComesFirst does not hold: the call is printed before its hook is run.

@@ -121,7 +121,7 @@ func (OpenCode) TokensInSession() bool { return false }
 // BeforeTools holds: tools were seen to wait for the plugin.
 func (OpenCode) BeforeTools() bool { return true }
 
-// WordsTell: the program complains in words of its own.
+// WordsTell is true: the program complains in words of its own.
 func (OpenCode) WordsTell() bool { return true }
 
 // HookComesFirst holds: a call is printed when it has its result.

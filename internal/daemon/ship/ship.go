@@ -32,7 +32,7 @@ const (
 // everything.
 const comparePeriod = 5 * time.Minute
 
-// ErrForeign: the server has records of this task that are not the spool's.
+// ErrForeign says that the server has records of this task that are not the spool's.
 // Somebody else has written them, or the volume is an older copy.
 var ErrForeign = errors.New("the server has records of this task that this volume never held")
 
