@@ -7,8 +7,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +33,8 @@ const (
 	originNamespace = "clew-demo"
 	originURL       = "http://origin.clew-demo.svc/clew.git"
 	demoImage       = "localhost/clew-dev/demo:latest"
+	// devclusterFolder holds the program that makes the development cluster.
+	devclusterFolder = "../../hack/devcluster"
 )
 
 // world is one test's namespace on the cluster, and the means to act on it.
@@ -52,6 +56,21 @@ func pick[T any](short, full T) T {
 		return full
 	}
 	return short
+}
+
+// tell says how often something was done. The runner of a soak adds up what all
+// its tests tell; "group: thing" is also counted with its group.
+func (w *world) tell(n int, what string) {
+	w.Helper()
+	w.Logf("soak: %d %s", n, what)
+}
+
+// tellKills tells of what was killed.
+func (w *world) tellKills(count map[string]int) {
+	w.Helper()
+	for _, name := range slices.Sorted(maps.Keys(count)) {
+		w.tell(count[name], "killed: "+name)
+	}
 }
 
 // newWorld makes a namespace that enforces the restricted Pod Security

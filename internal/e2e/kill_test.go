@@ -28,14 +28,14 @@ type blow struct {
 
 func blows() []blow {
 	component := func(name string) blow {
-		return blow{"SIGKILL of the " + name, func(w *world, _ *corev1.Pod) error { return w.killComponent(name) }}
+		return blow{name, func(w *world, _ *corev1.Pod) error { return w.killComponent(name) }}
 	}
 	return []blow{
-		{"kubectl delete pod --force", func(w *world, pod *corev1.Pod) error {
+		{"pod deleted by force", func(w *world, pod *corev1.Pod) error {
 			return w.kube.Delete(w.ctx, pod, client.GracePeriodSeconds(0))
 		}},
-		{"SIGKILL of the daemon", func(_ *world, pod *corev1.Pod) error { return killContainer(pod, "daemon") }},
-		{"SIGKILL of the agent", func(_ *world, pod *corev1.Pod) error { return killAgent(pod) }},
+		{"daemon", func(_ *world, pod *corev1.Pod) error { return killContainer(pod, "daemon") }},
+		{"agent", func(_ *world, pod *corev1.Pod) error { return killAgent(pod) }},
 		component("manager"), component("server"), component("gitstore"),
 	}
 }
@@ -62,7 +62,7 @@ func TestATaskSurvivesWhateverIsKilled(t *testing.T) {
 	random := dice(t)
 	kinds, seen := blows(), durables{}
 
-	struck := 0
+	struck, count := 0, map[string]int{}
 	for struck < kills {
 		pod := w.untilAgentRunsOrDone("hardy")
 		if pod == nil {
@@ -77,10 +77,12 @@ func TestATaskSurvivesWhateverIsKilled(t *testing.T) {
 			continue // it was just not there: another instant, another try
 		}
 		struck++
+		count[kind.name]++
 		t.Logf("%2d %s, pod %s", struck, kind.name, pod.Name)
 		seen.add(w, "hardy")
 	}
 	g.Expect(struck).To(gomega.Equal(kills), "the task outlasted the blows")
+	w.tellKills(count)
 
 	w.untilSystemReady(restartTime)
 	w.untilState("hardy", restartTime, clewv1.ReasonCompleted)
@@ -145,4 +147,5 @@ func TestATaskSurvivesTheLossOfItsVolume(t *testing.T) {
 	seen.add(w, "homeless")
 	w.expectDurableCheckpointsExact(calls, "homeless")
 	g.Expect(len(got.Status.Attempts)).To(gomega.Equal(1 + losses))
+	w.tell(losses, "volumes lost")
 }

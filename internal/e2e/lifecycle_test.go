@@ -169,6 +169,19 @@ func (w *world) expectCallsOnce(task string, n int) {
 		want = append(want, callID(i))
 	}
 	got := answeredCalls(w.conversation(task))
+	answers := map[string]int{}
+	for _, id := range got {
+		answers[id]++
+	}
+	lost, doubled := 0, len(got)-len(answers)
+	for _, id := range want {
+		if answers[id] == 0 {
+			lost++
+		}
+	}
+	w.tell(n, "calls looked for")
+	w.tell(lost, "calls lost")
+	w.tell(doubled, "calls doubled")
 	if !slices.Equal(got, want) {
 		w.Fatalf("task %s: the calls in history are\n%v\nand should be\n%v", task, got, want)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -31,20 +30,24 @@ type aStore interface {
 // Not parallel: they put back what every task needs.
 
 func TestATaskOutlivesAnOlderPostgres(t *testing.T) {
-	outliveOlder(t, &volumeStore{component: "postgres", workload: "statefulset/clew-postgres"})
+	outliveOlder(t, &volumeStore{component: "postgres", workload: "statefulset/clew-postgres"}, "Postgres", pick(1, 10))
+}
+
+func TestATaskOutlivesAnOlderGitstore(t *testing.T) {
+	outliveOlder(t, &volumeStore{component: "gitstore", workload: "statefulset/clew-gitstore"}, "gitstore", pick(1, 10))
 }
 
 func TestATaskOutlivesAnOlderEtcd(t *testing.T) {
-	outliveOlder(t, &etcdStore{})
+	outliveOlder(t, &etcdStore{}, "etcd", pick(1, 5))
 }
 
 // outliveOlder lets a task work while a store goes back to what it held a dozen
 // tool calls before. What the store lost is sent to it again.
-func outliveOlder(t *testing.T, store aStore) {
+func outliveOlder(t *testing.T, store aStore, what string, times int) {
 	w, g := newWorld(t), gomega.NewWithT(t)
-	calls := 45
+	calls := 24 + 7*times
 	w.create(w.newTask("steady", replay(calls, time.Second)...))
-	for i := range pick(1, 5) {
+	for i := range times {
 		from := int64(4 + 7*i)
 		w.untilToolCalls("steady", from, 3*time.Minute)
 		store.copy(w)
@@ -53,6 +56,7 @@ func outliveOlder(t *testing.T, store aStore) {
 		store.putBack(w)
 		w.untilSystemReady(restartTime)
 	}
+	w.tell(times, "put back to an older copy: "+what)
 
 	task := w.untilState("steady", restartTime, clewv1.ReasonCompleted)
 	w.expectCallsOnce("steady", calls)
@@ -91,24 +95,31 @@ func (s *volumeStore) pod(w *world) *corev1.Pod {
 func (s *volumeStore) folder(w *world, pod *corev1.Pod) string {
 	w.Helper()
 	for _, v := range pod.Spec.Volumes {
-		if v.PersistentVolumeClaim == nil {
-			continue
-		}
-		claim, volume := &corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{}
-		if err := w.kube.Get(w.ctx, client.ObjectKey{Namespace: pod.Namespace, Name: v.PersistentVolumeClaim.ClaimName}, claim); err != nil {
-			w.Fatal(err)
-		}
-		if err := w.kube.Get(w.ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, volume); err != nil {
-			w.Fatal(err)
-		}
-		if volume.Spec.HostPath != nil {
-			return volume.Spec.HostPath.Path
-		}
-		if volume.Spec.Local != nil {
-			return volume.Spec.Local.Path
+		if v.PersistentVolumeClaim != nil {
+			return w.volumeFolder(pod.Namespace, v.PersistentVolumeClaim.ClaimName)
 		}
 	}
-	w.Fatalf("pod %s has no volume on this machine", pod.Name)
+	w.Fatalf("pod %s has no volume of its own", pod.Name)
+	return ""
+}
+
+// volumeFolder is where the volume of a claim lies on this machine.
+func (w *world) volumeFolder(namespace, name string) string {
+	w.Helper()
+	claim, volume := &corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{}
+	if err := w.kube.Get(w.ctx, client.ObjectKey{Namespace: namespace, Name: name}, claim); err != nil {
+		w.Fatal(err)
+	}
+	if err := w.kube.Get(w.ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, volume); err != nil {
+		w.Fatal(err)
+	}
+	switch {
+	case volume.Spec.HostPath != nil:
+		return volume.Spec.HostPath.Path
+	case volume.Spec.Local != nil:
+		return volume.Spec.Local.Path
+	}
+	w.Fatalf("the volume of claim %s is not on this machine", name)
 	return ""
 }
 
@@ -153,17 +164,19 @@ type etcdStore struct{ kept string }
 func (s *etcdStore) copy(w *world) {
 	w.Helper()
 	s.kept = filepath.Join(w.TempDir(), "etcd")
-	w.devcluster("save-etcd", s.kept)
+	s.devcluster(w, "save-etcd")
 }
 
 func (s *etcdStore) putBack(w *world) {
 	w.Helper()
-	w.devcluster("restore-etcd", s.kept)
+	s.devcluster(w, "restore-etcd")
 }
 
-// devcluster runs a command of the development cluster.
-func (w *world) devcluster(args ...string) {
+func (s *etcdStore) devcluster(w *world, command string) {
 	w.Helper()
-	out := w.run(exec.Command("go", append([]string{"run", "-C", "../../hack/devcluster", "."}, args...)...))
-	w.Logf("devcluster %s\n%s", strings.Join(args, " "), out)
+	out, err := newNode(w).run(command, s.kept)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Logf("devcluster %s\n%s", command, out)
 }

@@ -22,48 +22,87 @@ import (
 )
 
 // A node that is cut off keeps its pods running when their objects are deleted
-// by force. Here the kubelet sleeps and the pod's network is down while that
-// happens, and then the network alone comes back: the agent has to be ended by
-// its own daemon. When the kubelet is back as well, the task goes on where the
+// by force. Here the kubelet sleeps and the pods' network is down while that
+// happens, and then the network alone comes back: each agent has to be ended by
+// its own daemon. When the kubelet is back as well, the tasks go on where the
 // history ends. Not parallel: no pod of the node starts or ends meanwhile.
 func TestAnAgentThatWasCutOffEndsItself(t *testing.T) {
 	w, g := newWorld(t), gomega.NewWithT(t)
-	const calls = 60
-	w.create(w.newTask("cut-off", replay(calls, time.Second)...))
-	w.untilToolCalls("cut-off", 4, 2*time.Minute)
-	pod := w.untilAgentRuns("cut-off", time.Minute)
-	agent := agentProcesses(pod)
-	g.Expect(agent).NotTo(gomega.BeEmpty())
-
-	kubelet := kubeletProcess(t)
-	signal(t, kubelet, syscall.SIGSTOP)
-	t.Cleanup(func() { signal(t, kubelet, syscall.SIGCONT) })
-	network(t, agent[0], "add")
-	g.Expect(w.kube.Delete(w.ctx, pod, client.GracePeriodSeconds(0))).To(gomega.Succeed())
-	w.until("the attempt is lost", 30*time.Second, func() error {
-		if a := w.task("cut-off").Status.Attempts[0]; a.Outcome != clewv1.AttemptPodLost {
-			return fmt.Errorf("attempt 1 is %q", a.Outcome)
-		}
-		return nil
-	})
-	g.Expect(slices.ContainsFunc(agent, alive)).To(gomega.BeTrue(), "nobody has ended the agent yet")
-	network(t, agent[0], "del")
-
-	// The server remembers for half a minute whose a token is.
-	w.until("the agent of the pod that is gone has ended", 3*time.Minute, func() error {
-		if i := slices.IndexFunc(agent, alive); i >= 0 {
-			return fmt.Errorf("process %d still runs", agent[i])
-		}
-		return nil
-	})
-
-	signal(t, kubelet, syscall.SIGCONT)
-	w.untilSystemReady(restartTime)
-	task := w.untilState("cut-off", restartTime, clewv1.ReasonCompleted)
-	w.expectCallsOnce("cut-off", calls)
-	for i, a := range task.Status.Attempts {
-		g.Expect(a.Number).To(gomega.BeEquivalentTo(i+1), "no number is left out or used twice")
+	calls, rounds := pick(60, 300), pick(1, 4)
+	var tasks []string
+	for i := range pick(1, 5) {
+		tasks = append(tasks, fmt.Sprintf("cut-off-%d", i+1))
+		w.create(w.newTask(tasks[i], replay(calls, pick(time.Second, 2*time.Second))...))
 	}
+	for _, task := range tasks {
+		w.untilToolCalls(task, 4, 5*time.Minute)
+	}
+	for round := range rounds {
+		begin := time.Now()
+		w.cutOff(tasks)
+		t.Logf("round %d: %d agents were cut off, and have ended after %s", round+1, len(tasks), time.Since(begin).Round(time.Second))
+		w.untilSystemReady(restartTime)
+	}
+	w.tell(rounds*len(tasks), "pods cut off")
+
+	for _, name := range tasks {
+		task := w.untilState(name, restartTime, clewv1.ReasonCompleted)
+		w.expectCallsOnce(name, calls)
+		for i, a := range task.Status.Attempts {
+			g.Expect(a.Number).To(gomega.BeEquivalentTo(i+1), "no number is left out or used twice")
+		}
+	}
+}
+
+// cutOff cuts the agents of tasks off until each has ended.
+func (w *world) cutOff(tasks []string) {
+	w.Helper()
+	g := gomega.NewWithT(w.T)
+	pods, agents := map[string]*corev1.Pod{}, map[string][]int{}
+	for _, name := range tasks {
+		pods[name] = w.untilAgentRuns(name, restartTime)
+		agents[name] = agentProcesses(pods[name])
+		g.Expect(agents[name]).NotTo(gomega.BeEmpty())
+	}
+
+	kubelet := kubeletProcess(w.T)
+	signal(w.T, kubelet, syscall.SIGSTOP)
+	awake := false
+	wake := func() {
+		if !awake {
+			signal(w.T, kubelet, syscall.SIGCONT)
+		}
+		awake = true
+	}
+	w.Cleanup(wake)
+	for _, name := range tasks {
+		network(w.T, agents[name][0], "add")
+		g.Expect(w.kube.Delete(w.ctx, pods[name], client.GracePeriodSeconds(0))).To(gomega.Succeed())
+	}
+	for _, name := range tasks {
+		w.until("the attempt of "+name+" is lost", time.Minute, func() error {
+			attempts := w.task(name).Status.Attempts
+			i := slices.IndexFunc(attempts, func(a clewv1.Attempt) bool { return a.PodUID == string(pods[name].UID) })
+			if i < 0 || attempts[i].Outcome != clewv1.AttemptPodLost {
+				return fmt.Errorf("that of pod %s is not: %+v", pods[name].Name, attempts[len(attempts)-1])
+			}
+			return nil
+		})
+		g.Expect(slices.ContainsFunc(agents[name], alive)).To(gomega.BeTrue(), "nobody has ended the agent yet")
+	}
+	for _, name := range tasks {
+		network(w.T, agents[name][0], "del")
+	}
+	for _, name := range tasks {
+		// The server remembers for half a minute whose a token is.
+		w.until("the agent of "+name+"'s pod that is gone has ended", 3*time.Minute, func() error {
+			if i := slices.IndexFunc(agents[name], alive); i >= 0 {
+				return fmt.Errorf("process %d still runs", agents[name][i])
+			}
+			return nil
+		})
+	}
+	wake()
 }
 
 // agentProcesses are those of the agent's container as the node sees them, but

@@ -49,7 +49,9 @@ func (d durables) add(w *world, task string) {
 }
 
 // expectDurableCheckpointsExact restores each durable checkpoint of tasks, whose
-// agent replays so many calls, from the gitstore alone. It expects the files of
+// agent replays so many calls, from the gitstore alone: some onto an empty
+// volume, as after the loss of one, the others onto what the one before left
+// there, as a rewind does. It expects the files of
 // its tree, that they are what the agent's calls leave, and the agent's own
 // state of the same moment.
 func (w *world) expectDurableCheckpointsExact(calls int, tasks ...string) {
@@ -71,9 +73,17 @@ func (w *world) expectDurableCheckpointsExact(calls int, tasks ...string) {
 	fetched := time.Since(begin)
 	script := w.replayed(ckpts[0].Status.Base, calls)
 	replayed := time.Since(begin) - fetched
-	for _, c := range ckpts {
-		w.expectRestored(repository, c, script)
+	volume := ""
+	for i, c := range ckpts {
+		if i%onOneVolume == 0 {
+			volume = w.emptyVolume(repository)
+		}
+		w.expectRestored(volume, c, script)
+		if (i+1)%onOneVolume == 0 {
+			os.RemoveAll(volume) // each is large
+		}
 	}
+	w.tell(len(ckpts), "durable checkpoints restored and found exact")
 	w.Logf("%s: %d durable checkpoints restored and compared in %s (the fetch %s, the agent's calls %s more)", strings.Join(tasks, " and "), len(ckpts),
 		(time.Since(begin) - fetched - replayed).Round(time.Millisecond), fetched.Round(time.Millisecond), replayed.Round(time.Millisecond))
 }
@@ -128,15 +138,22 @@ func (w *world) inMemory() string {
 	return folder
 }
 
-// expectRestored restores a checkpoint onto an empty volume and looks at what is
-// there then.
-func (w *world) expectRestored(repository string, c clewv1.Checkpoint, script []string) {
+// onOneVolume is how many checkpoints are restored one after the other.
+const onOneVolume = 8
+
+// emptyVolume is one whose daemon has fetched what is in a repository.
+func (w *world) emptyVolume(repository string) string {
 	w.Helper()
 	volume := w.inMemory()
-	defer os.RemoveAll(volume) // there are many, and each is large
-	own := filepath.Join(volume, "git")
-	w.git(volume, "clone", "--quiet", "--mirror", "--local", repository, own)
-	repo := w.openVolume(own, volume)
+	w.git(volume, "clone", "--quiet", "--mirror", "--local", repository, filepath.Join(volume, "git"))
+	return volume
+}
+
+// expectRestored restores a checkpoint onto a volume and looks at what is there
+// then.
+func (w *world) expectRestored(volume string, c clewv1.Checkpoint, script []string) {
+	w.Helper()
+	repo := w.openVolume(filepath.Join(volume, "git"), volume)
 	defer repo.Close()
 	refs, err := repo.Refs(w.ctx, "refs/clew/"+c.Status.TaskUID+"/")
 	if err != nil {

@@ -88,6 +88,8 @@ func TestARewindIsAllOrNothing(t *testing.T) {
 		g.Expect(w.inAgent("undone", "cd /workspace; git branch --list 'clew/*'")).To(gomega.ContainSubstring(id), "what stood before is kept as a branch")
 	}
 
+	w.tellKills(map[string]int{"prepare": kills})
+
 	before := fmt.Sprintf("undone-%d", task.Status.Rewind.FromCheckpoint)
 	w.untilDurable(before)
 	w.rewind("undone", "undo", before)
