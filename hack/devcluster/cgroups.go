@@ -66,6 +66,9 @@ func makeCgroups(name string) error {
 				return err
 			}
 		}
+		if err := weigh(dir); err != nil {
+			return err
+		}
 		// In version 1 a new group may use no processor until it is told which.
 		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 			data, err := os.ReadFile(filepath.Join(h.dir, file))
@@ -75,6 +78,25 @@ func makeCgroups(name string) error {
 			if err := os.WriteFile(filepath.Join(dir, file), data, 0o644); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// weight is how many processes of the machine all pods together count as. Left
+// at one, a compiler that runs beside them takes as much as the whole node, and
+// a handful of them leave it standing.
+const weight = 16
+
+// weigh sets the group's share of the processors.
+func weigh(dir string) error {
+	for file, one := range map[string]int{"cpu.shares": 1024, "cpu.weight": 100} {
+		path := filepath.Join(dir, file)
+		if _, err := os.Stat(path); err != nil {
+			continue // another hierarchy's, or another version's
+		}
+		if err := os.WriteFile(path, fmt.Appendf(nil, "%d", weight*one), 0o644); err != nil {
+			return fmt.Errorf("control group %s: %w", dir, err)
 		}
 	}
 	return nil
