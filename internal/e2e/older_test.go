@@ -34,6 +34,7 @@ func TestATaskOutlivesAnOlderPostgres(t *testing.T) {
 }
 
 func TestATaskOutlivesAnOlderGitstore(t *testing.T) {
+	onlyInASoak(t)
 	outliveOlder(t, &volumeStore{component: "gitstore", workload: "statefulset/clew-gitstore"}, "gitstore", pick(1, 10))
 }
 
@@ -144,7 +145,7 @@ func (s *volumeStore) copy(w *world) {
 func (s *volumeStore) putBack(w *world) {
 	w.Helper()
 	w.scale(s.workload, 0)
-	w.until(s.workload+" is down", time.Minute, func() error {
+	w.until(s.workload+" is down", 3*time.Minute, func() error {
 		pods := &corev1.PodList{}
 		err := w.kube.List(w.ctx, pods, client.InNamespace(systemNamespace), client.MatchingLabels{"app.kubernetes.io/component": s.component})
 		if err == nil && len(pods.Items) > 0 {

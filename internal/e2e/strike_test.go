@@ -133,8 +133,18 @@ func works(pod *corev1.Pod) bool {
 	return !slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return !c.Ready })
 }
 
+// program strikes a program of the node. Containers that were on their way are
+// lost with it, so on a slow machine nothing would ever come up again if it did
+// not wait for that.
 func (s *strikes) program(name string) func() ([]string, error) {
 	return func() ([]string, error) {
+		pods := &corev1.PodList{}
+		if err := s.kube.List(s.ctx, pods, client.InNamespace(systemNamespace)); err != nil {
+			return nil, err
+		}
+		if i := slices.IndexFunc(pods.Items, func(p corev1.Pod) bool { return !works(&p) }); i >= 0 {
+			return nil, fmt.Errorf("%s does not work again yet", pods.Items[i].Name)
+		}
 		if err := s.node.kill(name); err != nil {
 			return nil, err
 		}

@@ -23,6 +23,7 @@ import (
 // forked, one is rewound again and again, and one suspended and resumed. Not
 // parallel: it kills what every task needs.
 func TestTasksSurviveAStrikeEveryTwoSeconds(t *testing.T) {
+	onlyInASoak(t)
 	w, g := newWorld(t), gomega.NewWithT(t)
 	random := dice(t)
 	calls, delay := pick(18, 150), pick(1200*time.Millisecond, 3*time.Second)
