@@ -50,14 +50,6 @@ type world struct {
 // soak says whether the long versions are wanted.
 func soak() bool { return os.Getenv("CLEW_SOAK") == "1" }
 
-// onlyInASoak skips a test that takes longer than everyday tests may.
-func onlyInASoak(t *testing.T) {
-	t.Helper()
-	if !soak() {
-		t.Skip("make soak runs it")
-	}
-}
-
 // pick gives the short figure, or the full one of a soak.
 func pick[T any](short, full T) T {
 	if soak() {

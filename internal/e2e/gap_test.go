@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e && soak
 
 package e2e
 
@@ -33,7 +33,6 @@ var talker = []string{"bash", "-c", `
 
 // Not parallel: it puts back what every task needs.
 func TestWhatAnOlderPostgresLosesForGoodIsCountedExactly(t *testing.T) {
-	onlyInASoak(t)
 	w, g := newWorld(t), gomega.NewWithT(t)
 	store := &volumeStore{component: "postgres", workload: "statefulset/clew-postgres"}
 	w.managerWith("--spool-margin=0s", "--spool-margin-bytes=0")

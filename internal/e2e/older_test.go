@@ -33,11 +33,6 @@ func TestATaskOutlivesAnOlderPostgres(t *testing.T) {
 	outliveOlder(t, &volumeStore{component: "postgres", workload: "statefulset/clew-postgres"}, "Postgres", pick(1, 10))
 }
 
-func TestATaskOutlivesAnOlderGitstore(t *testing.T) {
-	onlyInASoak(t)
-	outliveOlder(t, &volumeStore{component: "gitstore", workload: "statefulset/clew-gitstore"}, "gitstore", pick(1, 10))
-}
-
 func TestATaskOutlivesAnOlderEtcd(t *testing.T) {
 	outliveOlder(t, &etcdStore{}, "etcd", pick(1, 5))
 }

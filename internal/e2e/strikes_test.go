@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e && soak
 
 package e2e
 
@@ -23,7 +23,6 @@ import (
 // forked, one is rewound again and again, and one suspended and resumed. Not
 // parallel: it kills what every task needs.
 func TestTasksSurviveAStrikeEveryTwoSeconds(t *testing.T) {
-	onlyInASoak(t)
 	w, g := newWorld(t), gomega.NewWithT(t)
 	random := dice(t)
 	calls, delay := pick(18, 150), pick(1200*time.Millisecond, 3*time.Second)
