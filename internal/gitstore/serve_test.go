@@ -179,7 +179,7 @@ func TestRunSaysWhatIsMissing(t *testing.T) {
 	}
 	for says, change := range map[string]func(*Options){
 		"--log-level":           func(o *Options) { o.LogLevel = "loud" },
-		"Kubernetes API server": func(o *Options) { o.Kubeconfig = "/nonexistent" },
+		"Kubernetes API server": func(o *Options) { o.Kubeconfig, o.CertFile, o.KeyFile = "/nonexistent", "x", "x" },
 		"--tls-cert-file":       func(*Options) {},
 		"TLS certificate":       func(o *Options) { o.CertFile, o.KeyFile = "/nonexistent", "/nonexistent" },
 		"must differ":           func(o *Options) { o.CertFile, o.KeyFile, o.MetricsBindAddress = "x", "x", o.HealthProbeBindAddress },

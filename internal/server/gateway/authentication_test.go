@@ -400,8 +400,11 @@ func fewLargeAreHeld(t *testing.T, g *gomega.WithT, body []byte) {
 		g.Expect(err).NotTo(gomega.HaveOccurred())
 		request.Header.Set("Content-Type", "application/proto")
 		request.Header.Set("Authorization", "Bearer "+token)
+		// A daemon has a connection of its own, and with it HTTP/2's flow control.
+		transport := server.Client().Transport.(*http.Transport).Clone()
+		t.Cleanup(transport.CloseIdleConnections)
 		under.Go(func() {
-			if response, err := server.Client().Do(request); err == nil {
+			if response, err := (&http.Client{Transport: transport}).Do(request); err == nil {
 				response.Body.Close()
 			}
 		})
