@@ -3,7 +3,9 @@ package daemontest
 import (
 	"bufio"
 	"context"
+	"errors"
 	"net"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -215,6 +217,9 @@ func (a *Shim) UntilStopped() {
 	a.t.Helper()
 	for {
 		f, err := wire.Read(a.Reader)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			a.t.Fatal("the daemon did not end the agent")
+		}
 		if err != nil || f.Type == wire.TypeStop {
 			return
 		}

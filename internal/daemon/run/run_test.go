@@ -341,6 +341,7 @@ func TestFencedByServerOrGitstore(t *testing.T) {
 				}
 			}
 			if by != "stream" {
+				w.Write("two", "2") // there is something to push
 				a.Call("2")
 			}
 			a.UntilStopped()
