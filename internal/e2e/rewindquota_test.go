@@ -53,8 +53,7 @@ func TestARewindWhileTheQuotaIsFullWaitsAndSaysSo(t *testing.T) {
 		w.untilDurable(c.Name)
 	}
 	w.show("full")
-	before := w.checkpoints("full")
-	w.rewind("full", "there", before[len(before)-1].Name)
+	w.rewind("full", "there", fmt.Sprintf("full-%d", w.task("full").Status.Rewind.FromCheckpoint))
 	g.Expect(w.inAgent("full", "cat /workspace/mark")).To(gomega.Equal("three\n"), "what stood when the rewind was asked for")
 	w.rewind("full", "further", last)
 	g.Expect(w.inAgent("full", "cat /workspace/mark")).To(gomega.Equal(last + "\n"))

@@ -27,13 +27,15 @@ const (
 
 // codeOf is the exit code that counts. What ends the processes of an agent after
 // its answer does not make it fail; and one that gave up has failed, although
-// it may not say so.
+// it may not say so, as has one that was ended before its answer.
 func (d *daemon) codeOf(st status) int {
 	if st.exit == nil {
 		return -1
 	}
 	outcome, code := d.recorder.agentState().Outcome, st.exit.Code
 	switch {
+	case !st.terminating && !outcome.Done && code == 0 && d.silence.Load() != nil:
+		return 128 + 15 // it obeyed, and was not done
 	case st.terminating || !outcome.Done:
 		return code
 	case code == 0 && outcome.Failure != nil:

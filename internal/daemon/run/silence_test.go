@@ -1,6 +1,7 @@
 package run_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -24,22 +25,30 @@ func endTold(w *daemontest.World) (end *daemonv1.AgentEnd) {
 // TestASilentAgentIsEndedAndSaysSo: by the task's limit, counted from the last line.
 func TestASilentAgentIsEndedAndSaysSo(t *testing.T) {
 	t.Parallel()
-	w := daemontest.NewWorld(t, nil)
-	w.Agent, w.IdleSeconds = "GeminiCLI", 1
-	w.Prepare(1, nil)
-	d := w.Start(1)
-	a := w.Dial("s")
-	a.Say(geminiInit, geminiCall)
-	a.Recorded()
-	said := time.Now()
-	a.Next(wire.TypeFinish)
-	if silent := time.Since(said); silent < 900*time.Millisecond {
-		t.Errorf("it was ended after %s", silent)
-	}
-	finish(a, d, 143)
-	end := endTold(w)
-	if end.GetCause() != "Idle" || end.GetMessage() != "the agent printed nothing for 1s and was ended, as spec.agent.idleSeconds says" || end.GetExitCode() != 143 {
-		t.Errorf("%v", end)
+	for _, code := range []int{143, 0} { // some catch the signal, and end as if all were done
+		t.Run(fmt.Sprintf("exit code %d", code), func(t *testing.T) {
+			t.Parallel()
+			w := daemontest.NewWorld(t, nil)
+			w.Agent, w.IdleSeconds = "GeminiCLI", 1
+			w.Prepare(1, nil)
+			d := w.Start(1)
+			a := w.Dial("s")
+			a.Say(geminiInit, geminiCall)
+			a.Recorded()
+			said := time.Now()
+			a.Next(wire.TypeFinish)
+			if silent := time.Since(said); silent < 900*time.Millisecond {
+				t.Errorf("it was ended after %s", silent)
+			}
+			finish(a, d, code)
+			end := endTold(w)
+			if end.GetCause() != "Idle" || end.GetMessage() != "the agent printed nothing for 1s and was ended, as spec.agent.idleSeconds says" || end.GetExitCode() != 143 {
+				t.Errorf("%v", end)
+			}
+			if trigger := latest(w).GetTrigger(); trigger != "Failure" {
+				t.Errorf("the last checkpoint is for %s", trigger)
+			}
+		})
 	}
 }
 
