@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -103,10 +104,11 @@ func (w *world) expectGapTold(name string, from, through int64) {
 func (w *world) untilSaid(task string, n int) {
 	w.Helper()
 	w.until(fmt.Sprintf("task %s has said %d things", task, n), 3*time.Minute, func() error {
-		if e, err := w.tryExport(task); err != nil || !e.said(fmt.Sprintf("thing %d", n)) {
-			return fmt.Errorf("it has not; %v", err)
+		e, err := w.tryExport(task)
+		if err == nil && !e.said(fmt.Sprintf("thing %d", n)) {
+			err = errors.New("it has not")
 		}
-		return nil
+		return err
 	})
 }
 
@@ -118,8 +120,11 @@ func (w *world) untilKept(task string, after int64) (first int64) {
 	folder := w.volumeFolder(w.namespace, task+"-workspace")
 	w.until("the volume lets go of what the history has", time.Minute, func() error {
 		segments, err := filepath.Glob(filepath.Join(folder, "clew", "spool", "*.log"))
-		if err != nil || len(segments) != 1 {
-			return fmt.Errorf("it keeps %v; %v", segments, err)
+		if err != nil {
+			return err
+		}
+		if len(segments) != 1 {
+			return fmt.Errorf("it keeps %v", segments)
 		}
 		first, err = strconv.ParseInt(strings.TrimSuffix(filepath.Base(segments[0]), ".log"), 10, 64)
 		if err == nil && first <= after+1 {

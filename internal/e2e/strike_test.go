@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -185,9 +186,10 @@ func (n *node) kill(program string) error {
 	if !n.mending.TryLock() {
 		return fmt.Errorf("the node is being mended")
 	}
-	if _, err := n.run("kill", program); err != nil || n.failed != nil {
+	_, err := n.run("kill", program)
+	if err = errors.Join(err, n.failed); err != nil {
 		n.mending.Unlock()
-		return fmt.Errorf("%s cannot be killed: %v, %v", program, err, n.failed)
+		return fmt.Errorf("%s cannot be killed: %w", program, err)
 	}
 	go func() {
 		defer n.mending.Unlock()
