@@ -85,7 +85,11 @@ func renderRatios(w io.Writer, rows []row) {
 		return
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "10,000 FILES\tP50\tGIT STATUS\tRATIO")
+	files := 10_000.0
+	if n, ok := rows[0].metrics["files"]; ok {
+		files = n
+	}
+	fmt.Fprintf(table, "%.0f,000 FILES\tP50\tGIT STATUS\tRATIO\n", files/1000)
 	for _, r := range rows {
 		fmt.Fprintf(table, "%s\t%.0f ms\t%.0f ms\t%.1f\n", strings.ReplaceAll(r.name, "/", ", "),
 			r.metrics["p50-ms"], r.metrics["git-status-ms"], r.metrics["x-git-status"])

@@ -24,6 +24,18 @@ PASS
 	}
 }
 
+func TestATableSaysHowManyFilesThereAre(t *testing.T) {
+	rows, rest, err := read(strings.NewReader("BenchmarkFreeze-2   3   1 ns/op   60000 files   4.2 git-status-ms   185 p50-ms   41.8 x-git-status\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table strings.Builder
+	render(&table, rows, rest)
+	if want := "60,000 FILES   P50      GIT STATUS   RATIO\nFreeze         185 ms   4 ms         41.8\n"; table.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", table.String(), want)
+	}
+}
+
 func TestHistoryBenchmarksBecomeTables(t *testing.T) {
 	rows, rest, err := read(strings.NewReader(`BenchmarkGrowth-2   1   5903893479 ns/op   0.79 append-ms   1.03 append-snapshot-ms   327.7 bytes/snapshot   10.59 fork-ms   3016 kB   528.0 kB-empty   2696 kB-one-snapshot   2073 kB-raw-JSON   52.94 load-ms   40.67 verify-ms   1.119 x-one-snapshot   1.455 x-raw-JSON
 

@@ -179,4 +179,5 @@ func BenchmarkFreeze(b *testing.B) {
 	}
 	m.report(b)
 	b.ReportMetric(float64(median(ahead).Microseconds())/1000, "ahead-ms")
+	b.ReportMetric(freezeFiles, "files")
 }
