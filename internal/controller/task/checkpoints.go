@@ -86,18 +86,22 @@ func (r *Reconciler) makeCheckpoint(ctx context.Context, task *v1alpha1.Task, ro
 	return "", fmt.Errorf("checkpoint %d of the task has no object, since others have the names %q and %q: delete one of them", row.Number, names[0], names[1])
 }
 
+// checkpointsByTask is the cache's index of Checkpoints by the UID of the task
+// whose checkpoint their status says they stand for.
+const checkpointsByTask = "checkpointOfTask"
+
 // highestCheckpoint is the highest number that a Checkpoint of the task stands
 // for. Its status says so, which nobody else can write, as labels can be.
 func (r *Reconciler) highestCheckpoint(ctx context.Context, task *v1alpha1.Task) (int64, error) {
 	list := &v1alpha1.CheckpointList{}
-	if err := r.Client.List(ctx, list, client.InNamespace(task.Namespace)); err != nil {
+	// Nothing of what is listed is written to.
+	err := r.Client.List(ctx, list, client.InNamespace(task.Namespace), client.MatchingFields{checkpointsByTask: string(task.UID)}, client.UnsafeDisableDeepCopy)
+	if err != nil {
 		return 0, fmt.Errorf("list the task's checkpoints: %w", err)
 	}
 	highest := int64(0)
 	for i := range list.Items {
-		if status := &list.Items[i].Status; status.TaskUID == string(task.UID) {
-			highest = max(highest, status.Number)
-		}
+		highest = max(highest, list.Items[i].Status.Number)
 	}
 	return highest, nil
 }

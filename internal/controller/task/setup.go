@@ -42,6 +42,14 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, podsByTask, index); err != nil {
 		return err
 	}
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Checkpoint{}, checkpointsByTask, func(object client.Object) []string {
+		if c, ok := object.(*v1alpha1.Checkpoint); ok && c.Status.TaskUID != "" {
+			return []string{c.Status.TaskUID}
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("task").
 		For(&v1alpha1.Task{}).
