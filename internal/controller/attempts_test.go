@@ -149,3 +149,15 @@ func TestARestoredStatusGoesOnPastTheNumbersThatTheStoreHasSeen(t *testing.T) {
 	w.start(w.pod("work", 6))
 	w.until("work", v1alpha1.ReasonRunning)
 }
+
+// TestAPodIsToldWhichNumbersOfCheckpointsAreTaken: neither the history store nor
+// the volume may know any more of a checkpoint that has an object.
+func TestAPodIsToldWhichNumbersOfCheckpointsAreTaken(t *testing.T) {
+	w := newWorld(t)
+	p := w.running("work")
+	w.Expect(w.config(p).HighestCheckpoint).To(gomega.BeZero())
+	number := w.record("work", v1alpha1.TriggerToolCalls, 1).Number
+	w.checkpoint(resources.CheckpointName("work", number))
+	w.Expect(w.kubelet.Vanish(w.ctx, p)).To(gomega.Succeed())
+	w.Expect(w.config(w.newestPod("work", 2)).HighestCheckpoint).To(gomega.Equal(number))
+}

@@ -237,15 +237,21 @@ func (w *world) pod(name string, attempt int64) *corev1.Pod {
 // operation is what the pod was told to carry out; nil for nothing.
 func (w *world) operation(p *corev1.Pod) *daemonapi.Operation {
 	w.Helper()
+	return w.config(p).Operation
+}
+
+// config is what the pod was told about its task.
+func (w *world) config(p *corev1.Pod) daemonapi.Config {
+	w.Helper()
 	for _, c := range append(p.Spec.InitContainers, p.Spec.Containers...) {
 		if c.Name == resources.PrepareContainer {
 			config, err := daemonapi.DecodeConfig(strings.ReplaceAll(c.Env[0].Value, "$$", "$"))
 			w.Expect(err).NotTo(gomega.HaveOccurred())
-			return config.Operation
+			return config
 		}
 	}
 	w.Fatal("the pod has no container prepare")
-	return nil
+	return daemonapi.Config{}
 }
 
 func (w *world) podGone(p *corev1.Pod) {

@@ -100,6 +100,9 @@ func (r *Reconciler) highestCheckpoint(ctx context.Context, task *v1alpha1.Task)
 		return 0, fmt.Errorf("list the task's checkpoints: %w", err)
 	}
 	highest := int64(0)
+	if latest := task.Status.LatestCheckpoint; latest != nil { // the cache may lag behind
+		highest = latest.Number
+	}
 	for i := range list.Items {
 		highest = max(highest, list.Items[i].Status.Number)
 	}
