@@ -83,9 +83,49 @@ func makeCgroups(name string) error {
 	return nil
 }
 
-// weight is how many processes of the machine all pods together count as. Left
-// at one, a compiler that runs beside them takes as much as the whole node, and
-// a handful of them leave it standing.
+// makeProgramsCgroup makes the group of the cluster's own programs. It weighs as
+// much as that of all pods: on a real cluster pods do not take the processors
+// from the API server, which runs elsewhere, nor from kubelet, for which a part
+// is kept.
+func makeProgramsCgroup(name string) error {
+	all, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	for _, h := range all {
+		if !sharesProcessors(h.dir) && !(h.v2 && len(all) == 1) {
+			continue
+		}
+		dir := filepath.Join(h.dir, name)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("control group %s: %w", dir, err)
+		}
+		if err := weigh(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sharesProcessors says whether a hierarchy of version 1 divides the processors.
+func sharesProcessors(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "cpu.shares"))
+	return err == nil
+}
+
+// join moves a process into the named group.
+func join(name string, pid int) error {
+	for _, dir := range cgroupDirs(name) {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, pid), 0o644); err != nil {
+			return fmt.Errorf("control group %s: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+// weight is how many processes of the machine all pods together count as, and
+// the cluster's programs as well. Left at one, a compiler that runs beside them
+// takes as much as the whole node, and a handful of them leave it standing.
 const weight = 16
 
 // weigh sets the group's share of the processors.
@@ -116,26 +156,28 @@ func delegate(dir string) error {
 	return nil
 }
 
-// cgroupDirs are the folders of the named group that there are.
-func cgroupDirs(name string) []string {
+// cgroupDirs are the folders of the named groups that there are.
+func cgroupDirs(names ...string) []string {
 	all, err := hierarchies()
 	if err != nil {
 		return nil
 	}
 	var dirs []string
 	for _, h := range all {
-		dir := filepath.Join(h.dir, name)
-		if _, err := os.Stat(dir); err == nil {
-			dirs = append(dirs, dir)
+		for _, name := range names {
+			dir := filepath.Join(h.dir, name)
+			if _, err := os.Stat(dir); err == nil {
+				dirs = append(dirs, dir)
+			}
 		}
 	}
 	return dirs
 }
 
-// cgroupPIDs are the processes in the named group and below it.
-func cgroupPIDs(name string) []int {
+// cgroupPIDs are the processes in the named groups and below them.
+func cgroupPIDs(names ...string) []int {
 	var pids []int
-	for _, dir := range cgroupDirs(name) {
+	for _, dir := range cgroupDirs(names...) {
 		filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.Name() != "cgroup.procs" {
 				return nil
@@ -152,12 +194,12 @@ func cgroupPIDs(name string) []int {
 	return pids
 }
 
-// removeCgroups removes the named group and all below it. Groups whose last
+// removeCgroups removes the named groups and all below them. Groups whose last
 // process has just ended stay busy for a moment.
-func removeCgroups(name string) error {
+func removeCgroups(names ...string) error {
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		var errs []error
-		for _, dir := range cgroupDirs(name) {
+		for _, dir := range cgroupDirs(names...) {
 			errs = append(errs, removeTree(dir))
 		}
 		err := errors.Join(errs...)

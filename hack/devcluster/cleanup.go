@@ -31,7 +31,7 @@ func programNames() map[string]bool {
 // or by the node's network namespace.
 func strays(s settings) []int {
 	found := map[int]bool{}
-	for _, pid := range cgroupPIDs(s.name()) {
+	for _, pid := range cgroupPIDs(s.name(), s.programs()) {
 		found[pid] = true
 	}
 	netns := nodeNamespace(s)
@@ -130,7 +130,7 @@ func clear(ctx context.Context, s settings, keepData bool) error {
 		// own, or a debugging hand, can have left these.
 		syscall.Unmount(mount, syscall.MNT_DETACH)
 	}
-	if err := removeCgroups(s.name()); err != nil {
+	if err := removeCgroups(s.name(), s.programs()); err != nil {
 		return err
 	}
 	if _, err := os.Stat("/sys/class/net/" + s.link()); err == nil {
@@ -213,7 +213,7 @@ func leftovers(ctx context.Context, s settings) []string {
 	for _, m := range mountsBelow(s) {
 		left = append(left, "mount "+m)
 	}
-	for _, dir := range cgroupDirs(s.name()) {
+	for _, dir := range cgroupDirs(s.name(), s.programs()) {
 		left = append(left, "control group "+dir)
 	}
 	if _, err := os.Stat("/sys/class/net/" + s.link()); err == nil {

@@ -171,6 +171,9 @@ func (c *cluster) prepare(ctx context.Context, bins binaries) error {
 		if err := makeCgroups(c.name()); err != nil {
 			return err
 		}
+		if err := makeProgramsCgroup(c.programs()); err != nil {
+			return err
+		}
 		if err := c.progress.step("opening the node's namespaces", func() error { return openSandbox(ctx, c.settings, bins.pause) }); err != nil {
 			return err
 		}
@@ -252,6 +255,11 @@ func (c *cluster) startOne(ctx context.Context, comp component) error {
 		}
 		if err := spawn(c.pidFile(comp.name), c.logFile(comp.name), append(enter(h), comp.argv...), cleanEnv(os.Environ())); err != nil {
 			return err
+		}
+		if p, ok := readPID(c.pidFile(comp.name)); ok {
+			if err := join(c.programs(), p.PID); err != nil {
+				return err
+			}
 		}
 		if comp.ready == nil {
 			return nil

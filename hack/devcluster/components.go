@@ -13,6 +13,10 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 const (
@@ -209,8 +213,16 @@ func (s settings) apiReady(ctx context.Context) error {
 	return err
 }
 
+// containerdReady is without error once containerd answers kubelet. Its CRI
+// service starts last, after the state of all containers was read, and kubelet
+// ends if it asks before.
 func (s settings) containerdReady(ctx context.Context) error {
-	_, err := run(ctx, "ctr", "-a", s.containerdSocket(), "version")
+	conn, err := grpc.NewClient("unix://"+s.containerdSocket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = cri.NewRuntimeServiceClient(conn).Version(ctx, &cri.VersionRequest{})
 	return err
 }
 

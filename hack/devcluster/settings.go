@@ -147,6 +147,9 @@ func nth(p netip.Prefix, n int) netip.Addr {
 // name is what the instance's cgroup, iptables rules and node are called.
 func (s settings) name() string { return "clew-devcluster-" + strconv.Itoa(s.Instance) }
 
+// programs is the control group of the cluster's own programs.
+func (s settings) programs() string { return s.name() + "-programs" }
+
 // link is the name of the machine's end of the virtual cable to the node.
 func (s settings) link() string { return "clew" + strconv.Itoa(s.Instance) }
 

@@ -3,11 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -50,12 +52,12 @@ func (t *tenant) serverFloods() map[string]flood {
 		"handshakes": {workers: 2, once: func(ctx context.Context, _, _ int) error {
 			return send(ctx, t.fresh, http.MethodPost, url+appendPath, t.madeUp(daemonapi.ServerAudience), strings.NewReader("x"), "Content-Type", "application/proto")
 		}},
-		"bombs": {workers: 4, once: func(ctx context.Context, worker, _ int) error {
-			token := t.token(daemonapi.ServerAudience)
-			if worker == 0 {
-				return send(ctx, t.http, http.MethodPost, url+appendPath, token, bytes.NewReader(zipped), "Content-Type", "application/proto", "Content-Encoding", "gzip")
-			}
-			return send(ctx, t.http, http.MethodPost, url+appendPath, token, bytes.NewReader(plain), "Content-Type", "application/proto")
+		"bombs": {workers: 3, once: func(ctx context.Context, _, _ int) error {
+			return send(ctx, t.http, http.MethodPost, url+appendPath, t.token(daemonapi.ServerAudience), bytes.NewReader(plain), "Content-Type", "application/proto")
+		}},
+		"zip-bombs": {workers: 1, once: func(ctx context.Context, _, _ int) error {
+			return send(ctx, t.http, http.MethodPost, url+appendPath, t.token(daemonapi.ServerAudience), bytes.NewReader(zipped),
+				"Content-Type", "application/proto", "Content-Encoding", "gzip")
 		}},
 		"slow": {workers: 100, once: func(ctx context.Context, worker, _ int) error {
 			token := t.token(daemonapi.ServerAudience)
@@ -77,7 +79,6 @@ func (t *tenant) gitFloods() map[string]flood {
 	advertise := func(ctx context.Context, client *http.Client, token, service string) error {
 		return send(ctx, client, http.MethodGet, url+"/info/refs?service="+service, token, nil)
 	}
-	const fetch = "0011command=fetch0001000fno-progress0032want " + someCommit + "\n0009done\n0000"
 	slow := func(service, token string) string {
 		return "POST /" + strings.SplitN(url, "/", 4)[3] + "/" + service + " HTTP/1.1\r\nHost: clew-gitstore\r\nContent-Type: application/x-" + service +
 			"-request\r\nContent-Length: 16000000\r\nAuthorization: Bearer " + token + "\r\n\r\n"
@@ -100,20 +101,41 @@ func (t *tenant) gitFloods() map[string]flood {
 				"Content-Type", "application/x-git-receive-pack-request")
 		}},
 		"big": {workers: 2, once: func(ctx context.Context, worker, i int) error {
-			body := io.LimitReader(zeros{}, 1<<30)
+			head := gitbomb.Push(fmt.Sprintf("refs/clew/big/%d-%d", worker, i), []byte("PACK\x00\x00\x00\x02\x00\x00\x00\x01"), bytes.Repeat([]byte{7}, 20))
+			body := io.MultiReader(bytes.NewReader(head), io.LimitReader(zeros{}, 1<<30))
 			return send(ctx, t.http, http.MethodPost, url+"/git-receive-pack", t.token(daemonapi.GitStoreAudience), body, "Content-Type", "application/x-git-receive-pack-request")
 		}},
 		"lists": {workers: 8, once: func(ctx context.Context, worker, _ int) error {
 			return advertise(ctx, t.http, t.token(daemonapi.GitStoreAudience), []string{"git-upload-pack", "git-receive-pack"}[worker%2])
 		}},
 		"fetches": {workers: 8, once: func(ctx context.Context, _, _ int) error {
-			return send(ctx, t.http, http.MethodPost, url+"/git-upload-pack", t.token(daemonapi.GitStoreAudience), strings.NewReader(fetch),
-				"Content-Type", "application/x-git-upload-pack-request", "Git-Protocol", "version=2")
+			return t.clone(ctx, url)
 		}},
 		"slow": {workers: 60, once: func(ctx context.Context, worker, _ int) error {
 			return t.drip(ctx, t.gitstore, slow([]string{"git-upload-pack", "git-receive-pack"}[worker%2], t.token(daemonapi.GitStoreAudience)))
 		}},
 	}
+}
+
+var objectID = regexp.MustCompile("[0-9a-f]{40}")
+
+// clone fetches everything that the task may see of a repository.
+func (t *tenant) clone(ctx context.Context, url string) error {
+	token := t.token(daemonapi.GitStoreAudience)
+	refs, err := receive(ctx, t.http, url+"/info/refs?service=git-upload-pack", token)
+	if err != nil {
+		return err
+	}
+	ids := objectID.FindAllString(refs, -1)
+	if len(ids) == 0 {
+		return errors.New("the task sees no refs")
+	}
+	var wants strings.Builder
+	for _, id := range ids {
+		wants.WriteString("0032want " + id + "\n")
+	}
+	return send(ctx, t.http, http.MethodPost, url+"/git-upload-pack", token, strings.NewReader(wants.String()+"00000009done\n"),
+		"Content-Type", "application/x-git-upload-pack-request")
 }
 
 type zeros struct{}

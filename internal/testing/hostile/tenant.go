@@ -60,7 +60,7 @@ func newTenant() (*tenant, error) {
 		api: &http.Client{Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, MaxIdleConnsPerHost: 64}},
 		http: &http.Client{Timeout: 5 * time.Minute, Transport: &http.Transport{
 			TLSClientConfig: stranger, MaxIdleConnsPerHost: 256, ForceAttemptHTTP2: true}},
-		fresh: &http.Client{Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: stranger, DisableKeepAlives: true}},
+		fresh: &http.Client{Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: stranger, DisableKeepAlives: true, ForceAttemptHTTP2: true}},
 	}, nil
 }
 
@@ -168,6 +168,17 @@ func (t *tenant) madeUp(audience string) string {
 
 // send makes one request with a token and reads the whole answer.
 func send(ctx context.Context, client *http.Client, method, url, token string, body io.Reader, header ...string) error {
+	return exchange(ctx, client, io.Discard, method, url, token, body, header...)
+}
+
+// receive returns the answer to a GET request with a token.
+func receive(ctx context.Context, client *http.Client, url, token string) (string, error) {
+	var answer strings.Builder
+	err := exchange(ctx, client, &answer, http.MethodGet, url, token, nil)
+	return answer.String(), err
+}
+
+func exchange(ctx context.Context, client *http.Client, answer io.Writer, method, url, token string, body io.Reader, header ...string) error {
 	r, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {
 		return err
@@ -184,7 +195,7 @@ func send(ctx context.Context, client *http.Client, method, url, token string, b
 	if err := refused(response); err != nil {
 		return err
 	}
-	_, err = io.Copy(io.Discard, response.Body)
+	_, err = io.Copy(answer, response.Body)
 	return err
 }
 
