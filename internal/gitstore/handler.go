@@ -55,8 +55,8 @@ type Handler struct {
 	log           logr.Logger
 	usage         *usage
 	metrics       *metrics
-	pushes        *places
-	fetches       *places
+	pushes        slots
+	fetches       slots
 	// free returns the bytes that are free on the volume.
 	free   func() (int64, error)
 	purges *purges
@@ -85,8 +85,8 @@ func NewHandler(store *Store, authenticator Authenticator, limits Limits, log lo
 		log:           log,
 		usage:         newUsage(time.Now),
 		purges:        &purges{last: map[string]time.Time{}},
-		pushes:        newPlaces(limits.ConcurrentPushes),
-		fetches:       newPlaces(limits.ConcurrentFetches),
+		pushes:        newSlots(limits.ConcurrentPushes),
+		fetches:       newSlots(limits.ConcurrentFetches),
 		free:          func() (int64, error) { return freeBytes(store.root) },
 		pushed:        func(Repository) {},
 		beforeGit:     func() {},
@@ -192,16 +192,16 @@ func (h *Handler) serve(w http.ResponseWriter, c *call) *refusal.Refusal {
 	if refused := h.authenticate(c); refused != nil {
 		return refused
 	}
-	places := h.fetches
+	slots := h.fetches
 	if c.push() && !c.advertise {
-		places = h.pushes
+		slots = h.pushes
 	}
-	release, refused := h.slot(c.request.Context(), places, c.repository.Namespace)
+	release, refused := h.slot(c.request.Context(), slots, c.repository.Namespace)
 	if refused != nil {
 		return refused
 	}
 	defer release()
-	c.pressure.held.Store(places)
+	c.pressure.held.Store(slots.Places)
 	newest, refused := h.raise(c)
 	if refused != nil {
 		return refused
@@ -245,16 +245,6 @@ func (h *Handler) authenticate(c *call) *refusal.Refusal {
 	}
 	c.log = c.log.WithValues("task", task.Name, "attempt", task.Attempt)
 	return nil
-}
-
-// slot waits for one of the places for requests at work.
-func (h *Handler) slot(ctx context.Context, places *places, namespace string) (release func(), refused *refusal.Refusal) {
-	free := places.take(ctx, namespace, slotTimeout)
-	if free == nil {
-		return nil, refusal.New(refusal.Unavailable, "too many requests are being served at the moment; try again")
-	}
-	h.metrics.inFlight.Inc()
-	return func() { h.metrics.inFlight.Dec(); free() }, nil
 }
 
 // raise lets the fence know the attempt that calls, and returns the newest one.

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"github.com/clew-dev/clew/internal/places"
 )
 
 // pace bounds how long a client may keep its place without moving bytes: it may
@@ -30,14 +32,14 @@ const (
 )
 
 // pressure is what those who wait put on a request that has a place.
-type pressure struct{ held atomic.Pointer[places] }
+type pressure struct{ held atomic.Pointer[places.Places] }
 
 func (p *pressure) on() bool {
 	if p == nil {
 		return false
 	}
 	held := p.held.Load()
-	return held != nil && held.awaited()
+	return held != nil && held.Awaited()
 }
 
 // left is how long the client may take now.

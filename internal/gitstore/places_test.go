@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/places"
 )
 
 // slowRequest is a fetch whose body does not come. It ends with the test.
@@ -67,71 +68,31 @@ func TestAClientThatStandsStillLosesItsPlace(t *testing.T) {
 	server.inFlight(0)
 }
 
-func TestPlacesAreSharedByNamespaces(t *testing.T) {
+func TestANamespaceGetsAQuarterOfThePlacesAndOneAtLeast(t *testing.T) {
 	for all, share := range map[int]int{1: 1, 3: 1, 4: 1, 6: 2, 8: 2, 10: 3} {
-		if p := newPlaces(all); p.share != share {
-			t.Errorf("of %d places a namespace gets %d, want %d", all, p.share, share)
+		if s := newSlots(all); s.ofNamespace != share {
+			t.Errorf("of %d places a namespace gets %d, want %d", all, s.ofNamespace, share)
 		}
-	}
-	p := newPlaces(5)
-	one, two := p.take(t.Context(), "a", 0), p.take(t.Context(), "a", 0)
-	if one == nil || two == nil || p.take(t.Context(), "a", time.Millisecond) != nil {
-		t.Error("a namespace gets two of five places")
-	}
-	waiting := make(chan func())
-	go func() { waiting <- p.take(t.Context(), "a", time.Minute) }()
-	one()
-	if release := <-waiting; release == nil {
-		t.Error("a place became free, and nobody got it")
-	}
-	two()
-}
-
-func TestTheLastPlacesAreForNamespacesThatHoldNone(t *testing.T) {
-	p := newPlaces(6)
-	taken := 0
-	for _, namespace := range []string{"a", "b", "c", "a", "b", "c"} {
-		if p.take(t.Context(), namespace, time.Millisecond) != nil {
-			taken++
-		}
-	}
-	if taken != 4 {
-		t.Errorf("three namespaces hold %d of six places, want 4", taken)
-	}
-	for _, namespace := range []string{"d", "e"} {
-		if p.take(t.Context(), namespace, time.Millisecond) == nil {
-			t.Errorf("%s, which holds none, gets none", namespace)
-		}
-	}
-}
-
-func TestWhoWaitsForTheirOwnShareHurriesNobody(t *testing.T) {
-	p := newPlaces(1)
-	first := p.take(t.Context(), "a", 0)
-	ended := p.wait("a")
-	if p.awaited() {
-		t.Error("a namespace that has its share is waited for")
-	}
-	ended()
-	got := make(chan func(), 1)
-	go func() { got <- p.take(t.Context(), "b", time.Minute) }()
-	for deadline := time.Now().Add(time.Minute); !p.awaited(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("nobody is seen to wait")
-		}
-	}
-	first()
-	if <-got == nil {
-		t.Error("a place became free, and nobody got it")
-	}
-	if p.awaited() {
-		t.Error("who has a place is still seen to wait")
 	}
 }
 
 func TestASlowClientHasToHurryWhileOthersWait(t *testing.T) {
-	full := newPlaces(1)
-	full.waiting = 1
+	full := places.New(1)
+	release, err := full.Take(t.Context(), places.Share{Of: "a", Places: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	come := make(chan func(), 1)
+	go func() {
+		if other, err := full.Take(t.Context(), places.Share{Of: "b", Places: 1}); err == nil {
+			come <- other
+		}
+	}()
+	for deadline := time.Now().Add(time.Minute); !full.Awaited(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody is seen to wait")
+		}
+	}
 	pressed := &pressure{}
 	p := pace{patience: time.Minute, pressure: pressed}
 	seconds := func(p *pace, n, bytes int) {
@@ -156,7 +117,8 @@ func TestASlowClientHasToHurryWhileOthersWait(t *testing.T) {
 	if quick.left() != time.Minute {
 		t.Errorf("%s left to a client that is quick", quick.left())
 	}
-	full.waiting = 0
+	release()
+	<-come
 	if p.left() != time.Minute {
 		t.Errorf("%s left when nobody waits any more", p.left())
 	}

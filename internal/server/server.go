@@ -226,6 +226,7 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 	p := &parts{board: requests.New(), informers: informers, rollback: back, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, code: code}
 	p.gateway = gateway.New(gateway.Options{
 		Store:         stores.daemons,
+		Connections:   stores.daemons.MaxConnections(),
 		Authenticator: podidentity.New(identities, podidentity.Options{Audiences: o.Audiences, Tasks: attempts}),
 		Requests:      p.board,
 		Tasks:         attempts,

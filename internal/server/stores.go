@@ -17,14 +17,23 @@ import (
 // who search; and what takes long, exports, imports and maintenance.
 type stores struct{ daemons, people, archive *postgres.Store }
 
+// The connections of each; see the shares of packages gateway and historyapi, which
+// are made of them. Those of the archive are for three exports, two imports, and
+// maintenance or a deletion.
+const (
+	daemonConnections  = 14
+	peopleConnections  = 6
+	archiveConnections = 6
+)
+
 func openStores(ctx context.Context, dsn string, limits postgres.Limits, log logr.Logger) (s stores, err error) {
 	open := func(into **postgres.Store, pool postgres.Pool) {
 		store, failed := postgres.OpenPool(ctx, dsn, log, pool)
 		*into, err = store, errors.Join(err, failed)
 	}
-	open(&s.daemons, postgres.Pool{Connections: 10, StatementTimeout: 30 * time.Second, Limits: limits})
-	open(&s.people, postgres.Pool{Connections: 6, StatementTimeout: 30 * time.Second})
-	open(&s.archive, postgres.Pool{Connections: 6, Limits: limits})
+	open(&s.daemons, postgres.Pool{Connections: daemonConnections, StatementTimeout: 30 * time.Second, Limits: limits})
+	open(&s.people, postgres.Pool{Connections: peopleConnections, StatementTimeout: 30 * time.Second})
+	open(&s.archive, postgres.Pool{Connections: archiveConnections, Limits: limits})
 	if err != nil {
 		s.close()
 	}

@@ -134,6 +134,9 @@ func (s *Store) Connections() (open, inUse int32) {
 	return stat.TotalConns(), stat.AcquiredConns()
 }
 
+// MaxConnections is how many connections there may be at once.
+func (s *Store) MaxConnections() int { return int(s.pool.Config().MaxConns) }
+
 // read returns queries outside of a transaction.
 func (s *Store) read() *sqlc.Queries { return sqlc.New(s.pool) }
 

@@ -52,7 +52,12 @@ func (s heldStore) Append(ctx context.Context, task history.Task, _ int64, _ []h
 
 func serveStore(t *testing.T, store gateway.Store, known tokens) *httptest.Server {
 	t.Helper()
-	g := gateway.New(gateway.Options{Store: store, Authenticator: known, Requests: requests.New(), Log: logr.Discard()})
+	return serveWith(t, gateway.Options{Store: store, Authenticator: known, Requests: requests.New(), Log: logr.Discard()})
+}
+
+func serveWith(t *testing.T, o gateway.Options) *httptest.Server {
+	t.Helper()
+	g := gateway.New(o)
 	mux := http.NewServeMux()
 	mux.Handle(g.Handler())
 	server := httptest.NewUnstartedServer(mux)
@@ -207,6 +212,42 @@ func TestOneNamespaceKeepsNoOtherWaiting(t *testing.T) {
 	for range 8 {
 		g.Eventually(store.entered, "20s").Should(gomega.Receive(gomega.HaveField("Namespace", "hostile")))
 	}
+	done := make(chan error, 1)
+	go func() { done <- send(t.Context(), "honest") }()
+	g.Eventually(store.entered, "20s").Should(gomega.Receive(gomega.HaveField("Name", "honest")))
+	close(store.release)
+	g.Eventually(done, "20s").Should(gomega.Receive(gomega.BeNil()))
+	cancel()
+	hostile.Wait()
+}
+
+// Two namespaces whose requests the store takes its time for leave it connections,
+// and a third one's requests find a place.
+func TestTwoNamespacesDoNotTakeAllConnections(t *testing.T) {
+	g := gomega.NewWithT(t)
+	const connections = 10
+	known := tokens{"honest": identity("honest", 1)}
+	for i := range 24 {
+		hostile := identity(fmt.Sprint("hostile-", i), 1)
+		hostile.Namespace = fmt.Sprint("hostile-", i%2)
+		known[hostile.TaskName] = hostile
+	}
+	store := heldStore{entered: make(chan history.Task, 100), release: make(chan struct{})}
+	server := serveWith(t, gateway.Options{Store: store, Connections: connections, Authenticator: known, Requests: requests.New(), Log: logr.Discard()})
+	send := func(ctx context.Context, token string) error {
+		client := daemonv1connect.NewDaemonServiceClient(&http.Client{Transport: withToken{token, server.Client().Transport}}, server.URL)
+		_, err := client.Append(ctx, connect.NewRequest(&daemonv1.AppendRequest{Records: []*daemonv1.Record{text(1, daemonv1.Role_ROLE_USER, "x")}}))
+		return err
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var hostile sync.WaitGroup
+	for token := range known {
+		if token != "honest" {
+			hostile.Go(func() { _ = send(ctx, token) })
+		}
+	}
+	g.Eventually(func() int { return len(store.entered) }, "20s").Should(gomega.BeNumerically(">=", 4))
+	g.Consistently(func() int { return len(store.entered) }, "300ms").Should(gomega.BeNumerically("<", connections-2))
 	done := make(chan error, 1)
 	go func() { done <- send(t.Context(), "honest") }()
 	g.Eventually(store.entered, "20s").Should(gomega.Receive(gomega.HaveField("Name", "honest")))

@@ -109,6 +109,9 @@ type Options struct {
 	Authenticator Authenticator
 	Requests      Requests
 	Log           logr.Logger
+	// Connections is how many Store has; requests that use it are bounded by that. 14
+	// if zero.
+	Connections int
 	// Tasks has a look, at each Begin, whether the Task is there: identities are
 	// remembered for a while, and a pod that outlives its Task must not bring
 	// back a history that was deleted. Nil for no look.
@@ -156,10 +159,13 @@ func New(o Options) *Gateway {
 	if o.TaskBytesPerSecond <= 0 {
 		o.TaskBytesPerSecond = defaultTaskBytesPerSecond
 	}
+	if o.Connections <= 0 {
+		o.Connections = defaultConnections
+	}
 	return &Gateway{
 		store: o.Store, authenticator: o.Authenticator, requests: o.Requests, tasks: o.Tasks, log: o.Log,
 		metrics: newMetrics(o.Registerer), heartbeat: o.Heartbeat, streamLifetime: o.StreamLifetime,
-		closing: make(chan struct{}), shares: newShares(o.TaskBytesPerSecond),
+		closing: make(chan struct{}), shares: newShares(o.TaskBytesPerSecond, o.Connections),
 	}
 }
 

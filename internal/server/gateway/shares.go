@@ -11,19 +11,23 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/util/cache"
 
+	"github.com/clew-dev/clew/internal/places"
 	"github.com/clew-dev/clew/internal/podidentity"
-	"github.com/clew-dev/clew/internal/server/places"
 )
 
-// How many requests of daemons are worked on at once: these alone use the history
-// store. The rest waits in line for its own.
+// How many requests of daemons are worked on at once: as many as the history store
+// has connections, but for a few, so that none of them waits for a connection while
+// its time runs, and what the gateway asks by itself finds one. The rest waits in
+// line for its own. A namespace gets what is not for those who have none (see
+// package places): two thirds. So whatever a few namespaces make the store do, for
+// as long as a statement may take, the others' requests find places.
 //
 // A request is worked on when it has come, and a long answer only while a part of
 // it is being made: how fast a caller writes and reads costs the caller's own share
 // of the arrivals, and no other's work.
 const (
-	placesInAll         = 32
-	placesOfNamespace   = 8
+	defaultConnections  = 14
+	spareConnections    = 2
 	placesOfTask        = 2
 	arrivalsInAll       = 128
 	arrivalsOfNamespace = 8
@@ -74,16 +78,19 @@ var errBusy = errors.New("too many requests of this task or namespace are being 
 // shares keeps each task and namespace to its part of the server.
 type shares struct {
 	arrivals, large, requests, streams *places.Places
+	requestsOfNamespace                int
 	bytesPerSecond                     int
 
 	mu    sync.Mutex
 	paces *cache.LRUExpireCache
 }
 
-func newShares(bytesPerSecond int) *shares {
+func newShares(bytesPerSecond, connections int) *shares {
+	atWork := max(connections-spareConnections, 1)
 	return &shares{
-		arrivals: places.New(arrivalsInAll), large: places.New(largeInAll), requests: places.New(placesInAll), streams: places.New(streamsInAll),
-		bytesPerSecond: bytesPerSecond, paces: cache.NewLRUExpireCache(pacesKept),
+		arrivals: places.New(arrivalsInAll), large: places.New(largeInAll), requests: places.New(atWork), streams: places.New(streamsInAll),
+		requestsOfNamespace: atWork - places.Reserve(atWork),
+		bytesPerSecond:      bytesPerSecond, paces: cache.NewLRUExpireCache(pacesKept),
 	}
 }
 
@@ -122,7 +129,7 @@ func (a *arrival) work(ctx context.Context) error {
 	defer cancel()
 	release, err := a.shares.requests.Take(ctx,
 		places.Share{Of: "task/" + a.id.TaskUID, Places: placesOfTask},
-		places.Share{Of: "namespace/" + a.id.Namespace, Places: placesOfNamespace})
+		places.Share{Of: "namespace/" + a.id.Namespace, Places: a.shares.requestsOfNamespace})
 	if err != nil {
 		return connect.NewError(connect.CodeUnavailable, errBusy)
 	}

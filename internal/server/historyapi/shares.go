@@ -6,7 +6,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/clew-dev/clew/internal/server/places"
+	"github.com/clew-dev/clew/internal/places"
 )
 
 // How many costly requests are served at once, of one namespace and in all.
@@ -29,7 +29,7 @@ func newShares() shares {
 }
 
 // enter waits for a place for a request, of so many for its namespace.
-func (a *api) enter(c *call, among *places.Places, ofNamespace int64) (release func(), err error) {
+func (a *api) enter(c *call, among *places.Places, ofNamespace int) (release func(), err error) {
 	ctx, cancel := context.WithTimeout(c.Context(), patience)
 	defer cancel()
 	release, err = among.Take(ctx, places.Share{Of: c.access.Namespace, Places: ofNamespace})

@@ -1,0 +1,170 @@
+package places_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/onsi/gomega"
+
+	"github.com/clew-dev/clew/internal/places"
+)
+
+// at takes a place at once, or says that there is none.
+func at(p *places.Places, shares ...places.Share) (release func(), err error) {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	return p.Take(ended, shares...)
+}
+
+func share(of string, n int) places.Share { return places.Share{Of: of, Places: n} }
+
+// waits begins to wait for a place, and returns when that is seen.
+func waits(t *testing.T, p *places.Places, shares ...places.Share) (got chan func()) {
+	t.Helper()
+	got = make(chan func(), 1)
+	go func() {
+		if release, err := p.Take(t.Context(), shares...); err == nil {
+			got <- release
+		}
+	}()
+	return got
+}
+
+func TestWhoWaitsForTheirOwnShareKeepsNobodyElseWaiting(t *testing.T) {
+	g := gomega.NewWithT(t)
+	p := places.New(2)
+	first, err := at(p, share("a", 1))
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	for range 100 {
+		waits(t, p, share("a", 1))
+	}
+	_, err = at(p, share("a", 1))
+	g.Expect(err).To(gomega.MatchError(places.ErrBusy))
+	g.Expect(p.Awaited()).To(gomega.BeFalse(), "who has their share is not kept waiting by others")
+	second, err := at(p, share("b", 1))
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	_, err = at(p, share("c", 1))
+	g.Expect(err).To(gomega.MatchError(places.ErrBusy), "all places are taken")
+	second()
+	_, err = at(p, share("c", 1))
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	first()
+}
+
+func TestAPlaceIsTakenWithinEachOfTheShares(t *testing.T) {
+	g := gomega.NewWithT(t)
+	p := places.New(30)
+	task := func(name string) []places.Share {
+		return []places.Share{share("task/"+name, 2), share("namespace/a", 3)}
+	}
+	for range 2 {
+		_, err := at(p, task("one")...)
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+	}
+	_, err := at(p, task("one")...)
+	g.Expect(err).To(gomega.MatchError(places.ErrBusy), "the task has its share")
+	other, err := at(p, task("two")...)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	_, err = at(p, task("two")...)
+	g.Expect(err).To(gomega.MatchError(places.ErrBusy), "the namespace has its share")
+	other()
+	other() // what was given back is not given back once more
+	_, err = at(p, task("two")...)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	_, err = at(p, task("three")...)
+	g.Expect(err).To(gomega.MatchError(places.ErrBusy))
+}
+
+func TestTheLastThirdIsForThoseWhoHaveNone(t *testing.T) {
+	g := gomega.NewWithT(t)
+	p := places.New(6)
+	taken := 0
+	for _, namespace := range []string{"a", "b", "c", "a", "b", "c"} {
+		if _, err := at(p, share(namespace, 2)); err == nil {
+			taken++
+		}
+	}
+	g.Expect(taken).To(gomega.Equal(4), "places of three namespaces")
+	for _, namespace := range []string{"d", "e"} {
+		_, err := at(p, share(namespace, 2))
+		g.Expect(err).NotTo(gomega.HaveOccurred(), namespace+", which has none, gets none")
+	}
+}
+
+func TestWhoWaitsForOthersIsSeenToWaitAndComesFirst(t *testing.T) {
+	g := gomega.NewWithT(t)
+	p := places.New(1)
+	first, err := at(p, share("a", 1))
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	b := waits(t, p, share("b", 1))
+	g.Eventually(p.Awaited).Should(gomega.BeTrue())
+	c := waits(t, p, share("c", 1))
+	first()
+	release := <-b
+	g.Eventually(p.Awaited).Should(gomega.BeTrue(), "one is left, whose place another one has")
+	release()
+	(<-c)()
+	g.Expect(p.Awaited()).To(gomega.BeFalse())
+}
+
+func TestWhoGivesUpWaitingIsNotWaitedFor(t *testing.T) {
+	g := gomega.NewWithT(t)
+	p := places.New(1)
+	first, err := at(p, share("a", 1))
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		_, err := p.Take(ctx, share("b", 1))
+		ended <- err
+	}()
+	g.Eventually(p.Awaited).Should(gomega.BeTrue())
+	cancel()
+	g.Expect(<-ended).To(gomega.MatchError(places.ErrBusy))
+	g.Expect(p.Awaited()).To(gomega.BeFalse())
+	first()
+	_, err = at(p, share("b", 1))
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+}
+
+// The counts are right after whatever order of coming, waiting, giving up and going.
+func TestPlacesAreNeitherLostNorGivenTwice(t *testing.T) {
+	g := gomega.NewWithT(t)
+	p := places.New(4)
+	var mu sync.Mutex
+	most, now := 0, 0
+	count := func(n int) {
+		mu.Lock()
+		defer mu.Unlock()
+		now += n
+		most = max(most, now)
+	}
+	var all sync.WaitGroup
+	for i := range 300 {
+		all.Go(func() {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if i%3 == 0 {
+				go cancel()
+			}
+			release, err := p.Take(ctx, share(fmt.Sprint("task/", i%7), 1), share(fmt.Sprint("namespace/", i%2), 3))
+			if err != nil {
+				return
+			}
+			count(1)
+			count(-1)
+			release()
+		})
+	}
+	all.Wait()
+	g.Expect(most).To(gomega.BeNumerically("<=", 4))
+	g.Expect(p.Awaited()).To(gomega.BeFalse())
+	for _, of := range []string{"a", "b", "c", "d"} {
+		_, err := at(p, share(of, 1))
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+	}
+	_, err := at(p, share("e", 1))
+	g.Expect(err).To(gomega.HaveOccurred())
+}
