@@ -8,10 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/clew-dev/clew/internal/gitmemory"
 )
 
 // git runs git with nothing of this process's environment but the PATH.
@@ -26,20 +27,6 @@ type git struct {
 // defaultGitMemory is enough to take in some 700,000 objects at once, or a delta
 // of a file of 80 MiB.
 const defaultGitMemory = 192 << 20
-
-// limited runs a command with a limit for the memory that it and each of its
-// children may write to (RLIMIT_DATA; a limit of addresses would count packs that
-// are mapped, and not let Go's runtime start). What pushes bring decides how much
-// git asks for, by factors of a million: without the limit, a small push ends
-// this container. Where a lower limit is set already, that one stays.
-const limited = `ulimit -S -d "$0" 2>/dev/null; exec "$@"`
-
-func (g git) commandLine(args []string) (string, []string) {
-	if g.memory <= 0 {
-		return g.binary, args
-	}
-	return "/bin/sh", append([]string{"-c", limited, strconv.FormatInt(g.memory>>10, 10), g.binary}, args...)
-}
 
 // killDelay is how long a git process has to clean up after itself.
 const killDelay = 5 * time.Second
@@ -73,7 +60,7 @@ func withConfig(pairs ...string) []string {
 // command prepares a git process in a process group of its own, which is ended
 // when ctx is done: politely first, so that it removes its temporary files.
 func (g git) command(ctx context.Context, folder string, args ...string) *exec.Cmd {
-	name, words := g.commandLine(args)
+	name, words := gitmemory.Command(g.binary, g.memory, args)
 	command := exec.CommandContext(ctx, name, words...)
 	command.Dir = folder
 	command.Env = append(g.environment(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(folder))

@@ -79,7 +79,7 @@ func (s *Store) writeHook(command []string) error {
 		return fmt.Errorf("the pre-receive hook must be given by an absolute path, not as %q", command)
 	}
 	var script strings.Builder
-	script.WriteString("#!/bin/sh\nulimit -S -d \"$(ulimit -H -d)\" # see limited\nexec")
+	script.WriteString("#!/bin/sh\nulimit -S -d \"$(ulimit -H -d)\" # see package gitmemory\nexec")
 	for _, word := range command {
 		script.WriteString(" '" + strings.ReplaceAll(word, "'", `'\''`) + "'")
 	}

@@ -7,10 +7,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/clew-dev/clew/internal/gitmemory"
 )
 
 // neutral is the configuration that every git process gets. It takes from git
@@ -99,7 +100,7 @@ func (r *Repo) command(ctx context.Context, call gitCall) (*exec.Cmd, *tailBuffe
 	if call.workDir != "" {
 		args = append(args, "--work-tree="+call.workDir)
 	}
-	name, args := limited(r.cfg, append(args, call.args...))
+	name, args := gitmemory.Command(r.cfg.Git, r.cfg.GitMemoryBytes, append(args, call.args...))
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = r.cfg.GitDir
 	cmd.Env = append(neutralEnv(), call.env...)
@@ -113,16 +114,6 @@ func (r *Repo) command(ctx context.Context, call gitCall) (*exec.Cmd, *tailBuffe
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
 	return cmd, stderr
-}
-
-// limited is the command line of git, with a limit for what it and each of its
-// children may write to in memory: git asks for what objects say that they need.
-func limited(cfg Config, args []string) (string, []string) {
-	if cfg.GitMemoryBytes <= 0 {
-		return cfg.Git, args
-	}
-	const script = `ulimit -d "$0" 2>/dev/null; exec "$@"`
-	return "/bin/sh", append([]string{"-c", script, strconv.FormatInt(cfg.GitMemoryBytes>>10, 10), cfg.Git}, args...)
 }
 
 // git runs git and returns its standard output.
