@@ -11,10 +11,12 @@ import (
 	"time"
 
 	"github.com/onsi/gomega"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -51,6 +53,7 @@ func TestItWorksWithItsOwnRightsAndWithoutPostgres(t *testing.T) {
 
 	o := defaultOptions()
 	o.leaderElect, o.leaderElectNamespace = true, "default"
+	killed(t, "manager-0")
 	o.metricsAddress = "0"
 	o.daemonImage, o.serverURL, o.gitStoreURL = "clew:test", "https://server:8443", "https://gitstore:8443"
 	o.probeAddress = freeAddress(t)
@@ -119,6 +122,23 @@ func freeAddress(t *testing.T) string {
 	}
 	defer l.Close()
 	return l.Addr().String()
+}
+
+// killed leaves the lease as a manager does that was killed in the pod: nothing gave
+// it back. The next one, in the same pod, need not wait until it has run out.
+func killed(t *testing.T, pod string) {
+	t.Helper()
+	t.Setenv(podEnv, pod)
+	now := metav1.NowMicro()
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: leaseName},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: &pod, LeaseDurationSeconds: ptr.To(int32(3600)), AcquireTime: &now, RenewTime: &now, LeaseTransitions: ptr.To(int32(1)),
+		},
+	}
+	if err := server.Client.Create(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // grantRole gives the account the generated role, and leases.

@@ -68,7 +68,7 @@ func defaultOptions() *options {
 
 func (o *options) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.leaderElect, "leader-elect", o.leaderElect, "work only while leading, so that several replicas can run")
-	f.StringVar(&o.leaderElectNamespace, "leader-elect-namespace", o.leaderElectNamespace, "namespace of the lease; the pod's own when empty")
+	f.StringVar(&o.leaderElectNamespace, "leader-elect-namespace", o.leaderElectNamespace, "namespace of the lease; the pod's own, from "+namespaceEnv+", when empty")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "where metrics are served over HTTP; 0 for nowhere")
 	f.StringVar(&o.probeAddress, "health-probe-bind-address", o.probeAddress, "where /healthz and /readyz are served over HTTP")
 	f.StringVar(&o.daemonImage, "daemon-image", o.daemonImage, "image that holds clew-daemon, for the pods of tasks (required)")

@@ -15,6 +15,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -91,6 +92,10 @@ func newManager(o *options) (ctrl.Manager, error) {
 			return nil, err
 		}
 	}
+	lease, err := newLease(config, o)
+	if err != nil {
+		return nil, err
+	}
 	grace := shutdownGrace
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                        scheme,
@@ -99,10 +104,13 @@ func newManager(o *options) (ctrl.Manager, error) {
 		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddress},
 		HealthProbeBindAddress:        o.probeAddress,
 		LeaderElection:                o.leaderElect,
-		LeaderElectionID:              "clew-manager",
-		LeaderElectionNamespace:       o.leaderElectNamespace,
 		LeaderElectionReleaseOnCancel: true,
 		GracefulShutdownTimeout:       &grace,
+		LeaseDuration:                 ptr.To(leaseDuration),
+		RenewDeadline:                 ptr.To(renewDeadline),
+		RetryPeriod:                   ptr.To(retryPeriod),
+
+		LeaderElectionResourceLockInterface: lease,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("set the controllers up: %w", err)
