@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -128,7 +129,19 @@ func (w *world) untilSystemReady(timeout time.Duration) {
 // scale sets the replicas of a workload of Clew's, such as statefulset/clew-postgres.
 func (w *world) scale(workload string, replicas int) {
 	w.Helper()
-	if out, err := w.kubectlIn(w.ctx, nil, "--namespace", systemNamespace, "scale", workload, fmt.Sprintf("--replicas=%d", replicas)); err != nil {
+	w.scaleIn(w.ctx, workload, replicas)
+}
+
+func (w *world) scaleIn(ctx context.Context, workload string, replicas int) {
+	w.Helper()
+	if out, err := w.kubectlIn(ctx, nil, "--namespace", systemNamespace, "scale", workload, fmt.Sprintf("--replicas=%d", replicas)); err != nil {
 		w.Fatalf("scale %s: %v\n%s", workload, err, out)
 	}
+}
+
+// scaleDown stops a workload of one replica. However the test ends, others need it.
+func (w *world) scaleDown(workload string) {
+	w.Helper()
+	w.Cleanup(func() { w.scaleIn(context.Background(), workload, 1) })
+	w.scale(workload, 0)
 }

@@ -139,7 +139,7 @@ func (s *volumeStore) copy(w *world) {
 
 func (s *volumeStore) putBack(w *world) {
 	w.Helper()
-	w.scale(s.workload, 0)
+	w.scaleDown(s.workload)
 	w.until(s.workload+" is down", 3*time.Minute, func() error {
 		pods := &corev1.PodList{}
 		err := w.kube.List(w.ctx, pods, client.InNamespace(systemNamespace), client.MatchingLabels{"app.kubernetes.io/component": s.component})

@@ -22,7 +22,7 @@ func TestTheAgentDoesNotNoticeAnOutage(t *testing.T) {
 
 	for _, workload := range []string{"statefulset/clew-postgres", "statefulset/clew-gitstore", "deployment/clew-server"} {
 		t.Logf("%s stops for %s", workload, outage)
-		w.scale(workload, 0)
+		w.scaleDown(workload)
 		time.Sleep(outage)
 		w.scale(workload, 1)
 		w.untilSystemReady(2 * time.Minute)
