@@ -61,7 +61,7 @@ func (p *preparer) target(ctx context.Context, number int64, commit string) (jou
 		return point, err
 	}
 	if err := p.repo.Verify(ctx, target(point)); err != nil {
-		return point, fmt.Errorf("checkpoint %d cannot be restored, so nothing was touched: %w", number, err)
+		return point, fmt.Errorf("checkpoint %d cannot be restored: %w", number, err)
 	}
 	return point, nil
 }

@@ -204,7 +204,12 @@ func TestRewindToADamagedCheckpointTouchesNothing(t *testing.T) {
 	tree := checkpoint(w, 1).GetTree()
 	damage(t, w, tree)
 	op := rewindTo(1, "Both", "Discard")
-	expectFailed(t, w.Prepare(2, op), op.ID, "CheckpointCorrupted")
+	r := w.Prepare(2, op)
+	expectFailed(t, r, op.ID, "CheckpointCorrupted")
+	// The manager says of every rewind that failed that all is as it was before.
+	if strings.Contains(r.Failed.Message, "nothing was") {
+		t.Errorf("it is said twice: %s", r.Failed.Message)
+	}
 	expect(t, "tree", w.Tree(), before)
 	expect(t, "conversation", w.Lines(), callsOfThree)
 	w.Prepare(3, nil)
