@@ -17,7 +17,8 @@ const (
 	// stands in the history store.
 	TaskHistoryRecorded = "HistoryRecorded"
 	// TaskHistoryComplete is False once records of the task are lost, which no later
-	// event undoes. It is there only then.
+	// event undoes, and while the history store lacks records that the task's volume
+	// may still have. It is there only then.
 	TaskHistoryComplete = "HistoryComplete"
 )
 
@@ -80,13 +81,14 @@ const (
 	ReasonServerUnreachable     = "ServerUnreachable"
 	ReasonGitStoreUnreachable   = "GitStoreUnreachable"
 	ReasonGitStoreRefused       = "GitStoreRefused"
-	ReasonFenced                = "Fenced"
 	ReasonPrepareFailed         = "PrepareFailed"
+	// ReasonFenced: a newer attempt has been seen. This one ends.
+	ReasonFenced = "Fenced"
 )
 
 // Problems that a daemon has while its agent runs. The condition Succeeded carries
 // them, and stays Unknown, since all goes on when they are solved. The others are
-// ReasonVolumeFull and ReasonGitStoreRefused.
+// ReasonVolumeFull, ReasonGitStoreRefused and ReasonFenced.
 const (
 	// ReasonRecordingFailed: the agent's output is held back.
 	ReasonRecordingFailed = "RecordingFailed"
@@ -130,6 +132,9 @@ const (
 	ReasonHistoryDeleted = "HistoryDeleted"
 	// ReasonHistoryGap: records of the task are lost for good.
 	ReasonHistoryGap = "HistoryGap"
+	// ReasonHistoryBehind: the history store was put back to an older copy. The
+	// task's next pod sends again what its volume has.
+	ReasonHistoryBehind = "HistoryBehind"
 )
 
 // Reasons of one-shot operations (status.resume, status.rewind).

@@ -181,12 +181,22 @@ func (d *decision) enterGap() {
 		d.entry(v1alpha1.EventHistoryGap, clew, gapMessage(d.lostRecords()))
 	}
 	d.s.LostRecords = d.lostRecords()
+	was := d.find(v1alpha1.TaskHistoryComplete)
+	wasBehind := was != nil && was.Reason == v1alpha1.ReasonHistoryBehind
 	switch n := d.lostRecords(); {
+	case wasBehind && !d.o.History.Known: // what was heard last
+	case wasBehind && d.compared() && d.lower():
+		d.entry(v1alpha1.EventHistoryGap, clew, d.behindMessage())
+		d.condition(v1alpha1.TaskHistoryComplete, metav1.ConditionFalse, v1alpha1.ReasonHistoryGap, d.behindMessage())
+	case d.behind():
+		d.condition(v1alpha1.TaskHistoryComplete, metav1.ConditionFalse, v1alpha1.ReasonHistoryBehind, d.behindMessage())
 	case n > 0:
 		d.condition(v1alpha1.TaskHistoryComplete, metav1.ConditionFalse, v1alpha1.ReasonHistoryGap, gapMessage(n))
 	case d.o.History.Known && d.o.History.State.LeftOutRecords > 0:
 		d.condition(v1alpha1.TaskHistoryComplete, metav1.ConditionFalse, v1alpha1.ReasonHistoryLimitReached,
 			"output of the agent was left out of the history, which had reached its limit: status.leftOutRecords counts the records")
+	case wasBehind:
+		meta.RemoveStatusCondition(&d.s.Conditions, v1alpha1.TaskHistoryComplete)
 	}
 }
 
@@ -243,7 +253,7 @@ func (d *decision) quiet(s *v1alpha1.TaskStatus) *v1alpha1.TaskStatus {
 // durable, that the status does not tell of, or that objects are still to be made.
 func (d *decision) checkpointNews() bool {
 	latest := d.o.History.State.Latest
-	if !d.o.History.Known || latest == nil {
+	if !d.o.History.Known || latest == nil || d.behind() {
 		return false
 	}
 	if d.old.CheckpointObjectsThrough != nil {
@@ -311,7 +321,7 @@ func (d *decision) fold() {
 		d.allRecorded()
 	}
 	d.trim()
-	if !d.o.History.Known || d.task.DeletionTimestamp != nil {
+	if !d.o.History.Known || d.task.DeletionTimestamp != nil || d.behind() {
 		return
 	}
 	state := d.o.History.State

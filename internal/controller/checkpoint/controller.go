@@ -192,6 +192,10 @@ func (r *Reconciler) await(ctx context.Context, c *v1alpha1.Checkpoint) (time.Du
 			"the task has not run yet and has nothing to keep: the checkpoint is taken when it runs")
 	}
 	latest, err := r.Store.Checkpoint(ctx, history.Key{Namespace: task.Namespace, UID: string(task.UID)}, task.Status.LatestCheckpoint.Number)
+	if errors.Is(err, history.ErrNotFound) {
+		return again, r.wait(ctx, c, metav1.ConditionFalse, v1alpha1.ReasonHistoryBehind, fmt.Sprintf(
+			"the task is not running, and the history store, which was put back to an older copy, does not have its last checkpoint, number %d: resume the task, and it is sent again", task.Status.LatestCheckpoint.Number))
+	}
 	if err != nil {
 		return 0, err
 	}

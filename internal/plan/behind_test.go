@@ -1,0 +1,134 @@
+package plan
+
+import (
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/testing/builders"
+)
+
+// atRest is a scene whose agent has ended after three checkpoints.
+func atRest(t *testing.T, code int32) *scene {
+	t.Helper()
+	s := running(t, builders.BackoffLimit(0))
+	s.record(v1alpha1.TriggerToolCalls)
+	s.record(v1alpha1.TriggerToolCalls)
+	s.record(v1alpha1.TriggerFailure)
+	if code == 0 {
+		s.o.History.State.Latest.Trigger = string(v1alpha1.TriggerCompletion)
+	}
+	s.agentExits(code)
+	s.podFinishes()
+	s.o.Pods = nil
+	s.recorded()
+	s.after(time.Hour).step()
+	s.wantState(map[bool]string{true: v1alpha1.ReasonCompleted, false: v1alpha1.ReasonAgentFailed}[code == 0])
+	return s
+}
+
+// storeGoesBack has the history store know so many checkpoints; 0 for nothing at all.
+func (s *scene) storeGoesBack(number int64) *scene {
+	s.o.History.State = history.TaskState{CheckpointCount: number}
+	if number > 0 {
+		s.o.History.State.Latest = &history.Checkpoint{Number: number, Attempt: 1, Trigger: string(v1alpha1.TriggerToolCalls), Time: s.now, Durable: true}
+	}
+	return s
+}
+
+func complete(s *scene) *metav1.Condition {
+	return meta.FindStatusCondition(s.status().Conditions, v1alpha1.TaskHistoryComplete)
+}
+
+// TestATaskAtRestTellsWhatTheHistoryStoreHasLost: no daemon of it is there to send
+// it again.
+func TestATaskAtRestTellsWhatTheHistoryStoreHasLost(t *testing.T) {
+	for name, test := range map[string]struct {
+		code   int32
+		number int64
+		says   string
+		advice string
+	}{
+		"a part of it":                  {1, 1, "up to checkpoint 1 of 3", "resume the task"},
+		"all of it":                     {1, 0, "none of this task's 3 checkpoints", "resume the task"},
+		"a part of it, once it is done": {0, 1, "up to checkpoint 1 of 3", "rewind the task to its latest checkpoint"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			s := atRest(t, test.code)
+			s.storeGoesBack(test.number).after(time.Minute).step()
+			c := s.wantCondition(v1alpha1.TaskHistoryComplete)
+			g.Expect(c.Status).To(gomega.Equal(metav1.ConditionFalse))
+			g.Expect(c.Reason).To(gomega.Equal(v1alpha1.ReasonHistoryBehind))
+			g.Expect(c.Message).To(gomega.And(gomega.ContainSubstring(test.says), gomega.ContainSubstring(test.advice)))
+			g.Expect(s.status().LatestCheckpoint.Number).To(gomega.Equal(int64(3)), "the task has it")
+			g.Expect(s.status().CheckpointCount).To(gomega.Equal(int64(3)))
+
+			writes := s.writes
+			s.after(time.Hour).step()
+			s.o.History.Known = false
+			s.after(time.Hour).step()
+			g.Expect(complete(s).Reason).To(gomega.Equal(v1alpha1.ReasonHistoryBehind), "the store cannot be asked")
+			s.o.History.Known = true
+			s.after(time.Hour).step()
+			g.Expect(s.writes).To(gomega.Equal(writes), "nothing new is written")
+
+			// The next pod sends it again.
+			if s.change(builders.Resume("r1")); test.code == 0 {
+				s.rewind("r1", 3)
+			}
+			s.step()
+			g.Expect(complete(s).Reason).To(gomega.Equal(v1alpha1.ReasonHistoryBehind), "nothing was sent yet")
+			s.storeGoesBack(3)
+			s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})
+			s.after(time.Second).step()
+			g.Expect(complete(s)).To(gomega.BeNil())
+		})
+	}
+}
+
+// TestWhatTheVolumeDoesNotHaveEitherIsAGap: it was lost, or the records are older
+// than what it keeps.
+func TestWhatTheVolumeDoesNotHaveEitherIsAGap(t *testing.T) {
+	g := gomega.NewWithT(t)
+	s := atRest(t, 1)
+	s.o.Claim = nil
+	s.storeGoesBack(1).after(time.Minute).step()
+	g.Expect(complete(s).Message).To(gomega.ContainSubstring("went with the task's volume"))
+	s.change(builders.Resume("r1")).step()
+	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})
+	s.agentRuns()
+	s.after(time.Minute).step()
+	c := s.wantCondition(v1alpha1.TaskHistoryComplete)
+	g.Expect(c.Reason).To(gomega.Equal(v1alpha1.ReasonHistoryGap))
+	g.Expect(c.Message).To(gomega.And(gomega.ContainSubstring("up to checkpoint 1 of 3"), gomega.ContainSubstring("lost for good")))
+	g.Expect(s.status().LatestCheckpoint.Number).To(gomega.Equal(int64(1)), "the store's word counts again")
+	told := 0
+	for _, e := range s.status().History {
+		if e.Reason == v1alpha1.EventHistoryGap {
+			told++
+		}
+	}
+	g.Expect(told).To(gomega.Equal(1))
+}
+
+// TestAStoreThatForgotThatACheckpointIsDurableIsBehind: the last record of a task at
+// rest is that the gitstore has its last checkpoint.
+func TestAStoreThatForgotThatACheckpointIsDurableIsBehind(t *testing.T) {
+	g := gomega.NewWithT(t)
+	s := atRest(t, 0)
+	s.o.History.State.Latest.Durable = false
+	s.after(time.Minute).step()
+	g.Expect(s.wantCondition(v1alpha1.TaskHistoryComplete).Reason).To(gomega.Equal(v1alpha1.ReasonHistoryBehind))
+	g.Expect(s.wantCondition(v1alpha1.TaskDurable).Status).To(gomega.Equal(metav1.ConditionTrue), "it is not on its way")
+	s.o.History.State.Latest.Lost = true
+	s.after(time.Minute).step()
+	g.Expect(s.wantCondition(v1alpha1.TaskDurable).Reason).To(gomega.Equal(v1alpha1.ReasonCheckpointLost))
+	g.Expect(complete(s)).To(gomega.BeNil())
+}
