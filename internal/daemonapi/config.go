@@ -228,6 +228,9 @@ type PrepareResult struct {
 	Reason string `json:"reason"`
 	// Message is the sentence for people.
 	Message string `json:"message,omitempty"`
+	// NewestAttempt is set where the volume or the gitstore has seen a newer attempt
+	// than this one: the next one must have a higher number.
+	NewestAttempt int64 `json:"newestAttempt,omitempty"`
 	// Permanent says that another try cannot help until somebody acts.
 	Permanent bool `json:"permanent,omitempty"`
 	// Operation is the id of the operation that is complete, OperationKind its

@@ -152,7 +152,5 @@ func stale(task Task, newest int64) *refusal.Refusal {
 	if task.Attempt >= newest {
 		return nil
 	}
-	return refusal.New(refusal.StaleAttempt,
-		"attempt %d of the task %s may not write any more, because attempt %d has been seen; this pod has been replaced and should stop",
-		task.Attempt, task.Name, newest)
+	return refusal.Stale(task.Name, task.Attempt, newest)
 }

@@ -30,6 +30,23 @@ func TestOlderAttemptMayReadButNotPush(t *testing.T) {
 	first.as(taskToken("other", 1)).push(commit + ":" + codeRef("other", 1))
 }
 
+// Whether a push would be taken is asked without one: a pattern that nothing matches.
+func TestAnAttemptIsToldBeforeItPushesThatItIsStale(t *testing.T) {
+	const nothing = "refs/clew-nothing/*:refs/clew-nothing/*"
+	server := newTestServer(t, Limits{})
+	newer := server.client(taskToken("fix", 7))
+	newer.git("push", "--quiet", "--dry-run", newer.url, nothing)
+	older := newer.as(taskToken("fix", 2))
+	_, stderr, err := older.try("push", "--quiet", "--dry-run", older.url, nothing)
+	refused, ok := refusal.Parse(stderr)
+	if err == nil || !ok || refused.Reason != refusal.StaleAttempt || refused.Newest() != 7 {
+		t.Errorf("%v, %+v: %s", err, refused, stderr)
+	}
+	if refs := server.remoteRef("refs/"); refs != "" {
+		t.Errorf("refs were made: %s", refs)
+	}
+}
+
 // An old pod that has everything uploaded, and its last word checked by the
 // handler, is stopped by the hook.
 func TestHookRefusesWhatWasOvertakenMeanwhile(t *testing.T) {

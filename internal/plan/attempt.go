@@ -60,6 +60,7 @@ func (d *decision) followAttempt() {
 	}
 	if e := d.ending(a, v); e != nil {
 		d.end(a, *e)
+		d.enterSeen(prepareResult(v.prepare).NewestAttempt, a.Trigger)
 	}
 }
 

@@ -35,7 +35,7 @@ func (d *decision) agentEnding(a *v1alpha1.Attempt, v *podView) *ending {
 // stoodDown is why the daemon ended the agent of this attempt itself, which is no
 // failure of the agent; "" when it did not.
 func (d *decision) stoodDown(a *v1alpha1.Attempt) string {
-	if p := d.problem(a); p != nil && p.Reason == v1alpha1.ReasonVolumeOutdated {
+	if p := d.problem(a); p != nil && slices.Contains([]string{v1alpha1.ReasonVolumeOutdated, v1alpha1.ReasonFenced}, p.Reason) {
 		return p.Message
 	}
 	if d.o.History.Known && d.o.History.State.Attempt > a.Number {

@@ -42,6 +42,19 @@ func (d *decision) catchUp() {
 	d.catchUpResume(number)
 }
 
+// enterSeen enters the newest attempt that a task's volume or the gitstore has
+// seen, if the status does not tell of it. The history store does not either: it was
+// put back as well. The next attempt must have a higher number to be let in; it
+// carries on what the refused one was for.
+func (d *decision) enterSeen(number int64, trigger v1alpha1.AttemptTrigger) {
+	if number <= d.last().Number {
+		return
+	}
+	d.enterAttempt(v1alpha1.Attempt{Number: number, PodName: resources.PodName(d.task.Name, number), Trigger: trigger})
+	d.end(d.last(), ending{outcome: v1alpha1.AttemptPodLost, message: "the task's volume or the gitstore has seen this attempt; " +
+		"the Kubernetes API and the history store were put back to older copies, which do not tell of it"})
+}
+
 // untoldEnd is how an attempt ended that came after those of the status; nil
 // when the history store knows of none.
 func (d *decision) untoldEnd() (int64, *ending) {

@@ -1,10 +1,12 @@
 package plan
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -167,4 +169,42 @@ func TestATaskWhoseHistoryWasDeletedIsNotStarted(t *testing.T) {
 	g.Expect(s.wantCondition(v1alpha1.TaskSucceeded).Status).To(gomega.Equal(metav1.ConditionFalse))
 	s.wantState(v1alpha1.ReasonHistoryDeleted)
 	g.Expect(s.writes).To(gomega.Equal(1))
+}
+
+// TestANumberThatOnlyVolumeAndGitstoreHaveSeenIsLeftBehindAtOnce: the Kubernetes API
+// and the history store were put back to older copies. Nobody is charged for it, and
+// what the attempt was for is carried on.
+func TestANumberThatOnlyVolumeAndGitstoreHaveSeenIsLeftBehindAtOnce(t *testing.T) {
+	refused := func(s *scene) {
+		s.prepareExits(1, daemonapi.PrepareResult{Reason: v1alpha1.ReasonFenced, Message: "attempt 7 has been seen", NewestAttempt: 7})
+		s.step()
+		s.o.Pods = slices.DeleteFunc(s.o.Pods, func(pod corev1.Pod) bool { return inspect(&pod).finished })
+		s.step()
+	}
+	t.Run("a start", func(t *testing.T) {
+		g := gomega.NewWithT(t)
+		s := newScene(t)
+		s.o.Task.Spec.BackoffLimit = new(int32)
+		s.step()
+		refused(s)
+		g.Expect(s.lastAttempt().Number).To(gomega.Equal(int64(8)))
+		s.wantOutcomes(v1alpha1.AttemptPrepareFailed, v1alpha1.AttemptPodLost, "")
+		g.Expect(s.status().Failures).To(gomega.BeZero())
+		g.Expect(s.o.Pods).To(gomega.HaveLen(1))
+		// A volume that tells of nothing newer tells nothing new.
+		s.prepareExits(1, daemonapi.PrepareResult{Reason: v1alpha1.ReasonFenced, NewestAttempt: 8})
+		s.after(time.Minute).step()
+		g.Expect(s.lastAttempt().Number).To(gomega.Equal(int64(9)))
+	})
+	t.Run("a rewind of a task at rest", func(t *testing.T) {
+		g := gomega.NewWithT(t)
+		s := completedTask(t)
+		s.o.Pods = nil
+		s.rewind("r1", 1).step()
+		g.Expect(inspect(s.pod()).prepareOnly).To(gomega.BeTrue())
+		refused(s)
+		g.Expect(s.lastAttempt().Number).To(gomega.Equal(int64(8)))
+		g.Expect(inspect(s.pod()).prepareOnly).To(gomega.BeTrue(), "the agent of a completed task is started")
+		g.Expect(s.status().Rewind.Attempt).To(gomega.Equal(int64(8)))
+	})
 }

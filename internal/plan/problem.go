@@ -25,7 +25,7 @@ func (d *decision) problem(a *v1alpha1.Attempt) *history.Problem {
 		v1alpha1.ReasonVolumeFull, v1alpha1.ReasonRecordingFailed, v1alpha1.ReasonCheckpointFailed, v1alpha1.ReasonGitStoreRefused,
 		v1alpha1.ReasonGitStoreUnreachable, v1alpha1.ReasonRepositoryUnreachable,
 		v1alpha1.ReasonHistoryLimitReached,
-		v1alpha1.ReasonVolumeOutdated, v1alpha1.ReasonModelErrors,
+		v1alpha1.ReasonVolumeOutdated, v1alpha1.ReasonFenced, v1alpha1.ReasonModelErrors,
 	}
 	if c := d.standingOf(a); c != nil && c.Status == metav1.ConditionUnknown && slices.Contains(reasons, c.Reason) {
 		return &history.Problem{Reason: c.Reason, Message: c.Message}

@@ -104,6 +104,9 @@ func TestAnAgentThatItsDaemonEndedHasNotFailed(t *testing.T) {
 		"for the volume": func(state *history.TaskState) {
 			state.Problem = &history.Problem{Reason: v1alpha1.ReasonVolumeOutdated, Message: "the next attempt restores the workspace"}
 		},
+		"for an attempt that the gitstore alone has seen": func(state *history.TaskState) {
+			state.Problem = &history.Problem{Reason: v1alpha1.ReasonFenced, Message: "attempt 7 has been seen"}
+		},
 		"for a newer attempt": func(state *history.TaskState) { state.Attempt = 5 },
 	} {
 		t.Run(name, func(t *testing.T) {

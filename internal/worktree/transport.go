@@ -119,6 +119,16 @@ func (r *Repo) Push(ctx context.Context, m Remote, updates ...RefUpdate) error {
 	return nil
 }
 
+// CheckPush asks a remote whether it would take any push, without one.
+//
+// Errors: those of Push that are not of what is pushed.
+func (r *Repo) CheckPush(ctx context.Context, m Remote) error {
+	// A pattern that nothing matches: git asks the remote, and then has nothing to do.
+	const nothing = "refs/clew-nothing/*:refs/clew-nothing/*"
+	_, err := r.remote(ctx, m, "push", "--quiet", "--dry-run", "--no-verify", "--no-follow-tags", "--recurse-submodules=no", "--end-of-options", m.URL, nothing)
+	return err
+}
+
 // lacksObjects reports whether a remote refused a push for want of objects.
 func lacksObjects(err error) bool {
 	return strings.Contains(err.Error(), "missing necessary objects") || strings.Contains(err.Error(), "objects that it does not bring")

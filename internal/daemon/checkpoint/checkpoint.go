@@ -307,7 +307,9 @@ func GitError(err error) error {
 	// The gitstore's words begin a line of their own in what git printed.
 	if r, ok := refusal.Parse(strings.ReplaceAll(err.Error(), ": remote: clew:", ":\nremote: clew:")); ok {
 		switch r.Reason {
-		case refusal.StaleAttempt, refusal.PodGone:
+		case refusal.StaleAttempt:
+			return fmt.Errorf("talk to the gitstore: %w", gateway.Fenced(r.Newest()))
+		case refusal.PodGone:
 			return fmt.Errorf("talk to the gitstore: %w", gateway.ErrFenced)
 		case refusal.Unavailable:
 			return err

@@ -7,16 +7,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/clew-dev/clew/internal/gitstore/refusal"
 )
 
 // Git serves the bare repositories in a folder over HTTP, for reading and writing.
 type Git struct {
 	URL, Dir string
 	down     atomic.Bool
-	refuse   atomic.Pointer[string]
+	fence    atomic.Int64
 	pushes   atomic.Int64
 }
 
@@ -38,8 +41,8 @@ func NewGit(t testing.TB) *Git {
 			return
 		}
 		if strings.HasSuffix(r.URL.Path, "git-receive-pack") || r.URL.Query().Get("service") == "git-receive-pack" {
-			if code := g.refuse.Load(); code != nil {
-				http.Error(w, *code, http.StatusConflict)
+			if newest := g.fence.Load(); attemptOf(r) < newest {
+				http.Error(w, refusal.Stale("work", attemptOf(r), newest).Error(), http.StatusConflict)
 				return
 			}
 			g.pushes.Add(1)
@@ -57,10 +60,18 @@ func NewGit(t testing.TB) *Git {
 // SetDown makes the server refuse everything, or serve again.
 func (g *Git) SetDown(down bool) { g.down.Store(down) }
 
-// Fence makes the server refuse pushes as those of a stale attempt.
-func (g *Git) Fence() {
-	text := "clew: StaleAttempt: a newer attempt was seen"
-	g.refuse.Store(&text)
+// Fence makes the server refuse pushes of attempts before the newest one.
+func (g *Git) Fence(newest int64) { g.fence.Store(newest) }
+
+// attemptOf is the attempt of the pod that has the request's token.
+func attemptOf(r *http.Request) int64 {
+	_, token, _ := r.BasicAuth()
+	_, number, _ := strings.Cut(token, "/")
+	attempt, err := strconv.ParseInt(number, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return attempt
 }
 
 // New makes an empty repository and returns its URL.

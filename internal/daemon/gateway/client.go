@@ -41,6 +41,24 @@ var (
 	ErrInvalid = errors.New("the server does not take this request")
 )
 
+// FencedError is ErrFenced where it is known which attempt is the newest.
+type FencedError struct{ Newest int64 }
+
+func (e *FencedError) Error() string {
+	return fmt.Sprintf("%v, since attempt %d has been seen", ErrFenced, e.Newest)
+}
+
+// Is says that it is an ErrFenced.
+func (e *FencedError) Is(target error) bool { return target == ErrFenced }
+
+// Fenced is ErrFenced by an attempt, which is 0 if it is not known.
+func Fenced(newest int64) error {
+	if newest == 0 {
+		return ErrFenced
+	}
+	return &FencedError{Newest: newest}
+}
+
 // Timeouts of one call. The conversation's is per message of the stream.
 const (
 	callTimeout   = 30 * time.Second

@@ -173,6 +173,8 @@ type State struct {
 	TaskUID string `json:"taskUID,omitempty"`
 	// Attempt is the newest attempt that used the volume.
 	Attempt int64 `json:"attempt,omitempty"`
+	// Seen is the newest attempt that the gitstore had seen when it fenced one off.
+	Seen int64 `json:"seen,omitempty"`
 	// PodUID is its pod; empty where an older daemon used it.
 	PodUID string `json:"podUID,omitempty"`
 	// Layout is nil on an empty volume.
@@ -366,6 +368,9 @@ func putAside(path string) (*Journal, error) {
 	}
 	return begin(path)
 }
+
+// Newest is the newest attempt that the volume knows of.
+func (s *State) Newest() int64 { return max(s.Attempt, s.Seen) }
 
 // State is a copy of what the journal holds.
 func (j *Journal) State() State {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
+	"github.com/clew-dev/clew/internal/daemon/gateway"
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemon/ship"
 	"github.com/clew-dev/clew/internal/worktree"
@@ -90,6 +91,9 @@ func (p *preparer) agreeOnNumbers(ctx context.Context, state journal.State) erro
 	number := max(state.LastNumber, p.begun.GetLatestCheckpoint().GetNumber(), p.cfg.Pod.HighestCheckpoint)
 	// A volume that lost its journal does not know which numbers are used up.
 	if state.Outdated != "" || (state.Layout == nil && (p.cfg.Pod.Attempt > 1 || p.begun.GetLastSequence() > 0)) {
+		if err := p.checkFence(ctx); err != nil {
+			return err
+		}
 		inGitstore, err := p.remoteCheckpoints(ctx)
 		if err != nil {
 			return err
@@ -105,6 +109,19 @@ func (p *preparer) agreeOnNumbers(ctx context.Context, state journal.State) erro
 		}
 	}
 	return p.journal.Update(func(s *journal.State) error { s.LastNumber = number; return nil })
+}
+
+// checkFence asks the gitstore whether it has seen a newer attempt, which neither
+// the server nor the volume knows of: it would end the agent at the first push.
+func (p *preparer) checkFence(ctx context.Context) error {
+	remote, err := p.cfg.Remote()
+	if err != nil {
+		return err
+	}
+	if err := of(placeGitstore, p.repo.CheckPush(ctx, remote)); errors.Is(err, gateway.ErrFenced) {
+		return err
+	}
+	return nil // whatever else keeps a push from the gitstore is told by the push
 }
 
 // leaveVolume is for a volume whose state is not the task's newest, or not known.

@@ -67,6 +67,7 @@ type Repo interface {
 	Fetch(context.Context, worktree.Remote, ...string) error
 	Refs(context.Context, string) (map[string]string, error)
 	RemoteRefs(context.Context, worktree.Remote, string) (map[string]string, error)
+	CheckPush(context.Context, worktree.Remote) error
 	ClearLocks(context.Context) ([]string, error)
 }
 
@@ -131,6 +132,9 @@ func Run(ctx context.Context, cfg Config) daemonapi.PrepareResult {
 	p := &preparer{cfg: cfg, log: cfg.Log}
 	err := p.run(ctx)
 	p.result.Reason, p.result.Permanent, p.result.Message = describe(err)
+	if fenced := (*gateway.FencedError)(nil); errors.As(err, &fenced) {
+		p.result.NewestAttempt = fenced.Newest
+	}
 	if err != nil {
 		cfg.Log.Error(err, "the workspace is not prepared", "reason", p.result.Reason)
 	}
@@ -198,8 +202,8 @@ func (p *preparer) claim(ctx context.Context) error {
 		switch {
 		case s.TaskUID != "" && s.TaskUID != pod.TaskUID:
 			return &failure{permanent: true, message: fmt.Sprintf("the volume holds the workspace of another task (uid %s): give this task a volume of its own", s.TaskUID)}
-		case s.Attempt > pod.Attempt:
-			return gateway.ErrFenced
+		case s.Newest() > pod.Attempt:
+			return gateway.Fenced(s.Newest())
 		}
 		s.TaskUID, s.Attempt, s.PodUID = pod.TaskUID, pod.Attempt, pod.PodUID
 		// Decided and noted before the folder is made anew: the next prepare, if

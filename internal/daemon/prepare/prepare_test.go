@@ -257,7 +257,7 @@ func TestLostVolumeLosesWhatWasNotDurable(t *testing.T) {
 	lost := *w
 	lost.Root, lost.RunDir = t.TempDir(), t.TempDir()
 	w.Git.SetDown(false)
-	w.Git.Fence() // the old pod must not come first
+	w.Git.Fence(2) // the old pod must not come first
 	defer d.End()
 
 	lost.Git = w.Git

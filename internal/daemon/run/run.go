@@ -19,7 +19,8 @@
 //   - A daemon killed at any instant goes on where it was when it starts again.
 //   - What keeps it from its work, a full volume say, shows in the Task's status.
 //   - When a newer attempt of the task has begun, or its pod's object is gone,
-//     it ends its own agent and writes nothing more, anywhere. It lets go of the
+//     it ends its own agent and writes nothing more, anywhere, but for the number
+//     of the newer one. It lets go of the
 //     volume only when that agent has ended.
 package run
 
@@ -225,6 +226,8 @@ func (d *daemon) begin(ctx context.Context) error {
 		return errOutdated
 	case state.Attempt > attempt, state.Attempt == attempt && state.PodUID != d.cfg.Pod.PodUID:
 		return gateway.ErrFenced
+	case state.Seen > attempt:
+		return gateway.Fenced(state.Seen)
 	case state.TaskUID != d.cfg.Pod.TaskUID || state.Attempt < attempt || state.Layout == nil || state.Layout.Stage != journal.LayoutReady || state.Rewind != nil:
 		return errors.New("the volume is not prepared for this attempt: the container prepare has not completed")
 	}
@@ -348,17 +351,34 @@ func nudge(c chan struct{}) {
 // be ended must not write into the next one's worktree.
 func (d *daemon) standDown(ctx context.Context, why error) error {
 	d.log.Info("this attempt is over: it ends its agent and writes nothing more", "reason", why.Error())
-	if errors.Is(why, ship.ErrForeign) || errors.Is(why, errOutdated) {
+	if told := d.whyOver(why); told != nil {
 		// It is told before the agent is seen to end, which would count as a failure
 		// of the agent. The next attempt finds the same, whether or not somebody hears.
-		_ = d.cfg.Server.Report(timeout(ctx, reportWait), d.problems.problem(v1alpha1.ReasonVolumeOutdated,
-			"the agent is ended, and the next attempt restores the workspace: "+why.Error()))
+		_ = d.cfg.Server.Report(timeout(ctx, reportWait), told)
 	}
 	d.socket.fence()
 	d.socket.untilGone(ctx)
 	err := d.volume.Close()
 	<-ctx.Done()
 	return err
+}
+
+// whyOver is what the server is told of an attempt that is over; nil where it knows
+// of the newer one.
+func (d *daemon) whyOver(why error) *daemonv1.Problem {
+	fenced := (*gateway.FencedError)(nil)
+	switch {
+	case errors.Is(why, ship.ErrForeign), errors.Is(why, errOutdated):
+		return d.problems.problem(v1alpha1.ReasonVolumeOutdated, "the agent is ended, and the next attempt restores the workspace: "+why.Error())
+	case errors.As(why, &fenced):
+		// Only what is on the volume outlives this pod, and it is this attempt's still.
+		err := d.volume.Journal.Update(func(s *journal.State) error { s.Seen = max(s.Seen, fenced.Newest); return nil })
+		if err != nil {
+			d.log.Error(err, "the next attempt is not told which number is taken", "newest", fenced.Newest)
+		}
+		return d.problems.problem(v1alpha1.ReasonFenced, "the agent is ended, and the next attempt gets a higher number: "+why.Error())
+	}
+	return nil
 }
 
 // lockedOut ends the agent of a daemon that came back after the newer attempt

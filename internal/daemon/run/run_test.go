@@ -334,7 +334,7 @@ func TestFencedByServerOrGitstore(t *testing.T) {
 			newer, _ := w.Client(2)
 			switch by {
 			case "gitstore":
-				w.Git.Fence()
+				w.Git.Fence(2)
 			default:
 				if _, err := newer.Begin(t.Context()); err != nil {
 					t.Fatal(err)

@@ -8,6 +8,7 @@ package refusal
 import (
 	"fmt"
 	"regexp"
+	"strconv"
 )
 
 // Reason says why a request was refused, in one CamelCase word.
@@ -60,6 +61,30 @@ type Refusal struct {
 // New returns a refusal with a formatted sentence.
 func New(reason Reason, format string, args ...any) *Refusal {
 	return &Refusal{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// Stale returns the refusal of an attempt of a task that a newer one has overtaken.
+func Stale(task string, attempt, newest int64) *Refusal {
+	return New(StaleAttempt,
+		"attempt %d of the task %s may not write any more, because attempt %d has been seen; this pod has been replaced and should stop",
+		attempt, task, newest)
+}
+
+// seen matches what Stale says of the newest attempt.
+var seen = regexp.MustCompile(`because attempt (\d{1,18}) has been seen`)
+
+// Newest is the attempt that Stale names as the newest one; 0 if the refusal names
+// none.
+func (r *Refusal) Newest() int64 {
+	match := seen.FindStringSubmatch(r.Message)
+	if r.Reason != StaleAttempt || match == nil {
+		return 0
+	}
+	newest, err := strconv.ParseInt(match[1], 10, 64)
+	if err != nil {
+		return 0 // cannot happen: so many digits always fit
+	}
+	return newest
 }
 
 // Error returns "clew: <Reason>: <sentence>", as it goes over the wire.

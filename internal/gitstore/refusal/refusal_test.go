@@ -71,3 +71,18 @@ func TestErrorIsWhatParseFinds(t *testing.T) {
 		t.Errorf("%v, want %v", got, written)
 	}
 }
+
+func TestARefusedAttemptLearnsWhichOneIsTheNewest(t *testing.T) {
+	written := refusal.Stale("fix", 3, 17).Error()
+	for stderr, want := range map[string]int64{
+		"remote: " + written + "        \nfatal: unable to access 'https://x/': The requested URL returned error: 409\n": 17,
+		"fatal: unable to access 'https://x/': The requested URL returned error: 409\n":                                  0,
+		"remote: clew: PodGone: because attempt 4 has been seen\n":                                                       0,
+		"remote: clew: StaleAttempt: because attempt 99999999999999999999 has been seen\n":                               0,
+	} {
+		refused, ok := refusal.Parse(stderr)
+		if !ok || refused.Newest() != want {
+			t.Errorf("%q: %+v tells of attempt %d, want %d", stderr, refused, refused.Newest(), want)
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package prepare_test
+
+import (
+	"testing"
+
+	"github.com/clew-dev/clew/internal/daemon/daemontest"
+	"github.com/clew-dev/clew/internal/daemon/prepare"
+)
+
+// storesGoBack has the history store know no attempt after the given one. The
+// Kubernetes API is put back too: who calls next has a number that was used before.
+func storesGoBack(w *daemontest.World, attempt int64) {
+	w.Server.RollBack(w.UID, 3)
+	w.Server.Look(w.UID, func(k *daemontest.Task) { k.Attempt = attempt })
+}
+
+// TestAVolumeSaysWhichAttemptItHasSeen: the manager and the history store were put
+// back to older copies, and do not know.
+func TestAVolumeSaysWhichAttemptItHasSeen(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	w.Prepare(7, nil)
+	storesGoBack(w, 1)
+	r := prepare.Run(t.Context(), w.PrepareConfig(2, nil))
+	if r.Reason != "Fenced" || r.NewestAttempt != 7 || r.Permanent {
+		t.Fatalf("%+v", r)
+	}
+	if r := w.Prepare(8, nil); r.NewestAttempt != 0 {
+		t.Errorf("%+v", r)
+	}
+	expect(t, "conversation", w.Lines(), callsOfThree)
+}
+
+// TestTheGitstoreSaysWhichAttemptItHasSeen where the volume is new, before an agent
+// is started that would be ended at its first checkpoint.
+func TestTheGitstoreSaysWhichAttemptItHasSeen(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	w.Git.Fence(7)
+	storesGoBack(w, 1)
+	w.LoseVolume()
+	r := prepare.Run(t.Context(), w.PrepareConfig(2, nil))
+	if r.Reason != "Fenced" || r.NewestAttempt != 7 || r.Permanent {
+		t.Fatalf("%+v", r)
+	}
+	w.Prepare(8, nil)
+}
