@@ -34,6 +34,8 @@ type World struct {
 	RunDir string
 	Origin string // URL; "" for an empty repository
 	Store  string // URL of the task's repository in the gitstore
+	// Margin, unless zero, is what daemons keep of what the server has.
+	Margin daemonapi.SpoolMargin
 	Policy daemonapi.Policy
 	Source *daemonapi.Source
 	// Agent is the agent's type, Exec if empty; Context bounds what of the
@@ -130,7 +132,7 @@ func mkdir(t testing.TB, dir string) {
 // Pod is the configuration of an attempt's pod.
 func (w *World) Pod(attempt int64, op *daemonapi.Operation) daemonapi.Config {
 	pod := daemonapi.Config{Namespace: "ns", Task: "task", TaskUID: w.UID, Attempt: attempt, PodUID: w.PodUID, ServerURL: w.Server.URL,
-		GitStoreURL: w.Store, Policy: w.Policy, SpoolMargin: daemonapi.SpoolMargin{Bytes: 64 << 20, Seconds: 3600}, AgentType: cmp.Or(w.Agent, "Exec"), Context: w.Context, StatePaths: w.StatePaths, Operation: op, Source: w.Source, IdleSeconds: w.IdleSeconds}
+		GitStoreURL: w.Store, Policy: w.Policy, SpoolMargin: cmp.Or(w.Margin, daemonapi.SpoolMargin{Bytes: 64 << 20, Seconds: 3600}), AgentType: cmp.Or(w.Agent, "Exec"), Context: w.Context, StatePaths: w.StatePaths, Operation: op, Source: w.Source, IdleSeconds: w.IdleSeconds}
 	if w.Origin != "" {
 		pod.Repository = &daemonapi.Repository{URL: w.Origin}
 	}

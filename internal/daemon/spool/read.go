@@ -109,8 +109,9 @@ func (s *Spool) readSegment(at cursor, end, after int64, maxRecords, maxBytes in
 func (s *Spool) endOf(seg *segment) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i := slices.Index(s.segments, seg); i >= 0 && i+1 < len(s.segments) {
-		return s.segments[i+1].first - 1
+	all := slices.Concat(s.kept, s.segments)
+	if i := slices.Index(all, seg); i >= 0 && i+1 < len(all) {
+		return all[i+1].first - 1
 	}
 	return 0
 }
@@ -133,9 +134,9 @@ func (s *Spool) seek(sequence int64) (at cursor, end int64, err error) {
 	if sequence > s.last {
 		return cursor{}, 0, nil
 	}
-	sequence = max(sequence, s.segments[0].first)
-	for i := len(s.segments) - 1; i >= 0; i-- {
-		seg := s.segments[i]
+	all := slices.Concat(s.kept, s.segments)
+	sequence = max(sequence, all[0].first)
+	for _, seg := range slices.Backward(all) {
 		if seg.first > sequence {
 			continue
 		}

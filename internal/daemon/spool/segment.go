@@ -41,7 +41,7 @@ func (s *Spool) load() error {
 	if s.active, err = os.OpenFile(s.current().path, os.O_RDWR, 0); err != nil {
 		return fmt.Errorf("open the spool: %w", err)
 	}
-	return nil
+	return s.loadKept()
 }
 
 // loadNewest reads the segment that is written to, as it is on the disk: a

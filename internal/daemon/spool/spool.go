@@ -70,6 +70,7 @@ type Spool struct {
 
 	mu       sync.Mutex
 	segments []*segment // oldest first, never empty; the last one is written to
+	kept     []*segment // what is kept of older ones for good, oldest first
 	active   *os.File
 	last     int64 // sequence of the newest record
 	mark     Mark
@@ -192,7 +193,8 @@ func (s *Spool) Last() int64 {
 	return s.last
 }
 
-// First is the sequence of the oldest record still kept; it is Last+1 when none is.
+// First is the sequence from which on all records are still kept; it is Last+1
+// when none are. Of those before, some are kept for good.
 func (s *Spool) First() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -350,6 +352,9 @@ func (s *Spool) Reset(last int64) error {
 	}
 	if s.last == last && s.segments[0].first == last+1 {
 		return s.sure()
+	}
+	if err := s.forgetKept(); err != nil {
+		return err
 	}
 	for _, seg := range s.segments {
 		if err := s.discard(seg, s.last > last); err != nil {
