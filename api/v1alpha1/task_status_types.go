@@ -183,6 +183,11 @@ type OperationStatus struct {
 	// boundary, resolved once; empty when the conversation stays as it is.
 	// +optional
 	ToPosition int64 `json:"toPosition,omitempty"`
+	// toSequence is the record of the task that made the message at toPosition, by
+	// which the message is found where the history has lost records, and positions
+	// with them; empty for a message that a fork inherited.
+	// +optional
+	ToSequence int64 `json:"toSequence,omitempty"`
 	// checkpointPosition is where the conversation stood at toCheckpoint.
 	// +optional
 	CheckpointPosition int64 `json:"checkpointPosition,omitempty"`
@@ -296,6 +301,14 @@ type TaskStatus struct {
 	// checkpoint or transition.
 	// +optional
 	LeftOutRecords int64 `json:"leftOutRecords,omitempty"`
+	// recordSequence is the newest record of the task's daemon that the history store
+	// was known to have, as of the latest checkpoint or transition; a store that has
+	// less was put back to an older copy.
+	// +optional
+	RecordSequence int64 `json:"recordSequence,omitempty"`
+	// recordAttempt is the attempt that the history store then knew as the newest.
+	// +optional
+	RecordAttempt int64 `json:"recordAttempt,omitempty"`
 	// messageCount counts messages of the conversation's active branch, as of the
 	// latest checkpoint or transition; the history store has the count of now.
 	// +optional

@@ -61,6 +61,10 @@ func (l *Log) Append(m Message) {
 	}
 }
 
+// Lose says that messages are lost behind the head. They may have answered the
+// calls without a result, which keep no turn open any more.
+func (l *Log) Lose() { l.Settled, l.Boundary = l.Position, l.Position }
+
 // Spend adds what the agent used since the last message. A negative cost takes
 // back what was counted too much; no sum falls below 0.
 func (l *Log) Spend(inputTokens, outputTokens, costMicroUSD int64) {

@@ -174,6 +174,9 @@ type Operation struct {
 	// Position is where a rewind of the conversation goes: a turn boundary at
 	// CheckpointPosition or after it, resolved. 0 for the checkpoint's.
 	Position int64 `json:"position,omitempty"`
+	// AfterSequence is the record of the task that made the message at Position; 0
+	// if that is not known.
+	AfterSequence int64 `json:"afterSequence,omitempty"`
 	// Context bounds the rendered conversation of this resume; nil for the task's.
 	Context *ContextLimits `json:"context,omitempty"`
 	// Scope and Preserve are values of v1alpha1.RewindScope and PreserveMode.

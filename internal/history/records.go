@@ -120,7 +120,11 @@ type MoveOperation struct {
 	// Position, unless 0, is a turn boundary of the active branch to go back
 	// to instead of the checkpoint's; Checkpoint is then only noted.
 	Position int64
-	Reason   string
+	// AfterSequence is the record behind which the conversation is to stand; 0 if
+	// that is not known. It leads to the place also where records were lost, so
+	// that positions are others, or the checkpoint is unknown.
+	AfterSequence int64
+	Reason        string
 	// KeepPosition leaves the conversation where it is and only notes that the
 	// operation is done.
 	KeepPosition bool

@@ -58,7 +58,10 @@ type Resolved struct {
 	Asked int64
 	// Snapped: Position is before Asked, which parts a tool call from its result.
 	Snapped bool
-	Totals  Totals
+	// AfterSequence is the task's record that made the message at Position; 0 if
+	// that is an inherited one.
+	AfterSequence int64
+	Totals        Totals
 	// Checkpoint is the newest one of the branch, or of those it grew from, that
 	// is not after the position; nil if there is none.
 	Checkpoint *Checkpoint

@@ -195,7 +195,7 @@ func toPosition(r *v1alpha1.Rewind, query history.PositionQuery, found history.R
 	case v1alpha1.RewindCode:
 		s.Message = fmt.Sprintf("checkpoint %d is the newest one at or before %s", c.Number, place(query, found))
 	case v1alpha1.RewindConversation:
-		s.ToPosition, s.Message = found.Position.Position, snapped(query, found)
+		s.ToPosition, s.ToSequence, s.Message = found.Position.Position, found.AfterSequence, snapped(query, found)
 	default:
 		s.ToPosition = c.Position.Position
 		if s.ToPosition != found.Asked || query.Message == 0 {
@@ -219,7 +219,7 @@ func beforeCheckpoints(query history.PositionQuery, found history.Resolved) (*v1
 	if s := snapped(query, found); s != "" {
 		message = s + "; " + message
 	}
-	return &v1alpha1.OperationStatus{ToPosition: position, Message: message}, nil
+	return &v1alpha1.OperationStatus{ToPosition: position, ToSequence: found.AfterSequence, Message: message}, nil
 }
 
 // snapped says how what was asked for led to another message; "" if it did not.
@@ -282,7 +282,7 @@ func (d *decision) rewindOperation() *daemonapi.Operation {
 		op.Branch = daemonapi.PreservedBranch(r.Branch, r.ID)
 	}
 	if r.Scope == v1alpha1.RewindConversation && r.To.CheckpointRef == nil {
-		op.Position = s.ToPosition
+		op.Position, op.AfterSequence = s.ToPosition, s.ToSequence
 	}
 	return op
 }

@@ -103,7 +103,7 @@ func (t *Taker) Take(ctx context.Context, req Request) (journal.Point, error) {
 	if t.Mask != nil {
 		req.Message = t.Mask.Text(req.Message)
 	}
-	annotations, err := annotate(&state)
+	annotations, err := annotate(&state, t.Spool.Last())
 	if err != nil {
 		return journal.Point{}, err
 	}
@@ -160,21 +160,37 @@ func (t *Taker) Warm(ctx context.Context) error {
 	return t.Repo.Warm(ctx, t.Journal.State().Parent)
 }
 
-// sessionAnnotation names the agent's session among a checkpoint's annotations.
-const sessionAnnotation = "agent-session"
+// Names of a checkpoint's annotations: the agent's session, and the last record
+// before the checkpoint was taken.
+const (
+	sessionAnnotation  = "agent-session"
+	sequenceAnnotation = "after-sequence"
+)
 
 // annotate is what a checkpoint keeps beside the files: whoever restores them
-// must know which session they hold.
-func annotate(s *journal.State) (map[string]string, error) {
+// must know which session they hold, and where in the conversation they belong.
+func annotate(s *journal.State, sequence int64) (map[string]string, error) {
+	annotations := map[string]string{sequenceAnnotation: strconv.FormatInt(sequence, 10)}
 	session := s.UsableSession()
 	if session == nil {
-		return nil, nil
+		return annotations, nil
 	}
 	b, err := json.Marshal(session)
 	if err != nil {
 		return nil, fmt.Errorf("note the agent's session in the checkpoint: %w", err)
 	}
-	return map[string]string{sessionAnnotation: string(b)}, nil
+	annotations[sessionAnnotation] = string(b)
+	return annotations, nil
+}
+
+// AfterSequence is the task's last record before a checkpoint with these
+// annotations was taken; 0 if it does not say so.
+func AfterSequence(annotations map[string]string) int64 {
+	sequence, err := strconv.ParseInt(annotations[sequenceAnnotation], 10, 64)
+	if err != nil {
+		return 0 // taken by a daemon of before
+	}
+	return sequence
 }
 
 // Session is the agent's session whose files a checkpoint with these annotations

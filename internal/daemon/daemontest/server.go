@@ -59,6 +59,8 @@ type Task struct {
 
 	began     bool
 	inherited []*daemonv1.ConversationEntry
+	// sequences are the records that made the entries, but for inherited ones.
+	sequences map[*daemonv1.ConversationEntry]int64
 	positions map[int64][]*daemonv1.ConversationEntry
 }
 
@@ -84,7 +86,7 @@ func (s *Server) copy(t testing.TB) *Server {
 	for uid, task := range s.tasks {
 		k := *task
 		k.Records, k.Operations = slices.Clone(task.Records), slices.Clone(task.Operations)
-		k.Moves = slices.Clone(task.Moves)
+		k.Moves, k.sequences = slices.Clone(task.Moves), maps.Clone(task.sequences)
 		k.Checkpoints, k.positions = map[int64]*daemonv1.CheckpointRecord{}, maps.Clone(task.positions)
 		for n, checkpoint := range task.Checkpoints {
 			k.Checkpoints[n] = proto.CloneOf(checkpoint)
@@ -188,7 +190,8 @@ func (s *Server) announce() {
 
 func (s *Server) task(uid string) *Task {
 	if s.tasks[uid] == nil {
-		s.tasks[uid] = &Task{Checkpoints: map[int64]*daemonv1.CheckpointRecord{}, positions: map[int64][]*daemonv1.ConversationEntry{}}
+		s.tasks[uid] = &Task{Checkpoints: map[int64]*daemonv1.CheckpointRecord{}, positions: map[int64][]*daemonv1.ConversationEntry{},
+			sequences: map[*daemonv1.ConversationEntry]int64{}}
 	}
 	return s.tasks[uid]
 }
@@ -266,12 +269,12 @@ func (t *Task) lastID() uint64 {
 func (t *Task) add(r *daemonv1.Record) {
 	t.Records = append(t.Records, r)
 	if m := r.GetMove(); m != nil {
-		t.moveOrRefuse(m)
+		t.moveOrRefuse(r.GetSequence(), m)
 	}
 	if g := r.GetGap(); g != nil {
 		n := g.GetThrough() - r.GetSequence() + 1
 		t.Lost += n
-		r = &daemonv1.Record{Time: r.GetTime(), Body: &daemonv1.Record_Message{Message: &daemonv1.Message{
+		r = &daemonv1.Record{Sequence: r.GetSequence(), Time: r.GetTime(), Body: &daemonv1.Record_Message{Message: &daemonv1.Message{
 			Role: daemonv1.Role_ROLE_SYSTEM, Text: fmt.Sprintf("gap of %d", n)}}}
 	}
 	if e := r.GetEvent(); e.GetReason() == "CheckpointLost" {
@@ -285,7 +288,9 @@ func (t *Task) add(r *daemonv1.Record) {
 		}
 	}
 	if m := r.GetMessage(); m != nil {
-		t.Active = append(t.Active[:len(t.Active):len(t.Active)], &daemonv1.ConversationEntry{Position: int64(len(t.Active) + 1), Time: r.GetTime(), Message: m})
+		entry := &daemonv1.ConversationEntry{Position: int64(len(t.Active) + 1), Time: r.GetTime(), Message: m}
+		t.sequences[entry] = r.GetSequence()
+		t.Active = append(t.Active[:len(t.Active):len(t.Active)], entry)
 	}
 	if c := r.GetCheckpoint(); c != nil {
 		if known := t.Checkpoints[c.GetNumber()]; known != nil {
@@ -303,13 +308,15 @@ func (t *Task) add(r *daemonv1.Record) {
 }
 
 // moveOrRefuse carries a move out, once, or notes that it leads nowhere.
-func (t *Task) moveOrRefuse(m *daemonv1.Move) {
+func (t *Task) moveOrRefuse(sequence int64, m *daemonv1.Move) {
 	if slices.Contains(t.Operations, m.GetOperationId()) {
 		return
 	}
-	err := t.move(&daemonv1.MoveConversationRequest{OperationId: m.GetOperationId(), Checkpoint: m.GetCheckpoint(),
-		KeepPosition: m.GetKeepPosition(), Position: m.GetPosition()})
-	if err != nil {
+	if m.GetAfterSequence() >= sequence {
+		m = proto.CloneOf(m)
+		m.AfterSequence = 0 // a record of a history that is gone
+	}
+	if err := t.move(m); err != nil {
 		t.note(&daemonv1.MoveResult{OperationId: m.GetOperationId(), Refused: err.Error(), Position: t.position()})
 	}
 }
@@ -334,17 +341,30 @@ func (t *Task) position() *daemonv1.Position {
 	return &daemonv1.Position{Position: int64(len(t.Active))}
 }
 
+// after is the conversation as it stood behind a record.
+func (t *Task) after(sequence int64) []*daemonv1.ConversationEntry {
+	n := slices.IndexFunc(t.Active, func(e *daemonv1.ConversationEntry) bool { return t.sequences[e] > sequence })
+	if n < 0 {
+		return t.Active
+	}
+	return t.Active[:n]
+}
+
 // move carries out an operation that is not done.
-func (t *Task) move(m *daemonv1.MoveConversationRequest) error {
+func (t *Task) move(m *daemonv1.Move) error {
 	if !m.GetKeepPosition() {
 		to, ok := t.positions[m.GetCheckpoint()]
 		if m.GetCheckpoint() == 0 {
 			to, ok = t.inherited, true
 		}
+		at := m.GetPosition()
+		if after := m.GetAfterSequence(); after != 0 && (at != 0 || !ok) {
+			to, ok, at = t.after(after), true, 0
+		}
 		if !ok {
 			return connect.NewError(connect.CodeNotFound, errors.New("no such checkpoint"))
 		}
-		if at := m.GetPosition(); at != 0 {
+		if at != 0 {
 			if at > int64(len(t.Active)) {
 				return connect.NewError(connect.CodeInvalidArgument, errors.New("no such position"))
 			}

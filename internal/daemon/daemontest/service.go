@@ -118,7 +118,8 @@ func (s *service) MoveConversation(_ context.Context, r *connect.Request[daemonv
 	}
 	m := r.Msg
 	if !slices.Contains(task.Operations, m.GetOperationId()) {
-		if err := task.move(m); err != nil {
+		if err := task.move(&daemonv1.Move{OperationId: m.GetOperationId(), Checkpoint: m.GetCheckpoint(),
+			KeepPosition: m.GetKeepPosition(), Position: m.GetPosition()}); err != nil {
 			return nil, err
 		}
 		s.announce()

@@ -94,6 +94,11 @@ type Rewind struct {
 	// which is CheckpointPosition (0 if it was not told).
 	Position           int64 `json:"position,omitempty"`
 	CheckpointPosition int64 `json:"checkpointPosition,omitempty"`
+	// AfterSequence is the record that made the message at Position, Restored the
+	// one behind which the checkpoint was taken that was restored last: Target, or
+	// From where the rewind is being undone. 0 if that is not known.
+	AfterSequence int64 `json:"afterSequence,omitempty"`
+	Restored      int64 `json:"restored,omitempty"`
 	// From is the checkpoint that holds what stood before.
 	From Point `json:"from,omitzero"`
 	// Preserved is the branch or stash that keeps it in the agent's repository.

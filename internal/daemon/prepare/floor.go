@@ -57,9 +57,9 @@ func (p *preparer) inheritedState(ctx context.Context, r *journal.Rewind) (journ
 
 // clearSession is restoreTo for a state that is nowhere: the agent's state is
 // taken away.
-func (p *preparer) clearSession(ctx context.Context, _ journal.Point, scope worktree.Scope) (*journal.AgentSession, error) {
+func (p *preparer) clearSession(ctx context.Context, _ journal.Point, scope worktree.Scope) (restored, error) {
 	if scope != worktree.ScopeConversation {
-		return nil, errors.New("there is no checkpoint to restore the files from")
+		return restored{}, errors.New("there is no checkpoint to restore the files from")
 	}
 	var res worktree.RestoreResult
 	err := p.retry(ctx, func() (err error) {
@@ -67,8 +67,8 @@ func (p *preparer) clearSession(ctx context.Context, _ journal.Point, scope work
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("take the agent's state away: %w", err)
+		return restored{}, fmt.Errorf("take the agent's state away: %w", err)
 	}
 	p.log.Info("took the agent's state away", "removed", res.Removed, "kept", len(res.Kept), "took", res.Took.String())
-	return nil, nil
+	return restored{}, nil
 }

@@ -173,7 +173,7 @@ func (p *preparer) startOver(ctx context.Context, layout journal.Layout) error {
 		return nil
 	}
 	p.log.Info("the volume was lost before any checkpoint was safe: the task starts over")
-	_, err := p.move(ctx, &daemonv1.MoveConversationRequest{OperationId: layout.Move, Reason: "the volume was lost before any checkpoint was durable"})
+	_, err := p.move(ctx, &daemonv1.Move{OperationId: layout.Move, Reason: "the volume was lost before any checkpoint was durable"})
 	if err != nil {
 		return err
 	}
@@ -202,7 +202,7 @@ func (p *preparer) fork(ctx context.Context, layout journal.Layout) error {
 	if !src.IncludeConversation {
 		scope = worktree.ScopeCode
 	}
-	session, err := p.restoreTo(ctx, point, scope)
+	res, err := p.restoreTo(ctx, point, scope)
 	if err != nil {
 		return err
 	}
@@ -218,7 +218,7 @@ func (p *preparer) fork(ctx context.Context, layout journal.Layout) error {
 	return p.journal.Update(func(s *journal.State) error {
 		s.Layout = &journal.Layout{Stage: journal.LayoutReady}
 		s.Base, s.Parent, s.Latest, s.Clean = origin.Base, point.Code, nil, &clean
-		s.RestoreSession(session)
+		s.RestoreSession(res.session)
 		s.RestoredAt(p.begun.GetPosition().GetPosition())
 		return nil
 	})
@@ -233,18 +233,18 @@ func (p *preparer) restore(ctx context.Context, layout journal.Layout) error {
 	if err != nil {
 		return err
 	}
-	session, err := p.restoreTo(ctx, point, worktree.ScopeBoth)
+	res, err := p.restoreTo(ctx, point, worktree.ScopeBoth)
 	if err != nil {
 		return err
 	}
-	position := int64(0)
+	session, position := res.session, int64(0)
 	if latest := p.begun.GetLatestCheckpoint(); latest.GetNumber() == point.Number {
 		position = latest.GetPosition().GetPosition()
 	} else if layout.Move == "" {
 		session = nil // nobody knows what of the conversation it holds
 	}
 	if layout.Move != "" {
-		position, err = p.move(ctx, &daemonv1.MoveConversationRequest{OperationId: layout.Move, Checkpoint: point.Number, Reason: "the volume was lost"})
+		position, err = p.move(ctx, &daemonv1.Move{OperationId: layout.Move, Checkpoint: point.Number, AfterSequence: res.sequence, Reason: "the volume was lost"})
 		if errors.Is(err, gateway.ErrNotFound) {
 			return p.planOlder(ctx, point, "the gitstore has checkpoint %d of this task but the history store does not know it")
 		}
@@ -350,27 +350,36 @@ func (p *preparer) local(ctx context.Context, uid string, number int64) (journal
 	return journal.Point{Number: number, Code: refs[worktree.CodeRef(uid, number)], State: refs[worktree.StateRef(uid, number)]}, nil
 }
 
-// restoreTo brings the volume to a checkpoint, and returns the agent's session
-// that the checkpoint holds; nil unless the agent's state was restored.
-func (p *preparer) restoreTo(ctx context.Context, point journal.Point, scope worktree.Scope) (*journal.AgentSession, error) {
+// restored is what a checkpoint that was restored holds besides files.
+type restored struct {
+	// session is the agent's; nil unless the agent's state was restored.
+	session *journal.AgentSession
+	// sequence is the last record before the checkpoint was taken; 0 if that is
+	// not known.
+	sequence int64
+}
+
+// restoreTo brings the volume to a checkpoint.
+func (p *preparer) restoreTo(ctx context.Context, point journal.Point, scope worktree.Scope) (restored, error) {
 	var res worktree.RestoreResult
 	err := p.retry(ctx, func() (err error) {
 		res, err = p.repo.Restore(ctx, worktree.RestoreRequest{Target: target(point), Scope: scope})
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("restore checkpoint %d: %w", point.Number, err)
+		return restored{}, fmt.Errorf("restore checkpoint %d: %w", point.Number, err)
 	}
 	p.log.Info("restored a checkpoint", "checkpoint", point.Number, "scope", scope, "written", res.Written, "removed", res.Removed,
 		"unchanged", res.Unchanged, "kept", len(res.Kept), "conflicts", len(res.Conflicts), "took", res.Took.String())
 	if len(res.Conflicts) > 0 {
-		return nil, &failure{permanent: true, message: fmt.Sprintf("%d files of checkpoint %d cannot be laid out, %q first: files that no checkpoint holds stand in the way; move them away",
+		return restored{}, &failure{permanent: true, message: fmt.Sprintf("%d files of checkpoint %d cannot be laid out, %q first: files that no checkpoint holds stand in the way; move them away",
 			len(res.Conflicts), point.Number, res.Conflicts[0])}
 	}
-	if scope == worktree.ScopeCode {
-		return nil, nil
+	found := restored{sequence: checkpoint.AfterSequence(res.Annotations)}
+	if scope != worktree.ScopeCode {
+		found.session = checkpoint.Session(res.Annotations)
 	}
-	return checkpoint.Session(res.Annotations), nil
+	return found, nil
 }
 
 func target(p journal.Point) worktree.Target { return worktree.Target{Code: p.Code, State: p.State} }

@@ -15,16 +15,13 @@ import (
 // move is a record among the others, so that a history store that went back in
 // time is sent it again in its place. An error of the server's kind ErrNotFound
 // says that there is nothing to move to.
-func (p *preparer) move(ctx context.Context, m *daemonv1.MoveConversationRequest) (position int64, err error) {
+func (p *preparer) move(ctx context.Context, m *daemonv1.Move) (position int64, err error) {
 	if !p.begun.GetSequencedMoves() {
 		return p.moveByCall(ctx, m)
 	}
 	result := p.resultOf(m.GetOperationId())
 	if result == nil || result.GetRefused() != "" {
-		err := p.spool.Append(nil, &daemonv1.Record{Time: timestamppb.Now(), Attempt: p.cfg.Pod.Attempt, Body: &daemonv1.Record_Move{Move: &daemonv1.Move{
-			OperationId: m.GetOperationId(), Checkpoint: m.GetCheckpoint(), Reason: m.GetReason(),
-			KeepPosition: m.GetKeepPosition(), Position: m.GetPosition(),
-		}}})
+		err := p.spool.Append(nil, &daemonv1.Record{Time: timestamppb.Now(), Attempt: p.cfg.Pod.Attempt, Body: &daemonv1.Record_Move{Move: m}})
 		if err != nil {
 			return 0, err
 		}
@@ -43,9 +40,12 @@ func (p *preparer) move(ctx context.Context, m *daemonv1.MoveConversationRequest
 }
 
 // moveByCall moves the conversation at a server that is older than this daemon.
-func (p *preparer) moveByCall(ctx context.Context, m *daemonv1.MoveConversationRequest) (position int64, err error) {
+func (p *preparer) moveByCall(ctx context.Context, m *daemonv1.Move) (position int64, err error) {
 	err = p.retry(ctx, func() error {
-		at, err := p.cfg.Server.MoveConversation(ctx, m)
+		at, err := p.cfg.Server.MoveConversation(ctx, &daemonv1.MoveConversationRequest{
+			OperationId: m.GetOperationId(), Checkpoint: m.GetCheckpoint(), Reason: m.GetReason(),
+			KeepPosition: m.GetKeepPosition(), Position: m.GetPosition(),
+		})
 		position = at.GetPosition()
 		return of(placeServer, err)
 	})

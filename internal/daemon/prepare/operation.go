@@ -97,7 +97,7 @@ func (p *preparer) resume(ctx context.Context, op *daemonapi.Operation) error {
 		return err
 	}
 	// The server remembers it where the volume may not.
-	if _, err := p.move(ctx, &daemonv1.MoveConversationRequest{OperationId: key, Reason: daemonapi.NoteResume, KeepPosition: true}); err != nil {
+	if _, err := p.move(ctx, &daemonv1.Move{OperationId: key, Reason: daemonapi.NoteResume, KeepPosition: true}); err != nil {
 		return err
 	}
 	p.reportDone(op.Kind, op.ID, journal.Done{})

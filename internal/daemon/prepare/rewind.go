@@ -36,7 +36,7 @@ func (p *preparer) rewind(ctx context.Context, op *daemonapi.Operation) error {
 func newRewind(op *daemonapi.Operation, stage string) *journal.Rewind {
 	return &journal.Rewind{ID: op.ID, Stage: stage, Target: journal.Point{Number: op.Checkpoint, Code: op.Commit},
 		Scope: op.Scope, Preserve: op.Preserve, Branch: op.Branch, OnDrift: op.OnDrift,
-		Position: op.Position, CheckpointPosition: op.CheckpointPosition}
+		Position: op.Position, CheckpointPosition: op.CheckpointPosition, AfterSequence: op.AfterSequence}
 }
 
 // destination is where a rewind goes, in words.
@@ -160,7 +160,7 @@ func (p *preparer) restoreTarget(ctx context.Context, r *journal.Rewind) error {
 	if r.Target.Code == "" {
 		restore = p.clearSession
 	}
-	session, err := restore(ctx, r.Target, scope)
+	res, err := restore(ctx, r.Target, scope)
 	if err != nil {
 		return err
 	}
@@ -169,9 +169,9 @@ func (p *preparer) restoreTarget(ctx context.Context, r *journal.Rewind) error {
 		return err
 	}
 	return p.advance(journal.RewindRestored, func(s *journal.State) {
-		s.Rewind.Preserved = preserved
+		s.Rewind.Preserved, s.Rewind.Restored = preserved, res.sequence
 		if scope != worktree.ScopeCode {
-			s.RestoreSession(session)
+			s.RestoreSession(res.session)
 		}
 	})
 }
@@ -215,13 +215,13 @@ func (p *preparer) publish(ctx context.Context, r *journal.Rewind, branch string
 // moveBack takes the conversation to the target's position, unless only the
 // files go back, or to a later one if only the conversation does.
 func (p *preparer) moveBack(ctx context.Context, r *journal.Rewind) error {
-	m := &daemonv1.MoveConversationRequest{OperationId: daemonapi.OperationKey(daemonapi.OperationRewind, r.ID),
-		Checkpoint: r.Target.Number, Reason: daemonapi.NoteRewind}
-	switch r.Scope {
-	case string(v1alpha1.RewindCode):
+	m := &daemonv1.Move{OperationId: daemonapi.OperationKey(daemonapi.OperationRewind, r.ID),
+		Checkpoint: r.Target.Number, AfterSequence: r.Restored, Reason: daemonapi.NoteRewind}
+	switch {
+	case r.Scope == string(v1alpha1.RewindCode):
 		m.KeepPosition = true
-	case string(v1alpha1.RewindConversation):
-		m.Position = r.Position
+	case r.Scope == string(v1alpha1.RewindConversation) && r.Position != 0:
+		m.Position, m.AfterSequence = r.Position, r.AfterSequence
 	}
 	position, err := p.move(ctx, m)
 	if err != nil {
@@ -274,7 +274,7 @@ func (p *preparer) endRewind(ctx context.Context, r *journal.Rewind) error {
 	if err := p.pushWhatCan(ctx); err != nil {
 		return err
 	}
-	_, err := p.move(ctx, &daemonv1.MoveConversationRequest{OperationId: daemonapi.OperationDoneKey(daemonapi.OperationRewind, r.ID),
+	_, err := p.move(ctx, &daemonv1.Move{OperationId: daemonapi.OperationDoneKey(daemonapi.OperationRewind, r.ID),
 		Checkpoint: r.Target.Number, Reason: daemonapi.NoteRewindComplete, KeepPosition: true})
 	if err != nil {
 		return err

@@ -18,7 +18,8 @@ func (p *preparer) checkRewind(ctx context.Context, op *daemonapi.Operation) err
 	if op.Checkpoint < 1 && !asked {
 		return &failure{reason: v1alpha1.ReasonCheckpointNotFound, permanent: true, message: "the rewind names no checkpoint of this task"}
 	}
-	if asked && (op.Position > head || op.Position < op.CheckpointPosition) {
+	// A position that the history has lost may lie behind what is left of it.
+	if asked && (op.Position > head && op.AfterSequence == 0 || op.Position < op.CheckpointPosition) {
 		return &failure{permanent: true, message: fmt.Sprintf("the conversation cannot go back to message %d from message %d with the agent's memory of message %d: rewind to a message that was said, with the checkpoint before it",
 			op.Position, head, op.CheckpointPosition)}
 	}

@@ -81,14 +81,15 @@ func (p *preparer) restoreBefore(ctx context.Context, r *journal.Rewind) error {
 		return &failure{permanent: true, reason: v1alpha1.ReasonCheckpointNotFound,
 			message: "the rewind failed, and there is no checkpoint of what stood before it: " + r.Failure.Message}
 	}
-	session, err := p.restoreTo(ctx, r.From, worktree.ScopeBoth)
+	res, err := p.restoreTo(ctx, r.From, worktree.ScopeBoth)
 	if err != nil {
 		return fmt.Errorf("undo the rewind, which failed (%s): %w", r.Failure.Message, err)
 	}
 	return p.advance(journal.RewindUndone, func(s *journal.State) {
 		from := r.From
 		s.Latest, s.Parent, s.Clean = &from, from.Code, &from
-		s.RestoreSession(session)
+		s.Rewind.Restored = res.sequence
+		s.RestoreSession(res.session)
 	})
 }
 
@@ -101,8 +102,8 @@ func (p *preparer) moveForward(ctx context.Context, r *journal.Rewind) error {
 	position := p.begun.GetPosition().GetPosition()
 	if p.moved(daemonapi.OperationKey(daemonapi.OperationRewind, r.ID)) {
 		var err error
-		position, err = p.move(ctx, &daemonv1.MoveConversationRequest{
-			OperationId: daemonapi.OperationUndoneKey(daemonapi.OperationRewind, r.ID), Checkpoint: r.From.Number,
+		position, err = p.move(ctx, &daemonv1.Move{
+			OperationId: daemonapi.OperationUndoneKey(daemonapi.OperationRewind, r.ID), Checkpoint: r.From.Number, AfterSequence: r.Restored,
 			Reason: daemonapi.NoteRewindUndone, KeepPosition: r.Scope == string(v1alpha1.RewindCode)})
 		if err != nil {
 			return err

@@ -997,10 +997,14 @@ type Move struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	OperationId string                 `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
 	// Checkpoint, keep_position and position are those of MoveConversationRequest.
-	Checkpoint    int64  `protobuf:"varint,2,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
-	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	KeepPosition  bool   `protobuf:"varint,4,opt,name=keep_position,json=keepPosition,proto3" json:"keep_position,omitempty"`
-	Position      int64  `protobuf:"varint,5,opt,name=position,proto3" json:"position,omitempty"`
+	Checkpoint   int64  `protobuf:"varint,2,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	Reason       string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	KeepPosition bool   `protobuf:"varint,4,opt,name=keep_position,json=keepPosition,proto3" json:"keep_position,omitempty"`
+	Position     int64  `protobuf:"varint,5,opt,name=position,proto3" json:"position,omitempty"`
+	// The earlier record behind which the conversation is to stand; 0 if that is not
+	// known. It leads there also where records are lost, so that positions are
+	// others than they were, or the checkpoint is not known.
+	AfterSequence int64 `protobuf:"varint,6,opt,name=after_sequence,json=afterSequence,proto3" json:"after_sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1066,6 +1070,13 @@ func (x *Move) GetKeepPosition() bool {
 func (x *Move) GetPosition() int64 {
 	if x != nil {
 		return x.Position
+	}
+	return 0
+}
+
+func (x *Move) GetAfterSequence() int64 {
+	if x != nil {
+		return x.AfterSequence
 	}
 	return 0
 }
@@ -2666,7 +2677,7 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\texit_code\x18\x01 \x01(\x05R\bexitCode\x12\x14\n" +
 	"\x05cause\x18\x02 \x01(\tR\x05cause\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12.\n" +
-	"\x13retry_after_seconds\x18\x04 \x01(\x03R\x11retryAfterSeconds\"\xa2\x01\n" +
+	"\x13retry_after_seconds\x18\x04 \x01(\x03R\x11retryAfterSeconds\"\xc9\x01\n" +
 	"\x04Move\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x12\x1e\n" +
 	"\n" +
@@ -2674,7 +2685,8 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"checkpoint\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12#\n" +
 	"\rkeep_position\x18\x04 \x01(\bR\fkeepPosition\x12\x1a\n" +
-	"\bposition\x18\x05 \x01(\x03R\bposition\"7\n" +
+	"\bposition\x18\x05 \x01(\x03R\bposition\x12%\n" +
+	"\x0eafter_sequence\x18\x06 \x01(\x03R\rafterSequence\"7\n" +
 	"\x03Gap\x12\x18\n" +
 	"\athrough\x18\x01 \x01(\x03R\athrough\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x1b\n" +

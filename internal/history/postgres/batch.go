@@ -222,6 +222,7 @@ func (b *batch) addGap(r history.Record) {
 	b.lost += n
 	text := gapText(n, r.Sequence, r.Last(), r.Gap.Reason)
 	b.addEvent(r, history.Event{Type: history.EventTypeTask, Reason: reasonHistoryGap, Actor: "clew", Message: text}, nil)
+	b.log.Lose()
 	b.addMessage(r, conversation.Message{Role: conversation.RoleSystem, Text: text})
 }
 

@@ -73,6 +73,9 @@ func (l *locked) doneMove(ctx context.Context, q *sqlc.Queries, id string) (*his
 // conversation stands.
 func (l *locked) moveOrRefuse(ctx context.Context, q *sqlc.Queries, attempt int64, r history.Record) error {
 	op := *r.Move
+	if op.AfterSequence >= r.Sequence {
+		op.AfterSequence = 0 // a record of a history that is gone
+	}
 	if r.Attempt > 0 && r.Attempt < attempt {
 		attempt = r.Attempt
 	}
@@ -139,11 +142,36 @@ func (l *locked) move(ctx context.Context, q *sqlc.Queries, op history.MoveOpera
 // movePoint is the point that the operation leads to.
 func (l *locked) movePoint(ctx context.Context, q *sqlc.Queries, op history.MoveOperation) (point, error) {
 	switch {
+	case op.Position != 0 && op.AfterSequence > 0:
+		return l.recordPoint(ctx, q, op.AfterSequence)
 	case op.Position != 0:
 		return boundaryPoint(ctx, q, l.branch, op.Position)
 	case op.Checkpoint != 0:
-		return checkpointPoint(ctx, q, l.task.UID, op.Checkpoint)
+		p, err := checkpointPoint(ctx, q, l.task.UID, op.Checkpoint)
+		if errors.Is(err, pgx.ErrNoRows) && op.AfterSequence > 0 {
+			return l.recordPoint(ctx, q, op.AfterSequence)
+		}
+		return p, err
 	}
+	return l.beginning(ctx, q)
+}
+
+// recordPoint is the point of the active branch at which the conversation stood
+// behind one of the task's records. If that is lost, it is the one behind the
+// message that tells so.
+func (l *locked) recordPoint(ctx context.Context, q *sqlc.Queries, sequence int64) (point, error) {
+	position, err := q.PositionAfter(ctx, sqlc.PositionAfterParams{BranchID: l.branch.ID, TaskUid: l.task.UID, Sequence: sequence})
+	if err != nil {
+		return point{}, err
+	}
+	if position == 0 {
+		return l.beginning(ctx, q)
+	}
+	return boundaryPoint(ctx, q, l.branch, position)
+}
+
+// beginning is the point at which the task's own conversation begins.
+func (l *locked) beginning(ctx context.Context, q *sqlc.Queries) (point, error) {
 	first, err := q.BranchByNumber(ctx, sqlc.BranchByNumberParams{TaskUid: l.task.UID, Number: 1})
 	if err != nil {
 		return point{}, err

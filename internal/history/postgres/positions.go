@@ -135,10 +135,27 @@ func (s *Store) ResolvePosition(ctx context.Context, taskUID string, query histo
 		}
 		result.Position = history.Position{Branch: branchName(p.number), Position: p.position, ToolCalls: p.totals.ToolCalls}
 		result.Totals, result.Snapped = totals(p.position, p.totals), p.position != result.Asked
+		if result.AfterSequence, err = sequenceAt(ctx, q, taskUID, found.Branch, p.position); err != nil {
+			return err
+		}
 		result.Checkpoint, err = checkpointBefore(ctx, q, taskUID, found.Branch, p.position)
 		return err
 	})
 	return result, err
+}
+
+// sequenceAt is the task's record that made a message of a branch; 0 for an
+// inherited one.
+func sequenceAt(ctx context.Context, q *sqlc.Queries, taskUID string, b sqlc.Branch, position int64) (int64, error) {
+	if position < 1 {
+		return 0, nil
+	}
+	holder, err := q.BranchHolding(ctx, sqlc.BranchHoldingParams{BranchID: b.ID, Position: position})
+	if err != nil || holder.TaskUid.String != taskUID {
+		return 0, err
+	}
+	e, err := q.Entry(ctx, sqlc.EntryParams{BranchID: holder.ID, Position: position})
+	return e.Sequence, err
 }
 
 // askedPosition is the position that a query names, before it is snapped.

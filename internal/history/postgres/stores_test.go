@@ -248,3 +248,50 @@ func (w *writer) sendAgain(records []history.Record) {
 		w.t.Fatal(err)
 	}
 }
+
+// TestAMoveLeadsToTheSameMessageBehindAGap: the store has lost records of which
+// the volume keeps the newest ones, and moves among them.
+func TestAMoveLeadsToTheSameMessageBehindAGap(t *testing.T) {
+	for name, c := range map[string]struct {
+		move history.MoveOperation
+		want []string
+	}{
+		"a message":                    {history.MoveOperation{Position: 9, AfterSequence: 9}, []string{"A 1", "A 2", "gap", "A 8", "A 9", "A after"}},
+		"a message that is lost":       {history.MoveOperation{Position: 5, AfterSequence: 5}, []string{"A 1", "A 2", "gap", "A after"}},
+		"a message before the loss":    {history.MoveOperation{Position: 1, AfterSequence: 1}, []string{"A 1", "A after"}},
+		"a checkpoint that is unknown": {history.MoveOperation{Checkpoint: 7, AfterSequence: 6}, []string{"A 1", "A 2", "gap", "A after"}},
+		"a checkpoint of a history that is gone": {history.MoveOperation{Checkpoint: 7, AfterSequence: 13}, []string{"A 1", "A 2", "gap", "A 8", "A 9", "A 10", "A 11", "A 12", "A after"}},
+		"a checkpoint of no known place": {history.MoveOperation{Checkpoint: 7}, []string{"A 1", "A 2", "gap", "A 8", "A 9", "A 10", "A 11", "A 12", "A after"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			w := begin(t, open(t), taskNamed("a"), 1)
+			w.append(agent("1"), agent("2"))
+			c.move.ID = "Rewind/r"
+			records := w.number(history.Record{Gap: &history.Gap{Through: 7, Reason: v1alpha1.ReasonHistoryStoreWentBack}})
+			w.last = 7
+			records = append(records, w.number(agent("8"), agent("9"), agent("10"), agent("11"), agent("12"), moveRecord(c.move), agent("after"))...)
+			_, err := w.store.Append(t.Context(), w.task, 1, records)
+			g.Expect(err).NotTo(gomega.HaveOccurred())
+			got := w.texts()
+			for i, text := range got {
+				if strings.Contains(text, "5 records (3 to 7) were lost") {
+					got[i] = "gap"
+				}
+			}
+			g.Expect(got).To(gomega.Equal(c.want))
+		})
+	}
+}
+
+// TestALossEndsTheTurn: the result of a call may be among what is lost, and must
+// not keep everything that follows in one turn, to which nobody could go back.
+func TestALossEndsTheTurn(t *testing.T) {
+	g := gomega.NewWithT(t)
+	w := begin(t, open(t), taskNamed("a"), 1)
+	w.append(agent("1"), call("x"), history.Record{Gap: &history.Gap{Through: 3, Reason: v1alpha1.ReasonHistoryStoreWentBack}}, agent("4"), agent("5"))
+	for message, record := range map[int64]int64{3: 3, 4: 4, 2: 1} {
+		found := w.resolve(history.PositionQuery{Message: message})
+		g.Expect(found.AfterSequence).To(gomega.Equal(record), "message %d", message)
+	}
+}

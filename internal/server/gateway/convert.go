@@ -128,7 +128,7 @@ func recordOf(m *daemonv1.Record) history.Record {
 	case *daemonv1.Record_Move:
 		r.Move = &history.MoveOperation{
 			ID: body.Move.GetOperationId(), Checkpoint: body.Move.GetCheckpoint(), Position: body.Move.GetPosition(),
-			Reason: body.Move.GetReason(), KeepPosition: body.Move.GetKeepPosition(),
+			Reason: body.Move.GetReason(), KeepPosition: body.Move.GetKeepPosition(), AfterSequence: body.Move.GetAfterSequence(),
 		}
 	case *daemonv1.Record_Gap:
 		r.Gap = &history.Gap{Through: body.Gap.GetThrough(), Reason: body.Gap.GetReason()}

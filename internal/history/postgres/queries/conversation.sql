@@ -109,6 +109,24 @@ WHERE chain.low < @position::bigint OR chain.parent_id IS NULL
 ORDER BY chain.low DESC
 LIMIT 1;
 
+-- name: PositionAfter :one
+-- The last message of a branch that a task's records through a sequence made;
+-- where they are lost, the message that tells so. 0 if there is none.
+WITH RECURSIVE chain AS (
+    SELECT b.id, b.task_uid, b.parent_id, b.base_position AS low, b.head_position AS high
+    FROM branches b WHERE b.id = @branch_id
+    UNION ALL
+    SELECT p.id, p.task_uid, p.parent_id, p.base_position, least(c.high, c.low)
+    FROM chain c JOIN branches p ON p.id = c.parent_id
+)
+SELECT coalesce(max(last.position), 0)::bigint
+FROM chain c CROSS JOIN LATERAL (
+    SELECT e.position FROM entries e
+    WHERE e.branch_id = c.id AND e.position > c.low AND e.position <= c.high AND e.sequence <= @sequence::bigint
+    ORDER BY e.position DESC LIMIT 1
+) last
+WHERE c.task_uid = @task_uid::text;
+
 -- name: PositionAt :one
 -- The last message of a branch before the first one that was told after a time.
 -- Messages told by a clock that was behind do not count as earlier than those

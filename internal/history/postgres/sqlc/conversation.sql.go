@@ -501,6 +501,38 @@ func (q *Queries) InsertMessages(ctx context.Context, arg InsertMessagesParams) 
 	return items, nil
 }
 
+const positionAfter = `-- name: PositionAfter :one
+WITH RECURSIVE chain AS (
+    SELECT b.id, b.task_uid, b.parent_id, b.base_position AS low, b.head_position AS high
+    FROM branches b WHERE b.id = $3
+    UNION ALL
+    SELECT p.id, p.task_uid, p.parent_id, p.base_position, least(c.high, c.low)
+    FROM chain c JOIN branches p ON p.id = c.parent_id
+)
+SELECT coalesce(max(last.position), 0)::bigint
+FROM chain c CROSS JOIN LATERAL (
+    SELECT e.position FROM entries e
+    WHERE e.branch_id = c.id AND e.position > c.low AND e.position <= c.high AND e.sequence <= $1::bigint
+    ORDER BY e.position DESC LIMIT 1
+) last
+WHERE c.task_uid = $2::text
+`
+
+type PositionAfterParams struct {
+	Sequence int64
+	TaskUid  string
+	BranchID int64
+}
+
+// The last message of a branch that a task's records through a sequence made;
+// where they are lost, the message that tells so. 0 if there is none.
+func (q *Queries) PositionAfter(ctx context.Context, arg PositionAfterParams) (int64, error) {
+	row := q.db.QueryRow(ctx, positionAfter, arg.Sequence, arg.TaskUid, arg.BranchID)
+	var column_1 int64
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
 const positionAt = `-- name: PositionAt :one
 WITH RECURSIVE chain AS (
     SELECT b.id, b.parent_id, b.base_position AS low, b.head_position AS high

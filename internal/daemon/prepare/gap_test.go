@@ -1,0 +1,119 @@
+package prepare_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/clew-dev/clew/internal/daemon/daemontest"
+	"github.com/clew-dev/clew/internal/daemonapi"
+)
+
+// talk makes so much be said that the volume lets go of all that was before.
+func talk(w *daemontest.World, a *daemontest.Shim) {
+	w.T.Helper()
+	for n := range 120 {
+		a.Say(fmt.Sprintf(`{"type":"message","role":"assistant","text":"%d %s"}`, n, strings.Repeat("x", 60_000)))
+	}
+	a.Recorded()
+	w.Server.Until(w.T, "the server has what was said", w.UID, func(k *daemontest.Task) bool {
+		lines := k.Lines()
+		return strings.HasPrefix(lines[len(lines)-1], "assistant 119 ")
+	})
+}
+
+// briefly is a conversation without what talk made be said, and without gaps.
+func briefly(w *daemontest.World) []string {
+	return slices.DeleteFunc(w.Lines(), func(line string) bool { return len(line) > 1000 || strings.HasPrefix(line, "system gap of") })
+}
+
+func lost(w *daemontest.World) (n int64) {
+	w.Server.Look(w.UID, func(k *daemontest.Task) { n = k.Lost })
+	return n
+}
+
+// TestARewindAmongLostRecordsIsKnown: the history store goes back to before a
+// rewind, and the margin does not reach so far.
+func TestARewindAmongLostRecordsIsKnown(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	w.Margin = daemonapi.SpoolMargin{Bytes: 1, Seconds: 1}
+	var before int64
+	w.Server.Look(w.UID, func(k *daemontest.Task) { before = k.Last() })
+	w.Prepare(2, rewindTo(1, "Both", "Discard"))
+	attempt(w, 2, func(a *daemontest.Shim) {
+		step(w, a, "4", "four", "4\n")
+		talk(w, a)
+		step(w, a, "5", "five", "5\n")
+	})
+	known := func() (numbers []int64) {
+		w.Server.Look(w.UID, func(k *daemontest.Task) {
+			for n := range k.Checkpoints {
+				numbers = append(numbers, n)
+			}
+		})
+		slices.Sort(numbers)
+		return numbers
+	}
+	all := known()
+	w.Server.RollBack(w.UID, before)
+	w.Prepare(3, nil)
+	if lost(w) == 0 {
+		t.Fatal("nothing was lost: the test is about a loss")
+	}
+	expect(t, "conversation", briefly(w), append(slices.Clone(callsOfThree[:3]), "call 5", "result 5"))
+	expect(t, "checkpoints", known(), all)
+	expect(t, "reason", w.Prepare(4, rewindTo(all[len(all)-3], "Both", "Discard")).Reason, "Prepared")
+}
+
+// TestARestoredVolumeKnowsWhereItStandsBehindALoss: its spool has nothing of what
+// was before it.
+func TestARestoredVolumeKnowsWhereItStandsBehindALoss(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	w.LoseVolume()
+	w.Prepare(2, nil)
+	attempt(w, 2, func(a *daemontest.Shim) { step(w, a, "4", "four", "4\n") })
+	w.Server.RollBack(w.UID, 3)
+	w.Prepare(3, nil)
+	if lost(w) == 0 {
+		t.Fatal("nothing was lost: the test is about a loss")
+	}
+	w.Server.Look(w.UID, func(k *daemontest.Task) {
+		for _, m := range k.Moves {
+			if m.GetRefused() != "" {
+				t.Errorf("%s was refused: %s", m.GetOperationId(), m.GetRefused())
+			}
+		}
+	})
+	expect(t, "conversation", briefly(w), []string{"user Do it.", "call 1", "result 1", "call 4", "result 4"})
+}
+
+// TestARewindToAMessageLeadsToItBehindALoss, where it has another position.
+func TestARewindToAMessageLeadsToItBehindALoss(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	w.LoseVolume()
+	w.Prepare(2, nil) // its spool begins here
+	attempt(w, 2, func(a *daemontest.Shim) {
+		step(w, a, "4", "four", "4\n")
+		step(w, a, "5", "five", "5\n")
+	})
+	op := rewindTo(latest(w).GetNumber()-2, "Conversation", "Discard")
+	w.Server.Look(w.UID, func(k *daemontest.Task) {
+		op.Position = int64(slices.Index(k.Lines(), "result 4")) + 1
+		for _, r := range k.Records {
+			if r.GetMessage().GetToolResult().GetCallId() == "4" {
+				op.AfterSequence = r.GetSequence()
+			}
+		}
+	})
+	w.Prepare(3, op)
+	if lines := w.Lines(); lines[len(lines)-1] != "result 4" {
+		t.Fatalf("%v", lines)
+	}
+	w.Server.RollBack(w.UID, 1)
+	w.Prepare(4, nil)
+	expect(t, "conversation", briefly(w), []string{"user Do it.", "call 4", "result 4"})
+}
