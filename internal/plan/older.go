@@ -122,3 +122,18 @@ func (d *decision) noted(key string) bool {
 func (d *decision) undone(rewind string) bool {
 	return d.noted(daemonapi.OperationUndoneKey(daemonapi.OperationRewind, rewind))
 }
+
+// historyBehind says that it is the history store that was put back to an older
+// copy, and that nobody has sent it again yet what it lost. A pod that was
+// prepared since has sent all there is.
+func (d *decision) historyBehind() bool {
+	if !d.o.History.Known || d.o.History.State.LastSequence >= d.old.RecordSequence {
+		return false
+	}
+	a := d.last()
+	if a == nil || a.Number <= d.old.RecordAttempt {
+		return true
+	}
+	v := d.views[a.Number]
+	return v == nil || v.prepare == nil || v.prepare.ExitCode != 0
+}

@@ -326,6 +326,9 @@ func (d *decision) fold() {
 	}
 	state := d.o.History.State
 	d.s.CheckpointCount = state.CheckpointCount
+	if !d.historyBehind() {
+		d.s.RecordSequence, d.s.RecordAttempt = state.LastSequence, state.Attempt
+	}
 	d.s.LeftOutRecords = state.LeftOutRecords
 	d.s.MessageCount, d.s.ToolCallCount = state.Totals.Messages, state.Totals.ToolCalls
 	d.s.LastActivity = d.lastActivity()

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/history"
 )
 
@@ -123,4 +124,53 @@ func TestAnAgentThatItsDaemonEndedHasNotFailed(t *testing.T) {
 			s.wantOutcomes(v1alpha1.AttemptPodLost, "")
 		})
 	}
+}
+
+// TestARewindToAMessageWaitsForAHistoryThatIsBehind: the store was put back to an
+// older copy, and the daemon has yet to send again what it lost.
+func TestARewindToAMessageWaitsForAHistoryThatIsBehind(t *testing.T) {
+	there := history.Resolved{Asked: 8, Position: history.Position{Position: 8}, AfterSequence: 11,
+		Checkpoint: &history.Checkpoint{Number: 1, Commit: "c1", Position: history.Position{Position: 2}}}
+	behind := func(t *testing.T) *scene {
+		s := running(t)
+		s.o.History.State.LastSequence, s.o.History.State.Attempt = 20, 1
+		s.record(v1alpha1.TriggerToolCalls)
+		s.after(time.Minute).step()
+		s.o.History.State.LastSequence = 5
+		s.o.RewindPosition = RewindPosition{Known: true} // the older copy has no such message
+		s.rewindTo("back", v1alpha1.RewindConversation, toMessage(8)).step()
+		if r := s.status().Rewind; r.State != v1alpha1.OperationPending || r.Reason != v1alpha1.ReasonHistoryStoreWentBack {
+			t.Fatalf("%+v", r)
+		}
+		s.o.RewindPosition.Found = &there
+		if r := s.after(time.Minute).step().status().Rewind; r.State != v1alpha1.OperationPending {
+			t.Fatalf("%+v", r)
+		}
+		return s
+	}
+	t.Run("until it has caught up", func(t *testing.T) {
+		s := behind(t)
+		s.o.History.State.LastSequence = 20
+		r := s.after(time.Minute).step().status().Rewind
+		if r.State != v1alpha1.OperationInProgress || r.ToPosition != 8 || r.ToSequence != 11 {
+			t.Fatalf("%+v", r)
+		}
+	})
+	t.Run("until another pod has sent what there is", func(t *testing.T) {
+		s := behind(t)
+		s.podGone()
+		s.after(time.Minute).step()
+		if r := s.status().Rewind; r.State != v1alpha1.OperationPending {
+			t.Fatalf("%+v", r)
+		}
+		s.o.History.State.Attempt, s.o.History.State.LastSequence = 2, 7
+		s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})
+		s.agentRuns()
+		if r := s.after(time.Minute).step().status().Rewind; r.State != v1alpha1.OperationInProgress {
+			t.Fatalf("%+v", r)
+		}
+		if s.status().RecordSequence != 7 || s.status().RecordAttempt != 2 {
+			t.Errorf("%d of attempt %d", s.status().RecordSequence, s.status().RecordAttempt)
+		}
+	})
 }
