@@ -90,8 +90,11 @@ func TestACheckpointTellsOfItsSession(t *testing.T) {
 	if err := j.Update(func(s *journal.State) error { s.SessionRefused = "x"; return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if r := take(checkpoint.Request{Trigger: "Manual"}); r.GetSession() != nil || len(repo.asked.Annotations) != 0 {
+	if r := take(checkpoint.Request{Trigger: "Manual"}); r.GetSession() != nil || checkpoint.Session(repo.asked.Annotations) != nil {
 		t.Fatalf("%v, %v", r, repo.asked.Annotations)
+	}
+	if after := checkpoint.AfterSequence(repo.asked.Annotations); after != s.Last()-1 {
+		t.Fatalf("taken after record %d, and recorded as %d", after, s.Last())
 	}
 	if err := taker.Event("X", "it is hunter2hunter2", map[string]string{"a": "hunter2hunter2"}); err != nil {
 		t.Fatal(err)
@@ -103,9 +106,12 @@ func TestACheckpointTellsOfItsSession(t *testing.T) {
 }
 
 func TestForeignAnnotations(t *testing.T) {
-	for _, a := range []map[string]string{nil, {"agent-session": ""}, {"agent-session": "{torn"}, {"agent-session": `{"record":7}`}, {"agent-session": `{"record":{}}`}} {
+	for _, a := range []map[string]string{nil, {"agent-session": ""}, {"agent-session": "{torn"}, {"agent-session": `{"record":7}`}, {"agent-session": `{"record":{}}`}, {"after-sequence": "x"}} {
 		if s := checkpoint.Session(a); s != nil {
 			t.Errorf("%v: %+v", a, s)
+		}
+		if n := checkpoint.AfterSequence(a); n != 0 {
+			t.Errorf("%v: %d", a, n)
 		}
 	}
 }

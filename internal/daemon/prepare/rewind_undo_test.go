@@ -95,13 +95,13 @@ func (f *failing) Restore(ctx context.Context, r worktree.RestoreRequest) (workt
 	return res, err
 }
 
-// Append has a move lead to a checkpoint that the server does not know.
+// Append has a move lead to a checkpoint that the server cannot place.
 func (f *failing) Append(ctx context.Context, records []*daemonv1.Record) (int64, error) {
 	records = slices.Clone(records)
 	for i, r := range records {
 		if f.what == "move" && r.GetMove().GetOperationId() == "Rewind/r" {
 			records[i] = proto.CloneOf(r)
-			records[i].GetMove().Checkpoint = 999
+			records[i].GetMove().Checkpoint, records[i].GetMove().AfterSequence = 999, 0
 		}
 	}
 	return f.crashing.Append(ctx, records)

@@ -256,12 +256,12 @@ func TestAMoveLeadsToTheSameMessageBehindAGap(t *testing.T) {
 		move history.MoveOperation
 		want []string
 	}{
-		"a message":                    {history.MoveOperation{Position: 9, AfterSequence: 9}, []string{"A 1", "A 2", "gap", "A 8", "A 9", "A after"}},
-		"a message that is lost":       {history.MoveOperation{Position: 5, AfterSequence: 5}, []string{"A 1", "A 2", "gap", "A after"}},
-		"a message before the loss":    {history.MoveOperation{Position: 1, AfterSequence: 1}, []string{"A 1", "A after"}},
-		"a checkpoint that is unknown": {history.MoveOperation{Checkpoint: 7, AfterSequence: 6}, []string{"A 1", "A 2", "gap", "A after"}},
+		"a message":                              {history.MoveOperation{Position: 9, AfterSequence: 9}, []string{"A 1", "A 2", "gap", "A 8", "A 9", "A after"}},
+		"a message that is lost":                 {history.MoveOperation{Position: 5, AfterSequence: 5}, []string{"A 1", "A 2", "gap", "A after"}},
+		"a message before the loss":              {history.MoveOperation{Position: 1, AfterSequence: 1}, []string{"A 1", "A after"}},
+		"a checkpoint that is unknown":           {history.MoveOperation{Checkpoint: 7, AfterSequence: 6}, []string{"A 1", "A 2", "gap", "A after"}},
 		"a checkpoint of a history that is gone": {history.MoveOperation{Checkpoint: 7, AfterSequence: 13}, []string{"A 1", "A 2", "gap", "A 8", "A 9", "A 10", "A 11", "A 12", "A after"}},
-		"a checkpoint of no known place": {history.MoveOperation{Checkpoint: 7}, []string{"A 1", "A 2", "gap", "A 8", "A 9", "A 10", "A 11", "A 12", "A after"}},
+		"a checkpoint of no known place":         {history.MoveOperation{Checkpoint: 7}, []string{"A 1", "A 2", "gap", "A 8", "A 9", "A 10", "A 11", "A 12", "A after"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := gomega.NewWithT(t)
