@@ -100,7 +100,7 @@ func TestWhatTheVolumeDoesNotHaveEitherIsAGap(t *testing.T) {
 	s := atRest(t, 1)
 	s.o.Claim = nil
 	s.storeGoesBack(1).after(time.Minute).step()
-	g.Expect(complete(s).Message).To(gomega.ContainSubstring("went with the task's volume"))
+	g.Expect(s.wantCondition(v1alpha1.TaskHistoryComplete).Message).To(gomega.ContainSubstring("went with the task's volume"))
 	s.change(builders.Resume("r1")).step()
 	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})
 	s.agentRuns()

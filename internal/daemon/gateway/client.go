@@ -44,6 +44,7 @@ var (
 // FencedError is ErrFenced where it is known which attempt is the newest.
 type FencedError struct{ Newest int64 }
 
+// Error implements error.
 func (e *FencedError) Error() string {
 	return fmt.Sprintf("%v, since attempt %d has been seen", ErrFenced, e.Newest)
 }

@@ -62,6 +62,15 @@ func (s *Store) Forget(taskUID string, through int64) {
 	s.events = slices.DeleteFunc(s.events, func(e history.Event) bool { return e.Task.UID == taskUID && e.Transition > through })
 }
 
+// GoBack puts the store back to an older copy that does not know the task. As after
+// a restore, whoever listens connects anew.
+func (s *Store) GoBack(t history.Task) {
+	s.mu.Lock()
+	delete(s.tasks, t.UID)
+	s.mu.Unlock()
+	s.notify(history.Notification{})
+}
+
 // Begin raises the attempt, as a daemon's first call does.
 func (s *Store) Begin(t history.Task, attempt int64) {
 	s.change(t, func(k *task) { k.state.Attempt = max(k.state.Attempt, attempt) })
