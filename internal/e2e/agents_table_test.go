@@ -137,9 +137,10 @@ func callsCell(w *world, g *gomega.WithT, a realAgent) string {
 	return "14 once, 4 by file tools; " + tokens
 }
 
-// slow is a command that is cut by a kill at any time within seconds.
+// slow is a command that waits for a kill when it is run first. It waits less than
+// the ten seconds after which some agents go on without the result.
 func slow(step int) string {
-	return fmt.Sprintf(`echo "began %d" >> begun.txt; sleep 5; echo "line of %d" >> notes.txt`, step, step)
+	return fmt.Sprintf(`touch begun.txt; grep -qx "began %[1]d" begun.txt && wait=0 || wait=9; echo "began %[1]d" >> begun.txt; sleep $wait; echo "line of %[1]d" >> notes.txt`, step)
 }
 
 // untilServed waits until the model has asked for a step so often.
