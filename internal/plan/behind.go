@@ -3,8 +3,6 @@ package plan
 import (
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
@@ -15,21 +13,14 @@ import (
 
 // behind says that the history store lacks what the status tells of.
 func (d *decision) behind() bool {
-	told, latest := d.old.LatestCheckpoint, d.o.History.State.Latest
-	switch {
-	case !d.o.History.Known, d.o.History.Deleted, told == nil, d.compared():
-		return false
-	case d.lower():
-		return true
-	}
-	durable := meta.IsStatusConditionTrue(d.old.Conditions, v1alpha1.TaskDurable)
-	return latest.Number == told.Number && durable && !latest.Durable && !latest.Lost && latest.Refused == ""
+	return d.o.History.Known && !d.o.History.Deleted && d.lower() && !d.compared()
 }
 
-// lower says that the history store does not have the latest checkpoint.
+// lower says that the history store does not have all that the status tells of: a
+// status that was written by a former version tells of no records.
 func (d *decision) lower() bool {
-	told, latest := d.old.LatestCheckpoint, d.o.History.State.Latest
-	return told != nil && (latest == nil || latest.Number < told.Number)
+	told, state := d.old.LatestCheckpoint, d.o.History.State
+	return state.LastSequence < d.old.RecordSequence || told != nil && (state.Latest == nil || state.Latest.Number < told.Number)
 }
 
 // compared says that the pod of the attempt that is, or was until now, active has
@@ -43,13 +34,20 @@ func (d *decision) compared() bool {
 	return v != nil && v.prepare != nil && v.prepare.ExitCode == 0
 }
 
+func (d *decision) lacks() string {
+	told, latest := d.old.LatestCheckpoint, d.o.History.State.Latest
+	switch {
+	case told != nil && latest == nil:
+		return fmt.Sprintf("it has none of this task's %d checkpoints", told.Number)
+	case told != nil && latest.Number < told.Number:
+		return fmt.Sprintf("it has this task's history up to checkpoint %d of %d", latest.Number, told.Number)
+	}
+	return "it lacks this task's newest records"
+}
+
 // behindMessage says what the history store lacks, and where that is.
 func (d *decision) behindMessage() string {
-	lacks := fmt.Sprintf("the history store was put back to an older copy: it has none of this task's %d checkpoints", d.old.LatestCheckpoint.Number)
-	if latest := d.o.History.State.Latest; latest != nil {
-		lacks = fmt.Sprintf("the history store was put back to an older copy: it has this task's history up to checkpoint %d of %d",
-			latest.Number, d.old.LatestCheckpoint.Number)
-	}
+	lacks := "the history store was put back to an older copy: " + d.lacks()
 	switch {
 	case d.compared():
 		return lacks + "; the rest is lost for good, since the task's volume does not have it either"

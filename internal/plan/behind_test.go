@@ -21,6 +21,7 @@ func atRest(t *testing.T, code int32) *scene {
 	s.record(v1alpha1.TriggerToolCalls)
 	s.record(v1alpha1.TriggerToolCalls)
 	s.record(v1alpha1.TriggerFailure)
+	s.o.History.State.LastSequence = 20
 	if code == 0 {
 		s.o.History.State.Latest.Trigger = string(v1alpha1.TriggerCompletion)
 	}
@@ -35,7 +36,7 @@ func atRest(t *testing.T, code int32) *scene {
 
 // storeGoesBack has the history store know so many checkpoints; 0 for nothing at all.
 func (s *scene) storeGoesBack(number int64) *scene {
-	s.o.History.State = history.TaskState{CheckpointCount: number}
+	s.o.History.State = history.TaskState{CheckpointCount: number, LastSequence: map[int64]int64{0: 0, 1: 5, 3: 20}[number]}
 	if number > 0 {
 		s.o.History.State.Latest = &history.Checkpoint{Number: number, Attempt: 1, Trigger: string(v1alpha1.TriggerToolCalls), Time: s.now, Durable: true}
 	}
@@ -118,17 +119,18 @@ func TestWhatTheVolumeDoesNotHaveEitherIsAGap(t *testing.T) {
 	g.Expect(told).To(gomega.Equal(1))
 }
 
-// TestAStoreThatForgotThatACheckpointIsDurableIsBehind: the last record of a task at
-// rest is that the gitstore has its last checkpoint.
-func TestAStoreThatForgotThatACheckpointIsDurableIsBehind(t *testing.T) {
+// TestAStoreThatLacksTheNewestRecordsIsBehind: the last record of a task at rest is
+// that the gitstore has its last checkpoint.
+func TestAStoreThatLacksTheNewestRecordsIsBehind(t *testing.T) {
 	g := gomega.NewWithT(t)
 	s := atRest(t, 0)
-	s.o.History.State.Latest.Durable = false
+	s.o.History.State.Latest.Durable, s.o.History.State.LastSequence = false, 19
 	s.after(time.Minute).step()
-	g.Expect(s.wantCondition(v1alpha1.TaskHistoryComplete).Reason).To(gomega.Equal(v1alpha1.ReasonHistoryBehind))
+	c := s.wantCondition(v1alpha1.TaskHistoryComplete)
+	g.Expect(c.Reason).To(gomega.Equal(v1alpha1.ReasonHistoryBehind))
+	g.Expect(c.Message).To(gomega.ContainSubstring("lacks this task's newest records"))
 	g.Expect(s.wantCondition(v1alpha1.TaskDurable).Status).To(gomega.Equal(metav1.ConditionTrue), "it is not on its way")
-	s.o.History.State.Latest.Lost = true
+	s.o.History.State.Latest.Durable, s.o.History.State.LastSequence = true, 20
 	s.after(time.Minute).step()
-	g.Expect(s.wantCondition(v1alpha1.TaskDurable).Reason).To(gomega.Equal(v1alpha1.ReasonCheckpointLost))
 	g.Expect(complete(s)).To(gomega.BeNil())
 }
