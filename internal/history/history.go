@@ -173,6 +173,9 @@ type Checkpoint struct {
 	Consistency string
 	// FrozenMilliseconds is how long the agent was stopped for it.
 	FrozenMilliseconds int64
+	// AfterSequence is, on one that is told again since the history has lost it, the
+	// record after which it was taken; 0 for where it stands among the records.
+	AfterSequence int64
 	// RiskyTool is the call that the checkpoint was taken for, if it was.
 	RiskyTool *RiskyTool
 	// Session is the agent's own, as of the checkpoint; nil if it has none.

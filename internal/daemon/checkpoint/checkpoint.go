@@ -13,7 +13,6 @@ package checkpoint
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -103,12 +102,12 @@ func (t *Taker) Take(ctx context.Context, req Request) (journal.Point, error) {
 	if t.Mask != nil {
 		req.Message = t.Mask.Text(req.Message)
 	}
-	annotations, err := annotate(&state, t.Spool.Last())
+	now := time.Now()
+	number := state.LastNumber + 1
+	annotations, err := t.annotate(req, &state, now)
 	if err != nil {
 		return journal.Point{}, err
 	}
-	now := time.Now()
-	number := state.LastNumber + 1
 	taken, err := t.Repo.Checkpoint(ctx, worktree.CheckpointRequest{
 		TaskUID: t.TaskUID, Number: number, Parent: req.Parent, Time: now,
 		Message: t.commitMessage(req, number), Annotations: annotations, Brief: req.Brief,
@@ -117,8 +116,7 @@ func (t *Taker) Take(ctx context.Context, req Request) (journal.Point, error) {
 		return journal.Point{}, fmt.Errorf("take checkpoint %d: %w", number, err)
 	}
 	point := journal.Point{Number: number, Code: taken.Code, State: taken.State, Tree: taken.Tree}
-	record := t.record(req, taken, state.Base, now)
-	record.Session = state.UsableSession().Message()
+	record := t.record(req, taken, &state, now)
 	consistency, frozen := v1alpha1.ConsistencyPointInTime, time.Duration(0)
 	if req.Consistency != nil {
 		consistency, frozen = req.Consistency()
@@ -158,49 +156,6 @@ func (t *Taker) Warm(ctx context.Context) error {
 	t.taking.Lock()
 	defer t.taking.Unlock()
 	return t.Repo.Warm(ctx, t.Journal.State().Parent)
-}
-
-// Names of a checkpoint's annotations: the agent's session, and the last record
-// before the checkpoint was taken.
-const (
-	sessionAnnotation  = "agent-session"
-	sequenceAnnotation = "after-sequence"
-)
-
-// annotate is what a checkpoint keeps beside the files: whoever restores them
-// must know which session they hold, and where in the conversation they belong.
-func annotate(s *journal.State, sequence int64) (map[string]string, error) {
-	annotations := map[string]string{sequenceAnnotation: strconv.FormatInt(sequence, 10)}
-	session := s.UsableSession()
-	if session == nil {
-		return annotations, nil
-	}
-	b, err := json.Marshal(session)
-	if err != nil {
-		return nil, fmt.Errorf("note the agent's session in the checkpoint: %w", err)
-	}
-	annotations[sessionAnnotation] = string(b)
-	return annotations, nil
-}
-
-// AfterSequence is the task's last record before a checkpoint with these
-// annotations was taken; 0 if it does not say so.
-func AfterSequence(annotations map[string]string) int64 {
-	sequence, err := strconv.ParseInt(annotations[sequenceAnnotation], 10, 64)
-	if err != nil {
-		return 0 // taken by a daemon of before
-	}
-	return sequence
-}
-
-// Session is the agent's session whose files a checkpoint with these annotations
-// holds; nil if it holds none.
-func Session(annotations map[string]string) *journal.AgentSession {
-	var session journal.AgentSession
-	if json.Unmarshal([]byte(annotations[sessionAnnotation]), &session) != nil || session.Message() == nil {
-		return nil
-	}
-	return &session
 }
 
 // Recover puts into the spool what a crash kept from it. To be called before
@@ -245,16 +200,20 @@ func (t *Taker) commitMessage(req Request, number int64) string {
 		subject, t.TaskUID, number, t.Attempt, req.Trigger)
 }
 
-func (t *Taker) record(req Request, c worktree.Checkpoint, base string, now time.Time) *daemonv1.CheckpointRecord {
-	r := &daemonv1.CheckpointRecord{
-		Number: c.Number, Trigger: req.Trigger, Time: timestamppb.New(now), Message: req.Message, Attempt: t.Attempt,
-		Commit: c.Code, Tree: c.Tree, Parent: c.Parent, Base: base, StateCommit: c.State,
-		FilesChanged: clamp(c.FilesChanged), LinesAdded: c.LinesAdded, LinesRemoved: c.LinesRemoved,
-		GitHead: c.Agent.Head, GitBranch: c.Agent.Branch, DirtyFileCount: clamp(c.Agent.DirtyCount),
-		Files: c.TotalFiles, Bytes: c.TotalBytes, SkippedCount: clamp(c.SkippedCount),
-		RequestedByName: req.Name, RequestedByUid: req.UID,
-		RiskyTool: req.RiskyTool,
+// asked is what is known of a checkpoint before it is taken.
+func (t *Taker) asked(req Request, s *journal.State, now time.Time) *daemonv1.CheckpointRecord {
+	return &daemonv1.CheckpointRecord{
+		Number: s.LastNumber + 1, Trigger: req.Trigger, Time: timestamppb.New(now), Message: req.Message, Attempt: t.Attempt,
+		Base: s.Base, RequestedByName: req.Name, RequestedByUid: req.UID, RiskyTool: req.RiskyTool, Session: s.UsableSession().Message(),
 	}
+}
+
+func (t *Taker) record(req Request, c worktree.Checkpoint, s *journal.State, now time.Time) *daemonv1.CheckpointRecord {
+	r := t.asked(req, s, now)
+	r.Commit, r.Tree, r.Parent, r.StateCommit = c.Code, c.Tree, c.Parent, c.State
+	r.FilesChanged, r.LinesAdded, r.LinesRemoved = clamp(c.FilesChanged), c.LinesAdded, c.LinesRemoved
+	r.GitHead, r.GitBranch, r.DirtyFileCount = c.Agent.Head, c.Agent.Branch, clamp(c.Agent.DirtyCount)
+	r.Files, r.Bytes, r.SkippedCount = c.TotalFiles, c.TotalBytes, clamp(c.SkippedCount)
 	for _, f := range c.Agent.Dirty[:min(len(c.Agent.Dirty), maxListed)] {
 		r.DirtyFiles = append(r.DirtyFiles, f.Path)
 	}

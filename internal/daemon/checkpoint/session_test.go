@@ -106,7 +106,7 @@ func TestACheckpointTellsOfItsSession(t *testing.T) {
 }
 
 func TestForeignAnnotations(t *testing.T) {
-	for _, a := range []map[string]string{nil, {"agent-session": ""}, {"agent-session": "{torn"}, {"agent-session": `{"record":7}`}, {"agent-session": `{"record":{}}`}, {"after-sequence": "x"}} {
+	for _, a := range []map[string]string{nil, {"agent-session": ""}, {"agent-session": "{torn"}, {"agent-session": `{"record":7}`}, {"agent-session": `{"record":{}}`}, {"record": "{torn"}, {"record": `{"afterSequence":"x"}`}} {
 		if s := checkpoint.Session(a); s != nil {
 			t.Errorf("%v: %+v", a, s)
 		}

@@ -301,9 +301,13 @@ func (t *Task) add(r *daemonv1.Record) {
 			return
 		}
 		c = proto.CloneOf(c)
-		c.Position = &daemonv1.Position{Position: int64(len(t.Active))}
+		at := t.Active
+		if after := c.GetAfterSequence(); after > 0 && after < r.GetSequence() {
+			at = t.after(after)
+		}
+		c.Position = &daemonv1.Position{Position: int64(len(at))}
 		t.Checkpoints[c.GetNumber()] = c
-		t.positions[c.GetNumber()] = t.Active
+		t.positions[c.GetNumber()] = at
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/gateway"
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemon/ship"
+	"github.com/clew-dev/clew/internal/daemon/spool"
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
@@ -205,7 +206,7 @@ func (p *preparer) findPending(ctx context.Context, inGitstore map[int64]journal
 // durable. While the gitstore cannot be asked nothing is known.
 func (p *preparer) lookAfterDurable(ctx context.Context) error {
 	durable, lost, err := p.cfg.Server.PushedCheckpoints(ctx)
-	if err != nil || len(durable)+len(lost) == 0 {
+	if err != nil || len(durable)+len(lost) == 0 && p.journal.State().LastNumber == 0 {
 		p.logUnknown(err)
 		return nil
 	}
@@ -242,7 +243,50 @@ func (p *preparer) lookAfterDurable(ctx context.Context) error {
 			again = append(again, point)
 		}
 	}
+	if err := p.tellUnknown(ctx, there, slices.Concat(durable, lost)); err != nil {
+		return err
+	}
 	return p.pushAgain(again)
+}
+
+// maxFetched is how many checkpoints are asked of the gitstore at once.
+const maxFetched = 100
+
+// tellUnknown tells of checkpoints that the gitstore has and the history has lost:
+// a volume tells of those that were taken on it, and others are not there any more.
+func (p *preparer) tellUnknown(ctx context.Context, there map[int64]journal.Point, known []int64) error {
+	var unknown []int64
+	for n := range there {
+		if !slices.Contains(known, n) {
+			unknown = append(unknown, n)
+		}
+	}
+	slices.Sort(unknown)
+	for some := range slices.Chunk(unknown, maxFetched) {
+		p.log.Info("the gitstore has checkpoints that the history does not know: they are told again", "first", some[0], "count", len(some))
+		var refs []string
+		for _, n := range some {
+			refs = append(refs, worktree.StateRef(p.cfg.Pod.TaskUID, n))
+		}
+		remote, err := p.cfg.Remote()
+		if err == nil {
+			err = p.repo.Fetch(ctx, remote, refs...)
+		}
+		for _, n := range some {
+			if err != nil {
+				break
+			}
+			var meta worktree.Meta
+			if meta, err = p.repo.ReadMeta(ctx, there[n].State); err == nil {
+				err = p.taker.TellAgain(there[n], meta)
+			}
+		}
+		if errors.Is(err, spool.ErrBroken) {
+			return err
+		}
+		p.logUnknown(err)
+	}
+	return nil
 }
 
 // pushAgain has checkpoints pushed with the others that wait.

@@ -2,6 +2,7 @@ package prepare_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -28,6 +29,12 @@ func briefly(w *daemontest.World) []string {
 	return slices.DeleteFunc(w.Lines(), func(line string) bool { return len(line) > 1000 || strings.HasPrefix(line, "system gap of") })
 }
 
+// known are the numbers of the checkpoints that the server knows.
+func known(w *daemontest.World) (numbers []int64) {
+	w.Server.Look(w.UID, func(k *daemontest.Task) { numbers = slices.Sorted(maps.Keys(k.Checkpoints)) })
+	return numbers
+}
+
 func lost(w *daemontest.World) (n int64) {
 	w.Server.Look(w.UID, func(k *daemontest.Task) { n = k.Lost })
 	return n
@@ -47,23 +54,14 @@ func TestARewindAmongLostRecordsIsKnown(t *testing.T) {
 		talk(w, a)
 		step(w, a, "5", "five", "5\n")
 	})
-	known := func() (numbers []int64) {
-		w.Server.Look(w.UID, func(k *daemontest.Task) {
-			for n := range k.Checkpoints {
-				numbers = append(numbers, n)
-			}
-		})
-		slices.Sort(numbers)
-		return numbers
-	}
-	all := known()
+	all := known(w)
 	w.Server.RollBack(w.UID, before)
 	w.Prepare(3, nil)
 	if lost(w) == 0 {
 		t.Fatal("nothing was lost: the test is about a loss")
 	}
 	expect(t, "conversation", briefly(w), append(slices.Clone(callsOfThree[:3]), "call 5", "result 5"))
-	expect(t, "checkpoints", known(), all)
+	expect(t, "checkpoints", known(w), all)
 	expect(t, "reason", w.Prepare(4, rewindTo(all[len(all)-3], "Both", "Discard")).Reason, "Prepared")
 }
 
@@ -116,4 +114,33 @@ func TestARewindToAMessageLeadsToItBehindALoss(t *testing.T) {
 	w.Server.RollBack(w.UID, 1)
 	w.Prepare(4, nil)
 	expect(t, "conversation", briefly(w), []string{"user Do it.", "call 4", "result 4"})
+}
+
+// TestCheckpointsThatOnlyTheGitstoreKnowsAreToldAgain, at the place where they were
+// taken: the volume that would tell of them is gone, and the history store has
+// gone back since.
+func TestCheckpointsThatOnlyTheGitstoreKnowsAreToldAgain(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	w.LoseVolume()
+	w.Prepare(2, nil)
+	attempt(w, 2, func(a *daemontest.Shim) { step(w, a, "4", "four", "4\n") })
+	all, first, second := known(w), checkpoint(w, 1), checkpoint(w, 2)
+	w.Server.RollBack(w.UID, 3)
+	w.Prepare(3, nil)
+	if lost(w) == 0 {
+		t.Fatal("nothing was lost: the test is about a loss")
+	}
+	expect(t, "checkpoints", known(w), all)
+	again := checkpoint(w, 1)
+	expect(t, "trigger", again.GetTrigger(), first.GetTrigger())
+	expect(t, "commit", again.GetCommit(), first.GetCommit())
+	expect(t, "position", again.GetPosition().GetPosition(), first.GetPosition().GetPosition())
+	if !again.GetDurable() {
+		t.Error("the gitstore has checkpoint 1, and it does not count as durable")
+	}
+	expect(t, "reason", w.Prepare(4, rewindTo(2, "Both", "Discard")).Reason, "Prepared")
+	expect(t, "conversation", briefly(w), []string{"user Do it.", "call 1", "result 1"})
+	expect(t, "a file of checkpoint 2", w.Read("a.txt"), "changed by 2\n")
+	expect(t, "commit", checkpoint(w, 2).GetCommit(), second.GetCommit())
 }

@@ -61,6 +61,7 @@ type Repo interface {
 	Restore(context.Context, worktree.RestoreRequest) (worktree.RestoreResult, error)
 	ClearSession(context.Context) (worktree.RestoreResult, error)
 	Verify(context.Context, worktree.Target) error
+	ReadMeta(ctx context.Context, state string) (worktree.Meta, error)
 	Drift(context.Context, worktree.Target) (worktree.Drift, error)
 	CheckBranch(name string) error
 	Preserve(context.Context, worktree.PreserveRequest) (worktree.Preserved, error)

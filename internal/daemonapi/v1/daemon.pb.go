@@ -1665,8 +1665,11 @@ type CheckpointRecord struct {
 	Consistency string `protobuf:"bytes,70,opt,name=consistency,proto3" json:"consistency,omitempty"`
 	// How long the agent was stopped for it; 0 if no agent ran.
 	FrozenMilliseconds int64 `protobuf:"varint,71,opt,name=frozen_milliseconds,json=frozenMilliseconds,proto3" json:"frozen_milliseconds,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// The task's record after which it was taken, on one that is told again since the
+	// history has lost it; 0 for where it stands among the records.
+	AfterSequence int64 `protobuf:"varint,72,opt,name=after_sequence,json=afterSequence,proto3" json:"after_sequence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CheckpointRecord) Reset() {
@@ -1905,6 +1908,13 @@ func (x *CheckpointRecord) GetConsistency() string {
 func (x *CheckpointRecord) GetFrozenMilliseconds() int64 {
 	if x != nil {
 		return x.FrozenMilliseconds
+	}
+	return 0
+}
+
+func (x *CheckpointRecord) GetAfterSequence() int64 {
+	if x != nil {
+		return x.AfterSequence
 	}
 	return 0
 }
@@ -2730,7 +2740,7 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\adetails\x18\x03 \x03(\v2\".clew.daemon.v1.Event.DetailsEntryR\adetails\x1a:\n" +
 	"\fDetailsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbc\b\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe3\b\n" +
 	"\x10CheckpointRecord\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\x12\x18\n" +
 	"\atrigger\x18\x02 \x01(\tR\atrigger\x12.\n" +
@@ -2766,7 +2776,8 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"risky_tool\x18\x1b \x01(\v2\x19.clew.daemon.v1.RiskyToolR\triskyTool\x126\n" +
 	"\asession\x18\x1c \x01(\v2\x1c.clew.daemon.v1.AgentSessionR\asession\x12 \n" +
 	"\vconsistency\x18F \x01(\tR\vconsistency\x12/\n" +
-	"\x13frozen_milliseconds\x18G \x01(\x03R\x12frozenMilliseconds\"P\n" +
+	"\x13frozen_milliseconds\x18G \x01(\x03R\x12frozenMilliseconds\x12%\n" +
+	"\x0eafter_sequence\x18H \x01(\x03R\rafterSequence\"P\n" +
 	"\tRiskyTool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
 	"\acall_id\x18\x02 \x01(\tR\x06callId\x12\x16\n" +

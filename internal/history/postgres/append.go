@@ -176,6 +176,11 @@ func (s *Store) writeCheckpoints(ctx context.Context, q *sqlc.Queries, l *locked
 	}
 	var made []int64
 	for _, row := range b.checkpoints {
+		if after := b.placed[row.Number]; after > 0 {
+			if err := l.place(ctx, q, &row, after); err != nil {
+				return err
+			}
+		}
 		inserted, err := q.InsertCheckpoint(ctx, row)
 		if err != nil {
 			return err

@@ -37,6 +37,9 @@ type batch struct {
 	missing []string
 
 	checkpoints []sqlc.InsertCheckpointParams
+	// placed are the numbers of checkpoints that are told again, and after which
+	// record each was taken.
+	placed map[int32]int64
 	// refusals follow the checkpoints in whatever order they were told: what is
 	// durable is not refused.
 	refusals []sqlc.SetCheckpointRefusedParams
@@ -66,7 +69,7 @@ func newBatch(l locked) (*batch, error) {
 		task:    l.task, id: l.row.ID, branch: l.branch, log: log, digest: conversation.Digest(l.branch.HeadDigest), every: l.row.SnapshotEvery, snapshots: l.row.SnapshotCount,
 		messages: map[conversation.Hash]conversation.Message{},
 		pieces:   map[conversation.Hash][]byte{}, awaited: map[conversation.Hash]bool{},
-		tools: map[string]bool{}, models: map[string]history.Usage{},
+		tools: map[string]bool{}, models: map[string]history.Usage{}, placed: map[int32]int64{},
 	}, err
 }
 
@@ -189,6 +192,9 @@ func (b *batch) addUsage(u history.Usage) {
 func (b *batch) addCheckpoint(r history.Record) error {
 	row, err := checkpointRow(b, r)
 	b.checkpoints = append(b.checkpoints, row)
+	if after := r.Checkpoint.AfterSequence; after > 0 && after < r.Sequence {
+		b.placed[row.Number] = after
+	}
 	return err
 }
 

@@ -170,6 +170,23 @@ func (l *locked) recordPoint(ctx context.Context, q *sqlc.Queries, sequence int6
 	return boundaryPoint(ctx, q, l.branch, position)
 }
 
+// place puts a checkpoint where the conversation stood behind one of the task's
+// records, instead of at the head.
+func (l *locked) place(ctx context.Context, q *sqlc.Queries, row *sqlc.InsertCheckpointParams, sequence int64) error {
+	branch, err := q.Branch(ctx, l.branch.ID) // as the batch has left it
+	if err != nil {
+		return err
+	}
+	at := locked{task: l.task, branch: branch}
+	p, err := at.recordPoint(ctx, q, sequence)
+	if err != nil || p.branch == 0 {
+		return err // before the first message there is no place
+	}
+	row.BranchID, row.Position, row.Turn = p.branch, p.position, 0
+	row.InputTokens, row.OutputTokens, row.CostMicroUsd = p.totals.InputTokens, p.totals.OutputTokens, p.totals.CostMicroUSD
+	return nil
+}
+
 // beginning is the point at which the task's own conversation begins.
 func (l *locked) beginning(ctx context.Context, q *sqlc.Queries) (point, error) {
 	first, err := q.BranchByNumber(ctx, sqlc.BranchByNumberParams{TaskUid: l.task.UID, Number: 1})

@@ -295,3 +295,28 @@ func TestALossEndsTheTurn(t *testing.T) {
 		g.Expect(found.AfterSequence).To(gomega.Equal(record), "message %d", message)
 	}
 }
+
+// TestACheckpointThatIsToldAgainStandsWhereItWasTaken: the records around it may
+// be lost.
+func TestACheckpointThatIsToldAgainStandsWhereItWasTaken(t *testing.T) {
+	told := func(number, after int64) history.Record {
+		r := checkpoint(number)
+		r.Checkpoint.AfterSequence = after
+		return r
+	}
+	g := gomega.NewWithT(t)
+	w := begin(t, open(t), taskNamed("a"), 1)
+	w.append(agent("1"), usage(1, 2, 3), agent("3"))
+	w.append(history.Record{Gap: &history.Gap{Through: 4, Reason: v1alpha1.ReasonHistoryStoreWentBack}}, agent("5"),
+		told(1, 1), told(2, 3), told(3, 4), told(4, 0), told(5, 99), agent("11"))
+	for number, position := range map[int64]int64{1: 1, 2: 2, 3: 3, 4: 4, 5: 4} {
+		c, err := w.store.Checkpoint(t.Context(), w.task.Key(), number)
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		g.Expect(c.Position.Position).To(gomega.Equal(position), "checkpoint %d", number)
+		if number == 1 {
+			g.Expect(c.Totals.InputTokens).To(gomega.BeZero())
+		}
+	}
+	w.move("back", 1)
+	g.Expect(w.texts()).To(gomega.Equal([]string{"A 1"}))
+}

@@ -262,7 +262,7 @@ func checkpointOf(m *daemonv1.CheckpointRecord) history.Checkpoint {
 		GitHead: m.GetGitHead(), GitBranch: m.GetGitBranch(), DirtyFiles: m.GetDirtyFiles(), DirtyFileCount: m.GetDirtyFileCount(),
 		Files: m.GetFiles(), Bytes: m.GetBytes(), SkippedCount: m.GetSkippedCount(), Durable: m.GetDurable(),
 		RequestedByName: m.GetRequestedByName(), RequestedByUID: m.GetRequestedByUid(),
-		Consistency: m.GetConsistency(), FrozenMilliseconds: m.GetFrozenMilliseconds(),
+		Consistency: m.GetConsistency(), FrozenMilliseconds: m.GetFrozenMilliseconds(), AfterSequence: m.GetAfterSequence(),
 	}
 	if r := m.GetRiskyTool(); r != nil {
 		c.RiskyTool = &history.RiskyTool{Name: r.GetName(), CallID: r.GetCallId(), Before: r.GetBefore()}
