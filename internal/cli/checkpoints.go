@@ -77,7 +77,7 @@ func known(list *v1alpha1.CheckpointList, task *v1alpha1.Task) string {
 	if last == 0 {
 		return fmt.Sprintf("it has none yet: take one with `kubectl clew checkpoint create %s -n %s`", task.Name, task.Namespace)
 	}
-	return fmt.Sprintf("they run from %d to %d: `kubectl clew checkpoint list %s -n %s` lists them; to the moment of one whose object is gone leads `kubectl clew rewind` with --to-message or --to-time",
+	return fmt.Sprintf("they run from %d to %d: `kubectl clew checkpoint list %s -n %s` lists them; `kubectl clew rewind` with --to-message or --to-time goes back to the moment of one whose object is gone",
 		first, last, task.Name, task.Namespace)
 }
 

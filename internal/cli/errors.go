@@ -21,7 +21,7 @@ func (s *session) explain(err error, kind, name string) error {
 	case err == nil:
 		return nil
 	case apierrors.IsNotFound(err) && !isMissingResource(err):
-		return fmt.Errorf("there is no %s %q in namespace %s; `kubectl get %ss.clew.dev -n %s` lists those that are", kind, name, s.namespace, kind, s.namespace)
+		return fmt.Errorf("there is no %s %q in namespace %s; `kubectl get %ss.clew.dev -n %s` lists those that exist", kind, name, s.namespace, kind, s.namespace)
 	case apierrors.IsAlreadyExists(err):
 		return fmt.Errorf("there is a %s %q in namespace %s already; choose another name", kind, name, s.namespace)
 	case apierrors.IsInvalid(err):

@@ -142,7 +142,7 @@ func (o *taskList) run(ctx context.Context) error {
 			fmt.Fprintf(o.Out, "taskhistory.%s/%s\n", historyv1.Group, task.Name)
 		}
 	case len(list.Items) == 0:
-		fmt.Fprintf(o.ErrOut, "The history of namespace %s knows no task, as far as these filters let see.\n", s.namespace)
+		fmt.Fprintf(o.ErrOut, "The history of namespace %s has no task that matches these filters.\n", s.namespace)
 		return nil
 	default:
 		if err := o.table(list.Items); err != nil {

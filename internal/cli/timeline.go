@@ -27,7 +27,7 @@ type timeline struct {
 
 // eventTypes are those of historyv1.TimelineEvent.
 func eventTypes() []string {
-	return []string{"task", "chat", "checkpoint", "rewind", "fork", "file", "access"}
+	return []string{"task", "chat", "checkpoint", "rewind", "fork", "file", "access", "imported"}
 }
 
 func (p *plugin) timelineCommand() *cobra.Command {
@@ -80,7 +80,7 @@ func (o *timeline) run(ctx context.Context, task string) error {
 		return o.printRaw(o.output.value, list)
 	}
 	if len(list.Items) == 0 {
-		fmt.Fprintln(o.ErrOut, "Nothing has happened, as far as these filters let see.")
+		fmt.Fprintln(o.ErrOut, "Nothing that matches these filters has happened.")
 		return nil
 	}
 	slices.Reverse(list.Items)

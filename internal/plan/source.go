@@ -43,7 +43,7 @@ func ResolveSource(repository *v1alpha1.Repository, name string, task *v1alpha1.
 			"Task %q works on another repository: a task can only start from one that has the same repository.url", name)}
 	case checkpoint == nil:
 		return nil, &Hindrance{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf(
-			"the checkpoint of Task %q to start from does not exist (yet)", name)}
+			"Task %q does not have the checkpoint to start from, or not yet: name one of its checkpoints, or wait for this one", name)}
 	case checkpoint.Spec.TaskRef.Name != task.Name || (checkpoint.Status.TaskUID != "" && checkpoint.Status.TaskUID != string(task.UID)):
 		return nil, &Hindrance{v1alpha1.ReasonCheckpointOfOther, fmt.Sprintf(
 			"Checkpoint %q is not of Task %q: name one of that task's checkpoints", checkpoint.Name, name)}

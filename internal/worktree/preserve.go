@@ -119,9 +119,9 @@ func branchFree(work *beneath, name string) error {
 	case "":
 		return nil
 	case heads + name:
-		return fail(ReferenceExists, nil, "the agent's repository has another branch %q already; choose another name", name)
+		return fail(ReferenceExists, nil, "the agent's repository has a branch %q already: choose another name, and give the rewind a new id", name)
 	default:
-		return fail(ReferenceExists, nil, "the agent's repository cannot have a branch %q beside %q; choose another name", name, strings.TrimPrefix(found, heads))
+		return fail(ReferenceExists, nil, "the agent's repository cannot have a branch %q beside %q: choose another name, and give the rewind a new id", name, strings.TrimPrefix(found, heads))
 	}
 }
 
@@ -377,7 +377,7 @@ func (p *preserving) point(ref string, id oid) error {
 		})
 	}
 	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTEMPTY) {
-		return fail(ReferenceExists, err, "the name of the branch %q collides with that of another branch in the agent's repository; choose another name", p.req.Name)
+		return fail(ReferenceExists, err, "the name of the branch %q collides with that of another branch in the agent's repository: choose another name, and give the rewind a new id", p.req.Name)
 	}
 	return failIO(err, "write %s in %s", path, p.work.path)
 }

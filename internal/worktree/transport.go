@@ -372,7 +372,7 @@ func failRemote(err error, url string) error {
 		case RepositoryNotFound:
 			return fail(RepositoryNotFound, err, "there is no repository at %s, or the credentials may not see it", url)
 		}
-		return fail(Unreachable, err, "the repository %s cannot be reached; it is tried again later", url)
+		return fail(Unreachable, err, "the repository %s cannot be reached", url)
 	}
 	return fail(GitFailed, err, "git failed while talking to %s", url)
 }

@@ -77,8 +77,8 @@ func firstBytes(s string) string { return strings.ToValidUTF8(s[:min(len(s), 8*p
 
 // checkpointText is what the timeline says of a checkpoint.
 func checkpointText(row sqlc.NamespaceTimelineRow) string {
-	text := fmt.Sprintf("checkpoint %d (%s): %d files changed, +%d -%d lines",
-		row.Checkpoint, row.Trigger, row.FilesChanged, row.LinesAdded, row.LinesRemoved)
+	text := fmt.Sprintf("checkpoint %d (%s): %s changed, +%d -%d lines",
+		row.Checkpoint, row.Trigger, counted(int64(row.FilesChanged), "file"), row.LinesAdded, row.LinesRemoved)
 	if row.Message != "" {
 		text += ": " + shorten(row.Message, previewBytes)
 	}

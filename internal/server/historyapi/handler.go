@@ -317,7 +317,7 @@ func exists(access Access, err error) *apierrors.StatusError {
 
 func notFound(access Access) *apierrors.StatusError {
 	err := apierrors.NewNotFound(resourceOf(access), access.Name)
-	err.ErrStatus.Message = fmt.Sprintf("the history of the namespace %q has nothing of this kind for a task %q; a task has a history once its first pod has begun", access.Namespace, access.Name)
+	err.ErrStatus.Message = fmt.Sprintf("the history of the namespace %q has nothing like this for a task %q: check its name, and the branch or message if you gave one; a task has a history once its first pod has begun", access.Namespace, access.Name)
 	return err
 }
 
