@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -116,13 +119,27 @@ func (w *world) untilSystemReady(timeout time.Duration) {
 			if pod.DeletionTimestamp != nil {
 				return fmt.Errorf("pod %s is going", pod.Name)
 			}
-			for _, c := range pod.Status.ContainerStatuses {
-				if !c.Ready && pod.Status.Phase != corev1.PodSucceeded {
-					return fmt.Errorf("container %s of pod %s is not ready", c.Name, pod.Name)
-				}
+			if pod.Status.Phase != corev1.PodSucceeded && !podReady(&pod) {
+				return fmt.Errorf("pod %s is not ready", pod.Name)
+			}
+		}
+		// A workload that was just scaled up has no pod yet.
+		sets := &appsv1.StatefulSetList{}
+		if err := w.kube.List(w.ctx, sets, client.InNamespace(systemNamespace)); err != nil {
+			return err
+		}
+		for _, s := range sets.Items {
+			if s.Status.ObservedGeneration < s.Generation || s.Status.ReadyReplicas < ptr.Deref(s.Spec.Replicas, 1) {
+				return fmt.Errorf("%d of %d pods of %s are ready", s.Status.ReadyReplicas, ptr.Deref(s.Spec.Replicas, 1), s.Name)
 			}
 		}
 		return nil
+	})
+}
+
+func podReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
 }
 
