@@ -60,9 +60,15 @@ func (w *world) cutOff(tasks []string) {
 	g := gomega.NewWithT(w.T)
 	pods, agents := map[string]*corev1.Pod{}, map[string][]int{}
 	for _, name := range tasks {
-		pods[name] = w.untilAgentRuns(name, restartTime)
-		agents[name] = agentProcesses(pods[name])
-		g.Expect(agents[name]).NotTo(gomega.BeEmpty())
+		// The Task may still tell of a pod whose agent has just ended.
+		w.until("the agent of "+name+" has a process", restartTime, func() error {
+			pods[name] = w.untilAgentRuns(name, restartTime)
+			agents[name] = agentProcesses(pods[name])
+			if len(agents[name]) == 0 {
+				return fmt.Errorf("pod %s has none", pods[name].Name)
+			}
+			return nil
+		})
 	}
 
 	kubelet := kubeletProcess(w.T)
