@@ -309,14 +309,6 @@ func TestRewindReportsAFailure(t *testing.T) {
 	wantError(t, err, "failed: a blob is missing (CheckpointCorrupted)")
 }
 
-func TestWaitGivesUp(t *testing.T) {
-	b := newBench(t)
-	task := b.task("slow", v1alpha1.ReasonRunning)
-	b.checkpoint(task, 1)
-	_, _, err := b.clew("", "rewind", "slow", "--to", "1", "--yes", "--timeout", "300ms")
-	wantError(t, err, "it goes on in the cluster")
-}
-
 func TestCheckpointCreate(t *testing.T) {
 	b := newBench(t)
 	b.task("worker", v1alpha1.ReasonRunning)

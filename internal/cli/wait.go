@@ -25,8 +25,32 @@ type waitFlags struct {
 
 func (f *waitFlags) add(cmd *cobra.Command, until string) {
 	cmd.Flags().BoolVar(&f.wait, "wait", true, "Wait until "+until+".")
-	cmd.Flags().DurationVar(&f.timeout, "timeout", 5*time.Minute, "How long to wait before giving up. What was asked for goes on all the same.")
+	f.timeout = 5 * time.Minute
+	cmd.Flags().Var((*patience)(&f.timeout), "timeout", "How long to wait before giving up. What was asked for goes on all the same.")
 }
+
+// patience is a flag's duration above zero. Without any, something would be asked
+// for and at once be said to have failed.
+type patience time.Duration
+
+// Set implements pflag.Value.
+func (p *patience) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return err
+	}
+	if d <= 0 {
+		return errors.New("it has to be above zero, such as 90s or 5m; --wait=false does not wait at all")
+	}
+	*p = patience(d)
+	return nil
+}
+
+// String implements pflag.Value.
+func (p *patience) String() string { return time.Duration(*p).String() }
+
+// Type implements pflag.Value: it is what help calls the value.
+func (p *patience) Type() string { return "duration" }
 
 // verdict is what a look at an object says: done, not yet (with a state for
 // people), or an error that ends the wait.
