@@ -28,7 +28,7 @@ import (
 // history ends. Not parallel: no pod of the node starts or ends meanwhile.
 func TestAnAgentThatWasCutOffEndsItself(t *testing.T) {
 	w, g := newWorld(t), gomega.NewWithT(t)
-	calls, rounds := pick(60, 300), pick(1, 4)
+	calls, rounds := pick(60, 150), pick(1, 4)
 	var tasks []string
 	for i := range pick(1, 5) {
 		tasks = append(tasks, fmt.Sprintf("cut-off-%d", i+1))

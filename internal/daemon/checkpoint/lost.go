@@ -17,7 +17,7 @@ import (
 // damaged tells a push that failed since something is damaged on the volume from
 // one that may succeed later. It answers only while the gitstore can be reached.
 func (t *Taker) damaged(ctx context.Context, remote worktree.Remote, points []journal.Point) *RefusedError {
-	prefix := "refs/clew/" + t.TaskUID + "/"
+	prefix := t.prefix()
 	there, err := t.Repo.RemoteRefs(ctx, remote, prefix)
 	if err != nil && worktree.ReasonOf(err) != worktree.RepositoryNotFound {
 		return nil
@@ -37,6 +37,7 @@ func (t *Taker) damaged(ctx context.Context, remote worktree.Remote, points []jo
 	}
 	err = t.Repo.Sendable(ctx, ids, has)
 	if worktree.ReasonOf(err) != worktree.CheckpointCorrupted {
+		t.dismissWitness(there)
 		return nil
 	}
 	return &RefusedError{Reason: string(worktree.CheckpointCorrupted), Err: err,

@@ -31,13 +31,13 @@ func (b *broken) RemoteRefs(context.Context, worktree.Remote, string) (map[strin
 	return nil, b.remote
 }
 
-func (b *broken) Push(ctx context.Context, m worktree.Remote, updates ...worktree.RefUpdate) error {
+func (b *broken) PushRefs(ctx context.Context, m worktree.Remote, updates ...worktree.RefUpdate) ([]string, error) {
 	for _, u := range updates {
 		if b.remote != nil || u.Source == "c2" || u.Source == "c3" {
-			return errPush
+			return nil, errPush
 		}
 	}
-	return b.store.Push(ctx, m, updates...)
+	return b.store.PushRefs(ctx, m, updates...)
 }
 
 func TestADamagedCheckpointIsGivenUpAndTheNextOneBeginsAnew(t *testing.T) {

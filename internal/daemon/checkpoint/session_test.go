@@ -37,7 +37,9 @@ func (*notebook) Warm(context.Context, string) error { return nil }
 
 func (*notebook) Cold() bool { return false }
 
-func (*notebook) Push(context.Context, worktree.Remote, ...worktree.RefUpdate) error { return nil }
+func (*notebook) PushRefs(context.Context, worktree.Remote, ...worktree.RefUpdate) ([]string, error) {
+	return nil, nil
+}
 
 // TestACheckpointTellsOfItsSession: the record for the history and the commit for
 // whoever restores it say the same, and no Secret gets into either.

@@ -99,7 +99,7 @@ func (p *preparer) agreeOnNumbers(ctx context.Context, state journal.State) erro
 		if err != nil {
 			return err
 		}
-		onVolume, err := p.localCheckpoints(ctx)
+		onVolume, err := p.taker.OnVolume(ctx)
 		if err != nil {
 			return err
 		}
@@ -187,7 +187,7 @@ func (p *preparer) findPending(ctx context.Context, inGitstore map[int64]journal
 	if !p.journal.State().JournalLost {
 		return nil
 	}
-	onVolume, err := p.localCheckpoints(ctx)
+	onVolume, err := p.taker.OnVolume(ctx)
 	if err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (p *preparer) findPending(ctx context.Context, inGitstore map[int64]journal
 			waiting = append(waiting, point)
 		}
 	}
-	return p.pushAgain(waiting)
+	return p.taker.PushAgain(waiting)
 }
 
 // lookAfterDurable compares the checkpoints that count as durable with what the
@@ -210,12 +210,12 @@ func (p *preparer) lookAfterDurable(ctx context.Context) error {
 		p.logUnknown(err)
 		return nil
 	}
-	there, err := p.askGitstore(ctx)
+	there, err := p.taker.InGitstore(ctx)
 	if err != nil {
 		p.logUnknown(err)
 		return nil
 	}
-	onVolume, err := p.localCheckpoints(ctx)
+	onVolume, err := p.taker.OnVolume(ctx)
 	if err != nil {
 		return err
 	}
@@ -246,7 +246,7 @@ func (p *preparer) lookAfterDurable(ctx context.Context) error {
 	if err := p.tellUnknown(ctx, there, slices.Concat(durable, lost)); err != nil {
 		return err
 	}
-	return p.pushAgain(again)
+	return p.taker.PushAgain(again)
 }
 
 // maxFetched is how many checkpoints are asked of the gitstore at once.
@@ -289,23 +289,6 @@ func (p *preparer) tellUnknown(ctx context.Context, there map[int64]journal.Poin
 	return nil
 }
 
-// pushAgain has checkpoints pushed with the others that wait.
-func (p *preparer) pushAgain(points []journal.Point) error {
-	if len(points) == 0 {
-		return nil
-	}
-	p.log.Info("the volume has checkpoints that the gitstore does not have: they are pushed again", "count", len(points))
-	return p.journal.Update(func(s *journal.State) error {
-		for _, point := range points {
-			if !slices.ContainsFunc(s.Pending, func(q journal.Point) bool { return q.Number == point.Number }) {
-				s.Pending = append(s.Pending, point)
-			}
-		}
-		slices.SortFunc(s.Pending, func(a, b journal.Point) int { return int(a.Number - b.Number) })
-		return nil
-	})
-}
-
 // eventCheckpointLost is the reason by which the server notes a checkpoint as lost.
 const eventCheckpointLost = "CheckpointLost"
 
@@ -313,25 +296,4 @@ func (p *preparer) logUnknown(err error) {
 	if err != nil {
 		p.log.Info("it is not known whether the durable checkpoints are still there", "reason", err.Error())
 	}
-}
-
-// askGitstore is remoteCheckpoints without waiting for the gitstore.
-func (p *preparer) askGitstore(ctx context.Context) (map[int64]journal.Point, error) {
-	prefix := "refs/clew/" + p.cfg.Pod.TaskUID + "/"
-	remote, err := p.cfg.Remote()
-	if err != nil {
-		return nil, err
-	}
-	refs, err := p.repo.RemoteRefs(ctx, remote, prefix)
-	if worktree.ReasonOf(err) == worktree.RepositoryNotFound {
-		return nil, nil
-	}
-	return wholeCheckpoints(refs, prefix), err
-}
-
-// localCheckpoints lists this task's checkpoints that the volume has.
-func (p *preparer) localCheckpoints(ctx context.Context) (map[int64]journal.Point, error) {
-	prefix := "refs/clew/" + p.cfg.Pod.TaskUID + "/"
-	refs, err := p.repo.Refs(ctx, prefix)
-	return wholeCheckpoints(refs, prefix), err
 }

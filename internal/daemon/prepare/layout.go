@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
@@ -94,42 +93,14 @@ func (p *preparer) halfRewound(op *daemonapi.Operation) bool {
 		!p.moved(daemonapi.OperationUndoneKey(op.Kind, op.ID))
 }
 
-// remoteCheckpoints lists this task's checkpoints that the gitstore has whole.
-func (p *preparer) remoteCheckpoints(ctx context.Context) (map[int64]journal.Point, error) {
-	var refs map[string]string
-	prefix := "refs/clew/" + p.cfg.Pod.TaskUID + "/"
-	err := p.retry(ctx, func() error {
-		remote, err := p.cfg.Remote()
-		if err == nil {
-			refs, err = p.repo.RemoteRefs(ctx, remote, prefix)
-		}
-		if worktree.ReasonOf(err) == worktree.RepositoryNotFound {
-			refs, err = nil, nil
-		}
+// remoteCheckpoints lists this task's checkpoints that the gitstore has whole, and
+// waits for the gitstore.
+func (p *preparer) remoteCheckpoints(ctx context.Context) (points map[int64]journal.Point, err error) {
+	err = p.retry(ctx, func() error {
+		points, err = p.taker.InGitstore(ctx)
 		return of(placeGitstore, err)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return wholeCheckpoints(refs, prefix), nil
-}
-
-// wholeCheckpoints finds the numbers that have both a code and a state ref.
-func wholeCheckpoints(refs map[string]string, prefix string) map[int64]journal.Point {
-	points := map[int64]journal.Point{}
-	for ref, code := range refs {
-		number, ok := strings.CutPrefix(ref, prefix+"code/")
-		if !ok {
-			continue
-		}
-		n, err := strconv.ParseInt(number, 10, 64)
-		state := refs[prefix+"state/"+number]
-		if err != nil || n < 1 || state == "" {
-			continue
-		}
-		points[n] = journal.Point{Number: n, Code: code, State: state}
-	}
-	return points
+	return points, err
 }
 
 // clone lays the worktree out from the origin, or an empty one.

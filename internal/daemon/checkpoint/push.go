@@ -1,0 +1,119 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/worktree"
+)
+
+// maxPushed is how many checkpoints one push brings at most. After a long outage
+// of the gitstore thousands may wait: each slice that arrives is safe, and the
+// refs of all would not fit on a command line.
+const maxPushed = 100
+
+// Push gets every checkpoint that the gitstore lacks there, oldest first, and
+// records each as durable. A checkpoint that is refused for good does not hold
+// back those after it; it is tried again at the next call. One that is damaged on
+// the volume is given up.
+func (t *Taker) Push(ctx context.Context) error {
+	t.pushing.Lock()
+	defer t.pushing.Unlock()
+	if err := t.pushPending(ctx); err != nil || !t.gitstoreIsOlder() {
+		return err
+	}
+	if err := t.findLost(ctx); err != nil {
+		return err
+	}
+	return t.pushPending(ctx)
+}
+
+func (t *Taker) pushPending(ctx context.Context) error {
+	pending := t.Journal.State().Pending
+	if len(pending) == 0 {
+		return nil
+	}
+	if err := t.findWitness(ctx); err != nil {
+		return err
+	}
+	all := &RefusedError{}
+	for slice := range slices.Chunk(pending, maxPushed) {
+		if err := t.pushSlice(ctx, slice, all); err != nil {
+			return err
+		}
+	}
+	if all.Err == nil {
+		return nil
+	}
+	return all
+}
+
+// pushSlice pushes some checkpoints, and adds those that are refused for good to
+// all: then each is pushed by itself.
+func (t *Taker) pushSlice(ctx context.Context, points []journal.Point, all *RefusedError) error {
+	err := t.push(ctx, points)
+	var refused *RefusedError
+	if !errors.As(err, &refused) || refused.Retryable {
+		return err
+	}
+	for _, p := range points {
+		if len(points) > 1 {
+			refused, err = nil, t.push(ctx, []journal.Point{p})
+		}
+		if errors.As(err, &refused) && refused.Reason == string(worktree.CheckpointCorrupted) {
+			err = t.lose(p, refused)
+		} else if errors.As(err, &refused) {
+			all.add(p.Number, refused)
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Taker) push(ctx context.Context, points []journal.Point) error {
+	remote, err := t.Remote()
+	if err != nil {
+		return err
+	}
+	var updates []worktree.RefUpdate
+	for _, p := range t.withWitness(points) {
+		updates = append(updates,
+			worktree.RefUpdate{Source: p.Code, Name: worktree.CodeRef(t.TaskUID, p.Number)},
+			worktree.RefUpdate{Source: p.State, Name: worktree.StateRef(t.TaskUID, p.Number)})
+	}
+	made, err := t.Repo.PushRefs(ctx, remote, updates...)
+	if err = GitError(err); err != nil {
+		var refused *RefusedError
+		if ctx.Err() == nil && !errors.As(err, &refused) && !errors.Is(err, gateway.ErrFenced) {
+			if lost := t.damaged(ctx, remote, points); lost != nil {
+				return lost
+			}
+		}
+		return err
+	}
+	t.hearWitness(made, points[len(points)-1])
+	pushed := map[int64]bool{}
+	for _, p := range points {
+		pushed[p.Number] = true
+		if err := t.TellDurable(p); err != nil {
+			return err
+		}
+	}
+	t.Log.Info("the gitstore has the checkpoints", "through", points[len(points)-1].Number)
+	return t.Journal.Update(func(s *journal.State) error {
+		left := s.Pending[:0]
+		for _, p := range s.Pending {
+			if !pushed[p.Number] {
+				left = append(left, p)
+			}
+		}
+		s.Pending = left
+		return nil
+	})
+}
