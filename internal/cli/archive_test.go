@@ -187,7 +187,7 @@ old         -           40         12.3k    -         4             3h     Fix t
 	}
 	page.Items = nil
 	r.answers["GET taskhistories"] = page
-	if _, errOut := b.must("task", "list"); !strings.Contains(errOut, "knows no task") {
+	if _, errOut := b.must("task", "list"); !strings.Contains(errOut, "has no task that matches") {
 		t.Errorf("said %q", errOut)
 	}
 }
