@@ -90,7 +90,11 @@ func (t *Taker) push(ctx context.Context, points []journal.Point) error {
 	made, err := t.Repo.PushRefs(ctx, remote, updates...)
 	if err = GitError(err); err != nil {
 		var refused *RefusedError
-		if ctx.Err() == nil && !errors.As(err, &refused) && !errors.Is(err, gateway.ErrFenced) {
+		if errors.As(err, &refused) && !refused.Retryable && t.witness.point.Number != 0 {
+			t.witness.point = journal.Point{} // what is refused for good may be the witness
+			return t.push(ctx, points)
+		}
+		if ctx.Err() == nil && refused == nil && !errors.Is(err, gateway.ErrFenced) {
 			if lost := t.damaged(ctx, remote, points); lost != nil {
 				return lost
 			}

@@ -54,7 +54,9 @@ func (t *Taker) hearWitness(made []string, through journal.Point) {
 	if n := t.witness.point.Number; n != 0 && slices.Contains(made, worktree.CodeRef(t.TaskUID, n)) {
 		t.witness.lost = true
 	}
-	t.witness.point = through
+	if through.Number > t.witness.point.Number {
+		t.witness.point = through
+	}
 }
 
 // dismissWitness is for a push that failed though its own checkpoints can be sent:

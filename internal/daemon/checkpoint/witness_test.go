@@ -17,11 +17,18 @@ type kept struct {
 	volume, gitstore map[string]string
 	// down is what every push fails with.
 	down error
+	// refused is a ref that may not be pushed.
+	refused string
 }
 
 func (k *kept) PushRefs(_ context.Context, _ worktree.Remote, updates ...worktree.RefUpdate) (made []string, err error) {
 	if k.down != nil {
 		return nil, k.down
+	}
+	for _, u := range updates {
+		if u.Name == k.refused {
+			return nil, &worktree.Error{Reason: worktree.Rejected, Message: "it is not an ancestor"}
+		}
 	}
 	for _, u := range updates {
 		if _, ok := k.gitstore[u.Name]; !ok {
@@ -104,4 +111,16 @@ func TestACheckpointThatCannotBeSentAgainHoldsBackNoOther(t *testing.T) {
 	repo.down = nil
 	g.Expect(taker.Push(t.Context())).To(gomega.Succeed())
 	g.Expect(repo.gitstore).To(gomega.Equal(repo.volume))
+}
+
+func TestACheckpointThatIsRefusedWhenItComesAgainHoldsBackNoOther(t *testing.T) {
+	g := gomega.NewWithT(t)
+	repo := &kept{volume: map[string]string{}, gitstore: map[string]string{}}
+	taker := waiting(t, repo, 0)
+	repo.take(g, taker, 1, 2)
+	g.Expect(taker.Push(t.Context())).To(gomega.Succeed())
+	repo.refused = worktree.CodeRef("uid", 2) // the gitstore has another commit there
+	repo.take(g, taker, 3)
+	g.Expect(taker.Push(t.Context())).To(gomega.Succeed())
+	g.Expect(repo.gitstore).To(gomega.HaveKey(worktree.CodeRef("uid", 3)))
 }
