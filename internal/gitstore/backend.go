@@ -44,7 +44,8 @@ type backendResponse struct {
 // serveBackend runs git http-backend and gives its answer to use, reading
 // which use must not stop before the end. It returns when git has ended.
 func (s *Store) serveBackend(ctx context.Context, request backendRequest, use func(backendResponse) error) error {
-	command := s.git.command(ctx, s.root, "http-backend")
+	g := s.gitFor(request.repository)
+	command := g.command(ctx, s.root, "http-backend")
 	command.Env = append(command.Env, s.cgi(request)...)
 	command.Stdin = request.body
 	command.ExtraFiles = request.files
@@ -54,7 +55,7 @@ func (s *Store) serveBackend(ctx context.Context, request backendRequest, use fu
 	if err != nil {
 		return err
 	}
-	if err := command.Start(); err != nil {
+	if err := g.start(command); err != nil {
 		return fmt.Errorf("git http-backend cannot be started: %w", err)
 	}
 	response, err := readCGI(bufio.NewReader(stdout))
@@ -66,7 +67,7 @@ func (s *Store) serveBackend(ctx context.Context, request backendRequest, use fu
 		_ = command.Cancel() // it may have ended already
 		_, _ = io.Copy(io.Discard, stdout)
 	}
-	waited := command.Wait()
+	waited := g.wait(command)
 	if ctx.Err() != nil {
 		// Children that did not end with their parent.
 		_ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL)

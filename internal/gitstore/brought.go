@@ -117,7 +117,7 @@ func listObjects(ctx context.Context, g git, path string, commits, known []strin
 	if err != nil {
 		return err
 	}
-	if err := command.Start(); err != nil {
+	if err := g.start(command); err != nil {
 		return err
 	}
 	more := true
@@ -131,7 +131,7 @@ func listObjects(ctx context.Context, g git, path string, commits, known []strin
 		cancel()
 		_, _ = io.Copy(io.Discard, stdout) // it has been told to end
 	}
-	if err := command.Wait(); err != nil && more {
+	if err := g.wait(command); err != nil && more {
 		return fmt.Errorf("git rev-list: %w: %s", err, stderr)
 	}
 	return nil

@@ -22,6 +22,32 @@ type git struct {
 	binary, config string
 	// memory is how many bytes one git process may have; 0 for no limit.
 	memory int64
+	// namespace is for whom it works, and effort how much it works for each; nil in
+	// the hook, whose parent counts.
+	namespace string
+	effort    *effort
+}
+
+// workingFor is git for a namespace.
+func (g git) workingFor(namespace string) git {
+	g.namespace = namespace
+	return g
+}
+
+// start starts a process that command has prepared. Wait for it with wait.
+func (g git) start(command *exec.Cmd) error {
+	if g.effort == nil {
+		return command.Start()
+	}
+	return g.effort.start(g.namespace, command)
+}
+
+func (g git) wait(command *exec.Cmd) error {
+	err := command.Wait()
+	if g.effort != nil {
+		g.effort.ended(g.namespace, command)
+	}
+	return err
 }
 
 // defaultGitMemory is enough to take in some 700,000 objects at once, or a delta
@@ -87,7 +113,11 @@ func (g git) runWith(ctx context.Context, held []*os.File, stdin io.Reader, fold
 	command.Stdin = stdin
 	var stdout, stderr bytes.Buffer
 	command.Stdout, command.Stderr = &stdout, &stderr
-	if err := command.Run(); err != nil {
+	err := g.start(command)
+	if err == nil {
+		err = g.wait(command)
+	}
+	if err != nil {
 		return "", fmt.Errorf("git %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
 	}
 	return stdout.String(), nil

@@ -203,7 +203,7 @@ func (s *Store) compact(ctx context.Context, repository Repository) error {
 		{"commit-graph", "write", "--reachable", "--split", "--no-progress"},
 	} {
 		args = append([]string{"--git-dir=."}, args...)
-		if _, err := s.git.runHolding(ctx, []*os.File{used}, repository.Path, args...); err != nil {
+		if _, err := s.gitFor(repository).runHolding(ctx, []*os.File{used}, repository.Path, args...); err != nil {
 			return err
 		}
 	}

@@ -64,7 +64,7 @@ func (t taskRefs) find(ctx context.Context, s *Store, repository Repository) ([]
 	if t.name != "" {
 		args = append(args, branchRefs+t.name+"/")
 	}
-	listed, err := s.git.run(ctx, repository.Path, args...)
+	listed, err := s.gitFor(repository).run(ctx, repository.Path, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (s *Store) deleteRefs(ctx context.Context, repository Repository, task task
 	for _, ref := range refs {
 		fmt.Fprintf(&commands, "delete %s\x00\x00", ref)
 	}
-	_, err = s.git.runWith(ctx, []*os.File{used}, strings.NewReader(commands.String()), repository.Path, "--git-dir=.", "update-ref", "--stdin", "-z")
+	_, err = s.gitFor(repository).runWith(ctx, []*os.File{used}, strings.NewReader(commands.String()), repository.Path, "--git-dir=.", "update-ref", "--stdin", "-z")
 	if err != nil {
 		return 0, err
 	}
@@ -146,7 +146,7 @@ func (s *Store) purge(ctx, waiting context.Context, repository Repository) error
 		{"prune", "--expire=now"},
 		{"commit-graph", "write", "--reachable", "--split", "--no-progress"},
 	} {
-		if _, err := s.git.run(ctx, repository.Path, append([]string{"--git-dir=."}, args...)...); err != nil {
+		if _, err := s.gitFor(repository).run(ctx, repository.Path, append([]string{"--git-dir=."}, args...)...); err != nil {
 			return err
 		}
 	}

@@ -124,7 +124,7 @@ func closeAll(files []*os.File) {
 func (h *Handler) advertised(c *call) (v view, first bool) {
 	v = viewOf(c.caller)
 	own := checkpointRefs + c.caller.Task.UID
-	refs, err := h.store.git.run(c.request.Context(), c.repository.Path, "--git-dir=.", "for-each-ref", "--format=%(refname)", own+"/")
+	refs, err := h.store.gitFor(c.repository).run(c.request.Context(), c.repository.Path, "--git-dir=.", "for-each-ref", "--format=%(refname)", own+"/")
 	if err != nil {
 		c.log.Error(err, "the task's refs cannot be listed")
 		return v, true
@@ -140,7 +140,7 @@ func (h *Handler) advertise(w http.ResponseWriter, c *call, request backendReque
 	var based []string
 	if first {
 		var err error
-		if based, err = bases(c.request.Context(), h.store.git, c.repository.Path); err != nil {
+		if based, err = bases(c.request.Context(), h.store.gitFor(c.repository), c.repository.Path); err != nil {
 			c.log.Error(err, "what tasks are based on cannot be listed; the push takes longer")
 		}
 	}
@@ -157,7 +157,7 @@ func (h *Handler) branches(c *call) *refusal.Refusal {
 	if more == 0 {
 		return nil
 	}
-	refs, err := h.store.git.run(c.request.Context(), c.repository.Path, "--git-dir=.", "for-each-ref", "--format=x",
+	refs, err := h.store.gitFor(c.repository).run(c.request.Context(), c.repository.Path, "--git-dir=.", "for-each-ref", "--format=x",
 		"--count="+strconv.Itoa(maxBranchesOfTask), branchRefs+c.caller.Task.Name+"/")
 	if err != nil {
 		return h.unavailable(c, err)

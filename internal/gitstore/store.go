@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // The names that appear in URLs and in paths. None can leave its folder.
@@ -53,7 +54,7 @@ func Open(ctx context.Context, root string, gitMemory int64, hook []string) (*St
 	if err != nil {
 		return nil, fmt.Errorf("git is needed and not on the PATH: %w", err)
 	}
-	store := &Store{root: root, git: git{binary: binary, config: filepath.Join(root, "gitconfig"), memory: gitMemory}}
+	store := &Store{root: root, git: git{binary: binary, config: filepath.Join(root, "gitconfig"), memory: gitMemory, effort: newEffort(time.Now)}}
 	for _, folder := range []string{"hooks", "namespaces"} {
 		if err := os.MkdirAll(filepath.Join(root, folder), 0o755); err != nil {
 			return nil, fmt.Errorf("the root folder cannot be prepared: %w", err)
@@ -115,6 +116,9 @@ func (s *Store) hookReady() error {
 	}
 	return nil
 }
+
+// gitFor is git that works for the repository's namespace.
+func (s *Store) gitFor(repository Repository) git { return s.git.workingFor(repository.Namespace) }
 
 // repository returns the repository of a name without looking whether it
 // exists. The names must have been checked.

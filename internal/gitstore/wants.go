@@ -102,7 +102,7 @@ func (h *Handler) checkWants(c *call, request *backendRequest) (unseen string, r
 		return "", refusal.New(refusal.BadRequest, "%v", err)
 	}
 	request.body = io.MultiReader(bytes.NewReader(raw), body)
-	seen, err := viewOf(c.caller).refs(c.request.Context(), h.store.git, c.repository.Path)
+	seen, err := viewOf(c.caller).refs(c.request.Context(), h.store.gitFor(c.repository), c.repository.Path)
 	if err != nil {
 		return "", h.unavailable(c, err)
 	}
@@ -124,7 +124,7 @@ func (h *Handler) checkWants(c *call, request *backendRequest) (unseen string, r
 	if len(others) == 0 {
 		return "", nil
 	}
-	kinds, err := h.store.git.runWith(c.request.Context(), nil, strings.NewReader(strings.Join(others, "\n")+"\n"), c.repository.Path,
+	kinds, err := h.store.gitFor(c.repository).runWith(c.request.Context(), nil, strings.NewReader(strings.Join(others, "\n")+"\n"), c.repository.Path,
 		"--git-dir=.", "cat-file", "--batch-check=%(objectname) %(objecttype)")
 	if err != nil {
 		return "", h.unavailable(c, err)
@@ -144,7 +144,7 @@ func (h *Handler) unreached(c *call, shallow []string) (string, error) {
 	if len(shallow) == 0 {
 		return "", nil
 	}
-	beyond, err := h.store.git.runWith(c.request.Context(), nil, strings.NewReader(strings.Join(shallow, "\n")+"\n"), c.repository.Path,
+	beyond, err := h.store.gitFor(c.repository).runWith(c.request.Context(), nil, strings.NewReader(strings.Join(shallow, "\n")+"\n"), c.repository.Path,
 		"--git-dir=.", "rev-list", "--ignore-missing", "--not", "--all", "--not", "--stdin")
 	for _, commit := range strings.Fields(beyond) {
 		if slices.Contains(shallow, commit) {
