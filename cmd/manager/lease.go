@@ -3,13 +3,13 @@ package main
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"os"
 	"time"
 
 	"github.com/google/uuid"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/clew-dev/clew/internal/rollback"
 )
 
 // How long the manager may lead. One that cannot renew its lease ends, and the next
@@ -28,27 +28,27 @@ const (
 	retryPeriod   = 5 * time.Second
 )
 
-const (
-	leaseName = "clew-manager"
-	// The environment variables that hold the pod's name and namespace.
-	podEnv, namespaceEnv = "POD_NAME", "POD_NAMESPACE"
-)
+// The environment variables that hold the pod's name and namespace.
+const podEnv, namespaceEnv = "POD_NAME", "POD_NAMESPACE"
+
+// leaseNamespace is where the lease is; "" without leader election.
+func (o *options) leaseNamespace() string {
+	if !o.leaderElect {
+		return ""
+	}
+	return cmp.Or(o.leaderElectNamespace, os.Getenv(namespaceEnv))
+}
 
 // newLease returns what managers take turns by; nil if they do not. It is held in
 // the name of the pod, in which there is never more than one manager: the kubelet
 // starts a container again when the former one has ended.
-func newLease(config *rest.Config, o *options) (resourcelock.Interface, error) {
+func newLease(config *rest.Config, o *options) (*rollback.Lock, error) {
 	if !o.leaderElect {
 		return nil, nil
 	}
-	namespace := cmp.Or(o.leaderElectNamespace, os.Getenv(namespaceEnv))
-	if namespace == "" {
+	if o.leaseNamespace() == "" {
 		return nil, errors.New("--leader-elect-namespace is required where " + namespaceEnv + " is not set: name the namespace of the lease")
 	}
-	holder := resourcelock.ResourceLockConfig{Identity: cmp.Or(os.Getenv(podEnv), uuid.NewString())}
-	lease, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, namespace, leaseName, holder, config, renewDeadline)
-	if err != nil {
-		return nil, fmt.Errorf("make a client for the lease: %w", err)
-	}
-	return lease, nil
+	holder := cmp.Or(os.Getenv(podEnv), uuid.NewString())
+	return rollback.NewLock(config, o.leaseNamespace(), holder, renewDeadline/2)
 }

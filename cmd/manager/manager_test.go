@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/onsi/gomega"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/history/postgres"
+	"github.com/clew-dev/clew/internal/rollback"
 	"github.com/clew-dev/clew/internal/testing/apiserver"
 	"github.com/clew-dev/clew/internal/testing/builders"
 	"github.com/clew-dev/clew/internal/testing/pgtest"
@@ -53,7 +55,7 @@ func TestItWorksWithItsOwnRightsAndWithoutPostgres(t *testing.T) {
 
 	o := defaultOptions()
 	o.leaderElect, o.leaderElectNamespace = true, "default"
-	killed(t, "manager-0")
+	killed(t, "default", "manager-0")
 	o.metricsAddress = "0"
 	o.daemonImage, o.serverURL, o.gitStoreURL = "clew:test", "https://server:8443", "https://gitstore:8443"
 	o.probeAddress = freeAddress(t)
@@ -126,12 +128,12 @@ func freeAddress(t *testing.T) string {
 
 // killed leaves the lease as a manager does that was killed in the pod: nothing gave
 // it back. The next one, in the same pod, need not wait until it has run out.
-func killed(t *testing.T, pod string) {
+func killed(t *testing.T, namespace, pod string) *coordinationv1.Lease {
 	t.Helper()
 	t.Setenv(podEnv, pod)
 	now := metav1.NowMicro()
 	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: leaseName},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: rollback.LeaseName},
 		Spec: coordinationv1.LeaseSpec{
 			HolderIdentity: &pod, LeaseDurationSeconds: ptr.To(int32(3600)), AcquireTime: &now, RenewTime: &now, LeaseTransitions: ptr.To(int32(1)),
 		},
@@ -139,6 +141,47 @@ func killed(t *testing.T, pod string) {
 	if err := server.Client.Create(t.Context(), lease); err != nil {
 		t.Fatal(err)
 	}
+	return lease
+}
+
+// What goes back is the lease alone, as it shows when the API server has overtaken
+// all resource versions that the manager had seen.
+func TestItEndsWhenItsLeaseGoesBackAndSaysSo(t *testing.T) {
+	g := gomega.NewWithT(t)
+	g.SetDefaultEventuallyTimeout(30 * time.Second)
+	kubeconfig, err := server.Kubeconfig("ann")
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	g.Expect(os.WriteFile(file, kubeconfig, 0o600)).To(gomega.Succeed())
+	t.Setenv("KUBECONFIG", file)
+	g.Expect(server.Client.Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "ann"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "ann"}},
+	})).To(gomega.Succeed())
+	older := killed(t, "kube-public", "manager-0")
+	o := defaultOptions()
+	o.leaderElect, o.leaderElectNamespace = true, "kube-public"
+	o.metricsAddress, o.probeAddress = "0", "0"
+	mgr, err := newManager(o, logr.Discard())
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	done := make(chan error, 1)
+	go func() { done <- mgr.Start(t.Context()) }()
+	lease := &coordinationv1.Lease{}
+	read := func() *coordinationv1.LeaseSpec {
+		g.Expect(server.Client.Get(t.Context(), client.ObjectKeyFromObject(older), lease)).To(gomega.Succeed())
+		return &lease.Spec
+	}
+	g.Eventually(func() time.Time { return read().RenewTime.Time }).Should(gomega.BeTemporally(">", older.Spec.RenewTime.Time), "it leads")
+	g.Eventually(mgr.Elected()).Should(gomega.BeClosed())
+
+	g.Eventually(func() error {
+		read()
+		lease.Annotations, lease.Spec = older.Annotations, *older.Spec.DeepCopy()
+		return server.Client.Update(t.Context(), lease)
+	}).Should(gomega.Succeed())
+	g.Eventually(done).Should(gomega.Receive(gomega.MatchError(gomega.ContainSubstring("state was put back"))))
+	g.Expect(*read()).To(gomega.Equal(older.Spec), "the lease is neither renewed nor given back, so that others can see it")
 }
 
 // grantRole gives the account the generated role, and leases.

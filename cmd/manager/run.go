@@ -50,7 +50,7 @@ func run(ctx context.Context, o *options) error {
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)
 
-	mgr, err := newManager(o)
+	mgr, err := newManager(o, log)
 	if err != nil {
 		return err
 	}
@@ -66,13 +66,6 @@ func run(ctx context.Context, o *options) error {
 	if err := addControllers(mgr, o, store); err != nil {
 		return err
 	}
-	back, err := rollback.New(mgr.GetConfig(), log.WithName("rollback"))
-	if err != nil {
-		return err
-	}
-	if err := mgr.Add(back); err != nil {
-		return err
-	}
 	log.Info("Starting.", "version", version)
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("run the controllers: %w", err)
@@ -80,7 +73,9 @@ func run(ctx context.Context, o *options) error {
 	return nil
 }
 
-func newManager(o *options) (ctrl.Manager, error) {
+// newManager has no controllers yet, but ends when the Kubernetes API's state is
+// put back.
+func newManager(o *options, log logr.Logger) (ctrl.Manager, error) {
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return nil, fmt.Errorf("find the Kubernetes API: %w", err)
@@ -97,7 +92,7 @@ func newManager(o *options) (ctrl.Manager, error) {
 		return nil, err
 	}
 	grace := shutdownGrace
-	mgr, err := ctrl.NewManager(config, ctrl.Options{
+	settings := ctrl.Options{
 		Scheme:                        scheme,
 		Cache:                         cacheOptions(),
 		Client:                        clientOptions(),
@@ -109,17 +104,35 @@ func newManager(o *options) (ctrl.Manager, error) {
 		LeaseDuration:                 ptr.To(leaseDuration),
 		RenewDeadline:                 ptr.To(renewDeadline),
 		RetryPeriod:                   ptr.To(retryPeriod),
-
-		LeaderElectionResourceLockInterface: lease,
-	})
+	}
+	if lease != nil {
+		settings.LeaderElectionResourceLockInterface = lease
+	}
+	mgr, err := ctrl.NewManager(config, settings)
 	if err != nil {
 		return nil, fmt.Errorf("set the controllers up: %w", err)
+	}
+	if err := endWhenPutBack(mgr, lease, o.leaseNamespace(), log); err != nil {
+		return nil, err
 	}
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return nil, err
 	}
 	// Ready does not ask for Postgres: without it, tasks are still looked after.
 	return mgr, mgr.AddReadyzCheck("ping", healthz.Ping)
+}
+
+func endWhenPutBack(mgr ctrl.Manager, lease *rollback.Lock, namespace string, log logr.Logger) error {
+	if lease != nil {
+		if err := mgr.Add(lease); err != nil {
+			return err
+		}
+	}
+	back, err := rollback.New(mgr.GetConfig(), namespace, log.WithName("rollback"))
+	if err != nil {
+		return err
+	}
+	return mgr.Add(back)
 }
 
 // cacheOptions keep the caches small: only what Clew made, without managed fields.

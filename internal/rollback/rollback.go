@@ -5,8 +5,23 @@
 // the older resource version, and a watch says nothing of what happens until
 // the version is reached that it had seen before. So the package promises to
 // end its process's work, with an error that says why. The next process lists
-// everything anew. It notices as soon as the API server can be reached again,
-// since a restore stops it for a moment.
+// everything anew.
+//
+// The witness is the lease of the manager that leads, which is renewed every
+// few seconds and never goes back by itself. Its holder (Lock) notices when it
+// renews it next, since its renewal conflicts with what was put back. All
+// others (Watch) notice when they look at the lease next, even if another
+// manager has taken it over meanwhile, for that one says in the lease what it
+// took over. Watch compares resource versions, too. They need no manager, but
+// prove less: what the API server writes by itself when it starts may overtake
+// the version that was seen last.
+//
+// Two things cannot be noticed for certain: that a copy was put back which was
+// made after the last renewal, and that one was put back which was made before
+// there was the lease. Then it shows only if the API server has not yet
+// overtaken the version that was seen last. And who sees nothing of the API
+// server while two managers take the lease over, one after the other, may miss
+// what the first of them found.
 package rollback
 
 import (
@@ -16,8 +31,11 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
@@ -33,18 +51,21 @@ const (
 	patience = 5 * time.Second
 )
 
-// Watch compares the resource versions that the API server tells.
+// Watch compares what the API server tells with what it told before. Neither
+// Version nor Lease may be answered from a cache.
 type Watch struct {
-	// Version reads the newest resource version of one kind of object. It must
-	// not be answered from a cache.
+	// Version reads the newest resource version of one kind of object.
 	Version func(context.Context) (string, error)
+	// Lease reads the manager's lease; nil if there is none.
+	Lease func(context.Context) (*coordinationv1.Lease, error)
 	// Every and WhileAway are 5 s and 250 ms if 0.
 	Every, WhileAway time.Duration
 	Log              logr.Logger
 }
 
-// New returns a Watch that reads the versions of Checkpoints.
-func New(config *rest.Config, log logr.Logger) (*Watch, error) {
+// New returns a Watch that reads the versions of Checkpoints, and the lease of
+// the managers of a namespace. With no namespace there is no lease.
+func New(config *rest.Config, namespace string, log logr.Logger) (*Watch, error) {
 	objects, err := metadata.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make a client for the Kubernetes API: %w", err)
@@ -57,7 +78,18 @@ func New(config *rest.Config, log logr.Logger) (*Watch, error) {
 		}
 		return list.ResourceVersion, nil
 	}
-	return &Watch{Version: version, Log: log}, nil
+	w := &Watch{Version: version, Log: log}
+	if namespace == "" {
+		return w, nil
+	}
+	client, err := coordinationv1client.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for the manager's lease: %w", err)
+	}
+	w.Lease = func(ctx context.Context) (*coordinationv1.Lease, error) {
+		return client.Leases(namespace).Get(ctx, LeaseName, metav1.GetOptions{})
+	}
+	return w, nil
 }
 
 // NeedLeaderElection is false: one who waits for its turn has caches too.
@@ -65,18 +97,25 @@ func (w *Watch) NeedLeaderElection() bool { return false }
 
 // Start returns nil when ctx ends, and an error when the state went back.
 func (w *Watch) Start(ctx context.Context) error {
-	seen := ""
+	var seen answer
+	verbosity := 0
 	for {
 		pause := cmp.Or(w.Every, every)
-		version, err := w.read(ctx)
+		now, err := w.read(ctx)
 		switch {
-		case err != nil:
-			pause = cmp.Or(w.WhileAway, whileAway)
-		case wentBack(seen, version):
-			return fmt.Errorf("the Kubernetes API is at resource version %s and was at %s before: its state was put back, and what this process knows of it is of no use; the next process begins anew", version, seen)
-		default:
-			seen = version
+		case err == nil:
+			verbosity = 0
+		case ctx.Err() == nil:
+			w.Log.V(verbosity).Info("Could not see whether the Kubernetes API's state was put back; trying again.", "error", err.Error())
+			verbosity = 1 // what goes on is said once
 		}
+		if now.version == "" {
+			pause = cmp.Or(w.WhileAway, whileAway)
+		}
+		if err := now.putBackSince(seen); err != nil {
+			return err
+		}
+		seen = now.or(seen)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -85,20 +124,47 @@ func (w *Watch) Start(ctx context.Context) error {
 	}
 }
 
-func (w *Watch) read(ctx context.Context) (string, error) {
+// answer is what the API server told; what it did not is empty.
+type answer struct {
+	version string
+	lease   sight
+}
+
+// read returns what it could read, and an error unless that is all.
+func (w *Watch) read(ctx context.Context) (now answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	version, err := w.Version(ctx)
-	if err != nil && ctx.Err() == nil {
-		w.Log.V(1).Info("Could not read a resource version.", "error", err.Error())
+	if now.version, err = w.Version(ctx); err != nil || w.Lease == nil {
+		return now, err
 	}
-	return version, err
+	lease, err := w.Lease(ctx)
+	switch {
+	case err == nil:
+		now.lease = sightOf(lease)
+	case !apierrors.IsNotFound(err): // if it is, no manager has led yet
+		return now, fmt.Errorf("read the lease %s: %w", LeaseName, err)
+	}
+	return now, nil
+}
+
+// or fills what is empty with what an earlier answer said.
+func (a answer) or(earlier answer) answer {
+	a.version = cmp.Or(a.version, earlier.version)
+	a.lease = cmp.Or(a.lease, earlier.lease)
+	return a
+}
+
+func (a answer) putBackSince(seen answer) error {
+	if wentBack(seen.version, a.version) {
+		return putBack("the Kubernetes API is at resource version %s, and was at %s before", a.version, seen.version)
+	}
+	return a.lease.putBackSince(seen.lease)
 }
 
 // wentBack is false when one of the two is no number: such an API server gives
 // nothing to compare.
 func wentBack(seen, version string) bool {
-	if seen == "" {
+	if seen == "" || version == "" {
 		return false
 	}
 	order, err := resourceversion.CompareResourceVersion(version, seen)

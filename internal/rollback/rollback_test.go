@@ -40,7 +40,7 @@ func TestAStateThatWentBackEndsTheWork(t *testing.T) {
 			g := gomega.NewWithT(t)
 			version, _ := answers(versions...)
 			w := &rollback.Watch{Version: version, Every: time.Millisecond, WhileAway: time.Millisecond, Log: logr.Discard()}
-			g.Expect(w.Start(t.Context())).To(gomega.MatchError(gomega.ContainSubstring("its state was put back")))
+			g.Expect(w.Start(t.Context())).To(gomega.MatchError(gomega.ContainSubstring("state was put back")))
 		})
 	}
 }

@@ -147,6 +147,16 @@ func serverAccount(t *testing.T) *rest.Config {
 		ObjectMeta: metav1.ObjectMeta{Name: "clew-server"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "clew-server"}, Subjects: subjects,
 	})
+	create(t, &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "clew-system", Name: "clew-server"},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{"clew-manager"}, Verbs: []string{"get"}},
+		},
+	})
+	create(t, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "clew-system", Name: "clew-server"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "clew-server"}, Subjects: subjects,
+	})
 	create(t, &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "clew-server"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "extension-apiserver-authentication-reader"}, Subjects: subjects,

@@ -15,6 +15,7 @@ import (
 
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/history/postgres"
+	"github.com/clew-dev/clew/internal/rollback"
 )
 
 // DSNEnv is the environment variable that holds the DSN of the history
@@ -75,6 +76,8 @@ type Options struct {
 	Kubeconfig string
 	KubeQPS    float32
 	KubeBurst  int
+	// ManagerLeaseNamespace is where the managers' lease is; empty if there is none.
+	ManagerLeaseNamespace string
 	// ShutdownGracePeriod is how long requests may go on after a signal to end.
 	ShutdownGracePeriod time.Duration
 	// LogLevel is debug, info, warn or error.
@@ -152,6 +155,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file for the API server; empty in a cluster")
 	flags.Float32Var(&o.KubeQPS, "kube-api-qps", 50, "requests to the API server in a second, in the long run")
 	flags.IntVar(&o.KubeBurst, "kube-api-burst", 100, "requests to the API server at once")
+	flags.StringVar(&o.ManagerLeaseNamespace, "manager-lease-namespace", "", "namespace of the lease "+rollback.LeaseName+", which shows when the API server's state was put back to an older copy; without it, that may go unnoticed")
 	flags.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", 20*time.Second, "time that requests under way may take after a signal to end")
 	flags.StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
 }

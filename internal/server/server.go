@@ -209,7 +209,7 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 	if err != nil {
 		return nil, err
 	}
-	back, err := rollback.New(config, log.WithName("rollback"))
+	back, err := rollback.New(config, o.ManagerLeaseNamespace, log.WithName("rollback"))
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
@@ -52,7 +53,7 @@ func start(t *testing.T, dsn string, config *rest.Config, code GitStoreOptions) 
 	o := Options{
 		BindAddress: local, MetricsBindAddress: local, HealthProbeBindAddress: "localhost:0", Audiences: []string{"server.clew.dev", "clew.dev"},
 		CertFile: filepath.Join(serving, "tls.crt"), KeyFile: filepath.Join(serving, "tls.key"), ShutdownGracePeriod: 10 * time.Second,
-		GitStore: code,
+		GitStore: code, ManagerLeaseNamespace: "clew-system",
 	}
 	l, err := listen(o)
 	if err != nil {
@@ -267,6 +268,7 @@ func TestServer(t *testing.T) {
 		}
 	})
 	t.Run("end", func(t *testing.T) { ends(t, r, daemon) })
+	t.Run("the API server's state is put back", func(t *testing.T) { putBack(t, start(t, dsn, config, code.options)) })
 	if strings.Contains(r.logs.String(), token) {
 		t.Error("the token is in the log")
 	}
@@ -361,6 +363,31 @@ func ends(t *testing.T, r *running, daemon daemonv1connect.DaemonServiceClient) 
 	if code := connect.CodeOf(stream.Err()); code != connect.CodeUnavailable {
 		t.Errorf("the stream ended with %v", stream.Err())
 	}
+}
+
+// putBack puts the manager's lease back again and again, until the server, which
+// reads it every few seconds, has noticed.
+func putBack(t *testing.T, r *running) {
+	renewed := time.Now()
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "clew-system", Name: "clew-manager"}}
+	create(t, lease)
+	eventually(t, "it ends", func() error {
+		select {
+		case err := <-r.ended:
+			r.ended <- err // for the cleanup
+			if err == nil || !strings.Contains(err.Error(), "state was put back") {
+				t.Errorf("ended with %v", err)
+			}
+			return nil
+		default:
+		}
+		renewed = renewed.Add(-time.Second)
+		lease.Spec.RenewTime = &metav1.MicroTime{Time: renewed}
+		if err := kube.Client.Update(t.Context(), lease); err != nil {
+			return err
+		}
+		return fmt.Errorf("it goes on")
+	})
 }
 
 func TestOptionsAreChecked(t *testing.T) {

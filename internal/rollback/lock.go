@@ -1,0 +1,131 @@
+package rollback
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// Lock is the lease as managers take turns by it. It compares what it reads
+// with all that it read and wrote before. Once the lease went back, Lock
+// neither reads nor writes it any more, so that others can see it, and Start
+// ends with an error.
+//
+// As with other locks of client-go, one goroutine at a time may use what
+// resourcelock.Interface asks for.
+type Lock struct {
+	leases            coordinationv1client.LeaseInterface
+	namespace, holder string
+	process           string
+	lease             *coordinationv1.Lease // as it was read or written last
+	seen              sight
+	wentBack          error
+	end               chan error
+}
+
+var _ resourcelock.Interface = (*Lock)(nil)
+
+// NewLock returns the lock of a namespace's managers, held in the name of holder.
+// No request takes longer than patience.
+func NewLock(config *rest.Config, namespace, holder string, patience time.Duration) (*Lock, error) {
+	config = rest.AddUserAgent(rest.CopyConfig(config), "leader-election")
+	config.Timeout = patience
+	client, err := coordinationv1client.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for the lease: %w", err)
+	}
+	return &Lock{
+		leases: client.Leases(namespace), namespace: namespace, holder: holder,
+		process: uuid.NewString(), end: make(chan error, 1),
+	}, nil
+}
+
+// NeedLeaderElection is false: Start watches over the election itself.
+func (l *Lock) NeedLeaderElection() bool { return false }
+
+// Start returns nil when ctx ends, and an error when the lease went back.
+func (l *Lock) Start(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-l.end:
+		return err
+	}
+}
+
+// Get reads the lease.
+func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	if l.wentBack != nil {
+		return nil, nil, l.wentBack
+	}
+	lease, err := l.leases.Get(ctx, LeaseName, metav1.GetOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	if l.wentBack = sightOf(lease).putBackSince(l.seen); l.wentBack != nil {
+		l.end <- l.wentBack
+		return nil, nil, l.wentBack
+	}
+	l.keep(lease)
+	record := resourcelock.LeaseSpecToLeaderElectionRecord(&lease.Spec)
+	text, err := json.Marshal(*record)
+	return record, text, err
+}
+
+// Create makes the lease.
+func (l *Lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if l.wentBack != nil {
+		return l.wentBack
+	}
+	lease := &coordinationv1.Lease{Spec: resourcelock.LeaderElectionRecordToLeaseSpec(&record)}
+	lease.Name, lease.Namespace = LeaseName, l.namespace
+	lease, err := l.leases.Create(ctx, lease, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	l.keep(lease)
+	return nil
+}
+
+// Update writes the lease as it was read or written last, or fails if somebody
+// else has written it since.
+func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if l.wentBack != nil {
+		return l.wentBack
+	}
+	if l.lease == nil {
+		return errors.New("the lease has to be read before it can be written")
+	}
+	lease := l.lease.DeepCopy()
+	if err := begins(l.process, lease); err != nil {
+		return err
+	}
+	lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&record)
+	lease.Spec.RenewTime.Time = l.seen.at.next(*lease.Spec.LeaseTransitions, lease.Spec.RenewTime.Time)
+	lease, err := l.leases.Update(ctx, lease, metav1.UpdateOptions{})
+	if err != nil {
+		return err
+	}
+	l.keep(lease)
+	return nil
+}
+
+func (l *Lock) keep(lease *coordinationv1.Lease) { l.lease, l.seen = lease, sightOf(lease) }
+
+// RecordEvent does nothing: who leads is in the lease and in the log.
+func (l *Lock) RecordEvent(string) {}
+
+// Identity is the name in which the lease is held.
+func (l *Lock) Identity() string { return l.holder }
+
+// Describe names the lease, for logs.
+func (l *Lock) Describe() string { return l.namespace + "/" + LeaseName }
