@@ -25,7 +25,7 @@ import (
 const (
 	leaseDuration = 60 * time.Second
 	renewDeadline = 40 * time.Second
-	retryPeriod   = 5 * time.Second
+	retryPeriod   = 2 * time.Second
 )
 
 // The environment variables that hold the pod's name and namespace.

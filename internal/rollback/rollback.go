@@ -45,7 +45,7 @@ import (
 const (
 	// every is how often a version is read while the API server answers, and
 	// whileAway while it does not.
-	every     = 5 * time.Second
+	every     = 2 * time.Second
 	whileAway = 250 * time.Millisecond
 	// patience is how long one answer may take.
 	patience = 5 * time.Second
@@ -58,7 +58,7 @@ type Watch struct {
 	Version func(context.Context) (string, error)
 	// Lease reads the manager's lease; nil if there is none.
 	Lease func(context.Context) (*coordinationv1.Lease, error)
-	// Every and WhileAway are 5 s and 250 ms if 0.
+	// Every and WhileAway are 2 s and 250 ms if 0.
 	Every, WhileAway time.Duration
 	Log              logr.Logger
 }
