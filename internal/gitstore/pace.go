@@ -11,8 +11,9 @@ import (
 
 // pace bounds how long a client may keep its place without moving bytes: it may
 // stand still for a while, and must keep a least rate on the whole. Only the
-// time spent waiting for the client counts, not that in which git works. While
-// others wait for a place, the rate that is to be kept doubles with each patience.
+// time spent waiting for the client counts, not that in which git works. While a
+// namespace that has no place waits for one, the rate that is to be kept doubles with
+// each patience.
 type pace struct {
 	patience time.Duration
 	waited   time.Duration

@@ -29,7 +29,7 @@ type Places struct {
 	taken map[string]int
 	total int
 	line  list.List // of *waiter, in the order of their arrival
-	// kept counts those in line who wait for places that others have taken.
+	// kept counts those in line who have no place because others have taken all.
 	kept int
 }
 
@@ -44,7 +44,7 @@ type waiter struct {
 	shares []Share
 	// ready is closed when the place is theirs.
 	ready chan struct{}
-	// kept says that it is others who keep them waiting, not a share of their own.
+	// kept says that they have no place at all because others have taken them.
 	kept bool
 }
 
@@ -71,7 +71,8 @@ func (p *Places) Take(ctx context.Context, shares ...Share) (release func(), err
 	return sync.OnceFunc(func() { p.free(w) }), nil
 }
 
-// Awaited says that somebody waits for a place that others have taken.
+// Awaited says that somebody waits who has no place at all, because others have taken
+// them. Who has one, and waits for another, is not a reason to hurry those others.
 func (p *Places) Awaited() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,7 +128,7 @@ func (p *Places) look(place *list.Element) {
 		return
 	}
 	if p.total >= p.most(w) {
-		p.keep(w, true)
+		p.keep(w, !p.has(w))
 		return
 	}
 	p.keep(w, false)
@@ -162,8 +163,14 @@ func (p *Places) within(w *waiter) bool {
 
 // most is how many places may be taken, at most, for this one to be given another.
 func (p *Places) most(w *waiter) int {
-	if n := len(w.shares); n > 0 && p.taken[w.shares[n-1].Of] > 0 {
+	if p.has(w) {
 		return p.all - p.reserve
 	}
 	return p.all
+}
+
+// has says whether they have a place already.
+func (p *Places) has(w *waiter) bool {
+	n := len(w.shares)
+	return n > 0 && p.taken[w.shares[n-1].Of] > 0
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/onsi/gomega"
 
@@ -20,7 +21,7 @@ func at(p *places.Places, shares ...places.Share) (release func(), err error) {
 
 func share(of string, n int) places.Share { return places.Share{Of: of, Places: n} }
 
-// waits begins to wait for a place, and returns when that is seen.
+// waits begins to wait for a place.
 func waits(t *testing.T, p *places.Places, shares ...places.Share) (got chan func()) {
 	t.Helper()
 	got = make(chan func(), 1)
@@ -107,6 +108,28 @@ func TestWhoWaitsForOthersIsSeenToWaitAndComesFirst(t *testing.T) {
 	release()
 	(<-c)()
 	g.Expect(p.Awaited()).To(gomega.BeFalse())
+}
+
+func TestWhoHasAPlaceAlreadyMakesNobodyHurry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gomega.NewWithT(t)
+		p := places.New(6)
+		for _, namespace := range []string{"hostile", "a", "a", "b"} {
+			_, err := at(p, share(namespace, 2))
+			g.Expect(err).NotTo(gomega.HaveOccurred())
+		}
+		waits(t, p, share("hostile", 2))
+		synctest.Wait()
+		g.Expect(p.Awaited()).To(gomega.BeFalse(), "two places are free for those who have none, and the one who waits has one")
+		for _, namespace := range []string{"c", "d"} {
+			_, err := at(p, share(namespace, 2))
+			g.Expect(err).NotTo(gomega.HaveOccurred())
+		}
+		g.Expect(p.Awaited()).To(gomega.BeFalse(), "none is free, and everybody who waits has one")
+		waits(t, p, share("e", 2))
+		synctest.Wait()
+		g.Expect(p.Awaited()).To(gomega.BeTrue(), "one who waits has none")
+	})
 }
 
 func TestWhoGivesUpWaitingIsNotWaitedFor(t *testing.T) {
