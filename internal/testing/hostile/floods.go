@@ -17,8 +17,8 @@ import (
 	"github.com/clew-dev/clew/internal/testing/gitbomb"
 )
 
-// floods are those of the tenant.
-func (t *tenant) floods(ctx context.Context) map[string]flood {
+// taskFloods are what a task's tokens and its name are enough for.
+func (t *tenant) taskFloods(ctx context.Context) map[string]flood {
 	for t.renew(ctx, 0, 0) != nil && ctx.Err() == nil {
 		rest(ctx, time.Second)
 	}
@@ -29,6 +29,13 @@ func (t *tenant) floods(ctx context.Context) map[string]flood {
 	for name, f := range t.gitFloods() {
 		floods["git/"+name] = f
 	}
+	floods["api/checkpoints"] = t.apiFloods()["checkpoints"]
+	return floods
+}
+
+// floods are all that a tenant can do.
+func (t *tenant) floods(ctx context.Context) map[string]flood {
+	floods := t.taskFloods(ctx)
 	for name, f := range t.apiFloods() {
 		floods["api/"+name] = f
 	}

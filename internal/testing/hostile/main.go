@@ -2,10 +2,13 @@
 //
 //	hostile agent     is a task's agent: floods its output, its worktree, its
 //	                  repository and the daemon's socket
+//	hostile accomplice
+//	                  is a pod that floods Clew's server and the gitstore by tokens
+//	                  that it makes up and by those of the task HOSTILE_TASK, of
+//	                  which it has checkpoints taken all the time
 //	hostile tenant    is a pod with the rights that somebody has who may edit a
-//	                  namespace: floods Clew's server, the gitstore and the
-//	                  Kubernetes API, by tokens that it makes up and by those that
-//	                  it can get for the pod of the task HOSTILE_TASK
+//	                  namespace: does the same, makes tasks and forks, and reads
+//	                  all the history that it may read
 //
 // Each flood goes on until the program is ended. It says on stderr, every ten
 // seconds, how often it did what.
@@ -26,22 +29,25 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	var floods map[string]flood
+	var floods func(context.Context) map[string]flood
 	switch {
 	case len(os.Args) == 2 && os.Args[1] == "agent":
-		floods = agentFloods()
-	case len(os.Args) == 2 && os.Args[1] == "tenant":
+		floods = func(context.Context) map[string]flood { return agentFloods() }
+	case len(os.Args) == 2 && (os.Args[1] == "accomplice" || os.Args[1] == "tenant"):
 		t, err := newTenant()
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "hostile:", err)
 			os.Exit(1)
 		}
-		floods = t.floods(ctx)
+		floods = t.floods
+		if os.Args[1] == "accomplice" {
+			floods = t.taskFloods
+		}
 	default:
-		fmt.Fprintln(os.Stderr, "usage: hostile agent|tenant")
+		fmt.Fprintln(os.Stderr, "usage: hostile agent|accomplice|tenant")
 		os.Exit(2)
 	}
-	run(ctx, floods)
+	run(ctx, floods(ctx))
 }
 
 // flood is one thing that is done again and again, by so many at once.
