@@ -1,6 +1,7 @@
 package gitstore
 
 import (
+	"context"
 	"math"
 	"os/exec"
 	"sync"
@@ -10,82 +11,186 @@ import (
 
 const (
 	// effortHalfLife is how long it takes until what was used counts half.
-	effortHalfLife = time.Minute
-	// leastNice and mostNice are the niceness of git for a namespace that has used
-	// next to nothing of the processor time, and for one that has used all of it.
-	leastNice, mostNice = 0, 19
-	// effortKept is what a namespace must have used, in seconds, to be remembered.
-	effortKept = 0.001
+	effortHalfLife = 10 * time.Second
+	// effortEvery is how often it is looked what running processes have used.
+	effortEvery = 500 * time.Millisecond
+	// mostNice is the niceness of git for a namespace that uses all of the time.
+	mostNice = 19
+	// freeRate is how many processors a namespace may use before its git is nice at
+	// all: what is nice cannot be made less so, and a short push is over soon.
+	freeRate = 0.1
+	// forgottenRate is how little a namespace uses that is not remembered.
+	forgottenRate = 0.001
 )
 
-// effort is the processor time that git has lately used for each namespace. Where
-// processors are short, git works first for those who have used little of it: one
-// namespace that has costly pushes taken in, one after the other, does not slow down
-// the small ones of all others.
+// effort is the processor time that git uses for each namespace, those who work and
+// those who have worked lately. Where processors are short, git works first for
+// those who use little of them; and while others have work for it, a namespace that
+// uses more than its part waits. So whoever has costly pushes taken in, one after
+// the other, does not slow down the small ones of all others.
 type effort struct {
 	now func() time.Time
+	// part is how many processors one namespace may use while others use some.
+	part float64
 
-	mu   sync.Mutex
-	used map[string]usedTime
+	mu      sync.Mutex
+	used    map[string]usedTime
+	running map[int]*groupAtWork // by the process group's id
 }
 
-// usedTime is in seconds; it counts less and less after the time at.
+// usedTime counts less and less after the time at.
 type usedTime struct {
-	seconds float64
-	at      time.Time
+	time time.Duration
+	at   time.Time
 }
 
-func newEffort(now func() time.Time) *effort {
-	return &effort{now: now, used: map[string]usedTime{}}
+// groupAtWork is a git process and its children.
+type groupAtWork struct {
+	namespace string
+	noted     time.Duration
+	nice      int
 }
 
-func (u usedTime) left(now time.Time) float64 {
-	return u.seconds * math.Exp2(-float64(now.Sub(u.at))/float64(effortHalfLife))
+// newEffort is for so many processors, of which a namespace may use an eighth
+// while others use some too.
+func newEffort(now func() time.Time, processors int) *effort {
+	return &effort{now: now, part: float64(processors) / 8, used: map[string]usedTime{}, running: map[int]*groupAtWork{}}
 }
 
-// note adds what a git process and its children have used.
+// rate is in processors: what is used at a steady rate adds up to that rate for the
+// half-life's mean time.
+func (u usedTime) rate(now time.Time) float64 {
+	left := float64(u.time) * math.Exp2(-float64(now.Sub(u.at))/float64(effortHalfLife))
+	return left / (float64(effortHalfLife) / math.Ln2)
+}
+
+// note adds what was used. The caller holds the lock.
 func (e *effort) note(namespace string, used time.Duration) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	now := e.now()
-	e.used[namespace] = usedTime{seconds: e.used[namespace].left(now) + used.Seconds(), at: now}
+	u := e.used[namespace]
+	left := time.Duration(u.rate(now) * float64(effortHalfLife) / math.Ln2)
+	e.used[namespace] = usedTime{time: left + used, at: now}
 	for name, u := range e.used {
-		if u.left(now) < effortKept {
+		if u.rate(now) < forgottenRate {
 			delete(e.used, name)
 		}
 	}
 }
 
-// nice is the niceness of git for a namespace: the larger its part of what was used
-// for all, the nicer.
-func (e *effort) nice(namespace string) int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	now, all := e.now(), 0.0
-	for _, u := range e.used {
-		all += u.left(now)
+// rates are how many processors a namespace uses, and all others together.
+func (e *effort) rates(namespace string) (own, others float64) {
+	now := e.now()
+	for name, u := range e.used {
+		if name == namespace {
+			own = u.rate(now)
+		} else {
+			others += u.rate(now)
+		}
 	}
-	if all == 0 {
-		return leastNice
-	}
-	return leastNice + int(math.Round(e.used[namespace].left(now)/all*(mostNice-leastNice)))
+	return own, others
 }
 
-// start starts a git process for the namespace.
+// nice is the niceness of git for a namespace: the larger its part of what is used
+// for all, the nicer.
+func (e *effort) nice(namespace string) int {
+	own, others := e.rates(namespace)
+	if own < freeRate {
+		return 0
+	}
+	return int(math.Round(own / (own + others) * mostNice))
+}
+
+// wait is how long it takes until a namespace uses no more than its part, if it does
+// nothing meanwhile. It is 0 while no other has work for git.
+func (e *effort) wait(namespace string) time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	own, others := e.rates(namespace)
+	if own <= e.part || others < forgottenRate {
+		return 0
+	}
+	return time.Duration(math.Log2(own/e.part) * float64(effortHalfLife))
+}
+
+// turn waits until it is a namespace's turn; the error is ctx's.
+func (e *effort) turn(ctx context.Context, namespace string) error {
+	for {
+		wait := e.wait(namespace)
+		if wait == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+}
+
+// start starts a git process for the namespace, in a group of its own, which its
+// children join.
 func (e *effort) start(namespace string, command *exec.Cmd) error {
 	if err := command.Start(); err != nil {
 		return err
 	}
-	if n := e.nice(namespace); n > leastNice {
-		// It has a group of its own, which its children join. It may have ended already.
-		_ = syscall.Setpriority(syscall.PRIO_PGRP, command.Process.Pid, n)
-	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	group := &groupAtWork{namespace: namespace}
+	e.running[command.Process.Pid] = group
+	e.setNice(command.Process.Pid, group)
 	return nil
 }
 
-// ended notes what a process has used that was waited for.
-func (e *effort) ended(namespace string, command *exec.Cmd) {
+// setNice never makes it less nice, which needs rights that this process lacks.
+func (e *effort) setNice(id int, group *groupAtWork) {
+	if n := e.nice(group.namespace); n > group.nice {
+		group.nice = n
+		_ = syscall.Setpriority(syscall.PRIO_PGRP, id, n) // it may have ended
+	}
+}
+
+// ended notes what a process has used, and the children that it has waited for.
+func (e *effort) ended(command *exec.Cmd) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	group := e.running[command.Process.Pid]
+	if group == nil {
+		return
+	}
+	delete(e.running, command.Process.Pid)
 	if state := command.ProcessState; state != nil {
-		e.note(namespace, state.UserTime()+state.SystemTime())
+		e.note(group.namespace, max(state.UserTime()+state.SystemTime()-group.noted, 0))
+	}
+}
+
+// watch notes what processes use while they run, until ctx ends: one that is broken
+// off is not waited for by its parent, and one may run for hours.
+func (e *effort) watch(ctx context.Context) {
+	ticks := time.NewTicker(effortEvery)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+			e.look()
+		}
+	}
+}
+
+// look notes what the groups at work have used since the last look.
+func (e *effort) look() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.running) == 0 {
+		return
+	}
+	times := groupTimes()
+	for id, group := range e.running {
+		if used := times[id]; used > group.noted {
+			e.note(group.namespace, used-group.noted)
+			group.noted = used
+		}
+		e.setNice(id, group)
 	}
 }

@@ -1,6 +1,9 @@
 package gitstore
 
 import (
+	"context"
+	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -8,71 +11,177 @@ import (
 	"github.com/onsi/gomega"
 )
 
-func TestGitIsNicerForWhomItWorkedMore(t *testing.T) {
-	type use struct {
-		namespace string
-		ago, took time.Duration
+// workedFor is an effort in which the namespaces have used so many processors for a
+// long time.
+func workedFor(rates map[string]float64) *effort {
+	const processors = 2
+	clock := time.Unix(1e9, 0)
+	e := newEffort(func() time.Time { return clock }, processors)
+	for range 100 {
+		clock = clock.Add(time.Second)
+		for namespace, rate := range rates {
+			e.note(namespace, time.Duration(rate*float64(time.Second)))
+		}
 	}
-	for name, c := range map[string]struct {
-		used []use
-		want map[string]int
-	}{
-		"nobody has used anything": {want: map[string]int{"a": 0}},
-		"one alone":                {used: []use{{"a", 0, time.Second}}, want: map[string]int{"a": 19, "b": 0}},
-		"both the same":            {used: []use{{"a", 0, time.Second}, {"b", 0, time.Second}}, want: map[string]int{"a": 10, "b": 10}},
-		"one nine times the other": {used: []use{{"a", 0, 9 * time.Second}, {"b", 0, time.Second}}, want: map[string]int{"a": 17, "b": 2}},
-		"what is long ago counts less": {
-			used: []use{{"a", 3 * effortHalfLife, 8 * time.Second}, {"b", 0, time.Second}}, want: map[string]int{"a": 10, "b": 10},
-		},
-		"little by little": {
-			used: []use{{"a", effortHalfLife, 2 * time.Second}, {"a", 0, 2 * time.Second}, {"b", 0, time.Second}}, want: map[string]int{"a": 14, "b": 5},
-		},
+	return e
+}
+
+func TestGitIsNicerTheMoreItWorksForANamespace(t *testing.T) {
+	for name, c := range map[string]struct{ rates, want map[string]float64 }{
+		"nobody has used anything":        {want: map[string]float64{"a": 0}},
+		"one alone":                       {rates: map[string]float64{"a": 1}, want: map[string]float64{"a": 19, "b": 0}},
+		"both the same":                   {rates: map[string]float64{"a": 0.5, "b": 0.5}, want: map[string]float64{"a": 10, "b": 10}},
+		"one nine times the other":        {rates: map[string]float64{"a": 1.8, "b": 0.2}, want: map[string]float64{"a": 17, "b": 2}},
+		"who uses little is never nice":   {rates: map[string]float64{"a": 0.09}, want: map[string]float64{"a": 0}},
+		"nor if others use even less":     {rates: map[string]float64{"a": 0.09, "b": 0.01}, want: map[string]float64{"a": 0, "b": 0}},
+		"nor if somebody uses a lot more": {rates: map[string]float64{"a": 0.09, "b": 2}, want: map[string]float64{"a": 0, "b": 18}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := gomega.NewWithT(t)
-			now := time.Unix(1e9, 0)
-			clock := now
-			e := newEffort(func() time.Time { return clock })
-			for _, u := range c.used {
-				clock = now.Add(-u.ago)
-				e.note(u.namespace, u.took)
-			}
-			clock = now
+			e := workedFor(c.rates)
 			for namespace, nice := range c.want {
-				g.Expect(e.nice(namespace)).To(gomega.Equal(nice), namespace)
+				gomega.NewWithT(t).Expect(e.nice(namespace)).To(gomega.BeEquivalentTo(nice), namespace)
 			}
 		})
 	}
 }
 
-func TestWhoUsedNothingForLongIsForgotten(t *testing.T) {
+func TestWhoUsesMoreThanTheirPartWaitsWhileOthersHaveWork(t *testing.T) {
+	for name, c := range map[string]struct {
+		rates map[string]float64
+		least time.Duration
+		most  time.Duration
+	}{
+		"nothing used":                  {},
+		"alone":                         {rates: map[string]float64{"a": 2}},
+		"within their part":             {rates: map[string]float64{"a": 0.24, "b": 0.1}},
+		"twice their part, beside one":  {rates: map[string]float64{"a": 0.5, "b": 0.1}, least: 9 * time.Second, most: 11 * time.Second},
+		"eight times, beside very busy": {rates: map[string]float64{"a": 2, "b": 2}, least: 29 * time.Second, most: 31 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			gomega.NewWithT(t).Expect(workedFor(c.rates).wait("a")).To(gomega.And(
+				gomega.BeNumerically(">=", c.least), gomega.BeNumerically("<=", c.most)))
+		})
+	}
+}
+
+func TestWhatWasUsedIsForgotten(t *testing.T) {
 	g := gomega.NewWithT(t)
-	now := time.Unix(1e9, 0)
-	e := newEffort(func() time.Time { return now })
+	clock := time.Unix(1e9, 0)
+	e := newEffort(func() time.Time { return clock }, 1)
 	e.note("a", time.Second)
-	now = now.Add(20 * effortHalfLife)
+	before, _ := e.rates("a")
+	clock = clock.Add(effortHalfLife)
+	after, _ := e.rates("a")
+	g.Expect(after).To(gomega.BeNumerically("~", before/2, before/100))
+	clock = clock.Add(20 * effortHalfLife)
 	e.note("b", time.Second)
 	g.Expect(e.used).To(gomega.HaveLen(1))
 }
 
-func TestGitGivesWayForANamespaceThatUsedMuch(t *testing.T) {
+// Commands of a shell that stand for git. Each is in a group of its own.
+const (
+	spins = `while :; do :; done`
+	// spinsAside does so in a child that nobody waits for.
+	spinsAside = spins + ` & exec sleep 3600`
+)
+
+func startShell(t *testing.T, e *effort, namespace, script string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	command := exec.CommandContext(ctx, "/bin/sh", "-c", script)
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
+	if err := e.start(namespace, command); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		_ = command.Wait() // it was killed
+	})
+	return command
+}
+
+func TestWhatRunsCountsBeforeItHasEnded(t *testing.T) {
+	for name, script := range map[string]string{"a process": spins, "a child that nobody waits for": spinsAside} {
+		t.Run(name, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			e := newEffort(time.Now, 2)
+			command := startShell(t, e, "busy", script)
+			g.Eventually(func() int {
+				e.look()
+				return niceness(t, command)
+			}).WithTimeout(time.Minute).Should(gomega.Equal(mostNice))
+			g.Expect(e.nice("small")).To(gomega.BeZero())
+		})
+	}
+}
+
+func TestWhatIsBrokenOffCounts(t *testing.T) {
+	g := gomega.NewWithT(t)
+	e := newEffort(time.Now, 2)
+	command := startShell(t, e, "busy", spinsAside)
+	g.Eventually(func() float64 {
+		e.look()
+		own, _ := e.rates("busy")
+		return own
+	}).WithTimeout(time.Minute).Should(gomega.BeNumerically(">", freeRate))
+	g.Expect(command.Cancel()).To(gomega.Succeed())
+	_ = command.Wait() // it was killed
+	e.ended(command)
+	own, _ := e.rates("busy")
+	g.Expect(own).To(gomega.BeNumerically(">", freeRate/2))
+	g.Expect(e.running).To(gomega.BeEmpty())
+}
+
+func TestThePushOfANamespaceCounts(t *testing.T) {
 	g := gomega.NewWithT(t)
 	server := newTestServer(t, Limits{})
 	task := server.client(taskToken("fix", 1))
 	task.commit("a", "x")
 	task.push("HEAD:" + codeRef("fix", 1))
-	e := server.store.git.effort
-	g.Expect(e.nice("team")).To(gomega.BeNumerically(">", 0), "what the push took counts")
-	e.note("team", time.Hour)
+	own, others := server.store.git.effort.rates("team")
+	g.Expect(own).To(gomega.BeNumerically(">", 0))
+	g.Expect(others).To(gomega.BeZero())
+	g.Expect(server.store.git.effort.running).To(gomega.BeEmpty())
+}
 
-	working := server.store.gitFor(server.store.repository("team", repository))
-	command := working.command(t.Context(), server.bare(repository), "--git-dir=.", "cat-file", "--batch")
-	stdin, err := command.StdinPipe()
-	g.Expect(err).NotTo(gomega.HaveOccurred())
-	g.Expect(working.start(command)).To(gomega.Succeed())
+func TestOneThatUsedMuchIsAskedToWaitAndTheOthersAreNot(t *testing.T) {
+	g := gomega.NewWithT(t)
+	server := newTestServer(t, Limits{})
+	server.handler.slotTimeout = 50 * time.Millisecond
+	task := server.client(taskToken("fix", 1))
+	task.commit("a", "x")
+	task.push("HEAD:" + codeRef("fix", 1))
+	other := newClient(t, server.url("else", "r-other"), server.ca, "task:else:fix:uid-fix:1")
+	other.commit("a", "x")
+	other.push("HEAD:" + codeRef("fix", 1))
+
+	server.store.git.effort.mu.Lock()
+	server.store.git.effort.note("team", time.Hour)
+	server.store.git.effort.mu.Unlock()
+	_, stderr, err := task.try("push", task.url, "HEAD:"+codeRef("fix", 2))
+	g.Expect(err).To(gomega.HaveOccurred())
+	g.Expect(stderr).To(gomega.ContainSubstring("503"))
+	other.push("HEAD:" + codeRef("fix", 2))
+}
+
+func niceness(t *testing.T, command *exec.Cmd) int {
+	t.Helper()
 	priority, err := syscall.Getpriority(syscall.PRIO_PROCESS, command.Process.Pid)
-	g.Expect(err).NotTo(gomega.HaveOccurred())
-	g.Expect(20-priority).To(gomega.Equal(19), "the system call counts down from 20")
-	g.Expect(stdin.Close()).To(gomega.Succeed())
-	g.Expect(working.wait(command)).To(gomega.Succeed())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const systemCallCountsDownFrom = 20
+	return systemCallCountsDownFrom - priority
+}
+
+func TestTheNameOfAProcessMayHoldAnything(t *testing.T) {
+	g := gomega.NewWithT(t)
+	line := "12 (a) b (c) S 1 77 77 0 -1 4194304 5 0 0 0 100 20 3 4 20 0 1 0 5 6 7"
+	group, used, ok := readStat([]byte(line))
+	g.Expect(ok).To(gomega.BeTrue())
+	g.Expect(group).To(gomega.Equal(77))
+	g.Expect(used).To(gomega.Equal(1270 * time.Millisecond))
+	_, _, ok = readStat([]byte(strings.TrimSuffix(line, " 3 4 20 0 1 0 5 6 7")))
+	g.Expect(ok).To(gomega.BeFalse())
 }

@@ -45,7 +45,7 @@ func (g git) start(command *exec.Cmd) error {
 func (g git) wait(command *exec.Cmd) error {
 	err := command.Wait()
 	if g.effort != nil {
-		g.effort.ended(g.namespace, command)
+		g.effort.ended(command)
 	}
 	return err
 }

@@ -38,8 +38,8 @@ const (
 	defaultConcurrentPushes  = 6
 	defaultConcurrentFetches = 10
 	defaultPatience          = time.Minute
-	// slotTimeout is how long a request waits for its turn.
-	slotTimeout = 20 * time.Second
+	// defaultSlotTimeout is how long a request waits for its turn.
+	defaultSlotTimeout = 20 * time.Second
 	// authenticationTimeout is how long the Kubernetes API may take.
 	authenticationTimeout = 15 * time.Second
 	// maxFetchRequestBytes bounds what a client may say in a fetch; git itself
@@ -62,6 +62,8 @@ type Handler struct {
 	purges *purges
 	// pushed is told of each repository that was pushed to.
 	pushed func(Repository)
+	// slotTimeout is how long a request waits for its turn.
+	slotTimeout time.Duration
 	// beforeGit is called when a push has passed the handler's checks; it gives
 	// tests their chance.
 	beforeGit func()
@@ -89,6 +91,7 @@ func NewHandler(store *Store, authenticator Authenticator, limits Limits, log lo
 		fetches:       newSlots(limits.ConcurrentFetches),
 		free:          func() (int64, error) { return freeBytes(store.root) },
 		pushed:        func(Repository) {},
+		slotTimeout:   defaultSlotTimeout,
 		beforeGit:     func() {},
 	}
 	var err error

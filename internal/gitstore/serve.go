@@ -229,6 +229,7 @@ func serve(ctx context.Context, options Options, authenticator Authenticator, ho
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	aside.Go(func() { maintainer.Run(ctx) })
+	aside.Go(func() { store.git.effort.watch(ctx) })
 	go func() {
 		if err := certificate.Start(ctx); err != nil {
 			log.Error(err, "changes of the TLS certificate are not followed any more")

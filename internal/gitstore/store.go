@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -54,7 +55,7 @@ func Open(ctx context.Context, root string, gitMemory int64, hook []string) (*St
 	if err != nil {
 		return nil, fmt.Errorf("git is needed and not on the PATH: %w", err)
 	}
-	store := &Store{root: root, git: git{binary: binary, config: filepath.Join(root, "gitconfig"), memory: gitMemory, effort: newEffort(time.Now)}}
+	store := &Store{root: root, git: git{binary: binary, config: filepath.Join(root, "gitconfig"), memory: gitMemory, effort: newEffort(time.Now, runtime.GOMAXPROCS(0))}}
 	for _, folder := range []string{"hooks", "namespaces"} {
 		if err := os.MkdirAll(filepath.Join(root, folder), 0o755); err != nil {
 			return nil, fmt.Errorf("the root folder cannot be prepared: %w", err)
