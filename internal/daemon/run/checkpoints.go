@@ -45,11 +45,18 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 		case d.pending != "":
 			turn = time.After(d.pace.untilLook())
 		}
+		asked := d.asked
+		if rest := d.pace.rest(time.Now()); rest > 0 {
+			asked = nil
+			if turn == nil {
+				turn = time.After(rest)
+			}
+		}
 		var err error
 		select {
 		case <-ctx.Done():
 			return
-		case take := <-d.asked:
+		case take := <-asked:
 			err = d.takeAsked(ctx, take)
 		case c := <-d.guard.calls:
 			d.guard.held = append(d.guard.held, c)
@@ -120,6 +127,7 @@ const maxPasses = 3
 // ends meanwhile.
 func (d *daemon) take(ctx context.Context, req checkpoint.Request) error {
 	d.taken = time.Now()
+	defer func() { d.pace.took(time.Since(d.taken), time.Now()) }()
 	if err := d.countTokens(ctx); err != nil {
 		return err
 	}

@@ -14,6 +14,10 @@ const (
 	// lookPause is how soon it is looked again whether something has changed, if
 	// nothing had.
 	lookPause = time.Second
+	// longTake is a checkpoint so dear that the processors are for others for a
+	// while afterwards, restTimes as long as it took.
+	longTake  = 5 * time.Second
+	restTimes = 3
 )
 
 // pace bounds the checkpoints that an agent can cause: each becomes an object
@@ -23,6 +27,7 @@ type pace struct {
 	limiter  *rate.Limiter
 	interval time.Duration
 	looked   time.Time // when it was last found that nothing had changed
+	rested   time.Time // when the rest after a long checkpoint is over
 }
 
 func newPace(leastIntervalSeconds int32) *pace {
@@ -48,7 +53,19 @@ func (p *pace) spend() { p.limiter.Allow() }
 // unchanged notes that there was nothing to take a checkpoint of.
 func (p *pace) unchanged() { p.looked = time.Now() }
 
+// took notes how long a checkpoint has taken. An agent that changes very much has
+// no more than a quarter of the time spent on that, however often it is due or asked
+// for. Calls that are held back do not wait for it.
+func (p *pace) took(d time.Duration, now time.Time) {
+	if d >= longTake {
+		p.rested = now.Add(restTimes * d)
+	}
+}
+
+// rest is how long no checkpoint is taken that can wait.
+func (p *pace) rest(now time.Time) time.Duration { return max(p.rested.Sub(now), 0) }
+
 // untilLook is how long it is until it is worth looking for changes.
 func (p *pace) untilLook() time.Duration {
-	return max(p.wait(), time.Until(p.looked.Add(lookPause)), 0)
+	return max(p.wait(), time.Until(p.looked.Add(lookPause)), p.rest(time.Now()))
 }
