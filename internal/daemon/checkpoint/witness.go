@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,13 +28,13 @@ func (t *Taker) findWitness(ctx context.Context) error {
 	if t.witness != nil {
 		return nil
 	}
-	refs, err := t.Repo.Refs(ctx, t.prefix())
+	here, err := t.OnVolume(ctx)
 	if err != nil {
 		return err
 	}
 	t.witness = &witness{}
 	state := t.Journal.State()
-	for number, point := range Whole(refs, t.prefix()) {
+	for number, point := range here {
 		if number > t.witness.point.Number && !state.Waits(number) && !state.IsLost(number) {
 			t.witness.point = point
 		}
@@ -111,8 +112,18 @@ func (t *Taker) PushAgain(points []journal.Point) error {
 	})
 }
 
-// OnVolume lists this task's checkpoints that the volume has, by number.
+// OnVolume lists this task's checkpoints that the volume has, by number. Refs of a
+// higher number than the journal's are no checkpoint: one is being taken, or a kill
+// cut it, and the number may be given to another tree.
 func (t *Taker) OnVolume(ctx context.Context) (map[int64]journal.Point, error) {
+	last := t.Journal.State().LastNumber // before the refs are read
+	points, err := t.RefsOnVolume(ctx)
+	maps.DeleteFunc(points, func(n int64, _ journal.Point) bool { return n > last })
+	return points, err
+}
+
+// RefsOnVolume is OnVolume for who cannot trust the journal's number.
+func (t *Taker) RefsOnVolume(ctx context.Context) (map[int64]journal.Point, error) {
 	refs, err := t.Repo.Refs(ctx, t.prefix())
 	return Whole(refs, t.prefix()), err
 }

@@ -50,6 +50,7 @@ func (k *kept) take(g *gomega.WithT, taker *checkpoint.Taker, numbers ...int64) 
 	for _, n := range numbers {
 		k.volume[worktree.CodeRef("uid", n)], k.volume[worktree.StateRef("uid", n)] = "c", "s"
 		g.Expect(taker.Journal.Update(func(s *journal.State) error {
+			s.LastNumber = n
 			s.Pending = append(s.Pending, journal.Point{Number: n, Code: "c", State: "s"})
 			return nil
 		})).To(gomega.Succeed())
@@ -64,6 +65,11 @@ func (k *kept) putBack(through int64) {
 	}
 }
 
+// anew is the Taker of the next daemon.
+func anew(t *checkpoint.Taker) *checkpoint.Taker {
+	return &checkpoint.Taker{Repo: t.Repo, Journal: t.Journal, Spool: t.Spool, Remote: t.Remote, TaskUID: t.TaskUID, Attempt: t.Attempt}
+}
+
 func TestAnOlderGitstoreGetsWhatItLostWithTheNextPush(t *testing.T) {
 	for name, restarted := range map[string]bool{"in one process": false, "though the daemon was killed before": true} {
 		t.Run(name, func(t *testing.T) {
@@ -74,7 +80,7 @@ func TestAnOlderGitstoreGetsWhatItLostWithTheNextPush(t *testing.T) {
 			g.Expect(taker.Push(t.Context())).To(gomega.Succeed())
 			repo.putBack(1)
 			if restarted {
-				taker = &checkpoint.Taker{Repo: repo, Journal: taker.Journal, Spool: taker.Spool, Remote: taker.Remote, TaskUID: "uid", Attempt: 1}
+				taker = anew(taker)
 			}
 			repo.take(g, taker, 5)
 			g.Expect(taker.Push(t.Context())).To(gomega.Succeed())
@@ -82,6 +88,25 @@ func TestAnOlderGitstoreGetsWhatItLostWithTheNextPush(t *testing.T) {
 			g.Expect(taker.Pending()).To(gomega.BeFalse())
 		})
 	}
+}
+
+// Its refs are written before the journal: a kill, or a full volume, leaves them.
+func TestWhatTheJournalDoesNotKnowIsNeverPushed(t *testing.T) {
+	g := gomega.NewWithT(t)
+	repo := &kept{volume: map[string]string{}, gitstore: map[string]string{}}
+	taker := waiting(t, repo, 0)
+	repo.take(g, taker, 1, 2, 3)
+	g.Expect(taker.Push(t.Context())).To(gomega.Succeed())
+	repo.putBack(1)
+	repo.take(g, taker, 4)
+	repo.volume[worktree.CodeRef("uid", 5)], repo.volume[worktree.StateRef("uid", 5)] = "cut", "cut"
+	taker = anew(taker)
+	g.Expect(taker.Push(t.Context())).To(gomega.Succeed())
+	g.Expect(repo.gitstore).To(gomega.HaveLen(8))
+	g.Expect(repo.gitstore).NotTo(gomega.HaveKey(worktree.CodeRef("uid", 5)))
+	repo.take(g, taker, 5) // it gets the number, and another tree
+	g.Expect(taker.Push(t.Context())).To(gomega.Succeed())
+	g.Expect(repo.gitstore).To(gomega.Equal(repo.volume))
 }
 
 func TestWhatIsGivenUpIsNotPushedToAnOlderGitstore(t *testing.T) {

@@ -91,7 +91,7 @@ func (p *preparer) compareVolume() error {
 func (p *preparer) agreeOnNumbers(ctx context.Context, state journal.State) error {
 	number := max(state.LastNumber, p.begun.GetLatestCheckpoint().GetNumber(), p.cfg.Pod.HighestCheckpoint)
 	// A volume that lost its journal does not know which numbers are used up.
-	if state.Outdated != "" || (state.Layout == nil && (p.cfg.Pod.Attempt > 1 || p.begun.GetLastSequence() > 0)) {
+	if state.Outdated != "" || state.JournalLost || (state.Layout == nil && (p.cfg.Pod.Attempt > 1 || p.begun.GetLastSequence() > 0)) {
 		if err := p.checkFence(ctx); err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func (p *preparer) agreeOnNumbers(ctx context.Context, state journal.State) erro
 		if err != nil {
 			return err
 		}
-		onVolume, err := p.taker.OnVolume(ctx)
+		onVolume, err := p.taker.RefsOnVolume(ctx)
 		if err != nil {
 			return err
 		}

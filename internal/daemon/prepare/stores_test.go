@@ -9,9 +9,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	taking "github.com/clew-dev/clew/internal/daemon/checkpoint"
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemon/prepare"
+	"github.com/clew-dev/clew/internal/daemon/volume"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/worktree"
 )
@@ -225,4 +228,45 @@ func TestANumberBelongsToOneCheckpointForEver(t *testing.T) {
 	if number := latest(w).GetNumber(); number != 8 {
 		t.Errorf("the next checkpoint got number %d", number)
 	}
+}
+
+// killedTaking takes a checkpoint that the gitstore does not get, and is killed in
+// the next one, when its refs are on the volume and the journal does not know it.
+func killedTaking(w *daemontest.World, attempt int64) (cut int64) {
+	t := w.T
+	t.Helper()
+	v, err := volume.Open(t.Context(), w.Paths(), w.Pod(attempt, nil), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	taker := &taking.Taker{Repo: v.Repo, Journal: v.Journal, Spool: v.Spool, TaskUID: w.UID, Attempt: attempt, Log: w.Log()}
+	w.Write("waits", "for the gitstore\n")
+	waits, err := taker.Take(t.Context(), taking.Request{Trigger: "ToolCalls"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut = waits.Number + 1
+	w.Write("cut", "by a kill\n")
+	req := worktree.CheckpointRequest{TaskUID: w.UID, Number: cut, Parent: waits.Code, Time: time.Now(), Message: "cut"}
+	if _, err := v.Repo.Checkpoint(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	return cut
+}
+
+// TestTheNumberOfACheckpointThatAKillCutIsFree: another tree gets it, and gets to
+// the gitstore.
+func TestTheNumberOfACheckpointThatAKillCutIsFree(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	w.Prepare(2, nil)
+	number := killedTaking(w, 2)
+	w.Start(2)
+	a := w.Dial("s2")
+	w.Server.Until(t, "the checkpoint that waited is durable", w.UID, func(k *daemontest.Task) bool { return k.Checkpoints[number-1].GetDurable() })
+	step(w, a, "4", "next", "4\n")
+	w.Server.Until(t, "the next checkpoint is durable", w.UID, func(k *daemontest.Task) bool { return k.Checkpoints[number].GetDurable() })
+	stored := w.Git.Run(t, filepath.Join(w.Git.Dir, "store.git"), "rev-parse", worktree.CodeRef(w.UID, number))
+	expect(t, "the gitstore's commit", strings.TrimSpace(stored), checkpoint(w, number).GetCommit())
 }
