@@ -4,10 +4,15 @@
 // none:
 //
 //   - Who waits for a share of their own keeps nobody else waiting, however many
-//     requests wait with them, and takes no place meanwhile.
+//     requests come with them, and takes no place meanwhile.
 //   - The last third of all places is for those who have none. So whatever a few
 //     tenants do leaves places to the others.
 //   - Among those who may have a place, who came first gets it.
+//   - The lines are bounded: who would have to wait where many do already is told
+//     at once that there is no place.
+//
+// Each tenant has a line of its own, and of another's nothing is looked at but who is
+// next. So what a place costs grows with the tenants who wait, not with their requests.
 package places
 
 import (
@@ -17,7 +22,11 @@ import (
 	"sync"
 )
 
-// ErrBusy says that no place became free in time.
+// waitingForEach is how many may wait for each of a share's places. Where requests
+// take a second, more would hardly have their turn before their time is over.
+const waitingForEach = 16
+
+// ErrBusy says that no place became free in time, or that too many wait already.
 var ErrBusy = errors.New("too many requests of this kind are being served at the moment")
 
 // Places is a number of places. It is safe for concurrent use. Make one with New.
@@ -28,9 +37,11 @@ type Places struct {
 	// taken counts the places by the names of the shares, total all of them.
 	taken map[string]int
 	total int
-	line  list.List // of *waiter, in the order of their arrival
-	// kept counts those in line who have no place because others have taken all.
-	kept int
+	// waiting counts those in line by the names of the shares.
+	waiting map[string]int
+	// lines are by the names of the widest shares. Empty ones are removed.
+	lines   map[string]*line
+	arrived uint64
 }
 
 // Share is how many of the places may be taken by whatever has that name.
@@ -39,32 +50,52 @@ type Share struct {
 	Places int
 }
 
+// line is of those who wait and whose widest share is the same.
+type line struct {
+	waiters list.List // of *waiter, in the order of their arrival
+	// next is the first of them whose shares have a place left, so that only others
+	// keep them waiting; nil for none. Nothing outside of the line's share changes it.
+	next *waiter
+}
+
 // waiter is one who waits for a place.
 type waiter struct {
 	shares []Share
+	// arrival grows with the time at which they came.
+	arrival uint64
+	element *list.Element // in their line; nil when they have left it
 	// ready is closed when the place is theirs.
 	ready chan struct{}
-	// kept says that they have no place at all because others have taken them.
-	kept bool
+}
+
+// widest is the name by which is known who has no place.
+func (w *waiter) widest() string {
+	if len(w.shares) == 0 {
+		return ""
+	}
+	return w.shares[len(w.shares)-1].Of
 }
 
 // New returns so many places.
 func New(all int) *Places {
-	return &Places{all: all, reserve: Reserve(all), taken: map[string]int{}}
+	return &Places{all: all, reserve: Reserve(all), taken: map[string]int{}, waiting: map[string]int{}, lines: map[string]*line{}}
 }
 
 // Reserve is how many of all places are for those who have none.
 func Reserve(all int) int { return all / 3 }
 
-// Take waits for a place within all of the shares; ErrBusy if ctx ends before. The
-// last share is the widest: by its name is known who has no place.
+// Take waits for a place within all of the shares; ErrBusy if ctx ends before, or at
+// once if too many wait. The last share is the widest, of which the others are parts: by
+// its name is known who has no place.
 func (p *Places) Take(ctx context.Context, shares ...Share) (release func(), err error) {
 	w := &waiter{shares: shares, ready: make(chan struct{})}
-	place := p.enter(w)
+	if !p.enter(w) {
+		return nil, ErrBusy
+	}
 	select {
 	case <-w.ready:
 	case <-ctx.Done():
-		if p.leave(w, place) {
+		if p.leave(w) {
 			return nil, ErrBusy
 		}
 	}
@@ -76,30 +107,36 @@ func (p *Places) Take(ctx context.Context, shares ...Share) (release func(), err
 func (p *Places) Awaited() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.kept > 0
+	for of, l := range p.lines {
+		if l.next != nil && p.taken[of] == 0 {
+			return true
+		}
+	}
+	return false
 }
 
-// enter gives a place, or one in line.
-func (p *Places) enter(w *waiter) *list.Element {
+// enter gives a place, or one in line; false if there is neither.
+func (p *Places) enter(w *waiter) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	place := p.line.PushBack(w)
-	p.look(place)
-	return place
+	p.queue(w)
+	p.settle(w.widest())
+	if w.element != nil && p.crowded(w) {
+		p.unqueue(w)
+		return false
+	}
+	return true
 }
 
 // leave takes one who does not wait any longer out of the line; false if they got
 // a place in the meantime.
-func (p *Places) leave(w *waiter, place *list.Element) bool {
+func (p *Places) leave(w *waiter) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	select {
-	case <-w.ready:
+	if w.element == nil {
 		return false
-	default:
 	}
-	p.keep(w, false)
-	p.line.Remove(place)
+	p.unqueue(w)
 	return true
 }
 
@@ -107,47 +144,81 @@ func (p *Places) free(w *waiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.total--
-	for _, share := range w.shares {
-		if p.taken[share.Of]--; p.taken[share.Of] == 0 {
-			delete(p.taken, share.Of)
+	count(p.taken, w, -1)
+	p.settle(w.widest())
+}
+
+// settle gives places to all who may have one, after a change in the shares or the
+// line of that name.
+func (p *Places) settle(of string) {
+	p.renew(of)
+	for w := p.first(); w != nil; w = p.first() {
+		p.total++
+		count(p.taken, w, 1)
+		p.unqueue(w)
+		close(w.ready)
+	}
+}
+
+// first is who came first of those who may have a place; nil if nobody may.
+func (p *Places) first() *waiter {
+	if p.total >= p.all {
+		return nil
+	}
+	var first *waiter
+	for of, l := range p.lines {
+		if w := l.next; w != nil && p.total < p.most(of) && (first == nil || w.arrival < first.arrival) {
+			first = w
 		}
 	}
-	for place := p.line.Front(); place != nil; {
-		next := place.Next()
-		p.look(place)
-		place = next
-	}
+	return first
 }
 
-// look gives one in line a place if they may have one, and else notes what they
-// wait for.
-func (p *Places) look(place *list.Element) {
-	w := place.Value.(*waiter)
-	if !p.within(w) {
-		p.keep(w, false)
-		return
+// most is how many places may be taken, at most, for another to be given to whoever
+// has that name.
+func (p *Places) most(of string) int {
+	if p.taken[of] > 0 {
+		return p.all - p.reserve
 	}
-	if p.total >= p.most(w) {
-		p.keep(w, !p.has(w))
-		return
-	}
-	p.keep(w, false)
-	p.line.Remove(place)
-	p.total++
-	for _, share := range w.shares {
-		p.taken[share.Of]++
-	}
-	close(w.ready)
+	return p.all
 }
 
-func (p *Places) keep(w *waiter, kept bool) {
-	if w.kept == kept {
+// queue puts somebody at the end of their line.
+func (p *Places) queue(w *waiter) {
+	of := w.widest()
+	if p.lines[of] == nil {
+		p.lines[of] = &line{}
+	}
+	p.arrived++
+	w.arrival = p.arrived
+	w.element = p.lines[of].waiters.PushBack(w)
+	count(p.waiting, w, 1)
+}
+
+// unqueue takes somebody out of their line.
+func (p *Places) unqueue(w *waiter) {
+	of := w.widest()
+	p.lines[of].waiters.Remove(w.element)
+	w.element = nil
+	count(p.waiting, w, -1)
+	p.renew(of)
+}
+
+// renew finds out who is next in a line, after a change in its shares or in itself.
+func (p *Places) renew(of string) {
+	l := p.lines[of]
+	if l == nil {
 		return
 	}
-	if w.kept = kept; kept {
-		p.kept++
-	} else {
-		p.kept--
+	if l.waiters.Len() == 0 {
+		delete(p.lines, of)
+		return
+	}
+	l.next = nil
+	for e := l.waiters.Front(); e != nil && l.next == nil; e = e.Next() {
+		if w := e.Value.(*waiter); p.within(w) {
+			l.next = w
+		}
 	}
 }
 
@@ -161,16 +232,21 @@ func (p *Places) within(w *waiter) bool {
 	return true
 }
 
-// most is how many places may be taken, at most, for this one to be given another.
-func (p *Places) most(w *waiter) int {
-	if p.has(w) {
-		return p.all - p.reserve
+// crowded says whether more are in line for one of the shares than may be.
+func (p *Places) crowded(w *waiter) bool {
+	for _, share := range w.shares {
+		if p.waiting[share.Of] > waitingForEach*share.Places {
+			return true
+		}
 	}
-	return p.all
+	return false
 }
 
-// has says whether they have a place already.
-func (p *Places) has(w *waiter) bool {
-	n := len(w.shares)
-	return n > 0 && p.taken[w.shares[n-1].Of] > 0
+// count adds n for each of somebody's shares.
+func count(counts map[string]int, w *waiter, n int) {
+	for _, share := range w.shares {
+		if counts[share.Of] += n; counts[share.Of] == 0 {
+			delete(counts, share.Of)
+		}
+	}
 }

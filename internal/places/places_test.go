@@ -2,6 +2,7 @@ package places_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -20,6 +21,27 @@ func at(p *places.Places, shares ...places.Share) (release func(), err error) {
 }
 
 func share(of string, n int) places.Share { return places.Share{Of: of, Places: n} }
+
+// come has so many ask for a place who would wait for ever. It returns how many of them
+// wait, and how many were told at once that there is none. Only for a test in a bubble.
+func come(t *testing.T, p *places.Places, n int, shares ...places.Share) (waiting, told int) {
+	t.Helper()
+	answers := make(chan error, n)
+	for range n {
+		go func() {
+			_, err := p.Take(t.Context(), shares...)
+			answers <- err
+		}()
+	}
+	synctest.Wait()
+	waiting = n - len(answers)
+	for range n - waiting {
+		if errors.Is(<-answers, places.ErrBusy) {
+			told++
+		}
+	}
+	return waiting, told
+}
 
 // waits begins to wait for a place.
 func waits(t *testing.T, p *places.Places, shares ...places.Share) (got chan func()) {
@@ -52,6 +74,76 @@ func TestWhoWaitsForTheirOwnShareKeepsNobodyElseWaiting(t *testing.T) {
 	_, err = at(p, share("c", 1))
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	first()
+}
+
+func TestOnlySoManyWaitForAShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gomega.NewWithT(t)
+		p := places.New(9)
+		first, err := at(p, share("a", 1))
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		ctx, giveUp := context.WithCancel(t.Context())
+		go func() { _, _ = p.Take(ctx, share("a", 1)) }()
+		synctest.Wait()
+		waiting, told := come(t, p, 1000, share("a", 1))
+		g.Expect([]int{1 + waiting, told}).To(gomega.Equal([]int{16, 1000 - waiting}))
+		waiting, told = come(t, p, 1000, share("b", 3))
+		g.Expect([]int{waiting, told}).To(gomega.Equal([]int{3 * 16, 1000 - 3 - waiting}), "three have a place, and for each sixteen wait")
+
+		giveUp()
+		waiting, _ = come(t, p, 2, share("a", 1))
+		g.Expect(waiting).To(gomega.Equal(1), "who gives up makes room in line")
+		first()
+		synctest.Wait()
+		waiting, _ = come(t, p, 2, share("a", 1))
+		g.Expect(waiting).To(gomega.Equal(1), "and so does who gets a place")
+		waiting, told = come(t, p, 1, share("c", 1))
+		g.Expect([]int{waiting, told}).To(gomega.Equal([]int{0, 0}), "there are places for others")
+	})
+}
+
+// What a task does is no matter of the others in its namespace.
+func TestTheLineOfATaskLeavesRoomInThatOfItsNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gomega.NewWithT(t)
+		p := places.New(9)
+		task := func(name string) []places.Share {
+			return []places.Share{share("task/"+name, 1), share("namespace/a", 3)}
+		}
+		waiting, told := come(t, p, 1000, task("one")...)
+		g.Expect([]int{waiting, told}).To(gomega.Equal([]int{16, 1000 - 1 - waiting}))
+		two, err := at(p, task("two")...)
+		g.Expect(err).NotTo(gomega.HaveOccurred(), "it does not stand behind those of the other task")
+		_, err = at(p, task("three")...)
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		four := waits(t, p, task("four")...)
+		synctest.Wait()
+		g.Expect(four).NotTo(gomega.Receive(), "the namespace has its share")
+		two()
+		synctest.Wait()
+		g.Expect(four).To(gomega.Receive(), "it has waited in line, where those who came first wait for their own task")
+	})
+}
+
+// One place given back may be one more for somebody else and, as its owner has none
+// any more, leave one of the last third to the owner.
+func TestWhatIsGivenBackGoesToAllWhoMayHaveIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gomega.NewWithT(t)
+		p := places.New(3)
+		first, err := at(p, share("a", 1))
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		_, err = at(p, share("b", 2))
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		b := waits(t, p, share("b", 2))
+		synctest.Wait()
+		a := waits(t, p, share("a", 1))
+		synctest.Wait()
+		first()
+		synctest.Wait()
+		g.Expect(b).To(gomega.Receive())
+		g.Expect(a).To(gomega.Receive())
+	})
 }
 
 func TestAPlaceIsTakenWithinEachOfTheShares(t *testing.T) {

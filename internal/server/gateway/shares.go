@@ -72,7 +72,7 @@ func lasts(r *http.Request) bool {
 	return procedure == procedureCommands || procedure == procedureConversation
 }
 
-// errBusy is what a request is told that waited for too long.
+// errBusy is what a request is told that waited for too long, or found too many in line.
 var errBusy = errors.New("too many requests of this task or namespace are being served at the moment; try again")
 
 // shares keeps each task and namespace to its part of the server.
