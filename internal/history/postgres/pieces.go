@@ -149,6 +149,7 @@ func (s *Store) Text(ctx context.Context, namespace string, p *conversation.Piec
 		return "", nil
 	}
 	var text strings.Builder
+	text.Grow(int(min(max(p.Bytes, 0), int64(len(p.Hashes))*conversation.MaxPiece)))
 	err := s.eachPiece(ctx, namespace, p, func(piece []byte) error {
 		text.Write(piece)
 		return nil

@@ -10,8 +10,9 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
 
-// maxPageBytes is the size of the messages after which a page ends.
-const maxPageBytes = 16 << 20
+// maxPageBytes is the size of the messages after which a page ends. Whoever reads
+// holds a page in memory for as long as they pass it on.
+const maxPageBytes = 4 << 20
 
 // Conversation returns up to limit messages of the task's active branch after
 // a position, oldest first, inherited ones included; fewer if they are large,

@@ -60,22 +60,21 @@ func (a *api) search(c *call) (any, error) {
 	return searchResults(page)
 }
 
-func searchResults(page history.SearchPage) (*historyv1alpha1.SearchResultList, error) {
-	list := &historyv1alpha1.SearchResultList{
-		TypeMeta: typeMeta("SearchResultList"), Items: make([]historyv1alpha1.SearchResult, 0, len(page.Hits)),
-	}
+func searchResults(page history.SearchPage) (*items, error) {
+	results := make([]historyv1alpha1.SearchResult, 0, len(page.Hits))
 	for _, hit := range page.Hits {
-		list.Items = append(list.Items, historyv1alpha1.SearchResult{
+		results = append(results, historyv1alpha1.SearchResult{
 			Task: hit.Task.Name, TaskUID: hit.Task.UID, Position: hit.Position, Branch: hit.Branch,
 			Time: metav1.NewMicroTime(hit.Time), Role: hit.Role, Tool: hit.Tool,
 			RankMillionths: int64(math.Round(float64(hit.Rank) * 1e6)), Snippet: snippetOf(hit.Snippet),
 		})
 	}
+	list := itemsOf("SearchResultList", results)
 	if !page.More {
 		return list, nil
 	}
 	var err error
-	list.Continue, err = cursor{Kind: kindSearch, Hit: page.Next}.encode()
+	list.meta.Continue, err = cursor{Kind: kindSearch, Hit: page.Next}.encode()
 	return list, err
 }
 
@@ -114,14 +113,13 @@ func (a *api) taskHistories(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := &historyv1alpha1.TaskHistoryList{
-		TypeMeta: typeMeta("TaskHistoryList"), Items: make([]historyv1alpha1.TaskHistory, 0, len(page.Tasks)),
-	}
+	tasks := make([]historyv1alpha1.TaskHistory, 0, len(page.Tasks))
 	for _, task := range page.Tasks {
-		list.Items = append(list.Items, taskHistoryOf(task))
+		tasks = append(tasks, taskHistoryOf(task))
 	}
+	list := itemsOf("TaskHistoryList", tasks)
 	if page.More {
-		list.Continue, err = cursor{Kind: kindTasks, Task: page.Next, Sort: string(query.Sort)}.encode()
+		list.meta.Continue, err = cursor{Kind: kindTasks, Task: page.Next, Sort: string(query.Sort)}.encode()
 	}
 	return list, err
 }
@@ -269,12 +267,13 @@ func (a *api) snapshots(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := &historyv1alpha1.SnapshotList{TypeMeta: typeMeta("SnapshotList"), Items: make([]historyv1alpha1.Snapshot, 0, len(found))}
+	snapshots := make([]historyv1alpha1.Snapshot, 0, len(found))
 	for _, s := range found[:min(limit, len(found))] {
-		list.Items = append(list.Items, snapshotOf(s))
+		snapshots = append(snapshots, snapshotOf(s))
 	}
+	list := itemsOf("SnapshotList", snapshots)
 	if len(found) > limit {
-		list.Continue, err = cursor{Kind: kindSnapshots, UID: task.UID, After: found[limit-1].Ordinal}.encode()
+		list.meta.Continue, err = cursor{Kind: kindSnapshots, UID: task.UID, After: found[limit-1].Ordinal}.encode()
 	}
 	return list, err
 }

@@ -145,7 +145,8 @@ func Register(mux *http.ServeMux, o Options) {
 	}
 	documents(mux)
 	const task, histories = "/namespaces/{namespace}/tasks/{name}", "/namespaces/{namespace}/" + resourceTaskHistories
-	a.read(mux, task+"/conversation", Access{Verb: "get", Resource: "tasks", Subresource: "conversation"}, a.conversation)
+	a.serve(mux, "GET "+versionPath+task+"/conversation", requestTimeout,
+		Access{Verb: "get", Resource: "tasks", Subresource: "conversation"}, a.conversation)
 	a.read(mux, task+"/timeline", Access{Verb: "get", Resource: "tasks", Subresource: "timeline"}, a.timeline)
 	for _, path := range []string{"/namespaces/{namespace}/timelines", "/namespaces/{namespace}/timeline"} {
 		a.read(mux, path, Access{Verb: "list", Resource: "timelines"}, a.timeline)
@@ -188,10 +189,14 @@ func (a *api) read(mux *http.ServeMux, path string, access Access, f func(*call)
 func answering(code int, f func(*call) (any, error)) func(http.ResponseWriter, *call) error {
 	return func(w http.ResponseWriter, c *call) error {
 		answer, err := f(c)
-		if err == nil {
-			writeJSON(w, code, answer)
+		if err != nil {
+			return err
 		}
-		return err
+		if l, ok := answer.(*items); ok {
+			return l.writeTo(w)
+		}
+		writeJSON(w, code, answer)
+		return nil
 	}
 }
 
@@ -347,6 +352,7 @@ func writeStatus(w http.ResponseWriter, status metav1.Status) {
 	writeJSON(w, int(status.Code), status)
 }
 
+// writeJSON answers with one object; lists, which may be large, go by a listWriter.
 func writeJSON(w http.ResponseWriter, code int, answer any) {
 	body, err := json.Marshal(answer)
 	if err != nil {
@@ -354,10 +360,14 @@ func writeJSON(w http.ResponseWriter, code int, answer any) {
 		http.Error(w, "the answer could not be encoded", http.StatusInternalServerError)
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-cache, private")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
+	jsonHeader(w)
 	w.WriteHeader(code)
 	// The caller may have gone; there is nobody to tell.
 	_, _ = w.Write(body)
+}
+
+func jsonHeader(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-cache, private")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
 }

@@ -256,64 +256,6 @@ func TestTimelines(t *testing.T) {
 	}
 }
 
-// longTexts is a store of one page of messages that were cut.
-type longTexts struct {
-	page  history.EntryPage
-	texts map[string]string // by the hash of the only piece
-}
-
-func (s longTexts) TaskConversation(context.Context, history.ConversationQuery) (history.EntryPage, error) {
-	page := s.page
-	page.Entries = slices.Clone(page.Entries)
-	return page, nil
-}
-
-func (longTexts) Timeline(context.Context, history.TimelineQuery) (history.EventPage, error) {
-	return history.EventPage{}, nil
-}
-
-func (s longTexts) Text(_ context.Context, namespace string, p *conversation.Pieces) (string, error) {
-	return s.texts[namespace+"/"+string(p.Hashes[0])], nil
-}
-
-func TestLongTextsAreGivenWholeOnRequest(t *testing.T) {
-	pieces := func(hash string, bytes int64) *conversation.Pieces {
-		return &conversation.Pieces{Hashes: [][]byte{[]byte(hash)}, Bytes: bytes}
-	}
-	messages := func() []history.Entry {
-		return []history.Entry{
-			{Position: 1, Message: conversation.Message{Role: "user", Text: "a beg", TextPieces: pieces("text", 11)}},
-			{Position: 2, Message: conversation.Message{Role: "assistant", ToolCall: &conversation.ToolCall{Name: "Write", Input: `{"a`, InputPieces: pieces("input", 7)}}},
-			{Position: 3, Message: conversation.Message{Role: "tool", ToolResult: &conversation.ToolResult{Output: "hu", OutputPieces: pieces("huge", 9<<20)}}},
-			{Position: 4, Message: conversation.Message{Role: "output", Raw: "li", RawPieces: pieces("line", 4)}},
-		}
-	}
-	store := longTexts{texts: map[string]string{"team/text": "a beginning", "team/input": `{"a":1}`, "team/line": "line"}}
-	ask := func(query string) []historyv1alpha1.ConversationEntry {
-		store.page = history.EntryPage{Task: history.Task{Namespace: "team"}, Entries: messages()}
-		mux := http.NewServeMux()
-		historyapi.Register(mux, historyapi.Options{
-			Store: store, Authenticator: authenticator.RequestFunc(byHeader), Log: testr.New(t), Authorizer: rights{"ann get tasks/conversation team/a": true},
-		})
-		var list historyv1alpha1.ConversationList
-		if code := (&fixture{t: t, mux: mux}).get("ann", conversationPath+query, &list); code != http.StatusOK {
-			t.Fatalf("code %d", code)
-		}
-		return list.Items
-	}
-	cut := ask("")
-	if cut[0].Text != "a beg" || cut[0].TextBytes != 11 || cut[1].ToolCall.InputBytes != 7 || cut[2].ToolResult.OutputBytes != 9<<20 || cut[3].RawBytes != 4 {
-		t.Errorf("cut: %+v", cut)
-	}
-	full := ask("?full=true")
-	if full[0].Text != "a beginning" || full[0].TextBytes != 0 || full[1].ToolCall.Input != `{"a":1}` || full[1].ToolCall.InputBytes != 0 || full[3].Raw != "line" {
-		t.Errorf("full: %+v", full)
-	}
-	if full[2].ToolResult.Output != "hu" || full[2].ToolResult.OutputBytes != 9<<20 {
-		t.Errorf("beyond the bound: %+v", full[2].ToolResult)
-	}
-}
-
 func TestRefusals(t *testing.T) {
 	f := serve(t, pg.Database(t))
 	f.fill()

@@ -1,7 +1,6 @@
 package historyapi
 
 import (
-	"context"
 	"fmt"
 	"net/url"
 	"slices"
@@ -13,129 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
-	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
 )
 
-const (
-	// maxLimit is how many items a page has at most, and if nothing is asked for.
-	maxLimit = 500
-	// maxTextBytes is how long a text may be to be given whole, and maxPageText
-	// is how much of such texts a page has.
-	maxTextBytes = 8 << 20
-	maxPageText  = 32 << 20
-)
-
-// conversation answers with a page of a task's conversation. Parameters:
-// limit, continue, after (a position), branch (its name; else the active one), tail (the last so
-// many messages), uid (of a former task of the name), full (long texts whole,
-// up to maxTextBytes each and maxPageText together, instead of their beginnings).
-func (a *api) conversation(c *call) (any, error) {
-	values, access := c.URL.Query(), c.access
-	limit, err := numberOf(values, "limit", maxLimit)
-	if err != nil {
-		return nil, err
-	}
-	tail, err := numberOf(values, "tail", 0)
-	if err != nil {
-		return nil, err
-	}
-	after, err := numberOf(values, "after", 0)
-	if err != nil {
-		return nil, err
-	}
-	query := history.ConversationQuery{
-		After:     int64(after),
-		Namespace: access.Namespace, Name: access.Name, UID: values.Get("uid"), Branch: values.Get("branch"),
-		Limit: min(limit, maxLimit), Last: min(tail, maxLimit),
-	}
-	if token := values.Get("continue"); token != "" {
-		from, err := decodeCursor(token, kindConversation)
-		if err != nil {
-			return nil, err
-		}
-		query.UID, query.Branch, query.After, query.Last = from.UID, from.Branch, from.After, 0
-	}
-	full, err := flagOf(values, "full")
-	if err != nil {
-		return nil, err
-	}
-	page, err := a.Store.TaskConversation(c.Context(), query)
-	if err != nil {
-		return nil, err
-	}
-	if full {
-		if err := a.hydrate(c.Context(), page); err != nil {
-			return nil, err
-		}
-	}
-	return conversationList(page)
-}
-
-func conversationList(page history.EntryPage) (*historyv1alpha1.ConversationList, error) {
-	list := &historyv1alpha1.ConversationList{
-		TypeMeta: typeMeta("ConversationList"),
-		Items:    make([]historyv1alpha1.ConversationEntry, 0, len(page.Entries)),
-	}
-	for _, e := range page.Entries {
-		list.Items = append(list.Items, entryOf(e))
-	}
-	if page.Remaining > 0 && len(page.Entries) > 0 {
-		last := page.Entries[len(page.Entries)-1].Position
-		token, err := cursor{Kind: kindConversation, UID: page.Task.UID, Branch: page.Branch, After: last}.encode()
-		if err != nil {
-			return nil, err
-		}
-		list.Continue, list.RemainingItemCount = token, &page.Remaining
-	}
-	return list, nil
-}
-
-// hydrate puts the whole of long texts into a page, as far as the bounds
-// allow: those that stay cut say so by their pieces.
-func (a *api) hydrate(ctx context.Context, page history.EntryPage) error {
-	room := int64(maxPageText)
-	for i := range page.Entries {
-		for _, text := range page.Entries[i].Message.Texts() {
-			pieces := *text.Pieces
-			if pieces == nil || pieces.Bytes > min(room, maxTextBytes) {
-				continue
-			}
-			whole, err := a.Store.Text(ctx, page.Task.Namespace, pieces)
-			if err != nil {
-				return err
-			}
-			room -= pieces.Bytes
-			*text.Text, *text.Pieces = whole, nil
-		}
-	}
-	return nil
-}
-
-// whole is the length of a text that is cut, 0 for one that is not.
-func whole(p *conversation.Pieces) int64 {
-	if p == nil {
-		return 0
-	}
-	return p.Bytes
-}
-
-func entryOf(e history.Entry) historyv1alpha1.ConversationEntry {
-	entry := historyv1alpha1.ConversationEntry{
-		Position: e.Position, Time: metav1.NewMicroTime(e.Time), Branch: e.Branch, Attempt: e.Attempt,
-		Role: string(e.Message.Role), Text: e.Message.Text, TextBytes: whole(e.Message.TextPieces),
-		Raw: e.Message.Raw, RawBytes: whole(e.Message.RawPieces),
-	}
-	if c := e.Message.ToolCall; c != nil {
-		entry.ToolCall = &historyv1alpha1.ToolCall{ID: c.ID, Name: c.Name, Input: c.Input, InputBytes: whole(c.InputPieces)}
-	}
-	if r := e.Message.ToolResult; r != nil {
-		entry.ToolResult = &historyv1alpha1.ToolResult{
-			CallID: r.CallID, Output: r.Output, OutputBytes: whole(r.OutputPieces), IsError: r.IsError, Interrupted: r.Interrupted,
-		}
-	}
-	return entry
-}
+// maxLimit is how many items a page has at most, and if nothing is asked for.
+const maxLimit = 500
 
 // timeline answers with a page of the timeline of a task, or of the namespace.
 // Parameters: limit, continue, type (several, repeated or with commas), since
@@ -174,24 +55,22 @@ func (a *api) timeline(c *call) (any, error) {
 	return timelineList(page, uid)
 }
 
-func timelineList(page history.EventPage, uid string) (*historyv1alpha1.TimelineEventList, error) {
-	list := &historyv1alpha1.TimelineEventList{
-		TypeMeta: typeMeta("TimelineEventList"),
-		Items:    make([]historyv1alpha1.TimelineEvent, 0, len(page.Events)),
-	}
+func timelineList(page history.EventPage, uid string) (*items, error) {
+	events := make([]historyv1alpha1.TimelineEvent, 0, len(page.Events))
 	for _, e := range page.Events {
-		list.Items = append(list.Items, historyv1alpha1.TimelineEvent{
+		events = append(events, historyv1alpha1.TimelineEvent{
 			ID: e.ID, Time: metav1.NewMicroTime(e.Time), Task: e.Task.Name, TaskUID: e.Task.UID, Type: e.Type,
 			Reason: e.Reason, Actor: e.Actor, Message: e.Message, Attempt: e.Attempt, Checkpoint: e.Checkpoint, ImportedBy: e.ImportedBy,
 		})
 	}
+	list := itemsOf("TimelineEventList", events)
 	if page.More && len(page.Events) > 0 {
 		last := page.Events[len(page.Events)-1]
 		token, err := cursor{Kind: kindTimeline, UID: uid, Time: last.Time, ID: last.ID}.encode()
 		if err != nil {
 			return nil, err
 		}
-		list.Continue = token
+		list.meta.Continue = token
 	}
 	return list, nil
 }
