@@ -82,26 +82,20 @@ func (r *Repo) remote(ctx context.Context, m Remote, args ...string) ([]byte, er
 // Errors: Unreachable (try again), AuthenticationFailed, RepositoryNotFound,
 // Rejected (the message is the remote's), CheckpointNotFound (a Source).
 func (r *Repo) Push(ctx context.Context, m Remote, updates ...RefUpdate) error {
-	_, err := r.PushRefs(ctx, m, updates...)
-	return err
-}
-
-// PushRefs is Push for who wants to know which of the refs the remote did not have.
-func (r *Repo) PushRefs(ctx context.Context, m Remote, updates ...RefUpdate) (made []string, err error) {
 	if len(updates) == 0 {
-		return nil, nil
+		return nil
 	}
-	args := []string{"push", "--no-progress", "--porcelain", "--atomic", "--no-thin", "--no-verify", "--no-follow-tags", "--recurse-submodules=no", "--end-of-options", m.URL}
+	args := []string{"push", "--quiet", "--porcelain", "--atomic", "--no-thin", "--no-verify", "--no-follow-tags", "--recurse-submodules=no", "--end-of-options", m.URL}
 	var sources, states []string
 	for _, u := range updates {
 		if err := checkRefName(u.Name); err != nil || !strings.HasPrefix(u.Name, "refs/") {
-			return nil, fail(InvalidReference, err, "%q cannot be the name of a ref", u.Name)
+			return fail(InvalidReference, err, "%q cannot be the name of a ref", u.Name)
 		}
 		sources = append(sources, u.Source)
 	}
 	ids, err := r.resolveAll(ctx, sources)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for i, u := range updates {
 		args = append(args, ids[i].String()+":"+u.Name)
@@ -111,29 +105,18 @@ func (r *Repo) PushRefs(ctx context.Context, m Remote, updates ...RefUpdate) (ma
 	}
 	m.grafts = r.graft(ctx, states)
 	defer os.Remove(m.grafts)
-	out, err := r.remote(ctx, m, args...)
+	_, err = r.remote(ctx, m, args...)
 	if err != nil && m.grafts != "" && lacksObjects(err) {
 		// It has lost what it was seen to have, or does not show it any more.
 		r.forgetState(ctx)
 		m.grafts = ""
-		out, err = r.remote(ctx, m, args...)
+		_, err = r.remote(ctx, m, args...)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	r.noteState(ctx, states)
-	return newRefs(string(out)), nil
-}
-
-// newRefs reads from what a push says which refs it has made.
-func newRefs(porcelain string) (made []string) {
-	for line := range strings.Lines(porcelain) {
-		if fields := strings.Split(line, "\t"); len(fields) == 3 && fields[0] == "*" {
-			_, name, _ := strings.Cut(fields[1], ":")
-			made = append(made, name)
-		}
-	}
-	return made
+	return nil
 }
 
 // CheckPush asks a remote whether it would take any push, without one.

@@ -7,6 +7,15 @@
 //   - A checkpoint is recorded at once, as not durable. When the gitstore has
 //     both of its refs, a second record says that it is durable.
 //   - Nothing is pushed that the journal does not know.
+//   - What the gitstore had it may lack again: it may be put back to an older copy
+//     while the task is at work. So a push first asks it what it has, and what the
+//     volume has beside that is pushed as well. Asking changes nothing there and
+//     hangs on no other push: if the answer is lost, or the daemon killed, it is
+//     asked once more. That is one more request, so not every push asks: the first
+//     one of a daemon does, the one after a push that failed (a gitstore cannot be
+//     put back without going away), one in a minute (nothing may have been pushed
+//     meanwhile), and the one of an attempt's last checkpoint. Until that has
+//     arrived the pod does not end, so a task that completes leaves no hole.
 //   - What is damaged on the volume is given up, with its reason; the next
 //     checkpoint begins a new history, complete in itself.
 package checkpoint
@@ -44,7 +53,7 @@ type Repo interface {
 	Checkpoint(context.Context, worktree.CheckpointRequest) (worktree.Checkpoint, error)
 	Warm(ctx context.Context, parent string) error
 	Cold() bool
-	PushRefs(context.Context, worktree.Remote, ...worktree.RefUpdate) (made []string, err error)
+	Push(context.Context, worktree.Remote, ...worktree.RefUpdate) error
 	Sendable(ctx context.Context, ids, has []string) error
 	Refs(context.Context, string) (map[string]string, error)
 	RemoteRefs(context.Context, worktree.Remote, string) (map[string]string, error)
@@ -65,7 +74,7 @@ type Taker struct {
 	Log  logr.Logger
 
 	taking, pushing sync.Mutex
-	witness         *witness // for who holds pushing
+	compared        time.Time // for who holds pushing; zero before the first push, and after one that failed
 }
 
 // Request says what a checkpoint is taken for.

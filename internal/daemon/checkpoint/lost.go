@@ -37,7 +37,6 @@ func (t *Taker) damaged(ctx context.Context, remote worktree.Remote, points []jo
 	}
 	err = t.Repo.Sendable(ctx, ids, has)
 	if worktree.ReasonOf(err) != worktree.CheckpointCorrupted {
-		t.dismissWitness(there)
 		return nil
 	}
 	return &RefusedError{Reason: string(worktree.CheckpointCorrupted), Err: err,

@@ -15,7 +15,8 @@ import (
 // broken is a volume of which the second and third checkpoint cannot be read.
 type broken struct {
 	store
-	remote error // what the gitstore says when it is asked what it has
+	away bool // the gitstore goes away in a push
+	gone bool
 }
 
 var errPush = errors.New("the remote end hung up")
@@ -28,16 +29,20 @@ func (b *broken) Sendable(_ context.Context, ids, _ []string) error {
 }
 
 func (b *broken) RemoteRefs(context.Context, worktree.Remote, string) (map[string]string, error) {
-	return nil, b.remote
+	if b.gone {
+		return nil, &worktree.Error{Reason: worktree.Unreachable, Message: "down"}
+	}
+	return nil, nil
 }
 
-func (b *broken) PushRefs(ctx context.Context, m worktree.Remote, updates ...worktree.RefUpdate) ([]string, error) {
+func (b *broken) Push(ctx context.Context, m worktree.Remote, updates ...worktree.RefUpdate) error {
+	b.gone = b.away
 	for _, u := range updates {
-		if b.remote != nil || u.Source == "c2" || u.Source == "c3" {
-			return nil, errPush
+		if b.gone || u.Source == "c2" || u.Source == "c3" {
+			return errPush
 		}
 	}
-	return b.store.PushRefs(ctx, m, updates...)
+	return b.store.Push(ctx, m, updates...)
 }
 
 func TestADamagedCheckpointIsGivenUpAndTheNextOneBeginsAnew(t *testing.T) {
@@ -52,11 +57,11 @@ func TestADamagedCheckpointIsGivenUpAndTheNextOneBeginsAnew(t *testing.T) {
 		return nil
 	})).To(gomega.Succeed())
 
-	repo.remote = &worktree.Error{Reason: worktree.Unreachable, Message: "down"}
+	repo.away = true
 	g.Expect(taker.Push(t.Context())).To(gomega.MatchError(errPush))
 	g.Expect(taker.Journal.State().Pending).To(gomega.HaveLen(3), "nothing is given up while the gitstore cannot be reached")
 
-	repo.remote = nil
+	repo.away, repo.gone = false, false
 	g.Expect(taker.Push(t.Context())).To(gomega.Succeed())
 	state := taker.Journal.State()
 	g.Expect(state.Pending).To(gomega.BeEmpty())

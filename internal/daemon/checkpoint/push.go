@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/clew-dev/clew/internal/daemon/gateway"
 	"github.com/clew-dev/clew/internal/daemon/journal"
@@ -22,25 +23,26 @@ const maxPushed = 100
 func (t *Taker) Push(ctx context.Context) error {
 	t.pushing.Lock()
 	defer t.pushing.Unlock()
-	if err := t.pushPending(ctx); err != nil || !t.gitstoreIsOlder() {
-		return err
+	err := t.pushPending(ctx)
+	if err != nil {
+		t.compared = time.Time{}
 	}
-	if err := t.findLost(ctx); err != nil {
-		return err
-	}
-	return t.pushPending(ctx)
+	return err
 }
 
 func (t *Taker) pushPending(ctx context.Context) error {
-	pending := t.Journal.State().Pending
-	if len(pending) == 0 {
+	state := t.Journal.State()
+	if len(state.Pending) == 0 {
 		return nil
 	}
-	if err := t.findWitness(ctx); err != nil {
-		return err
+	if t.toCompare(&state) {
+		if err := t.compare(ctx); err != nil {
+			return err
+		}
+		state = t.Journal.State()
 	}
 	all := &RefusedError{}
-	for slice := range slices.Chunk(pending, maxPushed) {
+	for slice := range slices.Chunk(state.Pending, maxPushed) {
 		if err := t.pushSlice(ctx, slice, all); err != nil {
 			return err
 		}
@@ -82,26 +84,20 @@ func (t *Taker) push(ctx context.Context, points []journal.Point) error {
 		return err
 	}
 	var updates []worktree.RefUpdate
-	for _, p := range t.withWitness(points) {
+	for _, p := range points {
 		updates = append(updates,
 			worktree.RefUpdate{Source: p.Code, Name: worktree.CodeRef(t.TaskUID, p.Number)},
 			worktree.RefUpdate{Source: p.State, Name: worktree.StateRef(t.TaskUID, p.Number)})
 	}
-	made, err := t.Repo.PushRefs(ctx, remote, updates...)
-	if err = GitError(err); err != nil {
+	if err = GitError(t.Repo.Push(ctx, remote, updates...)); err != nil {
 		var refused *RefusedError
-		if errors.As(err, &refused) && !refused.Retryable && t.witness.point.Number != 0 {
-			t.witness.point = journal.Point{} // what is refused for good may be the witness
-			return t.push(ctx, points)
-		}
-		if ctx.Err() == nil && refused == nil && !errors.Is(err, gateway.ErrFenced) {
+		if ctx.Err() == nil && !errors.As(err, &refused) && !errors.Is(err, gateway.ErrFenced) {
 			if lost := t.damaged(ctx, remote, points); lost != nil {
 				return lost
 			}
 		}
 		return err
 	}
-	t.hearWitness(made, points[len(points)-1])
 	pushed := map[int64]bool{}
 	for _, p := range points {
 		pushed[p.Number] = true

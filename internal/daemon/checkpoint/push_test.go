@@ -22,18 +22,18 @@ type store struct {
 	answer func(refs []string) error
 }
 
-func (s *store) PushRefs(_ context.Context, _ worktree.Remote, updates ...worktree.RefUpdate) ([]string, error) {
+func (s *store) Push(_ context.Context, _ worktree.Remote, updates ...worktree.RefUpdate) error {
 	var refs []string
 	for _, u := range updates {
 		refs = append(refs, u.Name)
 	}
 	if s.answer != nil {
 		if err := s.answer(refs); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	s.pushes = append(s.pushes, refs)
-	return refs, nil
+	return nil
 }
 
 // waiting is a Taker with so many checkpoints that the store lacks.

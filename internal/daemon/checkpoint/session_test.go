@@ -37,9 +37,7 @@ func (*notebook) Warm(context.Context, string) error { return nil }
 
 func (*notebook) Cold() bool { return false }
 
-func (*notebook) PushRefs(context.Context, worktree.Remote, ...worktree.RefUpdate) ([]string, error) {
-	return nil, nil
-}
+func (*notebook) Push(context.Context, worktree.Remote, ...worktree.RefUpdate) error { return nil }
 
 // TestACheckpointTellsOfItsSession: the record for the history and the commit for
 // whoever restores it say the same, and no Secret gets into either.

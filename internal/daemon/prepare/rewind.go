@@ -205,7 +205,7 @@ func (p *preparer) preserve(ctx context.Context, r *journal.Rewind) (name string
 func (p *preparer) publish(ctx context.Context, r *journal.Rewind, branch string) {
 	remote, err := p.cfg.Remote()
 	if err == nil {
-		_, err = p.repo.PushRefs(ctx, remote, worktree.RefUpdate{Source: r.From.Code, Name: "refs/heads/clew/" + p.cfg.Pod.Task + "/" + branch})
+		err = p.repo.Push(ctx, remote, worktree.RefUpdate{Source: r.From.Code, Name: "refs/heads/clew/" + p.cfg.Pod.Task + "/" + branch})
 	}
 	if err != nil {
 		p.log.Error(err, "the branch is in the agent's repository but not in the gitstore", "branch", branch)

@@ -289,10 +289,10 @@ func (c *crashing) Checkpoint(ctx context.Context, r worktree.CheckpointRequest)
 	return c.Repo.Checkpoint(ctx, r)
 }
 
-func (c *crashing) PushRefs(ctx context.Context, m worktree.Remote, u ...worktree.RefUpdate) ([]string, error) {
+func (c *crashing) Push(ctx context.Context, m worktree.Remote, u ...worktree.RefUpdate) error {
 	c.tick("before push")
 	defer c.tick("after push")
-	return c.Repo.PushRefs(ctx, m, u...)
+	return c.Repo.Push(ctx, m, u...)
 }
 
 func (c *crashing) Restore(ctx context.Context, r worktree.RestoreRequest) (worktree.RestoreResult, error) {

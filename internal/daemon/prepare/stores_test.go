@@ -79,6 +79,30 @@ func TestDurableCheckpointsThatTheGitstoreLost(t *testing.T) {
 	}
 }
 
+// TestATaskThatCompletesLeavesNoHoleInTheGitstore: it was put back while the agent
+// worked, and was never away when a push came.
+func TestATaskThatCompletesLeavesNoHoleInTheGitstore(t *testing.T) {
+	t.Parallel()
+	w := daemontest.NewWorld(t, files)
+	w.Policy.EveryToolCalls = 1
+	w.Prepare(1, nil)
+	attempt(w, 1, func(a *daemontest.Shim) {
+		for n := int64(1); n < 3; n++ {
+			step(w, a, fmt.Sprint(n), "a.txt", fmt.Sprintf("changed by %d\n", n))
+			w.Server.Until(t, "the checkpoint is durable", w.UID, func(k *daemontest.Task) bool { return k.Checkpoints[n].GetDurable() })
+		}
+		for _, ref := range []string{worktree.CodeRef(w.UID, 1), worktree.StateRef(w.UID, 1)} {
+			w.Git.Run(t, filepath.Join(w.Git.Dir, "store.git"), "update-ref", "-d", ref)
+		}
+	})
+	refs := w.Git.Refs(t, "store")
+	for _, n := range known(w) {
+		if !slices.Contains(refs, worktree.CodeRef(w.UID, n)) || !slices.Contains(refs, worktree.StateRef(w.UID, n)) {
+			t.Errorf("the task has completed, and the gitstore lacks checkpoint %d of %v", n, known(w))
+		}
+	}
+}
+
 // TestAJournalThatCannotBeRead: what the volume holds is kept, the newest durable
 // checkpoint is restored, and the task goes on.
 func TestAJournalThatCannotBeRead(t *testing.T) {

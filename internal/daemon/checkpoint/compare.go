@@ -6,73 +6,23 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// The gitstore may be put back to an older copy while a task is at work. What it
-// then lacks is on the task's volume. A copy lacks the newest checkpoints first,
-// so each push brings the newest that was pushed before as well: where that is
-// new to the gitstore, others may be missing.
+// compareAgain is how long the gitstore is believed to have what it had.
+const compareAgain = time.Minute
 
-// witness is the newest checkpoint that the gitstore had.
-type witness struct {
-	point journal.Point // number 0: there is none
-	// lost says that the gitstore did not have it any more.
-	lost bool
+// toCompare says whether a push is to find out first what else the gitstore lacks.
+func (t *Taker) toCompare(s *journal.State) bool {
+	return time.Since(t.compared) >= compareAgain || s.Final != nil && s.Waits(s.Final.Number)
 }
 
-// findWitness looks for it on the volume, for the first push of this process.
-func (t *Taker) findWitness(ctx context.Context) error {
-	if t.witness != nil {
-		return nil
-	}
-	here, err := t.OnVolume(ctx)
-	if err != nil {
-		return err
-	}
-	t.witness = &witness{}
-	state := t.Journal.State()
-	for number, point := range here {
-		if number > t.witness.point.Number && !state.Waits(number) && !state.IsLost(number) {
-			t.witness.point = point
-		}
-	}
-	return nil
-}
-
-// withWitness are the points of a push, and the witness.
-func (t *Taker) withWitness(points []journal.Point) []journal.Point {
-	if t.witness.point.Number == 0 {
-		return points
-	}
-	return append(slices.Clip(points), t.witness.point)
-}
-
-// hearWitness takes note of what was new to the gitstore in a push through a point.
-func (t *Taker) hearWitness(made []string, through journal.Point) {
-	if n := t.witness.point.Number; n != 0 && slices.Contains(made, worktree.CodeRef(t.TaskUID, n)) {
-		t.witness.lost = true
-	}
-	if through.Number > t.witness.point.Number {
-		t.witness.point = through
-	}
-}
-
-// dismissWitness is for a push that failed though its own checkpoints can be sent:
-// it may be the witness that cannot. refs are those that the gitstore has.
-func (t *Taker) dismissWitness(refs map[string]string) {
-	if n := t.witness.point.Number; n != 0 && refs[worktree.CodeRef(t.TaskUID, n)] == "" {
-		t.witness.lost = true
-	}
-	t.witness.point = journal.Point{}
-}
-
-func (t *Taker) gitstoreIsOlder() bool { return t.witness != nil && t.witness.lost }
-
-// findLost has all checkpoints of the volume pushed that the gitstore lacks.
-func (t *Taker) findLost(ctx context.Context) error {
+// compare has all checkpoints of the volume pushed that the gitstore lacks.
+func (t *Taker) compare(ctx context.Context) error {
+	now := time.Now()
 	here, err := t.OnVolume(ctx)
 	if err != nil {
 		return err
@@ -84,14 +34,14 @@ func (t *Taker) findLost(ctx context.Context) error {
 	state := t.Journal.State()
 	var again []journal.Point
 	for number, point := range here {
-		if _, ok := there[number]; !ok && !state.IsLost(number) {
+		if _, ok := there[number]; !ok && !state.IsLost(number) && !state.Waits(number) {
 			again = append(again, point)
 		}
 	}
 	if err := t.PushAgain(again); err != nil {
 		return err
 	}
-	t.witness.lost = false
+	t.compared = now
 	return nil
 }
 
