@@ -77,9 +77,9 @@ var errBusy = errors.New("too many requests of this task or namespace are being 
 
 // shares keeps each task and namespace to its part of the server.
 type shares struct {
-	arrivals, large, requests, streams *places.Places
-	requestsOfNamespace                int
-	bytesPerSecond                     int
+	owing, arrivals, large, requests, streams *places.Places
+	requestsOfNamespace                       int
+	bytesPerSecond                            int
 
 	mu    sync.Mutex
 	paces *cache.LRUExpireCache
@@ -88,7 +88,7 @@ type shares struct {
 func newShares(bytesPerSecond, connections int) *shares {
 	atWork := max(connections-spareConnections, 1)
 	return &shares{
-		arrivals: places.New(arrivalsInAll), large: places.New(largeInAll), requests: places.New(atWork), streams: places.New(streamsInAll),
+		owing: places.New(pacesKept), arrivals: places.New(arrivalsInAll), large: places.New(largeInAll), requests: places.New(atWork), streams: places.New(streamsInAll),
 		requestsOfNamespace: atWork - places.Reserve(atWork),
 		bytesPerSecond:      bytesPerSecond, paces: cache.NewLRUExpireCache(pacesKept),
 	}
@@ -100,7 +100,7 @@ func (s *shares) arrive(r *http.Request, id podidentity.Identity) (leave func(),
 	defer cancel()
 	if procedureOf(r) == procedureCommands {
 		leave, err = s.streams.Take(ctx, places.Share{Of: id.TaskUID, Places: streamsOfTask})
-	} else if err = s.pace(id).WaitN(ctx, 0); err == nil {
+	} else if err = s.settle(ctx, id); err == nil {
 		leave, err = s.arrivals.Take(ctx,
 			places.Share{Of: "task/" + id.TaskUID, Places: arrivalsOfTask},
 			places.Share{Of: "namespace/" + id.Namespace, Places: arrivalsOfNamespace})
@@ -109,6 +109,17 @@ func (s *shares) arrive(r *http.Request, id podidentity.Identity) (leave func(),
 		return nil, connect.NewError(connect.CodeUnavailable, errBusy)
 	}
 	return leave, nil
+}
+
+// settle waits until a task owes its pace nothing. One of its requests does so, and the
+// next ones in line behind it: so they are not more than a line holds.
+func (s *shares) settle(ctx context.Context, id podidentity.Identity) error {
+	next, err := s.owing.Take(ctx, places.Share{Of: id.TaskUID, Places: 1})
+	if err != nil {
+		return err
+	}
+	defer next()
+	return s.pace(id).WaitN(ctx, 0)
 }
 
 // arrival is a request that has come.

@@ -3,9 +3,13 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 
 	"github.com/clew-dev/clew/internal/places"
+	"github.com/clew-dev/clew/internal/podidentity"
 )
 
 func TestNoNamespaceGetsAllConnections(t *testing.T) {
@@ -23,5 +27,42 @@ func TestNoNamespaceGetsAllConnections(t *testing.T) {
 		if took < 1 || took >= connections {
 			t.Errorf("a namespace gets %d of %d connections", took, connections)
 		}
+	}
+}
+
+// Nothing but a pod's own connections bounds how many requests it makes. Most of them
+// have to be answered at once: each that waits costs memory.
+func TestHoweverManyRequestsAPodMakesFewOfThemWait(t *testing.T) {
+	const requests = 1000
+	id := podidentity.Identity{Namespace: "a", TaskName: "one", TaskUID: "one"}
+	for name, c := range map[string]struct {
+		procedure string
+		bursts    int // that the task has sent just now
+		want      int
+	}{
+		"streams":                      {procedureCommands, 0, 16 * streamsOfTask},
+		"requests":                     {"Append", 0, 16 * arrivalsOfTask},
+		"requests of a task that owes": {"Append", 2, 1 + 16},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newShares(1<<10, defaultConnections)
+				for range c.bursts {
+					s.spend(id, paceBurst<<10, 0)
+				}
+				answered := make(chan error, requests)
+				for range requests {
+					go func() {
+						r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/clew.daemon.v1.DaemonService/"+c.procedure, nil)
+						_, err := s.arrive(r, id)
+						answered <- err
+					}()
+				}
+				synctest.Wait()
+				if waiting := requests - len(answered); waiting != c.want {
+					t.Errorf("%d of %d wait, want %d", waiting, requests, c.want)
+				}
+			})
+		})
 	}
 }
