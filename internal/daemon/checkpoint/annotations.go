@@ -78,5 +78,5 @@ func (t *Taker) TellAgain(p journal.Point, meta worktree.Meta) error {
 	r.Commit, r.Tree, r.StateCommit, r.Durable = p.Code, p.Tree, p.State, true
 	r.GitHead, r.GitBranch, r.DirtyFileCount = meta.Agent.Head, meta.Agent.Branch, clamp(meta.Agent.DirtyCount)
 	r.Files, r.Bytes, r.SkippedCount = meta.TotalFiles, meta.TotalBytes, clamp(meta.SkippedCount)
-	return t.append(&daemonv1.Record{Body: &daemonv1.Record_Checkpoint{Checkpoint: r}})
+	return t.tell(r)
 }

@@ -177,10 +177,18 @@ func (t *Taker) Recover() error {
 	}
 	// After a crash between the two writes this repeats the record, which the
 	// server takes for an update that changes nothing.
-	if err := t.append(&daemonv1.Record{Body: &daemonv1.Record_Checkpoint{Checkpoint: record}}); err != nil {
+	if err := t.tell(record); err != nil {
 		return err
 	}
 	return t.Journal.Update(func(s *journal.State) error { return s.SetUnspooled(nil) })
+}
+
+// tell records a checkpoint as one of the attempt that took it, which may be an
+// earlier one: that it completed says nothing of this one.
+func (t *Taker) tell(c *daemonv1.CheckpointRecord) error {
+	return t.Spool.Append(nil, &daemonv1.Record{
+		Time: timestamppb.Now(), Attempt: c.GetAttempt(), Body: &daemonv1.Record_Checkpoint{Checkpoint: c},
+	})
 }
 
 func (t *Taker) append(r *daemonv1.Record) error {
@@ -309,6 +317,5 @@ func GitError(err error) error {
 
 // TellDurable records that the gitstore has a checkpoint.
 func (t *Taker) TellDurable(p journal.Point) error {
-	record := &daemonv1.CheckpointRecord{Number: p.Number, Commit: p.Code, Tree: p.Tree, StateCommit: p.State, Durable: true, Attempt: t.Attempt}
-	return t.append(&daemonv1.Record{Body: &daemonv1.Record_Checkpoint{Checkpoint: record}})
+	return t.tell(&daemonv1.CheckpointRecord{Number: p.Number, Commit: p.Code, Tree: p.Tree, StateCommit: p.State, Durable: true, Attempt: t.Attempt})
 }

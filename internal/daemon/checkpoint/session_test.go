@@ -105,6 +105,25 @@ func TestACheckpointTellsOfItsSession(t *testing.T) {
 	}
 }
 
+// The daemon of an attempt was killed when its last checkpoint was taken, and the
+// record was not in the spool yet.
+func TestTheNextAttemptTellsOfACheckpointAsOfTheOneBefore(t *testing.T) {
+	taker := waiting(t, &notebook{}, 0)
+	err := taker.Journal.Update(func(s *journal.State) error {
+		return s.SetUnspooled(&daemonv1.CheckpointRecord{Number: 1, Trigger: "Completion", Attempt: 1})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	taker.Attempt = 2
+	if err := taker.Recover(); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := taker.Spool.Record(1); err != nil || r.GetCheckpoint().GetTrigger() != "Completion" || r.GetAttempt() != 1 {
+		t.Fatalf("%v, %v", r, err)
+	}
+}
+
 func TestForeignAnnotations(t *testing.T) {
 	for _, a := range []map[string]string{nil, {"agent-session": ""}, {"agent-session": "{torn"}, {"agent-session": `{"record":7}`}, {"agent-session": `{"record":{}}`}, {"record": "{torn"}, {"record": `{"afterSequence":"x"}`}} {
 		if s := checkpoint.Session(a); s != nil {

@@ -144,3 +144,27 @@ func TestCheckpointsThatOnlyTheGitstoreKnowsAreToldAgain(t *testing.T) {
 	expect(t, "a file of checkpoint 2", w.Read("a.txt"), "changed by 2\n")
 	expect(t, "commit", checkpoint(w, 2).GetCommit(), second.GetCommit())
 }
+
+// TestACheckpointIsToldAgainAsOneOfTheAttemptThatTookIt: told as this attempt's, the
+// one by which an earlier attempt completed would say that the agent, which is just
+// at work, has completed.
+func TestACheckpointIsToldAgainAsOneOfTheAttemptThatTookIt(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	completed := latest(w)
+	w.LoseVolume()
+	w.Server.RollBack(w.UID, 1)
+	w.Prepare(2, nil)
+	told := map[int64]int64{}
+	w.Server.Look(w.UID, func(k *daemontest.Task) {
+		for _, r := range k.Records {
+			if c := r.GetCheckpoint(); c.GetTrigger() != "" {
+				told[c.GetNumber()] = r.GetAttempt()
+			}
+		}
+	})
+	for n := range completed.GetNumber() {
+		expect(t, fmt.Sprintf("attempt of checkpoint %d", n+1), told[n+1], 1)
+	}
+	expect(t, "trigger of the last one", checkpoint(w, completed.GetNumber()).GetTrigger(), "Completion")
+}
