@@ -260,12 +260,17 @@ func shutdown(server *http.Server, cancel context.CancelFunc, grace time.Duratio
 	return server.Close()
 }
 
+// maxHeaderBytes has room for a token and what git says of itself; a stranger's are
+// kept as well.
+const maxHeaderBytes = 16 << 10
+
 func newServer(ctx context.Context, handler http.Handler, certificate certificates, logs slog.Handler) *http.Server {
 	return &http.Server{
 		Handler:           handler,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    maxHeaderBytes,
 		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate.GetCertificate},
 		// HTTP/1.1 only: git uses one connection at a time, and with HTTP/2 an
 		// early answer to a push would reset the stream under it.

@@ -10,6 +10,22 @@ import (
 	"time"
 )
 
+// What one connection may make the server keep. Strangers can open them, and what
+// they send is kept before anybody knows who they are: an unfinished header, the
+// room for a frame that was announced, a body that nobody reads yet.
+const (
+	// maxHeaderBytes has room for what the API server tells of somebody who is in
+	// hundreds of groups. Each field counts for 32 bytes more than it has.
+	maxHeaderBytes = 64 << 10
+	// maxStreams is what clients take for granted until they are told. With fewer, a
+	// request that comes before would be refused, and could not be sent again if it
+	// has a body.
+	maxStreams        = 100
+	maxFrameBytes     = 16 << 10 // the least that the protocol allows
+	maxUnreadOfStream = 64 << 10
+	maxUnreadBytes    = 2 * maxUnreadOfStream
+)
+
 // newTLSServer serves daemons and the API server's front proxy. The latter
 // identifies itself by a client certificate, which the history API verifies;
 // daemons have none.
@@ -18,8 +34,12 @@ func newTLSServer(handler http.Handler, certificate func(*tls.ClientHelloInfo) (
 	server.TLSConfig = &tls.Config{
 		MinVersion: tls.VersionTLS12, GetCertificate: certificate, ClientAuth: tls.RequestClientCert,
 	}
-	// Daemons that vanish without a word are noticed by pings.
-	server.HTTP2 = &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second}
+	server.HTTP2 = &http.HTTP2Config{
+		// Daemons that vanish without a word are noticed by pings.
+		SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second,
+		MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrameBytes,
+		MaxReceiveBufferPerStream: maxUnreadOfStream, MaxReceiveBufferPerConnection: maxUnreadBytes,
+	}
 	return server
 }
 
@@ -29,6 +49,7 @@ func newPlainServer(handler http.Handler, logs slog.Handler) *http.Server {
 		Handler:           handler,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(logs, slog.LevelDebug),
 	}
 }
