@@ -236,6 +236,7 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 	p.mux.Handle(p.gateway.Handler())
 	historyapi.Register(p.mux, historyapi.Options{
 		Store:         stores.people,
+		Connections:   stores.people.MaxConnections(),
 		Archive:       archive{Store: stores.people, transfers: stores.archive},
 		Tasks:         tasks,
 		ImportBytes:   o.ImportBytes,

@@ -43,12 +43,12 @@ const (
 // export streams a history as JSON lines. Who takes it out is recorded before
 // anything is. Parameters: uid.
 func (a *api) export(w http.ResponseWriter, c *call) error {
-	release, err := a.enter(c, a.exports, exportsOfNamespace)
+	release, err := a.enter(c, a.exports)
 	if err != nil {
 		return err
 	}
 	defer release()
-	task, err := a.find(c.Context(), c.access.Namespace, c.access.Name, c.URL.Query().Get("uid"))
+	task, err := a.findAtStore(c, c.URL.Query().Get("uid"))
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,12 @@ func (a *api) deleteHistory(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	task, err := a.find(c.Context(), c.access.Namespace, c.access.Name, uid)
+	release, err := a.enter(c, a.deletions)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	task, err := a.findAtStore(c, uid)
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,8 @@ const (
 //
 // Texts may be long, and the agent's choice: a message's are read when it is its
 // turn, and are gone when it is written. A page ends early where the next message
-// would make it too long, or cannot be read; asked for first, that one says why.
+// would make it too long, comes too late or cannot be read; asked for first, that
+// one says why.
 func (a *api) conversation(w http.ResponseWriter, c *call) error {
 	query, err := conversationQuery(c)
 	if err != nil {
@@ -36,7 +37,11 @@ func (a *api) conversation(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
-	page, err := a.Store.TaskConversation(c.Context(), query)
+	var page history.EntryPage
+	err = a.atStore(c, func() error {
+		page, err = a.Store.TaskConversation(c.Context(), query)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -46,7 +51,7 @@ func (a *api) conversation(w http.ResponseWriter, c *call) error {
 			if i > 0 && list.bytes+cutBytes(e.Message) > maxPageBytes {
 				break
 			}
-			if e.Message, err = a.hydrate(c.Context(), page.Task.Namespace, e.Message); err != nil && i > 0 {
+			if e.Message, err = a.hydrate(c, page.Task.Namespace, e.Message); err != nil && i > 0 {
 				break
 			}
 			if err != nil {
@@ -56,7 +61,7 @@ func (a *api) conversation(w http.ResponseWriter, c *call) error {
 		if err := list.entry(entryOf(e)); err != nil {
 			return err
 		}
-		if list.bytes >= maxPageBytes {
+		if list.bytes >= maxPageBytes || c.Context().Err() != nil {
 			break
 		}
 	}
@@ -111,8 +116,15 @@ func conversationMeta(page history.EntryPage, given int) (meta metav1.ListMeta, 
 
 // hydrate returns a message with its long texts whole, as far as the bound
 // allows: those that stay cut say so by their pieces.
-func (a *api) hydrate(ctx context.Context, namespace string, m conversation.Message) (conversation.Message, error) {
+func (a *api) hydrate(c *call, namespace string, m conversation.Message) (conversation.Message, error) {
+	if cutBytes(m) == 0 {
+		return m, nil
+	}
 	m = m.Clone()
+	return m, a.atStore(c, func() error { return a.readTexts(c.Context(), namespace, &m) })
+}
+
+func (a *api) readTexts(ctx context.Context, namespace string, m *conversation.Message) error {
 	room := int64(maxTextBytes)
 	for _, text := range m.Texts() {
 		pieces := *text.Pieces
@@ -121,12 +133,12 @@ func (a *api) hydrate(ctx context.Context, namespace string, m conversation.Mess
 		}
 		whole, err := a.Store.Text(ctx, namespace, pieces)
 		if err != nil {
-			return m, err
+			return err
 		}
 		room -= pieces.Bytes
 		*text.Text, *text.Pieces = whole, nil
 	}
-	return m, nil
+	return nil
 }
 
 // cutBytes is how much of a message's texts hydrate would read.

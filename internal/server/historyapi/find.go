@@ -48,11 +48,6 @@ func (a *api) search(c *call) (any, error) {
 		}
 		query.After = from.Hit
 	}
-	release, err := a.enter(c, a.searches, searchesOfNamespace)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
 	page, err := a.Archive.Search(c.Context(), query)
 	if err != nil {
 		return nil, err
@@ -215,6 +210,15 @@ func (a *api) taskHistory(c *call) (any, error) {
 	}
 	found := taskHistoryOf(task)
 	return &found, nil
+}
+
+// findAtStore finds the task of a request when there is a place.
+func (a *api) findAtStore(c *call, uid string) (task history.TaskSummary, err error) {
+	err = a.atStore(c, func() error {
+		task, err = a.find(c.Context(), c.access.Namespace, c.access.Name, uid)
+		return err
+	})
+	return task, err
 }
 
 // find looks for a task by its exact name: the newest, or the one of the UID.

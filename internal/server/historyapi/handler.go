@@ -102,7 +102,7 @@ type Authorizer interface {
 	Authorize(ctx context.Context, user user.Info, access Access) (allowed bool, reason string, err error)
 }
 
-// Options of the API; all but Registerer and Now are needed.
+// Options of the API; all but Registerer, Connections and Now are needed.
 type Options struct {
 	Store Store
 	// Archive, Tasks and Code serve searches, lists, exports, imports and
@@ -115,6 +115,9 @@ type Options struct {
 	Log           logr.Logger
 	// Registerer gets the metrics; nil for none.
 	Registerer prometheus.Registerer
+	// Connections is how many Store has; requests that use it are bounded by that.
+	// 6 if zero.
+	Connections int
 	// Now is the time of events; time.Now if nil.
 	Now func() time.Time
 	// ImportDir is where imports are read to before they are stored; the
@@ -136,7 +139,7 @@ const resourceTaskHistories = "taskhistories"
 
 // Register serves the API under /apis and /openapi of the mux.
 func Register(mux *http.ServeMux, o Options) {
-	a := &api{Options: o, shares: newShares(), metrics: newMetrics(o.Registerer), now: o.Now, importBytes: o.ImportBytes}
+	a := &api{Options: o, shares: newShares(o.Connections), metrics: newMetrics(o.Registerer), now: o.Now, importBytes: o.ImportBytes}
 	if a.importBytes <= 0 {
 		a.importBytes = defaultImportBytes
 	}
@@ -146,7 +149,7 @@ func Register(mux *http.ServeMux, o Options) {
 	documents(mux)
 	const task, histories = "/namespaces/{namespace}/tasks/{name}", "/namespaces/{namespace}/" + resourceTaskHistories
 	a.serve(mux, "GET "+versionPath+task+"/conversation", requestTimeout,
-		Access{Verb: "get", Resource: "tasks", Subresource: "conversation"}, a.conversation)
+		Access{Verb: "get", Resource: "tasks", Subresource: "conversation"}, a.reading(a.conversation))
 	a.read(mux, task+"/timeline", Access{Verb: "get", Resource: "tasks", Subresource: "timeline"}, a.timeline)
 	for _, path := range []string{"/namespaces/{namespace}/timelines", "/namespaces/{namespace}/timeline"} {
 		a.read(mux, path, Access{Verb: "list", Resource: "timelines"}, a.timeline)
@@ -162,7 +165,8 @@ func Register(mux *http.ServeMux, o Options) {
 func (a *api) archive(mux *http.ServeMux, task, histories string) {
 	a.read(mux, task+"/conversation/position", Access{Verb: "get", Resource: "tasks", Subresource: "conversation"}, a.position)
 	a.read(mux, task+"/snapshots", Access{Verb: "get", Resource: "tasks", Subresource: "snapshots"}, a.snapshots)
-	a.read(mux, "/namespaces/{namespace}/search", Access{Verb: "list", Resource: "search"}, a.search)
+	a.serve(mux, "GET "+versionPath+"/namespaces/{namespace}/search", requestTimeout,
+		Access{Verb: "list", Resource: "search"}, a.searching)
 	a.read(mux, histories, Access{Verb: "list", Resource: resourceTaskHistories}, a.taskHistories)
 	a.read(mux, histories+"/{name}", Access{Verb: "get", Resource: resourceTaskHistories}, a.taskHistory)
 	a.serve(mux, "GET "+versionPath+histories+"/{name}/export", transferTimeout,
@@ -180,9 +184,9 @@ type call struct {
 	access Access
 }
 
-// read serves GETs that are answered with one object.
+// read serves GETs that are answered with what f finds in the history store.
 func (a *api) read(mux *http.ServeMux, path string, access Access, f func(*call) (any, error)) {
-	a.serve(mux, "GET "+versionPath+path, requestTimeout, access, answering(http.StatusOK, f))
+	a.serve(mux, "GET "+versionPath+path, requestTimeout, access, a.reading(answering(http.StatusOK, a.whenThereIsAPlace(f))))
 }
 
 // answering writes the object that f returns.

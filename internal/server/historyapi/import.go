@@ -32,7 +32,7 @@ const (
 // not at all. The body is read to a file first: how fast it comes is up to the
 // caller, and the history store must not wait for that.
 func (a *api) importHistory(c *call) (any, error) {
-	release, err := a.enter(c, a.uploads, uploadsOfNamespace)
+	release, err := a.enter(c, a.uploads)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,195 @@
+package historyapi_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/onsi/gomega"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/clew-dev/clew/internal/conversation"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/server/historyapi"
+)
+
+// busyStore keeps whoever asks it something until it is told to answer.
+type busyStore struct {
+	*archive
+	asked  chan string // the namespaces
+	answer chan struct{}
+}
+
+func newBusyStore() *busyStore {
+	return &busyStore{archive: newArchive(), asked: make(chan string, 1000), answer: make(chan struct{})}
+}
+
+func (s *busyStore) take(namespace string) {
+	s.asked <- namespace
+	<-s.answer
+}
+
+func (s *busyStore) TaskConversation(_ context.Context, query history.ConversationQuery) (history.EntryPage, error) {
+	s.take(query.Namespace)
+	return history.EntryPage{Entries: []history.Entry{{Position: 1, Message: conversation.Message{Role: "user", Text: "do it"}}}}, nil
+}
+
+func (s *busyStore) Timeline(_ context.Context, query history.TimelineQuery) (history.EventPage, error) {
+	s.take(query.Namespace)
+	return history.EventPage{}, nil
+}
+
+func (s *busyStore) Text(context.Context, string, *conversation.Pieces) (string, error) {
+	return "", nil
+}
+
+func (s *busyStore) Search(_ context.Context, query history.SearchQuery) (history.SearchPage, error) {
+	s.take(query.Namespace)
+	return history.SearchPage{}, nil
+}
+
+func (s *busyStore) DeleteTask(context.Context, string) (history.Deleted, error) {
+	s.take("")
+	return history.Deleted{}, nil
+}
+
+// at counts who is at the store now.
+func (s *busyStore) at() map[string]int {
+	synctest.Wait()
+	count := map[string]int{}
+	for len(s.asked) > 0 {
+		count[<-s.asked]++
+	}
+	return count
+}
+
+type everything struct{}
+
+func (everything) Authorize(context.Context, user.Info, historyapi.Access) (bool, string, error) {
+	return true, "", nil
+}
+
+// shared is the API with a store of six connections, and what was answered.
+type shared struct {
+	t     *testing.T
+	mux   *http.ServeMux
+	store *busyStore
+	codes chan int
+}
+
+func share(t *testing.T) *shared {
+	s := &shared{t: t, mux: http.NewServeMux(), store: newBusyStore(), codes: make(chan int, 1000)}
+	historyapi.Register(s.mux, historyapi.Options{
+		Store: s.store, Connections: 6, Archive: s.store, Tasks: tasks{}, Code: &code{},
+		Authenticator: authenticator.RequestFunc(byHeader), Authorizer: everything{}, Log: logr.Discard(),
+	})
+	return s
+}
+
+// send sends so many requests at once, to w if that is given.
+func (s *shared) send(times int, method, namespace, path string, w http.ResponseWriter) {
+	for range times {
+		go func() {
+			r := httptest.NewRequestWithContext(s.t.Context(), method, "/apis/history.clew.dev/v1alpha1/namespaces/"+namespace+path, nil)
+			r.Header.Set("X-User", "ann")
+			recorded := httptest.NewRecorder()
+			if w == nil {
+				s.mux.ServeHTTP(recorded, r)
+			} else {
+				s.mux.ServeHTTP(w, r)
+			}
+			s.codes <- recorded.Code
+		}()
+	}
+}
+
+// answered counts the codes so far.
+func (s *shared) answered() map[int]int {
+	synctest.Wait()
+	count := map[int]int{}
+	for len(s.codes) > 0 {
+		count[<-s.codes]++
+	}
+	return count
+}
+
+func TestReadsOfOneNamespaceLeaveConnectionsToOthers(t *testing.T) {
+	for _, path := range []string{"/tasks/a/conversation", "/tasks/a/timeline", "/timelines"} {
+		synctest.Test(t, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			s := share(t)
+			s.send(30, http.MethodGet, "greedy", path, nil)
+			g.Expect(s.store.at()).To(gomega.Equal(map[string]int{"greedy": 3}), "half of the places")
+			s.send(30, http.MethodGet, "alike", path, nil)
+			g.Expect(s.store.at()).To(gomega.Equal(map[string]int{"alike": 1}), "what is not for those who have no place")
+			s.send(1, http.MethodGet, "honest", path, nil)
+			g.Expect(s.store.at()).To(gomega.Equal(map[string]int{"honest": 1}))
+			g.Expect(s.answered()).To(gomega.BeEmpty(), "the others wait")
+
+			time.Sleep(21 * time.Second) // for a place among the answers, and for one at the store
+			g.Expect(s.answered()).To(gomega.HaveKeyWithValue(http.StatusTooManyRequests, gomega.Equal(30-3+30-1)), "nobody waits for long")
+			close(s.store.answer)
+			g.Expect(s.answered()).To(gomega.HaveKeyWithValue(http.StatusOK, 5))
+		})
+	}
+}
+
+func TestSearchesOfANamespaceLeavePlacesForItsOtherReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gomega.NewWithT(t)
+		s := share(t)
+		s.send(10, http.MethodGet, "team", "/search?q=word", nil)
+		g.Expect(s.store.at()).To(gomega.Equal(map[string]int{"team": 2}))
+		s.send(1, http.MethodGet, "team", "/tasks/a/conversation", nil)
+		g.Expect(s.store.at()).To(gomega.Equal(map[string]int{"team": 1}))
+		close(s.store.answer)
+		g.Expect(s.answered()).To(gomega.Equal(map[int]int{http.StatusOK: 11}))
+	})
+}
+
+// unreading is a caller who does not take an answer.
+type unreading struct {
+	http.ResponseWriter
+	until chan struct{}
+}
+
+func (u unreading) Write(p []byte) (int, error) {
+	<-u.until
+	return len(p), nil
+}
+
+func TestWhoDoesNotReadAHistoryKeepsNoConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gomega.NewWithT(t)
+		s := share(t)
+		close(s.store.answer)
+		until := make(chan struct{})
+		for i := range 2 {
+			s.send(10, http.MethodGet, fmt.Sprint("idle-", i), "/tasks/a/conversation", unreading{httptest.NewRecorder(), until})
+		}
+		g.Expect(s.store.at()).To(gomega.Equal(map[string]int{"idle-0": 4, "idle-1": 4}), "more than there are connections")
+		s.send(20, http.MethodGet, "honest", "/timelines", nil)
+		g.Expect(s.answered()).To(gomega.Equal(map[int]int{http.StatusOK: 20}))
+		close(until)
+		g.Expect(s.answered()).To(gomega.HaveLen(1))
+	})
+}
+
+func TestANamespaceDeletesOneHistoryAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gomega.NewWithT(t)
+		s := share(t)
+		for _, name := range []string{"a", "ab"} {
+			s.send(1, http.MethodDelete, "team", "/taskhistories/"+name, nil)
+		}
+		g.Expect(s.store.at()).To(gomega.Equal(map[string]int{"": 1}))
+		close(s.store.answer)
+		g.Expect(s.answered()).To(gomega.Equal(map[int]int{http.StatusOK: 2}))
+	})
+}
