@@ -132,7 +132,7 @@ func (t *Taker) Take(ctx context.Context, req Request) (journal.Point, error) {
 	}
 	record.Consistency, record.FrozenMilliseconds = string(consistency), frozen.Milliseconds()
 	err = t.Journal.Update(func(s *journal.State) error {
-		s.LastNumber, s.Latest, s.Parent = number, &point, point.Code
+		s.LastNumber, s.Latest, s.Parent = max(s.LastNumber, number), &point, point.Code
 		s.Pending = append(s.Pending, point)
 		s.Serve(req.UID)
 		if req.Also != nil {

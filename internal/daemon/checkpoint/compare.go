@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -20,7 +21,8 @@ func (t *Taker) toCompare(s *journal.State) bool {
 	return time.Since(t.compared) >= compareAgain || s.Final != nil && s.Waits(s.Final.Number)
 }
 
-// compare has all checkpoints of the volume pushed that the gitstore lacks.
+// compare has all checkpoints of the volume pushed that the gitstore lacks, and
+// keeps the numbers of those that only the gitstore has from being given again.
 func (t *Taker) compare(ctx context.Context) error {
 	now := time.Now()
 	here, err := t.OnVolume(ctx)
@@ -38,11 +40,27 @@ func (t *Taker) compare(ctx context.Context) error {
 			again = append(again, point)
 		}
 	}
-	if err := t.PushAgain(again); err != nil {
+	if err := errors.Join(t.Reserve(there), t.PushAgain(again)); err != nil {
 		return err
 	}
 	t.compared = now
 	return nil
+}
+
+// Reserve keeps the numbers of checkpoints that the gitstore has from being given
+// again: the volume may have gone back to before they were taken.
+func (t *Taker) Reserve(there map[int64]journal.Point) error {
+	highest := int64(0)
+	for n := range there {
+		highest = max(highest, n)
+	}
+	if highest <= t.Journal.State().LastNumber {
+		return nil
+	}
+	return t.Journal.Update(func(s *journal.State) error {
+		s.LastNumber = max(s.LastNumber, highest)
+		return nil
+	})
 }
 
 // PushAgain has checkpoints of the volume pushed with those that wait.

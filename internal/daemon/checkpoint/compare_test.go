@@ -210,6 +210,21 @@ func TestWhatTheJournalDoesNotKnowIsNeverPushed(t *testing.T) {
 	g.Expect(repo.gitstore).To(gomega.Equal(repo.volume))
 }
 
+// Volume and history went back to before checkpoint 2, and the gitstore could not
+// be asked when the workspace was prepared.
+func TestNumbersGoOnAfterWhatOnlyTheGitstoreHas(t *testing.T) {
+	g, repo := gomega.NewWithT(t), newKept()
+	taker := waiting(t, repo, 0)
+	repo.putBack(4)
+	repo.refused = worktree.CodeRef("uid", 2)
+	repo.take(g, taker, 1, 2)
+	var refused *checkpoint.RefusedError
+	g.Expect(taker.Push(t.Context())).To(gomega.BeAssignableToTypeOf(refused))
+	next, err := taker.Take(t.Context(), checkpoint.Request{Trigger: "Interval"})
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(next.Number).To(gomega.BeEquivalentTo(5))
+}
+
 func TestWhatIsGivenUpIsNotPushedToAnOlderGitstore(t *testing.T) {
 	g, repo := gomega.NewWithT(t), newKept()
 	taker := waiting(t, repo, 0)

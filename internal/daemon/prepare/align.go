@@ -203,10 +203,11 @@ func (p *preparer) findPending(ctx context.Context, inGitstore map[int64]journal
 // lookAfterDurable compares the checkpoints that count as durable with what the
 // gitstore has: what it lost is pushed again from the volume, and what is nowhere
 // any more is told to be lost. What was told to be lost, and is there again, is
-// durable. While the gitstore cannot be asked nothing is known.
+// durable. While the gitstore cannot be asked nothing is known. No checkpoint gets
+// a number that the gitstore has.
 func (p *preparer) lookAfterDurable(ctx context.Context) error {
 	durable, lost, err := p.cfg.Server.PushedCheckpoints(ctx)
-	if err != nil || len(durable)+len(lost) == 0 && p.journal.State().LastNumber == 0 {
+	if err != nil || len(durable)+len(lost) == 0 && p.journal.State().LastNumber == 0 && p.cfg.Pod.Attempt == 1 {
 		p.logUnknown(err)
 		return nil
 	}
@@ -217,6 +218,9 @@ func (p *preparer) lookAfterDurable(ctx context.Context) error {
 	}
 	onVolume, err := p.taker.OnVolume(ctx)
 	if err != nil {
+		return err
+	}
+	if err := p.taker.Reserve(there); err != nil {
 		return err
 	}
 	var again []journal.Point

@@ -294,3 +294,41 @@ func TestTheNumberOfACheckpointThatAKillCutIsFree(t *testing.T) {
 	stored := w.Git.Run(t, filepath.Join(w.Git.Dir, "store.git"), "rev-parse", worktree.CodeRef(w.UID, number))
 	expect(t, "the gitstore's commit", strings.TrimSpace(stored), checkpoint(w, number).GetCommit())
 }
+
+// TestANumberThatOnlyTheGitstoreHasIsNotGivenAgain: everything else went back to an
+// older copy, the volume and the history alike.
+func TestANumberThatOnlyTheGitstoreHasIsNotGivenAgain(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]int64{"before any checkpoint": 1, "after some": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := daemontest.NewWorld(t, files)
+			w.Policy.EveryToolCalls = 1
+			work := func(n int64) {
+				attempt(w, n, func(a *daemontest.Shim) { step(w, a, fmt.Sprint(n), "a.txt", fmt.Sprintf("changed by %d\n", n)) })
+			}
+			w.Prepare(1, nil)
+			for n := int64(1); n < before; n++ {
+				work(n)
+				w.Prepare(n+1, nil)
+			}
+			old, had := w.CopyVolume(), int64(0)
+			w.Server.Look(w.UID, func(k *daemontest.Task) { had = k.Last() })
+			work(before)
+			inGitstore := latest(w).GetNumber()
+			w.Server.RollBack(w.UID, had)
+			w.Root = old.Root
+			w.Prepare(before+1, nil)
+			work(before + 1)
+			last := latest(w)
+			if last.GetNumber() <= inGitstore || !last.GetDurable() {
+				t.Errorf("the gitstore had checkpoints up to %d, and the last one is %v", inGitstore, last)
+			}
+			expect(t, "trigger of the last checkpoint", last.GetTrigger(), "Completion")
+			for _, n := range known(w) {
+				stored := w.Git.Run(t, filepath.Join(w.Git.Dir, "store.git"), "rev-parse", worktree.CodeRef(w.UID, n))
+				expect(t, fmt.Sprintf("the gitstore's commit of checkpoint %d", n), strings.TrimSpace(stored), checkpoint(w, n).GetCommit())
+			}
+		})
+	}
+}
