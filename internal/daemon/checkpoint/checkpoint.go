@@ -74,7 +74,8 @@ type Taker struct {
 	Log  logr.Logger
 
 	taking, pushing sync.Mutex
-	compared        time.Time // for who holds pushing; zero before the first push, and after one that failed
+	telling         sync.Mutex // for who tells of the journal's Unspooled
+	compared        time.Time  // for who holds pushing; zero before the first push, and after one that failed
 }
 
 // Request says what a checkpoint is taken for.
@@ -104,6 +105,11 @@ type Request struct {
 func (t *Taker) Take(ctx context.Context, req Request) (journal.Point, error) {
 	t.taking.Lock()
 	defer t.taking.Unlock()
+	// The journal has room for one record. The last one's may have found none in the
+	// spool, on a full volume.
+	if err := t.Recover(); err != nil {
+		return journal.Point{}, err
+	}
 	state := t.Journal.State()
 	if req.Parent == "" {
 		req.Parent = state.Parent
@@ -167,9 +173,11 @@ func (t *Taker) Warm(ctx context.Context) error {
 	return t.Repo.Warm(ctx, t.Journal.State().Parent)
 }
 
-// Recover puts into the spool what a crash kept from it. To be called before
-// anything else once the spool is open.
+// Recover puts into the spool what a crash, or a full volume, kept from it. To be
+// called before anything else once the spool is open.
 func (t *Taker) Recover() error {
+	t.telling.Lock()
+	defer t.telling.Unlock()
 	state := t.Journal.State()
 	record, err := state.UnspooledRecord()
 	if err != nil || record == nil {

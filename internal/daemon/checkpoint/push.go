@@ -98,6 +98,10 @@ func (t *Taker) push(ctx context.Context, points []journal.Point) error {
 		}
 		return err
 	}
+	// Whatever was recorded of a checkpoint first is all that is ever told of it.
+	if err := t.Recover(); err != nil {
+		return err
+	}
 	pushed := map[int64]bool{}
 	for _, p := range points {
 		pushed[p.Number] = true
