@@ -169,6 +169,10 @@ func (s *Store) writeBatch(ctx context.Context, q *sqlc.Queries, b *batch) error
 // writeCheckpoints stores checkpoints, and what is new about those that are
 // stored.
 func (s *Store) writeCheckpoints(ctx context.Context, q *sqlc.Queries, l *locked, b *batch) error {
+	places, err := l.placesOf(ctx, q, b)
+	if err != nil {
+		return err
+	}
 	if len(b.checkpoints) > 0 {
 		if err := q.LockTimeline(ctx, b.task.UID); err != nil {
 			return err
@@ -176,10 +180,8 @@ func (s *Store) writeCheckpoints(ctx context.Context, q *sqlc.Queries, l *locked
 	}
 	var made []int64
 	for _, row := range b.checkpoints {
-		if after := b.placed[row.Number]; after > 0 {
-			if err := l.place(ctx, q, &row, after); err != nil {
-				return err
-			}
+		if p, ok := places[row.Number]; ok {
+			place(&row, p)
 		}
 		inserted, err := q.InsertCheckpoint(ctx, row)
 		if err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -84,7 +86,7 @@ func (l *locked) moveOrRefuse(ctx context.Context, q *sqlc.Queries, attempt int6
 		return err
 	}
 	to, err := l.move(ctx, q, op)
-	if errors.Is(err, history.ErrNotFound) || errors.Is(err, history.ErrInvalid) {
+	if errors.Is(err, history.ErrNotFound) || errors.Is(err, history.ErrInvalid) || errors.Is(err, history.ErrLimitReached) {
 		return l.refuseMove(ctx, q, attempt, r, err)
 	}
 	if err != nil {
@@ -170,21 +172,49 @@ func (l *locked) recordPoint(ctx context.Context, q *sqlc.Queries, sequence int6
 	return boundaryPoint(ctx, q, l.branch, position)
 }
 
-// place puts a checkpoint where the conversation stood behind one of the task's
-// records, instead of at the head.
-func (l *locked) place(ctx context.Context, q *sqlc.Queries, row *sqlc.InsertCheckpointParams, sequence int64) error {
+// placesOf are the points at which the conversation stood when those of a batch's
+// checkpoints were taken that say so and are not stored yet, by their numbers. To
+// find one is work, which nothing but a checkpoint that is stored may cause.
+func (l *locked) placesOf(ctx context.Context, q *sqlc.Queries, b *batch) (map[int32]point, error) {
+	places := maps.Clone(b.placed)
+	if len(places) > 0 {
+		known, err := q.KnownCheckpoints(ctx, sqlc.KnownCheckpointsParams{TaskID: b.id, Numbers: slices.Sorted(maps.Keys(places))})
+		if err != nil {
+			return nil, err
+		}
+		for _, number := range known {
+			delete(places, number)
+		}
+	}
+	if len(places) == 0 {
+		return nil, nil
+	}
 	branch, err := q.Branch(ctx, l.branch.ID) // as the batch has left it
 	if err != nil {
-		return err
+		return nil, err
 	}
 	at := locked{task: l.task, branch: branch}
-	p, err := at.recordPoint(ctx, q, sequence)
-	if err != nil || p.branch == 0 {
-		return err // before the first message there is no place
+	bySequence, byNumber := map[int64]point{}, make(map[int32]point, len(places))
+	for number, sequence := range places {
+		p, ok := bySequence[sequence]
+		if !ok {
+			if p, err = at.recordPoint(ctx, q, sequence); err != nil {
+				return nil, err
+			}
+			bySequence[sequence] = p
+		}
+		byNumber[number] = p
+	}
+	return byNumber, nil
+}
+
+// place puts a checkpoint at a point, instead of at the head.
+func place(row *sqlc.InsertCheckpointParams, p point) {
+	if p.branch == 0 {
+		return // before the first message there is no place
 	}
 	row.BranchID, row.Position, row.Turn = p.branch, p.position, 0
 	row.InputTokens, row.OutputTokens, row.CostMicroUsd = p.totals.InputTokens, p.totals.OutputTokens, p.totals.CostMicroUSD
-	return nil
 }
 
 // beginning is the point at which the task's own conversation begins.

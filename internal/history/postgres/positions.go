@@ -97,6 +97,10 @@ func boundaryPoint(ctx context.Context, q *sqlc.Queries, b sqlc.Branch, position
 	return pointAt(ctx, q, holder, e.Boundary)
 }
 
+// maxBranches is how many branches a task may have: what asks for a position of a
+// conversation may have to look at each.
+const maxBranches = 10_000
+
 // branchAt makes a branch of the task that begins at the point, and makes it
 // the active one.
 func branchAt(ctx context.Context, q *sqlc.Queries, taskUID string, p point, reason string) (sqlc.Branch, error) {
@@ -104,7 +108,11 @@ func branchAt(ctx context.Context, q *sqlc.Queries, taskUID string, p point, rea
 		TaskUid: taskUID, ParentID: pgtype.Int8{Int64: p.branch, Valid: p.branch != 0}, Reason: clean(reason),
 		BasePosition: p.position, BaseToolCalls: p.totals.ToolCalls, BaseInputTokens: p.totals.InputTokens,
 		BaseOutputTokens: p.totals.OutputTokens, BaseCostMicroUsd: p.totals.CostMicroUSD, BaseDigest: p.digest[:],
+		Most: maxBranches,
 	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return b, fmt.Errorf("%w: the conversation has %d branches, which is the most that a task may have; go on with a fork of it", history.ErrLimitReached, maxBranches)
+	}
 	if err != nil {
 		return b, err
 	}

@@ -36,6 +36,9 @@ LEFT JOIN checkpoints p ON p.task_id = @task_id::integer AND p.number = @previou
 WHERE b.id = @branch_id
 ON CONFLICT (task_id, number) DO NOTHING;
 
+-- name: KnownCheckpoints :many
+SELECT number FROM checkpoints WHERE task_id = @task_id AND number = ANY (@numbers::integer[]);
+
 -- name: SetCheckpointDurable :execrows
 -- A checkpoint that is told again has reached the gitstore since, or somebody
 -- has asked for it since; nothing else of it ever changes by that.

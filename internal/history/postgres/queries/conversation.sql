@@ -1,4 +1,5 @@
 -- name: InsertBranch :one
+-- No row where the task has so many branches already.
 INSERT INTO branches (
     task_uid, number, parent_id, reason,
     base_position, base_tool_calls, base_input_tokens, base_output_tokens, base_cost_micro_usd,
@@ -10,6 +11,7 @@ INSERT INTO branches (
     @base_position::bigint, @base_tool_calls::bigint, @base_input_tokens::bigint, @base_output_tokens::bigint, @base_cost_micro_usd::bigint,
     @base_position::bigint, @base_position::bigint, @base_digest::bytea, @base_digest::bytea
 FROM branches WHERE task_uid = @task_uid::text
+HAVING coalesce(max(number), 0) < @most::bigint
 RETURNING *;
 
 -- name: SetBranchHead :exec
@@ -111,21 +113,31 @@ LIMIT 1;
 
 -- name: PositionAfter :one
 -- The last message of a branch that a task's records through a sequence made;
--- where they are lost, the message that tells so. 0 if there is none.
+-- where they are lost, the message that tells so. 0 if there is none. A task's
+-- sequences rise along its branches, and their positions are dense: the recursion
+-- ends at the branch whose first message is not past the sequence, and there the
+-- message is found by halving.
 WITH RECURSIVE chain AS (
-    SELECT b.id, b.task_uid, b.parent_id, b.base_position AS low, b.head_position AS high
-    FROM branches b WHERE b.id = @branch_id
+    SELECT b.id, b.parent_id, b.base_position AS low, b.head_position AS high, 0 AS depth
+    FROM branches b WHERE b.id = @branch_id AND b.task_uid = @task_uid::text
     UNION ALL
-    SELECT p.id, p.task_uid, p.parent_id, p.base_position, least(c.high, c.low)
-    FROM chain c JOIN branches p ON p.id = c.parent_id
+    SELECT p.id, p.parent_id, p.base_position, least(c.high, c.low), c.depth + 1
+    FROM chain c JOIN branches p ON p.id = c.parent_id AND p.task_uid = @task_uid::text
+    WHERE NOT EXISTS (
+        SELECT FROM entries e
+        WHERE e.branch_id = c.id AND e.position = c.low + 1 AND e.position <= c.high AND e.sequence <= @sequence::bigint)
+), halves AS (
+    SELECT c.id, e.position AS low, c.high
+    FROM (SELECT * FROM chain ORDER BY depth DESC LIMIT 1) c JOIN entries e ON e.branch_id = c.id AND e.position = c.low + 1
+    WHERE e.position <= c.high AND e.sequence <= @sequence::bigint
+    UNION ALL
+    SELECT h.id,
+        CASE WHEN e.sequence <= @sequence::bigint THEN e.position ELSE h.low END,
+        CASE WHEN e.sequence <= @sequence::bigint THEN h.high ELSE e.position - 1 END
+    FROM halves h JOIN entries e ON e.branch_id = h.id AND e.position = (h.low + h.high + 1) / 2
+    WHERE h.low < h.high
 )
-SELECT coalesce(max(last.position), 0)::bigint
-FROM chain c CROSS JOIN LATERAL (
-    SELECT e.position FROM entries e
-    WHERE e.branch_id = c.id AND e.position > c.low AND e.position <= c.high AND e.sequence <= @sequence::bigint
-    ORDER BY e.position DESC LIMIT 1
-) last
-WHERE c.task_uid = @task_uid::text;
+SELECT coalesce(max(low), 0)::bigint FROM halves;
 
 -- name: PositionAt :one
 -- The last message of a branch before the first one that was told after a time.

@@ -317,6 +317,35 @@ func (q *Queries) InsertCheckpoint(ctx context.Context, arg InsertCheckpointPara
 	return result.RowsAffected(), nil
 }
 
+const knownCheckpoints = `-- name: KnownCheckpoints :many
+SELECT number FROM checkpoints WHERE task_id = $1 AND number = ANY ($2::integer[])
+`
+
+type KnownCheckpointsParams struct {
+	TaskID  int32
+	Numbers []int32
+}
+
+func (q *Queries) KnownCheckpoints(ctx context.Context, arg KnownCheckpointsParams) ([]int32, error) {
+	rows, err := q.db.Query(ctx, knownCheckpoints, arg.TaskID, arg.Numbers)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int32
+	for rows.Next() {
+		var number int32
+		if err := rows.Scan(&number); err != nil {
+			return nil, err
+		}
+		items = append(items, number)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const latestOperations = `-- name: LatestOperations :many
 SELECT operation_id, branch, position, tool_calls, refused FROM operations
 WHERE task_uid = $1 ORDER BY ordinal DESC LIMIT $2

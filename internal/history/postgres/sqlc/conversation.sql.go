@@ -323,6 +323,7 @@ INSERT INTO branches (
     $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::bigint,
     $4::bigint, $4::bigint, $9::bytea, $9::bytea
 FROM branches WHERE task_uid = $1::text
+HAVING coalesce(max(number), 0) < $10::bigint
 RETURNING id, task_uid, number, parent_id, reason, base_position, base_tool_calls, base_input_tokens, base_output_tokens, base_cost_micro_usd, head_position, head_tool_calls, head_input_tokens, head_output_tokens, head_cost_micro_usd, head_boundary, head_settled, head_open_calls, created_at, base_digest, head_digest
 `
 
@@ -336,8 +337,10 @@ type InsertBranchParams struct {
 	BaseOutputTokens int64
 	BaseCostMicroUsd int64
 	BaseDigest       []byte
+	Most             int64
 }
 
+// No row where the task has so many branches already.
 func (q *Queries) InsertBranch(ctx context.Context, arg InsertBranchParams) (Branch, error) {
 	row := q.db.QueryRow(ctx, insertBranch,
 		arg.TaskUid,
@@ -349,6 +352,7 @@ func (q *Queries) InsertBranch(ctx context.Context, arg InsertBranchParams) (Bra
 		arg.BaseOutputTokens,
 		arg.BaseCostMicroUsd,
 		arg.BaseDigest,
+		arg.Most,
 	)
 	var i Branch
 	err := row.Scan(
@@ -503,31 +507,41 @@ func (q *Queries) InsertMessages(ctx context.Context, arg InsertMessagesParams) 
 
 const positionAfter = `-- name: PositionAfter :one
 WITH RECURSIVE chain AS (
-    SELECT b.id, b.task_uid, b.parent_id, b.base_position AS low, b.head_position AS high
-    FROM branches b WHERE b.id = $3
+    SELECT b.id, b.parent_id, b.base_position AS low, b.head_position AS high, 0 AS depth
+    FROM branches b WHERE b.id = $1 AND b.task_uid = $2::text
     UNION ALL
-    SELECT p.id, p.task_uid, p.parent_id, p.base_position, least(c.high, c.low)
-    FROM chain c JOIN branches p ON p.id = c.parent_id
+    SELECT p.id, p.parent_id, p.base_position, least(c.high, c.low), c.depth + 1
+    FROM chain c JOIN branches p ON p.id = c.parent_id AND p.task_uid = $2::text
+    WHERE NOT EXISTS (
+        SELECT FROM entries e
+        WHERE e.branch_id = c.id AND e.position = c.low + 1 AND e.position <= c.high AND e.sequence <= $3::bigint)
+), halves AS (
+    SELECT c.id, e.position AS low, c.high
+    FROM (SELECT id, parent_id, low, high, depth FROM chain ORDER BY depth DESC LIMIT 1) c JOIN entries e ON e.branch_id = c.id AND e.position = c.low + 1
+    WHERE e.position <= c.high AND e.sequence <= $3::bigint
+    UNION ALL
+    SELECT h.id,
+        CASE WHEN e.sequence <= $3::bigint THEN e.position ELSE h.low END,
+        CASE WHEN e.sequence <= $3::bigint THEN h.high ELSE e.position - 1 END
+    FROM halves h JOIN entries e ON e.branch_id = h.id AND e.position = (h.low + h.high + 1) / 2
+    WHERE h.low < h.high
 )
-SELECT coalesce(max(last.position), 0)::bigint
-FROM chain c CROSS JOIN LATERAL (
-    SELECT e.position FROM entries e
-    WHERE e.branch_id = c.id AND e.position > c.low AND e.position <= c.high AND e.sequence <= $1::bigint
-    ORDER BY e.position DESC LIMIT 1
-) last
-WHERE c.task_uid = $2::text
+SELECT coalesce(max(low), 0)::bigint FROM halves
 `
 
 type PositionAfterParams struct {
-	Sequence int64
-	TaskUid  string
 	BranchID int64
+	TaskUid  string
+	Sequence int64
 }
 
 // The last message of a branch that a task's records through a sequence made;
-// where they are lost, the message that tells so. 0 if there is none.
+// where they are lost, the message that tells so. 0 if there is none. A task's
+// sequences rise along its branches, and their positions are dense: the recursion
+// ends at the branch whose first message is not past the sequence, and there the
+// message is found by halving.
 func (q *Queries) PositionAfter(ctx context.Context, arg PositionAfterParams) (int64, error) {
-	row := q.db.QueryRow(ctx, positionAfter, arg.Sequence, arg.TaskUid, arg.BranchID)
+	row := q.db.QueryRow(ctx, positionAfter, arg.BranchID, arg.TaskUid, arg.Sequence)
 	var column_1 int64
 	err := row.Scan(&column_1)
 	return column_1, err

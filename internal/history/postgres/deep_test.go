@@ -1,0 +1,121 @@
+package postgres_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/onsi/gomega"
+
+	"github.com/clew-dev/clew/internal/history"
+)
+
+const (
+	deepBranches = 1000
+	deepMessages = 20_000
+)
+
+// deep is a task whose conversation was moved again and again, each time after a
+// message, and then went on for long: a chain of branches. Its messages are at the
+// positions that are the sequences of their records.
+func deep(t *testing.T, dsn string) (conn *pgx.Conn, head int64) {
+	t.Helper()
+	w := begin(t, openAt(t, dsn), taskNamed("a"), 1)
+	w.append(agent("x"))
+	conn = connect(t, dsn)
+	entry := `message_id, now(), sequence, boundary, 0, 0, 0, 0, 1, 0, '', '', ''`
+	for _, statement := range []string{
+		`INSERT INTO branches (id, task_uid, number, parent_id, base_position, head_position, head_tool_calls, head_input_tokens,
+				head_output_tokens, head_cost_micro_usd, head_boundary, head_settled)
+			OVERRIDING SYSTEM VALUE
+			SELECT b.id + i, b.task_uid, 1 + i, b.id + i - 1, i, i + 1, 0, 0, 0, 0, i + 1, i + 1
+			FROM branches b, generate_series(1, $1) i`,
+		`INSERT INTO entries SELECT branch_id + i, position + i, ` + entry + ` FROM (
+			SELECT branch_id, position, message_id, sequence + i AS sequence, boundary + i AS boundary, i FROM entries, generate_series(1, $1) i) e`,
+	} {
+		if _, err := conn.Exec(t.Context(), statement, deepBranches); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, statement := range []string{
+		`INSERT INTO entries SELECT branch_id, position + i, ` + entry + ` FROM (
+			SELECT branch_id, position, message_id, sequence + i AS sequence, boundary + i AS boundary, i
+			FROM (SELECT * FROM entries ORDER BY position DESC LIMIT 1) last, generate_series(1, $1) i) e`,
+		`UPDATE branches SET head_position = head_position + $1 WHERE base_position = (SELECT max(base_position) FROM branches)`,
+	} {
+		if _, err := conn.Exec(t.Context(), statement, deepMessages); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := conn.Exec(t.Context(), "VACUUM ANALYZE branches, entries", pgx.QueryExecModeExec); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.QueryRow(t.Context(), "SELECT max(id) FROM branches").Scan(&head); err != nil {
+		t.Fatal(err)
+	}
+	return conn, head
+}
+
+func TestWhereARecordStandsIsFoundByLookingAtLittle(t *testing.T) {
+	conn, head := deep(t, pg.Database(t))
+	for name, c := range map[string]struct {
+		sequence, position int64
+		blocks             int
+	}{
+		"the head":                         {deepBranches + deepMessages + 1, deepBranches + deepMessages + 1, 100},
+		"in the middle of the last branch": {deepBranches + 7777, deepBranches + 7777, 100},
+		"a branch before":                  {deepBranches - 10, deepBranches - 10, 200},
+		"far back":                         {2, 2, 12 * deepBranches},
+		"before the first":                 {0, 0, 12 * deepBranches},
+		"a record to come":                 {99_999_999, deepBranches + deepMessages + 1, 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			args := pgx.NamedArgs{"branch_id": head, "task_uid": taskNamed("a").UID, "sequence": c.sequence}
+			var position int64
+			g.Expect(conn.QueryRow(t.Context(), queryText(t, "PositionAfter"), args).Scan(&position)).To(gomega.Succeed())
+			g.Expect(position).To(gomega.Equal(c.position))
+			p := explain(t, conn, queryText(t, "PositionAfter"), args)
+			g.Expect(p.blocks).To(gomega.BeNumerically("<", c.blocks), p.text)
+		})
+	}
+}
+
+// Where it was taken cannot be found any more, and nobody looks for it.
+func TestACheckpointThatIsStoredIsNotPlacedAgain(t *testing.T) {
+	g := gomega.NewWithT(t)
+	dsn := pg.Database(t)
+	w := begin(t, openAt(t, dsn), taskNamed("a"), 1)
+	told := func() history.Record {
+		r := checkpoint(1)
+		r.Checkpoint.AfterSequence = 2
+		return r
+	}
+	w.append(user("1"), call("x"), told())
+	before, err := w.store.Checkpoint(t.Context(), w.task.Key(), 1)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	_, err = connect(t, dsn).Exec(t.Context(), "DELETE FROM entries WHERE position = 1")
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	w.append(told(), told())
+	after, err := w.store.Checkpoint(t.Context(), w.task.Key(), 1)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(after.Position).To(gomega.Equal(before.Position))
+}
+
+func TestATaskHasSoManyBranchesAtMost(t *testing.T) {
+	g := gomega.NewWithT(t)
+	dsn := pg.Database(t)
+	w := begin(t, openAt(t, dsn), taskNamed("a"), 1)
+	w.append(agent("1"), agent("2"), moveRecord(history.MoveOperation{ID: "Rewind/a", Position: 1}), agent("3"))
+	_, err := connect(t, dsn).Exec(t.Context(), "UPDATE branches SET number = 9999 WHERE number = 2")
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	w.append(moveRecord(history.MoveOperation{ID: "Rewind/b", Position: 1}), agent("4"))
+	g.Expect(w.texts()).To(gomega.Equal([]string{"A 1", "A 4"}))
+
+	w.append(moveRecord(history.MoveOperation{ID: "Rewind/c", Position: 1}), agent("5"))
+	g.Expect(w.texts()).To(gomega.Equal([]string{"A 1", "A 4", "A 5"}), "it stays where it is, and goes on")
+	page, err := w.store.Timeline(t.Context(), history.TimelineQuery{Namespace: "team", Name: "a", Limit: 100})
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(page.Events).To(gomega.ContainElement(gomega.HaveField("Message", gomega.ContainSubstring("10000 branches"))))
+	_, err = w.store.MoveConversation(t.Context(), w.task, 1, history.MoveOperation{ID: "Rewind/d", Position: 1})
+	g.Expect(err).To(gomega.MatchError(history.ErrLimitReached))
+}
