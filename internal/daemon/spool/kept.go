@@ -3,6 +3,7 @@ package spool
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -71,13 +72,68 @@ func (s *Spool) keep(seg *segment, content []byte) error {
 	if len(content) == 0 {
 		return nil
 	}
-	path := strings.TrimSuffix(seg.path, ".log") + ".kept"
-	f, err := s.writeSegment(path, content)
+	f, err := s.writeSegment(keptPath(seg), content)
+	if err == nil {
+		err = errors.Join(f.Close(), syncDir(s.dir))
+	}
 	if err != nil {
 		return fmt.Errorf("keep records of the spool: %w", err)
 	}
-	s.kept = append(s.kept, &segment{path: path, first: seg.first, size: int64(len(content))})
-	return errors.Join(f.Close(), syncDir(s.dir))
+	s.kept = append(s.kept, &segment{path: keptPath(seg), first: seg.first, size: int64(len(content))})
+	return nil
+}
+
+func keptPath(seg *segment) string { return strings.TrimSuffix(seg.path, ".log") + ".kept" }
+
+// keepInPlace is keep on a volume without room for another file, where the agent
+// takes whatever becomes free: the segment itself becomes the file.
+func (s *Spool) keepInPlace(seg *segment, content []byte) error {
+	kept := &segment{path: keptPath(seg), first: seg.first, size: seg.size}
+	if err := os.Rename(seg.path, kept.path); err != nil {
+		return fmt.Errorf("keep records of the spool: %w", err)
+	}
+	s.segments, s.kept = s.segments[1:], append(s.kept, kept)
+	if err := syncDir(s.dir); err != nil {
+		return err
+	}
+	return s.shrink(kept, content)
+}
+
+// fillerBytes is what stands before the state in an entry that has a mark, with
+// a state alone, and no records.
+const fillerBytes = headerBytes + 8 + 1 + 4
+
+// shrink leaves nothing in a file but what is kept for good. That is written over
+// the file's beginning, in blocks that it has; all that follows is the state of an
+// entry without records, until it is cut off. So a kill leaves the old content or
+// the new one, each in order, and shrink is to be called again. A power cut in that
+// one write may tear it, which costs what is kept of this segment.
+func (s *Spool) shrink(kept *segment, content []byte) error {
+	f, err := os.OpenFile(kept.path, os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("keep records of the spool: %w", err)
+	}
+	defer f.Close()
+	old, err := io.ReadAll(f)
+	if err != nil {
+		return fmt.Errorf("keep records of the spool: %w", err)
+	}
+	rest := len(content) + fillerBytes
+	if rest >= len(old) || len(old) > maxEntryBytes {
+		return nil // it is as small already, or too large for one entry
+	}
+	filler, err := encode(Mark{State: string(old[rest:])}, nil)
+	if err != nil {
+		return err
+	}
+	if _, err := f.WriteAt(slices.Concat(content, filler[:fillerBytes]), 0); err != nil {
+		_, undone := f.WriteAt(old[:rest], 0) // a storage that copies what is written needs room for it
+		return fmt.Errorf("keep records of the spool: %w", errors.Join(err, undone))
+	}
+	if err := s.sync(f); err != nil {
+		return fmt.Errorf("keep records of the spool: %w", err)
+	}
+	return s.cutOff(kept, int64(len(content)))
 }
 
 // loadKept finds the files of what is kept for good.
@@ -96,7 +152,19 @@ func (s *Spool) loadKept() error {
 		if err != nil {
 			return fmt.Errorf("read the spool: %w", err)
 		}
-		s.kept = append(s.kept, &segment{path: path, first: first, size: info.Size()})
+		seg := &segment{path: path, first: first, size: info.Size()}
+		s.kept = append(s.kept, seg)
+		if seg.size < segmentBytes {
+			continue
+		}
+		// A whole segment: a kill kept it from being made smaller.
+		content, err := lastingOf(seg)
+		if err == nil {
+			err = s.shrink(seg, content)
+		}
+		if err != nil && !noRoom(err) {
+			return err
+		}
 	}
 	return nil
 }

@@ -87,13 +87,21 @@ func TestCheckpointsAndMovesAreKeptForGood(t *testing.T) {
 	}
 }
 
-// TestAFullVolumeKeepsCheckpointsToo: the segment that goes makes the room.
+// TestAFullVolumeKeepsCheckpointsToo, although nothing makes room for them: the
+// agent, which has filled it, takes whatever becomes free. The daemon may be killed
+// at any time.
 func TestAFullVolumeKeepsCheckpointsToo(t *testing.T) {
-	dir := t.TempDir()
+	dir, left := t.TempDir(), t.TempDir()
+	copies := 0
 	s, err := spool.OpenSyncing(dir, func(f *os.File) error {
-		_, gone := os.Stat(filepath.Join(dir, firstSegment))
-		if strings.HasSuffix(f.Name(), ".kept.new") && gone == nil {
+		if strings.HasSuffix(f.Name(), ".kept.new") {
 			return unix.ENOSPC
+		}
+		if strings.HasSuffix(f.Name(), ".kept") {
+			copies++
+			if err := os.CopyFS(filepath.Join(left, fmt.Sprint(copies)), os.DirFS(dir)); err != nil {
+				t.Error(err)
+			}
 		}
 		return f.Sync()
 	})
@@ -101,14 +109,53 @@ func TestAFullVolumeKeepsCheckpointsToo(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
+	fill(t, s, 2)
+	if err := s.Append(nil, taken(1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, s, 1)
+	if err := s.Append(nil, taken(2, 500)); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, s, 4)
+	if err := s.Trim(s.Last()); err != nil {
+		t.Fatal(err)
+	}
+	kept := strings.TrimSuffix(firstSegment, ".log") + ".kept"
+	if info, err := os.Stat(filepath.Join(dir, kept)); err != nil || info.Size() > 4<<10 || s.First() != 7 {
+		t.Fatalf("first %d, %v, %v", s.First(), info, err)
+	}
+	want := []string{"3 checkpoint 1, 1 files", "5 checkpoint 2, 0 files"}
+	expect(t, sequences(t, s)[:2], want...)
+	if copies < 2 {
+		t.Fatalf("a kill at %d places was tried", copies)
+	}
+	for n := range copies {
+		dir := filepath.Join(left, fmt.Sprint(n+1))
+		expect(t, sequences(t, open(t, dir))[:2], want...)
+		if info, err := os.Stat(filepath.Join(dir, kept)); err != nil || info.Size() > 4<<10 {
+			t.Fatalf("killed at place %d: %v, %v", n+1, info, err)
+		}
+	}
+}
+
+// TestASegmentThatAKillKeptWholeIsMadeSmaller: it has its name, and all its content.
+func TestASegmentThatAKillKeptWholeIsMadeSmaller(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
 	if err := s.Append(nil, taken(1, 1)); err != nil {
 		t.Fatal(err)
 	}
 	fill(t, s, 5)
-	if err := s.Trim(s.Last()); err != nil {
+	s.Close()
+	path := filepath.Join(dir, firstSegment)
+	kept := strings.TrimSuffix(path, ".log") + ".kept"
+	if err := os.Rename(path, kept); err != nil {
 		t.Fatal(err)
 	}
-	if got := sequences(t, s); s.First() != 6 || got[0] != "1 checkpoint 1, 1 files" {
-		t.Fatalf("first %d, %v", s.First(), got)
+	s = open(t, dir)
+	expect(t, sequences(t, s), "1 checkpoint 1, 1 files", "6 message")
+	if info, err := os.Stat(kept); err != nil || info.Size() > 1<<10 {
+		t.Fatalf("%v, %v", info, err)
 	}
 }

@@ -71,29 +71,32 @@ func (s *Spool) acknowledged(through int64) int {
 	return n
 }
 
-// drop removes the oldest n segments, but for what is kept of them for good. On a
-// full volume the segment itself has to make the room for that.
+// drop removes the oldest n segments, but for what is kept of them for good.
 func (s *Spool) drop(n int) error {
 	for range n {
-		seg := s.segments[0]
-		lasting, err := lastingOf(seg)
-		if err == nil {
-			err = s.keep(seg, lasting)
-		}
-		full := noRoom(err)
-		if err != nil && !full {
+		if err := s.dropOldest(); err != nil {
 			return err
 		}
-		if err := os.Remove(seg.path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("trim the spool: %w", err)
-		}
-		s.segments = s.segments[1:]
-		if full {
-			if err := s.keep(seg, lasting); err != nil {
-				return err
-			}
-		}
 	}
+	return nil
+}
+
+func (s *Spool) dropOldest() error {
+	seg := s.segments[0]
+	lasting, err := lastingOf(seg)
+	if err == nil {
+		err = s.keep(seg, lasting)
+	}
+	if noRoom(err) {
+		return s.keepInPlace(seg, lasting)
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(seg.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("trim the spool: %w", err)
+	}
+	s.segments = s.segments[1:]
 	return nil
 }
 

@@ -3,6 +3,7 @@ package spool
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 
@@ -51,6 +52,9 @@ func (s *Spool) repairNow(seg *segment) error {
 		return err
 	}
 	s.cursor = cursor{}
+	if !slices.Contains(s.kept, seg) && !slices.Contains(s.segments, seg) {
+		return nil // it was given up while it was read
+	}
 	_, err := s.repair(seg)
 	return err
 }
@@ -70,6 +74,9 @@ func (s *Spool) Record(sequence int64) (*daemonv1.Record, error) {
 // readSegment reads on from a place in one segment.
 func (s *Spool) readSegment(at cursor, end, after int64, maxRecords, maxBytes int) ([]*daemonv1.Record, error) {
 	f, err := os.Open(at.segment.path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, errNoEntry
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the spool: %w", err)
 	}
@@ -79,7 +86,7 @@ func (s *Spool) readSegment(at cursor, end, after int64, maxRecords, maxBytes in
 	offset := at.offset
 	for offset < end {
 		entry, err := readEntry(f, offset, end)
-		if errors.Is(err, unix.EIO) {
+		if errors.Is(err, unix.EIO) || errors.Is(err, io.EOF) {
 			err = errNoEntry
 		}
 		if err != nil {
