@@ -70,13 +70,15 @@ func (a authentication) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.Body = newBody(w, r)
 	if !lasts(r) {
 		// Whose body does not come holds no place at work meanwhile.
-		if r.Body, err = arrived.receive(r.Context(), r.Body); err == nil {
-			err = arrived.work(r.Context())
+		working := r.Context()
+		if r.Body, err = arrived.receive(working, r.Body); err == nil {
+			working, err = arrived.work(working)
 		}
 		if err != nil {
 			a.refuse(w, r, err)
 			return
 		}
+		r = r.WithContext(working)
 	}
 	a.next.ServeHTTP(w, r)
 }

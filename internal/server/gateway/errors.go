@@ -18,6 +18,9 @@ func invalid(format string, args ...any) error {
 	return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf(format, args...))
 }
 
+// errTooLong is what a request is told that was not done in time.
+var errTooLong = errors.New("the request was worked on for as long as one may be, and is not done; try again")
+
 // failure gives an error of the store or of authentication its code. What a
 // daemon can do nothing about is logged, and only said to be there.
 func (g *Gateway) failure(ctx context.Context, err error) error {
@@ -41,6 +44,8 @@ func (g *Gateway) failure(ctx context.Context, err error) error {
 		return connect.NewError(connect.CodeUnauthenticated, err)
 	case errors.Is(err, podidentity.ErrForbidden):
 		return connect.NewError(connect.CodePermissionDenied, err)
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return connect.NewError(connect.CodeDeadlineExceeded, errTooLong)
 	case ctx.Err() != nil:
 		return connect.NewError(connect.CodeCanceled, ctx.Err())
 	case errors.Is(err, history.ErrUnavailable):

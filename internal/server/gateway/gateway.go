@@ -287,16 +287,17 @@ func (g *Gateway) Conversation(ctx context.Context, req *connect.Request[daemonv
 	if !ok {
 		return connect.NewError(connect.CodeInternal, errors.New("the request did not come by the gateway's handler"))
 	}
-	if err := arrived.work(ctx); err != nil {
+	working, err := arrived.work(ctx)
+	if err != nil {
 		return err
 	}
 	defer arrived.rest()
-	send := func(part *daemonv1.ConversationResponse) error {
+	send := func(part *daemonv1.ConversationResponse) (context.Context, error) {
 		return arrived.send(ctx, func() error { return stream.Send(part) })
 	}
-	state, err := g.store.TaskState(ctx, id.TaskUID)
+	state, err := g.store.TaskState(working, id.TaskUID)
 	if err != nil {
-		return g.failure(ctx, err)
+		return g.failure(working, err)
 	}
 	// The UID comes from the pod's labels, so the namespace must be looked at.
 	if state.Task != taskOf(id) {
@@ -306,34 +307,35 @@ func (g *Gateway) Conversation(ctx context.Context, req *connect.Request[daemonv
 		return g.failure(ctx, fenced(id, state.Attempt))
 	}
 	for after := max(req.Msg.GetAfterPosition(), 0); ; {
-		entries, err := g.store.Conversation(ctx, id.TaskUID, after, pageEntries)
+		entries, err := g.store.Conversation(working, id.TaskUID, after, pageEntries)
 		if err != nil {
-			return g.failure(ctx, err)
+			return g.failure(working, err)
 		}
 		if len(entries) == 0 {
 			return nil
 		}
 		after = entries[len(entries)-1].Position
-		err = g.chunks(ctx, id.Namespace, entries, send)
-		if err != nil {
+		if working, err = g.chunks(working, id.Namespace, entries, send); err != nil {
 			return err
 		}
 	}
 }
 
 // chunks sends entries in messages of about chunkBytes, with the texts that
-// were cut made whole; a larger entry gets a message of its own.
-func (g *Gateway) chunks(ctx context.Context, namespace string, entries []history.Entry, send func(*daemonv1.ConversationResponse) error) error {
+// were cut made whole; a larger entry gets a message of its own. Each send begins
+// with a context of its own what is worked on after it.
+func (g *Gateway) chunks(working context.Context, namespace string, entries []history.Entry, send func(*daemonv1.ConversationResponse) (context.Context, error)) (context.Context, error) {
 	chunk, size := &daemonv1.ConversationResponse{}, 0
 	for _, e := range entries {
-		if err := g.hydrate(ctx, namespace, &e.Message); err != nil {
-			return g.failure(ctx, err)
+		err := g.hydrate(working, namespace, &e.Message)
+		if err != nil {
+			return nil, g.failure(working, err)
 		}
 		m := entryMessage(e)
 		bytes := proto.Size(m)
 		if size > 0 && size+bytes > chunkBytes {
-			if err := send(chunk); err != nil {
-				return err
+			if working, err = send(chunk); err != nil {
+				return nil, err
 			}
 			chunk, size = &daemonv1.ConversationResponse{}, 0
 		}

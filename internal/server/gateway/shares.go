@@ -20,7 +20,7 @@ import (
 // its time runs, and what the gateway asks by itself finds one. The rest waits in
 // line for its own. A namespace gets what is not for those who have none (see
 // package places): two thirds. So whatever a few namespaces make the store do, for
-// as long as a statement may take, the others' requests find places.
+// as long as a request is worked on, the others' requests find places.
 //
 // A request is worked on when it has come, and a long answer only while a part of
 // it is being made: how fast a caller writes and reads costs the caller's own share
@@ -43,8 +43,10 @@ const (
 	// those of which the server has not noticed yet that they were cut.
 	streamsOfTask = 8
 	streamsInAll  = 20_000
-	// placeTimeout is how long a request waits for its turn.
+	// placeTimeout is how long a request waits for its turn, and workTimeout for how
+	// long it is then worked on, whatever it asks for: daemons give up after that.
 	placeTimeout = 15 * time.Second
+	workTimeout  = 30 * time.Second
 	// sendTimeout is how long a caller may take to read one part of an answer.
 	sendTimeout = time.Minute
 )
@@ -134,18 +136,23 @@ type arrival struct {
 
 type arrivalKey struct{}
 
-// work waits until the request may be worked on, until rest.
-func (a *arrival) work(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, placeTimeout)
+// work waits until the request may be worked on, until rest; the context that it
+// returns ends with that, and in time.
+func (a *arrival) work(ctx context.Context) (working context.Context, err error) {
+	waiting, cancel := context.WithTimeout(ctx, placeTimeout)
 	defer cancel()
-	release, err := a.shares.requests.Take(ctx,
+	release, err := a.shares.requests.Take(waiting,
 		places.Share{Of: "task/" + a.id.TaskUID, Places: placesOfTask},
 		places.Share{Of: "namespace/" + a.id.Namespace, Places: a.shares.requestsOfNamespace})
 	if err != nil {
-		return connect.NewError(connect.CodeUnavailable, errBusy)
+		return nil, connect.NewError(connect.CodeUnavailable, errBusy)
 	}
-	a.release = release
-	return nil
+	working, stop := context.WithTimeout(ctx, workTimeout)
+	a.release = func() {
+		stop()
+		release()
+	}
+	return working, nil
 }
 
 // enlarge waits until the request may be a large one, until end.
@@ -175,13 +182,14 @@ func (a *arrival) rest() {
 }
 
 // send has a part of the answer sent while nothing is worked on. A caller that does
-// not read it in time is cut off.
-func (a *arrival) send(ctx context.Context, part func() error) error {
+// not read it in time is cut off. What is worked on afterwards has the context that
+// is returned.
+func (a *arrival) send(ctx context.Context, part func() error) (working context.Context, err error) {
 	a.rest()
 	// Where there are no deadlines, it takes the caller's own share alone.
 	_ = a.controller.SetWriteDeadline(time.Now().Add(sendTimeout))
 	if err := part(); err != nil {
-		return err
+		return nil, err
 	}
 	_ = a.controller.SetWriteDeadline(time.Time{})
 	return a.work(ctx)
