@@ -70,23 +70,39 @@ func (s *Store) Tasks(ctx context.Context, query history.TaskQuery) (history.Tas
 	if err != nil {
 		return history.TaskPage{}, wrap(err, doing)
 	}
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[taskRow])
+	page, err := taskPage(rows, query.Limit)
 	if err != nil {
 		return history.TaskPage{}, wrap(err, doing)
-	}
-	page := history.TaskPage{More: len(found) > query.Limit}
-	for _, row := range found[:min(len(found), query.Limit)] {
-		summary, err := row.summary()
-		if err != nil {
-			return history.TaskPage{}, wrap(err, doing)
-		}
-		page.Tasks = append(page.Tasks, summary)
 	}
 	if n := len(page.Tasks); n > 0 {
 		page.Next.UID = page.Tasks[n-1].UID
 		o.next(&page.Next, page.Tasks[n-1])
 	}
 	return page, nil
+}
+
+// taskPage reads so many tasks, or as many as fill a page: agents make up the names
+// of tools and models.
+func taskPage(rows pgx.Rows, limit int) (page history.TaskPage, err error) {
+	defer rows.Close()
+	bytes := 0
+	for rows.Next() {
+		if len(page.Tasks) == limit || bytes >= maxPageBytes {
+			page.More = true
+			break
+		}
+		row, err := pgx.RowToStructByPos[taskRow](rows)
+		if err != nil {
+			return page, err
+		}
+		summary, err := row.summary()
+		if err != nil {
+			return page, err
+		}
+		page.Tasks = append(page.Tasks, summary)
+		bytes += row.bytes()
+	}
+	return page, rows.Err()
 }
 
 // refreshSummaries brings the sums that lists are sorted by up to date; those
@@ -155,6 +171,15 @@ type taskRow struct {
 	Messages, ToolCalls, Input, Output, Cost, Checkpoints int64
 	Tools                                                 []string
 	Models                                                []byte
+}
+
+// bytes is how long the names in a row are.
+func (r taskRow) bytes() int {
+	sum := len(r.Preview) + len(r.Models)
+	for _, tool := range r.Tools {
+		sum += len(tool)
+	}
+	return sum
 }
 
 func (r taskRow) summary() (history.TaskSummary, error) {

@@ -3,11 +3,13 @@ package postgres_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/onsi/gomega"
 
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
@@ -154,4 +156,31 @@ func TestTaskPages(t *testing.T) {
 			t.Errorf("%s: %d tasks", sort, len(seen))
 		}
 	}
+}
+
+// Agents make up the names of their tools.
+func TestAPageOfTasksEndsWhereItIsLong(t *testing.T) {
+	g := gomega.NewWithT(t)
+	dsn := pg.Database(t)
+	store := openAt(t, dsn)
+	for i := range 60 {
+		begin(t, store, taskNamed(fmt.Sprintf("task-%02d", i)), 1).append(user("x"))
+	}
+	_, err := connect(t, dsn).Exec(t.Context(), "UPDATE tasks SET tools = ARRAY (SELECT repeat('x', 197) || i FROM generate_series(100, 599) i)")
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	var names []string
+	for query := (history.TaskQuery{Namespace: "team", Sort: history.SortName, Limit: 500}); ; {
+		page, err := store.Tasks(t.Context(), query)
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		g.Expect(len(page.Tasks)).To(gomega.And(gomega.BeNumerically(">", 0), gomega.BeNumerically("<=", 42)), "4 MiB of names")
+		for _, task := range page.Tasks {
+			names = append(names, task.Name)
+		}
+		if !page.More {
+			break
+		}
+		query.After = page.Next
+	}
+	g.Expect(names).To(gomega.HaveLen(60))
+	g.Expect(slices.IsSorted(names)).To(gomega.BeTrue())
 }
