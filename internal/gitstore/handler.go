@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/clew-dev/clew/internal/connections"
 	"github.com/clew-dev/clew/internal/gitstore/refusal"
 )
 
@@ -239,6 +240,7 @@ func (h *Handler) authenticate(c *call) *refusal.Refusal {
 	c.log = c.log.WithValues("caller", caller.Name)
 	task := caller.Task
 	if task == nil {
+		knowCaller(c.request, "reader/"+caller.Name)
 		return nil
 	}
 	// These names become parts of paths and refs.
@@ -247,7 +249,17 @@ func (h *Handler) authenticate(c *call) *refusal.Refusal {
 		return refusal.New(refusal.Forbidden, "this token does not open the repositories of the namespace %s", c.repository.Namespace)
 	}
 	c.log = c.log.WithValues("task", task.Name, "attempt", task.Attempt)
+	knowCaller(c.request, "task/"+task.UID)
 	return nil
+}
+
+// connectionsOfCaller is how many connections one caller may keep. A git has one.
+const connectionsOfCaller = 32
+
+// knowCaller notes whose a request's connection is. Who has more open is served as
+// well, on one that is closed soon.
+func knowCaller(r *http.Request, name string) {
+	_ = connections.Known(r.Context(), name, connectionsOfCaller)
 }
 
 // raise lets the fence know the attempt that calls, and returns the newest one.

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	crlog "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/clew-dev/clew/internal/connections"
 	"github.com/clew-dev/clew/internal/daemon/memory"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/podidentity"
@@ -40,6 +41,8 @@ type Options struct {
 	BindAddress            string
 	MetricsBindAddress     string
 	HealthProbeBindAddress string
+	// Connections bound those to BindAddress.
+	Connections connections.Limits
 	// CertFile and KeyFile are PEM files, read again when they change.
 	CertFile, KeyFile string
 	// Kubeconfig is empty in a cluster.
@@ -70,6 +73,7 @@ type Options struct {
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Root, "root", "/var/lib/clew-gitstore", "folder for the repositories, on a volume that is not mounted noexec")
 	flags.StringVar(&o.BindAddress, "bind-address", ":8443", "address for git clients, over TLS")
+	o.Connections.AddFlags(flags)
 	flags.StringVar(&o.CertFile, "tls-cert-file", "", "PEM file with the certificate chain; read again when it changes")
 	flags.StringVar(&o.KeyFile, "tls-private-key-file", "", "PEM file with the certificate's private key; read again when it changes")
 	flags.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":8080", "address for /metrics, plain HTTP; 0 for none")
@@ -106,6 +110,9 @@ func (o *Options) validate() error {
 	}
 	if len(o.Audiences) == 0 {
 		return errors.New("--audience must name one at least: " + daemonapi.GitStoreAudience)
+	}
+	if err := o.Connections.Validate(); err != nil {
+		return err
 	}
 	if o.GitMemoryBytes != 0 && o.GitMemoryBytes < leastGitMemory {
 		return fmt.Errorf("--git-memory-bytes must be 0, for no limit, or at least %d, not %d", leastGitMemory, o.GitMemoryBytes)
@@ -191,6 +198,7 @@ type certificates interface {
 
 // serve is Run with everything from outside in hand.
 func serve(ctx context.Context, options Options, authenticator Authenticator, hook []string, listener net.Listener, certificate certificates, logs slog.Handler) error {
+	listener = connections.Limit(listener, options.Connections)
 	defer listener.Close()
 	log := logr.FromSlogHandler(logs)
 	store, err := Open(ctx, options.Root, options.GitMemoryBytes, hook)
@@ -268,6 +276,7 @@ func newServer(ctx context.Context, handler http.Handler, certificate certificat
 	return &http.Server{
 		Handler:           handler,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnContext:       connections.Context,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    maxHeaderBytes,

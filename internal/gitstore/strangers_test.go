@@ -1,15 +1,19 @@
 package gitstore
 
 import (
+	"bufio"
 	"crypto/tls"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/onsi/gomega"
+
+	"github.com/clew-dev/clew/internal/connections"
 )
 
 // No git sends more than a token and a few lines; a stranger may send without end.
@@ -25,4 +29,26 @@ func TestHeadersThatDoNotEndEndTheirConnection(t *testing.T) {
 		_, err = io.Copy(io.Discard, connection)
 	}
 	g.Expect(errors.Is(err, os.ErrDeadlineExceeded)).To(gomega.BeFalse(), "the gitstore keeps what came, and waits for the rest")
+}
+
+// Who has shown a token is no stranger.
+func TestStrangersFromOneAddressHaveAFewConnections(t *testing.T) {
+	g := gomega.NewWithT(t)
+	url, _, _ := startServe(t, Options{MaintenanceInterval: time.Hour, Connections: connections.Limits{InAll: 100, Strangers: 9, StrangersOfAddress: 1, PerSecond: 1000}})
+	address := strings.TrimPrefix(url, "https://")
+	for range 3 {
+		known, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		defer known.Close()
+		_, err = io.WriteString(known, "GET /team/"+repository+".git/info/refs?service=git-receive-pack HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+taskToken("fix", 1)+"\r\n\r\n")
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		answer, err := bufio.NewReader(known).ReadString('\n')
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		g.Expect(answer).To(gomega.ContainSubstring("200 OK"))
+	}
+	silent, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	defer silent.Close()
+	_, err = tls.DialWithDialer(&net.Dialer{Timeout: 300 * time.Millisecond}, "tcp", address, &tls.Config{InsecureSkipVerify: true})
+	g.Expect(err).To(gomega.HaveOccurred(), "one more stranger than may be is served")
 }

@@ -8,6 +8,10 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+
+	"github.com/clew-dev/clew/internal/connections"
 )
 
 // What one connection may make the server keep. Strangers can open them, and what
@@ -34,6 +38,7 @@ func newTLSServer(handler http.Handler, certificate func(*tls.ClientHelloInfo) (
 	server.TLSConfig = &tls.Config{
 		MinVersion: tls.VersionTLS12, GetCertificate: certificate, ClientAuth: tls.RequestClientCert,
 	}
+	server.ConnContext = connections.Context
 	server.HTTP2 = &http.HTTP2Config{
 		// Daemons that vanish without a word are noticed by pings.
 		SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second,
@@ -41,6 +46,24 @@ func newTLSServer(handler http.Handler, certificate func(*tls.ClientHelloInfo) (
 		MaxReceiveBufferPerStream: maxUnreadOfStream, MaxReceiveBufferPerConnection: maxUnreadBytes,
 	}
 	return server
+}
+
+// frontProxyConnections is how many connections the API servers may have: as many as
+// their requests need.
+const frontProxyConnections = 1000
+
+// knowFrontProxy finds out which connections are those of the API server's front
+// proxy. It asks for more than what people ask it: whether the API is there, say.
+func knowFrontProxy(next http.Handler, proxy authenticator.Request) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && connections.Stranger(r.Context()) {
+			// A copy, as this takes away the headers that say who asks.
+			if _, ok, err := proxy.AuthenticateRequest(r.Clone(r.Context())); ok && err == nil {
+				_ = connections.Known(r.Context(), "the API server", frontProxyConnections) // closed soon if there are more
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // newPlainServer sets no time limit on whole requests: streams are long.

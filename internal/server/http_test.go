@@ -3,7 +3,9 @@ package server
 import (
 	"bytes"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -15,6 +17,9 @@ import (
 
 	"github.com/onsi/gomega"
 	"golang.org/x/net/http2"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+
+	"github.com/clew-dev/clew/internal/connections"
 )
 
 // strangers is a server as it is for strangers, who get no further than its front.
@@ -23,12 +28,12 @@ func strangers(t *testing.T) (address string) {
 	g := gomega.NewWithT(t)
 	certificate, err := tls.LoadX509KeyPair(filepath.Join(serving, "tls.crt"), filepath.Join(serving, "tls.key"))
 	g.Expect(err).NotTo(gomega.HaveOccurred())
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := listen(Options{BindAddress: "127.0.0.1:0"})
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	server := newTLSServer(http.NotFoundHandler(), func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &certificate, nil }, slog.DiscardHandler)
-	go func() { _ = server.ServeTLS(listener, "", "") }()
+	go func() { _ = server.ServeTLS(l.main, "", "") }()
 	t.Cleanup(func() { server.Close() })
-	return listener.Addr().String()
+	return l.main.Addr().String()
 }
 
 // hello opens a connection and says what each begins with.
@@ -88,4 +93,68 @@ func TestWhatTheServerAdvertisesFitsItsMemory(t *testing.T) {
 	// As many as clients take for granted before they have read this: a request that
 	// is one too many would fail, if it has a body.
 	g.Expect(said).To(gomega.HaveKeyWithValue(http2.SettingMaxConcurrentStreams, gomega.BeEquivalentTo(100)))
+}
+
+func TestStrangersFromOneAddressHaveAFewConnections(t *testing.T) {
+	g := gomega.NewWithT(t)
+	address := strangers(t)
+	var silent []net.Conn
+	for range 64 {
+		connection, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		t.Cleanup(func() { connection.Close() })
+		silent = append(silent, connection)
+	}
+	g.Expect(greets(address, "127.0.0.1", 300*time.Millisecond)).NotTo(gomega.Succeed(), "one more than they may have was served")
+	g.Expect(greets(address, "127.0.0.2", 20*time.Second)).To(gomega.Succeed(), "strangers from another address have to wait")
+	silent[0].Close()
+	g.Eventually(func() error { return greets(address, "127.0.0.1", 20*time.Second) }).WithTimeout(20 * time.Second).Should(gomega.Succeed())
+}
+
+// greets says whether the server greets somebody who calls from an address.
+func greets(server, from string, within time.Duration) error {
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: within}
+	connection, err := tls.DialWithDialer(dialer, "tcp", server, &tls.Config{InsecureSkipVerify: true})
+	if err == nil {
+		connection.Close()
+	}
+	return err
+}
+
+// frontProxy takes whoever has a certificate and says who asks.
+type frontProxy struct{}
+
+func (frontProxy) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	said := r.Header.Get("X-Remote-User")
+	r.Header.Del("X-Remote-User")
+	return nil, said != "", nil
+}
+
+func TestTheAPIServersConnectionsAreKnown(t *testing.T) {
+	g := gomega.NewWithT(t)
+	l, err := listen(Options{BindAddress: "127.0.0.1:0"})
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	server := &http.Server{ConnContext: connections.Context, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Certificate") != "" {
+			r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{}}}
+		}
+		knowFrontProxy(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = fmt.Fprint(w, r.Header.Get("X-Remote-User"), " ", connections.Stranger(r.Context()))
+		}), frontProxy{}).ServeHTTP(w, r)
+	})}
+	go func() { _ = server.Serve(l.main) }()
+	t.Cleanup(func() { server.Close() })
+	for certificate, want := range map[string]string{"": "ann true", "yes": "ann false"} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+l.main.Addr().String(), nil)
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		request.Header.Set("X-Remote-User", "ann")
+		request.Header.Set("Certificate", certificate)
+		request.Close = true
+		response, err := http.DefaultClient.Do(request)
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		body, err := io.ReadAll(response.Body)
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		response.Body.Close()
+		g.Expect(string(body)).To(gomega.Equal(want))
+	}
 }

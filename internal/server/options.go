@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/clew-dev/clew/internal/connections"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/history/postgres"
 	"github.com/clew-dev/clew/internal/rollback"
@@ -60,6 +61,8 @@ type Options struct {
 	BindAddress            string
 	MetricsBindAddress     string
 	HealthProbeBindAddress string
+	// Connections bound those to BindAddress.
+	Connections connections.Limits
 	// CertFile and KeyFile are PEM files, read again when they change.
 	CertFile, KeyFile string
 	// Audiences of which the tokens of daemons must have one.
@@ -141,6 +144,7 @@ func (o *RetentionOptions) validate() error {
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	o.Database.AddFlags(flags)
 	flags.StringVar(&o.BindAddress, "bind-address", ":8443", "address for daemons and for the aggregated API, over TLS")
+	o.Connections.AddFlags(flags)
 	flags.StringVar(&o.CertFile, "tls-cert-file", "", "PEM file with the certificate chain; read again when it changes")
 	flags.StringVar(&o.KeyFile, "tls-private-key-file", "", "PEM file with the certificate's private key; read again when it changes")
 	flags.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":8080", "address for /metrics, plain HTTP; 0 for none")
@@ -170,7 +174,7 @@ func (o *Options) validate() error {
 	if o.Audiences != nil && len(o.Audiences) == 0 {
 		return errors.New("--audience must name one at least: " + daemonapi.ServerAudience)
 	}
-	return errors.Join(o.GitStore.validate(), o.Retention.validate(), o.validateAmounts())
+	return errors.Join(o.Connections.Validate(), o.GitStore.validate(), o.Retention.validate(), o.validateAmounts())
 }
 
 // maxGrace is how long output may wait for room: preparing a pod, which waits for

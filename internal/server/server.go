@@ -37,6 +37,7 @@ import (
 	crlog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/connections"
 	"github.com/clew-dev/clew/internal/daemon/memory"
 	"github.com/clew-dev/clew/internal/gitstore"
 	"github.com/clew-dev/clew/internal/history"
@@ -83,6 +84,7 @@ func listen(o Options) (l listeners, err error) {
 	if l.main, err = net.Listen("tcp", o.BindAddress); err != nil {
 		return l, fmt.Errorf("--bind-address: %w", err)
 	}
+	l.main = connections.Limit(l.main, o.Connections)
 	if !off(o.MetricsBindAddress) {
 		if l.metrics, err = net.Listen("tcp", o.MetricsBindAddress); err != nil {
 			return l, fmt.Errorf("--metrics-bind-address: %w", err)
@@ -132,7 +134,7 @@ func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l li
 	aside.Go(func() { p.maintain(work, stores.archive, o.Retention, registry, log) })
 	aside.Go(func() { p.watch(work, log, func() { ready.done(1) }) })
 
-	main := newTLSServer(p.mux, certificate.GetCertificate, logs)
+	main := newTLSServer(knowFrontProxy(p.mux, p.frontProxy), certificate.GetCertificate, logs)
 	go serveOn(failed, func() error { return main.ServeTLS(l.main, "", "") })
 	servers := []*http.Server{
 		main,

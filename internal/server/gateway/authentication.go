@@ -10,6 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/clew-dev/clew/internal/connections"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 	"github.com/clew-dev/clew/internal/podidentity"
 )
@@ -28,6 +29,10 @@ const (
 	unaryType  = "application/proto"
 	streamType = "application/connect+proto"
 )
+
+// connectionsOfTask is how many connections a task's pods may keep: one, and those of
+// which the server has not noticed yet that they were cut.
+const connectionsOfTask = 8
 
 type identityKey struct{}
 
@@ -58,6 +63,8 @@ func (a authentication) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, r, err)
 		return
 	}
+	// Who has more open is served as well, on one that is closed soon.
+	_ = connections.Known(r.Context(), "task/"+id.TaskUID, connectionsOfTask)
 	leave, err := a.gateway.shares.arrive(r, id)
 	if err != nil {
 		a.refuse(w, r, err)

@@ -1,0 +1,298 @@
+// Package connections keeps whoever opens connections to a server to a share of
+// its memory. Before a caller has shown who they are, nothing bounds them but
+// this: a connection costs a handshake, and what comes on it has to be kept.
+//
+// A connection is a stranger's until the server has found out whose it is
+// (Known). Strangers are told apart by their addresses:
+//
+//   - New connections from one address come at a bounded pace, and so many may be
+//     strangers' at a time. The next ones wait until there is room, and only then
+//     begin; where too many wait, they are closed.
+//   - The last third of all places for strangers is for addresses that have none.
+//   - Who has not shown who they are within half a minute is closed.
+//
+// Connections of those who are known are bounded by whom they are of, and all of
+// them by the memory that they may take. So a thousand pods behind one address, as
+// they are on a network that translates addresses or on that of a node, have room:
+// each is a stranger for a moment. But they share that moment: a hostile one among
+// them makes the others' new connections wait.
+package connections
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/net/netutil"
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/util/cache"
+
+	"github.com/clew-dev/clew/internal/places"
+)
+
+const (
+	// patience is how long a connection may be a stranger's: longer than it takes to
+	// have a token checked.
+	patience = 30 * time.Second
+	// waitingOfAddress and waitingInAll are how many connections wait. They cost a
+	// file descriptor each, and what the kernel takes in.
+	waitingOfAddress = 256
+	waitingInAll     = 2048
+	// turnTimeout is how long one waits; daemons give up as soon.
+	turnTimeout = 5 * time.Second
+	// pacesKept is how many addresses' paces are remembered, and paceKept how long:
+	// afterwards each may open a whole burst again.
+	pacesKept = 16384
+	paceKept  = time.Minute
+)
+
+// Listener is a net.Listener whose connections keep to Limits. Make one with Limit.
+type Listener struct {
+	net.Listener
+	limits    Limits
+	strangers *places.Places
+	times     times
+	ready     chan net.Conn
+	failed    chan error
+	// ended is done when the listener is closed.
+	ended context.Context
+	end   context.CancelFunc
+
+	mu           sync.Mutex
+	paces        *cache.LRUExpireCache
+	waiting      map[string]int
+	waitingInAll int
+	known        map[string]int
+}
+
+// times are how long a connection may be a stranger's, and wait before.
+type times struct{ patience, turn time.Duration }
+
+// Limit bounds the connections that a listener takes. Limits that say nothing are the
+// defaults.
+func Limit(inner net.Listener, limits Limits) *Listener {
+	if limits == (Limits{}) {
+		limits = defaults
+	}
+	return limit(inner, limits, times{patience, turnTimeout})
+}
+
+func limit(inner net.Listener, limits Limits, times times) *Listener {
+	ended, end := context.WithCancel(context.Background())
+	l := &Listener{
+		Listener: netutil.LimitListener(inner, limits.InAll), limits: limits, strangers: places.New(limits.Strangers), times: times,
+		ready: make(chan net.Conn), failed: make(chan error), ended: ended, end: end,
+		paces: cache.NewLRUExpireCache(pacesKept), waiting: map[string]int{}, known: map[string]int{},
+	}
+	go l.run()
+	return l
+}
+
+// Accept implements net.Listener.
+func (l *Listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.ready:
+		return c, nil
+	case err := <-l.failed:
+		return nil, err
+	case <-l.ended.Done():
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener. Connections that were accepted stay.
+func (l *Listener) Close() error {
+	l.end()
+	return l.Listener.Close()
+}
+
+// run takes connections and has each wait for its turn.
+func (l *Listener) run() {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			select {
+			case l.failed <- err: // the server waits a little where that may pass
+				continue
+			case <-l.ended.Done():
+				return
+			}
+		}
+		address := addressOf(c)
+		if !l.enter(address) {
+			c.Close()
+			continue
+		}
+		go l.turn(c, address)
+	}
+}
+
+// addressOf is by what strangers are told apart.
+func addressOf(c net.Conn) string {
+	host, _, err := net.SplitHostPort(c.RemoteAddr().String())
+	if err != nil {
+		return c.RemoteAddr().String()
+	}
+	return host
+}
+
+// turn hands a connection to the server when there is room for a stranger's.
+func (l *Listener) turn(c net.Conn, address string) {
+	ctx, cancel := context.WithTimeout(l.ended, l.times.turn)
+	defer cancel()
+	err := l.pace(address).Wait(ctx)
+	var leave func()
+	if err == nil {
+		leave, err = l.strangers.Take(ctx, places.Share{Of: address, Places: l.limits.StrangersOfAddress})
+	}
+	l.leave(address)
+	if err != nil {
+		c.Close()
+		return
+	}
+	admitted := &connection{Conn: c, listener: l, leave: leave}
+	l.mu.Lock()
+	admitted.impatient = time.AfterFunc(l.times.patience, admitted.expire)
+	l.mu.Unlock()
+	select {
+	case l.ready <- admitted:
+	case <-l.ended.Done():
+		admitted.Close()
+	}
+}
+
+// enter counts one that waits; false if too many do.
+func (l *Listener) enter(address string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waiting[address] >= waitingOfAddress || l.waitingInAll >= waitingInAll {
+		return false
+	}
+	l.waiting[address]++
+	l.waitingInAll++
+	return true
+}
+
+func (l *Listener) leave(address string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waitingInAll--
+	if l.waiting[address]--; l.waiting[address] == 0 {
+		delete(l.waiting, address)
+	}
+}
+
+func (l *Listener) pace(address string) *rate.Limiter {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	pace, ok := l.paces.Get(address)
+	if !ok {
+		pace = rate.NewLimiter(rate.Limit(l.limits.PerSecond), l.limits.PerSecond*burstSeconds)
+	}
+	l.paces.Add(address, pace, paceKept)
+	return pace.(*rate.Limiter)
+}
+
+// connection is one that was handed to the server.
+type connection struct {
+	net.Conn
+	listener  *Listener
+	impatient *time.Timer
+	// leave gives a stranger's place back.
+	leave func()
+
+	// The listener's lock is held for these. name is whom it is of, empty for a
+	// stranger.
+	name   string
+	closed bool
+}
+
+// expire closes a connection that still is a stranger's.
+func (c *connection) expire() {
+	c.listener.mu.Lock()
+	stranger := c.name == ""
+	c.listener.mu.Unlock()
+	if stranger {
+		c.Close()
+	}
+}
+
+// Close implements net.Conn.
+func (c *connection) Close() error {
+	c.impatient.Stop()
+	c.leave()
+	c.forget()
+	return c.Conn.Close()
+}
+
+func (c *connection) forget() {
+	l := c.listener
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.name != "" && !c.closed {
+		if l.known[c.name]--; l.known[c.name] == 0 {
+			delete(l.known, c.name)
+		}
+	}
+	c.closed = true
+}
+
+// know makes a connection that of somebody; false if they have as many as they may.
+func (c *connection) know(name string, most int) bool {
+	l := c.listener
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.name != "" || c.closed {
+		return true
+	}
+	if l.known[name] >= most {
+		return false
+	}
+	l.known[name]++
+	c.name = name
+	return true
+}
+
+type key struct{}
+
+// Context is an http.Server's ConnContext: by it Known finds the connection of a
+// request.
+func Context(ctx context.Context, c net.Conn) context.Context {
+	if secured, ok := c.(*tls.Conn); ok {
+		c = secured.NetConn()
+	}
+	return context.WithValue(ctx, key{}, c)
+}
+
+// Stranger says that nobody knows yet whose the connection of a request is.
+func Stranger(ctx context.Context) bool {
+	c, ok := ctx.Value(key{}).(*connection)
+	if !ok {
+		return false
+	}
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	return c.name == ""
+}
+
+// ErrTooMany says that a caller has as many connections as they may have.
+var ErrTooMany = errors.New("too many connections of one caller are open")
+
+// Known says whose the connection is of the request with that context. It is no
+// stranger's from then on, unless they have so many already: what else it is then
+// used for must end soon, as a stranger's does.
+func Known(ctx context.Context, name string, most int) error {
+	c, ok := ctx.Value(key{}).(*connection)
+	if !ok {
+		return nil // of a listener without limits
+	}
+	if !c.know(name, most) {
+		return ErrTooMany
+	}
+	c.impatient.Stop()
+	c.leave()
+	return nil
+}

@@ -1,0 +1,242 @@
+package connections
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+)
+
+// roomy are limits that no test reaches but by what it changes.
+var roomy = Limits{InAll: 4000, Strangers: 3000, StrangersOfAddress: 2000, PerSecond: 10_000}
+
+// caller is a way to open connections from an address of one's own.
+type caller struct {
+	t      *testing.T
+	dialer net.Dialer
+	server string
+}
+
+func (c caller) from(address string) caller {
+	c.dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(address)}
+	return c
+}
+
+// open opens a connection and says nothing on it.
+func (c caller) open() net.Conn {
+	c.t.Helper()
+	connection, err := c.dialer.Dial("tcp", c.server)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { connection.Close() })
+	return connection
+}
+
+// ask sends a request on a connection; answered says whether an answer came within
+// the time.
+func ask(connection net.Conn, token string, within time.Duration) (answered bool) {
+	if _, err := io.WriteString(connection, "GET / HTTP/1.1\r\nHost: x\r\nAuthorization: "+token+"\r\n\r\n"); err != nil {
+		return false
+	}
+	_ = connection.SetReadDeadline(time.Now().Add(within))
+	n, _ := connection.Read(make([]byte, 4096))
+	return n > 0
+}
+
+// soon is enough for any answer, a moment for one that is not to come.
+const (
+	soon   = 20 * time.Second
+	moment = 300 * time.Millisecond
+)
+
+// closed waits until a connection is closed from the other side.
+func closed(t *testing.T, connection net.Conn) {
+	t.Helper()
+	_ = connection.SetReadDeadline(time.Now().Add(soon))
+	if _, err := connection.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("the connection is still open: %v", err)
+	}
+}
+
+// serve runs a server that knows whoever sends a token, by it. One may have two
+// connections.
+func serve(t *testing.T, limits Limits, patience time.Duration) caller {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if token := r.Header.Get("Authorization"); token != "" {
+			_ = Known(r.Context(), token, 2)
+		}
+	}))
+	server.Listener.Close()
+	server.Listener = limit(listener, limits, times{patience, time.Hour})
+	server.Config.ConnContext = Context
+	server.Start()
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	return caller{t: t, server: listener.Addr().String()}
+}
+
+func TestStrangersFromOneAddressWaitForEachOtherAndForNobodyElse(t *testing.T) {
+	g := gomega.NewWithT(t)
+	limits := roomy
+	limits.StrangersOfAddress = 3
+	server := serve(t, limits, time.Hour)
+	var silent []net.Conn
+	for range 3 {
+		silent = append(silent, server.open())
+		g.Expect(ask(silent[len(silent)-1], "", soon)).To(gomega.BeTrue())
+	}
+	next := server.open()
+	g.Expect(ask(next, "", moment)).To(gomega.BeFalse(), "a fourth was served")
+	g.Expect(ask(server.from("127.0.0.2").open(), "", soon)).To(gomega.BeTrue(), "another address has to wait")
+	silent[0].Close()
+	g.Expect(ask(next, "", soon)).To(gomega.BeTrue(), "there was room, and who waited had no turn")
+}
+
+func TestWhoIsKnownIsNoStranger(t *testing.T) {
+	g := gomega.NewWithT(t)
+	limits := roomy
+	limits.StrangersOfAddress = 1
+	server := serve(t, limits, time.Hour)
+	for _, token := range []string{"ann", "bob", "ann", "eve"} {
+		g.Expect(ask(server.open(), token, soon)).To(gomega.BeTrue(), token)
+	}
+	// A third one of Ann's is served, but stays a stranger's.
+	third := server.open()
+	g.Expect(ask(third, "ann", soon)).To(gomega.BeTrue())
+	g.Expect(ask(server.open(), "bob", moment)).To(gomega.BeFalse())
+	third.Close()
+}
+
+// A thousand pods may have one address: where a network translates addresses, say.
+func TestAThousandCallersBehindOneAddressAreServed(t *testing.T) {
+	limits := Limits{InAll: 8000, Strangers: 1000, StrangersOfAddress: 64, PerSecond: 500}
+	server := serve(t, limits, time.Hour)
+	g := gomega.NewWithT(t)
+	var all sync.WaitGroup
+	answered := make(chan bool, 1000)
+	work := make(chan string)
+	for range 100 {
+		all.Go(func() {
+			for name := range work {
+				connection, err := server.dialer.Dial("tcp", server.server)
+				answered <- err == nil && ask(connection, name, soon)
+				if err == nil {
+					t.Cleanup(func() { connection.Close() })
+				}
+			}
+		})
+	}
+	for n := range 1000 {
+		work <- fmt.Sprint("pod-", n)
+	}
+	close(work)
+	all.Wait()
+	for range 1000 {
+		g.Expect(<-answered).To(gomega.BeTrue())
+	}
+}
+
+func TestAConnectionThatStaysAStrangersIsClosed(t *testing.T) {
+	server := serve(t, roomy, time.Second)
+	silent, served := server.open(), server.open()
+	_ = ask(served, "", soon) // may be closed already, on a slow machine
+	closed(t, silent)
+	closed(t, served)
+}
+
+func TestAConnectionOfOneWhoIsKnownStays(t *testing.T) {
+	g := gomega.NewWithT(t)
+	_, accepted := pair(t, roomy)
+	g.Expect(Stranger(Context(t.Context(), accepted))).To(gomega.BeTrue())
+	g.Expect(Known(Context(t.Context(), accepted), "ann", 1)).To(gomega.Succeed())
+	g.Expect(Stranger(Context(t.Context(), accepted))).To(gomega.BeFalse())
+	accepted.(*connection).expire()
+	_, err := accepted.Write([]byte("still there"))
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+}
+
+func TestNewConnectionsComeAtAPace(t *testing.T) {
+	g := gomega.NewWithT(t)
+	limits := roomy
+	limits.PerSecond = 2
+	server := serve(t, limits, time.Hour)
+	began := time.Now()
+	for range limits.PerSecond*burstSeconds + 4 {
+		g.Expect(ask(server.open(), "", soon)).To(gomega.BeTrue())
+	}
+	g.Expect(time.Since(began)).To(gomega.BeNumerically(">", 1900*time.Millisecond), "four more than a burst came at once")
+}
+
+func TestWhereTooManyWaitTheNextIsClosed(t *testing.T) {
+	g := gomega.NewWithT(t)
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	l := Limit(inner, roomy)
+	defer l.Close()
+	for range waitingOfAddress {
+		g.Expect(l.enter("127.0.0.1")).To(gomega.BeTrue())
+	}
+	g.Expect(l.enter("127.0.0.2")).To(gomega.BeTrue(), "another address may not wait")
+	client, err := net.Dial("tcp", inner.Addr().String())
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	defer client.Close()
+	closed(t, client)
+}
+
+// What is kept for an address, or for somebody, goes with the last connection.
+func TestNothingIsLeftOfClosedConnections(t *testing.T) {
+	g := gomega.NewWithT(t)
+	l, accepted := pair(t, roomy)
+	g.Expect(Known(Context(t.Context(), accepted), "ann", 1)).To(gomega.Succeed())
+	g.Expect(Known(Context(t.Context(), accepted), "ann", 1)).To(gomega.Succeed())
+	g.Expect(l.known).To(gomega.HaveKeyWithValue("ann", 1))
+	accepted.Close()
+	_ = accepted.Close() // closed already
+	g.Expect(l.known).To(gomega.BeEmpty())
+	g.Expect(l.waiting).To(gomega.BeEmpty())
+	g.Expect(l.waitingInAll).To(gomega.BeZero())
+	g.Expect(l.Close()).To(gomega.Succeed())
+	_, err := l.Accept()
+	g.Expect(err).To(gomega.MatchError(net.ErrClosed))
+}
+
+// pair is a listener and the one connection that it has accepted.
+func pair(t *testing.T, limits Limits) (*Listener, net.Conn) {
+	t.Helper()
+	g := gomega.NewWithT(t)
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	l := Limit(inner, limits)
+	t.Cleanup(func() { l.Close() })
+	caller{t: t, server: inner.Addr().String()}.open()
+	accepted, err := l.Accept()
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	t.Cleanup(func() { accepted.Close() })
+	return l, accepted
+}
+
+func TestLimitsThatCannotBeAreRefused(t *testing.T) {
+	for name, change := range map[string]func(*Limits){
+		"--max-connections":                     func(l *Limits) { l.InAll = 0 },
+		"--max-unknown-connections":             func(l *Limits) { l.Strangers = l.InAll + 1 },
+		"--max-unknown-connections-per-address": func(l *Limits) { l.StrangersOfAddress = -1 },
+		"--new-connections-per-second":          func(l *Limits) { l.PerSecond = 0 },
+	} {
+		l := roomy
+		change(&l)
+		gomega.NewWithT(t).Expect(l.Validate()).To(gomega.MatchError(gomega.ContainSubstring(name + " must")))
+	}
+}
