@@ -73,11 +73,17 @@ func (g *Gateway) beat(ctx context.Context, id podidentity.Identity, stream *con
 }
 
 // checkAttempt returns the failure to end the stream with if the store knows of
-// a newer attempt. A store that cannot tell ends no stream: commands do not
-// come from it.
+// a newer attempt. A store that cannot tell ends no stream, nor does one that is
+// busy with the namespace: commands do not come from it, and the next heartbeat
+// asks again.
 func (g *Gateway) checkAttempt(ctx context.Context, id podidentity.Identity) error {
 	looking, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
+	release, err := g.shares.look(looking, id)
+	if err != nil {
+		return nil //nolint:nilerr // see above
+	}
+	defer release()
 	newest, err := g.store.Attempt(looking, id.TaskUID)
 	switch {
 	case err == nil && newest > id.Attempt:

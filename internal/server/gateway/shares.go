@@ -155,6 +155,14 @@ func (a *arrival) work(ctx context.Context) (working context.Context, err error)
 	return working, nil
 }
 
+// look waits until a stream of commands may ask the store something, one of its task
+// at a time: whoever opens and closes streams makes the store work as well.
+func (s *shares) look(ctx context.Context, id podidentity.Identity) (release func(), err error) {
+	return s.requests.Take(ctx,
+		places.Share{Of: "commands/" + id.TaskUID, Places: 1},
+		places.Share{Of: "namespace/" + id.Namespace, Places: s.requestsOfNamespace})
+}
+
 // enlarge waits until the request may be a large one, until end.
 func (a *arrival) enlarge(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, placeTimeout)

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -17,6 +18,51 @@ import (
 	"github.com/clew-dev/clew/internal/server/gateway"
 	"github.com/clew-dev/clew/internal/server/requests"
 )
+
+// askedStore keeps whoever asks for a task's attempt, and counts them.
+type askedStore struct {
+	gateway.Store
+	asked chan string // the UIDs
+}
+
+func (s askedStore) Attempt(ctx context.Context, uid string) (int64, error) {
+	s.asked <- uid
+	<-ctx.Done()
+	return 0, ctx.Err()
+}
+
+func TestStreamsOfCommandsTakeNoConnectionOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gomega.NewWithT(t)
+		const connections = 14
+		known, store := tokens{}, askedStore{asked: make(chan string, 1000)}
+		for i := range 20 {
+			known[fmt.Sprint(i)] = identity(fmt.Sprint(i), 1)
+		}
+		served := gateway.New(gateway.Options{
+			Store: store, Connections: connections, Authenticator: known, Requests: requests.New(), Log: logr.Discard(),
+		})
+		_, handler := served.Handler()
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 3 {
+			for token := range known {
+				r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/clew.daemon.v1.DaemonService/Commands", bytes.NewReader(make([]byte, 5)))
+				r.Header.Set("Content-Type", "application/connect+proto")
+				r.Header.Set("Authorization", "Bearer "+token)
+				go handler.ServeHTTP(httptest.NewRecorder(), r)
+			}
+		}
+		synctest.Wait()
+		g.Expect(len(store.asked)).To(gomega.Equal(8), "as many as a namespace may have in all")
+		asking := map[string]bool{}
+		for len(store.asked) > 0 {
+			asking[<-store.asked] = true
+		}
+		g.Expect(asking).To(gomega.HaveLen(8), "one of each task")
+		cancel()
+		synctest.Wait()
+	})
+}
 
 // slowStore does one thing after the other for a request, each of which is allowed.
 type slowStore struct{ gateway.Store }
