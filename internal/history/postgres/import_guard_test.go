@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/onsi/gomega"
 
 	"github.com/clew-dev/clew/internal/conversation"
@@ -191,5 +192,30 @@ func TestSlowImportsLeaveConnectionsForOthers(t *testing.T) {
 	cancel()
 	for range 20 {
 		g.Eventually(ended, "20s").Should(gomega.Receive(gomega.HaveOccurred()))
+	}
+}
+
+// Whoever imports chooses the UID, and holds the lock of its timeline meanwhile.
+func TestNoUIDLocksTheTimelineOfAnotherTask(t *testing.T) {
+	g := gomega.NewWithT(t)
+	dsn := pg.Database(t)
+	holder, other := connect(t, dsn), connect(t, dsn)
+	// Two of these have one hash of 32 bits.
+	var uids []string
+	g.Expect(holder.QueryRow(t.Context(), `SELECT array_agg(uid) FROM (SELECT 'uid-' || i AS uid FROM generate_series(1, 300000) i) u
+		GROUP BY hashtext(uid) HAVING count(*) > 1 LIMIT 1`).Scan(&uids)).To(gomega.Succeed())
+	tx, err := holder.Begin(t.Context())
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), queryText(t, "LockTimeline"), pgx.NamedArgs{"task_uid": uids[0]})
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	for uid, refusal := range map[string]gomega.OmegaMatcher{
+		uids[1]: gomega.BeNil(),
+		uids[0]: gomega.MatchError(gomega.ContainSubstring("lock timeout")),
+	} {
+		_, err = other.Exec(t.Context(), "SET lock_timeout = '500ms'")
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		_, err = other.Exec(t.Context(), queryText(t, "LockTimeline"), pgx.NamedArgs{"task_uid": uid})
+		g.Expect(err).To(refusal)
 	}
 }

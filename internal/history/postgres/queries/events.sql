@@ -1,7 +1,8 @@
 -- name: LockTimeline :exec
 -- Events of a task are told once, and those of its checkpoints by one party:
--- whoever adds them does so one after the other.
-SELECT pg_advisory_xact_lock(1667593080, hashtext(@task_uid::text));
+-- whoever adds them does so one after the other. Imports choose their UIDs, and must
+-- not find one by which they lock the timeline of another task.
+SELECT pg_advisory_xact_lock(('x' || left(encode(sha256(convert_to(@task_uid::text, 'UTF8')), 'hex'), 16))::bit(64)::bigint);
 
 -- name: InsertEvents :exec
 -- An event is kept once, whatever its time, and that a checkpoint was made is

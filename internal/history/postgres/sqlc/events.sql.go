@@ -116,11 +116,12 @@ func (q *Queries) InsertEvents(ctx context.Context, arg InsertEventsParams) erro
 }
 
 const lockTimeline = `-- name: LockTimeline :exec
-SELECT pg_advisory_xact_lock(1667593080, hashtext($1::text))
+SELECT pg_advisory_xact_lock(('x' || left(encode(sha256(convert_to($1::text, 'UTF8')), 'hex'), 16))::bit(64)::bigint)
 `
 
 // Events of a task are told once, and those of its checkpoints by one party:
-// whoever adds them does so one after the other.
+// whoever adds them does so one after the other. Imports choose their UIDs, and must
+// not find one by which they lock the timeline of another task.
 func (q *Queries) LockTimeline(ctx context.Context, taskUid string) error {
 	_, err := q.db.Exec(ctx, lockTimeline, taskUid)
 	return err
