@@ -159,3 +159,20 @@ func TestASegmentThatAKillKeptWholeIsMadeSmaller(t *testing.T) {
 		t.Fatalf("%v, %v", info, err)
 	}
 }
+
+func TestASpoolThatIsEmptiedKeepsNothing(t *testing.T) {
+	s := open(t, t.TempDir())
+	if err := s.Append(nil, taken(1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SkipTo(9); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Trim(9); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Reset(9); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, sequences(t, s))
+}

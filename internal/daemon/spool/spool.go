@@ -350,11 +350,11 @@ func (s *Spool) Reset(last int64) error {
 	if err := s.Owned(); err != nil {
 		return err
 	}
-	if s.last == last && s.segments[0].first == last+1 {
-		return s.sure()
-	}
 	if err := s.forgetKept(); err != nil {
 		return err
+	}
+	if s.last == last && s.segments[0].first == last+1 {
+		return s.sure()
 	}
 	for _, seg := range s.segments {
 		if err := s.discard(seg, s.last > last); err != nil {
