@@ -57,6 +57,8 @@ const (
 	paceBurst = 8
 	// recordCost is what a record costs the store besides its bytes.
 	recordCost = 1 << 10
+	// openingCost is what it costs to open a stream of commands.
+	openingCost = 256 << 10
 	// pacesKept is how many tasks' paces are remembered, and paceKept how long:
 	// afterwards nothing is owed any more.
 	pacesKept = 16384
@@ -101,7 +103,7 @@ func (s *shares) arrive(r *http.Request, id podidentity.Identity) (leave func(),
 	ctx, cancel := context.WithTimeout(r.Context(), placeTimeout)
 	defer cancel()
 	if procedureOf(r) == procedureCommands {
-		leave, err = s.streams.Take(ctx, places.Share{Of: id.TaskUID, Places: streamsOfTask})
+		leave, err = s.open(ctx, id)
 	} else if err = s.settle(ctx, id); err == nil {
 		leave, err = s.arrivals.Take(ctx,
 			places.Share{Of: "task/" + id.TaskUID, Places: arrivalsOfTask},
@@ -110,6 +112,20 @@ func (s *shares) arrive(r *http.Request, id podidentity.Identity) (leave func(),
 	if err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, errBusy)
 	}
+	return leave, nil
+}
+
+// open waits until a stream of commands may begin. Each has the store asked at once, so
+// that who opens many owes their pace for it.
+func (s *shares) open(ctx context.Context, id podidentity.Identity) (leave func(), err error) {
+	if leave, err = s.streams.Take(ctx, places.Share{Of: id.TaskUID, Places: streamsOfTask}); err != nil {
+		return nil, err
+	}
+	if err := s.settle(ctx, id); err != nil {
+		leave()
+		return nil, err
+	}
+	s.spend(id, openingCost, 0)
 	return leave, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/clew-dev/clew/internal/places"
 	"github.com/clew-dev/clew/internal/podidentity"
@@ -46,9 +47,9 @@ func TestHoweverManyRequestsAPodMakesFewOfThemWait(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newShares(1<<10, defaultConnections)
+				s := newShares(1<<20, defaultConnections)
 				for range c.bursts {
-					s.spend(id, paceBurst<<10, 0)
+					s.spend(id, paceBurst<<20, 0)
 				}
 				answered := make(chan error, requests)
 				for range requests {
@@ -65,4 +66,23 @@ func TestHoweverManyRequestsAPodMakesFewOfThemWait(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Each asks the store something.
+func TestWhoOpensManyStreamsOfCommandsOwesTheirPaceForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShares(1<<20, defaultConnections)
+		began := time.Now()
+		for range 200 {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/clew.daemon.v1.DaemonService/"+procedureCommands, nil)
+			leave, err := s.arrive(r, podidentity.Identity{Namespace: "a", TaskName: "one", TaskUID: "one"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			leave()
+		}
+		if took := time.Since(began); took < 30*time.Second {
+			t.Errorf("200 were opened in %s", took)
+		}
+	})
 }
