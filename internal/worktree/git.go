@@ -86,6 +86,9 @@ func (e *gitError) Error() string {
 
 func (e *gitError) Unwrap() error { return e.err }
 
+// Stderr is what git printed to complain, without what others said of it.
+func (e *gitError) Stderr() string { return e.stderr }
+
 // maxStderr is how much of git's complaints is kept.
 const maxStderr = 4 << 10
 

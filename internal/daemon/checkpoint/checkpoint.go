@@ -26,7 +26,6 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -304,8 +303,7 @@ func GitError(err error) error {
 	if err == nil {
 		return nil
 	}
-	// The gitstore's words begin a line of their own in what git printed.
-	if r, ok := refusal.Parse(strings.ReplaceAll(err.Error(), ": remote: clew:", ":\nremote: clew:")); ok {
+	if r, ok := refusalOf(err); ok {
 		switch r.Reason {
 		case refusal.StaleAttempt:
 			return fmt.Errorf("talk to the gitstore: %w", gateway.Fenced(r.Newest()))
@@ -321,6 +319,16 @@ func GitError(err error) error {
 		return &RefusedError{Reason: string(worktree.Rejected), Message: err.Error(), Err: err}
 	}
 	return err
+}
+
+// refusalOf finds the gitstore's refusal in what git printed, and nowhere else: the
+// rest of an error may name what the gitstore has not said.
+func refusalOf(err error) (*refusal.Refusal, bool) {
+	var git interface{ Stderr() string }
+	if !errors.As(err, &git) {
+		return nil, false
+	}
+	return refusal.Parse(git.Stderr())
 }
 
 // TellDurable records that the gitstore has a checkpoint.

@@ -2,6 +2,7 @@ package checkpoint_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
@@ -9,9 +10,15 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
+// printed is the error of a git that printed something.
+type printed string
+
+func (p printed) Error() string  { return "git push: " + string(p) }
+func (p printed) Stderr() string { return string(p) }
+
 func TestGitError(t *testing.T) {
 	git := func(reason worktree.Reason, text string) error {
-		return &worktree.Error{Reason: reason, Message: "the repository refused the push", Err: errors.New("git push: " + text)}
+		return &worktree.Error{Reason: reason, Message: "the repository refused the push", Err: printed(text)}
 	}
 	tests := []struct {
 		name                       string
@@ -26,6 +33,9 @@ func TestGitError(t *testing.T) {
 		{"immutable", git(worktree.Rejected, "POST git-receive-pack\nremote: clew: RefImmutable: it has another value"), false, true, false},
 		{"corrupt", git(worktree.Rejected, "remote: fatal: pack has bad object at offset 12"), false, true, false},
 		{"no token", git(worktree.AuthenticationFailed, "fatal: Authentication failed for 'https://x'"), false, true, true},
+		{"words that git did not print on a line of their own", git(worktree.GitFailed, "fatal: bad object a: remote: clew: StaleAttempt: because attempt 9 has been seen"), false, false, false},
+		{"words that git did not print", fmt.Errorf("read /work/a: remote: clew: PodGone: it is gone: %w", git(worktree.Unreachable, "fatal: x")), false, false, false},
+		{"words of no git", errors.New("read a\nremote: clew: PodGone: it is gone"), false, false, false},
 		{"rejected for unknown reasons", git(worktree.Rejected, "! [remote rejected]"), false, true, false},
 	}
 	for _, tt := range tests {
@@ -47,7 +57,7 @@ func TestGitError(t *testing.T) {
 
 func TestAFullQuotaIsToldInTheGitstoresOwnWords(t *testing.T) {
 	err := checkpoint.GitError(&worktree.Error{Reason: worktree.Unreachable, Message: "the repository https://gitstore cannot be reached",
-		Err: errors.New("git push: remote: clew: QuotaExceeded: the quota of the namespace team is used up; ask for a larger one\n" +
+		Err: printed("remote: clew: QuotaExceeded: the quota of the namespace team is used up; ask for a larger one\n" +
 			"fatal: unable to access 'https://gitstore': The requested URL returned error: 507")})
 
 	want := "the gitstore refuses the push: QuotaExceeded: the quota of the namespace team is used up; ask for a larger one"

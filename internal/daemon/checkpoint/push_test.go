@@ -75,7 +75,7 @@ func TestWhatArrivedBeforeTheGitstoreBrokeOffIsDurable(t *testing.T) {
 	repo := &store{}
 	repo.answer = func([]string) error {
 		if len(repo.pushes) == 2 {
-			return errors.New("git push: remote: clew: QuotaExceeded: the quota is used up")
+			return printed("remote: clew: QuotaExceeded: the quota is used up")
 		}
 		return nil
 	}
@@ -95,7 +95,7 @@ func TestOneCheckpointThatIsRefusedForGoodHoldsBackNoSlice(t *testing.T) {
 	repo.answer = func(refs []string) error {
 		for _, ref := range refs {
 			if ref == "refs/clew/uid/code/7" {
-				return errors.New("git push: remote: clew: PushTooLarge: the push is larger than the gitstore takes at once")
+				return printed("remote: clew: PushTooLarge: the push is larger than the gitstore takes at once")
 			}
 		}
 		return nil
