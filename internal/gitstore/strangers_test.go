@@ -36,11 +36,12 @@ func TestStrangersFromOneAddressHaveAFewConnections(t *testing.T) {
 	g := gomega.NewWithT(t)
 	url, _, _ := startServe(t, Options{MaintenanceInterval: time.Hour, Connections: connections.Limits{InAll: 100, Strangers: 9, StrangersOfAddress: 1, PerSecond: 1000}})
 	address := strings.TrimPrefix(url, "https://")
-	for range 3 {
+	push, deletion := "GET /team/"+repository+".git/info/refs?service=git-receive-pack", "DELETE /team/tasks/uid-other?name=other"
+	for _, request := range [][2]string{{push, taskToken("fix", 1)}, {deletion, serverToken}, {push, taskToken("fix", 1)}, {deletion, serverToken}} {
 		known, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
 		g.Expect(err).NotTo(gomega.HaveOccurred())
 		defer known.Close()
-		_, err = io.WriteString(known, "GET /team/"+repository+".git/info/refs?service=git-receive-pack HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+taskToken("fix", 1)+"\r\n\r\n")
+		_, err = io.WriteString(known, request[0]+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+request[1]+"\r\n\r\n")
 		g.Expect(err).NotTo(gomega.HaveOccurred())
 		answer, err := bufio.NewReader(known).ReadString('\n')
 		g.Expect(err).NotTo(gomega.HaveOccurred())
