@@ -13,3 +13,6 @@ func (s *Spool) SetClock(now func() time.Time) { s.now = now }
 
 // SetFree makes the spool ask a function for the room on its volume.
 func (s *Spool) SetFree(free func(string) (free, total uint64, err error)) { s.free = free }
+
+// SetMostKept makes the spool keep something of so many older segments.
+func (s *Spool) SetMostKept(n int) { s.mostKept = n }

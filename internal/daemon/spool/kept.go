@@ -22,6 +22,11 @@ import (
 // that lost more than the margin holds is so told of what it lost with these in
 // their places, and the gaps are around them.
 
+// maxKeptFiles is of how many segments they are kept: of more than a task's history
+// may have by default. An agent that makes checkpoints without end must not make the
+// spool slower without end.
+const maxKeptFiles = 4096
+
 // maxKeptBytes is the size from which a checkpoint's record is kept without its
 // lists of files.
 const maxKeptBytes = 4 << 10
@@ -165,6 +170,17 @@ func (s *Spool) loadKept() error {
 		if err != nil && !noRoom(err) {
 			return err
 		}
+	}
+	return nil
+}
+
+// forgetOldest removes what is kept of the oldest segments, if it is kept of too many.
+func (s *Spool) forgetOldest() error {
+	for len(s.kept) > s.mostKept {
+		if err := s.discard(s.kept[0], false); err != nil {
+			return err
+		}
+		s.kept = s.kept[1:]
 	}
 	return nil
 }

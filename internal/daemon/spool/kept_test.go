@@ -176,3 +176,31 @@ func TestASpoolThatIsEmptiedKeepsNothing(t *testing.T) {
 	}
 	expect(t, sequences(t, s))
 }
+
+// TestOfAgesAgoNothingIsKept: an agent could make the spool slower without end.
+func TestOfAgesAgoNothingIsKept(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	s.SetMostKept(2)
+	for number := range int64(4) {
+		if err := s.Append(nil, taken(number+1, 1)); err != nil {
+			t.Fatal(err)
+		}
+		fill(t, s, 4)
+	}
+	if err := s.Append(nil, move("Rewind/1")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.Trim(s.Last()); err != nil {
+			t.Fatal(err)
+		}
+		if files, _ := filepath.Glob(filepath.Join(dir, "*.kept")); len(files) != 2 {
+			t.Fatalf("%d files are kept", len(files))
+		}
+		expect(t, sequences(t, s), "11 checkpoint 3, 1 files", "16 checkpoint 4, 1 files", "21 move Rewind/1")
+		s.Close()
+		s = open(t, dir)
+		s.SetMostKept(2)
+	}
+}

@@ -78,7 +78,7 @@ func (s *Spool) drop(n int) error {
 			return err
 		}
 	}
-	return nil
+	return s.forgetOldest()
 }
 
 func (s *Spool) dropOldest() error {

@@ -79,6 +79,7 @@ type Spool struct {
 	cursor   cursor        // where the next Read most likely begins
 	damaged  int64
 	margin   Margin
+	mostKept int // of how many older segments something is kept
 
 	sync func(*os.File) error
 	free func(dir string) (free, total uint64, err error)
@@ -122,7 +123,7 @@ func open(dir string, sync func(*os.File) error) (*Spool, error) {
 		}
 		return nil, fmt.Errorf("lock the spool: %w", err)
 	}
-	s := &Spool{dir: dir, lock: lock, changed: make(chan struct{}), sync: sync, free: freeSpace, now: time.Now}
+	s := &Spool{dir: dir, lock: lock, changed: make(chan struct{}), sync: sync, free: freeSpace, now: time.Now, mostKept: maxKeptFiles}
 	err = s.own()
 	if err == nil {
 		err = s.load()
