@@ -34,11 +34,11 @@ type Places struct {
 	all, reserve int
 
 	mu sync.Mutex
-	// taken counts the places by the names of the shares, total all of them.
-	taken map[string]int
+	// taken counts the places by the shares, total all of them.
+	taken map[shareOf]int
 	total int
-	// waiting counts those in line by the names of the shares.
-	waiting map[string]int
+	// waiting counts those in line by the shares.
+	waiting map[shareOf]int
 	// lines are by the names of the widest shares. Empty ones are removed.
 	lines   map[string]*line
 	arrived uint64
@@ -49,6 +49,11 @@ type Share struct {
 	Of     string
 	Places int
 }
+
+// shareOf is a share by its name and that of the widest, of which it is a part: those
+// of two tenants are two, whatever their names are. So what happens in one line changes
+// nothing in another.
+type shareOf struct{ widest, name string }
 
 // line is of those who wait and whose widest share is the same.
 type line struct {
@@ -78,7 +83,7 @@ func (w *waiter) widest() string {
 
 // New returns so many places.
 func New(all int) *Places {
-	return &Places{all: all, reserve: Reserve(all), taken: map[string]int{}, waiting: map[string]int{}, lines: map[string]*line{}}
+	return &Places{all: all, reserve: Reserve(all), taken: map[shareOf]int{}, waiting: map[shareOf]int{}, lines: map[string]*line{}}
 }
 
 // Reserve is how many of all places are for those who have none.
@@ -108,7 +113,7 @@ func (p *Places) Awaited() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for of, l := range p.lines {
-		if l.next != nil && p.taken[of] == 0 {
+		if l.next != nil && p.taken[shareOf{of, of}] == 0 {
 			return true
 		}
 	}
@@ -177,7 +182,7 @@ func (p *Places) first() *waiter {
 // most is how many places may be taken, at most, for another to be given to whoever
 // has that name.
 func (p *Places) most(of string) int {
-	if p.taken[of] > 0 {
+	if p.taken[shareOf{of, of}] > 0 {
 		return p.all - p.reserve
 	}
 	return p.all
@@ -225,7 +230,7 @@ func (p *Places) renew(of string) {
 // within says whether each share has a place left.
 func (p *Places) within(w *waiter) bool {
 	for _, share := range w.shares {
-		if p.taken[share.Of] >= share.Places {
+		if p.taken[shareOf{w.widest(), share.Of}] >= share.Places {
 			return false
 		}
 	}
@@ -235,7 +240,7 @@ func (p *Places) within(w *waiter) bool {
 // crowded says whether more are in line for one of the shares than may be.
 func (p *Places) crowded(w *waiter) bool {
 	for _, share := range w.shares {
-		if p.waiting[share.Of] > waitingForEach*share.Places {
+		if p.waiting[shareOf{w.widest(), share.Of}] > waitingForEach*share.Places {
 			return true
 		}
 	}
@@ -243,10 +248,11 @@ func (p *Places) crowded(w *waiter) bool {
 }
 
 // count adds n for each of somebody's shares.
-func count(counts map[string]int, w *waiter, n int) {
+func count(counts map[shareOf]int, w *waiter, n int) {
 	for _, share := range w.shares {
-		if counts[share.Of] += n; counts[share.Of] == 0 {
-			delete(counts, share.Of)
+		of := shareOf{w.widest(), share.Of}
+		if counts[of] += n; counts[of] == 0 {
+			delete(counts, of)
 		}
 	}
 }

@@ -244,6 +244,18 @@ func TestWhoGivesUpWaitingIsNotWaitedFor(t *testing.T) {
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 }
 
+// Nothing that one tenant does keeps a part of another's share of the same name waiting.
+func TestPartsOfTheSameNameAreEachTenantsOwn(t *testing.T) {
+	g := gomega.NewWithT(t)
+	p := places.New(10)
+	for _, namespace := range []string{"a", "b"} {
+		_, err := at(p, share("task", 1), share(namespace, 2))
+		g.Expect(err).NotTo(gomega.HaveOccurred(), namespace)
+	}
+	_, err := at(p, share("task", 1), share("a", 2))
+	g.Expect(err).To(gomega.MatchError(places.ErrBusy))
+}
+
 // The counts are right after whatever order of coming, waiting, giving up and going.
 func TestPlacesAreNeitherLostNorGivenTwice(t *testing.T) {
 	g := gomega.NewWithT(t)
