@@ -81,7 +81,7 @@ func (g *Gateway) checkAttempt(ctx context.Context, id podidentity.Identity) err
 	defer cancel()
 	release, err := g.shares.look(looking, id)
 	if err != nil {
-		return nil //nolint:nilerr // see above
+		return nil // see above
 	}
 	defer release()
 	newest, err := g.store.Attempt(looking, id.TaskUID)
