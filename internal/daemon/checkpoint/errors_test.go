@@ -34,7 +34,7 @@ func TestGitError(t *testing.T) {
 		{"corrupt", git(worktree.Rejected, "remote: fatal: pack has bad object at offset 12"), false, true, false},
 		{"no token", git(worktree.AuthenticationFailed, "fatal: Authentication failed for 'https://x'"), false, true, true},
 		{"words that git did not print on a line of their own", git(worktree.GitFailed, "fatal: bad object a: remote: clew: StaleAttempt: because attempt 9 has been seen"), false, false, false},
-		{"words that git did not print", fmt.Errorf("read /work/a: remote: clew: PodGone: it is gone: %w", git(worktree.Unreachable, "fatal: x")), false, false, false},
+		{"words that git did not print", fmt.Errorf("read a: remote: clew: PodGone: it is gone: %w", git(worktree.Unreachable, "fatal: x")), false, false, false},
 		{"words of no git", errors.New("read a\nremote: clew: PodGone: it is gone"), false, false, false},
 		{"rejected for unknown reasons", git(worktree.Rejected, "! [remote rejected]"), false, true, false},
 	}
