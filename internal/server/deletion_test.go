@@ -146,6 +146,16 @@ func deletion(t *testing.T, code codeOf, ann, bob *rest.Config, task *clewv1alph
 	if _, err := ask(ann, "DELETE", histories+"/a"); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "kubectl delete tasks.clew.dev a") {
 		t.Errorf("deleted although the Task is there: %v", err)
 	}
+	post := func() error {
+		clients, err := kubernetes.NewForConfig(ann)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return clients.RESTClient().Post().AbsPath(histories).Body(exported).Do(t.Context()).Error()
+	}
+	if err := post(); !apierrors.IsAlreadyExists(err) || !strings.Contains(err.Error(), "there is a Task with the UID "+string(task.UID)) {
+		t.Errorf("imported although the Task is there: %v", err)
+	}
 	if err := kube.Client.Delete(t.Context(), task); err != nil {
 		t.Fatal(err)
 	}
@@ -181,11 +191,7 @@ func deletion(t *testing.T, code codeOf, ann, bob *rest.Config, task *clewv1alph
 	if _, err := ask(ann, "DELETE", histories+"/a"); !apierrors.IsNotFound(err) {
 		t.Errorf("deleted twice: %v", err)
 	}
-	clients, err := kubernetes.NewForConfig(ann)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := clients.RESTClient().Post().AbsPath(histories).Body(exported).Do(t.Context()).Error(); err != nil {
+	if err := post(); err != nil {
 		t.Errorf("import: %v", err)
 	}
 }

@@ -47,6 +47,29 @@ func (l liveTasks) TaskUID(ctx context.Context, namespace, name string) (string,
 	return string(task.UID), nil
 }
 
+// tasksOfPage is how many Tasks are looked at in one request.
+const tasksOfPage = 500
+
+// HasUID implements historyapi.Tasks. Nothing in the API server finds an object by its
+// UID, so that all of them are looked at.
+func (l liveTasks) HasUID(ctx context.Context, uid string) (bool, error) {
+	options := metav1.ListOptions{Limit: tasksOfPage}
+	for {
+		page, err := l.client.Resource(clewv1alpha1.GroupVersion.WithResource("tasks")).List(ctx, options)
+		if err != nil {
+			return false, fmt.Errorf("look for the Task with the UID %s: %w", uid, err)
+		}
+		for i := range page.Items {
+			if string(page.Items[i].UID) == uid {
+				return true, nil
+			}
+		}
+		if options.Continue = page.Continue; options.Continue == "" {
+			return false, nil
+		}
+	}
+}
+
 // codeStore deletes code in the gitstore.
 type codeStore struct{ client gitstore.Client }
 

@@ -177,9 +177,11 @@ func (i *importer) begin(ctx context.Context, t exportedTask) error {
 		return invalid("its format is %q; this version reads %q", t.Format, history.ExportFormat)
 	case t.UID == "" || t.Name == "":
 		return invalid("the task has no name or no UID")
+	case clean(t.UID) != t.UID:
+		return invalid("the task's UID is none") // nor would it be the one that was looked for
 	}
 	i.begun, i.same, i.header = true, t.Namespace == i.task.Namespace, t
-	i.task.Name, i.task.UID = clean(t.Name), clean(t.UID)
+	i.task.Name, i.task.UID = clean(t.Name), t.UID
 	models, err := json.Marshal(t.Models)
 	if err != nil {
 		return err

@@ -85,6 +85,17 @@ func TestWhatAnImportSaysOfAuditsIsMarkedAsImported(t *testing.T) {
 		gomega.HaveField("Type", history.EventTypeImported), gomega.HaveField("Actor", "system:admin"), gomega.HaveField("ImportedBy", "mallory"))))
 }
 
+// The UID that is stored is the one that the file says, by which it was looked for whether
+// there is a Task of it.
+func TestAnImportHasTheUIDThatItSays(t *testing.T) {
+	g := gomega.NewWithT(t)
+	store := open(t)
+	for _, uid := range []string{"live\x00", "\x00live", "live\u200b\x00"} {
+		_, err := store.Import(t.Context(), "attacker", "mallory", forged(t, uid))
+		g.Expect(err).To(gomega.MatchError(history.ErrInvalid))
+	}
+}
+
 // What was deleted in one namespace stays deleted there, whoever imports a
 // history of the same UID into another one, and deletes that again.
 func TestAnImportLiftsNoDeletionOfAnotherNamespace(t *testing.T) {

@@ -164,6 +164,18 @@ func (t tasks) TaskUID(_ context.Context, _, name string) (string, error) {
 	return t[name], nil
 }
 
+func (t tasks) HasUID(_ context.Context, uid string) (bool, error) {
+	if uid == "unknown" {
+		return false, errors.New("the API server is down")
+	}
+	for _, there := range t {
+		if there == uid {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 // code stands in for the gitstore.
 type code struct {
 	err   error

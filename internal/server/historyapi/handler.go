@@ -72,6 +72,8 @@ type Tasks interface {
 	// TaskUID is the UID of the Task of that name, empty if there is none. It is
 	// read afresh.
 	TaskUID(ctx context.Context, namespace, name string) (string, error)
+	// HasUID tells whether a Task of any namespace has that UID. They are read afresh.
+	HasUID(ctx context.Context, uid string) (bool, error)
 }
 
 // Code is where the checkpoints of tasks are.

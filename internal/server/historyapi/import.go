@@ -42,7 +42,11 @@ func (a *api) importHistory(c *call) (any, error) {
 		return nil, err
 	}
 	defer file.Close()
-	lines, err := a.linesOf(file, c.Header.Get("Content-Encoding"))
+	encoding := c.Header.Get("Content-Encoding")
+	if err := a.checkNew(c, file, encoding); err != nil {
+		return nil, err
+	}
+	lines, err := a.linesOf(file, encoding)
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +88,46 @@ func (a *api) upload(r *http.Request) (*os.File, error) {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil
+}
+
+// checkNew refuses the history of a Task that is there, in whatever namespace: a Task
+// writes its history itself, and finds what is there under its UID when it begins. A
+// Task that is made later has a UID that nobody knew before.
+func (a *api) checkNew(c *call, file io.ReadSeeker, encoding string) error {
+	uid, err := a.uidOf(file, encoding)
+	if err != nil {
+		return err
+	}
+	there, err := a.Tasks.HasUID(c.Context(), uid)
+	if err != nil {
+		a.Log.Info("It could not be seen whether a Task is there.", "error", err.Error())
+		return unavailable("it could not be seen at the moment whether a Task with this history's UID is there; try again")
+	}
+	if there {
+		return exists(c.access, fmt.Errorf("there is a Task with the UID %s, which writes its history itself; import this one when that Task is deleted", uid))
+	}
+	return nil
+}
+
+// uidOf is the UID in the first line of an import, which is read from its beginning
+// again afterwards; empty if it has none.
+func (a *api) uidOf(file io.ReadSeeker, encoding string) (string, error) {
+	lines, err := a.linesOf(file, encoding)
+	if err != nil {
+		return "", err
+	}
+	var task struct {
+		UID string `json:"uid"`
+	}
+	for line, failed := range lines {
+		// What cannot be read is refused when it is to be stored.
+		if failed == nil {
+			_ = json.Unmarshal(line.Body, &task)
+		}
+		break
+	}
+	_, err = file.Seek(0, io.SeekStart)
+	return task.UID, err
 }
 
 func tooLarge(format string, args ...any) error {

@@ -38,6 +38,35 @@ func TestAnImportIsReadBeforeItIsStored(t *testing.T) {
 	g.Expect(f.archive.imports.Load()).To(gomega.BeEquivalentTo(1))
 }
 
+// A Task that is there writes its history itself. Whoever brought one of its UID before
+// it began would give it a past, or take its place in the history of all namespaces.
+func TestNoImportTakesThePlaceOfATaskThatIsThere(t *testing.T) {
+	imported := func(kind, body string) string {
+		return `{"kind":"` + kind + `","body":` + body + "}\n"
+	}
+	for name, test := range map[string]struct {
+		body string
+		code int
+		says string
+	}{
+		"a Task of the namespace or of another": {imported("task", `{"name":"c","uid":"live"}`), http.StatusConflict, "there is a Task with the UID live"},
+		"behind empty lines":                    {"\n\n" + imported("task", `{"name":"c","uid":"live"}`), http.StatusConflict, "there is a Task"},
+		"the UID said twice":                    {imported("task", `{"uid":"gone","UID":"live"}`), http.StatusConflict, "there is a Task"},
+		"a Task that is gone":                   {imported("task", `{"name":"c","uid":"gone"}`), http.StatusCreated, ""},
+		"nobody knows":                          {imported("task", `{"name":"c","uid":"unknown"}`), http.StatusServiceUnavailable, "try again"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			f := quiet(t)
+			f.tasks["not begun"] = "live"
+			w := f.ask(http.MethodPost, base+"/taskhistories", test.body)
+			g.Expect(w.Code).To(gomega.Equal(test.code), w.Body.String())
+			g.Expect(w.Body.String()).To(gomega.ContainSubstring(test.says))
+			g.Expect(f.archive.imports.Load() == 1).To(gomega.Equal(test.code == http.StatusCreated))
+		})
+	}
+}
+
 func TestAnImportHasItsLimits(t *testing.T) {
 	g := gomega.NewWithT(t)
 	f := quiet(t)
