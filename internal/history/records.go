@@ -100,6 +100,10 @@ type Source struct {
 	Checkpoint int64
 	// IncludeConversation takes the conversation up to the checkpoint along.
 	IncludeConversation bool
+	// MayBeLost has the conversation begin without what it had there if the store
+	// does not have the checkpoint: a gap, of Position messages if that is known.
+	MayBeLost bool
+	Position  int64
 }
 
 // BeginOptions are what a new attempt asks of the store.

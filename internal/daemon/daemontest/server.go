@@ -19,6 +19,7 @@ import (
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 	"github.com/clew-dev/clew/internal/daemonapi/v1/daemonv1connect"
@@ -309,6 +310,13 @@ func (t *Task) add(r *daemonv1.Record) {
 		t.Checkpoints[c.GetNumber()] = c
 		t.positions[c.GetNumber()] = at
 	}
+}
+
+// loseInherited tells that the conversation begins without what it had inherited.
+func (t *Task) loseInherited(n int64) {
+	t.Lost += n
+	t.Active = append(t.Active, &daemonv1.ConversationEntry{Position: 1, Time: timestamppb.Now(), Message: &daemonv1.Message{
+		Role: daemonv1.Role_ROLE_SYSTEM, Text: fmt.Sprintf("gap of %d", n)}})
 }
 
 // moveOrRefuse carries a move out, once, or notes that it leads nowhere.

@@ -53,11 +53,16 @@ func (s *service) Begin(_ context.Context, r *connect.Request[daemonv1.BeginRequ
 	}
 	if src := r.Msg.GetSource(); src.GetIncludeConversation() && !task.began {
 		source := s.task(src.GetTaskUid())
-		if source.Checkpoints[src.GetCheckpoint()] == nil {
+		known := source.Checkpoints[src.GetCheckpoint()] != nil
+		switch {
+		case known:
+			task.inherited = source.positions[src.GetCheckpoint()]
+		case src.GetMayBeLost():
+			task.loseInherited(max(src.GetPosition(), 1))
+		default:
 			return nil, connect.NewError(connect.CodeNotFound, errors.New("no such checkpoint of the source"))
 		}
-		task.inherited = source.positions[src.GetCheckpoint()]
-		task.Active = task.inherited
+		task.Active = append(slices.Clone(task.inherited), task.Active...)
 	}
 	task.Attempt, task.SnapshotEvery = attempt, r.Msg.GetSnapshotEveryMessages()
 	task.began = true

@@ -38,6 +38,8 @@ type World struct {
 	Margin daemonapi.SpoolMargin
 	Policy daemonapi.Policy
 	Source *daemonapi.Source
+	// SourceWait is how long a source is awaited that the history has lost.
+	SourceWait time.Duration
 	// Agent is the agent's type, Exec if empty; Context bounds what of the
 	// conversation it is told.
 	Agent   string
@@ -156,7 +158,7 @@ func (w *World) Log() logr.Logger {
 func (w *World) Client(attempt int64) (*gateway.Client, string) {
 	w.T.Helper()
 	token := Token(w.T, w.UID, attempt)
-	c, err := gateway.New(gateway.Config{URL: w.Server.URL, TokenFile: token, SnapshotEveryMessages: w.Policy.SnapshotEveryMessages, Source: w.Source})
+	c, err := gateway.New(gateway.Config{URL: w.Server.URL, TokenFile: token, SnapshotEveryMessages: w.Policy.SnapshotEveryMessages, Source: w.Source, SourceWait: w.SourceWait})
 	if err != nil {
 		w.T.Fatal(err)
 	}

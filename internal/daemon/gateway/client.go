@@ -4,6 +4,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -32,6 +33,9 @@ var (
 	ErrGap = errors.New("the server lacks earlier records")
 	// ErrNotFound: the server does not know the checkpoint, or not the task.
 	ErrNotFound = errors.New("the server does not know it")
+	// ErrSourceAwaited: the history has lost the checkpoint that the task was started
+	// from. It is waited for; see HasBegun. It is an ErrNotFound, too.
+	ErrSourceAwaited = fmt.Errorf("%w: the history has lost the checkpoint that the task was started from", ErrNotFound)
 	// ErrRefused: the server takes this pod for none of this task's.
 	ErrRefused = errors.New("the server refuses this pod")
 	// ErrForeign: the server has another record than the one given, by the same
@@ -83,12 +87,16 @@ type Config struct {
 	// Begin tells it: whichever is the first that the server hears of the task, or
 	// hears again after its store went back in time, makes the conversation.
 	Source *daemonapi.Source
+	// SourceWait is how long a task that has begun before waits for its source; 0
+	// for 6 minutes, in which each daemon asks whether the store has gone back.
+	SourceWait time.Duration
 }
 
 // Client calls the server.
 type Client struct {
-	rpc   daemonv1connect.DaemonServiceClient
-	begin *daemonv1.BeginRequest
+	rpc    daemonv1connect.DaemonServiceClient
+	begin  *daemonv1.BeginRequest
+	source sourceWait
 }
 
 // New returns a client. It connects at the first call.
@@ -115,9 +123,9 @@ func New(cfg Config) (*Client, error) {
 		&http.Client{Transport: identified{file: cfg.TokenFile, next: transport}}, cfg.URL)
 	begin := &daemonv1.BeginRequest{DaemonVersion: cfg.Version, SnapshotEveryMessages: cfg.SnapshotEveryMessages}
 	if s := cfg.Source; s != nil {
-		begin.Source = &daemonv1.Source{TaskUid: s.TaskUID, Checkpoint: s.Checkpoint, IncludeConversation: s.IncludeConversation}
+		begin.Source = &daemonv1.Source{TaskUid: s.TaskUID, Checkpoint: s.Checkpoint, IncludeConversation: s.IncludeConversation, Position: s.Position}
 	}
-	return &Client{rpc: rpc, begin: begin}, nil
+	return &Client{rpc: rpc, begin: begin, source: sourceWait{patience: cmp.Or(cfg.SourceWait, 6*time.Minute)}}, nil
 }
 
 // identified adds the pod's token to each request.
@@ -191,12 +199,27 @@ func Answered(err error) bool {
 func (c *Client) Begin(ctx context.Context) (*daemonv1.BeginResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	r, err := c.rpc.Begin(ctx, connect.NewRequest(proto.CloneOf(c.begin)))
+	request := proto.CloneOf(c.begin)
+	if request.Source != nil {
+		request.Source.MayBeLost = c.source.over()
+	}
+	r, err := c.rpc.Begin(ctx, connect.NewRequest(request))
+	err = classify("begin the attempt at the server", err)
+	if request.Source != nil {
+		err = c.source.heard(err)
+	}
 	if err != nil {
-		return nil, classify("begin the attempt at the server", err)
+		return nil, err
 	}
 	return r.Msg, nil
 }
+
+// HasBegun says that the task has begun before, and that its volume has what it
+// needs. If the history has lost the checkpoint that the task was started from, the
+// source's daemon may send it again; Begin waits for that for some minutes, and
+// then has the conversation begin without what it had there. A task that was never
+// at work waits for as long as it takes.
+func (c *Client) HasBegun() { c.source.begin() }
 
 // Append stores records and returns the sequence up to which all are stored.
 func (c *Client) Append(ctx context.Context, records []*daemonv1.Record) (int64, error) {

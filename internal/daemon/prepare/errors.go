@@ -60,13 +60,16 @@ type failure struct {
 
 func (f *failure) Error() string { return f.message }
 
-// sourceMissing is that of a fork whose source's checkpoint the server does not
-// know. The manager has seen that checkpoint in the history, so the store has gone
-// back in time since: the source's own daemon tells it again when it next runs.
-func sourceMissing(err error) error {
-	return &failure{reason: v1alpha1.ReasonCheckpointNotFound,
-		message: "the history store does not have, or has lost, the checkpoint that the task starts from; it is tried again, and a resume of the source task sends it again: " + err.Error()}
+// sourceMissing is the error of a fork whose source's checkpoint the server does
+// not know. The manager has seen that checkpoint in the history, so the store has
+// gone back in time since: the source's own daemon tells it again when it next runs.
+type sourceMissing struct{ err error }
+
+func (e *sourceMissing) Error() string {
+	return "the history store does not have, or has lost, the checkpoint that the task starts from; it is tried again, and a resume of the source task sends it again: " + e.err.Error()
 }
+
+func (e *sourceMissing) Unwrap() error { return e.err }
 
 // verdict is what an error means.
 type verdict struct {
@@ -86,6 +89,9 @@ func judge(err error) verdict {
 			reason = v1alpha1.ReasonPrepareFailed
 		}
 		return verdict{reason: reason, permanent: known.permanent}
+	}
+	if missing := (*sourceMissing)(nil); errors.As(err, &missing) {
+		return verdict{reason: v1alpha1.ReasonCheckpointNotFound, again: errors.Is(err, gateway.ErrSourceAwaited)}
 	}
 	if errors.Is(err, gateway.ErrFenced) {
 		return verdict{reason: v1alpha1.ReasonFenced}

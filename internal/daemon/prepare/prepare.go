@@ -47,6 +47,7 @@ import (
 // Server is what is needed of the server; see gateway.Client.
 type Server interface {
 	ship.Server
+	HasBegun()
 	PushedCheckpoints(context.Context) (durable, lost []int64, err error)
 	MoveConversation(context.Context, *daemonv1.MoveConversationRequest) (*daemonv1.Position, error)
 	Conversation(context.Context, func(*daemonv1.ConversationEntry) error) error
@@ -150,8 +151,10 @@ func (p *preparer) run(ctx context.Context) error {
 	if err := p.makeFolders(); err != nil {
 		return err
 	}
-	if err := p.begin(ctx); err != nil {
-		return err
+	begin := p.begin(ctx)
+	var lost *sourceMissing
+	if begin != nil && !errors.As(begin, &lost) {
+		return begin
 	}
 	opening, cancel := context.WithTimeout(ctx, p.cfg.RetryFor)
 	defer cancel()
@@ -166,6 +169,16 @@ func (p *preparer) run(ctx context.Context) error {
 	}
 	p.taker = &checkpoint.Taker{Repo: p.repo, Journal: p.journal, Spool: p.spool, Remote: p.cfg.Remote,
 		TaskUID: p.cfg.Pod.TaskUID, Attempt: p.cfg.Pod.Attempt, Mask: p.cfg.Mask, Log: p.log}
+	if p.hasBegun() {
+		p.cfg.Server.HasBegun()
+	} else if begin != nil {
+		return begin
+	}
+	if begin != nil {
+		if err := p.begin(ctx); err != nil {
+			return err
+		}
+	}
 	for _, step := range []func(context.Context) error{
 		p.claim, p.align, p.countTokens, p.firstPrompt, p.drain, p.layOut, p.lookAfterDurable, p.closeCalls,
 		p.finishRewind, p.operate, p.clearLocks, p.settle, p.planStart, p.writeConversation, p.writeStart,
@@ -182,7 +195,7 @@ func (p *preparer) begin(ctx context.Context) error {
 	return p.retry(ctx, func() error {
 		begun, err := p.cfg.Server.Begin(ctx)
 		if errors.Is(err, gateway.ErrNotFound) && p.cfg.Pod.Source != nil {
-			return sourceMissing(err)
+			return &sourceMissing{err}
 		}
 		if err != nil {
 			return of(placeServer, err)
@@ -190,6 +203,16 @@ func (p *preparer) begin(ctx context.Context) error {
 		p.begun = begun
 		return nil
 	})
+}
+
+// hasBegun says that the volume holds the task's own workspace, so that the task
+// can go on without the one it was started from.
+func (p *preparer) hasBegun() bool {
+	s := p.journal.State()
+	if s.JournalLost {
+		return p.holdsWorkspace()
+	}
+	return s.TaskUID == p.cfg.Pod.TaskUID && s.Layout != nil && s.Layout.Stage != journal.LayoutForking
 }
 
 // claim makes the volume this attempt's, if it is this task's.

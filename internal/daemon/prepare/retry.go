@@ -2,9 +2,11 @@ package prepare
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/clew-dev/clew/internal/daemon/backoff"
+	"github.com/clew-dev/clew/internal/daemon/gateway"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
@@ -15,7 +17,8 @@ const (
 	maxProblem = 900
 )
 
-// retry calls f until it succeeds, fails for good, or RetryFor is over. What has
+// retry calls f until it succeeds, fails for good, or RetryFor is over; what is
+// waited for by another clock is waited for. What has
 // failed for a moment is told, so that a task that waits says for what.
 func (p *preparer) retry(ctx context.Context, f func() error) error {
 	begun := time.Now()
@@ -23,7 +26,8 @@ func (p *preparer) retry(ctx context.Context, f func() error) error {
 	var wait backoff.Backoff
 	for {
 		err := f()
-		if err == nil || !again(err) || time.Since(begun) > p.cfg.RetryFor || ctx.Err() != nil {
+		late := time.Since(begun) > p.cfg.RetryFor && !errors.Is(err, gateway.ErrSourceAwaited)
+		if err == nil || !again(err) || late || ctx.Err() != nil {
 			if told != "" && err == nil {
 				p.tell(ctx, nil)
 			}

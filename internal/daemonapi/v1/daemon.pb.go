@@ -299,8 +299,14 @@ type Source struct {
 	TaskUid             string                 `protobuf:"bytes,1,opt,name=task_uid,json=taskUid,proto3" json:"task_uid,omitempty"`
 	Checkpoint          int64                  `protobuf:"varint,2,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	IncludeConversation bool                   `protobuf:"varint,3,opt,name=include_conversation,json=includeConversation,proto3" json:"include_conversation,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	// The task has begun before, and its volume has all else that it needs. If the
+	// history does not have the checkpoint any more, the conversation begins without
+	// what it had there, and says so.
+	MayBeLost bool `protobuf:"varint,4,opt,name=may_be_lost,json=mayBeLost,proto3" json:"may_be_lost,omitempty"`
+	// How many messages the conversation had there; 0 if that is not known.
+	Position      int64 `protobuf:"varint,5,opt,name=position,proto3" json:"position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Source) Reset() {
@@ -352,6 +358,20 @@ func (x *Source) GetIncludeConversation() bool {
 		return x.IncludeConversation
 	}
 	return false
+}
+
+func (x *Source) GetMayBeLost() bool {
+	if x != nil {
+		return x.MayBeLost
+	}
+	return false
+}
+
+func (x *Source) GetPosition() int64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
 }
 
 type BeginResponse struct {
@@ -2633,13 +2653,15 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\x0edaemon_version\x18\x01 \x01(\tR\rdaemonVersion\x12.\n" +
 	"\x06source\x18\x02 \x01(\v2\x16.clew.daemon.v1.SourceR\x06source\x126\n" +
 	"\x17snapshot_every_messages\x18\x03 \x01(\x03R\x15snapshotEveryMessages\x12!\n" +
-	"\flist_durable\x18( \x01(\bR\vlistDurable\"v\n" +
+	"\flist_durable\x18( \x01(\bR\vlistDurable\"\xb2\x01\n" +
 	"\x06Source\x12\x19\n" +
 	"\btask_uid\x18\x01 \x01(\tR\ataskUid\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x18\x02 \x01(\x03R\n" +
 	"checkpoint\x121\n" +
-	"\x14include_conversation\x18\x03 \x01(\bR\x13includeConversation\"\x8b\x04\n" +
+	"\x14include_conversation\x18\x03 \x01(\bR\x13includeConversation\x12\x1e\n" +
+	"\vmay_be_lost\x18\x04 \x01(\bR\tmayBeLost\x12\x1a\n" +
+	"\bposition\x18\x05 \x01(\x03R\bposition\"\x8b\x04\n" +
 	"\rBeginResponse\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\x03R\aattempt\x12#\n" +
 	"\rlast_sequence\x18\x02 \x01(\x03R\flastSequence\x12M\n" +

@@ -225,8 +225,12 @@ func (b *batch) addNote(r history.Record, note history.Note) error {
 // conversation.
 func (b *batch) addGap(r history.Record) {
 	n := r.Last() - r.Sequence + 1
+	b.tellGap(r, n, gapText(n, r.Sequence, r.Last(), r.Gap.Reason))
+}
+
+// tellGap tells that n records, or messages, are missing here.
+func (b *batch) tellGap(r history.Record, n int64, text string) {
 	b.lost += n
-	text := gapText(n, r.Sequence, r.Last(), r.Gap.Reason)
 	b.addEvent(r, history.Event{Type: history.EventTypeTask, Reason: reasonHistoryGap, Actor: "clew", Message: text}, nil)
 	b.log.Lose()
 	b.addMessage(r, conversation.Message{Role: conversation.RoleSystem, Text: text})

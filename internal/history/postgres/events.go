@@ -49,6 +49,16 @@ func gapText(n, from, through int64, reason string) string {
 	return "The history has a gap: " + what + " were lost (" + shorten(clean(reason), maxToolName) + ")."
 }
 
+// sourceLostText says what a fork's conversation begins without.
+func sourceLostText(source history.Source) string {
+	what := "The conversation"
+	if source.Position > 0 {
+		what = fmt.Sprintf("The first %d messages of the conversation", source.Position)
+	}
+	return fmt.Sprintf("The history has a gap: %s, which this task took over from checkpoint %d of the task with UID %s, were lost when the history store was put back to an older copy.",
+		what, source.Checkpoint, source.TaskUID)
+}
+
 // maxRefusal is how long, in bytes, the reason of a refusal may be.
 const maxRefusal = 1024
 

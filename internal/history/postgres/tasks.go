@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -85,7 +86,8 @@ func (l locked) head() (conversation.Log, error) { return logOf(l.branch) }
 // counts, and the conversation begins at its checkpoint. Errors:
 // history.ErrFenced if a newer attempt has begun or the task's history was
 // deleted, history.ErrNotFound if the
-// source is not a checkpoint of this namespace, history.ErrUnavailable.
+// source is not a checkpoint of this namespace and may not be lost,
+// history.ErrUnavailable.
 func (s *Store) Begin(ctx context.Context, task history.Task, attempt int64, source *history.Source, options history.BeginOptions) (history.TaskState, error) {
 	var state history.TaskState
 	doing := fmt.Sprintf("begin attempt %d of the task %s/%s", attempt, task.Namespace, task.Name)
@@ -99,14 +101,20 @@ func (s *Store) Begin(ctx context.Context, task history.Task, attempt int64, sou
 		if err != nil {
 			return err
 		}
+		lost := false
 		if created > 0 {
-			if err := firstBranch(ctx, q, task, source); err != nil {
+			if lost, err = firstBranch(ctx, q, task, source); err != nil {
 				return err
 			}
 		}
 		l, err := lockTask(ctx, q, task)
 		if err != nil {
 			return err
+		}
+		if lost {
+			if err := s.tellSourceLost(ctx, q, &l, *source); err != nil {
+				return err
+			}
 		}
 		if err := l.fence(attempt); err != nil {
 			return err
@@ -182,18 +190,39 @@ func (l locked) save(ctx context.Context, q *sqlc.Queries) error {
 	return notify(ctx, q, l.task, l.row.Attempt)
 }
 
-// firstBranch makes the branch that a new task's conversation begins on.
-func firstBranch(ctx context.Context, q *sqlc.Queries, task history.Task, source *history.Source) error {
+// firstBranch makes the branch that a new task's conversation begins on. lost says
+// that it lacks what it should have of its source.
+func firstBranch(ctx context.Context, q *sqlc.Queries, task history.Task, source *history.Source) (lost bool, err error) {
 	base := point{}
 	reason := "Begin"
 	if source != nil && source.IncludeConversation {
-		var err error
-		if base, err = sourcePoint(ctx, q, task, *source); err != nil {
-			return err
+		base, err = sourcePoint(ctx, q, task, *source)
+		lost = source.MayBeLost && errors.Is(err, history.ErrNotFound)
+		if err != nil && !lost {
+			return false, err
 		}
 		reason = "Fork"
 	}
-	_, err := branchAt(ctx, q, task.UID, base, reason)
+	_, err = branchAt(ctx, q, task.UID, base, reason)
+	return lost, err
+}
+
+// tellSourceLost tells of a conversation that begins without what it had inherited.
+func (s *Store) tellSourceLost(ctx context.Context, q *sqlc.Queries, l *locked, source history.Source) error {
+	b, err := newBatch(*l)
+	if err != nil {
+		return err
+	}
+	// Behind no record of the task's own, and before the first one.
+	b.tellGap(history.Record{Time: time.Now(), Attempt: l.row.Attempt}, max(source.Position, 1), sourceLostText(source))
+	if err := s.writeBatch(ctx, q, b); err != nil {
+		return err
+	}
+	l.row.LostRecords += b.lost
+	if err := l.save(ctx, q); err != nil {
+		return err
+	}
+	l.branch, err = q.Branch(ctx, l.row.ActiveBranch)
 	return err
 }
 

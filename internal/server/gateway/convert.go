@@ -22,7 +22,8 @@ func sourceOf(m *daemonv1.Source) (*history.Source, error) {
 	if m.GetTaskUid() == "" || m.GetCheckpoint() < 1 {
 		return nil, invalid("a source needs the UID of a task and the number of one of its checkpoints")
 	}
-	return &history.Source{TaskUID: m.GetTaskUid(), Checkpoint: m.GetCheckpoint(), IncludeConversation: m.GetIncludeConversation()}, nil
+	return &history.Source{TaskUID: m.GetTaskUid(), Checkpoint: m.GetCheckpoint(), IncludeConversation: m.GetIncludeConversation(),
+		MayBeLost: m.GetMayBeLost(), Position: max(m.GetPosition(), 0)}, nil
 }
 
 func problemOf(m *daemonv1.Problem) (*history.Problem, error) {

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"encoding/pem"
+	"errors"
 	"os"
 	"path/filepath"
 	"sync"
@@ -175,6 +176,13 @@ func TestAForkKeepsWhatItInheritedInAnOlderStore(t *testing.T) {
 	at.to(t, pg.Database(t))
 	if err := drain("b1", from, s); err == nil {
 		t.Error("a fork has begun without what it inherits")
+	}
+	begun := f.daemon("b1", from)
+	begun.HasBegun()
+	for range 2 {
+		if _, err := begun.Begin(t.Context()); !errors.Is(err, gateway.ErrSourceAwaited) {
+			t.Errorf("a fork that has begun before does not wait for its source: %v", err)
+		}
 	}
 	for _, err := range []error{drain("a1", nil, source), drain("b1", from, s)} {
 		if err != nil {
