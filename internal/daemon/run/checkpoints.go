@@ -41,7 +41,7 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 		}
 		switch {
 		case len(d.guard.held) > 0:
-			turn = time.After(d.pace.wait())
+			turn = time.After(max(d.pace.wait(), d.guard.untilLook()))
 		case d.pending != "":
 			turn = time.After(d.pace.untilLook())
 		}

@@ -49,7 +49,9 @@ func (s *socket) freeze(ctx context.Context) *freeze {
 	select {
 	case <-f.answered:
 	case <-timer.C:
-		s.log.Info("the agent does not stop for the checkpoint; its files may be changing")
+		s.unstopped.tell(func(untold int) {
+			s.log.Info("the agent does not stop for the checkpoint; its files may be changing", "timesBefore", untold)
+		})
 	case <-ctx.Done():
 	}
 	return f
@@ -71,6 +73,14 @@ func (f *freeze) thaw() {
 	delete(f.s.frozen, f.id)
 	f.s.mu.Unlock()
 	_ = f.c.send(wire.TypeThaw, wire.Freeze{ID: f.id})
+}
+
+// lasts reports whether the agent is stopped by this freeze still, if it ever was: the
+// shim knows of the newest alone.
+func (f *freeze) lasts() bool {
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	return f.c != nil && f.c == f.s.current && f.id == f.s.freezes && !f.thawed
 }
 
 // consistency says whether the agent has stood still since it was stopped, and

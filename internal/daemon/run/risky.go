@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
@@ -21,6 +23,12 @@ import (
 const (
 	// maxGuarded bounds the calls that are known to have had their checkpoint.
 	maxGuarded = 1000
+	// maxSeen bounds the calls seen in the agent's output that wait for a checkpoint:
+	// of more at once, which only a flood is, the others are counted.
+	maxSeen = 32
+	// lookBurst is how often it is looked at any pace whether something has changed
+	// before a risky call; beyond that, it is each lookPause.
+	lookBurst = 20
 	// maxName is how much of a tool's name or a call's id is recorded.
 	maxName = 256
 )
@@ -63,10 +71,15 @@ type guard struct {
 	asks  bool // the agent asks before it runs a tool
 	calls chan *riskyCall
 	held  []*riskyCall // those that wait for their checkpoint; of takeCheckpoints alone
+	looks *rate.Limiter
+	more  int // calls beside those that are held back; of takeCheckpoints alone
 
 	mu      sync.Mutex
 	guarded []string  // calls that had their checkpoint, newest last
 	looked  time.Time // when it was last found that nothing had changed
+	halted  *halt     // the stop of the agent that calls share; nil for none
+	seen    int       // calls seen that wait
+	left    int       // calls that were too many to wait, since they were last counted
 }
 
 // riskyCall is one that waits for its checkpoint.
@@ -78,7 +91,35 @@ type riskyCall struct {
 
 func newGuard(cfg daemonapi.Config, adapter agent.Adapter) (*guard, []error) {
 	tools, bad := compileRisky(cfg.Policy.RiskyTools)
-	return &guard{tools: tools, asks: adapter.BeforeTools(), calls: make(chan *riskyCall)}, bad
+	return &guard{tools: tools, asks: adapter.BeforeTools(), calls: make(chan *riskyCall),
+		looks: rate.NewLimiter(rate.Every(lookPause), lookBurst)}, bad
+}
+
+// enter counts a call that was seen; false if too many wait.
+func (g *guard) enter() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.seen == maxSeen {
+		g.left++
+		return false
+	}
+	g.seen++
+	return true
+}
+
+func (g *guard) leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.seen--
+}
+
+// untilLook is how long it is until it may be looked whether something has changed.
+func (g *guard) untilLook() time.Duration {
+	missing := 1 - g.looks.Tokens()
+	if missing <= 0 {
+		return 0
+	}
+	return time.Duration(missing*float64(lookPause)) + time.Millisecond
 }
 
 // known reports whether a call has had its checkpoint.
@@ -140,10 +181,14 @@ func (d *daemon) toolCalled(ctx context.Context, call *daemonv1.ToolCall) {
 	if g.asks || !g.tools.match(call.GetName(), call.GetInput(), call.GetInputPieces() != nil) || g.known(call.GetId()) {
 		return
 	}
+	if !g.enter() {
+		return
+	}
 	c := &riskyCall{ctx: ctx, tool: d.riskyTool(call.GetId(), call.GetName(), false), done: make(chan struct{})}
 	go func() {
-		f := d.socket.freeze(ctx) // at once, whatever else is being done
-		defer f.thaw()
+		defer g.leave()
+		release := d.halt(ctx) // at once, whatever else is being done
+		defer release()
 		d.await(ctx, c)
 	}()
 }
@@ -175,7 +220,7 @@ func (d *daemon) await(ctx context.Context, c *riskyCall) {
 func (d *daemon) takeRisky(ctx context.Context) error {
 	g := d.guard
 	g.collect()
-	if len(g.held) == 0 {
+	if len(g.held) == 0 || !g.looks.Allow() {
 		return nil
 	}
 	if latest := d.volume.Journal.State().Latest; latest != nil && !d.changed(ctx) {
@@ -191,6 +236,9 @@ func (d *daemon) takeRisky(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
+	d.tellOfMore(func(more int) (string, string, map[string]string) {
+		return "RiskyToolUnguarded", fmt.Sprintf("%d more risky calls, which came at once with others, run without a checkpoint before them, since none could be taken", more), nil
+	})
 	for _, c := range g.release() {
 		d.tellGuarded("RiskyToolUnguarded", c.tool, nil,
 			fmt.Sprintf("the tool %s runs without a checkpoint before it, since none could be taken: %s", c.tool.GetName(), agent.Text([]byte(err.Error()))))
@@ -209,6 +257,9 @@ func (g *guard) collect() {
 			more = false
 		}
 	}
+	g.mu.Lock()
+	g.more, g.left = g.more+g.left, 0
+	g.mu.Unlock()
 	g.held = slices.DeleteFunc(g.held, func(c *riskyCall) bool {
 		drop := c.ctx.Err() != nil || g.known(c.tool.GetCallId())
 		if drop {
@@ -239,6 +290,25 @@ func (d *daemon) cover(number int64, own *daemonv1.RiskyTool) {
 		}
 	}
 	d.guard.release()
+	d.tellOfMore(func(more int) (string, string, map[string]string) {
+		return "RiskyToolGuarded", fmt.Sprintf("checkpoint %d stands for %d more risky calls, which came at once with others", number, more),
+			map[string]string{"checkpoint": strconv.FormatInt(number, 10)}
+	})
+}
+
+// tellOfMore records once what came of the calls that were counted alone, if any were.
+func (d *daemon) tellOfMore(told func(more int) (reason, message string, details map[string]string)) {
+	more := d.guard.more
+	if more == 0 {
+		return
+	}
+	d.guard.more = 0
+	reason, message, details := told(more)
+	all := map[string]string{"calls": strconv.Itoa(more)}
+	maps.Copy(all, details)
+	if err := d.taker.Event(reason, message, all); err != nil {
+		d.log.Error(err, "what came of risky tools could not be recorded")
+	}
 }
 
 // tellGuarded records what came of a risky call.

@@ -2,8 +2,10 @@ package run_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -185,5 +187,62 @@ func TestHostileHooks(t *testing.T) {
 		t.Errorf("checkpoint %d", c.GetNumber())
 	}
 	_ = wire.Write(a, wire.TypeExit, wire.Exit{})
+	d.End()
+}
+
+// TestRiskyCallsThatComeAtOnceStopTheAgentTogether: however many calls an agent makes
+// at once, it is stopped a few times, and each call is accounted for.
+func TestRiskyCallsThatComeAtOnceStopTheAgentTogether(t *testing.T) {
+	const calls = 300
+	w := riskyWorld(t, "Exec")
+	d := w.Start(1)
+	a := w.Dial("s")
+	freezes := make(chan int, 1)
+	go func() { // the agent is stopped and goes on as it is told
+		n := 0
+		for {
+			f, err := wire.Read(a.Reader)
+			if err != nil || f.Type == wire.TypeRelease {
+				freezes <- n
+				return
+			}
+			if f.Type == wire.TypeFreeze {
+				n++
+				var z wire.Freeze
+				_ = f.Decode(&z)
+				_ = wire.Write(a, wire.TypeFrozen, z)
+			}
+		}
+	}()
+	for i := range calls {
+		a.Say(fmt.Sprintf(`{"type":"tool_call","id":"%d","name":"Bash","input":{"command":"rm -rf src"}}`, i))
+	}
+	accounted := func() int {
+		n := 1 // the one that the checkpoint was taken for
+		w.Server.Look(w.UID, func(k *daemontest.Task) {
+			for _, r := range k.Records {
+				if e := r.GetEvent(); strings.HasPrefix(e.GetReason(), "RiskyToolGuarded") {
+					more, err := strconv.Atoi(e.GetDetails()["calls"])
+					if err != nil {
+						more = 1
+					}
+					n += more
+				}
+			}
+		})
+		return n
+	}
+	for deadline := time.Now().Add(30 * time.Second); accounted() < calls; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d calls are accounted for", accounted(), calls)
+		}
+	}
+	if n := accounted(); n != calls {
+		t.Errorf("%d calls are accounted for, of %d", n, calls)
+	}
+	_ = wire.Write(a, wire.TypeExit, wire.Exit{})
+	if n := <-freezes; n > calls/3 {
+		t.Errorf("the agent was stopped %d times", n)
+	}
 	d.End()
 }

@@ -52,6 +52,8 @@ type socket struct {
 	beforeTool func(context.Context, wire.BeforeTool)
 	// asking bounds the tools that wait.
 	asking chan struct{}
+	// unstopped tells of an agent that does not stop.
+	unstopped occasionally
 
 	mu          sync.Mutex
 	current     *connection
@@ -109,7 +111,7 @@ func (c *connection) ack(line int64) error {
 
 func newSocket(r *recorder, j *journal.Journal, pod daemonapi.Config, log logr.Logger) *socket {
 	return &socket{recorder: r, journal: j, pod: pod, log: log, recorded: func() {}, failed: func(error) {},
-		beforeTool: func(context.Context, wire.BeforeTool) {}, asking: make(chan struct{}, maxAsking),
+		beforeTool: func(context.Context, wire.BeforeTool) {}, asking: make(chan struct{}, maxAsking), unstopped: occasionally{every: unstoppedEvery},
 		frozen: map[int64]*freeze{}, changed: make(chan struct{})}
 }
 
