@@ -173,3 +173,32 @@ func TestTheMarginIsKept(t *testing.T) {
 		})
 	}
 }
+
+// TestAFileThatShrankCostsWhatItHeld: the spool in use goes on behind it, under
+// sequences that were never given before.
+func TestAFileThatShrankCostsWhatItHeld(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	appendTexts(t, s, nil, "a")
+	path := filepath.Join(dir, firstSegment)
+	intact, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	appendTexts(t, s, nil, "b", "c")
+	if err := os.Truncate(path, intact.Size()); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, all(t, s, 10), "a")
+	appendTexts(t, s, nil, "d")
+	expect(t, all(t, s, 10), "a", "d")
+	if !s.Unsure() {
+		t.Error("the next daemon does not ask where the records end")
+	}
+	s.Close()
+	s = open(t, dir)
+	expect(t, all(t, s, 10), "a", "d")
+	if s.Last() != 4 {
+		t.Errorf("it ends with %d", s.Last())
+	}
+}

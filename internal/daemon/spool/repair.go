@@ -55,7 +55,10 @@ func (s *Spool) repair(seg *segment) (contents, error) {
 			return found, err
 		}
 	}
-	if bytes.Equal(good, data) {
+	// Of a spool in use it is known how far the segment reached.
+	shrank := s.active != nil && int64(len(data)) < seg.size
+	found.tailLost = found.tailLost || shrank
+	if bytes.Equal(good, data) && !shrank {
 		return found, nil
 	}
 	if found.tailLost && seg == s.current() {
