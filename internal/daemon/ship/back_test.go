@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -274,4 +276,44 @@ func (r *refusing) relent() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.wrong = nil
+}
+
+// unheard is a memory whose answers get lost.
+type unheard struct {
+	*memory
+	lost bool
+}
+
+func (u *unheard) Append(ctx context.Context, records []*daemonv1.Record) (int64, error) {
+	through, err := u.memory.Append(ctx, records)
+	if u.lost {
+		return 0, errors.New("connection reset")
+	}
+	return through, err
+}
+
+// TestAGapOfWhichTheServerHasTheBeginning: the answer to a batch was lost, and then
+// the disk lost the records of that batch, and one more.
+func TestAGapOfWhichTheServerHasTheBeginning(t *testing.T) {
+	g, dir := gomega.NewWithT(t), t.TempDir()
+	s, err := spool.Open(dir)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	t.Cleanup(func() { s.Close() })
+	say(t, s, "1")
+	srv := &unheard{memory: &memory{}}
+	shipper := ship.New(srv, s, logr.Discard())
+	g.Expect(shipper.Drain(t.Context())).To(gomega.Succeed())
+	segments, err := filepath.Glob(filepath.Join(dir, "*.log"))
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(segments).To(gomega.HaveLen(1))
+	intact, err := os.Stat(segments[0])
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	say(t, s, "2")
+	srv.lost = true
+	g.Expect(shipper.Drain(t.Context())).NotTo(gomega.Succeed())
+	srv.lost = false
+	say(t, s, "3")
+	g.Expect(os.Truncate(segments[0], intact.Size())).To(gomega.Succeed())
+	g.Expect(shipper.Drain(t.Context())).To(gomega.Succeed())
+	g.Expect(srv.told()).To(gomega.Equal([]string{"1", "2", "gap 3-3"}))
 }

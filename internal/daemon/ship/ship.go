@@ -181,13 +181,15 @@ func (s *Shipper) once(ctx context.Context) error {
 	}
 	newest := records[len(records)-1]
 	if sent := max(newest.GetSequence(), newest.GetGap().GetThrough()); now < sent {
-		return fmt.Errorf("the server says it has records through %d after it was given those through %d", now, sent)
+		// It had the beginning of a gap from a batch whose answer was lost, say, and
+		// left the gap out as a record that it has.
+		return s.compareAfter(ctx, fmt.Errorf("the server says it has records through %d after it was given those through %d", now, sent))
 	}
 	s.taken()
 	return s.advance(now)
 }
 
-// compareAfter compares because the server did not take a batch. If it then says
+// compareAfter compares because the server did not take all of a batch. If it then says
 // that it has what it had, it contradicts itself, and is to be asked later.
 func (s *Shipper) compareAfter(ctx context.Context, refused error) error {
 	before := s.stored.get()
