@@ -65,7 +65,7 @@ gone included: with what they used, and the first words of what was asked.`,
 	flags.BoolVar(&o.noHeaders, "no-headers", false, "Leave the table's header out.")
 	_ = cmd.RegisterFlagCompletionFunc("name", p.completeHistoryFlag)
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(
-		[]string{"Running", "Suspended", "Rewound", "Completed", "Failed", "Deleted"}, cobra.ShellCompDirectiveNoFileComp))
+		[]string{"Running", "Suspended", "Rewound", "DriftDetected", "Completed", "Failed", "Deleted"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 

@@ -1,6 +1,7 @@
 package controller_test
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strings"
@@ -67,6 +68,14 @@ func (w *world) untilCondition(object client.Object, conditions func() []metav1.
 	}).Should(gomega.Equal(reason))
 }
 
+// toldState is the state that the history tells of the task.
+func (w *world) toldState(name string) (state string) {
+	for _, e := range w.store.Events(string(w.task(name).UID)) {
+		state = cmp.Or(e.State, state)
+	}
+	return state
+}
+
 func TestARunningTaskIsRewound(t *testing.T) {
 	w := newWorld(t)
 	p := w.running("work")
@@ -86,6 +95,8 @@ func TestARunningTaskIsRewound(t *testing.T) {
 	w.Eventually(func() v1alpha1.OperationState { return w.rewind("work").State }).Should(gomega.Equal(v1alpha1.OperationCompleted))
 	w.Expect(w.kubelet.AgentRuns(w.ctx, p)).To(gomega.Succeed())
 	task := w.until("work", v1alpha1.ReasonRunning)
+	w.untilRecorded("work")
+	w.Expect(w.toldState("work")).To(gomega.Equal("Running"))
 	w.Expect(task.Status.Rewind.Preserved).To(gomega.Equal("clew/before-back"))
 	w.Expect(task.Status.Attempts[0].Outcome).To(gomega.Equal(v1alpha1.AttemptStopped))
 }
@@ -100,6 +111,8 @@ func TestACompletedTaskIsRewoundWithoutItsAgent(t *testing.T) {
 	w.Expect(p.Spec.Containers).To(gomega.HaveLen(1))
 	w.Expect(w.kubelet.Prepared(w.ctx, p, 0, daemonapi.PrepareResult{Operation: "back", ToCheckpoint: 1})).To(gomega.Succeed())
 	w.until("work", v1alpha1.ReasonRewound)
+	w.untilRecorded("work")
+	w.Expect(w.toldState("work")).To(gomega.Equal("Rewound"))
 	w.change("work", builders.Resume("on"))
 	w.Expect(w.operation(w.pod("work", 3))).To(gomega.HaveField("Kind", daemonapi.OperationResume))
 }

@@ -229,6 +229,9 @@ type Event struct {
 	Message    string
 	Attempt    int64
 	Checkpoint int64
+	// State that the task is in after the event, as lists show it; empty if the
+	// event does not change it. It is written, and not read back.
+	State string
 	// ImportedBy is who imported the event with a history; it is then as true as
 	// the file that it came from. Empty for what this store saw itself.
 	ImportedBy string

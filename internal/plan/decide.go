@@ -108,9 +108,11 @@ type settlement struct {
 
 // settled says whether, and how, the task came to rest. Rewinds that failed or
 // got lost say nothing about it.
-func (d *decision) settled() *settlement {
+func (d *decision) settled() *settlement { return settledBy(d.s.Attempts) }
+
+func settledBy(attempts []v1alpha1.Attempt) *settlement {
 	rewound := false
-	for _, a := range slices.Backward(d.s.Attempts) {
+	for _, a := range slices.Backward(attempts) {
 		switch {
 		case a.Outcome == v1alpha1.AttemptCompleted:
 			return whenRewound(rewound, settlement{v1alpha1.ReasonCompleted, a.Message, a.Number})

@@ -109,7 +109,7 @@ func historyEvent(task *v1alpha1.Task, e v1alpha1.HistoryEntry) history.Event {
 		ID: history.EventID(string(task.UID), e.Sequence), Transition: e.Sequence, Oldest: oldest(&task.Status, e),
 		Task: history.Task{Namespace: task.Namespace, Name: task.Name, UID: string(task.UID)},
 		Time: e.Time.Time, Type: kind, Reason: e.Reason, Actor: e.Actor,
-		Message: e.Message, Attempt: e.Attempt, Checkpoint: e.Checkpoint,
+		Message: e.Message, Attempt: e.Attempt, Checkpoint: e.Checkpoint, State: plan.StateAfter(&task.Status, e),
 	}
 }
 

@@ -18,6 +18,9 @@ import (
 func transition(task history.Task, n int64, reason string, at time.Time) history.Event {
 	e := event(task, n, at)
 	e.Reason = reason
+	e.State = map[string]string{
+		"TaskStarted": "Running", "TaskResumed": "Running", "TaskSuspended": "Suspended", "TaskCompleted": "Completed", "TaskFailed": "Failed",
+	}[reason]
 	return e
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -80,7 +79,7 @@ func recordEvents(ctx context.Context, q *sqlc.Queries, events []history.Event) 
 			continue
 		}
 		err := q.SummarizeEvent(ctx, sqlc.SummarizeEventParams{
-			Uid: uid, Namespace: e.Task.Namespace, Name: e.Task.Name, State: stateAfter(e.Reason), Time: e.Time,
+			Uid: uid, Namespace: e.Task.Namespace, Name: e.Task.Name, State: e.State, Time: e.Time,
 		})
 		if err != nil {
 			return err
@@ -161,17 +160,6 @@ func outlasting(events []history.Event) []history.Event {
 		kept[i].Task.Name = ""
 	}
 	return kept
-}
-
-// stateAfter is the state that a transition leads to; empty if it leads to none.
-func stateAfter(reason string) string {
-	switch reason {
-	case "TaskStarted", "TaskResumed", "TaskRetried":
-		return "Running"
-	case "TaskCompleted", "TaskFailed", "TaskSuspended", "TaskRewound", "TaskDeleted":
-		return strings.TrimPrefix(reason, "Task")
-	}
-	return ""
 }
 
 // appendEvent adds one row; details is JSON.

@@ -1,0 +1,121 @@
+package plan
+
+import (
+	"testing"
+
+	"github.com/onsi/gomega"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/testing/builders"
+)
+
+// toldState is the state that the history tells of the task.
+func (s *scene) toldState() (state string) {
+	for _, e := range s.status().History {
+		if told := StateAfter(s.status(), e); told != "" {
+			state = told
+		}
+	}
+	return state
+}
+
+// rewound has the rewind's pod, which is running, carry it out.
+func (s *scene) rewound() *scene {
+	s.Helper()
+	s.prepared(daemonapi.PrepareResult{Operation: "back", ToCheckpoint: 1})
+	return s
+}
+
+func suspendedTask(t *testing.T) *scene {
+	t.Helper()
+	s := running(t)
+	s.change(builders.Suspended).step()
+	s.podGone()
+	s.wantState(v1alpha1.ReasonSuspended)
+	return s
+}
+
+func TestTheStateThatTheHistoryTellsIsThatOfTheTaskNow(t *testing.T) {
+	for name, c := range map[string]struct {
+		scene  func(*testing.T) *scene
+		told   string
+		stands string
+	}{
+		"started": {func(t *testing.T) *scene { return running(t) }, "Running", v1alpha1.ReasonRunning},
+		"rewound while it ran, and at work again": {func(t *testing.T) *scene {
+			s := running(t)
+			s.rewind("back", 1).step()
+			s.podGone()
+			s.rewound().agentRuns()
+			return s
+		}, "Running", v1alpha1.ReasonRunning},
+		"rewound while it ran, and completed since": {func(t *testing.T) *scene {
+			s := running(t)
+			s.rewind("back", 1).step()
+			s.podGone()
+			s.rewound().agentRuns()
+			s.record(v1alpha1.TriggerCompletion)
+			s.agentExits(0)
+			s.podFinishes()
+			return s
+		}, "Completed", v1alpha1.ReasonCompleted},
+		"completed": {func(t *testing.T) *scene { return completedTask(t) }, "Completed", v1alpha1.ReasonCompleted},
+		"rewound after it had completed": {func(t *testing.T) *scene {
+			s := completedTask(t)
+			s.rewind("back", 1).step()
+			return s.rewound()
+		}, "Rewound", v1alpha1.ReasonRewound},
+		"rewound twice after it had completed": {func(t *testing.T) *scene {
+			s := completedTask(t)
+			s.rewind("back", 1).step()
+			s.rewound()
+			s.rewind("further", 1).step()
+			s.prepared(daemonapi.PrepareResult{Operation: "further", ToCheckpoint: 1})
+			return s
+		}, "Rewound", v1alpha1.ReasonRewound},
+		"resumed after a rewind": {func(t *testing.T) *scene {
+			s := completedTask(t)
+			s.rewind("back", 1).step()
+			s.rewound()
+			s.change(builders.Resume("on")).step()
+			s.prepared(daemonapi.PrepareResult{Operation: "on"})
+			s.agentRuns()
+			return s
+		}, "Running", v1alpha1.ReasonRunning},
+		"suspended": {suspendedTask, "Suspended", v1alpha1.ReasonSuspended},
+		"rewound while it slept": {func(t *testing.T) *scene {
+			s := suspendedTask(t)
+			s.rewind("back", 1).step()
+			return s.rewound()
+		}, "Suspended", v1alpha1.ReasonSuspended},
+		"suspended while the rewind was under way": {func(t *testing.T) *scene {
+			s := running(t)
+			s.rewind("back", 1).step()
+			s.podGone()
+			s.change(builders.Suspended).step()
+			s.rewound()
+			s.podGone()
+			return s
+		}, "Suspended", v1alpha1.ReasonSuspended},
+		"not resumed, since its files had been changed": {func(t *testing.T) *scene {
+			s := suspendedTask(t)
+			s.change(builders.Running).step()
+			s.prepareExits(1, daemonapi.PrepareResult{Reason: v1alpha1.ReasonDriftDetected, Permanent: true, Message: "a.txt was changed"})
+			return s
+		}, "DriftDetected", v1alpha1.ReasonDriftDetected},
+		"not rewound, since its files had been changed": {func(t *testing.T) *scene {
+			s := completedTask(t)
+			s.rewind("back", 1).step()
+			s.prepareExits(1, daemonapi.PrepareResult{Reason: v1alpha1.ReasonDriftDetected, Permanent: true, Message: "a.txt was changed"})
+			return s
+		}, "Completed", v1alpha1.ReasonCompleted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			s := c.scene(t)
+			s.wantState(c.stands)
+			g.Expect(s.toldState()).To(gomega.Equal(c.told))
+		})
+	}
+}
