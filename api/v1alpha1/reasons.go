@@ -52,16 +52,22 @@ const (
 	// ReasonAgentOptionsInvalid: the agent's program does not accept its
 	// arguments. Not retried.
 	ReasonAgentOptionsInvalid = "AgentOptionsInvalid"
-	ReasonInvalidTemplate     = "InvalidTemplate"
-	ReasonVolumeUnavailable   = "VolumeUnavailable"
-	ReasonImageUnavailable    = "ImageUnavailable"
-	ReasonPodRefused          = "PodRefused"
-	ReasonUnschedulable       = "Unschedulable"
-	ReasonDaemonUnavailable   = "DaemonUnavailable"
-	ReasonReplaced            = "Replaced"
-	ReasonPromptNotFound      = "PromptNotFound"
-	ReasonCredentialsNotFound = "CredentialsNotFound"
-	ReasonDeleting            = "Deleting"
+	// ReasonProgramNotFound: a container of the template has no such program as its
+	// command names. Not retried.
+	ReasonProgramNotFound = "ProgramNotFound"
+	// ReasonProgramNotExecutable: the program that a container's command names is
+	// there, and cannot be executed. Not retried.
+	ReasonProgramNotExecutable = "ProgramNotExecutable"
+	ReasonInvalidTemplate      = "InvalidTemplate"
+	ReasonVolumeUnavailable    = "VolumeUnavailable"
+	ReasonImageUnavailable     = "ImageUnavailable"
+	ReasonPodRefused           = "PodRefused"
+	ReasonUnschedulable        = "Unschedulable"
+	ReasonDaemonUnavailable    = "DaemonUnavailable"
+	ReasonReplaced             = "Replaced"
+	ReasonPromptNotFound       = "PromptNotFound"
+	ReasonCredentialsNotFound  = "CredentialsNotFound"
+	ReasonDeleting             = "Deleting"
 )
 
 // Reasons for which a workspace cannot be prepared. The daemon reports them,

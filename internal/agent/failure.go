@@ -32,6 +32,10 @@ const (
 	CauseGaveUp Cause = "GaveUp"
 	// CauseTooOld: the program is older than the oldest version that works.
 	CauseTooOld Cause = "TooOld"
+	// CauseProgramNotFound: the container has no such program.
+	CauseProgramNotFound Cause = "ProgramNotFound"
+	// CauseProgramNotExecutable: the program is there, and cannot be executed.
+	CauseProgramNotExecutable Cause = "ProgramNotExecutable"
 	// CauseIdle: the agent was ended because it had been silent for too long.
 	CauseIdle Cause = "Idle"
 )

@@ -156,6 +156,8 @@ func TestAPodThatIsRefusedIsTriedAgain(t *testing.T) {
 	w.apply("work")
 	task := w.until("work", v1alpha1.ReasonPodRefused)
 	w.Expect(task.Status.Attempts).To(gomega.HaveLen(1))
+	w.change("work", builders.BackoffLimit(5)) // anything has it looked at again
+	w.Eventually(func() []string { return w.reasons("work") }).Should(gomega.Equal([]string{v1alpha1.EventTaskStarted, v1alpha1.EventTaskHindered}))
 	w.Expect(w.client.Delete(w.ctx, quota)).To(gomega.Succeed())
 	w.change("work", builders.BackoffLimit(7)) // anything has it looked at again
 	w.pod("work", 1)

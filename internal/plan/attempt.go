@@ -197,6 +197,9 @@ func (d *decision) failedEnding(code int32, message string) ending {
 func (d *decision) brokenEnding(a *v1alpha1.Attempt, v *podView) ending {
 	for _, s := range v.pod.Status.InitContainerStatuses {
 		if t := s.State.Terminated; t != nil && t.ExitCode != 0 {
+			if e := d.unstartable(s.Name, t); e != nil {
+				return *e
+			}
 			return d.failedEnding(t.ExitCode, fmt.Sprintf("the init container %s ended with exit code %d (%s)", s.Name, t.ExitCode, orUnknown(t.Reason)))
 		}
 	}

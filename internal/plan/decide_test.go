@@ -259,6 +259,7 @@ func TestAPodThatDoesNotComeUpSaysWhy(t *testing.T) {
 		reason  string
 	}{
 		"image":      {waiting("agent", "ImagePullBackOff", "not found"), v1alpha1.ReasonImageUnavailable},
+		"image name": {waiting("agent", "InvalidImageName", "couldn't parse image name"), v1alpha1.ReasonImageUnavailable},
 		"prompt":     {waiting("agent", "CreateContainerConfigError", `secret "p" not found`), v1alpha1.ReasonPromptNotFound},
 		"daemon":     {waiting("daemon", "CrashLoopBackOff", "back-off"), v1alpha1.ReasonDaemonUnavailable},
 		"node":       {unscheduled("0/1 nodes are available: insufficient cpu"), v1alpha1.ReasonUnschedulable},
@@ -273,6 +274,9 @@ func TestAPodThatDoesNotComeUpSaysWhy(t *testing.T) {
 			s.wantState(v1alpha1.ReasonPreparing) // it may pass
 			s.after(10 * time.Second).step()
 			s.wantState(c.reason)
+			if told := s.hindered() == 1; told != (c.reason != v1alpha1.ReasonPreparing) {
+				t.Errorf("told of %d times: %+v", s.hindered(), s.status().History)
+			}
 			if got := s.wantCondition(v1alpha1.TaskSucceeded); got.Status != metav1.ConditionUnknown {
 				t.Errorf("Succeeded is %s while the kubelet still tries", got.Status)
 			}
@@ -292,6 +296,22 @@ func TestTheWordsOfATroubleMayChangeWithoutAWrite(t *testing.T) {
 	s.step()
 	if s.writes != before {
 		t.Error("the status was written again")
+	}
+}
+
+// A container that ends again and again is in trouble each time. That is told of
+// once an attempt.
+func TestATroubleThatComesAndGoesIsToldOfOnce(t *testing.T) {
+	s := newScene(t).step().after(10 * time.Second)
+	for range 3 {
+		s.setContainer("daemon", corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}})
+		s.after(time.Second).step()
+		s.wantState(v1alpha1.ReasonDaemonUnavailable)
+		s.setContainer("daemon", corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})
+		s.after(time.Second).step()
+	}
+	if s.hindered() != 1 {
+		t.Errorf("told of %d times", s.hindered())
 	}
 }
 

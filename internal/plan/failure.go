@@ -19,6 +19,9 @@ import (
 // write, and is not looked at.
 func (d *decision) agentEnding(a *v1alpha1.Attempt, v *podView) *ending {
 	code := v.agent.ExitCode
+	if e := d.unstartable(v1alpha1.AgentContainer, v.agent); e != nil {
+		return e
+	}
 	if !d.o.History.Known {
 		deadline := v.agent.FinishedAt.Add(d.o.Limits.RecordWait)
 		if d.now.Before(deadline) {
@@ -58,6 +61,10 @@ func (d *decision) toldEnding(code int32, reason string, told history.AgentEnd) 
 		e.reason = v1alpha1.ReasonAgentTooOld
 	case agent.CauseInvalidOptions:
 		e.reason = v1alpha1.ReasonAgentOptionsInvalid
+	case agent.CauseProgramNotFound:
+		e.reason = v1alpha1.ReasonProgramNotFound
+	case agent.CauseProgramNotExecutable:
+		e.reason = v1alpha1.ReasonProgramNotExecutable
 	case agent.CauseGaveUp:
 		e.reason = v1alpha1.ReasonAgentFailed
 	case agent.CauseRateLimited:
@@ -107,6 +114,8 @@ func failureMessage(code int32, reason string, told history.AgentEnd) string {
 	switch c := agent.Cause(told.Cause); {
 	case told.Message == "":
 		return message
+	case c == agent.CauseProgramNotFound, c == agent.CauseProgramNotExecutable:
+		return told.Message + ": " + checkProgram(v1alpha1.AgentContainer)
 	case c == agent.CauseTooOld, code == 126, code == 127:
 		return told.Message // it was not started
 	case meaning(c) != "":

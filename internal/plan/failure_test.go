@@ -1,10 +1,12 @@
 package plan
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -55,6 +57,8 @@ func TestTheCauseOfAFailureDecides(t *testing.T) {
 		{agent.CauseInvalidOptions, v1alpha1.ReasonAgentOptionsInvalid, 1, false, "does not accept its arguments: its words"},
 		{agent.CauseGaveUp, v1alpha1.ReasonAgentFailed, 1, false, "the agent gave up: its words"},
 		{agent.CauseTooOld, v1alpha1.ReasonAgentTooOld, 1, false, "its words"},
+		{agent.CauseProgramNotFound, v1alpha1.ReasonProgramNotFound, 1, false, `its words: check the command of the container "agent", and its image`},
+		{agent.CauseProgramNotExecutable, v1alpha1.ReasonProgramNotExecutable, 1, false, `its words: check the command of the container "agent", and its image`},
 		{"OfALaterDaemon", v1alpha1.ReasonRetrying, 1, true, "its words"},
 	} {
 		t.Run(string(tt.cause), func(t *testing.T) {
@@ -71,6 +75,47 @@ func TestTheCauseOfAFailureDecides(t *testing.T) {
 			s.after(24 * time.Hour).step()
 			if started := s.started() != nil; started != tt.waits {
 				t.Errorf("a day later another attempt was started: %v", started)
+			}
+		})
+	}
+}
+
+// A program that the container runtime does not find will not be there next time.
+// What an agent ends with, or writes as its last words, is its own matter.
+func TestAProgramThatTheRuntimeDoesNotFindIsNotTriedAgain(t *testing.T) {
+	const missing = `failed to create containerd task: OCI runtime create failed: runc create failed: unable to start container process: ` +
+		`error during container init: exec: "no-such": executable file not found in $PATH`
+	for name, c := range map[string]struct {
+		container string
+		end       corev1.ContainerStateTerminated
+		reason    string
+	}{
+		"the agent's":                {"agent", corev1.ContainerStateTerminated{Reason: "StartError", ExitCode: 128, Message: missing}, v1alpha1.ReasonProgramNotFound},
+		"an init container's":        {"fetch", corev1.ContainerStateTerminated{Reason: "StartError", ExitCode: 128, Message: missing}, v1alpha1.ReasonProgramNotFound},
+		"by its path":                {"fetch", corev1.ContainerStateTerminated{Reason: "StartError", ExitCode: 128, Message: `runc create failed: exec: "/no/such": stat /no/such: no such file or directory`}, v1alpha1.ReasonProgramNotFound},
+		"by Docker's word":           {"fetch", corev1.ContainerStateTerminated{Reason: "ContainerCannotRun", ExitCode: 127, Message: missing}, v1alpha1.ReasonProgramNotFound},
+		"one that is not executable": {"fetch", corev1.ContainerStateTerminated{Reason: "StartError", ExitCode: 128, Message: `runc create failed: exec: "/etc/passwd": permission denied`}, v1alpha1.ReasonProgramNotExecutable},
+		"another start that failed":  {"fetch", corev1.ContainerStateTerminated{Reason: "StartError", ExitCode: 128, Message: "cgroup: no such file or directory"}, v1alpha1.ReasonRetrying},
+		"the agent's own words":      {"agent", corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 127, Message: missing}, v1alpha1.ReasonRetrying},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := running(t)
+			if c.container != v1alpha1.AgentContainer {
+				s.pod().Status.ContainerStatuses = nil
+				s.pod().Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: c.container, State: corev1.ContainerState{Terminated: &c.end}}}
+			} else {
+				s.setContainer(c.container, corev1.ContainerState{Terminated: &c.end})
+			}
+			s.podFinishes()
+			s.wantState(c.reason)
+			stopped := c.reason != v1alpha1.ReasonRetrying
+			if s.after(24 * time.Hour).step(); (s.started() == nil) != stopped {
+				t.Errorf("a day later: %+v", s.wantCondition(v1alpha1.TaskSucceeded))
+			}
+			if told := slices.ContainsFunc(s.status().History, func(e v1alpha1.HistoryEntry) bool {
+				return e.Reason == v1alpha1.EventTaskFailed && strings.Contains(e.Message, c.container) && strings.Contains(e.Message, "image")
+			}); told != stopped {
+				t.Errorf("%+v", s.status().History)
 			}
 		})
 	}

@@ -128,7 +128,10 @@ func schedulingTrouble(message string) *Hindrance {
 
 func waitingTrouble(container, image string, w *corev1.ContainerStateWaiting) *Hindrance {
 	switch w.Reason {
-	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable":
+	case "InvalidImageName":
+		return &Hindrance{v1alpha1.ReasonImageUnavailable, fmt.Sprintf(
+			"%q, of the container %q, cannot be the name of an image: put it right (%s)", image, container, w.Message)}
+	case "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable":
 		return &Hindrance{v1alpha1.ReasonImageUnavailable, fmt.Sprintf(
 			"the image %q of the container %q cannot be had: check its name and the imagePullSecrets (%s)", image, container, w.Message)}
 	case "CreateContainerConfigError":

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,17 +34,36 @@ func (d *decision) problem(a *v1alpha1.Attempt) *history.Problem {
 	return nil
 }
 
-// enterProblem enters a problem of the daemon into the history when the task
-// comes to stand there.
+// enterProblem enters into the history what keeps the attempt from its work, when
+// the task comes to stand there: each time for a problem of the daemon, once an
+// attempt for what keeps its pod from coming up, since the kubelet tries that
+// again and again.
 func (d *decision) enterProblem(reason, message string) {
 	a := d.active()
 	if a == nil {
 		return
 	}
 	p, was := d.problem(a), d.standingOf(a)
-	if p != nil && p.Reason == reason && (was == nil || was.Reason != reason) {
+	anew := p != nil && p.Reason == reason && (was == nil || was.Reason != reason)
+	if h := d.podHindrance(a); anew || h != nil && h.Reason == reason && !d.toldOf(a, reason) {
 		d.entry(v1alpha1.EventTaskHindered, clew, reason+": "+message)
 	}
+}
+
+// podHindrance is what keeps the attempt's pod from being made, or from coming up;
+// nil when nothing does.
+func (d *decision) podHindrance(a *v1alpha1.Attempt) *Hindrance {
+	if v := d.views[a.Number]; v != nil {
+		return v.problem
+	}
+	return d.o.Hindrance
+}
+
+// toldOf says that the history tells already that this hinders the attempt.
+func (d *decision) toldOf(a *v1alpha1.Attempt, reason string) bool {
+	return slices.ContainsFunc(d.s.History, func(e v1alpha1.HistoryEntry) bool {
+		return e.Reason == v1alpha1.EventTaskHindered && e.Attempt == a.Number && strings.HasPrefix(e.Message, reason+": ")
+	})
 }
 
 // standingOf is the stored condition Succeeded if it tells of this attempt; else nil.

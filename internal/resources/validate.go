@@ -67,6 +67,9 @@ func agentRules() []templateRule {
 			func(t template) bool { return t.agent == nil }},
 		{`the container "agent" needs a command, since the agent is of type Exec: Clew starts it through a shim and cannot see the entrypoint of the image`,
 			func(t template) bool { return t.exec && t.agent != nil && len(t.agent.Command) == 0 }},
+		{`the container "agent" needs an image: set image to one that holds the agent's program, such as registry.example.com/my-agent:1.2`,
+			func(t template) bool { return t.agent != nil && noImage(*t.agent) }},
+		{`every container of the template needs an image: set image for each of containers and initContainers`, anyContainer(noImage)},
 		{`environment variables of the container "agent" cannot be named HOME or begin with CLEW_: Clew sets those`,
 			func(t template) bool {
 				return t.agent != nil && slices.ContainsFunc(t.agent.Env, func(e corev1.EnvVar) bool {
@@ -86,6 +89,8 @@ func agentRules() []templateRule {
 			}},
 	}
 }
+
+func noImage(c corev1.Container) bool { return strings.TrimSpace(c.Image) == "" }
 
 func namingRules() []templateRule {
 	return []templateRule{

@@ -18,6 +18,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
+
+	clewagent "github.com/clew-dev/clew/internal/agent"
 )
 
 // stopWait is how long stopping the agent's processes may take.
@@ -44,7 +46,7 @@ type child struct {
 func startChild(l launch, stdout, stderr *os.File, log logr.Logger) (*child, error) {
 	path, err := lookPath(l.command[0], l.env)
 	if err != nil {
-		return nil, err
+		return nil, &programError{err}
 	}
 	stdin, err := l.input()
 	if err != nil {
@@ -65,7 +67,7 @@ func startChild(l launch, stdout, stderr *os.File, log logr.Logger) (*child, err
 	})
 	if err != nil {
 		signal.Stop(died)
-		return nil, &fs.PathError{Op: "start", Path: path, Err: err}
+		return nil, &programError{&fs.PathError{Op: "start", Path: path, Err: err}}
 	}
 	go c.reap(died)
 	return c, nil
@@ -98,6 +100,28 @@ func lookPath(command string, env []string) (string, error) {
 		found = fs.ErrPermission
 	}
 	return "", fmt.Errorf("%s: %w", command, found)
+}
+
+// programError says that the agent's program could not be started.
+type programError struct{ error }
+
+func (e *programError) Unwrap() error { return e.error }
+
+// causeOf says why the agent was not started, where another start would not help.
+func causeOf(err error) clewagent.Cause {
+	var tooOld *tooOldError
+	var program *programError
+	switch {
+	case errors.As(err, &tooOld):
+		return clewagent.CauseTooOld
+	case !errors.As(err, &program):
+		return clewagent.CauseUnknown
+	case exitCodeOf(err) == exitNotFound:
+		return clewagent.CauseProgramNotFound
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOEXEC):
+		return clewagent.CauseProgramNotExecutable
+	}
+	return clewagent.CauseUnknown // short of memory, say
 }
 
 // exitCodeOf is what a shell would exit with.

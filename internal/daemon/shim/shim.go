@@ -28,7 +28,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -38,7 +37,6 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 
-	clewagent "github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/daemon/mask"
 	"github.com/clew-dev/clew/internal/daemon/wire"
 )
@@ -211,10 +209,7 @@ func (s *shim) run(attempt int64, signals <-chan os.Signal) (int, error) {
 // cannotStart ends as if the agent had ended at once.
 func (s *shim) cannotStart(err error, signals <-chan os.Signal) (int, error) {
 	exit := wire.Exit{Code: exitCodeOf(err), Message: s.cfg.Mask.Text("the agent cannot be started: " + err.Error())}
-	var tooOld *tooOldError
-	if errors.As(err, &tooOld) {
-		exit.Cause = string(clewagent.CauseTooOld)
-	}
+	exit.Cause = string(causeOf(err))
 	fmt.Fprintln(s.cfg.Stderr, "clew:", exit.Message)
 	return s.end(exit, signals)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 
+	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/daemon/mask"
 	"github.com/clew-dev/clew/internal/daemon/shim"
 	"github.com/clew-dev/clew/internal/daemon/start"
@@ -256,6 +257,8 @@ func TestOutputExitAndHold(t *testing.T) {
 		{"unknown command", []string{"no-such-command"}, 127, nil},
 		{"unknown path", []string{"/no/such/command"}, 127, nil},
 		{"a folder", []string{"/"}, 126, nil},
+		{"no program", []string{"/etc/passwd"}, 126, nil},
+		{"a script's own code", sh(`exit 127`), 127, nil},
 		{"left behind", sh(`(setsid sh -c 'sleep 100; echo late') & (sleep 100; echo late) & echo done`), 0, []string{"done"}},
 		{"orphans", sh(`(sh -c 'sleep 0.05; echo late' & echo early); sleep 0.5`), 0, []string{"early", "late"}},
 	}
@@ -268,6 +271,13 @@ func TestOutputExitAndHold(t *testing.T) {
 			e := s.exit()
 			if e.Code != tt.code || e.Terminating {
 				t.Errorf("exit %+v, want %d", e, tt.code)
+			}
+			cause := map[int]agent.Cause{127: agent.CauseProgramNotFound, 126: agent.CauseProgramNotExecutable}[tt.code]
+			if tt.name == "a script's own code" {
+				cause = agent.CauseUnknown
+			}
+			if e.Cause != string(cause) {
+				t.Errorf("the cause is %q, want %q", e.Cause, cause)
 			}
 			if strings.Join(s.lines, "\n") != strings.Join(tt.lines, "\n") || s.open != "" {
 				t.Errorf("%d lines: %.200q", len(s.lines), s.lines)

@@ -22,6 +22,12 @@ func RefusedTemplates() []RefusedTemplate {
 	return []RefusedTemplate{
 		{"no agent", agent(func(c *corev1.Container) { c.Name = "main" }), `template needs a container named "agent"`},
 		{"no command", agent(func(c *corev1.Container) { c.Command = nil }), `the container "agent" needs a command, since the agent is of type Exec`},
+		{"no image", agent(func(c *corev1.Container) { c.Image = "" }), `the container "agent" needs an image`},
+		{"an image of spaces", agent(func(c *corev1.Container) { c.Image = "  " }), `the container "agent" needs an image`},
+		{"a sidecar without an image", sidecar(func(c *corev1.Container) { c.Image = "" }), `every container of the template needs an image`},
+		{"an init container without an image", pod(func(s *corev1.PodSpec) {
+			s.InitContainers = append(s.InitContainers, corev1.Container{Name: "fetch"})
+		}), `every container of the template needs an image`},
 		{"HOME", agent(setEnv("HOME")), `environment variables of the container "agent" cannot be named HOME`},
 		{"CLEW_TASK", agent(setEnv("CLEW_TASK")), `environment variables of the container "agent" cannot be named HOME or begin with CLEW_`},
 		{"envFrom with a prefix of Clew's", agent(func(c *corev1.Container) {
