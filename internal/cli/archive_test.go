@@ -271,10 +271,10 @@ func TestTaskDeleteHistory(t *testing.T) {
 	})
 	out, errOut, err := b.clew("yes\n", "task", "delete-history", "fix-login")
 	b.try(err)
-	if want := "history of task fix-login deleted: 38 messages, 4 checkpoints, 20 events; 9 refs of code in the gitstore, which takes 5.0 MiB less\n"; out != want {
+	if want := "history of task fix-login deleted: its conversation (38 different messages that only this task had), 4 checkpoints, 20 events; 9 refs of code in the gitstore, which takes 5.0 MiB less\n"; out != want {
 		t.Errorf("printed %q; want %q", out, want)
 	}
-	for _, part := range []string{"Deletion of the history of task fix-login, for good", "u2", "3h ago, last seen", "Completed", "40 messages, 4 checkpoints with their code", "such as the beginning of a fork", "Delete it for good? [y/N]"} {
+	for _, part := range []string{"Deletion of the history of task fix-login, for good", "u2", "3h ago, last seen", "Completed", "its conversation of 40 messages, 4 checkpoints with their code", "the beginning of a fork, and messages that are the same in another task", "Delete it for good? [y/N]"} {
 		if !strings.Contains(errOut, part) {
 			t.Errorf("the preview lacks %q:\n%s", part, errOut)
 		}
@@ -295,7 +295,7 @@ func TestTaskDeleteHistory(t *testing.T) {
 	}
 	r.answers["DELETE "+path] = historyv1.HistoryDeletion{DryRun: true, Messages: 40, Checkpoints: 4}
 	out, _ = b.must("task", "delete-history", "fix-login", "--dry-run=server")
-	if out != "history of task fix-login would be deleted: 40 messages and 4 checkpoints (server dry run)\n" || r.query() != "dryRun=All&uid=u2" {
+	if out != "history of task fix-login would be deleted: its conversation of 40 messages, and 4 checkpoints (server dry run)\n" || r.query() != "dryRun=All&uid=u2" {
 		t.Errorf("printed %q, asked %q", out, r.query())
 	}
 	r.answers["DELETE "+path] = metav1.Status{Code: 503, Reason: metav1.StatusReasonServiceUnavailable, Message: "the gitstore cannot be reached; delete it again, and it goes on where it stopped"}
