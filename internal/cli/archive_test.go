@@ -364,10 +364,40 @@ func TestRewindToAPlaceInTheConversation(t *testing.T) {
 		})
 	}
 	// Somebody who may not read the history is told less.
-	r.answers = nil
+	r.answers["GET tasks/wanderer/conversation/position"] = metav1.Status{Code: 403, Reason: metav1.StatusReasonForbidden, Message: "you may not"}
 	_, errOut := b.must("rewind", "wanderer", "--back", "1", "--dry-run=server")
 	if !strings.Contains(errOut, "not known here") {
 		t.Errorf("the preview:\n%s", errOut)
+	}
+}
+
+// What is not there is told before anybody is asked, and nothing is written.
+func TestRewindToAPlaceThatIsNotThereIsAnError(t *testing.T) {
+	const position = "GET tasks/short/conversation/position"
+	b := newBench(t)
+	task := b.task("short", v1alpha1.ReasonRunning)
+	r := b.withHistory(map[string]any{})
+	for _, test := range []struct {
+		answer any
+		args   []string
+		err    string
+	}{
+		{nil, []string{"--to-message", "99"}, "the conversation of task short has no message 99; `kubectl clew task history short` shows what there is"},
+		{nil, []string{"--back", "99"}, "the conversation of task short is too short to go 99 messages back"},
+		{historyv1.ConversationPoint{Messages: 4}, []string{"--back", "4"}, "the conversation of task short is too short to go 4 messages back"},
+		{historyv1.ConversationPoint{Messages: 4}, []string{"--to-time", "2020-01-01T00:00:00Z"}, "the conversation of task short had no message yet at 2020-01-01"},
+	} {
+		r.answers[position] = test.answer
+		for _, more := range [][]string{nil, {"--yes"}, {"--dry-run=server"}} {
+			_, errOut, err := b.clew("yes\n", append(append([]string{"rewind", "short"}, test.args...), more...)...)
+			wantError(t, err, test.err)
+			if strings.Contains(errOut, "Rewind") {
+				t.Errorf("%v: asked, or told what it would do:\n%s", test.args, errOut)
+			}
+		}
+	}
+	if b.get(task); task.Spec.Rewind != nil {
+		t.Errorf("asked for %+v", task.Spec.Rewind)
 	}
 }
 

@@ -10,6 +10,5 @@ func (p *plugin) checkpointCommand() *cobra.Command {
 		Long: `Take, list and look at checkpoints: moments of a task that can be gone back to,
 with its code, the agent's own state and the position in the conversation.`,
 	}
-	cmd.AddCommand(p.checkpointCreateCommand(), p.checkpointListCommand(), p.checkpointShowCommand())
-	return cmd
+	return group(cmd, p.checkpointCreateCommand(), p.checkpointListCommand(), p.checkpointShowCommand())
 }

@@ -24,8 +24,9 @@ type checkpointCreate struct {
 func (p *plugin) checkpointCreateCommand() *cobra.Command {
 	o := &checkpointCreate{plugin: p}
 	cmd := &cobra.Command{
-		Use:   "create TASK",
-		Short: "Take a checkpoint of a task",
+		Use:        "create TASK",
+		SuggestFor: []string{"new", "add", "take", "make"},
+		Short:      "Take a checkpoint of a task",
 		Long: `Take a checkpoint of a task: of its code, the agent's own state and the position
 in the conversation. The agent works on meanwhile. If no pod of the task runs,
 its last checkpoint is the state already, and the new one points at it.`,

@@ -16,9 +16,10 @@ func (p *plugin) checkpointListCommand() *cobra.Command {
 	var flags *genericclioptions.PrintFlags
 	var noHeaders bool
 	cmd := &cobra.Command{
-		Use:     "list [TASK]",
-		Aliases: []string{"ls"},
-		Short:   "List the checkpoints of a task, or of all tasks of the namespace",
+		Use:        "list [TASK]",
+		SuggestFor: []string{"ls", "get"},
+		Aliases:    []string{"ls"},
+		Short:      "List the checkpoints of a task, or of all tasks of the namespace",
 		Example: `  # All checkpoints of a task, oldest first
   kubectl clew checkpoint list fix-login
 

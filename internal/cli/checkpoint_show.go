@@ -18,8 +18,9 @@ import (
 func (p *plugin) checkpointShowCommand() *cobra.Command {
 	var flags *genericclioptions.PrintFlags
 	cmd := &cobra.Command{
-		Use:   "show CHECKPOINT | show TASK NUMBER",
-		Short: "Show what a checkpoint holds",
+		Use:        "show CHECKPOINT | show TASK NUMBER",
+		SuggestFor: []string{"describe", "get", "view", "diff"},
+		Short:      "Show what a checkpoint holds",
 		Example: `  # By the name of the Checkpoint
   kubectl clew checkpoint show before-migration
 

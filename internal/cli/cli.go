@@ -80,7 +80,7 @@ Everything here can also be done by applying manifests: see
 	root.SetErr(streams.ErrOut)
 	p.flags.AddFlags(root.PersistentFlags())
 	p.completeFlags(root)
-	root.AddCommand(
+	group(root,
 		p.checkpointCommand(),
 		p.resumeCommand(),
 		p.rewindCommand(),
@@ -90,6 +90,7 @@ Everything here can also be done by applying manifests: see
 		p.taskCommand(),
 		p.timelineCommand(),
 	)
+	helpCommand(root)
 	return root
 }
 

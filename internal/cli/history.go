@@ -84,12 +84,19 @@ func (s *session) explainHistory(err error) error {
 		return fmt.Errorf("this cluster serves no history of Clew; %s", look)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("you may not do this: %s; ask an administrator of the namespace for the role view to read, search and export, or admin to import and delete histories", lowerFirst(message(err)))
-	case apierrors.IsNotFound(err), apierrors.IsBadRequest(err), apierrors.IsResourceExpired(err),
+	case apierrors.IsNotFound(err):
+		return &notInHistory{message(err)}
+	case apierrors.IsBadRequest(err), apierrors.IsResourceExpired(err),
 		apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsInternalError(err):
 		return errors.New(message(err))
 	}
 	return explainConnection(err)
 }
+
+// notInHistory is the error of what the history does not have.
+type notInHistory struct{ message string }
+
+func (e *notInHistory) Error() string { return e.message }
 
 // saidByClew tells a deletion that stopped half-way, whose message says all
 // there is to know, from a history that is not there.

@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"bytes"
 	"regexp"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
@@ -150,5 +152,38 @@ func TestRandomID(t *testing.T) {
 			t.Fatalf("id %q", id)
 		}
 		seen[id] = true
+	}
+}
+
+// A word that is no command is an error that names the near ones, or else all.
+func TestAnUnknownCommandIsAnError(t *testing.T) {
+	for line, want := range map[string]string{
+		"rewnd":                 `"rewnd" is no command of kubectl clew; did you mean ` + "`kubectl clew rewind`?",
+		"rollback x":            `"rollback" is no command of kubectl clew; it has checkpoint, fork,`,
+		"checkpoint describe x": `"describe" is no command of kubectl clew checkpoint; did you mean ` + "`kubectl clew checkpoint show`?",
+		"checkpoint lst":        "did you mean `kubectl clew checkpoint list`?",
+		"checkpoint get":        "did you mean `kubectl clew checkpoint list` or `kubectl clew checkpoint show`?",
+		"checkpoint frobnicate": `"frobnicate" is no command of kubectl clew checkpoint; it has create, list, show: see ` + "`kubectl clew checkpoint --help`",
+		"snapshot frobnicate":   "it has create, list",
+		"task delete x":         "did you mean `kubectl clew task delete-history`?",
+		"task frobnicate":       "it has delete-history, export, history, import, list",
+		"help frobnicate":       `"frobnicate" is no command of kubectl clew`,
+		"help checkpoint lst":   "did you mean `kubectl clew checkpoint list`?",
+		"":                      "",
+		"checkpoint":            "",
+		"help":                  "",
+		"help task":             "",
+		"help task list":        "",
+		"checkpoint --help":     "",
+	} {
+		t.Run(line, func(t *testing.T) {
+			out := &bytes.Buffer{}
+			cmd := New(genericiooptions.IOStreams{In: strings.NewReader(""), Out: out, ErrOut: out}, Options{})
+			cmd.SetArgs(strings.Fields(line))
+			wantError(t, cmd.Execute(), want)
+			if helped := strings.Contains(out.String(), "Usage:"); helped != (want == "") {
+				t.Errorf("printed %q", out)
+			}
+		})
 	}
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -58,17 +59,22 @@ func (o *rewind) target(ctx context.Context, s *session, task *v1alpha1.Task, li
 		t.field, t.value, t.words = "time", moment, o.stamp(at)
 		params.Set("time", moment)
 	}
-	t.look(ctx, s, task, list, params)
-	return t, nil
+	return t, t.look(ctx, s, task, list, params)
 }
 
 // look asks the history where the place is. Whoever may rewind a task need not
-// be able to read its history: then the preview says less.
-func (t *rewindTarget) look(ctx context.Context, s *session, task *v1alpha1.Task, list *v1alpha1.CheckpointList, params url.Values) {
+// be able to read its history: then the preview says less. A place that is not
+// there is an error, before anybody is asked to agree to it.
+func (t *rewindTarget) look(ctx context.Context, s *session, task *v1alpha1.Task, list *v1alpha1.CheckpointList, params url.Values) error {
 	point := &historyv1.ConversationPoint{}
-	if err := s.historyGet(ctx, []string{"tasks", task.Name, "conversation", "position"}, params, point); err != nil {
+	err := s.historyGet(ctx, []string{"tasks", task.Name, "conversation", "position"}, params, point)
+	var none *notInHistory
+	switch {
+	case errors.As(err, &none), err == nil && point.Asked < 1:
+		return t.nowhere(task)
+	case err != nil:
 		t.unknown = err.Error()
-		return
+		return nil
 	}
 	t.point = point
 	for i := range list.Items {
@@ -78,13 +84,24 @@ func (t *rewindTarget) look(ctx context.Context, s *session, task *v1alpha1.Task
 		}
 	}
 	if point.Position < 1 {
-		return
+		return nil
 	}
 	page := &historyv1.ConversationList{}
 	around := url.Values{"uid": {string(task.UID)}, "after": {strconv.FormatInt(point.Position-1, 10)}, "limit": {"1"}}
 	if s.historyGet(ctx, []string{"tasks", task.Name, "conversation"}, around, page) == nil && len(page.Items) == 1 {
 		t.last = &page.Items[0]
 	}
+	return nil
+}
+
+// nowhere says that the conversation has no such place.
+func (t *rewindTarget) nowhere(task *v1alpha1.Task) error {
+	what := map[string]string{
+		"message":      fmt.Sprintf("the conversation of task %s has no %s", task.Name, t.words),
+		"messagesBack": fmt.Sprintf("the conversation of task %s is too short to go %s", task.Name, t.words),
+		"time":         fmt.Sprintf("the conversation of task %s had no message yet at %s", task.Name, t.words),
+	}[t.field]
+	return fmt.Errorf("%s; `kubectl clew task history %s` shows what there is", what, task.Name)
 }
 
 // name of the target in a sentence.

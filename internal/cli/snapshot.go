@@ -27,8 +27,7 @@ func (p *plugin) snapshotCommand() *cobra.Command {
 message a name, with the sums up to it and a digest that shows whether the
 conversation still is what it was. They are pointers: nothing is copied.`,
 	}
-	cmd.AddCommand(p.snapshotCreateCommand(), p.snapshotListCommand())
-	return cmd
+	return group(cmd, p.snapshotCreateCommand(), p.snapshotListCommand())
 }
 
 type snapshotCreate struct {

@@ -10,12 +10,11 @@ func (p *plugin) taskCommand() *cobra.Command {
 		Long: `Read, list, export and delete what tasks and their agents said and did. The
 history outlives the Task objects, until it is deleted with delete-history.`,
 	}
-	cmd.AddCommand(
+	return group(cmd,
 		p.taskHistoryCommand(),
 		p.taskListCommand(),
 		p.taskExportCommand(),
 		p.taskImportCommand(),
 		p.taskDeleteHistoryCommand(),
 	)
-	return cmd
 }

@@ -26,8 +26,9 @@ type taskDelete struct {
 func (p *plugin) taskDeleteHistoryCommand() *cobra.Command {
 	o := &taskDelete{plugin: p}
 	cmd := &cobra.Command{
-		Use:   "delete-history TASK",
-		Short: "Delete all that is stored of a task that is gone, for good",
+		Use:        "delete-history TASK",
+		SuggestFor: []string{"delete", "remove", "rm"},
+		Short:      "Delete all that is stored of a task that is gone, for good",
 		Long: `Delete all that is stored of a task, for good: its conversation, checkpoints,
 snapshots and events, and its code in the gitstore. The Task object must be gone.
 What other tasks share stays: forks keep what they began with. There is no way

@@ -30,8 +30,9 @@ type taskHistory struct {
 func (p *plugin) taskHistoryCommand() *cobra.Command {
 	o := &taskHistory{plugin: p}
 	cmd := &cobra.Command{
-		Use:   "history TASK",
-		Short: "Print a task's conversation",
+		Use:        "history TASK",
+		SuggestFor: []string{"show", "describe", "log", "logs"},
+		Short:      "Print a task's conversation",
 		Long: `Print a task's conversation: what the user, the agent and its tools said, in
 order, and what the agent remembered at the start of each attempt. After a
 rewind it is the conversation that goes on; the others are kept, and read with

@@ -35,9 +35,10 @@ func taskSorts() map[string]string {
 func (p *plugin) taskListCommand() *cobra.Command {
 	o := &taskList{plugin: p}
 	cmd := &cobra.Command{
-		Use:     "list",
-		Aliases: []string{"ls"},
-		Short:   "List the tasks of the namespace, those that are gone included",
+		Use:        "list",
+		SuggestFor: []string{"ls", "get"},
+		Aliases:    []string{"ls"},
+		Short:      "List the tasks of the namespace, those that are gone included",
 		Long: `List the tasks of the namespace as the history knows them, those whose Task is
 gone included: with what they used, and the first words of what was asked.`,
 		Example: `  # The newest
