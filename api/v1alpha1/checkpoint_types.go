@@ -264,6 +264,7 @@ type CheckpointStatus struct {
 // +kubebuilder:printcolumn:name="Number",type=integer,JSONPath=`.status.number`
 // +kubebuilder:printcolumn:name="Trigger",type=string,JSONPath=`.status.trigger`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Durable",type=string,JSONPath=`.status.conditions[?(@.type=="Durable")].status`
 // +kubebuilder:printcolumn:name="Files",type=integer,JSONPath=`.status.code.filesChanged`
 // +kubebuilder:printcolumn:name="Messages",type=integer,JSONPath=`.status.conversation.position`

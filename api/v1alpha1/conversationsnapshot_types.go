@@ -88,6 +88,7 @@ type ConversationSnapshotStatus struct {
 // +kubebuilder:printcolumn:name="Task",type=string,JSONPath=`.spec.taskRef.name`
 // +kubebuilder:printcolumn:name="Trigger",type=string,JSONPath=`.status.trigger`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Intact",type=string,JSONPath=`.status.conditions[?(@.type=="Intact")].status`
 // +kubebuilder:printcolumn:name="Messages",type=integer,JSONPath=`.status.messageCount`
 // +kubebuilder:printcolumn:name="Checkpoint",type=integer,priority=1,JSONPath=`.status.checkpoint`

@@ -96,6 +96,7 @@ type ForkStatus struct {
 // +kubebuilder:printcolumn:name="Checkpoint",type=integer,JSONPath=`.status.source.checkpoint`
 // +kubebuilder:printcolumn:name="Task",type=string,JSONPath=`.status.tasks[*].name`
 // +kubebuilder:printcolumn:name="Complete",type=string,JSONPath=`.status.conditions[?(@.type=="Complete")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Complete")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="metadata.name is too long: use at most 63 characters, since the new tasks carry it in a label"
 // +kubebuilder:validation:XValidation:rule="self.spec == oldSelf.spec",message="a Fork's spec is immutable: apply a new Fork under another name"
