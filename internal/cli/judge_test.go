@@ -159,7 +159,7 @@ func TestRandomID(t *testing.T) {
 func TestAnUnknownCommandIsAnError(t *testing.T) {
 	for line, want := range map[string]string{
 		"rewnd":                 `"rewnd" is no command of kubectl clew; did you mean ` + "`kubectl clew rewind`?",
-		"rollback x":            `"rollback" is no command of kubectl clew; it has checkpoint, fork,`,
+		"rollback x":            `"rollback" is no command of kubectl clew; it has checkpoint, completion, fork,`,
 		"checkpoint describe x": `"describe" is no command of kubectl clew checkpoint; did you mean ` + "`kubectl clew checkpoint show`?",
 		"checkpoint lst":        "did you mean `kubectl clew checkpoint list`?",
 		"checkpoint get":        "did you mean `kubectl clew checkpoint list` or `kubectl clew checkpoint show`?",
