@@ -91,6 +91,7 @@ func TestOnlySoManyWaitForAShare(t *testing.T) {
 		g.Expect([]int{waiting, told}).To(gomega.Equal([]int{3 * 16, 1000 - 3 - waiting}), "three have a place, and for each sixteen wait")
 
 		giveUp()
+		synctest.Wait()
 		waiting, _ = come(t, p, 2, share("a", 1))
 		g.Expect(waiting).To(gomega.Equal(1), "who gives up makes room in line")
 		first()
