@@ -11,11 +11,12 @@
 //   - The last third of all places for strangers is for addresses that have none.
 //   - Who has not shown who they are within half a minute is closed.
 //
-// Connections of those who are known are bounded by whom they are of, and all of
-// them by the memory that they may take. So a thousand pods behind one address, as
-// they are on a network that translates addresses or on that of a node, have room:
-// each is a stranger for a moment. But they share that moment: a hostile one among
-// them makes the others' new connections wait.
+// Connections of those who are known are bounded by whom they are of and by the
+// namespace, which gets half of all, and the last third of all is for namespaces that
+// have none; all of them are bounded by the memory that they may take. So a thousand
+// pods behind one address, as they are on a network that translates addresses or on
+// that of a node, have room: each is a stranger for a moment. But they share that
+// moment: a hostile one among them makes the others' new connections wait.
 package connections
 
 import (
@@ -54,6 +55,7 @@ type Listener struct {
 	net.Listener
 	limits    Limits
 	strangers *places.Places
+	known     *places.Places
 	times     times
 	ready     chan net.Conn
 	failed    chan error
@@ -65,7 +67,6 @@ type Listener struct {
 	paces        *cache.LRUExpireCache
 	waiting      map[string]int
 	waitingInAll int
-	known        map[string]int
 }
 
 // times are how long a connection may be a stranger's, and wait before.
@@ -83,9 +84,10 @@ func Limit(inner net.Listener, limits Limits) *Listener {
 func limit(inner net.Listener, limits Limits, times times) *Listener {
 	ended, end := context.WithCancel(context.Background())
 	l := &Listener{
-		Listener: netutil.LimitListener(inner, limits.InAll), limits: limits, strangers: places.New(limits.Strangers), times: times,
+		Listener: netutil.LimitListener(inner, limits.InAll), limits: limits, times: times,
+		strangers: places.New(limits.Strangers), known: places.New(limits.InAll),
 		ready: make(chan net.Conn), failed: make(chan error), ended: ended, end: end,
-		paces: cache.NewLRUExpireCache(pacesKept), waiting: map[string]int{}, known: map[string]int{},
+		paces: cache.NewLRUExpireCache(pacesKept), waiting: map[string]int{},
 	}
 	go l.run()
 	return l
@@ -201,58 +203,58 @@ type connection struct {
 	net.Conn
 	listener  *Listener
 	impatient *time.Timer
-	// leave gives a stranger's place back.
-	leave func()
 
-	// The listener's lock is held for these. name is whom it is of, empty for a
-	// stranger.
-	name   string
-	closed bool
+	// The listener's lock is held for these. leave gives the connection's place back:
+	// a stranger's until it is known whose it is, and one of theirs then.
+	known, closed bool
+	leave         func()
 }
 
 // expire closes a connection that still is a stranger's.
 func (c *connection) expire() {
-	c.listener.mu.Lock()
-	stranger := c.name == ""
-	c.listener.mu.Unlock()
-	if stranger {
+	if c.stranger() {
 		c.Close()
 	}
+}
+
+func (c *connection) stranger() bool {
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	return !c.known
 }
 
 // Close implements net.Conn.
 func (c *connection) Close() error {
 	c.impatient.Stop()
-	c.leave()
-	c.forget()
+	c.giveBack()
 	return c.Conn.Close()
 }
 
-func (c *connection) forget() {
-	l := c.listener
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if c.name != "" && !c.closed {
-		if l.known[c.name]--; l.known[c.name] == 0 {
-			delete(l.known, c.name)
-		}
-	}
+func (c *connection) giveBack() {
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
 	c.closed = true
+	c.leave()
 }
 
-// know makes a connection that of somebody; false if they have as many as they may.
-func (c *connection) know(name string, most int) bool {
+// know makes a stranger's connection that of somebody; false if they have as many as
+// they may.
+func (c *connection) know(caller Caller) bool {
 	l := c.listener
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.name != "" || c.closed {
+	if c.known || c.closed {
 		return true
 	}
-	if l.known[name] >= most {
+	leave, err := l.known.Try(
+		places.Share{Of: caller.Name, Places: caller.Most},
+		places.Share{Of: "namespace/" + caller.Namespace, Places: (l.limits.InAll + 1) / 2})
+	if err != nil {
 		return false
 	}
-	l.known[name]++
-	c.name = name
+	c.leave()
+	c.known, c.leave = true, leave
+	c.impatient.Stop()
 	return true
 }
 
@@ -273,26 +275,27 @@ func Stranger(ctx context.Context) bool {
 	if !ok {
 		return false
 	}
-	c.listener.mu.Lock()
-	defer c.listener.mu.Unlock()
-	return c.name == ""
+	return c.stranger()
 }
 
-// ErrTooMany says that a caller has as many connections as they may have.
-var ErrTooMany = errors.New("too many connections of one caller are open")
+// Caller is whose a connection is: the Name, unlike any other there is, of somebody
+// of a namespace who may have Most of them. Clew's own and the API server are of none.
+type Caller struct {
+	Namespace, Name string
+	Most            int
+}
+
+// ErrTooMany says that a caller, or their namespace, has as many connections as it may
+// have.
+var ErrTooMany = errors.New("too many connections of one caller, or of one namespace, are open")
 
 // Known says whose the connection is of the request with that context. It is no
-// stranger's from then on, unless they have so many already: what else it is then
-// used for must end soon, as a stranger's does.
-func Known(ctx context.Context, name string, most int) error {
+// stranger's from then on, unless there are so many of theirs already: what else it is
+// then used for must end soon, as a stranger's does.
+func Known(ctx context.Context, caller Caller) error {
 	c, ok := ctx.Value(key{}).(*connection)
-	if !ok {
-		return nil // of a listener without limits
-	}
-	if !c.know(name, most) {
+	if ok && !c.know(caller) {
 		return ErrTooMany
 	}
-	c.impatient.Stop()
-	c.leave()
-	return nil
+	return nil // known, or of a listener without limits
 }

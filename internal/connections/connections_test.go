@@ -77,7 +77,7 @@ func serve(t *testing.T, limits Limits, patience time.Duration) caller {
 	}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if token := r.Header.Get("Authorization"); token != "" {
-			_ = Known(r.Context(), token, 2)
+			_ = Known(r.Context(), Caller{Namespace: "team", Name: token, Most: 2})
 		}
 	}))
 	server.Listener.Close()
@@ -161,7 +161,7 @@ func TestAConnectionOfOneWhoIsKnownStays(t *testing.T) {
 	g := gomega.NewWithT(t)
 	_, accepted := pair(t, roomy)
 	g.Expect(Stranger(Context(t.Context(), accepted))).To(gomega.BeTrue())
-	g.Expect(Known(Context(t.Context(), accepted), "ann", 1)).To(gomega.Succeed())
+	g.Expect(Known(Context(t.Context(), accepted), ann)).To(gomega.Succeed())
 	g.Expect(Stranger(Context(t.Context(), accepted))).To(gomega.BeFalse())
 	accepted.(*connection).expire()
 	_, err := accepted.Write([]byte("still there"))
@@ -200,12 +200,12 @@ func TestWhereTooManyWaitTheNextIsClosed(t *testing.T) {
 func TestNothingIsLeftOfClosedConnections(t *testing.T) {
 	g := gomega.NewWithT(t)
 	l, accepted := pair(t, roomy)
-	g.Expect(Known(Context(t.Context(), accepted), "ann", 1)).To(gomega.Succeed())
-	g.Expect(Known(Context(t.Context(), accepted), "ann", 1)).To(gomega.Succeed())
-	g.Expect(l.known).To(gomega.HaveKeyWithValue("ann", 1))
+	g.Expect(Known(Context(t.Context(), accepted), ann)).To(gomega.Succeed())
+	g.Expect(Known(Context(t.Context(), accepted), ann)).To(gomega.Succeed())
+	g.Expect(Known(Context(t.Context(), another(t, l)), ann)).To(gomega.MatchError(ErrTooMany))
 	accepted.Close()
 	_ = accepted.Close() // closed already
-	g.Expect(l.known).To(gomega.BeEmpty())
+	g.Expect(Known(Context(t.Context(), another(t, l)), ann)).To(gomega.Succeed())
 	g.Expect(l.waiting).To(gomega.BeEmpty())
 	g.Expect(l.waitingInAll).To(gomega.BeZero())
 	g.Expect(l.Close()).To(gomega.Succeed())
@@ -221,11 +221,41 @@ func pair(t *testing.T, limits Limits) (*Listener, net.Conn) {
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	l := Limit(inner, limits)
 	t.Cleanup(func() { l.Close() })
-	caller{t: t, server: inner.Addr().String()}.open()
+	return l, another(t, l)
+}
+
+// another is one more connection that a listener has accepted.
+func another(t *testing.T, l *Listener) net.Conn {
+	t.Helper()
+	caller{t: t, server: l.Addr().String()}.open()
 	accepted, err := l.Accept()
-	g.Expect(err).NotTo(gomega.HaveOccurred())
+	gomega.NewWithT(t).Expect(err).NotTo(gomega.HaveOccurred())
 	t.Cleanup(func() { accepted.Close() })
-	return l, accepted
+	return accepted
+}
+
+// ann may have one connection.
+var ann = Caller{Namespace: "team", Name: "ann", Most: 1}
+
+// One namespace may have any number of accounts that read code, each with a token.
+func TestTheConnectionsOfANamespaceLeaveRoomForOthers(t *testing.T) {
+	g := gomega.NewWithT(t)
+	limits := roomy
+	limits.InAll = 12
+	l, first := pair(t, limits)
+	account := func(namespace string, n int) Caller {
+		return Caller{Namespace: namespace, Name: fmt.Sprint("reader/", namespace, "/", n), Most: 32}
+	}
+	g.Expect(Known(Context(t.Context(), first), account("crowd", 0))).To(gomega.Succeed())
+	for n := range 5 {
+		g.Expect(Known(Context(t.Context(), another(t, l)), account("crowd", n))).To(gomega.Succeed())
+	}
+	seventh := another(t, l)
+	g.Expect(Known(Context(t.Context(), seventh), account("crowd", 7))).To(gomega.MatchError(ErrTooMany))
+	g.Expect(Stranger(Context(t.Context(), seventh))).To(gomega.BeTrue())
+	g.Expect(Known(Context(t.Context(), another(t, l)), account("quiet", 1))).To(gomega.Succeed())
+	first.Close()
+	g.Expect(Known(Context(t.Context(), seventh), account("crowd", 7))).To(gomega.Succeed())
 }
 
 func TestLimitsThatCannotBeAreRefused(t *testing.T) {

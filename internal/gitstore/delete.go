@@ -111,7 +111,7 @@ func (h *Handler) authenticateServer(c *call) *refusal.Refusal {
 		return refuseServer(err)
 	}
 	c.caller, c.log = caller, c.log.WithValues("caller", caller.Name)
-	knowCaller(c.request, "server")
+	knowCaller(c.request, "", "server")
 	return nil
 }
 

@@ -240,7 +240,7 @@ func (h *Handler) authenticate(c *call) *refusal.Refusal {
 	c.log = c.log.WithValues("caller", caller.Name)
 	task := caller.Task
 	if task == nil {
-		knowCaller(c.request, "reader/"+caller.Name)
+		knowCaller(c.request, c.repository.Namespace, "reader/"+caller.Name)
 		return nil
 	}
 	// These names become parts of paths and refs.
@@ -249,17 +249,18 @@ func (h *Handler) authenticate(c *call) *refusal.Refusal {
 		return refusal.New(refusal.Forbidden, "this token does not open the repositories of the namespace %s", c.repository.Namespace)
 	}
 	c.log = c.log.WithValues("task", task.Name, "attempt", task.Attempt)
-	knowCaller(c.request, "task/"+task.UID)
+	knowCaller(c.request, task.Namespace, "task/"+task.UID)
 	return nil
 }
 
 // connectionsOfCaller is how many connections one caller may keep. A git has one.
 const connectionsOfCaller = 32
 
-// knowCaller notes whose a request's connection is. Who has more open is served as
-// well, on one that is closed soon.
-func knowCaller(r *http.Request, name string) {
-	_ = connections.Known(r.Context(), name, connectionsOfCaller)
+// knowCaller notes whose a request's connection is: of a task or a reader of a
+// namespace's code, or, of no namespace, of Clew's server. Who has more open is served
+// as well, on one that is closed soon.
+func knowCaller(r *http.Request, namespace, name string) {
+	_ = connections.Known(r.Context(), connections.Caller{Namespace: namespace, Name: name, Most: connectionsOfCaller})
 }
 
 // raise lets the fence know the attempt that calls, and returns the newest one.

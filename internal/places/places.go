@@ -107,6 +107,15 @@ func (p *Places) Take(ctx context.Context, shares ...Share) (release func(), err
 	return sync.OnceFunc(func() { p.free(w) }), nil
 }
 
+// Try is Take for whoever does not wait.
+func (p *Places) Try(shares ...Share) (release func(), err error) {
+	w := &waiter{shares: shares, ready: make(chan struct{})}
+	if !p.enter(w) || p.leave(w) {
+		return nil, ErrBusy
+	}
+	return sync.OnceFunc(func() { p.free(w) }), nil
+}
+
 // Awaited says that somebody waits who has no place at all, because others have taken
 // them. Who has one, and waits for another, is not a reason to hurry those others.
 func (p *Places) Awaited() bool {
