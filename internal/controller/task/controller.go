@@ -145,7 +145,9 @@ func (r *Reconciler) decideLive(ctx context.Context, cached *v1alpha1.Task, m *k
 }
 
 // observe gathers what a decision stands on. Pods are read before the history
-// store: an agent's exit is only seen after its last checkpoint was recorded.
+// store: an agent's exit is only seen after its last checkpoint was recorded. And
+// where a rewind goes is asked last: a store that is whole by then may have lacked,
+// a moment before, what the task's pod has sent it again.
 func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known, v view) (plan.Observed, error) {
 	o := plan.Observed{
 		Task: task, Limits: r.Limits, Hindrance: m.hindrance, MadePodUID: m.podOf(task), ReservedAttempt: m.reserved,
@@ -156,9 +158,6 @@ func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known,
 		return o, fmt.Errorf("list the pods of the task: %w", err)
 	}
 	if o.Claim, err = read[corev1.PersistentVolumeClaim](ctx, v.reader, task.Namespace, resources.ClaimName(task.Name)); err != nil {
-		return o, err
-	}
-	if err := r.observeRewind(ctx, task, &o); err != nil {
 		return o, err
 	}
 	if err := r.observeSource(ctx, task, &o); err != nil {
@@ -174,7 +173,7 @@ func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known,
 		m.attempts = plan.Attempts{Known: true, Highest: max(m.attempts.Highest, o.History.State.Attempt)}
 	}
 	o.Attempts = m.attempts
-	return o, nil
+	return o, r.observeRewind(ctx, task, &o)
 }
 
 // observeRewind finds out where a new rewind goes.
