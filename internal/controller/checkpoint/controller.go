@@ -40,8 +40,9 @@ import (
 type Store interface {
 	Checkpoint(ctx context.Context, task history.Key, number int64) (history.Checkpoint, error)
 	RecordEvents(ctx context.Context, events []history.Event) error
-	// LostCheckpoints are those of all tasks that are nowhere any more.
-	LostCheckpoints(ctx context.Context) ([]history.CheckpointKey, error)
+	// LostCheckpoints gives each those of all tasks that are nowhere any more, some
+	// at a time, until it returns an error.
+	LostCheckpoints(ctx context.Context, each func([]history.CheckpointKey) error) error
 	CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Checkpoint, error)
 }
 

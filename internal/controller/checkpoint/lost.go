@@ -23,8 +23,10 @@ import (
 
 const (
 	// lostEvery is how often the store is asked at most, and lostAtLeast at least.
+	// lostPause is between the parts of an answer: how long that is, tasks decide.
 	lostEvery   = 2 * time.Second
 	lostAtLeast = 10 * time.Minute
+	lostPause   = 100 * time.Millisecond
 )
 
 // byRecord is the cache's index of the durable Checkpoints by what they stand for.
@@ -89,18 +91,17 @@ func pause(ctx context.Context, d time.Duration) {
 
 // addLost queues the Checkpoints that say that they are durable, and are lost.
 func (r *Reconciler) addLost(ctx context.Context, queue workqueue.TypedInterface[reconcile.Request]) error {
-	lost, err := r.Store.LostCheckpoints(ctx)
-	if err != nil {
-		return err
-	}
-	for _, k := range lost {
-		key := recordKey(k.Task.UID, k.Number)
-		for _, request := range r.listed(ctx, k.Task.Namespace, client.MatchingFields{byRecord: key}) {
-			r.doubt(key)
-			queue.Add(request)
+	return r.Store.LostCheckpoints(ctx, func(lost []history.CheckpointKey) error {
+		for _, k := range lost {
+			key := recordKey(k.Task.UID, k.Number)
+			for _, request := range r.listed(ctx, k.Task.Namespace, client.MatchingFields{byRecord: key}) {
+				r.doubt(key)
+				queue.Add(request)
+			}
 		}
-	}
-	return nil
+		pause(ctx, lostPause)
+		return ctx.Err()
+	})
 }
 
 // doubt has the store asked for a record though its Checkpoint is settled.

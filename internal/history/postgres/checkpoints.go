@@ -57,17 +57,30 @@ func (s *Store) CheckpointsAfter(ctx context.Context, taskUID string, after int6
 	return checkpoints, nil
 }
 
-// LostCheckpoints are the checkpoints of all tasks that are nowhere any more.
-func (s *Store) LostCheckpoints(ctx context.Context) ([]history.CheckpointKey, error) {
-	rows, err := s.read().LostCheckpoints(ctx)
-	if err != nil {
-		return nil, wrap(err, "list the checkpoints that are lost")
+// lostPage is how many lost checkpoints are read at a time.
+const lostPage = 500
+
+// LostCheckpoints gives each the checkpoints of all tasks that are nowhere any more,
+// a page at a time, until it returns an error: whoever tells of losses decides how
+// many there are.
+func (s *Store) LostCheckpoints(ctx context.Context, each func([]history.CheckpointKey) error) error {
+	for from := (sqlc.LostCheckpointsParams{UpToRows: lostPage}); ; {
+		rows, err := s.read().LostCheckpoints(ctx, from)
+		if err != nil {
+			return wrap(err, "list the checkpoints that are lost")
+		}
+		if len(rows) == 0 {
+			return nil
+		}
+		keys := make([]history.CheckpointKey, 0, len(rows))
+		for _, row := range rows {
+			keys = append(keys, history.CheckpointKey{Task: history.Key{Namespace: row.Namespace, UID: row.Uid}, Number: int64(row.Number)})
+			from.AfterTask, from.AfterNumber = row.TaskID, row.Number
+		}
+		if err := each(keys); err != nil {
+			return err
+		}
 	}
-	keys := make([]history.CheckpointKey, 0, len(rows))
-	for _, row := range rows {
-		keys = append(keys, history.CheckpointKey{Task: history.Key{Namespace: row.Namespace, UID: row.Uid}, Number: int64(row.Number)})
-	}
-	return keys, nil
 }
 
 // checkpointRow is the row of a checkpoint that is told at the batch's head.

@@ -2,6 +2,8 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -97,9 +99,11 @@ func TestListenersAreToldWhatBecomesOfCheckpoints(t *testing.T) {
 func TestLostCheckpointsAreListed(t *testing.T) {
 	g := gomega.NewWithT(t)
 	w := begin(t, open(t), taskNamed("a"), 1)
-	lost := func() []history.CheckpointKey {
-		keys, err := w.store.LostCheckpoints(t.Context())
-		g.Expect(err).NotTo(gomega.HaveOccurred())
+	lost := func() (keys []history.CheckpointKey) {
+		g.Expect(w.store.LostCheckpoints(t.Context(), func(page []history.CheckpointKey) error {
+			keys = append(keys, page...)
+			return nil
+		})).To(gomega.Succeed())
 		return keys
 	}
 	w.append(durable(1), durable(2))
@@ -110,4 +114,32 @@ func TestLostCheckpointsAreListed(t *testing.T) {
 	}))
 	w.append(durable(1))
 	g.Expect(lost()).To(gomega.BeEmpty())
+}
+
+// TestLostCheckpointsAreReadAPageAtATime, however many a task says are lost.
+func TestLostCheckpointsAreReadAPageAtATime(t *testing.T) {
+	g := gomega.NewWithT(t)
+	w := begin(t, open(t), taskNamed("a"), 1)
+	const page, all = 500, 501
+	var records, losses []history.Record
+	for n := range int64(all) {
+		records = append(records, durable(n+1))
+		losses = append(losses, history.Record{Event: &history.Note{Reason: "CheckpointLost", Details: map[string]string{"checkpoint": strconv.FormatInt(n+1, 10)}}})
+	}
+	w.append(records...)
+	w.append(losses...)
+	var pages []int
+	seen := map[int64]bool{}
+	read := func(keys []history.CheckpointKey) error {
+		pages = append(pages, len(keys))
+		for _, key := range keys {
+			seen[key.Number] = true
+		}
+		return nil
+	}
+	g.Expect(w.store.LostCheckpoints(t.Context(), read)).To(gomega.Succeed())
+	g.Expect(pages).To(gomega.Equal([]int{page, all - page}))
+	g.Expect(seen).To(gomega.HaveLen(all))
+	enough := errors.New("enough")
+	g.Expect(w.store.LostCheckpoints(t.Context(), func([]history.CheckpointKey) error { return enough })).To(gomega.MatchError(enough))
 }

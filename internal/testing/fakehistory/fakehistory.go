@@ -113,7 +113,15 @@ func (s *Store) SetLost(t history.Task, number int64, why string) {
 }
 
 // LostCheckpoints implements the controllers' stores.
-func (s *Store) LostCheckpoints(context.Context) (keys []history.CheckpointKey, err error) {
+func (s *Store) LostCheckpoints(_ context.Context, each func([]history.CheckpointKey) error) error {
+	lost, err := s.lost()
+	if err != nil || len(lost) == 0 {
+		return err
+	}
+	return each(lost)
+}
+
+func (s *Store) lost() (keys []history.CheckpointKey, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for uid, k := range s.tasks {

@@ -10,18 +10,26 @@ import (
 )
 
 const lostCheckpoints = `-- name: LostCheckpoints :many
-SELECT t.uid, t.namespace, c.number FROM checkpoints c JOIN tasks t ON t.id = c.task_id
-WHERE c.lost
+SELECT c.task_id, t.uid, t.namespace, c.number FROM checkpoints c JOIN tasks t ON t.id = c.task_id
+WHERE c.lost AND (c.task_id, c.number) > ($1::integer, $2::integer)
+ORDER BY c.task_id, c.number LIMIT $3
 `
 
+type LostCheckpointsParams struct {
+	AfterTask   int32
+	AfterNumber int32
+	UpToRows    int32
+}
+
 type LostCheckpointsRow struct {
+	TaskID    int32
 	Uid       string
 	Namespace string
 	Number    int32
 }
 
-func (q *Queries) LostCheckpoints(ctx context.Context) ([]LostCheckpointsRow, error) {
-	rows, err := q.db.Query(ctx, lostCheckpoints)
+func (q *Queries) LostCheckpoints(ctx context.Context, arg LostCheckpointsParams) ([]LostCheckpointsRow, error) {
+	rows, err := q.db.Query(ctx, lostCheckpoints, arg.AfterTask, arg.AfterNumber, arg.UpToRows)
 	if err != nil {
 		return nil, err
 	}
@@ -29,7 +37,12 @@ func (q *Queries) LostCheckpoints(ctx context.Context) ([]LostCheckpointsRow, er
 	var items []LostCheckpointsRow
 	for rows.Next() {
 		var i LostCheckpointsRow
-		if err := rows.Scan(&i.Uid, &i.Namespace, &i.Number); err != nil {
+		if err := rows.Scan(
+			&i.TaskID,
+			&i.Uid,
+			&i.Namespace,
+			&i.Number,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
