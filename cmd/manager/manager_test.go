@@ -184,7 +184,8 @@ func TestItEndsWhenItsLeaseGoesBackAndSaysSo(t *testing.T) {
 	g.Expect(*read()).To(gomega.Equal(older.Spec), "the lease is neither renewed nor given back, so that others can see it")
 }
 
-// grantRole gives the account the generated role, and leases.
+// grantRole gives the account the generated role, and what the chart gives the manager
+// in its own namespace.
 func grantRole(t *testing.T) {
 	t.Helper()
 	text, err := os.ReadFile("../../config/rbac/role.yaml")
@@ -199,8 +200,8 @@ func grantRole(t *testing.T) {
 	lead := &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "lead"},
 		Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update", "patch"}},
-			{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
+			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create"}},
+			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{rollback.LeaseName}, Verbs: []string{"get", "update"}},
 		},
 	}
 	for _, object := range []client.Object{
