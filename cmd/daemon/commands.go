@@ -17,7 +17,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/gateway"
 	"github.com/clew-dev/clew/internal/daemon/hook"
 	"github.com/clew-dev/clew/internal/daemon/mask"
-	"github.com/clew-dev/clew/internal/daemon/memory"
+	"github.com/clew-dev/clew/internal/memory"
 	"github.com/clew-dev/clew/internal/daemon/prepare"
 	"github.com/clew-dev/clew/internal/daemon/run"
 	"github.com/clew-dev/clew/internal/daemon/shim"

@@ -38,7 +38,7 @@ import (
 
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/connections"
-	"github.com/clew-dev/clew/internal/daemon/memory"
+	"github.com/clew-dev/clew/internal/memory"
 	"github.com/clew-dev/clew/internal/gitstore"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres"

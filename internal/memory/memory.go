@@ -1,6 +1,6 @@
-// Package memory divides what a container may use between the daemon, whose
-// garbage collector keeps to a limit, and the git processes that it starts, which
-// get a limit each. The agent's files decide how much both would take.
+// Package memory divides what a container may use between the process that runs in
+// it, whose garbage collector keeps to a limit, and the git processes that it starts,
+// which get a limit each. What agents write decides how much both would take.
 package memory
 
 import (
