@@ -43,6 +43,12 @@ const (
 	sumsKept = 4096
 )
 
+// Where the limits are set, for whoever reaches one.
+const (
+	taskLimit      = "historyLimits.taskBytes in the values of Clew's chart, --task-history-bytes of its server"
+	namespaceLimit = "historyLimits.namespaceBytes in the values of Clew's chart, --namespace-history-bytes of its server"
+)
+
 type limits struct {
 	Limits
 	sums *cache.LRUExpireCache
@@ -130,7 +136,7 @@ func (s *Store) reached(ctx context.Context, q *sqlc.Queries, l *locked, more, b
 		return most + most/beside
 	}
 	if most := s.limits.TaskBytes; most > 0 && l.row.StoredBytes+more > with(most) {
-		return fmt.Sprintf("the history of this task has reached its limit of %d bytes (the server's --task-history-bytes)", most), nil
+		return fmt.Sprintf("the history of this task has reached its limit of %d bytes (%s): have it raised, or go on with a fork of the task", most, taskLimit), nil
 	}
 	most := s.limits.NamespaceBytes
 	if most <= 0 {
@@ -147,7 +153,7 @@ func (s *Store) reached(ctx context.Context, q *sqlc.Queries, l *locked, more, b
 	if sum.(int64)+more <= with(most) {
 		return "", nil
 	}
-	return fmt.Sprintf("the histories of this namespace have reached their limit of %d bytes (the server's --namespace-history-bytes); delete some with kubectl clew task delete-history", most), nil
+	return fmt.Sprintf("the histories of this namespace have reached their limit of %d bytes (%s): have it raised, or delete some with kubectl clew task delete-history", most, namespaceLimit), nil
 }
 
 // leaveOut empties the records of what the agent said, and of what more there is
@@ -232,8 +238,8 @@ func (s *Store) noteRoom(ctx context.Context, i *importer) (err error) {
 // asked before a line is stored: what is refused at the end was written already.
 func (i *importer) fits() error {
 	if i.most > 0 && i.has+i.cost > i.most {
-		return fmt.Errorf("%w: with this import the histories of the namespace would take more than the %d bytes that they may take (the server's --namespace-history-bytes)",
-			history.ErrLimitReached, i.most)
+		return fmt.Errorf("%w: with this import the histories of the namespace would take more than the %d bytes that they may take (%s)",
+			history.ErrLimitReached, i.most, namespaceLimit)
 	}
 	return nil
 }

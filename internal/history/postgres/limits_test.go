@@ -41,7 +41,7 @@ func TestATaskHasItsLimit(t *testing.T) {
 	state := w.state()
 	g.Expect(state.LastSequence).To(gomega.BeEquivalentTo(2), "what was acknowledged stands, and nothing after it")
 	g.Expect(state.Problem.Reason).To(gomega.Equal("HistoryLimitReached"))
-	g.Expect(state.Problem.Message).To(gomega.ContainSubstring("--task-history-bytes"))
+	g.Expect(state.Problem.Message).To(gomega.ContainSubstring("historyLimits.taskBytes in the values of Clew's chart, --task-history-bytes of its server): have it raised"))
 
 	// The limit is raised in time: nothing is lost.
 	raised := limited(t, dsn, postgres.Limits{TaskBytes: 1 << 20})
@@ -97,7 +97,7 @@ func TestANamespaceHasItsLimit(t *testing.T) {
 		if i == 0 {
 			g.Expect(err).NotTo(gomega.HaveOccurred())
 		} else {
-			g.Expect(err).To(gomega.MatchError(gomega.ContainSubstring("--namespace-history-bytes")))
+			g.Expect(err).To(gomega.MatchError(gomega.ContainSubstring("historyLimits.namespaceBytes in the values of Clew's chart, --namespace-history-bytes of its server)")))
 		}
 	}
 	other := begin(t, limited(t, dsn, limits), history.Task{Namespace: "elsewhere", Name: "c", UID: "uid-c"}, 1)
