@@ -17,13 +17,13 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/gateway"
 	"github.com/clew-dev/clew/internal/daemon/hook"
 	"github.com/clew-dev/clew/internal/daemon/mask"
-	"github.com/clew-dev/clew/internal/memory"
 	"github.com/clew-dev/clew/internal/daemon/prepare"
 	"github.com/clew-dev/clew/internal/daemon/run"
 	"github.com/clew-dev/clew/internal/daemon/shim"
 	"github.com/clew-dev/clew/internal/daemon/start"
 	"github.com/clew-dev/clew/internal/daemon/volume"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/memory"
 	"github.com/clew-dev/clew/internal/worktree"
 )
 

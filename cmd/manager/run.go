@@ -29,8 +29,8 @@ import (
 	"github.com/clew-dev/clew/internal/controller/fork"
 	"github.com/clew-dev/clew/internal/controller/notify"
 	"github.com/clew-dev/clew/internal/controller/task"
-	"github.com/clew-dev/clew/internal/memory"
 	"github.com/clew-dev/clew/internal/history/postgres"
+	"github.com/clew-dev/clew/internal/memory"
 	"github.com/clew-dev/clew/internal/plan"
 	"github.com/clew-dev/clew/internal/rollback"
 )

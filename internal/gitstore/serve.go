@@ -27,8 +27,8 @@ import (
 	crlog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/clew-dev/clew/internal/connections"
-	"github.com/clew-dev/clew/internal/memory"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/memory"
 	"github.com/clew-dev/clew/internal/podidentity"
 )
 

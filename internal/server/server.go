@@ -38,10 +38,10 @@ import (
 
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/connections"
-	"github.com/clew-dev/clew/internal/memory"
 	"github.com/clew-dev/clew/internal/gitstore"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres"
+	"github.com/clew-dev/clew/internal/memory"
 	"github.com/clew-dev/clew/internal/podidentity"
 	"github.com/clew-dev/clew/internal/rollback"
 	"github.com/clew-dev/clew/internal/server/gateway"

@@ -18,9 +18,9 @@ import (
 	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/daemon/gateway"
 	"github.com/clew-dev/clew/internal/daemon/journal"
-	"github.com/clew-dev/clew/internal/memory"
 	"github.com/clew-dev/clew/internal/daemon/spool"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/memory"
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
