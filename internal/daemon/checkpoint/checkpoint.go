@@ -55,6 +55,7 @@ type Repo interface {
 	Push(context.Context, worktree.Remote, ...worktree.RefUpdate) error
 	Sendable(ctx context.Context, ids, has []string) error
 	Refs(context.Context, string) (map[string]string, error)
+	DeleteRefs(ctx context.Context, refs ...string) error
 	RemoteRefs(context.Context, worktree.Remote, string) (map[string]string, error)
 }
 

@@ -40,27 +40,62 @@ func (t *Taker) compare(ctx context.Context) error {
 			again = append(again, point)
 		}
 	}
-	if err := errors.Join(t.Reserve(there), t.PushAgain(again)); err != nil {
+	if err := errors.Join(t.Reserve(ctx, Highest(there)), t.PushAgain(again)); err != nil {
 		return err
 	}
 	t.compared = now
 	return nil
 }
 
-// Reserve keeps the numbers of checkpoints that the gitstore has from being given
-// again: the volume may have gone back to before they were taken.
-func (t *Taker) Reserve(there map[int64]journal.Point) error {
-	highest := int64(0)
-	for n := range there {
-		highest = max(highest, n)
-	}
-	if highest <= t.Journal.State().LastNumber {
+// Reserve keeps numbers up to one from being given, or given again: the gitstore or
+// somebody else knows a checkpoint of that number, and the volume may have gone back
+// to before it was taken. What a kill cut short among them would be taken for a
+// checkpoint from now on, so its refs go first.
+func (t *Taker) Reserve(ctx context.Context, through int64) error {
+	if through <= t.Journal.State().LastNumber {
 		return nil
+	}
+	t.taking.Lock() // whose refs are ahead of the journal
+	defer t.taking.Unlock()
+	if err := t.forgetCut(ctx); err != nil {
+		return err
 	}
 	return t.Journal.Update(func(s *journal.State) error {
-		s.LastNumber = max(s.LastNumber, highest)
+		s.LastNumber = max(s.LastNumber, through)
 		return nil
 	})
+}
+
+// forgetCut removes the refs of numbers that the journal does not know, if it is the
+// one that the refs were made with.
+func (t *Taker) forgetCut(ctx context.Context) error {
+	if s := t.Journal.State(); !s.KnowsNumbers() {
+		return nil
+	}
+	last := t.Journal.State().LastNumber
+	refs, err := t.Repo.Refs(ctx, t.prefix())
+	if err != nil {
+		return err
+	}
+	var cut []string
+	for ref := range refs {
+		_, number, _ := strings.Cut(strings.TrimPrefix(ref, t.prefix()), "/")
+		if n, err := strconv.ParseInt(number, 10, 64); err == nil && n > last {
+			cut = append(cut, ref)
+		}
+	}
+	if len(cut) == 0 {
+		return nil
+	}
+	return t.Repo.DeleteRefs(ctx, cut...)
+}
+
+// Highest is the highest number of some checkpoints; 0 if there are none.
+func Highest(points map[int64]journal.Point) (number int64) {
+	for n := range points {
+		number = max(number, n)
+	}
+	return number
 }
 
 // PushAgain has checkpoints of the volume pushed with those that wait.

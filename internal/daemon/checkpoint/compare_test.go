@@ -56,6 +56,13 @@ func (k *kept) Sendable(_ context.Context, ids, _ []string) error {
 
 func (k *kept) Refs(context.Context, string) (map[string]string, error) { return k.volume, nil }
 
+func (k *kept) DeleteRefs(_ context.Context, refs ...string) error {
+	for _, ref := range refs {
+		delete(k.volume, ref)
+	}
+	return nil
+}
+
 func (k *kept) RemoteRefs(context.Context, worktree.Remote, string) (map[string]string, error) {
 	if k.down {
 		return nil, errPush
@@ -223,6 +230,27 @@ func TestNumbersGoOnAfterWhatOnlyTheGitstoreHas(t *testing.T) {
 	next, err := taker.Take(t.Context(), checkpoint.Request{Trigger: "Interval"})
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	g.Expect(next.Number).To(gomega.BeEquivalentTo(5))
+}
+
+// A kill cut checkpoint 3 short; then it turns out that the gitstore has another one
+// of that number. The gitstore is put back to before that.
+func TestWhatAKillCutIsNoCheckpointWhenItsNumberIsPassedOver(t *testing.T) {
+	g, repo := gomega.NewWithT(t), newKept()
+	taker := waiting(t, repo, 0)
+	repo.take(g, taker, 1)
+	g.Expect(taker.Push(t.Context())).To(gomega.Succeed())
+	hold(repo.volume, journal.Point{Number: 3, Code: "cut", State: "cut"})
+	repo.putBack(4)
+	repo.take(g, taker, 2)
+	taker = anew(taker)
+	g.Expect(taker.Push(t.Context())).To(gomega.Succeed())
+	g.Expect(taker.Journal.State().LastNumber).To(gomega.BeEquivalentTo(4))
+	g.Expect(taker.OnVolume(t.Context())).To(gomega.HaveLen(2))
+	repo.putBack(2)
+	repo.take(g, taker, 5)
+	g.Expect(anew(taker).Push(t.Context())).To(gomega.Succeed())
+	g.Expect(repo.gitstore).NotTo(gomega.HaveKey(worktree.CodeRef("uid", 3)))
+	g.Expect(repo.gitstore).To(gomega.HaveKey(worktree.CodeRef("uid", 5)))
 }
 
 func TestWhatIsGivenUpIsNotPushedToAnOlderGitstore(t *testing.T) {

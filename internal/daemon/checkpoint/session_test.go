@@ -24,6 +24,8 @@ func (n *notebook) Sendable(context.Context, []string, []string) error { return 
 
 func (n *notebook) Refs(context.Context, string) (map[string]string, error) { return nil, nil }
 
+func (n *notebook) DeleteRefs(context.Context, ...string) error { return nil }
+
 func (n *notebook) RemoteRefs(context.Context, worktree.Remote, string) (map[string]string, error) {
 	return nil, nil
 }

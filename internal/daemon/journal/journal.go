@@ -377,6 +377,12 @@ func putAside(path string) (*Journal, error) {
 // Newest is the newest attempt that the volume knows of.
 func (s *State) Newest() int64 { return max(s.Attempt, s.Seen) }
 
+// KnowsNumbers says that the journal is the one that the volume's checkpoints were
+// taken with: whatever has a higher number than LastNumber is none.
+func (s *State) KnowsNumbers() bool {
+	return !s.JournalLost && (s.Layout != nil || s.LastNumber > 0)
+}
+
 // State is a copy of what the journal holds.
 func (j *Journal) State() State {
 	j.mu.Lock()

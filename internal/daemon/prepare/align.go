@@ -99,17 +99,15 @@ func (p *preparer) agreeOnNumbers(ctx context.Context, state journal.State) erro
 		if err != nil {
 			return err
 		}
-		onVolume, err := p.taker.RefsOnVolume(ctx)
-		if err != nil {
-			return err
-		}
-		for _, points := range []map[int64]journal.Point{inGitstore, onVolume} {
-			for n := range points {
-				number = max(number, n)
+		onVolume := map[int64]journal.Point{}
+		if !state.KnowsNumbers() {
+			if onVolume, err = p.taker.RefsOnVolume(ctx); err != nil {
+				return err
 			}
 		}
+		number = max(number, checkpoint.Highest(inGitstore), checkpoint.Highest(onVolume))
 	}
-	return p.journal.Update(func(s *journal.State) error { s.LastNumber = number; return nil })
+	return p.taker.Reserve(ctx, number)
 }
 
 // checkFence asks the gitstore whether it has seen a newer attempt, which neither
@@ -220,7 +218,7 @@ func (p *preparer) lookAfterDurable(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := p.taker.Reserve(there); err != nil {
+	if err := p.taker.Reserve(ctx, checkpoint.Highest(there)); err != nil {
 		return err
 	}
 	var again []journal.Point

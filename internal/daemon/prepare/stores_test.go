@@ -295,6 +295,25 @@ func TestTheNumberOfACheckpointThatAKillCutIsFree(t *testing.T) {
 	expect(t, "the gitstore's commit", strings.TrimSpace(stored), checkpoint(w, number).GetCommit())
 }
 
+// TestACheckpointThatAKillCutIsNoneWhenItsNumberIsPassedOver: an object stands for a
+// later one, which the volume and the history have lost.
+func TestACheckpointThatAKillCutIsNoneWhenItsNumberIsPassedOver(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	w.Prepare(2, nil)
+	number := killedTaking(w, 2)
+	cfg := w.PrepareConfig(3, &daemonapi.Operation{Kind: daemonapi.OperationResume, ID: "on", OnDrift: "Preserve"})
+	cfg.Pod.HighestCheckpoint = number + 1
+	expect(t, "reason", prepare.Run(t.Context(), cfg).Reason, "Prepared")
+	attempt(w, 3, func(a *daemontest.Shim) { step(w, a, "4", "next", "4\n") })
+	if numbers := known(w); slices.Contains(numbers, number) || !slices.Contains(numbers, number+2) {
+		t.Errorf("the checkpoints are %d, and %d was cut", numbers, number)
+	}
+	if strings.Contains(w.Git.Run(t, filepath.Join(w.Git.Dir, "store.git"), "for-each-ref"), worktree.CodeRef(w.UID, number)) {
+		t.Error("the gitstore has what was cut")
+	}
+}
+
 // TestANumberThatOnlyTheGitstoreHasIsNotGivenAgain: everything else went back to an
 // older copy, the volume and the history alike.
 func TestANumberThatOnlyTheGitstoreHasIsNotGivenAgain(t *testing.T) {
