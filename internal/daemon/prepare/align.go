@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
@@ -92,9 +93,6 @@ func (p *preparer) agreeOnNumbers(ctx context.Context, state journal.State) erro
 	number := max(state.LastNumber, p.begun.GetLatestCheckpoint().GetNumber(), p.cfg.Pod.HighestCheckpoint)
 	// A volume that lost its journal does not know which numbers are used up.
 	if state.Outdated != "" || state.JournalLost || (state.Layout == nil && (p.cfg.Pod.Attempt > 1 || p.begun.GetLastSequence() > 0)) {
-		if err := p.checkFence(ctx); err != nil {
-			return err
-		}
 		inGitstore, err := p.remoteCheckpoints(ctx)
 		if err != nil {
 			return err
@@ -110,13 +108,20 @@ func (p *preparer) agreeOnNumbers(ctx context.Context, state journal.State) erro
 	return p.taker.Reserve(ctx, number)
 }
 
+// fenceWait is how long the gitstore may take to say which attempt it has seen.
+const fenceWait = 10 * time.Second
+
 // checkFence asks the gitstore whether it has seen a newer attempt, which neither
-// the server nor the volume knows of: it would end the agent at the first push.
+// the server nor the volume knows of: it would end the agent at the first push. The
+// volume may have been full when it was to be noted there. Where the gitstore cannot
+// be asked the agent works on, as it does whenever the gitstore is away.
 func (p *preparer) checkFence(ctx context.Context) error {
 	remote, err := p.cfg.Remote()
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, fenceWait)
+	defer cancel()
 	if err := of(placeGitstore, p.repo.CheckPush(ctx, remote)); errors.Is(err, gateway.ErrFenced) {
 		return err
 	}

@@ -71,6 +71,16 @@ func (e *sourceMissing) Error() string {
 
 func (e *sourceMissing) Unwrap() error { return e.err }
 
+// noRoom is the error of a volume on which there may be room soon.
+type noRoom struct{ err error }
+
+func (e *noRoom) Error() string { return volumeFull(e.err) }
+func (e *noRoom) Unwrap() error { return e.err }
+
+func volumeFull(err error) string {
+	return "the volume is full: enlarge the task's PersistentVolumeClaim, or make room on it by a pod of your own (" + err.Error() + ")"
+}
+
 // verdict is what an error means.
 type verdict struct {
 	reason string
@@ -97,7 +107,8 @@ func judge(err error) verdict {
 		return verdict{reason: v1alpha1.ReasonFenced}
 	}
 	if worktree.NoSpace(err) {
-		return verdict{reason: v1alpha1.ReasonVolumeFull, permanent: true}
+		full := (*noRoom)(nil)
+		return verdict{reason: v1alpha1.ReasonVolumeFull, permanent: true, again: errors.As(err, &full)}
 	}
 	where := placeVolume
 	var placed *placedError
@@ -177,8 +188,8 @@ func describe(err error) (reason string, permanent bool, message string) {
 	}
 	v := judge(err)
 	message = err.Error()
-	if v.reason == v1alpha1.ReasonVolumeFull && worktree.ReasonOf(err) == "" {
-		message = "the volume is full: enlarge the task's PersistentVolumeClaim, or make room on it by a pod of your own (" + message + ")"
+	if full := (*noRoom)(nil); v.reason == v1alpha1.ReasonVolumeFull && worktree.ReasonOf(err) == "" && !errors.As(err, &full) {
+		message = volumeFull(err)
 	}
 	return v.reason, v.permanent, message
 }

@@ -1,10 +1,15 @@
 package prepare_test
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemon/prepare"
+	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
 // storesGoBack has the history store know no attempt after the given one. The
@@ -44,4 +49,84 @@ func TestTheGitstoreSaysWhichAttemptItHasSeen(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	w.Prepare(8, nil)
+}
+
+// TestTheGitstoreIsAskedThoughTheVolumeIsNotNew: when the gitstore ended the attempt
+// before, the volume was too full to note the number. No agent is started to be ended.
+func TestTheGitstoreIsAskedThoughTheVolumeIsNotNew(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	w.Git.Fence(7)
+	r := prepare.Run(t.Context(), w.PrepareConfig(2, nil))
+	if r.Reason != "Fenced" || r.NewestAttempt != 7 || r.Permanent {
+		t.Fatalf("%+v", r)
+	}
+	w.Prepare(7, nil)
+}
+
+// TestTheGitstoreIsAskedBeforeTheFirstAttempt of a task of which nothing else is left:
+// the volume is new, and the history store and the manager know of no attempt.
+func TestTheGitstoreIsAskedBeforeTheFirstAttempt(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	w.Git.Fence(7)
+	w.Server.Forget(w.UID)
+	w.LoseVolume()
+	r := prepare.Run(t.Context(), w.PrepareConfig(1, nil))
+	if r.Reason != "Fenced" || r.NewestAttempt != 7 || r.Permanent {
+		t.Fatalf("%+v", r)
+	}
+}
+
+// TestNoAgentWaitsForAGitstoreThatIsAway to say which attempt it has seen.
+func TestNoAgentWaitsForAGitstoreThatIsAway(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	w.Git.SetDown(true)
+	w.Prepare(2, nil)
+}
+
+// full leaves no room for the journal, until there is some again.
+func full(t *testing.T, w *daemontest.World) (makeRoom func()) {
+	t.Helper()
+	next := filepath.Join(w.Paths().State, "journal.json.new")
+	if err := os.Symlink("/dev/full", next); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := os.Remove(next); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestAFullVolumeIsToldAndWaitedFor: the attempt that cannot be noted on it starts no
+// agent, says what to do, and goes on when that is done.
+func TestAFullVolumeIsToldAndWaitedFor(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	w.RetryFor = time.Minute
+	makeRoom := full(t, w)
+	cfg := w.PrepareConfig(2, nil)
+	cfg.TellAfter = time.Millisecond
+	done := make(chan daemonapi.PrepareResult, 1)
+	go func() { done <- prepare.Run(t.Context(), cfg) }()
+	w.Server.Until(t, "it is told what to do", w.UID, func(k *daemontest.Task) bool {
+		return k.Problem.GetReason() == "VolumeFull" && strings.Contains(k.Problem.GetMessage(), "enlarge the task's PersistentVolumeClaim")
+	})
+	makeRoom()
+	expect(t, "reason", (<-done).Reason, "Prepared")
+	w.Server.Until(t, "nothing is in the way any more", w.UID, func(k *daemontest.Task) bool { return k.Problem == nil })
+}
+
+// TestAFullVolumeIsNotWaitedForWithoutEnd: the Task then waits for somebody.
+func TestAFullVolumeIsNotWaitedForWithoutEnd(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	w.RetryFor = time.Millisecond
+	full(t, w)
+	r := prepare.Run(t.Context(), w.PrepareConfig(2, nil))
+	if r.Reason != "VolumeFull" || !r.Permanent || strings.Count(r.Message, "enlarge") != 1 {
+		t.Errorf("%+v", r)
+	}
 }

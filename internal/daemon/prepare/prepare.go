@@ -180,7 +180,7 @@ func (p *preparer) run(ctx context.Context) error {
 		}
 	}
 	for _, step := range []func(context.Context) error{
-		p.claim, p.align, p.countTokens, p.firstPrompt, p.drain, p.layOut, p.lookAfterDurable, p.closeCalls,
+		p.claim, p.checkFence, p.align, p.countTokens, p.firstPrompt, p.drain, p.layOut, p.lookAfterDurable, p.closeCalls,
 		p.finishRewind, p.operate, p.clearLocks, p.settle, p.planStart, p.writeConversation, p.writeStart,
 	} {
 		if err := step(ctx); err != nil {
@@ -222,7 +222,7 @@ func (p *preparer) claim(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = p.journal.Update(func(s *journal.State) error {
+	err = p.withRoom(ctx, func(s *journal.State) error {
 		switch {
 		case s.TaskUID != "" && s.TaskUID != pod.TaskUID:
 			return &failure{permanent: true, message: fmt.Sprintf("the volume holds the workspace of another task (uid %s): give this task a volume of its own", s.TaskUID)}
