@@ -196,3 +196,18 @@ func TestADeletionTellsWhichPodItWaitsFor(t *testing.T) {
 		t.Error("the task is still held")
 	}
 }
+
+// TestALostPodIsNoCompletionOfAnEarlierAttempt: what the history store has of an
+// earlier attempt says nothing of the one that was at work since.
+func TestALostPodIsNoCompletionOfAnEarlierAttempt(t *testing.T) {
+	s := running(t)
+	s.podGone()
+	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})
+	s.agentRuns()
+	s.record(v1alpha1.TriggerCompletion)
+	s.o.History.State.Latest.Attempt = 1
+	s.podGone()
+	if got := s.status().Attempts[1].Outcome; got != v1alpha1.AttemptPodLost {
+		t.Errorf("attempt 2 ended as %q", got)
+	}
+}
