@@ -62,7 +62,7 @@ func (r remembered) decide() memory {
 		m.prompt = goOn
 	}
 	if r.session != nil {
-		settled := settle(*r.session, r.told)
+		settled := settle(behindGap(*r.session, r.head), r.told)
 		m.session = &settled
 	}
 	if !r.worthTelling() {
@@ -134,6 +134,22 @@ func (r remembered) resumable(session *journal.AgentSession) (agent.Session, err
 		return files, fmt.Errorf("the agent's session %s cannot be read: %w", record.GetId(), err)
 	}
 	return files, nil
+}
+
+// behindGap leaves out what is known of a session by positions that the conversation
+// does not have: it has a gap, and all behind that stands lower than it did. What
+// was said there is told by the session's own files.
+func behindGap(s journal.AgentSession, head int64) journal.AgentSession {
+	if s.Begun > head {
+		s.Begun = 0
+	}
+	if s.Known.Position > head {
+		s.Known = journal.Told{}
+	}
+	if s.Asked != nil && s.Asked.Position > head {
+		s.Asked = nil
+	}
+	return s
 }
 
 // settle takes into account what came to pass since the newest start: whether

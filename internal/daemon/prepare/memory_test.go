@@ -141,6 +141,10 @@ func TestWhatTheAgentIsTold(t *testing.T) {
 				a.FilesAt, a.Asked, a.RestoredAt = at(3), &journal.Told{Position: 6, Results: 1}, at(6)
 			}), files: has("1"), kind: "Session", prompt: "[c2 r2]\n\ngo\n\nmore"},
 
+		{name: "session that began beyond a gap", conversation: "o:gap u:do c1 r1 c2 r2 u:go", session: session(func(a *journal.AgentSession) {
+			a.Begun, a.Known, a.Asked = 40, journal.Told{Position: 50, Results: 9}, &journal.Told{Position: 60, Results: 9}
+		}), files: has("1"), kind: "Session", prompt: "[c2 r2]\n\ngo"},
+
 		{name: "no session is known", conversation: "u:do c1 r1 u:go", kind: "Rendered", prompt: "{u:do c1 r1}\n\ngo", why: "no session"},
 		{name: "session file gone", conversation: "u:do c1 r1", session: session(nil), err: fmt.Errorf("x: %w", fs.ErrNotExist), kind: "Rendered", prompt: "{u:do c1 r1}\n\n" + goOn, why: "session s is not in its home"},
 		{name: "session file not readable", conversation: "u:do c1 r1", session: session(nil), err: errors.New("a named pipe"), kind: "Rendered", prompt: "{u:do c1 r1}\n\n" + goOn, why: "a named pipe"},

@@ -231,11 +231,15 @@ func (p *preparer) moveBack(ctx context.Context, r *journal.Rewind) error {
 		if m.KeepPosition {
 			return
 		}
-		// The server's answer may count what was said since an earlier try.
-		s.Rewind.MovedTo = cmp.Or(goal(r), position)
-		s.RestoredAt(cmp.Or(r.CheckpointPosition, position))
+		s.Rewind.MovedTo = stands(goal(r), position)
+		s.RestoredAt(stands(r.CheckpointPosition, position))
 	})
 }
+
+// stands is where the conversation stands that was to go to a position, if that is
+// known. The server's answer may be higher, by what was said since an earlier try, and
+// lower where the history has a gap since the rewind was asked for.
+func stands(at, answer int64) int64 { return min(cmp.Or(at, answer), answer) }
 
 // goal is where a rewind takes the conversation; 0 if it leaves it alone or was
 // not told where the checkpoint stands in it.
