@@ -34,14 +34,13 @@ func (w *sourceWait) over() bool {
 func (w *sourceWait) heard(err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch {
-	case err == nil:
+	if !w.begun || !errors.Is(err, ErrNotFound) {
+		// After an outage the source's daemon, too, has yet to come back.
 		w.since = time.Time{}
-	case w.begun && errors.Is(err, ErrNotFound):
-		if w.since.IsZero() {
-			w.since = time.Now()
-		}
-		return fmt.Errorf("%w; after %s the task goes on without the conversation it had there: %w", ErrSourceAwaited, w.patience, err)
+		return err
 	}
-	return err
+	if w.since.IsZero() {
+		w.since = time.Now()
+	}
+	return fmt.Errorf("%w; after %s the task goes on without the conversation it had there: %w", ErrSourceAwaited, w.patience, err)
 }
