@@ -60,14 +60,18 @@ type World struct {
 	// TellAfter is how long the daemon lets gitstore and server refuse what it has
 	// before it tells of that; 0 for its defaults.
 	TellAfter time.Duration
-	Verbose   bool
+	// ProcessorTime is what the daemon's account of processor time says. It stands
+	// still unless a test sets it: many daemons share a test's process.
+	ProcessorTime func() time.Duration
+	Verbose       bool
 }
 
 // NewWorld makes a world whose task has an origin with the given files.
 func NewWorld(t testing.TB, files map[string]string) *World {
 	t.Helper()
 	w := &World{T: t, Server: NewServer(t), Git: NewGit(t), UID: "uid-1", Prompt: "Do it.", Root: t.TempDir(), RunDir: shortDir(t), RetryFor: 5 * time.Second,
-		Context: daemonapi.ContextLimits{Messages: 200, ToolCalls: 100, ToolResultBytes: 2000, Summary: true, Bytes: 200_000}}
+		ProcessorTime: func() time.Duration { return 0 },
+		Context:       daemonapi.ContextLimits{Messages: 200, ToolCalls: 100, ToolResultBytes: 2000, Summary: true, Bytes: 200_000}}
 	if files != nil {
 		w.Origin = w.Git.NewOrigin(t, files)
 	}

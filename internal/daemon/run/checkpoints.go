@@ -41,7 +41,7 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 		}
 		switch {
 		case len(d.guard.held) > 0:
-			turn = time.After(max(d.pace.wait(), d.guard.untilLook()))
+			turn = time.After(max(d.pace.hold(time.Now()), d.guard.untilLook()))
 		case d.pending != "":
 			turn = time.After(d.pace.untilLook())
 		}
@@ -127,7 +127,7 @@ const maxPasses = 3
 // ends meanwhile.
 func (d *daemon) take(ctx context.Context, req checkpoint.Request) error {
 	d.taken = time.Now()
-	defer func() { d.pace.took(time.Since(d.taken), time.Now()) }()
+	defer d.countWork()()
 	if err := d.countTokens(ctx); err != nil {
 		return err
 	}
@@ -151,6 +151,12 @@ func (d *daemon) take(ctx context.Context, req checkpoint.Request) error {
 			return err
 		}
 	}
+}
+
+// countWork counts the processor time from now until done is called to the pace.
+func (d *daemon) countWork() (done func()) {
+	before := d.cfg.ProcessorTime()
+	return func() { d.pace.worked(d.cfg.ProcessorTime()-before, time.Now()) }
 }
 
 // takeFrozen stops the agent, takes a checkpoint and lets the agent go on.
@@ -196,6 +202,7 @@ func (d *daemon) takeAsked(ctx context.Context, take *daemonv1.TakeCheckpoint) e
 // changed reports whether a checkpoint would hold other files, another state of
 // the agent or of its repository than the last one.
 func (d *daemon) changed(ctx context.Context) bool {
+	defer d.countWork()()
 	latest := d.volume.Journal.State().Latest
 	if latest == nil {
 		return true

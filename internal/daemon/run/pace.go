@@ -14,20 +14,31 @@ const (
 	// lookPause is how soon it is looked again whether something has changed, if
 	// nothing had.
 	lookPause = time.Second
-	// longTake is a checkpoint so dear that the processors are for others for a
-	// while afterwards, restTimes as long as it took.
-	longTake  = 5 * time.Second
-	restTimes = 3
+	// An eighth of one processor goes to checkpoints that come one after the other:
+	// each processor time is paid for by so many times as much waiting. What they may
+	// take at once before that is freeProcessorTime.
+	processorParts    = 8
+	freeProcessorTime = 5 * time.Second
+	// longestRest bounds how long a checkpoint waits for processor time that earlier
+	// ones have taken.
+	longestRest = time.Minute
+	// longestHold is how long that holds a call back at most: no longer than half of
+	// what an agent is ever stopped for, see package shim.
+	longestHold = 30 * time.Second
 )
 
 // pace bounds the checkpoints that an agent can cause: each becomes an object
-// of the Kubernetes API, refs in the gitstore and a row in the history. It
-// leaves honest bursts alone.
+// of the Kubernetes API, refs in the gitstore and a row in the history, and each
+// takes processor time that the node's other pods could use. It leaves honest
+// bursts alone.
 type pace struct {
 	limiter  *rate.Limiter
 	interval time.Duration
 	looked   time.Time // when it was last found that nothing had changed
-	rested   time.Time // when the rest after a long checkpoint is over
+	// free is how much processor time was free to take at the time counted; less
+	// than none is owed.
+	free    time.Duration
+	counted time.Time
 }
 
 func newPace(leastIntervalSeconds int32) *pace {
@@ -35,10 +46,11 @@ func newPace(leastIntervalSeconds int32) *pace {
 	if interval <= 0 {
 		interval = defaultLeastInterval
 	}
-	return &pace{interval: interval, limiter: rate.NewLimiter(rate.Every(interval), checkpointBurst)}
+	return &pace{interval: interval, limiter: rate.NewLimiter(rate.Every(interval), checkpointBurst), free: freeProcessorTime}
 }
 
-// wait is how long it is until an automatic checkpoint may be taken; 0 for none.
+// wait is how long it is until an automatic checkpoint may be taken, by their number;
+// 0 for none.
 func (p *pace) wait() time.Duration {
 	missing := 1 - p.limiter.Tokens()
 	if missing <= 0 {
@@ -53,17 +65,30 @@ func (p *pace) spend() { p.limiter.Allow() }
 // unchanged notes that there was nothing to take a checkpoint of.
 func (p *pace) unchanged() { p.looked = time.Now() }
 
-// took notes how long a checkpoint has taken. An agent that changes very much has
-// no more than a quarter of the time spent on that, however often it is due or asked
-// for. Calls that are held back do not wait for it.
-func (p *pace) took(d time.Duration, now time.Time) {
-	if d >= longTake {
-		p.rested = now.Add(restTimes * d)
-	}
+// worked counts the processor time of a checkpoint, or of a look for changes.
+func (p *pace) worked(used time.Duration, now time.Time) {
+	p.free, p.counted = max(p.freeAt(now)-used, -longestRest/processorParts), now
 }
 
-// rest is how long no checkpoint is taken that can wait.
-func (p *pace) rest(now time.Time) time.Duration { return max(p.rested.Sub(now), 0) }
+func (p *pace) freeAt(now time.Time) time.Duration {
+	if p.counted.IsZero() {
+		return p.free
+	}
+	return min(p.free+now.Sub(p.counted)/processorParts, freeProcessorTime)
+}
+
+// rest is how long no checkpoint is taken, however often one is due or asked for.
+func (p *pace) rest(now time.Time) time.Duration {
+	return max(-p.freeAt(now)*processorParts, 0)
+}
+
+// holdRest is the part of the rest for which a call is held back.
+func (p *pace) holdRest(now time.Time) time.Duration {
+	return max(min(p.rest(now), p.counted.Add(longestHold).Sub(now)), 0)
+}
+
+// hold is how long a call is held back before its checkpoint is taken.
+func (p *pace) hold(now time.Time) time.Duration { return max(p.wait(), p.holdRest(now)) }
 
 // untilLook is how long it is until it is worth looking for changes.
 func (p *pace) untilLook() time.Duration {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -126,6 +127,32 @@ func TestAManualCheckpointDoesNotWait(t *testing.T) {
 	a.Next(wire.TypeThaw)
 	w.Server.Until(t, "it is taken", w.UID, func(k *daemontest.Task) bool { return k.Latest().GetRequestedByName() == "by-hand" })
 	finish(a, d, 0)
+}
+
+func TestAfterADearCheckpointOthersWaitUntilItIsPaidFor(t *testing.T) {
+	w := daemontest.NewWorld(t, nil)
+	w.Policy.EveryToolCalls, w.Policy.LeastIntervalSeconds = 1, 1
+	var used atomic.Int64
+	w.ProcessorTime = func() time.Duration { return time.Duration(used.Add(int64(10 * time.Second))) }
+	w.Prepare(1, nil)
+	d := w.Start(1)
+	a := w.Dial("s")
+	w.Write("file", "1")
+	a.Call("dear")
+	a.Recorded()
+	a.Next(wire.TypeThaw)
+	w.Server.Until(t, "it is durable", w.UID, durable(1))
+	for i := range 5 {
+		w.Write("file", fmt.Sprint(i))
+		a.Call(fmt.Sprintf("soon-%d", i))
+		a.Recorded()
+	}
+	w.AskForCheckpoint("by-hand")
+	finish(a, d, 0)
+	// The one at the end does not wait.
+	if c := latest(w); c.GetNumber() != 2 || c.GetTrigger() != "Completion" {
+		t.Errorf("%v", c)
+	}
 }
 
 func TestACheckpointOfARunningAgentSaysSo(t *testing.T) {

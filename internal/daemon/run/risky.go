@@ -216,11 +216,11 @@ func (d *daemon) await(ctx context.Context, c *riskyCall) {
 
 // takeRisky takes one checkpoint for all calls that are held back: none of them
 // has run yet. If nothing has changed, the last checkpoint stands for them; if
-// there were too many checkpoints of late, they wait for its turn.
+// there were too many checkpoints of late, or too dear ones, they wait for its turn.
 func (d *daemon) takeRisky(ctx context.Context) error {
 	g := d.guard
 	g.collect()
-	if len(g.held) == 0 || !g.looks.Allow() {
+	if len(g.held) == 0 || d.pace.holdRest(time.Now()) > 0 || !g.looks.Allow() {
 		return nil
 	}
 	if latest := d.volume.Journal.State().Latest; latest != nil && !d.changed(ctx) {

@@ -80,7 +80,10 @@ type Config struct {
 	TellAfter time.Duration
 	// OpenWait is how long another holder of the volume is awaited; 0 means 30 s.
 	OpenWait time.Duration
-	Log      logr.Logger
+	// ProcessorTime is how long processors have worked for the daemon; nil for what
+	// the system counts of this process and of those that it has started.
+	ProcessorTime func() time.Duration
+	Log           logr.Logger
 }
 
 const defaultOpenWait = 30 * time.Second
@@ -126,6 +129,9 @@ func Run(ctx context.Context, cfg Config) error {
 	adapter, err := agent.For(cfg.Pod.AgentType)
 	if err != nil {
 		return err
+	}
+	if cfg.ProcessorTime == nil {
+		cfg.ProcessorTime = processorTime
 	}
 	listener, err := listen(cfg.RunDir)
 	if err != nil {
