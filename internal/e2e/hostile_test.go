@@ -81,11 +81,12 @@ func besideHonestTasks(t *testing.T, somebody string, while time.Duration) (alon
 	return alone, beside
 }
 
-// honest is an agent that makes a call every six seconds, of which a checkpoint is
-// taken, and then says when that was.
+// honest is an agent that makes a call every six seconds or so, of which a checkpoint
+// is taken, and then says when that was. The pauses differ, or five of them could keep
+// step with each other, and wait for each other, for all of the test or not at all.
 const honest = `
 i=0
-while sleep 6; do
+while sleep "$((4 + RANDOM % 4)).$((RANDOM % 10))"; do
   i=$((i+1))
   printf '{"type":"tool_call","id":"call-%d","name":"write_file","input":{"path":"part-%d"}}\n' $i $i
   mkdir -p parts; head -c 20000 /dev/urandom | base64 > parts/$((i % 50)); echo "$i" >> log.md
@@ -99,6 +100,7 @@ func (w *world) honestTask(name string) *clewv1.Task {
 	task := w.newTask(name, "bash", "-c", honest)
 	task.Spec.CheckpointPolicy.EveryToolCalls = ptr.To[int32](1)
 	task.Spec.CheckpointPolicy.LeastIntervalSeconds = ptr.To[int32](5)
+	task.Spec.Workspace.StorageClassName = ptr.To(w.ownVolume(name+"-workspace", task.Spec.Workspace.Size.String()))
 	task.Spec.Template.Spec.Containers[0].Resources = cpu("100m", "1")
 	return task
 }
@@ -132,6 +134,8 @@ func (w *world) unleash(somebody string) {
 	task := w.newTask(hostileTask, "hostile", "agent")
 	task.Spec.CheckpointPolicy.EveryToolCalls = ptr.To[int32](1)
 	task.Spec.CheckpointPolicy.LeastIntervalSeconds = ptr.To[int32](1)
+	task.Spec.Workspace.Size = resource.MustParse("8Gi")
+	task.Spec.Workspace.StorageClassName = ptr.To(w.ownVolume(hostileTask+"-workspace", "8Gi"))
 	task.Spec.Template.Spec.Containers[0].Resources = cpu("10m", "200m")
 	w.create(task)
 	w.untilAgentRuns(hostileTask, 5*time.Minute)

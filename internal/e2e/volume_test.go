@@ -111,15 +111,50 @@ func TestATaskIsSuspendedOnAFullVolumeAndGoesOnWhenThereIsRoom(t *testing.T) {
 // folder there has no bounds.
 func (w *world) smallVolume(claim, size string) (class string) {
 	w.Helper()
-	class = w.namespace + "-small"
+	bytes := resource.MustParse(size)
+	return w.volume(claim, size, func(folder string) {
+		w.onNode("mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%d,mode=0777", bytes.Value()), "tmpfs", folder)
+	})
+}
+
+// ownVolume makes a volume for a claim that is a file system of its own, as block
+// storage is, and returns its storage class. The volumes of the development cluster
+// are folders of one file system else, whose journal is everybody's: there, whoever
+// writes much makes every other's fsync wait.
+func (w *world) ownVolume(claim, size string) (class string) {
+	w.Helper()
+	bytes := resource.MustParse(size)
+	return w.volume(claim, size, func(folder string) {
+		disk := folder + ".disk"
+		w.Cleanup(func() { w.onNode("rm", "-f", disk) })
+		w.onNode("sh", "-c", makeDisk, "sh", disk, fmt.Sprint(bytes.Value()), folder)
+	})
+}
+
+// makeDisk makes a file of so many bytes into a disk and mounts it at a folder. All
+// of it is allocated at once, or each write would concern the journal below; the
+// device goes when it is unmounted.
+const makeDisk = `
+set -e
+fallocate --length "$2" "$1"
+mkfs.ext4 -q -E nodiscard "$1"
+device=$(losetup --find --show "$1")
+mount "$device" "$3"
+losetup --detach "$device"
+chmod 0777 "$3"
+`
+
+// volume makes a volume of a folder of the node, on which mount mounts something.
+func (w *world) volume(claim, size string, mount func(folder string)) (class string) {
+	w.Helper()
+	class = w.namespace + "-" + claim
 	folder := nodeFolder(class)
 	w.onNode("mkdir", "-p", folder)
-	bytes := resource.MustParse(size)
-	w.onNode("mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%d,mode=0777", bytes.Value()), "tmpfs", folder)
+	mount(folder)
 	volume := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: class},
 		Spec: corev1.PersistentVolumeSpec{
-			StorageClassName: class, Capacity: corev1.ResourceList{corev1.ResourceStorage: bytes},
+			StorageClassName: class, Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)},
 			AccessModes:                   []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
 			ClaimRef:                      &corev1.ObjectReference{Namespace: w.namespace, Name: claim},
@@ -140,7 +175,7 @@ func (w *world) smallVolume(claim, size string) (class string) {
 // kubeconfig.
 func clusterFolder() string { return filepath.Dir(os.Getenv("KUBECONFIG")) }
 
-// nodeFolder is where smallVolume keeps a volume on the node.
+// nodeFolder is where volume keeps a volume on the node.
 func nodeFolder(class string) string { return filepath.Join(clusterFolder(), "volumes", class) }
 
 // makeRoom takes away what fills a volume.
