@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -26,6 +27,9 @@ type buildRequest struct {
 
 // buildArchive builds an image with buildah and writes it to out.
 func buildArchive(ctx context.Context, s settings, base imageArchive, req buildRequest, out string) error {
+	if err := tidyStorage(s); err != nil {
+		return err
+	}
 	if err := ensureBaseInStorage(ctx, s, base); err != nil {
 		return err
 	}
@@ -79,6 +83,24 @@ func buildah(ctx context.Context, s settings, args ...string) error {
 	}, args...)
 	_, err := run(ctx, "unshare", all...)
 	return err
+}
+
+// mostLayers is how many layers buildah may keep. Each change of a program leaves
+// some behind that no later build uses; so many are about 10 GB.
+const mostLayers = 100
+
+// tidyStorage begins buildah's storage anew when it holds too much. Images that are
+// built lie elsewhere; the next build of each takes longer, once. The caller holds the
+// lock of images.
+func tidyStorage(s settings) error {
+	layers, err := os.ReadDir(s.cached("buildah", "storage", "overlay"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil || len(layers) <= mostLayers {
+		return err
+	}
+	return os.RemoveAll(s.cached("buildah"))
 }
 
 // ensureBaseInStorage makes the base image known to buildah.

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -191,5 +192,42 @@ func untar(t *testing.T, file string) map[string][]byte {
 		if files[h.Name], err = io.ReadAll(tr); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+func TestStorageThatHoldsTooMuchBeginsAnew(t *testing.T) {
+	for name, c := range map[string]struct {
+		layers int
+		kept   bool
+	}{
+		"few":  {layers: mostLayers, kept: true},
+		"many": {layers: mostLayers + 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := settings{Cache: t.TempDir()}
+			if err := tidyStorage(s); err != nil {
+				t.Fatalf("before there is any: %v", err)
+			}
+			for i := range c.layers {
+				if err := os.MkdirAll(s.cached("buildah", "storage", "overlay", fmt.Sprint(i)), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := tidyStorage(s); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(s.cached("buildah")); (err == nil) != c.kept {
+				t.Errorf("kept: %v", err == nil)
+			}
+		})
+	}
+}
+
+func TestAFullDiskIsToldBeforeTheClusterBegins(t *testing.T) {
+	if err := checkDisk("/proc"); err == nil || !strings.Contains(err.Error(), "/proc has 0 MiB left") {
+		t.Errorf("%v", err)
+	}
+	if err := checkDisk(t.TempDir() + "/missing"); err == nil {
+		t.Error("a folder that is not there has room")
 	}
 }

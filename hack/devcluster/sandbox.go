@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // The node runs in a network and a mount namespace of its own. kube-proxy's
@@ -59,7 +61,7 @@ func quote(v string) string { return "'" + strings.ReplaceAll(v, "'", `'\''`) + 
 // openSandbox makes the namespaces and joins them to the machine by a virtual
 // cable. The caller has cleared what an earlier run left.
 func openSandbox(ctx context.Context, s settings, pause string) error {
-	if err := checkFree(s); err != nil {
+	if err := errors.Join(checkFree(s), checkDisk(s.State)); err != nil {
 		return err
 	}
 	made, err := makeOwnFolders(s)
@@ -135,6 +137,23 @@ func checkFree(s settings) error {
 				return fmt.Errorf("this machine has the address %s, which lies in the cluster's network %s; set %s to a free one", a, own, name)
 			}
 		}
+	}
+	return nil
+}
+
+// roomNeeded is what tests write, and more. The kubelet keeps a hundredth of the
+// disk free: below that it refuses pods and ends those that run.
+const roomNeeded = 4 << 30
+
+// checkDisk refuses to begin on a disk that would be full soon.
+func checkDisk(folder string) error {
+	var disk unix.Statfs_t
+	if err := unix.Statfs(folder, &disk); err != nil {
+		return fmt.Errorf("look at the disk of %s: %w", folder, err)
+	}
+	free, least := int64(disk.Bavail)*disk.Bsize, int64(disk.Blocks)*disk.Bsize/100+roomNeeded
+	if free < least {
+		return fmt.Errorf("the disk of %s has %d MiB left, and the cluster needs %d; make room, for example in the cache of built programs (go clean -cache)", folder, free>>20, least>>20)
 	}
 	return nil
 }
