@@ -74,7 +74,7 @@ func (t *rewindTarget) look(ctx context.Context, s *session, task *v1alpha1.Task
 		return t.nowhere(task)
 	case err != nil:
 		t.unknown = err.Error()
-		return nil
+		return nil //nolint:nilerr // the preview says it
 	}
 	t.point = point
 	for i := range list.Items {

@@ -25,7 +25,7 @@ func (d *decision) unstartable(container string, t *corev1.ContainerStateTermina
 	if !slices.Contains([]string{"StartError", "ContainerCannotRun"}, t.Reason) {
 		return nil
 	}
-	reason, what := "", ""
+	var reason, what string
 	switch {
 	case noProgram.MatchString(t.Message):
 		reason, what = v1alpha1.ReasonProgramNotFound, "its program was not found"
