@@ -164,8 +164,9 @@ func (s *socket) serve(ctx context.Context, l net.Listener) error {
 // handle serves one connection. It calls known when it is one of the shim.
 func (s *socket) handle(ctx context.Context, c *connection, known func()) error {
 	_ = c.SetReadDeadline(time.Now().Add(helloTimeout))
-	r := bufio.NewReaderSize(c, 128<<10)
-	f, err := wire.Read(r)
+	// A small one: whoever is in the agent's container can open many connections.
+	first := bufio.NewReaderSize(c, 1<<10)
+	f, err := wire.Read(first)
 	if err != nil {
 		return err
 	}
@@ -184,12 +185,13 @@ func (s *socket) handle(ctx context.Context, c *connection, known func()) error 
 	}
 	if s.isFenced() {
 		known()
-		return s.end(c, r)
+		return s.end(c, first)
 	}
 	if err := s.admit(hello.Session); err != nil {
 		return err
 	}
 	known()
+	r := bufio.NewReaderSize(first, 128<<10)
 	_ = c.SetReadDeadline(time.Time{})
 	epoch, line, err := s.open(c, hello)
 	if err != nil {
