@@ -92,17 +92,18 @@ func share(t *testing.T) *shared {
 	return s
 }
 
-// send sends so many requests at once, to w if that is given.
-func (s *shared) send(times int, method, namespace, path string, w http.ResponseWriter) {
+// send sends so many requests at once. Their answers are taken at once, or not before
+// until is closed, if that is given.
+func (s *shared) send(times int, method, namespace, path string, until chan struct{}) {
 	for range times {
 		go func() {
 			r := httptest.NewRequestWithContext(s.t.Context(), method, "/apis/history.clew.dev/v1alpha1/namespaces/"+namespace+path, nil)
 			r.Header.Set("X-User", "ann")
 			recorded := httptest.NewRecorder()
-			if w == nil {
+			if until == nil {
 				s.mux.ServeHTTP(recorded, r)
 			} else {
-				s.mux.ServeHTTP(w, r)
+				s.mux.ServeHTTP(unreading{recorded, until}, r)
 			}
 			s.codes <- recorded.Code
 		}()
@@ -171,7 +172,7 @@ func TestWhoDoesNotReadAHistoryKeepsNoConnection(t *testing.T) {
 		close(s.store.answer)
 		until := make(chan struct{})
 		for i := range 2 {
-			s.send(10, http.MethodGet, fmt.Sprint("idle-", i), "/tasks/a/conversation", unreading{httptest.NewRecorder(), until})
+			s.send(10, http.MethodGet, fmt.Sprint("idle-", i), "/tasks/a/conversation", until)
 		}
 		g.Expect(s.store.at()).To(gomega.Equal(map[string]int{"idle-0": 4, "idle-1": 4}), "more than there are connections")
 		s.send(20, http.MethodGet, "honest", "/timelines", nil)
