@@ -47,8 +47,9 @@ func (l liveTasks) TaskUID(ctx context.Context, namespace, name string) (string,
 	return string(task.UID), nil
 }
 
-// tasksOfPage is how many Tasks are looked at in one request.
-const tasksOfPage = 500
+// tasksOfPage is how many Tasks are looked at in one request: each may hold as much
+// as the API server stores of an object.
+const tasksOfPage = 20
 
 // HasUID implements historyapi.Tasks. Nothing in the API server finds an object by its
 // UID, so that all of them are looked at.
