@@ -32,6 +32,7 @@ const (
 
 // takeCheckpoints takes checkpoints while the agent works, one at a time.
 func (d *daemon) takeCheckpoints(ctx context.Context) {
+	defer d.tellOfRest()
 	every := time.Duration(d.cfg.Pod.Policy.EverySeconds) * time.Second
 	d.taken = time.Now()
 	for {
@@ -45,12 +46,9 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 		case d.pending != "":
 			turn = time.After(d.pace.untilLook())
 		}
-		asked := d.asked
-		if rest := d.pace.rest(time.Now()); rest > 0 {
-			asked = nil
-			if turn == nil {
-				turn = time.After(rest)
-			}
+		asked, rested := d.asked, (<-chan time.Time)(nil)
+		if rest := d.pace.holdRest(time.Now()); rest > 0 {
+			asked, rested = nil, time.After(rest)
 		}
 		var err error
 		select {
@@ -68,9 +66,12 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 			d.pending = v1alpha1.TriggerInterval
 			err = d.takePending(ctx)
 		case <-turn:
-			if err = d.takeRisky(ctx); err == nil {
-				err = d.takePending(ctx)
-			}
+			err = d.takeTurn(ctx)
+		case <-rested:
+			continue
+		case <-d.guard.over:
+			d.tellOfRest()
+			continue
 		}
 		if errors.Is(err, spool.ErrBroken) {
 			d.fail(err)
@@ -84,11 +85,26 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 }
 
 func (d *daemon) maintain(ctx context.Context) {
+	defer d.countWork()()
 	if m, err := d.volume.Repo.Maintain(ctx); err != nil && ctx.Err() == nil {
 		d.log.Error(err, "the repository of checkpoints could not be tidied up")
 	} else if m.Repacked {
 		d.log.Info("packed the checkpoints", "packsBefore", m.PacksBefore, "packsAfter", m.PacksAfter)
 	}
+}
+
+// takeTurn takes the checkpoint whose turn it is. One that somebody asked for comes
+// first: an agent that is busy makes others due without end.
+func (d *daemon) takeTurn(ctx context.Context) error {
+	select {
+	case take := <-d.asked:
+		return d.takeAsked(ctx, take)
+	default:
+	}
+	if err := d.takeRisky(ctx); err != nil {
+		return err
+	}
+	return d.takePending(ctx)
 }
 
 // takePending takes the checkpoint that tool calls or time have made due, when
@@ -127,7 +143,11 @@ const maxPasses = 3
 // ends meanwhile.
 func (d *daemon) take(ctx context.Context, req checkpoint.Request) error {
 	d.taken = time.Now()
-	defer d.countWork()()
+	done := d.countWork()
+	defer func() {
+		done()
+		d.pace.took = time.Now()
+	}()
 	if err := d.countTokens(ctx); err != nil {
 		return err
 	}

@@ -14,16 +14,18 @@ const (
 	// lookPause is how soon it is looked again whether something has changed, if
 	// nothing had.
 	lookPause = time.Second
-	// An eighth of one processor goes to checkpoints that come one after the other:
-	// each processor time is paid for by so many times as much waiting. What they may
-	// take at once before that is freeProcessorTime.
+	// An eighth of one processor goes to checkpoints that come one after the other,
+	// and to looking for changes: what they use is paid for by so many times as much
+	// waiting, as far as longestRest and longestHold allow. freeProcessorTime is what
+	// they may use at once before that. Pushes are not counted.
 	processorParts    = 8
 	freeProcessorTime = 5 * time.Second
 	// longestRest bounds how long a checkpoint waits for processor time that earlier
 	// ones have taken.
 	longestRest = time.Minute
-	// longestHold is how long that holds a call back at most: no longer than half of
-	// what an agent is ever stopped for, see package shim.
+	// longestHold is how long that holds back at most what somebody waits for, which
+	// is a call or whoever asks for a checkpoint: half of the time for which an agent is
+	// ever stopped, see package shim.
 	longestHold = 30 * time.Second
 )
 
@@ -39,6 +41,7 @@ type pace struct {
 	// than none is owed.
 	free    time.Duration
 	counted time.Time
+	took    time.Time // when a checkpoint was last taken
 }
 
 func newPace(leastIntervalSeconds int32) *pace {
@@ -77,14 +80,15 @@ func (p *pace) freeAt(now time.Time) time.Duration {
 	return min(p.free+now.Sub(p.counted)/processorParts, freeProcessorTime)
 }
 
-// rest is how long no checkpoint is taken, however often one is due or asked for.
+// rest is how long no checkpoint is taken because it is due.
 func (p *pace) rest(now time.Time) time.Duration {
 	return max(-p.freeAt(now)*processorParts, 0)
 }
 
-// holdRest is the part of the rest for which a call is held back.
+// holdRest is the part of the rest in which none is taken for a call that is held
+// back, or because somebody asks for it.
 func (p *pace) holdRest(now time.Time) time.Duration {
-	return max(min(p.rest(now), p.counted.Add(longestHold).Sub(now)), 0)
+	return max(min(p.rest(now), p.took.Add(longestHold).Sub(now)), 0)
 }
 
 // hold is how long a call is held back before its checkpoint is taken.

@@ -155,6 +155,38 @@ func TestAfterADearCheckpointOthersWaitUntilItIsPaidFor(t *testing.T) {
 	}
 }
 
+// It takes half a minute: that is how long the checkpoint is put off.
+func TestACheckpointThatIsAskedForIsTakenHoweverBusyTheAgentIs(t *testing.T) {
+	w := daemontest.NewWorld(t, nil)
+	w.Policy.EveryToolCalls, w.Policy.LeastIntervalSeconds = 1, 1
+	var used atomic.Int64
+	w.ProcessorTime = func() time.Duration { return time.Duration(used.Add(int64(10 * time.Second))) }
+	w.Prepare(1, nil)
+	d := w.Start(1)
+	a := w.Dial("s")
+	busy := func(i int) {
+		w.Write("file", fmt.Sprint(i))
+		a.Call(fmt.Sprintf("call-%d", i))
+		a.Recorded()
+	}
+	busy(0)
+	a.Next(wire.TypeThaw)
+	w.AskForCheckpoint("by-hand")
+	taken := func() (taken bool) {
+		w.Server.Look(w.UID, func(k *daemontest.Task) { taken = k.Latest().GetRequestedByName() == "by-hand" })
+		return taken
+	}
+	deadline := time.Now().Add(90 * time.Second)
+	for i := 1; !taken(); i++ {
+		if time.Now().After(deadline) {
+			t.Fatal("it is not taken")
+		}
+		busy(i)
+		time.Sleep(50 * time.Millisecond)
+	}
+	finish(a, d, 0)
+}
+
 func TestACheckpointOfARunningAgentSaysSo(t *testing.T) {
 	for name, answer := range map[string]func(*daemontest.Shim, wire.Freeze){
 		"PointInTime": func(a *daemontest.Shim, z wire.Freeze) { a.Send(wire.TypeFrozen, z) },

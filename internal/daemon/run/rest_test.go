@@ -26,6 +26,7 @@ func TestCheckpointsTakeAnEighthOfAProcessorAtMost(t *testing.T) {
 			for range 10 {
 				now = now.Add(c.every)
 				p.worked(c.used, now)
+				p.took = now
 			}
 			g.Expect(p.rest(now)).To(gomega.BeNumerically("~", c.rest, time.Millisecond))
 			g.Expect(p.rest(now.Add(c.rest))).To(gomega.BeNumerically("<", time.Millisecond))

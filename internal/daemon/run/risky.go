@@ -72,14 +72,14 @@ type guard struct {
 	calls chan *riskyCall
 	held  []*riskyCall // those that wait for their checkpoint; of takeCheckpoints alone
 	looks *rate.Limiter
-	more  int // calls beside those that are held back; of takeCheckpoints alone
+	over  chan struct{} // the last of those that waited has gone, and others were left out
 
 	mu      sync.Mutex
 	guarded []string  // calls that had their checkpoint, newest last
 	looked  time.Time // when it was last found that nothing had changed
 	halted  *halt     // the stop of the agent that calls share; nil for none
 	seen    int       // calls seen that wait
-	left    int       // calls that were too many to wait, since they were last counted
+	left    int       // calls that were too many to wait, and are not told of yet
 }
 
 // riskyCall is one that waits for its checkpoint.
@@ -91,7 +91,7 @@ type riskyCall struct {
 
 func newGuard(cfg daemonapi.Config, adapter agent.Adapter) (*guard, []error) {
 	tools, bad := compileRisky(cfg.Policy.RiskyTools)
-	return &guard{tools: tools, asks: adapter.BeforeTools(), calls: make(chan *riskyCall),
+	return &guard{tools: tools, asks: adapter.BeforeTools(), calls: make(chan *riskyCall), over: make(chan struct{}, 1),
 		looks: rate.NewLimiter(rate.Every(lookPause), lookBurst)}, bad
 }
 
@@ -110,7 +110,9 @@ func (g *guard) enter() bool {
 func (g *guard) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.seen--
+	if g.seen--; g.seen == 0 && g.left > 0 {
+		nudge(g.over)
+	}
 }
 
 // untilLook is how long it is until it may be looked whether something has changed.
@@ -257,9 +259,6 @@ func (g *guard) collect() {
 			more = false
 		}
 	}
-	g.mu.Lock()
-	g.more, g.left = g.more+g.left, 0
-	g.mu.Unlock()
 	g.held = slices.DeleteFunc(g.held, func(c *riskyCall) bool {
 		drop := c.ctx.Err() != nil || g.known(c.tool.GetCallId())
 		if drop {
@@ -298,17 +297,28 @@ func (d *daemon) cover(number int64, own *daemonv1.RiskyTool) {
 
 // tellOfMore records once what came of the calls that were counted alone, if any were.
 func (d *daemon) tellOfMore(told func(more int) (reason, message string, details map[string]string)) {
-	more := d.guard.more
+	g := d.guard
+	g.mu.Lock()
+	more := g.left
+	g.left = 0
+	g.mu.Unlock()
 	if more == 0 {
 		return
 	}
-	d.guard.more = 0
 	reason, message, details := told(more)
 	all := map[string]string{"calls": strconv.Itoa(more)}
 	maps.Copy(all, details)
 	if err := d.taker.Event(reason, message, all); err != nil {
 		d.log.Error(err, "what came of risky tools could not be recorded")
 	}
+}
+
+// tellOfRest tells of calls that were left out when no checkpoint was taken any more
+// that could stand for them.
+func (d *daemon) tellOfRest() {
+	d.tellOfMore(func(more int) (string, string, map[string]string) {
+		return "RiskyToolUnguarded", fmt.Sprintf("%d more risky calls, which came at once with others, run without a checkpoint before them", more), nil
+	})
 }
 
 // tellGuarded records what came of a risky call.
