@@ -71,16 +71,6 @@ func (e *sourceMissing) Error() string {
 
 func (e *sourceMissing) Unwrap() error { return e.err }
 
-// noRoom is the error of a volume on which there may be room soon.
-type noRoom struct{ err error }
-
-func (e *noRoom) Error() string { return volumeFull(e.err) }
-func (e *noRoom) Unwrap() error { return e.err }
-
-func volumeFull(err error) string {
-	return "the volume is full: enlarge the task's PersistentVolumeClaim, or make room on it by a pod of your own (" + err.Error() + ")"
-}
-
 // verdict is what an error means.
 type verdict struct {
 	reason string
@@ -107,8 +97,7 @@ func judge(err error) verdict {
 		return verdict{reason: v1alpha1.ReasonFenced}
 	}
 	if worktree.NoSpace(err) {
-		full := (*noRoom)(nil)
-		return verdict{reason: v1alpha1.ReasonVolumeFull, permanent: true, again: errors.As(err, &full)}
+		return verdict{reason: v1alpha1.ReasonVolumeFull, permanent: true}
 	}
 	where := placeVolume
 	var placed *placedError
@@ -188,8 +177,8 @@ func describe(err error) (reason string, permanent bool, message string) {
 	}
 	v := judge(err)
 	message = err.Error()
-	if full := (*noRoom)(nil); v.reason == v1alpha1.ReasonVolumeFull && worktree.ReasonOf(err) == "" && !errors.As(err, &full) {
-		message = volumeFull(err)
+	if v.reason == v1alpha1.ReasonVolumeFull && worktree.ReasonOf(err) == "" {
+		message = "the volume is full: enlarge the task's PersistentVolumeClaim, or make room on it by a pod of your own (" + message + ")"
 	}
 	return v.reason, v.permanent, message
 }

@@ -5,11 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemon/prepare"
-	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
 // storesGoBack has the history store know no attempt after the given one. The
@@ -86,45 +84,14 @@ func TestNoAgentWaitsForAGitstoreThatIsAway(t *testing.T) {
 	w.Prepare(2, nil)
 }
 
-// full leaves no room for the journal, until there is some again.
-func full(t *testing.T, w *daemontest.World) (makeRoom func()) {
-	t.Helper()
-	next := filepath.Join(w.Paths().State, "journal.json.new")
-	if err := os.Symlink("/dev/full", next); err != nil {
+// TestAFullVolumeStartsNoAgent: an attempt that cannot be noted on the volume says what
+// to do.
+func TestAFullVolumeStartsNoAgent(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	if err := os.Symlink("/dev/full", filepath.Join(w.Paths().State, "journal.json.new")); err != nil {
 		t.Fatal(err)
 	}
-	return func() {
-		if err := os.Remove(next); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-// TestAFullVolumeIsToldAndWaitedFor: the attempt that cannot be noted on it starts no
-// agent, says what to do, and goes on when that is done.
-func TestAFullVolumeIsToldAndWaitedFor(t *testing.T) {
-	t.Parallel()
-	w := three(t)
-	w.RetryFor = time.Minute
-	makeRoom := full(t, w)
-	cfg := w.PrepareConfig(2, nil)
-	cfg.TellAfter = time.Millisecond
-	done := make(chan daemonapi.PrepareResult, 1)
-	go func() { done <- prepare.Run(t.Context(), cfg) }()
-	w.Server.Until(t, "it is told what to do", w.UID, func(k *daemontest.Task) bool {
-		return k.Problem.GetReason() == "VolumeFull" && strings.Contains(k.Problem.GetMessage(), "enlarge the task's PersistentVolumeClaim")
-	})
-	makeRoom()
-	expect(t, "reason", (<-done).Reason, "Prepared")
-	w.Server.Until(t, "nothing is in the way any more", w.UID, func(k *daemontest.Task) bool { return k.Problem == nil })
-}
-
-// TestAFullVolumeIsNotWaitedForWithoutEnd: the Task then waits for somebody.
-func TestAFullVolumeIsNotWaitedForWithoutEnd(t *testing.T) {
-	t.Parallel()
-	w := three(t)
-	w.RetryFor = time.Millisecond
-	full(t, w)
 	r := prepare.Run(t.Context(), w.PrepareConfig(2, nil))
 	if r.Reason != "VolumeFull" || !r.Permanent || strings.Count(r.Message, "enlarge") != 1 {
 		t.Errorf("%+v", r)

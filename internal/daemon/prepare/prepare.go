@@ -222,7 +222,7 @@ func (p *preparer) claim(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = p.withRoom(ctx, func(s *journal.State) error {
+	err = p.journal.Update(func(s *journal.State) error {
 		switch {
 		case s.TaskUID != "" && s.TaskUID != pod.TaskUID:
 			return &failure{permanent: true, message: fmt.Sprintf("the volume holds the workspace of another task (uid %s): give this task a volume of its own", s.TaskUID)}

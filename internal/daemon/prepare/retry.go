@@ -7,9 +7,7 @@ import (
 
 	"github.com/clew-dev/clew/internal/daemon/backoff"
 	"github.com/clew-dev/clew/internal/daemon/gateway"
-	"github.com/clew-dev/clew/internal/daemon/journal"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
-	"github.com/clew-dev/clew/internal/worktree"
 )
 
 const (
@@ -45,18 +43,6 @@ func (p *preparer) retry(ctx context.Context, f func() error) error {
 			return err
 		}
 	}
-}
-
-// withRoom changes the journal. While there is no room on the volume it tells of
-// that and tries again: who makes room need not start the task once more.
-func (p *preparer) withRoom(ctx context.Context, change func(*journal.State) error) error {
-	return p.retry(ctx, func() error {
-		err := p.journal.Update(change)
-		if worktree.NoSpace(err) {
-			err = &noRoom{err}
-		}
-		return err
-	})
 }
 
 // tell tells the server what keeps the workspace from being prepared; nil for
