@@ -202,3 +202,57 @@ func TestAFileThatShrankCostsWhatItHeld(t *testing.T) {
 		t.Errorf("it ends with %d", s.Last())
 	}
 }
+
+// TestTheMarkOutlivesWhatWasLost: the daemon may be killed before it writes the next one.
+func TestTheMarkOutlivesWhatWasLost(t *testing.T) {
+	mark := spool.Mark{Session: "x", Line: 7, State: "what is known"}
+	kill := func(s *spool.Spool) { s.Close() }
+	cut := func(t *testing.T, path string, size int64) {
+		t.Helper()
+		if err := os.Truncate(path, size); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Run("with the whole newest segment, while no daemon ran", func(t *testing.T) {
+		dir := t.TempDir()
+		s := open(t, dir)
+		appendTexts(t, s, &mark, "a")
+		fill(t, s, 5)
+		kill(s)
+		cut(t, filepath.Join(dir, "00000000000000000006.log"), 0)
+		for range 3 {
+			s := open(t, dir)
+			if s.Mark() != mark {
+				t.Errorf("mark %v", s.Mark())
+			}
+			kill(s)
+		}
+	})
+	for name, left := range map[string]bool{"with all of the segment in use": false, "with the end of the segment in use": true} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, firstSegment)
+			s := open(t, dir)
+			appendTexts(t, s, &spool.Mark{Session: "x", Line: 3}, "a")
+			var size int64
+			if left {
+				info, err := os.Stat(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				size = info.Size()
+			}
+			appendTexts(t, s, &mark, "b")
+			cut(t, path, size)
+			all(t, s, 10) // finds it
+			kill(s)
+			for range 2 {
+				s := open(t, dir)
+				if s.Mark() != mark {
+					t.Errorf("mark %v", s.Mark())
+				}
+				kill(s)
+			}
+		})
+	}
+}

@@ -55,7 +55,18 @@ func (s *Spool) repairNow(seg *segment) error {
 	if !slices.Contains(s.kept, seg) && !slices.Contains(s.segments, seg) {
 		return nil // it was given up while it was read
 	}
-	_, err := s.repair(seg)
+	found, err := s.repair(seg)
+	if err != nil || seg != s.current() || found.mark == s.mark {
+		return err
+	}
+	// With its end the newest mark is lost, which is known here alone.
+	mark, err := encode(s.mark, nil)
+	if err != nil {
+		return err
+	}
+	if err = s.withRoom(nil, func() error { return s.write(mark) }); noRoom(err) {
+		return nil // the next record brings it
+	}
 	return err
 }
 

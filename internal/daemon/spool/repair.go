@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,7 +18,6 @@ const sectorBytes = 512
 
 // contents is what a segment was found to hold.
 type contents struct {
-	entries  int
 	mark     Mark
 	last     int64 // sequence of the last record, 0 for none
 	tailLost bool  // what follows the last entry is damaged, not merely torn
@@ -27,6 +27,8 @@ type contents struct {
 // its own, and the segment is written anew without it; the sequences of what is
 // left then tell which records are lost. A write that a crash interrupted is
 // dropped: nobody was told that it was on disk.
+//
+// A segment of which no entry is left begins with the mark that holds.
 func (s *Spool) repair(seg *segment) (contents, error) {
 	data, err := readFile(seg.path)
 	if err != nil {
@@ -37,7 +39,7 @@ func (s *Spool) repair(seg *segment) (contents, error) {
 	for at := 0; at < len(data); {
 		part := examine(data, at)
 		if e := part.entry; e != nil {
-			found.entries, found.mark, found.tailLost = found.entries+1, e.mark, false
+			found.mark, found.tailLost = e.mark, false
 			if n := len(e.records); n > 0 {
 				found.last = e.records[n-1].GetSequence()
 			}
@@ -51,7 +53,10 @@ func (s *Spool) repair(seg *segment) (contents, error) {
 		at = part.next
 	}
 	if len(good) == 0 {
-		if good, err = encode(Mark{}, nil); err != nil {
+		if found.mark, err = s.markFor(seg); err != nil {
+			return found, err
+		}
+		if good, err = encode(found.mark, nil); err != nil {
 			return found, err
 		}
 	}
@@ -84,6 +89,20 @@ func (s *Spool) repair(seg *segment) (contents, error) {
 		s.active, f = f, s.active
 	}
 	return found, errors.Join(f.Close(), syncDir(s.dir))
+}
+
+// markFor is the mark that holds where no entry of a segment is left: that of a spool
+// in use, or the one that the segment began with, by the segment before it.
+func (s *Spool) markFor(seg *segment) (Mark, error) {
+	if s.active != nil && seg == s.current() {
+		return s.mark, nil
+	}
+	i := slices.Index(s.segments, seg)
+	if i < 1 {
+		return Mark{}, nil // nobody knows, or it is a file of what is kept for good
+	}
+	older, err := s.repair(s.segments[i-1])
+	return older.mark, err
 }
 
 // cutOff takes what follows a segment's first bytes off the disk.

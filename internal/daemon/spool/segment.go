@@ -57,14 +57,6 @@ func (s *Spool) loadNewest() error {
 		return err
 	}
 	s.last, s.mark = max(seg.first-1, found.last), found.mark
-	if found.entries == 0 && len(s.segments) > 1 {
-		// The mark that it began with is gone: the one before it held until then.
-		older, err := s.repair(s.segments[len(s.segments)-2])
-		if err != nil {
-			return err
-		}
-		s.mark = older.mark
-	}
 	return nil
 }
 
