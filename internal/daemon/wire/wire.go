@@ -36,6 +36,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -72,6 +73,8 @@ const (
 	MaxChunk = 64 << 10
 	// maxBody bounds the body of any frame.
 	maxBody = MaxChunk + 16
+	// firstBody is how much room is made for a body of which nothing has come yet.
+	firstBody = 1 << 10
 	// maxSession bounds the name of a session.
 	maxSession = 64
 )
@@ -218,11 +221,31 @@ func Read(r io.Reader) (Frame, error) {
 	if n > maxBody {
 		return Frame{}, fmt.Errorf("a frame of %d bytes is longer than any that is allowed", n)
 	}
-	f := Frame{Type: Type(header[4]), body: make([]byte, n)}
-	if _, err := io.ReadFull(r, f.body); err != nil {
+	body, err := readBody(r, int(n))
+	if err != nil {
 		return Frame{}, err
 	}
-	return f, nil
+	return Frame{Type: Type(header[4]), body: body}, nil
+}
+
+// readBody reads n bytes. It takes memory as they come: a header alone costs whoever
+// sends it nothing.
+func readBody(r io.Reader, n int) ([]byte, error) {
+	body := make([]byte, 0, min(n, firstBody))
+	for len(body) < n {
+		more := min(n-len(body), max(len(body), firstBody))
+		body = slices.Grow(body, more)
+		next := len(body) + more
+		_, err := io.ReadFull(r, body[len(body):next])
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return nil, err
+		}
+		body = body[:next]
+	}
+	return body, nil
 }
 
 // Decode reads the body of a frame other than Line.

@@ -75,6 +75,47 @@ func TestHostileFrames(t *testing.T) {
 	}
 }
 
+// offered notes how much room there was for what is read.
+type offered struct {
+	io.Reader
+	most int // more than had been read before
+	read int
+}
+
+func (o *offered) Read(p []byte) (int, error) {
+	o.most = max(o.most, len(p)-o.read)
+	n, err := o.Reader.Read(p)
+	o.read += n
+	return n, err
+}
+
+// TestAFrameTakesTheMemoryOfWhatHasCome: whoever is in the agent's container can send
+// headers without end.
+func TestAFrameTakesTheMemoryOfWhatHasCome(t *testing.T) {
+	const most = 1 << 10
+	var whole bytes.Buffer
+	data := bytes.Repeat([]byte("0123456789abcdef"), wire.MaxChunk/16)
+	if err := wire.WriteLine(&whole, wire.Line{Number: 1, Data: data}); err != nil {
+		t.Fatal(err)
+	}
+	for _, sent := range []int{5, 6, 1000, 5000, whole.Len() - 1} {
+		r := &offered{Reader: bytes.NewReader(whole.Bytes()[:sent])}
+		if _, err := wire.Read(r); !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%d bytes of a frame: %v", sent, err)
+		}
+		if r.most > most {
+			t.Errorf("of a frame of %d bytes %d came, and room was made for %d more", whole.Len(), sent, r.most)
+		}
+	}
+	f, err := wire.Read(&whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l, err := f.Line(); err != nil || !bytes.Equal(l.Data, data) {
+		t.Errorf("%v, %d bytes", err, len(l.Data))
+	}
+}
+
 func FuzzRead(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x02\x01{}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
