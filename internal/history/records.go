@@ -101,7 +101,8 @@ type Source struct {
 	// IncludeConversation takes the conversation up to the checkpoint along.
 	IncludeConversation bool
 	// MayBeLost has the conversation begin without what it had there if the store
-	// does not have the checkpoint: a gap, of Position messages if that is known.
+	// does not have the checkpoint, and hears nothing of the source's own daemon, which
+	// could send it again: a gap, of Position messages if that is known.
 	MayBeLost bool
 	Position  int64
 }

@@ -224,6 +224,11 @@ func (m *maintainer) clean(ctx context.Context, now time.Time) error {
 	}); err != nil {
 		return err
 	}
+	if err := m.inBatches(ctx, "forget who waited for a source", func(q *sqlc.Queries) (int64, error) {
+		return q.ForgetAwaitedSources(ctx, sqlc.ForgetAwaitedSourcesParams{Before: now.Add(-awaitedRetention), UpToRows: sweepBatch})
+	}); err != nil {
+		return err
+	}
 	return m.sweep(ctx)
 }
 

@@ -97,37 +97,6 @@ func TestAGapIsCountedAndShown(t *testing.T) {
 	}
 }
 
-// TestAForkMayBeginWithoutASourceThatIsLost: it says what it lacks, before all else
-// and once.
-func TestAForkMayBeginWithoutASourceThatIsLost(t *testing.T) {
-	store := open(t)
-	fork := taskNamed("fork")
-	source := &history.Source{TaskUID: "lost", Checkpoint: 7, IncludeConversation: true, MayBeLost: true, Position: 40}
-	for range 2 {
-		state, err := store.Begin(t.Context(), fork, 3, source, history.BeginOptions{})
-		if err != nil || state.LostRecords != 40 || state.LastSequence != 0 || state.Position.Position != 1 {
-			t.Fatalf("%+v, %v", state, err)
-		}
-	}
-	w := begin(t, store, fork, 3)
-	w.append(user("of the fork"), checkpoint(1), agent("on"))
-	texts := w.texts()
-	if len(texts) != 3 || !strings.Contains(texts[0], "The first 40 messages of the conversation, which this task took over from checkpoint 7 of the task with UID lost, were lost") {
-		t.Fatalf("%q", texts)
-	}
-	if state := w.state(); state.LostRecords != 40 || state.LastSequence != 3 || state.Latest.Position.Position != 2 {
-		t.Errorf("%+v", state)
-	}
-	if got := reasonsOf(t, w); strings.Count(got, "HistoryGap") != 1 {
-		t.Errorf("timeline %s", got)
-	}
-	// Its own first message is behind the gap.
-	w.move("op", 1)
-	if texts = w.texts(); len(texts) != 2 {
-		t.Errorf("%q", texts)
-	}
-}
-
 func TestAnotherRecordByTheSameSequenceIsRefused(t *testing.T) {
 	w := begin(t, open(t), taskNamed("a"), 1)
 	stored := w.number(user("1"), agent("2"))

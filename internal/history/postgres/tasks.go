@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -86,7 +85,7 @@ func (l locked) head() (conversation.Log, error) { return logOf(l.branch) }
 // counts, and the conversation begins at its checkpoint. Errors:
 // history.ErrFenced if a newer attempt has begun or the task's history was
 // deleted, history.ErrNotFound if the
-// source is not a checkpoint of this namespace and may not be lost,
+// source is not a checkpoint of this namespace and may not be lost, or may still come,
 // history.ErrUnavailable.
 func (s *Store) Begin(ctx context.Context, task history.Task, attempt int64, source *history.Source, options history.BeginOptions) (history.TaskState, error) {
 	var state history.TaskState
@@ -140,6 +139,9 @@ func (s *Store) Begin(ctx context.Context, task history.Task, attempt int64, sou
 		state, err = stateOf(ctx, q, l.row, l.branch)
 		return err
 	})
+	if sourceMissing(err) {
+		s.awaitSource(ctx, task)
+	}
 	return state, err
 }
 
@@ -188,60 +190,6 @@ func (l locked) save(ctx context.Context, q *sqlc.Queries) error {
 		return err
 	}
 	return notify(ctx, q, l.task, l.row.Attempt)
-}
-
-// firstBranch makes the branch that a new task's conversation begins on. lost says
-// that it lacks what it should have of its source.
-func firstBranch(ctx context.Context, q *sqlc.Queries, task history.Task, source *history.Source) (lost bool, err error) {
-	base := point{}
-	reason := "Begin"
-	if source != nil && source.IncludeConversation {
-		base, err = sourcePoint(ctx, q, task, *source)
-		lost = source.MayBeLost && errors.Is(err, history.ErrNotFound)
-		if err != nil && !lost {
-			return false, err
-		}
-		reason = "Fork"
-	}
-	_, err = branchAt(ctx, q, task.UID, base, reason)
-	return lost, err
-}
-
-// tellSourceLost tells of a conversation that begins without what it had inherited.
-func (s *Store) tellSourceLost(ctx context.Context, q *sqlc.Queries, l *locked, source history.Source) error {
-	b, err := newBatch(*l)
-	if err != nil {
-		return err
-	}
-	// Behind no record of the task's own, and before the first one.
-	b.tellGap(history.Record{Time: time.Now(), Attempt: l.row.Attempt}, max(source.Position, 1), sourceLostText(source))
-	if err := s.writeBatch(ctx, q, b); err != nil {
-		return err
-	}
-	l.row.LostRecords += b.lost
-	if err := l.save(ctx, q); err != nil {
-		return err
-	}
-	l.branch, err = q.Branch(ctx, l.row.ActiveBranch)
-	return err
-}
-
-// sourcePoint finds the point of another task of the same namespace.
-func sourcePoint(ctx context.Context, q *sqlc.Queries, task history.Task, source history.Source) (point, error) {
-	missing := fmt.Errorf("%w: checkpoint %d of the task with UID %s, from which %s/%s is to start",
-		history.ErrNotFound, source.Checkpoint, source.TaskUID, task.Namespace, task.Name)
-	owner, err := q.HoldTask(ctx, source.TaskUID)
-	if errors.Is(err, pgx.ErrNoRows) || err == nil && owner != task.Namespace {
-		return point{}, missing
-	}
-	if err != nil {
-		return point{}, err
-	}
-	found, err := checkpointPoint(ctx, q, source.TaskUID, source.Checkpoint)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return point{}, missing
-	}
-	return found, err
 }
 
 // TaskState returns where a task stands; history.ErrNotFound if it has never

@@ -10,6 +10,13 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+type AwaitedSource struct {
+	TaskUid   string
+	Namespace string
+	Since     time.Time
+	Seen      time.Time
+}
+
 type Branch struct {
 	ID               int64
 	TaskUid          pgtype.Text

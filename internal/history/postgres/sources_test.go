@@ -1,0 +1,191 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/onsi/gomega"
+
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/postgres"
+)
+
+// clockwork is a store in which time passes as a test says.
+type clockwork struct {
+	t     *testing.T
+	store *postgres.Store
+	conn  *pgx.Conn
+}
+
+func newClockwork(t *testing.T) clockwork {
+	dsn := pg.Database(t)
+	return clockwork{t, openAt(t, dsn), connect(t, dsn)}
+}
+
+// minutes lets so many pass.
+func (c clockwork) minutes(n int) {
+	c.t.Helper()
+	for _, statement := range []string{
+		"UPDATE awaited_sources SET since = since - make_interval(mins => $1), seen = seen - make_interval(mins => $1)",
+		"UPDATE tasks SET updated_at = updated_at - make_interval(mins => $1)",
+	} {
+		if _, err := c.conn.Exec(context.Background(), statement, n); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// refused says that a fork waits for its source.
+func (c clockwork) refused(fork history.Task, source *history.Source) {
+	c.t.Helper()
+	state, err := c.store.Begin(c.t.Context(), fork, 3, source, history.BeginOptions{})
+	if !errors.Is(err, history.ErrNotFound) {
+		c.t.Fatalf("a fork did not wait for its source: %+v, %v", state, err)
+	}
+}
+
+// from is the source of a fork that has waited for it for long, by its own clock.
+func from(uid string, number int64) *history.Source {
+	return &history.Source{TaskUID: uid, Checkpoint: number, IncludeConversation: true, MayBeLost: true, Position: 40}
+}
+
+// TestAForkMayBeginWithoutASourceThatIsLost: it says what it lacks, before all else
+// and once.
+func TestAForkMayBeginWithoutASourceThatIsLost(t *testing.T) {
+	c := newClockwork(t)
+	store, fork := c.store, taskNamed("fork")
+	source := from("lost", 7)
+	for range 6 {
+		c.refused(fork, source)
+		c.minutes(1)
+	}
+	for range 2 {
+		state, err := store.Begin(t.Context(), fork, 3, source, history.BeginOptions{})
+		if err != nil || state.LostRecords != 40 || state.LastSequence != 0 || state.Position.Position != 1 {
+			t.Fatalf("%+v, %v", state, err)
+		}
+	}
+	w := begin(t, store, fork, 3)
+	w.append(user("of the fork"), checkpoint(1), agent("on"))
+	texts := w.texts()
+	if len(texts) != 3 || !strings.Contains(texts[0], "The first 40 messages of the conversation, which this task took over from checkpoint 7 of the task with UID lost, were lost") {
+		t.Fatalf("%q", texts)
+	}
+	if state := w.state(); state.LostRecords != 40 || state.LastSequence != 3 || state.Latest.Position.Position != 2 {
+		t.Errorf("%+v", state)
+	}
+	if got := reasonsOf(t, w); strings.Count(got, "HistoryGap") != 1 {
+		t.Errorf("timeline %s", got)
+	}
+	// Its own first message is behind the gap.
+	w.move("op", 1)
+	if texts = w.texts(); len(texts) != 2 {
+		t.Errorf("%q", texts)
+	}
+}
+
+// TestAForkOfAForkWaitsUntilItsSourceHasBegun: the store went back to before three
+// generations. The middle one is idle: it finds out 5 minutes after its fork, waits for
+// the first one, which is gone, and sends then what its fork begins with.
+func TestAForkOfAForkWaitsUntilItsSourceHasBegun(t *testing.T) {
+	c := newClockwork(t)
+	middle, fork := taskNamed("middle"), taskNamed("fork")
+	for range 5 {
+		c.refused(fork, from(middle.UID, 1))
+		c.minutes(1)
+	}
+	for range 6 {
+		c.refused(middle, from("lost", 7))
+		c.refused(fork, from(middle.UID, 1))
+		c.minutes(1)
+	}
+	if _, err := c.store.Begin(t.Context(), middle, 1, from("lost", 7), history.BeginOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.refused(fork, from(middle.UID, 1))
+	w := begin(t, c.store, middle, 1)
+	w.append(user("of the middle"))
+	c.minutes(1)
+	c.refused(fork, from(middle.UID, 1))
+	w.append(checkpoint(1))
+	state, err := c.store.Begin(t.Context(), fork, 3, from(middle.UID, 1), history.BeginOptions{})
+	if err != nil || state.LostRecords != 0 {
+		t.Fatalf("%+v, %v", state, err)
+	}
+	if texts := begin(t, c.store, fork, 3).texts(); len(texts) != 2 || texts[1] != "U of the middle" {
+		t.Errorf("%q", texts)
+	}
+}
+
+// TestAForkDoesNotWaitForEverForASourceThatIsAtWork: its checkpoint may be lost all
+// the same.
+func TestAForkDoesNotWaitForEverForASourceThatIsAtWork(t *testing.T) {
+	c := newClockwork(t)
+	w := begin(t, c.store, taskNamed("source"), 1)
+	waited := 0
+	for ; waited < 60; waited++ {
+		w.append(agent(fmt.Sprint(waited)))
+		state, err := c.store.Begin(t.Context(), taskNamed("fork"), 3, from(w.task.UID, 1), history.BeginOptions{})
+		if err == nil {
+			gomega.NewWithT(t).Expect(state.LostRecords).To(gomega.BeEquivalentTo(40))
+			break
+		}
+		c.minutes(1)
+	}
+	if waited != 30 {
+		t.Errorf("it waited for %d minutes", waited)
+	}
+}
+
+// TestWhoWasSilentWaitsForItsSourceAnew: while the store is down, the source cannot
+// send anything either.
+func TestWhoWasSilentWaitsForItsSourceAnew(t *testing.T) {
+	c := newClockwork(t)
+	fork, source := taskNamed("fork"), from("lost", 7)
+	c.refused(fork, source)
+	c.minutes(10)
+	for range 5 {
+		c.refused(fork, source)
+		c.minutes(1)
+	}
+	c.refused(fork, source)
+}
+
+// TestNobodyWaitsForATaskOfAnotherNamespace: who says which source it is is not to be
+// trusted.
+func TestNobodyWaitsForATaskOfAnotherNamespace(t *testing.T) {
+	c := newClockwork(t)
+	elsewhere := history.Task{Namespace: "other", Name: "source", UID: "uid-of-source"}
+	fork, source := taskNamed("fork"), from(elsewhere.UID, 1)
+	for range 6 {
+		c.refused(elsewhere, from("lost", 7))
+		c.refused(fork, source)
+		c.minutes(1)
+	}
+	if _, err := c.store.Begin(t.Context(), fork, 3, source, history.BeginOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWhoWaitedForASourceIsForgotten: in time if it never came, at once if it did.
+func TestWhoWaitedForASourceIsForgotten(t *testing.T) {
+	g, c := gomega.NewWithT(t), newClockwork(t)
+	waiting := func() (n int) {
+		g.Expect(c.conn.QueryRow(t.Context(), "SELECT count(*) FROM awaited_sources").Scan(&n)).To(gomega.Succeed())
+		return n
+	}
+	c.refused(taskNamed("gone"), from("lost", 7))
+	c.minutes(25 * 60)
+	c.refused(taskNamed("fork"), from("uid-of-source", 1))
+	g.Expect(waiting()).To(gomega.Equal(2))
+	g.Expect(c.store.Clean(t.Context(), postgres.MaintenanceOptions{})).To(gomega.Succeed())
+	g.Expect(waiting()).To(gomega.Equal(1))
+	begin(t, c.store, taskNamed("source"), 1).append(user("1"), checkpoint(1))
+	_, err := c.store.Begin(t.Context(), taskNamed("fork"), 3, from("uid-of-source", 1), history.BeginOptions{})
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(waiting()).To(gomega.BeZero())
+}
