@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -271,10 +272,10 @@ func TestTaskDeleteHistory(t *testing.T) {
 	})
 	out, errOut, err := b.clew("yes\n", "task", "delete-history", "fix-login")
 	b.try(err)
-	if want := "history of task fix-login deleted: its conversation (38 different messages that only this task had), 4 checkpoints, 20 events; 9 refs of code in the gitstore, which takes 5.0 MiB less\n"; out != want {
+	if want := "history of task fix-login deleted: its conversation, with 38 messages that no other task has, 4 checkpoints, 20 events; 9 refs of code in the gitstore, which takes 5.0 MiB less\n"; out != want {
 		t.Errorf("printed %q; want %q", out, want)
 	}
-	for _, part := range []string{"Deletion of the history of task fix-login, for good", "u2", "3h ago, last seen", "Completed", "its conversation of 40 messages, 4 checkpoints with their code", "the beginning of a fork, and messages that are the same in another task", "Delete it for good? [y/N]"} {
+	for _, part := range []string{"Deletion of the history of task fix-login, for good", "u2", "3h ago, last seen", "Completed", "its conversation of 40 messages, 4 checkpoints with their code", "the beginning of a fork, and messages that another task has too", "Delete it for good? [y/N]"} {
 		if !strings.Contains(errOut, part) {
 			t.Errorf("the preview lacks %q:\n%s", part, errOut)
 		}
@@ -376,6 +377,8 @@ func TestRewindToAPlaceThatIsNotThereIsAnError(t *testing.T) {
 	const position = "GET tasks/short/conversation/position"
 	b := newBench(t)
 	task := b.task("short", v1alpha1.ReasonRunning)
+	task.Status.MessageCount = 4
+	b.try(server.Client.Status().Update(b.ctx, task))
 	r := b.withHistory(map[string]any{})
 	for _, test := range []struct {
 		answer any
@@ -398,6 +401,46 @@ func TestRewindToAPlaceThatIsNotThereIsAnError(t *testing.T) {
 	}
 	if b.get(task); task.Spec.Rewind != nil {
 		t.Errorf("asked for %+v", task.Spec.Rewind)
+	}
+}
+
+// The manager waits for what the task's pod sends again, and carries the rewind out.
+func TestRewindToAPlaceThatTheHistoryStoreHasLostIsAskedFor(t *testing.T) {
+	const position = "GET tasks/restored/conversation/position"
+	b := newBench(t)
+	task := b.task("restored", v1alpha1.ReasonRunning)
+	r := b.withHistory(map[string]any{})
+	for name, test := range map[string]struct {
+		answer any
+		behind bool // the manager has noticed
+		args   []string
+	}{
+		"a message, of which the store has no task":        {nil, false, []string{"--to-message", "40"}},
+		"so many back, of which the store has too few":     {nil, false, []string{"--back", "39"}},
+		"a time, before which the store has nothing":       {historyv1.ConversationPoint{Messages: 0}, false, []string{"--to-time", "1h"}},
+		"a message after those that the status counts":     {nil, true, []string{"--to-message", "99"}},
+		"a time, where the store has as many as it should": {historyv1.ConversationPoint{Messages: 40}, true, []string{"--to-time", "1h"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b.get(task)
+			task.Status.Conditions = nil
+			setSucceeded(task, v1alpha1.ReasonRunning)
+			if test.behind {
+				apimeta.SetStatusCondition(&task.Status.Conditions, metav1.Condition{
+					Type: v1alpha1.TaskHistoryComplete, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonHistoryBehind})
+			}
+			b.try(server.Client.Status().Update(b.ctx, task))
+			r.answers[position] = test.answer
+			out, errOut := b.must(append([]string{"rewind", "restored", "--yes", "--wait=false"}, test.args...)...)
+			if !strings.HasSuffix(out, " requested\n") || !strings.Contains(errOut, "not known here (the history store lacks a part of this conversation); the cluster finds it out") {
+				t.Errorf("printed %q after the preview\n%s", out, errOut)
+			}
+			if b.get(task); task.Spec.Rewind == nil {
+				t.Fatal("asked for nothing")
+			}
+			task.Spec.Rewind = nil
+			b.try(server.Client.Update(b.ctx, task))
+		})
 	}
 }
 

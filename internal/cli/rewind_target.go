@@ -8,6 +8,9 @@ import (
 	"strconv"
 	"time"
 
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
@@ -71,6 +74,10 @@ func (t *rewindTarget) look(ctx context.Context, s *session, task *v1alpha1.Task
 	var none *notInHistory
 	switch {
 	case errors.As(err, &none), err == nil && point.Asked < 1:
+		if t.lost(task, point.Messages) {
+			t.unknown = "the history store lacks a part of this conversation"
+			return nil
+		}
 		return t.nowhere(task)
 	case err != nil:
 		t.unknown = err.Error()
@@ -92,6 +99,24 @@ func (t *rewindTarget) look(ctx context.Context, s *session, task *v1alpha1.Task
 		t.last = &page.Items[0]
 	}
 	return nil
+}
+
+// lost says that the history store does not have the place, and its task does, as
+// its status tells: the store was put back to an older copy, and has so many messages.
+// The manager then waits until the task has sent the rest again.
+func (t *rewindTarget) lost(task *v1alpha1.Task, stored int64) bool {
+	c := apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskHistoryComplete)
+	if c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonHistoryBehind {
+		return true
+	}
+	told := task.Status.MessageCount
+	switch n, _ := t.value.(int64); t.field {
+	case "message":
+		return n <= told
+	case "messagesBack":
+		return n < told
+	}
+	return stored < told
 }
 
 // nowhere says that the conversation has no such place.

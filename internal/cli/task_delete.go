@@ -134,21 +134,21 @@ func (o *taskDelete) preview(w io.Writer, t *historyv1.TaskHistory) error {
 		{"  began", fmt.Sprintf("%s ago, last seen %s ago, %s", o.age(&t.CreationTimestamp), o.age(&updated), orElse(oneLine(t.State), "state unknown"))},
 		{"  asked", orElse(cut(oneLine(t.Preview), 70), "-")},
 		{"  deletes", fmt.Sprintf("its conversation of %s, %s with their code, all events", plural(t.Messages, "message"), plural(t.Checkpoints, "checkpoint"))},
-		{"  keeps", "what other tasks share: the beginning of a fork, and messages that are the same in another task"},
+		{"  keeps", "what other tasks share: the beginning of a fork, and messages that another task has too"},
 	}
 	fmt.Fprintln(w, style.bold("Deletion of the history of task "+oneLine(t.Name))+", "+style.red("for good"))
 	return table(w, nil, rows)
 }
 
 // deletionOutcome says in a few words what was deleted. A message is stored once
-// for all tasks of a namespace, so that those that went with a conversation are
-// others than the conversation had.
+// for all tasks of a namespace that have it, so that those that go are not as many as
+// the conversation had.
 func deletionOutcome(d *historyv1.HistoryDeletion) string {
 	if d.DryRun {
 		return fmt.Sprintf("would be deleted: its conversation of %s, and %s", plural(d.Messages, "message"), plural(d.Checkpoints, "checkpoint"))
 	}
-	text := fmt.Sprintf("deleted: its conversation (%s that only this task had), %s, %s",
-		plural(d.Messages, "different message"), plural(d.Checkpoints, "checkpoint"), plural(d.Events, "event"))
+	text := fmt.Sprintf("deleted: its conversation, with %s that no other task has, %s, %s",
+		plural(d.Messages, "message"), plural(d.Checkpoints, "checkpoint"), plural(d.Events, "event"))
 	if d.Refs > 0 {
 		text += fmt.Sprintf("; %s of code in the gitstore, which takes %s less", plural(int64(d.Refs), "ref"), humanBytes(d.Bytes))
 	}
