@@ -17,7 +17,7 @@ func (p *plugin) checkpointListCommand() *cobra.Command {
 	var noHeaders bool
 	cmd := &cobra.Command{
 		Use:        "list [TASK]",
-		SuggestFor: []string{"ls", "get"},
+		SuggestFor: []string{"get"},
 		Aliases:    []string{"ls"},
 		Short:      "List the checkpoints of a task, or of all tasks of the namespace",
 		Example: `  # All checkpoints of a task, oldest first

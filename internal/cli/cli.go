@@ -90,7 +90,9 @@ Everything here can also be done by applying manifests: see
 		p.taskCommand(),
 		p.timelineCommand(),
 	)
+	completionCommand(root)
 	helpCommand(root)
+	groupUsage(root)
 	return root
 }
 

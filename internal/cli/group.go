@@ -18,9 +18,31 @@ const nearEnough = 2
 // help, as if all were well.
 func group(cmd *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 	cmd.AddCommand(commands...)
+	onlyGroups(cmd)
+	return cmd
+}
+
+func onlyGroups(cmd *cobra.Command) {
 	cmd.Args = knownCommand
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	return cmd
+}
+
+// completionCommand has `completion` of a shell that it does not know be an error as
+// well.
+func completionCommand(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "completion" {
+			onlyGroups(cmd)
+		}
+	}
+}
+
+// groupUsage leaves out of the help of a group that it can be called without a
+// command, which does nothing but print the help.
+func groupUsage(root *cobra.Command) {
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(),
+		"{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
 }
 
 // knownCommand refuses a word that is none of the group's commands, and names

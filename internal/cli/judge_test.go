@@ -159,7 +159,11 @@ func TestRandomID(t *testing.T) {
 func TestAnUnknownCommandIsAnError(t *testing.T) {
 	for line, want := range map[string]string{
 		"rewnd":                 `"rewnd" is no command of kubectl clew; did you mean ` + "`kubectl clew rewind`?",
-		"rollback x":            `"rollback" is no command of kubectl clew; it has checkpoint, completion, fork,`,
+		"frobnicate":            `"frobnicate" is no command of kubectl clew; it has checkpoint, completion, fork,`,
+		"rollback x":            `"rollback" is no command of kubectl clew; did you mean ` + "`kubectl clew rewind`?",
+		"restore":               "did you mean `kubectl clew rewind`?",
+		"undo x":                "did you mean `kubectl clew rewind`?",
+		"completion tcsh":       `"tcsh" is no command of kubectl clew completion; did you mean ` + "`kubectl clew completion bash`",
 		"checkpoint describe x": `"describe" is no command of kubectl clew checkpoint; did you mean ` + "`kubectl clew checkpoint show`?",
 		"checkpoint lst":        "did you mean `kubectl clew checkpoint list`?",
 		"checkpoint get":        "did you mean `kubectl clew checkpoint list` or `kubectl clew checkpoint show`?",
@@ -175,6 +179,7 @@ func TestAnUnknownCommandIsAnError(t *testing.T) {
 		"help task":             "",
 		"help task list":        "",
 		"checkpoint --help":     "",
+		"completion":            "",
 	} {
 		t.Run(line, func(t *testing.T) {
 			out := &bytes.Buffer{}
@@ -182,6 +187,26 @@ func TestAnUnknownCommandIsAnError(t *testing.T) {
 			cmd.SetArgs(strings.Fields(line))
 			wantError(t, cmd.Execute(), want)
 			if helped := strings.Contains(out.String(), "Usage:"); helped != (want == "") {
+				t.Errorf("printed %q", out)
+			}
+		})
+	}
+}
+
+// The help of a group does not say that it does something by itself.
+func TestTheHelpOfAGroupNamesItsCommandsAlone(t *testing.T) {
+	for line, want := range map[string]string{
+		"checkpoint --help":      "Usage:\n  kubectl clew checkpoint [command]\n",
+		"--help":                 "Usage:\n  kubectl clew [command]\n",
+		"completion --help":      "Usage:\n  kubectl clew completion [command]\n",
+		"checkpoint list --help": "Usage:\n  kubectl clew checkpoint list [TASK] [flags]\n",
+	} {
+		t.Run(line, func(t *testing.T) {
+			out := &bytes.Buffer{}
+			cmd := New(genericiooptions.IOStreams{In: strings.NewReader(""), Out: out, ErrOut: out}, Options{})
+			cmd.SetArgs(strings.Fields(line))
+			wantError(t, cmd.Execute(), "")
+			if !strings.Contains(out.String(), want) {
 				t.Errorf("printed %q", out)
 			}
 		})

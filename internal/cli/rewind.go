@@ -36,8 +36,9 @@ type rewind struct {
 func (p *plugin) rewindCommand() *cobra.Command {
 	o := &rewind{plugin: p}
 	cmd := &cobra.Command{
-		Use:   "rewind TASK --to CHECKPOINT|NUMBER | --to-message N | --to-time T | --back N",
-		Short: "Take a task back to a checkpoint, a message or a moment",
+		Use:        "rewind TASK --to CHECKPOINT|NUMBER | --to-message N | --to-time T | --back N",
+		SuggestFor: []string{"rollback", "restore", "undo", "revert", "reset"},
+		Short:      "Take a task back to a checkpoint, a message or a moment",
 		Long: `Take a task back to a checkpoint, a message or a moment: its files, the agent's
 own state and the conversation, or only some of these.
 

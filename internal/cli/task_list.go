@@ -36,7 +36,7 @@ func (p *plugin) taskListCommand() *cobra.Command {
 	o := &taskList{plugin: p}
 	cmd := &cobra.Command{
 		Use:        "list",
-		SuggestFor: []string{"ls", "get"},
+		SuggestFor: []string{"get"},
 		Aliases:    []string{"ls"},
 		Short:      "List the tasks of the namespace, those that are gone included",
 		Long: `List the tasks of the namespace as the history knows them, those whose Task is
@@ -55,7 +55,7 @@ gone included: with what they used, and the first words of what was asked.`,
 	o.output = formatFlag(cmd, "table", "wide", "name", "json", "yaml")
 	flags := cmd.Flags()
 	flags.StringVar(&o.name, "name", "", "Only tasks whose name begins so.")
-	flags.StringVar(&o.state, "state", "", "Only tasks in this state, such as Running, Completed or Failed.")
+	flags.StringVar(&o.state, "state", "", "Only tasks in this state: Running, Suspended, Completed, Failed, Rewound, DriftDetected or Deleted.")
 	flags.StringVar(&o.tool, "tool", "", "Only tasks whose agent has called this tool.")
 	flags.StringVar(&o.minTokens, "min-tokens", "", "Only tasks that used so many tokens, such as 20000 or 20k.")
 	flags.StringVar(&o.minCost, "min-cost", "", "Only tasks that cost so many US dollars, such as 0.50.")
