@@ -186,6 +186,7 @@ func (d *daemon) takeFrozen(ctx context.Context, req checkpoint.Request) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	d.guard.collect() // it stands for the calls that wait by now, too
 	req.Consistency = f.consistency
 	point, err := d.taker.Take(context.WithoutCancel(ctx), req)
 	if checkpoint.TooMuchChanged(err) {

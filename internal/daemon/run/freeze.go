@@ -11,8 +11,9 @@ import (
 // freezeTimeout is how long the agent may take to stop for a checkpoint.
 const freezeTimeout = 3 * time.Second
 
-// freeze is one stop of the agent. What a checkpoint says of its consistency is
-// what is known of it when all files have been read.
+// freeze is one stop of the agent, which stands still until all of them are over. What
+// a checkpoint says of its consistency is what is known of it when all files have been
+// read.
 type freeze struct {
 	s        *socket
 	c        *connection // nil if there was no agent to stop
@@ -27,7 +28,7 @@ type freeze struct {
 }
 
 // freeze stops the agent and returns when all it said so far is on disk; thaw
-// lets it go on. An agent that does not answer in time may be running.
+// ends that. An agent that does not answer in time may be running.
 func (s *socket) freeze(ctx context.Context) *freeze {
 	f := &freeze{s: s, begin: time.Now(), answered: make(chan struct{})}
 	s.mu.Lock()
@@ -64,23 +65,29 @@ func (s *socket) startedBefore() bool {
 	return known != nil && known.Attempt == s.pod.Attempt
 }
 
-// thaw lets the agent go on.
+// thaw lets the agent go on, unless it is to stand still for another freeze. The shim
+// knows of the newest alone, which may be over already.
 func (f *freeze) thaw() {
 	if f.c == nil {
 		return
 	}
 	f.s.mu.Lock()
 	delete(f.s.frozen, f.id)
+	newest, needed := f.s.freezes, false
+	for _, other := range f.s.frozen {
+		needed = needed || other.c == f.c && !other.thawed
+	}
 	f.s.mu.Unlock()
-	_ = f.c.send(wire.TypeThaw, wire.Freeze{ID: f.id})
+	if !needed {
+		_ = f.c.send(wire.TypeThaw, wire.Freeze{ID: newest})
+	}
 }
 
-// lasts reports whether the agent is stopped by this freeze still, if it ever was: the
-// shim knows of the newest alone.
+// lasts reports whether the agent stands still for this freeze, if it ever did.
 func (f *freeze) lasts() bool {
 	f.s.mu.Lock()
 	defer f.s.mu.Unlock()
-	return f.c != nil && f.c == f.s.current && f.id == f.s.freezes && !f.thawed
+	return f.c != nil && f.c == f.s.current && !f.thawed
 }
 
 // consistency says whether the agent has stood still since it was stopped, and

@@ -30,33 +30,43 @@ func (h *halt) halts() bool {
 // halt stops the agent for a call, unless it is stopped for another one. The agent
 // goes on when the last of them is released.
 func (d *daemon) halt(ctx context.Context) (release func()) {
-	g := d.guard
-	g.mu.Lock()
-	h := g.halted
-	first := h == nil || !h.halts()
-	if first {
-		h = &halt{made: make(chan struct{})}
-		g.halted = h
-	}
-	h.calls++
-	g.mu.Unlock()
-	if first {
-		h.freeze = d.socket.freeze(ctx)
-		close(h.made)
-	} else {
+	for {
+		h, first := d.guard.join()
+		if first {
+			h.freeze = d.socket.freeze(ctx)
+			close(h.made)
+		}
 		<-h.made // it ends with ctx, too
+		if first || h.freeze.lasts() {
+			return func() { d.guard.part(h) }
+		}
+		// The shim has connected anew meanwhile, and knows of no stop.
+		d.guard.part(h)
 	}
-	return func() {
-		g.mu.Lock()
-		h.calls--
-		last := h.calls == 0
-		if last && g.halted == h {
-			g.halted = nil
-		}
-		g.mu.Unlock()
-		if last {
-			h.freeze.thaw()
-		}
+}
+
+// join makes a call share the stop of the agent; if there is none, its own is to be made.
+func (g *guard) join() (h *halt, first bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.halted == nil || !g.halted.halts() {
+		g.halted, first = &halt{made: make(chan struct{})}, true
+	}
+	g.halted.calls++
+	return g.halted, first
+}
+
+// part ends a call's share in a stop.
+func (g *guard) part(h *halt) {
+	g.mu.Lock()
+	h.calls--
+	last := h.calls == 0
+	if last && g.halted == h {
+		g.halted = nil
+	}
+	g.mu.Unlock()
+	if last {
+		h.freeze.thaw()
 	}
 }
 

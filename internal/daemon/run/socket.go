@@ -384,8 +384,10 @@ func (s *socket) said(ctx context.Context, c *connection, f wire.Frame) error {
 		if err := f.Decode(&z); err != nil {
 			return err
 		}
-		if f := s.frozen[z.ID]; f != nil && f.c == c {
-			f.thawed = true
+		for _, f := range s.frozen {
+			if f.c == c && f.id <= z.ID {
+				f.thawed = true
+			}
 		}
 	case wire.TypeExit:
 		var e wire.Exit

@@ -60,3 +60,59 @@ func TestAFreezeThatIsThawedInTimeIsNotTold(t *testing.T) {
 	s.send(wire.TypeRelease, nil)
 	p.code()
 }
+
+// TestTheAgentGoesOnAfterTheNewestFreeze, in whatever order they come, and each is
+// answered.
+func TestTheAgentGoesOnAfterTheNewestFreeze(t *testing.T) {
+	t.Setenv("SHIM_MAX_FREEZE", time.Hour.String())
+	d := newDaemon(t)
+	file := filepath.Join(t.TempDir(), "stop")
+	p := d.start(sh(`echo begun; while [ ! -e ` + file + ` ]; do sleep 0.01; done`)...)
+	s := d.accept(0)
+	s.until("begun")
+	for _, id := range []int64{1, 3, 2} {
+		s.send(wire.TypeFreeze, wire.Freeze{ID: id})
+	}
+	answers := map[int64]bool{}
+	for range 3 {
+		var z wire.Freeze
+		if err := s.expect(wire.TypeFrozen).Decode(&z); err != nil {
+			t.Fatalf("%+v, %v", z, err)
+		}
+		answers[z.ID] = true
+	}
+	if len(answers) != 3 {
+		t.Fatalf("%v", answers)
+	}
+	s.send(wire.TypeThaw, wire.Freeze{ID: 3})
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.exit()
+	s.send(wire.TypeRelease, nil)
+	p.code()
+}
+
+// TestAThawThatFollowsItsFreezeAtOnceIsHeard.
+func TestAThawThatFollowsItsFreezeAtOnceIsHeard(t *testing.T) {
+	t.Setenv("SHIM_MAX_FREEZE", time.Hour.String())
+	d := newDaemon(t)
+	file := filepath.Join(t.TempDir(), "stop")
+	p := d.start(sh(`echo begun; while [ ! -e ` + file + ` ]; do sleep 0.01; done`)...)
+	s := d.accept(0)
+	s.until("begun")
+	const times = 50
+	for id := range int64(times) {
+		s.send(wire.TypeFreeze, wire.Freeze{ID: id + 1})
+		s.send(wire.TypeThaw, wire.Freeze{ID: id + 1})
+	}
+	for range times {
+		s.expect(wire.TypeFrozen)
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.exit()
+	s.send(wire.TypeRelease, nil)
+	p.code()
+}

@@ -17,7 +17,8 @@ import (
 type agent interface {
 	daemonBack()
 	daemonGone()
-	freeze(id int64) (stopped bool)
+	freeze(id int64)
+	awaitFrozen() (stopped bool)
 	unfreeze(id int64) (was bool)
 	finish()
 }
@@ -39,12 +40,12 @@ type link struct {
 	mu     sync.Mutex
 	wake   sync.Cond
 	up     bool
-	lost   bool        // the connection the writer uses is gone
-	sent   int64       // last line sent on this connection
-	frozen wire.Freeze // a Frozen to send when all lines are
-	thawed int64       // a Thawed to send
-	term   bool        // Terminating is to be sent
-	ended  *wire.Exit  // Exit is to be sent when all lines are
+	lost   bool          // the connection the writer uses is gone
+	sent   int64         // last line sent on this connection
+	frozen []wire.Freeze // each a Frozen to send when all lines are
+	thawed int64         // a Thawed to send
+	term   bool          // Terminating is to be sent
+	ended  *wire.Exit    // Exit is to be sent when all lines are
 	told   struct{ term, exit bool }
 	reader *reader
 }
@@ -131,7 +132,7 @@ func (l *link) open(ctx context.Context) (net.Conn, error) {
 	line := min(welcome.Line, l.out.end())
 	l.out.ack(line)
 	l.mu.Lock()
-	l.up, l.lost, l.sent, l.frozen, l.thawed = true, false, line, wire.Freeze{}, 0
+	l.up, l.lost, l.sent, l.frozen, l.thawed = true, false, line, nil, 0
 	l.told.term, l.told.exit = false, false
 	l.mu.Unlock()
 	l.once.welcome.Do(func() { l.welcomed <- welcome })
@@ -181,7 +182,8 @@ func (l *link) read(conn net.Conn) error {
 			if err := f.Decode(&z); err != nil {
 				return err
 			}
-			go l.freeze(z.ID)
+			l.agent.freeze(z.ID) // before whatever is said next
+			go l.awaitFrozen(z.ID)
 		case wire.TypeThaw:
 			var z wire.Freeze
 			if err := f.Decode(&z); err != nil {
@@ -200,18 +202,19 @@ func (l *link) read(conn net.Conn) error {
 	}
 }
 
-// freeze stops the agent and, when all it wrote is on its way, says so.
-func (l *link) freeze(id int64) {
+// awaitFrozen waits until the agent is stopped and all it wrote is on its way, and
+// says so.
+func (l *link) awaitFrozen(id int64) {
 	l.mu.Lock()
 	r := l.reader
 	l.mu.Unlock()
-	stopped := l.agent.freeze(id)
+	stopped := l.agent.awaitFrozen()
 	if r != nil {
 		r.drain()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.frozen = wire.Freeze{ID: id, Running: !stopped}
+	l.frozen = append(l.frozen, wire.Freeze{ID: id, Running: !stopped})
 	l.wake.Broadcast()
 }
 
@@ -257,8 +260,9 @@ func (l *link) next() (send func(net.Conn) error, ok bool) {
 			l.sent = line.Number
 			return func(c net.Conn) error { return wire.WriteLine(c, line) }, true
 		}
-		if z := l.frozen; z.ID != 0 {
-			l.frozen = wire.Freeze{}
+		if len(l.frozen) > 0 {
+			z := l.frozen[0]
+			l.frozen = l.frozen[1:]
 			return func(c net.Conn) error { return wire.Write(c, wire.TypeFrozen, z) }, true
 		}
 		if e := l.ended; e != nil && !l.told.exit {

@@ -285,15 +285,24 @@ func (s *shim) daemonBack() {
 func (s *shim) daemonGone() {
 	unrecorded := s.out.pending()
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.away = unrecorded && !s.terminating && s.child != nil
-	s.mu.Unlock()
-	s.setFrozen(0)
+	s.setFrozenLocked(0)
 }
 
-// freeze stops the agent for a checkpoint and waits until it stands still. It
-// reports whether every process of it does.
-func (s *shim) freeze(id int64) bool {
-	s.setFrozen(id)
+// freeze stops the agent. Of several freezes the newest counts, in whatever order
+// they come.
+func (s *shim) freeze(id int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if id > s.frozen {
+		s.setFrozenLocked(id)
+	}
+}
+
+// awaitFrozen waits until the agent stands still, and reports whether every process
+// of it does.
+func (s *shim) awaitFrozen() bool {
 	s.mu.Lock()
 	c := s.child
 	s.mu.Unlock()
@@ -316,17 +325,15 @@ func (s *shim) expire(id int64) {
 // was stopped for that one.
 func (s *shim) unfreeze(id int64) bool {
 	s.mu.Lock()
-	same := s.frozen == id
-	s.mu.Unlock()
-	if same {
-		s.setFrozen(0)
+	defer s.mu.Unlock()
+	if s.frozen != id {
+		return false
 	}
-	return same
+	s.setFrozenLocked(0)
+	return true
 }
 
-func (s *shim) setFrozen(id int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *shim) setFrozenLocked(id int64) {
 	if s.thaw != nil {
 		s.thaw.Stop()
 		s.thaw = nil

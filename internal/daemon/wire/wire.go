@@ -17,7 +17,7 @@
 //	daemon  Ack{line}              recorded on disk: never to be sent again
 //	daemon  Freeze{id}             a checkpoint is about to be taken
 //	shim    Frozen{id, running}    the agent is stopped, all it wrote was sent
-//	daemon  Thaw{id}
+//	daemon  Thaw{id}               of the newest Freeze, when none is needed any more
 //	shim    Thawed{id}             the agent goes on without a Thaw: it took too long
 //	shim    Terminating{}          the shim was told to end (SIGTERM)
 //	shim    Exit{code}             the agent has ended, all it wrote was sent

@@ -1,0 +1,109 @@
+package run_test
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/clew-dev/clew/internal/daemon/daemontest"
+	"github.com/clew-dev/clew/internal/daemon/wire"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+)
+
+const riskyCall = `{"type":"tool_call","id":"%s","name":"Bash","input":{"command":"rm -rf src"}}`
+
+// manyFiles are more than are read in a moment: they are stored while the agent works.
+const manyFiles = 1200
+
+// untilThawed answers as a shim does until the agent would go on, having been stopped
+// so many times at least. Before it answers a stop it calls stopping with its number.
+func untilThawed(t *testing.T, a *daemontest.Shim, stops int64, stopping func(stop int64)) {
+	newest := int64(0)
+	for {
+		f, err := wire.Read(a.Reader)
+		if err != nil {
+			t.Errorf("while the agent is stopped: %v", err)
+			return
+		}
+		var z wire.Freeze
+		if f.Type == wire.TypeFreeze || f.Type == wire.TypeThaw {
+			if err := f.Decode(&z); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+		switch f.Type {
+		case wire.TypeFreeze:
+			newest = max(newest, z.ID)
+			stopping(z.ID)
+			a.Send(wire.TypeFrozen, z)
+		case wire.TypeThaw:
+			if z.ID == newest && newest >= stops {
+				return
+			}
+		}
+	}
+}
+
+func dear() func() time.Duration {
+	var used atomic.Int64
+	return func() time.Duration { return time.Duration(used.Add(int64(10 * time.Second))) }
+}
+
+func TestTheAgentOfARiskyCallStandsStillWhileMuchIsStored(t *testing.T) {
+	w := riskyWorld(t, "Exec")
+	d := w.Start(1)
+	a := w.Dial("s")
+	for i := range manyFiles {
+		w.Write(fmt.Sprintf("deps/%d", i), "before")
+	}
+	a.Say(fmt.Sprintf(riskyCall, "1"))
+	untilThawed(t, a, 1, func(int64) {})
+	w.Write("damage", "done")
+	w.Server.Until(t, "the checkpoint is durable", w.UID, durable(1))
+	if c := latest(w); c.GetRiskyTool().GetCallId() != "1" || c.GetFilesChanged() != manyFiles {
+		t.Errorf("the checkpoint before the call %q holds %d changes", c.GetRiskyTool().GetCallId(), c.GetFilesChanged())
+	}
+	finish(a, d, 0)
+}
+
+// TestARiskyCallIsCoveredByTheCheckpointThatIsBeingTaken: it was seen before the files
+// were read, and one of its own may be put off.
+func TestARiskyCallIsCoveredByTheCheckpointThatIsBeingTaken(t *testing.T) {
+	w := riskyWorld(t, "Exec")
+	w.ProcessorTime = dear()
+	d := w.Start(1)
+	a := w.Dial("s")
+	for i := range manyFiles {
+		w.Write(fmt.Sprintf("deps/%d", i), "before")
+	}
+	w.AskForCheckpoint("by-hand")
+	thawed := make(chan struct{})
+	go func() {
+		defer close(thawed)
+		untilThawed(t, a, 3, func(stop int64) {
+			switch stop {
+			case 1:
+				a.Say(fmt.Sprintf(riskyCall, "1"))
+			case 3:
+				time.Sleep(500 * time.Millisecond) // the call waits by now
+			}
+		})
+	}()
+	w.Server.Until(t, "the checkpoint is taken", w.UID, func(k *daemontest.Task) bool { return k.Checkpoints[1] != nil })
+	w.Write("damage", "done") // there is more to take from here on
+	w.Server.Until(t, "the call is told of", w.UID, func(k *daemontest.Task) bool {
+		return slices.ContainsFunc(k.Records, func(r *daemonv1.Record) bool { return r.GetEvent().GetReason() == "RiskyToolGuarded" })
+	})
+	if events := told(w); !slices.Contains(events, "RiskyToolGuarded: checkpoint 1 holds what was before the tool Bash") {
+		t.Errorf("%q", events)
+	}
+	<-thawed
+	w.Server.Until(t, "the checkpoint is durable", w.UID, durable(1))
+	if c := latest(w); c.GetNumber() != 1 || c.GetRequestedByName() != "by-hand" || c.GetFilesChanged() != manyFiles {
+		t.Errorf("checkpoint %d, for %q, holds %d changes", c.GetNumber(), c.GetRequestedByName(), c.GetFilesChanged())
+	}
+	finish(a, d, 0)
+}
