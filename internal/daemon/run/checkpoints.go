@@ -32,7 +32,6 @@ const (
 
 // takeCheckpoints takes checkpoints while the agent works, one at a time.
 func (d *daemon) takeCheckpoints(ctx context.Context) {
-	defer d.tellOfRest()
 	every := time.Duration(d.cfg.Pod.Policy.EverySeconds) * time.Second
 	d.taken = time.Now()
 	for {

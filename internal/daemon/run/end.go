@@ -82,6 +82,7 @@ func (d *daemon) last(ctx, work context.Context) error {
 	if err := d.recorder.interrupt(work); err != nil {
 		return err
 	}
+	d.tellOfEnded()
 	if err := errors.Join(d.noteSession(), d.noteRefusal(st)); err != nil {
 		return err
 	}

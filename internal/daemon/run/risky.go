@@ -23,8 +23,8 @@ import (
 const (
 	// maxGuarded bounds the calls that are known to have had their checkpoint.
 	maxGuarded = 1000
-	// maxSeen bounds the calls seen in the agent's output that wait for a checkpoint:
-	// of more at once, which only a flood is, the others are counted.
+	// maxSeen bounds the calls seen in the agent's output that wait for a checkpoint.
+	// Only a flood has more of them at once: those beyond are counted, and do not wait.
 	maxSeen = 32
 	// lookBurst is how often it is looked at any pace whether something has changed
 	// before a risky call; beyond that, it is each lookPause.
@@ -75,11 +75,12 @@ type guard struct {
 	over  chan struct{} // the last of those that waited has gone, and others were left out
 
 	mu      sync.Mutex
-	guarded []string  // calls that had their checkpoint, newest last
-	looked  time.Time // when it was last found that nothing had changed
-	halted  *halt     // the stop of the agent that calls share; nil for none
-	seen    int       // calls seen that wait
-	left    int       // calls that were too many to wait, and are not told of yet
+	guarded []string     // calls that had their checkpoint, newest last
+	looked  time.Time    // when it was last found that nothing had changed
+	halted  *halt        // the stop of the agent that calls share; nil for none
+	seen    int          // calls seen that wait
+	left    int          // calls that were too many to wait, and are not told of yet
+	untold  []*riskyCall // the others of which it is not told yet what came
 }
 
 // riskyCall is one that waits for its checkpoint.
@@ -96,15 +97,41 @@ func newGuard(cfg daemonapi.Config, adapter agent.Adapter) (*guard, []error) {
 }
 
 // enter counts a call that was seen; false if too many wait.
-func (g *guard) enter() bool {
+func (g *guard) enter(c *riskyCall) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.seen == maxSeen {
+	if g.seen == maxSeen || !g.noteLocked(c) {
 		g.left++
 		return false
 	}
 	g.seen++
 	return true
+}
+
+// ask counts a call that waits by itself.
+func (g *guard) ask(c *riskyCall) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.noteLocked(c) {
+		g.left++
+	}
+}
+
+// noteLocked keeps a call until it is told what came of it. There is room for all that
+// can wait; none wait any more, however many come, when the agent is about to end.
+func (g *guard) noteLocked(c *riskyCall) bool {
+	if len(g.untold) == maxSeen+maxAsking {
+		return false
+	}
+	g.untold = append(g.untold, c)
+	return true
+}
+
+// settled notes that there is nothing to tell of a call, or that it is being told.
+func (g *guard) settled(c *riskyCall) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.untold = slices.DeleteFunc(g.untold, func(other *riskyCall) bool { return other == c })
 }
 
 func (g *guard) leave() {
@@ -166,6 +193,13 @@ func (d *daemon) beforeTool(ctx context.Context, b wire.BeforeTool) {
 	if !g.tools.match(b.Name, b.Input, b.Cut) || g.known(b.ID) {
 		return
 	}
+	c := &riskyCall{ctx: ctx, tool: d.riskyTool(b.ID, b.Name, true), done: make(chan struct{})}
+	g.ask(c)
+	defer func() {
+		if ctx.Err() != nil {
+			g.settled(c) // who asked has gone, and does not run the tool
+		}
+	}()
 	// An agent that asks without end makes nobody look for changes without end.
 	if _, records := d.recorder.progress(); records == 0 {
 		select {
@@ -174,7 +208,7 @@ func (d *daemon) beforeTool(ctx context.Context, b wire.BeforeTool) {
 			return
 		}
 	}
-	d.await(ctx, &riskyCall{ctx: ctx, tool: d.riskyTool(b.ID, b.Name, true), done: make(chan struct{})})
+	d.await(ctx, c)
 }
 
 // toolCalled is told of each call in the agent's output, before it is recorded.
@@ -183,10 +217,10 @@ func (d *daemon) toolCalled(ctx context.Context, call *daemonv1.ToolCall) {
 	if g.asks || !g.tools.match(call.GetName(), call.GetInput(), call.GetInputPieces() != nil) || g.known(call.GetId()) {
 		return
 	}
-	if !g.enter() {
+	c := &riskyCall{ctx: ctx, tool: d.riskyTool(call.GetId(), call.GetName(), false), done: make(chan struct{})}
+	if !g.enter(c) {
 		return
 	}
-	c := &riskyCall{ctx: ctx, tool: d.riskyTool(call.GetId(), call.GetName(), false), done: make(chan struct{})}
 	go func() {
 		defer g.leave()
 		release := d.halt(ctx) // at once, whatever else is being done
@@ -262,6 +296,7 @@ func (g *guard) collect() {
 	g.held = slices.DeleteFunc(g.held, func(c *riskyCall) bool {
 		drop := c.ctx.Err() != nil || g.known(c.tool.GetCallId())
 		if drop {
+			g.settled(c)
 			close(c.done)
 		}
 		return drop
@@ -273,6 +308,7 @@ func (g *guard) release() []*riskyCall {
 	released := g.held
 	g.held = nil
 	for _, c := range released {
+		g.settled(c)
 		close(c.done)
 	}
 	return released
@@ -311,6 +347,21 @@ func (d *daemon) tellOfMore(told func(more int) (reason, message string, details
 	if err := d.taker.Event(reason, message, all); err != nil {
 		d.log.Error(err, "what came of risky tools could not be recorded")
 	}
+}
+
+// tellOfEnded tells of calls that still waited for a checkpoint when the agent ended. The
+// last one does not stand for them: it is taken of what they may have done.
+func (d *daemon) tellOfEnded() {
+	g := d.guard
+	g.mu.Lock()
+	waited := g.untold
+	g.untold = nil
+	g.mu.Unlock()
+	for _, c := range waited {
+		d.tellGuarded("RiskyToolUnguarded", c.tool, nil,
+			fmt.Sprintf("the tool %s was called without a checkpoint before it: the agent ended before one was taken", c.tool.GetName()))
+	}
+	d.tellOfRest()
 }
 
 // tellOfRest tells of calls that were left out when no checkpoint was taken any more
