@@ -14,10 +14,12 @@ const (
 	// lookPause is how soon it is looked again whether something has changed, if
 	// nothing had.
 	lookPause = time.Second
-	// An eighth of one processor goes to checkpoints that come one after the other,
-	// and to looking for changes: what they use is paid for by so many times as much
-	// waiting, as far as longestRest and longestHold allow. freeProcessorTime is what
-	// they may use at once before that. Pushes are not counted.
+	// Checkpoints that come one after the other may use an eighth of one processor,
+	// with looking for changes and packing the repository: so many times what they use
+	// is waited before the next one. Dear ones may use more than that, since nothing
+	// waits longer than longestRest or longestHold. freeProcessorTime is what they may
+	// use before anything waits. What else the daemon does, pushes above all, counts
+	// only as far as it happens meanwhile: the system counts for a process as a whole.
 	processorParts    = 8
 	freeProcessorTime = 5 * time.Second
 	// longestRest bounds how long a checkpoint waits for processor time that earlier

@@ -1,13 +1,20 @@
 package run
 
 import (
+	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/onsi/gomega"
+
+	"github.com/clew-dev/clew/internal/daemon/volume"
+	"github.com/clew-dev/clew/internal/worktree"
 )
 
-func TestCheckpointsTakeAnEighthOfAProcessorAtMost(t *testing.T) {
+// TestCheckpointsArePutOffForEightTimesWhatTheyUsedAMinuteAtMost, and for half a minute
+// where somebody waits for one.
+func TestCheckpointsArePutOffForEightTimesWhatTheyUsedAMinuteAtMost(t *testing.T) {
 	start := time.Now()
 	for name, c := range map[string]struct {
 		used        time.Duration // for each of ten checkpoints
@@ -37,4 +44,17 @@ func TestCheckpointsTakeAnEighthOfAProcessorAtMost(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestPackingTheRepositoryCountsAsACheckpointDoes(t *testing.T) {
+	g := gomega.NewWithT(t)
+	repo, err := worktree.Open(t.Context(), worktree.Config{Worktree: t.TempDir(), GitDir: filepath.Join(t.TempDir(), "git")})
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	defer repo.Close()
+	const each = 10 * time.Second
+	used := time.Duration(0)
+	d := &daemon{log: logr.Discard(), pace: newPace(1), volume: &volume.Volume{Repo: repo},
+		cfg: Config{ProcessorTime: func() time.Duration { used += each; return used }}}
+	d.maintain(t.Context())
+	g.Expect(d.pace.free).To(gomega.Equal(freeProcessorTime - each))
 }
