@@ -222,8 +222,8 @@ func TestTheMarkOutlivesWhatWasLost(t *testing.T) {
 		cut(t, filepath.Join(dir, "00000000000000000006.log"), 0)
 		for range 3 {
 			s := open(t, dir)
-			if s.Mark() != mark {
-				t.Errorf("mark %v", s.Mark())
+			if s.Mark() != mark || !s.Unsure() {
+				t.Errorf("mark %v, unsure %v: the records are lost, and their sequences would be given again", s.Mark(), s.Unsure())
 			}
 			kill(s)
 		}

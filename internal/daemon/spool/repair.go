@@ -53,6 +53,7 @@ func (s *Spool) repair(seg *segment) (contents, error) {
 		at = part.next
 	}
 	if len(good) == 0 {
+		found.tailLost = true // it was made with an entry
 		if found.mark, err = s.markFor(seg); err != nil {
 			return found, err
 		}
