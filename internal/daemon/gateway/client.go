@@ -34,8 +34,8 @@ var (
 	// ErrNotFound: the server does not know the checkpoint, or not the task.
 	ErrNotFound = errors.New("the server does not know it")
 	// ErrSourceAwaited: the history has lost the checkpoint that the task was started
-	// from. It is waited for; see HasBegun. It is an ErrNotFound, too.
-	ErrSourceAwaited = fmt.Errorf("%w: the history has lost the checkpoint that the task was started from", ErrNotFound)
+	// from. It is waited for; see HasBegun. It is an AwaitedError and an ErrNotFound, too.
+	ErrSourceAwaited = errors.New("the history has lost the checkpoint that the task was started from")
 	// ErrRefused: the server takes this pod for none of this task's.
 	ErrRefused = errors.New("the server refuses this pod")
 	// ErrForeign: the server has another record than the one given, by the same
@@ -125,7 +125,8 @@ func New(cfg Config) (*Client, error) {
 	if s := cfg.Source; s != nil {
 		begin.Source = &daemonv1.Source{TaskUid: s.TaskUID, Checkpoint: s.Checkpoint, IncludeConversation: s.IncludeConversation, Position: s.Position}
 	}
-	return &Client{rpc: rpc, begin: begin, source: sourceWait{patience: cmp.Or(cfg.SourceWait, 6*time.Minute)}}, nil
+	source := fmt.Sprintf("checkpoint %d of the task with UID %s", begin.GetSource().GetCheckpoint(), begin.GetSource().GetTaskUid())
+	return &Client{rpc: rpc, begin: begin, source: sourceWait{patience: cmp.Or(cfg.SourceWait, 6*time.Minute), source: source}}, nil
 }
 
 // identified adds the pod's token to each request.
@@ -206,7 +207,7 @@ func (c *Client) Begin(ctx context.Context) (*daemonv1.BeginResponse, error) {
 	r, err := c.rpc.Begin(ctx, connect.NewRequest(request))
 	err = classify("begin the attempt at the server", err)
 	if request.Source != nil {
-		err = c.source.heard(err)
+		err = c.source.heard(time.Now(), err)
 	}
 	if err != nil {
 		return nil, err
@@ -216,9 +217,9 @@ func (c *Client) Begin(ctx context.Context) (*daemonv1.BeginResponse, error) {
 
 // HasBegun says that the task has begun before, and that its volume has what it
 // needs. If the history has lost the checkpoint that the task was started from, the
-// source's daemon may send it again; Begin waits for that for some minutes, and
-// then has the conversation begin without what it had there. A task that was never
-// at work waits for as long as it takes.
+// source's daemon may send it again; Begin waits for that for some minutes, and then
+// has the conversation begin without what it had there, unless the server hears of that
+// daemon. A task that was never at work waits for as long as it takes.
 func (c *Client) HasBegun() { c.source.begin() }
 
 // Append stores records and returns the sequence up to which all are stored.

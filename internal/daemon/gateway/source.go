@@ -7,14 +7,46 @@ import (
 	"time"
 )
 
+// longestWait is for how long the server has a task wait whose source it hears of.
+const longestWait = 30 * time.Minute
+
+// AwaitedError is ErrSourceAwaited where it is known what is waited for.
+type AwaitedError struct {
+	// Source names the checkpoint, and Since is when it was first missing.
+	Source string
+	Since  time.Time
+	// Patience is how long it is waited for if nothing is heard of its daemon.
+	Patience time.Duration
+
+	err error
+}
+
+// Error implements error. It says nothing of err, of which it is the meaning.
+func (e *AwaitedError) Error() string {
+	return fmt.Sprintf("the history store has lost %s, from which this task was started: since %s the task waits for the source's pod to send it again, and after %.0f minutes, or %.0f while that is at work, it goes on without what it took over",
+		e.Source, e.Since.UTC().Format("15:04 UTC"), e.Patience.Minutes(), longestWait.Minutes())
+}
+
+// Is says that it is an ErrSourceAwaited.
+func (e *AwaitedError) Is(target error) bool { return target == ErrSourceAwaited }
+
+// Unwrap makes it the error that the server gave, too.
+func (e *AwaitedError) Unwrap() error { return e.err }
+
 // sourceWait is how a task that has begun waits for the checkpoint that it was
 // started from.
 type sourceWait struct {
 	patience time.Duration
+	// source names the checkpoint.
+	source string
 
 	mu    sync.Mutex
 	begun bool
 	since time.Time // when it was first missing; zero if it is not
+	// waited is for how long it was. What lies before and after another error does
+	// not count: the source's daemon, too, has yet to come back then.
+	waited time.Duration
+	last   time.Time // when it was last missing; zero after another error
 }
 
 func (w *sourceWait) begin() {
@@ -27,20 +59,29 @@ func (w *sourceWait) begin() {
 func (w *sourceWait) over() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.begun && !w.since.IsZero() && time.Since(w.since) >= w.patience
+	return w.begun && !w.since.IsZero() && w.waited >= w.patience
 }
 
 // heard takes the answer to a Begin in.
-func (w *sourceWait) heard(err error) error {
+func (w *sourceWait) heard(now time.Time, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.begun || !errors.Is(err, ErrNotFound) {
-		// After an outage the source's daemon, too, has yet to come back.
-		w.since = time.Time{}
+	switch {
+	case !w.begun:
+		return err
+	case err == nil:
+		w.since, w.waited, w.last = time.Time{}, 0, time.Time{}
+		return nil
+	case !errors.Is(err, ErrNotFound):
+		w.last = time.Time{}
 		return err
 	}
 	if w.since.IsZero() {
-		w.since = time.Now()
+		w.since = now
 	}
-	return fmt.Errorf("%w; after %s the task goes on without the conversation it had there: %w", ErrSourceAwaited, w.patience, err)
+	if !w.last.IsZero() {
+		w.waited += now.Sub(w.last)
+	}
+	w.last = now
+	return &AwaitedError{Source: w.source, Since: w.since, Patience: w.patience, err: err}
 }

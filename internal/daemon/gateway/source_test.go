@@ -3,19 +3,52 @@ package gateway
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/onsi/gomega"
 )
 
 func TestASourceIsAwaitedByWhoHasBegun(t *testing.T) {
 	g, w := gomega.NewWithT(t), sourceWait{}
-	g.Expect(w.heard(ErrNotFound)).To(gomega.Equal(ErrNotFound))
+	now := time.Now()
+	g.Expect(w.heard(now, ErrNotFound)).To(gomega.Equal(ErrNotFound))
 	g.Expect(w.over()).To(gomega.BeFalse(), "it has nothing to begin with")
 	w.begin()
 	g.Expect(w.over()).To(gomega.BeFalse(), "nothing is missing")
-	g.Expect(w.heard(ErrNotFound)).To(gomega.MatchError(ErrSourceAwaited))
+	g.Expect(w.heard(now, ErrNotFound)).To(gomega.And(gomega.MatchError(ErrSourceAwaited), gomega.MatchError(ErrNotFound)))
 	g.Expect(w.over()).To(gomega.BeTrue())
-	g.Expect(w.heard(errors.New("down"))).NotTo(gomega.MatchError(ErrSourceAwaited))
-	g.Expect(w.over()).To(gomega.BeFalse(), "after an outage everybody has yet to come back")
-	g.Expect(w.heard(nil)).To(gomega.Succeed())
+	g.Expect(w.heard(now, errors.New("down"))).NotTo(gomega.MatchError(ErrSourceAwaited))
+	g.Expect(w.heard(now, nil)).To(gomega.Succeed())
+	g.Expect(w.over()).To(gomega.BeFalse(), "nothing is missing any more")
+}
+
+// After a restore all daemons send at once: one of many answers may be that there is
+// no place, say.
+func TestOtherErrorsOnlyPutOffHowLongASourceIsAwaited(t *testing.T) {
+	g, w := gomega.NewWithT(t), sourceWait{patience: 6 * time.Minute}
+	w.begin()
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	hear := func(after time.Duration, err error) {
+		now = now.Add(after)
+		_ = w.heard(now, err)
+	}
+	hear(0, ErrNotFound)
+	hear(5*time.Minute, ErrNotFound)
+	hear(time.Second, errors.New("busy"))
+	hear(time.Hour, ErrNotFound)
+	g.Expect(w.over()).To(gomega.BeFalse(), "in an outage, the source cannot come back either")
+	hear(59*time.Second, ErrNotFound)
+	g.Expect(w.over()).To(gomega.BeFalse())
+	hear(time.Second, ErrNotFound)
+	g.Expect(w.over()).To(gomega.BeTrue(), "six minutes in all")
+}
+
+func TestWhatAwaitsItsSourceSaysSoInOneSentence(t *testing.T) {
+	g, w := gomega.NewWithT(t), sourceWait{patience: 6 * time.Minute, source: "checkpoint 7 of the task with UID u"}
+	w.begin()
+	at := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	_ = w.heard(at, ErrNotFound)
+	err := w.heard(at.Add(time.Minute), classify("begin", ErrNotFound))
+	g.Expect(err).To(gomega.MatchError("the history store has lost checkpoint 7 of the task with UID u, from which this task was started: " +
+		"since 12:00 UTC the task waits for the source's pod to send it again, and after 6 minutes, or 30 while that is at work, it goes on without what it took over"))
 }

@@ -63,10 +63,18 @@ func (f *failure) Error() string { return f.message }
 // sourceMissing is the error of a fork whose source's checkpoint the server does
 // not know. The manager has seen that checkpoint in the history, so the store has
 // gone back in time since: the source's own daemon tells it again when it next runs.
-type sourceMissing struct{ err error }
+type sourceMissing struct {
+	source daemonapi.Source
+	err    error
+}
 
 func (e *sourceMissing) Error() string {
-	return "the history store does not have, or has lost, the checkpoint that the task starts from; it is tried again, and a resume of the source task sends it again: " + e.err.Error()
+	var awaited *gateway.AwaitedError
+	if errors.As(e.err, &awaited) {
+		return awaited.Error() // unlike a task that was never at work, it does not wait for ever
+	}
+	return fmt.Sprintf("the history store does not have, or has lost, checkpoint %d of the task with UID %s, which this task starts from: a resume of that task sends it again",
+		e.source.Checkpoint, e.source.TaskUID)
 }
 
 func (e *sourceMissing) Unwrap() error { return e.err }

@@ -195,7 +195,7 @@ func (p *preparer) begin(ctx context.Context) error {
 	return p.retry(ctx, func() error {
 		begun, err := p.cfg.Server.Begin(ctx)
 		if errors.Is(err, gateway.ErrNotFound) && p.cfg.Pod.Source != nil {
-			return &sourceMissing{err}
+			return &sourceMissing{*p.cfg.Pod.Source, err}
 		}
 		if err != nil {
 			return of(placeServer, err)

@@ -17,16 +17,20 @@ const (
 	maxProblem = 900
 )
 
-// retry calls f until it succeeds, fails for good, or RetryFor is over; what is
-// waited for by another clock is waited for. What has
-// failed for a moment is told, so that a task that waits says for what.
+// retry calls f until it succeeds, fails for good, or has failed for RetryFor. A source
+// is waited for by another clock, and what fails after that begins anew. What has failed
+// for a moment is told, so that a task that waits says for what.
 func (p *preparer) retry(ctx context.Context, f func() error) error {
 	begun := time.Now()
+	failing := begun
 	told := ""
 	var wait backoff.Backoff
 	for {
 		err := f()
-		late := time.Since(begun) > p.cfg.RetryFor && !errors.Is(err, gateway.ErrSourceAwaited)
+		if errors.Is(err, gateway.ErrSourceAwaited) {
+			failing = time.Now()
+		}
+		late := time.Since(failing) > p.cfg.RetryFor
 		if err == nil || !again(err) || late || ctx.Err() != nil {
 			if told != "" && err == nil {
 				p.tell(ctx, nil)

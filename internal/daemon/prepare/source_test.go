@@ -88,6 +88,8 @@ func TestAForkDoesNotStartWithoutItsSource(t *testing.T) {
 		if r.Reason != "CheckpointNotFound" || r.Permanent {
 			t.Errorf("%+v", r)
 		}
+		expect(t, "message", r.Message, "the history store does not have, or has lost, checkpoint 2 of the task with UID "+source.UID+
+			", which this task starts from: a resume of that task sends it again")
 	}
 	source.Prepare(2, nil)
 	w.Prepare(1, nil)

@@ -1,0 +1,38 @@
+package prepare
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onsi/gomega"
+
+	"github.com/clew-dev/clew/internal/daemon/gateway"
+)
+
+// A source is waited for longer than anything else, and one answer of another kind
+// meanwhile is not the end.
+func TestWhatFailsWhileASourceIsAwaitedHasTimeOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gomega.NewWithT(t)
+		p := &preparer{cfg: Config{RetryFor: 5 * time.Minute, TellAfter: time.Hour}}
+		began := time.Now()
+		busy := false
+		g.Expect(p.retry(t.Context(), func() error {
+			switch waited := time.Since(began); {
+			case waited > 7*time.Minute:
+				return nil
+			case waited > 6*time.Minute && !busy:
+				busy = true
+				return of(placeServer, errors.New("no place"))
+			}
+			return &sourceMissing{err: gateway.ErrSourceAwaited}
+		})).To(gomega.Succeed())
+		g.Expect(busy).To(gomega.BeTrue())
+		down := of(placeServer, errors.New("down"))
+		began = time.Now()
+		g.Expect(p.retry(t.Context(), func() error { return down })).To(gomega.MatchError(down))
+		g.Expect(time.Since(began)).To(gomega.BeNumerically("~", 5*time.Minute, 20*time.Second))
+	})
+}
