@@ -56,7 +56,7 @@ func sourceLostText(source history.Source) string {
 		what = fmt.Sprintf("The first %d messages of the conversation", source.Position)
 	}
 	return fmt.Sprintf("The history has a gap: %s, which this task took over from checkpoint %d of the task with UID %s, were lost when the history store was put back to an older copy.",
-		what, source.Checkpoint, source.TaskUID)
+		what, source.Checkpoint, shorten(clean(source.TaskUID), maxToolName))
 }
 
 // maxRefusal is how long, in bytes, the reason of a refusal may be.

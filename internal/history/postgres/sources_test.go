@@ -189,3 +189,21 @@ func TestWhoWaitedForASourceIsForgotten(t *testing.T) {
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	g.Expect(waiting()).To(gomega.BeZero())
 }
+
+// TestTheNameOfALostSourceIsShortened: it is what a pod says.
+func TestTheNameOfALostSourceIsShortened(t *testing.T) {
+	c := newClockwork(t)
+	fork, source := taskNamed("fork"), from(strings.Repeat("x", 1<<20), 7)
+	for range 6 {
+		c.refused(fork, source)
+		c.minutes(1)
+	}
+	if _, err := c.store.Begin(t.Context(), fork, 3, source, history.BeginOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range begin(t, c.store, fork, 3).texts() {
+		if len(text) > 1000 {
+			t.Errorf("%d bytes of %s", len(text), text[:200])
+		}
+	}
+}

@@ -15,15 +15,21 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
+// maxSourcePosition is how many messages a conversation may have, at most, of which a
+// task is told that they are lost.
+const maxSourcePosition = 1 << 32
+
 func sourceOf(m *daemonv1.Source) (*history.Source, error) {
 	if m == nil {
 		return nil, nil
 	}
-	if m.GetTaskUid() == "" || m.GetCheckpoint() < 1 {
-		return nil, invalid("a source needs the UID of a task and the number of one of its checkpoints")
+	if uid := m.GetTaskUid(); uid == "" || len(uid) > maxNameBytes || strings.ContainsRune(uid, 0) || m.GetCheckpoint() < 1 {
+		return nil, invalid("a source needs the UID of a task, of at most %d bytes without NUL, and the number of one of its checkpoints", maxNameBytes)
 	}
+	// How much was lost is added up, and the pod's word is all that there is for it.
+	position := min(max(m.GetPosition(), 0), maxSourcePosition)
 	return &history.Source{TaskUID: m.GetTaskUid(), Checkpoint: m.GetCheckpoint(), IncludeConversation: m.GetIncludeConversation(),
-		MayBeLost: m.GetMayBeLost(), Position: max(m.GetPosition(), 0)}, nil
+		MayBeLost: m.GetMayBeLost(), Position: position}, nil
 }
 
 func problemOf(m *daemonv1.Problem) (*history.Problem, error) {
