@@ -35,7 +35,7 @@ type Store interface {
 	CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Checkpoint, error)
 	RecordEvents(ctx context.Context, events []history.Event) error
 	// RecordedTransitions is the number up to which all transitions are recorded.
-	RecordedTransitions(ctx context.Context, taskUID string) (int64, error)
+	RecordedTransitions(ctx context.Context, namespace, taskUID string) (int64, error)
 	// ResolvePosition finds the turn boundary of a place in the active branch,
 	// and the newest checkpoint that is not after it.
 	ResolvePosition(ctx context.Context, taskUID string, query history.PositionQuery) (history.Resolved, error)

@@ -75,9 +75,9 @@ func (g *guard) RecordEvents(ctx context.Context, events []history.Event) error 
 	return g.call(ctx, func(ctx context.Context) error { return g.store.RecordEvents(ctx, events) })
 }
 
-func (g *guard) RecordedTransitions(ctx context.Context, taskUID string) (n int64, err error) {
+func (g *guard) RecordedTransitions(ctx context.Context, namespace, taskUID string) (n int64, err error) {
 	err = g.call(ctx, func(ctx context.Context) error {
-		n, err = g.store.RecordedTransitions(ctx, taskUID)
+		n, err = g.store.RecordedTransitions(ctx, namespace, taskUID)
 		return err
 	})
 	return n, err

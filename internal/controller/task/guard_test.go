@@ -38,7 +38,7 @@ func (c *counting) SnapshotsAfter(context.Context, string, int64, int) ([]histor
 	return nil, c.err
 }
 
-func (c *counting) RecordedTransitions(context.Context, string) (int64, error) {
+func (c *counting) RecordedTransitions(context.Context, string, string) (int64, error) {
 	c.calls++
 	return 0, c.err
 }

@@ -63,7 +63,7 @@ func (r *Reconciler) recordAgain(ctx context.Context, task *v1alpha1.Task, m *kn
 // restore records what status.history still has of what the history store has
 // lost: it was put back to an older copy.
 func (r *Reconciler) restore(ctx context.Context, task *v1alpha1.Task, m *known) error {
-	has, err := r.Store.RecordedTransitions(ctx, string(task.UID))
+	has, err := r.Store.RecordedTransitions(ctx, task.Namespace, string(task.UID))
 	if err != nil {
 		return err
 	}

@@ -144,4 +144,6 @@ func TestADeletedHistoryIsKnown(t *testing.T) {
 // deleted is a store that keeps nothing of the task any more.
 type deleted struct{ *recording }
 
-func (deleted) RecordedTransitions(context.Context, string) (int64, error) { return math.MaxInt64, nil }
+func (deleted) RecordedTransitions(context.Context, string, string) (int64, error) {
+	return math.MaxInt64, nil
+}

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -161,7 +162,7 @@ func TestTransitionsOfARestoredStatusAreRecorded(t *testing.T) {
 	if got := reasonsOf(t, w); got != "TaskRewound TaskCompleted TaskStarted" && got != "TaskRewound TaskStarted TaskCompleted" {
 		t.Fatalf("timeline %s", got)
 	}
-	if n, err := w.store.RecordedTransitions(t.Context(), w.task.UID); n != 2 || err != nil {
+	if n, err := w.store.RecordedTransitions(t.Context(), w.task.Namespace, w.task.UID); n != 2 || err != nil {
 		t.Fatalf("%d, %v", n, err)
 	}
 }
@@ -179,7 +180,7 @@ func TestTransitionsCountAsRecordedUpToTheFirstThatIsMissing(t *testing.T) {
 			events = append(events, e)
 		}
 		g.Expect(w.store.RecordEvents(t.Context(), events)).To(gomega.Succeed())
-		through, err := w.store.RecordedTransitions(t.Context(), w.task.UID)
+		through, err := w.store.RecordedTransitions(t.Context(), w.task.Namespace, w.task.UID)
 		g.Expect(err).NotTo(gomega.HaveOccurred())
 		return through
 	}
@@ -189,6 +190,26 @@ func TestTransitionsCountAsRecordedUpToTheFirstThatIsMissing(t *testing.T) {
 	g.Expect(record(0, 3, 4, 5, 6, 7)).To(gomega.BeEquivalentTo(7))
 	g.Expect(record(0, 5)).To(gomega.BeEquivalentTo(7))
 	g.Expect(record(20, 20, 21)).To(gomega.BeEquivalentTo(21), "nobody has those before number 20 any more")
+}
+
+// TestADeletionElsewhereSaysNothingOfATask: an import says which UID it has.
+func TestADeletionElsewhereSaysNothingOfATask(t *testing.T) {
+	g := gomega.NewWithT(t)
+	dsn := pg.Database(t)
+	store := openAt(t, dsn)
+	deleted := func(namespace string) {
+		_, err := connect(t, dsn).Exec(t.Context(), "INSERT INTO deleted_tasks (uid, namespace) VALUES ($1, $2)", "uid", namespace)
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+	}
+	recorded := func() int64 {
+		through, err := store.RecordedTransitions(t.Context(), "team", "uid")
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		return through
+	}
+	deleted("other")
+	g.Expect(recorded()).To(gomega.BeZero())
+	deleted("team")
+	g.Expect(recorded()).To(gomega.BeEquivalentTo(math.MaxInt64))
 }
 
 // TestTheStoreIsPutBackToAnOlderCopy: a writer that still has the records sends

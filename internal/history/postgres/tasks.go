@@ -223,8 +223,8 @@ func (s *Store) PushedCheckpoints(ctx context.Context, taskUID string) (durable,
 
 // RecordedTransitions is the number up to which all transitions of the task are
 // recorded; the highest number there is if the task's history was deleted.
-func (s *Store) RecordedTransitions(ctx context.Context, taskUID string) (int64, error) {
-	n, err := s.read().RecordedTransitions(ctx, taskUID)
+func (s *Store) RecordedTransitions(ctx context.Context, namespace, taskUID string) (int64, error) {
+	n, err := s.read().RecordedTransitions(ctx, sqlc.RecordedTransitionsParams{TaskUid: taskUID, Namespace: namespace})
 	return n, wrap(err, "read which transitions of the task with UID "+taskUID+" are recorded")
 }
 

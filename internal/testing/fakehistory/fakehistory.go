@@ -232,7 +232,7 @@ func (s *Store) CheckpointsAfter(_ context.Context, taskUID string, after int64,
 }
 
 // RecordedTransitions implements the store of the manager.
-func (s *Store) RecordedTransitions(_ context.Context, taskUID string) (int64, error) {
+func (s *Store) RecordedTransitions(_ context.Context, _, taskUID string) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.unavailable(); err != nil {

@@ -39,9 +39,10 @@ ON CONFLICT (task_uid) DO UPDATE SET sequence = CASE
 END;
 
 -- name: RecordedTransitions :one
--- Of a task whose history was deleted nothing is missing.
+-- Of a task whose history was deleted nothing is missing. Imports choose their UIDs:
+-- what another namespace has brought and deleted says nothing of the task.
 SELECT CASE
-    WHEN EXISTS (SELECT FROM deleted_tasks d WHERE d.uid = @task_uid) THEN 9223372036854775807
+    WHEN EXISTS (SELECT FROM deleted_tasks d WHERE d.uid = @task_uid AND d.namespace IN (@namespace, '')) THEN 9223372036854775807
     ELSE coalesce((SELECT r.sequence FROM recorded_transitions r WHERE r.task_uid = @task_uid), 0)
 END::bigint;
 

@@ -272,14 +272,20 @@ func (q *Queries) NoteTransitions(ctx context.Context, arg NoteTransitionsParams
 
 const recordedTransitions = `-- name: RecordedTransitions :one
 SELECT CASE
-    WHEN EXISTS (SELECT FROM deleted_tasks d WHERE d.uid = $1) THEN 9223372036854775807
+    WHEN EXISTS (SELECT FROM deleted_tasks d WHERE d.uid = $1 AND d.namespace IN ($2, '')) THEN 9223372036854775807
     ELSE coalesce((SELECT r.sequence FROM recorded_transitions r WHERE r.task_uid = $1), 0)
 END::bigint
 `
 
-// Of a task whose history was deleted nothing is missing.
-func (q *Queries) RecordedTransitions(ctx context.Context, taskUid string) (int64, error) {
-	row := q.db.QueryRow(ctx, recordedTransitions, taskUid)
+type RecordedTransitionsParams struct {
+	TaskUid   string
+	Namespace string
+}
+
+// Of a task whose history was deleted nothing is missing. Imports choose their UIDs:
+// what another namespace has brought and deleted says nothing of the task.
+func (q *Queries) RecordedTransitions(ctx context.Context, arg RecordedTransitionsParams) (int64, error) {
+	row := q.db.QueryRow(ctx, recordedTransitions, arg.TaskUid, arg.Namespace)
 	var column_1 int64
 	err := row.Scan(&column_1)
 	return column_1, err
