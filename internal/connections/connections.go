@@ -13,7 +13,9 @@
 //
 // Connections of those who are known are bounded by whom they are of and by the
 // namespace, which gets half of all, and the last third of all is for namespaces that
-// have none; all of them are bounded by the memory that they may take. So a thousand
+// have none; all of them are bounded by the memory that they may take. What the API
+// server and Clew itself have open is none of the namespaces', and they wait for none:
+// nobody's namespace is without what is asked by them. So a thousand
 // pods behind one address, as they are on a network that translates addresses or on
 // that of a node, have room: each is a stranger for a moment. But they share that
 // moment: a hostile one among them makes the others' new connections wait.
@@ -22,7 +24,6 @@ package connections
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"net"
 	"sync"
 	"time"
@@ -55,7 +56,7 @@ type Listener struct {
 	net.Listener
 	limits    Limits
 	strangers *places.Places
-	known     *places.Places
+	known     *places.Places // of namespaces
 	times     times
 	ready     chan net.Conn
 	failed    chan error
@@ -63,7 +64,9 @@ type Listener struct {
 	ended context.Context
 	end   context.CancelFunc
 
-	mu           sync.Mutex
+	mu sync.Mutex
+	// ofNone counts the connections of callers of no namespace by their names.
+	ofNone       map[string]int
 	paces        *cache.LRUExpireCache
 	waiting      map[string]int
 	waitingInAll int
@@ -87,7 +90,7 @@ func limit(inner net.Listener, limits Limits, times times) *Listener {
 		Listener: netutil.LimitListener(inner, limits.InAll), limits: limits, times: times,
 		strangers: places.New(limits.Strangers), known: places.New(limits.InAll),
 		ready: make(chan net.Conn), failed: make(chan error), ended: ended, end: end,
-		paces: cache.NewLRUExpireCache(pacesKept), waiting: map[string]int{},
+		paces: cache.NewLRUExpireCache(pacesKept), waiting: map[string]int{}, ofNone: map[string]int{},
 	}
 	go l.run()
 	return l
@@ -233,29 +236,52 @@ func (c *connection) Close() error {
 func (c *connection) giveBack() {
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()
+	if !c.closed {
+		c.leave()
+	}
 	c.closed = true
-	c.leave()
 }
 
-// know makes a stranger's connection that of somebody; false if they have as many as
+// know makes a stranger's connection that of somebody, unless they have as many as
 // they may.
-func (c *connection) know(caller Caller) bool {
+func (c *connection) know(caller Caller) {
 	l := c.listener
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c.known || c.closed {
-		return true
+		return
 	}
-	leave, err := l.known.Try(
-		places.Share{Of: caller.Name, Places: caller.Most},
-		places.Share{Of: "namespace/" + caller.Namespace, Places: (l.limits.InAll + 1) / 2})
-	if err != nil {
-		return false
+	leave, ok := l.place(caller)
+	if !ok {
+		return
 	}
 	c.leave()
 	c.known, c.leave = true, leave
 	c.impatient.Stop()
-	return true
+}
+
+// place takes a place for a connection of somebody's; false if there is none. The lock
+// is held, and to give the place back as well.
+func (l *Listener) place(caller Caller) (leave func(), ok bool) {
+	if caller.Namespace == "" {
+		return l.placeOfNone(caller)
+	}
+	leave, err := l.known.Try(
+		places.Share{Of: caller.Name, Places: caller.Most},
+		places.Share{Of: "namespace/" + caller.Namespace, Places: (l.limits.InAll + 1) / 2})
+	return leave, err == nil
+}
+
+func (l *Listener) placeOfNone(caller Caller) (leave func(), ok bool) {
+	if l.ofNone[caller.Name] >= caller.Most {
+		return nil, false
+	}
+	l.ofNone[caller.Name]++
+	return func() {
+		if l.ofNone[caller.Name]--; l.ofNone[caller.Name] == 0 {
+			delete(l.ofNone, caller.Name)
+		}
+	}, true
 }
 
 type key struct{}
@@ -285,17 +311,11 @@ type Caller struct {
 	Most            int
 }
 
-// ErrTooMany says that a caller, or their namespace, has as many connections as it may
-// have.
-var ErrTooMany = errors.New("too many connections of one caller, or of one namespace, are open")
-
 // Known says whose the connection is of the request with that context. It is no
-// stranger's from then on, unless there are so many of theirs already: what else it is
-// then used for must end soon, as a stranger's does.
-func Known(ctx context.Context, caller Caller) error {
-	c, ok := ctx.Value(key{}).(*connection)
-	if ok && !c.know(caller) {
-		return ErrTooMany
+// stranger's from then on, unless they, or their namespace, have as many as they may: it
+// is then served all the same, and closed as soon as a stranger's.
+func Known(ctx context.Context, caller Caller) {
+	if c, ok := ctx.Value(key{}).(*connection); ok { // else of a listener without limits
+		c.know(caller)
 	}
-	return nil // known, or of a listener without limits
 }

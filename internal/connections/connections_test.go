@@ -1,6 +1,7 @@
 package connections
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -77,7 +78,7 @@ func serve(t *testing.T, limits Limits, patience time.Duration) caller {
 	}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if token := r.Header.Get("Authorization"); token != "" {
-			_ = Known(r.Context(), Caller{Namespace: "team", Name: token, Most: 2})
+			Known(r.Context(), Caller{Namespace: "team", Name: token, Most: 2})
 		}
 	}))
 	server.Listener.Close()
@@ -161,7 +162,7 @@ func TestAConnectionOfOneWhoIsKnownStays(t *testing.T) {
 	g := gomega.NewWithT(t)
 	_, accepted := pair(t, roomy)
 	g.Expect(Stranger(Context(t.Context(), accepted))).To(gomega.BeTrue())
-	g.Expect(Known(Context(t.Context(), accepted), ann)).To(gomega.Succeed())
+	g.Expect(known(Context(t.Context(), accepted), ann)).To(gomega.BeTrue())
 	g.Expect(Stranger(Context(t.Context(), accepted))).To(gomega.BeFalse())
 	accepted.(*connection).expire()
 	_, err := accepted.Write([]byte("still there"))
@@ -200,12 +201,12 @@ func TestWhereTooManyWaitTheNextIsClosed(t *testing.T) {
 func TestNothingIsLeftOfClosedConnections(t *testing.T) {
 	g := gomega.NewWithT(t)
 	l, accepted := pair(t, roomy)
-	g.Expect(Known(Context(t.Context(), accepted), ann)).To(gomega.Succeed())
-	g.Expect(Known(Context(t.Context(), accepted), ann)).To(gomega.Succeed())
-	g.Expect(Known(Context(t.Context(), another(t, l)), ann)).To(gomega.MatchError(ErrTooMany))
+	g.Expect(known(Context(t.Context(), accepted), ann)).To(gomega.BeTrue())
+	g.Expect(known(Context(t.Context(), accepted), ann)).To(gomega.BeTrue())
+	g.Expect(known(Context(t.Context(), another(t, l)), ann)).To(gomega.BeFalse())
 	accepted.Close()
 	_ = accepted.Close() // closed already
-	g.Expect(Known(Context(t.Context(), another(t, l)), ann)).To(gomega.Succeed())
+	g.Expect(known(Context(t.Context(), another(t, l)), ann)).To(gomega.BeTrue())
 	g.Expect(l.waiting).To(gomega.BeEmpty())
 	g.Expect(l.waitingInAll).To(gomega.BeZero())
 	g.Expect(l.Close()).To(gomega.Succeed())
@@ -234,28 +235,80 @@ func another(t *testing.T, l *Listener) net.Conn {
 	return accepted
 }
 
+// known says that a connection is somebody's.
+func known(ctx context.Context, caller Caller) bool {
+	Known(ctx, caller)
+	return !Stranger(ctx)
+}
+
 // ann may have one connection.
 var ann = Caller{Namespace: "team", Name: "ann", Most: 1}
 
-// One namespace may have any number of accounts that read code, each with a token.
+// account is one of a namespace that reads code, with a token of its own. There may be
+// any number of them.
+func account(namespace string, n int) Caller {
+	return Caller{Namespace: namespace, Name: fmt.Sprint("reader/", namespace, "/", n), Most: 32}
+}
+
+// crowd opens connections of a namespace until one is not known any more, and says how
+// many are: one more than expected, at most.
+func crowd(t *testing.T, l *Listener, namespace string, expected int) (n int) {
+	t.Helper()
+	for n <= expected && known(Context(t.Context(), another(t, l)), account(namespace, n)) {
+		n++
+	}
+	return n
+}
+
 func TestTheConnectionsOfANamespaceLeaveRoomForOthers(t *testing.T) {
 	g := gomega.NewWithT(t)
 	limits := roomy
-	limits.InAll = 12
+	limits.InAll = 24
 	l, first := pair(t, limits)
-	account := func(namespace string, n int) Caller {
-		return Caller{Namespace: namespace, Name: fmt.Sprint("reader/", namespace, "/", n), Most: 32}
-	}
-	g.Expect(Known(Context(t.Context(), first), account("crowd", 0))).To(gomega.Succeed())
-	for n := range 5 {
-		g.Expect(Known(Context(t.Context(), another(t, l)), account("crowd", n))).To(gomega.Succeed())
-	}
-	seventh := another(t, l)
-	g.Expect(Known(Context(t.Context(), seventh), account("crowd", 7))).To(gomega.MatchError(ErrTooMany))
-	g.Expect(Stranger(Context(t.Context(), seventh))).To(gomega.BeTrue())
-	g.Expect(Known(Context(t.Context(), another(t, l)), account("quiet", 1))).To(gomega.Succeed())
+	g.Expect(known(Context(t.Context(), first), account("crowd", 100))).To(gomega.BeTrue())
+	g.Expect(crowd(t, l, "crowd", 11)).To(gomega.Equal(11), "half of them")
+	next := another(t, l)
+	g.Expect(known(Context(t.Context(), next), account("crowd", 101))).To(gomega.BeFalse())
 	first.Close()
-	g.Expect(Known(Context(t.Context(), seventh), account("crowd", 7))).To(gomega.Succeed())
+	g.Expect(known(Context(t.Context(), next), account("crowd", 101))).To(gomega.BeTrue())
+}
+
+func TestTheLastThirdOfConnectionsIsForNamespacesThatHaveNone(t *testing.T) {
+	g := gomega.NewWithT(t)
+	limits := roomy
+	limits.InAll = 24
+	l, first := pair(t, limits)
+	g.Expect(known(Context(t.Context(), first), account("crowd", 100))).To(gomega.BeTrue())
+	g.Expect(crowd(t, l, "crowd", 11)).To(gomega.Equal(11))
+	g.Expect(crowd(t, l, "another crowd", 4)).To(gomega.Equal(4), "two thirds have been taken")
+	for n := range 3 {
+		quiet := fmt.Sprint("quiet-", n)
+		g.Expect(crowd(t, l, quiet, 1)).To(gomega.Equal(1), quiet)
+	}
+}
+
+// What the API server asks is asked for all namespaces: no tenant may have it wait.
+func TestCallersOfNoNamespaceDoNotWaitForTenants(t *testing.T) {
+	g := gomega.NewWithT(t)
+	limits := roomy
+	limits.InAll = 24
+	l, first := pair(t, limits)
+	api := Caller{Name: "the API server", Most: 3}
+	g.Expect(known(Context(t.Context(), first), api)).To(gomega.BeTrue())
+	g.Expect(crowd(t, l, "crowd", 12)).To(gomega.Equal(12), "half of them")
+	g.Expect(crowd(t, l, "another crowd", 4)).To(gomega.Equal(4), "two thirds, but for what is nobody's")
+	for range 2 {
+		g.Expect(known(Context(t.Context(), another(t, l)), api)).To(gomega.BeTrue())
+	}
+	more := another(t, l)
+	g.Expect(known(Context(t.Context(), more), api)).To(gomega.BeFalse(), "it has as many as it may")
+	first.Close()
+	_ = first.Close() // closed already
+	g.Expect(known(Context(t.Context(), more), api)).To(gomega.BeTrue())
+	g.Expect(known(Context(t.Context(), another(t, l)), api)).To(gomega.BeFalse())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	g.Expect(l.ofNone).To(gomega.Equal(map[string]int{api.Name: 3}))
 }
 
 func TestLimitsThatCannotBeAreRefused(t *testing.T) {

@@ -26,7 +26,7 @@ var defaults = Limits{InAll: 6000, Strangers: 1000, StrangersOfAddress: 64, PerS
 
 // AddFlags defines the flags of the limits, with their defaults.
 func (l *Limits) AddFlags(flags *pflag.FlagSet) {
-	flags.IntVar(&l.InAll, "max-connections", defaults.InAll, "connections that may be open at once, and half as many of one namespace; further ones wait")
+	flags.IntVar(&l.InAll, "max-connections", defaults.InAll, "connections that may be open at once, and half as many of one namespace; further ones wait, and those of a namespace that has its half are served and closed within half a minute")
 	flags.IntVar(&l.Strangers, "max-unknown-connections", defaults.Strangers, "connections of callers who have not shown yet who they are, at once; the last third is for addresses that have none")
 	flags.IntVar(&l.StrangersOfAddress, "max-unknown-connections-per-address", defaults.StrangersOfAddress, "connections of callers from one address who have not shown yet who they are, at once; further ones wait")
 	flags.IntVar(&l.PerSecond, "new-connections-per-second", defaults.PerSecond, fmt.Sprintf("connections that may be opened from one address in a second, in the long run, and %d times as many at once; further ones wait. Many pods have one address where a network translates addresses, or where they use their node's", burstSeconds))

@@ -26,6 +26,9 @@ type Task struct {
 type Caller struct {
 	// Name for the log.
 	Name string
+	// Namespace is that of the service account that calls; empty for people, of whom
+	// only that is known what they read.
+	Namespace string
 	// Task is set if the caller is the pod of a task of that namespace. It may
 	// push; anyone else only reads.
 	Task *Task
@@ -80,7 +83,7 @@ func (a PodAuthenticator) Authenticate(ctx context.Context, token, namespace str
 	identity, err := a.Verifier.Verify(ctx, token)
 	if errors.Is(err, podidentity.ErrNotTask) {
 		reader, err := a.Verifier.VerifyReader(ctx, token, namespace)
-		return Caller{Name: reader.Username}, err
+		return Caller{Name: reader.Username, Namespace: reader.ServiceAccountNamespace()}, err
 	}
 	if err != nil {
 		return Caller{}, err

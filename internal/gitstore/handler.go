@@ -1,6 +1,7 @@
 package gitstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -240,7 +241,9 @@ func (h *Handler) authenticate(c *call) *refusal.Refusal {
 	c.log = c.log.WithValues("caller", caller.Name)
 	task := caller.Task
 	if task == nil {
-		knowCaller(c.request, c.repository.Namespace, "reader/"+caller.Name)
+		// There may be any number of service accounts: who lets those of another
+		// namespace read does not give them their own connections.
+		knowCaller(c.request, cmp.Or(caller.Namespace, c.repository.Namespace), "reader/"+caller.Name)
 		return nil
 	}
 	// These names become parts of paths and refs.
@@ -260,7 +263,7 @@ const connectionsOfCaller = 32
 // namespace's code, or, of no namespace, of Clew's server. Who has more open is served
 // as well, on one that is closed soon.
 func knowCaller(r *http.Request, namespace, name string) {
-	_ = connections.Known(r.Context(), connections.Caller{Namespace: namespace, Name: name, Most: connectionsOfCaller})
+	connections.Known(r.Context(), connections.Caller{Namespace: namespace, Name: name, Most: connectionsOfCaller})
 }
 
 // raise lets the fence know the attempt that calls, and returns the newest one.

@@ -68,6 +68,8 @@ func (wordOfToken) Authenticate(_ context.Context, token, namespace string) (Cal
 			return Caller{}, podidentity.ErrForbidden
 		}
 		return Caller{Name: "ada"}, nil
+	case parts[0] == "account" && len(parts) == 3: // of a namespace, and who may read all
+		return Caller{Name: "system:serviceaccount:" + parts[1] + ":" + parts[2], Namespace: parts[1]}, nil
 	case parts[0] == "task" && (len(parts) == 5 || len(parts) == 6):
 		if parts[1] != namespace {
 			return Caller{}, podidentity.ErrForbidden

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -29,6 +30,32 @@ func TestHeadersThatDoNotEndEndTheirConnection(t *testing.T) {
 		_, err = io.Copy(io.Discard, connection)
 	}
 	g.Expect(errors.Is(err, os.ErrDeadlineExceeded)).To(gomega.BeFalse(), "the gitstore keeps what came, and waits for the rest")
+}
+
+// Another namespace's accounts that may read take none of the connections that the
+// namespace has for its own.
+func TestReadersOfAnotherNamespaceTakeTheirOwnConnections(t *testing.T) {
+	g := gomega.NewWithT(t)
+	url, _, _ := startServe(t, Options{MaintenanceInterval: time.Hour, Connections: connections.Limits{InAll: 12, Strangers: 9, StrangersOfAddress: 1, PerSecond: 1000}})
+	address := strings.TrimPrefix(url, "https://")
+	path := "GET /team/" + repository + ".git/info/refs?service=git-"
+	requests := [][2]string{{path + "receive-pack", taskToken("fix", 1)}} // makes the repository
+	for n := range 6 {
+		requests = append(requests, [2]string{path + "upload-pack", fmt.Sprint("account:other:", n)})
+	}
+	for _, request := range append(requests, [2]string{path + "receive-pack", taskToken("fix", 1)}) {
+		known, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		defer known.Close()
+		_, err = io.WriteString(known, request[0]+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+request[1]+"\r\n\r\n")
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		answer, err := bufio.NewReader(known).ReadString('\n')
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		g.Expect(answer).To(gomega.ContainSubstring("200 OK"))
+	}
+	silent, err := tls.DialWithDialer(&net.Dialer{Timeout: 20 * time.Second}, "tcp", address, &tls.Config{InsecureSkipVerify: true})
+	g.Expect(err).NotTo(gomega.HaveOccurred(), "a connection of the namespace's own is a stranger's")
+	silent.Close()
 }
 
 // Who has shown a token is no stranger.

@@ -58,6 +58,16 @@ type Reader struct {
 	Namespace string
 }
 
+// ServiceAccountNamespace is the namespace of the service account that reads, which
+// need not be the one it reads; empty if it is none.
+func (r Reader) ServiceAccountNamespace() string {
+	namespace, ok := serviceAccountNamespace(r.Username)
+	if !ok {
+		return ""
+	}
+	return namespace
+}
+
 // TaskChecker has a second look at an identity: that the Task exists with this
 // UID and that the pod is one that the manager made for it. It returns nil, or an
 // error that wraps one of this package's kinds. See LiveTasks.
