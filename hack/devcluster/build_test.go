@@ -224,7 +224,8 @@ func TestStorageThatHoldsTooMuchBeginsAnew(t *testing.T) {
 }
 
 func TestAFullDiskIsToldBeforeTheClusterBegins(t *testing.T) {
-	if err := checkDisk("/proc"); err == nil || !strings.Contains(err.Error(), "/proc has 0 MiB left") {
+	// Nothing can be made in /proc, so that a cluster that does begin there fails at once.
+	if err := openSandbox(t.Context(), settings{State: "/proc"}, "/no-pause"); err == nil || !strings.Contains(err.Error(), "/proc has 0 MiB left") {
 		t.Errorf("%v", err)
 	}
 	if err := checkDisk(t.TempDir() + "/missing"); err == nil {

@@ -133,7 +133,7 @@ func waitingTrouble(container, image string, w *corev1.ContainerStateWaiting) *H
 			"%q, of the container %q, cannot be the name of an image: put it right (%s)", image, container, w.Message)}
 	case "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable":
 		return &Hindrance{v1alpha1.ReasonImageUnavailable, fmt.Sprintf(
-			"the image %q of the container %q cannot be had: check its name and the imagePullSecrets (%s)", image, container, w.Message)}
+			"the image %q of the container %q is not available: check its name and the imagePullSecrets (%s)", image, container, w.Message)}
 	case "CreateContainerConfigError":
 		return &Hindrance{v1alpha1.ReasonPromptNotFound, fmt.Sprintf(
 			"the container %q cannot be made: create the ConfigMap or Secret that promptFrom or its environment names (%s)", container, w.Message)}

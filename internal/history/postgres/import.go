@@ -178,7 +178,7 @@ func (i *importer) begin(ctx context.Context, t exportedTask) error {
 	case t.UID == "" || t.Name == "":
 		return invalid("the task has no name or no UID")
 	case clean(t.UID) != t.UID:
-		return invalid("the task's UID is none") // nor would it be the one that was looked for
+		return invalid("the task's UID has characters that no UID has") // it would not be the one that was looked for
 	}
 	i.begun, i.same, i.header = true, t.Namespace == i.task.Namespace, t
 	i.task.Name, i.task.UID = clean(t.Name), t.UID

@@ -11,16 +11,17 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/onsi/gomega"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/plan"
 )
 
 func transition(task history.Task, n int64, reason string, at time.Time) history.Event {
 	e := event(task, n, at)
 	e.Reason = reason
-	e.State = map[string]string{
-		"TaskStarted": "Running", "TaskResumed": "Running", "TaskSuspended": "Suspended", "TaskCompleted": "Completed", "TaskFailed": "Failed",
-	}[reason]
+	// The words that people give to `--state` are those of the manager.
+	e.State = plan.StateAfter(&v1alpha1.TaskStatus{}, v1alpha1.HistoryEntry{Reason: reason})
 	return e
 }
 
@@ -115,7 +116,7 @@ func TestStateIsThatOfTheNewestTransition(t *testing.T) {
 	store := open(t)
 	task := taskNamed("a")
 	now := time.Now()
-	for _, e := range []history.Event{transition(task, 3, "TaskSuspended", now), transition(task, 2, "TaskResumed", now.Add(-time.Second)), transition(task, 4, "DriftDetected", now.Add(time.Second))} {
+	for _, e := range []history.Event{transition(task, 3, "TaskSuspended", now), transition(task, 2, "TaskResumed", now.Add(-time.Second)), transition(task, 4, "OperationRefused", now.Add(time.Second))} {
 		if err := store.RecordEvents(t.Context(), []history.Event{e}); err != nil {
 			t.Fatal(err)
 		}
