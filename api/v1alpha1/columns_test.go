@@ -48,6 +48,24 @@ func TestTheListSaysWhySomethingIsNotReady(t *testing.T) {
 	}
 }
 
+// Ready stays True for a checkpoint that was taken and is lost since.
+func TestTheWideListSaysWhyACheckpointIsNotDurable(t *testing.T) {
+	g := gomega.NewWithT(t)
+	c := &v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "lost"},
+		Spec: v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: "no-task"}}}
+	g.Expect(server.Client.Create(t.Context(), c)).To(gomega.Succeed())
+	t.Cleanup(func() { _ = server.Client.Delete(context.Background(), c) })
+	c.Status.Conditions = []metav1.Condition{
+		{Type: v1alpha1.CheckpointReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonTaken, LastTransitionTime: metav1.Now()},
+		{Type: v1alpha1.CheckpointDurable, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonCheckpointLost, LastTransitionTime: metav1.Now()},
+	}
+	g.Expect(server.Client.Status().Update(t.Context(), c)).To(gomega.Succeed())
+	table := tableOf(t, "checkpoints", "lost")
+	i := slices.IndexFunc(table.ColumnDefinitions, func(d metav1.TableColumnDefinition) bool { return d.Name == "Durable-Reason" && d.Priority == 1 })
+	g.Expect(i).To(gomega.BeNumerically(">=", 0))
+	g.Expect(table.Rows[0].Cells[i]).To(gomega.Equal(v1alpha1.ReasonCheckpointLost))
+}
+
 // tableOf is what `kubectl get` is given to print.
 func tableOf(t *testing.T, plural, name string) (table metav1.Table) {
 	t.Helper()

@@ -18,7 +18,8 @@ const (
 	TaskHistoryRecorded = "HistoryRecorded"
 	// TaskHistoryComplete is False once records of the task are lost, which no later
 	// event undoes, and while the history store lacks records that the task's volume
-	// may still have. It is there only then.
+	// may still have. It is there only then, and True once spec.acknowledge covers the
+	// records that are lost.
 	TaskHistoryComplete = "HistoryComplete"
 )
 
@@ -136,8 +137,15 @@ const (
 	// ReasonHistoryDeleted: the task's history was deleted with a Task that was
 	// restored since. It cannot be started any more.
 	ReasonHistoryDeleted = "HistoryDeleted"
-	// ReasonHistoryGap: records of the task are lost for good.
+	// ReasonHistoryGap: records of the task are lost for good; status.lostRecords
+	// counts them.
 	ReasonHistoryGap = "HistoryGap"
+	// ReasonUncountedHistoryGap: records of the task are lost for good with its volume,
+	// which alone could tell how many. No number acknowledges that.
+	ReasonUncountedHistoryGap = "UncountedHistoryGap"
+	// ReasonLossAcknowledged: all records that are lost are covered by
+	// spec.acknowledge.
+	ReasonLossAcknowledged = "LossAcknowledged"
 	// ReasonHistoryBehind: the history store was put back to an older copy. The
 	// task's next pod sends again what its volume has.
 	ReasonHistoryBehind = "HistoryBehind"
@@ -227,6 +235,7 @@ const (
 	EventDriftDetected            = "DriftDetected"
 	EventTaskHindered             = "TaskHindered"
 	EventHistoryGap               = "HistoryGap"
+	EventLossAcknowledged         = "LossAcknowledged"
 )
 
 // Labels that Clew puts on what it makes for a task.
@@ -242,9 +251,10 @@ const (
 	// AnnotationGeneration carries the generation of the Task a pod was made from.
 	AnnotationGeneration = "clew.dev/task-generation"
 	LabelFork            = "clew.dev/fork"
-	// AnnotationForkManager carries the field manager of the Fork that a Task was
-	// made for, as it stands in the Fork.
+	// AnnotationForkManager and AnnotationForkUID say in Tasks that a former version
+	// made what spec.startFrom.fork says now.
 	AnnotationForkManager = "clew.dev/fork-manager"
+	AnnotationForkUID     = "clew.dev/fork-uid"
 	LabelManagedBy        = "app.kubernetes.io/managed-by"
 
 	// ManagedBy is the value of LabelManagedBy.

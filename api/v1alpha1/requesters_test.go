@@ -188,6 +188,18 @@ func TestWhoAskedIsWhoTheAPIServerAuthenticated(t *testing.T) {
 	task.Spec.Rewind = nil
 	must(t, p.carol.Update(t.Context(), task))
 	wantRequesters(t, "asked", v1alpha1.TaskRequesters{Created: "ann", OperatingMode: robot})
+
+	for who, lost := range map[client.Client]string{p.carol: "1", p.robot: "2"} {
+		for range 2 { // applied again, it is still by the same
+			must(t, who.Patch(t.Context(), live(t, "asked"), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"acknowledge":{"lostRecords":`+lost+`}}}`))))
+			must(t, p.ann.Patch(t.Context(), live(t, "asked"), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"acknowledge":{"lostRecords":`+lost+`}}}`))))
+		}
+		want := v1alpha1.TaskRequesters{Created: "ann", OperatingMode: robot, Acknowledge: "carol"}
+		if who == p.robot {
+			want.Acknowledge = robot
+		}
+		wantRequesters(t, "asked", want)
+	}
 }
 
 func TestNobodyCanNameSomebodyElse(t *testing.T) {

@@ -115,6 +115,13 @@ type Attempt struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
+	// hindrances are the reasons, in one word each, for which its pod could not be
+	// made or come up. Each is told of in the history once.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=63
+	Hindrances []string `json:"hindrances,omitempty"`
 }
 
 // CheckpointSummary is the latest checkpoint of a task.
@@ -296,6 +303,9 @@ type TaskStatus struct {
 	// and show as gaps in its conversation and timeline.
 	// +optional
 	LostRecords int64 `json:"lostRecords,omitempty"`
+	// acknowledgedRecords is how many of them spec.acknowledge covers.
+	// +optional
+	AcknowledgedRecords int64 `json:"acknowledgedRecords,omitempty"`
 	// leftOutRecords counts the records that are not in the history, or not in full,
 	// since the task or its namespace had reached its limit, as of the latest
 	// checkpoint or transition.

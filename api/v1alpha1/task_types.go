@@ -202,6 +202,41 @@ type StartFrom struct {
 	// +optional
 	// +kubebuilder:default=Include
 	Conversation ConversationMode `json:"conversation,omitempty"`
+	// fork is the Fork that the task was made for. Leave it out: the manager fills it
+	// in for the tasks that it makes.
+	// +optional
+	Fork *ForkOrigin `json:"fork,omitempty"`
+}
+
+// ForkOrigin is the Fork that a task was made for.
+type ForkOrigin struct {
+	// name of the Fork.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// uid of the Fork, by which it is told from another one of the name.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	UID string `json:"uid"`
+	// fieldManager is the one that applied the Fork; empty where that is not known. It
+	// is shown as who asked where no user name is known.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	FieldManager string `json:"fieldManager,omitempty"`
+}
+
+// Acknowledgement says what the owner of a task knows of, so that it no longer
+// counts as wrong.
+type Acknowledgement struct {
+	// lostRecords is how many records of the task's history its owner knows to be
+	// lost, as status.lostRecords counts them. While no more are lost, the condition
+	// HistoryComplete is True with the reason LossAcknowledged; the next loss makes it
+	// False again.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	LostRecords int64 `json:"lostRecords"`
 }
 
 // Resume asks, once per id, for a stopped task to go on.
@@ -318,6 +353,10 @@ type TaskRequesters struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Rewind string `json:"rewind,omitempty"`
+	// acknowledge is who acknowledged the present number of lost records.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Acknowledge string `json:"acknowledge,omitempty"`
 }
 
 // TaskSpec is what a user wants done.
@@ -394,6 +433,10 @@ type TaskSpec struct {
 	// a message or a moment. A running agent is stopped for it, and starts again afterwards.
 	// +optional
 	Rewind *Rewind `json:"rewind,omitempty"`
+
+	// acknowledge says what the task's owner knows of.
+	// +optional
+	Acknowledge *Acknowledgement `json:"acknowledge,omitempty"`
 
 	// requestedBy says who asked for what. Leave it out: the admission policy
 	// clew-task-requesters fills it in, and ignores what a client sends. Where that

@@ -132,6 +132,11 @@ func badTasks() map[string]struct {
 		"secret elsewhere": {spec(func(s *v1alpha1.TaskSpec) {
 			s.Repository.CredentialsSecretRef = &v1alpha1.NameReference{Name: "other/secret"}
 		}), "a reference holds no '/'"},
+		"no lost records": {spec(func(s *v1alpha1.TaskSpec) { s.Acknowledge = &v1alpha1.Acknowledgement{} }), "should be greater than or equal to 1"},
+		"a fork without a UID": {func(t *v1alpha1.Task) {
+			builders.StartFrom("other", "")(t)
+			t.Spec.StartFrom.Fork = &v1alpha1.ForkOrigin{Name: "f"}
+		}, "spec.startFrom.fork.uid"},
 		"starts from itself":    {func(t *v1alpha1.Task) { builders.StartFrom(t.Name, "")(t) }, "startFrom cannot name the task itself"},
 		"starts from elsewhere": {builders.StartFrom("other/task", ""), "a reference holds no '/'"},
 	}
@@ -479,6 +484,7 @@ func TestGoodTasksAreAccepted(t *testing.T) {
 		"a known agent":       func(t *v1alpha1.Task) { typed(&t.Spec); t.Spec.Template.Spec.Containers[0].Command = nil },
 		"a model":             model("anthropic/claude-sonnet-4-5[1m]"),
 		"risky tools":         risky(`^(Bash|shell)$`, `\bterraform\s+destroy`),
+		"a known loss":        spec(func(s *v1alpha1.TaskSpec) { s.Acknowledge = &v1alpha1.Acknowledgement{LostRecords: 29} }),
 		"a sidecar, a volume": spec(func(s *v1alpha1.TaskSpec) {
 			s.Template.Spec.Volumes = []corev1.Volume{{Name: "cache", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 			s.Template.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "cache", MountPath: "/home/agent/.cache"}}

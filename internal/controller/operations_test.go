@@ -354,6 +354,8 @@ func TestAFork(t *testing.T) {
 	w.Expect(task.Spec.Template).To(gomega.Equal(before.Spec.Template))
 	w.Expect(task.OwnerReferences).To(gomega.BeEmpty())
 	w.Expect(task.Labels).To(gomega.HaveKeyWithValue(v1alpha1.LabelFork, "try"))
+	w.Expect(task.Annotations).To(gomega.BeEmpty(), "what the manager goes by stands in fields")
+	w.Expect(*task.Spec.StartFrom.Fork).To(gomega.Equal(v1alpha1.ForkOrigin{Name: "try", UID: string(f.UID), FieldManager: f.ManagedFields[0].Manager}))
 	w.Expect(task.Status.Source).To(gomega.Equal(f.Status.Source))
 	w.Expect(p.Name).To(gomega.Equal("branched-1"))
 	w.Expect(w.task("source").ResourceVersion).To(gomega.Equal(before.ResourceVersion), "the source is not written")

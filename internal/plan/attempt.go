@@ -216,7 +216,7 @@ func (d *decision) end(a *v1alpha1.Attempt, e ending) {
 		d.s.RateLimit = nil
 		d.entry(v1alpha1.EventTaskCompleted, clew, e.message)
 	case v1alpha1.AttemptSuspended:
-		d.entry(v1alpha1.EventTaskSuspended, somebody(d.modeRequester()), "the task is suspended; its work is kept")
+		d.entry(v1alpha1.EventTaskSuspended, somebody(d.modeRequester()), sleepMessage)
 	case v1alpha1.AttemptPodLost:
 		d.entry(v1alpha1.EventPodLost, clew, fmt.Sprintf("pod %s was lost: %s", a.PodName, e.message))
 	case v1alpha1.AttemptAgentFailed:

@@ -107,7 +107,7 @@ func TestWhatTheVolumeDoesNotHaveEitherIsAGap(t *testing.T) {
 	s.agentRuns()
 	s.after(time.Minute).step()
 	c := s.wantCondition(v1alpha1.TaskHistoryComplete)
-	g.Expect(c.Reason).To(gomega.Equal(v1alpha1.ReasonHistoryGap))
+	g.Expect(c.Reason).To(gomega.Equal(v1alpha1.ReasonUncountedHistoryGap))
 	g.Expect(c.Message).To(gomega.And(gomega.ContainSubstring("up to checkpoint 1 of 3"), gomega.ContainSubstring("lost for good")))
 	g.Expect(s.status().LatestCheckpoint.Number).To(gomega.Equal(int64(1)), "the store's word counts again")
 	told := 0

@@ -398,24 +398,37 @@ func TestWhoAskedIsUnknownWhereNoNameIs(t *testing.T) {
 }
 
 func TestATaskOfAForkIsForkedByWhoMadeTheFork(t *testing.T) {
+	field := func(manager string) builders.TaskOption {
+		return func(t *v1alpha1.Task) {
+			t.Spec.StartFrom.Fork = &v1alpha1.ForkOrigin{Name: "three-ways", UID: "uid-of-fork", FieldManager: manager}
+		}
+	}
+	annotations := func(manager string) builders.TaskOption {
+		return func(t *v1alpha1.Task) {
+			t.Labels = map[string]string{v1alpha1.LabelFork: "three-ways"}
+			if manager != "" {
+				t.Annotations = map[string]string{v1alpha1.AnnotationForkManager: manager}
+			}
+		}
+	}
 	for _, tt := range []struct {
-		name, manager string
-		stamped       bool
-		want          string
+		name    string
+		made    builders.TaskOption
+		stamped bool
+		want    string
 	}{
-		{"as admission wrote", "kubectl-create", true, "ann"},
-		{"as the Fork's field manager", "kubectl-create", false, "kubectl-create (field manager)"},
-		{"as nobody can tell", "", false, Unknown},
+		{"as admission wrote", field("kubectl-create"), true, "ann"},
+		{"as the Fork's field manager", field("kubectl-create"), false, "kubectl-create (field manager)"},
+		{"as nobody can tell", field(""), false, Unknown},
+		{"as admission wrote, for a former version", annotations("kubectl-create"), true, "ann"},
+		{"as the Fork's field manager, which a former version noted", annotations("kubectl-create"), false, "kubectl-create (field manager)"},
+		{"as nobody could tell a former version", annotations(""), false, Unknown},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := newScene(t, builders.StartFrom("other", "other-3"))
+			s := newScene(t, builders.StartFrom("other", "other-3"), tt.made)
 			s.o.Stamped = tt.stamped
 			s.o.Task.Status.Source = &v1alpha1.SourceStatus{TaskUID: "uid-of-other", Checkpoint: 3, Commit: "c3"}
-			s.o.Task.Labels = map[string]string{v1alpha1.LabelFork: "three-ways"}
 			s.o.Task.Spec.RequestedBy = &v1alpha1.TaskRequesters{Created: "ann"}
-			if tt.manager != "" {
-				s.o.Task.Annotations = map[string]string{v1alpha1.AnnotationForkManager: tt.manager}
-			}
 			s.o.Task.ManagedFields = []metav1.ManagedFieldsEntry{
 				{Manager: "clew", Time: &metav1.Time{Time: s.now}, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:startFrom":{"f:taskRef":{"f:name":{}}}}}`)},
 			}

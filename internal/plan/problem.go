@@ -2,7 +2,6 @@ package plan
 
 import (
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,6 +10,9 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/resources"
 )
+
+// maxHindrances is how many reasons the schema allows.
+const maxHindrances = 16
 
 // problem is what keeps the daemon of an attempt from its work; nil when nothing
 // does. While the history store cannot be asked it is what was heard last.
@@ -45,8 +47,13 @@ func (d *decision) enterProblem(reason, message string) {
 	}
 	p, was := d.problem(a), d.standingOf(a)
 	anew := p != nil && p.Reason == reason && (was == nil || was.Reason != reason)
-	if h := d.podHindrance(a); anew || h != nil && h.Reason == reason && !d.toldOf(a, reason) {
+	h := d.podHindrance(a)
+	hindered := h != nil && h.Reason == reason
+	if anew || hindered && !toldOf(a, reason) {
 		d.entry(v1alpha1.EventTaskHindered, clew, reason+": "+message)
+	}
+	if hindered && !toldOf(a, reason) {
+		a.Hindrances = append(a.Hindrances, reason)
 	}
 }
 
@@ -59,11 +66,10 @@ func (d *decision) podHindrance(a *v1alpha1.Attempt) *Hindrance {
 	return d.o.Hindrance
 }
 
-// toldOf says that the history tells already that this hinders the attempt.
-func (d *decision) toldOf(a *v1alpha1.Attempt, reason string) bool {
-	return slices.ContainsFunc(d.s.History, func(e v1alpha1.HistoryEntry) bool {
-		return e.Reason == v1alpha1.EventTaskHindered && e.Attempt == a.Number && strings.HasPrefix(e.Message, reason+": ")
-	})
+// toldOf says that the history tells already that this hinders the attempt. What is
+// too much for the list counts as told.
+func toldOf(a *v1alpha1.Attempt, reason string) bool {
+	return slices.Contains(a.Hindrances, reason) || len(a.Hindrances) >= maxHindrances
 }
 
 // standingOf is the stored condition Succeeded if it tells of this attempt; else nil.

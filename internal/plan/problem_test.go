@@ -1,10 +1,12 @@
 package plan
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -83,4 +85,33 @@ func TestWhatPrepareTriesAgainShowsInsteadOfPreparing(t *testing.T) {
 	}
 	s.problem("", "")
 	s.wantState(v1alpha1.ReasonPreparing)
+}
+
+// The kubelet tries again and again, and the oldest transitions leave the status.
+func TestWhatKeepsAPodFromComingUpIsToldOncePerAttempt(t *testing.T) {
+	s := newScene(t)
+	s.step()
+	told := 0
+	pulls := func(reason string) {
+		s.setContainer(v1alpha1.AgentContainer, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}})
+		s.after(time.Minute).step()
+		for _, p := range s.plans {
+			told += len(p.Entries)
+		}
+	}
+	pulls("ImagePullBackOff")
+	s.wantState(v1alpha1.ReasonImageUnavailable)
+	pulls("ContainerCreating")
+	for range keepEntries + 10 {
+		s.problem(v1alpha1.ReasonRepositoryUnreachable, "it is tried again").problem("", "")
+		s.recorded()
+	}
+	pulls("ImagePullBackOff")
+	s.wantState(v1alpha1.ReasonImageUnavailable)
+	if told != 1 {
+		t.Errorf("told of %d times", told)
+	}
+	if got := s.lastAttempt().Hindrances; !slices.Equal(got, []string{v1alpha1.ReasonImageUnavailable}) {
+		t.Errorf("%q", got)
+	}
 }

@@ -32,6 +32,7 @@ func (d *decision) report() {
 	d.s.ObservedGeneration = d.task.Generation
 	status, reason, message := d.standing()
 	d.enterProblem(reason, message)
+	d.enterSleep(reason)
 	d.condition(v1alpha1.TaskSucceeded, status, reason, message)
 	if d.find(v1alpha1.TaskWorkspaceReady) == nil && d.active() != nil {
 		d.condition(v1alpha1.TaskWorkspaceReady, metav1.ConditionUnknown, v1alpha1.ReasonPreparing, "the workspace is being prepared")
@@ -160,51 +161,6 @@ func (d *decision) reportRecording() {
 	case d.recorded() >= d.old.HistorySequence && was != nil && was.Status != metav1.ConditionTrue:
 		d.allRecorded()
 	}
-}
-
-// lostRecords counts the records of the task that are lost for good. While the
-// history store cannot be asked it is what was heard last.
-func (d *decision) lostRecords() int64 {
-	if d.o.History.Known {
-		return d.o.History.State.LostRecords
-	}
-	return d.old.LostRecords
-}
-
-// newGap says that more records are lost than the status tells of.
-func (d *decision) newGap() bool { return d.lostRecords() > d.old.LostRecords }
-
-// enterGap enters records that are lost for good into the history, once. Their
-// condition is one of its own, so that it hides no trouble of now.
-func (d *decision) enterGap() {
-	if d.newGap() {
-		d.entry(v1alpha1.EventHistoryGap, clew, gapMessage(d.lostRecords()))
-	}
-	d.s.LostRecords = d.lostRecords()
-	was := d.find(v1alpha1.TaskHistoryComplete)
-	wasBehind := was != nil && was.Reason == v1alpha1.ReasonHistoryBehind
-	switch n := d.lostRecords(); {
-	case wasBehind && !d.o.History.Known: // what was heard last
-	case wasBehind && d.compared() && d.lower():
-		d.entry(v1alpha1.EventHistoryGap, clew, d.behindMessage())
-		d.condition(v1alpha1.TaskHistoryComplete, metav1.ConditionFalse, v1alpha1.ReasonHistoryGap, d.behindMessage())
-	case d.behind():
-		d.condition(v1alpha1.TaskHistoryComplete, metav1.ConditionFalse, v1alpha1.ReasonHistoryBehind, d.behindMessage())
-	case n > 0:
-		d.condition(v1alpha1.TaskHistoryComplete, metav1.ConditionFalse, v1alpha1.ReasonHistoryGap, gapMessage(n))
-	case d.o.History.Known && d.o.History.State.LeftOutRecords > 0:
-		d.condition(v1alpha1.TaskHistoryComplete, metav1.ConditionFalse, v1alpha1.ReasonHistoryLimitReached,
-			"output of the agent was left out of the history, which had reached its limit: status.leftOutRecords counts the records")
-	case wasBehind:
-		meta.RemoveStatusCondition(&d.s.Conditions, v1alpha1.TaskHistoryComplete)
-	}
-}
-
-func gapMessage(n int64) string {
-	if n == 1 {
-		return "1 record of this task is lost for good; its timeline tells where and why"
-	}
-	return fmt.Sprintf("%d records of this task are lost for good; its timeline tells where and why", n)
 }
 
 func (d *decision) allRecorded() {

@@ -72,18 +72,37 @@ func (d *decision) modeRequester() string {
 	return Requester(d.task, d.stamps().OperatingMode, "spec", "operatingMode")
 }
 
+func (d *decision) acknowledgeRequester() string {
+	return Requester(d.task, d.stamps().Acknowledge, "spec", "acknowledge", "lostRecords")
+}
+
 // forkRequester is who made a task that starts from another one. Those of a Fork
 // are made by the manager, whose own field manager tells nothing: it hands on
 // that of the Fork.
 func (d *decision) forkRequester() string {
-	manager := d.task.Annotations[v1alpha1.AnnotationForkManager]
-	switch stamp := d.stamps().Created; {
-	case stamp != "" || d.task.Labels[v1alpha1.LabelFork] == "":
+	from, stamp := ForkOf(d.task), d.stamps().Created
+	switch {
+	case stamp != "" || from == nil:
 		return Requester(d.task, stamp, "spec", "startFrom", "taskRef", "name")
-	case manager != "":
-		return byManager(manager)
+	case from.FieldManager != "":
+		return byManager(from.FieldManager)
 	}
 	return ""
+}
+
+// ForkOf is the Fork that a task was made for; nil for none. A former version wrote
+// it into labels and annotations.
+func ForkOf(task *v1alpha1.Task) *v1alpha1.ForkOrigin {
+	if from := task.Spec.StartFrom; from != nil && from.Fork != nil {
+		return from.Fork
+	}
+	name := task.Labels[v1alpha1.LabelFork]
+	if name == "" {
+		return nil
+	}
+	return &v1alpha1.ForkOrigin{
+		Name: name, UID: task.Annotations[v1alpha1.AnnotationForkUID], FieldManager: task.Annotations[v1alpha1.AnnotationForkManager],
+	}
 }
 
 // somebody is the actor of a transition that somebody has asked for.

@@ -3,6 +3,8 @@ package plan
 import (
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
@@ -16,6 +18,9 @@ const (
 	stateDrifted   = v1alpha1.ReasonDriftDetected
 	stateDeleted   = "Deleted"
 )
+
+// sleepMessage is what the history tells of a task that was suspended.
+const sleepMessage = "the task is suspended; its work is kept"
 
 // StateAfter is the state that the task is in after a transition; "" if the
 // transition does not change it. The attempts of the status tell what became of
@@ -60,6 +65,31 @@ func stateAfterDrift(attempts []v1alpha1.Attempt, number int64) string {
 		return ""
 	}
 	return stateDrifted
+}
+
+// toldState is the state of the task as the history tells it, as far as the status
+// still has what it was told; "" if it does not.
+func (d *decision) toldState() string {
+	for _, e := range slices.Backward(d.s.History) {
+		if state := StateAfter(d.s, e); state != "" {
+			return state
+		}
+	}
+	return ""
+}
+
+// enterSleep enters into the history that the task sleeps, where no attempt's end
+// tells it: it was suspended between two of them.
+func (d *decision) enterSleep(reason string) {
+	if reason != v1alpha1.ReasonSuspended || d.last() == nil {
+		return
+	}
+	was := meta.FindStatusCondition(d.old.Conditions, v1alpha1.TaskSucceeded)
+	slept := was != nil && was.Reason == v1alpha1.ReasonSuspended
+	if told := d.toldState(); told == stateSuspended || told == "" && slept {
+		return
+	}
+	d.entry(v1alpha1.EventTaskSuspended, somebody(d.modeRequester()), sleepMessage)
 }
 
 // attemptNumbered is the index of an attempt; -1 if the list has it no more.

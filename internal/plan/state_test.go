@@ -1,7 +1,9 @@
 package plan
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/onsi/gomega"
 
@@ -84,6 +86,31 @@ func TestTheStateThatTheHistoryTellsIsThatOfTheTaskNow(t *testing.T) {
 			return s
 		}, "Running", v1alpha1.ReasonRunning},
 		"suspended": {suspendedTask, "Suspended", v1alpha1.ReasonSuspended},
+		"suspended between two attempts": {func(t *testing.T) *scene {
+			s := running(t)
+			s.agentExits(1)
+			s.podFinishes()
+			s.wantState(v1alpha1.ReasonRetrying)
+			return s.change(builders.Suspended).step()
+		}, "Suspended", v1alpha1.ReasonSuspended},
+		"suspended between two attempts, and awake again": {func(t *testing.T) *scene {
+			s := running(t)
+			s.agentExits(1)
+			s.podFinishes()
+			s.change(builders.Suspended).step()
+			s.change(builders.Running).after(time.Hour).step()
+			s.prepared(daemonapi.PrepareResult{})
+			s.agentRuns()
+			return s
+		}, "Running", v1alpha1.ReasonRunning},
+		"suspended when a rewind had stopped it, which then failed": {func(t *testing.T) *scene {
+			s := running(t)
+			s.rewind("back", 1).step()
+			s.podGone()
+			s.change(builders.Suspended).step()
+			s.prepareExits(1, daemonapi.PrepareResult{Reason: v1alpha1.ReasonCheckpointCorrupted, Permanent: true})
+			return s
+		}, "Suspended", v1alpha1.ReasonSuspended},
 		"rewound while it slept": {func(t *testing.T) *scene {
 			s := suspendedTask(t)
 			s.rewind("back", 1).step()
@@ -118,4 +145,46 @@ func TestTheStateThatTheHistoryTellsIsThatOfTheTaskNow(t *testing.T) {
 			g.Expect(s.toldState()).To(gomega.Equal(c.told))
 		})
 	}
+}
+
+func TestATaskThatSleepsIsToldOfOnce(t *testing.T) {
+	s := suspendedTask(t)
+	s.after(time.Hour).step()
+	s.rewind("back", 1).step()
+	s.rewound()
+	s.after(time.Hour).step()
+	if n := len(s.entries(v1alpha1.EventTaskSuspended)); n != 1 {
+		t.Errorf("told of %d times", n)
+	}
+	s = running(t)
+	s.agentExits(1)
+	s.podFinishes()
+	s.o.Stamped, s.o.Task.Spec.RequestedBy = true, &v1alpha1.TaskRequesters{OperatingMode: "ann"}
+	s.change(builders.Suspended).step()
+	s.recorded()
+	s.after(time.Hour).step()
+	if told := s.entries(v1alpha1.EventTaskSuspended); len(told) != 1 || told[0].Actor != "ann" {
+		t.Errorf("%+v", told)
+	}
+}
+
+// However often a task that has ended is rewound, its agent is not started by it.
+func TestATaskThatHasEndedStaysSoThroughAnyNumberOfRewinds(t *testing.T) {
+	g := gomega.NewWithT(t)
+	s := completedTask(t)
+	for n := range maxAttempts + 10 {
+		id := fmt.Sprint("back-", n)
+		s.rewind(id, 1).step()
+		g.Expect(s.started().PrepareOnly).To(gomega.BeTrue(), id)
+		if n%2 == 1 {
+			s.prepareExits(1, daemonapi.PrepareResult{Reason: v1alpha1.ReasonCheckpointCorrupted, Permanent: true})
+		} else {
+			s.prepared(daemonapi.PrepareResult{Operation: id, ToCheckpoint: 1})
+		}
+		s.recorded()
+		s.wantState(v1alpha1.ReasonRewound)
+	}
+	g.Expect(s.toldState()).To(gomega.Equal("Rewound"))
+	g.Expect(len(s.status().Attempts)).To(gomega.Equal(maxAttempts))
+	g.Expect(s.status().Attempts[0].Number).To(gomega.BeEquivalentTo(1), "the one that has completed")
 }

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,7 +15,9 @@ import (
 	"github.com/clew-dev/clew/internal/resources"
 )
 
-// maxAttempts is how many attempts the status lists.
+// maxAttempts is how many attempts the status lists. The oldest are dropped, but for
+// those that say how the task came to rest: rewinds of a task that has ended change
+// nothing about that, however many there are.
 const maxAttempts = 50
 
 // want is what the task needs a pod for.
@@ -235,9 +238,21 @@ func (d *decision) start(want want) {
 
 func (d *decision) enterAttempt(a v1alpha1.Attempt) {
 	d.s.Attempts = append(d.s.Attempts, a)
-	if extra := len(d.s.Attempts) - maxAttempts; extra > 0 {
-		d.s.Attempts = d.s.Attempts[extra:]
+	for len(d.s.Attempts) > maxAttempts {
+		i := droppable(d.s.Attempts)
+		d.s.Attempts = slices.Delete(d.s.Attempts, i, i+1)
 	}
+}
+
+// droppable is the oldest attempt that says nothing about how the task came to rest.
+func droppable(attempts []v1alpha1.Attempt) int {
+	rest := settledBy(attempts)
+	for i := range attempts[:len(attempts)-1] {
+		if ptr.Equal(settledBy(slices.Delete(slices.Clone(attempts), i, i+1)), rest) {
+			return i
+		}
+	}
+	return 0
 }
 
 func (d *decision) startedFrom() string {

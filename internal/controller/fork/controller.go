@@ -212,7 +212,7 @@ func (r *Reconciler) makeTask(ctx context.Context, f *v1alpha1.Fork, task *v1alp
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(task), found); err != nil {
 		return nil, nil, err
 	}
-	if found.Annotations[annotationForkUID] != string(f.UID) {
+	if by := plan.ForkOf(found); by == nil || by.UID != string(f.UID) {
 		return nil, &plan.Hindrance{Reason: v1alpha1.ReasonTaskExists, Message: fmt.Sprintf(
 			"there is a Task %q already that this fork did not make: delete it, or apply a new Fork whose variant has another name", task.Name)}, nil
 	}
