@@ -14,14 +14,14 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
-	"github.com/clew-dev/clew/internal/plan"
+	taskplan "github.com/clew-dev/clew/internal/plan"
 )
 
 func transition(task history.Task, n int64, reason string, at time.Time) history.Event {
 	e := event(task, n, at)
 	e.Reason = reason
 	// The words that people give to `--state` are those of the manager.
-	e.State = plan.StateAfter(&v1alpha1.TaskStatus{}, v1alpha1.HistoryEntry{Reason: reason})
+	e.State = taskplan.StateAfter(&v1alpha1.TaskStatus{}, v1alpha1.HistoryEntry{Reason: reason})
 	return e
 }
 
