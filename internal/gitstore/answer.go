@@ -8,15 +8,6 @@ import (
 	"github.com/clew-dev/clew/internal/gitstore/refusal"
 )
 
-func writeHeader(w http.ResponseWriter, response backendResponse) {
-	for _, name := range []string{"Content-Type", "Cache-Control", "Pragma", "Expires"} {
-		if value := response.header.Get(name); value != "" {
-			w.Header().Set(name, value)
-		}
-	}
-	w.WriteHeader(response.status)
-}
-
 // refuse answers with a refusal.
 func (h *Handler) refuse(w http.ResponseWriter, c *call, refused *refusal.Refusal) {
 	h.metrics.refusals.WithLabelValues(string(refused.Reason)).Inc()

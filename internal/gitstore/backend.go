@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/textproto"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"syscall"
 )
@@ -19,34 +17,33 @@ import (
 // maxReportBytes bounds what is held back of git's answer to a push.
 const maxReportBytes = 4 << 20
 
-// backendRequest is one request for git http-backend. All of it was checked.
+// backendRequest is one request of git's smart protocol over HTTP, for git
+// upload-pack or git receive-pack. All of it was checked.
 type backendRequest struct {
 	repository Repository
-	method     string
-	// path below the repository, without a leading slash; query as CGI wants it.
-	path, query string
-	contentType string
-	gzip        bool
-	caller      string
-	body        io.Reader
+	// service is the git command; advertise: the first of the two requests.
+	service   string
+	advertise bool
+	caller    string
+	body      io.Reader
 	// env and files go to git and all its children in addition.
 	env   []string
 	files []*os.File
 }
 
-// backendResponse is what git answers.
-type backendResponse struct {
-	status int
-	header http.Header
-	body   *bufio.Reader
-}
-
-// serveBackend runs git http-backend and gives its answer to use, reading
+// serveBackend runs the git command of a request and gives its answer to use, reading
 // which use must not stop before the end. It returns when git has ended.
-func (s *Store) serveBackend(ctx context.Context, request backendRequest, use func(backendResponse) error) error {
+//
+// Git's own http-backend would do the same by two processes more for each request. The
+// version of the protocol that the client wishes is not passed on: see view.
+func (s *Store) serveBackend(ctx context.Context, request backendRequest, use func(answer *bufio.Reader) error) error {
 	g := s.gitFor(request.repository)
-	command := g.command(ctx, s.root, "http-backend")
-	command.Env = append(command.Env, s.cgi(request)...)
+	how := "--stateless-rpc"
+	if request.advertise {
+		how = "--http-backend-info-refs"
+	}
+	command := g.command(ctx, request.repository.Path, strings.TrimPrefix(request.service, "git-"), how, ".")
+	command.Env = append(append(command.Env, "GIT_COMMITTER_NAME="+request.caller, "GIT_COMMITTER_EMAIL="+request.caller), request.env...)
 	command.Stdin = request.body
 	command.ExtraFiles = request.files
 	stderr := &tail{limit: 4 << 10}
@@ -56,11 +53,12 @@ func (s *Store) serveBackend(ctx context.Context, request backendRequest, use fu
 		return err
 	}
 	if err := g.start(command); err != nil {
-		return fmt.Errorf("git http-backend cannot be started: %w", err)
+		return fmt.Errorf("%s cannot be started: %w", request.service, err)
 	}
-	response, err := readCGI(bufio.NewReader(stdout))
-	if err == nil {
-		err = use(response)
+	answer := bufio.NewReader(stdout)
+	_, silent := answer.Peek(1)
+	if silent == nil {
+		err = use(answer)
 	}
 	if err != nil {
 		// Nobody wants the rest: git should not go on for minutes.
@@ -75,49 +73,30 @@ func (s *Store) serveBackend(ctx context.Context, request backendRequest, use fu
 	// ErrWaitDelay: git has ended well, while the client goes on sending what
 	// git did not want.
 	if waited != nil && !errors.Is(waited, exec.ErrWaitDelay) {
-		err = errors.Join(err, fmt.Errorf("git http-backend: %w: %s", waited, stderr))
+		return errors.Join(err, fmt.Errorf("%s: %w: %s", request.service, waited, stderr))
+	}
+	if silent != nil && err == nil {
+		// All is well and there is nothing to say, as to a push without commands.
+		return use(bufio.NewReader(strings.NewReader("")))
 	}
 	return err
 }
 
-// cgi returns the environment by which http-backend learns of the request. The
-// version of the protocol that the client wishes is not passed on: see view. It
-// does not learn the length of the body, and goes by its end: told a length,
-// http-backend spins for ever if the body ends early, as it does when the
-// client goes away or this process is killed.
-func (s *Store) cgi(request backendRequest) []string {
-	env := []string{
-		"GIT_PROJECT_ROOT=" + s.namespace(request.repository.Namespace),
-		"GIT_HTTP_EXPORT_ALL=1",
-		"PATH_INFO=/" + request.repository.Name + ".git/" + request.path,
-		"REQUEST_METHOD=" + request.method,
-		"QUERY_STRING=" + request.query,
-		"CONTENT_TYPE=" + request.contentType,
-		"REMOTE_USER=" + request.caller,
-		"SERVER_PROTOCOL=HTTP/1.1",
-		"GATEWAY_INTERFACE=CGI/1.1",
+// writeHeader begins the answer of a git command.
+func writeHeader(w http.ResponseWriter, request backendRequest) {
+	kind := "result"
+	if request.advertise {
+		kind = "advertisement"
 	}
-	if request.gzip {
-		env = append(env, "HTTP_CONTENT_ENCODING=gzip")
-	}
-	return append(env, request.env...)
+	header := w.Header()
+	header.Set("Content-Type", "application/x-"+request.service+"-"+kind)
+	header.Set("Cache-Control", "no-cache, max-age=0, must-revalidate")
+	w.WriteHeader(http.StatusOK)
 }
 
-// readCGI reads the header of a CGI answer.
-func readCGI(body *bufio.Reader) (backendResponse, error) {
-	header, err := textproto.NewReader(body).ReadMIMEHeader()
-	if err != nil {
-		return backendResponse{}, fmt.Errorf("git http-backend gave no answer: %w", err)
-	}
-	response := backendResponse{status: http.StatusOK, header: http.Header(header), body: body}
-	if status := response.header.Get("Status"); status != "" {
-		code, _, _ := strings.Cut(status, " ")
-		if response.status, err = strconv.Atoi(code); err != nil {
-			return backendResponse{}, fmt.Errorf("git http-backend gave the status %q", status)
-		}
-		response.header.Del("Status")
-	}
-	return response, nil
+// announcement is what goes before the list of refs.
+func announcement(service string) []byte {
+	return append(packet([]byte("# service="+service+"\n")), "0000"...)
 }
 
 // copyFlushing copies git's answer as it comes.

@@ -1,6 +1,6 @@
 // Package gitstore keeps the code of checkpoints: bare git repositories, one
-// for each namespace and origin, served over smart HTTP through git's own
-// http-backend.
+// for each namespace and origin, served over smart HTTP by git's own upload-pack
+// and receive-pack.
 //
 // A task's pod writes its own refs only (see checkCommands). Tasks of one origin
 // share a repository, and so its objects: a fork of a task pushes refs, not files.

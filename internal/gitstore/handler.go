@@ -1,6 +1,7 @@
 package gitstore
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -328,7 +329,6 @@ func (h *Handler) fetch(w http.ResponseWriter, c *call) *refusal.Refusal {
 		return refusal.New(refusal.BadRequest, "the content encoding %q is not understood; use gzip or none", encoding)
 	}
 	request := h.backendRequest(c)
-	request.gzip = encoding == "gzip"
 	request.env = withConfig(viewOf(c.caller).hide()...)
 	used, err := c.repository.use(r.Context())
 	if err != nil {
@@ -337,7 +337,7 @@ func (h *Handler) fetch(w http.ResponseWriter, c *call) *refusal.Refusal {
 	defer used.Close()
 	if !c.advertise {
 		request.body = http.MaxBytesReader(w, r.Body, maxFetchRequestBytes)
-		unseen, refused := h.checkWants(c, &request)
+		unseen, refused := h.checkWants(c, &request, encoding == "gzip")
 		if refused != nil {
 			return refused
 		}
@@ -347,16 +347,25 @@ func (h *Handler) fetch(w http.ResponseWriter, c *call) *refusal.Refusal {
 			_, _ = w.Write(notOurs(unseen)) // the client may be gone
 			return nil
 		}
+		if refused := h.answerEarly(w, c); refused != nil {
+			return refused
+		}
 	}
 	request.files = append(request.files, used)
-	err = h.store.serveBackend(r.Context(), request, func(response backendResponse) error {
-		writeHeader(w, response)
-		return copyFlushing(w, response.body)
+	err = h.store.serveBackend(r.Context(), request, func(answer *bufio.Reader) error {
+		writeHeader(w, request)
+		if request.advertise {
+			if _, err := w.Write(announcement(request.service)); err != nil {
+				return err
+			}
+		}
+		return copyFlushing(w, answer)
 	})
 	if refused := h.finish(w, c, err); refused != nil {
 		return refused
 	}
 	if !c.advertise {
+		c.drain()
 		h.metrics.fetchSeconds.Observe(time.Since(started).Seconds())
 	}
 	c.log.V(1).Info("fetch served", "seconds", time.Since(started).Seconds())
@@ -365,17 +374,7 @@ func (h *Handler) fetch(w http.ResponseWriter, c *call) *refusal.Refusal {
 
 // backendRequest fills in what fetches and pushes have in common.
 func (h *Handler) backendRequest(c *call) backendRequest {
-	request := backendRequest{
-		repository:  c.repository,
-		method:      c.request.Method,
-		path:        c.service,
-		contentType: c.request.Header.Get("Content-Type"),
-		caller:      c.caller.Name,
-	}
-	if c.advertise {
-		request.path, request.query, request.contentType = "info/refs", "service="+c.service, ""
-	}
-	return request
+	return backendRequest{repository: c.repository, service: c.service, advertise: c.advertise, caller: c.caller.Name}
 }
 
 // finish deals with the error of a git process: with a refusal if nothing has

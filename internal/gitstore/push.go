@@ -1,6 +1,7 @@
 package gitstore
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"io"
@@ -80,12 +81,11 @@ func (h *Handler) push(w http.ResponseWriter, c *call) *refusal.Refusal {
 	if c.advertise {
 		shown, first = h.advertised(c)
 	}
-	config := append([]string{"http.receivepack", "true"}, shown.hide()...)
 	fences, err := h.store.fences(c.repository.Namespace)
 	if err != nil {
 		return h.unavailable(c, err)
 	}
-	request.env = append(withConfig(config...), hookEnvironment(task, fences, h.store.git)...)
+	request.env = append(withConfig(shown.hide()...), hookEnvironment(task, fences, h.store.git)...)
 	if c.advertise {
 		return h.advertise(w, c, request, first)
 	}
@@ -144,9 +144,12 @@ func (h *Handler) advertise(w http.ResponseWriter, c *call, request backendReque
 			c.log.Error(err, "what tasks are based on cannot be listed; the push takes longer")
 		}
 	}
-	err := h.store.serveBackend(c.request.Context(), request, func(response backendResponse) error {
-		writeHeader(w, response)
-		return advertiseBases(w, response.body, based)
+	err := h.store.serveBackend(c.request.Context(), request, func(answer *bufio.Reader) error {
+		writeHeader(w, request)
+		if _, err := w.Write(announcement(request.service)); err != nil {
+			return err
+		}
+		return advertiseBases(w, answer, based)
 	})
 	return h.finish(w, c, err)
 }
@@ -186,9 +189,9 @@ func (h *Handler) receive(w http.ResponseWriter, c *call, request backendRequest
 
 	h.beforeGit()
 	var report []byte
-	err := h.store.serveBackend(c.request.Context(), request, func(response backendResponse) (err error) {
-		writeHeader(w, response)
-		report, err = copyUntilReport(w, response.body, c.head.SideBand, in.cut)
+	err := h.store.serveBackend(c.request.Context(), request, func(answer *bufio.Reader) (err error) {
+		writeHeader(w, request)
+		report, err = copyUntilReport(w, answer, c.head.SideBand, in.cut)
 		return err
 	})
 	h.metrics.received.Add(float64(in.total.Load()))
@@ -230,16 +233,23 @@ func (h *Handler) begin(w http.ResponseWriter, c *call) *refusal.Refusal {
 	if encoding := c.request.Header.Get("Content-Encoding"); encoding != "" {
 		return refusal.New(refusal.BadRequest, "a push must not be encoded as %q; git push sends it as it is", encoding)
 	}
-	// Git may answer before it has read everything.
-	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
-		return h.unavailable(c, err)
+	if refused := h.answerEarly(w, c); refused != nil {
+		return refused
 	}
-	c.duplex = true
 	head, err := readPushHead(c.request.Body)
 	if err != nil {
 		return refusal.New(refusal.BadRequest, "%v", err)
 	}
 	c.head = &head
+	return nil
+}
+
+// answerEarly lets git answer before it has read everything.
+func (h *Handler) answerEarly(w http.ResponseWriter, c *call) *refusal.Refusal {
+	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
+		return h.unavailable(c, err)
+	}
+	c.duplex = true
 	return nil
 }
 
@@ -289,7 +299,7 @@ func errorPacket(refused *refusal.Refusal) []byte {
 	return packet(append([]byte{errorBand}, refused.Error()+"\n"...))
 }
 
-// drain reads what a client still sends of a push, so that it gets to read its
+// drain reads what a client still sends of its request, so that it gets to read its
 // answer. It breaks the connection off if there is no end to it.
 func (c *call) drain() {
 	const limit = 1 << 30
@@ -298,7 +308,7 @@ func (c *call) drain() {
 	}
 	n, err := io.Copy(io.Discard, io.LimitReader(c.request.Body, limit))
 	if err != nil || n == limit {
-		c.log.Info("the client broke the push off, or sent far more than was wanted", "bytes", n, "error", err)
+		c.log.Info("the client broke the request off, or sent far more than was wanted", "bytes", n, "error", err)
 		panic(http.ErrAbortHandler)
 	}
 }

@@ -97,14 +97,6 @@ func bases(ctx context.Context, g git, path string) ([]string, error) {
 // pack builds on objects that it does not hold: what such a pack names would
 // come to count as brought.
 func advertiseBases(to io.Writer, from io.Reader, bases []string) error {
-	service, raw, err := readPacket(from, 1<<10)
-	if err != nil || service == nil {
-		return fmt.Errorf("git's list of refs cannot be read: %w", err)
-	}
-	flush, rawFlush, err := readPacket(from, 1<<10)
-	if err != nil || flush != nil {
-		return fmt.Errorf("git's list of refs cannot be read: %w", err)
-	}
 	first, _, err := readPacket(from, 1<<16)
 	if err != nil || first == nil {
 		return fmt.Errorf("git's list of refs cannot be read: %w", err)
@@ -113,8 +105,7 @@ func advertiseBases(to io.Writer, from io.Reader, bases []string) error {
 	if strings.HasSuffix(ref, " capabilities^{}") && len(bases) > 0 {
 		ref, bases = bases[0]+" .have", bases[1:]
 	}
-	head := append(raw, rawFlush...)
-	head = append(head, packet([]byte(ref+"\x00"+strings.TrimSpace(capabilities)+" no-thin\n"))...)
+	head := packet([]byte(ref + "\x00" + strings.TrimSpace(capabilities) + " no-thin\n"))
 	for _, base := range bases {
 		head = append(head, packet([]byte(base+" .have\n"))...)
 	}

@@ -88,14 +88,14 @@ func allowed(asked string) string {
 // and has the request ready for git. The objects of visible refs may be had, and
 // commits that these lead to, which git itself checks; anything else is answered
 // as what does not exist.
-func (h *Handler) checkWants(c *call, request *backendRequest) (unseen string, refused *refusal.Refusal) {
+func (h *Handler) checkWants(c *call, request *backendRequest, zipped bool) (unseen string, refused *refusal.Refusal) {
 	body := request.body
-	if request.gzip {
+	if zipped {
 		unpacked, err := gzip.NewReader(body)
 		if err != nil {
 			return "", refusal.New(refusal.BadRequest, "the body is not gzip: %v", err)
 		}
-		body, request.gzip = io.LimitReader(unpacked, maxFetchRequestBytes), false
+		body = io.LimitReader(unpacked, maxFetchRequestBytes)
 	}
 	wants, shallow, raw, err := readWants(body, c.caller.Task != nil)
 	if err != nil {
