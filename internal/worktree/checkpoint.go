@@ -186,7 +186,10 @@ func (r *Repo) checkpoint(ctx context.Context, req *CheckpointRequest, refs refP
 	if err := r.syncRefs(t.code, t.state); err != nil {
 		return nil, failIO(err, "make checkpoint %d durable", req.Number)
 	}
-	r.remember(t.snap, baseline{code: t.result.Code, state: t.result.State, codeTree: t.codeTree, stateTree: t.stateTree})
+	r.remember(t.snap, baseline{
+		code: t.result.Code, state: t.result.State, codeTree: t.codeTree, stateTree: t.stateTree,
+		said: &saidOfState{agent: t.result.Agent, meta: t.meta},
+	})
 	return t, nil
 }
 
@@ -245,6 +248,7 @@ type taking struct {
 	warm                *dir // the files of the tree that is built on, if it is not the parent's; see Warm
 	stateBase           *dir
 	codeTree, stateTree oid
+	meta                oid // of the file that says what the state commit is
 	result              Checkpoint
 	err                 error // of a file; git's own are in im
 }

@@ -40,12 +40,13 @@ func (r *Repo) Drift(ctx context.Context, expected Target) (Drift, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var d Drift
+	var was expectedState
 	if expected.State != "" {
-		meta, err := r.ReadMeta(ctx, expected.State)
-		if err != nil {
+		var err error
+		if was, err = r.expectedState(ctx, expected.State); err != nil {
 			return d, err
 		}
-		d.ExpectedHead, d.ExpectedBranch = meta.Agent.Head, meta.Agent.Branch
+		d.ExpectedHead, d.ExpectedBranch = was.agent.Head, was.agent.Branch
 	}
 	want := r.cache.work
 	if expected.Code != r.base.code {
@@ -67,7 +68,7 @@ func (r *Repo) Drift(ctx context.Context, expected Target) (Drift, error) {
 	if expected.State != "" {
 		agent := agentHead(work)
 		d.Head, d.Branch = agent.Head, r.cfg.withoutSecrets(agent.Branch)
-		if d.StateMoved, err = r.stateMoved(ctx, expected.State, snap); err != nil {
+		if d.StateMoved, err = r.stateMoved(was, snap); err != nil {
 			return d, err
 		}
 	}
@@ -85,20 +86,40 @@ func (r *Repo) Drift(ctx context.Context, expected Target) (Drift, error) {
 	case d.Clean() && r.base.code == expected.Code:
 		base := r.base
 		if rootTree(stateView(snap, r.pristine)) != rootTree(stateView(&r.cache, r.pristine)) {
-			base.state, base.stateTree = "", noOID
+			base.state, base.stateTree, base.said = "", noOID, nil
 		}
 		r.remember(snap, base)
 	}
 	return d, nil
 }
 
+// expectedState is what a worktree is compared with beside its files.
+type expectedState struct {
+	agent AgentGit
+	tree  oid
+	meta  *entry // nil if the commit does not say what it is
+}
+
+// expectedState reads what a state commit says, unless this process wrote it last: an
+// agent at work is looked at after each of its steps, and git need not run for that.
+func (r *Repo) expectedState(ctx context.Context, state string) (expectedState, error) {
+	if said := r.base.said; said != nil && r.base.state == state {
+		return expectedState{said.agent, r.base.stateTree, &entry{name: stateMeta, mode: modeFile, oid: said.meta}}, nil
+	}
+	meta, err := r.ReadMeta(ctx, state)
+	if err != nil {
+		return expectedState{}, err
+	}
+	tree, _, err := r.readTree(ctx, state)
+	if err != nil {
+		return expectedState{}, err
+	}
+	return expectedState{meta.Agent, rootTree(tree), tree.find(stateMeta)}, nil
+}
+
 // stateMoved compares what a scan found, beside the worktree's files, with a
 // state commit.
-func (r *Repo) stateMoved(ctx context.Context, state string, snap *snapshot) (bool, error) {
-	want, _, err := r.readTree(ctx, state)
-	if err != nil {
-		return false, err
-	}
+func (r *Repo) stateMoved(expected expectedState, snap *snapshot) (bool, error) {
 	attrs := attributes{Version: 1, Worktree: attributesOf(snap.work, r.pristine)}
 	if snap.home != nil {
 		attrs.Home = attributesOf(snap.home, nil)
@@ -109,10 +130,10 @@ func (r *Repo) stateMoved(ctx context.Context, state string, snap *snapshot) (bo
 	}
 	have := stateView(snap, r.pristine)
 	have.put(entry{name: stateEntries, mode: modeFile, oid: hashObject("blob", text)})
-	if meta := want.find(stateMeta); meta != nil {
-		have.put(*meta)
+	if expected.meta != nil {
+		have.put(*expected.meta)
 	}
-	return rootTree(want) != rootTree(have), nil
+	return expected.tree != rootTree(have), nil
 }
 
 func sortChanges(files []FileChange) {

@@ -38,6 +38,7 @@ func (r *Repo) Maintain(ctx context.Context) (Maintenance, error) {
 		return m, nil
 	}
 	defer r.packs.Unlock()
+	r.seen.forget()
 	if m.Reaped, err = r.reap(); err != nil {
 		return m, err
 	}

@@ -114,7 +114,8 @@ type Repo struct {
 	pristine *pristine
 	index    *indexTree // the agent's index, as last looked into
 	synced   sync.Map   // folders of refs whose names are durable
-	local    bool       // lets tests clone from a path
+	seen     seenState
+	local    bool // lets tests clone from a path
 }
 
 // baseline names the commits whose content the stat cache holds. A field is ""
@@ -122,6 +123,14 @@ type Repo struct {
 type baseline struct {
 	code, state         string
 	codeTree, stateTree oid
+	// said is what the state commit says of itself, if this process wrote it.
+	said *saidOfState
+}
+
+// saidOfState is a part of a state commit's Meta, and where the whole of it is.
+type saidOfState struct {
+	agent AgentGit
+	meta  oid
 }
 
 // CodeRef is the ref of a task's code commit.

@@ -16,7 +16,7 @@ func (t *taking) commitState() {
 			t.sendState(&changes[i])
 		}
 	}
-	entries, meta := t.describe(view)
+	entries := t.describe(view)
 	im.commit(t.state, 2, t.req.Time, t.req.Message)
 	im.printf("from %s\n", r.pristine.Commit)
 	if t.stateBase == nil {
@@ -26,7 +26,7 @@ func (t *taking) commitState() {
 	}
 	t.write(changes)
 	im.modify(modeFile, entries, stateEntries)
-	im.modify(modeFile, meta, stateMeta)
+	im.modify(modeFile, t.meta, stateMeta)
 	im.endCommit()
 	t.stateTree = im.treeOf(2)
 	t.result.State = im.markOf(2).String()
@@ -46,8 +46,8 @@ func (t *taking) sendState(c *treeChange) {
 	t.send(c.new, path, root)
 }
 
-// describe sends entries.json and meta.json, filling in the result.
-func (t *taking) describe(view *dir) (entries, meta oid) {
+// describe sends entries.json and meta.json, filling in the result and meta.
+func (t *taking) describe(view *dir) (entries oid) {
 	r, res := t.r, &t.result
 	attrs := attributes{Version: 1, Worktree: attributesOf(t.snap.work, r.pristine)}
 	skipped := attrs.Worktree.Skipped
@@ -74,7 +74,8 @@ func (t *taking) describe(view *dir) (entries, meta oid) {
 		Skipped: res.Skipped, SkippedCount: res.SkippedCount, TotalFiles: res.TotalFiles, TotalBytes: res.TotalBytes,
 		Annotations: t.req.Annotations,
 	}
-	return t.sendJSON(attrs), t.sendJSON(m)
+	t.meta = t.sendJSON(m)
+	return t.sendJSON(attrs)
 }
 
 func (t *taking) sendJSON(v any) oid {

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Remote is the repository that checkpoints are pushed to and fetched from.
@@ -168,6 +169,18 @@ var damageWords = []string{"corrupt", "bad object", "bad tree", "missing", "unab
 // siblings: by itself it would send the whole state with each of them.
 const remoteState = "refs/clew-remote/state"
 
+// notesBetween is how many pushes go by until remoteState is written again. An old
+// one costs a push that is a little larger; writing it is a process more for each.
+const notesBetween = 16
+
+// seenState is remoteState as this process knows it.
+type seenState struct {
+	mu      sync.Mutex
+	known   bool   // whether state is known; it may be that there is none
+	state   string // a commit's id, or ""
+	unnoted int    // pushes since it was written
+}
+
 func isStateRef(name string) bool {
 	return strings.HasPrefix(name, "refs/clew/") && path.Base(path.Dir(name)) == "state"
 }
@@ -176,9 +189,9 @@ func isStateRef(name string) bool {
 // of the states to be pushed. "" if there is nothing to gain: then, as after any
 // error here, the push takes longer and is the same otherwise.
 func (r *Repo) graft(ctx context.Context, states []string) (file string) {
-	known, err := r.gitText(ctx, "rev-parse", "--verify", "--quiet", remoteState+"^{commit}")
+	known := r.seenState(ctx)
 	states = slices.DeleteFunc(slices.Clone(states), func(id string) bool { return id == known })
-	if err != nil || len(states) == 0 {
+	if known == "" || len(states) == 0 {
 		return ""
 	}
 	parents, err := r.gitText(ctx, append([]string{"rev-list", "--no-walk=unsorted", "--parents", "--end-of-options"}, states...)...)
@@ -197,17 +210,52 @@ func (r *Repo) graft(ctx context.Context, states []string) (file string) {
 	return f.Name()
 }
 
+// seenState is the remoteState, "" if there is none.
+func (r *Repo) seenState(ctx context.Context) string {
+	r.seen.mu.Lock()
+	defer r.seen.mu.Unlock()
+	if !r.seen.known {
+		id, err := r.gitText(ctx, "rev-parse", "--verify", "--quiet", remoteState+"^{commit}")
+		if err != nil {
+			return ""
+		}
+		r.seen.state, r.seen.known = id, true
+	}
+	return r.seen.state
+}
+
+// forget has remoteState read again, as it is before objects are dropped: its ref
+// keeps the commit that it names, and nothing may keep one that was noted since.
+func (s *seenState) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known = false
+}
+
 // noteState makes the last of some states, ids or refs, the remoteState.
 func (r *Repo) noteState(ctx context.Context, states []string) {
-	if len(states) > 0 {
-		// A lost note costs a larger push only.
-		_, _ = r.git(ctx, gitCall{args: []string{"update-ref", "--end-of-options", remoteState, states[len(states)-1]}})
+	if len(states) == 0 {
+		return
 	}
+	last := states[len(states)-1]
+	r.seen.mu.Lock()
+	defer r.seen.mu.Unlock()
+	known := r.seen.known && isCommitID(last)
+	if known && r.seen.unnoted < notesBetween {
+		r.seen.state, r.seen.unnoted = last, r.seen.unnoted+1
+		return
+	}
+	// A lost note costs a larger push only.
+	_, err := r.git(ctx, gitCall{args: []string{"update-ref", "--end-of-options", remoteState, last}})
+	r.seen.state, r.seen.known, r.seen.unnoted = last, err == nil && isCommitID(last), 0
 }
 
 // forgetState forgets what remote was seen to have.
 func (r *Repo) forgetState(ctx context.Context) {
-	_, _ = r.git(ctx, gitCall{args: []string{"update-ref", "-d", remoteState}}) // as noteState
+	r.seen.mu.Lock()
+	defer r.seen.mu.Unlock()
+	_, err := r.git(ctx, gitCall{args: []string{"update-ref", "-d", remoteState}}) // as noteState
+	r.seen.state, r.seen.known = "", err == nil
 }
 
 // Fetch brings refs of a remote here, under the same names, replacing what

@@ -76,3 +76,79 @@ func TestLargeFilesArePushedWithoutDeltas(t *testing.T) {
 		t.Errorf("%d large files arrived, want 3", large)
 	}
 }
+
+// starts is how often a git that counts was started during f.
+func starts(t *testing.T, log string, f func()) int {
+	t.Helper()
+	before, _ := os.ReadFile(log)
+	f()
+	after, _ := os.ReadFile(log)
+	return len(after)/2 - len(before)/2
+}
+
+// An agent at work is looked at, checkpointed and pushed after each of its steps, on
+// nodes with many others: each process counts.
+func TestWhatAStepOfAnAgentCosts(t *testing.T) {
+	f := cloned(t, makeOrigin(t, 3))
+	var log string
+	f.repo.cfg.Git, log = countingGit(t)
+	store := filepath.Join(t.TempDir(), "store.git")
+	gitIn(t, t.TempDir(), "init", "-q", "--bare", store)
+	step := func() (c Checkpoint) {
+		f.write("step", fmt.Sprint(f.n))
+		c = f.checkpoint()
+		must(t, f.repo.Push(context.Background(), Remote{URL: "file://" + store}, RefUpdate{c.Code, c.CodeRef}, RefUpdate{c.State, c.StateRef}))
+		return c
+	}
+	c := step()
+	c = step()
+	if n := starts(t, log, func() {
+		if d, err := f.repo.Drift(context.Background(), c.target()); err != nil || !d.Same() {
+			t.Errorf("%+v, %v", d, err)
+		}
+	}); n > 0 {
+		t.Errorf("to look at what is unchanged started git %d times", n)
+	}
+	f.write("another", "x")
+	if n := starts(t, log, func() {
+		if d, err := f.repo.Drift(context.Background(), c.target()); err != nil || d.Clean() {
+			t.Errorf("%+v, %v", d, err)
+		}
+	}); n > 0 {
+		t.Errorf("to look at what has changed started git %d times", n)
+	}
+	if n := starts(t, log, func() { f.checkpoint() }); n > 1 {
+		t.Errorf("a checkpoint started git %d times", n)
+	}
+	if n := starts(t, log, func() { step() }); n > 4 {
+		t.Errorf("a checkpoint and its push started git %d times", n)
+	}
+}
+
+// What the remote was last seen to have is a commit that a cut checkpoint may take
+// along, once its objects are dropped.
+func TestAStateThatWasDroppedIsNotBuiltOn(t *testing.T) {
+	ctx := context.Background()
+	f := cloned(t, makeOrigin(t, 3))
+	f.repo.cfg.MaxPacks = 1
+	store := filepath.Join(t.TempDir(), "store.git")
+	gitIn(t, t.TempDir(), "init", "-q", "--bare", store)
+	push := func() (c Checkpoint) {
+		f.write("step", fmt.Sprint(f.n))
+		c = f.checkpoint()
+		must(t, f.repo.Push(ctx, Remote{URL: "file://" + store}, RefUpdate{c.Code, c.CodeRef}, RefUpdate{c.State, c.StateRef}))
+		return c
+	}
+	first := push()
+	for range 3 {
+		last := push()
+		must(t, f.repo.DeleteRefs(ctx, last.CodeRef, last.StateRef))
+	}
+	m, err := f.repo.Maintain(ctx)
+	if err != nil || !m.Repacked {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	f.last = first
+	push()
+	gitIn(t, store, "fsck", "--strict", "--no-dangling")
+}

@@ -219,6 +219,7 @@ func TestStatCacheComesBack(t *testing.T) {
 	f.checkpoint()
 	f.checkpoint()
 	want, base := f.repo.cache, f.repo.base
+	base.said = nil // it is read again from the commit
 	f.repo.unsaved = 1
 	f.reopen()
 	got := f.repo.cache
