@@ -51,11 +51,11 @@ func TestWhoUsesMoreThanTheirPartWaitsWhileOthersHaveWork(t *testing.T) {
 		least time.Duration
 		most  time.Duration
 	}{
-		"nothing used":                  {},
-		"alone":                         {rates: map[string]float64{"a": 2}},
-		"within their part":             {rates: map[string]float64{"a": 0.24, "b": 0.1}},
-		"twice their part, beside one":  {rates: map[string]float64{"a": 0.5, "b": 0.1}, least: 9 * time.Second, most: 11 * time.Second},
-		"eight times, beside very busy": {rates: map[string]float64{"a": 2, "b": 2}, least: 29 * time.Second, most: 31 * time.Second},
+		"nothing used":                 {},
+		"alone":                        {rates: map[string]float64{"a": 2}},
+		"within their part":            {rates: map[string]float64{"a": 0.12, "b": 0.1}},
+		"twice their part, beside one": {rates: map[string]float64{"a": 0.25, "b": 0.1}, least: 9 * time.Second, most: 11 * time.Second},
+		"16 times, beside very busy":   {rates: map[string]float64{"a": 2, "b": 2}, least: 39 * time.Second, most: 41 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			gomega.NewWithT(t).Expect(workedFor(c.rates).wait("a")).To(gomega.And(
