@@ -18,7 +18,7 @@ const maxCommandBytes = 1 << 20
 // errNotCommands is returned for a body that does not begin as git's does.
 var errNotCommands = errors.New("the body does not begin with a list of ref updates and a pack as git push sends them")
 
-var commandLine = regexp.MustCompile(`(?s)^([0-9a-f]{40}) ([0-9a-f]{40}) ([^\x00\n]+)$`)
+var commandLine = regexp.MustCompile(`^([^ ]*) ([^ ]*) ([^\x00\n]+)$`)
 
 // pushHead is the beginning of a push request, before its pack.
 type pushHead struct {
@@ -56,7 +56,7 @@ func readPushHead(body io.Reader) (pushHead, error) {
 			head.SideBand = bytes.Contains(capabilities, []byte("side-band-64k"))
 		}
 		match := commandLine.FindSubmatch(bytes.TrimSuffix(command, []byte{'\n'}))
-		if match == nil {
+		if match == nil || !isObjectID(string(match[1])) || !isObjectID(string(match[2])) {
 			return head, errNotCommands
 		}
 		head.Commands = append(head.Commands, Command{Old: string(match[1]), New: string(match[2]), Ref: string(match[3])})

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strconv"
 	"sync"
 	"time"
@@ -16,9 +15,6 @@ import (
 
 	"github.com/clew-dev/clew/internal/gitstore/refusal"
 )
-
-// taskPath is where what a task has stored is deleted.
-var taskPath = regexp.MustCompile(`^/([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)/tasks/([A-Za-z0-9][-A-Za-z0-9]{0,63})$`)
 
 const (
 	// purgeWait is how long a deletion waits for pushes and fetches under way;

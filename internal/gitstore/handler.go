@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"regexp"
 	"strconv"
 	"time"
 
@@ -107,10 +106,6 @@ const (
 	serviceFetch = "git-upload-pack"
 )
 
-// urlPath is all that is served of repositories: the three URLs of the smart protocol. The
-// names are checked here once and for all.
-var urlPath = regexp.MustCompile(`^/([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)/(r-[a-z0-9](?:[-a-z0-9]{0,60}[a-z0-9])?)\.git/(info/refs|git-upload-pack|git-receive-pack)$`)
-
 // call is one request in the making.
 type call struct {
 	repository Repository
@@ -151,8 +146,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer cancel()
 		r = r.WithContext(ctx)
 	}
-	if match := taskPath.FindStringSubmatch(r.URL.Path); match != nil && r.URL.RawPath == "" {
-		h.serveDeletion(recorder, r, match[1], match[2])
+	if namespace, uid, ok := parseTaskPath(r.URL.Path); ok && r.URL.RawPath == "" {
+		h.serveDeletion(recorder, r, namespace, uid)
 		return
 	}
 	c, refused := h.parse(r)
@@ -170,13 +165,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // parse understands the URL and refuses all that is not git's smart protocol.
 func (h *Handler) parse(r *http.Request) (*call, *refusal.Refusal) {
-	match := urlPath.FindStringSubmatch(r.URL.Path)
-	if match == nil || r.URL.RawPath != "" {
+	namespace, repository, operation, ok := parsePath(r.URL.Path)
+	if !ok || r.URL.RawPath != "" {
 		return nil, refusal.New(refusal.NotFound, "there is nothing here; the URL of a repository is /<namespace>/<repository>.git, and only git's smart protocol is spoken")
 	}
-	c := &call{repository: h.store.repository(match[1], match[2]), service: match[3], request: r}
+	c := &call{repository: h.store.repository(namespace, repository), service: operation, request: r}
 	method := http.MethodPost
-	if match[3] == "info/refs" {
+	if operation == "info/refs" {
 		method, c.advertise, c.service = http.MethodGet, true, r.URL.Query().Get("service")
 		if c.service != servicePush && c.service != serviceFetch {
 			return nil, refusal.New(refusal.BadRequest, "only git's smart protocol is spoken here; use a git client of this decade")

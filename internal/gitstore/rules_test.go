@@ -106,7 +106,7 @@ func TestRepositoryAndNamespaceNames(t *testing.T) {
 		"/team/r-x.git/objects/info/alternates":                 false,
 		"/team/r-" + strings.Repeat("a", 63) + ".git/info/refs": false,
 	} {
-		if urlPath.MatchString(path) != good {
+		if _, _, _, ok := parsePath(path); ok != good {
 			t.Errorf("%q: %v", path, !good)
 		}
 	}

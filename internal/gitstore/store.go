@@ -8,20 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
-)
-
-// The names that appear in URLs and in paths. None can leave its folder.
-var (
-	namespaceName  = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
-	repositoryName = regexp.MustCompile(`^r-[a-z0-9]([-a-z0-9]{0,60}[a-z0-9])?$`)
-	taskUID        = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9]{0,63}$`)
-	taskName       = regexp.MustCompile(`^[a-z0-9][-.a-z0-9]{0,252}$`)
 )
 
 // Store is the root folder with its repositories.

@@ -17,8 +17,8 @@ import (
 const maxWantBytes = 4 << 20
 
 var (
-	wantLine    = regexp.MustCompile(`^want ([0-9a-f]{40})((?: [ -~]*)?)\n?$`)
-	shallowLine = regexp.MustCompile(`^shallow ([0-9a-f]{40})\n?$`)
+	wantLine    = regexp.MustCompile(`^want ([0-9a-f]+)((?: [ -~]*)?)\n?$`)
+	shallowLine = regexp.MustCompile(`^shallow ([0-9a-f]+)\n?$`)
 )
 
 // capabilities are those that a task's client may ask for. They change how git
@@ -53,8 +53,8 @@ func readWants(body io.Reader, task bool) (wants, shallow []string, raw []byte, 
 		if line == nil {
 			return wants, shallow, append(raw, whole...), nil
 		}
-		match := wantLine.FindSubmatch(line)
-		commit := shallowLine.FindSubmatch(line)
+		match := naming(wantLine, line)
+		commit := naming(shallowLine, line)
 		switch {
 		case match != nil && task:
 			wants = append(wants, string(match[1]))
@@ -70,6 +70,16 @@ func readWants(body io.Reader, task bool) (wants, shallow []string, raw []byte, 
 		}
 		raw = append(raw, whole...)
 	}
+}
+
+// naming is what a line says that begins with the id of an object; nil if it says
+// anything else.
+func naming(form *regexp.Regexp, line []byte) [][]byte {
+	match := form.FindSubmatch(line)
+	if match == nil || !isObjectID(string(match[1])) {
+		return nil
+	}
+	return match
 }
 
 // allowed are the capabilities of a line that a task may ask for, each after a
