@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -124,6 +126,9 @@ func closeAll(files []*os.File) {
 func (h *Handler) advertised(c *call) (v view, first bool) {
 	v = viewOf(c.caller)
 	own := checkpointRefs + c.caller.Task.UID
+	if c.repository.hasLoose(own+"/code") && c.repository.hasLoose(own+"/state") {
+		return view{folders: v.folders[:2]}, false // as mostly, and git need not run
+	}
 	refs, err := h.store.gitFor(c.repository).run(c.request.Context(), c.repository.Path, "--git-dir=.", "for-each-ref", "--format=%(refname)", own+"/")
 	if err != nil {
 		c.log.Error(err, "the task's refs cannot be listed")
@@ -133,6 +138,14 @@ func (h *Handler) advertised(c *call) (v view, first bool) {
 		return v, true
 	}
 	return view{folders: v.folders[:2]}, false
+}
+
+// hasLoose reports whether there is a ref right in a folder that has not been packed.
+func (r Repository) hasLoose(folder string) bool {
+	entries, err := os.ReadDir(filepath.Join(r.Path, folder))
+	return err == nil && slices.ContainsFunc(entries, func(e os.DirEntry) bool {
+		return e.Type().IsRegular() && filepath.Ext(e.Name()) != ".lock"
+	})
 }
 
 // advertise answers the first request of a push.

@@ -94,7 +94,7 @@ func (r *Repo) Push(ctx context.Context, m Remote, updates ...RefUpdate) error {
 		}
 		sources = append(sources, u.Source)
 	}
-	ids, err := r.resolveAll(ctx, sources)
+	ids, err := r.named(ctx, sources)
 	if err != nil {
 		return err
 	}
@@ -114,10 +114,27 @@ func (r *Repo) Push(ctx context.Context, m Remote, updates ...RefUpdate) error {
 		_, err = r.remote(ctx, m, args...)
 	}
 	if err != nil {
+		if _, missing := r.resolveAll(ctx, sources); missing != nil && ctx.Err() == nil {
+			return missing
+		}
 		return err
 	}
 	r.noteState(ctx, states)
 	return nil
+}
+
+// named returns the ids of commits. Those that are named by their ids are not looked
+// for: a push that fails is told apart then.
+func (r *Repo) named(ctx context.Context, names []string) ([]oid, error) {
+	ids := make([]oid, 0, len(names))
+	for _, name := range names {
+		id, err := parseOID(name)
+		if err != nil {
+			return r.resolveAll(ctx, names)
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
 }
 
 // CheckPush asks a remote whether it would take any push, without one.

@@ -120,7 +120,7 @@ func TestWhatAStepOfAnAgentCosts(t *testing.T) {
 	if n := starts(t, log, func() { f.checkpoint() }); n > 1 {
 		t.Errorf("a checkpoint started git %d times", n)
 	}
-	if n := starts(t, log, func() { step() }); n > 4 {
+	if n := starts(t, log, func() { step() }); n > 3 {
 		t.Errorf("a checkpoint and its push started git %d times", n)
 	}
 }
