@@ -23,7 +23,8 @@ import (
 
 const (
 	// lostEvery is how often the store is asked at most, and lostAtLeast at least.
-	// lostPause is between the parts of an answer: how long that is, tasks decide.
+	// lostPause is between the parts of an answer that have objects looked at: how
+	// many there are, tasks decide. What is settled holds nobody else's up.
 	lostEvery   = 2 * time.Second
 	lostAtLeast = 10 * time.Minute
 	lostPause   = 100 * time.Millisecond
@@ -92,14 +93,18 @@ func pause(ctx context.Context, d time.Duration) {
 // addLost queues the Checkpoints that say that they are durable, and are lost.
 func (r *Reconciler) addLost(ctx context.Context, queue workqueue.TypedInterface[reconcile.Request]) error {
 	return r.Store.LostCheckpoints(ctx, func(lost []history.CheckpointKey) error {
+		queued := false
 		for _, k := range lost {
 			key := recordKey(k.Task.UID, k.Number)
 			for _, request := range r.listed(ctx, k.Task.Namespace, client.MatchingFields{byRecord: key}) {
 				r.doubt(key)
 				queue.Add(request)
+				queued = true
 			}
 		}
-		pause(ctx, lostPause)
+		if queued {
+			pause(ctx, lostPause)
+		}
 		return ctx.Err()
 	})
 }
