@@ -35,7 +35,7 @@ type Config struct {
 	// MaxGitFileBytes is the same for files inside a .git; 0 means 1 GiB.
 	MaxGitFileBytes int64
 	// MaxFiles is the number of files and folders beyond which nothing is
-	// captured; 0 means 2,000,000.
+	// captured; 0 means 1,000,000.
 	MaxFiles int
 	// MaxListed is the length of the longest list in a result; 0 means 2,000.
 	// Counts are always whole.
