@@ -205,7 +205,7 @@ func retention(t *testing.T, code codeOf) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &parts{tasks: liveTasks{objects}}
+	p := &parts{tasks: newLiveTasks(objects)}
 	known := history.Task{Namespace: "kept", Name: "a", UID: string(task.UID)}
 	if there, err := p.outlives(t.Context(), known); !there || err != nil {
 		t.Errorf("of a Task that is there: %v, %v", there, err)

@@ -223,7 +223,7 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 	if err != nil {
 		return nil, fmt.Errorf("make a client for the Kubernetes API: %w", err)
 	}
-	tasks, attempts := liveTasks{objects}, podidentity.NewLiveTasks(whole)
+	tasks, attempts := newLiveTasks(objects), podidentity.NewLiveTasks(whole)
 	code := codeStore{gitstore.Client{BaseURL: o.GitStore.URL, CAFile: o.GitStore.CAFile, TokenFile: o.GitStore.TokenFile}}
 	p := &parts{board: requests.New(), informers: informers, rollback: back, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, code: code}
 	p.gateway = gateway.New(gateway.Options{

@@ -15,8 +15,15 @@ import (
 	"github.com/clew-dev/clew/internal/server/historyapi"
 )
 
-// liveTasks looks whether a Task is there.
-type liveTasks struct{ client metadata.Interface }
+// liveTasks looks whether a Task is there. Make one with newLiveTasks.
+type liveTasks struct {
+	client metadata.Interface
+	looks  *looks
+}
+
+func newLiveTasks(client metadata.Interface) liveTasks {
+	return liveTasks{client, &looks{client: client}}
+}
 
 // isGone tells whether the API server says that the Task of that name is not
 // there. It also answers 404 for a kind or a version that it does not serve, as
@@ -47,28 +54,10 @@ func (l liveTasks) TaskUID(ctx context.Context, namespace, name string) (string,
 	return string(task.UID), nil
 }
 
-// tasksOfPage is how many Tasks are looked at in one request: each may hold as much
-// as the API server stores of an object.
-const tasksOfPage = 20
-
 // HasUID implements historyapi.Tasks. Nothing in the API server finds an object by its
 // UID, so that all of them are looked at.
 func (l liveTasks) HasUID(ctx context.Context, uid string) (bool, error) {
-	options := metav1.ListOptions{Limit: tasksOfPage}
-	for {
-		page, err := l.client.Resource(clewv1alpha1.GroupVersion.WithResource("tasks")).List(ctx, options)
-		if err != nil {
-			return false, fmt.Errorf("look for the Task with the UID %s: %w", uid, err)
-		}
-		for i := range page.Items {
-			if string(page.Items[i].UID) == uid {
-				return true, nil
-			}
-		}
-		if options.Continue = page.Continue; options.Continue == "" {
-			return false, nil
-		}
-	}
+	return l.looks.has(ctx, uid)
 }
 
 // codeStore deletes code in the gitstore.

@@ -32,7 +32,7 @@ func TestATaskIsGoneOnlyIfTheAPIServerSaysSoOfTheTask(t *testing.T) {
 			g.Expect(metav1.AddMetaToScheme(scheme)).To(gomega.Succeed())
 			client := metadatafake.NewSimpleMetadataClient(scheme)
 			client.PrependReactor("get", "tasks", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, tt.err })
-			uid, err := liveTasks{client}.TaskUID(t.Context(), "team", "fix")
+			uid, err := newLiveTasks(client).TaskUID(t.Context(), "team", "fix")
 			g.Expect(uid).To(gomega.BeEmpty())
 			if tt.gone {
 				g.Expect(err).NotTo(gomega.HaveOccurred())
