@@ -81,7 +81,7 @@ func (l *looks) run() {
 		began := time.Now()
 		now.found, now.err = l.find(now.uids)
 		close(now.done)
-		time.Sleep(max(leastRest, time.Since(began)))
+		<-time.After(max(leastRest, time.Since(began)))
 	}
 }
 
