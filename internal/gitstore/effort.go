@@ -3,7 +3,11 @@ package gitstore
 import (
 	"context"
 	"math"
+	"os"
 	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -25,13 +29,15 @@ const (
 
 // effort is the processor time that git uses for each namespace, those who work and
 // those who have worked lately. Where processors are short, git works first for
-// those who use little of them; and while others have work for it, a namespace that
-// uses more than its part waits. So whoever has costly pushes taken in, one after
+// those who use little of them; and a namespace that uses more than its part waits,
+// if others have work for git as well. So whoever has costly pushes taken in, one after
 // the other, does not slow down the small ones of all others.
 type effort struct {
 	now func() time.Time
-	// part is how many processors one namespace may use while others use some.
-	part float64
+	// part is how many processors one namespace may use while others use some and
+	// processors are short.
+	part  float64
+	short func() bool
 
 	mu      sync.Mutex
 	used    map[string]usedTime
@@ -52,10 +58,10 @@ type groupAtWork struct {
 }
 
 // newEffort is for so many processors, of which a namespace may use a sixteenth
-// while others use some too. Of two processors that is enough for some ten tasks that
+// while others use some too and there are too few. Of two processors that is enough for some ten tasks that
 // push small checkpoints every six seconds, by a measurement of five.
 func newEffort(now func() time.Time, processors int) *effort {
-	return &effort{now: now, part: float64(processors) / 16, used: map[string]usedTime{}, running: map[int]*groupAtWork{}}
+	return &effort{now: now, part: float64(processors) / 16, short: processorsAreShort, used: map[string]usedTime{}, running: map[int]*groupAtWork{}}
 }
 
 // rate is in processors: what is used at a steady rate adds up to that rate for the
@@ -101,19 +107,33 @@ func (e *effort) nice(namespace string) int {
 	return int(math.Round(own / (own + others) * mostNice))
 }
 
+// processorsAreShort reports whether, in the last minute, half of the node's
+// processors were asked for on average. What a container sees of /proc/loadavg is the
+// node's, and what it cannot read is taken for a node that is busy.
+func processorsAreShort() bool {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return true
+	}
+	average, _, _ := strings.Cut(string(text), " ")
+	load, err := strconv.ParseFloat(average, 64)
+	return err != nil || load >= float64(runtime.NumCPU())/2
+}
+
 // wait is how long it takes until a namespace uses no more than its part, if it does
-// nothing meanwhile. It is 0 while no other has work for git.
+// nothing meanwhile. It is 0 while no other has work for git, or processors are left.
 func (e *effort) wait(namespace string) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	own, others := e.rates(namespace)
-	if own <= e.part || others < forgottenRate {
+	if own <= e.part || others < forgottenRate || !e.short() {
 		return 0
 	}
 	return time.Duration(math.Log2(own/e.part) * float64(effortHalfLife))
 }
 
-// turn waits until it is a namespace's turn; the error is ctx's.
+// turn waits until it is a namespace's turn; the error is ctx's. It looks again each
+// second, since others may have no work any more.
 func (e *effort) turn(ctx context.Context, namespace string) error {
 	for {
 		wait := e.wait(namespace)
@@ -123,7 +143,7 @@ func (e *effort) turn(ctx context.Context, namespace string) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(wait):
+		case <-time.After(min(wait, time.Second)):
 		}
 	}
 }

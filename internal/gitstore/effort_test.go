@@ -17,6 +17,7 @@ func workedFor(rates map[string]float64) *effort {
 	const processors = 2
 	clock := time.Unix(1e9, 0)
 	e := newEffort(func() time.Time { return clock }, processors)
+	e.short = func() bool { return true }
 	for range 100 {
 		clock = clock.Add(time.Second)
 		for namespace, rate := range rates {
@@ -62,6 +63,12 @@ func TestWhoUsesMoreThanTheirPartWaitsWhileOthersHaveWork(t *testing.T) {
 				gomega.BeNumerically(">=", c.least), gomega.BeNumerically("<=", c.most)))
 		})
 	}
+}
+
+func TestNobodyWaitsWhereProcessorsAreLeft(t *testing.T) {
+	e := workedFor(map[string]float64{"a": 2, "b": 2})
+	e.short = func() bool { return false }
+	gomega.NewWithT(t).Expect(e.wait("a")).To(gomega.BeZero())
 }
 
 func TestWhatWasUsedIsForgotten(t *testing.T) {

@@ -2,9 +2,11 @@ package gitstore
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -44,9 +46,9 @@ const (
 	defaultSlotTimeout = 20 * time.Second
 	// authenticationTimeout is how long the Kubernetes API may take.
 	authenticationTimeout = 15 * time.Second
-	// maxFetchRequestBytes bounds what a client may say in a fetch; git itself
-	// stops at 10 MiB.
-	maxFetchRequestBytes = 16 << 20
+	// maxFetchRequestBytes bounds what a client may say in a fetch, which is kept in
+	// memory. Git's own server has the same limit (http.maxRequestBuffer).
+	maxFetchRequestBytes = 10 << 20
 )
 
 // Handler serves the repositories of a Store.
@@ -342,7 +344,7 @@ func (h *Handler) fetch(w http.ResponseWriter, c *call) *refusal.Refusal {
 			_, _ = w.Write(notOurs(unseen)) // the client may be gone
 			return nil
 		}
-		if refused := h.answerEarly(w, c); refused != nil {
+		if refused := readWhole(&request); refused != nil {
 			return refused
 		}
 	}
@@ -360,10 +362,20 @@ func (h *Handler) fetch(w http.ResponseWriter, c *call) *refusal.Refusal {
 		return refused
 	}
 	if !c.advertise {
-		c.drain()
 		h.metrics.fetchSeconds.Observe(time.Since(started).Seconds())
 	}
 	c.log.V(1).Info("fetch served", "seconds", time.Since(started).Seconds())
+	return nil
+}
+
+// readWhole reads what a fetch says to its end, before git begins to answer: a client
+// that does not read until it has sent everything would wait for git, and git for it.
+func readWhole(request *backendRequest) *refusal.Refusal {
+	said, err := io.ReadAll(request.body)
+	if err != nil {
+		return refusal.New(refusal.BadRequest, "the request could not be read to its end: %v", err)
+	}
+	request.body = bytes.NewReader(said)
 	return nil
 }
 

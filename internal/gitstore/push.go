@@ -246,23 +246,16 @@ func (h *Handler) begin(w http.ResponseWriter, c *call) *refusal.Refusal {
 	if encoding := c.request.Header.Get("Content-Encoding"); encoding != "" {
 		return refusal.New(refusal.BadRequest, "a push must not be encoded as %q; git push sends it as it is", encoding)
 	}
-	if refused := h.answerEarly(w, c); refused != nil {
-		return refused
+	// Git may answer before it has read everything.
+	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
+		return h.unavailable(c, err)
 	}
+	c.duplex = true
 	head, err := readPushHead(c.request.Body)
 	if err != nil {
 		return refusal.New(refusal.BadRequest, "%v", err)
 	}
 	c.head = &head
-	return nil
-}
-
-// answerEarly lets git answer before it has read everything.
-func (h *Handler) answerEarly(w http.ResponseWriter, c *call) *refusal.Refusal {
-	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
-		return h.unavailable(c, err)
-	}
-	c.duplex = true
 	return nil
 }
 
@@ -312,7 +305,7 @@ func errorPacket(refused *refusal.Refusal) []byte {
 	return packet(append([]byte{errorBand}, refused.Error()+"\n"...))
 }
 
-// drain reads what a client still sends of its request, so that it gets to read its
+// drain reads what a client still sends of a push, so that it gets to read its
 // answer. It breaks the connection off if there is no end to it.
 func (c *call) drain() {
 	const limit = 1 << 30
@@ -321,7 +314,7 @@ func (c *call) drain() {
 	}
 	n, err := io.Copy(io.Discard, io.LimitReader(c.request.Body, limit))
 	if err != nil || n == limit {
-		c.log.Info("the client broke the request off, or sent far more than was wanted", "bytes", n, "error", err)
+		c.log.Info("the client broke the push off, or sent far more than was wanted", "bytes", n, "error", err)
 		panic(http.ErrAbortHandler)
 	}
 }
