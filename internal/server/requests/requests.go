@@ -4,8 +4,10 @@
 package requests
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -26,11 +28,29 @@ import (
 // for concurrent use. Make one with New.
 type Board struct {
 	mu sync.Mutex
-	// tasks holds, for "namespace/task", the requests by the UID of the object.
-	tasks map[string]map[string]request
+	// tasks holds the requests for "namespace/task".
+	tasks map[string]*asked
 	// watchers holds, for "namespace/task", who is told of changes: a flood of
 	// objects for one task must not wake the streams of the others.
 	watchers map[string]map[chan struct{}]struct{}
+}
+
+// asked are the requests of one task, by the UID of the object.
+type asked struct {
+	byUID map[string]request
+	// oldest are the first ones, in order; nil if that is to be found out.
+	oldest []request
+}
+
+// maxPending is how many requests of a task are told of at once. A daemon takes one
+// after the other, and whoever may make Checkpoints can ask for any number: each change
+// would else cost as much as all of them, at each of the task's streams.
+const maxPending = 100
+
+// behind reports whether a new request waits behind all that are told of, so that
+// nobody needs to know of it yet.
+func (a *asked) behind(r request) bool {
+	return len(a.oldest) == maxPending && r.compare(a.oldest[maxPending-1]) > 0
 }
 
 type request struct {
@@ -38,29 +58,31 @@ type request struct {
 	created time.Time
 }
 
+func (r request) compare(other request) int {
+	return cmp.Or(r.created.Compare(other.created), strings.Compare(r.Name, other.Name))
+}
+
 // New returns an empty Board.
 func New() *Board {
-	return &Board{tasks: map[string]map[string]request{}, watchers: map[string]map[chan struct{}]struct{}{}}
+	return &Board{tasks: map[string]*asked{}, watchers: map[string]map[chan struct{}]struct{}{}}
 }
 
 var _ gateway.Requests = (*Board)(nil)
 
-// Pending implements gateway.Requests.
+// Pending implements gateway.Requests: it returns the oldest 100.
 func (b *Board) Pending(namespace, task string) []gateway.CheckpointRequest {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var sorted []request
-	for _, r := range b.tasks[key(namespace, task)] {
-		sorted = append(sorted, r)
+	of := b.tasks[key(namespace, task)]
+	if of == nil {
+		return nil
 	}
-	slices.SortFunc(sorted, func(x, y request) int {
-		if c := x.created.Compare(y.created); c != 0 {
-			return c
-		}
-		return strings.Compare(x.Name, y.Name)
-	})
-	pending := make([]gateway.CheckpointRequest, 0, len(sorted))
-	for _, r := range sorted {
+	if of.oldest == nil {
+		sorted := slices.SortedFunc(maps.Values(of.byUID), request.compare)
+		of.oldest = slices.Clip(sorted[:min(len(sorted), maxPending)])
+	}
+	pending := make([]gateway.CheckpointRequest, 0, len(of.oldest))
+	for _, r := range of.oldest {
 		pending = append(pending, r.CheckpointRequest)
 	}
 	return pending
@@ -89,7 +111,7 @@ func key(namespace, task string) string { return namespace + "/" + task }
 
 // Set notes the present state of a Checkpoint object.
 func (b *Board) Set(c *clewv1alpha1.Checkpoint) {
-	if !asked(c) {
+	if !stillAsked(c) {
 		b.Remove(c)
 		return
 	}
@@ -100,13 +122,20 @@ func (b *Board) Set(c *clewv1alpha1.Checkpoint) {
 		CheckpointRequest: gateway.CheckpointRequest{Name: c.Name, UID: uid, Message: c.Spec.Message},
 		created:           c.CreationTimestamp.Time,
 	}
-	if b.tasks[k] == nil {
-		b.tasks[k] = map[string]request{}
+	of := b.tasks[k]
+	if of == nil {
+		of = &asked{byUID: map[string]request{}}
+		b.tasks[k] = of
 	}
-	if known, ok := b.tasks[k][uid]; ok && known == r {
+	known, ok := of.byUID[uid]
+	if ok && known == r {
 		return
 	}
-	b.tasks[k][uid] = r
+	of.byUID[uid] = r
+	if !ok && of.behind(r) {
+		return
+	}
+	of.oldest = nil
 	b.announce(k)
 }
 
@@ -115,11 +144,16 @@ func (b *Board) Remove(c *clewv1alpha1.Checkpoint) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	k, uid := key(c.Namespace, c.Spec.TaskRef.Name), string(c.UID)
-	if _, ok := b.tasks[k][uid]; !ok {
+	of := b.tasks[k]
+	if of == nil {
 		return
 	}
-	delete(b.tasks[k], uid)
-	if len(b.tasks[k]) == 0 {
+	if _, ok := of.byUID[uid]; !ok {
+		return
+	}
+	delete(of.byUID, uid)
+	of.oldest = nil
+	if len(of.byUID) == 0 {
 		delete(b.tasks, k)
 	}
 	b.announce(k)
@@ -137,7 +171,7 @@ func (b *Board) announce(k string) {
 }
 
 // asked tells whether a Checkpoint waits for a daemon.
-func asked(c *clewv1alpha1.Checkpoint) bool {
+func stillAsked(c *clewv1alpha1.Checkpoint) bool {
 	return c.DeletionTimestamp == nil &&
 		c.Labels[clewv1alpha1.LabelManagedBy] != clewv1alpha1.ManagedBy &&
 		!meta.IsStatusConditionTrue(c.Status.Conditions, clewv1alpha1.CheckpointReady)

@@ -1,6 +1,7 @@
 package requests_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -99,5 +100,43 @@ func TestChangesAreAnnounced(t *testing.T) {
 	}
 	if pending := board.Pending("team", "a"); len(pending) != 0 {
 		t.Errorf("left over: %v", pending)
+	}
+}
+
+// Whoever may make Checkpoints can make any number of them. What waits behind those
+// that a daemon knows wakes nobody, and follows when they are done.
+func TestAFloodOfRequestsIsToldOfAPartAtATime(t *testing.T) {
+	board := requests.New()
+	at := func(i int) *clewv1alpha1.Checkpoint {
+		return checkpoint(fmt.Sprintf("c-%04d", i), func(c *clewv1alpha1.Checkpoint) { c.CreationTimestamp = metav1.NewTime(time.Unix(int64(i), 0)) })
+	}
+	for i := range 1000 {
+		board.Set(at(i))
+	}
+	pending := board.Pending("team", "a")
+	if len(pending) != 100 || pending[0].Name != "c-0000" || pending[99].Name != "c-0099" {
+		t.Fatalf("%d are told of: %v", len(pending), pending)
+	}
+	changed, leave := board.Changes("team", "a")
+	defer leave()
+	board.Set(at(1000))
+	select {
+	case <-changed:
+		t.Error("one that waits behind the others was announced")
+	default:
+	}
+	board.Remove(at(50))
+	select {
+	case <-changed:
+	default:
+		t.Error("the end of one was not announced")
+	}
+	if pending = board.Pending("team", "a"); len(pending) != 100 || pending[99].Name != "c-0100" {
+		t.Errorf("%d are told of: %v", len(pending), pending)
+	}
+	early := checkpoint("early", func(c *clewv1alpha1.Checkpoint) { c.CreationTimestamp = metav1.NewTime(time.Unix(-1, 0)) })
+	board.Set(early)
+	if pending = board.Pending("team", "a"); pending[0].Name != "early" {
+		t.Errorf("the oldest is %v", pending[0])
 	}
 }
