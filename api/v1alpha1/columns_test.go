@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
 // `kubectl get` says why something is not ready, not only that it is not.
@@ -64,6 +65,19 @@ func TestTheWideListSaysWhyACheckpointIsNotDurable(t *testing.T) {
 	i := slices.IndexFunc(table.ColumnDefinitions, func(d metav1.TableColumnDefinition) bool { return d.Name == "Durable-Reason" && d.Priority == 1 })
 	g.Expect(i).To(gomega.BeNumerically(">=", 0))
 	g.Expect(table.Rows[0].Cells[i]).To(gomega.Equal(v1alpha1.ReasonCheckpointLost))
+}
+
+// The number is what a person acknowledges.
+func TestTheWideListOfTasksSaysHowManyRecordsAreLost(t *testing.T) {
+	g := gomega.NewWithT(t)
+	task := created(t, builders.Task("lost-some"))
+	t.Cleanup(func() { _ = server.Client.Delete(context.Background(), task) })
+	task.Status.LostRecords = 29
+	g.Expect(server.Client.Status().Update(t.Context(), task)).To(gomega.Succeed())
+	table := tableOf(t, "tasks", "lost-some")
+	i := slices.IndexFunc(table.ColumnDefinitions, func(d metav1.TableColumnDefinition) bool { return d.Name == "Lost-Records" && d.Priority == 1 })
+	g.Expect(i).To(gomega.BeNumerically(">=", 0))
+	g.Expect(table.Rows[0].Cells[i]).To(gomega.BeEquivalentTo(29))
 }
 
 // tableOf is what `kubectl get` is given to print.

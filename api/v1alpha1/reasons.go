@@ -16,10 +16,10 @@ const (
 	// TaskHistoryRecorded is True when every transition in status.history
 	// stands in the history store.
 	TaskHistoryRecorded = "HistoryRecorded"
-	// TaskHistoryComplete is False once records of the task are lost, which no later
-	// event undoes, and while the history store lacks records that the task's volume
-	// may still have. It is there only then, and True once spec.acknowledge covers the
-	// records that are lost.
+	// TaskHistoryComplete is False once records of the task are lost, or were left out
+	// at a limit, and while the history store lacks records that the task's volume may
+	// still have. It is True when lost records are all that is missing and
+	// spec.acknowledge covers them. A task whose history lacks nothing does not have it.
 	TaskHistoryComplete = "HistoryComplete"
 )
 
@@ -251,8 +251,8 @@ const (
 	// AnnotationGeneration carries the generation of the Task a pod was made from.
 	AnnotationGeneration = "clew.dev/task-generation"
 	LabelFork            = "clew.dev/fork"
-	// AnnotationForkManager and AnnotationForkUID say in Tasks that a former version
-	// made what spec.startFrom.fork says now.
+	// AnnotationForkManager and AnnotationForkUID are found in Tasks that a former
+	// version made for a Fork. Newer ones have spec.startFrom.fork instead.
 	AnnotationForkManager = "clew.dev/fork-manager"
 	AnnotationForkUID     = "clew.dev/fork-uid"
 	LabelManagedBy        = "app.kubernetes.io/managed-by"

@@ -189,6 +189,9 @@ func TestWhoAskedIsWhoTheAPIServerAuthenticated(t *testing.T) {
 	must(t, p.carol.Update(t.Context(), task))
 	wantRequesters(t, "asked", v1alpha1.TaskRequesters{Created: "ann", OperatingMode: robot})
 
+	task = live(t, "asked")
+	task.Status.LostRecords = 2
+	must(t, server.Client.Status().Update(t.Context(), task))
 	for who, lost := range map[client.Client]string{p.carol: "1", p.robot: "2"} {
 		for range 2 { // applied again, it is still by the same
 			must(t, who.Patch(t.Context(), live(t, "asked"), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"acknowledge":{"lostRecords":`+lost+`}}}`))))

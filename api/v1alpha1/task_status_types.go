@@ -115,8 +115,8 @@ type Attempt struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
-	// hindrances are the reasons, in one word each, for which its pod could not be
-	// made or come up. Each is told of in the history once.
+	// hindrances are the reasons, in one word each, why its pod could not be created or
+	// did not start. The history tells of each of them once.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
@@ -253,6 +253,18 @@ type HistoryEntry struct {
 	Checkpoint int64 `json:"checkpoint,omitempty"`
 }
 
+// UncountedLoss is a loss of records that nobody could count: they went with the
+// task's volume, which alone could tell how many they were.
+type UncountedLoss struct {
+	// time at which it became known.
+	// +required
+	Time metav1.Time `json:"time"`
+	// message says what the history store lacked then.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+}
+
 // TaskStatus is what Clew has seen and done.
 type TaskStatus struct {
 	// observedGeneration is the generation the status is about.
@@ -265,7 +277,8 @@ type TaskStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// attempts of the task, newest last; the oldest are dropped beyond 50.
+	// attempts of the task, newest last. Beyond 50 the oldest are dropped, except those
+	// that say how the task came to rest, so their numbers may have holes.
 	// +optional
 	// +listType=map
 	// +listMapKey=number
@@ -303,9 +316,14 @@ type TaskStatus struct {
 	// and show as gaps in its conversation and timeline.
 	// +optional
 	LostRecords int64 `json:"lostRecords,omitempty"`
-	// acknowledgedRecords is how many of them spec.acknowledge covers.
+	// acknowledgedLostRecords is how many lost records spec.acknowledge covers. While
+	// it is as many as lostRecords, the condition HistoryComplete does not report them.
 	// +optional
-	AcknowledgedRecords int64 `json:"acknowledgedRecords,omitempty"`
+	AcknowledgedLostRecords int64 `json:"acknowledgedLostRecords,omitempty"`
+	// uncountedLoss is the newest loss of records that nobody could count. It stays, and
+	// while it is there the condition HistoryComplete is False.
+	// +optional
+	UncountedLoss *UncountedLoss `json:"uncountedLoss,omitempty"`
 	// leftOutRecords counts the records that are not in the history, or not in full,
 	// since the task or its namespace had reached its limit, as of the latest
 	// checkpoint or transition.

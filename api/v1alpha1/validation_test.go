@@ -212,6 +212,34 @@ func TestANewTaskCannotAskForAResumeOrARewind(t *testing.T) {
 	expectRefused(t, create(builders.Task("new", builders.Rewind("a", "new-1"))), "a new Task has no checkpoint to go back to")
 }
 
+// No loss is acknowledged before it happens.
+func TestNoMoreIsAcknowledgedThanIsLost(t *testing.T) {
+	acknowledge := func(n int64) change {
+		return spec(func(s *v1alpha1.TaskSpec) { s.Acknowledge = &v1alpha1.Acknowledgement{LostRecords: n} })
+	}
+	expectRefused(t, create(builders.Task("new", acknowledge(1))), "a new Task has lost nothing")
+	task := created(t, builders.Task("loses"))
+	acknowledge(1)(task)
+	expectRefused(t, server.Client.Update(t.Context(), task), "acknowledge no more than status.lostRecords counts")
+	loses := func(n int64) {
+		task = live(t, "loses")
+		task.Status.LostRecords = n
+		must(t, server.Client.Status().Update(t.Context(), task))
+	}
+	loses(29)
+	acknowledge(30)(task)
+	expectRefused(t, server.Client.Update(t.Context(), task), "acknowledge no more than status.lostRecords counts")
+	for _, n := range []int64{28, 29} {
+		acknowledge(n)(task)
+		must(t, server.Client.Update(t.Context(), task))
+	}
+	loses(0) // the history store goes back, and counts anew
+	builders.Suspended(task)
+	must(t, server.Client.Update(t.Context(), task))
+	task.Spec.Acknowledge = nil
+	must(t, server.Client.Update(t.Context(), task))
+}
+
 func TestAResumeIsRefusedUnlessTheTaskHasStopped(t *testing.T) {
 	cases := map[string]struct {
 		status   metav1.ConditionStatus
@@ -484,7 +512,6 @@ func TestGoodTasksAreAccepted(t *testing.T) {
 		"a known agent":       func(t *v1alpha1.Task) { typed(&t.Spec); t.Spec.Template.Spec.Containers[0].Command = nil },
 		"a model":             model("anthropic/claude-sonnet-4-5[1m]"),
 		"risky tools":         risky(`^(Bash|shell)$`, `\bterraform\s+destroy`),
-		"a known loss":        spec(func(s *v1alpha1.TaskSpec) { s.Acknowledge = &v1alpha1.Acknowledgement{LostRecords: 29} }),
 		"a sidecar, a volume": spec(func(s *v1alpha1.TaskSpec) {
 			s.Template.Spec.Volumes = []corev1.Volume{{Name: "cache", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 			s.Template.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "cache", MountPath: "/home/agent/.cache"}}

@@ -18,54 +18,77 @@ func (d *decision) lostRecords() int64 {
 	return d.old.LostRecords
 }
 
-// acknowledgedRecords is how many of the lost records the task's owner knows of.
+// leftOut says that the history lacks output for which it had no room. While the
+// history store cannot be asked it is what was heard last.
+func (d *decision) leftOut() bool {
+	if d.o.History.Known {
+		return d.o.History.State.LeftOutRecords > 0
+	}
+	return d.old.LeftOutRecords > 0
+}
+
+// acknowledgedRecords is how many lost records spec.acknowledge covers. The API takes
+// no more than are lost by then. It stays where the history store goes back and knows
+// of fewer losses, so that it is not told again when they are found again.
 func (d *decision) acknowledgedRecords() int64 {
 	if a := d.task.Spec.Acknowledge; a != nil {
-		return min(a.LostRecords, d.lostRecords())
+		return min(a.LostRecords, max(d.lostRecords(), d.old.AcknowledgedLostRecords))
 	}
 	return 0
 }
 
-// newGap says that more records are lost than the status tells of.
-func (d *decision) newGap() bool { return d.lostRecords() > d.old.LostRecords }
-
-// enterGap enters records that are lost for good into the history, once, and that the
-// task's owner knows of them. Their condition is one of its own, so that it hides no
-// trouble of now.
+// enterGap enters records that are lost for good into the history, once, and that
+// somebody has acknowledged them. Their condition is one of its own, so that it hides
+// no trouble of now.
 func (d *decision) enterGap() {
-	if d.newGap() {
-		d.entry(v1alpha1.EventHistoryGap, clew, gapMessage(d.lostRecords()))
+	d.s.LostRecords, d.s.AcknowledgedLostRecords = d.lostRecords(), d.acknowledgedRecords()
+	lost, known := d.s.LostRecords, d.s.AcknowledgedLostRecords
+	if lost > d.old.LostRecords {
+		d.entry(v1alpha1.EventHistoryGap, clew, gapMessage(lost))
 	}
-	if n := d.acknowledgedRecords(); n > d.old.AcknowledgedRecords {
-		d.entry(v1alpha1.EventLossAcknowledged, somebody(d.acknowledgeRequester()), "the loss of "+records(n)+" is known to the task's owner")
+	if known > d.old.AcknowledgedLostRecords {
+		d.entry(v1alpha1.EventLossAcknowledged, somebody(d.acknowledgeRequester()), fmt.Sprintf("%d of %s acknowledged", known, countLost(lost)))
 	}
-	d.s.LostRecords, d.s.AcknowledgedRecords = d.lostRecords(), d.acknowledgedRecords()
+	d.noteUncounted()
 	d.reportGap()
 }
 
+// noteUncounted notes a loss that nobody can count: a pod has sent again what the
+// task's volume had, and the history store still lacks what the status tells of. A
+// former version told of it in the condition alone, and without a number.
+func (d *decision) noteUncounted() {
+	was := d.find(v1alpha1.TaskHistoryComplete)
+	switch {
+	case was == nil:
+	case was.Reason == v1alpha1.ReasonHistoryBehind && d.o.History.Known && d.compared() && d.lower():
+		d.s.UncountedLoss = &v1alpha1.UncountedLoss{Time: metav1.NewTime(d.now), Message: cut(d.behindMessage())}
+		d.entry(v1alpha1.EventHistoryGap, clew, d.s.UncountedLoss.Message)
+	case d.s.UncountedLoss == nil && was.Reason == v1alpha1.ReasonHistoryGap && d.old.LostRecords == 0:
+		d.s.UncountedLoss = &v1alpha1.UncountedLoss{Time: was.LastTransitionTime, Message: cut(was.Message)}
+	}
+}
+
+// reportGap computes the condition from what the status tells.
 func (d *decision) reportGap() {
 	was := d.find(v1alpha1.TaskHistoryComplete)
-	wasBehind := was != nil && was.Reason == v1alpha1.ReasonHistoryBehind
 	incomplete := func(reason, message string) {
 		d.condition(v1alpha1.TaskHistoryComplete, metav1.ConditionFalse, reason, message)
 	}
-	switch lost, known := d.s.LostRecords, d.s.AcknowledgedRecords; {
-	case wasBehind && !d.o.History.Known: // what was heard last
-	case wasBehind && d.compared() && d.lower():
-		d.entry(v1alpha1.EventHistoryGap, clew, d.behindMessage())
-		incomplete(v1alpha1.ReasonUncountedHistoryGap, d.behindMessage())
+	switch lost, known := d.s.LostRecords, d.s.AcknowledgedLostRecords; {
+	case !d.o.History.Known && was != nil && was.Reason == v1alpha1.ReasonHistoryBehind: // what was heard last
 	case d.behind():
 		incomplete(v1alpha1.ReasonHistoryBehind, d.behindMessage())
-	case was != nil && was.Reason == v1alpha1.ReasonUncountedHistoryGap: // nothing makes it good
+	case d.s.UncountedLoss != nil:
+		incomplete(v1alpha1.ReasonUncountedHistoryGap, d.s.UncountedLoss.Message)
 	case lost > known:
 		incomplete(v1alpha1.ReasonHistoryGap, gapMessage(lost))
-	case d.o.History.Known && d.o.History.State.LeftOutRecords > 0:
+	case d.leftOut():
 		incomplete(v1alpha1.ReasonHistoryLimitReached,
 			"output of the agent was left out of the history, which had reached its limit: status.leftOutRecords counts the records")
 	case lost > 0:
 		d.condition(v1alpha1.TaskHistoryComplete, metav1.ConditionTrue, v1alpha1.ReasonLossAcknowledged,
-			lostMessage(lost)+", as its owner knows; its timeline tells where and why")
-	case wasBehind:
+			lostMessage(lost)+", which spec.acknowledge covers; its timeline tells where and why")
+	case d.o.History.Known:
 		meta.RemoveStatusCondition(&d.s.Conditions, v1alpha1.TaskHistoryComplete)
 	}
 }
@@ -76,12 +99,12 @@ func lostMessage(n int64) string {
 	if n == 1 {
 		return "1 record of this task is lost for good"
 	}
-	return records(n) + " of this task are lost for good"
+	return fmt.Sprintf("%d records of this task are lost for good", n)
 }
 
-func records(n int64) string {
+func countLost(n int64) string {
 	if n == 1 {
-		return "1 record"
+		return "1 lost record"
 	}
-	return fmt.Sprintf("%d records", n)
+	return fmt.Sprintf("%d lost records", n)
 }

@@ -9,9 +9,10 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
-// acknowledges has the task's owner know of so many lost records.
+// acknowledges has somebody acknowledge so many lost records.
 func (s *scene) acknowledges(n int64) *scene {
 	return s.change(func(t *v1alpha1.Task) { t.Spec.Acknowledge = &v1alpha1.Acknowledgement{LostRecords: n} }).after(time.Second).step()
 }
@@ -37,7 +38,7 @@ func (s *scene) entries(reason string) (found []v1alpha1.HistoryEntry) {
 	return found
 }
 
-func TestALossThatTheOwnerKnowsOfIsComplete(t *testing.T) {
+func TestAHistoryWhoseLossIsAcknowledgedIsComplete(t *testing.T) {
 	g := gomega.NewWithT(t)
 	s := running(t)
 	s.o.Stamped = true
@@ -45,9 +46,9 @@ func TestALossThatTheOwnerKnowsOfIsComplete(t *testing.T) {
 	s.loses(29).wantComplete(metav1.ConditionFalse, v1alpha1.ReasonHistoryGap)
 	s.acknowledges(28).wantComplete(metav1.ConditionFalse, v1alpha1.ReasonHistoryGap)
 	s.acknowledges(29).wantComplete(metav1.ConditionTrue, v1alpha1.ReasonLossAcknowledged)
-	g.Expect(s.wantCondition(v1alpha1.TaskHistoryComplete).Message).To(gomega.HavePrefix("29 records of this task are lost for good, as its owner knows"))
+	g.Expect(s.wantCondition(v1alpha1.TaskHistoryComplete).Message).To(gomega.HavePrefix("29 records of this task are lost for good, which spec.acknowledge covers"))
 	g.Expect(s.status().LostRecords).To(gomega.BeEquivalentTo(29))
-	g.Expect(s.status().AcknowledgedRecords).To(gomega.BeEquivalentTo(29))
+	g.Expect(s.status().AcknowledgedLostRecords).To(gomega.BeEquivalentTo(29))
 
 	writes := s.writes
 	s.after(time.Minute).step()
@@ -59,12 +60,12 @@ func TestALossThatTheOwnerKnowsOfIsComplete(t *testing.T) {
 	told := s.entries(v1alpha1.EventLossAcknowledged)
 	g.Expect(told).To(gomega.HaveLen(2))
 	g.Expect(told[1].Actor).To(gomega.Equal("ann"))
-	g.Expect(told[1].Message).To(gomega.ContainSubstring("29 records"))
+	g.Expect(told[1].Message).To(gomega.Equal("29 of 29 lost records acknowledged"))
 
 	s.loses(30).wantComplete(metav1.ConditionFalse, v1alpha1.ReasonHistoryGap)
 	s.acknowledges(30).wantComplete(metav1.ConditionTrue, v1alpha1.ReasonLossAcknowledged)
 	s.change(func(t *v1alpha1.Task) { t.Spec.Acknowledge = nil }).step().wantComplete(metav1.ConditionFalse, v1alpha1.ReasonHistoryGap)
-	g.Expect(s.status().AcknowledgedRecords).To(gomega.BeZero())
+	g.Expect(s.status().AcknowledgedLostRecords).To(gomega.BeZero())
 }
 
 // Only a loss is acknowledged, not what else is missing.
@@ -73,18 +74,75 @@ func TestWhatElseIsMissingOfAHistoryShowsThoughItsLossIsKnown(t *testing.T) {
 	s.loses(3).acknowledges(3)
 	s.o.History.State.LeftOutRecords = 5
 	s.after(time.Minute).step().wantComplete(metav1.ConditionFalse, v1alpha1.ReasonHistoryLimitReached)
+
+	writes := s.writes
+	s.o.History = History{} // an outage of the history store
+	s.after(time.Minute).step().wantComplete(metav1.ConditionFalse, v1alpha1.ReasonHistoryLimitReached)
+	gomega.NewWithT(t).Expect(s.writes).To(gomega.Equal(writes), "nothing new is written")
+}
+
+// Acknowledged records may be found again, and lost again, as Postgres is put back.
+func TestAnAcknowledgementIsToldOnceThoughTheStoreGoesBackToBeforeTheLoss(t *testing.T) {
+	s := running(t)
+	s.loses(3).acknowledges(3)
+	s.loses(0)
+	gomega.NewWithT(t).Expect(complete(s)).To(gomega.BeNil())
+	s.loses(3).wantComplete(metav1.ConditionTrue, v1alpha1.ReasonLossAcknowledged)
+	gomega.NewWithT(t).Expect(s.entries(v1alpha1.EventLossAcknowledged)).To(gomega.HaveLen(1))
 }
 
 // Nobody knows how many records went with a volume, and so no number covers them.
-func TestALossThatNobodyHasCountedIsNotAcknowledgedByANumber(t *testing.T) {
+func TestALossThatNobodyHasCountedStays(t *testing.T) {
+	g := gomega.NewWithT(t)
 	s := atRest(t, 1)
 	s.loses(2).acknowledges(2).wantComplete(metav1.ConditionTrue, v1alpha1.ReasonLossAcknowledged)
-	s.o.Claim = nil
-	s.storeGoesBack(1)
-	s.loses(2).wantComplete(metav1.ConditionFalse, v1alpha1.ReasonHistoryBehind)
-	s.change(func(t *v1alpha1.Task) { t.Spec.Resume = &v1alpha1.Resume{ID: "r1"} }).step()
+	goesBackWithTheVolume := func(resume string) {
+		s.o.Claim = nil
+		s.storeGoesBack(1)
+		s.loses(2).wantComplete(metav1.ConditionFalse, v1alpha1.ReasonHistoryBehind)
+		s.change(builders.Resume(resume)).step()
+		s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})
+		s.agentRuns()
+	}
+	goesBackWithTheVolume("r1")
+	for range 2 {
+		s.after(time.Minute).step().wantComplete(metav1.ConditionFalse, v1alpha1.ReasonUncountedHistoryGap)
+	}
+	loss := *s.status().UncountedLoss
+	g.Expect(loss.Message).To(gomega.ContainSubstring("up to checkpoint 1 of 3"))
+
+	// The store goes back again, and this time the volume has all that it lacks.
+	s.record(v1alpha1.TriggerFailure)
+	s.o.History.State.LastSequence = 9
+	s.agentExits(1)
+	s.podFinishes()
+	s.o.Pods = nil
+	s.recorded()
+	s.after(time.Hour).step()
+	had := s.o.History.State
+	s.o.History.State.LastSequence = 8
+	s.after(time.Minute).step().wantComplete(metav1.ConditionFalse, v1alpha1.ReasonHistoryBehind)
+	s.change(builders.Resume("r2")).step()
+	s.o.History.State = had
 	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})
 	s.agentRuns()
+	for _, known := range []bool{true, false, true} {
+		s.o.History.Known = known
+		s.after(time.Minute).step().wantComplete(metav1.ConditionFalse, v1alpha1.ReasonUncountedHistoryGap)
+	}
+	g.Expect(*s.status().UncountedLoss).To(gomega.Equal(loss))
+	g.Expect(s.wantCondition(v1alpha1.TaskHistoryComplete).Message).To(gomega.Equal(loss.Message))
+}
+
+// A former version told of it as of one that is counted, with no number.
+func TestALossThatNobodyHasCountedStaysInAnUpgrade(t *testing.T) {
+	s := running(t)
+	s.status().Conditions = append(s.status().Conditions, metav1.Condition{
+		Type: v1alpha1.TaskHistoryComplete, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonHistoryGap,
+		Message: "the history store was put back to an older copy", LastTransitionTime: metav1.NewTime(s.now.Add(-time.Hour)),
+	})
 	s.after(time.Minute).step().wantComplete(metav1.ConditionFalse, v1alpha1.ReasonUncountedHistoryGap)
-	s.after(time.Minute).step().wantComplete(metav1.ConditionFalse, v1alpha1.ReasonUncountedHistoryGap)
+	s.loses(2).acknowledges(2).wantComplete(metav1.ConditionFalse, v1alpha1.ReasonUncountedHistoryGap)
+	gomega.NewWithT(t).Expect(s.status().UncountedLoss.Message).To(gomega.Equal("the history store was put back to an older copy"))
+	gomega.NewWithT(t).Expect(s.entries(v1alpha1.EventHistoryGap)).To(gomega.HaveLen(1), "only the two are new")
 }
