@@ -111,13 +111,23 @@ type Repository struct {
 
 // Source is the point another task is started from, resolved.
 type Source struct {
-	TaskUID             string `json:"taskUID"`
+	TaskUID string `json:"taskUID"`
+	// TaskName is for messages; managers of before leave it out.
+	TaskName            string `json:"taskName,omitempty"`
 	Checkpoint          int64  `json:"checkpoint"`
 	Commit              string `json:"commit"`
 	IncludeConversation bool   `json:"includeConversation"`
 	// Position is where the conversation stood at Checkpoint; 0 if that is not
 	// known.
 	Position int64 `json:"position,omitempty"`
+}
+
+// String names the checkpoint in messages.
+func (s Source) String() string {
+	if s.TaskName == "" {
+		return fmt.Sprintf("checkpoint %d of the task with UID %s", s.Checkpoint, s.TaskUID)
+	}
+	return fmt.Sprintf("checkpoint %d of task %s (UID %s)", s.Checkpoint, s.TaskName, s.TaskUID)
 }
 
 // Policy says when checkpoints are taken; zero means never for that reason.

@@ -423,7 +423,7 @@ func TestATaskThatStartsFromAnother(t *testing.T) {
 	checkpoint.Status.Conversation = &v1alpha1.CheckpointConversation{ConversationPosition: v1alpha1.ConversationPosition{Position: 8}}
 	s.o.SourceCheckpoint = checkpoint
 	s.step()
-	if p := s.started(); p == nil || p.Source == nil || *p.Source != (daemonapi.Source{TaskUID: "uid-of-source", Checkpoint: 3, Commit: "c3", IncludeConversation: true, Position: 8}) {
+	if p := s.started(); p == nil || p.Source == nil || *p.Source != (daemonapi.Source{TaskUID: "uid-of-source", TaskName: "source", Checkpoint: 3, Commit: "c3", IncludeConversation: true, Position: 8}) {
 		t.Errorf("started %+v", p)
 	}
 	s.wantEntries(v1alpha1.EventTaskStarted, v1alpha1.EventTaskForked)

@@ -48,11 +48,13 @@ func (d *decision) enterProblem(reason, message string) {
 	p, was := d.problem(a), d.standingOf(a)
 	anew := p != nil && p.Reason == reason && (was == nil || was.Reason != reason)
 	h := d.podHindrance(a)
-	hindered := h != nil && h.Reason == reason
-	if anew || hindered && !toldOf(a, reason) {
+	hinders := h != nil && h.Reason == reason && !toldOf(a, reason)
+	// A former version told of it and kept no list.
+	toldBefore := len(a.Hindrances) == 0 && was != nil && was.Reason == reason
+	if anew || hinders && !toldBefore {
 		d.entry(v1alpha1.EventTaskHindered, clew, reason+": "+message)
 	}
-	if hindered && !toldOf(a, reason) {
+	if hinders {
 		a.Hindrances = append(a.Hindrances, reason)
 	}
 }

@@ -168,6 +168,35 @@ func TestATaskThatSleepsIsToldOfOnce(t *testing.T) {
 	}
 }
 
+// The history tells who woke a task, whatever its last attempt was.
+func TestWhoWakesATaskIsTold(t *testing.T) {
+	for name, asleep := range map[string]func(t *testing.T) *scene{
+		"suspended at work": func(t *testing.T) *scene { return suspendedTask(t) },
+		"suspended between two attempts": func(t *testing.T) *scene {
+			s := running(t)
+			s.agentExits(1)
+			s.podFinishes()
+			return s.change(builders.Suspended).step()
+		},
+		"rewound while it slept": func(t *testing.T) *scene {
+			s := suspendedTask(t)
+			s.rewind("back", 1).step()
+			return s.rewound()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			s := asleep(t)
+			s.o.Stamped, s.o.Task.Spec.RequestedBy = true, &v1alpha1.TaskRequesters{OperatingMode: "ann"}
+			s.change(builders.Running).after(time.Hour).step()
+			told := s.entries(v1alpha1.EventTaskResumed)
+			g.Expect(told).To(gomega.HaveLen(1))
+			g.Expect(told[0].Actor).To(gomega.Equal("ann"))
+			g.Expect(s.entries(v1alpha1.EventTaskRetried)).To(gomega.BeEmpty())
+		})
+	}
+}
+
 // However often a task that has ended is rewound, its agent is not started by it.
 func TestATaskThatHasEndedStaysSoThroughAnyNumberOfRewinds(t *testing.T) {
 	g := gomega.NewWithT(t)

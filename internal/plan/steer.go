@@ -263,10 +263,13 @@ func (d *decision) startedFrom() string {
 }
 
 func (d *decision) noteRestart(number int64, trigger v1alpha1.AttemptTrigger, last *v1alpha1.Attempt) {
-	switch trigger {
-	case v1alpha1.AttemptResume:
+	switch {
+	case trigger == v1alpha1.AttemptResume:
 		d.entryOf(number, v1alpha1.EventTaskResumed, d.resumedBy(last), fmt.Sprintf("the task goes on with attempt %d", number))
-	case v1alpha1.AttemptRetry, v1alpha1.AttemptAfterPodLost:
+	case trigger == v1alpha1.AttemptRewind:
+	case d.toldState() == stateSuspended: // between two attempts
+		d.entryOf(number, v1alpha1.EventTaskResumed, somebody(d.modeRequester()), fmt.Sprintf("the task goes on with attempt %d, after attempt %d (%s): %s", number, last.Number, last.Outcome, last.Message))
+	default:
 		d.entryOf(number, v1alpha1.EventTaskRetried, clew, fmt.Sprintf("attempt %d follows attempt %d (%s): %s", number, last.Number, last.Outcome, last.Message))
 	}
 }
@@ -277,7 +280,7 @@ func (d *decision) resumedBy(last *v1alpha1.Attempt) string {
 	switch {
 	case d.resuming():
 		return somebody(d.s.Resume.RequestedBy)
-	case last.Outcome == v1alpha1.AttemptSuspended:
+	case last.Outcome == v1alpha1.AttemptSuspended, d.toldState() == stateSuspended:
 		return somebody(d.modeRequester())
 	}
 	return clew
@@ -391,7 +394,8 @@ func (d *decision) makePodAs(a *v1alpha1.Attempt, prepareOnly bool) {
 	}
 	if src := d.s.Source; src != nil {
 		d.plan.StartPod.Source = &daemonapi.Source{
-			TaskUID: src.TaskUID, Checkpoint: src.Checkpoint, Commit: src.Commit, Position: src.Position,
+			TaskUID: src.TaskUID, TaskName: d.task.Spec.StartFrom.TaskRef.Name,
+			Checkpoint: src.Checkpoint, Commit: src.Commit, Position: src.Position,
 			IncludeConversation: d.task.Spec.StartFrom.Conversation != v1alpha1.ConversationExclude,
 		}
 	}

@@ -125,8 +125,11 @@ func New(cfg Config) (*Client, error) {
 	if s := cfg.Source; s != nil {
 		begin.Source = &daemonv1.Source{TaskUid: s.TaskUID, Checkpoint: s.Checkpoint, IncludeConversation: s.IncludeConversation, Position: s.Position}
 	}
-	source := fmt.Sprintf("checkpoint %d of the task with UID %s", begin.GetSource().GetCheckpoint(), begin.GetSource().GetTaskUid())
-	return &Client{rpc: rpc, begin: begin, source: sourceWait{patience: cmp.Or(cfg.SourceWait, 6*time.Minute), source: source}}, nil
+	c := &Client{rpc: rpc, begin: begin, source: sourceWait{patience: cmp.Or(cfg.SourceWait, 6*time.Minute)}}
+	if cfg.Source != nil {
+		c.source.source = cfg.Source.String()
+	}
+	return c, nil
 }
 
 // identified adds the pod's token to each request.
@@ -218,8 +221,8 @@ func (c *Client) Begin(ctx context.Context) (*daemonv1.BeginResponse, error) {
 // HasBegun says that the task has begun before, and that its volume has what it
 // needs. If the history has lost the checkpoint that the task was started from, the
 // source's daemon may send it again; Begin waits for that for some minutes, and then
-// has the conversation begin without what it had there, unless the server hears of that
-// daemon. A task that was never at work waits for as long as it takes.
+// has the task go on without the conversation that it inherited, unless the server hears
+// of that daemon. A task that was never at work waits for as long as it takes.
 func (c *Client) HasBegun() { c.source.begin() }
 
 // Append stores records and returns the sequence up to which all are stored.

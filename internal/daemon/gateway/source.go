@@ -21,9 +21,9 @@ type AwaitedError struct {
 	err error
 }
 
-// Error implements error. It says nothing of err, of which it is the meaning.
+// Error implements error. It leaves out the text of err, which tells no more.
 func (e *AwaitedError) Error() string {
-	return fmt.Sprintf("the history store has lost %s, from which this task was started: since %s the task waits for the source's pod to send it again, and after %.0f minutes, or %.0f while that is at work, it goes on without what it took over",
+	return fmt.Sprintf("the history store has lost %s, from which this task was started: since %s this task waits for the other one's pod to send it again; after %.0f minutes, or %.0f while that pod is at work, it starts without the part of the conversation that it inherited; its files are not affected",
 		e.Source, e.Since.UTC().Format("15:04 UTC"), e.Patience.Minutes(), longestWait.Minutes())
 }
 

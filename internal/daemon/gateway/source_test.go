@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/onsi/gomega"
+
+	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
 func TestASourceIsAwaitedByWhoHasBegun(t *testing.T) {
@@ -44,11 +46,12 @@ func TestOtherErrorsOnlyPutOffHowLongASourceIsAwaited(t *testing.T) {
 }
 
 func TestWhatAwaitsItsSourceSaysSoInOneSentence(t *testing.T) {
-	g, w := gomega.NewWithT(t), sourceWait{patience: 6 * time.Minute, source: "checkpoint 7 of the task with UID u"}
+	g, w := gomega.NewWithT(t), sourceWait{patience: 6 * time.Minute, source: daemonapi.Source{TaskName: "fix", TaskUID: "u", Checkpoint: 7}.String()}
 	w.begin()
 	at := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	_ = w.heard(at, ErrNotFound)
 	err := w.heard(at.Add(time.Minute), classify("begin", ErrNotFound))
-	g.Expect(err).To(gomega.MatchError("the history store has lost checkpoint 7 of the task with UID u, from which this task was started: " +
-		"since 12:00 UTC the task waits for the source's pod to send it again, and after 6 minutes, or 30 while that is at work, it goes on without what it took over"))
+	g.Expect(err).To(gomega.MatchError("the history store has lost checkpoint 7 of task fix (UID u), from which this task was started: " +
+		"since 12:00 UTC this task waits for the other one's pod to send it again; after 6 minutes, or 30 while that pod is at work, " +
+		"it starts without the part of the conversation that it inherited; its files are not affected"))
 }

@@ -71,10 +71,11 @@ type sourceMissing struct {
 func (e *sourceMissing) Error() string {
 	var awaited *gateway.AwaitedError
 	if errors.As(e.err, &awaited) {
-		return awaited.Error() // unlike a task that was never at work, it does not wait for ever
+		return awaited.Error() // this task has begun before, and so it does not wait for ever
 	}
-	return fmt.Sprintf("the history store does not have, or has lost, checkpoint %d of the task with UID %s, which this task starts from: a resume of that task sends it again",
-		e.source.Checkpoint, e.source.TaskUID)
+	return fmt.Sprintf("the history store does not have, or has lost, %s, from which this task is to start. That task's pod sends it again, "+
+		"within minutes if it is at work. If that task has stopped, resume it or, once completed, rewind it to its latest checkpoint. "+
+		"If its volume is gone, start a new task from another checkpoint", e.source)
 }
 
 func (e *sourceMissing) Unwrap() error { return e.err }

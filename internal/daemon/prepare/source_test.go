@@ -80,7 +80,8 @@ func TestAForkWaitsForItsSource(t *testing.T) {
 func TestAForkDoesNotStartWithoutItsSource(t *testing.T) {
 	t.Parallel()
 	source := three(t)
-	w := source.Fork("fork", daemonapi.Source{TaskUID: source.UID, Checkpoint: 2, Commit: checkpoint(source, 2).GetCommit(), IncludeConversation: true})
+	w := source.Fork("fork", daemonapi.Source{TaskUID: source.UID, TaskName: "source", Checkpoint: 2,
+		Commit: checkpoint(source, 2).GetCommit(), IncludeConversation: true})
 	w.SourceWait = time.Nanosecond
 	w.Server.Forget(source.UID)
 	for range 2 {
@@ -88,8 +89,10 @@ func TestAForkDoesNotStartWithoutItsSource(t *testing.T) {
 		if r.Reason != "CheckpointNotFound" || r.Permanent {
 			t.Errorf("%+v", r)
 		}
-		expect(t, "message", r.Message, "the history store does not have, or has lost, checkpoint 2 of the task with UID "+source.UID+
-			", which this task starts from: a resume of that task sends it again")
+		expect(t, "message", r.Message, "the history store does not have, or has lost, checkpoint 2 of task source (UID "+source.UID+
+			"), from which this task is to start. That task's pod sends it again, within minutes if it is at work. "+
+			"If that task has stopped, resume it or, once completed, rewind it to its latest checkpoint. "+
+			"If its volume is gone, start a new task from another checkpoint")
 	}
 	source.Prepare(2, nil)
 	w.Prepare(1, nil)

@@ -55,7 +55,7 @@ func sourceLostText(source history.Source) string {
 	if source.Position > 0 {
 		what = fmt.Sprintf("The first %d messages of the conversation", source.Position)
 	}
-	return fmt.Sprintf("The history has a gap: %s, which this task took over from checkpoint %d of the task with UID %s, were lost when the history store was put back to an older copy.",
+	return fmt.Sprintf("The history has a gap: %s, which this task inherited from checkpoint %d of the task with UID %s, were lost when the history store was put back to an older copy.",
 		what, source.Checkpoint, shorten(clean(source.TaskUID), maxToolName))
 }
 

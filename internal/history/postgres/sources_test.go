@@ -72,7 +72,7 @@ func TestAForkMayBeginWithoutASourceThatIsLost(t *testing.T) {
 	w := begin(t, store, fork, 3)
 	w.append(user("of the fork"), checkpoint(1), agent("on"))
 	texts := w.texts()
-	if len(texts) != 3 || !strings.Contains(texts[0], "The first 40 messages of the conversation, which this task took over from checkpoint 7 of the task with UID lost, were lost") {
+	if len(texts) != 3 || !strings.Contains(texts[0], "The first 40 messages of the conversation, which this task inherited from checkpoint 7 of the task with UID lost, were lost") {
 		t.Fatalf("%q", texts)
 	}
 	if state := w.state(); state.LostRecords != 40 || state.LastSequence != 3 || state.Latest.Position.Position != 2 {
