@@ -11,6 +11,8 @@ package history
 import (
 	"errors"
 	"time"
+
+	"github.com/clew-dev/clew/internal/conversation"
 )
 
 // Errors that callers tell apart.
@@ -35,6 +37,16 @@ var (
 	// ErrLimitReached: a task or a namespace has as much stored as it may.
 	ErrLimitReached = errors.New("the limit of what may be stored is reached")
 )
+
+// MaxUIDBytes is how long the UID of a task may be that is imported. Those of
+// Kubernetes have 36.
+const MaxUIDBytes = 64
+
+// IsUID tells whether a text may be the UID of a task that is imported: it is kept and
+// compared as it is.
+func IsUID(uid string) bool {
+	return uid != "" && len(uid) <= MaxUIDBytes && conversation.CleanText(uid) == uid
+}
 
 // Task identifies a task. UID alone is the key; names are kept for queries.
 type Task struct {

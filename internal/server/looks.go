@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/metadata"
 
@@ -16,14 +17,20 @@ const (
 	// tasksOfPage is how many Tasks are looked at in one request: each may hold as much
 	// as the API server stores of an object.
 	tasksOfPage = 20
-	// leastRest is how long there is no look after one, at least. lookTimeout bounds one.
+	// There is no look after one for a part of the time that it took, and leastRest at
+	// least. lookTimeout bounds one.
+	restPart    = 4
 	leastRest   = time.Second
 	lookTimeout = 2 * time.Minute
+	// pageTries is how often a look asks for its pages although it gets an error, and
+	// pagePause how long it waits then: many imports depend on one look.
+	pageTries = 3
+	pagePause = time.Second
 )
 
 // looks are those at all Tasks of the cluster. Whoever may import histories into one
 // namespace can ask for any number of them. So there is one at a time, after each there
-// is none for as long as it took, and all who have asked before one begins share it.
+// is none for a while, and all who have asked before one begins share it.
 type looks struct {
 	client metadata.Interface
 
@@ -34,8 +41,8 @@ type looks struct {
 
 // look is one of them, for some UIDs.
 type look struct {
-	uids map[string]bool
-	done chan struct{} // closed when the rest is known
+	uids map[string]int // how many wait for each; it changes no more when the look begins
+	done chan struct{}  // closed when the rest is known
 	// found are those of the UIDs that a Task has.
 	found map[string]bool
 	err   error
@@ -48,6 +55,7 @@ func (l *looks) has(ctx context.Context, uid string) (bool, error) {
 	case <-mine.done:
 		return mine.found[uid], mine.err
 	case <-ctx.Done():
+		l.leave(mine, uid)
 		return false, fmt.Errorf("wait for a look at all Tasks: %w", ctx.Err())
 	}
 }
@@ -57,14 +65,30 @@ func (l *looks) join(uid string) *look {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.next == nil {
-		l.next = &look{uids: map[string]bool{}, done: make(chan struct{})}
+		l.next = &look{uids: map[string]int{}, done: make(chan struct{})}
 	}
-	l.next.uids[uid] = true
+	l.next.uids[uid]++
 	if !l.running {
 		l.running = true
 		go l.run()
 	}
 	return l.next
+}
+
+// leave has a look that has not begun forget a UID that nobody waits for any more:
+// whoever breaks off and asks again must not fill it. Nobody makes one for nobody.
+func (l *looks) leave(left *look, uid string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.next != left {
+		return // it has begun
+	}
+	if left.uids[uid]--; left.uids[uid] == 0 {
+		delete(left.uids, uid)
+	}
+	if len(left.uids) == 0 {
+		l.next = nil
+	}
 }
 
 // begin is the look to carry out now; nil if nobody has asked for one.
@@ -81,21 +105,28 @@ func (l *looks) run() {
 		began := time.Now()
 		now.found, now.err = l.find(now.uids)
 		close(now.done)
-		<-time.After(max(leastRest, time.Since(began)))
+		<-time.After(max(leastRest, time.Since(began)/restPart))
 	}
 }
 
-func (l *looks) find(uids map[string]bool) (map[string]bool, error) {
+func (l *looks) find(uids map[string]int) (map[string]bool, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
 	defer cancel()
 	found, options := map[string]bool{}, metav1.ListOptions{Limit: tasksOfPage}
-	for {
+	for tries := pageTries; ; {
 		page, err := l.client.Resource(clewv1alpha1.GroupVersion.WithResource("tasks")).List(ctx, options)
 		if err != nil {
-			return nil, fmt.Errorf("look at all Tasks: %w", err)
+			if tries--; tries == 0 || ctx.Err() != nil {
+				return nil, fmt.Errorf("look at all Tasks: %w", err)
+			}
+			if apierrors.IsResourceExpired(err) {
+				options.Continue = "" // what was found stays found
+			}
+			<-time.After(pagePause)
+			continue
 		}
 		for i := range page.Items {
-			if uid := string(page.Items[i].UID); uids[uid] {
+			if uid := string(page.Items[i].UID); uids[uid] > 0 {
 				found[uid] = true
 			}
 		}

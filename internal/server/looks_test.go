@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,6 +21,7 @@ type pages struct {
 	metadata.Getter
 	looks int
 	takes time.Duration
+	fails []error // of the second page, one each time
 }
 
 func (p *pages) Resource(schema.GroupVersionResource) metadata.Getter { return p }
@@ -32,6 +34,11 @@ func (p *pages) List(_ context.Context, options metav1.ListOptions) (*metav1.Par
 	} else {
 		uid = "second"
 		time.Sleep(p.takes)
+		if len(p.fails) > 0 {
+			err := p.fails[0]
+			p.fails = p.fails[1:]
+			return nil, err
+		}
 	}
 	list.Items = []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{UID: uid}}}
 	return list, nil
@@ -52,7 +59,7 @@ func TestATaskIsFoundByItsUIDOnAnyPage(t *testing.T) {
 func TestLooksAtAllTasksHaveAPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
-		cluster := &pages{takes: 3 * time.Second}
+		cluster := &pages{takes: 8 * time.Second}
 		tasks := newLiveTasks(cluster)
 		began := time.Now()
 		for range 10 {
@@ -60,7 +67,7 @@ func TestLooksAtAllTasksHaveAPace(t *testing.T) {
 			g.Expect(err).NotTo(gomega.HaveOccurred())
 		}
 		g.Expect(cluster.looks).To(gomega.Equal(10))
-		g.Expect(time.Since(began)).To(gomega.Equal(57*time.Second), "as long between them as they took")
+		g.Expect(time.Since(began)).To(gomega.Equal(98*time.Second), "a quarter of what they took between them")
 		var all sync.WaitGroup
 		for n := range 100 {
 			all.Go(func() {
@@ -74,4 +81,67 @@ func TestLooksAtAllTasksHaveAPace(t *testing.T) {
 		g.Expect(cluster.looks).To(gomega.Equal(11), "all who wait share one")
 		time.Sleep(time.Minute)
 	})
+}
+
+// Whoever breaks off and asks again must not fill the memory with what nobody waits for.
+func TestWhatNobodyWaitsForIsNotLookedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gomega.NewWithT(t)
+		cluster := &pages{takes: 8 * time.Second}
+		tasks := newLiveTasks(cluster)
+		go func() { _, _ = tasks.HasUID(t.Context(), "first") }()
+		synctest.Wait() // that look has begun
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var all sync.WaitGroup
+		for n := range 100 {
+			all.Go(func() {
+				_, err := tasks.HasUID(ctx, fmt.Sprint(n%50))
+				g.Expect(err).To(gomega.MatchError(context.DeadlineExceeded))
+			})
+		}
+		stays := make(chan bool, 1)
+		go func() {
+			patient, end := context.WithTimeout(t.Context(), 2*time.Second)
+			defer end()
+			_, err := tasks.HasUID(patient, "0")
+			stays <- err != nil
+		}()
+		all.Wait()
+		g.Expect(tasks.looks.next.uids).To(gomega.Equal(map[string]int{"0": 1}))
+		g.Expect(<-stays).To(gomega.BeTrue())
+		g.Expect(tasks.looks.next).To(gomega.BeNil())
+		time.Sleep(time.Minute)
+		g.Expect(cluster.looks).To(gomega.Equal(1), "nobody waits for a second one")
+		found, err := tasks.HasUID(t.Context(), "second")
+		g.Expect(found, err).To(gomega.BeTrue(), "looks go on")
+		time.Sleep(time.Minute)
+	})
+}
+
+// One error must not fail the imports of all who share a look.
+func TestALookOutlastsAnErrorOfThePagesItAsksFor(t *testing.T) {
+	refused := apierrors.NewTooManyRequests("later", 1)
+	for name, test := range map[string]struct {
+		fails  []error
+		begins int
+		fit    bool
+	}{
+		"an error":                         {[]error{refused}, 1, true},
+		"the rest of the list has expired": {[]error{apierrors.NewResourceExpired("too old"), refused}, 2, true},
+		"there is no end of errors":        {[]error{refused, refused, refused}, 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := gomega.NewWithT(t)
+				cluster := &pages{fails: test.fails}
+				tasks := newLiveTasks(cluster)
+				found, err := tasks.HasUID(t.Context(), "second")
+				g.Expect(err == nil).To(gomega.Equal(test.fit))
+				g.Expect(found).To(gomega.Equal(test.fit))
+				g.Expect(cluster.looks).To(gomega.Equal(test.begins))
+				time.Sleep(time.Minute)
+			})
+		})
+	}
 }

@@ -177,8 +177,9 @@ func (i *importer) begin(ctx context.Context, t exportedTask) error {
 		return invalid("its format is %q; this version reads %q", t.Format, history.ExportFormat)
 	case t.UID == "" || t.Name == "":
 		return invalid("the task has no name or no UID")
-	case clean(t.UID) != t.UID:
-		return invalid("the task's UID has characters that no UID has") // it would not be the one that was looked for
+	case !history.IsUID(t.UID):
+		// It would not be the one that was looked for.
+		return invalid("the task's UID is longer than %d bytes, or has characters that no UID has", history.MaxUIDBytes)
 	}
 	i.begun, i.same, i.header = true, t.Namespace == i.task.Namespace, t
 	i.task.Name, i.task.UID = clean(t.Name), t.UID

@@ -230,3 +230,16 @@ func TestNoUIDLocksTheTimelineOfAnotherTask(t *testing.T) {
 		g.Expect(err).To(refusal)
 	}
 }
+
+// The UID is a key of many rows, and Tasks are looked for by it.
+func TestAnImportHasTheUIDOfATask(t *testing.T) {
+	g := gomega.NewWithT(t)
+	store := open(t)
+	for _, uid := range []string{strings.Repeat("u", history.MaxUIDBytes+1), "a\x00b"} {
+		_, err := store.Import(t.Context(), "team", "ann", forged(t, uid))
+		g.Expect(err).To(gomega.MatchError(history.ErrInvalid))
+		g.Expect(err).To(gomega.MatchError(gomega.ContainSubstring("no UID has")))
+	}
+	_, err := store.Import(t.Context(), "team", "ann", forged(t, strings.Repeat("u", history.MaxUIDBytes)))
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+}

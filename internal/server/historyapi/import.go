@@ -98,6 +98,12 @@ func (a *api) checkNew(c *call, file io.ReadSeeker, encoding string) error {
 	if err != nil {
 		return err
 	}
+	if uid == "" {
+		return nil // what has none is refused when it is to be stored
+	}
+	if !history.IsUID(uid) {
+		return badRequest("the task's UID is longer than %d bytes, or has characters that no UID has", history.MaxUIDBytes)
+	}
 	there, err := a.Tasks.HasUID(c.Context(), uid)
 	if err != nil {
 		a.Log.Info("It could not be seen whether a Task is there.", "error", err.Error())

@@ -67,6 +67,29 @@ func TestNoImportTakesThePlaceOfATaskThatIsThere(t *testing.T) {
 	}
 }
 
+// What is asked is held by more than the request: one that is no UID is not asked.
+func TestNoTaskIsLookedForByWhatIsNoUID(t *testing.T) {
+	for name, test := range map[string]struct {
+		uid  string
+		code int
+		says string
+	}{
+		"as long as they may be": {strings.Repeat("u", 64), http.StatusCreated, ""},
+		"longer":                 {strings.Repeat("u", 65), http.StatusBadRequest, "longer than 64 bytes"},
+		"with a NUL":             {`unknown\u0000`, http.StatusBadRequest, "characters that no UID has"},
+		"none":                   {"", http.StatusCreated, ""}, // the store refuses it
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			f := quiet(t)
+			w := f.ask(http.MethodPost, base+"/taskhistories", `{"kind":"task","body":{"name":"c","uid":"`+test.uid+`"}}`+"\n")
+			g.Expect(w.Code).To(gomega.Equal(test.code), w.Body.String())
+			g.Expect(w.Body.String()).To(gomega.ContainSubstring(test.says))
+			g.Expect(f.archive.imports.Load() == 1).To(gomega.Equal(test.code == http.StatusCreated))
+		})
+	}
+}
+
 func TestAnImportHasItsLimits(t *testing.T) {
 	g := gomega.NewWithT(t)
 	f := quiet(t)
