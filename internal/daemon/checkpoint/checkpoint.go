@@ -136,6 +136,7 @@ func (t *Taker) Take(ctx context.Context, req Request) (journal.Point, error) {
 	if req.Consistency != nil {
 		consistency, frozen = req.Consistency()
 	}
+	point.Ran = consistency != v1alpha1.ConsistencyPointInTime
 	record.Consistency, record.FrozenMilliseconds = string(consistency), frozen.Milliseconds()
 	err = t.Journal.Update(func(s *journal.State) error {
 		s.LastNumber, s.Latest, s.Parent = max(s.LastNumber, number), &point, point.Code
@@ -151,7 +152,7 @@ func (t *Taker) Take(ctx context.Context, req Request) (journal.Point, error) {
 	}
 	t.Log.Info("took a checkpoint", "number", number, "trigger", req.Trigger, "commit", taken.Code,
 		"filesChanged", taken.FilesChanged, "took", taken.Took.String(), "frozen", frozen.String(), "consistency", consistency)
-	if err := t.Recover(); err != nil || consistency == v1alpha1.ConsistencyPointInTime {
+	if err := t.Recover(); err != nil || !point.Ran {
 		return point, err
 	}
 	return point, t.Event(v1alpha1.EventCheckpointNotPointInTime,

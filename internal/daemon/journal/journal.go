@@ -32,6 +32,8 @@ type Point struct {
 	Code   string `json:"code"`
 	State  string `json:"state,omitempty"`
 	Tree   string `json:"tree,omitempty"`
+	// Ran says that the agent ran while the checkpoint was taken, or may have.
+	Ran bool `json:"ran,omitempty"`
 }
 
 // Stages of a Layout.

@@ -185,7 +185,9 @@ func (d *daemon) takeFrozen(ctx context.Context, req checkpoint.Request) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	d.guard.collect() // it stands for the calls that wait by now, too
+	if is, _ := f.consistency(); is == v1alpha1.ConsistencyPointInTime {
+		d.guard.collect() // it stands for the calls that wait by now, too
+	}
 	req.Consistency = f.consistency
 	point, err := d.taker.Take(context.WithoutCancel(ctx), req)
 	if checkpoint.TooMuchChanged(err) {
@@ -196,7 +198,7 @@ func (d *daemon) takeFrozen(ctx context.Context, req checkpoint.Request) error {
 		return err
 	}
 	d.recorder.checkpointed()
-	d.cover(point.Number, req.RiskyTool)
+	d.cover(point, req.RiskyTool)
 	nudge(d.push)
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
+	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemon/wire"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
@@ -261,7 +262,7 @@ func (d *daemon) takeRisky(ctx context.Context) error {
 	}
 	if latest := d.volume.Journal.State().Latest; latest != nil && !d.changed(ctx) {
 		g.unchanged()
-		d.cover(latest.Number, nil)
+		d.cover(*latest, nil)
 		return nil
 	}
 	if d.pace.wait() > 0 {
@@ -315,19 +316,27 @@ func (g *guard) release() []*riskyCall {
 }
 
 // cover lets the calls go that are held back, since a checkpoint stands for what
-// was before them, and tells which one. It was taken for the call own, if any.
-func (d *daemon) cover(number int64, own *daemonv1.RiskyTool) {
+// was before them, and tells which one. It was taken for the call own, if any. One of
+// an agent that ran may hold what a call has done already.
+func (d *daemon) cover(point journal.Point, own *daemonv1.RiskyTool) {
+	reason, holds := "RiskyToolGuarded", "checkpoint %d holds what was before the tool %s"
+	stands := "checkpoint %d stands for %d more risky calls, which came at once with others"
+	if point.Ran {
+		reason, holds = "RiskyToolUnguarded", "checkpoint %d may not hold what was before the tool %s: the agent ran while it was taken"
+		stands = "checkpoint %d may not stand for %d more risky calls, which came at once with others: the agent ran while it was taken"
+	}
+	details := map[string]string{"checkpoint": strconv.FormatInt(point.Number, 10)}
 	for _, c := range d.guard.held {
-		d.guard.taken(c.tool.GetCallId())
+		if !point.Ran {
+			d.guard.taken(c.tool.GetCallId())
+		}
 		if c.tool != own {
-			d.tellGuarded("RiskyToolGuarded", c.tool, map[string]string{"checkpoint": strconv.FormatInt(number, 10)},
-				fmt.Sprintf("checkpoint %d holds what was before the tool %s", number, c.tool.GetName()))
+			d.tellGuarded(reason, c.tool, details, fmt.Sprintf(holds, point.Number, c.tool.GetName()))
 		}
 	}
 	d.guard.release()
 	d.tellOfMore(func(more int) (string, string, map[string]string) {
-		return "RiskyToolGuarded", fmt.Sprintf("checkpoint %d stands for %d more risky calls, which came at once with others", number, more),
-			map[string]string{"checkpoint": strconv.FormatInt(number, 10)}
+		return reason, fmt.Sprintf(stands, point.Number, more), details
 	})
 }
 

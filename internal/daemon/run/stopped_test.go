@@ -107,3 +107,40 @@ func TestARiskyCallIsCoveredByTheCheckpointThatIsBeingTaken(t *testing.T) {
 	}
 	finish(a, d, 0)
 }
+
+// A call that came before the files were read may have done anything to them if the
+// agent did not stand still meanwhile.
+func TestACheckpointOfAnAgentThatRanIsNotSaidToHoldWhatWasBeforeACall(t *testing.T) {
+	for name, answer := range map[string]func(*daemontest.Shim, wire.Freeze){
+		"not stopped": func(a *daemontest.Shim, z wire.Freeze) {
+			z.Running = true
+			a.Send(wire.TypeFrozen, z)
+		},
+		"thawed": func(a *daemontest.Shim, z wire.Freeze) {
+			a.Send(wire.TypeThawed, z)
+			a.Send(wire.TypeFrozen, z)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := riskyWorld(t, "ClaudeCode")
+			d := w.Start(1)
+			a := w.Dial("s")
+			w.AskForCheckpoint("by-hand")
+			var asked <-chan error
+			a.Answer(func(a *daemontest.Shim, z wire.Freeze) {
+				asked = claudeHook(w, "t-1", "Bash", removal, time.Minute)
+				time.Sleep(500 * time.Millisecond) // the call waits by now
+				answer(a, z)
+			})
+			answered(t, asked)
+			w.Server.Until(t, "it is told of the call", w.UID, func(k *daemontest.Task) bool {
+				return slices.ContainsFunc(k.Records, func(r *daemonv1.Record) bool { return r.GetEvent().GetDetails()["call"] == "t-1" })
+			})
+			if events := told(w); !slices.Contains(events,
+				"RiskyToolUnguarded: checkpoint 1 may not hold what was before the tool Bash: the agent ran while it was taken") {
+				t.Errorf("%q", events)
+			}
+			finish(a, d, 0)
+		})
+	}
+}
