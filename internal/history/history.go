@@ -34,6 +34,8 @@ var (
 	ErrForeign = errors.New("other records of this task are stored by the same sequences")
 	// ErrExists: it is in the store already.
 	ErrExists = errors.New("already in the history store")
+	// ErrNextTask is what a reader of a list answers to have the rest of a task left out.
+	ErrNextTask = errors.New("go on with the next task")
 	// ErrLimitReached: a task or a namespace has as much stored as it may.
 	ErrLimitReached = errors.New("the limit of what may be stored is reached")
 )

@@ -21,13 +21,20 @@ import (
 // checkpoint may be lost that was durable. The history store lists those; it is
 // asked whenever it tells of a change, and their objects are looked at again.
 
+// A loss stays listed for good, though it is settled when its object says it, and how
+// many there are, tasks decide. So what is looked at upon a change ends, for each task,
+// with the first page that is settled as a whole; now and then, and slowly, all is.
+
 const (
-	// lostEvery is how often the store is asked at most, and lostAtLeast at least.
-	// lostPause is between the parts of an answer that have objects looked at: how
-	// many there are, tasks decide. What is settled holds nobody else's up.
+	// lostEvery is how often the store is asked at most, and lostAtLeast how often it
+	// is asked for all.
 	lostEvery   = 2 * time.Second
 	lostAtLeast = 10 * time.Minute
-	lostPause   = 100 * time.Millisecond
+	// lostShare is how many times as long as that took it is not asked again.
+	lostShare = 9
+	// lostPause is after each page with objects that are looked at, and after each of
+	// all.
+	lostPause = 100 * time.Millisecond
 )
 
 // byRecord is the cache's index of the durable Checkpoints by what they stand for.
@@ -60,26 +67,41 @@ func (r *Reconciler) fromLost(notifications Notifications) source.Source {
 			}
 		})
 		go r.watchLost(ctx, changed, queue)
+		go r.watchAllLost(ctx, queue)
 		return nil
 	})
 }
 
+// watchLost has the losses looked at that the store may just have told of.
 func (r *Reconciler) watchLost(ctx context.Context, changed <-chan struct{}, queue workqueue.TypedInterface[reconcile.Request]) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
-		case <-time.After(lostAtLeast):
+			r.untilAsked(ctx, queue, false)
 		}
-		for ctx.Err() == nil {
-			err := r.addLost(ctx, queue)
-			pause(ctx, lostEvery)
-			if err == nil {
-				break
-			}
-			logf.FromContext(ctx).V(1).Info("Could not ask which checkpoints are lost.", "error", err.Error())
+	}
+}
+
+// watchAllLost has all losses looked at, now and then.
+func (r *Reconciler) watchAllLost(ctx context.Context, queue workqueue.TypedInterface[reconcile.Request]) {
+	for ctx.Err() == nil {
+		r.untilAsked(ctx, queue, true)
+		pause(ctx, lostAtLeast)
+	}
+}
+
+// untilAsked asks the store until it answers. The more work that was, the longer it
+// pauses.
+func (r *Reconciler) untilAsked(ctx context.Context, queue workqueue.TypedInterface[reconcile.Request], all bool) {
+	for ctx.Err() == nil {
+		worked, err := r.addLost(ctx, queue, all)
+		pause(ctx, min(lostAtLeast, max(lostEvery, lostShare*worked)))
+		if err == nil {
+			return
 		}
+		logf.FromContext(ctx).V(1).Info("Could not ask which checkpoints are lost.", "error", err.Error())
 	}
 }
 
@@ -90,23 +112,41 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// addLost queues the Checkpoints that say that they are durable, and are lost.
-func (r *Reconciler) addLost(ctx context.Context, queue workqueue.TypedInterface[reconcile.Request]) error {
-	return r.Store.LostCheckpoints(ctx, func(lost []history.CheckpointKey) error {
-		queued := false
-		for _, k := range lost {
-			key := recordKey(k.Task.UID, k.Number)
-			for _, request := range r.listed(ctx, k.Task.Namespace, client.MatchingFields{byRecord: key}) {
-				r.doubt(key)
-				queue.Add(request)
-				queued = true
-			}
-		}
-		if queued {
+// addLost queues the Checkpoints that say that they are durable, and are lost, and
+// tells how long it took without its pauses. Unless all are wanted, it leaves out what
+// follows on a page of one task that is settled.
+func (r *Reconciler) addLost(ctx context.Context, queue workqueue.TypedInterface[reconcile.Request], all bool) (worked time.Duration, err error) {
+	began := time.Now()
+	err = r.Store.LostCheckpoints(ctx, func(lost []history.CheckpointKey) error {
+		queued := r.queueLost(ctx, lost, queue)
+		worked += time.Since(began)
+		if queued || all {
 			pause(ctx, lostPause)
+		}
+		began = time.Now()
+		if !queued && !all && ctx.Err() == nil && ofOneTask(lost) {
+			return history.ErrNextTask
 		}
 		return ctx.Err()
 	})
+	return worked + time.Since(began), err
+}
+
+func ofOneTask(lost []history.CheckpointKey) bool {
+	return len(lost) > 0 && lost[0].Task == lost[len(lost)-1].Task
+}
+
+// queueLost queues the Checkpoints of lost records that say that they are durable.
+func (r *Reconciler) queueLost(ctx context.Context, lost []history.CheckpointKey, queue workqueue.TypedInterface[reconcile.Request]) (queued bool) {
+	for _, k := range lost {
+		key := recordKey(k.Task.UID, k.Number)
+		for _, request := range r.listed(ctx, k.Task.Namespace, client.MatchingFields{byRecord: key}) {
+			r.doubt(key)
+			queue.Add(request)
+			queued = true
+		}
+	}
+	return queued
 }
 
 // doubt has the store asked for a record though its Checkpoint is settled.

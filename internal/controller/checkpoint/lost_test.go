@@ -2,7 +2,10 @@ package checkpoint
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,17 +35,27 @@ func (d durables) List(_ context.Context, list client.ObjectList, options ...cli
 	return nil
 }
 
-// pagesLost is a store with so many pages of lost checkpoints.
-type pagesLost struct {
+// losses are a store with so many pages of lost checkpoints of each task. They count
+// the pages that are read, each of which takes a while.
+type losses struct {
 	Store
-	pages int
+	tasks []int
+	takes time.Duration
+	read  *atomic.Int64
 }
 
-func (s pagesLost) LostCheckpoints(_ context.Context, each func([]history.CheckpointKey) error) error {
-	for n := range s.pages {
-		key := history.CheckpointKey{Task: history.Key{Namespace: "team", UID: fmt.Sprint(n)}, Number: 1}
-		if err := each([]history.CheckpointKey{key}); err != nil {
-			return err
+func (s losses) LostCheckpoints(_ context.Context, each func([]history.CheckpointKey) error) error {
+	for task, pages := range s.tasks {
+		for n := range pages {
+			s.read.Add(1)
+			time.Sleep(s.takes)
+			err := each([]history.CheckpointKey{{Task: history.Key{Namespace: "team", UID: fmt.Sprint(task)}, Number: int64(n)}})
+			if errors.Is(err, history.ErrNextTask) {
+				break
+			}
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -52,12 +65,66 @@ func (s pagesLost) LostCheckpoints(_ context.Context, each func([]history.Checkp
 func TestLossesThatAreSettledKeepNobodyWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
-		r := &Reconciler{Client: durables{key: recordKey("1999", 1)}, Store: pagesLost{pages: 2000}}
+		store := losses{tasks: []int{2000, 1}, read: &atomic.Int64{}}
+		r := &Reconciler{Client: durables{key: recordKey("1", 0)}, Store: store}
 		queue := workqueue.NewTyped[reconcile.Request]()
 		defer queue.ShutDown()
 		began := time.Now()
-		g.Expect(r.addLost(t.Context(), queue)).To(gomega.Succeed())
+		_, err := r.addLost(t.Context(), queue, false)
+		g.Expect(err).NotTo(gomega.HaveOccurred())
 		g.Expect(queue.Len()).To(gomega.Equal(1))
 		g.Expect(time.Since(began)).To(gomega.Equal(lostPause))
+		g.Expect(store.read.Load()).To(gomega.BeEquivalentTo(2), "of what is settled, a page")
 	})
+}
+
+// One that is behind others that are settled is found, if later.
+func TestNoLossIsLeftOutForGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gomega.NewWithT(t)
+		store := losses{tasks: []int{2000, 1}, read: &atomic.Int64{}}
+		r := &Reconciler{Client: durables{key: recordKey("0", 1999)}, Store: store}
+		queue := workqueue.NewTyped[reconcile.Request]()
+		defer queue.ShutDown()
+		began := time.Now()
+		worked, err := r.addLost(t.Context(), queue, true)
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		g.Expect(queue.Len()).To(gomega.Equal(1))
+		g.Expect(time.Since(began)).To(gomega.Equal(2001*lostPause), "slowly")
+		g.Expect(worked).To(gomega.BeZero())
+	})
+}
+
+// told tells of changes when its test wants it to.
+type told struct{ f func(history.Notification) }
+
+func (n *told) Subscribe(f func(history.Notification)) { n.f = f }
+
+// However many losses there are, and however often something changes, the store and this
+// process have a small part of their time taken by it.
+func TestReadingOfLossesHasABound(t *testing.T) {
+	for name, tasks := range map[string][]int{"of one task": {2000}, "of many": slices.Repeat([]int{1}, 2000)} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := gomega.NewWithT(t)
+				ctx, cancel := context.WithCancel(t.Context())
+				store := losses{tasks: tasks, takes: 10 * time.Millisecond, read: &atomic.Int64{}}
+				r := &Reconciler{Client: durables{}, Store: store}
+				queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+				defer queue.ShutDown()
+				changes := &told{}
+				g.Expect(r.fromLost(changes).Start(ctx, queue)).To(gomega.Succeed())
+				began := time.Now()
+				for time.Since(began) < time.Hour {
+					changes.f(history.Notification{})
+					time.Sleep(time.Second)
+				}
+				cancel()
+				time.Sleep(time.Second) // what is under way ends
+				worked := time.Duration(store.read.Load()) * store.takes
+				g.Expect(worked).To(gomega.BeNumerically("<", 9*time.Minute), "of an hour")
+				g.Expect(worked).To(gomega.BeNumerically(">", time.Minute))
+			})
+		})
+	}
 }

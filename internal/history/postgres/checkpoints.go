@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -62,7 +64,7 @@ const lostPage = 500
 
 // LostCheckpoints gives each the checkpoints of all tasks that are nowhere any more,
 // a page at a time, until it returns an error: whoever tells of losses decides how
-// many there are.
+// many there are. With history.ErrNextTask it goes on behind the last task of the page.
 func (s *Store) LostCheckpoints(ctx context.Context, each func([]history.CheckpointKey) error) error {
 	for from := (sqlc.LostCheckpointsParams{UpToRows: lostPage}); ; {
 		rows, err := s.read().LostCheckpoints(ctx, from)
@@ -77,7 +79,10 @@ func (s *Store) LostCheckpoints(ctx context.Context, each func([]history.Checkpo
 			keys = append(keys, history.CheckpointKey{Task: history.Key{Namespace: row.Namespace, UID: row.Uid}, Number: int64(row.Number)})
 			from.AfterTask, from.AfterNumber = row.TaskID, row.Number
 		}
-		if err := each(keys); err != nil {
+		switch err := each(keys); {
+		case errors.Is(err, history.ErrNextTask):
+			from.AfterNumber = math.MaxInt32
+		case err != nil:
 			return err
 		}
 	}

@@ -140,6 +140,13 @@ func TestLostCheckpointsAreReadAPageAtATime(t *testing.T) {
 	g.Expect(w.store.LostCheckpoints(t.Context(), read)).To(gomega.Succeed())
 	g.Expect(pages).To(gomega.Equal([]int{page, all - page}))
 	g.Expect(seen).To(gomega.HaveLen(all))
+	pages, seen = nil, map[int64]bool{}
+	begin(t, w.store, taskNamed("b"), 1).append(durable(1), losses[0])
+	g.Expect(w.store.LostCheckpoints(t.Context(), func(keys []history.CheckpointKey) error {
+		g.Expect(read(keys)).To(gomega.Succeed())
+		return history.ErrNextTask
+	})).To(gomega.Succeed())
+	g.Expect(pages).To(gomega.Equal([]int{page, 1}), "the rest of the first task is left out")
 	enough := errors.New("enough")
 	g.Expect(w.store.LostCheckpoints(t.Context(), func([]history.CheckpointKey) error { return enough })).To(gomega.MatchError(enough))
 }

@@ -7,6 +7,7 @@ package fakehistory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -118,7 +119,10 @@ func (s *Store) LostCheckpoints(_ context.Context, each func([]history.Checkpoin
 	if err != nil || len(lost) == 0 {
 		return err
 	}
-	return each(lost)
+	if err := each(lost); !errors.Is(err, history.ErrNextTask) {
+		return err
+	}
+	return nil
 }
 
 func (s *Store) lost() (keys []history.CheckpointKey, err error) {
