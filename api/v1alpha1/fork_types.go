@@ -87,6 +87,25 @@ type ForkStatus struct {
 	Tasks []ForkedTask `json:"tasks,omitempty"`
 }
 
+// ForkOrigin is the Fork that a task was made for.
+type ForkOrigin struct {
+	// name of the Fork.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// uid of the Fork, by which it is told from another one of the name.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	UID string `json:"uid"`
+	// fieldManager is the one that applied the Fork; empty where that is not known. It
+	// is shown as who asked where no user name is known.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	FieldManager string `json:"fieldManager,omitempty"`
+}
+
 // Fork makes a new task that begins where another stood. The source is not touched.
 //
 // +kubebuilder:object:root=true

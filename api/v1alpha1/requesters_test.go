@@ -330,6 +330,33 @@ func TestTheManagerSaysForWhomItMakesATask(t *testing.T) {
 	must(t, p.manager.Update(t.Context(), task))
 }
 
+// Who copies a manifest of a fork's task copies what the manager wrote there, too.
+func TestOnlyTheManagerSaysWhichForkATaskWasMadeFor(t *testing.T) {
+	p := newPeople(t)
+	made := func(name, by string) *v1alpha1.Task {
+		task := builders.Task(name)
+		task.Spec.StartFrom = &v1alpha1.StartFrom{TaskRef: v1alpha1.NameReference{Name: "source"}}
+		if by != "" {
+			task.Spec.StartFrom.Fork = &v1alpha1.ForkOrigin{Name: by, UID: "uid-of-" + by, FieldManager: "gitops"}
+		}
+		return task
+	}
+	must(t, p.ann.Create(t.Context(), made("copied", "fork")))
+	if by := live(t, "copied").Spec.StartFrom.Fork; by != nil {
+		t.Errorf("made for %+v", by)
+	}
+	must(t, p.manager.Create(t.Context(), made("made-by-fork", "fork")))
+	for _, by := range []string{"", "another"} {
+		replaced := made("made-by-fork", by)
+		replaced.ResourceVersion = live(t, "made-by-fork").ResourceVersion
+		replaced.Spec.OperatingMode = v1alpha1.OperatingModeSuspended
+		must(t, p.ann.Update(t.Context(), replaced))
+		if by := live(t, "made-by-fork").Spec.StartFrom.Fork; by == nil || *by != *made("", "fork").Spec.StartFrom.Fork {
+			t.Errorf("made for %+v", by)
+		}
+	}
+}
+
 func TestALongUserNameIsCut(t *testing.T) {
 	long := strings.Repeat("ü", 300)
 	config := impersonating(fmt.Sprint(long))

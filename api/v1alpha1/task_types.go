@@ -203,28 +203,10 @@ type StartFrom struct {
 	// +kubebuilder:default=Include
 	Conversation ConversationMode `json:"conversation,omitempty"`
 	// fork is the Fork that the task was made for. Leave it out: the manager fills it
-	// in for the tasks that it makes.
+	// in for the tasks that it makes, and the admission policy clew-task-requesters
+	// ignores what anybody else sends.
 	// +optional
 	Fork *ForkOrigin `json:"fork,omitempty"`
-}
-
-// ForkOrigin is the Fork that a task was made for.
-type ForkOrigin struct {
-	// name of the Fork.
-	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
-	Name string `json:"name"`
-	// uid of the Fork, by which it is told from another one of the name.
-	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=63
-	UID string `json:"uid"`
-	// fieldManager is the one that applied the Fork; empty where that is not known. It
-	// is shown as who asked where no user name is known.
-	// +optional
-	// +kubebuilder:validation:MaxLength=256
-	FieldManager string `json:"fieldManager,omitempty"`
 }
 
 // Acknowledgement marks known losses, so that status conditions stop reporting them.
