@@ -27,8 +27,7 @@ func onlyGroups(cmd *cobra.Command) {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 }
 
-// completionCommand has `completion` of a shell that it does not know be an error as
-// well.
+// completionCommand makes `completion` fail, too, for a shell that it does not know.
 func completionCommand(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
@@ -38,8 +37,8 @@ func completionCommand(root *cobra.Command) {
 	}
 }
 
-// groupUsage leaves out of the help of a group that it can be called without a
-// command, which does nothing but print the help.
+// groupUsage removes from a group's help the usage line without a command: a group
+// that is called so does nothing but print its help.
 func groupUsage(root *cobra.Command) {
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(),
 		"{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
@@ -77,7 +76,7 @@ func either(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// helpCommand has `help` of a command that does not exist be an error as well.
+// helpCommand makes `help` fail, too, for a command that does not exist.
 func helpCommand(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	for _, cmd := range root.Commands() {

@@ -36,8 +36,9 @@ func (p *plugin) taskHistoryCommand() *cobra.Command {
 		Long: `Print a task's conversation: what the user, the agent and its tools said, in
 order, and what the agent remembered at the start of each attempt. After a
 rewind it is the conversation that goes on; the others are kept, and read with
---branch. Long texts are cut short; --full prints them. A gap tells of records that
-are lost: spec.acknowledge.lostRecords of the Task says that its owner knows of them.`,
+--branch. Long texts are cut short; --full prints them. A gap stands for lost
+records. To acknowledge them, set spec.acknowledge.lostRecords of the Task to its
+status.lostRecords.`,
 		Example: `  # Read it
   kubectl clew task history fix-login
 

@@ -14,8 +14,8 @@
 // Connections of those who are known are bounded by whom they are of and by the
 // namespace, which gets half of all, and the last third of all is for namespaces that
 // have none; all of them are bounded by the memory that they may take. What the API
-// server and Clew itself have open is none of the namespaces', and they wait for none:
-// nobody's namespace is without what is asked by them. So a thousand
+// server and Clew itself have open counts for no namespace and never waits for the
+// namespaces' connections, since all namespaces need what they ask. So a thousand
 // pods behind one address, as they are on a network that translates addresses or on
 // that of a node, have room: each is a stranger for a moment. But they share that
 // moment: a hostile one among them makes the others' new connections wait.

@@ -17,8 +17,8 @@ const (
 	// tasksOfPage is how many Tasks are looked at in one request: each may hold as much
 	// as the API server stores of an object.
 	tasksOfPage = 20
-	// There is no look after one for a part of the time that it took, and leastRest at
-	// least. lookTimeout bounds one.
+	// After a look there is a pause: a quarter of the time that it took, leastRest at
+	// least. lookTimeout bounds one look.
 	restPart    = 4
 	leastRest   = time.Second
 	lookTimeout = 2 * time.Minute

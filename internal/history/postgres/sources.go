@@ -18,9 +18,9 @@ import (
 // task's clock that says when a checkpoint is lost: each one that waits leaves a note
 // here, and while a source is heard of, the tasks that were started from it wait on.
 const (
-	// sourcePatience is how long a source is waited for that nothing is heard of, and
-	// how long ago it may have been heard of: each daemon at work asks every 5 minutes
-	// whether the store has gone back.
+	// sourcePatience is how long a task waits for a source that is silent. A source
+	// that was heard of within this time is not: each daemon at work asks every 5
+	// minutes whether the store has gone back.
 	sourcePatience = 6 * time.Minute
 	// sourceSilence is how long a task that waits may be silent. It tries four times
 	// a minute, unless it or the store is down.
