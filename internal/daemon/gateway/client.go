@@ -88,7 +88,8 @@ type Config struct {
 	// hears again after its store went back in time, makes the conversation.
 	Source *daemonapi.Source
 	// SourceWait is how long a task that has begun before waits for its source; 0
-	// for 6 minutes, in which each daemon asks whether the store has gone back.
+	// for 6 minutes, in which each daemon asks whether the store has gone back. Servers
+	// count by themselves, but for those of before.
 	SourceWait time.Duration
 }
 
@@ -205,7 +206,7 @@ func (c *Client) Begin(ctx context.Context) (*daemonv1.BeginResponse, error) {
 	defer cancel()
 	request := proto.CloneOf(c.begin)
 	if request.Source != nil {
-		request.Source.MayBeLost = c.source.over()
+		request.Source.HasBegun, request.Source.MayBeLost = c.source.hasBegun(), c.source.over()
 	}
 	r, err := c.rpc.Begin(ctx, connect.NewRequest(request))
 	err = classify("begin the attempt at the server", err)
@@ -220,9 +221,9 @@ func (c *Client) Begin(ctx context.Context) (*daemonv1.BeginResponse, error) {
 
 // HasBegun says that the task has begun before, and that its volume has what it
 // needs. If the history has lost the checkpoint that the task was started from, the
-// source's daemon may send it again; Begin waits for that for some minutes, and then
-// has the task go on without the conversation that it inherited, unless the server hears
-// of that daemon. A task that was never at work waits for as long as it takes.
+// source's daemon may send it again; the server has Begin wait for that for some minutes,
+// longer while it hears of that daemon, and then has the conversation begin without what
+// it inherited. A task that was never at work waits for as long as it takes.
 func (c *Client) HasBegun() { c.source.begin() }
 
 // Append stores records and returns the sequence up to which all are stored.

@@ -12,7 +12,7 @@ const longestWait = 30 * time.Minute
 
 // AwaitedError is ErrSourceAwaited where it is known what is waited for.
 type AwaitedError struct {
-	// Source names the checkpoint, and Since is when it was first missing.
+	// Source names the checkpoint, and Since is when this process first missed it.
 	Source string
 	Since  time.Time
 	// Patience is how long it is waited for if nothing is heard of its daemon.
@@ -23,7 +23,7 @@ type AwaitedError struct {
 
 // Error implements error. It leaves out the text of err, which tells no more.
 func (e *AwaitedError) Error() string {
-	return fmt.Sprintf("the history store has lost %s, from which this task was started: since %s this task waits for the other one's pod to send it again; after %.0f minutes, or %.0f while that pod is at work, it starts without the part of the conversation that it inherited; its files are not affected",
+	return fmt.Sprintf("the history store has lost %s, from which this task was started: this task, in this pod since %s, waits for the other one's pod to send it again; after %.0f minutes by the server's clock, or %.0f while that pod is at work, it starts without the part of the conversation that it inherited; its files are not affected",
 		e.Source, e.Since.UTC().Format("15:04 UTC"), e.Patience.Minutes(), longestWait.Minutes())
 }
 
@@ -34,7 +34,9 @@ func (e *AwaitedError) Is(target error) bool { return target == ErrSourceAwaited
 func (e *AwaitedError) Unwrap() error { return e.err }
 
 // sourceWait is how a task that has begun waits for the checkpoint that it was
-// started from.
+// started from. The server notes who waits, and says when it was for long enough: that
+// outlasts this process, and what other answers come in between. Servers of before leave
+// it to the clock that is here.
 type sourceWait struct {
 	patience time.Duration
 	// source names the checkpoint.
@@ -55,7 +57,13 @@ func (w *sourceWait) begin() {
 	w.begun = true
 }
 
-// over says that it was waited for long enough.
+func (w *sourceWait) hasBegun() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.begun
+}
+
+// over says that it was waited for long enough, to a server that does not know.
 func (w *sourceWait) over() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -52,6 +52,6 @@ func TestWhatAwaitsItsSourceSaysSoInOneSentence(t *testing.T) {
 	_ = w.heard(at, ErrNotFound)
 	err := w.heard(at.Add(time.Minute), classify("begin", ErrNotFound))
 	g.Expect(err).To(gomega.MatchError("the history store has lost checkpoint 7 of task fix (UID u), from which this task was started: " +
-		"since 12:00 UTC this task waits for the other one's pod to send it again; after 6 minutes, or 30 while that pod is at work, " +
+		"this task, in this pod since 12:00 UTC, waits for the other one's pod to send it again; after 6 minutes by the server's clock, or 30 while that pod is at work, " +
 		"it starts without the part of the conversation that it inherited; its files are not affected"))
 }

@@ -304,7 +304,11 @@ type Source struct {
 	// what it had there, and says so.
 	MayBeLost bool `protobuf:"varint,4,opt,name=may_be_lost,json=mayBeLost,proto3" json:"may_be_lost,omitempty"`
 	// How many messages the conversation had there; 0 if that is not known.
-	Position      int64 `protobuf:"varint,5,opt,name=position,proto3" json:"position,omitempty"`
+	Position int64 `protobuf:"varint,5,opt,name=position,proto3" json:"position,omitempty"`
+	// The task has begun before, and its volume has all else that it needs. The server,
+	// which notes who waits, says by its own clock when the checkpoint is lost. Servers
+	// of before wait for may_be_lost.
+	HasBegun      bool `protobuf:"varint,6,opt,name=has_begun,json=hasBegun,proto3" json:"has_begun,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -372,6 +376,13 @@ func (x *Source) GetPosition() int64 {
 		return x.Position
 	}
 	return 0
+}
+
+func (x *Source) GetHasBegun() bool {
+	if x != nil {
+		return x.HasBegun
+	}
+	return false
 }
 
 type BeginResponse struct {
@@ -2653,7 +2664,7 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\x0edaemon_version\x18\x01 \x01(\tR\rdaemonVersion\x12.\n" +
 	"\x06source\x18\x02 \x01(\v2\x16.clew.daemon.v1.SourceR\x06source\x126\n" +
 	"\x17snapshot_every_messages\x18\x03 \x01(\x03R\x15snapshotEveryMessages\x12!\n" +
-	"\flist_durable\x18( \x01(\bR\vlistDurable\"\xb2\x01\n" +
+	"\flist_durable\x18( \x01(\bR\vlistDurable\"\xcf\x01\n" +
 	"\x06Source\x12\x19\n" +
 	"\btask_uid\x18\x01 \x01(\tR\ataskUid\x12\x1e\n" +
 	"\n" +
@@ -2661,7 +2672,8 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"checkpoint\x121\n" +
 	"\x14include_conversation\x18\x03 \x01(\bR\x13includeConversation\x12\x1e\n" +
 	"\vmay_be_lost\x18\x04 \x01(\bR\tmayBeLost\x12\x1a\n" +
-	"\bposition\x18\x05 \x01(\x03R\bposition\"\x8b\x04\n" +
+	"\bposition\x18\x05 \x01(\x03R\bposition\x12\x1b\n" +
+	"\thas_begun\x18\x06 \x01(\bR\bhasBegun\"\x8b\x04\n" +
 	"\rBeginResponse\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\x03R\aattempt\x12#\n" +
 	"\rlast_sequence\x18\x02 \x01(\x03R\flastSequence\x12M\n" +

@@ -22,9 +22,12 @@ const (
 	// that was heard of within this time is not: each daemon at work asks every 5
 	// minutes whether the store has gone back.
 	sourcePatience = 6 * time.Minute
-	// sourceSilence is how long a task that waits may be silent. It tries four times
-	// a minute, unless it or the store is down.
-	sourceSilence = 5 * time.Minute
+	// sourceSilence is how long a task that waits may be silent: for longer than a
+	// container is kept from starting again. It tries four times a minute, unless it or
+	// the store is down.
+	sourceSilence = 10 * time.Minute
+	// sourcePause is how much of a silence counts: the source may have been cut off, too.
+	sourcePause = time.Minute
 	// longestWait is how long a source is waited for that is heard of, and does not
 	// send the checkpoint.
 	longestWait = 30 * time.Minute
@@ -55,7 +58,7 @@ func sourceMissing(err error) bool {
 
 // awaitSource notes that a task could not begin without its source.
 func (s *Store) awaitSource(ctx context.Context, task history.Task) {
-	err := s.read().AwaitSource(ctx, sqlc.AwaitSourceParams{TaskUid: task.UID, Namespace: task.Namespace, Silence: sourceSilence.Seconds()})
+	err := s.read().AwaitSource(ctx, sqlc.AwaitSourceParams{TaskUid: task.UID, Namespace: task.Namespace, Silence: sourceSilence.Seconds(), Pause: sourcePause.Seconds()})
 	if err != nil { // it asks again soon
 		s.log.V(1).Info("Could not note that a task waits for its source.", "namespace", task.Namespace, "task", task.Name, "error", err.Error())
 	}
@@ -65,7 +68,7 @@ func (s *Store) awaitSource(ctx context.Context, task history.Task) {
 func sourceIsLost(ctx context.Context, q *sqlc.Queries, task history.Task, source history.Source) (bool, error) {
 	return q.SourceIsLost(ctx, sqlc.SourceIsLostParams{
 		TaskUid: task.UID, Namespace: task.Namespace, SourceUid: source.TaskUID,
-		Silence: sourceSilence.Seconds(), Patience: sourcePatience.Seconds(), Longest: longestWait.Seconds(),
+		Silence: sourceSilence.Seconds(), Pause: sourcePause.Seconds(), Patience: sourcePatience.Seconds(), Longest: longestWait.Seconds(),
 	})
 }
 

@@ -207,3 +207,17 @@ func TestTheNameOfALostSourceIsShortened(t *testing.T) {
 		}
 	}
 }
+
+// TestASilenceCountsForAMinute: an outage of some minutes is no time in which the source
+// could have come; and whose pod is started again every now and then does not wait for ever.
+func TestASilenceCountsForAMinute(t *testing.T) {
+	c := newClockwork(t)
+	fork, source := taskNamed("fork"), from("lost", 7)
+	for range 6 {
+		c.refused(fork, source)
+		c.minutes(6)
+	}
+	if _, err := c.store.Begin(t.Context(), fork, 3, source, history.BeginOptions{}); err != nil {
+		t.Error(err)
+	}
+}

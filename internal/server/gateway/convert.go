@@ -29,7 +29,7 @@ func sourceOf(m *daemonv1.Source) (*history.Source, error) {
 	// How much was lost is added up, and the pod's word is all that there is for it.
 	position := min(max(m.GetPosition(), 0), maxSourcePosition)
 	return &history.Source{TaskUID: m.GetTaskUid(), Checkpoint: m.GetCheckpoint(), IncludeConversation: m.GetIncludeConversation(),
-		MayBeLost: m.GetMayBeLost(), Position: position}, nil
+		MayBeLost: m.GetHasBegun() || m.GetMayBeLost(), Position: position}, nil
 }
 
 func problemOf(m *daemonv1.Problem) (*history.Problem, error) {

@@ -13,6 +13,8 @@ import (
 	"connectrpc.com/connect"
 	"github.com/go-logr/logr/testr"
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/onsi/gomega"
 
 	"github.com/clew-dev/clew/internal/daemon/gateway"
 	"github.com/clew-dev/clew/internal/daemon/ship"
@@ -219,4 +221,35 @@ func TestAForkDoesNotBeginWithoutItsSource(t *testing.T) {
 	if code := begin(nil); code != 0 {
 		t.Errorf("known, without its source: %v", code)
 	}
+}
+
+// TestTheStoreCountsHowLongAForkWaitsForItsSource: each pod of the fork asks a few times,
+// and every other answer is another one.
+func TestTheStoreCountsHowLongAForkWaitsForItsSource(t *testing.T) {
+	g, dsn := gomega.NewWithT(t), pg.Database(t)
+	f := serve(t, dsn)
+	conn, err := pgx.Connect(t.Context(), dsn)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	from := &daemonapi.Source{TaskUID: "uid-of-a", Checkpoint: 1, IncludeConversation: true, Position: 40}
+	var waited time.Duration
+	ask := func(c *gateway.Client) error {
+		_, err := c.Begin(t.Context())
+		return err
+	}
+	for ; waited < 6*time.Minute; waited += time.Minute {
+		c := f.daemon("b1", from)
+		c.HasBegun()
+		g.Expect(ask(c)).To(gomega.MatchError(gateway.ErrSourceAwaited), "after %s", waited)
+		busy, stop := context.WithCancel(t.Context())
+		stop()
+		_, err := c.Begin(busy)
+		g.Expect(err).NotTo(gomega.MatchError(gateway.ErrSourceAwaited))
+		g.Expect(ask(c)).To(gomega.MatchError(gateway.ErrSourceAwaited), "after %s", waited)
+		_, err = conn.Exec(t.Context(), "UPDATE awaited_sources SET since = since - interval '1 min', seen = seen - interval '1 min'")
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+	}
+	c := f.daemon("b1", from)
+	c.HasBegun()
+	g.Expect(ask(c)).To(gomega.Succeed(), "after %s", waited)
 }

@@ -1,9 +1,12 @@
 -- name: AwaitSource :exec
--- Who was not heard of for long waits anew: so did its source, most likely.
+-- Who was not heard of for long waits anew: so did its source, most likely. Of a shorter
+-- silence no more than a pause counts, and that always does, so that all who ask again
+-- and again come to an end.
 INSERT INTO awaited_sources AS w (task_uid, namespace, since, seen)
 VALUES (@task_uid, @namespace, now(), now())
 ON CONFLICT (task_uid) DO UPDATE SET namespace = excluded.namespace, seen = excluded.seen,
-    since = CASE WHEN w.seen < now() - make_interval(secs => @silence::float) THEN excluded.since ELSE w.since END;
+    since = CASE WHEN w.seen < now() - make_interval(secs => @silence::float) THEN excluded.since
+        ELSE w.since + greatest(now() - w.seen - make_interval(secs => @pause::float), '0'::interval) END;
 
 -- name: SourceIsLost :one
 -- The task has asked for its source for long enough, and nothing was heard of the
@@ -12,8 +15,8 @@ ON CONFLICT (task_uid) DO UPDATE SET namespace = excluded.namespace, seen = excl
 SELECT EXISTS (
     SELECT FROM awaited_sources w
     WHERE w.task_uid = @task_uid AND w.seen > now() - make_interval(secs => @silence::float)
-        AND (w.since < now() - make_interval(secs => @longest::float)
-            OR w.since < now() - make_interval(secs => @patience::float)
+        AND (w.seen - w.since + least(now() - w.seen, make_interval(secs => @pause::float)) >= make_interval(secs => @longest::float)
+            OR w.seen - w.since + least(now() - w.seen, make_interval(secs => @pause::float)) >= make_interval(secs => @patience::float)
                 AND NOT EXISTS (SELECT FROM awaited_sources s WHERE s.task_uid = @source_uid AND s.namespace = @namespace
                     AND s.seen > now() - make_interval(secs => @patience::float))
                 AND NOT EXISTS (SELECT FROM tasks t WHERE t.uid = @source_uid AND t.namespace = @namespace

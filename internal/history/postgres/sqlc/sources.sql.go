@@ -14,18 +14,27 @@ const awaitSource = `-- name: AwaitSource :exec
 INSERT INTO awaited_sources AS w (task_uid, namespace, since, seen)
 VALUES ($1, $2, now(), now())
 ON CONFLICT (task_uid) DO UPDATE SET namespace = excluded.namespace, seen = excluded.seen,
-    since = CASE WHEN w.seen < now() - make_interval(secs => $3::float) THEN excluded.since ELSE w.since END
+    since = CASE WHEN w.seen < now() - make_interval(secs => $3::float) THEN excluded.since
+        ELSE w.since + greatest(now() - w.seen - make_interval(secs => $4::float), '0'::interval) END
 `
 
 type AwaitSourceParams struct {
 	TaskUid   string
 	Namespace string
 	Silence   float64
+	Pause     float64
 }
 
-// Who was not heard of for long waits anew: so did its source, most likely.
+// Who was not heard of for long waits anew: so did its source, most likely. Of a shorter
+// silence no more than a pause counts, and that always does, so that all who ask again
+// and again come to an end.
 func (q *Queries) AwaitSource(ctx context.Context, arg AwaitSourceParams) error {
-	_, err := q.db.Exec(ctx, awaitSource, arg.TaskUid, arg.Namespace, arg.Silence)
+	_, err := q.db.Exec(ctx, awaitSource,
+		arg.TaskUid,
+		arg.Namespace,
+		arg.Silence,
+		arg.Pause,
+	)
 	return err
 }
 
@@ -60,18 +69,19 @@ const sourceIsLost = `-- name: SourceIsLost :one
 SELECT EXISTS (
     SELECT FROM awaited_sources w
     WHERE w.task_uid = $1 AND w.seen > now() - make_interval(secs => $2::float)
-        AND (w.since < now() - make_interval(secs => $3::float)
-            OR w.since < now() - make_interval(secs => $4::float)
-                AND NOT EXISTS (SELECT FROM awaited_sources s WHERE s.task_uid = $5 AND s.namespace = $6
-                    AND s.seen > now() - make_interval(secs => $4::float))
-                AND NOT EXISTS (SELECT FROM tasks t WHERE t.uid = $5 AND t.namespace = $6
-                    AND t.updated_at > now() - make_interval(secs => $4::float)))
+        AND (w.seen - w.since + least(now() - w.seen, make_interval(secs => $3::float)) >= make_interval(secs => $4::float)
+            OR w.seen - w.since + least(now() - w.seen, make_interval(secs => $3::float)) >= make_interval(secs => $5::float)
+                AND NOT EXISTS (SELECT FROM awaited_sources s WHERE s.task_uid = $6 AND s.namespace = $7
+                    AND s.seen > now() - make_interval(secs => $5::float))
+                AND NOT EXISTS (SELECT FROM tasks t WHERE t.uid = $6 AND t.namespace = $7
+                    AND t.updated_at > now() - make_interval(secs => $5::float)))
 )
 `
 
 type SourceIsLostParams struct {
 	TaskUid   string
 	Silence   float64
+	Pause     float64
 	Longest   float64
 	Patience  float64
 	SourceUid string
@@ -85,6 +95,7 @@ func (q *Queries) SourceIsLost(ctx context.Context, arg SourceIsLostParams) (boo
 	row := q.db.QueryRow(ctx, sourceIsLost,
 		arg.TaskUid,
 		arg.Silence,
+		arg.Pause,
 		arg.Longest,
 		arg.Patience,
 		arg.SourceUid,
