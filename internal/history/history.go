@@ -25,6 +25,9 @@ var (
 	ErrGap = errors.New("records are missing before the first one given")
 	// ErrUnavailable: the store cannot be reached; try again.
 	ErrUnavailable = errors.New("the history store cannot be reached")
+	// ErrOldSchema: the store lacks a part that this program needs, until a server has
+	// brought it up to date. It is an ErrUnavailable, too.
+	ErrOldSchema error = oldSchemaError{}
 	// ErrCorrupted: what is stored is not what was written.
 	ErrCorrupted = errors.New("the history is damaged")
 	// ErrInvalid: what was asked for cannot be done as it was asked for.
@@ -49,6 +52,16 @@ const MaxUIDBytes = 64
 func IsUID(uid string) bool {
 	return uid != "" && len(uid) <= MaxUIDBytes && conversation.CleanText(uid) == uid
 }
+
+type oldSchemaError struct{}
+
+// Error implements error.
+func (oldSchemaError) Error() string {
+	return "the history database has an older schema, or none, as after a restore of an older backup: the servers bring it up to date"
+}
+
+// Is says that it is an ErrUnavailable.
+func (oldSchemaError) Is(target error) bool { return target == ErrUnavailable }
 
 // Task identifies a task. UID alone is the key; names are kept for queries.
 type Task struct {

@@ -82,6 +82,9 @@ type readiness struct {
 	mu sync.Mutex
 	// waiting holds a sentence for each thing that has not happened yet.
 	waiting []string
+	// trouble is a sentence about what does not work at the moment, though the server
+	// is ready.
+	trouble string
 	ending  bool
 }
 
@@ -92,6 +95,20 @@ func (r *readiness) done(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.waiting[i] = ""
+}
+
+// note has /readyz say what does not work at the moment; nothing if empty.
+func (r *readiness) note(trouble string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.trouble = trouble
+}
+
+// noted is what does not work at the moment.
+func (r *readiness) noted() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.trouble
 }
 
 // end makes the server unready for good.
@@ -130,7 +147,11 @@ func (r *readiness) handler() http.Handler {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		_, _ = w.Write([]byte("ok\n")) // the prober may be gone
+		said := "ok\n"
+		if trouble := r.noted(); trouble != "" {
+			said = "ok, but " + trouble + "\n"
+		}
+		_, _ = w.Write([]byte(said)) // the prober may be gone
 	})
 	return mux
 }

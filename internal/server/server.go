@@ -4,7 +4,8 @@
 //
 // The server keeps no state; any number of them may run. PostgreSQL may be
 // down: at the start the server tries until it could migrate the schema, and
-// is not ready before; afterwards it stays ready when the database goes away.
+// is not ready before; afterwards it stays ready when the database goes away, or
+// comes back with the older schema of a backup, which is migrated again.
 // That is on purpose. Behind an unready server, daemons would lose their
 // streams and get refused connections instead of a quick UNAVAILABLE, which
 // they answer by keeping their records; and an aggregated API without
@@ -129,7 +130,7 @@ func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l li
 	aside.Go(func() { failed <- p.informers.Start(work) })
 	aside.Go(func() { failed <- p.rollback.Start(work) })
 	aside.Go(func() { p.frontProxy.Run(work) })
-	aside.Go(func() { migrate(work, dsn, log, func() { ready.done(0) }) })
+	aside.Go(func() { keepSchema(work, dsn, stores.daemons, ready, log) })
 	aside.Go(func() { _ = stores.archive.Listen(work, p.gateway.Notice) })
 	aside.Go(func() { p.maintain(work, stores.archive, o.Retention, registry, log) })
 	aside.Go(func() { p.watch(work, log, func() { ready.done(1) }) })
@@ -308,16 +309,6 @@ func (p *parts) outlives(ctx context.Context, task history.Task) (bool, error) {
 	}
 	_, err = p.code.DeleteTask(ctx, task.Namespace, task.UID, task.Name)
 	return false, err
-}
-
-// migrate brings the schema up to date, however long the database takes to be there.
-func migrate(ctx context.Context, dsn string, log logr.Logger, migrated func()) {
-	done := retry(ctx, log, "The schema of the history database could not be brought up to date; trying again.", func() error {
-		return postgres.Migrate(ctx, dsn)
-	})
-	if done {
-		migrated()
-	}
 }
 
 // Waits between tries.

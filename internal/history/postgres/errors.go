@@ -21,6 +21,8 @@ func wrap(err error, doing string) error {
 		return nil
 	case isHistory(err):
 		return err
+	case oldSchema(err):
+		return fmt.Errorf("%w: %s: %w", history.ErrOldSchema, doing, err)
 	case unavailable(err):
 		return fmt.Errorf("%w: %s: %w", history.ErrUnavailable, doing, err)
 	case errors.Is(err, pgx.ErrNoRows):
@@ -40,6 +42,12 @@ func isHistory(err error) bool {
 func conflicted(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (pg.Code == "40001" || pg.Code == "40P01")
+}
+
+// oldSchema tells whether a table or a column is not there yet.
+func oldSchema(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "42703")
 }
 
 // unavailable tells whether the same call may succeed later, unchanged.
@@ -76,8 +84,6 @@ func unavailableCode(code string) bool {
 	case "25006", // read-only: a standby, in a failover
 		"25P03", // idle in transaction for too long
 		"3D000", // the database is not there yet
-		"42P01", // the schema is not there yet
-		"42703", // nor is the column
 		"55P03": // waited too long for a lock
 		return true
 	}

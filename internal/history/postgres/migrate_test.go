@@ -3,12 +3,14 @@ package postgres_test
 import (
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/onsi/gomega"
 	"github.com/pressly/goose/v3"
 
 	"github.com/clew-dev/clew/internal/conversation"
@@ -199,4 +201,46 @@ func fillOld(t *testing.T, dsn string) {
 			task.Namespace, task.UID, task.Name, at.Add(time.Duration(i-2)*24*time.Hour+time.Minute), reason, message, number)
 	}
 	do(`SET session_replication_role = DEFAULT`)
+}
+
+// TestASchemaOfAnOlderBackupIsNoticed: only when it is whole, and Migrate makes it good.
+// The newest table may be there still: pg_restore --clean takes away what it brings.
+func TestASchemaOfAnOlderBackupIsNoticed(t *testing.T) {
+	for _, drop := range []string{"DROP TABLE awaited_sources", ""} {
+		g, dsn := gomega.NewWithT(t), pg.Database(t)
+		store, conn := openAt(t, dsn), connect(t, dsn)
+		do := func(statement string) {
+			_, err := conn.Exec(t.Context(), statement, pgx.QueryExecModeSimpleProtocol)
+			g.Expect(err).NotTo(gomega.HaveOccurred(), statement)
+		}
+		older := func() bool {
+			is, err := store.SchemaIsOlder(t.Context())
+			g.Expect(err).NotTo(gomega.HaveOccurred())
+			return is
+		}
+		g.Expect(older()).To(gomega.BeFalse())
+		g.Expect(store.Ready(t.Context())).To(gomega.Succeed())
+		do(drop + "; DELETE FROM goose_db_version WHERE version_id = 18")
+		g.Expect(older()).To(gomega.BeTrue())
+		g.Expect(store.Ready(t.Context())).To(gomega.And(gomega.MatchError(history.ErrOldSchema), gomega.MatchError(history.ErrUnavailable)))
+		if drop != "" {
+			_, err := store.Begin(t.Context(), taskNamed("fork"), 1, from("lost", 7), history.BeginOptions{})
+			g.Expect(err).To(gomega.And(gomega.MatchError(history.ErrOldSchema), gomega.MatchError(history.ErrUnavailable)))
+		}
+		do("ALTER TABLE goose_db_version DROP CONSTRAINT goose_db_version_pkey")
+		g.Expect(older()).To(gomega.BeFalse(), "it is being restored")
+		do("ALTER TABLE goose_db_version ADD PRIMARY KEY (id); SET application_name = pg_restore")
+		g.Expect(older()).To(gomega.BeFalse(), "it is being restored")
+		do("RESET application_name")
+		g.Expect(older()).To(gomega.BeTrue())
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() { g.Expect(postgres.Migrate(t.Context(), dsn)).To(gomega.Succeed()) })
+		}
+		both.Wait()
+		g.Expect(older()).To(gomega.BeFalse())
+		g.Expect(store.Ready(t.Context())).To(gomega.Succeed())
+		_, err := store.Begin(t.Context(), taskNamed("fork"), 1, from("lost", 7), history.BeginOptions{})
+		g.Expect(err).To(gomega.MatchError(history.ErrNotFound), "it waits for its source")
+	}
 }

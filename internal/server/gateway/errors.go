@@ -52,6 +52,9 @@ func (g *Gateway) failure(ctx context.Context, err error) error {
 		if g.outage.due(time.Now()) {
 			g.log.Info("The history store cannot be reached; daemons keep their records meanwhile.", "error", err.Error())
 		}
+		if errors.Is(err, history.ErrOldSchema) {
+			return connect.NewError(connect.CodeUnavailable, history.ErrOldSchema)
+		}
 		return connect.NewError(connect.CodeUnavailable, history.ErrUnavailable)
 	case errors.Is(err, podidentity.ErrUnavailable):
 		g.log.Info("A caller could not be identified at the moment.", "error", err.Error())

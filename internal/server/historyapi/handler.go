@@ -310,6 +310,9 @@ func (a *api) fail(w http.ResponseWriter, access Access, err error) {
 	case errors.Is(err, history.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		a.Log.Info("A history request could not be answered.", "error", err.Error())
 		status = unavailable("the history store cannot be reached; try again")
+		if errors.Is(err, history.ErrOldSchema) {
+			status = unavailable(history.ErrOldSchema.Error() + "; try again")
+		}
 	case errors.Is(err, errAuthorizer):
 		a.Log.Info("A caller's rights could not be checked.", "error", err.Error())
 		status = unavailable("the caller's rights could not be checked at the moment; try again")

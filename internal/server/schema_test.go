@@ -1,0 +1,74 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"github.com/jackc/pgx/v5"
+	"github.com/onsi/gomega"
+
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/postgres"
+	"github.com/clew-dev/clew/internal/testing/pgtest"
+)
+
+// TestAnOlderBackupIsMigratedByRunningServers: two of them, and each stays ready and says
+// what is going on.
+func TestAnOlderBackupIsMigratedByRunningServers(t *testing.T) {
+	g := gomega.NewWithT(t)
+	database, err := pgtest.Start(t.Context(), postgres.Migrate)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	t.Cleanup(func() { _ = database.Stop() })
+	dsn := database.Database(t)
+	conn, err := pgx.Connect(t.Context(), dsn)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	store, err := postgres.Open(t.Context(), dsn, testr.New(t))
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	t.Cleanup(store.Close)
+
+	ctx, end := context.WithCancel(t.Context())
+	var servers sync.WaitGroup
+	defer servers.Wait()
+	defer end()
+	both := []*readiness{newReadiness("schema"), newReadiness("schema")}
+	for _, ready := range both {
+		servers.Go(func() { keepSchema(ctx, dsn, store, ready, testr.New(t)) })
+	}
+	soon := func(check func(g gomega.Gomega)) {
+		t.Helper()
+		g.Eventually(check).WithTimeout(time.Minute).WithPolling(20 * time.Millisecond).Should(gomega.Succeed())
+	}
+	said := func(ready *readiness) string {
+		answer := httptest.NewRecorder()
+		ready.handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+		g.Expect(answer.Code).To(gomega.Equal(http.StatusOK))
+		return answer.Body.String()
+	}
+	for _, ready := range both {
+		soon(func(g gomega.Gomega) { g.Expect(ready.check()).To(gomega.Succeed()) })
+	}
+	// What holds the migration up lets the test see what is said meanwhile.
+	do := func(statement string) {
+		_, err := conn.Exec(t.Context(), statement, pgx.QueryExecModeSimpleProtocol)
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+	}
+	do("DROP TABLE awaited_sources; DELETE FROM goose_db_version WHERE version_id = 18")
+	do("BEGIN; LOCK TABLE goose_db_version IN SHARE MODE")
+	for _, ready := range both {
+		soon(func(g gomega.Gomega) { g.Expect(said(ready)).To(gomega.ContainSubstring("older than this server")) })
+	}
+	do("COMMIT")
+	for _, ready := range both {
+		soon(func(g gomega.Gomega) { g.Expect(said(ready)).To(gomega.Equal("ok\n")) })
+	}
+	g.Expect(store.Ready(t.Context())).To(gomega.Succeed())
+	fork := history.Task{Namespace: "team", Name: "fork", UID: "uid-of-fork"}
+	_, err = store.Begin(t.Context(), fork, 1, &history.Source{TaskUID: "lost", Checkpoint: 1, IncludeConversation: true}, history.BeginOptions{})
+	g.Expect(err).To(gomega.MatchError(history.ErrNotFound), "it waits for its source, and not for a table")
+}
