@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"github.com/go-logr/logr/testr"
 	"github.com/jackc/pgx/v5"
 	"github.com/onsi/gomega"
+	"github.com/pressly/goose/v3/lock"
 
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres"
@@ -58,12 +60,12 @@ func TestAnOlderBackupIsMigratedByRunningServers(t *testing.T) {
 		_, err := conn.Exec(t.Context(), statement, pgx.QueryExecModeSimpleProtocol)
 		g.Expect(err).NotTo(gomega.HaveOccurred())
 	}
+	do(fmt.Sprintf("SELECT pg_advisory_lock(%d)", lock.DefaultLockID))
 	do("DROP TABLE awaited_sources; DELETE FROM goose_db_version WHERE version_id = 18")
-	do("BEGIN; LOCK TABLE goose_db_version IN SHARE MODE")
 	for _, ready := range both {
 		soon(func(g gomega.Gomega) { g.Expect(said(ready)).To(gomega.ContainSubstring("older than this server")) })
 	}
-	do("COMMIT")
+	do("SELECT pg_advisory_unlock_all()")
 	for _, ready := range both {
 		soon(func(g gomega.Gomega) { g.Expect(said(ready)).To(gomega.Equal("ok\n")) })
 	}
