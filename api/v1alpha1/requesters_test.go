@@ -345,6 +345,9 @@ func TestOnlyTheManagerSaysWhichForkATaskWasMadeFor(t *testing.T) {
 	if by := live(t, "copied").Spec.StartFrom.Fork; by != nil {
 		t.Errorf("made for %+v", by)
 	}
+	noUID := made("no-uid", "fork")
+	noUID.Spec.StartFrom.Fork.UID = ""
+	expectRefused(t, p.manager.Create(t.Context(), noUID), "spec.startFrom.fork.uid")
 	must(t, p.manager.Create(t.Context(), made("made-by-fork", "fork")))
 	for _, by := range []string{"", "another"} {
 		replaced := made("made-by-fork", by)

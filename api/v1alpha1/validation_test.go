@@ -132,11 +132,7 @@ func badTasks() map[string]struct {
 		"secret elsewhere": {spec(func(s *v1alpha1.TaskSpec) {
 			s.Repository.CredentialsSecretRef = &v1alpha1.NameReference{Name: "other/secret"}
 		}), "a reference holds no '/'"},
-		"no lost records": {spec(func(s *v1alpha1.TaskSpec) { s.Acknowledge = &v1alpha1.Acknowledgement{} }), "should be greater than or equal to 1"},
-		"a fork without a UID": {func(t *v1alpha1.Task) {
-			builders.StartFrom("other", "")(t)
-			t.Spec.StartFrom.Fork = &v1alpha1.ForkOrigin{Name: "f"}
-		}, "spec.startFrom.fork.uid"},
+		"no lost records":       {spec(func(s *v1alpha1.TaskSpec) { s.Acknowledge = &v1alpha1.Acknowledgement{} }), "should be greater than or equal to 1"},
 		"starts from itself":    {func(t *v1alpha1.Task) { builders.StartFrom(t.Name, "")(t) }, "startFrom cannot name the task itself"},
 		"starts from elsewhere": {builders.StartFrom("other/task", ""), "a reference holds no '/'"},
 	}
