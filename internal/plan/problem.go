@@ -48,13 +48,11 @@ func (d *decision) enterProblem(reason, message string) {
 	p, was := d.problem(a), d.standingOf(a)
 	anew := p != nil && p.Reason == reason && (was == nil || was.Reason != reason)
 	h := d.podHindrance(a)
-	hinders := h != nil && h.Reason == reason && !toldOf(a, reason)
-	// A former version told of it and kept no list.
-	toldBefore := len(a.Hindrances) == 0 && was != nil && was.Reason == reason
-	if anew || hinders && !toldBefore {
+	hindered := h != nil && h.Reason == reason
+	if anew || hindered && !toldOf(a, reason) {
 		d.entry(v1alpha1.EventTaskHindered, clew, reason+": "+message)
 	}
-	if hinders {
+	if hindered && !toldOf(a, reason) {
 		a.Hindrances = append(a.Hindrances, reason)
 	}
 }

@@ -115,16 +115,3 @@ func TestWhatKeepsAPodFromComingUpIsToldOncePerAttempt(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
-
-// A former version told of it, and kept no list of what it had told.
-func TestWhatKeepsAPodFromComingUpIsNotToldAgainInAnUpgrade(t *testing.T) {
-	s := newScene(t)
-	s.step()
-	s.setContainer(v1alpha1.AgentContainer, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}})
-	s.after(time.Minute).step()
-	s.status().Attempts[0].Hindrances = nil
-	s.after(time.Minute).step()
-	if got := s.lastAttempt().Hindrances; !slices.Equal(got, []string{v1alpha1.ReasonImageUnavailable}) || s.hindered() != 1 {
-		t.Errorf("%q, told of %d times", got, s.hindered())
-	}
-}
