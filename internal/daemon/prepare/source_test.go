@@ -31,7 +31,9 @@ func TestAForkGoesOnThoughTheHistoryHasLostItsSource(t *testing.T) {
 	source, w := forkOfThree(t)
 	w.Server.Forget(source.UID)
 	w.Server.Forget(w.UID)
-	w.SourceWait, w.RetryFor = time.Second, time.Millisecond
+	// Shorter than it waits, and long enough to open a spool whose lock a process that is
+	// just being started still holds.
+	w.SourceWait, w.RetryFor = 3*time.Second, 2*time.Second
 	tree := w.Tree()
 	w.Prepare(2, nil)
 	expect(t, "conversation", w.Lines(), append([]string{"system gap of 5"}, ofTheFork...))
@@ -65,7 +67,7 @@ func TestAForkWaitsForItsSource(t *testing.T) {
 	before := w.Lines()
 	w.Server.Forget(source.UID)
 	w.Server.Forget(w.UID)
-	w.SourceWait, w.RetryFor = time.Hour, time.Millisecond
+	w.SourceWait, w.RetryFor = time.Hour, 2*time.Second
 	done := make(chan daemonapi.PrepareResult)
 	cfg := w.PrepareConfig(2, nil)
 	go func() { done <- prepare.Run(t.Context(), cfg) }()
