@@ -58,8 +58,8 @@ type groupAtWork struct {
 }
 
 // newEffort is for so many processors, of which a namespace may use a sixteenth
-// while others use some too and there are too few. Of two processors that is enough for some ten tasks that
-// push small checkpoints every six seconds, by a measurement of five.
+// while others use some too and there are too few. Of two processors that is enough for
+// some ten tasks that push small checkpoints every six seconds, by a measurement of five.
 func newEffort(now func() time.Time, processors int) *effort {
 	return &effort{now: now, part: float64(processors) / 16, short: processorsAreShort, used: map[string]usedTime{}, running: map[int]*groupAtWork{}}
 }
