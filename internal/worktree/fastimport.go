@@ -25,6 +25,7 @@ type importer struct {
 	pipe   io.WriteCloser
 	out    *bufio.Reader
 	sent   map[oid]bool
+	pause  func() // called between contents, and between parts of large ones
 	err    error
 }
 
@@ -33,7 +34,7 @@ func (r *Repo) startImport(ctx context.Context) (*importer, error) {
 		"-c", "fastimport.unpackLimit=0", "-c", "pack.compression=1", "-c", "core.compression=1",
 		"fast-import", "--quiet", "--done", "--force", "--date-format=raw", "--depth=0",
 	}})
-	im := &importer{cmd: cmd, stderr: stderr, sent: map[oid]bool{}}
+	im := &importer{cmd: cmd, stderr: stderr, sent: map[oid]bool{}, pause: r.pause}
 	var err error
 	if im.pipe, err = cmd.StdinPipe(); err != nil {
 		return nil, failIO(err, "start git fast-import")
@@ -73,13 +74,14 @@ func (im *importer) blobOf(id oid, content []byte) {
 		_, im.err = im.in.Write(content)
 	}
 	im.printf("\n")
+	im.pause()
 }
 
 // file sends a file of which the size is known and returns the id of what was
 // sent; whole is false if the file turned out shorter.
 func (im *importer) file(f *os.File, size int64, secrets Secrets) (id oid, whole bool, err error) {
 	im.printf("blob\ndata %d\n", size)
-	id, whole, err = hashBlob(importWriter{im}, f, size, secrets)
+	id, whole, err = hashBlob(pausing{importWriter{im}, im.pause}, f, size, secrets)
 	im.sent[id] = true
 	im.printf("\n")
 	return id, whole, err

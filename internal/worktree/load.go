@@ -34,6 +34,7 @@ func (s *scanner) readAll(jobs []fileJob, always bool) error {
 			err := s.ctx.Err()
 			if err == nil {
 				err = s.read(&jobs[i], always, &buf)
+				s.pause()
 			}
 			if err != nil {
 				once.Do(func() { failed = err })
@@ -151,6 +152,19 @@ func (s *scanner) readContent(j *fileJob, f *os.File, size int64, always bool, b
 
 func (s *scanner) mayKeep(n int64, always bool) bool {
 	return s.keep.Add(-n) >= 0 || (always && s.keep.Load() > -1<<40)
+}
+
+// pausing pauses after each part of a large file that is written to it.
+type pausing struct {
+	io.Writer
+	pause func()
+}
+
+// Write implements io.Writer.
+func (w pausing) Write(p []byte) (int, error) {
+	n, err := w.Writer.Write(p)
+	w.pause()
+	return n, err
 }
 
 // hashBlob copies exactly size bytes of f to w and returns the id of the blob

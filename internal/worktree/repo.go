@@ -110,6 +110,7 @@ type Repo struct {
 	cache    snapshot // what the last scan found
 	base     baseline // which commits the cache is equal to
 	ahead    *ahead   // what Warm stored beyond a commit; nil if it stored nothing
+	rest     func()   // what Warm was given, while it works
 	unsaved  int      // files read since the cache was saved
 	pristine *pristine
 	index    *indexTree // the agent's index, as last looked into

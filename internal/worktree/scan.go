@@ -71,6 +71,7 @@ type scanner struct {
 	gitLimit int64           // largest file taken inside a .git
 	exclude  map[string]bool // paths of the home that are left alone
 	secrets  Secrets         // nil if there are none
+	pause    func()          // called between files, and between parts of large ones
 	keep     atomic.Int64    // bytes of changed content that may still be kept in memory
 
 	mu      sync.Mutex

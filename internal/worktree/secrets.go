@@ -80,9 +80,9 @@ func (s *scanner) objectHoldsSecret(object io.Reader) bool {
 func (s *scanner) hashLarge(j *fileJob, f *os.File, size int64) (id oid, whole bool, err error) {
 	switch {
 	case s.secrets == nil:
-		return hashBlob(io.Discard, f, size, nil)
+		return hashBlob(pausing{io.Discard, s.pause}, f, size, nil)
 	case j.state && inObjectStore(j.path):
-		if id, whole, err = hashBlob(io.Discard, f, size, nil); err != nil {
+		if id, whole, err = hashBlob(pausing{io.Discard, s.pause}, f, size, nil); err != nil {
 			return id, whole, err
 		}
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
@@ -95,7 +95,7 @@ func (s *scanner) hashLarge(j *fileJob, f *os.File, size int64) (id oid, whole b
 	}
 	text := &textChecker{}
 	look := &looking{Secrets: s.secrets}
-	id, whole, err = hashBlob(text, f, size, look)
+	id, whole, err = hashBlob(pausing{text, s.pause}, f, size, look)
 	if err == nil && look.found && (!j.state || !text.done()) {
 		return id, whole, errSecret
 	}

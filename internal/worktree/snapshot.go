@@ -73,7 +73,7 @@ func (r *Repo) trustBefore(root *beneath) (int64, error) {
 // that what they name was captured, whatever the agent commits meanwhile.
 func (r *Repo) scanRoots(ctx context.Context, work, home *beneath, keep int64, limit reading) (*snapshot, error) {
 	s := newScanner(ctx, &r.cfg, keep)
-	s.limit = limit
+	s.limit, s.pause = limit, r.pause
 	bound, err := r.trustBefore(work)
 	if err != nil {
 		return nil, err

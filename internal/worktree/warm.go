@@ -32,10 +32,16 @@ type ahead struct {
 // may be at work: nothing is believed of a file that could have changed since
 // it was read. Afterwards a checkpoint is as exact as without it, and sooner done.
 //
+// Nobody waits for each moment of it, so it may leave processors to others: rest is
+// called between any two small parts of the work, by several goroutines, and the work
+// goes on when it returns.
+//
 // Errors are those of Checkpoint.
-func (r *Repo) Warm(ctx context.Context, parent string) error {
+func (r *Repo) Warm(ctx context.Context, parent string, rest func()) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.rest = rest
+	defer func() { r.rest = nil }()
 	if r.pristine == nil {
 		return fail(WorktreeMissing, nil, "the worktree %s was not laid out by this repository; clone or restore it first", r.cfg.Worktree)
 	}
@@ -49,6 +55,13 @@ func (r *Repo) Warm(ctx context.Context, parent string) error {
 	}
 	r.ahead = &ahead{parent: parent, files: t.codeBase}
 	return nil
+}
+
+// pause lets Warm rest; everything else goes on at once.
+func (r *Repo) pause() {
+	if r.rest != nil {
+		r.rest()
+	}
 }
 
 // Cold reports whether nothing is known of the worktree yet, so that a

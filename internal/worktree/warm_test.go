@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -25,7 +26,7 @@ func (f *fixture) brief() (Checkpoint, error) {
 
 func (f *fixture) warm() {
 	f.t.Helper()
-	must(f.t, f.repo.Warm(context.Background(), f.last.Code))
+	must(f.t, f.repo.Warm(context.Background(), f.last.Code, func() {}))
 }
 
 func TestABriefCheckpointRefusesWhatIsNotReadInAMoment(t *testing.T) {
@@ -179,4 +180,32 @@ func TestWhatWasStoredAheadSurvivesAKill(t *testing.T) {
 	f.checkpoint()
 	f.restore(c, ScopeBoth)
 	sameListing(t, "worktree", want, listing(t, f.work))
+}
+
+func TestWarmRestsBetweenFilesAndWithinLargeOnes(t *testing.T) {
+	f := cloned(t, makeOrigin(t, 10))
+	f.checkpoint()
+	var rests atomic.Int64
+	rested := func() int64 {
+		before := rests.Load()
+		must(t, f.repo.Warm(context.Background(), f.last.Code, func() { rests.Add(1) }))
+		f.checkpoint()
+		return rests.Load() - before
+	}
+	for i := range 100 {
+		f.write(fmt.Sprintf("new/%d", i), fmt.Sprint("new ", i))
+	}
+	if n := rested(); n < 200 {
+		t.Errorf("%d rests while 100 files were read and stored", n)
+	}
+	f.write(".git/large", strings.Repeat("x", 16<<20))
+	if n := rested(); n < 32 {
+		t.Errorf("%d rests while 16 MiB were read and stored", n)
+	}
+	f.write(".git/large", strings.Repeat("y", 16<<20))
+	before := rests.Load()
+	f.checkpoint()
+	if n := rests.Load() - before; n != 0 {
+		t.Errorf("%d rests during a checkpoint, for which the agent is stopped", n)
+	}
 }

@@ -50,7 +50,7 @@ const (
 // Repo is what is needed of the worktree.
 type Repo interface {
 	Checkpoint(context.Context, worktree.CheckpointRequest) (worktree.Checkpoint, error)
-	Warm(ctx context.Context, parent string) error
+	Warm(ctx context.Context, parent string, rest func()) error
 	Cold() bool
 	Push(context.Context, worktree.Remote, ...worktree.RefUpdate) error
 	Sendable(ctx context.Context, ids, has []string) error
@@ -167,11 +167,11 @@ func TooMuchChanged(err error) bool { return worktree.ReasonOf(err) == worktree.
 func (t *Taker) Cold() bool { return t.Repo.Cold() }
 
 // Warm stores what has changed while the agent works, so that the next
-// checkpoint is brief.
-func (t *Taker) Warm(ctx context.Context) error {
+// checkpoint is brief. It calls rest again and again, and goes on when that returns.
+func (t *Taker) Warm(ctx context.Context, rest func()) error {
 	t.taking.Lock()
 	defer t.taking.Unlock()
-	return t.Repo.Warm(ctx, t.Journal.State().Parent)
+	return t.Repo.Warm(ctx, t.Journal.State().Parent, rest)
 }
 
 // Recover puts into the spool what a crash, or a full volume, kept from it. To be

@@ -142,6 +142,7 @@ const maxPasses = 3
 // ends meanwhile.
 func (d *daemon) take(ctx context.Context, req checkpoint.Request) error {
 	d.taken = time.Now()
+	stretch := newStretch(ctx, d.owing())
 	done := d.countWork()
 	defer func() {
 		done()
@@ -161,7 +162,7 @@ func (d *daemon) take(ctx context.Context, req checkpoint.Request) error {
 				return err
 			}
 		}
-		if err := d.taker.Warm(ctx); err != nil {
+		if err := d.taker.Warm(ctx, stretch.rest); err != nil {
 			d.log.Info("changes could not be stored while the agent works; it is stopped until they are", "reason", err.Error())
 			req.Brief = false
 		}
@@ -176,6 +177,13 @@ func (d *daemon) take(ctx context.Context, req checkpoint.Request) error {
 func (d *daemon) countWork() (done func()) {
 	before := d.cfg.ProcessorTime()
 	return func() { d.pace.worked(d.cfg.ProcessorTime()-before, time.Now()) }
+}
+
+// owing tells whether checkpoints have used more processor time than is free, with what
+// is used from now on.
+func (d *daemon) owing() func() bool {
+	before := d.cfg.ProcessorTime()
+	return func() bool { return d.cfg.ProcessorTime()-before > d.pace.freeAt(time.Now()) }
 }
 
 // takeFrozen stops the agent, takes a checkpoint and lets the agent go on.

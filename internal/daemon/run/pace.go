@@ -21,14 +21,14 @@ const (
 	// use before anything waits. What else the daemon does, pushes above all, counts
 	// only as far as it happens meanwhile: the system counts for a process as a whole.
 	processorParts    = 8
-	freeProcessorTime = 5 * time.Second
+	freeProcessorTime = 3 * time.Second
 	// longestRest bounds how long a checkpoint waits for processor time that earlier
 	// ones have taken.
 	longestRest = time.Minute
 	// longestHold is how long that holds back at most what somebody waits for, which
-	// is a call or whoever asks for a checkpoint: half of the time for which an agent is
-	// ever stopped, see package shim.
-	longestHold = 30 * time.Second
+	// is a call or whoever asks for a checkpoint: a third of the time for which an agent
+	// is ever stopped, see package shim.
+	longestHold = 20 * time.Second
 )
 
 // pace bounds the checkpoints that an agent can cause: each becomes an object

@@ -155,7 +155,7 @@ func TestAfterADearCheckpointOthersWaitUntilItIsPaidFor(t *testing.T) {
 	}
 }
 
-// It takes half a minute: that is how long the checkpoint is put off.
+// It takes 20 s: that is how long the checkpoint is put off.
 func TestACheckpointThatIsAskedForIsTakenHoweverBusyTheAgentIs(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Policy.EveryToolCalls, w.Policy.LeastIntervalSeconds = 1, 1

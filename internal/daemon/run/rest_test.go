@@ -12,7 +12,7 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// TestCheckpointsArePutOffForEightTimesWhatTheyUsedAMinuteAtMost, and for half a minute
+// TestCheckpointsArePutOffForEightTimesWhatTheyUsedAMinuteAtMost, and for 20 s
 // where somebody waits for one.
 func TestCheckpointsArePutOffForEightTimesWhatTheyUsedAMinuteAtMost(t *testing.T) {
 	start := time.Now()
@@ -21,10 +21,10 @@ func TestCheckpointsArePutOffForEightTimesWhatTheyUsedAMinuteAtMost(t *testing.T
 		every, rest time.Duration
 	}{
 		"small ones, often":         {used: 100 * time.Millisecond, every: 5 * time.Second},
-		"a burst of small ones":     {used: 500 * time.Millisecond},
-		"a burst of dear ones":      {used: time.Second, rest: 40 * time.Second},
-		"dear ones that keep to it": {used: 5 * time.Second, every: 40 * time.Second},
-		"dear ones, too often":      {used: time.Second, every: 4 * time.Second, rest: 4 * time.Second},
+		"a burst of small ones":     {used: 300 * time.Millisecond},
+		"a burst of dear ones":      {used: 500 * time.Millisecond, rest: 16 * time.Second},
+		"dear ones that keep to it": {used: 3 * time.Second, every: 24 * time.Second},
+		"dear ones, too often":      {used: time.Second, every: 5 * time.Second, rest: 11 * time.Second},
 		"the dearest":               {used: time.Hour, every: time.Minute, rest: time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,53 @@
+package run
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	// stretchTo is how much longer work takes that is stretched: of each so many parts
+	// of the time, one is worked in. stretchSlice is how long it is worked at a time.
+	stretchTo    = 4
+	stretchSlice = 20 * time.Millisecond
+	// longestStretch is how much later a checkpoint is taken for that at most. With
+	// longestHold it leaves a third of the time for which an agent is ever stopped to
+	// the work itself, see package shim.
+	longestStretch = 20 * time.Second
+)
+
+// stretch spreads work over more time, as long as more processor time has been used
+// than was free: what comes at once for some seconds would slow down the node's other
+// pods more than as much that comes evenly. Its rest is safe for concurrent use.
+type stretch struct {
+	ctx  context.Context // ends all rests
+	owed func() bool
+
+	mu     sync.Mutex
+	last   time.Time // when the work began, or went on
+	rested time.Duration
+}
+
+func newStretch(ctx context.Context, owed func() bool) *stretch {
+	return &stretch{ctx: ctx, owed: owed, last: time.Now()}
+}
+
+// rest is called between any two parts of the work, and waits from time to time. Who
+// comes meanwhile waits as well.
+func (s *stretch) rest() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	worked := time.Since(s.last)
+	if worked < stretchSlice {
+		return
+	}
+	if wait := min(worked*(stretchTo-1), longestStretch-s.rested); wait > 0 && s.owed() {
+		s.rested += wait
+		select {
+		case <-s.ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+	s.last = time.Now()
+}
