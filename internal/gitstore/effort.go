@@ -23,6 +23,9 @@ const (
 	// freeRate is how many processors a namespace may use before its git is nice at
 	// all: what is nice cannot be made less so, and a short push is over soon.
 	freeRate = 0.1
+	// mostOf is how much of the processors git uses when they are short for it, however
+	// idle the node is: a container may have a limit.
+	mostOf = 0.75
 	// forgottenRate is how little a namespace uses that is not remembered.
 	forgottenRate = 0.001
 )
@@ -34,10 +37,13 @@ const (
 // the other, does not slow down the small ones of all others.
 type effort struct {
 	now func() time.Time
-	// part is how many processors one namespace may use while others use some and
-	// processors are short.
-	part  float64
-	short func() bool
+	// processors is how many this process may use. They are short when git uses most of
+	// them, or when the node is busy.
+	processors float64
+	// part is how many of them one namespace may use while others use some and they are
+	// short.
+	part float64
+	busy func() bool
 
 	mu      sync.Mutex
 	used    map[string]usedTime
@@ -61,7 +67,7 @@ type groupAtWork struct {
 // while others use some too and there are too few. Of two processors that is enough for
 // some ten tasks that push small checkpoints every six seconds, by a measurement of five.
 func newEffort(now func() time.Time, processors int) *effort {
-	return &effort{now: now, part: float64(processors) / 16, short: processorsAreShort, used: map[string]usedTime{}, running: map[int]*groupAtWork{}}
+	return &effort{now: now, processors: float64(processors), part: float64(processors) / 16, busy: nodeIsBusy, used: map[string]usedTime{}, running: map[int]*groupAtWork{}}
 }
 
 // rate is in processors: what is used at a steady rate adds up to that rate for the
@@ -107,17 +113,20 @@ func (e *effort) nice(namespace string) int {
 	return int(math.Round(own / (own + others) * mostNice))
 }
 
-// processorsAreShort reports whether, in the last minute, half of the node's
-// processors were asked for on average. What a container sees of /proc/loadavg is the
-// node's, and what it cannot read is taken for a node that is busy.
-func processorsAreShort() bool {
+// nodeIsBusy reports whether, in the last minute, half of the node's processors were
+// asked for on average. What a container sees of /proc/loadavg is the node's. It does
+// not tell of a container that its own limit slows down.
+func nodeIsBusy() bool {
 	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return true
-	}
-	average, _, _ := strings.Cut(string(text), " ")
+	return err != nil || asksForHalf(string(text), runtime.NumCPU())
+}
+
+// asksForHalf reads the average of a minute from a text like that of /proc/loadavg.
+// What cannot be read is taken for a node that is busy.
+func asksForHalf(loadavg string, processors int) bool {
+	average, _, _ := strings.Cut(loadavg, " ")
 	load, err := strconv.ParseFloat(average, 64)
-	return err != nil || load >= float64(runtime.NumCPU())/2
+	return err != nil || load >= float64(processors)/2
 }
 
 // wait is how long it takes until a namespace uses no more than its part, if it does
@@ -126,7 +135,8 @@ func (e *effort) wait(namespace string) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	own, others := e.rates(namespace)
-	if own <= e.part || others < forgottenRate || !e.short() {
+	short := own+others >= e.processors*mostOf || e.busy()
+	if own <= e.part || others < forgottenRate || !short {
 		return 0
 	}
 	return time.Duration(math.Log2(own/e.part) * float64(effortHalfLife))

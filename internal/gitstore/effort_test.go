@@ -17,7 +17,7 @@ func workedFor(rates map[string]float64) *effort {
 	const processors = 2
 	clock := time.Unix(1e9, 0)
 	e := newEffort(func() time.Time { return clock }, processors)
-	e.short = func() bool { return true }
+	e.busy = func() bool { return true }
 	for range 100 {
 		clock = clock.Add(time.Second)
 		for namespace, rate := range rates {
@@ -66,9 +66,28 @@ func TestWhoUsesMoreThanTheirPartWaitsWhileOthersHaveWork(t *testing.T) {
 }
 
 func TestNobodyWaitsWhereProcessorsAreLeft(t *testing.T) {
-	e := workedFor(map[string]float64{"a": 2, "b": 2})
-	e.short = func() bool { return false }
+	e := workedFor(map[string]float64{"a": 1, "b": 0.4})
+	e.busy = func() bool { return false }
 	gomega.NewWithT(t).Expect(e.wait("a")).To(gomega.BeZero())
+}
+
+// A container that may use one of sixteen processors does not make the node busy.
+func TestWhoUsesMostOfAContainersLimitWaitsOnAnIdleNode(t *testing.T) {
+	e := workedFor(map[string]float64{"a": 1.5, "b": 0.1})
+	e.busy = func() bool { return false }
+	gomega.NewWithT(t).Expect(e.wait("a")).To(gomega.BeNumerically(">", 0))
+}
+
+func TestANodeIsBusyWhenHalfOfItsProcessorsAreAskedFor(t *testing.T) {
+	for text, busy := range map[string]bool{
+		"0.99 3.00 3.00 2/300 12": false,
+		"1.00 0.10 0.10 1/300 12": true,
+		"17.3 0.10 0.10 1/300 12": true,
+		"":                        true,
+		"much":                    true,
+	} {
+		gomega.NewWithT(t).Expect(asksForHalf(text, 2)).To(gomega.Equal(busy), text)
+	}
 }
 
 func TestWhatWasUsedIsForgotten(t *testing.T) {
@@ -164,7 +183,7 @@ func TestOneThatUsedMuchIsAskedToWaitAndTheOthersAreNot(t *testing.T) {
 	other.push("HEAD:" + codeRef("fix", 1))
 
 	server.store.git.effort.mu.Lock()
-	server.store.git.effort.short = func() bool { return true } // however quiet this machine is
+	server.store.git.effort.busy = func() bool { return true } // however quiet this machine is
 	server.store.git.effort.note("team", time.Hour)
 	server.store.git.effort.note("else", 500*time.Millisecond) // within its part, and not forgotten soon
 	server.store.git.effort.mu.Unlock()
