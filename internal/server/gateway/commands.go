@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"time"
 
@@ -18,7 +19,8 @@ const checkTimeout = 5 * time.Second
 
 // Commands implements the RPC: it tells the daemon which checkpoints are asked
 // for, each once per stream, until the stream has lived long enough or a newer
-// attempt has begun.
+// attempt has begun. It is told of some at a time, the oldest first, and of those behind
+// them as these are done, or when nothing becomes of them.
 func (g *Gateway) Commands(ctx context.Context, _ *connect.Request[daemonv1.CommandsRequest], stream *connect.ServerStream[daemonv1.Command]) error {
 	id := identityOf(ctx)
 	g.metrics.streams.Inc()
@@ -34,12 +36,12 @@ func (g *Gateway) Commands(ctx context.Context, _ *connect.Request[daemonv1.Comm
 	defer leave()
 	changed, unsubscribe := g.requests.Changes(id.Namespace, id.TaskName)
 	defer unsubscribe()
-	told := map[string]bool{}
+	t := teller{told: map[string]bool{}, passed: map[string]bool{}}
 	if err := g.beat(ctx, id, stream); err != nil {
 		return err
 	}
 	for {
-		if err := tell(stream, g.requests.Pending(id.Namespace, id.TaskName), told); err != nil {
+		if err := t.tell(stream, g.requests.Pending(id.Namespace, id.TaskName, t.passed)); err != nil {
 			return err
 		}
 		select {
@@ -57,6 +59,7 @@ func (g *Gateway) Commands(ctx context.Context, _ *connect.Request[daemonv1.Comm
 				return err
 			}
 		case <-heartbeat.C:
+			t.beat()
 			if err := g.beat(ctx, id, stream); err != nil {
 				return err
 			}
@@ -96,25 +99,51 @@ func (g *Gateway) checkAttempt(ctx context.Context, id podidentity.Identity) err
 	return nil
 }
 
-// tell sends the requests that the stream has not seen; told holds the UIDs of
-// those it has.
-func tell(stream *connect.ServerStream[daemonv1.Command], pending []CheckpointRequest, told map[string]bool) error {
+// patience is after how many heartbeats in which none of the requests was done that a
+// stream was told of, it is told of those behind them.
+const patience = 3
+
+// teller tells a stream of requests.
+type teller struct {
+	// told holds the UIDs of those that the stream has seen, as long as they are asked for.
+	told map[string]bool
+	// passed holds those of them that others do not wait for any more. Something may be
+	// amiss with them for good: the daemon has taken them, say, and the record is lost.
+	passed map[string]bool
+	// idle counts the heartbeats in which none of told was done.
+	idle int
+}
+
+// tell sends the requests that the stream has not seen.
+func (t *teller) tell(stream *connect.ServerStream[daemonv1.Command], pending []CheckpointRequest) error {
 	current := make(map[string]bool, len(pending))
 	for _, r := range pending {
 		current[r.UID] = true
-		if told[r.UID] {
+		if t.told[r.UID] {
 			continue
 		}
 		command := &daemonv1.TakeCheckpoint{Name: r.Name, Uid: r.UID, Message: r.Message}
 		if err := stream.Send(&daemonv1.Command{Command: &daemonv1.Command_TakeCheckpoint{TakeCheckpoint: command}}); err != nil {
 			return err
 		}
-		told[r.UID] = true
+		t.told[r.UID] = true
 	}
-	for uid := range told {
+	for uid := range t.told {
 		if !current[uid] {
-			delete(told, uid)
+			delete(t.told, uid)
+			t.idle = 0
 		}
 	}
 	return nil
+}
+
+// beat has the stream pass those that it was told of long ago.
+func (t *teller) beat() {
+	t.idle++
+	if t.idle < patience {
+		return
+	}
+	t.idle = 0
+	maps.Copy(t.passed, t.told)
+	clear(t.told)
 }

@@ -96,10 +96,12 @@ type CheckpointRequest struct {
 
 // Requests knows which checkpoints are asked for.
 type Requests interface {
-	// Pending returns those asked of a task, oldest first.
-	Pending(namespace, task string) []CheckpointRequest
+	// Pending returns the oldest of those asked of a task, in order and a limited
+	// number of them, without those with a UID that is in passed.
+	Pending(namespace, task string, passed map[string]bool) []CheckpointRequest
 	// Changes returns a channel that gets something when that may have changed
-	// since it was last read, until leave is called.
+	// since it was last read, until leave is called. It is of those that are returned
+	// where none is passed.
 	Changes(namespace, task string) (changed <-chan struct{}, leave func())
 }
 

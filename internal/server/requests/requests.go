@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/resources"
 	"github.com/clew-dev/clew/internal/server/gateway"
 )
 
@@ -42,13 +42,32 @@ type asked struct {
 	oldest []request
 }
 
+// first returns the oldest ones, in order, without those that are left out.
+func (a *asked) first(leftOut map[string]bool) []request {
+	if len(leftOut) == 0 && a.oldest != nil {
+		return a.oldest
+	}
+	all := make([]request, 0, len(a.byUID))
+	for uid, r := range a.byUID {
+		if !leftOut[uid] {
+			all = append(all, r)
+		}
+	}
+	slices.SortFunc(all, request.compare)
+	first := slices.Clone(all[:min(len(all), maxPending)])
+	if len(leftOut) == 0 {
+		a.oldest = first
+	}
+	return first
+}
+
 // maxPending is how many requests of a task are told of at once. A daemon takes one
 // after the other, and whoever may make Checkpoints can ask for any number: each change
 // would else cost as much as all of them, at each of the task's streams.
 const maxPending = 100
 
-// behind reports whether a new request waits behind all that are told of, so that
-// nobody needs to know of it yet.
+// behind reports whether a request waits behind all that are told of at first, so that
+// nobody needs to know at once that it came or went.
 func (a *asked) behind(r request) bool {
 	return len(a.oldest) == maxPending && r.compare(a.oldest[maxPending-1]) > 0
 }
@@ -70,19 +89,16 @@ func New() *Board {
 var _ gateway.Requests = (*Board)(nil)
 
 // Pending implements gateway.Requests: it returns the oldest 100.
-func (b *Board) Pending(namespace, task string) []gateway.CheckpointRequest {
+func (b *Board) Pending(namespace, task string, passed map[string]bool) []gateway.CheckpointRequest {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	of := b.tasks[key(namespace, task)]
 	if of == nil {
 		return nil
 	}
-	if of.oldest == nil {
-		sorted := slices.SortedFunc(maps.Values(of.byUID), request.compare)
-		of.oldest = slices.Clip(sorted[:min(len(sorted), maxPending)])
-	}
-	pending := make([]gateway.CheckpointRequest, 0, len(of.oldest))
-	for _, r := range of.oldest {
+	first := of.first(passed)
+	pending := make([]gateway.CheckpointRequest, 0, len(first))
+	for _, r := range first {
 		pending = append(pending, r.CheckpointRequest)
 	}
 	return pending
@@ -148,14 +164,18 @@ func (b *Board) Remove(c *clewv1alpha1.Checkpoint) {
 	if of == nil {
 		return
 	}
-	if _, ok := of.byUID[uid]; !ok {
+	r, ok := of.byUID[uid]
+	if !ok {
 		return
 	}
 	delete(of.byUID, uid)
-	of.oldest = nil
 	if len(of.byUID) == 0 {
 		delete(b.tasks, k)
 	}
+	if of.behind(r) {
+		return
+	}
+	of.oldest = nil
 	b.announce(k)
 }
 
@@ -170,9 +190,13 @@ func (b *Board) announce(k string) {
 	}
 }
 
-// asked tells whether a Checkpoint waits for a daemon.
+// stillAsked tells whether a Checkpoint waits for a daemon. One that names the number of
+// a record, in its labels or its status, waits for that record, whoever wrote the labels
+// and whether or not they are those of the Task: the controller looks for nothing else,
+// and it would stay here for ever if no such record comes.
 func stillAsked(c *clewv1alpha1.Checkpoint) bool {
-	return c.DeletionTimestamp == nil &&
+	_, _, numbered := resources.CheckpointNumber(c)
+	return c.DeletionTimestamp == nil && !numbered && c.Status.Number == 0 &&
 		c.Labels[clewv1alpha1.LabelManagedBy] != clewv1alpha1.ManagedBy &&
 		!meta.IsStatusConditionTrue(c.Status.Conditions, clewv1alpha1.CheckpointReady)
 }
@@ -194,7 +218,7 @@ func slim(object any) (any, error) {
 	if c, ok := object.(*clewv1alpha1.Checkpoint); ok {
 		c.ManagedFields = nil
 		c.Annotations = nil
-		c.Status = clewv1alpha1.CheckpointStatus{Conditions: c.Status.Conditions}
+		c.Status = clewv1alpha1.CheckpointStatus{Number: c.Status.Number, Conditions: c.Status.Conditions}
 	}
 	return object, nil
 }
