@@ -43,6 +43,12 @@ func (s *scene) storeGoesBack(number int64) *scene {
 	return s
 }
 
+// preparedWith has the newest pod prepared on a volume that had the records up to one.
+func (s *scene) preparedWith(sequence int64) {
+	s.Helper()
+	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared, VolumeSequence: &sequence})
+}
+
 func complete(s *scene) *metav1.Condition {
 	return meta.FindStatusCondition(s.status().Conditions, v1alpha1.TaskHistoryComplete)
 }
@@ -87,7 +93,7 @@ func TestATaskAtRestTellsWhatTheHistoryStoreHasLost(t *testing.T) {
 			s.step()
 			g.Expect(complete(s).Reason).To(gomega.Equal(v1alpha1.ReasonHistoryBehind), "nothing was sent yet")
 			s.storeGoesBack(3)
-			s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})
+			s.preparedWith(20)
 			s.after(time.Second).step()
 			g.Expect(complete(s)).To(gomega.BeNil())
 		})
@@ -103,7 +109,7 @@ func TestWhatTheVolumeDoesNotHaveEitherIsAGap(t *testing.T) {
 	s.storeGoesBack(1).after(time.Minute).step()
 	g.Expect(s.wantCondition(v1alpha1.TaskHistoryComplete).Message).To(gomega.ContainSubstring("went with the task's volume"))
 	s.change(builders.Resume("r1")).step()
-	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})
+	s.preparedWith(5)
 	s.agentRuns()
 	s.after(time.Minute).step()
 	c := s.wantCondition(v1alpha1.TaskHistoryComplete)
@@ -117,6 +123,81 @@ func TestWhatTheVolumeDoesNotHaveEitherIsAGap(t *testing.T) {
 		}
 	}
 	g.Expect(told).To(gomega.Equal(1))
+}
+
+// A pod was prepared while the store had everything, or had been sent it. What such a
+// store lacks later, the pod's volume has.
+func TestAStoreThatIsPutBackWhileAPodIsPreparedIsSentTheRestAgain(t *testing.T) {
+	for name, test := range map[string]struct{ before, whilePrepared int64 }{
+		"for the first time": {3, 1},
+		"to nothing yet":     {3, 0},
+		"for a second time":  {1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			s := atRest(t, 1)
+			s.o.History.State.Attempt = 1
+			s.storeGoesBack(test.before).after(time.Minute).step()
+			s.change(builders.Resume("r1")).step()
+			s.storeGoesBack(test.whilePrepared).after(time.Minute).step()
+			g.Expect(complete(s).Reason).To(gomega.Equal(v1alpha1.ReasonHistoryBehind))
+			s.preparedWith(20)
+			s.agentRuns()
+			for range 3 {
+				s.after(time.Minute).step()
+				c := s.wantCondition(v1alpha1.TaskHistoryComplete)
+				g.Expect(c.Reason).To(gomega.Equal(v1alpha1.ReasonHistoryBehind))
+				g.Expect(c.Message).To(gomega.ContainSubstring("the task's pod sends again what it lacks"))
+			}
+			s.storeGoesBack(3).o.History.State.Attempt = 2
+			s.after(time.Minute).step()
+			g.Expect(complete(s)).To(gomega.BeNil(), "the run's daemon has sent it")
+			g.Expect(s.status().UncountedLoss).To(gomega.BeNil())
+			g.Expect(s.entries(v1alpha1.EventHistoryGap)).To(gomega.BeEmpty())
+		})
+	}
+}
+
+// What the attempt has recorded came after those that its volume had when it began.
+func TestAStoreThatIsPutBackUnderAnAgentIsSentTheRestAgain(t *testing.T) {
+	g := gomega.NewWithT(t)
+	s := atRest(t, 1)
+	s.change(builders.Resume("r1")).step()
+	s.o.History.State.Attempt = 2
+	s.preparedWith(20)
+	s.agentRuns()
+	s.record(v1alpha1.TriggerToolCalls)
+	s.o.History.State.LastSequence = 30
+	s.after(time.Minute).step()
+	had := s.o.History.State
+	s.storeGoesBack(1).after(time.Minute).step()
+	g.Expect(s.wantCondition(v1alpha1.TaskHistoryComplete).Reason).To(gomega.Equal(v1alpha1.ReasonHistoryBehind))
+	g.Expect(s.status().LatestCheckpoint.Number).To(gomega.Equal(int64(4)), "the task has it")
+	writes := s.writes
+	for range 2 {
+		s.o.History.State.ActiveAt = s.now
+		s.o.History.State.LastSequence++
+		s.o.History.State.Latest.Number++
+		s.after(time.Hour).step()
+	}
+	g.Expect(s.writes).To(gomega.Equal(writes), "nothing new is written")
+	s.o.History.State = had
+	s.after(time.Minute).step()
+	g.Expect(complete(s)).To(gomega.BeNil())
+	g.Expect(s.status().UncountedLoss).To(gomega.BeNil())
+}
+
+// A daemon of before does not tell what its volume had: nothing is said to be lost.
+func TestNoLossIsToldWhereNobodyKnowsWhatTheVolumeHad(t *testing.T) {
+	g := gomega.NewWithT(t)
+	s := atRest(t, 1)
+	s.storeGoesBack(1).after(time.Minute).step()
+	s.change(builders.Resume("r1")).step()
+	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})
+	s.agentRuns()
+	s.after(time.Minute).step()
+	g.Expect(complete(s).Reason).To(gomega.Equal(v1alpha1.ReasonHistoryBehind))
+	g.Expect(s.status().UncountedLoss).To(gomega.BeNil())
 }
 
 // TestAStoreThatLacksTheNewestRecordsIsBehind: the last record of a task at rest is

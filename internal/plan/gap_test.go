@@ -8,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
-	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
@@ -101,7 +100,7 @@ func TestALossThatNobodyHasCountedStays(t *testing.T) {
 		s.storeGoesBack(1)
 		s.loses(2).wantComplete(metav1.ConditionFalse, v1alpha1.ReasonHistoryBehind)
 		s.change(builders.Resume(resume)).step()
-		s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})
+		s.preparedWith(5)
 		s.agentRuns()
 	}
 	goesBackWithTheVolume("r1")
@@ -124,7 +123,7 @@ func TestALossThatNobodyHasCountedStays(t *testing.T) {
 	s.after(time.Minute).step().wantComplete(metav1.ConditionFalse, v1alpha1.ReasonHistoryBehind)
 	s.change(builders.Resume("r2")).step()
 	s.o.History.State = had
-	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})
+	s.preparedWith(9)
 	s.agentRuns()
 	for _, known := range []bool{true, false, true} {
 		s.o.History.Known = known

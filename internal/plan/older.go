@@ -124,16 +124,7 @@ func (d *decision) undone(rewind string) bool {
 }
 
 // historyBehind says that it is the history store that was put back to an older
-// copy, and that nobody has sent it again yet what it lost. A pod that was
-// prepared since has sent all there is.
+// copy, and that a pod may yet send it again what it lost.
 func (d *decision) historyBehind() bool {
-	if !d.o.History.Known || d.o.History.State.LastSequence >= d.old.RecordSequence {
-		return false
-	}
-	a := d.last()
-	if a == nil || a.Number <= d.old.RecordAttempt {
-		return true
-	}
-	v := d.views[a.Number]
-	return v == nil || v.prepare == nil || v.prepare.ExitCode != 0
+	return d.o.History.Known && d.o.History.State.LastSequence < d.old.RecordSequence && !d.volumeLacks()
 }

@@ -234,7 +234,7 @@ func (d *decision) lastActivity() *metav1.Time {
 // and looks again when it will be. Only a working agent is worth a write.
 func (d *decision) activityDue() bool {
 	a := d.active()
-	if a == nil || d.views[a.Number] == nil || !d.views[a.Number].agentRuns || !d.o.History.Known || d.o.Limits.ActivityEvery == 0 {
+	if a == nil || d.views[a.Number] == nil || !d.views[a.Number].agentRuns || !d.o.History.Known || d.behind() || d.o.Limits.ActivityEvery == 0 {
 		return false
 	}
 	told := a.StartTime.Time

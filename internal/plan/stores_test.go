@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
-	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/history"
 )
 
@@ -86,6 +85,7 @@ func TestLeftOutOutputIsToldAfterTheTaskTooIsOver(t *testing.T) {
 // there, and none is made that would give it one.
 func TestTheLatestCheckpointKeepsItsNameWhenTheHistoryStoreWentBack(t *testing.T) {
 	s := running(t)
+	s.o.History.State.Attempt = 1
 	s.record(v1alpha1.TriggerToolCalls)
 	older := *s.o.History.State.Latest
 	s.record(v1alpha1.TriggerToolCalls)
@@ -164,7 +164,7 @@ func TestARewindToAMessageWaitsForAHistoryThatIsBehind(t *testing.T) {
 			t.Fatalf("%+v", r)
 		}
 		s.o.History.State.Attempt, s.o.History.State.LastSequence = 2, 7
-		s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})
+		s.preparedWith(7)
 		s.agentRuns()
 		if r := s.after(time.Minute).step().status().Rewind; r.State != v1alpha1.OperationInProgress {
 			t.Fatalf("%+v", r)

@@ -53,6 +53,7 @@ func (p *preparer) align(ctx context.Context) error {
 			return err
 		}
 	}
+	p.result.VolumeSequence = new(p.spool.Last())
 	if err := p.taker.Recover(); err != nil {
 		return err
 	}

@@ -351,3 +351,27 @@ func TestANumberThatOnlyTheGitstoreHasIsNotGivenAgain(t *testing.T) {
 		})
 	}
 }
+
+// What came after it the volume cannot send again, should the history store lack it: it
+// is not what this attempt has added since.
+func TestPrepareTellsWhichRecordsTheVolumeHad(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	var had int64
+	w.Server.Look(w.UID, func(k *daemontest.Task) { had = k.Last() })
+	told := func(attempt int64) int64 {
+		t.Helper()
+		has := w.Prepare(attempt, nil).VolumeSequence
+		if has == nil {
+			t.Fatal("nothing is told")
+		}
+		return *has
+	}
+	w.Server.RollBack(w.UID, 3)
+	if has := told(2); has < had {
+		t.Errorf("the volume had the records up to %d, it tells of %d", had, has)
+	}
+	w.Server.RollBack(w.UID, 3)
+	w.LoseVolume()
+	expect(t, "records of an empty volume", told(3), int64(3))
+}
