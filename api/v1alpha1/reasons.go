@@ -147,7 +147,7 @@ const (
 	// spec.acknowledge.
 	ReasonLossAcknowledged = "LossAcknowledged"
 	// ReasonHistoryBehind: the history store was put back to an older copy. The
-	// task's next pod sends again what its volume has.
+	// task's pod, or its next one, sends again what its volume has.
 	ReasonHistoryBehind = "HistoryBehind"
 )
 

@@ -316,10 +316,16 @@ type TaskStatus struct {
 	// and show as gaps in its conversation and timeline.
 	// +optional
 	LostRecords int64 `json:"lostRecords,omitempty"`
-	// acknowledgedLostRecords is how many lost records spec.acknowledge covers. While
-	// it is as many as lostRecords, the condition HistoryComplete does not report them.
+	// acknowledgedLostRecords is how many of the lost records spec.acknowledge covers.
+	// When all are, the condition HistoryComplete does not report them. It is absent
+	// once the acknowledgement has ended.
 	// +optional
 	AcknowledgedLostRecords int64 `json:"acknowledgedLostRecords,omitempty"`
+	// endedAcknowledgement is the number in spec.acknowledge that counts no more, since
+	// lostRecords has fallen, or the Task was created with it. It is absent when
+	// spec.acknowledge is absent, or has another number.
+	// +optional
+	EndedAcknowledgement int64 `json:"endedAcknowledgement,omitempty"`
 	// uncountedLoss is the newest loss of records that nobody could count. It stays, and
 	// while it is there the condition HistoryComplete is False.
 	// +optional

@@ -215,7 +215,10 @@ type Acknowledgement struct {
 	// in status.lostRecords, or a smaller one, so that no loss is acknowledged before it
 	// happens. While no more are lost, and nothing else is missing, the condition
 	// HistoryComplete is True with the reason LossAcknowledged; the next loss makes it
-	// False again.
+	// False again. When status.lostRecords falls, since the history store was put back
+	// and has yet to find out anew what is lost, the acknowledgement ends: take it out,
+	// and set it anew for what is lost then. What a Task is created with, from a backup
+	// say, acknowledges nothing.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	LostRecords int64 `json:"lostRecords"`
@@ -353,7 +356,6 @@ type TaskRequesters struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.resume) || !has(oldSelf.resume) || self.resume.id != oldSelf.resume.id || self.resume == oldSelf.resume",message="a resume is immutable: to ask for another one, give it a new id"
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || !has(self.resume)",optionalOldSelf=true,fieldPath=".resume",reason=FieldValueForbidden,message="a new Task has nothing to resume: leave resume out, and add it when the task has stopped"
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || !has(self.rewind)",optionalOldSelf=true,fieldPath=".rewind",reason=FieldValueForbidden,message="a new Task has no checkpoint to go back to: leave rewind out, or start from another task's checkpoint with startFrom"
-// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || !has(self.acknowledge)",optionalOldSelf=true,fieldPath=".acknowledge",reason=FieldValueForbidden,message="a new Task has lost nothing: leave acknowledge out, and add it when status.lostRecords counts a loss"
 type TaskSpec struct {
 	// repository the task works on; an empty repository when left out.
 	// +optional
@@ -460,7 +462,7 @@ type TaskSpec struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.resume) || (has(oldSelf.spec.resume) && oldSelf.spec.resume.id == self.spec.resume.id) || (has(oldSelf.status) && has(oldSelf.status.handledOperations) && ('Resume/' + self.spec.resume.id) in oldSelf.status.handledOperations) || !has(oldSelf.status) || !has(oldSelf.status.conditions) || !oldSelf.status.conditions.exists(c, c.type == 'Succeeded' && c.status == 'True')",fieldPath=".spec.resume",reason=FieldValueForbidden,message="a completed task has nothing left to resume: rewind it to a checkpoint first, or fork it"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.resume) || (has(oldSelf.spec.resume) && oldSelf.spec.resume.id == self.spec.resume.id) || (has(oldSelf.status) && has(oldSelf.status.handledOperations) && ('Resume/' + self.spec.resume.id) in oldSelf.status.handledOperations) || (has(oldSelf.status) && has(oldSelf.status.conditions) && oldSelf.status.conditions.exists(c, c.type == 'Succeeded' && (c.status != 'Unknown' || c.reason in ['Suspended', 'Rewound', 'DriftDetected'])))",fieldPath=".spec.resume",reason=FieldValueForbidden,message="only a stopped task can be resumed: wait until it is Suspended or has failed, or set operatingMode to Suspended first"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.rewind) || oldSelf.status.rewind.state != 'InProgress' || !has(oldSelf.spec.rewind) || (has(self.spec.rewind) && self.spec.rewind.id == oldSelf.spec.rewind.id)",fieldPath=".spec.rewind",reason=FieldValueForbidden,message="a rewind is under way: wait until status.rewind.state says how it ended before asking for another one or taking this one out"
-// +kubebuilder:validation:XValidation:rule="!has(self.spec.acknowledge) || (has(oldSelf.spec.acknowledge) && oldSelf.spec.acknowledge.lostRecords == self.spec.acknowledge.lostRecords) || (has(oldSelf.status) && has(oldSelf.status.lostRecords) && self.spec.acknowledge.lostRecords <= oldSelf.status.lostRecords)",fieldPath=".spec.acknowledge",reason=FieldValueForbidden,message="so many records are not lost: acknowledge no more than status.lostRecords counts"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.acknowledge) || (has(oldSelf.spec.acknowledge) && oldSelf.spec.acknowledge.lostRecords == self.spec.acknowledge.lostRecords) || (has(oldSelf.status) && has(oldSelf.status.lostRecords) && self.spec.acknowledge.lostRecords <= oldSelf.status.lostRecords)",fieldPath=".spec.acknowledge",reason=FieldValueForbidden,message="acknowledge.lostRecords is more than status.lostRecords: acknowledge what is lost, and no more"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.startFrom) || self.spec.startFrom.taskRef.name != self.metadata.name",message="startFrom cannot name the task itself: give the new task another name"
 type Task struct {
 	metav1.TypeMeta `json:",inline"`

@@ -27,12 +27,23 @@ func (d *decision) leftOut() bool {
 	return d.old.LeftOutRecords > 0
 }
 
-// acknowledgedRecords is how many lost records spec.acknowledge covers. The API takes
-// no more than are lost by then. It stays where the history store goes back and knows
-// of fewer losses, so that it is not told again when they are found again.
+// endedAcknowledgement is the number in spec.acknowledge if it covers nothing any more,
+// or never did; else 0. Once the history store knows of fewer losses than the status,
+// nobody can tell whether those that it finds later are the same. And a number that is
+// higher than that of the status was not set as the API demands: the Task was created
+// with it.
+func (d *decision) endedAcknowledgement() int64 {
+	a := d.task.Spec.Acknowledge
+	if a == nil || a.LostRecords != d.old.EndedAcknowledgement && a.LostRecords <= d.old.LostRecords && d.lostRecords() >= d.old.LostRecords {
+		return 0
+	}
+	return a.LostRecords
+}
+
+// acknowledgedRecords is how many lost records spec.acknowledge covers.
 func (d *decision) acknowledgedRecords() int64 {
-	if a := d.task.Spec.Acknowledge; a != nil {
-		return min(a.LostRecords, max(d.lostRecords(), d.old.AcknowledgedLostRecords))
+	if a := d.task.Spec.Acknowledge; a != nil && d.s.EndedAcknowledgement == 0 {
+		return a.LostRecords
 	}
 	return 0
 }
@@ -41,7 +52,8 @@ func (d *decision) acknowledgedRecords() int64 {
 // somebody has acknowledged them. Their condition is one of its own, so that it hides
 // no trouble of now.
 func (d *decision) enterGap() {
-	d.s.LostRecords, d.s.AcknowledgedLostRecords = d.lostRecords(), d.acknowledgedRecords()
+	d.s.LostRecords, d.s.EndedAcknowledgement = d.lostRecords(), d.endedAcknowledgement()
+	d.s.AcknowledgedLostRecords = d.acknowledgedRecords()
 	lost, known := d.s.LostRecords, d.s.AcknowledgedLostRecords
 	if lost > d.old.LostRecords {
 		d.entry(v1alpha1.EventHistoryGap, clew, gapMessage(lost))
@@ -86,7 +98,7 @@ func (d *decision) reportGap() {
 	case d.s.UncountedLoss != nil:
 		incomplete(v1alpha1.ReasonUncountedHistoryGap, d.s.UncountedLoss.Message)
 	case lost > known:
-		incomplete(v1alpha1.ReasonHistoryGap, gapMessage(lost))
+		incomplete(v1alpha1.ReasonHistoryGap, gapMessage(lost)+d.endedMessage())
 	case d.leftOut():
 		incomplete(v1alpha1.ReasonHistoryLimitReached,
 			"output of the agent was left out of the history, which had reached its limit: status.leftOutRecords counts the records")
@@ -96,6 +108,14 @@ func (d *decision) reportGap() {
 	case d.o.History.Known:
 		meta.RemoveStatusCondition(&d.s.Conditions, v1alpha1.TaskHistoryComplete)
 	}
+}
+
+// endedMessage says what to do about an acknowledgement that has ended.
+func (d *decision) endedMessage() string {
+	if d.s.EndedAcknowledgement == 0 {
+		return ""
+	}
+	return "; spec.acknowledge was set before they were counted: take it out before you set it anew"
 }
 
 func gapMessage(n int64) string { return lostMessage(n) + "; its timeline tells where and why" }

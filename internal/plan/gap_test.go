@@ -80,14 +80,45 @@ func TestWhatElseIsMissingOfAHistoryShowsThoughItsLossIsKnown(t *testing.T) {
 	gomega.NewWithT(t).Expect(s.writes).To(gomega.Equal(writes), "nothing new is written")
 }
 
-// Acknowledged records may be found again, and lost again, as Postgres is put back.
-func TestAnAcknowledgementIsToldOnceThoughTheStoreGoesBackToBeforeTheLoss(t *testing.T) {
+// Those that are found to be lost after the store was put back may be others.
+func TestAnAcknowledgementEndsWhenTheStoreGoesBackToBeforeTheLoss(t *testing.T) {
+	for name, later := range map[string]int64{"fewer": 20, "as many": 29, "more": 30} {
+		t.Run(name, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			s := running(t)
+			s.loses(29).acknowledges(29)
+			s.loses(0)
+			g.Expect(complete(s)).To(gomega.BeNil())
+			g.Expect(s.status().AcknowledgedLostRecords).To(gomega.BeZero())
+			for _, known := range []bool{true, false, true} {
+				s.o.History.Known = known
+				s.loses(later)
+			}
+			s.wantComplete(metav1.ConditionFalse, v1alpha1.ReasonHistoryGap)
+			g.Expect(s.wantCondition(v1alpha1.TaskHistoryComplete).Message).To(gomega.ContainSubstring("take it out before you set it anew"))
+			s.change(func(t *v1alpha1.Task) { t.Spec.Acknowledge = nil }).after(time.Second).step()
+			s.wantComplete(metav1.ConditionFalse, v1alpha1.ReasonHistoryGap)
+			s.acknowledges(later).wantComplete(metav1.ConditionTrue, v1alpha1.ReasonLossAcknowledged)
+			g.Expect(s.entries(v1alpha1.EventLossAcknowledged)).To(gomega.HaveLen(2))
+		})
+	}
+}
+
+// Another number is set for what is lost then.
+func TestALowerNumberAcknowledgesAnewAfterTheStoreWentBack(t *testing.T) {
 	s := running(t)
-	s.loses(3).acknowledges(3)
-	s.loses(0)
-	gomega.NewWithT(t).Expect(complete(s)).To(gomega.BeNil())
-	s.loses(3).wantComplete(metav1.ConditionTrue, v1alpha1.ReasonLossAcknowledged)
-	gomega.NewWithT(t).Expect(s.entries(v1alpha1.EventLossAcknowledged)).To(gomega.HaveLen(1))
+	s.loses(29).acknowledges(29)
+	s.loses(20).wantComplete(metav1.ConditionFalse, v1alpha1.ReasonHistoryGap)
+	s.acknowledges(20).wantComplete(metav1.ConditionTrue, v1alpha1.ReasonLossAcknowledged)
+}
+
+// It may be the copy of another Task, from a backup or a manifest.
+func TestWhatATaskIsCreatedWithAcknowledgesNothing(t *testing.T) {
+	s := running(t, func(t *v1alpha1.Task) { t.Spec.Acknowledge = &v1alpha1.Acknowledgement{LostRecords: 29} })
+	for _, lost := range []int64{20, 29, 30} {
+		s.loses(lost).wantComplete(metav1.ConditionFalse, v1alpha1.ReasonHistoryGap)
+	}
+	s.acknowledges(30).wantComplete(metav1.ConditionTrue, v1alpha1.ReasonLossAcknowledged)
 }
 
 // Nobody knows how many records went with a volume, and so no number covers them.
