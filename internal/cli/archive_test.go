@@ -533,6 +533,8 @@ func TestHistoryTellsSumsAndMemory(t *testing.T) {
 	b := newBench(t)
 	task := b.task("talker", v1alpha1.ReasonRunning)
 	task.Status.Attempts = []v1alpha1.Attempt{{Number: 1, Memory: v1alpha1.AgentMemorySession}}
+	apimeta.SetStatusCondition(&task.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.TaskHistoryComplete, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonHistoryLimitReached, Message: "output was left out"})
 	b.try(server.Client.Status().Update(b.ctx, task))
 	r := b.withHistory(map[string]any{
 		"GET taskhistories/talker":      taskHistoryOf("talker", string(task.UID)),
@@ -542,7 +544,7 @@ func TestHistoryTellsSumsAndMemory(t *testing.T) {
 	if !strings.HasPrefix(out, "── attempt 1: the agent goes on in its own session ──\n") {
 		t.Errorf("printed %q", out)
 	}
-	if want := "40 messages, 12 tool calls, 10k tokens in and 2.3k out, $0.0123, by claude-x; tools: Bash, Edit\n"; errOut != want {
+	if want := "40 messages, 12 tool calls, 10k tokens in and 2.3k out, $0.0123, by claude-x; tools: Bash, Edit\nThe history is not complete: output was left out.\n"; errOut != want {
 		t.Errorf("said %q; want %q", errOut, want)
 	}
 	found := false

@@ -422,3 +422,37 @@ func TestCut(t *testing.T) {
 		}
 	}
 }
+
+// The same number is set anew only after it was taken out: else nothing changes.
+func TestWhatIsMissingOfAHistoryIsSaidWithTheCommandThatAcknowledgesIt(t *testing.T) {
+	const lost = "The history is not complete: 29 records of this task are lost for good.\nTo acknowledge it:\n"
+	const patch = "  kubectl patch tasks.clew.dev lossy -n team --type merge -p '{\"spec\":{\"acknowledge\":"
+	for _, test := range []struct {
+		name, reason string
+		complete     metav1.ConditionStatus
+		ended        int64
+		want         string
+	}{
+		{"a loss", v1alpha1.ReasonHistoryGap, metav1.ConditionFalse, 0, lost + patch + "{\"lostRecords\":29}}}'"},
+		{"a loss of as many as before", v1alpha1.ReasonHistoryGap, metav1.ConditionFalse, 29,
+			lost + patch + "null}}'\n" + patch + "{\"lostRecords\":29}}}'"},
+		{"a loss of more than before", v1alpha1.ReasonHistoryGap, metav1.ConditionFalse, 20, lost + patch + "{\"lostRecords\":29}}}'"},
+		{"one that is acknowledged", v1alpha1.ReasonLossAcknowledged, metav1.ConditionTrue, 0,
+			"The history is complete, but for what is acknowledged: 29 records of this task are lost for good."},
+		{"one that nobody counted", v1alpha1.ReasonUncountedHistoryGap, metav1.ConditionFalse, 0,
+			"The history is not complete: 29 records of this task are lost for good."},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			task := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "lossy"}}
+			task.Status.LostRecords, task.Status.EndedAcknowledgement = 29, test.ended
+			task.Status.Conditions = []metav1.Condition{{Type: v1alpha1.TaskHistoryComplete, Status: test.complete, Reason: test.reason,
+				Message: "29 records of this task are lost for good"}}
+			if got := completeness(task); got != test.want {
+				t.Errorf("%s\nwant\n%s", got, test.want)
+			}
+		})
+	}
+	if got := completeness(&v1alpha1.Task{}); got != "" {
+		t.Errorf("of a task whose history lacks nothing: %q", got)
+	}
+}

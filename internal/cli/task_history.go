@@ -37,8 +37,8 @@ func (p *plugin) taskHistoryCommand() *cobra.Command {
 order, and what the agent remembered at the start of each attempt. After a
 rewind it is the conversation that goes on; the others are kept, and read with
 --branch. Long texts are cut short; --full prints them. A gap stands for lost
-records. To acknowledge them, set spec.acknowledge.lostRecords of the Task to its
-status.lostRecords.`,
+records. What is missing is said at the end, with the command that acknowledges a
+loss.`,
 		Example: `  # Read it
   kubectl clew task history fix-login
 
@@ -117,6 +117,9 @@ func (o *taskHistory) run(ctx context.Context, task string) error {
 	if sums := about.sums(); sums != "" && count > 0 {
 		fmt.Fprintln(o.ErrOut, sums)
 	}
+	if about.completeness != "" {
+		fmt.Fprintln(o.ErrOut, about.completeness)
+	}
 	return nil
 }
 
@@ -126,6 +129,8 @@ type aboutTask struct {
 	history *historyv1.TaskHistory
 	// memory tells what the agent remembered at the start of attempts.
 	memory map[int64]string
+	// completeness says what is missing of the history; empty if nothing is.
+	completeness string
 }
 
 func (s *session) aboutTask(ctx context.Context, name, uid string) aboutTask {
@@ -145,6 +150,7 @@ func (s *session) aboutTask(ctx context.Context, name, uid string) aboutTask {
 	for _, attempt := range task.Status.Attempts {
 		about.memory[attempt.Number] = memoryWords(attempt)
 	}
+	about.completeness = completeness(task)
 	return about
 }
 
