@@ -252,15 +252,16 @@ func (d *daemon) await(ctx context.Context, c *riskyCall) {
 }
 
 // takeRisky takes one checkpoint for all calls that are held back: none of them
-// has run yet. If nothing has changed, the last checkpoint stands for them; if
-// there were too many checkpoints of late, or too dear ones, they wait for its turn.
+// has run yet. If nothing has changed since the last one, which the agent stood still
+// for, that one stands for them; if there were too many checkpoints of late, or too dear
+// ones, they wait for its turn.
 func (d *daemon) takeRisky(ctx context.Context) error {
 	g := d.guard
 	g.collect()
 	if len(g.held) == 0 || d.pace.holdRest(time.Now()) > 0 || !g.looks.Allow() {
 		return nil
 	}
-	if latest := d.volume.Journal.State().Latest; latest != nil && !d.changed(ctx) {
+	if latest := d.volume.Journal.State().Latest; latest != nil && !latest.Ran && !d.changed(ctx) {
 		g.unchanged()
 		d.cover(*latest, nil)
 		return nil
@@ -316,8 +317,8 @@ func (g *guard) release() []*riskyCall {
 }
 
 // cover lets the calls go that are held back, since a checkpoint stands for what
-// was before them, and tells which one. It was taken for the call own, if any. One of
-// an agent that ran may hold what a call has done already.
+// was before them, and tells which one. It was taken for the call own, if any, which its
+// record names. One of an agent that ran may hold what a call has done already.
 func (d *daemon) cover(point journal.Point, own *daemonv1.RiskyTool) {
 	reason, holds := "RiskyToolGuarded", "checkpoint %d holds what was before the tool %s"
 	stands := "checkpoint %d stands for %d more risky calls, which came at once with others"
@@ -330,7 +331,7 @@ func (d *daemon) cover(point journal.Point, own *daemonv1.RiskyTool) {
 		if !point.Ran {
 			d.guard.taken(c.tool.GetCallId())
 		}
-		if c.tool != own {
+		if point.Ran || c.tool != own {
 			d.tellGuarded(reason, c.tool, details, fmt.Sprintf(holds, point.Number, c.tool.GetName()))
 		}
 	}

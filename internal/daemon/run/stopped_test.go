@@ -3,6 +3,7 @@ package run_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -108,36 +109,59 @@ func TestARiskyCallIsCoveredByTheCheckpointThatIsBeingTaken(t *testing.T) {
 	finish(a, d, 0)
 }
 
-// A call that came before the files were read may have done anything to them if the
-// agent did not stand still meanwhile.
+// running are ways to say that an agent ran while a checkpoint was taken.
+var running = map[string]func(*daemontest.Shim, wire.Freeze){
+	"not stopped": func(a *daemontest.Shim, z wire.Freeze) {
+		z.Running = true
+		a.Send(wire.TypeFrozen, z)
+	},
+	"thawed": func(a *daemontest.Shim, z wire.Freeze) {
+		a.Send(wire.TypeThawed, z)
+		a.Send(wire.TypeFrozen, z)
+	},
+}
+
+// Files that the agent, or what it has started, may have changed while they were read are
+// not said to be those before the call that the checkpoint was taken for.
 func TestACheckpointOfAnAgentThatRanIsNotSaidToHoldWhatWasBeforeACall(t *testing.T) {
-	for name, answer := range map[string]func(*daemontest.Shim, wire.Freeze){
-		"not stopped": func(a *daemontest.Shim, z wire.Freeze) {
-			z.Running = true
-			a.Send(wire.TypeFrozen, z)
-		},
-		"thawed": func(a *daemontest.Shim, z wire.Freeze) {
-			a.Send(wire.TypeThawed, z)
-			a.Send(wire.TypeFrozen, z)
-		},
-	} {
+	for name, answer := range running {
 		t.Run(name, func(t *testing.T) {
 			w := riskyWorld(t, "ClaudeCode")
 			d := w.Start(1)
 			a := w.Dial("s")
-			w.AskForCheckpoint("by-hand")
-			var asked <-chan error
-			a.Answer(func(a *daemontest.Shim, z wire.Freeze) {
-				asked = claudeHook(w, "t-1", "Bash", removal, time.Minute)
-				time.Sleep(500 * time.Millisecond) // the call waits by now
-				answer(a, z)
-			})
+			asked := claudeHook(w, "t-1", "Bash", removal, time.Minute)
+			a.Answer(answer)
 			answered(t, asked)
 			w.Server.Until(t, "it is told of the call", w.UID, func(k *daemontest.Task) bool {
 				return slices.ContainsFunc(k.Records, func(r *daemonv1.Record) bool { return r.GetEvent().GetDetails()["call"] == "t-1" })
 			})
 			if events := told(w); !slices.Contains(events,
 				"RiskyToolUnguarded: checkpoint 1 may not hold what was before the tool Bash: the agent ran while it was taken") {
+				t.Errorf("%q", events)
+			}
+			finish(a, d, 0)
+		})
+	}
+}
+
+func TestARiskyCallAfterACheckpointOfAnAgentThatRanHasOneOfItsOwn(t *testing.T) {
+	for name, answer := range running {
+		t.Run(name, func(t *testing.T) {
+			w := riskyWorld(t, "ClaudeCode")
+			d := w.Start(1)
+			a := w.Dial("s")
+			w.AskForCheckpoint("by-hand")
+			a.Answer(answer)
+			w.Server.Until(t, "it is taken", w.UID, func(k *daemontest.Task) bool { return k.Checkpoints[1] != nil })
+			a.Next(wire.TypeThaw)
+			asked := claudeHook(w, "t-1", "Bash", removal, time.Minute) // nothing has changed since
+			a.Next(wire.TypeThaw)
+			answered(t, asked)
+			w.Server.Until(t, "there is a second one", w.UID, durable(2))
+			if c := latest(w); c.GetRiskyTool().GetCallId() != "t-1" || c.GetConsistency() != "PointInTime" {
+				t.Errorf("%v", c)
+			}
+			if events := told(w); slices.ContainsFunc(events, func(e string) bool { return strings.HasPrefix(e, "RiskyToolUnguarded") }) {
 				t.Errorf("%q", events)
 			}
 			finish(a, d, 0)
