@@ -162,6 +162,7 @@ func (d *daemon) take(ctx context.Context, req checkpoint.Request) error {
 				return err
 			}
 		}
+		stretch.begin()
 		if err := d.taker.Warm(ctx, stretch.rest); err != nil {
 			d.log.Info("changes could not be stored while the agent works; it is stopped until they are", "reason", err.Error())
 			req.Brief = false
@@ -179,11 +180,14 @@ func (d *daemon) countWork() (done func()) {
 	return func() { d.pace.worked(d.cfg.ProcessorTime()-before, time.Now()) }
 }
 
-// owing tells whether checkpoints have used more processor time than is free, with what
-// is used from now on.
+// owing tells whether work is to be stretched: checkpoints have used more processor time
+// than is free, with what is used from now on, and no agent stands still for calls
+// meanwhile.
 func (d *daemon) owing() func() bool {
 	before := d.cfg.ProcessorTime()
-	return func() bool { return d.cfg.ProcessorTime()-before > d.pace.freeAt(time.Now()) }
+	return func() bool {
+		return !d.guard.halting() && d.cfg.ProcessorTime()-before > d.pace.freeAt(time.Now())
+	}
 }
 
 // takeFrozen stops the agent, takes a checkpoint and lets the agent go on.
@@ -195,6 +199,10 @@ func (d *daemon) takeFrozen(ctx context.Context, req checkpoint.Request) error {
 	}
 	if is, _ := f.consistency(); is == v1alpha1.ConsistencyPointInTime {
 		d.guard.collect() // it stands for the calls that wait by now, too
+	}
+	if req.RiskyTool != nil {
+		trigger, tool := d.guard.cause()
+		req.Trigger, req.RiskyTool = string(trigger), tool
 	}
 	req.Consistency = f.consistency
 	point, err := d.taker.Take(context.WithoutCancel(ctx), req)

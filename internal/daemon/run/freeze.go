@@ -90,6 +90,13 @@ func (f *freeze) lasts() bool {
 	return f.c != nil && f.c == f.s.current && !f.thawed
 }
 
+// stands reports whether the agent has stood still for this freeze from when it was stopped.
+func (f *freeze) stands() bool {
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	return f.c != nil && f.c == f.s.current && f.stopped && !f.running && !f.thawed
+}
+
 // consistency says whether the agent has stood still since it was stopped, and
 // for how long.
 func (f *freeze) consistency() (v1alpha1.CheckpointConsistency, time.Duration) {

@@ -28,8 +28,8 @@ func (h *halt) halts() bool {
 }
 
 // halt stops the agent for a call, unless it is stopped for another one. The agent
-// goes on when the last of them is released.
-func (d *daemon) halt(ctx context.Context) (release func()) {
+// goes on when the last of them has parted from it.
+func (d *daemon) halt(ctx context.Context) *halt {
 	for {
 		h, first := d.guard.join()
 		if first {
@@ -38,7 +38,7 @@ func (d *daemon) halt(ctx context.Context) (release func()) {
 		}
 		<-h.made // it ends with ctx, too
 		if first || h.freeze.lasts() {
-			return func() { d.guard.part(h) }
+			return h
 		}
 		// The shim has connected anew meanwhile, and knows of no stop.
 		d.guard.part(h)
@@ -54,6 +54,13 @@ func (g *guard) join() (h *halt, first bool) {
 	}
 	g.halted.calls++
 	return g.halted, first
+}
+
+// halting reports whether the agent stands still for calls.
+func (g *guard) halting() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.halted != nil && g.halted.halts()
 }
 
 // part ends a call's share in a stop.

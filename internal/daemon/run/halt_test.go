@@ -67,12 +67,11 @@ func TestACallStopsTheAgentAnewIfTheShimHasConnectedAnewMeanwhile(t *testing.T) 
 		s := newSocket(nil, nil, daemonapi.Config{}, logr.Discard())
 		d := &daemon{socket: s, guard: &guard{}}
 		gone, _ := connect(t, s)
-		go func() { d.halt(t.Context())() }() // waits for an answer, which never comes
+		go func() { d.guard.part(d.halt(t.Context())) }() // waits for an answer, which never comes
 		synctest.Wait()
 		s.close(gone)
 		_, sent := connect(t, s)
-		release := d.halt(t.Context())
-		defer release()
+		defer d.guard.part(d.halt(t.Context()))
 		g.Expect(sent).To(gomega.Receive(gomega.HaveField("Type", wire.TypeFreeze)))
 	})
 }

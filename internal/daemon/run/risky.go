@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -89,7 +90,11 @@ type riskyCall struct {
 	tool *daemonv1.RiskyTool
 	done chan struct{} // closed when it needs wait no longer
 	ctx  context.Context
+	stop *freeze // of its agent, from when it was seen; nil for one that waits by itself
 }
+
+// waits reports whether a call that is held back cannot have done anything yet.
+func (c *riskyCall) waits() bool { return c.stop == nil || c.stop.stands() }
 
 func newGuard(cfg daemonapi.Config, adapter agent.Adapter) (*guard, []error) {
 	tools, bad := compileRisky(cfg.Policy.RiskyTools)
@@ -224,8 +229,9 @@ func (d *daemon) toolCalled(ctx context.Context, call *daemonv1.ToolCall) {
 	}
 	go func() {
 		defer g.leave()
-		release := d.halt(ctx) // at once, whatever else is being done
-		defer release()
+		h := d.halt(ctx) // at once, whatever else is being done
+		defer g.part(h)
+		c.stop = h.freeze
 		d.await(ctx, c)
 	}()
 }
@@ -316,28 +322,51 @@ func (g *guard) release() []*riskyCall {
 	return released
 }
 
+// cause is the call that a checkpoint is taken for, now that the agent stands still: one
+// that waits. If all have gone on, it is merely one that calls have caused.
+func (g *guard) cause() (v1alpha1.CheckpointTrigger, *daemonv1.RiskyTool) {
+	for _, c := range g.held {
+		if c.waits() {
+			return v1alpha1.TriggerBeforeRiskyTool, c.tool
+		}
+	}
+	return v1alpha1.TriggerToolCalls, nil
+}
+
 // cover lets the calls go that are held back, since a checkpoint stands for what
 // was before them, and tells which one. It was taken for the call own, if any, which its
-// record names. One of an agent that ran may hold what a call has done already.
+// record names. One of an agent that ran may hold what a call has done already, as may
+// any one for a call whose stop is over: the agent is only stopped for so long.
 func (d *daemon) cover(point journal.Point, own *daemonv1.RiskyTool) {
-	reason, holds := "RiskyToolGuarded", "checkpoint %d holds what was before the tool %s"
-	stands := "checkpoint %d stands for %d more risky calls, which came at once with others"
-	if point.Ran {
-		reason, holds = "RiskyToolUnguarded", "checkpoint %d may not hold what was before the tool %s: the agent ran while it was taken"
-		stands = "checkpoint %d may not stand for %d more risky calls, which came at once with others: the agent ran while it was taken"
-	}
 	details := map[string]string{"checkpoint": strconv.FormatInt(point.Number, 10)}
+	ran := ""
+	if point.Ran {
+		ran = "the agent ran while it was taken"
+	}
+	more := ran
 	for _, c := range d.guard.held {
-		if !point.Ran {
-			d.guard.taken(c.tool.GetCallId())
+		why := ran
+		if !c.waits() {
+			why = cmp.Or(ran, "the agent has run since the call")
 		}
-		if point.Ran || c.tool != own {
-			d.tellGuarded(reason, c.tool, details, fmt.Sprintf(holds, point.Number, c.tool.GetName()))
+		more = cmp.Or(more, why)
+		switch {
+		case why != "":
+			d.tellGuarded("RiskyToolUnguarded", c.tool, details,
+				fmt.Sprintf("checkpoint %d may not hold what was before the tool %s: %s", point.Number, c.tool.GetName(), why))
+			continue
+		case c.tool != own:
+			d.tellGuarded("RiskyToolGuarded", c.tool, details,
+				fmt.Sprintf("checkpoint %d holds what was before the tool %s", point.Number, c.tool.GetName()))
 		}
+		d.guard.taken(c.tool.GetCallId())
 	}
 	d.guard.release()
-	d.tellOfMore(func(more int) (string, string, map[string]string) {
-		return reason, fmt.Sprintf(stands, point.Number, more), details
+	d.tellOfMore(func(calls int) (string, string, map[string]string) {
+		if more != "" {
+			return "RiskyToolUnguarded", fmt.Sprintf("checkpoint %d may not stand for %d more risky calls, which came at once with others: %s", point.Number, calls, more), details
+		}
+		return "RiskyToolGuarded", fmt.Sprintf("checkpoint %d stands for %d more risky calls, which came at once with others", point.Number, calls), details
 	})
 }
 

@@ -144,6 +144,32 @@ func TestACheckpointOfAnAgentThatRanIsNotSaidToHoldWhatWasBeforeACall(t *testing
 	}
 }
 
+// The agent stands still only for so long. What it does from then on is in the checkpoint,
+// even if it stands still again for that one.
+func TestACallWhoseStopIsOverBeforeItsCheckpointIsTakenIsNotGuarded(t *testing.T) {
+	w := riskyWorld(t, "Exec")
+	d := w.Start(1)
+	a := w.Dial("s")
+	for i := range manyFiles {
+		w.Write(fmt.Sprintf("deps/%d", i), "before")
+	}
+	a.Say(fmt.Sprintf(riskyCall, "1"))
+	untilThawed(t, a, 3, func(stop int64) {
+		if stop == 3 { // for the call, to see that there is much to store, and when it is stored
+			a.Send(wire.TypeThawed, wire.Freeze{ID: 2})
+		}
+	})
+	w.Server.Until(t, "the checkpoint is durable", w.UID, durable(1))
+	if c := latest(w); c.GetTrigger() != "ToolCalls" || c.GetRiskyTool() != nil || c.GetConsistency() != "PointInTime" {
+		t.Errorf("a checkpoint %s of trigger %s for the call %q", c.GetConsistency(), c.GetTrigger(), c.GetRiskyTool().GetCallId())
+	}
+	if events := told(w); !slices.Contains(events,
+		"RiskyToolUnguarded: checkpoint 1 may not hold what was before the tool Bash: the agent has run since the call") {
+		t.Errorf("%q", events)
+	}
+	finish(a, d, 0)
+}
+
 func TestARiskyCallAfterACheckpointOfAnAgentThatRanHasOneOfItsOwn(t *testing.T) {
 	for name, answer := range running {
 		t.Run(name, func(t *testing.T) {

@@ -11,9 +11,7 @@ const (
 	// of the time, one is worked in. stretchSlice is how long it is worked at a time.
 	stretchTo    = 4
 	stretchSlice = 20 * time.Millisecond
-	// longestStretch is how much later a checkpoint is taken for that at most. With
-	// longestHold it leaves a third of the time for which an agent is ever stopped to
-	// the work itself, see package shim.
+	// longestStretch is how much later a checkpoint is taken for that at most.
 	longestStretch = 20 * time.Second
 )
 
@@ -22,7 +20,7 @@ const (
 // pods more than as much that comes evenly. Its rest is safe for concurrent use.
 type stretch struct {
 	ctx  context.Context // ends all rests
-	owed func() bool
+	owed func() bool     // it is asked in rests, too
 
 	mu     sync.Mutex
 	last   time.Time // when the work began, or went on
@@ -30,7 +28,14 @@ type stretch struct {
 }
 
 func newStretch(ctx context.Context, owed func() bool) *stretch {
-	return &stretch{ctx: ctx, owed: owed, last: time.Now()}
+	return &stretch{ctx: ctx, owed: owed}
+}
+
+// begin is called when work begins. It may come in several parts.
+func (s *stretch) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = time.Now()
 }
 
 // rest is called between any two parts of the work, and waits from time to time. Who
@@ -42,11 +47,12 @@ func (s *stretch) rest() {
 	if worked < stretchSlice {
 		return
 	}
-	if wait := min(worked*(stretchTo-1), longestStretch-s.rested); wait > 0 && s.owed() {
-		s.rested += wait
+	for wait := min(worked*(stretchTo-1), longestStretch-s.rested); wait > 0 && s.ctx.Err() == nil && s.owed(); wait -= stretchSlice {
+		part := min(wait, stretchSlice)
+		s.rested += part
 		select {
 		case <-s.ctx.Done():
-		case <-time.After(wait):
+		case <-time.After(part):
 		}
 	}
 	s.last = time.Now()

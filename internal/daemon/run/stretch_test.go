@@ -6,12 +6,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/onsi/gomega"
+
+	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
 // work works for a while in parts of a millisecond, and tells how long it took.
 func work(s *stretch, while time.Duration) time.Duration {
 	began := time.Now()
+	s.begin()
 	for range while / time.Millisecond {
 		<-time.After(time.Millisecond)
 		s.rest()
@@ -46,5 +50,42 @@ func TestAStretchIsOverWithTheAttempt(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		g.Expect(work(newStretch(ctx, func() bool { return true }), time.Second)).To(gomega.Equal(time.Second))
+	})
+}
+
+func TestARestIsOverWhenNothingIsOwedAnyMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gomega.NewWithT(t)
+		began := time.Now()
+		s := newStretch(t.Context(), func() bool { return time.Since(began) < 2*time.Second })
+		s.begin()
+		time.Sleep(time.Second)
+		s.rest()
+		g.Expect(time.Since(began)).To(gomega.Equal(2 * time.Second))
+	})
+}
+
+func TestWhatCameBeforeTheWorkIsNotStretched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gomega.NewWithT(t)
+		s := newStretch(t.Context(), func() bool { return true })
+		time.Sleep(5 * time.Second)
+		g.Expect(work(s, time.Second)).To(gomega.Equal(4 * time.Second))
+	})
+}
+
+func TestWorkIsNotStretchedWhileTheAgentStandsStillForACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gomega.NewWithT(t)
+		socket := newSocket(nil, nil, daemonapi.Config{}, logr.Discard())
+		d := &daemon{socket: socket, guard: &guard{}, pace: newPace(1), cfg: Config{ProcessorTime: func() time.Duration { return 0 }}}
+		d.pace.worked(time.Hour, time.Now())
+		connect(t, socket)
+		s := newStretch(t.Context(), d.owing())
+		g.Expect(work(s, time.Second)).To(gomega.Equal(4 * time.Second))
+		h := d.halt(t.Context())
+		g.Expect(work(s, time.Second)).To(gomega.Equal(time.Second))
+		d.guard.part(h)
+		g.Expect(work(s, time.Second)).To(gomega.Equal(4 * time.Second))
 	})
 }
