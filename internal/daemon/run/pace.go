@@ -73,7 +73,7 @@ func (p *pace) unchanged() { p.looked = time.Now() }
 
 // worked counts the processor time of a checkpoint, or of a look for changes.
 func (p *pace) worked(used time.Duration, now time.Time) {
-	p.free, p.counted = max(p.freeAt(now)-used, -longestRest/processorParts), now
+	p.free, p.counted = max(p.freeAt(now)-max(used, 0), -longestRest/processorParts), now
 }
 
 func (p *pace) freeAt(now time.Time) time.Duration {
