@@ -36,17 +36,18 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 	d.taken = time.Now()
 	for {
 		var interval, turn <-chan time.Time
+		_, changed := d.socket.status()
 		if every > 0 && d.pending == "" {
 			interval = time.After(time.Until(d.taken.Add(every)))
 		}
 		switch {
 		case len(d.guard.held) > 0:
-			turn = time.After(max(d.pace.hold(time.Now()), d.guard.untilLook()))
+			turn = time.After(max(d.hold(), d.guard.untilLook()))
 		case d.pending != "":
 			turn = time.After(d.pace.untilLook())
 		}
 		asked, rested := d.asked, (<-chan time.Time)(nil)
-		if rest := d.pace.holdRest(time.Now()); rest > 0 {
+		if rest := d.holdRest(); rest > 0 {
 			asked, rested = nil, time.After(rest)
 		}
 		var err error
@@ -68,6 +69,8 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 			err = d.takeTurn(ctx)
 		case <-rested:
 			continue
+		case <-changed: // the pod may be to end
+			continue
 		case <-d.guard.over:
 			d.tellOfRest()
 			continue
@@ -81,6 +84,23 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 		}
 		d.maintain(ctx)
 	}
+}
+
+// hold is how long calls are held back before a checkpoint is taken for them, and
+// holdRest the part of that in which none is taken for whoever asks for one. When the pod
+// is to end nothing waits: its time is for the agent's own end.
+func (d *daemon) hold() time.Duration {
+	if d.terminating() {
+		return 0
+	}
+	return d.pace.hold(time.Now())
+}
+
+func (d *daemon) holdRest() time.Duration {
+	if d.terminating() {
+		return 0
+	}
+	return d.pace.holdRest(time.Now())
 }
 
 func (d *daemon) maintain(ctx context.Context) {
@@ -181,12 +201,12 @@ func (d *daemon) countWork() (done func()) {
 }
 
 // owing tells whether work is to be stretched: checkpoints have used more processor time
-// than is free, with what is used from now on, and no agent stands still for calls
-// meanwhile.
+// than is free, with what is used from now on, no agent stands still for calls meanwhile,
+// and the pod is not to end.
 func (d *daemon) owing() func() bool {
 	before := d.cfg.ProcessorTime()
 	return func() bool {
-		return !d.guard.halting() && d.cfg.ProcessorTime()-before > d.pace.freeAt(time.Now())
+		return !d.terminating() && !d.guard.halting() && d.cfg.ProcessorTime()-before > d.pace.freeAt(time.Now())
 	}
 }
 

@@ -264,7 +264,7 @@ func (d *daemon) await(ctx context.Context, c *riskyCall) {
 func (d *daemon) takeRisky(ctx context.Context) error {
 	g := d.guard
 	g.collect()
-	if len(g.held) == 0 || d.pace.holdRest(time.Now()) > 0 || !g.looks.Allow() {
+	if len(g.held) == 0 || d.holdRest() > 0 || !g.looks.Allow() {
 		return nil
 	}
 	if latest := d.volume.Journal.State().Latest; latest != nil && !latest.Ran && !d.changed(ctx) {
@@ -272,7 +272,7 @@ func (d *daemon) takeRisky(ctx context.Context) error {
 		d.cover(*latest, nil)
 		return nil
 	}
-	if d.pace.wait() > 0 {
+	if !d.terminating() && d.pace.wait() > 0 {
 		return nil
 	}
 	d.pace.spend()

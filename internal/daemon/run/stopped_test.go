@@ -194,3 +194,26 @@ func TestARiskyCallAfterACheckpointOfAnAgentThatRanHasOneOfItsOwn(t *testing.T) 
 		})
 	}
 }
+
+func TestNothingIsHeldBackWhenThePodIsToEnd(t *testing.T) {
+	w := riskyWorld(t, "ClaudeCode")
+	w.ProcessorTime = dear()
+	d := w.Start(1)
+	a := w.Dial("s")
+	w.AskForCheckpoint("by-hand")
+	a.Next(wire.TypeThaw)
+	w.Write("new", "n")
+	began := time.Now()
+	asked := claudeHook(w, "t-1", "Bash", removal, time.Minute)
+	a.Send(wire.TypeTerminating, nil)
+	a.Next(wire.TypeThaw)
+	answered(t, asked)
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("the call is held back for %s", took)
+	}
+	w.Server.Until(t, "it is durable", w.UID, durable(2))
+	if c := latest(w); c.GetRiskyTool().GetCallId() != "t-1" {
+		t.Errorf("%v", c)
+	}
+	finish(a, d, 0)
+}

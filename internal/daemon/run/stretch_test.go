@@ -87,5 +87,7 @@ func TestWorkIsNotStretchedWhileTheAgentStandsStillForACall(t *testing.T) {
 		g.Expect(work(s, time.Second)).To(gomega.Equal(time.Second))
 		d.guard.part(h)
 		g.Expect(work(s, time.Second)).To(gomega.Equal(4 * time.Second))
+		socket.terminating = true
+		g.Expect(work(s, time.Second)).To(gomega.Equal(time.Second), "nor when the pod is to end")
 	})
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/clew-dev/clew/internal/daemon/wire"
 )
 
@@ -113,6 +115,33 @@ func TestAThawThatFollowsItsFreezeAtOnceIsHeard(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.exit()
+	s.send(wire.TypeRelease, nil)
+	p.code()
+}
+
+// TestAnAgentThatIsStoppedGoesOnWhenItIsToEnd, so that it has its time for that, and the
+// daemon is told.
+func TestAnAgentThatIsStoppedGoesOnWhenItIsToEnd(t *testing.T) {
+	t.Setenv("SHIM_MAX_FREEZE", time.Hour.String())
+	d := newDaemon(t)
+	p := d.start(sh(`trap "echo saved; exit 3" TERM; echo begun; while :; do sleep 0.01; done`)...)
+	s := d.accept(0)
+	s.until("begun")
+	s.send(wire.TypeFreeze, wire.Freeze{ID: 7})
+	s.expect(wire.TypeFrozen)
+	if err := p.Process.Signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	var z wire.Freeze
+	if err := s.expect(wire.TypeThawed).Decode(&z); err != nil || z.ID != 7 {
+		t.Fatalf("%+v, %v", z, err)
+	}
+	s.expect(wire.TypeTerminating)
+	s.until("saved")
+	if e := s.exit(); e.Code != 3 || !e.Terminating {
+		t.Errorf("%+v", e)
+	}
+	s.send(wire.TypeThaw, wire.Freeze{ID: 7})
 	s.send(wire.TypeRelease, nil)
 	p.code()
 }

@@ -218,7 +218,8 @@ func (l *link) awaitFrozen(id int64) {
 	l.wake.Broadcast()
 }
 
-// expired tells the daemon that the agent goes on, since it was stopped for too long.
+// expired tells the daemon that the agent goes on, since it was stopped for too long or
+// is to end.
 func (l *link) expired(id int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -240,7 +241,8 @@ func (l *link) write(conn net.Conn) {
 }
 
 // next waits for the next thing to send. Lines come before Frozen and Exit;
-// Thawed comes before lines, which the agent may have said since.
+// Thawed comes before lines, which the agent may have said since, and before
+// Terminating, which may be why it goes on.
 func (l *link) next() (send func(net.Conn) error, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -248,13 +250,13 @@ func (l *link) next() (send func(net.Conn) error, ok bool) {
 		if l.lost {
 			return nil, false
 		}
-		if l.term && !l.told.term {
-			l.told.term = true
-			return func(c net.Conn) error { return wire.Write(c, wire.TypeTerminating, nil) }, true
-		}
 		if id := l.thawed; id != 0 {
 			l.thawed = 0
 			return func(c net.Conn) error { return wire.Write(c, wire.TypeThawed, wire.Freeze{ID: id}) }, true
+		}
+		if l.term && !l.told.term {
+			l.told.term = true
+			return func(c net.Conn) error { return wire.Write(c, wire.TypeTerminating, nil) }, true
 		}
 		if line, ok := l.out.after(l.sent); ok {
 			l.sent = line.Number

@@ -222,13 +222,17 @@ func (s *shim) forward(c *child, sig os.Signal) {
 }
 
 // terminate notes that the shim was told to end, and lets a stopped agent go on
-// so that it can end.
+// so that it can end. A checkpoint that is being taken is told of that.
 func (s *shim) terminate() {
 	s.mu.Lock()
 	s.terminating = true
 	s.away = false
-	s.applyLocked()
+	frozen := s.frozen
+	s.setFrozenLocked(0)
 	s.mu.Unlock()
+	if frozen != 0 {
+		s.link.expired(frozen)
+	}
 	s.link.terminating()
 }
 
