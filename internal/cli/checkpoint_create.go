@@ -29,8 +29,8 @@ func (p *plugin) checkpointCreateCommand() *cobra.Command {
 		Short:      "Take a checkpoint of a task",
 		Long: `Take a checkpoint of a task: of its code, the agent's own state and the position
 in the conversation. The agent works on meanwhile. If recent checkpoints used a
-lot of CPU, it may be taken up to half a minute later. If no pod of the task
-runs, its last checkpoint is the state already, and the new one points at it.`,
+lot of CPU, it may be taken about a minute later. If no pod of the task runs,
+its last checkpoint is the state already, and the new one points at it.`,
 		Example: `  # Take a checkpoint before something daring
   kubectl clew checkpoint create fix-login -m "Before the migration"
 

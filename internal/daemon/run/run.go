@@ -11,7 +11,8 @@
 //   - A line may be of any length: memory stays bounded, and nothing is left out.
 //   - Before a tool that the task calls risky a checkpoint is taken, and the tool
 //     waits for it where the agent asks before it runs one. If nothing has changed
-//     since the last checkpoint, that one is named instead.
+//     since the last checkpoint, and the agent stood still for that, it is named
+//     instead. No call is said to be guarded that may have begun.
 //   - Automatic checkpoints are bounded in number, however many calls an agent
 //     makes, and are taken only of what has changed.
 //   - A checkpoint that was taken of a running agent says so.
