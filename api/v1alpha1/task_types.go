@@ -203,8 +203,10 @@ type StartFrom struct {
 	// +kubebuilder:default=Include
 	Conversation ConversationMode `json:"conversation,omitempty"`
 	// fork is the Fork that the task was made for. Leave it out: the manager fills it
-	// in for the tasks that it makes, and the admission policy clew-task-requesters
-	// ignores what anybody else sends.
+	// in for the tasks that it makes. Where the admission policy clew-task-requesters is
+	// installed, what anybody else sends is ignored; elsewhere it is believed, whoever
+	// sent it: the task's history names that Fork, and the Fork, while it is not Complete,
+	// takes a Task that has its UID here and the name of one of its variants for its own.
 	// +optional
 	Fork *ForkOrigin `json:"fork,omitempty"`
 }

@@ -382,6 +382,22 @@ func TestAForkWaitsAndIsRefused(t *testing.T) {
 	w.start(p)
 	w.complete("source", p)
 	w.untilCondition(early, func() []metav1.Condition { return early.Status.Conditions }, v1alpha1.ForkComplete, v1alpha1.ReasonTaskExists)
+	w.Expect(meta.FindStatusCondition(early.Status.Conditions, v1alpha1.ForkComplete).Message).To(gomega.ContainSubstring("delete it"))
+}
+
+// What the fork made is the only copy of its work: a backup has the Task without what
+// admission lets only the manager write.
+func TestNobodyIsToldToDeleteATaskThatNamesTheFork(t *testing.T) {
+	w := newWorld(t)
+	w.complete("source", w.running("source"))
+	w.apply("back", builders.Suspended, func(t *v1alpha1.Task) { t.Labels = map[string]string{v1alpha1.LabelFork: "mine"} })
+	f := &v1alpha1.Fork{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: v1alpha1.ForkSpec{
+		SourceRef: v1alpha1.NameReference{Name: "source"}, Variants: []v1alpha1.ForkVariant{{Name: "back"}},
+	}}
+	w.create(f)
+	w.untilCondition(f, func() []metav1.Condition { return f.Status.Conditions }, v1alpha1.ForkComplete, v1alpha1.ReasonTaskExists)
+	message := meta.FindStatusCondition(f.Status.Conditions, v1alpha1.ForkComplete).Message
+	w.Expect(message).To(gomega.And(gomega.ContainSubstring("put back from a backup"), gomega.Not(gomega.ContainSubstring("delete it"))))
 }
 
 func TestASnapshotIsResolvedOnce(t *testing.T) {

@@ -213,10 +213,19 @@ func (r *Reconciler) makeTask(ctx context.Context, f *v1alpha1.Fork, task *v1alp
 		return nil, nil, err
 	}
 	if by := plan.ForkOf(found); by == nil || by.UID != string(f.UID) {
-		return nil, &plan.Hindrance{Reason: v1alpha1.ReasonTaskExists, Message: fmt.Sprintf(
-			"there is a Task %q already that this fork did not make: delete it, or apply a new Fork whose variant has another name", task.Name)}, nil
+		return nil, &plan.Hindrance{Reason: v1alpha1.ReasonTaskExists, Message: taskExists(f, found)}, nil
 	}
 	return found, nil, nil
+}
+
+// taskExists says what to do about a Task that is in a Fork's way. One that was put
+// back from a backup of the Fork's own has nothing but the label to tell of it, and the
+// Fork's work in it: nobody is told to delete that.
+func taskExists(f *v1alpha1.Fork, found *v1alpha1.Task) string {
+	if found.Labels[v1alpha1.LabelFork] == f.Name {
+		return fmt.Sprintf("there is a Task %q already that names a fork %q: if it is this fork's own, put back from a backup, keep it and delete the Fork; if it is not, apply a new Fork whose variant has another name", found.Name, f.Name)
+	}
+	return fmt.Sprintf("there is a Task %q already that this fork did not make: delete it, or apply a new Fork whose variant has another name", found.Name)
 }
 
 func note(f *v1alpha1.Fork, task *v1alpha1.Task) {
