@@ -25,8 +25,9 @@ var (
 	ErrGap = errors.New("records are missing before the first one given")
 	// ErrUnavailable: the store cannot be reached; try again.
 	ErrUnavailable = errors.New("the history store cannot be reached")
-	// ErrOldSchema: the store lacks a part that this program needs, until a server has
-	// brought it up to date. It is an ErrUnavailable, too.
+	// ErrOldSchema: the store lacks a part that this program needs: it is older, until a
+	// server has brought it up to date, or newer, as this program sees it in an upgrade.
+	// It is an ErrUnavailable, too.
 	ErrOldSchema error = oldSchemaError{}
 	// ErrCorrupted: what is stored is not what was written.
 	ErrCorrupted = errors.New("the history is damaged")
@@ -57,7 +58,7 @@ type oldSchemaError struct{}
 
 // Error implements error.
 func (oldSchemaError) Error() string {
-	return "the history database has an older schema, or none, as after a restore of an older backup: the servers bring it up to date"
+	return "the history database's schema is not the one of this release: after a restore of an older backup, and in an upgrade, the servers bring it up to date"
 }
 
 // Is says that it is an ErrUnavailable.

@@ -122,7 +122,10 @@ func (l *looks) find(uids map[string]int) (map[string]bool, error) {
 			if apierrors.IsResourceExpired(err) {
 				options.Continue = "" // what was found stays found
 			}
-			<-time.After(pagePause)
+			select {
+			case <-ctx.Done():
+			case <-time.After(pagePause):
+			}
 			continue
 		}
 		for i := range page.Items {

@@ -88,8 +88,8 @@ type Config struct {
 	// hears again after its store went back in time, makes the conversation.
 	Source *daemonapi.Source
 	// SourceWait is how long a task that has begun before waits for its source; 0
-	// for 6 minutes, in which each daemon asks whether the store has gone back. Servers
-	// count by themselves, but for those of before.
+	// for 6 minutes, in which each daemon asks whether the store has gone back. It is
+	// used with servers of before alone: others count by themselves.
 	SourceWait time.Duration
 }
 

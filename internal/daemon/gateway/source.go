@@ -23,8 +23,8 @@ type AwaitedError struct {
 
 // Error implements error. It leaves out the text of err, which tells no more.
 func (e *AwaitedError) Error() string {
-	return fmt.Sprintf("the history store has lost %s, from which this task was started: this task, in this pod since %s, waits for the other one's pod to send it again; after %.0f minutes by the server's clock, or %.0f while that pod is at work, it starts without the part of the conversation that it inherited; its files are not affected",
-		e.Source, e.Since.UTC().Format("15:04 UTC"), e.Patience.Minutes(), longestWait.Minutes())
+	return fmt.Sprintf("the history store has lost %s, from which this task was started; it waits for the pod of that task to send the checkpoint again, for %.0f minutes, or %.0f while that pod is at work (this pod waits since %s; what earlier pods waited counts, and a minute at most of the time between two of them); then it starts without the part of the conversation that it inherited; its files are not affected",
+		e.Source, e.Patience.Minutes(), longestWait.Minutes(), e.Since.UTC().Format("15:04 UTC"))
 }
 
 // Is says that it is an ErrSourceAwaited.

@@ -51,7 +51,8 @@ func TestWhatAwaitsItsSourceSaysSoInOneSentence(t *testing.T) {
 	at := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	_ = w.heard(at, ErrNotFound)
 	err := w.heard(at.Add(time.Minute), classify("begin", ErrNotFound))
-	g.Expect(err).To(gomega.MatchError("the history store has lost checkpoint 7 of task fix (UID u), from which this task was started: " +
-		"this task, in this pod since 12:00 UTC, waits for the other one's pod to send it again; after 6 minutes by the server's clock, or 30 while that pod is at work, " +
-		"it starts without the part of the conversation that it inherited; its files are not affected"))
+	g.Expect(err).To(gomega.MatchError("the history store has lost checkpoint 7 of task fix (UID u), from which this task was started; " +
+		"it waits for the pod of that task to send the checkpoint again, for 6 minutes, or 30 while that pod is at work " +
+		"(this pod waits since 12:00 UTC; what earlier pods waited counts, and a minute at most of the time between two of them); " +
+		"then it starts without the part of the conversation that it inherited; its files are not affected"))
 }

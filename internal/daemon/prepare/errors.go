@@ -75,7 +75,7 @@ func (e *sourceMissing) Error() string {
 	}
 	return fmt.Sprintf("the history store does not have, or has lost, %s, from which this task is to start. That task's pod sends it again, "+
 		"within minutes if it is at work. If that task has stopped, resume it or, once completed, rewind it to its latest checkpoint. "+
-		"If its volume is gone, start a new task from another checkpoint", e.source)
+		"If that task or its volume is gone, start a new task from another checkpoint", e.source)
 }
 
 func (e *sourceMissing) Unwrap() error { return e.err }

@@ -94,7 +94,7 @@ func TestAForkDoesNotStartWithoutItsSource(t *testing.T) {
 		expect(t, "message", r.Message, "the history store does not have, or has lost, checkpoint 2 of task source (UID "+source.UID+
 			"), from which this task is to start. That task's pod sends it again, within minutes if it is at work. "+
 			"If that task has stopped, resume it or, once completed, rewind it to its latest checkpoint. "+
-			"If its volume is gone, start a new task from another checkpoint")
+			"If that task or its volume is gone, start a new task from another checkpoint")
 	}
 	source.Prepare(2, nil)
 	w.Prepare(1, nil)

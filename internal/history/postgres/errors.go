@@ -44,7 +44,7 @@ func conflicted(err error) bool {
 	return errors.As(err, &pg) && (pg.Code == "40001" || pg.Code == "40P01")
 }
 
-// oldSchema tells whether a table or a column is not there yet.
+// oldSchema tells whether a table or a column is not there: not yet, or no more.
 func oldSchema(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "42703")
