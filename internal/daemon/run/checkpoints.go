@@ -201,12 +201,15 @@ func (d *daemon) countWork() (done func()) {
 }
 
 // owing tells whether work is to be stretched: checkpoints have used more processor time
-// than is free, with what is used from now on, no agent stands still for calls meanwhile,
-// and the pod is not to end.
-func (d *daemon) owing() func() bool {
+// than is free, with what is used from now on, no agent stands still for calls for too
+// long, and the pod is not to end.
+func (d *daemon) owing() func(rested time.Duration) bool {
 	before := d.cfg.ProcessorTime()
-	return func() bool {
-		return !d.terminating() && !d.guard.halting() && d.cfg.ProcessorTime()-before > d.pace.freeAt(time.Now())
+	return func(rested time.Duration) bool {
+		if d.terminating() || rested >= longestHaltedStretch && d.guard.halting() {
+			return false
+		}
+		return d.cfg.ProcessorTime()-before > d.pace.freeAt(time.Now())
 	}
 }
 

@@ -27,8 +27,7 @@ const (
 	longestRest = time.Minute
 	// longestHold is how long that holds back at most what somebody waits for, which
 	// is a call or whoever asks for a checkpoint: a third of the time for which an agent
-	// is ever stopped, see package shim. The rest is for the work, which is not stretched
-	// while an agent stands still for a call.
+	// is ever stopped, see package shim. See longestHaltedStretch, too.
 	longestHold = 20 * time.Second
 )
 

@@ -11,23 +11,28 @@ const (
 	// of the time, one is worked in. stretchSlice is how long it is worked at a time.
 	stretchTo    = 4
 	stretchSlice = 20 * time.Millisecond
-	// longestStretch is how much later a checkpoint is taken for that at most.
-	longestStretch = 20 * time.Second
+	// longestStretch is how much later a checkpoint is taken for that at most, and
+	// longestHaltedStretch while an agent stands still for a call: with longestHold that
+	// is half of the time for which an agent is ever stopped, see package shim. The other
+	// half is for the work.
+	longestStretch       = 20 * time.Second
+	longestHaltedStretch = 10 * time.Second
 )
 
 // stretch spreads work over more time, as long as more processor time has been used
 // than was free: what comes at once for some seconds would slow down the node's other
 // pods more than as much that comes evenly. Its rest is safe for concurrent use.
 type stretch struct {
-	ctx  context.Context // ends all rests
-	owed func() bool     // it is asked in rests, too
+	ctx context.Context // ends all rests
+	// owed is asked in rests, too, and told how long they were so far.
+	owed func(rested time.Duration) bool
 
 	mu     sync.Mutex
 	last   time.Time // when the work began, or went on
 	rested time.Duration
 }
 
-func newStretch(ctx context.Context, owed func() bool) *stretch {
+func newStretch(ctx context.Context, owed func(rested time.Duration) bool) *stretch {
 	return &stretch{ctx: ctx, owed: owed}
 }
 
@@ -47,7 +52,7 @@ func (s *stretch) rest() {
 	if worked < stretchSlice {
 		return
 	}
-	for wait := min(worked*(stretchTo-1), longestStretch-s.rested); wait > 0 && s.ctx.Err() == nil && s.owed(); wait -= stretchSlice {
+	for wait := min(worked*(stretchTo-1), longestStretch-s.rested); wait > 0 && s.ctx.Err() == nil && s.owed(s.rested); wait -= stretchSlice {
 		part := min(wait, stretchSlice)
 		s.rested += part
 		select {
