@@ -78,15 +78,20 @@ func (d *decision) toldState() string {
 	return ""
 }
 
+// slept says that the task was told to sleep. Where the status has no entry of that any
+// more, its condition tells.
+func (d *decision) slept() bool {
+	told, was := d.toldState(), meta.FindStatusCondition(d.old.Conditions, v1alpha1.TaskSucceeded)
+	return told == stateSuspended || told == "" && was != nil && was.Reason == v1alpha1.ReasonSuspended
+}
+
 // enterSleep enters into the history that the task sleeps, where no attempt's end
 // tells it: it was suspended between two of them.
 func (d *decision) enterSleep(reason string) {
 	if reason != v1alpha1.ReasonSuspended || d.last() == nil {
 		return
 	}
-	was := meta.FindStatusCondition(d.old.Conditions, v1alpha1.TaskSucceeded)
-	slept := was != nil && was.Reason == v1alpha1.ReasonSuspended
-	if told := d.toldState(); told == stateSuspended || told == "" && slept {
+	if d.slept() {
 		return
 	}
 	d.entry(v1alpha1.EventTaskSuspended, somebody(d.modeRequester()), sleepMessage)

@@ -178,6 +178,16 @@ func TestWhoWakesATaskIsTold(t *testing.T) {
 			s.podFinishes()
 			return s.change(builders.Suspended).step()
 		},
+		"suspended between two attempts, so long ago that the status has it no more": func(t *testing.T) *scene {
+			s := running(t)
+			s.agentExits(1)
+			s.podFinishes()
+			s.change(builders.Suspended).step()
+			s.recorded()
+			s.after(time.Hour).step()
+			s.status().History = nil
+			return s
+		},
 		"rewound while it slept": func(t *testing.T) *scene {
 			s := suspendedTask(t)
 			s.rewind("back", 1).step()

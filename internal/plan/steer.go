@@ -267,7 +267,7 @@ func (d *decision) noteRestart(number int64, trigger v1alpha1.AttemptTrigger, la
 	case trigger == v1alpha1.AttemptResume:
 		d.entryOf(number, v1alpha1.EventTaskResumed, d.resumedBy(last), fmt.Sprintf("the task goes on with attempt %d", number))
 	case trigger == v1alpha1.AttemptRewind:
-	case d.toldState() == stateSuspended: // between two attempts
+	case d.slept(): // between two attempts
 		d.entryOf(number, v1alpha1.EventTaskResumed, somebody(d.modeRequester()), fmt.Sprintf("the task goes on with attempt %d, after attempt %d (%s): %s", number, last.Number, last.Outcome, last.Message))
 	default:
 		d.entryOf(number, v1alpha1.EventTaskRetried, clew, fmt.Sprintf("attempt %d follows attempt %d (%s): %s", number, last.Number, last.Outcome, last.Message))
@@ -280,7 +280,7 @@ func (d *decision) resumedBy(last *v1alpha1.Attempt) string {
 	switch {
 	case d.resuming():
 		return somebody(d.s.Resume.RequestedBy)
-	case last.Outcome == v1alpha1.AttemptSuspended, d.toldState() == stateSuspended:
+	case last.Outcome == v1alpha1.AttemptSuspended, d.slept():
 		return somebody(d.modeRequester())
 	}
 	return clew

@@ -26,11 +26,12 @@ import (
 // with the first page that is settled as a whole; now and then, and slowly, all is.
 
 const (
-	// lostEvery is how often the store is asked at most, and lostAtLeast how often it
-	// is asked for all.
-	lostEvery   = 2 * time.Second
-	lostAtLeast = 10 * time.Minute
-	// lostShare is how many times as long as that took it is not asked again.
+	// lostEvery is for how long the store is not asked after a look at what has changed,
+	// or one that failed, and lostAllEvery after one at all.
+	lostEvery    = 2 * time.Second
+	lostAllEvery = 10 * time.Minute
+	// lostShare is how many times as long as a look took there is none after it: those
+	// at what changes, and those at all, each take a tenth of the time at most.
 	lostShare = 9
 	// lostPause is after each page with objects that are looked at, and after each of
 	// all.
@@ -88,16 +89,19 @@ func (r *Reconciler) watchLost(ctx context.Context, changed <-chan struct{}, que
 func (r *Reconciler) watchAllLost(ctx context.Context, queue workqueue.TypedInterface[reconcile.Request]) {
 	for ctx.Err() == nil {
 		r.untilAsked(ctx, queue, true)
-		pause(ctx, lostAtLeast)
 	}
 }
 
-// untilAsked asks the store until it answers. The more work that was, the longer it
-// pauses.
+// untilAsked asks the store until it answers, and pauses. The more work that was, the
+// longer it pauses.
 func (r *Reconciler) untilAsked(ctx context.Context, queue workqueue.TypedInterface[reconcile.Request], all bool) {
 	for ctx.Err() == nil {
 		worked, err := r.addLost(ctx, queue, all)
-		pause(ctx, min(lostAtLeast, max(lostEvery, lostShare*worked)))
+		rest := lostEvery
+		if all && err == nil {
+			rest = lostAllEvery
+		}
+		pause(ctx, max(rest, lostShare*worked))
 		if err == nil {
 			return
 		}
