@@ -78,7 +78,7 @@ func (w *world) expectGapTold(name string, from, through int64) {
 	var task *clewv1.Task
 	w.until("the condition tells of the gap", time.Minute, func() error {
 		task = w.task(name)
-		c := meta.FindStatusCondition(task.Status.Conditions, clewv1.TaskHistoryRecorded)
+		c := meta.FindStatusCondition(task.Status.Conditions, clewv1.TaskHistoryComplete)
 		if c == nil || c.Status != metav1.ConditionFalse || c.Reason != clewv1.ReasonHistoryGap || !strings.HasPrefix(c.Message, fmt.Sprintf("%d record", lost)) {
 			return fmt.Errorf("it is %+v", c)
 		}
