@@ -90,6 +90,13 @@ type readiness struct {
 
 func newReadiness(waiting ...string) *readiness { return &readiness{waiting: waiting} }
 
+// wait says anew what the i-th thing is that has not happened yet.
+func (r *readiness) wait(i int, sentence string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.waiting[i] = sentence
+}
+
 // done notes that the i-th thing has happened.
 func (r *readiness) done(i int) {
 	r.mu.Lock()

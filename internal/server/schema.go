@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -12,6 +13,8 @@ import (
 const (
 	// schemaEvery is how often a server looks whether the schema has become older.
 	schemaEvery = 5 * time.Second
+	// noSchema is what a server waits for at its start.
+	noSchema = "the schema of the history database was not brought up to date yet"
 	// olderSchema says what /readyz does while it is.
 	olderSchema = "the schema of the history database is older than this server, as after a restore of an older backup, and is being brought up to date; some requests cannot be answered until then"
 )
@@ -21,7 +24,11 @@ const (
 // what it is asked for can be answered.
 func keepSchema(ctx context.Context, dsn string, store *postgres.Store, ready *readiness, log logr.Logger) {
 	done := retry(ctx, log, "The schema of the history database could not be brought up to date; trying again.", func() error {
-		return postgres.Migrate(ctx, dsn)
+		err := postgres.Migrate(ctx, dsn)
+		if err != nil {
+			ready.wait(0, noSchema+": "+err.Error())
+		}
+		return err
 	})
 	if !done {
 		return
@@ -46,6 +53,7 @@ func renewSchema(ctx context.Context, dsn string, store *postgres.Store, ready *
 	defer cancel()
 	older, err := store.SchemaIsOlder(looking)
 	if err != nil { // the database is away, or being restored
+		ready.note("the schema of the history database cannot be read: " + err.Error())
 		log.V(1).Info("The version of the history database's schema could not be read.", "error", err.Error())
 		return
 	}
@@ -53,9 +61,12 @@ func renewSchema(ctx context.Context, dsn string, store *postgres.Store, ready *
 		ready.note("")
 		return
 	}
-	ready.note(olderSchema)
+	if !strings.HasPrefix(ready.noted(), olderSchema) { // else it says why the last try failed
+		ready.note(olderSchema)
+	}
 	log.Info("The schema of the history database is older than this server, as after a restore of an older backup; it is brought up to date.")
 	if err := postgres.Migrate(ctx, dsn); err != nil {
+		ready.note(olderSchema + "; the last try failed: " + err.Error())
 		log.Info("The schema of the history database could not be brought up to date; trying again.", "error", err.Error(), "after", schemaEvery.String())
 		return
 	}

@@ -69,8 +69,52 @@ func TestAnOlderBackupIsMigratedByRunningServers(t *testing.T) {
 	for _, ready := range both {
 		soon(func(g gomega.Gomega) { g.Expect(said(ready)).To(gomega.Equal("ok\n")) })
 	}
-	g.Expect(store.Ready(t.Context())).To(gomega.Succeed())
 	fork := history.Task{Namespace: "team", Name: "fork", UID: "uid-of-fork"}
 	_, err = store.Begin(t.Context(), fork, 1, &history.Source{TaskUID: "lost", Checkpoint: 1, IncludeConversation: true}, history.BeginOptions{})
 	g.Expect(err).To(gomega.MatchError(history.ErrNotFound), "it waits for its source, and not for a table")
+}
+
+// TestWhatKeepsTheSchemaFromBeingBroughtUpToDateIsSaid: at the start, and later.
+func TestWhatKeepsTheSchemaFromBeingBroughtUpToDateIsSaid(t *testing.T) {
+	g := gomega.NewWithT(t)
+	database, err := pgtest.Start(t.Context(), postgres.Migrate)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	t.Cleanup(func() { _ = database.Stop() })
+	dsn := database.Database(t)
+	conn, err := pgx.Connect(t.Context(), dsn)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	store, err := postgres.Open(t.Context(), dsn, testr.New(t))
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	t.Cleanup(store.Close)
+	do := func(statement string) {
+		t.Helper()
+		_, err := conn.Exec(t.Context(), statement, pgx.QueryExecModeSimpleProtocol)
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+	}
+	ctx, end := context.WithCancel(t.Context())
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	defer end()
+	ready := newReadiness("schema")
+	says := func(code int, text string) {
+		t.Helper()
+		g.Eventually(func(g gomega.Gomega) {
+			answer := httptest.NewRecorder()
+			ready.handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+			g.Expect(answer.Code).To(gomega.Equal(code))
+			g.Expect(answer.Body.String()).To(gomega.ContainSubstring(text))
+		}).WithTimeout(time.Minute).WithPolling(20 * time.Millisecond).Should(gomega.Succeed())
+	}
+	do("DELETE FROM goose_db_version WHERE version_id >= 17")
+	serving.Go(func() { keepSchema(ctx, dsn, store, ready, testr.New(t)) })
+	says(http.StatusServiceUnavailable, `"checkpoints_lost" already exists`)
+	do("DROP INDEX checkpoints_lost")
+	says(http.StatusOK, "ok\n")
+	do("DELETE FROM goose_db_version WHERE version_id >= 17")
+	says(http.StatusOK, `"checkpoints_lost" already exists`)
+	do("ALTER TABLE goose_db_version RENAME TO elsewhere")
+	says(http.StatusOK, "cannot be read")
+	do("ALTER TABLE elsewhere RENAME TO goose_db_version; DROP INDEX checkpoints_lost")
+	g.Eventually(ready.noted).WithTimeout(time.Minute).WithPolling(20 * time.Millisecond).Should(gomega.BeEmpty())
 }

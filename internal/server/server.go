@@ -120,7 +120,7 @@ func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l li
 	if err != nil {
 		return err
 	}
-	ready := newReadiness("the schema of the history database was not brought up to date yet", "the Checkpoints in the cluster were not listed yet")
+	ready := newReadiness(noSchema, "the Checkpoints in the cluster were not listed yet")
 
 	var aside sync.WaitGroup
 	defer aside.Wait()

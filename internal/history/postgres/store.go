@@ -122,19 +122,6 @@ func milliseconds(d time.Duration) string { return fmt.Sprint(d.Milliseconds()) 
 // Close closes all connections and waits for those in use.
 func (s *Store) Close() { s.pool.Close() }
 
-// Ready returns nil if the database answers and has the schema. Errors:
-// history.ErrOldSchema, history.ErrUnavailable.
-func (s *Store) Ready(ctx context.Context) error {
-	older, err := s.SchemaIsOlder(ctx)
-	if err == nil && older {
-		return history.ErrOldSchema
-	}
-	if err == nil {
-		_, err = s.pool.Exec(ctx, "SELECT FROM tasks LIMIT 1")
-	}
-	return wrap(err, "look whether the history database is ready")
-}
-
 // Connections tells how many connections are open and how many of them are in use.
 func (s *Store) Connections() (open, inUse int32) {
 	stat := s.pool.Stat()

@@ -11,7 +11,9 @@ ALTER TABLE tasks
 ALTER TABLE operations ADD COLUMN refused text NOT NULL DEFAULT '';
 
 -- The highest number of a transition that was recorded, by which the manager
--- notices that this store went back in time.
+-- notices that this store went back in time. pg_restore --clean of an older dump leaves
+-- the table where it is, with transitions that this store lacks.
+DROP TABLE IF EXISTS recorded_transitions;
 CREATE TABLE recorded_transitions (
     task_uid text PRIMARY KEY,
     sequence bigint NOT NULL
