@@ -151,7 +151,8 @@ func (r *readiness) handler() http.Handler {
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := r.check(); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			// Of a 503 kubectl get --raw does not print the text.
+			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
 		said := "ok\n"

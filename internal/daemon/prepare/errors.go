@@ -131,9 +131,9 @@ func judge(err error) verdict {
 
 // judgeGit says what a reason of the worktree means at a place.
 func judgeGit(where place, reason worktree.Reason) verdict {
-	notFound := map[place]string{placeOrigin: v1alpha1.ReasonRefNotFound, placeSource: v1alpha1.ReasonSourceNotFound}[where]
-	if notFound == "" {
-		notFound = v1alpha1.ReasonCheckpointNotFound
+	notFound := v1alpha1.ReasonCheckpointNotFound
+	if where == placeOrigin {
+		notFound = v1alpha1.ReasonRefNotFound
 	}
 	switch reason {
 	case worktree.StorageFull:

@@ -47,7 +47,7 @@ func (p *preparer) inheritedState(ctx context.Context, r *journal.Rewind) (journ
 		return point, nil
 	}
 	switch judge(err).reason {
-	case v1alpha1.ReasonSourceNotFound, v1alpha1.ReasonCheckpointNotFound, v1alpha1.ReasonCheckpointCorrupted:
+	case v1alpha1.ReasonCheckpointNotFound, v1alpha1.ReasonCheckpointCorrupted:
 		p.log.Info("the agent's state that the task began with cannot be had any more: it begins with none",
 			"task", src.TaskUID, "checkpoint", src.Checkpoint, "error", err.Error())
 		return journal.Point{}, nil

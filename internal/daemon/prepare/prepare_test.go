@@ -151,7 +151,7 @@ func TestFailures(t *testing.T) {
 		{"server down", func(w *daemontest.World, c *prepare.Config) { w.Server.SetDown(true) }, "ServerUnreachable", false},
 		{"no source", func(w *daemontest.World, c *prepare.Config) {
 			c.Pod.Source = &daemonapi.Source{TaskUID: "nobody", Checkpoint: 3}
-		}, "SourceNotFound", true},
+		}, "CheckpointNotFound", true},
 		{"unknown operation", func(w *daemontest.World, c *prepare.Config) {
 			c.Pod.Operation = &daemonapi.Operation{Kind: "Dance", ID: "x"}
 		}, "PrepareFailed", true},

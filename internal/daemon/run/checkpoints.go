@@ -88,16 +88,14 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 
 // hold is how long calls are held back before a checkpoint is taken for them, and
 // holdRest the part of that in which none is taken for whoever asks for one. When the pod
-// is to end nothing waits: its time is for the agent's own end.
+// is about to end nothing waits for processor time: what is left is for the agent's own
+// end.
 func (d *daemon) hold() time.Duration {
-	if d.terminating() {
-		return 0
-	}
-	return d.pace.hold(time.Now())
+	return max(d.pace.wait(), d.holdRest())
 }
 
 func (d *daemon) holdRest() time.Duration {
-	if d.terminating() {
+	if d.hurries() {
 		return 0
 	}
 	return d.pace.holdRest(time.Now())
@@ -153,8 +151,10 @@ func (d *daemon) takePending(ctx context.Context) error {
 }
 
 // maxPasses is how often, for one checkpoint, changes are stored while the agent
-// works, before it is stopped for as long as it takes.
-const maxPasses = 3
+// works, before it is stopped for as long as it takes: the first time stores what has
+// gathered, the second what has changed meanwhile. What changes as fast again is not
+// worth storing a third time.
+const maxPasses = 2
 
 // take takes a checkpoint of an agent that stands still. If more has changed
 // than is read in a moment, the agent goes on while that is stored, and is
@@ -162,7 +162,7 @@ const maxPasses = 3
 // ends meanwhile.
 func (d *daemon) take(ctx context.Context, req checkpoint.Request) error {
 	d.taken = time.Now()
-	stretch := newStretch(ctx, d.owing())
+	stretch := newStretch(ctx, d.stretchesTo())
 	done := d.countWork()
 	defer func() {
 		done()
@@ -171,27 +171,26 @@ func (d *daemon) take(ctx context.Context, req checkpoint.Request) error {
 	if err := d.countTokens(ctx); err != nil {
 		return err
 	}
-	for pass := 0; ; pass++ {
+	if req.Brief = true; !d.taker.Cold() {
+		if err := d.takeFrozen(ctx, req); !checkpoint.TooMuchChanged(err) {
+			return err
+		}
+	}
+	for range maxPasses {
 		if ctx.Err() != nil {
 			return ctx.Err()
-		}
-		req.Brief = pass < maxPasses
-		if pass == 0 && !d.taker.Cold() {
-			err := d.takeFrozen(ctx, req)
-			if !checkpoint.TooMuchChanged(err) {
-				return err
-			}
 		}
 		stretch.begin()
 		if err := d.taker.Warm(ctx, stretch.rest); err != nil {
 			d.log.Info("changes could not be stored while the agent works; it is stopped until they are", "reason", err.Error())
-			req.Brief = false
+			break
 		}
-		err := d.takeFrozen(ctx, req)
-		if !checkpoint.TooMuchChanged(err) {
+		if err := d.takeFrozen(ctx, req); !checkpoint.TooMuchChanged(err) {
 			return err
 		}
 	}
+	req.Brief = false
+	return d.takeFrozen(ctx, req)
 }
 
 // countWork counts the processor time from now until done is called to the pace.
@@ -200,16 +199,20 @@ func (d *daemon) countWork() (done func()) {
 	return func() { d.pace.worked(d.cfg.ProcessorTime()-before, time.Now()) }
 }
 
-// owing tells whether work is to be stretched: checkpoints have used more processor time
-// than is free, with what is used from now on, no agent stands still for calls for too
-// long, and the pod is not to end.
-func (d *daemon) owing() func(rested time.Duration) bool {
+// stretchesTo tells how much longer work is to take: checkpoints have used more processor
+// time than is free, with what is used from now on, no agent stands still for calls for
+// too long, and the pod is not about to end.
+func (d *daemon) stretchesTo() func(rested time.Duration) int {
 	before := d.cfg.ProcessorTime()
-	return func(rested time.Duration) bool {
-		if d.terminating() || rested >= longestHaltedStretch && d.guard.halting() {
-			return false
+	return func(rested time.Duration) int {
+		halted := d.guard.halting()
+		switch {
+		case d.hurries(), halted && rested >= longestHaltedStretch, d.cfg.ProcessorTime()-before <= d.pace.freeAt(time.Now()):
+			return 1
+		case halted:
+			return haltedStretchTo
 		}
-		return d.cfg.ProcessorTime()-before > d.pace.freeAt(time.Now())
+		return stretchTo
 	}
 }
 

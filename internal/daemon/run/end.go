@@ -157,6 +157,13 @@ func (d *daemon) terminating() bool {
 	return st.terminating
 }
 
+// hurries reports whether the pod is about to end, so that nothing may wait.
+func (d *daemon) hurries() bool {
+	d.socket.mu.Lock()
+	defer d.socket.mu.Unlock()
+	return time.Now().Before(d.socket.haste)
+}
+
 // lastTrigger says why the attempt's last checkpoint is taken, and the exit
 // code of the agent, -1 if nobody knows.
 func lastTrigger(s status, code int) (v1alpha1.CheckpointTrigger, int) {

@@ -29,6 +29,9 @@ const (
 	// is a call or whoever asks for a checkpoint: a third of the time for which an agent
 	// is ever stopped, see package shim. See longestHaltedStretch, too.
 	longestHold = 20 * time.Second
+	// longestHaste is how long nothing waits for processor time after the pod was told to
+	// end: as long as most have for that. An agent can tell its own pod so, and go on.
+	longestHaste = 2 * time.Minute
 )
 
 // pace bounds the checkpoints that an agent can cause: each becomes an object
@@ -92,9 +95,6 @@ func (p *pace) rest(now time.Time) time.Duration {
 func (p *pace) holdRest(now time.Time) time.Duration {
 	return max(min(p.rest(now), p.took.Add(longestHold).Sub(now)), 0)
 }
-
-// hold is how long a call is held back before its checkpoint is taken.
-func (p *pace) hold(now time.Time) time.Duration { return max(p.wait(), p.holdRest(now)) }
 
 // untilLook is how long it is until it is worth looking for changes.
 func (p *pace) untilLook() time.Duration {

@@ -157,7 +157,8 @@ func (g *guard) untilLook() time.Duration {
 	return time.Duration(missing*float64(lookPause)) + time.Millisecond
 }
 
-// known reports whether a call has had its checkpoint.
+// known reports whether a call has had its checkpoint, of an agent that asks before it
+// runs a tool and may ask again. Others may give two calls the same id.
 func (g *guard) known(id string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -220,7 +221,7 @@ func (d *daemon) beforeTool(ctx context.Context, b wire.BeforeTool) {
 // toolCalled is told of each call in the agent's output, before it is recorded.
 func (d *daemon) toolCalled(ctx context.Context, call *daemonv1.ToolCall) {
 	g := d.guard
-	if g.asks || !g.tools.match(call.GetName(), call.GetInput(), call.GetInputPieces() != nil) || g.known(call.GetId()) {
+	if g.asks || !g.tools.match(call.GetName(), call.GetInput(), call.GetInputPieces() != nil) {
 		return
 	}
 	c := &riskyCall{ctx: ctx, tool: d.riskyTool(call.GetId(), call.GetName(), false), done: make(chan struct{})}
@@ -272,7 +273,7 @@ func (d *daemon) takeRisky(ctx context.Context) error {
 		d.cover(*latest, nil)
 		return nil
 	}
-	if !d.terminating() && d.pace.wait() > 0 {
+	if d.pace.wait() > 0 {
 		return nil
 	}
 	d.pace.spend()
@@ -302,7 +303,7 @@ func (g *guard) collect() {
 		}
 	}
 	g.held = slices.DeleteFunc(g.held, func(c *riskyCall) bool {
-		drop := c.ctx.Err() != nil || g.known(c.tool.GetCallId())
+		drop := c.ctx.Err() != nil || c.stop == nil && g.known(c.tool.GetCallId())
 		if drop {
 			g.settled(c)
 			close(c.done)

@@ -59,6 +59,7 @@ type socket struct {
 	current     *connection
 	seen        bool // a session was there
 	terminating bool
+	haste       time.Time // until when the pod's end is near; zero if it is not known to be
 	exit        *wire.Exit
 	fenced      bool
 	ending      int           // connections that were told to end their agent and are still open
@@ -369,7 +370,9 @@ func (s *socket) said(ctx context.Context, c *connection, f wire.Frame) error {
 	defer s.announce()
 	switch f.Type {
 	case wire.TypeTerminating:
-		s.terminating = true
+		if !s.terminating {
+			s.terminating, s.haste = true, time.Now().Add(longestHaste)
+		}
 	case wire.TypeFrozen:
 		var z wire.Freeze
 		if err := f.Decode(&z); err != nil {

@@ -109,6 +109,23 @@ func TestARiskyCallIsCoveredByTheCheckpointThatIsBeingTaken(t *testing.T) {
 	finish(a, d, 0)
 }
 
+// An agent may number its calls anew in each turn.
+func TestAnotherCallWithTheSameIDHasACheckpointOfItsOwn(t *testing.T) {
+	w := riskyWorld(t, "Exec")
+	d := w.Start(1)
+	a := w.Dial("s")
+	for n := range int64(2) {
+		w.Write("file", fmt.Sprint(n))
+		a.Say(fmt.Sprintf(riskyCall, "call-0"))
+		untilThawed(t, a, 1, func(int64) {})
+		w.Server.Until(t, "its checkpoint is durable", w.UID, durable(n+1))
+		if c := latest(w); c.GetRiskyTool().GetCallId() != "call-0" {
+			t.Errorf("checkpoint %d is not one before the call: %v", c.GetNumber(), c)
+		}
+	}
+	finish(a, d, 0)
+}
+
 // running are ways to say that an agent ran while a checkpoint was taken.
 var running = map[string]func(*daemontest.Shim, wire.Freeze){
 	"not stopped": func(a *daemontest.Shim, z wire.Freeze) {

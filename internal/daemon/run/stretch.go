@@ -8,9 +8,11 @@ import (
 
 const (
 	// stretchTo is how much longer work takes that is stretched: of each so many parts
-	// of the time, one is worked in. stretchSlice is how long it is worked at a time.
-	stretchTo    = 4
-	stretchSlice = 20 * time.Millisecond
+	// of the time, one is worked in. While an agent stands still for a call, it is
+	// haltedStretchTo. stretchSlice is how long it is worked at a time.
+	stretchTo       = 4
+	haltedStretchTo = 2
+	stretchSlice    = 20 * time.Millisecond
 	// longestStretch is how much later a checkpoint is taken for that at most, and
 	// longestHaltedStretch while an agent stands still for a call: with longestHold that
 	// is half of the time for which an agent is ever stopped, see package shim. The other
@@ -24,16 +26,17 @@ const (
 // pods more than as much that comes evenly. Its rest is safe for concurrent use.
 type stretch struct {
 	ctx context.Context // ends all rests
-	// owed is asked in rests, too, and told how long they were so far.
-	owed func(rested time.Duration) bool
+	// to is how much longer work is to take after so much rest, 1 or less for as long as
+	// it takes. It is asked in rests, too.
+	to func(rested time.Duration) int
 
 	mu     sync.Mutex
 	last   time.Time // when the work began, or went on
 	rested time.Duration
 }
 
-func newStretch(ctx context.Context, owed func(rested time.Duration) bool) *stretch {
-	return &stretch{ctx: ctx, owed: owed}
+func newStretch(ctx context.Context, to func(rested time.Duration) int) *stretch {
+	return &stretch{ctx: ctx, to: to}
 }
 
 // begin is called when work begins. It may come in several parts.
@@ -52,12 +55,15 @@ func (s *stretch) rest() {
 	if worked < stretchSlice {
 		return
 	}
-	for wait := min(worked*(stretchTo-1), longestStretch-s.rested); wait > 0 && s.ctx.Err() == nil && s.owed(s.rested); wait -= stretchSlice {
-		part := min(wait, stretchSlice)
-		s.rested += part
+	for done := time.Duration(0); s.ctx.Err() == nil; done += stretchSlice {
+		left := min(worked*time.Duration(s.to(s.rested)-1)-done, longestStretch-s.rested, stretchSlice)
+		if left <= 0 {
+			break
+		}
+		s.rested += left
 		select {
 		case <-s.ctx.Done():
-		case <-time.After(part):
+		case <-time.After(left):
 		}
 	}
 	s.last = time.Now()

@@ -23,12 +23,12 @@ func work(s *stretch, while time.Duration) time.Duration {
 	return time.Since(began)
 }
 
-func always(time.Duration) bool { return true }
+func always(time.Duration) int { return stretchTo }
 
 func TestWorkThatOwesProcessorTimeIsStretched(t *testing.T) {
-	yes, no := always, func(time.Duration) bool { return false }
+	yes, no := always, func(time.Duration) int { return 1 }
 	for name, c := range map[string]struct {
-		owed        func(time.Duration) bool
+		to          func(time.Duration) int
 		while, took time.Duration
 	}{
 		"a second's":             {yes, time.Second, 4 * time.Second},
@@ -39,7 +39,7 @@ func TestWorkThatOwesProcessorTimeIsStretched(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := gomega.NewWithT(t)
-				s := newStretch(t.Context(), c.owed)
+				s := newStretch(t.Context(), c.to)
 				g.Expect(work(s, c.while)).To(gomega.Equal(c.took))
 			})
 		})
@@ -59,7 +59,12 @@ func TestARestIsOverWhenNothingIsOwedAnyMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		began := time.Now()
-		s := newStretch(t.Context(), func(time.Duration) bool { return time.Since(began) < 2*time.Second })
+		s := newStretch(t.Context(), func(time.Duration) int {
+			if time.Since(began) < 2*time.Second {
+				return stretchTo
+			}
+			return 1
+		})
 		s.begin()
 		time.Sleep(time.Second)
 		s.rest()
@@ -84,12 +89,34 @@ func TestWorkIsStretchedByTenSecondsAtMostWhileTheAgentStandsStillForACall(t *te
 		d := &daemon{socket: socket, guard: &guard{}, pace: newPace(1), cfg: Config{ProcessorTime: func() time.Duration { return 0 }}}
 		d.pace.worked(time.Hour, time.Now())
 		connect(t, socket)
-		s := newStretch(t.Context(), d.owing())
+		s := newStretch(t.Context(), d.stretchesTo())
 		h := d.halt(t.Context())
-		g.Expect(work(s, 10*time.Second)).To(gomega.Equal(20 * time.Second))
+		g.Expect(work(s, time.Second)).To(gomega.Equal(2 * time.Second))
+		g.Expect(work(s, 10*time.Second)).To(gomega.Equal(19 * time.Second))
 		d.guard.part(h)
 		g.Expect(work(s, time.Second)).To(gomega.Equal(4 * time.Second))
-		socket.terminating = true
+		socket.haste = time.Now().Add(time.Minute)
 		g.Expect(work(s, time.Second)).To(gomega.Equal(time.Second), "nothing is put off when the pod is to end")
 	})
+}
+
+// An agent can have its pod's shim told to end, and go on: that takes the bounds of its
+// checkpoints away for two minutes at most, and never that of their number.
+func TestWhatAnAgentSaysOfItsPodsEndLiftsNoBoundForLong(t *testing.T) {
+	g := gomega.NewWithT(t)
+	socket := newSocket(nil, nil, daemonapi.Config{}, logr.Discard())
+	d := &daemon{socket: socket, guard: &guard{}, pace: newPace(30), cfg: Config{ProcessorTime: func() time.Duration { return 0 }}}
+	now := time.Now()
+	d.pace.worked(time.Hour, now)
+	d.pace.took = now
+	g.Expect(d.holdRest()).To(gomega.BeNumerically(">", 0))
+	socket.haste = now.Add(longestHaste)
+	g.Expect(d.holdRest()).To(gomega.BeZero())
+	g.Expect(d.hold()).To(gomega.BeZero())
+	for range checkpointBurst {
+		d.pace.spend()
+	}
+	g.Expect(d.hold()).To(gomega.BeNumerically(">", 0))
+	socket.haste = now.Add(-time.Nanosecond)
+	g.Expect(d.holdRest()).To(gomega.BeNumerically(">", 0))
 }

@@ -145,3 +145,27 @@ func TestAnAgentThatIsStoppedGoesOnWhenItIsToEnd(t *testing.T) {
 	s.send(wire.TypeRelease, nil)
 	p.code()
 }
+
+// TestAnAgentThatIsToEndIsStoppedForFiveSecondsAtMost: its pod's time is short.
+func TestAnAgentThatIsToEndIsStoppedForFiveSecondsAtMost(t *testing.T) {
+	t.Setenv("SHIM_MAX_FREEZE", time.Hour.String())
+	d := newDaemon(t)
+	file := filepath.Join(t.TempDir(), "stop")
+	p := d.start(sh(`trap : TERM; echo begun; while [ ! -e ` + file + ` ]; do sleep 0.01; done; echo saved`)...)
+	s := d.accept(0)
+	s.until("begun")
+	if err := p.Process.Signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	s.expect(wire.TypeTerminating)
+	s.send(wire.TypeFreeze, wire.Freeze{ID: 7})
+	s.expect(wire.TypeFrozen)
+	s.expect(wire.TypeThawed)
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.until("saved")
+	s.exit()
+	s.send(wire.TypeRelease, nil)
+	p.code()
+}

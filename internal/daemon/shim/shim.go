@@ -60,6 +60,8 @@ const (
 	defaultWindow = 8 << 20
 	// defaultMaxFreeze is how long the agent stays stopped for one checkpoint at most.
 	defaultMaxFreeze = 60 * time.Second
+	// freezeAtEnd is how long it does so after it was told to end: its pod's time is short.
+	freezeAtEnd = 5 * time.Second
 	// finishWait is how long an agent that is to finish may take.
 	finishWait = 10 * time.Second
 	// eofWait is how long output is awaited from processes that outlived the agent.
@@ -320,7 +322,7 @@ func (s *shim) awaitFrozen() bool {
 // expire lets an agent go on that has been stopped for too long, and says so.
 func (s *shim) expire(id int64) {
 	if s.unfreeze(id) {
-		s.log.Info("the checkpoint takes too long: the agent goes on before it is taken", "after", s.cfg.MaxFreeze.String())
+		s.log.Info("the checkpoint takes too long: the agent goes on before it is taken")
 		s.link.expired(id)
 	}
 }
@@ -344,7 +346,11 @@ func (s *shim) setFrozenLocked(id int64) {
 	}
 	s.frozen = id
 	if id != 0 {
-		s.thaw = time.AfterFunc(s.cfg.MaxFreeze, func() { s.expire(id) })
+		longest := s.cfg.MaxFreeze
+		if s.terminating {
+			longest = min(longest, freezeAtEnd)
+		}
+		s.thaw = time.AfterFunc(longest, func() { s.expire(id) })
 	}
 	s.applyLocked()
 }
