@@ -56,6 +56,10 @@ type Config struct {
 	// for: no other checkpoint may get it, even if neither the history store nor
 	// the volume knows of it any more.
 	HighestCheckpoint int64 `json:"highestCheckpoint,omitempty"`
+	// RecordSequence is the newest record of the task that the manager has seen in the
+	// history store: no other record may get its sequence, even if neither the store nor
+	// the volume has it any more. 0 from managers of before.
+	RecordSequence int64 `json:"recordSequence,omitempty"`
 	// PodUID is what PodUIDEnv says: a manager cannot know it beforehand.
 	PodUID string `json:"-"`
 	// ServerURL is the base URL of the daemon gateway.

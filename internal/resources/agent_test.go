@@ -160,3 +160,15 @@ func TestAPodWithoutAnAgentMasksWhatSecretsThereStillAre(t *testing.T) {
 		}
 	}
 }
+
+// Neither the history store nor the volume may have any more what the status tells of.
+func TestConfigTellsWhichRecordsTheHistoryStoreHad(t *testing.T) {
+	seen := func(t *v1alpha1.Task) { t.Status.RecordSequence = 1000 }
+	pod, err := resources.NewPod(resources.PodRequest{Attempt: 2, Task: task(seen)}, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := config(t, pod); c.RecordSequence != 1000 {
+		t.Errorf("the records go on after %d", c.RecordSequence)
+	}
+}

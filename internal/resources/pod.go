@@ -103,6 +103,7 @@ func Config(request PodRequest, options Options) daemonapi.Config {
 		Attempt:   request.Attempt,
 
 		HighestCheckpoint: request.HighestCheckpoint,
+		RecordSequence:    task.Status.RecordSequence,
 
 		ServerURL:   options.ServerURL,
 		CABundle:    options.CABundle,

@@ -23,9 +23,10 @@ import (
 //
 //   - A server that is behind is sent again what the spool still has; the shipper
 //     does that by itself, and tells of a gap where the spool has less.
-//   - A spool that is behind goes on where the server's records end. If the volume
-//     is laid out it is an older copy, or somebody else wrote: what it holds is kept
-//     as a checkpoint, and the newest one is restored.
+//   - A spool that is behind goes on where the server's records end, or those that the
+//     manager has seen there: what neither has any more is a gap. If the volume is
+//     laid out it is an older copy, or somebody else wrote: what it holds is kept as a
+//     checkpoint, and the newest one is restored.
 //   - A checkpoint that counts as durable and that the gitstore has lost is pushed
 //     again, or told to be lost; see lookAfterDurable.
 
@@ -48,10 +49,8 @@ func (p *preparer) align(ctx context.Context) error {
 	if err := p.settleResume(); err != nil {
 		return err
 	}
-	if state.Outdated != "" {
-		if err := p.spool.Reset(stored); err != nil {
-			return err
-		}
+	if err := p.goOn(state, max(stored, p.cfg.Pod.RecordSequence)); err != nil {
+		return err
 	}
 	p.result.VolumeSequence = new(p.spool.Last())
 	if err := p.taker.Recover(); err != nil {
@@ -75,6 +74,15 @@ func (p *preparer) align(ctx context.Context) error {
 		return p.journal.Update(func(s *journal.State) error { s.Outdated = ""; return nil })
 	}
 	return nil
+}
+
+// goOn makes the next record come after the last one that anybody has seen. What lies
+// between it and what there still is the shipper tells as a gap.
+func (p *preparer) goOn(state journal.State, last int64) error {
+	if state.Outdated != "" {
+		return p.spool.Reset(last)
+	}
+	return p.spool.SkipTo(last)
 }
 
 // compareVolume notes in the journal that the volume's records are not those that

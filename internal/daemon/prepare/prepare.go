@@ -250,7 +250,8 @@ func (p *preparer) claim(ctx context.Context) error {
 
 // firstPrompt records the task's prompt as the first thing ever.
 func (p *preparer) firstPrompt(ctx context.Context) error {
-	if p.spool.Last() > 0 || p.cfg.Prompt == "" {
+	// The spool may go on behind records that nobody has any more.
+	if p.begun.GetLastSequence() > 0 || p.spool.First() <= p.spool.Last() || p.cfg.Prompt == "" {
 		return nil
 	}
 	inherited := false

@@ -375,3 +375,56 @@ func TestPrepareTellsWhichRecordsTheVolumeHad(t *testing.T) {
 	w.LoseVolume()
 	expect(t, "records of an empty volume", told(3), int64(3))
 }
+
+// TestRecordsThatNobodyHasAreCounted: the store went back, the volume is lost, and the
+// manager has seen them. A prepare that fails, and a volume that is lost again, change
+// nothing about it.
+func TestRecordsThatNobodyHasAreCounted(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		stored int64
+		fails  bool
+	}{
+		"the newest":                       {stored: 5},
+		"the newest, and a prepare failed": {stored: 5, fails: true},
+		"all":                              {stored: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := three(t)
+			var had int64
+			w.Server.Look(w.UID, func(k *daemontest.Task) { had = k.Last() })
+			w.Server.RollBack(w.UID, test.stored)
+			w.LoseVolume()
+			next := int64(2)
+			prepared := func() daemonapi.PrepareResult {
+				cfg := w.PrepareConfig(next, nil)
+				cfg.Pod.RecordSequence = had
+				next++
+				return prepare.Run(t.Context(), cfg)
+			}
+			if test.fails {
+				w.Git.SetDown(true)
+				if r := prepared(); r.Reason == "Prepared" {
+					t.Fatal("it is prepared without a gitstore")
+				}
+				w.Git.SetDown(false)
+				w.LoseVolume()
+			}
+			r := prepared()
+			expect(t, "reason", r.Reason, "Prepared")
+			if r.VolumeSequence == nil || *r.VolumeSequence < had {
+				t.Errorf("the records go on after %v of %d", r.VolumeSequence, had)
+			}
+			w.Server.Look(w.UID, func(k *daemontest.Task) {
+				expect(t, "lost records", k.Lost, had-test.stored)
+				expect(t, "prompts", strings.Count(strings.Join(k.Lines(), "\n"), "user Do it."), 1)
+				for _, r := range k.Records {
+					if s := r.GetSequence(); s > test.stored && s <= had && r.GetGap() == nil {
+						t.Errorf("sequence %d is used twice: %v", s, r)
+					}
+				}
+			})
+		})
+	}
+}
