@@ -236,6 +236,36 @@ func TestNoMoreIsAcknowledgedThanIsLost(t *testing.T) {
 	must(t, server.Client.Update(t.Context(), task))
 }
 
+// The manager would see only that the number is the one that has ended.
+func TestAnEndedAcknowledgementIsSetAnewOnceTheManagerHasSeenItGone(t *testing.T) {
+	acknowledge := func(n int64) change {
+		return spec(func(s *v1alpha1.TaskSpec) { s.Acknowledge = &v1alpha1.Acknowledgement{LostRecords: n} })
+	}
+	created(t, builders.Task("loses-again"))
+	ended := func(n int64) *v1alpha1.Task {
+		task := live(t, "loses-again")
+		task.Status.LostRecords, task.Status.EndedAcknowledgement = 29, n
+		must(t, server.Client.Status().Update(t.Context(), task))
+		return task
+	}
+	task := ended(0)
+	acknowledge(29)(task)
+	must(t, server.Client.Update(t.Context(), task))
+	task = ended(29)
+	builders.Suspended(task) // what else is changed does not touch it
+	must(t, server.Client.Update(t.Context(), task))
+	for _, other := range []change{acknowledge(28), spec(func(s *v1alpha1.TaskSpec) { s.Acknowledge = nil })} {
+		other(task)
+		must(t, server.Client.Update(t.Context(), task))
+		acknowledge(29)(task)
+		expectRefused(t, server.Client.Update(t.Context(), task), "try again in a moment")
+		task = live(t, "loses-again")
+	}
+	task = ended(0)
+	acknowledge(29)(task)
+	must(t, server.Client.Update(t.Context(), task))
+}
+
 func TestAResumeIsRefusedUnlessTheTaskHasStopped(t *testing.T) {
 	cases := map[string]struct {
 		status   metav1.ConditionStatus
