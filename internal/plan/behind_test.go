@@ -215,3 +215,32 @@ func TestAStoreThatLacksTheNewestRecordsIsBehind(t *testing.T) {
 	s.after(time.Minute).step()
 	g.Expect(complete(s)).To(gomega.BeNil())
 }
+
+// TestAStoreThatHasNoCheckpointIsNotBehindForEver: the task's volume was lost as well,
+// and the attempt that found that ended before it recorded a checkpoint.
+func TestAStoreThatHasNoCheckpointIsNotBehindForEver(t *testing.T) {
+	g := gomega.NewWithT(t)
+	s := atRest(t, 1)
+	s.o.Claim = nil
+	s.storeGoesBack(0).after(time.Minute).step()
+	s.change(builders.Resume("r1")).step()
+	s.preparedWith(0)
+	s.agentRuns()
+	s.after(time.Minute).step()
+	g.Expect(s.wantCondition(v1alpha1.TaskHistoryComplete).Reason).To(gomega.Equal(v1alpha1.ReasonUncountedHistoryGap))
+	s.o.History.State.LastSequence, s.o.History.State.Attempt = 2, 2
+	s.agentExits(1)
+	s.podFinishes()
+	s.o.Pods = nil
+	for range 2 {
+		s.after(time.Hour).step()
+		g.Expect(s.wantCondition(v1alpha1.TaskHistoryComplete).Reason).To(gomega.Equal(v1alpha1.ReasonUncountedHistoryGap))
+	}
+	g.Expect(s.status().LatestCheckpoint).To(gomega.BeNil())
+
+	// Those that have an object get no other.
+	s.o.History.State.Latest = &history.Checkpoint{Number: 4, Attempt: 2, Trigger: string(v1alpha1.TriggerFailure), Time: s.now}
+	s.after(time.Hour).step()
+	g.Expect(s.plans[0].Checkpoints).To(gomega.HaveValue(gomega.Equal(Range{After: 3, UpTo: 4})))
+	g.Expect(s.status().CheckpointObjectsThrough).To(gomega.BeNil())
+}

@@ -292,9 +292,21 @@ func (d *decision) fold() {
 	if every := int64(ptr.Deref(d.task.Spec.Conversation.SnapshotEveryMessages, 0)); every > 0 && state.Totals.Messages >= every {
 		d.plan.Snapshots = ptr.To(d.s.SnapshotCount)
 	}
-	if state.Latest != nil {
+	switch {
+	case state.Latest != nil:
 		d.foldCheckpoint()
+	case !d.o.History.Deleted:
+		d.forgetCheckpoint()
 	}
+}
+
+// forgetCheckpoint is for a history store that went back to before the first checkpoint:
+// it is not asked for any longer what it does not have. The objects stay.
+func (d *decision) forgetCheckpoint() {
+	if through := d.objectsThrough(); through > 0 {
+		d.s.CheckpointObjectsThrough = ptr.To(through)
+	}
+	d.s.LatestCheckpoint = nil
 }
 
 // objectsThrough is the number up to which all checkpoints have an object.
@@ -309,8 +321,8 @@ func (d *decision) objectsThrough() int64 {
 }
 
 func (d *decision) foldCheckpoint() {
-	latest := d.o.History.State.Latest
-	if after := d.objectsThrough(); latest.Number > after {
+	latest, after := d.o.History.State.Latest, d.objectsThrough()
+	if latest.Number > after {
 		d.plan.Checkpoints = &Range{After: after, UpTo: latest.Number}
 	}
 	d.s.CheckpointObjectsThrough = nil
@@ -318,7 +330,7 @@ func (d *decision) foldCheckpoint() {
 		d.s.LatestCheckpoint = &v1alpha1.CheckpointSummary{
 			Number: latest.Number, Commit: latest.Commit, Time: ptr.To(metav1.NewTime(latest.Time)),
 		}
-		if k != nil && latest.Number < k.Number {
+		if latest.Number <= after || k != nil && latest.Number < k.Number {
 			// The history store went back: the object is there, and none is made that would name itself.
 			d.s.LatestCheckpoint.Name = cmp.Or(latest.RequestedByName, resources.CheckpointName(d.task.Name, latest.Number))
 		}
