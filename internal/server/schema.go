@@ -23,8 +23,9 @@ const (
 // and again whenever an older backup was restored. The server stays ready then: most of
 // what it is asked for can be answered.
 func keepSchema(ctx context.Context, dsn string, store *postgres.Store, ready *readiness, log logr.Logger) {
+	migration := &postgres.Migration{DSN: dsn}
 	done := retry(ctx, log, "The schema of the history database could not be brought up to date; trying again.", func() error {
-		err := postgres.Migrate(ctx, dsn)
+		err := migration.Try(ctx)
 		if err != nil {
 			ready.wait(0, noSchema+": "+err.Error())
 		}
@@ -41,14 +42,14 @@ func keepSchema(ctx context.Context, dsn string, store *postgres.Store, ready *r
 		case <-ctx.Done():
 			return
 		case <-ticks.C:
-			renewSchema(ctx, dsn, store, ready, log)
+			renewSchema(ctx, migration, store, ready, log)
 		}
 	}
 }
 
 // renewSchema brings a schema up to date that has become older. What fails is tried again
 // at the next look.
-func renewSchema(ctx context.Context, dsn string, store *postgres.Store, ready *readiness, log logr.Logger) {
+func renewSchema(ctx context.Context, migration *postgres.Migration, store *postgres.Store, ready *readiness, log logr.Logger) {
 	looking, cancel := context.WithTimeout(ctx, schemaEvery)
 	defer cancel()
 	older, err := store.SchemaIsOlder(looking)
@@ -65,7 +66,7 @@ func renewSchema(ctx context.Context, dsn string, store *postgres.Store, ready *
 		ready.note(olderSchema)
 	}
 	log.Info("The schema of the history database is older than this server, as after a restore of an older backup; it is brought up to date.")
-	if err := postgres.Migrate(ctx, dsn); err != nil {
+	if err := migration.Try(ctx); err != nil {
 		ready.note(olderSchema + "; the last try failed: " + err.Error())
 		log.Info("The schema of the history database could not be brought up to date; trying again.", "error", err.Error(), "after", schemaEvery.String())
 		return

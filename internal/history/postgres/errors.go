@@ -50,6 +50,12 @@ func oldSchema(err error) bool {
 	return errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "42703")
 }
 
+// lockedOut tells whether somebody else kept a lock for too long.
+func lockedOut(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "55P03"
+}
+
 // unavailable tells whether the same call may succeed later, unchanged.
 func unavailable(err error) bool {
 	if errors.Is(err, context.Canceled) {

@@ -1,9 +1,11 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"strconv"
@@ -21,29 +23,69 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// migrationLockTimeout is how long a migration waits for a lock on a table. All who use
-// the table wait behind it meanwhile, while somebody's dump or open transaction may hold
-// it for hours: so a migration gives up soon, and is tried again. It is longer than
-// Postgres's deadlock_timeout, after which an autovacuum makes way.
-const migrationLockTimeout = 2 * time.Second
+const (
+	// firstLockTimeout is how long the first try of a migration waits for a lock on a
+	// table. All who use the table wait behind it meanwhile, while somebody's dump or open
+	// transaction may hold it for hours: so a try gives up soon. It is longer than
+	// Postgres's deadlock_timeout, after which an autovacuum makes way.
+	firstLockTimeout = 2 * time.Second
+	// maxLockTimeout is how long a try waits at most. Each waits for twice as long as the
+	// one before: where there is always somebody at work, only who waits for longer than
+	// each of their transactions takes gets the lock.
+	maxLockTimeout = 30 * time.Second
+	// lockRest is how many times as long others then have the tables to themselves.
+	lockRest = 4
+)
 
-// Migrate brings the schema of the database up to date. Any number of callers
-// may do so at once: an advisory lock lets one work and the others wait. A
-// schema newer than this program's is left alone, and so is one that is being
-// restored. Errors that say history.ErrUnavailable pass: try again.
+// Migrate brings the schema of the database up to date, in one try of a Migration.
 func Migrate(ctx context.Context, dsn string) error {
+	return (&Migration{DSN: dsn}).Try(ctx)
+}
+
+// Migration brings the schema of a database up to date, try by try. It is for one caller
+// at a time; there may be any number of them.
+type Migration struct {
+	DSN string
+	// LockTimeout is how long the next try waits for a lock on a table; 2 s if zero.
+	LockTimeout time.Duration
+
+	// failure is of the last try, if that got no lock, and there is no other before next.
+	failure error
+	next    time.Time
+}
+
+// Try brings the schema up to date. Any number of callers may do so at once: an advisory
+// lock lets one work and the others wait. A schema newer than this program's is left
+// alone, and so is one that is being restored. Errors that say history.ErrUnavailable
+// pass: try again. Soon after a try that got no lock, Try returns the same error at once.
+func (m *Migration) Try(ctx context.Context) error {
+	if m.failure != nil && time.Now().Before(m.next) {
+		return m.failure
+	}
+	wait := cmp.Or(m.LockTimeout, firstLockTimeout)
+	err := migrate(ctx, m.DSN, wait)
+	m.failure, m.LockTimeout = nil, firstLockTimeout
+	if lockedOut(err) {
+		m.failure, m.LockTimeout = err, min(2*wait, maxLockTimeout)
+		m.next = time.Now().Add(lockRest * wait)
+	}
+	return err
+}
+
+func migrate(ctx context.Context, dsn string, lockTimeout time.Duration) error {
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		return fmt.Errorf("the DSN of the history database is malformed: %w", err)
 	}
 	config.ConnectTimeout = connectTimeout
-	config.RuntimeParams["lock_timeout"] = milliseconds(migrationLockTimeout)
+	config.RuntimeParams["lock_timeout"] = milliseconds(lockTimeout)
 	db := stdlib.OpenDB(*config)
 	defer db.Close()
 
 	if err := db.PingContext(ctx); err != nil {
 		return wrap(err, "connect to migrate the history database")
 	}
+	// Without the lock, since it is not taken where there is nothing to do.
 	if err := notBeingRestored(ctx, db); err != nil {
 		return err
 	}
@@ -56,14 +98,35 @@ func Migrate(ctx context.Context, dsn string) error {
 		return fmt.Errorf("prepare the migration of the history database: %w", err)
 	}
 	provider, err := goose.NewProvider(goose.DialectPostgres, db, files,
-		goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true))
+		goose.WithSessionLocker(wholeLocker{locker}), goose.WithDisableGlobalRegistry(true))
 	if err != nil {
 		return fmt.Errorf("prepare the migration of the history database: %w", err)
 	}
-	if _, err := provider.Up(ctx); err != nil {
-		return wrap(err, "migrate the history database")
+	_, err = provider.Up(ctx)
+	if errors.Is(err, errRestoring) {
+		return errRestoring
+	}
+	return wrap(err, "migrate the history database")
+}
+
+// wholeLocker takes the lock of migrations, unless the database is being restored. Who
+// asked before may have waited for the lock until a restore has begun.
+type wholeLocker struct{ lock.SessionLocker }
+
+// SessionLock implements lock.SessionLocker.
+func (l wholeLocker) SessionLock(ctx context.Context, conn *sql.Conn) error {
+	if err := l.SessionLocker.SessionLock(ctx, conn); err != nil {
+		return err
+	}
+	if err := notBeingRestored(ctx, conn); err != nil {
+		return errors.Join(err, l.SessionUnlock(context.WithoutCancel(ctx), conn))
 	}
 	return nil
+}
+
+// querier is a database or a connection to it.
+type querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
 // errRestoring says that the database is not whole yet.
@@ -72,7 +135,7 @@ var errRestoring = fmt.Errorf("%w: it is being restored, and is not whole yet: i
 // notBeingRestored returns errRestoring if only a part of the schema is there, as of a
 // dump that is being restored: a migration would work on that part, and have the rest
 // fail. An empty database is to be migrated.
-func notBeingRestored(ctx context.Context, db *sql.DB) error {
+func notBeingRestored(ctx context.Context, db querier) error {
 	newest, err := newestMigration()
 	if err != nil {
 		return err
@@ -96,7 +159,7 @@ func notBeingRestored(ctx context.Context, db *sql.DB) error {
 		return wrap(err, "read the version of the schema of the history database")
 	}
 	begun := version == 0 && !tables && !restoring
-	if !whole && !begun && version < newest {
+	if !whole && !begun && version <= newest {
 		return errRestoring
 	}
 	return nil
@@ -112,7 +175,9 @@ const schemaQuery = `SELECT coalesce(max(version_id) FILTER (WHERE is_applied), 
 		AND NOT ` + restoreRuns + `
 	FROM goose_db_version`
 
-// restoreRuns tells whether somebody restores a dump.
+// restoreRuns tells whether somebody restores a dump with pg_restore. Of the sessions of
+// other users, only who may read pg_stat_activity (pg_read_all_stats) sees the names: the
+// keys have to be enough.
 const restoreRuns = `EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'pg_restore')`
 
 // SchemaIsOlder says that the schema is whole and of before this program, as after a

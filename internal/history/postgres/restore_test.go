@@ -1,8 +1,11 @@
 package postgres_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,32 +15,40 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/onsi/gomega"
+	"github.com/pressly/goose/v3/lock"
 
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres"
 	"github.com/clew-dev/clew/internal/testing/pgtest"
 )
 
-// What the chart's README tells to put before and after a dump. Without the end, as of a
-// dump that is cut off, nothing changes.
-const (
-	replaceAll = "BEGIN; LOCK TABLE tasks; ALTER SCHEMA public RENAME TO replaced; CREATE SCHEMA public;\n"
-	endReplace = "COMMIT;\n"
-)
-
-// TestADumpOfAnySchemaTakesThePlaceOfWhatThereIs: as the chart's README says, while
-// servers write and migrate.
-func TestADumpOfAnySchemaTakesThePlaceOfWhatThereIs(t *testing.T) {
+// TestRestores are of dumps, which one cluster is enough for.
+func TestRestores(t *testing.T) {
 	server := ownServer(t)
+	for name, test := range map[string]func(t *testing.T, server *pgtest.Server){
+		"a dump takes the place of what there is":                    dumpTakesThePlace,
+		"a dump that is cut off takes the place of nothing":          cutOffTakesNothing,
+		"what a clean restore leaves behind stops no migration":      cleanRestoreLeaves,
+		"a plain dump is not migrated before its last key":           plainDumpIsNotMigrated,
+		"a restore that begins while a migration waits is let alone": restoreWhileMigrationWaits,
+		"a migration does not have all wait for who reads":           migrationGivesWay,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, server) })
+	}
+}
+
+// dumpTakesThePlace: as the chart's README says, while servers write and migrate.
+func dumpTakesThePlace(t *testing.T, server *pgtest.Server) {
 	want := schemaOf(t, server, server.Database(t))
-	for _, version := range versions(t) {
+	for _, version := range someVersions(t) {
 		t.Run(fmt.Sprint("schema ", version), func(t *testing.T) {
-			g := gomega.NewWithT(t)
-			dump := dumpOfSchema(t, server, version)
-			live := server.Database(t)
+			g, live := gomega.NewWithT(t), server.Database(t)
+			folder := t.TempDir()
+			g.Expect(asWritten(t, server, folder, dumping(t), databaseOfSchema(t, server, version))).To(gomega.ContainSubstring("dump complete"))
 			stop := runServer(t, live)
-			run(t, server, replaceAll+dump+endReplace, "psql", "--no-psqlrc", "--set", "ON_ERROR_STOP=1", live)
+			g.Expect(asWritten(t, server, folder, restoring(t), live)).To(gomega.HaveSuffix("\nrestored\n"))
 			store := openAt(t, live)
 			g.Eventually(func() (bool, error) { return store.SchemaIsOlder(t.Context()) }).WithTimeout(time.Minute).Should(gomega.BeFalse())
 			stop()
@@ -45,24 +56,47 @@ func TestADumpOfAnySchemaTakesThePlaceOfWhatThereIs(t *testing.T) {
 			state, err := store.TaskState(t.Context(), "uid-of-a")
 			g.Expect(err).NotTo(gomega.HaveOccurred())
 			g.Expect(state.LastSequence).To(gomega.Equal(int64(7)))
+			g.Expect(asWritten(t, server, folder, dumping(t), live)).To(gomega.ContainSubstring("dump complete"), "what was there before is not in it")
 			_, err = connect(t, live).Exec(t.Context(), "DROP SCHEMA replaced CASCADE")
 			g.Expect(err).NotTo(gomega.HaveOccurred())
+			g.Expect(asWritten(t, server, folder, restoring(t), live)).To(gomega.HaveSuffix("\nrestored\n"))
 		})
 	}
 }
 
-// TestADumpThatIsCutOffTakesThePlaceOfNothing.
-func TestADumpThatIsCutOffTakesThePlaceOfNothing(t *testing.T) {
-	g, server := gomega.NewWithT(t), ownServer(t)
-	dump, live := dumpOfSchema(t, server, 18), server.Database(t)
-	run(t, server, replaceAll+dump, "psql", "--no-psqlrc", "--set", "ON_ERROR_STOP=1", live)
-	g.Expect(openAt(t, live).TaskState(t.Context(), "uid-of-a")).Error().To(gomega.MatchError(history.ErrNotFound))
+// cutOffTakesNothing: when it was made, or on its way to Postgres. Nor does one for which
+// there is no lock.
+func cutOffTakesNothing(t *testing.T, server *pgtest.Server) {
+	g, live, folder := gomega.NewWithT(t), server.Database(t), t.TempDir()
+	_, err := openAt(t, live).Begin(t.Context(), taskNamed("a"), 1, nil, history.BeginOptions{})
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	_, err = asWritten(t, server, folder, dumping(t), "dbname=missing")
+	g.Expect(err).To(gomega.HaveOccurred())
+	dump := run(t, server, "", "pg_dump", live)
+	middle := strings.Index(dump, "CREATE TABLE public.tasks ")
+	for _, cut := range []string{"", dump[:middle], dump[:strings.Index(dump, "-- PostgreSQL database dump complete")]} {
+		g.Expect(os.WriteFile(filepath.Join(folder, "clew.sql.gz"), gzipped(t, cut), 0o600)).To(gomega.Succeed())
+		said, err := asWritten(t, server, folder, restoring(t), live)
+		g.Expect(err).To(gomega.HaveOccurred())
+		g.Expect(said).NotTo(gomega.ContainSubstring("restored"))
+	}
+	g.Expect(os.WriteFile(filepath.Join(folder, "clew.sql.gz"), gzipped(t, dump), 0o600)).To(gomega.Succeed())
+	g.Expect(asWritten(t, server, folder, strings.Replace(restoring(t), "'cat >", "'head -n 100 >", 1), live)).NotTo(gomega.ContainSubstring("restored"))
+	reader, err := connect(t, live).Begin(t.Context())
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	_, err = reader.Exec(t.Context(), "SELECT FROM tasks")
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	_, err = asWritten(t, server, folder, strings.Replace(restoring(t), "'10s'", "'50ms'", 1), live)
+	g.Expect(err).To(gomega.MatchError(gomega.ContainSubstring("lock timeout")), "nobody waits long behind it")
+	g.Expect(reader.Rollback(t.Context())).To(gomega.Succeed())
+	g.Expect(count(t, live, "tasks")).To(gomega.Equal(1))
+	g.Expect(count(t, live, "pg_namespace WHERE nspname = 'replaced'")).To(gomega.BeZero())
 }
 
-// TestWhatACleanRestoreLeavesBehindDoesNotStopMigrations: pg_restore --clean removes only
+// cleanRestoreLeaves: pg_restore --clean removes only
 // what is in the dump.
-func TestWhatACleanRestoreLeavesBehindDoesNotStopMigrations(t *testing.T) {
-	g, server := gomega.NewWithT(t), ownServer(t)
+func cleanRestoreLeaves(t *testing.T, server *pgtest.Server) {
+	g := gomega.NewWithT(t)
 	dump, live := filepath.Join(t.TempDir(), "dump"), server.Database(t)
 	_, err := connect(t, live).Exec(t.Context(), "INSERT INTO recorded_transitions VALUES ('uid-of-a', 29)")
 	g.Expect(err).NotTo(gomega.HaveOccurred())
@@ -74,11 +108,10 @@ func TestWhatACleanRestoreLeavesBehindDoesNotStopMigrations(t *testing.T) {
 	g.Expect(count(t, live, "recorded_transitions")).To(gomega.BeZero(), "the older copy may lack those transitions")
 }
 
-// TestAPlainDumpIsNotMigratedBeforeItsLastKey: psql does not say that it restores one.
-func TestAPlainDumpIsNotMigratedBeforeItsLastKey(t *testing.T) {
-	g, server := gomega.NewWithT(t), ownServer(t)
-	all := versions(t)
-	for _, version := range all[:len(all)-1] {
+// plainDumpIsNotMigrated: psql does not say that it restores one.
+func plainDumpIsNotMigrated(t *testing.T, server *pgtest.Server) {
+	g := gomega.NewWithT(t)
+	for _, version := range someVersions(t) {
 		dump, dsn := dumpOfSchema(t, server, version), emptyDatabase(t, server.Database(t))
 		store := openAt(t, dsn)
 		key := strings.Index(dump, "ADD CONSTRAINT goose_db_version_pkey")
@@ -97,21 +130,66 @@ func TestAPlainDumpIsNotMigratedBeforeItsLastKey(t *testing.T) {
 	}
 }
 
-// TestAMigrationDoesNotHaveAllWaitForWhoReads: it waits for a table's lock for a moment,
-// and all others behind it.
-func TestAMigrationDoesNotHaveAllWaitForWhoReads(t *testing.T) {
-	g, server := gomega.NewWithT(t), ownServer(t)
-	dsn := databaseOfSchema(t, server, 15)
-	reader, err := connect(t, dsn).Begin(t.Context())
-	g.Expect(err).NotTo(gomega.HaveOccurred())
-	_, err = reader.Exec(t.Context(), "SELECT FROM tasks")
-	g.Expect(err).NotTo(gomega.HaveOccurred())
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+// restoreWhileMigrationWaits: for another one, which has the lock.
+func restoreWhileMigrationWaits(t *testing.T, server *pgtest.Server) {
+	g, dsn := gomega.NewWithT(t), databaseOfSchema(t, server, 17)
+	conn := connect(t, dsn)
+	do := func(statement string) {
+		t.Helper()
+		_, err := conn.Exec(t.Context(), statement, pgx.QueryExecModeSimpleProtocol)
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+	}
+	do(fmt.Sprintf("SELECT pg_advisory_lock(%d)", lock.DefaultLockID))
+	migrated := make(chan error, 1)
+	go func() { migrated <- postgres.Migrate(t.Context(), dsn) }()
+	eventuallySessions(t, dsn, "query LIKE 'SELECT pg_try_advisory_lock%'", 1)
+	do("ALTER TABLE goose_db_version DROP CONSTRAINT goose_db_version_pkey")
+	do("SELECT pg_advisory_unlock_all()")
+	g.Expect(<-migrated).To(gomega.MatchError(gomega.ContainSubstring("being restored")))
+	do("ALTER TABLE goose_db_version ADD PRIMARY KEY (id)")
+	g.Expect(postgres.Migrate(t.Context(), dsn)).To(gomega.Succeed(), "the lock is free again")
+}
+
+// migrationGivesWay: it waits for a table's lock for a moment, and all others behind it.
+// Then it has them work, and waits for longer, until it outlasts each of many that
+// overlap.
+func migrationGivesWay(t *testing.T, server *pgtest.Server) {
+	g, dsn := gomega.NewWithT(t), databaseOfSchema(t, server, 15)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	var readers sync.WaitGroup
+	defer readers.Wait()
 	defer cancel()
-	err = postgres.Migrate(ctx, dsn)
-	g.Expect(err).To(gomega.And(gomega.MatchError(history.ErrUnavailable), gomega.MatchError(gomega.ContainSubstring("lock timeout"))))
-	g.Expect(reader.Rollback(t.Context())).To(gomega.Succeed())
-	g.Expect(postgres.Migrate(t.Context(), dsn)).To(gomega.Succeed())
+	first, err := connect(t, dsn).Begin(ctx)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	_, err = first.Exec(ctx, "SELECT FROM tasks")
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	migration := &postgres.Migration{DSN: dsn, LockTimeout: 20 * time.Millisecond}
+	failure := migration.Try(ctx)
+	g.Expect(failure).To(gomega.And(gomega.MatchError(history.ErrUnavailable), gomega.MatchError(gomega.ContainSubstring("lock timeout"))))
+	g.Expect(migration.LockTimeout).To(gomega.Equal(40 * time.Millisecond))
+	for i := range 4 {
+		conn := connect(t, dsn)
+		readers.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = conn.Exec(ctx, "SELECT pg_sleep($1) FROM tasks", 0.2+0.05*float64(i))
+			}
+		})
+	}
+	eventuallySessions(t, dsn, "wait_event = 'PgSleep'", 4)
+	g.Expect(first.Rollback(ctx)).To(gomega.Succeed())
+	g.Eventually(func() error { return migration.Try(ctx) }).WithTimeout(time.Minute).Should(gomega.Succeed())
+	g.Expect(migration.LockTimeout).To(gomega.Equal(2 * time.Second))
+}
+
+// eventuallySessions waits until so many of the database's sessions are in a state.
+func eventuallySessions(t *testing.T, dsn, state string, want int) {
+	t.Helper()
+	conn := connect(t, dsn)
+	gomega.NewWithT(t).Eventually(func() (found int, err error) {
+		err = conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND pid <> pg_backend_pid() AND `+state).Scan(&found)
+		return found, err
+	}).WithTimeout(time.Minute).Should(gomega.Equal(want))
 }
 
 // versions are those of all migrations.
@@ -130,6 +208,77 @@ func versions(t *testing.T) (all []int64) {
 		all = append(all, version)
 	}
 	return all
+}
+
+// someVersions are the oldest, the newest and one in between.
+func someVersions(t *testing.T) []int64 {
+	t.Helper()
+	all := versions(t)
+	return []int64{all[0], all[len(all)/2], all[len(all)-1]}
+}
+
+// dumping and restoring are what the chart's README tells to type.
+func dumping(t *testing.T) string   { return typed(t)[1] }
+func restoring(t *testing.T) string { return typed(t)[2] }
+
+// typed are the first commands under "Restoring": what the others use, and these.
+func typed(t *testing.T) (blocks []string) {
+	t.Helper()
+	readme, err := os.ReadFile("../../../charts/clew/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(readme), "**Restoring.**")
+	for paragraph := range strings.SplitSeq(text, "\n\n") {
+		if strings.HasPrefix(paragraph, "    ") {
+			blocks = append(blocks, paragraph)
+		}
+	}
+	if len(blocks) < 3 {
+		t.Fatalf("the chart's README does not tell how to restore: %q", blocks)
+	}
+	return blocks[:3]
+}
+
+// asWritten types commands of the chart's README, with a database and a folder of the
+// test in place of the pod's, and returns what they say.
+func asWritten(t *testing.T, server *pgtest.Server, folder, commands, dsn string) (string, error) {
+	t.Helper()
+	pod := filepath.Join(folder, "pod")
+	if err := os.MkdirAll(pod, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	kubectl := "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nshift\nexec \"$@\"\n"
+	if err := os.WriteFile(filepath.Join(pod, "kubectl"), []byte(kubectl), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const address, data = "--host /run/clew --username clew clew", "/var/lib/postgresql/clew/"
+	if !strings.Contains(commands, address) {
+		t.Fatalf("%s is not in %s", address, commands)
+	}
+	commands = strings.NewReplacer(address, `--dbname "$DATABASE"`, data, pod+"/").Replace(typed(t)[0] + "\n" + commands)
+	command := exec.CommandContext(t.Context(), "bash", "-c", commands)
+	command.Dir = folder
+	path := pod + ":" + filepath.Dir(server.Program("psql")) + ":" + os.Getenv("PATH")
+	command.Env = append(os.Environ(), "PATH="+path, "DATABASE="+dsn)
+	out, err := command.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, out)
+	}
+	return string(out), err
+}
+
+func gzipped(t *testing.T, text string) []byte {
+	t.Helper()
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	if _, err := io.WriteString(w, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return packed.Bytes()
 }
 
 // databaseOfSchema is one with a task, as a program of that time left it.
