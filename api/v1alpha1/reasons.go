@@ -140,8 +140,8 @@ const (
 	// ReasonHistoryGap: records of the task are lost for good; status.lostRecords
 	// counts them.
 	ReasonHistoryGap = "HistoryGap"
-	// ReasonUncountedHistoryGap: records of the task are lost for good with its volume,
-	// which alone could tell how many. No number acknowledges that.
+	// ReasonUncountedHistoryGap: a former version of Clew told that records of the task
+	// are lost for good, and did not count them. No number acknowledges that.
 	ReasonUncountedHistoryGap = "UncountedHistoryGap"
 	// ReasonLossAcknowledged: all records that are lost are covered by
 	// spec.acknowledge.

@@ -253,8 +253,8 @@ type HistoryEntry struct {
 	Checkpoint int64 `json:"checkpoint,omitempty"`
 }
 
-// UncountedLoss is a loss of records that nobody could count: they went with the
-// task's volume, which alone could tell how many they were.
+// UncountedLoss is a loss of records that a former version of Clew did not count: they
+// went with the task's volume. This version counts them.
 type UncountedLoss struct {
 	// time at which it became known.
 	// +required
@@ -326,8 +326,8 @@ type TaskStatus struct {
 	// spec.acknowledge is absent, or has another number.
 	// +optional
 	EndedAcknowledgement int64 `json:"endedAcknowledgement,omitempty"`
-	// uncountedLoss is the newest loss of records that nobody could count. It stays, and
-	// while it is there the condition HistoryComplete is False.
+	// uncountedLoss is a loss of records that a former version of Clew told of, and did
+	// not count. It stays, and while it is there the condition HistoryComplete is False.
 	// +optional
 	UncountedLoss *UncountedLoss `json:"uncountedLoss,omitempty"`
 	// leftOutRecords counts the records that are not in the history, or not in full,
@@ -340,9 +340,6 @@ type TaskStatus struct {
 	// less was put back to an older copy.
 	// +optional
 	RecordSequence int64 `json:"recordSequence,omitempty"`
-	// recordAttempt is the attempt that the history store then knew as the newest.
-	// +optional
-	RecordAttempt int64 `json:"recordAttempt,omitempty"`
 	// messageCount counts messages of the conversation's active branch, as of the
 	// latest checkpoint or transition; the history store has the count of now.
 	// +optional

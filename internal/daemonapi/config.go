@@ -248,10 +248,6 @@ type PrepareResult struct {
 	// NewestAttempt is set where the volume or the gitstore has seen a newer attempt
 	// than this one: the next one must have a higher number.
 	NewestAttempt int64 `json:"newestAttempt,omitempty"`
-	// VolumeSequence is the newest record that the volume had, or goes on from, before
-	// this attempt added its own: what came after it the volume cannot send again. nil
-	// from daemons of before, and where prepare did not come so far.
-	VolumeSequence *int64 `json:"volumeSequence,omitempty"`
 	// Permanent says that another try cannot help until somebody acts.
 	Permanent bool `json:"permanent,omitempty"`
 	// Operation is the id of the operation that is complete, OperationKind its

@@ -43,10 +43,10 @@ func (s *scene) storeGoesBack(number int64) *scene {
 	return s
 }
 
-// preparedWith has the newest pod prepared on a volume that had the records up to one.
-func (s *scene) preparedWith(sequence int64) {
+// isPrepared has the newest pod prepared.
+func (s *scene) isPrepared() {
 	s.Helper()
-	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared, VolumeSequence: &sequence})
+	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})
 }
 
 func complete(s *scene) *metav1.Condition {
@@ -93,7 +93,7 @@ func TestATaskAtRestTellsWhatTheHistoryStoreHasLost(t *testing.T) {
 			s.step()
 			g.Expect(complete(s).Reason).To(gomega.Equal(v1alpha1.ReasonHistoryBehind), "nothing was sent yet")
 			s.storeGoesBack(3)
-			s.preparedWith(20)
+			s.isPrepared()
 			s.after(time.Second).step()
 			g.Expect(complete(s)).To(gomega.BeNil())
 		})
@@ -101,7 +101,7 @@ func TestATaskAtRestTellsWhatTheHistoryStoreHasLost(t *testing.T) {
 }
 
 // TestWhatTheVolumeDoesNotHaveEitherIsAGap: it was lost, or the records are older
-// than what it keeps.
+// than what it keeps. The next pod tells how many they are.
 func TestWhatTheVolumeDoesNotHaveEitherIsAGap(t *testing.T) {
 	g := gomega.NewWithT(t)
 	s := atRest(t, 1)
@@ -109,20 +109,18 @@ func TestWhatTheVolumeDoesNotHaveEitherIsAGap(t *testing.T) {
 	s.storeGoesBack(1).after(time.Minute).step()
 	g.Expect(s.wantCondition(v1alpha1.TaskHistoryComplete).Message).To(gomega.ContainSubstring("went with the task's volume"))
 	s.change(builders.Resume("r1")).step()
-	s.preparedWith(5)
+	s.isPrepared()
 	s.agentRuns()
 	s.after(time.Minute).step()
+	g.Expect(s.wantCondition(v1alpha1.TaskHistoryComplete).Reason).To(gomega.Equal(v1alpha1.ReasonHistoryBehind), "nothing was sent yet")
+	s.o.History.State.LastSequence, s.o.History.State.LostRecords = 21, 15
+	s.after(time.Minute).step()
 	c := s.wantCondition(v1alpha1.TaskHistoryComplete)
-	g.Expect(c.Reason).To(gomega.Equal(v1alpha1.ReasonUncountedHistoryGap))
-	g.Expect(c.Message).To(gomega.And(gomega.ContainSubstring("up to checkpoint 1 of 3"), gomega.ContainSubstring("lost for good")))
+	g.Expect(c.Reason).To(gomega.Equal(v1alpha1.ReasonHistoryGap))
+	g.Expect(c.Message).To(gomega.ContainSubstring("15 records of this task are lost for good"))
 	g.Expect(s.status().LatestCheckpoint.Number).To(gomega.Equal(int64(1)), "the store's word counts again")
-	told := 0
-	for _, e := range s.status().History {
-		if e.Reason == v1alpha1.EventHistoryGap {
-			told++
-		}
-	}
-	g.Expect(told).To(gomega.Equal(1))
+	g.Expect(s.status().RecordSequence).To(gomega.Equal(int64(21)))
+	g.Expect(s.entries(v1alpha1.EventHistoryGap)).To(gomega.HaveLen(1))
 }
 
 // A pod was prepared while the store had everything, or had been sent it. What such a
@@ -141,7 +139,7 @@ func TestAStoreThatIsPutBackWhileAPodIsPreparedIsSentTheRestAgain(t *testing.T) 
 			s.change(builders.Resume("r1")).step()
 			s.storeGoesBack(test.whilePrepared).after(time.Minute).step()
 			g.Expect(complete(s).Reason).To(gomega.Equal(v1alpha1.ReasonHistoryBehind))
-			s.preparedWith(20)
+			s.isPrepared()
 			s.agentRuns()
 			for range 3 {
 				s.after(time.Minute).step()
@@ -164,7 +162,7 @@ func TestAStoreThatIsPutBackUnderAnAgentIsSentTheRestAgain(t *testing.T) {
 	s := atRest(t, 1)
 	s.change(builders.Resume("r1")).step()
 	s.o.History.State.Attempt = 2
-	s.preparedWith(20)
+	s.isPrepared()
 	s.agentRuns()
 	s.record(v1alpha1.TriggerToolCalls)
 	s.o.History.State.LastSequence = 30
@@ -187,19 +185,6 @@ func TestAStoreThatIsPutBackUnderAnAgentIsSentTheRestAgain(t *testing.T) {
 	g.Expect(s.status().UncountedLoss).To(gomega.BeNil())
 }
 
-// A daemon of before does not tell what its volume had: nothing is said to be lost.
-func TestNoLossIsToldWhereNobodyKnowsWhatTheVolumeHad(t *testing.T) {
-	g := gomega.NewWithT(t)
-	s := atRest(t, 1)
-	s.storeGoesBack(1).after(time.Minute).step()
-	s.change(builders.Resume("r1")).step()
-	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})
-	s.agentRuns()
-	s.after(time.Minute).step()
-	g.Expect(complete(s).Reason).To(gomega.Equal(v1alpha1.ReasonHistoryBehind))
-	g.Expect(s.status().UncountedLoss).To(gomega.BeNil())
-}
-
 // TestAStoreThatLacksTheNewestRecordsIsBehind: the last record of a task at rest is
 // that the gitstore has its last checkpoint.
 func TestAStoreThatLacksTheNewestRecordsIsBehind(t *testing.T) {
@@ -217,24 +202,25 @@ func TestAStoreThatLacksTheNewestRecordsIsBehind(t *testing.T) {
 }
 
 // TestAStoreThatHasNoCheckpointIsNotBehindForEver: the task's volume was lost as well,
-// and the attempt that found that ended before it recorded a checkpoint.
+// and the attempt that found that ended before it recorded a checkpoint, and before the
+// manager looked.
 func TestAStoreThatHasNoCheckpointIsNotBehindForEver(t *testing.T) {
 	g := gomega.NewWithT(t)
 	s := atRest(t, 1)
 	s.o.Claim = nil
 	s.storeGoesBack(0).after(time.Minute).step()
+	g.Expect(complete(s).Reason).To(gomega.Equal(v1alpha1.ReasonHistoryBehind))
 	s.change(builders.Resume("r1")).step()
-	s.preparedWith(0)
+	s.isPrepared()
 	s.agentRuns()
-	s.after(time.Minute).step()
-	g.Expect(s.wantCondition(v1alpha1.TaskHistoryComplete).Reason).To(gomega.Equal(v1alpha1.ReasonUncountedHistoryGap))
-	s.o.History.State.LastSequence, s.o.History.State.Attempt = 2, 2
 	s.agentExits(1)
 	s.podFinishes()
 	s.o.Pods = nil
+	s.after(time.Minute).step()
+	s.o.History.State.LastSequence, s.o.History.State.Attempt, s.o.History.State.LostRecords = 23, 2, 20
 	for range 2 {
 		s.after(time.Hour).step()
-		g.Expect(s.wantCondition(v1alpha1.TaskHistoryComplete).Reason).To(gomega.Equal(v1alpha1.ReasonUncountedHistoryGap))
+		g.Expect(s.wantCondition(v1alpha1.TaskHistoryComplete).Reason).To(gomega.Equal(v1alpha1.ReasonHistoryGap))
 	}
 	g.Expect(s.status().LatestCheckpoint).To(gomega.BeNil())
 
@@ -243,4 +229,17 @@ func TestAStoreThatHasNoCheckpointIsNotBehindForEver(t *testing.T) {
 	s.after(time.Hour).step()
 	g.Expect(s.plans[0].Checkpoints).To(gomega.HaveValue(gomega.Equal(Range{After: 3, UpTo: 4})))
 	g.Expect(s.status().CheckpointObjectsThrough).To(gomega.BeNil())
+}
+
+// TestAStatusThatTellsOfNoRecordsGoesByTheNumbers: a former version wrote it.
+func TestAStatusThatTellsOfNoRecordsGoesByTheNumbers(t *testing.T) {
+	g := gomega.NewWithT(t)
+	s := atRest(t, 1)
+	s.status().RecordSequence = 0
+	s.storeGoesBack(1).after(time.Minute).step()
+	g.Expect(complete(s).Reason).To(gomega.Equal(v1alpha1.ReasonHistoryBehind))
+	s.o.History.State.Latest.Number = 4 // the next pod's
+	s.after(time.Minute).step()
+	g.Expect(complete(s)).To(gomega.BeNil())
+	g.Expect(s.status().RecordSequence).To(gomega.Equal(int64(5)))
 }

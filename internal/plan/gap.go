@@ -61,28 +61,17 @@ func (d *decision) enterGap() {
 	if known > d.old.AcknowledgedLostRecords {
 		d.entry(v1alpha1.EventLossAcknowledged, somebody(d.acknowledgeRequester()), fmt.Sprintf("%d of %s acknowledged", known, countLost(lost)))
 	}
-	d.noteUncounted()
+	d.keepUncounted()
 	d.reportGap()
 }
 
-// noteUncounted notes a loss that nobody can count: the history store was seen to lack
-// what the status tells of, and so was the task's volume. A former version told of it in
-// the condition alone, and without a number.
-func (d *decision) noteUncounted() {
+// keepUncounted keeps the word of a former version, which told of a loss in the condition
+// alone, and without a number.
+func (d *decision) keepUncounted() {
 	was := d.find(v1alpha1.TaskHistoryComplete)
-	switch {
-	case d.volumeLacks() && !d.toldInThisAttempt():
-		d.s.UncountedLoss = &v1alpha1.UncountedLoss{Time: metav1.NewTime(d.now), Message: cut(d.behindMessage())}
-		d.entry(v1alpha1.EventHistoryGap, clew, d.s.UncountedLoss.Message)
-	case was != nil && d.s.UncountedLoss == nil && was.Reason == v1alpha1.ReasonHistoryGap && d.old.LostRecords == 0:
+	if was != nil && d.s.UncountedLoss == nil && was.Reason == v1alpha1.ReasonHistoryGap && d.old.LostRecords == 0 {
 		d.s.UncountedLoss = &v1alpha1.UncountedLoss{Time: was.LastTransitionTime, Message: cut(was.Message)}
 	}
-}
-
-// toldInThisAttempt says that an uncounted loss was noted since the newest attempt began.
-func (d *decision) toldInThisAttempt() bool {
-	loss, a := d.old.UncountedLoss, d.old.Attempts[len(d.old.Attempts)-1]
-	return loss != nil && !loss.Time.Before(a.StartTime)
 }
 
 // reportGap computes the condition from what the status tells.

@@ -122,9 +122,3 @@ func (d *decision) noted(key string) bool {
 func (d *decision) undone(rewind string) bool {
 	return d.noted(daemonapi.OperationUndoneKey(daemonapi.OperationRewind, rewind))
 }
-
-// historyBehind says that it is the history store that was put back to an older
-// copy, and that a pod may yet send it again what it lost.
-func (d *decision) historyBehind() bool {
-	return d.o.History.Known && d.o.History.State.LastSequence < d.old.RecordSequence && !d.volumeLacks()
-}

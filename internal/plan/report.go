@@ -282,8 +282,8 @@ func (d *decision) fold() {
 	}
 	state := d.o.History.State
 	d.s.CheckpointCount = state.CheckpointCount
-	if !d.historyBehind() {
-		d.s.RecordSequence, d.s.RecordAttempt = state.LastSequence, state.Attempt
+	if !d.o.History.Deleted {
+		d.s.RecordSequence = state.LastSequence
 	}
 	d.s.LeftOutRecords = state.LeftOutRecords
 	d.s.MessageCount, d.s.ToolCallCount = state.Totals.Messages, state.Totals.ToolCalls

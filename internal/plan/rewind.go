@@ -62,7 +62,7 @@ func (d *decision) considerRewind() {
 	case r.To.CheckpointRef != nil:
 		d.await(r, time.Second, v1alpha1.ReasonCheckpointNotReady,
 			fmt.Sprintf("Checkpoint %q has just been taken: the rewind begins when its status is there", r.To.CheckpointRef.Name))
-	case d.historyBehind():
+	case d.behind():
 		d.await(r, d.o.Limits.RetryBase, v1alpha1.ReasonHistoryStoreWentBack,
 			"the history store was put back to an older copy: where it goes is found out when the task's pod has sent again what the store lost; if no pod runs, resume the task, or name a checkpoint to go back to")
 	default:
@@ -107,7 +107,7 @@ func (d *decision) resolveRewind(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus,
 	case !ok:
 		return nil, &Hindrance{v1alpha1.ReasonInvalidOperation,
 			"rewind.to names no place: set one of checkpointRef, message, time and messagesBack, and give the rewind a new id"}
-	case !answer.Known, d.historyBehind():
+	case !answer.Known, d.behind():
 		return nil, nil
 	case answer.Damaged != "":
 		return nil, &Hindrance{v1alpha1.ReasonCorrupted, "the conversation was found damaged (" + answer.Damaged +

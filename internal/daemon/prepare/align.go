@@ -52,7 +52,6 @@ func (p *preparer) align(ctx context.Context) error {
 	if err := p.goOn(state, max(stored, p.cfg.Pod.RecordSequence)); err != nil {
 		return err
 	}
-	p.result.VolumeSequence = new(p.spool.Last())
 	if err := p.taker.Recover(); err != nil {
 		return err
 	}

@@ -352,30 +352,6 @@ func TestANumberThatOnlyTheGitstoreHasIsNotGivenAgain(t *testing.T) {
 	}
 }
 
-// What came after it the volume cannot send again, should the history store lack it: it
-// is not what this attempt has added since.
-func TestPrepareTellsWhichRecordsTheVolumeHad(t *testing.T) {
-	t.Parallel()
-	w := three(t)
-	var had int64
-	w.Server.Look(w.UID, func(k *daemontest.Task) { had = k.Last() })
-	told := func(attempt int64) int64 {
-		t.Helper()
-		has := w.Prepare(attempt, nil).VolumeSequence
-		if has == nil {
-			t.Fatal("nothing is told")
-		}
-		return *has
-	}
-	w.Server.RollBack(w.UID, 3)
-	if has := told(2); has < had {
-		t.Errorf("the volume had the records up to %d, it tells of %d", had, has)
-	}
-	w.Server.RollBack(w.UID, 3)
-	w.LoseVolume()
-	expect(t, "records of an empty volume", told(3), int64(3))
-}
-
 // TestRecordsThatNobodyHasAreCounted: the store went back, the volume is lost, and the
 // manager has seen them. A prepare that fails, and a volume that is lost again, change
 // nothing about it.
@@ -413,9 +389,6 @@ func TestRecordsThatNobodyHasAreCounted(t *testing.T) {
 			}
 			r := prepared()
 			expect(t, "reason", r.Reason, "Prepared")
-			if r.VolumeSequence == nil || *r.VolumeSequence < had {
-				t.Errorf("the records go on after %v of %d", r.VolumeSequence, had)
-			}
 			w.Server.Look(w.UID, func(k *daemontest.Task) {
 				expect(t, "lost records", k.Lost, had-test.stored)
 				expect(t, "prompts", strings.Count(strings.Join(k.Lines(), "\n"), "user Do it."), 1)
