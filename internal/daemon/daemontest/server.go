@@ -353,11 +353,15 @@ func (t *Task) position() *daemonv1.Position {
 	return &daemonv1.Position{Position: int64(len(t.Active))}
 }
 
-// after is the conversation as it stood behind a record.
+// after is the conversation as it stood behind a record, but not before the task's own
+// prompt.
 func (t *Task) after(sequence int64) []*daemonv1.ConversationEntry {
 	n := slices.IndexFunc(t.Active, func(e *daemonv1.ConversationEntry) bool { return t.sequences[e] > sequence })
 	if n < 0 {
 		return t.Active
+	}
+	if n == len(t.inherited) && t.Active[n].GetMessage().GetRole() == daemonv1.Role_ROLE_USER {
+		n++
 	}
 	return t.Active[:n]
 }

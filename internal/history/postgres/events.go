@@ -44,7 +44,7 @@ func gapText(n, from, through int64, reason string) string {
 	case v1alpha1.ReasonHistoryStoreWentBack:
 		return "The history has a gap: " + what + " were lost when the history store was put back to an older copy."
 	case v1alpha1.ReasonSpoolDamaged:
-		return "The history has a gap: " + what + " were lost, since the task's volume could not be read."
+		return "The history has a gap: " + what + " were lost, since the task's volume could not be read, or was put back to an older copy."
 	}
 	return "The history has a gap: " + what + " were lost (" + shorten(clean(reason), maxToolName) + ")."
 }

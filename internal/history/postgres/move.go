@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
@@ -160,14 +161,22 @@ func (l *locked) movePoint(ctx context.Context, q *sqlc.Queries, op history.Move
 
 // recordPoint is the point of the active branch at which the conversation stood
 // behind one of the task's records. If that is lost, it is the one behind the
-// message that tells so.
+// message that tells so, and never before the task's own prompt, which nobody would
+// say again.
 func (l *locked) recordPoint(ctx context.Context, q *sqlc.Queries, sequence int64) (point, error) {
 	position, err := q.PositionAfter(ctx, sqlc.PositionAfterParams{BranchID: l.branch.ID, TaskUid: l.task.UID, Sequence: sequence})
 	if err != nil {
 		return point{}, err
 	}
 	if position == 0 {
-		return l.beginning(ctx, q)
+		first, err := q.FirstOwnMessage(ctx, sqlc.FirstOwnMessageParams{BranchID: l.branch.ID, TaskUid: l.task.UID})
+		if errors.Is(err, pgx.ErrNoRows) || err == nil && first.Role != string(conversation.RoleUser) {
+			return l.beginning(ctx, q)
+		}
+		if err != nil {
+			return point{}, err
+		}
+		position = first.Position
 	}
 	return boundaryPoint(ctx, q, l.branch, position)
 }

@@ -341,3 +341,41 @@ func TestACheckpointThatIsToldAgainStandsWhereItWasTaken(t *testing.T) {
 	w.move("back", 1)
 	g.Expect(w.texts()).To(gomega.Equal([]string{"A 1"}))
 }
+
+// TestACheckpointOfALostHistoryKeepsThePrompt: all records before the prompt are lost,
+// and nobody says it again.
+func TestACheckpointOfALostHistoryKeepsThePrompt(t *testing.T) {
+	for name, c := range map[string]struct {
+		fork bool
+		own  []history.Record
+		want []string
+	}{
+		"of a task":                       {own: []history.Record{user("Do it."), agent("3")}, want: []string{"U Do it."}},
+		"of a fork":                       {fork: true, own: []history.Record{user("Do it."), agent("3")}, want: []string{"U 1", "A 2", "U Do it."}},
+		"of a fork that inherited it":     {fork: true, own: []history.Record{agent("3")}, want: []string{"U 1", "A 2"}},
+		"of a fork that has said nothing": {fork: true, want: []string{"U 1", "A 2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			store := open(t)
+			src := begin(t, store, taskNamed("src"), 1)
+			src.append(user("1"), agent("2"), checkpoint(1))
+			w := &writer{t: t, store: store, task: taskNamed("a"), attempt: 1}
+			var source *history.Source
+			if c.fork {
+				source = &history.Source{TaskUID: src.task.UID, Checkpoint: 1, IncludeConversation: true}
+			}
+			_, err := store.Begin(t.Context(), w.task, 1, source, history.BeginOptions{})
+			g.Expect(err).NotTo(gomega.HaveOccurred())
+			_, err = store.Append(t.Context(), w.task, 1, w.number(history.Record{Gap: &history.Gap{Through: 15, Reason: v1alpha1.ReasonHistoryStoreWentBack}}))
+			g.Expect(err).NotTo(gomega.HaveOccurred())
+			w.last = 15
+			again := checkpoint(4)
+			again.Checkpoint.AfterSequence = 13
+			w.append(moveRecord(history.MoveOperation{ID: "Restore/2"}))
+			w.append(append(c.own, again)...)
+			w.append(moveRecord(history.MoveOperation{ID: "Rewind/r", Checkpoint: 4}))
+			g.Expect(w.texts()).To(gomega.Equal(c.want))
+		})
+	}
+}
