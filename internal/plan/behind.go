@@ -48,7 +48,7 @@ func (d *decision) behindMessage() string {
 	}
 	lacks += d.lacks()
 	if d.o.Claim == nil {
-		return lacks + "; the rest went with the task's volume"
+		return lacks + "; the rest went with the task's volume, and the task's next pod counts what is lost"
 	}
 	lacks += "; the task's volume keeps the rest for a while, and the next pod sends it again: "
 	if s := d.settled(); s != nil && s.reason == v1alpha1.ReasonCompleted {

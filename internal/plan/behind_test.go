@@ -223,6 +223,7 @@ func TestAStoreThatHasNoCheckpointIsNotBehindForEver(t *testing.T) {
 		g.Expect(s.wantCondition(v1alpha1.TaskHistoryComplete).Reason).To(gomega.Equal(v1alpha1.ReasonHistoryGap))
 	}
 	g.Expect(s.status().LatestCheckpoint).To(gomega.BeNil())
+	g.Expect(meta.FindStatusCondition(s.status().Conditions, v1alpha1.TaskDurable)).To(gomega.BeNil(), "there is none to be durable")
 
 	// Those that have an object get no other.
 	s.o.History.State.Latest = &history.Checkpoint{Number: 4, Attempt: 2, Trigger: string(v1alpha1.TriggerFailure), Time: s.now}

@@ -307,6 +307,7 @@ func (d *decision) forgetCheckpoint() {
 		d.s.CheckpointObjectsThrough = ptr.To(through)
 	}
 	d.s.LatestCheckpoint = nil
+	meta.RemoveStatusCondition(&d.s.Conditions, v1alpha1.TaskDurable)
 }
 
 // objectsThrough is the number up to which all checkpoints have an object.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -99,9 +100,9 @@ func (r *Reconciler) highestCheckpoint(ctx context.Context, task *v1alpha1.Task)
 	if err != nil {
 		return 0, fmt.Errorf("list the task's checkpoints: %w", err)
 	}
-	highest := int64(0)
+	highest := ptr.Deref(task.Status.CheckpointObjectsThrough, 0)
 	if latest := task.Status.LatestCheckpoint; latest != nil { // the cache may lag behind
-		highest = latest.Number
+		highest = max(highest, latest.Number)
 	}
 	for i := range list.Items {
 		highest = max(highest, list.Items[i].Status.Number)
