@@ -176,6 +176,9 @@ type State struct {
 	// Outdated says why the volume is not the one that the history was last
 	// written from. It stands until what the volume holds is kept.
 	Outdated string `json:"outdated,omitempty"`
+	// OlderCopy says that the records of an outdated volume are those that the server
+	// has or had, as far as they go: they stay.
+	OlderCopy bool `json:"olderCopy,omitempty"`
 	// TaskUID is the task the volume belongs to.
 	TaskUID string `json:"taskUID,omitempty"`
 	// Attempt is the newest attempt that used the volume.

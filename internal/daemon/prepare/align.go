@@ -24,7 +24,7 @@ import (
 //   - A server that is behind is sent again what the spool still has; the shipper
 //     does that by itself, and tells of a gap where the spool has less.
 //   - A spool that is behind goes on where the server's records end, or those that the
-//     manager has seen there: what neither has any more is a gap. If the volume is
+//     manager has seen there: what nobody has any more is a gap. If the volume is
 //     laid out it is an older copy, or somebody else wrote: what it holds is kept as a
 //     checkpoint, and the newest one is restored.
 //   - A checkpoint that counts as durable and that the gitstore has lost is pushed
@@ -32,9 +32,9 @@ import (
 
 // align makes spool and numbers go on where the server's records end.
 func (p *preparer) align(ctx context.Context) error {
-	stored, bytes := p.begun.GetLastSequence(), p.spool.Damaged()
+	bytes := p.spool.Damaged()
 	if p.spool.Unsure() {
-		if err := p.spool.SkipTo(stored); err != nil {
+		if err := p.spool.SkipTo(p.seen()); err != nil {
 			return err
 		}
 	}
@@ -49,7 +49,7 @@ func (p *preparer) align(ctx context.Context) error {
 	if err := p.settleResume(); err != nil {
 		return err
 	}
-	if err := p.goOn(state, max(stored, p.cfg.Pod.RecordSequence)); err != nil {
+	if err := p.goOn(state); err != nil {
 		return err
 	}
 	if err := p.taker.Recover(); err != nil {
@@ -70,29 +70,44 @@ func (p *preparer) align(ctx context.Context) error {
 	case state.Outdated != "" && laidOut:
 		return p.leaveVolume(ctx, "Found on a volume that was older than the history", state.Outdated)
 	case state.Outdated != "":
-		return p.journal.Update(func(s *journal.State) error { s.Outdated = ""; return nil })
+		return p.journal.Update(func(s *journal.State) error { s.Outdated, s.OlderCopy = "", false; return nil })
 	}
 	return nil
 }
 
+// seen is the newest record of the task that anybody knows the server to have had.
+func (p *preparer) seen() int64 { return max(p.begun.GetLastSequence(), p.cfg.Pod.RecordSequence) }
+
 // goOn makes the next record come after the last one that anybody has seen. What lies
 // between it and what there still is the shipper tells as a gap.
-func (p *preparer) goOn(state journal.State, last int64) error {
-	if state.Outdated != "" {
-		return p.spool.Reset(last)
+func (p *preparer) goOn(state journal.State) error {
+	if state.Outdated != "" && !state.OlderCopy || p.spool.Last() == 0 {
+		return p.spool.Reset(p.seen(), p.begun.GetLastSequence())
 	}
-	return p.spool.SkipTo(last)
+	return p.spool.SkipTo(p.seen())
 }
 
-// compareVolume notes in the journal that the volume's records are not those that
-// the server has: making the two agree takes the evidence away, and this prepare
-// may be killed before what the volume holds is kept.
+// compareVolume notes in the journal that the volume's records are not those that the
+// server has, or end before those that it once had: making the two agree takes the
+// evidence away, and this prepare may be killed before what the volume holds is kept.
 func (p *preparer) compareVolume() error {
 	parted := ship.Compare(p.begun, p.spool)
-	if !errors.Is(parted, ship.ErrForeign) {
+	foreign := errors.Is(parted, ship.ErrForeign)
+	if parted != nil && !foreign {
 		return parted
 	}
-	return p.journal.Update(func(s *journal.State) error { s.Outdated = parted.Error(); return nil })
+	last, seen := p.spool.Last(), p.seen()
+	if !foreign && (last == 0 || last >= seen) {
+		return nil
+	}
+	return p.journal.Update(func(s *journal.State) error {
+		if foreign {
+			s.Outdated, s.OlderCopy = parted.Error(), false
+		} else if s.Outdated == "" {
+			s.Outdated, s.OlderCopy = fmt.Sprintf("its records end with %d, and the server once had them through %d", last, seen), true
+		}
+		return nil
+	})
 }
 
 // agreeOnNumbers makes the numbers of checkpoints go on after the highest one that
@@ -150,7 +165,7 @@ func (p *preparer) leaveVolume(ctx context.Context, message, why string) error {
 	}
 	_, err = p.taker.Take(ctx, checkpoint.Request{Trigger: triggerDrift, Message: message,
 		Also: func(s *journal.State, _ journal.Point) {
-			s.Layout, s.Clean, s.Rewind, s.JournalLost, s.Outdated = nil, nil, nil, false, ""
+			s.Layout, s.Clean, s.Rewind, s.JournalLost, s.Outdated, s.OlderCopy = nil, nil, nil, false, "", false
 		}})
 	if err != nil {
 		return err
@@ -181,7 +196,7 @@ func (p *preparer) leaveNothing(ctx context.Context) error {
 		return err
 	}
 	if err := p.journal.Update(func(s *journal.State) error {
-		s.Layout, s.Clean, s.Rewind, s.JournalLost, s.Outdated = nil, nil, nil, false, ""
+		s.Layout, s.Clean, s.Rewind, s.JournalLost, s.Outdated, s.OlderCopy = nil, nil, nil, false, "", false
 		return nil
 	}); err != nil {
 		return err

@@ -276,7 +276,7 @@ func (d *daemon) findEnd(ctx context.Context) error {
 			return err
 		}
 		if err == nil {
-			err = d.volume.Spool.SkipTo(begun.GetLastSequence())
+			err = d.volume.Spool.SkipTo(max(begun.GetLastSequence(), d.cfg.Pod.RecordSequence))
 		}
 		if err != nil {
 			d.log.Error(err, "the end of the spool was unreadable, and the server must tell where to go on")

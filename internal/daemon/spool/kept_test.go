@@ -79,7 +79,7 @@ func TestCheckpointsAndMovesAreKeptForGood(t *testing.T) {
 		s.Close()
 		s = open(t, dir)
 	}
-	if err := s.Reset(30); err != nil {
+	if err := s.Reset(30, 30); err != nil {
 		t.Fatal(err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "*.kept")); len(left) != 0 || len(sequences(t, s)) != 0 {
@@ -171,7 +171,7 @@ func TestASpoolThatIsEmptiedKeepsNothing(t *testing.T) {
 	if err := s.Trim(9); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Reset(9); err != nil {
+	if err := s.Reset(9, 9); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, sequences(t, s))

@@ -339,10 +339,10 @@ func (s *Spool) sure() error {
 }
 
 // Reset empties the spool; the next record gets sequence last+1. It is for a
-// volume that lost or never had its spool, or whose spool is another's. Records
-// that the server does not have by their sequence are put aside. After a crash
-// in it the spool holds less, or nothing, and it is to be called again.
-func (s *Spool) Reset(last int64) error {
+// volume that lost or never had its spool, or whose spool is another's. If the
+// spool goes beyond what the server has stored, its records are put aside. After a
+// crash in it the spool holds less, or nothing, and it is to be called again.
+func (s *Spool) Reset(last, stored int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.broken != nil {
@@ -358,7 +358,7 @@ func (s *Spool) Reset(last int64) error {
 		return s.sure()
 	}
 	for _, seg := range s.segments {
-		if err := s.discard(seg, s.last > last); err != nil {
+		if err := s.discard(seg, s.last > stored); err != nil {
 			return err
 		}
 	}

@@ -194,7 +194,7 @@ func TestReset(t *testing.T) {
 	s := open(t, dir)
 	appendTexts(t, s, nil, "a", "b")
 	for range 2 {
-		if err := s.Reset(40); err != nil {
+		if err := s.Reset(40, 40); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -205,7 +205,7 @@ func TestReset(t *testing.T) {
 	if s.Last() != 41 {
 		t.Fatalf("last %d", s.Last())
 	}
-	if err := s.Reset(3); err != nil {
+	if err := s.Reset(3, 3); err != nil {
 		t.Fatal(err)
 	}
 	appendTexts(t, s, nil, "d")
@@ -306,7 +306,7 @@ func TestASpoolThatAnotherProcessHasTakenIsNotWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, err := range map[string]error{
-		"append": old.Append(nil, &daemonv1.Record{}), "trim": old.Trim(1), "reset": old.Reset(7), "look": old.Owned(),
+		"append": old.Append(nil, &daemonv1.Record{}), "trim": old.Trim(1), "reset": old.Reset(7, 7), "look": old.Owned(),
 	} {
 		if !errors.Is(err, spool.ErrTaken) || !errors.Is(err, spool.ErrBroken) {
 			t.Errorf("%s: %v", what, err)
