@@ -16,7 +16,7 @@ import (
 
 // Listener is the history store, as far as the hub needs it. Listen blocks
 // until ctx ends, reconnects by itself, and calls back with an empty
-// notification after each connect.
+// notification after each connect, and after a restore of a backup.
 type Listener interface {
 	Listen(ctx context.Context, callback func(history.Notification)) error
 }

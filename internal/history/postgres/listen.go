@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// listenCheck is how often an idle listener looks whether its connection
-	// still lives.
-	listenCheck = 20 * time.Second
+	// listenCheck is how often a listener looks whether its connection still lives, and
+	// whether the tables are still those of before.
+	listenCheck = 5 * time.Second
 	// Waits before connecting again, doubled from the first to the last.
 	minReconnect = 100 * time.Millisecond
 	maxReconnect = 5 * time.Second
@@ -25,8 +25,9 @@ const (
 // Listen calls back for each change of a task until ctx ends, whose error it
 // then returns. It has a connection of its own and makes a new one when that
 // is lost. After each connect it calls back with an empty Notification, since
-// changes may have been missed before: look at everything. The callback is
-// called by one goroutine at a time and should be quick.
+// changes may have been missed before: look at everything. So it does when other
+// tables have taken the place of those of before, as when a backup was restored.
+// The callback is called by one goroutine at a time and should be quick.
 func (s *Store) Listen(ctx context.Context, callback func(history.Notification)) error {
 	wait := minReconnect
 	for {
@@ -62,16 +63,51 @@ func (s *Store) listen(ctx context.Context, callback func(history.Notification))
 	if _, err := conn.Exec(ctx, "LISTEN "+Channel); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
+	tables, err := tablesOf(ctx, conn)
+	if err != nil {
+		return err
+	}
 	callback(history.Notification{})
+	look := time.Now().Add(listenCheck)
 	for {
-		n, err := next(ctx, conn)
+		n, err := next(ctx, conn, look)
 		if err != nil {
 			return err
 		}
 		if n != nil {
 			callback(*n)
 		}
+		if time.Now().Before(look) {
+			continue
+		}
+		found, err := tablesOf(ctx, conn)
+		if err != nil {
+			return err
+		}
+		if found != none && found != tables {
+			s.log.Info("The tables of the history are others than before, as after a restore of a backup; all tasks are looked at.")
+			tables = found
+			callback(history.Notification{})
+		}
+		look = time.Now().Add(listenCheck)
 	}
+}
+
+// copyOfTables says which tables those of the history are: a restore makes others.
+type copyOfTables uint32
+
+// none is while there are no tables, or not all yet.
+const none copyOfTables = 0
+
+// tablesOf looks which tables there are. It waits for nobody's lock, and so sees the old
+// ones until the transaction that replaces them commits.
+func tablesOf(ctx context.Context, conn *pgx.Conn) (tables copyOfTables, err error) {
+	looking, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	if err := conn.QueryRow(looking, tablesQuery).Scan(&tables); err != nil {
+		return none, fmt.Errorf("look which tables there are: %w", err)
+	}
+	return tables, nil
 }
 
 // notification reads what notify wrote. One that cannot be read comes out as
@@ -88,10 +124,9 @@ func notification(payload string) *history.Notification {
 	return &history.Notification{Task: history.Task{UID: fields[0], Namespace: fields[1], Name: fields[2]}, Attempt: attempt}
 }
 
-// next waits for one notification; nil if there was none for a while and the
-// connection is alive.
-func next(ctx context.Context, conn *pgx.Conn) (*history.Notification, error) {
-	waiting, cancel := context.WithTimeout(ctx, listenCheck)
+// next waits for one notification; nil if there was none until then.
+func next(ctx context.Context, conn *pgx.Conn, until time.Time) (*history.Notification, error) {
+	waiting, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	n, err := conn.WaitForNotification(waiting)
 	if err == nil {
@@ -100,7 +135,5 @@ func next(ctx context.Context, conn *pgx.Conn) (*history.Notification, error) {
 	if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) || conn.IsClosed() {
 		return nil, err
 	}
-	checking, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	return nil, conn.Ping(checking)
+	return nil, nil
 }

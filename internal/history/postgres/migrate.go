@@ -119,7 +119,10 @@ func (l wholeLocker) SessionLock(ctx context.Context, conn *sql.Conn) error {
 		return err
 	}
 	if err := notBeingRestored(ctx, conn); err != nil {
-		return errors.Join(err, l.SessionUnlock(context.WithoutCancel(ctx), conn))
+		// Where no answer comes, the lock ends with the connection.
+		unlocking, cancel := context.WithTimeout(context.WithoutCancel(ctx), connectTimeout)
+		defer cancel()
+		return errors.Join(err, l.SessionUnlock(unlocking, conn))
 	}
 	return nil
 }
@@ -174,6 +177,11 @@ const schemaQuery = `SELECT coalesce(max(version_id) FILTER (WHERE is_applied), 
 		AND EXISTS (SELECT FROM pg_constraint WHERE conrelid = to_regclass('tasks') AND conname = 'tasks_active_branch')
 		AND NOT ` + restoreRuns + `
 	FROM goose_db_version`
+
+// tablesQuery tells by a number which tables those of the history are, once they are
+// whole: that of the key that a dump has last. Without one it is 0.
+const tablesQuery = `SELECT coalesce(max(oid::bigint), 0) FROM pg_constraint
+	WHERE conrelid = to_regclass('tasks') AND conname = 'tasks_active_branch' AND NOT ` + restoreRuns
 
 // restoreRuns tells whether somebody restores a dump with pg_restore. Of the sessions of
 // other users, only who may read pg_stat_activity (pg_read_all_stats) sees the names: the

@@ -30,6 +30,7 @@ func TestRestores(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T, server *pgtest.Server){
 		"a dump takes the place of what there is":                    dumpTakesThePlace,
 		"a dump that is cut off takes the place of nothing":          cutOffTakesNothing,
+		"a restore that takes long is noticed by who listens":        longRestoreIsNoticed,
 		"what a clean restore leaves behind stops no migration":      cleanRestoreLeaves,
 		"a plain dump is not migrated before its last key":           plainDumpIsNotMigrated,
 		"a restore that begins while a migration waits is let alone": restoreWhileMigrationWaits,
@@ -52,6 +53,7 @@ func dumpTakesThePlace(t *testing.T, server *pgtest.Server) {
 			store := openAt(t, live)
 			g.Eventually(func() (bool, error) { return store.SchemaIsOlder(t.Context()) }).WithTimeout(time.Minute).Should(gomega.BeFalse())
 			stop()
+			g.Expect(filepath.Glob(filepath.Join(folder, "pod", "tmp*"))).To(gomega.BeEmpty(), "nothing is left in the pod")
 			g.Expect(schemaOf(t, server, live)).To(gomega.Equal(want))
 			state, err := store.TaskState(t.Context(), "uid-of-a")
 			g.Expect(err).NotTo(gomega.HaveOccurred())
@@ -81,7 +83,10 @@ func cutOffTakesNothing(t *testing.T, server *pgtest.Server) {
 		g.Expect(said).NotTo(gomega.ContainSubstring("restored"))
 	}
 	g.Expect(os.WriteFile(filepath.Join(folder, "clew.sql.gz"), gzipped(t, dump), 0o600)).To(gomega.Succeed())
-	g.Expect(asWritten(t, server, folder, strings.Replace(restoring(t), "'cat >", "'head -n 100 >", 1), live)).NotTo(gomega.ContainSubstring("restored"))
+	// Cut off behind a statement, psql takes it for the end, and for no failure.
+	said, _ := asWritten(t, server, folder, strings.Replace(restoring(t), "cat >&3", "head -c 1000 >&3", 1), live)
+	g.Expect(said).To(gomega.ContainSubstring("unexpected end of file"))
+	g.Expect(said).NotTo(gomega.ContainSubstring("restored"))
 	reader, err := connect(t, live).Begin(t.Context())
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	_, err = reader.Exec(t.Context(), "SELECT FROM tasks")
@@ -252,15 +257,15 @@ func asWritten(t *testing.T, server *pgtest.Server, folder, commands, dsn string
 	if err := os.WriteFile(filepath.Join(pod, "kubectl"), []byte(kubectl), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	const address, data = "--host /run/clew --username clew clew", "/var/lib/postgresql/clew/"
+	const address = "--host /run/clew --username clew clew"
 	if !strings.Contains(commands, address) {
 		t.Fatalf("%s is not in %s", address, commands)
 	}
-	commands = strings.NewReplacer(address, `--dbname "$DATABASE"`, data, pod+"/").Replace(typed(t)[0] + "\n" + commands)
+	commands = strings.ReplaceAll(typed(t)[0]+"\n"+commands, address, `--dbname "$DATABASE"`)
 	command := exec.CommandContext(t.Context(), "bash", "-c", commands)
 	command.Dir = folder
 	path := pod + ":" + filepath.Dir(server.Program("psql")) + ":" + os.Getenv("PATH")
-	command.Env = append(os.Environ(), "PATH="+path, "DATABASE="+dsn)
+	command.Env = append(os.Environ(), "PATH="+path, "DATABASE="+dsn, "TMPDIR="+pod)
 	out, err := command.CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("%w: %s", err, out)
