@@ -64,7 +64,7 @@ func (s *Store) Forget(taskUID string, through int64) {
 }
 
 // GoBack puts the store back to an older copy that does not know the task. As after
-// a restore, whoever listens connects anew.
+// a restore, whoever listens is told to look at everything.
 func (s *Store) GoBack(t history.Task) {
 	s.mu.Lock()
 	delete(s.tasks, t.UID)
