@@ -32,7 +32,14 @@ import (
 
 // align makes spool and numbers go on where the server's records end.
 func (p *preparer) align(ctx context.Context) error {
-	bytes := p.spool.Damaged()
+	bytes, last := p.spool.Damaged(), p.spool.Last()
+	if p.spool.Unsure() {
+		last = max(last, p.begun.GetLastSequence())
+	}
+	// Before anything else is appended, or passed over: was a resume's prompt?
+	if err := p.settleResume(last); err != nil {
+		return err
+	}
 	if p.spool.Unsure() {
 		if err := p.spool.SkipTo(p.seen()); err != nil {
 			return err
@@ -43,10 +50,6 @@ func (p *preparer) align(ctx context.Context) error {
 	}
 	state := p.journal.State()
 	if err := p.agreeOnNumbers(ctx, state); err != nil {
-		return err
-	}
-	// Before anything else is appended: was a resume's prompt?
-	if err := p.settleResume(); err != nil {
 		return err
 	}
 	if err := p.goOn(state); err != nil {
@@ -84,7 +87,10 @@ func (p *preparer) goOn(state journal.State) error {
 	if state.Outdated != "" && !state.OlderCopy || p.spool.Last() == 0 {
 		return p.spool.Reset(p.seen(), p.begun.GetLastSequence())
 	}
-	return p.spool.SkipTo(p.seen())
+	if err := p.spool.SkipTo(p.seen()); err != nil || !state.OlderCopy {
+		return err
+	}
+	return p.spool.Append(&spool.Mark{}) // the calls that were under way then have ended since
 }
 
 // compareVolume notes in the journal that the volume's records are not those that the

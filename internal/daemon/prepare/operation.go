@@ -120,7 +120,7 @@ func (p *preparer) once(id string, appendRecord func() error) error {
 	if err := appendRecord(); err != nil {
 		return err
 	}
-	return p.settleResume()
+	return p.settleResume(p.spool.Last())
 }
 
 // recorded reports whether once has appended its record. Old journals know the
@@ -132,13 +132,14 @@ func (p *preparer) recorded(id string) bool {
 // recordedID is the id under which the journal notes that a prompt is recorded.
 func recordedID(id string) string { return id + "/recorded" }
 
-// settleResume notes whether the record that once was to append is in the spool.
-func (p *preparer) settleResume() error {
+// settleResume notes whether the record that once was to append is among those through
+// the last one.
+func (p *preparer) settleResume(last int64) error {
 	if p.journal.State().Resume == nil {
 		return nil
 	}
 	return p.journal.Update(func(s *journal.State) error {
-		if p.spool.Last() >= s.Resume.Sequence {
+		if last >= s.Resume.Sequence {
 			s.Complete(journal.Done{ID: recordedID(s.Resume.ID)})
 		}
 		s.Resume = nil

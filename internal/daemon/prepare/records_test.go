@@ -9,8 +9,11 @@ import (
 
 	"github.com/onsi/gomega"
 
+	"github.com/clew-dev/clew/internal/daemon/agentstate"
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
+	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemon/prepare"
+	"github.com/clew-dev/clew/internal/daemon/spool"
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
@@ -122,6 +125,7 @@ func TestAVolumeThatWentBackWithTheStoreIsLeft(t *testing.T) {
 			})
 			seen, newest := lastOf(w), w.Tree()
 			w.Root = older
+			underWay(w)
 			if w.Write("left.txt", "found there\n"); !stored {
 				then = 0
 			}
@@ -137,10 +141,44 @@ func TestAVolumeThatWentBackWithTheStoreIsLeft(t *testing.T) {
 						kept++
 					}
 				}
-				expect(t, "prompts", strings.Count(strings.Join(k.Lines(), "\n"), "user Do it."), 1)
+				said := strings.Join(k.Lines(), "\n")
+				expect(t, "prompts", strings.Count(said, "user Do it."), 1)
+				expect(t, "calls that were under way in the older copy", strings.Count(said, "ended long since"), 0)
 				expect(t, "lost records", k.Lost, seen-1)
 			})
 			expect(t, "checkpoints of what the volume held", kept, 1)
 		})
 	}
+}
+
+// underWay has the volume know of a call whose end is not recorded.
+func underWay(w *daemontest.World) {
+	w.T.Helper()
+	g := gomega.NewWithT(w.T)
+	s, err := spool.Open(filepath.Join(w.Root, "clew", "spool"))
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	defer s.Close()
+	state := agentstate.State{Begun: []agentstate.Call{{Key: "k", ID: "ended long since", Name: "Bash", Input: "{}"}}}
+	g.Expect(s.Append(&spool.Mark{Session: "session-1", State: state.Encode()})).To(gomega.Succeed())
+}
+
+// TestAResumesPromptThatWasDamagedAndLostIsSaidAgain: its sequence is passed over, since
+// the manager has seen it in the history store.
+func TestAResumesPromptThatWasDamagedAndLostIsSaidAgain(t *testing.T) {
+	t.Parallel()
+	g := gomega.NewWithT(t)
+	w := three(t)
+	last := lastOf(w)
+	op := resumeWith("r1", "And now?")
+	j, err := journal.Open(filepath.Join(w.Root, "clew", "journal.json"))
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(j.Update(func(s *journal.State) error {
+		s.Resume = &journal.Resume{ID: daemonapi.OperationKey(op.Kind, op.ID), Sequence: last + 1}
+		return nil
+	})).To(gomega.Succeed())
+	g.Expect(os.WriteFile(filepath.Join(w.Root, "clew", "spool", "end-lost"), nil, 0o600)).To(gomega.Succeed())
+	cfg := w.PrepareConfig(2, op)
+	cfg.Pod.RecordSequence = last + 1
+	expect(t, "reason", prepare.Run(t.Context(), cfg).Reason, "Prepared")
+	expect(t, "times that it is said", strings.Count(strings.Join(w.Lines(), "\n"), "user And now?"), 1)
 }

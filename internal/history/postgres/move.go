@@ -161,8 +161,8 @@ func (l *locked) movePoint(ctx context.Context, q *sqlc.Queries, op history.Move
 
 // recordPoint is the point of the active branch at which the conversation stood
 // behind one of the task's records. If that is lost, it is the one behind the
-// message that tells so, and never before the task's own prompt, which nobody would
-// say again.
+// message that tells so. Where the task started over since, it is the one behind the
+// prompt that was said then, which nobody would say again.
 func (l *locked) recordPoint(ctx context.Context, q *sqlc.Queries, sequence int64) (point, error) {
 	position, err := q.PositionAfter(ctx, sqlc.PositionAfterParams{BranchID: l.branch.ID, TaskUid: l.task.UID, Sequence: sequence})
 	if err != nil {
@@ -170,7 +170,7 @@ func (l *locked) recordPoint(ctx context.Context, q *sqlc.Queries, sequence int6
 	}
 	if position == 0 {
 		first, err := q.FirstOwnMessage(ctx, sqlc.FirstOwnMessageParams{BranchID: l.branch.ID, TaskUid: l.task.UID})
-		if errors.Is(err, pgx.ErrNoRows) || err == nil && first.Role != string(conversation.RoleUser) {
+		if errors.Is(err, pgx.ErrNoRows) || err == nil && (first.Role != string(conversation.RoleUser) || first.Number == 1) {
 			return l.beginning(ctx, q)
 		}
 		if err != nil {

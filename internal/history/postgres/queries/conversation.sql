@@ -140,15 +140,16 @@ WITH RECURSIVE chain AS (
 SELECT coalesce(max(low), 0)::bigint FROM halves;
 
 -- name: FirstOwnMessage :one
--- The first message of a branch that is the task's own, not inherited.
+-- The first message of a branch that is the task's own, not inherited, and the number
+-- of the branch that holds it.
 WITH RECURSIVE chain AS (
-    SELECT b.id, b.parent_id, b.base_position AS low, b.head_position AS high, 0 AS depth
+    SELECT b.id, b.number, b.parent_id, b.base_position AS low, b.head_position AS high, 0 AS depth
     FROM branches b WHERE b.id = @branch_id AND b.task_uid = @task_uid::text
     UNION ALL
-    SELECT p.id, p.parent_id, p.base_position, least(c.high, c.low), c.depth + 1
+    SELECT p.id, p.number, p.parent_id, p.base_position, least(c.high, c.low), c.depth + 1
     FROM chain c JOIN branches p ON p.id = c.parent_id AND p.task_uid = @task_uid::text
 )
-SELECT e.position, m.role
+SELECT e.position, m.role, c.number
 FROM chain c
 JOIN entries e ON e.branch_id = c.id AND e.position = c.low + 1 AND e.position <= c.high
 JOIN messages m ON m.id = e.message_id

@@ -283,13 +283,13 @@ func (q *Queries) Entry(ctx context.Context, arg EntryParams) (Entry, error) {
 
 const firstOwnMessage = `-- name: FirstOwnMessage :one
 WITH RECURSIVE chain AS (
-    SELECT b.id, b.parent_id, b.base_position AS low, b.head_position AS high, 0 AS depth
+    SELECT b.id, b.number, b.parent_id, b.base_position AS low, b.head_position AS high, 0 AS depth
     FROM branches b WHERE b.id = $1 AND b.task_uid = $2::text
     UNION ALL
-    SELECT p.id, p.parent_id, p.base_position, least(c.high, c.low), c.depth + 1
+    SELECT p.id, p.number, p.parent_id, p.base_position, least(c.high, c.low), c.depth + 1
     FROM chain c JOIN branches p ON p.id = c.parent_id AND p.task_uid = $2::text
 )
-SELECT e.position, m.role
+SELECT e.position, m.role, c.number
 FROM chain c
 JOIN entries e ON e.branch_id = c.id AND e.position = c.low + 1 AND e.position <= c.high
 JOIN messages m ON m.id = e.message_id
@@ -305,13 +305,15 @@ type FirstOwnMessageParams struct {
 type FirstOwnMessageRow struct {
 	Position int64
 	Role     string
+	Number   int64
 }
 
-// The first message of a branch that is the task's own, not inherited.
+// The first message of a branch that is the task's own, not inherited, and the number
+// of the branch that holds it.
 func (q *Queries) FirstOwnMessage(ctx context.Context, arg FirstOwnMessageParams) (FirstOwnMessageRow, error) {
 	row := q.db.QueryRow(ctx, firstOwnMessage, arg.BranchID, arg.TaskUid)
 	var i FirstOwnMessageRow
-	err := row.Scan(&i.Position, &i.Role)
+	err := row.Scan(&i.Position, &i.Role, &i.Number)
 	return i, err
 }
 
