@@ -83,16 +83,19 @@ func cutOffTakesNothing(t *testing.T, server *pgtest.Server) {
 		g.Expect(said).NotTo(gomega.ContainSubstring("restored"))
 	}
 	g.Expect(os.WriteFile(filepath.Join(folder, "clew.sql.gz"), gzipped(t, dump), 0o600)).To(gomega.Succeed())
-	// Cut off behind a statement, psql takes it for the end, and for no failure.
-	said, _ := asWritten(t, server, folder, strings.Replace(restoring(t), "cat >&3", "head -c 1000 >&3", 1), live)
-	g.Expect(said).To(gomega.ContainSubstring("unexpected end of file"))
-	g.Expect(said).NotTo(gomega.ContainSubstring("restored"))
 	reader, err := connect(t, live).Begin(t.Context())
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	_, err = reader.Exec(t.Context(), "SELECT FROM tasks")
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	_, err = asWritten(t, server, folder, strings.Replace(restoring(t), "'10s'", "'50ms'", 1), live)
 	g.Expect(err).To(gomega.MatchError(gomega.ContainSubstring("lock timeout")), "nobody waits long behind it")
+	// Cut off on its way, at its beginning and close to its end.
+	whole := gzipped(t, dump)
+	for _, sent := range []int{1000, len(whole)} {
+		cut := strings.NewReplacer("'10s'", "'1h'", "cat >&3", fmt.Sprintf("head -c %d >&3", sent)).Replace(restoring(t))
+		_, err := asWritten(t, server, folder, cut, live)
+		g.Expect(err).To(gomega.HaveOccurred(), "it does not even ask for the lock, for which it would wait for an hour")
+	}
 	g.Expect(reader.Rollback(t.Context())).To(gomega.Succeed())
 	g.Expect(count(t, live, "tasks")).To(gomega.Equal(1))
 	g.Expect(count(t, live, "pg_namespace WHERE nspname = 'replaced'")).To(gomega.BeZero())
