@@ -17,6 +17,9 @@ const (
 	// listenCheck is how often a listener looks whether its connection still lives, and
 	// whether the tables are still those of before.
 	listenCheck = 5 * time.Second
+	// listenAnswer is how long Postgres may take to answer the listener. One that is slow,
+	// as under a restore, is no reason to connect again; one that is away is.
+	listenAnswer = 30 * time.Second
 	// Waits before connecting again, doubled from the first to the last.
 	minReconnect = 100 * time.Millisecond
 	maxReconnect = 5 * time.Second
@@ -60,8 +63,8 @@ func (s *Store) listen(ctx context.Context, callback func(history.Notification))
 		defer cancel()
 		_ = conn.Close(closing)
 	}()
-	if _, err := conn.Exec(ctx, "LISTEN "+Channel); err != nil {
-		return fmt.Errorf("listen: %w", err)
+	if err := subscribe(ctx, conn); err != nil {
+		return err
 	}
 	tables, err := tablesOf(ctx, conn)
 	if err != nil {
@@ -93,6 +96,16 @@ func (s *Store) listen(ctx context.Context, callback func(history.Notification))
 	}
 }
 
+// subscribe has Postgres send the notifications.
+func subscribe(ctx context.Context, conn *pgx.Conn) error {
+	asking, cancel := context.WithTimeout(ctx, listenAnswer)
+	defer cancel()
+	if _, err := conn.Exec(asking, "LISTEN "+Channel); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	return nil
+}
+
 // copyOfTables says which tables those of the history are: a restore makes others.
 type copyOfTables uint32
 
@@ -102,7 +115,7 @@ const none copyOfTables = 0
 // tablesOf looks which tables there are. It waits for nobody's lock, and so sees the old
 // ones until the transaction that replaces them commits.
 func tablesOf(ctx context.Context, conn *pgx.Conn) (tables copyOfTables, err error) {
-	looking, cancel := context.WithTimeout(ctx, connectTimeout)
+	looking, cancel := context.WithTimeout(ctx, listenAnswer)
 	defer cancel()
 	if err := conn.QueryRow(looking, tablesQuery).Scan(&tables); err != nil {
 		return none, fmt.Errorf("look which tables there are: %w", err)
