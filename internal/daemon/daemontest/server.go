@@ -60,6 +60,10 @@ type Task struct {
 
 	began     bool
 	inherited []*daemonv1.ConversationEntry
+	// startedOver says that the last move led to where the task's own conversation begins,
+	// saidAgain which entries were the first after such a one.
+	startedOver bool
+	saidAgain   map[*daemonv1.ConversationEntry]bool
 	// sequences are the records that made the entries, but for inherited ones.
 	sequences map[*daemonv1.ConversationEntry]int64
 	positions map[int64][]*daemonv1.ConversationEntry
@@ -87,7 +91,7 @@ func (s *Server) copy(t testing.TB) *Server {
 	for uid, task := range s.tasks {
 		k := *task
 		k.Records, k.Operations = slices.Clone(task.Records), slices.Clone(task.Operations)
-		k.Moves, k.sequences = slices.Clone(task.Moves), maps.Clone(task.sequences)
+		k.Moves, k.sequences, k.saidAgain = slices.Clone(task.Moves), maps.Clone(task.sequences), maps.Clone(task.saidAgain)
 		k.Checkpoints, k.positions = map[int64]*daemonv1.CheckpointRecord{}, maps.Clone(task.positions)
 		for n, checkpoint := range task.Checkpoints {
 			k.Checkpoints[n] = proto.CloneOf(checkpoint)
@@ -192,7 +196,7 @@ func (s *Server) announce() {
 func (s *Server) task(uid string) *Task {
 	if s.tasks[uid] == nil {
 		s.tasks[uid] = &Task{Checkpoints: map[int64]*daemonv1.CheckpointRecord{}, positions: map[int64][]*daemonv1.ConversationEntry{},
-			sequences: map[*daemonv1.ConversationEntry]int64{}}
+			sequences: map[*daemonv1.ConversationEntry]int64{}, saidAgain: map[*daemonv1.ConversationEntry]bool{}}
 	}
 	return s.tasks[uid]
 }
@@ -291,6 +295,9 @@ func (t *Task) add(r *daemonv1.Record) {
 	if m := r.GetMessage(); m != nil {
 		entry := &daemonv1.ConversationEntry{Position: int64(len(t.Active) + 1), Time: r.GetTime(), Message: m}
 		t.sequences[entry] = r.GetSequence()
+		if t.startedOver && len(t.Active) == len(t.inherited) {
+			t.saidAgain[entry] = true
+		}
 		t.Active = append(t.Active[:len(t.Active):len(t.Active)], entry)
 	}
 	if c := r.GetCheckpoint(); c != nil {
@@ -353,14 +360,14 @@ func (t *Task) position() *daemonv1.Position {
 	return &daemonv1.Position{Position: int64(len(t.Active))}
 }
 
-// after is the conversation as it stood behind a record, but not before the task's own
-// prompt.
+// after is the conversation as it stood behind a record, but not before a prompt that was
+// said when the task started over.
 func (t *Task) after(sequence int64) []*daemonv1.ConversationEntry {
 	n := slices.IndexFunc(t.Active, func(e *daemonv1.ConversationEntry) bool { return t.sequences[e] > sequence })
 	if n < 0 {
 		return t.Active
 	}
-	if n == len(t.inherited) && t.Active[n].GetMessage().GetRole() == daemonv1.Role_ROLE_USER {
+	if t.saidAgain[t.Active[n]] && t.Active[n].GetMessage().GetRole() == daemonv1.Role_ROLE_USER {
 		n++
 	}
 	return t.Active[:n]
@@ -386,7 +393,7 @@ func (t *Task) move(m *daemonv1.Move) error {
 			}
 			to = t.Active[:at]
 		}
-		t.Active = to
+		t.Active, t.startedOver = to, m.GetCheckpoint() == 0 && m.GetAfterSequence() == 0 && m.GetPosition() == 0
 	}
 	t.Operations = append(t.Operations, m.GetOperationId())
 	t.note(&daemonv1.MoveResult{OperationId: m.GetOperationId(), Position: t.position()})

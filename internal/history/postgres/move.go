@@ -170,7 +170,7 @@ func (l *locked) recordPoint(ctx context.Context, q *sqlc.Queries, sequence int6
 	}
 	if position == 0 {
 		first, err := q.FirstOwnMessage(ctx, sqlc.FirstOwnMessageParams{BranchID: l.branch.ID, TaskUid: l.task.UID})
-		if errors.Is(err, pgx.ErrNoRows) || err == nil && (first.Role != string(conversation.RoleUser) || first.Number == 1) {
+		if errors.Is(err, pgx.ErrNoRows) || err == nil && (first.Role != string(conversation.RoleUser) || !first.StartedOver) {
 			return l.beginning(ctx, q)
 		}
 		if err != nil {

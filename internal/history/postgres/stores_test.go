@@ -383,16 +383,25 @@ func TestACheckpointOfALostHistoryKeepsThePrompt(t *testing.T) {
 // TestACheckpointFromBeforeAForksFirstMessageStaysThere: the fork inherited its prompt,
 // and was resumed with another one.
 func TestACheckpointFromBeforeAForksFirstMessageStaysThere(t *testing.T) {
-	g := gomega.NewWithT(t)
-	store := open(t)
-	src := begin(t, store, taskNamed("src"), 1)
-	src.append(user("1"), agent("2"), checkpoint(1))
-	w := &writer{t: t, store: store, task: taskNamed("a"), attempt: 1}
-	_, err := store.Begin(t.Context(), w.task, 1, &history.Source{TaskUID: src.task.UID, Checkpoint: 1, IncludeConversation: true}, history.BeginOptions{})
-	g.Expect(err).NotTo(gomega.HaveOccurred())
-	again := checkpoint(4)
-	again.Checkpoint.AfterSequence = 1
-	w.append(usage(1, 2, 3), user("Now do something else."), agent("3"), again)
-	w.append(moveRecord(history.MoveOperation{ID: "Rewind/r", Checkpoint: 4}))
-	g.Expect(w.texts()).To(gomega.Equal([]string{"U 1", "A 2"}))
+	for name, before := range map[string][]history.Record{
+		"at once": {usage(1, 2, 3)},
+		"after it was rewound to where it began": {checkpoint(2), agent("other"), moveRecord(history.MoveOperation{ID: "Rewind/first", Checkpoint: 2}),
+			moveRecord(history.MoveOperation{ID: "Rewind/first/done", KeepPosition: true})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			store := open(t)
+			src := begin(t, store, taskNamed("src"), 1)
+			src.append(user("1"), agent("2"), checkpoint(1))
+			w := &writer{t: t, store: store, task: taskNamed("a"), attempt: 1}
+			_, err := store.Begin(t.Context(), w.task, 1, &history.Source{TaskUID: src.task.UID, Checkpoint: 1, IncludeConversation: true}, history.BeginOptions{})
+			g.Expect(err).NotTo(gomega.HaveOccurred())
+			again := checkpoint(4)
+			again.Checkpoint.AfterSequence = 1
+			w.append(before...)
+			w.append(user("Now do something else."), agent("3"), again)
+			w.append(moveRecord(history.MoveOperation{ID: "Rewind/r", Checkpoint: 4}))
+			g.Expect(w.texts()).To(gomega.Equal([]string{"U 1", "A 2"}))
+		})
+	}
 }

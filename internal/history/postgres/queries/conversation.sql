@@ -140,8 +140,9 @@ WITH RECURSIVE chain AS (
 SELECT coalesce(max(low), 0)::bigint FROM halves;
 
 -- name: FirstOwnMessage :one
--- The first message of a branch that is the task's own, not inherited, and the number
--- of the branch that holds it.
+-- The first message of a branch that is the task's own, not inherited, and whether the
+-- branch that holds it is one on which the task started over: whether the operation that
+-- made it, the first that names it, led to no checkpoint and no position.
 WITH RECURSIVE chain AS (
     SELECT b.id, b.number, b.parent_id, b.base_position AS low, b.head_position AS high, 0 AS depth
     FROM branches b WHERE b.id = @branch_id AND b.task_uid = @task_uid::text
@@ -149,7 +150,12 @@ WITH RECURSIVE chain AS (
     SELECT p.id, p.number, p.parent_id, p.base_position, least(c.high, c.low), c.depth + 1
     FROM chain c JOIN branches p ON p.id = c.parent_id AND p.task_uid = @task_uid::text
 )
-SELECT e.position, m.role, c.number
+SELECT e.position, m.role, (c.number > 1 AND coalesce((
+    SELECT o.checkpoint = 0 AND o.asked_position = 0
+    FROM operations o
+    WHERE o.task_uid = @task_uid::text AND o.branch = 'branch-' || c.number AND o.refused = ''
+    ORDER BY o.ordinal LIMIT 1
+), false))::boolean AS started_over
 FROM chain c
 JOIN entries e ON e.branch_id = c.id AND e.position = c.low + 1 AND e.position <= c.high
 JOIN messages m ON m.id = e.message_id

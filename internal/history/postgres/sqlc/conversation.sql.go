@@ -284,12 +284,17 @@ func (q *Queries) Entry(ctx context.Context, arg EntryParams) (Entry, error) {
 const firstOwnMessage = `-- name: FirstOwnMessage :one
 WITH RECURSIVE chain AS (
     SELECT b.id, b.number, b.parent_id, b.base_position AS low, b.head_position AS high, 0 AS depth
-    FROM branches b WHERE b.id = $1 AND b.task_uid = $2::text
+    FROM branches b WHERE b.id = $2 AND b.task_uid = $1::text
     UNION ALL
     SELECT p.id, p.number, p.parent_id, p.base_position, least(c.high, c.low), c.depth + 1
-    FROM chain c JOIN branches p ON p.id = c.parent_id AND p.task_uid = $2::text
+    FROM chain c JOIN branches p ON p.id = c.parent_id AND p.task_uid = $1::text
 )
-SELECT e.position, m.role, c.number
+SELECT e.position, m.role, (c.number > 1 AND coalesce((
+    SELECT o.checkpoint = 0 AND o.asked_position = 0
+    FROM operations o
+    WHERE o.task_uid = $1::text AND o.branch = 'branch-' || c.number AND o.refused = ''
+    ORDER BY o.ordinal LIMIT 1
+), false))::boolean AS started_over
 FROM chain c
 JOIN entries e ON e.branch_id = c.id AND e.position = c.low + 1 AND e.position <= c.high
 JOIN messages m ON m.id = e.message_id
@@ -298,22 +303,23 @@ LIMIT 1
 `
 
 type FirstOwnMessageParams struct {
-	BranchID int64
 	TaskUid  string
+	BranchID int64
 }
 
 type FirstOwnMessageRow struct {
-	Position int64
-	Role     string
-	Number   int64
+	Position    int64
+	Role        string
+	StartedOver bool
 }
 
-// The first message of a branch that is the task's own, not inherited, and the number
-// of the branch that holds it.
+// The first message of a branch that is the task's own, not inherited, and whether the
+// branch that holds it is one on which the task started over: whether the operation that
+// made it, the first that names it, led to no checkpoint and no position.
 func (q *Queries) FirstOwnMessage(ctx context.Context, arg FirstOwnMessageParams) (FirstOwnMessageRow, error) {
-	row := q.db.QueryRow(ctx, firstOwnMessage, arg.BranchID, arg.TaskUid)
+	row := q.db.QueryRow(ctx, firstOwnMessage, arg.TaskUid, arg.BranchID)
 	var i FirstOwnMessageRow
-	err := row.Scan(&i.Position, &i.Role, &i.Number)
+	err := row.Scan(&i.Position, &i.Role, &i.StartedOver)
 	return i, err
 }
 
