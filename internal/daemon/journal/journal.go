@@ -227,6 +227,17 @@ type State struct {
 	Done []Done `json:"done,omitempty"`
 }
 
+// Outdate notes why the volume is not the one that the history was last written from,
+// and whether its records are an older copy of those; an empty why, that it is.
+func (s *State) Outdate(why string, olderCopy bool) { s.Outdated, s.OlderCopy = why, olderCopy }
+
+// LeaveVolume has the workspace laid out anew, since what the volume holds is kept or
+// cannot be gone on with.
+func (s *State) LeaveVolume() {
+	s.Layout, s.Clean, s.Rewind, s.JournalLost = nil, nil, nil, false
+	s.Outdate("", false)
+}
+
 // Operation returns the completed operation of a kind with the given id.
 func (s *State) Operation(kind, id string) (Done, bool) {
 	key := daemonapi.OperationKey(kind, id)

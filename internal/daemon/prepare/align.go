@@ -73,7 +73,7 @@ func (p *preparer) align(ctx context.Context) error {
 	case state.Outdated != "" && laidOut:
 		return p.leaveVolume(ctx, "Found on a volume that was older than the history", state.Outdated)
 	case state.Outdated != "":
-		return p.journal.Update(func(s *journal.State) error { s.Outdated, s.OlderCopy = "", false; return nil })
+		return p.journal.Update(func(s *journal.State) error { s.Outdate("", false); return nil })
 	}
 	return nil
 }
@@ -108,9 +108,9 @@ func (p *preparer) compareVolume() error {
 	}
 	return p.journal.Update(func(s *journal.State) error {
 		if foreign {
-			s.Outdated, s.OlderCopy = parted.Error(), false
+			s.Outdate(parted.Error(), false)
 		} else if s.Outdated == "" {
-			s.Outdated, s.OlderCopy = fmt.Sprintf("its records end with %d, and the server once had them through %d", last, seen), true
+			s.Outdate(fmt.Sprintf("its records end with %d, and the server once had them through %d", last, seen), true)
 		}
 		return nil
 	})
@@ -170,9 +170,7 @@ func (p *preparer) leaveVolume(ctx context.Context, message, why string) error {
 		return err
 	}
 	_, err = p.taker.Take(ctx, checkpoint.Request{Trigger: triggerDrift, Message: message,
-		Also: func(s *journal.State, _ journal.Point) {
-			s.Layout, s.Clean, s.Rewind, s.JournalLost, s.Outdated, s.OlderCopy = nil, nil, nil, false, "", false
-		}})
+		Also: func(s *journal.State, _ journal.Point) { s.LeaveVolume() }})
 	if err != nil {
 		return err
 	}
@@ -201,10 +199,7 @@ func (p *preparer) leaveNothing(ctx context.Context) error {
 	if err := p.findPending(ctx, durable); err != nil {
 		return err
 	}
-	if err := p.journal.Update(func(s *journal.State) error {
-		s.Layout, s.Clean, s.Rewind, s.JournalLost, s.Outdated, s.OlderCopy = nil, nil, nil, false, "", false
-		return nil
-	}); err != nil {
+	if err := p.journal.Update(func(s *journal.State) error { s.LeaveVolume(); return nil }); err != nil {
 		return err
 	}
 	if err := makeFolder(p.cfg.Paths.Worktree, 0o755); err != nil {

@@ -40,13 +40,16 @@ func TestThePromptIsSaidOnceWhateverIsLost(t *testing.T) {
 		for _, again := range []bool{false, true} {
 			t.Run(fmt.Sprintf("stored %d, seen %d, lost again %v", test.stored, test.seen, again), func(t *testing.T) {
 				t.Parallel()
-				for kill, done := 1, false; !done; kill += 2*stride() - 1 {
+				for kill, killed := 1, true; killed; kill += stride(3) {
 					w := three(t)
 					seen := min(test.seen, lastOf(w))
 					w.Server.RollBack(w.UID, test.stored)
 					w.LoseVolume()
-					done = killedAt(w, seen, kill)
-					if again && !done {
+					cfg := w.PrepareConfig(2, nil)
+					cfg.Pod.RecordSequence = seen
+					c := &crashing{at: kill}
+					_, killed = c.run(t.Context(), cfg, c)
+					if again && killed {
 						w.LoseVolume()
 					}
 					expect(t, fmt.Sprintf("killed at %d", kill), preparedAfter(w, 3, seen).Reason, "Prepared")
@@ -58,26 +61,6 @@ func TestThePromptIsSaidOnceWhateverIsLost(t *testing.T) {
 			})
 		}
 	}
-}
-
-// killedAt prepares the second attempt and kills it at a step; true if it had no such
-// step.
-func killedAt(w *daemontest.World, seen int64, step int) (done bool) {
-	w.T.Helper()
-	cfg := w.PrepareConfig(2, nil)
-	cfg.Pod.RecordSequence = seen
-	c := &crashing{at: step, Server: cfg.Server}
-	cfg.Server = c
-	cfg.Wrap(func(r prepare.Repo) prepare.Repo { c.Repo = r; return c })
-	defer func() {
-		if e := recover(); e != nil {
-			if _, ok := e.(crash); !ok {
-				panic(e)
-			}
-		}
-	}()
-	prepare.Run(w.T.Context(), cfg)
-	return true
 }
 
 // TestWhatTheServerLacksIsPutAside: the store failed over to a copy, and back again; the

@@ -115,20 +115,9 @@ func (f *failing) Checkpoint(ctx context.Context, r worktree.CheckpointRequest) 
 }
 
 // run is prepare with what fails, until it is stopped at a step.
-func (f *failing) run(t *testing.T, w *daemontest.World, n int64, op *daemonapi.Operation) (r daemonapi.PrepareResult, done bool) {
+func (f *failing) run(t *testing.T, w *daemontest.World, n int64, op *daemonapi.Operation) (r daemonapi.PrepareResult, killed bool) {
 	t.Helper()
-	cfg := w.PrepareConfig(n, op)
-	f.Server = cfg.Server
-	cfg.Server = f
-	cfg.Wrap(func(r prepare.Repo) prepare.Repo { f.Repo = r; return f })
-	defer func() {
-		if e := recover(); e != nil {
-			if _, ok := e.(crash); !ok {
-				panic(e)
-			}
-		}
-	}()
-	return prepare.Run(t.Context(), cfg), true
+	return f.crashing.run(t.Context(), w.PrepareConfig(n, op), f)
 }
 
 // What fails for good after a rewind has begun is taken back, exactly, however
@@ -148,10 +137,10 @@ func TestARewindThatFailsForGoodIsUndoneAndMayBeKilledAtEveryStep(t *testing.T) 
 			expectFailed(t, r, "r", reason)
 			expectFailed(t, undisturbed.Prepare(3, op), "r", reason) // nothing happens, and it is told again
 			expectAsBefore(t, undisturbed, tree, status)
-			for at := 1; ; at += 2 * stride() {
+			for at := 1; ; at += stride(4) {
 				w := arranged.Copy(t)
 				f := &failing{what: what, crashing: crashing{at: at}}
-				if _, done := f.run(t, w, 2, op); done {
+				if _, killed := f.run(t, w, 2, op); !killed {
 					t.Logf("%d steps", at-1)
 					return
 				}

@@ -422,7 +422,7 @@ func TestStartKilledAtEveryStep(t *testing.T) {
 			undisturbed := sc.from.Copy(t)
 			undisturbed.Prepare(2, sc.op)
 			want, lines := plan(undisturbed), undisturbed.Lines()
-			for at := 1; ; at += stride() {
+			for at := 1; ; at += stride(2) {
 				w := sc.from.Copy(t)
 				where, done := prepareCrashing(t, w, 2, sc.op, &crashing{at: at})
 				if done {

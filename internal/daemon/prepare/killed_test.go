@@ -1,0 +1,138 @@
+package prepare_test
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/clew-dev/clew/internal/daemon/daemontest"
+	"github.com/clew-dev/clew/internal/daemon/prepare"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/worktree"
+)
+
+// crash is what the wrapped repository and server panic with.
+type crash struct{}
+
+// crashing counts what prepare does to repository and server, and stops it dead
+// after or before the chosen step.
+type crashing struct {
+	prepare.Repo
+	prepare.Server
+	at, step int
+	when     string // stops at the step with this name instead
+	log      []string
+}
+
+func (c *crashing) tick(what string) {
+	c.log = append(c.log, what)
+	if c.step++; c.step == c.at || what == c.when {
+		panic(crash{})
+	}
+}
+
+func (c *crashing) Checkpoint(ctx context.Context, r worktree.CheckpointRequest) (worktree.Checkpoint, error) {
+	c.tick("before checkpoint")
+	defer c.tick("after checkpoint")
+	return c.Repo.Checkpoint(ctx, r)
+}
+
+func (c *crashing) Push(ctx context.Context, m worktree.Remote, u ...worktree.RefUpdate) error {
+	c.tick("before push")
+	defer c.tick("after push")
+	return c.Repo.Push(ctx, m, u...)
+}
+
+func (c *crashing) Restore(ctx context.Context, r worktree.RestoreRequest) (worktree.RestoreResult, error) {
+	c.tick("before restore")
+	defer c.tick("after restore")
+	return c.Repo.Restore(ctx, r)
+}
+
+func (c *crashing) ClearSession(ctx context.Context) (worktree.RestoreResult, error) {
+	c.tick("before clearing")
+	defer c.tick("after clearing")
+	return c.Repo.ClearSession(ctx)
+}
+
+func (c *crashing) Clone(ctx context.Context, r worktree.CloneRequest) (worktree.Origin, error) {
+	c.tick("before clone")
+	defer c.tick("after clone")
+	return c.Repo.Clone(ctx, r)
+}
+
+func (c *crashing) Fetch(ctx context.Context, m worktree.Remote, refs ...string) error {
+	c.tick("before fetch")
+	defer c.tick("after fetch")
+	return c.Repo.Fetch(ctx, m, refs...)
+}
+
+func (c *crashing) Preserve(ctx context.Context, r worktree.PreserveRequest) (worktree.Preserved, error) {
+	c.tick("before preserve")
+	defer c.tick("after preserve")
+	return c.Repo.Preserve(ctx, r)
+}
+
+func (c *crashing) Begin(ctx context.Context) (*daemonv1.BeginResponse, error) {
+	c.tick("begin")
+	return c.Server.Begin(ctx)
+}
+
+func (c *crashing) Append(ctx context.Context, r []*daemonv1.Record) (int64, error) {
+	c.tick("before append")
+	defer c.tick("after append")
+	for _, record := range r {
+		if id := record.GetMove().GetOperationId(); id != "" {
+			c.tick("before move " + id)
+			defer c.tick("after move " + id)
+		}
+	}
+	return c.Server.Append(ctx, r)
+}
+
+func (c *crashing) Conversation(ctx context.Context, each func(*daemonv1.ConversationEntry) error) error {
+	c.tick("conversation")
+	return c.Server.Conversation(ctx, each)
+}
+
+// stand is a repository and a server that stand in for those of prepare.
+type stand interface {
+	prepare.Repo
+	prepare.Server
+}
+
+// run prepares until it is stopped; killed says that it was, and otherwise it came to
+// its end. outer is what prepare works with, and leads here.
+func (c *crashing) run(ctx context.Context, cfg prepare.Config, outer stand) (r daemonapi.PrepareResult, killed bool) {
+	c.Server = cfg.Server
+	cfg.Server = outer
+	cfg.Wrap(func(r prepare.Repo) prepare.Repo { c.Repo = r; return outer })
+	defer func() {
+		if e := recover(); e != nil {
+			if _, ok := e.(crash); !ok {
+				panic(e)
+			}
+			killed = true
+		}
+	}()
+	return prepare.Run(ctx, cfg), false
+}
+
+// prepareCrashing runs prepare until c stops it, and says where; done says that
+// it came to its end.
+func prepareCrashing(t *testing.T, w *daemontest.World, n int64, op *daemonapi.Operation, c *crashing) (where string, done bool) {
+	t.Helper()
+	if _, killed := c.run(t.Context(), w.PrepareConfig(n, op), c); killed {
+		return c.log[len(c.log)-1], false
+	}
+	return "", true
+}
+
+// stride is how many steps lie between two kills: so many, or one with CLEW_SOAK=1.
+func stride(ordinary int) int {
+	if os.Getenv("CLEW_SOAK") == "1" {
+		return 1
+	}
+	return ordinary
+}
