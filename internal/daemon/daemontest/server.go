@@ -61,8 +61,10 @@ type Task struct {
 	began     bool
 	inherited []*daemonv1.ConversationEntry
 	// startedOver says that the last move led to where the task's own conversation begins,
-	// saidAgain which entries were the first after such a one.
+	// saidAgain which entries were the first after such a one, in a task that has a prompt
+	// of its own: whose first entry of all, by firstRole, was not the agent's.
 	startedOver bool
+	firstRole   daemonv1.Role
 	saidAgain   map[*daemonv1.ConversationEntry]bool
 	// sequences are the records that made the entries, but for inherited ones.
 	sequences map[*daemonv1.ConversationEntry]int64
@@ -92,6 +94,7 @@ func (s *Server) copy(t testing.TB) *Server {
 		k := *task
 		k.Records, k.Operations = slices.Clone(task.Records), slices.Clone(task.Operations)
 		k.Moves, k.sequences, k.saidAgain = slices.Clone(task.Moves), maps.Clone(task.sequences), maps.Clone(task.saidAgain)
+		k.gone = maps.Clone(task.gone)
 		k.Checkpoints, k.positions = map[int64]*daemonv1.CheckpointRecord{}, maps.Clone(task.positions)
 		for n, checkpoint := range task.Checkpoints {
 			k.Checkpoints[n] = proto.CloneOf(checkpoint)
@@ -295,8 +298,11 @@ func (t *Task) add(r *daemonv1.Record) {
 	if m := r.GetMessage(); m != nil {
 		entry := &daemonv1.ConversationEntry{Position: int64(len(t.Active) + 1), Time: r.GetTime(), Message: m}
 		t.sequences[entry] = r.GetSequence()
+		if t.firstRole == daemonv1.Role_ROLE_UNSPECIFIED {
+			t.firstRole = m.GetRole()
+		}
 		if t.startedOver && len(t.Active) == len(t.inherited) {
-			t.saidAgain[entry] = true
+			t.saidAgain[entry] = t.firstRole == daemonv1.Role_ROLE_USER || t.firstRole == daemonv1.Role_ROLE_SYSTEM
 		}
 		t.Active = append(t.Active[:len(t.Active):len(t.Active)], entry)
 	}
@@ -322,6 +328,7 @@ func (t *Task) add(r *daemonv1.Record) {
 // loseInherited tells that the conversation begins without what it had inherited.
 func (t *Task) loseInherited(n int64) {
 	t.Lost += n
+	t.firstRole = daemonv1.Role_ROLE_SYSTEM
 	t.Active = append(t.Active, &daemonv1.ConversationEntry{Position: 1, Time: timestamppb.Now(), Message: &daemonv1.Message{
 		Role: daemonv1.Role_ROLE_SYSTEM, Text: fmt.Sprintf("gap of %d", n)}})
 }
@@ -393,7 +400,7 @@ func (t *Task) move(m *daemonv1.Move) error {
 			}
 			to = t.Active[:at]
 		}
-		t.Active, t.startedOver = to, m.GetCheckpoint() == 0 && m.GetAfterSequence() == 0 && m.GetPosition() == 0
+		t.Active, t.startedOver = to, m.GetCheckpoint() == 0 && m.GetPosition() == 0
 	}
 	t.Operations = append(t.Operations, m.GetOperationId())
 	t.note(&daemonv1.MoveResult{OperationId: m.GetOperationId(), Position: t.position()})

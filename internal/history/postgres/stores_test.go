@@ -387,6 +387,7 @@ func TestACheckpointFromBeforeAForksFirstMessageStaysThere(t *testing.T) {
 		"at once": {usage(1, 2, 3)},
 		"after it was rewound to where it began": {checkpoint(2), agent("other"), moveRecord(history.MoveOperation{ID: "Rewind/first", Checkpoint: 2}),
 			moveRecord(history.MoveOperation{ID: "Rewind/first/done", KeepPosition: true})},
+		"after it started over, its prompt being inherited": {usage(1, 2, 3), agent("other"), moveRecord(history.MoveOperation{ID: "Restore/2"})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := gomega.NewWithT(t)

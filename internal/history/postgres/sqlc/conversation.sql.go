@@ -294,7 +294,13 @@ SELECT e.position, m.role, (c.number > 1 AND coalesce((
     FROM operations o
     WHERE o.task_uid = $1::text AND o.branch = 'branch-' || c.number AND o.refused = ''
     ORDER BY o.ordinal LIMIT 1
-), false))::boolean AS started_over
+), false) AND coalesce((
+    SELECT m.role IN ('user', 'system')
+    FROM branches b
+    JOIN entries e ON e.branch_id = b.id AND e.position = b.base_position + 1
+    JOIN messages m ON m.id = e.message_id
+    WHERE b.task_uid = $1::text AND b.number = 1
+), true))::boolean AS started_over
 FROM chain c
 JOIN entries e ON e.branch_id = c.id AND e.position = c.low + 1 AND e.position <= c.high
 JOIN messages m ON m.id = e.message_id
@@ -314,8 +320,10 @@ type FirstOwnMessageRow struct {
 }
 
 // The first message of a branch that is the task's own, not inherited, and whether the
-// branch that holds it is one on which the task started over: whether the operation that
-// made it, the first that names it, led to no checkpoint and no position.
+// task started over there and said its prompt again: whether the operation that made the
+// branch that holds it, the first that names it, led to no checkpoint and no position. A
+// task that inherited its prompt says none again; the agent spoke first on its first
+// branch, unless that is lost.
 func (q *Queries) FirstOwnMessage(ctx context.Context, arg FirstOwnMessageParams) (FirstOwnMessageRow, error) {
 	row := q.db.QueryRow(ctx, firstOwnMessage, arg.TaskUid, arg.BranchID)
 	var i FirstOwnMessageRow
