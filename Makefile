@@ -66,6 +66,11 @@ lint: $(LINT) ## Check the code, the API's conventions and who imports whom
 lint-chart: $(HELM) ## Check the chart and everything that is rendered from it
 	@hack/chart/check $(HELM)
 
+.PHONY: structure
+structure: $(LINT) ## Measure how the code is built: packages, lines, functions, imports, tests, repetition
+	@$(GO) run ./hack/structure
+	@echo; $(LINT) run --enable-only dupl --issues-exit-code 0 --max-issues-per-linter 0 --max-same-issues 0 --show-stats ./... | tail -n 3
+
 ##@ Tests
 
 .PHONY: test
