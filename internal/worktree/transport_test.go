@@ -2,7 +2,10 @@ package worktree
 
 import (
 	"context"
+	"encoding/pem"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -151,4 +154,28 @@ func TestAStateThatWasDroppedIsNotBuiltOn(t *testing.T) {
 	f.last = first
 	push()
 	gitIn(t, store, "fsck", "--strict", "--no-dangling")
+}
+
+// Git trusts the system's authorities beside a given bundle, unless it is told of a folder
+// that holds none.
+func TestGitTrustsNobodyButTheGivenAuthorities(t *testing.T) {
+	f := cloned(t, makeOrigin(t, 1))
+	must(t, f.repo.Close())
+	config := f.config()
+	seen := filepath.Join(t.TempDir(), "seen")
+	config.Git = filepath.Join(t.TempDir(), "git")
+	writeFile(t, config.Git, "#!/bin/sh\necho \"$GIT_SSL_CAPATH\" >>'"+seen+"'\nexec git \"$@\"\n", 0o755)
+	repo, err := Open(context.Background(), config)
+	must(t, err)
+	defer repo.Close()
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	bundle := filepath.Join(t.TempDir(), "ca.pem")
+	writeFile(t, bundle, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})), 0o644)
+	wantReason(t, repo.CheckPush(context.Background(), Remote{URL: server.URL + "/team/r.git", CAFile: bundle}), RepositoryNotFound)
+	folders, err := os.ReadFile(seen)
+	must(t, err)
+	if !strings.Contains(string(folders), os.DevNull) {
+		t.Errorf("git looks for authorities in %q", folders)
+	}
 }
