@@ -30,12 +30,13 @@ const clockTick = 10 * time.Millisecond
 // ofChildren is processorTime for the processes that run. A kernel that does not list them
 // tells of nothing before they have ended.
 func ofChildren() (sum time.Duration) {
-	lists, err := filepath.Glob("/proc/self/task/[0-9]*/children")
+	const threads = "/proc/self/task"
+	entries, err := os.ReadDir(threads)
 	if err != nil {
-		return 0 // the pattern is a good one
+		return 0
 	}
-	for _, list := range lists {
-		ids, err := os.ReadFile(list)
+	for _, thread := range entries {
+		ids, err := os.ReadFile(filepath.Join(threads, thread.Name(), "children"))
 		if err != nil {
 			continue // the thread has ended
 		}
