@@ -30,8 +30,8 @@ import (
 
 	"golang.org/x/net/netutil"
 	"golang.org/x/time/rate"
-	"k8s.io/apimachinery/pkg/util/cache"
 
+	"github.com/clew-dev/clew/internal/paces"
 	"github.com/clew-dev/clew/internal/places"
 )
 
@@ -45,10 +45,6 @@ const (
 	waitingInAll     = 2048
 	// turnTimeout is how long one waits; daemons give up as soon.
 	turnTimeout = 5 * time.Second
-	// pacesKept is how many addresses' paces are remembered, and paceKept how long:
-	// afterwards each may open a whole burst again.
-	pacesKept = 16384
-	paceKept  = time.Minute
 )
 
 // Listener is a net.Listener whose connections keep to Limits. Make one with Limit.
@@ -57,6 +53,7 @@ type Listener struct {
 	limits    Limits
 	strangers *places.Places
 	known     *places.Places // of namespaces
+	paces     *paces.Paces   // of addresses
 	times     times
 	ready     chan net.Conn
 	failed    chan error
@@ -67,7 +64,6 @@ type Listener struct {
 	mu sync.Mutex
 	// ofNone counts the connections of callers of no namespace by their names.
 	ofNone       map[string]int
-	paces        *cache.LRUExpireCache
 	waiting      map[string]int
 	waitingInAll int
 }
@@ -90,7 +86,7 @@ func limit(inner net.Listener, limits Limits, times times) *Listener {
 		Listener: netutil.LimitListener(inner, limits.InAll), limits: limits, times: times,
 		strangers: places.New(limits.Strangers), known: places.New(limits.InAll),
 		ready: make(chan net.Conn), failed: make(chan error), ended: ended, end: end,
-		paces: cache.NewLRUExpireCache(pacesKept), waiting: map[string]int{}, ofNone: map[string]int{},
+		paces: paces.New(rate.Limit(limits.PerSecond), limits.PerSecond*burstSeconds), waiting: map[string]int{}, ofNone: map[string]int{},
 	}
 	go l.run()
 	return l
@@ -148,7 +144,7 @@ func addressOf(c net.Conn) string {
 func (l *Listener) turn(c net.Conn, address string) {
 	ctx, cancel := context.WithTimeout(l.ended, l.times.turn)
 	defer cancel()
-	err := l.pace(address).Wait(ctx)
+	err := l.paces.Of(address).Wait(ctx)
 	var leave func()
 	if err == nil {
 		leave, err = l.strangers.Take(ctx, places.Share{Of: address, Places: l.limits.StrangersOfAddress})
@@ -188,17 +184,6 @@ func (l *Listener) leave(address string) {
 	if l.waiting[address]--; l.waiting[address] == 0 {
 		delete(l.waiting, address)
 	}
-}
-
-func (l *Listener) pace(address string) *rate.Limiter {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	pace, ok := l.paces.Get(address)
-	if !ok {
-		pace = rate.NewLimiter(rate.Limit(l.limits.PerSecond), l.limits.PerSecond*burstSeconds)
-	}
-	l.paces.Add(address, pace, paceKept)
-	return pace.(*rate.Limiter)
 }
 
 // connection is one that was handed to the server.

@@ -3,12 +3,13 @@ package podidentity
 import (
 	"context"
 	"crypto/sha256"
-	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/utils/clock"
+
+	"github.com/clew-dev/clew/internal/paces"
 )
 
 const (
@@ -32,8 +33,6 @@ const (
 	rightsPerSecond, rightsBurst = 5, 50
 	// lineTimeout is how long a token waits to be asked about.
 	lineTimeout = 2 * time.Second
-	// namespacesKept is for how many namespaces that is remembered.
-	namespacesKept = 4096
 )
 
 // digest stands for a token, or for a question about it, without keeping it.
@@ -82,16 +81,16 @@ type limits struct {
 	unsigned *rate.Limiter
 	// fresh, again and rights hold a limiter for each namespace: for its new
 	// tokens, for those that are known, and for what their holders may do.
-	fresh, again, rights *paces
+	fresh, again, rights *paces.Paces
 }
 
 func newLimits(clock clock.PassiveClock) *limits {
 	return &limits{
 		known:    cache.NewLRUExpireCacheWithClock(acceptedSize, clock),
 		unsigned: rate.NewLimiter(unsignedPerSecond, unsignedBurst),
-		fresh:    newPaces(signedPerSecond, signedBurst, clock),
-		again:    newPaces(knownPerSecond, knownBurst, clock),
-		rights:   newPaces(rightsPerSecond, rightsBurst, clock),
+		fresh:    paces.New(signedPerSecond, signedBurst),
+		again:    paces.New(knownPerSecond, knownBurst),
+		rights:   paces.New(rightsPerSecond, rightsBurst),
 	}
 }
 
@@ -103,9 +102,9 @@ func (l *limits) wait(ctx context.Context, token digest, said claims, signed boo
 	case known && !signed:
 		return nil
 	case known:
-		limiter = l.again.of(said.Kubernetes.Namespace)
+		limiter = l.again.Of(said.Kubernetes.Namespace)
 	case signed:
-		limiter = l.fresh.of(said.Kubernetes.Namespace)
+		limiter = l.fresh.Of(said.Kubernetes.Namespace)
 	}
 	return inLine(ctx, limiter, "too many tokens of this namespace, or that were never seen before, are being checked at the moment; try again")
 }
@@ -116,7 +115,7 @@ func (l *limits) waitForRights(ctx context.Context, username string) error {
 	if namespace, ok := serviceAccountNamespace(username); ok {
 		whose = "namespace/" + namespace
 	}
-	return inLine(ctx, l.rights.of(whose), "too many questions about what the accounts of this namespace may read are being asked at the moment; try again")
+	return inLine(ctx, l.rights.Of(whose), "too many questions about what the accounts of this namespace may read are being asked at the moment; try again")
 }
 
 // inLine waits for a limiter. A long line would keep a caller waiting behind
@@ -132,26 +131,3 @@ func inLine(ctx context.Context, limiter *rate.Limiter, refusal string) error {
 }
 
 func (l *limits) accept(token digest) { l.known.Add(token, struct{}{}, acceptedTTL) }
-
-// paces are limiters by whom they are for.
-type paces struct {
-	perSecond rate.Limit
-	burst     int
-	mu        sync.Mutex
-	limiters  *cache.LRUExpireCache
-}
-
-func newPaces(perSecond rate.Limit, burst int, clock clock.PassiveClock) *paces {
-	return &paces{perSecond: perSecond, burst: burst, limiters: cache.NewLRUExpireCacheWithClock(namespacesKept, clock)}
-}
-
-func (p *paces) of(whose string) *rate.Limiter {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if limiter, ok := p.limiters.Get(whose); ok {
-		return limiter.(*rate.Limiter)
-	}
-	limiter := rate.NewLimiter(p.perSecond, p.burst)
-	p.limiters.Add(whose, limiter, time.Hour)
-	return limiter
-}
