@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"sync"
 	"time"
 
 	"connectrpc.com/connect"
 	"golang.org/x/time/rate"
-	"k8s.io/apimachinery/pkg/util/cache"
 
+	"github.com/clew-dev/clew/internal/paces"
 	"github.com/clew-dev/clew/internal/places"
 	"github.com/clew-dev/clew/internal/podidentity"
 )
@@ -57,12 +56,11 @@ const (
 	paceBurst = 8
 	// recordCost is what a record costs the store besides its bytes.
 	recordCost = 1 << 10
-	// openingCost is what it costs to open a stream of commands.
+	// openingCost is what it costs to open a stream of commands: with what a task may send,
+	// four in a second, and 32 at once. A daemon opens one and keeps it.
 	openingCost = 256 << 10
-	// pacesKept is how many tasks' paces are remembered, and paceKept how long:
-	// afterwards nothing is owed any more.
-	pacesKept = 16384
-	paceKept  = time.Minute
+	// owingInAll is how many tasks may wait for their pace at once.
+	owingInAll = 16384
 )
 
 // The procedures whose answers last.
@@ -83,18 +81,15 @@ var errBusy = errors.New("too many requests of this task or namespace are being 
 type shares struct {
 	owing, arrivals, large, requests, streams *places.Places
 	requestsOfNamespace                       int
-	bytesPerSecond                            int
-
-	mu    sync.Mutex
-	paces *cache.LRUExpireCache
+	paces                                     *paces.Paces // of tasks
 }
 
 func newShares(bytesPerSecond, connections int) *shares {
 	atWork := max(connections-spareConnections, 1)
 	return &shares{
-		owing: places.New(pacesKept), arrivals: places.New(arrivalsInAll), large: places.New(largeInAll), requests: places.New(atWork), streams: places.New(streamsInAll),
+		owing: places.New(owingInAll), arrivals: places.New(arrivalsInAll), large: places.New(largeInAll), requests: places.New(atWork), streams: places.New(streamsInAll),
 		requestsOfNamespace: atWork - places.Reserve(atWork),
-		bytesPerSecond:      bytesPerSecond, paces: cache.NewLRUExpireCache(pacesKept),
+		paces:               paces.New(rate.Limit(bytesPerSecond), bytesPerSecond*paceBurst),
 	}
 }
 
@@ -137,7 +132,7 @@ func (s *shares) settle(ctx context.Context, id podidentity.Identity) error {
 		return err
 	}
 	defer next()
-	return s.pace(id).WaitN(ctx, 0)
+	return s.paces.Of(id.TaskUID).WaitN(ctx, 0)
 }
 
 // arrival is a request that has come.
@@ -222,17 +217,6 @@ func (a *arrival) send(ctx context.Context, part func() error) (working context.
 // spend notes what a task has sent. Who has sent more than their pace allows
 // waits for it before the next request is read.
 func (s *shares) spend(id podidentity.Identity, bytes, records int) {
-	pace := s.pace(id)
+	pace := s.paces.Of(id.TaskUID)
 	pace.ReserveN(time.Now(), min(bytes+records*recordCost, pace.Burst()))
-}
-
-func (s *shares) pace(id podidentity.Identity) *rate.Limiter {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	pace, ok := s.paces.Get(id.TaskUID)
-	if !ok {
-		pace = rate.NewLimiter(rate.Limit(s.bytesPerSecond), s.bytesPerSecond*paceBurst)
-	}
-	s.paces.Add(id.TaskUID, pace, paceKept)
-	return pace.(*rate.Limiter)
 }
