@@ -58,7 +58,7 @@ const (
 	recordCost = 1 << 10
 	// openingCost is what it costs to open a stream of commands: with what a task may send,
 	// four in a second, and 32 at once. A daemon opens one and keeps it.
-	openingCost = 256 << 10
+	openingCost = 1 << 20
 	// owingInAll is how many tasks may wait for their pace at once.
 	owingInAll = 16384
 )
