@@ -21,7 +21,7 @@ func (h *Handler) refuse(w http.ResponseWriter, c *call, refused *refusal.Refusa
 		if h.refuseInside(w, c, refused) {
 			return
 		}
-		c.drain()
+		h.drain(c)
 	}
 	header := w.Header()
 	header.Set("Content-Type", "text/plain; charset=utf-8")

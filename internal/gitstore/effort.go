@@ -26,12 +26,17 @@ const (
 	// mostOf is how much of the processors git uses when they are short for it, however
 	// idle the node is: a container may have a limit.
 	mostOf = 0.75
+	// requestTime and drainTime are what this process itself works for a request, and for
+	// each drainStep of a push that it reads for nothing, by a measurement of both.
+	requestTime = 4 * time.Millisecond
+	drainTime   = time.Millisecond
+	drainStep   = 1 << 20
 	// forgottenRate is how little a namespace uses that is not remembered.
 	forgottenRate = 0.001
 )
 
-// effort is the processor time that git uses for each namespace, those who work and
-// those who have worked lately. Where processors are short, git works first for
+// effort is the processor time that git uses for each namespace, and about what this
+// process uses besides: of those who work and those who have worked lately. Where processors are short, git works first for
 // those who use little of them; and a namespace that uses more than its part waits,
 // if others have work for git as well. So whoever has costly pushes taken in, one after
 // the other, does not slow down the small ones of all others.
@@ -84,7 +89,7 @@ func (e *effort) note(namespace string, used time.Duration) {
 	left := time.Duration(u.rate(now) * float64(effortHalfLife) / math.Ln2)
 	e.used[namespace] = usedTime{time: left + used, at: now}
 	for name, u := range e.used {
-		if u.rate(now) < forgottenRate {
+		if name != namespace && u.rate(now) < forgottenRate {
 			delete(e.used, name)
 		}
 	}
@@ -156,6 +161,13 @@ func (e *effort) turn(ctx context.Context, namespace string) error {
 		case <-time.After(min(wait, time.Second)):
 		}
 	}
+}
+
+// charge notes what this process has worked for a namespace itself.
+func (e *effort) charge(namespace string, used time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.note(namespace, used)
 }
 
 // start starts a git process for the namespace, in a group of its own, which its

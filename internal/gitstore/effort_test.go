@@ -2,6 +2,9 @@ package gitstore
 
 import (
 	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -166,9 +169,54 @@ func TestThePushOfANamespaceCounts(t *testing.T) {
 	task.commit("a", "x")
 	task.push("HEAD:" + codeRef("fix", 1))
 	own, others := server.store.git.effort.rates("team")
-	g.Expect(own).To(gomega.BeNumerically(">", 0))
+	g.Expect(own).To(gomega.BeNumerically(">", rateOf(2*requestTime)), "more than its two requests are charged alone")
 	g.Expect(others).To(gomega.BeZero())
 	g.Expect(server.store.git.effort.running).To(gomega.BeEmpty())
+}
+
+// rateOf is the rate of what was used once, a moment ago.
+func rateOf(used time.Duration) float64 {
+	now := time.Now()
+	return usedTime{time: used, at: now}.rate(now)
+}
+
+func TestARequestCountsThatGitHasNoWorkFor(t *testing.T) {
+	g := gomega.NewWithT(t)
+	server := newTestServer(t, Limits{})
+	response, _ := server.request(http.MethodGet, "/team/r-none.git/info/refs?service=git-upload-pack", readerToken, nil, "")
+	g.Expect(response.StatusCode).To(gomega.Equal(http.StatusNotFound))
+	own, _ := server.store.git.effort.rates("team")
+	g.Expect(own).To(gomega.BeNumerically("~", rateOf(requestTime), rateOf(requestTime)/10))
+}
+
+func TestAPushThatIsReadForNothingCounts(t *testing.T) {
+	const size = 100 * drainStep
+	c := func(ctx context.Context) *call {
+		body := io.LimitReader(endless{}, size)
+		return &call{repository: Repository{Namespace: "team"}, duplex: true, request: httptest.NewRequestWithContext(ctx, http.MethodPost, "/", body)}
+	}
+	t.Run("by how much it is", func(t *testing.T) {
+		g := gomega.NewWithT(t)
+		server := newTestServer(t, Limits{})
+		server.handler.drain(c(t.Context()))
+		own, _ := server.store.git.effort.rates("team")
+		g.Expect(own).To(gomega.BeNumerically("~", rateOf(100*drainTime), rateOf(100*drainTime)/10))
+	})
+	t.Run("and waits when it is more than the namespace's part", func(t *testing.T) {
+		g := gomega.NewWithT(t)
+		server := newTestServer(t, Limits{})
+		effort := server.store.git.effort
+		effort.busy = func() bool { return true } // however quiet this machine is
+		effort.charge("team", time.Hour)
+		effort.charge("else", time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		waits := c(ctx)
+		g.Expect(func() { server.handler.drain(waits) }).To(gomega.PanicWith(http.ErrAbortHandler))
+		left, err := io.Copy(io.Discard, waits.request.Body)
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		g.Expect(left).To(gomega.BeEquivalentTo(size-drainStep), "one step was read, and then its turn was waited for")
+	})
 }
 
 func TestOneThatUsedMuchIsAskedToWaitAndTheOthersAreNot(t *testing.T) {
@@ -192,6 +240,11 @@ func TestOneThatUsedMuchIsAskedToWaitAndTheOthersAreNot(t *testing.T) {
 	g.Expect(stderr).To(gomega.ContainSubstring("503"))
 	other.push("HEAD:" + codeRef("fix", 2))
 }
+
+// endless is zeros without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 func niceness(t *testing.T, command *exec.Cmd) int {
 	t.Helper()

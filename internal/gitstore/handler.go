@@ -13,9 +13,11 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"github.com/clew-dev/clew/internal/connections"
 	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/paces"
 )
 
 // Limits of what callers may use; zero means no limit where nothing else is
@@ -32,13 +34,20 @@ type Limits struct {
 	// quarter of them for one namespace; defaults if zero. What pushes and fetches
 	// ask before they bring or take content counts as a fetch.
 	ConcurrentPushes, ConcurrentFetches int
+	// RequestsPerSecond is how often one task or reader may ask in the long run, and for
+	// burstSeconds of it at once; any number if zero.
+	RequestsPerSecond int
 	// Patience is how long a client may stand still; a minute if zero.
 	Patience time.Duration
 	// RequestTime is how long one request may take.
 	RequestTime time.Duration
 }
 
+// burstSeconds is for how many seconds a caller may have saved up requests.
+const burstSeconds = 10
+
 const (
+	defaultRequestsPerSecond = 4
 	defaultConcurrentPushes  = 6
 	defaultConcurrentFetches = 10
 	defaultPatience          = time.Minute
@@ -61,6 +70,8 @@ type Handler struct {
 	metrics       *metrics
 	pushes        slots
 	fetches       slots
+	// paces are those of the callers, tasks and readers.
+	paces *paces.Paces
 	// free returns the bytes that are free on the volume.
 	free   func() (int64, error)
 	purges *purges
@@ -93,6 +104,7 @@ func NewHandler(store *Store, authenticator Authenticator, limits Limits, log lo
 		purges:        &purges{last: map[string]time.Time{}},
 		pushes:        newSlots(limits.ConcurrentPushes),
 		fetches:       newSlots(limits.ConcurrentFetches),
+		paces:         newPaces(limits.RequestsPerSecond),
 		free:          func() (int64, error) { return freeBytes(store.root) },
 		pushed:        func(Repository) {},
 		slotTimeout:   defaultSlotTimeout,
@@ -101,6 +113,13 @@ func NewHandler(store *Store, authenticator Authenticator, limits Limits, log lo
 	var err error
 	h.metrics, err = newMetrics(registry, h.usage, h.free)
 	return h, err
+}
+
+func newPaces(perSecond int) *paces.Paces {
+	if perSecond <= 0 {
+		return paces.New(rate.Inf, 0)
+	}
+	return paces.New(rate.Limit(perSecond), perSecond*burstSeconds)
 }
 
 const (
@@ -115,8 +134,10 @@ type call struct {
 	// advertise: the first of the two requests of a fetch or push.
 	advertise bool
 	caller    Caller
-	request   *http.Request
-	log       logr.Logger
+	// whose is the caller's name among all of them.
+	whose   string
+	request *http.Request
+	log     logr.Logger
 	// head is the beginning of a push, once it has been read.
 	head *pushHead
 	// duplex: the answer may begin before the request's body has been read, and
@@ -199,6 +220,9 @@ func (h *Handler) serve(w http.ResponseWriter, c *call) *refusal.Refusal {
 	if c.push() && !c.advertise {
 		slots = h.pushes
 	}
+	if refused := h.keepPace(c); refused != nil {
+		return refused
+	}
 	release, refused := h.slot(c.request.Context(), slots, c.repository.Namespace)
 	if refused != nil {
 		return refused
@@ -239,9 +263,10 @@ func (h *Handler) authenticate(c *call) *refusal.Refusal {
 	c.log = c.log.WithValues("caller", caller.Name)
 	task := caller.Task
 	if task == nil {
+		c.whose = "reader/" + caller.Name
 		// There may be any number of service accounts: who lets those of another
 		// namespace read does not give them their own connections.
-		knowCaller(c.request, cmp.Or(caller.Namespace, c.repository.Namespace), "reader/"+caller.Name)
+		knowCaller(c.request, cmp.Or(caller.Namespace, c.repository.Namespace), c.whose)
 		return nil
 	}
 	// These names become parts of paths and refs.
@@ -250,7 +275,8 @@ func (h *Handler) authenticate(c *call) *refusal.Refusal {
 		return refusal.New(refusal.Forbidden, "this token does not open the repositories of the namespace %s", c.repository.Namespace)
 	}
 	c.log = c.log.WithValues("task", task.Name, "attempt", task.Attempt)
-	knowCaller(c.request, task.Namespace, "task/"+task.UID)
+	c.whose = "task/" + task.UID
+	knowCaller(c.request, task.Namespace, c.whose)
 	return nil
 }
 

@@ -19,6 +19,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"--min-free-bytes":             {"--min-free-bytes=-1"},
 		"--max-concurrent-pushes":      {"--max-concurrent-pushes=0"},
 		"--max-concurrent-fetches":     {"--max-concurrent-fetches=-2"},
+		"--requests-per-second":        {"--requests-per-second=-1"},
 		"--max-packs":                  {"--max-packs=0"},
 		"--client-patience":            {"--client-patience=0s"},
 		"--request-timeout":            {"--request-timeout=-1s"},

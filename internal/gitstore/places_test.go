@@ -56,6 +56,26 @@ func TestOneNamespaceCannotTakeAllPlaces(t *testing.T) {
 	other.git("fetch", "--quiet", other.url, codeRef("fix", 1))
 }
 
+// A task whose agent asks without end is told so in time, and keeps nobody else waiting.
+func TestOneTaskAsksSoOftenAtMost(t *testing.T) {
+	server := newTestServer(t, Limits{RequestsPerSecond: 1})
+	server.handler.slotTimeout = 100 * time.Millisecond
+	for i := range burstSeconds {
+		if status, answer := server.advertise(taskToken("busy", 1)); status != http.StatusOK {
+			t.Fatalf("request %d: %d %s", i, status, answer)
+		}
+	}
+	status, answer := server.advertise(taskToken("busy", 1))
+	if status != http.StatusServiceUnavailable || !strings.Contains(answer, "more than 1 times a second") {
+		t.Errorf("one more: %d %s", status, answer)
+	}
+	for _, token := range []string{taskToken("other", 1), readerToken} {
+		if status, answer := server.advertise(token); status == http.StatusServiceUnavailable {
+			t.Errorf("%s: %d %s", token, status, answer)
+		}
+	}
+}
+
 func TestAClientThatStandsStillLosesItsPlace(t *testing.T) {
 	server := newTestServer(t, Limits{ConcurrentFetches: 1, Patience: 200 * time.Millisecond})
 	task := server.client(taskToken("fix", 1))

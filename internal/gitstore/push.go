@@ -232,7 +232,7 @@ func (h *Handler) cutOff(w http.ResponseWriter, c *call, refused *refusal.Refusa
 	h.metrics.pushes.WithLabelValues("refused").Inc()
 	h.metrics.refusals.WithLabelValues(string(refused.Reason)).Inc()
 	c.log.Info("refused", "reason", refused.Reason, "message", refused.Message)
-	c.drain()
+	h.drain(c)
 	_, _ = w.Write(errorPacket(refused)) // the client may be gone
 	return nil
 }
@@ -262,7 +262,7 @@ func (h *Handler) begin(w http.ResponseWriter, c *call) *refusal.Refusal {
 // acknowledge sends git's report of a push that is durable now, if it was not
 // refused.
 func (h *Handler) acknowledge(w http.ResponseWriter, c *call, report []byte, started time.Time) {
-	c.drain()
+	h.drain(c)
 	if _, err := w.Write(report); err != nil {
 		c.log.Info("the client did not wait for the report", "error", err.Error())
 	}
@@ -292,7 +292,7 @@ func (h *Handler) refuseInside(w http.ResponseWriter, c *call, refused *refusal.
 	if h.begin(w, c) != nil || !c.head.SideBand {
 		return false
 	}
-	c.drain()
+	h.drain(c)
 	w.Header().Set("Content-Type", "application/x-git-receive-pack-result")
 	w.WriteHeader(http.StatusOK)
 	_, _ = w.Write(errorPacket(refused)) // the client may be gone
@@ -306,14 +306,26 @@ func errorPacket(refused *refusal.Refusal) []byte {
 }
 
 // drain reads what a client still sends of a push, so that it gets to read its
-// answer. It breaks the connection off if there is no end to it.
-func (c *call) drain() {
+// answer. It breaks the connection off if there is no end to it. A namespace that uses
+// more than its part is read from slowly.
+func (h *Handler) drain(c *call) {
 	const limit = 1 << 30
 	if !c.duplex {
 		return
 	}
-	n, err := io.Copy(io.Discard, io.LimitReader(c.request.Body, limit))
-	if err != nil || n == limit {
+	effort, namespace := h.store.git.effort, c.repository.Namespace
+	var n int64
+	var err error
+	for err == nil && n < limit {
+		var step int64
+		step, err = io.CopyN(io.Discard, c.request.Body, drainStep)
+		n += step
+		effort.charge(namespace, drainTime*time.Duration(step)/drainStep)
+		if err == nil {
+			err = effort.turn(c.request.Context(), namespace)
+		}
+	}
+	if !errors.Is(err, io.EOF) {
 		c.log.Info("the client broke the push off, or sent far more than was wanted", "bytes", n, "error", err)
 		panic(http.ErrAbortHandler)
 	}

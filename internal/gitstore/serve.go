@@ -89,6 +89,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&o.Limits.FreeBytes, "min-free-bytes", 64<<20, "bytes to keep free on the volume; pushes are refused below")
 	flags.IntVar(&o.Limits.ConcurrentPushes, "max-concurrent-pushes", defaultConcurrentPushes, "pushes that git works on at once, a quarter of them for one namespace; others wait, then are asked to try again")
 	flags.IntVar(&o.Limits.ConcurrentFetches, "max-concurrent-fetches", defaultConcurrentFetches, "other git requests served at once, at most a quarter of them for one namespace")
+	flags.IntVar(&o.Limits.RequestsPerSecond, "requests-per-second", defaultRequestsPerSecond, fmt.Sprintf("requests of one task or reader in a second, in the long run, and %d times as many at once; further ones wait. A push is two of them; 0 for no limit", burstSeconds))
 	flags.Int64Var(&o.GitMemoryBytes, "git-memory-bytes", defaultGitMemory, "memory that one git process may use; the container's limit should hold that of all pushes, and twice that of all fetches, at once; 0 for no limit")
 	flags.DurationVar(&o.Limits.Patience, "client-patience", defaultPatience, "time that a client may stand still in the middle of a request")
 	flags.DurationVar(&o.Limits.RequestTime, "request-timeout", 6*time.Hour, "time that one request may take although it makes progress; 0 for no limit")
@@ -126,6 +127,7 @@ func (o *Options) validate() error {
 		{"--min-free-bytes", o.Limits.FreeBytes, 0},
 		{"--max-concurrent-pushes", int64(o.Limits.ConcurrentPushes), 1},
 		{"--max-concurrent-fetches", int64(o.Limits.ConcurrentFetches), 1},
+		{"--requests-per-second", int64(o.Limits.RequestsPerSecond), 0},
 		{"--max-packs", int64(o.MaxPacks), 1},
 	} {
 		if amount.given < amount.least {
