@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -124,9 +125,12 @@ func join(name string, pid int) error {
 }
 
 // weight is how many processes of the machine all pods together count as, and
-// the cluster's programs as well. Left at one, a compiler that runs beside them
-// takes as much as the whole node, and a handful of them leave it standing.
-const weight = 16
+// the cluster's programs as well: one for each processor, as kubelet has it on a node
+// of its own. With less, a compiler that runs beside them takes as much as the whole
+// node. With more, the kernel's own threads, which write disks and take in packets and
+// count as one each, wait behind whatever pods do: beside busy ones an fsync on a
+// volume took ten times as long.
+func weight() int { return runtime.NumCPU() }
 
 // weigh sets the group's share of the processors.
 func weigh(dir string) error {
@@ -135,7 +139,7 @@ func weigh(dir string) error {
 		if _, err := os.Stat(path); err != nil {
 			continue // another hierarchy's, or another version's
 		}
-		if err := os.WriteFile(path, fmt.Appendf(nil, "%d", weight*one), 0o644); err != nil {
+		if err := os.WriteFile(path, fmt.Appendf(nil, "%d", weight()*one), 0o644); err != nil {
 			return fmt.Errorf("control group %s: %w", dir, err)
 		}
 	}
