@@ -26,6 +26,9 @@ func (h *Handler) refuse(w http.ResponseWriter, c *call, refused *refusal.Refusa
 	header := w.Header()
 	header.Set("Content-Type", "text/plain; charset=utf-8")
 	header.Set("X-Content-Type-Options", "nosniff")
+	// What is refused before it is known whose it is, or in no time, has no pace but that
+	// of new connections.
+	header.Set("Connection", "close")
 	switch refused.Reason {
 	case refusal.Unauthenticated:
 		header.Set("WWW-Authenticate", `Basic realm="clew gitstore", charset="UTF-8"`)

@@ -3,14 +3,12 @@ package gitstore
 import (
 	"context"
 	"math"
-	"os"
 	"os/exec"
-	"runtime"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/clew-dev/clew/internal/nodeload"
 )
 
 const (
@@ -26,17 +24,20 @@ const (
 	// mostOf is how much of the processors git uses when they are short for it, however
 	// idle the node is: a container may have a limit.
 	mostOf = 0.75
-	// requestTime and drainTime are what this process itself works for a request, and for
-	// each drainStep of a push that it reads for nothing, by a measurement of both.
+	// requestTime and readTime are what this process itself works for a request, and each
+	// time that it reads a part of a push for nothing, by a measurement of both. A part is
+	// what the client has made it, 16 KiB mostly and a byte at worst. drainStep is after
+	// how many of them it is looked whose turn it is.
 	requestTime = 4 * time.Millisecond
-	drainTime   = time.Millisecond
-	drainStep   = 1 << 20
-	// forgottenRate is how little a namespace uses that is not remembered.
+	readTime    = 10 * time.Microsecond
+	drainStep   = 64
+	// forgottenRate is how little a namespace uses that is not remembered for longer than
+	// effortHalfLife.
 	forgottenRate = 0.001
 )
 
-// effort is the processor time that git uses for each namespace, and about what this
-// process uses besides: of those who work and those who have worked lately. Where processors are short, git works first for
+// effort is the processor time that git uses for each namespace, and, roughly,
+// what this process itself uses: of those who work and those who have worked lately. Where processors are short, git works first for
 // those who use little of them; and a namespace that uses more than its part waits,
 // if others have work for git as well. So whoever has costly pushes taken in, one after
 // the other, does not slow down the small ones of all others.
@@ -72,7 +73,7 @@ type groupAtWork struct {
 // while others use some too and there are too few. Of two processors that is enough for
 // some ten tasks that push small checkpoints every six seconds, by a measurement of five.
 func newEffort(now func() time.Time, processors int) *effort {
-	return &effort{now: now, processors: float64(processors), part: float64(processors) / 16, busy: nodeIsBusy, used: map[string]usedTime{}, running: map[int]*groupAtWork{}}
+	return &effort{now: now, processors: float64(processors), part: float64(processors) / 16, busy: nodeload.Busy, used: map[string]usedTime{}, running: map[int]*groupAtWork{}}
 }
 
 // rate is in processors: what is used at a steady rate adds up to that rate for the
@@ -89,7 +90,7 @@ func (e *effort) note(namespace string, used time.Duration) {
 	left := time.Duration(u.rate(now) * float64(effortHalfLife) / math.Ln2)
 	e.used[namespace] = usedTime{time: left + used, at: now}
 	for name, u := range e.used {
-		if name != namespace && u.rate(now) < forgottenRate {
+		if now.Sub(u.at) > effortHalfLife && u.rate(now) < forgottenRate {
 			delete(e.used, name)
 		}
 	}
@@ -116,22 +117,6 @@ func (e *effort) nice(namespace string) int {
 		return 0
 	}
 	return int(math.Round(own / (own + others) * mostNice))
-}
-
-// nodeIsBusy reports whether, in the last minute, half of the node's processors were
-// asked for on average. What a container sees of /proc/loadavg is the node's. It does
-// not tell of a container that its own limit slows down.
-func nodeIsBusy() bool {
-	text, err := os.ReadFile("/proc/loadavg")
-	return err != nil || asksForHalf(string(text), runtime.NumCPU())
-}
-
-// asksForHalf reads the average of a minute from a text like that of /proc/loadavg.
-// What cannot be read is taken for a node that is busy.
-func asksForHalf(loadavg string, processors int) bool {
-	average, _, _ := strings.Cut(loadavg, " ")
-	load, err := strconv.ParseFloat(average, 64)
-	return err != nil || load >= float64(processors)/2
 }
 
 // wait is how long it takes until a namespace uses no more than its part, if it does

@@ -143,6 +143,8 @@ type call struct {
 	// duplex: the answer may begin before the request's body has been read, and
 	// the body must be read to its end before the handler returns.
 	duplex bool
+	// atWork: the call has its place, and perhaps locks.
+	atWork bool
 	// pressure is what those who wait put on the request.
 	pressure *pressure
 }
@@ -220,14 +222,12 @@ func (h *Handler) serve(w http.ResponseWriter, c *call) *refusal.Refusal {
 	if c.push() && !c.advertise {
 		slots = h.pushes
 	}
-	if refused := h.keepPace(c); refused != nil {
-		return refused
-	}
-	release, refused := h.slot(c.request.Context(), slots, c.repository.Namespace)
+	release, refused := h.turn(c, slots)
 	if refused != nil {
 		return refused
 	}
-	defer release()
+	c.atWork = true
+	defer func() { c.atWork = false; release() }()
 	c.pressure.held.Store(slots.Places)
 	newest, refused := h.raise(c)
 	if refused != nil {

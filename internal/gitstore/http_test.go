@@ -171,3 +171,18 @@ func TestMetricsCount(t *testing.T) {
 		}
 	}
 }
+
+// A connection on which nothing but refusals come has no pace of its caller.
+func TestARefusalEndsTheConnection(t *testing.T) {
+	server := newTestServer(t, Limits{})
+	for name, request := range map[string][2]string{
+		"nothing there":     {"/x", ""},
+		"no token":          {"/team/" + repository + ".git/info/refs?service=git-upload-pack", ""},
+		"another namespace": {"/other/" + repository + ".git/info/refs?service=git-upload-pack", taskToken("fix", 1)},
+	} {
+		response, _ := server.request(http.MethodGet, request[0], request[1], nil, "")
+		if response.StatusCode < 400 || !response.Close {
+			t.Errorf("%s: %d, closed: %t", name, response.StatusCode, response.Close)
+		}
+	}
+}

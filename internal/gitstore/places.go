@@ -16,11 +16,26 @@ type slots struct {
 
 func newSlots(all int) slots { return slots{places.New(all), (all + 3) / 4} }
 
-// keepPace waits until the caller may ask again.
-func (h *Handler) keepPace(c *call) *refusal.Refusal {
+// turn waits until it is a call's turn: for the caller's pace, and for a place.
+func (h *Handler) turn(c *call, s slots) (release func(), refused *refusal.Refusal) {
 	ctx, cancel := context.WithTimeout(c.request.Context(), h.slotTimeout)
 	defer cancel()
+	if refused := h.keepPace(ctx, c); refused != nil {
+		return nil, refused
+	}
+	return h.slot(ctx, s, c.repository.Namespace)
+}
+
+// keepPace waits until the caller may ask again. Whoever would have to wait for longer
+// than ctx lasts is refused at its end, not before: a refusal at once is an invitation to
+// ask again at once.
+func (h *Handler) keepPace(ctx context.Context, c *call) *refusal.Refusal {
+	h.store.git.effort.charge(c.repository.Namespace, requestTime)
 	if err := h.paces.Of(c.whose).Wait(ctx); err != nil {
+		<-ctx.Done()
+		if err := c.request.Context().Err(); err != nil {
+			return h.unavailable(c, err)
+		}
 		return refusal.New(refusal.Unavailable, "%s asks more than %d times a second; try again", c.caller.Name, h.limits.RequestsPerSecond)
 	}
 	return nil
@@ -33,7 +48,6 @@ func (h *Handler) slot(ctx context.Context, s slots, namespace string) (release 
 	if err := h.store.git.effort.turn(ctx, namespace); err != nil {
 		return nil, refusal.New(refusal.Unavailable, "git has worked more for this namespace than for others who have work for it too; try again")
 	}
-	h.store.git.effort.charge(namespace, requestTime)
 	free, err := s.Take(ctx, places.Share{Of: namespace, Places: s.ofNamespace})
 	if err != nil {
 		return nil, refusal.New(refusal.Unavailable, "too many requests are being served at the moment; try again")

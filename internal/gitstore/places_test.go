@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"golang.org/x/time/rate"
 
 	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/paces"
 	"github.com/clew-dev/clew/internal/places"
 )
 
@@ -58,7 +60,9 @@ func TestOneNamespaceCannotTakeAllPlaces(t *testing.T) {
 
 // A task whose agent asks without end is told so in time, and keeps nobody else waiting.
 func TestOneTaskAsksSoOftenAtMost(t *testing.T) {
-	server := newTestServer(t, Limits{RequestsPerSecond: 1})
+	server := newTestServer(t, Limits{})
+	server.handler.limits.RequestsPerSecond = 1
+	server.handler.paces = paces.New(rate.Every(time.Hour), burstSeconds)
 	server.handler.slotTimeout = 100 * time.Millisecond
 	for i := range burstSeconds {
 		if status, answer := server.advertise(taskToken("busy", 1)); status != http.StatusOK {

@@ -3,6 +3,7 @@ package gitstore
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -305,28 +306,42 @@ func errorPacket(refused *refusal.Refusal) []byte {
 	return packet(append([]byte{errorBand}, refused.Error()+"\n"...))
 }
 
+// drainPatience is how long a push that is read for nothing waits for its namespace's turn,
+// all in all: less than the minute after which git gives up a connection that stands still.
+const drainPatience = 30 * time.Second
+
 // drain reads what a client still sends of a push, so that it gets to read its
 // answer. It breaks the connection off if there is no end to it. A namespace that uses
-// more than its part is read from slowly.
+// more than its part is read from slowly, unless it keeps a place and locks meanwhile, and
+// broken off when it has waited for drainPatience.
 func (h *Handler) drain(c *call) {
 	const limit = 1 << 30
 	if !c.duplex {
 		return
 	}
 	effort, namespace := h.store.git.effort, c.repository.Namespace
+	buffer := make([]byte, 32<<10)
 	var n int64
+	var waited time.Duration
 	var err error
 	for err == nil && n < limit {
-		var step int64
-		step, err = io.CopyN(io.Discard, c.request.Body, drainStep)
-		n += step
-		effort.charge(namespace, drainTime*time.Duration(step)/drainStep)
-		if err == nil {
-			err = effort.turn(c.request.Context(), namespace)
+		reads := 0
+		for ; err == nil && reads < drainStep; reads++ {
+			var read int
+			read, err = c.request.Body.Read(buffer)
+			n += int64(read)
+		}
+		effort.charge(namespace, time.Duration(reads)*readTime)
+		if err == nil && !c.atWork {
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(c.request.Context(), drainPatience-waited)
+			err = effort.turn(ctx, namespace)
+			cancel()
+			waited += time.Since(began)
 		}
 	}
 	if !errors.Is(err, io.EOF) {
-		c.log.Info("the client broke the push off, or sent far more than was wanted", "bytes", n, "error", err)
+		c.log.Info("a push that is refused was not read to its end", "bytes", n, "error", err)
 		panic(http.ErrAbortHandler)
 	}
 }

@@ -18,7 +18,8 @@ const kept = 16384
 type Paces struct {
 	perSecond rate.Limit
 	burst     int
-	full      time.Duration
+	// remembered is how long a caller's pace is, after they asked.
+	remembered time.Duration
 
 	mu       sync.Mutex
 	limiters *cache.LRUExpireCache
@@ -27,7 +28,8 @@ type Paces struct {
 // New is for callers each of whom may do so much a second, and a burst at once.
 func New(perSecond rate.Limit, burst int) *Paces {
 	full := time.Duration(float64(burst) / float64(perSecond) * float64(time.Second))
-	return &Paces{perSecond: perSecond, burst: burst, full: full, limiters: cache.NewLRUExpireCache(kept)}
+	// What is reserved ahead is paid for later: hence twice as long, and at least a minute.
+	return &Paces{perSecond: perSecond, burst: burst, remembered: max(2*full, time.Minute), limiters: cache.NewLRUExpireCache(kept)}
 }
 
 // Of is the pace of a caller. It is forgotten when the caller has not asked for so long
@@ -39,7 +41,6 @@ func (p *Paces) Of(caller string) *rate.Limiter {
 	if !ok {
 		limiter = rate.NewLimiter(p.perSecond, p.burst)
 	}
-	// What is reserved ahead is paid for later: so twice as long, and at least a minute.
-	p.limiters.Add(caller, limiter, max(2*p.full, time.Minute))
+	p.limiters.Add(caller, limiter, p.remembered)
 	return limiter.(*rate.Limiter)
 }
