@@ -93,11 +93,13 @@ func (m *maintainer) lead(ctx context.Context) error {
 		defer cancel()
 		_ = conn.Close(closing)
 	}()
+	asking, cancel := context.WithTimeout(ctx, listenAnswer)
+	defer cancel()
 	var mine bool
-	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", int64(maintenanceLock)).Scan(&mine); err != nil || !mine {
+	if err := conn.QueryRow(asking, "SELECT pg_try_advisory_lock($1)", int64(maintenanceLock)).Scan(&mine); err != nil || !mine {
 		return err
 	}
-	if _, err := conn.Exec(ctx, "LISTEN "+Channel); err != nil {
+	if err := subscribe(ctx, conn); err != nil {
 		return err
 	}
 	m.metrics.leader.Set(1)
