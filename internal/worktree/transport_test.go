@@ -158,7 +158,7 @@ func TestAStateThatWasDroppedIsNotBuiltOn(t *testing.T) {
 
 // Git trusts the system's authorities beside a given bundle, unless it is told of a folder
 // that holds none.
-func TestGitTrustsNobodyButTheGivenAuthorities(t *testing.T) {
+func TestGitIsToldOfNoOtherAuthoritiesThanTheGiven(t *testing.T) {
 	f := cloned(t, makeOrigin(t, 1))
 	must(t, f.repo.Close())
 	config := f.config()
