@@ -34,7 +34,7 @@ func (w *World) Start(attempt int64) *Sidecar {
 	go func() {
 		d.done <- run.Run(ctx, run.Config{Pod: w.Pod(attempt, nil), Paths: w.Paths(), RunDir: w.RunDir, Server: client,
 			Remote: volume.Remote(w.Store, token, ""), OpenWait: w.OpenWait, DoneGrace: w.DoneGrace, TellAfter: w.TellAfter,
-			ProcessorTime: w.ProcessorTime, Mask: w.Mask, Log: w.Log()})
+			ProcessorTime: w.ProcessorTime, ProcessorsShort: func() bool { return false }, Mask: w.Mask, Log: w.Log()})
 	}()
 	until(t, "the daemon is ready", func() bool { return run.Ready(w.RunDir) == nil })
 	return d

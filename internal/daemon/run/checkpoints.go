@@ -47,7 +47,7 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 			turn = time.After(d.pace.untilLook())
 		}
 		asked, rested := d.asked, (<-chan time.Time)(nil)
-		if rest := d.holdRest(); rest > 0 {
+		if rest := d.askedRest(); rest > 0 {
 			asked, rested = nil, time.After(rest)
 		}
 		var err error
@@ -86,10 +86,10 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 	}
 }
 
-// hold is how long calls are held back before a checkpoint is taken for them, and
-// holdRest the part of that in which none is taken for whoever asks for one. When the pod
-// is about to end nothing waits for processor time: what is left is for the agent's own
-// end.
+// hold is how long calls are held back before a checkpoint is taken for them, holdRest
+// the part of that for processor time that others have taken, and askedRest how long
+// whoever asks for one waits for that: nothing stands still for them. When the pod is about to end
+// nothing waits for processor time: what is left is for the agent's own end.
 func (d *daemon) hold() time.Duration {
 	return max(d.pace.wait(), d.holdRest())
 }
@@ -99,6 +99,13 @@ func (d *daemon) holdRest() time.Duration {
 		return 0
 	}
 	return d.pace.holdRest(time.Now())
+}
+
+func (d *daemon) askedRest() time.Duration {
+	if d.hurries() {
+		return 0
+	}
+	return d.pace.askedRest(time.Now())
 }
 
 func (d *daemon) maintain(ctx context.Context) {
@@ -253,12 +260,7 @@ func (d *daemon) takeAsked(ctx context.Context, take *daemonv1.TakeCheckpoint) e
 	err := d.take(ctx, checkpoint.Request{Trigger: string(v1alpha1.TriggerManual),
 		Message: take.GetMessage(), Name: take.GetName(), UID: take.GetUid()})
 	if err != nil {
-		time.AfterFunc(askAgain, func() {
-			select {
-			case d.asked <- take:
-			default:
-			}
-		})
+		time.AfterFunc(askAgain, func() { d.ask(take) }) // or the server does
 	}
 	return err
 }

@@ -50,6 +50,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/volume"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/nodeload"
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
@@ -84,7 +85,10 @@ type Config struct {
 	// ProcessorTime is how long processors have worked for the daemon; nil for what
 	// the system counts of this process and of those that it has started.
 	ProcessorTime func() time.Duration
-	Log           logr.Logger
+	// ProcessorsShort reports whether the node's processors are; nil for what the system
+	// says.
+	ProcessorsShort func() bool
+	Log             logr.Logger
 }
 
 const defaultOpenWait = 30 * time.Second
@@ -134,6 +138,9 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.ProcessorTime == nil {
 		cfg.ProcessorTime = processorTime
 	}
+	if cfg.ProcessorsShort == nil {
+		cfg.ProcessorsShort = nodeload.Busy
+	}
 	listener, err := listen(cfg.RunDir)
 	if err != nil {
 		return err
@@ -166,7 +173,7 @@ func Run(ctx context.Context, cfg Config) error {
 	d.socket.recorded, d.socket.failed, d.socket.beforeTool = d.recorded, func(err error) { fail(err) }, d.beforeTool
 	var bad []error
 	d.guard, bad = newGuard(cfg.Pod, adapter)
-	d.pace = newPace(cfg.Pod.Policy.LeastIntervalSeconds)
+	d.pace = newPace(cfg.Pod.Policy.LeastIntervalSeconds, cfg.ProcessorsShort)
 
 	err = d.begin(ctx)
 	if err != nil && !over(err) {
@@ -402,19 +409,29 @@ func lockedOut(ctx context.Context, cfg Config, listener net.Listener) error {
 	return nil
 }
 
+// ask has a checkpoint wait for its turn; false if too many do.
+func (d *daemon) ask(take *daemonv1.TakeCheckpoint) bool {
+	select {
+	case d.asked <- take:
+		return true
+	default:
+		return false
+	}
+}
+
 // listenForCommands does what the server asks for.
 func (d *daemon) listenForCommands(ctx context.Context) error {
 	var wait backoff.Backoff
 	for ctx.Err() == nil {
+		full := false // told once for a stream, which may ask for any number
 		err := d.cfg.Server.Commands(ctx, func(c *daemonv1.Command) {
 			wait.Reset()
-			if take := c.GetTakeCheckpoint(); take != nil {
-				select {
-				case d.asked <- take:
-				default: // the server asks again on the next stream
-					d.log.Info("too many checkpoints are asked for at once", "checkpoint", take.GetName())
-				}
+			take := c.GetTakeCheckpoint()
+			if take == nil || d.ask(take) || full {
+				return
 			}
+			full = true
+			d.log.Info("more checkpoints are asked for than can wait; the server asks for the rest on its next stream", "checkpoint", take.GetName())
 		})
 		if errors.Is(err, gateway.ErrFenced) {
 			return err

@@ -86,7 +86,7 @@ func TestWorkIsStretchedByTenSecondsAtMostWhileTheAgentStandsStillForACall(t *te
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		socket := newSocket(nil, nil, daemonapi.Config{}, logr.Discard())
-		d := &daemon{socket: socket, guard: &guard{}, pace: newPace(1), cfg: Config{ProcessorTime: func() time.Duration { return 0 }}}
+		d := &daemon{socket: socket, guard: &guard{}, pace: newPace(1, never), cfg: Config{ProcessorTime: func() time.Duration { return 0 }}}
 		d.pace.worked(time.Hour, time.Now())
 		connect(t, socket)
 		s := newStretch(t.Context(), d.stretchesTo())
@@ -105,7 +105,7 @@ func TestWorkIsStretchedByTenSecondsAtMostWhileTheAgentStandsStillForACall(t *te
 func TestWhatAnAgentSaysOfItsPodsEndLiftsNoBoundForLong(t *testing.T) {
 	g := gomega.NewWithT(t)
 	socket := newSocket(nil, nil, daemonapi.Config{}, logr.Discard())
-	d := &daemon{socket: socket, guard: &guard{}, pace: newPace(30), cfg: Config{ProcessorTime: func() time.Duration { return 0 }}}
+	d := &daemon{socket: socket, guard: &guard{}, pace: newPace(30, never), cfg: Config{ProcessorTime: func() time.Duration { return 0 }}}
 	now := time.Now()
 	d.pace.worked(time.Hour, now)
 	d.pace.took = now
