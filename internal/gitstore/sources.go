@@ -41,11 +41,11 @@ func (t *taskSources) Sources(ctx context.Context, namespace, name, uid string) 
 	}
 	task, err := t.client.Resource(clewv1alpha1.GroupVersion.WithResource("tasks")).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil // a task that goes reads what is its own
-	case err != nil:
+	case err != nil && !apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("%w: read the Task %s/%s: %w", podidentity.ErrUnavailable, namespace, name, err)
-	case string(task.GetUID()) != uid:
+	case err != nil || string(task.GetUID()) != uid:
+		// A task that goes reads what is its own, and does not come back.
+		t.remember(uid, nil)
 		return nil, nil
 	}
 	source, _, err := unstructured.NestedString(task.Object, "status", "source", "taskUID")

@@ -47,8 +47,10 @@ func TestSourcesAreReadFromTheTaskOnce(t *testing.T) {
 	client.PrependReactor("get", "tasks", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("the API server is away")
 	})
-	if got, err := sources.Sources(t.Context(), "team", "fork", "uid-fork"); err != nil || len(got) != 1 {
-		t.Errorf("what is known is asked for again: %v, %v", got, err)
+	for uid, name := range map[string]string{"uid-fork": "fork", "uid-earlier": "fork", "uid-gone": "gone"} {
+		if _, err := sources.Sources(t.Context(), "team", name, uid); err != nil {
+			t.Errorf("%s (%s): what is known is asked for again: %v", name, uid, err)
+		}
 	}
 	if _, err := sources.Sources(t.Context(), "team", "early", "uid-early"); !errors.Is(err, podidentity.ErrUnavailable) {
 		t.Errorf("the error is %v", err)
