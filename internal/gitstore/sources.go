@@ -40,10 +40,11 @@ func (t *taskSources) Sources(ctx context.Context, namespace, name, uid string) 
 		return sources, nil
 	}
 	task, err := t.client.Resource(clewv1alpha1.GroupVersion.WithResource("tasks")).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case err != nil && !apierrors.IsNotFound(err):
+	gone := apierrors.IsNotFound(err)
+	if err != nil && !gone {
 		return nil, fmt.Errorf("%w: read the Task %s/%s: %w", podidentity.ErrUnavailable, namespace, name, err)
-	case err != nil || string(task.GetUID()) != uid:
+	}
+	if gone || string(task.GetUID()) != uid {
 		// A task that goes reads what is its own, and does not come back.
 		t.remember(uid, nil)
 		return nil, nil

@@ -77,7 +77,7 @@ func (p *pace) spend() { p.limiter.Allow() }
 func (p *pace) unchanged() { p.looked = time.Now() }
 
 // parts is of how much of a processor's time checkpoints may use one.
-func (p *pace) parts() time.Duration {
+func (p *pace) parts() int64 {
 	if p.short() {
 		return shortProcessorParts
 	}
@@ -86,20 +86,20 @@ func (p *pace) parts() time.Duration {
 
 // worked counts the processor time of a checkpoint, or of a look for changes.
 func (p *pace) worked(used time.Duration, now time.Time) {
-	p.free, p.counted = max(p.freeAt(now)-max(used, 0), -longestRest/p.parts()), now
+	p.free, p.counted = max(p.freeAt(now)-max(used, 0), -longestRest/time.Duration(p.parts())), now
 }
 
 func (p *pace) freeAt(now time.Time) time.Duration {
 	if p.counted.IsZero() {
 		return p.free
 	}
-	owed := max(p.free, -longestRest/p.parts())
-	return min(owed+now.Sub(p.counted)/p.parts(), freeProcessorTime)
+	parts := time.Duration(p.parts())
+	return min(max(p.free, -longestRest/parts)+now.Sub(p.counted)/parts, freeProcessorTime)
 }
 
 // rest is how long no checkpoint is taken because it is due.
 func (p *pace) rest(now time.Time) time.Duration {
-	return max(-p.freeAt(now)*p.parts(), 0)
+	return max(-p.freeAt(now)*time.Duration(p.parts()), 0)
 }
 
 // holdRest is the part of the rest in which none is taken for a call that is held back.
