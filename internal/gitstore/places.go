@@ -30,7 +30,6 @@ func (h *Handler) turn(c *call, s slots) (release func(), refused *refusal.Refus
 // than ctx lasts is refused at its end, not before: a refusal at once is an invitation to
 // ask again at once.
 func (h *Handler) keepPace(ctx context.Context, c *call) *refusal.Refusal {
-	h.store.git.effort.charge(c.repository.Namespace, requestTime)
 	if err := h.paces.Of(c.whose).Wait(ctx); err != nil {
 		<-ctx.Done()
 		if err := c.request.Context().Err(); err != nil {
@@ -38,6 +37,9 @@ func (h *Handler) keepPace(ctx context.Context, c *call) *refusal.Refusal {
 		}
 		return refusal.New(refusal.Unavailable, "%s asks more than %d times a second; try again", c.caller.Name, h.limits.RequestsPerSecond)
 	}
+	// Not before: one task that asks and breaks off without end would have all others of
+	// its namespace wait.
+	h.store.git.effort.charge(c.repository.Namespace, requestTime)
 	return nil
 }
 

@@ -73,6 +73,13 @@ func TestOneTaskAsksSoOftenAtMost(t *testing.T) {
 	if status != http.StatusServiceUnavailable || !strings.Contains(answer, "more than 1 times a second") {
 		t.Errorf("one more: %d %s", status, answer)
 	}
+	before, _ := server.store.git.effort.rates("team")
+	for range 20 {
+		server.advertise(taskToken("busy", 1))
+	}
+	if after, _ := server.store.git.effort.rates("team"); after > before {
+		t.Errorf("what waits for its pace counts for all of the namespace: %v, before %v", after, before)
+	}
 	for _, token := range []string{taskToken("other", 1), readerToken} {
 		if status, answer := server.advertise(token); status == http.StatusServiceUnavailable {
 			t.Errorf("%s: %d %s", token, status, answer)
