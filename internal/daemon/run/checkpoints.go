@@ -58,7 +58,11 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 			err = d.takeAsked(ctx, take)
 		case c := <-d.guard.calls:
 			d.guard.held = append(d.guard.held, c)
-			err = d.takeRisky(ctx)
+			if d.hold() > 0 {
+				err = d.takeRisky(ctx)
+			} else {
+				err = d.takeTurn(ctx) // or calls alone would put off whoever asks, without end
+			}
 		case <-d.due:
 			d.pending = v1alpha1.TriggerToolCalls
 			err = d.takePending(ctx)

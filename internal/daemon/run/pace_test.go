@@ -187,6 +187,32 @@ func TestACheckpointThatIsAskedForIsTakenHoweverBusyTheAgentIs(t *testing.T) {
 	finish(a, d, 0)
 }
 
+// Each risky call has a checkpoint 20 s after the last one: sooner than whoever asks.
+func TestACheckpointThatIsAskedForIsTakenHoweverManyCallsAreRisky(t *testing.T) {
+	w := daemontest.NewWorld(t, nil)
+	w.Agent = "ClaudeCode"
+	w.Policy.RiskyTools = []daemonapi.ToolPattern{{Tool: "^Bash$"}}
+	w.Policy.LeastIntervalSeconds = 1
+	var used atomic.Int64
+	w.ProcessorTime = func() time.Duration { return time.Duration(used.Add(int64(10 * time.Second))) }
+	w.Prepare(1, nil)
+	d := w.Start(1)
+	a := w.Dial("s")
+	risky := func(i int) {
+		w.Write("file", fmt.Sprint(i))
+		held := claudeHook(w, fmt.Sprintf("t-%d", i), "Bash", removal, time.Minute)
+		a.Next(wire.TypeFreeze)
+		a.Next(wire.TypeThaw)
+		answered(t, held)
+	}
+	risky(0)
+	w.AskForCheckpoint("by-hand")
+	<-time.After(21 * time.Second) // a held call's wait is over, and the other's is not
+	risky(1)
+	w.Server.Until(t, "what was asked for is taken, and stands for the call", w.UID, func(k *daemontest.Task) bool { return k.Latest().GetRequestedByName() == "by-hand" })
+	finish(a, d, 0)
+}
+
 func TestACheckpointOfARunningAgentSaysSo(t *testing.T) {
 	for name, answer := range map[string]func(*daemontest.Shim, wire.Freeze){
 		"PointInTime": func(a *daemontest.Shim, z wire.Freeze) { a.Send(wire.TypeFrozen, z) },
