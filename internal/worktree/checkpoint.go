@@ -83,9 +83,16 @@ type Checkpoint struct {
 
 // Meta is what a state commit says of itself.
 type Meta struct {
-	Version      int       `json:"version"`
-	Number       int64     `json:"number"`
-	Code         string    `json:"code"`
+	Version int    `json:"version"`
+	Number  int64  `json:"number"`
+	Code    string `json:"code"`
+	// Tree, Parent and what follows of the changes are of the code commit, as in
+	// Checkpoint. Daemons of former versions did not say them.
+	Tree         string    `json:"tree,omitempty"`
+	Parent       string    `json:"parent,omitempty"`
+	FilesChanged int       `json:"filesChanged,omitempty"`
+	LinesAdded   int64     `json:"linesAdded,omitempty"`
+	LinesRemoved int64     `json:"linesRemoved,omitempty"`
 	Agent        AgentGit  `json:"agent"`
 	Origin       Origin    `json:"origin"`
 	Skipped      []Skipped `json:"skipped,omitempty"`
@@ -94,6 +101,16 @@ type Meta struct {
 	TotalBytes   int64     `json:"totalBytes"`
 	// Annotations are those of the CheckpointRequest.
 	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+// Checkpoint is the checkpoint of which m speaks, as far as m says it: without the
+// list of its changes, its refs and its state commit.
+func (m *Meta) Checkpoint() Checkpoint {
+	return Checkpoint{
+		Number: m.Number, Code: m.Code, Tree: m.Tree, Parent: m.Parent,
+		FilesChanged: m.FilesChanged, LinesAdded: m.LinesAdded, LinesRemoved: m.LinesRemoved,
+		Agent: m.Agent, Skipped: m.Skipped, SkippedCount: m.SkippedCount, TotalFiles: m.TotalFiles, TotalBytes: m.TotalBytes,
+	}
 }
 
 // keepBytes bounds the changed content that a checkpoint keeps in memory; the

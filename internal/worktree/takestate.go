@@ -70,7 +70,9 @@ func (t *taking) describe(view *dir) (entries oid) {
 	res.SkippedCount, res.Skipped = len(skipped), head(skipped, r.cfg.MaxListed)
 	res.Agent.Dirty, res.Agent.DirtyCount = t.dirtyFiles()
 	m := Meta{
-		Version: 1, Number: t.req.Number, Code: res.Code, Agent: res.Agent, Origin: r.pristine.Origin,
+		Version: 1, Number: t.req.Number, Code: res.Code, Tree: res.Tree, Parent: res.Parent,
+		FilesChanged: res.FilesChanged, LinesAdded: res.LinesAdded, LinesRemoved: res.LinesRemoved,
+		Agent: res.Agent, Origin: r.pristine.Origin,
 		Skipped: res.Skipped, SkippedCount: res.SkippedCount, TotalFiles: res.TotalFiles, TotalBytes: res.TotalBytes,
 		Annotations: t.req.Annotations,
 	}

@@ -75,8 +75,7 @@ func (t *Taker) TellAgain(p journal.Point, meta worktree.Meta) error {
 	if r.GetAfterSequence() == 0 || r.GetNumber() != p.Number {
 		return nil
 	}
-	r.Commit, r.Tree, r.StateCommit, r.Durable = p.Code, p.Tree, p.State, true
-	r.GitHead, r.GitBranch, r.DirtyFileCount = meta.Agent.Head, meta.Agent.Branch, clamp(meta.Agent.DirtyCount)
-	r.Files, r.Bytes, r.SkippedCount = meta.TotalFiles, meta.TotalBytes, clamp(meta.SkippedCount)
+	describe(r, meta.Checkpoint())
+	r.Commit, r.StateCommit, r.Durable = p.Code, p.State, true
 	return t.tell(r)
 }

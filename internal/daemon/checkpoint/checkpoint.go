@@ -236,6 +236,12 @@ func (t *Taker) asked(req Request, s *journal.State, now time.Time) *daemonv1.Ch
 
 func (t *Taker) record(req Request, c worktree.Checkpoint, s *journal.State, now time.Time) *daemonv1.CheckpointRecord {
 	r := t.asked(req, s, now)
+	describe(r, c)
+	return r
+}
+
+// describe adds to a record what was found when the checkpoint was taken.
+func describe(r *daemonv1.CheckpointRecord, c worktree.Checkpoint) {
 	r.Commit, r.Tree, r.Parent, r.StateCommit = c.Code, c.Tree, c.Parent, c.State
 	r.FilesChanged, r.LinesAdded, r.LinesRemoved = clamp(c.FilesChanged), c.LinesAdded, c.LinesRemoved
 	r.GitHead, r.GitBranch, r.DirtyFileCount = c.Agent.Head, c.Agent.Branch, clamp(c.Agent.DirtyCount)
@@ -249,7 +255,6 @@ func (t *Taker) record(req Request, c worktree.Checkpoint, s *journal.State, now
 	for _, f := range c.Files[:min(len(c.Files), maxChanges)] {
 		r.Changes = append(r.Changes, &daemonv1.FileChange{Path: f.Path, Action: string(f.Action)})
 	}
-	return r
 }
 
 func clamp(n int) int32 { return int32(min(n, 1<<31-1)) }
