@@ -17,12 +17,15 @@ func (h *Handler) refuse(w http.ResponseWriter, c *call, refused *refusal.Refusa
 	}
 	log.Info("refused", "reason", refused.Reason, "message", refused.Message)
 	w.Header().Set("Cache-Control", "no-store")
-	if c != nil {
-		if h.refuseInside(w, c, refused) {
-			return
-		}
-		h.drain(c)
+	switch {
+	case c == nil:
+		writeRefusal(w, refused)
+	case !h.refuseInside(w, c, refused):
+		h.answer(w, c, func() { writeRefusal(w, refused) })
 	}
+}
+
+func writeRefusal(w http.ResponseWriter, refused *refusal.Refusal) {
 	header := w.Header()
 	header.Set("Content-Type", "text/plain; charset=utf-8")
 	header.Set("X-Content-Type-Options", "nosniff")

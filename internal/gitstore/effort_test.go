@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/onsi/gomega"
+
+	"github.com/clew-dev/clew/internal/gitstore/refusal"
 )
 
 // workedFor is an effort in which the namespaces have used so many processors for a
@@ -199,19 +201,10 @@ func TestAPushThatIsReadForNothingCounts(t *testing.T) {
 		body := iotest.OneByteReader(io.LimitReader(endless{}, parts))
 		return &call{repository: Repository{Namespace: "team"}, duplex: true, request: httptest.NewRequestWithContext(ctx, http.MethodPost, "/", body)}
 	}
-	// over is a server for which the namespace has had more than its part.
-	over := func(t *testing.T) *testServer {
-		server := newTestServer(t, Limits{})
-		effort := server.store.git.effort
-		effort.busy = func() bool { return true } // however quiet this machine is
-		effort.charge("team", time.Hour)
-		effort.charge("else", time.Second)
-		return server
-	}
 	t.Run("by how many parts it is", func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		server := newTestServer(t, Limits{})
-		server.handler.drain(rest(t.Context()))
+		server.handler.drain(rest(t.Context()), drainPatience)
 		own, _ := server.store.git.effort.rates("team")
 		g.Expect(own).To(gomega.BeNumerically("~", rateOf(parts*readTime), rateOf(parts*readTime)/10))
 	})
@@ -220,7 +213,7 @@ func TestAPushThatIsReadForNothingCounts(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		waits := rest(ctx)
-		g.Expect(func() { over(t).handler.drain(waits) }).To(gomega.PanicWith(http.ErrAbortHandler))
+		overItsPart(t).handler.drain(waits, drainPatience)
 		left, err := io.Copy(io.Discard, waits.request.Body)
 		g.Expect(err).NotTo(gomega.HaveOccurred())
 		g.Expect(left).To(gomega.BeEquivalentTo(parts-drainStep), "one step was read, and then its turn was waited for")
@@ -229,11 +222,45 @@ func TestAPushThatIsReadForNothingCounts(t *testing.T) {
 		g := gomega.NewWithT(t)
 		goesOn := rest(t.Context())
 		goesOn.atWork = true
-		over(t).handler.drain(goesOn)
+		overItsPart(t).handler.drain(goesOn, drainPatience)
 		left, err := io.Copy(io.Discard, goesOn.request.Body)
 		g.Expect(err).NotTo(gomega.HaveOccurred())
 		g.Expect(left).To(gomega.BeZero())
 	})
+}
+
+// overItsPart is a server for which the namespace team has had more than its part.
+func overItsPart(t *testing.T) *testServer {
+	t.Helper()
+	server := newTestServer(t, Limits{})
+	useUpPart(server)
+	return server
+}
+
+func useUpPart(server *testServer) {
+	effort := server.store.git.effort
+	effort.busy = func() bool { return true } // however quiet this machine is
+	effort.charge("team", time.Hour)
+	effort.charge("else", time.Second)
+}
+
+// TestAPushThatIsNotReadToItsEndIsAnswered: a client that was only broken off would take
+// it for an outage, and send all of it again.
+func TestAPushThatIsNotReadToItsEndIsAnswered(t *testing.T) {
+	server := newTestServer(t, Limits{})
+	server.handler.drainPatience = time.Millisecond
+	server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength < 0 { // the request of a push that has the content
+			server.handler.free = func() (int64, error) {
+				useUpPart(server)
+				return 0, nil
+			}
+		}
+		server.handler.ServeHTTP(w, r)
+	})
+	task := server.client(taskToken("fix", 1))
+	task.commit("a", noise(30_000_000))
+	task.refusedPush(refusal.VolumeFull, "make it larger", "HEAD:"+codeRef("fix", 1))
 }
 
 func TestOneThatUsedMuchIsAskedToWaitAndTheOthersAreNot(t *testing.T) {

@@ -79,6 +79,8 @@ type Handler struct {
 	pushed func(Repository)
 	// slotTimeout is how long a request waits for its turn.
 	slotTimeout time.Duration
+	// drainPatience is how long a push that is refused may be read before it is answered.
+	drainPatience time.Duration
 	// beforeGit is called when a push has passed the handler's checks; it gives
 	// tests their chance.
 	beforeGit func()
@@ -108,6 +110,7 @@ func NewHandler(store *Store, authenticator Authenticator, limits Limits, log lo
 		free:          func() (int64, error) { return freeBytes(store.root) },
 		pushed:        func(Repository) {},
 		slotTimeout:   defaultSlotTimeout,
+		drainPatience: drainPatience,
 		beforeGit:     func() {},
 	}
 	var err error

@@ -233,8 +233,7 @@ func (h *Handler) cutOff(w http.ResponseWriter, c *call, refused *refusal.Refusa
 	h.metrics.pushes.WithLabelValues("refused").Inc()
 	h.metrics.refusals.WithLabelValues(string(refused.Reason)).Inc()
 	c.log.Info("refused", "reason", refused.Reason, "message", refused.Message)
-	h.drain(c)
-	_, _ = w.Write(errorPacket(refused)) // the client may be gone
+	h.answer(w, c, func() { _, _ = w.Write(errorPacket(refused)) }) // the client may be gone
 	return nil
 }
 
@@ -263,10 +262,11 @@ func (h *Handler) begin(w http.ResponseWriter, c *call) *refusal.Refusal {
 // acknowledge sends git's report of a push that is durable now, if it was not
 // refused.
 func (h *Handler) acknowledge(w http.ResponseWriter, c *call, report []byte, started time.Time) {
-	h.drain(c)
-	if _, err := w.Write(report); err != nil {
-		c.log.Info("the client did not wait for the report", "error", err.Error())
-	}
+	h.answer(w, c, func() {
+		if _, err := w.Write(report); err != nil {
+			c.log.Info("the client did not wait for the report", "error", err.Error())
+		}
+	})
 	if len(c.head.Commands) == 0 {
 		return
 	}
@@ -293,10 +293,11 @@ func (h *Handler) refuseInside(w http.ResponseWriter, c *call, refused *refusal.
 	if h.begin(w, c) != nil || !c.head.SideBand {
 		return false
 	}
-	h.drain(c)
-	w.Header().Set("Content-Type", "application/x-git-receive-pack-result")
-	w.WriteHeader(http.StatusOK)
-	_, _ = w.Write(errorPacket(refused)) // the client may be gone
+	h.answer(w, c, func() {
+		w.Header().Set("Content-Type", "application/x-git-receive-pack-result")
+		w.WriteHeader(http.StatusOK)
+		_, _ = w.Write(errorPacket(refused)) // the client may be gone
+	})
 	return true
 }
 
@@ -310,14 +311,28 @@ func errorPacket(refused *refusal.Refusal) []byte {
 // all in all: less than the minute after which git gives up a connection that stands still.
 const drainPatience = 30 * time.Second
 
-// drain reads what a client still sends of a push, so that it gets to read its
-// answer. It breaks the connection off if there is no end to it. A namespace that uses
-// more than its part is read from slowly, unless it keeps a place and locks meanwhile, and
-// broken off when it has waited for drainPatience.
-func (h *Handler) drain(c *call) {
+// answer lets a call be answered once the client has sent all of its push, since many a
+// client reads no answer while it sends. Where that takes too long it is answered all the
+// same, and given time to see it: on a connection that breaks off, what was not read of an
+// answer is lost.
+func (h *Handler) answer(w http.ResponseWriter, c *call, write func()) {
+	if h.drain(c, h.drainPatience) {
+		write()
+		return
+	}
+	write()
+	if http.NewResponseController(w).Flush() == nil {
+		h.drain(c, drainPatience)
+	}
+}
+
+// drain reads what a client still sends of a push, and reports whether it came to the end
+// of it. A namespace that uses more than its part is read from slowly, unless it keeps a
+// place and locks meanwhile, and not any more when it has waited for as long as patience.
+func (h *Handler) drain(c *call, patience time.Duration) (whole bool) {
 	const limit = 1 << 30
 	if !c.duplex {
-		return
+		return true
 	}
 	effort, namespace := h.store.git.effort, c.repository.Namespace
 	buffer := make([]byte, 32<<10)
@@ -334,7 +349,7 @@ func (h *Handler) drain(c *call) {
 		effort.charge(namespace, time.Duration(reads)*readTime)
 		if err == nil && !c.atWork {
 			began := time.Now()
-			ctx, cancel := context.WithTimeout(c.request.Context(), drainPatience-waited)
+			ctx, cancel := context.WithTimeout(c.request.Context(), patience-waited)
 			err = effort.turn(ctx, namespace)
 			cancel()
 			waited += time.Since(began)
@@ -342,8 +357,8 @@ func (h *Handler) drain(c *call) {
 	}
 	if !errors.Is(err, io.EOF) {
 		c.log.Info("a push that is refused was not read to its end", "bytes", n, "error", err)
-		panic(http.ErrAbortHandler)
 	}
+	return errors.Is(err, io.EOF)
 }
 
 // isFull reports whether an error, perhaps of a git process, is a full volume.
