@@ -91,6 +91,25 @@ func (c *process) kill() {
 	<-c.done
 }
 
+// end ends a process as one of three things does that happen to a container: the kernel
+// kills it alone, it is asked to end and then killed, or all of it is killed, its
+// children first.
+func (c *process) end(how int) {
+	switch how {
+	case 1:
+		c.cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-c.done:
+		case <-time.After(time.Second):
+		}
+	case 2:
+		for _, child := range children(c.cmd.Process.Pid) {
+			syscall.Kill(-child, syscall.SIGKILL)
+		}
+	}
+	c.kill()
+}
+
 func (p *testPod) startPrepare() *process {
 	return p.start("/", "prepare", "--volume", p.w.Root, "--run-dir", p.w.RunDir, "--token-file", p.token, "--credentials-dir", "",
 		"--termination-log", p.termination(), "--retry-for", "20s")
@@ -287,7 +306,7 @@ func TestKilledAtRandom(t *testing.T) {
 			strikes--
 			done = append(done, "prepare")
 			pause(400)
-			prepared.kill()
+			prepared.end(random.IntN(3))
 			prepared = p.startPrepare()
 		}
 		<-prepared.done
@@ -408,9 +427,9 @@ func TestRewindKilledAtRandom(t *testing.T) {
 		for kills := 0; ; {
 			p := &testPod{t: t, w: w, attempt: attempt, token: daemontest.Token(t, w.UID, attempt), op: op}
 			c := p.startPrepare()
-			if kills < 10 {
+			if kills < 12 {
 				time.Sleep(time.Duration(random.IntN(900)) * time.Millisecond)
-				c.kill()
+				c.end(random.IntN(3))
 				kills++
 				attempt += int64(random.IntN(2)) // the same pod again, or another
 				continue

@@ -346,16 +346,26 @@ func (c *cloning) fetch() error {
 
 // fetchCommit finds a commit that need not be the tip of a branch.
 func (c *cloning) fetchCommit(id string, fetch []string) error {
-	have := func() bool {
+	have := func() (bool, error) {
 		_, err := c.r.git(c.ctx, gitCall{args: []string{"cat-file", "-e", id + "^{commit}"}})
-		return err == nil
+		if wasEnded(err) {
+			return false, failGit(err, "look for the commit %s in %s", id, c.r.cfg.GitDir)
+		}
+		return err == nil, nil
 	}
-	if !have() {
-		_, err := c.remote(append(fetch, id+":refs/clew-origin/commit")...)
-		if reason := ReasonOf(err); err != nil && reason != GitFailed && reason != RefNotFound {
+	known, err := have()
+	if err != nil {
+		return err
+	}
+	if !known {
+		_, missing := c.remote(append(fetch, id+":refs/clew-origin/commit")...)
+		if reason := ReasonOf(missing); missing != nil && (wasEnded(missing) || reason != GitFailed && reason != RefNotFound) {
+			return missing
+		}
+		if known, err = have(); err != nil {
 			return err
 		}
-		if err != nil || !have() {
+		if missing != nil || !known {
 			return fail(RefNotFound, nil, "the repository %s has no commit %s, or does not hand it out", c.url, id)
 		}
 		c.refs = append(c.refs, originRef{name: "refs/clew-origin/commit", oid: id, commit: id})

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -162,6 +163,26 @@ func stderrOf(err error) string {
 	}
 	return ""
 }
+
+// wasEnded reports whether err is that of a git which could not say what it found: it could
+// not be started, its call was cancelled, it was killed, or it got no memory. That it found
+// nothing then says nothing of what is there.
+func wasEnded(err error) bool {
+	var git *gitError
+	if !errors.As(err, &git) {
+		return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	}
+	var exit *exec.ExitError
+	if !errors.As(git.err, &exit) || outOfMemory.MatchString(git.stderr) {
+		return true
+	}
+	status, _ := exit.Sys().(syscall.WaitStatus)
+	return status.Signaled() && slices.Contains(endingSignals, status.Signal())
+}
+
+// endingSignals are those by which others end git. It ends by SIGBUS itself where a file is
+// shorter than it should be.
+var endingSignals = []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}
 
 // failGit gives an error of git a reason: a full volume, or GitFailed.
 func failGit(err error, format string, args ...any) error {

@@ -12,9 +12,10 @@ import (
 	"strings"
 )
 
-// failCorrupt reports that objects of a checkpoint cannot be read.
+// failCorrupt reports that objects of a checkpoint cannot be read, as git or a parser
+// found: not a git that was ended before it could find anything.
 func failCorrupt(err error, format string, args ...any) error {
-	if outOfSpace(stderrOf(err)) {
+	if wasEnded(err) || outOfSpace(stderrOf(err)) {
 		return failGit(err, format, args...)
 	}
 	return fail(CheckpointCorrupted, err, "cannot "+format+": an object is missing or damaged; use another checkpoint, or fetch this one again", args...)
@@ -49,20 +50,26 @@ func (r *Repo) eachObject(ctx context.Context, ids []oid, f func(i int, kind str
 			break
 		}
 	}
-	if err != nil {
+	var e *damage
+	// An answer that ends too early is that of a git that ends, and that says why.
+	if err != nil && (!errors.As(err, &e) || !e.early) {
 		cancel()
 	}
 	_, _ = io.Copy(io.Discard, out)
 	werr := cmd.Wait()
-	var e *damage
-	if errors.As(err, &e) {
+	if werr != nil {
+		werr = &gitError{command: "cat-file", stderr: stderr.String(), err: werr}
+	}
+	switch {
+	case e != nil && e.early && wasEnded(werr):
+		return failGit(werr, "read the object %s of %s", e.id, r.cfg.GitDir)
+	case e != nil:
 		if text := strings.TrimSpace(stderr.String()); text != "" {
 			e.what += " (" + text + ")"
 		}
 		return fail(CheckpointCorrupted, nil, "object %s in %s %s; use another checkpoint, or fetch this one again", e.id, r.cfg.GitDir, e.what)
-	}
-	if err == nil && werr != nil {
-		err = &gitError{command: "cat-file", stderr: stderr.String(), err: werr}
+	case err == nil:
+		return werr
 	}
 	return err
 }
@@ -71,6 +78,8 @@ func (r *Repo) eachObject(ctx context.Context, ids []oid, f func(i int, kind str
 type damage struct {
 	id   oid
 	what string
+	// early: git's answer ended before the object did.
+	early bool
 }
 
 func (d *damage) Error() string { return fmt.Sprintf("object %s %s", d.id, d.what) }
@@ -79,30 +88,34 @@ func (d *damage) Error() string { return fmt.Sprintf("object %s %s", d.id, d.wha
 func readObject(out *bufio.Reader, id oid, f func(kind string, size int64, content io.Reader) error) error {
 	line, err := out.ReadString('\n')
 	if err != nil {
-		return &damage{id, "cannot be read"}
+		return &damage{id: id, what: "cannot be read", early: true}
 	}
 	fields := strings.Fields(line)
 	if len(fields) != 3 {
-		return &damage{id, "is missing"}
+		return &damage{id: id, what: "is missing"}
 	}
 	size, err := strconv.ParseInt(fields[2], 10, 64)
 	if err != nil || size < 0 {
-		return &damage{id, "has no size"}
+		return &damage{id: id, what: "has no size"}
 	}
 	h := sha1.New()
 	fmt.Fprintf(h, "%s %d\x00", fields[1], size)
 	limited := &io.LimitedReader{R: out, N: size}
-	if err := f(fields[1], size, io.TeeReader(limited, h)); err != nil {
+	err = f(fields[1], size, io.TeeReader(limited, h))
+	if limited.N > 0 {
+		if _, ended := out.Peek(1); err != nil && ended == nil {
+			return err
+		}
+		return &damage{id: id, what: "is cut short", early: true}
+	}
+	if err != nil {
 		return err
 	}
-	if limited.N > 0 {
-		return &damage{id, "is cut short"}
-	}
 	if sum(h) != id {
-		return &damage{id, "has content that does not match its id"}
+		return &damage{id: id, what: "has content that does not match its id"}
 	}
 	if _, err := out.Discard(1); err != nil {
-		return &damage{id, "is cut short"}
+		return &damage{id: id, what: "is cut short", early: true}
 	}
 	return nil
 }
@@ -119,10 +132,13 @@ func (r *Repo) resolve(ctx context.Context, name string) (oid, error) {
 			return id, nil
 		}
 	}
-	if ctx.Err() != nil {
-		return noOID, ctx.Err()
+	if wasEnded(err) {
+		return noOID, failGit(err, "look up the commit %s in %s", name, r.cfg.GitDir)
 	}
-	if _, e := r.git(ctx, gitCall{args: []string{"rev-parse", "--verify", "--quiet", "--end-of-options", name}}); e == nil && !isCommitID(name) {
+	switch _, e := r.git(ctx, gitCall{args: []string{"rev-parse", "--verify", "--quiet", "--end-of-options", name}}); {
+	case wasEnded(e):
+		return noOID, failGit(e, "look up %s in %s", name, r.cfg.GitDir)
+	case e == nil && !isCommitID(name):
 		return noOID, fail(CheckpointCorrupted, err, "the commit of %s is missing or damaged in %s; use another checkpoint, or fetch this one again", name, r.cfg.GitDir)
 	}
 	return noOID, fail(CheckpointNotFound, nil, "the repository %s has no commit %s", r.cfg.GitDir, name)
@@ -172,7 +188,7 @@ func (r *Repo) readCommit(ctx context.Context, id oid) (commitInfo, error) {
 	err := r.eachObject(ctx, []oid{id}, func(_ int, kind string, _ int64, content io.Reader) error {
 		text, err := io.ReadAll(content)
 		if err == nil && kind != "commit" {
-			return &damage{id, "is a " + kind + ", not a commit"}
+			return &damage{id: id, what: "is a " + kind + ", not a commit"}
 		}
 		if err == nil {
 			c, err = parseCommit(text)

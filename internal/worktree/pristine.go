@@ -186,7 +186,10 @@ func (r *Repo) layPristine(ctx context.Context, work *beneath, commit string) ([
 		return nil, failCorrupt(err, "rebuild the agent's repository from the pristine commit %s", commit)
 	}
 	tags, err := r.git(ctx, gitCall{args: []string{"cat-file", "blob", commit + ":" + pristineTags}})
-	if err == nil {
+	switch {
+	case wasEnded(err):
+		return nil, failGit(err, "read the tags of the pristine commit %s", commit)
+	case err == nil: // or it has none
 		file := filepath.Join(scratch, "tags.tmp")
 		if err := os.WriteFile(file, tags, 0o600); err != nil {
 			return nil, failIO(err, "write %s", file)

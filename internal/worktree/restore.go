@@ -268,7 +268,7 @@ func (s *restoring) verifyContent(plans [2]*plan) (*blobStore, error) {
 	room := int64(keepRestored)
 	err := s.r.eachObject(s.ctx, ids, func(i int, kind string, size int64, content io.Reader) error {
 		if kind != "blob" {
-			return &damage{ids[i], "is a " + kind + ", not a blob"}
+			return &damage{id: ids[i], what: "is a " + kind + ", not a blob"}
 		}
 		if size > keepRestoredFile || size > room {
 			_, err := io.Copy(io.Discard, content)

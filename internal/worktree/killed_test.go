@@ -1,0 +1,131 @@
+package worktree
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+)
+
+// gitThatIsEnded is a git whose n-th process, counted from 1, writes half of its answer
+// and then does what end says: a line of shell.
+func gitThatIsEnded(t *testing.T, n int, end string) (git string, ended func() bool) {
+	t.Helper()
+	folder := t.TempDir()
+	script := fmt.Sprintf(`#!/bin/sh
+count=%[1]s/count; echo x >> $count
+[ "$(wc -l < $count)" = %[2]d ] || exec git "$@"
+case "$*" in
+*fast-import*) ;; # it answers while it is asked
+*) git "$@" > %[1]s/answer; head -c $(($(wc -c < %[1]s/answer) / 2)) %[1]s/answer ;;
+esac
+touch %[1]s/ended
+%[3]s
+`, folder, n, end)
+	git = filepath.Join(folder, "git")
+	// By another process: of a file that this one has open for writing, a child that another
+	// test starts meanwhile would have it open too, and it could not be run.
+	write := exec.Command("/bin/sh", "-c", `cat > "$0" && chmod +x "$0"`, git)
+	write.Stdin = strings.NewReader(script)
+	if err := write.Run(); err != nil {
+		t.Fatal(err)
+	}
+	return git, func() bool {
+		_, err := os.Stat(filepath.Join(folder, "ended"))
+		return err == nil
+	}
+}
+
+// TestAGitThatIsEndedSaysNothingOfTheCheckpoint: it is killed by whoever is short of
+// memory, or since the pod is deleted. A checkpoint that counts as damaged for that is
+// given up for good.
+func TestAGitThatIsEndedSaysNothingOfTheCheckpoint(t *testing.T) {
+	t.Parallel()
+	f := cloned(t, "")
+	f.write("a", "one\n")
+	f.write("b/c", strings.Repeat("two\n", 1000))
+	first := f.checkpoint()
+	f.write("a", "changed\n")
+	second := f.checkpoint()
+	target := first.target()
+	for name, do := range map[string]func(context.Context, *Repo) error{
+		"Restore": func(ctx context.Context, r *Repo) error {
+			_, err := r.Restore(ctx, RestoreRequest{Target: target, Scope: ScopeBoth})
+			return err
+		},
+		"Verify":   func(ctx context.Context, r *Repo) error { return r.Verify(ctx, target) },
+		"ReadMeta": func(ctx context.Context, r *Repo) error { _, err := r.ReadMeta(ctx, first.State); return err },
+		"Drift":    func(ctx context.Context, r *Repo) error { _, err := r.Drift(ctx, target); return err },
+		"Diff":     func(ctx context.Context, r *Repo) error { _, err := r.Diff(ctx, first.Code, second.Code); return err },
+		"Sendable": func(ctx context.Context, r *Repo) error { return r.Sendable(ctx, []string{second.Code}, nil) },
+	} {
+		eachEndOfGit(t, name, func(ctx context.Context, git string) error {
+			f.repo.cfg.Git = git
+			return do(ctx, f.repo)
+		})
+	}
+}
+
+// TestACloneWhoseGitIsEndedSaysNothingOfTheOrigin, nor does it lay out less than there is.
+func TestACloneWhoseGitIsEndedSaysNothingOfTheOrigin(t *testing.T) {
+	t.Parallel()
+	origin := t.TempDir()
+	gitIn(t, origin, "init", "-q", "-b", "main")
+	gitIn(t, origin, "commit", "-q", "--allow-empty", "-m", "first")
+	gitIn(t, origin, "tag", "-m", "annotated", "v1")
+	gitIn(t, origin, "commit", "-q", "--allow-empty", "-m", "second")
+	head := strings.TrimSpace(gitIn(t, origin, "rev-parse", "HEAD"))
+	for name, ref := range map[string]string{"default branch": "", "branch": "main", "commit": head} {
+		eachEndOfGit(t, "Clone "+name, func(ctx context.Context, git string) error {
+			f := newFixture(t)
+			f.repo.cfg.Git = git
+			_, err := f.repo.Clone(ctx, CloneRequest{URL: "file://" + origin, Ref: ref})
+			if err == nil && strings.TrimSpace(gitIn(t, f.work, "tag", "--list", "--format=%(objecttype)")) != "tag" {
+				t.Error("the tag is not in the clone")
+			}
+			return err
+		})
+	}
+}
+
+// eachEndOfGit does something again and again, ending its first process of git, then its
+// second and so on, until there is none left to end.
+func eachEndOfGit(t *testing.T, name string, do func(ctx context.Context, git string) error) {
+	t.Helper()
+	for end, line := range map[string]string{
+		"killed": "kill -KILL $$", "cancelled": "exec sleep 60", "out of memory": "echo 'fatal: Out of memory, malloc failed' >&2; exit 128",
+	} {
+		t.Run(name+" "+end, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			for n := 1; ; n++ {
+				git, ended := gitThatIsEnded(t, n, line)
+				ctx, cancel := context.WithCancel(t.Context())
+				over := make(chan struct{})
+				go func() {
+					defer close(over)
+					for !ended() && ctx.Err() == nil {
+						time.Sleep(time.Millisecond)
+					}
+					if end == "cancelled" {
+						cancel()
+					}
+				}()
+				err := do(ctx, git)
+				cancel()
+				<-over
+				if !ended() {
+					g.Expect(err).NotTo(gomega.HaveOccurred())
+					g.Expect(n).To(gomega.BeNumerically(">", 1))
+					return
+				}
+				g.Expect(ReasonOf(err)).NotTo(gomega.BeElementOf(CheckpointCorrupted, CheckpointNotFound, RefNotFound, RepositoryNotFound), "process %d of git: %v", n, err)
+			}
+		})
+	}
+}
