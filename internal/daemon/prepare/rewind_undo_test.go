@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -217,7 +218,7 @@ func TestARewindWhileTheQuotaIsFullFailsAndTheTaskGoesOn(t *testing.T) {
 	w.Write("unsaved", "work\n")
 	home(w, "unsaved")
 	wait := w.RetryFor
-	w.RetryFor = 1
+	w.RetryFor = time.Second / 2 // enough for what the daemon before it leaves behind
 	hook(t, w, "refs/clew", "QuotaExceeded: the namespace has used its quota")
 	tree, op := w.Tree(), rewindTo(1, "Both", "Discard")
 	op.OnDrift = "Preserve"
@@ -243,7 +244,7 @@ func TestAWorktreeThatIsGoneIsNeverTakenForAnEmptyOne(t *testing.T) {
 			w.Server.SetDown(true)
 			defer w.Server.SetDown(false)
 			cfg := w.PrepareConfig(2, nil)
-			cfg.RetryFor = 1
+			cfg.RetryFor = time.Second / 2
 			if r := prepare.Run(t.Context(), cfg); r.Reason != "ServerUnreachable" {
 				t.Fatalf("%+v", r)
 			}
