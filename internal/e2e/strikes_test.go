@@ -205,7 +205,12 @@ func (c *crowd) atRest(task *clewv1.Task) bool {
 func (c *crowd) suspend(task *clewv1.Task) {
 	c.Helper()
 	c.suspensions++
-	c.patchSpec(task.Name, map[string]any{"operatingMode": "Suspended"})
+	spec := map[string]any{"operatingMode": "Suspended"}
+	if asked := task.Spec.Rewind; rewinding(task) {
+		// Left out, it would be taken back, and that is refused while it is under way.
+		spec["rewind"] = clewv1.Rewind{ID: asked.ID, To: asked.To}
+	}
+	c.patchSpec(task.Name, spec)
 }
 
 // goOn lets a task at rest go on. It may just be on its way, so nobody asks again
