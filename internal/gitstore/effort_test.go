@@ -204,7 +204,7 @@ func TestAPushThatIsReadForNothingCounts(t *testing.T) {
 	t.Run("by how many parts it is", func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		server := newTestServer(t, Limits{})
-		server.handler.drain(rest(t.Context()), drainPatience)
+		server.handler.drain(t.Context(), rest(t.Context()), drainPatience)
 		own, _ := server.store.git.effort.rates("team")
 		g.Expect(own).To(gomega.BeNumerically("~", rateOf(parts*readTime), rateOf(parts*readTime)/10))
 	})
@@ -213,7 +213,7 @@ func TestAPushThatIsReadForNothingCounts(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		waits := rest(ctx)
-		overItsPart(t).handler.drain(waits, drainPatience)
+		overItsPart(t).handler.drain(ctx, waits, drainPatience)
 		left, err := io.Copy(io.Discard, waits.request.Body)
 		g.Expect(err).NotTo(gomega.HaveOccurred())
 		g.Expect(left).To(gomega.BeEquivalentTo(parts-drainStep), "one step was read, and then its turn was waited for")
@@ -222,7 +222,7 @@ func TestAPushThatIsReadForNothingCounts(t *testing.T) {
 		g := gomega.NewWithT(t)
 		goesOn := rest(t.Context())
 		goesOn.atWork = true
-		overItsPart(t).handler.drain(goesOn, drainPatience)
+		overItsPart(t).handler.drain(t.Context(), goesOn, drainPatience)
 		left, err := io.Copy(io.Discard, goesOn.request.Body)
 		g.Expect(err).NotTo(gomega.HaveOccurred())
 		g.Expect(left).To(gomega.BeZero())

@@ -167,8 +167,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	pressed := &pressure{}
 	recorder := &statusRecorder{ResponseWriter: w, control: control, pace: pace{patience: h.limits.Patience, pressure: pressed}}
 	r.Body = &pacedBody{ReadCloser: r.Body, control: control, pace: pace{patience: h.limits.Patience, pressure: pressed}}
-	// What is left to be written when this returns must not wait for ever either.
-	defer func() { _ = control.SetWriteDeadline(time.Now().Add(h.limits.Patience)) }()
+	// What is left to be read and written when this returns must not wait for ever either:
+	// the server reads some of what was not read of a request.
+	defer func() {
+		until := time.Now().Add(h.limits.Patience)
+		_ = errors.Join(control.SetReadDeadline(until), control.SetWriteDeadline(until))
+	}()
 	if h.limits.RequestTime > 0 {
 		ctx, cancel := context.WithTimeout(r.Context(), h.limits.RequestTime)
 		defer cancel()

@@ -313,23 +313,23 @@ const drainPatience = 30 * time.Second
 
 // answer lets a call be answered once the client has sent all of its push, since many a
 // client reads no answer while it sends. Where that takes too long it is answered all the
-// same, and given time to see it: on a connection that breaks off, what was not read of an
-// answer is lost.
+// same and, if it keeps no place meanwhile, given time to see it: on a connection that
+// breaks off, what was not read of an answer is lost.
 func (h *Handler) answer(w http.ResponseWriter, c *call, write func()) {
-	if h.drain(c, h.drainPatience) {
-		write()
+	whole := h.drain(c.request.Context(), c, h.drainPatience)
+	write()
+	if whole || c.atWork || http.NewResponseController(w).Flush() != nil {
 		return
 	}
-	write()
-	if http.NewResponseController(w).Flush() == nil {
-		h.drain(c, drainPatience)
-	}
+	ctx, cancel := context.WithTimeout(c.request.Context(), drainPatience)
+	defer cancel()
+	h.drain(ctx, c, drainPatience)
 }
 
 // drain reads what a client still sends of a push, and reports whether it came to the end
 // of it. A namespace that uses more than its part is read from slowly, unless it keeps a
 // place and locks meanwhile, and not any more when it has waited for as long as patience.
-func (h *Handler) drain(c *call, patience time.Duration) (whole bool) {
+func (h *Handler) drain(ctx context.Context, c *call, patience time.Duration) (whole bool) {
 	const limit = 1 << 30
 	if !c.duplex {
 		return true
@@ -347,10 +347,13 @@ func (h *Handler) drain(c *call, patience time.Duration) (whole bool) {
 			n += int64(read)
 		}
 		effort.charge(namespace, time.Duration(reads)*readTime)
+		if err == nil {
+			err = ctx.Err()
+		}
 		if err == nil && !c.atWork {
 			began := time.Now()
-			ctx, cancel := context.WithTimeout(c.request.Context(), patience-waited)
-			err = effort.turn(ctx, namespace)
+			waiting, cancel := context.WithTimeout(ctx, patience-waited)
+			err = effort.turn(waiting, namespace)
 			cancel()
 			waited += time.Since(began)
 		}

@@ -80,3 +80,30 @@ func TestStrangersFromOneAddressHaveAFewConnections(t *testing.T) {
 	_, err = tls.DialWithDialer(&net.Dialer{Timeout: 300 * time.Millisecond}, "tcp", address, &tls.Config{InsecureSkipVerify: true})
 	g.Expect(err).To(gomega.HaveOccurred(), "one more stranger than may be is served")
 }
+
+// The server reads some of what was not read of a request that is answered, and would wait
+// for it for ever.
+func TestAConnectionWhoseRequestIsNotSentToItsEndEnds(t *testing.T) {
+	server := newTestServer(t, Limits{Patience: 200 * time.Millisecond})
+	task := server.client(taskToken("fix", 1))
+	task.commit("a", "x")
+	task.push("HEAD:" + codeRef("fix", 1))
+	for name, request := range map[string]struct{ header, body string }{
+		"refused before it is read": {"Content-Encoding: x", ""},
+		"refused while it is read":  {"Content-Type: application/x-git-receive-pack-request", "0032want nothing of a push"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			connection, err := tls.Dial("tcp", strings.TrimPrefix(server.URL, "https://"), &tls.Config{InsecureSkipVerify: true})
+			g.Expect(err).NotTo(gomega.HaveOccurred())
+			defer connection.Close()
+			_, err = fmt.Fprintf(connection, "POST /team/%s.git/git-receive-pack HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n%s\r\nContent-Length: 10000\r\n\r\n%s",
+				repository, taskToken("fix", 1), request.header, request.body)
+			g.Expect(err).NotTo(gomega.HaveOccurred())
+			g.Expect(connection.SetReadDeadline(time.Now().Add(20 * time.Second))).To(gomega.Succeed())
+			answer, err := io.ReadAll(connection)
+			g.Expect(err).NotTo(gomega.HaveOccurred(), "the connection is kept, after %q", answer)
+			g.Expect(string(answer)).To(gomega.ContainSubstring("clew: "))
+		})
+	}
+}

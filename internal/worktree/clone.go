@@ -359,7 +359,7 @@ func (c *cloning) fetchCommit(id string, fetch []string) error {
 	}
 	if !known {
 		_, missing := c.remote(append(fetch, id+":refs/clew-origin/commit")...)
-		if reason := ReasonOf(missing); missing != nil && (wasEnded(missing) || reason != GitFailed && reason != RefNotFound) {
+		if missing != nil && ReasonOf(missing) != RefNotFound {
 			return missing
 		}
 		if known, err = have(); err != nil {

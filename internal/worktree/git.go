@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -164,25 +165,33 @@ func stderrOf(err error) string {
 	return ""
 }
 
-// wasEnded reports whether err is that of a git which could not say what it found: it could
-// not be started, its call was cancelled, it was killed, or it got no memory. That it found
-// nothing then says nothing of what is there.
+// wasEnded reports whether err is that of a git which could not say what it found: it or a
+// child of it could not be started or was killed, its call was cancelled, or it got no
+// memory. That it found nothing then says nothing of what is there.
 func wasEnded(err error) bool {
 	var git *gitError
 	if !errors.As(err, &git) {
 		return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 	}
 	var exit *exec.ExitError
-	if !errors.As(git.err, &exit) || outOfMemory.MatchString(git.stderr) {
+	if !errors.As(git.err, &exit) || outOfMemory.MatchString(git.stderr) || childEnded.MatchString(git.stderr) {
 		return true
 	}
 	status, _ := exit.Sys().(syscall.WaitStatus)
-	return status.Signaled() && slices.Contains(endingSignals, status.Signal())
+	return status.Signaled() && slices.Contains(endingSignals, status.Signal()) || slices.Contains(notStarted, status.ExitStatus())
 }
 
 // endingSignals are those by which others end git. It ends by SIGBUS itself where a file is
 // shorter than it should be.
 var endingSignals = []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}
+
+// notStarted are the shell's exit codes for a program that it cannot start (POSIX); the
+// shell sets git's limit of memory.
+var notStarted = []int{126, 127}
+
+// childEnded finds in git's words that a process or thread of its own was ended, by one of
+// endingSignals, or not started.
+var childEnded = regexp.MustCompile(`died of signal (?:1|2|9|15)\b|(?i:cannot fork|unable to fork|unable to create thread)`)
 
 // failGit gives an error of git a reason: a full volume, or GitFailed.
 func failGit(err error, format string, args ...any) error {
@@ -191,6 +200,9 @@ func failGit(err error, format string, args ...any) error {
 	}
 	if outOfSpace(stderrOf(err)) {
 		return fail(StorageFull, err, "the volume is full while trying to "+format+"; free space or enlarge the volume", args...)
+	}
+	if outOfMemory.MatchString(stderrOf(err)) {
+		return fail(MemoryExceeded, err, "git needs more memory than the container's limit leaves to "+format+"; raise the manager's --daemon-limits", args...)
 	}
 	return failIO(err, format, args...)
 }

@@ -173,7 +173,7 @@ func (r *Repo) Sendable(ctx context.Context, ids, has []string) error {
 		return nil
 	}
 	for _, words := range damageWords {
-		if ctx.Err() == nil && strings.Contains(stderrOf(err), words) {
+		if strings.Contains(stderrOf(err), words) {
 			return failCorrupt(err, "send what %s holds", r.cfg.GitDir)
 		}
 	}
@@ -413,7 +413,7 @@ var remoteErrors = []struct {
 
 // outOfMemory finds git's own lack of memory; the remote's is told of on lines
 // that begin otherwise.
-var outOfMemory = regexp.MustCompile(`(?m)^fatal: .*(?:[Oo]ut of memory|Cannot allocate memory)`)
+var outOfMemory = regexp.MustCompile(`(?mi)^(?:fatal|error): .*(?:out of memory|cannot allocate memory)`)
 
 // failRemote gives an error of talking to a remote its reason.
 func failRemote(err error, url string) error {

@@ -151,7 +151,7 @@ func judgeGit(where place, reason worktree.Reason) verdict {
 		return verdict{reason: notFound, permanent: true}
 	case worktree.InUse, worktree.RestoreIncomplete:
 		return verdict{reason: v1alpha1.ReasonPrepareFailed, again: true}
-	case worktree.WorktreeNotEmpty, worktree.TooManyFiles:
+	case worktree.WorktreeNotEmpty, worktree.TooManyFiles, worktree.MemoryExceeded:
 		return verdict{reason: v1alpha1.ReasonPrepareFailed, permanent: true}
 	}
 	switch where {
