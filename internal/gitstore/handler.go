@@ -166,6 +166,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
 	pressed := &pressure{}
 	recorder := &statusRecorder{ResponseWriter: w, control: control, pace: pace{patience: h.limits.Patience, pressure: pressed}}
+	// On a copy: by the body of its own request the server sees that one was not read to its
+	// end, and ends the connection instead of taking the rest for the next request.
+	r = r.WithContext(r.Context())
 	r.Body = &pacedBody{ReadCloser: r.Body, control: control, pace: pace{patience: h.limits.Patience, pressure: pressed}}
 	// What is left to be read and written when this returns must not wait for ever either:
 	// the server reads some of what was not read of a request.
