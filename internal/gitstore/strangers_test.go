@@ -92,8 +92,8 @@ func TestAConnectionWhoseRequestIsNotSentToItsEndEnds(t *testing.T) {
 	commands := strings.Repeat("0", 40) + " " + strings.Repeat("1", 40) + " " + codeRef("fix", 2) + "\x00report-status side-band-64k"
 	for name, request := range map[string]struct{ header, body string }{
 		"refused on the band of errors": {"Content-Type: application/x-git-receive-pack-request", string(packet([]byte(commands))) + "0000"},
-		"refused before it is read": {"Content-Encoding: x", ""},
-		"refused while it is read":  {"Content-Type: application/x-git-receive-pack-request", "0032want nothing of a push"},
+		"refused before it is read":     {"Content-Encoding: x", ""},
+		"refused while it is read":      {"Content-Type: application/x-git-receive-pack-request", "0032want nothing of a push"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := gomega.NewWithT(t)
