@@ -1,8 +1,11 @@
 package gitstore
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/clew-dev/clew/internal/gitstore/refusal"
@@ -38,8 +41,10 @@ func writeRefusal(w http.ResponseWriter, refused *refusal.Refusal) {
 	case refusal.Unavailable:
 		header.Set("Retry-After", "5")
 	}
+	content := refused.Error() + "\n"
+	header.Set("Content-Length", strconv.Itoa(len(content)))
 	w.WriteHeader(statusOf(refused.Reason))
-	_, _ = io.WriteString(w, refused.Error()+"\n") // the client may be gone
+	_, _ = io.WriteString(w, content) // the client may be gone
 }
 
 // statusOf is the HTTP status of a refusal.
@@ -62,6 +67,102 @@ func statusOf(reason refusal.Reason) int {
 	default:
 		return http.StatusForbidden
 	}
+}
+
+// refuseInside refuses a push of which content is on its way, and reports whether
+// it did. Git shows nothing of a failed request's body, so that this is a good
+// answer with an error in it: on the error band, which ends the client with
+// the sentence.
+func (h *Handler) refuseInside(w http.ResponseWriter, c *call, refused *refusal.Refusal) bool {
+	if !c.push() || c.advertise || c.caller.Task == nil {
+		return false
+	}
+	if !c.begun {
+		if _, unread := h.begin(w, c); unread != nil {
+			return false
+		}
+	}
+	if !c.sideBand {
+		return false
+	}
+	h.answer(w, c, func() {
+		w.Header().Set("Content-Type", "application/x-git-receive-pack-result")
+		_ = writeWhole(w, errorPacket(refused)) // the client may be gone
+	})
+	return true
+}
+
+// writeWhole writes all of an answer, or the end of one that has begun. A client that sees
+// its end, and that the connection ends with it, stops sending.
+func writeWhole(w http.ResponseWriter, content []byte) error {
+	w.Header().Set("Content-Length", strconv.Itoa(len(content))) // without effect if it has begun
+	_, err := w.Write(content)
+	return err
+}
+
+// errorPacket is a refusal on the error band, which ends a client.
+func errorPacket(refused *refusal.Refusal) []byte {
+	const errorBand = 3
+	return packet(append([]byte{errorBand}, refused.Error()+"\n"...))
+}
+
+// acknowledge sends git's report of a push, which is durable now if it was not refused.
+func (h *Handler) acknowledge(w http.ResponseWriter, c *call) {
+	h.answer(w, c, func() {
+		if err := writeWhole(w, c.answer); err != nil {
+			c.log.Info("the client did not wait for the report", "error", err.Error())
+		}
+	})
+}
+
+// defaultDrainTime is less than the minute after which git gives up a connection that
+// stands still.
+const defaultDrainTime = 30 * time.Second
+
+// answer lets a call be answered once the client has sent all of its push, since many a
+// client reads no answer while it sends. Where that takes too long it is answered all the
+// same, and given time to see it: on a connection that breaks off, what was not read of an
+// answer is lost. The call keeps no place and no locks meanwhile.
+func (h *Handler) answer(w http.ResponseWriter, c *call, write func()) {
+	whole := h.drain(c, h.drainTime)
+	write()
+	if !whole && http.NewResponseController(w).Flush() == nil {
+		h.drain(c, h.graceTime)
+	}
+}
+
+// drain reads what a client still sends of a push, for as long as given, and reports
+// whether it came to the end of it. A namespace that uses more than its part is read from
+// slowly.
+func (h *Handler) drain(c *call, atMost time.Duration) (whole bool) {
+	const limit = 1 << 30
+	if !c.duplex {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(c.request.Context(), atMost)
+	defer cancel()
+	until, _ := ctx.Deadline()
+	c.body.endBy(until)
+	effort, namespace := h.store.git.effort, c.repository.Namespace
+	buffer := make([]byte, 32<<10)
+	var n int64
+	var err error
+	for err == nil && n < limit {
+		reads := 0
+		for ; err == nil && reads < drainStep; reads++ {
+			var read int
+			read, err = c.body.Read(buffer)
+			n += int64(read)
+		}
+		effort.charge(namespace, time.Duration(reads)*readTime)
+		if err == nil {
+			err = effort.turn(ctx, namespace)
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		c.log.Info("a push was not read to its end", "bytes", n, "error", err)
+	}
+	return errors.Is(err, io.EOF)
 }
 
 // statusRecorder remembers the status that was answered, 0 before any was, and

@@ -84,6 +84,12 @@ func (s *Store) serveBackend(ctx context.Context, request backendRequest, use fu
 
 // writeHeader begins the answer of a git command.
 func writeHeader(w http.ResponseWriter, request backendRequest) {
+	setHeader(w, request)
+	w.WriteHeader(http.StatusOK)
+}
+
+// setHeader says what the answer of a git command is, once something is written of it.
+func setHeader(w http.ResponseWriter, request backendRequest) {
 	kind := "result"
 	if request.advertise {
 		kind = "advertisement"
@@ -91,7 +97,6 @@ func writeHeader(w http.ResponseWriter, request backendRequest) {
 	header := w.Header()
 	header.Set("Content-Type", "application/x-"+request.service+"-"+kind)
 	header.Set("Cache-Control", "no-cache, max-age=0, must-revalidate")
-	w.WriteHeader(http.StatusOK)
 }
 
 // announcement is what goes before the list of refs.

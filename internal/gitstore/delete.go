@@ -224,9 +224,9 @@ func (p *purges) recent(repository Repository) bool {
 // overtaken returns what to answer instead to a push that git refused for want
 // of objects, if a deletion may have taken them between the two requests of
 // the push. The same push, made again, brings them along.
-func (h *Handler) overtaken(c *call, report []byte) []byte {
+func (h *Handler) overtaken(c *call, head pushHead, report []byte) []byte {
 	wanting := bytes.Contains(report, []byte("missing necessary objects")) || !bytes.Contains(report, []byte("unpack ok\n"))
-	if len(c.head.Commands) == 0 || !c.head.SideBand || stored(report) || !wanting || !h.purges.recent(c.repository) {
+	if len(head.Commands) == 0 || !head.SideBand || stored(report) || !wanting || !h.purges.recent(c.repository) {
 		return report
 	}
 	refused := refusal.New(refusal.Unavailable, "objects that this push builds on have just been deleted with another task; push again")

@@ -197,35 +197,27 @@ func TestARequestCountsThatGitHasNoWorkFor(t *testing.T) {
 
 func TestAPushThatIsReadForNothingCounts(t *testing.T) {
 	const parts = 1000
-	rest := func(ctx context.Context) *call {
-		body := iotest.OneByteReader(io.LimitReader(endless{}, parts))
-		return &call{repository: Repository{Namespace: "team"}, duplex: true, request: httptest.NewRequestWithContext(ctx, http.MethodPost, "/", body)}
+	rest := func() *call {
+		body := io.NopCloser(iotest.OneByteReader(io.LimitReader(endless{}, parts)))
+		return &call{
+			repository: Repository{Namespace: "team"}, duplex: true, request: httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil),
+			body: &pacedBody{body: body, control: http.NewResponseController(httptest.NewRecorder()), pace: pace{patience: time.Minute}},
+		}
 	}
 	t.Run("by how many parts it is", func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		server := newTestServer(t, Limits{})
-		server.handler.drain(t.Context(), rest(t.Context()), drainPatience)
+		g.Expect(server.handler.drain(rest(), time.Minute)).To(gomega.BeTrue(), "it was read to its end")
 		own, _ := server.store.git.effort.rates("team")
 		g.Expect(own).To(gomega.BeNumerically("~", rateOf(parts*readTime), rateOf(parts*readTime)/10))
 	})
 	t.Run("and waits when it is more than the namespace's part", func(t *testing.T) {
 		g := gomega.NewWithT(t)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		defer cancel()
-		waits := rest(ctx)
-		overItsPart(t).handler.drain(ctx, waits, drainPatience)
-		left, err := io.Copy(io.Discard, waits.request.Body)
+		waits := rest()
+		g.Expect(overItsPart(t).handler.drain(waits, 100*time.Millisecond)).To(gomega.BeFalse(), "it was read to its end")
+		left, err := io.Copy(io.Discard, waits.body.body)
 		g.Expect(err).NotTo(gomega.HaveOccurred())
 		g.Expect(left).To(gomega.BeEquivalentTo(parts-drainStep), "one step was read, and then its turn was waited for")
-	})
-	t.Run("but not while it has a place", func(t *testing.T) {
-		g := gomega.NewWithT(t)
-		goesOn := rest(t.Context())
-		goesOn.atWork = true
-		overItsPart(t).handler.drain(t.Context(), goesOn, drainPatience)
-		left, err := io.Copy(io.Discard, goesOn.request.Body)
-		g.Expect(err).NotTo(gomega.HaveOccurred())
-		g.Expect(left).To(gomega.BeZero())
 	})
 }
 
@@ -248,7 +240,7 @@ func useUpPart(server *testServer) {
 // it for an outage, and send all of it again.
 func TestAPushThatIsNotReadToItsEndIsAnswered(t *testing.T) {
 	server := newTestServer(t, Limits{})
-	server.handler.drainPatience = time.Millisecond
+	server.handler.drainTime, server.handler.slotTimeout = time.Millisecond, time.Second
 	server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength < 0 { // the request of a push that has the content
 			server.handler.free = func() (int64, error) {

@@ -79,8 +79,9 @@ type Handler struct {
 	pushed func(Repository)
 	// slotTimeout is how long a request waits for its turn.
 	slotTimeout time.Duration
-	// drainPatience is how long a push that is refused may be read before it is answered.
-	drainPatience time.Duration
+	// drainTime is how long the rest of a push is read before it is answered, and graceTime
+	// how long after that if there is more.
+	drainTime, graceTime time.Duration
 	// beforeGit is called when a push has passed the handler's checks; it gives
 	// tests their chance.
 	beforeGit func()
@@ -110,7 +111,8 @@ func NewHandler(store *Store, authenticator Authenticator, limits Limits, log lo
 		free:          func() (int64, error) { return freeBytes(store.root) },
 		pushed:        func(Repository) {},
 		slotTimeout:   defaultSlotTimeout,
-		drainPatience: drainPatience,
+		drainTime:     defaultDrainTime,
+		graceTime:     defaultDrainTime,
 		beforeGit:     func() {},
 	}
 	var err error
@@ -140,14 +142,18 @@ type call struct {
 	// whose is the caller's name among all of them.
 	whose   string
 	request *http.Request
+	body    *pacedBody
 	log     logr.Logger
-	// head is the beginning of a push, once it has been read.
-	head *pushHead
-	// duplex: the answer may begin before the request's body has been read, and
-	// the body must be read to its end before the handler returns.
+	// begun: the beginning of a push was read, or is not understood; sideBand: it says
+	// that its client shows messages sent beside the report.
+	begun, sideBand bool
+	// duplex: the answer may begin before the request's body has been read, and many a
+	// client reads none before it has sent everything.
 	duplex bool
-	// atWork: the call has its place, and perhaps locks.
-	atWork bool
+	// judged: git has stored or refused what a push brought; answer says so, and is sent
+	// when the place of the call is free.
+	judged bool
+	answer []byte
 	// pressure is what those who wait put on the request.
 	pressure *pressure
 }
@@ -169,7 +175,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// On a copy: by the body of its own request the server sees that one was not read to its
 	// end, and ends the connection instead of taking the rest for the next request.
 	r = r.WithContext(r.Context())
-	r.Body = &pacedBody{ReadCloser: r.Body, control: control, pace: pace{patience: h.limits.Patience, pressure: pressed}}
+	body := &pacedBody{body: r.Body, control: control, pace: pace{patience: h.limits.Patience, pressure: pressed}}
+	r.Body = body
 	// What is left to be read and written when this returns must not wait for ever either:
 	// the server reads some of what was not read of a request.
 	defer func() {
@@ -187,14 +194,17 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	c, refused := h.parse(r)
 	if refused == nil {
-		c.pressure = pressed
+		c.body, c.pressure = body, pressed
 		defer func() {
 			h.metrics.requests.WithLabelValues(c.service, c.operation(), strconv.Itoa(recorder.status)).Inc()
 		}()
 		refused = h.serve(recorder, c)
 	}
-	if refused != nil {
+	switch {
+	case refused != nil:
 		h.refuse(recorder, c, refused)
+	case c.judged:
+		h.acknowledge(recorder, c)
 	}
 }
 
@@ -236,9 +246,8 @@ func (h *Handler) serve(w http.ResponseWriter, c *call) *refusal.Refusal {
 	if refused != nil {
 		return refused
 	}
-	c.atWork = true
-	defer func() { c.atWork = false; release() }()
 	c.pressure.held.Store(slots.Places)
+	defer func() { c.pressure.held.Store(nil); release() }()
 	newest, refused := h.raise(c)
 	if refused != nil {
 		return refused

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"io"
 	"strings"
-	"sync/atomic"
+	"sync"
 
 	"github.com/clew-dev/clew/internal/gitstore/refusal"
 )
@@ -23,58 +23,67 @@ type intake struct {
 	h          *Handler
 	repository Repository
 	body       io.Reader
-	// total is what was charged. allowance is what may come in before the next
-	// look at the volume; only the goroutine that feeds git uses it.
-	total     atomic.Int64
-	allowance int64
-	refused   atomic.Pointer[refusal.Refusal]
+
+	// mu guards what follows: when git has ended, what feeds it may still wait for the
+	// client.
+	mu sync.Mutex
+	// total is what was charged, and allowance what may come in before the next look at
+	// the volume.
+	total, allowance int64
+	// Nothing comes in any more when it has ended, or was refused.
+	ended   bool
+	refused *refusal.Refusal
 }
 
 // newIntake begins the intake of a push, whose head has been read. finish must
 // be called.
-func (h *Handler) newIntake(c *call) *intake {
+func (h *Handler) newIntake(c *call, head pushHead) *intake {
 	in := &intake{h: h, repository: c.repository, body: c.request.Body}
 	// What git makes of a push beside its pack: an index of about 36 bytes an
 	// object, and for each ref a file and its folders.
 	const perObject, perFile = 36, 4 << 10
 	files := int64(0)
-	for _, command := range c.head.Commands {
+	for _, command := range head.Commands {
 		files += max(2, int64(strings.Count(command.Ref, "/"))-2)
 	}
-	if refused := in.charge(int64(len(c.head.Raw)) + perObject*int64(c.head.Objects) + perFile*files); refused != nil {
-		in.refused.Store(refused)
-	}
+	in.take(int64(len(head.Raw)) + perObject*int64(head.Objects) + perFile*files)
 	return in
 }
 
 // Read implements io.Reader for git.
 func (in *intake) Read(p []byte) (int, error) {
-	if in.refused.Load() != nil {
+	if in.cut() {
 		return 0, errIntake
 	}
 	n, err := in.body.Read(p)
-	if n > 0 {
-		if refused := in.charge(int64(n)); refused != nil {
-			in.refused.Store(refused)
-			return 0, errIntake
-		}
+	if n > 0 && !in.take(int64(n)) {
+		return 0, errIntake
 	}
 	return n, err
 }
 
-// charge books n more bytes, or says why they may not come in.
+// take reports whether n more bytes come in, which it then has booked.
+func (in *intake) take(n int64) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.ended || in.refused != nil {
+		return false
+	}
+	in.refused = in.charge(n)
+	return in.refused == nil
+}
+
+// charge books n more bytes, or says why they may not come in. The caller holds the lock.
 func (in *intake) charge(n int64) *refusal.Refusal {
 	limits := in.h.limits
-	total := in.total.Add(n)
-	if limits.PushBytes > 0 && total > limits.PushBytes {
-		in.total.Add(-n)
+	if limits.PushBytes > 0 && in.total+n > limits.PushBytes {
 		return refusal.New(refusal.PushTooLarge, "the push is larger than %d bytes, which is what the gitstore takes at once (--max-push-bytes)", limits.PushBytes)
 	}
 	if !in.h.usage.begin(in.repository, n, limits.NamespaceBytes) {
-		in.total.Add(-n)
 		return refusal.New(refusal.QuotaExceeded, "the push does not fit into what is left of namespace %s's quota of %d bytes; %s",
 			in.repository.Namespace, limits.NamespaceBytes, makeRoom)
 	}
+	in.total += n
 	if n <= in.allowance {
 		in.allowance -= n
 		return nil
@@ -92,9 +101,18 @@ func (in *intake) charge(n int64) *refusal.Refusal {
 }
 
 // cut reports whether the push was cut off.
-func (in *intake) cut() bool { return in.refused.Load() != nil }
+func (in *intake) cut() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.refused != nil
+}
 
-// finish books what was charged as stored, or gives it back.
-func (in *intake) finish(stored bool) {
-	in.h.usage.end(in.repository, in.total.Load(), stored)
+// finish books what was charged as stored, or gives it back. It returns how much that was,
+// and why the rest did not come in, if it did not.
+func (in *intake) finish(stored bool) (int64, *refusal.Refusal) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.ended = true
+	in.h.usage.end(in.repository, in.total, stored)
+	return in.total, in.refused
 }

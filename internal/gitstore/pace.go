@@ -3,6 +3,8 @@ package gitstore
 import (
 	"io"
 	"net/http"
+	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -76,18 +78,47 @@ func (p *pace) count(n int, began time.Time) {
 
 // pacedBody is a request's body that must keep coming.
 type pacedBody struct {
-	io.ReadCloser
+	body    io.ReadCloser
 	control *http.ResponseController
+	// until, if not nil, is when all reading ends.
+	until atomic.Pointer[time.Time]
+	// reading is held while it is read: for a git that has ended something may still be.
+	reading sync.Mutex
 	pace    pace
 }
 
 // Read implements io.Reader. The deadline goes again afterwards: it would else
 // end the connection while git works.
 func (b *pacedBody) Read(p []byte) (int, error) {
+	b.reading.Lock()
+	defer b.reading.Unlock()
 	began := time.Now()
-	_ = b.control.SetReadDeadline(began.Add(b.pace.left())) // as good as possible
-	n, err := b.ReadCloser.Read(p)
+	deadline := began.Add(b.pace.left())
+	if until := b.until.Load(); until != nil {
+		if began.After(*until) {
+			return 0, os.ErrDeadlineExceeded
+		}
+		deadline = earlier(deadline, *until)
+	}
+	_ = b.control.SetReadDeadline(deadline) // as good as possible
+	n, err := b.body.Read(p)
 	_ = b.control.SetReadDeadline(time.Time{})
 	b.pace.count(n, began)
 	return n, err
+}
+
+// Close implements io.Closer.
+func (b *pacedBody) Close() error { return b.body.Close() }
+
+// endBy ends all reading at a time, also what is under way.
+func (b *pacedBody) endBy(t time.Time) {
+	b.until.Store(&t)
+	_ = b.control.SetReadDeadline(t) // as good as possible
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }

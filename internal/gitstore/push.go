@@ -3,7 +3,6 @@ package gitstore
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -169,8 +168,8 @@ func (h *Handler) advertise(w http.ResponseWriter, c *call, request backendReque
 }
 
 // branches refuses a push after which the task would have too many branches.
-func (h *Handler) branches(c *call) *refusal.Refusal {
-	more := newBranches(c.head.Commands)
+func (h *Handler) branches(c *call, commands []Command) *refusal.Refusal {
+	more := newBranches(commands)
 	if more == 0 {
 		return nil
 	}
@@ -188,30 +187,34 @@ func (h *Handler) branches(c *call) *refusal.Refusal {
 // receive takes in what a push brings.
 func (h *Handler) receive(w http.ResponseWriter, c *call, request backendRequest) *refusal.Refusal {
 	started := time.Now()
-	if refused := h.begin(w, c); refused != nil {
+	head, refused := h.begin(w, c)
+	if refused != nil {
 		return refused
 	}
-	if refused := checkCommands(*c.caller.Task, c.head.Commands); refused != nil {
+	if refused := checkCommands(*c.caller.Task, head.Commands); refused != nil {
 		return refused
 	}
-	if refused := h.branches(c); refused != nil {
+	if refused := h.branches(c, head.Commands); refused != nil {
 		return refused
 	}
-	in := h.newIntake(c)
-	request.env = append(request.env, hookObjects+"="+strconv.FormatUint(uint64(c.head.Objects), 10))
-	request.body = io.MultiReader(bytes.NewReader(c.head.Raw), in)
+	in := h.newIntake(c, head)
+	request.env = append(request.env, hookObjects+"="+strconv.FormatUint(uint64(head.Objects), 10))
+	request.body = io.MultiReader(bytes.NewReader(head.Raw), in)
 
 	h.beforeGit()
 	var report []byte
 	err := h.store.serveBackend(c.request.Context(), request, func(answer *bufio.Reader) (err error) {
-		writeHeader(w, request)
-		report, err = copyUntilReport(w, answer, c.head.SideBand, in.cut)
+		setHeader(w, request)
+		report, err = copyUntilReport(w, answer, head.SideBand, in.cut)
 		return err
 	})
-	h.metrics.received.Add(float64(in.total.Load()))
-	in.finish(err == nil && stored(report))
-	if refused := in.refused.Load(); refused != nil {
-		return h.cutOff(w, c, refused)
+	whole := err == nil && stored(report)
+	received, refused := in.finish(whole)
+	h.metrics.received.Add(float64(received))
+	if refused != nil && !whole {
+		// What git says of content that was cut off is not worth telling.
+		h.metrics.pushes.WithLabelValues("refused").Inc()
+		return refused
 	}
 	if err == nil {
 		err = c.repository.makeDurable(*c.caller.Task)
@@ -220,148 +223,47 @@ func (h *Handler) receive(w http.ResponseWriter, c *call, request backendRequest
 		h.metrics.pushes.WithLabelValues("failed").Inc()
 		return h.finish(w, c, err)
 	}
-	h.acknowledge(w, c, h.overtaken(c, report), started)
+	h.taken(c, head, stored(report), time.Since(started))
+	c.judged, c.answer = true, h.overtaken(c, head, report)
 	return nil
 }
 
-// cutOff ends a push whose content did not come in as a whole. What git says of
-// that is not worth telling.
-func (h *Handler) cutOff(w http.ResponseWriter, c *call, refused *refusal.Refusal) *refusal.Refusal {
-	if recorder, ok := w.(*statusRecorder); ok && recorder.status == 0 || !c.head.SideBand {
-		return refused
-	}
-	h.metrics.pushes.WithLabelValues("refused").Inc()
-	h.metrics.refusals.WithLabelValues(string(refused.Reason)).Inc()
-	c.log.Info("refused", "reason", refused.Reason, "message", refused.Message)
-	h.answer(w, c, func() { _, _ = w.Write(errorPacket(refused)) }) // the client may be gone
-	return nil
-}
-
-// begin reads the beginning of a push, once.
-func (h *Handler) begin(w http.ResponseWriter, c *call) *refusal.Refusal {
-	if c.head != nil {
-		return nil
-	}
-	c.head = &pushHead{}
-	if encoding := c.request.Header.Get("Content-Encoding"); encoding != "" {
-		return refusal.New(refusal.BadRequest, "a push must not be encoded as %q; git push sends it as it is", encoding)
-	}
-	// Git may answer before it has read everything.
-	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
-		return h.unavailable(c, err)
-	}
-	c.duplex = true
-	head, err := readPushHead(c.request.Body)
-	if err != nil {
-		return refusal.New(refusal.BadRequest, "%v", err)
-	}
-	c.head = &head
-	return nil
-}
-
-// acknowledge sends git's report of a push that is durable now, if it was not
-// refused.
-func (h *Handler) acknowledge(w http.ResponseWriter, c *call, report []byte, started time.Time) {
-	h.answer(w, c, func() {
-		if _, err := w.Write(report); err != nil {
-			c.log.Info("the client did not wait for the report", "error", err.Error())
-		}
-	})
-	if len(c.head.Commands) == 0 {
+// taken tells of a push that git has stored or refused.
+func (h *Handler) taken(c *call, head pushHead, stored bool, took time.Duration) {
+	if len(head.Commands) == 0 {
 		return
 	}
-	seconds := time.Since(started).Seconds()
-	if !stored(report) {
+	if !stored {
 		h.metrics.pushes.WithLabelValues("refused").Inc()
-		c.log.Info("push refused by git", "refs", len(c.head.Commands), "seconds", seconds)
+		c.log.Info("push refused by git", "refs", len(head.Commands), "seconds", took.Seconds())
 		return
 	}
 	h.metrics.pushes.WithLabelValues("stored").Inc()
-	h.metrics.pushSeconds.Observe(seconds)
-	c.log.Info("push stored", "refs", len(c.head.Commands), "first", c.head.Commands[0].Ref, "seconds", seconds)
+	h.metrics.pushSeconds.Observe(took.Seconds())
+	c.log.Info("push stored", "refs", len(head.Commands), "first", head.Commands[0].Ref, "seconds", took.Seconds())
 	h.pushed(c.repository)
 }
 
-// refuseInside refuses a push whose content is on its way, and reports whether
-// it did. Git shows nothing of a failed request's body, so that this is a good
-// answer with an error in it: on the error band, which ends the client with
-// the sentence.
-func (h *Handler) refuseInside(w http.ResponseWriter, c *call, refused *refusal.Refusal) bool {
-	if !c.push() || c.advertise || c.caller.Task == nil {
-		return false
+// begin reads the beginning of a push.
+func (h *Handler) begin(w http.ResponseWriter, c *call) (pushHead, *refusal.Refusal) {
+	c.begun = true
+	if encoding := c.request.Header.Get("Content-Encoding"); encoding != "" {
+		return pushHead{}, refusal.New(refusal.BadRequest, "a push must not be encoded as %q; git push sends it as it is", encoding)
 	}
-	if h.begin(w, c) != nil || !c.head.SideBand {
-		return false
+	// Git may answer before it has read everything.
+	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
+		return pushHead{}, h.unavailable(c, err)
 	}
-	h.answer(w, c, func() {
-		w.Header().Set("Content-Type", "application/x-git-receive-pack-result")
-		w.WriteHeader(http.StatusOK)
-		_, _ = w.Write(errorPacket(refused)) // the client may be gone
-	})
-	return true
-}
-
-// errorPacket is a refusal on the error band, which ends a client.
-func errorPacket(refused *refusal.Refusal) []byte {
-	const errorBand = 3
-	return packet(append([]byte{errorBand}, refused.Error()+"\n"...))
-}
-
-// drainPatience is how long a push that is read for nothing waits for its namespace's turn,
-// all in all: less than the minute after which git gives up a connection that stands still.
-const drainPatience = 30 * time.Second
-
-// answer lets a call be answered once the client has sent all of its push, since many a
-// client reads no answer while it sends. Where that takes too long it is answered all the
-// same and, if it keeps no place meanwhile, given time to see it: on a connection that
-// breaks off, what was not read of an answer is lost.
-func (h *Handler) answer(w http.ResponseWriter, c *call, write func()) {
-	whole := h.drain(c.request.Context(), c, h.drainPatience)
-	write()
-	if whole || c.atWork || http.NewResponseController(w).Flush() != nil {
-		return
+	c.duplex = true
+	// The server does not look whether such a request was read to its end, and would take
+	// what is left of it for the next one.
+	w.Header().Set("Connection", "close")
+	head, err := readPushHead(c.request.Body)
+	if err != nil {
+		return pushHead{}, refusal.New(refusal.BadRequest, "%v", err)
 	}
-	ctx, cancel := context.WithTimeout(c.request.Context(), drainPatience)
-	defer cancel()
-	h.drain(ctx, c, drainPatience)
-}
-
-// drain reads what a client still sends of a push, and reports whether it came to the end
-// of it. A namespace that uses more than its part is read from slowly, unless it keeps a
-// place and locks meanwhile, and not any more when it has waited for as long as patience.
-func (h *Handler) drain(ctx context.Context, c *call, patience time.Duration) (whole bool) {
-	const limit = 1 << 30
-	if !c.duplex {
-		return true
-	}
-	effort, namespace := h.store.git.effort, c.repository.Namespace
-	buffer := make([]byte, 32<<10)
-	var n int64
-	var waited time.Duration
-	var err error
-	for err == nil && n < limit {
-		reads := 0
-		for ; err == nil && reads < drainStep; reads++ {
-			var read int
-			read, err = c.request.Body.Read(buffer)
-			n += int64(read)
-		}
-		effort.charge(namespace, time.Duration(reads)*readTime)
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err == nil && !c.atWork {
-			began := time.Now()
-			waiting, cancel := context.WithTimeout(ctx, patience-waited)
-			err = effort.turn(waiting, namespace)
-			cancel()
-			waited += time.Since(began)
-		}
-	}
-	if !errors.Is(err, io.EOF) {
-		c.log.Info("a push that is refused was not read to its end", "bytes", n, "error", err)
-	}
-	return errors.Is(err, io.EOF)
+	c.sideBand = head.SideBand
+	return head, nil
 }
 
 // isFull reports whether an error, perhaps of a git process, is a full volume.
