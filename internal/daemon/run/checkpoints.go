@@ -263,10 +263,13 @@ func (d *daemon) takeAsked(ctx context.Context, take *daemonv1.TakeCheckpoint) e
 	}
 	err := d.take(ctx, checkpoint.Request{Trigger: string(v1alpha1.TriggerManual),
 		Message: take.GetMessage(), Name: take.GetName(), UID: take.GetUid()})
-	if err != nil {
-		time.AfterFunc(askAgain, func() { d.ask(take) }) // or the server does
+	if err == nil {
+		return nil
 	}
-	return err
+	time.AfterFunc(askAgain, func() { d.ask(take) }) // or the server does
+	// One that is taken stands for the calls that wait. They do not wait for one that fails
+	// again and again.
+	return errors.Join(err, d.takeRisky(ctx))
 }
 
 // changed reports whether a checkpoint would hold other files, another state of

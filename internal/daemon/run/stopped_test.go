@@ -2,6 +2,8 @@ package run_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -233,4 +235,45 @@ func TestNothingIsHeldBackWhenThePodIsToEnd(t *testing.T) {
 		t.Errorf("%v", c)
 	}
 	finish(a, d, 0)
+}
+
+// However many checkpoints are asked for on a volume that takes none.
+func TestARiskyCallIsNotHeldBackByCheckpointsThatFail(t *testing.T) {
+	const asked, few = 60, 20
+	w := riskyWorld(t, "ClaudeCode")
+	d := w.Start(1)
+	a := w.Dial("s")
+	repository := filepath.Join(w.Paths().State, "git")
+	if err := os.Rename(repository, repository+".away"); err != nil {
+		t.Fatal(err)
+	}
+	var stops atomic.Int64
+	go func() {
+		for {
+			f, err := wire.Read(a.Reader)
+			if err != nil {
+				return
+			}
+			var z wire.Freeze
+			if f.Type == wire.TypeFreeze && f.Decode(&z) == nil {
+				time.Sleep(100 * time.Millisecond)
+				stops.Add(1)
+				a.Send(wire.TypeFrozen, z)
+			}
+		}
+	}()
+	for n := range asked {
+		w.AskForCheckpoint(fmt.Sprint("by-hand-", n))
+	}
+	w.Write("new", "n")
+	answered(t, claudeHook(w, "t-1", "Bash", removal, time.Minute))
+	if n := stops.Load(); n > few {
+		t.Errorf("the call waited for %d checkpoints to fail", n)
+	}
+	w.Server.Until(t, "the call is told of", w.UID, func(k *daemontest.Task) bool {
+		return slices.ContainsFunc(k.Records, func(r *daemonv1.Record) bool {
+			return strings.HasPrefix(r.GetEvent().GetMessage(), "the tool Bash runs without a checkpoint before it, since none could be taken: ")
+		})
+	})
+	d.Terminate()
 }
