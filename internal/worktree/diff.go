@@ -167,7 +167,7 @@ func (r *Repo) Diff(ctx context.Context, from, to string) (DiffStat, error) {
 		if ctx.Err() != nil {
 			return d, ctx.Err()
 		}
-		return d, failCorrupt(err, "compare %s with %s", from, to)
+		return d, r.failCorrupt(err, "compare %s with %s", from, to)
 	}
 	d.parse(out, r.cfg.MaxListed)
 	return d, nil
@@ -239,7 +239,7 @@ func (r *Repo) Patch(ctx context.Context, from, to string, w io.Writer) error {
 	args := append([]string{"diff-tree", "-r", "-p", "--full-index"}, diffOptions...)
 	_, err = r.git(ctx, gitCall{args: append(args, "--end-of-options", a.String(), b.String()), stdout: w})
 	if err != nil && ctx.Err() == nil {
-		return failCorrupt(err, "compare %s with %s", from, to)
+		return r.failCorrupt(err, "compare %s with %s", from, to)
 	}
 	return err
 }

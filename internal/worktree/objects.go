@@ -14,8 +14,8 @@ import (
 
 // failCorrupt reports that objects of a checkpoint cannot be read, as git or a parser
 // found: not a git that was ended before it could find anything.
-func failCorrupt(err error, format string, args ...any) error {
-	if wasEnded(err) || outOfSpace(stderrOf(err)) {
+func (r *Repo) failCorrupt(err error, format string, args ...any) error {
+	if r.undecided(err) || outOfSpace(stderrOf(err)) {
 		return failGit(err, format, args...)
 	}
 	return fail(CheckpointCorrupted, err, "cannot "+format+": an object is missing or damaged; use another checkpoint, or fetch this one again", args...)
@@ -61,7 +61,7 @@ func (r *Repo) eachObject(ctx context.Context, ids []oid, f func(i int, kind str
 		werr = &gitError{command: "cat-file", stderr: stderr.String(), err: werr}
 	}
 	switch {
-	case e != nil && e.early && wasEnded(werr):
+	case e != nil && e.early && r.undecided(werr):
 		return failGit(werr, "read the object %s of %s", e.id, r.cfg.GitDir)
 	case e != nil:
 		if text := strings.TrimSpace(stderr.String()); text != "" {
@@ -243,11 +243,11 @@ func (r *Repo) listTree(ctx context.Context, tree oid) (*dir, []oid, error) {
 		if ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
-		return nil, nil, failCorrupt(err, "read the tree %s", tree)
+		return nil, nil, r.failCorrupt(err, "read the tree %s", tree)
 	}
 	d, trees, err := parseTree(out)
 	if err != nil {
-		return nil, nil, failCorrupt(err, "read the tree %s", tree)
+		return nil, nil, r.failCorrupt(err, "read the tree %s", tree)
 	}
 	return d, append(trees, tree), nil
 }

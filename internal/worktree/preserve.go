@@ -157,7 +157,7 @@ func (p *preserving) read() error {
 			_, err = fmt.Sscan(text, &seconds)
 		}
 		if err != nil {
-			return failCorrupt(err, "read the commit %s", id)
+			return r.failCorrupt(err, "read the commit %s", id)
 		}
 		p.req.Time = time.Unix(seconds, 0)
 	}
@@ -310,7 +310,7 @@ func (p *preserving) pack() error {
 	if list.Len() > 0 {
 		_, err = r.git(p.ctx, gitCall{args: []string{"-c", "pack.threads=1", "pack-objects", "-q", filepath.Join(scratch, "pack")}, stdin: strings.NewReader(list.String())})
 		if err != nil {
-			return failCorrupt(err, "pack the tree %s", p.tree)
+			return r.failCorrupt(err, "pack the tree %s", p.tree)
 		}
 		if _, err := r.copyPacks(p.work, scratch); err != nil {
 			return err

@@ -183,7 +183,7 @@ func (r *Repo) layPristine(ctx context.Context, work *beneath, commit string) ([
 		stdin: strings.NewReader(commit + "^@\n"),
 	})
 	if err != nil {
-		return nil, failCorrupt(err, "rebuild the agent's repository from the pristine commit %s", commit)
+		return nil, r.failCorrupt(err, "rebuild the agent's repository from the pristine commit %s", commit)
 	}
 	tags, err := r.git(ctx, gitCall{args: []string{"cat-file", "blob", commit + ":" + pristineTags}})
 	switch {
@@ -200,7 +200,7 @@ func (r *Repo) layPristine(ctx context.Context, work *beneath, commit string) ([
 			return nil, failIO(err, "write %s", name)
 		}
 		if _, err := r.git(ctx, gitCall{args: []string{"index-pack", name}}); err != nil {
-			return nil, failCorrupt(err, "unpack the tags of the pristine commit %s", commit)
+			return nil, r.failCorrupt(err, "unpack the tags of the pristine commit %s", commit)
 		}
 	}
 	return r.copyPacks(work, scratch)

@@ -90,7 +90,7 @@ func (r *Repo) readState(ctx context.Context, t *target, name string) error {
 		}
 	}
 	if err != nil {
-		return failCorrupt(err, "read the state commit %s", t.state)
+		return r.failCorrupt(err, "read the state commit %s", t.state)
 	}
 	return nil
 }
@@ -105,7 +105,7 @@ func (r *Repo) readJSON(ctx context.Context, view *dir, name string, v any) erro
 		return err
 	}
 	if err := json.Unmarshal(text, v); err != nil {
-		return failCorrupt(err, "read %s", name)
+		return r.failCorrupt(err, "read %s", name)
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ func (r *Repo) ReadMeta(ctx context.Context, state string) (Meta, error) {
 		m, err = parseMeta(out)
 	}
 	if err != nil {
-		return m, failCorrupt(err, "read %s of the state commit %s", stateMeta, id)
+		return m, r.failCorrupt(err, "read %s of the state commit %s", stateMeta, id)
 	}
 	return m, nil
 }

@@ -172,10 +172,9 @@ func (r *Repo) Sendable(ctx context.Context, ids, has []string) error {
 	if err == nil {
 		return nil
 	}
-	for _, words := range damageWords {
-		if strings.Contains(stderrOf(err), words) {
-			return failCorrupt(err, "send what %s holds", r.cfg.GitDir)
-		}
+	said := stderrOf(err)
+	if outOfMemory.MatchString(said) || slices.ContainsFunc(damageWords, func(words string) bool { return strings.Contains(said, words) }) {
+		return r.failCorrupt(err, "send what %s holds", r.cfg.GitDir)
 	}
 	return failGit(err, "read what %s would send", r.cfg.GitDir)
 }
@@ -375,6 +374,7 @@ var remoteErrors = []struct {
 	{"couldn't find remote ref", RefNotFound},
 	{"not our ref", RefNotFound},
 	{"Server does not allow request for unadvertised object", RefNotFound},
+	{"remote error: want ", RefNotFound}, // "<commit> not valid": JGit, and so Gerrit
 	{"[remote rejected]", Rejected},
 	{"[rejected]", Rejected},
 	{"pre-receive hook declined", Rejected},

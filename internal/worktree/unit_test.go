@@ -333,7 +333,11 @@ func TestReasons(t *testing.T) {
 			t.Errorf("the reason of %v is %q, want %q", err, got, want)
 		}
 	}
-	for _, err := range []error{failGit(full, "write"), failCorrupt(full, "read"), failRemote(full, "http://x")} {
+	jgit := &gitError{stderr: "fatal: remote error: want 32e00c5142228eefd0ff028b1e377a0561575122 not valid"}
+	if got := ReasonOf(failRemote(jgit, "http://x")); got != RefNotFound {
+		t.Errorf("the reason of %v is %q", jgit, got)
+	}
+	for _, err := range []error{failGit(full, "write"), (&Repo{}).failCorrupt(full, "read"), failRemote(full, "http://x")} {
 		if got := ReasonOf(err); got != StorageFull || !errors.Is(err, error(full)) {
 			t.Errorf("the reason of %v is %q", err, got)
 		}

@@ -26,3 +26,17 @@ func TestAFullVolumeIsCalledSoWhereverItTurnsOut(t *testing.T) {
 		}
 	}
 }
+
+// Another try needs as much memory again: somebody has to raise the limit, and then to
+// resume the task.
+func TestShortOfMemoryIsTriedAgainWhenSomebodyHasRaisedIt(t *testing.T) {
+	short := &worktree.Error{Reason: worktree.MemoryExceeded, Message: "git needs more memory; raise the manager's --daemon-limits"}
+	for name, err := range map[string]error{
+		"volume": of(placeVolume, short), "origin": of(placeOrigin, short), "gitstore": of(placeGitstore, short), "source": of(placeSource, short),
+	} {
+		reason, permanent, message := describe(fmt.Errorf("prepare: %w", err))
+		if reason != v1alpha1.ReasonPrepareFailed || !permanent || !strings.Contains(message, "raise the manager's --daemon-limits") {
+			t.Errorf("%s: %s, permanent %v: %s", name, reason, permanent, message)
+		}
+	}
+}
