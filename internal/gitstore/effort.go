@@ -36,11 +36,12 @@ const (
 	forgottenRate = 0.001
 )
 
-// effort is the processor time that git uses for each namespace, and, roughly,
-// what this process itself uses: of those who work and those who have worked lately. Where processors are short, git works first for
-// those who use little of them; and a namespace that uses more than its part waits,
-// if others have work for git as well. So whoever has costly pushes taken in, one after
-// the other, does not slow down the small ones of all others.
+// effort is the processor time that git uses for each namespace, and, roughly, what this
+// process itself uses: of those who work and those who have worked lately. Where
+// processors are short, git works first for those who use little of them; and a namespace
+// that uses more than its part waits, if others have work for git as well. So whoever has
+// costly pushes taken in, one after the other, does not slow down the small ones of all
+// others.
 type effort struct {
 	now func() time.Time
 	// processors is how many this process may use. They are short when git uses most of
