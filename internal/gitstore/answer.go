@@ -78,6 +78,7 @@ func (h *Handler) refuseInside(w http.ResponseWriter, c *call, refused *refusal.
 		return false
 	}
 	if !c.begun {
+		c.body.endBy(time.Now().Add(h.drainTime))
 		if _, unread := h.begin(w, c); unread != nil {
 			return false
 		}
@@ -93,7 +94,7 @@ func (h *Handler) refuseInside(w http.ResponseWriter, c *call, refused *refusal.
 }
 
 // writeWhole writes all of an answer, or the end of one that has begun. A client that sees
-// its end, and that the connection ends with it, stops sending.
+// all of it, and that the connection ends with it, stops sending.
 func writeWhole(w http.ResponseWriter, content []byte) error {
 	w.Header().Set("Content-Length", strconv.Itoa(len(content))) // without effect if it has begun
 	_, err := w.Write(content)
@@ -124,10 +125,18 @@ const defaultDrainTime = 30 * time.Second
 // same, and given time to see it: on a connection that breaks off, what was not read of an
 // answer is lost. The call keeps no place and no locks meanwhile.
 func (h *Handler) answer(w http.ResponseWriter, c *call, write func()) {
-	whole := h.drain(c, h.drainTime)
-	write()
-	if !whole && http.NewResponseController(w).Flush() == nil {
-		h.drain(c, h.graceTime)
+	drained := make(chan struct{})
+	go func() { // all along: a body of which a read was given up can be read no more
+		defer close(drained)
+		h.drain(c, h.drainTime+h.graceTime)
+	}()
+	defer func() { <-drained }()
+	select {
+	case <-drained:
+		write()
+	case <-time.After(h.drainTime):
+		write()
+		_ = http.NewResponseController(w).Flush() // the client may be gone
 	}
 }
 

@@ -159,8 +159,11 @@ func copyUntilReport(w http.ResponseWriter, body *bufio.Reader, sideBand bool, c
 // stored reads from git's report whether everything that was asked for has
 // been stored.
 func stored(report []byte) bool {
-	return bytes.Contains(report, []byte("unpack ok\n")) && !bytes.Contains(report, []byte("ng refs/"))
+	return unpacked(report) && !bytes.Contains(report, []byte("ng refs/"))
 }
+
+// unpacked reads from git's report whether all objects came in.
+func unpacked(report []byte) bool { return bytes.Contains(report, []byte("unpack ok\n")) }
 
 // tail keeps the end of what is written to it.
 type tail struct {

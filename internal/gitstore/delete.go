@@ -225,7 +225,7 @@ func (p *purges) recent(repository Repository) bool {
 // of objects, if a deletion may have taken them between the two requests of
 // the push. The same push, made again, brings them along.
 func (h *Handler) overtaken(c *call, head pushHead, report []byte) []byte {
-	wanting := bytes.Contains(report, []byte("missing necessary objects")) || !bytes.Contains(report, []byte("unpack ok\n"))
+	wanting := bytes.Contains(report, []byte("missing necessary objects")) || !unpacked(report)
 	if len(head.Commands) == 0 || !head.SideBand || stored(report) || !wanting || !h.purges.recent(c.repository) {
 		return report
 	}

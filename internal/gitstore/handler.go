@@ -80,7 +80,7 @@ type Handler struct {
 	// slotTimeout is how long a request waits for its turn.
 	slotTimeout time.Duration
 	// drainTime is how long the rest of a push is read before it is answered, and graceTime
-	// how long after that if there is more.
+	// how much longer if there is more.
 	drainTime, graceTime time.Duration
 	// beforeGit is called when a push has passed the handler's checks; it gives
 	// tests their chance.

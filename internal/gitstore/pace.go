@@ -3,7 +3,6 @@ package gitstore
 import (
 	"io"
 	"net/http"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -94,13 +93,10 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	defer b.reading.Unlock()
 	began := time.Now()
 	deadline := began.Add(b.pace.left())
-	if until := b.until.Load(); until != nil {
-		if began.After(*until) {
-			return 0, os.ErrDeadlineExceeded
-		}
-		deadline = earlier(deadline, *until)
-	}
 	_ = b.control.SetReadDeadline(deadline) // as good as possible
+	if until := b.until.Load(); until != nil && until.Before(deadline) {
+		_ = b.control.SetReadDeadline(*until) // it was set meanwhile
+	}
 	n, err := b.body.Read(p)
 	_ = b.control.SetReadDeadline(time.Time{})
 	b.pace.count(n, began)
@@ -114,11 +110,4 @@ func (b *pacedBody) Close() error { return b.body.Close() }
 func (b *pacedBody) endBy(t time.Time) {
 	b.until.Store(&t)
 	_ = b.control.SetReadDeadline(t) // as good as possible
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
 }

@@ -208,10 +208,9 @@ func (h *Handler) receive(w http.ResponseWriter, c *call, request backendRequest
 		report, err = copyUntilReport(w, answer, head.SideBand, in.cut)
 		return err
 	})
-	whole := err == nil && stored(report)
-	received, refused := in.finish(whole)
+	received, refused := in.finish(err == nil && stored(report))
 	h.metrics.received.Add(float64(received))
-	if refused != nil && !whole {
+	if refused != nil && !(err == nil && unpacked(report)) {
 		// What git says of content that was cut off is not worth telling.
 		h.metrics.pushes.WithLabelValues("refused").Inc()
 		return refused

@@ -15,6 +15,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
+// chunked is the length of a push that does not say it.
+const chunked = -1
+
 // pushByHand sends the beginning of a push that is said to be so long, and returns its
 // connection.
 func (s *testServer) pushByHand(length int) net.Conn {
@@ -25,9 +28,13 @@ func (s *testServer) pushByHand(length int) net.Conn {
 	}
 	s.t.Cleanup(func() { connection.Close() })
 	commands := strings.Repeat("0", 40) + " " + strings.Repeat("1", 40) + " " + codeRef("fix", 2) + "\x00report-status side-band-64k"
+	body := string(packet([]byte(commands))) + "0000PACK\x00\x00\x00\x02\x00\x00\x00\x01"
+	size := fmt.Sprint("Content-Length: ", length)
+	if length == chunked {
+		size, body = "Transfer-Encoding: chunked", fmt.Sprintf("%x\r\n%s\r\n", len(body), body)
+	}
 	_, err = fmt.Fprintf(connection, "POST /team/%s.git/git-receive-pack HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"+
-		"Content-Type: application/x-git-receive-pack-request\r\nContent-Length: %d\r\n\r\n%s0000PACK\x00\x00\x00\x02\x00\x00\x00\x01",
-		repository, taskToken("fix", 1), length, packet([]byte(commands)))
+		"Content-Type: application/x-git-receive-pack-request\r\n%s\r\n\r\n%s", repository, taskToken("fix", 1), size, body)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -83,6 +90,28 @@ func TestAPushThatIsReadForNothingKeepsNoPlace(t *testing.T) {
 			server.inFlight(0)
 		})
 	}
+}
+
+// A client that does not read while it sends sees only then what is said of its push.
+func TestAClientThatGoesOnSendingHasTimeToEnd(t *testing.T) {
+	g := gomega.NewWithT(t)
+	server := newTestServer(t, Limits{}).withoutRoom()
+	server.handler.drainTime, server.handler.graceTime = 100*time.Millisecond, time.Minute
+	connection := server.pushByHand(chunked)
+	var answer strings.Builder
+	read := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(&answer, connection)
+		read <- err
+	}()
+	for began := time.Now(); time.Since(began) < time.Second; time.Sleep(time.Millisecond) {
+		_, err := io.WriteString(connection, "4\r\nmore\r\n")
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+	}
+	_, err := io.WriteString(connection, "0\r\n\r\n")
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(<-read).NotTo(gomega.HaveOccurred(), "the connection broke off")
+	g.Expect(answer.String()).To(gomega.ContainSubstring("clew: VolumeFull"))
 }
 
 // A proxy in between may send the requests of many on one connection.
