@@ -267,9 +267,10 @@ func (d *daemon) takeAsked(ctx context.Context, take *daemonv1.TakeCheckpoint) e
 		return nil
 	}
 	time.AfterFunc(askAgain, func() { d.ask(take) }) // or the server does
-	// One that is taken stands for the calls that wait. They do not wait for one that fails
-	// again and again.
-	return errors.Join(err, d.takeRisky(ctx))
+	if ctx.Err() == nil {
+		d.unguarded(err) // it would have stood for the calls that wait, and another may fail as well
+	}
+	return err
 }
 
 // changed reports whether a checkpoint would hold other files, another state of

@@ -281,14 +281,20 @@ func (d *daemon) takeRisky(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
+	d.unguarded(err)
+	return err
+}
+
+// unguarded lets all calls run that wait for a checkpoint that could not be taken.
+func (d *daemon) unguarded(err error) {
+	d.guard.collect()
 	d.tellOfMore(func(more int) (string, string, map[string]string) {
 		return "RiskyToolUnguarded", fmt.Sprintf("%d more risky calls, which came at once with others, run without a checkpoint before them, since none could be taken", more), nil
 	})
-	for _, c := range g.release() {
+	for _, c := range d.guard.release() {
 		d.tellGuarded("RiskyToolUnguarded", c.tool, nil,
 			fmt.Sprintf("the tool %s runs without a checkpoint before it, since none could be taken: %s", c.tool.GetName(), agent.Text([]byte(err.Error()))))
 	}
-	return err
 }
 
 // collect takes in whoever else waits, and drops who has gone, or has had a

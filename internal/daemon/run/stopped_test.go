@@ -237,17 +237,53 @@ func TestNothingIsHeldBackWhenThePodIsToEnd(t *testing.T) {
 	finish(a, d, 0)
 }
 
-// However many checkpoints are asked for on a volume that takes none.
+// However many checkpoints are asked for on a volume that takes none, and whatever they cost.
 func TestARiskyCallIsNotHeldBackByCheckpointsThatFail(t *testing.T) {
-	const asked, few = 60, 20
-	w := riskyWorld(t, "ClaudeCode")
-	d := w.Start(1)
-	a := w.Dial("s")
-	repository := filepath.Join(w.Paths().State, "git")
-	if err := os.Rename(repository, repository+".away"); err != nil {
-		t.Fatal(err)
+	for name, cost := range map[string]func() time.Duration{"cheap": nil, "dear": dear()} {
+		t.Run(name, func(t *testing.T) {
+			const asked, few = 60, 20
+			w := riskyWorld(t, "ClaudeCode")
+			if cost != nil {
+				w.ProcessorTime = cost
+			}
+			d := w.Start(1)
+			a := w.Dial("s")
+			repository := filepath.Join(w.Paths().State, "git")
+			if err := os.Rename(repository, repository+".away"); err != nil {
+				t.Fatal(err)
+			}
+			first := make(chan struct{})
+			stops := standStill(a, func(stop int64) {
+				if stop == 1 {
+					close(first)
+					time.Sleep(500 * time.Millisecond) // the call waits by now
+				}
+				time.Sleep(100 * time.Millisecond)
+			})
+			for n := range asked {
+				w.AskForCheckpoint(fmt.Sprint("by-hand-", n))
+			}
+			w.Write("new", "n")
+			<-first
+			answered(t, claudeHook(w, "t-1", "Bash", removal, time.Minute))
+			if n := stops.Load(); n > few {
+				t.Errorf("the call waited for %d checkpoints to fail", n)
+			}
+			w.Server.Until(t, "the call is told of", w.UID, func(k *daemontest.Task) bool {
+				return slices.ContainsFunc(k.Records, func(r *daemonv1.Record) bool {
+					return strings.HasPrefix(r.GetEvent().GetMessage(), "the tool Bash runs without a checkpoint before it, since none could be taken: ")
+				})
+			})
+			d.Terminate()
+			<-d.Done()
+		})
 	}
-	var stops atomic.Int64
+}
+
+// standStill answers as a shim does until its connection ends, and counts how often it
+// stopped the agent. Before it answers a stop it calls stopping with its number.
+func standStill(a *daemontest.Shim, stopping func(stop int64)) *atomic.Int64 {
+	stops := &atomic.Int64{}
 	go func() {
 		for {
 			f, err := wire.Read(a.Reader)
@@ -256,24 +292,10 @@ func TestARiskyCallIsNotHeldBackByCheckpointsThatFail(t *testing.T) {
 			}
 			var z wire.Freeze
 			if f.Type == wire.TypeFreeze && f.Decode(&z) == nil {
-				time.Sleep(100 * time.Millisecond)
-				stops.Add(1)
-				a.Send(wire.TypeFrozen, z)
+				stopping(stops.Add(1))
+				_ = wire.Write(a, wire.TypeFrozen, z) // the daemon may have ended
 			}
 		}
 	}()
-	for n := range asked {
-		w.AskForCheckpoint(fmt.Sprint("by-hand-", n))
-	}
-	w.Write("new", "n")
-	answered(t, claudeHook(w, "t-1", "Bash", removal, time.Minute))
-	if n := stops.Load(); n > few {
-		t.Errorf("the call waited for %d checkpoints to fail", n)
-	}
-	w.Server.Until(t, "the call is told of", w.UID, func(k *daemontest.Task) bool {
-		return slices.ContainsFunc(k.Records, func(r *daemonv1.Record) bool {
-			return strings.HasPrefix(r.GetEvent().GetMessage(), "the tool Bash runs without a checkpoint before it, since none could be taken: ")
-		})
-	})
-	d.Terminate()
+	return stops
 }
