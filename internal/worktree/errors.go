@@ -47,7 +47,7 @@ const (
 	InUse Reason = "InUse"
 	// RestoreIncomplete: after a restore the worktree differs from the target.
 	RestoreIncomplete Reason = "RestoreIncomplete"
-	// MemoryExceeded: git needs more memory than it may use.
+	// MemoryExceeded: git needs more memory than it may use. Any operation may find that.
 	MemoryExceeded Reason = "MemoryExceeded"
 	// GitFailed: git or the file system failed in a way not foreseen above.
 	GitFailed Reason = "GitFailed"

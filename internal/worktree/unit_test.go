@@ -333,6 +333,10 @@ func TestReasons(t *testing.T) {
 			t.Errorf("the reason of %v is %q, want %q", err, got, want)
 		}
 	}
+	short := &gitError{stderr: "fatal: Out of memory, malloc failed (tried to allocate 9 bytes)\nfatal: early EOF"}
+	if got := ReasonOf(failRemote(short, "http://x")); got != MemoryExceeded {
+		t.Errorf("the reason of %v is %q", short, got)
+	}
 	jgit := &gitError{stderr: "fatal: remote error: want 32e00c5142228eefd0ff028b1e377a0561575122 not valid"}
 	if got := ReasonOf(failRemote(jgit, "http://x")); got != RefNotFound {
 		t.Errorf("the reason of %v is %q", jgit, got)
