@@ -74,7 +74,7 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.daemonImage, "daemon-image", o.daemonImage, "image that holds clew-daemon, for the pods of tasks (required)")
 	f.StringVar(&o.daemonPullPolicy, "daemon-image-pull-policy", o.daemonPullPolicy, "Always, IfNotPresent or Never")
 	f.StringToStringVar(&o.daemonRequests, "daemon-requests", o.daemonRequests, "resource requests of Clew's own containers in the pods of tasks")
-	f.StringToStringVar(&o.daemonLimits, "daemon-limits", o.daemonLimits, "resource limits of Clew's containers in the pods of tasks; the daemon and git stay within the memory limit")
+	f.StringToStringVar(&o.daemonLimits, "daemon-limits", o.daemonLimits, "resource limits of Clew's containers in the pods of tasks; the daemon and git stay within the memory limit; what is left out has no limit")
 	f.StringVar(&o.accessMode, "workspace-access-mode", o.accessMode, "access mode of the volumes of tasks that name none: ReadWriteOnce, or ReadWriteOncePod where the storage driver has it")
 	f.StringVar(&o.serverURL, "server-url", o.serverURL, "base URL of the server, as pods reach it (required)")
 	f.StringVar(&o.gitStoreURL, "gitstore-url", o.gitStoreURL, "base URL of the gitstore, as pods reach it (required)")

@@ -193,7 +193,10 @@ var notStarted = []int{126, 127}
 // endingSignals, or not started.
 var childEnded = regexp.MustCompile(`died of signal (?:1|2|9|15)\b|(?i:cannot fork|unable to fork|unable to create thread)`)
 
-// failGit gives an error of git a reason: a full volume, or GitFailed.
+// moreMemory is what to do where git is short of memory.
+const moreMemory = "have an administrator raise the manager's --daemon-limits, which apply to the task's next pod"
+
+// failGit gives an error of git a reason: a full volume, too little memory, or GitFailed.
 func failGit(err error, format string, args ...any) error {
 	if err == nil || ReasonOf(err) != "" || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -202,7 +205,7 @@ func failGit(err error, format string, args ...any) error {
 		return fail(StorageFull, err, "the volume is full while trying to "+format+"; free space or enlarge the volume", args...)
 	}
 	if outOfMemory.MatchString(stderrOf(err)) {
-		return fail(MemoryExceeded, err, "git needs more memory than the container's limit leaves to "+format+"; raise the manager's --daemon-limits", args...)
+		return fail(MemoryExceeded, err, "git needs more memory to "+format+" than Clew's container in the task's pod may use; "+moreMemory, args...)
 	}
 	return failIO(err, format, args...)
 }

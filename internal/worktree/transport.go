@@ -419,7 +419,7 @@ var outOfMemory = regexp.MustCompile(`(?mi)^(?:fatal|error): .*(?:out of memory|
 func failRemote(err error, url string) error {
 	text := stderrOf(err)
 	if outOfMemory.MatchString(text) {
-		return fail(MemoryExceeded, err, "git needs more memory for the repository %s than the container's limit leaves; raise the manager's --daemon-limits", url)
+		return fail(MemoryExceeded, err, "git needs more memory for the repository %s than Clew's container in the task's pod may use; "+moreMemory, url)
 	}
 	for _, known := range remoteErrors {
 		if !strings.Contains(text, known.words) {

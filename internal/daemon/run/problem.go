@@ -112,7 +112,11 @@ func (p *problems) pushed(err error) {
 		if !p.failed() {
 			return // it passes, or is told of otherwise
 		}
-		is = p.problem(v1alpha1.ReasonGitStoreUnreachable,
+		reason := v1alpha1.ReasonGitStoreUnreachable
+		if worktree.ReasonOf(err) == worktree.MemoryExceeded {
+			reason = v1alpha1.ReasonCheckpointFailed // the gitstore is well: this pod cannot send them
+		}
+		is = p.problem(reason,
 			"the agent has ended, and its end waits until the gitstore has its checkpoints, which are safe on the task's volume: "+err.Error())
 	}
 	if err == nil {

@@ -289,11 +289,11 @@ func (d *daemon) takeRisky(ctx context.Context) error {
 func (d *daemon) unguarded(err error) {
 	d.guard.collect()
 	d.tellOfMore(func(more int) (string, string, map[string]string) {
-		return "RiskyToolUnguarded", fmt.Sprintf("%d more risky calls, which came at once with others, run without a checkpoint before them, since none could be taken", more), nil
+		return "RiskyToolUnguarded", fmt.Sprintf("%d more risky calls, which came at once with others, run without a checkpoint before them, since the one that would have covered them could not be taken", more), nil
 	})
 	for _, c := range d.guard.release() {
 		d.tellGuarded("RiskyToolUnguarded", c.tool, nil,
-			fmt.Sprintf("the tool %s runs without a checkpoint before it, since none could be taken: %s", c.tool.GetName(), agent.Text([]byte(err.Error()))))
+			fmt.Sprintf("the tool %s runs without a checkpoint before it, since the one that would have covered it could not be taken: %s", c.tool.GetName(), agent.Text([]byte(err.Error()))))
 	}
 }
 

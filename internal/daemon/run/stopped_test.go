@@ -271,7 +271,7 @@ func TestARiskyCallIsNotHeldBackByCheckpointsThatFail(t *testing.T) {
 			}
 			w.Server.Until(t, "the call is told of", w.UID, func(k *daemontest.Task) bool {
 				return slices.ContainsFunc(k.Records, func(r *daemonv1.Record) bool {
-					return strings.HasPrefix(r.GetEvent().GetMessage(), "the tool Bash runs without a checkpoint before it, since none could be taken: ")
+					return strings.HasPrefix(r.GetEvent().GetMessage(), "the tool Bash runs without a checkpoint before it, since the one that would have covered it could not be taken: ")
 				})
 			})
 			if err := os.Rename(repository+".away", repository); err != nil {
