@@ -26,16 +26,24 @@ var objectTooLarge = regexp.MustCompile(`(?m)^fatal: packed object ([0-9a-f]{40}
 // leastPart is how much smaller deflate can make anything (zlib's technical details).
 const leastPart = 1032
 
-// sizeDamaged reports whether an object in a pack says that it is larger than what it is
-// made of could be.
+// sizeDamaged reports whether an object in a pack, or the one that it is a delta of in the
+// end, says that it is larger than what it is made of could be.
 func (r *Repo) sizeDamaged(id string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	out, err := r.git(ctx, gitCall{args: []string{"cat-file", "--batch-check=%(objectsize) %(objectsize:disk)"}, stdin: strings.NewReader(id + "\n")})
-	if err != nil {
-		return false
+	for {
+		out, err := r.git(ctx, gitCall{args: []string{"cat-file", "--batch-check=%(objectsize) %(objectsize:disk) %(deltabase)"}, stdin: strings.NewReader(id + "\n")})
+		if err != nil {
+			return false
+		}
+		var size, stored int64
+		var base string
+		if _, err := fmt.Sscan(string(out), &size, &stored, &base); err != nil {
+			return false
+		}
+		if strings.Trim(base, "0") == "" {
+			return size/leastPart > stored
+		}
+		id = base // a small delta may make a large object
 	}
-	var size, stored int64
-	_, err = fmt.Sscan(string(out), &size, &stored)
-	return err == nil && size/leastPart > stored
 }

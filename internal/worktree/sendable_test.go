@@ -2,6 +2,7 @@ package worktree
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -50,6 +51,26 @@ func TestADamagedSizeIsToldFromALackOfMemory(t *testing.T) {
 	f.repo.cfg.GitMemoryBytes = 256 << 20
 	wantReason(t, f.repo.Sendable(t.Context(), []string{c.Code}, nil), CheckpointCorrupted)
 	wantReason(t, f.repo.Verify(t.Context(), c.target()), CheckpointCorrupted)
+}
+
+// TestAWholeDeltaOfALargeFileIsNoDamagedSize: what is stored of it is far smaller than itself,
+// and it is its base for which git gets no memory.
+func TestAWholeDeltaOfALargeFileIsNoDamagedSize(t *testing.T) {
+	f := cloned(t, "")
+	f.repo.cfg.MaxFileBytes = 16 << 20
+	large := make([]byte, 12<<20)
+	_, err := rand.Read(large)
+	must(t, err)
+	f.write("large", string(large))
+	before := f.checkpoint()
+	f.write("large", string(large)+"x")
+	f.checkpoint()
+	gitIn(t, f.config().GitDir, "-c", "repack.writeBitmaps=false", "repack", "-adfq")
+	for mebibytes := int64(4); !strings.Contains(stderrOf(err), "failed to read delta base"); mebibytes++ {
+		f.repo.cfg.GitMemoryBytes = mebibytes << 20
+		_, err = f.repo.Restore(t.Context(), RestoreRequest{Target: before.target()})
+		wantReason(t, err, MemoryExceeded)
+	}
 }
 
 // enlarge changes one bit of an object's entry in the pack, so that its size takes a byte
