@@ -83,6 +83,7 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 			d.fail(err)
 		}
 		if err != nil && ctx.Err() == nil {
+			d.unguarded(err) // whatever it was for, and the next one may fail as well
 			d.log.Error(err, "a checkpoint failed; it is tried again when the next one is due")
 			continue
 		}
@@ -157,8 +158,7 @@ func (d *daemon) takePending(ctx context.Context) error {
 		d.settle(ctx)
 	}
 	d.pace.spend()
-	err := d.take(ctx, checkpoint.Request{Trigger: string(trigger)})
-	return err
+	return d.take(ctx, checkpoint.Request{Trigger: string(trigger)})
 }
 
 // maxPasses is how often, for one checkpoint, changes are stored while the agent
@@ -267,9 +267,6 @@ func (d *daemon) takeAsked(ctx context.Context, take *daemonv1.TakeCheckpoint) e
 		return nil
 	}
 	time.AfterFunc(askAgain, func() { d.ask(take) }) // or the server does
-	if ctx.Err() == nil {
-		d.unguarded(err) // it would have stood for the calls that wait, and another may fail as well
-	}
 	return err
 }
 

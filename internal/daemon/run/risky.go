@@ -277,17 +277,12 @@ func (d *daemon) takeRisky(ctx context.Context) error {
 		return nil
 	}
 	d.pace.spend()
-	err := d.take(ctx, checkpoint.Request{Trigger: string(v1alpha1.TriggerBeforeRiskyTool), RiskyTool: g.held[0].tool})
-	if err == nil {
-		return nil
-	}
-	d.unguarded(err)
-	return err
+	return d.take(ctx, checkpoint.Request{Trigger: string(v1alpha1.TriggerBeforeRiskyTool), RiskyTool: g.held[0].tool})
 }
 
-// unguarded lets all calls run that wait for a checkpoint that could not be taken.
+// unguarded lets all calls run that a checkpoint which could not be taken would have stood
+// for: those that were held back when it began, or when the agent stood still for it.
 func (d *daemon) unguarded(err error) {
-	d.guard.collect()
 	d.tellOfMore(func(more int) (string, string, map[string]string) {
 		return "RiskyToolUnguarded", fmt.Sprintf("%d more risky calls, which came at once with others, run without a checkpoint before them, since the one that would have covered them could not be taken", more), nil
 	})

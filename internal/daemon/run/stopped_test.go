@@ -237,14 +237,25 @@ func TestNothingIsHeldBackWhenThePodIsToEnd(t *testing.T) {
 	finish(a, d, 0)
 }
 
-// However many checkpoints are asked for on a volume that takes none, and whatever they cost.
+// However many checkpoints are asked for or due on a volume that takes none, and whatever
+// they cost.
 func TestARiskyCallIsNotHeldBackByCheckpointsThatFail(t *testing.T) {
-	for name, cost := range map[string]func() time.Duration{"cheap": nil, "dear": dear()} {
+	for name, c := range map[string]struct {
+		cost  func() time.Duration
+		asked int
+		few   int64 // stops of the agent
+	}{
+		"asked for":             {asked: 60, few: 20},
+		"asked for, and dear":   {cost: dear(), asked: 60, few: 20},
+		"due by time, and dear": {cost: dear(), few: 1},
+	} {
 		t.Run(name, func(t *testing.T) {
-			const asked, few = 60, 20
 			w := riskyWorld(t, "ClaudeCode")
-			if cost != nil {
-				w.ProcessorTime = cost
+			if c.cost != nil {
+				w.ProcessorTime = c.cost
+			}
+			if c.asked == 0 {
+				w.Policy.EverySeconds = 1
 			}
 			d := w.Start(1)
 			a := w.Dial("s")
@@ -260,13 +271,13 @@ func TestARiskyCallIsNotHeldBackByCheckpointsThatFail(t *testing.T) {
 				}
 				time.Sleep(100 * time.Millisecond)
 			})
-			for n := range asked {
+			for n := range c.asked {
 				w.AskForCheckpoint(fmt.Sprint("by-hand-", n))
 			}
 			w.Write("new", "n")
 			<-first
 			answered(t, claudeHook(w, "t-1", "Bash", removal, time.Minute))
-			if n := stops.Load(); n > few {
+			if n := stops.Load(); n > c.few {
 				t.Errorf("the call waited for %d checkpoints to fail", n)
 			}
 			w.Server.Until(t, "the call is told of", w.UID, func(k *daemontest.Task) bool {
