@@ -1,9 +1,14 @@
 package worktree
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -16,34 +21,83 @@ func (r *Repo) undecided(err error) bool {
 		return false
 	}
 	said := stderrOf(err)
-	named := objectTooLarge.FindStringSubmatch(said)
-	return named == nil || !outOfMemory.MatchString(said) || !r.sizeDamaged(named[1])
+	named := unreadObject.FindStringSubmatch(said)
+	return named == nil || !outOfMemory.MatchString(said) || !r.damagedIn(named[2], named[1])
 }
 
-// objectTooLarge finds in git's words the packed object for which it got no memory.
-var objectTooLarge = regexp.MustCompile(`(?m)^fatal: packed object ([0-9a-f]{40}) `)
+// unreadObject finds in git's words the packed object that it could not read, and the pack.
+var unreadObject = regexp.MustCompile(`(?m)^fatal: packed object ([0-9a-f]{40}) \(stored in (.+)\.pack\) is corrupt`)
 
-// leastPart is how much smaller deflate can make anything (zlib's technical details).
-const leastPart = 1032
-
-// sizeDamaged reports whether an object in a pack, or the one that it is a delta of in the
-// end, says that it is larger than what it is made of could be.
-func (r *Repo) sizeDamaged(id string) bool {
+// damagedIn reports whether what a pack, named without its extension, has of an object, or
+// of those that it is a delta of, is not what was written. That takes no memory to speak of.
+func (r *Repo) damagedIn(pack, id string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	for {
-		out, err := r.git(ctx, gitCall{args: []string{"cat-file", "--batch-check=%(objectsize) %(objectsize:disk) %(deltabase)"}, stdin: strings.NewReader(id + "\n")})
-		if err != nil {
-			return false
-		}
-		var size, stored int64
-		var base string
-		if _, err := fmt.Sscan(string(out), &size, &stored, &base); err != nil {
-			return false
-		}
-		if strings.Trim(base, "0") == "" {
-			return size/leastPart > stored
-		}
-		id = base // a small delta may make a large object
+	ids := map[string]bool{}
+	for strings.Trim(id, "0") != "" && !ids[id] {
+		ids[id] = true
+		base, _ := r.git(ctx, gitCall{args: []string{"cat-file", "--batch-check=%(deltabase)"}, stdin: strings.NewReader(id + "\n")})
+		id = strings.TrimSpace(string(base)) // none, if not even that can be read
 	}
+	entries, err := r.packedEntries(ctx, pack, ids)
+	if err != nil {
+		return false
+	}
+	content, err := os.Open(pack + ".pack")
+	if err != nil {
+		return false
+	}
+	defer func() { _ = content.Close() }() // only read
+	return slices.ContainsFunc(entries, func(e packedEntry) bool {
+		sum := crc32.NewIEEE()
+		_, err := io.Copy(sum, io.NewSectionReader(content, e.from, e.to-e.from))
+		return err == nil && sum.Sum32() != e.sum
+	})
+}
+
+// packedEntry is what a pack's index says of an object: between which bytes of the pack it
+// is stored, and their CRC-32 (gitformat-pack, version 2 of the index).
+type packedEntry struct {
+	from, to int64
+	sum      uint32
+}
+
+// packedEntries reads the entries that have these ids from a pack's index.
+func (r *Repo) packedEntries(ctx context.Context, pack string, ids map[string]bool) ([]packedEntry, error) {
+	index, err := os.Open(pack + ".idx")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = index.Close() }() // only read
+	info, err := os.Stat(pack + ".pack")
+	if err != nil {
+		return nil, err
+	}
+	out, in := io.Pipe()
+	defer func() { _ = out.Close() }()
+	go func() {
+		_, err := r.git(ctx, gitCall{args: []string{"show-index"}, stdin: index, stdout: in})
+		_ = in.CloseWithError(err) // never fails
+	}()
+	const trailer = 20 // the pack's own checksum
+	offsets := []int64{info.Size() - trailer}
+	var found []packedEntry
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		var e packedEntry
+		var id string
+		if _, err := fmt.Sscanf(lines.Text(), "%d %s (%x)", &e.from, &id, &e.sum); err != nil {
+			return nil, err
+		}
+		offsets = append(offsets, e.from)
+		if ids[id] {
+			found = append(found, e)
+		}
+	}
+	slices.Sort(offsets)
+	for i := range found {
+		next, _ := slices.BinarySearch(offsets, found[i].from+1)
+		found[i].to = offsets[min(next, len(offsets)-1)]
+	}
+	return found, lines.Err()
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 )
@@ -53,9 +52,9 @@ func TestADamagedSizeIsToldFromALackOfMemory(t *testing.T) {
 	wantReason(t, f.repo.Verify(t.Context(), c.target()), CheckpointCorrupted)
 }
 
-// TestAWholeDeltaOfALargeFileIsNoDamagedSize: what is stored of it is far smaller than itself,
+// TestADamagedDeltaIsToldFromALackOfMemory: what is stored of one is far smaller than itself,
 // and it is its base for which git gets no memory.
-func TestAWholeDeltaOfALargeFileIsNoDamagedSize(t *testing.T) {
+func TestADamagedDeltaIsToldFromALackOfMemory(t *testing.T) {
 	f := cloned(t, "")
 	f.repo.cfg.MaxFileBytes = 16 << 20
 	large := make([]byte, 12<<20)
@@ -64,35 +63,47 @@ func TestAWholeDeltaOfALargeFileIsNoDamagedSize(t *testing.T) {
 	f.write("large", string(large))
 	before := f.checkpoint()
 	f.write("large", string(large)+"x")
-	f.checkpoint()
+	after := f.checkpoint()
 	gitIn(t, f.config().GitDir, "-c", "repack.writeBitmaps=false", "repack", "-adfq")
-	for mebibytes := int64(4); !strings.Contains(stderrOf(err), "failed to read delta base"); mebibytes++ {
+	for mebibytes := int64(8); !strings.Contains(stderrOf(err), "failed to read delta base"); mebibytes++ {
 		f.repo.cfg.GitMemoryBytes = mebibytes << 20
 		_, err = f.repo.Restore(t.Context(), RestoreRequest{Target: before.target()})
 		wantReason(t, err, MemoryExceeded)
 	}
+	base := strings.TrimSpace(gitIn(t, f.config().GitDir, "rev-parse", after.Code+":large"))
+	changePacked(t, f.config().GitDir, base, func(entry []byte) { entry[len(entry)/2] ^= 1 })
+	_, err = f.repo.Restore(t.Context(), RestoreRequest{Target: before.target()})
+	wantReason(t, err, CheckpointCorrupted)
 }
 
 // enlarge changes one bit of an object's entry in the pack, so that its size takes a byte
 // more than it did.
 func enlarge(t *testing.T, gitDir, id string) {
 	t.Helper()
+	changePacked(t, gitDir, id, func(entry []byte) {
+		i := 0
+		for entry[i]&0x80 != 0 {
+			i++
+		}
+		entry[i] |= 0x80
+	})
+}
+
+// changePacked changes an object's entry in the pack.
+func changePacked(t *testing.T, gitDir, id string, change func(entry []byte)) {
+	t.Helper()
 	packs, err := filepath.Glob(filepath.Join(gitDir, "objects/pack/*.pack"))
 	must(t, err)
 	for _, pack := range packs {
 		for line := range strings.Lines(gitIn(t, gitDir, "verify-pack", "-v", pack)) {
-			fields := strings.Fields(line) // id, type, size, size in the pack, offset
-			if len(fields) < 5 || fields[0] != id {
+			var kind string
+			var of, size, offset int
+			if n, _ := fmt.Sscanf(line, id+" %s %d %d %d", &kind, &of, &size, &offset); n < 4 {
 				continue
 			}
-			offset, err := strconv.Atoi(fields[4])
-			must(t, err)
 			content, err := os.ReadFile(pack)
 			must(t, err)
-			for content[offset]&0x80 != 0 {
-				offset++
-			}
-			content[offset] |= 0x80
+			change(content[offset : offset+size])
 			must(t, os.Remove(pack))
 			must(t, os.WriteFile(pack, content, 0o444))
 			return
