@@ -69,10 +69,9 @@ func statusOf(reason refusal.Reason) int {
 	}
 }
 
-// refuseInside refuses a push of which content is on its way, and reports whether
-// it did. Git shows nothing of a failed request's body, so that this is a good
-// answer with an error in it: on the error band, which ends the client with
-// the sentence.
+// refuseInside refuses a push whose content is on its way, and reports whether it did. Git
+// shows nothing of a failed request's body, so that this is a good answer with an error in
+// it: on the error band, which ends the client with the sentence.
 func (h *Handler) refuseInside(w http.ResponseWriter, c *call, refused *refusal.Refusal) bool {
 	if !c.push() || c.advertise || c.caller.Task == nil {
 		return false
@@ -93,8 +92,8 @@ func (h *Handler) refuseInside(w http.ResponseWriter, c *call, refused *refusal.
 	return true
 }
 
-// writeWhole writes all of an answer, or the end of one that has begun. A client that sees
-// all of it, and that the connection ends with it, stops sending.
+// writeWhole writes all of an answer, or the end of one that has begun. Git's client stops
+// sending when it has read all of an answer after which the connection ends.
 func writeWhole(w http.ResponseWriter, content []byte) error {
 	w.Header().Set("Content-Length", strconv.Itoa(len(content))) // without effect if it has begun
 	_, err := w.Write(content)

@@ -32,7 +32,8 @@ type backendRequest struct {
 }
 
 // serveBackend runs the git command of a request and gives its answer to use, reading
-// which use must not stop before the end. It returns when git has ended.
+// which use must not stop before the end. It returns when git has ended; something may
+// still be read from the body then, but goes nowhere.
 //
 // Git's own http-backend would do the same by two processes more for each request. The
 // version of the protocol that the client wishes is not passed on: see view.
@@ -44,7 +45,6 @@ func (s *Store) serveBackend(ctx context.Context, request backendRequest, use fu
 	}
 	command := g.command(ctx, request.repository.Path, strings.TrimPrefix(request.service, "git-"), how, ".")
 	command.Env = append(append(command.Env, "GIT_COMMITTER_NAME="+request.caller, "GIT_COMMITTER_EMAIL="+request.caller), request.env...)
-	command.Stdin = request.body
 	command.ExtraFiles = request.files
 	stderr := &tail{limit: 4 << 10}
 	command.Stderr = stderr
@@ -52,9 +52,15 @@ func (s *Store) serveBackend(ctx context.Context, request backendRequest, use fu
 	if err != nil {
 		return err
 	}
+	// Not as the command's Stdin, for all of which its Wait would wait, be the client silent.
+	stdin, err := command.StdinPipe()
+	if err != nil {
+		return err
+	}
 	if err := g.start(command); err != nil {
 		return fmt.Errorf("%s cannot be started: %w", request.service, err)
 	}
+	fed := feed(stdin, request.body)
 	answer := bufio.NewReader(stdout)
 	_, silent := answer.Peek(1)
 	if silent == nil {
@@ -70,8 +76,13 @@ func (s *Store) serveBackend(ctx context.Context, request backendRequest, use fu
 		// Children that did not end with their parent.
 		_ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL)
 	}
-	// ErrWaitDelay: git has ended well, while the client goes on sending what
-	// git did not want.
+	if waited == nil {
+		select {
+		case waited = <-fed:
+		default: // the client goes on sending what git did not want
+		}
+	}
+	// ErrWaitDelay: git has ended well, and a child of it has not ended yet.
 	if waited != nil && !errors.Is(waited, exec.ErrWaitDelay) {
 		return errors.Join(err, fmt.Errorf("%s: %w: %s", request.service, waited, stderr))
 	}
@@ -80,6 +91,24 @@ func (s *Store) serveBackend(ctx context.Context, request backendRequest, use fu
 		return use(bufio.NewReader(strings.NewReader("")))
 	}
 	return err
+}
+
+// feed gives git what it is to read, and tells why not all of it could be read: nil if git
+// wants no more, or the push was cut off, which its intake tells of.
+func feed(stdin io.WriteCloser, body io.Reader) <-chan error {
+	fed := make(chan error, 1)
+	go func() {
+		defer func() { _ = stdin.Close() }() // git may have ended
+		var err error
+		if body != nil {
+			_, err = io.Copy(stdin, body)
+		}
+		if errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed) || errors.Is(err, errIntake) {
+			err = nil
+		}
+		fed <- err
+	}()
+	return fed
 }
 
 // writeHeader begins the answer of a git command.

@@ -144,8 +144,8 @@ type call struct {
 	request *http.Request
 	body    *pacedBody
 	log     logr.Logger
-	// begun: the beginning of a push was read, or is not understood; sideBand: it says
-	// that its client shows messages sent beside the report.
+	// begun: the beginning of a push was read, or could not be; sideBand: it says that its
+	// client shows messages sent beside the report.
 	begun, sideBand bool
 	// duplex: the answer may begin before the request's body has been read, and many a
 	// client reads none before it has sent everything.
@@ -181,7 +181,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// the server reads some of what was not read of a request.
 	defer func() {
 		until := time.Now().Add(h.limits.Patience)
-		_ = errors.Join(control.SetReadDeadline(until), control.SetWriteDeadline(until))
+		body.endBy(until)
+		_ = control.SetWriteDeadline(until) // as good as possible
 	}()
 	if h.limits.RequestTime > 0 {
 		ctx, cancel := context.WithTimeout(r.Context(), h.limits.RequestTime)

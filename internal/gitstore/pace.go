@@ -99,6 +99,9 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	}
 	n, err := b.body.Read(p)
 	_ = b.control.SetReadDeadline(time.Time{})
+	if until := b.until.Load(); until != nil {
+		_ = b.control.SetReadDeadline(*until) // for whoever reads on
+	}
 	b.pace.count(n, began)
 	return n, err
 }
@@ -106,7 +109,7 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 // Close implements io.Closer.
 func (b *pacedBody) Close() error { return b.body.Close() }
 
-// endBy ends all reading at a time, also what is under way.
+// endBy sets when all reading ends, also what is under way, which may so get longer.
 func (b *pacedBody) endBy(t time.Time) {
 	b.until.Store(&t)
 	_ = b.control.SetReadDeadline(t) // as good as possible

@@ -254,7 +254,7 @@ func (h *Handler) begin(w http.ResponseWriter, c *call) (pushHead, *refusal.Refu
 		return pushHead{}, h.unavailable(c, err)
 	}
 	c.duplex = true
-	// The server does not look whether such a request was read to its end, and would take
+	// The server does not check that such a request was read to its end, and would take
 	// what is left of it for the next one.
 	w.Header().Set("Connection", "close")
 	head, err := readPushHead(c.request.Body)

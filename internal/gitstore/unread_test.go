@@ -1,6 +1,7 @@
 package gitstore
 
 import (
+	"bytes"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -76,14 +77,21 @@ func TestAPushIsReadForNothingForSoLongOnly(t *testing.T) {
 }
 
 func TestAPushThatIsReadForNothingKeepsNoPlace(t *testing.T) {
-	for name, limits := range map[string]Limits{
-		"since git refuses it":          {},
-		"since there is too much of it": {PushBytes: 200},
+	standStill := func(connection net.Conn) {
+		_, _ = connection.Write(bytes.Repeat([]byte("more"), 100)) // it may have ended
+	}
+	for name, c := range map[string]struct {
+		limits Limits
+		more   func(net.Conn)
+	}{
+		"since git refuses it":                                {more: goOn},
+		"since git refuses it, while the client stands still": {limits: Limits{Patience: time.Hour}, more: standStill},
+		"since there is too much of it":                       {limits: Limits{PushBytes: 200}, more: goOn},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := newTestServer(t, limits)
+			server := newTestServer(t, c.limits)
 			server.handler.drainTime = time.Hour
-			go goOn(server.pushByHand(1 << 30))
+			go c.more(server.pushByHand(1 << 30))
 			refused := server.handler.metrics.pushes.WithLabelValues("refused")
 			gomega.NewWithT(t).Eventually(func() float64 { return testutil.ToFloat64(refused) }).WithTimeout(time.Minute).
 				Should(gomega.BeEquivalentTo(1))
@@ -118,7 +126,8 @@ func TestAClientThatGoesOnSendingHasTimeToEnd(t *testing.T) {
 func TestWhatIsLeftOfARefusedPushIsNoRequest(t *testing.T) {
 	g := gomega.NewWithT(t)
 	const patience = 200 * time.Millisecond
-	server := newTestServer(t, Limits{Patience: patience}).withoutRoom()
+	server := newTestServer(t, Limits{}).withoutRoom()
+	server.handler.limits.Patience = patience
 	connection := server.pushByHand(10_000)
 	time.Sleep(10 * patience)                                                                                                       // each part of the server has given up waiting for the rest
 	_, _ = io.WriteString(connection, "GET /team/"+repository+".git/info/refs?service=git-upload-pack HTTP/1.1\r\nHost: x\r\n\r\n") // it may be closed
