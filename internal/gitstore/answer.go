@@ -77,7 +77,7 @@ func (h *Handler) refuseInside(w http.ResponseWriter, c *call, refused *refusal.
 		return false
 	}
 	if !c.begun {
-		c.body.endBy(time.Now().Add(h.drainTime))
+		c.body.endBy(time.Now().Add(h.drainTime + h.graceTime))
 		if _, unread := h.begin(w, c); unread != nil {
 			return false
 		}

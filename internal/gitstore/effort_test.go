@@ -240,7 +240,7 @@ func useUpPart(server *testServer) {
 // it for an outage, and send all of it again.
 func TestAPushThatIsNotReadToItsEndIsAnswered(t *testing.T) {
 	server := newTestServer(t, Limits{})
-	server.handler.drainTime, server.handler.slotTimeout = time.Millisecond, time.Second
+	server.handler.drainTime, server.handler.slotTimeout = time.Nanosecond, time.Second
 	server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength < 0 { // the request of a push that has the content
 			server.handler.free = func() (int64, error) {
