@@ -29,15 +29,19 @@ func (r *Repo) undecided(err error) bool {
 var unreadObject = regexp.MustCompile(`(?m)^fatal: packed object ([0-9a-f]{40}) \(stored in (.+)\.pack\) is corrupt`)
 
 // damagedIn reports whether what a pack, named without its extension, has of an object, or
-// of those that it is a delta of, is not what was written. That takes no memory to speak of.
+// of those that it is a delta of, is not what was written. That takes some 50 bytes of memory for each object of the pack.
 func (r *Repo) damagedIn(pack, id string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	ids := map[string]bool{}
-	for strings.Trim(id, "0") != "" && !ids[id] {
+	for !ids[id] {
 		ids[id] = true
-		base, _ := r.git(ctx, gitCall{args: []string{"cat-file", "--batch-check=%(deltabase)"}, stdin: strings.NewReader(id + "\n")})
-		id = strings.TrimSpace(string(base)) // none, if not even that can be read
+		out, _ := r.git(ctx, gitCall{args: []string{"cat-file", "--batch-check=%(deltabase)"}, stdin: strings.NewReader(id + "\n")})
+		base, err := parseOID(strings.TrimSpace(string(out)))
+		if err != nil || base.isZero() {
+			break // it is no delta, or not even that can be read of it
+		}
+		id = base.String()
 	}
 	entries, err := r.packedEntries(ctx, pack, ids)
 	if err != nil {

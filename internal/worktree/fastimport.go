@@ -20,7 +20,7 @@ const identity = "Clew <clew@clew.dev>"
 // "done" it writes no ref, so that a killed caller leaves garbage at most.
 type importer struct {
 	cmd    *exec.Cmd
-	stderr *tailBuffer
+	stderr *endsBuffer
 	in     *bufio.Writer
 	pipe   io.WriteCloser
 	out    *bufio.Reader

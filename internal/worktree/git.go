@@ -91,12 +91,13 @@ func (e *gitError) Unwrap() error { return e.err }
 // Stderr is what git printed to complain, without what others said of it.
 func (e *gitError) Stderr() string { return e.stderr }
 
-// maxStderr is how much of git's complaints is kept.
+// maxStderr is how much of the end of git's complaints is kept, and a quarter of it of their
+// beginning.
 const maxStderr = 4 << 10
 
 // command prepares a git process without starting it. Its standard error is
 // collected in the returned buffer.
-func (r *Repo) command(ctx context.Context, call gitCall) (*exec.Cmd, *tailBuffer) {
+func (r *Repo) command(ctx context.Context, call gitCall) (*exec.Cmd, *endsBuffer) {
 	dir := call.gitDir
 	if dir == "" {
 		dir = r.cfg.GitDir
@@ -110,7 +111,7 @@ func (r *Repo) command(ctx context.Context, call gitCall) (*exec.Cmd, *tailBuffe
 	cmd.Dir = r.cfg.GitDir
 	cmd.Env = append(neutralEnv(), call.env...)
 	cmd.Stdin = call.stdin
-	stderr := &tailBuffer{}
+	stderr := &endsBuffer{}
 	cmd.Stderr = stderr
 	// A process group, so that a cancelled fetch takes its helpers along, and
 	// the lock, so that whoever comes next waits for a process that outlives us.
@@ -210,20 +211,24 @@ func failGit(err error, format string, args ...any) error {
 	return failIO(err, format, args...)
 }
 
-// tailBuffer keeps the end of what is written to it.
-type tailBuffer struct{ buf []byte }
+// endsBuffer keeps the beginning and the end of what is written to it. Git says first what it
+// met, such as a lack of memory, and last what it makes of that; in between it may name each
+// of a long chain of deltas.
+type endsBuffer struct{ head, tail []byte }
 
-func (t *tailBuffer) Write(p []byte) (int, error) {
-	t.buf = append(t.buf, p...)
-	if len(t.buf) > 2*maxStderr {
-		t.buf = append(t.buf[:0], t.buf[len(t.buf)-maxStderr:]...)
+func (b *endsBuffer) Write(p []byte) (int, error) {
+	n := min(len(p), maxStderr/4-len(b.head))
+	b.head = append(b.head, p[:n]...)
+	b.tail = append(b.tail, p[n:]...)
+	if len(b.tail) > 2*maxStderr {
+		b.tail = append(b.tail[:0], b.tail[len(b.tail)-maxStderr-1:]...)
 	}
 	return len(p), nil
 }
 
-func (t *tailBuffer) String() string {
-	if len(t.buf) > maxStderr {
-		return string(t.buf[len(t.buf)-maxStderr:])
+func (b *endsBuffer) String() string {
+	if over := len(b.tail) - maxStderr; over > 0 {
+		return string(b.head) + "\n[...]\n" + string(b.tail[over:])
 	}
-	return string(t.buf)
+	return string(b.head) + string(b.tail)
 }

@@ -83,7 +83,7 @@ func (r *Repo) remote(ctx context.Context, m Remote, args ...string) ([]byte, er
 // there already and is not an ancestor is Rejected.
 //
 // Errors: Unreachable (try again), AuthenticationFailed, RepositoryNotFound,
-// Rejected (the message is the remote's), CheckpointNotFound (a Source).
+// Rejected (the message is the remote's), CheckpointNotFound (a Source), MemoryExceeded.
 func (r *Repo) Push(ctx context.Context, m Remote, updates ...RefUpdate) error {
 	if len(updates) == 0 {
 		return nil
@@ -156,7 +156,7 @@ func lacksObjects(err error) bool {
 
 // Sendable reports why a push of commits could not be made of what this
 // repository holds, to a remote that has others. It talks to nobody. Errors:
-// CheckpointCorrupted, GitFailed.
+// CheckpointCorrupted, MemoryExceeded, GitFailed.
 func (r *Repo) Sendable(ctx context.Context, ids, has []string) error {
 	r.packs.RLock()
 	defer r.packs.RUnlock()

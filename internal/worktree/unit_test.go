@@ -353,3 +353,18 @@ func TestReasons(t *testing.T) {
 		t.Errorf("a cancelled context became %v", err)
 	}
 }
+
+// TestALongChainOfDeltasHidesNoLackOfMemory: git names each of them between why it ended and
+// what it makes of that.
+func TestALongChainOfDeltasHidesNoLackOfMemory(t *testing.T) {
+	said := &endsBuffer{}
+	pack := "/workspace/state/git/objects/pack/pack-" + strings.Repeat("5", 40) + ".pack"
+	fmt.Fprintln(said, "error: Out of memory, malloc failed (tried to allocate 12000003 bytes)")
+	for i := range 4095 { // the longest chain that git makes
+		fmt.Fprintf(said, "error: failed to read delta base object %040d at offset %d from %s\n", i, i, pack)
+		err := &gitError{stderr: said.String() + "fatal: packed object " + strings.Repeat("3", 40) + " (stored in " + pack + ") is corrupt\n"}
+		if !wasEnded(err) || unreadObject.FindString(stderrOf(err)) == "" || len(said.String()) > 2*maxStderr {
+			t.Fatalf("after %d deltas, %d bytes are kept: %s", i, len(said.String()), said)
+		}
+	}
+}

@@ -267,7 +267,7 @@ func TestARiskyCallIsNotHeldBackByCheckpointsThatFail(t *testing.T) {
 			stops := standStill(a, func(stop int64) {
 				if stop == 1 {
 					close(first)
-					time.Sleep(500 * time.Millisecond) // the call waits by now
+					time.Sleep(2 * time.Second) // the call waits by now
 				}
 				time.Sleep(100 * time.Millisecond)
 			})
