@@ -78,8 +78,8 @@ test: prerequisites cluster envtest-assets deploy demo-image agent-images ## All
 	@$(call run-tests,unit integration modules e2e)
 
 .PHONY: test-unit
-test-unit: ## Tests that need Go and git alone
-	@$(call run-tests,unit modules)
+test-unit: ## Tests that need Go and git alone, without those that take long
+	@$(call run-tests,-short unit modules)
 
 .PHONY: test-integration
 test-integration: prerequisites envtest-assets ## Tests with a real API server and a real Postgres
@@ -96,7 +96,7 @@ soak: prerequisites cluster envtest-assets deploy demo-image agent-images agent-
 .PHONY: agents-table
 agents-table: cluster deploy agent-images agent-images-oldest ## What comes of each agent, in two versions, when it is killed, refused or held up: a table
 	@export CLEW_SOAK=1 KUBECONFIG="$$($(DEVCLUSTER) kubeconfig)" PATH="$(BIN):$$PATH"; \
-	  $(GO) test -tags e2e,soak -count=1 -v -parallel 4 -timeout 90m -run TestTheTableOfAgents ./internal/e2e | grep -v -e '^=== ' -e '^PASS$$'
+	  $(GO) tool ginkgo --tags e2e,soak --procs 4 --timeout 90m --focus 'the table of agents' -v --silence-skips --no-color ./internal/e2e
 
 .PHONY: bench
 bench: prerequisites cluster envtest-assets deploy demo-image ## Checkpoint, rewind, diff and freeze as ratios to git status; how long namespaces wait for each other; the history's growth and plans; API writes of a Task
@@ -105,7 +105,7 @@ bench: prerequisites cluster envtest-assets deploy demo-image ## Checkpoint, rew
 	@KUBEBUILDER_ASSETS="$(ENVTEST)" $(GO) test -count=1 -run '^$$' -bench '^BenchmarkShares$$' -benchtime 1x -timeout 30m ./internal/controller | grep Benchmark
 	@$(GO) test -count=1 -run '^$$' -bench '^Benchmark(Growth|Plans)$$' -benchtime 1x -timeout 30m ./internal/history/postgres | $(GO) run ./hack/bench
 	@export KUBECONFIG="$$($(DEVCLUSTER) kubeconfig)" PATH="$(BIN):$$PATH"; \
-	  $(GO) test -tags e2e -count=1 -v -run TestATaskCostsFewAPIWrites ./internal/e2e | grep -v -e '^=== ' -e '^PASS$$'
+	  $(GO) tool ginkgo --tags e2e --focus 'the API writes of a task' -v --silence-skips --no-color ./internal/e2e
 
 # The binaries that tests with a real API server start.
 run-tests = export KUBEBUILDER_ASSETS="$(ENVTEST)" KUBECONFIG="$$($(DEVCLUSTER) kubeconfig 2>/dev/null)" PATH="$(BIN):$$PATH"; $(GO) build -o $(BIN)/test-runner ./hack/test && exec $(BIN)/test-runner $(1)

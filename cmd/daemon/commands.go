@@ -14,16 +14,15 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
-	"github.com/clew-dev/clew/internal/daemon/gateway"
-	"github.com/clew-dev/clew/internal/daemon/hook"
+	"github.com/clew-dev/clew/internal/capacity"
+	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
+	"github.com/clew-dev/clew/internal/daemon/launchplan"
 	"github.com/clew-dev/clew/internal/daemon/mask"
 	"github.com/clew-dev/clew/internal/daemon/prepare"
-	"github.com/clew-dev/clew/internal/daemon/run"
 	"github.com/clew-dev/clew/internal/daemon/shim"
-	"github.com/clew-dev/clew/internal/daemon/start"
+	"github.com/clew-dev/clew/internal/daemon/sidecar"
 	"github.com/clew-dev/clew/internal/daemon/volume"
 	"github.com/clew-dev/clew/internal/daemonapi"
-	"github.com/clew-dev/clew/internal/memory"
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
@@ -56,7 +55,7 @@ func (t *tokenFiles) ofGitStore() string {
 // pod is what prepare and run need of the pod they are in.
 type pod struct {
 	config daemonapi.Config
-	server *gateway.Client
+	server *gatewayclient.Client
 	remote func() (worktree.Remote, error)
 	close  func()
 }
@@ -71,7 +70,7 @@ func readPod(tokens tokenFiles) (*pod, error) {
 		return nil, err
 	}
 	cfg.PodUID = os.Getenv(daemonapi.PodUIDEnv)
-	server, err := gateway.New(gateway.Config{URL: cfg.ServerURL, CABundle: cfg.CABundle, TokenFile: tokens.server, Version: version,
+	server, err := gatewayclient.New(gatewayclient.Config{URL: cfg.ServerURL, CABundle: cfg.CABundle, TokenFile: tokens.server, Version: version,
 		SnapshotEveryMessages: cfg.Policy.SnapshotEveryMessages, Source: cfg.Source})
 	if err != nil {
 		return nil, err
@@ -92,7 +91,7 @@ func newPrepare(logging *logOptions) *cobra.Command {
 		Short: "Bring the task's volume to the state the task is meant to have, then exit",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			memory.Keep(memory.Limit())
+			capacity.SetGoMemoryLimit(capacity.ForDaemon(capacity.MemoryLimit()))
 			log, err := logging.logger("prepare")
 			if err != nil {
 				return err
@@ -148,13 +147,13 @@ func runPrepare(ctx context.Context, cfg prepare.Config, tokens tokenFiles) daem
 
 func newRun(logging *logOptions) *cobra.Command {
 	var tokens tokenFiles
-	cfg := run.Config{}
+	cfg := sidecar.Config{}
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Record the agent's work beside it, until the pod ends",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			memory.Keep(memory.Limit())
+			capacity.SetGoMemoryLimit(capacity.ForDaemon(capacity.MemoryLimit()))
 			log, err := logging.logger("daemon")
 			if err != nil {
 				return err
@@ -169,7 +168,7 @@ func newRun(logging *logOptions) *cobra.Command {
 			}
 			cfg.Pod, cfg.Server, cfg.Remote = p.config, p.server, p.remote
 			cfg.Log = log.WithValues("namespace", p.config.Namespace, "task", p.config.Task, "attempt", p.config.Attempt)
-			return run.Run(cmd.Context(), cfg)
+			return sidecar.Run(cmd.Context(), cfg)
 		},
 	}
 	cmd.Flags().StringVar(&cfg.Paths.Worktree, "worktree", "/workspace", "the agent's worktree")
@@ -215,7 +214,7 @@ func newAgent(logging *logOptions) *cobra.Command {
 			return exitError(code)
 		},
 	}
-	cmd.Flags().StringVar(&socket, "socket", filepath.Join(defaultRunDir, run.SocketName), "the daemon's socket")
+	cmd.Flags().StringVar(&socket, "socket", filepath.Join(defaultRunDir, sidecar.SocketName), "the daemon's socket")
 	cmd.Flags().StringVar(&conversation, "conversation", filepath.Join(defaultRunDir, prepare.ConversationFile), "file with the conversation so far; the agent finds its path in "+shim.ConversationEnv)
 	cmd.Flags().StringVar(&runDir, "run-dir", defaultRunDir, "folder in which prepare left the plan of the agent's start")
 	cmd.Flags().IntVar(&programWords, "program-words", 0, "how many words of the command are the program, before its arguments; 0 if that is not known")
@@ -231,14 +230,14 @@ func newHook() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if agentType == "" {
-				plan, err := start.Read(runDir)
+				plan, err := launchplan.Read(runDir)
 				if err != nil {
 					fmt.Fprintln(cmd.ErrOrStderr(), "clew: the tool runs without a checkpoint before it:", err)
 					return nil
 				}
 				agentType = plan.AgentType
 			}
-			err := hook.Run(cmd.Context(), hook.Config{AgentType: agentType, Socket: filepath.Join(runDir, run.SocketName),
+			err := shim.AwaitTool(cmd.Context(), shim.HookConfig{AgentType: agentType, Socket: filepath.Join(runDir, sidecar.SocketName),
 				Stdin: cmd.InOrStdin(), Timeout: timeout})
 			if err != nil {
 				fmt.Fprintln(cmd.ErrOrStderr(), "clew:", err)
@@ -258,7 +257,7 @@ func newReady() *cobra.Command {
 		Use:   "ready",
 		Short: "Ask whether the daemon is up, as its startup probe",
 		Args:  cobra.NoArgs,
-		RunE:  func(*cobra.Command, []string) error { return run.Ready(runDir) },
+		RunE:  func(*cobra.Command, []string) error { return sidecar.Ready(runDir) },
 	}
 	cmd.Flags().StringVar(&runDir, "run-dir", defaultRunDir, "folder shared with the agent's container")
 	return cmd

@@ -24,13 +24,13 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/capacity"
 	"github.com/clew-dev/clew/internal/controller/checkpoint"
 	"github.com/clew-dev/clew/internal/controller/conversationsnapshot"
 	"github.com/clew-dev/clew/internal/controller/fork"
-	"github.com/clew-dev/clew/internal/controller/notify"
+	"github.com/clew-dev/clew/internal/controller/historyhub"
 	"github.com/clew-dev/clew/internal/controller/task"
 	"github.com/clew-dev/clew/internal/history/postgres"
-	"github.com/clew-dev/clew/internal/memory"
 	"github.com/clew-dev/clew/internal/plan"
 	"github.com/clew-dev/clew/internal/rollback"
 )
@@ -46,7 +46,7 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	memory.KeepTo(memory.ForServer(memory.Limit()))
+	capacity.SetGoMemoryLimit(capacity.ForServer(capacity.MemoryLimit()))
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)
 
@@ -160,7 +160,7 @@ func addControllers(mgr ctrl.Manager, o *options, store *postgres.Store) error {
 	if err != nil {
 		return err
 	}
-	hub := notify.NewHub(store)
+	hub := historyhub.New(store)
 	if err := mgr.Add(hub); err != nil {
 		return err
 	}

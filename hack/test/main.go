@@ -1,10 +1,11 @@
 // Command test runs Clew's tests and sums them up.
 //
-// It streams `go test -json` over the sets named on the command line, prints a
-// line per package and every failure in full, and promises that its very last
-// line is "N passed, N failed", counted in leaf tests, and that it exits with
-// zero only if none failed. A package that does not build, a test that panics
-// and a package that times out count as a failure each.
+// It runs the sets named on the command line: packages whose tests are Ginkgo's by its
+// runner, in several processes and in random order, all others by `go test -json`. It
+// prints a line for each package and every failure in full. It promises that its very last
+// line is "N passed, N failed", counted in specs and leaf tests, and that it exits with
+// zero only if none failed. A package that does not build, a test that panics and a
+// package that times out count as one failure each.
 package main
 
 import (
@@ -27,7 +28,7 @@ func main() {
 	os.Exit(code)
 }
 
-const usage = `usage: test [-run PATTERN] SET...
+const usage = `usage: test [-short] [-run PATTERN] SET...
 
   unit         packages of this module that need nothing but Go and git
   integration  packages that start a real API server or a real Postgres
@@ -43,6 +44,7 @@ func run(ctx context.Context) int {
 	flags := flag.NewFlagSet("test", flag.ContinueOnError)
 	flags.Usage = func() { fmt.Fprint(os.Stderr, usage) }
 	pattern := flags.String("run", "", "run only the tests that match")
+	short := flags.Bool("short", false, "leave out plain tests that kill at every step or wait for seconds")
 	if err := flags.Parse(os.Args[1:]); err != nil {
 		return 2
 	}
@@ -63,7 +65,7 @@ func run(ctx context.Context) int {
 	start := time.Now()
 	total := &tally{}
 	for _, name := range flags.Args() {
-		invocations, err := plan(ctx, name, soak)
+		invocations, err := plan(ctx, name, soak, *short)
 		if err != nil {
 			total.addFailure(fmt.Sprintf("set %s", name), err.Error())
 			fmt.Printf("FAIL %s\n%v\n", name, err)
@@ -86,19 +88,24 @@ func run(ctx context.Context) int {
 	return 0
 }
 
-// invocation is one run of go test.
+// invocation is one run of go test, or of Ginkgo.
 type invocation struct {
-	set  string
-	dir  string
-	args []string
+	set    string
+	dir    string
+	ginkgo bool
+	args   []string
 }
 
-// plan says how a set is run.
-func plan(ctx context.Context, set string, soak bool) ([]invocation, error) {
+// plan returns how a set is run.
+func plan(ctx context.Context, set string, soak, short bool) ([]invocation, error) {
 	timeout := map[bool]string{false: "15m", true: "6h"}[soak]
-	common := []string{"-p", fmt.Sprint(min(2, runtime.NumCPU())), "-timeout", timeout}
+	cores := min(2, runtime.NumCPU())
+	common := []string{"-p", fmt.Sprint(cores), "-timeout", timeout}
 	if soak {
 		common = append(common, "-count=1") // a table of what was done long ago would say nothing
+	}
+	if short {
+		common = append(common, "-short")
 	}
 	switch set {
 	case "unit", "integration":
@@ -106,19 +113,22 @@ func plan(ctx context.Context, set string, soak bool) ([]invocation, error) {
 		if err != nil {
 			return nil, err
 		}
-		chosen := choose(packages, set == "integration")
-		if len(chosen) == 0 {
-			return nil, nil
+		plain, suites := split(choose(packages, set == "integration"))
+		var invocations []invocation
+		if len(plain) > 0 {
+			invocations = append(invocations, invocation{set: set, dir: ".", args: append(common, paths(plain)...)})
 		}
-		return []invocation{{set: set, dir: ".", args: append(common, chosen...)}}, nil
+		if len(suites) > 0 {
+			invocations = append(invocations, suiteInvocation(set, cores, timeout, "", folders(suites)))
+		}
+		return invocations, nil
 	case "modules":
 		return planModules(ctx, common)
 	case "e2e":
 		timeout = map[bool]string{false: "45m", true: "12h"}[soak]
 		tags := map[bool]string{false: "e2e", true: "e2e,soak"}[soak]
-		// These tests mostly wait for pods, so more of them fit than there are cores.
-		parallel := fmt.Sprint(2 * min(4, runtime.NumCPU()))
-		return []invocation{{set: set, dir: ".", args: []string{"-tags", tags, "-count=1", "-parallel", parallel, "-timeout", timeout, "./internal/e2e/..."}}}, nil
+		// These specs mostly wait for pods, so more of them fit than there are cores.
+		return []invocation{suiteInvocation(set, 2*min(4, runtime.NumCPU()), timeout, tags, []string{"./internal/e2e"})}, nil
 	}
 	return nil, fmt.Errorf("there is no set of tests called %q; there are unit, integration, modules and e2e", set)
 }
@@ -141,7 +151,7 @@ func planModules(ctx context.Context, common []string) ([]invocation, error) {
 		if err != nil {
 			return nil, err
 		}
-		if chosen := withTests(packages); len(chosen) > 0 {
+		if chosen := paths(withTests(packages)); len(chosen) > 0 {
 			invocations = append(invocations, invocation{set: "modules", dir: dir, args: append(common[:len(common):len(common)], chosen...)})
 		}
 	}
@@ -157,6 +167,9 @@ func hasTests(dir string) bool {
 
 // run streams the invocation's events into the tally.
 func (i invocation) run(ctx context.Context, pattern string, total *tally) error {
+	if i.ginkgo {
+		return i.runSuites(ctx, pattern, total)
+	}
 	args := append([]string{"test", "-json"}, i.args...)
 	if pattern != "" {
 		args = append(args, "-run", pattern)

@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"slices"
 	"strings"
 )
 
 // testPackage is what go list says about a package.
 type testPackage struct {
+	Dir          string
 	ImportPath   string
 	TestGoFiles  []string
 	XTestGoFiles []string
@@ -22,7 +24,7 @@ type testPackage struct {
 
 // listPackages lists the packages of the module in dir.
 func listPackages(ctx context.Context, dir string) ([]testPackage, error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "-json=ImportPath,TestGoFiles,XTestGoFiles,TestImports,XTestImports", "./...")
+	cmd := exec.CommandContext(ctx, "go", "list", "-json=Dir,ImportPath,TestGoFiles,XTestGoFiles,TestImports,XTestImports", "./...")
 	cmd.Dir = dir
 	stderr := &strings.Builder{}
 	cmd.Stderr = stderr
@@ -44,8 +46,8 @@ func listPackages(ctx context.Context, dir string) ([]testPackage, error) {
 	}
 }
 
-// choose gives the packages with tests that start servers, or those that do not.
-func choose(packages []testPackage, integration bool) []string {
+// choose returns the packages with tests that start servers, or those that do not.
+func choose(packages []testPackage, integration bool) []testPackage {
 	var chosen []testPackage
 	for _, p := range packages {
 		if p.startsServers() == integration {
@@ -55,26 +57,51 @@ func choose(packages []testPackage, integration bool) []string {
 	return withTests(chosen)
 }
 
-func withTests(packages []testPackage) []string {
+func withTests(packages []testPackage) []testPackage {
+	return slices.DeleteFunc(slices.Clone(packages), func(p testPackage) bool { return len(p.TestGoFiles)+len(p.XTestGoFiles) == 0 })
+}
+
+// split parts the packages whose tests are specs of Ginkgo from the others.
+func split(packages []testPackage) (plain, suites []testPackage) {
+	const ginkgo = "github.com/onsi/ginkgo/v2"
+	for _, p := range packages {
+		if slices.Contains(p.TestImports, ginkgo) || slices.Contains(p.XTestImports, ginkgo) {
+			suites = append(suites, p)
+		} else {
+			plain = append(plain, p)
+		}
+	}
+	return plain, suites
+}
+
+func paths(packages []testPackage) []string {
 	var paths []string
 	for _, p := range packages {
-		if len(p.TestGoFiles)+len(p.XTestGoFiles) > 0 {
-			paths = append(paths, p.ImportPath)
-		}
+		paths = append(paths, p.ImportPath)
 	}
 	return paths
 }
 
-// startsServers says whether the tests use a package of internal/testing that
-// starts something; builders only makes objects.
+// startsServers reports whether the tests use a package of internal/testing that starts
+// something; builders and matchers do not.
 func (p testPackage) startsServers() bool {
 	for _, imports := range [][]string{p.TestImports, p.XTestImports, {p.ImportPath}} {
 		for _, path := range imports {
 			_, helper, ok := strings.Cut(path, "/internal/testing/")
-			if ok && helper != "builders" {
+			if ok && helper != "builders" && helper != "matchers" {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// folders are the packages' folders, which is what Ginkgo asks for: it takes an import path
+// for a folder, finds none, and runs nothing.
+func folders(packages []testPackage) []string {
+	var folders []string
+	for _, p := range packages {
+		folders = append(folders, p.Dir)
+	}
+	return folders
 }

@@ -8,14 +8,16 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/onsi/ginkgo/v2/types"
 )
 
-// A test tells how often it did something by logging "soak: 12 THINGS", or "soak:
-// 12 GROUP: THING", which is counted with its group as well; and the seed of its
-// dice by "CLEW_SEED=…".
+// A test reports how often it did something by logging "soak: 12 THINGS", or "soak: 12
+// GROUP: THING", which is counted with its group as well, and the seed of its random
+// numbers by "CLEW_SEED=…". A spec reports the same by entries named soak and CLEW_SEED.
 var (
-	told = regexp.MustCompile(`: soak: (\d+) (.+)\n$`)
-	cast = regexp.MustCompile(`: CLEW_SEED=(\d+)\n$`)
+	soakLine = regexp.MustCompile(`: soak: (\d+ .+)\n$`)
+	seedLine = regexp.MustCompile(`: CLEW_SEED=(\d+)\n$`)
 )
 
 // soakTable adds up what tests told of.
@@ -25,20 +27,42 @@ type soakTable struct {
 }
 
 func (s *soakTable) read(test, output string) {
-	if m := told.FindStringSubmatch(output); m != nil {
-		n, _ := strconv.Atoi(m[1]) // digits; too many of them are nobody's
-		if s.count == nil {
-			s.count = map[string]int{}
-		}
-		s.count[m[2]] += n
-		if group, _, ok := strings.Cut(m[2], ": "); ok {
-			s.count[group] += n
-		}
+	if m := soakLine.FindStringSubmatch(output); m != nil {
+		s.add(m[1])
 	}
-	if m := cast.FindStringSubmatch(output); m != nil {
-		s.seeds = append(s.seeds, test+" CLEW_SEED="+m[1])
+	if m := seedLine.FindStringSubmatch(output); m != nil {
+		s.addSeed(test, m[1])
 	}
 }
+
+func (s *soakTable) readSpec(name string, spec types.SpecReport) {
+	for _, entry := range spec.ReportEntries {
+		switch entry.Name {
+		case "soak":
+			s.add(entry.StringRepresentation())
+		case "CLEW_SEED":
+			s.addSeed(name, entry.StringRepresentation())
+		}
+	}
+}
+
+// add counts "12 THINGS".
+func (s *soakTable) add(text string) {
+	number, what, _ := strings.Cut(text, " ")
+	n, err := strconv.Atoi(number)
+	if err != nil {
+		return
+	}
+	if s.count == nil {
+		s.count = map[string]int{}
+	}
+	s.count[what] += n
+	if group, _, ok := strings.Cut(what, ": "); ok {
+		s.count[group] += n
+	}
+}
+
+func (s *soakTable) addSeed(test, seed string) { s.seeds = append(s.seeds, test+" CLEW_SEED="+seed) }
 
 // print prints the table: each group and, below it, its things.
 func (s *soakTable) print(w io.Writer) {

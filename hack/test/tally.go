@@ -142,14 +142,19 @@ func (t *tally) finish(e event, p *packageRun, builds map[string]*strings.Builde
 	if p.cached {
 		note = "cached"
 	}
-	if failed := len(t.failures) - before; failed > 0 {
-		fmt.Fprintf(w, "FAIL %-64s %3d passed, %d failed (%s)\n", short(e.Package), passed, failed, note)
-		for _, f := range t.failures[before:] {
-			fmt.Fprintf(w, "--- %s\n%s\n", f.name, strings.TrimRight(f.output, "\n"))
-		}
+	t.printPackage(short(e.Package), passed, t.failures[before:], note, w)
+}
+
+// printPackage prints the line of a package, and its failures in full.
+func (t *tally) printPackage(name string, passed int, failures []failure, note string, w io.Writer) {
+	if len(failures) == 0 {
+		fmt.Fprintf(w, "ok   %-64s %3d passed (%s)\n", name, passed, note)
 		return
 	}
-	fmt.Fprintf(w, "ok   %-64s %3d passed (%s)\n", short(e.Package), passed, note)
+	fmt.Fprintf(w, "FAIL %-64s %3d passed, %d failed (%s)\n", name, passed, len(failures), note)
+	for _, f := range failures {
+		fmt.Fprintf(w, "--- %s\n%s\n", f.name, strings.TrimRight(f.output, "\n"))
+	}
 }
 
 // failedChildren marks every test below which one failed or did not end.

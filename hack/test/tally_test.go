@@ -154,10 +154,10 @@ func TestChoose(t *testing.T) {
 		{ImportPath: "m/internal/testing/postgres", TestGoFiles: []string{"a_test.go"}},
 		{ImportPath: "m/internal/none"},
 	}
-	if got := strings.Join(choose(packages, false), " "); got != "m/internal/plan" {
+	if got := strings.Join(paths(choose(packages, false)), " "); got != "m/internal/plan" {
 		t.Errorf("unit: %s", got)
 	}
-	if got := strings.Join(choose(packages, true), " "); got != "m/internal/controller/task m/internal/testing/postgres" {
+	if got := strings.Join(paths(choose(packages, true)), " "); got != "m/internal/controller/task m/internal/testing/postgres" {
 		t.Errorf("integration: %s", got)
 	}
 }

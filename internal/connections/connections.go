@@ -31,8 +31,7 @@ import (
 	"golang.org/x/net/netutil"
 	"golang.org/x/time/rate"
 
-	"github.com/clew-dev/clew/internal/paces"
-	"github.com/clew-dev/clew/internal/places"
+	"github.com/clew-dev/clew/internal/fairshare"
 )
 
 const (
@@ -51,9 +50,9 @@ const (
 type Listener struct {
 	net.Listener
 	limits    Limits
-	strangers *places.Places
-	known     *places.Places // of namespaces
-	paces     *paces.Paces   // of addresses
+	strangers *fairshare.Slots
+	known     *fairshare.Slots // of namespaces
+	paces     *fairshare.Rates // of addresses
 	times     times
 	ready     chan net.Conn
 	failed    chan error
@@ -84,9 +83,9 @@ func limit(inner net.Listener, limits Limits, times times) *Listener {
 	ended, end := context.WithCancel(context.Background())
 	l := &Listener{
 		Listener: netutil.LimitListener(inner, limits.InAll), limits: limits, times: times,
-		strangers: places.New(limits.Strangers), known: places.New(limits.InAll),
+		strangers: fairshare.NewSlots(limits.Strangers), known: fairshare.NewSlots(limits.InAll),
 		ready: make(chan net.Conn), failed: make(chan error), ended: ended, end: end,
-		paces: paces.New(rate.Limit(limits.PerSecond), limits.PerSecond*burstSeconds), waiting: map[string]int{}, ofNone: map[string]int{},
+		paces: fairshare.NewRates(rate.Limit(limits.PerSecond), limits.PerSecond*burstSeconds), waiting: map[string]int{}, ofNone: map[string]int{},
 	}
 	go l.run()
 	return l
@@ -147,7 +146,7 @@ func (l *Listener) turn(c net.Conn, address string) {
 	err := l.paces.Of(address).Wait(ctx)
 	var leave func()
 	if err == nil {
-		leave, err = l.strangers.Take(ctx, places.Share{Of: address, Places: l.limits.StrangersOfAddress})
+		leave, err = l.strangers.Take(ctx, fairshare.Share{Of: address, Slots: l.limits.StrangersOfAddress})
 	}
 	l.leave(address)
 	if err != nil {
@@ -252,8 +251,8 @@ func (l *Listener) place(caller Caller) (leave func(), ok bool) {
 		return l.placeOfNone(caller)
 	}
 	leave, err := l.known.Try(
-		places.Share{Of: caller.Name, Places: caller.Most},
-		places.Share{Of: "namespace/" + caller.Namespace, Places: (l.limits.InAll + 1) / 2})
+		fairshare.Share{Of: caller.Name, Slots: caller.Most},
+		fairshare.Share{Of: "namespace/" + caller.Namespace, Slots: (l.limits.InAll + 1) / 2})
 	return leave, err == nil
 }
 

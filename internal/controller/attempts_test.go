@@ -6,9 +6,10 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"testing"
 
-	"github.com/onsi/gomega"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -35,129 +36,137 @@ func (w *world) newestPod(name string, least int64) *corev1.Pod {
 			return errors.New("no such attempt yet")
 		}
 		return w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: resources.PodName(name, number)}, &corev1.Pod{})
-	}).Should(gomega.Succeed(), "attempt %d or a later one has a pod", least)
+	}).Should(Succeed(), "attempt %d or a later one has a pod", least)
 	return w.pod(name, w.newest(name).Number)
 }
 
-func TestAManagerThatDiesBetweenStatusAndPodUsesNoNumberTwice(t *testing.T) {
-	w := newWorld(t)
-	w.requests.setSpoil(func(r *http.Request) error {
-		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods") {
-			return errors.New("the manager dies here")
-		}
-		return nil
+var _ = Describe("an attempt of a task", func() {
+	When("the manager is replaced", func() {
+		It("uses no number twice, though the manager died between status and pod", func() {
+			w := newWorld()
+			w.requests.setSpoil(func(r *http.Request) error {
+				if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods") {
+					return errors.New("the manager dies here")
+				}
+				return nil
+			})
+			w.apply("work")
+			w.Eventually(func() int64 { return w.newest("work").Number }).Should(BeNumerically(">=", 1))
+			w.stop()
+			reserved := w.newest("work").Number
+			w.requests.setSpoil(nil)
+			w.startManager()
+			w.start(w.newestPod("work", reserved+1))
+			task := w.until("work", v1alpha1.ReasonRunning)
+			for _, a := range task.Status.Attempts[:len(task.Status.Attempts)-1] {
+				w.Expect(a.Outcome).To(Equal(v1alpha1.AttemptPodLost), "attempt %d", a.Number)
+			}
+			w.Expect(task.Status.Failures).To(BeZero())
+		})
+
+		// The node that runs the manager is drained, and the task's pod with it: the
+		// pod is gone before another manager has seen it.
+		It("is followed by another one if its pod vanished meanwhile", func() {
+			w := newWorld()
+			w.apply("work")
+			p := w.pod("work", 1)
+			w.Expect(w.newest("work").PodUID).To(BeEmpty(), "the pod's UID is not worth a write of its own")
+			w.stop()
+			w.Expect(w.kubelet.Vanish(w.ctx, p)).To(Succeed())
+			w.startManager()
+			w.start(w.newestPod("work", 2))
+			task := w.until("work", v1alpha1.ReasonRunning)
+			w.Expect(task.Status.Attempts).To(HaveLen(2))
+			w.Expect(task.Status.Attempts[0].Outcome).To(Equal(v1alpha1.AttemptPodLost))
+			w.Expect(task.Status.Attempts[1].PodUID).NotTo(BeEmpty())
+		})
+
+		It("goes on with the pod that the manager before had made", func() {
+			w := newWorld()
+			w.apply("work")
+			p := w.pod("work", 1)
+			w.restartManager()
+			w.start(p)
+			task := w.until("work", v1alpha1.ReasonRunning)
+			w.Expect(task.Status.Attempts).To(HaveLen(1))
+			w.Expect(task.Status.Attempts[0].PodUID).To(Equal(string(p.UID)))
+		})
 	})
-	w.apply("work")
-	w.Eventually(func() int64 { return w.newest("work").Number }).Should(gomega.BeNumerically(">=", 1))
-	w.stop()
-	reserved := w.newest("work").Number
-	w.requests.setSpoil(nil)
-	w.startManager()
-	w.start(w.newestPod("work", reserved+1))
-	task := w.until("work", v1alpha1.ReasonRunning)
-	for _, a := range task.Status.Attempts[:len(task.Status.Attempts)-1] {
-		w.Expect(a.Outcome).To(gomega.Equal(v1alpha1.AttemptPodLost), "attempt %d", a.Number)
-	}
-	w.Expect(task.Status.Failures).To(gomega.BeZero())
-}
 
-// The node that runs the manager is drained, and the task's pod with it: the
-// pod is gone before another manager has seen it.
-func TestAPodThatVanishesWithItsManagerIsFollowedByAnotherAttempt(t *testing.T) {
-	w := newWorld(t)
-	w.apply("work")
-	p := w.pod("work", 1)
-	w.Expect(w.newest("work").PodUID).To(gomega.BeEmpty(), "the pod's UID is not worth a write of its own")
-	w.stop()
-	w.Expect(w.kubelet.Vanish(w.ctx, p)).To(gomega.Succeed())
-	w.startManager()
-	w.start(w.newestPod("work", 2))
-	task := w.until("work", v1alpha1.ReasonRunning)
-	w.Expect(task.Status.Attempts).To(gomega.HaveLen(2))
-	w.Expect(task.Status.Attempts[0].Outcome).To(gomega.Equal(v1alpha1.AttemptPodLost))
-	w.Expect(task.Status.Attempts[1].PodUID).NotTo(gomega.BeEmpty())
-}
-
-func TestAManagerGoesOnWithThePodOfTheOneBefore(t *testing.T) {
-	w := newWorld(t)
-	w.apply("work")
-	p := w.pod("work", 1)
-	w.restartManager()
-	w.start(p)
-	task := w.until("work", v1alpha1.ReasonRunning)
-	w.Expect(task.Status.Attempts).To(gomega.HaveLen(1))
-	w.Expect(task.Status.Attempts[0].PodUID).To(gomega.Equal(string(p.UID)))
-}
-
-func TestItConvergesWhenAnyAnswerMayBeLost(t *testing.T) {
-	w := newWorld(t)
-	var n atomic.Int64
-	w.requests.setSpoil(func(r *http.Request) error {
-		if strings.Contains(r.URL.Path, "/events") {
+	It("converges though any answer of the API server may be lost", func() {
+		w := newWorld()
+		var n atomic.Int64
+		w.requests.setSpoil(func(r *http.Request) error {
+			if strings.Contains(r.URL.Path, "/events") {
+				return nil
+			}
+			switch n.Add(1) % 4 {
+			case 1:
+				return errAfterwards
+			case 2:
+				return errors.New("refused")
+			}
 			return nil
+		})
+		w.apply("work")
+		p := w.newestPod("work", 1)
+		w.start(p)
+		w.until("work", v1alpha1.ReasonRunning)
+		w.Expect(w.kubelet.Vanish(w.ctx, p)).To(Succeed())
+		p = w.newestPod("work", resources.Attempt(p)+1)
+		w.start(p)
+		w.until("work", v1alpha1.ReasonRunning)
+		task := w.complete("work", p)
+		var numbers []int64
+		for _, a := range task.Status.Attempts {
+			numbers = append(numbers, a.Number)
 		}
-		switch n.Add(1) % 4 {
-		case 1:
-			return errAfterwards
-		case 2:
-			return errors.New("refused")
-		}
-		return nil
+		w.Expect(slices.IsSorted(numbers)).To(BeTrue())
+		w.Expect(slices.Compact(slices.Clone(numbers))).To(Equal(numbers), "no number is used twice")
+		w.untilRecorded("work")
+		reasons := w.reasons("work")
+		w.Expect(reasons[0]).To(Equal(v1alpha1.EventTaskStarted))
+		w.Expect(reasons[len(reasons)-1]).To(Equal(v1alpha1.EventTaskCompleted))
+		w.checkpoint("work-1")
 	})
-	w.apply("work")
-	p := w.newestPod("work", 1)
-	w.start(p)
-	w.until("work", v1alpha1.ReasonRunning)
-	w.Expect(w.kubelet.Vanish(w.ctx, p)).To(gomega.Succeed())
-	p = w.newestPod("work", resources.Attempt(p)+1)
-	w.start(p)
-	w.until("work", v1alpha1.ReasonRunning)
-	task := w.complete("work", p)
-	var numbers []int64
-	for _, a := range task.Status.Attempts {
-		numbers = append(numbers, a.Number)
-	}
-	w.Expect(slices.IsSorted(numbers)).To(gomega.BeTrue())
-	w.Expect(slices.Compact(slices.Clone(numbers))).To(gomega.Equal(numbers), "no number is used twice")
-	w.untilRecorded("work")
-	reasons := w.reasons("work")
-	w.Expect(reasons[0]).To(gomega.Equal(v1alpha1.EventTaskStarted))
-	w.Expect(reasons[len(reasons)-1]).To(gomega.Equal(v1alpha1.EventTaskCompleted))
-	w.checkpoint("work-1")
-}
 
-func TestAForgedPodIsRemovedAndTakesNoNumber(t *testing.T) {
-	w := newWorld(t)
-	p := w.running("work")
-	forged := p.DeepCopy()
-	forged.ObjectMeta.ResourceVersion, forged.ObjectMeta.UID, forged.Name = "", "", "forged"
-	forged.Labels[v1alpha1.LabelAttempt] = "9223372036854775807"
-	forged.Spec.NodeName = ""
-	w.Expect(w.client.Create(w.ctx, forged)).To(gomega.Succeed())
-	w.podGone(forged)
-	w.Expect(w.kubelet.AgentExits(w.ctx, p, 1)).To(gomega.Succeed())
-	w.pod("work", 2)
-}
+	When("somebody forges its pod", func() {
+		It("removes that pod, and takes no number for it", func() {
+			w := newWorld()
+			p := w.running("work")
+			forged := p.DeepCopy()
+			forged.ObjectMeta.ResourceVersion, forged.ObjectMeta.UID, forged.Name = "", "", "forged"
+			forged.Labels[v1alpha1.LabelAttempt] = "9223372036854775807"
+			forged.Spec.NodeName = ""
+			w.Expect(w.client.Create(w.ctx, forged)).To(Succeed())
+			w.podGone(forged)
+			w.Expect(w.kubelet.AgentExits(w.ctx, p, 1)).To(Succeed())
+			w.pod("work", 2)
+		})
+	})
 
-func TestARestoredStatusGoesOnPastTheNumbersThatTheStoreHasSeen(t *testing.T) {
-	w := newWorld(t)
-	p := w.running("work")
-	w.stop()
-	w.store.Begin(w.id("work"), 5) // attempts 2 to 5 were after the backup
-	w.Expect(w.kubelet.Vanish(w.ctx, p)).To(gomega.Succeed())
-	w.startManager()
-	w.start(w.pod("work", 6))
-	w.until("work", v1alpha1.ReasonRunning)
-}
+	When("the status was restored from a backup", func() {
+		It("gets a number beyond those that the history has seen", func() {
+			w := newWorld()
+			p := w.running("work")
+			w.stop()
+			w.store.Begin(w.id("work"), 5) // attempts 2 to 5 were after the backup
+			w.Expect(w.kubelet.Vanish(w.ctx, p)).To(Succeed())
+			w.startManager()
+			w.start(w.pod("work", 6))
+			w.until("work", v1alpha1.ReasonRunning)
+		})
 
-// TestAPodIsToldWhichNumbersOfCheckpointsAreTaken: neither the history store nor
-// the volume may know any more of a checkpoint that has an object.
-func TestAPodIsToldWhichNumbersOfCheckpointsAreTaken(t *testing.T) {
-	w := newWorld(t)
-	p := w.running("work")
-	w.Expect(w.config(p).HighestCheckpoint).To(gomega.BeZero())
-	number := w.record("work", v1alpha1.TriggerToolCalls, 1).Number
-	w.checkpoint(resources.CheckpointName("work", number))
-	w.Expect(w.kubelet.Vanish(w.ctx, p)).To(gomega.Succeed())
-	w.Expect(w.config(w.newestPod("work", 2)).HighestCheckpoint).To(gomega.Equal(number))
-}
+		// Neither the history store nor the volume may still know of a checkpoint that has an
+		// object.
+		It("tells its pod which numbers of checkpoints are taken", func() {
+			w := newWorld()
+			p := w.running("work")
+			w.Expect(w.config(p).HighestCheckpoint).To(BeZero())
+			number := w.record("work", v1alpha1.TriggerToolCalls, 1).Number
+			w.checkpoint(resources.CheckpointName("work", number))
+			w.Expect(w.kubelet.Vanish(w.ctx, p)).To(Succeed())
+			w.Expect(w.config(w.newestPod("work", 2)).HighestCheckpoint).To(Equal(number))
+		})
+	})
+})

@@ -1,26 +1,29 @@
 package controller_test
 
 import (
-	"testing"
-
-	"github.com/onsi/gomega"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	. "github.com/clew-dev/clew/internal/testing/matchers"
 )
 
-// TestATaskAtRestTellsThatTheHistoryStoreWentBack without being touched, and so does
-// a Checkpoint that asks for its state: the store does not have it.
-func TestATaskAtRestTellsThatTheHistoryStoreWentBack(t *testing.T) {
-	w := newWorld(t)
-	w.complete("work", w.running("work"))
-	w.checkpoint("work-1")
-	w.store.GoBack(w.id("work"))
-	task := w.task("work")
-	w.untilCondition(task, func() []metav1.Condition { return task.Status.Conditions }, v1alpha1.TaskHistoryComplete, v1alpha1.ReasonHistoryBehind)
-	w.Expect(task.Status.LatestCheckpoint.Number).To(gomega.BeEquivalentTo(1))
-	w.Expect(task.Status.LatestCheckpoint.Name).To(gomega.Equal("work-1"))
-	late := manual("late", "work")
-	w.create(late)
-	w.untilCondition(late, func() []metav1.Condition { return late.Status.Conditions }, v1alpha1.CheckpointReady, v1alpha1.ReasonHistoryBehind)
-}
+var _ = Describe("a task at rest", func() {
+	When("the history store was put back to an older copy", func() {
+		// Nobody has to touch the task for that. A Checkpoint that asks for its state reports
+		// the same: the store does not have it.
+		It("reports what the store lacks", func() {
+			w := newWorld()
+			w.complete("work", w.running("work"))
+			w.checkpoint("work-1")
+			w.store.GoBack(w.id("work"))
+			task := w.task("work")
+			w.Eventually(w.objects.Object(task)).Should(HaveReason(v1alpha1.TaskHistoryComplete, v1alpha1.ReasonHistoryBehind))
+			w.Expect(task.Status.LatestCheckpoint.Number).To(BeEquivalentTo(1))
+			w.Expect(task.Status.LatestCheckpoint.Name).To(Equal("work-1"))
+			late := manual("late", "work")
+			w.create(late)
+			w.Eventually(w.objects.Object(late)).Should(HaveReason(v1alpha1.CheckpointReady, v1alpha1.ReasonHistoryBehind))
+		})
+	})
+})

@@ -6,11 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onsi/gomega"
+	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/testing/apiserver"
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
@@ -21,9 +22,14 @@ const crowdTasks = 4000
 // status (other-ms) when 4,000 of another namespace were applied before it, and
 // how long those take (crowd-s).
 func BenchmarkShares(b *testing.B) {
+	server, err := apiserver.Start()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = server.Stop() })
 	for b.Loop() {
 		b.StopTimer()
-		w := newWorldOf(b)
+		w := newWorldOf(b, server)
 		w.SetDefaultEventuallyTimeout(10 * time.Minute)
 		w.neighbour = w.newNamespace()
 		w.stop()
@@ -39,17 +45,17 @@ func BenchmarkShares(b *testing.B) {
 		w.startManager()
 		begin := time.Now()
 		b.StartTimer()
-		w.Eventually(w.withStatus).Should(gomega.BeNumerically(">", 0))
+		w.Eventually(w.withStatus).Should(BeNumerically(">", 0))
 		applied := time.Now()
 		quiet := builders.Task("quiet", builders.InNamespace(w.neighbour))
-		w.Expect(w.client.Create(w.ctx, quiet)).To(gomega.Succeed())
+		w.Expect(w.client.Create(w.ctx, quiet)).To(Succeed())
 		w.Eventually(func() bool {
-			w.Expect(w.client.Get(w.ctx, client.ObjectKeyFromObject(quiet), quiet)).To(gomega.Succeed())
+			w.Expect(w.client.Get(w.ctx, client.ObjectKeyFromObject(quiet), quiet)).To(Succeed())
 			return meta.FindStatusCondition(quiet.Status.Conditions, v1alpha1.TaskSucceeded) != nil
-		}).Should(gomega.BeTrue())
+		}).Should(BeTrue())
 		b.ReportMetric(float64(time.Since(applied).Milliseconds()), "other-ms")
 		b.ReportMetric(float64(w.withStatus()), "crowd-before")
-		w.Eventually(w.withStatus, 10*time.Minute, time.Second).Should(gomega.Equal(crowdTasks))
+		w.Eventually(w.withStatus, 10*time.Minute, time.Second).Should(Equal(crowdTasks))
 		b.ReportMetric(time.Since(begin).Seconds(), "crowd-s")
 	}
 }
@@ -57,7 +63,7 @@ func BenchmarkShares(b *testing.B) {
 // withStatus counts the tasks of the world's namespace that have a status.
 func (w *world) withStatus() (count int) {
 	list := &v1alpha1.TaskList{}
-	w.Expect(w.client.List(w.ctx, list, client.InNamespace(w.namespace))).To(gomega.Succeed())
+	w.Expect(w.client.List(w.ctx, list, client.InNamespace(w.namespace))).To(Succeed())
 	for _, t := range list.Items {
 		if len(t.Status.Conditions) > 0 {
 			count++

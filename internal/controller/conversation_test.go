@@ -5,10 +5,11 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
-	"github.com/onsi/gomega"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -18,6 +19,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/testing/builders"
+	. "github.com/clew-dev/clew/internal/testing/matchers"
 )
 
 // rewindTo asks for a rewind to a place in the conversation.
@@ -42,145 +44,11 @@ func (w *world) checkpointAt(name string, position int64) {
 	})
 }
 
-func TestTheConversationOfARunningTaskIsTakenBackToAMessage(t *testing.T) {
-	w := newWorld(t)
-	p := w.running("work")
-	w.say("work", 20)
-	w.checkpointAt("work", 6)
-	w.checkpointAt("work", 12)
-	w.store.SetBoundary(w.id("work"), 11, 10)
-	w.change("work", rewindTo("back", v1alpha1.RewindConversation, v1alpha1.RewindTarget{Message: ptr.To[int64](11)}))
-	w.until("work", v1alpha1.ReasonRewinding)
-	r := w.rewind("work")
-	w.Expect(r.ToCheckpoint).To(gomega.BeEquivalentTo(1))
-	w.Expect(r.ToPosition).To(gomega.BeEquivalentTo(10))
-	w.Expect(r.Message).To(gomega.ContainSubstring("message 10 ends the last whole turn at or before message 11"))
-	w.untilStopped(p)
-
-	p = w.pod("work", 2)
-	w.Expect(*w.operation(p)).To(gomega.Equal(daemonapi.Operation{
-		Kind: daemonapi.OperationRewind, ID: "back", OnDrift: "Fail", Checkpoint: 1, Commit: r.ToCommit, CheckpointPosition: 6, Position: 10,
-		Scope: "Conversation", Preserve: "Branch", Branch: "clew/before-back",
-	}))
-	w.Expect(w.kubelet.Prepared(w.ctx, p, 0, daemonapi.PrepareResult{
-		Operation: "back", FromCheckpoint: 3, ToCheckpoint: 1, ToPosition: 10,
-		Memory: daemonapi.MemorySession, MemoryMessage: "its session of checkpoint 1",
-	})).To(gomega.Succeed())
-	w.Expect(w.kubelet.AgentRuns(w.ctx, p)).To(gomega.Succeed())
-	task := w.until("work", v1alpha1.ReasonRunning)
-	w.Expect(task.Status.Rewind.State).To(gomega.Equal(v1alpha1.OperationCompleted))
-	w.Expect(task.Status.Rewind.Message).To(gomega.ContainSubstring("the conversation was taken back to message 10"))
-	w.Expect(task.Status.Attempts[1].Memory).To(gomega.Equal(v1alpha1.AgentMemorySession))
-	w.Expect(task.Status.Attempts[1].MemoryMessage).To(gomega.Equal("its session of checkpoint 1"))
-}
-
-func TestTheConversationIsTakenBackToBeforeAnyCheckpoint(t *testing.T) {
-	w := newWorld(t)
-	p := w.running("work")
-	w.say("work", 20)
-	w.checkpointAt("work", 12)
-	w.change("work", rewindTo("back", v1alpha1.RewindConversation, v1alpha1.RewindTarget{Message: ptr.To[int64](3)}))
-	w.until("work", v1alpha1.ReasonRewinding)
-	w.untilStopped(p)
-	p = w.pod("work", 2)
-	w.Expect(*w.operation(p)).To(gomega.Equal(daemonapi.Operation{
-		Kind: daemonapi.OperationRewind, ID: "back", OnDrift: "Fail", Position: 3,
-		Scope: "Conversation", Preserve: "Branch", Branch: "clew/before-back",
-	}))
-	w.Expect(w.kubelet.Prepared(w.ctx, p, 0, daemonapi.PrepareResult{
-		Operation: "back", FromCheckpoint: 2, ToPosition: 3, Memory: daemonapi.MemoryRendered,
-	})).To(gomega.Succeed())
-	w.Expect(w.kubelet.AgentRuns(w.ctx, p)).To(gomega.Succeed())
-	r := w.until("work", v1alpha1.ReasonRunning).Status.Rewind
-	w.Expect(r.State).To(gomega.Equal(v1alpha1.OperationCompleted))
-	w.Expect(r.ToCheckpoint).To(gomega.BeZero())
-	w.Expect(r.ToPosition).To(gomega.BeEquivalentTo(3))
-	w.Expect(r.Message).To(gomega.ContainSubstring("the conversation was taken back to message 3"))
-	w.Expect(r.Message).To(gomega.ContainSubstring("the agent's own session is from after that moment"))
-}
-
-func TestARewindToAPlaceThatIsNotThereIsRefused(t *testing.T) {
-	w := newWorld(t)
-	w.running("work")
-	w.say("work", 20)
-	w.checkpointAt("work", 6)
-	for id, c := range map[string]struct {
-		to     v1alpha1.RewindTarget
-		reason string
-	}{
-		"beyond": {v1alpha1.RewindTarget{Message: ptr.To[int64](21)}, v1alpha1.ReasonPositionNotFound},
-		"back":   {v1alpha1.RewindTarget{MessagesBack: ptr.To[int32](20)}, v1alpha1.ReasonPositionNotFound},
-		"early":  {v1alpha1.RewindTarget{Message: ptr.To[int64](5)}, v1alpha1.ReasonInvalidState},
-	} {
-		w.change("work", rewindTo(id, v1alpha1.RewindBoth, c.to))
-		w.Eventually(func() string {
-			return w.rewind("work").ID + " " + string(w.rewind("work").State) + " " + w.rewind("work").Reason
-		}).
-			Should(gomega.Equal(id + " Refused " + c.reason))
-	}
-	w.until("work", v1alpha1.ReasonRunning)
-	w.Expect(w.task("work").Status.Attempts).To(gomega.HaveLen(1))
-}
-
-func TestARewindWaitsUntilItIsKnownWhereItGoes(t *testing.T) {
-	w := newWorld(t)
-	p := w.running("work")
-	w.say("work", 20)
-	w.checkpointAt("work", 6)
-	w.checkpoint("work-1")
-	w.store.SetDown(true)
-	w.change("work", rewindTo("back", v1alpha1.RewindBoth, v1alpha1.RewindTarget{MessagesBack: ptr.To[int32](5)}))
-	w.Eventually(func() string { return string(w.rewind("work").State) + " " + w.rewind("work").Reason }).
-		Should(gomega.Equal("Pending " + v1alpha1.ReasonHistoryUnavailable))
-	w.until("work", v1alpha1.ReasonRunning)
-	w.store.SetDown(false)
-	w.until("work", v1alpha1.ReasonRewinding)
-	w.Expect(w.rewind("work").ToCheckpoint).To(gomega.BeEquivalentTo(1))
-	w.untilStopped(p)
-	w.Expect(w.operation(w.pod("work", 2))).To(gomega.HaveField("CheckpointPosition", gomega.BeEquivalentTo(6)))
-}
-
-func TestADamagedCheckpointThatAMessageLedToIsMarked(t *testing.T) {
-	w := newWorld(t)
-	w.say(w.apply("work").Name, 20)
-	p := w.pod("work", 1)
-	w.start(p)
-	w.complete("work", p)
-	c := w.checkpoint("work-1")
-	w.change("work", rewindTo("back", v1alpha1.RewindBoth, v1alpha1.RewindTarget{Message: ptr.To[int64](9)}))
-	w.Expect(w.kubelet.Prepared(w.ctx, w.pod("work", 2), 1, daemonapi.PrepareResult{
-		Reason: v1alpha1.ReasonCheckpointCorrupted, Permanent: true, Message: "an object of checkpoint 1 is damaged",
-	})).To(gomega.Succeed())
-	w.untilCondition(c, func() []metav1.Condition { return c.Status.Conditions }, v1alpha1.CheckpointIntact, v1alpha1.ReasonCorrupted)
-}
-
-func TestACheckpointTellsOfToolSessionAndConversation(t *testing.T) {
-	w := newWorld(t)
-	w.running("work")
-	w.store.AddCheckpoint(w.id("work"), history.Checkpoint{
-		Attempt: 1, Trigger: string(v1alpha1.TriggerBeforeRiskyTool), Time: time.Now(), Durable: true,
-		Position: history.Position{Branch: "main", Position: 9, ToolCalls: 4}, Digest: strings.Repeat("ab", 32),
-		Totals:    history.Totals{Messages: 9, InputTokens: 100, OutputTokens: 20, CostMicroUSD: 3},
-		RiskyTool: &history.RiskyTool{Name: "Bash", CallID: strings.Repeat("x", 1000), Before: true},
-		Session:   &history.AgentSession{Agent: "ClaudeCode", ID: "s-1", Version: "2.1\x00"},
-	})
-	c := w.checkpoint("work-1")
-	w.Expect(c.Status.Trigger).To(gomega.Equal(v1alpha1.TriggerBeforeRiskyTool))
-	w.Expect(c.Status.RiskyTool.Name).To(gomega.Equal("Bash"))
-	w.Expect(c.Status.RiskyTool.Guarantee).To(gomega.Equal(v1alpha1.RiskyToolBefore))
-	w.Expect(c.Status.RiskyTool.CallID).To(gomega.HaveLen(255 + len("…")))
-	w.Expect(*c.Status.Session).To(gomega.Equal(v1alpha1.AgentSession{Agent: "ClaudeCode", ID: "s-1", Version: `2.1\x00`}))
-	w.Expect(*c.Status.Conversation).To(gomega.Equal(v1alpha1.CheckpointConversation{
-		ConversationPosition: v1alpha1.ConversationPosition{Branch: "main", Position: 9, ToolCalls: 4},
-		MessageCount:         9, InputTokens: 100, OutputTokens: 20, CostMicroUSD: 3, Digest: strings.Repeat("ab", 32),
-	}))
-}
-
 // automatic are the objects of automatic snapshots, by their names.
 func (w *world) automatic() []string {
 	w.Helper()
 	list := &v1alpha1.ConversationSnapshotList{}
-	w.Expect(w.client.List(w.ctx, list, client.InNamespace(w.namespace), client.HasLabels{v1alpha1.LabelSnapshot})).To(gomega.Succeed())
+	w.Expect(w.client.List(w.ctx, list, client.InNamespace(w.namespace), client.HasLabels{v1alpha1.LabelSnapshot})).To(Succeed())
 	var names []string
 	for _, s := range list.Items {
 		names = append(names, s.Name)
@@ -196,91 +64,235 @@ func (w *world) note(name string, position int64) history.Snapshot {
 	})
 }
 
-func TestAutomaticSnapshotsHaveObjects(t *testing.T) {
-	w := newWorld(t)
-	p := w.running("work")
-	w.say("work", 100)
-	w.note("work", 50)
-	w.note("work", 100)
-	w.Expect(w.automatic()).To(gomega.BeEmpty(), "they are made with the next write of the task's status")
-	w.checkpointAt("work", 100)
-	s := &v1alpha1.ConversationSnapshot{}
-	for _, name := range []string{"work-snapshot-1", "work-snapshot-2"} {
-		s = &v1alpha1.ConversationSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
-		w.Eventually(func() error { return w.client.Get(w.ctx, client.ObjectKeyFromObject(s), s) }).Should(gomega.Succeed())
-		w.untilCondition(s, func() []metav1.Condition { return s.Status.Conditions }, v1alpha1.SnapshotReady, v1alpha1.ReasonResolved)
-	}
-	w.Expect(s.OwnerReferences[0].UID).To(gomega.Equal(w.task("work").UID))
-	w.Expect(*s.Spec.Position).To(gomega.BeEquivalentTo(100))
-	w.Expect(s.Status.Trigger).To(gomega.Equal(v1alpha1.SnapshotAutomatic))
-	w.Expect(s.Status.InputTokens).To(gomega.BeEquivalentTo(1000))
-	w.Expect(s.Status.Digest).To(gomega.Equal("digest-0-100"))
-	w.Expect(meta.IsStatusConditionTrue(s.Status.Conditions, v1alpha1.SnapshotIntact)).To(gomega.BeTrue())
+var _ = Describe("a rewind of the conversation", func() {
+	It("takes a running task back to a message", func() {
+		w := newWorld()
+		p := w.running("work")
+		w.say("work", 20)
+		w.checkpointAt("work", 6)
+		w.checkpointAt("work", 12)
+		w.store.SetBoundary(w.id("work"), 11, 10)
+		w.change("work", rewindTo("back", v1alpha1.RewindConversation, v1alpha1.RewindTarget{Message: ptr.To[int64](11)}))
+		w.until("work", v1alpha1.ReasonRewinding)
+		r := w.rewind("work")
+		w.Expect(r.ToCheckpoint).To(BeEquivalentTo(1))
+		w.Expect(r.ToPosition).To(BeEquivalentTo(10))
+		w.Expect(r.Message).To(ContainSubstring("message 10 ends the last whole turn at or before message 11"))
+		w.untilStopped(p)
 
-	// One that a person deleted does not come back, also not with a new manager.
-	w.Expect(w.client.Delete(w.ctx, s)).To(gomega.Succeed())
-	w.restartManager()
-	for position := int64(150); position <= 1300; position += 50 {
-		w.note("work", position)
-	}
-	w.say("work", 1300)
-	w.complete("work", p)
-	w.Eventually(w.automatic).Should(gomega.HaveLen(20))
-	names := w.automatic()
-	w.Expect(names).To(gomega.ContainElements("work-snapshot-7", "work-snapshot-26"))
-	w.Expect(slices.Contains(names, "work-snapshot-6")).To(gomega.BeFalse())
-	w.Expect(w.task("work").Status.SnapshotCount).To(gomega.BeEquivalentTo(26))
+		p = w.pod("work", 2)
+		w.Expect(*w.operation(p)).To(Equal(daemonapi.Operation{
+			Kind: daemonapi.OperationRewind, ID: "back", OnDrift: "Fail", Checkpoint: 1, Commit: r.ToCommit, CheckpointPosition: 6, Position: 10,
+			Scope: "Conversation", Preserve: "Branch", Branch: "clew/before-back",
+		}))
+		w.Expect(w.kubelet.Prepared(w.ctx, p, 0, daemonapi.PrepareResult{
+			Operation: "back", FromCheckpoint: 3, ToCheckpoint: 1, ToPosition: 10,
+			Memory: daemonapi.MemorySession, MemoryMessage: "its session of checkpoint 1",
+		})).To(Succeed())
+		w.Expect(w.kubelet.AgentRuns(w.ctx, p)).To(Succeed())
+		task := w.until("work", v1alpha1.ReasonRunning)
+		w.Expect(task.Status.Rewind.State).To(Equal(v1alpha1.OperationCompleted))
+		w.Expect(task.Status.Rewind.Message).To(ContainSubstring("the conversation was taken back to message 10"))
+		w.Expect(task.Status.Attempts[1].Memory).To(Equal(v1alpha1.AgentMemorySession))
+		w.Expect(task.Status.Attempts[1].MemoryMessage).To(Equal("its session of checkpoint 1"))
+	})
 
-	writes := func() map[string]int {
-		count := map[string]int{}
-		for _, request := range w.requests.list() {
-			if i := strings.Index(request, "/conversationsnapshots"); i >= 0 {
-				count[strings.Fields(request)[0]]++
-			}
+	It("reaches back to before any checkpoint", func() {
+		w := newWorld()
+		p := w.running("work")
+		w.say("work", 20)
+		w.checkpointAt("work", 12)
+		w.change("work", rewindTo("back", v1alpha1.RewindConversation, v1alpha1.RewindTarget{Message: ptr.To[int64](3)}))
+		w.until("work", v1alpha1.ReasonRewinding)
+		w.untilStopped(p)
+		p = w.pod("work", 2)
+		w.Expect(*w.operation(p)).To(Equal(daemonapi.Operation{
+			Kind: daemonapi.OperationRewind, ID: "back", OnDrift: "Fail", Position: 3,
+			Scope: "Conversation", Preserve: "Branch", Branch: "clew/before-back",
+		}))
+		w.Expect(w.kubelet.Prepared(w.ctx, p, 0, daemonapi.PrepareResult{
+			Operation: "back", FromCheckpoint: 2, ToPosition: 3, Memory: daemonapi.MemoryRendered,
+		})).To(Succeed())
+		w.Expect(w.kubelet.AgentRuns(w.ctx, p)).To(Succeed())
+		r := w.until("work", v1alpha1.ReasonRunning).Status.Rewind
+		w.Expect(r.State).To(Equal(v1alpha1.OperationCompleted))
+		w.Expect(r.ToCheckpoint).To(BeZero())
+		w.Expect(r.ToPosition).To(BeEquivalentTo(3))
+		w.Expect(r.Message).To(ContainSubstring("the conversation was taken back to message 3"))
+		w.Expect(r.Message).To(ContainSubstring("the agent's own session is from after that moment"))
+	})
+
+	It("is refused if there is no such place", func() {
+		w := newWorld()
+		w.running("work")
+		w.say("work", 20)
+		w.checkpointAt("work", 6)
+		for id, c := range map[string]struct {
+			to     v1alpha1.RewindTarget
+			reason string
+		}{
+			"beyond": {v1alpha1.RewindTarget{Message: ptr.To[int64](21)}, v1alpha1.ReasonPositionNotFound},
+			"back":   {v1alpha1.RewindTarget{MessagesBack: ptr.To[int32](20)}, v1alpha1.ReasonPositionNotFound},
+			"early":  {v1alpha1.RewindTarget{Message: ptr.To[int64](5)}, v1alpha1.ReasonInvalidState},
+		} {
+			w.change("work", rewindTo(id, v1alpha1.RewindBoth, c.to))
+			w.Eventually(func() string {
+				return w.rewind("work").ID + " " + string(w.rewind("work").State) + " " + w.rewind("work").Reason
+			}).
+				Should(Equal(id + " Refused " + c.reason))
 		}
-		return count
-	}
-	// 2 and 20 were made, each has one status, and the one of the first two that
-	// was left has gone.
-	w.Eventually(writes).Should(gomega.Equal(map[string]int{http.MethodPost: 22, http.MethodPut: 22, http.MethodDelete: 1}))
-}
+		w.until("work", v1alpha1.ReasonRunning)
+		w.Expect(w.task("work").Status.Attempts).To(HaveLen(1))
+	})
 
-func TestAutomaticSnapshotsThatAreNotWanted(t *testing.T) {
-	w := newWorld(t)
-	p := w.running("work", func(t *v1alpha1.Task) { t.Spec.Conversation.SnapshotEveryMessages = ptr.To[int32](0) })
-	w.say("work", 100)
-	w.note("work", 50)
-	w.complete("work", p)
-	w.untilRecorded("work")
-	w.Expect(w.automatic()).To(gomega.BeEmpty())
-}
+	It("waits until the history says where it leads", func() {
+		w := newWorld()
+		p := w.running("work")
+		w.say("work", 20)
+		w.checkpointAt("work", 6)
+		w.checkpoint("work-1")
+		w.store.SetDown(true)
+		w.change("work", rewindTo("back", v1alpha1.RewindBoth, v1alpha1.RewindTarget{MessagesBack: ptr.To[int32](5)}))
+		w.Eventually(func() string { return string(w.rewind("work").State) + " " + w.rewind("work").Reason }).
+			Should(Equal("Pending " + v1alpha1.ReasonHistoryUnavailable))
+		w.until("work", v1alpha1.ReasonRunning)
+		w.store.SetDown(false)
+		w.until("work", v1alpha1.ReasonRewinding)
+		w.Expect(w.rewind("work").ToCheckpoint).To(BeEquivalentTo(1))
+		w.untilStopped(p)
+		w.Expect(w.operation(w.pod("work", 2))).To(HaveField("CheckpointPosition", BeEquivalentTo(6)))
+	})
 
-func TestSnapshotsAreVerified(t *testing.T) {
-	w := newWorld(t)
-	w.stop()
-	w.verifyEvery = 200 * time.Millisecond
-	w.startManager()
-	w.complete("work", w.running("work"))
-	w.say("work", 30)
-	s := &v1alpha1.ConversationSnapshot{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: v1alpha1.ConversationSnapshotSpec{
-		TaskRef: v1alpha1.NameReference{Name: "work"}, Position: ptr.To[int64](25),
-	}}
-	w.create(s)
-	intact := func(reason string) {
-		w.Helper()
-		w.untilCondition(s, func() []metav1.Condition { return s.Status.Conditions }, v1alpha1.SnapshotIntact, reason)
-	}
-	intact(v1alpha1.ReasonVerified)
-	w.Expect(s.Status.Trigger).To(gomega.Equal(v1alpha1.SnapshotManual))
-	w.store.SetCorrupted(w.id("work"), "message 7 is missing")
-	intact(v1alpha1.ReasonCorrupted)
-	w.Expect(meta.FindStatusCondition(s.Status.Conditions, v1alpha1.SnapshotIntact).Message).To(gomega.ContainSubstring("message 7 is missing"))
-	w.Expect(meta.IsStatusConditionTrue(s.Status.Conditions, v1alpha1.SnapshotReady)).To(gomega.BeTrue(), "what it names is known all the same")
-	w.store.SetCorrupted(w.id("work"), "")
-	intact(v1alpha1.ReasonVerified)
+	It("marks the damaged checkpoint that a message led to", func() {
+		w := newWorld()
+		w.say(w.apply("work").Name, 20)
+		p := w.pod("work", 1)
+		w.start(p)
+		w.complete("work", p)
+		c := w.checkpoint("work-1")
+		w.change("work", rewindTo("back", v1alpha1.RewindBoth, v1alpha1.RewindTarget{Message: ptr.To[int64](9)}))
+		w.Expect(w.kubelet.Prepared(w.ctx, w.pod("work", 2), 1, daemonapi.PrepareResult{
+			Reason: v1alpha1.ReasonCheckpointCorrupted, Permanent: true, Message: "an object of checkpoint 1 is damaged",
+		})).To(Succeed())
+		w.Eventually(w.objects.Object(c)).Should(HaveReason(v1alpha1.CheckpointIntact, v1alpha1.ReasonCorrupted))
+	})
+})
 
-	late := s.DeepCopy()
-	late.ObjectMeta, late.Spec.Position = metav1.ObjectMeta{Name: "late"}, ptr.To[int64](99)
-	w.create(late)
-	w.untilCondition(late, func() []metav1.Condition { return late.Status.Conditions }, v1alpha1.SnapshotReady, v1alpha1.ReasonPositionNotFound)
-}
+var _ = Describe("a Checkpoint object", func() {
+	It("shows the tool, the session and the place in the conversation", func() {
+		w := newWorld()
+		w.running("work")
+		w.store.AddCheckpoint(w.id("work"), history.Checkpoint{
+			Attempt: 1, Trigger: string(v1alpha1.TriggerBeforeRiskyTool), Time: time.Now(), Durable: true,
+			Position: history.Position{Branch: "main", Position: 9, ToolCalls: 4}, Digest: strings.Repeat("ab", 32),
+			Totals:    history.Totals{Messages: 9, InputTokens: 100, OutputTokens: 20, CostMicroUSD: 3},
+			RiskyTool: &history.RiskyTool{Name: "Bash", CallID: strings.Repeat("x", 1000), Before: true},
+			Session:   &history.AgentSession{Agent: "ClaudeCode", ID: "s-1", Version: "2.1\x00"},
+		})
+		c := w.checkpoint("work-1")
+		w.Expect(c.Status.Trigger).To(Equal(v1alpha1.TriggerBeforeRiskyTool))
+		w.Expect(c.Status.RiskyTool.Name).To(Equal("Bash"))
+		w.Expect(c.Status.RiskyTool.Guarantee).To(Equal(v1alpha1.RiskyToolBefore))
+		w.Expect(c.Status.RiskyTool.CallID).To(HaveLen(255 + len("…")))
+		w.Expect(*c.Status.Session).To(Equal(v1alpha1.AgentSession{Agent: "ClaudeCode", ID: "s-1", Version: `2.1\x00`}))
+		w.Expect(*c.Status.Conversation).To(Equal(v1alpha1.CheckpointConversation{
+			ConversationPosition: v1alpha1.ConversationPosition{Branch: "main", Position: 9, ToolCalls: 4},
+			MessageCount:         9, InputTokens: 100, OutputTokens: 20, CostMicroUSD: 3, Digest: strings.Repeat("ab", 32),
+		}))
+	})
+})
+
+var _ = Describe("a ConversationSnapshot", func() {
+	When("the task's policy takes snapshots", func() {
+		It("gets an object for each", func() {
+			w := newWorld()
+			p := w.running("work")
+			w.say("work", 100)
+			w.note("work", 50)
+			w.note("work", 100)
+			w.Expect(w.automatic()).To(BeEmpty(), "they are made with the next write of the task's status")
+			w.checkpointAt("work", 100)
+			s := &v1alpha1.ConversationSnapshot{}
+			for _, name := range []string{"work-snapshot-1", "work-snapshot-2"} {
+				s = &v1alpha1.ConversationSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
+				w.Eventually(func() error { return w.client.Get(w.ctx, client.ObjectKeyFromObject(s), s) }).Should(Succeed())
+				w.Eventually(w.objects.Object(s)).Should(HaveReason(v1alpha1.SnapshotReady, v1alpha1.ReasonResolved))
+			}
+			w.Expect(s.OwnerReferences[0].UID).To(Equal(w.task("work").UID))
+			w.Expect(*s.Spec.Position).To(BeEquivalentTo(100))
+			w.Expect(s.Status.Trigger).To(Equal(v1alpha1.SnapshotAutomatic))
+			w.Expect(s.Status.InputTokens).To(BeEquivalentTo(1000))
+			w.Expect(s.Status.Digest).To(Equal("digest-0-100"))
+			w.Expect(meta.IsStatusConditionTrue(s.Status.Conditions, v1alpha1.SnapshotIntact)).To(BeTrue())
+
+			// One that a person deleted does not come back, also not with a new manager.
+			w.Expect(w.client.Delete(w.ctx, s)).To(Succeed())
+			w.restartManager()
+			for position := int64(150); position <= 1300; position += 50 {
+				w.note("work", position)
+			}
+			w.say("work", 1300)
+			w.complete("work", p)
+			w.Eventually(w.automatic).Should(HaveLen(20))
+			names := w.automatic()
+			w.Expect(names).To(ContainElements("work-snapshot-7", "work-snapshot-26"))
+			w.Expect(slices.Contains(names, "work-snapshot-6")).To(BeFalse())
+			w.Expect(w.task("work").Status.SnapshotCount).To(BeEquivalentTo(26))
+
+			writes := func() map[string]int {
+				count := map[string]int{}
+				for _, request := range w.requests.list() {
+					if i := strings.Index(request, "/conversationsnapshots"); i >= 0 {
+						count[strings.Fields(request)[0]]++
+					}
+				}
+				return count
+			}
+			// 2 and 20 were made, each has one status, and the one of the first two that
+			// was left has gone.
+			w.Eventually(writes).Should(Equal(map[string]int{http.MethodPost: 22, http.MethodPut: 22, http.MethodDelete: 1}))
+		})
+	})
+
+	When("the task's policy takes none", func() {
+		It("gets no object", func() {
+			w := newWorld()
+			p := w.running("work", func(t *v1alpha1.Task) { t.Spec.Conversation.SnapshotEveryMessages = ptr.To[int32](0) })
+			w.say("work", 100)
+			w.note("work", 50)
+			w.complete("work", p)
+			w.untilRecorded("work")
+			w.Expect(w.automatic()).To(BeEmpty())
+		})
+	})
+
+	It("is verified against the history, again and again", func() {
+		w := newWorld()
+		w.stop()
+		w.verifyEvery = 200 * time.Millisecond
+		w.startManager()
+		w.complete("work", w.running("work"))
+		w.say("work", 30)
+		s := &v1alpha1.ConversationSnapshot{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: v1alpha1.ConversationSnapshotSpec{
+			TaskRef: v1alpha1.NameReference{Name: "work"}, Position: ptr.To[int64](25),
+		}}
+		w.create(s)
+		intact := func(reason string) {
+			w.Helper()
+			w.Eventually(w.objects.Object(s)).Should(HaveReason(v1alpha1.SnapshotIntact, reason))
+		}
+		intact(v1alpha1.ReasonVerified)
+		w.Expect(s.Status.Trigger).To(Equal(v1alpha1.SnapshotManual))
+		w.store.SetCorrupted(w.id("work"), "message 7 is missing")
+		intact(v1alpha1.ReasonCorrupted)
+		w.Expect(meta.FindStatusCondition(s.Status.Conditions, v1alpha1.SnapshotIntact).Message).To(ContainSubstring("message 7 is missing"))
+		w.Expect(meta.IsStatusConditionTrue(s.Status.Conditions, v1alpha1.SnapshotReady)).To(BeTrue(), "what it names is known all the same")
+		w.store.SetCorrupted(w.id("work"), "")
+		intact(v1alpha1.ReasonVerified)
+
+		late := s.DeepCopy()
+		late.ObjectMeta, late.Spec.Position = metav1.ObjectMeta{Name: "late"}, ptr.To[int64](99)
+		w.create(late)
+		w.Eventually(w.objects.Object(late)).Should(HaveReason(v1alpha1.SnapshotReady, v1alpha1.ReasonPositionNotFound))
+	})
+})

@@ -2,16 +2,18 @@ package controller_test
 
 import (
 	"strings"
-	"testing"
 	"time"
 
-	"github.com/onsi/gomega"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/history"
+	. "github.com/clew-dev/clew/internal/testing/matchers"
 )
 
 // secret is a task of another namespace, with a checkpoint and a snapshot.
@@ -37,45 +39,47 @@ func (w *world) as(uid, name, label string) metav1.ObjectMeta {
 	}
 }
 
-func TestObjectsMadeByHandDoNotShowAnotherNamespacesTask(t *testing.T) {
-	w := newWorld(t)
-	secret := w.secret()
-	w.running("work")
-	for _, task := range []string{"work", "nothing"} {
+var _ = Describe("an object that names another namespace's task", func() {
+	It("shows nothing of it when it is made by hand", func() {
+		w := newWorld()
+		secret := w.secret()
+		w.running("work")
+		for _, task := range []string{"work", "nothing"} {
+			forged := &v1alpha1.Checkpoint{
+				ObjectMeta: w.as(secret.UID, "forged-"+task, v1alpha1.LabelCheckpoint),
+				Spec:       v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: task}},
+			}
+			w.Expect(w.client.Create(w.ctx, forged)).To(Succeed())
+			w.Eventually(w.objects.Object(forged)).Should(HaveReason(v1alpha1.CheckpointReady, v1alpha1.ReasonTaskNotFound))
+			w.Expect(forged.Status.Commit).To(BeEmpty())
+			w.Expect(forged.Status.Git).To(BeNil())
+
+			snapshot := &v1alpha1.ConversationSnapshot{
+				ObjectMeta: w.as(secret.UID, "forged-"+task, v1alpha1.LabelSnapshot),
+				Spec:       v1alpha1.ConversationSnapshotSpec{TaskRef: v1alpha1.NameReference{Name: task}},
+			}
+			w.Expect(w.client.Create(w.ctx, snapshot)).To(Succeed())
+			w.Eventually(w.objects.Object(snapshot)).Should(HaveReason(v1alpha1.SnapshotReady, v1alpha1.ReasonTaskNotFound))
+			w.Expect(snapshot.Status.Digest).To(BeEmpty())
+		}
+	})
+
+	It("is not filled when its status names it", func() {
+		w := newWorld()
+		secret := w.secret()
+		w.stop()
 		forged := &v1alpha1.Checkpoint{
-			ObjectMeta: w.as(secret.UID, "forged-"+task, v1alpha1.LabelCheckpoint),
-			Spec:       v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: task}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "forged"},
+			Spec:       v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: "work"}},
 		}
-		w.Expect(w.client.Create(w.ctx, forged)).To(gomega.Succeed())
-		w.untilCondition(forged, func() []metav1.Condition { return forged.Status.Conditions }, v1alpha1.CheckpointReady, v1alpha1.ReasonTaskNotFound)
-		w.Expect(forged.Status.Commit).To(gomega.BeEmpty())
-		w.Expect(forged.Status.Git).To(gomega.BeNil())
-
-		snapshot := &v1alpha1.ConversationSnapshot{
-			ObjectMeta: w.as(secret.UID, "forged-"+task, v1alpha1.LabelSnapshot),
-			Spec:       v1alpha1.ConversationSnapshotSpec{TaskRef: v1alpha1.NameReference{Name: task}},
-		}
-		w.Expect(w.client.Create(w.ctx, snapshot)).To(gomega.Succeed())
-		w.untilCondition(snapshot, func() []metav1.Condition { return snapshot.Status.Conditions }, v1alpha1.SnapshotReady, v1alpha1.ReasonTaskNotFound)
-		w.Expect(snapshot.Status.Digest).To(gomega.BeEmpty())
-	}
-}
-
-func TestAStatusThatNamesAnotherNamespacesTaskIsNotFilled(t *testing.T) {
-	w := newWorld(t)
-	secret := w.secret()
-	w.stop()
-	forged := &v1alpha1.Checkpoint{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "forged"},
-		Spec:       v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: "work"}},
-	}
-	w.Expect(w.client.Create(w.ctx, forged)).To(gomega.Succeed())
-	forged.Status.TaskUID, forged.Status.Number = secret.UID, 1
-	w.Expect(w.client.Status().Update(w.ctx, forged)).To(gomega.Succeed())
-	w.startManager()
-	w.running("work")
-	w.checkpointAt("work", 1)
-	w.checkpoint("work-1")
-	w.Expect(w.client.Get(w.ctx, types.NamespacedName{Namespace: w.namespace, Name: "forged"}, forged)).To(gomega.Succeed())
-	w.Expect(forged.Status.Commit).To(gomega.BeEmpty())
-}
+		w.Expect(w.client.Create(w.ctx, forged)).To(Succeed())
+		forged.Status.TaskUID, forged.Status.Number = secret.UID, 1
+		w.Expect(w.client.Status().Update(w.ctx, forged)).To(Succeed())
+		w.startManager()
+		w.running("work")
+		w.checkpointAt("work", 1)
+		w.checkpoint("work-1")
+		w.Expect(w.client.Get(w.ctx, types.NamespacedName{Namespace: w.namespace, Name: "forged"}, forged)).To(Succeed())
+		w.Expect(forged.Status.Commit).To(BeEmpty())
+	})
+})

@@ -1,9 +1,9 @@
 package controller_test
 
 import (
-	"testing"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 
-	"github.com/onsi/gomega"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/testing/builders"
+	. "github.com/clew-dev/clew/internal/testing/matchers"
 )
 
 // actAs has what the test does from here on done by that user.
@@ -19,7 +20,7 @@ func (w *world) actAs(user string) {
 	config := rest.CopyConfig(server.Config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:masters"}}
 	c, err := client.New(config, client.Options{Scheme: server.Scheme})
-	w.Expect(err).NotTo(gomega.HaveOccurred())
+	w.Expect(err).NotTo(HaveOccurred())
 	w.client = c
 }
 
@@ -33,66 +34,68 @@ func (w *world) actors(name string) map[string]string {
 	return actors
 }
 
-func TestHistoryAndEventsNameWhoAsked(t *testing.T) {
-	w := newWorld(t)
-	w.actAs("ann")
-	p := w.running("work")
-	w.checkpointAt("work", 1)
-
-	w.actAs("ben")
-	asked := &v1alpha1.Checkpoint{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "asked"},
-		Spec:       v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: "work"}, Message: "Before lunch"},
-	}
-	w.Expect(w.client.Create(w.ctx, asked)).To(gomega.Succeed())
-	w.change("work", builders.Suspended)
-	w.untilStopped(p)
-	w.record("work", v1alpha1.TriggerSuspend, 1)
-	w.until("work", v1alpha1.ReasonSuspended)
-	w.untilCondition(asked, func() []metav1.Condition { return asked.Status.Conditions }, v1alpha1.CheckpointReady, v1alpha1.ReasonTaskStopped)
-	w.Expect(asked.Status.RequestedBy).To(gomega.Equal("ben"))
-
-	w.actAs("system:serviceaccount:ci:robot")
-	w.change("work", builders.Rewind("r1", "work-1"), builders.Running)
-	w.Eventually(func() string {
-		if rewind := w.task("work").Status.Rewind; rewind != nil {
-			return rewind.RequestedBy
-		}
-		return ""
-	}).Should(gomega.Equal("system:serviceaccount:ci:robot"))
-
-	w.actAs("carol")
-	fork := &v1alpha1.Fork{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "fork"},
-		Spec: v1alpha1.ForkSpec{
-			SourceRef: v1alpha1.NameReference{Name: "work"}, CheckpointRef: &v1alpha1.NameReference{Name: "work-1"},
-			Variants: []v1alpha1.ForkVariant{{Name: "other"}},
-		},
-	}
-	w.Expect(w.client.Create(w.ctx, fork)).To(gomega.Succeed())
-	w.pod("other", 1)
-
-	w.Eventually(func() map[string]string { return w.actors("work") }).Should(gomega.And(
-		gomega.HaveKeyWithValue(v1alpha1.EventTaskStarted, "clew"),
-		gomega.HaveKeyWithValue(v1alpha1.EventTaskSuspended, "ben"),
-		gomega.HaveKeyWithValue(v1alpha1.EventCheckpointRequested, "ben"),
-	))
-	w.Eventually(func() map[string]string { return w.actors("other") }).Should(gomega.HaveKeyWithValue(v1alpha1.EventTaskForked, "carol"))
-	w.Eventually(w.notes).Should(gomega.And(
-		gomega.ContainElement(gomega.ContainSubstring("the task is suspended; its work is kept, asked for by ben")),
-		gomega.ContainElement(gomega.ContainSubstring("files changed, asked for by ben")),
-		gomega.ContainElement(gomega.ContainSubstring("of task work, asked for by carol")),
-	))
-}
-
 // notes are those of the namespace's Events.
 func (w *world) notes() []string {
 	w.Helper()
 	list := &eventsv1.EventList{}
-	w.Expect(w.client.List(w.ctx, list, client.InNamespace(w.namespace))).To(gomega.Succeed())
+	w.Expect(w.client.List(w.ctx, list, client.InNamespace(w.namespace))).To(Succeed())
 	var notes []string
 	for _, e := range list.Items {
 		notes = append(notes, e.Note)
 	}
 	return notes
 }
+
+var _ = Describe("history and Events", func() {
+	It("name who asked", func() {
+		w := newWorld()
+		w.actAs("ann")
+		p := w.running("work")
+		w.checkpointAt("work", 1)
+
+		w.actAs("ben")
+		asked := &v1alpha1.Checkpoint{
+			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "asked"},
+			Spec:       v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: "work"}, Message: "Before lunch"},
+		}
+		w.Expect(w.client.Create(w.ctx, asked)).To(Succeed())
+		w.change("work", builders.Suspended)
+		w.untilStopped(p)
+		w.record("work", v1alpha1.TriggerSuspend, 1)
+		w.until("work", v1alpha1.ReasonSuspended)
+		w.Eventually(w.objects.Object(asked)).Should(HaveReason(v1alpha1.CheckpointReady, v1alpha1.ReasonTaskStopped))
+		w.Expect(asked.Status.RequestedBy).To(Equal("ben"))
+
+		w.actAs("system:serviceaccount:ci:robot")
+		w.change("work", builders.Rewind("r1", "work-1"), builders.Running)
+		w.Eventually(func() string {
+			if rewind := w.task("work").Status.Rewind; rewind != nil {
+				return rewind.RequestedBy
+			}
+			return ""
+		}).Should(Equal("system:serviceaccount:ci:robot"))
+
+		w.actAs("carol")
+		fork := &v1alpha1.Fork{
+			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "fork"},
+			Spec: v1alpha1.ForkSpec{
+				SourceRef: v1alpha1.NameReference{Name: "work"}, CheckpointRef: &v1alpha1.NameReference{Name: "work-1"},
+				Variants: []v1alpha1.ForkVariant{{Name: "other"}},
+			},
+		}
+		w.Expect(w.client.Create(w.ctx, fork)).To(Succeed())
+		w.pod("other", 1)
+
+		w.Eventually(func() map[string]string { return w.actors("work") }).Should(And(
+			HaveKeyWithValue(v1alpha1.EventTaskStarted, "clew"),
+			HaveKeyWithValue(v1alpha1.EventTaskSuspended, "ben"),
+			HaveKeyWithValue(v1alpha1.EventCheckpointRequested, "ben"),
+		))
+		w.Eventually(func() map[string]string { return w.actors("other") }).Should(HaveKeyWithValue(v1alpha1.EventTaskForked, "carol"))
+		w.Eventually(w.notes).Should(And(
+			ContainElement(ContainSubstring("the task is suspended; its work is kept, asked for by ben")),
+			ContainElement(ContainSubstring("files changed, asked for by ben")),
+			ContainElement(ContainSubstring("of task work, asked for by carol")),
+		))
+	})
+})

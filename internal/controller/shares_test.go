@@ -5,10 +5,11 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
-	"github.com/onsi/gomega"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -22,41 +23,11 @@ func firstWrite(writes []string, prefix, suffix string) int {
 	return slices.IndexFunc(writes, func(w string) bool { return strings.HasPrefix(w, prefix) && strings.HasSuffix(w, suffix) })
 }
 
-func TestATaskDoesNotWaitForThoseOfAnotherNamespace(t *testing.T) {
-	const crowd = 60
-	w := newWorld(t)
-	w.neighbour = w.newNamespace()
-	w.restartManager()
-	// Nothing goes on until all of the crowd is queued, and the neighbour behind it.
-	release := make(chan struct{})
-	w.requests.setSpoil(func(*http.Request) error { <-release; return nil })
-	for n := range crowd {
-		w.apply(fmt.Sprintf("crowd-%d", n))
-	}
-	w.Eventually(w.requests.list).ShouldNot(gomega.BeEmpty())
-	quiet := builders.Task("quiet", builders.InNamespace(w.neighbour))
-	w.Expect(w.client.Create(w.ctx, quiet)).To(gomega.Succeed())
-	close(release)
-
-	status := "PUT /apis/clew.dev/v1alpha1/namespaces/"
-	w.Eventually(func() int { return firstWrite(w.requests.list(), status+w.neighbour, "/quiet/status") }).Should(gomega.BeNumerically(">=", 0))
-	writes := w.requests.list()
-	before := map[string]bool{}
-	for _, path := range writes[:firstWrite(writes, status+w.neighbour, "/quiet/status")] {
-		if strings.HasPrefix(path, status+w.namespace) {
-			before[path] = true
-		}
-	}
-	if len(before) > crowd/4 {
-		t.Errorf("%d of %d tasks of another namespace had their status first", len(before), crowd)
-	}
-}
-
 // objectsOf lists the numbers in the names of the Checkpoints that exist.
 func (w *world) objectsOf(task string) map[string]bool {
 	w.Helper()
 	list := &v1alpha1.CheckpointList{}
-	w.Expect(w.client.List(w.ctx, list, client.InNamespace(w.namespace), client.MatchingLabels{v1alpha1.LabelTask: task})).To(gomega.Succeed())
+	w.Expect(w.client.List(w.ctx, list, client.InNamespace(w.namespace), client.MatchingLabels{v1alpha1.LabelTask: task})).To(Succeed())
 	names := map[string]bool{}
 	for _, c := range list.Items {
 		names[c.Name] = true
@@ -73,53 +44,87 @@ func (w *world) recordMany(name string, n int) {
 	w.store.AddCheckpoints(w.id(name), rows...)
 }
 
-func TestObjectsForThousandsOfCheckpointsAreMadeSomeAtATime(t *testing.T) {
-	w := newWorld(t)
-	w.running("busy")
-	w.recordMany("busy", 4000)
-	w.Eventually(func() int64 {
-		if latest := w.task("busy").Status.LatestCheckpoint; latest != nil {
-			return latest.Number
+var _ = Describe("the share of a namespace", func() {
+	It("keeps a task from waiting for those of another namespace", Serial, func() {
+		t := GinkgoTB()
+		const crowd = 60
+		w := newWorld()
+		w.neighbour = w.newNamespace()
+		w.restartManager()
+		// Nothing goes on until all of the crowd is queued, and the neighbour behind it.
+		release := make(chan struct{})
+		w.requests.setSpoil(func(*http.Request) error { <-release; return nil })
+		for n := range crowd {
+			w.apply(fmt.Sprintf("crowd-%d", n))
 		}
-		return 0
-	}).Should(gomega.BeEquivalentTo(4000))
-	task := w.task("busy")
-	w.Expect(task.Status.CheckpointObjectsThrough).NotTo(gomega.BeNil())
-	w.Expect(task.Status.LatestCheckpoint.Name).To(gomega.Equal("busy-4000"))
-	w.Expect(w.objectsOf("busy")).To(gomega.HaveKey("busy-4000"))
+		w.Eventually(w.requests.list).ShouldNot(BeEmpty())
+		quiet := builders.Task("quiet", builders.InNamespace(w.neighbour))
+		w.Expect(w.client.Create(w.ctx, quiet)).To(Succeed())
+		close(release)
 
-	// Each status write follows on few objects.
-	writes := w.requests.list()
-	made := 0
-	for _, write := range writes[firstWrite(writes, "POST", "/pods"):] {
-		switch {
-		case strings.HasPrefix(write, "POST") && strings.HasSuffix(write, "/checkpoints"):
-			made++
-		case strings.HasPrefix(write, "PUT") && strings.HasSuffix(write, "/tasks/busy/status"):
-			made = 0
+		status := "PUT /apis/clew.dev/v1alpha1/namespaces/"
+		w.Eventually(func() int { return firstWrite(w.requests.list(), status+w.neighbour, "/quiet/status") }).Should(BeNumerically(">=", 0))
+		writes := w.requests.list()
+		before := map[string]bool{}
+		for _, path := range writes[:firstWrite(writes, status+w.neighbour, "/quiet/status")] {
+			if strings.HasPrefix(path, status+w.namespace) {
+				before[path] = true
+			}
 		}
-		if made > 60 {
-			t.Fatalf("%d objects for one task at a time", made)
+		if len(before) > crowd/4 {
+			t.Errorf("%d of %d tasks of another namespace had their status first", len(before), crowd)
 		}
-	}
-	// Another task is looked after meanwhile.
-	w.running("other")
-	if through := w.task("busy").Status.CheckpointObjectsThrough; through == nil {
-		t.Error("4000 objects were made before another task of the namespace ran")
-	}
-}
+	})
 
-func TestAllCheckpointsGetTheirObjects(t *testing.T) {
-	w := newWorld(t)
-	w.SetDefaultEventuallyTimeout(time.Minute)
-	w.running("busy")
-	w.recordMany("busy", 120)
-	w.Eventually(func() bool {
+	It("makes objects for thousands of checkpoints some at a time", Label("slow"), func() {
+		t := GinkgoTB()
+		w := newWorld()
+		w.running("busy")
+		w.recordMany("busy", 4000)
+		w.Eventually(func() int64 {
+			if latest := w.task("busy").Status.LatestCheckpoint; latest != nil {
+				return latest.Number
+			}
+			return 0
+		}).Should(BeEquivalentTo(4000))
 		task := w.task("busy")
-		return task.Status.LatestCheckpoint != nil && task.Status.CheckpointObjectsThrough == nil
-	}).Should(gomega.BeTrue())
-	names := w.objectsOf("busy")
-	for n := range 120 {
-		w.Expect(names).To(gomega.HaveKey(fmt.Sprintf("busy-%d", n+1)))
-	}
-}
+		w.Expect(task.Status.CheckpointObjectsThrough).NotTo(BeNil())
+		w.Expect(task.Status.LatestCheckpoint.Name).To(Equal("busy-4000"))
+		w.Expect(w.objectsOf("busy")).To(HaveKey("busy-4000"))
+
+		// Each status write follows on few objects.
+		writes := w.requests.list()
+		made := 0
+		for _, write := range writes[firstWrite(writes, "POST", "/pods"):] {
+			switch {
+			case strings.HasPrefix(write, "POST") && strings.HasSuffix(write, "/checkpoints"):
+				made++
+			case strings.HasPrefix(write, "PUT") && strings.HasSuffix(write, "/tasks/busy/status"):
+				made = 0
+			}
+			if made > 60 {
+				t.Fatalf("%d objects for one task at a time", made)
+			}
+		}
+		// Another task is looked after meanwhile.
+		w.running("other")
+		if through := w.task("busy").Status.CheckpointObjectsThrough; through == nil {
+			t.Error("4000 objects were made before another task of the namespace ran")
+		}
+	})
+
+	It("makes an object for every checkpoint, however many there are", func() {
+		w := newWorld()
+		w.SetDefaultEventuallyTimeout(time.Minute)
+		w.running("busy")
+		w.recordMany("busy", 120)
+		w.Eventually(func() bool {
+			task := w.task("busy")
+			return task.Status.LatestCheckpoint != nil && task.Status.CheckpointObjectsThrough == nil
+		}).Should(BeTrue())
+		names := w.objectsOf("busy")
+		for n := range 120 {
+			w.Expect(names).To(HaveKey(fmt.Sprintf("busy-%d", n+1)))
+		}
+	})
+})

@@ -9,28 +9,28 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onsi/gomega"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/envtest/komega"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/controller/checkpoint"
 	"github.com/clew-dev/clew/internal/controller/conversationsnapshot"
 	"github.com/clew-dev/clew/internal/controller/fork"
-	"github.com/clew-dev/clew/internal/controller/notify"
+	"github.com/clew-dev/clew/internal/controller/historyhub"
 	"github.com/clew-dev/clew/internal/controller/task"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/history"
@@ -39,36 +39,27 @@ import (
 	"github.com/clew-dev/clew/internal/testing/apiserver"
 	"github.com/clew-dev/clew/internal/testing/builders"
 	"github.com/clew-dev/clew/internal/testing/fakehistory"
+	. "github.com/clew-dev/clew/internal/testing/matchers"
 )
-
-var server *apiserver.Server
 
 // manager is the account that the admission policies know the manager by.
 const manager = "system:serviceaccount:clew-system:clew-manager"
-
-func TestMain(m *testing.M) {
-	log.SetLogger(klog.Background())
-	klog.SetOutput(discard{})
-	klog.LogToStderr(false)
-	apiserver.Main(m, &server)
-}
-
-type discard struct{}
-
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
 // world is a namespace with a manager of its own, a history store, and a
 // kubelet that does what the test says.
 type world struct {
 	testing.TB
-	gomega.Gomega
+	Gomega
 	ctx       context.Context
 	namespace string
+	server    *apiserver.Server
 	store     *fakehistory.Store
 	kubelet   builders.Kubelet
 	client    client.Client
-	requests  *requests
-	stop      func()
+	// objects reads objects anew, for assertions that wait.
+	objects  komega.Komega
+	requests *requests
+	stop     func()
 	// verifyEvery is how often snapshots are verified.
 	verifyEvery time.Duration
 	// pushTime is how long the status of a checkpoint waits for its push.
@@ -79,23 +70,26 @@ type world struct {
 	neighbour string
 }
 
-func newWorld(t *testing.T) *world {
-	t.Helper()
-	t.Parallel()
-	return newWorldOf(t)
+// newWorld makes the world of a spec; it ends with the spec.
+func newWorld() *world {
+	GinkgoHelper()
+	w := newWorldOf(GinkgoTB(), server)
+	DeferCleanup(w.dump)
+	return w
 }
 
-func newWorldOf(t testing.TB) *world {
+func newWorldOf(t testing.TB, server *apiserver.Server) *world {
 	t.Helper()
 	w := &world{
-		TB: t, Gomega: gomega.NewWithT(t), ctx: t.Context(),
+		TB: t, Gomega: NewWithT(t), ctx: t.Context(), server: server,
 		store: fakehistory.New(), client: server.Client, requests: &requests{},
 	}
+	w.objects = komega.New(w.client).WithContext(w.ctx)
 	w.SetDefaultEventuallyTimeout(20 * time.Second)
 	w.SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
 	w.namespace = w.newNamespace()
-	clientset, err := kubernetes.NewForConfig(server.Config)
-	w.Expect(err).NotTo(gomega.HaveOccurred())
+	clientset, err := kubernetes.NewForConfig(w.server.Config)
+	w.Expect(err).NotTo(HaveOccurred())
 	w.kubelet = builders.Kubelet{Client: w.client, Kubernetes: clientset}
 	w.startManager()
 	t.Cleanup(func() { w.stop() })
@@ -105,14 +99,14 @@ func newWorldOf(t testing.TB) *world {
 func (w *world) newNamespace() string {
 	w.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
-	w.Expect(w.client.Create(w.ctx, namespace)).To(gomega.Succeed())
+	w.Expect(w.client.Create(w.ctx, namespace)).To(Succeed())
 	return namespace.Name
 }
 
 // startManager runs all controllers, for the world's namespaces alone.
 func (w *world) startManager() {
 	w.Helper()
-	restConfig := rest.CopyConfig(server.Config)
+	restConfig := rest.CopyConfig(w.server.Config)
 	restConfig.Impersonate = rest.ImpersonationConfig{UserName: manager, Groups: []string{"system:masters"}}
 	restConfig.Wrap(w.requests.wrap)
 	namespaces := map[string]cache.Config{w.namespace: {}}
@@ -120,7 +114,7 @@ func (w *world) startManager() {
 		namespaces[w.neighbour] = cache.Config{}
 	}
 	mgr, err := ctrl.NewManager(restConfig, ctrl.Options{
-		Scheme:     server.Scheme,
+		Scheme:     w.server.Scheme,
 		Metrics:    metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 		Cache: cache.Options{
@@ -129,9 +123,9 @@ func (w *world) startManager() {
 			ByObject:          map[client.Object]cache.ByObject{&v1alpha1.Checkpoint{}: {Transform: checkpoint.Cached}},
 		},
 	})
-	w.Expect(err).NotTo(gomega.HaveOccurred())
-	hub := notify.NewHub(w.store)
-	w.Expect(mgr.Add(hub)).To(gomega.Succeed())
+	w.Expect(err).NotTo(HaveOccurred())
+	hub := historyhub.New(w.store)
+	w.Expect(mgr.Add(hub)).To(Succeed())
 	limits := plan.DefaultLimits()
 	limits.RetryBase, limits.LostPodBase = 50*time.Millisecond, 50*time.Millisecond
 	limits.RefreshEvery, limits.ProblemGrace = 100*time.Millisecond, 300*time.Millisecond
@@ -140,15 +134,15 @@ func (w *world) startManager() {
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: w.store, Events: events, Limits: limits, Clock: clock.RealClock{}, Stamped: true,
 		Pods: resources.Options{DaemonImage: "clew:test", ServerURL: "https://server", GitStoreURL: "https://gitstore"},
 	}
-	w.Expect(tasks.SetupWithManager(mgr, hub, 2)).To(gomega.Succeed())
+	w.Expect(tasks.SetupWithManager(mgr, hub, 2)).To(Succeed())
 	checkpoints := &checkpoint.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: w.store, Events: events, PushTime: w.pushTime, Stamped: true}
-	w.Expect(checkpoints.SetupWithManager(mgr, hub, 2)).To(gomega.Succeed())
+	w.Expect(checkpoints.SetupWithManager(mgr, hub, 2)).To(Succeed())
 	kept := &checkpoint.Retention{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Keep: w.keep}
-	w.Expect(kept.SetupWithManager(mgr)).To(gomega.Succeed())
+	w.Expect(kept.SetupWithManager(mgr)).To(Succeed())
 	snapshots := &conversationsnapshot.Reconciler{Client: mgr.GetClient(), Store: w.store, Clock: clock.RealClock{}, VerifyEvery: w.verifyEvery}
-	w.Expect(snapshots.SetupWithManager(mgr, 1)).To(gomega.Succeed())
+	w.Expect(snapshots.SetupWithManager(mgr, 1)).To(Succeed())
 	forks := &fork.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Stamped: true}
-	w.Expect(forks.SetupWithManager(mgr, 1)).To(gomega.Succeed())
+	w.Expect(forks.SetupWithManager(mgr, 1)).To(Succeed())
 
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.ctx))
 	done := make(chan error, 1)
@@ -171,7 +165,7 @@ func (w *world) restartManager() {
 func (w *world) apply(name string, options ...builders.TaskOption) *v1alpha1.Task {
 	w.Helper()
 	t := builders.Task(name, append([]builders.TaskOption{builders.InNamespace(w.namespace)}, options...)...)
-	w.Expect(w.client.Create(w.ctx, t)).To(gomega.Succeed())
+	w.Expect(w.client.Create(w.ctx, t)).To(Succeed())
 	return t
 }
 
@@ -184,13 +178,13 @@ func (w *world) change(name string, options ...builders.TaskOption) {
 			option(t)
 		}
 		return w.client.Update(w.ctx, t)
-	}).Should(gomega.Succeed())
+	}).Should(Succeed())
 }
 
 func (w *world) task(name string) *v1alpha1.Task {
 	w.Helper()
 	t := &v1alpha1.Task{}
-	w.Expect(w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, t)).To(gomega.Succeed())
+	w.Expect(w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, t)).To(Succeed())
 	return t
 }
 
@@ -202,13 +196,7 @@ func (w *world) id(name string) history.Task {
 // until waits for the task's state, and returns the task.
 func (w *world) until(name, reason string) *v1alpha1.Task {
 	w.Helper()
-	w.Eventually(func() string {
-		c := meta.FindStatusCondition(w.task(name).Status.Conditions, v1alpha1.TaskSucceeded)
-		if c == nil {
-			return ""
-		}
-		return c.Reason
-	}).Should(gomega.Equal(reason), "state of task %s", name)
+	w.Eventually(w.task).WithArguments(name).Should(HaveReason(v1alpha1.TaskSucceeded, reason), "task %s", name)
 	return w.task(name)
 }
 
@@ -218,7 +206,7 @@ func (w *world) untilRecorded(name string) *v1alpha1.Task {
 	w.Eventually(func() bool {
 		t := w.task(name)
 		return t.Status.RecordedSequence == t.Status.HistorySequence && meta.IsStatusConditionTrue(t.Status.Conditions, v1alpha1.TaskHistoryRecorded)
-	}).Should(gomega.BeTrue(), "everything is recorded")
+	}).Should(BeTrue(), "everything is recorded")
 	return w.task(name)
 }
 
@@ -227,9 +215,9 @@ func (w *world) pod(name string, attempt int64) *corev1.Pod {
 	w.Helper()
 	p := &corev1.Pod{}
 	key := client.ObjectKey{Namespace: w.namespace, Name: resources.PodName(name, attempt)}
-	w.Eventually(func() error { return w.client.Get(w.ctx, key, p) }).Should(gomega.Succeed(), "pod %s", key.Name)
+	w.Eventually(func() error { return w.client.Get(w.ctx, key, p) }).Should(Succeed(), "pod %s", key.Name)
 	if p.Spec.NodeName == "" {
-		w.Expect(w.kubelet.Bind(w.ctx, p)).To(gomega.Succeed())
+		w.Expect(w.kubelet.Bind(w.ctx, p)).To(Succeed())
 	}
 	return p
 }
@@ -246,7 +234,7 @@ func (w *world) config(p *corev1.Pod) daemonapi.Config {
 	for _, c := range append(p.Spec.InitContainers, p.Spec.Containers...) {
 		if c.Name == resources.PrepareContainer {
 			config, err := daemonapi.DecodeConfig(strings.ReplaceAll(c.Env[0].Value, "$$", "$"))
-			w.Expect(err).NotTo(gomega.HaveOccurred())
+			w.Expect(err).NotTo(HaveOccurred())
 			return config
 		}
 	}
@@ -258,7 +246,7 @@ func (w *world) podGone(p *corev1.Pod) {
 	w.Helper()
 	w.Eventually(func() bool {
 		return apierrors.IsNotFound(w.client.Get(w.ctx, client.ObjectKeyFromObject(p), &corev1.Pod{}))
-	}).Should(gomega.BeTrue())
+	}).Should(BeTrue())
 }
 
 // untilStopped waits until the pod was asked to go, and lets it go.
@@ -266,10 +254,10 @@ func (w *world) untilStopped(p *corev1.Pod) {
 	w.Helper()
 	w.Eventually(func() bool {
 		current := &corev1.Pod{}
-		w.Expect(w.client.Get(w.ctx, client.ObjectKeyFromObject(p), current)).To(gomega.Succeed())
+		w.Expect(w.client.Get(w.ctx, client.ObjectKeyFromObject(p), current)).To(Succeed())
 		return current.DeletionTimestamp != nil
-	}).Should(gomega.BeTrue(), "pod %s is asked to go", p.Name)
-	w.Expect(w.kubelet.Vanish(w.ctx, p)).To(gomega.Succeed())
+	}).Should(BeTrue(), "pod %s is asked to go", p.Name)
+	w.Expect(w.kubelet.Vanish(w.ctx, p)).To(Succeed())
 }
 
 // running applies a task and has its agent run.
@@ -284,15 +272,15 @@ func (w *world) running(name string, options ...builders.TaskOption) *corev1.Pod
 
 func (w *world) start(p *corev1.Pod) {
 	w.Helper()
-	w.Expect(w.kubelet.Prepared(w.ctx, p, 0, daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})).To(gomega.Succeed())
-	w.Expect(w.kubelet.AgentRuns(w.ctx, p)).To(gomega.Succeed())
+	w.Expect(w.kubelet.Prepared(w.ctx, p, 0, daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})).To(Succeed())
+	w.Expect(w.kubelet.AgentRuns(w.ctx, p)).To(Succeed())
 }
 
 // complete has the agent end well, after its last checkpoint was recorded.
 func (w *world) complete(name string, p *corev1.Pod) *v1alpha1.Task {
 	w.Helper()
 	w.record(name, v1alpha1.TriggerCompletion, resources.Attempt(p))
-	w.Expect(w.kubelet.AgentExits(w.ctx, p, 0)).To(gomega.Succeed())
+	w.Expect(w.kubelet.AgentExits(w.ctx, p, 0)).To(Succeed())
 	return w.until(name, v1alpha1.ReasonCompleted)
 }
 
@@ -310,7 +298,7 @@ func (w *world) checkpoint(name string) *v1alpha1.Checkpoint {
 	w.Eventually(func() (bool, error) {
 		err := w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, c)
 		return err == nil && meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointReady), client.IgnoreNotFound(err)
-	}).Should(gomega.BeTrue(), "checkpoint %s is ready", name)
+	}).Should(BeTrue(), "checkpoint %s is ready", name)
 	return c
 }
 

@@ -3,216 +3,202 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"strings"
-	"testing"
 	"time"
 
-	"github.com/onsi/gomega"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/testing/matchers"
 )
 
 // recall is a prompt that the model answers with what it remembers.
 const recall = "RECALL what you know"
 
-func TestAKilledAgentGoesOnInItsOwnSession(t *testing.T) {
-	t.Parallel()
-	eachAgent(t, func(w *world, g *gomega.WithT, a realAgent) {
-		// The last step tells how often the others really ran.
-		m := w.newModel("killed", script{Steps: 10, DelayMilliseconds: 500, Commands: map[int]string{10: "cat notes.txt"}})
-		w.create(w.agentTask("killed", a, m))
-		w.untilToolCalls("killed", 6, 5*time.Minute)
+var _ = Describe("the memory of a real agent", Label("agents"), func() {
+	w := newWorld()
 
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: w.task("killed").Status.Attempts[0].PodName}}
-		g.Expect(w.kube.Delete(w.ctx, pod, client.GracePeriodSeconds(0))).To(gomega.Succeed())
-		acknowledged := stepsOf(w.conversation("killed"))
+	DescribeTable("is its own session after it was killed: no recorded step runs again", Label("kill", "slow"), func(ctx SpecContext, a realAgent) {
+		// The last step prints how often the others really ran.
+		m := w.newModel(ctx, "killed", script{Steps: 10, DelayMilliseconds: 500, Commands: map[int]string{10: "cat notes.txt"}})
+		w.create(ctx, w.agentTask(ctx, "killed", a, m))
+		w.untilToolCalls(ctx, "killed", 6, 5*time.Minute)
 
-		task := w.untilState("killed", 3*time.Minute, clewv1.ReasonCompleted)
-		g.Expect(len(task.Status.Attempts)).To(gomega.BeNumerically(">=", 2))
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: w.task(ctx, "killed").Status.Attempts[0].PodName}}
+		Expect(w.kube.Delete(ctx, pod, client.GracePeriodSeconds(0))).To(Succeed())
+		acknowledged := stepsOf(w.conversation(ctx, "killed"))
+
+		task := w.untilState(ctx, "killed", 3*time.Minute, clewv1.ReasonCompleted)
+		Expect(len(task.Status.Attempts)).To(BeNumerically(">=", 2))
 		second := task.Status.Attempts[1]
-		g.Expect(second.Memory).To(gomega.Equal(clewv1.AgentMemorySession), second.MemoryMessage)
-		resumed := w.resumedRequest(m)
-		g.Expect(resumed.Prompts[0]).To(gomega.ContainSubstring(beginning))
-		g.Expect(resumed.Calls).To(gomega.BeNumerically(">=", 5), "the request carries the earlier turns")
-		g.Expect(resumed.Steps).To(gomega.ContainElements(acknowledged), "what its session lacked, it was told")
+		Expect(second.Memory).To(Equal(clewv1.AgentMemorySession), second.MemoryMessage)
+		resumed := w.resumedRequest(ctx, m)
+		Expect(resumed.Prompts[0]).To(ContainSubstring(beginning))
+		Expect(resumed.Calls).To(BeNumerically(">=", 5), "the request has the earlier turns")
+		Expect(resumed.Steps).To(ContainElements(acknowledged), "it was told what its session lacked")
 
-		entries := w.conversation("killed")
+		entries := w.conversation(ctx, "killed")
 		recorded := map[int]int{}
 		for _, step := range stepsOf(entries) {
 			recorded[step]++
 		}
-		served := m.served()
+		served := m.served(ctx)
 		for _, step := range acknowledged {
-			g.Expect(served[step]).To(gomega.Equal(1), "step %d was in history and must not run again", step)
+			Expect(served[step]).To(Equal(1), "step %d was in history and must not run again", step)
 		}
 		for step := 1; step < 10; step += 2 {
 			ran := strings.Count(outputOf(entries, 10), fmt.Sprintf("line of %d\n", step))
-			g.Expect(ran).To(gomega.And(gomega.BeNumerically(">=", 1), gomega.BeNumerically("<=", served[step])), "step %d", step)
+			Expect(ran).To(And(BeNumerically(">=", 1), BeNumerically("<=", served[step])), "step %d", step)
 			if ran > 1 {
-				w.Logf("step %d ran %d times; history has %d results", step, ran, recorded[step])
+				GinkgoWriter.Printf("step %d ran %d times; the history has %d results\n", step, ran, recorded[step])
 			}
 		}
 		for _, step := range upTo(10) {
-			g.Expect(recorded[step]).To(gomega.BeNumerically(">=", 1), "step %d is in history", step)
+			Expect(recorded[step]).To(BeNumerically(">=", 1), "step %d is in history", step)
 		}
-	})
-}
+	}, agentEntries())
 
-// resumedRequest is the first one of the second attempt: it has another prompt.
-func (w *world) resumedRequest(m *model) asked {
-	w.Helper()
-	log := m.log()
-	for _, request := range log {
-		if len(request.Prompts) > 1 || len(request.Prompts) == 1 && len(request.prompt()) > len(log[0].prompt()) {
-			return request
-		}
-	}
-	w.Fatal("the agent of the second attempt asked nothing")
-	return asked{}
-}
+	DescribeTable("loses what is rewound, and a fork knows only what there was at its checkpoint", Label("slow"), func(ctx SpecContext, a realAgent) {
+		m := w.runs(ctx, "forgets", a, script{Steps: 6, DelayMilliseconds: 100})
+		entries := w.conversation(ctx, "forgets")
+		Expect(stepsOf(entries)).To(Equal(upTo(6)))
+		third := w.checkpointAfter(ctx, "forgets", 3)
 
-func TestAnAgentForgetsWhatIsTakenBack(t *testing.T) {
-	t.Parallel()
-	eachAgent(t, func(w *world, g *gomega.WithT, a realAgent) {
-		m := w.runs("forgets", a, script{Steps: 6, DelayMilliseconds: 100})
-		entries := w.conversation("forgets")
-		g.Expect(stepsOf(entries)).To(gomega.Equal(upTo(6)))
-		third := w.checkpointAfter("forgets", 3)
-
-		g.Expect(w.forkRecalls("forgets", third.Name, m)).To(gomega.Equal(upTo(int(third.Status.Conversation.ToolCalls))),
+		Expect(w.forkRecalls(ctx, "forgets", third.Name, m)).To(Equal(upTo(int(third.Status.Conversation.ToolCalls))),
 			"a fork knows what there was at the checkpoint, and no more")
-		// A completed task is resumed after a rewind, if only to where it stands.
-		ckpts := w.untilListed("forgets")
+		// A completed task is resumed after a rewind, even one to where it is.
+		ckpts := w.untilListed(ctx, "forgets")
 		stay := clewv1.Rewind{ID: "stay", To: clewv1.RewindTarget{CheckpointRef: &clewv1.NameReference{Name: ckpts[len(ckpts)-1].Name}}}
-		w.patchSpec("forgets", map[string]any{"rewind": stay})
-		w.untilRewound("forgets", "stay", 2*time.Minute)
-		g.Expect(w.resumed("forgets", "all", recall+" of all.", &stay, m).Steps).To(gomega.Equal(upTo(6)), "its source still knows all")
+		w.patchSpec(ctx, "forgets", map[string]any{"rewind": stay})
+		w.untilRewound(ctx, "forgets", "stay", 2*time.Minute)
+		Expect(w.resumed(ctx, "forgets", "all", recall+" of all.", &stay, m).Steps).To(Equal(upTo(6)), "its source still knows everything")
 
 		position := afterStep(entries, 3)
 		rewind := clewv1.Rewind{ID: "forget", To: clewv1.RewindTarget{Message: &position}, Scope: clewv1.RewindConversation}
-		w.patchSpec("forgets", map[string]any{"rewind": rewind})
-		task := w.untilRewound("forgets", "forget", 2*time.Minute)
-		g.Expect(task.Status.Rewind.ToPosition).To(gomega.Equal(position))
-		g.Expect(stepsOf(w.conversation("forgets"))).To(gomega.Equal(upTo(3)))
-		g.Expect(w.resumed("forgets", "three", recall+" of three.", &rewind, m).Steps).To(gomega.Equal(upTo(3)), "the agent does not know what came after")
+		w.patchSpec(ctx, "forgets", map[string]any{"rewind": rewind})
+		task := w.untilRewound(ctx, "forgets", "forget", 2*time.Minute)
+		Expect(task.Status.Rewind.ToPosition).To(Equal(position))
+		Expect(stepsOf(w.conversation(ctx, "forgets"))).To(Equal(upTo(3)))
+		Expect(w.resumed(ctx, "forgets", "three", recall+" of three.", &rewind, m).Steps).To(Equal(upTo(3)), "the agent does not know what came after")
 
-		// With the code, the next step looks at the files.
-		m.script(script{Steps: 6, Commands: map[int]string{4: "cat notes.txt; ls src"}})
+		// With the code, the next step lists the files.
+		m.script(ctx, script{Steps: 6, Commands: map[int]string{4: "cat notes.txt; ls src"}})
 		both := clewv1.Rewind{ID: "both", To: clewv1.RewindTarget{CheckpointRef: &clewv1.NameReference{Name: third.Name}}, Scope: clewv1.RewindBoth}
-		w.patchSpec("forgets", map[string]any{"rewind": both})
-		w.untilRewound("forgets", "both", 2*time.Minute)
-		next := w.resumed("forgets", "go-on", "Go on then.", &both, m)
-		g.Expect(next.Steps).To(gomega.Equal(upTo(3)))
-		g.Expect(next.Answer).To(gomega.HavePrefix("step 4:"))
-		seen := outputOf(w.conversation("forgets"), 4)
-		g.Expect(seen).To(gomega.ContainSubstring("line of 1\nline of 3\nfile2.txt"), "the files are those of the checkpoint")
-		g.Expect(seen).NotTo(gomega.Or(gomega.ContainSubstring("line of 5"), gomega.ContainSubstring("file4.txt")))
-	})
+		w.patchSpec(ctx, "forgets", map[string]any{"rewind": both})
+		w.untilRewound(ctx, "forgets", "both", 2*time.Minute)
+		next := w.resumed(ctx, "forgets", "go-on", "Go on then.", &both, m)
+		Expect(next.Steps).To(Equal(upTo(3)))
+		Expect(next.Answer).To(HavePrefix("step 4:"))
+		seen := outputOf(w.conversation(ctx, "forgets"), 4)
+		Expect(seen).To(ContainSubstring("line of 1\nline of 3\nfile2.txt"), "the files are those of the checkpoint")
+		Expect(seen).NotTo(Or(ContainSubstring("line of 5"), ContainSubstring("file4.txt")))
+	}, agentEntries())
+
+	DescribeTable("is rendered into its prompt, within limits, when its session is lost", Label("slow"), func(ctx SpecContext, a realAgent) {
+		limits := clewv1.ContextLimits{
+			Messages: ptr.To[int32](50), ToolCalls: ptr.To[int32](4), ToolResultBytes: ptr.To[int32](200),
+			Summary: clewv1.ConversationInclude, Bytes: ptr.To[int32](6000),
+		}
+		m := w.runs(ctx, "rendered", a, script{Steps: 8, Commands: map[int]string{7: "seq 3000"}}, func(task *clewv1.Task) {
+			task.Spec.Conversation.Context = limits
+		})
+		position := afterStep(w.conversation(ctx, "rendered"), 8)
+		rewind := clewv1.Rewind{ID: "stay", To: clewv1.RewindTarget{Message: &position}, Scope: clewv1.RewindConversation}
+		w.patchSpec(ctx, "rendered", map[string]any{"rewind": rewind})
+		w.untilRewound(ctx, "rendered", "stay", 2*time.Minute)
+		w.emptyHome(ctx, "rendered", a.sessions)
+
+		request := w.resumed(ctx, "rendered", "rendered", recall+" of what you were given.", &rewind, m)
+
+		attempts := w.task(ctx, "rendered").Status.Attempts
+		last := attempts[len(attempts)-1]
+		Expect(last.Memory).To(Equal(clewv1.AgentMemoryRendered))
+		Expect(last.MemoryMessage).NotTo(BeEmpty(), "status says why")
+		Expect(request.Calls).To(BeZero(), "the agent's session is new")
+		prompt := request.prompt()
+		Expect(prompt).To(ContainSubstring(beginning))
+		Expect(len(prompt)).To(BeNumerically("<=", 6000+500), "in its limits, and the prompt itself")
+		Expect(strings.Count(prompt, "# step ")).To(BeNumerically("<=", 4), "the newest calls")
+		Expect(prompt).To(ContainSubstring("step 8 is done"))
+		Expect(prompt).NotTo(ContainSubstring("2999"), "a long result is cut")
+		Expect(request.Answer).To(ContainSubstring("REMEMBERED"))
+		Expect(texts(w.conversation(ctx, "rendered"), "user")).To(Equal([]string{beginning, recall + " of what you were given."}),
+			"what was rendered is no part of the conversation")
+	}, agentEntries())
+})
+
+// resumedRequest is the first request of the second attempt: it has another prompt.
+func (w *world) resumedRequest(ctx context.Context, m *model) request {
+	GinkgoHelper()
+	log := m.log(ctx)
+	for _, r := range log {
+		if len(r.Prompts) > 1 || len(r.Prompts) == 1 && len(r.prompt()) > len(log[0].prompt()) {
+			return r
+		}
+	}
+	Fail("the agent of the second attempt made no request")
+	return request{}
 }
 
 // checkpointAfter is the checkpoint that was taken for its count of calls.
-func (w *world) checkpointAfter(task string, calls int64) clewv1.Checkpoint {
-	w.Helper()
-	ckpts := w.untilListed(task)
+func (w *world) checkpointAfter(ctx context.Context, task string, calls int64) clewv1.Checkpoint {
+	GinkgoHelper()
+	ckpts := w.untilListed(ctx, task)
 	for _, c := range ckpts {
 		if c.Status.Conversation != nil && c.Status.Conversation.ToolCalls == calls {
 			return c
 		}
 	}
-	w.Fatalf("task %s has no checkpoint after %d calls: %+v", task, calls, ckpts)
+	Fail(fmt.Sprintf("task %s has no checkpoint after %d calls: %+v", task, calls, ckpts))
 	return clewv1.Checkpoint{}
 }
 
-// forkRecalls asks the agent of a new fork what it remembers.
-func (w *world) forkRecalls(source, checkpoint string, m *model) []int {
-	w.Helper()
+// forkRecalls returns what the agent of a new fork remembers.
+func (w *world) forkRecalls(ctx context.Context, source, checkpoint string, m *model) []int {
+	GinkgoHelper()
 	fork := newFork(w.namespace, source+"-fork", source, checkpoint, "forked")
 	fork.Spec.Variants[0].Prompt = ptr.To(recall + " as a fork.")
-	if err := w.apply(fork); err != nil {
-		w.Fatal(err)
-	}
-	w.until("the fork's agent has answered", 2*time.Minute, func() error {
+	Expect(w.apply(ctx, fork)).To(Succeed())
+	Eventually(ctx, func() (*clewv1.Task, error) {
 		task := &clewv1.Task{}
-		if err := w.get("forked", task); err != nil {
-			return err
-		}
-		if !meta.IsStatusConditionTrue(task.Status.Conditions, clewv1.TaskSucceeded) {
-			return fmt.Errorf("it is %s: %s", state(task), conditionMessage(task))
-		}
-		return nil
-	})
-	return m.first("as a fork.").Steps
+		return task, w.get(ctx, "forked", task)
+	}).WithTimeout(2*time.Minute).Should(matchers.HaveCondition(clewv1.TaskSucceeded, metav1.ConditionTrue), "the agent of the fork has answered")
+	return m.first(ctx, "as a fork.").Steps
 }
 
-// resumed resumes a stopped task with a prompt, waits for its end and gives the
-// first request that carried the prompt. The rewind that was asked for stays.
-func (w *world) resumed(task, id, prompt string, rewind *clewv1.Rewind, m *model) asked {
-	w.Helper()
-	attempts := len(w.task(task).Status.Attempts)
-	w.patchSpec(task, map[string]any{"rewind": rewind, "resume": clewv1.Resume{ID: id, Prompt: prompt}})
-	w.until("task "+task+" was resumed and is done", 2*time.Minute, func() error {
-		got := w.task(task)
+// resumed resumes a stopped task with a prompt, waits for its end and returns the
+// first request with the prompt. The rewind stays in the spec.
+func (w *world) resumed(ctx context.Context, task, id, prompt string, rewind *clewv1.Rewind, m *model) request {
+	GinkgoHelper()
+	attempts := len(w.task(ctx, task).Status.Attempts)
+	w.patchSpec(ctx, task, map[string]any{"rewind": rewind, "resume": clewv1.Resume{ID: id, Prompt: prompt}})
+	Eventually(ctx, func() error {
+		got := w.task(ctx, task)
 		if len(got.Status.Attempts) <= attempts || state(got) != clewv1.ReasonCompleted {
 			return fmt.Errorf("it is %s after %d attempts: %s", state(got), len(got.Status.Attempts), conditionMessage(got))
 		}
 		return nil
-	})
-	return m.first(prompt)
-}
-
-func TestWithoutItsSessionAnAgentIsTold(t *testing.T) {
-	t.Parallel()
-	eachAgent(t, func(w *world, g *gomega.WithT, a realAgent) {
-		limits := clewv1.ContextLimits{
-			Messages: ptr.To[int32](50), ToolCalls: ptr.To[int32](4), ToolResultBytes: ptr.To[int32](200),
-			Summary: clewv1.ConversationInclude, Bytes: ptr.To[int32](6000),
-		}
-		m := w.runs("told", a, script{Steps: 8, Commands: map[int]string{7: "seq 3000"}}, func(task *clewv1.Task) {
-			task.Spec.Conversation.Context = limits
-		})
-		position := afterStep(w.conversation("told"), 8)
-		rewind := clewv1.Rewind{ID: "stay", To: clewv1.RewindTarget{Message: &position}, Scope: clewv1.RewindConversation}
-		w.patchSpec("told", map[string]any{"rewind": rewind})
-		w.untilRewound("told", "stay", 2*time.Minute)
-		w.emptyHome("told", a.sessions)
-
-		request := w.resumed("told", "told", recall+" of what you were told.", &rewind, m)
-
-		attempts := w.task("told").Status.Attempts
-		last := attempts[len(attempts)-1]
-		g.Expect(last.Memory).To(gomega.Equal(clewv1.AgentMemoryRendered))
-		g.Expect(last.MemoryMessage).NotTo(gomega.BeEmpty(), "status says why")
-		g.Expect(request.Calls).To(gomega.BeZero(), "the agent's session is new")
-		prompt := request.prompt()
-		g.Expect(prompt).To(gomega.ContainSubstring(beginning))
-		g.Expect(len(prompt)).To(gomega.BeNumerically("<=", 6000+500), "in its limits, and the prompt itself")
-		g.Expect(strings.Count(prompt, "# step ")).To(gomega.BeNumerically("<=", 4), "the newest calls")
-		g.Expect(prompt).To(gomega.ContainSubstring("step 8 is done"))
-		g.Expect(prompt).NotTo(gomega.ContainSubstring("2999"), "a long result is cut")
-		g.Expect(request.Answer).To(gomega.ContainSubstring("REMEMBERED"))
-		g.Expect(texts(w.conversation("told"), "user")).To(gomega.Equal([]string{beginning, recall + " of what you were told."}),
-			"what was rendered is no part of the conversation")
-	})
+	}).WithTimeout(2*time.Minute).Should(Succeed(), "task %s was resumed and is completed", task)
+	return m.first(ctx, prompt)
 }
 
 // emptyHome removes folders of a stopped task's home, by a pod on its volume.
-func (w *world) emptyHome(task string, folders []string) {
-	w.Helper()
+func (w *world) emptyHome(ctx context.Context, task string, folders []string) {
+	GinkgoHelper()
 	var paths []string
 	for _, f := range folders {
 		paths = append(paths, "/volume/home/"+f)
 	}
 	last := &corev1.Pod{} // the files belong to its user
-	attempts := w.task(task).Status.Attempts
-	if err := w.get(attempts[len(attempts)-1].PodName, last); err != nil {
-		w.Fatal(err)
-	}
+	attempts := w.task(ctx, task).Status.Attempts
+	Expect(w.get(ctx, attempts[len(attempts)-1].PodName, last)).To(Succeed())
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: task + "-helper"},
 		Spec: corev1.PodSpec{
@@ -232,19 +218,15 @@ func (w *world) emptyHome(task string, folders []string) {
 			}}},
 		},
 	}
-	if err := w.kube.Create(w.ctx, pod); err != nil {
-		w.Fatal(err)
-	}
-	w.until("the helper has removed "+strings.Join(folders, ", "), time.Minute, func() error {
-		if err := w.kube.Get(w.ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
+	Expect(w.kube.Create(ctx, pod)).To(Succeed())
+	Eventually(ctx, func() error {
+		if err := w.kube.Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
 			return err
 		}
 		if pod.Status.Phase != corev1.PodSucceeded {
 			return fmt.Errorf("it is %s", pod.Status.Phase)
 		}
 		return nil
-	})
-	if err := w.kube.Delete(w.ctx, pod); err != nil {
-		w.Fatal(err)
-	}
+	}).WithTimeout(time.Minute).Should(Succeed(), "the helper has removed %s", strings.Join(folders, ", "))
+	Expect(w.kube.Delete(ctx, pod)).To(Succeed())
 }

@@ -3,77 +3,112 @@
 package e2e
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"os/exec"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
-	"github.com/onsi/gomega"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
-func TestTheKeyOfAnAgentIsFoundNowhere(t *testing.T) {
-	t.Parallel()
-	w, g := newWorld(t), gomega.NewWithT(t)
-	began := time.Now()
-	var keys []string
-	for _, a := range realAgents {
-		m := w.newModel(a.name, script{Steps: 5, Commands: printsKey(a.keyEnv)}) // the last step writes a line
-		keys = append(keys, m.key)
-		w.create(w.agentTask(a.name, a, m))
-	}
-	for _, a := range realAgents {
-		w.untilState(a.name, 4*time.Minute, clewv1.ReasonCompleted)
-		w.untilSettled(a.name)
-		entries := w.conversation(a.name)
-		g.Expect(stepsOf(entries)).To(gomega.Equal(upTo(5)), "%s: the stub takes only the task's own key, so the agent had it", a.name)
-		for step := 1; step <= 4; step++ {
-			g.Expect(outputOf(entries, step)).To(gomega.ContainSubstring("[masked]"), "%s: where the agent printed it, it is masked: step %d", a.name, step)
-		}
-	}
+var _ = Describe("the safety of a real agent's work", Label("agents"), func() {
+	w := newWorld()
 
-	places := map[string]string{
-		"objects":   w.kubectl("get", "tasks.clew.dev,checkpoints,conversationsnapshots,forks,pods,pvc,events", "-o", "yaml"),
-		"clew logs": w.systemLogs(began),
-	}
-	for _, a := range realAgents {
-		task := w.task(a.name)
-		places["logs of "+a.name] = w.kubectl("logs", task.Status.Attempts[0].PodName, "--all-containers")
-		places["history of "+a.name] = fmt.Sprint(w.conversation(a.name))
-		places["timeline of "+a.name] = fmt.Sprint(w.timeline(a.name))
-		places["export of "+a.name] = w.plugin("task", "export", a.name)
-	}
-	for place, text := range places {
-		g.Expect(text).NotTo(gomega.BeEmpty(), place)
-		for _, form := range formsOf(keys) {
-			g.Expect(strings.Count(text, form)).To(gomega.BeZero(), "%s: %s", place, form)
+	It("keeps its key out of objects, logs, history and gitstore", Label("slow"), func(ctx SpecContext) {
+		began := time.Now()
+		var keys []string
+		for _, a := range realAgents() {
+			m := w.newModel(ctx, a.name, script{Steps: 5, Commands: printsKey(a.keyEnv)}) // the last step writes a line
+			keys = append(keys, m.key)
+			w.create(ctx, w.agentTask(ctx, a.name, a, m))
 		}
-	}
-	// What is there can be found in this way.
-	g.Expect(w.inDatabase(formsOf([]string{beginning}))).NotTo(gomega.Equal("0"))
-	g.Expect(w.inRepository([]string{"line of 5"})).NotTo(gomega.Equal("0"))
-	g.Expect(w.inDatabase(formsOf(keys))).To(gomega.Equal("0"), "lines of a dump of the database")
-	g.Expect(w.inRepository(formsOf(keys))).To(gomega.Equal("0"), "lines of the objects in the gitstore")
-}
+		for _, a := range realAgents() {
+			w.untilState(ctx, a.name, 4*time.Minute, clewv1.ReasonCompleted)
+			w.untilRecorded(ctx, a.name)
+			entries := w.conversation(ctx, a.name)
+			Expect(stepsOf(entries)).To(Equal(upTo(5)), "%s: the stub accepts only the task's own key, so the agent had it", a.name)
+			for step := 1; step <= 4; step++ {
+				Expect(outputOf(entries, step)).To(ContainSubstring("[masked]"), "%s: where the agent printed it, it is masked: step %d", a.name, step)
+			}
+		}
 
-// plugin runs kubectl clew in the test's namespace.
-func (w *world) plugin(args ...string) string {
-	w.Helper()
-	cmd := exec.CommandContext(w.ctx, "kubectl", append([]string{"clew", "--namespace", w.namespace}, args...)...)
+		places := map[string]string{
+			"objects":   w.kubectl(ctx, "get", "tasks.clew.dev,checkpoints,conversationsnapshots,forks,pods,pvc,events", "-o", "yaml"),
+			"clew logs": w.systemLogs(ctx, began),
+		}
+		for _, a := range realAgents() {
+			task := w.task(ctx, a.name)
+			places["logs of "+a.name] = w.kubectl(ctx, "logs", task.Status.Attempts[0].PodName, "--all-containers")
+			places["history of "+a.name] = fmt.Sprint(w.conversation(ctx, a.name))
+			places["timeline of "+a.name] = fmt.Sprint(w.timeline(ctx, a.name))
+			places["export of "+a.name] = w.plugin(ctx, "task", "export", a.name)
+		}
+		for place, text := range places {
+			Expect(text).NotTo(BeEmpty(), place)
+			for _, form := range formsOf(keys) {
+				Expect(strings.Count(text, form)).To(BeZero(), "%s: %s", place, form)
+			}
+		}
+		// What is there can be found with the same search.
+		Expect(w.inDatabase(ctx, formsOf([]string{beginning}))).NotTo(Equal("0"))
+		Expect(w.inRepository(ctx, []string{"line of 5"})).NotTo(Equal("0"))
+		Expect(w.inDatabase(ctx, formsOf(keys))).To(Equal("0"), "lines of a dump of the database")
+		Expect(w.inRepository(ctx, formsOf(keys))).To(Equal("0"), "lines of the objects in the gitstore")
+	})
+
+	It("includes a checkpoint before a risky call, which brings back what the call removed", func(ctx SpecContext) {
+		claude := claude()
+		m := w.runs(ctx, "risky", claude, script{Steps: 6, Commands: map[int]string{5: "rm -rf src"}}, func(task *clewv1.Task) {
+			task.Spec.CheckpointPolicy.EveryToolCalls = nil // its default is more than the script has
+		})
+
+		var before *clewv1.Checkpoint
+		for _, c := range w.untilListed(ctx, "risky") {
+			if c.Status.Trigger == clewv1.TriggerBeforeRiskyTool {
+				Expect(before).To(BeNil(), "one call, one checkpoint")
+				before = &c
+			}
+		}
+		Expect(before).To(HaveValue(HaveField("Status.RiskyTool", HaveValue(SatisfyAll(
+			HaveField("Guarantee", clewv1.RiskyToolBefore), HaveField("Name", "Bash"))))))
+		entries := w.conversation(ctx, "risky")
+		for _, e := range entries {
+			if e.ToolResult != nil && e.ToolResult.CallID == before.Status.RiskyTool.CallID {
+				Expect(before.Status.Time.Time).To(BeTemporally("<=", e.Time.Time), "it was taken before the tool had run")
+			}
+		}
+		git := "git -c safe.directory='*' --git-dir /var/lib/clew-gitstore/namespaces/" + w.namespace + "/" + daemonapi.RepositoryKey("") + ".git "
+		Expect(w.inGitstore(ctx, git+"ls-tree -r --name-only "+before.Status.Commit)).To(ContainSubstring("src/file4.txt"), "its tree has what the tool removed")
+
+		m.script(ctx, script{Steps: 6, Commands: map[int]string{5: "ls src", 6: "ls src"}})
+		rewind := clewv1.Rewind{ID: "undo", To: clewv1.RewindTarget{CheckpointRef: &clewv1.NameReference{Name: before.Name}}}
+		w.patchSpec(ctx, "risky", map[string]any{"rewind": rewind})
+		w.untilRewound(ctx, "risky", "undo", 2*time.Minute)
+		w.resumed(ctx, "risky", "look", "Go on, with care.", &rewind, m)
+		// Whether the agent considers the call that it was stopped in done is up to the agent.
+		after := w.conversation(ctx, "risky")
+		Expect(outputOf(after, 5)+outputOf(after, 6)).To(ContainSubstring("file2.txt\nfile4.txt"), "the rewind has brought src back")
+	})
+})
+
+// plugin runs kubectl clew in the world's namespace.
+func (w *world) plugin(ctx context.Context, args ...string) string {
+	GinkgoHelper()
+	cmd := exec.CommandContext(ctx, "kubectl", append([]string{"clew", "--namespace", w.namespace}, args...)...)
 	out, err := cmd.Output()
-	if err != nil {
-		w.Fatalf("kubectl clew %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
+	Expect(err).NotTo(HaveOccurred(), "kubectl clew %s\n%s", strings.Join(args, " "), out)
 	return string(out)
 }
 
-// printsKey has an agent print its key in four steps, in each otherwise.
+// printsKey makes an agent print its key in four steps, each in another form.
 func printsKey(keyEnv string) map[int]string {
 	key := "printenv " + keyEnv
 	return map[int]string{
@@ -84,8 +119,8 @@ func printsKey(keyEnv string) map[int]string {
 	}
 }
 
-// formsOf the keys: as they are and reversed, in hexadecimal digits, and in base64
-// in one line and in the whole lines of several.
+// formsOf returns the forms of the keys: as they are and reversed, in hexadecimal
+// digits, and in base64 in one line and in the full lines of several.
 func formsOf(keys []string) []string {
 	var forms []string
 	for _, key := range keys {
@@ -105,75 +140,36 @@ func formsOf(keys []string) []string {
 }
 
 // systemLogs are what Clew's own pods have logged.
-func (w *world) systemLogs(since time.Time) string {
-	w.Helper()
+func (w *world) systemLogs(ctx context.Context, since time.Time) string {
+	GinkgoHelper()
 	var logs strings.Builder
 	for _, component := range []string{"manager", "server", "gitstore", "postgres"} {
-		logs.WriteString(w.kubectl("--namespace", systemNamespace, "logs", "-l", "app.kubernetes.io/component="+component,
+		logs.WriteString(w.kubectl(ctx, "--namespace", systemNamespace, "logs", "-l", "app.kubernetes.io/component="+component,
 			"--all-containers", "--tail=-1", "--since-time="+since.UTC().Format(time.RFC3339)))
 	}
 	return logs.String()
 }
 
 // inDatabase counts the lines of a dump of Postgres that hold one of the texts.
-func (w *world) inDatabase(texts []string) string {
-	w.Helper()
-	return w.countIn("statefulset/clew-postgres", "pg_dump --host /run/clew --username clew clew", texts)
+func (w *world) inDatabase(ctx context.Context, texts []string) string {
+	GinkgoHelper()
+	return w.countIn(ctx, "statefulset/clew-postgres", "pg_dump --host /run/clew --username clew clew", texts)
 }
 
 // inRepository counts the lines of all objects of the gitstore's repository for
 // tasks without one that hold one of the texts.
-func (w *world) inRepository(texts []string) string {
-	w.Helper()
+func (w *world) inRepository(ctx context.Context, texts []string) string {
+	GinkgoHelper()
 	repository := "/var/lib/clew-gitstore/namespaces/" + w.namespace + "/" + daemonapi.RepositoryKey("") + ".git"
-	return w.countIn("statefulset/clew-gitstore", "git -c safe.directory='*' --git-dir "+repository+" cat-file --batch-all-objects --batch", texts)
+	return w.countIn(ctx, "statefulset/clew-gitstore", "git -c safe.directory='*' --git-dir "+repository+" cat-file --batch-all-objects --batch", texts)
 }
 
-// countIn runs a command in a workload of Clew's and counts the lines of its
-// output that hold one of the texts; the output must have some.
-func (w *world) countIn(workload, command string, texts []string) string {
-	w.Helper()
+// countIn runs a command in one of Clew's workloads and counts the lines of its
+// output that hold one of the texts; the output must not be empty.
+func (w *world) countIn(ctx context.Context, workload, command string, texts []string) string {
+	GinkgoHelper()
 	script := fmt.Sprintf(`set -eu; %s > /tmp/lines; test -s /tmp/lines; grep --text --count --fixed-strings --file=- /tmp/lines || true; rm /tmp/lines`, command)
-	out, err := w.kubectlIn(w.ctx, []byte(strings.Join(texts, "\n")), "--namespace", systemNamespace, "exec", "-i", workload, "--", "sh", "-c", script)
-	if err != nil {
-		w.Fatalf("in %s: %v\n%s", workload, err, out)
-	}
+	out, err := w.kubectlIn(ctx, []byte(strings.Join(texts, "\n")), "--namespace", systemNamespace, "exec", "-i", workload, "--", "sh", "-c", script)
+	Expect(err).NotTo(HaveOccurred(), "in %s\n%s", workload, out)
 	return strings.TrimSpace(out)
-}
-
-func TestBeforeARiskyCallACheckpointIsTaken(t *testing.T) {
-	t.Parallel()
-	w, g := newWorld(t), gomega.NewWithT(t)
-	claude := realAgents[0]
-	m := w.runs("risky", claude, script{Steps: 6, Commands: map[int]string{5: "rm -rf src"}}, func(task *clewv1.Task) {
-		task.Spec.CheckpointPolicy.EveryToolCalls = nil // its default is more than the script has
-	})
-
-	var before *clewv1.Checkpoint
-	for _, c := range w.untilListed("risky") {
-		if c.Status.Trigger == clewv1.TriggerBeforeRiskyTool {
-			g.Expect(before).To(gomega.BeNil(), "one call, one checkpoint")
-			before = &c
-		}
-	}
-	g.Expect(before).NotTo(gomega.BeNil())
-	entries := w.conversation("risky")
-	g.Expect(before.Status.RiskyTool.Guarantee).To(gomega.Equal(clewv1.RiskyToolBefore))
-	g.Expect(before.Status.RiskyTool.Name).To(gomega.Equal("Bash"))
-	for _, e := range entries {
-		if e.ToolResult != nil && e.ToolResult.CallID == before.Status.RiskyTool.CallID {
-			g.Expect(before.Status.Time.Time).To(gomega.BeTemporally("<=", e.Time.Time), "it was taken before the tool had run")
-		}
-	}
-	git := "git -c safe.directory='*' --git-dir /var/lib/clew-gitstore/namespaces/" + w.namespace + "/" + daemonapi.RepositoryKey("") + ".git "
-	g.Expect(w.inGitstore(git+"ls-tree -r --name-only "+before.Status.Commit)).To(gomega.ContainSubstring("src/file4.txt"), "its tree has what the tool removed")
-
-	m.script(script{Steps: 6, Commands: map[int]string{5: "ls src", 6: "ls src"}})
-	rewind := clewv1.Rewind{ID: "undo", To: clewv1.RewindTarget{CheckpointRef: &clewv1.NameReference{Name: before.Name}}}
-	w.patchSpec("risky", map[string]any{"rewind": rewind})
-	w.untilRewound("risky", "undo", 2*time.Minute)
-	w.resumed("risky", "look", "Go on, with care.", &rewind, m)
-	// Whether the agent takes the call that it was stopped in for done is its own matter.
-	after := w.conversation("risky")
-	g.Expect(outputOf(after, 5)+outputOf(after, 6)).To(gomega.ContainSubstring("file2.txt\nfile4.txt"), "the rewind has brought src back")
 }

@@ -4,12 +4,16 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha512"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 )
 
 const (
@@ -37,8 +41,8 @@ type failure struct {
 	RetryAfterSeconds int    `json:"retryAfterSeconds,omitempty"`
 }
 
-// asked is what the stub's log says of one request.
-type asked struct {
+// request is what the stub's log says of one request.
+type request struct {
 	Status  int
 	Model   string
 	Calls   int
@@ -50,12 +54,12 @@ type asked struct {
 	Usage   struct{ Input, Cached, Output int64 }
 }
 
-// prompt is the last one that the request carried.
-func (a asked) prompt() string {
-	if len(a.Prompts) == 0 {
+// prompt is the last one in the request.
+func (r request) prompt() string {
+	if len(r.Prompts) == 0 {
 		return ""
 	}
-	return a.Prompts[len(a.Prompts)-1]
+	return r.Prompts[len(r.Prompts)-1]
 }
 
 // model is a session of the stub that answers a task's agent, and those of its forks.
@@ -65,19 +69,18 @@ type model struct {
 	key  string
 }
 
-// newModel has a stub answer as the script says.
-func (w *world) newModel(task string, s script) *model {
-	w.Helper()
+// newModel makes a session of the stub that answers as the script says.
+func (w *world) newModel(ctx context.Context, task string, s script) *model {
+	GinkgoHelper()
 	for _, args := range [][]string{
 		{"apply", "-f", stubManifest},
 		{"rollout", "status", "deployment/agent-stub", "--timeout=60s"},
 	} {
-		if out, err := w.kubectlIn(w.ctx, nil, append([]string{"--namespace", originNamespace}, args...)...); err != nil {
-			w.Fatalf("the stub of the agents' models: kubectl %v: %v\n%s", args, err, out)
-		}
+		out, err := w.kubectlIn(ctx, nil, append([]string{"--namespace", originNamespace}, args...)...)
+		Expect(err).NotTo(HaveOccurred(), "the stub of the agents' models: kubectl %v\n%s", args, out)
 	}
 	m := &model{w: w, name: w.namespace + "-" + task, key: canary(w.namespace + "-" + task)}
-	m.script(s)
+	m.script(ctx, s)
 	return m
 }
 
@@ -94,56 +97,52 @@ const keyLength = 108
 func (m *model) url() string { return stubURL + "/s/" + m.name }
 
 // script replaces what the model does; only the task's own key will do.
-func (m *model) script(s script) {
-	m.w.Helper()
+func (m *model) script(ctx context.Context, s script) {
+	GinkgoHelper()
 	s.Key = m.key
 	body, err := json.Marshal(s)
-	if err != nil {
-		m.w.Fatal(err)
-	}
-	m.w.until("the stub takes the script", time.Minute, func() error {
-		return m.w.clientset.CoreV1().RESTClient().Put().RequestURI(stubProxy + "/s/" + m.name + "/script").Body(body).Do(m.w.ctx).Error()
-	})
+	Expect(err).NotTo(HaveOccurred())
+	Eventually(ctx, func() error {
+		return m.w.clientset.CoreV1().RESTClient().Put().RequestURI(stubProxy + "/s/" + m.name + "/script").Body(body).Do(ctx).Error()
+	}).WithTimeout(time.Minute).Should(Succeed(), "the stub accepts the script")
 }
 
-// log lists what was asked in the conversation, without the agent's asides.
-func (m *model) log() []asked {
-	m.w.Helper()
+// log lists the requests of the conversation, without the agent's asides.
+func (m *model) log(ctx context.Context) []request {
+	GinkgoHelper()
 	var body []byte
-	m.w.until("the stub tells its log", time.Minute, func() (err error) {
-		body, err = m.w.rawQuery(stubProxy + "/s/" + m.name + "/log")
+	Eventually(ctx, func() (err error) {
+		body, err = m.w.rawQuery(ctx, stubProxy+"/s/"+m.name+"/log")
 		return err
-	})
-	var log []asked
+	}).WithTimeout(time.Minute).Should(Succeed(), "the stub serves its log")
+	var log []request
 	for decoder := json.NewDecoder(bytes.NewReader(body)); decoder.More(); {
-		var a asked
-		if err := decoder.Decode(&a); err != nil {
-			m.w.Fatalf("the stub's log: %v", err)
-		}
-		if !a.Aside && a.Model != "" {
-			log = append(log, a)
+		var r request
+		Expect(decoder.Decode(&r)).To(Succeed(), "the stub's log")
+		if !r.Aside && r.Model != "" {
+			log = append(log, r)
 		}
 	}
 	return log
 }
 
 // first gives the first request whose last prompt holds the text.
-func (m *model) first(text string) asked {
-	m.w.Helper()
-	for _, a := range m.log() {
-		if strings.Contains(a.prompt(), text) {
-			return a
+func (m *model) first(ctx context.Context, text string) request {
+	GinkgoHelper()
+	for _, r := range m.log(ctx) {
+		if strings.Contains(r.prompt(), text) {
+			return r
 		}
 	}
-	m.w.Fatalf("no request had the prompt %q", text)
-	return asked{}
+	Fail(fmt.Sprintf("no request had the prompt %q", text))
+	return request{}
 }
 
-// served counts how often each step was asked of the agent.
-func (m *model) served() map[int]int {
-	m.w.Helper()
+// served counts how often the model requested each step.
+func (m *model) served(ctx context.Context) map[int]int {
+	GinkgoHelper()
 	count := map[int]int{}
-	for _, a := range m.log() {
+	for _, a := range m.log(ctx) {
 		var step int
 		if _, err := fmt.Sscanf(a.Answer, "step %d:", &step); err == nil {
 			count[step]++

@@ -4,14 +4,15 @@ package e2e
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
-	"testing"
 	"time"
 
-	"github.com/onsi/gomega"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -20,14 +21,14 @@ import (
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// realAgent is one of the agents that people use, as hack/agents builds it.
+// realAgent is one of the agents that users run, as hack/agents builds it.
 type realAgent struct {
 	name  string
 	kind  clewv1.AgentType
 	model string
 	// keyEnv holds the API key.
 	keyEnv string
-	// configure has the agent ask the model at that URL.
+	// configure makes the agent send its requests to that URL.
 	configure func(c *corev1.Container, url string)
 	// tag of its image; empty for the pinned version's.
 	tag string
@@ -35,29 +36,42 @@ type realAgent struct {
 	sessions []string
 }
 
-var realAgents = []realAgent{
-	{
+func realAgents() []realAgent {
+	return []realAgent{claude(), codex(), gemini(), openCode()}
+}
+
+func claude() realAgent {
+	return realAgent{
 		name: "claude", kind: clewv1.AgentClaudeCode, keyEnv: "ANTHROPIC_API_KEY", sessions: []string{".claude/projects"},
 		configure: func(c *corev1.Container, url string) {
 			c.Env = append(c.Env,
 				corev1.EnvVar{Name: "ANTHROPIC_BASE_URL", Value: url},
 				corev1.EnvVar{Name: "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", Value: "1"})
 		},
-	},
-	{
+	}
+}
+
+func codex() realAgent {
+	return realAgent{
 		name: "codex", kind: clewv1.AgentCodex, model: "gpt-5.5", keyEnv: "CODEX_API_KEY", sessions: []string{".codex/sessions"},
 		configure: func(c *corev1.Container, url string) {
 			c.Args = []string{"-c", "model_provider=stub", "-c",
 				fmt.Sprintf(`model_providers.stub={name="stub",base_url=%q,wire_api="responses",env_key="CODEX_API_KEY"}`, url+"/v1")}
 		},
-	},
-	{
+	}
+}
+
+func gemini() realAgent {
+	return realAgent{
 		name: "gemini", kind: clewv1.AgentGeminiCLI, model: "gemini-2.5-flash", keyEnv: "GEMINI_API_KEY", sessions: []string{".gemini/tmp"},
 		configure: func(c *corev1.Container, url string) {
 			c.Env = append(c.Env, corev1.EnvVar{Name: "GOOGLE_GEMINI_BASE_URL", Value: url})
 		},
-	},
-	{
+	}
+}
+
+func openCode() realAgent {
+	return realAgent{
 		name: "opencode", kind: clewv1.AgentOpenCode, model: "stub/stub-model", keyEnv: "OPENAI_API_KEY", sessions: []string{".local/share/opencode"},
 		configure: func(c *corev1.Container, url string) {
 			c.Env = append(c.Env,
@@ -65,7 +79,7 @@ var realAgents = []realAgent{
 				corev1.EnvVar{Name: "OPENCODE_CONFIG_CONTENT", Value: fmt.Sprintf(
 					`{"provider":{"stub":{"npm":"@ai-sdk/openai-compatible","options":{"baseURL":%q,"apiKey":"{env:OPENAI_API_KEY}"},"models":{"stub-model":{}}}},"small_model":"stub/stub-model"}`, url+"/v1")})
 		},
-	},
+	}
 }
 
 // image that hack/agents builds.
@@ -73,29 +87,26 @@ func (a realAgent) image() string {
 	return "localhost/clew-dev/agent-" + a.name + ":" + cmp.Or(a.tag, "latest")
 }
 
-// eachAgent runs a test with each of the agents, side by side.
-func eachAgent(t *testing.T, test func(w *world, g *gomega.WithT, a realAgent)) {
-	for _, a := range realAgents {
-		t.Run(a.name, func(t *testing.T) {
-			t.Parallel()
-			test(newWorld(t), gomega.NewWithT(t), a)
-		})
+// agentEntries are the entries of a table of specs that is about each agent.
+func agentEntries() []TableEntry {
+	var entries []TableEntry
+	for _, a := range realAgents() {
+		entries = append(entries, Entry(a.name, a))
 	}
+	return entries
 }
 
 const beginning = "Do the next small step, one at a time, until all is done."
 
 // agentTask builds a task of a real agent that asks the model, with its key
 // from a Secret, in an empty repository.
-func (w *world) agentTask(name string, a realAgent, m *model) *clewv1.Task {
-	w.Helper()
+func (w *world) agentTask(ctx context.Context, name string, a realAgent, m *model) *clewv1.Task {
+	GinkgoHelper()
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name + "-key"},
 		StringData: map[string]string{"key": m.key},
 	}
-	if err := w.kube.Create(w.ctx, secret); err != nil {
-		w.Fatal(err)
-	}
+	Expect(w.kube.Create(ctx, secret)).To(Succeed())
 	task := w.newTask(name)
 	task.Spec.Repository = nil
 	task.Spec.Prompt = ptr.To(beginning)
@@ -111,51 +122,52 @@ func (w *world) agentTask(name string, a realAgent, m *model) *clewv1.Task {
 	return task
 }
 
-// runs has a new task of the agent complete its script.
-func (w *world) runs(name string, a realAgent, s script, change ...func(*clewv1.Task)) *model {
-	w.Helper()
-	m := w.newModel(name, s)
-	task := w.agentTask(name, a, m)
+// runs creates a task of the agent and waits until it has completed its script.
+func (w *world) runs(ctx context.Context, name string, a realAgent, s script, change ...func(*clewv1.Task)) *model {
+	GinkgoHelper()
+	m := w.newModel(ctx, name, s)
+	task := w.agentTask(ctx, name, a, m)
 	for _, c := range change {
 		c(task)
 	}
-	w.create(task)
-	w.untilState(name, 5*time.Minute, clewv1.ReasonCompleted)
+	w.create(ctx, task)
+	w.untilState(ctx, name, 5*time.Minute, clewv1.ReasonCompleted)
 	return m
 }
 
-func TestARealAgentRunsUnmodified(t *testing.T) {
-	t.Parallel()
-	eachAgent(t, func(w *world, g *gomega.WithT, a realAgent) {
-		m := w.runs("works", a, script{Steps: 12, FileToolEvery: 4}, func(task *clewv1.Task) {
+var _ = Describe("a real agent", Label("agents"), func() {
+	w := newWorld()
+
+	DescribeTable("runs unmodified, with each message, call and token recorded once", func(ctx SpecContext, a realAgent) {
+		m := w.runs(ctx, "works", a, script{Steps: 12, FileToolEvery: 4}, func(task *clewv1.Task) {
 			task.Spec.Repository = &clewv1.Repository{URL: originURL, Ref: "main"}
 		})
 
-		task := w.task("works")
-		g.Expect(task.Status.Attempts).To(gomega.HaveLen(1))
-		g.Expect(task.Status.Attempts[0].Memory).To(gomega.Equal(clewv1.AgentMemoryNew))
-		log := m.log()
-		g.Expect(log).To(gomega.HaveLen(13), "one request a step, and one that is answered with DONE")
-		entries := w.conversation("works")
-		g.Expect(texts(entries, "user")).To(gomega.Equal([]string{beginning}), "the prompt, once")
-		g.Expect(texts(entries, "assistant")).To(gomega.HaveExactElements("DONE"), "what came in pieces is one message")
-		g.Expect(stepsOf(entries)).To(gomega.Equal(upTo(12)), "each call with its result, once and in order")
-		g.Expect(notUnderstood(entries)).To(gomega.BeEmpty())
-		g.Expect(task.Status.ToolCallCount).To(gomega.BeEquivalentTo(12))
+		task := w.task(ctx, "works")
+		Expect(task.Status.Attempts).To(HaveLen(1))
+		Expect(task.Status.Attempts[0].Memory).To(Equal(clewv1.AgentMemoryNew))
+		log := m.log(ctx)
+		Expect(log).To(HaveLen(13), "one request a step, and one that is answered with DONE")
+		entries := w.conversation(ctx, "works")
+		Expect(texts(entries, "user")).To(Equal([]string{beginning}), "the prompt, once")
+		Expect(texts(entries, "assistant")).To(HaveExactElements("DONE"), "what came in pieces is one message")
+		Expect(stepsOf(entries)).To(Equal(upTo(12)), "each call with its result, once and in order")
+		Expect(notUnderstood(entries)).To(BeEmpty())
+		Expect(task.Status.ToolCallCount).To(BeEquivalentTo(12))
 
 		var input, output int64
 		for _, request := range log {
 			input, output = input+request.Usage.Input, output+request.Usage.Output
 		}
-		g.Expect(task.Status.InputTokens).To(gomega.Equal(input), "the tokens are those that the model told")
-		g.Expect(task.Status.OutputTokens).To(gomega.Equal(output))
-		if a.kind != clewv1.AgentOpenCode { // its model is one that nobody knows a price of
-			g.Expect(task.Status.CostMicroUSD).To(gomega.BeNumerically(">", 0))
+		Expect(task.Status.InputTokens).To(Equal(input), "the tokens are those that the model reported")
+		Expect(task.Status.OutputTokens).To(Equal(output))
+		if a.kind != clewv1.AgentOpenCode { // its model has no known price
+			Expect(task.Status.CostMicroUSD).To(BeNumerically(">", 0))
 		}
-		w.Logf("%s: %d messages, %d calls, %d tokens in, %d out, %d µ$", a.name, len(entries), task.Status.ToolCallCount,
+		GinkgoWriter.Printf("%s: %d messages, %d calls, %d tokens in, %d out, %d µ$\n", a.name, len(entries), task.Status.ToolCallCount,
 			task.Status.InputTokens, task.Status.OutputTokens, task.Status.CostMicroUSD)
-	})
-}
+	}, agentEntries())
+})
 
 // texts of the messages of a role.
 func texts(entries []historyv1.ConversationEntry, role string) []string {
@@ -178,7 +190,7 @@ func notUnderstood(entries []historyv1.ConversationEntry) []string {
 	return raw
 }
 
-// stepOfInput finds the step in a call: Codex tells of a patch only the paths.
+// stepOfInput finds the step in a call: Codex reports only the paths of a patch.
 var stepOfInput = regexp.MustCompile(`(?:\bstep |/file)(\d+)\b`)
 
 // stepsOf lists the steps of the answered calls, in the order of the results.
@@ -197,7 +209,7 @@ func stepsOf(entries []historyv1.ConversationEntry) []int {
 	return done
 }
 
-// outputOf is what the tool said in a step, the last time.
+// outputOf is the output of the tool in a step, the last time.
 func outputOf(entries []historyv1.ConversationEntry, step int) string {
 	calls, output := map[string]bool{}, ""
 	for _, e := range entries {

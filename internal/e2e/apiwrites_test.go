@@ -5,14 +5,15 @@ package e2e
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
-	"github.com/onsi/gomega"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	"k8s.io/utils/ptr"
 
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
@@ -21,32 +22,33 @@ import (
 // maxWrites is what a task may cost from apply to Completed.
 const maxWrites = 12
 
-// Not parallel: a pod that is slow to come up has its trouble told of, in a write
-// more.
-func TestATaskCostsFewAPIWrites(t *testing.T) {
-	w, g := newWorld(t), gomega.NewWithT(t)
-	task := w.newTask("frugal", replay(8, 50*time.Millisecond)...)
-	task.Spec.CheckpointPolicy.EveryToolCalls = ptr.To[int32](0)
-	task.Spec.CheckpointPolicy.BeforeRiskyTools = []clewv1.RiskyToolPattern{}
-	w.create(task)
-	w.untilState("frugal", 2*time.Minute, clewv1.ReasonCompleted)
-	w.untilSettled("frugal")
-	g.Expect(w.untilListed("frugal")).To(gomega.HaveLen(1), "only the last checkpoint was taken")
+// Serial: a pod that is slow to start is reported in the Task's status, which is
+// one write more.
+var _ = Describe("the API writes of a task", Serial, func() {
+	w := newWorld()
 
-	writes := w.clewWrites()
+	It("are at most a dozen by Clew, from apply to Completed", func(ctx SpecContext) {
+		task := w.newTask("frugal", replay(8, 50*time.Millisecond)...)
+		task.Spec.CheckpointPolicy.EveryToolCalls = ptr.To[int32](0)
+		task.Spec.CheckpointPolicy.BeforeRiskyTools = []clewv1.RiskyToolPattern{}
+		w.create(ctx, task)
+		w.untilState(ctx, "frugal", 2*time.Minute, clewv1.ReasonCompleted)
+		w.untilRecorded(ctx, "frugal")
+		Expect(w.untilListed(ctx, "frugal")).To(HaveLen(1), "only the last checkpoint was taken")
 
-	t.Logf("%d API writes by Clew, from apply to Completed:\n%s", len(writes), strings.Join(writes, "\n"))
-	g.Expect(len(writes)).To(gomega.BeNumerically("<=", maxWrites))
-}
+		writes := w.clewWrites()
+
+		AddReportEntry(fmt.Sprintf("%d API writes by Clew, from apply to Completed", len(writes)), strings.Join(writes, "\n"))
+		Expect(len(writes)).To(BeNumerically("<=", maxWrites), "%v", writes)
+	})
+})
 
 // clewWrites lists the writes that Clew's own service accounts made in the
-// test's namespace, from the API server's audit log.
+// world's namespace, from the API server's audit log.
 func (w *world) clewWrites() []string {
-	w.Helper()
+	GinkgoHelper()
 	file, err := os.Open(filepath.Join(clusterFolder(), "audit.log"))
-	if err != nil {
-		w.Fatalf("the API server's audit log: %v", err)
-	}
+	Expect(err).NotTo(HaveOccurred(), "the API server's audit log")
 	defer file.Close()
 	var writes []string
 	lines := bufio.NewScanner(file)
@@ -67,8 +69,6 @@ func (w *world) clewWrites() []string {
 			writes = append(writes, strings.Join([]string{event.Verb, event.ObjectRef.Resource, event.ObjectRef.Subresource, event.ObjectRef.Name}, " "))
 		}
 	}
-	if err := lines.Err(); err != nil {
-		w.Fatal(err)
-	}
+	Expect(lines.Err()).To(Succeed())
 	return writes
 }

@@ -1,13 +1,15 @@
-// Package e2e holds the end-to-end tests: real pods on a real node, agents
-// that really run, and processes that really are killed. They read as what
-// Clew promises to its users.
+// Package e2e holds the end-to-end specs: real pods on a real node, agents that
+// really run, and processes that really are killed. They read as what Clew promises
+// to its users.
 //
-// They carry the build tag e2e and need a cluster with Clew installed, which
-// `make test-e2e` brings up. CLEW_SOAK=1 runs the long versions; the tag soak adds
-// those that have no short one. Processes are
-// killed from the node itself, so the tests run on the machine of the
-// development cluster.
+// They have the build tag e2e and need a cluster with Clew installed, which
+// `make test-e2e` brings up. CLEW_SOAK=1 runs them at full length; the tag soak adds
+// those that have no short version. Processes are killed from the node itself, so the
+// specs run on the machine of the development cluster.
 //
-// Each test has a namespace of its own and runs beside others. The two that
-// disturb Clew itself come first, alone.
+// Each spec has its own namespace and runs beside others; those that disturb Clew
+// itself are Serial and run alone, after the others. Labels choose some of them: kill
+// (they kill processes or cut connections), agents (they run real agents), slow (they
+// take a minute or more) and soak. A failed spec reports its tasks, events and logs;
+// CLEW_E2E_KEEP=1 keeps its namespace.
 package e2e

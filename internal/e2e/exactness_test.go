@@ -3,14 +3,13 @@
 package e2e
 
 import (
-	"testing"
-
-	"github.com/onsi/gomega"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// oddities lays out everything that a checkpoint may get wrong.
+// oddities creates everything that a checkpoint may get wrong.
 const oddities = `
 cd /workspace
 git config user.email agent@example.com; git config user.name Agent
@@ -28,6 +27,7 @@ echo '*.ignored' >> .gitignore; echo kept > a.ignored
 git add crlf.txt run.sh; git commit -q -m "The agent's own commit"; echo later >> run.sh
 `
 
+// havoc changes or removes all of it.
 const havoc = `
 cd /workspace
 rm -rf nested empty closed inside outside dangling up binary.bin private run.sh crlf.txt a.ignored .gitattributes
@@ -36,22 +36,24 @@ mkdir inside; echo dir > inside/file; echo file > empty; ln -s / closed
 git add -A . ; git commit -q -m havoc; git checkout -q -b elsewhere
 `
 
-func TestACheckpointIsExact(t *testing.T) {
-	t.Parallel()
-	w, g := newWorld(t), gomega.NewWithT(t)
-	w.create(w.newTask("odd", idle...))
-	w.inAgent("odd", oddities)
-	tree, git := w.inAgent("odd", fingerprint), w.inAgent("odd", gitSays)
-	nested := w.inAgent("odd", "cd /workspace/nested; git log --format=%s; git status --porcelain")
-	ckpt := w.take("odd", "exact")
-	g.Expect(ckpt.Status.Skipped).To(gomega.ContainElement(gomega.HaveField("Path", "huge.bin")))
-	g.Expect(ckpt.Status.SkippedCount).To(gomega.BeEquivalentTo(1))
+var _ = Describe("a checkpoint", func() {
+	w := newWorld()
 
-	w.inAgent("odd", havoc)
-	w.rewind("odd", "back", "exact", func(r *clewv1.Rewind) { r.Preserve = clewv1.PreserveDiscard })
+	It("restores every kind of file, the index and nested repositories exactly", func(ctx SpecContext) {
+		const inNested = "cd /workspace/nested; git log --format=%s; git status --porcelain"
+		w.create(ctx, w.newTask("odd", idle...))
+		w.inAgent(ctx, "odd", oddities)
+		tree, git, nested := w.inAgent(ctx, "odd", fingerprint), w.inAgent(ctx, "odd", gitSays), w.inAgent(ctx, "odd", inNested)
+		ckpt := w.take(ctx, "odd", "exact")
+		Expect(ckpt.Status.Skipped).To(ContainElement(HaveField("Path", "huge.bin")))
+		Expect(ckpt.Status.SkippedCount).To(BeEquivalentTo(1))
 
-	g.Expect(w.inAgent("odd", fingerprint)).To(gomega.Equal(tree))
-	g.Expect(w.inAgent("odd", gitSays)).To(gomega.Equal(git))
-	g.Expect(w.inAgent("odd", "cd /workspace/nested; git log --format=%s; git status --porcelain")).To(gomega.Equal(nested))
-	g.Expect(w.inAgent("odd", "stat -c %s /workspace/huge.bin")).To(gomega.Equal("209715200\n"), "what was skipped is still there")
-}
+		w.inAgent(ctx, "odd", havoc)
+		w.rewind(ctx, "odd", "back", "exact", func(r *clewv1.Rewind) { r.Preserve = clewv1.PreserveDiscard })
+
+		Expect(w.inAgent(ctx, "odd", fingerprint)).To(Equal(tree))
+		Expect(w.inAgent(ctx, "odd", gitSays)).To(Equal(git))
+		Expect(w.inAgent(ctx, "odd", inNested)).To(Equal(nested))
+		Expect(w.inAgent(ctx, "odd", "stat -c %s /workspace/huge.bin")).To(Equal("209715200\n"), "what was skipped is still there")
+	})
+})

@@ -5,25 +5,23 @@ package e2e
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"testing"
 	"time"
 
-	"github.com/onsi/gomega"
-	"k8s.io/apimachinery/pkg/api/meta"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// talker says three long things, when it is told so a hundred more, of which a
-// volume keeps the newest alone, and when it is told so again the last one.
+// talker says three long things; once the file more exists, a hundred more, of
+// which a volume keeps only the newest; and once the file end exists, the last one.
 var talker = []string{"bash", "-c", `
 	pad=$(head -c 100000 /dev/zero | tr '\0' .)
 	say() { echo "{\"type\":\"message\",\"role\":\"assistant\",\"text\":\"$1 $pad\"}"; }
@@ -33,95 +31,87 @@ var talker = []string{"bash", "-c", `
 	until [ -e /workspace/end ]; do sleep 0.1; done
 	say "thing 104"`}
 
-// Not parallel: it puts back what every task needs.
-func TestWhatAnOlderPostgresLosesForGoodIsCountedExactly(t *testing.T) {
-	w, g := newWorld(t), gomega.NewWithT(t)
-	store := &volumeStore{component: "postgres", workload: "statefulset/clew-postgres"}
-	w.managerWith("--spool-margin=0s", "--spool-margin-bytes=0")
-	task := w.newTask("talker", talker...)
-	task.Spec.CheckpointPolicy.EverySeconds = ptr.To[int32](0) // the record of a checkpoint is never lost, and would part the gap
-	w.create(task)
-	w.untilSaid("talker", 3)
-	store.copy(w)
-	copied := w.export("talker")
-	w.inAgent("talker", "touch /workspace/more")
-	w.untilSaid("talker", 103)
-	kept := w.untilKept("talker", copied.LastSequence)
-	before := w.export("talker")
+// Serial: it restores what every task needs.
+var _ = Describe("the history of a task that an older Postgres lost for good", Serial, Label("slow", "soak"), func() {
+	w := newWorld()
 
-	store.putBack(w)
-	w.untilSystemReady(restartTime)
-	lost := kept - 1 - copied.LastSequence
-	t.Logf("the older copy ends with record %d, the volume keeps those from %d: %d are lost", copied.LastSequence, kept, lost)
-	w.inAgent("talker", "touch /workspace/end") // an idle daemon looks every five minutes
-	w.untilState("talker", 3*time.Minute, clewv1.ReasonCompleted)
+	It("has a gap that is counted exactly and reported", func(ctx SpecContext) {
+		store := &volumeStore{component: "postgres", workload: "statefulset/clew-postgres"}
+		w.managerWith(ctx, "--spool-margin=0s", "--spool-margin-bytes=0")
+		task := w.newTask("talker", talker...)
+		task.Spec.CheckpointPolicy.EverySeconds = ptr.To[int32](0) // the record of a checkpoint is never lost, and would split the gap
+		w.create(ctx, task)
+		w.untilSaid(ctx, "talker", 3)
+		store.copy(ctx, w)
+		copied := w.export(ctx, "talker")
+		w.inAgent(ctx, "talker", "touch /workspace/more")
+		w.untilSaid(ctx, "talker", 103)
+		kept := w.untilKept(ctx, "talker", copied.LastSequence)
+		before := w.export(ctx, "talker")
 
-	g.Expect(lost).To(gomega.BeNumerically(">", 0), "the test is about a loss")
-	after := w.export("talker")
-	for sequence, text := range before.Messages {
-		if sequence > copied.LastSequence && sequence < kept {
-			g.Expect(after.Messages[sequence]).NotTo(gomega.Equal(text), "record %d is lost", sequence)
-			continue
+		store.putBack(ctx, w)
+		w.untilSystemReady(ctx, restartTime)
+		lost := kept - 1 - copied.LastSequence
+		By(fmt.Sprintf("losing %d records: the older copy ends with record %d, the volume keeps those from %d", lost, copied.LastSequence, kept))
+		w.inAgent(ctx, "talker", "touch /workspace/end") // an idle daemon checks every five minutes
+		w.untilState(ctx, "talker", 3*time.Minute, clewv1.ReasonCompleted)
+
+		Expect(lost).To(BeNumerically(">", 0), "the spec is about a loss")
+		after := w.export(ctx, "talker")
+		for sequence, text := range before.Messages {
+			if sequence > copied.LastSequence && sequence < kept {
+				Expect(after.Messages[sequence]).NotTo(Equal(text), "record %d is lost", sequence)
+				continue
+			}
+			Expect(after.Messages[sequence]).To(Equal(text), "record %d was not lost", sequence)
 		}
-		g.Expect(after.Messages[sequence]).To(gomega.Equal(text), "record %d is not lost", sequence)
-	}
-	g.Expect(after.said("thing 104")).To(gomega.BeTrue(), "the task went on")
-	w.expectGapTold("talker", copied.LastSequence+1, kept-1)
-	w.tell(1, "gaps, each counted exactly")
-}
+		Expect(after.said("thing 104")).To(BeTrue(), "the task continued")
+		w.expectGapReported(ctx, "talker", copied.LastSequence+1, kept-1)
+		tell(1, "gaps, each counted exactly")
+	})
+})
 
-// expectGapTold expects the gap in all places where people look for it.
-func (w *world) expectGapTold(name string, from, through int64) {
-	w.Helper()
-	g := gomega.NewWithT(w.T)
+// expectGapReported expects the gap in the condition, an Event, the timeline and
+// the conversation.
+func (w *world) expectGapReported(ctx context.Context, name string, from, through int64) {
+	GinkgoHelper()
 	lost := through - from + 1
-	var task *clewv1.Task
-	w.until("the condition tells of the gap", time.Minute, func() error {
-		task = w.task(name)
-		c := meta.FindStatusCondition(task.Status.Conditions, clewv1.TaskHistoryComplete)
-		if c == nil || c.Status != metav1.ConditionFalse || c.Reason != clewv1.ReasonHistoryGap || !strings.HasPrefix(c.Message, fmt.Sprintf("%d record", lost)) {
-			return fmt.Errorf("it is %+v", c)
-		}
-		return nil
-	})
-	g.Expect(task.Status.LostRecords).To(gomega.Equal(lost))
-	w.until("an Event tells of the gap", time.Minute, func() error {
-		out := w.kubectl("get", "events", "--field-selector", "reason="+clewv1.EventHistoryGap, "-o", "jsonpath={.items[*].message}")
-		if !strings.HasPrefix(out, fmt.Sprintf("%d record", lost)) {
-			return fmt.Errorf("they say %q", out)
-		}
-		return nil
-	})
+	saysHowMany := HavePrefix("%d record", lost)
+	Eventually(ctx, func() []metav1.Condition { return w.task(ctx, name).Status.Conditions }).WithTimeout(time.Minute).
+		Should(ContainElement(SatisfyAll(
+			HaveField("Type", clewv1.TaskHistoryComplete), HaveField("Status", metav1.ConditionFalse),
+			HaveField("Reason", clewv1.ReasonHistoryGap), HaveField("Message", saysHowMany))), "the condition reports the gap")
+	Expect(w.task(ctx, name).Status.LostRecords).To(Equal(lost))
+	Eventually(ctx, func() string {
+		return w.kubectl(ctx, "get", "events", "--field-selector", "reason="+clewv1.EventHistoryGap, "-o", "jsonpath={.items[*].message}")
+	}).WithTimeout(time.Minute).Should(saysHowMany, "an Event reports the gap")
 	text := fmt.Sprintf("The history has a gap: %d records (%d to %d) were lost when the history store was put back to an older copy.", lost, from, through)
-	var told []string
-	for _, e := range w.timeline(name) {
+	var messages []string
+	for _, e := range w.timeline(ctx, name) {
 		if e.Reason == clewv1.EventHistoryGap {
-			told = append(told, e.Message)
+			messages = append(messages, e.Message)
 		}
 	}
-	g.Expect(told).To(gomega.ContainElement(text), "the timeline says which")
-	g.Expect(texts(w.conversation(name), "system")).To(gomega.ContainElement(text), "the conversation says so at its place")
+	Expect(messages).To(ContainElement(text), "the timeline says which records")
+	Expect(texts(w.conversation(ctx, name), "system")).To(ContainElement(text), "the conversation says so at its place")
 }
 
 // untilSaid waits until the history has so many things that the talker said.
-func (w *world) untilSaid(task string, n int) {
-	w.Helper()
-	w.until(fmt.Sprintf("task %s has said %d things", task, n), 3*time.Minute, func() error {
-		e, err := w.tryExport(task)
-		if err == nil && !e.said(fmt.Sprintf("thing %d", n)) {
-			err = errors.New("it has not")
-		}
-		return err
-	})
+func (w *world) untilSaid(ctx context.Context, task string, n int) {
+	GinkgoHelper()
+	Eventually(ctx, func() (bool, error) {
+		e, err := w.tryExport(ctx, task)
+		return err == nil && e.said(fmt.Sprintf("thing %d", n)), err
+	}).WithTimeout(3*time.Minute).Should(BeTrue(), "task %s has said %d things", task, n)
 }
 
-// untilKept waits until the task's volume has let go of records that come after
-// a sequence, and keeps no more than the segment it writes to. It returns the
-// first that is kept.
-func (w *world) untilKept(task string, after int64) (first int64) {
-	w.Helper()
-	folder := w.volumeFolder(w.namespace, task+"-workspace")
-	w.until("the volume lets go of what the history has", time.Minute, func() error {
+// untilKept waits until the task's volume has dropped records that come after a
+// sequence, and keeps only the segment it writes to. It returns the first record
+// that is kept.
+func (w *world) untilKept(ctx context.Context, task string, after int64) (first int64) {
+	GinkgoHelper()
+	folder := w.volumeFolder(ctx, w.namespace, task+"-workspace")
+	Eventually(ctx, func() error {
 		segments, err := filepath.Glob(filepath.Join(folder, "clew", "spool", "*.log"))
 		if err != nil {
 			return err
@@ -134,11 +124,11 @@ func (w *world) untilKept(task string, after int64) (first int64) {
 			err = fmt.Errorf("it keeps all from %d", first)
 		}
 		return err
-	})
+	}).WithTimeout(time.Minute).Should(Succeed(), "the volume drops what the history has")
 	return first
 }
 
-// exported is what is looked at of an export.
+// exported is the part of an export that is compared.
 type exported struct {
 	LastSequence int64
 	Messages     map[int64]string // the beginning of each message, by its record
@@ -153,17 +143,15 @@ func (e *exported) said(thing string) bool {
 	return false
 }
 
-func (w *world) export(task string) *exported {
-	w.Helper()
-	e, err := w.tryExport(task)
-	if err != nil {
-		w.Fatalf("export task %s: %v", task, err)
-	}
+func (w *world) export(ctx context.Context, task string) *exported {
+	GinkgoHelper()
+	e, err := w.tryExport(ctx, task)
+	Expect(err).NotTo(HaveOccurred(), "export task %s", task)
 	return e
 }
 
-func (w *world) tryExport(task string) (*exported, error) {
-	body, err := w.rawQuery(fmt.Sprintf("/apis/history.clew.dev/v1alpha1/namespaces/%s/taskhistories/%s/export", w.namespace, task))
+func (w *world) tryExport(ctx context.Context, task string) (*exported, error) {
+	body, err := w.rawQuery(ctx, fmt.Sprintf("/apis/history.clew.dev/v1alpha1/namespaces/%s/taskhistories/%s/export", w.namespace, task))
 	if err != nil {
 		return nil, err
 	}
@@ -196,33 +184,21 @@ func (w *world) tryExport(task string) (*exported, error) {
 	return e, nil
 }
 
-// managerWith gives the manager more options for the time of the test.
-func (w *world) managerWith(options ...string) {
-	w.Helper()
+// managerWith gives the manager more options until the spec ends.
+func (w *world) managerWith(ctx context.Context, options ...string) {
+	GinkgoHelper()
 	const manager = "deployment/clew-manager"
-	// The test's own context ends before what it has to put right.
-	kubectl := func(args ...string) string {
-		w.Helper()
-		out, err := w.kubectlIn(context.Background(), nil, append([]string{"--namespace", systemNamespace}, args...)...)
-		if err != nil {
-			w.Fatalf("kubectl %s: %v", strings.Join(args, " "), err)
-		}
-		return out
-	}
-	set := func(args []string) {
-		w.Helper()
+	set := func(ctx context.Context, args []string) {
+		GinkgoHelper()
 		patch, err := json.Marshal([]map[string]any{{"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": args}})
-		if err != nil {
-			w.Fatal(err)
-		}
-		kubectl("patch", manager, "--type=json", "--patch", string(patch))
-		kubectl("rollout", "status", manager, "--timeout=120s")
+		Expect(err).NotTo(HaveOccurred())
+		w.kubectl(ctx, "--namespace", systemNamespace, "patch", manager, "--type=json", "--patch", string(patch))
+		w.kubectl(ctx, "--namespace", systemNamespace, "rollout", "status", manager, "--timeout=120s")
 	}
 	var args []string
-	if err := json.Unmarshal([]byte(kubectl("get", manager, "-o", "jsonpath={.spec.template.spec.containers[0].args}")), &args); err != nil {
-		w.Fatal(err)
-	}
-	w.Cleanup(func() { set(args) })
-	set(slices.Concat(args, options))
-	w.untilSystemReady(2 * time.Minute)
+	was := w.kubectl(ctx, "--namespace", systemNamespace, "get", manager, "-o", "jsonpath={.spec.template.spec.containers[0].args}")
+	Expect(json.Unmarshal([]byte(was), &args)).To(Succeed())
+	DeferCleanup(func(ctx SpecContext) { set(ctx, args) })
+	set(ctx, slices.Concat(args, options))
+	w.untilSystemReady(ctx, 2*time.Minute)
 }

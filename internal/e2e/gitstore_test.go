@@ -13,30 +13,33 @@ import (
 	"strings"
 	"time"
 
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/testing/matchers"
 )
 
 // inGitstore runs a shell command in the gitstore's pod.
-func (w *world) inGitstore(script string) string {
-	w.Helper()
-	out, err := w.tryGitstore(w.ctx, script)
-	if err != nil {
-		w.Fatalf("in the gitstore: %s: %v\n%s", script, err, out)
-	}
+func (w *world) inGitstore(ctx context.Context, script string) string {
+	GinkgoHelper()
+	out, err := w.tryGitstore(ctx, script)
+	Expect(err).NotTo(HaveOccurred(), "in the gitstore: %s\n%s", script, out)
 	return out
 }
 
 func (w *world) tryGitstore(ctx context.Context, script string) (string, error) {
 	pods := &corev1.PodList{}
 	if err := w.kube.List(ctx, pods, client.InNamespace(systemNamespace),
-		client.MatchingLabels{"app.kubernetes.io/component": "gitstore"}); err != nil || len(pods.Items) == 0 {
-		return "", fmt.Errorf("no pod of the gitstore: %w", err)
+		client.MatchingLabels{"app.kubernetes.io/component": "gitstore"}); err != nil {
+		return "", fmt.Errorf("list the pods of the gitstore: %w", err)
+	}
+	if len(pods.Items) == 0 {
+		return "", errors.New("the gitstore has no pod")
 	}
 	return w.kubectlIn(ctx, nil, "--namespace", systemNamespace, "exec", pods.Items[0].Name, "--", "sh", "-c", script)
 }
@@ -47,13 +50,11 @@ func (w *world) repository() string {
 }
 
 // gitstoreBytes is the disk use of this namespace in the gitstore.
-func (w *world) gitstoreBytes() int64 {
-	w.Helper()
-	out := w.inGitstore("du -s --block-size=1 /var/lib/clew-gitstore/namespaces/" + w.namespace)
+func (w *world) gitstoreBytes(ctx context.Context) int64 {
+	GinkgoHelper()
+	out := w.inGitstore(ctx, "du -s --block-size=1 /var/lib/clew-gitstore/namespaces/"+w.namespace)
 	n, err := strconv.ParseInt(strings.Fields(out)[0], 10, 64)
-	if err != nil {
-		w.Fatal(err)
-	}
+	Expect(err).NotTo(HaveOccurred())
 	return n
 }
 
@@ -70,38 +71,29 @@ func newFork(namespace, name, source, checkpoint, variant string) *clewv1.Fork {
 	}
 }
 
-// fork forks a task at a checkpoint to one new task, and waits until that is made.
-func (w *world) fork(source, checkpoint, variant string) *clewv1.Fork {
-	w.Helper()
+// fork forks a task at a checkpoint to one new task, and waits until that exists.
+func (w *world) fork(ctx context.Context, source, checkpoint, variant string) *clewv1.Fork {
+	GinkgoHelper()
 	fork := newFork(w.namespace, "to-"+variant, source, checkpoint, variant)
-	if err := w.apply(fork); err != nil {
-		w.Fatalf("apply fork: %v", err)
-	}
-	w.until("the fork is complete", time.Minute, func() error {
-		if err := w.get(fork.Name, fork); err != nil {
-			return err
-		}
-		if !meta.IsStatusConditionTrue(fork.Status.Conditions, clewv1.ForkComplete) {
-			return fmt.Errorf("%v", fork.Status.Conditions)
-		}
-		return nil
-	})
+	Expect(w.apply(ctx, fork)).To(Succeed(), "apply fork")
+	Eventually(ctx, func() (*clewv1.Fork, error) { return fork, w.get(ctx, fork.Name, fork) }).WithTimeout(time.Minute).
+		Should(matchers.HaveCondition(clewv1.ForkComplete, metav1.ConditionTrue), "fork %s is complete", fork.Name)
 	return fork
 }
 
 // diff is what kubectl diff prints for an object.
-func (w *world) diff(obj client.Object) string {
-	w.Helper()
+func (w *world) diff(ctx context.Context, obj client.Object) string {
+	GinkgoHelper()
 	manifest, err := json.Marshal(obj)
-	if err != nil {
-		w.Fatal(err)
-	}
-	cmd := exec.CommandContext(w.ctx, "kubectl", "--namespace", w.namespace, "diff", "--server-side", "--force-conflicts", "-f", "-")
+	Expect(err).NotTo(HaveOccurred())
+	cmd := exec.CommandContext(ctx, "kubectl", "--namespace", w.namespace, "diff", "--server-side", "--force-conflicts", "-f", "-")
 	var out bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(manifest), &out, &out
 	var exit *exec.ExitError
-	if err := cmd.Run(); err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 1) {
-		w.Fatalf("kubectl diff: %v\n%s", err, out.String())
+	err = cmd.Run()
+	if errors.As(err, &exit) && exit.ExitCode() == 1 { // there is a difference
+		err = nil
 	}
-	return strings.TrimSpace(fmt.Sprint(out.String()))
+	Expect(err).NotTo(HaveOccurred(), "kubectl diff\n%s", &out)
+	return strings.TrimSpace(out.String())
 }

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,35 +13,32 @@ import (
 	"sync"
 	"time"
 
+	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// container of Clew's that runs.
+// container is a running container of Clew.
 type container struct {
 	name   string
 	cgroup cgroup
 	limit  int64
 }
 
-// containersOfClew are those of Clew's own pods, and of the tasks of some
-// namespaces, by their ids: one that is restarted gets another.
-func containersOfClew(worlds ...*world) map[string]container {
+// containersOfClew are the containers of Clew's own pods and of the tasks of some
+// namespaces, by their ids: a restarted container has another id.
+func containersOfClew(ctx context.Context, worlds ...*world) map[string]container {
 	found := map[string]container{}
 	system := &corev1.PodList{}
-	if err := worlds[0].kube.List(worlds[0].ctx, system, client.InNamespace(systemNamespace)); err != nil {
-		worlds[0].Fatal(err)
-	}
+	Expect(worlds[0].kube.List(ctx, system, client.InNamespace(systemNamespace))).To(Succeed())
 	for i := range system.Items {
 		addContainers(found, &system.Items[i], "")
 	}
 	for _, w := range worlds {
 		pods := &corev1.PodList{}
-		if err := w.kube.List(w.ctx, pods, client.InNamespace(w.namespace), client.HasLabels{clewv1.LabelTaskUID}); err != nil {
-			w.Fatal(err)
-		}
+		Expect(w.kube.List(ctx, pods, client.InNamespace(w.namespace), client.HasLabels{clewv1.LabelTaskUID})).To(Succeed())
 		for i := range pods.Items {
 			addContainers(found, &pods.Items[i], "daemon")
 		}
@@ -59,7 +57,7 @@ func addContainers(found map[string]container, pod *corev1.Pod, only string) {
 	}
 }
 
-// cgroup is the folder that tells of a container's memory.
+// cgroup is the folder that describes a container's memory.
 type cgroup string
 
 func cgroupOf(container string) cgroup {
@@ -71,7 +69,7 @@ func cgroupOf(container string) cgroup {
 	return ""
 }
 
-// number reads the first of some files that there is.
+// number reads the first of some files that exists.
 func (c cgroup) number(files ...string) int64 {
 	for _, file := range files {
 		if text, err := os.ReadFile(filepath.Join(string(c), file)); err == nil {
@@ -98,17 +96,17 @@ func (c cgroup) field(file string, names ...string) (sum int64) {
 	return sum
 }
 
-// kept is memory that cannot be taken back: what is not the cache of files.
+// kept is memory that cannot be reclaimed: what is not the cache of files.
 func (c cgroup) kept() int64 {
 	return c.field("memory.stat", "total_rss", "total_shmem", "anon", "shmem")
 }
 
-// kills counts the processes that were killed for want of memory.
+// kills counts the processes that were killed for lack of memory.
 func (c cgroup) kills() int64 {
 	return c.field("memory.oom_control", "oom_kill") + c.field("memory.events", "oom_kill")
 }
 
-// memory is what containers use, looked at five times a second.
+// memory is what containers use, measured five times a second.
 type memory struct {
 	containers map[string]container
 	done       chan struct{}
@@ -126,7 +124,7 @@ func watchMemory(containers map[string]container) *memory {
 		tick := time.NewTicker(200 * time.Millisecond)
 		defer tick.Stop()
 		for {
-			m.look()
+			m.measure()
 			select {
 			case <-m.done:
 				return
@@ -137,7 +135,7 @@ func watchMemory(containers map[string]container) *memory {
 	return m
 }
 
-func (m *memory) look() {
+func (m *memory) measure() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for id, c := range m.containers {
@@ -148,7 +146,7 @@ func (m *memory) look() {
 }
 
 // table shows, of each container, what it kept at most, the same with the cache
-// of files, which the kernel takes back when it is wanted, and its limit.
+// of files, which the kernel reclaims when necessary, and its limit.
 func (m *memory) table() string {
 	close(m.done)
 	m.all.Wait()
@@ -164,7 +162,7 @@ func (m *memory) table() string {
 	return out
 }
 
-// killed names the containers in which something was killed for want of memory.
+// killed names the containers in which something was killed for lack of memory.
 func (m *memory) killed() (names []string) {
 	for id, kills := range m.kills {
 		if kills > 0 {

@@ -3,11 +3,12 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
-	"testing"
 	"time"
 
-	"github.com/onsi/gomega"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -18,72 +19,74 @@ import (
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
+// hostileTask is the name of the hostile task.
 const hostileTask = "hostile"
 
-// Not parallel: they measure how fast Clew is, and load the node.
+// An administrator of a shared node limits the CPU of the hostile containers and the
+// number of objects in their namespace, and so do these specs. See
+// internal/testing/hostile for what the containers do.
 //
-// What an administrator does who shares a node is done: the CPU of the hostile
-// containers is limited, and the number of their namespace's objects. See
-// internal/testing/hostile for what they do.
+// Serial: they measure how fast Clew is, and load the node.
+var _ = Describe("five honest tasks", Serial, Label("slow", "soak"), func() {
+	w, tenant := newWorld(), newWorld()
 
-// A hostile task floods everything that its agent can reach, and Clew's server and
-// the gitstore with the task's own tokens and with made-up ones. It takes a quarter
-// of an hour.
-func TestAHostileTaskHurtsNobodyElse(t *testing.T) {
-	g := gomega.NewWithT(t)
-	alone, beside := besideHonestTasks(t, "accomplice", 10*time.Minute)
-	for i, measured := range beside {
-		g.Expect(measured.median).To(gomega.BeNumerically("<=", 2*alone[i].median), measured.what)
-		g.Expect(measured.p95).To(gomega.BeNumerically("<=", 2*alone[i].p95), measured.what)
-	}
-}
+	// A hostile task floods everything that its agent can reach, and Clew's server and
+	// the gitstore with the task's own tokens and with made-up ones. It takes a quarter
+	// of an hour.
+	It("wait at most twice as long beside a hostile task", func(ctx SpecContext) {
+		alone, beside := w.besideHostile(ctx, tenant, "accomplice", 10*time.Minute)
+		for i, measured := range beside {
+			Expect(measured.median).To(BeNumerically("<=", 2*alone[i].median), measured.what)
+			Expect(measured.p95).To(BeNumerically("<=", 2*alone[i].p95), measured.what)
+		}
+	})
 
-// A hostile tenant does what whoever may edit a namespace can do besides: more
-// hostile tasks, forks, and as much of the history as can be read. On a node of two
-// processors that slows others down; it takes nothing else from them.
-func TestAHostileTenantHurtsNobodyElse(t *testing.T) {
-	besideHonestTasks(t, "tenant", 5*time.Minute)
-}
+	// A hostile tenant also does what the right to edit a namespace allows: more hostile
+	// tasks, forks, and as many reads of the history as it can make. On a node of two
+	// processors that slows others down; it does nothing else to them.
+	It("lose nothing beside a hostile tenant", func(ctx SpecContext) {
+		w.besideHostile(ctx, tenant, "tenant", 5*time.Minute)
+	})
+})
 
-// besideHonestTasks lets five honest tasks work alone and then, for a while, beside
-// somebody hostile, and tells how long they waited. Nothing is restarted or killed
-// meanwhile.
-func besideHonestTasks(t *testing.T, somebody string, while time.Duration) (alone, beside []waits) {
-	w, g := newWorld(t), gomega.NewWithT(t)
+// besideHostile lets five honest tasks work alone and then, for a while, beside
+// something hostile in the namespace of the tenant, and returns how long they waited.
+// It expects that nothing is restarted or killed meanwhile.
+func (w *world) besideHostile(ctx context.Context, tenant *world, hostile string, while time.Duration) (alone, beside []waits) {
+	GinkgoHelper()
 	var honest []string
 	for i := range 5 {
 		honest = append(honest, fmt.Sprintf("honest-%d", i+1))
-		w.create(w.honestTask(honest[i]))
+		w.create(ctx, w.honestTask(ctx, honest[i]))
 	}
 	for _, name := range honest {
-		w.untilAgentRuns(name, 5*time.Minute)
-		w.untilToolCalls(name, 1, 5*time.Minute)
+		w.untilAgentRuns(ctx, name, 5*time.Minute)
+		w.untilToolCalls(ctx, name, 1, 5*time.Minute)
 	}
-	alone = w.observe(3*time.Minute, honest)
+	alone = w.observe(ctx, 3*time.Minute, honest)
 
-	tenant := newWorld(t)
-	tenant.unleash(somebody)
-	before := containersOfClew(w, tenant)
+	tenant.unleash(ctx, hostile)
+	before := containersOfClew(ctx, w, tenant)
 	memory := watchMemory(before)
-	beside = w.observe(while, honest)
+	beside = w.observe(ctx, while, honest)
 
-	t.Logf("what the hostile %s did:\n%s", somebody, tenant.kubectl("logs", "hostile", "--tail=25"))
-	t.Logf("memory:\n%s", memory.table())
-	t.Logf("how long honest tasks wait:\n%s", table(alone, beside))
-	after := containersOfClew(w, tenant)
+	AddReportEntry("what the hostile "+hostile+" did", tenant.kubectl(ctx, "logs", "hostile", "--tail=25"))
+	AddReportEntry("memory", memory.table())
+	AddReportEntry("how long honest tasks wait", table(alone, beside))
+	after := containersOfClew(ctx, w, tenant)
 	for id, c := range before {
-		g.Expect(after).To(gomega.HaveKey(id), "%s was restarted, or is gone", c.name)
+		Expect(after).To(HaveKey(id), "%s was restarted, or is gone", c.name)
 	}
-	g.Expect(memory.killed()).To(gomega.BeEmpty(), "killed for want of memory")
+	Expect(memory.killed()).To(BeEmpty(), "killed for lack of memory")
 	for _, name := range honest {
-		g.Expect(w.task(name).Status.Attempts).To(gomega.HaveLen(1))
+		Expect(w.task(ctx, name).Status.Attempts).To(HaveLen(1))
 	}
 	return alone, beside
 }
 
 // honest is an agent that makes a call every six seconds or so, of which a checkpoint
-// is taken, and then says when that was. The pauses differ, or five of them could keep
-// step with each other, and wait for each other, for all of the test or not at all.
+// is taken, and then says when that was. The pauses differ, or five of them could run
+// in step, and wait for each other, during all of the spec or never.
 const honest = `
 i=0
 while sleep "$((4 + RANDOM % 4)).$((RANDOM % 10))"; do
@@ -96,11 +99,11 @@ while sleep "$((4 + RANDOM % 4)).$((RANDOM % 10))"; do
 done
 `
 
-func (w *world) honestTask(name string) *clewv1.Task {
+func (w *world) honestTask(ctx context.Context, name string) *clewv1.Task {
 	task := w.newTask(name, "bash", "-c", honest)
 	task.Spec.CheckpointPolicy.EveryToolCalls = ptr.To[int32](1)
 	task.Spec.CheckpointPolicy.LeastIntervalSeconds = ptr.To[int32](5)
-	task.Spec.Workspace.StorageClassName = ptr.To(w.ownVolume(name+"-workspace", task.Spec.Workspace.Size.String()))
+	task.Spec.Workspace.StorageClassName = ptr.To(w.ownVolume(ctx, name+"-workspace", task.Spec.Workspace.Size.String()))
 	task.Spec.Template.Spec.Containers[0].Resources = cpu("100m", "1")
 	return task
 }
@@ -113,9 +116,9 @@ func cpu(request, limit string) corev1.ResourceRequirements {
 }
 
 // unleash starts a hostile task, and a hostile pod beside it, in this namespace, and
-// waits until both are at work.
-func (w *world) unleash(somebody string) {
-	w.Helper()
+// waits until both run.
+func (w *world) unleash(ctx context.Context, hostile string) {
+	GinkgoHelper()
 	account := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: w.namespace, Name: "tenant"}
 	meta := metav1.ObjectMeta{Namespace: w.namespace, Name: account.Name}
 	for _, object := range []client.Object{
@@ -127,31 +130,23 @@ func (w *world) unleash(somebody string) {
 		&rbacv1.RoleBinding{ObjectMeta: meta, Subjects: []rbacv1.Subject{account},
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"}},
 	} {
-		if err := w.kube.Create(w.ctx, object); err != nil {
-			w.Fatal(err)
-		}
+		Expect(w.kube.Create(ctx, object)).To(Succeed())
 	}
 	task := w.newTask(hostileTask, "hostile", "agent")
 	task.Spec.CheckpointPolicy.EveryToolCalls = ptr.To[int32](1)
 	task.Spec.CheckpointPolicy.LeastIntervalSeconds = ptr.To[int32](1)
 	task.Spec.Workspace.Size = resource.MustParse("8Gi")
-	task.Spec.Workspace.StorageClassName = ptr.To(w.ownVolume(hostileTask+"-workspace", "8Gi"))
+	task.Spec.Workspace.StorageClassName = ptr.To(w.ownVolume(ctx, hostileTask+"-workspace", "8Gi"))
 	task.Spec.Template.Spec.Containers[0].Resources = cpu("10m", "200m")
-	w.create(task)
-	w.untilAgentRuns(hostileTask, 5*time.Minute)
-	if err := w.kube.Create(w.ctx, w.hostilePod(somebody)); err != nil {
-		w.Fatal(err)
-	}
-	w.until("the hostile "+somebody+" is at work", 2*time.Minute, func() error {
-		out, err := w.kubectlIn(w.ctx, nil, "logs", "hostile", "--tail=1")
-		if err == nil && out == "" {
-			err = fmt.Errorf("it said nothing yet")
-		}
-		return err
-	})
+	w.create(ctx, task)
+	w.untilAgentRuns(ctx, hostileTask, 5*time.Minute)
+	Expect(w.kube.Create(ctx, w.hostilePod(hostile))).To(Succeed())
+	Eventually(ctx, func() (string, error) {
+		return w.kubectlIn(ctx, nil, "logs", "hostile", "--tail=1")
+	}).WithTimeout(2*time.Minute).ShouldNot(BeEmpty(), "the hostile %s has started its work", hostile)
 }
 
-func (w *world) hostilePod(somebody string) *corev1.Pod {
+func (w *world) hostilePod(hostile string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "hostile"},
 		Spec: corev1.PodSpec{
@@ -161,7 +156,7 @@ func (w *world) hostilePod(somebody string) *corev1.Pod {
 				RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](65532), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 			},
 			Containers: []corev1.Container{{
-				Name: "hostile", Image: demoImage, ImagePullPolicy: corev1.PullIfNotPresent, Command: []string{"hostile", somebody},
+				Name: "hostile", Image: demoImage, ImagePullPolicy: corev1.PullIfNotPresent, Command: []string{"hostile", hostile},
 				Env: []corev1.EnvVar{
 					{Name: "HOSTILE_TASK", Value: hostileTask}, {Name: "HOSTILE_ORIGIN", Value: originURL}, {Name: "HOSTILE_IMAGE", Value: demoImage},
 				},

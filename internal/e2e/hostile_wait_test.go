@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -11,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -59,33 +62,39 @@ type call struct {
 	number int64
 }
 
-// observation is what was seen of calls of honest tasks.
+// observation is what was observed of the calls of honest tasks.
 type observation struct {
 	mu sync.Mutex
-	// done is when a call was done, as the agent says; told is when that stood in
-	// the timeline, and kept when a durable checkpoint held the call.
-	done, told, kept map[call]time.Time
+	// done is when a call was done, as the agent says; listed is when that was in the
+	// timeline, and kept when a durable checkpoint held the call.
+	done, listed, kept map[call]time.Time
 }
 
-// observe looks at the calls that tasks make in a while, until each is in the
+// observe follows the calls that tasks make in a while, until each is in the
 // timeline and in a durable checkpoint.
-func (w *world) observe(while time.Duration, tasks []string) []waits {
-	w.Helper()
-	o := &observation{done: map[call]time.Time{}, told: map[call]time.Time{}, kept: map[call]time.Time{}}
+func (w *world) observe(ctx context.Context, while time.Duration, tasks []string) []waits {
+	GinkgoHelper()
+	o := &observation{done: map[call]time.Time{}, listed: map[call]time.Time{}, kept: map[call]time.Time{}}
 	from := time.Now()
 	stop := make(chan struct{})
 	var all sync.WaitGroup
-	all.Go(func() { w.watchCheckpoints(o, stop) })
-	all.Go(func() { w.watchTimeline(o, stop) })
+	all.Go(func() {
+		defer GinkgoRecover()
+		w.watchCheckpoints(ctx, o, stop)
+	})
+	all.Go(func() {
+		defer GinkgoRecover()
+		w.watchTimeline(ctx, o, stop)
+	})
 	defer all.Wait()
 	defer close(stop)
-	<-time.After(while) // what is measured is a while
+	pause(ctx, while) // the measurement takes a fixed time
 	to := time.Now()
-	w.until("each call is in the timeline and in a durable checkpoint", 5*time.Minute, func() error { return o.missing(from, to, tasks) })
+	Eventually(ctx, func() error { return o.missing(from, to, tasks) }).WithTimeout(5*time.Minute).Should(Succeed(), "each call is in the timeline and in a durable checkpoint")
 	return o.waits(from, to)
 }
 
-// missing says which call of that time is not there yet.
+// missing reports a call of that time that is not there yet.
 func (o *observation) missing(from, to time.Time, tasks []string) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -109,29 +118,29 @@ func (o *observation) missing(from, to time.Time, tasks []string) error {
 func (o *observation) waits(from, to time.Time) []waits {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var told, kept []time.Duration
+	var listed, kept []time.Duration
 	for c, done := range o.done {
 		if done.After(from) && done.Before(to) {
-			told, kept = append(told, o.told[c].Sub(done)), append(kept, o.kept[c].Sub(done))
+			listed, kept = append(listed, o.listed[c].Sub(done)), append(kept, o.kept[c].Sub(done))
 		}
 	}
-	return []waits{newWaits("its durable checkpoint", kept), newWaits("its entry in the timeline", told)}
+	return []waits{newWaits("its durable checkpoint", kept), newWaits("its entry in the timeline", listed)}
 }
 
-// watchTimeline notes what the agents say of their calls, four times a second: by one
-// question for all of them, since what asks works the same two processors.
-func (w *world) watchTimeline(o *observation, stop <-chan struct{}) {
+// watchTimeline notes what the agents say about their calls, four times a second: by
+// one request for all of them, since the requests use the same two processors.
+func (w *world) watchTimeline(ctx context.Context, o *observation, stop <-chan struct{}) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		body, err := w.rawQuery(fmt.Sprintf("/apis/history.clew.dev/v1alpha1/namespaces/%s/timelines?limit=100", w.namespace))
+		body, err := w.rawQuery(ctx, fmt.Sprintf("/apis/history.clew.dev/v1alpha1/namespaces/%s/timelines?limit=100", w.namespace))
 		now := time.Now()
 		var page historyv1.TimelineEventList
 		if err == nil {
 			err = json.Unmarshal(body, &page)
 		}
 		if err != nil {
-			w.Logf("the timelines: %v", err)
+			GinkgoWriter.Printf("the timelines: %v\n", err)
 		}
 		o.read(page.Items, now)
 		select {
@@ -151,32 +160,26 @@ func (o *observation) read(events []historyv1.TimelineEvent, now time.Time) {
 			continue
 		}
 		c := call{e.Task, number}
-		if _, seen := o.told[c]; !seen {
-			o.done[c], o.told[c] = time.Unix(0, done), now
+		if _, seen := o.listed[c]; !seen {
+			o.done[c], o.listed[c] = time.Unix(0, done), now
 		}
 	}
 }
 
 // watchCheckpoints notes when checkpoints become durable.
-func (w *world) watchCheckpoints(o *observation, stop <-chan struct{}) {
+func (w *world) watchCheckpoints(ctx context.Context, o *observation, stop <-chan struct{}) {
 	kube, err := client.NewWithWatch(w.config, client.Options{Scheme: w.kube.Scheme()})
-	if err != nil {
-		w.Error(err)
-		return
-	}
+	Expect(err).NotTo(HaveOccurred())
 	for {
-		events, err := kube.Watch(w.ctx, &clewv1.CheckpointList{}, client.InNamespace(w.namespace))
-		if err != nil {
-			w.Errorf("watch checkpoints: %v", err)
-			return
-		}
+		events, err := kube.Watch(ctx, &clewv1.CheckpointList{}, client.InNamespace(w.namespace))
+		Expect(err).NotTo(HaveOccurred(), "watch checkpoints")
 		if !o.follow(events, stop) {
 			return
 		}
 	}
 }
 
-// follow reads a watch until it breaks off; false means that it is enough.
+// follow reads a watch until it breaks off; false means that it was stopped.
 func (o *observation) follow(events watch.Interface, stop <-chan struct{}) bool {
 	defer events.Stop()
 	for {

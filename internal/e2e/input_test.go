@@ -3,78 +3,68 @@
 package e2e
 
 import (
-	"testing"
+	"context"
 	"time"
 
-	"github.com/onsi/gomega"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// A repository that cannot be reached is tried again for minutes: why shows long
-// before the attempt is given up.
-func TestWhatIsTriedAgainShowsAtOnce(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	task := w.newTask("unreachable", replay(2, 0)...)
-	task.Spec.Repository = &clewv1.Repository{URL: "http://nowhere.invalid/none.git"}
-	w.create(task)
-	got := w.untilState("unreachable", time.Minute, clewv1.ReasonRepositoryUnreachable)
-	if n := len(got.Status.Attempts); n != 1 || got.Status.Attempts[0].Outcome != "" {
-		t.Errorf("the attempts are %+v", got.Status.Attempts)
-	}
-}
+var _ = Describe("the repository of a task", func() {
+	const (
+		missingURL = "http://origin.clew-demo.svc/none.git"
+		privateURL = "http://origin.clew-demo.svc/private/clew.git"
+	)
+	w := newWorld()
 
-func TestWhatOnlyTurnsOutLaterBecomesACondition(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "wrong"},
-		StringData: map[string]string{"username": "demo", "password": "guess"},
-	}
-	right := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "right"},
-		StringData: map[string]string{"username": "demo", "password": "open-sesame"},
-	}
-	for _, s := range []*corev1.Secret{secret, right} {
-		if err := w.kube.Create(w.ctx, s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	private := "http://origin.clew-demo.svc/private/clew.git"
-	cases := []struct {
-		name, url, ref, secret, reason string
-	}{
-		{"no-repository", "http://origin.clew-demo.svc/none.git", "", "", clewv1.ReasonRepositoryNotFound},
-		{"no-ref", originURL, "no-such-branch", "", clewv1.ReasonRefNotFound},
-		{"no-credentials", private, "", "", clewv1.ReasonAuthenticationFailed},
-		{"wrong-credentials", private, "", "wrong", clewv1.ReasonAuthenticationFailed},
-		{"right-credentials", private, "", "right", ""},
-	}
-	for _, c := range cases {
-		task := w.newTask(c.name, replay(2, 0)...)
-		task.Spec.Repository = &clewv1.Repository{URL: c.url, Ref: c.ref}
-		if c.secret != "" {
-			task.Spec.Repository.CredentialsSecretRef = &clewv1.NameReference{Name: c.secret}
-		}
-		w.create(task)
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			g := gomega.NewWithT(t)
-			if c.reason == "" {
-				w.untilState(c.name, 2*time.Minute, clewv1.ReasonCompleted)
-				return
+	// Prepare retries for minutes: the reason shows long before it gives up.
+	It("is reported as unreachable while prepare still retries", func(ctx SpecContext) {
+		task := w.newTask("unreachable", replay(2, 0)...)
+		task.Spec.Repository = &clewv1.Repository{URL: "http://nowhere.invalid/none.git"}
+		w.create(ctx, task)
+
+		got := w.untilState(ctx, "unreachable", time.Minute, clewv1.ReasonRepositoryUnreachable)
+
+		Expect(got.Status.Attempts).To(HaveExactElements(HaveField("Outcome", BeEmpty())), "the first attempt still runs")
+	})
+
+	Context("with an error that only shows when it is cloned", func() {
+		// create creates a task with the repository, and the Secrets that it may refer to.
+		create := func(ctx context.Context, repository clewv1.Repository) {
+			GinkgoHelper()
+			for name, password := range map[string]string{"wrong": "guess", "right": "open-sesame"} {
+				Expect(w.kube.Create(ctx, &corev1.Secret{
+					ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
+					StringData: map[string]string{"username": "demo", "password": password},
+				})).To(Succeed())
 			}
-			got := w.untilState(c.name, 2*time.Minute, c.reason)
-			ready := meta.FindStatusCondition(got.Status.Conditions, clewv1.TaskWorkspaceReady)
-			g.Expect(ready).NotTo(gomega.BeNil())
-			g.Expect(ready.Status).To(gomega.Equal(metav1.ConditionFalse))
-			g.Expect(ready.Reason).To(gomega.Equal(c.reason))
-			g.Expect(ready.Message).NotTo(gomega.ContainSubstring("guess"))
+			task := w.newTask("cloned", replay(2, 0)...)
+			task.Spec.Repository = &repository
+			w.create(ctx, task)
+		}
+
+		DescribeTable("becomes a condition of the task", func(ctx SpecContext, repository clewv1.Repository, reason string) {
+			create(ctx, repository)
+			got := w.untilState(ctx, "cloned", 2*time.Minute, reason)
+			Expect(got.Status.Conditions).To(ContainElement(SatisfyAll(
+				HaveField("Type", clewv1.TaskWorkspaceReady), HaveField("Status", metav1.ConditionFalse),
+				HaveField("Reason", reason), HaveField("Message", Not(ContainSubstring("guess"))))))
+		},
+			Entry("when the repository does not exist", clewv1.Repository{URL: missingURL}, clewv1.ReasonRepositoryNotFound),
+			Entry("when the ref does not exist", clewv1.Repository{URL: originURL, Ref: "no-such-branch"}, clewv1.ReasonRefNotFound),
+			Entry("when it is private and there are no credentials", clewv1.Repository{URL: privateURL}, clewv1.ReasonAuthenticationFailed),
+			Entry("when it is private and the credentials are wrong", clewv1.Repository{
+				URL: privateURL, CredentialsSecretRef: &clewv1.NameReference{Name: "wrong"},
+			}, clewv1.ReasonAuthenticationFailed),
+		)
+
+		It("is no error with the right credentials", func(ctx SpecContext) {
+			create(ctx, clewv1.Repository{URL: privateURL, CredentialsSecretRef: &clewv1.NameReference{Name: "right"}})
+			w.untilState(ctx, "cloned", 2*time.Minute, clewv1.ReasonCompleted)
 		})
-	}
-}
+	})
+})

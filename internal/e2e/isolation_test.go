@@ -3,34 +3,76 @@
 package e2e
 
 import (
-	"testing"
+	"context"
 	"time"
 
-	"github.com/onsi/gomega"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-func TestTheAgentReachesNothingOfClews(t *testing.T) {
-	t.Parallel()
-	w, g := newWorld(t), gomega.NewWithT(t)
-	w.create(w.newTask("caged", idle...))
+var _ = Describe("the isolation of a task", func() {
+	w := newWorld()
 
-	g.Expect(w.inAgent("caged", "{ find / -xdev -name token -path '*serviceaccount*'; find / -path '*secrets/clew*'; } 2>/dev/null || true")).
-		To(gomega.BeEmpty(), "no token")
-	g.Expect(w.inAgent("caged", "{ ls -d /var/lib/clew /volume; find / -name spool -not -path '/proc/*' -not -path '/var/spool*' -not -path '/workspace/*'; } 2>/dev/null || true")).
-		To(gomega.BeEmpty(), "no git directory, no spool")
-	g.Expect(w.inAgent("caged", "env")).NotTo(gomega.ContainSubstring("CLEW_CONFIG"))
-	g.Expect(w.inAgent("caged", "touch /run/clew/x 2>/dev/null || echo read-only")).To(gomega.Equal("read-only\n"))
-	g.Expect(w.inAgent("caged", `curl -sk -o /dev/null -w '%{http_code}' "https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT/api/v1/namespaces"`)).
-		To(gomega.Or(gomega.Equal("401"), gomega.Equal("403")), "no credential for the Kubernetes API")
-	g.Expect(w.inAgent("caged", "grep -l clew-daemon /proc/[0-9]*/comm | wc -l")).
-		To(gomega.Equal("1\n"), "the daemon's processes are not in sight, only the shim")
-}
+	It("keeps Clew's credentials, git directory, spool and processes from the agent", func(ctx SpecContext) {
+		w.create(ctx, w.newTask("caged", idle...))
 
-// booby traps everything in the worktree by which git runs programs.
+		Expect(w.inAgent(ctx, "caged", "{ find / -xdev -name token -path '*serviceaccount*'; find / -path '*secrets/clew*'; } 2>/dev/null || true")).
+			To(BeEmpty(), "no token")
+		Expect(w.inAgent(ctx, "caged", "{ ls -d /var/lib/clew /volume; find / -name spool -not -path '/proc/*' -not -path '/var/spool*' -not -path '/workspace/*'; } 2>/dev/null || true")).
+			To(BeEmpty(), "no git directory, no spool")
+		Expect(w.inAgent(ctx, "caged", "env")).NotTo(ContainSubstring("CLEW_CONFIG"))
+		Expect(w.inAgent(ctx, "caged", "touch /run/clew/x 2>/dev/null || echo read-only")).To(Equal("read-only\n"))
+		Expect(w.inAgent(ctx, "caged", `curl -sk -o /dev/null -w '%{http_code}' "https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT/api/v1/namespaces"`)).
+			To(Or(Equal("401"), Equal("403")), "no credential for the Kubernetes API")
+		Expect(w.inAgent(ctx, "caged", "grep -l clew-daemon /proc/[0-9]*/comm | wc -l")).
+			To(Equal("1\n"), "of Clew's processes only the shim is visible")
+	})
+
+	It("keeps programs that the worktree configures from running in the daemon", func(ctx SpecContext) {
+		w.create(ctx, w.newTask("hostile", idle...))
+		w.inAgent(ctx, "hostile", trap)
+
+		w.take(ctx, "hostile", "trapped")
+		w.inAgent(ctx, "hostile", `rm -f /workspace/PWNED "$HOME/PWNED"; echo more > /workspace/changed`)
+		w.take(ctx, "hostile", "trapped-again")
+		Expect(w.inAgent(ctx, "hostile", `cat /workspace/PWNED "$HOME/PWNED" 2>/dev/null || true`)).To(BeEmpty())
+
+		w.rewind(ctx, "hostile", "back", "trapped")
+		Expect(w.inAgent(ctx, "hostile", `cat /workspace/PWNED "$HOME/PWNED" 2>/dev/null || true`)).To(BeEmpty())
+	})
+
+	It("keeps every pod within the restricted Pod Security Standard", func(ctx SpecContext) {
+		system := &corev1.PodList{}
+		Expect(w.kube.List(ctx, system, client.InNamespace(systemNamespace))).To(Succeed())
+		for _, component := range []string{"manager", "server", "gitstore"} {
+			Expect(system.Items).To(ContainElement(HaveField("ObjectMeta.Labels", HaveKeyWithValue("app.kubernetes.io/component", component))))
+		}
+		w.create(ctx, w.newTask("restricted", idle...))
+		task := w.untilAgentRuns(ctx, "restricted", 3*time.Minute)
+
+		for _, pod := range append(system.Items, *task) {
+			Expect(w.admit(ctx, pod.Spec)).To(Succeed(), pod.Name)
+			for name, loosen := range loosened() {
+				spec := *pod.Spec.DeepCopy()
+				loosen(&spec)
+				Expect(w.admit(ctx, spec)).To(SatisfyAll(
+					WithTransform(apierrors.IsForbidden, BeTrue()),
+					MatchError(ContainSubstring(`violates PodSecurity "restricted:latest"`))), "%s with %s", pod.Name, name)
+			}
+		}
+		for _, name := range []string{systemNamespace, w.namespace} {
+			ns := &corev1.Namespace{}
+			Expect(w.kube.Get(ctx, client.ObjectKey{Name: name}, ns)).To(Succeed())
+			Expect(ns.Labels).To(HaveKeyWithValue("pod-security.kubernetes.io/enforce", "restricted"))
+		}
+	})
+})
+
+// trap sets a trap in everything in the worktree by which git runs programs.
 const trap = `
 cd /workspace
 git config user.email a@b.c; git config user.name A
@@ -52,54 +94,8 @@ ln -s /var/lib/clew/git stolen; mkfifo fifo; ln -s /var/run/secrets secrets-link
 rm -f PWNED "$HOME/PWNED"; echo change > changed
 `
 
-func TestNothingInTheWorktreeRunsInTheDaemon(t *testing.T) {
-	t.Parallel()
-	w, g := newWorld(t), gomega.NewWithT(t)
-	w.create(w.newTask("hostile", idle...))
-	w.inAgent("hostile", trap)
-
-	w.take("hostile", "trapped")
-	w.inAgent("hostile", `rm -f /workspace/PWNED "$HOME/PWNED"; echo more > /workspace/changed`)
-	w.take("hostile", "trapped-again")
-	g.Expect(w.inAgent("hostile", `cat /workspace/PWNED "$HOME/PWNED" 2>/dev/null || true`)).To(gomega.BeEmpty())
-
-	w.rewind("hostile", "back", "trapped")
-	g.Expect(w.inAgent("hostile", `cat /workspace/PWNED "$HOME/PWNED" 2>/dev/null || true`)).To(gomega.BeEmpty())
-}
-
-func TestEveryPodRunsUnderTheRestrictedStandard(t *testing.T) {
-	t.Parallel()
-	w, g := newWorld(t), gomega.NewWithT(t)
-	system := &corev1.PodList{}
-	g.Expect(w.kube.List(w.ctx, system, client.InNamespace(systemNamespace))).To(gomega.Succeed())
-	for _, component := range []string{"manager", "server", "gitstore"} {
-		g.Expect(system.Items).To(gomega.ContainElement(gomega.HaveField("ObjectMeta.Labels", gomega.HaveKeyWithValue("app.kubernetes.io/component", component))))
-	}
-	w.create(w.newTask("restricted", idle...))
-	task := w.untilAgentRuns("restricted", 3*time.Minute)
-
-	for _, pod := range append(system.Items, *task) {
-		t.Run(pod.Name, func(t *testing.T) {
-			g := gomega.NewWithT(t)
-			g.Expect(w.admit(pod.Spec)).To(gomega.Succeed())
-			for name, loosen := range loosened() {
-				spec := *pod.Spec.DeepCopy()
-				loosen(&spec)
-				err := w.admit(spec)
-				g.Expect(apierrors.IsForbidden(err)).To(gomega.BeTrue(), "with %s: %v", name, err)
-				g.Expect(err).To(gomega.MatchError(gomega.ContainSubstring(`violates PodSecurity "restricted:latest"`)))
-			}
-		})
-	}
-	for _, name := range []string{systemNamespace, w.namespace} {
-		ns := &corev1.Namespace{}
-		g.Expect(w.kube.Get(w.ctx, client.ObjectKey{Name: name}, ns)).To(gomega.Succeed())
-		g.Expect(ns.Labels).To(gomega.HaveKeyWithValue("pod-security.kubernetes.io/enforce", "restricted"))
-	}
-}
-
-// loosened are changes to a pod that the restricted standard does not allow. A
-// check that lets one pass would let anything pass.
+// loosened returns changes to a pod that the restricted standard does not allow. A
+// check that admits one would admit anything.
 func loosened() map[string]func(*corev1.PodSpec) {
 	return map[string]func(*corev1.PodSpec){
 		"a capability": func(s *corev1.PodSpec) {
@@ -113,10 +109,10 @@ func loosened() map[string]func(*corev1.PodSpec) {
 }
 
 // admit asks the API server, which enforces the restricted standard in the
-// test's namespace, whether it would take a pod that runs elsewhere.
-func (w *world) admit(spec corev1.PodSpec) error {
-	w.Helper()
-	spec.NodeName, spec.ServiceAccountName, spec.DeprecatedServiceAccount = "", "", "" // of its own namespace, and no matter of the standard
+// world's namespace, whether it would admit a pod that runs elsewhere.
+func (w *world) admit(ctx context.Context, spec corev1.PodSpec) error {
+	GinkgoHelper()
+	spec.NodeName, spec.ServiceAccountName, spec.DeprecatedServiceAccount = "", "", "" // they belong to its own namespace, and not to the standard
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, GenerateName: "judged-"}, Spec: spec}
-	return w.kube.Create(w.ctx, pod, client.DryRunAll)
+	return w.kube.Create(ctx, pod, client.DryRunAll)
 }

@@ -3,14 +3,15 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
-	"testing"
 	"time"
 
-	"github.com/onsi/gomega"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,19 +21,19 @@ import (
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// blow is one way of killing something that works on a task.
+// blow is one way of killing a process that works for a task.
 type blow struct {
 	name   string
 	strike func(w *world, pod *corev1.Pod) error
 }
 
-func blows() []blow {
+func blows(ctx context.Context) []blow {
 	component := func(name string) blow {
-		return blow{name, func(w *world, _ *corev1.Pod) error { return w.killComponent(name) }}
+		return blow{name, func(w *world, _ *corev1.Pod) error { return w.killComponent(ctx, name) }}
 	}
 	return []blow{
 		{"pod deleted by force", func(w *world, pod *corev1.Pod) error {
-			return w.kube.Delete(w.ctx, pod, client.GracePeriodSeconds(0))
+			return w.kube.Delete(ctx, pod, client.GracePeriodSeconds(0))
 		}},
 		{"daemon", func(_ *world, pod *corev1.Pod) error { return killContainer(pod, "daemon") }},
 		{"agent", func(_ *world, pod *corev1.Pod) error { return killAgent(pod) }},
@@ -44,63 +45,76 @@ func blows() []blow {
 // waits up to five minutes before it starts a container that was killed often.
 const restartTime = 8 * time.Minute
 
-// dice gives the same instants again for the seed it logs.
-func dice(t *testing.T) *rand.Rand {
+// dice draws random instants, the same again with CLEW_SEED set to the seed that
+// it reports.
+func dice() *rand.Rand {
 	seed := uint64(time.Now().UnixNano())
 	if s, err := strconv.ParseUint(os.Getenv("CLEW_SEED"), 10, 64); err == nil {
 		seed = s
 	}
-	t.Logf("CLEW_SEED=%d", seed)
+	AddReportEntry("CLEW_SEED", fmt.Sprint(seed))
 	return rand.New(rand.NewPCG(seed, seed))
 }
 
-// Not parallel: it kills what every task needs.
-func TestATaskSurvivesWhateverIsKilled(t *testing.T) {
-	w, g := newWorld(t), gomega.NewWithT(t)
-	calls, kills := pick(30, 60), pick(6, 25)
-	w.create(w.newTask("hardy", replay(calls, pick(time.Second, 1500*time.Millisecond))...))
-	random := dice(t)
-	kinds, seen := blows(), durables{}
-
-	struck, count := 0, map[string]int{}
-	for struck < kills {
-		pod := w.untilAgentRunsOrDone("hardy")
-		if pod == nil {
-			break
-		}
-		time.Sleep(time.Duration(random.IntN(3000)) * time.Millisecond)
-		kind := kinds[struck%len(kinds)]
-		if soak() {
-			kind = kinds[random.IntN(len(kinds))]
-		}
-		if err := kind.strike(w, pod); err != nil {
-			continue // it was just not there: another instant, another try
-		}
-		struck++
-		count[kind.name]++
-		t.Logf("%2d %s, pod %s", struck, kind.name, pod.Name)
-		seen.add(w, "hardy")
+// pause waits for a time that nothing else tells, such as a random one after which
+// something is killed, or until the spec is cancelled.
+func pause(ctx context.Context, while time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(while):
 	}
-	g.Expect(struck).To(gomega.Equal(kills), "the task outlasted the blows")
-	w.tellKills(count)
-
-	w.untilSystemReady(restartTime)
-	w.untilState("hardy", restartTime, clewv1.ReasonCompleted)
-	w.expectCallsOnce("hardy", calls)
-	for _, c := range w.untilListed("hardy") {
-		w.untilDurable(c.Name) // no volume was lost
-	}
-	seen.add(w, "hardy")
-	w.expectDurableCheckpointsExact(calls, "hardy")
 }
 
+// Serial: it kills what every task needs.
+var _ = Describe("a task whose processes are killed", Serial, Label("kill", "slow"), func() {
+	w := newWorld()
+
+	It("loses and repeats no call, and every durable checkpoint restores exactly", SpecTimeout(pick(20*time.Minute, 4*time.Hour)), func(ctx SpecContext) {
+		calls, kills := pick(30, 60), pick(6, 25)
+		w.create(ctx, w.newTask("hardy", replay(calls, pick(time.Second, 1500*time.Millisecond))...))
+		random := dice()
+		kinds, seen := blows(ctx), durables{}
+
+		struck, count := 0, map[string]int{}
+		for struck < kills {
+			pod := w.untilAgentRunsOrDone(ctx, "hardy")
+			if pod == nil {
+				break
+			}
+			pause(ctx, time.Duration(random.IntN(3000))*time.Millisecond)
+			kind := kinds[struck%len(kinds)]
+			if soak() {
+				kind = kinds[random.IntN(len(kinds))]
+			}
+			if err := kind.strike(w, pod); err != nil {
+				continue // it was not there at this instant: try another one
+			}
+			struck++
+			count[kind.name]++
+			By(fmt.Sprintf("killing %s, pod %s (%d of %d)", kind.name, pod.Name, struck, kills))
+			seen.add(ctx, w, "hardy")
+		}
+		Expect(struck).To(Equal(kills), "the task still ran at the last blow")
+		tellKills(count)
+
+		w.untilSystemReady(ctx, restartTime)
+		w.untilState(ctx, "hardy", restartTime, clewv1.ReasonCompleted)
+		w.expectCallsOnce(ctx, "hardy", calls)
+		for _, c := range w.untilListed(ctx, "hardy") {
+			w.untilDurable(ctx, c.Name) // no volume was lost
+		}
+		seen.add(ctx, w, "hardy")
+		w.expectDurableCheckpointsExact(ctx, calls, "hardy")
+	})
+})
+
 // untilAgentRunsOrDone waits for a running agent; nil when the task has ended.
-func (w *world) untilAgentRunsOrDone(name string) *corev1.Pod {
-	w.Helper()
+func (w *world) untilAgentRunsOrDone(ctx context.Context, name string) *corev1.Pod {
+	GinkgoHelper()
 	var pod *corev1.Pod
-	w.until("the agent of task "+name+" runs, or it is done", restartTime, func() error {
+	Eventually(ctx, func() error {
 		pod = nil
-		task := w.task(name)
+		task := w.task(ctx, name)
 		if c := meta.FindStatusCondition(task.Status.Conditions, clewv1.TaskSucceeded); c != nil && c.Status != metav1.ConditionUnknown {
 			return nil
 		}
@@ -108,7 +122,7 @@ func (w *world) untilAgentRunsOrDone(name string) *corev1.Pod {
 			return fmt.Errorf("no attempt yet")
 		}
 		p := &corev1.Pod{}
-		if err := w.get(task.Status.Attempts[len(task.Status.Attempts)-1].PodName, p); err != nil {
+		if err := w.get(ctx, task.Status.Attempts[len(task.Status.Attempts)-1].PodName, p); err != nil {
 			return err
 		}
 		if p.DeletionTimestamp != nil || containerID(p, clewv1.AgentContainer) == "" {
@@ -116,36 +130,38 @@ func (w *world) untilAgentRunsOrDone(name string) *corev1.Pod {
 		}
 		pod = p
 		return nil
-	})
+	}).WithTimeout(restartTime).Should(Succeed(), "the agent of task %s runs, or it is completed", name)
 	return pod
 }
 
-func TestATaskSurvivesTheLossOfItsVolume(t *testing.T) {
-	t.Parallel()
-	w, g := newWorld(t), gomega.NewWithT(t)
-	calls, losses := pick(30, 60), pick(2, 10)
-	task := w.newTask("homeless", replay(calls, 500*time.Millisecond)...)
-	task.Spec.CheckpointPolicy.EveryToolCalls = ptr.To[int32](3)
-	w.create(task)
-	random, seen := dice(t), durables{}
+var _ = Describe("a task whose volume is lost", Label("kill", "slow"), func() {
+	w := newWorld()
 
-	for i := range losses {
-		w.untilToolCalls("homeless", int64(4+i*calls/(losses+2)), 3*time.Minute)
-		pod := w.untilAgentRunsOrDone("homeless")
-		if pod == nil {
-			break
+	It("is restored from the gitstore and the history, and loses and repeats no call", func(ctx SpecContext) {
+		calls, losses := pick(30, 60), pick(2, 10)
+		task := w.newTask("homeless", replay(calls, 500*time.Millisecond)...)
+		task.Spec.CheckpointPolicy.EveryToolCalls = ptr.To[int32](3)
+		w.create(ctx, task)
+		random, seen := dice(), durables{}
+
+		for i := range losses {
+			w.untilToolCalls(ctx, "homeless", int64(4+i*calls/(losses+2)), 3*time.Minute)
+			pod := w.untilAgentRunsOrDone(ctx, "homeless")
+			if pod == nil {
+				break
+			}
+			pause(ctx, time.Duration(random.IntN(1500))*time.Millisecond)
+			seen.add(ctx, w, "homeless")
+			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "homeless-workspace"}}
+			Expect(w.kube.Delete(ctx, claim)).To(Succeed())
+			_ = w.kube.Delete(ctx, pod, client.GracePeriodSeconds(0))
 		}
-		time.Sleep(time.Duration(random.IntN(1500)) * time.Millisecond)
-		seen.add(w, "homeless")
-		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "homeless-workspace"}}
-		g.Expect(w.kube.Delete(w.ctx, claim)).To(gomega.Succeed())
-		_ = w.kube.Delete(w.ctx, pod, client.GracePeriodSeconds(0))
-	}
 
-	got := w.untilState("homeless", 5*time.Minute, clewv1.ReasonCompleted)
-	w.expectCallsOnce("homeless", calls)
-	seen.add(w, "homeless")
-	w.expectDurableCheckpointsExact(calls, "homeless")
-	g.Expect(len(got.Status.Attempts)).To(gomega.Equal(1 + losses))
-	w.tell(losses, "volumes lost")
-}
+		got := w.untilState(ctx, "homeless", 5*time.Minute, clewv1.ReasonCompleted)
+		w.expectCallsOnce(ctx, "homeless", calls)
+		seen.add(ctx, w, "homeless")
+		w.expectDurableCheckpointsExact(ctx, calls, "homeless")
+		Expect(got.Status.Attempts).To(HaveLen(1 + losses))
+		tell(losses, "volumes lost")
+	})
+})

@@ -3,153 +3,146 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
-	"slices"
-	"testing"
 	"time"
 
-	"github.com/onsi/gomega"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/types"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
-	"github.com/clew-dev/clew/internal/worktree"
+	"github.com/clew-dev/clew/internal/refname"
+	"github.com/clew-dev/clew/internal/testing/matchers"
 )
 
-func TestATaskRunsToItsEnd(t *testing.T) {
-	t.Parallel()
-	w, g := newWorld(t), gomega.NewWithT(t)
-	runs := w.newTask("runs", replay(12, 500*time.Millisecond)...)
-	runs.Spec.CheckpointPolicy.BeforeRiskyTools = []clewv1.RiskyToolPattern{}
-	w.create(runs)
+var _ = Describe("a task", func() {
+	w := newWorld()
 
-	task := w.untilState("runs", 2*time.Minute, clewv1.ReasonCompleted)
+	It("runs to its end, with durable checkpoints on the way", func(ctx SpecContext) {
+		runs := w.newTask("runs", replay(12, 500*time.Millisecond)...)
+		runs.Spec.CheckpointPolicy.BeforeRiskyTools = []clewv1.RiskyToolPattern{}
+		w.create(ctx, runs)
 
-	g.Expect(meta.IsStatusConditionTrue(task.Status.Conditions, clewv1.TaskSucceeded)).To(gomega.BeTrue())
-	g.Expect(meta.IsStatusConditionTrue(task.Status.Conditions, clewv1.TaskDurable)).To(gomega.BeTrue())
-	g.Expect(task.Status.Attempts).To(gomega.HaveLen(1))
-	g.Expect(task.Status.ToolCallCount).To(gomega.BeEquivalentTo(12))
-	w.expectCallsOnce("runs", 12)
-	ckpts := w.untilListed("runs")
-	g.Expect(len(ckpts)).To(gomega.BeNumerically(">=", 3), "after 5, after 10, at the end")
-	g.Expect(ckpts[len(ckpts)-1].Status.Trigger).To(gomega.Equal(clewv1.TriggerCompletion))
-	w.expectDurableCheckpointsExact(12, "runs")
-	var told []string
-	for _, e := range w.timeline("runs") {
-		told = append(told, e.Reason)
-	}
-	g.Expect(told).To(gomega.HaveExactElements("TaskStarted", "UserMessage", "AgentMessage", "CheckpointCreated", "CheckpointCreated", "AgentMessage", "CheckpointCreated", "TaskCompleted"))
-	g.Expect(w.kubectl("logs", task.Status.Attempts[0].PodName, "-c", "agent")).To(gomega.ContainSubstring("tool_call"),
-		"the agent's output is passed through")
-}
+		task := w.untilState(ctx, "runs", 2*time.Minute, clewv1.ReasonCompleted)
 
-func TestASuspendedTaskGoesOnWhereItStood(t *testing.T) {
-	t.Parallel()
-	w, g := newWorld(t), gomega.NewWithT(t)
-	w.create(w.newTask("sleeps", replay(40, 250*time.Millisecond)...))
-	w.untilToolCalls("sleeps", 5, 2*time.Minute)
+		Expect(task).To(matchers.HaveCondition(clewv1.TaskSucceeded, metav1.ConditionTrue))
+		Expect(task).To(matchers.HaveCondition(clewv1.TaskDurable, metav1.ConditionTrue))
+		Expect(task.Status.Attempts).To(HaveLen(1))
+		Expect(task.Status.ToolCallCount).To(BeEquivalentTo(12))
+		w.expectCallsOnce(ctx, "runs", 12)
+		ckpts := w.untilListed(ctx, "runs")
+		Expect(len(ckpts)).To(BeNumerically(">=", 3), "after 5, after 10, at the end")
+		Expect(ckpts[len(ckpts)-1].Status.Trigger).To(Equal(clewv1.TriggerCompletion))
+		w.expectDurableCheckpointsExact(ctx, 12, "runs")
+		var reasons []string
+		for _, e := range w.timeline(ctx, "runs") {
+			reasons = append(reasons, e.Reason)
+		}
+		Expect(reasons).To(HaveExactElements("TaskStarted", "UserMessage", "AgentMessage", "CheckpointCreated", "CheckpointCreated", "AgentMessage", "CheckpointCreated", "TaskCompleted"))
+		Expect(w.kubectl(ctx, "logs", task.Status.Attempts[0].PodName, "-c", "agent")).To(ContainSubstring("tool_call"),
+			"the agent's output is passed through")
+	})
 
-	w.patchSpec("sleeps", map[string]any{"operatingMode": "Suspended"})
-	task := w.untilState("sleeps", 2*time.Minute, clewv1.ReasonSuspended)
-	before := len(answeredCalls(w.conversation("sleeps")))
-	g.Expect(before).To(gomega.BeNumerically("<", 40))
-	g.Expect(meta.IsStatusConditionTrue(task.Status.Conditions, clewv1.TaskDurable)).To(gomega.BeTrue())
+	It("continues where it was after it was suspended", func(ctx SpecContext) {
+		w.create(ctx, w.newTask("sleeps", replay(40, 250*time.Millisecond)...))
+		w.untilToolCalls(ctx, "sleeps", 5, 2*time.Minute)
 
-	w.patchSpec("sleeps", map[string]any{"operatingMode": "Running"})
-	w.untilState("sleeps", 2*time.Minute, clewv1.ReasonCompleted)
-	w.expectCallsOnce("sleeps", 40)
-}
+		w.patchSpec(ctx, "sleeps", map[string]any{"operatingMode": "Suspended"})
+		task := w.untilState(ctx, "sleeps", 2*time.Minute, clewv1.ReasonSuspended)
+		Expect(len(answeredCalls(w.conversation(ctx, "sleeps")))).To(BeNumerically("<", 40), "it was suspended before its end")
+		Expect(task).To(matchers.HaveCondition(clewv1.TaskDurable, metav1.ConditionTrue))
 
-func TestAFailedTaskIsResumedWithItsConversation(t *testing.T) {
-	t.Parallel()
-	w, g := newWorld(t), gomega.NewWithT(t)
-	task := w.newTask("fails", "sh", "-c", `
+		w.patchSpec(ctx, "sleeps", map[string]any{"operatingMode": "Running"})
+		w.untilState(ctx, "sleeps", 2*time.Minute, clewv1.ReasonCompleted)
+		w.expectCallsOnce(ctx, "sleeps", 40)
+	})
+
+	It("is resumed with its conversation after it failed", func(ctx SpecContext) {
+		task := w.newTask("fails", "sh", "-c", `
 		if [ "$CLEW_ATTEMPT" = 1 ]; then echo '{"type":"message","role":"assistant","text":"I remember blue"}'; exit 3; fi
 		grep -q "I remember blue" "$CLEW_CONVERSATION" && grep -q "and green" "$CLEW_CONVERSATION"`)
-	zero := int32(0)
-	task.Spec.BackoffLimit = &zero
-	w.create(task)
-	got := w.untilState("fails", 2*time.Minute, clewv1.ReasonAgentFailed, clewv1.ReasonBackoffLimit)
-	g.Expect(meta.IsStatusConditionFalse(got.Status.Conditions, clewv1.TaskSucceeded)).To(gomega.BeTrue())
+		task.Spec.BackoffLimit = ptr.To[int32](0)
+		w.create(ctx, task)
+		got := w.untilState(ctx, "fails", 2*time.Minute, clewv1.ReasonAgentFailed, clewv1.ReasonBackoffLimit)
+		Expect(got).To(matchers.HaveCondition(clewv1.TaskSucceeded, metav1.ConditionFalse))
 
-	w.patchSpec("fails", map[string]any{"resume": map[string]any{"id": "again", "prompt": "and green"}})
-	got = w.untilState("fails", 2*time.Minute, clewv1.ReasonCompleted)
-	g.Expect(got.Status.Resume.State).To(gomega.Equal(clewv1.OperationCompleted))
-	g.Expect(got.Status.Attempts).To(gomega.HaveLen(2), "the attempts form a visible chain")
-}
+		w.patchSpec(ctx, "fails", map[string]any{"resume": map[string]any{"id": "again", "prompt": "and green"}})
+		got = w.untilState(ctx, "fails", 2*time.Minute, clewv1.ReasonCompleted)
+		Expect(got.Status.Resume.State).To(Equal(clewv1.OperationCompleted))
+		Expect(got.Status.Attempts).To(HaveLen(2), "the attempts form a visible chain")
+	})
 
-func TestTheSameManifestAppliedAHundredTimesChangesNothing(t *testing.T) {
-	t.Parallel()
-	w, g := newWorld(t), gomega.NewWithT(t)
-	task := w.newTask("steady", replay(12, 20*time.Millisecond)...)
-	g.Expect(w.apply(task)).To(gomega.Succeed())
-	w.untilState("steady", 2*time.Minute, clewv1.ReasonCompleted)
-	first := w.untilListed("steady")[0].Name
-	task.Spec.Rewind = &clewv1.Rewind{ID: "back", To: clewv1.RewindTarget{CheckpointRef: &clewv1.NameReference{Name: first}}}
-	g.Expect(w.apply(task)).To(gomega.Succeed())
-	w.untilRewound("steady", "back", 2*time.Minute)
-	settled := w.untilSettled("steady")
+	It("does not change when the same manifest is applied again and again", func(ctx SpecContext) {
+		task := w.newTask("steady", replay(12, 20*time.Millisecond)...)
+		Expect(w.apply(ctx, task)).To(Succeed())
+		w.untilState(ctx, "steady", 2*time.Minute, clewv1.ReasonCompleted)
+		first := w.untilListed(ctx, "steady")[0].Name
+		task.Spec.Rewind = &clewv1.Rewind{ID: "back", To: clewv1.RewindTarget{CheckpointRef: &clewv1.NameReference{Name: first}}}
+		Expect(w.apply(ctx, task)).To(Succeed())
+		w.untilRewound(ctx, "steady", "back", 2*time.Minute)
+		recorded := w.untilRecorded(ctx, "steady")
 
-	for range pick(20, 100) {
-		g.Expect(w.apply(task)).To(gomega.Succeed())
-	}
-	g.Expect(w.task("steady").ResourceVersion).To(gomega.Equal(settled.ResourceVersion))
-	g.Expect(w.apply(task, "--server-side", "--force-conflicts")).To(gomega.Succeed())
-	generation := w.task("steady").Generation
-	g.Expect(w.apply(task, "--server-side", "--force-conflicts")).To(gomega.Succeed())
-	g.Expect(w.task("steady").Generation).To(gomega.Equal(generation))
-	g.Expect(w.diff(task)).To(gomega.BeEmpty(), "kubectl diff is clean")
-}
+		for range pick(20, 100) {
+			Expect(w.apply(ctx, task)).To(Succeed())
+		}
+		Expect(w.task(ctx, "steady").ResourceVersion).To(Equal(recorded.ResourceVersion))
+		Expect(w.apply(ctx, task, "--server-side", "--force-conflicts")).To(Succeed())
+		generation := w.task(ctx, "steady").Generation
+		Expect(w.apply(ctx, task, "--server-side", "--force-conflicts")).To(Succeed())
+		Expect(w.task(ctx, "steady").Generation).To(Equal(generation))
+		Expect(w.diff(ctx, task)).To(BeEmpty(), "kubectl diff is clean")
+	})
+})
 
-func TestAForkGoesItsOwnWayAndLeavesItsSourceAlone(t *testing.T) {
-	t.Parallel()
-	w, g := newWorld(t), gomega.NewWithT(t)
-	w.create(w.newTask("source", replay(20, 300*time.Millisecond)...))
-	w.untilState("source", 2*time.Minute, clewv1.ReasonCompleted)
-	settled := w.untilSettled("source")
-	ckpts := w.untilListed("source")
-	from := ckpts[1]
+var _ = Describe("a fork", func() {
+	w := newWorld()
 
-	fork := w.fork("source", from.Name, "branched")
+	It("runs on its own and leaves its source alone", func(ctx SpecContext) {
+		w.create(ctx, w.newTask("source", replay(20, 300*time.Millisecond)...))
+		w.untilState(ctx, "source", 2*time.Minute, clewv1.ReasonCompleted)
+		recorded := w.untilRecorded(ctx, "source")
+		ckpts := w.untilListed(ctx, "source")
+		from := ckpts[1]
 
-	g.Expect(fork.Status.Source.Commit).To(gomega.Equal(from.Status.Commit))
-	w.untilState("branched", 2*time.Minute, clewv1.ReasonCompleted)
-	w.expectCallsOnce("branched", 20)
-	g.Expect(w.task("source").ResourceVersion).To(gomega.Equal(settled.ResourceVersion))
-	g.Expect(claim(w, "source")).NotTo(gomega.Equal(claim(w, "branched")), "each has its own volume")
-	w.expectDurableCheckpointsExact(20, "source", "branched")
-}
+		fork := w.fork(ctx, "source", from.Name, "branched")
 
-func TestAForkCostsTheGitstoreNextToNothing(t *testing.T) {
-	t.Parallel()
-	w, g := newWorld(t), gomega.NewWithT(t)
-	w.create(w.newTask("source", idle...))
-	w.inAgent("source", `cd /workspace; head -c 4000000 /dev/urandom > large; echo changed >> README.md; git add large`)
-	from := w.take("source", "split")
-	before := w.gitstoreBytes()
+		Expect(fork.Status.Source.Commit).To(Equal(from.Status.Commit))
+		w.untilState(ctx, "branched", 2*time.Minute, clewv1.ReasonCompleted)
+		w.expectCallsOnce(ctx, "branched", 20)
+		Expect(w.task(ctx, "source").ResourceVersion).To(Equal(recorded.ResourceVersion), "its source did not change")
+		Expect(w.task(ctx, "source").Status.ClaimUID).NotTo(Equal(w.task(ctx, "branched").Status.ClaimUID), "each has its own volume")
+		w.expectDurableCheckpointsExact(ctx, 20, "source", "branched")
+	})
 
-	w.fork("source", "split", "branched")
-	own := w.take("branched", "own")
+	It("costs the gitstore next to nothing", func(ctx SpecContext) {
+		w.create(ctx, w.newTask("source", idle...))
+		w.inAgent(ctx, "source", `cd /workspace; head -c 4000000 /dev/urandom > large; echo changed >> README.md; git add large`)
+		from := w.take(ctx, "source", "split")
+		before := w.gitstoreBytes(ctx)
 
-	growth := w.gitstoreBytes() - before
-	t.Logf("the gitstore took %d bytes before the fork, and %d more with the fork's first checkpoint", before, growth)
-	g.Expect(own.Status.Tree).To(gomega.Equal(from.Status.Tree), "the fork changed nothing yet")
-	g.Expect(w.inGitstore("git -c safe.directory='*' --git-dir "+w.repository()+" for-each-ref --format='%(objectname) %(refname)' refs/clew/"+own.Status.TaskUID)).To(
-		gomega.Equal(fmt.Sprintf("%s %s\n%s %s\n", own.Status.Commit, worktree.CodeRef(own.Status.TaskUID, 1), own.Status.StateCommit, worktree.StateRef(own.Status.TaskUID, 1))),
-		"what was measured is there")
-	g.Expect(growth).To(gomega.BeNumerically("<", 64<<10), "a fork copies nothing")
-}
+		w.fork(ctx, "source", "split", "branched")
+		own := w.take(ctx, "branched", "own")
 
-func claim(w *world, task string) types.UID {
-	return types.UID(w.task(task).Status.ClaimUID)
-}
+		growth := w.gitstoreBytes(ctx) - before
+		AddReportEntry("bytes in the gitstore", fmt.Sprintf("%d before the fork, %d more with the fork's first checkpoint", before, growth))
+		Expect(own.Status.Tree).To(Equal(from.Status.Tree), "the fork changed nothing yet")
+		Expect(w.inGitstore(ctx, "git -c safe.directory='*' --git-dir "+w.repository()+" for-each-ref --format='%(objectname) %(refname)' refs/clew/"+own.Status.TaskUID)).To(
+			Equal(fmt.Sprintf("%s %s\n%s %s\n", own.Status.Commit, refname.Code(own.Status.TaskUID, 1), own.Status.StateCommit, refname.State(own.Status.TaskUID, 1))),
+			"what was measured is there")
+		Expect(growth).To(BeNumerically("<", 64<<10), "a fork copies nothing")
+	})
+})
 
-// untilSettled waits until a stopped task's history is recorded, after which nothing is written.
-func (w *world) untilSettled(name string) *clewv1.Task {
-	w.Helper()
+// untilRecorded waits until a stopped task's history is recorded, after which
+// nothing is written.
+func (w *world) untilRecorded(ctx context.Context, name string) *clewv1.Task {
+	GinkgoHelper()
 	var task *clewv1.Task
-	w.until("task "+name+" is settled", time.Minute, func() error {
-		task = w.task(name)
+	Eventually(ctx, func() error {
+		task = w.task(ctx, name)
 		if task.Status.RecordedSequence != task.Status.HistorySequence {
 			return fmt.Errorf("recorded %d of %d", task.Status.RecordedSequence, task.Status.HistorySequence)
 		}
@@ -157,18 +150,18 @@ func (w *world) untilSettled(name string) *clewv1.Task {
 			return fmt.Errorf("conditions: %v", task.Status.Conditions)
 		}
 		return nil
-	})
+	}).WithTimeout(time.Minute).Should(Succeed(), "the history of task %s is recorded", name)
 	return task
 }
 
 // expectCallsOnce expects calls 1 to n of the replaying agent, each answered once, in order.
-func (w *world) expectCallsOnce(task string, n int) {
-	w.Helper()
+func (w *world) expectCallsOnce(ctx context.Context, task string, n int) {
+	GinkgoHelper()
 	var want []string
 	for i := 1; i <= n; i++ {
 		want = append(want, callID(i))
 	}
-	got := answeredCalls(w.conversation(task))
+	got := answeredCalls(w.conversation(ctx, task))
 	answers := map[string]int{}
 	for _, id := range got {
 		answers[id]++
@@ -179,12 +172,10 @@ func (w *world) expectCallsOnce(task string, n int) {
 			lost++
 		}
 	}
-	w.tell(n, "calls looked for")
-	w.tell(lost, "calls lost")
-	w.tell(doubled, "calls doubled")
-	if !slices.Equal(got, want) {
-		w.Fatalf("task %s: the calls in history are\n%v\nand should be\n%v", task, got, want)
-	}
+	tell(n, "calls looked for")
+	tell(lost, "calls lost")
+	tell(doubled, "calls doubled")
+	Expect(got).To(Equal(want), "the calls of task %s in the history", task)
 }
 
 // callID is how the replaying agent names its calls.

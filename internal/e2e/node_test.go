@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
@@ -93,9 +95,9 @@ func killAgent(pod *corev1.Pod) error {
 }
 
 // killComponent sends SIGKILL to one of Clew's own processes.
-func (w *world) killComponent(component string) error {
+func (w *world) killComponent(ctx context.Context, component string) error {
 	pods := &corev1.PodList{}
-	if err := w.kube.List(w.ctx, pods, client.InNamespace(systemNamespace),
+	if err := w.kube.List(ctx, pods, client.InNamespace(systemNamespace),
 		client.MatchingLabels{"app.kubernetes.io/component": component}); err != nil {
 		return err
 	}
@@ -108,16 +110,16 @@ func (w *world) killComponent(component string) error {
 }
 
 // untilSystemReady waits until every component of Clew answers its probes.
-func (w *world) untilSystemReady(timeout time.Duration) {
-	w.Helper()
-	w.until("Clew is ready", timeout, func() error {
+func (w *world) untilSystemReady(ctx context.Context, timeout time.Duration) {
+	GinkgoHelper()
+	Eventually(ctx, func() error {
 		pods := &corev1.PodList{}
-		if err := w.kube.List(w.ctx, pods, client.InNamespace(systemNamespace)); err != nil {
+		if err := w.kube.List(ctx, pods, client.InNamespace(systemNamespace)); err != nil {
 			return err
 		}
 		for _, pod := range pods.Items {
 			if pod.DeletionTimestamp != nil {
-				return fmt.Errorf("pod %s is going", pod.Name)
+				return fmt.Errorf("pod %s is terminating", pod.Name)
 			}
 			if pod.Status.Phase != corev1.PodSucceeded && !podReady(&pod) {
 				return fmt.Errorf("pod %s is not ready", pod.Name)
@@ -125,7 +127,7 @@ func (w *world) untilSystemReady(timeout time.Duration) {
 		}
 		// A workload that was just scaled up has no pod yet.
 		sets := &appsv1.StatefulSetList{}
-		if err := w.kube.List(w.ctx, sets, client.InNamespace(systemNamespace)); err != nil {
+		if err := w.kube.List(ctx, sets, client.InNamespace(systemNamespace)); err != nil {
 			return err
 		}
 		for _, s := range sets.Items {
@@ -134,7 +136,7 @@ func (w *world) untilSystemReady(timeout time.Duration) {
 			}
 		}
 		return nil
-	})
+	}).WithTimeout(timeout).Should(Succeed(), "Clew is ready")
 }
 
 func podReady(pod *corev1.Pod) bool {
@@ -143,22 +145,16 @@ func podReady(pod *corev1.Pod) bool {
 	})
 }
 
-// scale sets the replicas of a workload of Clew's, such as statefulset/clew-postgres.
-func (w *world) scale(workload string, replicas int) {
-	w.Helper()
-	w.scaleIn(w.ctx, workload, replicas)
+// scale sets the replicas of one of Clew's workloads, such as statefulset/clew-postgres.
+func (w *world) scale(ctx context.Context, workload string, replicas int) {
+	GinkgoHelper()
+	out, err := w.kubectlIn(ctx, nil, "--namespace", systemNamespace, "scale", workload, fmt.Sprintf("--replicas=%d", replicas))
+	Expect(err).NotTo(HaveOccurred(), "scale %s\n%s", workload, out)
 }
 
-func (w *world) scaleIn(ctx context.Context, workload string, replicas int) {
-	w.Helper()
-	if out, err := w.kubectlIn(ctx, nil, "--namespace", systemNamespace, "scale", workload, fmt.Sprintf("--replicas=%d", replicas)); err != nil {
-		w.Fatalf("scale %s: %v\n%s", workload, err, out)
-	}
-}
-
-// scaleDown stops a workload of one replica. However the test ends, others need it.
-func (w *world) scaleDown(workload string) {
-	w.Helper()
-	w.Cleanup(func() { w.scaleIn(context.Background(), workload, 1) })
-	w.scale(workload, 0)
+// scaleDown stops a workload of one replica. However the spec ends, others need it.
+func (w *world) scaleDown(ctx context.Context, workload string) {
+	GinkgoHelper()
+	DeferCleanup(func(ctx SpecContext) { w.scale(ctx, workload, 1) })
+	w.scale(ctx, workload, 0)
 }

@@ -2,9 +2,15 @@
 
 package e2e
 
-import "testing"
+import (
+	. "github.com/onsi/ginkgo/v2"
+)
 
-// Not parallel: it puts back what every task needs.
-func TestATaskOutlivesAnOlderGitstore(t *testing.T) {
-	outliveOlder(t, &volumeStore{component: "gitstore", workload: "statefulset/clew-gitstore"}, "gitstore", pick(1, 10))
-}
+// Serial: it restores what every task needs.
+var _ = Describe("a task whose gitstore is restored from an older copy", Serial, Label("slow", "soak"), func() {
+	w := newWorld()
+
+	It("survives it: what was lost is pushed again", func(ctx SpecContext) {
+		w.expectSurvivesOlder(ctx, &volumeStore{component: "gitstore", workload: "statefulset/clew-gitstore"}, "gitstore", pick(1, 10))
+	})
+})

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,10 +12,10 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"testing"
 	"time"
 
-	"github.com/onsi/gomega"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -22,93 +23,106 @@ import (
 )
 
 // A node that is cut off keeps its pods running when their objects are deleted
-// by force. Here the kubelet sleeps and the pods' network is down while that
+// by force. Here the kubelet is stopped and the pods' network is down while that
 // happens, and then the network alone comes back: each agent has to be ended by
-// its own daemon. When the kubelet is back as well, the tasks go on where the
-// history ends. Not parallel: no pod of the node starts or ends meanwhile.
-func TestAnAgentThatWasCutOffEndsItself(t *testing.T) {
-	w, g := newWorld(t), gomega.NewWithT(t)
-	calls, rounds := pick(60, 150), pick(1, 4)
-	var tasks []string
-	for i := range pick(1, 5) {
-		tasks = append(tasks, fmt.Sprintf("cut-off-%d", i+1))
-		w.create(w.newTask(tasks[i], replay(calls, pick(time.Second, 2*time.Second))...))
-	}
-	for _, task := range tasks {
-		w.untilToolCalls(task, 4, 5*time.Minute)
-	}
-	for round := range rounds {
-		begin := time.Now()
-		w.cutOff(tasks)
-		t.Logf("round %d: %d agents were cut off, and have ended after %s", round+1, len(tasks), time.Since(begin).Round(time.Second))
-		w.untilSystemReady(restartTime)
-	}
-	w.tell(rounds*len(tasks), "pods cut off")
+// its own daemon. When the kubelet is back as well, the tasks continue where the
+// history ends.
+//
+// Serial: no pod of the node starts or ends meanwhile.
+var _ = Describe("the agents of a node that is cut off", Serial, Label("kill", "slow"), func() {
+	w := newWorld()
 
-	for _, name := range tasks {
-		task := w.untilState(name, restartTime, clewv1.ReasonCompleted)
-		w.expectCallsOnce(name, calls)
-		for i, a := range task.Status.Attempts {
-			g.Expect(a.Number).To(gomega.BeEquivalentTo(i+1), "no number is left out or used twice")
+	It("are ended by their own daemons, and their tasks lose and repeat no call", func(ctx SpecContext) {
+		calls, rounds := pick(60, 150), pick(1, 4)
+		var tasks []string
+		for i := range pick(1, 5) {
+			tasks = append(tasks, fmt.Sprintf("cut-off-%d", i+1))
+			w.create(ctx, w.newTask(tasks[i], replay(calls, pick(time.Second, 2*time.Second))...))
 		}
-	}
-}
+		for _, task := range tasks {
+			w.untilToolCalls(ctx, task, 4, 5*time.Minute)
+		}
+		for round := range rounds {
+			By(fmt.Sprintf("cutting %d agents off, round %d", len(tasks), round+1), func() { w.cutOff(ctx, tasks) })
+			w.untilSystemReady(ctx, restartTime)
+		}
+		tell(rounds*len(tasks), "pods cut off")
+
+		for _, name := range tasks {
+			task := w.untilState(ctx, name, restartTime, clewv1.ReasonCompleted)
+			w.expectCallsOnce(ctx, name, calls)
+			for i, a := range task.Status.Attempts {
+				Expect(a.Number).To(BeEquivalentTo(i+1), "no attempt's number is left out or used twice")
+			}
+		}
+	})
+})
 
 // cutOff cuts the agents of tasks off until each has ended.
-func (w *world) cutOff(tasks []string) {
-	w.Helper()
-	g := gomega.NewWithT(w.T)
+func (w *world) cutOff(ctx context.Context, tasks []string) {
+	GinkgoHelper()
 	pods, agents := map[string]*corev1.Pod{}, map[string][]int{}
 	for _, name := range tasks {
-		// The Task may still tell of a pod whose agent has just ended.
-		w.until("the agent of "+name+" has a process", restartTime, func() error {
-			pods[name] = w.untilAgentRuns(name, restartTime)
-			agents[name] = agentProcesses(pods[name])
-			if len(agents[name]) == 0 {
-				return fmt.Errorf("pod %s has none", pods[name].Name)
-			}
-			return nil
-		})
+		pods[name], agents[name] = w.untilAgentHasProcesses(ctx, name)
 	}
 
-	kubelet := kubeletProcess(w.T)
-	signal(w.T, kubelet, syscall.SIGSTOP)
+	wake := stopKubelet()
+	for _, name := range tasks {
+		network(agents[name][0], "add")
+		Expect(w.kube.Delete(ctx, pods[name], client.GracePeriodSeconds(0))).To(Succeed())
+	}
+	for _, name := range tasks {
+		w.untilPodLost(ctx, name, string(pods[name].UID))
+		Expect(agents[name]).To(ContainElement(WithTransform(alive, BeTrue())), "nothing has ended the agent of %s yet", name)
+	}
+	for _, name := range tasks {
+		network(agents[name][0], "del")
+	}
+	for _, name := range tasks {
+		// The server caches the owner of a token for half a minute.
+		Eventually(ctx, func() []int {
+			return slices.DeleteFunc(slices.Clone(agents[name]), func(pid int) bool { return !alive(pid) })
+		}).
+			WithTimeout(3*time.Minute).Should(BeEmpty(), "the processes of the agent of %s's deleted pod have ended", name)
+	}
+	wake()
+}
+
+// untilAgentHasProcesses waits for the agent's processes in the pod of the newest
+// attempt: the Task may still name a pod whose agent has just ended.
+func (w *world) untilAgentHasProcesses(ctx context.Context, name string) (pod *corev1.Pod, agent []int) {
+	GinkgoHelper()
+	Eventually(ctx, func() error {
+		pod = w.untilAgentRuns(ctx, name, restartTime)
+		if agent = agentProcesses(pod); len(agent) == 0 {
+			return fmt.Errorf("pod %s has none", pod.Name)
+		}
+		return nil
+	}).WithTimeout(restartTime).Should(Succeed(), "the agent of %s has a process", name)
+	return pod, agent
+}
+
+// untilPodLost waits until the attempt of a pod has ended as lost.
+func (w *world) untilPodLost(ctx context.Context, name, uid string) {
+	GinkgoHelper()
+	Eventually(ctx, func() []clewv1.Attempt { return w.task(ctx, name).Status.Attempts }).WithTimeout(time.Minute).
+		Should(ContainElement(SatisfyAll(HaveField("PodUID", uid), HaveField("Outcome", clewv1.AttemptPodLost))), "the attempt of %s is lost", name)
+}
+
+// stopKubelet stops the kubelet until wake is called, at the latest when the spec ends.
+func stopKubelet() (wake func()) {
+	GinkgoHelper()
+	kubelet := kubeletProcess()
+	signal(kubelet, syscall.SIGSTOP)
 	awake := false
-	wake := func() {
+	wake = func() {
 		if !awake {
-			signal(w.T, kubelet, syscall.SIGCONT)
+			signal(kubelet, syscall.SIGCONT)
 		}
 		awake = true
 	}
-	w.Cleanup(wake)
-	for _, name := range tasks {
-		network(w.T, agents[name][0], "add")
-		g.Expect(w.kube.Delete(w.ctx, pods[name], client.GracePeriodSeconds(0))).To(gomega.Succeed())
-	}
-	for _, name := range tasks {
-		w.until("the attempt of "+name+" is lost", time.Minute, func() error {
-			attempts := w.task(name).Status.Attempts
-			i := slices.IndexFunc(attempts, func(a clewv1.Attempt) bool { return a.PodUID == string(pods[name].UID) })
-			if i < 0 || attempts[i].Outcome != clewv1.AttemptPodLost {
-				return fmt.Errorf("that of pod %s is not: %+v", pods[name].Name, attempts[len(attempts)-1])
-			}
-			return nil
-		})
-		g.Expect(slices.ContainsFunc(agents[name], alive)).To(gomega.BeTrue(), "nobody has ended the agent yet")
-	}
-	for _, name := range tasks {
-		network(w.T, agents[name][0], "del")
-	}
-	for _, name := range tasks {
-		// The server remembers for half a minute whose a token is.
-		w.until("the agent of "+name+"'s pod that is gone has ended", 3*time.Minute, func() error {
-			if i := slices.IndexFunc(agents[name], alive); i >= 0 {
-				return fmt.Errorf("process %d still runs", agents[name][i])
-			}
-			return nil
-		})
-	}
-	wake()
+	DeferCleanup(wake)
+	return wake
 }
 
 // agentProcesses are those of the agent's container as the node sees them, but
@@ -124,9 +138,9 @@ func agentProcesses(pod *corev1.Pod) (pids []int) {
 
 func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
 
-// kubeletProcess is that of the development cluster.
-func kubeletProcess(t *testing.T) int {
-	t.Helper()
+// kubeletProcess is the process of the kubelet of the development cluster.
+func kubeletProcess() int {
+	GinkgoHelper()
 	found, _ := filepath.Glob("/proc/[0-9]*/comm")
 	for _, path := range found {
 		name, err := os.ReadFile(path)
@@ -139,26 +153,23 @@ func kubeletProcess(t *testing.T) int {
 			return pid
 		}
 	}
-	t.Fatal("there is no kubelet of the development cluster")
+	Fail("there is no kubelet of the development cluster")
 	return 0
 }
 
-func signal(t *testing.T, pid int, sig syscall.Signal) {
-	t.Helper()
-	if err := syscall.Kill(pid, sig); err != nil {
-		t.Fatalf("signal %v to process %d: %v", sig, pid, err)
-	}
+func signal(pid int, sig syscall.Signal) {
+	GinkgoHelper()
+	Expect(syscall.Kill(pid, sig)).To(Succeed(), "signal %v to process %d", sig, pid)
 }
 
-// network cuts the pod that a process is in off, or connects it again. Its link
-// stays up, since its routes would go with it: two routes that lead nowhere go
-// before the default one.
-func network(t *testing.T, pid int, change string) {
-	t.Helper()
+// network cuts off the pod that a process is in, or connects it again. Its link
+// stays up, since its routes would go with it: two unreachable routes precede the
+// default one.
+func network(pid int, change string) {
+	GinkgoHelper()
 	for _, half := range []string{"0.0.0.0/1", "128.0.0.0/1"} {
 		command := exec.Command("nsenter", "--target", strconv.Itoa(pid), "--net", "ip", "route", change, "unreachable", half)
-		if out, err := command.CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v\n%s", command, err, out)
-		}
+		out, err := command.CombinedOutput()
+		Expect(err).NotTo(HaveOccurred(), "%s\n%s", command, out)
 	}
 }

@@ -3,8 +3,8 @@
 package e2e
 
 import (
-	"bytes"
 	"cmp"
+	"context"
 	"crypto/sha1"
 	"fmt"
 	"os"
@@ -13,76 +13,61 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 )
 
-// replayed are the trees that the first 0, 1, 2 … calls of the replaying agent
-// leave. It does them here, on a clone of its own of the demo's origin.
-func (w *world) replayed(base string, calls int) (trees []string) {
-	w.Helper()
-	dir := w.inMemory()
+// replayed returns the trees that the first 0, 1, 2 … calls of the replaying agent
+// leave. The agent runs here, on its own clone of the demo's origin.
+func (w *world) replayed(ctx context.Context, base string, calls int) (trees []string) {
+	GinkgoHelper()
+	dir := inMemory()
 	agent, workspace, conversation := filepath.Join(dir, "replay"), filepath.Join(dir, "workspace"), filepath.Join(dir, "conversation.jsonl")
-	w.run(exec.Command("go", "build", "-o", agent, "../../hack/demo/agent"))
-	w.git(dir, "clone", "--quiet", "--no-checkout", "http://"+w.forward(originNamespace, "origin", 80)+"/clew.git", workspace)
-	w.git(workspace, "checkout", "--quiet", "-B", "main", base)
+	run(exec.Command("go", "build", "-o", agent, "../../hack/demo/agent"))
+	git(dir, "clone", "--quiet", "--no-checkout", "http://"+w.forward(ctx, originNamespace, "origin", 80)+"/clew.git", workspace)
+	git(workspace, "checkout", "--quiet", "-B", "main", base)
 	unchanged := hasher{}
 	for n := range calls + 1 {
-		// With its conversation so far the agent goes on after the calls it did.
+		// With its conversation so far the agent continues after the calls it made.
 		work := exec.Command(agent, "--delay=0", "--check", fmt.Sprintf("--calls=%d", n))
 		work.Dir, work.Env = workspace, append(gitEnv(), "HOME="+dir, "CLEW_CONVERSATION="+conversation)
-		said := w.run(work)
+		said := run(work)
 		log, err := os.OpenFile(conversation, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-		if err != nil {
-			w.Fatal(err)
-		}
-		if _, err := log.WriteString(said); err != nil {
-			w.Fatal(err)
-		}
-		log.Close()
-		trees = append(trees, w.treeOf(unchanged, workspace))
+		Expect(err).NotTo(HaveOccurred())
+		_, err = log.WriteString(said)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(log.Close()).To(Succeed())
+		trees = append(trees, treeOf(unchanged, workspace))
 	}
-	// The trees are worth something only if they are computed as git does.
-	if want := w.git(workspace, "rev-parse", base+"^{tree}"); trees[0] != want {
-		w.Fatalf("before any call the workspace is the tree %s and should be %s", trees[0], want)
-	}
+	// The trees prove something only if they are computed as git does.
+	Expect(trees[0]).To(Equal(git(workspace, "rev-parse", base+"^{tree}")), "the tree of the workspace before any call")
 	return trees
 }
 
-// git runs git here, as someone without any configuration would.
-func (w *world) git(dir string, args ...string) string {
-	w.Helper()
+// git runs git here, without any configuration.
+func git(dir string, args ...string) string {
+	GinkgoHelper()
 	cmd := exec.Command("git", args...)
 	cmd.Dir, cmd.Env = dir, gitEnv()
-	return strings.TrimSuffix(w.run(cmd), "\n")
+	return strings.TrimSuffix(run(cmd), "\n")
 }
 
 func gitEnv() []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null"}
 }
 
-// run runs a command and returns what it prints.
-func (w *world) run(cmd *exec.Cmd) string {
-	w.Helper()
-	var out, errOut bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errOut
-	if err := cmd.Run(); err != nil {
-		w.Fatalf("%s: %v\n%s%s", strings.Join(cmd.Args, " "), err, out.String(), errOut.String())
-	}
-	return out.String()
-}
-
 // treeOf is the id of the git tree that the files of a folder make. It is
 // computed from the files alone, with nothing of git or Clew in between.
-func (w *world) treeOf(h hasher, folder string) string {
-	w.Helper()
+func treeOf(h hasher, folder string) string {
+	GinkgoHelper()
 	id, err := h.folder(folder)
-	if err != nil {
-		w.Fatalf("read the files in %s: %v", folder, err)
-	}
+	Expect(err).NotTo(HaveOccurred(), "read the files in %s", folder)
 	return fmt.Sprintf("%x", id)
 }
 
-// hasher hashes as git does. It holds the files it knows, each as it was when it
-// was read: one with the same time and size is not read again.
+// hasher hashes as git does. It remembers the files that it read: one with the
+// same time and size is not read again.
 type hasher map[string]hashed
 
 type hashed struct {

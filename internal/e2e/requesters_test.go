@@ -3,45 +3,44 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
-	"strings"
-	"testing"
 	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// as asks for something as another user, with the rights of an administrator.
-func (w *world) as(user string, args ...string) {
-	w.Helper()
-	w.kubectl(append([]string{"--as=" + user, "--as-group=system:masters"}, args...)...)
+// as runs kubectl as another user, with the rights of an administrator.
+func (w *world) as(ctx context.Context, user string, args ...string) {
+	GinkgoHelper()
+	w.kubectl(ctx, append([]string{"--as=" + user, "--as-group=system:masters"}, args...)...)
 }
 
-func TestHistoryAndEventsNameWhoAsked(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.create(w.newTask("asked", idle...))
-	w.untilAgentRuns("asked", 2*time.Minute)
-	w.as("ann", "patch", "tasks.clew.dev", "asked", "--type=merge", `--patch={"spec":{"operatingMode":"Suspended"}}`)
-	w.untilState("asked", 2*time.Minute, clewv1.ReasonSuspended)
-	first := w.untilListed("asked")[0].Name
-	robot := "system:serviceaccount:" + w.namespace + ":robot"
-	w.as(robot, "patch", "tasks.clew.dev", "asked", "--type=merge",
-		fmt.Sprintf(`--patch={"spec":{"operatingMode":"Running","rewind":{"id":"back","to":{"checkpointRef":{"name":%q}}}}}`, first))
-	if got := w.untilRewound("asked", "back", 3*time.Minute); got.Status.Rewind.RequestedBy != robot {
-		t.Errorf("status.rewind was requested by %q", got.Status.Rewind.RequestedBy)
-	}
-	w.until("the timeline names them", time.Minute, func() error {
-		actors := map[string]string{}
-		for _, e := range w.timeline("asked") {
-			actors[e.Reason] = e.Actor
-		}
-		if actors[clewv1.EventTaskSuspended] != "ann" || actors[clewv1.EventTaskRewound] != robot {
-			return fmt.Errorf("the actors are %v", actors)
-		}
-		return nil
+var _ = Describe("the requester of a suspension or a rewind", func() {
+	w := newWorld()
+
+	It("is named in the status, the timeline and the Events", func(ctx SpecContext) {
+		w.create(ctx, w.newTask("asked", idle...))
+		w.untilAgentRuns(ctx, "asked", 2*time.Minute)
+		w.as(ctx, "ann", "patch", "tasks.clew.dev", "asked", "--type=merge", `--patch={"spec":{"operatingMode":"Suspended"}}`)
+		w.untilState(ctx, "asked", 2*time.Minute, clewv1.ReasonSuspended)
+		first := w.untilListed(ctx, "asked")[0].Name
+		robot := "system:serviceaccount:" + w.namespace + ":robot"
+		w.as(ctx, robot, "patch", "tasks.clew.dev", "asked", "--type=merge",
+			fmt.Sprintf(`--patch={"spec":{"operatingMode":"Running","rewind":{"id":"back","to":{"checkpointRef":{"name":%q}}}}}`, first))
+		Expect(w.untilRewound(ctx, "asked", "back", 3*time.Minute).Status.Rewind.RequestedBy).To(Equal(robot))
+		Eventually(ctx, func() map[string]string {
+			actors := map[string]string{}
+			for _, e := range w.timeline(ctx, "asked") {
+				actors[e.Reason] = e.Actor
+			}
+			return actors
+		}).WithTimeout(time.Minute).Should(SatisfyAll(
+			HaveKeyWithValue(clewv1.EventTaskSuspended, "ann"), HaveKeyWithValue(clewv1.EventTaskRewound, robot)), "the actors in the timeline")
+		Expect(w.kubectl(ctx, "get", "events", "-o", "jsonpath={.items[*].message}")).To(
+			SatisfyAll(ContainSubstring("asked for by ann"), ContainSubstring("asked for by "+robot)), "the Events")
 	})
-	if notes := w.kubectl("get", "events", "-o", "jsonpath={.items[*].message}"); !strings.Contains(notes, "asked for by ann") || !strings.Contains(notes, "asked for by "+robot) {
-		t.Errorf("the Events say %s", notes)
-	}
-}
+})

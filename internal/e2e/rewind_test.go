@@ -3,36 +3,36 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"strings"
-	"testing"
 	"time"
 
-	"github.com/onsi/gomega"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
+// startedMark is what the idle agent says at each start.
 const startedMark = "I am up and wait."
 
-// idle is an agent that waits to be told what to do by kubectl exec, and that
-// says so at each start.
+// idle is an agent that waits for commands by kubectl exec, and that says so at
+// each start.
 var idle = []string{"sh", "-c", `echo '{"type":"message","role":"assistant","text":"` + startedMark + `"}'; exec sleep infinity`}
 
 // inAgent runs a shell script in the agent's container.
-func (w *world) inAgent(task, script string) string {
-	w.Helper()
-	pod := w.untilAgentRuns(task, 3*time.Minute)
-	out, err := w.kubectlIn(w.ctx, []byte(script), "exec", "-i", pod.Name, "-c", "agent", "--", "bash", "-eu", "-o", "pipefail")
-	if err != nil {
-		w.Fatalf("in the agent of %s: %v\n%s", task, err, out)
-	}
+func (w *world) inAgent(ctx context.Context, task, script string) string {
+	GinkgoHelper()
+	pod := w.untilAgentRuns(ctx, task, 3*time.Minute)
+	out, err := w.kubectlIn(ctx, []byte(script), "exec", "-i", pod.Name, "-c", "agent", "--", "bash", "-eu", "-o", "pipefail")
+	Expect(err).NotTo(HaveOccurred(), "in the agent of %s\n%s", task, out)
 	return out
 }
 
 // fingerprint prints every entry of the worktree but the root .git, with type,
-// permissions, link target and content hash, and what git says of the repository.
+// permissions, link target and content hash.
 const fingerprint = `
 export LC_ALL=C
 cd /workspace
@@ -40,6 +40,7 @@ find . -path ./.git -prune -o -name huge.bin -prune -o -printf '%y %m %l %p\0' |
 find . -path ./.git -prune -o -name huge.bin -prune -o -type f -print0 | sort -z | xargs -0 sha256sum
 `
 
+// gitSays prints what git says about the repository.
 const gitSays = `
 export LC_ALL=C
 cd /workspace
@@ -59,50 +60,79 @@ mkdir -p fresh; for i in $(seq 200); do echo "$i" > "fresh/$i"; done
 git add -A fresh; git commit -q -m "A wrong turn"; echo half >> README.md; git add README.md; echo more >> README.md
 `
 
-func TestARewindIsAllOrNothing(t *testing.T) {
-	t.Parallel()
-	w, g := newWorld(t), gomega.NewWithT(t)
-	kills := pick(5, 40)
-	w.create(w.newTask("undone", idle...))
-	w.inAgent("undone", `cd /workspace; git config user.email a@b.c; git config user.name A; echo staged > staged; git add staged; echo untracked > untracked`)
-	w.take("undone", "good")
-	goodTree, goodGit := w.inAgent("undone", fingerprint), w.inAgent("undone", gitSays)
+var _ = Describe("a rewind", func() {
+	w := newWorld()
 
-	var badTree, badGit string
-	var task *clewv1.Task
-	for struck, round := 0, 1; struck < kills; round++ {
-		w.inAgent("undone", twoThousand)
-		badTree, badGit = w.inAgent("undone", fingerprint), w.inAgent("undone", gitSays)
-		w.untilStarts("undone", round)
-		id := fmt.Sprintf("round-%d", round)
+	It("is all or nothing, however often its prepare step is killed", Label("kill", "slow"), SpecTimeout(pick(20*time.Minute, 4*time.Hour)), func(ctx SpecContext) {
+		kills := pick(5, 40)
+		w.create(ctx, w.newTask("undone", idle...))
+		w.inAgent(ctx, "undone", `cd /workspace; git config user.email a@b.c; git config user.name A; echo staged > staged; git add staged; echo untracked > untracked`)
+		w.take(ctx, "undone", "good")
+		goodTree, goodGit := w.inAgent(ctx, "undone", fingerprint), w.inAgent(ctx, "undone", gitSays)
 
-		w.requestRewind("undone", id, "good")
-		hit := w.killPrepare("undone", min(kills-struck, 8))
-		struck += hit
-		t.Logf("%s: the prepare step was killed %d times, %d in all", id, hit, struck)
-		task = w.untilRewound("undone", id, 5*time.Minute)
+		var badTree, badGit string
+		var task *clewv1.Task
+		for struck, round := 0, 1; struck < kills; round++ {
+			w.inAgent(ctx, "undone", twoThousand)
+			badTree, badGit = w.inAgent(ctx, "undone", fingerprint), w.inAgent(ctx, "undone", gitSays)
+			w.untilStarts(ctx, "undone", round)
+			id := fmt.Sprintf("round-%d", round)
 
-		g.Expect(w.inAgent("undone", fingerprint)).To(gomega.Equal(goodTree), "the tree is byte-exact")
-		g.Expect(w.inAgent("undone", gitSays)).To(gomega.Equal(goodGit), "HEAD, branch and status are as they were")
-		w.untilStarts("undone", round+1) // once, after the rewind
-		g.Expect(w.inAgent("undone", "cd /workspace; git branch --list 'clew/*'")).To(gomega.ContainSubstring(id), "what stood before is kept as a branch")
-	}
+			w.requestRewind(ctx, "undone", id, "good")
+			hit := w.killPrepare(ctx, "undone", min(kills-struck, 8))
+			struck += hit
+			By(fmt.Sprintf("waiting for rewind %s, whose prepare step was killed %d times (%d in all)", id, hit, struck))
+			task = w.untilRewound(ctx, "undone", id, 5*time.Minute)
 
-	w.tellKills(map[string]int{"prepare": kills})
+			Expect(w.inAgent(ctx, "undone", fingerprint)).To(Equal(goodTree), "the tree is byte-exact")
+			Expect(w.inAgent(ctx, "undone", gitSays)).To(Equal(goodGit), "HEAD, branch and status are as they were")
+			w.untilStarts(ctx, "undone", round+1) // once, after the rewind
+			Expect(w.inAgent(ctx, "undone", "cd /workspace; git branch --list 'clew/*'")).To(ContainSubstring(id), "the state before the rewind is kept as a branch")
+		}
 
-	before := fmt.Sprintf("undone-%d", task.Status.Rewind.FromCheckpoint)
-	w.untilDurable(before)
-	w.rewind("undone", "undo", before)
-	g.Expect(w.inAgent("undone", fingerprint)).To(gomega.Equal(badTree), "a rewind of the rewind brings everything back")
-	g.Expect(w.inAgent("undone", gitSays)).To(gomega.Equal(badGit))
-}
+		tellKills(map[string]int{"prepare": kills})
+
+		before := fmt.Sprintf("undone-%d", task.Status.Rewind.FromCheckpoint)
+		w.untilDurable(ctx, before)
+		w.rewind(ctx, "undone", "undo", before)
+		Expect(w.inAgent(ctx, "undone", fingerprint)).To(Equal(badTree), "a rewind of the rewind brings everything back")
+		Expect(w.inAgent(ctx, "undone", gitSays)).To(Equal(badGit))
+	})
+
+	It("of a completed task takes its conversation back and starts no agent", func(ctx SpecContext) {
+		w.create(ctx, w.newTask("asleep", replay(12, 20*time.Millisecond)...))
+		w.untilState(ctx, "asleep", 2*time.Minute, clewv1.ReasonCompleted)
+		first := w.untilListed(ctx, "asleep")[0]
+
+		task := w.rewind(ctx, "asleep", "back", first.Name)
+
+		Expect(task.Status.Rewind.ToCheckpoint).To(Equal(first.Status.Number))
+		Eventually(ctx, func() []string { return answeredCalls(w.conversation(ctx, "asleep")) }).WithTimeout(time.Minute).
+			Should(HaveLen(int(first.Status.Conversation.ToolCalls)), "the conversation was rewound too")
+		Consistently(ctx, func() string { return state(w.task(ctx, "asleep")) }).WithTimeout(3*time.Second).
+			Should(Equal(clewv1.ReasonRewound), "no agent is started")
+	})
+
+	It("to a checkpoint that does not exist is refused and leaves the task as it is", func(ctx SpecContext) {
+		w.create(ctx, w.newTask("careful", replay(6, 20*time.Millisecond)...))
+		w.untilState(ctx, "careful", 2*time.Minute, clewv1.ReasonCompleted)
+
+		w.requestRewind(ctx, "careful", "nowhere", "there-is-no-such-checkpoint")
+
+		Eventually(ctx, func() *clewv1.OperationStatus { return w.task(ctx, "careful").Status.Rewind }).WithTimeout(time.Minute).
+			Should(HaveValue(SatisfyAll(
+				HaveField("State", clewv1.OperationRefused),
+				HaveField("Message", ContainSubstring("there-is-no-such-checkpoint")))), "the rewind is refused")
+		Expect(state(w.task(ctx, "careful"))).To(Equal(clewv1.ReasonCompleted))
+	})
+})
 
 // starts counts how often the idle agent said that it started, by the timeline,
-// which no rewind takes back.
-func (w *world) starts(task string) int {
-	w.Helper()
+// which no rewind changes.
+func (w *world) starts(ctx context.Context, task string) int {
+	GinkgoHelper()
 	count := 0
-	for _, e := range w.timeline(task) {
+	for _, e := range w.timeline(ctx, task) {
 		if e.Reason == "AgentMessage" && strings.Contains(e.Message, startedMark) {
 			count++
 		}
@@ -110,40 +140,34 @@ func (w *world) starts(task string) int {
 	return count
 }
 
-// untilStarts waits for that count and fails when it is passed.
-func (w *world) untilStarts(task string, want int) {
-	w.Helper()
-	w.until(fmt.Sprintf("the agent of %s has started %d times", task, want), time.Minute, func() error {
-		got := w.starts(task)
+// untilStarts waits for that count and fails when it is exceeded.
+func (w *world) untilStarts(ctx context.Context, task string, want int) {
+	GinkgoHelper()
+	Eventually(ctx, func() error {
+		got := w.starts(ctx, task)
 		if got > want {
-			w.Fatalf("the agent of %s started %d times, not %d", task, got, want)
+			return StopTrying(fmt.Sprintf("it started %d times", got))
 		}
 		if got < want {
-			return fmt.Errorf("%d times", got)
+			return fmt.Errorf("it started %d times", got)
 		}
 		return nil
-	})
+	}).WithTimeout(time.Minute).Should(Succeed(), "the agent of %s has started %d times", task, want)
 }
 
-// killPrepare kills the prepare step so many times at random instants, by
-// SIGKILL or with its pod, and returns how often it hit.
-func (w *world) killPrepare(task string, times int) int {
-	w.Helper()
-	random := dice(w.T)
+// killPrepare kills the prepare step of a rewind so many times at random instants
+// and returns how often it hit.
+func (w *world) killPrepare(ctx context.Context, task string, times int) int {
+	GinkgoHelper()
+	random := dice()
 	struck := 0
 	deadline := time.Now().Add(time.Duration(times) * 20 * time.Second)
 	for struck < times && time.Now().Before(deadline) {
-		got := w.task(task)
-		if r := got.Status.Rewind; r != nil && r.State != clewv1.OperationInProgress && r.ID == got.Spec.Rewind.ID {
+		pod := w.untilPreparesOrRewound(ctx, task, time.Until(deadline))
+		if pod == nil {
 			break
 		}
-		pod := &corev1.Pod{}
-		last := got.Status.Attempts[len(got.Status.Attempts)-1]
-		if err := w.get(last.PodName, pod); err != nil || pod.DeletionTimestamp != nil || containerID(pod, "prepare") == "" {
-			time.Sleep(20 * time.Millisecond)
-			continue
-		}
-		time.Sleep(time.Duration(random.IntN(1200)) * time.Millisecond)
+		pause(ctx, time.Duration(random.IntN(1200))*time.Millisecond)
 		if err := killContainer(pod, "prepare"); err == nil {
 			struck++
 		}
@@ -151,40 +175,31 @@ func (w *world) killPrepare(task string, times int) int {
 	return struck
 }
 
-func TestARewindOfASuspendedTaskStartsNoAgent(t *testing.T) {
-	t.Parallel()
-	w, g := newWorld(t), gomega.NewWithT(t)
-	w.create(w.newTask("asleep", replay(12, 20*time.Millisecond)...))
-	w.untilState("asleep", 2*time.Minute, clewv1.ReasonCompleted)
-	first := w.untilListed("asleep")[0]
-
-	task := w.rewind("asleep", "back", first.Name)
-
-	g.Expect(task.Status.Rewind.ToCheckpoint).To(gomega.Equal(first.Status.Number))
-	w.until("the conversation went back too", time.Minute, func() error {
-		if n := len(answeredCalls(w.conversation("asleep"))); int64(n) != first.Status.Conversation.ToolCalls {
-			return fmt.Errorf("%d calls, not %d", n, first.Status.Conversation.ToolCalls)
+// untilPreparesOrRewound waits for a pod in which the prepare step runs; nil when
+// the rewind has ended, or when there is none in time.
+func (w *world) untilPreparesOrRewound(ctx context.Context, name string, timeout time.Duration) *corev1.Pod {
+	GinkgoHelper()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	for ; ctx.Err() == nil; pause(ctx, 20*time.Millisecond) { // prepare runs for an instant
+		task := &clewv1.Task{}
+		if w.get(ctx, name, task) != nil {
+			continue
 		}
-		return nil
-	})
+		if !rewinding(task) {
+			return nil
+		}
+		pod := &corev1.Pod{}
+		last := task.Status.Attempts[len(task.Status.Attempts)-1]
+		if w.get(ctx, last.PodName, pod) == nil && pod.DeletionTimestamp == nil && containerID(pod, "prepare") != "" {
+			return pod
+		}
+	}
+	return nil
 }
 
-func TestWhatCannotBeRewoundIsRefusedWithoutHarm(t *testing.T) {
-	t.Parallel()
-	w, g := newWorld(t), gomega.NewWithT(t)
-	w.create(w.newTask("careful", replay(6, 20*time.Millisecond)...))
-	w.untilState("careful", 2*time.Minute, clewv1.ReasonCompleted)
-
-	w.requestRewind("careful", "nowhere", "there-is-no-such-checkpoint")
-
-	w.until("the rewind is refused", time.Minute, func() error {
-		r := w.task("careful").Status.Rewind
-		if r == nil || r.State != clewv1.OperationRefused {
-			return fmt.Errorf("status.rewind: %+v", r)
-		}
-		return nil
-	})
-	task := w.task("careful")
-	g.Expect(task.Status.Rewind.Message).To(gomega.ContainSubstring("there-is-no-such-checkpoint"))
-	g.Expect(state(task)).To(gomega.Equal(clewv1.ReasonCompleted))
+// rewinding says whether a task's rewind has not ended yet.
+func rewinding(task *clewv1.Task) bool {
+	asked, is := task.Spec.Rewind, task.Status.Rewind
+	return asked != nil && (is == nil || is.ID != asked.ID || is.State == clewv1.OperationInProgress)
 }

@@ -3,89 +3,81 @@
 package e2e
 
 import (
-	"fmt"
-	"testing"
+	"context"
 	"time"
 
-	"github.com/onsi/gomega"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/resources"
 )
 
-// untilRewindFails waits for the end of a rewind that cannot be carried out, and
-// prints what a person sees of it.
-func (w *world) untilRewindFails(task, id, reason string) {
-	w.Helper()
-	w.until("rewind "+id+" has failed", 3*time.Minute, func() error {
-		r := w.task(task).Status.Rewind
-		if r == nil || r.ID != id || r.State == clewv1.OperationInProgress {
-			return fmt.Errorf("status.rewind is %+v", r)
-		}
-		if r.State != clewv1.OperationFailed || r.Reason != reason {
-			w.Fatalf("rewind %s ended %s, %s: %s", id, r.State, r.Reason, r.Message)
-		}
-		return nil
+// untilRewindFails waits for the end of a rewind that cannot be run, and prints
+// what a user sees of it.
+func (w *world) untilRewindFails(ctx context.Context, task, id, reason string) {
+	GinkgoHelper()
+	Eventually(ctx, func() bool { return rewinding(w.task(ctx, task)) }).WithTimeout(3*time.Minute).Should(BeFalse(), "rewind %s has ended", id)
+	Expect(w.task(ctx, task).Status.Rewind).To(HaveValue(SatisfyAll(
+		HaveField("ID", id), HaveField("State", clewv1.OperationFailed),
+		HaveField("Reason", reason))))
+	w.show(ctx, task)
+}
+
+var _ = Describe("the request of a rewind", func() {
+	w := newWorld()
+
+	// A rewind and a resume are requested independently, so their ids may be equal.
+	It("may have the id of a resume", func(ctx SpecContext) {
+		w.create(ctx, w.newTask("same", idle...))
+		w.inAgent(ctx, "same", `echo good > /workspace/mark`)
+		w.take(ctx, "same", "same-good")
+		w.inAgent(ctx, "same", `echo bad > /workspace/mark`)
+		w.patchSpec(ctx, "same", map[string]any{"operatingMode": "Suspended"})
+		w.untilState(ctx, "same", 2*time.Minute, clewv1.ReasonSuspended)
+		w.patchSpec(ctx, "same", map[string]any{"operatingMode": "Running", "resume": map[string]any{"id": "1", "prompt": "Go on."}})
+		w.untilAgentRuns(ctx, "same", 3*time.Minute)
+
+		w.rewind(ctx, "same", "1", "same-good")
+
+		Expect(w.inAgent(ctx, "same", "cat /workspace/mark")).To(Equal("good\n"))
+		w.show(ctx, "same")
 	})
-	w.show(task)
-}
 
-// A rewind and a resume are asked for apart from each other, so their ids may be
-// the same.
-func TestARewindMayHaveTheIDOfAResume(t *testing.T) {
-	t.Parallel()
-	w, g := newWorld(t), gomega.NewWithT(t)
-	w.create(w.newTask("same", idle...))
-	w.inAgent("same", `echo good > /workspace/mark`)
-	w.take("same", "same-good")
-	w.inAgent("same", `echo bad > /workspace/mark`)
-	w.patchSpec("same", map[string]any{"operatingMode": "Suspended"})
-	w.untilState("same", 2*time.Minute, clewv1.ReasonSuspended)
-	w.patchSpec("same", map[string]any{"operatingMode": "Running", "resume": map[string]any{"id": "1", "prompt": "Go on."}})
-	w.untilAgentRuns("same", 3*time.Minute)
+	It("fails with the reason and leaves the task as it was when it cannot be run; a corrected one works", func(ctx SpecContext) {
+		w.create(ctx, w.newTask("failing", idle...))
+		w.inAgent(ctx, "failing", `echo one > /workspace/mark`)
+		w.take(ctx, "failing", "failing-one")
+		w.untilDurable(ctx, "failing-one")
+		w.inAgent(ctx, "failing", `echo two > /workspace/mark; cd /workspace; git branch taken`)
+		w.take(ctx, "failing", "failing-two")
+		w.untilDurable(ctx, "failing-two")
+		w.inAgent(ctx, "failing", `echo three > /workspace/mark`)
 
-	w.rewind("same", "1", "same-good")
+		By("rewinding with a branch that exists already")
+		w.requestRewind(ctx, "failing", "branch", "failing-one", func(r *clewv1.Rewind) { r.Preserve, r.Branch = clewv1.PreserveBranch, "taken" })
+		w.untilRewindFails(ctx, "failing", "branch", clewv1.ReasonBranchExists)
+		Expect(w.inAgent(ctx, "failing", "cat /workspace/mark")).To(Equal("three\n"))
 
-	g.Expect(w.inAgent("same", "cat /workspace/mark")).To(gomega.Equal("good\n"))
-	w.show("same")
-}
+		By("rewinding to a checkpoint that is corrupted on the volume")
+		w.damageTarget(ctx, "failing", "failing-two")
+		w.requestRewind(ctx, "failing", "damaged", "failing-two", func(r *clewv1.Rewind) { r.Preserve = clewv1.PreserveDiscard })
+		w.untilRewindFails(ctx, "failing", "damaged", clewv1.ReasonCheckpointCorrupted)
+		Expect(w.inAgent(ctx, "failing", "cat /workspace/mark")).To(Equal("three\n"))
 
-// What is in the way of a rewind is told, nothing is changed, the agent goes on,
-// and a corrected rewind works.
-func TestARewindThatCannotBeDoneLeavesTheTaskAsItWas(t *testing.T) {
-	t.Parallel()
-	w, g := newWorld(t), gomega.NewWithT(t)
-	w.create(w.newTask("failing", idle...))
-	w.inAgent("failing", `echo one > /workspace/mark`)
-	w.take("failing", "failing-one")
-	w.untilDurable("failing-one")
-	w.inAgent("failing", `echo two > /workspace/mark; cd /workspace; git branch taken`)
-	w.take("failing", "failing-two")
-	w.untilDurable("failing-two")
-	w.inAgent("failing", `echo three > /workspace/mark`)
-
-	w.requestRewind("failing", "branch", "failing-one", func(r *clewv1.Rewind) { r.Preserve, r.Branch = clewv1.PreserveBranch, "taken" })
-	w.untilRewindFails("failing", "branch", clewv1.ReasonBranchExists)
-	g.Expect(w.inAgent("failing", "cat /workspace/mark")).To(gomega.Equal("three\n"))
-
-	w.damageTarget("failing", "failing-two")
-	w.requestRewind("failing", "damaged", "failing-two", func(r *clewv1.Rewind) { r.Preserve = clewv1.PreserveDiscard })
-	w.untilRewindFails("failing", "damaged", clewv1.ReasonCheckpointCorrupted)
-	g.Expect(w.inAgent("failing", "cat /workspace/mark")).To(gomega.Equal("three\n"))
-
-	w.rewind("failing", "corrected", "failing-one", func(r *clewv1.Rewind) { r.Preserve = clewv1.PreserveDiscard })
-	g.Expect(w.inAgent("failing", "cat /workspace/mark")).To(gomega.Equal("one\n"))
-}
+		By("rewinding to a good checkpoint")
+		w.rewind(ctx, "failing", "corrected", "failing-one", func(r *clewv1.Rewind) { r.Preserve = clewv1.PreserveDiscard })
+		Expect(w.inAgent(ctx, "failing", "cat /workspace/mark")).To(Equal("one\n"))
+	})
+})
 
 // damageTarget overwrites, on the task's volume, the blob of the file mark as the
 // checkpoint has it.
-func (w *world) damageTarget(task, checkpoint string) {
-	w.Helper()
+func (w *world) damageTarget(ctx context.Context, task, checkpoint string) {
+	GinkgoHelper()
 	ckpt := &clewv1.Checkpoint{}
-	if err := w.get(checkpoint, ckpt); err != nil {
-		w.Fatal(err)
-	}
-	pod := w.untilAgentRuns(task, 3*time.Minute)
+	Expect(w.get(ctx, checkpoint, ckpt)).To(Succeed())
+	pod := w.untilAgentRuns(ctx, task, 3*time.Minute)
 	script := `set -eu
 cd ` + resources.StatePath + `/git/objects
 id="$(git --git-dir=.. rev-parse ` + ckpt.Status.Commit + `:mark)"
@@ -101,7 +93,6 @@ else
   done
 fi
 if git --git-dir=.. cat-file blob "$id" 2>/dev/null; then echo "the blob can still be read"; exit 1; fi`
-	if out, err := w.kubectlIn(w.ctx, nil, "exec", pod.Name, "-c", "daemon", "--", "sh", "-c", script); err != nil {
-		w.Fatalf("damage checkpoint %s: %v\n%s", checkpoint, err, out)
-	}
+	out, err := w.kubectlIn(ctx, nil, "exec", pod.Name, "-c", "daemon", "--", "sh", "-c", script)
+	Expect(err).NotTo(HaveOccurred(), "damage checkpoint %s\n%s", checkpoint, out)
 }

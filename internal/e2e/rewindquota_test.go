@@ -6,132 +6,114 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"testing"
 	"time"
 
-	"github.com/onsi/gomega"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// What stands before a rewind has to be out of the pod before anything is changed.
-// While the gitstore has no room for it, the rewind waits and says so, nothing is
-// lost, and it goes on when there is room again.
-func TestARewindWhileTheQuotaIsFullWaitsAndSaysSo(t *testing.T) {
-	t.Parallel()
-	w, g := newWorld(t), gomega.NewWithT(t)
-	w.create(w.newTask("full", idle...))
-	w.inAgent("full", `echo one > /workspace/mark`)
-	w.take("full", "full-one")
-	makeRoom := w.fillQuota()
-	last := w.untilQuotaRefuses("full")
-	w.inAgent("full", `echo three > /workspace/mark`)
+// The state before a rewind has to be pushed out of the pod before anything is
+// changed. While the gitstore has no room for it, the rewind waits and says so,
+// nothing is lost, and it continues when there is room again.
+var _ = Describe("a rewind while the quota of the gitstore is exhausted", Label("slow"), func() {
+	w := newWorld()
 
-	w.requestRewind("full", "back", "full-one")
+	It("waits and says so, loses nothing, and completes when there is room again", func(ctx SpecContext) {
+		w.create(ctx, w.newTask("full", idle...))
+		w.inAgent(ctx, "full", `echo one > /workspace/mark`)
+		w.take(ctx, "full", "full-one")
+		makeRoom := w.fillQuota(ctx)
+		last := w.untilQuotaRefuses(ctx, "full")
+		w.inAgent(ctx, "full", `echo three > /workspace/mark`)
 
-	w.until("the rewind waits for room, and says so", 5*time.Minute, func() error {
-		task := w.task("full")
-		r, n := task.Status.Rewind, len(task.Status.Attempts)
-		if r == nil || r.State != clewv1.OperationInProgress || n < 2 || state(task) != clewv1.ReasonGitStoreRefused {
-			return fmt.Errorf("task is %s: %s; status.rewind is %+v", state(task), conditionMessage(task), r)
+		w.requestRewind(ctx, "full", "back", "full-one")
+
+		Eventually(ctx, func() clewv1.TaskStatus { return w.task(ctx, "full").Status }).WithTimeout(5*time.Minute).Should(SatisfyAll(
+			HaveField("Rewind", HaveValue(HaveField("State", clewv1.OperationInProgress))),
+			HaveField("Attempts", WithTransform(func(all []clewv1.Attempt) int { return len(all) }, BeNumerically(">=", 2))),
+			HaveField("Conditions", ContainElement(SatisfyAll(
+				HaveField("Type", clewv1.TaskSucceeded), HaveField("Reason", clewv1.ReasonGitStoreRefused)))),
+		), "the rewind waits for room, and says so")
+		Expect(conditionMessage(w.task(ctx, "full"))).To(And(
+			HavePrefix("the gitstore refuses the push: QuotaExceeded: the repositories of the namespace "+w.namespace+" take "),
+			ContainSubstring("and its quota is "+w.namespaceQuota(ctx)), HaveSuffix("; it is tried again")))
+		w.show(ctx, "full")
+
+		makeRoom()
+		w.untilRewound(ctx, "full", "back", 3*time.Minute)
+		Expect(w.inAgent(ctx, "full", "cat /workspace/mark")).To(Equal("one\n"))
+		for _, c := range w.checkpoints(ctx, "full") {
+			w.untilDurable(ctx, c.Name)
 		}
-		return nil
+		w.show(ctx, "full")
+		w.rewind(ctx, "full", "there", fmt.Sprintf("full-%d", w.task(ctx, "full").Status.Rewind.FromCheckpoint))
+		Expect(w.inAgent(ctx, "full", "cat /workspace/mark")).To(Equal("three\n"), "the state when the rewind was requested")
+		w.rewind(ctx, "full", "further", last)
+		Expect(w.inAgent(ctx, "full", "cat /workspace/mark")).To(Equal(last + "\n"))
 	})
-	g.Expect(conditionMessage(w.task("full"))).To(gomega.And(
-		gomega.HavePrefix("the gitstore refuses the push: QuotaExceeded: the repositories of the namespace "+w.namespace+" take "),
-		gomega.ContainSubstring("and its quota is "+w.namespaceQuota()), gomega.HaveSuffix("; it is tried again")))
-	w.show("full")
-
-	makeRoom()
-	w.untilRewound("full", "back", 3*time.Minute)
-	g.Expect(w.inAgent("full", "cat /workspace/mark")).To(gomega.Equal("one\n"))
-	for _, c := range w.checkpoints("full") {
-		w.untilDurable(c.Name)
-	}
-	w.show("full")
-	w.rewind("full", "there", fmt.Sprintf("full-%d", w.task("full").Status.Rewind.FromCheckpoint))
-	g.Expect(w.inAgent("full", "cat /workspace/mark")).To(gomega.Equal("three\n"), "what stood when the rewind was asked for")
-	w.rewind("full", "further", last)
-	g.Expect(w.inAgent("full", "cat /workspace/mark")).To(gomega.Equal(last + "\n"))
-}
+})
 
 // untilQuotaRefuses takes checkpoints of a file mark that holds their name, until
 // the gitstore, which measures now and then, has no room for one; its name is
 // returned.
-func (w *world) untilQuotaRefuses(task string) (checkpoint string) {
-	w.Helper()
+func (w *world) untilQuotaRefuses(ctx context.Context, task string) (checkpoint string) {
+	GinkgoHelper()
 	taken := 0
-	w.until("the quota is full", 3*time.Minute, func() error {
-		if state(w.task(task)) == clewv1.ReasonGitStoreRefused {
+	request := func() {
+		taken++
+		checkpoint = fmt.Sprintf("%s-more-%d", task, taken)
+		w.inAgent(ctx, task, "echo "+checkpoint+" > /workspace/mark")
+		w.requestCheckpoint(ctx, task, checkpoint)
+	}
+	request()
+	Eventually(ctx, func() error {
+		if state(w.task(ctx, task)) == clewv1.ReasonGitStoreRefused {
 			return nil
 		}
 		ckpt := &clewv1.Checkpoint{}
-		if checkpoint != "" {
-			if err := w.get(checkpoint, ckpt); err != nil {
-				return err
-			}
+		if err := w.get(ctx, checkpoint, ckpt); err != nil {
+			return err
 		}
-		if checkpoint == "" || meta.IsStatusConditionTrue(ckpt.Status.Conditions, clewv1.CheckpointDurable) {
-			taken++
-			checkpoint = fmt.Sprintf("%s-more-%d", task, taken)
-			w.inAgent(task, "echo "+checkpoint+" > /workspace/mark")
-			w.ask(task, checkpoint)
+		if meta.IsStatusConditionTrue(ckpt.Status.Conditions, clewv1.CheckpointDurable) {
+			request()
 		}
 		return fmt.Errorf("the gitstore took %d checkpoints", taken)
-	})
+	}).WithTimeout(3*time.Minute).Should(Succeed(), "the quota is exhausted")
 	return checkpoint
 }
 
-// ask applies a Checkpoint and waits for nothing.
-func (w *world) ask(task, name string) {
-	w.Helper()
-	ckpt := &clewv1.Checkpoint{
-		TypeMeta:   metav1.TypeMeta{APIVersion: clewv1.GroupVersion.String(), Kind: "Checkpoint"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
-		Spec:       clewv1.CheckpointSpec{TaskRef: clewv1.NameReference{Name: task}, Message: "taken by a test"},
-	}
-	if err := w.apply(ckpt); err != nil {
-		w.Fatalf("apply checkpoint: %v", err)
-	}
-}
-
-// fillQuota takes what the gitstore allows this namespace, until makeRoom is called.
-func (w *world) fillQuota() (makeRoom func()) {
-	w.Helper()
+// fillQuota uses up what the gitstore allows this namespace, until makeRoom is called.
+func (w *world) fillQuota(ctx context.Context) (makeRoom func()) {
+	GinkgoHelper()
 	filler := w.repository() + "/filler"
-	w.inGitstore(fmt.Sprintf("fallocate -l %s %s", w.namespaceQuota(), filler))
-	w.Cleanup(func() {
-		if _, err := w.tryGitstore(context.Background(), "rm -f "+filler); err != nil {
-			w.Error(err)
-		}
-	})
-	return func() { w.inGitstore("rm -f " + filler) }
+	w.inGitstore(ctx, fmt.Sprintf("fallocate -l %s %s", w.namespaceQuota(ctx), filler))
+	DeferCleanup(func(ctx SpecContext) { w.inGitstore(ctx, "rm -f "+filler) })
+	return func() { w.inGitstore(ctx, "rm -f "+filler) }
 }
 
-func (w *world) namespaceQuota() string {
-	w.Helper()
+func (w *world) namespaceQuota(ctx context.Context) string {
+	GinkgoHelper()
 	gitstore := &appsv1.StatefulSet{}
-	if err := w.kube.Get(w.ctx, client.ObjectKey{Namespace: systemNamespace, Name: "clew-gitstore"}, gitstore); err != nil {
-		w.Fatal(err)
-	}
+	Expect(w.kube.Get(ctx, client.ObjectKey{Namespace: systemNamespace, Name: "clew-gitstore"}, gitstore)).To(Succeed())
 	for _, arg := range gitstore.Spec.Template.Spec.Containers[0].Args {
 		if quota, ok := strings.CutPrefix(arg, "--namespace-quota-bytes="); ok {
 			return quota
 		}
 	}
-	w.Fatal("the gitstore has no quota")
+	Fail("the gitstore has no quota")
 	return ""
 }
 
-// show logs what a person sees of a task: its status and its Events.
-func (w *world) show(task string) {
-	w.Helper()
-	w.Logf("kubectl describe task %s\n%s\nkubectl get checkpoints\n%s\nkubectl get events\n%s", task,
-		w.kubectl("describe", "tasks.clew.dev", task),
-		w.kubectl("get", "checkpoints.clew.dev"),
-		w.kubectl("get", "events", "--field-selector", "involvedObject.name="+task))
+// show reports what a user sees of a task: its status and its Events.
+func (w *world) show(ctx context.Context, task string) {
+	GinkgoHelper()
+	GinkgoWriter.Printf("kubectl describe task %s\n%s\nkubectl get checkpoints\n%s\nkubectl get events\n%s\n", task,
+		w.kubectl(ctx, "describe", "tasks.clew.dev", task),
+		w.kubectl(ctx, "get", "checkpoints.clew.dev"),
+		w.kubectl(ctx, "get", "events", "--field-selector", "involvedObject.name="+task))
 }

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -14,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -32,9 +35,9 @@ type strikes struct {
 
 // strike is one way of killing something. It is drawn as often as its weight
 // says, but not again before some time has passed: a manager that was killed
-// waits for up to 15 seconds until the lease of the one before runs out, and one
-// that never gets to work proves nothing. It returns what it hit; what cannot be
-// killed just now is an error.
+// waits for up to 15 seconds until the lease of the previous one expires, and one
+// that never becomes the leader proves nothing. It returns what it hit; what cannot
+// be killed now is an error.
 type strike struct {
 	name   string
 	weight int
@@ -42,23 +45,23 @@ type strike struct {
 	strike func() (victims []string, err error)
 }
 
-func newStrikes(w *world, random *rand.Rand) *strikes {
-	s := &strikes{world: w, random: random, node: newNode(w), last: map[string]time.Time{}, count: map[string]int{}}
+func newStrikes(ctx context.Context, w *world, random *rand.Rand) *strikes {
+	s := &strikes{world: w, random: random, node: newNode(), last: map[string]time.Time{}, count: map[string]int{}}
 	container := func(name string) func(*corev1.Pod) error {
 		return func(pod *corev1.Pod) error { return killContainer(pod, name) }
 	}
 	for _, kind := range []strike{
-		{"pod deleted by force", 3, 0, s.inAPod(func(pod *corev1.Pod) error { return w.kube.Delete(w.ctx, pod, client.GracePeriodSeconds(0)) })},
-		{"daemon", 4, 0, s.inAPod(container("daemon"))},
-		{"agent", 2, 0, s.inAPod(killAgent)},
-		{"shim", 2, 0, s.inAPod(container(clewv1.AgentContainer))},
-		{"prepare", 4, 0, s.inAPod(container("prepare"))},
-		{"manager", 3, 30 * time.Second, s.component("manager")},
-		{"server", 3, 8 * time.Second, s.component("server")},
-		{"gitstore", 3, 8 * time.Second, s.component("gitstore")},
-		{"Postgres", 2, 15 * time.Second, s.component("postgres")},
-		{"kubelet", 1, 20 * time.Second, s.program("kubelet")},
-		{"containerd", 1, 20 * time.Second, s.program("containerd")},
+		{"pod deleted by force", 3, 0, s.inAPod(ctx, func(pod *corev1.Pod) error { return w.kube.Delete(ctx, pod, client.GracePeriodSeconds(0)) })},
+		{"daemon", 4, 0, s.inAPod(ctx, container("daemon"))},
+		{"agent", 2, 0, s.inAPod(ctx, killAgent)},
+		{"shim", 2, 0, s.inAPod(ctx, container(clewv1.AgentContainer))},
+		{"prepare", 4, 0, s.inAPod(ctx, container("prepare"))},
+		{"manager", 3, 30 * time.Second, s.component(ctx, "manager")},
+		{"server", 3, 8 * time.Second, s.component(ctx, "server")},
+		{"gitstore", 3, 8 * time.Second, s.component(ctx, "gitstore")},
+		{"Postgres", 2, 15 * time.Second, s.component(ctx, "postgres")},
+		{"kubelet", 1, 20 * time.Second, s.program(ctx, "kubelet")},
+		{"containerd", 1, 20 * time.Second, s.program(ctx, "containerd")},
 	} {
 		for range kind.weight {
 			s.kinds = append(s.kinds, kind)
@@ -67,9 +70,9 @@ func newStrikes(w *world, random *rand.Rand) *strikes {
 	return s
 }
 
-// one strikes one thing that is there to be struck.
+// one kills one thing that runs.
 func (s *strikes) one() {
-	s.Helper()
+	GinkgoHelper()
 	for range 100 {
 		kind := s.kinds[s.random.IntN(len(s.kinds))]
 		if time.Since(s.last[kind.name]) < kind.rest {
@@ -81,10 +84,10 @@ func (s *strikes) one() {
 		}
 		s.last[kind.name] = time.Now()
 		s.count[kind.name] += len(victims)
-		s.Logf("strike: %s, %s", kind.name, strings.Join(victims, " and "))
+		By(fmt.Sprintf("killed: %s, %s", kind.name, strings.Join(victims, " and ")))
 		return
 	}
-	s.Logf("nothing was there to be struck")
+	By("nothing runs that could be killed")
 }
 
 // total is how many kills there were.
@@ -95,11 +98,11 @@ func (s *strikes) total() (n int) {
 	return n
 }
 
-// inAPod strikes one of the tasks' pods in which there is something to hit.
-func (s *strikes) inAPod(kill func(*corev1.Pod) error) func() ([]string, error) {
+// inAPod kills something in one of the tasks' pods in which it runs.
+func (s *strikes) inAPod(ctx context.Context, kill func(*corev1.Pod) error) func() ([]string, error) {
 	return func() ([]string, error) {
 		pods := &corev1.PodList{}
-		if err := s.kube.List(s.ctx, pods, client.InNamespace(s.namespace), client.MatchingLabels{clewv1.LabelManagedBy: clewv1.ManagedBy}); err != nil {
+		if err := s.kube.List(ctx, pods, client.InNamespace(s.namespace), client.MatchingLabels{clewv1.LabelManagedBy: clewv1.ManagedBy}); err != nil {
 			return nil, err
 		}
 		for _, i := range s.random.Perm(len(pods.Items)) {
@@ -111,11 +114,11 @@ func (s *strikes) inAPod(kill func(*corev1.Pod) error) func() ([]string, error) 
 	}
 }
 
-// component strikes all pods of a part of Clew's, once it works.
-func (s *strikes) component(name string) func() ([]string, error) {
+// component kills all pods of one of Clew's components, once they work.
+func (s *strikes) component(ctx context.Context, name string) func() ([]string, error) {
 	return func() (victims []string, err error) {
 		pods := &corev1.PodList{}
-		if err := s.kube.List(s.ctx, pods, client.InNamespace(systemNamespace), client.MatchingLabels{"app.kubernetes.io/component": name}); err != nil {
+		if err := s.kube.List(ctx, pods, client.InNamespace(systemNamespace), client.MatchingLabels{"app.kubernetes.io/component": name}); err != nil {
 			return nil, err
 		}
 		for i := range pods.Items {
@@ -134,13 +137,13 @@ func works(pod *corev1.Pod) bool {
 	return !slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return !c.Ready })
 }
 
-// program strikes a program of the node. Containers that were on their way are
-// lost with it, so on a slow machine nothing would ever come up again if it did
-// not wait for that.
-func (s *strikes) program(name string) func() ([]string, error) {
+// program kills a program of the node. Containers that are being started are lost
+// with it, so on a slow machine nothing would ever start again if it did not wait
+// for that.
+func (s *strikes) program(ctx context.Context, name string) func() ([]string, error) {
 	return func() ([]string, error) {
 		pods := &corev1.PodList{}
-		if err := s.kube.List(s.ctx, pods, client.InNamespace(systemNamespace)); err != nil {
+		if err := s.kube.List(ctx, pods, client.InNamespace(systemNamespace)); err != nil {
 			return nil, err
 		}
 		if i := slices.IndexFunc(pods.Items, func(p corev1.Pod) bool { return !works(&p) }); i >= 0 {
@@ -153,21 +156,21 @@ func (s *strikes) program(name string) func() ([]string, error) {
 	}
 }
 
-// node is the development cluster's. What is killed of it is brought up again at
-// once, as systemd does on other nodes.
+// node is the node of the development cluster. A program of it that is killed is
+// started again at once, as systemd does on other nodes.
 type node struct {
-	program string // hack/devcluster, built
-	mending sync.Mutex
-	failed  error // of the last one to mend it
+	program   string // hack/devcluster, built
+	repairing sync.Mutex
+	failed    error // of the last repair
 }
 
-func newNode(w *world) *node {
-	w.Helper()
-	n := &node{program: filepath.Join(w.TempDir(), "devcluster")}
-	w.run(exec.Command("go", "build", "-C", devclusterFolder, "-o", n.program, "."))
-	if out, err := n.run("kubeconfig"); err != nil || strings.TrimSpace(out) != os.Getenv("KUBECONFIG") {
-		w.Fatalf("KUBECONFIG is %s and CLEW_INSTANCE's is %s (%v): nothing of another cluster may be killed", os.Getenv("KUBECONFIG"), out, err)
-	}
+func newNode() *node {
+	GinkgoHelper()
+	n := &node{program: filepath.Join(GinkgoT().TempDir(), "devcluster")}
+	run(exec.Command("go", "build", "-C", devclusterFolder, "-o", n.program, "."))
+	out, err := n.run("kubeconfig")
+	Expect(err).NotTo(HaveOccurred())
+	Expect(os.Getenv("KUBECONFIG")).To(Equal(strings.TrimSpace(out)), "KUBECONFIG must be that of CLEW_INSTANCE: nothing of another cluster may be killed")
 	return n
 }
 
@@ -181,18 +184,18 @@ func (n *node) run(args ...string) (string, error) {
 	return string(out), nil
 }
 
-// kill kills one of the node's programs, unless another is not mended yet.
+// kill kills one of the node's programs, unless the previous one is not repaired yet.
 func (n *node) kill(program string) error {
-	if !n.mending.TryLock() {
-		return fmt.Errorf("the node is being mended")
+	if !n.repairing.TryLock() {
+		return fmt.Errorf("the node is being repaired")
 	}
 	_, err := n.run("kill", program)
 	if err = errors.Join(err, n.failed); err != nil {
-		n.mending.Unlock()
+		n.repairing.Unlock()
 		return fmt.Errorf("%s cannot be killed: %w", program, err)
 	}
 	go func() {
-		defer n.mending.Unlock()
+		defer n.repairing.Unlock()
 		for end := time.Now().Add(3 * time.Minute); ; {
 			if _, n.failed = n.run("up"); n.failed == nil || time.Now().After(end) {
 				return
@@ -202,9 +205,9 @@ func (n *node) kill(program string) error {
 	return nil
 }
 
-// mended waits until the node is whole again.
-func (n *node) mended() error {
-	n.mending.Lock()
-	defer n.mending.Unlock()
+// repaired waits until all programs of the node run again.
+func (n *node) repaired() error {
+	n.repairing.Lock()
+	defer n.repairing.Unlock()
 	return n.failed
 }

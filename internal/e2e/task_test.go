@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -10,17 +11,19 @@ import (
 	"strings"
 	"time"
 
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/testing/matchers"
 )
 
 // newTask builds a task whose agent runs the command on the demo's repository.
@@ -45,29 +48,25 @@ func (w *world) newTask(name string, command ...string) *clewv1.Task {
 	}
 }
 
-// replay is the command of an agent that really executes so many tool calls.
+// replay is the command of an agent that really runs so many tool calls.
 func replay(calls int, delay time.Duration) []string {
 	return []string{"replay", fmt.Sprintf("--calls=%d", calls), "--delay=" + delay.String(), "--check"}
 }
 
 // create applies a new task, as a GitOps controller would, and waits for nothing.
-func (w *world) create(task *clewv1.Task) {
-	w.Helper()
-	if err := w.apply(task, "--server-side", "--field-manager=gitops"); err != nil {
-		w.Fatalf("apply task %s: %v", task.Name, err)
-	}
+func (w *world) create(ctx context.Context, task *clewv1.Task) {
+	GinkgoHelper()
+	Expect(w.apply(ctx, task, "--server-side", "--field-manager=gitops")).To(Succeed(), "apply task %s", task.Name)
 }
 
-func (w *world) task(name string) *clewv1.Task {
-	w.Helper()
+func (w *world) task(ctx context.Context, name string) *clewv1.Task {
+	GinkgoHelper()
 	task := &clewv1.Task{}
-	if err := w.get(name, task); err != nil {
-		w.Fatalf("get task %s: %v", name, err)
-	}
+	Expect(w.get(ctx, name, task)).To(Succeed(), "get task %s", name)
 	return task
 }
 
-// state is what people read: the reason of the condition Succeeded.
+// state is the reason of the condition Succeeded, which users read first.
 func state(task *clewv1.Task) string {
 	if c := meta.FindStatusCondition(task.Status.Conditions, clewv1.TaskSucceeded); c != nil {
 		return c.Reason
@@ -76,16 +75,16 @@ func state(task *clewv1.Task) string {
 }
 
 // untilState waits until the task's state is one of those given.
-func (w *world) untilState(name string, timeout time.Duration, states ...string) *clewv1.Task {
-	w.Helper()
+func (w *world) untilState(ctx context.Context, name string, timeout time.Duration, states ...string) *clewv1.Task {
+	GinkgoHelper()
 	var task *clewv1.Task
-	w.until(fmt.Sprintf("task %s is %s", name, strings.Join(states, " or ")), timeout, func() error {
-		task = w.task(name)
+	Eventually(ctx, func() error {
+		task = w.task(ctx, name)
 		if got := state(task); !slices.Contains(states, got) {
 			return fmt.Errorf("it is %q: %s", got, conditionMessage(task))
 		}
 		return nil
-	})
+	}).WithTimeout(timeout).Should(Succeed(), "task %s is %s", name, strings.Join(states, " or "))
 	return task
 }
 
@@ -97,17 +96,18 @@ func conditionMessage(task *clewv1.Task) string {
 }
 
 // untilAgentRuns waits for the pod of the newest attempt and returns it.
-func (w *world) untilAgentRuns(name string, timeout time.Duration) *corev1.Pod {
-	w.Helper()
+func (w *world) untilAgentRuns(ctx context.Context, name string, timeout time.Duration) *corev1.Pod {
+	GinkgoHelper()
 	var pod *corev1.Pod
-	w.until("the agent of task "+name+" runs", timeout, func() error {
-		task := w.task(name)
-		if got := state(task); got != clewv1.ReasonRunning && got != clewv1.ReasonGitStoreRefused { // a full gitstore stops no agent
-			return fmt.Errorf("task is %q: %s", state(task), conditionMessage(task))
+	Eventually(ctx, func() error {
+		task := w.task(ctx, name)
+		runs := []string{clewv1.ReasonRunning, clewv1.ReasonGitStoreRefused} // a full gitstore stops no agent
+		if got := state(task); !slices.Contains(runs, got) {
+			return fmt.Errorf("task is %q: %s", got, conditionMessage(task))
 		}
 		pod = &corev1.Pod{}
 		attempt := task.Status.Attempts[len(task.Status.Attempts)-1]
-		if err := w.get(attempt.PodName, pod); err != nil {
+		if err := w.get(ctx, attempt.PodName, pod); err != nil {
 			return err
 		}
 		for _, c := range pod.Status.ContainerStatuses {
@@ -116,28 +116,26 @@ func (w *world) untilAgentRuns(name string, timeout time.Duration) *corev1.Pod {
 			}
 		}
 		return fmt.Errorf("pod %s is %s", pod.Name, pod.Status.Phase)
-	})
+	}).WithTimeout(timeout).Should(Succeed(), "the agent of task %s runs", name)
 	return pod
 }
 
 // untilToolCalls waits until history has so many answered tool calls on the active branch.
-func (w *world) untilToolCalls(name string, n int64, timeout time.Duration) {
-	w.Helper()
-	w.until(fmt.Sprintf("task %s has %d tool calls", name, n), timeout, func() error {
-		if got := int64(len(answeredCalls(w.conversation(name)))); got < n {
+func (w *world) untilToolCalls(ctx context.Context, name string, n int64, timeout time.Duration) {
+	GinkgoHelper()
+	Eventually(ctx, func() error {
+		if got := int64(len(answeredCalls(w.conversation(ctx, name)))); got < n {
 			return fmt.Errorf("it has %d", got)
 		}
 		return nil
-	})
+	}).WithTimeout(timeout).Should(Succeed(), "task %s has %d tool calls", name, n)
 }
 
 // checkpoints of a task by number.
-func (w *world) checkpoints(task string) []clewv1.Checkpoint {
-	w.Helper()
+func (w *world) checkpoints(ctx context.Context, task string) []clewv1.Checkpoint {
+	GinkgoHelper()
 	list := &clewv1.CheckpointList{}
-	if err := w.kube.List(w.ctx, list, client.InNamespace(w.namespace)); err != nil {
-		w.Fatal(err)
-	}
+	Expect(w.kube.List(ctx, list, client.InNamespace(w.namespace))).To(Succeed())
 	var own []clewv1.Checkpoint
 	for _, c := range list.Items {
 		if c.Spec.TaskRef.Name == task && c.Status.Number > 0 {
@@ -150,116 +148,106 @@ func (w *world) checkpoints(task string) []clewv1.Checkpoint {
 
 // untilListed waits for the checkpoints of a stopped task, which follow the
 // task's status an instant later.
-func (w *world) untilListed(task string) []clewv1.Checkpoint {
-	w.Helper()
+func (w *world) untilListed(ctx context.Context, task string) []clewv1.Checkpoint {
+	GinkgoHelper()
 	var ckpts []clewv1.Checkpoint
-	w.until("each checkpoint of task "+task+" is listed", time.Minute, func() error {
-		ckpts = w.checkpoints(task)
-		if counted := w.task(task).Status.CheckpointCount; int64(len(ckpts)) != counted {
+	Eventually(ctx, func() error {
+		ckpts = w.checkpoints(ctx, task)
+		if counted := w.task(ctx, task).Status.CheckpointCount; int64(len(ckpts)) != counted {
 			return fmt.Errorf("%d of %d are", len(ckpts), counted)
 		}
 		return nil
-	})
+	}).WithTimeout(time.Minute).Should(Succeed(), "each checkpoint of task %s is listed", task)
 	return ckpts
 }
 
 // take applies a Checkpoint and waits until it is ready and durable.
-func (w *world) take(task, name string) clewv1.Checkpoint {
-	w.Helper()
-	ckpt := &clewv1.Checkpoint{
+func (w *world) take(ctx context.Context, task, name string) clewv1.Checkpoint {
+	GinkgoHelper()
+	w.requestCheckpoint(ctx, task, name)
+	return *w.untilDurable(ctx, name)
+}
+
+// requestCheckpoint applies a Checkpoint and waits for nothing.
+func (w *world) requestCheckpoint(ctx context.Context, task, name string) {
+	GinkgoHelper()
+	Expect(w.apply(ctx, &clewv1.Checkpoint{
 		TypeMeta:   metav1.TypeMeta{APIVersion: clewv1.GroupVersion.String(), Kind: "Checkpoint"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
 		Spec:       clewv1.CheckpointSpec{TaskRef: clewv1.NameReference{Name: task}, Message: "taken by a test"},
-	}
-	if err := w.apply(ckpt); err != nil {
-		w.Fatalf("apply checkpoint: %v", err)
-	}
-	w.untilDurable(name)
-	if err := w.get(name, ckpt); err != nil {
-		w.Fatal(err)
-	}
-	return *ckpt
+	})).To(Succeed(), "apply checkpoint %s", name)
 }
 
-func (w *world) untilDurable(name string) {
-	w.Helper()
-	w.until("checkpoint "+name+" is durable", time.Minute, func() error {
-		ckpt := &clewv1.Checkpoint{}
-		if err := w.get(name, ckpt); err != nil {
-			return err
-		}
-		if !meta.IsStatusConditionTrue(ckpt.Status.Conditions, clewv1.CheckpointDurable) {
-			return fmt.Errorf("conditions: %v", ckpt.Status.Conditions)
-		}
-		return nil
-	})
+func (w *world) untilDurable(ctx context.Context, name string) *clewv1.Checkpoint {
+	GinkgoHelper()
+	ckpt := &clewv1.Checkpoint{}
+	Eventually(ctx, func() (*clewv1.Checkpoint, error) { return ckpt, w.get(ctx, name, ckpt) }).WithTimeout(time.Minute).
+		Should(matchers.HaveCondition(clewv1.CheckpointDurable, metav1.ConditionTrue), "checkpoint %s is durable", name)
+	return ckpt
 }
 
-// rewind asks for a rewind by server-side apply of the one field, and waits for its end.
-func (w *world) rewind(task, id, checkpoint string, change ...func(*clewv1.Rewind)) *clewv1.Task {
-	w.Helper()
-	w.requestRewind(task, id, checkpoint, change...)
-	return w.untilRewound(task, id, 3*time.Minute)
+// rewind requests a rewind by server-side apply of the one field, and waits for its end.
+func (w *world) rewind(ctx context.Context, task, id, checkpoint string, change ...func(*clewv1.Rewind)) *clewv1.Task {
+	GinkgoHelper()
+	w.requestRewind(ctx, task, id, checkpoint, change...)
+	return w.untilRewound(ctx, task, id, 3*time.Minute)
 }
 
-func (w *world) requestRewind(task, id, checkpoint string, change ...func(*clewv1.Rewind)) {
-	w.Helper()
+func (w *world) requestRewind(ctx context.Context, task, id, checkpoint string, change ...func(*clewv1.Rewind)) {
+	GinkgoHelper()
 	rewind := clewv1.Rewind{ID: id, To: clewv1.RewindTarget{CheckpointRef: &clewv1.NameReference{Name: checkpoint}}}
 	for _, c := range change {
 		c(&rewind)
 	}
-	w.patchSpec(task, map[string]any{"rewind": rewind})
+	w.patchSpec(ctx, task, map[string]any{"rewind": rewind})
 }
 
-func (w *world) untilRewound(task, id string, timeout time.Duration) *clewv1.Task {
-	w.Helper()
+func (w *world) untilRewound(ctx context.Context, task, id string, timeout time.Duration) *clewv1.Task {
+	GinkgoHelper()
 	var got *clewv1.Task
-	w.until("rewind "+id+" is complete", timeout, func() error {
-		got = w.task(task)
+	Eventually(ctx, func() error {
+		got = w.task(ctx, task)
 		r := got.Status.Rewind
 		if r == nil || r.ID != id || r.State == clewv1.OperationInProgress {
 			return fmt.Errorf("status.rewind is %+v; task is %s: %s", r, state(got), conditionMessage(got))
 		}
 		if r.State != clewv1.OperationCompleted {
-			w.Fatalf("rewind %s ended %s: %s: %s", id, r.State, r.Reason, r.Message)
+			return StopTrying(fmt.Sprintf("it ended %s: %s: %s", r.State, r.Reason, r.Message))
 		}
 		return nil
-	})
+	}).WithTimeout(timeout).Should(Succeed(), "rewind %s is complete", id)
 	return got
 }
 
 // patchSpec sets fields of a task's spec by server-side apply.
-func (w *world) patchSpec(task string, spec map[string]any) {
-	w.Helper()
+func (w *world) patchSpec(ctx context.Context, task string, spec map[string]any) {
+	GinkgoHelper()
 	manifest, err := json.Marshal(map[string]any{
 		"apiVersion": clewv1.GroupVersion.String(), "kind": "Task",
 		"metadata": map[string]any{"name": task, "namespace": w.namespace},
 		"spec":     spec,
 	})
-	if err != nil {
-		w.Fatal(err)
-	}
-	if out, err := w.kubectlIn(w.ctx, manifest, "apply", "--server-side", "--force-conflicts", "--field-manager=e2e", "-f", "-"); err != nil {
-		w.Fatalf("apply %s: %v\n%s", manifest, err, out)
-	}
+	Expect(err).NotTo(HaveOccurred())
+	out, err := w.kubectlIn(ctx, manifest, "apply", "--server-side", "--force-conflicts", "--field-manager=e2e", "-f", "-")
+	Expect(err).NotTo(HaveOccurred(), "apply %s\n%s", manifest, out)
 }
 
 // conversation reads the whole active branch through the history API.
-func (w *world) conversation(task string) []historyv1.ConversationEntry {
-	w.Helper()
-	entries, err := w.tryConversation(task)
+func (w *world) conversation(ctx context.Context, task string) []historyv1.ConversationEntry {
+	GinkgoHelper()
+	entries, err := w.tryConversation(ctx, task)
 	if err != nil && !apierrors.IsNotFound(err) {
-		w.Logf("conversation of %s: %v", task, err)
+		GinkgoWriter.Printf("conversation of %s: %v\n", task, err)
 	}
 	return entries
 }
 
-func (w *world) tryConversation(task string) ([]historyv1.ConversationEntry, error) {
+func (w *world) tryConversation(ctx context.Context, task string) ([]historyv1.ConversationEntry, error) {
 	var entries []historyv1.ConversationEntry
 	next := ""
 	for {
 		path := fmt.Sprintf("/apis/history.clew.dev/v1alpha1/namespaces/%s/tasks/%s/conversation?limit=500&continue=%s", w.namespace, task, url.QueryEscape(next))
-		body, err := w.rawQuery(path)
+		body, err := w.rawQuery(ctx, path)
 		if err != nil {
 			return nil, err
 		}
@@ -274,21 +262,17 @@ func (w *world) tryConversation(task string) ([]historyv1.ConversationEntry, err
 	}
 }
 
-func (w *world) rawQuery(path string) ([]byte, error) {
-	return w.clientset.CoreV1().RESTClient().Get().RequestURI(path).DoRaw(w.ctx)
+func (w *world) rawQuery(ctx context.Context, path string) ([]byte, error) {
+	return w.clientset.CoreV1().RESTClient().Get().RequestURI(path).DoRaw(ctx)
 }
 
 // timeline reads the newest events of a task, oldest first.
-func (w *world) timeline(task string) []historyv1.TimelineEvent {
-	w.Helper()
-	body, err := w.rawQuery(fmt.Sprintf("/apis/history.clew.dev/v1alpha1/namespaces/%s/tasks/%s/timeline?limit=500", w.namespace, task))
-	if err != nil {
-		w.Fatalf("timeline of %s: %v", task, err)
-	}
+func (w *world) timeline(ctx context.Context, task string) []historyv1.TimelineEvent {
+	GinkgoHelper()
+	body, err := w.rawQuery(ctx, fmt.Sprintf("/apis/history.clew.dev/v1alpha1/namespaces/%s/tasks/%s/timeline?limit=500", w.namespace, task))
+	Expect(err).NotTo(HaveOccurred(), "timeline of %s", task)
 	var page historyv1.TimelineEventList
-	if err := json.Unmarshal(body, &page); err != nil {
-		w.Fatal(err)
-	}
+	Expect(json.Unmarshal(body, &page)).To(Succeed())
 	slices.Reverse(page.Items)
 	return page.Items
 }

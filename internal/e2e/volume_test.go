@@ -10,20 +10,20 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"testing"
 	"time"
 
-	"github.com/onsi/gomega"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/testing/matchers"
 )
 
-// cramped fills its volume to the last byte and talks on, until somebody makes room.
+// cramped fills its volume to the last byte and continues to talk until there is room.
 const cramped = `
 say() { printf '{"type":"message","role":"assistant","text":"%s"}\n' "$1"; }
 say "line 0"
@@ -43,97 +43,89 @@ func (w *world) crampedTask(name, class string) *clewv1.Task {
 	return task
 }
 
-func TestAFullVolumeShowsAndNothingIsLost(t *testing.T) {
-	t.Parallel()
-	w, g := newWorld(t), gomega.NewWithT(t)
-	class := w.smallVolume("cramped-workspace", "64Mi")
-	w.create(w.crampedTask("cramped", class))
+var _ = Describe("a task whose volume is full", func() {
+	w := newWorld()
 
-	got := w.untilState("cramped", 3*time.Minute, clewv1.ReasonVolumeFull)
+	It("reports it, and loses nothing while its agent waits for room", func(ctx SpecContext) {
+		class := w.smallVolume(ctx, "cramped-workspace", "64Mi")
+		w.create(ctx, w.crampedTask("cramped", class))
 
-	c := meta.FindStatusCondition(got.Status.Conditions, clewv1.TaskSucceeded)
-	g.Expect(c.Status).To(gomega.Equal(metav1.ConditionUnknown), "it may end well yet")
-	g.Expect(c.Message).To(gomega.ContainSubstring("enlarge the task's PersistentVolumeClaim"))
-	w.until("an Event tells of it", time.Minute, func() error {
-		if out := w.kubectl("get", "events", "--field-selector", "reason="+clewv1.EventTaskHindered, "-o", "name"); strings.TrimSpace(out) == "" {
-			return fmt.Errorf("none does")
+		got := w.untilState(ctx, "cramped", 3*time.Minute, clewv1.ReasonVolumeFull)
+
+		Expect(got).To(matchers.HaveCondition(clewv1.TaskSucceeded, metav1.ConditionUnknown), "it may succeed yet")
+		Expect(conditionMessage(got)).To(ContainSubstring("enlarge the task's PersistentVolumeClaim"))
+		Eventually(ctx, func() string {
+			return strings.TrimSpace(w.kubectl(ctx, "get", "events", "--field-selector", "reason="+clewv1.EventTaskHindered, "-o", "name"))
+		}).WithTimeout(time.Minute).ShouldNot(BeEmpty(), "an Event reports it")
+
+		Expect(w.kubectl(ctx, "exec", got.Status.Attempts[0].PodName, "-c", "agent", "--", "cat", "/workspace/work")).To(Equal("precious\n"))
+		w.makeRoom(class)
+		got = w.untilState(ctx, "cramped", 2*time.Minute, clewv1.ReasonCompleted)
+		Expect(got.Status.Attempts).To(HaveLen(1), "its agent only waited")
+		want := []string{}
+		for i := range 201 {
+			want = append(want, fmt.Sprintf("line %d", i))
 		}
-		return nil
+		Expect(texts(w.conversation(ctx, "cramped"), "assistant")).To(Equal(append(want, "there is room")), "every line, once and in order")
+		Expect(got).To(matchers.HaveCondition(clewv1.TaskDurable, metav1.ConditionTrue))
 	})
 
-	out := w.kubectl("exec", got.Status.Attempts[0].PodName, "-c", "agent", "--", "cat", "/workspace/work")
-	g.Expect(out).To(gomega.Equal("precious\n"))
-	w.makeRoom(class)
-	got = w.untilState("cramped", 2*time.Minute, clewv1.ReasonCompleted)
-	g.Expect(got.Status.Attempts).To(gomega.HaveLen(1), "its agent only waited")
-	want := []string{}
-	for i := range 201 {
-		want = append(want, fmt.Sprintf("line %d", i))
-	}
-	g.Expect(texts(w.conversation("cramped"), "assistant")).To(gomega.Equal(append(want, "there is room")), "every line, once and in order")
-	g.Expect(meta.IsStatusConditionTrue(got.Status.Conditions, clewv1.TaskDurable)).To(gomega.BeTrue())
-}
+	It("can be suspended, and continues when there is room", func(ctx SpecContext) {
+		class := w.smallVolume(ctx, "tight-workspace", "64Mi")
+		task := w.crampedTask("tight", class)
+		task.Spec.Template.Spec.TerminationGracePeriodSeconds = ptr.To[int64](5)
+		w.create(ctx, task)
+		w.untilState(ctx, "tight", 3*time.Minute, clewv1.ReasonVolumeFull)
 
-func TestATaskIsSuspendedOnAFullVolumeAndGoesOnWhenThereIsRoom(t *testing.T) {
-	t.Parallel()
-	w, g := newWorld(t), gomega.NewWithT(t)
-	class := w.smallVolume("tight-workspace", "64Mi")
-	task := w.crampedTask("tight", class)
-	task.Spec.Template.Spec.TerminationGracePeriodSeconds = ptr.To[int64](5)
-	w.create(task)
-	w.untilState("tight", 3*time.Minute, clewv1.ReasonVolumeFull)
+		w.patchSpec(ctx, "tight", map[string]any{"operatingMode": "Suspended"})
+		w.untilState(ctx, "tight", 2*time.Minute, clewv1.ReasonSuspended)
+		w.patchSpec(ctx, "tight", map[string]any{"operatingMode": "Running"})
+		got := w.untilState(ctx, "tight", 2*time.Minute, clewv1.ReasonVolumeFull)
+		Expect(got.Status.Conditions).To(ContainElement(SatisfyAll(
+			HaveField("Type", clewv1.TaskWorkspaceReady), HaveField("Status", metav1.ConditionFalse),
+			HaveField("Message", HavePrefix("the volume is full: enlarge")))), "there is no room to prepare it in")
 
-	w.patchSpec("tight", map[string]any{"operatingMode": "Suspended"})
-	w.untilState("tight", 2*time.Minute, clewv1.ReasonSuspended)
-	w.patchSpec("tight", map[string]any{"operatingMode": "Running"})
-	got := w.untilState("tight", 2*time.Minute, clewv1.ReasonVolumeFull)
-	ready := meta.FindStatusCondition(got.Status.Conditions, clewv1.TaskWorkspaceReady)
-	g.Expect(ready.Status).To(gomega.Equal(metav1.ConditionFalse), "there is no room to prepare it in")
-	g.Expect(ready.Message).To(gomega.HavePrefix("the volume is full: enlarge"))
-
-	w.makeRoom(class)
-	w.patchSpec("tight", map[string]any{"resume": map[string]any{"id": "room"}})
-	w.until("its agent has filled the volume again", 2*time.Minute, func() error {
-		got := w.task("tight")
-		if c := meta.FindStatusCondition(got.Status.Conditions, clewv1.TaskSucceeded); c.Status != metav1.ConditionUnknown || c.Reason != clewv1.ReasonVolumeFull {
-			return fmt.Errorf("it is %s: %s", c.Reason, c.Message)
-		}
-		return nil
+		w.makeRoom(class)
+		w.patchSpec(ctx, "tight", map[string]any{"resume": map[string]any{"id": "room"}})
+		Eventually(ctx, func() *clewv1.Task { return w.task(ctx, "tight") }).WithTimeout(2*time.Minute).
+			Should(SatisfyAll(
+				matchers.HaveCondition(clewv1.TaskSucceeded, metav1.ConditionUnknown),
+				matchers.HaveReason(clewv1.TaskSucceeded, clewv1.ReasonVolumeFull)), "its agent has filled the volume again")
+		w.makeRoom(class)
+		w.untilState(ctx, "tight", 2*time.Minute, clewv1.ReasonCompleted)
+		lines := texts(w.conversation(ctx, "tight"), "assistant")
+		Expect(lines[len(lines)-2:]).To(Equal([]string{"line 200", "there is room"}))
 	})
-	w.makeRoom(class)
-	w.untilState("tight", 2*time.Minute, clewv1.ReasonCompleted)
-	lines := texts(w.conversation("tight"), "assistant")
-	g.Expect(lines[len(lines)-2:]).To(gomega.Equal([]string{"line 200", "there is room"}))
-}
+})
 
 // smallVolume makes a volume of that size for a claim and returns its storage
 // class: a file system in the memory of the development cluster's node, since a
 // folder there has no bounds.
-func (w *world) smallVolume(claim, size string) (class string) {
-	w.Helper()
-	bytes := resource.MustParse(size)
-	return w.volume(claim, size, func(folder string) {
-		w.onNode("mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%d,mode=0777", bytes.Value()), "tmpfs", folder)
+func (w *world) smallVolume(ctx context.Context, claim, size string) (class string) {
+	GinkgoHelper()
+	quantity := resource.MustParse(size)
+	return w.volume(ctx, claim, size, func(folder string) {
+		onNode("mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%d,mode=0777", quantity.Value()), "tmpfs", folder)
 	})
 }
 
 // ownVolume makes a volume for a claim that is a file system of its own, as block
-// storage is, and returns its storage class. The volumes of the development cluster
-// are folders of one file system else, whose journal is everybody's: there, whoever
-// writes much makes every other's fsync wait.
-func (w *world) ownVolume(claim, size string) (class string) {
-	w.Helper()
-	bytes := resource.MustParse(size)
-	return w.volume(claim, size, func(folder string) {
+// storage is, and returns its storage class. Other volumes of the development
+// cluster are folders of one file system and share its journal: a pod that writes
+// much delays the fsync of every other.
+func (w *world) ownVolume(ctx context.Context, claim, size string) (class string) {
+	GinkgoHelper()
+	quantity := resource.MustParse(size)
+	return w.volume(ctx, claim, size, func(folder string) {
 		disk := folder + ".disk"
-		w.Cleanup(func() { w.onNode("rm", "-f", disk) })
-		w.onNode("sh", "-c", makeDisk, "sh", disk, fmt.Sprint(bytes.Value()), folder)
+		DeferCleanup(onNode, "rm", "-f", disk)
+		onNode("sh", "-c", makeDisk, "sh", disk, fmt.Sprint(quantity.Value()), folder)
 	})
 }
 
 // makeDisk makes a file of so many bytes into a disk and mounts it at a folder. All
-// of it is allocated at once, or each write would concern the journal below; the
-// device goes when it is unmounted.
+// of it is allocated at once, or each write would use the journal of the file
+// system below; the device is freed when it is unmounted.
 const makeDisk = `
 set -e
 fallocate --length "$2" "$1"
@@ -145,11 +137,11 @@ chmod 0777 "$3"
 `
 
 // volume makes a volume of a folder of the node, on which mount mounts something.
-func (w *world) volume(claim, size string, mount func(folder string)) (class string) {
-	w.Helper()
+func (w *world) volume(ctx context.Context, claim, size string, mount func(folder string)) (class string) {
+	GinkgoHelper()
 	class = w.namespace + "-" + claim
 	folder := nodeFolder(class)
-	w.onNode("mkdir", "-p", folder)
+	onNode("mkdir", "-p", folder)
 	mount(folder)
 	volume := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: class},
@@ -161,12 +153,10 @@ func (w *world) volume(claim, size string, mount func(folder string)) (class str
 			PersistentVolumeSource:        corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: folder}},
 		},
 	}
-	if err := w.kube.Create(w.ctx, volume); err != nil {
-		w.Fatal(err)
-	}
-	w.Cleanup(func() {
-		_ = w.kube.Delete(context.Background(), volume)
-		w.onNode("umount", "--lazy", folder)
+	Expect(w.kube.Create(ctx, volume)).To(Succeed())
+	DeferCleanup(func(ctx SpecContext) {
+		_ = w.kube.Delete(ctx, volume)
+		onNode("umount", "--lazy", folder)
 	})
 	return class
 }
@@ -178,25 +168,20 @@ func clusterFolder() string { return filepath.Dir(os.Getenv("KUBECONFIG")) }
 // nodeFolder is where volume keeps a volume on the node.
 func nodeFolder(class string) string { return filepath.Join(clusterFolder(), "volumes", class) }
 
-// makeRoom takes away what fills a volume.
+// makeRoom removes what fills a volume.
 func (w *world) makeRoom(class string) {
-	w.Helper()
-	w.onNode("rm", filepath.Join(nodeFolder(class), "worktree", "filler"))
+	GinkgoHelper()
+	onNode("rm", filepath.Join(nodeFolder(class), "worktree", "filler"))
 }
 
 // onNode runs a program in the node's mount namespace.
-func (w *world) onNode(argv ...string) {
-	w.Helper()
+func onNode(argv ...string) {
+	GinkgoHelper()
 	var kubelet struct{ PID int }
 	text, err := os.ReadFile(filepath.Join(clusterFolder(), "pids", "kubelet"))
-	if err == nil {
-		err = json.Unmarshal(text, &kubelet)
-	}
-	if err != nil {
-		w.Fatalf("the development cluster's kubelet: %v", err)
-	}
+	Expect(err).NotTo(HaveOccurred(), "the development cluster's kubelet")
+	Expect(json.Unmarshal(text, &kubelet)).To(Succeed(), "the development cluster's kubelet: %s", text)
 	enter := []string{fmt.Sprintf("--mount=/proc/%d/ns/mnt", kubelet.PID), "--"}
-	if out, err := exec.Command("nsenter", append(enter, argv...)...).CombinedOutput(); err != nil {
-		w.Fatalf("%s on the node: %v\n%s", strings.Join(argv, " "), err, out)
-	}
+	out, err := exec.Command("nsenter", append(enter, argv...)...).CombinedOutput()
+	Expect(err).NotTo(HaveOccurred(), "%s on the node\n%s", strings.Join(argv, " "), out)
 }

@@ -8,11 +8,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
 // refuse answers with a refusal.
-func (h *Handler) refuse(w http.ResponseWriter, c *call, refused *refusal.Refusal) {
+func (h *Handler) refuse(w http.ResponseWriter, c *call, refused *gitstoreapi.Refusal) {
 	h.metrics.refusals.WithLabelValues(string(refused.Reason)).Inc()
 	log := h.log
 	if c != nil {
@@ -28,7 +28,7 @@ func (h *Handler) refuse(w http.ResponseWriter, c *call, refused *refusal.Refusa
 	}
 }
 
-func writeRefusal(w http.ResponseWriter, refused *refusal.Refusal) {
+func writeRefusal(w http.ResponseWriter, refused *gitstoreapi.Refusal) {
 	header := w.Header()
 	header.Set("Content-Type", "text/plain; charset=utf-8")
 	header.Set("X-Content-Type-Options", "nosniff")
@@ -36,9 +36,9 @@ func writeRefusal(w http.ResponseWriter, refused *refusal.Refusal) {
 	// of new connections.
 	header.Set("Connection", "close")
 	switch refused.Reason {
-	case refusal.Unauthenticated:
+	case gitstoreapi.Unauthenticated:
 		header.Set("WWW-Authenticate", `Basic realm="clew gitstore", charset="UTF-8"`)
-	case refusal.Unavailable:
+	case gitstoreapi.Unavailable:
 		header.Set("Retry-After", "5")
 	}
 	content := refused.Error() + "\n"
@@ -48,21 +48,21 @@ func writeRefusal(w http.ResponseWriter, refused *refusal.Refusal) {
 }
 
 // statusOf is the HTTP status of a refusal.
-func statusOf(reason refusal.Reason) int {
+func statusOf(reason gitstoreapi.Reason) int {
 	switch reason {
-	case refusal.Unauthenticated:
+	case gitstoreapi.Unauthenticated:
 		return http.StatusUnauthorized
-	case refusal.NotFound:
+	case gitstoreapi.NotFound:
 		return http.StatusNotFound
-	case refusal.StaleAttempt, refusal.PodGone:
+	case gitstoreapi.StaleAttempt, gitstoreapi.PodGone:
 		return http.StatusConflict
-	case refusal.QuotaExceeded, refusal.VolumeFull:
+	case gitstoreapi.QuotaExceeded, gitstoreapi.VolumeFull:
 		return http.StatusInsufficientStorage
-	case refusal.PushTooLarge:
+	case gitstoreapi.PushTooLarge:
 		return http.StatusRequestEntityTooLarge
-	case refusal.BadRequest:
+	case gitstoreapi.BadRequest:
 		return http.StatusBadRequest
-	case refusal.Unavailable:
+	case gitstoreapi.Unavailable:
 		return http.StatusServiceUnavailable
 	default:
 		return http.StatusForbidden
@@ -72,7 +72,7 @@ func statusOf(reason refusal.Reason) int {
 // refuseInside refuses a push whose content is on its way, and reports whether it did. Git
 // shows nothing of a failed request's body, so that this is a good answer with an error in
 // it: on the error band, which ends the client with the sentence.
-func (h *Handler) refuseInside(w http.ResponseWriter, c *call, refused *refusal.Refusal) bool {
+func (h *Handler) refuseInside(w http.ResponseWriter, c *call, refused *gitstoreapi.Refusal) bool {
 	if !c.push() || c.advertise || c.caller.Task == nil {
 		return false
 	}
@@ -101,7 +101,7 @@ func writeWhole(w http.ResponseWriter, content []byte) error {
 }
 
 // errorPacket is a refusal on the error band, which ends a client.
-func errorPacket(refused *refusal.Refusal) []byte {
+func errorPacket(refused *gitstoreapi.Refusal) []byte {
 	const errorBand = 3
 	return packet(append([]byte{errorBand}, refused.Error()+"\n"...))
 }

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/podidentity"
 )
 
@@ -117,28 +117,28 @@ func tokenOf(r *http.Request) string {
 }
 
 // refuseServer is refuseAuthentication for what only the server may do.
-func refuseServer(err error) *refusal.Refusal {
+func refuseServer(err error) *gitstoreapi.Refusal {
 	switch {
 	case errors.Is(err, podidentity.ErrUnauthenticated):
-		return refusal.New(refusal.Unauthenticated, "%v", err)
+		return gitstoreapi.New(gitstoreapi.Unauthenticated, "%v", err)
 	case errors.Is(err, podidentity.ErrForbidden):
-		return refusal.New(refusal.Forbidden, "only Clew's server may delete what tasks have stored; its service account is named by --server-service-account")
+		return gitstoreapi.New(gitstoreapi.Forbidden, "only Clew's server may delete what tasks have stored; its service account is named by --server-service-account")
 	default:
-		return refusal.New(refusal.Unavailable, "the token could not be checked at the moment; try again")
+		return gitstoreapi.New(gitstoreapi.Unavailable, "the token could not be checked at the moment; try again")
 	}
 }
 
 // refuseAuthentication puts an Authenticator's error into a refusal.
-func refuseAuthentication(err error, namespace string) *refusal.Refusal {
+func refuseAuthentication(err error, namespace string) *gitstoreapi.Refusal {
 	switch {
 	case errors.Is(err, podidentity.ErrPodGone):
-		return refusal.New(refusal.PodGone, "%v", err)
+		return gitstoreapi.New(gitstoreapi.PodGone, "%v", err)
 	case errors.Is(err, podidentity.ErrUnauthenticated):
-		return refusal.New(refusal.Unauthenticated, "%v", err)
+		return gitstoreapi.New(gitstoreapi.Unauthenticated, "%v", err)
 	case errors.Is(err, podidentity.ErrForbidden):
 		// The same words whether the repository exists or not.
-		return refusal.New(refusal.Forbidden, "this token does not open the repositories of the namespace %s", namespace)
+		return gitstoreapi.New(gitstoreapi.Forbidden, "this token does not open the repositories of the namespace %s", namespace)
 	default:
-		return refusal.New(refusal.Unavailable, "the token could not be checked at the moment; try again")
+		return gitstoreapi.New(gitstoreapi.Unavailable, "the token could not be checked at the moment; try again")
 	}
 }

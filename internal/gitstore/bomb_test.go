@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/testing/gitbomb"
 )
 
@@ -69,7 +69,7 @@ func TestASmallPushCannotTakeAllMemory(t *testing.T) {
 			t.Fatalf("the %s bomb has %d bytes", name, len(pack))
 		}
 		said := server.pushPack(taskToken("evil", 1), codeRef("evil", 1), pack, tip)
-		if refused, ok := refusal.Parse(said); !ok || refused.Reason != refusal.MemoryExceeded || refused.Retryable() {
+		if refused, ok := gitstoreapi.Parse(said); !ok || refused.Reason != gitstoreapi.MemoryExceeded || refused.Retryable() {
 			t.Errorf("the %s bomb was answered with %v: %s", name, refused, said)
 		}
 	}

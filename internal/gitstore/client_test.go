@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
 func TestClientDeletes(t *testing.T) {
@@ -16,13 +16,13 @@ func TestClientDeletes(t *testing.T) {
 	fix.commit("a", "private")
 	fix.push("HEAD:"+codeRef("fix", 1), "HEAD:refs/heads/clew/fix/before")
 	token := filepath.Join(t.TempDir(), "token")
-	client := Client{BaseURL: server.URL + "/", CAFile: server.ca, TokenFile: token}
+	client := gitstoreapi.Client{BaseURL: server.URL + "/", CAFile: server.ca, TokenFile: token}
 	write := func(content string) {
 		if err := os.WriteFile(token, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	failing := func(name string, client Client, says string) {
+	failing := func(name string, client gitstoreapi.Client, says string) {
 		t.Helper()
 		if _, err := client.DeleteTask(t.Context(), "team", "uid-fix", "fix"); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", name, err)
@@ -30,14 +30,14 @@ func TestClientDeletes(t *testing.T) {
 	}
 	failing("no token", client, "the token for the gitstore")
 	write(readerToken)
-	var refused *refusal.Refusal
-	if _, err := client.DeleteTask(t.Context(), "team", "uid-fix", "fix"); !errors.As(err, &refused) || refused.Reason != refusal.Forbidden {
+	var refused *gitstoreapi.Refusal
+	if _, err := client.DeleteTask(t.Context(), "team", "uid-fix", "fix"); !errors.As(err, &refused) || refused.Reason != gitstoreapi.Forbidden {
 		t.Errorf("another's token: %v", err)
 	}
 	write(serverToken + "\n")
-	failing("nobody there", Client{BaseURL: "https://127.0.0.1:1", TokenFile: token}, "cannot be reached")
-	failing("unknown certificates", Client{BaseURL: server.URL, TokenFile: token}, "cannot be reached")
-	failing("no certificates", Client{BaseURL: server.URL, TokenFile: token, CAFile: token}, "no PEM certificate")
+	failing("nobody there", gitstoreapi.Client{BaseURL: "https://127.0.0.1:1", TokenFile: token}, "cannot be reached")
+	failing("unknown certificates", gitstoreapi.Client{BaseURL: server.URL, TokenFile: token}, "cannot be reached")
+	failing("no certificates", gitstoreapi.Client{BaseURL: server.URL, TokenFile: token, CAFile: token}, "no PEM certificate")
 	for _, want := range []int{2, 0} {
 		deletion, err := client.DeleteTask(t.Context(), "team", "uid-fix", "fix")
 		if err != nil || deletion.Refs != want {

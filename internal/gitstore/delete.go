@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
 const (
@@ -24,17 +24,6 @@ const (
 	// that were listed to it before: as long as one takes at most.
 	purgeMemory = 30 * time.Minute
 )
-
-// Deletion is the answer to a deletion: what was removed by this request. A
-// repeated one finds nothing left.
-type Deletion struct {
-	// Refs counts the refs, Repositories those that held some or had objects
-	// left over.
-	Refs         int `json:"refs"`
-	Repositories int `json:"repositories"`
-	// Bytes is what the repositories take less on the disk.
-	Bytes int64 `json:"bytes"`
-}
 
 // serveDeletion answers DELETE /{namespace}/tasks/{uid}?name=<task>: it shuts
 // the task's fence, deletes its refs in all repositories of the namespace, and
@@ -58,21 +47,21 @@ func (h *Handler) serveDeletion(w *statusRecorder, r *http.Request, namespace, u
 	}
 }
 
-func (h *Handler) deletion(c *call, namespace, uid string) (Deletion, *refusal.Refusal) {
+func (h *Handler) deletion(c *call, namespace, uid string) (gitstoreapi.Deletion, *gitstoreapi.Refusal) {
 	r := c.request
 	if r.Method != http.MethodDelete {
-		return Deletion{}, refusal.New(refusal.BadRequest, "the method must be DELETE")
+		return gitstoreapi.Deletion{}, gitstoreapi.New(gitstoreapi.BadRequest, "the method must be DELETE")
 	}
 	if refused := h.authenticateServer(c); refused != nil {
-		return Deletion{}, refused
+		return gitstoreapi.Deletion{}, refused
 	}
 	name := r.URL.Query().Get("name")
 	if name != "" && !taskName.MatchString(name) {
-		return Deletion{}, refusal.New(refusal.BadRequest, "%q is not the name of a task", shorten(name))
+		return gitstoreapi.Deletion{}, gitstoreapi.New(gitstoreapi.BadRequest, "%q is not the name of a task", shorten(name))
 	}
 	release, refused := h.slot(r.Context(), h.fetches, "")
 	if refused != nil {
-		return Deletion{}, refused
+		return gitstoreapi.Deletion{}, refused
 	}
 	defer release()
 	started := time.Now()
@@ -82,7 +71,7 @@ func (h *Handler) deletion(c *call, namespace, uid string) (Deletion, *refusal.R
 	case errors.As(err, &busy):
 		h.metrics.deletions.WithLabelValues("failed").Inc()
 		c.log.Info("the deletion is not finished", "error", err.Error())
-		return deletion, refusal.New(refusal.Unavailable, "%v", err)
+		return deletion, gitstoreapi.New(gitstoreapi.Unavailable, "%v", err)
 	case err != nil:
 		h.metrics.deletions.WithLabelValues("failed").Inc()
 		c.log.Error(err, "the deletion failed")
@@ -94,10 +83,10 @@ func (h *Handler) deletion(c *call, namespace, uid string) (Deletion, *refusal.R
 	return deletion, nil
 }
 
-func (h *Handler) authenticateServer(c *call) *refusal.Refusal {
+func (h *Handler) authenticateServer(c *call) *gitstoreapi.Refusal {
 	token := tokenOf(c.request)
 	if token == "" {
-		return refusal.New(refusal.Unauthenticated, "a token is needed, as bearer token or as password of Basic authentication")
+		return gitstoreapi.New(gitstoreapi.Unauthenticated, "a token is needed, as bearer token or as password of Basic authentication")
 	}
 	ctx, cancel := context.WithTimeout(c.request.Context(), authenticationTimeout)
 	defer cancel()
@@ -119,8 +108,8 @@ func (e *busyError) Error() string {
 }
 
 // deleteTask deletes what a task has stored in a namespace.
-func (h *Handler) deleteTask(ctx context.Context, namespace, uid, name string) (Deletion, error) {
-	var deletion Deletion
+func (h *Handler) deleteTask(ctx context.Context, namespace, uid, name string) (gitstoreapi.Deletion, error) {
+	var deletion gitstoreapi.Deletion
 	fences, err := h.store.fences(namespace)
 	if err != nil {
 		return deletion, err
@@ -229,6 +218,6 @@ func (h *Handler) overtaken(c *call, head pushHead, report []byte) []byte {
 	if len(head.Commands) == 0 || !head.SideBand || stored(report) || !wanting || !h.purges.recent(c.repository) {
 		return report
 	}
-	refused := refusal.New(refusal.Unavailable, "objects that this push builds on have just been deleted with another task; push again")
+	refused := gitstoreapi.New(gitstoreapi.Unavailable, "objects that this push builds on have just been deleted with another task; push again")
 	return errorPacket(refused)
 }

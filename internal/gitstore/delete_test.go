@@ -18,7 +18,7 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
 // deleteTask asks for a deletion in the namespace "team".
@@ -49,10 +49,10 @@ func (s *testServer) ask(method, path, token string) (int, string) {
 }
 
 // mustDelete deletes and returns what the answer says.
-func (s *testServer) mustDelete(name string) Deletion {
+func (s *testServer) mustDelete(name string) gitstoreapi.Deletion {
 	s.t.Helper()
 	code, body := s.deleteTask(serverToken, "uid-"+name, name)
-	var deletion Deletion
+	var deletion gitstoreapi.Deletion
 	if err := json.Unmarshal([]byte(body), &deletion); code != http.StatusOK || err != nil {
 		s.t.Fatalf("deletion of %s: code %d, %s", name, code, body)
 	}
@@ -137,7 +137,7 @@ func TestDeletionLeavesNoByteThatNobodyElseReaches(t *testing.T) {
 	if got := fresh.git("rev-parse", codeRef("fork", 1)+"^"); got != shared {
 		t.Errorf("the fork's parent is %s, want %s", got, shared)
 	}
-	if again := server.mustDelete("fix"); again != (Deletion{}) {
+	if again := server.mustDelete("fix"); again != (gitstoreapi.Deletion{}) {
 		t.Errorf("the second deletion says %+v", again)
 	}
 	fork.commit("b", "the fork goes on")
@@ -214,7 +214,7 @@ func TestADeletedTaskPushesNoMore(t *testing.T) {
 	fix.push(commit + ":" + codeRef("fix", 1))
 	server.mustDelete("fix")
 	for _, attempt := range []int{1, 2} {
-		fix.as(taskToken("fix", attempt)).refusedPush(refusal.TaskDeleted, "deleted for good", commit+":"+codeRef("fix", 2))
+		fix.as(taskToken("fix", attempt)).refusedPush(gitstoreapi.TaskDeleted, "deleted for good", commit+":"+codeRef("fix", 2))
 	}
 	// One that had passed all checks but the hook's.
 	late := server.client(taskToken("late", 1))
@@ -228,11 +228,11 @@ func TestADeletedTaskPushesNoMore(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	late.refusedPush(refusal.TaskDeleted, "deleted for good", commit+":"+codeRef("late", 1))
+	late.refusedPush(gitstoreapi.TaskDeleted, "deleted for good", commit+":"+codeRef("late", 1))
 	if left := everything(t, server.bare(repository)); left != "" {
 		t.Errorf("left:\n%s", left)
 	}
-	if refused, _ := refusal.Parse("remote: clew: TaskDeleted: x\n"); refused.Retryable() {
+	if refused, _ := gitstoreapi.Parse("remote: clew: TaskDeleted: x\n"); refused.Retryable() {
 		t.Error("the daemon would try for ever")
 	}
 }
@@ -371,7 +371,7 @@ func TestAPushThatBuildsOnWhatIsBeingDeletedIsMadeAgain(t *testing.T) {
 	defer between.Close()
 	fork.url = between.URL + "/team/" + repository + ".git"
 	fork.env = append(fork.env, "GIT_SSL_CAINFO="+writeCA(t, between.Certificate()))
-	fork.refusedPush(refusal.Unavailable, "push again", "HEAD:"+codeRef("fork", 1))
+	fork.refusedPush(gitstoreapi.Unavailable, "push again", "HEAD:"+codeRef("fork", 1))
 	fork.push("HEAD:" + codeRef("fork", 1))
 	fsck(t, server.bare(repository))
 }

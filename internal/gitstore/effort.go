@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/clew-dev/clew/internal/nodeload"
+	"github.com/clew-dev/clew/internal/capacity"
 )
 
 const (
@@ -74,7 +74,7 @@ type groupAtWork struct {
 // while others use some too and there are too few. Of two processors that is enough for
 // some ten tasks that push small checkpoints every six seconds, by a measurement of five.
 func newEffort(now func() time.Time, processors int) *effort {
-	return &effort{now: now, processors: float64(processors), part: float64(processors) / 16, busy: nodeload.Busy, used: map[string]usedTime{}, running: map[int]*groupAtWork{}}
+	return &effort{now: now, processors: float64(processors), part: float64(processors) / 16, busy: capacity.NodeBusy, used: map[string]usedTime{}, running: map[int]*groupAtWork{}}
 }
 
 // rate is in processors: what is used at a steady rate adds up to that rate for the

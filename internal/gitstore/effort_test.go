@@ -14,7 +14,7 @@ import (
 
 	"github.com/onsi/gomega"
 
-	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
 // workedFor is an effort in which the namespaces have used so many processors for a
@@ -252,7 +252,7 @@ func TestAPushThatIsNotReadToItsEndIsAnswered(t *testing.T) {
 	})
 	task := server.client(taskToken("fix", 1))
 	task.commit("a", noise(30_000_000))
-	task.refusedPush(refusal.VolumeFull, "make it larger", "HEAD:"+codeRef("fix", 1))
+	task.refusedPush(gitstoreapi.VolumeFull, "make it larger", "HEAD:"+codeRef("fix", 1))
 }
 
 func TestOneThatUsedMuchIsAskedToWaitAndTheOthersAreNot(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
 // raiseTimeout is how long a newer attempt waits for a push of an older one
@@ -142,15 +142,15 @@ func (f fences) othersNamed(name, uid string) (bool, error) {
 }
 
 // taskDeleted is the refusal of a task whose fence is shut.
-func taskDeleted(task Task) *refusal.Refusal {
-	return refusal.New(refusal.TaskDeleted, "the checkpoints of the task %s with UID %s have been deleted for good, and nothing more is taken from it; this pod should stop", task.Name, task.UID)
+func taskDeleted(task Task) *gitstoreapi.Refusal {
+	return gitstoreapi.New(gitstoreapi.TaskDeleted, "the checkpoints of the task %s with UID %s have been deleted for good, and nothing more is taken from it; this pod should stop", task.Name, task.UID)
 }
 
 // stale returns the refusal of a write of an attempt that newest has overtaken,
 // nil if it may write.
-func stale(task Task, newest int64) *refusal.Refusal {
+func stale(task Task, newest int64) *gitstoreapi.Refusal {
 	if task.Attempt >= newest {
 		return nil
 	}
-	return refusal.Stale(task.Name, task.Attempt, newest)
+	return gitstoreapi.Stale(task.Name, task.Attempt, newest)
 }

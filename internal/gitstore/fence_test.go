@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
 func TestOlderAttemptMayReadButNotPush(t *testing.T) {
@@ -23,7 +23,7 @@ func TestOlderAttemptMayReadButNotPush(t *testing.T) {
 	second.git("fetch", "--quiet", second.url, codeRef("fix", 1))
 
 	// Only a fetch of the newer attempt was seen; that is enough.
-	first.refusedPush(refusal.StaleAttempt, "attempt 1 of the task fix may not write any more, because attempt 2 has been seen", commit+":"+codeRef("fix", 2))
+	first.refusedPush(gitstoreapi.StaleAttempt, "attempt 1 of the task fix may not write any more, because attempt 2 has been seen", commit+":"+codeRef("fix", 2))
 	first.git("fetch", "--quiet", first.url, codeRef("fix", 1))
 	second.push(commit + ":" + codeRef("fix", 2))
 	// Other tasks have fences of their own.
@@ -38,8 +38,8 @@ func TestAnAttemptIsToldBeforeItPushesThatItIsStale(t *testing.T) {
 	newer.git("push", "--quiet", "--dry-run", newer.url, nothing)
 	older := newer.as(taskToken("fix", 2))
 	_, stderr, err := older.try("push", "--quiet", "--dry-run", older.url, nothing)
-	refused, ok := refusal.Parse(stderr)
-	if err == nil || !ok || refused.Reason != refusal.StaleAttempt || refused.Newest() != 7 {
+	refused, ok := gitstoreapi.Parse(stderr)
+	if err == nil || !ok || refused.Reason != gitstoreapi.StaleAttempt || refused.Newest() != 7 {
 		t.Errorf("%v, %+v: %s", err, refused, stderr)
 	}
 	if refs := server.remoteRef("refs/"); refs != "" {
@@ -52,9 +52,9 @@ func TestAnAttemptIsToldBeforeItPushesThatItIsStale(t *testing.T) {
 func TestHookRefusesWhatWasOvertakenMeanwhile(t *testing.T) {
 	for name, test := range map[string]struct {
 		newest int64
-		want   refusal.Reason
+		want   gitstoreapi.Reason
 	}{
-		"overtaken": {newest: 3, want: refusal.StaleAttempt},
+		"overtaken": {newest: 3, want: gitstoreapi.StaleAttempt},
 		"newest":    {newest: 2},
 		"first":     {newest: 1},
 	} {
@@ -134,7 +134,7 @@ func TestNoPushOfAnOlderAttemptLandsAfterANewerOneWasSeen(t *testing.T) {
 			for number := 1; number <= 30; number++ {
 				_, stderr, err := old.try("push", "--quiet", old.url, "HEAD:"+codeRef(name, number))
 				if err != nil {
-					if refused, ok := refusal.Parse(stderr); !ok || refused.Reason != refusal.StaleAttempt {
+					if refused, ok := gitstoreapi.Parse(stderr); !ok || refused.Reason != gitstoreapi.StaleAttempt {
 						t.Errorf("refused with: %s", stderr)
 					}
 					return
@@ -182,5 +182,5 @@ func TestDamagedFenceRefuses(t *testing.T) {
 	if err := os.WriteFile(record, []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	task.refusedPush(refusal.Unavailable, "attempt of the task could not be recorded", commit+":"+codeRef("fix", 2))
+	task.refusedPush(gitstoreapi.Unavailable, "attempt of the task could not be recorded", commit+":"+codeRef("fix", 2))
 }

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/clew-dev/clew/internal/gitmemory"
+	"github.com/clew-dev/clew/internal/capacity"
 )
 
 // git runs git with nothing of this process's environment but the PATH.
@@ -86,7 +86,7 @@ func withConfig(pairs ...string) []string {
 // command prepares a git process in a process group of its own, which is ended
 // when ctx is done: politely first, so that it removes its temporary files.
 func (g git) command(ctx context.Context, folder string, args ...string) *exec.Cmd {
-	name, words := gitmemory.Command(g.binary, g.memory, args)
+	name, words := capacity.LimitedCommand(g.binary, g.memory, args)
 	command := exec.CommandContext(ctx, name, words...)
 	command.Dir = folder
 	command.Env = append(g.environment(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(folder))

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/clew-dev/clew/internal/connections"
-	"github.com/clew-dev/clew/internal/gitstore/refusal"
-	"github.com/clew-dev/clew/internal/paces"
+	"github.com/clew-dev/clew/internal/fairshare"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
 // Limits of what callers may use; zero means no limit where nothing else is
@@ -71,7 +71,7 @@ type Handler struct {
 	pushes        slots
 	fetches       slots
 	// paces are those of the callers, tasks and readers.
-	paces *paces.Paces
+	paces *fairshare.Rates
 	// free returns the bytes that are free on the volume.
 	free   func() (int64, error)
 	purges *purges
@@ -120,11 +120,11 @@ func NewHandler(store *Store, authenticator Authenticator, limits Limits, log lo
 	return h, err
 }
 
-func newPaces(perSecond int) *paces.Paces {
+func newPaces(perSecond int) *fairshare.Rates {
 	if perSecond <= 0 {
-		return paces.New(rate.Inf, 0)
+		return fairshare.NewRates(rate.Inf, 0)
 	}
-	return paces.New(rate.Limit(perSecond), perSecond*burstSeconds)
+	return fairshare.NewRates(rate.Limit(perSecond), perSecond*burstSeconds)
 }
 
 const (
@@ -210,24 +210,24 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // parse understands the URL and refuses all that is not git's smart protocol.
-func (h *Handler) parse(r *http.Request) (*call, *refusal.Refusal) {
+func (h *Handler) parse(r *http.Request) (*call, *gitstoreapi.Refusal) {
 	namespace, repository, operation, ok := parsePath(r.URL.Path)
 	if !ok || r.URL.RawPath != "" {
-		return nil, refusal.New(refusal.NotFound, "there is nothing here; the URL of a repository is /<namespace>/<repository>.git, and only git's smart protocol is spoken")
+		return nil, gitstoreapi.New(gitstoreapi.NotFound, "there is nothing here; the URL of a repository is /<namespace>/<repository>.git, and only git's smart protocol is spoken")
 	}
 	c := &call{repository: h.store.repository(namespace, repository), service: operation, request: r}
 	method := http.MethodPost
 	if operation == "info/refs" {
 		method, c.advertise, c.service = http.MethodGet, true, r.URL.Query().Get("service")
 		if c.service != servicePush && c.service != serviceFetch {
-			return nil, refusal.New(refusal.BadRequest, "only git's smart protocol is spoken here; use a git client of this decade")
+			return nil, gitstoreapi.New(gitstoreapi.BadRequest, "only git's smart protocol is spoken here; use a git client of this decade")
 		}
 	}
 	if r.Method != method {
-		return nil, refusal.New(refusal.BadRequest, "the method must be %s", method)
+		return nil, gitstoreapi.New(gitstoreapi.BadRequest, "the method must be %s", method)
 	}
 	if content := r.Header.Get("Content-Type"); !c.advertise && content != "application/x-"+c.service+"-request" {
-		return nil, refusal.New(refusal.BadRequest, "the content type must be application/x-%s-request", c.service)
+		return nil, gitstoreapi.New(gitstoreapi.BadRequest, "the content type must be application/x-%s-request", c.service)
 	}
 	c.log = h.log.WithValues("namespace", c.repository.Namespace, "repository", c.repository.Name,
 		"service", c.service, "operation", c.operation())
@@ -235,7 +235,7 @@ func (h *Handler) parse(r *http.Request) (*call, *refusal.Refusal) {
 }
 
 // serve does all that every request needs and hands on to fetch or push.
-func (h *Handler) serve(w http.ResponseWriter, c *call) *refusal.Refusal {
+func (h *Handler) serve(w http.ResponseWriter, c *call) *gitstoreapi.Refusal {
 	if refused := h.authenticate(c); refused != nil {
 		return refused
 	}
@@ -247,7 +247,7 @@ func (h *Handler) serve(w http.ResponseWriter, c *call) *refusal.Refusal {
 	if refused != nil {
 		return refused
 	}
-	c.pressure.held.Store(slots.Places)
+	c.pressure.held.Store(slots.Slots)
 	defer func() { c.pressure.held.Store(nil); release() }()
 	newest, refused := h.raise(c)
 	if refused != nil {
@@ -267,10 +267,10 @@ func (h *Handler) serve(w http.ResponseWriter, c *call) *refusal.Refusal {
 	return h.fetch(w, c)
 }
 
-func (h *Handler) authenticate(c *call) *refusal.Refusal {
+func (h *Handler) authenticate(c *call) *gitstoreapi.Refusal {
 	token := tokenOf(c.request)
 	if token == "" {
-		return refusal.New(refusal.Unauthenticated, "a token is needed, as bearer token or as password of Basic authentication")
+		return gitstoreapi.New(gitstoreapi.Unauthenticated, "a token is needed, as bearer token or as password of Basic authentication")
 	}
 	ctx, cancel := context.WithTimeout(c.request.Context(), authenticationTimeout)
 	defer cancel()
@@ -292,7 +292,7 @@ func (h *Handler) authenticate(c *call) *refusal.Refusal {
 	// These names become parts of paths and refs.
 	if task.Namespace != c.repository.Namespace || !taskUID.MatchString(task.UID) || !taskName.MatchString(task.Name) || task.Attempt < 1 {
 		c.log.Info("the caller's identity cannot be used", "task", task.Name, "uid", task.UID, "attempt", task.Attempt)
-		return refusal.New(refusal.Forbidden, "this token does not open the repositories of the namespace %s", c.repository.Namespace)
+		return gitstoreapi.New(gitstoreapi.Forbidden, "this token does not open the repositories of the namespace %s", c.repository.Namespace)
 	}
 	c.log = c.log.WithValues("task", task.Name, "attempt", task.Attempt)
 	c.whose = "task/" + task.UID
@@ -311,7 +311,7 @@ func knowCaller(r *http.Request, namespace, name string) {
 }
 
 // raise lets the fence know the attempt that calls, and returns the newest one.
-func (h *Handler) raise(c *call) (int64, *refusal.Refusal) {
+func (h *Handler) raise(c *call) (int64, *gitstoreapi.Refusal) {
 	if c.caller.Task == nil {
 		return 0, nil
 	}
@@ -330,26 +330,26 @@ func (h *Handler) raise(c *call) (int64, *refusal.Refusal) {
 }
 
 // mayPush checks what can be known of a push before its content.
-func (h *Handler) mayPush(c *call, newest int64) *refusal.Refusal {
+func (h *Handler) mayPush(c *call, newest int64) *gitstoreapi.Refusal {
 	if c.caller.Task == nil {
-		return refusal.New(refusal.Forbidden, "only the pod of a task may push; your token allows to read")
+		return gitstoreapi.New(gitstoreapi.Forbidden, "only the pod of a task may push; your token allows to read")
 	}
 	if refused := stale(*c.caller.Task, newest); refused != nil {
 		return refused
 	}
 	if err := h.store.hookReady(); err != nil {
 		c.log.Error(err, "pushes cannot be checked and are refused")
-		return refusal.New(refusal.Unavailable, "the gitstore cannot check pushes at the moment; its log says why")
+		return gitstoreapi.New(gitstoreapi.Unavailable, "the gitstore cannot check pushes at the moment; its log says why")
 	}
 	return h.room(c)
 }
 
 // find makes sure that the repository exists; a task's first access makes it.
-func (h *Handler) find(c *call) *refusal.Refusal {
+func (h *Handler) find(c *call) *gitstoreapi.Refusal {
 	exists, err := c.repository.exists()
 	if err == nil && !exists {
 		if c.caller.Task == nil {
-			return refusal.New(refusal.NotFound, "the namespace %s has no repository %s", c.repository.Namespace, c.repository.Name)
+			return gitstoreapi.New(gitstoreapi.NotFound, "the namespace %s has no repository %s", c.repository.Namespace, c.repository.Name)
 		}
 		if refused := h.room(c); refused != nil {
 			return refused
@@ -364,12 +364,12 @@ func (h *Handler) find(c *call) *refusal.Refusal {
 }
 
 // fetch answers both requests of a fetch.
-func (h *Handler) fetch(w http.ResponseWriter, c *call) *refusal.Refusal {
+func (h *Handler) fetch(w http.ResponseWriter, c *call) *gitstoreapi.Refusal {
 	started := time.Now()
 	r := c.request
 	encoding := r.Header.Get("Content-Encoding")
 	if encoding != "" && encoding != "gzip" {
-		return refusal.New(refusal.BadRequest, "the content encoding %q is not understood; use gzip or none", encoding)
+		return gitstoreapi.New(gitstoreapi.BadRequest, "the content encoding %q is not understood; use gzip or none", encoding)
 	}
 	request := h.backendRequest(c)
 	request.env = withConfig(viewOf(c.caller).hide()...)
@@ -416,10 +416,10 @@ func (h *Handler) fetch(w http.ResponseWriter, c *call) *refusal.Refusal {
 
 // readWhole reads what a fetch says to its end, before git begins to answer: a client
 // that does not read until it has sent everything would wait for git, and git for it.
-func readWhole(request *backendRequest) *refusal.Refusal {
+func readWhole(request *backendRequest) *gitstoreapi.Refusal {
 	said, err := io.ReadAll(request.body)
 	if err != nil {
-		return refusal.New(refusal.BadRequest, "the request could not be read to its end: %v", err)
+		return gitstoreapi.New(gitstoreapi.BadRequest, "the request could not be read to its end: %v", err)
 	}
 	request.body = bytes.NewReader(said)
 	return nil
@@ -433,7 +433,7 @@ func (h *Handler) backendRequest(c *call) backendRequest {
 // finish deals with the error of a git process: with a refusal if nothing has
 // been answered yet, else by breaking the connection off, so that the client
 // does not take a half answer for a whole one.
-func (h *Handler) finish(w http.ResponseWriter, c *call, err error) *refusal.Refusal {
+func (h *Handler) finish(w http.ResponseWriter, c *call, err error) *gitstoreapi.Refusal {
 	if err == nil {
 		return nil
 	}
@@ -448,7 +448,7 @@ func (h *Handler) finish(w http.ResponseWriter, c *call, err error) *refusal.Ref
 	panic(http.ErrAbortHandler)
 }
 
-func (h *Handler) unavailable(c *call, err error) *refusal.Refusal {
+func (h *Handler) unavailable(c *call, err error) *gitstoreapi.Refusal {
 	if c.request.Context().Err() != nil {
 		c.log.Info("the request ended early", "error", err.Error())
 	} else {
@@ -458,9 +458,9 @@ func (h *Handler) unavailable(c *call, err error) *refusal.Refusal {
 }
 
 // storageRefusal tells a full volume from other trouble.
-func (h *Handler) storageRefusal(err error, message string) *refusal.Refusal {
+func (h *Handler) storageRefusal(err error, message string) *gitstoreapi.Refusal {
 	if isFull(err) {
-		return refusal.New(refusal.VolumeFull, "the gitstore's volume is full; make it larger or delete what is not needed")
+		return gitstoreapi.New(gitstoreapi.VolumeFull, "the gitstore's volume is full; make it larger or delete what is not needed")
 	}
-	return refusal.New(refusal.Unavailable, "%s", message)
+	return gitstoreapi.New(gitstoreapi.Unavailable, "%s", message)
 }

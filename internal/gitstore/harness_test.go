@@ -17,7 +17,7 @@ import (
 	"github.com/go-logr/logr/testr"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/podidentity"
 )
 
@@ -269,13 +269,13 @@ func (c *client) push(refspecs ...string) {
 
 // refusedPush pushes and expects to be refused for a reason, in a sentence
 // that says something.
-func (c *client) refusedPush(reason refusal.Reason, says string, refspecs ...string) string {
+func (c *client) refusedPush(reason gitstoreapi.Reason, says string, refspecs ...string) string {
 	c.t.Helper()
 	_, stderr, err := c.try(append([]string{"push", c.url}, refspecs...)...)
 	if err == nil {
 		c.t.Fatalf("the push of %q was accepted", refspecs)
 	}
-	refused, ok := refusal.Parse(stderr)
+	refused, ok := gitstoreapi.Parse(stderr)
 	if !ok || refused.Reason != reason || !strings.Contains(stderr, says) {
 		c.t.Fatalf("the push of %q was refused with %v; want %s saying %q\n%s", refspecs, refused, reason, says, stderr)
 	}

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
 // What the handler tells the hook, through git, by environment.
@@ -57,11 +57,11 @@ func PreReceive(stdin io.Reader, stdout io.Writer, getenv func(string) string) e
 	}
 	task, err := hookTask(getenv)
 	if err != nil {
-		return refusal.New(refusal.Unavailable, "the push was not started by the gitstore: %v", err)
+		return gitstoreapi.New(gitstoreapi.Unavailable, "the push was not started by the gitstore: %v", err)
 	}
 	commands, err := hookCommands(stdin)
 	if err != nil {
-		return refusal.New(refusal.BadRequest, "the ref updates cannot be read: %v", err)
+		return gitstoreapi.New(gitstoreapi.BadRequest, "the ref updates cannot be read: %v", err)
 	}
 	if refused := checkCommands(task, commands); refused != nil {
 		return refused
@@ -73,14 +73,14 @@ func PreReceive(stdin io.Reader, stdout io.Writer, getenv func(string) string) e
 	defer cancel()
 	// Not closed: closing changes nothing, as git holds the same open file.
 	if err := lock(ctx, os.NewFile(fenceDescriptor, "fence"), syscall.LOCK_SH); err != nil {
-		return refusal.New(refusal.Unavailable, "the fence of the task could not be locked: %v; try again", err)
+		return gitstoreapi.New(gitstoreapi.Unavailable, "the fence of the task could not be locked: %v; try again", err)
 	}
 	newest, err := fences{folder: getenv(hookFences)}.newest(task.UID)
 	if errors.Is(err, errTaskDeleted) {
 		return taskDeleted(task)
 	}
 	if err != nil {
-		return refusal.New(refusal.Unavailable, "the fence of the task could not be read: %v", err)
+		return gitstoreapi.New(gitstoreapi.Unavailable, "the fence of the task could not be read: %v", err)
 	}
 	if refused := stale(task, newest); refused != nil {
 		return refused
@@ -91,12 +91,12 @@ func PreReceive(stdin io.Reader, stdout io.Writer, getenv func(string) string) e
 // hookBrought refuses a push that takes objects for its own which it has not
 // brought. Git has made sure that they exist, which is not enough: they may be
 // another task's.
-func hookBrought(ctx context.Context, task Task, commands []Command, getenv func(string) string) *refusal.Refusal {
+func hookBrought(ctx context.Context, task Task, commands []Command, getenv func(string) string) *gitstoreapi.Refusal {
 	path, err := os.Getwd() // git runs the hook in the repository
 	memory, memoryErr := strconv.ParseInt(getenv(hookMemory), 10, 64)
 	objects, objectsErr := strconv.Atoi(getenv(hookObjects))
 	if err := errors.Join(err, memoryErr, objectsErr); err != nil {
-		return refusal.New(refusal.Unavailable, "the push was not started by the gitstore: %v", err)
+		return gitstoreapi.New(gitstoreapi.Unavailable, "the push was not started by the gitstore: %v", err)
 	}
 	var tips []string
 	for _, command := range commands {
@@ -106,9 +106,9 @@ func hookBrought(ctx context.Context, task Task, commands []Command, getenv func
 	err = checkBrought(ctx, g, path, getenv("GIT_QUARANTINE_PATH"), viewOf(Caller{Task: &task}), tips, objects)
 	switch {
 	case errors.Is(err, errNotBrought), errors.Is(err, errThinPack):
-		return refusal.New(refusal.ObjectsRefused, "%v", err)
+		return gitstoreapi.New(gitstoreapi.ObjectsRefused, "%v", err)
 	case err != nil:
-		return refusal.New(refusal.Unavailable, "the objects of the push could not be checked: %v; try again", err)
+		return gitstoreapi.New(gitstoreapi.Unavailable, "the objects of the push could not be checked: %v; try again", err)
 	}
 	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
 // request sends a request and returns the answer with its body read.
@@ -145,7 +145,7 @@ func TestMetricsCount(t *testing.T) {
 	task := server.client(taskToken("fix", 1))
 	commit := task.commit("a", "one")
 	task.push(commit + ":" + codeRef("fix", 1))
-	task.refusedPush(refusal.RefNotAllowed, "", commit+":refs/heads/main")
+	task.refusedPush(gitstoreapi.RefNotAllowed, "", commit+":refs/heads/main")
 	families, err := server.registry.Gather()
 	if err != nil {
 		t.Fatal(err)

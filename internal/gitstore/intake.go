@@ -6,7 +6,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
 // errIntake ends a push whose content may not come in; the refusal says why.
@@ -32,7 +32,7 @@ type intake struct {
 	total, allowance int64
 	// Nothing comes in any more when it has ended, or was refused.
 	ended   bool
-	refused *refusal.Refusal
+	refused *gitstoreapi.Refusal
 }
 
 // newIntake begins the intake of a push, whose head has been read. finish must
@@ -74,13 +74,13 @@ func (in *intake) take(n int64) bool {
 }
 
 // charge books n more bytes, or says why they may not come in. The caller holds the lock.
-func (in *intake) charge(n int64) *refusal.Refusal {
+func (in *intake) charge(n int64) *gitstoreapi.Refusal {
 	limits := in.h.limits
 	if limits.PushBytes > 0 && in.total+n > limits.PushBytes {
-		return refusal.New(refusal.PushTooLarge, "the push is larger than %d bytes, which is what the gitstore takes at once (--max-push-bytes)", limits.PushBytes)
+		return gitstoreapi.New(gitstoreapi.PushTooLarge, "the push is larger than %d bytes, which is what the gitstore takes at once (--max-push-bytes)", limits.PushBytes)
 	}
 	if !in.h.usage.begin(in.repository, n, limits.NamespaceBytes) {
-		return refusal.New(refusal.QuotaExceeded, "the push does not fit into what is left of namespace %s's quota of %d bytes; %s",
+		return gitstoreapi.New(gitstoreapi.QuotaExceeded, "the push does not fit into what is left of namespace %s's quota of %d bytes; %s",
 			in.repository.Namespace, limits.NamespaceBytes, makeRoom)
 	}
 	in.total += n
@@ -93,7 +93,7 @@ func (in *intake) charge(n int64) *refusal.Refusal {
 		return nil //nolint:nilerr // it was looked at when the push began; git finds out if it is full
 	}
 	if free-n < limits.FreeBytes {
-		return refusal.New(refusal.VolumeFull, "the gitstore's volume has %d bytes left, of which %d are kept free, and the push needs more; make it larger or delete what is not needed",
+		return gitstoreapi.New(gitstoreapi.VolumeFull, "the gitstore's volume has %d bytes left, of which %d are kept free, and the push needs more; make it larger or delete what is not needed",
 			free, limits.FreeBytes)
 	}
 	in.allowance = min(volumeCheckBytes, free-limits.FreeBytes-n)
@@ -109,7 +109,7 @@ func (in *intake) cut() bool {
 
 // finish books what was charged as stored, or gives it back. It returns how much that was,
 // and why the rest did not come in, if it did not.
-func (in *intake) finish(stored bool) (int64, *refusal.Refusal) {
+func (in *intake) finish(stored bool) (int64, *gitstoreapi.Refusal) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.ended = true

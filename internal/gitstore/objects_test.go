@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
 // object writes a raw object without any check.
@@ -55,7 +55,7 @@ func TestDangerousObjectsAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ref := codeRef("fix", 1)
-			stderr := task.refusedPush(refusal.ObjectsRefused, "remote: ", task.commitOf(root)+":"+ref)
+			stderr := task.refusedPush(gitstoreapi.ObjectsRefused, "remote: ", task.commitOf(root)+":"+ref)
 			if got := server.remoteRef(ref); got != "" {
 				t.Errorf("the ref was made\n%s", stderr)
 			}

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/clew-dev/clew/internal/places"
+	"github.com/clew-dev/clew/internal/fairshare"
 )
 
 // pace bounds how long a client may keep its place without moving bytes: it may
@@ -34,14 +34,16 @@ const (
 )
 
 // pressure is what those who wait put on a request that has a place.
-type pressure struct{ held atomic.Pointer[places.Places] }
+type pressure struct {
+	held atomic.Pointer[fairshare.Slots]
+}
 
 func (p *pressure) on() bool {
 	if p == nil {
 		return false
 	}
 	held := p.held.Load()
-	return held != nil && held.Awaited()
+	return held != nil && held.Contended()
 }
 
 // left is how long the client may take now.

@@ -11,9 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"golang.org/x/time/rate"
 
-	"github.com/clew-dev/clew/internal/gitstore/refusal"
-	"github.com/clew-dev/clew/internal/paces"
-	"github.com/clew-dev/clew/internal/places"
+	"github.com/clew-dev/clew/internal/fairshare"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
 // slowRequest is a fetch whose body does not come. It ends with the test.
@@ -62,7 +61,7 @@ func TestOneNamespaceCannotTakeAllPlaces(t *testing.T) {
 func TestOneTaskAsksSoOftenAtMost(t *testing.T) {
 	server := newTestServer(t, Limits{})
 	server.handler.limits.RequestsPerSecond = 1
-	server.handler.paces = paces.New(rate.Every(time.Hour), burstSeconds)
+	server.handler.paces = fairshare.NewRates(rate.Every(time.Hour), burstSeconds)
 	server.handler.slotTimeout = 100 * time.Millisecond
 	for i := range burstSeconds {
 		if status, answer := server.advertise(taskToken("busy", 1)); status != http.StatusOK {
@@ -108,18 +107,18 @@ func TestANamespaceGetsAQuarterOfThePlacesAndOneAtLeast(t *testing.T) {
 }
 
 func TestASlowClientHasToHurryWhileOthersWait(t *testing.T) {
-	full := places.New(1)
-	release, err := full.Take(t.Context(), places.Share{Of: "a", Places: 1})
+	full := fairshare.NewSlots(1)
+	release, err := full.Take(t.Context(), fairshare.Share{Of: "a", Slots: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	come := make(chan func(), 1)
 	go func() {
-		if other, err := full.Take(t.Context(), places.Share{Of: "b", Places: 1}); err == nil {
+		if other, err := full.Take(t.Context(), fairshare.Share{Of: "b", Slots: 1}); err == nil {
 			come <- other
 		}
 	}()
-	for deadline := time.Now().Add(time.Minute); !full.Awaited(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !full.Contended(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("nobody is seen to wait")
 		}
@@ -172,7 +171,7 @@ func TestAPaceAllowsForWhatMoves(t *testing.T) {
 
 // The sentence names the limit that git met, so that somebody can raise it.
 func TestMemoryRefusalSaysWhatToDo(t *testing.T) {
-	refused, ok := refusal.Parse("remote: fatal: Out of memory, malloc failed (tried to allocate 268435457 bytes)\nerror: remote unpack failed: index-pack abnormal exit")
+	refused, ok := gitstoreapi.Parse("remote: fatal: Out of memory, malloc failed (tried to allocate 268435457 bytes)\nerror: remote unpack failed: index-pack abnormal exit")
 	if !ok || !strings.Contains(refused.Message, "--git-memory-bytes") {
 		t.Errorf("%v", refused)
 	}

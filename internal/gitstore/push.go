@@ -14,18 +14,18 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
 // room refuses what would bring content when there is no room for any. How much
 // may come in is decided while it does (see intake).
-func (h *Handler) room(c *call) *refusal.Refusal {
+func (h *Handler) room(c *call) *gitstoreapi.Refusal {
 	free, err := h.free()
 	if err != nil {
 		return h.unavailable(c, err)
 	}
 	if free <= h.limits.FreeBytes {
-		return refusal.New(refusal.VolumeFull, "the gitstore's volume has %d bytes left, of which %d are kept free; make it larger or delete what is not needed",
+		return gitstoreapi.New(gitstoreapi.VolumeFull, "the gitstore's volume has %d bytes left, of which %d are kept free; make it larger or delete what is not needed",
 			free, h.limits.FreeBytes)
 	}
 	if h.limits.NamespaceBytes <= 0 {
@@ -40,7 +40,7 @@ func (h *Handler) room(c *call) *refusal.Refusal {
 		return h.unavailable(c, err)
 	}
 	if used >= h.limits.NamespaceBytes {
-		return refusal.New(refusal.QuotaExceeded, "the repositories of the namespace %s take %d bytes, and its quota is %d; %s",
+		return gitstoreapi.New(gitstoreapi.QuotaExceeded, "the repositories of the namespace %s take %d bytes, and its quota is %d; %s",
 			c.repository.Namespace, used, h.limits.NamespaceBytes, makeRoom)
 	}
 	return nil
@@ -70,7 +70,7 @@ func (s *Store) namespaceRepositories(namespace string) ([]Repository, error) {
 }
 
 // push answers both requests of a push.
-func (h *Handler) push(w http.ResponseWriter, c *call) *refusal.Refusal {
+func (h *Handler) push(w http.ResponseWriter, c *call) *gitstoreapi.Refusal {
 	request := h.backendRequest(c)
 	task := *c.caller.Task
 	files, refused := h.pushFiles(c)
@@ -97,7 +97,7 @@ func (h *Handler) push(w http.ResponseWriter, c *call) *refusal.Refusal {
 // pushFiles opens the files that git inherits, in the order of their
 // descriptors: the lock of the task's fence, which the hook will take, and the
 // lock of the repository, taken.
-func (h *Handler) pushFiles(c *call) ([]*os.File, *refusal.Refusal) {
+func (h *Handler) pushFiles(c *call) ([]*os.File, *gitstoreapi.Refusal) {
 	fences, err := h.store.fences(c.repository.Namespace)
 	if err != nil {
 		return nil, h.unavailable(c, err)
@@ -149,7 +149,7 @@ func (r Repository) hasLoose(folder string) bool {
 }
 
 // advertise answers the first request of a push.
-func (h *Handler) advertise(w http.ResponseWriter, c *call, request backendRequest, first bool) *refusal.Refusal {
+func (h *Handler) advertise(w http.ResponseWriter, c *call, request backendRequest, first bool) *gitstoreapi.Refusal {
 	var based []string
 	if first {
 		var err error
@@ -168,7 +168,7 @@ func (h *Handler) advertise(w http.ResponseWriter, c *call, request backendReque
 }
 
 // branches refuses a push after which the task would have too many branches.
-func (h *Handler) branches(c *call, commands []Command) *refusal.Refusal {
+func (h *Handler) branches(c *call, commands []Command) *gitstoreapi.Refusal {
 	more := newBranches(commands)
 	if more == 0 {
 		return nil
@@ -179,13 +179,13 @@ func (h *Handler) branches(c *call, commands []Command) *refusal.Refusal {
 		return h.unavailable(c, err)
 	}
 	if has := strings.Count(refs, "x"); has+more > maxBranchesOfTask {
-		return refusal.New(refusal.RefNotAllowed, "the task %s has %d branches, and may have %d", c.caller.Task.Name, has, maxBranchesOfTask)
+		return gitstoreapi.New(gitstoreapi.RefNotAllowed, "the task %s has %d branches, and may have %d", c.caller.Task.Name, has, maxBranchesOfTask)
 	}
 	return nil
 }
 
 // receive takes in what a push brings.
-func (h *Handler) receive(w http.ResponseWriter, c *call, request backendRequest) *refusal.Refusal {
+func (h *Handler) receive(w http.ResponseWriter, c *call, request backendRequest) *gitstoreapi.Refusal {
 	started := time.Now()
 	head, refused := h.begin(w, c)
 	if refused != nil {
@@ -244,10 +244,10 @@ func (h *Handler) taken(c *call, head pushHead, stored bool, took time.Duration)
 }
 
 // begin reads the beginning of a push.
-func (h *Handler) begin(w http.ResponseWriter, c *call) (pushHead, *refusal.Refusal) {
+func (h *Handler) begin(w http.ResponseWriter, c *call) (pushHead, *gitstoreapi.Refusal) {
 	c.begun = true
 	if encoding := c.request.Header.Get("Content-Encoding"); encoding != "" {
-		return pushHead{}, refusal.New(refusal.BadRequest, "a push must not be encoded as %q; git push sends it as it is", encoding)
+		return pushHead{}, gitstoreapi.New(gitstoreapi.BadRequest, "a push must not be encoded as %q; git push sends it as it is", encoding)
 	}
 	// Git may answer before it has read everything.
 	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
@@ -259,7 +259,7 @@ func (h *Handler) begin(w http.ResponseWriter, c *call) (pushHead, *refusal.Refu
 	w.Header().Set("Connection", "close")
 	head, err := readPushHead(c.request.Body)
 	if err != nil {
-		return pushHead{}, refusal.New(refusal.BadRequest, "%v", err)
+		return pushHead{}, gitstoreapi.New(gitstoreapi.BadRequest, "%v", err)
 	}
 	c.sideBand = head.SideBand
 	return head, nil

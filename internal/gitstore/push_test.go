@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
 func TestPushFetchAndClone(t *testing.T) {
@@ -49,27 +49,27 @@ func TestRefsThatAPushMayNotWrite(t *testing.T) {
 
 	for name, test := range map[string]struct {
 		refspec string
-		reason  refusal.Reason
+		reason  gitstoreapi.Reason
 		says    string
 	}{
-		"other task's code":    {":" + codeRef("other", 2), refusal.RefNotAllowed, "belongs to another task"},
-		"other task's state":   {":" + stateRef("other", 1), refusal.RefNotAllowed, "belongs to another task"},
-		"other task's branch":  {":refs/heads/clew/other/c", refusal.RefNotAllowed, "belongs to another task"},
-		"name as prefix":       {":refs/heads/clew/fixed/c", refusal.RefNotAllowed, "belongs to another task"},
-		"main":                 {":refs/heads/main", refusal.RefNotAllowed, "not a ref that a task may write"},
-		"a tag":                {":refs/tags/v1", refusal.RefNotAllowed, "not a ref that a task may write"},
-		"notes":                {":refs/notes/commits", refusal.RefNotAllowed, "not a ref that a task may write"},
-		"number zero":          {":refs/clew/uid-fix/code/0", refusal.RefNotAllowed, "not the ref of a checkpoint"},
-		"leading zero":         {":refs/clew/uid-fix/code/07", refusal.RefNotAllowed, "not the ref of a checkpoint"},
-		"number too large":     {":refs/clew/uid-fix/code/2147483648", refusal.RefNotAllowed, "not the ref of a checkpoint"},
-		"other kind":           {":refs/clew/uid-fix/files/1", refusal.RefNotAllowed, "not the ref of a checkpoint"},
-		"deeper":               {":refs/clew/uid-fix/code/1/2", refusal.RefNotAllowed, "not the ref of a checkpoint"},
-		"immutable":            {"+:" + codeRef("fix", 1), refusal.RefImmutable, "a checkpoint never changes"},
-		"deleted checkpoint":   {"-" + codeRef("fix", 1), refusal.DeleteNotAllowed, "cannot be deleted"},
-		"deleted branch":       {"-refs/heads/clew/fix/b", refusal.DeleteNotAllowed, "cannot be deleted"},
-		"branch like a option": {":refs/heads/clew/fix/-x", refusal.RefNotAllowed, "begins with"},
-		"right-to-left name":   {":refs/heads/clew/fix/a\u202eb", refusal.RefNotAllowed, "control character"},
-		"not UTF-8":            {":refs/heads/clew/fix/a\xffb", refusal.RefNotAllowed, "not valid UTF-8"},
+		"other task's code":    {":" + codeRef("other", 2), gitstoreapi.RefNotAllowed, "belongs to another task"},
+		"other task's state":   {":" + stateRef("other", 1), gitstoreapi.RefNotAllowed, "belongs to another task"},
+		"other task's branch":  {":refs/heads/clew/other/c", gitstoreapi.RefNotAllowed, "belongs to another task"},
+		"name as prefix":       {":refs/heads/clew/fixed/c", gitstoreapi.RefNotAllowed, "belongs to another task"},
+		"main":                 {":refs/heads/main", gitstoreapi.RefNotAllowed, "not a ref that a task may write"},
+		"a tag":                {":refs/tags/v1", gitstoreapi.RefNotAllowed, "not a ref that a task may write"},
+		"notes":                {":refs/notes/commits", gitstoreapi.RefNotAllowed, "not a ref that a task may write"},
+		"number zero":          {":refs/clew/uid-fix/code/0", gitstoreapi.RefNotAllowed, "not the ref of a checkpoint"},
+		"leading zero":         {":refs/clew/uid-fix/code/07", gitstoreapi.RefNotAllowed, "not the ref of a checkpoint"},
+		"number too large":     {":refs/clew/uid-fix/code/2147483648", gitstoreapi.RefNotAllowed, "not the ref of a checkpoint"},
+		"other kind":           {":refs/clew/uid-fix/files/1", gitstoreapi.RefNotAllowed, "not the ref of a checkpoint"},
+		"deeper":               {":refs/clew/uid-fix/code/1/2", gitstoreapi.RefNotAllowed, "not the ref of a checkpoint"},
+		"immutable":            {"+:" + codeRef("fix", 1), gitstoreapi.RefImmutable, "a checkpoint never changes"},
+		"deleted checkpoint":   {"-" + codeRef("fix", 1), gitstoreapi.DeleteNotAllowed, "cannot be deleted"},
+		"deleted branch":       {"-refs/heads/clew/fix/b", gitstoreapi.DeleteNotAllowed, "cannot be deleted"},
+		"branch like a option": {":refs/heads/clew/fix/-x", gitstoreapi.RefNotAllowed, "begins with"},
+		"right-to-left name":   {":refs/heads/clew/fix/a\u202eb", gitstoreapi.RefNotAllowed, "control character"},
+		"not UTF-8":            {":refs/heads/clew/fix/a\xffb", gitstoreapi.RefNotAllowed, "not valid UTF-8"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			refspec := second + test.refspec
@@ -100,16 +100,16 @@ func TestWhoMayDoWhat(t *testing.T) {
 	task := server.client(taskToken("fix", 1))
 	first := task.commit("a.txt", "one\n")
 	refspec := first + ":" + codeRef("fix", 1)
-	task.as("nonsense").refusedPush(refusal.Unauthenticated, "", refspec)
-	task.as("gone").refusedPush(refusal.PodGone, "", refspec)
-	task.as("task:elsewhere:fix:uid-fix:1").refusedPush(refusal.Forbidden, "does not open the repositories of the namespace team", refspec)
-	task.as("task:team:..:uid-fix:1").refusedPush(refusal.Forbidden, "does not open", refspec)
-	task.as("task:team:fix:../x:1").refusedPush(refusal.Forbidden, "does not open", refspec)
-	task.as("reader:elsewhere").refusedPush(refusal.Forbidden, "does not open", refspec)
-	task.as(readerToken).refusedPush(refusal.Forbidden, "only the pod of a task may push", refspec)
-	task.as("down").refusedPush(refusal.Unavailable, "could not be checked", refspec)
+	task.as("nonsense").refusedPush(gitstoreapi.Unauthenticated, "", refspec)
+	task.as("gone").refusedPush(gitstoreapi.PodGone, "", refspec)
+	task.as("task:elsewhere:fix:uid-fix:1").refusedPush(gitstoreapi.Forbidden, "does not open the repositories of the namespace team", refspec)
+	task.as("task:team:..:uid-fix:1").refusedPush(gitstoreapi.Forbidden, "does not open", refspec)
+	task.as("task:team:fix:../x:1").refusedPush(gitstoreapi.Forbidden, "does not open", refspec)
+	task.as("reader:elsewhere").refusedPush(gitstoreapi.Forbidden, "does not open", refspec)
+	task.as(readerToken).refusedPush(gitstoreapi.Forbidden, "only the pod of a task may push", refspec)
+	task.as("down").refusedPush(gitstoreapi.Unavailable, "could not be checked", refspec)
 	_, stderr, err := task.as(readerToken).try("fetch", task.url)
-	if refused, ok := refusal.Parse(stderr); err == nil || !ok || refused.Reason != refusal.NotFound {
+	if refused, ok := gitstoreapi.Parse(stderr); err == nil || !ok || refused.Reason != gitstoreapi.NotFound {
 		t.Fatalf("a reader's fetch from no repository: %v\n%s", err, stderr)
 	}
 	// Password authentication, as git does it by itself.
@@ -178,7 +178,7 @@ func TestPusherIsToldOfItsOwnCheckpoints(t *testing.T) {
 		t.Errorf("a task with checkpoints is told of\n%s", now)
 	}
 	// What it is not told of it still cannot write.
-	task.refusedPush(refusal.RefNotAllowed, "belongs to another task", first+":"+codeRef("other", 2))
+	task.refusedPush(gitstoreapi.RefNotAllowed, "belongs to another task", first+":"+codeRef("other", 2))
 	second := task.commit("a", "two")
 	task.push(second+":"+codeRef("fix", 2), second+":"+stateRef("fix", 2))
 }

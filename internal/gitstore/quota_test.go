@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
 // noise is text of n bytes that does not compress below half.
@@ -32,7 +32,7 @@ func TestNamespaceQuota(t *testing.T) {
 	// More than the quota leaves: it is refused while it comes in, and may be
 	// pushed again when there is room.
 	task.commit("b", noise(2_600_000))
-	task.refusedPush(refusal.QuotaExceeded, "what is left of namespace team's quota of 1048576 bytes", "HEAD:"+codeRef("fix", 2))
+	task.refusedPush(gitstoreapi.QuotaExceeded, "what is left of namespace team's quota of 1048576 bytes", "HEAD:"+codeRef("fix", 2))
 	if use, err := diskUse(server.bare(repository)); err != nil || use > 1<<20 {
 		t.Errorf("the refused push left %d bytes, %v", use, err)
 	}
@@ -46,13 +46,13 @@ func TestNamespaceQuota(t *testing.T) {
 	task.url = strict.url("team", repository)
 	task.env = append(task.env, "GIT_SSL_CAINFO="+strict.ca)
 	task.commit("c", "small")
-	stderr := task.refusedPush(refusal.QuotaExceeded, "the repositories of the namespace team take", "HEAD:"+codeRef("fix", 3))
+	stderr := task.refusedPush(gitstoreapi.QuotaExceeded, "the repositories of the namespace team take", "HEAD:"+codeRef("fix", 3))
 	if !strings.Contains(stderr, "507") {
 		t.Errorf("no status 507 in %s", stderr)
 	}
 	elsewhere := newClient(t, strict.url("team", "r-other"), strict.ca, taskToken("fix", 1))
 	elsewhere.commit("a", "small")
-	elsewhere.refusedPush(refusal.QuotaExceeded, "kubectl clew task delete-history", "HEAD:"+codeRef("fix", 3))
+	elsewhere.refusedPush(gitstoreapi.QuotaExceeded, "kubectl clew task delete-history", "HEAD:"+codeRef("fix", 3))
 	task.git("fetch", "--quiet", task.url, codeRef("fix", 1))
 	// Other namespaces have quotas of their own.
 	other := newClient(t, strict.url("else", "r-other"), strict.ca, "task:else:fix:uid-fix:1")
@@ -72,11 +72,11 @@ func TestPushesSideBySideCannotExceedTheQuotaTogether(t *testing.T) {
 		task.commit("a", noise(2<<20)) // 1 MiB once compressed
 		all.Go(func() {
 			_, stderr, err := task.try("push", task.url, "HEAD:"+codeRef(name, 1))
-			reason, _ := refusal.Parse(stderr)
+			reason, _ := gitstoreapi.Parse(stderr)
 			switch {
 			case err == nil:
 				stored.Add(1)
-			case reason != nil && reason.Reason == refusal.QuotaExceeded:
+			case reason != nil && reason.Reason == gitstoreapi.QuotaExceeded:
 				refused.Add(1)
 			default:
 				t.Errorf("neither stored nor beyond the quota: %s", stderr)
@@ -96,7 +96,7 @@ func TestPushThatIsTooLarge(t *testing.T) {
 	server := newTestServer(t, Limits{PushBytes: 1 << 20})
 	task := server.client(taskToken("fix", 1))
 	task.commit("a", noise(9_000_000))
-	stderr := task.refusedPush(refusal.PushTooLarge, "", "HEAD:"+codeRef("fix", 1))
+	stderr := task.refusedPush(gitstoreapi.PushTooLarge, "", "HEAD:"+codeRef("fix", 1))
 	if strings.Contains(stderr, "RPC failed") || strings.Contains(stderr, "early EOF") {
 		t.Errorf("the connection broke off, or git's own complaint was shown: %s", stderr)
 	}
@@ -129,7 +129,7 @@ func TestFullVolume(t *testing.T) {
 	task.commit("a", "one")
 	task.push("HEAD:" + codeRef("fix", 1))
 	volume.free.Store(1 << 20)
-	stderr := task.refusedPush(refusal.VolumeFull, "volume has 1048576 bytes left", "HEAD:"+codeRef("fix", 2))
+	stderr := task.refusedPush(gitstoreapi.VolumeFull, "volume has 1048576 bytes left", "HEAD:"+codeRef("fix", 2))
 	if !strings.Contains(stderr, "507") {
 		t.Errorf("no status 507 in %s", stderr)
 	}
@@ -137,9 +137,9 @@ func TestFullVolume(t *testing.T) {
 	// A push that does not fit is cut off, and not refused for good.
 	volume.free.Store(1<<20 + 10_000)
 	task.commit("b", noise(1_000_000))
-	task.refusedPush(refusal.VolumeFull, "the push needs more", "HEAD:"+codeRef("fix", 2))
+	task.refusedPush(gitstoreapi.VolumeFull, "the push needs more", "HEAD:"+codeRef("fix", 2))
 	volume.free.Store(-1)
-	task.refusedPush(refusal.Unavailable, "try again", "HEAD:"+codeRef("fix", 2))
+	task.refusedPush(gitstoreapi.Unavailable, "try again", "HEAD:"+codeRef("fix", 2))
 	// There is room again.
 	volume.free.Store(1 << 30)
 	task.push("HEAD:" + codeRef("fix", 2))
@@ -159,7 +159,7 @@ func TestRefusalInMidPushIsASentence(t *testing.T) {
 	task := server.client(taskToken("fix", 1))
 	task.commit("a", noise(3_000_000))
 	task.env = append(task.env, "GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_1=http.postBuffer", "GIT_CONFIG_VALUE_1=16m")
-	stderr := task.refusedPush(refusal.VolumeFull, "remote: clew: VolumeFull: the gitstore's volume has 0 bytes left", "HEAD:"+codeRef("fix", 1))
+	stderr := task.refusedPush(gitstoreapi.VolumeFull, "remote: clew: VolumeFull: the gitstore's volume has 0 bytes left", "HEAD:"+codeRef("fix", 1))
 	if strings.Contains(stderr, "507") {
 		t.Errorf("answered outside of git's protocol: %s", stderr)
 	}

@@ -5,7 +5,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
+	"github.com/clew-dev/clew/internal/refname"
 )
 
 // Command is one ref update that a pusher asks for. Old and New are object
@@ -17,7 +18,7 @@ type Command struct {
 }
 
 const (
-	checkpointRefs = "refs/clew/"
+	checkpointRefs = refname.Checkpoints
 	branchRefs     = "refs/heads/clew/"
 
 	maxRefBytes     = 1024
@@ -38,9 +39,9 @@ var checkpointRest = regexp.MustCompile(`^(?:code|state)/([1-9][0-9]{0,9})$`)
 // checkCommands returns a refusal if the task may not do one of the commands.
 // A task may create refs/clew/<its UID>/{code,state}/<number>, once, and create
 // or move refs/heads/clew/<its name>/<branch>; it may delete nothing.
-func checkCommands(task Task, commands []Command) *refusal.Refusal {
+func checkCommands(task Task, commands []Command) *gitstoreapi.Refusal {
 	if made := newBranches(commands); len(commands) > maxRefsOfPush || made > maxBranchesOfPush {
-		return refusal.New(refusal.RefNotAllowed, "the push updates %d refs and makes %d branches; one may update %d and make %d: push some of them",
+		return gitstoreapi.New(gitstoreapi.RefNotAllowed, "the push updates %d refs and makes %d branches; one may update %d and make %d: push some of them",
 			len(commands), made, maxRefsOfPush, maxBranchesOfPush)
 	}
 	for _, command := range commands {
@@ -62,12 +63,12 @@ func newBranches(commands []Command) int {
 	return n
 }
 
-func checkCommand(task Task, command Command) *refusal.Refusal {
+func checkCommand(task Task, command Command) *gitstoreapi.Refusal {
 	if problem := refNameProblem(command.Ref); problem != "" {
-		return refusal.New(refusal.RefNotAllowed, "the ref name %q %s; choose another name", shorten(command.Ref), problem)
+		return gitstoreapi.New(gitstoreapi.RefNotAllowed, "the ref name %q %s; choose another name", shorten(command.Ref), problem)
 	}
 	if isZero(command.New) {
-		return refusal.New(refusal.DeleteNotAllowed, "%s cannot be deleted by a push; checkpoints go by their retention policy", command.Ref)
+		return gitstoreapi.New(gitstoreapi.DeleteNotAllowed, "%s cannot be deleted by a push; checkpoints go by their retention policy", command.Ref)
 	}
 	if rest, ok := strings.CutPrefix(command.Ref, checkpointRefs+task.UID+"/"); ok {
 		return checkCheckpoint(command, rest)
@@ -76,21 +77,21 @@ func checkCommand(task Task, command Command) *refusal.Refusal {
 		return nil
 	}
 	if strings.HasPrefix(command.Ref, checkpointRefs) || strings.HasPrefix(command.Ref, branchRefs) {
-		return refusal.New(refusal.RefNotAllowed, "%s belongs to another task; the task %s may write only below %s%s/ and %s%s/",
+		return gitstoreapi.New(gitstoreapi.RefNotAllowed, "%s belongs to another task; the task %s may write only below %s%s/ and %s%s/",
 			command.Ref, task.Name, checkpointRefs, task.UID, branchRefs, task.Name)
 	}
-	return refusal.New(refusal.RefNotAllowed, "%s is not a ref that a task may write; the task %s may write only below %s%s/ and %s%s/",
+	return gitstoreapi.New(gitstoreapi.RefNotAllowed, "%s is not a ref that a task may write; the task %s may write only below %s%s/ and %s%s/",
 		command.Ref, task.Name, checkpointRefs, task.UID, branchRefs, task.Name)
 }
 
 // checkCheckpoint holds a checkpoint's ref to its form and to its first value.
-func checkCheckpoint(command Command, rest string) *refusal.Refusal {
+func checkCheckpoint(command Command, rest string) *gitstoreapi.Refusal {
 	match := checkpointRest.FindStringSubmatch(rest)
 	if match == nil || len(match[1]) == 10 && match[1] > "2147483647" {
-		return refusal.New(refusal.RefNotAllowed, "%s is not the ref of a checkpoint; those end in code/<number> or state/<number>, with a number from 1 to 2147483647", command.Ref)
+		return gitstoreapi.New(gitstoreapi.RefNotAllowed, "%s is not the ref of a checkpoint; those end in code/<number> or state/<number>, with a number from 1 to 2147483647", command.Ref)
 	}
 	if !isZero(command.Old) && command.Old != command.New {
-		return refusal.New(refusal.RefImmutable, "%s is already %s and cannot become %s: a checkpoint never changes; take a new one",
+		return gitstoreapi.New(gitstoreapi.RefImmutable, "%s is already %s and cannot become %s: a checkpoint never changes; take a new one",
 			command.Ref, shortID(command.Old), shortID(command.New))
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
 func TestCheckCommands(t *testing.T) {
@@ -17,7 +17,7 @@ func TestCheckCommands(t *testing.T) {
 	task := Task{Namespace: "team", Name: "fix", UID: "uid-1", Attempt: 1}
 	for _, test := range []struct {
 		old, new, ref string
-		want          refusal.Reason
+		want          gitstoreapi.Reason
 	}{
 		{zero, one, "refs/clew/uid-1/code/1", ""},
 		{zero, one, "refs/clew/uid-1/state/2147483647", ""},
@@ -25,34 +25,34 @@ func TestCheckCommands(t *testing.T) {
 		{zero, one, "refs/heads/clew/fix/b", ""},
 		{one, two, "refs/heads/clew/fix/deep/er/b", ""},
 		{zero, one, "refs/heads/clew/fix/vermächtnis", ""},
-		{one, two, "refs/clew/uid-1/code/1", refusal.RefImmutable},
-		{one, zero, "refs/clew/uid-1/code/1", refusal.DeleteNotAllowed},
-		{one, zero, "refs/heads/main", refusal.DeleteNotAllowed},
-		{zero, zero, "refs/clew/uid-1/code/1", refusal.DeleteNotAllowed},
-		{zero, one, "refs/clew/uid-1/code/0", refusal.RefNotAllowed},
-		{zero, one, "refs/clew/uid-1/code/-1", refusal.RefNotAllowed},
-		{zero, one, "refs/clew/uid-1/code/2147483648", refusal.RefNotAllowed},
-		{zero, one, "refs/clew/uid-1/code/9999999999", refusal.RefNotAllowed},
-		{zero, one, "refs/clew/uid-1/code/10000000000", refusal.RefNotAllowed},
-		{zero, one, "refs/clew/uid-1/code/١", refusal.RefNotAllowed},
-		{zero, one, "refs/clew/uid-1/code/1x", refusal.RefNotAllowed},
-		{zero, one, "refs/clew/uid-1/code", refusal.RefNotAllowed},
-		{zero, one, "refs/clew/uid-12/code/1", refusal.RefNotAllowed},
-		{zero, one, "refs/clew/uid-1x/code/1", refusal.RefNotAllowed},
-		{zero, one, "refs/clew/other/code/1", refusal.RefNotAllowed},
-		{zero, one, "refs/clew/uid-1/../other/code/1", refusal.RefNotAllowed},
-		{zero, one, "refs/clew/uid-1//code/1", refusal.RefNotAllowed},
-		{zero, one, "refs/heads/clew/fix", refusal.RefNotAllowed},
-		{zero, one, "refs/heads/clew/fix/", refusal.RefNotAllowed},
-		{zero, one, "refs/heads/clew/fix-2/b", refusal.RefNotAllowed},
-		{zero, one, "refs/heads/clew/other/b", refusal.RefNotAllowed},
-		{zero, one, "refs/heads/main", refusal.RefNotAllowed},
-		{zero, one, "refs/tags/v1", refusal.RefNotAllowed},
-		{zero, one, "refs/replace/" + two, refusal.RefNotAllowed},
-		{zero, one, "HEAD", refusal.RefNotAllowed},
-		{zero, one, "", refusal.RefNotAllowed},
+		{one, two, "refs/clew/uid-1/code/1", gitstoreapi.RefImmutable},
+		{one, zero, "refs/clew/uid-1/code/1", gitstoreapi.DeleteNotAllowed},
+		{one, zero, "refs/heads/main", gitstoreapi.DeleteNotAllowed},
+		{zero, zero, "refs/clew/uid-1/code/1", gitstoreapi.DeleteNotAllowed},
+		{zero, one, "refs/clew/uid-1/code/0", gitstoreapi.RefNotAllowed},
+		{zero, one, "refs/clew/uid-1/code/-1", gitstoreapi.RefNotAllowed},
+		{zero, one, "refs/clew/uid-1/code/2147483648", gitstoreapi.RefNotAllowed},
+		{zero, one, "refs/clew/uid-1/code/9999999999", gitstoreapi.RefNotAllowed},
+		{zero, one, "refs/clew/uid-1/code/10000000000", gitstoreapi.RefNotAllowed},
+		{zero, one, "refs/clew/uid-1/code/١", gitstoreapi.RefNotAllowed},
+		{zero, one, "refs/clew/uid-1/code/1x", gitstoreapi.RefNotAllowed},
+		{zero, one, "refs/clew/uid-1/code", gitstoreapi.RefNotAllowed},
+		{zero, one, "refs/clew/uid-12/code/1", gitstoreapi.RefNotAllowed},
+		{zero, one, "refs/clew/uid-1x/code/1", gitstoreapi.RefNotAllowed},
+		{zero, one, "refs/clew/other/code/1", gitstoreapi.RefNotAllowed},
+		{zero, one, "refs/clew/uid-1/../other/code/1", gitstoreapi.RefNotAllowed},
+		{zero, one, "refs/clew/uid-1//code/1", gitstoreapi.RefNotAllowed},
+		{zero, one, "refs/heads/clew/fix", gitstoreapi.RefNotAllowed},
+		{zero, one, "refs/heads/clew/fix/", gitstoreapi.RefNotAllowed},
+		{zero, one, "refs/heads/clew/fix-2/b", gitstoreapi.RefNotAllowed},
+		{zero, one, "refs/heads/clew/other/b", gitstoreapi.RefNotAllowed},
+		{zero, one, "refs/heads/main", gitstoreapi.RefNotAllowed},
+		{zero, one, "refs/tags/v1", gitstoreapi.RefNotAllowed},
+		{zero, one, "refs/replace/" + two, gitstoreapi.RefNotAllowed},
+		{zero, one, "HEAD", gitstoreapi.RefNotAllowed},
+		{zero, one, "", gitstoreapi.RefNotAllowed},
 	} {
-		got := refusal.Reason("")
+		got := gitstoreapi.Reason("")
 		// A good update before it changes nothing.
 		if refused := checkCommands(task, []Command{{zero, one, "refs/heads/clew/fix/good"}, {test.old, test.new, test.ref}}); refused != nil {
 			got = refused.Reason

@@ -26,9 +26,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	crlog "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/clew-dev/clew/internal/capacity"
 	"github.com/clew-dev/clew/internal/connections"
 	"github.com/clew-dev/clew/internal/daemonapi"
-	"github.com/clew-dev/clew/internal/memory"
 	"github.com/clew-dev/clew/internal/podidentity"
 )
 
@@ -163,7 +163,7 @@ func Run(ctx context.Context, options Options, hook []string) error {
 		return err
 	}
 	// What git processes may take together is not this one's.
-	memory.KeepTo(memory.Beside(memory.Limit(), options.GitMemoryBytes*int64(options.Limits.ConcurrentPushes+2*options.Limits.ConcurrentFetches)))
+	capacity.SetGoMemoryLimit(capacity.Beside(capacity.MemoryLimit(), options.GitMemoryBytes*int64(options.Limits.ConcurrentPushes+2*options.Limits.ConcurrentFetches)))
 	account, err := ParseServiceAccount(options.ServerServiceAccount)
 	if err != nil {
 		return fmt.Errorf("--server-service-account: %w", err)

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/testing/gitbomb"
 )
 
@@ -245,7 +245,7 @@ func TestAPushCannotTakeAnothersObjectsForItsOwn(t *testing.T) {
 	ref, token := codeRef("own", 7), taskToken("own", 1)
 	refuse := func(what, said string) {
 		t.Helper()
-		if refused, ok := refusal.Parse(said); !ok || refused.Reason != refusal.ObjectsRefused || s.remoteRef(ref) != "" {
+		if refused, ok := gitstoreapi.Parse(said); !ok || refused.Reason != gitstoreapi.ObjectsRefused || s.remoteRef(ref) != "" {
 			t.Errorf("%s: %v: %s", what, refused, said)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
 // maxWantBytes bounds the list of what a client wants: some 80,000 refs.
@@ -98,18 +98,18 @@ func allowed(asked string) string {
 // and has the request ready for git. The objects of visible refs may be had, and
 // commits that these lead to, which git itself checks; anything else is answered
 // as what does not exist.
-func (h *Handler) checkWants(c *call, request *backendRequest, zipped bool) (unseen string, refused *refusal.Refusal) {
+func (h *Handler) checkWants(c *call, request *backendRequest, zipped bool) (unseen string, refused *gitstoreapi.Refusal) {
 	body := request.body
 	if zipped {
 		unpacked, err := gzip.NewReader(body)
 		if err != nil {
-			return "", refusal.New(refusal.BadRequest, "the body is not gzip: %v", err)
+			return "", gitstoreapi.New(gitstoreapi.BadRequest, "the body is not gzip: %v", err)
 		}
 		body = io.LimitReader(unpacked, maxFetchRequestBytes)
 	}
 	wants, shallow, raw, err := readWants(body, c.caller.Task != nil)
 	if err != nil {
-		return "", refusal.New(refusal.BadRequest, "%v", err)
+		return "", gitstoreapi.New(gitstoreapi.BadRequest, "%v", err)
 	}
 	request.body = io.MultiReader(bytes.NewReader(raw), body)
 	seen, err := viewOf(c.caller).refs(c.request.Context(), h.store.gitFor(c.repository), c.repository.Path)

@@ -108,7 +108,7 @@ func (d *decision) ending(a *v1alpha1.Attempt, v *podView) *ending {
 
 func completed() ending {
 	return ending{outcome: v1alpha1.AttemptCompleted, exitCode: ptr.To[int32](0),
-		message: "the agent ended well and its last checkpoint is recorded"}
+		message: "the agent exited with 0 and its last checkpoint is recorded"}
 }
 
 // completionRecorded says that history holds the checkpoint which is taken when
@@ -176,7 +176,7 @@ func (d *decision) unrecordedEnding(a *v1alpha1.Attempt, v *podView) *ending {
 		d.lookAt(deadline)
 		return nil
 	}
-	return ptr.To(d.lostEnding(a, "the agent ended well, but its last checkpoint was never recorded: it is started once more"))
+	return ptr.To(d.lostEnding(a, "the agent exited with 0, but its last checkpoint was never recorded: it is started again"))
 }
 
 // failedEnding is that of an agent that failed: it is retried, or was the last.

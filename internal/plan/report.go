@@ -120,7 +120,7 @@ func (d *decision) activity(a *v1alpha1.Attempt) (reason, message string) {
 	case d.rewinding():
 		return v1alpha1.ReasonRewinding, "the task is being taken back to " + destination(d.s.Rewind)
 	case v != nil && v.agent != nil && v.agent.ExitCode == 0:
-		return v1alpha1.ReasonCompleting, "the agent ended well: its last checkpoint is being recorded"
+		return v1alpha1.ReasonCompleting, "the agent exited with 0: its last checkpoint is being recorded"
 	case v != nil && v.agentRuns:
 		return v1alpha1.ReasonRunning, "the agent is at work"
 	}

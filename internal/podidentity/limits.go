@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/utils/clock"
 
-	"github.com/clew-dev/clew/internal/paces"
+	"github.com/clew-dev/clew/internal/fairshare"
 )
 
 const (
@@ -81,16 +81,16 @@ type limits struct {
 	unsigned *rate.Limiter
 	// fresh, again and rights hold a limiter for each namespace: for its new
 	// tokens, for those that are known, and for what their holders may do.
-	fresh, again, rights *paces.Paces
+	fresh, again, rights *fairshare.Rates
 }
 
 func newLimits(clock clock.PassiveClock) *limits {
 	return &limits{
 		known:    cache.NewLRUExpireCacheWithClock(acceptedSize, clock),
 		unsigned: rate.NewLimiter(unsignedPerSecond, unsignedBurst),
-		fresh:    paces.New(signedPerSecond, signedBurst),
-		again:    paces.New(knownPerSecond, knownBurst),
-		rights:   paces.New(rightsPerSecond, rightsBurst),
+		fresh:    fairshare.NewRates(signedPerSecond, signedBurst),
+		again:    fairshare.NewRates(knownPerSecond, knownBurst),
+		rights:   fairshare.NewRates(rightsPerSecond, rightsBurst),
 	}
 }
 

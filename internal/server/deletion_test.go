@@ -22,6 +22,7 @@ import (
 	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/gitstore"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/podidentity"
 )
@@ -214,7 +215,7 @@ func retention(t *testing.T, code codeOf) {
 	if _, err := p.outlives(t.Context(), known); err == nil || !strings.Contains(err.Error(), "--gitstore-url") {
 		t.Errorf("without a gitstore: %v", err)
 	}
-	p.code = codeStore{gitstore.Client{BaseURL: code.options.URL, CAFile: code.options.CAFile, TokenFile: code.options.TokenFile}}
+	p.code = codeStore{gitstoreapi.Client{BaseURL: code.options.URL, CAFile: code.options.CAFile, TokenFile: code.options.TokenFile}}
 	if there, err := p.outlives(t.Context(), known); there || err != nil {
 		t.Errorf("of a Task that is gone: %v, %v", there, err)
 	}

@@ -38,16 +38,16 @@ import (
 	crlog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/capacity"
 	"github.com/clew-dev/clew/internal/connections"
-	"github.com/clew-dev/clew/internal/gitstore"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres"
-	"github.com/clew-dev/clew/internal/memory"
 	"github.com/clew-dev/clew/internal/podidentity"
 	"github.com/clew-dev/clew/internal/rollback"
+	"github.com/clew-dev/clew/internal/server/checkpointrequests"
 	"github.com/clew-dev/clew/internal/server/gateway"
 	"github.com/clew-dev/clew/internal/server/historyapi"
-	"github.com/clew-dev/clew/internal/server/requests"
 )
 
 // Run serves until ctx is done.
@@ -67,7 +67,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	memory.KeepTo(memory.ForServer(memory.Limit()))
+	capacity.SetGoMemoryLimit(capacity.ForServer(capacity.MemoryLimit()))
 	// The libraries log where we do.
 	crlog.SetLogger(logr.FromSlogHandler(logs))
 	klog.SetLogger(logr.FromSlogHandler(logs))
@@ -184,7 +184,7 @@ func shutdown(servers []*http.Server, grace time.Duration) error {
 // parts are what the server is made of.
 type parts struct {
 	gateway    *gateway.Gateway
-	board      *requests.Board
+	board      *checkpointrequests.Board
 	informers  cache.Cache
 	rollback   *rollback.Watch
 	frontProxy *historyapi.FrontProxy
@@ -225,8 +225,8 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 		return nil, fmt.Errorf("make a client for the Kubernetes API: %w", err)
 	}
 	tasks, attempts := newLiveTasks(objects), podidentity.NewLiveTasks(whole)
-	code := codeStore{gitstore.Client{BaseURL: o.GitStore.URL, CAFile: o.GitStore.CAFile, TokenFile: o.GitStore.TokenFile}}
-	p := &parts{board: requests.New(), informers: informers, rollback: back, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, code: code}
+	code := codeStore{gitstoreapi.Client{BaseURL: o.GitStore.URL, CAFile: o.GitStore.CAFile, TokenFile: o.GitStore.TokenFile}}
+	p := &parts{board: checkpointrequests.New(), informers: informers, rollback: back, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, code: code}
 	p.gateway = gateway.New(gateway.Options{
 		Store:         stores.daemons,
 		Connections:   stores.daemons.MaxConnections(),
@@ -253,7 +253,7 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 }
 
 func newInformers(config *rest.Config) (cache.Cache, error) {
-	options, err := requests.CacheOptions()
+	options, err := checkpointrequests.CacheOptions()
 	if err != nil {
 		return nil, err
 	}

@@ -10,8 +10,7 @@ import (
 	"k8s.io/client-go/metadata"
 
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
-	"github.com/clew-dev/clew/internal/gitstore"
-	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/server/historyapi"
 )
 
@@ -61,12 +60,12 @@ func (l liveTasks) HasUID(ctx context.Context, uid string) (bool, error) {
 }
 
 // codeStore deletes code in the gitstore.
-type codeStore struct{ client gitstore.Client }
+type codeStore struct{ client gitstoreapi.Client }
 
 // DeleteTask implements historyapi.Code.
 func (c codeStore) DeleteTask(ctx context.Context, namespace, uid, name string) (historyapi.CodeDeletion, error) {
 	if c.client.BaseURL == "" {
-		return historyapi.CodeDeletion{}, refusal.New(refusal.Unavailable, "this server was not told where the gitstore is (--gitstore-url)")
+		return historyapi.CodeDeletion{}, gitstoreapi.New(gitstoreapi.Unavailable, "this server was not told where the gitstore is (--gitstore-url)")
 	}
 	deletion, err := c.client.DeleteTask(ctx, namespace, uid, name)
 	return historyapi.CodeDeletion{Refs: deletion.Refs, Repositories: deletion.Repositories, Bytes: deletion.Bytes}, err

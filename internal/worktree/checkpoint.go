@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/clew-dev/clew/internal/refname"
 )
 
 // CheckpointRequest asks for a checkpoint.
@@ -140,7 +142,7 @@ func (r *Repo) Checkpoint(ctx context.Context, req CheckpointRequest) (Checkpoin
 	if req.Brief && r.cache.work == nil {
 		return Checkpoint{}, errTooMuchChanged
 	}
-	refs := refPair{CodeRef(req.TaskUID, req.Number), StateRef(req.TaskUID, req.Number)}
+	refs := refPair{refname.Code(req.TaskUID, req.Number), refname.State(req.TaskUID, req.Number)}
 	t, err := r.checkpoint(ctx, &req, refs, true)
 	if err != nil && ReasonOf(err) == GitFailed && ctx.Err() == nil {
 		// The objects that a short cut relied on may be damaged or gone.
@@ -162,7 +164,7 @@ func (r *Repo) Checkpoint(ctx context.Context, req CheckpointRequest) (Checkpoin
 type refPair struct{ code, state string }
 
 func (q *CheckpointRequest) check() error {
-	for _, ref := range []string{CodeRef(q.TaskUID, q.Number), StateRef(q.TaskUID, q.Number)} {
+	for _, ref := range []string{refname.Code(q.TaskUID, q.Number), refname.State(q.TaskUID, q.Number)} {
 		if err := checkRefName(ref); err != nil || strings.Contains(q.TaskUID, "/") || q.Number < 1 {
 			return fail(InvalidReference, err, "a checkpoint cannot be called %q", ref)
 		}

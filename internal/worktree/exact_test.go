@@ -297,6 +297,9 @@ func TestShortCutsAreNotTrusted(t *testing.T) {
 
 // TestTenThousandFiles goes there and back on a large worktree.
 func TestTenThousandFiles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("writes ten thousand files: make test runs it")
+	}
 	f := cloned(t, "")
 	for i := range 10_000 {
 		f.write(fileName(i), fmt.Sprintf("file %d\n", i))

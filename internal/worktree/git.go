@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/clew-dev/clew/internal/gitmemory"
+	"github.com/clew-dev/clew/internal/capacity"
 )
 
 // neutral is the configuration that every git process gets. It takes from git
@@ -106,7 +106,7 @@ func (r *Repo) command(ctx context.Context, call gitCall) (*exec.Cmd, *endsBuffe
 	if call.workDir != "" {
 		args = append(args, "--work-tree="+call.workDir)
 	}
-	name, args := gitmemory.Command(r.cfg.Git, r.cfg.GitMemoryBytes, append(args, call.args...))
+	name, args := capacity.LimitedCommand(r.cfg.Git, r.cfg.GitMemoryBytes, append(args, call.args...))
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = r.cfg.GitDir
 	cmd.Env = append(neutralEnv(), call.env...)

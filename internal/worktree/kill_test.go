@@ -116,6 +116,9 @@ func runAndKill(t *testing.T, j job, delay time.Duration) (out string, took time
 func soak() bool { return os.Getenv("CLEW_SOAK") != "" }
 
 func TestKilledRestoreEndsExact(t *testing.T) {
+	if testing.Short() {
+		t.Skip("kills again and again: make test runs it")
+	}
 	rounds, changed := 10, 300
 	if soak() {
 		rounds, changed = 40, 2000
@@ -173,6 +176,9 @@ func TestKilledRestoreEndsExact(t *testing.T) {
 }
 
 func TestKilledCheckpointsLoseNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("kills again and again: make test runs it")
+	}
 	rounds := 8
 	if soak() {
 		rounds = 60

@@ -46,6 +46,9 @@ touch %[1]s/ended
 // memory, or since the pod is deleted. A checkpoint that counts as damaged for that is
 // given up for good.
 func TestAGitThatIsEndedSaysNothingOfTheCheckpoint(t *testing.T) {
+	if testing.Short() {
+		t.Skip("kills git again and again: make test runs it")
+	}
 	t.Parallel()
 	f := cloned(t, "")
 	f.write("a", "one\n")
@@ -74,6 +77,9 @@ func TestAGitThatIsEndedSaysNothingOfTheCheckpoint(t *testing.T) {
 
 // TestACloneWhoseGitIsEndedSaysNothingOfTheOrigin, nor does it lay out less than there is.
 func TestACloneWhoseGitIsEndedSaysNothingOfTheOrigin(t *testing.T) {
+	if testing.Short() {
+		t.Skip("kills git again and again: make test runs it")
+	}
 	t.Parallel()
 	origin := t.TempDir()
 	gitIn(t, origin, "init", "-q", "-b", "main")

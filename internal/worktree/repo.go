@@ -3,7 +3,6 @@ package worktree
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path"
@@ -132,16 +131,6 @@ type baseline struct {
 type saidOfState struct {
 	agent AgentGit
 	meta  oid
-}
-
-// CodeRef is the ref of a task's code commit.
-func CodeRef(taskUID string, number int64) string {
-	return fmt.Sprintf("refs/clew/%s/code/%d", taskUID, number)
-}
-
-// StateRef is the ref of a task's state commit.
-func StateRef(taskUID string, number int64) string {
-	return fmt.Sprintf("refs/clew/%s/state/%d", taskUID, number)
 }
 
 // Open opens the repository at cfg.GitDir, making it where it is absent, and

@@ -7,11 +7,12 @@ import (
 	"errors"
 	"io"
 	"os"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/clew-dev/clew/internal/refname"
 )
 
 // Remote is the repository that checkpoints are pushed to and fetched from.
@@ -102,7 +103,7 @@ func (r *Repo) Push(ctx context.Context, m Remote, updates ...RefUpdate) error {
 	}
 	for i, u := range updates {
 		args = append(args, ids[i].String()+":"+u.Name)
-		if isStateRef(u.Name) {
+		if refname.IsState(u.Name) {
 			states = append(states, ids[i].String())
 		}
 	}
@@ -199,10 +200,6 @@ type seenState struct {
 	unnoted int    // pushes since it was written
 }
 
-func isStateRef(name string) bool {
-	return strings.HasPrefix(name, "refs/clew/") && path.Base(path.Dir(name)) == "state"
-}
-
 // graft writes a file that, for the time of a push, makes remoteState a parent
 // of the states to be pushed. "" if there is nothing to gain: then, as after any
 // error here, the push takes longer and is the same otherwise.
@@ -293,7 +290,7 @@ func (r *Repo) Fetch(ctx context.Context, m Remote, refs ...string) error {
 	if _, err := r.remote(ctx, m, args...); err != nil {
 		return err
 	}
-	r.noteState(ctx, slices.DeleteFunc(slices.Clone(refs), func(ref string) bool { return !isStateRef(ref) }))
+	r.noteState(ctx, slices.DeleteFunc(slices.Clone(refs), func(ref string) bool { return !refname.IsState(ref) }))
 	return failIO(r.syncRefs(refs...), "make what was fetched durable")
 }
 

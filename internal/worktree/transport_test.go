@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/clew-dev/clew/internal/refname"
 )
 
 // countingGit is a git that notes each of its starts in a file.
@@ -36,7 +38,7 @@ func TestAPushOfManyRefsStartsFewProcesses(t *testing.T) {
 	gitIn(t, t.TempDir(), "init", "-q", "--bare", store)
 	var updates []RefUpdate
 	for i := range 300 {
-		updates = append(updates, RefUpdate{c.Code, fmt.Sprintf("refs/heads/b%d", i)}, RefUpdate{c.StateRef, StateRef("uid-1", int64(i+1))})
+		updates = append(updates, RefUpdate{c.Code, fmt.Sprintf("refs/heads/b%d", i)}, RefUpdate{c.StateRef, refname.State("uid-1", int64(i+1))})
 	}
 	before, _ := os.ReadFile(log)
 	must(t, repo.Push(context.Background(), Remote{URL: "file://" + store}, updates...))

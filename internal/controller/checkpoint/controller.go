@@ -30,7 +30,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
-	"github.com/clew-dev/clew/internal/controller/failure"
+	"github.com/clew-dev/clew/internal/controller/requeue"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/resources"
 )
@@ -82,14 +82,14 @@ type Reconciler struct {
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	c := &v1alpha1.Checkpoint{}
 	if err := r.Client.Get(ctx, request.NamespacedName, c); err != nil {
-		return failure.Result(logf.FromContext(ctx), err)
+		return requeue.Result(logf.FromContext(ctx), err)
 	}
 	after, err := r.reconcile(ctx, c)
 	if errors.Is(err, errStale) {
 		return ctrl.Result{}, nil
 	}
 	if err != nil {
-		return failure.Result(logf.FromContext(ctx), err)
+		return requeue.Result(logf.FromContext(ctx), err)
 	}
 	return ctrl.Result{RequeueAfter: after}, nil
 }

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
-	"github.com/clew-dev/clew/internal/controller/failure"
 	"github.com/clew-dev/clew/internal/controller/fairqueue"
+	"github.com/clew-dev/clew/internal/controller/requeue"
 	"github.com/clew-dev/clew/internal/resources"
 )
 
@@ -82,11 +82,11 @@ func taskOf(_ context.Context, object client.Object) []reconcile.Request {
 func (r *Retention) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	task := &v1alpha1.Task{}
 	if err := r.Client.Get(ctx, request.NamespacedName, task); err != nil {
-		return failure.Result(logf.FromContext(ctx), err)
+		return requeue.Result(logf.FromContext(ctx), err)
 	}
 	more, err := r.trim(ctx, task)
 	if err != nil {
-		return failure.Result(logf.FromContext(ctx), err)
+		return requeue.Result(logf.FromContext(ctx), err)
 	}
 	if more {
 		return ctrl.Result{RequeueAfter: again}, nil

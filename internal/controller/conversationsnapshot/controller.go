@@ -26,8 +26,8 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
-	"github.com/clew-dev/clew/internal/controller/failure"
 	"github.com/clew-dev/clew/internal/controller/fairqueue"
+	"github.com/clew-dev/clew/internal/controller/requeue"
 	"github.com/clew-dev/clew/internal/history"
 )
 
@@ -86,7 +86,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, workers int) error {
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	after, err := r.reconcile(ctx, request)
 	if err != nil {
-		return failure.Result(logf.FromContext(ctx), err)
+		return requeue.Result(logf.FromContext(ctx), err)
 	}
 	return ctrl.Result{RequeueAfter: after}, nil
 }

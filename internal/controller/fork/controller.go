@@ -25,8 +25,8 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
-	"github.com/clew-dev/clew/internal/controller/failure"
 	"github.com/clew-dev/clew/internal/controller/fairqueue"
+	"github.com/clew-dev/clew/internal/controller/requeue"
 	"github.com/clew-dev/clew/internal/plan"
 )
 
@@ -71,12 +71,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		f = &v1alpha1.Fork{}
 		err := reader.Get(ctx, request.NamespacedName, f)
 		if err != nil || f.DeletionTimestamp != nil || meta.IsStatusConditionTrue(f.Status.Conditions, v1alpha1.ForkComplete) {
-			return failure.Result(logf.FromContext(ctx), err)
+			return requeue.Result(logf.FromContext(ctx), err)
 		}
 	}
 	after, err := r.fork(ctx, f)
 	if err != nil {
-		return failure.Result(logf.FromContext(ctx), err)
+		return requeue.Result(logf.FromContext(ctx), err)
 	}
 	return ctrl.Result{RequeueAfter: after}, nil
 }

@@ -22,7 +22,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
-	"github.com/clew-dev/clew/internal/controller/failure"
+	"github.com/clew-dev/clew/internal/controller/requeue"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/plan"
 	"github.com/clew-dev/clew/internal/resources"
@@ -77,7 +77,7 @@ type Reconciler struct {
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	after, err := r.reconcile(ctx, request)
 	if err != nil {
-		return failure.Result(logf.FromContext(ctx), err)
+		return requeue.Result(logf.FromContext(ctx), err)
 	}
 	return ctrl.Result{RequeueAfter: after}, nil
 }
@@ -122,8 +122,8 @@ func (r *Reconciler) reconcile(ctx context.Context, request ctrl.Request) (time.
 func next(p plan.Plan, observed plan.Observed, m *known) time.Duration {
 	after := p.RequeueAfter
 	waits := m.hindrance != nil || m.recordProblem != "" || !observed.History.Known
-	if waits && (after == 0 || after > failure.AfterOutage) {
-		after = failure.AfterOutage
+	if waits && (after == 0 || after > requeue.AfterOutage) {
+		after = requeue.AfterOutage
 	}
 	return after
 }

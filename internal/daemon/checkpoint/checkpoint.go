@@ -33,11 +33,11 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
-	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemon/spool"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
-	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
@@ -304,7 +304,7 @@ func (e *RefusedError) Error() string {
 // Unwrap implements error.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// GitError sorts an error of a push or fetch: gateway.ErrFenced if a newer
+// GitError sorts an error of a push or fetch: gatewayclient.ErrFenced if a newer
 // attempt has begun or the pod's object is gone, RefusedError if the gitstore said no, else as it came.
 func GitError(err error) error {
 	if err == nil {
@@ -312,11 +312,11 @@ func GitError(err error) error {
 	}
 	if r, ok := refusalOf(err); ok {
 		switch r.Reason {
-		case refusal.StaleAttempt:
-			return fmt.Errorf("talk to the gitstore: %w", gateway.Fenced(r.Newest()))
-		case refusal.PodGone:
-			return fmt.Errorf("talk to the gitstore: %w", gateway.ErrFenced)
-		case refusal.Unavailable:
+		case gitstoreapi.StaleAttempt:
+			return fmt.Errorf("talk to the gitstore: %w", gatewayclient.Fenced(r.Newest()))
+		case gitstoreapi.PodGone:
+			return fmt.Errorf("talk to the gitstore: %w", gatewayclient.ErrFenced)
+		case gitstoreapi.Unavailable:
 			return err
 		default:
 			return &RefusedError{Retryable: r.Retryable(), Reason: string(r.Reason), Message: r.Message, Err: err}
@@ -330,12 +330,12 @@ func GitError(err error) error {
 
 // refusalOf finds the gitstore's refusal in what git printed, and nowhere else: the
 // rest of an error may name what the gitstore has not said.
-func refusalOf(err error) (*refusal.Refusal, bool) {
+func refusalOf(err error) (*gitstoreapi.Refusal, bool) {
 	var git interface{ Stderr() string }
 	if !errors.As(err, &git) {
 		return nil, false
 	}
-	return refusal.Parse(git.Stderr())
+	return gitstoreapi.Parse(git.Stderr())
 }
 
 // TellDurable records that the gitstore has a checkpoint.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/refname"
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
@@ -145,7 +146,7 @@ func (t *Taker) InGitstore(ctx context.Context) (map[int64]journal.Point, error)
 	return Whole(refs, t.prefix()), err
 }
 
-func (t *Taker) prefix() string { return "refs/clew/" + t.TaskUID + "/" }
+func (t *Taker) prefix() string { return refname.OfTask(t.TaskUID) }
 
 // Whole finds the checkpoints that have both a code and a state ref.
 func Whole(refs map[string]string, prefix string) map[int64]journal.Point {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
 	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/refname"
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
@@ -86,7 +87,7 @@ func (k *kept) take(g *gomega.WithT, taker *checkpoint.Taker, numbers ...int64) 
 
 // hold puts a checkpoint's refs where they belong.
 func hold(refs map[string]string, p journal.Point) {
-	refs[worktree.CodeRef("uid", p.Number)], refs[worktree.StateRef("uid", p.Number)] = p.Code, p.State
+	refs[refname.Code("uid", p.Number)], refs[refname.State("uid", p.Number)] = p.Code, p.State
 }
 
 // putBack leaves the gitstore with the checkpoints up to a number.
@@ -156,7 +157,7 @@ func TestAnOlderGitstoreGetsWhatItLost(t *testing.T) {
 
 func TestAnOlderGitstoreGetsWhatItLostAlthoughItRefusesACheckpointForGood(t *testing.T) {
 	g, repo := gomega.NewWithT(t), newKept()
-	repo.refused = worktree.CodeRef("uid", 3)
+	repo.refused = refname.Code("uid", 3)
 	taker := waiting(t, repo, 0)
 	repo.take(g, taker, 1, 2, 3, 4)
 	var refused *checkpoint.RefusedError
@@ -165,7 +166,7 @@ func TestAnOlderGitstoreGetsWhatItLostAlthoughItRefusesACheckpointForGood(t *tes
 	repo.take(g, taker, 5)
 	g.Expect(taker.Push(t.Context())).To(gomega.BeAssignableToTypeOf(refused))
 	for _, n := range []int64{1, 2, 4, 5} {
-		g.Expect(repo.gitstore).To(gomega.HaveKey(worktree.CodeRef("uid", n)))
+		g.Expect(repo.gitstore).To(gomega.HaveKey(refname.Code("uid", n)))
 	}
 }
 
@@ -191,7 +192,7 @@ func TestWhatAnOlderGitstoreLacksIsPushedByTheNextDaemon(t *testing.T) {
 	g.Expect(taker.Push(t.Context())).To(gomega.Succeed())
 	repo.putBack(1)
 	repo.take(g, taker, 4)
-	repo.refused = worktree.CodeRef("uid", 2)
+	repo.refused = refname.Code("uid", 2)
 	g.Expect(anew(taker).Push(t.Context())).NotTo(gomega.Succeed())
 	g.Expect(taker.Lacks(2)).To(gomega.BeTrue())
 	repo.refused = ""
@@ -211,7 +212,7 @@ func TestWhatTheJournalDoesNotKnowIsNeverPushed(t *testing.T) {
 	taker = anew(taker)
 	g.Expect(taker.Push(t.Context())).To(gomega.Succeed())
 	g.Expect(repo.gitstore).To(gomega.HaveLen(8))
-	g.Expect(repo.gitstore).NotTo(gomega.HaveKey(worktree.CodeRef("uid", 5)))
+	g.Expect(repo.gitstore).NotTo(gomega.HaveKey(refname.Code("uid", 5)))
 	repo.take(g, taker, 5) // it gets the number, and another tree
 	g.Expect(taker.Push(t.Context())).To(gomega.Succeed())
 	g.Expect(repo.gitstore).To(gomega.Equal(repo.volume))
@@ -223,7 +224,7 @@ func TestNumbersGoOnAfterWhatOnlyTheGitstoreHas(t *testing.T) {
 	g, repo := gomega.NewWithT(t), newKept()
 	taker := waiting(t, repo, 0)
 	repo.putBack(4)
-	repo.refused = worktree.CodeRef("uid", 2)
+	repo.refused = refname.Code("uid", 2)
 	repo.take(g, taker, 1, 2)
 	var refused *checkpoint.RefusedError
 	g.Expect(taker.Push(t.Context())).To(gomega.BeAssignableToTypeOf(refused))
@@ -249,8 +250,8 @@ func TestWhatAKillCutIsNoCheckpointWhenItsNumberIsPassedOver(t *testing.T) {
 	repo.putBack(2)
 	repo.take(g, taker, 5)
 	g.Expect(anew(taker).Push(t.Context())).To(gomega.Succeed())
-	g.Expect(repo.gitstore).NotTo(gomega.HaveKey(worktree.CodeRef("uid", 3)))
-	g.Expect(repo.gitstore).To(gomega.HaveKey(worktree.CodeRef("uid", 5)))
+	g.Expect(repo.gitstore).NotTo(gomega.HaveKey(refname.Code("uid", 3)))
+	g.Expect(repo.gitstore).To(gomega.HaveKey(refname.Code("uid", 5)))
 }
 
 func TestWhatIsGivenUpIsNotPushedToAnOlderGitstore(t *testing.T) {
@@ -263,7 +264,7 @@ func TestWhatIsGivenUpIsNotPushedToAnOlderGitstore(t *testing.T) {
 	repo.take(g, taker, 4)
 	g.Expect(anew(taker).Push(t.Context())).To(gomega.Succeed())
 	g.Expect(repo.gitstore).To(gomega.HaveLen(6))
-	g.Expect(repo.gitstore).NotTo(gomega.HaveKey(worktree.CodeRef("uid", 2)))
+	g.Expect(repo.gitstore).NotTo(gomega.HaveKey(refname.Code("uid", 2)))
 }
 
 func TestACheckpointThatCannotBeSentAgainHoldsBackNoOther(t *testing.T) {
@@ -275,7 +276,7 @@ func TestACheckpointThatCannotBeSentAgainHoldsBackNoOther(t *testing.T) {
 	repo.take(g, taker, 3)
 	repo.damaged = "c2"
 	g.Expect(anew(taker).Push(t.Context())).To(gomega.Succeed())
-	g.Expect(repo.gitstore).To(gomega.HaveKey(worktree.CodeRef("uid", 3)))
+	g.Expect(repo.gitstore).To(gomega.HaveKey(refname.Code("uid", 3)))
 	g.Expect(taker.Journal.State().Lost).To(gomega.Equal([]int64{2}))
 }
 
@@ -285,9 +286,9 @@ func TestACheckpointThatIsRefusedWhenItComesAgainHoldsBackNoOther(t *testing.T) 
 	repo.take(g, taker, 1, 2)
 	g.Expect(taker.Push(t.Context())).To(gomega.Succeed())
 	repo.putBack(1)
-	repo.refused = worktree.CodeRef("uid", 2)
+	repo.refused = refname.Code("uid", 2)
 	repo.take(g, taker, 3)
 	var refused *checkpoint.RefusedError
 	g.Expect(anew(taker).Push(t.Context())).To(gomega.BeAssignableToTypeOf(refused))
-	g.Expect(repo.gitstore).To(gomega.HaveKey(worktree.CodeRef("uid", 3)))
+	g.Expect(repo.gitstore).To(gomega.HaveKey(refname.Code("uid", 3)))
 }

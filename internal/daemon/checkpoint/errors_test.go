@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
-	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
@@ -42,7 +42,7 @@ func TestGitError(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			err := checkpoint.GitError(tt.err)
 			var refused *checkpoint.RefusedError
-			if errors.Is(err, gateway.ErrFenced) != tt.fenced || errors.As(err, &refused) != tt.refused {
+			if errors.Is(err, gatewayclient.ErrFenced) != tt.fenced || errors.As(err, &refused) != tt.refused {
 				t.Fatal(err)
 			}
 			if refused != nil && refused.Retryable != tt.retryable {

@@ -6,8 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/refname"
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
@@ -86,12 +87,12 @@ func (t *Taker) push(ctx context.Context, points []journal.Point) error {
 	var updates []worktree.RefUpdate
 	for _, p := range points {
 		updates = append(updates,
-			worktree.RefUpdate{Source: p.Code, Name: worktree.CodeRef(t.TaskUID, p.Number)},
-			worktree.RefUpdate{Source: p.State, Name: worktree.StateRef(t.TaskUID, p.Number)})
+			worktree.RefUpdate{Source: p.Code, Name: refname.Code(t.TaskUID, p.Number)},
+			worktree.RefUpdate{Source: p.State, Name: refname.State(t.TaskUID, p.Number)})
 	}
 	if err = GitError(t.Repo.Push(ctx, remote, updates...)); err != nil {
 		var refused *RefusedError
-		if ctx.Err() == nil && !errors.As(err, &refused) && !errors.Is(err, gateway.ErrFenced) {
+		if ctx.Err() == nil && !errors.As(err, &refused) && !errors.Is(err, gatewayclient.ErrFenced) {
 			if lost := t.damaged(ctx, remote, points); lost != nil {
 				return lost
 			}

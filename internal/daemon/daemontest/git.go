@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
 // Git serves the bare repositories in a folder over HTTP, for reading and writing.
@@ -42,7 +42,7 @@ func NewGit(t testing.TB) *Git {
 		}
 		if strings.HasSuffix(r.URL.Path, "git-receive-pack") || r.URL.Query().Get("service") == "git-receive-pack" {
 			if newest := g.fence.Load(); attemptOf(r) < newest {
-				http.Error(w, refusal.Stale("work", attemptOf(r), newest).Error(), http.StatusConflict)
+				http.Error(w, gitstoreapi.Stale("work", attemptOf(r), newest).Error(), http.StatusConflict)
 				return
 			}
 			g.pushes.Add(1)

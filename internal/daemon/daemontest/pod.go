@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/clew-dev/clew/internal/daemon/run"
+	"github.com/clew-dev/clew/internal/daemon/sidecar"
 	"github.com/clew-dev/clew/internal/daemon/volume"
 	"github.com/clew-dev/clew/internal/daemon/wire"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
@@ -32,11 +32,11 @@ func (w *World) Start(attempt int64) *Sidecar {
 	ctx, stop := context.WithCancel(context.Background())
 	d := &Sidecar{t: t, w: w, stop: stop, done: make(chan error, 1)}
 	go func() {
-		d.done <- run.Run(ctx, run.Config{Pod: w.Pod(attempt, nil), Paths: w.Paths(), RunDir: w.RunDir, Server: client,
+		d.done <- sidecar.Run(ctx, sidecar.Config{Pod: w.Pod(attempt, nil), Paths: w.Paths(), RunDir: w.RunDir, Server: client,
 			Remote: volume.Remote(w.Store, token, ""), OpenWait: w.OpenWait, DoneGrace: w.DoneGrace, TellAfter: w.TellAfter,
 			ProcessorTime: w.ProcessorTime, ProcessorsShort: func() bool { return false }, Mask: w.Mask, Log: w.Log()})
 	}()
-	until(t, "the daemon is ready", func() bool { return run.Ready(w.RunDir) == nil })
+	until(t, "the daemon is ready", func() bool { return sidecar.Ready(w.RunDir) == nil })
 	return d
 }
 
@@ -95,7 +95,7 @@ func (w *World) Dial(session string) *Shim {
 func (w *World) DialFrom(session string, first int64) *Shim {
 	t := w.T
 	t.Helper()
-	c, err := net.Dial("unix", filepath.Join(w.RunDir, run.SocketName))
+	c, err := net.Dial("unix", filepath.Join(w.RunDir, sidecar.SocketName))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func (w *World) DialFrom(session string, first int64) *Shim {
 // Reconnect connects to a daemon that may have been fenced off.
 func (w *World) Reconnect(session string) *Shim {
 	w.T.Helper()
-	c, err := net.Dial("unix", filepath.Join(w.RunDir, run.SocketName))
+	c, err := net.Dial("unix", filepath.Join(w.RunDir, sidecar.SocketName))
 	if err != nil {
 		w.T.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/testr"
 
-	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 	"github.com/clew-dev/clew/internal/daemon/mask"
 	"github.com/clew-dev/clew/internal/daemon/prepare"
 	"github.com/clew-dev/clew/internal/daemon/volume"
@@ -159,10 +159,10 @@ func (w *World) Log() logr.Logger {
 }
 
 // Client talks to the server as an attempt's pod.
-func (w *World) Client(attempt int64) (*gateway.Client, string) {
+func (w *World) Client(attempt int64) (*gatewayclient.Client, string) {
 	w.T.Helper()
 	token := Token(w.T, w.UID, attempt)
-	c, err := gateway.New(gateway.Config{URL: w.Server.URL, TokenFile: token, SnapshotEveryMessages: w.Policy.SnapshotEveryMessages, Source: w.Source, SourceWait: w.SourceWait})
+	c, err := gatewayclient.New(gatewayclient.Config{URL: w.Server.URL, TokenFile: token, SnapshotEveryMessages: w.Policy.SnapshotEveryMessages, Source: w.Source, SourceWait: w.SourceWait})
 	if err != nil {
 		w.T.Fatal(err)
 	}

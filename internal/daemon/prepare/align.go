@@ -10,10 +10,11 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
-	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemon/ship"
 	"github.com/clew-dev/clew/internal/daemon/spool"
+	"github.com/clew-dev/clew/internal/refname"
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
@@ -151,7 +152,7 @@ func (p *preparer) checkFence(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, fenceWait)
 	defer cancel()
-	if err := of(placeGitstore, p.repo.CheckPush(ctx, remote)); errors.Is(err, gateway.ErrFenced) {
+	if err := of(placeGitstore, p.repo.CheckPush(ctx, remote)); errors.Is(err, gatewayclient.ErrFenced) {
 		return err
 	}
 	return nil // whatever else keeps a push from the gitstore is told by the push
@@ -297,7 +298,7 @@ func (p *preparer) tellUnknown(ctx context.Context, there map[int64]journal.Poin
 		p.log.Info("the gitstore has checkpoints that the history does not know: they are told again", "first", some[0], "count", len(some))
 		var refs []string
 		for _, n := range some {
-			refs = append(refs, worktree.StateRef(p.cfg.Pod.TaskUID, n))
+			refs = append(refs, refname.State(p.cfg.Pod.TaskUID, n))
 		}
 		remote, err := p.cfg.Remote()
 		if err == nil {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/onsi/gomega"
 
-	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 )
 
 // A source is waited for longer than anything else, and one answer of another kind
@@ -27,7 +27,7 @@ func TestWhatFailsWhileASourceIsAwaitedHasTimeOfItsOwn(t *testing.T) {
 				busy = true
 				return of(placeServer, errors.New("no place"))
 			}
-			return &sourceMissing{err: gateway.ErrSourceAwaited}
+			return &sourceMissing{err: gatewayclient.ErrSourceAwaited}
 		})).To(gomega.Succeed())
 		g.Expect(busy).To(gomega.BeTrue())
 		down := of(placeServer, errors.New("down"))

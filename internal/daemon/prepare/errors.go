@@ -9,7 +9,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
-	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/worktree"
 )
@@ -69,7 +69,7 @@ type sourceMissing struct {
 }
 
 func (e *sourceMissing) Error() string {
-	var awaited *gateway.AwaitedError
+	var awaited *gatewayclient.AwaitedError
 	if errors.As(e.err, &awaited) {
 		return awaited.Error() // this task has begun before, and so it does not wait for ever
 	}
@@ -100,9 +100,9 @@ func judge(err error) verdict {
 		return verdict{reason: reason, permanent: known.permanent}
 	}
 	if missing := (*sourceMissing)(nil); errors.As(err, &missing) {
-		return verdict{reason: v1alpha1.ReasonCheckpointNotFound, again: errors.Is(err, gateway.ErrSourceAwaited)}
+		return verdict{reason: v1alpha1.ReasonCheckpointNotFound, again: errors.Is(err, gatewayclient.ErrSourceAwaited)}
 	}
-	if errors.Is(err, gateway.ErrFenced) {
+	if errors.Is(err, gatewayclient.ErrFenced) {
 		return verdict{reason: v1alpha1.ReasonFenced}
 	}
 	if worktree.NoSpace(err) {
@@ -114,10 +114,10 @@ func judge(err error) verdict {
 		where = placed.place
 	}
 	if where == placeServer {
-		if errors.Is(err, gateway.ErrNotFound) {
+		if errors.Is(err, gatewayclient.ErrNotFound) {
 			return verdict{reason: v1alpha1.ReasonCheckpointNotFound, permanent: true}
 		}
-		if errors.Is(err, gateway.ErrInvalid) {
+		if errors.Is(err, gatewayclient.ErrInvalid) {
 			return verdict{reason: v1alpha1.ReasonPrepareFailed}
 		}
 		return verdict{reason: v1alpha1.ReasonServerUnreachable, again: true}

@@ -10,10 +10,11 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
-	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/refname"
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
@@ -216,7 +217,7 @@ func (p *preparer) restore(ctx context.Context, layout journal.Layout) error {
 	}
 	if layout.Move != "" {
 		position, err = p.move(ctx, &daemonv1.Move{OperationId: layout.Move, Checkpoint: point.Number, AfterSequence: res.sequence, Reason: "the volume was lost"})
-		if errors.Is(err, gateway.ErrNotFound) {
+		if errors.Is(err, gatewayclient.ErrNotFound) {
 			return p.planOlder(ctx, point, "the gitstore has checkpoint %d of this task but the history store does not know it")
 		}
 		if err != nil {
@@ -285,7 +286,7 @@ func (p *preparer) planOlder(ctx context.Context, unknown journal.Point, why str
 // fetch gets a checkpoint of a task into the local repository, if it is not
 // there yet. commit, unless empty, is what its code commit must be.
 func (p *preparer) fetch(ctx context.Context, where place, uid string, number int64, commit string) (journal.Point, error) {
-	code, state := worktree.CodeRef(uid, number), worktree.StateRef(uid, number)
+	code, state := refname.Code(uid, number), refname.State(uid, number)
 	point, err := p.local(ctx, uid, number)
 	if err != nil {
 		return point, err
@@ -314,11 +315,11 @@ func (p *preparer) fetch(ctx context.Context, where place, uid string, number in
 
 // local is a checkpoint as the local repository has it; empty fields say it has not.
 func (p *preparer) local(ctx context.Context, uid string, number int64) (journal.Point, error) {
-	refs, err := p.repo.Refs(ctx, "refs/clew/"+uid+"/")
+	refs, err := p.repo.Refs(ctx, refname.OfTask(uid))
 	if err != nil {
 		return journal.Point{}, err
 	}
-	return journal.Point{Number: number, Code: refs[worktree.CodeRef(uid, number)], State: refs[worktree.StateRef(uid, number)]}, nil
+	return journal.Point{Number: number, Code: refs[refname.Code(uid, number)], State: refs[refname.State(uid, number)]}, nil
 }
 
 // restored is what a checkpoint that was restored holds besides files.

@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
@@ -34,7 +34,7 @@ func (p *preparer) move(ctx context.Context, m *daemonv1.Move) (position int64, 
 	case result == nil:
 		return 0, of(placeServer, errors.New("the server does not say what became of the conversation's move"))
 	case result.GetRefused() != "":
-		return 0, of(placeServer, fmt.Errorf("move the conversation: %w: %s", gateway.ErrNotFound, result.GetRefused()))
+		return 0, of(placeServer, fmt.Errorf("move the conversation: %w: %s", gatewayclient.ErrNotFound, result.GetRefused()))
 	}
 	return result.GetPosition().GetPosition(), nil
 }

@@ -32,19 +32,19 @@ import (
 	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/daemon/agentstate"
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
-	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemon/launchplan"
 	"github.com/clew-dev/clew/internal/daemon/mask"
 	"github.com/clew-dev/clew/internal/daemon/ship"
 	"github.com/clew-dev/clew/internal/daemon/spool"
-	"github.com/clew-dev/clew/internal/daemon/start"
 	"github.com/clew-dev/clew/internal/daemon/volume"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// Server is what is needed of the server; see gateway.Client.
+// Server is what is needed of the server; see gatewayclient.Client.
 type Server interface {
 	ship.Server
 	HasBegun()
@@ -119,7 +119,7 @@ type preparer struct {
 	// could not be read, does not tell whether it ever was there.
 	missing bool
 	// plan is what the agent is to be started with; nil for the type Exec.
-	plan *start.Plan
+	plan *launchplan.Plan
 }
 
 // Run prepares the volume and says how that went. The result's Reason is
@@ -134,7 +134,7 @@ func Run(ctx context.Context, cfg Config) daemonapi.PrepareResult {
 	p := &preparer{cfg: cfg, log: cfg.Log}
 	err := p.run(ctx)
 	p.result.Reason, p.result.Permanent, p.result.Message = describe(err)
-	if fenced := (*gateway.FencedError)(nil); errors.As(err, &fenced) {
+	if fenced := (*gatewayclient.FencedError)(nil); errors.As(err, &fenced) {
 		p.result.NewestAttempt = fenced.Newest
 	}
 	if err != nil {
@@ -194,7 +194,7 @@ func (p *preparer) run(ctx context.Context) error {
 func (p *preparer) begin(ctx context.Context) error {
 	return p.retry(ctx, func() error {
 		begun, err := p.cfg.Server.Begin(ctx)
-		if errors.Is(err, gateway.ErrNotFound) && p.cfg.Pod.Source != nil {
+		if errors.Is(err, gatewayclient.ErrNotFound) && p.cfg.Pod.Source != nil {
 			return &sourceMissing{*p.cfg.Pod.Source, err}
 		}
 		if err != nil {
@@ -227,7 +227,7 @@ func (p *preparer) claim(ctx context.Context) error {
 		case s.TaskUID != "" && s.TaskUID != pod.TaskUID:
 			return &failure{permanent: true, message: fmt.Sprintf("the volume holds the workspace of another task (uid %s): give this task a volume of its own", s.TaskUID)}
 		case s.Newest() > pod.Attempt:
-			return gateway.Fenced(s.Newest())
+			return gatewayclient.Fenced(s.Newest())
 		}
 		s.TaskUID, s.Attempt, s.PodUID = pod.TaskUID, pod.Attempt, pod.PodUID
 		// Decided and noted before the folder is made anew: the next prepare, if
@@ -432,7 +432,7 @@ func (p *preparer) makeFolders() error {
 			return err
 		}
 	}
-	if err := start.Remove(p.cfg.RunDir); err != nil {
+	if err := launchplan.Remove(p.cfg.RunDir); err != nil {
 		return err
 	}
 	if p.cfg.Executable == "" {

@@ -35,6 +35,9 @@ func lastOf(w *daemontest.World) (last int64) {
 // TestThePromptIsSaidOnceWhateverIsLost: the store went back, the volume is lost, and
 // is lost again when the pod that finds that out is killed, at any step.
 func TestThePromptIsSaidOnceWhateverIsLost(t *testing.T) {
+	if testing.Short() {
+		t.Skip("tries every combination of losses: make test runs it")
+	}
 	t.Parallel()
 	for _, test := range []struct{ stored, seen int64 }{{0, 1}, {0, 100}, {5, 100}} {
 		for _, again := range []bool{false, true} {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/clew-dev/clew/internal/daemon/backoff"
-	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
@@ -27,7 +27,7 @@ func (p *preparer) retry(ctx context.Context, f func() error) error {
 	var wait backoff.Backoff
 	for {
 		err := f()
-		if errors.Is(err, gateway.ErrSourceAwaited) {
+		if errors.Is(err, gatewayclient.ErrSourceAwaited) {
 			failing = time.Now()
 		}
 		late := time.Since(failing) > p.cfg.RetryFor

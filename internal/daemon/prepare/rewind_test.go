@@ -263,6 +263,9 @@ func flip(t *testing.T, path string, at int64) bool {
 // repository and server, each time on a world of its own, and lets the next pod,
 // which is asked for the same, finish. Then all is as if nothing had happened.
 func TestKilledAtEveryStep(t *testing.T) {
+	if testing.Short() {
+		t.Skip("kills at every step: make test runs it")
+	}
 	t.Parallel()
 	scenarios := []struct {
 		name    string
@@ -361,6 +364,9 @@ func TestRewindIsFinishedWhateverTheNextPodIsAskedFor(t *testing.T) {
 // TestVolumeLostInMidRewind: after the conversation has moved, before the
 // checkpoint that says so is safe.
 func TestVolumeLostInMidRewind(t *testing.T) {
+	if testing.Short() {
+		t.Skip("loses the volume at every step: make test runs it")
+	}
 	t.Parallel()
 	for name, op := range map[string]*daemonapi.Operation{"Both": rewindTo(1, "Both", "Discard"), "Code": rewindTo(1, "Code", "Discard"),
 		"Conversation": rewindTo(1, "Conversation", "Discard"), "position": toPosition(5, 1, 3), "before any checkpoint": toPosition(1, 0, 0)} {

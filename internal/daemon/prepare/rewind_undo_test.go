@@ -124,6 +124,9 @@ func (f *failing) run(t *testing.T, w *daemontest.World, n int64, op *daemonapi.
 // What fails for good after a rewind has begun is taken back, exactly, however
 // often prepare is killed on the way.
 func TestARewindThatFailsForGoodIsUndoneAndMayBeKilledAtEveryStep(t *testing.T) {
+	if testing.Short() {
+		t.Skip("kills at every step: make test runs it")
+	}
 	t.Parallel()
 	arranged := three(t)
 	tree, status := arranged.Tree(), gitStatus(t, arranged)
@@ -286,6 +289,9 @@ func TestAWorktreeThatIsGoneBeforeAnyCheckpointIsClonedAgain(t *testing.T) {
 
 // A rewind that was under way when the folder went comes to the same end.
 func TestAWorktreeThatGoesInMidRewind(t *testing.T) {
+	if testing.Short() {
+		t.Skip("removes the worktree at every step: make test runs it")
+	}
 	t.Parallel()
 	for _, scope := range []string{"Both", "Conversation"} {
 		for _, when := range []string{"after checkpoint", "before restore", "before move Rewind/r", "before move Rewind/r/done"} {

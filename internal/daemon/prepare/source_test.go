@@ -27,6 +27,9 @@ var ofTheFork = []string{"user Do something else.", "call f1", "result f1"}
 // TestAForkGoesOnThoughTheHistoryHasLostItsSource: the store went back to before
 // both, and the source never runs again. The fork's volume has all that it needs.
 func TestAForkGoesOnThoughTheHistoryHasLostItsSource(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for seconds: make test runs it")
+	}
 	t.Parallel()
 	source, w := forkOfThree(t)
 	w.Server.Forget(source.UID)

@@ -10,9 +10,8 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/agent/render"
-	"github.com/clew-dev/clew/internal/daemon/agenthome"
 	"github.com/clew-dev/clew/internal/daemon/journal"
-	"github.com/clew-dev/clew/internal/daemon/start"
+	"github.com/clew-dev/clew/internal/daemon/launchplan"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
@@ -42,7 +41,7 @@ func (p *preparer) planStart(ctx context.Context) error {
 		return err
 	}
 	m := known.decide()
-	p.plan = &start.Plan{AgentType: p.cfg.Pod.AgentType, Memory: m.kind, Session: m.id, Model: p.cfg.Pod.Model, Prompt: m.prompt}
+	p.plan = &launchplan.Plan{AgentType: p.cfg.Pod.AgentType, Memory: m.kind, Session: m.id, Model: p.cfg.Pod.Model, Prompt: m.prompt}
 	p.result.Memory, p.result.MemoryMessage = m.kind, cut(m.message, maxMemoryMessage)
 	p.log.Info("the agent's memory", "memory", m.kind, "session", m.id, "why", m.message, "promptBytes", len(m.prompt))
 	if err := p.writeFiles(); err != nil {
@@ -84,7 +83,7 @@ func (p *preparer) remembered(ctx context.Context) (remembered, error) {
 	state, limits := p.journal.State(), p.limits()
 	return remembered{
 		agentType: p.cfg.Pod.AgentType, session: state.AgentSession, refused: state.SessionRefused,
-		find: func(id string) (agent.Session, error) { return agenthome.Find(p.adapter, p.cfg.Paths.Home, id) },
+		find: func(id string) (agent.Session, error) { return agent.FindSession(p.adapter, p.cfg.Paths.Home, id) },
 		told: told, pending: pending, head: head,
 		render: renderer{
 			conversation: func(e []*daemonv1.ConversationEntry) string { return render.Conversation(e, limits) },
@@ -95,7 +94,7 @@ func (p *preparer) remembered(ctx context.Context) (remembered, error) {
 
 // writeFiles writes the settings that the agent reads.
 func (p *preparer) writeFiles() error {
-	dir := filepath.Join(p.cfg.RunDir, start.FilesDir)
+	dir := filepath.Join(p.cfg.RunDir, launchplan.FilesDir)
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("write the agent's settings: %w", err)
 	}
@@ -121,5 +120,5 @@ func (p *preparer) writeStart(context.Context) error {
 	if p.plan == nil {
 		return nil
 	}
-	return start.Write(p.cfg.RunDir, *p.plan)
+	return launchplan.Write(p.cfg.RunDir, *p.plan)
 }

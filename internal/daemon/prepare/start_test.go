@@ -18,10 +18,10 @@ import (
 	taking "github.com/clew-dev/clew/internal/daemon/checkpoint"
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemon/launchplan"
 	"github.com/clew-dev/clew/internal/daemon/mask"
 	"github.com/clew-dev/clew/internal/daemon/prepare"
 	"github.com/clew-dev/clew/internal/daemon/ship"
-	"github.com/clew-dev/clew/internal/daemon/start"
 	"github.com/clew-dev/clew/internal/daemon/volume"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
@@ -119,9 +119,9 @@ func play(w *daemontest.World, attempt int64, words string) {
 }
 
 // plan is what the agent is to be started with.
-func plan(w *daemontest.World) start.Plan {
+func plan(w *daemontest.World) launchplan.Plan {
 	w.T.Helper()
-	p, err := start.Read(w.RunDir)
+	p, err := launchplan.Read(w.RunDir)
 	if err != nil {
 		w.T.Fatal(err)
 	}
@@ -272,7 +272,7 @@ func TestFirstStartIsPlanned(t *testing.T) {
 			w.Prompt = strings.Repeat("Do it. ", 30_000)
 			cfg := w.PrepareConfig(1, nil)
 			cfg.Pod.Model = "a-model"
-			want := start.Plan{AgentType: agentType, Memory: "New", Model: "a-model", Prompt: w.Prompt}
+			want := launchplan.Plan{AgentType: agentType, Memory: "New", Model: "a-model", Prompt: w.Prompt}
 			for range 2 {
 				if r := prepare.Run(t.Context(), cfg); r.Reason != "Prepared" || r.Memory != "New" {
 					t.Fatalf("%+v", r)
@@ -283,7 +283,7 @@ func TestFirstStartIsPlanned(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			dir := filepath.Join(w.RunDir, start.FilesDir)
+			dir := filepath.Join(w.RunDir, launchplan.FilesDir)
 			request := agent.FilesRequest{Dir: dir, Hook: []string{filepath.Join(w.RunDir, "bin/clew-daemon"), "hook"}}
 			for name, content := range adapter.Files(request) {
 				data, err := os.ReadFile(filepath.Join(dir, name))
@@ -299,7 +299,7 @@ func TestFirstStartIsPlanned(t *testing.T) {
 		if r := w.Prepare(1, nil); r.Memory != "" {
 			t.Fatalf("%+v", r)
 		}
-		if _, err := start.Read(w.RunDir); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := launchplan.Read(w.RunDir); !errors.Is(err, fs.ErrNotExist) {
 			t.Fatalf("%v", err)
 		}
 	})
@@ -403,6 +403,9 @@ func TestSnapshotsAreAskedFor(t *testing.T) {
 // TestStartKilledAtEveryStep: killed anywhere, the next prepare plans the same
 // start, and each prompt is recorded once.
 func TestStartKilledAtEveryStep(t *testing.T) {
+	if testing.Short() {
+		t.Skip("kills at every step: make test runs it")
+	}
 	t.Parallel()
 	lost := begun(t, "ClaudeCode", "c3 r3")
 	rewound := begun(t, "ClaudeCode", "c3 r3 F E")
@@ -429,7 +432,7 @@ func TestStartKilledAtEveryStep(t *testing.T) {
 					t.Logf("%d steps", at-1)
 					return
 				}
-				if _, err := start.Read(w.RunDir); !errors.Is(err, fs.ErrNotExist) {
+				if _, err := launchplan.Read(w.RunDir); !errors.Is(err, fs.ErrNotExist) {
 					t.Fatalf("killed %s: there is a plan (%v)", where, err)
 				}
 				w.Prepare(3, sc.op)

@@ -16,6 +16,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/prepare"
 	"github.com/clew-dev/clew/internal/daemon/volume"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/refname"
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
@@ -91,13 +92,13 @@ func TestATaskThatCompletesLeavesNoHoleInTheGitstore(t *testing.T) {
 			step(w, a, fmt.Sprint(n), "a.txt", fmt.Sprintf("changed by %d\n", n))
 			w.Server.Until(t, "the checkpoint is durable", w.UID, func(k *daemontest.Task) bool { return k.Checkpoints[n].GetDurable() })
 		}
-		for _, ref := range []string{worktree.CodeRef(w.UID, 1), worktree.StateRef(w.UID, 1)} {
+		for _, ref := range []string{refname.Code(w.UID, 1), refname.State(w.UID, 1)} {
 			w.Git.Run(t, filepath.Join(w.Git.Dir, "store.git"), "update-ref", "-d", ref)
 		}
 	})
 	refs := w.Git.Refs(t, "store")
 	for _, n := range known(w) {
-		if !slices.Contains(refs, worktree.CodeRef(w.UID, n)) || !slices.Contains(refs, worktree.StateRef(w.UID, n)) {
+		if !slices.Contains(refs, refname.Code(w.UID, n)) || !slices.Contains(refs, refname.State(w.UID, n)) {
 			t.Errorf("the task has completed, and the gitstore lacks checkpoint %d of %v", n, known(w))
 		}
 	}
@@ -291,7 +292,7 @@ func TestTheNumberOfACheckpointThatAKillCutIsFree(t *testing.T) {
 	w.Server.Until(t, "the checkpoint that waited is durable", w.UID, func(k *daemontest.Task) bool { return k.Checkpoints[number-1].GetDurable() })
 	step(w, a, "4", "next", "4\n")
 	w.Server.Until(t, "the next checkpoint is durable", w.UID, func(k *daemontest.Task) bool { return k.Checkpoints[number].GetDurable() })
-	stored := w.Git.Run(t, filepath.Join(w.Git.Dir, "store.git"), "rev-parse", worktree.CodeRef(w.UID, number))
+	stored := w.Git.Run(t, filepath.Join(w.Git.Dir, "store.git"), "rev-parse", refname.Code(w.UID, number))
 	expect(t, "the gitstore's commit", strings.TrimSpace(stored), checkpoint(w, number).GetCommit())
 }
 
@@ -309,7 +310,7 @@ func TestACheckpointThatAKillCutIsNoneWhenItsNumberIsPassedOver(t *testing.T) {
 	if numbers := known(w); slices.Contains(numbers, number) || !slices.Contains(numbers, number+2) {
 		t.Errorf("the checkpoints are %d, and %d was cut", numbers, number)
 	}
-	if strings.Contains(w.Git.Run(t, filepath.Join(w.Git.Dir, "store.git"), "for-each-ref"), worktree.CodeRef(w.UID, number)) {
+	if strings.Contains(w.Git.Run(t, filepath.Join(w.Git.Dir, "store.git"), "for-each-ref"), refname.Code(w.UID, number)) {
 		t.Error("the gitstore has what was cut")
 	}
 }
@@ -345,7 +346,7 @@ func TestANumberThatOnlyTheGitstoreHasIsNotGivenAgain(t *testing.T) {
 			}
 			expect(t, "trigger of the last checkpoint", last.GetTrigger(), "Completion")
 			for _, n := range known(w) {
-				stored := w.Git.Run(t, filepath.Join(w.Git.Dir, "store.git"), "rev-parse", worktree.CodeRef(w.UID, n))
+				stored := w.Git.Run(t, filepath.Join(w.Git.Dir, "store.git"), "rev-parse", refname.Code(w.UID, n))
 				expect(t, fmt.Sprintf("the gitstore's commit of checkpoint %d", n), strings.TrimSpace(stored), checkpoint(w, n).GetCommit())
 			}
 		})
@@ -356,6 +357,9 @@ func TestANumberThatOnlyTheGitstoreHasIsNotGivenAgain(t *testing.T) {
 // manager has seen them. A prepare that fails, and a volume that is lost again, change
 // nothing about it.
 func TestRecordsThatNobodyHasAreCounted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for seconds: make test runs it")
+	}
 	t.Parallel()
 	for name, test := range map[string]struct {
 		stored int64

@@ -6,7 +6,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/clew-dev/clew/internal/agent"
-	"github.com/clew-dev/clew/internal/daemon/agenthome"
 	"github.com/clew-dev/clew/internal/daemon/agentstate"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
@@ -28,7 +27,7 @@ func (p *preparer) countTokens(context.Context) error {
 	if id == "" || run.Outcome.Counted {
 		return nil
 	}
-	found, err := agenthome.Find(p.adapter, p.cfg.Paths.Home, id)
+	found, err := agent.FindSession(p.adapter, p.cfg.Paths.Home, id)
 	if err != nil {
 		p.log.Info("the agent's session does not tell of the tokens it used", "session", id, "reason", err.Error())
 		return nil

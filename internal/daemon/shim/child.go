@@ -19,7 +19,7 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 
-	clewagent "github.com/clew-dev/clew/internal/agent"
+	"github.com/clew-dev/clew/internal/agent"
 )
 
 // stopWait is how long stopping the agent's processes may take.
@@ -108,20 +108,20 @@ type programError struct{ error }
 func (e *programError) Unwrap() error { return e.error }
 
 // causeOf says why the agent was not started, where another start would not help.
-func causeOf(err error) clewagent.Cause {
+func causeOf(err error) agent.Cause {
 	var tooOld *tooOldError
 	var program *programError
 	switch {
 	case errors.As(err, &tooOld):
-		return clewagent.CauseTooOld
+		return agent.CauseTooOld
 	case !errors.As(err, &program):
-		return clewagent.CauseUnknown
+		return agent.CauseUnknown
 	case exitCodeOf(err) == exitNotFound:
-		return clewagent.CauseProgramNotFound
+		return agent.CauseProgramNotFound
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOEXEC):
-		return clewagent.CauseProgramNotExecutable
+		return agent.CauseProgramNotExecutable
 	}
-	return clewagent.CauseUnknown // short of memory, say
+	return agent.CauseUnknown // short of memory, say
 }
 
 // exitCodeOf is what a shell would exit with.

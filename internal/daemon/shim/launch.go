@@ -12,9 +12,9 @@ import (
 	"strconv"
 	"time"
 
-	clewagent "github.com/clew-dev/clew/internal/agent"
+	"github.com/clew-dev/clew/internal/agent"
+	"github.com/clew-dev/clew/internal/daemon/launchplan"
 	"github.com/clew-dev/clew/internal/daemon/mask"
-	"github.com/clew-dev/clew/internal/daemon/start"
 	"github.com/clew-dev/clew/internal/daemon/wire"
 )
 
@@ -32,14 +32,14 @@ func (s *shim) launch(attempt int64) (launch, error) {
 	env = withDefault(env, ConversationEnv, s.cfg.Conversation)
 	env = withDefault(env, AttemptEnv, strconv.FormatInt(attempt, 10))
 	out := launch{command: s.cfg.Command, env: env}
-	plan, err := start.Read(s.cfg.RunDir)
+	plan, err := launchplan.Read(s.cfg.RunDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return out, nil
 	}
 	if err != nil {
 		return out, err
 	}
-	adapter, err := clewagent.For(plan.AgentType)
+	adapter, err := agent.For(plan.AgentType)
 	if err != nil {
 		return out, err
 	}
@@ -51,8 +51,8 @@ func (s *shim) launch(attempt int64) (launch, error) {
 	if f := s.tooOld(program, env, adapter.Executable()); f != nil {
 		return out, &tooOldError{f.Message}
 	}
-	more := adapter.Command(clewagent.Start{Args: args, Prompt: plan.Prompt, Model: plan.Model, Session: plan.Session,
-		Worktree: worktree, FilesDir: filepath.Join(s.cfg.RunDir, start.FilesDir), Env: env})
+	more := adapter.Command(agent.Start{Args: args, Prompt: plan.Prompt, Model: plan.Model, Session: plan.Session,
+		Worktree: worktree, FilesDir: filepath.Join(s.cfg.RunDir, launchplan.FilesDir), Env: env})
 	if err := writeHomeFiles(env, more.HomeFiles); err != nil {
 		return out, err
 	}
@@ -157,7 +157,7 @@ func (t *tail) String() string {
 			text = text[i+1:]
 		}
 	}
-	return clewagent.Text(text)
+	return agent.Text(text)
 }
 
 // ignoring writes to a log: one that is gone must not stop the agent.

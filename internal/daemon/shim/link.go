@@ -13,8 +13,8 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/wire"
 )
 
-// agent is what the daemon has a say in.
-type agent interface {
+// agentProcess is what the daemon has a say in.
+type agentProcess interface {
 	daemonBack()
 	daemonGone()
 	freeze(id int64)
@@ -29,7 +29,7 @@ type link struct {
 	socket  string
 	session string
 	out     *outbox
-	agent   agent
+	agent   agentProcess
 	log     logr.Logger
 
 	welcomed chan wire.Welcome // the first welcome
@@ -50,7 +50,7 @@ type link struct {
 	reader *reader
 }
 
-func newLink(socket, session string, out *outbox, a agent, log logr.Logger) *link {
+func newLink(socket, session string, out *outbox, a agentProcess, log logr.Logger) *link {
 	l := &link{socket: socket, session: session, out: out, agent: a, log: log,
 		welcomed: make(chan wire.Welcome, 1), released: make(chan wire.Release, 1), stopped: make(chan struct{})}
 	l.wake.L = &l.mu

@@ -14,7 +14,7 @@
 //   - The values of the agent's Secrets are masked in both, before they reach
 //     the container's log or the daemon.
 //   - An agent of a known kind is started as its adapter says, with the prompt
-//     and the session that prepare decided on (package start).
+//     and the session that prepare decided on (package launchplan).
 //   - While a checkpoint is taken the agent is stopped (SIGSTOP), so that its
 //     files are those of one instant and match what it has said.
 //   - While the daemon is away the agent works on until its next line (not at

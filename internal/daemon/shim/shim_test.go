@@ -18,9 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clew-dev/clew/internal/agent"
+	"github.com/clew-dev/clew/internal/daemon/launchplan"
 	"github.com/clew-dev/clew/internal/daemon/mask"
 	"github.com/clew-dev/clew/internal/daemon/shim"
-	"github.com/clew-dev/clew/internal/daemon/start"
 	"github.com/clew-dev/clew/internal/daemon/wire"
 )
 
@@ -577,20 +577,20 @@ func TestFreezeStopsOtherSessions(t *testing.T) {
 func TestPlan(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		plan start.Plan
+		plan launchplan.Plan
 		want []string
 		code int
 	}{
-		{"a new session", start.Plan{AgentType: "ClaudeCode", Model: "a-model", Prompt: "Do\nit -- now."},
+		{"a new session", launchplan.Plan{AgentType: "ClaudeCode", Model: "a-model", Prompt: "Do\nit -- now."},
 			[]string{"own -p --output-format stream-json --verbose --dangerously-skip-permissions --settings RUN/context/agent/claude.json --model a-model", "Do", "it -- now.", "1 mine"}, 0},
-		{"its own session", start.Plan{AgentType: "ClaudeCode", Session: "s-1", Prompt: strings.Repeat("x", 200_000)},
+		{"its own session", launchplan.Plan{AgentType: "ClaudeCode", Session: "s-1", Prompt: strings.Repeat("x", 200_000)},
 			[]string{"own -p --output-format stream-json --verbose --dangerously-skip-permissions --settings RUN/context/agent/claude.json --resume s-1", strings.Repeat("x", 200_000), "1 mine"}, 0},
-		{"an unknown kind", start.Plan{AgentType: "Other"}, nil, 126},
+		{"an unknown kind", launchplan.Plan{AgentType: "Other"}, nil, 126},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			if err := start.Write(dir, tt.plan); err != nil {
+			if err := launchplan.Write(dir, tt.plan); err != nil {
 				t.Fatal(err)
 			}
 			d := newDaemon(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/onsi/gomega"
 
-	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 	"github.com/clew-dev/clew/internal/daemon/ship"
 	"github.com/clew-dev/clew/internal/daemon/spool"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
@@ -49,12 +49,12 @@ func (m *memory) Append(_ context.Context, records []*daemonv1.Record) (int64, e
 		return 0, m.wrong
 	}
 	if !m.began {
-		return 0, gateway.ErrNotFound
+		return 0, gatewayclient.ErrNotFound
 	}
 	for _, r := range records {
 		through, _ := last(m.records)
 		if r.GetSequence() > through+1 {
-			return 0, gateway.ErrGap
+			return 0, gatewayclient.ErrGap
 		}
 		if r.GetSequence() == through+1 {
 			m.records = append(m.records, r)
@@ -181,7 +181,7 @@ func TestARefusalThatLastsIsTold(t *testing.T) {
 		wrong error
 		told  bool
 	}{
-		"it does not know the task, whatever it is told": {fmt.Errorf("append: %w: %w", gateway.ErrNotFound, connect.NewError(connect.CodeNotFound, nil)), true},
+		"it does not know the task, whatever it is told": {fmt.Errorf("append: %w: %w", gatewayclient.ErrNotFound, connect.NewError(connect.CodeNotFound, nil)), true},
 		"it fails":                      {connect.NewError(connect.CodeInternal, nil), true},
 		"it cannot be reached":          {connect.NewError(connect.CodeUnavailable, nil), false},
 		"it is full, as it says itself": {connect.NewError(connect.CodeResourceExhausted, nil), false},

@@ -17,7 +17,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/clew-dev/clew/internal/daemon/backoff"
-	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 	"github.com/clew-dev/clew/internal/daemon/spool"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
@@ -36,7 +36,7 @@ const comparePeriod = 5 * time.Minute
 // Somebody else has written them, or the volume is an older copy.
 var ErrForeign = errors.New("the server has records of this task that this volume never held")
 
-// Server stores records; see gateway.Client.
+// Server stores records; see gatewayclient.Client.
 type Server interface {
 	Begin(context.Context) (*daemonv1.BeginResponse, error)
 	Append(context.Context, []*daemonv1.Record) (int64, error)
@@ -88,7 +88,7 @@ func (s *Shipper) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Run ships for ever. It returns when ctx ends, with gateway.ErrFenced when a
+// Run ships for ever. It returns when ctx ends, with gatewayclient.ErrFenced when a
 // newer attempt has begun, with ErrForeign when somebody else has written, or
 // when the spool itself fails.
 func (s *Shipper) Run(ctx context.Context) error {
@@ -103,7 +103,7 @@ func (s *Shipper) Run(ctx context.Context) error {
 			continue
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, gateway.ErrFenced), errors.Is(err, ErrForeign), errors.Is(err, spool.ErrBroken):
+		case errors.Is(err, gatewayclient.ErrFenced), errors.Is(err, ErrForeign), errors.Is(err, spool.ErrBroken):
 			return err
 		}
 		s.log.Error(err, "records wait in the spool", "stored", s.stored.get(), "last", s.spool.Last())
@@ -116,7 +116,7 @@ func (s *Shipper) Run(ctx context.Context) error {
 
 // failed notes that records were not taken, and tells of it in time.
 func (s *Shipper) failed(err error) {
-	if !gateway.Answered(err) {
+	if !gatewayclient.Answered(err) {
 		return
 	}
 	now := time.Now()
@@ -169,11 +169,11 @@ func (s *Shipper) once(ctx context.Context) error {
 	}
 	now, err := s.server.Append(ctx, records)
 	switch {
-	case errors.Is(err, gateway.ErrNotFound) && !s.begun:
+	case errors.Is(err, gatewayclient.ErrNotFound) && !s.begun:
 		// The history store is older than the task: comparing begins it anew.
 		s.begun = true
 		return s.compare(ctx)
-	case errors.Is(err, gateway.ErrGap), errors.Is(err, gateway.ErrForeign), errors.Is(err, gateway.ErrNotFound):
+	case errors.Is(err, gatewayclient.ErrGap), errors.Is(err, gatewayclient.ErrForeign), errors.Is(err, gatewayclient.ErrNotFound):
 		return s.compareAfter(ctx, err)
 	}
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 	"github.com/clew-dev/clew/internal/daemon/ship"
 	"github.com/clew-dev/clew/internal/daemon/spool"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
@@ -36,7 +36,7 @@ func (s *server) Append(_ context.Context, records []*daemonv1.Record) (int64, e
 	for _, r := range records {
 		last := int64(len(s.stored))
 		if r.GetSequence() > last+1 {
-			return 0, gateway.ErrGap
+			return 0, gatewayclient.ErrGap
 		}
 		if r.GetSequence() == last+1 {
 			s.stored = append(s.stored, r.GetSequence())
@@ -73,9 +73,9 @@ func TestDrain(t *testing.T) {
 	}{
 		{"plain", server{}, nil},
 		{"has some already", server{stored: make([]int64, 100)}, nil},
-		{"has more than this shipper knows", server{stored: make([]int64, 700), errs: []error{gateway.ErrGap}}, nil},
-		{"fenced", server{errs: []error{nil, gateway.ErrFenced}}, gateway.ErrFenced},
-		{"contradicts itself", server{errs: []error{gateway.ErrGap}}, gateway.ErrGap},
+		{"has more than this shipper knows", server{stored: make([]int64, 700), errs: []error{gatewayclient.ErrGap}}, nil},
+		{"fenced", server{errs: []error{nil, gatewayclient.ErrFenced}}, gatewayclient.ErrFenced},
+		{"contradicts itself", server{errs: []error{gatewayclient.ErrGap}}, gatewayclient.ErrGap},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -120,8 +120,8 @@ func TestRun(t *testing.T) {
 }
 
 func TestRunEndsWhenFenced(t *testing.T) {
-	srv := &server{errs: []error{gateway.ErrFenced}}
-	if err := ship.New(srv, filled(t, 1), logr.Discard()).Run(t.Context()); !errors.Is(err, gateway.ErrFenced) {
+	srv := &server{errs: []error{gatewayclient.ErrFenced}}
+	if err := ship.New(srv, filled(t, 1), logr.Discard()).Run(t.Context()); !errors.Is(err, gatewayclient.ErrFenced) {
 		t.Fatal(err)
 	}
 }

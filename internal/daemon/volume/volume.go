@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/clew-dev/clew/internal/agent"
-	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/capacity"
+	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemon/spool"
 	"github.com/clew-dev/clew/internal/daemonapi"
-	"github.com/clew-dev/clew/internal/memory"
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
@@ -63,7 +63,7 @@ func Open(ctx context.Context, paths Paths, cfg daemonapi.Config, secrets worktr
 	v.Repo, err = worktree.Open(ctx, worktree.Config{
 		GitDir: filepath.Join(paths.State, "git"), Worktree: paths.Worktree,
 		Home: paths.Home, HomeInclude: include, HomeExclude: homeExclude(cfg), MaxFileBytes: cfg.Policy.MaxFileBytes,
-		GitMemoryBytes: memory.ForGit(memory.Limit()), Secrets: secrets,
+		GitMemoryBytes: capacity.ForGit(capacity.MemoryLimit()), Secrets: secrets,
 	})
 	if err != nil {
 		s.Close()
@@ -152,7 +152,7 @@ func (v *Volume) Close() error { return errors.Join(v.Repo.Close(), v.Spool.Clos
 // the moment. caFile is "" or what CAFile wrote.
 func Remote(url, tokenFile, caFile string) func() (worktree.Remote, error) {
 	return func() (worktree.Remote, error) {
-		token, err := gateway.Token(tokenFile)
+		token, err := gatewayclient.Token(tokenFile)
 		if err != nil {
 			return worktree.Remote{}, err
 		}

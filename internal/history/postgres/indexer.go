@@ -10,7 +10,7 @@ import (
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
-	"github.com/clew-dev/clew/internal/history/words"
+	"github.com/clew-dev/clew/internal/history/searchtext"
 )
 
 // indexBatch is how many messages are indexed in a transaction.
@@ -109,7 +109,7 @@ func (s *Store) indexMessages(ctx context.Context, q *sqlc.Queries, ids []int64)
 		}
 		documents.Ids = append(documents.Ids, row.ID)
 		documents.Namespaces = append(documents.Namespaces, namespaceWord(row.Namespace))
-		documents.Words = append(documents.Words, words.Index(texts...))
+		documents.Words = append(documents.Words, searchtext.Index(texts...))
 	}
 	if err := q.IndexMessages(ctx, documents); err != nil {
 		return err

@@ -231,14 +231,14 @@ func someVersions(t *testing.T) []int64 {
 func dumping(t *testing.T) string   { return typed(t)[1] }
 func restoring(t *testing.T) string { return typed(t)[2] }
 
-// typed are the first commands under "Restoring": what the others use, and these.
+// typed are the first commands under "Make a dump of Postgres": what the others use, and these.
 func typed(t *testing.T) (blocks []string) {
 	t.Helper()
 	readme, err := os.ReadFile("../../../charts/clew/README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, text, _ := strings.Cut(string(readme), "**Restoring.**")
+	_, text, _ := strings.Cut(string(readme), "### Make a dump of Postgres")
 	for paragraph := range strings.SplitSeq(text, "\n\n") {
 		if strings.HasPrefix(paragraph, "    ") {
 			blocks = append(blocks, paragraph)

@@ -12,7 +12,7 @@ import (
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
-	"github.com/clew-dev/clew/internal/history/words"
+	"github.com/clew-dev/clew/internal/history/searchtext"
 )
 
 const (
@@ -79,7 +79,7 @@ JOIN tasks t ON t.uid = @uid`
 // if a task is named that is unknown.
 func (s *Store) Search(ctx context.Context, query history.SearchQuery) (history.SearchPage, error) {
 	doing := "search in " + query.Namespace
-	parsed := words.Parse(conversation.CleanText(query.Text[:min(len(query.Text), maxQueryBytes)]))
+	parsed := searchtext.Parse(conversation.CleanText(query.Text[:min(len(query.Text), maxQueryBytes)]))
 	if query.Task != "" && query.UID == "" {
 		uid, err := s.read().NewestTaskNamed(ctx, sqlc.NewestTaskNamedParams{Namespace: query.Namespace, Name: query.Task})
 		if err != nil {
@@ -195,7 +195,7 @@ func (s *Store) snippet(ctx context.Context, row searchRow, terms []string) (str
 	}
 	best, most := "", -1
 	for _, text := range searchable(m) {
-		snippet := words.Snippet(text, terms, snippetBytes, history.SnippetStart, history.SnippetStop)
+		snippet := searchtext.Snippet(text, terms, snippetBytes, history.SnippetStart, history.SnippetStop)
 		if n := strings.Count(snippet, history.SnippetStart); n > most && snippet != "" {
 			best, most = snippet, n
 		}

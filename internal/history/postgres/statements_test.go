@@ -4,12 +4,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/clew-dev/clew/internal/history"
-	"github.com/clew-dev/clew/internal/history/words"
+	"github.com/clew-dev/clew/internal/history/searchtext"
 )
 
 // SearchStatement is what Search sends, so that its plan can be looked at.
 func SearchStatement(query history.SearchQuery) (string, pgx.NamedArgs) {
-	return searchStatement(query, words.Parse(query.Text).Text)
+	return searchStatement(query, searchtext.Parse(query.Text).Text)
 }
 
 // TasksStatement is what Tasks sends.

@@ -27,8 +27,8 @@ import (
 	"github.com/clew-dev/clew/internal/daemonapi/v1/daemonv1connect"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/podidentity"
+	"github.com/clew-dev/clew/internal/server/checkpointrequests"
 	"github.com/clew-dev/clew/internal/server/gateway"
-	"github.com/clew-dev/clew/internal/server/requests"
 )
 
 const appendPath = "/clew.daemon.v1.DaemonService/Append"
@@ -52,7 +52,7 @@ func (s heldStore) Append(ctx context.Context, task history.Task, _ int64, _ []h
 
 func serveStore(t *testing.T, store gateway.Store, known tokens) *httptest.Server {
 	t.Helper()
-	return serveWith(t, gateway.Options{Store: store, Authenticator: known, Requests: requests.New(), Log: logr.Discard()})
+	return serveWith(t, gateway.Options{Store: store, Authenticator: known, Requests: checkpointrequests.New(), Log: logr.Discard()})
 }
 
 func serveWith(t *testing.T, o gateway.Options) *httptest.Server {
@@ -233,7 +233,7 @@ func TestTwoNamespacesDoNotTakeAllConnections(t *testing.T) {
 		known[hostile.TaskName] = hostile
 	}
 	store := heldStore{entered: make(chan history.Task, 100), release: make(chan struct{})}
-	server := serveWith(t, gateway.Options{Store: store, Connections: connections, Authenticator: known, Requests: requests.New(), Log: logr.Discard()})
+	server := serveWith(t, gateway.Options{Store: store, Connections: connections, Authenticator: known, Requests: checkpointrequests.New(), Log: logr.Discard()})
 	send := func(ctx context.Context, token string) error {
 		client := daemonv1connect.NewDaemonServiceClient(&http.Client{Transport: withToken{token, server.Client().Transport}}, server.URL)
 		_, err := client.Append(ctx, connect.NewRequest(&daemonv1.AppendRequest{Records: []*daemonv1.Record{text(1, daemonv1.Role_ROLE_USER, "x")}}))
@@ -262,7 +262,7 @@ func TestAFloodOfRecordsWaitsForItsPace(t *testing.T) {
 	store := heldStore{entered: make(chan history.Task, 100), release: make(chan struct{})}
 	close(store.release)
 	gw := gateway.New(gateway.Options{
-		Store: store, Authenticator: tokens{"a1": identity("a", 1), "b1": identity("b", 1)}, Requests: requests.New(), Log: logr.Discard(),
+		Store: store, Authenticator: tokens{"a1": identity("a", 1), "b1": identity("b", 1)}, Requests: checkpointrequests.New(), Log: logr.Discard(),
 		TaskBytesPerSecond: 1 << 10,
 	})
 	mux := http.NewServeMux()

@@ -11,8 +11,8 @@ import (
 
 	"github.com/clew-dev/clew/internal/connections"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/server/checkpointrequests"
 	"github.com/clew-dev/clew/internal/server/gateway"
-	"github.com/clew-dev/clew/internal/server/requests"
 )
 
 // The connections of strangers are closed after a while; streams of commands stay.
@@ -20,7 +20,7 @@ func TestADaemonsConnectionIsNoStrangers(t *testing.T) {
 	g := gomega.NewWithT(t)
 	store := heldStore{entered: make(chan history.Task, 10), release: make(chan struct{})}
 	close(store.release)
-	_, handler := gateway.New(gateway.Options{Store: store, Authenticator: tokens{"a1": identity("a", 1)}, Requests: requests.New(), Log: logr.Discard()}).Handler()
+	_, handler := gateway.New(gateway.Options{Store: store, Authenticator: tokens{"a1": identity("a", 1)}, Requests: checkpointrequests.New(), Log: logr.Discard()}).Handler()
 	strangers := make(chan bool, 2)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler.ServeHTTP(w, r)

@@ -27,8 +27,8 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres"
 	"github.com/clew-dev/clew/internal/podidentity"
+	"github.com/clew-dev/clew/internal/server/checkpointrequests"
 	"github.com/clew-dev/clew/internal/server/gateway"
-	"github.com/clew-dev/clew/internal/server/requests"
 	"github.com/clew-dev/clew/internal/testing/pgtest"
 )
 
@@ -81,7 +81,7 @@ type fixture struct {
 	t       *testing.T
 	server  *httptest.Server
 	gateway *gateway.Gateway
-	board   *requests.Board
+	board   *checkpointrequests.Board
 }
 
 func serve(t *testing.T, dsn string, change ...func(*gateway.Options)) *fixture {
@@ -93,7 +93,7 @@ func serve(t *testing.T, dsn string, change ...func(*gateway.Options)) *fixture 
 	}
 	spoofed := identity("a", 9)
 	spoofed.Namespace = "elsewhere"
-	board := requests.New()
+	board := checkpointrequests.New()
 	options := gateway.Options{
 		Store: store, Requests: board, Log: log, Registerer: prometheus.NewRegistry(),
 		Authenticator: tokens{"a1": identity("a", 1), "a2": identity("a", 2), "b1": identity("b", 1), "spoofed": spoofed},

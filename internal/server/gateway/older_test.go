@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/onsi/gomega"
 
-	"github.com/clew-dev/clew/internal/daemon/gateway"
+	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 	"github.com/clew-dev/clew/internal/daemon/ship"
 	"github.com/clew-dev/clew/internal/daemon/spool"
 	"github.com/clew-dev/clew/internal/daemonapi"
@@ -68,14 +68,14 @@ func (p *putBack) Conversation(ctx context.Context, uid string, after int64, lim
 }
 
 // daemon is the daemon's own client of the gateway.
-func (f *fixture) daemon(token string, source *daemonapi.Source) *gateway.Client {
+func (f *fixture) daemon(token string, source *daemonapi.Source) *gatewayclient.Client {
 	f.t.Helper()
 	path := filepath.Join(f.t.TempDir(), "token")
 	if err := os.WriteFile(path, []byte(token), 0o600); err != nil {
 		f.t.Fatal(err)
 	}
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.server.Certificate().Raw})
-	c, err := gateway.New(gateway.Config{URL: f.server.URL, CABundle: string(ca), TokenFile: path, Source: source})
+	c, err := gatewayclient.New(gatewayclient.Config{URL: f.server.URL, CABundle: string(ca), TokenFile: path, Source: source})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestAForkKeepsWhatItInheritedInAnOlderStore(t *testing.T) {
 	begun := f.daemon("b1", from)
 	begun.HasBegun()
 	for range 2 {
-		if _, err := begun.Begin(t.Context()); !errors.Is(err, gateway.ErrSourceAwaited) {
+		if _, err := begun.Begin(t.Context()); !errors.Is(err, gatewayclient.ErrSourceAwaited) {
 			t.Errorf("a fork that has begun before does not wait for its source: %v", err)
 		}
 	}
@@ -233,19 +233,19 @@ func TestTheStoreCountsHowLongAForkWaitsForItsSource(t *testing.T) {
 	t.Cleanup(func() { conn.Close(context.Background()) })
 	from := &daemonapi.Source{TaskUID: "uid-of-a", Checkpoint: 1, IncludeConversation: true, Position: 40}
 	var waited time.Duration
-	ask := func(c *gateway.Client) error {
+	ask := func(c *gatewayclient.Client) error {
 		_, err := c.Begin(t.Context())
 		return err
 	}
 	for ; waited < 6*time.Minute; waited += time.Minute {
 		c := f.daemon("b1", from)
 		c.HasBegun()
-		g.Expect(ask(c)).To(gomega.MatchError(gateway.ErrSourceAwaited), "after %s", waited)
+		g.Expect(ask(c)).To(gomega.MatchError(gatewayclient.ErrSourceAwaited), "after %s", waited)
 		busy, stop := context.WithCancel(t.Context())
 		stop()
 		_, err := c.Begin(busy)
-		g.Expect(err).NotTo(gomega.MatchError(gateway.ErrSourceAwaited))
-		g.Expect(ask(c)).To(gomega.MatchError(gateway.ErrSourceAwaited), "after %s", waited)
+		g.Expect(err).NotTo(gomega.MatchError(gatewayclient.ErrSourceAwaited))
+		g.Expect(ask(c)).To(gomega.MatchError(gatewayclient.ErrSourceAwaited), "after %s", waited)
 		_, err = conn.Exec(t.Context(), "UPDATE awaited_sources SET since = since - interval '1 min', seen = seen - interval '1 min'")
 		g.Expect(err).NotTo(gomega.HaveOccurred())
 	}

@@ -9,8 +9,7 @@ import (
 	"connectrpc.com/connect"
 	"golang.org/x/time/rate"
 
-	"github.com/clew-dev/clew/internal/paces"
-	"github.com/clew-dev/clew/internal/places"
+	"github.com/clew-dev/clew/internal/fairshare"
 	"github.com/clew-dev/clew/internal/podidentity"
 )
 
@@ -79,17 +78,17 @@ var errBusy = errors.New("too many requests of this task or namespace are being 
 
 // shares keeps each task and namespace to its part of the server.
 type shares struct {
-	owing, arrivals, large, requests, streams *places.Places
+	owing, arrivals, large, requests, streams *fairshare.Slots
 	requestsOfNamespace                       int
-	paces                                     *paces.Paces // of tasks
+	paces                                     *fairshare.Rates // of tasks
 }
 
 func newShares(bytesPerSecond, connections int) *shares {
 	atWork := max(connections-spareConnections, 1)
 	return &shares{
-		owing: places.New(owingInAll), arrivals: places.New(arrivalsInAll), large: places.New(largeInAll), requests: places.New(atWork), streams: places.New(streamsInAll),
-		requestsOfNamespace: atWork - places.Reserve(atWork),
-		paces:               paces.New(rate.Limit(bytesPerSecond), bytesPerSecond*paceBurst),
+		owing: fairshare.NewSlots(owingInAll), arrivals: fairshare.NewSlots(arrivalsInAll), large: fairshare.NewSlots(largeInAll), requests: fairshare.NewSlots(atWork), streams: fairshare.NewSlots(streamsInAll),
+		requestsOfNamespace: atWork - fairshare.Reserve(atWork),
+		paces:               fairshare.NewRates(rate.Limit(bytesPerSecond), bytesPerSecond*paceBurst),
 	}
 }
 
@@ -101,8 +100,8 @@ func (s *shares) arrive(r *http.Request, id podidentity.Identity) (leave func(),
 		leave, err = s.open(ctx, id)
 	} else if err = s.settle(ctx, id); err == nil {
 		leave, err = s.arrivals.Take(ctx,
-			places.Share{Of: "task/" + id.TaskUID, Places: arrivalsOfTask},
-			places.Share{Of: "namespace/" + id.Namespace, Places: arrivalsOfNamespace})
+			fairshare.Share{Of: "task/" + id.TaskUID, Slots: arrivalsOfTask},
+			fairshare.Share{Of: "namespace/" + id.Namespace, Slots: arrivalsOfNamespace})
 	}
 	if err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, errBusy)
@@ -113,7 +112,7 @@ func (s *shares) arrive(r *http.Request, id podidentity.Identity) (leave func(),
 // open waits until a stream of commands may begin. Each has the store asked at once, so
 // that who opens many owes their pace for it.
 func (s *shares) open(ctx context.Context, id podidentity.Identity) (leave func(), err error) {
-	if leave, err = s.streams.Take(ctx, places.Share{Of: id.TaskUID, Places: streamsOfTask}); err != nil {
+	if leave, err = s.streams.Take(ctx, fairshare.Share{Of: id.TaskUID, Slots: streamsOfTask}); err != nil {
 		return nil, err
 	}
 	if err := s.settle(ctx, id); err != nil {
@@ -127,7 +126,7 @@ func (s *shares) open(ctx context.Context, id podidentity.Identity) (leave func(
 // settle waits until a task owes its pace nothing. One of its requests does so, and the
 // next ones in line behind it: so they are not more than a line holds.
 func (s *shares) settle(ctx context.Context, id podidentity.Identity) error {
-	next, err := s.owing.Take(ctx, places.Share{Of: id.TaskUID, Places: 1})
+	next, err := s.owing.Take(ctx, fairshare.Share{Of: id.TaskUID, Slots: 1})
 	if err != nil {
 		return err
 	}
@@ -153,8 +152,8 @@ func (a *arrival) work(ctx context.Context) (working context.Context, err error)
 	waiting, cancel := context.WithTimeout(ctx, placeTimeout)
 	defer cancel()
 	release, err := a.shares.requests.Take(waiting,
-		places.Share{Of: "task/" + a.id.TaskUID, Places: placesOfTask},
-		places.Share{Of: "namespace/" + a.id.Namespace, Places: a.shares.requestsOfNamespace})
+		fairshare.Share{Of: "task/" + a.id.TaskUID, Slots: placesOfTask},
+		fairshare.Share{Of: "namespace/" + a.id.Namespace, Slots: a.shares.requestsOfNamespace})
 	if err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, errBusy)
 	}
@@ -170,15 +169,15 @@ func (a *arrival) work(ctx context.Context) (working context.Context, err error)
 // at a time: whoever opens and closes streams makes the store work as well.
 func (s *shares) look(ctx context.Context, id podidentity.Identity) (release func(), err error) {
 	return s.requests.Take(ctx,
-		places.Share{Of: "commands/" + id.TaskUID, Places: 1},
-		places.Share{Of: "namespace/" + id.Namespace, Places: s.requestsOfNamespace})
+		fairshare.Share{Of: "commands/" + id.TaskUID, Slots: 1},
+		fairshare.Share{Of: "namespace/" + id.Namespace, Slots: s.requestsOfNamespace})
 }
 
 // enlarge waits until the request may be a large one, until end.
 func (a *arrival) enlarge(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, placeTimeout)
 	defer cancel()
-	reduce, err := a.shares.large.Take(ctx, places.Share{Of: a.id.Namespace, Places: largeOfNamespace})
+	reduce, err := a.shares.large.Take(ctx, fairshare.Share{Of: a.id.Namespace, Slots: largeOfNamespace})
 	if err != nil {
 		return connect.NewError(connect.CodeUnavailable, errBusy)
 	}

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/clew-dev/clew/internal/places"
+	"github.com/clew-dev/clew/internal/fairshare"
 	"github.com/clew-dev/clew/internal/podidentity"
 )
 
@@ -19,8 +19,8 @@ func TestNoNamespaceGetsAllConnections(t *testing.T) {
 	for connections := 3; connections <= 64; connections++ {
 		s, took := newShares(1, connections), 0
 		for i := range 2 * connections {
-			_, err := s.requests.Take(now, places.Share{Of: fmt.Sprint("task/", i), Places: placesOfTask},
-				places.Share{Of: "namespace/a", Places: s.requestsOfNamespace})
+			_, err := s.requests.Take(now, fairshare.Share{Of: fmt.Sprint("task/", i), Slots: placesOfTask},
+				fairshare.Share{Of: "namespace/a", Slots: s.requestsOfNamespace})
 			if err == nil {
 				took++
 			}

@@ -15,8 +15,8 @@ import (
 	"github.com/onsi/gomega"
 
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/server/checkpointrequests"
 	"github.com/clew-dev/clew/internal/server/gateway"
-	"github.com/clew-dev/clew/internal/server/requests"
 )
 
 // askedStore keeps whoever asks for a task's attempt, and counts them.
@@ -40,7 +40,7 @@ func TestStreamsOfCommandsTakeNoConnectionOfOthers(t *testing.T) {
 			known[fmt.Sprint(i)] = identity(fmt.Sprint(i), 1)
 		}
 		served := gateway.New(gateway.Options{
-			Store: store, Connections: connections, Authenticator: known, Requests: requests.New(), Log: logr.Discard(),
+			Store: store, Connections: connections, Authenticator: known, Requests: checkpointrequests.New(), Log: logr.Discard(),
 		})
 		_, handler := served.Handler()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -83,7 +83,7 @@ func TestNoRequestIsWorkedOnForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		served := gateway.New(gateway.Options{
-			Store: slowStore{}, Authenticator: tokens{"a": identity("a", 1)}, Requests: requests.New(), Log: logr.Discard(),
+			Store: slowStore{}, Authenticator: tokens{"a": identity("a", 1)}, Requests: checkpointrequests.New(), Log: logr.Discard(),
 		})
 		_, handler := served.Handler()
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, appendPath, bytes.NewReader(emptyRecords(0)))

@@ -19,7 +19,7 @@ import (
 
 	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
-	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history"
 )
 
@@ -186,7 +186,7 @@ func unfinished(message string) error { return apierrors.NewServiceUnavailable(m
 
 // why says what the gitstore said, and nothing of how it is reached.
 func why(err error) string {
-	var refused *refusal.Refusal
+	var refused *gitstoreapi.Refusal
 	if errors.As(err, &refused) {
 		return refused.Message
 	}

@@ -22,7 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
-	"github.com/clew-dev/clew/internal/gitstore/refusal"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/server/historyapi"
 )
@@ -469,7 +469,7 @@ func TestDeleteGoesOnWhereItStopped(t *testing.T) {
 	if w.Code != http.StatusServiceUnavailable || !strings.Contains(status.Message, "is not deleted") || !strings.Contains(status.Message, "delete it again") || strings.Contains(status.Message, "10.0.0.7") {
 		t.Errorf("code %d, %q", w.Code, status.Message)
 	}
-	f.code.err = refusal.New(refusal.Unavailable, "the repository r-x is in use")
+	f.code.err = gitstoreapi.New(gitstoreapi.Unavailable, "the repository r-x is in use")
 	if w := f.ask(http.MethodDelete, deletePath, ""); !strings.Contains(w.Body.String(), "the repository r-x is in use; delete it again") {
 		t.Errorf("%s", w.Body)
 	}

@@ -7,7 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/clew-dev/clew/internal/places"
+	"github.com/clew-dev/clew/internal/fairshare"
 )
 
 // How many requests are served at once, of one namespace and in all, so that what
@@ -34,7 +34,7 @@ const (
 
 // share is the places for what costs much, and how many of them a namespace gets.
 type share struct {
-	among       *places.Places
+	among       *fairshare.Slots
 	ofNamespace int
 }
 
@@ -46,13 +46,13 @@ func newShares(connections int) shares {
 	}
 	reads := max(connections-spareConnections, 1)
 	return shares{
-		answers: share{places.New(answersInAll), answersOfNamespace},
+		answers: share{fairshare.NewSlots(answersInAll), answersOfNamespace},
 		// Half of them, so that it takes several namespaces to have them all.
-		reads:     share{places.New(reads), (reads + 1) / 2},
-		searches:  share{places.New(searchesInAll), searchesOfNamespace},
-		exports:   share{places.New(exportsInAll), exportsOfNamespace},
-		uploads:   share{places.New(uploadsInAll), uploadsOfNamespace},
-		deletions: share{places.New(deletionsInAll), deletionsOfNamespace},
+		reads:     share{fairshare.NewSlots(reads), (reads + 1) / 2},
+		searches:  share{fairshare.NewSlots(searchesInAll), searchesOfNamespace},
+		exports:   share{fairshare.NewSlots(exportsInAll), exportsOfNamespace},
+		uploads:   share{fairshare.NewSlots(uploadsInAll), uploadsOfNamespace},
+		deletions: share{fairshare.NewSlots(deletionsInAll), deletionsOfNamespace},
 	}
 }
 
@@ -60,7 +60,7 @@ func newShares(connections int) shares {
 func (a *api) enter(c *call, s share) (release func(), err error) {
 	ctx, cancel := context.WithTimeout(c.Context(), patience)
 	defer cancel()
-	release, err = s.among.Take(ctx, places.Share{Of: c.access.Namespace, Places: s.ofNamespace})
+	release, err = s.among.Take(ctx, fairshare.Share{Of: c.access.Namespace, Slots: s.ofNamespace})
 	if err != nil {
 		return nil, busy()
 	}

@@ -28,6 +28,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
@@ -101,12 +102,30 @@ func Main(m *testing.M, server **Server) {
 	os.Exit(code)
 }
 
+// Address is what another process of a suite needs to Connect to the server, as text.
+func (s *Server) Address() ([]byte, error) { return s.Kubeconfig("suite", "system:masters") }
+
+// Connect returns a server that another process of the suite has started. It has no Stop.
+func Connect(address []byte) (*Server, error) {
+	s := &Server{Scheme: Scheme()}
+	var err error
+	if s.Config, err = clientcmd.RESTConfigFromKubeConfig(address); err != nil {
+		return nil, fmt.Errorf("read the address of the API server for tests: %w", err)
+	}
+	s.Config.QPS, s.Config.Burst = -1, -1
+	if s.Client, err = client.New(s.Config, client.Options{Scheme: s.Scheme}); err != nil {
+		return nil, fmt.Errorf("connect to the API server for tests: %w", err)
+	}
+	return s, nil
+}
+
 // Stop ends the server and removes what it kept.
 func (s *Server) Stop() error { return s.environment.Stop() }
 
-// Kubeconfig is that of a new user of this name, who may do nothing yet.
-func (s *Server) Kubeconfig(user string) ([]byte, error) {
-	added, err := s.environment.AddUser(envtest.User{Name: user}, nil)
+// Kubeconfig is that of a new user of this name, who is in these groups, and may do
+// nothing else yet.
+func (s *Server) Kubeconfig(user string, groups ...string) ([]byte, error) {
+	added, err := s.environment.AddUser(envtest.User{Name: user, Groups: groups}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("add user %s: %w", user, err)
 	}

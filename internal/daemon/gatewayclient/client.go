@@ -1,0 +1,329 @@
+// Package gatewayclient is the daemon's side of the protocol with the server: it
+// identifies the pod by its token, read anew for each request since it rotates,
+// and sorts the server's errors into the few that a daemon acts upon.
+package gatewayclient
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/clew-dev/clew/internal/daemonapi"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/daemonapi/v1/daemonv1connect"
+)
+
+// Errors that callers tell apart. Any other error means: try again later.
+var (
+	// ErrFenced: a newer attempt of the task has begun, or this pod's object does
+	// not exist any more; stop writing.
+	ErrFenced = errors.New("this attempt of the task is over")
+	// ErrGap: the server lacks records before the first one given.
+	ErrGap = errors.New("the server lacks earlier records")
+	// ErrNotFound: the server does not know the checkpoint, or not the task.
+	ErrNotFound = errors.New("the server does not know it")
+	// ErrSourceAwaited: the history has lost the checkpoint that the task was started
+	// from. It is waited for; see HasBegun. It is an AwaitedError and an ErrNotFound, too.
+	ErrSourceAwaited = errors.New("the history has lost the checkpoint that the task was started from")
+	// ErrRefused: the server takes this pod for none of this task's.
+	ErrRefused = errors.New("the server refuses this pod")
+	// ErrForeign: the server has another record than the one given, by the same
+	// sequence.
+	ErrForeign = errors.New("the server has other records of this task")
+	// ErrInvalid: the server does not take such a request, now or later.
+	ErrInvalid = errors.New("the server does not take this request")
+)
+
+// FencedError is ErrFenced where it is known which attempt is the newest.
+type FencedError struct{ Newest int64 }
+
+// Error implements error.
+func (e *FencedError) Error() string {
+	return fmt.Sprintf("%v, since attempt %d has been seen", ErrFenced, e.Newest)
+}
+
+// Is says that it is an ErrFenced.
+func (e *FencedError) Is(target error) bool { return target == ErrFenced }
+
+// Fenced is ErrFenced by an attempt, which is 0 if it is not known.
+func Fenced(newest int64) error {
+	if newest == 0 {
+		return ErrFenced
+	}
+	return &FencedError{Newest: newest}
+}
+
+// Timeouts of one call. The conversation's is per message of the stream.
+const (
+	callTimeout   = 30 * time.Second
+	silentTimeout = 75 * time.Second
+)
+
+// Config says where the server is and how to identify to it.
+type Config struct {
+	// URL is the base URL of the server.
+	URL string
+	// CABundle holds PEM certificates that sign the server's, besides the system's.
+	CABundle string
+	// TokenFile holds the pod's token.
+	TokenFile string
+	// Version is the daemon's version, for the server's log.
+	Version string
+	// SnapshotEveryMessages is how often the server notes a snapshot of the
+	// conversation; 0 for never.
+	SnapshotEveryMessages int64
+	// Source is the point that the task is started from; nil if from none. Every
+	// Begin tells it: whichever is the first that the server hears of the task, or
+	// hears again after its store went back in time, makes the conversation.
+	Source *daemonapi.Source
+	// SourceWait is how long a task that has begun before waits for its source; 0
+	// for 6 minutes, in which each daemon asks whether the store has gone back. It is
+	// used with servers of before alone: others count by themselves.
+	SourceWait time.Duration
+}
+
+// Client calls the server.
+type Client struct {
+	rpc    daemonv1connect.DaemonServiceClient
+	begin  *daemonv1.BeginRequest
+	source sourceWait
+}
+
+// New returns a client. It connects at the first call.
+func New(cfg Config) (*Client, error) {
+	transport := &http.Transport{
+		DialContext:           (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   5 * time.Second,
+		IdleConnTimeout:       90 * time.Second,
+		ExpectContinueTimeout: time.Second,
+		ForceAttemptHTTP2:     true,
+		HTTP2:                 &http.HTTP2Config{SendPingTimeout: 20 * time.Second, PingTimeout: 10 * time.Second},
+	}
+	if cfg.CABundle != "" {
+		pool, err := x509.SystemCertPool()
+		if err != nil {
+			pool = x509.NewCertPool()
+		}
+		if !pool.AppendCertsFromPEM([]byte(cfg.CABundle)) {
+			return nil, errors.New("the pod's configuration has a caBundle without any certificate")
+		}
+		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	}
+	rpc := daemonv1connect.NewDaemonServiceClient(
+		&http.Client{Transport: identified{file: cfg.TokenFile, next: transport}}, cfg.URL)
+	begin := &daemonv1.BeginRequest{DaemonVersion: cfg.Version, SnapshotEveryMessages: cfg.SnapshotEveryMessages}
+	if s := cfg.Source; s != nil {
+		begin.Source = &daemonv1.Source{TaskUid: s.TaskUID, Checkpoint: s.Checkpoint, IncludeConversation: s.IncludeConversation, Position: s.Position}
+	}
+	c := &Client{rpc: rpc, begin: begin, source: sourceWait{patience: cmp.Or(cfg.SourceWait, 6*time.Minute)}}
+	if cfg.Source != nil {
+		c.source.source = cfg.Source.String()
+	}
+	return c, nil
+}
+
+// identified adds the pod's token to each request.
+type identified struct {
+	file string
+	next http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t identified) RoundTrip(r *http.Request) (*http.Response, error) {
+	token, err := Token(t.file)
+	if err != nil {
+		return nil, err
+	}
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+token)
+	return t.next.RoundTrip(r)
+}
+
+// Token reads the pod's token.
+func Token(file string) (string, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("read the pod's token: %w", err)
+	}
+	token := strings.TrimSpace(string(b))
+	if token == "" {
+		return "", fmt.Errorf("the pod's token in %s is empty", file)
+	}
+	return token, nil
+}
+
+// classify wraps an error of the server in the one that callers know.
+func classify(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	switch connect.CodeOf(err) {
+	case connect.CodeAborted:
+		return fmt.Errorf("%s: %w: %w", what, ErrFenced, err)
+	case connect.CodeFailedPrecondition:
+		return fmt.Errorf("%s: %w: %w", what, ErrGap, err)
+	case connect.CodeNotFound:
+		return fmt.Errorf("%s: %w: %w", what, ErrNotFound, err)
+	case connect.CodeAlreadyExists:
+		return fmt.Errorf("%s: %w: %w", what, ErrForeign, err)
+	case connect.CodeInvalidArgument, connect.CodeUnimplemented:
+		return fmt.Errorf("%s: %w: %w", what, ErrInvalid, err)
+	case connect.CodePermissionDenied:
+		return fmt.Errorf("%s: %w: %w", what, ErrRefused, err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// Answered says that the error is not of a server that cannot be reached or asks
+// for a pause: it has taken note of the request and refused it, or the request was
+// never made.
+func Answered(err error) bool {
+	var of *connect.Error
+	if !errors.As(err, &of) {
+		return err != nil
+	}
+	switch of.Code() {
+	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeCanceled, connect.CodeUnknown, connect.CodeResourceExhausted:
+		return false
+	}
+	return true
+}
+
+// Begin opens the attempt.
+func (c *Client) Begin(ctx context.Context) (*daemonv1.BeginResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	request := proto.CloneOf(c.begin)
+	if request.Source != nil {
+		request.Source.HasBegun, request.Source.MayBeLost = c.source.hasBegun(), c.source.over()
+	}
+	r, err := c.rpc.Begin(ctx, connect.NewRequest(request))
+	err = classify("begin the attempt at the server", err)
+	if request.Source != nil {
+		err = c.source.heard(time.Now(), err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.Msg, nil
+}
+
+// HasBegun says that the task has begun before, and that its volume has what it
+// needs. If the history has lost the checkpoint that the task was started from, the
+// source's daemon may send it again; the server has Begin wait for that for some minutes,
+// longer while it hears of that daemon, and then has the conversation begin without what
+// it inherited. A task that was never at work waits for as long as it takes.
+func (c *Client) HasBegun() { c.source.begin() }
+
+// Append stores records and returns the sequence up to which all are stored.
+func (c *Client) Append(ctx context.Context, records []*daemonv1.Record) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	r, err := c.rpc.Append(ctx, connect.NewRequest(&daemonv1.AppendRequest{Records: records}))
+	if err != nil {
+		return 0, classify("send records to the server", err)
+	}
+	return r.Msg.GetLastSequence(), nil
+}
+
+// Report tells what keeps the daemon from its work; nil for nothing.
+func (c *Client) Report(ctx context.Context, problem *daemonv1.Problem) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := c.rpc.Report(ctx, connect.NewRequest(&daemonv1.ReportRequest{Problem: problem}))
+	return classify("tell the server of a problem", err)
+}
+
+// MoveConversation moves the conversation, once per operation id, and returns
+// where it then stands.
+func (c *Client) MoveConversation(ctx context.Context, m *daemonv1.MoveConversationRequest) (*daemonv1.Position, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	r, err := c.rpc.MoveConversation(ctx, connect.NewRequest(m))
+	if err != nil {
+		return nil, classify("move the conversation", err)
+	}
+	return r.Msg.GetPosition(), nil
+}
+
+// PushedCheckpoints lists the checkpoints that the server believes to be in the
+// gitstore, and those that it believes the gitstore to have lost.
+func (c *Client) PushedCheckpoints(ctx context.Context) (durable, lost []int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	request := proto.CloneOf(c.begin)
+	request.ListDurable = true
+	r, err := c.rpc.Begin(ctx, connect.NewRequest(request))
+	if err != nil {
+		return nil, nil, classify("ask the server for the durable checkpoints", err)
+	}
+	return r.Msg.GetDurableCheckpoints(), r.Msg.GetLostCheckpoints(), nil
+}
+
+// Conversation calls each with every message of the active branch, oldest first.
+func (c *Client) Conversation(ctx context.Context, each func(*daemonv1.ConversationEntry) error) error {
+	const what = "read the conversation from the server"
+	ctx, alive := watchdog(ctx)
+	defer alive.stop()
+	stream, err := c.rpc.Conversation(ctx, connect.NewRequest(&daemonv1.ConversationRequest{}))
+	if err != nil {
+		return classify(what, err)
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		alive.kick()
+		for _, e := range stream.Msg().GetEntries() {
+			if err := each(e); err != nil {
+				return err
+			}
+		}
+	}
+	return classify(what, stream.Err())
+}
+
+// Commands calls each with every command of the server, until the stream ends.
+// It ends with an error if the server is silent for over a minute.
+func (c *Client) Commands(ctx context.Context, each func(*daemonv1.Command)) error {
+	const what = "listen for the server's commands"
+	ctx, alive := watchdog(ctx)
+	defer alive.stop()
+	stream, err := c.rpc.Commands(ctx, connect.NewRequest(&daemonv1.CommandsRequest{}))
+	if err != nil {
+		return classify(what, err)
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		alive.kick()
+		each(stream.Msg())
+	}
+	return classify(what, stream.Err())
+}
+
+// dog ends a context when it is not kicked for silentTimeout.
+type dog struct {
+	timer  *time.Timer
+	cancel context.CancelFunc
+}
+
+func watchdog(ctx context.Context) (context.Context, dog) {
+	ctx, cancel := context.WithCancel(ctx)
+	return ctx, dog{timer: time.AfterFunc(silentTimeout, cancel), cancel: cancel}
+}
+
+func (d dog) kick() { d.timer.Reset(silentTimeout) }
+
+func (d dog) stop() {
+	d.timer.Stop()
+	d.cancel()
+}

@@ -1,0 +1,79 @@
+package shim
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/clew-dev/clew/internal/agent"
+	"github.com/clew-dev/clew/internal/daemon/backoff"
+	"github.com/clew-dev/clew/internal/daemon/wire"
+)
+
+// maxHookInput bounds, in bytes, what is read of a call.
+const maxHookInput = 64 << 20
+
+// HookConfig says which agent runs the hook and where the daemon is.
+type HookConfig struct {
+	// AgentType is a value of v1alpha1.AgentType.
+	AgentType string
+	// Socket is the daemon's unix socket.
+	Socket string
+	// Stdin is what the agent says of the call.
+	Stdin io.Reader
+	// Timeout is how long the daemon may take.
+	Timeout time.Duration
+}
+
+// AwaitTool is what an agent runs before each of its tools: it tells the daemon of the
+// call and returns when the tool may run, which is when the checkpoint before a risky
+// tool was taken. It never keeps an agent from working: when the daemon does not answer
+// in time the tool runs, and the error says that it runs without a checkpoint, and why.
+func AwaitTool(ctx context.Context, cfg HookConfig) error {
+	stdin, err := io.ReadAll(io.LimitReader(cfg.Stdin, maxHookInput))
+	if err != nil {
+		return fmt.Errorf("read the agent's tool call: %w", err)
+	}
+	call, err := agent.ParseHook(cfg.AgentType, stdin)
+	if err != nil {
+		return err
+	}
+	key := rand.Text()
+	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
+	defer cancel()
+	wait := backoff.Backoff{Min: 20 * time.Millisecond, Max: time.Second}
+	for {
+		err := askDaemon(ctx, cfg.Socket, wire.BeforeTool{Key: key, ID: call.CallID, Name: call.Name, Input: call.Input})
+		if err == nil {
+			return nil
+		}
+		if wait.Wait(ctx) != nil {
+			return fmt.Errorf("the tool %s runs without a checkpoint before it, since the daemon does not answer: %w", call.Name, err)
+		}
+	}
+}
+
+// askDaemon asks once.
+func askDaemon(ctx context.Context, socket string, call wire.BeforeTool) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	if err := wire.WriteBeforeTool(conn, call); err != nil {
+		return err
+	}
+	f, err := wire.Read(conn)
+	if err != nil {
+		return err
+	}
+	if f.Type != wire.TypeProceed {
+		return fmt.Errorf("unexpected frame type %d", f.Type)
+	}
+	return nil
+}

@@ -1,0 +1,71 @@
+package sidecar
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/clew-dev/clew/internal/daemon/agentstate"
+	"github.com/clew-dev/clew/internal/daemon/spool"
+	"github.com/clew-dev/clew/internal/daemon/wire"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+)
+
+// agentState is what is known of the agent's run as of the last line recorded.
+func (r *recorder) agentState() agentstate.State {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state
+}
+
+// recall reads what an earlier process knew of a session's run.
+func (r *recorder) recall(session string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m := r.spool.Mark(); m.Session == session && session != "" {
+		r.state = agentstate.Decode(m.State)
+	}
+}
+
+// lastHeard is when a line was last taken in, and the last of the plain output.
+func (r *recorder) lastHeard() (time.Time, string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.heard, r.tail
+}
+
+// begin notes on disk a call that the hook tells of before the output does.
+func (r *recorder) begin(ctx context.Context, b wire.BeforeTool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := func(c agentstate.Call) bool { return c.Key == b.Key || !c.Unnamed && c.ID == b.ID }
+	if r.session == "" || b.Key == "" || b.Cut || len(r.state.Begun) >= maxBegun || slices.ContainsFunc(r.state.Begun, known) || slices.Contains(r.open, b.ID) {
+		return nil
+	}
+	call := agentstate.Call{Key: b.Key, ID: b.ID, Unnamed: b.ID == "", Name: b.Name, Input: b.Input}
+	if call.Unnamed {
+		call.ID = fmt.Sprintf("cut/%d/%s", r.attempt, b.Key)
+	}
+	if r.mask != nil {
+		call.Name, call.Input = r.mask.Text(call.Name), r.mask.Text(call.Input)
+	}
+	next := r.state
+	next.Begun = append(slices.Clone(next.Begun), call)
+	mark := &spool.Mark{Session: r.session, Line: r.marked, State: next.Encode()}
+	if err := r.persist(ctx, func() error { return r.spool.Append(mark) }); err != nil {
+		return err
+	}
+	r.state = next
+	return nil
+}
+
+// tell puts a record on disk that is none of the agent's output.
+func (r *recorder) tell(ctx context.Context, rec *daemonv1.Record) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.push(rec)
+	r.ready = len(r.batch)
+	_, err := r.write(ctx)
+	return err
+}

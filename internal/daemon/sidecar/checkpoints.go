@@ -1,0 +1,372 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/agent"
+	"github.com/clew-dev/clew/internal/daemon/backoff"
+	"github.com/clew-dev/clew/internal/daemon/checkpoint"
+	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
+	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemon/spool"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/worktree"
+)
+
+const (
+	// askAgain is when a requested checkpoint that failed is tried again.
+	askAgain = 30 * time.Second
+	// refusedAgain is when a push that the gitstore refused for good is tried again.
+	refusedAgain = 5 * time.Minute
+	// maxDetail is how long, in bytes, the words of an event may be.
+	maxDetail = 1024
+)
+
+// takeCheckpoints takes checkpoints while the agent works, one at a time.
+func (d *daemon) takeCheckpoints(ctx context.Context) {
+	every := time.Duration(d.cfg.Pod.Policy.EverySeconds) * time.Second
+	d.taken = time.Now()
+	for {
+		var interval, turn <-chan time.Time
+		_, changed := d.socket.status()
+		if every > 0 && d.pending == "" {
+			interval = time.After(time.Until(d.taken.Add(every)))
+		}
+		switch {
+		case len(d.guard.held) > 0:
+			turn = time.After(max(d.hold(), d.guard.untilLook()))
+		case d.pending != "":
+			turn = time.After(d.pace.untilLook())
+		}
+		asked, rested := d.asked, (<-chan time.Time)(nil)
+		if rest := d.askedRest(); rest > 0 {
+			asked, rested = nil, time.After(rest)
+		}
+		var err error
+		select {
+		case <-ctx.Done():
+			return
+		case take := <-asked:
+			err = d.takeAsked(ctx, take)
+		case c := <-d.guard.calls:
+			d.guard.held = append(d.guard.held, c)
+			if d.hold() > 0 {
+				err = d.takeRisky(ctx)
+			} else {
+				err = d.takeTurn(ctx) // or calls alone would put off whoever asks, without end
+			}
+		case <-d.due:
+			d.pending = v1alpha1.TriggerToolCalls
+			err = d.takePending(ctx)
+		case <-interval:
+			d.pending = v1alpha1.TriggerInterval
+			err = d.takePending(ctx)
+		case <-turn:
+			err = d.takeTurn(ctx)
+		case <-rested:
+			continue
+		case <-changed: // the pod may be to end
+			continue
+		case <-d.guard.over:
+			d.tellOfRest()
+			continue
+		}
+		if errors.Is(err, spool.ErrBroken) {
+			d.fail(err)
+		}
+		if err != nil && ctx.Err() == nil {
+			d.unguarded(err) // whatever it was for, and the next one may fail as well
+			d.log.Error(err, "a checkpoint failed; it is tried again when the next one is due")
+			continue
+		}
+		d.maintain(ctx)
+	}
+}
+
+// hold is how long calls are held back before a checkpoint is taken for them, holdRest
+// the part of that for processor time that others have taken, and askedRest how long
+// whoever asks for one waits for that: nothing stands still for them. When the pod is about to end
+// nothing waits for processor time: what is left is for the agent's own end.
+func (d *daemon) hold() time.Duration {
+	return max(d.pace.wait(), d.holdRest())
+}
+
+func (d *daemon) holdRest() time.Duration {
+	if d.hurries() {
+		return 0
+	}
+	return d.pace.holdRest(time.Now())
+}
+
+func (d *daemon) askedRest() time.Duration {
+	if d.hurries() {
+		return 0
+	}
+	return d.pace.askedRest(time.Now())
+}
+
+func (d *daemon) maintain(ctx context.Context) {
+	defer d.countWork()()
+	if m, err := d.volume.Repo.Maintain(ctx); err != nil && ctx.Err() == nil {
+		d.log.Error(err, "the repository of checkpoints could not be tidied up")
+	} else if m.Repacked {
+		d.log.Info("packed the checkpoints", "packsBefore", m.PacksBefore, "packsAfter", m.PacksAfter)
+	}
+}
+
+// takeTurn takes the checkpoint whose turn it is. One that somebody asked for comes
+// first: an agent that is busy makes others due without end.
+func (d *daemon) takeTurn(ctx context.Context) error {
+	select {
+	case take := <-d.asked:
+		return d.takeAsked(ctx, take)
+	default:
+	}
+	if err := d.takeRisky(ctx); err != nil {
+		return err
+	}
+	return d.takePending(ctx)
+}
+
+// takePending takes the checkpoint that tool calls or time have made due, when
+// its turn comes, if there is something to take.
+func (d *daemon) takePending(ctx context.Context) error {
+	trigger := d.pending
+	if trigger == "" || d.pace.untilLook() > 0 {
+		return nil
+	}
+	d.pending = ""
+	// The count may have begun anew since.
+	if answers, _ := d.recorder.progress(); trigger == v1alpha1.TriggerToolCalls && answers < int(d.cfg.Pod.Policy.EveryToolCalls) {
+		return nil
+	}
+	if !d.changed(ctx) {
+		d.pace.unchanged()
+		d.recorder.looked()
+		d.taken = time.Now()
+		return nil
+	}
+	if trigger == v1alpha1.TriggerToolCalls {
+		d.settle(ctx)
+	}
+	d.pace.spend()
+	return d.take(ctx, checkpoint.Request{Trigger: string(trigger)})
+}
+
+// maxPasses is how often, for one checkpoint, changes are stored while the agent
+// works, before it is stopped for as long as it takes: the first time stores what has
+// gathered, the second what has changed meanwhile. What changes as fast again is not
+// worth storing a third time.
+const maxPasses = 2
+
+// take takes a checkpoint of an agent that stands still. If more has changed
+// than is read in a moment, the agent goes on while that is stored, and is
+// stopped for the rest alone. A take that has begun is finished even if ctx
+// ends meanwhile.
+func (d *daemon) take(ctx context.Context, req checkpoint.Request) error {
+	d.taken = time.Now()
+	stretch := newStretch(ctx, d.stretchesTo())
+	done := d.countWork()
+	defer func() {
+		done()
+		d.pace.took = time.Now()
+	}()
+	if err := d.countTokens(ctx); err != nil {
+		return err
+	}
+	if req.Brief = true; !d.taker.Cold() {
+		if err := d.takeFrozen(ctx, req); !checkpoint.TooMuchChanged(err) {
+			return err
+		}
+	}
+	for range maxPasses {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		stretch.begin()
+		if err := d.taker.Warm(ctx, stretch.rest); err != nil {
+			d.log.Info("changes could not be stored while the agent works; it is stopped until they are", "reason", err.Error())
+			break
+		}
+		if err := d.takeFrozen(ctx, req); !checkpoint.TooMuchChanged(err) {
+			return err
+		}
+	}
+	req.Brief = false
+	return d.takeFrozen(ctx, req)
+}
+
+// countWork counts the processor time from now until done is called to the pace.
+func (d *daemon) countWork() (done func()) {
+	before := d.cfg.ProcessorTime()
+	return func() { d.pace.worked(d.cfg.ProcessorTime()-before, time.Now()) }
+}
+
+// stretchesTo tells how much longer work is to take: checkpoints have used more processor
+// time than is free, with what is used from now on, no agent stands still for calls for
+// too long, and the pod is not about to end.
+func (d *daemon) stretchesTo() func(rested time.Duration) int {
+	before := d.cfg.ProcessorTime()
+	return func(rested time.Duration) int {
+		halted := d.guard.halting()
+		switch {
+		case d.hurries(), halted && rested >= longestHaltedStretch, d.cfg.ProcessorTime()-before <= d.pace.freeAt(time.Now()):
+			return 1
+		case halted:
+			return haltedStretchTo
+		}
+		return stretchTo
+	}
+}
+
+// takeFrozen stops the agent, takes a checkpoint and lets the agent go on.
+func (d *daemon) takeFrozen(ctx context.Context, req checkpoint.Request) error {
+	f := d.socket.freeze(ctx)
+	defer f.thaw()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if is, _ := f.consistency(); is == v1alpha1.ConsistencyPointInTime {
+		d.guard.collect() // it stands for the calls that wait by now, too
+	}
+	if req.RiskyTool != nil {
+		trigger, tool := d.guard.cause()
+		req.Trigger, req.RiskyTool = string(trigger), tool
+	}
+	req.Consistency = f.consistency
+	point, err := d.taker.Take(context.WithoutCancel(ctx), req)
+	if checkpoint.TooMuchChanged(err) {
+		return err
+	}
+	d.problems.taken(err)
+	if err != nil {
+		return err
+	}
+	d.recorder.checkpointed()
+	d.cover(point, req.RiskyTool)
+	nudge(d.push)
+	return nil
+}
+
+// takeAsked takes a checkpoint for a Checkpoint object, once per object.
+func (d *daemon) takeAsked(ctx context.Context, take *daemonv1.TakeCheckpoint) error {
+	if slices.Contains(d.volume.Journal.State().Served, take.GetUid()) {
+		return nil
+	}
+	err := d.take(ctx, checkpoint.Request{Trigger: string(v1alpha1.TriggerManual),
+		Message: take.GetMessage(), Name: take.GetName(), UID: take.GetUid()})
+	if err == nil {
+		return nil
+	}
+	time.AfterFunc(askAgain, func() { d.ask(take) }) // or the server does
+	return err
+}
+
+// changed reports whether a checkpoint would hold other files, another state of
+// the agent or of its repository than the last one.
+func (d *daemon) changed(ctx context.Context) bool {
+	defer d.countWork()()
+	latest := d.volume.Journal.State().Latest
+	if latest == nil {
+		return true
+	}
+	drift, err := d.volume.Repo.Drift(ctx, worktree.Target{Code: latest.Code, State: latest.State})
+	return err != nil || !drift.Same()
+}
+
+// pushState tells which checkpoints the gitstore refuses for good.
+type pushState struct {
+	mu      sync.Mutex
+	numbers map[int64]bool
+}
+
+// pushAll pushes whatever the gitstore lacks, for ever.
+func (d *daemon) pushAll(ctx context.Context) error {
+	wait := backoff.Backoff{Max: 30 * time.Second}
+	for {
+		err := d.taker.Push(ctx)
+		if ctx.Err() == nil {
+			d.problems.pushed(err)
+		}
+		var refused *checkpoint.RefusedError
+		switch {
+		case errors.Is(err, gatewayclient.ErrFenced), errors.Is(err, spool.ErrBroken):
+			return err
+		case err == nil:
+			wait.Reset()
+			select {
+			case <-d.push:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			continue
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.As(err, &refused):
+			d.refuse(refused)
+		}
+		if refused != nil && !refused.Retryable {
+			select {
+			case <-d.push:
+			case <-time.After(refusedAgain):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			continue
+		}
+		d.log.Error(err, "checkpoints wait for the gitstore", "count", len(d.volume.Journal.State().Pending))
+		if err := wait.Wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// refuse notes which checkpoints are refused for good, and tells of each once.
+func (d *daemon) refuse(err *checkpoint.RefusedError) {
+	for _, c := range err.Checkpoints {
+		d.refused.mu.Lock()
+		known := d.refused.numbers[c.Number]
+		if d.refused.numbers == nil {
+			d.refused.numbers = map[int64]bool{}
+		}
+		d.refused.numbers[c.Number] = true
+		d.refused.mu.Unlock()
+		if known {
+			continue
+		}
+		why := shorten(agent.Text([]byte(c.Message)), maxDetail)
+		d.log.Error(err, "the gitstore will not take a checkpoint; it stays on the volume alone", "checkpoint", c.Number, "reason", c.Reason)
+		err := d.taker.Event("CheckpointRefused",
+			shorten(fmt.Sprintf("the gitstore will not take checkpoint %d, which stays on the volume alone: %s", c.Number, why), maxDetail),
+			map[string]string{"checkpoint": strconv.FormatInt(c.Number, 10), "reason": c.Reason, "message": why})
+		if err != nil {
+			d.log.Error(err, "the refusal could not be recorded", "checkpoint", c.Number)
+		}
+	}
+}
+
+// shorten cuts a text to n bytes at most, at a character.
+func shorten(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// pushed reports whether the gitstore has every checkpoint that it will ever take.
+func (d *daemon) pushed() bool {
+	d.refused.mu.Lock()
+	defer d.refused.mu.Unlock()
+	return !slices.ContainsFunc(d.volume.Journal.State().Pending, func(p journal.Point) bool { return !d.refused.numbers[p.Number] })
+}

@@ -1,0 +1,41 @@
+package sidecar
+
+import "github.com/clew-dev/clew/internal/daemon/wire"
+
+// finish has the shim end the agent.
+func (s *socket) finish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.current; c != nil && s.exit == nil {
+		c.tell(wire.TypeFinish)
+	}
+}
+
+// release lets the shim end with an exit code, now and whenever it connects again.
+func (s *socket) release(code int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.released = &wire.Release{}
+	if code >= 0 {
+		s.released.Code = &code
+	}
+	if c := s.current; c != nil {
+		c.tellOf(wire.TypeRelease, s.released)
+	}
+}
+
+// fence ends the agent, now and whenever its shim connects again.
+func (s *socket) fence() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fenced = true
+	if c := s.current; c != nil {
+		c.tell(wire.TypeStop)
+	}
+}
+
+func (s *socket) isFenced() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fenced
+}

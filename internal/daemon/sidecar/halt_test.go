@@ -1,0 +1,126 @@
+package sidecar
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"github.com/onsi/gomega"
+
+	"github.com/clew-dev/clew/internal/daemon/wire"
+	"github.com/clew-dev/clew/internal/daemonapi"
+)
+
+// An agent decides how often it is stopped, and whether it stops.
+func TestOfAnAgentThatDoesNotStopTheLogTellsNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gomega.NewWithT(t)
+		var lines bytes.Buffer
+		s := newSocket(nil, nil, daemonapi.Config{}, funcr.New(func(_, args string) { lines.WriteString(args + "\n") }, funcr.Options{}))
+		ours, shims := net.Pipe()
+		defer ours.Close()
+		go func() { _, _ = io.Copy(io.Discard, shims) }()
+		s.current = &connection{Conn: ours}
+		const times = 60
+		begin := time.Now()
+		for range times {
+			s.freeze(t.Context()).thaw()
+		}
+		g.Expect(time.Since(begin)).To(gomega.Equal(times * freezeTimeout))
+		// One at once, and the others of each minute with the next one.
+		g.Expect(strings.Split(strings.TrimSpace(lines.String()), "\n")).To(gomega.HaveExactElements(
+			gomega.ContainSubstring(`"timesBefore"=0`), gomega.ContainSubstring(`"timesBefore"=19`), gomega.ContainSubstring(`"timesBefore"=19`)))
+	})
+}
+
+// connect makes a connection of the shim the current one, and tells what it is sent.
+func connect(t *testing.T, s *socket) (c *connection, sent <-chan wire.Frame) {
+	t.Helper()
+	ours, shims := net.Pipe()
+	t.Cleanup(func() { ours.Close() })
+	frames := make(chan wire.Frame, 16)
+	go func() {
+		for {
+			f, err := wire.Read(shims)
+			if err != nil {
+				return
+			}
+			frames <- f
+		}
+	}()
+	c = &connection{Conn: ours}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current = c
+	return c, frames
+}
+
+func TestACallStopsTheAgentAnewIfTheShimHasConnectedAnewMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gomega.NewWithT(t)
+		s := newSocket(nil, nil, daemonapi.Config{}, logr.Discard())
+		d := &daemon{socket: s, guard: &guard{}}
+		gone, _ := connect(t, s)
+		go func() { d.guard.part(d.halt(t.Context())) }() // waits for an answer, which never comes
+		synctest.Wait()
+		s.close(gone)
+		_, sent := connect(t, s)
+		defer d.guard.part(d.halt(t.Context()))
+		g.Expect(sent).To(gomega.Receive(gomega.HaveField("Type", wire.TypeFreeze)))
+	})
+}
+
+func TestTheAgentStandsStillUntilAllItsStopsAreOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gomega.NewWithT(t)
+		s := newSocket(nil, nil, daemonapi.Config{}, logr.Discard())
+		c, sent := connect(t, s)
+		is := func(typ wire.Type, id int64) {
+			t.Helper()
+			synctest.Wait()
+			var f wire.Frame
+			g.Expect(sent).To(gomega.Receive(&f))
+			var z wire.Freeze
+			g.Expect(f.Decode(&z)).To(gomega.Succeed())
+			g.Expect(f.Type).To(gomega.Equal(typ))
+			g.Expect(z.ID).To(gomega.Equal(id))
+		}
+		isNothing := func() {
+			t.Helper()
+			synctest.Wait()
+			g.Expect(sent).To(gomega.BeEmpty())
+		}
+		first, second := s.freeze(t.Context()), s.freeze(t.Context())
+		is(wire.TypeFreeze, 1)
+		is(wire.TypeFreeze, 2)
+		g.Expect(first.lasts()).To(gomega.BeTrue())
+		second.thaw()
+		isNothing()
+		g.Expect(first.lasts()).To(gomega.BeTrue())
+		first.thaw()
+		is(wire.TypeThaw, 2)
+		// One that took too long is over, as are those before it.
+		third, fourth := s.freeze(t.Context()), s.freeze(t.Context())
+		is(wire.TypeFreeze, 3)
+		is(wire.TypeFreeze, 4)
+		var frame bytes.Buffer
+		g.Expect(wire.Write(&frame, wire.TypeThawed, wire.Freeze{ID: 4})).To(gomega.Succeed())
+		thawed, err := wire.Read(&frame)
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		g.Expect(s.said(t.Context(), c, thawed)).To(gomega.Succeed())
+		g.Expect(third.lasts()).To(gomega.BeFalse())
+		fifth := s.freeze(t.Context())
+		is(wire.TypeFreeze, 5)
+		g.Expect(fifth.lasts()).To(gomega.BeTrue())
+		fifth.thaw()
+		is(wire.TypeThaw, 5)
+		third.thaw()
+		fourth.thaw()
+	})
+}

@@ -1,0 +1,84 @@
+package sidecar
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/onsi/gomega"
+
+	"github.com/clew-dev/clew/internal/daemon/volume"
+	"github.com/clew-dev/clew/internal/worktree"
+)
+
+func never() bool { return false }
+
+// TestCheckpointsArePutOffForEightTimesWhatTheyUsedAMinuteAtMost, and for 20 s
+// where a call waits for one.
+func TestCheckpointsArePutOffForEightTimesWhatTheyUsedAMinuteAtMost(t *testing.T) {
+	start := time.Now()
+	for name, c := range map[string]struct {
+		used        time.Duration // for each of ten checkpoints
+		every, rest time.Duration
+	}{
+		"small ones, often":         {used: 100 * time.Millisecond, every: 5 * time.Second},
+		"a burst of small ones":     {used: 300 * time.Millisecond},
+		"a burst of dear ones":      {used: 500 * time.Millisecond, rest: 16 * time.Second},
+		"dear ones that keep to it": {used: 3 * time.Second, every: 24 * time.Second},
+		"dear ones, too often":      {used: time.Second, every: 5 * time.Second, rest: 11 * time.Second},
+		"the dearest":               {used: time.Hour, every: time.Minute, rest: time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			p, now := newPace(1, never), start
+			for range 10 {
+				now = now.Add(c.every)
+				p.worked(c.used, now)
+				p.took = now
+			}
+			g.Expect(p.rest(now)).To(gomega.BeNumerically("~", c.rest, time.Millisecond))
+			g.Expect(p.rest(now.Add(c.rest))).To(gomega.BeNumerically("<", time.Millisecond))
+			g.Expect(p.holdRest(now)).To(gomega.BeNumerically("~", min(c.rest, longestHold), time.Millisecond), "a call that is held back waits no longer than that")
+			g.Expect(p.holdRest(now.Add(longestHold))).To(gomega.BeZero())
+			g.Expect(p.askedRest(now)).To(gomega.BeNumerically("~", c.rest, time.Millisecond))
+			if c.every == 0 && c.rest > 0 {
+				g.Expect(p.untilLook()).To(gomega.BeNumerically("~", c.rest, 5*time.Second))
+			}
+			p.worked(time.Hour, now.Add(longestRest))
+			g.Expect(p.askedRest(now.Add(longestRest))).To(gomega.BeZero(), "whatever has been worked since")
+		})
+	}
+}
+
+func TestCheckpointsArePutOffForTwiceAsLongWhileProcessorsAreShort(t *testing.T) {
+	for name, c := range map[string]struct{ used, rest, shortRest time.Duration }{
+		"what is free":     {used: freeProcessorTime},
+		"a second more":    {used: freeProcessorTime + time.Second, rest: 8 * time.Second, shortRest: 16 * time.Second},
+		"a minute at most": {used: time.Hour, rest: time.Minute, shortRest: time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			short := false
+			p, now := newPace(1, func() bool { return short }), time.Now()
+			p.worked(c.used, now)
+			g.Expect(p.rest(now)).To(gomega.Equal(c.rest))
+			short = true
+			g.Expect(p.rest(now)).To(gomega.Equal(c.shortRest))
+			g.Expect(p.rest(now.Add(c.shortRest))).To(gomega.BeZero())
+		})
+	}
+}
+
+func TestPackingTheRepositoryCountsAsACheckpointDoes(t *testing.T) {
+	g := gomega.NewWithT(t)
+	repo, err := worktree.Open(t.Context(), worktree.Config{Worktree: t.TempDir(), GitDir: filepath.Join(t.TempDir(), "git")})
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	defer repo.Close()
+	const each = 10 * time.Second
+	used := time.Duration(0)
+	d := &daemon{log: logr.Discard(), pace: newPace(1, never), volume: &volume.Volume{Repo: repo},
+		cfg: Config{ProcessorTime: func() time.Duration { used += each; return used }}}
+	d.maintain(t.Context())
+	g.Expect(d.pace.free).To(gomega.Equal(freeProcessorTime - each))
+}

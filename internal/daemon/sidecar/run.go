@@ -1,0 +1,447 @@
+// Package sidecar is the daemon beside a task's agent, in a container of its own:
+// it records what the agent says, takes checkpoints of what it does, and gets
+// both out of the pod.
+//
+// It promises:
+//
+//   - A line of the agent's output is acknowledged to the shim only when it is
+//     on disk, and then is in the history once, whatever is killed when.
+//   - The server, the history store and the gitstore may be down for any time:
+//     the agent works on, and everything arrives later, in order.
+//   - A line may be of any length: memory stays bounded, and nothing is left out.
+//   - Before a tool that the task calls risky a checkpoint is taken, and the tool
+//     waits for it where the agent asks before it runs one. If nothing has changed
+//     since the last checkpoint, and the agent stood still for that, it is named
+//     instead. No call is said to be guarded that may have begun.
+//   - Automatic checkpoints are bounded in number, however many calls an agent
+//     makes, and are taken only of what has changed.
+//   - A checkpoint that was taken of a running agent says so.
+//   - The values of the agent's Secrets are in nothing that leaves the pod.
+//   - A daemon killed at any instant goes on where it was when it starts again.
+//   - What keeps it from its work, a full volume say, shows in the Task's status.
+//   - When a newer attempt of the task has begun, or its pod's object is gone,
+//     it ends its own agent and writes nothing more, anywhere, but for the number
+//     of the newer one. It lets go of the
+//     volume only when that agent has ended.
+package sidecar
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/agent"
+	"github.com/clew-dev/clew/internal/capacity"
+	"github.com/clew-dev/clew/internal/daemon/backoff"
+	"github.com/clew-dev/clew/internal/daemon/checkpoint"
+	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
+	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemon/mask"
+	"github.com/clew-dev/clew/internal/daemon/ship"
+	"github.com/clew-dev/clew/internal/daemon/spool"
+	"github.com/clew-dev/clew/internal/daemon/volume"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/worktree"
+)
+
+// Server is what is needed of the server; see gatewayclient.Client.
+type Server interface {
+	ship.Server
+	HasBegun()
+	Commands(context.Context, func(*daemonv1.Command)) error
+	Report(context.Context, *daemonv1.Problem) error
+}
+
+// Config says what the daemon works on.
+type Config struct {
+	Pod    daemonapi.Config
+	Paths  volume.Paths
+	RunDir string
+	Server Server
+	// Mask keeps the values of Secrets out of whatever leaves the pod; nil if
+	// there are none.
+	Mask *mask.Masker
+	// Remote says where the gitstore is.
+	Remote func() (worktree.Remote, error)
+	// DoneGrace is how long an agent may be silent after its final answer before
+	// it is ended; 0 for 30 s.
+	DoneGrace time.Duration
+	// TellAfter is how long pushes may fail once the agent has ended, and the server
+	// may refuse records at any time, before the Task says so; 0 for 15 s, and for
+	// the shipper's own patience.
+	TellAfter time.Duration
+	// OpenWait is how long another holder of the volume is awaited; 0 means 30 s.
+	OpenWait time.Duration
+	// ProcessorTime is how long processors have worked for the daemon; nil for what
+	// the system counts of this process and of those that it has started.
+	ProcessorTime func() time.Duration
+	// ProcessorsShort reports whether the node's processors are; nil for what the system
+	// says.
+	ProcessorsShort func() bool
+	Log             logr.Logger
+}
+
+const defaultOpenWait = 30 * time.Second
+
+// reportWait is how long the server may take to hear why an attempt is over.
+const reportWait = 5 * time.Second
+
+// daemon is one run of the sidecar.
+type daemon struct {
+	cfg      Config
+	log      logr.Logger
+	volume   *volume.Volume
+	taker    *checkpoint.Taker
+	shipper  *ship.Shipper
+	recorder *recorder
+	socket   *socket
+	adapter  agent.Adapter
+	guard    *guard
+	pace     *pace
+	pending  v1alpha1.CheckpointTrigger // the automatic checkpoint that waits for its turn; "" for none
+	taken    time.Time                  // when a checkpoint was last taken, or nothing had changed
+	problems *problems
+
+	noting   sync.Mutex
+	noted    *daemonv1.AgentSession // what the journal surely says
+	settling atomic.Bool            // the agent's session is being looked at
+	held     int                    // results in the session's files beyond those the recorder has counted, or heldUnknown
+
+	silence   atomic.Pointer[string] // why the agent was ended for its silence
+	doneGrace time.Duration
+
+	idle    chan struct{} // closed when no checkpoints are taken any more
+	due     chan struct{} // enough tool calls for a checkpoint
+	asked   chan *daemonv1.TakeCheckpoint
+	push    chan struct{} // there is something to push
+	refused pushState
+	fail    context.CancelCauseFunc // ends the work with a cause
+}
+
+// Run serves until ctx ends, which says that the pod ends, and then until the
+// last checkpoint and all records are out. A nil error is a clean end.
+func Run(ctx context.Context, cfg Config) error {
+	adapter, err := agent.For(cfg.Pod.AgentType)
+	if err != nil {
+		return err
+	}
+	if cfg.ProcessorTime == nil {
+		cfg.ProcessorTime = processorTime
+	}
+	if cfg.ProcessorsShort == nil {
+		cfg.ProcessorsShort = capacity.NodeBusy
+	}
+	listener, err := listen(cfg.RunDir)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	problems := &problems{server: cfg.Server, mask: cfg.Mask, log: cfg.Log, news: make(chan struct{}, 1),
+		tellAfter: cmp.Or(cfg.TellAfter, tellAfter)}
+	v, err := openVolume(ctx, cfg, problems)
+	if errors.Is(err, spool.ErrLocked) && ctx.Err() == nil {
+		return lockedOut(ctx, cfg, listener)
+	}
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	work, fail := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer fail(nil)
+	d := &daemon{cfg: cfg, log: cfg.Log, volume: v, problems: problems, fail: fail, adapter: adapter, doneGrace: cmp.Or(cfg.DoneGrace, doneGrace),
+		idle: make(chan struct{}), due: make(chan struct{}, 1), asked: make(chan *daemonv1.TakeCheckpoint, 64), push: make(chan struct{}, 1)}
+	d.taker = &checkpoint.Taker{Repo: v.Repo, Journal: v.Journal, Spool: v.Spool, Remote: cfg.Remote,
+		TaskUID: cfg.Pod.TaskUID, Attempt: cfg.Pod.Attempt, Mask: cfg.Mask, Log: cfg.Log}
+	d.shipper = ship.New(cfg.Server, v.Spool, cfg.Log)
+	d.shipper.Hindered, d.shipper.Patience, d.shipper.WentBack = d.problems.shipped, cfg.TellAfter, d.problems.forgotten
+	d.recorder = &recorder{spool: v.Spool, sync: v.Sync, attempt: cfg.Pod.Attempt, newParser: d.newParser, mask: cfg.Mask,
+		longPath: filepath.Join(cfg.Paths.State, "long-line"), log: cfg.Log}
+	d.recorder.hindered = d.problems.recorded
+	d.recorder.price = func(t agent.Tokens) *daemonv1.Usage { return t.Usage(cfg.Pod.Prices) }
+	d.recorder.called = func(c *daemonv1.ToolCall) { d.toolCalled(work, c) }
+	d.socket = newSocket(d.recorder, v.Journal, cfg.Pod, cfg.Log)
+	d.socket.recorded, d.socket.failed, d.socket.beforeTool = d.recorded, func(err error) { fail(err) }, d.beforeTool
+	var bad []error
+	d.guard, bad = newGuard(cfg.Pod, adapter)
+	d.pace = newPace(cfg.Pod.Policy.LeastIntervalSeconds, cfg.ProcessorsShort)
+
+	err = d.begin(ctx)
+	if err != nil && !over(err) {
+		return err
+	}
+	if err != nil {
+		d.socket.fence()
+	} else {
+		d.tellPatterns(bad)
+	}
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopServing()
+	go func() {
+		if err := d.socket.serve(serving, listener); err != nil && serving.Err() == nil {
+			fail(err)
+		}
+	}()
+	if err == nil {
+		err = d.work(ctx, work)
+	}
+	if over(err) {
+		return d.standDown(ctx, err)
+	}
+	return err
+}
+
+// openVolume opens the volume. While that takes room which there is not, it tells of
+// that and tries again: who makes room cannot be expected to start the daemon, too.
+func openVolume(ctx context.Context, cfg Config, p *problems) (*volume.Volume, error) {
+	for wait := (backoff.Backoff{Min: time.Second}); ; {
+		opening, cancel := context.WithTimeout(ctx, cmp.Or(cfg.OpenWait, defaultOpenWait))
+		v, err := volume.Open(opening, cfg.Paths, cfg.Pod, cfg.Mask)
+		cancel()
+		if !full(err) {
+			p.recorded(nil)
+			return v, err
+		}
+		cfg.Log.Error(err, "the volume has no room for the daemon to begin")
+		p.recorded(err)
+		if err := cfg.Server.Report(timeout(ctx, reportWait), p.current()); err != nil {
+			cfg.Log.V(1).Info("the server could not be told of a problem", "reason", err.Error())
+		}
+		if wait.Wait(ctx) != nil {
+			return nil, err
+		}
+	}
+}
+
+// errOutdated: this attempt cannot go on with the volume; the next one restores it.
+var errOutdated = errors.New("the daemon's journal of the volume could not be read any more")
+
+// over says that the attempt must end its agent and write nothing more: a newer
+// one has begun, this pod's object is gone, or the volume is not to be gone on with.
+func over(err error) bool {
+	return errors.Is(err, gatewayclient.ErrFenced) || errors.Is(err, spool.ErrTaken) || errors.Is(err, ship.ErrForeign) || errors.Is(err, errOutdated)
+}
+
+// begin makes sure that prepare has left the volume ready for this attempt, and
+// finishes what a killed daemon left half done.
+func (d *daemon) begin(ctx context.Context) error {
+	state := d.volume.Journal.State()
+	attempt := d.cfg.Pod.Attempt
+	switch {
+	case state.JournalLost:
+		return errOutdated
+	case state.Attempt > attempt, state.Attempt == attempt && state.PodUID != d.cfg.Pod.PodUID:
+		return gatewayclient.ErrFenced
+	case state.Seen > attempt:
+		return gatewayclient.Fenced(state.Seen)
+	case state.TaskUID != d.cfg.Pod.TaskUID || state.Attempt < attempt || state.Layout == nil || state.Layout.Stage != journal.LayoutReady || state.Rewind != nil:
+		return errors.New("the volume is not prepared for this attempt: the container prepare has not completed")
+	}
+	d.cfg.Server.HasBegun()
+	if err := d.findEnd(ctx); err != nil {
+		return err
+	}
+	if err := d.taker.Recover(); err != nil {
+		return err
+	}
+	if err := d.recorder.replay(); err != nil {
+		return err
+	}
+	if state.Session != nil {
+		d.recorder.recall(state.Session.ID)
+	}
+	d.held = d.heldBefore(state)
+	if err := d.noteSession(); err != nil {
+		return err
+	}
+	if d.finished(state) {
+		return nil
+	}
+	// From here on the agent may change files: the volume is not clean any more.
+	return d.volume.Journal.Update(func(s *journal.State) error {
+		s.Clean, s.Final = nil, nil
+		return nil
+	})
+}
+
+// findEnd asks the server where the records end, if the volume does not know any
+// more, so that no sequence is given twice.
+func (d *daemon) findEnd(ctx context.Context) error {
+	damaged := d.volume.Spool.Damaged()
+	for wait := (backoff.Backoff{}); d.volume.Spool.Unsure(); {
+		begun, err := d.cfg.Server.Begin(ctx)
+		if errors.Is(err, gatewayclient.ErrFenced) {
+			return err
+		}
+		if err == nil {
+			err = d.volume.Spool.SkipTo(max(begun.GetLastSequence(), d.cfg.Pod.RecordSequence))
+		}
+		if err != nil {
+			d.log.Error(err, "the end of the spool was unreadable, and the server must tell where to go on")
+			if err := wait.Wait(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	if damaged == 0 {
+		return nil
+	}
+	return d.taker.Event(v1alpha1.ReasonSpoolDamaged, fmt.Sprintf("%d bytes of the daemon's records on the volume were unreadable, and are put aside there", damaged), nil)
+}
+
+// finished reports whether this attempt's last checkpoint was taken.
+func (d *daemon) finished(s journal.State) bool {
+	return s.Final.Of(d.cfg.Pod.Attempt, d.cfg.Pod.PodUID)
+}
+
+// work runs everything until the pod ends (ctx) or something fails for good.
+func (d *daemon) work(ctx, work context.Context) error {
+	d.log.Info("the daemon is up", "attempt", d.cfg.Pod.Attempt)
+	var group sync.WaitGroup
+	start := func(c context.Context, f func(context.Context) error) {
+		group.Go(func() {
+			if err := f(c); err != nil && c.Err() == nil {
+				d.fail(err)
+			}
+		})
+	}
+	running, stopRunning := context.WithCancel(work)
+	defer stopRunning()
+	start(work, d.shipper.Run)
+	start(work, d.pushAll)
+	start(work, d.problems.run)
+	start(running, d.listenForCommands)
+	start(running, d.watchAgent)
+	go func() {
+		defer close(d.idle)
+		d.takeCheckpoints(running)
+	}()
+
+	err := d.untilSafe(ctx, work, func() { stopRunning(); <-d.idle })
+	if cause := context.Cause(work); cause != nil {
+		err = cause
+	}
+	d.fail(nil)
+	<-d.idle
+	group.Wait()
+	return err
+}
+
+// timeout is a context that ends by itself.
+func timeout(ctx context.Context, after time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(ctx, after)
+	context.AfterFunc(ctx, cancel)
+	return ctx
+}
+
+// recorded is called after lines went to disk.
+func (d *daemon) recorded() {
+	if err := d.noteSession(); err != nil {
+		d.log.Error(err, "the agent's session is not known to the next attempt yet")
+	}
+	every := int(d.cfg.Pod.Policy.EveryToolCalls)
+	if answers, _ := d.recorder.progress(); every > 0 && answers >= every {
+		nudge(d.due)
+	}
+}
+
+func nudge(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// standDown ends the agent and waits for the pod's end without touching anything.
+// It lets go of the volume, which the newer attempt may be waiting for, when the
+// agent has ended and not before, however long that takes: an agent that cannot
+// be ended must not write into the next one's worktree.
+func (d *daemon) standDown(ctx context.Context, why error) error {
+	d.log.Info("this attempt is over: it ends its agent and writes nothing more", "reason", why.Error())
+	if told := d.whyOver(why); told != nil {
+		// It is told before the agent is seen to end, which would count as a failure
+		// of the agent. The next attempt finds the same, whether or not somebody hears.
+		_ = d.cfg.Server.Report(timeout(ctx, reportWait), told)
+	}
+	d.socket.fence()
+	d.socket.untilGone(ctx)
+	err := d.volume.Close()
+	<-ctx.Done()
+	return err
+}
+
+// whyOver is what the server is told of an attempt that is over; nil where it knows
+// of the newer one.
+func (d *daemon) whyOver(why error) *daemonv1.Problem {
+	fenced := (*gatewayclient.FencedError)(nil)
+	switch {
+	case errors.Is(why, ship.ErrForeign), errors.Is(why, errOutdated):
+		return d.problems.problem(v1alpha1.ReasonVolumeOutdated, "the agent is ended, and the next attempt restores the workspace: "+why.Error())
+	case errors.As(why, &fenced):
+		// Only what is on the volume outlives this pod, and it is this attempt's still.
+		err := d.volume.Journal.Update(func(s *journal.State) error { s.Seen = max(s.Seen, fenced.Newest); return nil })
+		if err != nil {
+			d.log.Error(err, "the next attempt is not told which number is taken", "newest", fenced.Newest)
+		}
+		return d.problems.problem(v1alpha1.ReasonFenced, "the agent is ended, and the next attempt gets a higher number: "+why.Error())
+	}
+	return nil
+}
+
+// lockedOut ends the agent of a daemon that came back after the newer attempt
+// had taken the volume.
+func lockedOut(ctx context.Context, cfg Config, listener net.Listener) error {
+	cfg.Log.Info("a newer attempt of the task has the volume: this one ends its agent and writes nothing")
+	s := newSocket(nil, nil, cfg.Pod, cfg.Log)
+	s.fence()
+	if err := s.serve(ctx, listener); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// ask has a checkpoint wait for its turn; false if too many do.
+func (d *daemon) ask(take *daemonv1.TakeCheckpoint) bool {
+	select {
+	case d.asked <- take:
+		return true
+	default:
+		return false
+	}
+}
+
+// listenForCommands does what the server asks for.
+func (d *daemon) listenForCommands(ctx context.Context) error {
+	var wait backoff.Backoff
+	for ctx.Err() == nil {
+		full := false // told once for a stream, which may ask for any number
+		err := d.cfg.Server.Commands(ctx, func(c *daemonv1.Command) {
+			wait.Reset()
+			take := c.GetTakeCheckpoint()
+			if take == nil || d.ask(take) || full {
+				return
+			}
+			full = true
+			d.log.Info("more checkpoints are asked for than can wait; the server asks for the rest on its next stream", "checkpoint", take.GetName())
+		})
+		if errors.Is(err, gatewayclient.ErrFenced) {
+			return err
+		}
+		if err != nil && ctx.Err() == nil {
+			d.log.V(1).Info("the server's commands cannot be heard", "reason", err.Error())
+		}
+		if err := wait.Wait(ctx); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}

@@ -1,0 +1,431 @@
+package sidecar_test
+
+import (
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/clew-dev/clew/internal/daemon/daemontest"
+	"github.com/clew-dev/clew/internal/daemon/sidecar"
+	"github.com/clew-dev/clew/internal/daemon/volume"
+	"github.com/clew-dev/clew/internal/daemon/wire"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+)
+
+func expectLines(t *testing.T, w *daemontest.World, want ...string) {
+	t.Helper()
+	w.Server.Until(t, "the server has the conversation", w.UID, func(k *daemontest.Task) bool { return len(k.Active) >= len(want) })
+	if d := cmp.Diff(want, w.Lines()); d != "" {
+		t.Fatalf("(-want +got):\n%s", d)
+	}
+}
+
+func durable(n int64) func(*daemontest.Task) bool {
+	return func(t *daemontest.Task) bool { return t.Checkpoints[n].GetDurable() }
+}
+
+func latest(w *daemontest.World) (c *daemonv1.CheckpointRecord) {
+	w.Server.Look(w.UID, func(t *daemontest.Task) { c = t.Latest() })
+	return c
+}
+
+func TestFromStartToCompletion(t *testing.T) {
+	w := daemontest.NewWorld(t, map[string]string{"a.txt": "a\n", "dir/b.txt": "b\n"})
+	w.Policy.EveryToolCalls = 2
+	w.Prepare(1, nil)
+	d := w.Start(1)
+	a := w.Dial("s")
+	if a.Welcome.Attempt != 1 || a.Welcome.Line != 0 {
+		t.Fatalf("%+v", a.Welcome)
+	}
+	a.Say("plain", "output", `{"type":"message","text":"Hello."}`)
+	a.Call("1")
+	w.Write("a.txt", "changed\n")
+	a.Call("2")
+	a.Recorded()
+	a.Next(wire.TypeThaw)
+	w.Server.Until(t, "the checkpoint is durable", w.UID, durable(1))
+	c := latest(w)
+	if c.GetTrigger() != "ToolCalls" || c.GetFilesChanged() != 1 || c.GetBase() == "" || c.GetGitBranch() != "main" || c.GetDirtyFiles()[0] != "a.txt" {
+		t.Fatalf("%v", c)
+	}
+	a.Say(`{"type":"usage","inputTokens":5}`, `{"type":"tool_call","id":"3","name":"x"}`, "torn {")
+	a.Send(wire.TypeExit, wire.Exit{Code: 0})
+	a.Next(wire.TypeRelease)
+	expectLines(t, w, "user Do it.", "output plain\noutput\n", "assistant Hello.", "call 1", "result 1", "call 2", "result 2",
+		"call 3", "output torn {\n", "interrupted 3")
+	if c := latest(w); c.GetNumber() != 2 || c.GetTrigger() != "Completion" || !c.GetDurable() || c.GetParent() == "" {
+		t.Fatalf("%v", c)
+	}
+	want := []string{"refs/clew/uid-1/code/1", "refs/clew/uid-1/code/2", "refs/clew/uid-1/state/1", "refs/clew/uid-1/state/2"}
+	if d := cmp.Diff(want, w.Git.Refs(t, "store")); d != "" {
+		t.Fatal(d)
+	}
+	d.End()
+}
+
+func TestTriggersAtTheEnd(t *testing.T) {
+	tests := []struct {
+		name    string
+		end     func(*daemontest.Shim)
+		trigger string
+	}{
+		{"failure", func(a *daemontest.Shim) { a.Send(wire.TypeExit, wire.Exit{Code: 3}) }, "Failure"},
+		{"suspend", func(a *daemontest.Shim) {
+			a.Send(wire.TypeTerminating, nil)
+			a.Send(wire.TypeExit, wire.Exit{Code: 143, Terminating: true})
+		}, "Suspend"},
+		{"killed", func(a *daemontest.Shim) { a.Close() }, "Failure"},
+		{"killed while it ended", func(a *daemontest.Shim) { a.Send(wire.TypeTerminating, nil); a.Recorded(); a.Close() }, "Suspend"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := daemontest.NewWorld(t, nil)
+			w.Prepare(1, nil)
+			d := w.Start(1)
+			a := w.Dial("s")
+			w.Write("x", "x")
+			a.Say("a")
+			a.Recorded()
+			tt.end(a)
+			d.End()
+			if c := latest(w); c.GetTrigger() != tt.trigger || !c.GetDurable() || c.GetNumber() != 1 {
+				t.Fatalf("%v", c)
+			}
+		})
+	}
+}
+
+func TestPodThatNeverHadAnAgent(t *testing.T) {
+	w := daemontest.NewWorld(t, nil)
+	w.Prepare(1, nil)
+	w.Start(1).End()
+	if c := latest(w); c.GetTrigger() != "Suspend" {
+		t.Fatalf("%v", c)
+	}
+}
+
+// TestOutage: with server and gitstore down the agent works on; afterwards all
+// is there, once, in order.
+func TestOutage(t *testing.T) {
+	w := daemontest.NewWorld(t, nil)
+	w.Policy.EveryToolCalls = 1
+	w.Prepare(1, nil)
+	d := w.Start(1)
+	a := w.Dial("s")
+	w.Server.SetDown(true)
+	w.Git.SetDown(true)
+	want := []string{"user Do it."}
+	for _, id := range []string{"1", "2", "3"} {
+		w.Write("file-"+id, id)
+		a.Call(id)
+		a.Recorded()
+		a.Next(wire.TypeThaw)
+		want = append(want, "call "+id, "result "+id)
+	}
+	w.Server.SetDown(false)
+	expectLines(t, w, want...)
+	w.Server.Look(w.UID, func(k *daemontest.Task) {
+		if k.Latest().GetNumber() != 3 || k.Latest().GetDurable() {
+			t.Errorf("%v", k.Latest())
+		}
+	})
+	w.Git.SetDown(false)
+	w.Server.Until(t, "all are durable", w.UID, func(k *daemontest.Task) bool {
+		return durable(1)(k) && durable(2)(k) && durable(3)(k)
+	})
+	a.Send(wire.TypeExit, wire.Exit{})
+	a.Next(wire.TypeRelease)
+	d.End()
+}
+
+// TestHold: while a store is down the exit is held, unless the pod is to end.
+func TestHold(t *testing.T) {
+	for _, which := range []string{"server", "gitstore"} {
+		t.Run(which, func(t *testing.T) {
+			t.Parallel()
+			w := daemontest.NewWorld(t, nil)
+			w.Prepare(1, nil)
+			d := w.Start(1)
+			a := w.Dial("s")
+			down := w.Git.SetDown
+			if which == "server" {
+				down = w.Server.SetDown
+			}
+			down(true)
+			a.Send(wire.TypeExit, wire.Exit{Code: 0})
+			a.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+			if f, err := wire.Read(a.Reader); err == nil {
+				t.Fatalf("a frame of type %d", f.Type)
+			}
+			a.SetReadDeadline(time.Now().Add(20 * time.Second))
+			a.Send(wire.TypeTerminating, nil)
+			a.Next(wire.TypeRelease)
+			a.Close()
+			d.Terminate()
+			select {
+			case <-d.Done():
+				t.Fatal("the daemon ended before all was out")
+			case <-time.After(100 * time.Millisecond):
+			}
+			down(false)
+			d.End()
+			if c := latest(w); c.GetTrigger() != "Completion" || !c.GetDurable() {
+				t.Fatalf("%v", c)
+			}
+		})
+	}
+}
+
+// TestRefusedCheckpoint: what the gitstore refuses for good holds back nothing
+// else, is told once, and does not keep the pod from ending.
+func TestRefusedCheckpoint(t *testing.T) {
+	w := daemontest.NewWorld(t, nil)
+	w.Policy.EveryToolCalls = 1
+	w.Prepare(1, nil)
+	words := strings.Repeat("ä", 1000)
+	hook := "#!/bin/sh\nif grep -q /code/2; then echo 'clew: ObjectsRefused: " + words + "' >&2; exit 1; fi\n"
+	if err := os.WriteFile(filepath.Join(w.Git.Dir, "store.git", "hooks", "pre-receive"), []byte(hook), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d := w.Start(1)
+	a := w.Dial("s")
+	for _, id := range []string{"1", "2", "3"} {
+		w.Write(id, id)
+		a.Call(id)
+		a.Recorded()
+		a.Next(wire.TypeThaw)
+	}
+	a.Send(wire.TypeExit, wire.Exit{})
+	a.Next(wire.TypeRelease)
+	d.End()
+	w.Server.Look(w.UID, func(k *daemontest.Task) {
+		for n, c := range k.Checkpoints {
+			if c.GetDurable() != (n != 2) {
+				t.Errorf("checkpoint %d: durable is %v", n, c.GetDurable())
+			}
+		}
+		var events []*daemonv1.Event
+		for _, r := range k.Records {
+			if e := r.GetEvent(); e != nil {
+				events = append(events, e)
+			}
+		}
+		want := map[string]string{"checkpoint": "2", "reason": "ObjectsRefused", "message": words[:1024]}
+		if len(k.Checkpoints) != 4 || len(events) != 1 || events[0].GetReason() != "CheckpointRefused" || len(events[0].GetMessage()) > 1024 || !maps.Equal(events[0].GetDetails(), want) {
+			t.Errorf("%d checkpoints, events %v", len(k.Checkpoints), events)
+		}
+	})
+}
+
+func TestManualCheckpointOncePerObject(t *testing.T) {
+	w := daemontest.NewWorld(t, nil)
+	w.Prepare(1, nil)
+	d := w.Start(1)
+	a := w.Dial("s")
+	go func() {
+		for { // answers Freeze
+			f, err := wire.Read(a.Reader)
+			if err != nil {
+				return
+			}
+			if f.Type == wire.TypeFreeze {
+				var z wire.Freeze
+				f.Decode(&z)
+				wire.Write(a, wire.TypeFrozen, z)
+			}
+		}
+	}()
+	for _, name := range []string{"one", "one", "two"} {
+		w.Server.Ask(&daemonv1.TakeCheckpoint{Name: name, Uid: "uid-" + name, Message: "as " + name})
+	}
+	w.Server.Until(t, "both are taken", w.UID, func(k *daemontest.Task) bool { return len(k.Checkpoints) == 2 })
+	w.Server.SetDown(true) // the stream breaks, and all are asked for again
+	w.Server.SetDown(false)
+	w.Server.Ask(&daemonv1.TakeCheckpoint{Name: "three", Uid: "uid-three"})
+	w.Server.Until(t, "the third is taken", w.UID, func(k *daemontest.Task) bool { return k.Latest().GetRequestedByUid() == "uid-three" })
+	w.Server.Look(w.UID, func(k *daemontest.Task) {
+		if len(k.Checkpoints) != 3 || k.Checkpoints[1].GetMessage() != "as one" || k.Checkpoints[1].GetTrigger() != "Manual" {
+			t.Errorf("%v", k.Checkpoints)
+		}
+	})
+	a.Close()
+	d.End()
+}
+
+func TestIntervalOnlyWhenSomethingChanged(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for seconds: make test runs it")
+	}
+	w := daemontest.NewWorld(t, nil)
+	w.Policy.EverySeconds = 1
+	w.Prepare(1, nil)
+	d := w.Start(1)
+	w.Server.Until(t, "the first is taken", w.UID, func(k *daemontest.Task) bool { return len(k.Checkpoints) == 1 })
+	time.Sleep(2500 * time.Millisecond)
+	if c := latest(w); c.GetNumber() != 1 || c.GetTrigger() != "Interval" {
+		t.Fatalf("%v", c)
+	}
+	w.Write("x", "x")
+	w.Server.Until(t, "the second is taken", w.UID, func(k *daemontest.Task) bool { return len(k.Checkpoints) == 2 })
+	d.End()
+}
+
+// TestRestart: another daemon in the same pod goes on with the same agent.
+func TestRestart(t *testing.T) {
+	w := daemontest.NewWorld(t, nil)
+	w.Prepare(1, nil)
+	d := w.Start(1)
+	a := w.Dial("s")
+	a.Call("1")
+	a.Recorded()
+	a.Say(`{"type":"tool_call","id":"2","name":"x"}`)
+	a.Recorded()
+	// The new one must not see this one go: no last checkpoint.
+	killed := w.CopyVolume()
+	a.Close()
+	d.End()
+
+	killed.Server = daemontest.NewServer(t)
+	d = killed.Start(1)
+	a = killed.Dial("s")
+	if a.Welcome.Line != 3 {
+		t.Fatalf("%+v", a.Welcome)
+	}
+	a.Sent = 1
+	a.Say(`{"type":"tool_result","id":"1","output":"ok"}`, `{"type":"tool_call","id":"2","name":"x"}`, `{"type":"tool_result","id":"2","output":"ok"}`)
+	a.Recorded()
+	if stranger := killed.Dial("another"); stranger.Welcome.Line != -1 {
+		t.Fatal("a second session was let in")
+	}
+	a.Send(wire.TypeExit, wire.Exit{Code: 0})
+	a.Next(wire.TypeRelease)
+	expectLines(t, killed, "user Do it.", "call 1", "result 1", "call 2", "result 2")
+	d.End()
+
+	// Once more, after the last checkpoint: it is not taken again.
+	d = killed.Start(1)
+	a = killed.Dial("s")
+	a.Send(wire.TypeExit, wire.Exit{Code: 0})
+	a.Next(wire.TypeRelease)
+	if c := latest(killed); c.GetNumber() != 1 {
+		t.Fatalf("%v", c)
+	}
+	d.End()
+}
+
+func TestFencedByServerOrGitstore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for seconds: make test runs it")
+	}
+	for _, by := range []string{"server", "stream", "gitstore"} {
+		t.Run(by, func(t *testing.T) {
+			t.Parallel()
+			w := daemontest.NewWorld(t, nil)
+			w.Policy.EveryToolCalls = 1
+			w.Prepare(1, nil)
+			d := w.Start(1)
+			a := w.Dial("s")
+			a.Call("1")
+			a.Recorded()
+			a.Next(wire.TypeThaw)
+			w.Server.Until(t, "it is durable", w.UID, durable(1))
+			newer, _ := w.Client(2)
+			switch by {
+			case "gitstore":
+				w.Git.Fence(2)
+			default:
+				if _, err := newer.Begin(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if by != "stream" {
+				w.Write("two", "2") // there is something to push
+				a.Call("2")
+			}
+			a.UntilStopped()
+			a.Close() // its agent has ended
+			// The volume is free for the newer attempt.
+			w.RunDir = w.CopyVolume().RunDir
+			w.Prepare(2, nil)
+			if again := dialAt(t, d, a); again != wire.TypeStop {
+				t.Fatalf("a frame of type %d", again)
+			}
+			d.End()
+			// What was acknowledged before is in the spool, and prepare ships it.
+			if n := int64(len(w.Lines())); n < 1+a.Acked {
+				t.Fatalf("%d messages, and %d lines were acknowledged", n, a.Acked)
+			}
+		})
+	}
+}
+
+// dialAt connects to the daemon a was connected to and returns the answer's type.
+func dialAt(t *testing.T, _ *daemontest.Sidecar, a *daemontest.Shim) wire.Type {
+	t.Helper()
+	c, err := net.Dial("unix", a.RemoteAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	wire.Write(c, wire.TypeHello, wire.Hello{Session: "s"})
+	f, err := wire.Read(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f.Type
+}
+
+func TestHostileSocket(t *testing.T) {
+	w := daemontest.NewWorld(t, nil)
+	w.Prepare(1, nil)
+	d := w.Start(1)
+	path := filepath.Join(w.RunDir, sidecar.SocketName)
+	for _, data := range []string{"\xff\xff\xff\xff\x02", "GET / HTTP/1.1\r\n\r\n", "\x00\x00\x00\x02\x01{}", "\x00\x00\x00\x02\x05{}"} {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		c.Write([]byte(data))
+		if _, err := wire.Read(c); err == nil {
+			t.Errorf("%q is answered", data)
+		}
+		c.Close()
+	}
+	a := w.Dial("s")
+	a.Sent = 4
+	a.Say("a gap")
+	if _, err := wire.Read(a.Reader); err == nil {
+		t.Error("a gap is taken")
+	}
+	a = w.Dial("s")
+	a.Send(wire.TypeExit, wire.Exit{Code: 4711})
+	if _, err := wire.Read(a.Reader); err == nil {
+		t.Error("an exit code out of range is taken")
+	}
+	a = w.Dial("s")
+	a.Say(strings.Repeat("x", wire.MaxChunk))
+	a.Recorded()
+	a.Send(wire.TypeExit, wire.Exit{})
+	a.Next(wire.TypeRelease)
+	d.End()
+}
+
+func TestNotPrepared(t *testing.T) {
+	w := daemontest.NewWorld(t, nil)
+	w.Prepare(1, nil)
+	client, token := w.Client(2)
+	err := sidecar.Run(t.Context(), sidecar.Config{Pod: w.Pod(2, nil), Paths: w.Paths(), RunDir: w.RunDir, Server: client, Remote: volume.Remote(w.Store, token, ""), Log: w.Log()})
+	if err == nil || !strings.Contains(err.Error(), "prepare") {
+		t.Fatalf("%v", err)
+	}
+}

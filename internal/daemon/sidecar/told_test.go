@@ -1,0 +1,30 @@
+package sidecar
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/clew-dev/clew/internal/worktree"
+)
+
+// TestAnEndThatWaitsSaysWhetherTheGitstoreOrThePodIsToBeMended: nobody should look
+// for a fault of the gitstore where the task's own pod is short of memory.
+func TestAnEndThatWaitsSaysWhetherTheGitstoreOrThePodIsToBeMended(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for seconds: make test runs it")
+	}
+	for reason, err := range map[string]error{
+		"GitStoreUnreachable": errors.New("connection refused"),
+		"CheckpointFailed":    &worktree.Error{Reason: worktree.MemoryExceeded, Message: "git needs more memory"},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			p := &problems{ending: true}
+			p.pushed(err)
+			is := p.current()
+			if is.GetReason() != reason || !strings.HasSuffix(is.GetMessage(), "which are safe on the task's volume: "+err.Error()) {
+				t.Errorf("told: %v", is)
+			}
+		})
+	}
+}

@@ -1,0 +1,188 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// Where the specs find what they need.
+const (
+	systemNamespace = "clew-system"
+	originNamespace = "clew-demo"
+	originURL       = "http://origin.clew-demo.svc/clew.git"
+	demoImage       = "localhost/clew-dev/demo:latest"
+	// devclusterFolder holds the program that makes the development cluster.
+	devclusterFolder = "../../hack/devcluster"
+)
+
+// world is a namespace of one spec on the cluster, and the means to act in it.
+type world struct {
+	kube      client.Client
+	clientset kubernetes.Interface
+	config    *rest.Config
+	namespace string
+}
+
+// soak says whether the specs run at full length.
+func soak() bool { return os.Getenv("CLEW_SOAK") == "1" }
+
+// pick gives the short figure, or the full one of a soak.
+func pick[T any](short, full T) T {
+	if soak() {
+		return full
+	}
+	return short
+}
+
+// tell reports how often a spec did something. The runner of a soak adds up what
+// all specs report; "group: thing" is also counted for its group.
+func tell(n int, what string) {
+	AddReportEntry("soak", fmt.Sprintf("%d %s", n, what))
+}
+
+// tellKills reports what was killed.
+func tellKills(count map[string]int) {
+	for _, name := range slices.Sorted(maps.Keys(count)) {
+		tell(count[name], "killed: "+name)
+	}
+}
+
+// newWorld gives each spec of the container that calls it a namespace that
+// enforces the restricted Pod Security Standard. It is described when the spec
+// fails and deleted after the spec; CLEW_E2E_KEEP=1 keeps those of failed specs.
+func newWorld() *world {
+	w := &world{}
+	BeforeEach(func(ctx SpecContext) {
+		w.connect()
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			GenerateName: "e2e-",
+			Labels:       map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
+		}}
+		Expect(w.kube.Create(ctx, ns)).To(Succeed())
+		w.namespace = ns.Name
+		DeferCleanup(w.remove)
+	})
+	JustAfterEach(func(ctx SpecContext) {
+		if CurrentSpecReport().Failed() && w.namespace != "" {
+			w.dump(ctx)
+		}
+	})
+	return w
+}
+
+// connect connects to the cluster of the current kubeconfig context.
+func (w *world) connect() {
+	GinkgoHelper()
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
+	Expect(err).NotTo(HaveOccurred(), "there is no cluster to test against; run make test-e2e")
+	config.QPS, config.Burst = 100, 200
+	scheme := runtime.NewScheme()
+	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
+	Expect(clewv1.AddToScheme(scheme)).To(Succeed())
+	kube, err := client.New(config, client.Options{Scheme: scheme})
+	Expect(err).NotTo(HaveOccurred())
+	clientset, err := kubernetes.NewForConfig(config)
+	Expect(err).NotTo(HaveOccurred())
+	*w = world{kube: kube, clientset: clientset, config: config}
+}
+
+func (w *world) remove(ctx SpecContext) {
+	if CurrentSpecReport().Failed() && os.Getenv("CLEW_E2E_KEEP") == "1" {
+		GinkgoWriter.Printf("namespace %s is kept\n", w.namespace)
+		return
+	}
+	_ = w.kube.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}})
+}
+
+// dump reports what helps to understand a failed spec.
+func (w *world) dump(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	for _, args := range [][]string{
+		{"get", "tasks.clew.dev,checkpoints,forks,pods,pvc", "-o", "wide"},
+		{"get", "tasks.clew.dev", "-o", "yaml", "--show-managed-fields=false"},
+		{"get", "events", "--sort-by=.lastTimestamp"},
+		{"logs", "-l", clewv1.LabelManagedBy + "=" + clewv1.ManagedBy, "--all-containers", "--tail=40", "--prefix"},
+	} {
+		out, err := w.kubectlIn(ctx, nil, args...)
+		if err != nil {
+			out += err.Error()
+		}
+		AddReportEntry("kubectl --namespace "+w.namespace+" "+strings.Join(args, " "), tail(out, 12000), ReportEntryVisibilityFailureOrVerbose)
+	}
+}
+
+func tail(s string, n int) string {
+	if len(s) > n {
+		return "…" + s[len(s)-n:]
+	}
+	return s
+}
+
+// kubectl runs kubectl in the world's namespace; an error fails the spec.
+func (w *world) kubectl(ctx context.Context, args ...string) string {
+	GinkgoHelper()
+	out, err := w.kubectlIn(ctx, nil, args...)
+	Expect(err).NotTo(HaveOccurred(), "kubectl %s\n%s", strings.Join(args, " "), out)
+	return out
+}
+
+// kubectlIn runs kubectl with stdin; the output holds stdout, the error stderr.
+func (w *world) kubectlIn(ctx context.Context, stdin []byte, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "kubectl", append([]string{"--namespace", w.namespace}, args...)...)
+	var out, errOut bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &out, &errOut
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("%w: %s", err, strings.TrimSpace(errOut.String()))
+	}
+	return out.String(), nil
+}
+
+// apply applies an object as a GitOps controller would and returns kubectl's error.
+func (w *world) apply(ctx context.Context, obj client.Object, flags ...string) error {
+	GinkgoHelper()
+	manifest, err := json.Marshal(obj)
+	Expect(err).NotTo(HaveOccurred())
+	_, err = w.kubectlIn(ctx, manifest, append([]string{"apply", "-f", "-"}, flags...)...)
+	return err
+}
+
+// get reads an object of the world's namespace.
+func (w *world) get(ctx context.Context, name string, obj client.Object) error {
+	return w.kube.Get(ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, obj)
+}
+
+// run runs a command and returns what it prints.
+func run(cmd *exec.Cmd) string {
+	GinkgoHelper()
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	Expect(cmd.Run()).To(Succeed(), func() string {
+		return fmt.Sprintf("%s\n%s%s", strings.Join(cmd.Args, " "), out.String(), errOut.String())
+	})
+	return out.String()
+}

@@ -1,0 +1,257 @@
+// Package checkpointrequests knows which checkpoints are asked for: the Checkpoint
+// objects that somebody applied and that no daemon has taken yet. Objects that
+// the manager made for checkpoints already taken are none of them.
+package checkpointrequests
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/resources"
+	"github.com/clew-dev/clew/internal/server/gateway"
+)
+
+// Board lists what is asked for. It implements gateway.Requests and is safe
+// for concurrent use. Make one with New.
+type Board struct {
+	mu sync.Mutex
+	// tasks holds the requests for "namespace/task".
+	tasks map[string]*asked
+	// watchers holds, for "namespace/task", who is told of changes: a flood of
+	// objects for one task must not wake the streams of the others.
+	watchers map[string]map[chan struct{}]struct{}
+}
+
+// asked are the requests of one task, by the UID of the object.
+type asked struct {
+	byUID map[string]request
+	// oldest are the first ones, in order; nil if that is to be found out.
+	oldest []request
+}
+
+// first returns the oldest ones, in order, without those that are left out.
+func (a *asked) first(leftOut map[string]bool) []request {
+	if len(leftOut) == 0 && a.oldest != nil {
+		return a.oldest
+	}
+	all := make([]request, 0, len(a.byUID))
+	for uid, r := range a.byUID {
+		if !leftOut[uid] {
+			all = append(all, r)
+		}
+	}
+	slices.SortFunc(all, request.compare)
+	first := slices.Clone(all[:min(len(all), maxPending)])
+	if len(leftOut) == 0 {
+		a.oldest = first
+	}
+	return first
+}
+
+// maxPending is how many requests of a task are told of at once. A daemon takes one
+// after the other, and whoever may make Checkpoints can ask for any number: each change
+// would else cost as much as all of them, at each of the task's streams.
+const maxPending = 100
+
+// behind reports whether a request waits behind all that are told of at first, so that
+// nobody needs to know at once that it came or went.
+func (a *asked) behind(r request) bool {
+	return len(a.oldest) == maxPending && r.compare(a.oldest[maxPending-1]) > 0
+}
+
+type request struct {
+	gateway.CheckpointRequest
+	created time.Time
+}
+
+func (r request) compare(other request) int {
+	return cmp.Or(r.created.Compare(other.created), strings.Compare(r.Name, other.Name))
+}
+
+// New returns an empty Board.
+func New() *Board {
+	return &Board{tasks: map[string]*asked{}, watchers: map[string]map[chan struct{}]struct{}{}}
+}
+
+var _ gateway.Requests = (*Board)(nil)
+
+// Pending implements gateway.Requests: it returns the oldest 100.
+func (b *Board) Pending(namespace, task string, passed map[string]bool) []gateway.CheckpointRequest {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	of := b.tasks[key(namespace, task)]
+	if of == nil {
+		return nil
+	}
+	first := of.first(passed)
+	pending := make([]gateway.CheckpointRequest, 0, len(first))
+	for _, r := range first {
+		pending = append(pending, r.CheckpointRequest)
+	}
+	return pending
+}
+
+// Changes implements gateway.Requests.
+func (b *Board) Changes(namespace, task string) (changed <-chan struct{}, leave func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	k, watcher := key(namespace, task), make(chan struct{}, 1)
+	if b.watchers[k] == nil {
+		b.watchers[k] = map[chan struct{}]struct{}{}
+	}
+	b.watchers[k][watcher] = struct{}{}
+	return watcher, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.watchers[k], watcher)
+		if len(b.watchers[k]) == 0 {
+			delete(b.watchers, k)
+		}
+	}
+}
+
+func key(namespace, task string) string { return namespace + "/" + task }
+
+// Set notes the present state of a Checkpoint object.
+func (b *Board) Set(c *clewv1alpha1.Checkpoint) {
+	if !stillAsked(c) {
+		b.Remove(c)
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	k, uid := key(c.Namespace, c.Spec.TaskRef.Name), string(c.UID)
+	r := request{
+		CheckpointRequest: gateway.CheckpointRequest{Name: c.Name, UID: uid, Message: c.Spec.Message},
+		created:           c.CreationTimestamp.Time,
+	}
+	of := b.tasks[k]
+	if of == nil {
+		of = &asked{byUID: map[string]request{}}
+		b.tasks[k] = of
+	}
+	known, ok := of.byUID[uid]
+	if ok && known == r {
+		return
+	}
+	of.byUID[uid] = r
+	if !ok && of.behind(r) {
+		return
+	}
+	of.oldest = nil
+	b.announce(k)
+}
+
+// Remove forgets a Checkpoint object.
+func (b *Board) Remove(c *clewv1alpha1.Checkpoint) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	k, uid := key(c.Namespace, c.Spec.TaskRef.Name), string(c.UID)
+	of := b.tasks[k]
+	if of == nil {
+		return
+	}
+	r, ok := of.byUID[uid]
+	if !ok {
+		return
+	}
+	delete(of.byUID, uid)
+	if len(of.byUID) == 0 {
+		delete(b.tasks, k)
+	}
+	if of.behind(r) {
+		return
+	}
+	of.oldest = nil
+	b.announce(k)
+}
+
+// announce tells those who watch a task of a change. Who has not looked yet
+// since the last one need not be told again.
+func (b *Board) announce(k string) {
+	for watcher := range b.watchers[k] {
+		select {
+		case watcher <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// stillAsked tells whether a Checkpoint waits for a daemon. One that names the number of
+// a record, in its labels or its status, waits for that record, whoever wrote the labels
+// and whether or not they are those of the Task: the controller looks for nothing else,
+// and it would stay here for ever if no such record comes.
+func stillAsked(c *clewv1alpha1.Checkpoint) bool {
+	_, _, numbered := resources.CheckpointNumber(c)
+	return c.DeletionTimestamp == nil && !numbered && c.Status.Number == 0 &&
+		c.Labels[clewv1alpha1.LabelManagedBy] != clewv1alpha1.ManagedBy &&
+		!meta.IsStatusConditionTrue(c.Status.Conditions, clewv1alpha1.CheckpointReady)
+}
+
+// CacheOptions restrict a cache to what Watch needs: the objects that people
+// made, without what is not read.
+func CacheOptions() (cache.Options, error) {
+	byPeople, err := labels.NewRequirement(clewv1alpha1.LabelManagedBy, selection.NotEquals, []string{clewv1alpha1.ManagedBy})
+	if err != nil {
+		return cache.Options{}, fmt.Errorf("select the Checkpoints that people made: %w", err)
+	}
+	return cache.Options{ByObject: map[client.Object]cache.ByObject{
+		&clewv1alpha1.Checkpoint{}: {Label: labels.NewSelector().Add(*byPeople), Transform: slim},
+	}}, nil
+}
+
+// slim drops what takes most of the room.
+func slim(object any) (any, error) {
+	if c, ok := object.(*clewv1alpha1.Checkpoint); ok {
+		c.ManagedFields = nil
+		c.Annotations = nil
+		c.Status = clewv1alpha1.CheckpointStatus{Number: c.Status.Number, Conditions: c.Status.Conditions}
+	}
+	return object, nil
+}
+
+// Watch keeps the board up to date from the cache's informer. It returns once
+// the informer is set up; synced then tells whether all that is there was seen.
+func (b *Board) Watch(ctx context.Context, informers cache.Informers) (synced func() bool, err error) {
+	informer, err := informers.GetInformer(ctx, &clewv1alpha1.Checkpoint{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, fmt.Errorf("watch Checkpoints: %w", err)
+	}
+	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { b.set(object) },
+		UpdateFunc: func(_, object any) { b.set(object) },
+		DeleteFunc: b.remove,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch Checkpoints: %w", err)
+	}
+	return registration.HasSynced, nil
+}
+
+func (b *Board) set(object any) {
+	if c, ok := object.(*clewv1alpha1.Checkpoint); ok {
+		b.Set(c)
+	}
+}
+
+func (b *Board) remove(object any) {
+	if unknown, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+		object = unknown.Obj
+	}
+	if c, ok := object.(*clewv1alpha1.Checkpoint); ok {
+		b.Remove(c)
+	}
+}

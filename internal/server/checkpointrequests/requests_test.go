@@ -1,0 +1,169 @@
+package checkpointrequests_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/server/checkpointrequests"
+	"github.com/clew-dev/clew/internal/server/gateway"
+)
+
+func checkpoint(name string, change ...func(*clewv1alpha1.Checkpoint)) *clewv1alpha1.Checkpoint {
+	c := &clewv1alpha1.Checkpoint{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID("uid-" + name)},
+		Spec:       clewv1alpha1.CheckpointSpec{TaskRef: clewv1alpha1.NameReference{Name: "a"}, Message: "m"},
+	}
+	for _, f := range change {
+		f(c)
+	}
+	return c
+}
+
+func ready(c *clewv1alpha1.Checkpoint) {
+	c.Status.Conditions = []metav1.Condition{{Type: clewv1alpha1.CheckpointReady, Status: metav1.ConditionTrue}}
+}
+
+// labelled has a Checkpoint claim, as whoever may make Checkpoints can, that the manager
+// made it for a record.
+func labelled(uidInLabel string) func(*clewv1alpha1.Checkpoint) {
+	return func(c *clewv1alpha1.Checkpoint) {
+		isController := true
+		c.OwnerReferences = []metav1.OwnerReference{{Kind: "Task", Name: "a", UID: "uid-of-a", Controller: &isController}}
+		c.Labels = map[string]string{clewv1alpha1.LabelTaskUID: uidInLabel, clewv1alpha1.LabelCheckpoint: "999999"}
+	}
+}
+
+func TestWhatIsAskedFor(t *testing.T) {
+	now := metav1.Now()
+	tests := map[string]struct {
+		object *clewv1alpha1.Checkpoint
+		want   bool
+	}{
+		"new":                              {checkpoint("c"), true},
+		"waiting":                          {checkpoint("c", func(c *clewv1alpha1.Checkpoint) { ready(c); c.Status.Conditions[0].Status = metav1.ConditionFalse }), true},
+		"ready":                            {checkpoint("c", ready), false},
+		"deleted":                          {checkpoint("c", func(c *clewv1alpha1.Checkpoint) { c.DeletionTimestamp = &now }), false},
+		"manager":                          {checkpoint("c", func(c *clewv1alpha1.Checkpoint) { c.Labels = map[string]string{"app.kubernetes.io/managed-by": "clew"} }), false},
+		"by helm":                          {checkpoint("c", func(c *clewv1alpha1.Checkpoint) { c.Labels = map[string]string{"app.kubernetes.io/managed-by": "Helm"} }), true},
+		"of a record":                      {checkpoint("c", labelled("uid-of-a")), false},
+		"of a record of another Task":      {checkpoint("c", labelled("uid-of-b"), func(c *clewv1alpha1.Checkpoint) { c.OwnerReferences[0].UID = "uid-of-b" }), false},
+		"whose labels are not the owner's": {checkpoint("c", labelled("uid-of-b")), true},
+		"taken, and not ready":             {checkpoint("c", func(c *clewv1alpha1.Checkpoint) { c.Status.Number = 7 }), false},
+		"of other":                         {checkpoint("c", func(c *clewv1alpha1.Checkpoint) { c.Spec.TaskRef.Name = "b" }), false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			board := checkpointrequests.New()
+			board.Set(tt.object)
+			pending := board.Pending("team", "a", nil)
+			if got := len(pending) == 1; got != tt.want {
+				t.Errorf("pending: %v", pending)
+			}
+			if pending := board.Pending("elsewhere", "a", nil); len(pending) != 0 {
+				t.Errorf("in another namespace: %v", pending)
+			}
+		})
+	}
+}
+
+func TestChangesAreAnnounced(t *testing.T) {
+	board := checkpointrequests.New()
+	announced := func(change func()) bool {
+		changed, leave := board.Changes("team", "a")
+		defer leave()
+		change()
+		select {
+		case <-changed:
+			return true
+		default:
+			return false
+		}
+	}
+	if !announced(func() { board.Set(checkpoint("new")) }) {
+		t.Error("a new one was not announced")
+	}
+	if announced(func() { board.Set(checkpoint("new")) }) {
+		t.Error("the same one was announced twice")
+	}
+	if announced(func() {
+		board.Set(checkpoint("of-another", func(c *clewv1alpha1.Checkpoint) { c.Spec.TaskRef.Name = "b" }))
+		board.Set(checkpoint("elsewhere", func(c *clewv1alpha1.Checkpoint) { c.Namespace = "elsewhere" }))
+	}) {
+		t.Error("those of other tasks were announced")
+	}
+	if announced(func() { board.Set(checkpoint("done", ready)) }) {
+		t.Error("one that is ready was announced")
+	}
+	old := checkpoint("old", func(c *clewv1alpha1.Checkpoint) { c.CreationTimestamp = metav1.NewTime(time.Unix(1, 0)) })
+	recent := checkpoint("new", func(c *clewv1alpha1.Checkpoint) { c.CreationTimestamp = metav1.NewTime(time.Unix(2, 0)) })
+	board.Set(recent)
+	board.Set(old)
+	pending := board.Pending("team", "a", nil)
+	want := []gateway.CheckpointRequest{{Name: "old", UID: "uid-old", Message: "m"}, {Name: "new", UID: "uid-new", Message: "m"}}
+	if d := cmp.Diff(want, pending); d != "" {
+		t.Errorf("pending (-want +got):\n%s", d)
+	}
+	if !announced(func() { board.Set(checkpoint("new", ready)) }) || !announced(func() { board.Remove(old) }) {
+		t.Error("the end of a request was not announced")
+	}
+	if pending := board.Pending("team", "a", nil); len(pending) != 0 {
+		t.Errorf("left over: %v", pending)
+	}
+}
+
+// Whoever may make Checkpoints can make any number of them. What waits behind those
+// that a daemon knows wakes nobody, and follows when they are done.
+func TestAFloodOfRequestsIsToldOfAPartAtATime(t *testing.T) {
+	board := checkpointrequests.New()
+	at := func(i int) *clewv1alpha1.Checkpoint {
+		return checkpoint(fmt.Sprintf("c-%04d", i), func(c *clewv1alpha1.Checkpoint) { c.CreationTimestamp = metav1.NewTime(time.Unix(int64(i), 0)) })
+	}
+	for i := range 1000 {
+		board.Set(at(i))
+	}
+	pending := board.Pending("team", "a", nil)
+	if len(pending) != 100 || pending[0].Name != "c-0000" || pending[99].Name != "c-0099" {
+		t.Fatalf("%d are told of: %v", len(pending), pending)
+	}
+	changed, leave := board.Changes("team", "a")
+	defer leave()
+	board.Set(at(1000))
+	select {
+	case <-changed:
+		t.Error("one that waits behind the others was announced")
+	default:
+	}
+	board.Remove(at(50))
+	select {
+	case <-changed:
+	default:
+		t.Error("the end of one was not announced")
+	}
+	if pending = board.Pending("team", "a", nil); len(pending) != 100 || pending[99].Name != "c-0100" {
+		t.Errorf("%d are told of: %v", len(pending), pending)
+	}
+	board.Remove(at(900))
+	select {
+	case <-changed:
+		t.Error("the end of one that nobody was told of was announced")
+	default:
+	}
+	passed := map[string]bool{}
+	for _, r := range pending {
+		passed[r.UID] = true
+	}
+	if after := board.Pending("team", "a", passed); len(after) != 100 || after[0].Name != "c-0101" || after[99].Name != "c-0200" {
+		t.Errorf("after those that are passed, %d are told of: %v", len(after), after)
+	}
+	early := checkpoint("early", func(c *clewv1alpha1.Checkpoint) { c.CreationTimestamp = metav1.NewTime(time.Unix(-1, 0)) })
+	board.Set(early)
+	if pending = board.Pending("team", "a", nil); pending[0].Name != "early" {
+		t.Errorf("the oldest is %v", pending[0])
+	}
+}
