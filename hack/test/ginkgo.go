@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -19,7 +20,7 @@ import (
 
 // suiteInvocation runs the Ginkgo suites of packages, each in so many processes.
 func suiteInvocation(set string, processes int, timeout, tags string, packages []string) invocation {
-	args := []string{"--procs", fmt.Sprint(processes), "--randomize-all", "--keep-going", "--fail-on-empty", "--timeout", timeout}
+	args := []string{"--procs", fmt.Sprint(processes), "--randomize-all", "--keep-going", "--timeout", timeout}
 	if tags != "" {
 		args = append(args, "--tags", tags)
 	}
@@ -34,9 +35,11 @@ func (i invocation) runSuites(ctx context.Context, pattern string, total *tally)
 	}
 	defer os.RemoveAll(folder)
 	args := append([]string{"tool", "ginkgo", "--no-color", "--json-report", "report.json", "--output-dir", folder}, i.args...)
+	narrow := []string{"--fail-on-empty"} // for a whole suite: its specs were lost
 	if pattern != "" {
-		args = append(args[:2:2], append([]string{"--focus", pattern}, args[2:]...)...)
+		narrow = []string{"--focus", pattern}
 	}
+	args = slices.Insert(args, 2, narrow...)
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = i.dir
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }

@@ -128,7 +128,6 @@ func TestGinkgoReportsWhatWentWrong(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(folder) })
 	const head = "package %[1]s_test\nimport (\n\"testing\"\n. \"github.com/onsi/ginkgo/v2\"\n. \"github.com/onsi/gomega\"\n)\nfunc Test(t *testing.T) { RegisterFailHandler(Fail); RunSpecs(t, \"s\") }\n"
-	var packages []string
 	for name, specs := range map[string]string{
 		"fails":   `var _ = It("fails", func() { Fail("wrong") }); var _ = It("passes", func() {})`,
 		"panics":  `var _ = BeforeSuite(func() { panic("no etcd") }); var _ = It("waits", func() {})`,
@@ -143,10 +142,14 @@ func TestGinkgoReportsWhatWentWrong(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(path, "s_test.go"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		packages = append(packages, "./"+path)
 	}
+	packages, err := listPackages(t.Context(), folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, suites := split(packages)
 	total := &tally{}
-	if err := suiteInvocation("toy", 2, "1m", "", packages).runSuites(t.Context(), "", total); err != nil {
+	if err := suiteInvocation("toy", 2, "1m", "", folders(suites)).runSuites(t.Context(), "", total); err != nil {
 		t.Fatal(err)
 	}
 	var failures strings.Builder
