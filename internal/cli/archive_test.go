@@ -299,7 +299,8 @@ func TestTaskDeleteHistory(t *testing.T) {
 	if out != "history of task fix-login would be deleted: its conversation of 40 messages, and 4 checkpoints (server dry run)\n" || r.query() != "dryRun=All&uid=u2" {
 		t.Errorf("printed %q, asked %q", out, r.query())
 	}
-	r.answers["DELETE "+path] = metav1.Status{Code: 503, Reason: metav1.StatusReasonServiceUnavailable, Message: "the gitstore cannot be reached; delete it again, and it goes on where it stopped"}
+	r.answers["DELETE "+path] = metav1.Status{Code: 503, Reason: metav1.StatusReasonServiceUnavailable, Message: "the gitstore cannot be reached; delete it again, and it goes on where it stopped",
+		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: historyv1.CauseDeletionUnfinished}}}}
 	_, _, err = b.clew("", "task", "delete-history", "fix-login", "--yes")
 	wantError(t, err, "the gitstore cannot be reached; delete it again")
 	r.answers["DELETE "+path] = metav1.Status{Code: 504, Reason: metav1.StatusReasonTimeout, Message: "timeout"}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -76,7 +75,7 @@ func (s *session) explainHistory(err error) error {
 	const look = "look at `kubectl get apiservice v1alpha1.history.clew.dev`"
 	var status apierrors.APIStatus
 	switch {
-	case apierrors.IsServiceUnavailable(err) && saidByClew(err):
+	case apierrors.HasStatusCause(err, historyv1.CauseDeletionUnfinished):
 		return errors.New(message(err))
 	case apierrors.IsServiceUnavailable(err):
 		return fmt.Errorf("the history does not answer at present: %s; %s, and at the pods of clew-server", message(err), look)
@@ -97,7 +96,3 @@ func (s *session) explainHistory(err error) error {
 type notInHistory struct{ message string }
 
 func (e *notInHistory) Error() string { return e.message }
-
-// saidByClew tells a deletion that stopped half-way, whose message says all
-// there is to know, from a history that is not there.
-func saidByClew(err error) bool { return strings.Contains(message(err), "delete it again") }

@@ -13,6 +13,11 @@ const (
 	Version = "v1alpha1"
 )
 
+// CauseDeletionUnfinished is the type of the cause in the details of a Status that answers
+// the deletion of a history that stopped half-way: its message says all there is to know,
+// and asking for the deletion again goes on where it stopped.
+const CauseDeletionUnfinished metav1.CauseType = "DeletionUnfinished"
+
 // ConversationList is a page of a task's conversation, oldest message first.
 type ConversationList struct {
 	metav1.TypeMeta `json:",inline"`

@@ -182,7 +182,11 @@ func (a *api) delete(ctx context.Context, c *call, task history.Task, answer *hi
 
 // unfinished is the error of a deletion that stopped. It does not say when to
 // try again, which clients would do by themselves for a minute, without a word.
-func unfinished(message string) error { return apierrors.NewServiceUnavailable(message) }
+func unfinished(message string) error {
+	err := apierrors.NewServiceUnavailable(message)
+	err.ErrStatus.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: historyv1alpha1.CauseDeletionUnfinished}}}
+	return err
+}
 
 // why says what the gitstore said, and nothing of how it is reached.
 func why(err error) string {

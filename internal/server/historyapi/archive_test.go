@@ -469,6 +469,9 @@ func TestDeleteGoesOnWhereItStopped(t *testing.T) {
 	if w.Code != http.StatusServiceUnavailable || !strings.Contains(status.Message, "is not deleted") || !strings.Contains(status.Message, "delete it again") || strings.Contains(status.Message, "10.0.0.7") {
 		t.Errorf("code %d, %q", w.Code, status.Message)
 	}
+	if d := status.Details; d == nil || !slices.ContainsFunc(d.Causes, func(c metav1.StatusCause) bool { return c.Type == historyv1alpha1.CauseDeletionUnfinished }) {
+		t.Errorf("a client is to tell it from a server that is away: %+v", d)
+	}
 	f.code.err = gitstoreapi.New(gitstoreapi.Unavailable, "the repository r-x is in use")
 	if w := f.ask(http.MethodDelete, deletePath, ""); !strings.Contains(w.Body.String(), "the repository r-x is in use; delete it again") {
 		t.Errorf("%s", w.Body)
