@@ -124,13 +124,12 @@ const (
 
 // Reasons of the other conditions of a Task.
 const (
-	ReasonPushed       = "Pushed"
-	ReasonNotPushed    = "NotPushed"
-	ReasonNoCheckpoint = "NoCheckpoint"
-	ReasonNoDrift      = "NoDrift"
-	ReasonRecorded     = "Recorded"
-	ReasonNotRecorded  = "NotRecorded"
-	ReasonHistoryFull  = "HistoryFull"
+	ReasonPushed      = "Pushed"
+	ReasonNotPushed   = "NotPushed"
+	ReasonNoDrift     = "NoDrift"
+	ReasonRecorded    = "Recorded"
+	ReasonNotRecorded = "NotRecorded"
+	ReasonHistoryFull = "HistoryFull"
 	// ReasonCheckpointLost: neither the gitstore nor the task's volume has the
 	// checkpoint any more.
 	ReasonCheckpointLost = "CheckpointLost"
@@ -232,10 +231,12 @@ const (
 	EventCheckpointCorrupted = "CheckpointCorrupted"
 	// EventCheckpointNotPointInTime: the agent ran while a checkpoint was taken.
 	EventCheckpointNotPointInTime = "CheckpointNotPointInTime"
-	EventDriftDetected            = "DriftDetected"
-	EventTaskHindered             = "TaskHindered"
-	EventHistoryGap               = "HistoryGap"
-	EventLossAcknowledged         = "LossAcknowledged"
+	// EventCheckpointRefused: a checkpoint was not taken, or will never be in the gitstore.
+	EventCheckpointRefused = "CheckpointRefused"
+	EventDriftDetected     = "DriftDetected"
+	EventTaskHindered      = "TaskHindered"
+	EventHistoryGap        = "HistoryGap"
+	EventLossAcknowledged  = "LossAcknowledged"
 )
 
 // Labels that Clew puts on what it makes for a task.

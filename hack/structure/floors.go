@@ -13,7 +13,7 @@ const module = "github.com/clew-dev/clew/"
 // and of lower ones. A folder that is not named is on the highest floor.
 var floors = [][]string{
 	{"api"},
-	{"internal/conversation", "internal/daemonapi", "internal/refname", "internal/fairshare", "internal/capacity", "internal/gitstoreapi"},
+	{"internal/conversation", "internal/daemonapi", "internal/reason", "internal/refname", "internal/fairshare", "internal/capacity", "internal/gitstoreapi"},
 	{"internal/agent", "internal/connections", "internal/history", "internal/podidentity", "internal/rollback", "internal/worktree"},
 	{"internal/gitstore", "internal/resources"},
 	{"internal/plan", "internal/daemon", "internal/server", "internal/cli"},

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/reason"
 )
 
 type resume struct {
@@ -197,13 +198,7 @@ func resumable(task *v1alpha1.Task) error {
 }
 
 // stopped says whether a task that has not ended stands still.
-func stopped(reason string) bool {
-	switch reason {
-	case v1alpha1.ReasonSuspended, v1alpha1.ReasonRewound, v1alpha1.ReasonDriftDetected:
-		return true
-	}
-	return false
-}
+func stopped(name string) bool { return reason.Find(name).Standing == reason.Resting }
 
 // judgeResume is done when the agent works again.
 func judgeResume(task *v1alpha1.Task, id string) verdict {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/reason"
 	"github.com/clew-dev/clew/internal/resources"
 )
 
@@ -68,7 +69,7 @@ func (d *decision) atRest() bool {
 		return false
 	}
 	return c.Status == metav1.ConditionFalse ||
-		slices.Contains([]string{v1alpha1.ReasonSuspended, v1alpha1.ReasonRewound, v1alpha1.ReasonDriftDetected}, c.Reason)
+		reason.Find(c.Reason).Standing == reason.Resting
 }
 
 func (d *decision) closeOperation(op *v1alpha1.OperationStatus, state v1alpha1.OperationState, reason, message string) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/reason"
 	"github.com/clew-dev/clew/internal/resources"
 )
 
@@ -24,13 +25,7 @@ func (d *decision) problem(a *v1alpha1.Attempt) *history.Problem {
 		}
 		return &history.Problem{Reason: p.Reason, Message: resources.PlainText(p.Message, maxMessage)}
 	}
-	reasons := []string{
-		v1alpha1.ReasonVolumeFull, v1alpha1.ReasonRecordingFailed, v1alpha1.ReasonCheckpointFailed, v1alpha1.ReasonGitStoreRefused,
-		v1alpha1.ReasonGitStoreUnreachable, v1alpha1.ReasonRepositoryUnreachable,
-		v1alpha1.ReasonHistoryLimitReached,
-		v1alpha1.ReasonVolumeOutdated, v1alpha1.ReasonFenced, v1alpha1.ReasonModelErrors,
-	}
-	if c := d.standingOf(a); c != nil && c.Status == metav1.ConditionUnknown && slices.Contains(reasons, c.Reason) {
+	if c := d.standingOf(a); c != nil && c.Status == metav1.ConditionUnknown && reason.Find(c.Reason).DaemonProblem {
 		return &history.Problem{Reason: c.Reason, Message: c.Message}
 	}
 	return nil

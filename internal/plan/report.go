@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/reason"
 	"github.com/clew-dev/clew/internal/resources"
 )
 
@@ -74,16 +75,8 @@ func (d *decision) standing() (metav1.ConditionStatus, string, string) {
 
 // statusOf is Unknown for what may still end well without anybody's help, or
 // waits for a decision; False for what has failed.
-func statusOf(reason string) metav1.ConditionStatus {
-	unknown := []string{
-		v1alpha1.ReasonPending, v1alpha1.ReasonPreparing, v1alpha1.ReasonRunning, v1alpha1.ReasonSuspending,
-		v1alpha1.ReasonSuspended, v1alpha1.ReasonRewinding, v1alpha1.ReasonRewound, v1alpha1.ReasonRetrying,
-		v1alpha1.ReasonCompleting, v1alpha1.ReasonDriftDetected, v1alpha1.ReasonVolumeUnavailable,
-		v1alpha1.ReasonImageUnavailable, v1alpha1.ReasonPodRefused, v1alpha1.ReasonPromptNotFound,
-		v1alpha1.ReasonUnschedulable, v1alpha1.ReasonDaemonUnavailable, v1alpha1.ReasonSourceNotFound,
-		v1alpha1.ReasonCheckpointNotReady, v1alpha1.ReasonAgentRateLimited,
-	}
-	if slices.Contains(unknown, reason) {
+func statusOf(name string) metav1.ConditionStatus {
+	if reason.Find(name).Standing != reason.Failed {
 		return metav1.ConditionUnknown
 	}
 	return metav1.ConditionFalse

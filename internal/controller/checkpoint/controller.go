@@ -32,6 +32,7 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/controller/requeue"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/reason"
 	"github.com/clew-dev/clew/internal/resources"
 )
 
@@ -209,8 +210,7 @@ func (r *Reconciler) await(ctx context.Context, c *v1alpha1.Checkpoint) (time.Du
 // with; "" when nothing does.
 func hindrance(task *v1alpha1.Task) string {
 	s := meta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded)
-	of := []string{v1alpha1.ReasonVolumeFull, v1alpha1.ReasonRecordingFailed, v1alpha1.ReasonCheckpointFailed}
-	if s == nil || s.Status != metav1.ConditionUnknown || !slices.Contains(of, s.Reason) {
+	if s == nil || s.Status != metav1.ConditionUnknown || !reason.Find(s.Reason).NoCheckpoints {
 		return ""
 	}
 	return ", which cannot do so now: " + s.Message
@@ -224,7 +224,7 @@ func atRest(task *v1alpha1.Task) bool {
 	}
 	s := meta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded)
 	return s != nil && s.ObservedGeneration == task.Generation && (s.Status != metav1.ConditionUnknown ||
-		slices.Contains([]string{v1alpha1.ReasonSuspended, v1alpha1.ReasonRewound, v1alpha1.ReasonDriftDetected}, s.Reason))
+		reason.Find(s.Reason).Standing == reason.Resting)
 }
 
 const searchPage = 500

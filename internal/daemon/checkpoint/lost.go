@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/worktree"
 )
@@ -46,7 +47,7 @@ func (t *Taker) damaged(ctx context.Context, remote worktree.Remote, points []jo
 // lose gives up a checkpoint that is damaged on the volume.
 func (t *Taker) lose(p journal.Point, why *RefusedError) error {
 	t.Log.Error(why, "a checkpoint is damaged on the volume and will never be in the gitstore", "checkpoint", p.Number)
-	err := t.Event("CheckpointRefused", fmt.Sprintf("checkpoint %d will never be in the gitstore: %s", p.Number, why.Message),
+	err := t.Event(v1alpha1.EventCheckpointRefused, fmt.Sprintf("checkpoint %d will never be in the gitstore: %s", p.Number, why.Message),
 		map[string]string{"checkpoint": strconv.FormatInt(p.Number, 10), "reason": why.Reason, "message": why.Message})
 	if err != nil {
 		return err

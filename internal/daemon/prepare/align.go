@@ -261,7 +261,7 @@ func (p *preparer) lookAfterDurable(ctx context.Context) error {
 			again = append(again, point)
 		default:
 			message := fmt.Sprintf("checkpoint %d is lost: the gitstore does not have it any more, nor does the task's volume; was the gitstore put back to an older copy?", n)
-			if err := p.taker.Event(eventCheckpointLost, message, map[string]string{"checkpoint": strconv.FormatInt(n, 10), "message": message}); err != nil {
+			if err := p.taker.Event(v1alpha1.ReasonCheckpointLost, message, map[string]string{"checkpoint": strconv.FormatInt(n, 10), "message": message}); err != nil {
 				return err
 			}
 		}
@@ -320,9 +320,6 @@ func (p *preparer) tellUnknown(ctx context.Context, there map[int64]journal.Poin
 	}
 	return nil
 }
-
-// eventCheckpointLost is the reason by which the server notes a checkpoint as lost.
-const eventCheckpointLost = "CheckpointLost"
 
 func (p *preparer) logUnknown(err error) {
 	if err != nil {

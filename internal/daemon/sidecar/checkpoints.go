@@ -344,7 +344,7 @@ func (d *daemon) refuse(err *checkpoint.RefusedError) {
 		}
 		why := shorten(agent.Text([]byte(c.Message)), maxDetail)
 		d.log.Error(err, "the gitstore will not take a checkpoint; it stays on the volume alone", "checkpoint", c.Number, "reason", c.Reason)
-		err := d.taker.Event("CheckpointRefused",
+		err := d.taker.Event(v1alpha1.EventCheckpointRefused,
 			shorten(fmt.Sprintf("the gitstore will not take checkpoint %d, which stays on the volume alone: %s", c.Number, why), maxDetail),
 			map[string]string{"checkpoint": strconv.FormatInt(c.Number, 10), "reason": c.Reason, "message": why})
 		if err != nil {

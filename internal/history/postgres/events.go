@@ -10,6 +10,7 @@ import (
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
+	"github.com/clew-dev/clew/internal/reason"
 )
 
 // Reasons of the events that records make.
@@ -22,11 +23,11 @@ const (
 
 // reasonCheckpointRefused is a daemon's: the gitstore will not take the
 // checkpoint named by the detail "checkpoint", the detail "message" says why.
-const reasonCheckpointRefused = "CheckpointRefused"
+const reasonCheckpointRefused = v1alpha1.EventCheckpointRefused
 
 // reasonCheckpointLost is a daemon's: neither the gitstore nor the volume has
 // the checkpoint named by the detail "checkpoint".
-const reasonCheckpointLost = "CheckpointLost"
+const reasonCheckpointLost = v1alpha1.ReasonCheckpointLost
 
 // Reasons of what is missing, or could not be done.
 const (
@@ -95,8 +96,8 @@ func checkpointText(row sqlc.NamespaceTimelineRow) string {
 	return text
 }
 
-// noteEvent files a daemon's note under the type it names, or else guesses
-// from the reason.
+// noteEvent files a daemon's note under the type it names, or else under that of its
+// reason.
 func noteEvent(note history.Note) history.Event {
 	e := history.Event{Reason: clean(note.Reason), Actor: "clew", Message: clean(note.Message)}
 	e.Checkpoint, _ = strconv.ParseInt(note.Details["checkpoint"], 10, 64)
@@ -104,9 +105,7 @@ func noteEvent(note history.Note) history.Event {
 	case slices.Contains([]string{history.EventTypeTask, history.EventTypeChat, history.EventTypeCheckpoint,
 		history.EventTypeRewind, history.EventTypeFork, history.EventTypeFile}, kind):
 		e.Type = kind
-	case strings.Contains(note.Reason, "Rew"):
-		e.Type = history.EventTypeRewind
-	case strings.Contains(note.Reason, "Checkpoint"):
+	case reason.Find(note.Reason).AboutCheckpoint:
 		e.Type = history.EventTypeCheckpoint
 	default:
 		e.Type = history.EventTypeTask

@@ -1,0 +1,82 @@
+package reason_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/reason"
+)
+
+// declared returns the values of the constants of api/v1alpha1 that name a reason.
+func declared(t *testing.T) []string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "../../api/v1alpha1/reasons.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || !strings.HasPrefix(spec.Names[0].Name, "Reason") && !strings.HasPrefix(spec.Names[0].Name, "Event") {
+			return true
+		}
+		value, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values = append(values, value)
+		return true
+	})
+	slices.Sort(values)
+	return slices.Compact(values) // DriftDetected is a reason and an Event
+}
+
+func TestEveryReasonOfTheAPIIsInTheTableOnce(t *testing.T) {
+	var names []string
+	for _, r := range reason.All() {
+		names = append(names, r.Name)
+	}
+	slices.Sort(names)
+	if diff := cmp.Diff(declared(t), names); diff != "" {
+		t.Errorf("declared (-) and in the table (+):\n%s", diff)
+	}
+}
+
+func TestEveryReasonSaysWhereItOccursAndWhatItMeans(t *testing.T) {
+	for _, r := range reason.All() {
+		if len(r.On) == 0 {
+			t.Errorf("%s occurs nowhere", r.Name)
+		}
+		for what, text := range map[string]string{"meaning": r.Meaning, "advice": r.Todo} {
+			if text == "" && what == "advice" {
+				continue
+			}
+			if !strings.HasSuffix(text, ".") || strings.ToUpper(text[:1]) != text[:1] {
+				t.Errorf("%s: its %s is no sentence: %q", r.Name, what, text)
+			}
+		}
+	}
+}
+
+func TestWhatFailedForGoodSaysWhatToDo(t *testing.T) {
+	needsNobody := []string{v1alpha1.ReasonCompleted, v1alpha1.ReasonDeleting, v1alpha1.ReasonReplaced, v1alpha1.ReasonFenced}
+	for _, r := range reason.At("Task", v1alpha1.TaskSucceeded) {
+		if r.Standing == reason.Failed && !r.DaemonProblem && r.Todo == "" && !slices.Contains(needsNobody, r.Name) {
+			t.Errorf("%s: a person must act, and is not told how", r.Name)
+		}
+	}
+}
+
+func TestAReasonOfAnotherVersionHasFailedAndIsNobodysProblem(t *testing.T) {
+	if diff := cmp.Diff(reason.Reason{Name: "SolarFlare"}, reason.Find("SolarFlare")); diff != "" {
+		t.Error(diff)
+	}
+}
