@@ -170,9 +170,10 @@ generate-go: $(SQLC) ## Deep copies, the daemon's protocol, queries
 	@cd internal/history/postgres && $(SQLC) generate
 
 .PHONY: manifests
-manifests: $(HELM) ## CRDs and RBAC from the code, config/ and the chart's files from those
+manifests: $(HELM) ## CRDs and RBAC from the code, config/, the chart's files and the pages of the API from those
 	@$(GO) tool -modfile=hack/tools/go.mod controller-gen crd:generateEmbeddedObjectMeta=true paths=./api/v1alpha1 output:crd:dir=config/crd/bases
 	@$(GO) run ./hack/crdgen config/crd/bases/*.yaml
+	@$(GO) run ./hack/apidocs
 	@$(GO) tool -modfile=hack/tools/go.mod controller-gen rbac:roleName=manager-role paths=./internal/controller/... output:rbac:dir=config/rbac
 	@hack/chart/sync $(HELM)
 

@@ -35,7 +35,7 @@ func ofOperations() []Reason {
 		{Name: v1alpha1.ReasonInvalidBranch, On: operation(), Meaning: "No branch can have the name that is to keep what stood.", Todo: "Choose another name, and a new id."},
 		{Name: v1alpha1.ReasonBranchExists, On: operation(), Meaning: "The agent's repository has a branch of that name, or one in its way.", Todo: "Choose another name, and a new id."},
 		{Name: v1alpha1.ReasonRewindUndone, On: operation(), Meaning: "A rewind failed and was undone, and nobody knows any more why.", Todo: "Apply it with a new id."},
-		{Name: v1alpha1.ReasonPositionNotFound, On: append(operation(), Place{"ConversationSnapshot", v1alpha1.SnapshotReady}), Meaning: "The conversation has no such message or moment.", Todo: "Name another one: `kubectl clew conversation` lists them."},
+		{Name: v1alpha1.ReasonPositionNotFound, On: append(operation(), Place{"ConversationSnapshot", v1alpha1.SnapshotReady}), Meaning: "The conversation has no such message or moment.", Todo: "Name another one: `kubectl clew task history` prints them."},
 	}
 }
 
