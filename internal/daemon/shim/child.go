@@ -269,9 +269,13 @@ func (c *child) awaitStopped() (still bool) {
 		if !c.stopped {
 			return true
 		}
-		moving := c.moving()
+		all := c.processes()
+		moving := movingOf(all)
 		for _, pid := range moving {
 			_ = unix.Kill(pid, unix.SIGSTOP)
+		}
+		for _, pid := range heldUp(all) {
+			_ = unix.Kill(pid, unix.SIGCONT)
 		}
 		c.others = append(c.others, moving...)
 		still = len(moving) == 0
@@ -280,10 +284,27 @@ func (c *child) awaitStopped() (still bool) {
 	return still
 }
 
-// moving lists the agent's processes that are not stopped.
-func (c *child) moving() (out []int) {
-	for pid, p := range c.processes() {
-		if !strings.ContainsRune("TtZXx", p.state) {
+// movingOf lists the processes that are not stopped.
+func movingOf(all map[int]proc) (out []int) {
+	for pid, p := range all {
+		if !strings.ContainsRune(stoppedStates, p.state) {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+// stoppedStates are the states of processes that do nothing until they are told to: stopped,
+// traced, or ended.
+const stoppedStates = "TtZXx"
+
+// heldUp lists the stopped children of processes that wait in the kernel. A shell starts a
+// program by vfork, and waits, where no signal reaches it, until the child executes the
+// program: a child that was stopped just before that keeps its parent from being stopped.
+// It is let go on, and is stopped again a moment later, when it has executed the program.
+func heldUp(all map[int]proc) (out []int) {
+	for pid, p := range all {
+		if parent, ok := all[p.parent]; ok && parent.state == 'D' && p.state == 'T' {
 			out = append(out, pid)
 		}
 	}

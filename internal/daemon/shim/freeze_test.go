@@ -169,3 +169,32 @@ func TestAnAgentThatIsToEndIsStoppedForFiveSecondsAtMost(t *testing.T) {
 	s.send(wire.TypeRelease, nil)
 	p.code()
 }
+
+// TestAnAgentThatIsStartingAProgramIsStopped: a process that waits for a child by vfork
+// cannot be stopped while the child is. It is asked for often, so that some of the stops
+// come in that moment.
+func TestAnAgentThatIsStartingAProgramIsStopped(t *testing.T) {
+	t.Setenv("SHIM_MAX_FREEZE", time.Hour.String())
+	d := newDaemon(t)
+	file := filepath.Join(t.TempDir(), "stop")
+	p := d.start(sh(`echo begun; while [ ! -e ` + file + ` ]; do /bin/true; done`)...)
+	s := d.accept(0)
+	s.until("begun")
+	for id := range int64(300) {
+		s.send(wire.TypeFreeze, wire.Freeze{ID: id + 1})
+		var z wire.Freeze
+		if err := s.expect(wire.TypeFrozen).Decode(&z); err != nil {
+			t.Fatal(err)
+		}
+		if z.Running {
+			t.Fatalf("the agent was not stopped the %dth time", id+1)
+		}
+		s.send(wire.TypeThaw, wire.Freeze{ID: id + 1})
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.exit()
+	s.send(wire.TypeRelease, nil)
+	p.code()
+}
