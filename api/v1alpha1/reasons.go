@@ -232,11 +232,24 @@ const (
 	// EventCheckpointNotPointInTime: the agent ran while a checkpoint was taken.
 	EventCheckpointNotPointInTime = "CheckpointNotPointInTime"
 	// EventCheckpointRefused: a checkpoint was not taken, or will never be in the gitstore.
-	EventCheckpointRefused = "CheckpointRefused"
-	EventDriftDetected     = "DriftDetected"
-	EventTaskHindered      = "TaskHindered"
-	EventHistoryGap        = "HistoryGap"
-	EventLossAcknowledged  = "LossAcknowledged"
+	EventCheckpointRefused       = "CheckpointRefused"
+	EventDriftDetected           = "DriftDetected"
+	EventTaskHindered            = "TaskHindered"
+	EventHistoryGap              = "HistoryGap"
+	EventLossAcknowledged        = "LossAcknowledged"
+	EventWorkspaceRestored       = "WorkspaceRestored"
+	EventDriftPreserved          = "DriftPreserved"
+	EventDriftOverridden         = "DriftOverridden"
+	EventRiskyToolGuarded        = "RiskyToolGuarded"
+	EventRiskyToolUnguarded      = "RiskyToolUnguarded"
+	EventRiskyToolPatternInvalid = "RiskyToolPatternInvalid"
+	EventAgentSessionRefused     = "AgentSessionRefused"
+	EventConversationMoved       = "ConversationMoved"
+	EventConversationMoveRefused = "ConversationMoveRefused"
+	EventUserMessage             = "UserMessage"
+	EventAgentMessage            = "AgentMessage"
+	EventHistoryExported         = "HistoryExported"
+	EventHistoryImported         = "HistoryImported"
 )
 
 // Labels that Clew puts on what it makes for a task.

@@ -75,6 +75,7 @@ func newWorld() *world {
 	GinkgoHelper()
 	w := newWorldOf(GinkgoTB(), server)
 	DeferCleanup(w.dump)
+	DeferCleanup(w.knowsReasons)
 	return w
 }
 

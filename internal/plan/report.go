@@ -62,9 +62,6 @@ func (d *decision) standing() (metav1.ConditionStatus, string, string) {
 		return statusOf(d.waiting.Reason), d.waiting.Reason, d.waiting.Message
 	}
 	if s := d.settled(); s != nil {
-		if s.reason == v1alpha1.ReasonCompleted {
-			return metav1.ConditionTrue, s.reason, s.message
-		}
 		return statusOf(s.reason), s.reason, s.message + d.advice(s.reason)
 	}
 	if d.suspended() {
@@ -74,10 +71,13 @@ func (d *decision) standing() (metav1.ConditionStatus, string, string) {
 }
 
 // statusOf is Unknown for what may still end well without anybody's help, or
-// waits for a decision; False for what has failed.
+// waits for a decision; True for what is done; False for what has failed.
 func statusOf(name string) metav1.ConditionStatus {
-	if reason.Find(name).Standing != reason.Failed {
+	switch reason.Find(name).Standing {
+	case reason.Active, reason.Resting:
 		return metav1.ConditionUnknown
+	case reason.Done:
+		return metav1.ConditionTrue
 	}
 	return metav1.ConditionFalse
 }
@@ -86,7 +86,7 @@ func (d *decision) advice(reason string) string {
 	switch reason {
 	case v1alpha1.ReasonDriftDetected:
 		return "; apply a resume with a new id and onDrift: Preserve or Override"
-	case v1alpha1.ReasonRewound:
+	case v1alpha1.ReasonRewound, v1alpha1.ReasonCompleted:
 		return ""
 	}
 	return "; put it right, then apply a resume with a new id"

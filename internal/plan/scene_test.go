@@ -17,6 +17,7 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/reason"
 	"github.com/clew-dev/clew/internal/resources"
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
@@ -78,9 +79,36 @@ func (s *scene) step() *scene {
 			return s
 		}
 		s.carryOut(p)
+		s.knowsReasons()
 	}
 	s.Fatalf("no end of plans: %+v", s.plans[len(s.plans)-1])
 	return s
+}
+
+// knowsReasons holds the table of reasons to what is decided: each reason stands there for
+// the place at which it is. A problem may be one that only a newer daemon knows.
+func (s *scene) knowsReasons() {
+	s.Helper()
+	status := s.o.Task.Status
+	problem := s.o.History.State.Problem
+	for _, c := range status.Conditions {
+		if r := reason.Find(c.Reason); r.Meaning == "" && problem != nil && problem.Reason == c.Reason {
+			continue
+		}
+		if !slices.Contains(reason.Find(c.Reason).On, reason.Place{Kind: "Task", Condition: c.Type}) {
+			s.Errorf("the table of reasons does not have %s for the condition %s (%s)", c.Reason, c.Type, c.Message)
+		}
+	}
+	for _, o := range []*v1alpha1.OperationStatus{status.Resume, status.Rewind} {
+		if o != nil && o.Reason != "" && !slices.Contains(reason.Find(o.Reason).On, reason.Place{Kind: "Task", Condition: reason.Operation}) {
+			s.Errorf("the table of reasons does not have %s for an operation (%s)", o.Reason, o.Message)
+		}
+	}
+	for _, e := range status.History {
+		if !slices.Contains(reason.Find(e.Reason).On, reason.Place{Kind: "Task", Condition: reason.Timeline}) {
+			s.Errorf("the table of reasons does not have %s for the timeline (%s)", e.Reason, e.Message)
+		}
+	}
 }
 
 func (s *scene) carryOut(p Plan) {

@@ -8,6 +8,7 @@ package reason
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
@@ -18,6 +19,14 @@ type Place struct {
 	// Condition is the type of a condition, or the name of a field of the status.
 	Condition string
 }
+
+// Places that are no conditions.
+const (
+	// Operation is the status of a resume or a rewind.
+	Operation = "status.resume, status.rewind"
+	// Timeline is an Event, an entry of status.history, or an event of the history.
+	Timeline = "Events and timeline"
+)
 
 // Standing is what a reason says of a task's condition Succeeded.
 type Standing int
@@ -31,6 +40,8 @@ const (
 	// Resting: the condition is Unknown. No pod runs or is about to, and the task waits for
 	// a person to decide.
 	Resting
+	// Done: the condition is True.
+	Done
 )
 
 // Reason is a row of the table.
@@ -61,13 +72,20 @@ func All() []Reason {
 // another version declares, has a row with nothing but its name: it has failed, and is
 // nobody's problem.
 func Find(name string) Reason {
-	for _, r := range All() {
-		if r.Name == name {
-			return r
-		}
+	if r, ok := byName()[name]; ok {
+		return r
 	}
 	return Reason{Name: name}
 }
+
+// byName is the table by names. It is made once, since each reconcile asks for some.
+var byName = sync.OnceValue(func() map[string]Reason {
+	rows := map[string]Reason{}
+	for _, r := range All() {
+		rows[r.Name] = r
+	}
+	return rows
+})
 
 // At returns the rows of a kind's condition, in the table's order.
 func At(kind, condition string) []Reason {
@@ -76,8 +94,17 @@ func At(kind, condition string) []Reason {
 
 func succeeded() []Place { return []Place{{"Task", v1alpha1.TaskSucceeded}} }
 
+// preparing are the places of what keeps a workspace from being prepared: an operation
+// that needs one fails with it as well.
 func preparing() []Place {
-	return []Place{{"Task", v1alpha1.TaskSucceeded}, {"Task", v1alpha1.TaskWorkspaceReady}}
+	return append([]Place{{"Task", v1alpha1.TaskSucceeded}, {"Task", v1alpha1.TaskWorkspaceReady}}, operation()...)
 }
 
-func operation() []Place { return []Place{{"Task", "status.resume, status.rewind"}} }
+// source are the places of what keeps a task from beginning where another one stood.
+func source() []Place { return append(succeeded(), fork()...) }
+
+func fork() []Place { return []Place{{"Fork", v1alpha1.ForkComplete}} }
+
+func operation() []Place { return []Place{{"Task", Operation}} }
+
+func timeline() []Place { return []Place{{"Task", Timeline}} }

@@ -38,7 +38,7 @@ func (p *preparer) checkDrift(ctx context.Context, onDrift string) error {
 		if _, err := p.restoreTo(ctx, *clean, worktree.ScopeCode); err != nil {
 			return err
 		}
-		return p.taker.Event("DriftOverridden", fmt.Sprintf("%d files that were changed while the task slept were put back", drift.Count), nil)
+		return p.taker.Event(v1alpha1.EventDriftOverridden, fmt.Sprintf("%d files that were changed while the task slept were put back", drift.Count), nil)
 	default:
 		return &failure{reason: v1alpha1.ReasonDriftDetected, permanent: true,
 			message: fmt.Sprintf("%d files were changed while the task slept, %q first: resume or rewind with onDrift Preserve to keep the changes, or Override to drop them", drift.Count, drift.Files[0].Path)}
@@ -51,5 +51,5 @@ func (p *preparer) keepDrift(ctx context.Context, count int) error {
 	if err != nil {
 		return err
 	}
-	return p.taker.Event("DriftPreserved", fmt.Sprintf("%d files that were changed while the task slept were kept", count), nil)
+	return p.taker.Event(v1alpha1.EventDriftPreserved, fmt.Sprintf("%d files that were changed while the task slept were kept", count), nil)
 }

@@ -257,7 +257,7 @@ func (p *preparer) restore(ctx context.Context, layout journal.Layout) error {
 	if err != nil {
 		return err
 	}
-	return p.taker.Event("WorkspaceRestored", fmt.Sprintf("the volume was lost; checkpoint %d was restored from the gitstore", point.Number),
+	return p.taker.Event(v1alpha1.EventWorkspaceRestored, fmt.Sprintf("the volume was lost; checkpoint %d was restored from the gitstore", point.Number),
 		map[string]string{"checkpoint": strconv.FormatInt(point.Number, 10)})
 }
 

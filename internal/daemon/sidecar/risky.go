@@ -284,10 +284,10 @@ func (d *daemon) takeRisky(ctx context.Context) error {
 // for: those that were held back when it began, or when the agent stood still for it.
 func (d *daemon) unguarded(err error) {
 	d.tellOfMore(func(more int) (string, string, map[string]string) {
-		return "RiskyToolUnguarded", fmt.Sprintf("%d more risky calls, which came at once with others, run without a checkpoint before them, since the one that would have covered them could not be taken", more), nil
+		return v1alpha1.EventRiskyToolUnguarded, fmt.Sprintf("%d more risky calls, which came at once with others, run without a checkpoint before them, since the one that would have covered them could not be taken", more), nil
 	})
 	for _, c := range d.guard.release() {
-		d.tellGuarded("RiskyToolUnguarded", c.tool, nil,
+		d.tellGuarded(v1alpha1.EventRiskyToolUnguarded, c.tool, nil,
 			fmt.Sprintf("the tool %s runs without a checkpoint before it, since the one that would have covered it could not be taken: %s", c.tool.GetName(), agent.Text([]byte(err.Error()))))
 	}
 }
@@ -354,11 +354,11 @@ func (d *daemon) cover(point journal.Point, own *daemonv1.RiskyTool) {
 		more = cmp.Or(more, why)
 		switch {
 		case why != "":
-			d.tellGuarded("RiskyToolUnguarded", c.tool, details,
+			d.tellGuarded(v1alpha1.EventRiskyToolUnguarded, c.tool, details,
 				fmt.Sprintf("checkpoint %d may not hold what was before the tool %s: %s", point.Number, c.tool.GetName(), why))
 			continue
 		case c.tool != own:
-			d.tellGuarded("RiskyToolGuarded", c.tool, details,
+			d.tellGuarded(v1alpha1.EventRiskyToolGuarded, c.tool, details,
 				fmt.Sprintf("checkpoint %d holds what was before the tool %s", point.Number, c.tool.GetName()))
 		}
 		d.guard.taken(c.tool.GetCallId())
@@ -366,9 +366,9 @@ func (d *daemon) cover(point journal.Point, own *daemonv1.RiskyTool) {
 	d.guard.release()
 	d.tellOfMore(func(calls int) (string, string, map[string]string) {
 		if more != "" {
-			return "RiskyToolUnguarded", fmt.Sprintf("checkpoint %d may not stand for %d more risky calls, which came at once with others: %s", point.Number, calls, more), details
+			return v1alpha1.EventRiskyToolUnguarded, fmt.Sprintf("checkpoint %d may not stand for %d more risky calls, which came at once with others: %s", point.Number, calls, more), details
 		}
-		return "RiskyToolGuarded", fmt.Sprintf("checkpoint %d stands for %d more risky calls, which came at once with others", point.Number, calls), details
+		return v1alpha1.EventRiskyToolGuarded, fmt.Sprintf("checkpoint %d stands for %d more risky calls, which came at once with others", point.Number, calls), details
 	})
 }
 
@@ -399,7 +399,7 @@ func (d *daemon) tellOfEnded() {
 	g.untold = nil
 	g.mu.Unlock()
 	for _, c := range waited {
-		d.tellGuarded("RiskyToolUnguarded", c.tool, nil,
+		d.tellGuarded(v1alpha1.EventRiskyToolUnguarded, c.tool, nil,
 			fmt.Sprintf("the tool %s was called without a checkpoint before it: the agent ended before one was taken", c.tool.GetName()))
 	}
 	d.tellOfRest()
@@ -409,7 +409,7 @@ func (d *daemon) tellOfEnded() {
 // that could stand for them.
 func (d *daemon) tellOfRest() {
 	d.tellOfMore(func(more int) (string, string, map[string]string) {
-		return "RiskyToolUnguarded", fmt.Sprintf("%d more risky calls, which came at once with others, run without a checkpoint before them", more), nil
+		return v1alpha1.EventRiskyToolUnguarded, fmt.Sprintf("%d more risky calls, which came at once with others, run without a checkpoint before them", more), nil
 	})
 }
 
@@ -426,7 +426,7 @@ func (d *daemon) tellGuarded(reason string, tool *daemonv1.RiskyTool, details ma
 func (d *daemon) tellPatterns(bad []error) {
 	for _, err := range bad {
 		d.log.Error(err, "a pattern of the task's policy is left out")
-		if err := d.taker.Event("RiskyToolPatternInvalid", shorten(err.Error(), maxDetail), nil); err != nil {
+		if err := d.taker.Event(v1alpha1.EventRiskyToolPatternInvalid, shorten(err.Error(), maxDetail), nil); err != nil {
 			d.log.Error(err, "that could not be recorded")
 		}
 	}

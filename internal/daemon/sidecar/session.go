@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/daemon/agentstate"
 	"github.com/clew-dev/clew/internal/daemon/journal"
@@ -95,7 +96,7 @@ func (d *daemon) noteRefusal(st status) error {
 	if err != nil {
 		return err
 	}
-	return d.taker.Event("AgentSessionRefused",
+	return d.taker.Event(v1alpha1.EventAgentSessionRefused,
 		fmt.Sprintf("the agent ended with exit code %d without having gone on with its session %s: the next attempt tells it the conversation in its prompt", st.exit.Code, session.GetId()),
 		map[string]string{"session": session.GetId()})
 }

@@ -15,10 +15,10 @@ import (
 
 // Reasons of the events that records make.
 const (
-	reasonUserMessage       = "UserMessage"
-	reasonAgentMessage      = "AgentMessage"
-	reasonCheckpointCreated = "CheckpointCreated"
-	reasonConversationMoved = "ConversationMoved"
+	reasonUserMessage       = v1alpha1.EventUserMessage
+	reasonAgentMessage      = v1alpha1.EventAgentMessage
+	reasonCheckpointCreated = v1alpha1.EventCheckpointCreated
+	reasonConversationMoved = v1alpha1.EventConversationMoved
 )
 
 // reasonCheckpointRefused is a daemon's: the gitstore will not take the
@@ -31,8 +31,8 @@ const reasonCheckpointLost = v1alpha1.ReasonCheckpointLost
 
 // Reasons of what is missing, or could not be done.
 const (
-	reasonHistoryGap  = "HistoryGap"
-	reasonMoveRefused = "ConversationMoveRefused"
+	reasonHistoryGap  = v1alpha1.EventHistoryGap
+	reasonMoveRefused = v1alpha1.EventConversationMoveRefused
 )
 
 // gapText says what a gap stands for.

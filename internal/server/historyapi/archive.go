@@ -25,9 +25,9 @@ import (
 
 // Reasons of the events that tell who did what with a history.
 const (
-	reasonExported = "HistoryExported"
-	reasonImported = "HistoryImported"
-	reasonDeleted  = "HistoryDeleted"
+	reasonExported = clewv1alpha1.EventHistoryExported
+	reasonImported = clewv1alpha1.EventHistoryImported
+	reasonDeleted  = clewv1alpha1.ReasonHistoryDeleted
 )
 
 const (
