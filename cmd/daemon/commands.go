@@ -21,21 +21,17 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/prepare"
 	"github.com/clew-dev/clew/internal/daemon/shim"
 	"github.com/clew-dev/clew/internal/daemon/sidecar"
+	"github.com/clew-dev/clew/internal/daemon/socket"
 	"github.com/clew-dev/clew/internal/daemon/volume"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/worktree"
-)
-
-const (
-	defaultRunDir = "/run/clew"
-	tokenDir      = "/var/run/secrets/clew/"
 )
 
 // tokenFiles name the pod's tokens, one for each of those it talks to.
 type tokenFiles struct{ server, gitStore string }
 
 func (t *tokenFiles) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&t.server, "token-file", tokenDir+daemonapi.ServerTokenFile, "file with the pod's token for the server")
+	flags.StringVar(&t.server, "token-file", filepath.Join(daemonapi.TokenPath, daemonapi.ServerTokenFile), "file with the pod's token for the server")
 	flags.StringVar(&t.gitStore, "gitstore-token-file", "", "file with the pod's token for the gitstore; "+daemonapi.GitStoreTokenFile+" beside the other one if empty")
 }
 
@@ -115,10 +111,10 @@ func newPrepare(logging *logOptions) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&root, "volume", "/volume", "where the root of the task's volume is mounted")
-	cmd.Flags().StringVar(&runDir, "run-dir", defaultRunDir, "folder shared with the agent's container")
+	cmd.Flags().StringVar(&root, "volume", daemonapi.VolumePath, "where the root of the task's volume is mounted")
+	cmd.Flags().StringVar(&runDir, "run-dir", daemonapi.RunPath, "folder shared with the agent's container")
 	tokens.addFlags(cmd.Flags())
-	cmd.Flags().StringVar(&credentials, "credentials-dir", "/var/run/secrets/clew-repository", "folder with the repository's credentials: username and password, or token; and ca.crt")
+	cmd.Flags().StringVar(&credentials, "credentials-dir", daemonapi.RepositoryPath, "folder with the repository's credentials: username and password, or token; and ca.crt")
 	cmd.Flags().StringVar(&termination, "termination-log", "/dev/termination-log", "file that the result is written to, as JSON")
 	cmd.Flags().DurationVar(&retryFor, "retry-for", 5*time.Minute, "how long a step is tried again that may succeed later")
 	return cmd
@@ -137,7 +133,7 @@ func runPrepare(ctx context.Context, cfg prepare.Config, tokens tokenFiles) daem
 	if cfg.Executable, err = os.Executable(); err != nil {
 		return broken(err)
 	}
-	if cfg.Mask, err = mask.FromEnvironment(os.Environ(), daemonapi.MaskDir); err != nil {
+	if cfg.Mask, err = mask.FromEnvironment(os.Environ(), daemonapi.MaskPath); err != nil {
 		return broken(err)
 	}
 	cfg.Pod, cfg.Server, cfg.Remote = p.config, p.server, p.remote
@@ -163,7 +159,7 @@ func newRun(logging *logOptions) *cobra.Command {
 				return err
 			}
 			defer p.close()
-			if cfg.Mask, err = mask.FromEnvironment(os.Environ(), daemonapi.MaskDir); err != nil {
+			if cfg.Mask, err = mask.FromEnvironment(os.Environ(), daemonapi.MaskPath); err != nil {
 				return err
 			}
 			cfg.Pod, cfg.Server, cfg.Remote = p.config, p.server, p.remote
@@ -171,16 +167,16 @@ func newRun(logging *logOptions) *cobra.Command {
 			return sidecar.Run(cmd.Context(), cfg)
 		},
 	}
-	cmd.Flags().StringVar(&cfg.Paths.Worktree, "worktree", "/workspace", "the agent's worktree")
-	cmd.Flags().StringVar(&cfg.Paths.Home, "home", "/home/agent", "the agent's home")
-	cmd.Flags().StringVar(&cfg.Paths.State, "state-dir", "/var/lib/clew", "the daemon's own folder on the task's volume")
-	cmd.Flags().StringVar(&cfg.RunDir, "run-dir", defaultRunDir, "folder shared with the agent's container")
+	cmd.Flags().StringVar(&cfg.Paths.Worktree, "worktree", daemonapi.WorktreePath, "the agent's worktree")
+	cmd.Flags().StringVar(&cfg.Paths.Home, "home", daemonapi.HomePath, "the agent's home")
+	cmd.Flags().StringVar(&cfg.Paths.State, "state-dir", daemonapi.StatePath, "the daemon's own folder on the task's volume")
+	cmd.Flags().StringVar(&cfg.RunDir, "run-dir", daemonapi.RunPath, "folder shared with the agent's container")
 	tokens.addFlags(cmd.Flags())
 	return cmd
 }
 
 func newAgent(logging *logOptions) *cobra.Command {
-	var socket, conversation, runDir string
+	var socketPath, conversation, runDir string
 	var programWords int
 	cmd := &cobra.Command{
 		Use:   "agent [flags] -- command [argument...]",
@@ -196,7 +192,7 @@ func newAgent(logging *logOptions) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			masker, err := mask.FromEnvironment(os.Environ(), daemonapi.MaskDir)
+			masker, err := mask.FromEnvironment(os.Environ(), daemonapi.MaskPath)
 			if err != nil { // what the shim cannot read the agent cannot either
 				log.Error(err, "some of the agent's Secrets cannot be masked")
 			}
@@ -204,7 +200,7 @@ func newAgent(logging *logOptions) *cobra.Command {
 			signal.Notify(signals, shim.Signals()...)
 			// Not the command's context: that ends with the first signal.
 			code, err := shim.Run(context.Background(), shim.Config{
-				Socket: socket, Command: args, ProgramWords: programWords, Env: os.Environ(), Conversation: conversation,
+				Socket: socketPath, Command: args, ProgramWords: programWords, Env: os.Environ(), Conversation: conversation,
 				RunDir: runDir, Mask: masker,
 				Stdout: os.Stdout, Stderr: os.Stderr, Log: log,
 			}, signals)
@@ -214,9 +210,9 @@ func newAgent(logging *logOptions) *cobra.Command {
 			return exitError(code)
 		},
 	}
-	cmd.Flags().StringVar(&socket, "socket", filepath.Join(defaultRunDir, sidecar.SocketName), "the daemon's socket")
-	cmd.Flags().StringVar(&conversation, "conversation", filepath.Join(defaultRunDir, prepare.ConversationFile), "file with the conversation so far; the agent finds its path in "+shim.ConversationEnv)
-	cmd.Flags().StringVar(&runDir, "run-dir", defaultRunDir, "folder in which prepare left the plan of the agent's start")
+	cmd.Flags().StringVar(&socketPath, "socket", filepath.Join(daemonapi.RunPath, socket.Name), "the daemon's socket")
+	cmd.Flags().StringVar(&conversation, "conversation", daemonapi.ConversationPath, "file with the conversation so far; the agent finds its path in "+shim.ConversationEnv)
+	cmd.Flags().StringVar(&runDir, "run-dir", daemonapi.RunPath, "folder in which prepare left the plan of the agent's start")
 	cmd.Flags().IntVar(&programWords, "program-words", 0, "how many words of the command are the program, before its arguments; 0 if that is not known")
 	return cmd
 }
@@ -235,9 +231,9 @@ func newHook() *cobra.Command {
 					fmt.Fprintln(cmd.ErrOrStderr(), "clew: the tool runs without a checkpoint before it:", err)
 					return nil
 				}
-				agentType = plan.AgentType
+				agentType = string(plan.AgentType)
 			}
-			err := shim.AwaitTool(cmd.Context(), shim.HookConfig{AgentType: agentType, Socket: filepath.Join(runDir, sidecar.SocketName),
+			err := shim.AwaitTool(cmd.Context(), shim.HookConfig{AgentType: v1alpha1.AgentType(agentType), Socket: filepath.Join(runDir, socket.Name),
 				Stdin: cmd.InOrStdin(), Timeout: timeout})
 			if err != nil {
 				fmt.Fprintln(cmd.ErrOrStderr(), "clew:", err)
@@ -245,7 +241,7 @@ func newHook() *cobra.Command {
 			return nil // whatever it is, the agent works on
 		},
 	}
-	cmd.Flags().StringVar(&runDir, "run-dir", defaultRunDir, "folder shared with the daemon")
+	cmd.Flags().StringVar(&runDir, "run-dir", daemonapi.RunPath, "folder shared with the daemon")
 	cmd.Flags().StringVar(&agentType, "agent", "", "kind of the agent; the one that was started when empty")
 	cmd.Flags().DurationVar(&timeout, "timeout", 9*time.Minute, "how long the daemon may take before the tool runs without a checkpoint")
 	return cmd
@@ -257,8 +253,8 @@ func newReady() *cobra.Command {
 		Use:   "ready",
 		Short: "Ask whether the daemon is up, as its startup probe",
 		Args:  cobra.NoArgs,
-		RunE:  func(*cobra.Command, []string) error { return sidecar.Ready(runDir) },
+		RunE:  func(*cobra.Command, []string) error { return socket.Ready(runDir) },
 	}
-	cmd.Flags().StringVar(&runDir, "run-dir", defaultRunDir, "folder shared with the agent's container")
+	cmd.Flags().StringVar(&runDir, "run-dir", daemonapi.RunPath, "folder shared with the agent's container")
 	return cmd
 }

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
-	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
@@ -78,7 +78,7 @@ const geminiChat = "d4a342ce-945f-430c-8aa6-839a0c27b5c3"
 func cutAndResumed(t *testing.T, kind, part string, podToo bool, when func(*daemontest.World, *daemontest.Task) bool) *daemontest.World {
 	t.Helper()
 	w := daemontest.NewWorld(t, nil)
-	w.Agent, w.Policy.EveryToolCalls = kind, 1
+	w.Agent, w.Policy.EveryToolCalls = v1alpha1.AgentType(kind), 1
 	env := []string{}
 	if !podToo {
 		env = append(env, "CUT_END=1")
@@ -110,7 +110,7 @@ func cutAndResumed(t *testing.T, kind, part string, podToo bool, when func(*daem
 	for range 2 {
 		prepared := p.startPrepare()
 		<-prepared.done
-		if r := p.result(); r.Reason != "Prepared" || r.Memory != daemonapi.MemorySession {
+		if r := p.result(); r.Reason != "Prepared" || r.Memory != v1alpha1.AgentMemorySession {
 			t.Fatalf("%+v\n%s", r, prepared.out.String())
 		}
 	}

@@ -18,8 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
-	"github.com/clew-dev/clew/internal/daemon/prepare"
-	"github.com/clew-dev/clew/internal/daemon/sidecar"
+	"github.com/clew-dev/clew/internal/daemon/socket"
 	"github.com/clew-dev/clew/internal/daemon/wire"
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
@@ -133,12 +132,12 @@ func (p *testPod) startSidecar() {
 // startAgent starts the agent when the sidecar's startup probe succeeds.
 func (p *testPod) startAgent() {
 	p.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); sidecar.Ready(p.w.RunDir) != nil; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); socket.Ready(p.w.RunDir) != nil; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			p.t.Fatalf("the sidecar does not become ready:\n%s", p.sidecar.out.String())
 		}
 	}
-	args := []string{"agent", "--socket", filepath.Join(p.w.RunDir, sidecar.SocketName), "--conversation", filepath.Join(p.w.RunDir, prepare.ConversationFile),
+	args := []string{"agent", "--socket", filepath.Join(p.w.RunDir, socket.Name), "--conversation", filepath.Join(p.w.RunDir, daemonapi.ConversationFile),
 		"--run-dir", p.w.RunDir, "--"}
 	p.agent = p.start(p.w.Paths().Worktree, append(args, p.command...)...)
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
@@ -15,7 +16,7 @@ import (
 func endOf(t *testing.T, kind, part string, env ...string) (*daemonv1.AgentEnd, string, int, *daemontest.World) {
 	t.Helper()
 	w := daemontest.NewWorld(t, nil)
-	w.Agent = kind
+	w.Agent = v1alpha1.AgentType(kind)
 	p := fakePod(t, w, part, env...)
 	select {
 	case <-p.agent.done:

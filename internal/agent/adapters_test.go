@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/agent"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
@@ -25,7 +26,7 @@ func stream(t testing.TB, name string) [][]byte {
 
 func adapter(t testing.TB, kind string) agent.Adapter {
 	t.Helper()
-	a, err := agent.For(kind)
+	a, err := agent.For(v1alpha1.AgentType(kind))
 	if err != nil {
 		t.Fatal(err)
 	}

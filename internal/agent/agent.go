@@ -34,6 +34,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
@@ -179,18 +180,18 @@ type Session struct {
 	Tokens []Tokens
 }
 
-// For returns the adapter of an agent type, a value of v1alpha1.AgentType.
-func For(agentType string) (Adapter, error) {
+// For returns the adapter of an agent type.
+func For(agentType v1alpha1.AgentType) (Adapter, error) {
 	switch agentType {
-	case "Exec", "":
+	case v1alpha1.AgentExec, "":
 		return Exec{}, nil
-	case "ClaudeCode":
+	case v1alpha1.AgentClaudeCode:
 		return ClaudeCode{}, nil
-	case "Codex":
+	case v1alpha1.AgentCodex:
 		return Codex{}, nil
-	case "GeminiCLI":
+	case v1alpha1.AgentGeminiCLI:
 		return GeminiCLI{}, nil
-	case "OpenCode":
+	case v1alpha1.AgentOpenCode:
 		return OpenCode{}, nil
 	default:
 		return nil, fmt.Errorf("this daemon knows no agent of type %q: use an image of Clew's that is as new as the manager", agentType)

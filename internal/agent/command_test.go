@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/agent"
 )
 
@@ -168,12 +169,12 @@ func TestParseHook(t *testing.T) {
 		{"ClaudeCode", `{"tool_name":"Bash"}`, agent.HookCall{Name: "Bash", Input: `{}`}},
 	}
 	for _, tt := range tests {
-		if got, err := agent.ParseHook(tt.kind, []byte(tt.stdin)); err != nil || got != tt.want {
+		if got, err := agent.ParseHook(v1alpha1.AgentType(tt.kind), []byte(tt.stdin)); err != nil || got != tt.want {
 			t.Errorf("%s %s: %+v, %v", tt.kind, tt.stdin, got, err)
 		}
 	}
 	for kind, stdin := range map[string]string{"ClaudeCode": `{`, "Codex": `{}`, "Exec": `{"tool_name":"a"}`, "OpenCode": `{"tool_name":"a"}`} {
-		if got, err := agent.ParseHook(kind, []byte(stdin)); err == nil {
+		if got, err := agent.ParseHook(v1alpha1.AgentType(kind), []byte(stdin)); err == nil {
 			t.Errorf("%s %s: %+v", kind, stdin, got)
 		}
 	}

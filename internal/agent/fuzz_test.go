@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/reflect/protorange"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/agent"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
@@ -159,7 +160,7 @@ func FuzzParseHook(f *testing.F) {
 	f.Add("ClaudeCode", []byte(`{"tool_name":"Bash","tool_input":{"command":"x"},"tool_use_id":"1"}`))
 	f.Add("OpenCode", []byte(`{"tool":"bash","callID":"1","args":{}}`))
 	f.Fuzz(func(t *testing.T, kind string, stdin []byte) {
-		c, err := agent.ParseHook(kind, stdin)
+		c, err := agent.ParseHook(v1alpha1.AgentType(kind), stdin)
 		if err == nil && (c.Name == "" || !json.Valid([]byte(c.Input)) || !utf8.ValidString(c.CallID+c.Name+c.Input)) {
 			t.Errorf("%q gave %+v", stdin, c)
 		}

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
 // hookSeconds is how long the agents wait for the hook; then they run the tool.
@@ -22,7 +24,7 @@ type HookCall struct {
 
 // ParseHook reads what an agent writes to the hook's standard input: the hook
 // that Files configures.
-func ParseHook(agentType string, stdin []byte) (HookCall, error) {
+func ParseHook(agentType v1alpha1.AgentType, stdin []byte) (HookCall, error) {
 	var in struct {
 		Event     string          `json:"hook_event_name"`
 		ID        string          `json:"tool_use_id"`

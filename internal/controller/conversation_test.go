@@ -87,7 +87,7 @@ var _ = Describe("a rewind of the conversation", func() {
 		}))
 		w.Expect(w.kubelet.Prepared(w.ctx, p, 0, daemonapi.PrepareResult{
 			Operation: "back", FromCheckpoint: 3, ToCheckpoint: 1, ToPosition: 10,
-			Memory: daemonapi.MemorySession, MemoryMessage: "its session of checkpoint 1",
+			Memory: v1alpha1.AgentMemorySession, MemoryMessage: "its session of checkpoint 1",
 		})).To(Succeed())
 		w.Expect(w.kubelet.AgentRuns(w.ctx, p)).To(Succeed())
 		task := w.until("work", v1alpha1.ReasonRunning)
@@ -111,7 +111,7 @@ var _ = Describe("a rewind of the conversation", func() {
 			Scope: "Conversation", Preserve: "Branch", Branch: "clew/before-back",
 		}))
 		w.Expect(w.kubelet.Prepared(w.ctx, p, 0, daemonapi.PrepareResult{
-			Operation: "back", FromCheckpoint: 2, ToPosition: 3, Memory: daemonapi.MemoryRendered,
+			Operation: "back", FromCheckpoint: 2, ToPosition: 3, Memory: v1alpha1.AgentMemoryRendered,
 		})).To(Succeed())
 		w.Expect(w.kubelet.AgentRuns(w.ctx, p)).To(Succeed())
 		r := w.until("work", v1alpha1.ReasonRunning).Status.Rewind

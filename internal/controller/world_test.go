@@ -233,7 +233,7 @@ func (w *world) operation(p *corev1.Pod) *daemonapi.Operation {
 func (w *world) config(p *corev1.Pod) daemonapi.Config {
 	w.Helper()
 	for _, c := range append(p.Spec.InitContainers, p.Spec.Containers...) {
-		if c.Name == resources.PrepareContainer {
+		if c.Name == daemonapi.PrepareContainer {
 			config, err := daemonapi.DecodeConfig(strings.ReplaceAll(c.Env[0].Value, "$$", "$"))
 			w.Expect(err).NotTo(HaveOccurred())
 			return config

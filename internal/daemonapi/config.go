@@ -14,6 +14,8 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
 // The audiences of the tokens by which pods identify themselves: one for the
@@ -73,9 +75,8 @@ type Config struct {
 	// Source is set when the task starts from another one.
 	Source *Source `json:"source,omitempty"`
 	// Policy says when checkpoints are taken.
-	Policy Policy `json:"policy"`
-	// AgentType is a value of v1alpha1.AgentType.
-	AgentType string `json:"agentType"`
+	Policy    Policy             `json:"policy"`
+	AgentType v1alpha1.AgentType `json:"agentType"`
 	// Model is the model that the agent is told to use; its own choice when empty.
 	Model string `json:"model,omitempty"`
 	// Context bounds the conversation rendered into a prompt.
@@ -176,8 +177,8 @@ type Operation struct {
 	ID   string `json:"id"`
 	// Prompt is the next user message of a resume.
 	Prompt string `json:"prompt,omitempty"`
-	// OnDrift is a value of v1alpha1.OnDrift.
-	OnDrift string `json:"onDrift,omitempty"`
+	// OnDrift says what is done with changes that no checkpoint knows of.
+	OnDrift v1alpha1.OnDrift `json:"onDrift,omitempty"`
 	// Checkpoint and Commit are where a rewind goes, resolved. Checkpoint is 0 if
 	// there is none as old as Position: the agent's state is then that of before
 	// the task's first run.
@@ -193,23 +194,12 @@ type Operation struct {
 	AfterSequence int64 `json:"afterSequence,omitempty"`
 	// Context bounds the rendered conversation of this resume; nil for the task's.
 	Context *ContextLimits `json:"context,omitempty"`
-	// Scope and Preserve are values of v1alpha1.RewindScope and PreserveMode.
-	Scope    string `json:"scope,omitempty"`
-	Preserve string `json:"preserve,omitempty"`
+	// Scope is what a rewind takes back, and Preserve how it keeps what stood before.
+	Scope    v1alpha1.RewindScope  `json:"scope,omitempty"`
+	Preserve v1alpha1.PreserveMode `json:"preserve,omitempty"`
 	// Branch is the branch that Preserve=Branch makes.
 	Branch string `json:"branch,omitempty"`
 }
-
-// Values of PrepareResult.Memory.
-const (
-	// MemoryNew: the agent begins, with the task's prompt.
-	MemoryNew = "New"
-	// MemorySession: the agent resumes its own session. What the session lacks
-	// is told in the prompt.
-	MemorySession = "Session"
-	// MemoryRendered: the conversation so far is rendered into the prompt.
-	MemoryRendered = "Rendered"
-)
 
 // Price of a model in millionths of a US dollar for a million tokens.
 type Price struct {
@@ -222,11 +212,6 @@ type Price struct {
 // the Secrets that the agent is given. Daemon, prepare and shim replace these
 // values wherever they would leave the pod; the agent is started without them.
 const MaskPrefix = "CLEW_MASK_"
-
-// MaskDir holds, in prepare, daemon and agent containers, a folder for each
-// Secret volume of the agent's container; the contents of their files are
-// masked as well.
-const MaskDir = "/var/run/secrets/clew-mask"
 
 // OperationFailure says why an operation could not be carried out.
 type OperationFailure struct {
@@ -266,9 +251,9 @@ type PrepareResult struct {
 	Preserved string `json:"preserved,omitempty"`
 	// Restored says that the volume was empty and came back from the gitstore.
 	Restored bool `json:"restored,omitempty"`
-	// Memory says what the agent that starts now knows: one of the Memory
-	// constants; empty for the type Exec, which reads the conversation itself.
-	Memory string `json:"memory,omitempty"`
+	// Memory says what the agent that starts now knows; empty for the type Exec,
+	// which reads the conversation itself.
+	Memory v1alpha1.AgentMemory `json:"memory,omitempty"`
 	// MemoryMessage says why, for people.
 	MemoryMessage string `json:"memoryMessage,omitempty"`
 	// ToPosition is where a rewind left the conversation.

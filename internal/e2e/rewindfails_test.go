@@ -10,7 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
-	"github.com/clew-dev/clew/internal/resources"
+	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
 // untilRewindFails waits for the end of a rewind that cannot be run, and prints
@@ -79,7 +79,7 @@ func (w *world) damageTarget(ctx context.Context, task, checkpoint string) {
 	Expect(w.get(ctx, checkpoint, ckpt)).To(Succeed())
 	pod := w.untilAgentRuns(ctx, task, 3*time.Minute)
 	script := `set -eu
-cd ` + resources.StatePath + `/git/objects
+cd ` + daemonapi.StatePath + `/git/objects
 id="$(git --git-dir=.. rev-parse ` + ckpt.Status.Commit + `:mark)"
 loose="$(echo "$id" | cut -c1-2)/$(echo "$id" | cut -c3-)"
 if [ -e "$loose" ]; then

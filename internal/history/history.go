@@ -160,10 +160,14 @@ type Problem struct {
 
 // Checkpoint is a recorded checkpoint.
 type Checkpoint struct {
-	TaskUID        string
-	Number         int64
-	Attempt        int64
+	TaskUID string
+	Number  int64
+	Attempt int64
+	// Trigger is a v1alpha1.CheckpointTrigger, and Consistency a v1alpha1.CheckpointConsistency,
+	// empty if nobody said. Both are kept as the daemon said them: it may be of a later
+	// release, and have a word that this one does not know.
 	Trigger        string
+	Consistency    string
 	Time           time.Time
 	Message        string
 	Commit         string
@@ -197,8 +201,6 @@ type Checkpoint struct {
 	// Digest is that of the messages up to the turn boundary that the
 	// checkpoint goes back to; see Snapshot.
 	Digest string
-	// Consistency is a value of v1alpha1.CheckpointConsistency; empty if nobody said.
-	Consistency string
 	// FrozenMilliseconds is how long the agent was stopped for it.
 	FrozenMilliseconds int64
 	// AfterSequence is, on one that is told again since the history has lost it, the

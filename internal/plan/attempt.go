@@ -280,7 +280,7 @@ func (d *decision) operationFailed(a *v1alpha1.Attempt, f daemonapi.OperationFai
 // memoryOf is what the agent knows when it starts. A word that a later daemon
 // may use and the schema does not know is left out.
 func memoryOf(result daemonapi.PrepareResult) (v1alpha1.AgentMemory, string) {
-	switch m := v1alpha1.AgentMemory(result.Memory); m {
+	switch m := result.Memory; m {
 	case v1alpha1.AgentMemoryNew, v1alpha1.AgentMemorySession, v1alpha1.AgentMemoryRendered:
 		return m, cut(result.MemoryMessage)
 	}

@@ -84,7 +84,7 @@ func (d *decision) operation(attempt int64) *daemonapi.Operation {
 	}
 	if r := d.task.Spec.Resume; d.resuming() && d.s.Resume.Attempt == attempt && r != nil && r.ID == d.s.Resume.ID {
 		op := &daemonapi.Operation{
-			Kind: daemonapi.OperationResume, ID: r.ID, Prompt: r.Prompt, OnDrift: string(r.OnDrift),
+			Kind: daemonapi.OperationResume, ID: r.ID, Prompt: r.Prompt, OnDrift: r.OnDrift,
 		}
 		if r.Context != nil {
 			limits := resources.ContextLimits(*r.Context, &d.task.Spec.Conversation.Context)

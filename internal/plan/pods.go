@@ -12,7 +12,6 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
-	"github.com/clew-dev/clew/internal/resources"
 )
 
 // podView is a pod as far as decisions go.
@@ -43,7 +42,7 @@ func inspect(pod *corev1.Pod) *podView {
 			return c.Name == v1alpha1.AgentContainer
 		}),
 	}
-	if s := containerStatus(pod, resources.PrepareContainer); s != nil {
+	if s := containerStatus(pod, daemonapi.PrepareContainer); s != nil {
 		v.prepare = s.State.Terminated
 	}
 	if s := containerStatus(pod, v1alpha1.AgentContainer); s != nil {

@@ -277,9 +277,9 @@ func (d *decision) rewindOperation() *daemonapi.Operation {
 		return nil
 	}
 	op := &daemonapi.Operation{
-		Kind: daemonapi.OperationRewind, ID: r.ID, OnDrift: string(r.OnDrift),
+		Kind: daemonapi.OperationRewind, ID: r.ID, OnDrift: r.OnDrift,
 		Checkpoint: s.ToCheckpoint, Commit: s.ToCommit, CheckpointPosition: s.CheckpointPosition,
-		Scope: string(r.Scope), Preserve: string(r.Preserve), Branch: r.Branch,
+		Scope: r.Scope, Preserve: r.Preserve, Branch: r.Branch,
 	}
 	if r.Preserve == v1alpha1.PreserveBranch {
 		op.Branch = daemonapi.PreservedBranch(r.Branch, r.ID)

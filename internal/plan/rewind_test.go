@@ -67,7 +67,7 @@ func TestARewindToAPlaceInTheConversation(t *testing.T) {
 			s.o.RewindPosition = RewindPosition{} // it is resolved once
 			s.podGone()
 			op := s.started().Operation
-			if op == nil || op.Checkpoint != 3 || op.Commit != "c3" || op.CheckpointPosition != 6 || op.Position != c.told || op.Scope != string(c.scope) {
+			if op == nil || op.Checkpoint != 3 || op.Commit != "c3" || op.CheckpointPosition != 6 || op.Position != c.told || op.Scope != c.scope {
 				t.Fatalf("prepare is told %+v", op)
 			}
 			s.prepared(daemonapi.PrepareResult{Operation: "back", FromCheckpoint: 9, ToCheckpoint: 3, ToPosition: c.position})
@@ -247,14 +247,14 @@ func TestARewindToACheckpointSaysWhereTheConversationGoes(t *testing.T) {
 func TestWhatAnAgentRemembersIsNotedWithItsStart(t *testing.T) {
 	s := newScene(t)
 	s.step()
-	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared, Memory: daemonapi.MemoryNew, MemoryMessage: "it begins"})
+	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared, Memory: v1alpha1.AgentMemoryNew, MemoryMessage: "it begins"})
 	before := s.writes
 	s.agentRuns()
 	if a := s.lastAttempt(); a.Memory != v1alpha1.AgentMemoryNew || a.MemoryMessage != "it begins" || s.writes != before+1 {
 		t.Errorf("%d writes, and %+v", s.writes-before, a)
 	}
 	s.after(time.Minute).podGone()
-	s.prepared(daemonapi.PrepareResult{Memory: daemonapi.MemoryRendered, MemoryMessage: strings.Repeat("€", 2000)})
+	s.prepared(daemonapi.PrepareResult{Memory: v1alpha1.AgentMemoryRendered, MemoryMessage: strings.Repeat("€", 2000)})
 	s.agentRuns()
 	if a := s.lastAttempt(); a.Memory != v1alpha1.AgentMemoryRendered || len([]rune(a.MemoryMessage)) != 1024 {
 		t.Errorf("%+v", a)

@@ -206,7 +206,7 @@ func (s *scene) prepareExits(code int32, result daemonapi.PrepareResult) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.setContainer(resources.PrepareContainer, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+	s.setContainer(daemonapi.PrepareContainer, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 		ExitCode: code, Message: string(message), FinishedAt: metav1.NewTime(s.now),
 	}})
 	if code != 0 || inspect(s.pod()).prepareOnly {
@@ -218,7 +218,7 @@ func (s *scene) prepareExits(code int32, result daemonapi.PrepareResult) {
 
 func (s *scene) prepareKilled() {
 	s.Helper()
-	s.setContainer(resources.PrepareContainer, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+	s.setContainer(daemonapi.PrepareContainer, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 		ExitCode: 137, Reason: "Error", FinishedAt: metav1.NewTime(s.now),
 	}})
 	s.podFinishes()

@@ -25,10 +25,6 @@ import (
 
 // Names of Clew's own parts of a pod.
 const (
-	// PrepareContainer brings the workspace to the wanted state and ends.
-	PrepareContainer = "prepare"
-	// DaemonContainer watches the agent and takes checkpoints.
-	DaemonContainer = "daemon"
 	// VolumePrefix begins the names of Clew's own volumes.
 	VolumePrefix = "clew-"
 	// ServiceAccount is the account that task pods run as; it has no rights.
@@ -39,20 +35,6 @@ const (
 	tokenVolume      = "clew-token"
 	scratchVolume    = "clew-tmp"
 	repositoryVolume = "clew-repository"
-)
-
-// Paths that are the same in each pod of a task and of its forks.
-const (
-	WorktreePath     = "/workspace"
-	HomePath         = "/home/agent"
-	StatePath        = "/var/lib/clew"
-	RunPath          = "/run/clew"
-	VolumePath       = "/volume"
-	ConversationPath = RunPath + "/context/conversation.jsonl"
-
-	shimPath       = RunPath + "/bin/clew-daemon"
-	tokenPath      = "/var/run/secrets/clew"
-	repositoryPath = "/var/run/secrets/clew-repository"
 )
 
 // PodName is the name of the pod of a task's attempt.

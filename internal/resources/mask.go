@@ -86,7 +86,7 @@ func (m *masks) addVolume(of string, sources []corev1.VolumeProjection) {
 	m.volumes = append(m.volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
 		Projected: &corev1.ProjectedVolumeSource{Sources: sources},
 	}})
-	m.mounts = append(m.mounts, corev1.VolumeMount{Name: name, MountPath: path.Join(daemonapi.MaskDir, of), ReadOnly: true})
+	m.mounts = append(m.mounts, corev1.VolumeMount{Name: name, MountPath: path.Join(daemonapi.MaskPath, of), ReadOnly: true})
 }
 
 // give lets a container know the values.

@@ -107,7 +107,7 @@ func Config(request PodRequest, options Options) daemonapi.Config {
 
 		ServerURL:   options.ServerURL,
 		CABundle:    options.CABundle,
-		AgentType:   string(task.Spec.Agent.Type),
+		AgentType:   task.Spec.Agent.Type,
 		Model:       task.Spec.Agent.Model,
 		Context:     ContextLimits(task.Spec.Conversation.Context, nil),
 		Prices:      options.Prices,
@@ -259,16 +259,16 @@ func (b *podBuilder) credentials() string {
 
 func (b *podBuilder) prepareContainer() corev1.Container {
 	mounts := []corev1.VolumeMount{
-		{Name: workspaceVolume, MountPath: VolumePath},
-		{Name: runVolume, MountPath: RunPath},
-		{Name: tokenVolume, MountPath: tokenPath, ReadOnly: true},
-		{Name: scratchVolume, MountPath: "/tmp", SubPath: PrepareContainer},
+		{Name: workspaceVolume, MountPath: daemonapi.VolumePath},
+		{Name: runVolume, MountPath: daemonapi.RunPath},
+		{Name: tokenVolume, MountPath: daemonapi.TokenPath, ReadOnly: true},
+		{Name: scratchVolume, MountPath: "/tmp", SubPath: daemonapi.PrepareContainer},
 	}
 	if b.credentials() != "" {
-		mounts = append(mounts, corev1.VolumeMount{Name: repositoryVolume, MountPath: repositoryPath, ReadOnly: true})
+		mounts = append(mounts, corev1.VolumeMount{Name: repositoryVolume, MountPath: daemonapi.RepositoryPath, ReadOnly: true})
 	}
 	c := corev1.Container{
-		Name:            PrepareContainer,
+		Name:            daemonapi.PrepareContainer,
 		Image:           b.options.DaemonImage,
 		ImagePullPolicy: b.options.PullPolicy,
 		Command:         []string{"clew-daemon", "prepare"},
@@ -286,23 +286,23 @@ func (b *podBuilder) prepareContainer() corev1.Container {
 
 func (b *podBuilder) daemonContainer() corev1.Container {
 	c := corev1.Container{
-		Name:            DaemonContainer,
+		Name:            daemonapi.DaemonContainer,
 		Image:           b.options.DaemonImage,
 		ImagePullPolicy: b.options.PullPolicy,
 		Command:         []string{"clew-daemon", "run"},
 		Env:             []corev1.EnvVar{literal(daemonapi.ConfigEnv, b.config), podUID()},
 		RestartPolicy:   ptr.To(corev1.ContainerRestartPolicyAlways),
 		VolumeMounts: []corev1.VolumeMount{
-			{Name: workspaceVolume, MountPath: WorktreePath, SubPath: "worktree"},
-			{Name: workspaceVolume, MountPath: HomePath, SubPath: "home"},
-			{Name: workspaceVolume, MountPath: StatePath, SubPath: "clew"},
-			{Name: runVolume, MountPath: RunPath},
-			{Name: tokenVolume, MountPath: tokenPath, ReadOnly: true},
-			{Name: scratchVolume, MountPath: "/tmp", SubPath: DaemonContainer},
+			{Name: workspaceVolume, MountPath: daemonapi.WorktreePath, SubPath: "worktree"},
+			{Name: workspaceVolume, MountPath: daemonapi.HomePath, SubPath: "home"},
+			{Name: workspaceVolume, MountPath: daemonapi.StatePath, SubPath: "clew"},
+			{Name: runVolume, MountPath: daemonapi.RunPath},
+			{Name: tokenVolume, MountPath: daemonapi.TokenPath, ReadOnly: true},
+			{Name: scratchVolume, MountPath: "/tmp", SubPath: daemonapi.DaemonContainer},
 		},
 		Resources: b.options.Daemon,
 		StartupProbe: &corev1.Probe{
-			ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{shimPath, "ready"}}},
+			ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{daemonapi.ShimPath, "ready"}}},
 			PeriodSeconds:    1,
 			TimeoutSeconds:   5,
 			FailureThreshold: 120,
@@ -321,21 +321,21 @@ func (b *podBuilder) wrapAgent() error {
 	container := b.agent()
 	command := container.Command
 	if len(command) == 0 {
-		known, err := agent.For(string(b.request.Task.Spec.Agent.Type))
+		known, err := agent.For(b.request.Task.Spec.Agent.Type)
 		if err != nil {
 			return err
 		}
 		command = []string{known.Executable()}
 	}
-	container.Command = append([]string{shimPath, "agent", "--program-words=" + strconv.Itoa(len(command)), "--"}, command...)
+	container.Command = append([]string{daemonapi.ShimPath, "agent", "--program-words=" + strconv.Itoa(len(command)), "--"}, command...)
 	container.Env = append(b.agentEnv(), container.Env...)
 	if container.WorkingDir == "" {
-		container.WorkingDir = WorktreePath
+		container.WorkingDir = daemonapi.WorktreePath
 	}
 	container.VolumeMounts = append(container.VolumeMounts,
-		corev1.VolumeMount{Name: workspaceVolume, MountPath: WorktreePath, SubPath: "worktree"},
-		corev1.VolumeMount{Name: workspaceVolume, MountPath: HomePath, SubPath: "home"},
-		corev1.VolumeMount{Name: runVolume, MountPath: RunPath, ReadOnly: true},
+		corev1.VolumeMount{Name: workspaceVolume, MountPath: daemonapi.WorktreePath, SubPath: "worktree"},
+		corev1.VolumeMount{Name: workspaceVolume, MountPath: daemonapi.HomePath, SubPath: "home"},
+		corev1.VolumeMount{Name: runVolume, MountPath: daemonapi.RunPath, ReadOnly: true},
 	)
 	b.masks.give(container)
 	return nil
@@ -349,9 +349,9 @@ func (b *podBuilder) agentEnv() []corev1.EnvVar {
 		b.prompt(true),
 		literal("CLEW_TASK", task.Name),
 		literal("CLEW_ATTEMPT", strconv.FormatInt(b.request.Attempt, 10)),
-		literal("CLEW_CONVERSATION", ConversationPath),
+		literal("CLEW_CONVERSATION", daemonapi.ConversationPath),
 		literal("CLEW_RESUMED", strconv.FormatBool(resumed)),
-		literal("HOME", HomePath),
+		literal("HOME", daemonapi.HomePath),
 	}
 }
 

@@ -95,7 +95,9 @@ func noImage(c corev1.Container) bool { return strings.TrimSpace(c.Image) == "" 
 func namingRules() []templateRule {
 	return []templateRule{
 		{`the container names "prepare" and "daemon" are Clew's own: choose other names`,
-			anyContainer(func(c corev1.Container) bool { return c.Name == PrepareContainer || c.Name == DaemonContainer })},
+			anyContainer(func(c corev1.Container) bool {
+				return c.Name == daemonapi.PrepareContainer || c.Name == daemonapi.DaemonContainer
+			})},
 		{`volume names that begin with "clew-" are Clew's own: choose other names, and mount none of Clew's volumes`,
 			func(t template) bool {
 				return slices.ContainsFunc(t.spec.Volumes, func(v corev1.Volume) bool { return strings.HasPrefix(v.Name, VolumePrefix) }) ||
@@ -127,9 +129,9 @@ func mountsClewVolume(c corev1.Container) bool {
 func reservedPath(p string) bool {
 	p = strings.TrimSuffix(p, "/")
 	// In most images /var/run leads to /run.
-	held := []string{"", "/home", HomePath, WorktreePath, "/run", RunPath, "/var", "/var/run", "/run/secrets", "/var/run/secrets"}
-	return slices.Contains(held, p) || strings.HasPrefix(p, RunPath+"/") ||
-		strings.HasPrefix(p+"/", daemonapi.MaskDir+"/") || strings.HasPrefix(p+"/", strings.TrimPrefix(daemonapi.MaskDir, "/var")+"/")
+	held := []string{"", "/home", daemonapi.HomePath, daemonapi.WorktreePath, "/run", daemonapi.RunPath, "/var", "/var/run", "/run/secrets", "/var/run/secrets"}
+	return slices.Contains(held, p) || strings.HasPrefix(p, daemonapi.RunPath+"/") ||
+		strings.HasPrefix(p+"/", daemonapi.MaskPath+"/") || strings.HasPrefix(p+"/", strings.TrimPrefix(daemonapi.MaskPath, "/var")+"/")
 }
 
 func volumeRules() []templateRule {

@@ -80,8 +80,7 @@ type Taker struct {
 
 // Request says what a checkpoint is taken for.
 type Request struct {
-	// Trigger is a value of v1alpha1.CheckpointTrigger.
-	Trigger string
+	Trigger v1alpha1.CheckpointTrigger
 	// Message is for people; a default is made of the trigger.
 	Message string
 	// Parent is the code commit that it continues; the journal's if empty.
@@ -229,7 +228,7 @@ func (t *Taker) commitMessage(req Request, number int64) string {
 // asked is what is known of a checkpoint before it is taken.
 func (t *Taker) asked(req Request, s *journal.State, now time.Time) *daemonv1.CheckpointRecord {
 	return &daemonv1.CheckpointRecord{
-		Number: s.LastNumber + 1, Trigger: req.Trigger, Time: timestamppb.New(now), Message: req.Message, Attempt: t.Attempt,
+		Number: s.LastNumber + 1, Trigger: string(req.Trigger), Time: timestamppb.New(now), Message: req.Message, Attempt: t.Attempt,
 		Base: s.Base, RequestedByName: req.Name, RequestedByUid: req.UID, RiskyTool: req.RiskyTool, Session: s.UsableSession().Message(),
 	}
 }

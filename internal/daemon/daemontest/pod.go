@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/clew-dev/clew/internal/daemon/sidecar"
+	"github.com/clew-dev/clew/internal/daemon/socket"
 	"github.com/clew-dev/clew/internal/daemon/volume"
 	"github.com/clew-dev/clew/internal/daemon/wire"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
@@ -36,7 +37,7 @@ func (w *World) Start(attempt int64) *Sidecar {
 			Remote: volume.Remote(w.Store, token, ""), OpenWait: w.OpenWait, DoneGrace: w.DoneGrace, TellAfter: w.TellAfter,
 			ProcessorTime: w.ProcessorTime, ProcessorsShort: func() bool { return false }, Mask: w.Mask, Log: w.Log()})
 	}()
-	until(t, "the daemon is ready", func() bool { return sidecar.Ready(w.RunDir) == nil })
+	until(t, "the daemon is ready", func() bool { return socket.Ready(w.RunDir) == nil })
 	return d
 }
 
@@ -95,7 +96,7 @@ func (w *World) Dial(session string) *Shim {
 func (w *World) DialFrom(session string, first int64) *Shim {
 	t := w.T
 	t.Helper()
-	c, err := net.Dial("unix", filepath.Join(w.RunDir, sidecar.SocketName))
+	c, err := net.Dial("unix", filepath.Join(w.RunDir, socket.Name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +119,7 @@ func (w *World) DialFrom(session string, first int64) *Shim {
 // Reconnect connects to a daemon that may have been fenced off.
 func (w *World) Reconnect(session string) *Shim {
 	w.T.Helper()
-	c, err := net.Dial("unix", filepath.Join(w.RunDir, sidecar.SocketName))
+	c, err := net.Dial("unix", filepath.Join(w.RunDir, socket.Name))
 	if err != nil {
 		w.T.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/testr"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 	"github.com/clew-dev/clew/internal/daemon/mask"
 	"github.com/clew-dev/clew/internal/daemon/prepare"
@@ -42,7 +43,7 @@ type World struct {
 	SourceWait time.Duration
 	// Agent is the agent's type, Exec if empty; Context bounds what of the
 	// conversation it is told.
-	Agent   string
+	Agent   v1alpha1.AgentType
 	Context daemonapi.ContextLimits
 	// StatePaths are kept of its home, too.
 	StatePaths []string
@@ -138,7 +139,7 @@ func mkdir(t testing.TB, dir string) {
 // Pod is the configuration of an attempt's pod.
 func (w *World) Pod(attempt int64, op *daemonapi.Operation) daemonapi.Config {
 	pod := daemonapi.Config{Namespace: "ns", Task: "task", TaskUID: w.UID, Attempt: attempt, PodUID: w.PodUID, ServerURL: w.Server.URL,
-		GitStoreURL: w.Store, Policy: w.Policy, SpoolMargin: cmp.Or(w.Margin, daemonapi.SpoolMargin{Bytes: 64 << 20, Seconds: 3600}), AgentType: cmp.Or(w.Agent, "Exec"), Context: w.Context, StatePaths: w.StatePaths, Operation: op, Source: w.Source, IdleSeconds: w.IdleSeconds}
+		GitStoreURL: w.Store, Policy: w.Policy, SpoolMargin: cmp.Or(w.Margin, daemonapi.SpoolMargin{Bytes: 64 << 20, Seconds: 3600}), AgentType: cmp.Or(w.Agent, v1alpha1.AgentExec), Context: w.Context, StatePaths: w.StatePaths, Operation: op, Source: w.Source, IdleSeconds: w.IdleSeconds}
 	if w.Origin != "" {
 		pod.Repository = &daemonapi.Repository{URL: w.Origin}
 	}
@@ -261,7 +262,7 @@ func (w *World) LoseVolume() {
 // Conversation is the active branch as the agent finds it, a line a message.
 func (w *World) Conversation() string {
 	w.T.Helper()
-	data, err := os.ReadFile(filepath.Join(w.RunDir, prepare.ConversationFile))
+	data, err := os.ReadFile(filepath.Join(w.RunDir, daemonapi.ConversationFile))
 	if err != nil {
 		w.T.Fatal(err)
 	}

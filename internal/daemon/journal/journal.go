@@ -18,9 +18,11 @@ import (
 	"sync"
 	"syscall"
 
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
-	"google.golang.org/protobuf/encoding/protojson"
 )
 
 // maxRemembered bounds the lists of requests that were served; the oldest go.
@@ -87,11 +89,11 @@ type Rewind struct {
 	// Target has no number if there is no checkpoint as old as Position: then it
 	// is where the agent's state was before the task's first run, which has no
 	// commits if that was nowhere.
-	Target   Point  `json:"target"`
-	Scope    string `json:"scope"`
-	Preserve string `json:"preserve"`
-	Branch   string `json:"branch,omitempty"`
-	OnDrift  string `json:"onDrift,omitempty"`
+	Target   Point                 `json:"target"`
+	Scope    v1alpha1.RewindScope  `json:"scope"`
+	Preserve v1alpha1.PreserveMode `json:"preserve"`
+	Branch   string                `json:"branch,omitempty"`
+	OnDrift  v1alpha1.OnDrift      `json:"onDrift,omitempty"`
 	// Position is where the conversation goes, if not to the target's position,
 	// which is CheckpointPosition (0 if it was not told).
 	Position           int64 `json:"position,omitempty"`

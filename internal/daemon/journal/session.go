@@ -9,16 +9,15 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/agent"
-	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
 // Start is what prepare has the agent of an attempt started with.
 type Start struct {
 	Attempt int64 `json:"attempt"`
-	// Memory is one of daemonapi's Memory constants.
-	Memory string `json:"memory"`
+	Memory v1alpha1.AgentMemory `json:"memory"`
 	// Position is the last entry of the conversation that the agent is told of.
 	Position int64 `json:"position"`
 	// Tokens are those that the session's files told of before the start; empty
@@ -126,7 +125,7 @@ func (s *State) SetAgentSession(m *daemonv1.AgentSession) error {
 		start = *s.Start
 	}
 	next := AgentSession{Begun: start.Position, Known: Told{Position: start.Position}}
-	if old != nil && (start.Memory == daemonapi.MemorySession || old.Attempt == s.Attempt && old.Message().GetId() == m.GetId()) {
+	if old != nil && (start.Memory == v1alpha1.AgentMemorySession || old.Attempt == s.Attempt && old.Message().GetId() == m.GetId()) {
 		next = *old // an agent may give a session that goes on another name
 	}
 	next.Record, next.Attempt = plain.Bytes(), s.Attempt
@@ -138,7 +137,7 @@ func (s *State) SetAgentSession(m *daemonv1.AgentSession) error {
 // has begun, as far as it is known; nil if it is to begin one.
 func (s *State) RunningSession() *daemonv1.AgentSession {
 	a := s.AgentSession
-	if a == nil || (a.Attempt != s.Attempt && (s.Start == nil || s.Start.Memory != daemonapi.MemorySession)) {
+	if a == nil || (a.Attempt != s.Attempt && (s.Start == nil || s.Start.Memory != v1alpha1.AgentMemorySession)) {
 		return nil
 	}
 	return a.Message()

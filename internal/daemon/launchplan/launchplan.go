@@ -12,6 +12,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
 // Places in the run folder.
@@ -24,10 +26,8 @@ const (
 
 // Plan is what an agent is started with.
 type Plan struct {
-	// AgentType is a value of v1alpha1.AgentType.
-	AgentType string `json:"agentType"`
-	// Memory is one of daemonapi's Memory constants.
-	Memory string `json:"memory"`
+	AgentType v1alpha1.AgentType   `json:"agentType"`
+	Memory    v1alpha1.AgentMemory `json:"memory"`
 	// Session is the id of the agent's own session to go on with; empty begins
 	// a new one.
 	Session string `json:"session,omitempty"`

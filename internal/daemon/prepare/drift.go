@@ -11,7 +11,7 @@ import (
 )
 
 // checkDrift compares the worktree with what was left in it, if it was left clean.
-func (p *preparer) checkDrift(ctx context.Context, onDrift string) error {
+func (p *preparer) checkDrift(ctx context.Context, onDrift v1alpha1.OnDrift) error {
 	clean := p.journal.State().Clean
 	if clean == nil {
 		return nil
@@ -32,9 +32,9 @@ func (p *preparer) checkDrift(ctx context.Context, onDrift string) error {
 		p.result.DriftedFiles = append(p.result.DriftedFiles, f.Path)
 	}
 	switch onDrift {
-	case string(v1alpha1.OnDriftPreserve):
+	case v1alpha1.OnDriftPreserve:
 		return p.keepDrift(ctx, drift.Count)
-	case string(v1alpha1.OnDriftOverride):
+	case v1alpha1.OnDriftOverride:
 		if _, err := p.restoreTo(ctx, *clean, worktree.ScopeCode); err != nil {
 			return err
 		}

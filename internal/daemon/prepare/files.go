@@ -12,15 +12,13 @@ import (
 	"time"
 
 	"github.com/clew-dev/clew/internal/agent"
+	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
 // shimFile is where, in the run folder, the shim is.
 const shimFile = "bin/clew-daemon"
-
-// ConversationFile is where, in the run folder, the agent finds the conversation.
-const ConversationFile = "context/conversation.jsonl"
 
 // copyFile puts a copy of a file in place at once.
 func copyFile(from, to string, mode os.FileMode) error {
@@ -59,7 +57,7 @@ func (p *preparer) writeConversation(ctx context.Context) error {
 		return nil
 	}
 	return p.retry(ctx, func() error {
-		return replace(filepath.Join(p.cfg.RunDir, ConversationFile), 0o644, func(w io.Writer) error {
+		return replace(filepath.Join(p.cfg.RunDir, daemonapi.ConversationFile), 0o644, func(w io.Writer) error {
 			return of(placeServer, p.cfg.Server.Conversation(ctx, func(e *daemonv1.ConversationEntry) error {
 				at := time.Time{}
 				if e.GetTime() != nil {

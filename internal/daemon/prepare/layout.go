@@ -20,9 +20,9 @@ import (
 
 // Triggers that prepare takes checkpoints for.
 const (
-	triggerDrift     = string(v1alpha1.TriggerDrift)
-	triggerPreRewind = string(v1alpha1.TriggerPreRewind)
-	triggerRewound   = string(v1alpha1.TriggerRewound)
+	triggerDrift     = v1alpha1.TriggerDrift
+	triggerPreRewind = v1alpha1.TriggerPreRewind
+	triggerRewound   = v1alpha1.TriggerRewound
 )
 
 // layOut fills an empty volume: from the task's newest checkpoint, from another

@@ -8,9 +8,9 @@ import (
 	"math"
 	"strings"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/daemon/journal"
-	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
@@ -20,7 +20,7 @@ const goOn = "Go on with the task where you left off."
 // remembered is what is known when it is decided what the agent that starts
 // knows, and what it must be told.
 type remembered struct {
-	agentType string
+	agentType v1alpha1.AgentType
 	// session is the agent's session in its home, refused the id of one that the
 	// agent would not resume.
 	session *journal.AgentSession
@@ -43,8 +43,9 @@ type renderer struct {
 
 // memory is what was decided.
 type memory struct {
-	// kind is one of daemonapi's Memory constants; message says why, for people.
-	kind, message string
+	kind v1alpha1.AgentMemory
+	// message says why, for people.
+	message string
 	// id is the session to go on with.
 	id     string
 	prompt string
@@ -66,16 +67,16 @@ func (r remembered) decide() memory {
 		m.session = &settled
 	}
 	if !r.worthTelling() {
-		m.kind = daemonapi.MemoryNew
+		m.kind = v1alpha1.AgentMemoryNew
 		return m
 	}
 	files, err := r.resumable(m.session)
 	if err != nil {
-		m.kind, m.message = daemonapi.MemoryRendered, fmt.Sprintf("the conversation so far is told in the prompt: %v", err)
+		m.kind, m.message = v1alpha1.AgentMemoryRendered, fmt.Sprintf("the conversation so far is told in the prompt: %v", err)
 		m.prompt = join(r.render.conversation(r.told), m.prompt)
 		return m
 	}
-	m.kind, m.id, m.tokens = daemonapi.MemorySession, m.session.Message().GetId(), files.Tokens
+	m.kind, m.id, m.tokens = v1alpha1.AgentMemorySession, m.session.Message().GetId(), files.Tokens
 	m.message = fmt.Sprintf("the agent goes on with its session %s", m.id)
 	if missing := lacks(*m.session, files, r.told); len(missing) > 0 {
 		m.message += fmt.Sprintf("; what it lacks of the conversation is told in the prompt (%s)", messages(len(missing)))
@@ -119,7 +120,7 @@ func (r remembered) resumable(session *journal.AgentSession) (agent.Session, err
 	switch {
 	case record == nil:
 		return agent.Session{}, errors.New("no session of the agent is known")
-	case record.GetAgent() != r.agentType:
+	case record.GetAgent() != string(r.agentType):
 		return agent.Session{}, fmt.Errorf("the session %s is one of another agent, %s", record.GetId(), record.GetAgent())
 	case record.GetId() == r.refused:
 		return agent.Session{}, fmt.Errorf("the agent did not resume its session %s", record.GetId())

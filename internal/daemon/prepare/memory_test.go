@@ -168,7 +168,7 @@ func TestWhatTheAgentIsTold(t *testing.T) {
 					missing:      func(e []*daemonv1.ConversationEntry) string { return "[" + words(e) + "]" },
 				}}
 			m := r.decide()
-			if m.kind != tt.kind || m.prompt != tt.prompt || !strings.Contains(m.message, tt.why) {
+			if string(m.kind) != tt.kind || m.prompt != tt.prompt || !strings.Contains(m.message, tt.why) {
 				t.Fatalf("memory %s, prompt %q (%s)", m.kind, m.prompt, m.message)
 			}
 			if (m.id != "") != (m.kind == "Session") {

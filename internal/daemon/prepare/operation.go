@@ -18,7 +18,7 @@ func (p *preparer) operate(ctx context.Context) error {
 	if op != nil && p.operationDone(op) {
 		op = nil
 	}
-	onDrift := string(v1alpha1.OnDriftFail)
+	onDrift := v1alpha1.OnDriftFail
 	if op != nil && op.OnDrift != "" {
 		onDrift = op.OnDrift
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemon/prepare"
@@ -102,7 +103,7 @@ func latest(w *daemontest.World) (c *daemonv1.CheckpointRecord) {
 }
 
 func rewindTo(n int64, scope, preserve string) *daemonapi.Operation {
-	return &daemonapi.Operation{Kind: daemonapi.OperationRewind, ID: fmt.Sprintf("rewind-%d-%s", n, scope), Checkpoint: n, Scope: scope, Preserve: preserve}
+	return &daemonapi.Operation{Kind: daemonapi.OperationRewind, ID: fmt.Sprintf("rewind-%d-%s", n, scope), Checkpoint: n, Scope: v1alpha1.RewindScope(scope), Preserve: v1alpha1.PreserveMode(preserve)}
 }
 
 func TestFirstStart(t *testing.T) {

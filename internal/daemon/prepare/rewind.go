@@ -151,9 +151,9 @@ func (p *preparer) startRestoring(ctx context.Context, r *journal.Rewind) error 
 func (p *preparer) restoreTarget(ctx context.Context, r *journal.Rewind) error {
 	scope := worktree.ScopeBoth
 	switch r.Scope {
-	case string(v1alpha1.RewindCode):
+	case v1alpha1.RewindCode:
 		scope = worktree.ScopeCode
-	case string(v1alpha1.RewindConversation):
+	case v1alpha1.RewindConversation:
 		scope = worktree.ScopeConversation
 	}
 	restore := p.restoreTo
@@ -179,12 +179,12 @@ func (p *preparer) restoreTarget(ctx context.Context, r *journal.Rewind) error {
 // preserve keeps what stood before as a branch or a stash of the agent's own
 // repository.
 func (p *preparer) preserve(ctx context.Context, r *journal.Rewind) (name string, err error) {
-	if r.Scope == string(v1alpha1.RewindConversation) || r.Preserve == string(v1alpha1.PreserveDiscard) {
+	if r.Scope == v1alpha1.RewindConversation || r.Preserve == v1alpha1.PreserveDiscard {
 		return "", nil
 	}
 	req := worktree.PreserveRequest{Mode: worktree.PreserveBranch, Name: r.Branch, From: target(r.From),
 		Message: "Before the rewind to " + destination(r)}
-	if r.Preserve == string(v1alpha1.PreserveStash) {
+	if r.Preserve == v1alpha1.PreserveStash {
 		req.Mode, req.Name = worktree.PreserveStash, r.ID
 	} else {
 		req.Name = daemonapi.PreservedBranch(r.Branch, r.ID)
@@ -218,9 +218,9 @@ func (p *preparer) moveBack(ctx context.Context, r *journal.Rewind) error {
 	m := &daemonv1.Move{OperationId: daemonapi.OperationKey(daemonapi.OperationRewind, r.ID),
 		Checkpoint: r.Target.Number, AfterSequence: r.Restored, Reason: daemonapi.NoteRewind}
 	switch {
-	case r.Scope == string(v1alpha1.RewindCode):
+	case r.Scope == v1alpha1.RewindCode:
 		m.KeepPosition = true
-	case r.Scope == string(v1alpha1.RewindConversation) && r.Position != 0:
+	case r.Scope == v1alpha1.RewindConversation && r.Position != 0:
 		m.Position, m.AfterSequence = r.Position, r.AfterSequence
 	}
 	position, err := p.move(ctx, m)
@@ -245,9 +245,9 @@ func stands(at, answer int64) int64 { return min(cmp.Or(at, answer), answer) }
 // not told where the checkpoint stands in it.
 func goal(r *journal.Rewind) int64 {
 	switch r.Scope {
-	case string(v1alpha1.RewindCode):
+	case v1alpha1.RewindCode:
 		return 0
-	case string(v1alpha1.RewindConversation):
+	case v1alpha1.RewindConversation:
 		return cmp.Or(r.Position, r.CheckpointPosition)
 	}
 	return r.CheckpointPosition
@@ -261,7 +261,7 @@ func (p *preparer) markRewound(ctx context.Context, r *journal.Rewind) error {
 		return err
 	}
 	parent := r.Target.Code
-	if r.Scope == string(v1alpha1.RewindConversation) {
+	if r.Scope == v1alpha1.RewindConversation {
 		parent = r.From.Code
 	}
 	_, err := p.taker.Take(ctx, checkpoint.Request{Trigger: triggerRewound, Parent: parent,

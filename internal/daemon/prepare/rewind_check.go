@@ -14,7 +14,7 @@ import (
 // goes, whether that is whole and safe, and whether what stands can be kept as
 // it was asked for.
 func (p *preparer) checkRewind(ctx context.Context, op *daemonapi.Operation) error {
-	head, asked := p.begun.GetPosition().GetPosition(), op.Position > 0 && op.Scope == string(v1alpha1.RewindConversation)
+	head, asked := p.begun.GetPosition().GetPosition(), op.Position > 0 && op.Scope == v1alpha1.RewindConversation
 	if op.Checkpoint < 1 && !asked {
 		return &failure{reason: v1alpha1.ReasonCheckpointNotFound, permanent: true, message: "the rewind names no checkpoint of this task"}
 	}
@@ -51,8 +51,8 @@ func (p *preparer) checkBranch(op *daemonapi.Operation) error {
 
 // keepsBranch reports whether a rewind makes a branch of what stood before.
 func keepsBranch(r *journal.Rewind) bool {
-	return r.Scope != string(v1alpha1.RewindConversation) &&
-		r.Preserve != string(v1alpha1.PreserveDiscard) && r.Preserve != string(v1alpha1.PreserveStash)
+	return r.Scope != v1alpha1.RewindConversation &&
+		r.Preserve != v1alpha1.PreserveDiscard && r.Preserve != v1alpha1.PreserveStash
 }
 
 // target finds the checkpoint to go back to and reads every object of it.

@@ -104,7 +104,7 @@ func (p *preparer) moveForward(ctx context.Context, r *journal.Rewind) error {
 		var err error
 		position, err = p.move(ctx, &daemonv1.Move{
 			OperationId: daemonapi.OperationUndoneKey(daemonapi.OperationRewind, r.ID), Checkpoint: r.From.Number, AfterSequence: r.Restored,
-			Reason: daemonapi.NoteRewindUndone, KeepPosition: r.Scope == string(v1alpha1.RewindCode)})
+			Reason: daemonapi.NoteRewindUndone, KeepPosition: r.Scope == v1alpha1.RewindCode})
 		if err != nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func worktreeGone(s *journal.State) {
 	switch {
 	case r.Stage == journal.RewindUndoing, r.Stage == journal.RewindUndone:
 		r.Stage = journal.RewindUndoing
-	case r.Scope == string(v1alpha1.RewindConversation):
+	case r.Scope == v1alpha1.RewindConversation:
 		// It would leave the files alone, and they are gone.
 		r.Stage = journal.RewindUndoing
 		r.Failure = &journal.Failure{Reason: v1alpha1.ReasonPrepareFailed, Message: "the worktree's folder was gone from the volume; ask for the rewind again, with a new id"}

@@ -20,7 +20,7 @@ import (
 // itself: an agent of type Exec reads the conversation and its prompt alone.
 func (p *preparer) typed() bool {
 	t := p.cfg.Pod.AgentType
-	return t != "" && t != string(v1alpha1.AgentExec) && !p.cfg.Pod.PrepareOnly
+	return t != "" && t != v1alpha1.AgentExec && !p.cfg.Pod.PrepareOnly
 }
 
 // limits bound the conversation that is told in a prompt.
@@ -50,7 +50,7 @@ func (p *preparer) planStart(ctx context.Context) error {
 	return p.journal.Update(func(s *journal.State) error {
 		s.Start = &journal.Start{Attempt: p.cfg.Pod.Attempt, Memory: m.kind, Position: known.head, Tokens: append([]agent.Tokens{}, m.tokens...)}
 		s.AgentSession = m.session
-		if s.AgentSession != nil && m.kind != daemonapi.MemorySession {
+		if s.AgentSession != nil && m.kind != v1alpha1.AgentMemorySession {
 			s.AgentSession.Attempt = 0 // this attempt begins one of its own
 		}
 		return nil

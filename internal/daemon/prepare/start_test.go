@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/agent"
 	taking "github.com/clew-dev/clew/internal/daemon/checkpoint"
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
@@ -31,7 +32,7 @@ const sessionID = "d4a342ce-945f-430c-8aa6-839a0c27b5c3"
 
 // sessionFile is where an agent keeps the session, and what it writes there when
 // it holds the results of calls.
-var sessionFile = map[string]func(results []string) (name, text string){
+var sessionFile = map[v1alpha1.AgentType]func(results []string) (name, text string){
 	"ClaudeCode": func(results []string) (string, string) {
 		lines := []string{`{"type":"user","message":{"role":"user","content":"Do it."},"uuid":"u0","sessionId":"` + sessionID + `"}`}
 		for _, id := range results {
@@ -70,7 +71,7 @@ func play(w *daemontest.World, attempt int64, words string) {
 	must(v.Journal.Update(func(s *journal.State) error {
 		s.Clean, s.Final = nil, nil
 		if s.RunningSession() == nil {
-			return s.SetAgentSession(&daemonv1.AgentSession{Agent: w.Agent, Id: sessionID, Version: "1"})
+			return s.SetAgentSession(&daemonv1.AgentSession{Agent: string(w.Agent), Id: sessionID, Version: "1"})
 		}
 		return s.SetAgentSession(s.RunningSession())
 	}))
@@ -130,7 +131,7 @@ func plan(w *daemontest.World) launchplan.Plan {
 
 // begun is a task whose first attempt did two steps, with a checkpoint after each
 // (at positions 3 and 6), and then what the words say.
-func begun(t *testing.T, agentType, words string) *daemontest.World {
+func begun(t *testing.T, agentType v1alpha1.AgentType, words string) *daemontest.World {
 	t.Helper()
 	w := daemontest.NewWorld(t, files)
 	w.Agent = agentType
@@ -146,7 +147,7 @@ func TestStart(t *testing.T) {
 	long := strings.Repeat("0123456789 Ä\n", 16<<10) // 200 KB
 	rewind := func(scope string, position, checkpoint, stands int64) *daemonapi.Operation {
 		op := toPosition(position, checkpoint, stands)
-		op.Scope = scope
+		op.Scope = v1alpha1.RewindScope(scope)
 		return op
 	}
 	tests := []struct {
@@ -156,7 +157,7 @@ func TestStart(t *testing.T) {
 		words   string
 		arrange func(*testing.T, *daemontest.World) *daemontest.World
 		op      *daemonapi.Operation
-		memory  string
+		memory  v1alpha1.AgentMemory
 		// prompt is how the prompt ends, told and untold what is in it and is not.
 		prompt       string
 		told, untold []string
@@ -202,7 +203,7 @@ func TestStart(t *testing.T) {
 			arrange: fork("", false)},
 	}
 	for agentType := range sessionFile {
-		t.Run(agentType, func(t *testing.T) {
+		t.Run(string(agentType), func(t *testing.T) {
 			t.Parallel()
 			started := map[string]*daemontest.World{}
 			for _, tt := range tests {
@@ -221,7 +222,7 @@ func TestStart(t *testing.T) {
 					if p.Memory != tt.memory || r.Memory != tt.memory || !strings.HasSuffix(p.Prompt, tt.prompt) || p.AgentType != w.Agent {
 						t.Fatalf("%s (%s), session %s, prompt %.5000q", p.Memory, r.MemoryMessage, p.Session, p.Prompt)
 					}
-					if (p.Session == sessionID) != (tt.memory == "Session") {
+					if (p.Session == sessionID) != (tt.memory == v1alpha1.AgentMemorySession) {
 						t.Fatalf("session %q", p.Session)
 					}
 					for _, text := range tt.told {
@@ -250,7 +251,7 @@ func TestStart(t *testing.T) {
 }
 
 // fork makes a fork of checkpoint 1.
-func fork(agentType string, conversation bool) func(*testing.T, *daemontest.World) *daemontest.World {
+func fork(agentType v1alpha1.AgentType, conversation bool) func(*testing.T, *daemontest.World) *daemontest.World {
 	return func(t *testing.T, w *daemontest.World) *daemontest.World {
 		f := w.Fork("fork", daemonapi.Source{TaskUID: w.UID, Checkpoint: 1, IncludeConversation: conversation})
 		f.Prompt = "Do it another way."
@@ -264,8 +265,8 @@ func fork(agentType string, conversation bool) func(*testing.T, *daemontest.Worl
 // TestFirstStartIsPlanned: the prompt, and the settings of the agent.
 func TestFirstStartIsPlanned(t *testing.T) {
 	t.Parallel()
-	for _, agentType := range []string{"ClaudeCode", "Codex", "GeminiCLI", "OpenCode"} {
-		t.Run(agentType, func(t *testing.T) {
+	for _, agentType := range []v1alpha1.AgentType{v1alpha1.AgentClaudeCode, v1alpha1.AgentCodex, v1alpha1.AgentGeminiCLI, v1alpha1.AgentOpenCode} {
+		t.Run(string(agentType), func(t *testing.T) {
 			t.Parallel()
 			w := daemontest.NewWorld(t, nil)
 			w.Agent = agentType

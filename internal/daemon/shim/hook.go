@@ -8,6 +8,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/daemon/backoff"
 	"github.com/clew-dev/clew/internal/daemon/wire"
@@ -18,8 +19,7 @@ const maxHookInput = 64 << 20
 
 // HookConfig says which agent runs the hook and where the daemon is.
 type HookConfig struct {
-	// AgentType is a value of v1alpha1.AgentType.
-	AgentType string
+	AgentType v1alpha1.AgentType
 	// Socket is the daemon's unix socket.
 	Socket string
 	// Stdin is what the agent says of the call.

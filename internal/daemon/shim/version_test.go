@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/launchplan"
 	"github.com/clew-dev/clew/internal/daemon/wire"
 )
@@ -19,7 +20,7 @@ func (d *daemon) program(name, kind, script string) *process {
 	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o755); err != nil {
 		d.t.Fatal(err)
 	}
-	if err := launchplan.Write(dir, launchplan.Plan{AgentType: kind, Prompt: "Do it."}); err != nil {
+	if err := launchplan.Write(dir, launchplan.Plan{AgentType: v1alpha1.AgentType(kind), Prompt: "Do it."}); err != nil {
 		d.t.Fatal(err)
 	}
 	p := d.command(path, "-c", "model_provider=ours")

@@ -149,6 +149,20 @@ func TestAServerThatWentBack(t *testing.T) {
 	}
 }
 
+// watcher calls what it is told with what it is told.
+type watcher struct {
+	shipped func(error)
+	back    func()
+}
+
+func (w watcher) Shipped(err error) {
+	if w.shipped != nil {
+		w.shipped(err)
+	}
+}
+
+func (w watcher) WentBack() { w.back() }
+
 // TestAServerThatIsOlderThanTheTask has never heard of it: it is begun anew, and
 // gets every record again, whoever had none to send at that time included.
 func TestAServerThatIsOlderThanTheTask(t *testing.T) {
@@ -156,9 +170,8 @@ func TestAServerThatIsOlderThanTheTask(t *testing.T) {
 		t.Run(fmt.Sprint("which had sent ", had), func(t *testing.T) {
 			s, srv := filled(t, had), &memory{}
 			s.Keep(spool.Margin{Bytes: 1 << 20, Age: time.Hour})
-			shipper := ship.New(srv, s, logr.Discard())
 			lost := 0
-			shipper.WentBack = func() { lost++ }
+			shipper := ship.NewWatched(srv, s, logr.Discard(), watcher{back: func() { lost++ }}, 0)
 			if err := shipper.Drain(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -191,9 +204,8 @@ func TestARefusalThatLastsIsTold(t *testing.T) {
 			srv := &refusing{}
 			srv.wrong = tt.wrong
 			s := filled(t, 1)
-			shipper := ship.New(srv, s, logr.Discard())
 			told := make(chan error, 100)
-			shipper.Hindered, shipper.Patience = func(err error) { told <- err }, time.Millisecond
+			shipper := ship.NewWatched(srv, s, logr.Discard(), watcher{shipped: func(err error) { told <- err }}, time.Millisecond)
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			done := make(chan error, 1)

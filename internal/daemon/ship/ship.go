@@ -42,23 +42,32 @@ type Server interface {
 	Append(context.Context, []*daemonv1.Record) (int64, error)
 }
 
+// Watcher hears how shipping goes.
+type Watcher interface {
+	// Shipped is told by Run why the server has taken no records for longer than it is
+	// waited for, and nil with every batch that it takes. That the server cannot be
+	// reached is not told: there is nobody to tell it to, and it is nobody's fault in
+	// this pod.
+	Shipped(error)
+	// WentBack is called when the server turns out to have lost something that it had.
+	WentBack()
+}
+
+// unwatched is the Watcher of whoever asks for none.
+type unwatched struct{}
+
+func (unwatched) Shipped(error) {}
+func (unwatched) WentBack()     {}
+
 // patience is how long the server may refuse records before somebody is told.
 const patience = 2 * time.Minute
 
 // Shipper ships one spool. It is for one goroutine, but for Stored.
 type Shipper struct {
-	// Hindered, unless nil, is told by Run why the server has taken no records for
-	// longer than Patience (0 for two minutes), and nil with every batch that it
-	// takes. That the server cannot be reached is not told: there is nobody to tell
-	// it to, and it is nobody's fault in this pod.
-	Hindered func(error)
-	Patience time.Duration
-	// WentBack, unless nil, is called when the server turns out to have lost
-	// something that it had.
-	WentBack func()
-
 	server   Server
 	spool    *spool.Spool
+	watcher  Watcher
+	patience time.Duration
 	log      logr.Logger
 	backoff  backoff.Backoff
 	stored   *progress
@@ -69,7 +78,13 @@ type Shipper struct {
 
 // New returns a shipper. It asks the server where to begin.
 func New(server Server, s *spool.Spool, log logr.Logger) *Shipper {
-	return &Shipper{server: server, spool: s, log: log, stored: newProgress(s.First() - 1)}
+	return NewWatched(server, s, log, unwatched{}, 0)
+}
+
+// NewWatched returns a shipper that tells w how it goes, of refusals after the given
+// time, 0 for two minutes.
+func NewWatched(server Server, s *spool.Spool, log logr.Logger, w Watcher, refusedFor time.Duration) *Shipper {
+	return &Shipper{server: server, spool: s, watcher: w, patience: cmp.Or(refusedFor, patience), log: log, stored: newProgress(s.First() - 1)}
 }
 
 // Stored waits until the server has everything through the given sequence.
@@ -123,17 +138,15 @@ func (s *Shipper) failed(err error) {
 	if s.refused.IsZero() {
 		s.refused = now
 	}
-	if s.Hindered != nil && now.Sub(s.refused) >= cmp.Or(s.Patience, patience) {
-		s.Hindered(err)
+	if now.Sub(s.refused) >= s.patience {
+		s.watcher.Shipped(err)
 	}
 }
 
 // taken notes that the server has all that it was sent.
 func (s *Shipper) taken() {
 	s.begun, s.refused = false, time.Time{}
-	if s.Hindered != nil {
-		s.Hindered(nil)
-	}
+	s.watcher.Shipped(nil)
 }
 
 // wait returns when there is something to ship or to compare.
@@ -215,8 +228,8 @@ func (s *Shipper) compare(ctx context.Context) error {
 	if last < before {
 		s.log.Info("the history store went back in time: what it lost is sent again", "had", before, "has", last, "kept", s.spool.First())
 	}
-	if last < before && s.WentBack != nil {
-		s.WentBack()
+	if last < before {
+		s.watcher.WentBack()
 	}
 	// Of what the server has lost, the spool makes room no more.
 	if err := s.advance(last); err != nil {

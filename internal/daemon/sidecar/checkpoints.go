@@ -36,18 +36,18 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 	d.taken = time.Now()
 	for {
 		var interval, turn <-chan time.Time
-		_, changed := d.socket.status()
+		_, changed := d.socket.Status()
 		if every > 0 && d.pending == "" {
 			interval = time.After(time.Until(d.taken.Add(every)))
 		}
 		switch {
 		case len(d.guard.held) > 0:
-			turn = time.After(max(d.hold(), d.guard.untilLook()))
+			turn = time.After(max(d.pace.UntilRisky(), d.guard.untilLook()))
 		case d.pending != "":
-			turn = time.After(d.pace.untilLook())
+			turn = time.After(d.pace.UntilLook())
 		}
 		asked, rested := d.asked, (<-chan time.Time)(nil)
-		if rest := d.askedRest(); rest > 0 {
+		if rest := d.pace.AskedRest(); rest > 0 {
 			asked, rested = nil, time.After(rest)
 		}
 		var err error
@@ -58,7 +58,7 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 			err = d.takeAsked(ctx, take)
 		case c := <-d.guard.calls:
 			d.guard.held = append(d.guard.held, c)
-			if d.hold() > 0 {
+			if d.pace.UntilRisky() > 0 {
 				err = d.takeRisky(ctx)
 			} else {
 				err = d.takeTurn(ctx) // or calls alone would put off whoever asks, without end
@@ -91,30 +91,8 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 	}
 }
 
-// hold is how long calls are held back before a checkpoint is taken for them, holdRest
-// the part of that for processor time that others have taken, and askedRest how long
-// whoever asks for one waits for that: nothing stands still for them. When the pod is about to end
-// nothing waits for processor time: what is left is for the agent's own end.
-func (d *daemon) hold() time.Duration {
-	return max(d.pace.wait(), d.holdRest())
-}
-
-func (d *daemon) holdRest() time.Duration {
-	if d.hurries() {
-		return 0
-	}
-	return d.pace.holdRest(time.Now())
-}
-
-func (d *daemon) askedRest() time.Duration {
-	if d.hurries() {
-		return 0
-	}
-	return d.pace.askedRest(time.Now())
-}
-
 func (d *daemon) maintain(ctx context.Context) {
-	defer d.countWork()()
+	defer d.pace.CountWork()()
 	if m, err := d.volume.Repo.Maintain(ctx); err != nil && ctx.Err() == nil {
 		d.log.Error(err, "the repository of checkpoints could not be tidied up")
 	} else if m.Repacked {
@@ -140,25 +118,25 @@ func (d *daemon) takeTurn(ctx context.Context) error {
 // its turn comes, if there is something to take.
 func (d *daemon) takePending(ctx context.Context) error {
 	trigger := d.pending
-	if trigger == "" || d.pace.untilLook() > 0 {
+	if trigger == "" || d.pace.UntilLook() > 0 {
 		return nil
 	}
 	d.pending = ""
 	// The count may have begun anew since.
-	if answers, _ := d.recorder.progress(); trigger == v1alpha1.TriggerToolCalls && answers < int(d.cfg.Pod.Policy.EveryToolCalls) {
+	if answers, _ := d.recorder.Progress(); trigger == v1alpha1.TriggerToolCalls && answers < int(d.cfg.Pod.Policy.EveryToolCalls) {
 		return nil
 	}
 	if !d.changed(ctx) {
-		d.pace.unchanged()
-		d.recorder.looked()
+		d.pace.Unchanged()
+		d.recorder.Unchanged()
 		d.taken = time.Now()
 		return nil
 	}
 	if trigger == v1alpha1.TriggerToolCalls {
 		d.settle(ctx)
 	}
-	d.pace.spend()
-	return d.take(ctx, checkpoint.Request{Trigger: string(trigger)})
+	d.pace.Spend()
+	return d.take(ctx, checkpoint.Request{Trigger: trigger})
 }
 
 // maxPasses is how often, for one checkpoint, changes are stored while the agent
@@ -173,11 +151,11 @@ const maxPasses = 2
 // ends meanwhile.
 func (d *daemon) take(ctx context.Context, req checkpoint.Request) error {
 	d.taken = time.Now()
-	stretch := newStretch(ctx, d.stretchesTo())
-	done := d.countWork()
+	stretch := d.pace.Stretch(ctx)
+	done := d.pace.CountWork()
 	defer func() {
 		done()
-		d.pace.took = time.Now()
+		d.pace.Taken()
 	}()
 	if err := d.countTokens(ctx); err != nil {
 		return err
@@ -191,8 +169,8 @@ func (d *daemon) take(ctx context.Context, req checkpoint.Request) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		stretch.begin()
-		if err := d.taker.Warm(ctx, stretch.rest); err != nil {
+		stretch.Begin()
+		if err := d.taker.Warm(ctx, stretch.Rest); err != nil {
 			d.log.Info("changes could not be stored while the agent works; it is stopped until they are", "reason", err.Error())
 			break
 		}
@@ -204,44 +182,21 @@ func (d *daemon) take(ctx context.Context, req checkpoint.Request) error {
 	return d.takeFrozen(ctx, req)
 }
 
-// countWork counts the processor time from now until done is called to the pace.
-func (d *daemon) countWork() (done func()) {
-	before := d.cfg.ProcessorTime()
-	return func() { d.pace.worked(d.cfg.ProcessorTime()-before, time.Now()) }
-}
-
-// stretchesTo tells how much longer work is to take: checkpoints have used more processor
-// time than is free, with what is used from now on, no agent stands still for calls for
-// too long, and the pod is not about to end.
-func (d *daemon) stretchesTo() func(rested time.Duration) int {
-	before := d.cfg.ProcessorTime()
-	return func(rested time.Duration) int {
-		halted := d.guard.halting()
-		switch {
-		case d.hurries(), halted && rested >= longestHaltedStretch, d.cfg.ProcessorTime()-before <= d.pace.freeAt(time.Now()):
-			return 1
-		case halted:
-			return haltedStretchTo
-		}
-		return stretchTo
-	}
-}
-
 // takeFrozen stops the agent, takes a checkpoint and lets the agent go on.
 func (d *daemon) takeFrozen(ctx context.Context, req checkpoint.Request) error {
-	f := d.socket.freeze(ctx)
-	defer f.thaw()
+	f := d.socket.Freeze(ctx)
+	defer f.Thaw()
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if is, _ := f.consistency(); is == v1alpha1.ConsistencyPointInTime {
+	if is, _ := f.Consistency(); is == v1alpha1.ConsistencyPointInTime {
 		d.guard.collect() // it stands for the calls that wait by now, too
 	}
 	if req.RiskyTool != nil {
 		trigger, tool := d.guard.cause()
-		req.Trigger, req.RiskyTool = string(trigger), tool
+		req.Trigger, req.RiskyTool = trigger, tool
 	}
-	req.Consistency = f.consistency
+	req.Consistency = f.Consistency
 	point, err := d.taker.Take(context.WithoutCancel(ctx), req)
 	if checkpoint.TooMuchChanged(err) {
 		return err
@@ -250,7 +205,7 @@ func (d *daemon) takeFrozen(ctx context.Context, req checkpoint.Request) error {
 	if err != nil {
 		return err
 	}
-	d.recorder.checkpointed()
+	d.recorder.Checkpointed()
 	d.cover(point, req.RiskyTool)
 	nudge(d.push)
 	return nil
@@ -261,7 +216,7 @@ func (d *daemon) takeAsked(ctx context.Context, take *daemonv1.TakeCheckpoint) e
 	if slices.Contains(d.volume.Journal.State().Served, take.GetUid()) {
 		return nil
 	}
-	err := d.take(ctx, checkpoint.Request{Trigger: string(v1alpha1.TriggerManual),
+	err := d.take(ctx, checkpoint.Request{Trigger: v1alpha1.TriggerManual,
 		Message: take.GetMessage(), Name: take.GetName(), UID: take.GetUid()})
 	if err == nil {
 		return nil
@@ -273,7 +228,7 @@ func (d *daemon) takeAsked(ctx context.Context, take *daemonv1.TakeCheckpoint) e
 // changed reports whether a checkpoint would hold other files, another state of
 // the agent or of its repository than the last one.
 func (d *daemon) changed(ctx context.Context) bool {
-	defer d.countWork()()
+	defer d.pace.CountWork()()
 	latest := d.volume.Journal.State().Latest
 	if latest == nil {
 		return true

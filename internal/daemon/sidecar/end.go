@@ -9,6 +9,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/backoff"
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
 	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemon/socket"
 	"github.com/clew-dev/clew/internal/daemon/spool"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
@@ -32,12 +33,12 @@ func (d *daemon) untilSafe(ctx, work context.Context, stopTaking func()) error {
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 
-	err := d.socket.until(either, func(s status) bool { return s.exit != nil })
+	err := d.socket.Until(either, func(s socket.Status) bool { return s.Exit != nil })
 	if work.Err() != nil {
 		return work.Err()
 	}
 	if err != nil { // the pod ends, and the agent's end is not known
-		_ = d.socket.until(timeout(work, exitWait), func(s status) bool { return s.exit != nil || !s.connected })
+		_ = d.socket.Until(timeout(work, exitWait), func(s socket.Status) bool { return s.Exit != nil || !s.Connected })
 	}
 	stopTaking()
 	if err := d.last(ctx, work); err != nil {
@@ -47,14 +48,14 @@ func (d *daemon) untilSafe(ctx, work context.Context, stopTaking func()) error {
 	// When the pod is to end, what is on the volume is safe enough to let the
 	// agent's container go; this container stays until all is out.
 	go func() {
-		if err := d.socket.until(either, func(s status) bool { return s.terminating }); err == nil {
+		if err := d.socket.Until(either, func(s socket.Status) bool { return s.Terminating }); err == nil {
 			cancel()
 		}
 	}()
 	if err := d.out(either, work); err != nil && work.Err() != nil {
 		return err
 	}
-	d.socket.release(d.exitCode())
+	d.socket.Release(d.exitCode())
 	if err := d.out(work, work); err != nil {
 		return err
 	}
@@ -72,14 +73,18 @@ func (d *daemon) last(ctx, work context.Context) error {
 	if d.finished(d.volume.Journal.State()) {
 		return nil
 	}
-	st, _ := d.socket.status()
-	if _, err := d.recorder.end(work, st.exit == nil || st.terminating || st.exit.Code != 0); err != nil {
+	st, _ := d.socket.Status()
+	calls, _, err := d.recorder.End(work, st.Exit == nil || st.Terminating || st.Exit.Code != 0)
+	for _, c := range calls {
+		d.ToolCalled(work, c)
+	}
+	if err != nil {
 		return err
 	}
 	if err := d.countTokens(work); err != nil {
 		return err
 	}
-	if err := d.recorder.interrupt(work); err != nil {
+	if err := d.recorder.Interrupt(work); err != nil {
 		return err
 	}
 	d.tellOfEnded()
@@ -87,7 +92,7 @@ func (d *daemon) last(ctx, work context.Context) error {
 		return err
 	}
 	if end := d.agentEnd(st); end != nil {
-		if err := d.recorder.tell(work, &daemonv1.Record{Body: &daemonv1.Record_AgentEnd{AgentEnd: end}}); err != nil {
+		if err := d.recorder.Note(work, &daemonv1.Record{Body: &daemonv1.Record_AgentEnd{AgentEnd: end}}); err != nil {
 			return err
 		}
 	}
@@ -125,9 +130,9 @@ func (d *daemon) last(ctx, work context.Context) error {
 }
 
 // lastRequest asks for the attempt's last checkpoint.
-func (d *daemon) lastRequest(st status) checkpoint.Request {
+func (d *daemon) lastRequest(st socket.Status) checkpoint.Request {
 	trigger, code := lastTrigger(st, d.codeOf(st))
-	return checkpoint.Request{Trigger: string(trigger), Consistency: d.socket.atEnd, Also: func(s *journal.State, p journal.Point) {
+	return checkpoint.Request{Trigger: trigger, Consistency: d.socket.AtEnd, Also: func(s *journal.State, p journal.Point) {
 		s.Clean = &p
 		s.Final = &journal.Final{Attempt: d.cfg.Pod.Attempt, PodUID: d.cfg.Pod.PodUID, Number: p.Number, ExitCode: code}
 	}}
@@ -143,7 +148,7 @@ func (d *daemon) out(ctx, work context.Context) error {
 	if state.Latest == nil || !state.IsLost(state.Latest.Number) {
 		return nil
 	}
-	st, _ := d.socket.status()
+	st, _ := d.socket.Status()
 	if _, err := d.taker.Take(work, d.lastRequest(st)); err != nil {
 		d.log.Error(err, "the last checkpoint is damaged and cannot be taken again; the volume holds the files as they are")
 		return nil
@@ -153,27 +158,20 @@ func (d *daemon) out(ctx, work context.Context) error {
 }
 
 func (d *daemon) terminating() bool {
-	st, _ := d.socket.status()
-	return st.terminating
-}
-
-// hurries reports whether the pod is about to end, so that nothing may wait.
-func (d *daemon) hurries() bool {
-	d.socket.mu.Lock()
-	defer d.socket.mu.Unlock()
-	return time.Now().Before(d.socket.haste)
+	st, _ := d.socket.Status()
+	return st.Terminating
 }
 
 // lastTrigger says why the attempt's last checkpoint is taken, and the exit
 // code of the agent, -1 if nobody knows.
-func lastTrigger(s status, code int) (v1alpha1.CheckpointTrigger, int) {
+func lastTrigger(s socket.Status, code int) (v1alpha1.CheckpointTrigger, int) {
 	switch {
-	case s.exit == nil && s.seen && !s.terminating:
+	case s.Exit == nil && s.Seen && !s.Terminating:
 		return v1alpha1.TriggerFailure, -1 // its container was killed
-	case s.exit == nil:
+	case s.Exit == nil:
 		return v1alpha1.TriggerSuspend, -1
-	case s.terminating:
-		return v1alpha1.TriggerSuspend, s.exit.Code
+	case s.Terminating:
+		return v1alpha1.TriggerSuspend, s.Exit.Code
 	case code == 0:
 		return v1alpha1.TriggerCompletion, 0
 	default:

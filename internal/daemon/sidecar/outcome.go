@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/clew-dev/clew/internal/agent"
+	"github.com/clew-dev/clew/internal/daemon/socket"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
@@ -28,15 +29,15 @@ const (
 // codeOf is the exit code that counts. What ends the processes of an agent after
 // its answer does not make it fail; and one that gave up has failed, although
 // it may not say so, as has one that was ended before its answer.
-func (d *daemon) codeOf(st status) int {
-	if st.exit == nil {
+func (d *daemon) codeOf(st socket.Status) int {
+	if st.Exit == nil {
 		return -1
 	}
-	outcome, code := d.recorder.agentState().Outcome, st.exit.Code
+	outcome, code := d.recorder.State().Outcome, st.Exit.Code
 	switch {
-	case !st.terminating && !outcome.Done && code == 0 && d.silence.Load() != nil:
+	case !st.Terminating && !outcome.Done && code == 0 && d.silence.Load() != nil:
 		return 128 + 15 // it obeyed, and was not done
-	case st.terminating || !outcome.Done:
+	case st.Terminating || !outcome.Done:
 		return code
 	case code == 0 && outcome.Failure != nil:
 		return 1
@@ -58,14 +59,14 @@ func (d *daemon) exitCode() int {
 
 // failureOf is why an agent failed: by its own events, by what the shim says, or
 // by the last lines it printed, where their words are known.
-func (d *daemon) failureOf(st status) agent.Failure {
-	known := d.recorder.agentState()
+func (d *daemon) failureOf(st socket.Status) agent.Failure {
+	known := d.recorder.State()
 	f := agent.Failure{}
 	if known.Outcome.Failure != nil {
 		f = *known.Outcome.Failure
 	}
-	if st.exit != nil && st.exit.Message != "" {
-		f = agent.Failure{Cause: agent.Cause(st.exit.Cause), Message: st.exit.Message}
+	if st.Exit != nil && st.Exit.Message != "" {
+		f = agent.Failure{Cause: agent.Cause(st.Exit.Cause), Message: st.Exit.Message}
 	}
 	if cause := d.silence.Load(); cause != nil && f.Message == "" {
 		return agent.Failure{Cause: agent.CauseIdle, Message: *cause}
@@ -74,10 +75,10 @@ func (d *daemon) failureOf(st status) agent.Failure {
 		return f
 	}
 	var lines string
-	if st.exit != nil {
-		lines = st.exit.LastErrors
+	if st.Exit != nil {
+		lines = st.Exit.LastErrors
 	}
-	_, tail := d.recorder.lastHeard()
+	_, tail := d.recorder.LastHeard()
 	lines = strings.TrimSpace(escapes.ReplaceAllString(cmp.Or(strings.TrimSpace(lines), tail), ""))
 	if lines == "" {
 		return f
@@ -109,9 +110,9 @@ func lastLines(text string, n int) string {
 
 // agentEnd is what is told of an agent that did not end well; nil for one that
 // did, or was told to end.
-func (d *daemon) agentEnd(st status) *daemonv1.AgentEnd {
+func (d *daemon) agentEnd(st socket.Status) *daemonv1.AgentEnd {
 	code := d.codeOf(st)
-	if code == 0 || st.terminating || !st.seen {
+	if code == 0 || st.Terminating || !st.Seen {
 		return nil
 	}
 	f := d.failureOf(st)
@@ -136,17 +137,17 @@ func (d *daemon) watchAgent(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		st, _ := d.socket.status()
-		outcome := d.recorder.agentState().Outcome
-		if st.exit != nil {
+		st, _ := d.socket.Status()
+		outcome := d.recorder.State().Outcome
+		if st.Exit != nil {
 			outcome = agent.Outcome{}
 		}
 		d.problems.modelErrors(trouble.lasting(outcome, time.Now()))
-		if !st.connected || st.exit != nil || st.terminating || d.problems.own() {
+		if !st.Connected || st.Exit != nil || st.Terminating || d.problems.own() {
 			since = time.Now()
 			continue
 		}
-		heard, _ := d.recorder.lastHeard()
+		heard, _ := d.recorder.LastHeard()
 		if heard.After(since) {
 			since = heard
 		}
@@ -161,7 +162,7 @@ func (d *daemon) watchAgent(ctx context.Context) error {
 		default:
 			continue
 		}
-		d.socket.finish()
+		d.socket.Finish()
 		since = time.Now()
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemon/prepare"
 	"github.com/clew-dev/clew/internal/daemon/sidecar"
+	"github.com/clew-dev/clew/internal/daemon/socket"
 	"github.com/clew-dev/clew/internal/daemon/spool"
 	"github.com/clew-dev/clew/internal/daemon/volume"
 	"github.com/clew-dev/clew/internal/daemon/wire"
@@ -197,7 +198,7 @@ func TestATokenThatIsRefusedDoesNotEndTheAgent(t *testing.T) {
 		done <- sidecar.Run(ctx, sidecar.Config{Pod: w.Pod(1, nil), Paths: w.Paths(), RunDir: w.RunDir, Server: client,
 			Remote: volume.Remote(w.Store, token, ""), Log: w.Log()})
 	}()
-	for sidecar.Ready(w.RunDir) != nil {
+	for socket.Ready(w.RunDir) != nil {
 		time.Sleep(5 * time.Millisecond)
 	}
 	a := w.Dial("s")

@@ -23,7 +23,7 @@ import (
 )
 
 // problemPause is the shortest time between two reports: a volume that hovers
-// about its limit must not have the Task's status written all the time.
+// about its limit must not have the Task's socket.Status written all the time.
 const problemPause = 5 * time.Second
 
 // problems knows what keeps the daemon from its work, and tells the server of
@@ -48,6 +48,10 @@ type problems struct {
 	ending      bool              // the agent has ended, and its pod waits for pushes
 }
 
+func newProblems(cfg Config) *problems {
+	return &problems{server: cfg.Server, mask: cfg.Mask, log: cfg.Log, news: make(chan struct{}, 1), tellAfter: cmp.Or(cfg.TellAfter, tellAfter)}
+}
+
 // tellAfter is how long pushes may fail before it is told what the end of an
 // agent waits for. While it works it needs no gitstore.
 const tellAfter = 15 * time.Second
@@ -70,8 +74,8 @@ func (p *problems) failed() bool {
 	return p.ending && time.Since(p.failing) >= p.tellAfter
 }
 
-// recorded notes why the agent's output could not be recorded; nil when it was.
-func (p *problems) recorded(err error) {
+// Recorded notes why the agent's output could not be recorded; nil when it was.
+func (p *problems) Recorded(err error) {
 	var is *daemonv1.Problem
 	switch {
 	case full(err):
@@ -138,8 +142,8 @@ func (p *problems) modelErrors(f *agent.Failure) {
 	p.set(&p.model, is)
 }
 
-// shipped notes why the server takes no records; nil when it takes them.
-func (p *problems) shipped(err error) {
+// Shipped notes why the server takes no records; nil when it takes them.
+func (p *problems) Shipped(err error) {
 	var is *daemonv1.Problem
 	if err != nil {
 		is = p.problem(v1alpha1.ReasonRecordingFailed,
@@ -148,9 +152,9 @@ func (p *problems) shipped(err error) {
 	p.set(&p.records, is)
 }
 
-// forgotten notes that the server went back in time: it may say of this attempt
+// WentBack notes that the server went back in time: it may say of this attempt
 // what was so long ago.
-func (p *problems) forgotten() {
+func (p *problems) WentBack() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.unknown = true

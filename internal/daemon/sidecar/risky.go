@@ -17,6 +17,9 @@ import (
 	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
 	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemon/pace"
+	"github.com/clew-dev/clew/internal/daemon/record"
+	"github.com/clew-dev/clew/internal/daemon/socket"
 	"github.com/clew-dev/clew/internal/daemon/wire"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
@@ -29,7 +32,7 @@ const (
 	// Only a flood has more of them at once: those beyond are counted, and do not wait.
 	maxSeen = 32
 	// lookBurst is how often it is looked at any pace whether something has changed
-	// before a risky call; beyond that, it is each lookPause.
+	// before a risky call; beyond that, it is each pace.LookPause.
 	lookBurst = 20
 	// maxName is how much of a tool's name or a call's id is recorded.
 	maxName = 256
@@ -79,7 +82,6 @@ type guard struct {
 	mu      sync.Mutex
 	guarded []string     // calls that had their checkpoint, newest last
 	looked  time.Time    // when it was last found that nothing had changed
-	halted  *halt        // the stop of the agent that calls share; nil for none
 	seen    int          // calls seen that wait
 	left    int          // calls that were too many to wait, and are not told of yet
 	untold  []*riskyCall // the others of which it is not told yet what came
@@ -90,16 +92,16 @@ type riskyCall struct {
 	tool *daemonv1.RiskyTool
 	done chan struct{} // closed when it needs wait no longer
 	ctx  context.Context
-	stop *freeze // of its agent, from when it was seen; nil for one that waits by itself
+	stop *socket.Stop // of its agent, from when it was seen; nil for one that waits by itself
 }
 
 // waits reports whether a call that is held back cannot have done anything yet.
-func (c *riskyCall) waits() bool { return c.stop == nil || c.stop.stands() }
+func (c *riskyCall) waits() bool { return c.stop == nil || c.stop.Stands() }
 
 func newGuard(cfg daemonapi.Config, adapter agent.Adapter) (*guard, []error) {
 	tools, bad := compileRisky(cfg.Policy.RiskyTools)
 	return &guard{tools: tools, asks: adapter.BeforeTools(), calls: make(chan *riskyCall), over: make(chan struct{}, 1),
-		looks: rate.NewLimiter(rate.Every(lookPause), lookBurst)}, bad
+		looks: rate.NewLimiter(rate.Every(pace.LookPause), lookBurst)}, bad
 }
 
 // enter counts a call that was seen; false if too many wait.
@@ -126,7 +128,7 @@ func (g *guard) ask(c *riskyCall) {
 // noteLocked keeps a call until it is told what came of it. There is room for all that
 // can wait; none wait any more, however many come, when the agent is about to end.
 func (g *guard) noteLocked(c *riskyCall) bool {
-	if len(g.untold) == maxSeen+maxAsking {
+	if len(g.untold) == maxSeen+socket.MaxAsking {
 		return false
 	}
 	g.untold = append(g.untold, c)
@@ -154,7 +156,7 @@ func (g *guard) untilLook() time.Duration {
 	if missing <= 0 {
 		return 0
 	}
-	return time.Duration(missing*float64(lookPause)) + time.Millisecond
+	return time.Duration(missing*float64(pace.LookPause)) + time.Millisecond
 }
 
 // known reports whether a call has had its checkpoint, of an agent that asks before it
@@ -185,14 +187,14 @@ func (g *guard) unchanged() {
 func (g *guard) pause() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return time.Until(g.looked.Add(lookPause))
+	return time.Until(g.looked.Add(pace.LookPause))
 }
 
-// beforeTool returns when a tool may run that waits for it. ctx ends with the
+// BeforeTool returns when a tool may run that waits for it. ctx ends with the
 // connection, or the daemon.
-func (d *daemon) beforeTool(ctx context.Context, b wire.BeforeTool) {
+func (d *daemon) BeforeTool(ctx context.Context, b wire.BeforeTool) {
 	if d.adapter.HookComesFirst() {
-		if err := d.recorder.begin(ctx, b); err != nil {
+		if err := d.recorder.Begin(ctx, b); err != nil {
 			return // the daemon or the hook ends
 		}
 	}
@@ -208,7 +210,7 @@ func (d *daemon) beforeTool(ctx context.Context, b wire.BeforeTool) {
 		}
 	}()
 	// An agent that asks without end makes nobody look for changes without end.
-	if _, records := d.recorder.progress(); records == 0 {
+	if _, records := d.recorder.Progress(); records == 0 {
 		select {
 		case <-time.After(g.pause()):
 		case <-ctx.Done():
@@ -218,21 +220,20 @@ func (d *daemon) beforeTool(ctx context.Context, b wire.BeforeTool) {
 	d.await(ctx, c)
 }
 
-// toolCalled is told of each call in the agent's output, before it is recorded.
-func (d *daemon) toolCalled(ctx context.Context, call *daemonv1.ToolCall) {
+// ToolCalled is told of each call in the agent's output, before it is recorded.
+func (d *daemon) ToolCalled(ctx context.Context, call record.Call) {
 	g := d.guard
-	if g.asks || !g.tools.match(call.GetName(), call.GetInput(), call.GetInputPieces() != nil) {
+	if g.asks || !g.tools.match(call.Name, call.Input, call.Cut) {
 		return
 	}
-	c := &riskyCall{ctx: ctx, tool: d.riskyTool(call.GetId(), call.GetName(), false), done: make(chan struct{})}
+	c := &riskyCall{ctx: ctx, tool: d.riskyTool(call.ID, call.Name, false), done: make(chan struct{})}
 	if !g.enter(c) {
 		return
 	}
 	go func() {
 		defer g.leave()
-		h := d.halt(ctx) // at once, whatever else is being done
-		defer g.part(h)
-		c.stop = h.freeze
+		c.stop = d.socket.Stop(ctx) // whatever else is being done
+		defer c.stop.End()
 		d.await(ctx, c)
 	}()
 }
@@ -265,7 +266,7 @@ func (d *daemon) await(ctx context.Context, c *riskyCall) {
 func (d *daemon) takeRisky(ctx context.Context) error {
 	g := d.guard
 	g.collect()
-	if len(g.held) == 0 || d.holdRest() > 0 || !g.looks.Allow() {
+	if len(g.held) == 0 || d.pace.RiskyRest() > 0 || !g.looks.Allow() {
 		return nil
 	}
 	if latest := d.volume.Journal.State().Latest; latest != nil && !latest.Ran && !d.changed(ctx) {
@@ -273,11 +274,11 @@ func (d *daemon) takeRisky(ctx context.Context) error {
 		d.cover(*latest, nil)
 		return nil
 	}
-	if d.pace.wait() > 0 {
+	if d.pace.UntilTurn() > 0 {
 		return nil
 	}
-	d.pace.spend()
-	return d.take(ctx, checkpoint.Request{Trigger: string(v1alpha1.TriggerBeforeRiskyTool), RiskyTool: g.held[0].tool})
+	d.pace.Spend()
+	return d.take(ctx, checkpoint.Request{Trigger: v1alpha1.TriggerBeforeRiskyTool, RiskyTool: g.held[0].tool})
 }
 
 // unguarded lets all calls run that a checkpoint which could not be taken would have stood

@@ -10,9 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemon/shim"
-	"github.com/clew-dev/clew/internal/daemon/sidecar"
+	"github.com/clew-dev/clew/internal/daemon/socket"
 	"github.com/clew-dev/clew/internal/daemon/wire"
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
@@ -21,7 +22,7 @@ import (
 func claudeHook(w *daemontest.World, id, tool, input string, timeout time.Duration) <-chan error {
 	done := make(chan error, 1)
 	go func() {
-		done <- shim.AwaitTool(context.Background(), shim.HookConfig{AgentType: "ClaudeCode", Socket: filepath.Join(w.RunDir, sidecar.SocketName), Timeout: timeout,
+		done <- shim.AwaitTool(context.Background(), shim.HookConfig{AgentType: "ClaudeCode", Socket: filepath.Join(w.RunDir, socket.Name), Timeout: timeout,
 			Stdin: strings.NewReader(`{"hook_event_name":"PreToolUse","tool_use_id":"` + id + `","tool_name":"` + tool + `","tool_input":` + input + `}`)})
 	}()
 	return done
@@ -48,7 +49,7 @@ var removal = `{"command":"rm -rf src"}`
 
 func riskyWorld(t *testing.T, agent string) *daemontest.World {
 	w := daemontest.NewWorld(t, map[string]string{"src/a": "a"})
-	w.Agent = agent
+	w.Agent = v1alpha1.AgentType(agent)
 	w.Policy.RiskyTools = []daemonapi.ToolPattern{{Tool: "^Bash$", Input: `rm\s+-rf`}, {Tool: "["}}
 	w.Prepare(1, nil)
 	return w
@@ -151,7 +152,7 @@ func TestHostileHooks(t *testing.T) {
 	d := w.Start(1)
 	a := w.Dial("s")
 	for i := range 300 {
-		c, err := net.Dial("unix", filepath.Join(w.RunDir, sidecar.SocketName))
+		c, err := net.Dial("unix", filepath.Join(w.RunDir, socket.Name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +167,7 @@ func TestHostileHooks(t *testing.T) {
 		}
 	}
 	deadline := time.Now().Add(15 * time.Second)
-	for sidecar.Ready(w.RunDir) != nil {
+	for socket.Ready(w.RunDir) != nil {
 		if time.Now().After(deadline) {
 			t.Fatal("the daemon does not answer any more")
 		}

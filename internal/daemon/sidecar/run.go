@@ -18,7 +18,7 @@
 //   - A checkpoint that was taken of a running agent says so.
 //   - The values of the agent's Secrets are in nothing that leaves the pod.
 //   - A daemon killed at any instant goes on where it was when it starts again.
-//   - What keeps it from its work, a full volume say, shows in the Task's status.
+//   - What keeps it from its work, a full volume say, shows in the Task's socket.Status.
 //   - When a newer attempt of the task has begun, or its pod's object is gone,
 //     it ends its own agent and writes nothing more, anywhere, but for the number
 //     of the newer one. It lets go of the
@@ -30,7 +30,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -46,7 +45,10 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemon/mask"
+	"github.com/clew-dev/clew/internal/daemon/pace"
+	"github.com/clew-dev/clew/internal/daemon/record"
 	"github.com/clew-dev/clew/internal/daemon/ship"
+	"github.com/clew-dev/clew/internal/daemon/socket"
 	"github.com/clew-dev/clew/internal/daemon/spool"
 	"github.com/clew-dev/clew/internal/daemon/volume"
 	"github.com/clew-dev/clew/internal/daemonapi"
@@ -96,18 +98,18 @@ const defaultOpenWait = 30 * time.Second
 // reportWait is how long the server may take to hear why an attempt is over.
 const reportWait = 5 * time.Second
 
-// daemon is one run of the sidecar.
+// daemon is one run of the sidecar. It is the socket's Handler.
 type daemon struct {
 	cfg      Config
 	log      logr.Logger
 	volume   *volume.Volume
 	taker    *checkpoint.Taker
 	shipper  *ship.Shipper
-	recorder *recorder
-	socket   *socket
+	recorder *record.Recorder
+	socket   *socket.Server
 	adapter  agent.Adapter
 	guard    *guard
-	pace     *pace
+	pace     *pace.Pace
 	pending  v1alpha1.CheckpointTrigger // the automatic checkpoint that waits for its turn; "" for none
 	taken    time.Time                  // when a checkpoint was last taken, or nothing had changed
 	problems *problems
@@ -136,18 +138,17 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	if cfg.ProcessorTime == nil {
-		cfg.ProcessorTime = processorTime
+		cfg.ProcessorTime = pace.ProcessorTime
 	}
 	if cfg.ProcessorsShort == nil {
 		cfg.ProcessorsShort = capacity.NodeBusy
 	}
-	listener, err := listen(cfg.RunDir)
+	listener, err := socket.Listen(cfg.RunDir)
 	if err != nil {
 		return err
 	}
 	defer listener.Close()
-	problems := &problems{server: cfg.Server, mask: cfg.Mask, log: cfg.Log, news: make(chan struct{}, 1),
-		tellAfter: cmp.Or(cfg.TellAfter, tellAfter)}
+	problems := newProblems(cfg)
 	v, err := openVolume(ctx, cfg, problems)
 	if errors.Is(err, spool.ErrLocked) && ctx.Err() == nil {
 		return lockedOut(ctx, cfg, listener)
@@ -158,36 +159,21 @@ func Run(ctx context.Context, cfg Config) error {
 	defer v.Close()
 	work, fail := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer fail(nil)
-	d := &daemon{cfg: cfg, log: cfg.Log, volume: v, problems: problems, fail: fail, adapter: adapter, doneGrace: cmp.Or(cfg.DoneGrace, doneGrace),
-		idle: make(chan struct{}), due: make(chan struct{}, 1), asked: make(chan *daemonv1.TakeCheckpoint, 64), push: make(chan struct{}, 1)}
-	d.taker = &checkpoint.Taker{Repo: v.Repo, Journal: v.Journal, Spool: v.Spool, Remote: cfg.Remote,
-		TaskUID: cfg.Pod.TaskUID, Attempt: cfg.Pod.Attempt, Mask: cfg.Mask, Log: cfg.Log}
-	d.shipper = ship.New(cfg.Server, v.Spool, cfg.Log)
-	d.shipper.Hindered, d.shipper.Patience, d.shipper.WentBack = d.problems.shipped, cfg.TellAfter, d.problems.forgotten
-	d.recorder = &recorder{spool: v.Spool, sync: v.Sync, attempt: cfg.Pod.Attempt, newParser: d.newParser, mask: cfg.Mask,
-		longPath: filepath.Join(cfg.Paths.State, "long-line"), log: cfg.Log}
-	d.recorder.hindered = d.problems.recorded
-	d.recorder.price = func(t agent.Tokens) *daemonv1.Usage { return t.Usage(cfg.Pod.Prices) }
-	d.recorder.called = func(c *daemonv1.ToolCall) { d.toolCalled(work, c) }
-	d.socket = newSocket(d.recorder, v.Journal, cfg.Pod, cfg.Log)
-	d.socket.recorded, d.socket.failed, d.socket.beforeTool = d.recorded, func(err error) { fail(err) }, d.beforeTool
-	var bad []error
-	d.guard, bad = newGuard(cfg.Pod, adapter)
-	d.pace = newPace(cfg.Pod.Policy.LeastIntervalSeconds, cfg.ProcessorsShort)
+	d, bad := assemble(cfg, adapter, v, problems, fail)
 
 	err = d.begin(ctx)
 	if err != nil && !over(err) {
 		return err
 	}
 	if err != nil {
-		d.socket.fence()
+		d.socket.Fence()
 	} else {
 		d.tellPatterns(bad)
 	}
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
 	go func() {
-		if err := d.socket.serve(serving, listener); err != nil && serving.Err() == nil {
+		if err := d.socket.Serve(serving, listener, d); err != nil && serving.Err() == nil {
 			fail(err)
 		}
 	}()
@@ -200,6 +186,26 @@ func Run(ctx context.Context, cfg Config) error {
 	return err
 }
 
+// assemble makes the daemon of its parts, each of those that it needs. bad are the
+// patterns of the task's policy that are none.
+func assemble(cfg Config, adapter agent.Adapter, v *volume.Volume, problems *problems, fail context.CancelCauseFunc) (d *daemon, bad []error) {
+	recorder := record.New(record.Config{Spool: v.Spool, Sync: v.Sync, Attempt: cfg.Pod.Attempt, NewParser: parsers(cfg, adapter, v.Journal), Mask: cfg.Mask,
+		Price:    func(t agent.Tokens) *daemonv1.Usage { return t.Usage(cfg.Pod.Prices) },
+		LongPath: filepath.Join(cfg.Paths.State, "long-line"), Problems: problems, Log: cfg.Log})
+	shim := socket.New(recorder, v.Journal, cfg.Pod, cfg.Log)
+	guard, bad := newGuard(cfg.Pod, adapter)
+	return &daemon{
+		cfg: cfg, log: cfg.Log, volume: v, adapter: adapter, problems: problems, recorder: recorder, socket: shim, guard: guard,
+		taker: &checkpoint.Taker{Repo: v.Repo, Journal: v.Journal, Spool: v.Spool, Remote: cfg.Remote,
+			TaskUID: cfg.Pod.TaskUID, Attempt: cfg.Pod.Attempt, Mask: cfg.Mask, Log: cfg.Log},
+		shipper: ship.NewWatched(cfg.Server, v.Spool, cfg.Log, problems, cfg.TellAfter),
+		pace: pace.New(pace.Config{LeastIntervalSeconds: cfg.Pod.Policy.LeastIntervalSeconds,
+			ProcessorTime: cfg.ProcessorTime, ProcessorsShort: cfg.ProcessorsShort, Agent: shim}),
+		fail: fail, doneGrace: cmp.Or(cfg.DoneGrace, doneGrace),
+		idle: make(chan struct{}), due: make(chan struct{}, 1), asked: make(chan *daemonv1.TakeCheckpoint, 64), push: make(chan struct{}, 1),
+	}, bad
+}
+
 // openVolume opens the volume. While that takes room which there is not, it tells of
 // that and tries again: who makes room cannot be expected to start the daemon, too.
 func openVolume(ctx context.Context, cfg Config, p *problems) (*volume.Volume, error) {
@@ -208,11 +214,11 @@ func openVolume(ctx context.Context, cfg Config, p *problems) (*volume.Volume, e
 		v, err := volume.Open(opening, cfg.Paths, cfg.Pod, cfg.Mask)
 		cancel()
 		if !full(err) {
-			p.recorded(nil)
+			p.Recorded(nil)
 			return v, err
 		}
 		cfg.Log.Error(err, "the volume has no room for the daemon to begin")
-		p.recorded(err)
+		p.Recorded(err)
 		if err := cfg.Server.Report(timeout(ctx, reportWait), p.current()); err != nil {
 			cfg.Log.V(1).Info("the server could not be told of a problem", "reason", err.Error())
 		}
@@ -220,15 +226,6 @@ func openVolume(ctx context.Context, cfg Config, p *problems) (*volume.Volume, e
 			return nil, err
 		}
 	}
-}
-
-// errOutdated: this attempt cannot go on with the volume; the next one restores it.
-var errOutdated = errors.New("the daemon's journal of the volume could not be read any more")
-
-// over says that the attempt must end its agent and write nothing more: a newer
-// one has begun, this pod's object is gone, or the volume is not to be gone on with.
-func over(err error) bool {
-	return errors.Is(err, gatewayclient.ErrFenced) || errors.Is(err, spool.ErrTaken) || errors.Is(err, ship.ErrForeign) || errors.Is(err, errOutdated)
 }
 
 // begin makes sure that prepare has left the volume ready for this attempt, and
@@ -253,11 +250,11 @@ func (d *daemon) begin(ctx context.Context) error {
 	if err := d.taker.Recover(); err != nil {
 		return err
 	}
-	if err := d.recorder.replay(); err != nil {
+	if err := d.recorder.Replay(); err != nil {
 		return err
 	}
 	if state.Session != nil {
-		d.recorder.recall(state.Session.ID)
+		d.recorder.Recall(state.Session.ID)
 	}
 	d.held = d.heldBefore(state)
 	if err := d.noteSession(); err != nil {
@@ -343,13 +340,16 @@ func timeout(ctx context.Context, after time.Duration) context.Context {
 	return ctx
 }
 
-// recorded is called after lines went to disk.
-func (d *daemon) recorded() {
+// Failed is called when nothing can be written to the volume any more.
+func (d *daemon) Failed(err error) { d.fail(err) }
+
+// Recorded is called after lines went to disk.
+func (d *daemon) Recorded() {
 	if err := d.noteSession(); err != nil {
 		d.log.Error(err, "the agent's session is not known to the next attempt yet")
 	}
 	every := int(d.cfg.Pod.Policy.EveryToolCalls)
-	if answers, _ := d.recorder.progress(); every > 0 && answers >= every {
+	if answers, _ := d.recorder.Progress(); every > 0 && answers >= every {
 		nudge(d.due)
 	}
 }
@@ -359,54 +359,6 @@ func nudge(c chan struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
-}
-
-// standDown ends the agent and waits for the pod's end without touching anything.
-// It lets go of the volume, which the newer attempt may be waiting for, when the
-// agent has ended and not before, however long that takes: an agent that cannot
-// be ended must not write into the next one's worktree.
-func (d *daemon) standDown(ctx context.Context, why error) error {
-	d.log.Info("this attempt is over: it ends its agent and writes nothing more", "reason", why.Error())
-	if told := d.whyOver(why); told != nil {
-		// It is told before the agent is seen to end, which would count as a failure
-		// of the agent. The next attempt finds the same, whether or not somebody hears.
-		_ = d.cfg.Server.Report(timeout(ctx, reportWait), told)
-	}
-	d.socket.fence()
-	d.socket.untilGone(ctx)
-	err := d.volume.Close()
-	<-ctx.Done()
-	return err
-}
-
-// whyOver is what the server is told of an attempt that is over; nil where it knows
-// of the newer one.
-func (d *daemon) whyOver(why error) *daemonv1.Problem {
-	fenced := (*gatewayclient.FencedError)(nil)
-	switch {
-	case errors.Is(why, ship.ErrForeign), errors.Is(why, errOutdated):
-		return d.problems.problem(v1alpha1.ReasonVolumeOutdated, "the agent is ended, and the next attempt restores the workspace: "+why.Error())
-	case errors.As(why, &fenced):
-		// Only what is on the volume outlives this pod, and it is this attempt's still.
-		err := d.volume.Journal.Update(func(s *journal.State) error { s.Seen = max(s.Seen, fenced.Newest); return nil })
-		if err != nil {
-			d.log.Error(err, "the next attempt is not told which number is taken", "newest", fenced.Newest)
-		}
-		return d.problems.problem(v1alpha1.ReasonFenced, "the agent is ended, and the next attempt gets a higher number: "+why.Error())
-	}
-	return nil
-}
-
-// lockedOut ends the agent of a daemon that came back after the newer attempt
-// had taken the volume.
-func lockedOut(ctx context.Context, cfg Config, listener net.Listener) error {
-	cfg.Log.Info("a newer attempt of the task has the volume: this one ends its agent and writes nothing")
-	s := newSocket(nil, nil, cfg.Pod, cfg.Log)
-	s.fence()
-	if err := s.serve(ctx, listener); ctx.Err() == nil {
-		return err
-	}
-	return nil
 }
 
 // ask has a checkpoint wait for its turn; false if too many do.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemon/sidecar"
+	"github.com/clew-dev/clew/internal/daemon/socket"
 	"github.com/clew-dev/clew/internal/daemon/volume"
 	"github.com/clew-dev/clew/internal/daemon/wire"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
@@ -388,7 +389,7 @@ func TestHostileSocket(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Prepare(1, nil)
 	d := w.Start(1)
-	path := filepath.Join(w.RunDir, sidecar.SocketName)
+	path := filepath.Join(w.RunDir, socket.Name)
 	for _, data := range []string{"\xff\xff\xff\xff\x02", "GET / HTTP/1.1\r\n\r\n", "\x00\x00\x00\x02\x01{}", "\x00\x00\x00\x02\x05{}"} {
 		c, err := net.Dial("unix", path)
 		if err != nil {

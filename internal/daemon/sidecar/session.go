@@ -16,7 +16,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/agentstate"
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemon/launchplan"
-	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/daemon/socket"
 )
 
 // settleWait is how long the agent's session file may lag behind what the agent
@@ -29,29 +29,31 @@ const (
 // heldUnknown stands for a number of results that is not known.
 const heldUnknown = math.MinInt
 
-// newParser makes a parser of this attempt's run of the agent.
-func (d *daemon) newParser(state agentstate.State) agent.Parser {
-	known := state.Session
-	if known == nil {
-		journalled := d.volume.Journal.State()
-		known = journalled.RunningSession()
+// parsers make parsers of this attempt's run of the agent.
+func parsers(cfg Config, adapter agent.Adapter, j *journal.Journal) func(agentstate.State) agent.Parser {
+	return func(state agentstate.State) agent.Parser {
+		known := state.Session
+		if known == nil {
+			journalled := j.State()
+			known = journalled.RunningSession()
+		}
+		options := agent.ParserOptions{Session: known, Outcome: state.Outcome, Run: strconv.FormatInt(cfg.Pod.Attempt, 10), Model: cfg.Pod.Model, Prices: cfg.Pod.Prices}
+		plan, err := launchplan.Read(cfg.RunDir)
+		switch {
+		case err == nil:
+			options.Prompt, options.Model = cfg.Mask.Text(plan.Prompt), plan.Model
+		case !errors.Is(err, fs.ErrNotExist):
+			cfg.Log.Error(err, "the agent's prompt is not known; it may be recorded twice")
+		}
+		return adapter.NewParser(options)
 	}
-	options := agent.ParserOptions{Session: known, Outcome: state.Outcome, Run: strconv.FormatInt(d.cfg.Pod.Attempt, 10), Model: d.cfg.Pod.Model, Prices: d.cfg.Pod.Prices}
-	plan, err := launchplan.Read(d.cfg.RunDir)
-	switch {
-	case err == nil:
-		options.Prompt, options.Model = d.cfg.Mask.Text(plan.Prompt), plan.Model
-	case !errors.Is(err, fs.ErrNotExist):
-		d.log.Error(err, "the agent's prompt is not known; it may be recorded twice")
-	}
-	return d.adapter.NewParser(options)
 }
 
 // noteSession keeps the agent's session in the journal, for checkpoints and for
 // the next attempt. A session that is to be gone on with counts as the agent's
 // when the agent has said something: it may yet refuse it.
 func (d *daemon) noteSession() error {
-	now := d.recorder.agentState()
+	now := d.recorder.State()
 	if now.Session == nil {
 		return nil
 	}
@@ -77,11 +79,11 @@ func (d *daemon) noteSession() error {
 // noteRefusal notes a session that the agent does not have: it says so, or its
 // program ended before it printed any event. An error of the model's API is no
 // refusal: the session is as good as before.
-func (d *daemon) noteRefusal(st status) error {
+func (d *daemon) noteRefusal(st socket.Status) error {
 	state := d.volume.Journal.State()
 	s := state.Start
-	if st.exit == nil || st.terminating || st.exit.Code < 1 || st.exit.Code > 125 || s == nil ||
-		s.Attempt != d.cfg.Pod.Attempt || s.Memory != daemonapi.MemorySession || !d.sessionRefused(st) {
+	if st.Exit == nil || st.Terminating || st.Exit.Code < 1 || st.Exit.Code > 125 || s == nil ||
+		s.Attempt != d.cfg.Pod.Attempt || s.Memory != v1alpha1.AgentMemorySession || !d.sessionRefused(st) {
 		return nil
 	}
 	session := state.AgentSession.Message()
@@ -97,13 +99,13 @@ func (d *daemon) noteRefusal(st status) error {
 		return err
 	}
 	return d.taker.Event(v1alpha1.EventAgentSessionRefused,
-		fmt.Sprintf("the agent ended with exit code %d without having gone on with its session %s: the next attempt tells it the conversation in its prompt", st.exit.Code, session.GetId()),
+		fmt.Sprintf("the agent ended with exit code %d without having gone on with its session %s: the next attempt tells it the conversation in its prompt", st.Exit.Code, session.GetId()),
 		map[string]string{"session": session.GetId()})
 }
 
 // sessionRefused reports whether the agent refused the session it was to go on with.
-func (d *daemon) sessionRefused(st status) bool {
-	known := d.recorder.agentState()
+func (d *daemon) sessionRefused(st socket.Status) bool {
+	known := d.recorder.State()
 	if known.Produced {
 		return false
 	}
@@ -120,8 +122,8 @@ func (d *daemon) sessionRefused(st status) bool {
 // last result that was recorded: some agents print it first. So what the agent
 // knows in a checkpoint is what the conversation says it knows.
 func (d *daemon) settle(ctx context.Context) {
-	session := d.recorder.agentState().Session
-	call, results := d.recorder.answered()
+	session := d.recorder.State().Session
+	call, results := d.recorder.Answered()
 	if session == nil || call == "" || !d.settling.CompareAndSwap(false, true) {
 		return
 	}
@@ -159,7 +161,7 @@ func (d *daemon) heldBefore(state journal.State) int {
 	if state.Session.Of(d.cfg.Pod.Attempt, d.cfg.Pod.PodUID) {
 		return heldUnknown
 	}
-	_, counted := d.recorder.answered()
+	_, counted := d.recorder.Answered()
 	session := state.RunningSession()
 	if session == nil {
 		return -counted

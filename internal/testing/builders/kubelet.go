@@ -35,7 +35,7 @@ func (k Kubelet) Prepared(ctx context.Context, pod *corev1.Pod, code int32, resu
 	if err != nil {
 		return err
 	}
-	status := corev1.ContainerStatus{Name: "prepare", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+	status := corev1.ContainerStatus{Name: daemonapi.PrepareContainer, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 		ExitCode: code, Message: string(message), FinishedAt: metav1.Now(),
 	}}}
 	return k.report(ctx, pod, func(s *corev1.PodStatus) {

@@ -1,9 +1,19 @@
-package sidecar
+// Package record turns what an agent prints into records on the volume.
+//
+// It promises:
+//
+//   - A line counts as recorded only when all that it says is on disk, after what it
+//     says was done. Lines that come again are recorded once, whatever was killed when.
+//   - A line may be of any length: memory stays bounded, and nothing is left out.
+//   - The values of Secrets are in no record.
+//
+// It knows neither the shim nor checkpoints: whoever gives it lines is told how far
+// they are recorded, and of which tool calls they tell.
+package record
 
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -15,7 +25,6 @@ import (
 	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/daemon/agentstate"
-	"github.com/clew-dev/clew/internal/daemon/backoff"
 	"github.com/clew-dev/clew/internal/daemon/mask"
 	"github.com/clew-dev/clew/internal/daemon/spool"
 	"github.com/clew-dev/clew/internal/daemon/wire"
@@ -47,25 +56,51 @@ var (
 	errOrder = errors.New("the shim left out a line")
 )
 
-// recorder turns the agent's output into records in the spool. A line counts as
+// Config says what is recorded, and where.
+type Config struct {
+	Spool *spool.Spool
+	// Sync puts what the agent wrote on disk.
+	Sync    func() error
+	Attempt int64
+	// NewParser makes a parser for lines that follow those of which an earlier
+	// process knew this session of the agent's own, if it knew any.
+	NewParser func(known agentstate.State) agent.Parser
+	// Mask keeps the values of Secrets out of the records; nil if there are none.
+	Mask *mask.Masker
+	// Price makes a usage of tokens.
+	Price func(agent.Tokens) *daemonv1.Usage
+	// LongPath is the file of a line too long to be held in memory.
+	LongPath string
+	Problems Problems
+	Log      logr.Logger
+}
+
+// Problems hears of what keeps output from being recorded.
+type Problems interface {
+	// Recorded is told why nothing can be recorded, and with nil that it can again.
+	Recorded(err error)
+}
+
+// Call is a tool call as the agent's output tells of it, before its Secrets are masked.
+type Call struct {
+	ID, Name, Input string
+	// Cut says that the input was too long to be held, and is not all here.
+	Cut bool
+}
+
+// Recorder turns the agent's output into records in the spool. A line counts as
 // recorded only when all that it says is on disk: one that begins a message
 // whose end is yet to come does not.
-type recorder struct {
-	spool   *spool.Spool
-	sync    func() error // puts what the agent wrote on disk
-	attempt int64
-	// newParser makes a parser for lines that follow those of which an earlier
-	// process knew this session of the agent's own, if it knew any.
+type Recorder struct {
+	spool     *spool.Spool
+	sync      func() error
+	attempt   int64
 	newParser func(known agentstate.State) agent.Parser
 	mask      *mask.Masker
-	// price makes a usage of tokens.
-	price    func(agent.Tokens) *daemonv1.Usage
-	longPath string // the file of a line too long to be held
-	// called is told of each tool call as soon as it is seen.
-	called func(*daemonv1.ToolCall)
-	// hindered is told why nothing can be recorded, and with nil that it can again.
-	hindered func(error)
-	log      logr.Logger
+	price     func(agent.Tokens) *daemonv1.Usage
+	longPath  string
+	problems  Problems
+	log       logr.Logger
 
 	mu      sync.Mutex
 	epoch   int // of the connection that may add lines
@@ -96,6 +131,7 @@ type recorder struct {
 	heard  time.Time // when a line was last taken in
 	tail   string    // the last of the plain output
 
+	calls   []Call   // seen by the call under way, and not returned yet
 	open    []string // calls without a result
 	last    string   // the call that was answered last
 	results int      // calls answered, of all records counted
@@ -103,11 +139,17 @@ type recorder struct {
 	records int      // records since the last checkpoint
 }
 
-// attach makes a new connection of a session the only one that may add lines,
+// New makes the recorder of an attempt. It takes no lines before Attach.
+func New(cfg Config) *Recorder {
+	return &Recorder{spool: cfg.Spool, sync: cfg.Sync, attempt: cfg.Attempt, newParser: cfg.NewParser, mask: cfg.Mask,
+		price: cfg.Price, longPath: cfg.LongPath, problems: cfg.Problems, log: cfg.Log}
+}
+
+// Attach makes a new connection of a session the only one that may add lines,
 // and returns the last line that is recorded. What an older connection had left
 // unrecorded is forgotten: it comes again. The lines before first never do: they
 // were acknowledged, and where the spool knows nothing of them its end was damaged.
-func (r *recorder) attach(session string, first int64) (epoch int, line int64, err error) {
+func (r *Recorder) Attach(session string, first int64) (epoch int, line int64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.epoch++
@@ -135,10 +177,23 @@ func (r *recorder) attach(session string, first int64) (epoch int, line int64, e
 	return r.epoch, r.taken, nil
 }
 
-// add takes a line in. It is not recorded before commit or flush.
-func (r *recorder) add(ctx context.Context, epoch int, l wire.Line) error {
+// Add takes a line in, and returns the tool calls that it tells of. It is not
+// recorded before Commit or Flush.
+func (r *Recorder) Add(ctx context.Context, epoch int, l wire.Line) ([]Call, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	err := r.addLocked(ctx, epoch, l)
+	return r.takeCalls(), err
+}
+
+// takeCalls returns each call once.
+func (r *Recorder) takeCalls() []Call {
+	seen := r.calls
+	r.calls = nil
+	return seen
+}
+
+func (r *Recorder) addLocked(ctx context.Context, epoch int, l wire.Line) error {
 	switch {
 	case epoch != r.epoch:
 		return errStale
@@ -161,7 +216,7 @@ func (r *recorder) add(ctx context.Context, epoch int, l wire.Line) error {
 }
 
 // line reads a whole line. mend, if it is not nil, completes its messages.
-func (r *recorder) line(line []byte, mend func(*daemonv1.Message)) {
+func (r *Recorder) line(line []byte, mend func(*daemonv1.Message)) {
 	if !r.pending {
 		r.before = r.parser.Clone()
 	}
@@ -180,7 +235,7 @@ func (r *recorder) line(line []byte, mend func(*daemonv1.Message)) {
 }
 
 // settle notes how far everything is in records.
-func (r *recorder) settle() {
+func (r *Recorder) settle() {
 	if r.pending {
 		return
 	}
@@ -190,7 +245,7 @@ func (r *recorder) settle() {
 	}
 }
 
-func (r *recorder) items(items []agent.Item, mend func(*daemonv1.Message)) {
+func (r *Recorder) items(items []agent.Item, mend func(*daemonv1.Message)) {
 	for _, item := range items {
 		switch {
 		case item.Message != nil && mend == nil && agent.WasKilled(item.Message.GetToolResult().GetOutput()):
@@ -208,19 +263,19 @@ func (r *recorder) items(items []agent.Item, mend func(*daemonv1.Message)) {
 }
 
 // admitKilled takes results for what they say: the agent has gone on after them.
-func (r *recorder) admitKilled() {
+func (r *Recorder) admitKilled() {
 	for _, m := range r.killed {
 		r.message(m, nil)
 	}
 	r.killed = nil
 }
 
-func (r *recorder) message(m *daemonv1.Message, mend func(*daemonv1.Message)) {
+func (r *Recorder) message(m *daemonv1.Message, mend func(*daemonv1.Message)) {
 	if mend != nil {
 		mend(m)
 	}
 	if call := m.GetToolCall(); call != nil {
-		r.called(call)
+		r.calls = append(r.calls, Call{ID: call.GetId(), Name: call.GetName(), Input: call.GetInput(), Cut: call.GetInputPieces() != nil})
 	}
 	r.masked(m)
 	shortenIDs(m)
@@ -240,7 +295,7 @@ func shortenIDs(m *daemonv1.Message) {
 
 // masked masks a message. The shim has masked the line, but a line may write a
 // value in another way than the message that it makes.
-func (r *recorder) masked(m *daemonv1.Message) {
+func (r *Recorder) masked(m *daemonv1.Message) {
 	if r.mask == nil {
 		return
 	}
@@ -256,13 +311,13 @@ func (r *recorder) masked(m *daemonv1.Message) {
 }
 
 // structured makes a record of the line just taken in, after the output before it.
-func (r *recorder) structured(rec *daemonv1.Record) {
+func (r *Recorder) structured(rec *daemonv1.Record) {
 	r.endOutput()
 	r.push(rec)
 }
 
 // plain adds a line to the output that waits.
-func (r *recorder) plain(text string) {
+func (r *Recorder) plain(text string) {
 	if r.output.Len() == 0 {
 		r.since = time.Now()
 	}
@@ -277,7 +332,7 @@ func (r *recorder) plain(text string) {
 }
 
 // endOutput makes a record of the output that waits.
-func (r *recorder) endOutput() {
+func (r *Recorder) endOutput() {
 	if r.output.Len() == 0 {
 		return
 	}
@@ -286,22 +341,22 @@ func (r *recorder) endOutput() {
 	r.push(&daemonv1.Record{Body: &daemonv1.Record_Message{Message: m}})
 }
 
-func (r *recorder) push(rec *daemonv1.Record) {
+func (r *Recorder) push(rec *daemonv1.Record) {
 	rec.Time, rec.Attempt = timestamppb.Now(), r.attempt
 	r.batch = append(r.batch, rec)
 	r.size += proto.Size(rec)
 }
 
-// full reports whether the batch should go to disk before more is added.
-func (r *recorder) full() bool {
+// Full reports whether the batch should go to disk before more is added.
+func (r *Recorder) Full() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.batch) >= maxBatch || r.size >= maxBatchBytes
 }
 
-// commit puts whole records on disk and returns the last line they reach to.
+// Commit puts whole records on disk and returns the last line they reach to.
 // Output that may grow stays, unless it has waited long enough.
-func (r *recorder) commit(ctx context.Context) (line int64, err error) {
+func (r *Recorder) Commit(ctx context.Context) (line int64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if time.Since(r.since) >= outputDelay {
@@ -314,14 +369,14 @@ func (r *recorder) commit(ctx context.Context) (line int64, err error) {
 	return r.write(ctx)
 }
 
-// flush puts everything on disk but a line or a message that is not whole.
-func (r *recorder) flush(ctx context.Context) (line int64, err error) {
+// Flush puts everything on disk but a line or a message that is not whole.
+func (r *Recorder) Flush(ctx context.Context) (line int64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.flushLocked(ctx)
 }
 
-func (r *recorder) flushLocked(ctx context.Context) (line int64, err error) {
+func (r *Recorder) flushLocked(ctx context.Context) (line int64, err error) {
 	if !r.pending {
 		r.endOutput()
 		r.settle()
@@ -332,11 +387,17 @@ func (r *recorder) flushLocked(ctx context.Context) (line int64, err error) {
 	return r.write(ctx)
 }
 
-// end puts everything on disk, the output having ended. If the agent was killed,
-// a tool that was killed did not answer: its call was cut.
-func (r *recorder) end(ctx context.Context, killed bool) (line int64, err error) {
+// End puts everything on disk, the output having ended, and returns the tool calls
+// that only its end tells of. If the agent was killed, a tool that was killed did not
+// answer: its call was cut.
+func (r *Recorder) End(ctx context.Context, killed bool) (calls []Call, line int64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	line, err = r.endLocked(ctx, killed)
+	return r.takeCalls(), line, err
+}
+
+func (r *Recorder) endLocked(ctx context.Context, killed bool) (line int64, err error) {
 	if r.parser == nil {
 		return r.marked, nil // nobody ever connected
 	}
@@ -359,105 +420,8 @@ func (r *recorder) end(ctx context.Context, killed bool) (line int64, err error)
 	return r.flushLocked(ctx)
 }
 
-// write appends what is ready of the batch to the spool. On a full volume it
-// tries again for as long as it takes; the shim meanwhile holds the agent back.
-func (r *recorder) write(ctx context.Context) (line int64, err error) {
-	if r.ready == 0 && (r.reached == r.marked || r.session == "") {
-		return r.marked, nil
-	}
-	ready, next := r.batch[:r.ready], r.state
-	for _, rec := range ready {
-		if m := rec.GetMessage(); m != nil {
-			next.Recorded(m)
-		}
-	}
-	var mark *spool.Mark
-	parser := r.parser
-	if r.session != "" {
-		if r.pending {
-			parser = r.before
-		}
-		next.Session, next.Outcome = parser.Session(), parser.Outcome()
-		mark = &spool.Mark{Session: r.session, Line: r.reached, State: next.Encode()}
-	}
-	err = r.persist(ctx, func() error { return r.store(mark, ready) })
-	if err != nil {
-		return r.marked, err
-	}
-	for _, rec := range ready {
-		r.size -= proto.Size(rec)
-		r.count(rec)
-	}
-	r.batch, r.ready, r.state = slices.Clone(r.batch[r.ready:]), 0, next
-	if r.session != "" && r.reached != r.marked {
-		r.base, r.marked = parser.Clone(), r.reached
-		r.dropLong()
-	}
-	return r.marked, nil
-}
-
-// persist tries until something is on disk, the disk fails, or ctx ends.
-func (r *recorder) persist(ctx context.Context, do func() error) error {
-	wait := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
-	for tried := false; ; tried = true {
-		err := do()
-		if err == nil && tried {
-			r.hindered(nil)
-		}
-		if err == nil || errors.Is(err, spool.ErrBroken) {
-			return err
-		}
-		r.log.Error(err, "the agent's output cannot be recorded; it is held back")
-		r.hindered(err)
-		if err := wait.Wait(ctx); err != nil {
-			return err
-		}
-	}
-}
-
-// count keeps track of calls as their records get to disk.
-func (r *recorder) count(rec *daemonv1.Record) {
-	if rec.GetPiece() != nil {
-		return // its message counts
-	}
-	r.records++
-	if call := rec.GetMessage().GetToolCall(); call != nil {
-		if len(r.open) == conversation.MaxOpenCalls {
-			r.open = slices.Delete(r.open, 0, 1)
-		}
-		r.open = append(r.open, call.GetId())
-	}
-	if result := rec.GetMessage().GetToolResult(); result != nil {
-		r.last = result.GetCallId()
-		if i := slices.Index(r.open, result.GetCallId()); i >= 0 {
-			r.open = slices.Delete(r.open, i, i+1)
-			r.answers++
-			r.results++
-		}
-	}
-}
-
-// replay counts what an earlier process put into the spool.
-func (r *recorder) replay() error {
-	after := r.spool.First() - 1
-	for {
-		records, err := r.spool.Read(after, maxBatch, 1<<20)
-		if err != nil || len(records) == 0 {
-			return err
-		}
-		for _, rec := range records {
-			after = rec.GetSequence()
-			if rec.GetCheckpoint() != nil && !rec.GetCheckpoint().GetDurable() {
-				r.answers, r.records = 0, 0
-			} else {
-				r.count(rec)
-			}
-		}
-	}
-}
-
-// interrupt answers the calls that the agent left open when it ended.
-func (r *recorder) interrupt(ctx context.Context) error {
+// Interrupt answers the calls that the agent left open when it ended.
+func (r *Recorder) Interrupt(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, id := range r.open {

@@ -1,4 +1,16 @@
-package sidecar
+// Package socket serves the shim, which runs the agent in a container of its own: it
+// takes the agent's output in, stops the agent for checkpoints, holds risky tools back
+// and ends the agent.
+//
+// It promises:
+//
+//   - A line is acknowledged to the shim only when the recorder has it on disk.
+//   - One session is served for an attempt, the first. Whoever else connects, from the
+//     agent's container, which is hostile, is turned away and costs a bounded amount.
+//   - What a checkpoint says of its consistency is what the shim has said of the agent
+//     by the time all files were read.
+//   - After Fence each agent that connects is ended.
+package socket
 
 import (
 	"bufio"
@@ -16,12 +28,13 @@ import (
 
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemon/record"
 	"github.com/clew-dev/clew/internal/daemon/wire"
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
-// SocketName is the daemon's socket in the run folder.
-const SocketName = "daemon.sock"
+// Name is the daemon's socket in the run folder.
+const Name = "daemon.sock"
 
 const (
 	// helloTimeout is how long a connection may stay without a session.
@@ -33,27 +46,56 @@ const (
 	reconnectWait = 3 * time.Second
 	// maxStrangers bounds connections without a session.
 	maxStrangers = 32
-	// maxAsking bounds tools that wait for a checkpoint.
-	maxAsking = 32
+	// MaxAsking bounds the tools that wait for a checkpoint.
+	MaxAsking = 32
 )
 
-// socket serves the shim. The first session of an attempt is the only one that
+// longestHaste is how long the pod counts as ending after it was told to: as long as
+// most have for that. An agent can tell its own pod so, and go on.
+const longestHaste = 2 * time.Minute
+
+// Recorder records lines; see record.Recorder.
+type Recorder interface {
+	// Attach begins a connection, whose lines Add takes with the epoch returned.
+	Attach(session string, first int64) (epoch int, recorded int64, err error)
+	Add(ctx context.Context, epoch int, l wire.Line) ([]record.Call, error)
+	// Full reports whether to Commit before more is added.
+	Full() bool
+	// Commit, Flush and End put on disk what may go there, all but what is not whole,
+	// and all. They return the last line that is recorded.
+	Commit(ctx context.Context) (recorded int64, err error)
+	Flush(ctx context.Context) (recorded int64, err error)
+	End(ctx context.Context, killed bool) (calls []record.Call, recorded int64, err error)
+}
+
+// Handler hears of what the agent does.
+type Handler interface {
+	// Recorded is called after lines went to disk.
+	Recorded()
+	// Failed is called when nothing can be written to the volume any more.
+	Failed(error)
+	// BeforeTool returns when a tool may run that waits for it, or ctx ends with the
+	// connection of whoever asks.
+	BeforeTool(context.Context, wire.BeforeTool)
+	// ToolCalled is told of each call in the agent's output, before it is recorded. It
+	// does not wait. ctx ends with Serve.
+	ToolCalled(context.Context, record.Call)
+}
+
+// Server serves the shim. The first session of an attempt is the only one that
 // is ever served: nobody else in the agent's container knows its name.
-type socket struct {
-	recorder *recorder
+type Server struct {
+	recorder Recorder
 	journal  *journal.Journal
 	pod      daemonapi.Config
 	log      logr.Logger
-	// recorded is called after lines went to disk.
-	recorded func()
-	// failed is called when the spool can no longer be written.
-	failed func(error)
-	// beforeTool returns when a tool may run that waits for it.
-	beforeTool func(context.Context, wire.BeforeTool)
 	// asking bounds the tools that wait.
 	asking chan struct{}
 	// unstopped tells of an agent that does not stop.
 	unstopped occasionally
+
+	sharing sync.Mutex
+	shared  *Stop // the stop of the agent that calls share; nil for none
 
 	mu          sync.Mutex
 	current     *connection
@@ -65,7 +107,7 @@ type socket struct {
 	ending      int           // connections that were told to end their agent and are still open
 	released    *wire.Release // nil until the shim may end
 	freezes     int64
-	frozen      map[int64]*freeze // those under way
+	frozen      map[int64]*Freeze // those under way
 	changed     chan struct{}     // closed and replaced when any of these changes
 }
 
@@ -110,15 +152,16 @@ func (c *connection) ack(line int64) error {
 	return wire.Write(c, wire.TypeAck, wire.Ack{Line: line})
 }
 
-func newSocket(r *recorder, j *journal.Journal, pod daemonapi.Config, log logr.Logger) *socket {
-	return &socket{recorder: r, journal: j, pod: pod, log: log, recorded: func() {}, failed: func(error) {},
-		beforeTool: func(context.Context, wire.BeforeTool) {}, asking: make(chan struct{}, maxAsking), unstopped: occasionally{every: unstoppedEvery},
-		frozen: map[int64]*freeze{}, changed: make(chan struct{})}
+// New makes the server of an attempt. One that only Fences needs neither recorder nor
+// journal.
+func New(r Recorder, j *journal.Journal, pod daemonapi.Config, log logr.Logger) *Server {
+	return &Server{recorder: r, journal: j, pod: pod, log: log, asking: make(chan struct{}, MaxAsking),
+		unstopped: occasionally{every: unstoppedEvery}, frozen: map[int64]*Freeze{}, changed: make(chan struct{})}
 }
 
-// listen makes the socket, in the place of one that a killed daemon left.
-func listen(runDir string) (net.Listener, error) {
-	path := filepath.Join(runDir, SocketName)
+// Listen makes the socket, in the place of one that a killed daemon left.
+func Listen(runDir string) (net.Listener, error) {
+	path := filepath.Join(runDir, Name)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("remove the old socket: %w", err)
 	}
@@ -134,8 +177,8 @@ func listen(runDir string) (net.Listener, error) {
 	return l, nil
 }
 
-// serve serves connections until ctx ends.
-func (s *socket) serve(ctx context.Context, l net.Listener) error {
+// Serve serves connections until ctx ends.
+func (s *Server) Serve(ctx context.Context, l net.Listener, h Handler) error {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 	slots := make(chan struct{}, maxStrangers)
@@ -155,7 +198,7 @@ func (s *socket) serve(ctx context.Context, l net.Listener) error {
 			defer c.Close()
 			stop := context.AfterFunc(ctx, func() { c.Close() })
 			defer stop()
-			if err := s.handle(ctx, &connection{Conn: c}, known); err != nil && ctx.Err() == nil {
+			if err := s.handle(ctx, &connection{Conn: c}, h, known); err != nil && ctx.Err() == nil {
 				s.log.V(1).Info("a connection ended", "reason", err.Error())
 			}
 		}()
@@ -163,7 +206,7 @@ func (s *socket) serve(ctx context.Context, l net.Listener) error {
 }
 
 // handle serves one connection. It calls known when it is one of the shim.
-func (s *socket) handle(ctx context.Context, c *connection, known func()) error {
+func (s *Server) handle(serving context.Context, c *connection, h Handler, known func()) error {
 	_ = c.SetReadDeadline(time.Now().Add(helloTimeout))
 	// A small one: whoever is in the agent's container can open many connections.
 	first := bufio.NewReaderSize(c, 1<<10)
@@ -175,7 +218,7 @@ func (s *socket) handle(ctx context.Context, c *connection, known func()) error 
 	case wire.TypePing:
 		return c.send(wire.TypePong, nil)
 	case wire.TypeBeforeTool:
-		return s.ask(ctx, c, f, known)
+		return s.ask(serving, c, f, h, known)
 	case wire.TypeHello:
 	default:
 		return errors.New("the first frame is no Hello")
@@ -202,14 +245,15 @@ func (s *socket) handle(ctx context.Context, c *connection, known func()) error 
 	if err := c.send(wire.TypeWelcome, wire.Welcome{Line: line, Attempt: s.pod.Attempt}); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(serving)
 	defer cancel()
-	go s.commitOutput(ctx, c)
-	return s.read(ctx, c, r, epoch)
+	t := &stream{s: s, c: c, in: r, epoch: epoch, handler: h, serving: serving}
+	go t.commitOutput(ctx)
+	return t.read(ctx)
 }
 
 // ask answers a tool that waits. Whoever asks says nothing more.
-func (s *socket) ask(ctx context.Context, c *connection, f wire.Frame, known func()) error {
+func (s *Server) ask(ctx context.Context, c *connection, f wire.Frame, h Handler, known func()) error {
 	var b wire.BeforeTool
 	if err := f.Decode(&b); err != nil {
 		return err
@@ -229,7 +273,7 @@ func (s *socket) ask(ctx context.Context, c *connection, f wire.Frame, known fun
 		defer cancel()
 		_, _ = c.Read(make([]byte, 1))
 	}()
-	s.beforeTool(ctx, b)
+	h.BeforeTool(ctx, b)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -237,7 +281,7 @@ func (s *socket) ask(ctx context.Context, c *connection, f wire.Frame, known fun
 }
 
 // admit takes the first session of the attempt and no other.
-func (s *socket) admit(session string) error {
+func (s *Server) admit(session string) error {
 	return s.journal.Update(func(j *journal.State) error {
 		if !j.Session.Of(s.pod.Attempt, s.pod.PodUID) {
 			j.Session = &journal.Session{Attempt: s.pod.Attempt, PodUID: s.pod.PodUID, ID: session}
@@ -250,8 +294,8 @@ func (s *socket) admit(session string) error {
 }
 
 // open makes c the connection of the session.
-func (s *socket) open(c *connection, hello wire.Hello) (epoch int, line int64, err error) {
-	epoch, line, err = s.recorder.attach(hello.Session, hello.First)
+func (s *Server) open(c *connection, hello wire.Hello) (epoch int, line int64, err error) {
+	epoch, line, err = s.recorder.Attach(hello.Session, hello.First)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -270,7 +314,7 @@ func (s *socket) open(c *connection, hello wire.Hello) (epoch int, line int64, e
 	return epoch, line, nil
 }
 
-func (s *socket) close(c *connection) {
+func (s *Server) close(c *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range s.frozen {
@@ -285,156 +329,37 @@ func (s *socket) close(c *connection) {
 }
 
 // announce wakes whoever waits for a change. Under mu.
-func (s *socket) announce() {
+func (s *Server) announce() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// read takes what the shim says, until the connection is lost.
-func (s *socket) read(ctx context.Context, c *connection, r *bufio.Reader, epoch int) error {
-	for {
-		f, err := wire.Read(r)
-		if err != nil {
-			return err
-		}
-		if f.Type == wire.TypeLine {
-			if err := s.line(ctx, c, r, f, epoch); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := s.said(ctx, c, f); err != nil {
-			return err
-		}
-	}
-}
-
-// line takes a line in, and puts lines on disk when no more are under way.
-func (s *socket) line(ctx context.Context, c *connection, r *bufio.Reader, f wire.Frame, epoch int) error {
-	l, err := f.Line()
-	if err != nil {
-		return err
-	}
-	if err := s.recorder.add(ctx, epoch, l); err != nil {
-		return err
-	}
-	if r.Buffered() > 0 && !s.recorder.full() {
-		return nil
-	}
-	line, err := s.recorder.commit(ctx)
-	return s.committed(c, line, err)
-}
-
-func (s *socket) committed(c *connection, line int64, err error) error {
-	if err != nil {
-		if !errors.Is(err, context.Canceled) {
-			s.failed(err)
-		}
-		return err
-	}
-	s.recorded()
-	return c.ack(line)
-}
-
-// commitOutput puts plain output on disk that has waited long enough.
-func (s *socket) commitOutput(ctx context.Context, c *connection) {
-	tick := time.NewTicker(outputDelay / 2)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		line, err := s.recorder.commit(ctx)
-		if s.committed(c, line, err) != nil {
-			return
-		}
-	}
-}
-
-// said takes a frame other than a line.
-func (s *socket) said(ctx context.Context, c *connection, f wire.Frame) error {
-	switch f.Type {
-	case wire.TypeFrozen, wire.TypeExit:
-		line, err := s.put(ctx, f)
-		if err := s.committed(c, line, err); err != nil {
-			return err
-		}
-	case wire.TypeTerminating, wire.TypeThawed:
-	default:
-		return fmt.Errorf("a frame of type %d", f.Type)
-	}
+// Ending reports whether the pod is about to end.
+func (s *Server) Ending() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.announce()
-	switch f.Type {
-	case wire.TypeTerminating:
-		if !s.terminating {
-			s.terminating, s.haste = true, time.Now().Add(longestHaste)
-		}
-	case wire.TypeFrozen:
-		var z wire.Freeze
-		if err := f.Decode(&z); err != nil {
-			return err
-		}
-		if f := s.frozen[z.ID]; f != nil && f.c == c && !f.stopped {
-			f.stopped, f.running = true, z.Running
-			close(f.answered)
-		}
-	case wire.TypeThawed:
-		var z wire.Freeze
-		if err := f.Decode(&z); err != nil {
-			return err
-		}
-		for _, f := range s.frozen {
-			if f.c == c && f.id <= z.ID {
-				f.thawed = true
-			}
-		}
-	case wire.TypeExit:
-		var e wire.Exit
-		if err := f.Decode(&e); err != nil {
-			return err
-		}
-		if e.Code < 0 || e.Code > 255 {
-			return errors.New("an exit code out of range")
-		}
-		s.exit = &e
-		s.terminating = s.terminating || e.Terminating
-	}
-	return nil
+	return time.Now().Before(s.haste)
 }
 
-// put puts on disk what came before a Frozen or an Exit.
-func (s *socket) put(ctx context.Context, f wire.Frame) (line int64, err error) {
-	if f.Type == wire.TypeFrozen {
-		return s.recorder.flush(ctx)
-	}
-	var e wire.Exit
-	if err := f.Decode(&e); err != nil {
-		return 0, err
-	}
-	return s.recorder.end(ctx, e.Terminating || e.Code != 0)
+// Status is what is known of the agent.
+type Status struct {
+	Connected   bool // the shim is, or one is that was told to end its agent
+	Seen        bool // a shim has been connected
+	Terminating bool // the pod was told to end
+	Exit        *wire.Exit
 }
 
-// status is what is known of the agent.
-type status struct {
-	connected, seen, terminating bool
-	exit                         *wire.Exit
-}
-
-// status returns what is known and a channel that is closed when it changes.
-func (s *socket) status() (status, <-chan struct{}) {
+// Status returns what is known and a channel that is closed when it changes.
+func (s *Server) Status() (Status, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return status{connected: s.current != nil || s.ending > 0, seen: s.seen, terminating: s.terminating, exit: s.exit}, s.changed
+	return Status{Connected: s.current != nil || s.ending > 0, Seen: s.seen, Terminating: s.terminating, Exit: s.exit}, s.changed
 }
 
-// until waits until the agent's status is as wanted, or ctx ends.
-func (s *socket) until(ctx context.Context, wanted func(status) bool) error {
+// Until waits until the agent's status is as wanted, or ctx ends.
+func (s *Server) Until(ctx context.Context, wanted func(Status) bool) error {
 	for {
-		st, changed := s.status()
+		st, changed := s.Status()
 		if wanted(st) {
 			return nil
 		}
@@ -448,7 +373,7 @@ func (s *socket) until(ctx context.Context, wanted func(status) bool) error {
 
 // Ready asks the daemon whether it is up.
 func Ready(runDir string) error {
-	c, err := net.DialTimeout("unix", filepath.Join(runDir, SocketName), 2*time.Second)
+	c, err := net.DialTimeout("unix", filepath.Join(runDir, Name), 2*time.Second)
 	if err != nil {
 		return fmt.Errorf("the daemon does not listen: %w", err)
 	}

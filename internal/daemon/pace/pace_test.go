@@ -1,18 +1,23 @@
-package sidecar
+package pace
 
 import (
-	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/onsi/gomega"
-
-	"github.com/clew-dev/clew/internal/daemon/volume"
-	"github.com/clew-dev/clew/internal/worktree"
 )
 
 func never() bool { return false }
+
+// agentIs is how the agent stands.
+type agentIs struct{ stopped, ending bool }
+
+func (a *agentIs) Stopped() bool { return a.stopped }
+func (a *agentIs) Ending() bool  { return a.ending }
+
+func paced(short func() bool) *Pace {
+	return New(Config{LeastIntervalSeconds: 1, ProcessorsShort: short, Agent: &agentIs{}})
+}
 
 // TestCheckpointsArePutOffForEightTimesWhatTheyUsedAMinuteAtMost, and for 20 s
 // where a call waits for one.
@@ -31,22 +36,22 @@ func TestCheckpointsArePutOffForEightTimesWhatTheyUsedAMinuteAtMost(t *testing.T
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := gomega.NewWithT(t)
-			p, now := newPace(1, never), start
+			p, now := paced(never), start
 			for range 10 {
 				now = now.Add(c.every)
 				p.worked(c.used, now)
-				p.took = now
+				p.taken = now
 			}
 			g.Expect(p.rest(now)).To(gomega.BeNumerically("~", c.rest, time.Millisecond))
 			g.Expect(p.rest(now.Add(c.rest))).To(gomega.BeNumerically("<", time.Millisecond))
 			g.Expect(p.holdRest(now)).To(gomega.BeNumerically("~", min(c.rest, longestHold), time.Millisecond), "a call that is held back waits no longer than that")
 			g.Expect(p.holdRest(now.Add(longestHold))).To(gomega.BeZero())
-			g.Expect(p.askedRest(now)).To(gomega.BeNumerically("~", c.rest, time.Millisecond))
+			g.Expect(p.restSinceTaken(now, longestRest)).To(gomega.BeNumerically("~", c.rest, time.Millisecond))
 			if c.every == 0 && c.rest > 0 {
-				g.Expect(p.untilLook()).To(gomega.BeNumerically("~", c.rest, 5*time.Second))
+				g.Expect(p.UntilLook()).To(gomega.BeNumerically("~", c.rest, 5*time.Second))
 			}
 			p.worked(time.Hour, now.Add(longestRest))
-			g.Expect(p.askedRest(now.Add(longestRest))).To(gomega.BeZero(), "whatever has been worked since")
+			g.Expect(p.restSinceTaken(now.Add(longestRest), longestRest)).To(gomega.BeZero(), "whatever has been worked since")
 		})
 	}
 }
@@ -60,7 +65,7 @@ func TestCheckpointsArePutOffForTwiceAsLongWhileProcessorsAreShort(t *testing.T)
 		t.Run(name, func(t *testing.T) {
 			g := gomega.NewWithT(t)
 			short := false
-			p, now := newPace(1, func() bool { return short }), time.Now()
+			p, now := paced(func() bool { return short }), time.Now()
 			p.worked(c.used, now)
 			g.Expect(p.rest(now)).To(gomega.Equal(c.rest))
 			short = true
@@ -70,15 +75,11 @@ func TestCheckpointsArePutOffForTwiceAsLongWhileProcessorsAreShort(t *testing.T)
 	}
 }
 
-func TestPackingTheRepositoryCountsAsACheckpointDoes(t *testing.T) {
+func TestWorkCountsByTheProcessorTimeItTook(t *testing.T) {
 	g := gomega.NewWithT(t)
-	repo, err := worktree.Open(t.Context(), worktree.Config{Worktree: t.TempDir(), GitDir: filepath.Join(t.TempDir(), "git")})
-	g.Expect(err).NotTo(gomega.HaveOccurred())
-	defer repo.Close()
-	const each = 10 * time.Second
 	used := time.Duration(0)
-	d := &daemon{log: logr.Discard(), pace: newPace(1, never), volume: &volume.Volume{Repo: repo},
-		cfg: Config{ProcessorTime: func() time.Duration { used += each; return used }}}
-	d.maintain(t.Context())
-	g.Expect(d.pace.free).To(gomega.Equal(freeProcessorTime - each))
+	const each = 10 * time.Second
+	p := New(Config{ProcessorTime: func() time.Duration { used += each; return used }, ProcessorsShort: never, Agent: &agentIs{}})
+	p.CountWork()()
+	g.Expect(p.free).To(gomega.Equal(freeProcessorTime - each))
 }

@@ -1,4 +1,4 @@
-package sidecar
+package socket
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 
 // end tells a shim that connects after the fence to end its agent, and returns
 // when it has gone.
-func (s *socket) end(c *connection, r io.Reader) error {
+func (s *Server) end(c *connection, r io.Reader) error {
 	s.count(1)
 	defer s.count(-1)
 	_ = c.SetReadDeadline(time.Time{})
@@ -21,20 +21,23 @@ func (s *socket) end(c *connection, r io.Reader) error {
 	return err
 }
 
-func (s *socket) count(n int) {
+func (s *Server) count(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ending += n
 	s.announce()
 }
 
-// untilGone waits until no shim is connected, nor comes back as one does that
+// UntilGone waits until no shim is connected, nor comes back as one does that
 // was between two connections. A shim ends its connection for good only when it
 // has ended every process of its agent. It gives up when ctx ends: then the pod
 // ends, and its agent's container has ended before.
-func (s *socket) untilGone(ctx context.Context) {
-	for s.until(ctx, func(st status) bool { return !st.connected }) == nil {
-		if s.until(timeout(ctx, reconnectWait), func(st status) bool { return st.connected }) != nil {
+func (s *Server) UntilGone(ctx context.Context) {
+	for s.Until(ctx, func(st Status) bool { return !st.Connected }) == nil {
+		back, cancel := context.WithTimeout(ctx, reconnectWait)
+		err := s.Until(back, func(st Status) bool { return st.Connected })
+		cancel()
+		if err != nil {
 			return
 		}
 	}

@@ -1,9 +1,9 @@
-package sidecar
+package socket
 
 import "github.com/clew-dev/clew/internal/daemon/wire"
 
-// finish has the shim end the agent.
-func (s *socket) finish() {
+// Finish has the shim end the agent.
+func (s *Server) Finish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.current; c != nil && s.exit == nil {
@@ -11,8 +11,8 @@ func (s *socket) finish() {
 	}
 }
 
-// release lets the shim end with an exit code, now and whenever it connects again.
-func (s *socket) release(code int) {
+// Release lets the shim end with an exit code, now and whenever it connects again.
+func (s *Server) Release(code int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.released = &wire.Release{}
@@ -24,8 +24,8 @@ func (s *socket) release(code int) {
 	}
 }
 
-// fence ends the agent, now and whenever its shim connects again.
-func (s *socket) fence() {
+// Fence ends the agent, now and whenever its shim connects again.
+func (s *Server) Fence() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fenced = true
@@ -34,7 +34,7 @@ func (s *socket) fence() {
 	}
 }
 
-func (s *socket) isFenced() bool {
+func (s *Server) isFenced() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.fenced

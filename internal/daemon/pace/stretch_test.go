@@ -1,4 +1,4 @@
-package sidecar
+package pace
 
 import (
 	"context"
@@ -6,19 +6,16 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/onsi/gomega"
-
-	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
 // work works for a while in parts of a millisecond, and tells how long it took.
-func work(s *stretch, while time.Duration) time.Duration {
+func work(s *Stretch, while time.Duration) time.Duration {
 	began := time.Now()
-	s.begin()
+	s.Begin()
 	for range while / time.Millisecond {
 		<-time.After(time.Millisecond)
-		s.rest()
+		s.Rest()
 	}
 	return time.Since(began)
 }
@@ -39,7 +36,7 @@ func TestWorkThatOwesProcessorTimeIsStretched(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := gomega.NewWithT(t)
-				s := newStretch(t.Context(), c.to)
+				s := &Stretch{ctx: t.Context(), to: c.to}
 				g.Expect(work(s, c.while)).To(gomega.Equal(c.took))
 			})
 		})
@@ -51,7 +48,7 @@ func TestAStretchIsOverWithTheAttempt(t *testing.T) {
 		g := gomega.NewWithT(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		g.Expect(work(newStretch(ctx, always), time.Second)).To(gomega.Equal(time.Second))
+		g.Expect(work(&Stretch{ctx: ctx, to: always}, time.Second)).To(gomega.Equal(time.Second))
 	})
 }
 
@@ -59,15 +56,15 @@ func TestARestIsOverWhenNothingIsOwedAnyMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		began := time.Now()
-		s := newStretch(t.Context(), func(time.Duration) int {
+		s := &Stretch{ctx: t.Context(), to: func(time.Duration) int {
 			if time.Since(began) < 2*time.Second {
 				return stretchTo
 			}
 			return 1
-		})
-		s.begin()
+		}}
+		s.Begin()
 		time.Sleep(time.Second)
-		s.rest()
+		s.Rest()
 		g.Expect(time.Since(began)).To(gomega.Equal(2 * time.Second))
 	})
 }
@@ -75,7 +72,7 @@ func TestARestIsOverWhenNothingIsOwedAnyMore(t *testing.T) {
 func TestWhatCameBeforeTheWorkIsNotStretched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
-		s := newStretch(t.Context(), always)
+		s := &Stretch{ctx: t.Context(), to: always}
 		time.Sleep(5 * time.Second)
 		g.Expect(work(s, time.Second)).To(gomega.Equal(4 * time.Second))
 	})
@@ -85,38 +82,37 @@ func TestWhatCameBeforeTheWorkIsNotStretched(t *testing.T) {
 func TestWorkIsStretchedByTenSecondsAtMostWhileTheAgentStandsStillForACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
-		socket := newSocket(nil, nil, daemonapi.Config{}, logr.Discard())
-		d := &daemon{socket: socket, guard: &guard{}, pace: newPace(1, never), cfg: Config{ProcessorTime: func() time.Duration { return 0 }}}
-		d.pace.worked(time.Hour, time.Now())
-		connect(t, socket)
-		s := newStretch(t.Context(), d.stretchesTo())
-		h := d.halt(t.Context())
+		agent := &agentIs{stopped: true}
+		p := New(Config{ProcessorTime: func() time.Duration { return 0 }, ProcessorsShort: never, Agent: agent})
+		p.worked(time.Hour, time.Now())
+		s := p.Stretch(t.Context())
 		g.Expect(work(s, time.Second)).To(gomega.Equal(2 * time.Second))
 		g.Expect(work(s, 10*time.Second)).To(gomega.Equal(19 * time.Second))
-		d.guard.part(h)
+		agent.stopped = false
 		g.Expect(work(s, time.Second)).To(gomega.Equal(4 * time.Second))
-		socket.haste = time.Now().Add(time.Minute)
+		agent.ending = true
 		g.Expect(work(s, time.Second)).To(gomega.Equal(time.Second), "nothing is put off when the pod is to end")
 	})
 }
 
-// An agent can have its pod's shim told to end, and go on: that takes the bounds of its
-// checkpoints away for two minutes at most, and never that of their number.
-func TestWhatAnAgentSaysOfItsPodsEndLiftsNoBoundForLong(t *testing.T) {
+// What an agent says of its pod's end takes the bounds of processor time away, and
+// never that of the number of checkpoints.
+func TestWhenThePodEndsNothingWaitsForProcessorTime(t *testing.T) {
 	g := gomega.NewWithT(t)
-	socket := newSocket(nil, nil, daemonapi.Config{}, logr.Discard())
-	d := &daemon{socket: socket, guard: &guard{}, pace: newPace(30, never), cfg: Config{ProcessorTime: func() time.Duration { return 0 }}}
-	now := time.Now()
-	d.pace.worked(time.Hour, now)
-	d.pace.took = now
-	g.Expect(d.holdRest()).To(gomega.BeNumerically(">", 0))
-	socket.haste = now.Add(longestHaste)
-	g.Expect(d.holdRest()).To(gomega.BeZero())
-	g.Expect(d.hold()).To(gomega.BeZero())
-	for range checkpointBurst {
-		d.pace.spend()
+	agent := &agentIs{}
+	p := New(Config{LeastIntervalSeconds: 30, ProcessorsShort: never, Agent: agent})
+	p.worked(time.Hour, time.Now())
+	p.Taken()
+	g.Expect(p.RiskyRest()).To(gomega.BeNumerically(">", 0))
+	g.Expect(p.AskedRest()).To(gomega.BeNumerically(">", 0))
+	agent.ending = true
+	g.Expect(p.RiskyRest()).To(gomega.BeZero())
+	g.Expect(p.AskedRest()).To(gomega.BeZero())
+	g.Expect(p.UntilRisky()).To(gomega.BeZero())
+	for range Burst {
+		p.Spend()
 	}
-	g.Expect(d.hold()).To(gomega.BeNumerically(">", 0))
-	socket.haste = now.Add(-time.Nanosecond)
-	g.Expect(d.holdRest()).To(gomega.BeNumerically(">", 0))
+	g.Expect(p.UntilRisky()).To(gomega.BeNumerically(">", 0))
+	agent.ending = false
+	g.Expect(p.RiskyRest()).To(gomega.BeNumerically(">", 0))
 }

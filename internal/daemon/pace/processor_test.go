@@ -1,4 +1,4 @@
-package sidecar
+package pace
 
 import (
 	"os/exec"
@@ -16,13 +16,13 @@ func TestAProcessThatRunsCountsBeforeItHasEnded(t *testing.T) {
 		g.Expect(unix.Getrusage(unix.RUSAGE_SELF, &used)).To(gomega.Succeed())
 		return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 	}
-	before := processorTime() - own()
+	before := ProcessorTime() - own()
 	busy := exec.CommandContext(t.Context(), "sh", "-c", "while :; do :; done")
 	g.Expect(busy.Start()).To(gomega.Succeed())
 	defer func() {
 		_ = busy.Process.Kill()
 		_ = busy.Wait()
 	}()
-	g.Eventually(func() time.Duration { return processorTime() - own() - before }).
+	g.Eventually(func() time.Duration { return ProcessorTime() - own() - before }).
 		WithTimeout(time.Minute).Should(gomega.BeNumerically(">", 300*time.Millisecond))
 }

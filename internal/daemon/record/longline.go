@@ -1,4 +1,4 @@
-package sidecar
+package record
 
 import (
 	"bufio"
@@ -123,10 +123,10 @@ func readPiece(in io.Reader) (number int64, data []byte, err error) {
 }
 
 // inLong reports whether the line being taken in is a long one.
-func (r *recorder) inLong() bool { return r.long != nil && !r.long.finished }
+func (r *Recorder) inLong() bool { return r.long != nil && !r.long.finished }
 
 // addLong takes a piece of a long line in.
-func (r *recorder) addLong(ctx context.Context, l wire.Line) error {
+func (r *Recorder) addLong(ctx context.Context, l wire.Line) error {
 	if !r.inLong() {
 		if err := r.beginLong(ctx); err != nil {
 			return err
@@ -140,7 +140,7 @@ func (r *recorder) addLong(ctx context.Context, l wire.Line) error {
 
 // beginLong puts the beginning of a line into a file, once all before it is on
 // disk: the shim cannot keep both.
-func (r *recorder) beginLong(ctx context.Context) error {
+func (r *Recorder) beginLong(ctx context.Context) error {
 	if r.pending {
 		r.items(r.parser.End(), nil)
 		r.pending = false
@@ -165,7 +165,7 @@ func (r *recorder) beginLong(ctx context.Context) error {
 }
 
 // syncLong makes what there is of a long line durable.
-func (r *recorder) syncLong(ctx context.Context, now bool) error {
+func (r *Recorder) syncLong(ctx context.Context, now bool) error {
 	l := r.long
 	if !r.inLong() || l.size == l.synced || (!now && l.size-l.synced < longSync && time.Since(l.syncedAt) < longDelay) {
 		return nil
@@ -179,7 +179,7 @@ func (r *recorder) syncLong(ctx context.Context, now bool) error {
 }
 
 // finishLong records a long line that ends with rest.
-func (r *recorder) finishLong(ctx context.Context, rest []byte) error {
+func (r *Recorder) finishLong(ctx context.Context, rest []byte) error {
 	l := r.long
 	var failed error
 	cutter := agent.NewCutter(func(piece []byte) {
@@ -218,7 +218,7 @@ func (r *recorder) finishLong(ctx context.Context, rest []byte) error {
 }
 
 // dropLong removes the file of a long line that is recorded.
-func (r *recorder) dropLong() {
+func (r *Recorder) dropLong() {
 	if r.long == nil || !r.long.finished {
 		return
 	}

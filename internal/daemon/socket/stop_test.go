@@ -1,4 +1,4 @@
-package sidecar
+package socket
 
 import (
 	"bytes"
@@ -22,7 +22,7 @@ func TestOfAnAgentThatDoesNotStopTheLogTellsNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		var lines bytes.Buffer
-		s := newSocket(nil, nil, daemonapi.Config{}, funcr.New(func(_, args string) { lines.WriteString(args + "\n") }, funcr.Options{}))
+		s := New(nil, nil, daemonapi.Config{}, funcr.New(func(_, args string) { lines.WriteString(args + "\n") }, funcr.Options{}))
 		ours, shims := net.Pipe()
 		defer ours.Close()
 		go func() { _, _ = io.Copy(io.Discard, shims) }()
@@ -30,7 +30,7 @@ func TestOfAnAgentThatDoesNotStopTheLogTellsNowAndThen(t *testing.T) {
 		const times = 60
 		begin := time.Now()
 		for range times {
-			s.freeze(t.Context()).thaw()
+			s.Freeze(t.Context()).Thaw()
 		}
 		g.Expect(time.Since(begin)).To(gomega.Equal(times * freezeTimeout))
 		// One at once, and the others of each minute with the next one.
@@ -40,7 +40,7 @@ func TestOfAnAgentThatDoesNotStopTheLogTellsNowAndThen(t *testing.T) {
 }
 
 // connect makes a connection of the shim the current one, and tells what it is sent.
-func connect(t *testing.T, s *socket) (c *connection, sent <-chan wire.Frame) {
+func connect(t *testing.T, s *Server) (c *connection, sent <-chan wire.Frame) {
 	t.Helper()
 	ours, shims := net.Pipe()
 	t.Cleanup(func() { ours.Close() })
@@ -64,14 +64,14 @@ func connect(t *testing.T, s *socket) (c *connection, sent <-chan wire.Frame) {
 func TestACallStopsTheAgentAnewIfTheShimHasConnectedAnewMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
-		s := newSocket(nil, nil, daemonapi.Config{}, logr.Discard())
-		d := &daemon{socket: s, guard: &guard{}}
+		s := New(nil, nil, daemonapi.Config{}, logr.Discard())
 		gone, _ := connect(t, s)
-		go func() { d.guard.part(d.halt(t.Context())) }() // waits for an answer, which never comes
+		go func() { s.Stop(t.Context()).End() }() // waits for an answer, which never comes
 		synctest.Wait()
 		s.close(gone)
 		_, sent := connect(t, s)
-		defer d.guard.part(d.halt(t.Context()))
+		stop := s.Stop(t.Context())
+		defer stop.End()
 		g.Expect(sent).To(gomega.Receive(gomega.HaveField("Type", wire.TypeFreeze)))
 	})
 }
@@ -79,7 +79,7 @@ func TestACallStopsTheAgentAnewIfTheShimHasConnectedAnewMeanwhile(t *testing.T) 
 func TestTheAgentStandsStillUntilAllItsStopsAreOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
-		s := newSocket(nil, nil, daemonapi.Config{}, logr.Discard())
+		s := New(nil, nil, daemonapi.Config{}, logr.Discard())
 		c, sent := connect(t, s)
 		is := func(typ wire.Type, id int64) {
 			t.Helper()
@@ -96,31 +96,50 @@ func TestTheAgentStandsStillUntilAllItsStopsAreOver(t *testing.T) {
 			synctest.Wait()
 			g.Expect(sent).To(gomega.BeEmpty())
 		}
-		first, second := s.freeze(t.Context()), s.freeze(t.Context())
+		first, second := s.Freeze(t.Context()), s.Freeze(t.Context())
 		is(wire.TypeFreeze, 1)
 		is(wire.TypeFreeze, 2)
 		g.Expect(first.lasts()).To(gomega.BeTrue())
-		second.thaw()
+		second.Thaw()
 		isNothing()
 		g.Expect(first.lasts()).To(gomega.BeTrue())
-		first.thaw()
+		first.Thaw()
 		is(wire.TypeThaw, 2)
 		// One that took too long is over, as are those before it.
-		third, fourth := s.freeze(t.Context()), s.freeze(t.Context())
+		third, fourth := s.Freeze(t.Context()), s.Freeze(t.Context())
 		is(wire.TypeFreeze, 3)
 		is(wire.TypeFreeze, 4)
 		var frame bytes.Buffer
 		g.Expect(wire.Write(&frame, wire.TypeThawed, wire.Freeze{ID: 4})).To(gomega.Succeed())
 		thawed, err := wire.Read(&frame)
 		g.Expect(err).NotTo(gomega.HaveOccurred())
-		g.Expect(s.said(t.Context(), c, thawed)).To(gomega.Succeed())
+		g.Expect((&stream{s: s, c: c}).said(t.Context(), thawed)).To(gomega.Succeed())
 		g.Expect(third.lasts()).To(gomega.BeFalse())
-		fifth := s.freeze(t.Context())
+		fifth := s.Freeze(t.Context())
 		is(wire.TypeFreeze, 5)
 		g.Expect(fifth.lasts()).To(gomega.BeTrue())
-		fifth.thaw()
+		fifth.Thaw()
 		is(wire.TypeThaw, 5)
-		third.thaw()
-		fourth.thaw()
+		third.Thaw()
+		fourth.Thaw()
+	})
+}
+
+// An agent can have its pod's shim told to end, and go on.
+func TestAPodThatWasToldToEndEndsForTwoMinutesAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gomega.NewWithT(t)
+		s := New(nil, nil, daemonapi.Config{}, logr.Discard())
+		c, _ := connect(t, s)
+		terminating := func() {
+			t.Helper()
+			g.Expect((&stream{s: s, c: c}).said(t.Context(), wire.Frame{Type: wire.TypeTerminating})).To(gomega.Succeed())
+		}
+		g.Expect(s.Ending()).To(gomega.BeFalse())
+		terminating()
+		g.Expect(s.Ending()).To(gomega.BeTrue())
+		time.Sleep(longestHaste)
+		terminating()
+		g.Expect(s.Ending()).To(gomega.BeFalse())
 	})
 }

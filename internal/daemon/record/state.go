@@ -1,4 +1,4 @@
-package sidecar
+package record
 
 import (
 	"context"
@@ -12,15 +12,15 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// agentState is what is known of the agent's run as of the last line recorded.
-func (r *recorder) agentState() agentstate.State {
+// State is what is known of the agent's run as of the last line recorded.
+func (r *Recorder) State() agentstate.State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.state
 }
 
-// recall reads what an earlier process knew of a session's run.
-func (r *recorder) recall(session string) {
+// Recall reads what an earlier process knew of a session's run.
+func (r *Recorder) Recall(session string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if m := r.spool.Mark(); m.Session == session && session != "" {
@@ -28,15 +28,15 @@ func (r *recorder) recall(session string) {
 	}
 }
 
-// lastHeard is when a line was last taken in, and the last of the plain output.
-func (r *recorder) lastHeard() (time.Time, string) {
+// LastHeard is when a line was last taken in, and the last of the plain output.
+func (r *Recorder) LastHeard() (time.Time, string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.heard, r.tail
 }
 
-// begin notes on disk a call that the hook tells of before the output does.
-func (r *recorder) begin(ctx context.Context, b wire.BeforeTool) error {
+// Begin notes on disk a call that the hook tells of before the output does.
+func (r *Recorder) Begin(ctx context.Context, b wire.BeforeTool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known := func(c agentstate.Call) bool { return c.Key == b.Key || !c.Unnamed && c.ID == b.ID }
@@ -60,8 +60,8 @@ func (r *recorder) begin(ctx context.Context, b wire.BeforeTool) error {
 	return nil
 }
 
-// tell puts a record on disk that is none of the agent's output.
-func (r *recorder) tell(ctx context.Context, rec *daemonv1.Record) error {
+// Note puts a record on disk that is none of the agent's output.
+func (r *Recorder) Note(ctx context.Context, rec *daemonv1.Record) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.push(rec)

@@ -1,4 +1,4 @@
-package sidecar
+package pace
 
 import (
 	"bytes"
@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processorTime is how long processors have worked for this process and for those that it
+// ProcessorTime is how long processors have worked for this process and for those that it
 // has started: a git that stores a large change works for as long as that takes.
-func processorTime() time.Duration {
+func ProcessorTime() time.Duration {
 	sum := ofChildren() // first: one that ends meanwhile counts twice for a moment, but is not missed
 	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
 		var used unix.Rusage

@@ -1,4 +1,4 @@
-package sidecar
+package socket
 
 import (
 	"context"
@@ -11,11 +11,11 @@ import (
 // freezeTimeout is how long the agent may take to stop for a checkpoint.
 const freezeTimeout = 3 * time.Second
 
-// freeze is one stop of the agent, which stands still until all of them are over. What
+// Freeze is one stop of the agent, which stands still until all of them are over. What
 // a checkpoint says of its consistency is what is known of it when all files have been
 // read.
-type freeze struct {
-	s        *socket
+type Freeze struct {
+	s        *Server
 	c        *connection // nil if there was no agent to stop
 	id       int64
 	begin    time.Time
@@ -27,10 +27,10 @@ type freeze struct {
 	thawed  bool // it went on before it was told to
 }
 
-// freeze stops the agent and returns when all it said so far is on disk; thaw
+// Freeze stops the agent and returns when all it said so far is on disk; thaw
 // ends that. An agent that does not answer in time may be running.
-func (s *socket) freeze(ctx context.Context) *freeze {
-	f := &freeze{s: s, begin: time.Now(), answered: make(chan struct{})}
+func (s *Server) Freeze(ctx context.Context) *Freeze {
+	f := &Freeze{s: s, begin: time.Now(), answered: make(chan struct{})}
 	s.mu.Lock()
 	if s.current == nil || s.exit != nil {
 		// An agent whose shim is not connected may be running for a while.
@@ -60,14 +60,14 @@ func (s *socket) freeze(ctx context.Context) *freeze {
 
 // startedBefore reports whether a daemon before this one has served this
 // attempt's agent.
-func (s *socket) startedBefore() bool {
+func (s *Server) startedBefore() bool {
 	known := s.journal.State().Session
 	return known != nil && known.Attempt == s.pod.Attempt
 }
 
-// thaw lets the agent go on, unless it is to stand still for another freeze. The shim
+// Thaw lets the agent go on, unless it is to stand still for another freeze. The shim
 // knows of the newest alone, which may be over already.
-func (f *freeze) thaw() {
+func (f *Freeze) Thaw() {
 	if f.c == nil {
 		return
 	}
@@ -84,22 +84,22 @@ func (f *freeze) thaw() {
 }
 
 // lasts reports whether the agent stands still for this freeze, if it ever did.
-func (f *freeze) lasts() bool {
+func (f *Freeze) lasts() bool {
 	f.s.mu.Lock()
 	defer f.s.mu.Unlock()
 	return f.c != nil && f.c == f.s.current && !f.thawed
 }
 
 // stands reports whether the agent has stood still for this freeze from when it was stopped.
-func (f *freeze) stands() bool {
+func (f *Freeze) stands() bool {
 	f.s.mu.Lock()
 	defer f.s.mu.Unlock()
 	return f.c != nil && f.c == f.s.current && f.stopped && !f.running && !f.thawed
 }
 
-// consistency says whether the agent has stood still since it was stopped, and
+// Consistency says whether the agent has stood still since it was stopped, and
 // for how long.
-func (f *freeze) consistency() (v1alpha1.CheckpointConsistency, time.Duration) {
+func (f *Freeze) Consistency() (v1alpha1.CheckpointConsistency, time.Duration) {
 	f.s.mu.Lock()
 	defer f.s.mu.Unlock()
 	switch {
@@ -115,9 +115,9 @@ func (f *freeze) consistency() (v1alpha1.CheckpointConsistency, time.Duration) {
 	return v1alpha1.ConsistencyPointInTime, time.Since(f.begin)
 }
 
-// atEnd is what is known when the attempt's last checkpoint is taken: nobody
+// AtEnd is what is known when the attempt's last checkpoint is taken: nobody
 // stops an agent whose end is being awaited.
-func (s *socket) atEnd() (v1alpha1.CheckpointConsistency, time.Duration) {
+func (s *Server) AtEnd() (v1alpha1.CheckpointConsistency, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.exit == nil && s.current != nil {
