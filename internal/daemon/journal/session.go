@@ -16,8 +16,8 @@ import (
 
 // Start is what prepare has the agent of an attempt started with.
 type Start struct {
-	Attempt int64 `json:"attempt"`
-	Memory v1alpha1.AgentMemory `json:"memory"`
+	Attempt int64                `json:"attempt"`
+	Memory  v1alpha1.AgentMemory `json:"memory"`
 	// Position is the last entry of the conversation that the agent is told of.
 	Position int64 `json:"position"`
 	// Tokens are those that the session's files told of before the start; empty
