@@ -14,11 +14,12 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/resources"
+	"github.com/clew-dev/clew/internal/testing/filled"
 )
 
-// filled is the object for a checkpoint of so many changed and so many skipped
+// objectOf is the object for a checkpoint of so many changed and so many skipped
 // files of such a path.
-func filled(t *testing.T, files int, path string) (*v1alpha1.Checkpoint, int) {
+func objectOf(t *testing.T, files int, path string) (*v1alpha1.Checkpoint, int) {
 	t.Helper()
 	row := history.Checkpoint{
 		TaskUID: "7e0d0a52", Number: 7, Trigger: "ToolCalls", Time: time.Now(), Durable: true,
@@ -38,13 +39,31 @@ func filled(t *testing.T, files int, path string) (*v1alpha1.Checkpoint, int) {
 	return object, len(encoded)
 }
 
+// TestTheStatusSaysAllThatTheHistoryHas: a field that is new must not be forgotten here.
+func TestTheStatusSaysAllThatTheHistoryHas(t *testing.T) {
+	var row history.Checkpoint
+	filled.In(&row)
+	row.Consistency = string(v1alpha1.ConsistencyAgentThawed)
+	var status v1alpha1.CheckpointStatus
+	fill(&status, row, 1, "Recorded", "it was taken")
+	conditions := status.Conditions
+	status.Conditions = nil
+	// Who asked for it is found by who the object belongs to.
+	if empty := filled.Empty(status, "Conditions", "RequestedBy"); empty != nil {
+		t.Errorf("not in the status: %v", empty)
+	}
+	if len(conditions) != 2 {
+		t.Errorf("conditions: %v", conditions)
+	}
+}
+
 func TestWhatAnAgentCallsItsFilesMakesNoObjectLarge(t *testing.T) {
 	g := gomega.NewWithT(t)
 	folder := strings.Repeat("\U0001F600", 62)
 	for name, path := range map[string]string{
 		"emoji": strings.Repeat(folder+"/", 16), "quotes": strings.Repeat("\"", 4000), "controls": strings.Repeat("\x01", 4000), "short": "f",
 	} {
-		object, size := filled(t, 100, path)
+		object, size := objectOf(t, 100, path)
 		g.Expect(size).To(gomega.BeNumerically("<", 8<<10), name)
 		g.Expect(object.Status.Git.DirtyFileCount).To(gomega.BeEquivalentTo(100), name)
 		g.Expect(object.Status.SkippedCount).To(gomega.BeEquivalentTo(100), name)
@@ -55,7 +74,7 @@ func TestWhatAnAgentCallsItsFilesMakesNoObjectLarge(t *testing.T) {
 
 func TestListsThatFitAreWhole(t *testing.T) {
 	g := gomega.NewWithT(t)
-	object, _ := filled(t, 20, "internal/parser/parser.go")
+	object, _ := objectOf(t, 20, "internal/parser/parser.go")
 	g.Expect(object.Status.Git.DirtyFiles).To(gomega.HaveLen(20))
 	g.Expect(object.Status.Skipped).To(gomega.HaveLen(20))
 	g.Expect(meta.FindStatusCondition(object.Status.Conditions, v1alpha1.CheckpointReady).Message).To(gomega.Equal("it was taken"))
@@ -63,7 +82,7 @@ func TestListsThatFitAreWhole(t *testing.T) {
 
 func TestTheCacheHoldsNothingThatAnAgentWrote(t *testing.T) {
 	g := gomega.NewWithT(t)
-	object, _ := filled(t, 20, "internal/parser/parser.go")
+	object, _ := objectOf(t, 20, "internal/parser/parser.go")
 	object.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "clew"}}
 	whole := object.DeepCopy()
 	cached, err := Cached(object)

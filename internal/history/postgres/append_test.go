@@ -13,6 +13,7 @@ import (
 
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/testing/filled"
 )
 
 func TestAppendAndRead(t *testing.T) {
@@ -45,20 +46,14 @@ func TestAppendAndRead(t *testing.T) {
 
 func TestCheckpointIsKeptWhole(t *testing.T) {
 	w := begin(t, open(t), taskNamed("a"), 3)
-	at := time.Now().Add(-time.Minute).Truncate(time.Microsecond)
-	want := history.Checkpoint{
-		TaskUID: w.task.UID, Number: 7, Attempt: 3, Trigger: "Manual", Time: at, Message: "msg", Commit: "c", Tree: "t", Parent: "p",
-		Base: "b", StateCommit: "s", FilesChanged: 1, LinesAdded: 2, LinesRemoved: 3, GitHead: "h", GitBranch: "main",
-		DirtyFiles: []string{"a b", "c"}, DirtyFileCount: 2, Files: 5, Bytes: 6,
-		Skipped: []history.SkippedFile{{Path: "big", Reason: "TooLarge", Bytes: 1 << 40}}, SkippedCount: 1, Durable: true,
-		RequestedByName: "manual", RequestedByUID: "u", Position: history.Position{Branch: "main"},
-		Changes:   []history.FileChange{{Path: "a", Action: "Added"}, {Path: "b\n", Action: "Renamed"}},
-		RiskyTool: &history.RiskyTool{Name: "Bash", CallID: "call", Before: true},
-		Session:   &history.AgentSession{Agent: "ClaudeCode", ID: "session", Version: "1", Model: "model"},
-		Digest:    strings.Repeat("0", 64),
-	}
-	given := want
-	given.Digest = ""
+	var given history.Checkpoint
+	filled.In(&given) // a field that is new is kept as well
+	given.Number = 7
+	want := given
+	// These are the store's to say, and where one stood is of use only while it is stored.
+	want.TaskUID, want.Attempt, want.Position = w.task.UID, 3, history.Position{Branch: "main"}
+	want.Totals, want.Digest = history.Totals{}, strings.Repeat("0", 64)
+	want.Refused, want.Lost, want.AfterSequence = "", false, 0
 	w.append(history.Record{Checkpoint: &given})
 	got, err := w.store.Checkpoint(t.Context(), w.task.Key(), 7)
 	if err != nil {
@@ -66,6 +61,18 @@ func TestCheckpointIsKeptWhole(t *testing.T) {
 	}
 	if d := cmp.Diff(want, got, cmpopts.EquateApproxTime(0)); d != "" {
 		t.Errorf("checkpoint (-want +got):\n%s", d)
+	}
+	elsewhere := open(t)
+	task, err := elsewhere.Import(t.Context(), "team", "bob", parsed(export(t, w.store, w.task)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err = elsewhere.Checkpoint(t.Context(), task.Key(), 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, got, cmpopts.EquateApproxTime(0)); d != "" {
+		t.Errorf("checkpoint that was exported and imported (-want +got):\n%s", d)
 	}
 	if _, err := w.store.Checkpoint(t.Context(), history.Key{Namespace: "elsewhere", UID: w.task.UID}, 7); !errors.Is(err, history.ErrNotFound) {
 		t.Errorf("from another namespace: %v", err)

@@ -15,6 +15,12 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
+// The protocol's messages and the history's meet in this file, and are two shapes on
+// purpose. The protocol is spoken by daemons of older releases and only ever grows; a
+// message of the history is hashed, and what was stored under its hash must be found
+// again whatever the protocol has learned since. filled_test.go holds that no field is
+// lost between them.
+
 // maxSourcePosition is how many messages a conversation may have, at most, of which a
 // task is told that they are lost.
 const maxSourcePosition = 1 << 32

@@ -1,0 +1,23 @@
+package resources_test
+
+import (
+	"testing"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/resources"
+	"github.com/clew-dev/clew/internal/testing/filled"
+)
+
+// TestAPodIsToldAllThatItHasToKnow: a field that is new in its configuration is filled
+// where the configuration is made.
+func TestAPodIsToldAllThatItHasToKnow(t *testing.T) {
+	var request resources.PodRequest
+	var options resources.Options
+	filled.In(&request)
+	filled.In(&options)
+	request.Task.Spec.Conversation.Context.Summary = v1alpha1.ConversationInclude
+	// The pod tells its own UID.
+	if empty := filled.Empty(resources.Config(request, options), "PodUID"); empty != nil {
+		t.Errorf("not told: %v", empty)
+	}
+}

@@ -1,0 +1,76 @@
+package gateway
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/testing/filled"
+)
+
+// TestEveryFieldOfARecordArrives: one that is new in the protocol must not be forgotten
+// on its way to the history.
+func TestEveryFieldOfARecordArrives(t *testing.T) {
+	for name, c := range map[string]struct {
+		record *daemonv1.Record
+		body   func(history.Record) any
+		// without are the fields that are not the daemon's to say.
+		without []string
+	}{
+		"a message":    {&daemonv1.Record{Body: &daemonv1.Record_Message{Message: &daemonv1.Message{}}}, func(r history.Record) any { return r.Message }, nil},
+		"a usage":      {&daemonv1.Record{Body: &daemonv1.Record_Usage{Usage: &daemonv1.Usage{}}}, func(r history.Record) any { return r.Usage }, nil},
+		"an event":     {&daemonv1.Record{Body: &daemonv1.Record_Event{Event: &daemonv1.Event{}}}, func(r history.Record) any { return r.Event }, nil},
+		"an agent end": {&daemonv1.Record{Body: &daemonv1.Record_AgentEnd{AgentEnd: &daemonv1.AgentEnd{}}}, func(r history.Record) any { return r.AgentEnd }, []string{"Attempt"}},
+		"a piece":      {&daemonv1.Record{Body: &daemonv1.Record_Piece{Piece: &daemonv1.Piece{}}}, func(r history.Record) any { return r.Piece }, nil},
+		"a move":       {&daemonv1.Record{Body: &daemonv1.Record_Move{Move: &daemonv1.Move{}}}, func(r history.Record) any { return r.Move }, nil},
+		"a gap":        {&daemonv1.Record{Body: &daemonv1.Record_Gap{Gap: &daemonv1.Gap{}}}, func(r history.Record) any { return r.Gap }, nil},
+		"a checkpoint": {&daemonv1.Record{Body: &daemonv1.Record_Checkpoint{Checkpoint: &daemonv1.CheckpointRecord{}}}, func(r history.Record) any { return r.Checkpoint },
+			// The attempt is the record's, and the others are what the history finds.
+			[]string{"TaskUID", "Attempt", "Refused", "Lost", "Position.Branch", "Position.Position", "Position.ToolCalls",
+				"Totals.Messages", "Totals.ToolCalls", "Totals.InputTokens", "Totals.OutputTokens", "Totals.CostMicroUSD", "Digest"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			filled.InMessage(c.record)
+			got := recordOf(c.record)
+			if got.Sequence == 0 || got.ID == 0 || got.Time.IsZero() || got.Attempt == 0 {
+				t.Errorf("what all records have did not arrive: %+v", got)
+			}
+			if empty := filled.Empty(c.body(got), c.without...); empty != nil {
+				t.Errorf("did not arrive: %v", empty)
+			}
+		})
+	}
+}
+
+// TestEveryFieldOfAMessageComesBack as it was told.
+func TestEveryFieldOfAMessageComesBack(t *testing.T) {
+	told := &daemonv1.Message{}
+	filled.InMessage(told)
+	back := entryMessage(history.Entry{Message: messageOf(told)}).GetMessage()
+	if !proto.Equal(told, back) {
+		t.Errorf("told %v, and got back %v", told, back)
+	}
+}
+
+// TestEveryFieldOfACheckpointComesBack: a pod is told of its task's latest one all that
+// the history has of it.
+func TestEveryFieldOfACheckpointComesBack(t *testing.T) {
+	var has history.Checkpoint
+	filled.In(&has)
+	message := checkpointMessage(has)
+	// Where one stood among records is of no use to the next pod, and the counters of an
+	// agent's session are in the checkpoint's own state commit.
+	if empty := filled.EmptyIn(message, "after_sequence", "session.counted"); empty != nil {
+		t.Errorf("a pod is not told of: %v", empty)
+	}
+	back := checkpointOf(message)
+	want := has
+	want.TaskUID, want.Attempt, want.Refused, want.Lost, want.AfterSequence = "", 0, "", false, 0
+	want.Position, want.Totals, want.Digest = history.Position{}, history.Totals{}, ""
+	if d := cmp.Diff(want, back); d != "" {
+		t.Errorf("changed on its way: %s", d)
+	}
+}
