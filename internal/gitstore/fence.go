@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/clew-dev/clew/internal/durable"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
@@ -97,7 +98,7 @@ func (f fences) write(uid string, record fenceRecord) error {
 	if err != nil {
 		return err
 	}
-	return writeFileSynced(f.record(uid), append(content, '\n'), 0o644)
+	return durable.WriteShared(f.record(uid), besideFiles, append(content, '\n'), 0o644)
 }
 
 // shut closes the fence of a task for good, and returns the name that it was

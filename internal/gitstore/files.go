@@ -5,35 +5,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/clew-dev/clew/internal/durable"
 )
 
-// writeFileSynced replaces the file at path as a whole: after a crash it has
-// the old content or the new.
-func writeFileSynced(path string, content []byte, mode fs.FileMode) error {
-	temporary, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(temporary.Name()) // fails once renamed, as it should
-	_, err = temporary.Write(content)
-	err = errors.Join(err, temporary.Chmod(mode), temporary.Sync(), temporary.Close())
-	if err != nil {
-		return err
-	}
-	if err := os.Rename(temporary.Name(), path); err != nil {
-		return err
-	}
-	return syncFolder(filepath.Dir(path))
-}
-
-// syncFolder makes the names in a folder durable.
-func syncFolder(path string) error {
-	folder, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(folder.Sync(), folder.Close())
-}
+// besideFiles names files that are written before they take their place: reap takes
+// away those that a crash left.
+const besideFiles = ".tmp-*"
 
 // makeFolder creates path and missing parents below root, durably.
 func makeFolder(root, path string) error {
@@ -53,7 +31,7 @@ func makeFolder(root, path string) error {
 	if err != nil {
 		return err
 	}
-	return syncFolder(filepath.Dir(path))
+	return durable.SyncFolder(filepath.Dir(path))
 }
 
 // syncFolders syncs every folder at and below path. A path that does not exist
@@ -66,7 +44,7 @@ func syncFolders(path string) error {
 		case err != nil:
 			return err
 		case entry.IsDir():
-			if err := syncFolder(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := durable.SyncFolder(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 		}

@@ -24,6 +24,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/clew-dev/clew/internal/durable"
 )
 
 // serveForTest names the folder of a server that a test starts as a process of
@@ -43,7 +45,7 @@ func serveUntilKilled(folder string) error {
 	if err := os.WriteFile(filepath.Join(folder, "ca.pem"), authority, 0o600); err != nil {
 		return err
 	}
-	if err := writeFileSynced(filepath.Join(folder, "address"), []byte(listener.Addr().String()), 0o600); err != nil {
+	if err := durable.WriteShared(filepath.Join(folder, "address"), besideFiles, []byte(listener.Addr().String()), 0o600); err != nil {
 		return err
 	}
 	options := Options{

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/clew-dev/clew/internal/durable"
 )
 
 // use takes part in the use of a repository: as long as the file is open, here
@@ -101,7 +103,7 @@ func (s *Store) deleteRefs(ctx context.Context, repository Repository, task task
 	if err != nil || len(refs) == 0 {
 		return 0, err
 	}
-	if err := writeFileSynced(repository.mark(), nil, 0o644); err != nil {
+	if err := durable.WriteShared(repository.mark(), besideFiles, nil, 0o644); err != nil {
 		return 0, err
 	}
 	var commands strings.Builder
@@ -156,5 +158,5 @@ func (s *Store) purge(ctx, waiting context.Context, repository Repository) error
 	if err := os.Remove(repository.mark()); err != nil {
 		return err
 	}
-	return syncFolder(repository.Path)
+	return durable.SyncFolder(repository.Path)
 }

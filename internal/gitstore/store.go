@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/clew-dev/clew/internal/durable"
 )
 
 // Store is the root folder with its repositories.
@@ -55,7 +57,7 @@ func Open(ctx context.Context, root string, gitMemory int64, hook []string) (*St
 	if err := store.writeHook(hook); err != nil {
 		return nil, err
 	}
-	if err := writeFileSynced(store.git.config, []byte(repositoryConfig(store.hooks())), 0o644); err != nil {
+	if err := durable.WriteShared(store.git.config, besideFiles, []byte(repositoryConfig(store.hooks())), 0o644); err != nil {
 		return nil, fmt.Errorf("the configuration of the repositories cannot be written: %w", err)
 	}
 	if err := store.Probe(ctx); err != nil {
@@ -77,7 +79,7 @@ func (s *Store) writeHook(command []string) error {
 		script.WriteString(" '" + strings.ReplaceAll(word, "'", `'\''`) + "'")
 	}
 	script.WriteString("\n")
-	if err := writeFileSynced(filepath.Join(s.hooks(), "pre-receive"), []byte(script.String()), 0o755); err != nil {
+	if err := durable.WriteShared(filepath.Join(s.hooks(), "pre-receive"), besideFiles, []byte(script.String()), 0o755); err != nil {
 		return fmt.Errorf("the pre-receive hook cannot be written: %w", err)
 	}
 	return nil
@@ -170,7 +172,7 @@ func (s *Store) create(ctx context.Context, repository Repository) error {
 	if err := os.Rename(temporary, repository.Path); err != nil {
 		return err
 	}
-	return syncFolder(namespace)
+	return durable.SyncFolder(namespace)
 }
 
 // fill makes an empty folder a bare repository, durably. The include gives
@@ -181,7 +183,7 @@ func (s *Store) fill(ctx context.Context, folder string) error {
 		return err
 	}
 	config := "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n[include]\n\tpath = ../../../gitconfig\n"
-	if err := writeFileSynced(filepath.Join(folder, "config"), []byte(config), 0o644); err != nil {
+	if err := durable.WriteShared(filepath.Join(folder, "config"), besideFiles, []byte(config), 0o644); err != nil {
 		return err
 	}
 	head, err := os.Open(filepath.Join(folder, "HEAD"))
@@ -228,7 +230,7 @@ func (r Repository) makeDurable(task Task) error {
 		filepath.Join(r.Path, checkpointRefs), filepath.Join(r.Path, branchRefs),
 		filepath.Join(r.Path, "refs", "heads"), filepath.Join(r.Path, "refs"), r.Path)
 	for _, folder := range folders {
-		if err := syncFolder(folder); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := durable.SyncFolder(folder); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -171,17 +172,11 @@ func (d *decision) notBefore(want want) time.Time {
 
 // backoff is the pause after so many failures; none for none.
 func backoff(base, limit time.Duration, failures int) time.Duration {
-	if failures <= 0 {
-		return 0
+	steps, pause := wait.Backoff{Duration: min(base, limit), Factor: 2, Steps: failures, Cap: limit}, time.Duration(0)
+	for range min(failures, 64) { // no limit is further away than that
+		pause = steps.Step()
 	}
-	pause := base
-	for range min(failures, 30) - 1 {
-		pause *= 2
-		if pause >= limit {
-			return limit
-		}
-	}
-	return min(pause, limit)
+	return pause
 }
 
 // quickLoss is how short an attempt must have been for its loss to count

@@ -38,6 +38,7 @@ import (
 	crlog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/backoff"
 	"github.com/clew-dev/clew/internal/capacity"
 	"github.com/clew-dev/clew/internal/connections"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
@@ -319,18 +320,16 @@ const (
 
 // retry calls f until it succeeds; false if ctx ended first.
 func retry(ctx context.Context, log logr.Logger, trouble string, f func() error) bool {
-	for wait := minWait; ; wait = min(2*wait, maxWait) {
+	for wait := (backoff.Backoff{Min: minWait, Max: maxWait}); ; {
 		err := f()
 		if err == nil {
 			return true
 		}
 		if ctx.Err() == nil {
-			log.Info(trouble, "error", err.Error(), "after", wait.String())
+			log.Info(trouble, "error", err.Error())
 		}
-		select {
-		case <-ctx.Done():
+		if wait.Wait(ctx) != nil {
 			return false
-		case <-time.After(wait):
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/clew-dev/clew/internal/durable"
 	"github.com/clew-dev/clew/internal/refname"
 )
 
@@ -228,7 +229,7 @@ func (r *Repo) syncRefs(refs ...string) error {
 	errs := make([]error, len(folders))
 	var wg sync.WaitGroup
 	for i, dir := range folders {
-		wg.Go(func() { errs[i] = syncFolder(filepath.Join(r.cfg.GitDir, dir)) })
+		wg.Go(func() { errs[i] = durable.SyncFolder(filepath.Join(r.cfg.GitDir, dir)) })
 	}
 	wg.Wait()
 	for i, err := range errs {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/clew-dev/clew/internal/durable"
 )
 
 // Credentials open a private repository.
@@ -156,7 +158,7 @@ func (c *cloning) begin() error {
 		if !empty {
 			return fail(WorktreeNotEmpty, nil, "the worktree %s holds files that no clone of ours put there; empty it, or restore a checkpoint", c.work.path)
 		}
-		return failIO(writeFileSync(marker, nil), "write %s", marker)
+		return failIO(durable.WriteShared(marker, besideFiles, nil, 0o600), "write %s", marker)
 	}
 	fd, err := c.work.openFolder("")
 	if err != nil {

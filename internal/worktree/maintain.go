@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/clew-dev/clew/internal/durable"
 )
 
 // Maintenance says what Maintain did.
@@ -49,7 +51,7 @@ func (r *Repo) Maintain(ctx context.Context) (Maintenance, error) {
 		return m, failGit(err, "pack the refs of %s", r.cfg.GitDir)
 	}
 	r.synced.Clear() // empty folders of refs were removed
-	if err := errors.Join(r.syncRefs("refs/x"), syncFolder(r.cfg.GitDir)); err != nil {
+	if err := errors.Join(r.syncRefs("refs/x"), durable.SyncFolder(r.cfg.GitDir)); err != nil {
 		return m, failIO(err, "make the packs of %s durable", r.cfg.GitDir)
 	}
 	m.Repacked = true

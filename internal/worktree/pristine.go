@@ -10,6 +10,8 @@ import (
 	"sort"
 	"strings"
 	"time"
+
+	"github.com/clew-dev/clew/internal/durable"
 )
 
 // pristineRef keeps the pristine commit and, by its parents, the origin's
@@ -92,7 +94,7 @@ func (r *Repo) savePristine(p *pristine) error {
 	}
 	raw, err := encodeJSON(p)
 	if err == nil {
-		err = writeFileSync(r.own("pristine.json"), raw)
+		err = durable.WriteShared(r.own("pristine.json"), besideFiles, raw, 0o600)
 	}
 	if err != nil {
 		return failIO(err, "write %s", r.own("pristine.json"))

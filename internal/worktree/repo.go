@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/clew-dev/clew/internal/durable"
 )
 
 // Config says where things are and what the limits are.
@@ -229,7 +231,7 @@ func (r *Repo) prepareGitDir() error {
 		if have, err := os.ReadFile(path); err == nil && string(have) == text {
 			continue
 		}
-		if err := writeFileSync(path, []byte(text)); err != nil {
+		if err := durable.WriteShared(path, besideFiles, []byte(text), 0o600); err != nil {
 			return failIO(err, "write %s", path)
 		}
 	}
@@ -239,34 +241,6 @@ func (r *Repo) prepareGitDir() error {
 	return r.loadPristine()
 }
 
-// writeFileSync writes a file so that after a crash it holds either what it
-// held before or all of data.
-func writeFileSync(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "tmp_clew_*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	if _, err = f.Write(data); err == nil {
-		err = f.Sync()
-	}
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err == nil {
-		err = syncFolder(filepath.Dir(path))
-	}
-	return err
-}
-
-func syncFolder(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Sync()
-}
+// besideFiles names files that are written before they take their place, as git names
+// its own: Maintain takes away those that a crash left.
+const besideFiles = "tmp_clew_*"

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/clew-dev/clew/internal/durable"
 	"github.com/clew-dev/clew/internal/refname"
 )
 
@@ -339,7 +340,7 @@ func (r *Repo) DeleteRefs(ctx context.Context, refs ...string) error {
 		}
 		in.WriteString("delete " + ref + "\n")
 	}
-	if err := writeFileSync(r.own(dropMarker), nil); err != nil {
+	if err := durable.WriteShared(r.own(dropMarker), besideFiles, nil, 0o600); err != nil {
 		return failIO(err, "write %s", r.own(dropMarker))
 	}
 	_, err := r.git(ctx, gitCall{args: []string{"update-ref", "--stdin"}, stdin: strings.NewReader(in.String())})

@@ -23,6 +23,7 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/durable"
 )
 
 // maxRemembered bounds the lists of requests that were served; the oldest go.
@@ -334,7 +335,7 @@ type Journal struct {
 // is damaged is put aside, and the journal then says JournalLost.
 func Open(path string) (*Journal, error) {
 	// What a killed daemon has put there may not be on the disk yet.
-	if err := syncDir(filepath.Dir(path)); err != nil {
+	if err := durable.SyncFolder(filepath.Dir(path)); err != nil {
 		return nil, fmt.Errorf("read the journal: %w", err)
 	}
 	raw, err := os.ReadFile(path)
@@ -384,7 +385,7 @@ func putAside(path string) (*Journal, error) {
 	}
 	err := os.Rename(path, aside)
 	if err == nil {
-		err = syncDir(filepath.Dir(path))
+		err = durable.SyncFolder(filepath.Dir(path))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("put the damaged journal aside: %w", err)
@@ -434,37 +435,9 @@ func (j *Journal) Update(change func(*State) error) error {
 			return fmt.Errorf("write the journal: %w", err)
 		}
 	}
-	if err := replace(j.path, raw); err != nil {
+	if err := durable.Write(j.path, raw, 0o600); err != nil {
 		return fmt.Errorf("write the journal: %w", err)
 	}
 	j.raw = raw
 	return nil
-}
-
-// replace writes the file anew so that a crash leaves the old or the new one.
-func replace(path string, data []byte) error {
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err != nil {
-		return err
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

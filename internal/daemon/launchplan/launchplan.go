@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/durable"
 )
 
 // Places in the run folder.
@@ -44,27 +45,15 @@ func Write(runDir string, p Plan) error {
 		return fmt.Errorf("encode the plan of the agent's start: %w", err)
 	}
 	path := filepath.Join(runDir, File)
-	if err := replace(path, data); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("write the plan of the agent's start: %w", err)
+	}
+	// The agent's container may run under another user id.
+	if err := durable.Write(path, data, 0o644); err != nil {
 		os.Remove(path + ".new")
 		return fmt.Errorf("write the plan of the agent's start: %w", err)
 	}
 	return nil
-}
-
-func replace(path string, data []byte) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	// The agent's container may run under another user id.
-	if err := errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
 }
 
 // Read reads the plan from the run folder. Without one the error is

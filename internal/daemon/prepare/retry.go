@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/clew-dev/clew/internal/daemon/backoff"
+	"github.com/clew-dev/clew/internal/backoff"
 	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/durable"
 )
 
 // The margin bounds what can be sent again. But where the conversation stands,
@@ -79,7 +80,7 @@ func (s *Spool) keep(seg *segment, content []byte) error {
 	}
 	f, err := s.writeSegment(keptPath(seg), content)
 	if err == nil {
-		err = errors.Join(f.Close(), syncDir(s.dir))
+		err = errors.Join(f.Close(), durable.SyncFolder(s.dir))
 	}
 	if err != nil {
 		return fmt.Errorf("keep records of the spool: %w", err)
@@ -98,7 +99,7 @@ func (s *Spool) keepInPlace(seg *segment, content []byte) error {
 		return fmt.Errorf("keep records of the spool: %w", err)
 	}
 	s.segments, s.kept = s.segments[1:], append(s.kept, kept)
-	if err := syncDir(s.dir); err != nil {
+	if err := durable.SyncFolder(s.dir); err != nil {
 		return err
 	}
 	return s.shrink(kept, content)

@@ -11,6 +11,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/clew-dev/clew/internal/durable"
 )
 
 // sectorBytes is what a disk writes whole or not at all.
@@ -89,7 +91,7 @@ func (s *Spool) repair(seg *segment) (contents, error) {
 	if s.active != nil && seg == s.current() {
 		s.active, f = f, s.active
 	}
-	return found, errors.Join(f.Close(), syncDir(s.dir))
+	return found, errors.Join(f.Close(), durable.SyncFolder(s.dir))
 }
 
 // markFor is the mark that holds where no entry of a segment is left: that of a spool

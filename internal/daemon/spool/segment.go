@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/clew-dev/clew/internal/durable"
 )
 
 // load reads the folder and makes the spool ready for Append.
@@ -65,7 +67,7 @@ func (s *Spool) noteUnsure() error {
 	if err := os.WriteFile(s.unsurePath(), nil, 0o600); err != nil {
 		return fmt.Errorf("note that the end of the spool is lost: %w", err)
 	}
-	return syncDir(s.dir)
+	return durable.SyncFolder(s.dir)
 }
 
 // settle gets a file to the disk and out of the page cache.
@@ -98,7 +100,7 @@ func (s *Spool) rotate(last int64) error {
 	if err != nil {
 		return fmt.Errorf("begin a segment of the spool: %w", err)
 	}
-	if err := syncDir(s.dir); err != nil {
+	if err := durable.SyncFolder(s.dir); err != nil {
 		f.Close()
 		return err
 	}
@@ -130,16 +132,4 @@ func (s *Spool) writeSegment(path string, content []byte) (*os.File, error) {
 		return nil, err
 	}
 	return f, nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("sync the spool's folder: %w", err)
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("sync the spool's folder: %w", err)
-	}
-	return nil
 }

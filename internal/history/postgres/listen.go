@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/clew-dev/clew/internal/backoff"
 	"github.com/clew-dev/clew/internal/history"
 )
 
@@ -20,7 +21,7 @@ const (
 	// listenAnswer is how long Postgres may take to answer the listener. One that is slow,
 	// as under a restore, is no reason to connect again; one that is away is.
 	listenAnswer = 30 * time.Second
-	// Waits before connecting again, doubled from the first to the last.
+	// The first and the longest wait before connecting again.
 	minReconnect = 100 * time.Millisecond
 	maxReconnect = 5 * time.Second
 )
@@ -32,22 +33,19 @@ const (
 // tables have taken the place of those of before, as when a backup was restored.
 // The callback is called by one goroutine at a time and should be quick.
 func (s *Store) Listen(ctx context.Context, callback func(history.Notification)) error {
-	wait := minReconnect
+	wait := backoff.Backoff{Min: minReconnect, Max: maxReconnect}
 	for {
 		err := s.listen(ctx, func(n history.Notification) {
-			wait = minReconnect
+			wait.Reset()
 			callback(n)
 		})
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		s.log.Info("Lost the connection that listens for changes of the history; connecting again.", "error", err.Error(), "after", wait.String())
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(wait):
+		s.log.Info("Lost the connection that listens for changes of the history; connecting again.", "error", err.Error())
+		if err := wait.Wait(ctx); err != nil {
+			return err
 		}
-		wait = min(2*wait, maxReconnect)
 	}
 }
 

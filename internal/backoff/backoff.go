@@ -1,37 +1,34 @@
 // Package backoff waits between tries: longer each time, with jitter, so that
-// many daemons do not come back at once.
+// many daemons do not come back at once. The steps are those of apimachinery's wait.
 package backoff
 
 import (
+	"cmp"
 	"context"
-	"math/rand/v2"
+	"math"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // Backoff grows from Min to Max by doubling. The zero value of a field means
 // 200 ms and 15 s.
 type Backoff struct {
 	Min, Max time.Duration
-	next     time.Duration
+	next     wait.DelayFunc
 }
 
 // Next is how long to wait now: between half and all of the current step.
 func (b *Backoff) Next() time.Duration {
-	low, high := b.Min, b.Max
-	if low == 0 {
-		low = 200 * time.Millisecond
+	if b.next == nil {
+		low, high := cmp.Or(b.Min, 200*time.Millisecond), cmp.Or(b.Max, 15*time.Second)
+		b.next = wait.Backoff{Duration: low / 2, Cap: high / 2, Factor: 2, Jitter: 1, Steps: math.MaxInt32}.DelayFunc()
 	}
-	if high == 0 {
-		high = 15 * time.Second
-	}
-	b.next = min(max(b.next, low), high)
-	step := b.next
-	b.next *= 2
-	return step/2 + rand.N(step/2+1)
+	return b.next()
 }
 
 // Reset begins again at Min.
-func (b *Backoff) Reset() { b.next = 0 }
+func (b *Backoff) Reset() { b.next = nil }
 
 // Wait waits for Next; it returns early with ctx's error.
 func (b *Backoff) Wait(ctx context.Context) error {
