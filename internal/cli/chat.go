@@ -9,6 +9,7 @@ import (
 	"time"
 
 	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
+	"github.com/clew-dev/clew/internal/clip"
 )
 
 // Without --full, a message is cut to so many lines and a line to so many letters.
@@ -147,7 +148,7 @@ func (c *chat) shorten(lines []string) []string {
 	}
 	short := make([]string, 0, len(lines)+1)
 	for _, line := range lines {
-		short = append(short, cut(line, maxRunes))
+		short = append(short, clip.Runes(line, maxRunes))
 	}
 	if more > 0 {
 		short = append(short, c.style.faint(fmt.Sprintf("… %s more; --full prints all", plural(int64(more), "line"))))

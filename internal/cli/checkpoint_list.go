@@ -10,6 +10,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/clip"
 )
 
 func (p *plugin) checkpointListCommand() *cobra.Command {
@@ -89,7 +90,7 @@ func (p *plugin) checkpointTable(w io.Writer, checkpoints []v1alpha1.Checkpoint,
 		row := []string{
 			number, c.Name, orElse(string(c.Status.Trigger), "-"),
 			conditionText(c.Status.Conditions, v1alpha1.CheckpointDurable),
-			changes(c.Status.Code), messages, p.age(taken), cut(oneLine(c.Spec.Message), 60),
+			changes(c.Status.Code), messages, p.age(taken), clip.Runes(oneLine(c.Spec.Message), 60),
 		}
 		if withTask {
 			row = append([]string{c.Spec.TaskRef.Name}, row...)

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/clip"
 )
 
 // completionTime is how long a shell may wait for the cluster.
@@ -50,7 +51,7 @@ func (s *session) taskNames(ctx context.Context, prefix string) ([]string, error
 	var found []string
 	for _, task := range list.Items {
 		if strings.HasPrefix(task.Name, prefix) {
-			found = append(found, cobra.CompletionWithDesc(task.Name, cut(oneLine(taskState(&task)), 60)))
+			found = append(found, cobra.CompletionWithDesc(task.Name, clip.Runes(oneLine(taskState(&task)), 60)))
 		}
 	}
 	return found, nil
@@ -76,7 +77,7 @@ func (s *session) checkpointNames(ctx context.Context, task, prefix string) ([]s
 	for _, c := range list.Items {
 		description := fmt.Sprintf("%s, %s ago", orElse(string(c.Status.Trigger), "not taken yet"), s.age(&c.CreationTimestamp))
 		if c.Spec.Message != "" {
-			description += ": " + cut(oneLine(c.Spec.Message), 40)
+			description += ": " + clip.Runes(oneLine(c.Spec.Message), 40)
 		}
 		if number := fmt.Sprint(c.Status.Number); task != "" && c.Status.Number > 0 && strings.HasPrefix(number, prefix) {
 			found = append(found, cobra.CompletionWithDesc(number, description))

@@ -12,6 +12,7 @@ import (
 
 	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/clip"
 )
 
 // noon is when everything in these tests happens.
@@ -417,8 +418,8 @@ func TestCut(t *testing.T) {
 		n    int
 		want string
 	}{{"short", 10, "short"}, {"äöü", 3, "äöü"}, {"äöüß", 3, "äö…"}, {"any", 0, "any"}} {
-		if got := cut(test.text, test.n); got != test.want {
-			t.Errorf("cut(%q, %d) = %q; want %q", test.text, test.n, got, test.want)
+		if got := clip.Runes(test.text, test.n); got != test.want {
+			t.Errorf("clip.Runes(%q, %d) = %q; want %q", test.text, test.n, got, test.want)
 		}
 	}
 }

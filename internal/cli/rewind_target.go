@@ -13,6 +13,7 @@ import (
 
 	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/clip"
 )
 
 // rewindTarget is where a rewind goes to: a checkpoint, or a place in the
@@ -161,7 +162,7 @@ func (t *rewindTarget) rows(p *plugin, scope v1alpha1.RewindScope) [][]string {
 		rows = append(rows, []string{"  moved back", fmt.Sprintf("to message %d, where the turn ends: after it, a tool call has no result yet", t.point.Position)})
 	}
 	if t.last != nil && scope == v1alpha1.RewindConversation {
-		rows = append(rows, []string{"  last kept", fmt.Sprintf("%d %s: %s", t.last.Position, oneLine(t.last.Role), cut(orElse(entryWords(t.last), "…"), 60))})
+		rows = append(rows, []string{"  last kept", fmt.Sprintf("%d %s: %s", t.last.Position, oneLine(t.last.Role), clip.Runes(orElse(entryWords(t.last), "…"), 60))})
 	}
 	switch {
 	case t.point.Checkpoint == 0:
@@ -191,7 +192,7 @@ func entryWords(e *historyv1.ConversationEntry) string {
 func (p *plugin) checkpointWords(c *v1alpha1.Checkpoint) string {
 	words := fmt.Sprintf("checkpoint %d (%s), taken %s ago, %s", c.Status.Number, c.Name, p.age(c.Status.Time), c.Status.Trigger)
 	if c.Spec.Message != "" {
-		words += fmt.Sprintf(": %q", cut(oneLine(c.Spec.Message), 60))
+		words += fmt.Sprintf(": %q", clip.Runes(oneLine(c.Spec.Message), 60))
 	}
 	return words
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
+	"github.com/clew-dev/clew/internal/clip"
 )
 
 type search struct {
@@ -146,7 +147,7 @@ func (o *search) table(results []historyv1.SearchResult) error {
 			who += " → " + oneLine(r.Tool)
 		}
 		rows = append(rows, []string{
-			fmt.Sprintf("%.3f", float64(r.RankMillionths)/1e6), oneLine(r.Task), strconv.FormatInt(r.Position, 10), cut(who, 24),
+			fmt.Sprintf("%.3f", float64(r.RankMillionths)/1e6), oneLine(r.Task), strconv.FormatInt(r.Position, 10), clip.Runes(who, 24),
 			o.stamp(r.Time.Time), snippet(style, r.Snippet, room),
 		})
 	}
@@ -161,7 +162,7 @@ func snippet(style style, parts []historyv1.SnippetPart, room int) string {
 	for i, part := range parts {
 		text := squeeze(part.Text, i == 0, i == len(parts)-1)
 		if room > 0 {
-			if text = cut(text, left); text == "" || left <= 0 {
+			if text = clip.Runes(text, left); text == "" || left <= 0 {
 				break
 			}
 			left -= utf8.RuneCountInString(text)

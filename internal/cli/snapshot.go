@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/clip"
 )
 
 func (p *plugin) snapshotCommand() *cobra.Command {
@@ -95,7 +96,7 @@ func (o *snapshotCreate) run(ctx context.Context, taskName string) error {
 	}
 	outcome := "created"
 	if at := snapshot.Status.Conversation; at != nil {
-		outcome = fmt.Sprintf("created: message %d of %s, digest %s", at.Position, taskName, cut(snapshot.Status.Digest, 13))
+		outcome = fmt.Sprintf("created: message %d of %s, digest %s", at.Position, taskName, clip.Runes(snapshot.Status.Digest, 13))
 	}
 	fmt.Fprintf(o.Out, "conversationsnapshot.clew.dev/%s %s%s\n", name, outcome, o.dryRun.suffix())
 	return nil
@@ -230,7 +231,7 @@ func (p *plugin) snapshotTable(snapshots []v1alpha1.ConversationSnapshot, withTa
 		row := []string{
 			c.Name, position, orElse(string(c.Status.Trigger), "-"), snapshotIntact(c.Status.Conditions),
 			count(c.Status.InputTokens + c.Status.OutputTokens), dollars(c.Status.CostMicroUSD), numberOrDash(c.Status.Checkpoint),
-			p.age(noted), orElse(cut(c.Status.Digest, 13), "-"),
+			p.age(noted), orElse(clip.Runes(c.Status.Digest, 13), "-"),
 		}
 		if withTask {
 			row = append([]string{c.Spec.TaskRef.Name}, row...)

@@ -13,6 +13,7 @@ import (
 
 	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/clip"
 )
 
 type taskDelete struct {
@@ -132,7 +133,7 @@ func (o *taskDelete) preview(w io.Writer, t *historyv1.TaskHistory) error {
 	rows := [][]string{
 		{"  UID", oneLine(string(t.UID))},
 		{"  began", fmt.Sprintf("%s ago, last seen %s ago, %s", o.age(&t.CreationTimestamp), o.age(&updated), orElse(oneLine(t.State), "state unknown"))},
-		{"  asked", orElse(cut(oneLine(t.Preview), 70), "-")},
+		{"  asked", orElse(clip.Runes(oneLine(t.Preview), 70), "-")},
 		{"  deletes", fmt.Sprintf("its conversation of %s, %s with their code, all events", plural(t.Messages, "message"), plural(t.Checkpoints, "checkpoint"))},
 		{"  keeps", "what other tasks share: the beginning of a fork, and messages that another task has too"},
 	}

@@ -14,6 +14,7 @@ import (
 
 	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/clip"
 )
 
 type taskHistory struct {
@@ -161,7 +162,7 @@ func memoryWords(attempt v1alpha1.Attempt) string {
 		v1alpha1.AgentMemoryRendered: "was told the conversation in its prompt",
 	}[attempt.Memory]
 	if words != "" && attempt.Memory == v1alpha1.AgentMemoryRendered && attempt.MemoryMessage != "" {
-		words += ": " + cut(oneLine(attempt.MemoryMessage), 120)
+		words += ": " + clip.Runes(oneLine(attempt.MemoryMessage), 120)
 	}
 	return words
 }
@@ -183,10 +184,10 @@ func (a aboutTask) sums() string {
 		}
 	}
 	if len(models) > 0 {
-		text += ", by " + cut(oneLine(strings.Join(models, ", ")), 80)
+		text += ", by " + clip.Runes(oneLine(strings.Join(models, ", ")), 80)
 	}
 	if len(t.Tools) > 0 {
-		text += "; tools: " + cut(oneLine(strings.Join(t.Tools, ", ")), 120)
+		text += "; tools: " + clip.Runes(oneLine(strings.Join(t.Tools, ", ")), 120)
 	}
 	return text
 }

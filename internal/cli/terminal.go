@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"github.com/clew-dev/clew/internal/clip"
 )
 
 // isTerminal says whether a stream is a terminal.
@@ -88,15 +90,6 @@ func dangerous(r rune) bool {
 // oneLine makes text fit for a cell of a table.
 func oneLine(text string) string {
 	return strings.Join(strings.Fields(plain(text)), " ")
-}
-
-// cut shortens text to at most n runes.
-func cut(text string, n int) string {
-	if n <= 0 || utf8.RuneCountInString(text) <= n {
-		return text
-	}
-	runes := []rune(text)
-	return string(runes[:max(0, n-1)]) + "…"
 }
 
 // progress tells on standard error what is waited for: one line that turns on
@@ -199,7 +192,7 @@ func (p *progress) turn() {
 			return
 		case <-ticker.C:
 			p.mu.Lock()
-			line := cut(fmt.Sprintf("%c %s (%ds)", frames[i%len(frames)], p.state, int(time.Since(p.start).Seconds())), p.width-1)
+			line := clip.Runes(fmt.Sprintf("%c %s (%ds)", frames[i%len(frames)], p.state, int(time.Since(p.start).Seconds())), p.width-1)
 			p.mu.Unlock()
 			fmt.Fprint(p.w, "\r\x1b[K"+p.style.cyan(line))
 		}

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
+	"github.com/clew-dev/clew/internal/clip"
 )
 
 type timeline struct {
@@ -174,7 +175,7 @@ func (o *timeline) table(events []historyv1.TimelineEvent, withTask bool) error 
 	for _, e := range events {
 		row := []string{
 			o.stamp(e.Time.Time), oneLine(e.Type), oneLine(e.Reason), numberOrDash(e.Attempt),
-			numberOrDash(e.Checkpoint), orElse(cut(oneLine(actorOf(e)), 30), "-"), o.fit(oneLine(e.Message)),
+			numberOrDash(e.Checkpoint), orElse(clip.Runes(oneLine(actorOf(e)), 30), "-"), o.fit(oneLine(e.Message)),
 		}
 		if withTask {
 			row = slices.Insert(row, 1, oneLine(e.Task))
@@ -187,7 +188,7 @@ func (o *timeline) table(events []historyv1.TimelineEvent, withTask bool) error 
 // fit cuts a message to what a line of the terminal is likely to hold.
 func (o *timeline) fit(text string) string {
 	if w := width(o.Out); w > 0 {
-		return cut(text, max(30, w-80))
+		return clip.Runes(text, max(30, w-80))
 	}
 	return text
 }

@@ -2,7 +2,8 @@ package conversation
 
 import (
 	"crypto/sha256"
-	"unicode/utf8"
+
+	"github.com/clew-dev/clew/internal/clip"
 )
 
 // Limits of what is kept beside a message and what is cut into pieces.
@@ -40,7 +41,7 @@ func Cut(text string) (beginning string, names *Pieces, pieces []string) {
 	}
 	names = &Pieces{Bytes: int64(len(text))}
 	for rest := text; rest != ""; {
-		n := runes(rest, MaxPiece)
+		n := len(clip.Bytes(rest, MaxPiece))
 		pieces = append(pieces, rest[:n])
 		names.Hashes = append(names.Hashes, PieceHash(rest[:n]))
 		rest = rest[n:]
@@ -49,24 +50,10 @@ func Cut(text string) (beginning string, names *Pieces, pieces []string) {
 }
 
 // Beginning is what stays with its message of a text that is cut.
-func Beginning(text string) string { return text[:runes(text, PreviewBytes)] }
+func Beginning(text string) string { return clip.Bytes(text, PreviewBytes) }
 
 // PieceHash is the address of a piece within its namespace.
 func PieceHash(piece string) []byte {
 	sum := sha256.Sum256([]byte(piece))
 	return sum[:]
-}
-
-// runes is the length of the longest beginning of at most n bytes that parts
-// no rune.
-func runes(s string, n int) int {
-	if len(s) <= n {
-		return len(s)
-	}
-	for i := n; i > n-utf8.UTFMax; i-- {
-		if utf8.RuneStart(s[i]) {
-			return i
-		}
-	}
-	return n
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
@@ -57,7 +58,7 @@ func (h *Handler) deletion(c *call, namespace, uid string) (gitstoreapi.Deletion
 	}
 	name := r.URL.Query().Get("name")
 	if name != "" && !taskName.MatchString(name) {
-		return gitstoreapi.Deletion{}, gitstoreapi.New(gitstoreapi.BadRequest, "%q is not the name of a task", shorten(name))
+		return gitstoreapi.Deletion{}, gitstoreapi.New(gitstoreapi.BadRequest, "%q is not the name of a task", clip.Marked(name, maxShown))
 	}
 	release, refused := h.slot(r.Context(), h.fetches, "")
 	if refused != nil {

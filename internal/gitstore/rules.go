@@ -5,6 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/refname"
 )
@@ -65,7 +66,7 @@ func newBranches(commands []Command) int {
 
 func checkCommand(task Task, command Command) *gitstoreapi.Refusal {
 	if problem := refNameProblem(command.Ref); problem != "" {
-		return gitstoreapi.New(gitstoreapi.RefNotAllowed, "the ref name %q %s; choose another name", shorten(command.Ref), problem)
+		return gitstoreapi.New(gitstoreapi.RefNotAllowed, "the ref name %q %s; choose another name", clip.Marked(command.Ref, maxShown), problem)
 	}
 	if isZero(command.New) {
 		return gitstoreapi.New(gitstoreapi.DeleteNotAllowed, "%s cannot be deleted by a push; checkpoints go by their retention policy", command.Ref)
@@ -155,9 +156,5 @@ func shortID(id string) string {
 	return id[:min(len(id), 12)]
 }
 
-func shorten(name string) string {
-	if len(name) <= 120 {
-		return name
-	}
-	return name[:120] + "..."
-}
+// maxShown is how much of a name, in bytes, a refusal repeats.
+const maxShown = 120

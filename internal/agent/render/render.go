@@ -11,8 +11,8 @@ package render
 import (
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
+	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
@@ -118,7 +118,7 @@ func (c conversation) blocks(limits daemonapi.ContextLimits, budget int) ([]stri
 		block := s.text(limits)
 		if len(block) > budget && len(blocks) == 0 {
 			// The newest step is shown even if only in part.
-			block = cut(block, budget-1) + "\n"
+			block = clip.Bytes(block, budget-1) + "\n"
 		}
 		if len(block) > budget || block == "\n" {
 			full = true
@@ -181,7 +181,7 @@ func who(role daemonv1.Role) string {
 
 // name is a tool's name on the line of a heading.
 func name(s string) string {
-	return cut(strings.Map(func(r rune) rune {
+	return clip.Bytes(strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
 			return '_'
 		}
@@ -200,7 +200,7 @@ func whole(text string, p *daemonv1.Pieces) string {
 // part is at most so many bytes of a text, and says so.
 func part(text string, p *daemonv1.Pieces, limit int) string {
 	total := max(int64(len(text)), p.GetBytes())
-	shown := cut(text, limit)
+	shown := clip.Bytes(text, limit)
 	if int64(len(shown)) == total {
 		return shown
 	}
@@ -217,18 +217,4 @@ func indent(text string) string {
 		return ""
 	}
 	return "  " + strings.ReplaceAll(text, "\n", "\n  ") + "\n"
-}
-
-// cut is at most so many bytes of a text, without half a character.
-func cut(text string, limit int) string {
-	if limit <= 0 {
-		return ""
-	}
-	if len(text) <= limit {
-		return text
-	}
-	for limit > 0 && !utf8.RuneStart(text[limit]) {
-		limit--
-	}
-	return text[:limit]
 }

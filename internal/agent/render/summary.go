@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/clew-dev/clew/internal/clip"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
@@ -118,7 +119,7 @@ func (l *left) summary(budget int) string {
 	if b.Len() <= budget {
 		return b.String()
 	}
-	if text := cut(b.String(), budget-1); text != "" {
+	if text := clip.Bytes(b.String(), budget-1); text != "" {
 		return text + "\n"
 	}
 	return ""

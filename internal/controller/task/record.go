@@ -6,13 +6,13 @@ import (
 	"math"
 	"slices"
 	"time"
-	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/plan"
 )
@@ -148,18 +148,7 @@ func attemptPod(task *v1alpha1.Task, e v1alpha1.HistoryEntry) runtime.Object {
 func note(e v1alpha1.HistoryEntry) string {
 	by := ""
 	if e.Actor != "" && e.Actor != plan.Clew && e.Actor != plan.Unknown {
-		by = ", asked for by " + shorten(e.Actor, maxNote/4)
+		by = ", asked for by " + clip.Bytes(e.Actor, maxNote/4)
 	}
-	return shorten(e.Message, maxNote-len(by)) + by
-}
-
-// shorten keeps so many bytes of a text, to the border of a character.
-func shorten(text string, bytes int) string {
-	if len(text) <= bytes {
-		return text
-	}
-	for bytes > 0 && !utf8.RuneStart(text[bytes]) {
-		bytes--
-	}
-	return text[:bytes]
+	return clip.Bytes(e.Message, maxNote-len(by)) + by
 }

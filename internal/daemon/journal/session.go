@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/agent"
+	"github.com/clew-dev/clew/internal/clip"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
@@ -100,9 +100,7 @@ func bounded(m *daemonv1.AgentSession) *daemonv1.AgentSession {
 	}
 	m = proto.CloneOf(m)
 	for _, field := range []*string{&m.Version, &m.Model} {
-		if len(*field) > maxSessionField {
-			*field = strings.ToValidUTF8((*field)[:maxSessionField], "")
-		}
+		*field = clip.Bytes(*field, maxSessionField)
 	}
 	return m
 }

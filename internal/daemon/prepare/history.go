@@ -3,10 +3,11 @@ package prepare
 import (
 	"context"
 	"slices"
-	"unicode/utf8"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/clew-dev/clew/internal/clip"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
@@ -104,11 +105,8 @@ func short(text *string, whole **daemonv1.Pieces, n int) {
 	if *whole == nil {
 		*whole = &daemonv1.Pieces{Bytes: int64(len(*text))}
 	}
-	for n > 0 && !utf8.RuneStart((*text)[n]) {
-		n--
-	}
 	// A copy, so that the rest can be freed.
-	*text = string([]byte((*text)[:n]))
+	*text = strings.Clone(clip.Bytes(*text, n))
 }
 
 // readHistory reads the conversation as the server has it.

@@ -8,11 +8,11 @@ import (
 	"strconv"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/backoff"
+	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
 	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 	"github.com/clew-dev/clew/internal/daemon/journal"
@@ -297,26 +297,15 @@ func (d *daemon) refuse(err *checkpoint.RefusedError) {
 		if known {
 			continue
 		}
-		why := shorten(agent.Text([]byte(c.Message)), maxDetail)
+		why := clip.Bytes(agent.Text([]byte(c.Message)), maxDetail)
 		d.log.Error(err, "the gitstore will not take a checkpoint; it stays on the volume alone", "checkpoint", c.Number, "reason", c.Reason)
 		err := d.taker.Event(v1alpha1.EventCheckpointRefused,
-			shorten(fmt.Sprintf("the gitstore will not take checkpoint %d, which stays on the volume alone: %s", c.Number, why), maxDetail),
+			clip.Bytes(fmt.Sprintf("the gitstore will not take checkpoint %d, which stays on the volume alone: %s", c.Number, why), maxDetail),
 			map[string]string{"checkpoint": strconv.FormatInt(c.Number, 10), "reason": c.Reason, "message": why})
 		if err != nil {
 			d.log.Error(err, "the refusal could not be recorded", "checkpoint", c.Number)
 		}
 	}
-}
-
-// shorten cuts a text to n bytes at most, at a character.
-func shorten(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
 }
 
 // pushed reports whether the gitstore has every checkpoint that it will ever take.

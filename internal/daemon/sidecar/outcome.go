@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/clew-dev/clew/internal/agent"
+	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/daemon/socket"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
@@ -118,7 +119,7 @@ func (d *daemon) agentEnd(st socket.Status) *daemonv1.AgentEnd {
 	f := d.failureOf(st)
 	return &daemonv1.AgentEnd{
 		ExitCode: int32(code), Cause: string(f.Cause), RetryAfterSeconds: int64(f.RetryAfter.Seconds() + 0.999),
-		Message: shorten(d.cfg.Mask.Text(agent.Text([]byte(f.Message))), maxFailureText),
+		Message: clip.Bytes(d.cfg.Mask.Text(agent.Text([]byte(f.Message))), maxFailureText),
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/backoff"
+	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
 	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 	"github.com/clew-dev/clew/internal/daemon/mask"
@@ -169,7 +170,7 @@ func (p *problems) problem(reason, message string) *daemonv1.Problem {
 	if p.mask != nil {
 		message = p.mask.Text(message)
 	}
-	return &daemonv1.Problem{Reason: reason, Message: shorten(agent.Text([]byte(message)), maxDetail)}
+	return &daemonv1.Problem{Reason: reason, Message: clip.Bytes(agent.Text([]byte(message)), maxDetail)}
 }
 
 func (p *problems) set(which **daemonv1.Problem, is *daemonv1.Problem) {

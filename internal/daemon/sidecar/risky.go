@@ -15,6 +15,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/agent"
+	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemon/pace"
@@ -239,7 +240,7 @@ func (d *daemon) ToolCalled(ctx context.Context, call record.Call) {
 }
 
 func (d *daemon) riskyTool(id, name string, before bool) *daemonv1.RiskyTool {
-	text := func(s string) string { return shorten(d.cfg.Mask.Text(agent.Text([]byte(s))), maxName) }
+	text := func(s string) string { return clip.Bytes(d.cfg.Mask.Text(agent.Text([]byte(s))), maxName) }
 	return &daemonv1.RiskyTool{CallId: text(id), Name: text(name), Before: before}
 }
 
@@ -418,7 +419,7 @@ func (d *daemon) tellOfRest() {
 func (d *daemon) tellGuarded(reason string, tool *daemonv1.RiskyTool, details map[string]string, message string) {
 	all := map[string]string{"tool": tool.GetName(), "call": tool.GetCallId()}
 	maps.Copy(all, details)
-	if err := d.taker.Event(reason, shorten(message, maxDetail), all); err != nil {
+	if err := d.taker.Event(reason, clip.Bytes(message, maxDetail), all); err != nil {
 		d.log.Error(err, "what came of a risky tool could not be recorded")
 	}
 }
@@ -427,7 +428,7 @@ func (d *daemon) tellGuarded(reason string, tool *daemonv1.RiskyTool, details ma
 func (d *daemon) tellPatterns(bad []error) {
 	for _, err := range bad {
 		d.log.Error(err, "a pattern of the task's policy is left out")
-		if err := d.taker.Event(v1alpha1.EventRiskyToolPatternInvalid, shorten(err.Error(), maxDetail), nil); err != nil {
+		if err := d.taker.Event(v1alpha1.EventRiskyToolPatternInvalid, clip.Bytes(err.Error(), maxDetail), nil); err != nil {
 			d.log.Error(err, "that could not be recorded")
 		}
 	}

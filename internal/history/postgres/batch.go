@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
@@ -111,7 +112,7 @@ func (b *batch) addMessage(r history.Record, m conversation.Message) {
 		}
 	}
 	if m.ToolCall != nil && m.ToolCall.Name != "" {
-		b.tools[shorten(m.ToolCall.Name, maxToolName)] = true
+		b.tools[clip.Marked(m.ToolCall.Name, maxToolName)] = true
 	}
 	m = b.cut(m)
 	hash := m.Hash(b.task.Namespace)
@@ -177,7 +178,7 @@ func (b *batch) addEntry(r history.Record, m conversation.Message, snapshot int6
 
 func (b *batch) addUsage(u history.Usage) {
 	b.log.Spend(u.InputTokens, u.OutputTokens, u.CostMicroUSD)
-	model := shorten(clean(u.Model), maxToolName)
+	model := clip.Marked(clean(u.Model), maxToolName)
 	if model == "" {
 		return
 	}
@@ -209,13 +210,13 @@ func (b *batch) addNote(r history.Record, note history.Note) error {
 	if event.Reason == reasonCheckpointRefused && event.Checkpoint > 0 {
 		b.refusals = append(b.refusals, sqlc.SetCheckpointRefusedParams{
 			TaskID: b.id, Number: narrow(event.Checkpoint),
-			Refused: shorten(cmp.Or(details["message"], event.Message, event.Reason), maxRefusal),
+			Refused: clip.Marked(cmp.Or(details["message"], event.Message, event.Reason), maxRefusal),
 		})
 	}
 	if event.Reason == reasonCheckpointLost && event.Checkpoint > 0 {
 		b.losses = append(b.losses, sqlc.SetCheckpointLostParams{
 			TaskID: b.id, Number: narrow(event.Checkpoint),
-			Why: shorten(cmp.Or(details["message"], event.Message, event.Reason), maxRefusal),
+			Why: clip.Marked(cmp.Or(details["message"], event.Message, event.Reason), maxRefusal),
 		})
 	}
 	return err

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
 )
@@ -43,11 +44,11 @@ func bounded(r history.Record) history.Record {
 		r.Checkpoint = &c
 	case r.Event != nil:
 		r.Event = &history.Note{
-			Reason: shortName(r.Event.Reason), Message: shorten(clean(r.Event.Message), maxNote), Details: boundedDetails(r.Event.Details),
+			Reason: shortName(r.Event.Reason), Message: clip.Marked(clean(r.Event.Message), maxNote), Details: boundedDetails(r.Event.Details),
 		}
 	case r.Move != nil:
 		op := *r.Move
-		op.ID, op.Reason = shortName(op.ID), shorten(clean(op.Reason), maxNote)
+		op.ID, op.Reason = shortName(op.ID), clip.Marked(clean(op.Reason), maxNote)
 		r.Move = &op
 	case r.Gap != nil:
 		r.Gap = &history.Gap{Through: r.Gap.Through, Reason: shortName(r.Gap.Reason)}
@@ -65,7 +66,7 @@ func boundedCheckpoint(c history.Checkpoint) history.Checkpoint {
 	} {
 		*s = shortName(*s)
 	}
-	c.Message, c.GitBranch = shorten(clean(c.Message), maxNote), shorten(clean(c.GitBranch), maxBranchName)
+	c.Message, c.GitBranch = clip.Marked(clean(c.Message), maxNote), clip.Marked(clean(c.GitBranch), maxBranchName)
 	c.DirtyFiles = listed(c.DirtyFiles, maxListed, listedBytes, func(path *string) int {
 		*path = clean(*path)
 		return len(*path)
@@ -103,7 +104,7 @@ func listed[T any](all []T, most, bytes int, prepare func(*T) int) []T {
 func boundedDetails(details map[string]string) map[string]string {
 	kept, bytes := make(map[string]string, min(len(details), maxDetails)), detailsBytes
 	for _, key := range slices.Sorted(maps.Keys(details)) {
-		short, value := shortName(key), shorten(clean(details[key]), maxNote)
+		short, value := shortName(key), clip.Marked(clean(details[key]), maxNote)
 		if bytes -= len(short) + len(value); bytes < 0 || len(kept) == maxDetails {
 			break
 		}

@@ -114,14 +114,6 @@ func rowMessage(row sqlc.ConversationRow) (conversation.Message, error) {
 
 func clean(s string) string { return conversation.CleanText(s) }
 
-// shorten cuts a text to at most n bytes, at a rune, and shows that it did.
-func shorten(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "") + "…"
-}
-
 // maxClockSkew is how far ahead of ours a pod's clock may be before its times
 // are not believed: they would sit on top of the timeline for good.
 const maxClockSkew = time.Hour

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
@@ -47,7 +48,7 @@ func gapText(n, from, through int64, reason string) string {
 	case v1alpha1.ReasonSpoolDamaged:
 		return "The history has a gap: " + what + " were lost, since the task's volume could not be read, or was put back to an older copy."
 	}
-	return "The history has a gap: " + what + " were lost (" + shorten(clean(reason), maxToolName) + ")."
+	return "The history has a gap: " + what + " were lost (" + clip.Marked(clean(reason), maxToolName) + ")."
 }
 
 // sourceLostText says what a fork's conversation begins without.
@@ -57,7 +58,7 @@ func sourceLostText(source history.Source) string {
 		what = fmt.Sprintf("The first %d messages of the conversation", source.Position)
 	}
 	return fmt.Sprintf("The history has a gap: %s, which this task inherited from checkpoint %d of the task with UID %s, were lost when the history store was put back to an older copy.",
-		what, source.Checkpoint, shorten(clean(source.TaskUID), maxToolName))
+		what, source.Checkpoint, clip.Marked(clean(source.TaskUID), maxToolName))
 }
 
 // maxRefusal is how long, in bytes, the reason of a refusal may be.
@@ -69,7 +70,8 @@ const previewBytes = 200
 // chatEvent is what the timeline shows of a message: what people and agents
 // say, not each tool call.
 func chatEvent(m conversation.Message) (history.Event, bool) {
-	e := history.Event{Type: history.EventTypeChat, Message: shorten(strings.Join(strings.Fields(firstBytes(m.Text)), " "), previewBytes)}
+	// Splitting a large text is spared, of which little is shown.
+	e := history.Event{Type: history.EventTypeChat, Message: clip.Marked(strings.Join(strings.Fields(clip.Bytes(m.Text, 8*previewBytes)), " "), previewBytes)}
 	switch {
 	case m.Text == "" || m.ToolCall != nil || m.ToolResult != nil:
 		return e, false
@@ -83,15 +85,12 @@ func chatEvent(m conversation.Message) (history.Event, bool) {
 	return e, true
 }
 
-// firstBytes spares splitting a large text of which little is shown.
-func firstBytes(s string) string { return strings.ToValidUTF8(s[:min(len(s), 8*previewBytes)], "") }
-
 // checkpointText is what the timeline says of a checkpoint.
 func checkpointText(row sqlc.NamespaceTimelineRow) string {
 	text := fmt.Sprintf("checkpoint %d (%s): %s changed, +%d -%d lines",
 		row.Checkpoint, row.Trigger, counted(int64(row.FilesChanged), "file"), row.LinesAdded, row.LinesRemoved)
 	if row.Message != "" {
-		text += ": " + shorten(row.Message, previewBytes)
+		text += ": " + clip.Marked(row.Message, previewBytes)
 	}
 	return text
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
@@ -94,7 +95,7 @@ func (i *importer) checkpoint(ctx context.Context, c exportedCheckpoint) error {
 	if c.Refused == "" {
 		return nil
 	}
-	return i.q.SetCheckpointRefused(ctx, sqlc.SetCheckpointRefusedParams{TaskID: i.id, Number: row.Number, Refused: shorten(clean(c.Refused), maxRefusal)})
+	return i.q.SetCheckpointRefused(ctx, sqlc.SetCheckpointRefusedParams{TaskID: i.id, Number: row.Number, Refused: clip.Marked(clean(c.Refused), maxRefusal)})
 }
 
 func (i *importer) operation(ctx context.Context, o exportedOperation) error {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
@@ -72,7 +73,7 @@ func (s *Store) indexOne(ctx context.Context) (int, error) {
 		return min(int(id), 1), err
 	}
 	s.log.Error(err, "A message cannot be found by search.", "message", id)
-	reason := shorten(clean(err.Error()), maxRefusal)
+	reason := clip.Marked(clean(err.Error()), maxRefusal)
 	err = s.write(ctx, "mark a message that cannot be indexed", func(q *sqlc.Queries) error {
 		return q.MarkUnindexed(ctx, sqlc.MarkUnindexedParams{ID: id, Error: reason})
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
@@ -102,7 +103,7 @@ func (l *locked) refuseMove(ctx context.Context, q *sqlc.Queries, attempt int64,
 	if err != nil {
 		return err
 	}
-	at, message := position(l.branch, before), shorten(clean(why.Error()), maxRefusal)
+	at, message := position(l.branch, before), clip.Marked(clean(why.Error()), maxRefusal)
 	err = q.NoteOperation(ctx, sqlc.NoteOperationParams{
 		TaskUid: l.task.UID, OperationID: clean(r.Move.ID), Attempt: attempt, Checkpoint: r.Move.Checkpoint, AskedPosition: r.Move.Position,
 		Reason: clean(r.Move.Reason), Branch: at.Branch, Position: at.Position, ToolCalls: at.ToolCalls, Refused: message,

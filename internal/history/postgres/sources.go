@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
@@ -44,7 +45,7 @@ type sourceMissingError struct {
 // Error implements error.
 func (e *sourceMissingError) Error() string {
 	return fmt.Sprintf("%v: checkpoint %d of the task with UID %s, from which %s/%s is to start",
-		history.ErrNotFound, e.source.Checkpoint, shorten(clean(e.source.TaskUID), maxToolName), e.task.Namespace, e.task.Name)
+		history.ErrNotFound, e.source.Checkpoint, clip.Marked(clean(e.source.TaskUID), maxToolName), e.task.Namespace, e.task.Name)
 }
 
 // Is says that it is a history.ErrNotFound.

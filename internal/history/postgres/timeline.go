@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
@@ -175,7 +176,7 @@ func appendEvent(rows *sqlc.InsertEventsParams, e history.Event, details []byte)
 	rows.Type = append(rows.Type, clean(e.Type))
 	rows.Reason = append(rows.Reason, clean(e.Reason))
 	rows.Actor = append(rows.Actor, clean(e.Actor))
-	rows.Message = append(rows.Message, shorten(clean(e.Message), maxEventBytes))
+	rows.Message = append(rows.Message, clip.Marked(clean(e.Message), maxEventBytes))
 	rows.Attempt = append(rows.Attempt, e.Attempt)
 	rows.Checkpoint = append(rows.Checkpoint, e.Checkpoint)
 	rows.Details = append(rows.Details, details)

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/conversation"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 	"github.com/clew-dev/clew/internal/history"
@@ -156,7 +157,7 @@ const (
 
 // bounded is the beginning of a text, without what a database cannot hold.
 func bounded(s string, n int) string {
-	return strings.ToValidUTF8(strings.ReplaceAll(s[:min(len(s), n)], "\x00", ""), "")
+	return strings.ToValidUTF8(strings.ReplaceAll(clip.Bytes(s, n), "\x00", ""), "")
 }
 
 // timeOf is the zero time where none was given.
