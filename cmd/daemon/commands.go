@@ -78,7 +78,7 @@ func readPod(tokens tokenFiles) (*pod, error) {
 	return &pod{config: cfg, server: server, remote: volume.Remote(cfg.GitStoreURL, tokens.ofGitStore(), caFile), close: remove}, nil
 }
 
-func newPrepare(logging *logOptions) *cobra.Command {
+func newPrepare(logs *logOptions) *cobra.Command {
 	var tokens tokenFiles
 	var root, runDir, credentials, termination string
 	var retryFor time.Duration
@@ -88,7 +88,7 @@ func newPrepare(logging *logOptions) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			capacity.SetGoMemoryLimit(capacity.ForDaemon(capacity.MemoryLimit()))
-			log, err := logging.logger("prepare")
+			log, err := logs.logger("prepare")
 			if err != nil {
 				return err
 			}
@@ -141,7 +141,7 @@ func runPrepare(ctx context.Context, cfg prepare.Config, tokens tokenFiles) daem
 	return prepare.Run(ctx, cfg)
 }
 
-func newRun(logging *logOptions) *cobra.Command {
+func newRun(logs *logOptions) *cobra.Command {
 	var tokens tokenFiles
 	cfg := sidecar.Config{}
 	cmd := &cobra.Command{
@@ -150,7 +150,7 @@ func newRun(logging *logOptions) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			capacity.SetGoMemoryLimit(capacity.ForDaemon(capacity.MemoryLimit()))
-			log, err := logging.logger("daemon")
+			log, err := logs.logger("daemon")
 			if err != nil {
 				return err
 			}
@@ -175,7 +175,7 @@ func newRun(logging *logOptions) *cobra.Command {
 	return cmd
 }
 
-func newAgent(logging *logOptions) *cobra.Command {
+func newAgent(logs *logOptions) *cobra.Command {
 	var socketPath, conversation, runDir string
 	var programWords int
 	cmd := &cobra.Command{
@@ -184,7 +184,7 @@ func newAgent(logging *logOptions) *cobra.Command {
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			// The container's log is the agent's: say little, in words.
-			quiet := *logging
+			quiet := *logs
 			if !cmd.Flags().Changed("log-format") {
 				quiet.format = "text"
 			}

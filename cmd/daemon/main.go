@@ -12,10 +12,9 @@ import (
 	"syscall"
 
 	"github.com/go-logr/logr"
-	"github.com/go-logr/zapr"
 	"github.com/spf13/cobra"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
+
+	"github.com/clew-dev/clew/internal/logging"
 )
 
 // version is set by the linker.
@@ -41,7 +40,7 @@ func main() {
 }
 
 func newCommand() *cobra.Command {
-	logging := &logOptions{}
+	logs := &logOptions{}
 	cmd := &cobra.Command{
 		Use:           "clew-daemon",
 		Short:         "The part of Clew that runs in a task's pod",
@@ -49,9 +48,9 @@ func newCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.PersistentFlags().StringVar(&logging.level, "log-level", "info", "what is logged: debug, info or error")
-	cmd.PersistentFlags().StringVar(&logging.format, "log-format", "json", "how it is logged: json or text")
-	cmd.AddCommand(newPrepare(logging), newRun(logging), newAgent(logging), newHook(), newReady())
+	cmd.PersistentFlags().StringVar(&logs.level, "log-level", "info", logging.Level)
+	cmd.PersistentFlags().StringVar(&logs.format, "log-format", "json", "how it is logged: json or text")
+	cmd.AddCommand(newPrepare(logs), newRun(logs), newAgent(logs), newHook(), newReady())
 	return cmd
 }
 
@@ -59,23 +58,6 @@ func newCommand() *cobra.Command {
 type logOptions struct{ level, format string }
 
 func (o logOptions) logger(name string) (logr.Logger, error) {
-	cfg := zap.NewProductionConfig()
-	cfg.OutputPaths, cfg.ErrorOutputPaths = []string{"stderr"}, []string{"stderr"}
-	cfg.EncoderConfig.EncodeTime = zapcore.ISO8601TimeEncoder
-	cfg.DisableStacktrace, cfg.DisableCaller, cfg.Sampling = true, true, nil
-	switch o.format {
-	case "json":
-	case "text":
-		cfg.Encoding = "console"
-	default:
-		return logr.Logger{}, fmt.Errorf("--log-format is %q and must be json or text", o.format)
-	}
-	if err := cfg.Level.UnmarshalText([]byte(o.level)); err != nil {
-		return logr.Logger{}, fmt.Errorf("--log-level is %q and must be debug, info or error", o.level)
-	}
-	log, err := cfg.Build()
-	if err != nil {
-		return logr.Logger{}, fmt.Errorf("start logging: %w", err)
-	}
-	return zapr.NewLogger(log).WithName(name), nil
+	log, err := logging.New(o.level, o.format)
+	return log.WithName(name), err
 }

@@ -48,7 +48,7 @@ func TestItWorksWithItsOwnRightsAndWithoutPostgres(t *testing.T) {
 	pg, err := pgtest.Start(t.Context(), postgres.Migrate)
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	t.Cleanup(func() { _ = pg.Stop() })
-	t.Setenv(dsnEnv, pg.Database(t))
+	t.Setenv(postgres.DSNEnv, pg.Database(t))
 	t.Cleanup(func() { _ = pg.StartAgain(context.Background()) }) // the database is dropped there
 	g.Expect(pg.StopNow()).To(gomega.Succeed())
 	grantRole(t)

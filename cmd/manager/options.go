@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -13,12 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/history/postgres"
+	"github.com/clew-dev/clew/internal/logging"
 	"github.com/clew-dev/clew/internal/plan"
 	"github.com/clew-dev/clew/internal/resources"
 )
-
-// dsnEnv is the environment variable that is read when no DSN file is named.
-const dsnEnv = "CLEW_DSN"
 
 // options are the manager's flags.
 type options struct {
@@ -80,8 +78,8 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.gitStoreURL, "gitstore-url", o.gitStoreURL, "base URL of the gitstore, as pods reach it (required)")
 	f.StringVar(&o.caBundleFile, "ca-bundle-file", o.caBundleFile, "file with the PEM certificates that sign both; the system's when empty")
 	f.StringVar(&o.pricesFile, "prices-file", o.pricesFile, "JSON file with prices of models in millionths of a US dollar for a million tokens; those that Clew knows alone when empty")
-	f.StringVar(&o.dsnFile, "dsn-file", o.dsnFile, "file with the Postgres DSN; the environment variable "+dsnEnv+" when empty")
-	f.StringVar(&o.logLevel, "log-level", o.logLevel, "debug, info or error")
+	f.StringVar(&o.dsnFile, "dsn-file", o.dsnFile, "file with the Postgres DSN; the environment variable "+postgres.DSNEnv+" when empty")
+	f.StringVar(&o.logLevel, "log-level", o.logLevel, logging.Level)
 	f.IntVar(&o.workers, "workers", o.workers, "objects of one kind that are worked on at a time")
 	f.Float32Var(&o.kubeQPS, "kube-api-qps", o.kubeQPS, "requests a second to the Kubernetes API, for each kind of object; negative for no limit but the API server's own (API Priority and Fairness) and --workers")
 	f.IntVar(&o.kubeBurst, "kube-api-burst", o.kubeBurst, "requests to the Kubernetes API at once, if --kube-api-qps limits them")
@@ -215,19 +213,4 @@ func quantities(flag string, amounts map[string]string) (corev1.ResourceList, er
 		list[corev1.ResourceName(name)] = quantity
 	}
 	return list, nil
-}
-
-// dsn is the DSN of the history store.
-func (o *options) dsn() (string, error) {
-	if o.dsnFile == "" {
-		if dsn := os.Getenv(dsnEnv); dsn != "" {
-			return dsn, nil
-		}
-		return "", fmt.Errorf("no Postgres DSN is given: set --dsn-file or the environment variable %s", dsnEnv)
-	}
-	content, err := os.ReadFile(o.dsnFile)
-	if err != nil {
-		return "", fmt.Errorf("--dsn-file: %w", err)
-	}
-	return strings.TrimSpace(string(content)), nil
 }

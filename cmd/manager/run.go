@@ -6,14 +6,10 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/go-logr/zapr"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -33,6 +29,7 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres"
 	"github.com/clew-dev/clew/internal/plan"
 	"github.com/clew-dev/clew/internal/rollback"
+	"github.com/clew-dev/clew/internal/serving"
 )
 
 // shutdownGrace is how long reconcilers may take to end what they are at.
@@ -42,19 +39,17 @@ func run(ctx context.Context, o *options) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
-	log, err := newLogger(o.logLevel)
+	log, err := serving.Log(o.logLevel)
 	if err != nil {
 		return err
 	}
 	capacity.SetGoMemoryLimit(capacity.ForServer(capacity.MemoryLimit()))
-	ctrl.SetLogger(log)
-	klog.SetLogger(log)
 
 	mgr, err := newManager(o, log)
 	if err != nil {
 		return err
 	}
-	dsn, err := o.dsn()
+	dsn, err := postgres.DSN(o.dsnFile)
 	if err != nil {
 		return err
 	}
@@ -66,7 +61,7 @@ func run(ctx context.Context, o *options) error {
 	if err := addControllers(mgr, o, store); err != nil {
 		return err
 	}
-	log.Info("Starting.", "version", version)
+	log.Info("starting", "version", version)
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("run the controllers: %w", err)
 	}
@@ -198,20 +193,4 @@ func addControllers(mgr ctrl.Manager, o *options, store *postgres.Store) error {
 		return fmt.Errorf("add the fork controller: %w", err)
 	}
 	return nil
-}
-
-func newLogger(level string) (logr.Logger, error) {
-	var l zapcore.Level
-	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return logr.Logger{}, fmt.Errorf("--log-level must be debug, info or error, not %q", level)
-	}
-	config := zap.NewProductionConfig()
-	config.Level = zap.NewAtomicLevelAt(l)
-	config.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
-	config.DisableStacktrace = true
-	z, err := config.Build()
-	if err != nil {
-		return logr.Logger{}, fmt.Errorf("set the log up: %w", err)
-	}
-	return zapr.NewLogger(z), nil
 }

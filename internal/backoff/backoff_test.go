@@ -13,8 +13,7 @@ import (
 func TestWaitsDoubleFromTheFirstToTheLast(t *testing.T) {
 	b := backoff.Backoff{Min: 100 * time.Millisecond, Max: time.Second}
 	for range 2 {
-		for n, step := range []time.Duration{100, 200, 400, 800, 1000, 1000, 1000} {
-			step *= time.Millisecond
+		for n, step := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond, time.Second, time.Second, time.Second} {
 			if got := b.Next(); got < step/2 || got > step {
 				t.Errorf("wait %d is %s, and not between half and all of %s", n+1, got, step)
 			}

@@ -10,7 +10,6 @@ import (
 	"encoding/hex"
 	"encoding/pem"
 	"fmt"
-	"log/slog"
 	"math/big"
 	mathrand "math/rand/v2"
 	"net"
@@ -24,6 +23,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/go-logr/logr/funcr"
 
 	"github.com/clew-dev/clew/internal/durable"
 )
@@ -64,7 +65,7 @@ func serveUntilKilled(folder string) error {
 	if err != nil {
 		return err
 	}
-	return serve(ctx, options, wordOfToken{}, testHook(), listener, fixedCertificate{certificate}, slog.NewJSONHandler(logs, nil))
+	return serve(ctx, options, wordOfToken{}, testHook(), listener, fixedCertificate{certificate}, funcr.NewJSON(func(line string) { fmt.Fprintln(logs, line) }, funcr.Options{}))
 }
 
 // fixedCertificate never changes.

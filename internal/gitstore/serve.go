@@ -5,10 +5,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,20 +14,16 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
-	crlog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/clew-dev/clew/internal/capacity"
 	"github.com/clew-dev/clew/internal/connections"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/podidentity"
+	"github.com/clew-dev/clew/internal/serving"
 )
 
 // Options of the gitstore's process.
@@ -152,13 +146,10 @@ func (o *Options) validate() error {
 // Run serves until ctx is done. hook is the command line of the pre-receive
 // hook, an absolute path first.
 func Run(ctx context.Context, options Options, hook []string) error {
-	logs, err := logHandler(options.LogLevel)
+	log, err := serving.Log(options.LogLevel)
 	if err != nil {
 		return err
 	}
-	// The libraries log where we do.
-	crlog.SetLogger(logr.FromSlogHandler(logs))
-	klog.SetLogger(logr.FromSlogHandler(logs))
 	if err := options.validate(); err != nil {
 		return err
 	}
@@ -168,9 +159,9 @@ func Run(ctx context.Context, options Options, hook []string) error {
 	if err != nil {
 		return fmt.Errorf("--server-service-account: %w", err)
 	}
-	config, err := kubeConfig(options)
+	config, err := serving.KubeOptions{Kubeconfig: options.Kubeconfig, QPS: options.KubeQPS, Burst: options.KubeBurst, UserAgent: "clew-gitstore"}.Config()
 	if err != nil {
-		return err
+		return fmt.Errorf("the Kubernetes API server is needed to check tokens: %w", err)
 	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -189,7 +180,7 @@ func Run(ctx context.Context, options Options, hook []string) error {
 		return fmt.Errorf("--bind-address: %w", err)
 	}
 	verifier := podidentity.New(client, podidentity.Options{Audiences: options.Audiences, Tasks: podidentity.NewLiveTasks(tasks)})
-	return serve(ctx, options, PodAuthenticator{Verifier: verifier, Sources: &taskSources{client: tasks}, Server: account}, hook, listener, certificate, logs)
+	return serve(ctx, options, PodAuthenticator{Verifier: verifier, Sources: &taskSources{client: tasks}, Server: account}, hook, listener, certificate, log)
 }
 
 // certificates gives TLS its certificate and follows changes until ctx is done.
@@ -199,10 +190,9 @@ type certificates interface {
 }
 
 // serve is Run with everything from outside in hand.
-func serve(ctx context.Context, options Options, authenticator Authenticator, hook []string, listener net.Listener, certificate certificates, logs slog.Handler) error {
+func serve(ctx context.Context, options Options, authenticator Authenticator, hook []string, listener net.Listener, certificate certificates, log logr.Logger) error {
 	listener = connections.Limit(listener, options.Connections)
 	defer listener.Close()
-	log := logr.FromSlogHandler(logs)
 	store, err := Open(ctx, options.Root, options.GitMemoryBytes, hook)
 	if err != nil {
 		return err
@@ -222,16 +212,16 @@ func serve(ctx context.Context, options Options, authenticator Authenticator, ho
 	if err := maintainer.Start(ctx); err != nil {
 		return fmt.Errorf("leftovers of an earlier process cannot be cleared: %w", err)
 	}
-	var ending atomic.Bool
-	probes := probeHandler(store, &ending)
-	stop, err := serveAside(map[string]http.Handler{
-		options.MetricsBindAddress:     promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
-		options.HealthProbeBindAddress: probes,
-	}, log)
+	metrics, err := serving.Listen("--metrics-bind-address", options.MetricsBindAddress)
 	if err != nil {
 		return err
 	}
-	defer stop()
+	health, err := serving.Listen("--health-probe-bind-address", options.HealthProbeBindAddress)
+	if err != nil {
+		return err
+	}
+	var ending atomic.Bool
+	probes := probeHandler(store, &ending)
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	var aside sync.WaitGroup
@@ -245,49 +235,37 @@ func serve(ctx context.Context, options Options, authenticator Authenticator, ho
 			log.Error(err, "changes of the TLS certificate are not followed any more")
 		}
 	}()
-	server := newServer(work, withProbes(handler, probes), certificate, logs)
-	failed := make(chan error, 1)
-	go func() { failed <- server.ServeTLS(listener, "", "") }()
+	servers := serving.NewServers(log)
+	servers.ServeTLS(newServer(work, withProbes(handler, probes), certificate, log), listener)
+	servers.ServeMetrics(registry, metrics)
+	servers.ServePlain(probes, health)
 	log.Info("serving", "address", listener.Addr().String(), "root", options.Root)
 	select {
-	case err := <-failed:
-		return err
+	case err := <-servers.Failed():
+		return errors.Join(err, servers.Shutdown(0))
 	case <-ctx.Done():
 	}
 	ending.Store(true)
 	log.Info("ending; requests under way may finish", "gracePeriod", options.ShutdownGracePeriod.String())
-	return shutdown(server, cancel, options.ShutdownGracePeriod)
-}
-
-// shutdown lets requests finish for the grace period, then ends them.
-func shutdown(server *http.Server, cancel context.CancelFunc, grace time.Duration) error {
-	waiting, done := context.WithTimeout(context.Background(), grace)
-	defer done()
-	if err := server.Shutdown(waiting); err == nil {
-		return nil
-	}
-	cancel() // git processes get a signal, and clients that are gone mean no harm
-	return server.Close()
+	// Git processes then get a signal, and clients that are gone mean no harm.
+	defer time.AfterFunc(options.ShutdownGracePeriod, cancel).Stop()
+	return servers.Shutdown(options.ShutdownGracePeriod)
 }
 
 // maxHeaderBytes has room for a token and what git says of itself; a stranger's are
 // kept as well.
 const maxHeaderBytes = 16 << 10
 
-func newServer(ctx context.Context, handler http.Handler, certificate certificates, logs slog.Handler) *http.Server {
-	return &http.Server{
-		Handler:           handler,
-		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ConnContext:       connections.Context,
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    maxHeaderBytes,
-		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate.GetCertificate},
-		// HTTP/1.1 only: git uses one connection at a time, and with HTTP/2 an
-		// early answer to a push would reset the stream under it.
-		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
-		ErrorLog:     slog.NewLogLogger(logs, slog.LevelDebug),
-	}
+func newServer(ctx context.Context, handler http.Handler, certificate certificates, log logr.Logger) *http.Server {
+	server := serving.NewServer(handler, log)
+	server.BaseContext = func(net.Listener) context.Context { return ctx }
+	server.ConnContext = connections.Context
+	server.MaxHeaderBytes = maxHeaderBytes
+	server.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate.GetCertificate}
+	// HTTP/1.1 only: git uses one connection at a time, and with HTTP/2 an
+	// early answer to a push would reset the stream under it.
+	server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){}
+	return server
 }
 
 // withProbes answers probes on the address for git as well.
@@ -301,76 +279,12 @@ func withProbes(handler, probes http.Handler) http.Handler {
 	})
 }
 
-// probeHandler answers /healthz while the process runs, and /readyz while it
-// can serve pushes.
+// probeHandler answers probes: the process is ready while it can serve pushes.
 func probeHandler(store *Store, ending *atomic.Bool) http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte("ok\n")) // the prober may be gone
-	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		err := store.hookReady()
+	return serving.Probes(func() (string, error) {
 		if ending.Load() {
-			err = errors.New("the gitstore is ending")
+			return "", errors.New("the gitstore is ending")
 		}
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		_, _ = w.Write([]byte("ok\n")) // the prober may be gone
-	})
-	return mux
-}
-
-// serveAside serves handlers by address, plain HTTP, until stop is called. The
-// address "0" or "" is left out.
-func serveAside(handlers map[string]http.Handler, log logr.Logger) (stop func(), err error) {
-	var servers []*http.Server
-	stop = func() {
-		for _, server := range servers {
-			_ = server.Close() // the process ends
-		}
-	}
-	for address, handler := range handlers {
-		if address == "0" || address == "" {
-			continue
-		}
-		listener, err := net.Listen("tcp", address)
-		if err != nil {
-			stop()
-			return nil, fmt.Errorf("the address %s cannot be served: %w", address, err)
-		}
-		server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second}
-		servers = append(servers, server)
-		go func() {
-			if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-				log.Error(err, "metrics or probes are not served any more", "address", address)
-			}
-		}()
-	}
-	return stop, nil
-}
-
-func logHandler(level string) (slog.Handler, error) {
-	var threshold slog.Level
-	if err := threshold.UnmarshalText([]byte(level)); err != nil {
-		return nil, fmt.Errorf("--log-level %q is not one of debug, info, warn, error", level)
-	}
-	return slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: threshold}), nil
-}
-
-func kubeConfig(options Options) (*rest.Config, error) {
-	var config *rest.Config
-	var err error
-	if options.Kubeconfig == "" {
-		config, err = rest.InClusterConfig()
-	} else {
-		config, err = clientcmd.BuildConfigFromFlags("", options.Kubeconfig)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("the Kubernetes API server is needed to check tokens: %w", err)
-	}
-	config.QPS, config.Burst = options.KubeQPS, options.KubeBurst
-	config.UserAgent = "clew-gitstore"
-	return config, nil
+		return "", store.hookReady()
+	}, http.StatusServiceUnavailable)
 }

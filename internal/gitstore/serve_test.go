@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
 )
 
@@ -36,7 +36,7 @@ func startServe(t *testing.T, options Options) (url, ca string, end func() error
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- serve(ctx, options, wordOfToken{}, testHook(), listener, fixedCertificate{certificate}, slog.DiscardHandler)
+		ended <- serve(ctx, options, wordOfToken{}, testHook(), listener, fixedCertificate{certificate}, logr.Discard())
 	}()
 	t.Cleanup(cancel)
 	url = "https://" + listener.Addr().String()

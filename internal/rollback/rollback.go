@@ -106,7 +106,7 @@ func (w *Watch) Start(ctx context.Context) error {
 		case err == nil:
 			verbosity = 0
 		case ctx.Err() == nil:
-			w.Log.V(verbosity).Info("Could not see whether the Kubernetes API's state was put back; trying again.", "error", err.Error())
+			w.Log.V(verbosity).Info("could not see whether the Kubernetes API's state was put back; trying again", "error", err.Error())
 			verbosity = 1 // what goes on is said once
 		}
 		if now.version == "" {

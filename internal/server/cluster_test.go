@@ -28,8 +28,8 @@ import (
 var (
 	pg   *pgtest.Server
 	kube *apiserver.Server
-	// serving holds the server's certificate, and the authority that signed it.
-	serving string
+	// served holds the server's certificate, and the authority that signed it.
+	served string
 )
 
 // TestMain lets the test binary be the hook of the gitstore.
@@ -68,8 +68,8 @@ func startCluster(folder string) error {
 		return err
 	}
 	proxy := filepath.Join(folder, "proxy")
-	serving = filepath.Join(folder, "serving")
-	for _, dir := range []string{proxy, serving} {
+	served = filepath.Join(folder, "serving")
+	for _, dir := range []string{proxy, served} {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return err
 		}
@@ -77,7 +77,7 @@ func startCluster(folder string) error {
 	if err := authority.Write(proxy, "front-proxy-client"); err != nil {
 		return err
 	}
-	if err := authority.Write(serving, "clew-server", "localhost", "clew-server.clew-system.svc"); err != nil {
+	if err := authority.Write(served, "clew-server", "localhost", "clew-server.clew-system.svc"); err != nil {
 		return err
 	}
 	kube, err = apiserver.Start(func(s *envtest.APIServer) {
@@ -242,7 +242,7 @@ func aggregate(t *testing.T, address net.Addr) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "clew-system", Name: "clew-server"},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
 	})
-	bundle, err := os.ReadFile(filepath.Join(serving, "ca.crt"))
+	bundle, err := os.ReadFile(filepath.Join(served, "ca.crt"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package server
 import (
 	"crypto/tls"
 	"errors"
-	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -11,7 +10,10 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 
+	"github.com/go-logr/logr"
+
 	"github.com/clew-dev/clew/internal/connections"
+	"github.com/clew-dev/clew/internal/serving"
 )
 
 // What one connection may make the server keep. Strangers can open them, and what
@@ -33,8 +35,9 @@ const (
 // newTLSServer serves daemons and the API server's front proxy. The latter
 // identifies itself by a client certificate, which the history API verifies;
 // daemons have none.
-func newTLSServer(handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), logs slog.Handler) *http.Server {
-	server := newPlainServer(handler, logs)
+func newTLSServer(handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), log logr.Logger) *http.Server {
+	server := serving.NewServer(handler, log)
+	server.MaxHeaderBytes = maxHeaderBytes
 	server.TLSConfig = &tls.Config{
 		MinVersion: tls.VersionTLS12, GetCertificate: certificate, ClientAuth: tls.RequestClientCert,
 	}
@@ -64,17 +67,6 @@ func knowFrontProxy(next http.Handler, proxy authenticator.Request) http.Handler
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-// newPlainServer sets no time limit on whole requests: streams are long.
-func newPlainServer(handler http.Handler, logs slog.Handler) *http.Server {
-	return &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(logs, slog.LevelDebug),
-	}
 }
 
 // readiness is what must have happened once before the server is ready.
@@ -143,23 +135,7 @@ func (r *readiness) check() error {
 	return nil
 }
 
-// handler answers /healthz while the process runs, and /readyz.
+// handler answers probes. Of a 503 kubectl get --raw does not print the text.
 func (r *readiness) handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte("ok\n")) // the prober may be gone
-	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := r.check(); err != nil {
-			// Of a 503 kubectl get --raw does not print the text.
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		said := "ok\n"
-		if trouble := r.noted(); trouble != "" {
-			said = "ok, but " + trouble + "\n"
-		}
-		_, _ = w.Write([]byte(said)) // the prober may be gone
-	})
-	return mux
+	return serving.Probes(func() (string, error) { return r.noted(), r.check() }, http.StatusInternalServerError)
 }

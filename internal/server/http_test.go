@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/onsi/gomega"
 	"golang.org/x/net/http2"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -26,11 +26,11 @@ import (
 func strangers(t *testing.T) (address string) {
 	t.Helper()
 	g := gomega.NewWithT(t)
-	certificate, err := tls.LoadX509KeyPair(filepath.Join(serving, "tls.crt"), filepath.Join(serving, "tls.key"))
+	certificate, err := tls.LoadX509KeyPair(filepath.Join(served, "tls.crt"), filepath.Join(served, "tls.key"))
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	l, err := listen(Options{BindAddress: "127.0.0.1:0"})
 	g.Expect(err).NotTo(gomega.HaveOccurred())
-	server := newTLSServer(http.NotFoundHandler(), func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &certificate, nil }, slog.DiscardHandler)
+	server := newTLSServer(http.NotFoundHandler(), func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &certificate, nil }, logr.Discard())
 	go func() { _ = server.ServeTLS(l.main, "", "") }()
 	t.Cleanup(func() { server.Close() })
 	return l.main.Addr().String()

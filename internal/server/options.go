@@ -3,55 +3,32 @@ package server
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/url"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/clew-dev/clew/internal/connections"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/history/postgres"
+	"github.com/clew-dev/clew/internal/logging"
 	"github.com/clew-dev/clew/internal/rollback"
+	"github.com/clew-dev/clew/internal/serving"
 )
-
-// DSNEnv is the environment variable that holds the DSN of the history
-// database, unless a file does.
-const DSNEnv = "CLEW_DSN"
 
 // DSNOptions say which database holds the history.
 type DSNOptions struct {
-	// File that holds the DSN; if empty, the environment variable DSNEnv does.
+	// File that holds the DSN; if empty, the environment variable postgres.DSNEnv does.
 	File string
 }
 
 // AddFlags defines the flags of the options, with their defaults.
 func (o *DSNOptions) AddFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.File, "dsn-file", "", "file that holds the DSN of the history database; "+DSNEnv+" if empty")
+	flags.StringVar(&o.File, "dsn-file", "", "file that holds the DSN of the history database; "+postgres.DSNEnv+" if empty")
 }
 
 // DSN reads the DSN.
-func (o *DSNOptions) DSN() (string, error) {
-	if o.File == "" {
-		if dsn := os.Getenv(DSNEnv); dsn != "" {
-			return dsn, nil
-		}
-		return "", errors.New("--dsn-file, or the environment variable " + DSNEnv + ", must name the history database")
-	}
-	content, err := os.ReadFile(o.File)
-	if err != nil {
-		return "", fmt.Errorf("--dsn-file: %w", err)
-	}
-	dsn := strings.TrimSpace(string(content))
-	if dsn == "" {
-		return "", fmt.Errorf("--dsn-file: %s is empty; it must hold the DSN of the history database", o.File)
-	}
-	return dsn, nil
-}
+func (o *DSNOptions) DSN() (string, error) { return postgres.DSN(o.File) }
 
 // Options of the server's process.
 type Options struct {
@@ -161,14 +138,14 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.KubeBurst, "kube-api-burst", 100, "requests to the API server at once")
 	flags.StringVar(&o.ManagerLeaseNamespace, "manager-lease-namespace", "", "namespace of the lease "+rollback.LeaseName+", which shows when the API server's state was put back to an older copy; without it, that may go unnoticed")
 	flags.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", 20*time.Second, "time that requests under way may take after a signal to end")
-	flags.StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
+	flags.StringVar(&o.LogLevel, "log-level", "info", logging.Level)
 }
 
 func (o *Options) validate() error {
 	if o.CertFile == "" || o.KeyFile == "" {
 		return errors.New("--tls-cert-file and --tls-private-key-file are needed: tokens must not travel in the clear")
 	}
-	if o.MetricsBindAddress == o.HealthProbeBindAddress && !off(o.MetricsBindAddress) {
+	if o.MetricsBindAddress == o.HealthProbeBindAddress && !serving.Off(o.MetricsBindAddress) {
 		return errors.New("--metrics-bind-address and --health-probe-bind-address must differ")
 	}
 	if o.Audiences != nil && len(o.Audiences) == 0 {
@@ -196,32 +173,4 @@ func (o *Options) validateAmounts() error {
 		return fmt.Errorf("--history-limit-grace must be from 0 to %s, not %s", maxGrace, o.Limits.Grace)
 	}
 	return nil
-}
-
-// off tells whether an address stands for no listener.
-func off(address string) bool { return address == "" || address == "0" }
-
-// LogHandler writes structured logs to standard error.
-func LogHandler(level string) (slog.Handler, error) {
-	var threshold slog.Level
-	if err := threshold.UnmarshalText([]byte(level)); err != nil {
-		return nil, fmt.Errorf("--log-level %q is not one of debug, info, warn, error", level)
-	}
-	return slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: threshold}), nil
-}
-
-func kubeConfig(o Options) (*rest.Config, error) {
-	var config *rest.Config
-	var err error
-	if o.Kubeconfig == "" {
-		config, err = rest.InClusterConfig()
-	} else {
-		config, err = clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("the Kubernetes API server is needed to know who calls: %w", err)
-	}
-	config.QPS, config.Burst = o.KubeQPS, o.KubeBurst
-	config.UserAgent = "clew-server"
-	return config, nil
 }

@@ -24,7 +24,7 @@ const (
 // what it is asked for can be answered.
 func keepSchema(ctx context.Context, dsn string, store *postgres.Store, ready *readiness, log logr.Logger) {
 	migration := &postgres.Migration{DSN: dsn}
-	done := retry(ctx, log, "The schema of the history database could not be brought up to date; trying again.", func() error {
+	done := retry(ctx, log, "the schema of the history database could not be brought up to date; trying again", func() error {
 		err := migration.Try(ctx)
 		if err != nil {
 			ready.wait(0, noSchema+": "+err.Error())
@@ -55,7 +55,7 @@ func renewSchema(ctx context.Context, migration *postgres.Migration, store *post
 	older, err := store.SchemaIsOlder(looking)
 	if err != nil { // the database is away, or being restored
 		ready.note("the schema of the history database cannot be read: " + err.Error())
-		log.V(1).Info("The version of the history database's schema could not be read.", "error", err.Error())
+		log.V(1).Info("the version of the history database's schema could not be read", "error", err.Error())
 		return
 	}
 	if !older {
@@ -65,10 +65,10 @@ func renewSchema(ctx context.Context, migration *postgres.Migration, store *post
 	if !strings.HasPrefix(ready.noted(), olderSchema) { // else it says why the last try failed
 		ready.note(olderSchema)
 	}
-	log.Info("The schema of the history database is older than this server, as after a restore of an older backup; it is brought up to date.")
+	log.Info("the schema of the history database is older than this server, as after a restore of an older backup; it is brought up to date")
 	if err := migration.Try(ctx); err != nil {
 		ready.note(olderSchema + "; the last try failed: " + err.Error())
-		log.Info("The schema of the history database could not be brought up to date; trying again.", "error", err.Error(), "after", schemaEvery.String())
+		log.Info("the schema of the history database could not be brought up to date; trying again", "error", err.Error(), "after", schemaEvery.String())
 		return
 	}
 	ready.note("")

@@ -17,7 +17,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -26,16 +25,13 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
-	crlog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/backoff"
@@ -49,11 +45,12 @@ import (
 	"github.com/clew-dev/clew/internal/server/checkpointrequests"
 	"github.com/clew-dev/clew/internal/server/gateway"
 	"github.com/clew-dev/clew/internal/server/historyapi"
+	"github.com/clew-dev/clew/internal/serving"
 )
 
 // Run serves until ctx is done.
 func Run(ctx context.Context, o Options) error {
-	logs, err := LogHandler(o.LogLevel)
+	log, err := serving.Log(o.LogLevel)
 	if err != nil {
 		return err
 	}
@@ -64,19 +61,16 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	config, err := kubeConfig(o)
+	config, err := serving.KubeOptions{Kubeconfig: o.Kubeconfig, QPS: o.KubeQPS, Burst: o.KubeBurst, UserAgent: "clew-server"}.Config()
 	if err != nil {
-		return err
+		return fmt.Errorf("the Kubernetes API server is needed to know who calls: %w", err)
 	}
 	capacity.SetGoMemoryLimit(capacity.ForServer(capacity.MemoryLimit()))
-	// The libraries log where we do.
-	crlog.SetLogger(logr.FromSlogHandler(logs))
-	klog.SetLogger(logr.FromSlogHandler(logs))
 	listeners, err := listen(o)
 	if err != nil {
 		return err
 	}
-	return serve(ctx, o, dsn, config, listeners, logs)
+	return serve(ctx, o, dsn, config, listeners, log)
 }
 
 // listeners are the open ports; those beside the main one may be nil.
@@ -87,22 +81,17 @@ func listen(o Options) (l listeners, err error) {
 		return l, fmt.Errorf("--bind-address: %w", err)
 	}
 	l.main = connections.Limit(l.main, o.Connections)
-	if !off(o.MetricsBindAddress) {
-		if l.metrics, err = net.Listen("tcp", o.MetricsBindAddress); err != nil {
-			return l, fmt.Errorf("--metrics-bind-address: %w", err)
-		}
+	if l.metrics, err = serving.Listen("--metrics-bind-address", o.MetricsBindAddress); err != nil {
+		return l, err
 	}
-	if !off(o.HealthProbeBindAddress) {
-		if l.probes, err = net.Listen("tcp", o.HealthProbeBindAddress); err != nil {
-			return l, fmt.Errorf("--health-probe-bind-address: %w", err)
-		}
+	if l.probes, err = serving.Listen("--health-probe-bind-address", o.HealthProbeBindAddress); err != nil {
+		return l, err
 	}
 	return l, nil
 }
 
 // serve is Run with everything from outside in hand. It closes the listeners.
-func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l listeners, logs slog.Handler) error {
-	log := logr.FromSlogHandler(logs)
+func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l listeners, log logr.Logger) error {
 	// What runs aside ends after the last request has been answered.
 	work, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -136,50 +125,20 @@ func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l li
 	aside.Go(func() { p.maintain(work, stores.archive, o.Retention, registry, log) })
 	aside.Go(func() { p.watch(work, log, func() { ready.done(1) }) })
 
-	main := newTLSServer(knowFrontProxy(p.mux, p.frontProxy), certificate.GetCertificate, logs)
-	go serveOn(failed, func() error { return main.ServeTLS(l.main, "", "") })
-	servers := []*http.Server{
-		main,
-		servePlain(failed, l.metrics, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), logs),
-		servePlain(failed, l.probes, ready.handler(), logs),
-	}
-	log.Info("Serving.", "address", l.main.Addr().String())
+	servers := serving.NewServers(log)
+	servers.ServeTLS(newTLSServer(knowFrontProxy(p.mux, p.frontProxy), certificate.GetCertificate, log), l.main)
+	servers.ServeMetrics(registry, l.metrics)
+	servers.ServePlain(ready.handler(), l.probes)
+	log.Info("serving", "address", l.main.Addr().String())
 	select {
 	case err = <-failed:
+	case err = <-servers.Failed():
 	case <-ctx.Done():
-		log.Info("Ending; requests under way may finish.", "gracePeriod", o.ShutdownGracePeriod.String())
+		log.Info("ending; requests under way may finish", "gracePeriod", o.ShutdownGracePeriod.String())
 	}
 	ready.end()
 	p.gateway.Close()
-	return errors.Join(err, shutdown(servers, o.ShutdownGracePeriod))
-}
-
-// servePlain serves without TLS; no listener, no requests.
-func servePlain(failed chan<- error, listener net.Listener, handler http.Handler, logs slog.Handler) *http.Server {
-	server := newPlainServer(handler, logs)
-	if listener != nil {
-		go serveOn(failed, func() error { return server.Serve(listener) })
-	}
-	return server
-}
-
-func serveOn(failed chan<- error, serve func() error) {
-	if err := serve(); !errors.Is(err, http.ErrServerClosed) {
-		failed <- err
-	}
-}
-
-// shutdown lets requests finish for the grace period, then ends them.
-func shutdown(servers []*http.Server, grace time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), grace)
-	defer cancel()
-	var errs []error
-	for _, server := range servers {
-		if server.Shutdown(ctx) != nil {
-			errs = append(errs, server.Close())
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(err, servers.Shutdown(o.ShutdownGracePeriod))
 }
 
 // parts are what the server is made of.
@@ -273,7 +232,7 @@ func newInformers(config *rest.Config) (cache.Cache, error) {
 // API server may be slow to come, and so may the definition of Checkpoints.
 func (p *parts) watch(ctx context.Context, log logr.Logger, listed func()) {
 	var synced func() bool
-	retry(ctx, log, "The Checkpoints in the cluster cannot be watched yet; trying again.", func() (err error) {
+	retry(ctx, log, "the Checkpoints in the cluster cannot be watched yet; trying again", func() (err error) {
 		synced, err = p.board.Watch(ctx, p.informers)
 		return err
 	})
@@ -296,7 +255,7 @@ func (p *parts) maintain(ctx context.Context, store *postgres.Store, kept Retent
 		TaskExists: p.outlives, Registerer: registry,
 	})
 	if err != nil && ctx.Err() == nil {
-		log.Error(err, "The history database is not maintained.")
+		log.Error(err, "the history database is not maintained")
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"math"
 	"net"
 	"net/http"
@@ -26,6 +25,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/go-logr/logr/funcr"
+	"github.com/onsi/gomega/gbytes"
+
 	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
@@ -42,17 +44,17 @@ type running struct {
 	main, metrics, probe net.Addr
 	stop                 context.CancelFunc
 	ended                chan error
-	logs                 *strings.Builder
+	logs                 *gbytes.Buffer
 }
 
 func start(t *testing.T, dsn string, config *rest.Config, code GitStoreOptions) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	r := &running{t: t, stop: cancel, ended: make(chan error, 1), logs: &strings.Builder{}}
+	r := &running{t: t, stop: cancel, ended: make(chan error, 1), logs: gbytes.NewBuffer()}
 	local := "127.0.0.1:0"
 	o := Options{
 		BindAddress: local, MetricsBindAddress: local, HealthProbeBindAddress: "localhost:0", Audiences: []string{"server.clew.dev", "clew.dev"},
-		CertFile: filepath.Join(serving, "tls.crt"), KeyFile: filepath.Join(serving, "tls.key"), ShutdownGracePeriod: 10 * time.Second,
+		CertFile: filepath.Join(served, "tls.crt"), KeyFile: filepath.Join(served, "tls.key"), ShutdownGracePeriod: 10 * time.Second,
 		GitStore: code, ManagerLeaseNamespace: "clew-system",
 	}
 	l, err := listen(o)
@@ -60,13 +62,15 @@ func start(t *testing.T, dsn string, config *rest.Config, code GitStoreOptions) 
 		t.Fatal(err)
 	}
 	r.main, r.metrics, r.probe = l.main.Addr(), l.metrics.Addr(), l.probes.Addr()
-	go func() { r.ended <- serve(ctx, o, dsn, config, l, slog.NewJSONHandler(r.logs, nil)) }()
+	go func() {
+		r.ended <- serve(ctx, o, dsn, config, l, funcr.NewJSON(func(line string) { fmt.Fprintln(r.logs, line) }, funcr.Options{}))
+	}()
 	t.Cleanup(func() {
 		cancel()
 		<-r.ended
 		close(r.ended)
 		if t.Failed() {
-			t.Log(r.logs.String())
+			t.Log(string(r.logs.Contents()))
 		}
 	})
 	return r
@@ -116,7 +120,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (r *running) daemon(token string) daemonv1connect.DaemonServiceClient {
 	r.t.Helper()
-	pem, err := os.ReadFile(filepath.Join(serving, "ca.crt"))
+	pem, err := os.ReadFile(filepath.Join(served, "ca.crt"))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -269,7 +273,7 @@ func TestServer(t *testing.T) {
 	})
 	t.Run("end", func(t *testing.T) { ends(t, r, daemon) })
 	t.Run("the API server's state is put back", func(t *testing.T) { putBack(t, start(t, dsn, config, code.options)) })
-	if strings.Contains(r.logs.String(), token) {
+	if strings.Contains(string(r.logs.Contents()), token) {
 		t.Error("the token is in the log")
 	}
 }
@@ -391,7 +395,7 @@ func putBack(t *testing.T, r *running) {
 }
 
 func TestOptionsAreChecked(t *testing.T) {
-	t.Setenv(DSNEnv, "")
+	t.Setenv(postgres.DSNEnv, "")
 	empty := filepath.Join(t.TempDir(), "dsn")
 	if err := os.WriteFile(empty, []byte("\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -410,7 +414,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"a negative limit":       {Options{LogLevel: "info", CertFile: "c", KeyFile: "k", Limits: postgres.Limits{TaskBytes: -1}}, "--task-history-bytes"},
 		"a task over all":        {Options{LogLevel: "info", CertFile: "c", KeyFile: "k", Limits: postgres.Limits{TaskBytes: 2, NamespaceBytes: 1}}, "--task-history-bytes is 2, more than"},
 		"a long grace":           {Options{LogLevel: "info", CertFile: "c", KeyFile: "k", Limits: postgres.Limits{Grace: 5 * time.Minute}}, "--history-limit-grace"},
-		"no DSN":                 {Options{LogLevel: "info", CertFile: "c", KeyFile: "k"}, DSNEnv},
+		"no DSN":                 {Options{LogLevel: "info", CertFile: "c", KeyFile: "k"}, postgres.DSNEnv},
 		"empty DSN":              {Options{LogLevel: "info", CertFile: "c", KeyFile: "k", Database: DSNOptions{File: empty}}, "empty"},
 		"lost DSN":               {Options{LogLevel: "info", CertFile: "c", KeyFile: "k", Database: DSNOptions{File: empty + "x"}}, "--dsn-file"},
 	}

@@ -105,7 +105,7 @@ func (r *Reconciler) untilAsked(ctx context.Context, queue workqueue.TypedInterf
 		if err == nil {
 			return
 		}
-		logf.FromContext(ctx).V(1).Info("Could not ask which checkpoints are lost.", "error", err.Error())
+		logf.FromContext(ctx).V(1).Info("could not ask which checkpoints are lost", "error", err.Error())
 	}
 }
 

@@ -77,7 +77,7 @@ func (r *Reconciler) ofTask(ctx context.Context, object client.Object) []reconci
 func (r *Reconciler) withNumber(ctx context.Context, task *v1alpha1.Task, number int64) []reconcile.Request {
 	list := &v1alpha1.CheckpointList{}
 	if err := r.Client.List(ctx, list, client.InNamespace(task.Namespace)); err != nil {
-		logf.FromContext(ctx).Error(err, "Could not list the checkpoints to find a damaged one.")
+		logf.FromContext(ctx).Error(err, "could not list the checkpoints to find a damaged one")
 		return nil
 	}
 	var requests []reconcile.Request
@@ -92,7 +92,7 @@ func (r *Reconciler) withNumber(ctx context.Context, task *v1alpha1.Task, number
 func (r *Reconciler) listed(ctx context.Context, namespace string, which ...client.ListOption) []reconcile.Request {
 	list := &v1alpha1.CheckpointList{}
 	if err := r.Client.List(ctx, list, append(which, client.InNamespace(namespace))...); err != nil {
-		logf.FromContext(ctx).Error(err, "Could not list the checkpoints that are to be looked at.")
+		logf.FromContext(ctx).Error(err, "could not list the checkpoints that are to be looked at")
 		return nil
 	}
 	var requests []reconcile.Request

@@ -32,12 +32,12 @@ func Result(log logr.Logger, err error) (reconcile.Result, error) {
 	case err == nil, errors.Is(err, context.Canceled), apierrors.IsNotFound(err):
 		return reconcile.Result{}, nil
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		log.V(1).Info("Somebody else wrote first; looking again.", "error", err.Error())
+		log.V(1).Info("somebody else wrote first; looking again", "error", err.Error())
 		return reconcile.Result{RequeueAfter: AfterConflict}, nil
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return reconcile.Result{RequeueAfter: AfterRefusal}, nil
 	case errors.Is(err, history.ErrUnavailable):
-		log.Info("The history store cannot be reached; trying again.", "error", err.Error())
+		log.Info("the history store cannot be reached; trying again", "error", err.Error())
 		return reconcile.Result{RequeueAfter: AfterOutage}, nil
 	}
 	return reconcile.Result{}, err

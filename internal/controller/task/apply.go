@@ -57,7 +57,7 @@ func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan
 		// What cannot be made now is made with the next write.
 		newest, err := r.makeSnapshots(ctx, task, *p.Snapshots)
 		if err != nil {
-			logf.FromContext(ctx).Info("Could not make or prune ConversationSnapshots.", "error", err.Error())
+			logf.FromContext(ctx).Info("could not make or prune ConversationSnapshots", "error", err.Error())
 		}
 		p.Status.SnapshotCount = newest
 	}
@@ -158,7 +158,7 @@ func (r *Reconciler) startPod(ctx context.Context, task *v1alpha1.Task, want pla
 		return r.reportIntruder(ctx, task, pod, m)
 	case refused(err):
 		m.hindrance = &plan.Hindrance{Reason: v1alpha1.ReasonPodRefused, Message: "the pod was refused: " + err.Error()}
-		logf.FromContext(ctx).Info("The API server refused the pod.", "pod", pod.Name, "error", err.Error())
+		logf.FromContext(ctx).Info("the API server refused the pod", "pod", pod.Name, "error", err.Error())
 		return r.reportHindrance(ctx, task, m.hindrance, m)
 	default:
 		if unanswered(err) {

@@ -200,7 +200,7 @@ func (r *Reconciler) observeRewind(ctx context.Context, task *v1alpha1.Task, o *
 		o.RewindPosition = plan.RewindPosition{Known: true, Damaged: err.Error()}
 	default:
 		// The task is looked after all the same; the rewind waits.
-		logf.FromContext(ctx).Info("Could not find out where the rewind goes.", "error", err.Error())
+		logf.FromContext(ctx).Info("could not find out where the rewind goes", "error", err.Error())
 	}
 	return nil
 }
@@ -234,7 +234,7 @@ func (r *Reconciler) history(ctx context.Context, task *v1alpha1.Task) plan.Hist
 	case err == nil, errors.Is(err, history.ErrNotFound):
 		return plan.History{Known: true, State: state}
 	default:
-		logf.FromContext(ctx).V(1).Info("Could not ask the history store.", "error", err.Error())
+		logf.FromContext(ctx).V(1).Info("could not ask the history store", "error", err.Error())
 		return plan.History{}
 	}
 }

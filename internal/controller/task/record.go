@@ -31,7 +31,7 @@ func (r *Reconciler) record(ctx context.Context, task *v1alpha1.Task, m *known) 
 	if m.recordProblem != "" {
 		// What comes back after an outage may be an older copy.
 		if err := r.restore(ctx, task, m); err != nil {
-			logf.FromContext(ctx).V(1).Info("Could not compare transitions.", "error", err.Error())
+			logf.FromContext(ctx).V(1).Info("could not compare transitions", "error", err.Error())
 			return
 		}
 	}
@@ -41,7 +41,7 @@ func (r *Reconciler) record(ctx context.Context, task *v1alpha1.Task, m *known) 
 		return
 	}
 	if err := r.recordEntries(ctx, task, entries, m); err != nil {
-		logf.FromContext(ctx).V(1).Info("Could not record transitions.", "error", err.Error())
+		logf.FromContext(ctx).V(1).Info("could not record transitions", "error", err.Error())
 	}
 }
 
@@ -73,7 +73,7 @@ func (r *Reconciler) restore(ctx context.Context, task *v1alpha1.Task, m *known)
 		return nil
 	}
 	entries := slices.DeleteFunc(slices.Clone(task.Status.History), func(e v1alpha1.HistoryEntry) bool { return e.Sequence <= has })
-	logf.FromContext(ctx).Info("The history store has lost transitions: they are recorded again, as far as the status has them.",
+	logf.FromContext(ctx).Info("the history store has lost transitions: they are recorded again, as far as the status has them",
 		"recorded", before, "has", has, "again", len(entries))
 	if len(entries) == 0 {
 		return nil

@@ -79,7 +79,7 @@ func fromHistory(tasks client.Reader, notifications Notifications) source.Source
 			}
 			list := &v1alpha1.TaskList{}
 			if err := tasks.List(ctx, list); err != nil {
-				logf.FromContext(ctx).Error(err, "Could not list the tasks to look at them all.")
+				logf.FromContext(ctx).Error(err, "could not list the tasks to look at them all")
 				return
 			}
 			for i := range list.Items {

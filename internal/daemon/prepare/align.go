@@ -323,6 +323,6 @@ func (p *preparer) tellUnknown(ctx context.Context, there map[int64]journal.Poin
 
 func (p *preparer) logUnknown(err error) {
 	if err != nil {
-		p.log.Info("it is not known whether the durable checkpoints are still there", "reason", err.Error())
+		p.log.Info("it is not known whether the durable checkpoints are still there", "error", err.Error())
 	}
 }

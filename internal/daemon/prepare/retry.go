@@ -55,6 +55,6 @@ func (p *preparer) tell(ctx context.Context, problem *daemonv1.Problem) {
 	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
 	defer cancel()
 	if err := p.cfg.Server.Report(ctx, problem); err != nil {
-		p.log.V(1).Info("the server could not be told of a problem", "problem", problem.GetReason(), "reason", err.Error())
+		p.log.V(1).Info("the server could not be told of a problem", "problem", problem.GetReason(), "error", err.Error())
 	}
 }

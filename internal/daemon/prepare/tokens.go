@@ -29,7 +29,7 @@ func (p *preparer) countTokens(context.Context) error {
 	}
 	found, err := agent.FindSession(p.adapter, p.cfg.Paths.Home, id)
 	if err != nil {
-		p.log.Info("the agent's session does not tell of the tokens it used", "session", id, "reason", err.Error())
+		p.log.Info("the agent's session does not tell of the tokens it used", "session", id, "error", err.Error())
 		return nil
 	}
 	more := agent.TokensBeyond(found.Tokens, agent.AddTokens(state.Start.Tokens, run.Counted))

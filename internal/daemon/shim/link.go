@@ -159,7 +159,7 @@ func (l *link) serve(ctx context.Context, conn net.Conn) {
 	<-wrote
 	l.agent.daemonGone()
 	if ctx.Err() == nil {
-		l.log.Info("the connection to the daemon is lost; connecting again", "reason", err.Error())
+		l.log.Info("the connection to the daemon is lost; connecting again", "error", err.Error())
 	}
 }
 

@@ -171,7 +171,7 @@ func (d *daemon) take(ctx context.Context, req checkpoint.Request) error {
 		}
 		stretch.Begin()
 		if err := d.taker.Warm(ctx, stretch.Rest); err != nil {
-			d.log.Info("changes could not be stored while the agent works; it is stopped until they are", "reason", err.Error())
+			d.log.Info("changes could not be stored while the agent works; it is stopped until they are", "error", err.Error())
 			break
 		}
 		if err := d.takeFrozen(ctx, req); !checkpoint.TooMuchChanged(err) {

@@ -221,7 +221,7 @@ func (p *problems) run(ctx context.Context) error {
 				due, told = false, is
 				wait.Reset()
 			default:
-				p.log.V(1).Info("the server could not be told of a problem", "problem", is.GetReason(), "reason", err.Error())
+				p.log.V(1).Info("the server could not be told of a problem", "problem", is.GetReason(), "error", err.Error())
 			}
 			if err := wait.Wait(ctx); err != nil {
 				return err

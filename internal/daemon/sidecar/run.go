@@ -220,7 +220,7 @@ func openVolume(ctx context.Context, cfg Config, p *problems) (*volume.Volume, e
 		cfg.Log.Error(err, "the volume has no room for the daemon to begin")
 		p.Recorded(err)
 		if err := cfg.Server.Report(timeout(ctx, reportWait), p.current()); err != nil {
-			cfg.Log.V(1).Info("the server could not be told of a problem", "reason", err.Error())
+			cfg.Log.V(1).Info("the server could not be told of a problem", "error", err.Error())
 		}
 		if wait.Wait(ctx) != nil {
 			return nil, err
@@ -389,7 +389,7 @@ func (d *daemon) listenForCommands(ctx context.Context) error {
 			return err
 		}
 		if err != nil && ctx.Err() == nil {
-			d.log.V(1).Info("the server's commands cannot be heard", "reason", err.Error())
+			d.log.V(1).Info("the server's commands cannot be heard", "error", err.Error())
 		}
 		if err := wait.Wait(ctx); err != nil {
 			return err

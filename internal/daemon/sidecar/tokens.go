@@ -16,7 +16,7 @@ func (d *daemon) countTokens(ctx context.Context) error {
 	}
 	found, err := agent.FindSession(d.adapter, d.cfg.Paths.Home, session.GetId())
 	if err != nil {
-		d.log.V(1).Info("the agent's session tells of no tokens", "reason", err.Error())
+		d.log.V(1).Info("the agent's session tells of no tokens", "error", err.Error())
 		return nil
 	}
 	return d.recorder.CountTokens(ctx, agent.TokensBeyond(found.Tokens, start.Tokens))

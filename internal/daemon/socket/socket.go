@@ -199,7 +199,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, h Handler) error {
 			stop := context.AfterFunc(ctx, func() { c.Close() })
 			defer stop()
 			if err := s.handle(ctx, &connection{Conn: c}, h, known); err != nil && ctx.Err() == nil {
-				s.log.V(1).Info("a connection ended", "reason", err.Error())
+				s.log.V(1).Info("a connection ended", "error", err.Error())
 			}
 		}()
 	}

@@ -151,7 +151,7 @@ func (s *Store) writeBatch(ctx context.Context, q *sqlc.Queries, b *batch) error
 		return err
 	}
 	for _, missing := range b.missing {
-		s.log.Info("A message names a piece that never came; its text is stored without it.",
+		s.log.Info("a message names a piece that never came; its text is stored without it",
 			"namespace", b.task.Namespace, "task", b.task.Name, "piece", missing)
 	}
 	if len(b.events.ID) > 0 {
@@ -222,7 +222,7 @@ func (s *Store) tellAgain(ctx context.Context, q *sqlc.Queries, task history.Tas
 		TaskID: row.TaskID, Number: row.Number, Commit: row.Commit,
 	})
 	if err == nil && updated == 0 {
-		s.log.Info("A checkpoint was told a second time with another commit; the first one stands.",
+		s.log.Info("a checkpoint was told a second time with another commit; the first one stands",
 			"namespace", task.Namespace, "task", task.Name, "checkpoint", row.Number, "ignoredCommit", unpack(row.Commit))
 	}
 	return err

@@ -267,7 +267,7 @@ func (e *exporter) text(ctx context.Context, namespace, beginning string, p *con
 		err = e.store.eachPiece(ctx, namespace, p, e.piece)
 	}
 	if errors.Is(err, history.ErrCorrupted) {
-		e.store.log.Error(err, "A text is exported without its end.", "namespace", namespace, "task", e.task.Name)
+		e.store.log.Error(err, "a text is exported without its end", "namespace", namespace, "task", e.task.Name)
 		err = nil
 	}
 	return exportedText{Text: beginning, Pieces: p}, err

@@ -72,7 +72,7 @@ func (s *Store) indexOne(ctx context.Context) (int, error) {
 	if err == nil || id == 0 || !s.isMessageFault(err) {
 		return min(int(id), 1), err
 	}
-	s.log.Error(err, "A message cannot be found by search.", "message", id)
+	s.log.Error(err, "a message cannot be found by search", "message", id)
 	reason := clip.Marked(clean(err.Error()), maxRefusal)
 	err = s.write(ctx, "mark a message that cannot be indexed", func(q *sqlc.Queries) error {
 		return q.MarkUnindexed(ctx, sqlc.MarkUnindexedParams{ID: id, Error: reason})

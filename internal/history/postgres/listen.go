@@ -42,7 +42,7 @@ func (s *Store) Listen(ctx context.Context, callback func(history.Notification))
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		s.log.Info("Lost the connection that listens for changes of the history; connecting again.", "error", err.Error())
+		s.log.Info("lost the connection that listens for changes of the history; connecting again", "error", err.Error())
 		if err := wait.Wait(ctx); err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func (s *Store) listen(ctx context.Context, callback func(history.Notification))
 			return err
 		}
 		if found != none && found != tables {
-			s.log.Info("The tables of the history are others than before, as after a restore of a backup; all tasks are looked at.")
+			s.log.Info("the tables of the history are others than before, as after a restore of a backup; all tasks are looked at")
 			tables = found
 			callback(history.Notification{})
 		}

@@ -61,7 +61,7 @@ func (s *Store) RunMaintenance(ctx context.Context, options MaintenanceOptions) 
 	defer m.metrics.unregister(options.Registerer)
 	for {
 		if err := m.lead(ctx); err != nil && ctx.Err() == nil {
-			s.log.Info("The maintenance of the history database was interrupted; it is taken up again.", "error", err.Error(), "after", idleWait.String())
+			s.log.Info("the maintenance of the history database was interrupted; it is taken up again", "error", err.Error(), "after", idleWait.String())
 		}
 		select {
 		case <-ctx.Done():
@@ -290,7 +290,7 @@ func (m *maintainer) deleteGoneTasks(ctx context.Context, before time.Time) erro
 			}
 			m.metrics.swept.WithLabelValues("messages").Add(float64(deleted.Messages))
 			m.metrics.swept.WithLabelValues("pieces").Add(float64(deleted.Pieces))
-			m.store.log.Info("Deleted the history of a task that is gone, since it is older than histories are kept.",
+			m.store.log.Info("deleted the history of a task that is gone, since it is older than histories are kept",
 				"namespace", task.Namespace, "task", task.Name, "uid", task.UID, "messages", deleted.Messages)
 		}
 	}

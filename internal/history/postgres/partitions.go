@@ -84,7 +84,7 @@ func (s *Store) dropPartitions(ctx context.Context, before time.Time) (int64, er
 		if _, err := s.pool.Exec(ctx, "DROP TABLE "+pgx.Identifier{p.Name}.Sanitize()); err != nil {
 			return removed, wrap(err, "drop the table "+p.Name)
 		}
-		s.log.Info("Dropped a month of events that is older than they are kept.", "table", p.Name, "events", p.Rows)
+		s.log.Info("dropped a month of events that is older than they are kept", "table", p.Name, "events", p.Rows)
 		removed += p.Rows
 	}
 	for {

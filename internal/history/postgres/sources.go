@@ -61,7 +61,7 @@ func sourceMissing(err error) bool {
 func (s *Store) awaitSource(ctx context.Context, task history.Task) {
 	err := s.read().AwaitSource(ctx, sqlc.AwaitSourceParams{TaskUid: task.UID, Namespace: task.Namespace, Silence: sourceSilence.Seconds(), Pause: sourcePause.Seconds()})
 	if err != nil { // it asks again soon
-		s.log.V(1).Info("Could not note that a task waits for its source.", "namespace", task.Namespace, "task", task.Name, "error", err.Error())
+		s.log.V(1).Info("could not note that a task waits for its source", "namespace", task.Namespace, "task", task.Name, "error", err.Error())
 	}
 }
 

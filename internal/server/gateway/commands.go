@@ -94,7 +94,7 @@ func (g *Gateway) checkAttempt(ctx context.Context, id podidentity.Identity) err
 	case err == nil || errors.Is(err, history.ErrNotFound):
 		return nil
 	case ctx.Err() == nil && g.outage.due(time.Now()):
-		g.log.Info("The history store does not tell the attempts of tasks; streams of commands stay open meanwhile.", "error", err.Error())
+		g.log.Info("the history store does not tell the attempts of tasks; streams of commands stay open meanwhile", "error", err.Error())
 	}
 	return nil
 }

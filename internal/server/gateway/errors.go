@@ -50,18 +50,18 @@ func (g *Gateway) failure(ctx context.Context, err error) error {
 		return connect.NewError(connect.CodeCanceled, ctx.Err())
 	case errors.Is(err, history.ErrUnavailable):
 		if g.outage.due(time.Now()) {
-			g.log.Info("The history store cannot be reached; daemons keep their records meanwhile.", "error", err.Error())
+			g.log.Info("the history store cannot be reached; daemons keep their records meanwhile", "error", err.Error())
 		}
 		if errors.Is(err, history.ErrOldSchema) {
 			return connect.NewError(connect.CodeUnavailable, history.ErrOldSchema)
 		}
 		return connect.NewError(connect.CodeUnavailable, history.ErrUnavailable)
 	case errors.Is(err, podidentity.ErrUnavailable):
-		g.log.Info("A caller could not be identified at the moment.", "error", err.Error())
+		g.log.Info("a caller could not be identified at the moment", "error", err.Error())
 		return connect.NewError(connect.CodeUnavailable, podidentity.ErrUnavailable)
 	default:
 		id := identityOf(ctx)
-		g.log.Error(err, "A daemon's request failed.", "namespace", id.Namespace, "task", id.TaskName, "attempt", id.Attempt)
+		g.log.Error(err, "a daemon's request failed", "namespace", id.Namespace, "task", id.TaskName, "attempt", id.Attempt)
 		return connect.NewError(connect.CodeInternal, errors.New("the server failed; its log says why"))
 	}
 }

@@ -202,7 +202,7 @@ func (g *Gateway) Begin(ctx context.Context, req *connect.Request[daemonv1.Begin
 		return nil, g.failure(ctx, err)
 	}
 	g.streams.fence(id.TaskUID, state.Attempt)
-	g.log.Info("An attempt has begun.", "namespace", id.Namespace, "task", id.TaskName, "attempt", id.Attempt,
+	g.log.Info("an attempt has begun", "namespace", id.Namespace, "task", id.TaskName, "attempt", id.Attempt,
 		"daemonVersion", req.Msg.GetDaemonVersion(), "lastSequence", state.LastSequence)
 	response := beginResponse(state)
 	if req.Msg.GetListDurable() {
@@ -359,7 +359,7 @@ func (g *Gateway) hydrate(ctx context.Context, namespace string, m *conversation
 		}
 		whole, err := g.store.Text(ctx, namespace, *t.Pieces)
 		if errors.Is(err, history.ErrCorrupted) {
-			g.log.Error(err, "A text of a conversation is sent without its end.", "namespace", namespace)
+			g.log.Error(err, "a text of a conversation is sent without its end", "namespace", namespace)
 			continue
 		}
 		if err != nil {

@@ -154,10 +154,10 @@ func (a *api) deleteHistory(c *call) (any, error) {
 
 func (a *api) delete(ctx context.Context, c *call, task history.Task, answer *historyv1alpha1.HistoryDeletion) error {
 	log := a.Log.WithValues("namespace", task.Namespace, "task", task.Name, "uid", task.UID, "caller", c.caller.GetName())
-	log.Info("Deleting the history of a task.")
+	log.Info("deleting the history of a task")
 	code, err := a.Code.DeleteTask(ctx, task.Namespace, task.UID, task.Name)
 	if err != nil {
-		log.Info("The code of a task could not be deleted.", "error", err.Error())
+		log.Info("the code of a task could not be deleted", "error", err.Error())
 		return unfinished(fmt.Sprintf("the history of the task %q is not deleted: its checkpoints in the gitstore could not be, and its messages wait for that: %s; delete it again, and it goes on where it stopped", task.Name, why(err)))
 	}
 	deleted, err := a.Archive.DeleteTask(ctx, task.UID)
@@ -166,14 +166,14 @@ func (a *api) delete(ctx context.Context, c *call, task history.Task, answer *hi
 	case deleted.Task.UID != "":
 		// The rows are gone, and texts that others held go with the next sweep.
 		answer.Pending = true
-		log.Info("Texts of a deleted task wait for others.", "error", err.Error())
+		log.Info("texts of a deleted task wait for others", "error", err.Error())
 	default:
-		log.Info("The rows of a task could not be deleted.", "error", err.Error())
+		log.Info("the rows of a task could not be deleted", "error", err.Error())
 		return unfinished(fmt.Sprintf("the history of the task %q is deleted in part: its checkpoints in the gitstore are gone, and its messages are still there, since the history store failed; delete it again to finish", task.Name))
 	}
 	answer.Messages, answer.Pieces, answer.Checkpoints, answer.Events = deleted.Messages, deleted.Pieces, deleted.Checkpoints, deleted.Events
 	answer.Refs, answer.Repositories, answer.Bytes = code.Refs, code.Repositories, code.Bytes
-	log.Info("Deleted the history of a task.", "messages", deleted.Messages, "checkpoints", deleted.Checkpoints, "refs", code.Refs)
+	log.Info("deleted the history of a task", "messages", deleted.Messages, "checkpoints", deleted.Checkpoints, "refs", code.Refs)
 	if err := a.audit(c, task, reasonDeleted, "the history was deleted for good"); err != nil {
 		return fmt.Errorf("the history of the task %s is deleted, but who did it could be recorded in the server's log only: %w", task.Name, err)
 	}
@@ -233,7 +233,7 @@ func deleteOptions(r *http.Request) (uid string, dryRun bool, err error) {
 func (a *api) checkGone(ctx context.Context, task history.Task) error {
 	live, err := a.Tasks.TaskUID(ctx, task.Namespace, task.Name)
 	if err != nil {
-		a.Log.Info("It could not be seen whether a Task is there.", "error", err.Error())
+		a.Log.Info("could not check whether the Task still exists", "error", err.Error())
 		return unavailable("it could not be seen at the moment whether the Task is still there; try again")
 	}
 	if live != task.UID {
@@ -252,7 +252,7 @@ func (a *api) audit(c *call, task history.Task, reason, message string) error {
 		ID: uuid.NewString(), Task: task, Time: a.now(), Type: history.EventTypeAccess, Reason: reason,
 		Actor: c.caller.GetName(), Message: message,
 	}
-	a.Log.Info("A history was taken out, brought in or deleted.", "reason", reason, "namespace", task.Namespace, "task", task.Name, "uid", task.UID, "caller", event.Actor)
+	a.Log.Info("a history was taken out, brought in or deleted", "reason", reason, "namespace", task.Namespace, "task", task.Name, "uid", task.UID, "caller", event.Actor)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), requestTimeout)
 	defer cancel()
 	var err error

@@ -223,7 +223,7 @@ func (a *api) serve(mux *http.ServeMux, pattern string, timeout time.Duration, a
 		switch {
 		case err != nil && w.code != 0:
 			// Half an answer must not be taken for a whole one.
-			a.Log.Info("An answer broke off.", "resource", label, "namespace", access.Namespace, "name", access.Name, "error", err.Error())
+			a.Log.Info("an answer broke off", "resource", label, "namespace", access.Namespace, "name", access.Name, "error", err.Error())
 			a.metrics.observe(label, w.code, time.Since(start))
 			panic(http.ErrAbortHandler)
 		case err != nil:
@@ -305,19 +305,19 @@ func (a *api) fail(w http.ResponseWriter, access Access, err error) {
 	case errors.Is(err, history.ErrExists):
 		status = exists(access, err)
 	case errors.Is(err, history.ErrCorrupted):
-		a.Log.Error(err, "What is stored of a history is damaged.", "namespace", access.Namespace, "name", access.Name)
+		a.Log.Error(err, "what is stored of a history is damaged", "namespace", access.Namespace, "name", access.Name)
 		status = apierrors.NewInternalError(errors.New("what is stored of this history is damaged; the server's log says where"))
 	case errors.Is(err, history.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-		a.Log.Info("A history request could not be answered.", "error", err.Error())
+		a.Log.Info("a history request could not be answered", "error", err.Error())
 		status = unavailable("the history store cannot be reached; try again")
 		if errors.Is(err, history.ErrOldSchema) {
 			status = unavailable(history.ErrOldSchema.Error() + "; try again")
 		}
 	case errors.Is(err, errAuthorizer):
-		a.Log.Info("A caller's rights could not be checked.", "error", err.Error())
+		a.Log.Info("a caller's rights could not be checked", "error", err.Error())
 		status = unavailable("the caller's rights could not be checked at the moment; try again")
 	default:
-		a.Log.Error(err, "A history request failed.", "namespace", access.Namespace, "name", access.Name)
+		a.Log.Error(err, "a history request failed", "namespace", access.Namespace, "name", access.Name)
 		status = apierrors.NewInternalError(errors.New("the server failed; its log says why"))
 	}
 	writeStatus(w, status.Status())

@@ -106,7 +106,7 @@ func (a *api) checkNew(c *call, file io.ReadSeeker, encoding string) error {
 	}
 	there, err := a.Tasks.HasUID(c.Context(), uid)
 	if err != nil {
-		a.Log.Info("It could not be seen whether a Task is there.", "error", err.Error())
+		a.Log.Info("could not check whether the Task still exists", "error", err.Error())
 		return unavailable("it could not be seen at the moment whether a Task with this history's UID is there; try again")
 	}
 	if there {
