@@ -3,10 +3,10 @@ package postgres
 import (
 	"reflect"
 	"strings"
-	"testing"
 	"time"
 
-	"github.com/onsi/gomega"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
@@ -91,39 +91,39 @@ func kinds(text string, n int) map[string]history.Record {
 	return records
 }
 
-func TestAllThatARecordSaysIsCounted(t *testing.T) {
-	for kind, r := range kinds(strings.Repeat("x", 100), 3) {
-		gomega.NewWithT(t).Expect(cost(r)).To(gomega.BeNumerically(">=", recordCost+texts(reflect.ValueOf(r))), "a field of %s is not counted", kind)
-	}
-}
+var _ = Describe("What a record costs", func() {
+	It("all that a record says is counted", func() {
+		for kind, r := range kinds(strings.Repeat("x", 100), 3) {
+			Expect(cost(r)).To(BeNumerically(">=", recordCost+texts(reflect.ValueOf(r))), "a field of %s is not counted", kind)
+		}
+	})
 
-// What a message says is cut into pieces, and counted; nothing else may be long.
-func TestWhatARecordSaysByTheWayIsBounded(t *testing.T) {
-	g := gomega.NewWithT(t)
-	for kind, r := range kinds(strings.Repeat("\x00", 1<<20), 40) {
-		if m := r.Message; m != nil {
-			m.Role = conversation.RoleAssistant
-			for _, text := range m.Texts() {
-				*text.Text, *text.Pieces = "", nil
+	// What a message says is cut into pieces, and counted; nothing else may be long.
+	It("what a record says by the way is bounded", func() {
+		for kind, r := range kinds(strings.Repeat("\x00", 1<<20), 40) {
+			if m := r.Message; m != nil {
+				m.Role = conversation.RoleAssistant
+				for _, text := range m.Texts() {
+					*text.Text, *text.Pieces = "", nil
+				}
 			}
+			if kind == "Piece" {
+				continue // has a length of its own
+			}
+			before := texts(reflect.ValueOf(r))
+			Expect(cost(bounded(r))).To(BeNumerically("<", 128<<10), "a field of %s has no bound", kind)
+			Expect(texts(reflect.ValueOf(r))).To(Equal(before), "the record that was given stays as it is")
 		}
-		if kind == "Piece" {
-			continue // has a length of its own
-		}
-		before := texts(reflect.ValueOf(r))
-		g.Expect(cost(bounded(r))).To(gomega.BeNumerically("<", 128<<10), "a field of %s has no bound", kind)
-		g.Expect(texts(reflect.ValueOf(r))).To(gomega.Equal(before), "the record that was given stays as it is")
-	}
-}
+	})
 
-func TestAListOfFilesIsCutAndNoPathOfIt(t *testing.T) {
-	g := gomega.NewWithT(t)
-	var c history.Checkpoint
-	for range maxChanges + 1 {
-		c.Changes = append(c.Changes, history.FileChange{Path: strings.Repeat("p", 50), Action: "Added"})
-	}
-	c.DirtyFiles = []string{"a", strings.Repeat("b", listedBytes), "c"}
-	c = boundedCheckpoint(c)
-	g.Expect(c.Changes).To(gomega.HaveLen(maxChanges))
-	g.Expect(c.DirtyFiles).To(gomega.Equal([]string{"a"}))
-}
+	It("a list of files is cut and no path of it", func() {
+		var c history.Checkpoint
+		for range maxChanges + 1 {
+			c.Changes = append(c.Changes, history.FileChange{Path: strings.Repeat("p", 50), Action: "Added"})
+		}
+		c.DirtyFiles = []string{"a", strings.Repeat("b", listedBytes), "c"}
+		c = boundedCheckpoint(c)
+		Expect(c.Changes).To(HaveLen(maxChanges))
+		Expect(c.DirtyFiles).To(Equal([]string{"a"}))
+	})
+})

@@ -3,8 +3,10 @@ package postgres_test
 import (
 	"testing"
 
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
 	"github.com/jackc/pgx/v5"
-	"github.com/onsi/gomega"
 
 	"github.com/clew-dev/clew/internal/history"
 )
@@ -17,7 +19,7 @@ const (
 // deep is a task whose conversation was moved again and again, each time after a
 // message, and then went on for long: a chain of branches. Its messages are at the
 // positions that are the sequences of their records.
-func deep(t *testing.T, dsn string) (conn *pgx.Conn, head int64) {
+func deep(t testing.TB, dsn string) (conn *pgx.Conn, head int64) {
 	t.Helper()
 	w := begin(t, openAt(t, dsn), taskNamed("a"), 1)
 	w.append(agent("x"))
@@ -55,67 +57,69 @@ func deep(t *testing.T, dsn string) (conn *pgx.Conn, head int64) {
 	return conn, head
 }
 
-func TestWhereARecordStandsIsFoundByLookingAtLittle(t *testing.T) {
-	conn, head := deep(t, pg.Database(t))
-	for name, c := range map[string]struct {
-		sequence, position int64
-		blocks             int
-	}{
-		"the head":                         {deepBranches + deepMessages + 1, deepBranches + deepMessages + 1, 100},
-		"in the middle of the last branch": {deepBranches + 7777, deepBranches + 7777, 100},
-		"a branch before":                  {deepBranches - 10, deepBranches - 10, 200},
-		"far back":                         {2, 2, 12 * deepBranches},
-		"before the first":                 {0, 0, 12 * deepBranches},
-		"a record to come":                 {99_999_999, deepBranches + deepMessages + 1, 100},
-	} {
-		t.Run(name, func(t *testing.T) {
-			g := gomega.NewWithT(t)
-			args := pgx.NamedArgs{"branch_id": head, "task_uid": taskNamed("a").UID, "sequence": c.sequence}
-			var position int64
-			g.Expect(conn.QueryRow(t.Context(), queryText(t, "PositionAfter"), args).Scan(&position)).To(gomega.Succeed())
-			g.Expect(position).To(gomega.Equal(c.position))
-			p := explain(t, conn, queryText(t, "PositionAfter"), args)
-			g.Expect(p.blocks).To(gomega.BeNumerically("<", c.blocks), p.text)
-		})
-	}
-}
+var _ = Describe("A conversation of many branches", func() {
+	It("where a record stands is found by looking at little", func() {
+		t := GinkgoTB()
+		conn, head := deep(t, pg.Database(t))
+		for name, c := range map[string]struct {
+			sequence, position int64
+			blocks             int
+		}{
+			"the head":                         {deepBranches + deepMessages + 1, deepBranches + deepMessages + 1, 100},
+			"in the middle of the last branch": {deepBranches + 7777, deepBranches + 7777, 100},
+			"a branch before":                  {deepBranches - 10, deepBranches - 10, 200},
+			"far back":                         {2, 2, 12 * deepBranches},
+			"before the first":                 {0, 0, 12 * deepBranches},
+			"a record to come":                 {99_999_999, deepBranches + deepMessages + 1, 100},
+		} {
+			By(name, func() {
+				args := pgx.NamedArgs{"branch_id": head, "task_uid": taskNamed("a").UID, "sequence": c.sequence}
+				var position int64
+				Expect(conn.QueryRow(t.Context(), queryText(t, "PositionAfter"), args).Scan(&position)).To(Succeed())
+				Expect(position).To(Equal(c.position))
+				p := explain(t, conn, queryText(t, "PositionAfter"), args)
+				Expect(p.blocks).To(BeNumerically("<", c.blocks), p.text)
+			})
+		}
+	})
 
-// Where it was taken cannot be found any more, and nobody looks for it.
-func TestACheckpointThatIsStoredIsNotPlacedAgain(t *testing.T) {
-	g := gomega.NewWithT(t)
-	dsn := pg.Database(t)
-	w := begin(t, openAt(t, dsn), taskNamed("a"), 1)
-	told := func() history.Record {
-		r := checkpoint(1)
-		r.Checkpoint.AfterSequence = 2
-		return r
-	}
-	w.append(user("1"), call("x"), told())
-	before, err := w.store.Checkpoint(t.Context(), w.task.Key(), 1)
-	g.Expect(err).NotTo(gomega.HaveOccurred())
-	_, err = connect(t, dsn).Exec(t.Context(), "DELETE FROM entries WHERE position = 1")
-	g.Expect(err).NotTo(gomega.HaveOccurred())
-	w.append(told(), told())
-	after, err := w.store.Checkpoint(t.Context(), w.task.Key(), 1)
-	g.Expect(err).NotTo(gomega.HaveOccurred())
-	g.Expect(after.Position).To(gomega.Equal(before.Position))
-}
+	// Where it was taken cannot be found any more, and nobody looks for it.
+	It("a checkpoint that is stored is not placed again", func() {
+		t := GinkgoTB()
+		dsn := pg.Database(t)
+		w := begin(t, openAt(t, dsn), taskNamed("a"), 1)
+		told := func() history.Record {
+			r := checkpoint(1)
+			r.Checkpoint.AfterSequence = 2
+			return r
+		}
+		w.append(user("1"), call("x"), told())
+		before, err := w.store.Checkpoint(t.Context(), w.task.Key(), 1)
+		Expect(err).NotTo(HaveOccurred())
+		_, err = connect(t, dsn).Exec(t.Context(), "DELETE FROM entries WHERE position = 1")
+		Expect(err).NotTo(HaveOccurred())
+		w.append(told(), told())
+		after, err := w.store.Checkpoint(t.Context(), w.task.Key(), 1)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(after.Position).To(Equal(before.Position))
+	})
 
-func TestATaskHasSoManyBranchesAtMost(t *testing.T) {
-	g := gomega.NewWithT(t)
-	dsn := pg.Database(t)
-	w := begin(t, openAt(t, dsn), taskNamed("a"), 1)
-	w.append(agent("1"), agent("2"), moveRecord(history.MoveOperation{ID: "Rewind/a", Position: 1}), agent("3"))
-	_, err := connect(t, dsn).Exec(t.Context(), "UPDATE branches SET number = 9999 WHERE number = 2")
-	g.Expect(err).NotTo(gomega.HaveOccurred())
-	w.append(moveRecord(history.MoveOperation{ID: "Rewind/b", Position: 1}), agent("4"))
-	g.Expect(w.texts()).To(gomega.Equal([]string{"A 1", "A 4"}))
+	It("a task has so many branches at most", func() {
+		t := GinkgoTB()
+		dsn := pg.Database(t)
+		w := begin(t, openAt(t, dsn), taskNamed("a"), 1)
+		w.append(agent("1"), agent("2"), moveRecord(history.MoveOperation{ID: "Rewind/a", Position: 1}), agent("3"))
+		_, err := connect(t, dsn).Exec(t.Context(), "UPDATE branches SET number = 9999 WHERE number = 2")
+		Expect(err).NotTo(HaveOccurred())
+		w.append(moveRecord(history.MoveOperation{ID: "Rewind/b", Position: 1}), agent("4"))
+		Expect(w.texts()).To(Equal([]string{"A 1", "A 4"}))
 
-	w.append(moveRecord(history.MoveOperation{ID: "Rewind/c", Position: 1}), agent("5"))
-	g.Expect(w.texts()).To(gomega.Equal([]string{"A 1", "A 4", "A 5"}), "it stays where it is, and goes on")
-	page, err := w.store.Timeline(t.Context(), history.TimelineQuery{Namespace: "team", Name: "a", Limit: 100})
-	g.Expect(err).NotTo(gomega.HaveOccurred())
-	g.Expect(page.Events).To(gomega.ContainElement(gomega.HaveField("Message", gomega.ContainSubstring("10000 branches"))))
-	_, err = w.store.MoveConversation(t.Context(), w.task, 1, history.MoveOperation{ID: "Rewind/d", Position: 1})
-	g.Expect(err).To(gomega.MatchError(history.ErrLimitReached))
-}
+		w.append(moveRecord(history.MoveOperation{ID: "Rewind/c", Position: 1}), agent("5"))
+		Expect(w.texts()).To(Equal([]string{"A 1", "A 4", "A 5"}), "it stays where it is, and goes on")
+		page, err := w.store.Timeline(t.Context(), history.TimelineQuery{Namespace: "team", Name: "a", Limit: 100})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(page.Events).To(ContainElement(HaveField("Message", ContainSubstring("10000 branches"))))
+		_, err = w.store.MoveConversation(t.Context(), w.task, 1, history.MoveOperation{ID: "Rewind/d", Position: 1})
+		Expect(err).To(MatchError(history.ErrLimitReached))
+	})
+})

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	. "github.com/onsi/ginkgo/v2"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/clew-dev/clew/internal/history"
@@ -67,26 +69,29 @@ func plans(t testing.TB) []planned {
 	}
 }
 
-// The plans of the queries that run over much are looked at with many rows in
-// the tables: they must go by index, and touch little more than they return.
-func TestPlans(t *testing.T) {
-	conn := connect(t, pg.Database(t))
-	fillMuch(t, conn, much{namespaces: 20, tasks: 15, listed: 20_000, events: 100_000, checkpoints: 300})
-	for _, tt := range plans(t) {
-		t.Run(tt.name, func(t *testing.T) {
-			p := explain(t, conn, tt.text, tt.args)
-			if !regexp.MustCompile(tt.index).MatchString(p.text) || regexp.MustCompile(`Seq Scan on (entries|messages|events|search|task_summaries)`).MatchString(p.text) {
-				t.Errorf("does not go by %s:\n%s", tt.index, p.text)
-			}
-			if p.rows != tt.rows && tt.rows >= 0 {
-				t.Errorf("%d rows, want %d", p.rows, tt.rows)
-			}
-			if p.blocks > tt.blocks {
-				t.Errorf("touches %d blocks, more than %d:\n%s", p.blocks, tt.blocks, p.text)
-			}
-		})
-	}
-}
+var _ = Describe("The plans of the queries", func() {
+	// The plans of the queries that run over much are looked at with many rows in
+	// the tables: they must go by index, and touch little more than they return.
+	It("each query goes by an index", func() {
+		t := GinkgoTB()
+		conn := connect(t, pg.Database(t))
+		fillMuch(t, conn, much{namespaces: 20, tasks: 15, listed: 20_000, events: 100_000, checkpoints: 300})
+		for _, tt := range plans(t) {
+			By(tt.name, func() {
+				p := explain(t, conn, tt.text, tt.args)
+				if !regexp.MustCompile(tt.index).MatchString(p.text) || regexp.MustCompile(`Seq Scan on (entries|messages|events|search|task_summaries)`).MatchString(p.text) {
+					t.Errorf("does not go by %s:\n%s", tt.index, p.text)
+				}
+				if p.rows != tt.rows && tt.rows >= 0 {
+					t.Errorf("%d rows, want %d", p.rows, tt.rows)
+				}
+				if p.blocks > tt.blocks {
+					t.Errorf("touches %d blocks, more than %d:\n%s", p.blocks, tt.blocks, p.text)
+				}
+			})
+		}
+	})
+})
 
 func timelineArgs(more pgx.NamedArgs) pgx.NamedArgs {
 	args := pgx.NamedArgs{

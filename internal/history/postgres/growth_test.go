@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/onsi/ginkgo/v2"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/clew-dev/clew/internal/conversation"
@@ -19,22 +21,25 @@ import (
 	"github.com/clew-dev/clew/internal/testing/pgtest"
 )
 
-// A conversation with a checkpoint and a snapshot after each message takes
-// little more than the same one with one of each.
-func TestGrowth(t *testing.T) {
-	messages := 1000
-	if testing.Short() {
-		messages = 100
-	}
-	g := measureGrowth(t, pg, messages)
-	t.Logf("%+v", g)
-	if g.perSnapshot > 1.3 {
-		t.Errorf("with a checkpoint and a snapshot after each message: %.2f times the size, more than 1.3", g.perSnapshot)
-	}
-	if g.added > 400 {
-		t.Errorf("a checkpoint with a snapshot adds %.0f bytes", g.added)
-	}
-}
+var _ = Describe("The growth of a history", func() {
+	// A conversation with a checkpoint and a snapshot after each message takes
+	// little more than the same one with one of each.
+	It("a record takes few bytes", func() {
+		t := GinkgoTB()
+		messages := 1000
+		if testing.Short() {
+			messages = 100
+		}
+		g := measureGrowth(t, pg, messages)
+		t.Logf("%+v", g)
+		if g.perSnapshot > 1.3 {
+			t.Errorf("with a checkpoint and a snapshot after each message: %.2f times the size, more than 1.3", g.perSnapshot)
+		}
+		if g.added > 400 {
+			t.Errorf("a checkpoint with a snapshot adds %.0f bytes", g.added)
+		}
+	})
+})
 
 // growth is what conversations take in the tables, without the search index.
 type growth struct {

@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
 	"github.com/go-logr/logr/testr"
 
 	"github.com/clew-dev/clew/internal/conversation"
@@ -18,6 +21,11 @@ import (
 var pg *pgtest.Server
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Run(m, &pg, postgres.Migrate)) }
+
+func TestHistory(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "The history in PostgreSQL")
+}
 
 // open returns a store on a database of the test's own.
 func open(t testing.TB) *postgres.Store {

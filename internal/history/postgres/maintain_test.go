@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/onsi/ginkgo/v2"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -55,298 +57,308 @@ func eventTables(t testing.TB, dsn string) []string {
 	return names
 }
 
-func TestEventsAreKeptByMonth(t *testing.T) {
-	dsn := pg.Database(t)
-	store := openAt(t, dsn)
-	task := taskNamed("a")
-	now := time.Now().UTC()
-	month := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
-	// Two that have no table yet, one of them of the next month.
-	ages := []time.Time{now.AddDate(-3, 0, 0), now, month.AddDate(0, 1, 0)}
-	for i, at := range ages {
-		if err := store.RecordEvents(t.Context(), []history.Event{event(task, int64(i), at)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := count(t, dsn, "events_default"); n != 2 {
-		t.Errorf("%d events without a table of their own, want 2", n)
-	}
-	for range 2 {
-		clean(t, store, postgres.MaintenanceOptions{})
-	}
-	want := []string{"events_default"}
-	for i := range 3 {
-		want = append(want, month.AddDate(0, i, 0).Format("events_2006_01"))
-	}
-	sorted := map[string]bool{}
-	for _, name := range eventTables(t, dsn) {
-		sorted[name] = true
-	}
-	for _, name := range want {
-		if !sorted[name] {
-			t.Errorf("there is no table %s", name)
-		}
-	}
-	if n := count(t, dsn, "events_default"); n != 1 {
-		t.Errorf("%d events without a table of their own, want 1", n)
-	}
-	// Told again, in whatever month, they are there once.
-	again := event(task, 1, now.AddDate(0, -5, 0))
-	if err := store.RecordEvents(t.Context(), []history.Event{again}); err != nil {
-		t.Fatal(err)
-	}
-	page, err := store.Timeline(t.Context(), history.TimelineQuery{Namespace: "team", Limit: 10})
-	if err != nil || len(page.Events) != 3 || !page.Events[0].Time.After(page.Events[1].Time) || !page.Events[1].Time.After(page.Events[2].Time) {
-		t.Errorf("%+v, %v", page, err)
-	}
-}
-
-func TestOldEventsAreDropped(t *testing.T) {
-	dsn := pg.Database(t)
-	store := openAt(t, dsn)
-	task := taskNamed("a")
-	now := time.Now().UTC()
-	month := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
-	old := month.AddDate(0, -14, 0)
-	table := old.Format("events_2006_01")
-	if _, err := connect(t, dsn).Exec(t.Context(), fmt.Sprintf(`CREATE TABLE %s PARTITION OF events FOR VALUES FROM ('%s') TO ('%s')`,
-		table, old.Format(time.RFC3339), old.AddDate(0, 1, 0).Format(time.RFC3339))); err != nil {
-		t.Fatal(err)
-	}
-	for i, at := range []time.Time{old.Add(time.Hour), month.AddDate(-2, 0, 0), month.AddDate(0, -6, 0), now} {
-		if err := store.RecordEvents(t.Context(), []history.Event{event(task, int64(i), at)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	w := begin(t, store, taskNamed("b"), 1)
-	w.append(checkpoint(1))
-	clean(t, store, postgres.MaintenanceOptions{})
-	if n := count(t, dsn, "events"); n != 4 {
-		t.Errorf("%d events are left without a limit, want 4", n)
-	}
-	clean(t, store, postgres.MaintenanceOptions{EventRetention: 365 * 24 * time.Hour})
-	if n := count(t, dsn, "events"); n != 2 {
-		t.Errorf("%d events are left, want 2", n)
-	}
-	for _, name := range eventTables(t, dsn) {
-		if name == table {
-			t.Errorf("the table %s is still there", name)
-		}
-	}
-	page, err := store.Timeline(t.Context(), history.TimelineQuery{Namespace: "team", UID: w.task.UID, Limit: 10})
-	if err != nil || len(page.Events) != 1 {
-		t.Errorf("checkpoints are told as long as they are there: %+v, %v", page, err)
-	}
-}
-
-// That a checkpoint was made is told once, whoever tells it first.
-func TestACheckpointIsToldOnce(t *testing.T) {
-	for _, first := range []string{"record", "transition", "both"} {
-		t.Run(first, func(t *testing.T) {
-			store := open(t)
-			w := begin(t, store, taskNamed("a"), 1)
-			transition := transition(w.task, 1, "CheckpointCreated", time.Now().AddDate(0, -1, 0))
-			transition.Checkpoint, transition.Type = 1, history.EventTypeCheckpoint
-			tell := func() {
-				if err := store.RecordEvents(t.Context(), []history.Event{transition}); err != nil {
-					t.Error(err)
-				}
-			}
-			switch first {
-			case "record":
-				w.append(checkpoint(1))
-				tell()
-			case "transition":
-				tell()
-				w.append(checkpoint(1))
-			default:
-				done := make(chan struct{})
-				go func() { tell(); close(done) }()
-				w.append(checkpoint(1))
-				<-done
-			}
-			for _, query := range []history.TimelineQuery{{}, {Name: "a"}, {Types: []string{"checkpoint"}}} {
-				query.Namespace, query.Limit = "team", 10
-				page, err := store.Timeline(t.Context(), query)
-				if err != nil || len(page.Events) != 1 || page.Events[0].Checkpoint != 1 {
-					t.Errorf("%+v: %+v, %v", query, page, err)
-				}
-			}
-		})
-	}
-}
-
-// Pages of events and checkpoints follow each other without loss, at equal
-// times as well.
-func TestTimelinePagesOverCheckpoints(t *testing.T) {
-	store := open(t)
-	w := begin(t, store, taskNamed("a"), 1)
-	at := time.Now().Add(-time.Hour).Truncate(time.Second)
-	for i := range int64(30) {
-		c := checkpoint(i + 1)
-		c.Checkpoint.Time = at.Add(time.Duration(i/5) * time.Second)
-		w.append(c)
-		if err := store.RecordEvents(t.Context(), []history.Event{event(w.task, i, at.Add(time.Duration(i/5)*time.Second))}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, query := range []history.TimelineQuery{{}, {Name: "a"}} {
-		query.Namespace, query.Limit = "team", 7
-		seen := map[string]bool{}
-		for {
-			page, err := store.Timeline(t.Context(), query)
-			if err != nil {
+var _ = Describe("Maintaining the history", func() {
+	It("events are kept by month", func() {
+		t := GinkgoTB()
+		dsn := pg.Database(t)
+		store := openAt(t, dsn)
+		task := taskNamed("a")
+		now := time.Now().UTC()
+		month := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
+		// Two that have no table yet, one of them of the next month.
+		ages := []time.Time{now.AddDate(-3, 0, 0), now, month.AddDate(0, 1, 0)}
+		for i, at := range ages {
+			if err := store.RecordEvents(t.Context(), []history.Event{event(task, int64(i), at)}); err != nil {
 				t.Fatal(err)
 			}
-			for _, e := range page.Events {
-				if seen[e.ID] {
-					t.Fatalf("%s was read twice", e.ID)
-				}
-				seen[e.ID] = true
-			}
-			if !page.More {
-				break
-			}
-			last := page.Events[len(page.Events)-1]
-			query.Before = history.EventKey{Time: last.Time, ID: last.ID}
 		}
-		if len(seen) != 60 {
-			t.Errorf("%d events", len(seen))
+		if n := count(t, dsn, "events_default"); n != 2 {
+			t.Errorf("%d events without a table of their own, want 2", n)
 		}
-	}
-}
-
-func TestOldSnapshotsAreForgotten(t *testing.T) {
-	dsn := pg.Database(t)
-	store := openAt(t, dsn)
-	w := begin(t, store, taskNamed("a"), 1)
-	beginWith(t, w, 1)
-	w.append(user("1"), user("2"), checkpoint(1), user("3"))
-	if _, err := connect(t, dsn).Exec(t.Context(), `UPDATE entries SET time = now() - interval '91 days' WHERE position <= 2`); err != nil {
-		t.Fatal(err)
-	}
-	clean(t, store, postgres.MaintenanceOptions{SnapshotRetention: 90 * 24 * time.Hour})
-	var ordinals []int64
-	for _, s := range w.snapshots(0) {
-		ordinals = append(ordinals, s.Ordinal)
-	}
-	// The one at the checkpoint stays.
-	if d := cmp.Diff([]int64{2, 3}, ordinals); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
-	w.append(user("4"))
-	if got := w.snapshots(3); len(got) != 1 || got[0].Ordinal != 4 {
-		t.Errorf("they are not counted on: %+v", got)
-	}
-}
-
-// Pieces whose message never came are kept as long as it may still come.
-func TestPiecesWithoutAMessage(t *testing.T) {
-	dsn := pg.Database(t)
-	store := openAt(t, dsn)
-	w := begin(t, store, taskNamed("a"), 1)
-	w.append(piece("early"), piece("lost"))
-	clean(t, store, postgres.MaintenanceOptions{})
-	if n := count(t, dsn, "pieces"); n != 2 {
-		t.Fatalf("%d pieces, want 2", n)
-	}
-	conn := connect(t, dsn)
-	if _, err := conn.Exec(t.Context(), `UPDATE pending_pieces SET created_at = now() - interval '31 days'`); err != nil {
-		t.Fatal(err)
-	}
-	w.append(call("1"), history.Record{Piece: []byte("early")}, cutResult("1", "early and more")) // names another piece
-	w.append(cutResult("2", "early      "), piece("x"))
-	clean(t, store, postgres.MaintenanceOptions{})
-	if n := count(t, dsn, "pieces"); n != 1 {
-		t.Errorf("%d pieces, want only the young one", n)
-	}
-}
-
-func TestHistoriesOfGoneTasksAreDeleted(t *testing.T) {
-	dsn := pg.Database(t)
-	store := openAt(t, dsn)
-	for _, name := range []string{"gone", "there", "young"} {
-		begin(t, store, taskNamed(name), 1).append(user(name))
-	}
-	if _, err := connect(t, dsn).Exec(t.Context(), `UPDATE tasks SET updated_at = now() - interval '11 days' WHERE name <> 'young'`); err != nil {
-		t.Fatal(err)
-	}
-	clean(t, store, postgres.MaintenanceOptions{
-		MessageRetention: 10 * 24 * time.Hour,
-		TaskExists:       func(_ context.Context, task history.Task) (bool, error) { return task.Name == "there", nil },
+		for range 2 {
+			clean(t, store, postgres.MaintenanceOptions{})
+		}
+		want := []string{"events_default"}
+		for i := range 3 {
+			want = append(want, month.AddDate(0, i, 0).Format("events_2006_01"))
+		}
+		sorted := map[string]bool{}
+		for _, name := range eventTables(t, dsn) {
+			sorted[name] = true
+		}
+		for _, name := range want {
+			if !sorted[name] {
+				t.Errorf("there is no table %s", name)
+			}
+		}
+		if n := count(t, dsn, "events_default"); n != 1 {
+			t.Errorf("%d events without a table of their own, want 1", n)
+		}
+		// Told again, in whatever month, they are there once.
+		again := event(task, 1, now.AddDate(0, -5, 0))
+		if err := store.RecordEvents(t.Context(), []history.Event{again}); err != nil {
+			t.Fatal(err)
+		}
+		page, err := store.Timeline(t.Context(), history.TimelineQuery{Namespace: "team", Limit: 10})
+		if err != nil || len(page.Events) != 3 || !page.Events[0].Time.After(page.Events[1].Time) || !page.Events[1].Time.After(page.Events[2].Time) {
+			t.Errorf("%+v, %v", page, err)
+		}
 	})
-	page, err := store.Tasks(t.Context(), history.TaskQuery{Namespace: "team", Limit: 5, Sort: history.SortName})
-	if err != nil || len(page.Tasks) != 2 || page.Tasks[0].Name != "there" || page.Tasks[1].Name != "young" {
-		t.Errorf("%+v, %v", page, err)
-	}
-	err = store.RunMaintenance(t.Context(), postgres.MaintenanceOptions{MessageRetention: time.Hour})
-	if !errors.Is(err, history.ErrInvalid) {
-		t.Errorf("without a way to ask whether the Task exists: %v", err)
-	}
-}
 
-// Of two that maintain a database one works; messages are found soon after
-// they were stored, also when the one that worked is gone, and the server was.
-func TestRunMaintenance(t *testing.T) {
-	server := ownServer(t)
-	dsn := server.Database(t)
-	store := openAt(t, dsn)
-	w := begin(t, store, taskNamed("a"), 1)
-	registries := []*prometheus.Registry{prometheus.NewRegistry(), prometheus.NewRegistry()}
-	var stop [2]context.CancelFunc
-	done := make(chan error, 2)
-	for i := range stop {
-		ctx, cancel := context.WithCancel(t.Context())
-		stop[i] = cancel
-		go func() { done <- store.RunMaintenance(ctx, postgres.MaintenanceOptions{Registerer: registries[i]}) }()
-	}
-	leaders := func() (n float64) {
-		for _, r := range registries {
-			families, _ := r.Gather()
-			for _, f := range families {
-				if f.GetName() == "clew_history_maintenance_leader" {
-					n += f.GetMetric()[0].GetGauge().GetValue()
+	It("old events are dropped", func() {
+		t := GinkgoTB()
+		dsn := pg.Database(t)
+		store := openAt(t, dsn)
+		task := taskNamed("a")
+		now := time.Now().UTC()
+		month := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
+		old := month.AddDate(0, -14, 0)
+		table := old.Format("events_2006_01")
+		if _, err := connect(t, dsn).Exec(t.Context(), fmt.Sprintf(`CREATE TABLE %s PARTITION OF events FOR VALUES FROM ('%s') TO ('%s')`,
+			table, old.Format(time.RFC3339), old.AddDate(0, 1, 0).Format(time.RFC3339))); err != nil {
+			t.Fatal(err)
+		}
+		for i, at := range []time.Time{old.Add(time.Hour), month.AddDate(-2, 0, 0), month.AddDate(0, -6, 0), now} {
+			if err := store.RecordEvents(t.Context(), []history.Event{event(task, int64(i), at)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w := begin(t, store, taskNamed("b"), 1)
+		w.append(checkpoint(1))
+		clean(t, store, postgres.MaintenanceOptions{})
+		if n := count(t, dsn, "events"); n != 4 {
+			t.Errorf("%d events are left without a limit, want 4", n)
+		}
+		clean(t, store, postgres.MaintenanceOptions{EventRetention: 365 * 24 * time.Hour})
+		if n := count(t, dsn, "events"); n != 2 {
+			t.Errorf("%d events are left, want 2", n)
+		}
+		for _, name := range eventTables(t, dsn) {
+			if name == table {
+				t.Errorf("the table %s is still there", name)
+			}
+		}
+		page, err := store.Timeline(t.Context(), history.TimelineQuery{Namespace: "team", UID: w.task.UID, Limit: 10})
+		if err != nil || len(page.Events) != 1 {
+			t.Errorf("checkpoints are told as long as they are there: %+v, %v", page, err)
+		}
+	})
+
+	// That a checkpoint was made is told once, whoever tells it first.
+	Describe("a checkpoint is told once", func() {
+		for _, first := range []string{"record", "transition", "both"} {
+			It(first, func() {
+				t := GinkgoTB()
+				store := open(t)
+				w := begin(t, store, taskNamed("a"), 1)
+				transition := transition(w.task, 1, "CheckpointCreated", time.Now().AddDate(0, -1, 0))
+				transition.Checkpoint, transition.Type = 1, history.EventTypeCheckpoint
+				tell := func() {
+					if err := store.RecordEvents(t.Context(), []history.Event{transition}); err != nil {
+						t.Error(err)
+					}
+				}
+				switch first {
+				case "record":
+					w.append(checkpoint(1))
+					tell()
+				case "transition":
+					tell()
+					w.append(checkpoint(1))
+				default:
+					done := make(chan struct{})
+					go func() { tell(); close(done) }()
+					w.append(checkpoint(1))
+					<-done
+				}
+				for _, query := range []history.TimelineQuery{{}, {Name: "a"}, {Types: []string{"checkpoint"}}} {
+					query.Namespace, query.Limit = "team", 10
+					page, err := store.Timeline(t.Context(), query)
+					if err != nil || len(page.Events) != 1 || page.Events[0].Checkpoint != 1 {
+						t.Errorf("%+v: %+v, %v", query, page, err)
+					}
+				}
+			})
+		}
+	})
+
+	// Pages of events and checkpoints follow each other without loss, at equal
+	// times as well.
+	It("timeline pages over checkpoints", func() {
+		t := GinkgoTB()
+		store := open(t)
+		w := begin(t, store, taskNamed("a"), 1)
+		at := time.Now().Add(-time.Hour).Truncate(time.Second)
+		for i := range int64(30) {
+			c := checkpoint(i + 1)
+			c.Checkpoint.Time = at.Add(time.Duration(i/5) * time.Second)
+			w.append(c)
+			if err := store.RecordEvents(t.Context(), []history.Event{event(w.task, i, at.Add(time.Duration(i/5)*time.Second))}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, query := range []history.TimelineQuery{{}, {Name: "a"}} {
+			query.Namespace, query.Limit = "team", 7
+			seen := map[string]bool{}
+			for {
+				page, err := store.Timeline(t.Context(), query)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, e := range page.Events {
+					if seen[e.ID] {
+						t.Fatalf("%s was read twice", e.ID)
+					}
+					seen[e.ID] = true
+				}
+				if !page.More {
+					break
+				}
+				last := page.Events[len(page.Events)-1]
+				query.Before = history.EventKey{Time: last.Time, ID: last.ID}
+			}
+			if len(seen) != 60 {
+				t.Errorf("%d events", len(seen))
+			}
+		}
+	})
+
+	It("old snapshots are forgotten", func() {
+		t := GinkgoTB()
+		dsn := pg.Database(t)
+		store := openAt(t, dsn)
+		w := begin(t, store, taskNamed("a"), 1)
+		beginWith(t, w, 1)
+		w.append(user("1"), user("2"), checkpoint(1), user("3"))
+		if _, err := connect(t, dsn).Exec(t.Context(), `UPDATE entries SET time = now() - interval '91 days' WHERE position <= 2`); err != nil {
+			t.Fatal(err)
+		}
+		clean(t, store, postgres.MaintenanceOptions{SnapshotRetention: 90 * 24 * time.Hour})
+		var ordinals []int64
+		for _, s := range w.snapshots(0) {
+			ordinals = append(ordinals, s.Ordinal)
+		}
+		// The one at the checkpoint stays.
+		if d := cmp.Diff([]int64{2, 3}, ordinals); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+		w.append(user("4"))
+		if got := w.snapshots(3); len(got) != 1 || got[0].Ordinal != 4 {
+			t.Errorf("they are not counted on: %+v", got)
+		}
+	})
+
+	// Pieces whose message never came are kept as long as it may still come.
+	It("pieces without a message are removed", func() {
+		t := GinkgoTB()
+		dsn := pg.Database(t)
+		store := openAt(t, dsn)
+		w := begin(t, store, taskNamed("a"), 1)
+		w.append(piece("early"), piece("lost"))
+		clean(t, store, postgres.MaintenanceOptions{})
+		if n := count(t, dsn, "pieces"); n != 2 {
+			t.Fatalf("%d pieces, want 2", n)
+		}
+		conn := connect(t, dsn)
+		if _, err := conn.Exec(t.Context(), `UPDATE pending_pieces SET created_at = now() - interval '31 days'`); err != nil {
+			t.Fatal(err)
+		}
+		w.append(call("1"), history.Record{Piece: []byte("early")}, cutResult("1", "early and more")) // names another piece
+		w.append(cutResult("2", "early      "), piece("x"))
+		clean(t, store, postgres.MaintenanceOptions{})
+		if n := count(t, dsn, "pieces"); n != 1 {
+			t.Errorf("%d pieces, want only the young one", n)
+		}
+	})
+
+	It("histories of gone tasks are deleted", func() {
+		t := GinkgoTB()
+		dsn := pg.Database(t)
+		store := openAt(t, dsn)
+		for _, name := range []string{"gone", "there", "young"} {
+			begin(t, store, taskNamed(name), 1).append(user(name))
+		}
+		if _, err := connect(t, dsn).Exec(t.Context(), `UPDATE tasks SET updated_at = now() - interval '11 days' WHERE name <> 'young'`); err != nil {
+			t.Fatal(err)
+		}
+		clean(t, store, postgres.MaintenanceOptions{
+			MessageRetention: 10 * 24 * time.Hour,
+			TaskExists:       func(_ context.Context, task history.Task) (bool, error) { return task.Name == "there", nil },
+		})
+		page, err := store.Tasks(t.Context(), history.TaskQuery{Namespace: "team", Limit: 5, Sort: history.SortName})
+		if err != nil || len(page.Tasks) != 2 || page.Tasks[0].Name != "there" || page.Tasks[1].Name != "young" {
+			t.Errorf("%+v, %v", page, err)
+		}
+		err = store.RunMaintenance(t.Context(), postgres.MaintenanceOptions{MessageRetention: time.Hour})
+		if !errors.Is(err, history.ErrInvalid) {
+			t.Errorf("without a way to ask whether the Task exists: %v", err)
+		}
+	})
+
+	// Of two that maintain a database one works; messages are found soon after
+	// they were stored, also when the one that worked is gone, and the server was.
+	It("maintenance runs until it is ended", func() {
+		t := GinkgoTB()
+		server := ownServer(t)
+		dsn := server.Database(t)
+		store := openAt(t, dsn)
+		w := begin(t, store, taskNamed("a"), 1)
+		registries := []*prometheus.Registry{prometheus.NewRegistry(), prometheus.NewRegistry()}
+		var stop [2]context.CancelFunc
+		done := make(chan error, 2)
+		for i := range stop {
+			ctx, cancel := context.WithCancel(t.Context())
+			stop[i] = cancel
+			go func() { done <- store.RunMaintenance(ctx, postgres.MaintenanceOptions{Registerer: registries[i]}) }()
+		}
+		leaders := func() (n float64) {
+			for _, r := range registries {
+				families, _ := r.Gather()
+				for _, f := range families {
+					if f.GetName() == "clew_history_maintenance_leader" {
+						n += f.GetMetric()[0].GetGauge().GetValue()
+					}
 				}
 			}
+			return n
 		}
-		return n
-	}
-	finds := func(word string) {
-		t.Helper()
-		deadline := time.Now().Add(45 * time.Second)
-		for {
-			page, err := store.Search(t.Context(), history.SearchQuery{Namespace: "team", Text: word, Limit: 5})
-			if err == nil && len(page.Hits) == 1 {
-				return
+		finds := func(word string) {
+			t.Helper()
+			deadline := time.Now().Add(45 * time.Second)
+			for {
+				page, err := store.Search(t.Context(), history.SearchQuery{Namespace: "team", Text: word, Limit: 5})
+				if err == nil && len(page.Hits) == 1 {
+					return
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("%s was not found: %+v, %v", word, page, err)
+				}
+				time.Sleep(20 * time.Millisecond)
 			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%s was not found: %+v, %v", word, page, err)
-			}
-			time.Sleep(20 * time.Millisecond)
 		}
-	}
-	w.append(user("first"))
-	finds("first")
-	if n := leaders(); n != 1 {
-		t.Errorf("%g work at a time", n)
-	}
-	if n, err := testutil.GatherAndCount(registries[0], "clew_history_index_lag_seconds", "clew_history_swept_rows_total"); err != nil || n != 5 {
-		t.Errorf("%d metrics, %v", n, err)
-	}
-	if err := server.StopNow(); err != nil {
-		t.Fatal(err)
-	}
-	if err := server.StartAgain(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, store, w.task, w.number(user("second")))
-	finds("second")
-	stop[0]()
-	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Errorf("ended with %v", err)
-	}
-	w.append(user("third"))
-	finds("third")
-	stop[1]()
-	<-done
-}
+		w.append(user("first"))
+		finds("first")
+		if n := leaders(); n != 1 {
+			t.Errorf("%g work at a time", n)
+		}
+		if n, err := testutil.GatherAndCount(registries[0], "clew_history_index_lag_seconds", "clew_history_swept_rows_total"); err != nil || n != 5 {
+			t.Errorf("%d metrics, %v", n, err)
+		}
+		if err := server.StopNow(); err != nil {
+			t.Fatal(err)
+		}
+		if err := server.StartAgain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, store, w.task, w.number(user("second")))
+		finds("second")
+		stop[0]()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("ended with %v", err)
+		}
+		w.append(user("third"))
+		finds("third")
+		stop[1]()
+		<-done
+	})
+})

@@ -7,10 +7,12 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
-	"github.com/onsi/gomega"
 	"github.com/pressly/goose/v3"
 
 	"github.com/clew-dev/clew/internal/conversation"
@@ -18,111 +20,161 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres"
 )
 
-// An installation of before pieces and digests keeps all it has, and goes on.
-func TestMigrationKeepsWhatThereIs(t *testing.T) {
-	server := ownServer(t)
-	dsn := emptyDatabase(t, server.Database(t))
-	migrateTo(t, dsn, 2)
-	fillOld(t, dsn)
-	if err := postgres.Migrate(t.Context(), dsn); err != nil {
-		t.Fatal(err)
-	}
-	store := openAt(t, dsn)
-	task := taskNamed("a")
-	w := begin(t, store, task, 2)
-	if w.last != 7 {
-		t.Errorf("the last sequence is %d", w.last)
-	}
-	if d := cmp.Diff([]string{"U hello", "call 1 Bash", "result 1", "A other way"}, w.texts()); d != "" {
-		t.Errorf("conversation (-want +got):\n%s", d)
-	}
-	c, err := store.Checkpoint(t.Context(), task.Key(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := history.Checkpoint{
-		TaskUID: task.UID, Number: 1, Attempt: 1, Trigger: "Manual", Time: c.Time, Message: "msg", Commit: strings.Repeat("ab", 20), Tree: "t",
-		Parent: "p", Base: "b", StateCommit: "s", FilesChanged: 2, LinesAdded: 3, LinesRemoved: 4, GitHead: "h", GitBranch: "main",
-		DirtyFiles: []string{"d"}, DirtyFileCount: 1, Files: 5, Bytes: 6, Skipped: []history.SkippedFile{{Path: "big", Reason: "TooLarge", Bytes: 7}},
-		SkippedCount: 1, Durable: true, RequestedByName: "n", RequestedByUID: "u", Position: history.Position{Branch: "main", Position: 3, ToolCalls: 1},
-		Totals: history.Totals{Messages: 3, ToolCalls: 1, InputTokens: 10, OutputTokens: 20, CostMicroUSD: 30}, Digest: c.Digest,
-		Changes: []history.FileChange{{Path: "f", Action: "Added"}},
-	}
-	if d := cmp.Diff(want, c); d != "" {
-		t.Errorf("checkpoint (-want +got):\n%s", d)
-	}
-	for _, query := range []history.SnapshotQuery{{}, {Checkpoint: 1}} {
-		if s, err := store.Snapshot(t.Context(), task.Key(), query); err != nil || query.Checkpoint == 1 && s.Digest != c.Digest {
-			t.Errorf("%+v: %+v, %v", query, s, err)
+var _ = Describe("Migrating the schema", func() {
+	// An installation of before pieces and digests keeps all it has, and goes on.
+	It("migration keeps what there is", func() {
+		t := GinkgoTB()
+		server := ownServer(t)
+		dsn := emptyDatabase(t, server.Database(t))
+		migrateTo(t, dsn, 2)
+		fillOld(t, dsn)
+		if err := postgres.Migrate(t.Context(), dsn); err != nil {
+			t.Fatal(err)
 		}
-	}
-	page, err := store.Timeline(t.Context(), history.TimelineQuery{Namespace: "team", Limit: 10})
-	var reasons []string
-	for _, e := range page.Events {
-		reasons = append(reasons, e.Reason)
-	}
-	if d := cmp.Diff([]string{"TaskCompleted", "CheckpointCreated", "UserMessage", "TaskStarted"}, reasons); d != "" || err != nil {
-		t.Errorf("timeline (-want +got):\n%s%v", d, err)
-	}
-	tasks, err := store.Tasks(t.Context(), history.TaskQuery{Namespace: "team", Tool: "Bash", Limit: 10})
-	if err != nil || len(tasks.Tasks) != 1 || tasks.Tasks[0].State != "Completed" || tasks.Tasks[0].Preview != "hello" || tasks.Tasks[0].Totals.Messages != 4 {
-		t.Errorf("tasks: %+v, %v", tasks, err)
-	}
-	index(t, store)
-	if got := search(t, store, history.SearchQuery{Text: "other"}); len(got) != 1 {
-		t.Errorf("found %q", got)
-	}
-	w.append(agent("goes on"), checkpoint(2))
-	if p := w.moveTo("op2", history.MoveOperation{Checkpoint: 1}); p.Position != 3 {
-		t.Errorf("moved to %+v", p)
-	}
-	if _, err := store.Snapshot(t.Context(), task.Key(), history.SnapshotQuery{}); err != nil {
-		t.Error(err)
-	}
-}
-
-// Operations of before have bare ids; their reasons tell what they are of.
-func TestMigrationKeysOperationsByKind(t *testing.T) {
-	server := ownServer(t)
-	dsn := emptyDatabase(t, server.Database(t))
-	migrateTo(t, dsn, 7)
-	conn := connect(t, dsn)
-	task := taskNamed("a")
-	rows := [][3]string{
-		{"1", "resume", "Resume/1"}, {"2", "rewind", "Rewind/2"}, {"2/done", "rewind complete", "Rewind/2/done"},
-		{"restore/3", "the volume was lost", "restore/3"}, {"3", "resume", "3"}, {"Resume/3", "resume", "Resume/3"},
-		{"Rewind/4/done", "rewind complete", "Rewind/4/done"},
-	}
-	if _, err := conn.Exec(t.Context(), `SET session_replication_role = replica`); err != nil {
-		t.Fatal(err)
-	}
-	for _, row := range rows {
-		_, err := conn.Exec(t.Context(), `INSERT INTO operations (task_uid, operation_id, attempt, checkpoint, reason, branch, position, tool_calls)
-			VALUES ($1, $2, 1, 1, $3, 'main', 1, 0)`, task.UID, row[0], row[1])
+		store := openAt(t, dsn)
+		task := taskNamed("a")
+		w := begin(t, store, task, 2)
+		if w.last != 7 {
+			t.Errorf("the last sequence is %d", w.last)
+		}
+		if d := cmp.Diff([]string{"U hello", "call 1 Bash", "result 1", "A other way"}, w.texts()); d != "" {
+			t.Errorf("conversation (-want +got):\n%s", d)
+		}
+		c, err := store.Checkpoint(t.Context(), task.Key(), 1)
 		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := postgres.Migrate(t.Context(), dsn); err != nil {
-		t.Fatal(err)
-	}
-	found, err := conn.Query(t.Context(), `SELECT operation_id FROM operations ORDER BY ordinal`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := pgx.CollectRows(found, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, row := range rows {
-		if got[i] != row[2] {
-			t.Errorf("%s, noted for %q, became %s and should be %s", row[0], row[1], got[i], row[2])
+		want := history.Checkpoint{
+			TaskUID: task.UID, Number: 1, Attempt: 1, Trigger: "Manual", Time: c.Time, Message: "msg", Commit: strings.Repeat("ab", 20), Tree: "t",
+			Parent: "p", Base: "b", StateCommit: "s", FilesChanged: 2, LinesAdded: 3, LinesRemoved: 4, GitHead: "h", GitBranch: "main",
+			DirtyFiles: []string{"d"}, DirtyFileCount: 1, Files: 5, Bytes: 6, Skipped: []history.SkippedFile{{Path: "big", Reason: "TooLarge", Bytes: 7}},
+			SkippedCount: 1, Durable: true, RequestedByName: "n", RequestedByUID: "u", Position: history.Position{Branch: "main", Position: 3, ToolCalls: 1},
+			Totals: history.Totals{Messages: 3, ToolCalls: 1, InputTokens: 10, OutputTokens: 20, CostMicroUSD: 30}, Digest: c.Digest,
+			Changes: []history.FileChange{{Path: "f", Action: "Added"}},
 		}
-	}
-}
+		if d := cmp.Diff(want, c); d != "" {
+			t.Errorf("checkpoint (-want +got):\n%s", d)
+		}
+		for _, query := range []history.SnapshotQuery{{}, {Checkpoint: 1}} {
+			if s, err := store.Snapshot(t.Context(), task.Key(), query); err != nil || query.Checkpoint == 1 && s.Digest != c.Digest {
+				t.Errorf("%+v: %+v, %v", query, s, err)
+			}
+		}
+		page, err := store.Timeline(t.Context(), history.TimelineQuery{Namespace: "team", Limit: 10})
+		var reasons []string
+		for _, e := range page.Events {
+			reasons = append(reasons, e.Reason)
+		}
+		if d := cmp.Diff([]string{"TaskCompleted", "CheckpointCreated", "UserMessage", "TaskStarted"}, reasons); d != "" || err != nil {
+			t.Errorf("timeline (-want +got):\n%s%v", d, err)
+		}
+		tasks, err := store.Tasks(t.Context(), history.TaskQuery{Namespace: "team", Tool: "Bash", Limit: 10})
+		if err != nil || len(tasks.Tasks) != 1 || tasks.Tasks[0].State != "Completed" || tasks.Tasks[0].Preview != "hello" || tasks.Tasks[0].Totals.Messages != 4 {
+			t.Errorf("tasks: %+v, %v", tasks, err)
+		}
+		index(t, store)
+		if got := search(t, store, history.SearchQuery{Text: "other"}); len(got) != 1 {
+			t.Errorf("found %q", got)
+		}
+		w.append(agent("goes on"), checkpoint(2))
+		if p := w.moveTo("op2", history.MoveOperation{Checkpoint: 1}); p.Position != 3 {
+			t.Errorf("moved to %+v", p)
+		}
+		if _, err := store.Snapshot(t.Context(), task.Key(), history.SnapshotQuery{}); err != nil {
+			t.Error(err)
+		}
+	})
+
+	// Operations of before have bare ids; their reasons tell what they are of.
+	It("migration keys operations by kind", func() {
+		t := GinkgoTB()
+		server := ownServer(t)
+		dsn := emptyDatabase(t, server.Database(t))
+		migrateTo(t, dsn, 7)
+		conn := connect(t, dsn)
+		task := taskNamed("a")
+		rows := [][3]string{
+			{"1", "resume", "Resume/1"}, {"2", "rewind", "Rewind/2"}, {"2/done", "rewind complete", "Rewind/2/done"},
+			{"restore/3", "the volume was lost", "restore/3"}, {"3", "resume", "3"}, {"Resume/3", "resume", "Resume/3"},
+			{"Rewind/4/done", "rewind complete", "Rewind/4/done"},
+		}
+		if _, err := conn.Exec(t.Context(), `SET session_replication_role = replica`); err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range rows {
+			_, err := conn.Exec(t.Context(), `INSERT INTO operations (task_uid, operation_id, attempt, checkpoint, reason, branch, position, tool_calls)
+			VALUES ($1, $2, 1, 1, $3, 'main', 1, 0)`, task.UID, row[0], row[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := postgres.Migrate(t.Context(), dsn); err != nil {
+			t.Fatal(err)
+		}
+		found, err := conn.Query(t.Context(), `SELECT operation_id FROM operations ORDER BY ordinal`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := pgx.CollectRows(found, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, row := range rows {
+			if got[i] != row[2] {
+				t.Errorf("%s, noted for %q, became %s and should be %s", row[0], row[1], got[i], row[2])
+			}
+		}
+	})
+
+	// only when it is whole, and Migrate makes it good.
+	// The newest table may be there still: pg_restore --clean takes away what it brings.
+	It("a schema of an older backup is noticed", func() {
+		t := GinkgoTB()
+		for _, drop := range []string{"DROP TABLE awaited_sources", ""} {
+			dsn := pg.Database(t)
+			store, conn := openAt(t, dsn), connect(t, dsn)
+			do := func(statement string) {
+				_, err := conn.Exec(t.Context(), statement, pgx.QueryExecModeSimpleProtocol)
+				Expect(err).NotTo(HaveOccurred(), statement)
+			}
+			older := func() bool {
+				is, err := store.SchemaIsOlder(t.Context())
+				Expect(err).NotTo(HaveOccurred())
+				return is
+			}
+			Expect(older()).To(BeFalse())
+			do(drop + "; DELETE FROM goose_db_version WHERE version_id = 18")
+			Expect(older()).To(BeTrue())
+			if drop != "" {
+				_, err := store.Begin(t.Context(), taskNamed("fork"), 1, from("lost", 7), history.BeginOptions{})
+				Expect(err).To(And(MatchError(history.ErrOldSchema), MatchError(history.ErrUnavailable)))
+			}
+			restoring := func() {
+				t.Helper()
+				_, err := store.SchemaIsOlder(t.Context())
+				Expect(err).To(And(MatchError(history.ErrUnavailable), MatchError(ContainSubstring("being restored"))))
+				Expect(postgres.Migrate(t.Context(), dsn)).To(MatchError(err))
+			}
+			do("ALTER TABLE goose_db_version DROP CONSTRAINT goose_db_version_pkey")
+			restoring()
+			do("ALTER TABLE goose_db_version ADD PRIMARY KEY (id); SET application_name = pg_restore")
+			restoring()
+			do("RESET application_name")
+			Expect(older()).To(BeTrue())
+			var both sync.WaitGroup
+			for range 2 {
+				both.Go(func() { Expect(postgres.Migrate(t.Context(), dsn)).To(Succeed()) })
+			}
+			both.Wait()
+			Expect(older()).To(BeFalse())
+			_, err := store.Begin(t.Context(), taskNamed("fork"), 1, from("lost", 7), history.BeginOptions{})
+			Expect(err).To(MatchError(history.ErrNotFound), "it waits for its source")
+		}
+	})
+})
 
 // emptyDatabase takes the schema out of a database.
-func emptyDatabase(t *testing.T, dsn string) string {
+func emptyDatabase(t testing.TB, dsn string) string {
 	t.Helper()
 	if _, err := connect(t, dsn).Exec(t.Context(), "DROP SCHEMA public CASCADE; CREATE SCHEMA public", pgx.QueryExecModeSimpleProtocol); err != nil {
 		t.Fatal(err)
@@ -130,7 +182,7 @@ func emptyDatabase(t *testing.T, dsn string) string {
 	return dsn
 }
 
-func migrateTo(t *testing.T, dsn string, version int64) {
+func migrateTo(t testing.TB, dsn string, version int64) {
 	t.Helper()
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
@@ -149,7 +201,7 @@ func migrateTo(t *testing.T, dsn string, version int64) {
 
 // fillOld writes what the store of that time would have: a task that has gone
 // back once.
-func fillOld(t *testing.T, dsn string) {
+func fillOld(t testing.TB, dsn string) {
 	t.Helper()
 	conn := connect(t, dsn)
 	do := func(statement string, args ...any) {
@@ -201,49 +253,4 @@ func fillOld(t *testing.T, dsn string) {
 			task.Namespace, task.UID, task.Name, at.Add(time.Duration(i-2)*24*time.Hour+time.Minute), reason, message, number)
 	}
 	do(`SET session_replication_role = DEFAULT`)
-}
-
-// TestASchemaOfAnOlderBackupIsNoticed: only when it is whole, and Migrate makes it good.
-// The newest table may be there still: pg_restore --clean takes away what it brings.
-func TestASchemaOfAnOlderBackupIsNoticed(t *testing.T) {
-	for _, drop := range []string{"DROP TABLE awaited_sources", ""} {
-		g, dsn := gomega.NewWithT(t), pg.Database(t)
-		store, conn := openAt(t, dsn), connect(t, dsn)
-		do := func(statement string) {
-			_, err := conn.Exec(t.Context(), statement, pgx.QueryExecModeSimpleProtocol)
-			g.Expect(err).NotTo(gomega.HaveOccurred(), statement)
-		}
-		older := func() bool {
-			is, err := store.SchemaIsOlder(t.Context())
-			g.Expect(err).NotTo(gomega.HaveOccurred())
-			return is
-		}
-		g.Expect(older()).To(gomega.BeFalse())
-		do(drop + "; DELETE FROM goose_db_version WHERE version_id = 18")
-		g.Expect(older()).To(gomega.BeTrue())
-		if drop != "" {
-			_, err := store.Begin(t.Context(), taskNamed("fork"), 1, from("lost", 7), history.BeginOptions{})
-			g.Expect(err).To(gomega.And(gomega.MatchError(history.ErrOldSchema), gomega.MatchError(history.ErrUnavailable)))
-		}
-		restoring := func() {
-			t.Helper()
-			_, err := store.SchemaIsOlder(t.Context())
-			g.Expect(err).To(gomega.And(gomega.MatchError(history.ErrUnavailable), gomega.MatchError(gomega.ContainSubstring("being restored"))))
-			g.Expect(postgres.Migrate(t.Context(), dsn)).To(gomega.MatchError(err))
-		}
-		do("ALTER TABLE goose_db_version DROP CONSTRAINT goose_db_version_pkey")
-		restoring()
-		do("ALTER TABLE goose_db_version ADD PRIMARY KEY (id); SET application_name = pg_restore")
-		restoring()
-		do("RESET application_name")
-		g.Expect(older()).To(gomega.BeTrue())
-		var both sync.WaitGroup
-		for range 2 {
-			both.Go(func() { g.Expect(postgres.Migrate(t.Context(), dsn)).To(gomega.Succeed()) })
-		}
-		both.Wait()
-		g.Expect(older()).To(gomega.BeFalse())
-		_, err := store.Begin(t.Context(), taskNamed("fork"), 1, from("lost", 7), history.BeginOptions{})
-		g.Expect(err).To(gomega.MatchError(history.ErrNotFound), "it waits for its source")
-	}
 }

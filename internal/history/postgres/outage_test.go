@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/onsi/ginkgo/v2"
+
 	"github.com/go-logr/logr"
 	"github.com/jackc/pgx/v5"
 
@@ -37,7 +39,7 @@ func count(t testing.TB, dsn, table string) (n int) {
 }
 
 // ownServer is a server that the test may stop.
-func ownServer(t *testing.T) *pgtest.Server {
+func ownServer(t testing.TB) *pgtest.Server {
 	t.Helper()
 	server, err := pgtest.Start(t.Context(), postgres.Migrate)
 	if err != nil {
@@ -70,71 +72,158 @@ func eventually(t testing.TB, store *postgres.Store, task history.Task, records 
 	}
 }
 
-func TestRestartOfTheServer(t *testing.T) {
-	server := ownServer(t)
-	store := openAt(t, server.Database(t))
-	w := begin(t, store, taskNamed("a"), 1)
-	w.append(user("1"))
-	if err := server.StopNow(); err != nil {
-		t.Fatal(err)
-	}
-	calls := map[string]func() error{
-		"append":   func() error { _, err := store.Append(t.Context(), w.task, 1, nil); return err },
-		"begin":    func() error { _, err := store.Begin(t.Context(), w.task, 1, nil, history.BeginOptions{}); return err },
-		"state":    func() error { _, err := store.TaskState(t.Context(), w.task.UID); return err },
-		"timeline": func() error { _, err := store.Timeline(t.Context(), history.TimelineQuery{Limit: 1}); return err },
-		"events":   func() error { return store.RecordEvents(t.Context(), []history.Event{event(w.task, 1, time.Now())}) },
-		"schema":   func() error { _, err := store.SchemaIsOlder(t.Context()); return err },
-	}
-	for name, call := range calls {
-		if err := call(); !errors.Is(err, history.ErrUnavailable) {
-			t.Errorf("%s with the server down: %v", name, err)
+var _ = Describe("Postgres that goes away", func() {
+	It("a restart of the server is survived", func() {
+		t := GinkgoTB()
+		server := ownServer(t)
+		store := openAt(t, server.Database(t))
+		w := begin(t, store, taskNamed("a"), 1)
+		w.append(user("1"))
+		if err := server.StopNow(); err != nil {
+			t.Fatal(err)
 		}
-	}
-	if err := server.StartAgain(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, store, w.task, w.number(user("2")))
-	if got := strings.Join(w.texts(), ", "); got != "U 1, U 2" {
-		t.Errorf("conversation: %s", got)
-	}
-}
-
-// A backend is killed again and again while batches are sent: PostgreSQL then
-// breaks all connections and recovers. Nothing is lost or doubled.
-func TestBackendsAreKilled(t *testing.T) {
-	server := ownServer(t)
-	dsn := server.Database(t)
-	store := openAt(t, dsn)
-	w := begin(t, store, taskNamed("a"), 1)
-
-	ctx, cancel := context.WithCancel(t.Context())
-	var killer sync.WaitGroup
-	killer.Go(func() {
-		for kills := 0; kills < 5 && ctx.Err() == nil; {
-			if killBackend(ctx, dsn) {
-				kills++
+		calls := map[string]func() error{
+			"append":   func() error { _, err := store.Append(t.Context(), w.task, 1, nil); return err },
+			"begin":    func() error { _, err := store.Begin(t.Context(), w.task, 1, nil, history.BeginOptions{}); return err },
+			"state":    func() error { _, err := store.TaskState(t.Context(), w.task.UID); return err },
+			"timeline": func() error { _, err := store.Timeline(t.Context(), history.TimelineQuery{Limit: 1}); return err },
+			"events":   func() error { return store.RecordEvents(t.Context(), []history.Event{event(w.task, 1, time.Now())}) },
+			"schema":   func() error { _, err := store.SchemaIsOlder(t.Context()); return err },
+		}
+		for name, call := range calls {
+			if err := call(); !errors.Is(err, history.ErrUnavailable) {
+				t.Errorf("%s with the server down: %v", name, err)
 			}
-			time.Sleep(150 * time.Millisecond)
 		}
-		cancel()
+		if err := server.StartAgain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, store, w.task, w.number(user("2")))
+		if got := strings.Join(w.texts(), ", "); got != "U 1, U 2" {
+			t.Errorf("conversation: %s", got)
+		}
 	})
-	for n := 0; ctx.Err() == nil; n++ {
-		eventually(t, store, w.task, w.number(user(fmt.Sprint(n)), agent(fmt.Sprint(n))))
-	}
-	killer.Wait()
-	eventually(t, store, w.task, w.number(user("last")))
 
-	texts := w.texts()
-	if int64(len(texts)) != w.last {
-		t.Fatalf("%d messages of %d", len(texts), w.last)
-	}
-	for i, text := range texts[:len(texts)-1] {
-		if want := fmt.Sprint([]string{"U ", "A "}[i%2], i/2); text != want {
-			t.Fatalf("message %d is %q, want %q", i, text, want)
+	// A backend is killed again and again while batches are sent: PostgreSQL then
+	// breaks all connections and recovers. Nothing is lost or doubled.
+	It("backends that are killed are replaced", func() {
+		t := GinkgoTB()
+		server := ownServer(t)
+		dsn := server.Database(t)
+		store := openAt(t, dsn)
+		w := begin(t, store, taskNamed("a"), 1)
+
+		ctx, cancel := context.WithCancel(t.Context())
+		var killer sync.WaitGroup
+		killer.Go(func() {
+			defer GinkgoRecover()
+			for kills := 0; kills < 5 && ctx.Err() == nil; {
+				if killBackend(ctx, dsn) {
+					kills++
+				}
+				time.Sleep(150 * time.Millisecond)
+			}
+			cancel()
+		})
+		for n := 0; ctx.Err() == nil; n++ {
+			eventually(t, store, w.task, w.number(user(fmt.Sprint(n)), agent(fmt.Sprint(n))))
 		}
-	}
-}
+		killer.Wait()
+		eventually(t, store, w.task, w.number(user("last")))
+
+		texts := w.texts()
+		if int64(len(texts)) != w.last {
+			t.Fatalf("%d messages of %d", len(texts), w.last)
+		}
+		for i, text := range texts[:len(texts)-1] {
+			if want := fmt.Sprint([]string{"U ", "A "}[i%2], i/2); text != want {
+				t.Fatalf("message %d is %q, want %q", i, text, want)
+			}
+		}
+	})
+
+	It("who listens is told of each change", func() {
+		t := GinkgoTB()
+		server := ownServer(t)
+		store := openAt(t, server.Database(t))
+		ctx, cancel := context.WithCancel(t.Context())
+		got := make(chan history.Notification, 100)
+		done := make(chan error)
+		go func() { done <- store.Listen(ctx, func(n history.Notification) { got <- n }) }()
+
+		expect := func(want history.Notification) {
+			t.Helper()
+			for {
+				select {
+				case n := <-got:
+					if n == want {
+						return
+					}
+				case <-time.After(20 * time.Second):
+					t.Fatalf("no notification %+v", want)
+				}
+			}
+		}
+		expect(history.Notification{})
+		w := begin(t, store, taskNamed("a"), 1)
+		expect(history.Notification{Task: w.task, Attempt: 1})
+		w.append(user("1"))
+		expect(history.Notification{Task: w.task, Attempt: 1})
+
+		if err := server.StopNow(); err != nil {
+			t.Fatal(err)
+		}
+		if err := server.StartAgain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		expect(history.Notification{})
+		eventually(t, store, w.task, w.number(user("2")))
+		expect(history.Notification{Task: w.task, Attempt: 1})
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("ended with %v", err)
+		}
+	})
+
+	It("a DSN that cannot be is refused", func() {
+		t := GinkgoTB()
+		if _, err := postgres.Open(t.Context(), "postgres://u:secret@[", logr.Discard()); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("malformed DSN: %v", err)
+		}
+		store := openAt(t, "postgres://u:secret@127.0.0.1:1/none")
+		if _, err := store.SchemaIsOlder(t.Context()); !errors.Is(err, history.ErrUnavailable) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("unreachable: %v", err)
+		}
+	})
+
+	It("many may migrate at once", func() {
+		t := GinkgoTB()
+		server := ownServer(t)
+		dsn := strings.Replace(server.Database(t), "/clew_", "/fresh_", 1)
+		conn := connect(t, strings.Replace(dsn, "/fresh_", "/clew_", 1))
+		name := dsn[strings.Index(dsn, "/fresh_")+1 : strings.Index(dsn, "?")]
+		if _, err := conn.Exec(t.Context(), "CREATE DATABASE "+name, pgx.QueryExecModeSimpleProtocol); err != nil {
+			t.Fatal(err)
+		}
+		store := openAt(t, dsn)
+		if _, err := store.SchemaIsOlder(t.Context()); !errors.Is(err, history.ErrUnavailable) {
+			t.Errorf("ready without a schema: %v", err)
+		}
+		var migrations sync.WaitGroup
+		for range 4 {
+			migrations.Go(func() {
+				defer GinkgoRecover()
+				if err := postgres.Migrate(t.Context(), dsn); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		migrations.Wait()
+		if older, err := store.SchemaIsOlder(t.Context()); older || err != nil {
+			t.Errorf("older: %v, %v", older, err)
+		}
+	})
+})
 
 // killBackend kills one of the server's backends that works for a Store.
 func killBackend(ctx context.Context, dsn string) bool {
@@ -147,82 +236,4 @@ func killBackend(ctx context.Context, dsn string) bool {
 	err = conn.QueryRow(ctx, `SELECT pid FROM pg_stat_activity
 		WHERE application_name = 'clew' AND backend_type = 'client backend' LIMIT 1`).Scan(&pid)
 	return err == nil && syscall.Kill(pid, syscall.SIGKILL) == nil
-}
-
-func TestListen(t *testing.T) {
-	server := ownServer(t)
-	store := openAt(t, server.Database(t))
-	ctx, cancel := context.WithCancel(t.Context())
-	got := make(chan history.Notification, 100)
-	done := make(chan error)
-	go func() { done <- store.Listen(ctx, func(n history.Notification) { got <- n }) }()
-
-	expect := func(want history.Notification) {
-		t.Helper()
-		for {
-			select {
-			case n := <-got:
-				if n == want {
-					return
-				}
-			case <-time.After(20 * time.Second):
-				t.Fatalf("no notification %+v", want)
-			}
-		}
-	}
-	expect(history.Notification{})
-	w := begin(t, store, taskNamed("a"), 1)
-	expect(history.Notification{Task: w.task, Attempt: 1})
-	w.append(user("1"))
-	expect(history.Notification{Task: w.task, Attempt: 1})
-
-	if err := server.StopNow(); err != nil {
-		t.Fatal(err)
-	}
-	if err := server.StartAgain(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	expect(history.Notification{})
-	eventually(t, store, w.task, w.number(user("2")))
-	expect(history.Notification{Task: w.task, Attempt: 1})
-	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Errorf("ended with %v", err)
-	}
-}
-
-func TestOpen(t *testing.T) {
-	if _, err := postgres.Open(t.Context(), "postgres://u:secret@[", logr.Discard()); err == nil || strings.Contains(err.Error(), "secret") {
-		t.Errorf("malformed DSN: %v", err)
-	}
-	store := openAt(t, "postgres://u:secret@127.0.0.1:1/none")
-	if _, err := store.SchemaIsOlder(t.Context()); !errors.Is(err, history.ErrUnavailable) || strings.Contains(err.Error(), "secret") {
-		t.Errorf("unreachable: %v", err)
-	}
-}
-
-func TestMigrateAtOnce(t *testing.T) {
-	server := ownServer(t)
-	dsn := strings.Replace(server.Database(t), "/clew_", "/fresh_", 1)
-	conn := connect(t, strings.Replace(dsn, "/fresh_", "/clew_", 1))
-	name := dsn[strings.Index(dsn, "/fresh_")+1 : strings.Index(dsn, "?")]
-	if _, err := conn.Exec(t.Context(), "CREATE DATABASE "+name, pgx.QueryExecModeSimpleProtocol); err != nil {
-		t.Fatal(err)
-	}
-	store := openAt(t, dsn)
-	if _, err := store.SchemaIsOlder(t.Context()); !errors.Is(err, history.ErrUnavailable) {
-		t.Errorf("ready without a schema: %v", err)
-	}
-	var migrations sync.WaitGroup
-	for range 4 {
-		migrations.Go(func() {
-			if err := postgres.Migrate(t.Context(), dsn); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	migrations.Wait()
-	if older, err := store.SchemaIsOlder(t.Context()); older || err != nil {
-		t.Errorf("older: %v, %v", older, err)
-	}
 }

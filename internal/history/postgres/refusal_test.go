@@ -5,12 +5,13 @@ import (
 	"errors"
 	"strconv"
 	"strings"
-	"testing"
 	"time"
 
-	"github.com/onsi/gomega"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/testing/cases"
 )
 
 func durable(number int64) history.Record {
@@ -23,130 +24,133 @@ func refused(details map[string]string) history.Record {
 	return history.Record{Event: &history.Note{Reason: "CheckpointRefused", Message: "the gitstore will not take it", Details: details}}
 }
 
-func TestCheckpointIsRefused(t *testing.T) {
-	store := open(t)
-	large := map[string]string{"checkpoint": "1", "message": "too large"}
-	for name, tt := range map[string]struct {
-		batches [][]history.Record
-		want    string
-	}{
-		"never":                    {[][]history.Record{{checkpoint(1)}}, ""},
-		"later":                    {[][]history.Record{{checkpoint(1)}, {refused(large)}}, "too large"},
-		"at once":                  {[][]history.Record{{checkpoint(1), refused(large)}}, "too large"},
-		"told again":               {[][]history.Record{{checkpoint(1), refused(large)}, {checkpoint(1)}}, "too large"},
-		"for another reason":       {[][]history.Record{{checkpoint(1), refused(large)}, {refused(map[string]string{"checkpoint": "1", "message": "odd"})}}, "odd"},
-		"without details":          {[][]history.Record{{checkpoint(1), refused(map[string]string{"checkpoint": "1"})}}, "the gitstore will not take it"},
-		"without a number":         {[][]history.Record{{checkpoint(1), refused(map[string]string{"message": "too large"})}}, ""},
-		"another one":              {[][]history.Record{{checkpoint(1), refused(map[string]string{"checkpoint": "2", "message": "too large"})}}, ""},
-		"taken in the end":         {[][]history.Record{{checkpoint(1), refused(large)}, {durable(1)}}, ""},
-		"taken in the same batch":  {[][]history.Record{{checkpoint(1), refused(large), durable(1)}}, ""},
-		"has it already":           {[][]history.Record{{durable(1)}, {refused(large)}}, ""},
-		"with any bytes, any size": {[][]history.Record{{checkpoint(1), refused(map[string]string{"checkpoint": "1", "message": "\x00" + strings.Repeat("x", 5000)})}}, "\u2400" + strings.Repeat("x", 1021) + "…"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := begin(t, store, taskNamed(name), 1)
-			for _, records := range tt.batches {
-				w.append(records...)
-			}
-			c, err := w.store.Checkpoint(t.Context(), w.task.Key(), 1)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if c.Refused != tt.want {
-				t.Errorf("refused: %q, want %q", c.Refused, tt.want)
-			}
-		})
-	}
-}
-
-// Whoever waits for a checkpoint to be durable is told when it is, and when it
-// never will be.
-func TestListenersAreToldWhatBecomesOfCheckpoints(t *testing.T) {
-	w := begin(t, open(t), taskNamed("a"), 3)
-	w.append(checkpoint(1), checkpoint(2))
-	ctx, cancel := context.WithCancel(t.Context())
-	told, done := make(chan history.Notification, 10), make(chan error)
-	go func() { done <- w.store.Listen(ctx, func(n history.Notification) { told <- n }) }()
-	expect := func(want history.Notification) {
-		t.Helper()
-		select {
-		case got := <-told:
-			if got != want {
-				t.Errorf("told %+v, want %+v", got, want)
-			}
-		case <-time.After(20 * time.Second):
-			t.Fatalf("not told %+v", want)
+var _ = Describe("Checkpoints that the gitstore refuses", func() {
+	Describe("a refusal is kept with its checkpoint", func() {
+		large := map[string]string{"checkpoint": "1", "message": "too large"}
+		for name, tt := range cases.Sorted(map[string]struct {
+			batches [][]history.Record
+			want    string
+		}{
+			"never":                    {[][]history.Record{{checkpoint(1)}}, ""},
+			"later":                    {[][]history.Record{{checkpoint(1)}, {refused(large)}}, "too large"},
+			"at once":                  {[][]history.Record{{checkpoint(1), refused(large)}}, "too large"},
+			"told again":               {[][]history.Record{{checkpoint(1), refused(large)}, {checkpoint(1)}}, "too large"},
+			"for another reason":       {[][]history.Record{{checkpoint(1), refused(large)}, {refused(map[string]string{"checkpoint": "1", "message": "odd"})}}, "odd"},
+			"without details":          {[][]history.Record{{checkpoint(1), refused(map[string]string{"checkpoint": "1"})}}, "the gitstore will not take it"},
+			"without a number":         {[][]history.Record{{checkpoint(1), refused(map[string]string{"message": "too large"})}}, ""},
+			"another one":              {[][]history.Record{{checkpoint(1), refused(map[string]string{"checkpoint": "2", "message": "too large"})}}, ""},
+			"taken in the end":         {[][]history.Record{{checkpoint(1), refused(large)}, {durable(1)}}, ""},
+			"taken in the same batch":  {[][]history.Record{{checkpoint(1), refused(large), durable(1)}}, ""},
+			"has it already":           {[][]history.Record{{durable(1)}, {refused(large)}}, ""},
+			"with any bytes, any size": {[][]history.Record{{checkpoint(1), refused(map[string]string{"checkpoint": "1", "message": "\x00" + strings.Repeat("x", 5000)})}}, "\u2400" + strings.Repeat("x", 1021) + "…"},
+		}) {
+			It(name, func() {
+				t := GinkgoTB()
+				w := begin(t, open(t), taskNamed(name), 1)
+				for _, records := range tt.batches {
+					w.append(records...)
+				}
+				c, err := w.store.Checkpoint(t.Context(), w.task.Key(), 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if c.Refused != tt.want {
+					t.Errorf("refused: %q, want %q", c.Refused, tt.want)
+				}
+			})
 		}
-	}
-	expect(history.Notification{})
-	w.append(durable(1))
-	expect(history.Notification{Task: w.task, Attempt: 3})
-	w.append(refused(map[string]string{"checkpoint": "2", "message": "too large"}))
-	expect(history.Notification{Task: w.task, Attempt: 3})
+	})
 
-	list, err := w.store.CheckpointsAfter(t.Context(), w.task.UID, 0, 10)
-	if err != nil || len(list) != 2 {
-		t.Fatalf("%d checkpoints, %v", len(list), err)
-	}
-	if !list[0].Durable || list[0].Refused != "" || list[1].Durable || list[1].Refused != "too large" {
-		t.Errorf("%+v", list)
-	}
-	cancel()
-	<-done
-}
+	// Whoever waits for a checkpoint to be durable is told when it is, and when it
+	// never will be.
+	It("listeners are told what becomes of checkpoints", func() {
+		t := GinkgoTB()
+		w := begin(t, open(t), taskNamed("a"), 3)
+		w.append(checkpoint(1), checkpoint(2))
+		ctx, cancel := context.WithCancel(t.Context())
+		told, done := make(chan history.Notification, 10), make(chan error)
+		go func() { done <- w.store.Listen(ctx, func(n history.Notification) { told <- n }) }()
+		expect := func(want history.Notification) {
+			t.Helper()
+			select {
+			case got := <-told:
+				if got != want {
+					t.Errorf("told %+v, want %+v", got, want)
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatalf("not told %+v", want)
+			}
+		}
+		expect(history.Notification{})
+		w.append(durable(1))
+		expect(history.Notification{Task: w.task, Attempt: 3})
+		w.append(refused(map[string]string{"checkpoint": "2", "message": "too large"}))
+		expect(history.Notification{Task: w.task, Attempt: 3})
 
-// TestLostCheckpointsAreListed until they are durable again.
-func TestLostCheckpointsAreListed(t *testing.T) {
-	g := gomega.NewWithT(t)
-	w := begin(t, open(t), taskNamed("a"), 1)
-	lost := func() (keys []history.CheckpointKey) {
-		g.Expect(w.store.LostCheckpoints(t.Context(), func(page []history.CheckpointKey) error {
-			keys = append(keys, page...)
+		list, err := w.store.CheckpointsAfter(t.Context(), w.task.UID, 0, 10)
+		if err != nil || len(list) != 2 {
+			t.Fatalf("%d checkpoints, %v", len(list), err)
+		}
+		if !list[0].Durable || list[0].Refused != "" || list[1].Durable || list[1].Refused != "too large" {
+			t.Errorf("%+v", list)
+		}
+		cancel()
+		<-done
+	})
+
+	// until they are durable again.
+	It("lost checkpoints are listed", func() {
+		t := GinkgoTB()
+		w := begin(t, open(t), taskNamed("a"), 1)
+		lost := func() (keys []history.CheckpointKey) {
+			Expect(w.store.LostCheckpoints(t.Context(), func(page []history.CheckpointKey) error {
+				keys = append(keys, page...)
+				return nil
+			})).To(Succeed())
+			return keys
+		}
+		w.append(durable(1), durable(2))
+		Expect(lost()).To(BeEmpty())
+		w.append(history.Record{Event: &history.Note{Reason: "CheckpointLost", Details: map[string]string{"checkpoint": "1"}}})
+		Expect(lost()).To(Equal([]history.CheckpointKey{
+			{Task: history.Key{Namespace: w.task.Namespace, UID: w.task.UID}, Number: 1},
+		}))
+		w.append(durable(1))
+		Expect(lost()).To(BeEmpty())
+	})
+
+	// , however many a task says are lost.
+	It("lost checkpoints are read a page at a time", func() {
+		t := GinkgoTB()
+		w := begin(t, open(t), taskNamed("a"), 1)
+		const page, all = 500, 501
+		var records, losses []history.Record
+		for n := range int64(all) {
+			records = append(records, durable(n+1))
+			losses = append(losses, history.Record{Event: &history.Note{Reason: "CheckpointLost", Details: map[string]string{"checkpoint": strconv.FormatInt(n+1, 10)}}})
+		}
+		w.append(records...)
+		w.append(losses...)
+		var pages []int
+		seen := map[int64]bool{}
+		read := func(keys []history.CheckpointKey) error {
+			pages = append(pages, len(keys))
+			for _, key := range keys {
+				seen[key.Number] = true
+			}
 			return nil
-		})).To(gomega.Succeed())
-		return keys
-	}
-	w.append(durable(1), durable(2))
-	g.Expect(lost()).To(gomega.BeEmpty())
-	w.append(history.Record{Event: &history.Note{Reason: "CheckpointLost", Details: map[string]string{"checkpoint": "1"}}})
-	g.Expect(lost()).To(gomega.Equal([]history.CheckpointKey{
-		{Task: history.Key{Namespace: w.task.Namespace, UID: w.task.UID}, Number: 1},
-	}))
-	w.append(durable(1))
-	g.Expect(lost()).To(gomega.BeEmpty())
-}
-
-// TestLostCheckpointsAreReadAPageAtATime, however many a task says are lost.
-func TestLostCheckpointsAreReadAPageAtATime(t *testing.T) {
-	g := gomega.NewWithT(t)
-	w := begin(t, open(t), taskNamed("a"), 1)
-	const page, all = 500, 501
-	var records, losses []history.Record
-	for n := range int64(all) {
-		records = append(records, durable(n+1))
-		losses = append(losses, history.Record{Event: &history.Note{Reason: "CheckpointLost", Details: map[string]string{"checkpoint": strconv.FormatInt(n+1, 10)}}})
-	}
-	w.append(records...)
-	w.append(losses...)
-	var pages []int
-	seen := map[int64]bool{}
-	read := func(keys []history.CheckpointKey) error {
-		pages = append(pages, len(keys))
-		for _, key := range keys {
-			seen[key.Number] = true
 		}
-		return nil
-	}
-	g.Expect(w.store.LostCheckpoints(t.Context(), read)).To(gomega.Succeed())
-	g.Expect(pages).To(gomega.Equal([]int{page, all - page}))
-	g.Expect(seen).To(gomega.HaveLen(all))
-	pages, seen = nil, map[int64]bool{}
-	begin(t, w.store, taskNamed("b"), 1).append(durable(1), losses[0])
-	g.Expect(w.store.LostCheckpoints(t.Context(), func(keys []history.CheckpointKey) error {
-		g.Expect(read(keys)).To(gomega.Succeed())
-		return history.ErrNextTask
-	})).To(gomega.Succeed())
-	g.Expect(pages).To(gomega.Equal([]int{page, 1}), "the rest of the first task is left out")
-	enough := errors.New("enough")
-	g.Expect(w.store.LostCheckpoints(t.Context(), func([]history.CheckpointKey) error { return enough })).To(gomega.MatchError(enough))
-}
+		Expect(w.store.LostCheckpoints(t.Context(), read)).To(Succeed())
+		Expect(pages).To(Equal([]int{page, all - page}))
+		Expect(seen).To(HaveLen(all))
+		pages, seen = nil, map[int64]bool{}
+		begin(t, w.store, taskNamed("b"), 1).append(durable(1), losses[0])
+		Expect(w.store.LostCheckpoints(t.Context(), func(keys []history.CheckpointKey) error {
+			Expect(read(keys)).To(Succeed())
+			return history.ErrNextTask
+		})).To(Succeed())
+		Expect(pages).To(Equal([]int{page, 1}), "the rest of the first task is left out")
+		enough := errors.New("enough")
+		Expect(w.store.LostCheckpoints(t.Context(), func([]history.CheckpointKey) error { return enough })).To(MatchError(enough))
+	})
+})

@@ -15,112 +15,115 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
 	"github.com/jackc/pgx/v5"
-	"github.com/onsi/gomega"
 	"github.com/pressly/goose/v3/lock"
 
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres"
+	"github.com/clew-dev/clew/internal/testing/cases"
 	"github.com/clew-dev/clew/internal/testing/pgtest"
 )
 
-// TestRestores are of dumps, which one cluster is enough for.
-func TestRestores(t *testing.T) {
-	server := ownServer(t)
-	for name, test := range map[string]func(t *testing.T, server *pgtest.Server){
-		"a dump takes the place of what there is":                    dumpTakesThePlace,
-		"a dump that is cut off takes the place of nothing":          cutOffTakesNothing,
-		"a restore that takes long is noticed by who listens":        longRestoreIsNoticed,
-		"what a clean restore leaves behind stops no migration":      cleanRestoreLeaves,
-		"a plain dump is not migrated before its last key":           plainDumpIsNotMigrated,
-		"a restore that begins while a migration waits is let alone": restoreWhileMigrationWaits,
-		"a migration does not have all wait for who reads":           migrationGivesWay,
-	} {
-		t.Run(name, func(t *testing.T) { test(t, server) })
+// One cluster is enough for all of them.
+var _ = Describe("A dump that is restored", Ordered, ContinueOnFailure, func() {
+	var server *pgtest.Server
+	BeforeAll(func() { server = ownServer(GinkgoTB()) })
+
+	for name, test := range cases.Sorted(map[string]func(t testing.TB, server *pgtest.Server){
+		"takes the place of what there is":                           dumpTakesThePlace,
+		"takes the place of nothing if it is cut off":                cutOffTakesNothing,
+		"is noticed by who listens, although the restore takes long": longRestoreIsNoticed,
+		"stops no migration, whatever a clean restore leaves behind": cleanRestoreLeaves,
+		"is not migrated before its last key if it is a plain one":   plainDumpIsNotMigrated,
+		"is let alone if it is restored while a migration waits":     restoreWhileMigrationWaits,
+		"does not have a migration make all wait for who reads":      migrationGivesWay,
+	}) {
+		It(name, func() { test(GinkgoTB(), server) })
 	}
-}
+})
 
 // dumpTakesThePlace: as the chart's README says, while servers write and migrate.
-func dumpTakesThePlace(t *testing.T, server *pgtest.Server) {
+func dumpTakesThePlace(t testing.TB, server *pgtest.Server) {
 	want := schemaOf(t, server, server.Database(t))
 	for _, version := range someVersions(t) {
-		t.Run(fmt.Sprint("schema ", version), func(t *testing.T) {
-			g, live := gomega.NewWithT(t), server.Database(t)
+		By(fmt.Sprint("schema ", version), func() {
+			live := server.Database(t)
 			folder := t.TempDir()
-			g.Expect(asWritten(t, server, folder, dumping(t), databaseOfSchema(t, server, version))).To(gomega.ContainSubstring("dump complete"))
+			Expect(asWritten(t, server, folder, dumping(t), databaseOfSchema(t, server, version))).To(ContainSubstring("dump complete"))
 			stop := runServer(t, live)
-			g.Expect(asWritten(t, server, folder, restoring(t), live)).To(gomega.HaveSuffix("\nrestored\n"))
+			Expect(asWritten(t, server, folder, restoring(t), live)).To(HaveSuffix("\nrestored\n"))
 			store := openAt(t, live)
-			g.Eventually(func() (bool, error) { return store.SchemaIsOlder(t.Context()) }).WithTimeout(time.Minute).Should(gomega.BeFalse())
+			Eventually(func() (bool, error) { return store.SchemaIsOlder(t.Context()) }).WithTimeout(time.Minute).Should(BeFalse())
 			stop()
-			g.Expect(filepath.Glob(filepath.Join(folder, "pod", "tmp*"))).To(gomega.BeEmpty(), "nothing is left in the pod")
-			g.Expect(schemaOf(t, server, live)).To(gomega.Equal(want))
+			Expect(filepath.Glob(filepath.Join(folder, "pod", "tmp*"))).To(BeEmpty(), "nothing is left in the pod")
+			Expect(schemaOf(t, server, live)).To(Equal(want))
 			state, err := store.TaskState(t.Context(), "uid-of-a")
-			g.Expect(err).NotTo(gomega.HaveOccurred())
-			g.Expect(state.LastSequence).To(gomega.Equal(int64(7)))
-			g.Expect(asWritten(t, server, folder, dumping(t), live)).To(gomega.ContainSubstring("dump complete"), "what was there before is not in it")
+			Expect(err).NotTo(HaveOccurred())
+			Expect(state.LastSequence).To(Equal(int64(7)))
+			Expect(asWritten(t, server, folder, dumping(t), live)).To(ContainSubstring("dump complete"), "what was there before is not in it")
 			_, err = connect(t, live).Exec(t.Context(), "DROP SCHEMA replaced CASCADE")
-			g.Expect(err).NotTo(gomega.HaveOccurred())
-			g.Expect(asWritten(t, server, folder, restoring(t), live)).To(gomega.HaveSuffix("\nrestored\n"))
+			Expect(err).NotTo(HaveOccurred())
+			Expect(asWritten(t, server, folder, restoring(t), live)).To(HaveSuffix("\nrestored\n"))
 		})
 	}
 }
 
 // cutOffTakesNothing: when it was made, or on its way to Postgres. Nor does one for which
 // there is no lock.
-func cutOffTakesNothing(t *testing.T, server *pgtest.Server) {
-	g, live, folder := gomega.NewWithT(t), server.Database(t), t.TempDir()
+func cutOffTakesNothing(t testing.TB, server *pgtest.Server) {
+	live, folder := server.Database(t), t.TempDir()
 	_, err := openAt(t, live).Begin(t.Context(), taskNamed("a"), 1, nil, history.BeginOptions{})
-	g.Expect(err).NotTo(gomega.HaveOccurred())
+	Expect(err).NotTo(HaveOccurred())
 	_, err = asWritten(t, server, folder, dumping(t), "dbname=missing")
-	g.Expect(err).To(gomega.HaveOccurred())
+	Expect(err).To(HaveOccurred())
 	dump := run(t, server, "", "pg_dump", live)
 	middle := strings.Index(dump, "CREATE TABLE public.tasks ")
 	for _, cut := range []string{"", dump[:middle], dump[:strings.Index(dump, "-- PostgreSQL database dump complete")]} {
-		g.Expect(os.WriteFile(filepath.Join(folder, "clew.sql.gz"), gzipped(t, cut), 0o600)).To(gomega.Succeed())
+		Expect(os.WriteFile(filepath.Join(folder, "clew.sql.gz"), gzipped(t, cut), 0o600)).To(Succeed())
 		said, err := asWritten(t, server, folder, restoring(t), live)
-		g.Expect(err).To(gomega.HaveOccurred())
-		g.Expect(said).NotTo(gomega.ContainSubstring("restored"))
+		Expect(err).To(HaveOccurred())
+		Expect(said).NotTo(ContainSubstring("restored"))
 	}
-	g.Expect(os.WriteFile(filepath.Join(folder, "clew.sql.gz"), gzipped(t, dump), 0o600)).To(gomega.Succeed())
+	Expect(os.WriteFile(filepath.Join(folder, "clew.sql.gz"), gzipped(t, dump), 0o600)).To(Succeed())
 	reader, err := connect(t, live).Begin(t.Context())
-	g.Expect(err).NotTo(gomega.HaveOccurred())
+	Expect(err).NotTo(HaveOccurred())
 	_, err = reader.Exec(t.Context(), "SELECT FROM tasks")
-	g.Expect(err).NotTo(gomega.HaveOccurred())
+	Expect(err).NotTo(HaveOccurred())
 	_, err = asWritten(t, server, folder, strings.Replace(restoring(t), "'10s'", "'50ms'", 1), live)
-	g.Expect(err).To(gomega.MatchError(gomega.ContainSubstring("lock timeout")), "nobody waits long behind it")
+	Expect(err).To(MatchError(ContainSubstring("lock timeout")), "nobody waits long behind it")
 	// Cut off on its way, at its beginning and close to its end.
 	whole := gzipped(t, dump)
 	for _, sent := range []int{1000, len(whole)} {
 		cut := strings.NewReplacer("'10s'", "'1h'", "cat >&3", fmt.Sprintf("head -c %d >&3", sent)).Replace(restoring(t))
 		_, err := asWritten(t, server, folder, cut, live)
-		g.Expect(err).To(gomega.MatchError(gomega.ContainSubstring("cut off on its way")), "it does not even ask for the lock, for which it would wait for an hour")
+		Expect(err).To(MatchError(ContainSubstring("cut off on its way")), "it does not even ask for the lock, for which it would wait for an hour")
 	}
-	g.Expect(reader.Rollback(t.Context())).To(gomega.Succeed())
-	g.Expect(count(t, live, "tasks")).To(gomega.Equal(1))
-	g.Expect(count(t, live, "pg_namespace WHERE nspname = 'replaced'")).To(gomega.BeZero())
+	Expect(reader.Rollback(t.Context())).To(Succeed())
+	Expect(count(t, live, "tasks")).To(Equal(1))
+	Expect(count(t, live, "pg_namespace WHERE nspname = 'replaced'")).To(BeZero())
 }
 
 // cleanRestoreLeaves: pg_restore --clean removes only
 // what is in the dump.
-func cleanRestoreLeaves(t *testing.T, server *pgtest.Server) {
-	g := gomega.NewWithT(t)
+func cleanRestoreLeaves(t testing.TB, server *pgtest.Server) {
 	dump, live := filepath.Join(t.TempDir(), "dump"), server.Database(t)
 	_, err := connect(t, live).Exec(t.Context(), "INSERT INTO recorded_transitions VALUES ('uid-of-a', 29)")
-	g.Expect(err).NotTo(gomega.HaveOccurred())
+	Expect(err).NotTo(HaveOccurred())
 	run(t, server, "", "pg_dump", "--format=custom", "--file", dump, databaseOfSchema(t, server, 15))
 	// It cannot drop each partition's keys by themselves, says so and goes on.
 	said, _ := exec.CommandContext(t.Context(), server.Program("pg_restore"), "--clean", "--if-exists", "--dbname", live, dump).CombinedOutput()
 	// Its session may outlive it for a moment, and looks like a restore that still runs.
 	store := openAt(t, live)
-	g.Eventually(func() (bool, error) { return store.SchemaIsOlder(t.Context()) }).WithTimeout(time.Minute).Should(gomega.BeTrue(), "%s", said)
-	g.Expect(postgres.Migrate(t.Context(), live)).To(gomega.Succeed())
-	g.Expect(count(t, live, "recorded_transitions")).To(gomega.BeZero(), "the older copy may lack those transitions")
+	Eventually(func() (bool, error) { return store.SchemaIsOlder(t.Context()) }).WithTimeout(time.Minute).Should(BeTrue(), "%s", said)
+	Expect(postgres.Migrate(t.Context(), live)).To(Succeed())
+	Expect(count(t, live, "recorded_transitions")).To(BeZero(), "the older copy may lack those transitions")
 }
 
 // plainDumpIsNotMigrated: psql does not say that it restores one.
-func plainDumpIsNotMigrated(t *testing.T, server *pgtest.Server) {
-	g := gomega.NewWithT(t)
+func plainDumpIsNotMigrated(t testing.TB, server *pgtest.Server) {
 	for _, version := range someVersions(t) {
 		dump, dsn := dumpOfSchema(t, server, version), emptyDatabase(t, server.Database(t))
 		store := openAt(t, dsn)
@@ -130,24 +133,24 @@ func plainDumpIsNotMigrated(t *testing.T, server *pgtest.Server) {
 		last := strings.LastIndex(dump[:strings.Index(dump, "ADD CONSTRAINT tasks_active_branch")], ";\n") + 1
 		for at, part := range []string{dump[:first], dump[first:next], dump[next:last]} {
 			restore(t, server, dsn, part)
-			g.Expect(postgres.Migrate(t.Context(), dsn)).To(gomega.MatchError(gomega.ContainSubstring("being restored")), "part %d of schema %d", at, version)
+			Expect(postgres.Migrate(t.Context(), dsn)).To(MatchError(ContainSubstring("being restored")), "part %d of schema %d", at, version)
 			_, err := store.SchemaIsOlder(t.Context())
-			g.Expect(err).To(gomega.MatchError(history.ErrUnavailable))
+			Expect(err).To(MatchError(history.ErrUnavailable))
 		}
 		restore(t, server, dsn, dump[last:])
-		g.Expect(postgres.Migrate(t.Context(), dsn)).To(gomega.Succeed())
-		g.Expect(store.SchemaIsOlder(t.Context())).To(gomega.BeFalse())
+		Expect(postgres.Migrate(t.Context(), dsn)).To(Succeed())
+		Expect(store.SchemaIsOlder(t.Context())).To(BeFalse())
 	}
 }
 
 // restoreWhileMigrationWaits: for another one, which has the lock.
-func restoreWhileMigrationWaits(t *testing.T, server *pgtest.Server) {
-	g, dsn := gomega.NewWithT(t), databaseOfSchema(t, server, 17)
+func restoreWhileMigrationWaits(t testing.TB, server *pgtest.Server) {
+	dsn := databaseOfSchema(t, server, 17)
 	conn := connect(t, dsn)
 	do := func(statement string) {
 		t.Helper()
 		_, err := conn.Exec(t.Context(), statement, pgx.QueryExecModeSimpleProtocol)
-		g.Expect(err).NotTo(gomega.HaveOccurred())
+		Expect(err).NotTo(HaveOccurred())
 	}
 	do(fmt.Sprintf("SELECT pg_advisory_lock(%d)", lock.DefaultLockID))
 	migrated := make(chan error, 1)
@@ -155,55 +158,56 @@ func restoreWhileMigrationWaits(t *testing.T, server *pgtest.Server) {
 	eventuallySessions(t, dsn, "query LIKE 'SELECT pg_try_advisory_lock%'", 1)
 	do("ALTER TABLE goose_db_version DROP CONSTRAINT goose_db_version_pkey")
 	do("SELECT pg_advisory_unlock_all()")
-	g.Expect(<-migrated).To(gomega.MatchError(gomega.ContainSubstring("being restored")))
+	Expect(<-migrated).To(MatchError(ContainSubstring("being restored")))
 	do("ALTER TABLE goose_db_version ADD PRIMARY KEY (id)")
-	g.Expect(postgres.Migrate(t.Context(), dsn)).To(gomega.Succeed(), "the lock is free again")
+	Expect(postgres.Migrate(t.Context(), dsn)).To(Succeed(), "the lock is free again")
 }
 
 // migrationGivesWay: it waits for a table's lock for a moment, and all others behind it.
 // Then it has them work, and waits for longer, until it outlasts each of many that
 // overlap.
-func migrationGivesWay(t *testing.T, server *pgtest.Server) {
-	g, dsn := gomega.NewWithT(t), databaseOfSchema(t, server, 15)
+func migrationGivesWay(t testing.TB, server *pgtest.Server) {
+	dsn := databaseOfSchema(t, server, 15)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	var readers sync.WaitGroup
 	defer readers.Wait()
 	defer cancel()
 	first, err := connect(t, dsn).Begin(ctx)
-	g.Expect(err).NotTo(gomega.HaveOccurred())
+	Expect(err).NotTo(HaveOccurred())
 	_, err = first.Exec(ctx, "SELECT FROM tasks")
-	g.Expect(err).NotTo(gomega.HaveOccurred())
+	Expect(err).NotTo(HaveOccurred())
 	migration := &postgres.Migration{DSN: dsn, LockTimeout: 20 * time.Millisecond}
 	failure := migration.Try(ctx)
-	g.Expect(failure).To(gomega.And(gomega.MatchError(history.ErrUnavailable), gomega.MatchError(gomega.ContainSubstring("lock timeout"))))
-	g.Expect(migration.LockTimeout).To(gomega.Equal(40 * time.Millisecond))
+	Expect(failure).To(And(MatchError(history.ErrUnavailable), MatchError(ContainSubstring("lock timeout"))))
+	Expect(migration.LockTimeout).To(Equal(40 * time.Millisecond))
 	for i := range 4 {
 		conn := connect(t, dsn)
 		readers.Go(func() {
+			defer GinkgoRecover()
 			for ctx.Err() == nil {
 				_, _ = conn.Exec(ctx, "SELECT pg_sleep($1) FROM tasks", 0.2+0.05*float64(i))
 			}
 		})
 	}
 	eventuallySessions(t, dsn, "wait_event = 'PgSleep'", 4)
-	g.Expect(first.Rollback(ctx)).To(gomega.Succeed())
-	g.Eventually(func() error { return migration.Try(ctx) }).WithTimeout(time.Minute).Should(gomega.Succeed())
-	g.Expect(migration.LockTimeout).To(gomega.Equal(2 * time.Second))
+	Expect(first.Rollback(ctx)).To(Succeed())
+	Eventually(func() error { return migration.Try(ctx) }).WithTimeout(time.Minute).Should(Succeed())
+	Expect(migration.LockTimeout).To(Equal(2 * time.Second))
 }
 
 // eventuallySessions waits until so many of the database's sessions are in a state.
-func eventuallySessions(t *testing.T, dsn, state string, want int) {
+func eventuallySessions(t testing.TB, dsn, state string, want int) {
 	t.Helper()
 	conn := connect(t, dsn)
-	gomega.NewWithT(t).Eventually(func() (found int, err error) {
+	Eventually(func() (found int, err error) {
 		err = conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
 			WHERE datname = current_database() AND pid <> pg_backend_pid() AND `+state).Scan(&found)
 		return found, err
-	}).WithTimeout(time.Minute).Should(gomega.Equal(want))
+	}).WithTimeout(time.Minute).Should(Equal(want))
 }
 
 // versions are those of all migrations.
-func versions(t *testing.T) (all []int64) {
+func versions(t testing.TB) (all []int64) {
 	t.Helper()
 	files, err := os.ReadDir("migrations")
 	if err != nil {
@@ -221,18 +225,18 @@ func versions(t *testing.T) (all []int64) {
 }
 
 // someVersions are the oldest, the newest and one in between.
-func someVersions(t *testing.T) []int64 {
+func someVersions(t testing.TB) []int64 {
 	t.Helper()
 	all := versions(t)
 	return []int64{all[0], all[len(all)/2], all[len(all)-1]}
 }
 
 // dumping and restoring are what the chart's README tells to type.
-func dumping(t *testing.T) string   { return typed(t)[1] }
-func restoring(t *testing.T) string { return typed(t)[2] }
+func dumping(t testing.TB) string   { return typed(t)[1] }
+func restoring(t testing.TB) string { return typed(t)[2] }
 
 // typed are the first commands under "Make a dump of Postgres": what the others use, and these.
-func typed(t *testing.T) (blocks []string) {
+func typed(t testing.TB) (blocks []string) {
 	t.Helper()
 	readme, err := os.ReadFile("../../../charts/clew/README.md")
 	if err != nil {
@@ -252,7 +256,7 @@ func typed(t *testing.T) (blocks []string) {
 
 // asWritten types commands of the chart's README, with a database and a folder of the
 // test in place of the pod's, and returns what they say.
-func asWritten(t *testing.T, server *pgtest.Server, folder, commands, dsn string) (string, error) {
+func asWritten(t testing.TB, server *pgtest.Server, folder, commands, dsn string) (string, error) {
 	t.Helper()
 	pod := filepath.Join(folder, "pod")
 	if err := os.MkdirAll(pod, 0o700); err != nil {
@@ -278,7 +282,7 @@ func asWritten(t *testing.T, server *pgtest.Server, folder, commands, dsn string
 	return string(out), err
 }
 
-func gzipped(t *testing.T, text string) []byte {
+func gzipped(t testing.TB, text string) []byte {
 	t.Helper()
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)
@@ -292,7 +296,7 @@ func gzipped(t *testing.T, text string) []byte {
 }
 
 // databaseOfSchema is one with a task, as a program of that time left it.
-func databaseOfSchema(t *testing.T, server *pgtest.Server, version int64) (dsn string) {
+func databaseOfSchema(t testing.TB, server *pgtest.Server, version int64) (dsn string) {
 	t.Helper()
 	dsn = emptyDatabase(t, server.Database(t))
 	migrateTo(t, dsn, min(version, 2))
@@ -301,14 +305,14 @@ func databaseOfSchema(t *testing.T, server *pgtest.Server, version int64) (dsn s
 	return dsn
 }
 
-func dumpOfSchema(t *testing.T, server *pgtest.Server, version int64) string {
+func dumpOfSchema(t testing.TB, server *pgtest.Server, version int64) string {
 	t.Helper()
 	return unrestricted(run(t, server, "", "pg_dump", databaseOfSchema(t, server, version)))
 }
 
 // schemaOf is what a database has, but for what is told of the schema public itself, and
 // for months: there are those that there are events of.
-func schemaOf(t *testing.T, server *pgtest.Server, dsn string) string {
+func schemaOf(t testing.TB, server *pgtest.Server, dsn string) string {
 	t.Helper()
 	_, tables, _ := strings.Cut(run(t, server, "", "pg_dump", "--schema-only", "--schema=public", "--exclude-table=public.events_2*", dsn), "CREATE TABLE")
 	tables, _, _ = strings.Cut(tables, "-- PostgreSQL database dump complete")
@@ -327,12 +331,12 @@ func unrestricted(dump string) string {
 	return strings.Join(kept, "")
 }
 
-func restore(t *testing.T, server *pgtest.Server, dsn, dump string) {
+func restore(t testing.TB, server *pgtest.Server, dsn, dump string) {
 	t.Helper()
 	run(t, server, dump, "psql", "--no-psqlrc", "--single-transaction", "--set", "ON_ERROR_STOP=1", dsn)
 }
 
-func run(t *testing.T, server *pgtest.Server, input, program string, args ...string) string {
+func run(t testing.TB, server *pgtest.Server, input, program string, args ...string) string {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), server.Program(program), args...)
 	command.Stdin = strings.NewReader(input)
@@ -347,13 +351,14 @@ func run(t *testing.T, server *pgtest.Server, input, program string, args ...str
 
 // runServer writes, and migrates what has become older, until it is stopped. What is
 // being replaced refuses much.
-func runServer(t *testing.T, dsn string) (stop func()) {
+func runServer(t testing.TB, dsn string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	store := openAt(t, dsn)
 	var work sync.WaitGroup
 	often := func(do func(i int)) {
 		work.Go(func() {
+			defer GinkgoRecover()
 			ticks := time.NewTicker(10 * time.Millisecond)
 			defer ticks.Stop()
 			for i := 0; ctx.Err() == nil; i++ {

@@ -6,10 +6,13 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/onsi/ginkgo/v2"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/testing/cases"
 )
 
 func (w *writer) snapshots(after int64) []history.Snapshot {
@@ -21,146 +24,154 @@ func (w *writer) snapshots(after int64) []history.Snapshot {
 	return snapshots
 }
 
-func beginWith(t *testing.T, w *writer, every int64) {
+func beginWith(t testing.TB, w *writer, every int64) {
 	t.Helper()
 	if _, err := w.store.Begin(t.Context(), w.task, w.attempt, nil, history.BeginOptions{SnapshotEveryMessages: every}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestAutomaticSnapshots(t *testing.T) {
-	w := begin(t, open(t), taskNamed("a"), 1)
-	beginWith(t, w, 3)
-	w.append(user("1"), usage(10, 20, 30), checkpoint(1), call("x"))
-	// The third message closes no turn, the fourth does.
-	w.append(call("y"), result("x"), result("y"), agent("6"), agent("7"))
-	w.append(agent("8"))
-	got := w.snapshots(0)
-	type place struct{ ordinal, position, toolCalls, tokens, checkpoint int64 }
-	var places []place
-	for _, s := range got {
-		places = append(places, place{s.Ordinal, s.Position.Position, s.Position.ToolCalls, s.Totals.InputTokens, s.Checkpoint})
-		if s.Kind != history.SnapshotAutomatic || time.Since(s.Time) > time.Minute || s.Position.Branch != "main" {
-			t.Errorf("%+v", s)
-		}
-		whole, err := w.store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{Position: s.Position.Position})
-		if err != nil || whole.Digest != s.Digest || whole.Totals != s.Totals {
-			t.Errorf("looked at again: %+v, %v, want %+v", whole, err, s)
-		}
-	}
-	if d := cmp.Diff([]place{{1, 5, 2, 10, 1}, {2, 6, 2, 10, 1}}, places, cmp.AllowUnexported(place{})); d != "" {
-		t.Errorf("snapshots (-want +got):\n%s", d)
-	}
-	if got := w.snapshots(1); len(got) != 1 || got[0].Ordinal != 2 {
-		t.Errorf("after the first: %+v", got)
-	}
-
-	// On another branch they are counted on, and none is told twice.
-	w.move("op", 1)
-	w.append(agent("2"), agent("3"))
-	if got := w.snapshots(2); len(got) != 1 || got[0].Ordinal != 3 || got[0].Position.Position != 3 || got[0].Checkpoint != 1 || got[0].Position.Branch != "branch-2" {
-		t.Errorf("on the new branch: %+v", got)
-	}
-	// Turned off, and on again.
-	beginWith(t, w, 0)
-	w.append(agent("4"), agent("5"), agent("6"))
-	beginWith(t, w, 3)
-	w.append(agent("7"), agent("8"), agent("9"))
-	if got := w.snapshots(3); len(got) != 1 || got[0].Position.Position != 9 {
-		t.Errorf("turned on again: %+v", got)
-	}
-}
-
-func TestSnapshotOfAPosition(t *testing.T) {
-	w := begin(t, open(t), taskNamed("a"), 1)
-	w.append(user("1"), call("x"), result("x"), checkpoint(1), agent("4"), checkpoint(2), agent("5"))
-	want := map[int64]struct{ position, checkpoint int64 }{1: {1, 0}, 2: {1, 0}, 3: {3, 1}, 4: {4, 2}, 5: {5, 2}}
-	for asked, tt := range want {
-		got, err := w.store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{Position: asked})
-		if err != nil || got.Position.Position != tt.position || got.Checkpoint != tt.checkpoint || got.Kind != history.SnapshotManual {
-			t.Errorf("position %d: %+v, %v", asked, got, err)
-		}
-	}
-	if _, err := w.store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{Position: 6}); !errors.Is(err, history.ErrNotFound) {
-		t.Errorf("a position that is not there: %v", err)
-	}
-}
-
-// A checkpoint carries the sums and the digest of all messages before it.
-func TestCheckpointsCarryTheirSnapshot(t *testing.T) {
-	w := begin(t, open(t), taskNamed("a"), 1)
-	w.append(user("1"), usage(1, 2, 3), call("x"), result("x"), checkpoint(1), usage(4, 5, 6), checkpoint(2))
-	want := map[int64]history.Totals{
-		1: {Messages: 3, ToolCalls: 1, InputTokens: 1, OutputTokens: 2, CostMicroUSD: 3},
-		2: {Messages: 3, ToolCalls: 1, InputTokens: 5, OutputTokens: 7, CostMicroUSD: 9},
-	}
-	for number, totals := range want {
-		c, err := w.store.Checkpoint(t.Context(), w.task.Key(), number)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := w.store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{Checkpoint: number})
-		if err != nil || s.Digest != c.Digest || s.Totals != totals {
-			t.Errorf("checkpoint %d: snapshot %+v, %v", number, s, err)
-		}
-		if d := cmp.Diff(totals, c.Totals); d != "" {
-			t.Errorf("checkpoint %d (-want +got):\n%s", number, d)
-		}
-	}
-}
-
-// Whatever part of a conversation is not what was written, a snapshot says so.
-func TestCorruptionIsFound(t *testing.T) {
-	tests := map[string]struct{ damage, says string }{
-		"another text":      {`UPDATE messages SET body = 'something else' WHERE body = '2'`, "message 2"},
-		"another flag":      {`UPDATE messages SET is_error = true WHERE has_result`, "message 4"},
-		"another message":   {`UPDATE entries SET message_id = (SELECT min(message_id) FROM entries) WHERE position = 2`, "up to 2"},
-		"two changed":       {`UPDATE entries SET position = CASE position WHEN 1 THEN 102 ELSE 101 END WHERE position IN (1, 2); UPDATE entries SET position = position - 100 WHERE position > 100`, "up to 1"},
-		"one is missing":    {`DELETE FROM entries WHERE position = 2`, "message 2"},
-		"another digest":    {`UPDATE entries SET digest = sha256(digest) WHERE position = 3`, "up to 3"},
-		"another last hash": {`UPDATE branches SET head_digest = sha256(head_digest)`, "up to 5"},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			dsn := pg.Database(t)
-			w := begin(t, openAt(t, dsn), taskNamed("a"), 1)
-			w.append(user("1"), agent("2"), call("x"), result("x"), agent("5"))
-			if _, err := w.store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{}); err != nil {
-				t.Fatalf("intact: %v", err)
+var _ = Describe("Snapshots of a conversation", func() {
+	It("snapshots are taken by themselves", func() {
+		t := GinkgoTB()
+		w := begin(t, open(t), taskNamed("a"), 1)
+		beginWith(t, w, 3)
+		w.append(user("1"), usage(10, 20, 30), checkpoint(1), call("x"))
+		// The third message closes no turn, the fourth does.
+		w.append(call("y"), result("x"), result("y"), agent("6"), agent("7"))
+		w.append(agent("8"))
+		got := w.snapshots(0)
+		type place struct{ ordinal, position, toolCalls, tokens, checkpoint int64 }
+		var places []place
+		for _, s := range got {
+			places = append(places, place{s.Ordinal, s.Position.Position, s.Position.ToolCalls, s.Totals.InputTokens, s.Checkpoint})
+			if s.Kind != history.SnapshotAutomatic || time.Since(s.Time) > time.Minute || s.Position.Branch != "main" {
+				t.Errorf("%+v", s)
 			}
-			for statement := range strings.SplitSeq(tt.damage, ";") {
-				if _, err := connect(t, dsn).Exec(t.Context(), statement); err != nil {
-					t.Fatal(err)
+			whole, err := w.store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{Position: s.Position.Position})
+			if err != nil || whole.Digest != s.Digest || whole.Totals != s.Totals {
+				t.Errorf("looked at again: %+v, %v, want %+v", whole, err, s)
+			}
+		}
+		if d := cmp.Diff([]place{{1, 5, 2, 10, 1}, {2, 6, 2, 10, 1}}, places, cmp.AllowUnexported(place{})); d != "" {
+			t.Errorf("snapshots (-want +got):\n%s", d)
+		}
+		if got := w.snapshots(1); len(got) != 1 || got[0].Ordinal != 2 {
+			t.Errorf("after the first: %+v", got)
+		}
+
+		// On another branch they are counted on, and none is told twice.
+		w.move("op", 1)
+		w.append(agent("2"), agent("3"))
+		if got := w.snapshots(2); len(got) != 1 || got[0].Ordinal != 3 || got[0].Position.Position != 3 || got[0].Checkpoint != 1 || got[0].Position.Branch != "branch-2" {
+			t.Errorf("on the new branch: %+v", got)
+		}
+		// Turned off, and on again.
+		beginWith(t, w, 0)
+		w.append(agent("4"), agent("5"), agent("6"))
+		beginWith(t, w, 3)
+		w.append(agent("7"), agent("8"), agent("9"))
+		if got := w.snapshots(3); len(got) != 1 || got[0].Position.Position != 9 {
+			t.Errorf("turned on again: %+v", got)
+		}
+	})
+
+	It("a snapshot is of a position", func() {
+		t := GinkgoTB()
+		w := begin(t, open(t), taskNamed("a"), 1)
+		w.append(user("1"), call("x"), result("x"), checkpoint(1), agent("4"), checkpoint(2), agent("5"))
+		want := map[int64]struct{ position, checkpoint int64 }{1: {1, 0}, 2: {1, 0}, 3: {3, 1}, 4: {4, 2}, 5: {5, 2}}
+		for asked, tt := range want {
+			got, err := w.store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{Position: asked})
+			if err != nil || got.Position.Position != tt.position || got.Checkpoint != tt.checkpoint || got.Kind != history.SnapshotManual {
+				t.Errorf("position %d: %+v, %v", asked, got, err)
+			}
+		}
+		if _, err := w.store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{Position: 6}); !errors.Is(err, history.ErrNotFound) {
+			t.Errorf("a position that is not there: %v", err)
+		}
+	})
+
+	// A checkpoint carries the sums and the digest of all messages before it.
+	It("checkpoints carry their snapshot", func() {
+		t := GinkgoTB()
+		w := begin(t, open(t), taskNamed("a"), 1)
+		w.append(user("1"), usage(1, 2, 3), call("x"), result("x"), checkpoint(1), usage(4, 5, 6), checkpoint(2))
+		want := map[int64]history.Totals{
+			1: {Messages: 3, ToolCalls: 1, InputTokens: 1, OutputTokens: 2, CostMicroUSD: 3},
+			2: {Messages: 3, ToolCalls: 1, InputTokens: 5, OutputTokens: 7, CostMicroUSD: 9},
+		}
+		for number, totals := range want {
+			c, err := w.store.Checkpoint(t.Context(), w.task.Key(), number)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := w.store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{Checkpoint: number})
+			if err != nil || s.Digest != c.Digest || s.Totals != totals {
+				t.Errorf("checkpoint %d: snapshot %+v, %v", number, s, err)
+			}
+			if d := cmp.Diff(totals, c.Totals); d != "" {
+				t.Errorf("checkpoint %d (-want +got):\n%s", number, d)
+			}
+		}
+	})
+
+	// Whatever part of a conversation is not what was written, a snapshot says so.
+	Describe("corruption is found", func() {
+		tests := map[string]struct{ damage, says string }{
+			"another text":      {`UPDATE messages SET body = 'something else' WHERE body = '2'`, "message 2"},
+			"another flag":      {`UPDATE messages SET is_error = true WHERE has_result`, "message 4"},
+			"another message":   {`UPDATE entries SET message_id = (SELECT min(message_id) FROM entries) WHERE position = 2`, "up to 2"},
+			"two changed":       {`UPDATE entries SET position = CASE position WHEN 1 THEN 102 ELSE 101 END WHERE position IN (1, 2); UPDATE entries SET position = position - 100 WHERE position > 100`, "up to 1"},
+			"one is missing":    {`DELETE FROM entries WHERE position = 2`, "message 2"},
+			"another digest":    {`UPDATE entries SET digest = sha256(digest) WHERE position = 3`, "up to 3"},
+			"another last hash": {`UPDATE branches SET head_digest = sha256(head_digest)`, "up to 5"},
+		}
+		for name, tt := range cases.Sorted(tests) {
+			It(name, func() {
+				t := GinkgoTB()
+				dsn := pg.Database(t)
+				w := begin(t, openAt(t, dsn), taskNamed("a"), 1)
+				w.append(user("1"), agent("2"), call("x"), result("x"), agent("5"))
+				if _, err := w.store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{}); err != nil {
+					t.Fatalf("intact: %v", err)
 				}
-			}
-			_, err := w.store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{})
-			if !errors.Is(err, history.ErrCorrupted) || !strings.Contains(err.Error(), tt.says) {
-				t.Errorf("%v, want a corruption at %s", err, tt.says)
-			}
-		})
-	}
-}
+				for statement := range strings.SplitSeq(tt.damage, ";") {
+					if _, err := connect(t, dsn).Exec(t.Context(), statement); err != nil {
+						t.Fatal(err)
+					}
+				}
+				_, err := w.store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{})
+				if !errors.Is(err, history.ErrCorrupted) || !strings.Contains(err.Error(), tt.says) {
+					t.Errorf("%v, want a corruption at %s", err, tt.says)
+				}
+			})
+		}
+	})
 
-func TestSpendingBack(t *testing.T) {
-	w := begin(t, open(t), taskNamed("a"), 1)
-	w.append(user("1"), usage(1, 1, 100), usage(0, 0, -30), agent("2"))
-	if got := w.state().Totals.CostMicroUSD; got != 70 {
-		t.Errorf("cost %d, want 70", got)
-	}
-	w.append(usage(-5, 0, -1000), agent("3"))
-	if got := w.state().Totals; got.CostMicroUSD != 0 || got.InputTokens != 1 {
-		t.Errorf("%+v", got)
-	}
-}
+	It("spending goes back with the history", func() {
+		t := GinkgoTB()
+		w := begin(t, open(t), taskNamed("a"), 1)
+		w.append(user("1"), usage(1, 1, 100), usage(0, 0, -30), agent("2"))
+		if got := w.state().Totals.CostMicroUSD; got != 70 {
+			t.Errorf("cost %d, want 70", got)
+		}
+		w.append(usage(-5, 0, -1000), agent("3"))
+		if got := w.state().Totals; got.CostMicroUSD != 0 || got.InputTokens != 1 {
+			t.Errorf("%+v", got)
+		}
+	})
 
-func TestMessageHashesCoverPieces(t *testing.T) {
-	p := &conversation.Pieces{Hashes: [][]byte{conversation.PieceHash("a")}, Bytes: 1}
-	one := conversation.Message{Role: conversation.RoleUser, Text: "a", TextPieces: p}
-	other := conversation.Message{Role: conversation.RoleUser, Text: "b", TextPieces: p}
-	if one.Hash("n") != other.Hash("n") {
-		t.Error("the beginning counts")
-	}
-	if plain := (conversation.Message{Role: conversation.RoleUser, Text: "a"}); plain.Hash("n") == one.Hash("n") {
-		t.Error("a cut text and a whole one are the same")
-	}
-}
+	It("message hashes cover pieces", func() {
+		t := GinkgoTB()
+		p := &conversation.Pieces{Hashes: [][]byte{conversation.PieceHash("a")}, Bytes: 1}
+		one := conversation.Message{Role: conversation.RoleUser, Text: "a", TextPieces: p}
+		other := conversation.Message{Role: conversation.RoleUser, Text: "b", TextPieces: p}
+		if one.Hash("n") != other.Hash("n") {
+			t.Error("the beginning counts")
+		}
+		if plain := (conversation.Message{Role: conversation.RoleUser, Text: "a"}); plain.Hash("n") == one.Hash("n") {
+			t.Error("a cut text and a whole one are the same")
+		}
+	})
+})

@@ -7,8 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
 	"github.com/jackc/pgx/v5"
-	"github.com/onsi/gomega"
 
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres"
@@ -16,12 +18,12 @@ import (
 
 // clockwork is a store in which time passes as a test says.
 type clockwork struct {
-	t     *testing.T
+	t     testing.TB
 	store *postgres.Store
 	conn  *pgx.Conn
 }
 
-func newClockwork(t *testing.T) clockwork {
+func newClockwork(t testing.TB) clockwork {
 	dsn := pg.Database(t)
 	return clockwork{t, openAt(t, dsn), connect(t, dsn)}
 }
@@ -53,171 +55,181 @@ func from(uid string, number int64) *history.Source {
 	return &history.Source{TaskUID: uid, Checkpoint: number, IncludeConversation: true, MayBeLost: true, Position: 40}
 }
 
-// TestAForkMayBeginWithoutASourceThatIsLost: it says what it lacks, before all else
-// and once.
-func TestAForkMayBeginWithoutASourceThatIsLost(t *testing.T) {
-	c := newClockwork(t)
-	store, fork := c.store, taskNamed("fork")
-	source := from("lost", 7)
-	for range 6 {
-		c.refused(fork, source)
+var _ = Describe("The source that a task starts from", func() {
+	// it says what it lacks, before all else
+	// and once.
+	It("a fork may begin without a source that is lost", func() {
+		t := GinkgoTB()
+		c := newClockwork(t)
+		store, fork := c.store, taskNamed("fork")
+		source := from("lost", 7)
+		for range 6 {
+			c.refused(fork, source)
+			c.minutes(1)
+		}
+		for range 2 {
+			state, err := store.Begin(t.Context(), fork, 3, source, history.BeginOptions{})
+			if err != nil || state.LostRecords != 40 || state.LastSequence != 0 || state.Position.Position != 1 {
+				t.Fatalf("%+v, %v", state, err)
+			}
+		}
+		w := begin(t, store, fork, 3)
+		w.append(user("of the fork"), checkpoint(1), agent("on"))
+		texts := w.texts()
+		if len(texts) != 3 || !strings.Contains(texts[0], "The first 40 messages of the conversation, which this task inherited from checkpoint 7 of the task with UID lost, were lost") {
+			t.Fatalf("%q", texts)
+		}
+		if state := w.state(); state.LostRecords != 40 || state.LastSequence != 3 || state.Latest.Position.Position != 2 {
+			t.Errorf("%+v", state)
+		}
+		if got := reasonsOf(t, w); strings.Count(got, "HistoryGap") != 1 {
+			t.Errorf("timeline %s", got)
+		}
+		// Its own first message is behind the gap.
+		w.move("op", 1)
+		if texts = w.texts(); len(texts) != 2 {
+			t.Errorf("%q", texts)
+		}
+	})
+
+	// the store went back to before three
+	// generations. The middle one is idle: it finds out 5 minutes after its fork, waits for
+	// the first one, which is gone, and sends then what its fork begins with.
+	It("a fork of a fork waits until its source has begun", func() {
+		t := GinkgoTB()
+		c := newClockwork(t)
+		middle, fork := taskNamed("middle"), taskNamed("fork")
+		for range 5 {
+			c.refused(fork, from(middle.UID, 1))
+			c.minutes(1)
+		}
+		for range 6 {
+			c.refused(middle, from("lost", 7))
+			c.refused(fork, from(middle.UID, 1))
+			c.minutes(1)
+		}
+		if _, err := c.store.Begin(t.Context(), middle, 1, from("lost", 7), history.BeginOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		c.refused(fork, from(middle.UID, 1))
+		w := begin(t, c.store, middle, 1)
+		w.append(user("of the middle"))
 		c.minutes(1)
-	}
-	for range 2 {
-		state, err := store.Begin(t.Context(), fork, 3, source, history.BeginOptions{})
-		if err != nil || state.LostRecords != 40 || state.LastSequence != 0 || state.Position.Position != 1 {
+		c.refused(fork, from(middle.UID, 1))
+		w.append(checkpoint(1))
+		state, err := c.store.Begin(t.Context(), fork, 3, from(middle.UID, 1), history.BeginOptions{})
+		if err != nil || state.LostRecords != 0 {
 			t.Fatalf("%+v, %v", state, err)
 		}
-	}
-	w := begin(t, store, fork, 3)
-	w.append(user("of the fork"), checkpoint(1), agent("on"))
-	texts := w.texts()
-	if len(texts) != 3 || !strings.Contains(texts[0], "The first 40 messages of the conversation, which this task inherited from checkpoint 7 of the task with UID lost, were lost") {
-		t.Fatalf("%q", texts)
-	}
-	if state := w.state(); state.LostRecords != 40 || state.LastSequence != 3 || state.Latest.Position.Position != 2 {
-		t.Errorf("%+v", state)
-	}
-	if got := reasonsOf(t, w); strings.Count(got, "HistoryGap") != 1 {
-		t.Errorf("timeline %s", got)
-	}
-	// Its own first message is behind the gap.
-	w.move("op", 1)
-	if texts = w.texts(); len(texts) != 2 {
-		t.Errorf("%q", texts)
-	}
-}
-
-// TestAForkOfAForkWaitsUntilItsSourceHasBegun: the store went back to before three
-// generations. The middle one is idle: it finds out 5 minutes after its fork, waits for
-// the first one, which is gone, and sends then what its fork begins with.
-func TestAForkOfAForkWaitsUntilItsSourceHasBegun(t *testing.T) {
-	c := newClockwork(t)
-	middle, fork := taskNamed("middle"), taskNamed("fork")
-	for range 5 {
-		c.refused(fork, from(middle.UID, 1))
-		c.minutes(1)
-	}
-	for range 6 {
-		c.refused(middle, from("lost", 7))
-		c.refused(fork, from(middle.UID, 1))
-		c.minutes(1)
-	}
-	if _, err := c.store.Begin(t.Context(), middle, 1, from("lost", 7), history.BeginOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	c.refused(fork, from(middle.UID, 1))
-	w := begin(t, c.store, middle, 1)
-	w.append(user("of the middle"))
-	c.minutes(1)
-	c.refused(fork, from(middle.UID, 1))
-	w.append(checkpoint(1))
-	state, err := c.store.Begin(t.Context(), fork, 3, from(middle.UID, 1), history.BeginOptions{})
-	if err != nil || state.LostRecords != 0 {
-		t.Fatalf("%+v, %v", state, err)
-	}
-	if texts := begin(t, c.store, fork, 3).texts(); len(texts) != 2 || texts[1] != "U of the middle" {
-		t.Errorf("%q", texts)
-	}
-}
-
-// TestAForkDoesNotWaitForEverForASourceThatIsAtWork: its checkpoint may be lost all
-// the same.
-func TestAForkDoesNotWaitForEverForASourceThatIsAtWork(t *testing.T) {
-	c := newClockwork(t)
-	w := begin(t, c.store, taskNamed("source"), 1)
-	waited := 0
-	for ; waited < 60; waited++ {
-		w.append(agent(fmt.Sprint(waited)))
-		state, err := c.store.Begin(t.Context(), taskNamed("fork"), 3, from(w.task.UID, 1), history.BeginOptions{})
-		if err == nil {
-			gomega.NewWithT(t).Expect(state.LostRecords).To(gomega.BeEquivalentTo(40))
-			break
+		if texts := begin(t, c.store, fork, 3).texts(); len(texts) != 2 || texts[1] != "U of the middle" {
+			t.Errorf("%q", texts)
 		}
-		c.minutes(1)
-	}
-	if waited != 30 {
-		t.Errorf("it waited for %d minutes", waited)
-	}
-}
+	})
 
-// TestWhoWasSilentWaitsForItsSourceAnew: while the store is down, the source cannot
-// send anything either.
-func TestWhoWasSilentWaitsForItsSourceAnew(t *testing.T) {
-	c := newClockwork(t)
-	fork, source := taskNamed("fork"), from("lost", 7)
-	c.refused(fork, source)
-	c.minutes(10)
-	for range 5 {
-		c.refused(fork, source)
-		c.minutes(1)
-	}
-	c.refused(fork, source)
-}
-
-// TestNobodyWaitsForATaskOfAnotherNamespace: who says which source it is is not to be
-// trusted.
-func TestNobodyWaitsForATaskOfAnotherNamespace(t *testing.T) {
-	c := newClockwork(t)
-	elsewhere := history.Task{Namespace: "other", Name: "source", UID: "uid-of-source"}
-	fork, source := taskNamed("fork"), from(elsewhere.UID, 1)
-	for range 6 {
-		c.refused(elsewhere, from("lost", 7))
-		c.refused(fork, source)
-		c.minutes(1)
-	}
-	if _, err := c.store.Begin(t.Context(), fork, 3, source, history.BeginOptions{}); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestWhoWaitedForASourceIsForgotten: in time if it never came, at once if it did.
-func TestWhoWaitedForASourceIsForgotten(t *testing.T) {
-	g, c := gomega.NewWithT(t), newClockwork(t)
-	waiting := func() (n int) {
-		g.Expect(c.conn.QueryRow(t.Context(), "SELECT count(*) FROM awaited_sources").Scan(&n)).To(gomega.Succeed())
-		return n
-	}
-	c.refused(taskNamed("gone"), from("lost", 7))
-	c.minutes(25 * 60)
-	c.refused(taskNamed("fork"), from("uid-of-source", 1))
-	g.Expect(waiting()).To(gomega.Equal(2))
-	g.Expect(c.store.Clean(t.Context(), postgres.MaintenanceOptions{})).To(gomega.Succeed())
-	g.Expect(waiting()).To(gomega.Equal(1))
-	begin(t, c.store, taskNamed("source"), 1).append(user("1"), checkpoint(1))
-	_, err := c.store.Begin(t.Context(), taskNamed("fork"), 3, from("uid-of-source", 1), history.BeginOptions{})
-	g.Expect(err).NotTo(gomega.HaveOccurred())
-	g.Expect(waiting()).To(gomega.BeZero())
-}
-
-// TestTheNameOfALostSourceIsShortened: it is what a pod says.
-func TestTheNameOfALostSourceIsShortened(t *testing.T) {
-	c := newClockwork(t)
-	fork, source := taskNamed("fork"), from(strings.Repeat("x", 1<<20), 7)
-	for range 6 {
-		c.refused(fork, source)
-		c.minutes(1)
-	}
-	if _, err := c.store.Begin(t.Context(), fork, 3, source, history.BeginOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	for _, text := range begin(t, c.store, fork, 3).texts() {
-		if len(text) > 1000 {
-			t.Errorf("%d bytes of %s", len(text), text[:200])
+	// its checkpoint may be lost all
+	// the same.
+	It("a fork does not wait for ever for a source that is at work", func() {
+		t := GinkgoTB()
+		c := newClockwork(t)
+		w := begin(t, c.store, taskNamed("source"), 1)
+		waited := 0
+		for ; waited < 60; waited++ {
+			w.append(agent(fmt.Sprint(waited)))
+			state, err := c.store.Begin(t.Context(), taskNamed("fork"), 3, from(w.task.UID, 1), history.BeginOptions{})
+			if err == nil {
+				Expect(state.LostRecords).To(BeEquivalentTo(40))
+				break
+			}
+			c.minutes(1)
 		}
-	}
-}
+		if waited != 30 {
+			t.Errorf("it waited for %d minutes", waited)
+		}
+	})
 
-// TestASilenceCountsForAMinute: an outage of some minutes is no time in which the source
-// could have come; and whose pod is started again every now and then does not wait for ever.
-func TestASilenceCountsForAMinute(t *testing.T) {
-	c := newClockwork(t)
-	fork, source := taskNamed("fork"), from("lost", 7)
-	for range 6 {
+	// while the store is down, the source cannot
+	// send anything either.
+	It("who was silent waits for its source anew", func() {
+		t := GinkgoTB()
+		c := newClockwork(t)
+		fork, source := taskNamed("fork"), from("lost", 7)
 		c.refused(fork, source)
-		c.minutes(6)
-	}
-	if _, err := c.store.Begin(t.Context(), fork, 3, source, history.BeginOptions{}); err != nil {
-		t.Error(err)
-	}
-}
+		c.minutes(10)
+		for range 5 {
+			c.refused(fork, source)
+			c.minutes(1)
+		}
+		c.refused(fork, source)
+	})
+
+	// who says which source it is is not to be
+	// trusted.
+	It("nobody waits for a task of another namespace", func() {
+		t := GinkgoTB()
+		c := newClockwork(t)
+		elsewhere := history.Task{Namespace: "other", Name: "source", UID: "uid-of-source"}
+		fork, source := taskNamed("fork"), from(elsewhere.UID, 1)
+		for range 6 {
+			c.refused(elsewhere, from("lost", 7))
+			c.refused(fork, source)
+			c.minutes(1)
+		}
+		if _, err := c.store.Begin(t.Context(), fork, 3, source, history.BeginOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+
+	// in time if it never came, at once if it did.
+	It("who waited for a source is forgotten", func() {
+		t := GinkgoTB()
+		c := newClockwork(t)
+		waiting := func() (n int) {
+			Expect(c.conn.QueryRow(t.Context(), "SELECT count(*) FROM awaited_sources").Scan(&n)).To(Succeed())
+			return n
+		}
+		c.refused(taskNamed("gone"), from("lost", 7))
+		c.minutes(25 * 60)
+		c.refused(taskNamed("fork"), from("uid-of-source", 1))
+		Expect(waiting()).To(Equal(2))
+		Expect(c.store.Clean(t.Context(), postgres.MaintenanceOptions{})).To(Succeed())
+		Expect(waiting()).To(Equal(1))
+		begin(t, c.store, taskNamed("source"), 1).append(user("1"), checkpoint(1))
+		_, err := c.store.Begin(t.Context(), taskNamed("fork"), 3, from("uid-of-source", 1), history.BeginOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(waiting()).To(BeZero())
+	})
+
+	// it is what a pod says.
+	It("the name of a lost source is shortened", func() {
+		t := GinkgoTB()
+		c := newClockwork(t)
+		fork, source := taskNamed("fork"), from(strings.Repeat("x", 1<<20), 7)
+		for range 6 {
+			c.refused(fork, source)
+			c.minutes(1)
+		}
+		if _, err := c.store.Begin(t.Context(), fork, 3, source, history.BeginOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range begin(t, c.store, fork, 3).texts() {
+			if len(text) > 1000 {
+				t.Errorf("%d bytes of %s", len(text), text[:200])
+			}
+		}
+	})
+
+	// an outage of some minutes is no time in which the source
+	// could have come; and whose pod is started again every now and then does not wait for ever.
+	It("a silence counts for a minute", func() {
+		t := GinkgoTB()
+		c := newClockwork(t)
+		fork, source := taskNamed("fork"), from("lost", 7)
+		for range 6 {
+			c.refused(fork, source)
+			c.minutes(6)
+		}
+		if _, err := c.store.Begin(t.Context(), fork, 3, source, history.BeginOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+})
