@@ -24,7 +24,7 @@ func suiteInvocation(set string, processes int, timeout, tags string, packages [
 	if tags != "" {
 		args = append(args, "--tags", tags)
 	}
-	return invocation{set: set, dir: ".", ginkgo: true, args: append(args, packages...)}
+	return invocation{set: set, dir: ".", ginkgo: true, args: append(append(args, packages...), "--", "-test.run=^"+specs+"$")}
 }
 
 // runSuites runs Ginkgo and adds what it reports to the tally.

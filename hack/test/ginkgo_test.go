@@ -111,12 +111,25 @@ a task is killed CLEW_SEED=12
 }
 
 func TestPackagesWithSpecsAreToldFromOthers(t *testing.T) {
-	plain, suites := split([]testPackage{
-		{ImportPath: "m/plan", TestImports: []string{"testing"}},
-		{ImportPath: "m/controller", XTestImports: []string{"testing", "github.com/onsi/ginkgo/v2"}},
+	made := func(name, tests string, imports ...string) testPackage {
+		p := testPackage{Dir: t.TempDir(), ImportPath: "m/" + name, TestGoFiles: []string{"x_test.go"}, TestImports: imports}
+		if err := os.WriteFile(filepath.Join(p.Dir, "x_test.go"), []byte("package x\n\n"+tests), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	const plainTest, runner, ginkgo = "func TestA(t *testing.T) {}\n", "func TestSpecs(t *testing.T) {}\n", "github.com/onsi/ginkgo/v2"
+	plain, suites, err := split([]testPackage{
+		made("plan", plainTest, "testing"), made("controller", runner, ginkgo), made("gateway", runner+plainTest, ginkgo),
 	})
-	if got := strings.Join(paths(plain), " ") + " | " + strings.Join(paths(suites), " "); got != "m/plan | m/controller" {
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(paths(plain), " ") + " | " + strings.Join(paths(suites), " "); got != "m/plan m/gateway | m/controller m/gateway" {
 		t.Error(got)
+	}
+	if _, _, err := split([]testPackage{made("lost", plainTest, ginkgo)}); err == nil || !strings.Contains(err.Error(), "m/lost has specs, and no test TestSpecs that runs them") {
+		t.Errorf("of specs that nothing runs: %v", err)
 	}
 }
 
@@ -127,7 +140,7 @@ func TestGinkgoReportsWhatWentWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(folder) })
-	const head = "package %[1]s_test\nimport (\n\"testing\"\n. \"github.com/onsi/ginkgo/v2\"\n. \"github.com/onsi/gomega\"\n)\nfunc Test(t *testing.T) { RegisterFailHandler(Fail); RunSpecs(t, \"s\") }\n"
+	const head = "package %[1]s_test\nimport (\n\"testing\"\n. \"github.com/onsi/ginkgo/v2\"\n. \"github.com/onsi/gomega\"\n)\nfunc TestSpecs(t *testing.T) { RegisterFailHandler(Fail); RunSpecs(t, \"s\") }\n"
 	for name, specs := range map[string]string{
 		"fails":   `var _ = It("fails", func() { Fail("wrong") }); var _ = It("passes", func() {})`,
 		"panics":  `var _ = BeforeSuite(func() { panic("no etcd") }); var _ = It("waits", func() {})`,
@@ -147,7 +160,10 @@ func TestGinkgoReportsWhatWentWrong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, suites := split(packages)
+	_, suites, err := split(packages)
+	if err != nil {
+		t.Fatal(err)
+	}
 	total := &tally{}
 	if err := suiteInvocation("toy", 2, "1m", "", folders(suites)).runSuites(t.Context(), "", total); err != nil {
 		t.Fatal(err)

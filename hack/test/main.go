@@ -113,10 +113,13 @@ func plan(ctx context.Context, set string, soak, short bool) ([]invocation, erro
 		if err != nil {
 			return nil, err
 		}
-		plain, suites := split(choose(packages, set == "integration"))
+		plain, suites, err := split(choose(packages, set == "integration"))
+		if err != nil {
+			return nil, err
+		}
 		var invocations []invocation
 		if len(plain) > 0 {
-			invocations = append(invocations, invocation{set: set, dir: ".", args: append(common, paths(plain)...)})
+			invocations = append(invocations, invocation{set: set, dir: ".", args: append(append(common, "-skip", "^"+specs+"$"), paths(plain)...)})
 		}
 		if len(suites) > 0 {
 			invocations = append(invocations, suiteInvocation(set, cores, timeout, "", folders(suites)))

@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -61,17 +64,47 @@ func withTests(packages []testPackage) []testPackage {
 	return slices.DeleteFunc(slices.Clone(packages), func(p testPackage) bool { return len(p.TestGoFiles)+len(p.XTestGoFiles) == 0 })
 }
 
-// split parts the packages whose tests are specs of Ginkgo from the others.
-func split(packages []testPackage) (plain, suites []testPackage) {
+// specs is the test that runs the specs of a suite. Beside it a suite may have plain
+// tests: tables, and what needs a clock of its own.
+const specs = "TestSpecs"
+
+// split parts the packages that have specs of Ginkgo from those that have none, or plain
+// tests as well.
+func split(packages []testPackage) (plain, suites []testPackage, err error) {
 	const ginkgo = "github.com/onsi/ginkgo/v2"
 	for _, p := range packages {
-		if slices.Contains(p.TestImports, ginkgo) || slices.Contains(p.XTestImports, ginkgo) {
+		suite := slices.Contains(p.TestImports, ginkgo) || slices.Contains(p.XTestImports, ginkgo)
+		if suite {
 			suites = append(suites, p)
-		} else {
+		}
+		tests, err := p.tests()
+		if err != nil {
+			return nil, nil, err
+		}
+		if suite && !slices.Contains(tests, specs) {
+			return nil, nil, fmt.Errorf("the package %s has specs, and no test %s that runs them", p.ImportPath, specs)
+		}
+		if !suite || len(tests) > 1 {
 			plain = append(plain, p)
 		}
 	}
-	return plain, suites
+	return plain, suites, nil
+}
+
+var testFunction = regexp.MustCompile(`(?m)^func (Test\w*)\(\w+ \*testing\.T\)`)
+
+// tests are the names of the package's tests.
+func (p testPackage) tests() (names []string, err error) {
+	for _, file := range slices.Concat(p.TestGoFiles, p.XTestGoFiles) {
+		text, err := os.ReadFile(filepath.Join(p.Dir, file))
+		if err != nil {
+			return nil, fmt.Errorf("find the tests of %s: %w", p.ImportPath, err)
+		}
+		for _, found := range testFunction.FindAllStringSubmatch(string(text), -1) {
+			names = append(names, found[1])
+		}
+	}
+	return names, nil
 }
 
 func paths(packages []testPackage) []string {
@@ -83,12 +116,12 @@ func paths(packages []testPackage) []string {
 }
 
 // startsServers reports whether the tests use a package of internal/testing that starts
-// something; builders and matchers do not.
+// something; those that only make or compare values do not.
 func (p testPackage) startsServers() bool {
 	for _, imports := range [][]string{p.TestImports, p.XTestImports, {p.ImportPath}} {
 		for _, path := range imports {
 			_, helper, ok := strings.Cut(path, "/internal/testing/")
-			if ok && helper != "builders" && helper != "matchers" {
+			if ok && !slices.Contains([]string{"builders", "cases", "filled", "matchers"}, helper) {
 				return true
 			}
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/clew-dev/clew/internal/testing/apiserver"
 )
 
-func TestControllers(t *testing.T) {
+func TestSpecs(t *testing.T) {
 	RegisterFailHandler(Fail)
 	RunSpecs(t, "Controllers")
 }

@@ -22,7 +22,7 @@ var pg *pgtest.Server
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Run(m, &pg, postgres.Migrate)) }
 
-func TestHistory(t *testing.T) {
+func TestSpecs(t *testing.T) {
 	RegisterFailHandler(Fail)
 	RunSpecs(t, "The history in PostgreSQL")
 }

@@ -16,9 +16,11 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
 	"connectrpc.com/connect"
 	"github.com/go-logr/logr"
-	"github.com/onsi/gomega"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -50,12 +52,12 @@ func (s heldStore) Append(ctx context.Context, task history.Task, _ int64, _ []h
 	}
 }
 
-func serveStore(t *testing.T, store gateway.Store, known tokens) *httptest.Server {
+func serveStore(t testing.TB, store gateway.Store, known tokens) *httptest.Server {
 	t.Helper()
 	return serveWith(t, gateway.Options{Store: store, Authenticator: known, Requests: checkpointrequests.New(), Log: logr.Discard()})
 }
 
-func serveWith(t *testing.T, o gateway.Options) *httptest.Server {
+func serveWith(t testing.TB, o gateway.Options) *httptest.Server {
 	t.Helper()
 	g := gateway.New(o)
 	mux := http.NewServeMux()
@@ -68,7 +70,7 @@ func serveWith(t *testing.T, o gateway.Options) *httptest.Server {
 }
 
 // post sends a body as a daemon does, but for what the test changes.
-func post(t *testing.T, server *httptest.Server, body io.Reader, headers map[string]string) *http.Response {
+func post(t testing.TB, server *httptest.Server, body io.Reader, headers map[string]string) *http.Response {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+appendPath, body)
 	if err != nil {
@@ -116,175 +118,280 @@ func allocated(f func()) (mebibytes uint64) {
 	return (after.TotalAlloc - before.TotalAlloc) >> 20
 }
 
-func TestNothingIsReadOfAStranger(t *testing.T) {
-	g := gomega.NewWithT(t)
-	server := serveStore(t, nil, tokens{})
-	endless := &unread{}
-	response := post(t, server, endless, nil)
-	g.Expect(response.StatusCode).To(gomega.Equal(http.StatusUnauthorized))
-	// What is on its way is in the buffers of the connection.
-	g.Expect(endless.read()).To(gomega.BeNumerically("<", 8<<20))
-}
-
-func TestAStrangersRequestTakesNoMemory(t *testing.T) {
-	g := gomega.NewWithT(t)
-	server := serveStore(t, nil, tokens{})
-	var zipped bytes.Buffer
-	zip := gzip.NewWriter(&zipped)
-	_, err := zip.Write(emptyRecords(4 << 20))
-	g.Expect(errors.Join(err, zip.Close())).To(gomega.Succeed())
-	for name, headers := range map[string]map[string]string{
-		"zipped":             {"Content-Encoding": "gzip"},
-		"zipped as a stream": {"Content-Type": "application/connect+proto", "Connect-Content-Encoding": "gzip"},
-		"plain":              nil,
-	} {
-		var status int
-		g.Expect(allocated(func() {
-			status = post(t, server, bytes.NewReader(zipped.Bytes()), headers).StatusCode
-		})).To(gomega.BeNumerically("<", 20), name)
-		g.Expect(status).To(gomega.BeElementOf(http.StatusUnauthorized, http.StatusUnsupportedMediaType), name)
-	}
-}
-
-func TestOnlyWhatDaemonsSpeakIsDecoded(t *testing.T) {
-	server := serveStore(t, nil, tokens{"a1": identity("a", 1)})
-	for name, tt := range map[string]struct {
-		headers map[string]string
-		want    int
-	}{
-		"JSON":       {map[string]string{"Content-Type": "application/json"}, http.StatusUnsupportedMediaType},
-		"gRPC":       {map[string]string{"Content-Type": "application/grpc+proto"}, http.StatusUnsupportedMediaType},
-		"compressed": {map[string]string{"Content-Encoding": "gzip"}, http.StatusUnsupportedMediaType},
-	} {
-		tt.headers["Authorization"] = "Bearer a1"
-		if got := post(t, server, bytes.NewReader(nil), tt.headers).StatusCode; got != tt.want {
-			t.Errorf("%s: status %d, want %d", name, got, tt.want)
-		}
-	}
-}
-
-// A few mebibytes of empty records would be hundreds in memory: a pod's token
-// is no reason to trust what comes with it.
-func TestAKnownCallersRequestTakesLittleMemory(t *testing.T) {
-	g := gomega.NewWithT(t)
-	server := serveStore(t, nil, tokens{"a1": identity("a", 1)})
-	many, err := proto.Marshal(&daemonv1.AppendRequest{Records: []*daemonv1.Record{{
-		Sequence: 1, Body: &daemonv1.Record_Checkpoint{Checkpoint: &daemonv1.CheckpointRecord{}},
-	}}})
-	g.Expect(err).NotTo(gomega.HaveOccurred())
-	for name, body := range map[string][]byte{
-		"records": emptyRecords(4 << 20), "records after one that is real": append(many, emptyRecords(4<<20)...),
-	} {
-		var status int
-		g.Expect(allocated(func() {
-			status = post(t, server, bytes.NewReader(body), map[string]string{"Authorization": "Bearer a1"}).StatusCode
-		})).To(gomega.BeNumerically("<", 100), name)
-		g.Expect(status).To(gomega.Equal(http.StatusBadRequest), name)
-	}
-}
-
-func TestOneNamespaceKeepsNoOtherWaiting(t *testing.T) {
-	g := gomega.NewWithT(t)
-	known := tokens{"honest": identity("honest", 1)}
-	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"} {
-		hostile := identity(name, 1)
-		hostile.Namespace = "hostile"
-		known[name] = hostile
-	}
-	store := heldStore{entered: make(chan history.Task, 100), release: make(chan struct{})}
-	server := serveStore(t, store, known)
-	send := func(ctx context.Context, token string) error {
-		client := daemonv1connect.NewDaemonServiceClient(&http.Client{Transport: withToken{token, server.Client().Transport}}, server.URL)
-		_, err := client.Append(ctx, connect.NewRequest(&daemonv1.AppendRequest{Records: []*daemonv1.Record{text(1, daemonv1.Role_ROLE_USER, "x")}}))
-		return err
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var hostile sync.WaitGroup
-	for token := range known {
-		if token == "honest" {
-			continue
-		}
-		for range 20 {
-			hostile.Go(func() { _ = send(ctx, token) })
-		}
-	}
-	// Eight of them are being worked on, and not a ninth.
-	for range 8 {
-		g.Eventually(store.entered, "20s").Should(gomega.Receive(gomega.HaveField("Namespace", "hostile")))
-	}
-	done := make(chan error, 1)
-	go func() { done <- send(t.Context(), "honest") }()
-	g.Eventually(store.entered, "20s").Should(gomega.Receive(gomega.HaveField("Name", "honest")))
-	close(store.release)
-	g.Eventually(done, "20s").Should(gomega.Receive(gomega.BeNil()))
-	cancel()
-	hostile.Wait()
-}
-
-// Two namespaces whose requests the store takes its time for leave it connections,
-// and a third one's requests find a place.
-func TestTwoNamespacesDoNotTakeAllConnections(t *testing.T) {
-	g := gomega.NewWithT(t)
-	const connections = 10
-	known := tokens{"honest": identity("honest", 1)}
-	for i := range 24 {
-		hostile := identity(fmt.Sprint("hostile-", i), 1)
-		hostile.Namespace = fmt.Sprint("hostile-", i%2)
-		known[hostile.TaskName] = hostile
-	}
-	store := heldStore{entered: make(chan history.Task, 100), release: make(chan struct{})}
-	server := serveWith(t, gateway.Options{Store: store, Connections: connections, Authenticator: known, Requests: checkpointrequests.New(), Log: logr.Discard()})
-	send := func(ctx context.Context, token string) error {
-		client := daemonv1connect.NewDaemonServiceClient(&http.Client{Transport: withToken{token, server.Client().Transport}}, server.URL)
-		_, err := client.Append(ctx, connect.NewRequest(&daemonv1.AppendRequest{Records: []*daemonv1.Record{text(1, daemonv1.Role_ROLE_USER, "x")}}))
-		return err
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var hostile sync.WaitGroup
-	for token := range known {
-		if token != "honest" {
-			hostile.Go(func() { _ = send(ctx, token) })
-		}
-	}
-	g.Eventually(func() int { return len(store.entered) }, "20s").Should(gomega.BeNumerically(">=", 4))
-	g.Consistently(func() int { return len(store.entered) }, "300ms").Should(gomega.BeNumerically("<", connections-2))
-	done := make(chan error, 1)
-	go func() { done <- send(t.Context(), "honest") }()
-	g.Eventually(store.entered, "20s").Should(gomega.Receive(gomega.HaveField("Name", "honest")))
-	close(store.release)
-	g.Eventually(done, "20s").Should(gomega.Receive(gomega.BeNil()))
-	cancel()
-	hostile.Wait()
-}
-
-func TestAFloodOfRecordsWaitsForItsPace(t *testing.T) {
-	g := gomega.NewWithT(t)
-	store := heldStore{entered: make(chan history.Task, 100), release: make(chan struct{})}
-	close(store.release)
-	gw := gateway.New(gateway.Options{
-		Store: store, Authenticator: tokens{"a1": identity("a", 1), "b1": identity("b", 1)}, Requests: checkpointrequests.New(), Log: logr.Discard(),
-		TaskBytesPerSecond: 1 << 10,
+var _ = Describe("Who may speak to the gateway", func() {
+	It("nothing is read of a stranger", func() {
+		t := GinkgoTB()
+		server := serveStore(t, nil, tokens{})
+		endless := &unread{}
+		response := post(t, server, endless, nil)
+		Expect(response.StatusCode).To(Equal(http.StatusUnauthorized))
+		// What is on its way is in the buffers of the connection.
+		Expect(endless.read()).To(BeNumerically("<", 8<<20))
 	})
-	mux := http.NewServeMux()
-	mux.Handle(gw.Handler())
-	server := httptest.NewServer(mux)
-	t.Cleanup(server.Close)
-	send := func(token string, timeout time.Duration) error {
-		ctx, cancel := context.WithTimeout(t.Context(), timeout)
+
+	It("a stranger's request takes no memory", func() {
+		t := GinkgoTB()
+		server := serveStore(t, nil, tokens{})
+		var zipped bytes.Buffer
+		zip := gzip.NewWriter(&zipped)
+		_, err := zip.Write(emptyRecords(4 << 20))
+		Expect(errors.Join(err, zip.Close())).To(Succeed())
+		for name, headers := range map[string]map[string]string{
+			"zipped":             {"Content-Encoding": "gzip"},
+			"zipped as a stream": {"Content-Type": "application/connect+proto", "Connect-Content-Encoding": "gzip"},
+			"plain":              nil,
+		} {
+			var status int
+			Expect(allocated(func() {
+				status = post(t, server, bytes.NewReader(zipped.Bytes()), headers).StatusCode
+			})).To(BeNumerically("<", 20), name)
+			Expect(status).To(BeElementOf(http.StatusUnauthorized, http.StatusUnsupportedMediaType), name)
+		}
+	})
+
+	It("only what daemons speak is decoded", func() {
+		t := GinkgoTB()
+		server := serveStore(t, nil, tokens{"a1": identity("a", 1)})
+		for name, tt := range map[string]struct {
+			headers map[string]string
+			want    int
+		}{
+			"JSON":       {map[string]string{"Content-Type": "application/json"}, http.StatusUnsupportedMediaType},
+			"gRPC":       {map[string]string{"Content-Type": "application/grpc+proto"}, http.StatusUnsupportedMediaType},
+			"compressed": {map[string]string{"Content-Encoding": "gzip"}, http.StatusUnsupportedMediaType},
+		} {
+			tt.headers["Authorization"] = "Bearer a1"
+			if got := post(t, server, bytes.NewReader(nil), tt.headers).StatusCode; got != tt.want {
+				t.Errorf("%s: status %d, want %d", name, got, tt.want)
+			}
+		}
+	})
+
+	// A few mebibytes of empty records would be hundreds in memory: a pod's token
+	// is no reason to trust what comes with it.
+	It("a known caller's request takes little memory", func() {
+		t := GinkgoTB()
+		server := serveStore(t, nil, tokens{"a1": identity("a", 1)})
+		many, err := proto.Marshal(&daemonv1.AppendRequest{Records: []*daemonv1.Record{{
+			Sequence: 1, Body: &daemonv1.Record_Checkpoint{Checkpoint: &daemonv1.CheckpointRecord{}},
+		}}})
+		Expect(err).NotTo(HaveOccurred())
+		for name, body := range map[string][]byte{
+			"records": emptyRecords(4 << 20), "records after one that is real": append(many, emptyRecords(4<<20)...),
+		} {
+			var status int
+			Expect(allocated(func() {
+				status = post(t, server, bytes.NewReader(body), map[string]string{"Authorization": "Bearer a1"}).StatusCode
+			})).To(BeNumerically("<", 100), name)
+			Expect(status).To(Equal(http.StatusBadRequest), name)
+		}
+	})
+
+	It("one namespace keeps no other waiting", func() {
+		t := GinkgoTB()
+		known := tokens{"honest": identity("honest", 1)}
+		for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"} {
+			hostile := identity(name, 1)
+			hostile.Namespace = "hostile"
+			known[name] = hostile
+		}
+		store := heldStore{entered: make(chan history.Task, 100), release: make(chan struct{})}
+		server := serveStore(t, store, known)
+		send := func(ctx context.Context, token string) error {
+			client := daemonv1connect.NewDaemonServiceClient(&http.Client{Transport: withToken{token, server.Client().Transport}}, server.URL)
+			_, err := client.Append(ctx, connect.NewRequest(&daemonv1.AppendRequest{Records: []*daemonv1.Record{text(1, daemonv1.Role_ROLE_USER, "x")}}))
+			return err
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var hostile sync.WaitGroup
+		for token := range known {
+			if token == "honest" {
+				continue
+			}
+			for range 20 {
+				hostile.Go(func() { _ = send(ctx, token) })
+			}
+		}
+		// Eight of them are being worked on, and not a ninth.
+		for range 8 {
+			Eventually(store.entered, "20s").Should(Receive(HaveField("Namespace", "hostile")))
+		}
+		done := make(chan error, 1)
+		go func() { done <- send(t.Context(), "honest") }()
+		Eventually(store.entered, "20s").Should(Receive(HaveField("Name", "honest")))
+		close(store.release)
+		Eventually(done, "20s").Should(Receive(BeNil()))
+		cancel()
+		hostile.Wait()
+	})
+
+	// Two namespaces whose requests the store takes its time for leave it connections,
+	// and a third one's requests find a place.
+	It("two namespaces do not take all connections", func() {
+		t := GinkgoTB()
+		const connections = 10
+		known := tokens{"honest": identity("honest", 1)}
+		for i := range 24 {
+			hostile := identity(fmt.Sprint("hostile-", i), 1)
+			hostile.Namespace = fmt.Sprint("hostile-", i%2)
+			known[hostile.TaskName] = hostile
+		}
+		store := heldStore{entered: make(chan history.Task, 100), release: make(chan struct{})}
+		server := serveWith(t, gateway.Options{Store: store, Connections: connections, Authenticator: known, Requests: checkpointrequests.New(), Log: logr.Discard()})
+		send := func(ctx context.Context, token string) error {
+			client := daemonv1connect.NewDaemonServiceClient(&http.Client{Transport: withToken{token, server.Client().Transport}}, server.URL)
+			_, err := client.Append(ctx, connect.NewRequest(&daemonv1.AppendRequest{Records: []*daemonv1.Record{text(1, daemonv1.Role_ROLE_USER, "x")}}))
+			return err
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var hostile sync.WaitGroup
+		for token := range known {
+			if token != "honest" {
+				hostile.Go(func() { _ = send(ctx, token) })
+			}
+		}
+		Eventually(func() int { return len(store.entered) }, "20s").Should(BeNumerically(">=", 4))
+		Consistently(func() int { return len(store.entered) }, "300ms").Should(BeNumerically("<", connections-2))
+		done := make(chan error, 1)
+		go func() { done <- send(t.Context(), "honest") }()
+		Eventually(store.entered, "20s").Should(Receive(HaveField("Name", "honest")))
+		close(store.release)
+		Eventually(done, "20s").Should(Receive(BeNil()))
+		cancel()
+		hostile.Wait()
+	})
+
+	It("a flood of records waits for its pace", func() {
+		t := GinkgoTB()
+		store := heldStore{entered: make(chan history.Task, 100), release: make(chan struct{})}
+		close(store.release)
+		gw := gateway.New(gateway.Options{
+			Store: store, Authenticator: tokens{"a1": identity("a", 1), "b1": identity("b", 1)}, Requests: checkpointrequests.New(), Log: logr.Discard(),
+			TaskBytesPerSecond: 1 << 10,
+		})
+		mux := http.NewServeMux()
+		mux.Handle(gw.Handler())
+		server := httptest.NewServer(mux)
+		t.Cleanup(server.Close)
+		send := func(token string, timeout time.Duration) error {
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
+			defer cancel()
+			client := daemonv1connect.NewDaemonServiceClient(&http.Client{Transport: withToken{token, http.DefaultTransport}}, server.URL)
+			_, err := client.Append(ctx, connect.NewRequest(&daemonv1.AppendRequest{Records: []*daemonv1.Record{
+				text(1, daemonv1.Role_ROLE_USER, "1"), text(2, daemonv1.Role_ROLE_USER, "2"), text(3, daemonv1.Role_ROLE_USER, "3"),
+				text(4, daemonv1.Role_ROLE_USER, "4"), text(5, daemonv1.Role_ROLE_USER, "5"), text(6, daemonv1.Role_ROLE_USER, "6"),
+			}}))
+			return err
+		}
+		// Two requests spend what the task has saved up, and seconds beyond.
+		Expect(send("a1", time.Minute)).To(Succeed())
+		Expect(send("a1", time.Minute)).To(Succeed())
+		Expect(send("a1", 100*time.Millisecond)).NotTo(Succeed())
+		Expect(send("b1", time.Minute)).To(Succeed())
+	})
+
+	It("who does not read an answer keeps no other waiting", func() {
+		t := GinkgoTB()
+		known := crowd()
+		server := serveStore(t, talkativeStore{known: known}, known)
+		// Compressed, gigabytes of such an answer would fit into what is sent unread.
+		client := daemonv1connect.NewDaemonServiceClient(server.Client(), server.URL, connect.WithAcceptCompression("gzip", nil, nil))
+		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		client := daemonv1connect.NewDaemonServiceClient(&http.Client{Transport: withToken{token, http.DefaultTransport}}, server.URL)
-		_, err := client.Append(ctx, connect.NewRequest(&daemonv1.AppendRequest{Records: []*daemonv1.Record{
-			text(1, daemonv1.Role_ROLE_USER, "1"), text(2, daemonv1.Role_ROLE_USER, "2"), text(3, daemonv1.Role_ROLE_USER, "3"),
-			text(4, daemonv1.Role_ROLE_USER, "4"), text(5, daemonv1.Role_ROLE_USER, "5"), text(6, daemonv1.Role_ROLE_USER, "6"),
-		}}))
-		return err
-	}
-	// Two requests spend what the task has saved up, and seconds beyond.
-	g.Expect(send("a1", time.Minute)).To(gomega.Succeed())
-	g.Expect(send("a1", time.Minute)).To(gomega.Succeed())
-	g.Expect(send("a1", 100*time.Millisecond)).NotTo(gomega.Succeed())
-	g.Expect(send("b1", time.Minute)).To(gomega.Succeed())
-}
+		for token := range known {
+			for range 2 {
+				if token == "other" {
+					continue
+				}
+				request := connect.NewRequest(&daemonv1.ConversationRequest{})
+				request.Header().Set("Authorization", "Bearer "+token)
+				stream, err := client.Conversation(ctx, request)
+				Expect(err).NotTo(HaveOccurred())
+				Expect(stream.Receive()).To(BeTrue(), "one message is read, and no more")
+			}
+		}
+		served(t, server)
+	})
+
+	It("whose body does not come keeps no other waiting", func() {
+		t := GinkgoTB()
+		known := crowd()
+		server := serveStore(t, talkativeStore{known: known}, known)
+		ctx, cancel := context.WithCancel(t.Context())
+		var under sync.WaitGroup
+		t.Cleanup(func() { cancel(); under.Wait() })
+		var sending sync.WaitGroup
+		for token := range known {
+			for range 2 {
+				if token == "other" {
+					continue
+				}
+				sending.Add(1)
+				body, writer := io.Pipe()
+				request, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+appendPath, body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				request.Header.Set("Content-Type", "application/proto")
+				request.Header.Set("Authorization", "Bearer "+token)
+				under.Go(func() {
+					defer GinkgoRecover()
+					if response, err := server.Client().Do(request); err == nil {
+						response.Body.Close()
+					}
+				})
+				go func() {
+					defer GinkgoRecover()
+					_, _ = writer.Write([]byte{0x0a}) // the rest does not come
+					sending.Done()
+				}()
+			}
+		}
+		sending.Wait()
+		served(t, server)
+	})
+
+	// What the server holds of one namespace's large requests is bounded, and others
+	// are served beside them.
+	It("few large requests of a namespace are held at once", func() {
+		t := GinkgoTB()
+		body, err := proto.Marshal(&daemonv1.AppendRequest{Records: []*daemonv1.Record{text(1, daemonv1.Role_ROLE_USER, strings.Repeat("x", 3<<20))}})
+		Expect(err).NotTo(HaveOccurred())
+		fewLargeAreHeld(t, body)
+	})
+
+	It("requests that become large count as large", func() {
+		t := GinkgoTB()
+		request := &daemonv1.AppendRequest{}
+		for n := range int64(30_000) {
+			request.Records = append(request.Records, &daemonv1.Record{Sequence: n + 1})
+		}
+		body, err := proto.Marshal(request)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(len(body)).To(BeNumerically("<", 256<<10))
+		fewLargeAreHeld(t, body)
+	})
+
+	// What such a request holds is held as long as its answer lasts.
+	It("a request whose answer lasts is small", func() {
+		t := GinkgoTB()
+		server := serveStore(t, heldStore{}, crowd())
+		// A field that nobody knows is kept as it came.
+		message := protowire.AppendBytes(protowire.AppendTag(nil, 100, protowire.BytesType), make([]byte, 1<<20))
+		framed := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...) //nolint:gosec // a mebibyte
+		path := strings.Replace(appendPath, "/Append", "/Commands", 1)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+path, bytes.NewReader(framed))
+		Expect(err).NotTo(HaveOccurred())
+		request.Header.Set("Content-Type", "application/connect+proto")
+		request.Header.Set("Authorization", "Bearer other")
+		response, err := server.Client().Do(request)
+		Expect(err).NotTo(HaveOccurred())
+		defer response.Body.Close()
+		end, err := io.ReadAll(response.Body)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(end)).To(ContainSubstring("resource_exhausted"))
+	})
+})
 
 // crowd is the tokens of four tasks in each of four namespaces, and of one task
 // elsewhere, "other".
@@ -317,7 +424,7 @@ func (s talkativeStore) Conversation(_ context.Context, _ string, after int64, _
 }
 
 // served fails the test if a daemon elsewhere has to wait.
-func served(t *testing.T, server *httptest.Server) {
+func served(t testing.TB, server *httptest.Server) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -328,108 +435,9 @@ func served(t *testing.T, server *httptest.Server) {
 	}
 }
 
-func TestWhoDoesNotReadAnAnswerKeepsNoOtherWaiting(t *testing.T) {
-	g := gomega.NewWithT(t)
-	known := crowd()
-	server := serveStore(t, talkativeStore{known: known}, known)
-	// Compressed, gigabytes of such an answer would fit into what is sent unread.
-	client := daemonv1connect.NewDaemonServiceClient(server.Client(), server.URL, connect.WithAcceptCompression("gzip", nil, nil))
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	for token := range known {
-		for range 2 {
-			if token == "other" {
-				continue
-			}
-			request := connect.NewRequest(&daemonv1.ConversationRequest{})
-			request.Header().Set("Authorization", "Bearer "+token)
-			stream, err := client.Conversation(ctx, request)
-			g.Expect(err).NotTo(gomega.HaveOccurred())
-			g.Expect(stream.Receive()).To(gomega.BeTrue(), "one message is read, and no more")
-		}
-	}
-	served(t, server)
-}
-
-func TestWhoseBodyDoesNotComeKeepsNoOtherWaiting(t *testing.T) {
-	known := crowd()
-	server := serveStore(t, talkativeStore{known: known}, known)
-	ctx, cancel := context.WithCancel(t.Context())
-	var under sync.WaitGroup
-	t.Cleanup(func() { cancel(); under.Wait() })
-	var sending sync.WaitGroup
-	for token := range known {
-		for range 2 {
-			if token == "other" {
-				continue
-			}
-			sending.Add(1)
-			body, writer := io.Pipe()
-			request, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+appendPath, body)
-			if err != nil {
-				t.Fatal(err)
-			}
-			request.Header.Set("Content-Type", "application/proto")
-			request.Header.Set("Authorization", "Bearer "+token)
-			under.Go(func() {
-				if response, err := server.Client().Do(request); err == nil {
-					response.Body.Close()
-				}
-			})
-			go func() {
-				_, _ = writer.Write([]byte{0x0a}) // the rest does not come
-				sending.Done()
-			}()
-		}
-	}
-	sending.Wait()
-	served(t, server)
-}
-
-// What the server holds of one namespace's large requests is bounded, and others
-// are served beside them.
-func TestFewLargeRequestsOfANamespaceAreHeldAtOnce(t *testing.T) {
-	g := gomega.NewWithT(t)
-	body, err := proto.Marshal(&daemonv1.AppendRequest{Records: []*daemonv1.Record{text(1, daemonv1.Role_ROLE_USER, strings.Repeat("x", 3<<20))}})
-	g.Expect(err).NotTo(gomega.HaveOccurred())
-	fewLargeAreHeld(t, g, body)
-}
-
-func TestRequestsThatBecomeLargeCountAsLarge(t *testing.T) {
-	g := gomega.NewWithT(t)
-	request := &daemonv1.AppendRequest{}
-	for n := range int64(30_000) {
-		request.Records = append(request.Records, &daemonv1.Record{Sequence: n + 1})
-	}
-	body, err := proto.Marshal(request)
-	g.Expect(err).NotTo(gomega.HaveOccurred())
-	g.Expect(len(body)).To(gomega.BeNumerically("<", 256<<10))
-	fewLargeAreHeld(t, g, body)
-}
-
-// What such a request holds is held as long as its answer lasts.
-func TestARequestWhoseAnswerLastsIsSmall(t *testing.T) {
-	g := gomega.NewWithT(t)
-	server := serveStore(t, heldStore{}, crowd())
-	// A field that nobody knows is kept as it came.
-	message := protowire.AppendBytes(protowire.AppendTag(nil, 100, protowire.BytesType), make([]byte, 1<<20))
-	framed := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...) //nolint:gosec // a mebibyte
-	path := strings.Replace(appendPath, "/Append", "/Commands", 1)
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+path, bytes.NewReader(framed))
-	g.Expect(err).NotTo(gomega.HaveOccurred())
-	request.Header.Set("Content-Type", "application/connect+proto")
-	request.Header.Set("Authorization", "Bearer other")
-	response, err := server.Client().Do(request)
-	g.Expect(err).NotTo(gomega.HaveOccurred())
-	defer response.Body.Close()
-	end, err := io.ReadAll(response.Body)
-	g.Expect(err).NotTo(gomega.HaveOccurred())
-	g.Expect(string(end)).To(gomega.ContainSubstring("resource_exhausted"))
-}
-
 // fewLargeAreHeld sends such a request of four tasks of a namespace, and of one of
 // another.
-func fewLargeAreHeld(t *testing.T, g *gomega.WithT, body []byte) {
+func fewLargeAreHeld(t testing.TB, body []byte) {
 	t.Helper()
 	known := crowd()
 	store := heldStore{entered: make(chan history.Task, 100), release: make(chan struct{})}
@@ -439,13 +447,14 @@ func fewLargeAreHeld(t *testing.T, g *gomega.WithT, body []byte) {
 	defer close(store.release)
 	for _, token := range []string{"hostile-0", "hostile-4", "hostile-8", "hostile-12", "other"} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+appendPath, bytes.NewReader(body))
-		g.Expect(err).NotTo(gomega.HaveOccurred())
+		Expect(err).NotTo(HaveOccurred())
 		request.Header.Set("Content-Type", "application/proto")
 		request.Header.Set("Authorization", "Bearer "+token)
 		// A daemon has a connection of its own, and with it HTTP/2's flow control.
 		transport := server.Client().Transport.(*http.Transport).Clone()
 		t.Cleanup(transport.CloseIdleConnections)
 		under.Go(func() {
+			defer GinkgoRecover()
 			if response, err := (&http.Client{Transport: transport}).Do(request); err == nil {
 				response.Body.Close()
 			}
@@ -454,9 +463,9 @@ func fewLargeAreHeld(t *testing.T, g *gomega.WithT, body []byte) {
 	var entered []string
 	for range 3 {
 		var task history.Task
-		g.Eventually(store.entered, "20s").Should(gomega.Receive(&task))
+		Eventually(store.entered, "20s").Should(Receive(&task))
 		entered = append(entered, task.Namespace)
 	}
-	g.Expect(entered).To(gomega.ConsistOf("hostile-0", "hostile-0", "elsewhere"))
-	g.Consistently(store.entered, "500ms").ShouldNot(gomega.Receive())
+	Expect(entered).To(ConsistOf("hostile-0", "hostile-0", "elsewhere"))
+	Consistently(store.entered, "500ms").ShouldNot(Receive())
 }

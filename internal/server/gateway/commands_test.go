@@ -3,29 +3,33 @@ package gateway_test
 import (
 	"context"
 	"fmt"
-	"testing"
 	"time"
+
+	. "github.com/onsi/ginkgo/v2"
 
 	"github.com/clew-dev/clew/internal/server/gateway"
 )
 
-// TestRequestsThatAreNeverDoneKeepNobodyElsesFromTheDaemon: more of them than are told of
-// at once.
-func TestRequestsThatAreNeverDoneKeepNobodyElsesFromTheDaemon(t *testing.T) {
-	f := serve(t, pg.Database(t), func(o *gateway.Options) { o.Heartbeat = 10 * time.Millisecond })
-	for i := range 150 {
-		f.board.Set(request("a", fmt.Sprintf("stuck-%03d", i)))
-	}
-	f.board.Set(request("a", "wanted"))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	commands, ended := f.commands(ctx, "a1")
-	for i := range 150 {
-		expect(t, commands, fmt.Sprintf("stuck-%03d", i))
-	}
-	expect(t, commands, "wanted")
-	f.board.Set(request("a", "yet another"))
-	expect(t, commands, "yet another")
-	cancel()
-	<-ended
-}
+var _ = Describe("Commands that are few", func() {
+	// more of them than are told of
+	// at once.
+	It("requests that are never done keep nobody else's from the daemon", func() {
+		t := GinkgoTB()
+		f := serve(t, pg.Database(t), func(o *gateway.Options) { o.Heartbeat = 10 * time.Millisecond })
+		for i := range 150 {
+			f.board.Set(request("a", fmt.Sprintf("stuck-%03d", i)))
+		}
+		f.board.Set(request("a", "wanted"))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		commands, ended := f.commands(ctx, "a1")
+		for i := range 150 {
+			expect(t, commands, fmt.Sprintf("stuck-%03d", i))
+		}
+		expect(t, commands, "wanted")
+		f.board.Set(request("a", "yet another"))
+		expect(t, commands, "yet another")
+		cancel()
+		<-ended
+	})
+})

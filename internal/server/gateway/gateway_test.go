@@ -3,622 +3,417 @@ package gateway_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"os"
 	"strings"
-	"sync"
-	"testing"
 	"time"
 
+	. "github.com/onsi/ginkgo/v2"
+
 	"connectrpc.com/connect"
-	"github.com/go-logr/logr/testr"
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
-	"github.com/clew-dev/clew/internal/daemonapi/v1/daemonv1connect"
 	"github.com/clew-dev/clew/internal/history"
-	"github.com/clew-dev/clew/internal/history/postgres"
-	"github.com/clew-dev/clew/internal/podidentity"
-	"github.com/clew-dev/clew/internal/server/checkpointrequests"
 	"github.com/clew-dev/clew/internal/server/gateway"
-	"github.com/clew-dev/clew/internal/testing/pgtest"
+	"github.com/clew-dev/clew/internal/testing/cases"
 )
 
-var pg *pgtest.Server
-
-func TestMain(m *testing.M) { os.Exit(pgtest.Run(m, &pg, postgres.Migrate)) }
-
-// gone stands in for a cluster in which no Task is there.
-type gone struct{}
-
-func (gone) CheckTask(_ context.Context, id podidentity.Identity) error {
-	return fmt.Errorf("%w: no Task %s", podidentity.ErrForbidden, id.TaskName)
-}
-
-func (gone) Inherits(context.Context, podidentity.Identity) (bool, error) { return false, nil }
-
-// A pod whose Task is gone may be known from before; it begins nothing anew.
-func TestNothingBeginsWithoutATask(t *testing.T) {
-	f := serve(t, pg.Database(t), func(o *gateway.Options) { o.Tasks = gone{} })
-	_, err := f.client("a1").Begin(t.Context(), connect.NewRequest(&daemonv1.BeginRequest{}))
-	if connect.CodeOf(err) != connect.CodePermissionDenied {
-		t.Errorf("begin: %v", err)
-	}
-}
-
-// tokens answers for what a real Verifier finds out from the API server.
-type tokens map[string]podidentity.Identity
-
-func (k tokens) Verify(_ context.Context, token string) (podidentity.Identity, error) {
-	switch token {
-	case "stranger":
-		return podidentity.Identity{}, fmt.Errorf("no task's pod: %w", podidentity.ErrForbidden)
-	case "gone":
-		return podidentity.Identity{}, fmt.Errorf("the pod does not exist any more: %w", podidentity.ErrPodGone)
-	case "outage":
-		return podidentity.Identity{}, fmt.Errorf("secret detail: %w", podidentity.ErrUnavailable)
-	}
-	if id, ok := k[token]; ok {
-		return id, nil
-	}
-	return podidentity.Identity{}, podidentity.ErrUnauthenticated
-}
-
-func identity(name string, attempt int64) podidentity.Identity {
-	return podidentity.Identity{Namespace: "team", TaskName: name, TaskUID: "uid-of-" + name, Attempt: attempt}
-}
-
-// fixture is a gateway behind HTTP/2 and TLS, as daemons see it.
-type fixture struct {
-	t       *testing.T
-	server  *httptest.Server
-	gateway *gateway.Gateway
-	board   *checkpointrequests.Board
-}
-
-func serve(t *testing.T, dsn string, change ...func(*gateway.Options)) *fixture {
-	t.Helper()
-	log := testr.NewWithInterface(t, testr.Options{})
-	store, err := postgres.Open(t.Context(), dsn, log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	spoofed := identity("a", 9)
-	spoofed.Namespace = "elsewhere"
-	board := checkpointrequests.New()
-	options := gateway.Options{
-		Store: store, Requests: board, Log: log, Registerer: prometheus.NewRegistry(),
-		Authenticator: tokens{"a1": identity("a", 1), "a2": identity("a", 2), "b1": identity("b", 1), "spoofed": spoofed},
-	}
-	for _, f := range change {
-		f(&options)
-	}
-	f := &fixture{t: t, gateway: gateway.New(options), board: board}
-	mux := http.NewServeMux()
-	mux.Handle(f.gateway.Handler())
-	f.server = httptest.NewUnstartedServer(mux)
-	f.server.EnableHTTP2 = true
-	f.server.StartTLS()
-	t.Cleanup(func() {
-		f.gateway.Close()
-		f.server.Close()
-		store.Close()
+var _ = Describe("The gateway", func() {
+	// A pod whose Task is gone may be known from before; it begins nothing anew.
+	It("nothing begins without a task", func() {
+		t := GinkgoTB()
+		f := serve(t, pg.Database(t), func(o *gateway.Options) { o.Tasks = gone{} })
+		_, err := f.client("a1").Begin(t.Context(), connect.NewRequest(&daemonv1.BeginRequest{}))
+		if connect.CodeOf(err) != connect.CodePermissionDenied {
+			t.Errorf("begin: %v", err)
+		}
 	})
-	return f
-}
 
-type withToken struct {
-	token string
-	next  http.RoundTripper
-}
-
-func (w withToken) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	if w.token != "" {
-		r.Header.Set("Authorization", "Bearer "+w.token)
-	}
-	return w.next.RoundTrip(r)
-}
-
-func (f *fixture) client(token string) daemonv1connect.DaemonServiceClient {
-	client := &http.Client{Transport: withToken{token, f.server.Client().Transport}}
-	return daemonv1connect.NewDaemonServiceClient(client, f.server.URL)
-}
-
-func (f *fixture) begin(token string) *daemonv1.BeginResponse {
-	f.t.Helper()
-	response, err := f.client(token).Begin(f.t.Context(), connect.NewRequest(&daemonv1.BeginRequest{DaemonVersion: "test"}))
-	if err != nil {
-		f.t.Fatalf("begin: %v", err)
-	}
-	return response.Msg
-}
-
-func (f *fixture) append(token string, records ...*daemonv1.Record) (int64, error) {
-	response, err := f.client(token).Append(f.t.Context(), connect.NewRequest(&daemonv1.AppendRequest{Records: records}))
-	if err != nil {
-		return 0, err
-	}
-	return response.Msg.GetLastSequence(), nil
-}
-
-func (f *fixture) conversation(token string, after int64) ([]*daemonv1.ConversationEntry, error) {
-	stream, err := f.client(token).Conversation(f.t.Context(), connect.NewRequest(&daemonv1.ConversationRequest{AfterPosition: after}))
-	if err != nil {
-		return nil, err
-	}
-	defer stream.Close()
-	var entries []*daemonv1.ConversationEntry
-	for stream.Receive() {
-		entries = append(entries, stream.Msg().GetEntries()...)
-	}
-	return entries, stream.Err()
-}
-
-func text(sequence int64, role daemonv1.Role, text string) *daemonv1.Record {
-	return message(sequence, &daemonv1.Message{Role: role, Text: text})
-}
-
-func message(sequence int64, m *daemonv1.Message) *daemonv1.Record {
-	return &daemonv1.Record{Sequence: sequence, Time: timestamppb.Now(), Attempt: 1, Body: &daemonv1.Record_Message{Message: m}}
-}
-
-func TestConversationRoundTrip(t *testing.T) {
-	f := serve(t, pg.Database(t))
-	begun := f.begin("a1")
-	if begun.GetAttempt() != 1 || begun.GetLastSequence() != 0 || begun.LatestCheckpoint != nil {
-		t.Errorf("begin: %v", begun)
-	}
-	messages := []*daemonv1.Message{
-		{Role: daemonv1.Role_ROLE_USER, Text: "do it"},
-		{Role: daemonv1.Role_ROLE_SYSTEM, Text: "rules"},
-		{Role: daemonv1.Role_ROLE_ASSISTANT, ToolCall: &daemonv1.ToolCall{Id: "1", Name: "Bash", Input: `{"a":1}`}},
-		{Role: daemonv1.Role_ROLE_TOOL, ToolResult: &daemonv1.ToolResult{CallId: "1", Output: "x", IsError: true}},
-		{Role: daemonv1.Role_ROLE_OUTPUT, Raw: "odd line"},
-		{Role: daemonv1.Role_ROLE_ASSISTANT, Text: strings.Repeat("large ", 1<<17)},
-		{Role: daemonv1.Role_ROLE_ASSISTANT, ToolCall: &daemonv1.ToolCall{Id: "2", Name: "Edit", Input: `{}`}},
-	}
-	var records []*daemonv1.Record
-	for i, m := range messages {
-		records = append(records, message(int64(i+1), m))
-	}
-	if last, err := f.append("a1", records...); err != nil || last != 7 {
-		t.Fatalf("append: %d, %v", last, err)
-	}
-	entries, err := f.conversation("a1", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []*daemonv1.Message
-	for _, e := range entries {
-		got = append(got, e.GetMessage())
-	}
-	if d := cmp.Diff(messages, got, protocmp.Transform()); d != "" {
-		t.Errorf("conversation (-want +got):\n%s", d)
-	}
-	if entries, err := f.conversation("a1", 6); err != nil || len(entries) != 1 || entries[0].GetPosition() != 7 {
-		t.Errorf("after 6: %v, %v", entries, err)
-	}
-	begun = f.begin("a2")
-	if d := cmp.Diff([]string{"2"}, begun.GetOpenToolCalls()); d != "" {
-		t.Errorf("open calls (-want +got):\n%s", d)
-	}
-}
-
-// What is longer than a mebibyte comes with its beginning, and says so.
-func TestHugeTextsComeCut(t *testing.T) {
-	f := serve(t, pg.Database(t))
-	f.begin("a1")
-	huge := strings.Repeat("huge ", 1<<20)
-	if _, err := f.append("a1", text(1, daemonv1.Role_ROLE_USER, huge)); err != nil {
-		t.Fatal(err)
-	}
-	entries, err := f.conversation("a1", 0)
-	if err != nil || len(entries) != 1 {
-		t.Fatal(entries, err)
-	}
-	m := entries[0].GetMessage()
-	if !strings.HasPrefix(huge, m.GetText()) || len(m.GetText()) < 1000 || len(m.GetText()) > 1<<20 || m.GetTextPieces().GetBytes() != int64(len(huge)) {
-		t.Errorf("%d bytes, of %v", len(m.GetText()), m.GetTextPieces().GetBytes())
-	}
-}
-
-func TestCheckpointsAndMoves(t *testing.T) {
-	f := serve(t, pg.Database(t))
-	f.begin("a1")
-	want := &daemonv1.CheckpointRecord{
-		Number: 1, Trigger: "Manual", Time: timestamppb.New(time.Now().Truncate(time.Microsecond)), Message: "m", Commit: "c", Tree: "t",
-		Parent: "p", Base: "b", StateCommit: "s", FilesChanged: 1, LinesAdded: 2, LinesRemoved: 3, GitHead: "h", GitBranch: "main",
-		DirtyFiles: []string{"d"}, DirtyFileCount: 1, Files: 4, Bytes: 5, Skipped: []*daemonv1.SkippedFile{{Path: "x", Reason: "TooLarge", Bytes: 6}},
-		SkippedCount: 1, Durable: true, RequestedByName: "n", RequestedByUid: "u", Attempt: 1,
-	}
-	_, err := f.append("a1", text(1, daemonv1.Role_ROLE_USER, "1"),
-		&daemonv1.Record{Sequence: 2, Body: &daemonv1.Record_Usage{Usage: &daemonv1.Usage{InputTokens: 1}}},
-		&daemonv1.Record{Sequence: 3, Body: &daemonv1.Record_Checkpoint{Checkpoint: want}},
-		&daemonv1.Record{Sequence: 4, Body: &daemonv1.Record_Event{Event: &daemonv1.Event{Reason: "R", Details: map[string]string{"a": "b"}}}},
-		text(5, daemonv1.Role_ROLE_USER, "2"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	move := &daemonv1.MoveConversationRequest{OperationId: "op", Checkpoint: 1, Reason: "Rewind"}
-	for range 2 {
-		moved, err := f.client("a1").MoveConversation(t.Context(), connect.NewRequest(move))
+	It("a conversation comes back as it was told", func() {
+		t := GinkgoTB()
+		f := serve(t, pg.Database(t))
+		begun := f.begin("a1")
+		if begun.GetAttempt() != 1 || begun.GetLastSequence() != 0 || begun.LatestCheckpoint != nil {
+			t.Errorf("begin: %v", begun)
+		}
+		messages := []*daemonv1.Message{
+			{Role: daemonv1.Role_ROLE_USER, Text: "do it"},
+			{Role: daemonv1.Role_ROLE_SYSTEM, Text: "rules"},
+			{Role: daemonv1.Role_ROLE_ASSISTANT, ToolCall: &daemonv1.ToolCall{Id: "1", Name: "Bash", Input: `{"a":1}`}},
+			{Role: daemonv1.Role_ROLE_TOOL, ToolResult: &daemonv1.ToolResult{CallId: "1", Output: "x", IsError: true}},
+			{Role: daemonv1.Role_ROLE_OUTPUT, Raw: "odd line"},
+			{Role: daemonv1.Role_ROLE_ASSISTANT, Text: strings.Repeat("large ", 1<<17)},
+			{Role: daemonv1.Role_ROLE_ASSISTANT, ToolCall: &daemonv1.ToolCall{Id: "2", Name: "Edit", Input: `{}`}},
+		}
+		var records []*daemonv1.Record
+		for i, m := range messages {
+			records = append(records, message(int64(i+1), m))
+		}
+		if last, err := f.append("a1", records...); err != nil || last != 7 {
+			t.Fatalf("append: %d, %v", last, err)
+		}
+		entries, err := f.conversation("a1", 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff(&daemonv1.Position{Branch: "branch-2", Position: 1}, moved.Msg.GetPosition(), protocmp.Transform()); d != "" {
-			t.Error(d)
+		var got []*daemonv1.Message
+		for _, e := range entries {
+			got = append(got, e.GetMessage())
 		}
-	}
-	begun := f.begin("a2")
-	want.Position = &daemonv1.Position{Branch: "main", Position: 1}
-	if d := cmp.Diff(want, begun.GetLatestCheckpoint(), protocmp.Transform()); d != "" {
-		t.Errorf("latest checkpoint (-want +got):\n%s", d)
-	}
-	if d := cmp.Diff([]string{"op"}, begun.GetCompletedOperations()); d != "" {
-		t.Error(d)
-	}
-}
+		if d := cmp.Diff(messages, got, protocmp.Transform()); d != "" {
+			t.Errorf("conversation (-want +got):\n%s", d)
+		}
+		if entries, err := f.conversation("a1", 6); err != nil || len(entries) != 1 || entries[0].GetPosition() != 7 {
+			t.Errorf("after 6: %v, %v", entries, err)
+		}
+		begun = f.begin("a2")
+		if d := cmp.Diff([]string{"2"}, begun.GetOpenToolCalls()); d != "" {
+			t.Errorf("open calls (-want +got):\n%s", d)
+		}
+	})
 
-// Pods outlive upgrades: daemons of before send bare ids.
-func TestOperationsOfOldDaemonsAreKeyedByKind(t *testing.T) {
-	f := serve(t, pg.Database(t))
-	f.begin("a1")
-	for _, m := range []*daemonv1.MoveConversationRequest{
-		{OperationId: "1", Reason: "resume", KeepPosition: true},
-		{OperationId: "1", Reason: "rewind", KeepPosition: true},
-		{OperationId: "1/done", Reason: "rewind complete", KeepPosition: true},
-		{OperationId: "Rewind/1", Reason: "rewind", KeepPosition: true},
-		{OperationId: "Resume/2", Reason: "resume", KeepPosition: true},
-	} {
-		if _, err := f.client("a1").MoveConversation(t.Context(), connect.NewRequest(m)); err != nil {
+	// What is longer than a mebibyte comes with its beginning, and says so.
+	It("huge texts come cut", func() {
+		t := GinkgoTB()
+		f := serve(t, pg.Database(t))
+		f.begin("a1")
+		huge := strings.Repeat("huge ", 1<<20)
+		if _, err := f.append("a1", text(1, daemonv1.Role_ROLE_USER, huge)); err != nil {
 			t.Fatal(err)
 		}
-	}
-	want := []string{"Resume/1", "Rewind/1", "Rewind/1/done", "Resume/2"}
-	if d := cmp.Diff(want, f.begin("a2").GetCompletedOperations()); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
-}
+		entries, err := f.conversation("a1", 0)
+		if err != nil || len(entries) != 1 {
+			t.Fatal(entries, err)
+		}
+		m := entries[0].GetMessage()
+		if !strings.HasPrefix(huge, m.GetText()) || len(m.GetText()) < 1000 || len(m.GetText()) > 1<<20 || m.GetTextPieces().GetBytes() != int64(len(huge)) {
+			t.Errorf("%d bytes, of %v", len(m.GetText()), m.GetTextPieces().GetBytes())
+		}
+	})
 
-func TestFork(t *testing.T) {
-	f := serve(t, pg.Database(t))
-	f.begin("a1")
-	_, err := f.append("a1", text(1, daemonv1.Role_ROLE_USER, "1"),
-		&daemonv1.Record{Sequence: 2, Body: &daemonv1.Record_Checkpoint{Checkpoint: &daemonv1.CheckpointRecord{Number: 1}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	source := &daemonv1.Source{TaskUid: "uid-of-a", Checkpoint: 1, IncludeConversation: true}
-	if _, err := f.client("b1").Begin(t.Context(), connect.NewRequest(&daemonv1.BeginRequest{Source: source})); err != nil {
-		t.Fatal(err)
-	}
-	if entries, err := f.conversation("b1", 0); err != nil || len(entries) != 1 || entries[0].GetMessage().GetText() != "1" {
-		t.Errorf("%v, %v", entries, err)
-	}
-}
-
-func TestErrorCodes(t *testing.T) {
-	f := serve(t, pg.Database(t))
-	f.begin("a1")
-	if _, err := f.append("a1", text(1, daemonv1.Role_ROLE_USER, "secret")); err != nil {
-		t.Fatal(err)
-	}
-	begin := func(token string, source *daemonv1.Source) func() error {
-		return func() error {
-			_, err := f.client(token).Begin(t.Context(), connect.NewRequest(&daemonv1.BeginRequest{Source: source}))
-			return err
+	It("checkpoints are recorded and moves are made", func() {
+		t := GinkgoTB()
+		f := serve(t, pg.Database(t))
+		f.begin("a1")
+		want := &daemonv1.CheckpointRecord{
+			Number: 1, Trigger: "Manual", Time: timestamppb.New(time.Now().Truncate(time.Microsecond)), Message: "m", Commit: "c", Tree: "t",
+			Parent: "p", Base: "b", StateCommit: "s", FilesChanged: 1, LinesAdded: 2, LinesRemoved: 3, GitHead: "h", GitBranch: "main",
+			DirtyFiles: []string{"d"}, DirtyFileCount: 1, Files: 4, Bytes: 5, Skipped: []*daemonv1.SkippedFile{{Path: "x", Reason: "TooLarge", Bytes: 6}},
+			SkippedCount: 1, Durable: true, RequestedByName: "n", RequestedByUid: "u", Attempt: 1,
 		}
-	}
-	send := func(token string, records ...*daemonv1.Record) func() error {
-		return func() error { _, err := f.append(token, records...); return err }
-	}
-	move := func(m *daemonv1.MoveConversationRequest) func() error {
-		return func() error {
-			_, err := f.client("a1").MoveConversation(t.Context(), connect.NewRequest(m))
-			return err
+		_, err := f.append("a1", text(1, daemonv1.Role_ROLE_USER, "1"),
+			&daemonv1.Record{Sequence: 2, Body: &daemonv1.Record_Usage{Usage: &daemonv1.Usage{InputTokens: 1}}},
+			&daemonv1.Record{Sequence: 3, Body: &daemonv1.Record_Checkpoint{Checkpoint: want}},
+			&daemonv1.Record{Sequence: 4, Body: &daemonv1.Record_Event{Event: &daemonv1.Event{Reason: "R", Details: map[string]string{"a": "b"}}}},
+			text(5, daemonv1.Role_ROLE_USER, "2"))
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	report := func(reason, message string) func() error {
-		return func() error {
-			_, err := f.client("a1").Report(t.Context(), connect.NewRequest(&daemonv1.ReportRequest{Problem: &daemonv1.Problem{Reason: reason, Message: message}}))
-			return err
-		}
-	}
-	read := func(token string) func() error {
-		return func() error { _, err := f.conversation(token, 0); return err }
-	}
-	tests := []struct {
-		name string
-		call func() error
-		code connect.Code
-	}{
-		{"no token", begin("", nil), connect.CodeUnauthenticated},
-		{"bad token", begin("bad", nil), connect.CodeUnauthenticated},
-		{"bad token on a stream", read("bad"), connect.CodeUnauthenticated},
-		{"not a task's pod", begin("stranger", nil), connect.CodePermissionDenied},
-		{"pod that is gone", begin("gone", nil), connect.CodeAborted},
-		{"pod that is gone, on a stream", read("gone"), connect.CodeAborted},
-		{"API server down", begin("outage", nil), connect.CodeUnavailable},
-		{"not begun", send("b1", text(1, daemonv1.Role_ROLE_USER, "x")), connect.CodeNotFound},
-		{"not begun, read", read("b1"), connect.CodeNotFound},
-		{"UID of another namespace, read", read("spoofed"), connect.CodeNotFound},
-		{"UID of another namespace, write", send("spoofed", text(2, daemonv1.Role_ROLE_USER, "x")), connect.CodeNotFound},
-		{"gap", send("a1", text(5, daemonv1.Role_ROLE_USER, "x")), connect.CodeFailedPrecondition},
-		{"no sequence", send("a1", text(0, daemonv1.Role_ROLE_USER, "x")), connect.CodeInvalidArgument},
-		{"too large", send("a1", text(2, daemonv1.Role_ROLE_USER, strings.Repeat("x", 65<<20))), connect.CodeResourceExhausted},
-		{"no source", begin("b1", &daemonv1.Source{}), connect.CodeInvalidArgument},
-		{"unknown source", begin("b1", &daemonv1.Source{TaskUid: "x", Checkpoint: 1, IncludeConversation: true}), connect.CodeNotFound},
-		{"no operation", move(&daemonv1.MoveConversationRequest{Checkpoint: 1}), connect.CodeInvalidArgument},
-		{"odd checkpoint", move(&daemonv1.MoveConversationRequest{OperationId: "x", Checkpoint: -1}), connect.CodeInvalidArgument},
-		{"unknown checkpoint", move(&daemonv1.MoveConversationRequest{OperationId: "x", Checkpoint: 9}), connect.CodeNotFound},
-		{"problem", report("VolumeFull", "make room"), 0},
-		{"problem without a reason", report("", "x"), connect.CodeInvalidArgument},
-		{"problem whose reason is none", report("Volume full", "x"), connect.CodeInvalidArgument},
-		{"problem of too many words", report("VolumeFull", strings.Repeat("x", 1025)), connect.CodeInvalidArgument},
-		{"problem with NUL", report("VolumeFull", "x\x00"), connect.CodeInvalidArgument},
-		{"newer attempt", begin("a2", nil), 0},
-		{"fenced problem", report("VolumeFull", "make room"), connect.CodeAborted},
-		{"fenced", send("a1", text(2, daemonv1.Role_ROLE_USER, "x")), connect.CodeAborted},
-		{"fenced begin", begin("a1", nil), connect.CodeAborted},
-		{"fenced move", move(&daemonv1.MoveConversationRequest{OperationId: "x", Checkpoint: 1}), connect.CodeAborted},
-		{"fenced read", read("a1"), connect.CodeAborted},
-	}
-	for _, tt := range tests {
-		err := tt.call()
-		if tt.code == 0 && err == nil {
-			continue
-		}
-		if connect.CodeOf(err) != tt.code {
-			t.Errorf("%s: %v, want %s", tt.name, err, tt.code)
-		}
-		if err != nil && strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: tells too much: %v", tt.name, err)
-		}
-	}
-}
-
-func TestGapTellsFromWhereToSend(t *testing.T) {
-	f := serve(t, pg.Database(t))
-	f.begin("a1")
-	if _, err := f.append("a1", text(1, daemonv1.Role_ROLE_USER, "1")); err != nil {
-		t.Fatal(err)
-	}
-	_, err := f.append("a1", text(5, daemonv1.Role_ROLE_USER, "5"))
-	var failure *connect.Error
-	if !errors.As(err, &failure) || len(failure.Details()) != 1 {
-		t.Fatalf("%v", err)
-	}
-	detail, err := failure.Details()[0].Value()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := detail.(*daemonv1.AppendResponse).GetLastSequence(); got != 1 {
-		t.Errorf("last sequence %d", got)
-	}
-	if !strings.Contains(failure.Message(), "the last stored one is 1") {
-		t.Errorf("message: %s", failure.Message())
-	}
-}
-
-func TestStoreDown(t *testing.T) {
-	f := serve(t, "postgres://u:secret@127.0.0.1:1/none")
-	start := time.Now()
-	_, err := f.append("a1", text(1, daemonv1.Role_ROLE_USER, "x"))
-	if connect.CodeOf(err) != connect.CodeUnavailable || strings.Contains(err.Error(), "127.0.0.1") {
-		t.Errorf("%v", err)
-	}
-	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("took %s", took)
-	}
-}
-
-// commands reads a stream into a channel; empty commands are left out.
-func (f *fixture) commands(ctx context.Context, token string) (received <-chan *daemonv1.TakeCheckpoint, ended <-chan error) {
-	f.t.Helper()
-	stream, err := f.client(token).Commands(ctx, connect.NewRequest(&daemonv1.CommandsRequest{}))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	if !stream.Receive() || stream.Msg().GetCommand() != nil {
-		f.t.Fatalf("the stream does not begin with an empty command: %v, %v", stream.Msg(), stream.Err())
-	}
-	commands, end := make(chan *daemonv1.TakeCheckpoint, 10), make(chan error, 1)
-	go func() {
-		for stream.Receive() {
-			if c := stream.Msg().GetTakeCheckpoint(); c != nil {
-				commands <- c
+		move := &daemonv1.MoveConversationRequest{OperationId: "op", Checkpoint: 1, Reason: "Rewind"}
+		for range 2 {
+			moved, err := f.client("a1").MoveConversation(t.Context(), connect.NewRequest(move))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(&daemonv1.Position{Branch: "branch-2", Position: 1}, moved.Msg.GetPosition(), protocmp.Transform()); d != "" {
+				t.Error(d)
 			}
 		}
-		end <- errors.Join(stream.Err(), stream.Close())
-		close(commands)
-	}()
-	return commands, end
-}
-
-func request(task, name string) *clewv1alpha1.Checkpoint {
-	return &clewv1alpha1.Checkpoint{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID("uid-" + name)},
-		Spec:       clewv1alpha1.CheckpointSpec{TaskRef: clewv1alpha1.NameReference{Name: task}, Message: "please"},
-	}
-}
-
-func expect(t *testing.T, commands <-chan *daemonv1.TakeCheckpoint, name string) {
-	t.Helper()
-	select {
-	case c := <-commands:
-		want := &daemonv1.TakeCheckpoint{Name: name, Uid: "uid-" + name, Message: "please"}
-		if d := cmp.Diff(want, c, protocmp.Transform()); d != "" {
-			t.Errorf("command (-want +got):\n%s", d)
+		begun := f.begin("a2")
+		want.Position = &daemonv1.Position{Branch: "main", Position: 1}
+		if d := cmp.Diff(want, begun.GetLatestCheckpoint(), protocmp.Transform()); d != "" {
+			t.Errorf("latest checkpoint (-want +got):\n%s", d)
 		}
-	case <-time.After(10 * time.Second):
-		t.Fatalf("was not told of %s", name)
-	}
-}
+		if d := cmp.Diff([]string{"op"}, begun.GetCompletedOperations()); d != "" {
+			t.Error(d)
+		}
+	})
 
-func TestCommands(t *testing.T) {
-	f := serve(t, pg.Database(t), func(o *gateway.Options) { o.Heartbeat = 10 * time.Millisecond })
-	ctx, cancel := context.WithCancel(t.Context())
-	f.board.Set(request("a", "early"))
-	f.board.Set(request("b", "of-another-task"))
-	commands, ended := f.commands(ctx, "a1")
-	expect(t, commands, "early")
-	f.board.Set(request("a", "late"))
-	expect(t, commands, "late")
-	cancel()
-	<-ended
+	// Pods outlive upgrades: daemons of before send bare ids.
+	It("operations of old daemons are keyed by kind", func() {
+		t := GinkgoTB()
+		f := serve(t, pg.Database(t))
+		f.begin("a1")
+		for _, m := range []*daemonv1.MoveConversationRequest{
+			{OperationId: "1", Reason: "resume", KeepPosition: true},
+			{OperationId: "1", Reason: "rewind", KeepPosition: true},
+			{OperationId: "1/done", Reason: "rewind complete", KeepPosition: true},
+			{OperationId: "Rewind/1", Reason: "rewind", KeepPosition: true},
+			{OperationId: "Resume/2", Reason: "resume", KeepPosition: true},
+		} {
+			if _, err := f.client("a1").MoveConversation(t.Context(), connect.NewRequest(m)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := []string{"Resume/1", "Rewind/1", "Rewind/1/done", "Resume/2"}
+		if d := cmp.Diff(want, f.begin("a2").GetCompletedOperations()); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+	})
 
-	// Whoever connects again is told again of what is not ready.
-	done := request("a", "late")
-	done.Status.Conditions = []metav1.Condition{{Type: clewv1alpha1.CheckpointReady, Status: metav1.ConditionTrue}}
-	f.board.Set(done)
-	commands, ended = f.commands(t.Context(), "a1")
-	expect(t, commands, "early")
-	f.gateway.Close()
-	select {
-	case err := <-ended:
-		if connect.CodeOf(err) != connect.CodeUnavailable {
+	It("a fork begins with its source's conversation", func() {
+		t := GinkgoTB()
+		f := serve(t, pg.Database(t))
+		f.begin("a1")
+		_, err := f.append("a1", text(1, daemonv1.Role_ROLE_USER, "1"),
+			&daemonv1.Record{Sequence: 2, Body: &daemonv1.Record_Checkpoint{Checkpoint: &daemonv1.CheckpointRecord{Number: 1}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		source := &daemonv1.Source{TaskUid: "uid-of-a", Checkpoint: 1, IncludeConversation: true}
+		if _, err := f.client("b1").Begin(t.Context(), connect.NewRequest(&daemonv1.BeginRequest{Source: source})); err != nil {
+			t.Fatal(err)
+		}
+		if entries, err := f.conversation("b1", 0); err != nil || len(entries) != 1 || entries[0].GetMessage().GetText() != "1" {
+			t.Errorf("%v, %v", entries, err)
+		}
+	})
+
+	It("each error has its code", func() {
+		t := GinkgoTB()
+		f := serve(t, pg.Database(t))
+		f.begin("a1")
+		if _, err := f.append("a1", text(1, daemonv1.Role_ROLE_USER, "secret")); err != nil {
+			t.Fatal(err)
+		}
+		begin := func(token string, source *daemonv1.Source) func() error {
+			return func() error {
+				_, err := f.client(token).Begin(t.Context(), connect.NewRequest(&daemonv1.BeginRequest{Source: source}))
+				return err
+			}
+		}
+		send := func(token string, records ...*daemonv1.Record) func() error {
+			return func() error { _, err := f.append(token, records...); return err }
+		}
+		move := func(m *daemonv1.MoveConversationRequest) func() error {
+			return func() error {
+				_, err := f.client("a1").MoveConversation(t.Context(), connect.NewRequest(m))
+				return err
+			}
+		}
+		report := func(reason, message string) func() error {
+			return func() error {
+				_, err := f.client("a1").Report(t.Context(), connect.NewRequest(&daemonv1.ReportRequest{Problem: &daemonv1.Problem{Reason: reason, Message: message}}))
+				return err
+			}
+		}
+		read := func(token string) func() error {
+			return func() error { _, err := f.conversation(token, 0); return err }
+		}
+		tests := []struct {
+			name string
+			call func() error
+			code connect.Code
+		}{
+			{"no token", begin("", nil), connect.CodeUnauthenticated},
+			{"bad token", begin("bad", nil), connect.CodeUnauthenticated},
+			{"bad token on a stream", read("bad"), connect.CodeUnauthenticated},
+			{"not a task's pod", begin("stranger", nil), connect.CodePermissionDenied},
+			{"pod that is gone", begin("gone", nil), connect.CodeAborted},
+			{"pod that is gone, on a stream", read("gone"), connect.CodeAborted},
+			{"API server down", begin("outage", nil), connect.CodeUnavailable},
+			{"not begun", send("b1", text(1, daemonv1.Role_ROLE_USER, "x")), connect.CodeNotFound},
+			{"not begun, read", read("b1"), connect.CodeNotFound},
+			{"UID of another namespace, read", read("spoofed"), connect.CodeNotFound},
+			{"UID of another namespace, write", send("spoofed", text(2, daemonv1.Role_ROLE_USER, "x")), connect.CodeNotFound},
+			{"gap", send("a1", text(5, daemonv1.Role_ROLE_USER, "x")), connect.CodeFailedPrecondition},
+			{"no sequence", send("a1", text(0, daemonv1.Role_ROLE_USER, "x")), connect.CodeInvalidArgument},
+			{"too large", send("a1", text(2, daemonv1.Role_ROLE_USER, strings.Repeat("x", 65<<20))), connect.CodeResourceExhausted},
+			{"no source", begin("b1", &daemonv1.Source{}), connect.CodeInvalidArgument},
+			{"unknown source", begin("b1", &daemonv1.Source{TaskUid: "x", Checkpoint: 1, IncludeConversation: true}), connect.CodeNotFound},
+			{"no operation", move(&daemonv1.MoveConversationRequest{Checkpoint: 1}), connect.CodeInvalidArgument},
+			{"odd checkpoint", move(&daemonv1.MoveConversationRequest{OperationId: "x", Checkpoint: -1}), connect.CodeInvalidArgument},
+			{"unknown checkpoint", move(&daemonv1.MoveConversationRequest{OperationId: "x", Checkpoint: 9}), connect.CodeNotFound},
+			{"problem", report("VolumeFull", "make room"), 0},
+			{"problem without a reason", report("", "x"), connect.CodeInvalidArgument},
+			{"problem whose reason is none", report("Volume full", "x"), connect.CodeInvalidArgument},
+			{"problem of too many words", report("VolumeFull", strings.Repeat("x", 1025)), connect.CodeInvalidArgument},
+			{"problem with NUL", report("VolumeFull", "x\x00"), connect.CodeInvalidArgument},
+			{"newer attempt", begin("a2", nil), 0},
+			{"fenced problem", report("VolumeFull", "make room"), connect.CodeAborted},
+			{"fenced", send("a1", text(2, daemonv1.Role_ROLE_USER, "x")), connect.CodeAborted},
+			{"fenced begin", begin("a1", nil), connect.CodeAborted},
+			{"fenced move", move(&daemonv1.MoveConversationRequest{OperationId: "x", Checkpoint: 1}), connect.CodeAborted},
+			{"fenced read", read("a1"), connect.CodeAborted},
+		}
+		for _, tt := range tests {
+			err := tt.call()
+			if tt.code == 0 && err == nil {
+				continue
+			}
+			if connect.CodeOf(err) != tt.code {
+				t.Errorf("%s: %v, want %s", tt.name, err, tt.code)
+			}
+			if err != nil && strings.Contains(err.Error(), "secret") {
+				t.Errorf("%s: tells too much: %v", tt.name, err)
+			}
+		}
+	})
+
+	It("a gap tells from where to send", func() {
+		t := GinkgoTB()
+		f := serve(t, pg.Database(t))
+		f.begin("a1")
+		if _, err := f.append("a1", text(1, daemonv1.Role_ROLE_USER, "1")); err != nil {
+			t.Fatal(err)
+		}
+		_, err := f.append("a1", text(5, daemonv1.Role_ROLE_USER, "5"))
+		var failure *connect.Error
+		if !errors.As(err, &failure) || len(failure.Details()) != 1 {
+			t.Fatalf("%v", err)
+		}
+		detail, err := failure.Details()[0].Value()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := detail.(*daemonv1.AppendResponse).GetLastSequence(); got != 1 {
+			t.Errorf("last sequence %d", got)
+		}
+		if !strings.Contains(failure.Message(), "the last stored one is 1") {
+			t.Errorf("message: %s", failure.Message())
+		}
+	})
+
+	It("a store that is down is told", func() {
+		t := GinkgoTB()
+		f := serve(t, "postgres://u:secret@127.0.0.1:1/none")
+		start := time.Now()
+		_, err := f.append("a1", text(1, daemonv1.Role_ROLE_USER, "x"))
+		if connect.CodeOf(err) != connect.CodeUnavailable || strings.Contains(err.Error(), "127.0.0.1") {
+			t.Errorf("%v", err)
+		}
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("took %s", took)
+		}
+	})
+
+	It("a checkpoint that is asked for is taken", func() {
+		t := GinkgoTB()
+		f := serve(t, pg.Database(t), func(o *gateway.Options) { o.Heartbeat = 10 * time.Millisecond })
+		ctx, cancel := context.WithCancel(t.Context())
+		f.board.Set(request("a", "early"))
+		f.board.Set(request("b", "of-another-task"))
+		commands, ended := f.commands(ctx, "a1")
+		expect(t, commands, "early")
+		f.board.Set(request("a", "late"))
+		expect(t, commands, "late")
+		cancel()
+		<-ended
+
+		// Whoever connects again is told again of what is not ready.
+		done := request("a", "late")
+		done.Status.Conditions = []metav1.Condition{{Type: clewv1alpha1.CheckpointReady, Status: metav1.ConditionTrue}}
+		f.board.Set(done)
+		commands, ended = f.commands(t.Context(), "a1")
+		expect(t, commands, "early")
+		f.gateway.Close()
+		select {
+		case err := <-ended:
+			if connect.CodeOf(err) != connect.CodeUnavailable {
+				t.Errorf("ended with %v", err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("closing the gateway did not end the stream")
+		}
+		if c, ok := <-commands; ok {
+			t.Errorf("was told of %v", c)
+		}
+	})
+
+	// The volume was lost before the first checkpoint was safe: the daemon starts
+	// over and says the prompt again.
+	It("a task begins anew", func() {
+		t := GinkgoTB()
+		f := serve(t, pg.Database(t))
+		f.begin("a1")
+		if _, err := f.append("a1", text(1, daemonv1.Role_ROLE_USER, "prompt"), text(2, daemonv1.Role_ROLE_ASSISTANT, "lost")); err != nil {
+			t.Fatal(err)
+		}
+		f.begin("a2")
+		moved, err := f.client("a2").MoveConversation(t.Context(), connect.NewRequest(&daemonv1.MoveConversationRequest{OperationId: "restore/2", Reason: "lost"}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(&daemonv1.Position{Branch: "branch-2"}, moved.Msg.GetPosition(), protocmp.Transform()); d != "" {
+			t.Error(d)
+		}
+		if _, err := f.append("a2", text(3, daemonv1.Role_ROLE_USER, "prompt")); err != nil {
+			t.Fatal(err)
+		}
+		if entries, err := f.conversation("a2", 0); err != nil || len(entries) != 1 || entries[0].GetMessage().GetText() != "prompt" {
+			t.Errorf("%v, %v", entries, err)
+		}
+	})
+
+	// Two servers, one database: a daemon whose pod was replaced is stopped by the
+	// server it is connected to, wherever the new one has begun.
+	Describe("a newer attempt ends the commands of the one before", func() {
+		often := func(o *gateway.Options) { o.Heartbeat = 10 * time.Millisecond }
+		for name, tt := range cases.Sorted(map[string]struct {
+			change []func(*gateway.Options)
+			listen bool
+			// same: the newer attempt begins at the server of the stream.
+			same bool
+		}{
+			"at the same server":       {same: true},
+			"at another, notified":     {listen: true},
+			"at another, by heartbeat": {change: []func(*gateway.Options){often}},
+		}) {
+			It(name, func() {
+				t := GinkgoTB()
+				dsn := pg.Database(t)
+				f := serve(t, dsn, tt.change...)
+				other := f
+				if !tt.same {
+					other = serve(t, dsn)
+				}
+				if tt.listen {
+					f.listen(dsn)
+				}
+				f.begin("a1")
+				_, ended := f.commands(t.Context(), "a1")
+				other.begin("a2")
+				expectAborted(t, ended)
+
+				// Nor can it come back; the newer one is left alone.
+				_, again := f.commands(t.Context(), "a1")
+				expectAborted(t, again)
+				commands, ended := f.commands(t.Context(), "a2")
+				f.board.Set(request("a", "asked"))
+				expect(t, commands, "asked")
+				select {
+				case err := <-ended:
+					t.Errorf("the newer attempt's stream ended with %v", err)
+				default:
+				}
+			})
+		}
+	})
+
+	// Commands do not come from the store: its outage ends no stream.
+	It("commands outlive the store", func() {
+		t := GinkgoTB()
+		f := serve(t, "postgres://u:secret@127.0.0.1:1/none", func(o *gateway.Options) { o.Heartbeat = 10 * time.Millisecond })
+		commands, ended := f.commands(t.Context(), "a1")
+		f.gateway.Notice(history.Notification{})
+		f.board.Set(request("a", "asked"))
+		expect(t, commands, "asked")
+		select {
+		case err := <-ended:
+			t.Errorf("ended with %v", err)
+		default:
+		}
+	})
+
+	It("streams of commands end", func() {
+		t := GinkgoTB()
+		f := serve(t, pg.Database(t), func(o *gateway.Options) { o.StreamLifetime = 50 * time.Millisecond })
+		_, ended := f.commands(t.Context(), "a1")
+		if err := <-ended; err != nil {
 			t.Errorf("ended with %v", err)
 		}
-	case <-time.After(10 * time.Second):
-		t.Fatal("closing the gateway did not end the stream")
-	}
-	if c, ok := <-commands; ok {
-		t.Errorf("was told of %v", c)
-	}
-}
-
-// The volume was lost before the first checkpoint was safe: the daemon starts
-// over and says the prompt again.
-func TestStartOver(t *testing.T) {
-	f := serve(t, pg.Database(t))
-	f.begin("a1")
-	if _, err := f.append("a1", text(1, daemonv1.Role_ROLE_USER, "prompt"), text(2, daemonv1.Role_ROLE_ASSISTANT, "lost")); err != nil {
-		t.Fatal(err)
-	}
-	f.begin("a2")
-	moved, err := f.client("a2").MoveConversation(t.Context(), connect.NewRequest(&daemonv1.MoveConversationRequest{OperationId: "restore/2", Reason: "lost"}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(&daemonv1.Position{Branch: "branch-2"}, moved.Msg.GetPosition(), protocmp.Transform()); d != "" {
-		t.Error(d)
-	}
-	if _, err := f.append("a2", text(3, daemonv1.Role_ROLE_USER, "prompt")); err != nil {
-		t.Fatal(err)
-	}
-	if entries, err := f.conversation("a2", 0); err != nil || len(entries) != 1 || entries[0].GetMessage().GetText() != "prompt" {
-		t.Errorf("%v, %v", entries, err)
-	}
-}
-
-// Two servers, one database: a daemon whose pod was replaced is stopped by the
-// server it is connected to, wherever the new one has begun.
-func TestNewerAttemptEndsCommands(t *testing.T) {
-	often := func(o *gateway.Options) { o.Heartbeat = 10 * time.Millisecond }
-	for name, tt := range map[string]struct {
-		change []func(*gateway.Options)
-		listen bool
-		// same: the newer attempt begins at the server of the stream.
-		same bool
-	}{
-		"at the same server":       {same: true},
-		"at another, notified":     {listen: true},
-		"at another, by heartbeat": {change: []func(*gateway.Options){often}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			dsn := pg.Database(t)
-			f := serve(t, dsn, tt.change...)
-			other := f
-			if !tt.same {
-				other = serve(t, dsn)
-			}
-			if tt.listen {
-				f.listen(dsn)
-			}
-			f.begin("a1")
-			_, ended := f.commands(t.Context(), "a1")
-			other.begin("a2")
-			expectAborted(t, ended)
-
-			// Nor can it come back; the newer one is left alone.
-			_, again := f.commands(t.Context(), "a1")
-			expectAborted(t, again)
-			commands, ended := f.commands(t.Context(), "a2")
-			f.board.Set(request("a", "asked"))
-			expect(t, commands, "asked")
-			select {
-			case err := <-ended:
-				t.Errorf("the newer attempt's stream ended with %v", err)
-			default:
-			}
-		})
-	}
-}
-
-// listen has the gateway told of changes, as the server does, and returns when it is.
-func (f *fixture) listen(dsn string) {
-	f.t.Helper()
-	store, err := postgres.Open(f.t.Context(), dsn, testr.New(f.t))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(f.t.Context())
-	listening, done := make(chan struct{}), make(chan struct{})
-	first := sync.OnceFunc(func() { close(listening) })
-	go func() {
-		defer close(done)
-		_ = store.Listen(ctx, func(n history.Notification) {
-			f.gateway.Notice(n)
-			first()
-		})
-	}()
-	f.t.Cleanup(func() {
-		cancel()
-		<-done
-		store.Close()
 	})
-	<-listening
-}
-
-func expectAborted(t *testing.T, ended <-chan error) {
-	t.Helper()
-	select {
-	case err := <-ended:
-		if connect.CodeOf(err) != connect.CodeAborted {
-			t.Errorf("ended with %v, want it aborted", err)
-		}
-	case <-time.After(10 * time.Second):
-		t.Fatal("the stream of the older attempt did not end")
-	}
-}
-
-// Commands do not come from the store: its outage ends no stream.
-func TestCommandsOutliveTheStore(t *testing.T) {
-	f := serve(t, "postgres://u:secret@127.0.0.1:1/none", func(o *gateway.Options) { o.Heartbeat = 10 * time.Millisecond })
-	commands, ended := f.commands(t.Context(), "a1")
-	f.gateway.Notice(history.Notification{})
-	f.board.Set(request("a", "asked"))
-	expect(t, commands, "asked")
-	select {
-	case err := <-ended:
-		t.Errorf("ended with %v", err)
-	default:
-	}
-}
-
-func TestStreamsOfCommandsEnd(t *testing.T) {
-	f := serve(t, pg.Database(t), func(o *gateway.Options) { o.StreamLifetime = 50 * time.Millisecond })
-	_, ended := f.commands(t.Context(), "a1")
-	if err := <-ended; err != nil {
-		t.Errorf("ended with %v", err)
-	}
-}
+})

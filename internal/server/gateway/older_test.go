@@ -10,11 +10,13 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
 	"connectrpc.com/connect"
 	"github.com/go-logr/logr/testr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
-	"github.com/onsi/gomega"
 
 	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 	"github.com/clew-dev/clew/internal/daemon/ship"
@@ -33,9 +35,9 @@ type putBack struct {
 	servergateway.Store
 }
 
-func (p *putBack) to(t *testing.T, dsn string) {
+func (p *putBack) to(t testing.TB, dsn string) {
 	t.Helper()
-	store, err := postgres.Open(t.Context(), dsn, testr.New(t))
+	store, err := postgres.Open(t.Context(), dsn, testr.NewWithInterface(t, testr.Options{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,10 +100,10 @@ func (f *fixture) texts(token string) []string {
 // writing is the spool of a task whose agent says something.
 type writing struct {
 	*spool.Spool
-	t *testing.T
+	t testing.TB
 }
 
-func newWriting(t *testing.T) writing {
+func newWriting(t testing.TB) writing {
 	t.Helper()
 	s, err := spool.Open(t.TempDir())
 	if err != nil {
@@ -119,137 +121,143 @@ func (w writing) say(text string) {
 	}
 }
 
-// TestAStoreThatIsOlderThanTheTask is put back while the task's agent works: a
-// shipper that runs sends everything again by itself.
-func TestAStoreThatIsOlderThanTheTask(t *testing.T) {
-	at := &putBack{}
-	f := serve(t, pg.Database(t), func(o *servergateway.Options) { at.Store = o.Store; o.Store = at })
-	s := newWriting(t)
-	shipper := ship.New(f.daemon("a1", nil), s.Spool, testr.New(t))
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- shipper.Run(ctx) }()
-	s.say("1")
-	if err := shipper.Stored(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
-	at.to(t, pg.Database(t))
-	s.say("2")
-	waiting, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if err := shipper.Stored(waiting, 2); err != nil {
-		t.Error(err)
-	}
-	stop()
-	<-done
-	state, err := at.now().TaskState(t.Context(), "uid-of-a")
-	if err != nil || state.LastSequence != 2 || state.LostRecords != 0 {
-		t.Errorf("the older store has %+v: %v", state, err)
-	}
-}
+var _ = Describe("Daemons, whose server is older or younger", func() {
+	// is put back while the task's agent works: a
+	// shipper that runs sends everything again by itself.
+	It("a store that is older than the task", func() {
+		t := GinkgoTB()
+		at := &putBack{}
+		f := serve(t, pg.Database(t), func(o *servergateway.Options) { at.Store = o.Store; o.Store = at })
+		s := newWriting(t)
+		shipper := ship.New(f.daemon("a1", nil), s.Spool, testr.NewWithInterface(t, testr.Options{}))
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- shipper.Run(ctx) }()
+		s.say("1")
+		if err := shipper.Stored(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		at.to(t, pg.Database(t))
+		s.say("2")
+		waiting, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := shipper.Stored(waiting, 2); err != nil {
+			t.Error(err)
+		}
+		stop()
+		<-done
+		state, err := at.now().TaskState(t.Context(), "uid-of-a")
+		if err != nil || state.LastSequence != 2 || state.LostRecords != 0 {
+			t.Errorf("the older store has %+v: %v", state, err)
+		}
+	})
 
-// TestAForkKeepsWhatItInheritedInAnOlderStore: the shipper of a fork is the first
-// that such a store hears of it.
-func TestAForkKeepsWhatItInheritedInAnOlderStore(t *testing.T) {
-	dsn := pg.Database(t)
-	at := &putBack{}
-	f := serve(t, dsn, func(o *servergateway.Options) { at.Store = o.Store; o.Store = at })
-	source, s := newWriting(t), newWriting(t)
-	source.say("of the source")
-	point := &daemonv1.Record{Body: &daemonv1.Record_Checkpoint{Checkpoint: &daemonv1.CheckpointRecord{Number: 1}}}
-	if err := source.Append(nil, point); err != nil {
-		t.Fatal(err)
-	}
-	drain := func(token string, from *daemonapi.Source, of writing) error {
-		return ship.New(f.daemon(token, from), of.Spool, testr.New(t)).Drain(t.Context())
-	}
-	from := &daemonapi.Source{TaskUID: "uid-of-a", Checkpoint: 1, IncludeConversation: true}
-	s.say("of the fork")
-	for _, err := range []error{drain("a1", nil, source), drain("b1", from, s)} {
-		if err != nil {
+	// the shipper of a fork is the first
+	// that such a store hears of it.
+	It("a fork keeps what it inherited in an older store", func() {
+		t := GinkgoTB()
+		dsn := pg.Database(t)
+		at := &putBack{}
+		f := serve(t, dsn, func(o *servergateway.Options) { at.Store = o.Store; o.Store = at })
+		source, s := newWriting(t), newWriting(t)
+		source.say("of the source")
+		point := &daemonv1.Record{Body: &daemonv1.Record_Checkpoint{Checkpoint: &daemonv1.CheckpointRecord{Number: 1}}}
+		if err := source.Append(nil, point); err != nil {
 			t.Fatal(err)
 		}
-	}
-	want := []string{"of the source", "of the fork"}
-	if d := cmp.Diff(want, f.texts("b1")); d != "" {
-		t.Fatal(d)
-	}
-	// One that has not even the source: the fork waits until it is told again.
-	at.to(t, pg.Database(t))
-	if err := drain("b1", from, s); err == nil {
-		t.Error("a fork has begun without what it inherits")
-	}
-	begun := f.daemon("b1", from)
-	begun.HasBegun()
-	for range 2 {
-		if _, err := begun.Begin(t.Context()); !errors.Is(err, gatewayclient.ErrSourceAwaited) {
-			t.Errorf("a fork that has begun before does not wait for its source: %v", err)
+		drain := func(token string, from *daemonapi.Source, of writing) error {
+			return ship.New(f.daemon(token, from), of.Spool, testr.NewWithInterface(t, testr.Options{})).Drain(t.Context())
 		}
-	}
-	for _, err := range []error{drain("a1", nil, source), drain("b1", from, s)} {
-		if err != nil {
-			t.Fatal(err)
+		from := &daemonapi.Source{TaskUID: "uid-of-a", Checkpoint: 1, IncludeConversation: true}
+		s.say("of the fork")
+		for _, err := range []error{drain("a1", nil, source), drain("b1", from, s)} {
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	if d := cmp.Diff(want, f.texts("b1")); d != "" {
-		t.Error(d)
-	}
-}
+		want := []string{"of the source", "of the fork"}
+		if d := cmp.Diff(want, f.texts("b1")); d != "" {
+			t.Fatal(d)
+		}
+		// One that has not even the source: the fork waits until it is told again.
+		at.to(t, pg.Database(t))
+		if err := drain("b1", from, s); err == nil {
+			t.Error("a fork has begun without what it inherits")
+		}
+		begun := f.daemon("b1", from)
+		begun.HasBegun()
+		for range 2 {
+			if _, err := begun.Begin(t.Context()); !errors.Is(err, gatewayclient.ErrSourceAwaited) {
+				t.Errorf("a fork that has begun before does not wait for its source: %v", err)
+			}
+		}
+		for _, err := range []error{drain("a1", nil, source), drain("b1", from, s)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if d := cmp.Diff(want, f.texts("b1")); d != "" {
+			t.Error(d)
+		}
+	})
+
+	// a daemon of an older release may not name it.
+	It("a fork does not begin without its source", func() {
+		t := GinkgoTB()
+		f := serve(t, pg.Database(t), func(o *servergateway.Options) { o.Tasks = forks{} })
+		begin := func(source *daemonv1.Source) connect.Code {
+			_, err := f.client("b1").Begin(t.Context(), connect.NewRequest(&daemonv1.BeginRequest{Source: source}))
+			if err == nil {
+				return 0
+			}
+			return connect.CodeOf(err)
+		}
+		if code := begin(nil); code != connect.CodeNotFound {
+			t.Errorf("unknown, without its source: %v", code)
+		}
+		if code := begin(&daemonv1.Source{TaskUid: "uid-of-a", Checkpoint: 1}); code != 0 {
+			t.Errorf("with its source: %v", code)
+		}
+		if code := begin(nil); code != 0 {
+			t.Errorf("known, without its source: %v", code)
+		}
+	})
+
+	// each pod of the fork asks a few times,
+	// and every other answer is another one.
+	It("the store counts how long a fork waits for its source", func() {
+		t := GinkgoTB()
+		dsn := pg.Database(t)
+		f := serve(t, dsn)
+		conn, err := pgx.Connect(t.Context(), dsn)
+		Expect(err).NotTo(HaveOccurred())
+		t.Cleanup(func() { conn.Close(context.Background()) })
+		from := &daemonapi.Source{TaskUID: "uid-of-a", Checkpoint: 1, IncludeConversation: true, Position: 40}
+		var waited time.Duration
+		ask := func(c *gatewayclient.Client) error {
+			_, err := c.Begin(t.Context())
+			return err
+		}
+		for ; waited < 6*time.Minute; waited += time.Minute {
+			c := f.daemon("b1", from)
+			c.HasBegun()
+			Expect(ask(c)).To(MatchError(gatewayclient.ErrSourceAwaited), "after %s", waited)
+			busy, stop := context.WithCancel(t.Context())
+			stop()
+			_, err := c.Begin(busy)
+			Expect(err).NotTo(MatchError(gatewayclient.ErrSourceAwaited))
+			Expect(ask(c)).To(MatchError(gatewayclient.ErrSourceAwaited), "after %s", waited)
+			_, err = conn.Exec(t.Context(), "UPDATE awaited_sources SET since = since - interval '1 min', seen = seen - interval '1 min'")
+			Expect(err).NotTo(HaveOccurred())
+		}
+		c := f.daemon("b1", from)
+		c.HasBegun()
+		Expect(ask(c)).To(Succeed(), "after %s", waited)
+	})
+})
 
 // forks stands in for a cluster whose every Task begins with another one's conversation.
 type forks struct{}
 
 func (forks) CheckTask(context.Context, podidentity.Identity) error        { return nil }
 func (forks) Inherits(context.Context, podidentity.Identity) (bool, error) { return true, nil }
-
-// TestAForkDoesNotBeginWithoutItsSource: a daemon of an older release may not name it.
-func TestAForkDoesNotBeginWithoutItsSource(t *testing.T) {
-	f := serve(t, pg.Database(t), func(o *servergateway.Options) { o.Tasks = forks{} })
-	begin := func(source *daemonv1.Source) connect.Code {
-		_, err := f.client("b1").Begin(t.Context(), connect.NewRequest(&daemonv1.BeginRequest{Source: source}))
-		if err == nil {
-			return 0
-		}
-		return connect.CodeOf(err)
-	}
-	if code := begin(nil); code != connect.CodeNotFound {
-		t.Errorf("unknown, without its source: %v", code)
-	}
-	if code := begin(&daemonv1.Source{TaskUid: "uid-of-a", Checkpoint: 1}); code != 0 {
-		t.Errorf("with its source: %v", code)
-	}
-	if code := begin(nil); code != 0 {
-		t.Errorf("known, without its source: %v", code)
-	}
-}
-
-// TestTheStoreCountsHowLongAForkWaitsForItsSource: each pod of the fork asks a few times,
-// and every other answer is another one.
-func TestTheStoreCountsHowLongAForkWaitsForItsSource(t *testing.T) {
-	g, dsn := gomega.NewWithT(t), pg.Database(t)
-	f := serve(t, dsn)
-	conn, err := pgx.Connect(t.Context(), dsn)
-	g.Expect(err).NotTo(gomega.HaveOccurred())
-	t.Cleanup(func() { conn.Close(context.Background()) })
-	from := &daemonapi.Source{TaskUID: "uid-of-a", Checkpoint: 1, IncludeConversation: true, Position: 40}
-	var waited time.Duration
-	ask := func(c *gatewayclient.Client) error {
-		_, err := c.Begin(t.Context())
-		return err
-	}
-	for ; waited < 6*time.Minute; waited += time.Minute {
-		c := f.daemon("b1", from)
-		c.HasBegun()
-		g.Expect(ask(c)).To(gomega.MatchError(gatewayclient.ErrSourceAwaited), "after %s", waited)
-		busy, stop := context.WithCancel(t.Context())
-		stop()
-		_, err := c.Begin(busy)
-		g.Expect(err).NotTo(gomega.MatchError(gatewayclient.ErrSourceAwaited))
-		g.Expect(ask(c)).To(gomega.MatchError(gatewayclient.ErrSourceAwaited), "after %s", waited)
-		_, err = conn.Exec(t.Context(), "UPDATE awaited_sources SET since = since - interval '1 min', seen = seen - interval '1 min'")
-		g.Expect(err).NotTo(gomega.HaveOccurred())
-	}
-	c := f.daemon("b1", from)
-	c.HasBegun()
-	g.Expect(ask(c)).To(gomega.Succeed(), "after %s", waited)
-}

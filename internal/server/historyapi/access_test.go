@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/onsi/ginkgo/v2"
+
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,48 +22,128 @@ import (
 	"github.com/clew-dev/clew/internal/server/internal/testca"
 )
 
-func TestSubjectAccess(t *testing.T) {
-	client := fake.NewClientset()
-	var asked []authorizationv1.SubjectAccessReviewSpec
-	var down bool
-	client.PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		if down {
-			return true, nil, errors.New("down")
+var _ = Describe("Who may read a history", func() {
+	It("a caller may do what RBAC says", func() {
+		t := GinkgoTB()
+		client := fake.NewClientset()
+		var asked []authorizationv1.SubjectAccessReviewSpec
+		var down bool
+		client.PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			if down {
+				return true, nil, errors.New("down")
+			}
+			review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview)
+			asked = append(asked, review.Spec)
+			review.Status.Allowed = review.Spec.User == "ann"
+			return true, review, nil
+		})
+		access := historyapi.NewSubjectAccess(client.AuthorizationV1().SubjectAccessReviews())
+		ann := &user.DefaultInfo{Name: "ann", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}}
+		want := historyapi.Access{Verb: "get", Resource: "tasks", Subresource: "timeline", Namespace: "team", Name: "a"}
+
+		for range 2 {
+			if allowed, _, err := access.Authorize(t.Context(), ann, want); err != nil || !allowed {
+				t.Errorf("ann: %v, %v", allowed, err)
+			}
+			if allowed, _, err := access.Authorize(t.Context(), &user.DefaultInfo{Name: "bob"}, want); err != nil || allowed {
+				t.Errorf("bob: %v, %v", allowed, err)
+			}
 		}
-		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview)
-		asked = append(asked, review.Spec)
-		review.Status.Allowed = review.Spec.User == "ann"
-		return true, review, nil
+		if len(asked) != 2 {
+			t.Errorf("asked %d times", len(asked))
+		}
+		got := asked[0]
+		if got.User != "ann" || got.Groups[0] != "g" || got.Extra["k"][0] != "v" || *got.ResourceAttributes != (authorizationv1.ResourceAttributes{
+			Verb: "get", Group: "history.clew.dev", Version: "v1alpha1", Resource: "tasks", Subresource: "timeline", Namespace: "team", Name: "a",
+		}) {
+			t.Errorf("asked for %+v", got)
+		}
+		down = true
+		want.Name = "b"
+		if allowed, _, err := access.Authorize(t.Context(), ann, want); err == nil || allowed {
+			t.Errorf("with the API server down: %v, %v", allowed, err)
+		}
 	})
-	access := historyapi.NewSubjectAccess(client.AuthorizationV1().SubjectAccessReviews())
-	ann := &user.DefaultInfo{Name: "ann", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}}
-	want := historyapi.Access{Verb: "get", Resource: "tasks", Subresource: "timeline", Namespace: "team", Name: "a"}
 
-	for range 2 {
-		if allowed, _, err := access.Authorize(t.Context(), ann, want); err != nil || !allowed {
-			t.Errorf("ann: %v, %v", allowed, err)
+	It("a caller is whom the front proxy names", func() {
+		t := GinkgoTB()
+		trusted := newAuthority(t)
+		client := fake.NewClientset(&corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "extension-apiserver-authentication"},
+			Data: map[string]string{
+				"requestheader-client-ca-file":       string(trusted.PEM()),
+				"requestheader-allowed-names":        `["front-proxy-client"]`,
+				"requestheader-username-headers":     `["X-Remote-User"]`,
+				"requestheader-uid-headers":          `["X-Remote-Uid"]`,
+				"requestheader-group-headers":        `["X-Remote-Group"]`,
+				"requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`,
+			},
+		})
+		proxy, err := historyapi.NewFrontProxy(client)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if allowed, _, err := access.Authorize(t.Context(), &user.DefaultInfo{Name: "bob"}, want); err != nil || allowed {
-			t.Errorf("bob: %v, %v", allowed, err)
-		}
-	}
-	if len(asked) != 2 {
-		t.Errorf("asked %d times", len(asked))
-	}
-	got := asked[0]
-	if got.User != "ann" || got.Groups[0] != "g" || got.Extra["k"][0] != "v" || *got.ResourceAttributes != (authorizationv1.ResourceAttributes{
-		Verb: "get", Group: "history.clew.dev", Version: "v1alpha1", Resource: "tasks", Subresource: "timeline", Namespace: "team", Name: "a",
-	}) {
-		t.Errorf("asked for %+v", got)
-	}
-	down = true
-	want.Name = "b"
-	if allowed, _, err := access.Authorize(t.Context(), ann, want); err == nil || allowed {
-		t.Errorf("with the API server down: %v, %v", allowed, err)
-	}
-}
+		go proxy.Run(t.Context())
 
-func newAuthority(t *testing.T) *testca.Authority {
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			who, ok, err := proxy.AuthenticateRequest(r)
+			if err != nil || !ok {
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			w.Header().Set("User", who.User.GetName())
+			w.Header().Set("Groups", who.User.GetGroups()[0])
+		}))
+		server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
+		server.StartTLS()
+		defer server.Close()
+
+		ask := func(certificates ...tls.Certificate) *http.Response {
+			t.Helper()
+			transport := server.Client().Transport.(*http.Transport).Clone()
+			transport.TLSClientConfig.Certificates = certificates
+			defer transport.CloseIdleConnections()
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("X-Remote-User", "ann")
+			r.Header.Set("X-Remote-Group", "g")
+			response, err := transport.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response.Body.Close()
+			return response
+		}
+		deadline := time.Now().Add(20 * time.Second)
+		for {
+			response := ask(clientOf(t, trusted, "front-proxy-client"))
+			if response.StatusCode == http.StatusOK {
+				if response.Header.Get("User") != "ann" || response.Header.Get("Groups") != "g" {
+					t.Errorf("identified %v", response.Header)
+				}
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("the front proxy was never let in")
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		refused := map[string][]tls.Certificate{
+			"no certificate": nil,
+			"another name":   {clientOf(t, trusted, "somebody")},
+			"another CA":     {clientOf(t, newAuthority(t), "front-proxy-client")},
+		}
+		for name, certificates := range refused {
+			if response := ask(certificates...); response.StatusCode != http.StatusUnauthorized {
+				t.Errorf("%s: code %d", name, response.StatusCode)
+			}
+		}
+	})
+})
+
+func newAuthority(t testing.TB) *testca.Authority {
 	t.Helper()
 	authority, err := testca.New()
 	if err != nil {
@@ -70,87 +152,11 @@ func newAuthority(t *testing.T) *testca.Authority {
 	return authority
 }
 
-func clientOf(t *testing.T, authority *testca.Authority, name string) tls.Certificate {
+func clientOf(t testing.TB, authority *testca.Authority, name string) tls.Certificate {
 	t.Helper()
 	pair, err := authority.Pair(name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return pair
-}
-
-func TestFrontProxy(t *testing.T) {
-	trusted := newAuthority(t)
-	client := fake.NewClientset(&corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "extension-apiserver-authentication"},
-		Data: map[string]string{
-			"requestheader-client-ca-file":       string(trusted.PEM()),
-			"requestheader-allowed-names":        `["front-proxy-client"]`,
-			"requestheader-username-headers":     `["X-Remote-User"]`,
-			"requestheader-uid-headers":          `["X-Remote-Uid"]`,
-			"requestheader-group-headers":        `["X-Remote-Group"]`,
-			"requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`,
-		},
-	})
-	proxy, err := historyapi.NewFrontProxy(client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	go proxy.Run(t.Context())
-
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, ok, err := proxy.AuthenticateRequest(r)
-		if err != nil || !ok {
-			w.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		w.Header().Set("User", who.User.GetName())
-		w.Header().Set("Groups", who.User.GetGroups()[0])
-	}))
-	server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
-	server.StartTLS()
-	defer server.Close()
-
-	ask := func(certificates ...tls.Certificate) *http.Response {
-		t.Helper()
-		transport := server.Client().Transport.(*http.Transport).Clone()
-		transport.TLSClientConfig.Certificates = certificates
-		defer transport.CloseIdleConnections()
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("X-Remote-User", "ann")
-		r.Header.Set("X-Remote-Group", "g")
-		response, err := transport.RoundTrip(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response.Body.Close()
-		return response
-	}
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		response := ask(clientOf(t, trusted, "front-proxy-client"))
-		if response.StatusCode == http.StatusOK {
-			if response.Header.Get("User") != "ann" || response.Header.Get("Groups") != "g" {
-				t.Errorf("identified %v", response.Header)
-			}
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the front proxy was never let in")
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	refused := map[string][]tls.Certificate{
-		"no certificate": nil,
-		"another name":   {clientOf(t, trusted, "somebody")},
-		"another CA":     {clientOf(t, newAuthority(t), "front-proxy-client")},
-	}
-	for name, certificates := range refused {
-		if response := ask(certificates...); response.StatusCode != http.StatusUnauthorized {
-			t.Errorf("%s: code %d", name, response.StatusCode)
-		}
-	}
 }

@@ -3,20 +3,18 @@ package historyapi_test
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
-	"sync/atomic"
-	"testing"
 	"time"
+
+	. "github.com/onsi/ginkgo/v2"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,569 +22,388 @@ import (
 	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history"
-	"github.com/clew-dev/clew/internal/server/historyapi"
+	"github.com/clew-dev/clew/internal/testing/cases"
 )
 
-var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-
-// archive stands in for the store, and remembers what it was asked.
-type archive struct {
-	// imports counts those that were begun.
-	imports atomic.Int64
-
-	searched  history.SearchQuery
-	listed    history.TaskQuery
-	hits      []history.SearchHit
-	tasks     []history.TaskSummary
-	snapshots []history.Snapshot
-	lines     []history.ExportLine
-	imported  []history.ExportLine
-	events    []history.Event
-	deleted   []string
-	// Failures to come.
-	export, remove, record error
-	// removing is the task that is deleted although remove is set.
-	removing history.Task
-}
-
-// newArchive has three tasks, of which two had the name a.
-func newArchive() *archive {
-	summary := func(name, uid string, age int, messages int64) history.TaskSummary {
-		return history.TaskSummary{
-			Task: history.Task{Namespace: "team", Name: name, UID: uid}, State: "Completed", Preview: "do it",
-			Created: noon.Add(-time.Duration(age) * time.Hour), Updated: noon, Totals: history.Totals{Messages: messages, CostMicroUSD: 1500}, Checkpoints: 2,
-		}
-	}
-	return &archive{tasks: []history.TaskSummary{summary("a", "old", 3, 1), summary("a", "new", 2, 9), summary("ab", "other", 1, 3)}}
-}
-
-func (s *archive) Search(_ context.Context, query history.SearchQuery) (history.SearchPage, error) {
-	s.searched = query
-	return history.SearchPage{Hits: s.hits, More: len(s.hits) > 0 && query.After == history.SearchKey{}, Next: history.SearchKey{Rank: 0.5, Message: 7}}, nil
-}
-
-// Tasks gives two tasks a page.
-func (s *archive) Tasks(_ context.Context, query history.TaskQuery) (history.TaskPage, error) {
-	s.listed = query
-	var page history.TaskPage
-	for i, task := range s.tasks {
-		if !strings.HasPrefix(task.Name, query.NamePrefix) || int64(i) < query.After.Number {
-			continue
-		}
-		if len(page.Tasks) == 2 {
-			page.More, page.Next = true, history.TaskKey{Number: int64(i)}
-			break
-		}
-		page.Tasks = append(page.Tasks, task)
-	}
-	return page, nil
-}
-
-func (s *archive) SnapshotsAfter(_ context.Context, uid string, after int64, limit int) ([]history.Snapshot, error) {
-	if uid != "new" {
-		return nil, fmt.Errorf("asked for the task %s", uid)
-	}
-	rest := s.snapshots[min(int(after), len(s.snapshots)):]
-	return rest[:min(limit, len(rest))], nil
-}
-
-func (s *archive) ResolvePosition(_ context.Context, uid string, q history.PositionQuery) (history.Resolved, error) {
-	if uid != "new" || q.Message > 9 {
-		return history.Resolved{}, fmt.Errorf("%w: message %d of %s", history.ErrInvalid, q.Message, uid)
-	}
-	asked := q.Message
-	if q.Back > 0 {
-		asked = 9 - q.Back
-	}
-	if !q.Time.IsZero() {
-		asked = 6
-	}
-	return history.Resolved{
-		Position: history.Position{Branch: "main", Position: asked - 1}, Asked: asked, Snapped: true,
-		Checkpoint: &history.Checkpoint{Number: 2, Position: history.Position{Position: 3}},
-	}, nil
-}
-
-func (s *archive) Export(_ context.Context, namespace, name, uid string, write func(history.ExportLine) error) error {
-	for i, line := range s.lines {
-		if s.export != nil && i == len(s.lines)/2 {
-			return s.export
-		}
-		if err := write(line); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *archive) Import(_ context.Context, namespace, _ string, lines iter.Seq2[history.ExportLine, error]) (history.Task, error) {
-	s.imports.Add(1)
-	for line, err := range lines {
-		if err != nil {
-			return history.Task{}, err
-		}
-		s.imported = append(s.imported, line)
-	}
-	if len(s.imported) == 0 {
-		return history.Task{}, fmt.Errorf("%w: nothing to import", history.ErrInvalid)
-	}
-	if slices.ContainsFunc(s.tasks, func(t history.TaskSummary) bool { return t.UID == "imported" }) {
-		return history.Task{}, fmt.Errorf("%w: a task with the UID imported", history.ErrExists)
-	}
-	task := history.Task{Namespace: namespace, Name: "c", UID: "imported"}
-	s.tasks = append(s.tasks, history.TaskSummary{Task: task})
-	return task, nil
-}
-
-func (s *archive) DeleteTask(_ context.Context, uid string) (history.Deleted, error) {
-	if s.remove != nil {
-		return history.Deleted{Task: s.removing}, s.remove
-	}
-	s.deleted = append(s.deleted, uid)
-	s.tasks = slices.DeleteFunc(s.tasks, func(t history.TaskSummary) bool { return t.UID == uid })
-	return history.Deleted{Messages: 9, Pieces: 4, Events: 5, Checkpoints: 2}, nil
-}
-
-func (s *archive) RecordEvents(_ context.Context, events []history.Event) error {
-	if s.record == nil {
-		s.events = append(s.events, events...)
-	}
-	return s.record
-}
-
-// tasks stands in for the cluster: UIDs by name.
-type tasks map[string]string
-
-func (t tasks) TaskUID(_ context.Context, _, name string) (string, error) {
-	if t[name] == "unknown" {
-		return "", errors.New("the API server is down")
-	}
-	return t[name], nil
-}
-
-func (t tasks) HasUID(_ context.Context, uid string) (bool, error) {
-	if uid == "unknown" {
-		return false, errors.New("the API server is down")
-	}
-	for _, there := range t {
-		if there == uid {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-// code stands in for the gitstore.
-type code struct {
-	err   error
-	asked []string
-}
-
-func (c *code) DeleteTask(_ context.Context, namespace, uid, name string) (historyapi.CodeDeletion, error) {
-	c.asked = append(c.asked, namespace+"/"+uid+"/"+name)
-	return historyapi.CodeDeletion{Refs: 6, Repositories: 1, Bytes: 4096}, c.err
-}
-
-// ask sends a request and returns the answer.
-func (f *fixture) ask(method, path, body string, header ...string) *httptest.ResponseRecorder {
-	f.t.Helper()
-	r := httptest.NewRequestWithContext(f.t.Context(), method, path, strings.NewReader(body))
-	r.Header.Set("X-User", "ann")
-	for i := 0; i+1 < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
-	}
-	w := httptest.NewRecorder()
-	f.mux.ServeHTTP(w, r)
-	return w
-}
-
-func decoded[T any](t *testing.T, w *httptest.ResponseRecorder) T {
-	t.Helper()
-	var answer T
-	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
-		t.Fatalf("%v in %s", err, w.Body)
-	}
-	return answer
-}
-
-func quiet(t *testing.T) *fixture { return serve(t, "postgres://127.0.0.1:1/none") }
-
-func TestSearch(t *testing.T) {
-	f := quiet(t)
-	f.archive.hits = []history.SearchHit{{
-		Task: history.Task{Name: "a", UID: "new"}, Position: 4, Branch: "main", Time: noon, Role: "assistant", Tool: "Bash", Rank: 0.0607927,
-		Snippet: "run " + history.SnippetStart + "go" + history.SnippetStop + " " + history.SnippetStart + "test" + history.SnippetStop + " again",
-	}}
-	var list historyv1alpha1.SearchResultList
-	if code := f.get("ann", base+"/search?q=go+test&task=a&role=assistant&since=2026-01-02T03:04:05Z&limit=3", &list); code != http.StatusOK {
-		t.Fatalf("code %d", code)
-	}
-	want := []historyv1alpha1.SearchResult{{
-		Task: "a", TaskUID: "new", Position: 4, Branch: "main", Time: metav1.NewMicroTime(noon), Role: "assistant", Tool: "Bash", RankMillionths: 60793,
-		Snippet: []historyv1alpha1.SnippetPart{{Text: "run "}, {Text: "go", Match: true}, {Text: " "}, {Text: "test", Match: true}, {Text: " again"}},
-	}}
-	if d := cmp.Diff(want, list.Items); d != "" || list.Kind != "SearchResultList" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
-	asked := history.SearchQuery{Namespace: "team", Text: "go test", Task: "a", Role: "assistant", Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Limit: 3}
-	if d := cmp.Diff(asked, f.archive.searched); d != "" {
-		t.Errorf("asked (-want +got):\n%s", d)
-	}
-	f.get("ann", base+"/search?q=go&continue="+url.QueryEscape(list.Continue), &list)
-	if d := cmp.Diff(history.SearchKey{Rank: 0.5, Message: 7}, f.archive.searched.After); d != "" {
-		t.Errorf("goes on (-want +got):\n%s", d)
-	}
-}
-
-func TestTaskHistories(t *testing.T) {
-	f := quiet(t)
-	var names []string
-	token := ""
-	for {
-		var list historyv1alpha1.TaskHistoryList
-		query := "?name=a&state=Failed&tool=Bash&minTokens=7&minCost=0.50&since=2026-01-01T00:00:00Z&until=2026-02-01T00:00:00Z&sort=cost&continue="
-		if code := f.get("ann", base+"/taskhistories"+query+url.QueryEscape(token), &list); code != http.StatusOK {
+var _ = Describe("Taking histories out, in and away", func() {
+	It("hits are found", func() {
+		t := GinkgoTB()
+		f := quiet(t)
+		f.archive.hits = []history.SearchHit{{
+			Task: history.Task{Name: "a", UID: "new"}, Position: 4, Branch: "main", Time: noon, Role: "assistant", Tool: "Bash", Rank: 0.0607927,
+			Snippet: "run " + history.SnippetStart + "go" + history.SnippetStop + " " + history.SnippetStart + "test" + history.SnippetStop + " again",
+		}}
+		var list historyv1alpha1.SearchResultList
+		if code := f.get("ann", base+"/search?q=go+test&task=a&role=assistant&since=2026-01-02T03:04:05Z&limit=3", &list); code != http.StatusOK {
 			t.Fatalf("code %d", code)
 		}
-		for _, task := range list.Items {
-			names = append(names, task.Name+"/"+string(task.UID))
+		want := []historyv1alpha1.SearchResult{{
+			Task: "a", TaskUID: "new", Position: 4, Branch: "main", Time: metav1.NewMicroTime(noon), Role: "assistant", Tool: "Bash", RankMillionths: 60793,
+			Snippet: []historyv1alpha1.SnippetPart{{Text: "run "}, {Text: "go", Match: true}, {Text: " "}, {Text: "test", Match: true}, {Text: " again"}},
+		}}
+		if d := cmp.Diff(want, list.Items); d != "" || list.Kind != "SearchResultList" {
+			t.Errorf("(-want +got):\n%s", d)
 		}
-		if token = list.Continue; token == "" {
-			break
+		asked := history.SearchQuery{Namespace: "team", Text: "go test", Task: "a", Role: "assistant", Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Limit: 3}
+		if d := cmp.Diff(asked, f.archive.searched); d != "" {
+			t.Errorf("asked (-want +got):\n%s", d)
 		}
-	}
-	if d := cmp.Diff([]string{"a/old", "a/new", "ab/other"}, names); d != "" {
-		t.Error(d)
-	}
-	asked := history.TaskQuery{
-		Namespace: "team", NamePrefix: "a", State: "Failed", Tool: "Bash", MinTokens: 7, MinCostMicroUSD: 500_000, Limit: 500,
-		Since: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Until: time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC),
-		Sort: history.SortCost, After: history.TaskKey{Number: 2},
-	}
-	if d := cmp.Diff(asked, f.archive.listed); d != "" {
-		t.Errorf("asked (-want +got):\n%s", d)
-	}
-	var one historyv1alpha1.TaskHistory
-	if f.get("ann", base+"/taskhistories/a", &one); one.UID != "new" || one.Kind != "TaskHistory" || one.Messages != 9 || one.CostMicroUSD != 1500 || one.Preview != "do it" {
-		t.Errorf("the newest of the name: %+v", one)
-	}
-	if f.get("ann", base+"/taskhistories/a?uid=old", &one); one.UID != "old" {
-		t.Errorf("the older one: %+v", one)
-	}
-}
-
-func TestSnapshots(t *testing.T) {
-	f := quiet(t)
-	for n := int64(1); n <= 3; n++ {
-		f.archive.snapshots = append(f.archive.snapshots, history.Snapshot{
-			Ordinal: n, Kind: history.SnapshotAutomatic, Time: noon, Position: history.Position{Branch: "main", Position: 50 * n},
-			Totals: history.Totals{Messages: 50 * n, OutputTokens: 7}, Digest: "d", Checkpoint: n,
-		})
-	}
-	var positions []int64
-	token := ""
-	for {
-		var list historyv1alpha1.SnapshotList
-		if code := f.get("ann", base+"/tasks/a/snapshots?limit=2&continue="+url.QueryEscape(token), &list); code != http.StatusOK {
-			t.Fatalf("code %d", code)
+		f.get("ann", base+"/search?q=go&continue="+url.QueryEscape(list.Continue), &list)
+		if d := cmp.Diff(history.SearchKey{Rank: 0.5, Message: 7}, f.archive.searched.After); d != "" {
+			t.Errorf("goes on (-want +got):\n%s", d)
 		}
-		for _, s := range list.Items {
-			positions = append(positions, s.Position)
-		}
-		if token = list.Continue; token == "" {
-			break
-		}
-	}
-	if d := cmp.Diff([]int64{50, 100, 150}, positions); d != "" {
-		t.Error(d)
-	}
-}
+	})
 
-func TestPosition(t *testing.T) {
-	f := quiet(t)
-	for query, want := range map[string]int64{"message=5": 4, "back=2": 6, "time=2026-01-02T03:04:05Z": 5} {
-		var got historyv1alpha1.ConversationPoint
-		if code := f.get("ann", conversationPath+"/position?"+query, &got); code != http.StatusOK || got.Position != want || !got.Snapped || got.Checkpoint != 2 || got.CheckpointPosition != 3 || got.Messages != 9 {
-			t.Errorf("%s: code %d, %+v", query, code, got)
-		}
-	}
-	for query, code := range map[string]int{"": 400, "message=5&back=2": 400, "message=-1": 400, "message=10": 400, "time=now": 400, "message=5&uid=x": 404} {
-		var status metav1.Status
-		if got := f.get("ann", conversationPath+"/position?"+query, &status); got != code || status.Message == "" {
-			t.Errorf("%s: code %d, %s", query, got, status.Message)
-		}
-	}
-	var status metav1.Status
-	if code := f.get("bob", conversationPath+"/position?message=5", &status); code != http.StatusForbidden {
-		t.Errorf("bob: code %d", code)
-	}
-}
-
-func someLines() []history.ExportLine {
-	return []history.ExportLine{
-		{Kind: history.ExportTask, Body: json.RawMessage(`{"name":"a"}`)},
-		{Kind: history.ExportMessage, Body: json.RawMessage(`{"text":"<&>"}`)},
-		{Kind: history.ExportEnd, Body: json.RawMessage(`{}`)},
-	}
-}
-
-func TestExportAndImport(t *testing.T) {
-	f := quiet(t)
-	f.archive.lines = someLines()
-	w := f.ask(http.MethodGet, base+"/taskhistories/a/export", "")
-	if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "application/x-ndjson" || strings.Count(w.Body.String(), "\n") != 3 || !strings.Contains(w.Body.String(), "<&>") {
-		t.Fatalf("code %d, %v, %q", w.Code, w.Header(), w.Body)
-	}
-	exported := w.Body.String()
-	zipped := f.ask(http.MethodGet, base+"/taskhistories/a/export", "", "Accept-Encoding", "br, gzip")
-	if zipped.Header().Get("Content-Encoding") != "gzip" {
-		t.Errorf("not zipped: %v", zipped.Header())
-	}
-	reader, err := gzip.NewReader(bytes.NewReader(zipped.Body.Bytes()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if unzipped, err := io.ReadAll(reader); err != nil || string(unzipped) != exported {
-		t.Errorf("zipped: %v, %q", err, unzipped)
-	}
-
-	w = f.ask(http.MethodPost, base+"/taskhistories", exported)
-	if got := decoded[historyv1alpha1.TaskHistory](t, w); w.Code != http.StatusCreated || got.UID != "imported" || got.Name != "c" {
-		t.Fatalf("code %d, %s", w.Code, w.Body)
-	}
-	if d := cmp.Diff(someLines(), f.archive.imported); d != "" {
-		t.Errorf("imported (-want +got):\n%s", d)
-	}
-	if w := f.ask(http.MethodPost, base+"/taskhistories", zipped.Body.String(), "Content-Encoding", "gzip"); w.Code != http.StatusConflict {
-		t.Errorf("the second import: code %d, %s", w.Code, w.Body)
-	}
-	var told []string
-	for _, e := range f.archive.events {
-		told = append(told, fmt.Sprintf("%s %s of %s by %s", e.Type, e.Reason, e.Task.UID, e.Actor))
-	}
-	if d := cmp.Diff([]string{"access HistoryExported of new by ann", "access HistoryExported of new by ann", "access HistoryImported of imported by ann"}, told); d != "" {
-		t.Errorf("audited (-want +got):\n%s", d)
-	}
-}
-
-func TestExportThatBreaksOffIsNoWholeOne(t *testing.T) {
-	f := quiet(t)
-	f.archive.lines = someLines()
-	f.archive.lines[0].Body = json.RawMessage(`"` + strings.Repeat("x", 100_000) + `"`)
-	f.archive.export = errors.New("the database went away")
-	server := httptest.NewServer(f.mux)
-	defer server.Close()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+base+"/taskhistories/a/export", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("X-User", "ann")
-	r.Header.Set("Accept-Encoding", "identity")
-	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	if body, err := io.ReadAll(response.Body); err == nil || len(body) == 0 {
-		t.Errorf("%d bytes were taken for a whole answer", len(body))
-	}
-	// Before the first line it is an error like any other.
-	f.archive.lines, f.archive.export = someLines()[:1], history.ErrUnavailable
-	if w := f.ask(http.MethodGet, base+"/taskhistories/a/export", "", "Accept-Encoding", "gzip"); w.Code != http.StatusServiceUnavailable || w.Header().Get("Content-Encoding") != "" {
-		t.Errorf("code %d, %v", w.Code, w.Header())
-	}
-}
-
-// What cannot be recorded is not given out.
-func TestNoExportWithoutARecord(t *testing.T) {
-	f := quiet(t)
-	f.archive.lines, f.archive.record = someLines(), history.ErrUnavailable
-	if w := f.ask(http.MethodGet, base+"/taskhistories/a/export", ""); w.Code != http.StatusServiceUnavailable {
-		t.Errorf("code %d, %s", w.Code, w.Body)
-	}
-}
-
-func TestImportRefusals(t *testing.T) {
-	for name, test := range map[string]struct {
-		body, says string
-		header     []string
-	}{
-		"nothing":     {"", "nothing to import", nil},
-		"no JSON":     {`{"kind":"task","body":{}}` + "\nx\n", "line 2 is no line of an export", nil},
-		"not zipped":  {"x", "not zipped", []string{"Content-Encoding", "gzip"}},
-		"empty lines": {"\n\n", "nothing to import", nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := quiet(t)
-			w := f.ask(http.MethodPost, base+"/taskhistories", test.body, test.header...)
-			status := decoded[metav1.Status](t, w)
-			if w.Code != http.StatusBadRequest || !strings.Contains(status.Message, test.says) {
-				t.Errorf("code %d, %q", w.Code, status.Message)
+	It("the histories of tasks are listed", func() {
+		t := GinkgoTB()
+		f := quiet(t)
+		var names []string
+		token := ""
+		for {
+			var list historyv1alpha1.TaskHistoryList
+			query := "?name=a&state=Failed&tool=Bash&minTokens=7&minCost=0.50&since=2026-01-01T00:00:00Z&until=2026-02-01T00:00:00Z&sort=cost&continue="
+			if code := f.get("ann", base+"/taskhistories"+query+url.QueryEscape(token), &list); code != http.StatusOK {
+				t.Fatalf("code %d", code)
 			}
-		})
-	}
-}
-
-// testImportBytes is how large imports may be here.
-const testImportBytes = 1 << 20
-
-const deletePath = base + "/taskhistories/a"
-
-func TestDelete(t *testing.T) {
-	f := quiet(t)
-	f.tasks["a"] = "a later task of the name"
-	w := f.ask(http.MethodDelete, deletePath, "")
-	got := decoded[historyv1alpha1.HistoryDeletion](t, w)
-	want := historyv1alpha1.HistoryDeletion{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "history.clew.dev/v1alpha1", Kind: "HistoryDeletion"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "a", UID: "new"},
-		Messages:   9, Pieces: 4, Events: 5, Checkpoints: 2, Refs: 6, Repositories: 1, Bytes: 4096,
-	}
-	if d := cmp.Diff(want, got); d != "" || w.Code != http.StatusOK {
-		t.Errorf("code %d (-want +got):\n%s", w.Code, d)
-	}
-	if d := cmp.Diff([]string{"team/new/a"}, f.code.asked); d != "" {
-		t.Errorf("code: %s", d)
-	}
-	// The record of the deletion outlives it.
-	if len(f.archive.events) != 1 || f.archive.events[0].Reason != "HistoryDeleted" || f.archive.events[0].Actor != "ann" || f.archive.events[0].Task.UID != "new" {
-		t.Errorf("audited %+v", f.archive.events)
-	}
-	// The next one is of the task before; then there is none.
-	if w := f.ask(http.MethodDelete, deletePath+"?uid=old", ""); w.Code != http.StatusOK {
-		t.Errorf("code %d, %s", w.Code, w.Body)
-	}
-	if w := f.ask(http.MethodDelete, deletePath, ""); w.Code != http.StatusNotFound {
-		t.Errorf("code %d, %s", w.Code, w.Body)
-	}
-}
-
-func TestDeleteGoesOnWhereItStopped(t *testing.T) {
-	f := quiet(t)
-	f.code.err = errors.New("dial tcp 10.0.0.7: connection refused")
-	w := f.ask(http.MethodDelete, deletePath, "")
-	status := decoded[metav1.Status](t, w)
-	if w.Code != http.StatusServiceUnavailable || !strings.Contains(status.Message, "is not deleted") || !strings.Contains(status.Message, "delete it again") || strings.Contains(status.Message, "10.0.0.7") {
-		t.Errorf("code %d, %q", w.Code, status.Message)
-	}
-	if d := status.Details; d == nil || !slices.ContainsFunc(d.Causes, func(c metav1.StatusCause) bool { return c.Type == historyv1alpha1.CauseDeletionUnfinished }) {
-		t.Errorf("a client is to tell it from a server that is away: %+v", d)
-	}
-	f.code.err = gitstoreapi.New(gitstoreapi.Unavailable, "the repository r-x is in use")
-	if w := f.ask(http.MethodDelete, deletePath, ""); !strings.Contains(w.Body.String(), "the repository r-x is in use; delete it again") {
-		t.Errorf("%s", w.Body)
-	}
-	if len(f.archive.deleted) != 0 || len(f.archive.events) != 0 {
-		t.Errorf("deleted %v, told %v", f.archive.deleted, f.archive.events)
-	}
-	f.code.err, f.archive.remove = nil, history.ErrUnavailable
-	w = f.ask(http.MethodDelete, deletePath, "")
-	if status := decoded[metav1.Status](t, w); w.Code != http.StatusServiceUnavailable || !strings.Contains(status.Message, "deleted in part") {
-		t.Errorf("code %d, %q", w.Code, status.Message)
-	}
-	f.archive.remove = nil
-	if w := f.ask(http.MethodDelete, deletePath, ""); w.Code != http.StatusOK {
-		t.Errorf("code %d, %s", w.Code, w.Body)
-	}
-	if d := cmp.Diff([]string{"new"}, f.archive.deleted); d != "" {
-		t.Error(d)
-	}
-}
-
-// Texts that another write holds at the moment are removed later.
-func TestDeleteWithTextsInUse(t *testing.T) {
-	f := quiet(t)
-	f.archive.remove, f.archive.removing = history.ErrUnavailable, history.Task{UID: "new"}
-	w := f.ask(http.MethodDelete, deletePath, "")
-	if got := decoded[historyv1alpha1.HistoryDeletion](t, w); w.Code != http.StatusOK || !got.Pending || len(f.archive.events) != 1 {
-		t.Errorf("code %d, %s", w.Code, w.Body)
-	}
-}
-
-func TestDeleteRefusals(t *testing.T) {
-	for name, test := range map[string]struct {
-		live, path, body string
-		code             int
-		says             string
-	}{
-		"the Task is there":   {"new", deletePath, "", 409, "kubectl delete tasks.clew.dev a -n team"},
-		"nobody knows":        {"unknown", deletePath, "", 503, "try again"},
-		"another UID":         {"", deletePath + "?uid=x", "", 404, ""},
-		"two UIDs":            {"", deletePath + "?uid=old", `{"preconditions":{"uid":"new"}}`, 400, "give one"},
-		"a dry run of a sort": {"", deletePath + "?dryRun=Some", "", 400, "dryRun"},
-		"no JSON":             {"", deletePath, "k8s\x00", 400, "no DeleteOptions"},
-		"no such name":        {"", base + "/taskhistories/unknown", "", 404, ""},
-		"not allowed":         {"", base + "/taskhistories/ab", "", 403, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := quiet(t)
-			f.tasks["a"] = test.live
-			w := f.ask(http.MethodDelete, test.path, test.body)
-			if status := decoded[metav1.Status](t, w); w.Code != test.code || !strings.Contains(status.Message, test.says) {
-				t.Errorf("code %d, %q", w.Code, status.Message)
+			for _, task := range list.Items {
+				names = append(names, task.Name+"/"+string(task.UID))
 			}
-			if len(f.archive.deleted)+len(f.code.asked) != 0 {
-				t.Error("something was deleted")
+			if token = list.Continue; token == "" {
+				break
 			}
-		})
-	}
-}
+		}
+		if d := cmp.Diff([]string{"a/old", "a/new", "ab/other"}, names); d != "" {
+			t.Error(d)
+		}
+		asked := history.TaskQuery{
+			Namespace: "team", NamePrefix: "a", State: "Failed", Tool: "Bash", MinTokens: 7, MinCostMicroUSD: 500_000, Limit: 500,
+			Since: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Until: time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC),
+			Sort: history.SortCost, After: history.TaskKey{Number: 2},
+		}
+		if d := cmp.Diff(asked, f.archive.listed); d != "" {
+			t.Errorf("asked (-want +got):\n%s", d)
+		}
+		var one historyv1alpha1.TaskHistory
+		if f.get("ann", base+"/taskhistories/a", &one); one.UID != "new" || one.Kind != "TaskHistory" || one.Messages != 9 || one.CostMicroUSD != 1500 || one.Preview != "do it" {
+			t.Errorf("the newest of the name: %+v", one)
+		}
+		if f.get("ann", base+"/taskhistories/a?uid=old", &one); one.UID != "old" {
+			t.Errorf("the older one: %+v", one)
+		}
+	})
 
-// kubectl says in the body of the request that it only tries.
-func TestDeleteDryRun(t *testing.T) {
-	for name, ask := range map[string][2]string{
-		"query": {deletePath + "?dryRun=All", ""},
-		"body":  {deletePath, `{"kind":"DeleteOptions","apiVersion":"v1","dryRun":["All"],"preconditions":{"uid":"new"}}`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := quiet(t)
-			w := f.ask(http.MethodDelete, ask[0], ask[1])
-			if got := decoded[historyv1alpha1.HistoryDeletion](t, w); w.Code != http.StatusOK || !got.DryRun || got.Messages != 9 || got.Checkpoints != 2 {
-				t.Errorf("code %d, %s", w.Code, w.Body)
+	It("snapshots are read", func() {
+		t := GinkgoTB()
+		f := quiet(t)
+		for n := int64(1); n <= 3; n++ {
+			f.archive.snapshots = append(f.archive.snapshots, history.Snapshot{
+				Ordinal: n, Kind: history.SnapshotAutomatic, Time: noon, Position: history.Position{Branch: "main", Position: 50 * n},
+				Totals: history.Totals{Messages: 50 * n, OutputTokens: 7}, Digest: "d", Checkpoint: n,
+			})
+		}
+		var positions []int64
+		token := ""
+		for {
+			var list historyv1alpha1.SnapshotList
+			if code := f.get("ann", base+"/tasks/a/snapshots?limit=2&continue="+url.QueryEscape(token), &list); code != http.StatusOK {
+				t.Fatalf("code %d", code)
 			}
-			if len(f.archive.deleted)+len(f.code.asked)+len(f.archive.events) != 0 {
-				t.Error("something was deleted")
+			for _, s := range list.Items {
+				positions = append(positions, s.Position)
 			}
-		})
-	}
-}
+			if token = list.Continue; token == "" {
+				break
+			}
+		}
+		if d := cmp.Diff([]int64{50, 100, 150}, positions); d != "" {
+			t.Error(d)
+		}
+	})
 
-func TestArchiveRefusals(t *testing.T) {
-	f := quiet(t)
-	for _, test := range []struct {
-		name, who, path string
-		code            int
-	}{
-		{"may not search", "bob", base + "/search?q=x", 403},
-		{"may not list", "bob", base + "/taskhistories", 403},
-		{"may not read", "bob", base + "/taskhistories/a", 403},
-		{"may not know", "bob", base + "/taskhistories/unknown", 403},
-		{"may not export", "bob", base + "/taskhistories/a/export", 403},
-		{"may not see snapshots", "bob", base + "/tasks/a/snapshots", 403},
-		{"other namespace", "ann", strings.Replace(base, "team", "other", 1) + "/search?q=x", 403},
-		{"no such task", "ann", base + "/taskhistories/unknown", 404},
-		{"no words", "ann", base + "/search?q=+", 400},
-		{"too many words", "ann", base + "/search?q=" + strings.Repeat("x", 1025), 400},
-		{"no role", "ann", base + "/search?q=x&role=king", 400},
-		{"another's token", "ann", base + "/search?q=x&continue=eyJrIjoidGFza3MifQ", 400},
-		{"sort", "ann", base + "/taskhistories?sort=size", 400},
-		{"cost", "ann", base + "/taskhistories?minCost=much", 400},
-		{"negative cost", "ann", base + "/taskhistories?minCost=-1", 400},
-		{"no number as cost", "ann", base + "/taskhistories?minCost=NaN", 400},
-		{"tokens", "ann", base + "/taskhistories?minTokens=-1", 400},
-		{"until", "ann", base + "/taskhistories?until=later", 400},
-		{"full", "ann", conversationPath + "?full=very", 400},
-	} {
-		t.Run(test.name, func(t *testing.T) {
+	It("a position is resolved", func() {
+		t := GinkgoTB()
+		f := quiet(t)
+		for query, want := range map[string]int64{"message=5": 4, "back=2": 6, "time=2026-01-02T03:04:05Z": 5} {
+			var got historyv1alpha1.ConversationPoint
+			if code := f.get("ann", conversationPath+"/position?"+query, &got); code != http.StatusOK || got.Position != want || !got.Snapped || got.Checkpoint != 2 || got.CheckpointPosition != 3 || got.Messages != 9 {
+				t.Errorf("%s: code %d, %+v", query, code, got)
+			}
+		}
+		for query, code := range map[string]int{"": 400, "message=5&back=2": 400, "message=-1": 400, "message=10": 400, "time=now": 400, "message=5&uid=x": 404} {
 			var status metav1.Status
-			if code := f.get(test.who, test.path, &status); code != test.code || status.Message == "" {
-				t.Errorf("code %d, %+v", code, status)
+			if got := f.get("ann", conversationPath+"/position?"+query, &status); got != code || status.Message == "" {
+				t.Errorf("%s: code %d, %s", query, got, status.Message)
 			}
-		})
-	}
-	for _, test := range [][2]string{{http.MethodPost, base + "/taskhistories"}, {http.MethodDelete, deletePath}} {
-		if w := f.ask(test[0], test[1], "", "X-User", "bob"); w.Code != http.StatusForbidden {
-			t.Errorf("%s: code %d", test[0], w.Code)
 		}
-	}
-}
+		var status metav1.Status
+		if code := f.get("bob", conversationPath+"/position?message=5", &status); code != http.StatusForbidden {
+			t.Errorf("bob: code %d", code)
+		}
+	})
+
+	It("what is exported is imported whole", func() {
+		t := GinkgoTB()
+		f := quiet(t)
+		f.archive.lines = someLines()
+		w := f.ask(http.MethodGet, base+"/taskhistories/a/export", "")
+		if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "application/x-ndjson" || strings.Count(w.Body.String(), "\n") != 3 || !strings.Contains(w.Body.String(), "<&>") {
+			t.Fatalf("code %d, %v, %q", w.Code, w.Header(), w.Body)
+		}
+		exported := w.Body.String()
+		zipped := f.ask(http.MethodGet, base+"/taskhistories/a/export", "", "Accept-Encoding", "br, gzip")
+		if zipped.Header().Get("Content-Encoding") != "gzip" {
+			t.Errorf("not zipped: %v", zipped.Header())
+		}
+		reader, err := gzip.NewReader(bytes.NewReader(zipped.Body.Bytes()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if unzipped, err := io.ReadAll(reader); err != nil || string(unzipped) != exported {
+			t.Errorf("zipped: %v, %q", err, unzipped)
+		}
+
+		w = f.ask(http.MethodPost, base+"/taskhistories", exported)
+		if got := decoded[historyv1alpha1.TaskHistory](t, w); w.Code != http.StatusCreated || got.UID != "imported" || got.Name != "c" {
+			t.Fatalf("code %d, %s", w.Code, w.Body)
+		}
+		if d := cmp.Diff(someLines(), f.archive.imported); d != "" {
+			t.Errorf("imported (-want +got):\n%s", d)
+		}
+		if w := f.ask(http.MethodPost, base+"/taskhistories", zipped.Body.String(), "Content-Encoding", "gzip"); w.Code != http.StatusConflict {
+			t.Errorf("the second import: code %d, %s", w.Code, w.Body)
+		}
+		var told []string
+		for _, e := range f.archive.events {
+			told = append(told, fmt.Sprintf("%s %s of %s by %s", e.Type, e.Reason, e.Task.UID, e.Actor))
+		}
+		if d := cmp.Diff([]string{"access HistoryExported of new by ann", "access HistoryExported of new by ann", "access HistoryImported of imported by ann"}, told); d != "" {
+			t.Errorf("audited (-want +got):\n%s", d)
+		}
+	})
+
+	It("an export that breaks off is no whole one", func() {
+		t := GinkgoTB()
+		f := quiet(t)
+		f.archive.lines = someLines()
+		f.archive.lines[0].Body = json.RawMessage(`"` + strings.Repeat("x", 100_000) + `"`)
+		f.archive.export = errors.New("the database went away")
+		server := httptest.NewServer(f.mux)
+		defer server.Close()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+base+"/taskhistories/a/export", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-User", "ann")
+		r.Header.Set("Accept-Encoding", "identity")
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		if body, err := io.ReadAll(response.Body); err == nil || len(body) == 0 {
+			t.Errorf("%d bytes were taken for a whole answer", len(body))
+		}
+		// Before the first line it is an error like any other.
+		f.archive.lines, f.archive.export = someLines()[:1], history.ErrUnavailable
+		if w := f.ask(http.MethodGet, base+"/taskhistories/a/export", "", "Accept-Encoding", "gzip"); w.Code != http.StatusServiceUnavailable || w.Header().Get("Content-Encoding") != "" {
+			t.Errorf("code %d, %v", w.Code, w.Header())
+		}
+	})
+
+	// What cannot be recorded is not given out.
+	It("nothing is exported without a record", func() {
+		t := GinkgoTB()
+		f := quiet(t)
+		f.archive.lines, f.archive.record = someLines(), history.ErrUnavailable
+		if w := f.ask(http.MethodGet, base+"/taskhistories/a/export", ""); w.Code != http.StatusServiceUnavailable {
+			t.Errorf("code %d, %s", w.Code, w.Body)
+		}
+	})
+
+	Describe("an import that cannot be is refused", func() {
+		for name, test := range cases.Sorted(map[string]struct {
+			body, says string
+			header     []string
+		}{
+			"nothing":     {"", "nothing to import", nil},
+			"no JSON":     {`{"kind":"task","body":{}}` + "\nx\n", "line 2 is no line of an export", nil},
+			"not zipped":  {"x", "not zipped", []string{"Content-Encoding", "gzip"}},
+			"empty lines": {"\n\n", "nothing to import", nil},
+		}) {
+			It(name, func() {
+				t := GinkgoTB()
+				f := quiet(t)
+				w := f.ask(http.MethodPost, base+"/taskhistories", test.body, test.header...)
+				status := decoded[metav1.Status](t, w)
+				if w.Code != http.StatusBadRequest || !strings.Contains(status.Message, test.says) {
+					t.Errorf("code %d, %q", w.Code, status.Message)
+				}
+			})
+		}
+	})
+
+	It("a history is deleted with its code", func() {
+		t := GinkgoTB()
+		f := quiet(t)
+		f.tasks["a"] = "a later task of the name"
+		w := f.ask(http.MethodDelete, deletePath, "")
+		got := decoded[historyv1alpha1.HistoryDeletion](t, w)
+		want := historyv1alpha1.HistoryDeletion{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "history.clew.dev/v1alpha1", Kind: "HistoryDeletion"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "a", UID: "new"},
+			Messages:   9, Pieces: 4, Events: 5, Checkpoints: 2, Refs: 6, Repositories: 1, Bytes: 4096,
+		}
+		if d := cmp.Diff(want, got); d != "" || w.Code != http.StatusOK {
+			t.Errorf("code %d (-want +got):\n%s", w.Code, d)
+		}
+		if d := cmp.Diff([]string{"team/new/a"}, f.code.asked); d != "" {
+			t.Errorf("code: %s", d)
+		}
+		// The record of the deletion outlives it.
+		if len(f.archive.events) != 1 || f.archive.events[0].Reason != "HistoryDeleted" || f.archive.events[0].Actor != "ann" || f.archive.events[0].Task.UID != "new" {
+			t.Errorf("audited %+v", f.archive.events)
+		}
+		// The next one is of the task before; then there is none.
+		if w := f.ask(http.MethodDelete, deletePath+"?uid=old", ""); w.Code != http.StatusOK {
+			t.Errorf("code %d, %s", w.Code, w.Body)
+		}
+		if w := f.ask(http.MethodDelete, deletePath, ""); w.Code != http.StatusNotFound {
+			t.Errorf("code %d, %s", w.Code, w.Body)
+		}
+	})
+
+	It("a deletion goes on where it stopped", func() {
+		t := GinkgoTB()
+		f := quiet(t)
+		f.code.err = errors.New("dial tcp 10.0.0.7: connection refused")
+		w := f.ask(http.MethodDelete, deletePath, "")
+		status := decoded[metav1.Status](t, w)
+		if w.Code != http.StatusServiceUnavailable || !strings.Contains(status.Message, "is not deleted") || !strings.Contains(status.Message, "delete it again") || strings.Contains(status.Message, "10.0.0.7") {
+			t.Errorf("code %d, %q", w.Code, status.Message)
+		}
+		if d := status.Details; d == nil || !slices.ContainsFunc(d.Causes, func(c metav1.StatusCause) bool { return c.Type == historyv1alpha1.CauseDeletionUnfinished }) {
+			t.Errorf("a client is to tell it from a server that is away: %+v", d)
+		}
+		f.code.err = gitstoreapi.New(gitstoreapi.Unavailable, "the repository r-x is in use")
+		if w := f.ask(http.MethodDelete, deletePath, ""); !strings.Contains(w.Body.String(), "the repository r-x is in use; delete it again") {
+			t.Errorf("%s", w.Body)
+		}
+		if len(f.archive.deleted) != 0 || len(f.archive.events) != 0 {
+			t.Errorf("deleted %v, told %v", f.archive.deleted, f.archive.events)
+		}
+		f.code.err, f.archive.remove = nil, history.ErrUnavailable
+		w = f.ask(http.MethodDelete, deletePath, "")
+		if status := decoded[metav1.Status](t, w); w.Code != http.StatusServiceUnavailable || !strings.Contains(status.Message, "deleted in part") {
+			t.Errorf("code %d, %q", w.Code, status.Message)
+		}
+		f.archive.remove = nil
+		if w := f.ask(http.MethodDelete, deletePath, ""); w.Code != http.StatusOK {
+			t.Errorf("code %d, %s", w.Code, w.Body)
+		}
+		if d := cmp.Diff([]string{"new"}, f.archive.deleted); d != "" {
+			t.Error(d)
+		}
+	})
+
+	// Texts that another write holds at the moment are removed later.
+	It("texts in use outlive a deletion", func() {
+		t := GinkgoTB()
+		f := quiet(t)
+		f.archive.remove, f.archive.removing = history.ErrUnavailable, history.Task{UID: "new"}
+		w := f.ask(http.MethodDelete, deletePath, "")
+		if got := decoded[historyv1alpha1.HistoryDeletion](t, w); w.Code != http.StatusOK || !got.Pending || len(f.archive.events) != 1 {
+			t.Errorf("code %d, %s", w.Code, w.Body)
+		}
+	})
+
+	Describe("a deletion that cannot be is refused", func() {
+		for name, test := range cases.Sorted(map[string]struct {
+			live, path, body string
+			code             int
+			says             string
+		}{
+			"the Task is there":   {"new", deletePath, "", 409, "kubectl delete tasks.clew.dev a -n team"},
+			"nobody knows":        {"unknown", deletePath, "", 503, "try again"},
+			"another UID":         {"", deletePath + "?uid=x", "", 404, ""},
+			"two UIDs":            {"", deletePath + "?uid=old", `{"preconditions":{"uid":"new"}}`, 400, "give one"},
+			"a dry run of a sort": {"", deletePath + "?dryRun=Some", "", 400, "dryRun"},
+			"no JSON":             {"", deletePath, "k8s\x00", 400, "no DeleteOptions"},
+			"no such name":        {"", base + "/taskhistories/unknown", "", 404, ""},
+			"not allowed":         {"", base + "/taskhistories/ab", "", 403, ""},
+		}) {
+			It(name, func() {
+				t := GinkgoTB()
+				f := quiet(t)
+				f.tasks["a"] = test.live
+				w := f.ask(http.MethodDelete, test.path, test.body)
+				if status := decoded[metav1.Status](t, w); w.Code != test.code || !strings.Contains(status.Message, test.says) {
+					t.Errorf("code %d, %q", w.Code, status.Message)
+				}
+				if len(f.archive.deleted)+len(f.code.asked) != 0 {
+					t.Error("something was deleted")
+				}
+			})
+		}
+	})
+
+	// kubectl says in the body of the request that it only tries.
+	Describe("a dry run deletes nothing", func() {
+		for name, ask := range cases.Sorted(map[string][2]string{
+			"query": {deletePath + "?dryRun=All", ""},
+			"body":  {deletePath, `{"kind":"DeleteOptions","apiVersion":"v1","dryRun":["All"],"preconditions":{"uid":"new"}}`},
+		}) {
+			It(name, func() {
+				t := GinkgoTB()
+				f := quiet(t)
+				w := f.ask(http.MethodDelete, ask[0], ask[1])
+				if got := decoded[historyv1alpha1.HistoryDeletion](t, w); w.Code != http.StatusOK || !got.DryRun || got.Messages != 9 || got.Checkpoints != 2 {
+					t.Errorf("code %d, %s", w.Code, w.Body)
+				}
+				if len(f.archive.deleted)+len(f.code.asked)+len(f.archive.events) != 0 {
+					t.Error("something was deleted")
+				}
+			})
+		}
+	})
+
+	It("what cannot be is refused", func() {
+		t := GinkgoTB()
+		f := quiet(t)
+		for _, test := range []struct {
+			name, who, path string
+			code            int
+		}{
+			{"may not search", "bob", base + "/search?q=x", 403},
+			{"may not list", "bob", base + "/taskhistories", 403},
+			{"may not read", "bob", base + "/taskhistories/a", 403},
+			{"may not know", "bob", base + "/taskhistories/unknown", 403},
+			{"may not export", "bob", base + "/taskhistories/a/export", 403},
+			{"may not see snapshots", "bob", base + "/tasks/a/snapshots", 403},
+			{"other namespace", "ann", strings.Replace(base, "team", "other", 1) + "/search?q=x", 403},
+			{"no such task", "ann", base + "/taskhistories/unknown", 404},
+			{"no words", "ann", base + "/search?q=+", 400},
+			{"too many words", "ann", base + "/search?q=" + strings.Repeat("x", 1025), 400},
+			{"no role", "ann", base + "/search?q=x&role=king", 400},
+			{"another's token", "ann", base + "/search?q=x&continue=eyJrIjoidGFza3MifQ", 400},
+			{"sort", "ann", base + "/taskhistories?sort=size", 400},
+			{"cost", "ann", base + "/taskhistories?minCost=much", 400},
+			{"negative cost", "ann", base + "/taskhistories?minCost=-1", 400},
+			{"no number as cost", "ann", base + "/taskhistories?minCost=NaN", 400},
+			{"tokens", "ann", base + "/taskhistories?minTokens=-1", 400},
+			{"until", "ann", base + "/taskhistories?until=later", 400},
+			{"full", "ann", conversationPath + "?full=very", 400},
+		} {
+			By(test.name, func() {
+				var status metav1.Status
+				if code := f.get(test.who, test.path, &status); code != test.code || status.Message == "" {
+					t.Errorf("code %d, %+v", code, status)
+				}
+			})
+		}
+		for _, test := range [][2]string{{http.MethodPost, base + "/taskhistories"}, {http.MethodDelete, deletePath}} {
+			if w := f.ask(test[0], test[1], "", "X-User", "bob"); w.Code != http.StatusForbidden {
+				t.Errorf("%s: code %d", test[0], w.Code)
+			}
+		}
+	})
+})

@@ -12,8 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
 	"github.com/go-logr/logr/testr"
-	"github.com/onsi/gomega"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 
 	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
@@ -42,43 +44,133 @@ func (s longTexts) Text(_ context.Context, namespace string, p *conversation.Pie
 	return s.texts[namespace+"/"+string(p.Hashes[0])], nil
 }
 
-func TestLongTextsAreGivenWholeOnRequest(t *testing.T) {
-	pieces := func(hash string, bytes int64) *conversation.Pieces {
-		return &conversation.Pieces{Hashes: [][]byte{[]byte(hash)}, Bytes: bytes}
-	}
-	messages := func() []history.Entry {
-		return []history.Entry{
-			{Position: 1, Message: conversation.Message{Role: "user", Text: "a beg", TextPieces: pieces("text", 11)}},
-			{Position: 2, Message: conversation.Message{Role: "assistant", ToolCall: &conversation.ToolCall{Name: "Write", Input: `{"a`, InputPieces: pieces("input", 7)}}},
-			{Position: 3, Message: conversation.Message{Role: "tool", ToolResult: &conversation.ToolResult{Output: "hu", OutputPieces: pieces("huge", 9<<20)}}},
-			{Position: 4, Message: conversation.Message{Role: "output", Raw: "li", RawPieces: pieces("line", 4)}},
+var _ = Describe("Long texts", func() {
+	It("long texts are given whole on request", func() {
+		t := GinkgoTB()
+		pieces := func(hash string, bytes int64) *conversation.Pieces {
+			return &conversation.Pieces{Hashes: [][]byte{[]byte(hash)}, Bytes: bytes}
 		}
-	}
-	store := longTexts{texts: map[string]string{"team/text": "a beginning", "team/input": `{"a":1}`, "team/line": "line"}}
-	ask := func(query string) []historyv1alpha1.ConversationEntry {
-		store.page = history.EntryPage{Task: history.Task{Namespace: "team"}, Entries: messages()}
+		messages := func() []history.Entry {
+			return []history.Entry{
+				{Position: 1, Message: conversation.Message{Role: "user", Text: "a beg", TextPieces: pieces("text", 11)}},
+				{Position: 2, Message: conversation.Message{Role: "assistant", ToolCall: &conversation.ToolCall{Name: "Write", Input: `{"a`, InputPieces: pieces("input", 7)}}},
+				{Position: 3, Message: conversation.Message{Role: "tool", ToolResult: &conversation.ToolResult{Output: "hu", OutputPieces: pieces("huge", 9<<20)}}},
+				{Position: 4, Message: conversation.Message{Role: "output", Raw: "li", RawPieces: pieces("line", 4)}},
+			}
+		}
+		store := longTexts{texts: map[string]string{"team/text": "a beginning", "team/input": `{"a":1}`, "team/line": "line"}}
+		ask := func(query string) []historyv1alpha1.ConversationEntry {
+			store.page = history.EntryPage{Task: history.Task{Namespace: "team"}, Entries: messages()}
+			mux := http.NewServeMux()
+			historyapi.Register(mux, historyapi.Options{
+				Store: store, Authenticator: authenticator.RequestFunc(byHeader), Log: testr.NewWithInterface(t, testr.Options{}), Authorizer: rights{"ann get tasks/conversation team/a": true},
+			})
+			var list historyv1alpha1.ConversationList
+			if code := (&fixture{t: t, mux: mux}).get("ann", conversationPath+query, &list); code != http.StatusOK {
+				t.Fatalf("code %d", code)
+			}
+			return list.Items
+		}
+		cut := ask("")
+		if cut[0].Text != "a beg" || cut[0].TextBytes != 11 || cut[1].ToolCall.InputBytes != 7 || cut[2].ToolResult.OutputBytes != 9<<20 || cut[3].RawBytes != 4 {
+			t.Errorf("cut: %+v", cut)
+		}
+		full := ask("?full=true")
+		if full[0].Text != "a beginning" || full[0].TextBytes != 0 || full[1].ToolCall.Input != `{"a":1}` || full[1].ToolCall.InputBytes != 0 || full[3].Raw != "line" {
+			t.Errorf("full: %+v", full)
+		}
+		if full[2].ToolResult.Output != "hu" || full[2].ToolResult.OutputBytes != 9<<20 {
+			t.Errorf("beyond the bound: %+v", full[2].ToolResult)
+		}
+	})
+
+	// Each of the characters of these outputs is six bytes in JSON, or would be where
+	// it is escaped for HTML.
+	It("whole texts are written with little memory", func() {
+		t := GinkgoTB()
+		for name, text := range map[string]string{"HTML": "<", "control characters": "\x1b"} {
+			By(name, func() {
+				f := printed{outputs: []output{{text, 8 << 20}, {text, 8 << 20}, {text, 8 << 20}, {text, 8 << 20}}}.serve(t)
+				before := inUse()
+				w := &weighing{ResponseRecorder: httptest.NewRecorder()}
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, conversationPath+"?full=true", nil)
+				r.Header.Set("X-User", "ann")
+				f.mux.ServeHTTP(w, r)
+				Expect(w.written).To(BeNumerically(">=", 24<<20), "three whole texts")
+				Expect(w.most).To(BeNumerically("<", before+16<<20), "one text, and the part of it that is being written")
+			})
+		}
+	})
+
+	It("a page of whole texts ends where it is long", func() {
+		t := GinkgoTB()
+		f := printed{outputs: []output{{"x", 8 << 20}, {"x", 8 << 20}, {"\x1b", 4 << 20}, {"x", 8 << 20}, {"x", 8 << 20}}}.serve(t)
+		var pages []int
+		for token := ""; ; {
+			var list historyv1alpha1.ConversationList
+			Expect(f.get("ann", conversationPath+"?full=true&continue="+url.QueryEscape(token), &list)).To(Equal(http.StatusOK))
+			for _, e := range list.Items {
+				Expect(e.ToolResult.OutputBytes).To(BeZero(), "the output of message %d is whole", e.Position)
+			}
+			pages = append(pages, len(list.Items))
+			if token = list.Continue; token == "" {
+				break
+			}
+			Expect(list.RemainingItemCount).To(HaveValue(BeEquivalentTo(5 - list.Items[len(list.Items)-1].Position)))
+		}
+		Expect(pages).To(Equal([]int{3, 2}), "a page ends when its JSON is longer than 32 MiB")
+	})
+
+	It("a text that cannot be read keeps none before it back", func() {
+		t := GinkgoTB()
+		f := printed{outputs: []output{{"one ", 50_000}, {"two ", 50_000}, {"", 100_000}}}.serve(t)
+		var list historyv1alpha1.ConversationList
+		Expect(f.get("ann", conversationPath+"?full=true", &list)).To(Equal(http.StatusOK))
+		Expect(list.Items).To(HaveLen(2))
+		var status struct{ Message string }
+		Expect(f.get("ann", conversationPath+"?full=true&continue="+url.QueryEscape(list.Continue), &status)).To(Equal(http.StatusInternalServerError))
+		Expect(status.Message).To(ContainSubstring("log says why"))
+		Expect(f.get("ann", conversationPath+"?continue="+url.QueryEscape(list.Continue), &list)).To(Equal(http.StatusOK), "its beginning can be read")
+	})
+
+	// Long texts are encoded a part at a time, which must be seen nowhere.
+	It("long texts come as they are", func() {
+		t := GinkgoTB()
+		odd := "\"</script>\\u0000 \u2028\t\x1b €𝄞é"
+		var messages []history.Entry
+		texts := map[string]string{}
+		for shift := range len(odd) + 1 {
+			of := func(place string) *conversation.Pieces {
+				text := strings.Repeat("x", shift) + place + strings.Repeat(odd, 2500)
+				texts["team/"+fmt.Sprint(place, shift)] = text
+				return &conversation.Pieces{Hashes: [][]byte{[]byte(fmt.Sprint(place, shift))}, Bytes: int64(len(text))}
+			}
+			messages = append(messages, history.Entry{Position: int64(shift + 1), Message: conversation.Message{
+				Role: "tool", TextPieces: of("text"), RawPieces: of("raw"),
+				ToolCall:   &conversation.ToolCall{Name: odd, InputPieces: of("input")},
+				ToolResult: &conversation.ToolResult{CallID: odd, OutputPieces: of("output")},
+			}})
+		}
+		store := longTexts{texts: texts, page: history.EntryPage{Task: history.Task{Namespace: "team"}, Entries: messages}}
 		mux := http.NewServeMux()
 		historyapi.Register(mux, historyapi.Options{
-			Store: store, Authenticator: authenticator.RequestFunc(byHeader), Log: testr.New(t), Authorizer: rights{"ann get tasks/conversation team/a": true},
+			Store: store, Authenticator: authenticator.RequestFunc(byHeader), Log: testr.NewWithInterface(t, testr.Options{}), Authorizer: rights{"ann get tasks/conversation team/a": true},
 		})
 		var list historyv1alpha1.ConversationList
-		if code := (&fixture{t: t, mux: mux}).get("ann", conversationPath+query, &list); code != http.StatusOK {
-			t.Fatalf("code %d", code)
+		Expect((&fixture{t: t, mux: mux}).get("ann", conversationPath+"?full=true", &list)).To(Equal(http.StatusOK))
+		Expect(list.Kind).To(Equal("ConversationList"))
+		Expect(list.Items).To(HaveLen(len(messages)))
+		for i, e := range list.Items {
+			for place, got := range map[string]string{"text": e.Text, "raw": e.Raw, "input": e.ToolCall.Input, "output": e.ToolResult.Output} {
+				if got != texts["team/"+fmt.Sprint(place, i)] {
+					t.Errorf("the %s of message %d is another one", place, i+1)
+				}
+			}
+			Expect(e.ToolCall.Name).To(Equal(odd))
+			Expect(e.ToolResult.CallID).To(Equal(odd))
 		}
-		return list.Items
-	}
-	cut := ask("")
-	if cut[0].Text != "a beg" || cut[0].TextBytes != 11 || cut[1].ToolCall.InputBytes != 7 || cut[2].ToolResult.OutputBytes != 9<<20 || cut[3].RawBytes != 4 {
-		t.Errorf("cut: %+v", cut)
-	}
-	full := ask("?full=true")
-	if full[0].Text != "a beginning" || full[0].TextBytes != 0 || full[1].ToolCall.Input != `{"a":1}` || full[1].ToolCall.InputBytes != 0 || full[3].Raw != "line" {
-		t.Errorf("full: %+v", full)
-	}
-	if full[2].ToolResult.Output != "hu" || full[2].ToolResult.OutputBytes != 9<<20 {
-		t.Errorf("beyond the bound: %+v", full[2].ToolResult)
-	}
-}
+	})
+})
 
 // printed is a store of a conversation of tool outputs, each as an agent prints
 // them: one text over and over. Those without one cannot be read.
@@ -113,10 +205,10 @@ func (p printed) Text(_ context.Context, _ string, pieces *conversation.Pieces) 
 	return strings.Repeat(text, int(pieces.Bytes)/len(text)), nil
 }
 
-func (p printed) serve(t *testing.T) *fixture {
+func (p printed) serve(t testing.TB) *fixture {
 	mux := http.NewServeMux()
 	historyapi.Register(mux, historyapi.Options{
-		Store: p, Authenticator: authenticator.RequestFunc(byHeader), Log: testr.New(t), Authorizer: rights{"ann get tasks/conversation team/a": true},
+		Store: p, Authenticator: authenticator.RequestFunc(byHeader), Log: testr.NewWithInterface(t, testr.Options{}), Authorizer: rights{"ann get tasks/conversation team/a": true},
 	})
 	return &fixture{t: t, mux: mux}
 }
@@ -142,91 +234,4 @@ func inUse() uint64 {
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)
 	return stats.HeapAlloc
-}
-
-// Each of the characters of these outputs is six bytes in JSON, or would be where
-// it is escaped for HTML.
-func TestWholeTextsAreWrittenWithLittleMemory(t *testing.T) {
-	for name, text := range map[string]string{"HTML": "<", "control characters": "\x1b"} {
-		t.Run(name, func(t *testing.T) {
-			g := gomega.NewWithT(t)
-			f := printed{outputs: []output{{text, 8 << 20}, {text, 8 << 20}, {text, 8 << 20}, {text, 8 << 20}}}.serve(t)
-			before := inUse()
-			w := &weighing{ResponseRecorder: httptest.NewRecorder()}
-			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, conversationPath+"?full=true", nil)
-			r.Header.Set("X-User", "ann")
-			f.mux.ServeHTTP(w, r)
-			g.Expect(w.written).To(gomega.BeNumerically(">=", 24<<20), "three whole texts")
-			g.Expect(w.most).To(gomega.BeNumerically("<", before+16<<20), "one text, and the part of it that is being written")
-		})
-	}
-}
-
-func TestAPageOfWholeTextsEndsWhereItIsLong(t *testing.T) {
-	g := gomega.NewWithT(t)
-	f := printed{outputs: []output{{"x", 8 << 20}, {"x", 8 << 20}, {"\x1b", 4 << 20}, {"x", 8 << 20}, {"x", 8 << 20}}}.serve(t)
-	var pages []int
-	for token := ""; ; {
-		var list historyv1alpha1.ConversationList
-		g.Expect(f.get("ann", conversationPath+"?full=true&continue="+url.QueryEscape(token), &list)).To(gomega.Equal(http.StatusOK))
-		for _, e := range list.Items {
-			g.Expect(e.ToolResult.OutputBytes).To(gomega.BeZero(), "the output of message %d is whole", e.Position)
-		}
-		pages = append(pages, len(list.Items))
-		if token = list.Continue; token == "" {
-			break
-		}
-		g.Expect(list.RemainingItemCount).To(gomega.HaveValue(gomega.BeEquivalentTo(5 - list.Items[len(list.Items)-1].Position)))
-	}
-	g.Expect(pages).To(gomega.Equal([]int{3, 2}), "a page ends when its JSON is longer than 32 MiB")
-}
-
-func TestATextThatCannotBeReadKeepsNoneBeforeItBack(t *testing.T) {
-	g := gomega.NewWithT(t)
-	f := printed{outputs: []output{{"one ", 50_000}, {"two ", 50_000}, {"", 100_000}}}.serve(t)
-	var list historyv1alpha1.ConversationList
-	g.Expect(f.get("ann", conversationPath+"?full=true", &list)).To(gomega.Equal(http.StatusOK))
-	g.Expect(list.Items).To(gomega.HaveLen(2))
-	var status struct{ Message string }
-	g.Expect(f.get("ann", conversationPath+"?full=true&continue="+url.QueryEscape(list.Continue), &status)).To(gomega.Equal(http.StatusInternalServerError))
-	g.Expect(status.Message).To(gomega.ContainSubstring("log says why"))
-	g.Expect(f.get("ann", conversationPath+"?continue="+url.QueryEscape(list.Continue), &list)).To(gomega.Equal(http.StatusOK), "its beginning can be read")
-}
-
-// Long texts are encoded a part at a time, which must be seen nowhere.
-func TestLongTextsComeAsTheyAre(t *testing.T) {
-	g := gomega.NewWithT(t)
-	odd := "\"</script>\\u0000 \u2028\t\x1b €𝄞é"
-	var messages []history.Entry
-	texts := map[string]string{}
-	for shift := range len(odd) + 1 {
-		of := func(place string) *conversation.Pieces {
-			text := strings.Repeat("x", shift) + place + strings.Repeat(odd, 2500)
-			texts["team/"+fmt.Sprint(place, shift)] = text
-			return &conversation.Pieces{Hashes: [][]byte{[]byte(fmt.Sprint(place, shift))}, Bytes: int64(len(text))}
-		}
-		messages = append(messages, history.Entry{Position: int64(shift + 1), Message: conversation.Message{
-			Role: "tool", TextPieces: of("text"), RawPieces: of("raw"),
-			ToolCall:   &conversation.ToolCall{Name: odd, InputPieces: of("input")},
-			ToolResult: &conversation.ToolResult{CallID: odd, OutputPieces: of("output")},
-		}})
-	}
-	store := longTexts{texts: texts, page: history.EntryPage{Task: history.Task{Namespace: "team"}, Entries: messages}}
-	mux := http.NewServeMux()
-	historyapi.Register(mux, historyapi.Options{
-		Store: store, Authenticator: authenticator.RequestFunc(byHeader), Log: testr.New(t), Authorizer: rights{"ann get tasks/conversation team/a": true},
-	})
-	var list historyv1alpha1.ConversationList
-	g.Expect((&fixture{t: t, mux: mux}).get("ann", conversationPath+"?full=true", &list)).To(gomega.Equal(http.StatusOK))
-	g.Expect(list.Kind).To(gomega.Equal("ConversationList"))
-	g.Expect(list.Items).To(gomega.HaveLen(len(messages)))
-	for i, e := range list.Items {
-		for place, got := range map[string]string{"text": e.Text, "raw": e.Raw, "input": e.ToolCall.Input, "output": e.ToolResult.Output} {
-			if got != texts["team/"+fmt.Sprint(place, i)] {
-				t.Errorf("the %s of message %d is another one", place, i+1)
-			}
-		}
-		g.Expect(e.ToolCall.Name).To(gomega.Equal(odd))
-		g.Expect(e.ToolResult.CallID).To(gomega.Equal(odd))
-	}
 }

@@ -1,0 +1,215 @@
+package historyapi_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/server/historyapi"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// archive stands in for the store, and remembers what it was asked.
+type archive struct {
+	// imports counts those that were begun.
+	imports atomic.Int64
+
+	searched  history.SearchQuery
+	listed    history.TaskQuery
+	hits      []history.SearchHit
+	tasks     []history.TaskSummary
+	snapshots []history.Snapshot
+	lines     []history.ExportLine
+	imported  []history.ExportLine
+	events    []history.Event
+	deleted   []string
+	// Failures to come.
+	export, remove, record error
+	// removing is the task that is deleted although remove is set.
+	removing history.Task
+}
+
+// newArchive has three tasks, of which two had the name a.
+func newArchive() *archive {
+	summary := func(name, uid string, age int, messages int64) history.TaskSummary {
+		return history.TaskSummary{
+			Task: history.Task{Namespace: "team", Name: name, UID: uid}, State: "Completed", Preview: "do it",
+			Created: noon.Add(-time.Duration(age) * time.Hour), Updated: noon, Totals: history.Totals{Messages: messages, CostMicroUSD: 1500}, Checkpoints: 2,
+		}
+	}
+	return &archive{tasks: []history.TaskSummary{summary("a", "old", 3, 1), summary("a", "new", 2, 9), summary("ab", "other", 1, 3)}}
+}
+
+func (s *archive) Search(_ context.Context, query history.SearchQuery) (history.SearchPage, error) {
+	s.searched = query
+	return history.SearchPage{Hits: s.hits, More: len(s.hits) > 0 && query.After == history.SearchKey{}, Next: history.SearchKey{Rank: 0.5, Message: 7}}, nil
+}
+
+// Tasks gives two tasks a page.
+func (s *archive) Tasks(_ context.Context, query history.TaskQuery) (history.TaskPage, error) {
+	s.listed = query
+	var page history.TaskPage
+	for i, task := range s.tasks {
+		if !strings.HasPrefix(task.Name, query.NamePrefix) || int64(i) < query.After.Number {
+			continue
+		}
+		if len(page.Tasks) == 2 {
+			page.More, page.Next = true, history.TaskKey{Number: int64(i)}
+			break
+		}
+		page.Tasks = append(page.Tasks, task)
+	}
+	return page, nil
+}
+
+func (s *archive) SnapshotsAfter(_ context.Context, uid string, after int64, limit int) ([]history.Snapshot, error) {
+	if uid != "new" {
+		return nil, fmt.Errorf("asked for the task %s", uid)
+	}
+	rest := s.snapshots[min(int(after), len(s.snapshots)):]
+	return rest[:min(limit, len(rest))], nil
+}
+
+func (s *archive) ResolvePosition(_ context.Context, uid string, q history.PositionQuery) (history.Resolved, error) {
+	if uid != "new" || q.Message > 9 {
+		return history.Resolved{}, fmt.Errorf("%w: message %d of %s", history.ErrInvalid, q.Message, uid)
+	}
+	asked := q.Message
+	if q.Back > 0 {
+		asked = 9 - q.Back
+	}
+	if !q.Time.IsZero() {
+		asked = 6
+	}
+	return history.Resolved{
+		Position: history.Position{Branch: "main", Position: asked - 1}, Asked: asked, Snapped: true,
+		Checkpoint: &history.Checkpoint{Number: 2, Position: history.Position{Position: 3}},
+	}, nil
+}
+
+func (s *archive) Export(_ context.Context, namespace, name, uid string, write func(history.ExportLine) error) error {
+	for i, line := range s.lines {
+		if s.export != nil && i == len(s.lines)/2 {
+			return s.export
+		}
+		if err := write(line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *archive) Import(_ context.Context, namespace, _ string, lines iter.Seq2[history.ExportLine, error]) (history.Task, error) {
+	s.imports.Add(1)
+	for line, err := range lines {
+		if err != nil {
+			return history.Task{}, err
+		}
+		s.imported = append(s.imported, line)
+	}
+	if len(s.imported) == 0 {
+		return history.Task{}, fmt.Errorf("%w: nothing to import", history.ErrInvalid)
+	}
+	if slices.ContainsFunc(s.tasks, func(t history.TaskSummary) bool { return t.UID == "imported" }) {
+		return history.Task{}, fmt.Errorf("%w: a task with the UID imported", history.ErrExists)
+	}
+	task := history.Task{Namespace: namespace, Name: "c", UID: "imported"}
+	s.tasks = append(s.tasks, history.TaskSummary{Task: task})
+	return task, nil
+}
+
+func (s *archive) DeleteTask(_ context.Context, uid string) (history.Deleted, error) {
+	if s.remove != nil {
+		return history.Deleted{Task: s.removing}, s.remove
+	}
+	s.deleted = append(s.deleted, uid)
+	s.tasks = slices.DeleteFunc(s.tasks, func(t history.TaskSummary) bool { return t.UID == uid })
+	return history.Deleted{Messages: 9, Pieces: 4, Events: 5, Checkpoints: 2}, nil
+}
+
+func (s *archive) RecordEvents(_ context.Context, events []history.Event) error {
+	if s.record == nil {
+		s.events = append(s.events, events...)
+	}
+	return s.record
+}
+
+// tasks stands in for the cluster: UIDs by name.
+type tasks map[string]string
+
+func (t tasks) TaskUID(_ context.Context, _, name string) (string, error) {
+	if t[name] == "unknown" {
+		return "", errors.New("the API server is down")
+	}
+	return t[name], nil
+}
+
+func (t tasks) HasUID(_ context.Context, uid string) (bool, error) {
+	if uid == "unknown" {
+		return false, errors.New("the API server is down")
+	}
+	for _, there := range t {
+		if there == uid {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// code stands in for the gitstore.
+type code struct {
+	err   error
+	asked []string
+}
+
+func (c *code) DeleteTask(_ context.Context, namespace, uid, name string) (historyapi.CodeDeletion, error) {
+	c.asked = append(c.asked, namespace+"/"+uid+"/"+name)
+	return historyapi.CodeDeletion{Refs: 6, Repositories: 1, Bytes: 4096}, c.err
+}
+
+// ask sends a request and returns the answer.
+func (f *fixture) ask(method, path, body string, header ...string) *httptest.ResponseRecorder {
+	f.t.Helper()
+	r := httptest.NewRequestWithContext(f.t.Context(), method, path, strings.NewReader(body))
+	r.Header.Set("X-User", "ann")
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	f.mux.ServeHTTP(w, r)
+	return w
+}
+
+func decoded[T any](t testing.TB, w *httptest.ResponseRecorder) T {
+	t.Helper()
+	var answer T
+	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
+		t.Fatalf("%v in %s", err, w.Body)
+	}
+	return answer
+}
+
+func quiet(t testing.TB) *fixture { return serve(t, "postgres://127.0.0.1:1/none") }
+
+func someLines() []history.ExportLine {
+	return []history.ExportLine{
+		{Kind: history.ExportTask, Body: json.RawMessage(`{"name":"a"}`)},
+		{Kind: history.ExportMessage, Body: json.RawMessage(`{"text":"<&>"}`)},
+		{Kind: history.ExportEnd, Body: json.RawMessage(`{}`)},
+	}
+}
+
+// testImportBytes is how large imports may be here.
+const testImportBytes = 1 << 20
+
+const deletePath = base + "/taskhistories/a"
