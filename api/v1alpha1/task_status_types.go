@@ -9,7 +9,7 @@ import (
 type AttemptOutcome string
 
 const (
-	// AttemptCompleted: the agent ended well and its last checkpoint is recorded.
+	// AttemptCompleted: the agent exited with 0, and its last checkpoint is recorded.
 	AttemptCompleted AttemptOutcome = "Completed"
 	// AttemptAgentFailed: the agent ended with an exit code other than 0.
 	AttemptAgentFailed AttemptOutcome = "AgentFailed"

@@ -44,7 +44,7 @@ type decision struct {
 	views map[int64]*podView
 	plan  Plan
 	// waiting is why nothing was started; nil when something was, or nothing was wanted.
-	waiting *Hindrance
+	waiting *Blocker
 }
 
 func newDecision(o Observed, now time.Time) *decision {

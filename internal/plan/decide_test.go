@@ -359,7 +359,7 @@ func TestWhatAPodNeedsIsWaitedFor(t *testing.T) {
 	t.Run("an API server that takes the pod", func(t *testing.T) {
 		s := newScene(t).step()
 		s.o.Pods, s.o.MadePodUID = nil, ""
-		s.o.Hindrance = &Hindrance{v1alpha1.ReasonPodRefused, "exceeded quota"}
+		s.o.Blocker = &Blocker{v1alpha1.ReasonPodRefused, "exceeded quota"}
 		p := Decide(s.o, s.now)
 		if p.StartPod == nil || p.Status.Conditions[0].Reason != v1alpha1.ReasonPodRefused {
 			t.Errorf("%+v", p)

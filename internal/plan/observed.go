@@ -36,8 +36,8 @@ type Observed struct {
 	Stamped bool
 	// TemplateProblem is why the pod template cannot be used; "" when it can.
 	TemplateProblem string
-	// Hindrance is why the last pod or claim could not be made; nil when it could.
-	Hindrance *Hindrance
+	// Blocker is why the last pod or claim could not be made; nil when it could.
+	Blocker *Blocker
 	// MadePodUID is the UID of the active attempt's pod when this process made it.
 	MadePodUID string
 	// ReservedAttempt is the number that this process reserved last, as long as
@@ -88,8 +88,8 @@ type RewindPosition struct {
 	Damaged string
 }
 
-// Hindrance is a refusal by the API server.
-type Hindrance struct {
+// Blocker is a refusal by the API server.
+type Blocker struct {
 	// Reason is a reason constant of v1alpha1.
 	Reason  string
 	Message string

@@ -29,7 +29,7 @@ type podView struct {
 	agent       *corev1.ContainerStateTerminated
 	// agentRuns: the agent's container is running.
 	agentRuns bool
-	problem   *Hindrance
+	problem   *Blocker
 }
 
 func inspect(pod *corev1.Pod) *podView {
@@ -99,7 +99,7 @@ func prepareResult(t *corev1.ContainerStateTerminated) daemonapi.PrepareResult {
 }
 
 // trouble is why a pod does not come up.
-func trouble(pod *corev1.Pod) *Hindrance {
+func trouble(pod *corev1.Pod) *Blocker {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
 			return schedulingTrouble(c.Message)
@@ -115,31 +115,31 @@ func trouble(pod *corev1.Pod) *Hindrance {
 	return nil
 }
 
-func schedulingTrouble(message string) *Hindrance {
+func schedulingTrouble(message string) *Blocker {
 	reason := v1alpha1.ReasonUnschedulable
 	for _, word := range []string{"persistentvolumeclaim", "PersistentVolumeClaim", "volume"} {
 		if strings.Contains(message, word) {
 			reason = v1alpha1.ReasonVolumeUnavailable
 		}
 	}
-	return &Hindrance{Reason: reason, Message: "the pod cannot be scheduled: " + message}
+	return &Blocker{Reason: reason, Message: "the pod cannot be scheduled: " + message}
 }
 
-func waitingTrouble(container, image string, w *corev1.ContainerStateWaiting) *Hindrance {
+func waitingTrouble(container, image string, w *corev1.ContainerStateWaiting) *Blocker {
 	switch w.Reason {
 	case "InvalidImageName":
-		return &Hindrance{v1alpha1.ReasonImageUnavailable, fmt.Sprintf(
+		return &Blocker{v1alpha1.ReasonImageUnavailable, fmt.Sprintf(
 			"%q, of the container %q, cannot be the name of an image: put it right (%s)", image, container, w.Message)}
 	case "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable":
-		return &Hindrance{v1alpha1.ReasonImageUnavailable, fmt.Sprintf(
+		return &Blocker{v1alpha1.ReasonImageUnavailable, fmt.Sprintf(
 			"the image %q of the container %q is not available: check its name and the imagePullSecrets (%s)", image, container, w.Message)}
 	case "CreateContainerConfigError":
-		return &Hindrance{v1alpha1.ReasonPromptNotFound, fmt.Sprintf(
+		return &Blocker{v1alpha1.ReasonPromptNotFound, fmt.Sprintf(
 			"the container %q cannot be made: create the ConfigMap or Secret that promptFrom or its environment names (%s)", container, w.Message)}
 	case "CreateContainerError", "RunContainerError":
-		return &Hindrance{v1alpha1.ReasonPodRefused, fmt.Sprintf("the container %q cannot be started: %s", container, w.Message)}
+		return &Blocker{v1alpha1.ReasonPodRefused, fmt.Sprintf("the container %q cannot be started: %s", container, w.Message)}
 	case "CrashLoopBackOff":
-		return &Hindrance{v1alpha1.ReasonDaemonUnavailable, fmt.Sprintf("the container %q keeps ending: %s", container, w.Message)}
+		return &Blocker{v1alpha1.ReasonDaemonUnavailable, fmt.Sprintf("the container %q is crash-looping: %s", container, w.Message)}
 	}
 	return nil
 }

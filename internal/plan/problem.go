@@ -54,11 +54,11 @@ func (d *decision) enterProblem(reason, message string) {
 
 // podHindrance is what keeps the attempt's pod from being made, or from coming up;
 // nil when nothing does.
-func (d *decision) podHindrance(a *v1alpha1.Attempt) *Hindrance {
+func (d *decision) podHindrance(a *v1alpha1.Attempt) *Blocker {
 	if v := d.views[a.Number]; v != nil {
 		return v.problem
 	}
-	return d.o.Hindrance
+	return d.o.Blocker
 }
 
 // toldOf says that the history tells already that this hinders the attempt. What is

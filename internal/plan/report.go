@@ -102,8 +102,8 @@ func (d *decision) activity(a *v1alpha1.Attempt) (reason, message string) {
 		return a.Reason, "the agent is being stopped before the rewind"
 	case v == nil && d.waiting != nil:
 		return d.waiting.Reason, d.waiting.Message
-	case v == nil && d.o.Hindrance != nil:
-		return d.o.Hindrance.Reason, d.o.Hindrance.Message
+	case v == nil && d.o.Blocker != nil:
+		return d.o.Blocker.Reason, d.o.Blocker.Message
 	case v != nil && v.problem != nil && !d.young(v):
 		return v.problem.Reason, d.steady(a, v.problem)
 	case v != nil && v.deleting:
@@ -133,7 +133,7 @@ func (d *decision) young(v *podView) bool {
 
 // steady keeps the first message about a trouble: the kubelet's own words
 // change with every try, and each change would be a write.
-func (d *decision) steady(a *v1alpha1.Attempt, h *Hindrance) string {
+func (d *decision) steady(a *v1alpha1.Attempt, h *Blocker) string {
 	if c := d.standingOf(a); c != nil && c.Reason == h.Reason {
 		return c.Message
 	}

@@ -95,7 +95,7 @@ func (d *decision) dropWithdrawnRewind() {
 
 // resolveRewind says where a new rewind goes, or why it cannot; neither while
 // that cannot be found out.
-func (d *decision) resolveRewind(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus, *Hindrance) {
+func (d *decision) resolveRewind(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus, *Blocker) {
 	if h := branchHindrance(r); h != nil {
 		return nil, h
 	}
@@ -105,12 +105,12 @@ func (d *decision) resolveRewind(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus,
 	query, ok := PositionOf(r)
 	switch answer := d.o.RewindPosition; {
 	case !ok:
-		return nil, &Hindrance{v1alpha1.ReasonInvalidOperation,
+		return nil, &Blocker{v1alpha1.ReasonInvalidOperation,
 			"rewind.to names no place: set one of checkpointRef, message, time and messagesBack, and give the rewind a new id"}
 	case !answer.Known, d.behind():
 		return nil, nil
 	case answer.Damaged != "":
-		return nil, &Hindrance{v1alpha1.ReasonCorrupted, "the conversation was found damaged (" + answer.Damaged +
+		return nil, &Blocker{v1alpha1.ReasonCorrupted, "the conversation was found damaged (" + answer.Damaged +
 			"): go back to a checkpoint by its name with scope Code, and give the rewind a new id"}
 	case answer.Found == nil || answer.Found.Asked < 1:
 		return nil, d.noSuchPosition(query)
@@ -121,20 +121,20 @@ func (d *decision) resolveRewind(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus,
 
 // branchHindrance is why no branch can keep what stands. The API refuses most of
 // this, but not in objects that are older than its rules.
-func branchHindrance(r *v1alpha1.Rewind) *Hindrance {
+func branchHindrance(r *v1alpha1.Rewind) *Blocker {
 	if r.Preserve != v1alpha1.PreserveBranch || r.Scope == v1alpha1.RewindConversation {
 		return nil // no branch is made: the files stay
 	}
 	name := daemonapi.PreservedBranch(r.Branch, r.ID)
 	if err := refname.CheckBranch(name); err != nil {
-		return &Hindrance{v1alpha1.ReasonInvalidBranch, fmt.Sprintf(
+		return &Blocker{v1alpha1.ReasonInvalidBranch, fmt.Sprintf(
 			"%q cannot be the name of a branch: %v; set rewind.branch to another name, and give the rewind a new id", name, err)}
 	}
 	return nil
 }
 
 // toCheckpoint goes back to the Checkpoint that the rewind names.
-func (d *decision) toCheckpoint(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus, *Hindrance) {
+func (d *decision) toCheckpoint(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus, *Blocker) {
 	target, refusal := d.rewindTarget(r.To.CheckpointRef.Name)
 	if target == nil {
 		return nil, refusal
@@ -151,22 +151,22 @@ func (d *decision) toCheckpoint(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus, 
 
 // rewindTarget is the Checkpoint to go back to, or why that cannot be; neither
 // while the status of one that the manager made has not been written yet.
-func (d *decision) rewindTarget(name string) (*v1alpha1.Checkpoint, *Hindrance) {
+func (d *decision) rewindTarget(name string) (*v1alpha1.Checkpoint, *Blocker) {
 	c := d.o.RewindTarget
 	switch {
 	case c == nil:
-		return nil, &Hindrance{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf(
+		return nil, &Blocker{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf(
 			"there is no Checkpoint %q in this namespace: name one of this task's checkpoints and give the rewind a new id", name)}
 	case c.Spec.TaskRef.Name != d.task.Name || (c.Status.TaskUID != "" && c.Status.TaskUID != string(d.task.UID)):
-		return nil, &Hindrance{v1alpha1.ReasonCheckpointOfOther, fmt.Sprintf(
+		return nil, &Blocker{v1alpha1.ReasonCheckpointOfOther, fmt.Sprintf(
 			"Checkpoint %q is not of this task: name one of this task's checkpoints and give the rewind a new id", name)}
 	case meta.IsStatusConditionFalse(c.Status.Conditions, v1alpha1.CheckpointIntact):
-		return nil, &Hindrance{v1alpha1.ReasonCheckpointCorrupted, fmt.Sprintf(
+		return nil, &Blocker{v1alpha1.ReasonCheckpointCorrupted, fmt.Sprintf(
 			"Checkpoint %q was found damaged: go back to another one, and give the rewind a new id", name)}
 	case c.Status.Number == 0 && made(c):
 		return nil, nil
 	case c.Status.Number == 0 || c.Status.Commit == "":
-		return nil, &Hindrance{v1alpha1.ReasonInvalidState, fmt.Sprintf(
+		return nil, &Blocker{v1alpha1.ReasonInvalidState, fmt.Sprintf(
 			"Checkpoint %q has not been taken yet: wait until it is Ready, and give the rewind a new id", name)}
 	}
 	return c, nil
@@ -182,13 +182,13 @@ func made(c *v1alpha1.Checkpoint) bool {
 // those of the newest checkpoint at or before it; with scope Both, so is the
 // conversation, since files and memory are to agree. The conversation alone can
 // go to where no checkpoint was taken yet.
-func toPosition(r *v1alpha1.Rewind, query history.PositionQuery, found history.Resolved) (*v1alpha1.OperationStatus, *Hindrance) {
+func toPosition(r *v1alpha1.Rewind, query history.PositionQuery, found history.Resolved) (*v1alpha1.OperationStatus, *Blocker) {
 	c := found.Checkpoint
 	switch {
 	case c == nil && r.Scope == v1alpha1.RewindConversation:
 		return beforeCheckpoints(query, found)
 	case c == nil:
-		return nil, &Hindrance{v1alpha1.ReasonInvalidState, fmt.Sprintf(
+		return nil, &Blocker{v1alpha1.ReasonInvalidState, fmt.Sprintf(
 			"this task has no checkpoint at or before message %d: name a later message, or take the conversation alone back with scope Conversation, and give the rewind a new id", found.Position.Position)}
 	}
 	s := &v1alpha1.OperationStatus{
@@ -211,10 +211,10 @@ func toPosition(r *v1alpha1.Rewind, query history.PositionQuery, found history.R
 
 // beforeCheckpoints takes the conversation back to where no checkpoint was taken
 // yet.
-func beforeCheckpoints(query history.PositionQuery, found history.Resolved) (*v1alpha1.OperationStatus, *Hindrance) {
+func beforeCheckpoints(query history.PositionQuery, found history.Resolved) (*v1alpha1.OperationStatus, *Blocker) {
 	position := found.Position.Position
 	if position < 1 {
-		return nil, &Hindrance{v1alpha1.ReasonInvalidState, fmt.Sprintf(
+		return nil, &Blocker{v1alpha1.ReasonInvalidState, fmt.Sprintf(
 			"no whole turn ends at or before %s: name a later message, and give the rewind a new id", place(query, found))}
 	}
 	message := fmt.Sprintf("no checkpoint is as old as message %d, so the agent's own session is from after that moment: "+
@@ -253,7 +253,7 @@ func place(query history.PositionQuery, found history.Resolved) string {
 }
 
 // noSuchPosition is why the conversation cannot go there.
-func (d *decision) noSuchPosition(query history.PositionQuery) *Hindrance {
+func (d *decision) noSuchPosition(query history.PositionQuery) *Blocker {
 	has := "the conversation has no messages yet"
 	if n := d.o.History.State.Position.Position; n > 0 {
 		has = fmt.Sprintf("the conversation has %d messages", n)
@@ -266,7 +266,7 @@ func (d *decision) noSuchPosition(query history.PositionQuery) *Hindrance {
 	case query.Back > 0:
 		message = fmt.Sprintf("%s, and cannot go %d back: name fewer, and give the rewind a new id", has, query.Back)
 	}
-	return &Hindrance{v1alpha1.ReasonPositionNotFound, message}
+	return &Blocker{v1alpha1.ReasonPositionNotFound, message}
 }
 
 // rewindOperation is what prepare is told of the rewind in progress; nil when

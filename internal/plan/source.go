@@ -20,7 +20,7 @@ func UnresolvedSource(task *v1alpha1.Task) *v1alpha1.StartFrom {
 }
 
 // resolveSource resolves startFrom, once; it says why that cannot be done.
-func (d *decision) resolveSource() *Hindrance {
+func (d *decision) resolveSource() *Blocker {
 	from := UnresolvedSource(d.task)
 	if from == nil || d.s.Source != nil {
 		return nil
@@ -33,28 +33,28 @@ func (d *decision) resolveSource() *Hindrance {
 // ResolveSource is the point at which a task starts that begins where another
 // one stood. The checkpoint is the one that is named, or the source's latest;
 // nil for a task or checkpoint that does not exist.
-func ResolveSource(repository *v1alpha1.Repository, name string, task *v1alpha1.Task, checkpoint *v1alpha1.Checkpoint) (*v1alpha1.SourceStatus, *Hindrance) {
+func ResolveSource(repository *v1alpha1.Repository, name string, task *v1alpha1.Task, checkpoint *v1alpha1.Checkpoint) (*v1alpha1.SourceStatus, *Blocker) {
 	switch {
 	case task == nil:
-		return nil, &Hindrance{v1alpha1.ReasonSourceNotFound, fmt.Sprintf(
+		return nil, &Blocker{v1alpha1.ReasonSourceNotFound, fmt.Sprintf(
 			"there is no Task %q in this namespace to start from", name)}
 	case originOf(repository) != originOf(task.Spec.Repository):
-		return nil, &Hindrance{v1alpha1.ReasonRepositoryMismatch, fmt.Sprintf(
+		return nil, &Blocker{v1alpha1.ReasonRepositoryMismatch, fmt.Sprintf(
 			"Task %q works on another repository: a task can only start from one that has the same repository.url", name)}
 	case checkpoint == nil:
-		return nil, &Hindrance{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf(
+		return nil, &Blocker{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf(
 			"Task %q does not have the checkpoint to start from, or not yet: name one of its checkpoints, or wait for this one", name)}
 	case checkpoint.Spec.TaskRef.Name != task.Name || (checkpoint.Status.TaskUID != "" && checkpoint.Status.TaskUID != string(task.UID)):
-		return nil, &Hindrance{v1alpha1.ReasonCheckpointOfOther, fmt.Sprintf(
+		return nil, &Blocker{v1alpha1.ReasonCheckpointOfOther, fmt.Sprintf(
 			"Checkpoint %q is not of Task %q: name one of that task's checkpoints", checkpoint.Name, name)}
 	case meta.IsStatusConditionFalse(checkpoint.Status.Conditions, v1alpha1.CheckpointIntact):
-		return nil, &Hindrance{v1alpha1.ReasonCheckpointCorrupted, fmt.Sprintf(
+		return nil, &Blocker{v1alpha1.ReasonCheckpointCorrupted, fmt.Sprintf(
 			"Checkpoint %q was found damaged: start from another one", checkpoint.Name)}
 	case isLost(checkpoint):
-		return nil, &Hindrance{v1alpha1.ReasonCheckpointLost, fmt.Sprintf(
+		return nil, &Blocker{v1alpha1.ReasonCheckpointLost, fmt.Sprintf(
 			"Checkpoint %q is lost, since neither the gitstore nor the task's volume has it: start from another one", checkpoint.Name)}
 	case checkpoint.Status.Number == 0 || !meta.IsStatusConditionTrue(checkpoint.Status.Conditions, v1alpha1.CheckpointDurable):
-		return nil, &Hindrance{v1alpha1.ReasonCheckpointNotReady, fmt.Sprintf(
+		return nil, &Blocker{v1alpha1.ReasonCheckpointNotReady, fmt.Sprintf(
 			"Checkpoint %q is not in the gitstore yet: the task starts when it is", checkpoint.Name)}
 	}
 	source := &v1alpha1.SourceStatus{

@@ -201,7 +201,7 @@ func (d *decision) inARow(outcome v1alpha1.AttemptOutcome) int {
 func (d *decision) start(want want) {
 	number, h := d.nextNumber()
 	if h == nil {
-		h = d.hindrance()
+		h = d.blocker()
 	}
 	if h != nil {
 		d.wait(h.Reason, h.Message)
@@ -302,28 +302,28 @@ func (d *decision) trigger(want want) v1alpha1.AttemptTrigger {
 // restored status does not tell of: servers take writes of the newest attempt
 // alone. The history store has seen them, so nothing starts before it was asked.
 // Nothing is lost by that: no pod gets past its preparation without the store.
-func (d *decision) nextNumber() (int64, *Hindrance) {
+func (d *decision) nextNumber() (int64, *Blocker) {
 	if !d.o.History.Known && !d.o.Attempts.Known {
-		return 0, &Hindrance{v1alpha1.ReasonPending, "the task starts when the history store answers: it knows which attempts there were"}
+		return 0, &Blocker{v1alpha1.ReasonPending, "the task starts when the history store answers: it knows which attempts there were"}
 	}
 	number := max(d.o.History.State.Attempt, d.o.Attempts.Highest)
 	if last := d.last(); last != nil {
 		number = max(number, last.Number)
 	}
 	if number == math.MaxInt64 {
-		return 0, &Hindrance{v1alpha1.ReasonPodRefused, "no attempt can follow: a pod that Clew did not make has used the highest number there is; fork the task from its latest checkpoint"}
+		return 0, &Blocker{v1alpha1.ReasonPodRefused, "no attempt can follow: a pod that Clew did not make has used the highest number there is; fork the task from its latest checkpoint"}
 	}
 	return number + 1, nil
 }
 
-// hindrance is why no pod can be made now; nil when one can.
-func (d *decision) hindrance() *Hindrance {
+// blocker is why no pod can be made now; nil when one can.
+func (d *decision) blocker() *Blocker {
 	if d.o.History.Deleted {
-		return &Hindrance{v1alpha1.ReasonHistoryDeleted,
+		return &Blocker{v1alpha1.ReasonHistoryDeleted,
 			"the history of this Task was deleted, and the Task restored since: nothing of it can be recorded any more; delete it, and apply it anew"}
 	}
 	if d.o.TemplateProblem != "" {
-		return &Hindrance{v1alpha1.ReasonInvalidTemplate, d.o.TemplateProblem}
+		return &Blocker{v1alpha1.ReasonInvalidTemplate, d.o.TemplateProblem}
 	}
 	if h := d.resolveSource(); h != nil {
 		return h
@@ -331,19 +331,19 @@ func (d *decision) hindrance() *Hindrance {
 	return d.claimHindrance()
 }
 
-func (d *decision) claimHindrance() *Hindrance {
+func (d *decision) claimHindrance() *Blocker {
 	c := d.o.Claim
 	switch {
 	case c == nil:
 		return nil
 	case !resources.IsOf(c, d.task):
-		return &Hindrance{v1alpha1.ReasonVolumeUnavailable, fmt.Sprintf(
+		return &Blocker{v1alpha1.ReasonVolumeUnavailable, fmt.Sprintf(
 			"the PersistentVolumeClaim %s belongs to something else: delete it, or give the Task another name", c.Name)}
 	case c.DeletionTimestamp != nil:
-		return &Hindrance{v1alpha1.ReasonVolumeUnavailable, fmt.Sprintf(
+		return &Blocker{v1alpha1.ReasonVolumeUnavailable, fmt.Sprintf(
 			"the PersistentVolumeClaim %s is being deleted: a new one follows when it is gone", c.Name)}
 	case c.Status.Phase == corev1.ClaimLost:
-		return &Hindrance{v1alpha1.ReasonVolumeUnavailable, fmt.Sprintf(
+		return &Blocker{v1alpha1.ReasonVolumeUnavailable, fmt.Sprintf(
 			"the PersistentVolumeClaim %s has lost its volume: delete it, and the work comes back from the gitstore on a new one", c.Name)}
 	}
 	return nil
@@ -374,7 +374,7 @@ func (d *decision) dropFinishedPods() {
 
 // makePod has the pod of a reserved attempt made.
 func (d *decision) makePod(a *v1alpha1.Attempt) {
-	if h := d.hindrance(); h != nil {
+	if h := d.blocker(); h != nil {
 		d.wait(h.Reason, h.Message)
 		d.look(d.o.Limits.ProblemGrace)
 		return
@@ -397,5 +397,5 @@ func (d *decision) makePodAs(a *v1alpha1.Attempt, prepareOnly bool) {
 }
 
 func (d *decision) wait(reason, message string) {
-	d.waiting = &Hindrance{Reason: reason, Message: message}
+	d.waiting = &Blocker{Reason: reason, Message: message}
 }

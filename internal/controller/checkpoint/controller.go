@@ -189,7 +189,7 @@ func (r *Reconciler) await(ctx context.Context, c *v1alpha1.Checkpoint) (time.Du
 	}
 	switch {
 	case !atRest(task):
-		return again, r.wait(ctx, c, metav1.ConditionUnknown, v1alpha1.ReasonRequested, "the task's daemon was asked to take the checkpoint"+hindrance(task))
+		return again, r.wait(ctx, c, metav1.ConditionUnknown, v1alpha1.ReasonRequested, "the task's daemon was asked to take the checkpoint"+blocker(task))
 	case task.Status.LatestCheckpoint == nil:
 		return again, r.wait(ctx, c, metav1.ConditionFalse, v1alpha1.ReasonTaskNotStarted,
 			"the task has not run yet and has nothing to keep: the checkpoint is taken when it runs")
@@ -206,9 +206,9 @@ func (r *Reconciler) await(ctx context.Context, c *v1alpha1.Checkpoint) (time.Du
 		fmt.Sprintf("the task is not running, so that its last checkpoint, number %d, is its state", latest.Number), "")
 }
 
-// hindrance is what keeps the task's daemon from taking checkpoints, to go on
+// blocker is what keeps the task's daemon from taking checkpoints, to go on
 // with; "" when nothing does.
-func hindrance(task *v1alpha1.Task) string {
+func blocker(task *v1alpha1.Task) string {
 	s := meta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded)
 	if s == nil || s.Status != metav1.ConditionUnknown || !reason.Find(s.Reason).NoCheckpoints {
 		return ""

@@ -94,12 +94,12 @@ func (r *Reconciler) fork(ctx context.Context, f *v1alpha1.Fork) (time.Duration,
 	if err != nil {
 		return 0, err
 	}
-	checkpoint, hindrance, err := r.resolve(ctx, f, source)
+	checkpoint, blocker, err := r.resolve(ctx, f, source)
 	if err != nil {
 		return 0, err
 	}
-	if hindrance != nil {
-		return again, r.wait(ctx, f, hindrance.Reason, hindrance.Message)
+	if blocker != nil {
+		return again, r.wait(ctx, f, blocker.Reason, blocker.Message)
 	}
 	return r.makeTasks(ctx, f, source, checkpoint)
 }
@@ -115,7 +115,7 @@ func (r *Reconciler) requester(f *v1alpha1.Fork) string {
 
 // resolve writes the point into the status, once, before any task is made; it
 // returns the name of the Checkpoint.
-func (r *Reconciler) resolve(ctx context.Context, f *v1alpha1.Fork, source *v1alpha1.Task) (string, *plan.Hindrance, error) {
+func (r *Reconciler) resolve(ctx context.Context, f *v1alpha1.Fork, source *v1alpha1.Task) (string, *plan.Blocker, error) {
 	name := ""
 	if f.Spec.CheckpointRef != nil {
 		name = f.Spec.CheckpointRef.Name
@@ -123,7 +123,7 @@ func (r *Reconciler) resolve(ctx context.Context, f *v1alpha1.Fork, source *v1al
 		name = latest.Name
 	}
 	if name == "" {
-		return "", &plan.Hindrance{Reason: v1alpha1.ReasonWaitingForSource, Message: fmt.Sprintf(
+		return "", &plan.Blocker{Reason: v1alpha1.ReasonWaitingForSource, Message: fmt.Sprintf(
 			"Task %q has no checkpoint yet: it is forked when it has one", source.Name)}, nil
 	}
 	checkpoint := &v1alpha1.Checkpoint{}
@@ -133,15 +133,15 @@ func (r *Reconciler) resolve(ctx context.Context, f *v1alpha1.Fork, source *v1al
 		}
 		checkpoint = nil
 	}
-	point, hindrance := plan.ResolveSource(source.Spec.Repository, source.Name, source, checkpoint)
-	if hindrance != nil {
-		return "", hindrance, nil
+	point, blocker := plan.ResolveSource(source.Spec.Repository, source.Name, source, checkpoint)
+	if blocker != nil {
+		return "", blocker, nil
 	}
 	if f.Status.Source != nil && *f.Status.Source != *point {
 		if f.Spec.CheckpointRef == nil {
 			return r.resolved(ctx, f, source)
 		}
-		return "", &plan.Hindrance{Reason: v1alpha1.ReasonCheckpointNotFound, Message: fmt.Sprintf(
+		return "", &plan.Blocker{Reason: v1alpha1.ReasonCheckpointNotFound, Message: fmt.Sprintf(
 			"Checkpoint %q is no longer the one this fork began with: apply a new Fork", name)}, nil
 	}
 	if f.Status.Source == nil {
@@ -155,7 +155,7 @@ func (r *Reconciler) resolve(ctx context.Context, f *v1alpha1.Fork, source *v1al
 
 // resolved finds the Checkpoint that a fork of the latest one resolved to
 // before the source took another.
-func (r *Reconciler) resolved(ctx context.Context, f *v1alpha1.Fork, source *v1alpha1.Task) (string, *plan.Hindrance, error) {
+func (r *Reconciler) resolved(ctx context.Context, f *v1alpha1.Fork, source *v1alpha1.Task) (string, *plan.Blocker, error) {
 	list := &v1alpha1.CheckpointList{}
 	if err := r.Live.List(ctx, list, client.InNamespace(f.Namespace)); err != nil {
 		return "", nil, err
@@ -165,19 +165,19 @@ func (r *Reconciler) resolved(ctx context.Context, f *v1alpha1.Fork, source *v1a
 			return c.Name, nil, nil
 		}
 	}
-	return "", &plan.Hindrance{Reason: v1alpha1.ReasonCheckpointNotFound, Message: fmt.Sprintf(
+	return "", &plan.Blocker{Reason: v1alpha1.ReasonCheckpointNotFound, Message: fmt.Sprintf(
 		"the Checkpoint of number %d that this fork began with is gone: apply a new Fork", f.Status.Source.Checkpoint)}, nil
 }
 
 // makeTasks makes what is missing of the fork's tasks.
 func (r *Reconciler) makeTasks(ctx context.Context, f *v1alpha1.Fork, source *v1alpha1.Task, checkpoint string) (time.Duration, error) {
 	for _, variant := range f.Spec.Variants {
-		made, hindrance, err := r.makeTask(ctx, f, newTask(f, source, variant, checkpoint, r.Stamped))
+		made, blocker, err := r.makeTask(ctx, f, newTask(f, source, variant, checkpoint, r.Stamped))
 		if err != nil {
 			return 0, err
 		}
-		if hindrance != nil {
-			return again, r.wait(ctx, f, hindrance.Reason, hindrance.Message)
+		if blocker != nil {
+			return again, r.wait(ctx, f, blocker.Reason, blocker.Message)
 		}
 		note(f, made)
 	}
@@ -197,14 +197,14 @@ func (r *Reconciler) makeTasks(ctx context.Context, f *v1alpha1.Fork, source *v1
 }
 
 // makeTask makes one task, or finds the one that this fork made before.
-func (r *Reconciler) makeTask(ctx context.Context, f *v1alpha1.Fork, task *v1alpha1.Task) (*v1alpha1.Task, *plan.Hindrance, error) {
+func (r *Reconciler) makeTask(ctx context.Context, f *v1alpha1.Fork, task *v1alpha1.Task) (*v1alpha1.Task, *plan.Blocker, error) {
 	err := r.Client.Create(ctx, task)
 	switch {
 	case err == nil:
 		return task, nil, nil
 	case apierrors.IsAlreadyExists(err):
 	case apierrors.IsInvalid(err) || apierrors.IsForbidden(err):
-		return nil, &plan.Hindrance{Reason: v1alpha1.ReasonInvalidTemplate, Message: "the new task was refused: " + err.Error()}, nil
+		return nil, &plan.Blocker{Reason: v1alpha1.ReasonInvalidTemplate, Message: "the new task was refused: " + err.Error()}, nil
 	default:
 		return nil, nil, fmt.Errorf("create task %s: %w", task.Name, err)
 	}
@@ -213,7 +213,7 @@ func (r *Reconciler) makeTask(ctx context.Context, f *v1alpha1.Fork, task *v1alp
 		return nil, nil, err
 	}
 	if by := plan.ForkOf(found); by == nil || by.UID != string(f.UID) {
-		return nil, &plan.Hindrance{Reason: v1alpha1.ReasonTaskExists, Message: taskExists(f, found)}, nil
+		return nil, &plan.Blocker{Reason: v1alpha1.ReasonTaskExists, Message: taskExists(f, found)}, nil
 	}
 	return found, nil, nil
 }

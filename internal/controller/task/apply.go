@@ -32,12 +32,12 @@ func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan
 		}
 	}
 	if p.CreateClaim {
-		uid, hindrance, err := r.createClaim(ctx, task)
+		uid, blocker, err := r.createClaim(ctx, task)
 		if err != nil {
 			return err
 		}
-		if hindrance != nil {
-			return r.reportHindrance(ctx, task, hindrance, m)
+		if blocker != nil {
+			return r.reportBlocker(ctx, task, blocker, m)
 		}
 		p.Status.ClaimUID = string(uid)
 	}
@@ -106,11 +106,11 @@ func (r *Reconciler) stopPod(ctx context.Context, task *v1alpha1.Task, ref plan.
 }
 
 // createClaim makes the task's volume claim. A refusal is no error.
-func (r *Reconciler) createClaim(ctx context.Context, task *v1alpha1.Task) (types.UID, *plan.Hindrance, error) {
+func (r *Reconciler) createClaim(ctx context.Context, task *v1alpha1.Task) (types.UID, *plan.Blocker, error) {
 	claim := resources.NewClaim(task, r.Pods.AccessMode)
 	err := r.Client.Create(ctx, claim)
 	if refused(err) {
-		return "", &plan.Hindrance{Reason: v1alpha1.ReasonVolumeUnavailable, Message: "the volume claim was refused: " + err.Error()}, nil
+		return "", &plan.Blocker{Reason: v1alpha1.ReasonVolumeUnavailable, Message: "the volume claim was refused: " + err.Error()}, nil
 	}
 	if err != nil {
 		return "", nil, fmt.Errorf("create the volume claim: %w", err)
@@ -118,9 +118,9 @@ func (r *Reconciler) createClaim(ctx context.Context, task *v1alpha1.Task) (type
 	return claim.UID, nil, nil
 }
 
-// reportHindrance writes why nothing could be started, when that is news.
-func (r *Reconciler) reportHindrance(ctx context.Context, task *v1alpha1.Task, h *plan.Hindrance, m *known) error {
-	m.hindrance = h
+// reportBlocker writes why nothing could be started, when that is news.
+func (r *Reconciler) reportBlocker(ctx context.Context, task *v1alpha1.Task, h *plan.Blocker, m *known) error {
+	m.blocker = h
 	status := task.Status.DeepCopy()
 	status.ObservedGeneration = task.Generation
 	changed := meta.SetStatusCondition(&status.Conditions, metav1.Condition{
@@ -157,9 +157,9 @@ func (r *Reconciler) startPod(ctx context.Context, task *v1alpha1.Task, want pla
 	case apierrors.IsAlreadyExists(err):
 		return r.reportIntruder(ctx, task, pod, m)
 	case refused(err):
-		m.hindrance = &plan.Hindrance{Reason: v1alpha1.ReasonPodRefused, Message: "the pod was refused: " + err.Error()}
+		m.blocker = &plan.Blocker{Reason: v1alpha1.ReasonPodRefused, Message: "the pod was refused: " + err.Error()}
 		logf.FromContext(ctx).Info("the API server refused the pod", "pod", pod.Name, "error", err.Error())
-		return r.reportHindrance(ctx, task, m.hindrance, m)
+		return r.reportBlocker(ctx, task, m.blocker, m)
 	default:
 		if unanswered(err) {
 			// The pod may have been made all the same. If it is not seen next time,
@@ -168,7 +168,7 @@ func (r *Reconciler) startPod(ctx context.Context, task *v1alpha1.Task, want pla
 		}
 		return fmt.Errorf("create pod %s: %w", pod.Name, err)
 	}
-	m.podAttempt, m.podUID, m.hindrance = want.Attempt, pod.UID, nil
+	m.podAttempt, m.podUID, m.blocker = want.Attempt, pod.UID, nil
 	return nil
 }
 
@@ -177,7 +177,7 @@ func (r *Reconciler) startPod(ctx context.Context, task *v1alpha1.Task, want pla
 // that one, it is not the attempt's. If it carries the task's labels and owner,
 // the next decision removes it.
 func (r *Reconciler) reportIntruder(ctx context.Context, task *v1alpha1.Task, pod *corev1.Pod, m *known) error {
-	return r.reportHindrance(ctx, task, &plan.Hindrance{Reason: v1alpha1.ReasonPodRefused, Message: fmt.Sprintf(
+	return r.reportBlocker(ctx, task, &plan.Blocker{Reason: v1alpha1.ReasonPodRefused, Message: fmt.Sprintf(
 		"there is a pod %s that is not this task's: delete it, or give the Task another name", pod.Name)}, m)
 }
 

@@ -113,7 +113,7 @@ func (r *Reconciler) reconcile(ctx context.Context, request ctrl.Request) (time.
 		}
 	}
 	if p.StartPod == nil && !p.CreateClaim {
-		m.hindrance = nil
+		m.blocker = nil
 	}
 	return next(p, observed, m), nil
 }
@@ -121,7 +121,7 @@ func (r *Reconciler) reconcile(ctx context.Context, request ctrl.Request) (time.
 // next is when to look again if nothing happens.
 func next(p plan.Plan, observed plan.Observed, m *known) time.Duration {
 	after := p.RequeueAfter
-	waits := m.hindrance != nil || m.recordProblem != "" || !observed.History.Known
+	waits := m.blocker != nil || m.recordProblem != "" || !observed.History.Known
 	if waits && (after == 0 || after > requeue.AfterOutage) {
 		after = requeue.AfterOutage
 	}
@@ -150,7 +150,7 @@ func (r *Reconciler) decideLive(ctx context.Context, cached *v1alpha1.Task, m *k
 // a moment before, what the task's pod has sent it again.
 func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known, v view) (plan.Observed, error) {
 	o := plan.Observed{
-		Task: task, Limits: r.Limits, Hindrance: m.hindrance, MadePodUID: m.podOf(task), ReservedAttempt: m.reserved,
+		Task: task, Limits: r.Limits, Blocker: m.blocker, MadePodUID: m.podOf(task), ReservedAttempt: m.reserved,
 		Stamped: r.Stamped, Recorded: m.recorded, RecordProblem: m.recordProblem, LastWrite: m.lastWrite,
 	}
 	var err error

@@ -38,8 +38,8 @@ type known struct {
 	reserved int64
 	// attempts are the numbers that the history store knows and those reserved since.
 	attempts plan.Attempts
-	// hindrance is why the last pod could not be made.
-	hindrance *plan.Hindrance
+	// blocker is why the last pod could not be made.
+	blocker   *plan.Blocker
 	lastWrite time.Time
 }
 

@@ -69,7 +69,7 @@ func taskOf(_ context.Context, object client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: object.GetNamespace(), Name: name}}}
 }
 
-// fromHistory has the task looked at that a notification names, or all of them.
+// fromHistory enqueues the task that a notification names, or every task.
 func fromHistory(tasks client.Reader, notifications Notifications) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		notifications.Subscribe(func(n history.Notification) {

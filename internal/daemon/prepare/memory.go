@@ -63,8 +63,8 @@ func (r remembered) decide() memory {
 		m.prompt = goOn
 	}
 	if r.session != nil {
-		settled := settle(behindGap(*r.session, r.head), r.told)
-		m.session = &settled
+		session := caughtUp(behindGap(*r.session, r.head), r.told)
+		m.session = &session
 	}
 	if !r.worthTelling() {
 		m.kind = v1alpha1.AgentMemoryNew
@@ -153,9 +153,9 @@ func behindGap(s journal.AgentSession, head int64) journal.AgentSession {
 	return s
 }
 
-// settle takes into account what came to pass since the newest start: whether
+// caughtUp is the session with what has happened since the newest start: whether
 // the agent heard its prompt, and whether other files were restored.
-func settle(s journal.AgentSession, told []*daemonv1.ConversationEntry) journal.AgentSession {
+func caughtUp(s journal.AgentSession, told []*daemonv1.ConversationEntry) journal.AgentSession {
 	through := int64(math.MaxInt64)
 	if s.RestoredAt != nil {
 		through = *s.RestoredAt

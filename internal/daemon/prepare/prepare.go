@@ -181,7 +181,7 @@ func (p *preparer) run(ctx context.Context) error {
 	}
 	for _, step := range []func(context.Context) error{
 		p.claim, p.checkFence, p.align, p.countTokens, p.firstPrompt, p.drain, p.layOut, p.lookAfterDurable, p.closeCalls,
-		p.finishRewind, p.operate, p.clearLocks, p.settle, p.planStart, p.writeConversation, p.writeStart,
+		p.finishRewind, p.operate, p.clearLocks, p.flush, p.planStart, p.writeConversation, p.writeStart,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -382,9 +382,8 @@ func (p *preparer) clearLocks(ctx context.Context) error {
 	return err
 }
 
-// settle leaves nothing behind that the pod's other containers would have to
-// carry out, if there will be none.
-func (p *preparer) settle(ctx context.Context) error {
+// flush pushes what the sidecar otherwise would: a pod that only prepares has none.
+func (p *preparer) flush(ctx context.Context) error {
 	if p.cfg.Pod.PrepareOnly {
 		return p.pushWhatCan(ctx)
 	}

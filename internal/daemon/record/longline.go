@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// maxLong is the length at which a line ends that has no end.
+	// maxLong caps a line that never ends, in bytes.
 	maxLong = 1 << 30
-	// longSync and longDelay are how much of a long line, and how long, waits to
-	// be made durable.
+	// longSync and longDelay are how many bytes of a long line wait to be made
+	// durable, and for how long.
 	longSync  = 4 << 20
 	longDelay = 100 * time.Millisecond
 )
@@ -146,7 +146,7 @@ func (r *Recorder) beginLong(ctx context.Context) error {
 		r.pending = false
 	}
 	r.endOutput()
-	r.settle()
+	r.markReady()
 	if _, err := r.write(ctx); err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (r *Recorder) syncLong(ctx context.Context, now bool) error {
 		return err
 	}
 	l.synced, l.syncedAt, r.whole = l.size, time.Now(), r.taken
-	r.settle()
+	r.markReady()
 	return nil
 }
 
@@ -213,7 +213,7 @@ func (r *Recorder) finishLong(ctx context.Context, rest []byte) error {
 		return nil
 	}
 	r.message(&daemonv1.Message{Role: daemonv1.Role_ROLE_OUTPUT}, mend)
-	r.settle()
+	r.markReady()
 	return nil
 }
 
@@ -224,6 +224,6 @@ func (r *Recorder) dropLong() {
 	}
 	r.long.close()
 	r.long = nil
-	// Left behind, it would be taken for what it is: of a line that was recorded.
+	// If it is left behind, resumeLong ignores it: the line is already recorded.
 	_ = os.Remove(r.longPath)
 }

@@ -231,11 +231,11 @@ func (r *Recorder) line(line []byte, mend func(*daemonv1.Message)) {
 		r.items(r.parser.End(), nil)
 		r.pending = false
 	}
-	r.settle()
+	r.markReady()
 }
 
-// settle notes how far everything is in records.
-func (r *Recorder) settle() {
+// markReady notes how far everything is in records.
+func (r *Recorder) markReady() {
 	if r.pending {
 		return
 	}
@@ -361,7 +361,7 @@ func (r *Recorder) Commit(ctx context.Context) (line int64, err error) {
 	defer r.mu.Unlock()
 	if time.Since(r.since) >= outputDelay {
 		r.endOutput()
-		r.settle()
+		r.markReady()
 	}
 	if err := r.syncLong(ctx, false); err != nil {
 		return r.marked, err
@@ -379,7 +379,7 @@ func (r *Recorder) Flush(ctx context.Context) (line int64, err error) {
 func (r *Recorder) flushLocked(ctx context.Context) (line int64, err error) {
 	if !r.pending {
 		r.endOutput()
-		r.settle()
+		r.markReady()
 	}
 	if err := r.syncLong(ctx, true); err != nil {
 		return r.marked, err

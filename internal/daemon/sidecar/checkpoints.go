@@ -133,7 +133,7 @@ func (d *daemon) takePending(ctx context.Context) error {
 		return nil
 	}
 	if trigger == v1alpha1.TriggerToolCalls {
-		d.settle(ctx)
+		d.awaitSession(ctx)
 	}
 	d.pace.Spend()
 	return d.take(ctx, checkpoint.Request{Trigger: trigger})

@@ -44,7 +44,7 @@ type riskyTools []riskyTool
 
 type riskyTool struct{ tool, input *regexp.Regexp }
 
-// compileRisky leaves out what is no pattern and says why.
+// compileRisky leaves out patterns that do not compile, and says why.
 func compileRisky(patterns []daemonapi.ToolPattern) (tools riskyTools, bad []error) {
 	for _, p := range patterns {
 		tool, err := regexp.Compile(p.Tool)
@@ -91,7 +91,7 @@ type guard struct {
 // riskyCall is one that waits for its checkpoint.
 type riskyCall struct {
 	tool *daemonv1.RiskyTool
-	done chan struct{} // closed when it needs wait no longer
+	done chan struct{} // closed when the call may proceed
 	ctx  context.Context
 	stop *socket.Stop // of its agent, from when it was seen; nil for one that waits by itself
 }
@@ -136,8 +136,8 @@ func (g *guard) noteLocked(c *riskyCall) bool {
 	return true
 }
 
-// settled notes that there is nothing to tell of a call, or that it is being told.
-func (g *guard) settled(c *riskyCall) {
+// forget notes that there is nothing to tell of a call, or that it is being told.
+func (g *guard) forget(c *riskyCall) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.untold = slices.DeleteFunc(g.untold, func(other *riskyCall) bool { return other == c })
@@ -207,7 +207,7 @@ func (d *daemon) BeforeTool(ctx context.Context, b wire.BeforeTool) {
 	g.ask(c)
 	defer func() {
 		if ctx.Err() != nil {
-			g.settled(c) // who asked has gone, and does not run the tool
+			g.forget(c) // who asked has gone, and does not run the tool
 		}
 	}()
 	// An agent that asks without end makes nobody look for changes without end.
@@ -308,7 +308,7 @@ func (g *guard) collect() {
 	g.held = slices.DeleteFunc(g.held, func(c *riskyCall) bool {
 		drop := c.ctx.Err() != nil || c.stop == nil && g.known(c.tool.GetCallId())
 		if drop {
-			g.settled(c)
+			g.forget(c)
 			close(c.done)
 		}
 		return drop
@@ -320,7 +320,7 @@ func (g *guard) release() []*riskyCall {
 	released := g.held
 	g.held = nil
 	for _, c := range released {
-		g.settled(c)
+		g.forget(c)
 		close(c.done)
 	}
 	return released
@@ -424,8 +424,8 @@ func (d *daemon) tellGuarded(reason string, tool *daemonv1.RiskyTool, details ma
 	}
 }
 
-// tellPatterns tells of patterns that are none.
-func (d *daemon) tellPatterns(bad []error) {
+// reportInvalidPatterns records policy patterns that do not compile.
+func (d *daemon) reportInvalidPatterns(bad []error) {
 	for _, err := range bad {
 		d.log.Error(err, "a pattern of the task's policy is left out")
 		if err := d.taker.Event(v1alpha1.EventRiskyToolPatternInvalid, clip.Bytes(err.Error(), maxDetail), nil); err != nil {

@@ -114,10 +114,10 @@ type daemon struct {
 	taken    time.Time                  // when a checkpoint was last taken, or nothing had changed
 	problems *problems
 
-	noting   sync.Mutex
-	noted    *daemonv1.AgentSession // what the journal surely says
-	settling atomic.Bool            // the agent's session is being looked at
-	held     int                    // results in the session's files beyond those the recorder has counted, or heldUnknown
+	noting          sync.Mutex
+	noted           *daemonv1.AgentSession // what the journal surely says
+	awaitingSession atomic.Bool            // the files of the agent's session are being read
+	held            int                    // results in the session's files beyond those the recorder has counted, or heldUnknown
 
 	silence   atomic.Pointer[string] // why the agent was ended for its silence
 	doneGrace time.Duration
@@ -168,7 +168,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		d.socket.Fence()
 	} else {
-		d.tellPatterns(bad)
+		d.reportInvalidPatterns(bad)
 	}
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
@@ -187,7 +187,7 @@ func Run(ctx context.Context, cfg Config) error {
 }
 
 // assemble makes the daemon of its parts, each of those that it needs. bad are the
-// patterns of the task's policy that are none.
+// patterns of the task's policy that do not compile.
 func assemble(cfg Config, adapter agent.Adapter, v *volume.Volume, problems *problems, fail context.CancelCauseFunc) (d *daemon, bad []error) {
 	recorder := record.New(record.Config{Spool: v.Spool, Sync: v.Sync, Attempt: cfg.Pod.Attempt, NewParser: parsers(cfg, adapter, v.Journal), Mask: cfg.Mask,
 		Price:    func(t agent.Tokens) *daemonv1.Usage { return t.Usage(cfg.Pod.Prices) },

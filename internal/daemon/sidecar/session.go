@@ -19,11 +19,11 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/socket"
 )
 
-// settleWait is how long the agent's session file may lag behind what the agent
-// has said, and settlePoll how often that is looked at.
+// sessionWait is how long the agent's session file may lag behind what the agent
+// has said, and sessionPoll how often that is looked at.
 const (
-	settleWait = 300 * time.Millisecond
-	settlePoll = 20 * time.Millisecond
+	sessionWait = 300 * time.Millisecond
+	sessionPoll = 20 * time.Millisecond
 )
 
 // heldUnknown stands for a number of results that is not known.
@@ -50,8 +50,8 @@ func parsers(cfg Config, adapter agent.Adapter, j *journal.Journal) func(agentst
 }
 
 // noteSession keeps the agent's session in the journal, for checkpoints and for
-// the next attempt. A session that is to be gone on with counts as the agent's
-// when the agent has said something: it may yet refuse it.
+// the next attempt. A resumed session counts as the agent's only once the
+// agent has said something: it may yet refuse it.
 func (d *daemon) noteSession() error {
 	now := d.recorder.State()
 	if now.Session == nil {
@@ -118,27 +118,27 @@ func (d *daemon) sessionRefused(st socket.Status) bool {
 	return false
 }
 
-// settle waits, but not long, until the files of the agent's session hold the
+// awaitSession waits, but not long, until the files of the agent's session hold the
 // last result that was recorded: some agents print it first. So what the agent
 // knows in a checkpoint is what the conversation says it knows.
-func (d *daemon) settle(ctx context.Context) {
+func (d *daemon) awaitSession(ctx context.Context) {
 	session := d.recorder.State().Session
 	call, results := d.recorder.Answered()
-	if session == nil || call == "" || !d.settling.CompareAndSwap(false, true) {
+	if session == nil || call == "" || !d.awaitingSession.CompareAndSwap(false, true) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, settleWait)
+	ctx, cancel := context.WithTimeout(ctx, sessionWait)
 	defer cancel()
 	go func() {
 		defer cancel()
-		defer d.settling.Store(false) // reading may outlast the wait
+		defer d.awaitingSession.Store(false) // reading may outlast the wait
 		for ctx.Err() == nil {
 			found, err := agent.FindSession(d.adapter, d.cfg.Paths.Home, session.GetId())
 			if err == nil && d.holds(found, call, results) {
 				return
 			}
 			select {
-			case <-time.After(settlePoll):
+			case <-time.After(sessionPoll):
 			case <-ctx.Done():
 			}
 		}

@@ -51,7 +51,7 @@ func (s *Spool) load() error {
 // fsync that failed the cache holds what the disk does not.
 func (s *Spool) loadNewest() error {
 	seg := s.current()
-	if err := s.settle(seg.path); err != nil {
+	if err := s.makeDurable(seg.path); err != nil {
 		return err
 	}
 	found, err := s.repair(seg)
@@ -70,8 +70,8 @@ func (s *Spool) noteUnsure() error {
 	return durable.SyncFolder(s.dir)
 }
 
-// settle gets a file to the disk and out of the page cache.
-func (s *Spool) settle(path string) error {
+// makeDurable gets a file to the disk and out of the page cache.
+func (s *Spool) makeDurable(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return fmt.Errorf("open the spool: %w", err)

@@ -38,8 +38,8 @@ const (
 	maintenanceLock = 0x636c6577_6d61696e
 	// idleWait is how long a runner waits for something to do, or to take over.
 	idleWait = 10 * time.Second
-	// settle is how long a runner lets writes gather before it looks at them.
-	settle = 200 * time.Millisecond
+	// gatherFor is how long a runner lets writes gather before it looks at them.
+	gatherFor = 200 * time.Millisecond
 	// orphanRetention is how long pieces of texts are kept whose message never
 	// came: longer than a daemon can be cut off and still come back.
 	orphanRetention = 30 * 24 * time.Hour
@@ -126,7 +126,7 @@ func (m *maintainer) wait(ctx context.Context, conn *pgx.Conn) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(settle):
+	case <-time.After(gatherFor):
 	}
 	checking, stop := context.WithTimeout(ctx, connectTimeout)
 	defer stop()

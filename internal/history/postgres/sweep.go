@@ -76,7 +76,7 @@ func sweepMessages(ctx context.Context, q *sqlc.Queries) (decided int, removed i
 	if removed, err = q.DeleteMessages(ctx, unused); err != nil {
 		return 0, 0, err
 	}
-	done := settled(marked, locked, there)
+	done := handled(marked, locked, there)
 	return len(done), removed, q.UnmarkMessages(ctx, done)
 }
 
@@ -97,12 +97,12 @@ func sweepPieces(ctx context.Context, q *sqlc.Queries) (decided int, removed int
 	if removed, err = q.DeleteUnusedPieces(ctx, locked); err != nil {
 		return 0, 0, err
 	}
-	done := settled(marked, locked, there)
+	done := handled(marked, locked, there)
 	return len(done), removed, q.UnmarkPieces(ctx, done)
 }
 
-// settled are the marked ones that were decided on, or are gone.
-func settled(marked, locked, there []int64) []int64 {
+// handled are the marked ones that were decided on, or are gone.
+func handled(marked, locked, there []int64) []int64 {
 	return slices.DeleteFunc(slices.Clone(marked), func(id int64) bool {
 		return slices.Contains(there, id) && !slices.Contains(locked, id)
 	})

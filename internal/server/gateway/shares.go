@@ -98,7 +98,7 @@ func (s *shares) arrive(r *http.Request, id podidentity.Identity) (leave func(),
 	defer cancel()
 	if procedureOf(r) == procedureCommands {
 		leave, err = s.open(ctx, id)
-	} else if err = s.settle(ctx, id); err == nil {
+	} else if err = s.awaitPace(ctx, id); err == nil {
 		leave, err = s.arrivals.Take(ctx,
 			fairshare.Share{Of: "task/" + id.TaskUID, Slots: arrivalsOfTask},
 			fairshare.Share{Of: "namespace/" + id.Namespace, Slots: arrivalsOfNamespace})
@@ -115,7 +115,7 @@ func (s *shares) open(ctx context.Context, id podidentity.Identity) (leave func(
 	if leave, err = s.streams.Take(ctx, fairshare.Share{Of: id.TaskUID, Slots: streamsOfTask}); err != nil {
 		return nil, err
 	}
-	if err := s.settle(ctx, id); err != nil {
+	if err := s.awaitPace(ctx, id); err != nil {
 		leave()
 		return nil, err
 	}
@@ -123,9 +123,9 @@ func (s *shares) open(ctx context.Context, id podidentity.Identity) (leave func(
 	return leave, nil
 }
 
-// settle waits until a task owes its pace nothing. One of its requests does so, and the
+// awaitPace waits until a task owes its pace nothing. One of its requests does so, and the
 // next ones in line behind it: so they are not more than a line holds.
-func (s *shares) settle(ctx context.Context, id podidentity.Identity) error {
+func (s *shares) awaitPace(ctx context.Context, id podidentity.Identity) error {
 	next, err := s.owing.Take(ctx, fairshare.Share{Of: id.TaskUID, Slots: 1})
 	if err != nil {
 		return err
