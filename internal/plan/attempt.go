@@ -13,10 +13,9 @@ import (
 	"github.com/clew-dev/clew/internal/resources"
 )
 
-// attemptOf is the attempt that a pod was made for; nil when Clew did not make
-// it. A pod's label, name and owner are the word of whoever made it, so the UID
-// decides. Only while no manager has written it down, and this one did not
-// reserve the number, does the name have to do.
+// attemptOf is the attempt that a pod was made for; nil if Clew did not make it. Anyone
+// can give a pod a label, a name and an owner, so the UID decides. The name is used only
+// as long as no manager has recorded the UID and another one reserved the number.
 func (d *decision) attemptOf(pod *corev1.Pod) *v1alpha1.Attempt {
 	number := resources.Attempt(pod)
 	i := slices.IndexFunc(d.s.Attempts, func(a v1alpha1.Attempt) bool { return a.Number == number })
@@ -28,7 +27,7 @@ func (d *decision) attemptOf(pod *corev1.Pod) *v1alpha1.Attempt {
 	if a == d.active() && uid == "" {
 		uid = d.o.MadePodUID
 		if uid == "" && d.o.ReservedAttempt == number {
-			return nil // this process has yet to make the pod
+			return nil // this process has not made the pod yet
 		}
 	}
 	if uid != "" && uid != string(pod.UID) {
@@ -37,7 +36,7 @@ func (d *decision) attemptOf(pod *corev1.Pod) *v1alpha1.Attempt {
 	return a
 }
 
-// followAttempt takes note of what became of the active attempt.
+// followAttempt records what has happened to the active attempt.
 func (d *decision) followAttempt() {
 	a := d.active()
 	if a == nil {
@@ -46,7 +45,7 @@ func (d *decision) followAttempt() {
 	v := d.views[a.Number]
 	if v == nil {
 		if a.PodUID == "" && d.o.MadePodUID == "" && a.Reason == "" && d.o.ReservedAttempt == a.Number {
-			return // its pod is yet to be made
+			return // its pod has not been made yet
 		}
 		if a.PodUID == "" {
 			a.PodUID = d.o.MadePodUID
@@ -76,7 +75,7 @@ type ending struct {
 	rateLimit *v1alpha1.RateLimitStatus
 }
 
-// ending says how the attempt ended, or nil while it lasts.
+// ending is how the attempt ended; nil while it runs.
 func (d *decision) ending(a *v1alpha1.Attempt, v *podView) *ending {
 	agentDone := v.agent != nil && v.agent.ExitCode == 0
 	switch {
@@ -90,7 +89,7 @@ func (d *decision) ending(a *v1alpha1.Attempt, v *podView) *ending {
 		}
 		return &ending{outcome: v1alpha1.AttemptRewound}
 	case (v.deleting || v.disrupted != "") && !v.finished:
-		return nil // however its containers end, it is being taken away
+		return nil // it is being deleted, so its exit codes mean nothing
 	case v.deleting || v.disrupted != "" || a.Reason != "":
 		if v.finished {
 			return ptr.To(d.lostEnding(a, "the pod was taken away: "+orUnknown(v.disrupted)))
@@ -111,29 +110,29 @@ func completed() ending {
 		message: "the agent exited with 0 and its last checkpoint is recorded"}
 }
 
-// completionRecorded says that history holds the checkpoint which is taken when
-// the agent of this very attempt has ended well.
+// completionRecorded reports whether history has the checkpoint that is taken when the
+// agent of this attempt exits with 0.
 func (d *decision) completionRecorded(a *v1alpha1.Attempt) bool {
 	latest := d.o.History.State.Latest
 	return d.o.History.Known && latest != nil &&
 		latest.Attempt == a.Number && latest.Trigger == string(v1alpha1.TriggerCompletion)
 }
 
-// goneEnding is that of an attempt whose pod no longer exists.
+// goneEnding is the ending of an attempt whose pod no longer exists.
 func (d *decision) goneEnding(a *v1alpha1.Attempt) ending {
 	if d.completionRecorded(a) {
 		return completed()
 	}
 	if a.PodUID == "" && d.o.MadePodUID == "" {
-		// Somebody else reserved the number. Whether that manager made a pod,
-		// which may still run somewhere, cannot be known: the number is spent.
+		// Another manager reserved the number. It may have made a pod, which may still
+		// run somewhere, so the number is not used again.
 		return d.lostEnding(a, "the manager was replaced before it noted the pod, so another attempt takes its place")
 	}
 	return d.lostEnding(a, "the pod is gone")
 }
 
-// lostEnding is that of a pod that was taken away, by Clew itself or by somebody.
-// A manager that died after it stopped a pod left no reason: the spec tells it.
+// lostEnding is the ending of a pod that was deleted, by Clew or by somebody else. A
+// manager that died after it had stopped a pod left no reason; the spec gives it.
 func (d *decision) lostEnding(a *v1alpha1.Attempt, message string) ending {
 	switch {
 	case a.Reason == v1alpha1.ReasonSuspending, a.Reason == "" && d.suspended() && !d.rewinding():
@@ -144,7 +143,7 @@ func (d *decision) lostEnding(a *v1alpha1.Attempt, message string) ending {
 	return ending{outcome: v1alpha1.AttemptPodLost, message: message}
 }
 
-// prepareEnding is that of a workspace that could not be prepared.
+// prepareEnding is the ending of an attempt whose workspace could not be prepared.
 func (d *decision) prepareEnding(a *v1alpha1.Attempt, v *podView) *ending {
 	result := prepareResult(v.prepare)
 	if result.Reason == "" && (v.deleting || v.disrupted != "" || a.Reason != "" || interrupted(v.prepare, result)) {
@@ -164,9 +163,9 @@ func (d *decision) prepareEnding(a *v1alpha1.Attempt, v *podView) *ending {
 	return &e
 }
 
-// unrecordedEnding waits for the last checkpoint of an agent that has ended
-// well. The shim holds the exit until the checkpoint is safe, so it is only
-// missing when the pod's daemon and its volume went down in between.
+// unrecordedEnding waits for the last checkpoint of an agent that exited with 0. The
+// shim holds the exit back until that checkpoint is safe, so it is missing only if the
+// pod's sidecar and its volume were lost in between.
 func (d *decision) unrecordedEnding(a *v1alpha1.Attempt, v *podView) *ending {
 	if !v.finished || !d.o.History.Known {
 		return nil
@@ -179,7 +178,8 @@ func (d *decision) unrecordedEnding(a *v1alpha1.Attempt, v *podView) *ending {
 	return ptr.To(d.lostEnding(a, "the agent exited with 0, but its last checkpoint was never recorded: it is started again"))
 }
 
-// failedEnding is that of an agent that failed: it is retried, or was the last.
+// failedEnding is the ending of an agent that failed: it is retried, or this was the
+// last try.
 func (d *decision) failedEnding(code int32, message string) ending {
 	e := ending{outcome: v1alpha1.AttemptAgentFailed, reason: v1alpha1.ReasonRetrying, exitCode: &code, message: message}
 	limit := ptr.Deref(d.task.Spec.BackoffLimit, 3)
@@ -193,7 +193,7 @@ func (d *decision) failedEnding(code int32, message string) ending {
 	return e
 }
 
-// brokenEnding is that of a pod that finished without its agent having run.
+// brokenEnding is the ending of a pod that finished although its agent never ran.
 func (d *decision) brokenEnding(a *v1alpha1.Attempt, v *podView) ending {
 	for _, s := range v.pod.Status.InitContainerStatuses {
 		if t := s.State.Terminated; t != nil && t.ExitCode != 0 {
@@ -206,7 +206,7 @@ func (d *decision) brokenEnding(a *v1alpha1.Attempt, v *podView) ending {
 	return d.lostEnding(a, "the pod ended before the agent did: "+orUnknown(v.pod.Status.Reason+" "+v.pod.Status.Message))
 }
 
-// end gives the attempt its outcome, and notes what follows from it.
+// end sets the attempt's outcome, and records what follows from it.
 func (d *decision) end(a *v1alpha1.Attempt, e ending) {
 	a.Outcome, a.Reason, a.Message, a.ExitCode = e.outcome, e.reason, cut(e.message), e.exitCode
 	a.RetryTime = e.retryTime
@@ -232,11 +232,10 @@ func (d *decision) end(a *v1alpha1.Attempt, e ending) {
 	}
 }
 
-// prepared takes note of a workspace that is ready, and of the operation that
-// was carried out on the way.
+// prepared records that the workspace is ready, and that the operation is complete.
 //
-// Where nobody waits for an operation, it is told of together with the agent's
-// start, which is moments away: one write less.
+// If nobody waits for an operation, this is reported together with the agent's start a
+// moment later, which saves a write.
 func (d *decision) prepared(a *v1alpha1.Attempt, v *podView) {
 	if !d.rewinding() && !d.resuming() && !v.agentRuns && v.agent == nil && !v.prepareOnly && !v.finished {
 		return
@@ -266,8 +265,8 @@ func (d *decision) prepared(a *v1alpha1.Attempt, v *podView) {
 	}
 }
 
-// operationFailed takes note of an operation that could not be carried out, of
-// which nothing is left: the attempt goes on.
+// operationFailed records an operation that failed and left everything as it was: the
+// attempt goes on.
 func (d *decision) operationFailed(a *v1alpha1.Attempt, f daemonapi.OperationFailure) {
 	if !d.rewinding() || f.Kind != daemonapi.OperationRewind || f.ID != d.s.Rewind.ID || d.s.Rewind.Attempt != a.Number {
 		return
@@ -277,8 +276,8 @@ func (d *decision) operationFailed(a *v1alpha1.Attempt, f daemonapi.OperationFai
 		"rewind %s failed (%s); files and conversation are as they were before: %s", f.ID, f.Reason, f.Message))
 }
 
-// memoryOf is what the agent knows when it starts. A word that a later daemon
-// may use and the schema does not know is left out.
+// memoryOf is what the agent knows when it starts. A value that the schema does not know,
+// from a newer daemon, is left out.
 func memoryOf(result daemonapi.PrepareResult) (v1alpha1.AgentMemory, string) {
 	switch m := result.Memory; m {
 	case v1alpha1.AgentMemoryNew, v1alpha1.AgentMemorySession, v1alpha1.AgentMemoryRendered:
@@ -287,8 +286,8 @@ func memoryOf(result daemonapi.PrepareResult) (v1alpha1.AgentMemory, string) {
 	return "", cut(result.MemoryMessage)
 }
 
-// unprepared takes note of a workspace that could not be prepared, and of what
-// that means for the operation under way.
+// unprepared records a workspace that could not be prepared, and what that means for the
+// current operation.
 func (d *decision) unprepared(a *v1alpha1.Attempt, e ending) {
 	d.condition(v1alpha1.TaskWorkspaceReady, metav1.ConditionFalse, e.reason, e.message)
 	if e.outcome == v1alpha1.AttemptPrepareFailed {

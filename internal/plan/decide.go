@@ -12,8 +12,8 @@ import (
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
-// Decide says what is to be done for a task. The same observation and time
-// give the same plan.
+// Decide returns what to do for a task next. It is pure: the same observation and
+// time give the same plan.
 func Decide(o Observed, now time.Time) Plan {
 	d := newDecision(o, now)
 	switch {
@@ -43,7 +43,7 @@ type decision struct {
 	s     *v1alpha1.TaskStatus
 	views map[int64]*podView
 	plan  Plan
-	// waiting is why nothing was started; nil when something was, or nothing was wanted.
+	// waiting is why nothing was started; nil if something was, or if nothing was needed.
 	waiting *Blocker
 }
 
@@ -62,7 +62,7 @@ func newDecision(o Observed, now time.Time) *decision {
 	return d
 }
 
-// look asks for another decision after so long, or earlier.
+// look asks for another decision after the given time at the latest.
 func (d *decision) look(after time.Duration) {
 	after = max(after, 10*time.Millisecond)
 	if d.plan.RequeueAfter == 0 || after < d.plan.RequeueAfter {
@@ -72,7 +72,7 @@ func (d *decision) look(after time.Duration) {
 
 func (d *decision) lookAt(t time.Time) { d.look(t.Sub(d.now)) }
 
-// active is the attempt that has no outcome yet; nil when there is none.
+// active is the attempt that has no outcome yet; nil if there is none.
 func (d *decision) active() *v1alpha1.Attempt {
 	if a := d.last(); a != nil && a.Outcome == "" {
 		return a
@@ -99,15 +99,15 @@ func (d *decision) suspended() bool {
 	return d.task.Spec.OperatingMode == v1alpha1.OperatingModeSuspended
 }
 
-// settlement is how a task came to rest that only a person can wake.
+// settlement is how a task ended: only a person can start it again.
 type settlement struct {
 	reason  string
 	message string
 	attempt int64
 }
 
-// settled says whether, and how, the task came to rest. Rewinds that failed or
-// got lost say nothing about it.
+// settled is how the task ended; nil if it has not. Attempts that only rewound it do
+// not count, however they ended.
 func (d *decision) settled() *settlement { return settledBy(d.s.Attempts) }
 
 func settledBy(attempts []v1alpha1.Attempt) *settlement {
@@ -140,7 +140,8 @@ func whenRewound(rewound bool, s settlement) *settlement {
 	return &s
 }
 
-// delete stops the pods of a task that is going, and says farewell when none is left.
+// delete stops the pods of a task that is being deleted, and removes its finalizer when
+// none is left.
 func (d *decision) delete() {
 	if !slices.Contains(d.task.Finalizers, v1alpha1.TaskFinalizer) {
 		return
@@ -158,15 +159,15 @@ func (d *decision) delete() {
 		Sequence: d.s.HistorySequence + 1,
 		Time:     metav1.NewMicroTime(d.task.DeletionTimestamp.Time),
 		Reason:   v1alpha1.EventTaskDeleted,
-		// No admission policy sees a deletion, and the object does not say who it was.
+		// No admission policy sees a deletion, and the object does not name who asked for it.
 		Actor:   Unknown,
 		Message: "the Task was deleted; its history stays",
 		Attempt: attempt,
 	}
 }
 
-// reportHangingPod says what a deletion waits for when a pod is still there
-// after it should have ended. What ends in time is not worth a write.
+// reportHangingPod reports a pod that a deletion waits for, once the pod has outlived
+// its grace period. Before that a status write is not worth it.
 func (d *decision) reportHangingPod() {
 	for i := range d.o.Pods {
 		v := inspect(&d.o.Pods[i])
@@ -180,7 +181,7 @@ func (d *decision) reportHangingPod() {
 	}
 }
 
-// stopAll deletes every pod that still runs, and says whether there was any.
+// stopAll deletes every pod that still runs, and reports whether there was one.
 func (d *decision) stopAll() bool {
 	any := false
 	for i := range d.o.Pods {

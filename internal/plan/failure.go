@@ -13,10 +13,9 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// agentEnding is that of an agent that did not end well. Why it failed the
-// daemon has told before the agent's container ended, unless it was killed too.
-// What the container itself left as its termination message is the agent's to
-// write, and is not looked at.
+// agentEnding is the ending of an agent that failed. The sidecar reported why before the
+// agent's container ended, unless it was killed as well. The container's own termination
+// message is ignored: the agent can write it.
 func (d *decision) agentEnding(a *v1alpha1.Attempt, v *podView) *ending {
 	code := v.agent.ExitCode
 	if e := d.unstartable(v1alpha1.AgentContainer, v.agent); e != nil {
@@ -35,8 +34,8 @@ func (d *decision) agentEnding(a *v1alpha1.Attempt, v *podView) *ending {
 	return d.toldEnding(code, v.agent.Reason, d.agentEnd(a))
 }
 
-// stoodDown is why the daemon ended the agent of this attempt itself, which is no
-// failure of the agent; "" when it did not.
+// stoodDown is why the sidecar itself ended the agent of this attempt, which is not a
+// failure of the agent; "" if it did not.
 func (d *decision) stoodDown(a *v1alpha1.Attempt) string {
 	if p := d.problem(a); p != nil && slices.Contains([]string{v1alpha1.ReasonVolumeOutdated, v1alpha1.ReasonFenced}, p.Reason) {
 		return p.Message
@@ -47,8 +46,8 @@ func (d *decision) stoodDown(a *v1alpha1.Attempt) string {
 	return ""
 }
 
-// toldEnding is that of an agent that ended with a code, of which its daemon has
-// told.
+// toldEnding is the ending of an agent that exited with a code other than 0 and whose
+// sidecar reported why.
 func (d *decision) toldEnding(code int32, reason string, told history.AgentEnd) *ending {
 	message := failureMessage(code, reason, told)
 	e := d.failedEnding(code, message)
@@ -73,9 +72,9 @@ func (d *decision) toldEnding(code int32, reason string, told history.AgentEnd) 
 	return &e
 }
 
-// rateLimited is the end of an agent whose API asked for a pause. It does not
-// count as a failure, unless this has gone on for too long: an API that never
-// accepts anything, a key without any quota say, is not waited out.
+// rateLimited is the ending of an agent whose model API asked it to slow down. It does
+// not count as a failure, unless this has gone on for too long: an API that never accepts
+// a request, for example for a key without quota, is not waited for.
 func (d *decision) rateLimited(e *ending, pause time.Duration) {
 	if pause > 0 {
 		e.retryTime = ptr.To(metav1.NewTime(d.now.Add(pause)))
@@ -97,7 +96,7 @@ func (d *decision) rateLimited(e *ending, pause time.Duration) {
 		since.UTC().Format(time.RFC3339), e.message)
 }
 
-// agentEnd is what the daemon of an attempt told of its agent's end.
+// agentEnd is what the sidecar of an attempt reported about its agent's end.
 func (d *decision) agentEnd(a *v1alpha1.Attempt) history.AgentEnd {
 	if end := d.o.History.State.AgentEnd; d.o.History.Known && end != nil && end.Attempt == a.Number {
 		return *end
@@ -105,7 +104,7 @@ func (d *decision) agentEnd(a *v1alpha1.Attempt) history.AgentEnd {
 	return history.AgentEnd{}
 }
 
-// failureMessage says how an agent ended, and why in its own words.
+// failureMessage says how an agent ended, and quotes why.
 func failureMessage(code int32, reason string, told history.AgentEnd) string {
 	message := agent.ExitMeaning(int(code))
 	if reason != "" && reason != "Error" {
@@ -117,14 +116,14 @@ func failureMessage(code int32, reason string, told history.AgentEnd) string {
 	case c == agent.CauseProgramNotFound, c == agent.CauseProgramNotExecutable:
 		return told.Message + ": " + checkProgram(v1alpha1.AgentContainer)
 	case c == agent.CauseTooOld, code == 126, code == 127:
-		return told.Message // it was not started
+		return told.Message // it never started
 	case meaning(c) != "":
 		return fmt.Sprintf("%s: %s: %s", message, meaning(c), told.Message)
 	}
 	return message + ": " + told.Message
 }
 
-// meaning says what a cause means to who reads of it.
+// meaning explains a cause to a reader.
 func meaning(c agent.Cause) string {
 	switch c {
 	case agent.CauseUnauthorized:
@@ -145,7 +144,7 @@ func meaning(c agent.Cause) string {
 	return ""
 }
 
-// retried says that an attempt that failed is followed by another by itself.
+// retried reports whether another attempt follows a failed one without anybody's help.
 func retried(a v1alpha1.Attempt) bool {
 	return slices.Contains([]string{v1alpha1.ReasonRetrying, v1alpha1.ReasonAgentRateLimited}, a.Reason)
 }

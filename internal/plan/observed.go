@@ -10,22 +10,22 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// Observed is everything a decision stands on.
+// Observed is everything that a decision depends on.
 type Observed struct {
-	// Task as it is stored, its status as last written.
+	// Task is the stored object, with its status as last written.
 	Task *v1alpha1.Task
 	// Pods are all pods labelled with the task's UID.
 	Pods []corev1.Pod
 	// Claim is the PersistentVolumeClaim by the task's name for it, whoever
-	// made it; nil when there is none.
+	// made it; nil if there is none.
 	Claim *corev1.PersistentVolumeClaim
 	// History is where the task stands in the history store.
 	History History
-	// RewindTarget is the Checkpoint that a new rewind names; nil when it does
+	// RewindTarget is the Checkpoint that a new rewind names; nil if it does
 	// not exist. See NewRewind.
 	RewindTarget *v1alpha1.Checkpoint
-	// RewindPosition is what the history store says to the place that a new
-	// rewind names in another way. See PositionOf.
+	// RewindPosition is the history store's answer to a rewind that names a message or
+	// a time. See PositionOf.
 	RewindPosition RewindPosition
 	// Source and SourceCheckpoint are what an unresolved startFrom names; nil
 	// when they do not exist. See UnresolvedSource.
@@ -34,9 +34,9 @@ type Observed struct {
 	// Stamped says that spec.requestedBy holds what admission wrote there, and
 	// nothing that a client sent.
 	Stamped bool
-	// TemplateProblem is why the pod template cannot be used; "" when it can.
+	// TemplateProblem is why the pod template cannot be used; "" if it can.
 	TemplateProblem string
-	// Blocker is why the last pod or claim could not be made; nil when it could.
+	// Blocker is why the last pod or claim could not be made; nil if it could.
 	Blocker *Blocker
 	// MadePodUID is the UID of the active attempt's pod when this process made it.
 	MadePodUID string
@@ -49,11 +49,11 @@ type Observed struct {
 	// Recorded is the sequence up to which this process knows the entries of
 	// status.history to be in the history store.
 	Recorded int64
-	// RecordProblem is why entries could not be recorded; "" when they could.
+	// RecordProblem is why entries could not be recorded; "" if they could.
 	RecordProblem string
 	// LastWrite is when this process last wrote the task's status.
 	LastWrite time.Time
-	// Limits are the times to wait.
+	// Limits say how long to wait for what.
 	Limits Limits
 }
 
@@ -61,17 +61,17 @@ type Observed struct {
 type History struct {
 	// Known is false when the store could not be asked.
 	Known bool
-	// Deleted says that the task's history was deleted: nothing of it can be
-	// written any more, and no pod could be prepared.
+	// Deleted says that the task's history was deleted: nothing can be added to it, and
+	// no pod could be prepared.
 	Deleted bool
 	// State is the zero value for a task without records.
 	State history.TaskState
 }
 
-// Attempts is what the history store said earlier of a task's attempts, and what
-// was reserved since: it holds while the store is down.
+// Attempts is what the history store last said about a task's attempts, and what was
+// reserved since. It remains valid while the store is down.
 type Attempts struct {
-	// Known is false as long as the store could not be asked.
+	// Known is false until the store has answered once.
 	Known bool
 	// Highest is the highest number; 0 for none.
 	Highest int64
@@ -84,18 +84,18 @@ type RewindPosition struct {
 	Known bool
 	// Found is nil when the conversation has no such place.
 	Found *history.Resolved
-	// Damaged is why the conversation cannot be gone back in; "" when it can.
+	// Damaged is why the conversation cannot be rewound; "" if it can.
 	Damaged string
 }
 
-// Blocker is a refusal by the API server.
+// Blocker is why something cannot go on, and what to do about it.
 type Blocker struct {
 	// Reason is a reason constant of v1alpha1.
 	Reason  string
 	Message string
 }
 
-// Limits are the times a decision waits for something.
+// Limits are how long decisions wait for what.
 type Limits struct {
 	// RetryBase is the pause before the first retry; it doubles each time.
 	RetryBase time.Duration

@@ -26,8 +26,8 @@ func (d *decision) markHandled(kind, id string) {
 	}
 }
 
-// considerResume accepts or refuses a new resume; it waits for a rewind, and
-// for a pod that is being stopped.
+// considerResume accepts or refuses a new resume. A rewind, and a pod that is being
+// stopped, are waited for.
 func (d *decision) considerResume() {
 	r := d.task.Spec.Resume
 	if r == nil || handled(d.s, daemonapi.OperationResume, r.ID) || d.rewinding() {
@@ -44,7 +44,7 @@ func (d *decision) considerResume() {
 	settled := d.settled()
 	switch {
 	case d.noted(daemonapi.OperationKey(daemonapi.OperationResume, r.ID)):
-		// The workspace would take it for done, and its prompt would be dropped.
+		// prepare would take it for completed, and drop its prompt.
 		refuse("a resume with this id was carried out before the Kubernetes API was put back to an older copy: give it a new id")
 	case d.suspended():
 		refuse("operatingMode is Suspended: set it to Running in the same change, with a new id")
@@ -62,7 +62,7 @@ func (d *decision) considerResume() {
 	}
 }
 
-// atRest says that the task was last seen asleep.
+// atRest reports whether the task was suspended or had ended when it was last seen.
 func (d *decision) atRest() bool {
 	c := meta.FindStatusCondition(d.old.Conditions, v1alpha1.TaskSucceeded)
 	if c == nil || c.Status == metav1.ConditionTrue {
@@ -77,7 +77,7 @@ func (d *decision) closeOperation(op *v1alpha1.OperationStatus, state v1alpha1.O
 	op.EndTime = ptr.To(metav1.NewTime(d.now))
 }
 
-// operation is what prepare of the given attempt has to carry out.
+// operation is what prepare has to do in the given attempt; nil for nothing.
 func (d *decision) operation(attempt int64) *daemonapi.Operation {
 	if d.rewinding() && d.s.Rewind.Attempt == attempt {
 		return d.rewindOperation()
@@ -95,7 +95,7 @@ func (d *decision) operation(attempt int64) *daemonapi.Operation {
 	return nil
 }
 
-// prompt is that of the last resume that was accepted; "" when it had none.
+// prompt is the prompt of the last resume that was accepted; "" if it had none.
 func (d *decision) prompt() string {
 	r, s := d.task.Spec.Resume, d.s.Resume
 	if r == nil || s == nil || r.ID != s.ID || s.State == v1alpha1.OperationRefused {

@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// Clew is the actor of what nobody asked for.
+	// Clew is the actor of transitions that nobody asked for.
 	Clew = clew
 	clew = "clew"
-	// Unknown is the actor of what somebody asked for in a way that leaves no name.
+	// Unknown is the actor of a request that left no name.
 	Unknown = "unknown"
 	// keepEntries is how many recorded entries stay in the status for people.
 	keepEntries = 20
@@ -26,8 +26,8 @@ const (
 
 func (d *decision) recorded() int64 { return max(d.s.RecordedSequence, d.o.Recorded) }
 
-// outboxFull says that so many entries wait for the history store that no
-// further transition can be taken.
+// outboxFull reports whether too many entries wait for the history store for another
+// transition to be made.
 func (d *decision) outboxFull() bool {
 	return d.s.HistorySequence-d.recorded() >= maxUnrecorded
 }
@@ -53,7 +53,7 @@ func (d *decision) entryAt(reason, actor, message string, checkpoint int64) {
 	d.append(v1alpha1.HistoryEntry{Reason: reason, Actor: actor, Message: message, Attempt: attempt, Checkpoint: checkpoint})
 }
 
-// entryOf is entry for an attempt that is only being made.
+// entryOf is entry for an attempt that is just being made.
 func (d *decision) entryOf(attempt int64, reason, actor, message string) {
 	d.append(v1alpha1.HistoryEntry{Reason: reason, Actor: actor, Message: message, Attempt: attempt})
 }
@@ -79,6 +79,6 @@ func (d *decision) trim() {
 	d.s.History = d.s.History[drop:]
 }
 
-// cut shortens a message to what the schema allows. Parts of it may come from a
-// pod: what is no text in it is escaped.
+// cut shortens a message to what the schema allows, and escapes what is not text: parts
+// of it may come from a pod.
 func cut(message string) string { return resources.PlainText(message, maxMessage) }

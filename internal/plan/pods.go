@@ -14,14 +14,14 @@ import (
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
-// podView is a pod as far as decisions go.
+// podView is what decisions need to know of a pod.
 type podView struct {
 	pod *corev1.Pod
 	// finished: no container of it runs or will run again.
 	finished bool
-	// deleting: somebody asked for it to go.
+	// deleting: somebody deleted it.
 	deleting bool
-	// disrupted: the cluster took it away.
+	// disrupted: the cluster evicted it.
 	disrupted string
 	// prepareOnly: it has no agent.
 	prepareOnly bool
@@ -65,7 +65,7 @@ func containerStatus(pod *corev1.Pod, name string) *corev1.ContainerStatus {
 	return nil
 }
 
-// disruption says how the cluster took the pod away; "" when it did not.
+// disruption says how the cluster evicted the pod; "" if it did not.
 func disruption(pod *corev1.Pod) string {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
@@ -79,14 +79,13 @@ func disruption(pod *corev1.Pod) string {
 	return ""
 }
 
-// interrupted says that a container was killed from outside before it could
-// say anything.
+// interrupted reports whether a container was killed from outside before it could
+// report anything.
 func interrupted(t *corev1.ContainerStateTerminated, result daemonapi.PrepareResult) bool {
 	return (t.ExitCode == 137 || t.ExitCode == 143) && t.Reason != "OOMKilled" && result.Reason == ""
 }
 
-// prepareResult is what prepare left; the zero value when it left nothing that
-// can be understood.
+// prepareResult is what prepare reported; the zero value if that cannot be read.
 func prepareResult(t *corev1.ContainerStateTerminated) daemonapi.PrepareResult {
 	var result daemonapi.PrepareResult
 	if t == nil {
@@ -98,7 +97,7 @@ func prepareResult(t *corev1.ContainerStateTerminated) daemonapi.PrepareResult {
 	return result
 }
 
-// trouble is why a pod does not come up.
+// trouble is why a pod does not start.
 func trouble(pod *corev1.Pod) *Blocker {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {

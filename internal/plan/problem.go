@@ -15,8 +15,8 @@ import (
 // maxHindrances is how many reasons the schema allows.
 const maxHindrances = 16
 
-// problem is what keeps the daemon of an attempt from its work; nil when nothing
-// does. While the history store cannot be asked it is what was heard last.
+// problem is what blocks the sidecar of an attempt; nil if nothing does. While the
+// history store is down it is the last answer.
 func (d *decision) problem(a *v1alpha1.Attempt) *history.Problem {
 	if d.o.History.Known {
 		p := d.o.History.State.Problem
@@ -31,10 +31,9 @@ func (d *decision) problem(a *v1alpha1.Attempt) *history.Problem {
 	return nil
 }
 
-// enterProblem enters into the history what keeps the attempt from its work, when
-// the task comes to stand there: each time for a problem of the daemon, once an
-// attempt for what keeps its pod from coming up, since the kubelet tries that
-// again and again.
+// enterProblem records in the history what blocks the attempt, when it begins to: a
+// problem of the sidecar each time, a pod that does not start once for each attempt,
+// since the kubelet keeps trying.
 func (d *decision) enterProblem(reason, message string) {
 	a := d.active()
 	if a == nil {
@@ -42,7 +41,7 @@ func (d *decision) enterProblem(reason, message string) {
 	}
 	p, was := d.problem(a), d.standingOf(a)
 	anew := p != nil && p.Reason == reason && (was == nil || was.Reason != reason)
-	h := d.podHindrance(a)
+	h := d.podBlocker(a)
 	hindered := h != nil && h.Reason == reason
 	if anew || hindered && !toldOf(a, reason) {
 		d.entry(v1alpha1.EventTaskHindered, clew, reason+": "+message)
@@ -52,22 +51,22 @@ func (d *decision) enterProblem(reason, message string) {
 	}
 }
 
-// podHindrance is what keeps the attempt's pod from being made, or from coming up;
-// nil when nothing does.
-func (d *decision) podHindrance(a *v1alpha1.Attempt) *Blocker {
+// podBlocker is why the attempt's pod cannot be made, or does not start; nil if
+// nothing blocks it.
+func (d *decision) podBlocker(a *v1alpha1.Attempt) *Blocker {
 	if v := d.views[a.Number]; v != nil {
 		return v.problem
 	}
 	return d.o.Blocker
 }
 
-// toldOf says that the history tells already that this hinders the attempt. What is
-// too much for the list counts as told.
+// toldOf reports whether the history already says that this blocks the attempt. What
+// does not fit into the list counts as told.
 func toldOf(a *v1alpha1.Attempt, reason string) bool {
 	return slices.Contains(a.Hindrances, reason) || len(a.Hindrances) >= maxHindrances
 }
 
-// standingOf is the stored condition Succeeded if it tells of this attempt; else nil.
+// standingOf is the stored condition Succeeded if it is about this attempt; else nil.
 func (d *decision) standingOf(a *v1alpha1.Attempt) *metav1.Condition {
 	if n := len(d.old.Attempts); n == 0 || d.old.Attempts[n-1].Number != a.Number {
 		return nil

@@ -20,7 +20,7 @@ func (d *decision) find(kind string) *metav1.Condition {
 	return meta.FindStatusCondition(d.s.Conditions, kind)
 }
 
-// condition sets a condition as of now.
+// condition sets a condition, with the current time and generation.
 func (d *decision) condition(kind string, status metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(&d.s.Conditions, metav1.Condition{
 		Type: kind, Status: status, Reason: reason, Message: cut(message),
@@ -28,7 +28,7 @@ func (d *decision) condition(kind string, status metav1.ConditionStatus, reason,
 	})
 }
 
-// report says in the conditions where the task stands.
+// report sets the conditions to the task's current state.
 func (d *decision) report() {
 	d.s.ObservedGeneration = d.task.Generation
 	status, reason, message := d.standing()
@@ -41,15 +41,15 @@ func (d *decision) report() {
 	d.touchGenerations()
 }
 
-// touchGenerations brings the other conditions to the observed generation:
-// they were looked at as well.
+// touchGenerations sets the observed generation of the other conditions: they were
+// evaluated as well.
 func (d *decision) touchGenerations() {
 	for i := range d.s.Conditions {
 		d.s.Conditions[i].ObservedGeneration = d.task.Generation
 	}
 }
 
-// standing is the condition Succeeded.
+// standing computes the condition Succeeded.
 func (d *decision) standing() (metav1.ConditionStatus, string, string) {
 	if a := d.active(); a != nil {
 		reason, message := d.activity(a)
@@ -70,8 +70,8 @@ func (d *decision) standing() (metav1.ConditionStatus, string, string) {
 	return metav1.ConditionUnknown, v1alpha1.ReasonPending, "the task is about to start"
 }
 
-// statusOf is Unknown for what may still end well without anybody's help, or
-// waits for a decision; True for what is done; False for what has failed.
+// statusOf is Unknown while the task may still succeed without help, or waits for a
+// decision; True once it is complete; False once it has failed.
 func statusOf(name string) metav1.ConditionStatus {
 	switch reason.Find(name).Standing {
 	case reason.Active, reason.Resting:
@@ -120,8 +120,8 @@ func (d *decision) activity(a *v1alpha1.Attempt) (reason, message string) {
 	return v1alpha1.ReasonPreparing, "the workspace is being prepared"
 }
 
-// young says that the pod's troubles may pass by themselves, and looks again
-// when they should have.
+// young reports whether the pod is so new that its problems may pass by themselves, and
+// requeues for when they should have.
 func (d *decision) young(v *podView) bool {
 	old := v.pod.CreationTimestamp.Add(d.o.Limits.ProblemGrace)
 	if d.now.Before(old) {
@@ -131,8 +131,8 @@ func (d *decision) young(v *podView) bool {
 	return false
 }
 
-// steady keeps the first message about a trouble: the kubelet's own words
-// change with every try, and each change would be a write.
+// steady keeps the first message about a problem: the kubelet's message changes with
+// every try, and each change would be a write.
 func (d *decision) steady(a *v1alpha1.Attempt, h *Blocker) string {
 	if c := d.standingOf(a); c != nil && c.Reason == h.Reason {
 		return c.Message
@@ -140,7 +140,8 @@ func (d *decision) steady(a *v1alpha1.Attempt, h *Blocker) string {
 	return h.Message
 }
 
-// reportRecording says whether the history store has all transitions.
+// reportRecording sets the condition that says whether the history store has all
+// transitions.
 func (d *decision) reportRecording() {
 	switch was := d.find(v1alpha1.TaskHistoryRecorded); {
 	case d.o.RecordProblem != "" && d.plan.Farewell != nil:
@@ -160,9 +161,9 @@ func (d *decision) allRecorded() {
 	d.condition(v1alpha1.TaskHistoryRecorded, metav1.ConditionTrue, v1alpha1.ReasonRecorded, "the history store takes every transition")
 }
 
-// finish compares the status with the stored one and decides whether it is
-// worth a write. A transition is written at once, and takes along what else is
-// new; checkpoints are told of at intervals; sums never cause a write.
+// finish compares the status with the stored one and decides whether to write it. A
+// transition is written at once, with everything else that is new; new checkpoints are
+// reported at intervals; totals alone never cause a write.
 func (d *decision) finish() Plan {
 	transition := !equality.Semantic.DeepEqual(d.quiet(d.old), d.quiet(d.s))
 	news := d.checkpointNews()
@@ -189,7 +190,7 @@ func (d *decision) finish() Plan {
 	return d.plan
 }
 
-// quiet is the status without what does not deserve a write of its own.
+// quiet is the status without the fields that do not justify a write of their own.
 func (d *decision) quiet(s *v1alpha1.TaskStatus) *v1alpha1.TaskStatus {
 	s = s.DeepCopy()
 	for i := range s.Attempts {
@@ -198,8 +199,8 @@ func (d *decision) quiet(s *v1alpha1.TaskStatus) *v1alpha1.TaskStatus {
 	return s
 }
 
-// checkpointNews says that the history store has a checkpoint, or has made one
-// durable, that the status does not tell of, or that objects are still to be made.
+// checkpointNews reports whether the history store has a checkpoint, or one that became
+// durable, that the status does not show, or whether objects have yet to be made.
 func (d *decision) checkpointNews() bool {
 	latest := d.o.History.State.Latest
 	if !d.o.History.Known || latest == nil || d.behind() {
@@ -215,7 +216,7 @@ func (d *decision) checkpointNews() bool {
 	return meta.IsStatusConditionTrue(d.old.Conditions, v1alpha1.TaskDurable) != latest.Durable
 }
 
-// lastActivity is when the agent was last heard of; nil if it never was.
+// lastActivity is when the agent last did something; nil if it never has.
 func (d *decision) lastActivity() *metav1.Time {
 	if at := d.o.History.State.ActiveAt; !at.IsZero() {
 		return ptr.To(metav1.NewTime(at.Truncate(time.Second)))
@@ -223,8 +224,8 @@ func (d *decision) lastActivity() *metav1.Time {
 	return d.s.LastActivity
 }
 
-// activityDue says that what the status tells of the agent's activity is too old,
-// and looks again when it will be. Only a working agent is worth a write.
+// activityDue reports whether the time of the last activity in the status is out of date,
+// and requeues for when it will be. Only a working agent justifies the write.
 func (d *decision) activityDue() bool {
 	a := d.active()
 	if a == nil || d.views[a.Number] == nil || !d.views[a.Number].agentRuns || !d.o.History.Known || d.behind() || d.o.Limits.ActivityEvery == 0 {
@@ -242,9 +243,8 @@ func (d *decision) activityDue() bool {
 	return d.o.History.State.ActiveAt.Truncate(time.Second).After(told)
 }
 
-// newsDue is when news of checkpoints is to be written: not more often than
-// RefreshEvery; and the last checkpoint of a pod waits for the pod's end, so
-// that both are one write.
+// newsDue is when new checkpoints are written to the status: not more often than
+// RefreshEvery, and the last checkpoint of a pod together with the pod's end.
 func (d *decision) newsDue(news bool) time.Time {
 	if !news {
 		return time.Time{}
@@ -262,8 +262,8 @@ func (d *decision) newsDue(news bool) time.Time {
 	return at
 }
 
-// fold takes into the status what is known by now, trims the outbox, and has
-// the objects made that the status will tell of.
+// fold brings the status up to date, trims the outbox, and has the objects made that the
+// status will name.
 func (d *decision) fold() {
 	d.s.RecordedSequence = min(d.recorded(), d.s.HistorySequence)
 	if d.o.RecordProblem == "" && d.s.RecordedSequence >= d.old.HistorySequence && d.s.RecordedSequence > 0 {

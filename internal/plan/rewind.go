@@ -16,8 +16,8 @@ import (
 	"github.com/clew-dev/clew/internal/resources"
 )
 
-// NewRewind is the rewind that has not been taken note of yet; nil for none.
-// Its target is to be observed before Decide.
+// NewRewind is the rewind in the spec that is not in the status yet; nil for none. Its
+// target has to be observed before Decide.
 func NewRewind(task *v1alpha1.Task) *v1alpha1.Rewind {
 	r, s := task.Spec.Rewind, task.Status.Rewind
 	if r == nil || handled(&task.Status, daemonapi.OperationRewind, r.ID) || (s != nil && s.State == v1alpha1.OperationInProgress) {
@@ -26,8 +26,8 @@ func NewRewind(task *v1alpha1.Task) *v1alpha1.Rewind {
 	return r
 }
 
-// PositionOf is the question that finds out where a rewind goes; ok is false
-// for one that names a checkpoint.
+// PositionOf is the query that resolves where a rewind goes; ok is false for a rewind
+// that names a checkpoint.
 func PositionOf(r *v1alpha1.Rewind) (q history.PositionQuery, ok bool) {
 	switch to := r.To; {
 	case to.Message != nil:
@@ -40,8 +40,8 @@ func PositionOf(r *v1alpha1.Rewind) (q history.PositionQuery, ok bool) {
 	return q, false
 }
 
-// considerRewind accepts or refuses a new rewind. What is accepted is carried
-// out whatever happens in between.
+// considerRewind accepts or refuses a new rewind. An accepted one is completed whatever
+// happens in between.
 func (d *decision) considerRewind() {
 	d.dropWithdrawnRewind()
 	r := NewRewind(d.task)
@@ -71,8 +71,8 @@ func (d *decision) considerRewind() {
 	}
 }
 
-// await says, once, what a rewind waits for. It is not taken note of yet: where
-// it goes is found out when it begins.
+// await reports, once, what a rewind waits for. The rewind is not accepted yet: its
+// target is resolved when it begins.
 func (d *decision) await(r *v1alpha1.Rewind, lookAgain time.Duration, reason, message string) {
 	d.look(lookAgain)
 	if s := d.s.Rewind; s != nil && s.ID == r.ID && s.State == v1alpha1.OperationPending {
@@ -93,10 +93,10 @@ func (d *decision) dropWithdrawnRewind() {
 	}
 }
 
-// resolveRewind says where a new rewind goes, or why it cannot; neither while
-// that cannot be found out.
+// resolveRewind returns where a new rewind goes, or what blocks it; neither as long as
+// that is not known.
 func (d *decision) resolveRewind(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus, *Blocker) {
-	if h := branchHindrance(r); h != nil {
+	if h := branchBlocker(r); h != nil {
 		return nil, h
 	}
 	if r.To.CheckpointRef != nil {
@@ -119,9 +119,9 @@ func (d *decision) resolveRewind(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus,
 	}
 }
 
-// branchHindrance is why no branch can keep what stands. The API refuses most of
-// this, but not in objects that are older than its rules.
-func branchHindrance(r *v1alpha1.Rewind) *Blocker {
+// branchBlocker is why no branch can preserve the current state. The API refuses most of
+// these names, but not in objects that are older than its rules.
+func branchBlocker(r *v1alpha1.Rewind) *Blocker {
 	if r.Preserve != v1alpha1.PreserveBranch || r.Scope == v1alpha1.RewindConversation {
 		return nil // no branch is made: the files stay
 	}
@@ -133,7 +133,7 @@ func branchHindrance(r *v1alpha1.Rewind) *Blocker {
 	return nil
 }
 
-// toCheckpoint goes back to the Checkpoint that the rewind names.
+// toCheckpoint resolves a rewind that names a Checkpoint.
 func (d *decision) toCheckpoint(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus, *Blocker) {
 	target, refusal := d.rewindTarget(r.To.CheckpointRef.Name)
 	if target == nil {
@@ -149,8 +149,8 @@ func (d *decision) toCheckpoint(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus, 
 	return s, nil
 }
 
-// rewindTarget is the Checkpoint to go back to, or why that cannot be; neither
-// while the status of one that the manager made has not been written yet.
+// rewindTarget is the Checkpoint to go back to, or what blocks that; neither as long as
+// the manager has not written the status of one that it made.
 func (d *decision) rewindTarget(name string) (*v1alpha1.Checkpoint, *Blocker) {
 	c := d.o.RewindTarget
 	switch {
@@ -172,16 +172,16 @@ func (d *decision) rewindTarget(name string) (*v1alpha1.Checkpoint, *Blocker) {
 	return c, nil
 }
 
-// made says that the manager made the Checkpoint, for one that was taken.
+// made reports whether the manager made the Checkpoint, for one that was taken.
 func made(c *v1alpha1.Checkpoint) bool {
 	_, _, ok := resources.CheckpointNumber(c)
 	return ok
 }
 
-// toPosition goes back to a message. The files, and the agent's own state, are
-// those of the newest checkpoint at or before it; with scope Both, so is the
-// conversation, since files and memory are to agree. The conversation alone can
-// go to where no checkpoint was taken yet.
+// toPosition resolves a rewind to a message. The files and the agent's own state become
+// those of the newest checkpoint at or before it. With scope Both so does the
+// conversation, so that files and memory agree. The conversation alone can go to a
+// message before the first checkpoint.
 func toPosition(r *v1alpha1.Rewind, query history.PositionQuery, found history.Resolved) (*v1alpha1.OperationStatus, *Blocker) {
 	c := found.Checkpoint
 	switch {
@@ -225,7 +225,8 @@ func beforeCheckpoints(query history.PositionQuery, found history.Resolved) (*v1
 	return &v1alpha1.OperationStatus{ToPosition: position, ToSequence: found.AfterSequence, Message: message}, nil
 }
 
-// snapped says how what was asked for led to another message; "" if it did not.
+// snapped explains why the rewind goes to another message than was asked for; "" if it
+// does not.
 func snapped(query history.PositionQuery, found history.Resolved) string {
 	if !found.Snapped && query.Message != 0 {
 		return ""
@@ -241,7 +242,7 @@ func destination(s *v1alpha1.OperationStatus) string {
 	return fmt.Sprintf("checkpoint %d", s.ToCheckpoint)
 }
 
-// place is what was asked for, in words.
+// place describes what was asked for.
 func place(query history.PositionQuery, found history.Resolved) string {
 	switch {
 	case !query.Time.IsZero():
@@ -269,8 +270,8 @@ func (d *decision) noSuchPosition(query history.PositionQuery) *Blocker {
 	return &Blocker{v1alpha1.ReasonPositionNotFound, message}
 }
 
-// rewindOperation is what prepare is told of the rewind in progress; nil when
-// it has been withdrawn.
+// rewindOperation is the rewind in progress as prepare gets it; nil if it has been
+// withdrawn.
 func (d *decision) rewindOperation() *daemonapi.Operation {
 	r, s := d.task.Spec.Rewind, d.s.Rewind
 	if r == nil || r.ID != s.ID {
@@ -290,7 +291,7 @@ func (d *decision) rewindOperation() *daemonapi.Operation {
 	return op
 }
 
-// completeRewind takes note of a rewind that was carried out.
+// completeRewind records that a rewind is complete.
 func (d *decision) completeRewind(result daemonapi.PrepareResult) {
 	op := d.s.Rewind
 	resolved := op.Message

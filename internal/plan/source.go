@@ -19,7 +19,7 @@ func UnresolvedSource(task *v1alpha1.Task) *v1alpha1.StartFrom {
 	return task.Spec.StartFrom
 }
 
-// resolveSource resolves startFrom, once; it says why that cannot be done.
+// resolveSource resolves startFrom, once, or returns what blocks that.
 func (d *decision) resolveSource() *Blocker {
 	from := UnresolvedSource(d.task)
 	if from == nil || d.s.Source != nil {
@@ -30,9 +30,9 @@ func (d *decision) resolveSource() *Blocker {
 	return h
 }
 
-// ResolveSource is the point at which a task starts that begins where another
-// one stood. The checkpoint is the one that is named, or the source's latest;
-// nil for a task or checkpoint that does not exist.
+// ResolveSource is the point at which a task starts that continues from another one. The
+// checkpoint is the one named, or the source's latest; nil for a task or a checkpoint
+// that does not exist.
 func ResolveSource(repository *v1alpha1.Repository, name string, task *v1alpha1.Task, checkpoint *v1alpha1.Checkpoint) (*v1alpha1.SourceStatus, *Blocker) {
 	switch {
 	case task == nil:
@@ -66,7 +66,7 @@ func ResolveSource(repository *v1alpha1.Repository, name string, task *v1alpha1.
 	return source, nil
 }
 
-// isLost says that the checkpoint was taken, and is nowhere any more.
+// isLost reports whether the checkpoint was taken and no longer exists anywhere.
 func isLost(c *v1alpha1.Checkpoint) bool {
 	durable := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.CheckpointDurable)
 	return durable != nil && durable.Status != metav1.ConditionTrue && durable.Reason == v1alpha1.ReasonCheckpointLost

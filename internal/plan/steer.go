@@ -16,20 +16,19 @@ import (
 	"github.com/clew-dev/clew/internal/resources"
 )
 
-// maxAttempts is how many attempts the status lists. The oldest are dropped, but for
-// those that say how the task came to rest: rewinds of a task that has ended change
-// nothing about that, however many there are.
+// maxAttempts is how many attempts the status lists. The oldest are dropped, except
+// those that say how the task ended: any number of rewinds may follow them.
 const maxAttempts = 50
 
-// want is what the task needs a pod for.
+// want is what the task needs a pod for, if it needs one.
 type want int
 
 const (
 	wantNothing want = iota
 	wantAgent
-	// wantRewind: a pod that carries the rewind out, and then runs the agent.
+	// wantRewind: a pod that rewinds, and then runs the agent.
 	wantRewind
-	// wantRewindOnly: a pod that carries the rewind out and ends there.
+	// wantRewindOnly: a pod that rewinds and then ends.
 	wantRewindOnly
 )
 
@@ -76,8 +75,8 @@ func (d *decision) steer() {
 	d.start(want)
 }
 
-// stopStrays deletes the pods that carry the task's labels and are of no
-// attempt: one that a former manager made too late, or that somebody forged.
+// stopStrays deletes pods that carry the task's labels but belong to no attempt: a
+// manager that lost its lease made them too late, or somebody forged them.
 func (d *decision) stopStrays() {
 	for i := range d.o.Pods {
 		if v := inspect(&d.o.Pods[i]); !v.finished && d.attemptOf(v.pod) == nil {
@@ -86,7 +85,7 @@ func (d *decision) stopStrays() {
 	}
 }
 
-// steerActive lets the active attempt be, makes its pod, or stops it.
+// steerActive leaves the active attempt alone, makes its pod, or stops it.
 func (d *decision) steerActive(a *v1alpha1.Attempt, want want) {
 	v := d.views[a.Number]
 	reason := d.whyStop(a, v, want)
@@ -103,11 +102,11 @@ func (d *decision) steerActive(a *v1alpha1.Attempt, want want) {
 		a.Reason = reason
 		d.stop(v)
 	case !v.deleting && !v.finished:
-		a.Reason = "" // it was to be stopped, and need not be any more
+		a.Reason = "" // there was a reason to stop it, and it is gone
 	}
 }
 
-// whyStop says why the active attempt must make way; "" when it need not.
+// whyStop is the reason for which the active attempt must stop; "" if it may go on.
 func (d *decision) whyStop(a *v1alpha1.Attempt, v *podView, want want) string {
 	prepareOnly := v != nil && v.prepareOnly
 	switch want {
@@ -122,15 +121,15 @@ func (d *decision) whyStop(a *v1alpha1.Attempt, v *podView, want want) string {
 		}
 		return v1alpha1.ReasonRewinding
 	}
-	// A pod that cannot come up is made anew when the template was changed.
+	// A pod that cannot start is replaced once the template has changed.
 	if v != nil && v.problem != nil && v.generation() < d.task.Generation && !v.agentRuns {
 		return v1alpha1.ReasonReplaced
 	}
 	return ""
 }
 
-// waitForPods is true while a pod of a former attempt still runs: there are
-// never two writers of one worktree.
+// waitForPods reports whether a pod of an earlier attempt still runs: a worktree never
+// has two writers.
 func (d *decision) waitForPods() bool {
 	for i := range d.o.Pods {
 		v := inspect(&d.o.Pods[i])
@@ -148,7 +147,7 @@ func (d *decision) waitForPods() bool {
 	return false
 }
 
-// notBefore is when the next attempt may start.
+// notBefore is when the next attempt may start at the earliest.
 func (d *decision) notBefore(want want) time.Time {
 	last := d.last()
 	if last == nil || last.EndTime == nil {
@@ -170,21 +169,21 @@ func (d *decision) notBefore(want want) time.Time {
 	return last.EndTime.Add(pause)
 }
 
-// backoff is the pause after so many failures; none for none.
+// backoff is the pause after this many failures in a row.
 func backoff(base, limit time.Duration, failures int) time.Duration {
 	steps, pause := wait.Backoff{Duration: min(base, limit), Factor: 2, Steps: failures, Cap: limit}, time.Duration(0)
-	for range min(failures, 64) { // no limit is further away than that
+	for range min(failures, 64) { // every limit is reached before that
 		pause = steps.Step()
 	}
 	return pause
 }
 
-// quickLoss is how short an attempt must have been for its loss to count
-// towards a pause: a pod that is lost after that starts again at once.
+// quickLoss is how soon an attempt must be lost for the next one to wait: if it ran for
+// longer, the next one starts at once.
 const quickLoss = 10 * time.Second
 
-// inARow counts the newest attempts that ended this way. Lost pods count when
-// they were lost quickly.
+// inARow counts the latest attempts in a row that ended with this outcome. A lost pod
+// counts only if it was lost quickly.
 func (d *decision) inARow(outcome v1alpha1.AttemptOutcome) int {
 	n := 0
 	for i := len(d.s.Attempts) - 1; i >= 0 && d.s.Attempts[i].Outcome == outcome; i-- {
@@ -197,7 +196,7 @@ func (d *decision) inARow(outcome v1alpha1.AttemptOutcome) int {
 	return n
 }
 
-// start reserves the next attempt and has its pod made, if all it needs is there.
+// start reserves the next attempt and has its pod made, if everything it needs exists.
 func (d *decision) start(want want) {
 	number, h := d.nextNumber()
 	if h == nil {
@@ -239,7 +238,7 @@ func (d *decision) enterAttempt(a v1alpha1.Attempt) {
 	}
 }
 
-// droppable is the oldest attempt that says nothing about how the task came to rest.
+// droppable is the oldest attempt that does not say how the task ended.
 func droppable(attempts []v1alpha1.Attempt) int {
 	rest := settledBy(attempts)
 	for i := range attempts[:len(attempts)-1] {
@@ -269,8 +268,8 @@ func (d *decision) noteRestart(number int64, trigger v1alpha1.AttemptTrigger, la
 	}
 }
 
-// resumedBy is who had the task go on after its last attempt: nobody did, where
-// Clew itself had stopped it, for a rewind say.
+// resumedBy is who resumed the task after its last attempt; "" if Clew itself had
+// stopped it, for example for a rewind.
 func (d *decision) resumedBy(last *v1alpha1.Attempt) string {
 	switch {
 	case d.resuming():
@@ -298,10 +297,10 @@ func (d *decision) trigger(want want) v1alpha1.AttemptTrigger {
 	return v1alpha1.AttemptResume
 }
 
-// nextNumber is larger than every number used before, also by those that a
-// restored status does not tell of: servers take writes of the newest attempt
-// alone. The history store has seen them, so nothing starts before it was asked.
-// Nothing is lost by that: no pod gets past its preparation without the store.
+// nextNumber is larger than every number used before, including those missing from a
+// status that was restored from a backup: servers accept writes of the newest attempt
+// only. The history store has seen them all, so it is asked before anything starts. That
+// costs nothing: without the store no pod gets past its preparation either.
 func (d *decision) nextNumber() (int64, *Blocker) {
 	if !d.o.History.Known && !d.o.Attempts.Known {
 		return 0, &Blocker{v1alpha1.ReasonPending, "the task starts when the history store answers: it knows which attempts there were"}
@@ -316,7 +315,7 @@ func (d *decision) nextNumber() (int64, *Blocker) {
 	return number + 1, nil
 }
 
-// blocker is why no pod can be made now; nil when one can.
+// blocker is why no pod can be made now; nil if one can.
 func (d *decision) blocker() *Blocker {
 	if d.o.History.Deleted {
 		return &Blocker{v1alpha1.ReasonHistoryDeleted,
@@ -349,8 +348,8 @@ func (d *decision) claimHindrance() *Blocker {
 	return nil
 }
 
-// ownClaim has the claim made if there is none, and notes when the volume the
-// task worked on is lost.
+// ownClaim has the claim made if it does not exist, and notes that the task's former
+// volume is lost.
 func (d *decision) ownClaim() {
 	lost := d.s.ClaimUID != "" && (d.o.Claim == nil || string(d.o.Claim.UID) != d.s.ClaimUID)
 	if lost {
@@ -363,7 +362,7 @@ func (d *decision) ownClaim() {
 	d.s.ClaimUID = string(d.o.Claim.UID)
 }
 
-// dropFinishedPods removes the pods of ended attempts, which were kept for their logs.
+// dropFinishedPods deletes the pods of ended attempts, which were kept for their logs.
 func (d *decision) dropFinishedPods() {
 	for i := range d.o.Pods {
 		if v := inspect(&d.o.Pods[i]); v.finished {

@@ -30,7 +30,8 @@ const (
 	maxDetail = 1024
 )
 
-// takeCheckpoints takes checkpoints while the agent works, one at a time.
+// takeCheckpoints takes checkpoints while the agent works, one at a time: on request,
+// before risky tools, after so many tool calls, and at intervals.
 func (d *daemon) takeCheckpoints(ctx context.Context) {
 	every := time.Duration(d.cfg.Pod.Policy.EverySeconds) * time.Second
 	d.taken = time.Now()
@@ -61,7 +62,7 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 			if d.pace.UntilRisky() > 0 {
 				err = d.takeRisky(ctx)
 			} else {
-				err = d.takeTurn(ctx) // or calls alone would put off whoever asks, without end
+				err = d.takeTurn(ctx) // or a stream of calls would starve requested checkpoints
 			}
 		case <-d.due:
 			d.pending = v1alpha1.TriggerToolCalls
@@ -100,8 +101,8 @@ func (d *daemon) maintain(ctx context.Context) {
 	}
 }
 
-// takeTurn takes the checkpoint whose turn it is. One that somebody asked for comes
-// first: an agent that is busy makes others due without end.
+// takeTurn takes the checkpoint whose turn it is. A requested one comes first: a busy
+// agent makes the others due all the time.
 func (d *daemon) takeTurn(ctx context.Context) error {
 	select {
 	case take := <-d.asked:
@@ -145,10 +146,9 @@ func (d *daemon) takePending(ctx context.Context) error {
 // worth storing a third time.
 const maxPasses = 2
 
-// take takes a checkpoint of an agent that stands still. If more has changed
-// than is read in a moment, the agent goes on while that is stored, and is
-// stopped for the rest alone. A take that has begun is finished even if ctx
-// ends meanwhile.
+// take takes a checkpoint of a stopped agent. If more has changed than can be read in a
+// moment, the agent runs while that is stored, and is stopped only for the rest. A take
+// that has begun is finished even if ctx ends.
 func (d *daemon) take(ctx context.Context, req checkpoint.Request) error {
 	d.taken = time.Now()
 	stretch := d.pace.Stretch(ctx)
@@ -225,8 +225,8 @@ func (d *daemon) takeAsked(ctx context.Context, take *daemonv1.TakeCheckpoint) e
 	return err
 }
 
-// changed reports whether a checkpoint would hold other files, another state of
-// the agent or of its repository than the last one.
+// changed reports whether a checkpoint would differ from the last one, in its files, in
+// the agent's state or in its repository.
 func (d *daemon) changed(ctx context.Context) bool {
 	defer d.pace.CountWork()()
 	latest := d.volume.Journal.State().Latest
@@ -243,7 +243,7 @@ type pushState struct {
 	numbers map[int64]bool
 }
 
-// pushAll pushes whatever the gitstore lacks, for ever.
+// pushAll keeps pushing what the gitstore lacks until ctx ends.
 func (d *daemon) pushAll(ctx context.Context) error {
 	wait := backoff.Backoff{Max: 30 * time.Second}
 	for {

@@ -64,7 +64,7 @@ type Server interface {
 	Report(context.Context, *daemonv1.Problem) error
 }
 
-// Config says what the daemon works on.
+// Config configures the sidecar.
 type Config struct {
 	Pod    daemonapi.Config
 	Paths  volume.Paths
@@ -270,8 +270,8 @@ func (d *daemon) begin(ctx context.Context) error {
 	})
 }
 
-// findEnd asks the server where the records end, if the volume does not know any
-// more, so that no sequence is given twice.
+// findEnd asks the server where the records end, if the spool's own end is damaged, so
+// that no sequence is used twice.
 func (d *daemon) findEnd(ctx context.Context) error {
 	damaged := d.volume.Spool.Damaged()
 	for wait := (backoff.Backoff{}); d.volume.Spool.Unsure(); {
@@ -295,7 +295,7 @@ func (d *daemon) findEnd(ctx context.Context) error {
 	return d.taker.Event(v1alpha1.ReasonSpoolDamaged, fmt.Sprintf("%d bytes of the daemon's records on the volume were unreadable, and are put aside there", damaged), nil)
 }
 
-// finished reports whether this attempt's last checkpoint was taken.
+// finished reports whether this attempt's last checkpoint has been taken.
 func (d *daemon) finished(s journal.State) bool {
 	return s.Final.Of(d.cfg.Pod.Attempt, d.cfg.Pod.PodUID)
 }
@@ -361,7 +361,7 @@ func nudge(c chan struct{}) {
 	}
 }
 
-// ask has a checkpoint wait for its turn; false if too many do.
+// ask queues a requested checkpoint; false if the queue is full.
 func (d *daemon) ask(take *daemonv1.TakeCheckpoint) bool {
 	select {
 	case d.asked <- take:
@@ -371,7 +371,7 @@ func (d *daemon) ask(take *daemonv1.TakeCheckpoint) bool {
 	}
 }
 
-// listenForCommands does what the server asks for.
+// listenForCommands queues what the server asks for, until ctx ends.
 func (d *daemon) listenForCommands(ctx context.Context) error {
 	var wait backoff.Backoff
 	for ctx.Err() == nil {
