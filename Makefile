@@ -150,7 +150,7 @@ agent-images: cluster ## Build images of the real agents from npm, and the stub 
 
 .PHONY: agent-images-oldest
 agent-images-oldest: cluster ## Build images of the agents in the oldest versions that Clew works with, and load them
-	@VERSIONS=oldest hack/agents/images claude codex gemini opencode
+	@VERSIONS=oldest hack/agents/images claude codex gemini opencode qwen
 
 .PHONY: undeploy
 undeploy: $(HELM) ## Uninstall Clew; volumes, CRDs and Tasks stay

@@ -2,7 +2,7 @@ package v1alpha1
 
 // AgentType says which agent works, and so how it is started, how its output is
 // read and how its own session is resumed.
-// +kubebuilder:validation:Enum=Exec;ClaudeCode;Codex;GeminiCLI;OpenCode
+// +kubebuilder:validation:Enum=Exec;ClaudeCode;Codex;GeminiCLI;OpenCode;QwenCode
 type AgentType string
 
 const (
@@ -17,6 +17,8 @@ const (
 	AgentGeminiCLI AgentType = "GeminiCLI"
 	// AgentOpenCode is OpenCode, the program opencode.
 	AgentOpenCode AgentType = "OpenCode"
+	// AgentQwenCode is Qwen Code, the program qwen.
+	AgentQwenCode AgentType = "QwenCode"
 )
 
 // Agent says which agent works on the task.

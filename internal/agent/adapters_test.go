@@ -102,6 +102,10 @@ func TestRecordedRuns(t *testing.T) {
 			sums{Messages: 1, Calls: 12, Results: 12, Input: 1482, Tokens: 260, Cost: 1482*5 + 260*30},
 			sums{Messages: 1, Input: 128, Tokens: 20, Cost: 128*5 + 20*30},
 			&daemonv1.AgentSession{Agent: "OpenCode", Id: "ses_e0448ff5fffexRvL0pll8tQScU", Model: "openai/gpt-5.5"}},
+		{"QwenCode", "qwen",
+			sums{Messages: 1, Calls: 12, Results: 12, Input: 1482, Cached: 520, Tokens: 260, Cost: (1482-520)*5 + 520/2 + 260*30},
+			sums{Messages: 1, Input: 128, Cached: 40, Tokens: 20, Cost: (128-40)*5 + 40/2 + 20*30},
+			&daemonv1.AgentSession{Agent: "QwenCode", Id: "d6e3767c-ab07-4209-9599-9b1de2aaa3e4", Version: "0.24.4", Model: "gpt-5.5"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.kind, func(t *testing.T) {
@@ -125,7 +129,7 @@ func TestRecordedRuns(t *testing.T) {
 				t.Errorf("the session became %s", resumed.Session().GetId())
 			}
 			last := again[0].Message.GetText()
-			if !strings.HasPrefix(last, "RECALLED user=2") {
+			if !strings.HasPrefix(last, "RECALLED user=2") && !strings.HasPrefix(last, "REMEMBERED prompts=2") {
 				t.Errorf("the answer is %q", last)
 			}
 		})
@@ -135,13 +139,13 @@ func TestRecordedRuns(t *testing.T) {
 // frames are the events that say nothing by themselves.
 var frames = []string{
 	`"type":"system","subtype":"init"`, `"type":"thread.started"`, `"type":"turn.started"`, `"type":"init"`,
-	`"type":"step_start"`, `"role":"user","content":"Work in this`, `"role":"user","content":"RECALL`,
+	`"type":"step_start"`, `"type":"stream_event"`, `"type":"result","subtype":"success"`, `"role":"user","content":"Work in this`, `"role":"user","content":"RECALL`,
 }
 
 // Nothing is dropped: each line gives something, frames something else, or is a
 // part of the message that comes with the next line.
 func TestEveryLineCounts(t *testing.T) {
-	for kind, name := range map[string]string{"ClaudeCode": "claude", "Codex": "codex", "GeminiCLI": "gemini", "OpenCode": "opencode"} {
+	for kind, name := range map[string]string{"ClaudeCode": "claude", "Codex": "codex", "GeminiCLI": "gemini", "OpenCode": "opencode", "QwenCode": "qwen"} {
 		for _, run := range []string{"-run", "-resume"} {
 			p := adapter(t, kind).NewParser(agent.ParserOptions{Prompt: map[string]string{"-run": firstPrompt, "-resume": "RECALL what you were sent. MARK-BETA"}[run]})
 			for i, line := range stream(t, name+run) {
@@ -165,14 +169,15 @@ func TestEveryLineCounts(t *testing.T) {
 
 // Each call stands before its result, in the order in which they were printed.
 func TestCallsMeetResults(t *testing.T) {
-	for kind, name := range map[string]string{"ClaudeCode": "claude", "Codex": "codex", "GeminiCLI": "gemini", "OpenCode": "opencode"} {
+	for kind, name := range map[string]string{"ClaudeCode": "claude", "Codex": "codex", "GeminiCLI": "gemini", "OpenCode": "opencode", "QwenCode": "qwen"} {
 		var open string
 		n := 0
 		for _, item := range read(adapter(t, kind).NewParser(agent.ParserOptions{Run: "7"}), stream(t, name+"-run")) {
 			if c := item.Message.GetToolCall(); c != nil {
 				open = c.GetId()
 				n++
-				if want := fmt.Sprintf("line %d", n); n%2 == 1 && !strings.Contains(c.GetInput(), want) {
+				input := strings.ReplaceAll(c.GetInput(), "line of ", "line ") // as later stubs say it
+				if want := fmt.Sprintf("line %d", n); n%2 == 1 && !strings.Contains(input, want) {
 					t.Errorf("%s: call %d has input %s", kind, n, c.GetInput())
 				}
 			}
@@ -185,7 +190,7 @@ func TestCallsMeetResults(t *testing.T) {
 
 // An agent that was killed leaves half a line: no error, and it is kept.
 func TestTruncatedLastLine(t *testing.T) {
-	for kind, name := range map[string]string{"ClaudeCode": "claude", "Codex": "codex", "GeminiCLI": "gemini", "OpenCode": "opencode"} {
+	for kind, name := range map[string]string{"ClaudeCode": "claude", "Codex": "codex", "GeminiCLI": "gemini", "OpenCode": "opencode", "QwenCode": "qwen"} {
 		lines := stream(t, name+"-run")
 		for n := range lines {
 			part := append([][]byte{}, lines[:n+1]...)
@@ -201,7 +206,7 @@ func TestTruncatedLastLine(t *testing.T) {
 // Lines that were read but not recorded come again, to an earlier clone: it
 // gives the same, whatever its twin has read since.
 func TestClone(t *testing.T) {
-	for kind, name := range map[string]string{"ClaudeCode": "claude", "Codex": "codex", "GeminiCLI": "gemini-delta", "OpenCode": "opencode", "Exec": "exec"} {
+	for kind, name := range map[string]string{"ClaudeCode": "claude", "Codex": "codex", "GeminiCLI": "gemini-delta", "OpenCode": "opencode", "QwenCode": "qwen", "Exec": "exec"} {
 		var lines [][]byte
 		switch name {
 		case "exec":
@@ -233,7 +238,7 @@ func TestClone(t *testing.T) {
 // A daemon that was started anew in the middle of a run goes on with what it
 // knows of the session: nothing counts twice.
 func TestMiddleOfARun(t *testing.T) {
-	for kind, name := range map[string]string{"ClaudeCode": "claude", "Codex": "codex", "GeminiCLI": "gemini", "OpenCode": "opencode"} {
+	for kind, name := range map[string]string{"ClaudeCode": "claude", "Codex": "codex", "GeminiCLI": "gemini", "OpenCode": "opencode", "QwenCode": "qwen"} {
 		lines := stream(t, name+"-run")
 		whole := read(adapter(t, kind).NewParser(agent.ParserOptions{Run: "1"}), lines)
 		for from := 1; from < len(lines); from++ {

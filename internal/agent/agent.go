@@ -193,6 +193,8 @@ func For(agentType v1alpha1.AgentType) (Adapter, error) {
 		return GeminiCLI{}, nil
 	case v1alpha1.AgentOpenCode:
 		return OpenCode{}, nil
+	case v1alpha1.AgentQwenCode:
+		return QwenCode{}, nil
 	default:
 		return nil, fmt.Errorf("this daemon knows no agent of type %q: use an image of Clew's that is as new as the manager", agentType)
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
@@ -88,7 +90,13 @@ func (ClaudeCode) HookComesFirst() bool { return false }
 
 // NewParser reads the events of --output-format stream-json.
 func (ClaudeCode) NewParser(o ParserOptions) Parser {
-	p := &claudeParser{prompt: o.Prompt, prices: newPrices(o.Prices), model: o.Model, session: cloneSession(o.Session), outcome: outcome{o.Outcome}}
+	return newClaudeParser(o, v1alpha1.AgentClaudeCode, "Claude Code")
+}
+
+// newClaudeParser reads the events of a kind of agent that prints those of Claude Code.
+func newClaudeParser(o ParserOptions, kind v1alpha1.AgentType, program string) Parser {
+	p := &claudeParser{kind: kind, program: program, prompt: o.Prompt, prices: newPrices(o.Prices), model: o.Model,
+		session: cloneSession(o.Session), outcome: outcome{o.Outcome}}
 	if p.session.GetModel() != "" {
 		p.model = p.session.GetModel()
 	}
@@ -101,10 +109,11 @@ type claudeEvent struct {
 	SessionID string `json:"session_id"`
 	Model     string `json:"model"`
 	Version   string `json:"claude_code_version"`
+	Qwen      string `json:"qwen_code_version"`
 	Parent    string `json:"parent_tool_use_id"`
 	// Error names the kind of an API's error. Its HTTP status has one name in a
 	// retry and another in a message or a result.
-	Error      string         `json:"error"`
+	Error      claudeError    `json:"error"`
 	Status     int            `json:"error_status"`
 	APIStatus  int            `json:"api_error_status"`
 	APIError   string         `json:"api_error_type"`
@@ -119,6 +128,22 @@ type claudeEvent struct {
 	TotalCost *dollars               `json:"total_cost_usd"`
 	Usage     *claudeUsage           `json:"usage"`
 	SinceLast map[string]claudeModel `json:"model_usage_since_last_result"`
+}
+
+// claudeError is a word for the kind of an error, or an object with its message, as Qwen
+// Code has it.
+type claudeError struct{ kind, message string }
+
+func (e *claudeError) UnmarshalJSON(data []byte) error {
+	if json.Unmarshal(data, &e.kind) == nil {
+		return nil
+	}
+	var object struct {
+		Message string `json:"message"`
+	}
+	err := json.Unmarshal(data, &object)
+	e.message = object.Message
+	return err
 }
 
 type claudeMessage struct {
@@ -163,6 +188,8 @@ type claudeBlock struct {
 // counted too; the result then adds the difference, if the parser has seen the
 // run's beginning and so knows what was added.
 type claudeParser struct {
+	kind    v1alpha1.AgentType
+	program string // for messages
 	prompt  string
 	prices  prices
 	model   string
@@ -234,10 +261,10 @@ func (e claudeEvent) progress() bool {
 
 // retry is an error of the model's API that Claude Code tries to get over.
 func (p *claudeParser) retry(e claudeEvent) []Item {
-	f := failure(e.Status, e.Error)
-	f.Message = strings.TrimSpace(fmt.Sprintf("the model's API answers with status %d %s", e.Status, e.Error))
+	f := failure(e.Status, e.Error.kind)
+	f.Message = strings.TrimSpace(fmt.Sprintf("the model's API answers with status %d %s", e.Status, e.Error.kind))
 	p.trouble(f)
-	return []Item{output(fmt.Appendf(nil, "%s; Claude Code tries again (%d of %d) after %d ms", f.Message, e.RetryTry, e.RetryOf, e.RetryDelay))}
+	return []Item{output(fmt.Appendf(nil, "%s; %s tries again (%d of %d) after %d ms", f.Message, p.program, e.RetryTry, e.RetryOf, e.RetryDelay))}
 }
 
 func (p *claudeParser) init(e claudeEvent) {
@@ -247,7 +274,7 @@ func (p *claudeParser) init(e claudeEvent) {
 	}
 	if e.SessionID != "" {
 		p.session = &daemonv1.AgentSession{
-			Agent: "ClaudeCode", Id: Text([]byte(e.SessionID)), Version: Text([]byte(e.Version)), Model: p.model,
+			Agent: string(p.kind), Id: Text([]byte(e.SessionID)), Version: Text([]byte(cmp.Or(e.Version, e.Qwen))), Model: p.model,
 		}
 	}
 }
@@ -266,8 +293,14 @@ func (p *claudeParser) assistant(e claudeEvent, line []byte) []Item {
 	for _, b := range blocks {
 		switch {
 		case b.Type == "text" && b.Text != "":
+			message, failed := p.apiError(b.Text)
+			if failed {
+				role = daemonv1.Role_ROLE_SYSTEM
+			}
 			items = append(items, say(role, b.Text, raw))
-			if e.Error != "" {
+			if failed {
+				p.trouble(claudeFailure(e, message))
+			} else if e.Error.kind != "" {
 				p.trouble(claudeFailure(e, b.Text))
 			}
 			if raw == "" {
@@ -321,6 +354,9 @@ func (p *claudeParser) usage(m *claudeMessage) []Item {
 		cached: int64(m.Usage.CacheRead),
 		output: int64(m.Usage.Output),
 	}
+	if p.kind == v1alpha1.AgentQwenCode {
+		now.input = int64(m.Usage.Input) // what was cached is part of it
+	}
 	i := slices.IndexFunc(p.counted, func(c claudeCounted) bool { return c.id == m.ID })
 	var before totals
 	if i >= 0 {
@@ -356,12 +392,12 @@ func (p *claudeParser) usage(m *claudeMessage) []Item {
 func (p *claudeParser) result(e claudeEvent) []Item {
 	p.conclude(e)
 	var items []Item
-	if said := e.Result; said == "" || sha256.Sum256([]byte(said)) != p.spoken {
+	if said := cmp.Or(e.Result, e.Error.message); said == "" || sha256.Sum256([]byte(said)) != p.spoken {
 		failed := e.IsError || (e.Subtype != "" && e.Subtype != "success")
 		if text := strings.Join(append(e.Errors, said), "\n"); failed && strings.TrimSpace(text) != "" {
 			items = append(items, notice(strings.TrimSpace(text)))
 		} else if failed {
-			items = append(items, notice("Claude Code ended with "+e.Subtype+"."))
+			items = append(items, notice(p.program+" ended with "+e.Subtype+"."))
 		} else if said != "" && p.begun {
 			items = append(items, say(daemonv1.Role_ROLE_ASSISTANT, said, ""))
 		}
@@ -387,7 +423,7 @@ func (p *claudeParser) result(e claudeEvent) []Item {
 // claudeFailure classifies an error by its text and by what is told beside it.
 func claudeFailure(e claudeEvent, text string) *Failure {
 	f := failure(e.APIStatus, text)
-	if kinds := strings.TrimSpace(e.Error + " " + e.APIError); kinds != "" {
+	if kinds := strings.TrimSpace(e.Error.kind + " " + e.APIError); kinds != "" {
 		f.Cause = causeOf(e.APIStatus, kinds+" "+text)
 	}
 	return f
@@ -399,9 +435,9 @@ func (p *claudeParser) conclude(e claudeEvent) {
 		p.end(nil)
 		return
 	}
-	text := strings.TrimSpace(strings.Join(append(e.Errors, e.Result), "\n"))
+	text := strings.TrimSpace(strings.Join(append(e.Errors, cmp.Or(e.Result, e.Error.message)), "\n"))
 	if text == "" {
-		text = "Claude Code ended with " + e.Subtype
+		text = p.program + " ended with " + e.Subtype
 	}
 	f := claudeFailure(e, text)
 	if before := p.told.Failure; f.Cause == CauseUnknown && before != nil {

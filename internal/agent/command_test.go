@@ -32,6 +32,9 @@ func TestCommand(t *testing.T) {
 		{"OpenCode",
 			"run --format json --auto --thinking --dir /w",
 			"run --format json --auto --thinking --dir /w --model M --session S"},
+		{"QwenCode",
+			"--output-format stream-json --approval-mode yolo",
+			"--output-format stream-json --approval-mode yolo --model M --resume S"},
 	}
 	for _, tt := range tests {
 		a := adapter(t, tt.kind)
@@ -103,7 +106,7 @@ func TestOpenCodeConfig(t *testing.T) {
 func TestFiles(t *testing.T) {
 	hook := []string{"/run/clew/bin/it's", "hook", "$HOME `x`"}
 	shell := `'/run/clew/bin/it'\''s' 'hook' '$HOME ` + "`x`'"
-	for _, kind := range []string{"ClaudeCode", "Codex", "GeminiCLI", "OpenCode"} {
+	for _, kind := range []string{"ClaudeCode", "Codex", "GeminiCLI", "OpenCode", "QwenCode"} {
 		with, without := adapter(t, kind).Files(agent.FilesRequest{Hook: hook, Dir: "/f"}), adapter(t, kind).Files(agent.FilesRequest{Dir: "/f"})
 		found := false
 		for name, data := range with {
@@ -166,6 +169,8 @@ func TestParseHook(t *testing.T) {
 			agent.HookCall{Name: "write_file", Input: `{"file_path":"a"}`}},
 		{"OpenCode", `{"tool":"bash","callID":"call_1","args":{"command":"ls"}}`,
 			agent.HookCall{CallID: "call_1", Name: "bash", Input: `{"command":"ls"}`}},
+		{"QwenCode", `{"session_id":"s","hook_event_name":"PreToolUse","tool_name":"run_shell_command","tool_input":{"command":"ls"},"tool_use_id":"toolu_17_x","tool_call_id":"call_1_1"}`,
+			agent.HookCall{CallID: "call_1_1", Name: "run_shell_command", Input: `{"command":"ls"}`}},
 		{"ClaudeCode", `{"tool_name":"Bash"}`, agent.HookCall{Name: "Bash", Input: `{}`}},
 	}
 	for _, tt := range tests {

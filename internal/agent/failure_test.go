@@ -47,6 +47,11 @@ func TestFailuresOfTheModelAreRecognized(t *testing.T) {
 	openCode := func(status, text, body, header string) []string {
 		return []string{`{"type":"error","sessionID":"ses_1","error":{"name":"APIError","data":{"message":"` + text + `","statusCode":` + status + `,"responseHeaders":{` + header + `},"responseBody":"` + body + `"}}}`}
 	}
+	qwen := func(text string) []string {
+		return []string{`{"type":"system","subtype":"init","session_id":"s-1","model":"m","qwen_code_version":"0.24.4"}`,
+			`{"type":"assistant","message":{"id":"m-1","model":"m","role":"assistant","content":[{"type":"text","text":"[API Error: ` + text + `]"}],"usage":{"input_tokens":0,"output_tokens":0}}}`,
+			`{"type":"result","subtype":"error_during_execution","is_error":true,"error":{"message":"[API Error: ` + text + `]"}}`}
+	}
 	gemini := func(error string) []string {
 		return []string{geminiInit, `{"type":"result","status":"error","error":{"type":"unknown","message":"` + error + `"},"stats":{}}`}
 	}
@@ -83,6 +88,9 @@ func TestFailuresOfTheModelAreRecognized(t *testing.T) {
 		{"an expired key", "OpenCode", openCode("401", "the key is expired", "", ""), agent.CauseUnauthorized, "the key is expired", 0},
 		{"a rate limit with a pause", "OpenCode", openCode("429", "slow down", "", `"retry-after":"7"`), agent.CauseRateLimited, "slow down", 7 * time.Second},
 		{"no quota", "OpenCode", openCode("429", "no more", `{\"error\":{\"code\":\"insufficient_quota\"}}`, ""), agent.CauseOutOfCredit, "no more", 0},
+		{"an expired key", "QwenCode", qwen("401 the key is expired"), agent.CauseUnauthorized, "[API Error: 401 the key is expired]", 0},
+		{"no credit", "QwenCode", qwen("429 You exceeded your current quota"), agent.CauseOutOfCredit, "[API Error: 429 You exceeded your current quota]", 0},
+		{"a failing model", "QwenCode", qwen("500 on fire"), agent.CauseModelUnavailable, "[API Error: 500 on fire]", 0},
 	} {
 		t.Run(tt.kind+"/"+tt.name, func(t *testing.T) {
 			got := outcomeOf(t, tt.kind, tt.lines...)
@@ -105,6 +113,8 @@ func TestAnAgentThatGoesOnHasNotFailed(t *testing.T) {
 		"GeminiCLI": {`{"type":"error","severity":"warning","message":"Invalid stream, trying again"}`,
 			`{"type":"message","role":"assistant","content":"DONE","delta":true}`, `{"type":"result","status":"success","stats":{}}`},
 		"OpenCode": {`{"type":"text","sessionID":"ses_1","part":{"type":"text","text":"DONE"}}`, `{"type":"step_finish","sessionID":"ses_1","part":{"reason":"stop"}}`},
+		"QwenCode": {`{"type":"assistant","message":{"id":"m-1","role":"assistant","content":[{"type":"text","text":"[API Error: 500 on fire]"}]}}`,
+			`{"type":"assistant","message":{"id":"m-2","role":"assistant","content":[{"type":"text","text":"DONE"}]}}`, `{"type":"result","subtype":"success","is_error":false,"result":"DONE"}`},
 	} {
 		if got := outcomeOf(t, kind, lines...); !got.Done || got.Failure != nil {
 			t.Errorf("%s: %+v %+v", kind, got, got.Failure)
@@ -217,6 +227,8 @@ func TestVersions(t *testing.T) {
 		{"gemini", "v0.45.1-nightly.20260901\n", "0.45.1", true},
 		{"opencode", "1.14.34\n", "1.14.34", true},
 		{"opencode", "1.18.3\n", "1.18.3", false},
+		{"qwen", "0.23.0\n", "0.23.0", false},
+		{"qwen", "0.22.9\n", "0.22.9", true},
 		{"my-agent", "0.0.1\n", "0.0.1", false},
 	} {
 		v, ok := agent.ParseVersion(tt.printed)
@@ -239,7 +251,7 @@ func TestTheTableNamesTheOldestVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, kind := range []string{"ClaudeCode", "Codex", "GeminiCLI", "OpenCode"} {
+	for _, kind := range []string{"ClaudeCode", "Codex", "GeminiCLI", "OpenCode", "QwenCode"} {
 		v, ok := agent.OldestVersion(adapter(t, kind).Executable())
 		_, row, found := strings.Cut(string(readme), "| `"+kind+"` | ")
 		row, _, _ = strings.Cut(row, "\n")

@@ -107,6 +107,7 @@ func FuzzClaudeCode(f *testing.F) { fuzzParser(f, "ClaudeCode", "claude") }
 func FuzzCodex(f *testing.F)      { fuzzParser(f, "Codex", "codex") }
 func FuzzGeminiCLI(f *testing.F)  { fuzzParser(f, "GeminiCLI", "gemini") }
 func FuzzOpenCode(f *testing.F)   { fuzzParser(f, "OpenCode", "opencode") }
+func FuzzQwenCode(f *testing.F)   { fuzzParser(f, "QwenCode", "qwen") }
 
 // Whatever line, in whatever parts: what is left is JSON and bounded, the pieces
 // can be stored and found, and a long text comes back whole.
@@ -178,7 +179,7 @@ func FuzzSession(f *testing.F) {
 		for _, name := range []string{claudeFile, codexFile, geminiFile, openCodeFile} {
 			files[name] = &fstest.MapFile{Data: data}
 		}
-		for _, kind := range []string{"ClaudeCode", "Codex", "GeminiCLI", "OpenCode"} {
+		for _, kind := range []string{"ClaudeCode", "Codex", "GeminiCLI", "OpenCode", "QwenCode"} {
 			s, err := adapter(t, kind).Session(files, id)
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("%s: %v", kind, err)

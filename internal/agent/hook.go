@@ -30,6 +30,7 @@ func ParseHook(agentType v1alpha1.AgentType, stdin []byte) (HookCall, error) {
 		ID        string          `json:"tool_use_id"`
 		Name      string          `json:"tool_name"`
 		Input     json.RawMessage `json:"tool_input"`
+		QwenID    string          `json:"tool_call_id"`
 		OpenID    string          `json:"callID"`
 		OpenName  string          `json:"tool"`
 		OpenInput json.RawMessage `json:"args"`
@@ -43,6 +44,8 @@ func ParseHook(agentType v1alpha1.AgentType, stdin []byte) (HookCall, error) {
 	case "ClaudeCode", "GeminiCLI":
 	case "Codex":
 		c.CallID, c.Name = "", codexToolName(in.Name)
+	case "QwenCode":
+		c.CallID = in.QwenID
 	case "OpenCode":
 		c.CallID, c.Name, input = in.OpenID, in.OpenName, in.OpenInput
 	default:

@@ -30,6 +30,7 @@ const (
 	geminiFile   = ".gemini/tmp/workspace/chats/session-2026-11-21T12-37-c00d9cd7.jsonl"
 	geminiID     = "c00d9cd7-9aa2"
 	openCodeFile = ".local/share/opencode/opencode.db"
+	qwenFile     = ".qwen/projects/-workspace/chats/01-ab.jsonl"
 )
 
 func TestSession(t *testing.T) {
@@ -88,6 +89,11 @@ no JSON
 {"id":"9","type":"gemini","tokens":{"input":1000},"model":"flash"}`,
 			".gemini/tmp/workspace/chats/c00d9cd7-9aa2/sub.jsonl": `{"id":"s","type":"gemini","tokens":{"input":1,"output":1,"total":2},"model":"flash"}`,
 		}, agent.Session{Results: ids("a"), ResultCount: 1, Tokens: []agent.Tokens{{Model: "flash", Input: 11, Output: 3}, {Model: "pro", Input: 100, Cached: 40, Output: 25}}}},
+		{"results, without the torn line", "QwenCode", "01-ab", map[string]string{qwenFile: `{"type":"system","subtype":"ui_telemetry"}
+{"type":"user","message":{"role":"user","parts":[{"text":"go"}]}}
+{"type":"assistant","message":{"role":"model","parts":[{"functionCall":{"id":"a","name":"edit","args":{}}},{"functionCall":{"id":"b","name":"edit","args":{}}}]}}
+{"type":"tool_result","message":{"role":"user","parts":[{"functionResponse":{"id":"a","name":"edit","response":{"output":"x"}}}]}}
+{"type":"tool_result","message":{"role":"user","parts":[{"functionRes`}, agent.Session{Results: ids("a"), ResultCount: 1}},
 		{"in the database", "OpenCode", "ses_1", map[string]string{openCodeFile: "SQLite" + strings.Repeat("x", 300_000) + "ses_1"}, agent.Session{ResultCount: -1}},
 		{"in its log, across the reads", "OpenCode", "ses_1", map[string]string{openCodeFile: "", openCodeFile + "-wal": strings.Repeat("x", 256<<10-2) + "ses_1"}, agent.Session{ResultCount: -1}},
 	}
@@ -113,6 +119,9 @@ func TestNoSession(t *testing.T) {
 		{"no files", "Codex", "01-ab", nil},
 		{"no files", "GeminiCLI", geminiID, nil},
 		{"no files", "OpenCode", "ses_1", nil},
+		{"no files", "QwenCode", "01-ab", nil},
+		{"no message", "QwenCode", "01-ab", map[string]string{qwenFile: `{"type":"system"}`}},
+		{"an id that leads elsewhere", "QwenCode", "../x", map[string]string{qwenFile: `{"type":"user"}`}},
 		{"an id that leads elsewhere", "ClaudeCode", "../x", map[string]string{".claude/projects/x.jsonl": `{"type":"user"}`}},
 		{"an id that is a pattern", "ClaudeCode", "*", map[string]string{claudeFile: `{"type":"user"}`}},
 		{"an id too short", "GeminiCLI", "c0", map[string]string{geminiFile: `{"sessionId":"c0"}`}},
@@ -166,8 +175,9 @@ func TestStatePathsHoldNoCredentials(t *testing.T) {
 		".claude/.credentials.json", ".claude.json", ".claude/settings.json", ".codex/auth.json", ".codex/config.toml",
 		".gemini/oauth_creds.json", ".gemini/settings.json", ".gemini/.env", ".gemini/google_accounts.json",
 		".local/share/opencode/auth.json", ".local/share/opencode/mcp-auth.json", ".config/opencode/opencode.json",
+		".qwen/oauth_creds.json", ".qwen/settings.json", ".qwen/.env",
 	}
-	for _, kind := range []string{"ClaudeCode", "Codex", "GeminiCLI", "OpenCode"} {
+	for _, kind := range []string{"ClaudeCode", "Codex", "GeminiCLI", "OpenCode", "QwenCode"} {
 		for _, pattern := range adapter(t, kind).StatePaths() {
 			for _, secret := range secrets {
 				parts := strings.Split(secret, "/")

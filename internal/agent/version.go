@@ -21,6 +21,7 @@ var oldest = map[string]Version{
 	"codex":    {0, 144, 6},
 	"gemini":   {0, 45, 2},
 	"opencode": {1, 18, 3},
+	"qwen":     {0, 23, 0},
 }
 
 // OldestVersion is the oldest version of an executable that works; ok is false

@@ -24,7 +24,7 @@ func typed(kind v1alpha1.AgentType, command ...string) builders.TaskOption {
 
 func TestAnAgentOfAKnownTypeNeedsNoCommand(t *testing.T) {
 	for kind, program := range map[v1alpha1.AgentType]string{
-		v1alpha1.AgentClaudeCode: "claude", v1alpha1.AgentCodex: "codex", v1alpha1.AgentGeminiCLI: "gemini", v1alpha1.AgentOpenCode: "opencode",
+		v1alpha1.AgentClaudeCode: "claude", v1alpha1.AgentCodex: "codex", v1alpha1.AgentGeminiCLI: "gemini", v1alpha1.AgentOpenCode: "opencode", v1alpha1.AgentQwenCode: "qwen",
 	} {
 		t.Run(string(kind), func(t *testing.T) {
 			if err := resources.ValidateTemplate(task(typed(kind))); err != nil {

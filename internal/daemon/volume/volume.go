@@ -102,7 +102,7 @@ var credentials = []string{
 	".config/glab-cli", ".config/hub", ".config/op", ".config/containers/auth.json", ".docker/config.json", ".gem/credentials",
 	".git-credentials", ".gnupg", ".kube", ".m2/settings-security.xml", ".m2/settings.xml", ".netrc", ".npmrc", ".pgpass",
 	".pypirc", ".ssh", ".terraform.d/credentials.tfrc.json", ".vault-token", ".yarnrc.yml",
-	".claude/.credentials.json", ".codex/auth.json", ".gemini/oauth_creds.json", ".local/share/opencode/auth.json",
+	".claude/.credentials.json", ".codex/auth.json", ".gemini/oauth_creds.json", ".local/share/opencode/auth.json", ".qwen/oauth_creds.json",
 }
 
 // homeExclude is what of the agent's home is in no checkpoint, unless the user

@@ -1,0 +1,135 @@
+package agent
+
+import (
+	"encoding/json"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// QwenCode is Qwen Code, `qwen` with its stream of JSON, whose events are those of
+// Claude Code. Tried with version 0.24.4.
+//
+// It is resumed without a fork, as Claude Code is.
+type QwenCode struct{}
+
+// Executable is qwen.
+func (QwenCode) Executable() string { return "qwen" }
+
+const qwenSettings = "qwen.json"
+
+// Files are settings with a PreToolUse hook for every tool. They stand in the place of
+// the system's, which neither the user's nor the project's settings win over.
+func (QwenCode) Files(r FilesRequest) map[string][]byte {
+	settings := map[string]any{
+		"general":   map[string]any{"enableAutoUpdate": false},
+		"privacy":   map[string]any{"usageStatisticsEnabled": false},
+		"telemetry": map[string]any{"enabled": false},
+	}
+	if len(r.Hook) > 0 {
+		settings["hooks"] = map[string]any{"PreToolUse": []any{map[string]any{
+			"matcher": "*",
+			"hooks":   []any{map[string]any{"type": "command", "command": shellWords(r.Hook), "timeout": hookSeconds}},
+		}}}
+	}
+	return map[string][]byte{qwenSettings: jsonFile(settings)}
+}
+
+// Command gives the prompt on standard input. All permission prompts are off, as for
+// Claude Code.
+func (QwenCode) Command(s Start) Command {
+	args := append(slices.Clone(s.Args), "--output-format", "stream-json", "--approval-mode", "yolo")
+	if s.Model != "" {
+		args = append(args, "--model", s.Model)
+	}
+	if s.Session != "" {
+		args = append(args, "--resume", s.Session)
+	}
+	c := Command{Args: args, Stdin: s.Prompt, Env: []string{
+		"QWEN_CODE_NO_RELAUNCH=true", // one process, so that a signal meets it
+		"QWEN_CODE_SUPPRESS_YOLO_WARNING=1",
+	}}
+	if s.FilesDir != "" {
+		c.Env = append(c.Env, "QWEN_CODE_SYSTEM_SETTINGS_PATH="+path.Join(s.FilesDir, qwenSettings))
+	}
+	return c
+}
+
+// StatePaths hold transcripts; credentials and settings lie beside them.
+func (QwenCode) StatePaths() []string { return []string{".qwen/projects"} }
+
+// Session reads the session's transcript.
+func (QwenCode) Session(home fs.FS, id string) (Session, error) { return qwenSession(home, id) }
+
+// TokensInSession does not hold: each message tells what it used.
+func (QwenCode) TokensInSession() bool { return false }
+
+// BeforeTools holds: the tool was seen to wait for the hook.
+func (QwenCode) BeforeTools() bool { return true }
+
+// WordsTell is true: the program complains in words of its own.
+func (QwenCode) WordsTell() bool { return true }
+
+// HookComesFirst does not hold: the call is printed before its hook is run.
+func (QwenCode) HookComesFirst() bool { return false }
+
+// NewParser reads the events of --output-format stream-json.
+func (QwenCode) NewParser(o ParserOptions) Parser {
+	return newClaudeParser(o, v1alpha1.AgentQwenCode, "Qwen Code")
+}
+
+// qwenSession reads a transcript: one JSON object a line, of which those of the type
+// tool_result hold what tools answered.
+func qwenSession(home fs.FS, id string) (Session, error) {
+	if !sessionID(id) {
+		return Session{}, errNoSession("%q is no session of Qwen Code", id)
+	}
+	file := newest(home, find(home, ".qwen/projects/*/chats/"+id+".jsonl"))
+	if file == "" {
+		return Session{}, errNoSession("Qwen Code has no file of session %s in .qwen/projects", id)
+	}
+	results, messages := map[string]bool{}, 0
+	err := readLines(home, file, func(line []byte) {
+		var e struct {
+			Type    string `json:"type"`
+			Message struct {
+				Parts []struct {
+					Response struct {
+						ID string `json:"id"`
+					} `json:"functionResponse"`
+				} `json:"parts"`
+			} `json:"message"`
+		}
+		if json.Unmarshal(line, &e) != nil || !slices.Contains([]string{"user", "assistant", "tool_result"}, e.Type) {
+			return
+		}
+		messages++
+		for _, part := range e.Message.Parts {
+			if id := part.Response.ID; id != "" && len(results) < maxSessionResults {
+				results[Text([]byte(id))] = true
+			}
+		}
+	})
+	if err != nil {
+		return Session{}, err
+	}
+	if messages == 0 {
+		return Session{}, errNoSession("the file of session %s holds no message", id)
+	}
+	return Session{Results: results, ResultCount: len(results)}, nil
+}
+
+// qwenAPIError is how Qwen Code says, in the place of an answer, that the model's API
+// gave none.
+const qwenAPIError = "[API Error: "
+
+// apiError is the message of such an answer.
+func (p *claudeParser) apiError(text string) (message string, is bool) {
+	if p.kind != v1alpha1.AgentQwenCode || !strings.HasPrefix(text, qwenAPIError) {
+		return "", false
+	}
+	return strings.TrimSuffix(text, "]"), true
+}
