@@ -99,7 +99,7 @@ func badTasks() map[string]struct {
 		}), "key must be a key of the object's data"},
 		"prompt with control":       {spec(func(s *v1alpha1.TaskSpec) { s.Prompt = ptr.To("bell\a") }), "prompt must be text without control characters"},
 		"prompt of many bytes":      {spec(func(s *v1alpha1.TaskSpec) { s.Prompt = ptr.To(strings.Repeat("€", 30000)) }), "prompt is longer than 65536 bytes"},
-		"unknown agent":             {spec(func(s *v1alpha1.TaskSpec) { s.Agent.Type = "Abacus" }), `supported values: "Exec", "ClaudeCode", "Codex", "GeminiCLI", "OpenCode"`},
+		"unknown agent":             {spec(func(s *v1alpha1.TaskSpec) { s.Agent.Type = "Abacus" }), `supported values: "Exec", "ClaudeCode", "Codex", "GeminiCLI", "OpenCode", "QwenCode"`},
 		"a model of any command":    {spec(func(s *v1alpha1.TaskSpec) { s.Agent.Model = "gpt-5" }), "an agent of type Exec is any command, and takes no model"},
 		"a model that is an option": {model("--dangerously-skip-permissions"), "model must be the name of a model"},
 		"a model with a space":      {model("claude sonnet"), "model must be the name of a model"},

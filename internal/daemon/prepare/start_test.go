@@ -265,7 +265,7 @@ func fork(agentType v1alpha1.AgentType, conversation bool) func(*testing.T, *dae
 // TestFirstStartIsPlanned: the prompt, and the settings of the agent.
 func TestFirstStartIsPlanned(t *testing.T) {
 	t.Parallel()
-	for _, agentType := range []v1alpha1.AgentType{v1alpha1.AgentClaudeCode, v1alpha1.AgentCodex, v1alpha1.AgentGeminiCLI, v1alpha1.AgentOpenCode} {
+	for _, agentType := range []v1alpha1.AgentType{v1alpha1.AgentClaudeCode, v1alpha1.AgentCodex, v1alpha1.AgentGeminiCLI, v1alpha1.AgentOpenCode, v1alpha1.AgentQwenCode} {
 		t.Run(string(agentType), func(t *testing.T) {
 			t.Parallel()
 			w := daemontest.NewWorld(t, nil)
