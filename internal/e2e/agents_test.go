@@ -84,7 +84,7 @@ func openCode() realAgent {
 
 func qwen() realAgent {
 	return realAgent{
-		name: "qwen", kind: clewv1.AgentQwenCode, model: "stub-model", keyEnv: "OPENAI_API_KEY", sessions: []string{".qwen/projects"},
+		name: "qwen", kind: clewv1.AgentQwenCode, model: "gpt-5.5", keyEnv: "OPENAI_API_KEY", sessions: []string{".qwen/projects"},
 		configure: func(c *corev1.Container, url string) {
 			c.Args = []string{"--auth-type", "openai"}
 			c.Env = append(c.Env, corev1.EnvVar{Name: "OPENAI_BASE_URL", Value: url + "/v1"})
