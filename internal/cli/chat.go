@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -72,7 +73,7 @@ func (c *chat) speaker(entry historyv1.ConversationEntry) string {
 	switch {
 	case entry.ToolCall != nil:
 		c.tools[entry.ToolCall.ID] = entry.ToolCall.Name
-		return c.style.blue(oneLine(orElse(entry.Role, "assistant")) + " → " + oneLine(entry.ToolCall.Name))
+		return c.style.blue(oneLine(cmp.Or(entry.Role, "assistant")) + " → " + oneLine(entry.ToolCall.Name))
 	case entry.ToolResult != nil:
 		return c.result(entry.ToolResult)
 	}
@@ -87,7 +88,7 @@ func (c *chat) speaker(entry historyv1.ConversationEntry) string {
 }
 
 func (c *chat) result(result *historyv1.ToolResult) string {
-	name := oneLine(orElse(c.tools[result.CallID], "tool"))
+	name := oneLine(cmp.Or(c.tools[result.CallID], "tool"))
 	switch {
 	case result.Interrupted:
 		return c.style.yellow(name + " ← interrupted")

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -113,7 +114,7 @@ func judgeCheckpoint(c *v1alpha1.Checkpoint) verdict {
 	case ready.Status == metav1.ConditionFalse && (ready.Reason == v1alpha1.ReasonTaskNotFound || ready.Reason == v1alpha1.ReasonTaskStopped):
 		return verdict{err: fmt.Errorf("the checkpoint was not taken: %s (%s)", ready.Message, ready.Reason)}
 	case ready.Status != metav1.ConditionTrue:
-		return verdict{state: orElse(ready.Message, ready.Reason)}
+		return verdict{state: cmp.Or(ready.Message, ready.Reason)}
 	case durable != nil && durable.Status == metav1.ConditionTrue:
 		return verdict{done: true, state: "the gitstore has it"}
 	}

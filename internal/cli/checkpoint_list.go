@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -88,7 +89,7 @@ func (p *plugin) checkpointTable(w io.Writer, checkpoints []v1alpha1.Checkpoint,
 			taken = &c.CreationTimestamp
 		}
 		row := []string{
-			number, c.Name, orElse(string(c.Status.Trigger), "-"),
+			number, c.Name, cmp.Or(string(c.Status.Trigger), "-"),
 			conditionText(c.Status.Conditions, v1alpha1.CheckpointDurable),
 			changes(c.Status.Code), messages, p.age(taken), clip.Runes(oneLine(c.Spec.Message), 60),
 		}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -75,7 +76,7 @@ func (s *session) checkpointNames(ctx context.Context, task, prefix string) ([]s
 	}
 	var found []string
 	for _, c := range list.Items {
-		description := fmt.Sprintf("%s, %s ago", orElse(string(c.Status.Trigger), "not taken yet"), s.age(&c.CreationTimestamp))
+		description := fmt.Sprintf("%s, %s ago", cmp.Or(string(c.Status.Trigger), "not taken yet"), s.age(&c.CreationTimestamp))
 		if c.Spec.Message != "" {
 			description += ": " + clip.Runes(oneLine(c.Spec.Message), 40)
 		}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -132,5 +133,5 @@ func judgeFork(f *v1alpha1.Fork) verdict {
 	case v1alpha1.ReasonTaskExists, v1alpha1.ReasonCheckpointOfOther:
 		return verdict{err: fmt.Errorf("the fork came to nothing: %s (%s)", plain(complete.Message), complete.Reason)}
 	}
-	return verdict{state: orElse(complete.Message, complete.Reason)}
+	return verdict{state: cmp.Or(complete.Message, complete.Reason)}
 }

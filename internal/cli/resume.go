@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -231,7 +232,7 @@ func taskState(task *v1alpha1.Task) string {
 // operationError says why a resume or rewind came to nothing, and what to do.
 func operationError(verb string, task *v1alpha1.Task, operation *v1alpha1.OperationStatus) error {
 	word := map[v1alpha1.OperationState]string{v1alpha1.OperationRefused: "was refused", v1alpha1.OperationFailed: "failed"}[operation.State]
-	text := fmt.Sprintf("the %s of task %s %s: %s (%s)", verb, task.Name, word, orElse(plain(operation.Message), "no message"), operation.Reason)
+	text := fmt.Sprintf("the %s of task %s %s: %s (%s)", verb, task.Name, word, cmp.Or(plain(operation.Message), "no message"), operation.Reason)
 	if operation.Reason == v1alpha1.ReasonDriftDetected {
 		text += "; keep the changes with --on-drift preserve, or undo them with --on-drift override"
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -264,7 +265,7 @@ func judgeRewind(task *v1alpha1.Task, id string) verdict {
 	case v1alpha1.OperationRefused, v1alpha1.OperationFailed:
 		return verdict{err: operationError("rewind", task, operation)}
 	}
-	return verdict{state: orElse(operation.Message, taskState(task))}
+	return verdict{state: cmp.Or(operation.Message, taskState(task))}
 }
 
 // rewound tells what came of a rewind, and where the old state is.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -162,7 +163,7 @@ func (t *rewindTarget) rows(p *plugin, scope v1alpha1.RewindScope) [][]string {
 		rows = append(rows, []string{"  moved back", fmt.Sprintf("to message %d, where the turn ends: after it, a tool call has no result yet", t.point.Position)})
 	}
 	if t.last != nil && scope == v1alpha1.RewindConversation {
-		rows = append(rows, []string{"  last kept", fmt.Sprintf("%d %s: %s", t.last.Position, oneLine(t.last.Role), clip.Runes(orElse(entryWords(t.last), "…"), 60))})
+		rows = append(rows, []string{"  last kept", fmt.Sprintf("%d %s: %s", t.last.Position, oneLine(t.last.Role), clip.Runes(cmp.Or(entryWords(t.last), "…"), 60))})
 	}
 	switch {
 	case t.point.Checkpoint == 0:

@@ -146,7 +146,7 @@ func judgeSnapshot(c *v1alpha1.ConversationSnapshot) verdict {
 	}
 	switch ready.Reason {
 	case v1alpha1.ReasonHistoryUnavailable, v1alpha1.ReasonCheckpointNotReady, v1alpha1.ReasonNoConversation:
-		return verdict{state: orElse(ready.Message, ready.Reason)}
+		return verdict{state: cmp.Or(ready.Message, ready.Reason)}
 	}
 	return verdict{err: fmt.Errorf("the snapshot was not noted: %s (%s)", plain(ready.Message), ready.Reason)}
 }
@@ -229,9 +229,9 @@ func (p *plugin) snapshotTable(snapshots []v1alpha1.ConversationSnapshot, withTa
 			noted = &c.CreationTimestamp
 		}
 		row := []string{
-			c.Name, position, orElse(string(c.Status.Trigger), "-"), snapshotIntact(c.Status.Conditions),
+			c.Name, position, cmp.Or(string(c.Status.Trigger), "-"), snapshotIntact(c.Status.Conditions),
 			count(c.Status.InputTokens + c.Status.OutputTokens), dollars(c.Status.CostMicroUSD), numberOrDash(c.Status.Checkpoint),
-			p.age(noted), orElse(clip.Runes(c.Status.Digest, 13), "-"),
+			p.age(noted), cmp.Or(clip.Runes(c.Status.Digest, 13), "-"),
 		}
 		if withTask {
 			row = append([]string{c.Spec.TaskRef.Name}, row...)

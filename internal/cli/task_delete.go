@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -132,8 +133,8 @@ func (o *taskDelete) preview(w io.Writer, t *historyv1.TaskHistory) error {
 	updated := metav1.NewTime(t.Updated.Time)
 	rows := [][]string{
 		{"  UID", oneLine(string(t.UID))},
-		{"  began", fmt.Sprintf("%s ago, last seen %s ago, %s", o.age(&t.CreationTimestamp), o.age(&updated), orElse(oneLine(t.State), "state unknown"))},
-		{"  asked", orElse(clip.Runes(oneLine(t.Preview), 70), "-")},
+		{"  began", fmt.Sprintf("%s ago, last seen %s ago, %s", o.age(&t.CreationTimestamp), o.age(&updated), cmp.Or(oneLine(t.State), "state unknown"))},
+		{"  asked", cmp.Or(clip.Runes(oneLine(t.Preview), 70), "-")},
 		{"  deletes", fmt.Sprintf("its conversation of %s, %s with their code, all events", plural(t.Messages, "message"), plural(t.Checkpoints, "checkpoint"))},
 		{"  keeps", "what other tasks share: the beginning of a fork, and messages that another task has too"},
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -197,13 +198,13 @@ func (o *taskList) table(tasks []historyv1.TaskHistory) error {
 	for _, t := range tasks {
 		updated := metav1.NewTime(t.Updated.Time)
 		messages, tokens := strconv.FormatInt(t.Messages, 10), count(t.InputTokens+t.OutputTokens)
-		state, words := orElse(oneLine(t.State), "-"), clip.Runes(oneLine(t.Preview), room)
+		state, words := cmp.Or(oneLine(t.State), "-"), clip.Runes(oneLine(t.Preview), room)
 		checkpoints, age := strconv.FormatInt(t.Checkpoints, 10), o.age(&t.CreationTimestamp)
 		row := []string{oneLine(t.Name), state, messages, tokens, dollars(t.CostMicroUSD), checkpoints, age, words}
 		if wide {
 			row = []string{
 				oneLine(t.Name), state, messages, strconv.FormatInt(t.ToolCalls, 10), tokens, dollars(t.CostMicroUSD), checkpoints, age,
-				o.age(&updated), string(t.UID), orElse(clip.Runes(oneLine(strings.Join(t.Tools, ",")), 40), "-"), words,
+				o.age(&updated), string(t.UID), cmp.Or(clip.Runes(oneLine(strings.Join(t.Tools, ",")), 40), "-"), words,
 			}
 		}
 		rows = append(rows, row)
@@ -230,7 +231,7 @@ func (p *plugin) completeHistoryFlag(_ *cobra.Command, _ []string, prefix string
 		seen := map[string]bool{}
 		for _, t := range list.Items {
 			if !seen[t.Name] {
-				found = append(found, cobra.CompletionWithDesc(t.Name, fmt.Sprintf("%s, %s: %s", orElse(oneLine(t.State), "-"), plural(t.Messages, "message"), clip.Runes(oneLine(t.Preview), 40))))
+				found = append(found, cobra.CompletionWithDesc(t.Name, fmt.Sprintf("%s, %s: %s", cmp.Or(oneLine(t.State), "-"), plural(t.Messages, "message"), clip.Runes(oneLine(t.Preview), 40))))
 			}
 			seen[t.Name] = true
 		}

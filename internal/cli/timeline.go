@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -175,7 +176,7 @@ func (o *timeline) table(events []historyv1.TimelineEvent, withTask bool) error 
 	for _, e := range events {
 		row := []string{
 			o.stamp(e.Time.Time), oneLine(e.Type), oneLine(e.Reason), numberOrDash(e.Attempt),
-			numberOrDash(e.Checkpoint), orElse(clip.Runes(oneLine(actorOf(e)), 30), "-"), o.fit(oneLine(e.Message)),
+			numberOrDash(e.Checkpoint), cmp.Or(clip.Runes(oneLine(actorOf(e)), 30), "-"), o.fit(oneLine(e.Message)),
 		}
 		if withTask {
 			row = slices.Insert(row, 1, oneLine(e.Task))

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,7 +90,7 @@ func await[T client.Object](ctx context.Context, s *session, f waitFlags, kind s
 			return last, errors.New("interrupted; what was asked for goes on in the cluster")
 		}
 		return last, fmt.Errorf("gave up waiting for %s %s after %s (%s); it goes on in the cluster: look with `kubectl describe %ss.clew.dev %s -n %s`, or wait longer with --timeout",
-			kind, name, f.timeout, orElse(oneLine(state), "nothing has happened yet"), kind, name, s.namespace)
+			kind, name, f.timeout, cmp.Or(oneLine(state), "nothing has happened yet"), kind, name, s.namespace)
 	}
 	return last, err
 }
@@ -109,11 +110,4 @@ func (s *session) watcher(list client.ObjectList, name string) *cache.ListWatch 
 			return s.client.Watch(ctx, list.DeepCopyObject().(client.ObjectList), options(o))
 		},
 	}
-}
-
-func orElse(text, instead string) string {
-	if text == "" {
-		return instead
-	}
-	return text
 }
