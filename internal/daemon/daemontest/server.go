@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/clew-dev/clew/internal/broadcast"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 	"github.com/clew-dev/clew/internal/daemonapi/v1/daemonv1connect"
 )
@@ -34,7 +35,7 @@ type Server struct {
 	tasks   map[string]*Task
 	down    bool
 	refusal *connect.Error // of every record; nil for none
-	changed chan struct{}
+	changed broadcast.Change
 	asked   []*daemonv1.TakeCheckpoint
 }
 
@@ -73,7 +74,7 @@ type Task struct {
 
 // NewServer starts a server that ends with the test.
 func NewServer(t testing.TB) *Server {
-	s := &Server{tasks: map[string]*Task{}, changed: make(chan struct{})}
+	s := &Server{tasks: map[string]*Task{}}
 	mux := http.NewServeMux()
 	mux.Handle(daemonv1connect.NewDaemonServiceHandler(&service{s}))
 	h := httptest.NewServer(mux)
@@ -119,7 +120,7 @@ func (s *Server) RollBack(uid string, last int64) {
 			task.add(r)
 		}
 	}
-	s.announce()
+	s.changed.Announce()
 }
 
 // Token writes the token of a pod of a task to a file and returns its path.
@@ -137,7 +138,7 @@ func (s *Server) SetDown(down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.down = down
-	s.announce()
+	s.changed.Announce()
 }
 
 // Forget makes the server know nothing of a task, as a copy of the store does that
@@ -146,7 +147,7 @@ func (s *Server) Forget(uid string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.tasks, uid)
-	s.announce()
+	s.changed.Announce()
 }
 
 // Refuse makes the server take no records, by this error, or take them again.
@@ -154,7 +155,7 @@ func (s *Server) Refuse(why *connect.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refusal = why
-	s.announce()
+	s.changed.Announce()
 }
 
 // Ask asks the daemons on their streams for a checkpoint, until it is taken.
@@ -162,7 +163,7 @@ func (s *Server) Ask(take *daemonv1.TakeCheckpoint) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked = append(s.asked, take)
-	s.announce()
+	s.changed.Announce()
 }
 
 // Look gives f what is known of a task, while nothing changes.
@@ -178,7 +179,7 @@ func (s *Server) Until(t testing.TB, what, uid string, f func(*Task) bool) {
 	deadline := time.After(30 * time.Second)
 	for {
 		s.mu.Lock()
-		ok, changed := f(s.task(uid)), s.changed
+		ok, changed := f(s.task(uid)), s.changed.Next()
 		s.mu.Unlock()
 		if ok {
 			return
@@ -189,11 +190,6 @@ func (s *Server) Until(t testing.TB, what, uid string, f func(*Task) bool) {
 			t.Fatalf("waited too long until %s", what)
 		}
 	}
-}
-
-func (s *Server) announce() {
-	close(s.changed)
-	s.changed = make(chan struct{})
 }
 
 func (s *Server) task(uid string) *Task {

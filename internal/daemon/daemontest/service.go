@@ -66,7 +66,7 @@ func (s *service) Begin(_ context.Context, r *connect.Request[daemonv1.BeginRequ
 	}
 	task.Attempt, task.SnapshotEvery = attempt, r.Msg.GetSnapshotEveryMessages()
 	task.began = true
-	s.announce()
+	s.changed.Announce()
 	return connect.NewResponse(&daemonv1.BeginResponse{
 		Attempt: attempt, LastSequence: task.Last(), LastRecordId: task.lastID(), LatestCheckpoint: task.Latest(),
 		SequencedMoves: true, Moves: slices.Clone(task.Moves), DurableCheckpoints: task.numbers(r.Msg.GetListDurable(), (*daemonv1.CheckpointRecord).GetDurable),
@@ -96,7 +96,7 @@ func (s *service) Append(_ context.Context, r *connect.Request[daemonv1.AppendRe
 			task.add(record)
 		}
 	}
-	s.announce()
+	s.changed.Announce()
 	return connect.NewResponse(&daemonv1.AppendResponse{LastSequence: task.Last()}), nil
 }
 
@@ -111,7 +111,7 @@ func (s *service) Report(_ context.Context, r *connect.Request[daemonv1.ReportRe
 	if p := task.Problem; p != nil {
 		task.Told = append(task.Told, p.GetReason())
 	}
-	s.announce()
+	s.changed.Announce()
 	return connect.NewResponse(&daemonv1.ReportResponse{}), nil
 }
 
@@ -127,7 +127,7 @@ func (s *service) MoveConversation(_ context.Context, r *connect.Request[daemonv
 			KeepPosition: m.GetKeepPosition(), Position: m.GetPosition()}); err != nil {
 			return nil, err
 		}
-		s.announce()
+		s.changed.Announce()
 	}
 	return connect.NewResponse(&daemonv1.MoveConversationResponse{Position: &daemonv1.Position{Position: int64(len(task.Active))}}), nil
 }
@@ -161,7 +161,7 @@ func (s *service) Commands(ctx context.Context, r *connect.Request[daemonv1.Comm
 			todo = s.asked[sent:]
 			sent = len(s.asked)
 		}
-		changed := s.changed
+		changed := s.changed.Next()
 		s.mu.Unlock()
 		if err != nil {
 			return err

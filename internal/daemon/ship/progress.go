@@ -3,17 +3,19 @@ package ship
 import (
 	"context"
 	"sync"
+
+	"github.com/clew-dev/clew/internal/broadcast"
 )
 
 // progress is a number that others can wait for.
 type progress struct {
 	mu      sync.Mutex
 	value   int64
-	changed chan struct{}
+	changed broadcast.Change
 }
 
 func newProgress(value int64) *progress {
-	return &progress{value: value, changed: make(chan struct{})}
+	return &progress{value: value}
 }
 
 func (p *progress) get() int64 {
@@ -26,14 +28,13 @@ func (p *progress) set(value int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.value = value
-	close(p.changed)
-	p.changed = make(chan struct{})
+	p.changed.Announce()
 }
 
 func (p *progress) wait(ctx context.Context, value int64) error {
 	for {
 		p.mu.Lock()
-		now, changed := p.value, p.changed
+		now, changed := p.value, p.changed.Next()
 		p.mu.Unlock()
 		if now >= value {
 			return nil

@@ -25,7 +25,7 @@ func (s *Server) count(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ending += n
-	s.announce()
+	s.changed.Announce()
 }
 
 // UntilGone waits until no shim is connected, nor comes back as one does that

@@ -26,6 +26,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/clew-dev/clew/internal/broadcast"
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemon/record"
@@ -108,7 +109,7 @@ type Server struct {
 	released    *wire.Release // nil until the shim may end
 	freezes     int64
 	frozen      map[int64]*Freeze // those under way
-	changed     chan struct{}     // closed and replaced when any of these changes
+	changed     broadcast.Change  // of any of these
 }
 
 // connection is one connection of the shim.
@@ -156,7 +157,7 @@ func (c *connection) ack(line int64) error {
 // journal.
 func New(r Recorder, j *journal.Journal, pod daemonapi.Config, log logr.Logger) *Server {
 	return &Server{recorder: r, journal: j, pod: pod, log: log, asking: make(chan struct{}, MaxAsking),
-		unstopped: occasionally{every: unstoppedEvery}, frozen: map[int64]*Freeze{}, changed: make(chan struct{})}
+		unstopped: occasionally{every: unstoppedEvery}, frozen: map[int64]*Freeze{}}
 }
 
 // Listen makes the socket, in the place of one that a killed daemon left.
@@ -306,7 +307,7 @@ func (s *Server) open(c *connection, hello wire.Hello) (epoch int, line int64, e
 	}
 	c.acked = line
 	s.current, s.seen = c, true
-	s.announce()
+	s.changed.Announce()
 	if s.released != nil {
 		c.tellOf(wire.TypeRelease, s.released)
 	}
@@ -324,14 +325,8 @@ func (s *Server) close(c *connection) {
 	}
 	if s.current == c {
 		s.current = nil
-		s.announce()
+		s.changed.Announce()
 	}
-}
-
-// announce wakes whoever waits for a change. Under mu.
-func (s *Server) announce() {
-	close(s.changed)
-	s.changed = make(chan struct{})
 }
 
 // Ending reports whether the pod is about to end.
@@ -353,7 +348,7 @@ type Status struct {
 func (s *Server) Status() (Status, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Status{Connected: s.current != nil || s.ending > 0, Seen: s.seen, Terminating: s.terminating, Exit: s.exit}, s.changed
+	return Status{Connected: s.current != nil || s.ending > 0, Seen: s.seen, Terminating: s.terminating, Exit: s.exit}, s.changed.Next()
 }
 
 // Until waits until the agent's status is as wanted, or ctx ends.

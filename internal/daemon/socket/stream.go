@@ -108,7 +108,7 @@ func (t *stream) said(ctx context.Context, f wire.Frame) error {
 	s := t.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.announce()
+	defer s.changed.Announce()
 	switch f.Type {
 	case wire.TypeTerminating:
 		if !s.terminating {

@@ -31,6 +31,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/clew-dev/clew/internal/broadcast"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
@@ -75,8 +76,8 @@ type Spool struct {
 	last     int64 // sequence of the newest record
 	mark     Mark
 	broken   error
-	changed  chan struct{} // closed and replaced by each Append
-	cursor   cursor        // where the next Read most likely begins
+	appended broadcast.Change
+	cursor   cursor // where the next Read most likely begins
 	damaged  int64
 	margin   Margin
 	mostKept int // of how many older segments something is kept
@@ -123,7 +124,7 @@ func open(dir string, sync func(*os.File) error) (*Spool, error) {
 		}
 		return nil, fmt.Errorf("lock the spool: %w", err)
 	}
-	s := &Spool{dir: dir, lock: lock, changed: make(chan struct{}), sync: sync, free: freeSpace, now: time.Now, mostKept: maxKeptFiles}
+	s := &Spool{dir: dir, lock: lock, sync: sync, free: freeSpace, now: time.Now, mostKept: maxKeptFiles}
 	err = s.own()
 	if err == nil {
 		err = s.load()
@@ -267,8 +268,7 @@ func (s *Spool) Append(mark *Mark, records ...*daemonv1.Record) error {
 	}
 	s.last += int64(len(records))
 	s.mark = newMark
-	close(s.changed)
-	s.changed = make(chan struct{})
+	s.appended.Announce()
 	return nil
 }
 
@@ -297,13 +297,13 @@ func (s *Spool) write(entry []byte) error {
 func (s *Spool) Wait(ctx context.Context, after int64) error {
 	for {
 		s.mu.Lock()
-		last, changed := s.last, s.changed
+		last, appended := s.last, s.appended.Next()
 		s.mu.Unlock()
 		if last > after {
 			return nil
 		}
 		select {
-		case <-changed:
+		case <-appended:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
