@@ -12,7 +12,7 @@ const module = "github.com/clew-dev/clew/"
 // floors are the folders from the ground up. A package imports those of its own floor
 // and of lower ones. A folder that is not named is on the highest floor.
 var floors = [][]string{
-	{"api"},
+	{"api", "internal/backoff", "internal/broadcast", "internal/clip", "internal/durable", "internal/logging", "internal/serving"},
 	{"internal/conversation", "internal/daemonapi", "internal/reason", "internal/refname", "internal/fairshare", "internal/capacity", "internal/gitstoreapi"},
 	{"internal/agent", "internal/connections", "internal/history", "internal/podidentity", "internal/rollback", "internal/worktree"},
 	{"internal/gitstore", "internal/resources"},
