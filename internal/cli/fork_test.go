@@ -28,6 +28,7 @@ func TestFork(t *testing.T) {
 		CheckpointRef: &v1alpha1.NameReference{Name: "source-1"},
 		Conversation:  v1alpha1.ConversationExclude,
 		Variants:      []v1alpha1.ForkVariant{{Name: "branchling", Prompt: ptr.To("Otherwise.")}},
+		RequestedBy:   "admin",
 	}
 	if diff := cmp.Diff(want, f.Spec); diff != "" {
 		t.Errorf("spec of the Fork (-want +got):\n%s", diff)
