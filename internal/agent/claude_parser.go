@@ -108,7 +108,7 @@ func (p *claudeParser) assistant(e claudeEvent, line []byte) []Item {
 			if failed {
 				role = daemonv1.Role_ROLE_SYSTEM
 			}
-			items = append(items, say(role, b.Text, raw))
+			items = append(items, textItem(role, b.Text, raw))
 			if failed {
 				p.recordError(claudeFailure(e, message))
 			} else if e.Error.kind != "" {
@@ -125,7 +125,7 @@ func (p *claudeParser) assistant(e claudeEvent, line []byte) []Item {
 		case (b.Type == "tool_use" || b.Type == "server_tool_use" || b.Type == "mcp_tool_use") && b.ID != "" && b.Name != "":
 			items = append(items, call(b.ID, b.Name, b.Input, raw))
 		case strings.HasSuffix(b.Type, "_tool_result") && b.ToolUseID != "":
-			items = append(items, result(b.ToolUseID, texts(b.Content), b.IsError, raw))
+			items = append(items, result(b.ToolUseID, joinTexts(b.Content), b.IsError, raw))
 		default:
 			items = append(items, unknown(b.raw))
 		}
@@ -144,10 +144,10 @@ func (p *claudeParser) user(e claudeEvent, line []byte) []Item {
 	for _, b := range blocks {
 		switch {
 		case b.Type == "tool_result" && b.ToolUseID != "":
-			items = append(items, result(b.ToolUseID, texts(b.Content), b.IsError, raw))
+			items = append(items, result(b.ToolUseID, joinTexts(b.Content), b.IsError, raw))
 		case b.Type == "text" && raw == "" && samePrompt(b.Text, p.prompt):
 		case b.Type == "text" && b.Text != "":
-			items = append(items, say(daemonv1.Role_ROLE_SYSTEM, b.Text, raw))
+			items = append(items, textItem(daemonv1.Role_ROLE_SYSTEM, b.Text, raw))
 		case b.Type == "text":
 		default:
 			items = append(items, unknown(b.raw))

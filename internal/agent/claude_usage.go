@@ -75,7 +75,7 @@ func (p *claudeParser) result(e claudeEvent) []Item {
 		} else if failed {
 			items = append(items, notice(p.program+" ended with "+e.Subtype+"."))
 		} else if said != "" && p.begun {
-			items = append(items, say(daemonv1.Role_ROLE_ASSISTANT, said, ""))
+			items = append(items, textItem(daemonv1.Role_ROLE_ASSISTANT, said, ""))
 		}
 	}
 	if !p.begun {

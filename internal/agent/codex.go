@@ -266,7 +266,7 @@ func (p *codexParser) item(completed bool, item codexItem) ([]Item, bool) {
 	switch item.Type {
 	case "agent_message":
 		p.recordProgress()
-		return p.whole(completed, item.Text, say(daemonv1.Role_ROLE_ASSISTANT, item.Text, ""))
+		return p.whole(completed, item.Text, textItem(daemonv1.Role_ROLE_ASSISTANT, item.Text, ""))
 	case "reasoning":
 		return p.whole(completed, item.Text, thought(item.Text))
 	case "error":
@@ -376,9 +376,9 @@ func codexMCPAnswer(item codexItem) string {
 		Content json.RawMessage `json:"content"`
 	}
 	if json.Unmarshal(item.Result, &answer) == nil && len(answer.Content) > 0 {
-		return texts(answer.Content)
+		return joinTexts(answer.Content)
 	}
-	return texts(item.Result)
+	return joinTexts(item.Result)
 }
 
 // orNull replaces missing JSON with null.

@@ -21,8 +21,8 @@ const (
 	// long strings.
 	longString    = 64 << 10
 	shorterString = 4 << 10
-	// maxSpilled limits the number of strings that are cut out of one line.
-	maxSpilled = 256
+	// maxCutStrings limits the number of strings that are cut out of one line.
+	maxCutStrings = 256
 	// previewBytes is how much of a cut text its message contains.
 	previewBytes = 4 << 10
 	// maxPath limits the nesting depth up to which keys are tracked.
@@ -43,16 +43,16 @@ type Cutter struct {
 	emit   func(piece []byte)
 	marker string // begins the placeholder of a string that was cut out
 
-	skeleton []byte
-	spilled  []spill
-	raw      *pieces // the unchanged line, once it is clear that it cannot be shortened
+	skeleton   []byte
+	cutStrings []cutString
+	raw        *pieces // the unchanged line, once it is clear that it cannot be shortened
 
 	path     []frame
 	deeper   int // number of open objects and lists below those in path
 	inString bool
 	escape   bool // the next byte is escaped
 	start    int  // where the string begins in the skeleton
-	long     *spilling
+	long     *stringPieces
 }
 
 // frame is an object or a list around the current position.
@@ -62,8 +62,8 @@ type frame struct {
 	isKey  bool // the next string is a key
 }
 
-// spill is a string that was cut out: its beginning, and the hashes of its pieces.
-type spill struct {
+// cutString is a string that was cut out: its beginning, and the hashes of its pieces.
+type cutString struct {
 	preview []byte
 	hashes  [][]byte
 	bytes   int64
@@ -92,7 +92,7 @@ func (c *Cutter) Write(b []byte) (int, error) {
 		default:
 			b = c.structure(b)
 		}
-		if c.raw == nil && (len(c.skeleton) > maxSkeleton || len(c.spilled) > maxSpilled) {
+		if c.raw == nil && (len(c.skeleton) > maxSkeleton || len(c.cutStrings) > maxCutStrings) {
 			c.giveUp()
 		}
 	}
@@ -183,7 +183,7 @@ func (c *Cutter) text(b []byte) {
 		c.skeleton = append(c.skeleton, b...)
 		return
 	}
-	c.long = newSpilling(c.emit, c.plain())
+	c.long = newStringPieces(c.emit, c.plain())
 	c.long.write(c.skeleton[c.start:])
 	c.long.write(b)
 	c.skeleton = c.skeleton[:c.start]
@@ -194,7 +194,7 @@ func (c *Cutter) endString() {
 	c.inString = false
 	top := len(c.path) - 1
 	if c.long != nil {
-		c.endSpill()
+		c.endCutString()
 	} else if c.deeper == 0 && top >= 0 && c.path[top].isKey {
 		c.path[top].key = ""
 		if key := c.skeleton[c.start:]; len(key) <= 64 {
@@ -204,12 +204,12 @@ func (c *Cutter) endString() {
 	c.skeleton = append(c.skeleton, '"')
 }
 
-// endSpill puts a placeholder in the place of the string that was cut out.
-func (c *Cutter) endSpill() {
+// endCutString puts a placeholder in the place of the string that was cut out.
+func (c *Cutter) endCutString() {
 	c.skeleton = append(c.skeleton, c.marker...)
-	c.skeleton = strconv.AppendInt(c.skeleton, int64(len(c.spilled)), 10)
+	c.skeleton = strconv.AppendInt(c.skeleton, int64(len(c.cutStrings)), 10)
 	c.skeleton = append(c.skeleton, '.')
-	c.spilled = append(c.spilled, c.long.end())
+	c.cutStrings = append(c.cutStrings, c.long.end())
 	c.long = nil
 }
 
@@ -237,7 +237,7 @@ func (c *Cutter) plain() bool {
 // decoded, without their escapes.
 func (c *Cutter) giveUp() {
 	if c.long != nil {
-		c.endSpill()
+		c.endCutString()
 	}
 	c.raw = c.whole(c.skeleton)
 	c.skeleton = nil
@@ -255,8 +255,8 @@ func (c *Cutter) whole(text []byte) *pieces {
 		p.write(text[:at])
 		text = text[at+len(c.marker):]
 		number, rest, _ := bytes.Cut(text, []byte{'.'})
-		if i, err := strconv.Atoi(string(number)); err == nil && i < len(c.spilled) {
-			p.add(c.spilled[i])
+		if i, err := strconv.Atoi(string(number)); err == nil && i < len(c.cutStrings) {
+			p.add(c.cutStrings[i])
 			text = rest
 		}
 	}
@@ -320,6 +320,6 @@ func (c *Cutter) name(text *string) {
 	*text = string(whole.preview[:boundary(whole.preview, 200)]) + "…" + hex.EncodeToString(sum[:min(len(sum), 16)])
 }
 
-func toPieces(s spill) *daemonv1.Pieces {
+func toPieces(s cutString) *daemonv1.Pieces {
 	return &daemonv1.Pieces{Hashes: s.hashes, Bytes: s.bytes}
 }

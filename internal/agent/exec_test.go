@@ -104,7 +104,7 @@ func TestEncode(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := cmp.Diff(tt.want+"\n", b.String()); d != "" {
-			t.Errorf("item (-want +got):\n%s", d)
+			t.Errorf("lines (-want +got):\n%s", d)
 		}
 	}
 }

@@ -66,7 +66,7 @@ func TestFailuresOfTheModelAreRecognized(t *testing.T) {
 	}{
 		{"an expired key", "ClaudeCode", claude("401", "authentication_failed", "Failed to authenticate. API Error: 401 the key is expired"),
 			agent.CauseUnauthorized, "Failed to authenticate. API Error: 401 the key is expired", 0},
-		{"an expired key, told by the text alone", "ClaudeCode", []string{claudeInit, `{"type":"result","subtype":"success","is_error":true,"result":"API Error: 401 expired"}`},
+		{"an expired key, reported only by the text", "ClaudeCode", []string{claudeInit, `{"type":"result","subtype":"success","is_error":true,"result":"API Error: 401 expired"}`},
 			agent.CauseUnauthorized, "API Error: 401 expired", 0},
 		{"no credit", "ClaudeCode", claude("400", "billing_error", "Credit balance is too low"), agent.CauseOutOfCredit, "Credit balance is too low", 0},
 		{"a rate limit", "ClaudeCode", claude("429", "rate_limit", "API Error: Request rejected (429)"), agent.CauseRateLimited, "API Error: Request rejected (429)", 0},

@@ -155,7 +155,7 @@ func (p *geminiParser) flush() []Item {
 	if len(said) == 0 {
 		return nil
 	}
-	return []Item{say(daemonv1.Role_ROLE_ASSISTANT, string(said), "")}
+	return []Item{textItem(daemonv1.Role_ROLE_ASSISTANT, string(said), "")}
 }
 
 func (p *geminiParser) Line(line []byte) []Item {
@@ -188,7 +188,7 @@ func (p *geminiParser) event(e geminiEvent, line []byte) []Item {
 		p.recordProgress()
 		return []Item{call(e.ToolID, e.ToolName, e.Parameters, "")}
 	case e.Type == "tool_result" && e.ToolID != "":
-		answer := texts(e.Output)
+		answer := joinTexts(e.Output)
 		if answer == "" && e.Error != nil {
 			answer = e.Error.Message
 		}
@@ -209,11 +209,11 @@ func (p *geminiParser) event(e geminiEvent, line []byte) []Item {
 func (p *geminiParser) message(role, text string, line []byte) []Item {
 	switch {
 	case role == "assistant" && text != "":
-		return []Item{say(daemonv1.Role_ROLE_ASSISTANT, text, "")}
+		return []Item{textItem(daemonv1.Role_ROLE_ASSISTANT, text, "")}
 	case role == "user" && samePrompt(text, p.prompt), text == "":
 		return nil
 	case role == "user":
-		return []Item{say(daemonv1.Role_ROLE_SYSTEM, text, "")}
+		return []Item{textItem(daemonv1.Role_ROLE_SYSTEM, text, "")}
 	}
 	return []Item{unknown(line)}
 }

@@ -205,7 +205,7 @@ func (p *openCodeParser) Line(line []byte) []Item {
 	case e.Type == "step_start":
 		return nil
 	case e.Type == "text" && part.Text != "":
-		return []Item{say(daemonv1.Role_ROLE_ASSISTANT, part.Text, "")}
+		return []Item{textItem(daemonv1.Role_ROLE_ASSISTANT, part.Text, "")}
 	case e.Type == "reasoning" && part.Text != "":
 		return []Item{thought(part.Text)}
 	case e.Type == "tool_use" && part.CallID != "" && part.Tool != "":
@@ -224,7 +224,7 @@ func (p *openCodeParser) Line(line []byte) []Item {
 }
 
 func (p *openCodeParser) tool(part openCodePart, line []byte) []Item {
-	answer, isError := texts(part.State.Output), part.State.Status == "error"
+	answer, isError := joinTexts(part.State.Output), part.State.Status == "error"
 	if isError && part.State.Error != "" {
 		answer = part.State.Error
 	}
@@ -270,7 +270,7 @@ func openCodeFailure(raw json.RawMessage) *Failure {
 		} `json:"data"`
 	}
 	if json.Unmarshal(raw, &e) != nil || e.Data.Message == "" {
-		return failure(0, texts(raw))
+		return failure(0, joinTexts(raw))
 	}
 	f := failure(e.Data.Status, e.Data.Message)
 	f.Cause = causeOf(e.Data.Status, strings.Join([]string{e.Name, e.Data.Message, e.Data.Body}, "\n"))

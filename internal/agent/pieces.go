@@ -13,7 +13,7 @@ type pieces struct {
 	emit func([]byte)
 	tail []byte // an incomplete character at the end of the last write
 	buf  []byte
-	cut  spill
+	cut  cutString
 }
 
 // write adds the next part of the text.
@@ -70,7 +70,7 @@ func (p *pieces) show(b []byte) {
 }
 
 // add inserts a text that was cut out before.
-func (p *pieces) add(s spill) {
+func (p *pieces) add(s cutString) {
 	p.drain()
 	before := p.cut.bytes
 	if int64(len(p.cut.preview)) == before {
@@ -91,7 +91,7 @@ func (p *pieces) drain() {
 }
 
 // end ends the text.
-func (p *pieces) end() spill {
+func (p *pieces) end() cutString {
 	p.drain()
 	return p.cut
 }
@@ -122,9 +122,9 @@ func boundary(b []byte, limit int) int {
 	return limit
 }
 
-// spilling splits a JSON string into pieces. It is written in its JSON encoding, without
+// stringPieces splits a JSON string into pieces. It is written in its JSON encoding, without
 // the quotes.
-type spilling struct {
+type stringPieces struct {
 	pieces
 	plain bool // emit the decoded string
 
@@ -132,12 +132,12 @@ type spilling struct {
 	high   rune   // a high surrogate that waits for its low one
 }
 
-func newSpilling(emit func([]byte), plain bool) *spilling {
-	return &spilling{pieces: pieces{emit: emit}, plain: plain}
+func newStringPieces(emit func([]byte), plain bool) *stringPieces {
+	return &stringPieces{pieces: pieces{emit: emit}, plain: plain}
 }
 
 // write adds the next part of the JSON string.
-func (s *spilling) write(b []byte) {
+func (s *stringPieces) write(b []byte) {
 	if !s.plain {
 		s.pieces.write(b)
 		return
@@ -154,7 +154,7 @@ func (s *spilling) write(b []byte) {
 			at++
 		}
 		if at > 0 {
-			s.lone()
+			s.endSurrogate()
 			s.pieces.write(b[:at])
 		}
 		if b = b[at:]; len(b) > 0 {
@@ -165,7 +165,7 @@ func (s *spilling) write(b []byte) {
 }
 
 // unescape decodes the escape sequence if it is complete.
-func (s *spilling) unescape() {
+func (s *stringPieces) unescape() {
 	e := s.escape
 	if e[1] == 'u' {
 		if len(e) < 6 {
@@ -174,7 +174,7 @@ func (s *spilling) unescape() {
 		s.escape = nil
 		n, err := strconv.ParseUint(string(e[2:]), 16, 16)
 		if err != nil {
-			s.lone()
+			s.endSurrogate()
 			s.pieces.write(e)
 			return
 		}
@@ -182,7 +182,7 @@ func (s *spilling) unescape() {
 		return
 	}
 	s.escape = nil
-	s.lone()
+	s.endSurrogate()
 	switch e[1] {
 	case 'n':
 		s.pieces.write([]byte{'\n'})
@@ -202,14 +202,14 @@ func (s *spilling) unescape() {
 }
 
 // unit adds one UTF-16 code unit.
-func (s *spilling) unit(r rune) {
+func (s *stringPieces) unit(r rune) {
 	if s.high != 0 {
 		if pair := utf16.DecodeRune(s.high, r); pair != utf8.RuneError {
 			s.high = 0
 			s.pieces.write(utf8.AppendRune(nil, pair))
 			return
 		}
-		s.lone()
+		s.endSurrogate()
 	}
 	if r >= 0xd800 && r < 0xdc00 {
 		s.high = r
@@ -218,8 +218,8 @@ func (s *spilling) unit(r rune) {
 	s.pieces.write(utf8.AppendRune(nil, r))
 }
 
-// lone replaces a high surrogate without a low one.
-func (s *spilling) lone() {
+// endSurrogate replaces a high surrogate without a low one.
+func (s *stringPieces) endSurrogate() {
 	if s.high != 0 {
 		s.high = 0
 		s.pieces.write(utf8.AppendRune(nil, utf8.RuneError))
@@ -227,8 +227,8 @@ func (s *spilling) lone() {
 }
 
 // end ends the string.
-func (s *spilling) end() spill {
-	s.lone()
+func (s *stringPieces) end() cutString {
+	s.endSurrogate()
 	if len(s.escape) > 0 {
 		s.pieces.write(s.escape)
 	}

@@ -395,7 +395,7 @@ func openCodeSession(home fs.FS, id string) (Session, error) {
 	}
 	for _, pattern := range []string{"opencode*.db", "opencode*.db-wal"} {
 		for _, file := range find(home, data+pattern) {
-			found, err := holds(home, file, []byte(id))
+			found, err := fileContains(home, file, []byte(id))
 			if err != nil {
 				return Session{}, err
 			}
@@ -407,8 +407,8 @@ func openCodeSession(home fs.FS, id string) (Session, error) {
 	return Session{}, errNoSession("OpenCode's database in %s does not contain the session %s", data, id)
 }
 
-// holds reports whether a file contains the bytes.
-func holds(home fs.FS, name string, want []byte) (bool, error) {
+// fileContains reports whether a file contains the bytes.
+func fileContains(home fs.FS, name string, want []byte) (bool, error) {
 	f, err := home.Open(name)
 	if err != nil {
 		return false, fmt.Errorf("open the database %s: %w", name, err)

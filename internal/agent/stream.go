@@ -44,14 +44,14 @@ func unknown(line []byte) Item {
 	return Item{Message: &daemonv1.Message{Role: daemonv1.Role_ROLE_OUTPUT, Raw: Text(line)}}
 }
 
-// say returns a text message.
-func say(role daemonv1.Role, text, raw string) Item {
+// textItem returns a text message.
+func textItem(role daemonv1.Role, text, raw string) Item {
 	return Item{Message: &daemonv1.Message{Role: role, Text: Text([]byte(text)), Raw: raw}}
 }
 
 // notice returns a message of the CLI itself.
 func notice(text string) Item {
-	return say(daemonv1.Role_ROLE_SYSTEM, text, "")
+	return textItem(daemonv1.Role_ROLE_SYSTEM, text, "")
 }
 
 // thought returns a model's thought, without its signature.
@@ -133,9 +133,9 @@ func (d *dollars) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// texts joins the parts of a content that is a string or a list of parts. A part
+// joinTexts joins the parts of a content that is a string or a list of parts. A part
 // that is not text is kept as its JSON.
-func texts(content json.RawMessage) string {
+func joinTexts(content json.RawMessage) string {
 	var s string
 	if len(content) == 0 || string(content) == "null" {
 		return ""

@@ -84,7 +84,7 @@ func (t *rewindTarget) resolve(ctx context.Context, s *session, task *v1alpha1.T
 		return t.notFound(task)
 	case err != nil:
 		t.unknown = err.Error()
-		return nil //nolint:nilerr // the preview says it
+		return nil //nolint:nilerr // the preview shows it
 	}
 	t.point = point
 	for i := range list.Items {

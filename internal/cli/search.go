@@ -45,7 +45,7 @@ excludes messages that contain it.`,
   # The last seven days, without messages about tests
   kubectl clew search --since 7d -- migration -test
 
-  # Read the conversation from a match on
+  # Read the conversation, starting at a match
   kubectl clew task history fix-login --from 12`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if strings.TrimSpace(strings.Join(args, " ")) == "" {

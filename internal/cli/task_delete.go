@@ -53,7 +53,7 @@ run the same command again to finish it.`,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
 	o.output = formatFlag(cmd, "text", "json", "yaml")
-	cmd.Flags().StringVar(&o.uid, "uid", "", "UID of an earlier task with this name. Defaults to the newest.")
+	cmd.Flags().StringVar(&o.uid, "uid", "", "UID of the task, if several had this name. Defaults to the newest.")
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "Do not ask for confirmation.")
 	_ = cmd.RegisterFlagCompletionFunc("uid", cobra.NoFileCompletions)
 	o.dryRun.add(cmd)

@@ -41,7 +41,7 @@ timeline records the export and who made it.`,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
 	cmd.Flags().StringVarP(&o.file, "filename", "f", "-", "File to write; - is standard output. The file appears once the export is complete.")
-	cmd.Flags().StringVar(&o.uid, "uid", "", "UID of an earlier task with this name. Defaults to the newest.")
+	cmd.Flags().StringVar(&o.uid, "uid", "", "UID of the task, if several had this name. Defaults to the newest.")
 	_ = cmd.RegisterFlagCompletionFunc("uid", cobra.NoFileCompletions)
 	return cmd
 }

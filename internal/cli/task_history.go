@@ -63,7 +63,7 @@ command that acknowledges a loss.`,
 	cmd.Flags().StringVar(&o.branch, "branch", "", "Id of another branch of the conversation, such as the one before a rewind.")
 	cmd.Flags().IntVar(&o.tail, "tail", 0, fmt.Sprintf("Print only this many of the last messages, at most %d.", pageSize))
 	cmd.Flags().IntVar(&o.from, "from", 0, "Start at the message at this position.")
-	cmd.Flags().StringVar(&o.uid, "uid", "", "UID of an earlier task with this name. Defaults to the newest.")
+	cmd.Flags().StringVar(&o.uid, "uid", "", "UID of the task, if several had this name. Defaults to the newest.")
 	cmd.Flags().IntVar(&o.limit, "limit", 0, "Maximum number of messages to print, from the first; 0 prints all.")
 	return cmd
 }

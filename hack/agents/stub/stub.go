@@ -93,8 +93,8 @@ func (s *stub) handler() http.Handler {
 	return mux
 }
 
-// of returns the session with that name, and creates it with the default script.
-func (s *stub) of(name string) *session {
+// session returns the session with that name, and creates it with the default script.
+func (s *stub) session(name string) *session {
 	if s.sessions[name] == nil {
 		s.sessions[name] = &session{script: defaultScript()}
 	}
@@ -112,7 +112,7 @@ func (s *stub) putScript(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	session := s.of(r.PathValue("session"))
+	session := s.session(r.PathValue("session"))
 	session.script, session.failures = script, 0
 }
 
@@ -163,14 +163,14 @@ func (s *stub) ask(w http.ResponseWriter, httpRequest *http.Request, api modelAP
 func (s *stub) script(r *http.Request) Script {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.of(r.PathValue("session")).script
+	return s.session(r.PathValue("session")).script
 }
 
 // failure returns the error to send instead of an answer; nil for none.
 func (s *stub) failure(r *http.Request) *Failure {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	session := s.of(r.PathValue("session"))
+	session := s.session(r.PathValue("session"))
 	session.failures++
 	return session.script.failure(session.failures - 1)
 }
@@ -180,7 +180,7 @@ func (s *stub) record(r *http.Request, e Entry) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e.Session = r.PathValue("session")
-	session := s.of(e.Session)
+	session := s.session(e.Session)
 	session.requests++
 	e.Number, e.Time, e.Path = session.requests, time.Now().UTC(), r.URL.Path
 	s.log = append(s.log, e)

@@ -24,8 +24,8 @@ type agent struct {
 	failAt int
 }
 
-// say prints one JSON line immediately.
-func (a *agent) say(line any) error {
+// printLine prints one JSON line immediately.
+func (a *agent) printLine(line any) error {
 	enc := json.NewEncoder(a.out)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(line); err != nil {
@@ -43,7 +43,7 @@ type message struct {
 
 // message prints a message of the assistant.
 func (a *agent) message(text string) error {
-	return a.say(message{Type: "message", Role: "assistant", Text: text})
+	return a.printLine(message{Type: "message", Role: "assistant", Text: text})
 }
 
 // work carries out the plan from the first call without an answer.
@@ -90,7 +90,7 @@ func (a *agent) do(ctx context.Context, i int) error {
 		c.Name = "note"
 	}
 	id := callID(i)
-	if err := a.say(map[string]any{"type": "tool_call", "id": id, "name": c.Name, "input": c.Input}); err != nil {
+	if err := a.printLine(map[string]any{"type": "tool_call", "id": id, "name": c.Name, "input": c.Input}); err != nil {
 		return err
 	}
 	output, err := execute(ctx, c)
@@ -107,10 +107,10 @@ func (a *agent) do(ctx context.Context, i int) error {
 	if err := a.state.write(i); err != nil {
 		return err
 	}
-	if err := a.say(map[string]any{"type": "tool_result", "id": id, "output": oneLine(output), "isError": failed}); err != nil {
+	if err := a.printLine(map[string]any{"type": "tool_result", "id": id, "output": oneLine(output), "isError": failed}); err != nil {
 		return err
 	}
-	return a.say(map[string]any{"type": "usage", "inputTokens": 100 + i, "outputTokens": 20, "costMicroUSD": 150})
+	return a.printLine(map[string]any{"type": "usage", "inputTokens": 100 + i, "outputTokens": 20, "costMicroUSD": 150})
 }
 
 // interrupted reports whether a shell was killed. If a pod or an agent is killed, the
