@@ -62,9 +62,9 @@ type Adapter interface {
 	// TokensInSession reports whether the tokens of a run must be read from its
 	// session's files, because its output reports them only at the end.
 	TokensInSession() bool
-	// BeforeTools reports whether the agent, when started with the Files, runs the
+	// AsksBeforeTools reports whether the agent, when started with the Files, runs the
 	// hook before each tool and waits for it.
-	BeforeTools() bool
+	AsksBeforeTools() bool
 	// KnownErrors reports whether the program's error messages are known, so that
 	// its last lines explain a failure. Those of any other command can mean
 	// anything.

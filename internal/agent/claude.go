@@ -69,9 +69,9 @@ func (ClaudeCode) Session(home fs.FS, id string) (Session, error) {
 // TokensInSession is false: each message contains its usage.
 func (ClaudeCode) TokensInSession() bool { return false }
 
-// BeforeTools is true: in tests, tools waited for the hook, also for users other than
+// AsksBeforeTools is true: in tests, tools waited for the hook, also for users other than
 // root.
-func (ClaudeCode) BeforeTools() bool { return true }
+func (ClaudeCode) AsksBeforeTools() bool { return true }
 
 // KnownErrors is true: the program's error messages are known.
 func (ClaudeCode) KnownErrors() bool { return true }

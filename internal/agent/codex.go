@@ -105,8 +105,8 @@ func (Codex) Session(home fs.FS, id string) (Session, error) {
 // next.
 func (Codex) TokensInSession() bool { return false }
 
-// BeforeTools is true: in tests, commands and patches waited for the hook.
-func (Codex) BeforeTools() bool { return true }
+// AsksBeforeTools is true: in tests, commands and patches waited for the hook.
+func (Codex) AsksBeforeTools() bool { return true }
 
 // KnownErrors is true: the program's error messages are known.
 func (Codex) KnownErrors() bool { return true }

@@ -55,7 +55,7 @@ func TestCommand(t *testing.T) {
 		if got := strings.Join(a.Command(resumed).Args, " "); got != tt.resumed {
 			t.Errorf("arguments of %s when resumed:\ngot  %s\nwant %s", tt.kind, got, tt.resumed)
 		}
-		if !a.BeforeTools() || a.Executable() == "" {
+		if !a.AsksBeforeTools() || a.Executable() == "" {
 			t.Errorf("%s has no hook or no name", tt.kind)
 		}
 	}

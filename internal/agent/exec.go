@@ -42,8 +42,8 @@ func (Exec) Session(fs.FS, string) (Session, error) { return Session{}, fs.ErrNo
 // TokensInSession is false: there is no session.
 func (Exec) TokensInSession() bool { return false }
 
-// BeforeTools is false: there is no hook.
-func (Exec) BeforeTools() bool { return false }
+// AsksBeforeTools is false: there is no hook.
+func (Exec) AsksBeforeTools() bool { return false }
 
 // execParser parses one run. It has no state.
 type execParser struct{}

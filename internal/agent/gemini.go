@@ -76,8 +76,8 @@ func (GeminiCLI) Session(home fs.FS, id string) (Session, error) {
 // run does not print.
 func (GeminiCLI) TokensInSession() bool { return true }
 
-// BeforeTools is true: in tests, tools waited for the hook.
-func (GeminiCLI) BeforeTools() bool { return true }
+// AsksBeforeTools is true: in tests, tools waited for the hook.
+func (GeminiCLI) AsksBeforeTools() bool { return true }
 
 // KnownErrors is true: the program's error messages are known.
 func (GeminiCLI) KnownErrors() bool { return true }

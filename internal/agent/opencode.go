@@ -120,8 +120,8 @@ func (OpenCode) Session(home fs.FS, id string) (Session, error) {
 // TokensInSession is false: each step contains its usage.
 func (OpenCode) TokensInSession() bool { return false }
 
-// BeforeTools is true: in tests, tools waited for the plugin.
-func (OpenCode) BeforeTools() bool { return true }
+// AsksBeforeTools is true: in tests, tools waited for the plugin.
+func (OpenCode) AsksBeforeTools() bool { return true }
 
 // KnownErrors is true: the program's error messages are known.
 func (OpenCode) KnownErrors() bool { return true }

@@ -67,8 +67,8 @@ func (QwenCode) Session(home fs.FS, id string) (Session, error) { return qwenSes
 // TokensInSession is false: each message contains its usage.
 func (QwenCode) TokensInSession() bool { return false }
 
-// BeforeTools is true: in tests, tools waited for the hook.
-func (QwenCode) BeforeTools() bool { return true }
+// AsksBeforeTools is true: in tests, tools waited for the hook.
+func (QwenCode) AsksBeforeTools() bool { return true }
 
 // KnownErrors is true: the program's error messages are known.
 func (QwenCode) KnownErrors() bool { return true }
