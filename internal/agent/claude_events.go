@@ -47,6 +47,7 @@ func (e *claudeError) UnmarshalJSON(data []byte) error {
 	return err
 }
 
+// claudeMessage is the message of an event.
 type claudeMessage struct {
 	ID      string          `json:"id"`
 	Model   string          `json:"model"`
@@ -54,6 +55,7 @@ type claudeMessage struct {
 	Usage   *claudeUsage    `json:"usage"`
 }
 
+// claudeUsage is the usage of a message or a result.
 type claudeUsage struct {
 	Input       count `json:"input_tokens"`
 	CacheCreate count `json:"cache_creation_input_tokens"`
@@ -61,6 +63,7 @@ type claudeUsage struct {
 	Output      count `json:"output_tokens"`
 }
 
+// claudeModel is the usage of one model in a result.
 type claudeModel struct {
 	Input       count   `json:"inputTokens"`
 	CacheCreate count   `json:"cacheCreationInputTokens"`
@@ -69,6 +72,7 @@ type claudeModel struct {
 	Cost        dollars `json:"costUSD"`
 }
 
+// claudeBlock is one block of a message's content.
 type claudeBlock struct {
 	Type      string          `json:"type"`
 	ID        string          `json:"id"`

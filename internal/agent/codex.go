@@ -134,6 +134,7 @@ func codexToolName(hook string) string {
 	return hook
 }
 
+// codexEvent is one line of the output.
 type codexEvent struct {
 	Type     string          `json:"type"`
 	ThreadID string          `json:"thread_id"`
@@ -145,12 +146,14 @@ type codexEvent struct {
 	} `json:"error"`
 }
 
+// codexUsage counts the tokens of a thread.
 type codexUsage struct {
 	Input  count `json:"input_tokens"`
 	Cached count `json:"cached_input_tokens"`
 	Output count `json:"output_tokens"`
 }
 
+// codexItem is an item of a turn: a message, a thought, an error or a tool call.
 type codexItem struct {
 	ID        string          `json:"id"`
 	Type      string          `json:"type"`

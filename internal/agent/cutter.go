@@ -320,6 +320,7 @@ func (c *Cutter) name(text *string) {
 	*text = string(whole.preview[:boundary(whole.preview, 200)]) + "…" + hex.EncodeToString(sum[:min(len(sum), 16)])
 }
 
+// toPieces returns the reference of a message to the pieces of a text.
 func toPieces(s cutString) *daemonv1.Pieces {
 	return &daemonv1.Pieces{Hashes: s.hashes, Bytes: s.bytes}
 }

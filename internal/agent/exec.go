@@ -147,6 +147,7 @@ func (r *reader) count(name string) int64 {
 	return n
 }
 
+// message reads a line of the type message.
 func (r *reader) message() *daemonv1.Message {
 	m := &daemonv1.Message{Role: daemonv1.Role_ROLE_ASSISTANT}
 	switch r.text("role") {
@@ -165,6 +166,7 @@ func (r *reader) message() *daemonv1.Message {
 	return m
 }
 
+// toolCall reads a line of the type tool_call.
 func (r *reader) toolCall() *daemonv1.Message {
 	call := &daemonv1.ToolCall{Id: r.required("id"), Name: r.required("name"), Input: "{}"}
 	var input json.RawMessage
@@ -174,6 +176,7 @@ func (r *reader) toolCall() *daemonv1.Message {
 	return &daemonv1.Message{Role: daemonv1.Role_ROLE_ASSISTANT, ToolCall: call}
 }
 
+// toolResult reads a line of the type tool_result.
 func (r *reader) toolResult() *daemonv1.Message {
 	result := &daemonv1.ToolResult{CallId: r.required("id")}
 	var raw json.RawMessage
@@ -189,6 +192,7 @@ func (r *reader) toolResult() *daemonv1.Message {
 	return &daemonv1.Message{Role: daemonv1.Role_ROLE_TOOL, ToolResult: result}
 }
 
+// usage reads a line of the type usage.
 func (r *reader) usage() *daemonv1.Usage {
 	return &daemonv1.Usage{
 		InputTokens:  r.count("inputTokens"),

@@ -90,6 +90,7 @@ func (GeminiCLI) NewParser(o ParserOptions) Parser {
 	return &geminiParser{prompt: o.Prompt, prices: newPrices(o.Prices), session: cloneSession(o.Session), outcome: outcome{o.Outcome}}
 }
 
+// geminiEvent is one line of the output.
 type geminiEvent struct {
 	Type       string          `json:"type"`
 	SessionID  string          `json:"session_id"`
@@ -112,6 +113,7 @@ type geminiEvent struct {
 	} `json:"stats"`
 }
 
+// geminiUsage is the usage of one model, or of all.
 type geminiUsage struct {
 	Total  count `json:"total_tokens"`
 	Input  count `json:"input_tokens"`
@@ -175,6 +177,7 @@ func (p *geminiParser) Line(line []byte) []Item {
 	return append(p.flush(), p.event(e, line)...)
 }
 
+// event returns the items of an event that is not a delta.
 func (p *geminiParser) event(e geminiEvent, line []byte) []Item {
 	switch {
 	case e.Type == "init":
@@ -206,6 +209,7 @@ func (p *geminiParser) event(e geminiEvent, line []byte) []Item {
 	return []Item{unknown(line)}
 }
 
+// message returns the items of a complete message.
 func (p *geminiParser) message(role, text string, line []byte) []Item {
 	switch {
 	case role == "assistant" && text != "":

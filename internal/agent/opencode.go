@@ -38,6 +38,7 @@ func (OpenCode) Files(r FilesRequest) map[string][]byte {
 	}
 }
 
+// openCodeSettings returns Clew's settings, with the plugin if its folder is known.
 func openCodeSettings(dir string) map[string]any {
 	settings := map[string]any{"autoupdate": false, "share": "disabled"}
 	if dir != "" {
@@ -138,6 +139,7 @@ func (OpenCode) NewParser(o ParserOptions) Parser {
 	return p
 }
 
+// openCodeEvent is one line of the output.
 type openCodeEvent struct {
 	Type      string          `json:"type"`
 	SessionID string          `json:"sessionID"`
@@ -145,6 +147,7 @@ type openCodeEvent struct {
 	Error     json.RawMessage `json:"error"`
 }
 
+// openCodePart is the part of a message that an event is about.
 type openCodePart struct {
 	Text   string `json:"text"`
 	Reason string `json:"reason"`
@@ -160,6 +163,7 @@ type openCodePart struct {
 	Cost   dollars         `json:"cost"`
 }
 
+// openCodeTokens is the usage of a step.
 type openCodeTokens struct {
 	Total     count `json:"total"`
 	Input     count `json:"input"`
@@ -223,6 +227,7 @@ func (p *openCodeParser) Line(line []byte) []Item {
 	return []Item{unknown(line)}
 }
 
+// tool returns a call and its result.
 func (p *openCodeParser) tool(part openCodePart, line []byte) []Item {
 	answer, isError := joinTexts(part.State.Output), part.State.Status == "error"
 	if isError && part.State.Error != "" {

@@ -76,6 +76,7 @@ type prices struct {
 	version *regexp.Regexp
 }
 
+// newPrices returns the user's prices together with the list prices.
 func newPrices(own map[string]daemonapi.Price) prices {
 	return prices{own: own, version: regexp.MustCompile(`([-@]\d{8}|-\d{4}-\d\d-\d\d|-latest|-preview[-0-9]*|-v\d+:\d+|\[1m\])+$`)}
 }

@@ -21,6 +21,7 @@ func atMost(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error { return limitArgs(cmd, args, len(names)) }
 }
 
+// limitArgs rejects arguments beyond the limit.
 func limitArgs(cmd *cobra.Command, args []string, limit int) error {
 	if len(args) > limit {
 		return fmt.Errorf("unexpected argument %q; usage: %s; see %s --help", args[limit], cmd.UseLine(), cmd.CommandPath())

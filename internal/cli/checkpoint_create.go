@@ -14,6 +14,7 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
+// checkpointCreate holds the flags of `checkpoint create`.
 type checkpointCreate struct {
 	*plugin
 	message, name string

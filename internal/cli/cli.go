@@ -132,6 +132,8 @@ func (p *plugin) connect() (*session, error) {
 	return &session{plugin: p, config: config, client: c, namespace: namespace}, nil
 }
 
+// wrapConfig raises client-go's request limits, which are too low for commands that read many
+// pages, and prints the API server's warnings.
 func (p *plugin) wrapConfig(config *rest.Config) *rest.Config {
 	config.QPS, config.Burst = 50, 300
 	config.UserAgent = fieldManager
@@ -139,6 +141,7 @@ func (p *plugin) wrapConfig(config *rest.Config) *rest.Config {
 	return config
 }
 
+// newScheme returns a scheme with Kubernetes' and Clew's kinds.
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {

@@ -14,6 +14,7 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
+// fork holds the flags of `fork`.
 type fork struct {
 	*plugin
 	from, name, prompt string

@@ -108,8 +108,8 @@ func taskHistoryOf(name, uid string) historyv1.TaskHistory {
 	}
 }
 
-// fakeHistory serves the history of task talker, two messages per page. Its second event
-// repeats the query of the request.
+// fakeHistory serves the history of task talker, two messages per page. The newer event
+// contains the query of the request.
 func fakeHistory(t *testing.T, entries int) *httptest.Server {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -19,6 +19,7 @@ import (
 	"github.com/clew-dev/clew/internal/reason"
 )
 
+// resume holds the flags of `resume`.
 type resume struct {
 	*plugin
 	prompt  string

@@ -22,6 +22,7 @@ import (
 	"github.com/clew-dev/clew/internal/refname"
 )
 
+// rewind holds the flags of `rewind`.
 type rewind struct {
 	*plugin
 	to, toTime, branch       string

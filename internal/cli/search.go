@@ -15,6 +15,7 @@ import (
 	"github.com/clew-dev/clew/internal/clip"
 )
 
+// search holds the flags of `search`.
 type search struct {
 	*plugin
 	output            *enumFlag

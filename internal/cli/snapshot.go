@@ -31,6 +31,7 @@ conversation was changed later. It is a pointer: no messages are copied.`,
 	return group(cmd, p.snapshotCreateCommand(), p.snapshotListCommand())
 }
 
+// snapshotCreate holds the flags of `snapshot create`.
 type snapshotCreate struct {
 	*plugin
 	name, checkpoint string

@@ -17,6 +17,7 @@ import (
 	"github.com/clew-dev/clew/internal/clip"
 )
 
+// taskDelete holds the flags of `task delete-history`.
 type taskDelete struct {
 	*plugin
 	output *enumFlag
@@ -100,6 +101,7 @@ func (o *taskDelete) run(ctx context.Context, name string) error {
 	return nil
 }
 
+// send sends the deletion, or its dry run, and decodes what was deleted.
 func (o *taskDelete) send(ctx context.Context, s *session, name string, params url.Values, deleted *historyv1.HistoryDeletion) error {
 	request, err := s.historyRequest("DELETE", []string{"taskhistories", name}, params)
 	if err != nil {

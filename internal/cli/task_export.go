@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// taskExport holds the flags of `task export`.
 type taskExport struct {
 	*plugin
 	file, uid string
@@ -117,6 +118,7 @@ type tally struct {
 	complete bool
 }
 
+// add counts one line.
 func (t *tally) add(line []byte) {
 	t.bytes += int64(len(line))
 	switch {
@@ -128,6 +130,7 @@ func (t *tally) add(line []byte) {
 	t.complete = bytes.HasPrefix(line, []byte(`{"kind":"end"`))
 }
 
+// String formats the counts for people.
 func (t *tally) String() string {
 	return fmt.Sprintf("%s and %s, %s", plural(t.messages, "message"), plural(t.checkpoints, "checkpoint"), humanBytes(t.bytes))
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/clew-dev/clew/internal/clip"
 )
 
+// taskHistory holds the flags of `task history`.
 type taskHistory struct {
 	*plugin
 	output *enumFlag

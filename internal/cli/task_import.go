@@ -15,6 +15,7 @@ import (
 	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
 )
 
+// taskImport holds the flags of `task import`.
 type taskImport struct {
 	*plugin
 	file string

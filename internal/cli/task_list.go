@@ -16,6 +16,7 @@ import (
 	"github.com/clew-dev/clew/internal/clip"
 )
 
+// taskList holds the flags of `task list`.
 type taskList struct {
 	*plugin
 	output             *enumFlag

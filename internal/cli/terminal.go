@@ -37,6 +37,7 @@ func width(stream any) int {
 // style colours text if it is on, and returns it unchanged otherwise.
 type style struct{ on bool }
 
+// styleFor returns the style for a stream: on for a terminal, unless the user disabled colours.
 func styleFor(stream any) style { return style{on: isTerminal(stream) && !noColor()} }
 
 func (s style) paint(code, text string) string {
@@ -106,6 +107,7 @@ type progress struct {
 	finished sync.WaitGroup
 }
 
+// newProgress starts a progress. On a terminal, the caller must stop it.
 func newProgress(w io.Writer) *progress {
 	p := &progress{w: w, live: isTerminal(w) && os.Getenv("TERM") != "dumb", style: styleFor(w), width: width(w), start: time.Now()}
 	if p.live {

@@ -18,6 +18,7 @@ import (
 	"github.com/clew-dev/clew/internal/clip"
 )
 
+// timeline holds the flags of `timeline`.
 type timeline struct {
 	*plugin
 	output    *enumFlag

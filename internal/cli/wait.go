@@ -24,6 +24,7 @@ type waitFlags struct {
 	timeout time.Duration
 }
 
+// add adds the flags to a command. until completes the sentence "Wait until …".
 func (f *waitFlags) add(cmd *cobra.Command, until string) {
 	cmd.Flags().BoolVar(&f.wait, "wait", true, "Wait until "+until+".")
 	f.timeout = 5 * time.Minute

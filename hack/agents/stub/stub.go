@@ -47,8 +47,11 @@ type usage struct {
 
 // modelAPI decodes requests and encodes answers of one API.
 type modelAPI interface {
+	// read decodes a request.
 	read(httpRequest *http.Request, body []byte) (request, error)
+	// write sends the answer to request number n, streamed if the request wants that.
 	write(out *writer, r request, a answer, n int, u usage)
+	// refusal returns the body of an error.
 	refusal(status int, message string) any
 }
 
