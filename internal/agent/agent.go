@@ -197,6 +197,6 @@ func For(agentType v1alpha1.AgentType) (Adapter, error) {
 	case v1alpha1.AgentQwenCode:
 		return QwenCode{}, nil
 	default:
-		return nil, fmt.Errorf("unknown agent type %q: use a Clew image of the same version as the manager", agentType)
+		return nil, fmt.Errorf("no agent of type %q in this version of Clew: use a Clew image of the same version as the manager", agentType)
 	}
 }

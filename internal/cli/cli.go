@@ -132,8 +132,8 @@ func (p *plugin) connect() (*session, error) {
 	return &session{plugin: p, config: config, client: c, namespace: namespace}, nil
 }
 
-// wrapConfig raises client-go's request limits, which are too low for commands that read many
-// pages, and prints the API server's warnings.
+// wrapConfig raises client-go's default request limits, identifies the plugin to the API
+// server, and prints the server's warnings.
 func (p *plugin) wrapConfig(config *rest.Config) *rest.Config {
 	config.QPS, config.Burst = 50, 300
 	config.UserAgent = fieldManager

@@ -33,7 +33,7 @@ func (s *session) explain(err error, kind, name string) error {
 }
 
 // errNotInstalled is returned for a cluster without Clew's CRDs.
-var errNotInstalled = errors.New("Clew's resources do not exist in this cluster; install Clew there, or choose another cluster with --context")
+var errNotInstalled = errors.New("this cluster does not have Clew's resources; install Clew there, or choose another cluster with --context")
 
 // explainConnection turns an error that is not about one object into a sentence
 // that says what to do. It returns nil for nil.

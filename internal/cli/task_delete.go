@@ -141,7 +141,7 @@ func (o *taskDelete) preview(w io.Writer, t *historyv1.TaskHistory) error {
 		{"  deletes", fmt.Sprintf("the conversation of %s, %s with their code, and all events", plural(t.Messages, "message"), plural(t.Checkpoints, "checkpoint"))},
 		{"  keeps", "what it shares with other tasks: the beginning of forks, and identical messages"},
 	}
-	fmt.Fprintln(w, style.bold("Deletion of the history of task "+oneLine(t.Name))+", "+style.red("permanently"))
+	fmt.Fprintln(w, style.red("Permanent")+style.bold(" deletion of the history of task "+oneLine(t.Name)))
 	return table(w, nil, rows)
 }
 

@@ -131,7 +131,7 @@ func TestTaskDeleteHistory(t *testing.T) {
 	out, errOut, err := b.clew("yes\n", "task", "delete-history", "fix-login")
 	b.try(err)
 	wantText(t, "output", "history of task fix-login deleted: the conversation, with 38 messages that no other task shares, 4 checkpoints, 20 events; 9 refs of code in the gitstore, freeing 5.0 MiB\n", out)
-	wantParts(t, "the preview", errOut, "Deletion of the history of task fix-login, permanently", "u2", "3h ago, last seen", "Completed",
+	wantParts(t, "the preview", errOut, "Permanent deletion of the history of task fix-login", "u2", "3h ago, last seen", "Completed",
 		"the conversation of 40 messages, 4 checkpoints with their code", "the beginning of forks, and identical messages", "Delete it permanently? [y/N]")
 	// Exactly the task of the preview is deleted.
 	wantText(t, "query", "uid=u2", r.query())
