@@ -36,7 +36,7 @@ const (
 	CauseProgramNotFound Cause = "ProgramNotFound"
 	// CauseProgramNotExecutable: the program exists, but cannot be executed.
 	CauseProgramNotExecutable Cause = "ProgramNotExecutable"
-	// CauseIdle: the agent was stopped because it printed nothing for too long.
+	// CauseIdle: the agent was terminated because it printed nothing for too long.
 	CauseIdle Cause = "Idle"
 )
 
