@@ -254,8 +254,8 @@ func TestOnlyTheServerDeletes(t *testing.T) {
 		"nobody to ask":    {"DELETE", "/team/tasks/uid-fix", "down", 503, "try again"},
 		"another method":   {"GET", "/team/tasks/uid-fix", serverToken, 400, "must be DELETE"},
 		"no name":          {"DELETE", "/team/tasks/uid-fix?name=-x", serverToken, 400, "not the name of a task"},
-		"no UID":           {"DELETE", "/team/tasks/-x", serverToken, 404, "there is nothing here"},
-		"a path that ends": {"DELETE", "/team/tasks/a/b", serverToken, 404, "there is nothing here"},
+		"no UID":           {"DELETE", "/team/tasks/-x", serverToken, 404, "there is nothing at this URL"},
+		"a path that ends": {"DELETE", "/team/tasks/a/b", serverToken, 404, "there is nothing at this URL"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if code, body := server.ask(test.method, test.path, test.token); code != test.code || !strings.Contains(body, test.says) {
@@ -282,7 +282,7 @@ func TestDeletionOfARepositoryInUse(t *testing.T) {
 			fix := server.client(taskToken("fix", 1))
 			fix.commit("a", "private")
 			fix.push("HEAD:" + codeRef("fix", 1))
-			maintainer.takePushed()
+			maintainer.takeQueued()
 			reader, err := repo.use(t.Context())
 			if err != nil {
 				t.Fatal(err)

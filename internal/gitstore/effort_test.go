@@ -27,7 +27,7 @@ func workedFor(rates map[string]float64) *effort {
 	for range 100 {
 		clock = clock.Add(time.Second)
 		for namespace, rate := range rates {
-			e.note(namespace, time.Duration(rate*float64(time.Second)))
+			e.add(namespace, time.Duration(rate*float64(time.Second)))
 		}
 	}
 	return e
@@ -103,13 +103,13 @@ func TestWhatWasUsedIsForgotten(t *testing.T) {
 	g := gomega.NewWithT(t)
 	clock := time.Unix(1e9, 0)
 	e := newEffort(func() time.Time { return clock }, 1)
-	e.note("a", time.Second)
+	e.add("a", time.Second)
 	before, _ := e.rates("a")
 	clock = clock.Add(effortHalfLife)
 	after, _ := e.rates("a")
 	g.Expect(after).To(gomega.BeNumerically("~", before/2, before/100))
 	clock = clock.Add(20 * effortHalfLife)
-	e.note("b", time.Second)
+	e.add("b", time.Second)
 	g.Expect(e.used).To(gomega.HaveLen(1))
 }
 
@@ -143,9 +143,9 @@ func TestWhatRunsCountsBeforeItHasEnded(t *testing.T) {
 			e := newEffort(time.Now, 2)
 			command := startShell(t, e, "busy", script)
 			g.Eventually(func() int {
-				e.look()
+				e.sample()
 				return niceness(t, command)
-			}).WithTimeout(time.Minute).Should(gomega.Equal(mostNice))
+			}).WithTimeout(time.Minute).Should(gomega.Equal(maxNice))
 			g.Expect(e.nice("small")).To(gomega.BeZero())
 		})
 	}
@@ -156,7 +156,7 @@ func TestWhatIsBrokenOffCounts(t *testing.T) {
 	e := newEffort(time.Now, 2)
 	command := startShell(t, e, "busy", spinsAside)
 	g.Eventually(func() float64 {
-		e.look()
+		e.sample()
 		own, _ := e.rates("busy")
 		return own
 	}).WithTimeout(time.Minute).Should(gomega.BeNumerically(">", freeRate))
@@ -252,7 +252,7 @@ func TestAPushThatIsNotReadToItsEndIsAnswered(t *testing.T) {
 	})
 	task := server.client(taskToken("fix", 1))
 	task.commit("a", noise(30_000_000))
-	task.refusedPush(gitstoreapi.VolumeFull, "make it larger", "HEAD:"+codeRef("fix", 1))
+	task.refusedPush(gitstoreapi.VolumeFull, "enlarge the volume", "HEAD:"+codeRef("fix", 1))
 }
 
 func TestOneThatUsedMuchIsAskedToWaitAndTheOthersAreNot(t *testing.T) {
@@ -268,8 +268,8 @@ func TestOneThatUsedMuchIsAskedToWaitAndTheOthersAreNot(t *testing.T) {
 
 	server.store.git.effort.mu.Lock()
 	server.store.git.effort.busy = func() bool { return true } // however quiet this machine is
-	server.store.git.effort.note("team", time.Hour)
-	server.store.git.effort.note("else", 500*time.Millisecond) // within its part, and not forgotten soon
+	server.store.git.effort.add("team", time.Hour)
+	server.store.git.effort.add("else", 500*time.Millisecond) // within its part, and not forgotten soon
 	server.store.git.effort.mu.Unlock()
 	_, stderr, err := task.try("push", task.url, "HEAD:"+codeRef("fix", 2))
 	g.Expect(err).To(gomega.HaveOccurred())

@@ -46,7 +46,7 @@ func serveUntilKilled(folder string) error {
 	if err := os.WriteFile(filepath.Join(folder, "ca.pem"), authority, 0o600); err != nil {
 		return err
 	}
-	if err := durable.WriteShared(filepath.Join(folder, "address"), besideFiles, []byte(listener.Addr().String()), 0o600); err != nil {
+	if err := durable.WriteShared(filepath.Join(folder, "address"), temporaryFiles, []byte(listener.Addr().String()), 0o600); err != nil {
 		return err
 	}
 	options := Options{

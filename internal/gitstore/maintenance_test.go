@@ -26,7 +26,7 @@ func TestMaintenanceJoinsPacksAndRefsAndKeepsAll(t *testing.T) {
 	if packs, err := countPacks(repo); err != nil || packs != 8 {
 		t.Fatalf("%d packs, %v; want one for each push", packs, err)
 	}
-	if pushed := maintainer.takePushed(); len(pushed) != 1 {
+	if pushed := maintainer.takeQueued(); len(pushed) != 1 {
 		t.Fatalf("pushes were not noticed: %v", pushed)
 	}
 	maintainer.maintain(t.Context(), repo)

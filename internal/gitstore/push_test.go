@@ -102,7 +102,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 	refspec := first + ":" + codeRef("fix", 1)
 	task.as("nonsense").refusedPush(gitstoreapi.Unauthenticated, "", refspec)
 	task.as("gone").refusedPush(gitstoreapi.PodGone, "", refspec)
-	task.as("task:elsewhere:fix:uid-fix:1").refusedPush(gitstoreapi.Forbidden, "does not open the repositories of the namespace team", refspec)
+	task.as("task:elsewhere:fix:uid-fix:1").refusedPush(gitstoreapi.Forbidden, "does not give access to the repositories of the namespace team", refspec)
 	task.as("task:team:..:uid-fix:1").refusedPush(gitstoreapi.Forbidden, "does not open", refspec)
 	task.as("task:team:fix:../x:1").refusedPush(gitstoreapi.Forbidden, "does not open", refspec)
 	task.as("reader:elsewhere").refusedPush(gitstoreapi.Forbidden, "does not open", refspec)

@@ -129,7 +129,7 @@ func TestFullVolume(t *testing.T) {
 	task.commit("a", "one")
 	task.push("HEAD:" + codeRef("fix", 1))
 	volume.free.Store(1 << 20)
-	stderr := task.refusedPush(gitstoreapi.VolumeFull, "volume has 1048576 bytes left", "HEAD:"+codeRef("fix", 2))
+	stderr := task.refusedPush(gitstoreapi.VolumeFull, "volume has 1048576 bytes free", "HEAD:"+codeRef("fix", 2))
 	if !strings.Contains(stderr, "507") {
 		t.Errorf("no status 507 in %s", stderr)
 	}
@@ -159,7 +159,7 @@ func TestRefusalInMidPushIsASentence(t *testing.T) {
 	task := server.client(taskToken("fix", 1))
 	task.commit("a", noise(3_000_000))
 	task.env = append(task.env, "GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_1=http.postBuffer", "GIT_CONFIG_VALUE_1=16m")
-	stderr := task.refusedPush(gitstoreapi.VolumeFull, "remote: clew: VolumeFull: the gitstore's volume has 0 bytes left", "HEAD:"+codeRef("fix", 1))
+	stderr := task.refusedPush(gitstoreapi.VolumeFull, "remote: clew: VolumeFull: the gitstore's volume has 0 bytes free", "HEAD:"+codeRef("fix", 1))
 	if strings.Contains(stderr, "507") {
 		t.Errorf("answered outside of git's protocol: %s", stderr)
 	}

@@ -166,7 +166,7 @@ func TestPreReceiveNeedsItsEnvironment(t *testing.T) {
 		"no task name": {hookTaskUID: "u", hookAttempt: "1", hookFences: "/x"},
 	} {
 		err := PreReceive(strings.NewReader(""), &strings.Builder{}, func(key string) string { return env[key] })
-		if err == nil || !strings.Contains(err.Error(), "was not started by the gitstore") {
+		if err == nil || !strings.Contains(err.Error(), "was not run by the gitstore") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -29,7 +29,7 @@ func twoTasks(t *testing.T) shared {
 	s := shared{testServer: newTestServer(t, Limits{})}
 	other := s.client(taskToken("other", 1))
 	s.origin = other.commit("README", "words of the origin")
-	s.commit = other.commitAs(checkpointMaker, "secret", "the other task's words")
+	s.commit = other.commitAs(checkpointCommitter, "secret", "the other task's words")
 	other.push("HEAD:"+codeRef("other", 1), "HEAD:"+stateRef("other", 1), "HEAD:refs/heads/clew/other/branch")
 	s.tree, s.file = other.git("rev-parse", "HEAD^{tree}"), other.git("rev-parse", "HEAD:secret")
 	s.own = s.client(taskToken("own", 1))
@@ -127,8 +127,8 @@ func TestRawRequestsForObjectsAreRefused(t *testing.T) {
 func TestNobodyGetsTheParentsOfACommitByCallingItShallow(t *testing.T) {
 	s := twoTasks(t)
 	other := s.client(taskToken("other", 1))
-	parent := other.commitAs(checkpointMaker, "second", "words")
-	gone := other.commitAs(checkpointMaker, "third", "more words")
+	parent := other.commitAs(checkpointCommitter, "second", "words")
+	gone := other.commitAs(checkpointCommitter, "third", "more words")
 	other.push("HEAD:refs/heads/clew/other/later")
 	tip := s.own.git("rev-parse", "HEAD")
 	ask := func(token, want string, lines ...string) string {

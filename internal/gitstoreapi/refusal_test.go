@@ -27,7 +27,7 @@ func TestParse(t *testing.T) {
 		},
 		"too large, git's words": {
 			stderr: "remote: fatal: pack exceeds maximum allowed size (1.00 MiB)        \nerror: remote unpack failed: index-pack abnormal exit\n",
-			reason: gitstoreapi.PushTooLarge, message: "the push is larger than the gitstore takes at once",
+			reason: gitstoreapi.PushTooLarge, message: "the push is larger than the gitstore accepts",
 		},
 		"fsck": {
 			stderr: "remote: error: object 1a2b: gitmodulesUrl: disallowed submodule url: -u./payload        \nremote: fatal: fsck error in pack objects        \nerror: remote unpack failed: index-pack abnormal exit\n",
@@ -43,11 +43,11 @@ func TestParse(t *testing.T) {
 		},
 		"down": {
 			stderr: "fatal: unable to access 'https://x/': Failed to connect to x port 8443 after 1 ms: Couldn't connect to server\n",
-			reason: gitstoreapi.Unavailable, message: "the gitstore could not be reached or broke off", retryable: true,
+			reason: gitstoreapi.Unavailable, message: "the gitstore could not be reached, or the connection broke", retryable: true,
 		},
 		"proxy in between": {
 			stderr: "fatal: unable to access 'https://x/': The requested URL returned error: 502\n",
-			reason: gitstoreapi.Unavailable, message: "the gitstore could not be reached or broke off", retryable: true,
+			reason: gitstoreapi.Unavailable, message: "the gitstore could not be reached, or the connection broke", retryable: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -61,7 +61,7 @@ func TestOneNamespaceCannotTakeAllPlaces(t *testing.T) {
 func TestOneTaskAsksSoOftenAtMost(t *testing.T) {
 	server := newTestServer(t, Limits{})
 	server.handler.limits.RequestsPerSecond = 1
-	server.handler.paces = fairshare.NewRates(rate.Every(time.Hour), burstSeconds)
+	server.handler.rates = fairshare.NewRates(rate.Every(time.Hour), burstSeconds)
 	server.handler.slotTimeout = 100 * time.Millisecond
 	for i := range burstSeconds {
 		if status, answer := server.advertise(taskToken("busy", 1)); status != http.StatusOK {
@@ -69,7 +69,7 @@ func TestOneTaskAsksSoOftenAtMost(t *testing.T) {
 		}
 	}
 	status, answer := server.advertise(taskToken("busy", 1))
-	if status != http.StatusServiceUnavailable || !strings.Contains(answer, "more than 1 times a second") {
+	if status != http.StatusServiceUnavailable || !strings.Contains(answer, "more than 1 requests per second") {
 		t.Errorf("one more: %d %s", status, answer)
 	}
 	before, _ := server.store.git.effort.rates("team")
@@ -100,8 +100,8 @@ func TestAClientThatStandsStillLosesItsPlace(t *testing.T) {
 
 func TestANamespaceGetsAQuarterOfThePlacesAndOneAtLeast(t *testing.T) {
 	for all, share := range map[int]int{1: 1, 3: 1, 4: 1, 6: 2, 8: 2, 10: 3} {
-		if s := newSlots(all); s.ofNamespace != share {
-			t.Errorf("of %d places a namespace gets %d, want %d", all, s.ofNamespace, share)
+		if s := newSlots(all); s.perNamespace != share {
+			t.Errorf("of %d places a namespace gets %d, want %d", all, s.perNamespace, share)
 		}
 	}
 }
@@ -130,7 +130,7 @@ func TestASlowClientHasToHurryWhileOthersWait(t *testing.T) {
 			p.count(bytes, time.Now().Add(-time.Second))
 		}
 	}
-	seconds(&p, 3600, 2*leastRate)
+	seconds(&p, 3600, 2*minRate)
 	if p.left() != time.Minute {
 		t.Errorf("%s left although nobody waits", p.left())
 	}
@@ -138,12 +138,12 @@ func TestASlowClientHasToHurryWhileOthersWait(t *testing.T) {
 	if p.left() != time.Minute {
 		t.Errorf("%s left when the others come", p.left())
 	}
-	seconds(&p, 300, 2*leastRate)
+	seconds(&p, 300, 2*minRate)
 	if p.left() > time.Second {
 		t.Errorf("%s left to a client that keeps others waiting for five minutes", p.left())
 	}
 	quick := pace{patience: time.Minute, pressure: pressed}
-	seconds(&quick, 1800, 2*pressedRate)
+	seconds(&quick, 1800, 2*contendedRate)
 	if quick.left() != time.Minute {
 		t.Errorf("%s left to a client that is quick", quick.left())
 	}
@@ -159,11 +159,11 @@ func TestAPaceAllowsForWhatMoves(t *testing.T) {
 	if p.left() != time.Minute {
 		t.Errorf("%s at first", p.left())
 	}
-	p.waited, p.moved = time.Hour, 3500*leastRate
+	p.waited, p.moved = time.Hour, 3500*minRate
 	if p.left() > time.Second {
 		t.Errorf("%s left to a client that is slower than it may be", p.left())
 	}
-	p.moved = 4000 * leastRate
+	p.moved = 4000 * minRate
 	if p.left() != time.Minute {
 		t.Errorf("%s left to a client that is slow, and comes along", p.left())
 	}
