@@ -3,7 +3,7 @@
 // connection costs a handshake, and what arrives on it has to be buffered.
 //
 // A connection is a stranger's until the server has identified its caller
-// (Known). Strangers are distinguished by their addresses:
+// (Identify). Strangers are distinguished by their addresses:
 //
 //   - New connections from one address are admitted at a bounded rate, and only a
 //     bounded number of them may be strangers' at a time. Further ones wait for a slot
@@ -38,12 +38,12 @@ const (
 	// patience is how long a connection may be a stranger's: longer than it takes to
 	// check a token.
 	patience = 30 * time.Second
-	// waitingOfAddress and waitingInAll are how many connections may wait for a slot, per
+	// maxWaitingPerAddress and maxWaiting are how many connections may wait for a slot, per
 	// address and in all. Each costs a file descriptor and the kernel's receive buffer.
-	waitingOfAddress = 256
-	waitingInAll     = 2048
-	// turnTimeout is how long a connection waits for a slot; daemons give up just as soon.
-	turnTimeout = 5 * time.Second
+	maxWaitingPerAddress = 256
+	maxWaiting           = 2048
+	// slotTimeout is how long a connection waits for a slot; daemons give up just as soon.
+	slotTimeout = 5 * time.Second
 )
 
 // Listener is a net.Listener that enforces Limits. Make one with Limit.
@@ -52,7 +52,7 @@ type Listener struct {
 	limits    Limits
 	strangers *fairshare.Slots // by address
 	known     *fairshare.Slots // by namespace
-	paces     *fairshare.Rates // by address
+	rates     *fairshare.Rates // by address
 	times     times
 	ready     chan net.Conn
 	failed    chan error
@@ -61,15 +61,15 @@ type Listener struct {
 	end   context.CancelFunc
 
 	mu sync.Mutex
-	// ofNone counts the connections of callers without a namespace, by name.
-	ofNone       map[string]int
-	waiting      map[string]int // by address
-	waitingInAll int
+	// withoutNamespace counts the connections of callers without a namespace, by name.
+	withoutNamespace map[string]int
+	waiting          map[string]int // by address
+	totalWaiting     int
 }
 
 // times are how long a connection may be a stranger's, and how long it may wait for a slot
 // before that.
-type times struct{ patience, turn time.Duration }
+type times struct{ patience, slot time.Duration }
 
 // Limit returns a listener that enforces limits on the connections of inner. Zero Limits
 // stand for the defaults.
@@ -77,17 +77,17 @@ func Limit(inner net.Listener, limits Limits) *Listener {
 	if limits == (Limits{}) {
 		limits = defaults
 	}
-	return limit(inner, limits, times{patience, turnTimeout})
+	return limit(inner, limits, times{patience, slotTimeout})
 }
 
 // limit is Limit with the times as parameters, for tests.
 func limit(inner net.Listener, limits Limits, times times) *Listener {
 	ended, end := context.WithCancel(context.Background())
 	l := &Listener{
-		Listener: netutil.LimitListener(inner, limits.InAll), limits: limits, times: times,
-		strangers: fairshare.NewSlots(limits.Strangers), known: fairshare.NewSlots(limits.InAll),
+		Listener: netutil.LimitListener(inner, limits.Total), limits: limits, times: times,
+		strangers: fairshare.NewSlots(limits.Strangers), known: fairshare.NewSlots(limits.Total),
 		ready: make(chan net.Conn), failed: make(chan error), ended: ended, end: end,
-		paces: fairshare.NewRates(rate.Limit(limits.PerSecond), limits.PerSecond*burstSeconds), waiting: map[string]int{}, ofNone: map[string]int{},
+		rates: fairshare.NewRates(rate.Limit(limits.PerSecond), limits.PerSecond*burstSeconds), waiting: map[string]int{}, withoutNamespace: map[string]int{},
 	}
 	go l.run()
 	return l
@@ -128,7 +128,7 @@ func (l *Listener) run() {
 			c.Close()
 			continue
 		}
-		go l.turn(c, address)
+		go l.admit(c, address)
 	}
 }
 
@@ -141,15 +141,15 @@ func addressOf(c net.Conn) string {
 	return host
 }
 
-// turn hands a connection to the server once there is a slot for a stranger's, and closes
+// admit hands a connection to the server once there is a slot for a stranger's, and closes
 // it if there is none in time.
-func (l *Listener) turn(c net.Conn, address string) {
-	ctx, cancel := context.WithTimeout(l.ended, l.times.turn)
+func (l *Listener) admit(c net.Conn, address string) {
+	ctx, cancel := context.WithTimeout(l.ended, l.times.slot)
 	defer cancel()
-	err := l.paces.Of(address).Wait(ctx)
+	err := l.rates.Of(address).Wait(ctx)
 	var leave func()
 	if err == nil {
-		leave, err = l.strangers.Take(ctx, fairshare.Share{Of: address, Slots: l.limits.StrangersOfAddress})
+		leave, err = l.strangers.Take(ctx, fairshare.Share{Of: address, Slots: l.limits.StrangersPerAddress})
 	}
 	l.leave(address)
 	if err != nil {
@@ -171,11 +171,11 @@ func (l *Listener) turn(c net.Conn, address string) {
 func (l *Listener) enter(address string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.waiting[address] >= waitingOfAddress || l.waitingInAll >= waitingInAll {
+	if l.waiting[address] >= maxWaitingPerAddress || l.totalWaiting >= maxWaiting {
 		return false
 	}
 	l.waiting[address]++
-	l.waitingInAll++
+	l.totalWaiting++
 	return true
 }
 
@@ -183,7 +183,7 @@ func (l *Listener) enter(address string) bool {
 func (l *Listener) leave(address string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.waitingInAll--
+	l.totalWaiting--
 	if l.waiting[address]--; l.waiting[address] == 0 {
 		delete(l.waiting, address)
 	}
@@ -218,12 +218,12 @@ func (c *connection) stranger() bool {
 // Close implements net.Conn.
 func (c *connection) Close() error {
 	c.impatient.Stop()
-	c.giveBack()
+	c.release()
 	return c.Conn.Close()
 }
 
-// giveBack releases the connection's slot, once.
-func (c *connection) giveBack() {
+// release releases the connection's slot, once.
+func (c *connection) release() {
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()
 	if !c.closed {
@@ -232,16 +232,16 @@ func (c *connection) giveBack() {
 	c.closed = true
 }
 
-// know makes a stranger's connection the caller's, unless the caller or its namespace
+// identify makes a stranger's connection the caller's, unless the caller or its namespace
 // already has as many as allowed.
-func (c *connection) know(caller Caller) {
+func (c *connection) identify(caller Caller) {
 	l := c.listener
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c.known || c.closed {
 		return
 	}
-	leave, ok := l.place(caller)
+	leave, ok := l.takeSlot(caller)
 	if !ok {
 		return
 	}
@@ -250,34 +250,34 @@ func (c *connection) know(caller Caller) {
 	c.impatient.Stop()
 }
 
-// place takes a slot for a known caller's connection. It returns false if there is none.
-// The caller holds the lock, both for place and for leave.
-func (l *Listener) place(caller Caller) (leave func(), ok bool) {
+// takeSlot takes a slot for a known caller's connection. It returns false if there is none.
+// The caller holds the lock, both for takeSlot and for leave.
+func (l *Listener) takeSlot(caller Caller) (leave func(), ok bool) {
 	if caller.Namespace == "" {
-		return l.placeOfNone(caller)
+		return l.takeSlotWithoutNamespace(caller)
 	}
 	leave, err := l.known.Try(
-		fairshare.Share{Of: caller.Name, Slots: caller.Most},
-		fairshare.Share{Of: "namespace/" + caller.Namespace, Slots: (l.limits.InAll + 1) / 2})
+		fairshare.Share{Of: caller.Name, Slots: caller.Max},
+		fairshare.Share{Of: "namespace/" + caller.Namespace, Slots: (l.limits.Total + 1) / 2})
 	return leave, err == nil
 }
 
-// placeOfNone is place for a caller without a namespace.
-func (l *Listener) placeOfNone(caller Caller) (leave func(), ok bool) {
-	if l.ofNone[caller.Name] >= caller.Most {
+// takeSlotWithoutNamespace is takeSlot for a caller without a namespace.
+func (l *Listener) takeSlotWithoutNamespace(caller Caller) (leave func(), ok bool) {
+	if l.withoutNamespace[caller.Name] >= caller.Max {
 		return nil, false
 	}
-	l.ofNone[caller.Name]++
+	l.withoutNamespace[caller.Name]++
 	return func() {
-		if l.ofNone[caller.Name]--; l.ofNone[caller.Name] == 0 {
-			delete(l.ofNone, caller.Name)
+		if l.withoutNamespace[caller.Name]--; l.withoutNamespace[caller.Name] == 0 {
+			delete(l.withoutNamespace, caller.Name)
 		}
 	}, true
 }
 
 type key struct{}
 
-// Context is for an http.Server's ConnContext: through it Known finds a request's
+// Context is for an http.Server's ConnContext: through it Identify finds a request's
 // connection.
 func Context(ctx context.Context, c net.Conn) context.Context {
 	if secured, ok := c.(*tls.Conn); ok {
@@ -301,15 +301,15 @@ type Caller struct {
 	// Namespace is empty for the API server and for Clew's own programs. Name is unique
 	// among all callers.
 	Namespace, Name string
-	// Most is how many connections the caller may have.
-	Most int
+	// Max is how many connections the caller may have.
+	Max int
 }
 
-// Known records the caller of the connection that a request came on, so that it is no
+// Identify records the caller of the connection that a request came on, so that it is no
 // longer a stranger's. If the caller or its namespace already has as many as allowed, the
 // connection is still served, but closed as soon as a stranger's would be.
-func Known(ctx context.Context, caller Caller) {
+func Identify(ctx context.Context, caller Caller) {
 	if c, ok := ctx.Value(key{}).(*connection); ok { // otherwise the listener has no limits
-		c.know(caller)
+		c.identify(caller)
 	}
 }

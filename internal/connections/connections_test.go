@@ -17,7 +17,7 @@ import (
 )
 
 // roomy are limits that no test reaches but by what it changes.
-var roomy = Limits{InAll: 4000, Strangers: 3000, StrangersOfAddress: 2000, PerSecond: 10_000}
+var roomy = Limits{Total: 4000, Strangers: 3000, StrangersPerAddress: 2000, PerSecond: 10_000}
 
 // caller is a way to open connections from an address of one's own.
 type caller struct {
@@ -78,7 +78,7 @@ func serve(t *testing.T, limits Limits, patience time.Duration) caller {
 	}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if token := r.Header.Get("Authorization"); token != "" {
-			Known(r.Context(), Caller{Namespace: "team", Name: token, Most: 2})
+			Identify(r.Context(), Caller{Namespace: "team", Name: token, Max: 2})
 		}
 	}))
 	server.Listener.Close()
@@ -92,7 +92,7 @@ func serve(t *testing.T, limits Limits, patience time.Duration) caller {
 func TestStrangersFromOneAddressWaitForEachOtherAndForNobodyElse(t *testing.T) {
 	g := gomega.NewWithT(t)
 	limits := roomy
-	limits.StrangersOfAddress = 3
+	limits.StrangersPerAddress = 3
 	server := serve(t, limits, time.Hour)
 	var silent []net.Conn
 	for range 3 {
@@ -109,7 +109,7 @@ func TestStrangersFromOneAddressWaitForEachOtherAndForNobodyElse(t *testing.T) {
 func TestWhoIsKnownIsNoStranger(t *testing.T) {
 	g := gomega.NewWithT(t)
 	limits := roomy
-	limits.StrangersOfAddress = 1
+	limits.StrangersPerAddress = 1
 	server := serve(t, limits, time.Hour)
 	for _, token := range []string{"ann", "bob", "ann", "eve"} {
 		g.Expect(ask(server.open(), token, soon)).To(gomega.BeTrue(), token)
@@ -123,7 +123,7 @@ func TestWhoIsKnownIsNoStranger(t *testing.T) {
 
 // A thousand pods may have one address: where a network translates addresses, say.
 func TestAThousandCallersBehindOneAddressAreServed(t *testing.T) {
-	limits := Limits{InAll: 8000, Strangers: 1000, StrangersOfAddress: 64, PerSecond: 500}
+	limits := Limits{Total: 8000, Strangers: 1000, StrangersPerAddress: 64, PerSecond: 500}
 	server := serve(t, limits, time.Hour)
 	g := gomega.NewWithT(t)
 	var all sync.WaitGroup
@@ -187,7 +187,7 @@ func TestWhereTooManyWaitTheNextIsClosed(t *testing.T) {
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	l := Limit(inner, roomy)
 	defer l.Close()
-	for range waitingOfAddress {
+	for range maxWaitingPerAddress {
 		g.Expect(l.enter("127.0.0.1")).To(gomega.BeTrue())
 	}
 	g.Expect(l.enter("127.0.0.2")).To(gomega.BeTrue(), "another address may not wait")
@@ -208,7 +208,7 @@ func TestNothingIsLeftOfClosedConnections(t *testing.T) {
 	_ = accepted.Close() // closed already
 	g.Expect(known(Context(t.Context(), another(t, l)), ann)).To(gomega.BeTrue())
 	g.Expect(l.waiting).To(gomega.BeEmpty())
-	g.Expect(l.waitingInAll).To(gomega.BeZero())
+	g.Expect(l.totalWaiting).To(gomega.BeZero())
 	g.Expect(l.Close()).To(gomega.Succeed())
 	_, err := l.Accept()
 	g.Expect(err).To(gomega.MatchError(net.ErrClosed))
@@ -237,17 +237,17 @@ func another(t *testing.T, l *Listener) net.Conn {
 
 // known says that a connection is somebody's.
 func known(ctx context.Context, caller Caller) bool {
-	Known(ctx, caller)
+	Identify(ctx, caller)
 	return !Stranger(ctx)
 }
 
 // ann may have one connection.
-var ann = Caller{Namespace: "team", Name: "ann", Most: 1}
+var ann = Caller{Namespace: "team", Name: "ann", Max: 1}
 
 // account is one of a namespace that reads code, with a token of its own. There may be
 // any number of them.
 func account(namespace string, n int) Caller {
-	return Caller{Namespace: namespace, Name: fmt.Sprint("reader/", namespace, "/", n), Most: 32}
+	return Caller{Namespace: namespace, Name: fmt.Sprint("reader/", namespace, "/", n), Max: 32}
 }
 
 // crowd opens connections of a namespace until one is not known any more, and says how
@@ -263,7 +263,7 @@ func crowd(t *testing.T, l *Listener, namespace string, expected int) (n int) {
 func TestTheConnectionsOfANamespaceLeaveRoomForOthers(t *testing.T) {
 	g := gomega.NewWithT(t)
 	limits := roomy
-	limits.InAll = 24
+	limits.Total = 24
 	l, first := pair(t, limits)
 	g.Expect(known(Context(t.Context(), first), account("crowd", 100))).To(gomega.BeTrue())
 	g.Expect(crowd(t, l, "crowd", 11)).To(gomega.Equal(11), "half of them")
@@ -276,7 +276,7 @@ func TestTheConnectionsOfANamespaceLeaveRoomForOthers(t *testing.T) {
 func TestTheLastThirdOfConnectionsIsForNamespacesThatHaveNone(t *testing.T) {
 	g := gomega.NewWithT(t)
 	limits := roomy
-	limits.InAll = 24
+	limits.Total = 24
 	l, first := pair(t, limits)
 	g.Expect(known(Context(t.Context(), first), account("crowd", 100))).To(gomega.BeTrue())
 	g.Expect(crowd(t, l, "crowd", 11)).To(gomega.Equal(11))
@@ -291,9 +291,9 @@ func TestTheLastThirdOfConnectionsIsForNamespacesThatHaveNone(t *testing.T) {
 func TestCallersOfNoNamespaceDoNotWaitForTenants(t *testing.T) {
 	g := gomega.NewWithT(t)
 	limits := roomy
-	limits.InAll = 24
+	limits.Total = 24
 	l, first := pair(t, limits)
-	api := Caller{Name: "the API server", Most: 3}
+	api := Caller{Name: "the API server", Max: 3}
 	g.Expect(known(Context(t.Context(), first), api)).To(gomega.BeTrue())
 	g.Expect(crowd(t, l, "crowd", 12)).To(gomega.Equal(12), "half of them")
 	g.Expect(crowd(t, l, "another crowd", 4)).To(gomega.Equal(4), "two thirds, but for what is nobody's")
@@ -308,14 +308,14 @@ func TestCallersOfNoNamespaceDoNotWaitForTenants(t *testing.T) {
 	g.Expect(known(Context(t.Context(), another(t, l)), api)).To(gomega.BeFalse())
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	g.Expect(l.ofNone).To(gomega.Equal(map[string]int{api.Name: 3}))
+	g.Expect(l.withoutNamespace).To(gomega.Equal(map[string]int{api.Name: 3}))
 }
 
 func TestLimitsThatCannotBeAreRefused(t *testing.T) {
 	for name, change := range map[string]func(*Limits){
-		"--max-connections":                     func(l *Limits) { l.InAll = 0 },
-		"--max-unknown-connections":             func(l *Limits) { l.Strangers = l.InAll + 1 },
-		"--max-unknown-connections-per-address": func(l *Limits) { l.StrangersOfAddress = -1 },
+		"--max-connections":                     func(l *Limits) { l.Total = 0 },
+		"--max-unknown-connections":             func(l *Limits) { l.Strangers = l.Total + 1 },
+		"--max-unknown-connections-per-address": func(l *Limits) { l.StrangersPerAddress = -1 },
 		"--new-connections-per-second":          func(l *Limits) { l.PerSecond = 0 },
 	} {
 		l := roomy

@@ -42,7 +42,7 @@ func TestATaskHasFewBranches(t *testing.T) {
 	}
 	c.gitWith(refs.String(), "--git-dir="+s.bare(repository), "update-ref", "--stdin")
 	c.push("HEAD:refs/heads/clew/t/last")
-	c.refusedPush(gitstoreapi.RefNotAllowed, "may have 500", "HEAD:refs/heads/clew/t/more")
+	c.refusedPush(gitstoreapi.RefNotAllowed, "may have at most 500", "HEAD:refs/heads/clew/t/more")
 	c.commit("a", "y")
 	c.push("HEAD:refs/heads/clew/t/last")
 }

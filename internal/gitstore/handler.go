@@ -312,7 +312,7 @@ const maxCallerConnections = 32
 // namespace's code, or, with no namespace, Clew's server. A caller with too many open
 // connections is still served, but the connection is closed soon.
 func identifyConnection(r *http.Request, namespace, name string) {
-	connections.Known(r.Context(), connections.Caller{Namespace: namespace, Name: name, Most: maxCallerConnections})
+	connections.Identify(r.Context(), connections.Caller{Namespace: namespace, Name: name, Max: maxCallerConnections})
 }
 
 // raise records the calling attempt in the task's fence, and returns the newest one. It

@@ -12,7 +12,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"":                             {},
 		"--tls-cert-file":              {"--tls-cert-file="},
 		"must differ":                  {"--metrics-bind-address=:1", "--health-probe-bind-address=:1"},
-		"--audience must name one":     {"--audience="},
+		"--audience must name at least one":     {"--audience="},
 		"--git-memory-bytes must be 0": {"--git-memory-bytes=1"},
 		"--namespace-quota-bytes":      {"--namespace-quota-bytes=-1"},
 		"--max-push-bytes":             {"--max-push-bytes=-1"},

@@ -32,7 +32,7 @@ func TestNamespaceQuota(t *testing.T) {
 	// More than the quota leaves: it is refused while it comes in, and may be
 	// pushed again when there is room.
 	task.commit("b", noise(2_600_000))
-	task.refusedPush(gitstoreapi.QuotaExceeded, "what is left of namespace team's quota of 1048576 bytes", "HEAD:"+codeRef("fix", 2))
+	task.refusedPush(gitstoreapi.QuotaExceeded, "the rest of namespace team's quota of 1048576 bytes", "HEAD:"+codeRef("fix", 2))
 	if use, err := diskUse(server.bare(repository)); err != nil || use > 1<<20 {
 		t.Errorf("the refused push left %d bytes, %v", use, err)
 	}

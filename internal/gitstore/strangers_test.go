@@ -36,7 +36,7 @@ func TestHeadersThatDoNotEndEndTheirConnection(t *testing.T) {
 // namespace has for its own.
 func TestReadersOfAnotherNamespaceTakeTheirOwnConnections(t *testing.T) {
 	g := gomega.NewWithT(t)
-	url, _, _ := startServe(t, Options{MaintenanceInterval: time.Hour, Connections: connections.Limits{InAll: 12, Strangers: 9, StrangersOfAddress: 1, PerSecond: 1000}})
+	url, _, _ := startServe(t, Options{MaintenanceInterval: time.Hour, Connections: connections.Limits{Total: 12, Strangers: 9, StrangersPerAddress: 1, PerSecond: 1000}})
 	address := strings.TrimPrefix(url, "https://")
 	path := "GET /team/" + repository + ".git/info/refs?service=git-"
 	requests := [][2]string{{path + "receive-pack", taskToken("fix", 1)}} // makes the repository
@@ -61,7 +61,7 @@ func TestReadersOfAnotherNamespaceTakeTheirOwnConnections(t *testing.T) {
 // Who has shown a token is no stranger.
 func TestStrangersFromOneAddressHaveAFewConnections(t *testing.T) {
 	g := gomega.NewWithT(t)
-	url, _, _ := startServe(t, Options{MaintenanceInterval: time.Hour, Connections: connections.Limits{InAll: 100, Strangers: 9, StrangersOfAddress: 1, PerSecond: 1000}})
+	url, _, _ := startServe(t, Options{MaintenanceInterval: time.Hour, Connections: connections.Limits{Total: 100, Strangers: 9, StrangersPerAddress: 1, PerSecond: 1000}})
 	address := strings.TrimPrefix(url, "https://")
 	push, deletion := "GET /team/"+repository+".git/info/refs?service=git-receive-pack", "DELETE /team/tasks/uid-other?name=other"
 	for _, request := range [][2]string{{push, taskToken("fix", 1)}, {deletion, serverToken}, {push, taskToken("fix", 1)}, {deletion, serverToken}} {

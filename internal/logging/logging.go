@@ -13,8 +13,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// Level is the help text of the flag --log-level.
-const Level = "what is logged: debug, info, warn or error"
+// LevelHelp is the help text of the flag --log-level.
+const LevelHelp = "what is logged: debug, info, warn or error"
 
 // The formats of log lines, as the flag --log-format names them.
 const (

@@ -7,13 +7,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// refused returns why a token is not accepted: ErrPodGone if its pod was deleted,
+// refusalFor returns why a token is not accepted: ErrPodGone if its pod was deleted,
 // otherwise the given reason. The API server's answer is the same for both, and
-// the kubelet gets no fresh token for a deleted pod, so refused looks the pod up.
+// the kubelet gets no fresh token for a deleted pod, so refusalFor looks the pod up.
 // If the token's signature could not be checked, its claim about the pod is unproven,
 // and need not be proven: the answer reveals to a stranger only that a pod exists whose
 // UID it already knows.
-func (v *Verifier) refused(ctx context.Context, claimed claims, reason error) error {
+func (v *Verifier) refusalFor(ctx context.Context, claimed claims, reason error) error {
 	namespace, pod := claimed.Kubernetes.Namespace, claimed.Kubernetes.Pod
 	if namespace == "" || pod.Name == "" || pod.UID == "" {
 		return reason

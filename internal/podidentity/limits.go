@@ -31,8 +31,8 @@ const (
 	// access reviews for the holders of tokens.
 	knownPerSecond, knownBurst   = 25, 100
 	rightsPerSecond, rightsBurst = 5, 50
-	// lineTimeout is how long a request waits for one of these limits.
-	lineTimeout = 2 * time.Second
+	// limiterTimeout is how long a request waits for one of these limits.
+	limiterTimeout = 2 * time.Second
 )
 
 // digest identifies a token, or a question about one, without storing the token.
@@ -79,19 +79,19 @@ type limits struct {
 	// known holds the tokens that were accepted: they do not wait behind others.
 	known    *cache.LRUExpireCache
 	unsigned *rate.Limiter
-	// fresh, again and rights contain a limiter per namespace: for its new tokens, for
-	// its known tokens, and for the access reviews of their holders.
-	fresh, again, rights *fairshare.Rates
+	// newTokens, knownTokens and accessReviews contain a limiter per namespace: for its new
+	// tokens, for its known tokens, and for the access reviews of their holders.
+	newTokens, knownTokens, accessReviews *fairshare.Rates
 }
 
 // newLimits returns the limits with the constants above.
 func newLimits(clock clock.PassiveClock) *limits {
 	return &limits{
-		known:    cache.NewLRUExpireCacheWithClock(acceptedSize, clock),
-		unsigned: rate.NewLimiter(unsignedPerSecond, unsignedBurst),
-		fresh:    fairshare.NewRates(signedPerSecond, signedBurst),
-		again:    fairshare.NewRates(knownPerSecond, knownBurst),
-		rights:   fairshare.NewRates(rightsPerSecond, rightsBurst),
+		known:         cache.NewLRUExpireCacheWithClock(acceptedSize, clock),
+		unsigned:      rate.NewLimiter(unsignedPerSecond, unsignedBurst),
+		newTokens:     fairshare.NewRates(signedPerSecond, signedBurst),
+		knownTokens:   fairshare.NewRates(knownPerSecond, knownBurst),
+		accessReviews: fairshare.NewRates(rightsPerSecond, rightsBurst),
 	}
 }
 
@@ -104,11 +104,11 @@ func (l *limits) wait(ctx context.Context, token digest, claimed claims, signed 
 	case known && !signed:
 		return nil
 	case known:
-		limiter = l.again.Of(claimed.Kubernetes.Namespace)
+		limiter = l.knownTokens.Of(claimed.Kubernetes.Namespace)
 	case signed:
-		limiter = l.fresh.Of(claimed.Kubernetes.Namespace)
+		limiter = l.newTokens.Of(claimed.Kubernetes.Namespace)
 	}
-	return inLine(ctx, limiter, "too many tokens of this namespace, or tokens never seen before, are being checked; try again")
+	return waitFor(ctx, limiter, "too many tokens of this namespace, or tokens never seen before, are being checked; try again")
 }
 
 // waitForRights waits until the API server may be asked what a user may do.
@@ -117,14 +117,14 @@ func (l *limits) waitForRights(ctx context.Context, username string) error {
 	if namespace, ok := serviceAccountNamespace(username); ok {
 		key = "namespace/" + namespace
 	}
-	return inLine(ctx, l.rights.Of(key), "the permissions of too many accounts of this namespace are being checked; try again")
+	return waitFor(ctx, l.accessReviews.Of(key), "the permissions of too many accounts of this namespace are being checked; try again")
 }
 
-// inLine waits for a limiter, for lineTimeout at most. A longer line would keep callers
+// waitFor waits for a limiter, for limiterTimeout at most. A longer line would keep callers
 // waiting behind strangers. A caller that would have to wait longer is refused at once, and
 // a retry has the same chance as the first try.
-func inLine(ctx context.Context, limiter *rate.Limiter, refusal string) error {
-	ctx, cancel := context.WithTimeout(ctx, lineTimeout)
+func waitFor(ctx context.Context, limiter *rate.Limiter, refusal string) error {
+	ctx, cancel := context.WithTimeout(ctx, limiterTimeout)
 	defer cancel()
 	if err := limiter.Wait(ctx); err != nil {
 		return fail(ErrUnavailable, "%s", refusal)

@@ -18,10 +18,10 @@ const (
 	// keysPath is where the API server publishes the keys with which it signs service
 	// account tokens.
 	keysPath = "/openid/v1/jwks"
-	// keysKept is how long the keys are considered complete, and keysAgain the minimum
+	// keysTTL is how long the keys are considered complete, and keysMinInterval the minimum
 	// time between two reads, whatever strangers send.
-	keysKept  = 10 * time.Minute
-	keysAgain = 10 * time.Second
+	keysTTL         = 10 * time.Minute
+	keysMinInterval = 10 * time.Second
 	// keysTimeout bounds one read of the keys.
 	keysTimeout = 5 * time.Second
 	// clockLeeway is how far this clock and the API server's may differ.
@@ -129,7 +129,7 @@ func (k *keys) find(ctx context.Context, id string) (*jose.JSONWebKey, error) {
 	defer k.mu.Unlock()
 	found := k.known.Key(id)
 	age := k.clock.Since(k.readAt)
-	if age > keysKept || len(found) == 0 && age > keysAgain {
+	if age > keysTTL || len(found) == 0 && age > keysMinInterval {
 		k.refresh(ctx)
 		found = k.known.Key(id)
 	}

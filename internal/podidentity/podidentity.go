@@ -280,7 +280,7 @@ func (v *Verifier) authenticate(ctx context.Context, token string) (authenticati
 		return authenticationv1.UserInfo{}, err
 	}
 	if old != nil {
-		return authenticationv1.UserInfo{}, v.refused(ctx, claimed, err)
+		return authenticationv1.UserInfo{}, v.refusalFor(ctx, claimed, err)
 	}
 	user, err := v.review(ctx, token, claimed)
 	if err == nil {
@@ -299,7 +299,7 @@ func (v *Verifier) review(ctx context.Context, token string, claimed claims) (au
 		return none, fail(ErrUnavailable, "the token could not be checked with the Kubernetes API (TokenReview): %v; try again", err)
 	}
 	if !review.Status.Authenticated {
-		return none, v.refused(ctx, claimed, fail(ErrUnauthenticated, "the API server did not accept the token; it may have expired or be meant for an audience other than %q; use a fresh one", v.audiences[0]))
+		return none, v.refusalFor(ctx, claimed, fail(ErrUnauthenticated, "the API server did not accept the token; it may have expired or be meant for an audience other than %q; use a fresh one", v.audiences[0]))
 	}
 	// An authenticator that does not support audiences returns none: its tokens are meant
 	// for the API server, and must not be accepted here.

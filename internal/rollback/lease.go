@@ -60,8 +60,8 @@ func (m moment) String() string {
 // micro truncates a time to the precision of a lease.
 func micro(t time.Time) time.Time { return t.Truncate(time.Microsecond) }
 
-// sight is the state of the lease at one read; zero if it was not read.
-type sight struct {
+// observation is the state of the lease at one read; zero if it was not read.
+type observation struct {
 	uid types.UID
 	at  moment
 	// process has held the lease since from; "" if the lease has no valid term.
@@ -69,9 +69,9 @@ type sight struct {
 	from    moment
 }
 
-// sightOf extracts the sight from a lease.
-func sightOf(lease *coordinationv1.Lease) sight {
-	s := sight{uid: lease.UID, at: moment{transitions: ptr.Deref(lease.Spec.LeaseTransitions, 0)}}
+// observe extracts the observation from a lease.
+func observe(lease *coordinationv1.Lease) observation {
+	s := observation{uid: lease.UID, at: moment{transitions: ptr.Deref(lease.Spec.LeaseTransitions, 0)}}
 	if lease.Spec.RenewTime != nil {
 		s.at.renewed = micro(lease.Spec.RenewTime.Time)
 	}
@@ -88,13 +88,13 @@ func termOf(lease *coordinationv1.Lease) (term, bool) {
 	return t, err == nil
 }
 
-// begins records in a lease that a process takes it over in its current state, unless that
+// recordTerm records in a lease that a process takes it over in its current state, unless that
 // process already holds it.
-func begins(process string, lease *coordinationv1.Lease) error {
+func recordTerm(process string, lease *coordinationv1.Lease) error {
 	if held, ok := termOf(lease); ok && held.Process == process {
 		return nil
 	}
-	found := sightOf(lease).at
+	found := observe(lease).at
 	text, err := json.Marshal(term{process, found.transitions, metav1.NewMicroTime(found.renewed)})
 	if err != nil {
 		return err
@@ -103,22 +103,22 @@ func begins(process string, lease *coordinationv1.Lease) error {
 	return nil
 }
 
-// putBackSince returns an error if the lease was rolled back between the earlier sight seen
-// and s. It was if it is now older than before, or if its holder took it over in an older
-// state. A lease that was deleted and created again proves nothing.
-func (s sight) putBackSince(seen sight) error {
+// rolledBackSince returns an error if the lease was rolled back between the earlier
+// observation seen and s. It was if it is now older than before, or if its holder took it
+// over in an older state. A lease that was deleted and created again proves nothing.
+func (s observation) rolledBackSince(seen observation) error {
 	switch {
 	case seen.uid == "" || s.uid != seen.uid:
 		return nil
 	case s.at.before(seen.at):
-		return putBack("the lease %s is at %s, but was already at %s", LeaseName, s.at, seen.at)
+		return rolledBack("the lease %s is at %s, but was already at %s", LeaseName, s.at, seen.at)
 	case s.process != "" && s.process != seen.process && s.from.before(seen.at):
-		return putBack("the lease %s was taken over at %s, but was already at %s", LeaseName, s.from, seen.at)
+		return rolledBack("the lease %s was taken over at %s, but was already at %s", LeaseName, s.from, seen.at)
 	}
 	return nil
 }
 
-// putBack returns the error for a rollback of the API server's state, with its proof.
-func putBack(format string, proof ...any) error {
+// rolledBack returns the error for a rollback of the API server's state, with its proof.
+func rolledBack(format string, proof ...any) error {
 	return fmt.Errorf(format+": the Kubernetes API's state was put back to an older copy, so this process's caches are invalid; it exits, and the next process begins with empty ones", proof...)
 }

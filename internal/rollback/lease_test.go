@@ -50,7 +50,7 @@ func watch(t *testing.T, sightings ...sighting) error {
 	versions := 0
 	shown := 0
 	w := &rollback.Watch{
-		Every: time.Millisecond, WhileAway: time.Millisecond, Log: logr.Discard(),
+		Interval: time.Millisecond, RetryInterval: time.Millisecond, Log: logr.Discard(),
 		Version: func(context.Context) (string, error) {
 			versions++
 			return string(rune('0' + min(versions, 9))), nil

@@ -27,8 +27,8 @@ type Lock struct {
 	namespace, holder string
 	process           string
 	lease             *coordinationv1.Lease // as last read or written
-	seen              sight
-	wentBack          error
+	seen              observation
+	rolledBack        error
 	end               chan error
 }
 
@@ -64,16 +64,16 @@ func (l *Lock) Start(ctx context.Context) error {
 
 // Get reads the lease. It fails if the lease was rolled back.
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	if l.wentBack != nil {
-		return nil, nil, l.wentBack
+	if l.rolledBack != nil {
+		return nil, nil, l.rolledBack
 	}
 	lease, err := l.leases.Get(ctx, LeaseName, metav1.GetOptions{})
 	if err != nil {
 		return nil, nil, err
 	}
-	if l.wentBack = sightOf(lease).putBackSince(l.seen); l.wentBack != nil {
-		l.end <- l.wentBack
-		return nil, nil, l.wentBack
+	if l.rolledBack = observe(lease).rolledBackSince(l.seen); l.rolledBack != nil {
+		l.end <- l.rolledBack
+		return nil, nil, l.rolledBack
 	}
 	l.keep(lease)
 	record := resourcelock.LeaseSpecToLeaderElectionRecord(&lease.Spec)
@@ -83,8 +83,8 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 
 // Create creates the lease.
 func (l *Lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	if l.wentBack != nil {
-		return l.wentBack
+	if l.rolledBack != nil {
+		return l.rolledBack
 	}
 	lease := &coordinationv1.Lease{Spec: resourcelock.LeaderElectionRecordToLeaseSpec(&record)}
 	lease.Name, lease.Namespace = LeaseName, l.namespace
@@ -99,14 +99,14 @@ func (l *Lock) Create(ctx context.Context, record resourcelock.LeaderElectionRec
 // Update updates the lease from the state in which it was last read or written. It fails if
 // another process has written it since.
 func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	if l.wentBack != nil {
-		return l.wentBack
+	if l.rolledBack != nil {
+		return l.rolledBack
 	}
 	if l.lease == nil {
 		return errors.New("the lease must be read before it can be written")
 	}
 	lease := l.lease.DeepCopy()
-	if err := begins(l.process, lease); err != nil {
+	if err := recordTerm(l.process, lease); err != nil {
 		return err
 	}
 	lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&record)
@@ -120,7 +120,7 @@ func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 }
 
 // keep records the lease as last read or written.
-func (l *Lock) keep(lease *coordinationv1.Lease) { l.lease, l.seen = lease, sightOf(lease) }
+func (l *Lock) keep(lease *coordinationv1.Lease) { l.lease, l.seen = lease, observe(lease) }
 
 // RecordEvent does nothing: the leader is named in the lease and in the log.
 func (l *Lock) RecordEvent(string) {}

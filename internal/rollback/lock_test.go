@@ -180,7 +180,7 @@ func TestAWatchSeesTheLeaseGoBack(t *testing.T) {
 
 	watch, err := rollback.New(server.Config, w.namespace, logr.Discard())
 	w.Expect(err).NotTo(gomega.HaveOccurred())
-	watch.Every = 10 * time.Millisecond
+	watch.Interval = 10 * time.Millisecond
 	read, seen := watch.Lease, make(chan struct{}, 1)
 	watch.Lease = func(ctx context.Context) (*coordinationv1.Lease, error) {
 		lease, err := read(ctx)

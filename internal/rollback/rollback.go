@@ -40,10 +40,10 @@ import (
 )
 
 const (
-	// every is the interval between two reads while the API server answers, and
-	// whileAway while it does not.
-	every     = 2 * time.Second
-	whileAway = 250 * time.Millisecond
+	// interval is the time between two reads while the API server answers, and
+	// retryInterval while it does not.
+	interval      = 2 * time.Second
+	retryInterval = 250 * time.Millisecond
 	// patience is how long one read may take.
 	patience = 5 * time.Second
 )
@@ -55,10 +55,10 @@ type Watch struct {
 	Version func(context.Context) (string, error)
 	// Lease reads the manager's lease; nil to compare resource versions only.
 	Lease func(context.Context) (*coordinationv1.Lease, error)
-	// Every is the interval between two reads while the API server answers, 2 s if 0, and
-	// WhileAway while it does not, 250 ms if 0.
-	Every, WhileAway time.Duration
-	Log              logr.Logger
+	// Interval is the time between two reads while the API server answers, 2 s if 0, and
+	// RetryInterval while it does not, 250 ms if 0.
+	Interval, RetryInterval time.Duration
+	Log                     logr.Logger
 }
 
 // New returns a Watch that reads the resource version of Checkpoints, and the lease of the
@@ -98,7 +98,7 @@ func (w *Watch) Start(ctx context.Context) error {
 	var seen answer
 	verbosity := 0
 	for {
-		pause := cmp.Or(w.Every, every)
+		pause := cmp.Or(w.Interval, interval)
 		now, err := w.read(ctx)
 		switch {
 		case err == nil:
@@ -108,9 +108,9 @@ func (w *Watch) Start(ctx context.Context) error {
 			verbosity = 1 // log a lasting failure only once
 		}
 		if now.version == "" {
-			pause = cmp.Or(w.WhileAway, whileAway)
+			pause = cmp.Or(w.RetryInterval, retryInterval)
 		}
-		if err := now.putBackSince(seen); err != nil {
+		if err := now.rolledBackSince(seen); err != nil {
 			return err
 		}
 		seen = now.or(seen)
@@ -125,7 +125,7 @@ func (w *Watch) Start(ctx context.Context) error {
 // answer is what the API server returned; fields that could not be read are zero.
 type answer struct {
 	version string
-	lease   sight
+	lease   observation
 }
 
 // read returns what could be read, and an error unless that is everything.
@@ -138,7 +138,7 @@ func (w *Watch) read(ctx context.Context) (now answer, err error) {
 	lease, err := w.Lease(ctx)
 	switch {
 	case err == nil:
-		now.lease = sightOf(lease)
+		now.lease = observe(lease)
 	case !apierrors.IsNotFound(err): // without a lease, no manager has led yet
 		return now, fmt.Errorf("read the lease %s: %w", LeaseName, err)
 	}
@@ -152,17 +152,17 @@ func (a answer) or(earlier answer) answer {
 	return a
 }
 
-// putBackSince returns an error if the state was rolled back since an earlier answer.
-func (a answer) putBackSince(seen answer) error {
-	if wentBack(seen.version, a.version) {
-		return putBack("the Kubernetes API is at resource version %s, but was already at %s", a.version, seen.version)
+// rolledBackSince returns an error if the state was rolled back since an earlier answer.
+func (a answer) rolledBackSince(seen answer) error {
+	if isOlder(seen.version, a.version) {
+		return rolledBack("the Kubernetes API is at resource version %s, but was already at %s", a.version, seen.version)
 	}
-	return a.lease.putBackSince(seen.lease)
+	return a.lease.rolledBackSince(seen.lease)
 }
 
-// wentBack reports whether version is older than seen. It is false if one of them is not a
+// isOlder reports whether version is older than seen. It is false if one of them is not a
 // number, since such an API server's versions cannot be compared.
-func wentBack(seen, version string) bool {
+func isOlder(seen, version string) bool {
 	if seen == "" || version == "" {
 		return false
 	}

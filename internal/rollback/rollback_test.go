@@ -39,7 +39,7 @@ func TestAStateThatWentBackEndsTheWork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := gomega.NewWithT(t)
 			version, _ := answers(versions...)
-			w := &rollback.Watch{Version: version, Every: time.Millisecond, WhileAway: time.Millisecond, Log: logr.Discard()}
+			w := &rollback.Watch{Version: version, Interval: time.Millisecond, RetryInterval: time.Millisecond, Log: logr.Discard()}
 			g.Expect(w.Start(t.Context())).To(gomega.MatchError(gomega.ContainSubstring("state was put back")))
 		})
 	}
@@ -55,7 +55,7 @@ func TestAStateThatGoesOnEndsNothing(t *testing.T) {
 			g := gomega.NewWithT(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			version, all := answers(versions...)
-			w := &rollback.Watch{Version: version, Every: time.Millisecond, WhileAway: time.Millisecond, Log: logr.Discard()}
+			w := &rollback.Watch{Version: version, Interval: time.Millisecond, RetryInterval: time.Millisecond, Log: logr.Discard()}
 			ended := make(chan error, 1)
 			go func() { ended <- w.Start(ctx) }()
 			g.Eventually(all).WithTimeout(10 * time.Second).Should(gomega.BeClosed())
