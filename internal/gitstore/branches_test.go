@@ -8,7 +8,7 @@ import (
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
-func TestAPushMakesFewBranches(t *testing.T) {
+func TestAPushCreatesFewBranches(t *testing.T) {
 	task := Task{Name: "t", UID: "uid-t"}
 	commands := func(n int, ref string) (list []Command) {
 		for i := range n {
@@ -26,7 +26,7 @@ func TestAPushMakesFewBranches(t *testing.T) {
 		"more refs than any daemon pushes":    {commands(maxRefsPerPush+1, "refs/clew/uid-t/code/%d"), false},
 	} {
 		if refused := checkCommands(task, c.commands); (refused == nil) != c.allowed {
-			t.Errorf("%s: %v", name, refused)
+			t.Errorf("%s: refused with %v, want allowed %t", name, refused, c.allowed)
 		}
 	}
 }
