@@ -12,12 +12,12 @@ import (
 // that a container is throttled by its own limit.
 func NodeBusy() bool {
 	text, err := os.ReadFile("/proc/loadavg")
-	return err != nil || asksForHalf(string(text), runtime.NumCPU())
+	return err != nil || halfLoaded(string(text), runtime.NumCPU())
 }
 
-// asksForHalf reports whether a text like that of /proc/loadavg gives a one-minute average
+// halfLoaded reports whether a text like that of /proc/loadavg gives a one-minute average
 // of at least half of the processors. A text that cannot be parsed counts as a busy node.
-func asksForHalf(loadavg string, processors int) bool {
+func halfLoaded(loadavg string, processors int) bool {
 	average, _, _ := strings.Cut(loadavg, " ")
 	load, err := strconv.ParseFloat(average, 64)
 	return err != nil || load >= float64(processors)/2

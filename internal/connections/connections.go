@@ -158,7 +158,7 @@ func (l *Listener) admit(c net.Conn, address string) {
 	}
 	admitted := &connection{Conn: c, listener: l, leave: leave}
 	l.mu.Lock()
-	admitted.impatient = time.AfterFunc(l.times.patience, admitted.expire)
+	admitted.expiry = time.AfterFunc(l.times.patience, admitted.expire)
 	l.mu.Unlock()
 	select {
 	case l.ready <- admitted:
@@ -192,8 +192,8 @@ func (l *Listener) leave(address string) {
 // connection is a connection that was handed to the server.
 type connection struct {
 	net.Conn
-	listener  *Listener
-	impatient *time.Timer
+	listener *Listener
+	expiry   *time.Timer
 
 	// The listener's lock guards these. leave releases the connection's slot: a stranger's
 	// slot until its caller is known, and then one of the caller's.
@@ -217,7 +217,7 @@ func (c *connection) stranger() bool {
 
 // Close implements net.Conn.
 func (c *connection) Close() error {
-	c.impatient.Stop()
+	c.expiry.Stop()
 	c.release()
 	return c.Conn.Close()
 }
@@ -247,7 +247,7 @@ func (c *connection) identify(caller Caller) {
 	}
 	c.leave()
 	c.known, c.leave = true, leave
-	c.impatient.Stop()
+	c.expiry.Stop()
 }
 
 // takeSlot takes a slot for a known caller's connection. It returns false if there is none.

@@ -11,7 +11,7 @@
 //   - Among the requests that may have a slot, the one that came first gets it.
 //   - Lines are bounded: a request that would join a long line is refused at once.
 //
-// Each tenant has its own line, and only the head of another tenant's line is looked at.
+// Each tenant has its own line, and only the heads of other tenants' lines are examined.
 // So the cost of a slot grows with the number of waiting tenants, not of their requests.
 package fairshare
 

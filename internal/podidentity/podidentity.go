@@ -227,7 +227,7 @@ type holder struct {
 	until time.Time
 }
 
-// holderOf authenticates a token, once for all concurrent questions about it.
+// holderOf authenticates a token, once for all questions about it while the answer is cached.
 func (v *Verifier) holderOf(ctx context.Context, token string) (holder, error) {
 	key := digestOf(token, "holder")
 	if known, ok := v.answers.accepted.Get(key); ok {
