@@ -108,7 +108,7 @@ func TestAt(t *testing.T) {
 	}
 }
 
-func TestSpendIgnoresNonsense(t *testing.T) {
+func TestAddUsageIgnoresInvalidNumbers(t *testing.T) {
 	var log conversation.Log
 	log.Spend(10, 20, 30)
 	log.Spend(-5, 1<<62, 0)

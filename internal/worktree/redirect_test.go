@@ -30,7 +30,7 @@ func TestCredentialsDoNotFollowARedirectToAnotherHost(t *testing.T) {
 	f := newFixture(t)
 	_, err := f.repo.Clone(context.Background(), CloneRequest{URL: origin + "/team/project.git", Credentials: Credentials{Password: "s3cr3t"}})
 	wantReason(t, err, InvalidURL)
-	if want := "has moved to " + elsewhere.URL + "/team/project.git: set the URL to that"; err == nil || !strings.Contains(err.Error(), want) {
+	if want := "has moved to " + elsewhere.URL + "/team/project.git: set the URL to that address"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("the error does not say %q: %v", want, err)
 	}
 	if seen.Load() != 0 {

@@ -219,7 +219,7 @@ func TestStatCacheComesBack(t *testing.T) {
 	f.checkpoint()
 	f.checkpoint()
 	want, base := f.repo.cache, f.repo.base
-	base.said = nil // it is read again from the commit
+	base.summary = nil // it is read again from the commit
 	f.repo.unsaved = 1
 	f.reopen()
 	got := f.repo.cache
@@ -363,7 +363,7 @@ func TestALongChainOfDeltasHidesNoLackOfMemory(t *testing.T) {
 	for i := range 4095 { // the longest chain that git makes
 		fmt.Fprintf(said, "error: failed to read delta base object %040d at offset %d from %s\n", i, i, pack)
 		err := &gitError{stderr: said.String() + "fatal: packed object " + strings.Repeat("3", 40) + " (stored in " + pack + ") is corrupt\n"}
-		if !wasEnded(err) || unreadObject.FindString(stderrOf(err)) == "" || len(said.String()) > 2*maxStderr {
+		if !interrupted(err) || unreadObject.FindString(stderrOf(err)) == "" || len(said.String()) > 2*maxStderr {
 			t.Fatalf("after %d deltas, %d bytes are kept: %s", i, len(said.String()), said)
 		}
 	}

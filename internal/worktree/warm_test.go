@@ -32,7 +32,7 @@ func (f *fixture) warm() {
 func TestABriefCheckpointRefusesWhatIsNotReadInAMoment(t *testing.T) {
 	f := cloned(t, makeOrigin(t, 10))
 	f.checkpoint()
-	for i := range briefReading.files + 1 {
+	for i := range briefLimit.files + 1 {
 		f.write(fmt.Sprintf("new/%d", i), fmt.Sprintf("one\ntwo %d\n", i))
 	}
 	f.write(fileName(3), "changed\n")
@@ -42,12 +42,12 @@ func TestABriefCheckpointRefusesWhatIsNotReadInAMoment(t *testing.T) {
 	c, err := f.brief()
 	must(t, err)
 	// What it tells is the same as of one that read everything by itself.
-	if c.FilesChanged != briefReading.files+2 || c.LinesAdded != int64(2*briefReading.files+2+1) || c.LinesRemoved != 21 {
+	if c.FilesChanged != briefLimit.files+2 || c.LinesAdded != int64(2*briefLimit.files+2+1) || c.LinesRemoved != 21 {
 		t.Errorf("%d files, +%d -%d", c.FilesChanged, c.LinesAdded, c.LinesRemoved)
 	}
 	must(t, f.repo.Verify(context.Background(), c.target()))
 	for i := range 33 {
-		f.write(fmt.Sprintf("big/%d", i), strings.Repeat("x", int(briefReading.bytes)/32))
+		f.write(fmt.Sprintf("big/%d", i), strings.Repeat("x", int(briefLimit.bytes)/32))
 	}
 	_, err = f.brief()
 	wantReason(t, err, TooMuchChanged)
