@@ -110,9 +110,9 @@ func TestAt(t *testing.T) {
 
 func TestAddUsageIgnoresInvalidNumbers(t *testing.T) {
 	var log conversation.Log
-	log.Spend(10, 20, 30)
-	log.Spend(-5, 1<<62, 0)
-	log.Spend(0, 1<<62, 0)
+	log.AddUsage(10, 20, 30)
+	log.AddUsage(-5, 1<<62, 0)
+	log.AddUsage(0, 1<<62, 0)
 	if d := cmp.Diff(conversation.Totals{InputTokens: 10, OutputTokens: 20 + 1<<62, CostMicroUSD: 30}, log.Totals); d != "" {
 		t.Errorf("totals (-want +got):\n%s", d)
 	}

@@ -61,13 +61,13 @@ func (l *Log) Append(m Message) {
 	}
 }
 
-// Lose records that messages after the head are lost. They may have had the
+// MarkLost records that messages after the head are lost. They may have had the
 // results of the open calls, which therefore no longer keep a turn open.
-func (l *Log) Lose() { l.Settled, l.Boundary = l.Position, l.Position }
+func (l *Log) MarkLost() { l.Settled, l.Boundary = l.Position, l.Position }
 
-// Spend adds the agent's usage since the last message. A negative cost corrects
+// AddUsage adds the agent's usage since the last message. A negative cost corrects
 // an overestimate. No total becomes negative.
-func (l *Log) Spend(inputTokens, outputTokens, costMicroUSD int64) {
+func (l *Log) AddUsage(inputTokens, outputTokens, costMicroUSD int64) {
 	l.Totals.InputTokens = add(l.Totals.InputTokens, inputTokens)
 	l.Totals.OutputTokens = add(l.Totals.OutputTokens, outputTokens)
 	if costMicroUSD < 0 {

@@ -259,7 +259,7 @@ func TestDrift(t *testing.T) {
 	for range 2 {
 		d, err := f.repo.Drift(ctx, c.target())
 		must(t, err)
-		if !d.Clean() || d.HeadMoved() || !d.Same() {
+		if !d.Clean() || d.HeadChanged() || !d.Same() {
 			t.Errorf("drift of nothing is %+v", d)
 		}
 		f.reopen()
@@ -273,7 +273,7 @@ func TestDrift(t *testing.T) {
 		change()
 		d, err := f.repo.Drift(ctx, c.target())
 		must(t, err)
-		if !d.Clean() || d.HeadMoved() || !d.StateMoved || d.Same() {
+		if !d.Clean() || d.HeadChanged() || !d.StateChanged || d.Same() {
 			t.Errorf("after %s changed, drift is %+v", name, d)
 		}
 		f.restore(c, ScopeBoth)
@@ -291,7 +291,7 @@ func TestDrift(t *testing.T) {
 	if d.Count != 3 || len(d.Files) != 3 || d.Files[0] != want[0] || d.Files[1] != want[1] || d.Files[2] != want[2] {
 		t.Errorf("drift is %+v", d)
 	}
-	if !d.HeadMoved() || d.Branch != "moved" || d.ExpectedBranch != "trunk" {
+	if !d.HeadChanged() || d.Branch != "moved" || d.ExpectedBranch != "trunk" {
 		t.Errorf("the branch is %+v", d)
 	}
 	two := f.checkpoint()

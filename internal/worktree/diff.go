@@ -18,11 +18,11 @@ type Drift struct {
 	// ExpectedBranch and Branch are "" where HEAD is detached.
 	ExpectedBranch string
 	Branch         string
-	// StateMoved is true if anything else that the checkpoint holds differs:
+	// StateChanged is true if anything else that the checkpoint holds differs:
 	// permission bits, empty folders, index or refs of the agent's repository,
 	// nested repositories, session state. It is only set if the target has a state
 	// commit.
-	StateMoved bool
+	StateChanged bool
 }
 
 // Clean reports whether no file differs.
@@ -30,10 +30,10 @@ func (d Drift) Clean() bool { return d.Count == 0 }
 
 // Same reports whether the checkpoint holds exactly the current state. Even a git
 // status that refreshed the index counts as a difference.
-func (d Drift) Same() bool { return d.Clean() && !d.HeadMoved() && !d.StateMoved }
+func (d Drift) Same() bool { return d.Clean() && !d.HeadChanged() && !d.StateChanged }
 
-// HeadMoved reports whether the agent's HEAD or its branch differs.
-func (d Drift) HeadMoved() bool { return d.ExpectedHead != d.Head || d.ExpectedBranch != d.Branch }
+// HeadChanged reports whether the agent's HEAD or its branch differs.
+func (d Drift) HeadChanged() bool { return d.ExpectedHead != d.Head || d.ExpectedBranch != d.Branch }
 
 // Drift compares the worktree with a checkpoint. Without a state commit in the
 // target, HEAD is not compared.
@@ -69,7 +69,7 @@ func (r *Repo) Drift(ctx context.Context, expected Target) (Drift, error) {
 	if expected.State != "" {
 		agent := agentHead(work)
 		d.Head, d.Branch = agent.Head, r.cfg.withoutSecrets(agent.Branch)
-		if d.StateMoved, err = r.stateChanged(was, snap); err != nil {
+		if d.StateChanged, err = r.stateChanged(was, snap); err != nil {
 			return d, err
 		}
 	}

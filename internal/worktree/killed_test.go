@@ -62,11 +62,11 @@ func TestAGitThatIsEndedSaysNothingOfTheCheckpoint(t *testing.T) {
 			_, err := r.Restore(ctx, RestoreRequest{Target: target, Scope: ScopeBoth})
 			return err
 		},
-		"Verify":   func(ctx context.Context, r *Repo) error { return r.Verify(ctx, target) },
-		"ReadMeta": func(ctx context.Context, r *Repo) error { _, err := r.ReadMeta(ctx, first.State); return err },
-		"Drift":    func(ctx context.Context, r *Repo) error { _, err := r.Drift(ctx, target); return err },
-		"Diff":     func(ctx context.Context, r *Repo) error { _, err := r.Diff(ctx, first.Code, second.Code); return err },
-		"Sendable": func(ctx context.Context, r *Repo) error { return r.Sendable(ctx, []string{second.Code}, nil) },
+		"Verify":        func(ctx context.Context, r *Repo) error { return r.Verify(ctx, target) },
+		"ReadMeta":      func(ctx context.Context, r *Repo) error { _, err := r.ReadMeta(ctx, first.State); return err },
+		"Drift":         func(ctx context.Context, r *Repo) error { _, err := r.Drift(ctx, target); return err },
+		"Diff":          func(ctx context.Context, r *Repo) error { _, err := r.Diff(ctx, first.Code, second.Code); return err },
+		"CheckSendable": func(ctx context.Context, r *Repo) error { return r.CheckSendable(ctx, []string{second.Code}, nil) },
 	} {
 		eachEndOfGit(t, name, func(ctx context.Context, git string) error {
 			f.repo.cfg.Git = git

@@ -21,12 +21,12 @@ func TestWhatCannotBeSentIsToldFromWhatCan(t *testing.T) {
 			f.write("victim", "other\n")
 			two := f.checkpoint()
 			both := []string{one.Code, one.State, two.Code, two.State}
-			must(t, f.repo.Sendable(ctx, both, nil))
+			must(t, f.repo.CheckSendable(ctx, both, nil))
 			loosen(t, f.config().GitDir)
 			damageObject(t, f.config().GitDir, blob, kind)
-			wantReason(t, f.repo.Sendable(ctx, []string{one.Code}, nil), CheckpointCorrupted)
-			wantReason(t, f.repo.Sendable(ctx, []string{two.Code}, nil), CheckpointCorrupted)
-			must(t, f.repo.Sendable(ctx, []string{two.Code, two.State}, []string{one.Code}))
+			wantReason(t, f.repo.CheckSendable(ctx, []string{one.Code}, nil), CheckpointCorrupted)
+			wantReason(t, f.repo.CheckSendable(ctx, []string{two.Code}, nil), CheckpointCorrupted)
+			must(t, f.repo.CheckSendable(ctx, []string{two.Code, two.State}, []string{one.Code}))
 		})
 	}
 }
@@ -41,14 +41,14 @@ func TestADamagedSizeIsToldFromALackOfMemory(t *testing.T) {
 	c := f.checkpoint()
 	gitIn(t, f.config().GitDir, "-c", "repack.writeBitmaps=false", "repack", "-adfq")
 	f.repo.cfg.GitMemoryBytes = 16 << 20
-	err := f.repo.Sendable(t.Context(), []string{c.Code}, nil)
-	for ; err == nil; err = f.repo.Sendable(t.Context(), []string{c.Code}, nil) {
+	err := f.repo.CheckSendable(t.Context(), []string{c.Code}, nil)
+	for ; err == nil; err = f.repo.CheckSendable(t.Context(), []string{c.Code}, nil) {
 		f.repo.cfg.GitMemoryBytes -= 128 << 10
 	}
 	wantReason(t, err, MemoryExceeded)
 	enlarge(t, f.config().GitDir, strings.TrimSpace(gitIn(t, f.config().GitDir, "rev-parse", c.Code+"^{tree}")))
 	f.repo.cfg.GitMemoryBytes = 256 << 20
-	wantReason(t, f.repo.Sendable(t.Context(), []string{c.Code}, nil), CheckpointCorrupted)
+	wantReason(t, f.repo.CheckSendable(t.Context(), []string{c.Code}, nil), CheckpointCorrupted)
 	wantReason(t, f.repo.Verify(t.Context(), c.target()), CheckpointCorrupted)
 }
 

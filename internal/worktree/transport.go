@@ -157,10 +157,10 @@ func lacksObjects(err error) bool {
 	return strings.Contains(err.Error(), "missing necessary objects") || strings.Contains(err.Error(), "objects that it does not bring")
 }
 
-// Sendable checks that this repository has all the objects that a push of the
+// CheckSendable checks that this repository has all the objects that a push of the
 // commits ids to a remote with the commits has would send. It contacts no remote.
 // Errors: CheckpointCorrupted, MemoryExceeded, GitFailed.
-func (r *Repo) Sendable(ctx context.Context, ids, has []string) error {
+func (r *Repo) CheckSendable(ctx context.Context, ids, has []string) error {
 	r.packs.RLock()
 	defer r.packs.RUnlock()
 	var in strings.Builder
