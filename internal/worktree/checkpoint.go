@@ -14,7 +14,7 @@ import (
 	"github.com/clew-dev/clew/internal/refname"
 )
 
-// CheckpointRequest asks for a checkpoint.
+// CheckpointRequest describes a checkpoint to take.
 type CheckpointRequest struct {
 	// TaskUID and Number determine the names of the refs.
 	TaskUID string
@@ -28,8 +28,8 @@ type CheckpointRequest struct {
 	Time time.Time
 	// Annotations are stored in the state commit; see Meta.
 	Annotations map[string]string
-	// Brief makes the checkpoint fail with TooMuchChanged if it would have to read
-	// more than a few tenths of a second's worth of changes. Call Warm while the
+	// Brief makes the checkpoint fail with TooMuchChanged if so much has changed that
+	// reading it would take more than some tenths of a second. Call Warm while the
 	// agent is running, then try again.
 	Brief bool
 }
@@ -140,7 +140,7 @@ func (r *Repo) Checkpoint(ctx context.Context, req CheckpointRequest) (Checkpoin
 		return Checkpoint{}, err
 	}
 	if r.pristine == nil {
-		return Checkpoint{}, fail(WorktreeMissing, nil, "the worktree %s was not laid out by this repository; clone or restore it first", r.cfg.Worktree)
+		return Checkpoint{}, fail(WorktreeMissing, nil, "the worktree %s was not created by this repository; clone it or restore a checkpoint first", r.cfg.Worktree)
 	}
 	if req.Brief && r.cache.work == nil {
 		return Checkpoint{}, errTooMuchChanged
@@ -289,7 +289,7 @@ func (t *taking) scan() error {
 	if !t.quick {
 		base = baseline{}
 	}
-	limit := reading{}
+	limit := noLimit
 	if t.req.Brief {
 		limit = briefLimit
 	}

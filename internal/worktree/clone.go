@@ -93,7 +93,7 @@ func (r *Repo) Clone(ctx context.Context, req CloneRequest) (Origin, error) {
 		return Origin{}, err
 	}
 	// Hash the new files now, so that the first checkpoint does not have to.
-	snap, err := r.scanRoots(ctx, work, home, 0, reading{})
+	snap, err := r.scanRoots(ctx, work, home, 0, noLimit)
 	if err != nil {
 		return Origin{}, err
 	}
@@ -147,7 +147,7 @@ func (c *cloning) begin() error {
 	}
 	if c.req.Ref != "" {
 		if err := checkRefName(c.req.Ref); err != nil {
-			return fail(InvalidReference, err, "the ref %q cannot be a branch, tag or commit", c.req.Ref)
+			return fail(InvalidReference, err, "%q is not a valid branch, tag or commit", c.req.Ref)
 		}
 	}
 	marker := r.own("cloning")
@@ -349,14 +349,14 @@ func (c *cloning) fetch() error {
 
 // fetchCommit resolves a commit that may not be the tip of a branch or tag.
 func (c *cloning) fetchCommit(id string, fetch []string) error {
-	have := func() (bool, error) {
+	exists := func() (bool, error) {
 		_, err := c.r.git(c.ctx, gitCall{args: []string{"cat-file", "-e", id + "^{commit}"}})
 		if interrupted(err) {
-			return false, failGit(err, "look for the commit %s in %s", id, c.r.cfg.GitDir)
+			return false, failGit(err, "look up the commit %s in %s", id, c.r.cfg.GitDir)
 		}
 		return err == nil, nil
 	}
-	known, err := have()
+	known, err := exists()
 	if err != nil {
 		return err
 	}
@@ -365,7 +365,7 @@ func (c *cloning) fetchCommit(id string, fetch []string) error {
 		if missing != nil && ReasonOf(missing) != RefNotFound {
 			return missing
 		}
-		if known, err = have(); err != nil {
+		if known, err = exists(); err != nil {
 			return err
 		}
 		if missing != nil || !known {
@@ -450,9 +450,9 @@ func (c *cloning) layOut() error {
 		return err
 	}
 	if c.origin.Base != "" {
-		// This process has just created the repository and nobody else has seen
-		// it: this is the only time git runs in a repository of the agent's. Here
-		// git converts line endings and the like as the origin's attributes say.
+		// This process has just created the repository and no agent has seen it: this
+		// is the only time git runs in a repository of the agent's. Here git converts
+		// line endings and the like as the origin's attributes say.
 		_, err := c.r.git(c.ctx, gitCall{
 			args:    []string{"-c", "core.bare=false", "-c", "checkout.workers=2", "-c", "core.fsync=none", "read-tree", "-m", "-u", "--end-of-options", c.origin.Base},
 			gitDir:  filepath.Join(c.work.path, gitName),

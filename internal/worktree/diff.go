@@ -62,7 +62,7 @@ func (r *Repo) Drift(ctx context.Context, expected Target) (Drift, error) {
 		return d, err
 	}
 	defer closeRoots(work, home)
-	snap, err := r.scanRoots(ctx, work, home, 0, reading{})
+	snap, err := r.scanRoots(ctx, work, home, 0, noLimit)
 	if err != nil {
 		return d, err
 	}

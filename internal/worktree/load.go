@@ -80,7 +80,7 @@ func (s *scanner) read(j *fileJob, always bool, buf *[]byte) error {
 	return nil
 }
 
-var errGrown = errors.New("the file has grown beyond the limit")
+var errGrown = errors.New("the file has grown over the limit")
 
 // readSymlink hashes the target of a symbolic link.
 func (s *scanner) readSymlink(j *fileJob) error {

@@ -77,7 +77,7 @@ func (r *Repo) repack(ctx context.Context) error {
 		args = append(args, "--geometric=2")
 	}
 	if _, err := r.git(ctx, gitCall{args: args}); err != nil {
-		return failGit(err, "join the packs of %s", r.cfg.GitDir)
+		return failGit(err, "repack %s", r.cfg.GitDir)
 	}
 	if drop {
 		return failIO(os.Remove(r.own(dropMarker)), "remove %s", r.own(dropMarker))
@@ -134,7 +134,7 @@ func (r *Repo) ClearLocks(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	defer closeRoots(work, home)
-	snap, err := r.scanRoots(ctx, work, home, 0, reading{})
+	snap, err := r.scanRoots(ctx, work, home, 0, noLimit)
 	if err != nil {
 		return nil, err
 	}

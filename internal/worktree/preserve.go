@@ -308,7 +308,7 @@ func (p *preserving) pack() error {
 	}
 	scratch, err := os.MkdirTemp(r.own(""), "tmp_packs_")
 	if err != nil {
-		return failIO(err, "make a folder in %s", r.own(""))
+		return failIO(err, "create a folder in %s", r.own(""))
 	}
 	defer os.RemoveAll(scratch)
 	if list.Len() > 0 {

@@ -179,7 +179,7 @@ func (r *Repo) commitPristine(ctx context.Context, origin Origin, tips, others [
 func (r *Repo) rebuildPristine(ctx context.Context, work *beneath, commit string) ([]pristineFile, error) {
 	scratch, err := os.MkdirTemp(r.own(""), "tmp_packs_")
 	if err != nil {
-		return nil, failIO(err, "make a folder in %s", r.own(""))
+		return nil, failIO(err, "create a folder in %s", r.own(""))
 	}
 	defer os.RemoveAll(scratch)
 	_, err = r.git(ctx, gitCall{
@@ -228,7 +228,7 @@ func (r *Repo) copyPacks(work *beneath, from string) ([]pristineFile, error) {
 	})
 	const store = gitName + "/objects/pack"
 	if err := work.makeFolders(store); err != nil {
-		return nil, failIO(err, "make %s/%s", work.path, store)
+		return nil, failIO(err, "create %s/%s", work.path, store)
 	}
 	var files []pristineFile
 	for _, name := range names {

@@ -153,7 +153,7 @@ func Open(ctx context.Context, cfg Config) (*Repo, error) {
 	}
 	for _, sub := range []string{"objects/pack", "objects/info", "refs/heads", "info", "clew"} {
 		if err := os.MkdirAll(filepath.Join(cfg.GitDir, sub), 0o700); err != nil {
-			return nil, failIO(err, "make the repository %s", cfg.GitDir)
+			return nil, failIO(err, "create the repository %s", cfg.GitDir)
 		}
 	}
 	r := &Repo{cfg: cfg}

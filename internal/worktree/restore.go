@@ -127,7 +127,7 @@ type restoring struct {
 func (s *restoring) run() (RestoreResult, error) {
 	r := s.r
 	var err error
-	if s.before, err = r.scanRoots(s.ctx, s.work, s.home, 0, reading{}); err != nil {
+	if s.before, err = r.scanRoots(s.ctx, s.work, s.home, 0, noLimit); err != nil {
 		return s.result, err
 	}
 	if s.t.home != nil {
@@ -182,7 +182,7 @@ func (s *restoring) root(i int) *beneath {
 func (s *restoring) confirm() error {
 	r := s.r
 	r.cache, r.base = *s.before, baseline{}
-	after, err := r.scanRoots(s.ctx, s.work, s.home, 0, reading{})
+	after, err := r.scanRoots(s.ctx, s.work, s.home, 0, noLimit)
 	if err != nil {
 		return err
 	}
@@ -298,7 +298,7 @@ func (s *restoring) apply(root *beneath, p *plan, blobs *blobStore) error {
 	}
 	for _, o := range p.mkdirs {
 		if err := root.mkdir(o.path, 0o755); err != nil {
-			return failIO(err, "make the folder %s in %s", quotePath(o.path), root.path)
+			return failIO(err, "create the folder %s in %s", quotePath(o.path), root.path)
 		}
 	}
 	if err := s.writeAll(root, p.writes, blobs); err != nil {
@@ -444,7 +444,7 @@ func (s *restoring) restorePristine() error {
 		}
 	}
 	if _, err := r.git(s.ctx, gitCall{args: []string{"update-ref", "--end-of-options", pristineRef, want}}); err != nil {
-		return failGit(err, "keep the pristine commit %s", want)
+		return failGit(err, "record the pristine commit %s", want)
 	}
 	return r.savePristine(p)
 }
@@ -453,7 +453,7 @@ func (s *restoring) restorePristine() error {
 // configuration includes, marking the folders that lead to it as partial.
 func onlyIncluded(home *dir, include, exclude []string) *dir {
 	out := &dir{partial: true}
-	include, _ = expandPaths(include, home.names) // names of a tree in memory returns no error
+	include, _ = expandPaths(include, home.names) // (*dir).names never fails
 	for _, path := range include {
 		if path == "." {
 			home.partial = false

@@ -83,8 +83,8 @@ type scanner struct {
 	gitdirs []*folderJob // folders called .git, listed after all others
 	stores  []*folderJob // object stores, listed after the refs have been read
 	count   atomic.Int64
-	amount  reading // what has to be read
-	limit   reading // the most that may be read; zero means no limit
+	amount  readAmount // what has to be read
+	limit   readAmount // the most that may be read; zero means no limit
 }
 
 func newScanner(ctx context.Context, cfg *Config, keep int64) *scanner {

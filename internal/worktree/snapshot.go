@@ -71,7 +71,7 @@ func (r *Repo) trustBefore(root *beneath) (int64, error) {
 //
 // Inside a .git, refs and index are read before the object store is listed, so
 // that the objects they name are captured even if the agent commits during the scan.
-func (r *Repo) scanRoots(ctx context.Context, work, home *beneath, keep int64, limit reading) (*snapshot, error) {
+func (r *Repo) scanRoots(ctx context.Context, work, home *beneath, keep int64, limit readAmount) (*snapshot, error) {
 	s := newScanner(ctx, &r.cfg, keep)
 	s.limit, s.pause = limit, r.pause
 	bound, err := r.trustBefore(work)
@@ -112,11 +112,14 @@ func (r *Repo) scanRoots(ctx context.Context, work, home *beneath, keep int64, l
 	return snap, nil
 }
 
-// reading is an amount of content to read.
-type reading struct {
+// readAmount is an amount of content to read.
+type readAmount struct {
 	files int
 	bytes int64
 }
+
+// noLimit allows any amount.
+var noLimit readAmount
 
 // takeDirty returns the files that must be read and removes them from the scanner. It
 // fails with TooMuchChanged if they exceed the limit.

@@ -152,7 +152,8 @@ func (r *Repo) CheckPush(ctx context.Context, m Remote) error {
 	return err
 }
 
-// lacksObjects reports whether a remote rejected a push because of missing objects.
+// lacksObjects reports whether a remote rejected a push because of missing objects. The
+// words are those of git and of the gitstore, which may be of another version.
 func lacksObjects(err error) bool {
 	return strings.Contains(err.Error(), "missing necessary objects") || strings.Contains(err.Error(), "objects that it does not bring")
 }

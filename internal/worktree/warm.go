@@ -17,7 +17,7 @@ const (
 )
 
 // briefLimit bounds what a brief checkpoint reads: that takes some tenths of a second.
-var briefLimit = reading{files: 1000, bytes: 16 << 20}
+var briefLimit = readAmount{files: 1000, bytes: 16 << 20}
 
 var errTooMuchChanged = fail(TooMuchChanged, nil, "too many files have changed for a brief checkpoint")
 
@@ -42,7 +42,7 @@ func (r *Repo) Warm(ctx context.Context, parent string, throttle func()) error {
 	r.throttle = throttle
 	defer func() { r.throttle = nil }()
 	if r.pristine == nil {
-		return fail(WorktreeMissing, nil, "the worktree %s was not laid out by this repository; clone or restore it first", r.cfg.Worktree)
+		return fail(WorktreeMissing, nil, "the worktree %s was not created by this repository; clone it or restore a checkpoint first", r.cfg.Worktree)
 	}
 	if parent != "" && !isCommitID(parent) {
 		return fail(InvalidReference, nil, "the parent %q is not a commit id of 40 hexadecimal digits", parent)
