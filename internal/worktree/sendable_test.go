@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestWhatCannotBeSentIsToldFromWhatCan(t *testing.T) {
+func TestCheckSendableFindsMissingAndDamagedObjects(t *testing.T) {
 	for _, kind := range []string{"missing", "truncated"} {
 		t.Run(kind, func(t *testing.T) {
 			f := cloned(t, makeOrigin(t, 20))
@@ -31,9 +31,9 @@ func TestWhatCannotBeSentIsToldFromWhatCan(t *testing.T) {
 	}
 }
 
-// TestADamagedSizeIsToldFromALackOfMemory: git wants as much memory as the object says it
-// needs, and more would be no cure.
-func TestADamagedSizeIsToldFromALackOfMemory(t *testing.T) {
+// TestADamagedSizeIsNotALackOfMemory: git requests as much memory as the damaged size says,
+// so more memory would not help.
+func TestADamagedSizeIsNotALackOfMemory(t *testing.T) {
 	f := cloned(t, "")
 	for i := range 8000 { // a tree whose size takes four bytes
 		f.write(fmt.Sprintf("a-file-of-a-long-name-%d", i), "")
@@ -52,9 +52,9 @@ func TestADamagedSizeIsToldFromALackOfMemory(t *testing.T) {
 	wantReason(t, f.repo.Verify(t.Context(), c.target()), CheckpointCorrupted)
 }
 
-// TestADamagedDeltaIsToldFromALackOfMemory: what is stored of one is far smaller than itself,
-// and it is its base for which git gets no memory.
-func TestADamagedDeltaIsToldFromALackOfMemory(t *testing.T) {
+// TestADamagedDeltaIsNotALackOfMemory: a delta is stored in far fewer bytes than its object
+// has, and it is the delta's base for which git runs out of memory.
+func TestADamagedDeltaIsNotALackOfMemory(t *testing.T) {
 	f := cloned(t, "")
 	f.repo.cfg.MaxFileBytes = 16 << 20
 	large := make([]byte, 12<<20)
@@ -76,8 +76,8 @@ func TestADamagedDeltaIsToldFromALackOfMemory(t *testing.T) {
 	wantReason(t, err, CheckpointCorrupted)
 }
 
-// enlarge changes one bit of an object's entry in the pack, so that its size takes a byte
-// more than it did.
+// enlarge changes one bit of an object's entry in the pack, so that its size is encoded in
+// one more byte.
 func enlarge(t *testing.T, gitDir, id string) {
 	t.Helper()
 	changePacked(t, gitDir, id, func(entry []byte) {
@@ -89,7 +89,7 @@ func enlarge(t *testing.T, gitDir, id string) {
 	})
 }
 
-// changePacked changes an object's entry in the pack.
+// changePacked modifies the bytes of an object's entry in the pack.
 func changePacked(t *testing.T, gitDir, id string, change func(entry []byte)) {
 	t.Helper()
 	packs, err := filepath.Glob(filepath.Join(gitDir, "objects/pack/*.pack"))
@@ -109,5 +109,5 @@ func changePacked(t *testing.T, gitDir, id string, change func(entry []byte)) {
 			return
 		}
 	}
-	t.Fatalf("%s is in no pack", id)
+	t.Fatalf("no pack contains the object %s", id)
 }
