@@ -253,7 +253,7 @@ func (r *Repo) remember(snap *snapshot, base baseline) {
 	r.cache, r.base = *snap, base
 	r.unsaved += snap.read
 	if r.unsaved >= 200 {
-		_ = r.saveCache() // a lost cache costs time only
+		_ = r.saveCache() // losing the cache only costs time
 	}
 }
 

@@ -104,7 +104,7 @@ func (r *Repo) Clone(ctx context.Context, req CloneRequest) (Origin, error) {
 		return Origin{}, err
 	}
 	r.remember(snap, baseline{})
-	_ = r.saveCache() // a lost cache costs time only
+	_ = r.saveCache() // losing the cache only costs time
 	return c.origin, r.endClone()
 }
 

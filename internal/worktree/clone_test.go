@@ -228,14 +228,8 @@ func TestPushSendsOnlyNewObjects(t *testing.T) {
 	gitIn(t, store, "config", "receive.unpackLimit", "1") // loose objects would hide that an object was sent twice
 	url, _ := gitServer(t, root, "")
 	remote := Remote{URL: url + "/store.git"}
-	push := func(f *fixture, uid string, number int64, parent string) (c Checkpoint, grown int64) {
-		t.Helper()
-		before := sizeOf(t, store)
-		c, err := f.repo.Checkpoint(ctx, CheckpointRequest{TaskUID: uid, Number: number, Parent: parent, Message: "x\n"})
-		must(t, err)
-		must(t, f.repo.Push(ctx, remote, RefUpdate{c.Code, c.CodeRef}, RefUpdate{c.State, c.StateRef}))
-		must(t, f.repo.Push(ctx, remote, RefUpdate{c.Code, c.CodeRef}, RefUpdate{c.State, c.StateRef})) // idempotent
-		return c, sizeOf(t, store) - before
+	push := func(f *fixture, uid string, number int64, parent string) (Checkpoint, int64) {
+		return f.pushMeasured(remote, store, CheckpointRequest{TaskUID: uid, Number: number, Parent: parent, Message: "x\n"})
 	}
 	f := cloned(t, makeOrigin(t, 20))
 	noise := make([]byte, 300<<10) // larger pushes are chunked, which this server does not support
@@ -283,7 +277,21 @@ func TestPushSendsOnlyNewObjects(t *testing.T) {
 	h.git("fsck", "--full")
 }
 
-func sizeOf(t *testing.T, folder string) (bytes int64) {
+// pushMeasured takes a checkpoint, pushes it to a store twice, and returns by how many bytes
+// the store has grown.
+func (f *fixture) pushMeasured(remote Remote, store string, req CheckpointRequest) (c Checkpoint, grown int64) {
+	f.t.Helper()
+	before := sizeOf(f.t, store)
+	c, err := f.repo.Checkpoint(context.Background(), req)
+	must(f.t, err)
+	for range 2 { // the second push is a repetition
+		must(f.t, f.repo.Push(context.Background(), remote, RefUpdate{c.Code, c.CodeRef}, RefUpdate{c.State, c.StateRef}))
+	}
+	return c, sizeOf(f.t, store) - before
+}
+
+// sizeOf returns the total size of the files below a folder.
+func sizeOf(t testing.TB, folder string) (bytes int64) {
 	t.Helper()
 	must(t, filepath.WalkDir(folder, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

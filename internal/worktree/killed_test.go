@@ -107,9 +107,9 @@ func eachInterruption(t *testing.T, name string, do func(ctx context.Context, gi
 	t.Helper()
 	for end, line := range map[string]string{
 		"killed": "kill -KILL $$", "cancelled": "exec sleep 60", "not started": "exit 127",
-		"out of memory":              "echo 'fatal: Out of memory, malloc failed' >&2; exit 128",
-		"out of memory, and goes on": "echo 'error: Out of memory, malloc failed (tried to allocate 9 bytes)' >&2; echo 'fatal: unable to read 12' >&2; exit 128",
-		"its child is killed":        "echo 'error: index-pack died of signal 9' >&2; echo 'fatal: fetch-pack: invalid index-pack output' >&2; exit 128",
+		"out of memory":                     "echo 'fatal: Out of memory, malloc failed' >&2; exit 128",
+		"out of memory, then another error": "echo 'error: Out of memory, malloc failed (tried to allocate 9 bytes)' >&2; echo 'fatal: unable to read 12' >&2; exit 128",
+		"its child is killed":               "echo 'error: index-pack died of signal 9' >&2; echo 'fatal: fetch-pack: invalid index-pack output' >&2; exit 128",
 	} {
 		t.Run(name+" "+end, func(t *testing.T) {
 			g := gomega.NewWithT(t)

@@ -212,7 +212,7 @@ func (s *restoring) confirm() error {
 	s.result.Kept = head(s.result.Kept, r.cfg.MaxListed)
 	r.remember(after, s.baseline(after, tree))
 	r.unsaved++
-	_ = r.saveCache() // a lost cache costs time only
+	_ = r.saveCache() // losing the cache only costs time
 	return nil
 }
 
