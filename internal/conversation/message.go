@@ -14,10 +14,14 @@ type Role string
 
 // The roles.
 const (
-	RoleUser      Role = "user"
+	// RoleUser is the user, who instructs the agent.
+	RoleUser Role = "user"
+	// RoleAssistant is the agent's model.
 	RoleAssistant Role = "assistant"
-	RoleSystem    Role = "system"
-	RoleTool      Role = "tool"
+	// RoleSystem is the agent program or Clew, for notices and errors.
+	RoleSystem Role = "system"
+	// RoleTool is a tool, whose messages are results.
+	RoleTool Role = "tool"
 	// RoleOutput is output of the agent that is not a message.
 	RoleOutput Role = "output"
 )

@@ -16,14 +16,22 @@ type SkipReason string
 
 // The reasons why a path is skipped.
 const (
-	SkipTooLarge        SkipReason = "TooLarge"
-	SkipSocket          SkipReason = "Socket"
-	SkipFifo            SkipReason = "Fifo"
-	SkipDevice          SkipReason = "Device"
-	SkipUnreadable      SkipReason = "Unreadable"
+	// SkipTooLarge: the file exceeds Config.MaxFileBytes or MaxGitFileBytes.
+	SkipTooLarge SkipReason = "TooLarge"
+	// SkipSocket: it is a socket.
+	SkipSocket SkipReason = "Socket"
+	// SkipFifo: it is a named pipe.
+	SkipFifo SkipReason = "Fifo"
+	// SkipDevice: it is a device, or another special file.
+	SkipDevice SkipReason = "Device"
+	// SkipUnreadable: permissions deny reading it.
+	SkipUnreadable SkipReason = "Unreadable"
+	// SkipOtherFilesystem: it is on another file system than its root.
 	SkipOtherFilesystem SkipReason = "OtherFilesystem"
-	SkipTooDeep         SkipReason = "TooDeep"
-	SkipHoldsSecret     SkipReason = "HoldsSecret"
+	// SkipTooDeep: its path is longer than the kernel accepts.
+	SkipTooDeep SkipReason = "TooDeep"
+	// SkipHoldsSecret: its name, or content that cannot be masked, contains a secret.
+	SkipHoldsSecret SkipReason = "HoldsSecret"
 
 	// skipExcluded marks session state that the configuration excludes. It is not
 	// reported.
