@@ -158,8 +158,8 @@ func lacksObjects(err error) bool {
 	return strings.Contains(err.Error(), "missing necessary objects") || strings.Contains(err.Error(), "objects that it does not bring")
 }
 
-// CheckSendable checks that this repository has all the objects that a push of the
-// commits ids to a remote with the commits has would send. It contacts no remote.
+// CheckSendable checks that this repository has every object that a push of the commits
+// in ids would send to a remote that already has those in has. It contacts no remote.
 // Errors: CheckpointCorrupted, MemoryExceeded, GitFailed.
 func (r *Repo) CheckSendable(ctx context.Context, ids, has []string) error {
 	r.packs.RLock()
