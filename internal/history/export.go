@@ -2,11 +2,11 @@ package history
 
 import "encoding/json"
 
-// ExportFormat is the format of the lines of an export.
+// ExportFormat identifies the line format of an export.
 const ExportFormat = "clew-history/1"
 
-// ExportLine is one line of an exported history. Kind says what Body is; the
-// lines come in the order of the kinds below.
+// ExportLine is one line of an exported history. Kind says what Body is; lines appear in
+// the order of the kinds below.
 type ExportLine struct {
 	Kind string          `json:"kind"`
 	Body json.RawMessage `json:"body"`
@@ -22,7 +22,7 @@ const (
 	ExportOperation  = "operation"
 	ExportSnapshot   = "snapshot"
 	ExportEvent      = "event"
-	// ExportEnd is the last line; an export without it is not whole.
+	// ExportEnd is the last line; an export without it is incomplete.
 	ExportEnd = "end"
 )
 

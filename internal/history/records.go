@@ -10,18 +10,17 @@ import (
 	"github.com/clew-dev/clew/internal/conversation"
 )
 
-// Record is one thing a task's daemon tells, once. Exactly one of Message,
-// Checkpoint, Usage, Event, AgentEnd, Piece, Move and Gap is set; a record with none of them (made by a
-// newer daemon) is counted and otherwise ignored.
+// Record is one numbered entry that a task's daemon sends to history. Exactly one of
+// Message, Checkpoint, Usage, Event, AgentEnd, Piece, Move and Gap is set; a record with
+// none of them (from a newer daemon) is counted and otherwise ignored.
 type Record struct {
-	// Sequence counts the task's records: 1, 2, 3 … without gaps, across attempts.
+	// Sequence numbers the task's records: 1, 2, 3 … without gaps, across attempts.
 	Sequence int64
-	// ID is random and tells two records apart that were given the same
-	// sequence; 0 in records of older daemons.
+	// ID is random and distinguishes two records that were given the same sequence; 0 in
+	// records of older daemons.
 	ID   uint64
 	Time time.Time
-	// Attempt in which the record was made; the attempt that ships it may be a
-	// later one.
+	// Attempt in which the record was made; a later attempt may ship it.
 	Attempt int64
 
 	Message    *conversation.Message
@@ -29,27 +28,27 @@ type Record struct {
 	Usage      *Usage
 	Event      *Note
 	AgentEnd   *AgentEnd
-	// Piece is a part of a text that is too long for one record, at most
-	// conversation.MaxPiece bytes of valid UTF-8 without NUL. The message that
-	// names it by its hash comes later.
+	// Piece is a part of a text that is too long for one record: at most
+	// conversation.MaxPiece bytes of valid UTF-8 without NUL. The message that refers to
+	// it by its hash follows later.
 	Piece []byte
-	// Move moves the conversation at its place among the records. One that
-	// cannot be carried out is kept as refused, and moves nothing.
+	// Move moves the conversation at the record's place in the sequence. A move that
+	// cannot be carried out is stored as refused and changes nothing.
 	Move *MoveOperation
-	// Gap stands for records that are lost: this one's sequence through Gap's.
+	// Gap stands for lost records: those from this record's sequence through Gap.Through.
 	Gap *Gap
 }
 
-// Gap says that records are lost.
+// Gap describes lost records.
 type Gap struct {
-	// Through is the sequence of the last record that is lost.
+	// Through is the sequence of the last lost record.
 	Through int64
-	// Reason is one as conditions have it.
+	// Reason is a condition reason.
 	Reason string
 }
 
-// Last is the sequence of the last record that the record stands for: its own,
-// but for a gap.
+// Last returns the last sequence that the record covers: its own, or that of a gap's last
+// lost record.
 func (r Record) Last() int64 {
 	if r.Gap == nil {
 		return r.Sequence
@@ -57,15 +56,15 @@ func (r Record) Last() int64 {
 	return max(r.Sequence, r.Gap.Through)
 }
 
-// Usage is what the agent used since the last report.
+// Usage is what the agent has used since the last report.
 type Usage struct {
-	// InputTokens were sent to the model, cached ones included.
+	// InputTokens were sent to the model, including cached ones.
 	InputTokens  int64
 	OutputTokens int64
-	// CostMicroUSD may be negative, where an agent corrects an estimate; the
-	// total never falls below 0.
+	// CostMicroUSD may be negative, when an agent corrects an estimate; the total never
+	// falls below 0.
 	CostMicroUSD int64
-	// CachedInputTokens is the part of InputTokens that was read from a cache.
+	// CachedInputTokens is the portion of InputTokens that was read from a cache.
 	CachedInputTokens int64
 	Model             string
 }
@@ -77,76 +76,76 @@ type Note struct {
 	Details map[string]string
 }
 
-// FileChange is a file that a checkpoint has changed since its parent.
+// FileChange is a file that a checkpoint changed relative to its parent.
 type FileChange struct {
 	Path string `json:"path"`
-	// Action: Added, Modified or Deleted.
+	// Action is Added, Modified or Deleted.
 	Action string `json:"action"`
 }
 
-// MoveResult is what became of a move of the conversation.
+// MoveResult is the outcome of a conversation move.
 type MoveResult struct {
-	// ID is the operation's.
+	// ID of the operation.
 	ID string
-	// Position is where the conversation stood after it.
+	// Position of the conversation after the move.
 	Position Position
-	// Refused says why it could not be moved; empty when it was.
+	// Refused says why the conversation could not be moved; empty if it was.
 	Refused string
 }
 
-// Source is the point of another task that a task starts from.
+// Source is the point of another task that a task is forked from.
 type Source struct {
 	TaskUID    string
 	Checkpoint int64
-	// IncludeConversation takes the conversation up to the checkpoint along.
+	// IncludeConversation copies the conversation up to the checkpoint.
 	IncludeConversation bool
-	// MayBeLost has the conversation begin without what it had there if the store
-	// does not have the checkpoint, and hears nothing of the source's own daemon, which
-	// could send it again: a gap, of Position messages if that is known.
+	// MayBeLost lets the conversation begin without the source's messages if the store
+	// does not have the checkpoint and hears nothing from the source's own daemon, which
+	// could send it again. A gap stands in for them, of Position messages if that is
+	// known.
 	MayBeLost bool
 	Position  int64
 }
 
-// BeginOptions are what a new attempt asks of the store.
+// BeginOptions are the settings of a new attempt.
 type BeginOptions struct {
-	// SnapshotEveryMessages notes a snapshot of the conversation every so many
-	// messages; 0 for none.
+	// SnapshotEveryMessages is the interval, in messages, between automatic snapshots of
+	// the conversation; 0 for none.
 	SnapshotEveryMessages int64
 }
 
 // MoveOperation moves a task's conversation back to a checkpoint.
 type MoveOperation struct {
-	// ID is the operation's key, see daemonapi.OperationKey; the same one is
-	// carried out once.
+	// ID is the operation's key, see daemonapi.OperationKey; each is carried out once.
 	ID string
-	// Checkpoint to go back to; 0 for the beginning of the task's own
-	// conversation: before its first message, or where it was forked.
+	// Checkpoint to go back to; 0 for the beginning of the task's own conversation:
+	// before its first message, or the point where it was forked.
 	Checkpoint int64
-	// Position, unless 0, is a turn boundary of the active branch to go back
-	// to instead of the checkpoint's; Checkpoint is then only noted.
+	// Position, unless 0, is a turn boundary of the active branch to go back to instead
+	// of the checkpoint's; Checkpoint is then only recorded.
 	Position int64
-	// AfterSequence is the record behind which the conversation is to stand; 0 if
-	// that is not known. It leads to the place also where records were lost, so
-	// that positions are others, or the checkpoint is unknown.
+	// AfterSequence is the record after which the conversation should continue; 0 if
+	// unknown. It finds the place even if records were lost, so that positions have
+	// shifted or the checkpoint is unknown.
 	AfterSequence int64
 	Reason        string
-	// KeepPosition leaves the conversation where it is and only notes that the
-	// operation is done.
+	// KeepPosition leaves the conversation unchanged and only records that the operation
+	// is done.
 	KeepPosition bool
 }
 
-// Entry is a message at its place in a conversation.
+// Entry is a message at its position in a conversation.
 type Entry struct {
 	Position int64
 	Time     time.Time
-	// Branch is the name of the branch the message was written on; of another
-	// task's branch, that task's UID, a slash, and the name.
+	// Branch is the name of the branch the message was written on. For another task's
+	// branch, it is that task's UID, a slash, and the name.
 	Branch  string
 	Attempt int64
 	Message conversation.Message
 }
 
-// EntryPage is a part of a conversation, oldest message first.
+// EntryPage is one page of a conversation, oldest message first.
 type EntryPage struct {
 	Task    Task
 	Entries []Entry
@@ -156,34 +155,34 @@ type EntryPage struct {
 	Remaining int64
 }
 
-// ConversationQuery asks for a part of a task's conversation.
+// ConversationQuery selects part of a task's conversation.
 type ConversationQuery struct {
 	Namespace string
-	// Name of the task; the newest task that had the name, unless UID is set.
+	// Name of the task; the newest task of that name, unless UID is set.
 	Name string
 	UID  string
-	// Branch by name; the active one if empty.
+	// Branch name; the active branch if empty.
 	Branch string
-	// After is the position to begin after.
+	// After is the position to start after.
 	After int64
-	// Last, if positive, asks for the last so many messages instead.
+	// Last, if positive, selects the last messages instead, up to that number.
 	Last int
-	// Limit is how many messages at most.
+	// Limit is the maximum number of messages.
 	Limit int
 }
 
-// TimelineQuery asks for a part of a timeline, newest event first.
+// TimelineQuery selects part of a timeline, newest event first.
 type TimelineQuery struct {
 	Namespace string
-	// Name of the task; the newest task that had the name, unless UID is set.
-	// With neither, all tasks of the namespace.
+	// Name of the task; the newest task of that name, unless UID is set. With neither,
+	// all tasks of the namespace.
 	Name string
 	UID  string
-	// Types to keep; all if empty.
+	// Types to include; all if empty.
 	Types []string
-	// Since leaves out what is older, unless zero.
+	// Since excludes older events, unless zero.
 	Since time.Time
-	// Before continues after the event of that time and id, unless zero.
+	// Before continues after the event with that time and id, unless zero.
 	Before EventKey
 	Limit  int
 }
@@ -194,10 +193,10 @@ type EventKey struct {
 	ID   string
 }
 
-// EventPage is a part of a timeline, newest event first.
+// EventPage is one page of a timeline, newest event first.
 type EventPage struct {
 	Events []Event
-	// More tells that there are older events.
+	// More reports whether there are older events.
 	More bool
 }
 
@@ -209,55 +208,56 @@ const (
 	EventTypeRewind     = "rewind"
 	EventTypeFork       = "fork"
 	EventTypeFile       = "file"
-	// EventTypeAccess tells who took a history out, brought one in, or deleted
-	// one. Such events are kept of a task whose history was deleted, and they do
-	// not make a task appear in lists.
+	// EventTypeAccess records who exported, imported or deleted a history. Such events
+	// are kept after the task's history is deleted, and do not make a task appear in
+	// lists.
 	EventTypeAccess = "access"
-	// EventTypeImported is what an imported history says of who took it out,
-	// brought it in or deleted it elsewhere: it is not this store's word.
+	// EventTypeImported is an access event that came with an imported history: an export,
+	// import or deletion elsewhere, which this store does not vouch for.
 	EventTypeImported = "imported"
 )
 
-// GapError says which records are missing. It is an ErrGap.
+// GapError says which records are missing. It matches ErrGap.
 type GapError struct {
 	// Last is the sequence of the last stored record, First that of the first given.
 	Last, First int64
 }
 
+// Error names the missing records and the sequence to resend from.
 func (e *GapError) Error() string {
 	return fmt.Sprintf("records %d to %d are missing: the last stored one is %d and the first given is %d; send them from %d on",
 		e.Last+1, e.First-1, e.Last, e.First, e.Last+1)
 }
 
+// Unwrap returns ErrGap.
 func (e *GapError) Unwrap() error { return ErrGap }
 
-// eventSpace is the name space of the ids of events.
+// eventSpace is the namespace of event UUIDs.
 const eventSpace = "5ad4ee1a-9eb3-5b0f-a5b9-3d9a1cf0e8b1"
 
-// EventID is the id of the event for a transition of a task, numbered as in
-// the task's status.history.
+// EventID is the id of the event for a task's transition, numbered as in the task's
+// status.history.
 func EventID(taskUID string, sequence int64) string {
 	return eventID("transition", taskUID, strconv.FormatInt(sequence, 10))
 }
 
-// RecordEventID is the id of the event that a daemon's record makes.
+// RecordEventID is the id of the event that a daemon's record creates.
 func RecordEventID(taskUID string, sequence int64) string {
 	return eventID("record", taskUID, strconv.FormatInt(sequence, 10))
 }
 
-// ImportedEventID is the id of an event that came with the import of a history;
-// id is the one that it was exported with.
+// ImportedEventID is the id of an imported event; id is the one it was exported with.
 func ImportedEventID(namespace, taskUID, id string) string {
 	return eventID("imported/"+namespace, taskUID, id)
 }
 
-// AnotherEventID is the id of the event for a transition whose number another
-// one was recorded under before: the Task's status was put back to an older copy.
+// AnotherEventID is the id of the event for a transition whose number was used before by
+// another one, because the Task's status was restored from an older copy.
 func AnotherEventID(id string, at time.Time, reason string) string {
 	return eventID("another", id, strconv.FormatInt(at.UnixMicro(), 10)+"/"+reason)
 }
 
-// OperationEventID is the id of the event that a conversation move makes.
+// OperationEventID is the id of the event that a conversation move creates.
 func OperationEventID(taskUID, operationID string) string {
 	return eventID("operation", taskUID, operationID)
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// The ids are in databases: they must never change.
+// TestEventIDsStayAsTheyAre pins ids that are stored in databases: they must never
+// change.
 func TestEventIDsStayAsTheyAre(t *testing.T) {
 	const uid = "7e0d0a52-6f4e-4b0e-9d83-1f0c5f3f2a10"
 	tests := map[string]struct{ got, want string }{
@@ -33,10 +34,10 @@ func TestEventIDsStayAsTheyAre(t *testing.T) {
 func TestGapErrorSaysWhatIsMissing(t *testing.T) {
 	err := error(&history.GapError{Last: 3, First: 6})
 	if !errors.Is(err, history.ErrGap) {
-		t.Error("is no ErrGap")
+		t.Error("GapError does not match ErrGap")
 	}
 	const want = "records 4 to 5 are missing: the last stored one is 3 and the first given is 6; send them from 4 on"
 	if err.Error() != want {
-		t.Errorf("says %q", err)
+		t.Errorf("message is %q, want %q", err, want)
 	}
 }

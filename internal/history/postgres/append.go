@@ -14,18 +14,15 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
 
-// Append stores records in one transaction and returns the sequence up to
-// which everything is stored. Records up to the last stored one are ignored,
-// so that a batch whose answer was lost may be sent again. Errors:
-// history.ErrGap (a *history.GapError; last is then the last stored sequence),
-// history.ErrForeign if the last stored record is another one than that of its
-// sequence among the given ones,
-// history.ErrFenced, also if the task's history was deleted,
-// history.ErrNotFound if no attempt has begun, history.ErrLimitReached for some
-// minutes from when the task or its namespace has as much stored as it may (see
-// Limits), history.ErrUnavailable. After
-// an error nothing of the batch is stored, but for an ErrUnavailable, after
-// which all of it may be.
+// Append stores records in one transaction and returns the sequence up to which
+// everything is stored. Records up to the last stored one are ignored, so that a batch
+// whose response was lost may be sent again. Errors: history.ErrGap (a *history.GapError;
+// last is then the last stored sequence), history.ErrForeign if a given record has the
+// sequence of the last stored one but is a different record, history.ErrFenced, also if
+// the task's history was deleted, history.ErrNotFound if no attempt has begun,
+// history.ErrLimitReached for the grace period after the task or its namespace reaches a
+// limit (see Limits), and history.ErrUnavailable. After an error nothing of the batch is
+// stored, except that after ErrUnavailable all of it may be.
 func (s *Store) Append(ctx context.Context, task history.Task, attempt int64, records []history.Record) (last int64, err error) {
 	doing := fmt.Sprintf("store records of the task %s/%s", task.Namespace, task.Name)
 	var refused error
@@ -46,7 +43,7 @@ func (s *Store) Append(ctx context.Context, task history.Task, attempt int64, re
 		if err != nil || len(fresh) == 0 {
 			return err
 		}
-		// That the limit is reached is stored, so a refusal is no failure here.
+		// Reaching the limit is stored, so a refusal must not roll back.
 		if fresh, refused, err = s.admit(ctx, q, &l, fresh); err != nil || refused != nil {
 			return err
 		}
@@ -62,8 +59,8 @@ func (s *Store) Append(ctx context.Context, task history.Task, attempt int64, re
 	return 0, err
 }
 
-// unseen leaves out the records that are stored already; what remains follows
-// on the last one without a gap, and says no more than may be stored.
+// unseen drops records that are already stored and bounds the rest, which must continue
+// after the last stored one without a gap.
 func unseen(records []history.Record, last int64) ([]history.Record, error) {
 	fresh, stored := make([]history.Record, 0, len(records)), last
 	for _, r := range records {
@@ -79,8 +76,8 @@ func unseen(records []history.Record, last int64) ([]history.Record, error) {
 	return fresh, nil
 }
 
-// ingest writes records that follow on the last stored one: runs of them at a
-// time, with the moves of the conversation in between.
+// ingest writes records that follow the last stored one: in runs, with the moves of the
+// conversation in between.
 func (s *Store) ingest(ctx context.Context, q *sqlc.Queries, l locked, attempt int64, records []history.Record) error {
 	last := records[len(records)-1]
 	for len(records) > 0 {
@@ -95,7 +92,7 @@ func (s *Store) ingest(ctx context.Context, q *sqlc.Queries, l locked, attempt i
 			l.preface = ""
 		}
 		if n < len(records) {
-			// Where the run before has left it.
+			// As the preceding run left it.
 			branch, err := q.Branch(ctx, l.branch.ID)
 			if err != nil {
 				return err
@@ -133,7 +130,7 @@ func (s *Store) ingestRun(ctx context.Context, q *sqlc.Queries, l *locked, attem
 	if err := s.writeCheckpoints(ctx, q, l, b); err != nil {
 		return err
 	}
-	if err := b.noteAgent(&l.row); err != nil {
+	if err := b.updateAgent(&l.row); err != nil {
 		return err
 	}
 	l.row.SnapshotCount = b.snapshots
@@ -141,7 +138,7 @@ func (s *Store) ingestRun(ctx context.Context, q *sqlc.Queries, l *locked, attem
 	return b.summarize(ctx, q, &l.row)
 }
 
-// writeBatch stores all but the checkpoints.
+// writeBatch stores everything but the checkpoints.
 func (s *Store) writeBatch(ctx context.Context, q *sqlc.Queries, b *batch) error {
 	pieces, err := b.writePieces(ctx, q)
 	if err != nil {
@@ -151,7 +148,7 @@ func (s *Store) writeBatch(ctx context.Context, q *sqlc.Queries, b *batch) error
 		return err
 	}
 	for _, missing := range b.missing {
-		s.log.Info("a message names a piece that never came; its text is stored without it",
+		s.log.Info("a message refers to a missing piece; its text is stored without it",
 			"namespace", b.task.Namespace, "task", b.task.Name, "piece", missing)
 	}
 	if len(b.events.ID) > 0 {
@@ -166,8 +163,7 @@ func (s *Store) writeBatch(ctx context.Context, q *sqlc.Queries, b *batch) error
 	return q.SetBranchHead(ctx, head)
 }
 
-// writeCheckpoints stores checkpoints, and what is new about those that are
-// stored.
+// writeCheckpoints stores new checkpoints, and news about those that are already stored.
 func (s *Store) writeCheckpoints(ctx context.Context, q *sqlc.Queries, l *locked, b *batch) error {
 	places, err := l.placesOf(ctx, q, b)
 	if err != nil {
@@ -188,7 +184,7 @@ func (s *Store) writeCheckpoints(ctx context.Context, q *sqlc.Queries, l *locked
 			return err
 		}
 		if inserted == 0 {
-			if err := s.tellAgain(ctx, q, b.task, row); err != nil {
+			if err := s.updateCheckpoint(ctx, q, b.task, row); err != nil {
 				return err
 			}
 			continue
@@ -215,21 +211,21 @@ func (s *Store) writeCheckpoints(ctx context.Context, q *sqlc.Queries, l *locked
 	return nil
 }
 
-// tellAgain stores what is new about a checkpoint that is there.
-func (s *Store) tellAgain(ctx context.Context, q *sqlc.Queries, task history.Task, row sqlc.InsertCheckpointParams) error {
+// updateCheckpoint stores what is new about an existing checkpoint.
+func (s *Store) updateCheckpoint(ctx context.Context, q *sqlc.Queries, task history.Task, row sqlc.InsertCheckpointParams) error {
 	updated, err := q.SetCheckpointDurable(ctx, sqlc.SetCheckpointDurableParams{
 		Durable: row.Durable, RequestedByName: row.RequestedByName, RequestedByUid: row.RequestedByUid,
 		TaskID: row.TaskID, Number: row.Number, Commit: row.Commit,
 	})
 	if err == nil && updated == 0 {
-		s.log.Info("a checkpoint was told a second time with another commit; the first one stands",
+		s.log.Info("a checkpoint was recorded again with another commit; the first one is kept",
 			"namespace", task.Namespace, "task", task.Name, "checkpoint", row.Number, "ignoredCommit", unpack(row.Commit))
 	}
 	return err
 }
 
-// noteAgent notes how the agent ended, and when it was last heard of.
-func (b *batch) noteAgent(row *sqlc.Task) error {
+// updateAgent sets how the agent ended and when it was last active.
+func (b *batch) updateAgent(row *sqlc.Task) error {
 	if b.activeAt.After(row.ActiveAt.Time) {
 		row.ActiveAt = pgtype.Timestamptz{Time: b.activeAt, Valid: true}
 	}
@@ -238,13 +234,13 @@ func (b *batch) noteAgent(row *sqlc.Task) error {
 	}
 	encoded, err := json.Marshal(b.end)
 	if err != nil {
-		return fmt.Errorf("note how the agent ended: %w", err)
+		return fmt.Errorf("encode how the agent ended: %w", err)
 	}
 	row.AgentEnd = encoded
 	return nil
 }
 
-// summarize notes what lists show of the task.
+// summarize updates what lists show of the task.
 func (b *batch) summarize(ctx context.Context, q *sqlc.Queries, row *sqlc.Task) error {
 	for tool := range b.tools {
 		if at, known := slices.BinarySearch(row.Tools, tool); !known && len(row.Tools) < maxTools {
@@ -271,14 +267,14 @@ func (b *batch) summarize(ctx context.Context, q *sqlc.Queries, row *sqlc.Task) 
 	return q.ListTask(ctx, sqlc.ListTaskParams{Uid: row.Uid, Namespace: row.Namespace, Name: row.Name, Preview: b.preview})
 }
 
-// Limits of what is kept about a task; an agent that makes names up must not
-// make its row grow.
+// Bounds of what a task's row keeps: an agent that makes up names must not make the row
+// grow.
 const (
 	maxTools  = 500
 	maxModels = 50
 )
 
-// modelSums are what was used of a model.
+// modelSums is the usage of one model.
 type modelSums struct {
 	Input  int64 `json:"input"`
 	Cached int64 `json:"cached"`
@@ -293,10 +289,10 @@ func (s modelSums) plus(u history.Usage) modelSums {
 func modelsOf(text []byte) (map[string]modelSums, error) {
 	sums := map[string]modelSums{}
 	if err := json.Unmarshal(text, &sums); err != nil {
-		return nil, fmt.Errorf("read what the task has used of each model: %w", err)
+		return nil, fmt.Errorf("read the task's usage of each model: %w", err)
 	}
 	return sums, nil
 }
 
-// narrow makes a number fit its column; the ones that do not are not real.
+// narrow clamps a number to its column; numbers that do not fit are not real.
 func narrow(n int64) int32 { return int32(min(max(n, math.MinInt32), math.MaxInt32)) }

@@ -13,51 +13,50 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
 
-// batch is what a run of records adds to the tables.
+// batch collects what a run of records adds to the tables.
 type batch struct {
 	task   history.Task
 	id     int32
 	branch sqlc.Branch
-	// log and digest are those at the head, as the records come in.
+	// log and digest are the state at the head as records are added.
 	log    conversation.Log
 	digest conversation.Digest
-	// every is after how many messages a snapshot is noted, never if 0, and
-	// snapshots how many there are.
-	every     int64
-	snapshots int64
+	// snapshotEvery is the interval of automatic snapshots in messages, none if 0;
+	// snapshots is their number so far.
+	snapshotEvery int64
+	snapshots     int64
 
 	messages map[conversation.Hash]conversation.Message
-	// hashes are the messages of the entries, in order.
+	// hashes are the hashes of the entries' messages, in order.
 	hashes  []conversation.Hash
 	entries sqlc.InsertEntriesParams
 
-	// pieces to store, by their hashes; awaited are those that came ahead of
-	// their message, missing those that a message names and nobody has.
+	// pieces are the pieces to store, by hash; awaited are those that came before their
+	// message, missing those that a message refers to and that are not stored.
 	pieces  map[conversation.Hash][]byte
 	awaited map[conversation.Hash]bool
 	missing []string
 
 	checkpoints []sqlc.InsertCheckpointParams
-	// placed are the numbers of checkpoints that are told again, and after which
-	// record each was taken.
+	// placed maps the numbers of checkpoints that are sent again to the record after
+	// which each was taken.
 	placed map[int32]int64
-	// refusals follow the checkpoints in whatever order they were told: what is
-	// durable is not refused.
+	// refusals are applied after the checkpoints in whatever order they came: a durable
+	// checkpoint is not refused.
 	refusals []sqlc.SetCheckpointRefusedParams
 	losses   []sqlc.SetCheckpointLostParams
-	// lost counts the records that gaps stand for.
+	// lost counts the records lost in gaps.
 	lost   int64
 	events sqlc.InsertEventsParams
 
-	// preface is what the conversation is told before the next record; empty for
-	// nothing.
+	// preface is a system message to add before the next record; empty for none.
 	preface string
 
-	// end is how the agent ended last, activeAt when it was last heard of.
+	// end is how the agent last ended, activeAt when it was last active.
 	end      *history.AgentEnd
 	activeAt time.Time
 
-	// What lists of tasks show.
+	// Shown in lists of tasks.
 	preview string
 	tools   map[string]bool
 	models  map[string]history.Usage
@@ -67,7 +66,7 @@ func newBatch(l locked) (*batch, error) {
 	log, err := l.head()
 	return &batch{
 		preface: l.preface,
-		task:    l.task, id: l.row.ID, branch: l.branch, log: log, digest: conversation.Digest(l.branch.HeadDigest), every: l.row.SnapshotEvery, snapshots: l.row.SnapshotCount,
+		task:    l.task, id: l.row.ID, branch: l.branch, log: log, digest: conversation.Digest(l.branch.HeadDigest), snapshotEvery: l.row.SnapshotEvery, snapshots: l.row.SnapshotCount,
 		messages: map[conversation.Hash]conversation.Message{},
 		pieces:   map[conversation.Hash][]byte{}, awaited: map[conversation.Hash]bool{},
 		tools: map[string]bool{}, models: map[string]history.Usage{}, placed: map[int32]int64{},
@@ -94,7 +93,7 @@ func (b *batch) add(r history.Record) error {
 	case r.Checkpoint != nil && r.Checkpoint.Number > 0 && r.Checkpoint.Number == int64(narrow(r.Checkpoint.Number)):
 		return b.addCheckpoint(r)
 	case r.Event != nil:
-		return b.addNote(r, *r.Event)
+		return b.addDaemonEvent(r, *r.Event)
 	case r.Gap != nil:
 		b.addGap(r)
 	case r.Piece != nil:
@@ -122,18 +121,18 @@ func (b *batch) addMessage(r history.Record, m conversation.Message) {
 	b.log.Append(m)
 	b.digest = b.digest.Add(hash)
 	snapshot := int64(0)
-	if b.every > 0 && b.log.Boundary/b.every > before/b.every {
+	if b.snapshotEvery > 0 && b.log.Boundary/b.snapshotEvery > before/b.snapshotEvery {
 		b.snapshots++
 		snapshot = b.snapshots
 	}
 	b.addEntry(r, m, snapshot)
 }
 
-// maxToolName is how long the name of a tool may be in lists.
+// maxToolName bounds the length of a tool's name in lists.
 const maxToolName = 200
 
-// cut replaces the long texts of a message by their beginnings, and keeps the
-// pieces.
+// cut replaces the long texts of a message by their beginnings and adds their pieces to
+// the batch.
 func (b *batch) cut(m conversation.Message) conversation.Message {
 	m = m.Clone()
 	for _, t := range m.Texts() {
@@ -150,12 +149,12 @@ func (b *batch) cut(m conversation.Message) conversation.Message {
 	return m
 }
 
-// addEntry notes the message's place. A snapshot is noted with the message by
-// which a turn boundary is reached, so that it is the same place.
+// addEntry adds the message's position. A snapshot is stored with the message that
+// reaches a turn boundary, so that it has the same position.
 func (b *batch) addEntry(r history.Record, m conversation.Message, snapshot int64) {
 	e := &b.entries
 	e.Position = append(e.Position, b.log.Position)
-	e.Time = append(e.Time, sane(r.Time))
+	e.Time = append(e.Time, plausibleTime(r.Time))
 	e.Attempt = append(e.Attempt, narrow(r.Attempt))
 	e.Snapshot = append(e.Snapshot, narrow(snapshot))
 	e.Sequence = append(e.Sequence, r.Sequence)
@@ -199,13 +198,13 @@ func (b *batch) addCheckpoint(r history.Record) error {
 	return err
 }
 
-func (b *batch) addNote(r history.Record, note history.Note) error {
+func (b *batch) addDaemonEvent(r history.Record, note history.Note) error {
 	details := make(map[string]string, len(note.Details))
 	for key, value := range note.Details {
 		details[clean(key)] = clean(value)
 	}
 	encoded, err := json.Marshal(details)
-	event := noteEvent(note)
+	event := daemonEvent(note)
 	b.addEvent(r, event, encoded)
 	if event.Reason == reasonCheckpointRefused && event.Checkpoint > 0 {
 		b.refusals = append(b.refusals, sqlc.SetCheckpointRefusedParams{
@@ -222,29 +221,28 @@ func (b *batch) addNote(r history.Record, note history.Note) error {
 	return err
 }
 
-// addGap tells of lost records, in the timeline and at their place in the
-// conversation.
+// addGap records lost records, in the timeline and at their place in the conversation.
 func (b *batch) addGap(r history.Record) {
 	n := r.Last() - r.Sequence + 1
-	b.tellGap(r, n, gapText(n, r.Sequence, r.Last(), r.Gap.Reason))
+	b.recordGap(r, n, gapText(n, r.Sequence, r.Last(), r.Gap.Reason))
 }
 
-// tellGap tells that n records, or messages, are missing here.
-func (b *batch) tellGap(r history.Record, n int64, text string) {
+// recordGap records that n records, or messages, are missing here.
+func (b *batch) recordGap(r history.Record, n int64, text string) {
 	b.lost += n
 	b.addEvent(r, history.Event{Type: history.EventTypeTask, Reason: reasonHistoryGap, Actor: "clew", Message: text}, nil)
 	b.log.MarkLost()
 	b.addMessage(r, conversation.Message{Role: conversation.RoleSystem, Text: text})
 }
 
-// addEvent adds what the record tells to the timeline.
+// addEvent adds an event made by the record to the timeline.
 func (b *batch) addEvent(r history.Record, e history.Event, details []byte) {
 	e.ID = history.RecordEventID(b.task.UID, r.Sequence)
-	e.Task, e.Time, e.Attempt = b.task, sane(r.Time), r.Attempt
+	e.Task, e.Time, e.Attempt = b.task, plausibleTime(r.Time), r.Attempt
 	appendEvent(&b.events, e, details)
 }
 
-// lacks notes a piece that a message names and nobody has.
-func (b *batch) lacks(hash conversation.Hash) {
+// addMissing adds a piece that a message refers to and that is not stored.
+func (b *batch) addMissing(hash conversation.Hash) {
 	b.missing = append(b.missing, hex.EncodeToString(hash[:]))
 }

@@ -9,25 +9,28 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// Bounds of what a record says beside the texts of a message, which are cut into
-// pieces: names, notes and lists. Agents and tenants say what these are, and they
-// are read again with each list, timeline and conversation.
+// Bounds of a record's contents other than message texts, which are cut into pieces:
+// names, notes and lists. Agents and tenants choose these, and every list, timeline and
+// conversation reads them again.
 const (
-	// maxNote is for notes, in bytes, maxBranchName for the agent's branch.
+	// maxNote bounds notes, in bytes; maxBranchName bounds the name of the agent's git
+	// branch.
 	maxNote       = 4 << 10
 	maxBranchName = 1 << 10
-	// maxListed and maxChanges are how many files a checkpoint lists, and the
-	// bytes how long their paths are together; the counts beside them count all.
+	// maxListed and maxChanges bound the number of files that a checkpoint lists, and
+	// listedBytes and changesBytes the total length of their paths; the counts next to
+	// the lists include all files.
 	maxListed    = 100
 	maxChanges   = 1000
 	listedBytes  = 16 << 10
 	changesBytes = 64 << 10
-	// maxDetails is how many details an event has, detailsBytes how long all are.
+	// maxDetails bounds the number of an event's details, detailsBytes their total
+	// length.
 	maxDetails   = 32
 	detailsBytes = 16 << 10
 )
 
-// bounded is the record as it may be stored. The given one is left as it is.
+// bounded returns the record as it may be stored. The given one is not modified.
 func bounded(r history.Record) history.Record {
 	switch {
 	case r.Message != nil:
@@ -56,7 +59,7 @@ func bounded(r history.Record) history.Record {
 	return r
 }
 
-// shortName is a name or an id as it is stored.
+// shortName returns a name or an id as it is stored.
 func shortName(s string) string { return conversation.ShortID(clean(s)) }
 
 func boundedCheckpoint(c history.Checkpoint) history.Checkpoint {
@@ -88,8 +91,8 @@ func boundedCheckpoint(c history.Checkpoint) history.Checkpoint {
 	return c
 }
 
-// listed is the beginning of a list: at most so many, and so many bytes together.
-// prepare makes one fit to be stored, and says how long it is.
+// listed returns the beginning of a list: at most the given number of entries and bytes.
+// prepare makes an entry fit to be stored and returns its length.
 func listed[T any](all []T, most, bytes int, prepare func(*T) int) []T {
 	kept := slices.Clone(all[:min(len(all), most)])
 	for i := range kept {

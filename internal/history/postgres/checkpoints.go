@@ -16,8 +16,8 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
 
-// Checkpoint returns a checkpoint with the files it changed;
-// history.ErrNotFound if it is not recorded in that namespace.
+// Checkpoint returns a checkpoint with the files it changed; history.ErrNotFound if it is
+// not recorded in that namespace.
 func (s *Store) Checkpoint(ctx context.Context, task history.Key, number int64) (history.Checkpoint, error) {
 	doing := fmt.Sprintf("read checkpoint %d of the task with UID %s in namespace %s", number, task.UID, task.Namespace)
 	row, err := s.read().Checkpoint(ctx, sqlc.CheckpointParams{TaskUid: task.UID, Number: narrow(number)})
@@ -41,8 +41,8 @@ func (s *Store) Checkpoint(ctx context.Context, task history.Key, number int64) 
 	return c, nil
 }
 
-// CheckpointsAfter returns up to limit checkpoints with numbers above after,
-// in the order of their numbers. A task without records has none.
+// CheckpointsAfter returns up to limit checkpoints with numbers above after, in ascending
+// order. A task without records has none.
 func (s *Store) CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Checkpoint, error) {
 	rows, err := s.read().CheckpointsAfter(ctx, sqlc.CheckpointsAfterParams{TaskUid: taskUID, After: narrow(after), UpToRows: int32(limit)})
 	if err != nil {
@@ -62,14 +62,14 @@ func (s *Store) CheckpointsAfter(ctx context.Context, taskUID string, after int6
 // lostPage is how many lost checkpoints are read at a time.
 const lostPage = 500
 
-// LostCheckpoints gives each the checkpoints of all tasks that are nowhere any more,
-// a page at a time, until it returns an error: whoever tells of losses decides how
-// many there are. With history.ErrNextTask it goes on behind the last task of the page.
+// LostCheckpoints calls each with the lost checkpoints of all tasks, a page at a time,
+// until it returns an error: the number of losses is up to whoever reports them. After
+// history.ErrNextTask it continues behind the last task of the page.
 func (s *Store) LostCheckpoints(ctx context.Context, each func([]history.CheckpointKey) error) error {
 	for from := (sqlc.LostCheckpointsParams{UpToRows: lostPage}); ; {
 		rows, err := s.read().LostCheckpoints(ctx, from)
 		if err != nil {
-			return wrap(err, "list the checkpoints that are lost")
+			return wrap(err, "list the lost checkpoints")
 		}
 		if len(rows) == 0 {
 			return nil
@@ -88,12 +88,12 @@ func (s *Store) LostCheckpoints(ctx context.Context, each func([]history.Checkpo
 	}
 }
 
-// checkpointRow is the row of a checkpoint that is told at the batch's head.
+// checkpointRow returns the row of a checkpoint that is recorded at the batch's head.
 func checkpointRow(b *batch, r history.Record) (sqlc.InsertCheckpointParams, error) {
 	c := boundedCheckpoint(*r.Checkpoint)
 	row := sqlc.InsertCheckpointParams{
 		TaskID: b.id, Namespace: b.task.Namespace, Number: narrow(c.Number), Previous: narrow(c.Number - 1), Attempt: narrow(r.Attempt),
-		Trigger: c.Trigger, Time: sane(c.Time, r.Time), Message: c.Message,
+		Trigger: c.Trigger, Time: plausibleTime(c.Time, r.Time), Message: c.Message,
 		Commit: pack(c.Commit), Tree: pack(c.Tree), Parent: pack(c.Parent), Base: pack(c.Base), StateCommit: pack(c.StateCommit),
 		FilesChanged: c.FilesChanged, LinesAdded: narrow(c.LinesAdded), LinesRemoved: narrow(c.LinesRemoved),
 		GitHead: pack(c.GitHead), GitBranch: c.GitBranch, DirtyFiles: c.DirtyFiles, DirtyFileCount: c.DirtyFileCount,
@@ -154,8 +154,8 @@ func jsonText(value any, empty bool) (string, error) {
 	return string(encoded), err
 }
 
-// changesText is a list of pairs: the action, of which the first letter
-// suffices where it is one that is known, and the path.
+// changesText encodes changed files as pairs of action and path. Known actions are
+// shortened to their first letter.
 func changesText(files []history.FileChange) (string, error) {
 	pairs := make([][2]string, 0, len(files))
 	for _, f := range files {
@@ -170,11 +170,11 @@ func changesText(files []history.FileChange) (string, error) {
 	return jsonText(pairs, len(pairs) == 0)
 }
 
-// actions by the letter that stands for them.
+// actions maps the stored letters to actions.
 var actions = map[string]string{"A": "Added", "M": "Modified", "D": "Deleted"}
 
-// changesOf reads what changesText wrote, and the objects that were written
-// before it.
+// changesOf decodes the output of changesText, and the objects that older versions
+// stored.
 func changesOf(text string) ([]history.FileChange, error) {
 	if text == "" {
 		return nil, nil
@@ -195,8 +195,8 @@ func changesOf(text string) ([]history.FileChange, error) {
 	return changes, nil
 }
 
-// pack keeps an object's id as its bytes. Other text follows on a zero byte,
-// or on two where it would be as long as an id; text holds no zero bytes.
+// pack stores an object id as its bytes. Any other text follows a zero byte, or two if it
+// would otherwise be as long as an id; text contains no zero bytes.
 func pack(id string) []byte {
 	id = clean(id)
 	if decoded, err := hex.DecodeString(id); err == nil && (len(decoded) == 20 || len(decoded) == 32) && id == strings.ToLower(id) {
@@ -211,7 +211,7 @@ func pack(id string) []byte {
 	return append([]byte{0}, id...)
 }
 
-// unpack reads what pack made.
+// unpack reverses pack.
 func unpack(packed []byte) string {
 	if len(packed) == 20 || len(packed) == 32 {
 		return hex.EncodeToString(packed)

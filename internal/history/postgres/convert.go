@@ -13,7 +13,7 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
 
-// mainBranch is the name of a task's first branch; later ones are numbered.
+// mainBranch is the name of a task's first branch; later ones have numbers.
 const mainBranch = "main"
 
 func branchName(number int64) string {
@@ -23,7 +23,7 @@ func branchName(number int64) string {
 	return fmt.Sprintf("branch-%d", number)
 }
 
-// branchNumber reads what branchName wrote.
+// branchNumber parses a name written by branchName.
 func branchNumber(name string) (int64, bool) {
 	if name == mainBranch {
 		return 1, true
@@ -33,7 +33,7 @@ func branchNumber(name string) (int64, bool) {
 	return number, ok && err == nil && number > 1 && branchName(number) == name
 }
 
-// logOf is the conversation's state at the head of a branch.
+// logOf returns the conversation's state at the head of a branch.
 func logOf(b sqlc.Branch) (conversation.Log, error) {
 	l := conversation.Log{
 		Position: b.HeadPosition,
@@ -101,7 +101,7 @@ func entryOf(row sqlc.ConversationRow, reader string) (history.Entry, error) {
 	return e, err
 }
 
-// deletedTask stands for the UID of a task whose history was deleted.
+// deletedTask replaces the UID of a task whose history was deleted.
 const deletedTask = "deleted"
 
 func rowMessage(row sqlc.ConversationRow) (conversation.Message, error) {
@@ -114,12 +114,12 @@ func rowMessage(row sqlc.ConversationRow) (conversation.Message, error) {
 
 func clean(s string) string { return conversation.CleanText(s) }
 
-// maxClockSkew is how far ahead of ours a pod's clock may be before its times
-// are not believed: they would sit on top of the timeline for good.
+// maxClockSkew is how far a pod's clock may be ahead before its times are rejected: they
+// would stay at the top of the timeline for good.
 const maxClockSkew = time.Hour
 
-// sane returns the first time that can be, else the present.
-func sane(times ...time.Time) time.Time {
+// plausibleTime returns the first plausible time, or else the current one.
+func plausibleTime(times ...time.Time) time.Time {
 	now := time.Now()
 	for _, t := range times {
 		if t.Unix() > 0 && t.Before(now.Add(maxClockSkew)) {

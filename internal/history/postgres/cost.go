@@ -6,16 +6,16 @@ import (
 )
 
 const (
-	// recordCost is about what a row takes besides its texts, with its part of
+	// recordCost is roughly what a row takes besides its texts, including its share of
 	// the indexes and of the timeline.
 	recordCost = 512
-	// moveRows are those of a move: the operation, the branch, and the event.
+	// moveRows is the number of rows of a move: the operation, the branch, and the event.
 	moveRows = 3
-	// pieceCost is about what it takes that a message names a piece.
+	// pieceCost is roughly what a message's reference to a piece takes.
 	pieceCost = 128
 )
 
-// costOf is about what records take.
+// costOf returns roughly what records take in the database.
 func costOf(records []history.Record) int64 {
 	sum := int64(0)
 	for _, r := range records {
@@ -24,29 +24,29 @@ func costOf(records []history.Record) int64 {
 	return sum
 }
 
-// cost is about what a record takes, of which all that it says is a part: what is
-// not counted here is bounded by nothing. Usage, and how the agent ended, take no
-// room of their own: they change the task's row.
+// cost returns roughly what a record takes, including all of its contents: anything that
+// is not counted here would be unbounded. Usage, and how the agent ended, take no space
+// of their own: they change the task's row.
 func cost(r history.Record) int64 {
 	switch {
 	case r.Message != nil, r.Piece != nil, r.Checkpoint != nil, r.Event != nil:
-		return recordCost + said(r)
+		return recordCost + contentBytes(r)
 	case r.Move != nil:
-		return moveRows*recordCost + said(r)
+		return moveRows*recordCost + contentBytes(r)
 	case r.Gap != nil:
-		return 2*recordCost + said(r)
+		return 2*recordCost + contentBytes(r)
 	}
 	return 0
 }
 
-// said is the length of all that a record says.
-func said(r history.Record) int64 {
+// contentBytes returns the length of a record's contents.
+func contentBytes(r history.Record) int64 {
 	n := len(r.Piece)
 	if r.Message != nil {
-		n += saidByMessage(*r.Message)
+		n += messageBytes(*r.Message)
 	}
 	if r.Checkpoint != nil {
-		n += saidByCheckpoint(*r.Checkpoint)
+		n += checkpointBytes(*r.Checkpoint)
 	}
 	if e := r.Event; e != nil {
 		n += len(e.Reason) + len(e.Message)
@@ -63,7 +63,7 @@ func said(r history.Record) int64 {
 	return int64(n)
 }
 
-func saidByMessage(m conversation.Message) int {
+func messageBytes(m conversation.Message) int {
 	n := len(m.Role)
 	for _, t := range m.Texts() {
 		n += len(*t.Text)
@@ -80,7 +80,7 @@ func saidByMessage(m conversation.Message) int {
 	return n
 }
 
-func saidByCheckpoint(c history.Checkpoint) int {
+func checkpointBytes(c history.Checkpoint) int {
 	n := 0
 	for _, s := range []string{
 		c.Trigger, c.Message, c.Commit, c.Tree, c.Parent, c.Base, c.StateCommit, c.GitHead, c.GitBranch,

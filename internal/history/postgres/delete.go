@@ -15,15 +15,14 @@ import (
 // sweepPatience is how long a deletion waits for rows that others hold.
 const sweepPatience = 30 * time.Second
 
-// DeleteTask removes all that is stored of a task: its conversation,
-// checkpoints, operations and events, its place in lists, and the messages and
-// pieces of texts that no other task of the namespace shares, with what the
-// search knows of them. What forks inherited stays, without the task's name or
-// UID. Nothing may be written of the task any more: its daemon is refused with
-// history.ErrFenced, its late events are ignored. Whether the Task object is
-// gone is for the caller to look at. Deleted again, a task is no longer found.
-// Errors: history.ErrNotFound, history.ErrUnavailable, after which the same
-// call goes on where this one stopped.
+// DeleteTask removes everything stored about a task: its conversation, checkpoints,
+// operations and events, its entry in lists, the messages and pieces that no other task
+// of the namespace shares, and their search documents. What forks inherited stays,
+// without the task's name or UID. Nothing may be written for the task any more: its
+// daemon is refused with history.ErrFenced, and late events are ignored. The caller has
+// to check whether the Task object is gone. A second call returns history.ErrNotFound.
+// Errors: history.ErrNotFound, history.ErrUnavailable, after which a repeated call
+// continues.
 func (s *Store) DeleteTask(ctx context.Context, uid string) (history.Deleted, error) {
 	var result history.Deleted
 	var messages []int64
@@ -34,7 +33,7 @@ func (s *Store) DeleteTask(ctx context.Context, uid string) (history.Deleted, er
 		return err
 	})
 	if err != nil {
-		// Deleted before, but perhaps not swept.
+		// Deleted before, but perhaps not swept yet.
 		if _, swept := s.sweep(ctx); swept != nil && errors.Is(err, history.ErrNotFound) {
 			return history.Deleted{}, wrap(swept, doing)
 		}
@@ -53,7 +52,7 @@ func (s *Store) DeleteTask(ctx context.Context, uid string) (history.Deleted, er
 			return result, wrap(err, doing)
 		}
 		if time.Now().After(deadline) {
-			return result, fmt.Errorf("%w: %s: %d messages are held by others; try again", history.ErrUnavailable, doing, left)
+			return result, fmt.Errorf("%w: %s: %d messages are in use by other transactions; try again", history.ErrUnavailable, doing, left)
 		}
 		select {
 		case <-ctx.Done():
@@ -63,8 +62,8 @@ func (s *Store) DeleteTask(ctx context.Context, uid string) (history.Deleted, er
 	}
 }
 
-// deleteTask removes the rows of the task and returns the messages that may be
-// needed no more.
+// deleteTask removes the rows of the task and returns the messages that may no longer be
+// referenced.
 func deleteTask(ctx context.Context, q *sqlc.Queries, uid string) (history.Deleted, []int64, error) {
 	result := history.Deleted{Task: history.Task{UID: uid}}
 	if err := q.LockDeletions(ctx); err != nil {
@@ -117,8 +116,8 @@ func deleteTask(ctx context.Context, q *sqlc.Queries, uid string) (history.Delet
 	return result, messages, notify(ctx, q, result.Task, row.Attempt)
 }
 
-// deleteBranches removes the branches of the task but for what others inherit,
-// and what only this task inherited from tasks that are deleted.
+// deleteBranches removes the branches of the task except for what others inherit, and
+// what only this task inherited from deleted tasks.
 func deleteBranches(ctx context.Context, q *sqlc.Queries, uid string) ([]int64, error) {
 	ancestors, err := q.AncestorBranches(ctx, uid)
 	if err != nil {
@@ -151,8 +150,8 @@ func deleteBranches(ctx context.Context, q *sqlc.Queries, uid string) ([]int64, 
 	return append(messages, forsaken...), err
 }
 
-// releaseAncestors removes of branches of deleted tasks what nobody inherits
-// any more, youngest first, and returns the messages they held.
+// releaseAncestors removes the parts of deleted tasks' branches that nobody inherits any
+// more, youngest first, and returns the messages they held.
 func releaseAncestors(ctx context.Context, q *sqlc.Queries, ids []int64) ([]int64, error) {
 	messages, err := q.BranchMessages(ctx, ids)
 	if err != nil {

@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// DSNEnv is the environment variable that holds the DSN of the history
-// database, unless a file does.
+// DSNEnv is the environment variable with the DSN of the history database, used if no
+// file is given.
 const DSNEnv = "CLEW_DSN"
 
-// DSN reads the DSN from the file that --dsn-file names, or from the environment.
+// DSN reads the DSN from the file given by --dsn-file, or from the environment.
 func DSN(file string) (string, error) {
 	if file == "" {
 		if dsn := os.Getenv(DSNEnv); dsn != "" {
 			return dsn, nil
 		}
-		return "", errors.New("--dsn-file, or the environment variable " + DSNEnv + ", must name the history database")
+		return "", errors.New("set --dsn-file or the environment variable " + DSNEnv + " to the DSN of the history database")
 	}
 	content, err := os.ReadFile(file)
 	if err != nil {
@@ -25,7 +25,7 @@ func DSN(file string) (string, error) {
 	}
 	dsn := strings.TrimSpace(string(content))
 	if dsn == "" {
-		return "", fmt.Errorf("--dsn-file: %s is empty; it must hold the DSN of the history database", file)
+		return "", fmt.Errorf("--dsn-file: %s is empty; it must contain the DSN of the history database", file)
 	}
 	return dsn, nil
 }

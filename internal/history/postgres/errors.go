@@ -13,8 +13,8 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// wrap gives an error of the database its meaning; errors that have one of
-// package history already pass through.
+// wrap maps a database error to one of package history; errors that already are one pass
+// through.
 func wrap(err error, doing string) error {
 	switch {
 	case err == nil:
@@ -38,25 +38,25 @@ func isHistory(err error) bool {
 		errors.Is(err, history.ErrCorrupted) || errors.Is(err, history.ErrInvalid) || errors.Is(err, history.ErrLimitReached) || errors.Is(err, history.ErrExists)
 }
 
-// conflicted tells whether the transaction failed only because of another one.
+// conflicted reports whether the transaction failed only because of a concurrent one.
 func conflicted(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (pg.Code == "40001" || pg.Code == "40P01")
 }
 
-// oldSchema tells whether a table or a column is not there: not yet, or no more.
+// oldSchema reports whether a table or column does not exist, yet or any more.
 func oldSchema(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "42703")
 }
 
-// lockedOut tells whether somebody else kept a lock for too long.
-func lockedOut(err error) bool {
+// lockTimedOut reports whether the wait for a lock timed out.
+func lockTimedOut(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == "55P03"
 }
 
-// unavailable tells whether the same call may succeed later, unchanged.
+// unavailable reports whether the same call may succeed later, unchanged.
 func unavailable(err error) bool {
 	if errors.Is(err, context.Canceled) {
 		return false
@@ -79,17 +79,17 @@ func unavailableCode(code string) bool {
 	}
 	switch code[:2] {
 	case "08", // connection
-		"28", // authorization: the password may be being changed
+		"28", // authorization: the password may be in rotation
 		"40", // conflicts with other transactions
-		"53", // memory, disk or connections used up
+		"53", // memory, disk or connections exhausted
 		"57", // shut down, starting, recovering, canceled
-		"58": // trouble of the system
+		"58": // system errors
 		return true
 	}
 	switch code {
 	case "25006", // read-only: a standby, in a failover
 		"25P03", // idle in transaction for too long
-		"3D000", // the database is not there yet
+		"3D000", // the database does not exist yet
 		"55P03": // waited too long for a lock
 		return true
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/clew-dev/clew/internal/reason"
 )
 
-// Reasons of the events that records make.
+// Reasons of the events made from records.
 const (
 	reasonUserMessage       = v1alpha1.EventUserMessage
 	reasonAgentMessage      = v1alpha1.EventAgentMessage
@@ -22,21 +22,21 @@ const (
 	reasonConversationMoved = v1alpha1.EventConversationMoved
 )
 
-// reasonCheckpointRefused is a daemon's: the gitstore will not take the
-// checkpoint named by the detail "checkpoint", the detail "message" says why.
+// reasonCheckpointRefused is sent by a daemon: the gitstore does not accept the
+// checkpoint in the detail "checkpoint"; the detail "message" says why.
 const reasonCheckpointRefused = v1alpha1.EventCheckpointRefused
 
-// reasonCheckpointLost is a daemon's: neither the gitstore nor the volume has
-// the checkpoint named by the detail "checkpoint".
+// reasonCheckpointLost is sent by a daemon: neither the gitstore nor the volume has the
+// checkpoint in the detail "checkpoint".
 const reasonCheckpointLost = v1alpha1.ReasonCheckpointLost
 
-// Reasons of what is missing, or could not be done.
+// Reasons of events about lost records and refused moves.
 const (
 	reasonHistoryGap  = v1alpha1.EventHistoryGap
 	reasonMoveRefused = v1alpha1.EventConversationMoveRefused
 )
 
-// gapText says what a gap stands for.
+// gapText describes a gap.
 func gapText(n, from, through int64, reason string) string {
 	what := fmt.Sprintf("%d records (%d to %d)", n, from, through)
 	if n == 1 {
@@ -46,12 +46,12 @@ func gapText(n, from, through int64, reason string) string {
 	case v1alpha1.ReasonHistoryStoreWentBack:
 		return "The history has a gap: " + what + " were lost when the history store was put back to an older copy."
 	case v1alpha1.ReasonSpoolDamaged:
-		return "The history has a gap: " + what + " were lost, since the task's volume could not be read, or was put back to an older copy."
+		return "The history has a gap: " + what + " were lost, because the task's volume could not be read or was put back to an older copy."
 	}
 	return "The history has a gap: " + what + " were lost (" + clip.Marked(clean(reason), maxToolName) + ")."
 }
 
-// sourceLostText says what a fork's conversation begins without.
+// sourceLostText describes what a fork's conversation lacks.
 func sourceLostText(source history.Source) string {
 	what := "The conversation"
 	if source.Position > 0 {
@@ -61,16 +61,16 @@ func sourceLostText(source history.Source) string {
 		what, source.Checkpoint, clip.Marked(clean(source.TaskUID), maxToolName))
 }
 
-// maxRefusal is how long, in bytes, the reason of a refusal may be.
+// maxRefusal bounds the reason of a refusal, in bytes.
 const maxRefusal = 1024
 
 // previewBytes is how much of a message the timeline shows.
 const previewBytes = 200
 
-// chatEvent is what the timeline shows of a message: what people and agents
-// say, not each tool call.
+// chatEvent returns the timeline's event of a message: for what users and agents say, not
+// for each tool call.
 func chatEvent(m conversation.Message) (history.Event, bool) {
-	// Splitting a large text is spared, of which little is shown.
+	// Little of a large text is shown, so splitting all of it is avoided.
 	e := history.Event{Type: history.EventTypeChat, Message: clip.Marked(strings.Join(strings.Fields(clip.Bytes(m.Text, 8*previewBytes)), " "), previewBytes)}
 	switch {
 	case m.Text == "" || m.ToolCall != nil || m.ToolResult != nil:
@@ -85,7 +85,7 @@ func chatEvent(m conversation.Message) (history.Event, bool) {
 	return e, true
 }
 
-// checkpointText is what the timeline says of a checkpoint.
+// checkpointText is the timeline's text of a checkpoint.
 func checkpointText(row sqlc.NamespaceTimelineRow) string {
 	text := fmt.Sprintf("checkpoint %d (%s): %s changed, +%d -%d lines",
 		row.Checkpoint, row.Trigger, counted(int64(row.FilesChanged), "file"), row.LinesAdded, row.LinesRemoved)
@@ -95,9 +95,9 @@ func checkpointText(row sqlc.NamespaceTimelineRow) string {
 	return text
 }
 
-// noteEvent files a daemon's note under the type it names, or else under that of its
-// reason.
-func noteEvent(note history.Note) history.Event {
+// daemonEvent converts a daemon's event. Its type is the one it names, or else that of
+// its reason.
+func daemonEvent(note history.Note) history.Event {
 	e := history.Event{Reason: clean(note.Reason), Actor: "clew", Message: clean(note.Message)}
 	e.Checkpoint, _ = strconv.ParseInt(note.Details["checkpoint"], 10, 64)
 	switch kind := note.Details["type"]; {

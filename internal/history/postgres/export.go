@@ -18,18 +18,18 @@ import (
 )
 
 const (
-	// exportRows is how many rows are read for an export at a time.
+	// exportRows is the number of rows read at a time.
 	exportRows = 500
-	// maxExportText is the longest text that stands whole in a message's line;
-	// the pieces of a longer one have lines of their own before it.
+	// maxExportText is the longest text that a message's line contains in full; the
+	// pieces of a longer one precede it as lines of their own.
 	maxExportText = 1 << 20
 )
 
-// Export writes the whole history of a task, line by line: the newest task of
-// the name, unless the UID is given. What is written to the task meanwhile may
-// or may not be in it; what is in it is whole. Errors: history.ErrNotFound,
-// history.ErrCorrupted if messages are missing, history.ErrUnavailable, and
-// those of write. An export without the line history.ExportEnd is not whole.
+// Export writes the whole history of a task, line by line: the newest task of the name,
+// unless the UID is given. Concurrent writes to the task may or may not be included; what
+// is included is consistent. Errors: history.ErrNotFound, history.ErrCorrupted if
+// messages are missing, history.ErrUnavailable, and those of write. An export without the
+// line history.ExportEnd is incomplete.
 func (s *Store) Export(ctx context.Context, namespace, name, uid string, write func(history.ExportLine) error) error {
 	doing := fmt.Sprintf("export the history of the task %s/%s", namespace, name)
 	e := &exporter{store: s, write: write, lines: map[string]int64{}, refs: map[int64]int64{}}
@@ -44,8 +44,8 @@ func (s *Store) Export(ctx context.Context, namespace, name, uid string, write f
 	return nil
 }
 
-// exporter writes one export. It reads the heads first, and then no further
-// than them: what is before a head does not change.
+// exporter writes one export. It reads the heads first and then nothing beyond them: what
+// precedes a head does not change.
 type exporter struct {
 	store    *Store
 	write    func(history.ExportLine) error
@@ -53,14 +53,14 @@ type exporter struct {
 	task     sqlc.Task
 	summary  sqlc.TaskSummary
 	branches []sqlc.Branch
-	// refs are the numbers of the branches in the export, upto how far they are
-	// in it, by their ids.
+	// refs maps the ids of branches to their numbers in the export, upto to the positions
+	// up to which they are exported.
 	refs map[int64]int64
 	upto map[int64]int64
 }
 
 func (e *exporter) open(ctx context.Context, namespace, name, uid string) error {
-	return e.store.snapshot(ctx, "read what there is to export", func(q *sqlc.Queries) error {
+	return e.store.snapshot(ctx, "read what to export", func(q *sqlc.Queries) error {
 		if uid == "" {
 			var err error
 			if uid, err = q.NewestTaskNamed(ctx, sqlc.NewestTaskNamedParams{Namespace: namespace, Name: name}); err != nil {
@@ -85,7 +85,7 @@ func (e *exporter) open(ctx context.Context, namespace, name, uid string) error 
 	})
 }
 
-// number names the branches, and says how far each is needed.
+// number assigns the branches' numbers and determines how much of each is needed.
 func (e *exporter) number() {
 	e.upto = map[int64]int64{}
 	inherited := int64(0)
@@ -104,7 +104,7 @@ func (e *exporter) number() {
 	}
 }
 
-// trim makes inherited branches end where they are inherited.
+// trim ends inherited branches at the position up to which they are inherited.
 func (e *exporter) trim(ctx context.Context, q *sqlc.Queries) error {
 	for i := range e.branches {
 		b := &e.branches[i]
@@ -220,7 +220,7 @@ func (e *exporter) message(ctx context.Context, branch int64, row sqlc.ExportEnt
 	body := exportedMessage{
 		Branch: branch, Sums: exportedSums{row.Position, row.ToolCalls, row.InputTokens, row.OutputTokens, row.CostMicroUsd},
 		Boundary: row.Boundary, Time: row.Time.UTC(), Attempt: row.Attempt, Sequence: row.Sequence, Role: m.Role,
-		Text: given(texts[0]), Raw: given(texts[1]),
+		Text: optional(texts[0]), Raw: optional(texts[1]),
 	}
 	rest := texts[2:]
 	if c := m.ToolCall; c != nil {
@@ -233,17 +233,17 @@ func (e *exporter) message(ctx context.Context, branch int64, row sqlc.ExportEnt
 	return e.line(history.ExportMessage, body)
 }
 
-// given leaves an empty text out.
-func given(t exportedText) *exportedText {
+// optional returns nil for an empty text.
+func optional(t exportedText) *exportedText {
 	if t.Text == "" && t.Pieces == nil && t.Cut == nil {
 		return nil
 	}
 	return &t
 }
 
-// text is a text as it stands in a message's line. The pieces of a long one
-// are written before it. Of one that is damaged there is what is left: a piece
-// that never came must not keep a history from being exported.
+// text returns a text as it appears in a message's line. The pieces of a long one are
+// written before it. A damaged text is exported as far as it is intact: a piece that
+// never arrived must not prevent an export.
 func (e *exporter) text(ctx context.Context, namespace, beginning string, p *conversation.Pieces) (exportedText, error) {
 	if p == nil {
 		return exportedText{Text: beginning}, nil
@@ -267,7 +267,7 @@ func (e *exporter) text(ctx context.Context, namespace, beginning string, p *con
 		err = e.store.eachPiece(ctx, namespace, p, e.piece)
 	}
 	if errors.Is(err, history.ErrCorrupted) {
-		e.store.log.Error(err, "a text is exported without its end", "namespace", namespace, "task", e.task.Name)
+		e.store.log.Error(err, "a damaged text is exported only in part", "namespace", namespace, "task", e.task.Name)
 		err = nil
 	}
 	return exportedText{Text: beginning, Pieces: p}, err

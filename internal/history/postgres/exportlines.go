@@ -40,11 +40,11 @@ type exportedSums struct {
 	CostMicroUSD int64 `json:"costMicroUSD"`
 }
 
-// exportedBranch: branches of the task have their numbers, those of other
-// tasks from which it inherits are numbered -1, -2 … here.
+// exportedBranch is a branch. Branches of the task keep their numbers; those of other
+// tasks that it inherits from are numbered -1, -2 … here.
 type exportedBranch struct {
 	Branch int64 `json:"branch"`
-	// Number is that which an inherited branch has in its own task.
+	// Number is the number of an inherited branch in its own task.
 	Number   int64                   `json:"number,omitempty"`
 	Parent   int64                   `json:"parent,omitempty"`
 	Reason   string                  `json:"reason,omitempty"`
@@ -58,16 +58,16 @@ type exportedBranch struct {
 	Digest string `json:"digest"`
 }
 
-// exportedPiece is a part of a text that is too long for one line.
+// exportedPiece is a piece of a text that is too long for one line.
 type exportedPiece struct {
 	Hash []byte `json:"hash"`
 	Text string `json:"text,omitempty"`
-	// Bytes is set instead of Text where they are no text.
+	// Bytes is set instead of Text if the piece is not valid text.
 	Bytes []byte `json:"bytes,omitempty"`
 }
 
-// exportedText is a text: whole, with the lengths of the pieces it is stored
-// in, or the beginning and what names the pieces, which came before.
+// exportedText is a text: either in full, with the lengths of the pieces it is stored in,
+// or its beginning and the hashes of the pieces, which precede it.
 type exportedText struct {
 	Text   string               `json:"text"`
 	Cut    []int                `json:"cut,omitempty"`
@@ -172,7 +172,7 @@ type exportedEvent struct {
 	Details    json.RawMessage `json:"details,omitempty"`
 }
 
-// exportedEnd counts the lines before it, by kind.
+// exportedEnd counts the preceding lines by kind.
 type exportedEnd struct {
 	Lines map[string]int64 `json:"lines"`
 }

@@ -19,24 +19,24 @@ import (
 )
 
 const (
-	// importBytes is about how much of an import is held in memory.
+	// importBytes is roughly how much of an import is held in memory.
 	importBytes = 8 << 20
-	// importTimeout is how long an import waits for the next lines.
+	// importTimeout is how long an import's transaction waits for the next lines.
 	importTimeout = "1min"
 	// maxBranch is the highest number of a branch.
 	maxBranch = 1 << 32
-	// maxImports is how many imports are stored at once.
+	// maxImports is the number of concurrent imports.
 	maxImports = 2
 )
 
-// Import stores an exported history in a namespace, all of it or nothing; what
-// it inherited from another task's conversation becomes its own. The task
-// keeps its UID, and a history that was deleted may be imported again, if that
-// was in this namespace. Events are marked as imported by that user. The lines
-// are read in a transaction, so whoever gives them must have them at hand. Errors:
-// history.ErrExists if there is a history of that UID, history.ErrInvalid if
-// the lines are not those of a whole export, history.ErrCorrupted if messages
-// are not those that were exported, history.ErrUnavailable, and those of lines.
+// Import stores an exported history in a namespace, completely or not at all; what it
+// inherited from another task's conversation becomes its own. The task keeps its UID, and
+// a deleted history may be imported again if it was in this namespace. Events are marked
+// as imported by the given user. The lines are read within a transaction, so the caller
+// must have them available without delay. Errors: history.ErrExists if there is a history
+// of that UID, history.ErrInvalid if the lines are not those of a complete export,
+// history.ErrCorrupted if messages differ from the exported ones, history.ErrUnavailable,
+// and those of lines.
 func (s *Store) Import(ctx context.Context, namespace, by string, lines iter.Seq2[history.ExportLine, error]) (history.Task, error) {
 	const doing = "import a history"
 	if err := s.importing.Acquire(ctx, 1); err != nil {
@@ -44,13 +44,13 @@ func (s *Store) Import(ctx context.Context, namespace, by string, lines iter.Seq
 	}
 	defer s.importing.Release(1)
 	var task history.Task
-	// A sequence can be read once, so the transaction is not repeated.
+	// The lines can be read only once, so the transaction is not repeated.
 	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SET LOCAL idle_in_transaction_session_timeout = '"+importTimeout+"'"); err != nil {
 			return err
 		}
 		i := newImporter(namespace, cmp.Or(by, "unknown"), sqlc.New(tx))
-		if err := s.noteRoom(ctx, i); err != nil {
+		if err := s.loadUsage(ctx, i); err != nil {
 			return err
 		}
 		number := 0
@@ -64,7 +64,7 @@ func (s *Store) Import(ctx context.Context, namespace, by string, lines iter.Seq
 			}
 		}
 		task = i.task
-		if err := s.weigh(ctx, i); err != nil {
+		if err := s.finishLimit(ctx, i); err != nil {
 			return err
 		}
 		return i.finish(ctx)
@@ -78,30 +78,30 @@ func (s *Store) Import(ctx context.Context, namespace, by string, lines iter.Seq
 // importer stores one history.
 type importer struct {
 	q *sqlc.Queries
-	// by is who imports.
+	// by is the importing user.
 	by    string
 	task  history.Task
 	id    int32
 	begun bool
 	ended bool
-	// same tells that the namespace is the exported one, so that digests must
-	// be what they were.
+	// same reports that the history was exported from the same namespace, so that digests
+	// must match.
 	same     bool
 	header   exportedTask
 	branches map[int64]*importedBranch
-	// batch is being gathered, of so many bytes, for the branch of that number.
+	// batch collects messages, of about bytes in total, for the branch with number into.
 	batch *batch
 	bytes int
 	into  int64
-	// lines counts them by kind, and cost is about what they take.
+	// lines counts the lines by kind; cost is roughly what they take in the database.
 	lines map[string]int64
 	cost  int64
-	// most is what the namespace may have, 0 for no limit, and has what it had
-	// when the import began.
-	most, has int64
+	// limit is the namespace's limit, 0 for none, and used what it used when the import
+	// began.
+	limit, used int64
 }
 
-// importedBranch is a branch that messages are being added to.
+// importedBranch is a branch that is being imported.
 type importedBranch struct {
 	id       int64
 	row      exportedBranch
@@ -117,10 +117,10 @@ func newImporter(namespace, by string, q *sqlc.Queries) *importer {
 
 func (i *importer) line(ctx context.Context, line history.ExportLine) error {
 	if i.ended {
-		return invalid("there is more after the end")
+		return invalid("there are lines after the end")
 	}
 	if !i.begun && line.Kind != history.ExportTask {
-		return invalid("it is a %q; an export begins with a %q", line.Kind, history.ExportTask)
+		return invalid("it is a %q line; an export begins with a %q line", line.Kind, history.ExportTask)
 	}
 	if line.Kind != history.ExportMessage && line.Kind != history.ExportPiece {
 		if err := i.flush(ctx); err != nil {
@@ -128,7 +128,7 @@ func (i *importer) line(ctx context.Context, line history.ExportLine) error {
 		}
 	}
 	i.cost += recordCost + int64(len(line.Body))
-	if err := i.fits(); err != nil {
+	if err := i.checkLimit(); err != nil {
 		return err
 	}
 	if line.Kind != history.ExportEnd {
@@ -154,7 +154,7 @@ func (i *importer) line(ctx context.Context, line history.ExportLine) error {
 	case history.ExportEnd:
 		return decoded(line, i.end)
 	}
-	return invalid("it is a %q, which is unknown: it was made by a newer version", line.Kind)
+	return invalid("it is a %q line, which this version does not know; the export was made by a newer version", line.Kind)
 }
 
 func invalid(format string, args ...any) error {
@@ -172,13 +172,13 @@ func decoded[T any](line history.ExportLine, f func(T) error) error {
 func (i *importer) begin(ctx context.Context, t exportedTask) error {
 	switch {
 	case i.begun:
-		return invalid("there is a second task")
+		return invalid("there is a second task line")
 	case t.Format != history.ExportFormat:
 		return invalid("its format is %q; this version reads %q", t.Format, history.ExportFormat)
 	case t.UID == "" || t.Name == "":
 		return invalid("the task has no name or no UID")
 	case !history.IsUID(t.UID):
-		// It would not be the one that was looked for.
+		// Cleaned, it would differ from the UID that is looked up.
 		return invalid("the task's UID is longer than %d bytes, or has characters that no UID has", history.MaxUIDBytes)
 	}
 	i.begun, i.same, i.header = true, t.Namespace == i.task.Namespace, t
@@ -226,18 +226,18 @@ func (i *importer) exists() error {
 
 func (i *importer) branch(ctx context.Context, b exportedBranch) error {
 	if i.branches[b.Branch] != nil || b.Branch == 0 {
-		return invalid("branch %d is there twice, or has no number", b.Branch)
+		return invalid("branch %d occurs twice or has no number", b.Branch)
 	}
 	parent := i.branches[b.Parent]
 	if b.Parent != 0 && parent == nil {
-		return invalid("branch %d grows from branch %d, which did not come before", b.Branch, b.Parent)
+		return invalid("branch %d has the parent branch %d, which does not precede it", b.Branch, b.Parent)
 	}
 	if b.Base.Position < 0 || b.Head.Position < b.Base.Position || parent == nil && b.Base.Position != 0 ||
 		parent != nil && (b.Base.Position < parent.row.Base.Position || b.Base.Position > parent.row.Head.Position) {
-		return invalid("branch %d goes from position %d to %d, which cannot be", b.Branch, b.Base.Position, b.Head.Position)
+		return invalid("branch %d goes from position %d to %d, which is impossible", b.Branch, b.Base.Position, b.Head.Position)
 	}
 	if b.Branch < 0 && b.Number < 0 || b.Branch > maxBranch || b.Number > maxBranch {
-		return invalid("branch %d has a number that no branch has", b.Branch)
+		return invalid("branch %d has an invalid number", b.Branch)
 	}
 	for n := range b.Open {
 		b.Open[n].ID = shortName(b.Open[n].ID)
@@ -274,17 +274,17 @@ func (i *importer) piece(p exportedPiece) error {
 		data = []byte(p.Text)
 	}
 	if !bytes.Equal(conversation.PieceHash(string(data)), p.Hash) {
-		return fmt.Errorf("%w: a piece of a text is not what it was", history.ErrCorrupted)
+		return fmt.Errorf("%w: a piece of a text does not match its hash", history.ErrCorrupted)
 	}
 	b := i.current()
 	b.pieces[conversation.Hash(p.Hash)] = data
-	// Until its message has come, it must not look unused.
+	// Until its message is imported, it must not look unused.
 	b.awaited[conversation.Hash(p.Hash)] = true
 	i.bytes += len(data)
 	return nil
 }
 
-// current is the batch that is being gathered.
+// current returns the batch that is being collected.
 func (i *importer) current() *batch {
 	if i.batch == nil {
 		i.batch = &batch{
@@ -298,7 +298,7 @@ func (i *importer) current() *batch {
 func (i *importer) message(ctx context.Context, e exportedMessage) error {
 	branch := i.branches[e.Branch]
 	if branch == nil {
-		return invalid("a message is on branch %d, which did not come before", e.Branch)
+		return invalid("a message is on branch %d, which does not precede it", e.Branch)
 	}
 	if i.into != e.Branch || i.bytes > importBytes {
 		if err := i.flush(ctx); err != nil {
@@ -335,8 +335,7 @@ func (i *importer) message(ctx context.Context, e exportedMessage) error {
 	return nil
 }
 
-// openBranch finds the digest at which a branch begins, before its first
-// message.
+// openBranch computes the digest at which a branch begins, before its first message.
 func (i *importer) openBranch(ctx context.Context, b *importedBranch) error {
 	if b.position != b.row.Base.Position || b.row.Parent == 0 {
 		return nil
@@ -346,8 +345,8 @@ func (i *importer) openBranch(ctx context.Context, b *importedBranch) error {
 	return err
 }
 
-// digestAt is the digest at a position of a branch, whose messages have all
-// been stored.
+// digestAt returns the digest at a position of a branch whose messages have all been
+// stored.
 func (i *importer) digestAt(ctx context.Context, b *importedBranch, position int64) (conversation.Digest, error) {
 	for position <= b.row.Base.Position && b.row.Parent != 0 {
 		b = i.branches[b.row.Parent]
@@ -365,7 +364,7 @@ func (i *importer) digestAt(ctx context.Context, b *importedBranch, position int
 	return conversation.Digest(e.Digest), nil
 }
 
-// flush stores the messages gathered so far.
+// flush stores the collected messages.
 func (i *importer) flush(ctx context.Context) error {
 	if i.batch == nil {
 		return nil
@@ -382,17 +381,17 @@ func (i *importer) flush(ctx context.Context) error {
 func (i *importer) end(e exportedEnd) error {
 	for kind, n := range e.Lines {
 		if i.lines[kind] != n {
-			return invalid("there are %d lines of the kind %q, and were %d when it was exported", i.lines[kind], kind, n)
+			return invalid("there are %d lines of kind %q; the export had %d", i.lines[kind], kind, n)
 		}
 	}
 	i.ended = true
 	return nil
 }
 
-// finish checks that all came, and makes the history what it was.
+// finish checks that the export is complete and activates the imported branch.
 func (i *importer) finish(ctx context.Context) error {
 	if !i.ended {
-		return invalid("the end is missing: the export is not whole")
+		return invalid("the end line is missing: the export is incomplete")
 	}
 	active := i.branches[i.header.ActiveBranch]
 	if active == nil || i.header.ActiveBranch < 0 {
@@ -400,10 +399,10 @@ func (i *importer) finish(ctx context.Context) error {
 	}
 	for _, b := range i.branches {
 		if b.row.Branch < 0 && !i.inherited(b.row.Branch) {
-			return invalid("branch %d is of another task, and no branch of this one grows from it", b.row.Branch)
+			return invalid("branch %d belongs to another task and no branch of this one inherits from it", b.row.Branch)
 		}
 		if b.position != b.row.Head.Position {
-			return invalid("branch %d has messages up to %d, and had up to %d when it was exported", b.row.Branch, b.position, b.row.Head.Position)
+			return invalid("branch %d has messages up to %d; the export had them up to %d", b.row.Branch, b.position, b.row.Head.Position)
 		}
 		if err := i.closeBranch(ctx, b); err != nil {
 			return err
@@ -415,8 +414,8 @@ func (i *importer) finish(ctx context.Context) error {
 	return notify(ctx, i.q, i.task, i.header.Attempt)
 }
 
-// inherited tells whether a branch of the task grows from one, at once or by
-// others in between. What nobody inherits belongs to nobody, and would never be
+// inherited reports whether a branch of the task inherits from the given one, directly or
+// indirectly. A branch that nobody inherits from would belong to nobody and never be
 // deleted.
 func (i *importer) inherited(branch int64) bool {
 	for _, b := range i.branches {
@@ -439,7 +438,7 @@ func (i *importer) closeBranch(ctx context.Context, b *importedBranch) error {
 		return err
 	}
 	if i.same && hex.EncodeToString(head[:]) != b.row.Digest {
-		return fmt.Errorf("%w: the digest of branch %d is %s, and was %s when it was exported", history.ErrCorrupted, b.row.Branch, head, b.row.Digest)
+		return fmt.Errorf("%w: the digest of branch %d is %s, but was %s when it was exported", history.ErrCorrupted, b.row.Branch, head, b.row.Digest)
 	}
 	return i.q.SetBranchDigests(ctx, sqlc.SetBranchDigestsParams{ID: b.id, Base: base[:], Head: head[:]})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
 
-// message is the message of a line. The pieces of texts that stand whole in it
-// are added to the batch, cut where they were.
+// message returns the message of a line. Pieces of texts that the line contains in full
+// are added to the batch, cut as they were.
 func (e exportedMessage) message(b *batch) (conversation.Message, error) {
 	m := conversation.Message{Role: e.Role}
 	var texts []exportedText
@@ -39,10 +39,10 @@ func (e exportedMessage) message(b *batch) (conversation.Message, error) {
 	return m.Clean(), nil
 }
 
-// restore is the text as it is stored.
+// restore returns the text as it is stored.
 func (t exportedText) restore(b *batch) (string, *conversation.Pieces, error) {
 	if t.Pieces != nil && !t.Pieces.Plausible() {
-		return "", nil, invalid("a text of %d bytes has %d pieces, which cannot be", t.Pieces.Bytes, len(t.Pieces.Hashes))
+		return "", nil, invalid("a text of %d bytes has %d pieces, which is impossible", t.Pieces.Bytes, len(t.Pieces.Hashes))
 	}
 	if t.Pieces != nil || len(t.Cut) == 0 {
 		return t.Text, t.Pieces, nil
@@ -67,7 +67,7 @@ func (t exportedText) restore(b *batch) (string, *conversation.Pieces, error) {
 func (i *importer) checkpoint(ctx context.Context, c exportedCheckpoint) error {
 	branch := i.branches[c.Branch]
 	if branch == nil || c.Branch < 0 || c.Sums.Position < branch.row.Base.Position || c.Sums.Position > branch.row.Head.Position {
-		return invalid("checkpoint %d is at position %d of branch %d, which is not there", c.Number, c.Sums.Position, c.Branch)
+		return invalid("checkpoint %d is at position %d of branch %d, which does not exist", c.Number, c.Sums.Position, c.Branch)
 	}
 	b := &batch{task: i.task, id: i.id, branch: sqlc.Branch{ID: branch.id}, log: conversation.Log{
 		Position: c.Sums.Position, Boundary: c.Boundary,
@@ -90,7 +90,7 @@ func (i *importer) checkpoint(ctx context.Context, c exportedCheckpoint) error {
 		return err
 	}
 	if n == 0 {
-		return invalid("checkpoint %d is there twice", c.Number)
+		return invalid("checkpoint %d occurs twice", c.Number)
 	}
 	if c.Refused == "" {
 		return nil
@@ -108,18 +108,17 @@ func (i *importer) operation(ctx context.Context, o exportedOperation) error {
 func (i *importer) snapshot(ctx context.Context, s exportedSnapshot) error {
 	branch := i.branches[s.Branch]
 	if branch == nil || s.Branch < 0 {
-		return invalid("snapshot %d is on branch %d, which is not there", s.Ordinal, s.Branch)
+		return invalid("snapshot %d is on branch %d, which does not exist", s.Ordinal, s.Branch)
 	}
 	n, err := i.q.ImportSnapshot(ctx, sqlc.ImportSnapshotParams{Ordinal: narrow(s.Ordinal), BranchID: branch.id, Position: s.Position})
 	if err == nil && n == 0 {
-		return invalid("snapshot %d is at position %d, which is not there", s.Ordinal, s.Position)
+		return invalid("snapshot %d is at position %d, which does not exist", s.Ordinal, s.Position)
 	}
 	return err
 }
 
-// event stores an event of the timeline as one that was imported. What an
-// import says was audited elsewhere is not this server's word: such events are
-// kept, as a kind of their own.
+// event stores an event of the timeline as imported. This server cannot vouch for access
+// events from elsewhere: they are kept with a type of their own.
 func (i *importer) event(ctx context.Context, e exportedEvent) error {
 	if e.ID == "" || e.Time.After(time.Now().Add(maxClockSkew)) {
 		return invalid("an event %q has no id, or is in the future", e.Reason)

@@ -14,20 +14,20 @@ import (
 	"github.com/clew-dev/clew/internal/history/searchtext"
 )
 
-// indexBatch is how many messages are indexed in a transaction.
+// indexBatch is the number of messages indexed per transaction.
 const indexBatch = 200
 
-// namespaceWord is the word by which messages of a namespace are found. It
-// begins with a character that no indexed text has.
+// namespaceWord is the word that restricts a search to the messages of a namespace. It
+// begins with a character that no indexed text contains.
 func namespaceWord(namespace string) string { return "\x01" + namespace }
 
-// Index indexes the messages that wait to be found by Search, until none does,
-// and returns how many it was. Several callers may do so at once. A message
-// that cannot be indexed is marked and left out; it stays where it was said.
+// Index indexes waiting messages for Search until none is left, and returns how many
+// there were. It may run concurrently. A message that cannot be indexed is marked and
+// skipped; it stays in its conversation.
 func (s *Store) Index(ctx context.Context) (int, error) {
 	total := 0
 	for {
-		n, err := s.indexSome(ctx, indexBatch)
+		n, err := s.indexNext(ctx, indexBatch)
 		total += n
 		if err != nil || n == 0 {
 			return total, err
@@ -35,8 +35,8 @@ func (s *Store) Index(ctx context.Context) (int, error) {
 	}
 }
 
-// indexSome indexes one batch, and one by one if that fails.
-func (s *Store) indexSome(ctx context.Context, limit int32) (int, error) {
+// indexNext indexes one batch, or its messages one by one if that fails.
+func (s *Store) indexNext(ctx context.Context, limit int32) (int, error) {
 	n, err := s.indexBatch(ctx, limit)
 	if err == nil || limit == 1 || !s.isMessageFault(err) {
 		return n, err
@@ -51,14 +51,14 @@ func (s *Store) indexSome(ctx context.Context, limit int32) (int, error) {
 	return n, nil
 }
 
-// isMessageFault tells whether a message itself, not the database's state, is
-// the reason of the error.
+// isMessageFault reports whether the error is due to a message itself, not to the state
+// of the database.
 func (s *Store) isMessageFault(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && !errors.Is(err, history.ErrUnavailable)
 }
 
-// indexOne indexes the first message that waits, or marks it.
+// indexOne indexes the first waiting message, or marks it as unindexable.
 func (s *Store) indexOne(ctx context.Context) (int, error) {
 	var id int64
 	err := s.write(ctx, "index a message", func(q *sqlc.Queries) error {
@@ -72,7 +72,7 @@ func (s *Store) indexOne(ctx context.Context) (int, error) {
 	if err == nil || id == 0 || !s.isMessageFault(err) {
 		return min(int(id), 1), err
 	}
-	s.log.Error(err, "a message cannot be found by search", "message", id)
+	s.log.Error(err, "a message could not be indexed for search", "message", id)
 	reason := clip.Marked(clean(err.Error()), maxRefusal)
 	err = s.write(ctx, "mark a message that cannot be indexed", func(q *sqlc.Queries) error {
 		return q.MarkUnindexed(ctx, sqlc.MarkUnindexedParams{ID: id, Error: reason})
@@ -118,11 +118,10 @@ func (s *Store) indexMessages(ctx context.Context, q *sqlc.Queries, ids []int64)
 	return q.LeaveQueue(ctx, ids)
 }
 
-// maxIndexed is how many bytes of a text are looked at for words.
+// maxIndexed is how many bytes of a text are read for indexing.
 const maxIndexed = 1 << 20
 
-// textsToIndex are the texts that a message is found by, whole as far as they
-// are indexed.
+// textsToIndex returns the searchable texts of a message, as far as they are indexed.
 func (s *Store) textsToIndex(ctx context.Context, row sqlc.MessagesToIndexRow) ([]string, error) {
 	m, err := messageFields{
 		Role: row.Role, Body: row.Body, Raw: row.Raw, ToolName: row.ToolName, ToolInput: row.ToolInput, ToolOutput: row.ToolOutput,
@@ -131,15 +130,15 @@ func (s *Store) textsToIndex(ctx context.Context, row sqlc.MessagesToIndexRow) (
 	if err != nil {
 		return nil, err
 	}
-	if err := s.lengthen(ctx, row.Namespace, &m, maxIndexed); err != nil {
+	if err := s.loadTexts(ctx, row.Namespace, &m, maxIndexed); err != nil {
 		return nil, err
 	}
 	return searchable(m), nil
 }
 
-// lengthen replaces the beginnings of the texts that were cut by more of them,
-// up to about limit bytes. What is damaged is left out.
-func (s *Store) lengthen(ctx context.Context, namespace string, m *conversation.Message, limit int) error {
+// loadTexts extends cut texts from their pieces, up to about limit bytes each. What
+// follows a damaged piece is left out.
+func (s *Store) loadTexts(ctx context.Context, namespace string, m *conversation.Message, limit int) error {
 	for _, t := range m.Texts() {
 		if *t.Pieces == nil {
 			continue
@@ -148,11 +147,11 @@ func (s *Store) lengthen(ctx context.Context, namespace string, m *conversation.
 		err := s.eachPiece(ctx, namespace, *t.Pieces, func(piece []byte) error {
 			text = append(text, piece...)
 			if len(text) >= limit {
-				return errEnough
+				return errTextLimit
 			}
 			return nil
 		})
-		if err != nil && !errors.Is(err, errEnough) && !errors.Is(err, history.ErrCorrupted) {
+		if err != nil && !errors.Is(err, errTextLimit) && !errors.Is(err, history.ErrCorrupted) {
 			return fmt.Errorf("read a long text: %w", err)
 		}
 		if len(text) > 0 {
@@ -162,10 +161,10 @@ func (s *Store) lengthen(ctx context.Context, namespace string, m *conversation.
 	return nil
 }
 
-// errEnough ends the reading of pieces.
-var errEnough = errors.New("enough was read")
+// errTextLimit stops the reading of pieces.
+var errTextLimit = errors.New("the limit of the text was reached")
 
-// searchable are the texts of a message that it is found by.
+// searchable returns the texts of a message that search covers.
 func searchable(m conversation.Message) []string {
 	texts := []string{m.Text}
 	if m.ToolCall != nil {

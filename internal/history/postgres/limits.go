@@ -13,37 +13,37 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
 
-// Limits bound what the records of a task, and of all tasks of a namespace, may
-// take; 0 for no limit. A database that is full stops for everyone, so nobody
-// may fill it.
+// Limits bound the storage that the records of a task, and of all tasks of a namespace,
+// may use; 0 for no limit. A full database stops everyone, so no tenant may fill it.
 //
-// From when a limit is reached, records are refused for the grace period: the
-// daemon keeps them, and nothing is lost if somebody raises the limit or deletes
-// histories. Afterwards what the agent says, events, and the lists of files of
-// checkpoints are left out and counted, so that no task is held up; checkpoints
-// and moves of the conversation are stored all the same. These have a reserve
-// beside the limit. When that is used up too, everything waits.
+// Once a limit is reached, records are refused for the grace period: the daemon keeps
+// them, and nothing is lost if the limit is raised or histories are deleted. After that,
+// the agent's output, events and the file lists of checkpoints are left out and counted,
+// so that no task is blocked; checkpoints and moves of the conversation are still stored.
+// For these there is a reserve on top of the limit. When the reserve is used up as well,
+// everything waits.
 type Limits struct {
 	TaskBytes, NamespaceBytes int64
-	// Grace is 3 minutes if zero. It should be shorter than preparing a pod may take.
+	// Grace is 3 minutes if zero. It should be shorter than the time that preparing a pod
+	// may take.
 	Grace time.Duration
 }
 
 const (
 	defaultGrace = 3 * time.Minute
-	// reserve is the part of a limit, one in so many, that there is beside it for
-	// what is stored although the limit is reached; room is the part that must be
-	// free before a task that had reached it goes on, lest each short record that
-	// still fits began the grace anew.
+	// reserve is the fraction of a limit (one in reserve) on top of it for what is stored
+	// although the limit is reached. room is the fraction that must be free before a task
+	// that had reached its limit continues; otherwise each short record that still fits
+	// would begin the grace period again.
 	reserve = 8
 	room    = 16
-	// sumKept is for how long the sum of a namespace is believed, and sumsKept
-	// for how many: adding it up costs a look at each of its tasks.
+	// sumKept is how long the sum of a namespace is cached, and sumsKept for how many
+	// namespaces: computing it reads all of their tasks.
 	sumKept  = 10 * time.Second
 	sumsKept = 4096
 )
 
-// Where the limits are set, for whoever reaches one.
+// Where the limits are set, for users who reach one.
 const (
 	taskLimit      = "historyLimits.taskBytes in the values of Clew's chart, --task-history-bytes of its server"
 	namespaceLimit = "historyLimits.namespaceBytes in the values of Clew's chart, --namespace-history-bytes of its server"
@@ -61,15 +61,15 @@ func newLimits(l Limits) *limits {
 	return &limits{Limits: l, sums: cache.NewLRUExpireCache(sumsKept)}
 }
 
-// admit returns what of the records is to be stored, or why none of them may be
-// yet. It notes in the task's row where the task stands.
+// admit returns the part of the records to store, or why none of them may be stored yet.
+// It updates the limit columns of the task's row.
 func (s *Store) admit(ctx context.Context, q *sqlc.Queries, l *locked, records []history.Record) (stored []history.Record, refused, err error) {
 	cost := costOf(records)
-	beside := int64(0)
+	extra := int64(0)
 	if l.row.LimitMessage != "" {
-		beside = -room
+		extra = -room
 	}
-	reached, err := s.reached(ctx, q, l, cost, beside)
+	reached, err := s.reached(ctx, q, l, cost, extra)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -96,8 +96,8 @@ func (s *Store) admit(ctx context.Context, q *sqlc.Queries, l *locked, records [
 	return s.admitRest(ctx, q, l, records, reached)
 }
 
-// admitRest admits what is stored although the limit is reached, unless the
-// reserve is used up as well.
+// admitRest admits what is stored although the limit is reached, unless the reserve is
+// used up as well.
 func (s *Store) admitRest(ctx context.Context, q *sqlc.Queries, l *locked, records []history.Record, reached string) (stored []history.Record, refused, err error) {
 	before := l.row
 	rest := l.leaveOut(records, time.Now(), reached)
@@ -109,13 +109,13 @@ func (s *Store) admitRest(ctx context.Context, q *sqlc.Queries, l *locked, recor
 	if full != "" {
 		l.row = before
 		refused = fmt.Errorf("%w: %s", history.ErrLimitReached, full)
-		return nil, refused, l.setLimit(ctx, q, full+"; what there was beside it for checkpoints is used up too, and everything waits on the task's volume")
+		return nil, refused, l.setLimit(ctx, q, full+"; the reserve for checkpoints is used up too, so everything waits on the task's volume")
 	}
 	l.row.StoredBytes += cost
 	return rest, nil, l.setLimit(ctx, q, reached+"; the agent's output is left out of the history meanwhile, and checkpoints are kept")
 }
 
-// admitMove admits a move of the conversation that comes by itself.
+// admitMove admits a move of the conversation that is not part of a batch.
 func (s *Store) admitMove(ctx context.Context, q *sqlc.Queries, l *locked, op history.MoveOperation) error {
 	more := cost(history.Record{Move: &op})
 	full, err := s.reached(ctx, q, l, more, reserve)
@@ -126,17 +126,17 @@ func (s *Store) admitMove(ctx context.Context, q *sqlc.Queries, l *locked, op hi
 	return err
 }
 
-// reached says which limit so many bytes more would exceed; empty if none. One
-// part in beside, unless that is 0, is added to each limit.
-func (s *Store) reached(ctx context.Context, q *sqlc.Queries, l *locked, more, beside int64) (string, error) {
+// reached returns a message about the limit that more bytes would exceed; empty if none.
+// A fraction of each limit (one in extra, unless extra is 0) is added to it.
+func (s *Store) reached(ctx context.Context, q *sqlc.Queries, l *locked, more, extra int64) (string, error) {
 	with := func(most int64) int64 {
-		if beside == 0 {
+		if extra == 0 {
 			return most
 		}
-		return most + most/beside
+		return most + most/extra
 	}
 	if most := s.limits.TaskBytes; most > 0 && l.row.StoredBytes+more > with(most) {
-		return fmt.Sprintf("the history of this task has reached its limit of %d bytes (%s): have it raised, or go on with a fork of the task", most, taskLimit), nil
+		return fmt.Sprintf("the history of this task has reached its limit of %d bytes (%s): have it raised, or continue in a fork of the task", most, taskLimit), nil
 	}
 	most := s.limits.NamespaceBytes
 	if most <= 0 {
@@ -156,9 +156,9 @@ func (s *Store) reached(ctx context.Context, q *sqlc.Queries, l *locked, more, b
 	return fmt.Sprintf("the histories of this namespace have reached their limit of %d bytes (%s): have it raised, or delete some with kubectl clew task delete-history", most, namespaceLimit), nil
 }
 
-// leaveOut empties the records of what the agent said, and of what more there is
-// that nothing depends on. The conversation tells of it where that begins and, with
-// the numbers, where it ends.
+// leaveOut removes the agent's output, and everything else that nothing depends on, from
+// the records. A message in the conversation marks where that begins; another, with the
+// counts, marks where it ends.
 func (l *locked) leaveOut(records []history.Record, now time.Time, why string) []history.Record {
 	kept := make([]history.Record, 0, len(records))
 	first := -1
@@ -167,7 +167,7 @@ func (l *locked) leaveOut(records []history.Record, now time.Time, why string) [
 			l.row.ActiveAt = pgtype.Timestamptz{Time: r.Time, Valid: true}
 		}
 		rest := indispensable(r)
-		if left := said(r) - said(rest); left > 0 || cost(rest) == 0 && cost(r) > 0 {
+		if left := contentBytes(r) - contentBytes(rest); left > 0 || cost(rest) == 0 && cost(r) > 0 {
 			l.row.LeftOutRecords++
 			l.row.LeftOutBytes += left
 		}
@@ -185,7 +185,7 @@ func (l *locked) leaveOut(records []history.Record, now time.Time, why string) [
 	return kept
 }
 
-// counted is a number of things, in words.
+// counted formats a number of things.
 func counted(n int64, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -193,8 +193,8 @@ func counted(n int64, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// indispensable is what is stored of a record although the limit is reached:
-// without its checkpoints a task cannot go on from where it was.
+// indispensable returns the part of a record that is stored although the limit is
+// reached: without its checkpoints a task cannot continue from where it was.
 func indispensable(r history.Record) history.Record {
 	r.Message, r.Piece = nil, nil
 	if e := r.Event; e != nil && e.Reason != reasonCheckpointRefused && e.Reason != reasonCheckpointLost {
@@ -208,7 +208,8 @@ func indispensable(r history.Record) history.Record {
 	return r
 }
 
-// setLimit stores where the task stands, and tells who listens if that is new.
+// setLimit stores the state of the limit, and notifies listeners if the message has
+// changed.
 func (l *locked) setLimit(ctx context.Context, q *sqlc.Queries, message string) error {
 	if l.row.LimitMessage == message {
 		return l.saveLimit(ctx, q)
@@ -227,29 +228,29 @@ func (l *locked) saveLimit(ctx context.Context, q *sqlc.Queries) error {
 	})
 }
 
-// noteRoom notes what the namespace of an import has, and what it may have.
-func (s *Store) noteRoom(ctx context.Context, i *importer) (err error) {
-	i.most = s.limits.NamespaceBytes
-	i.has, err = i.q.NamespaceBytes(ctx, i.task.Namespace)
+// loadUsage loads the limit and the usage of the import's namespace.
+func (s *Store) loadUsage(ctx context.Context, i *importer) (err error) {
+	i.limit = s.limits.NamespaceBytes
+	i.used, err = i.q.NamespaceBytes(ctx, i.task.Namespace)
 	return err
 }
 
-// fits refuses an import by which its namespace would have more than it may. It is
-// asked before a line is stored: what is refused at the end was written already.
-func (i *importer) fits() error {
-	if i.most > 0 && i.has+i.cost > i.most {
-		return fmt.Errorf("%w: with this import the histories of the namespace would take more than the %d bytes that they may take (%s)",
-			history.ErrLimitReached, i.most, namespaceLimit)
+// checkLimit refuses an import that would exceed the limit of its namespace. It is called
+// before each line is stored, so that a refused import has not been written to the end.
+func (i *importer) checkLimit() error {
+	if i.limit > 0 && i.used+i.cost > i.limit {
+		return fmt.Errorf("%w: with this import the histories of the namespace would exceed their limit of %d bytes (%s)",
+			history.ErrLimitReached, i.limit, namespaceLimit)
 	}
 	return nil
 }
 
-// weigh notes what an import takes, and looks once more whether it fits.
-func (s *Store) weigh(ctx context.Context, i *importer) error {
-	if err := s.noteRoom(ctx, i); err != nil {
+// finishLimit checks the limit once more and stores the size of the import.
+func (s *Store) finishLimit(ctx context.Context, i *importer) error {
+	if err := s.loadUsage(ctx, i); err != nil {
 		return err
 	}
-	if err := i.fits(); err != nil {
+	if err := i.checkLimit(); err != nil {
 		return err
 	}
 	return i.q.SetStoredBytes(ctx, sqlc.SetStoredBytesParams{Uid: i.task.UID, StoredBytes: i.cost})

@@ -15,23 +15,24 @@ import (
 )
 
 const (
-	// listenCheck is how often a listener looks whether its connection still lives, and
-	// whether the tables are still those of before.
+	// listenCheck is how often a listener checks that its connection is alive and that
+	// the tables have not been replaced.
 	listenCheck = 5 * time.Second
-	// listenAnswer is how long Postgres may take to answer the listener. One that is slow,
-	// as under a restore, is no reason to connect again; one that is away is.
-	listenAnswer = 30 * time.Second
-	// The first and the longest wait before connecting again.
+	// listenTimeout bounds how long Postgres may take to answer the listener. A slow
+	// server, as during a restore, is no reason to reconnect; an unreachable one is.
+	listenTimeout = 30 * time.Second
+	// minReconnect and maxReconnect are the first and the longest wait before
+	// reconnecting.
 	minReconnect = 100 * time.Millisecond
 	maxReconnect = 5 * time.Second
 )
 
-// Listen calls back for each change of a task until ctx ends, whose error it
-// then returns. It has a connection of its own and makes a new one when that
-// is lost. After each connect it calls back with an empty Notification, since
-// changes may have been missed before: look at everything. So it does when other
-// tables have taken the place of those of before, as when a backup was restored.
-// The callback is called by one goroutine at a time and should be quick.
+// Listen calls back for each change of a task until ctx ends, and returns ctx's error. It
+// has a connection of its own and replaces it when it is lost. After each connect it
+// calls back with an empty Notification, which means that any task may have changed,
+// since changes may have been missed. It does the same when the tables have been
+// replaced, as by the restore of a backup. The callback is called by one goroutine at a
+// time and should be quick.
 func (s *Store) Listen(ctx context.Context, callback func(history.Notification)) error {
 	wait := backoff.Backoff{Min: minReconnect, Max: maxReconnect}
 	for {
@@ -42,7 +43,7 @@ func (s *Store) Listen(ctx context.Context, callback func(history.Notification))
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		s.log.Info("lost the connection that listens for changes of the history; connecting again", "error", err.Error())
+		s.log.Info("lost the connection that listens for history changes; reconnecting", "error", err.Error())
 		if err := wait.Wait(ctx); err != nil {
 			return err
 		}
@@ -69,16 +70,16 @@ func (s *Store) listen(ctx context.Context, callback func(history.Notification))
 		return err
 	}
 	callback(history.Notification{})
-	look := time.Now().Add(listenCheck)
+	check := time.Now().Add(listenCheck)
 	for {
-		n, err := next(ctx, conn, look)
+		n, err := next(ctx, conn, check)
 		if err != nil {
 			return err
 		}
 		if n != nil {
 			callback(*n)
 		}
-		if time.Now().Before(look) {
+		if time.Now().Before(check) {
 			continue
 		}
 		found, err := tablesOf(ctx, conn)
@@ -86,43 +87,43 @@ func (s *Store) listen(ctx context.Context, callback func(history.Notification))
 			return err
 		}
 		if found != none && found != tables {
-			s.log.Info("the tables of the history are others than before, as after a restore of a backup; all tasks are looked at")
+			s.log.Info("the tables of the history were replaced, as by a restore of a backup; all tasks are checked")
 			tables = found
 			callback(history.Notification{})
 		}
-		look = time.Now().Add(listenCheck)
+		check = time.Now().Add(listenCheck)
 	}
 }
 
-// subscribe has Postgres send the notifications.
+// subscribe makes Postgres send notifications on the connection.
 func subscribe(ctx context.Context, conn *pgx.Conn) error {
-	asking, cancel := context.WithTimeout(ctx, listenAnswer)
+	timed, cancel := context.WithTimeout(ctx, listenTimeout)
 	defer cancel()
-	if _, err := conn.Exec(asking, "LISTEN "+Channel); err != nil {
+	if _, err := conn.Exec(timed, "LISTEN "+Channel); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	return nil
 }
 
-// copyOfTables says which tables those of the history are: a restore makes others.
+// copyOfTables identifies a set of the history's tables: a restore creates a new set.
 type copyOfTables uint32
 
-// none is while there are no tables, or not all yet.
+// none is returned while there are no tables, or not all of them.
 const none copyOfTables = 0
 
-// tablesOf looks which tables there are. It waits for nobody's lock, and so sees the old
-// ones until the transaction that replaces them commits.
+// tablesOf returns the current set of tables. It does not wait for locks, so it sees the
+// old tables until the transaction that replaces them commits.
 func tablesOf(ctx context.Context, conn *pgx.Conn) (tables copyOfTables, err error) {
-	looking, cancel := context.WithTimeout(ctx, listenAnswer)
+	timed, cancel := context.WithTimeout(ctx, listenTimeout)
 	defer cancel()
-	if err := conn.QueryRow(looking, tablesQuery).Scan(&tables); err != nil {
-		return none, fmt.Errorf("look which tables there are: %w", err)
+	if err := conn.QueryRow(timed, tablesQuery).Scan(&tables); err != nil {
+		return none, fmt.Errorf("identify the history's tables: %w", err)
 	}
 	return tables, nil
 }
 
-// notification reads what notify wrote. One that cannot be read comes out as
-// empty, which makes listeners look at everything.
+// notification parses a payload written by notify. A malformed one becomes an empty
+// Notification, which makes listeners check everything.
 func notification(payload string) *history.Notification {
 	fields := strings.Split(payload, " ")
 	if len(fields) != 4 {
@@ -135,7 +136,7 @@ func notification(payload string) *history.Notification {
 	return &history.Notification{Task: history.Task{UID: fields[0], Namespace: fields[1], Name: fields[2]}, Attempt: attempt}
 }
 
-// next waits for one notification; nil if there was none until then.
+// next waits for one notification; it returns nil if none arrived until then.
 func next(ctx context.Context, conn *pgx.Conn, until time.Time) (*history.Notification, error) {
 	waiting, cancel := context.WithDeadline(ctx, until)
 	defer cancel()

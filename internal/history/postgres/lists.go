@@ -14,10 +14,10 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
 
-// refreshBatch is how many tasks' sums are brought up to date at a time.
+// refreshBatch is the number of tasks whose sums are refreshed at a time.
 const refreshBatch = 500
 
-// order is how a list of tasks is sorted.
+// order describes how a list of tasks is sorted.
 type order struct {
 	column, direction, before string
 	key                       func(history.TaskKey) any
@@ -50,12 +50,12 @@ func orderOf(sort history.TaskSort) (order, error) {
 		return order{"name", "ASC", ">", func(k history.TaskKey) any { return k.Name },
 			func(k *history.TaskKey, t history.TaskSummary) { k.Name = t.Name }}, nil
 	}
-	return order{}, fmt.Errorf("%w: tasks are not sorted by %q; name one of %s, %s, %s, %s, %s, %s", history.ErrInvalid, sort,
+	return order{}, fmt.Errorf("%w: tasks cannot be sorted by %q; use one of %s, %s, %s, %s, %s, %s", history.ErrInvalid, sort,
 		history.SortCreated, history.SortUpdated, history.SortCost, history.SortTokens, history.SortMessages, history.SortName)
 }
 
-// Tasks returns a part of the list of a namespace's tasks: all that have begun
-// or have an event. history.ErrInvalid for an unknown order.
+// Tasks returns a page of a namespace's tasks: all that have begun or have an event.
+// history.ErrInvalid for an unknown order.
 func (s *Store) Tasks(ctx context.Context, query history.TaskQuery) (history.TaskPage, error) {
 	doing := "list the tasks of " + query.Namespace
 	o, err := orderOf(query.Sort)
@@ -81,8 +81,8 @@ func (s *Store) Tasks(ctx context.Context, query history.TaskQuery) (history.Tas
 	return page, nil
 }
 
-// taskPage reads so many tasks, or as many as fill a page: agents make up the names
-// of tools and models.
+// taskPage reads up to limit tasks, or as many as fill a page: agents choose the names of
+// tools and models, so rows may be large.
 func taskPage(rows pgx.Rows, limit int) (page history.TaskPage, err error) {
 	defer rows.Close()
 	bytes := 0
@@ -105,12 +105,12 @@ func taskPage(rows pgx.Rows, limit int) (page history.TaskPage, err error) {
 	return page, rows.Err()
 }
 
-// refreshSummaries brings the sums that lists are sorted by up to date; those
-// of all namespaces if none is given.
+// refreshSummaries refreshes the sums that lists are sorted by; those of all namespaces
+// if none is given.
 func (s *Store) refreshSummaries(ctx context.Context, namespace string) error {
 	for {
 		var n int64
-		err := s.write(ctx, "bring lists of tasks up to date", func(q *sqlc.Queries) error {
+		err := s.write(ctx, "refresh lists of tasks", func(q *sqlc.Queries) error {
 			var err error
 			n, err = q.RefreshSummaries(ctx, sqlc.RefreshSummariesParams{Namespace: namespace, UpToRows: refreshBatch})
 			return err
@@ -121,8 +121,8 @@ func (s *Store) refreshSummaries(ctx context.Context, namespace string) error {
 	}
 }
 
-// tasksStatement puts the statement together. Only what is asked for is in it,
-// so that it is planned for that.
+// tasksStatement builds the statement. It contains only the requested filters, so that it
+// is planned for them.
 func tasksStatement(query history.TaskQuery, o order) (string, pgx.NamedArgs) {
 	args := pgx.NamedArgs{"namespace": query.Namespace, "up_to_rows": query.Limit + 1}
 	where := []string{"s.namespace = @namespace"}
@@ -131,7 +131,8 @@ func tasksStatement(query history.TaskQuery, o order) (string, pgx.NamedArgs) {
 		args[name] = value
 	}
 	if query.NamePrefix != "" {
-		// Sorted by bytes, names with the prefix end before the last character.
+		// Names sort by bytes, so those with the prefix sort before the prefix and the
+		// last code point.
 		filter(`s.name >= @prefix AND s.name < @prefix || chr(1114111)`, "prefix", clean(query.NamePrefix))
 	}
 	if query.State != "" {
@@ -173,7 +174,7 @@ type taskRow struct {
 	Models                                                []byte
 }
 
-// bytes is how long the names in a row are.
+// bytes returns the length of the variable parts of a row.
 func (r taskRow) bytes() int {
 	sum := len(r.Preview) + len(r.Models)
 	for _, tool := range r.Tools {

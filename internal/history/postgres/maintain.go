@@ -13,46 +13,45 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
 
-// MaintenanceOptions say what RunMaintenance keeps.
+// MaintenanceOptions configure RunMaintenance.
 type MaintenanceOptions struct {
-	// EventRetention is how long events are kept, to the month; for ever if 0.
+	// EventRetention is how long events are kept, rounded to months; forever if 0.
 	EventRetention time.Duration
-	// SnapshotRetention is how long automatic snapshots are kept; for ever if 0.
-	// Those at checkpoints stay.
+	// SnapshotRetention is how long automatic snapshots are kept; forever if 0. Snapshots
+	// of checkpoints are always kept.
 	SnapshotRetention time.Duration
-	// MessageRetention is how long the history of a task is kept that is
-	// written to no more and whose Task is gone; for ever if 0.
+	// MessageRetention is how long the history of a task is kept after its last write
+	// once its Task is gone; forever if 0.
 	MessageRetention time.Duration
-	// TaskExists tells whether the Task object of a history is still there. It
-	// is asked right before a history is deleted, and is needed for
-	// MessageRetention alone.
+	// TaskExists reports whether a history's Task object still exists. It is called right
+	// before a history is deleted, and is required only with MessageRetention.
 	TaskExists func(ctx context.Context, task history.Task) (bool, error)
-	// Every is how often retention is looked after; once an hour if 0.
+	// Every is the interval at which retention is applied; one hour if 0.
 	Every time.Duration
-	// Registerer gets the metrics; nil for none.
+	// Registerer receives the metrics; nil for none.
 	Registerer prometheus.Registerer
 }
 
 const (
 	// maintenanceLock is the key of the advisory lock that one runner holds.
 	maintenanceLock = 0x636c6577_6d61696e
-	// idleWait is how long a runner waits for something to do, or to take over.
+	// idleWait is how long a runner waits for work, or to take over.
 	idleWait = 10 * time.Second
-	// gatherFor is how long a runner lets writes gather before it looks at them.
+	// gatherFor is how long a runner lets writes accumulate before it processes them.
 	gatherFor = 200 * time.Millisecond
-	// orphanRetention is how long pieces of texts are kept whose message never
-	// came: longer than a daemon can be cut off and still come back.
+	// orphanRetention is how long pieces are kept whose message never arrived: longer
+	// than a daemon can be cut off and still return.
 	orphanRetention = 30 * 24 * time.Hour
 )
 
-// RunMaintenance does what goes on behind the writes until ctx ends, whose
-// error it then returns: it indexes new messages for Search as soon as they
-// are notified, brings lists up to date, makes the tables of months to come,
-// and removes what is older than it is kept. Any number of servers may call
-// it: one works at a time, and another takes over when that one is lost.
+// RunMaintenance does the work that follows writes until ctx ends, and returns ctx's
+// error: it indexes new messages for Search as soon as it is notified of them, refreshes
+// the sums in lists, creates the tables of coming months, and removes what has exceeded
+// its retention. Any number of servers may call it: one works at a time, and another
+// takes over if that one is lost.
 func (s *Store) RunMaintenance(ctx context.Context, options MaintenanceOptions) error {
 	if options.MessageRetention > 0 && options.TaskExists == nil {
-		return fmt.Errorf("%w: to delete the history of tasks that are gone, RunMaintenance must be told how to find out", history.ErrInvalid)
+		return fmt.Errorf("%w: MessageRetention requires TaskExists", history.ErrInvalid)
 	}
 	if options.Every <= 0 {
 		options.Every = time.Hour
@@ -61,7 +60,7 @@ func (s *Store) RunMaintenance(ctx context.Context, options MaintenanceOptions) 
 	defer m.metrics.unregister(options.Registerer)
 	for {
 		if err := m.lead(ctx); err != nil && ctx.Err() == nil {
-			s.log.Info("the maintenance of the history database was interrupted; it is taken up again", "error", err.Error(), "after", idleWait.String())
+			s.log.Info("the maintenance of the history database was interrupted; it is resumed", "error", err.Error(), "after", idleWait.String())
 		}
 		select {
 		case <-ctx.Done():
@@ -76,13 +75,13 @@ type maintainer struct {
 	store   *Store
 	options MaintenanceOptions
 	metrics *maintenanceMetrics
-	// cleaned is when retention was looked after last, refreshed when the lists
-	// were brought up to date.
+	// cleaned is when retention was last applied, refreshed when the lists were last
+	// refreshed.
 	cleaned, refreshed time.Time
 }
 
-// lead works as long as it holds the lock; it returns at once if another does.
-// The lock goes with the connection.
+// lead works while it holds the advisory lock; it returns at once if another runner does.
+// The lock ends with the connection.
 func (m *maintainer) lead(ctx context.Context) error {
 	conn, err := pgx.ConnectConfig(ctx, m.store.pool.Config().ConnConfig)
 	if err != nil {
@@ -93,10 +92,10 @@ func (m *maintainer) lead(ctx context.Context) error {
 		defer cancel()
 		_ = conn.Close(closing)
 	}()
-	asking, cancel := context.WithTimeout(ctx, listenAnswer)
+	timed, cancel := context.WithTimeout(ctx, listenTimeout)
 	defer cancel()
 	var mine bool
-	if err := conn.QueryRow(asking, "SELECT pg_try_advisory_lock($1)", int64(maintenanceLock)).Scan(&mine); err != nil || !mine {
+	if err := conn.QueryRow(timed, "SELECT pg_try_advisory_lock($1)", int64(maintenanceLock)).Scan(&mine); err != nil || !mine {
 		return err
 	}
 	if err := subscribe(ctx, conn); err != nil {
@@ -114,8 +113,8 @@ func (m *maintainer) lead(ctx context.Context) error {
 	}
 }
 
-// wait returns when something was written, some moments later so that more can
-// be done at once, or when nothing was for a while and the connection lives.
+// wait returns shortly after something was written, so that more can be done at once, or
+// after a while without writes if the connection is alive.
 func (m *maintainer) wait(ctx context.Context, conn *pgx.Conn) error {
 	waiting, cancel := context.WithTimeout(ctx, idleWait)
 	defer cancel()
@@ -130,14 +129,14 @@ func (m *maintainer) wait(ctx context.Context, conn *pgx.Conn) error {
 	}
 	checking, stop := context.WithTimeout(ctx, connectTimeout)
 	defer stop()
-	// What was notified meanwhile is done with by what follows.
+	// What was notified meanwhile is covered by the work that follows.
 	if err := conn.Ping(checking); err != nil {
 		return err
 	}
 	return drain(ctx, conn)
 }
 
-// drain takes the notifications that have come already.
+// drain discards the notifications that have already arrived.
 func drain(ctx context.Context, conn *pgx.Conn) error {
 	for {
 		now, cancel := context.WithTimeout(ctx, time.Millisecond)
@@ -152,7 +151,7 @@ func drain(ctx context.Context, conn *pgx.Conn) error {
 	}
 }
 
-// work does all there is to do.
+// work does everything that is due.
 func (m *maintainer) work(ctx context.Context) error {
 	indexed, err := m.store.Index(ctx)
 	m.metrics.indexed.Add(float64(indexed))
@@ -181,11 +180,11 @@ func (m *maintainer) work(ctx context.Context) error {
 	return nil
 }
 
-// observe sets the metrics that tell how far the index is behind.
+// observe sets the metrics of the search index's backlog.
 func (m *maintainer) observe(ctx context.Context) error {
 	lag, err := m.store.read().IndexLag(ctx)
 	if err != nil {
-		return wrap(err, "look how many messages wait to be indexed")
+		return wrap(err, "count the messages that wait to be indexed")
 	}
 	m.metrics.waiting.Set(float64(lag.Waiting))
 	m.metrics.failed.Set(float64(lag.Failed))
@@ -193,8 +192,8 @@ func (m *maintainer) observe(ctx context.Context) error {
 	return nil
 }
 
-// Clean makes the tables of months to come and removes what is older than it
-// is kept, once, as RunMaintenance does every now and then.
+// Clean creates the tables of coming months and removes what has exceeded its retention,
+// once; RunMaintenance does so regularly.
 func (s *Store) Clean(ctx context.Context, options MaintenanceOptions) error {
 	m := &maintainer{store: s, options: options, metrics: newMaintenanceMetrics(nil)}
 	return m.clean(ctx, time.Now())
@@ -212,7 +211,7 @@ func (m *maintainer) clean(ctx context.Context, now time.Time) error {
 		}
 	}
 	if m.options.SnapshotRetention > 0 {
-		if err := m.forgetSnapshots(ctx, now.Add(-m.options.SnapshotRetention)); err != nil {
+		if err := m.expireSnapshots(ctx, now.Add(-m.options.SnapshotRetention)); err != nil {
 			return err
 		}
 	}
@@ -221,12 +220,12 @@ func (m *maintainer) clean(ctx context.Context, now time.Time) error {
 			return err
 		}
 	}
-	if err := m.inBatches(ctx, "give up pieces of texts", func(q *sqlc.Queries) (int64, error) {
+	if err := m.inBatches(ctx, "give up orphaned pieces of texts", func(q *sqlc.Queries) (int64, error) {
 		return q.GiveUpPieces(ctx, sqlc.GiveUpPiecesParams{Before: now.Add(-orphanRetention), UpToRows: sweepBatch})
 	}); err != nil {
 		return err
 	}
-	if err := m.inBatches(ctx, "forget who waited for a source", func(q *sqlc.Queries) (int64, error) {
+	if err := m.inBatches(ctx, "forget tasks that waited for a source", func(q *sqlc.Queries) (int64, error) {
 		return q.ForgetAwaitedSources(ctx, sqlc.ForgetAwaitedSourcesParams{Before: now.Add(-awaitedRetention), UpToRows: sweepBatch})
 	}); err != nil {
 		return err
@@ -234,7 +233,7 @@ func (m *maintainer) clean(ctx context.Context, now time.Time) error {
 	return m.sweep(ctx)
 }
 
-// sweep removes what a deletion has left behind.
+// sweep removes the leftovers of deletions.
 func (m *maintainer) sweep(ctx context.Context) error {
 	removed, err := m.store.sweep(ctx)
 	m.metrics.swept.WithLabelValues("messages").Add(float64(removed.messages))
@@ -242,7 +241,7 @@ func (m *maintainer) sweep(ctx context.Context) error {
 	return err
 }
 
-func (m *maintainer) forgetSnapshots(ctx context.Context, before time.Time) error {
+func (m *maintainer) expireSnapshots(ctx context.Context, before time.Time) error {
 	return m.inBatches(ctx, "forget old snapshots", func(q *sqlc.Queries) (int64, error) {
 		n, err := q.ForgetSnapshots(ctx, sqlc.ForgetSnapshotsParams{Before: before, UpToRows: sweepBatch})
 		m.metrics.swept.WithLabelValues("snapshots").Add(float64(n))
@@ -250,7 +249,7 @@ func (m *maintainer) forgetSnapshots(ctx context.Context, before time.Time) erro
 	})
 }
 
-// inBatches repeats f, in a transaction each, until there is no more to do.
+// inBatches repeats f, each time in its own transaction, until it does nothing.
 func (m *maintainer) inBatches(ctx context.Context, doing string, f func(*sqlc.Queries) (int64, error)) error {
 	for {
 		var n int64
@@ -265,21 +264,21 @@ func (m *maintainer) inBatches(ctx context.Context, doing string, f func(*sqlc.Q
 	}
 }
 
-// deleteGoneTasks deletes the histories that were last written to before the
-// time and whose Task is gone.
+// deleteGoneTasks deletes the histories that were last written before the given time and
+// whose Task is gone.
 func (m *maintainer) deleteGoneTasks(ctx context.Context, before time.Time) error {
 	page := sqlc.IdleTasksParams{Before: before, UpToRows: sweepBatch}
 	for {
 		idle, err := m.store.read().IdleTasks(ctx, page)
 		if err != nil || len(idle) == 0 {
-			return wrap(err, "look for histories that are older than they are kept")
+			return wrap(err, "list the histories that have exceeded their retention")
 		}
 		for _, row := range idle {
 			page.AfterTime, page.AfterUid = row.UpdatedAt, row.Uid
 			task := history.Task{Namespace: row.Namespace, Name: row.Name, UID: row.Uid}
 			exists, err := m.options.TaskExists(ctx, task)
 			if err != nil {
-				return fmt.Errorf("look whether the task %s/%s is still there: %w", task.Namespace, task.Name, err)
+				return fmt.Errorf("check whether the task %s/%s still exists: %w", task.Namespace, task.Name, err)
 			}
 			if exists {
 				continue
@@ -290,7 +289,7 @@ func (m *maintainer) deleteGoneTasks(ctx context.Context, before time.Time) erro
 			}
 			m.metrics.swept.WithLabelValues("messages").Add(float64(deleted.Messages))
 			m.metrics.swept.WithLabelValues("pieces").Add(float64(deleted.Pieces))
-			m.store.log.Info("deleted the history of a task that is gone, since it is older than histories are kept",
+			m.store.log.Info("deleted the history of a deleted task, which had exceeded its retention",
 				"namespace", task.Namespace, "task", task.Name, "uid", task.UID, "messages", deleted.Messages)
 		}
 	}

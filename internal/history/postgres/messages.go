@@ -12,11 +12,11 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
 
-// holdAttempts is how often rows are looked for that others remove meanwhile.
+// holdAttempts is how often storing is tried while others keep removing the same rows.
 const holdAttempts = 10
 
-// writeMessages stores the messages and their places. pieces are the ids of
-// the pieces that they may name.
+// writeMessages stores the messages and their entries. pieces are the ids of the pieces
+// that they may refer to.
 func (b *batch) writeMessages(ctx context.Context, q *sqlc.Queries, pieces map[conversation.Hash]int64) error {
 	if len(b.hashes) == 0 {
 		return nil
@@ -35,8 +35,8 @@ func (b *batch) writeMessages(ctx context.Context, q *sqlc.Queries, pieces map[c
 	return q.InsertEntries(ctx, b.entries)
 }
 
-// holdMessages stores the messages that are not there, and keeps all of them
-// from being removed until the transaction ends. It returns their ids.
+// holdMessages stores missing messages, and keeps all of them from being removed until
+// the transaction ends. It returns their ids.
 func holdMessages(ctx context.Context, q *sqlc.Queries, namespace string, messages map[conversation.Hash]conversation.Message) (map[conversation.Hash]int64, error) {
 	ids := map[conversation.Hash]int64{}
 	for range holdAttempts {
@@ -65,16 +65,16 @@ func holdMessages(ctx context.Context, q *sqlc.Queries, namespace string, messag
 			return ids, nil
 		}
 	}
-	return nil, errors.New("messages were removed again and again while they were being stored; try again")
+	return nil, errors.New("messages kept being removed while they were being stored; try again")
 }
 
-// without leaves out the hashes whose ids are known.
+// without returns the hashes whose ids are unknown.
 func without(hashes [][]byte, ids map[conversation.Hash]int64) [][]byte {
 	return slices.DeleteFunc(slices.Clone(hashes), func(h []byte) bool { return ids[conversation.Hash(h)] != 0 })
 }
 
-// sortedHashes are the keys of a map, in order, so that transactions of two
-// tasks that say the same things wait for each other in one order.
+// sortedHashes returns the keys of a map, in order, so that concurrent transactions with
+// the same messages take their locks in the same order.
 func sortedHashes[V any](m map[conversation.Hash]V) []conversation.Hash {
 	hashes := make([]conversation.Hash, 0, len(m))
 	for hash := range m {
@@ -84,7 +84,7 @@ func sortedHashes[V any](m map[conversation.Hash]V) []conversation.Hash {
 	return hashes
 }
 
-// messageRows are the rows of the messages whose ids are not known yet.
+// messageRows returns rows for the messages whose ids are unknown.
 func messageRows(namespace string, messages map[conversation.Hash]conversation.Message, known map[conversation.Hash]int64) (sqlc.InsertMessagesParams, error) {
 	rows := sqlc.InsertMessagesParams{Namespace: namespace}
 	for _, hash := range sortedHashes(messages) {
@@ -119,7 +119,7 @@ func messageRows(namespace string, messages map[conversation.Hash]conversation.M
 	return rows, nil
 }
 
-// cuts are the pieces of a message's texts.
+// cuts holds the pieces of a message's texts.
 type cuts struct {
 	Text   *conversation.Pieces `json:"text,omitempty"`
 	Raw    *conversation.Pieces `json:"raw,omitempty"`
@@ -127,7 +127,7 @@ type cuts struct {
 	Output *conversation.Pieces `json:"output,omitempty"`
 }
 
-// encodeCuts is empty for a message of which no text was cut.
+// encodeCuts returns an empty string for a message without cut texts.
 func encodeCuts(m conversation.Message) (string, error) {
 	c := cuts{Text: m.TextPieces, Raw: m.RawPieces}
 	if m.ToolCall != nil {

@@ -2,7 +2,7 @@ package postgres
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// maintenanceMetrics tell what goes on behind the writes.
+// maintenanceMetrics report on the work that follows writes.
 type maintenanceMetrics struct {
 	leader, waiting, failed, lag prometheus.Gauge
 	indexed                      prometheus.Counter

@@ -24,40 +24,42 @@ import (
 var migrations embed.FS
 
 const (
-	// firstLockTimeout is how long the first try of a migration waits for a lock on a
-	// table. All who use the table wait behind it meanwhile, while somebody's dump or open
-	// transaction may hold it for hours: so a try gives up soon. It is longer than
-	// Postgres's deadlock_timeout, after which an autovacuum makes way.
+	// firstLockTimeout is how long the first try of a migration waits for a table lock.
+	// All users of the table queue up behind it meanwhile, while a dump or an open
+	// transaction may hold the lock for hours, so a try gives up soon. It is longer than
+	// Postgres's deadlock_timeout, after which an autovacuum yields.
 	firstLockTimeout = 2 * time.Second
-	// maxLockTimeout is how long a try waits at most. Each waits for twice as long as the
-	// one before: where there is always somebody at work, only who waits for longer than
-	// each of their transactions takes gets the lock.
+	// maxLockTimeout bounds the wait of a later try. Each waits twice as long as the
+	// previous one: on a busy table, only a wait that is longer than every transaction
+	// gets the lock.
 	maxLockTimeout = 30 * time.Second
-	// lockRest is how many times as long others then have the tables to themselves.
+	// lockRest is the pause after a try, as a multiple of its wait, in which others can
+	// use the tables.
 	lockRest = 4
 )
 
-// Migrate brings the schema of the database up to date, in one try of a Migration.
+// Migrate makes one attempt to migrate the schema of the database; see Migration.Try.
 func Migrate(ctx context.Context, dsn string) error {
 	return (&Migration{DSN: dsn}).Try(ctx)
 }
 
-// Migration brings the schema of a database up to date, try by try. It is for one caller
-// at a time; there may be any number of them.
+// Migration migrates the schema of a database over several tries. It is not safe for
+// concurrent use, but any number of Migrations may run at once.
 type Migration struct {
 	DSN string
-	// LockTimeout is how long the next try waits for a lock on a table; 2 s if zero.
+	// LockTimeout is how long the next try waits for a table lock; 2 s if zero.
 	LockTimeout time.Duration
 
-	// failure is of the last try, if that got no lock, and there is no other before next.
+	// failure is the error of the last try if it got no lock; no other try is made before
+	// next.
 	failure error
 	next    time.Time
 }
 
-// Try brings the schema up to date. Any number of callers may do so at once: an advisory
-// lock lets one work and the others wait. A schema newer than this program's is left
-// alone, and so is one that is being restored. Errors that say history.ErrUnavailable
-// pass: try again. Soon after a try that got no lock, Try returns the same error at once.
+// Try migrates the schema to this program's version. Any number of callers may do so at
+// once: an advisory lock makes them take turns. It leaves a schema alone that is newer
+// than this program or is being restored. A history.ErrUnavailable is temporary: try
+// again. Soon after a try that got no lock, Try returns the same error at once.
 func (m *Migration) Try(ctx context.Context) error {
 	if m.failure != nil && time.Now().Before(m.next) {
 		return m.failure
@@ -65,7 +67,7 @@ func (m *Migration) Try(ctx context.Context) error {
 	wait := cmp.Or(m.LockTimeout, firstLockTimeout)
 	err := migrate(ctx, m.DSN, wait)
 	m.failure, m.LockTimeout = nil, firstLockTimeout
-	if lockedOut(err) {
+	if lockTimedOut(err) {
 		m.failure, m.LockTimeout = err, min(2*wait, maxLockTimeout)
 		m.next = time.Now().Add(lockRest * wait)
 	}
@@ -85,7 +87,7 @@ func migrate(ctx context.Context, dsn string, lockTimeout time.Duration) error {
 	if err := db.PingContext(ctx); err != nil {
 		return wrap(err, "connect to migrate the history database")
 	}
-	// Without the lock, since it is not taken where there is nothing to do.
+	// Checked without the lock, since goose does not take it if there is nothing to do.
 	if err := notBeingRestored(ctx, db); err != nil {
 		return err
 	}
@@ -109,8 +111,8 @@ func migrate(ctx context.Context, dsn string, lockTimeout time.Duration) error {
 	return wrap(err, "migrate the history database")
 }
 
-// wholeLocker takes the lock of migrations, unless the database is being restored. Who
-// asked before may have waited for the lock until a restore has begun.
+// wholeLocker takes the migration lock unless the database is being restored. A caller
+// may have waited for the lock until after a restore began.
 type wholeLocker struct{ lock.SessionLocker }
 
 // SessionLock implements lock.SessionLocker.
@@ -119,7 +121,7 @@ func (l wholeLocker) SessionLock(ctx context.Context, conn *sql.Conn) error {
 		return err
 	}
 	if err := notBeingRestored(ctx, conn); err != nil {
-		// Where no answer comes, the lock ends with the connection.
+		// If no answer comes, the lock is released with the connection.
 		unlocking, cancel := context.WithTimeout(context.WithoutCancel(ctx), connectTimeout)
 		defer cancel()
 		return errors.Join(err, l.SessionUnlock(unlocking, conn))
@@ -127,28 +129,28 @@ func (l wholeLocker) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// querier is a database or a connection to it.
+// querier is a database or a connection to one.
 type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// errRestoring says that the database is not whole yet.
-var errRestoring = fmt.Errorf("%w: it is being restored, and is not whole yet: its schema is brought up to date when all tables have their keys", history.ErrUnavailable)
+// errRestoring says that the database is incomplete because a restore is in progress.
+var errRestoring = fmt.Errorf("%w: it is being restored and is not complete yet: its schema is migrated once all tables have their keys", history.ErrUnavailable)
 
-// notBeingRestored returns errRestoring if only a part of the schema is there, as of a
-// dump that is being restored: a migration would work on that part, and have the rest
-// fail. An empty database is to be migrated.
+// notBeingRestored returns errRestoring if only part of the schema exists, as while a
+// dump is being restored: a migration would change that part and make the rest fail. An
+// empty database may be migrated.
 func notBeingRestored(ctx context.Context, db querier) error {
 	newest, err := newestMigration()
 	if err != nil {
 		return err
 	}
-	// Another migration makes its table of versions before all others.
+	// A concurrent migration creates its version table before all others.
 	var tables, versions, restoring bool
 	err = db.QueryRowContext(ctx, `SELECT coalesce(to_regclass('branches'), to_regclass('tasks')) IS NOT NULL,
 		to_regclass('goose_db_version') IS NOT NULL, `+restoreRuns).Scan(&tables, &versions, &restoring)
 	if err != nil {
-		return wrap(err, "look for the schema of the history database")
+		return wrap(err, "inspect the schema of the history database")
 	}
 	if !versions && (tables || restoring) {
 		return errRestoring
@@ -168,29 +170,30 @@ func notBeingRestored(ctx context.Context, db querier) error {
 	return nil
 }
 
-// schemaQuery tells the version of the schema, and whether it is whole. A dump's data
-// come before its keys, those between tables come last, by name, and that of active
-// branches is the last of them, in each version. pg_restore may make keys in another
-// order, several at a time.
+// schemaQuery returns the version of the schema and whether it is complete. A dump has
+// data before keys, foreign keys last and sorted by name, and the one of active branches
+// is the last of them in every version. pg_restore may create keys in another order,
+// several at a time.
 const schemaQuery = `SELECT coalesce(max(version_id) FILTER (WHERE is_applied), 0),
 		EXISTS (SELECT FROM pg_constraint WHERE conrelid = to_regclass('goose_db_version') AND contype = 'p')
 		AND EXISTS (SELECT FROM pg_constraint WHERE conrelid = to_regclass('tasks') AND conname = 'tasks_active_branch')
 		AND NOT ` + restoreRuns + `
 	FROM goose_db_version`
 
-// tablesQuery tells by a number which tables those of the history are, once they are
-// whole: that of the key that a dump has last. Without one it is 0.
+// tablesQuery returns a number that identifies the history's set of tables once it is
+// complete: the OID of the key that a dump has last. It is 0 if there is none.
 const tablesQuery = `SELECT coalesce(max(oid::bigint), 0) FROM pg_constraint
 	WHERE conrelid = to_regclass('tasks') AND conname = 'tasks_active_branch' AND NOT ` + restoreRuns
 
-// restoreRuns tells whether somebody restores a dump with pg_restore. Of the sessions of
-// other users, only who may read pg_stat_activity (pg_read_all_stats) sees the names: the
-// keys have to be enough.
+// restoreRuns reports whether pg_restore is running. It sees the application names of
+// other users' sessions only with the right to read pg_stat_activity (pg_read_all_stats);
+// otherwise the keys have to suffice.
 const restoreRuns = `EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'pg_restore')`
 
-// SchemaIsOlder says that the schema is whole and of before this program, as after a
-// restore of an older backup: Migrate is needed again. While a backup is being restored,
-// the error says so, and is history.ErrUnavailable as for a database that is away.
+// SchemaIsOlder reports whether the schema is complete and older than this program, as
+// after a restore of an older backup: Migrate is needed again. While a backup is being
+// restored, it returns an error that says so and matches history.ErrUnavailable, as for
+// an unreachable database.
 func (s *Store) SchemaIsOlder(ctx context.Context) (bool, error) {
 	newest, err := newestMigration()
 	if err != nil {
@@ -207,7 +210,7 @@ func (s *Store) SchemaIsOlder(ctx context.Context) (bool, error) {
 	return version < newest, nil
 }
 
-// newestMigration is the version of the schema that this program works with.
+// newestMigration returns the schema version that this program works with.
 func newestMigration() (newest int64, err error) {
 	files, err := migrations.ReadDir("migrations")
 	if err != nil {

@@ -16,15 +16,14 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
 
-// MoveConversation goes back to the turn boundary of a checkpoint of the same
-// task, or of a position of its active branch: it makes a new branch that begins there the active one, and notes the
-// operation, in one transaction. Checkpoint 0 is where the task's first branch
-// begins: before the first message, the prompt included, or, for a task that
-// was forked with its conversation, after the last inherited one. Whoever goes
-// there says the prompt again. An operation that is done is not done again; its
-// position is returned. Errors: history.ErrNotFound if the task, the checkpoint
-// or the position is unknown, history.ErrFenced, history.ErrLimitReached,
-// history.ErrUnavailable.
+// MoveConversation goes back to the turn boundary of a checkpoint of the same task, or of
+// a position on its active branch. In one transaction, it creates a branch that begins
+// there, makes it the active one and records the operation. Checkpoint 0 is the beginning
+// of the task's first branch: before the first message, including the prompt, or, for a
+// task forked with its conversation, after the last inherited message. After a move
+// there, the prompt is said again. A completed operation is not repeated; its position is
+// returned. Errors: history.ErrNotFound if the task, the checkpoint or the position is
+// unknown, history.ErrFenced, history.ErrLimitReached, history.ErrUnavailable.
 func (s *Store) MoveConversation(ctx context.Context, task history.Task, attempt int64, op history.MoveOperation) (history.Position, error) {
 	var result history.Position
 	doing := fmt.Sprintf("move the conversation of the task %s/%s", task.Namespace, task.Name)
@@ -51,7 +50,7 @@ func (s *Store) MoveConversation(ctx context.Context, task history.Task, attempt
 		if err != nil {
 			return err
 		}
-		if err := l.noteOperation(ctx, q, attempt, op, result, time.Now()); err != nil {
+		if err := l.recordOperation(ctx, q, attempt, op, result, time.Now()); err != nil {
 			return err
 		}
 		l.row.Attempt = max(l.row.Attempt, attempt)
@@ -60,7 +59,8 @@ func (s *Store) MoveConversation(ctx context.Context, task history.Task, attempt
 	return result, err
 }
 
-// doneMove is where the operation left the conversation; nil if it is not done.
+// doneMove returns where a completed operation left the conversation; nil if it is not
+// completed.
 func (l *locked) doneMove(ctx context.Context, q *sqlc.Queries, id string) (*history.Position, error) {
 	done, err := q.Operation(ctx, sqlc.OperationParams{TaskUid: l.task.UID, OperationID: clean(id)})
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && done.Refused != "" {
@@ -72,13 +72,12 @@ func (l *locked) doneMove(ctx context.Context, q *sqlc.Queries, id string) (*his
 	return &history.Position{Branch: done.Branch, Position: done.Position, ToolCalls: done.ToolCalls}, nil
 }
 
-// moveOrRefuse carries out the move that a record tells of, unless it is done.
-// One that leads nowhere is noted as refused: what follows it goes on where the
-// conversation stands.
+// moveOrRefuse carries out the move of a record, unless it is completed. A move to an
+// unknown place is recorded as refused: later records continue from the current position.
 func (l *locked) moveOrRefuse(ctx context.Context, q *sqlc.Queries, attempt int64, r history.Record) error {
 	op := *r.Move
 	if op.AfterSequence >= r.Sequence {
-		op.AfterSequence = 0 // a record of a history that is gone
+		op.AfterSequence = 0 // of a history that was replaced
 	}
 	if r.Attempt > 0 && r.Attempt < attempt {
 		attempt = r.Attempt
@@ -94,10 +93,10 @@ func (l *locked) moveOrRefuse(ctx context.Context, q *sqlc.Queries, attempt int6
 	if err != nil {
 		return err
 	}
-	return l.noteOperation(ctx, q, attempt, op, to, sane(r.Time))
+	return l.recordOperation(ctx, q, attempt, op, to, plausibleTime(r.Time))
 }
 
-// refuseMove notes that a move could not be carried out, and tells the timeline.
+// refuseMove records that a move could not be carried out, and adds an event.
 func (l *locked) refuseMove(ctx context.Context, q *sqlc.Queries, attempt int64, r history.Record, why error) error {
 	before, err := l.head()
 	if err != nil {
@@ -113,14 +112,14 @@ func (l *locked) refuseMove(ctx context.Context, q *sqlc.Queries, attempt int64,
 	}
 	var row sqlc.InsertEventsParams
 	appendEvent(&row, history.Event{
-		ID: history.RecordEventID(l.task.UID, r.Sequence), Task: l.task, Time: sane(r.Time),
+		ID: history.RecordEventID(l.task.UID, r.Sequence), Task: l.task, Time: plausibleTime(r.Time),
 		Type: history.EventTypeRewind, Reason: reasonMoveRefused, Actor: "clew", Attempt: attempt, Checkpoint: r.Move.Checkpoint,
-		Message: "the conversation stays where it is, since it could not be moved: " + message,
+		Message: "the conversation could not be moved and stays where it is: " + message,
 	}, nil)
 	return q.InsertEvents(ctx, row)
 }
 
-// move makes the new branch, unless the operation leaves the conversation be.
+// move creates the new branch, unless the operation keeps the position.
 func (l *locked) move(ctx context.Context, q *sqlc.Queries, op history.MoveOperation) (history.Position, error) {
 	before, err := l.head()
 	if err != nil || op.KeepPosition {
@@ -128,7 +127,7 @@ func (l *locked) move(ctx context.Context, q *sqlc.Queries, op history.MoveOpera
 	}
 	target, err := l.movePoint(ctx, q, op)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return history.Position{}, fmt.Errorf("%w: checkpoint %d of the task %s/%s, to which the conversation is to go back",
+		return history.Position{}, fmt.Errorf("%w: the conversation cannot go back to checkpoint %d of the task %s/%s",
 			history.ErrNotFound, op.Checkpoint, l.task.Namespace, l.task.Name)
 	}
 	if err != nil {
@@ -143,7 +142,7 @@ func (l *locked) move(ctx context.Context, q *sqlc.Queries, op history.MoveOpera
 	return position(b, after), err
 }
 
-// movePoint is the point that the operation leads to.
+// movePoint returns the point that the operation leads to.
 func (l *locked) movePoint(ctx context.Context, q *sqlc.Queries, op history.MoveOperation) (point, error) {
 	switch {
 	case op.Position != 0 && op.AfterSequence > 0:
@@ -160,10 +159,10 @@ func (l *locked) movePoint(ctx context.Context, q *sqlc.Queries, op history.Move
 	return l.beginning(ctx, q)
 }
 
-// recordPoint is the point of the active branch at which the conversation stood
-// behind one of the task's records. If that is lost, it is the one behind the
-// message that tells so. Where the task started over since, it is the one behind the
-// prompt that was said then, which nobody would say again.
+// recordPoint returns the point of the active branch after one of the task's records. If
+// that record is lost, it is the point after the message that reports the gap. If the
+// task has started over since, it is the point after the new prompt, which nobody would
+// say again.
 func (l *locked) recordPoint(ctx context.Context, q *sqlc.Queries, sequence int64) (point, error) {
 	position, err := q.PositionAfter(ctx, sqlc.PositionAfterParams{BranchID: l.branch.ID, TaskUid: l.task.UID, Sequence: sequence})
 	if err != nil {
@@ -182,9 +181,9 @@ func (l *locked) recordPoint(ctx context.Context, q *sqlc.Queries, sequence int6
 	return boundaryPoint(ctx, q, l.branch, position)
 }
 
-// placesOf are the points at which the conversation stood when those of a batch's
-// checkpoints were taken that say so and are not stored yet, by their numbers. To
-// find one is work, which nothing but a checkpoint that is stored may cause.
+// placesOf returns the points, by checkpoint number, at which those of a batch's
+// checkpoints were taken that are sent again and not stored yet. Finding a point is
+// costly, so it is done only for checkpoints that will be stored.
 func (l *locked) placesOf(ctx context.Context, q *sqlc.Queries, b *batch) (map[int32]point, error) {
 	places := maps.Clone(b.placed)
 	if len(places) > 0 {
@@ -199,7 +198,7 @@ func (l *locked) placesOf(ctx context.Context, q *sqlc.Queries, b *batch) (map[i
 	if len(places) == 0 {
 		return nil, nil
 	}
-	branch, err := q.Branch(ctx, l.branch.ID) // as the batch has left it
+	branch, err := q.Branch(ctx, l.branch.ID) // as the batch left it
 	if err != nil {
 		return nil, err
 	}
@@ -218,16 +217,16 @@ func (l *locked) placesOf(ctx context.Context, q *sqlc.Queries, b *batch) (map[i
 	return byNumber, nil
 }
 
-// place puts a checkpoint at a point, instead of at the head.
+// place assigns a checkpoint to a point instead of the head.
 func place(row *sqlc.InsertCheckpointParams, p point) {
 	if p.branch == 0 {
-		return // before the first message there is no place
+		return // there is no position before the first message
 	}
 	row.BranchID, row.Position, row.Turn = p.branch, p.position, 0
 	row.InputTokens, row.OutputTokens, row.CostMicroUsd = p.totals.InputTokens, p.totals.OutputTokens, p.totals.CostMicroUSD
 }
 
-// beginning is the point at which the task's own conversation begins.
+// beginning returns the point at which the task's own conversation begins.
 func (l *locked) beginning(ctx context.Context, q *sqlc.Queries) (point, error) {
 	first, err := q.BranchByNumber(ctx, sqlc.BranchByNumberParams{TaskUid: l.task.UID, Number: 1})
 	if err != nil {
@@ -238,8 +237,8 @@ func (l *locked) beginning(ctx context.Context, q *sqlc.Queries) (point, error) 
 	return p, nil
 }
 
-// noteOperation records that the operation is done, and tells the timeline.
-func (l *locked) noteOperation(ctx context.Context, q *sqlc.Queries, attempt int64, op history.MoveOperation, to history.Position, at time.Time) error {
+// recordOperation records that the operation is completed, and adds an event.
+func (l *locked) recordOperation(ctx context.Context, q *sqlc.Queries, attempt int64, op history.MoveOperation, to history.Position, at time.Time) error {
 	err := q.NoteOperation(ctx, sqlc.NoteOperationParams{
 		TaskUid: l.task.UID, OperationID: clean(op.ID), Attempt: attempt, Checkpoint: op.Checkpoint, AskedPosition: op.Position, Reason: clean(op.Reason),
 		Branch: to.Branch, Position: to.Position, ToolCalls: to.ToolCalls,
@@ -255,9 +254,9 @@ func (l *locked) noteOperation(ctx context.Context, q *sqlc.Queries, attempt int
 
 func moveEvent(task history.Task, attempt int64, op history.MoveOperation, to history.Position, at time.Time) sqlc.InsertEventsParams {
 	var row sqlc.InsertEventsParams
-	message := fmt.Sprintf("the conversation goes on from message %d, on %s (%s)", to.Position, to.Branch, clean(op.Reason))
+	message := fmt.Sprintf("the conversation continues from message %d, on %s (%s)", to.Position, to.Branch, clean(op.Reason))
 	if to.Position == 0 {
-		message = fmt.Sprintf("the conversation begins anew, on %s (%s)", to.Branch, clean(op.Reason))
+		message = fmt.Sprintf("the conversation starts over, on %s (%s)", to.Branch, clean(op.Reason))
 	}
 	appendEvent(&row, history.Event{
 		ID: history.OperationEventID(task.UID, op.ID), Task: task, Time: at,

@@ -8,20 +8,20 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// monthsAhead is for how many months after the present one there is a table of
-// events already.
+// monthsAhead is the number of months after the current one whose tables of events exist
+// in advance.
 const monthsAhead = 2
 
-// month is the first moment of a time's month.
+// month returns the first moment of the month of t.
 func month(t time.Time) time.Time {
 	t = t.UTC()
 	return time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC)
 }
 
-// partitionName is the name of the table of a month's events.
+// partitionName returns the name of the table of a month's events.
 func partitionName(month time.Time) string { return month.Format("events_2006_01") }
 
-// makePartitions makes the tables of this month's events and of those to come.
+// makePartitions creates the tables of events for this month and the next ones.
 func (s *Store) makePartitions(ctx context.Context, now time.Time) error {
 	for i := range monthsAhead + 1 {
 		if err := s.makePartition(ctx, month(now).AddDate(0, i, 0)); err != nil {
@@ -31,8 +31,8 @@ func (s *Store) makePartitions(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// makePartition makes the table of a month's events, unless it is there, and
-// moves those of the month into it that came before it was.
+// makePartition creates the table of a month's events, unless it exists, and moves events
+// of the month into it that were stored before.
 func (s *Store) makePartition(ctx context.Context, first time.Time) error {
 	name, next := partitionName(first), first.AddDate(0, 1, 0)
 	doing := "make the table " + name
@@ -58,9 +58,9 @@ func (s *Store) makePartition(ctx context.Context, first time.Time) error {
 	}), doing)
 }
 
-// dropPartitions drops the tables of months that ended before the time, and
-// removes such events that have no table of their own. It returns how many
-// events it removed, as far as the database has counted them.
+// dropPartitions drops the tables of months that ended before the given time, and removes
+// older events from the default table. It returns the number of events removed, by the
+// database's estimate for dropped tables.
 func (s *Store) dropPartitions(ctx context.Context, before time.Time) (int64, error) {
 	rows, err := s.pool.Query(ctx, `SELECT c.relname, greatest(c.reltuples, 0)::bigint FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
 		WHERE i.inhparent = 'events'::regclass AND c.relname ~ '^events_\d{4}_\d{2}$' ORDER BY c.relname`)
@@ -84,7 +84,7 @@ func (s *Store) dropPartitions(ctx context.Context, before time.Time) (int64, er
 		if _, err := s.pool.Exec(ctx, "DROP TABLE "+pgx.Identifier{p.Name}.Sanitize()); err != nil {
 			return removed, wrap(err, "drop the table "+p.Name)
 		}
-		s.log.Info("dropped a month of events that is older than they are kept", "table", p.Name, "events", p.Rows)
+		s.log.Info("dropped a month of events that had exceeded their retention", "table", p.Name, "events", p.Rows)
 		removed += p.Rows
 	}
 	for {

@@ -13,12 +13,12 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
 
-// piecesPerRead bounds what reading a long text holds in memory besides it.
+// piecesPerRead bounds how much of a long text is read at a time.
 const piecesPerRead = 16
 
-// writePieces stores the pieces that are not there, and keeps them, and those
-// that the messages name, from being removed until the transaction ends. It
-// returns the ids of those that are there.
+// writePieces stores missing pieces, and keeps them, and those that the messages refer
+// to, from being removed until the transaction ends. It returns the ids of those that
+// exist.
 func (b *batch) writePieces(ctx context.Context, q *sqlc.Queries) (map[conversation.Hash]int64, error) {
 	ids, err := holdPieces(ctx, q, b.task.Namespace, b.pieces)
 	if err != nil {
@@ -47,13 +47,13 @@ func (b *batch) writePieces(ctx context.Context, q *sqlc.Queries) (map[conversat
 	}
 	for _, hash := range sortedHashes(named) {
 		if ids[hash] == 0 {
-			b.lacks(hash)
+			b.addMissing(hash)
 		}
 	}
 	return ids, nil
 }
 
-// awaitMessages notes the pieces whose message may be in a later batch.
+// awaitMessages marks the pieces whose message may be in a later batch.
 func (b *batch) awaitMessages(ctx context.Context, q *sqlc.Queries, ids map[conversation.Hash]int64) error {
 	if len(b.awaited) == 0 {
 		return nil
@@ -65,7 +65,7 @@ func (b *batch) awaitMessages(ctx context.Context, q *sqlc.Queries, ids map[conv
 	return q.AwaitPieces(ctx, rows)
 }
 
-// linkPieces notes which pieces the messages hold.
+// linkPieces records which pieces the messages contain.
 func (b *batch) linkPieces(ctx context.Context, q *sqlc.Queries, ids, pieces map[conversation.Hash]int64) error {
 	links := sqlc.LinkPiecesParams{TaskID: b.id}
 	for _, hash := range sortedHashes(b.messages) {
@@ -82,8 +82,8 @@ func (b *batch) linkPieces(ctx context.Context, q *sqlc.Queries, ids, pieces map
 	return q.LinkPieces(ctx, links)
 }
 
-// holdPieces stores the pieces that are not there, and keeps all of them from
-// being removed until the transaction ends.
+// holdPieces stores missing pieces, and keeps all of them from being removed until the
+// transaction ends.
 func holdPieces(ctx context.Context, q *sqlc.Queries, namespace string, pieces map[conversation.Hash][]byte) (map[conversation.Hash]int64, error) {
 	ids := map[conversation.Hash]int64{}
 	for range holdAttempts {
@@ -115,10 +115,10 @@ func holdPieces(ctx context.Context, q *sqlc.Queries, namespace string, pieces m
 	if len(ids) == len(pieces) {
 		return ids, nil
 	}
-	return nil, errors.New("pieces were removed again and again while they were being stored; try again")
+	return nil, errors.New("pieces kept being removed while they were being stored; try again")
 }
 
-// pieceHashes are the pieces that a message names.
+// pieceHashes returns the hashes of the pieces that a message refers to.
 func pieceHashes(m conversation.Message) []conversation.Hash {
 	var hashes []conversation.Hash
 	for _, t := range m.Texts() {
@@ -142,8 +142,7 @@ func byteSlices(hashes []conversation.Hash) [][]byte {
 	return slices
 }
 
-// Text returns the whole of a text that was cut; history.ErrCorrupted if a
-// piece is missing or is not what it was.
+// Text returns a cut text in full; history.ErrCorrupted if a piece is missing or damaged.
 func (s *Store) Text(ctx context.Context, namespace string, p *conversation.Pieces) (string, error) {
 	if p == nil {
 		return "", nil
@@ -155,14 +154,13 @@ func (s *Store) Text(ctx context.Context, namespace string, p *conversation.Piec
 		return nil
 	})
 	if err == nil && int64(text.Len()) != p.Bytes {
-		err = fmt.Errorf("%w: a text of %d bytes has pieces of %d", history.ErrCorrupted, p.Bytes, text.Len())
+		err = fmt.Errorf("%w: the pieces of a text of %d bytes have %d bytes", history.ErrCorrupted, p.Bytes, text.Len())
 	}
 	return conversation.CleanText(text.String()), err
 }
 
-// eachPiece reads the pieces of a text, in order, and looks whether each one
-// is what it was. It ends where the text must: how many pieces a message names
-// is the word of whoever sent it.
+// eachPiece reads and verifies the pieces of a text, in order. It stops where the text
+// must end: the number of pieces in a message is chosen by its sender.
 func (s *Store) eachPiece(ctx context.Context, namespace string, p *conversation.Pieces, f func([]byte) error) error {
 	hashes, left := p.Hashes, p.Bytes
 	for len(hashes) > 0 {
@@ -179,13 +177,13 @@ func (s *Store) eachPiece(ctx context.Context, namespace string, p *conversation
 		for _, hash := range part {
 			piece, ok := data[string(hash)]
 			if !ok {
-				return fmt.Errorf("%w: the piece %s of a text is missing", history.ErrCorrupted, hex.EncodeToString(hash))
+				return fmt.Errorf("%w: piece %s of a text is missing", history.ErrCorrupted, hex.EncodeToString(hash))
 			}
 			if !bytes.Equal(conversation.PieceHash(string(piece)), hash) {
-				return fmt.Errorf("%w: the piece %s of a text is not what it was", history.ErrCorrupted, hex.EncodeToString(hash))
+				return fmt.Errorf("%w: piece %s of a text does not match its hash", history.ErrCorrupted, hex.EncodeToString(hash))
 			}
 			if left -= int64(len(piece)); left < 0 {
-				return fmt.Errorf("%w: a text of %d bytes has pieces of more", history.ErrCorrupted, p.Bytes)
+				return fmt.Errorf("%w: the pieces of a text of %d bytes are longer", history.ErrCorrupted, p.Bytes)
 			}
 			if err := f(piece); err != nil {
 				return err

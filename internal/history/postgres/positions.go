@@ -13,8 +13,8 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
 
-// point is a turn boundary of a branch with the sums and the digest up to it.
-// The zero value is the empty conversation.
+// point is a turn boundary of a branch with the sums and the digest up to it. The zero
+// value is the empty conversation.
 type point struct {
 	branch   int64
 	number   int64
@@ -23,7 +23,7 @@ type point struct {
 	digest   conversation.Digest
 }
 
-// checkpointPoint is the point that a checkpoint's position snaps to.
+// checkpointPoint returns the point that a checkpoint's position snaps to.
 func checkpointPoint(ctx context.Context, q *sqlc.Queries, taskUID string, number int64) (point, error) {
 	c, err := q.Checkpoint(ctx, sqlc.CheckpointParams{TaskUid: taskUID, Number: narrow(number)})
 	if err != nil {
@@ -45,7 +45,7 @@ func checkpointPoint(ctx context.Context, q *sqlc.Queries, taskUID string, numbe
 	return pointAt(ctx, q, b, c.Boundary)
 }
 
-// basePoint is the point at which a branch begins.
+// basePoint returns the point at which a branch begins.
 func basePoint(b sqlc.Branch) point {
 	return point{
 		branch: b.ID, number: b.Number, position: b.BasePosition,
@@ -56,7 +56,7 @@ func basePoint(b sqlc.Branch) point {
 	}
 }
 
-// pointAt is the point at a turn boundary of a branch, not before its base.
+// pointAt returns the point at a turn boundary of a branch, but never before its base.
 func pointAt(ctx context.Context, q *sqlc.Queries, b sqlc.Branch, boundary int64) (point, error) {
 	if boundary <= b.BasePosition {
 		return basePoint(b), nil
@@ -77,8 +77,8 @@ func pointAt(ctx context.Context, q *sqlc.Queries, b sqlc.Branch, boundary int64
 	}, nil
 }
 
-// boundaryPoint is the point that a position of a branch, inherited ones
-// included, snaps to. It lies on the branch that holds the position.
+// boundaryPoint returns the point that a position of a branch snaps to, inherited
+// messages included. It lies on the branch that holds the position.
 func boundaryPoint(ctx context.Context, q *sqlc.Queries, b sqlc.Branch, position int64) (point, error) {
 	if position < 1 || position > b.HeadPosition {
 		return point{}, fmt.Errorf("%w: message %d of a conversation of %d messages", history.ErrNotFound, position, b.HeadPosition)
@@ -97,12 +97,12 @@ func boundaryPoint(ctx context.Context, q *sqlc.Queries, b sqlc.Branch, position
 	return pointAt(ctx, q, holder, e.Boundary)
 }
 
-// maxBranches is how many branches a task may have: what asks for a position of a
-// conversation may have to look at each.
+// maxBranches bounds the branches of a task: finding a position of a conversation may
+// have to visit each.
 const maxBranches = 10_000
 
-// branchAt makes a branch of the task that begins at the point, and makes it
-// the active one.
+// branchAt creates a branch of the task that begins at the point, and makes it the active
+// one.
 func branchAt(ctx context.Context, q *sqlc.Queries, taskUID string, p point, reason string) (sqlc.Branch, error) {
 	b, err := q.InsertBranch(ctx, sqlc.InsertBranchParams{
 		TaskUid: taskUID, ParentID: pgtype.Int8{Int64: p.branch, Valid: p.branch != 0}, Reason: clean(reason),
@@ -111,7 +111,7 @@ func branchAt(ctx context.Context, q *sqlc.Queries, taskUID string, p point, rea
 		Most: maxBranches,
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
-		return b, fmt.Errorf("%w: the conversation has %d branches, which is the most that a task may have; go on with a fork of it", history.ErrLimitReached, maxBranches)
+		return b, fmt.Errorf("%w: the conversation has %d branches, the most that a task may have; continue in a fork of the task", history.ErrLimitReached, maxBranches)
 	}
 	if err != nil {
 		return b, err
@@ -119,14 +119,14 @@ func branchAt(ctx context.Context, q *sqlc.Queries, taskUID string, p point, rea
 	return b, q.SetActiveBranch(ctx, sqlc.SetActiveBranchParams{Uid: taskUID, Branch: b.ID})
 }
 
-// ResolvePosition returns the turn boundary of the task's active branch that
-// the query leads to, and the newest checkpoint of the task that is not after
-// it. Errors: history.ErrInvalid unless exactly one field of the query is set,
-// history.ErrNotFound if the task is unknown or its conversation is shorter.
+// ResolvePosition returns the turn boundary of the task's active branch that the query
+// leads to, and the newest checkpoint of the task at or before it. Errors:
+// history.ErrInvalid unless exactly one field of the query is set, history.ErrNotFound if
+// the task is unknown or its conversation is shorter.
 func (s *Store) ResolvePosition(ctx context.Context, taskUID string, query history.PositionQuery) (history.Resolved, error) {
 	var result history.Resolved
 	doing := "find a position in the conversation of the task with UID " + taskUID
-	if err := query.Valid(); err != nil {
+	if err := query.Validate(); err != nil {
 		return result, wrap(err, doing)
 	}
 	err := s.snapshot(ctx, doing, func(q *sqlc.Queries) error {
@@ -152,8 +152,8 @@ func (s *Store) ResolvePosition(ctx context.Context, taskUID string, query histo
 	return result, err
 }
 
-// sequenceAt is the task's record that made a message of a branch; 0 for an
-// inherited one.
+// sequenceAt returns the task's record that created a message of a branch; 0 for an
+// inherited message.
 func sequenceAt(ctx context.Context, q *sqlc.Queries, taskUID string, b sqlc.Branch, position int64) (int64, error) {
 	if position < 1 {
 		return 0, nil
@@ -166,7 +166,7 @@ func sequenceAt(ctx context.Context, q *sqlc.Queries, taskUID string, b sqlc.Bra
 	return e.Sequence, err
 }
 
-// askedPosition is the position that a query names, before it is snapped.
+// askedPosition returns the position that a query requests, before it is snapped.
 func askedPosition(ctx context.Context, q *sqlc.Queries, b sqlc.Branch, query history.PositionQuery) (int64, error) {
 	if !query.Time.IsZero() {
 		return q.PositionAt(ctx, sqlc.PositionAtParams{BranchID: b.ID, At: query.Time})
@@ -181,7 +181,7 @@ func askedPosition(ctx context.Context, q *sqlc.Queries, b sqlc.Branch, query hi
 	return asked, nil
 }
 
-// resolve is the point that a position snaps to; position 0 is the beginning.
+// resolve returns the point that a position snaps to; position 0 is the beginning.
 func resolve(ctx context.Context, q *sqlc.Queries, b sqlc.Branch, position int64) (point, error) {
 	if position > 0 {
 		return boundaryPoint(ctx, q, b, position)
@@ -189,8 +189,8 @@ func resolve(ctx context.Context, q *sqlc.Queries, b sqlc.Branch, position int64
 	return point{number: b.Number}, nil
 }
 
-// checkpointBefore is the newest checkpoint of the task that is on the way to
-// a position of the branch; nil if there is none.
+// checkpointBefore returns the newest checkpoint of the task at or before a position of
+// the branch, or of those it inherits from; nil if there is none.
 func checkpointBefore(ctx context.Context, q *sqlc.Queries, taskUID string, b sqlc.Branch, position int64) (*history.Checkpoint, error) {
 	number, err := q.CheckpointBefore(ctx, sqlc.CheckpointBeforeParams{TaskUid: taskUID, BranchID: b.ID, Upto: position})
 	if errors.Is(err, pgx.ErrNoRows) {

@@ -10,13 +10,13 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
 
-// maxPageBytes is the size of the messages after which a page ends. Whoever reads
-// holds a page in memory for as long as they pass it on.
+// maxPageBytes is the size of the messages after which a page ends. A reader holds a
+// whole page in memory while sending it.
 const maxPageBytes = 4 << 20
 
-// Conversation returns up to limit messages of the task's active branch after
-// a position, oldest first, inherited ones included; fewer if they are large,
-// and none only at the end. history.ErrNotFound if the task has never begun.
+// Conversation returns up to limit messages of the task's active branch after a position,
+// oldest first, including inherited ones. It returns fewer if they are large, and none
+// only at the end. history.ErrNotFound if the task has never begun.
 func (s *Store) Conversation(ctx context.Context, taskUID string, after int64, limit int) ([]history.Entry, error) {
 	doing := "read the conversation of the task with UID " + taskUID
 	found, err := s.read().Task(ctx, taskUID)
@@ -27,8 +27,8 @@ func (s *Store) Conversation(ctx context.Context, taskUID string, after int64, l
 	return entries, wrap(err, doing)
 }
 
-// entries reads (after, after+limit] of a branch, or a part from its beginning:
-// positions are dense, so the limit is a range.
+// entries reads (after, after+limit] of a branch, or the first part of it: positions are
+// dense, so the limit is a range.
 func (s *Store) entries(ctx context.Context, t sqlc.Task, b sqlc.Branch, after int64, limit int) ([]history.Entry, error) {
 	upTo := min(b.HeadPosition, after+int64(limit))
 	if upTo <= after {
@@ -51,7 +51,7 @@ func (s *Store) entries(ctx context.Context, t sqlc.Task, b sqlc.Branch, after i
 	return entries, nil
 }
 
-// TaskConversation returns a part of a task's conversation, found by name;
+// TaskConversation returns one page of the conversation of a task given by name;
 // history.ErrNotFound if there is no such task or branch.
 func (s *Store) TaskConversation(ctx context.Context, query history.ConversationQuery) (history.EntryPage, error) {
 	doing := fmt.Sprintf("read the conversation of the task %s/%s", query.Namespace, query.Name)

@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	// snippetBytes is about how long a snippet is.
+	// snippetBytes is the approximate length of a snippet.
 	snippetBytes = 240
-	// maxSnippetText is how much of a text is looked at for a snippet.
+	// maxSnippetText is how much of a text is searched for a snippet.
 	maxSnippetText = 256 << 10
-	// maxQueryBytes is how much of a search's text counts.
+	// maxQueryBytes is how much of a query's text is used.
 	maxQueryBytes = 4096
 )
 
-// searchSQL finds messages by their words, and then the places where they were
-// said on branches of tasks that exist. A place on a branch of a deleted task
-// is one of the fork that inherited it. The parts in braces depend on the query.
+// searchSQL finds messages by their words, and then their positions on branches of
+// existing tasks. A position on a branch of a deleted task belongs to the fork that
+// inherited it. The parts in braces depend on the query.
 const searchSQL = `
 WITH RECURSIVE {scope} matched AS (
 	SELECT d.message_id, ts_rank(d.words, websearch_to_tsquery('simple', @words), 1) AS rank
@@ -45,8 +45,8 @@ WHERE t.namespace = @namespace {filters}
 ORDER BY h.rank DESC, h.message_id DESC, e.branch_id DESC, e.position DESC
 LIMIT @up_to_rows`
 
-// ownerSQL finds the task of a branch, or for what remains of a deleted one,
-// the oldest task that inherited the place.
+// ownerSQL finds the task of a branch, or, for what remains of a deleted task, the oldest
+// task that inherited the position.
 const ownerSQL = `
 LEFT JOIN LATERAL (
 	WITH RECURSIVE heirs AS (
@@ -59,8 +59,8 @@ LEFT JOIN LATERAL (
 ) heir ON b.task_uid IS NULL
 JOIN tasks t ON t.uid = coalesce(b.task_uid, heir.task_uid)`
 
-// scopeSQL are the branches of one task, and those it inherits from, each up
-// to where it does.
+// scopeSQL selects the branches of one task, and those it inherits from, each up to the
+// inherited position.
 const scopeSQL = `
 lineage AS (
 	SELECT s.id, s.parent_id, s.base_position AS low, s.head_position AS high FROM branches s WHERE s.task_uid = @uid
@@ -74,9 +74,8 @@ const scopeOwnerSQL = `
 JOIN scope ON scope.id = e.branch_id AND e.position <= scope.high
 JOIN tasks t ON t.uid = @uid`
 
-// Search returns the messages of a namespace that hold the words, best first.
-// Those that were stored a moment ago may not be found yet. history.ErrNotFound
-// if a task is named that is unknown.
+// Search returns the messages of a namespace that contain the words, best first. Very
+// recent messages may not be found yet. history.ErrNotFound if the named task is unknown.
 func (s *Store) Search(ctx context.Context, query history.SearchQuery) (history.SearchPage, error) {
 	doing := "search in " + query.Namespace
 	parsed := searchtext.Parse(conversation.CleanText(query.Text[:min(len(query.Text), maxQueryBytes)]))
@@ -102,8 +101,8 @@ func (s *Store) Search(ctx context.Context, query history.SearchQuery) (history.
 	return s.searchPage(ctx, query, parsed.Terms, found)
 }
 
-// searchStatement puts the statement together. Only what is asked for is in
-// it, so that it is planned for that.
+// searchStatement builds the statement. It contains only the requested parts, so that it
+// is planned for them.
 func searchStatement(query history.SearchQuery, text string) (string, pgx.NamedArgs) {
 	args := pgx.NamedArgs{
 		"words": text, "namespace": query.Namespace, "namespace_word": quoteWord(namespaceWord(query.Namespace)), "up_to_rows": query.Limit + 1,
@@ -125,7 +124,7 @@ func searchStatement(query history.SearchQuery, text string) (string, pgx.NamedA
 	return strings.NewReplacer("{scope}", scope, "{owner}", owner, "{filters}", filters).Replace(searchSQL), args
 }
 
-// quoteWord is a word as a tsquery takes it.
+// quoteWord quotes a word for a tsquery.
 func quoteWord(word string) string {
 	return "'" + strings.NewReplacer(`'`, `''`, `\`, `\\`).Replace(word) + "'"
 }
@@ -139,7 +138,7 @@ type searchRow struct {
 	CallID, ResultCallID string
 
 	UID, Namespace, Name string
-	// BranchUID is empty where the branch's task was deleted.
+	// BranchUID is empty if the branch's task was deleted.
 	BranchUID    string
 	BranchNumber int64
 
@@ -184,13 +183,13 @@ func (s *Store) searchPage(ctx context.Context, query history.SearchQuery, terms
 	return page, nil
 }
 
-// snippet is what stands around the words, in the text that holds most of them.
+// snippet returns the text around the words, from the text with the most of them.
 func (s *Store) snippet(ctx context.Context, row searchRow, terms []string) (string, error) {
 	m, err := row.message()
 	if err != nil {
 		return "", err
 	}
-	if err := s.lengthen(ctx, row.Namespace, &m, maxSnippetText); err != nil && !errors.Is(err, history.ErrCorrupted) {
+	if err := s.loadTexts(ctx, row.Namespace, &m, maxSnippetText); err != nil && !errors.Is(err, history.ErrCorrupted) {
 		return "", err
 	}
 	best, most := "", -1

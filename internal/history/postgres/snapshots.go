@@ -14,15 +14,14 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
 
-// messagesPerCheck bounds what a verification holds in memory at a time.
+// messagesPerCheck bounds how many messages a verification holds in memory at a time.
 const messagesPerCheck = 500
 
-// Snapshot returns a turn boundary with its sums and the digest of the
-// messages up to it: that of a checkpoint, of a position of the active branch,
-// or the newest one. All messages up to it are read and compared with their
-// hashes, and those with the digest. For one checkpoint it is the same at any
-// time. Errors: history.ErrNotFound if the task is unknown in that namespace, or
-// the checkpoint or the position is; history.ErrCorrupted, which says where.
+// Snapshot returns a turn boundary with its sums and the digest of the messages up to it:
+// that of a checkpoint, of a position of the active branch, or the newest one. It reads
+// all messages up to it and verifies their hashes and the digest. The result for a
+// checkpoint never changes. Errors: history.ErrNotFound if the task, the checkpoint or
+// the position is unknown in that namespace; history.ErrCorrupted, which says where.
 func (s *Store) Snapshot(ctx context.Context, task history.Key, query history.SnapshotQuery) (history.Snapshot, error) {
 	var result history.Snapshot
 	doing := fmt.Sprintf("resolve a snapshot of the task with UID %s in namespace %s", task.UID, task.Namespace)
@@ -118,19 +117,19 @@ func verify(ctx context.Context, q *sqlc.Queries, p point) error {
 			}
 			chain = chain.Add(hash)
 			if !bytes.Equal(chain[:], row.Digest) {
-				return fmt.Errorf("%w: the digest of the messages up to %d is %s, and was %s when they were stored",
+				return fmt.Errorf("%w: the digest of the messages up to %d is %s, but was %s when they were stored",
 					history.ErrCorrupted, after, chain, hex.EncodeToString(row.Digest))
 			}
 		}
 	}
 	if chain != p.digest {
-		return fmt.Errorf("%w: the digest of the messages up to %d is %s, and was %s when they were stored",
+		return fmt.Errorf("%w: the digest of the messages up to %d is %s, but was %s when they were stored",
 			history.ErrCorrupted, p.position, chain, p.digest)
 	}
 	return nil
 }
 
-// verifyMessage compares a message, and the pieces it holds, with its hash.
+// verifyMessage compares a message, and the pieces it refers to, with its hash.
 func verifyMessage(ctx context.Context, q *sqlc.Queries, row sqlc.ConversationRow) (conversation.Hash, error) {
 	m, err := rowMessage(row)
 	if err != nil {
@@ -138,7 +137,7 @@ func verifyMessage(ctx context.Context, q *sqlc.Queries, row sqlc.ConversationRo
 	}
 	hash := m.Hash(row.Namespace)
 	if !bytes.Equal(hash[:], row.Hash) {
-		return hash, fmt.Errorf("%w: message %d is not what it was when it was stored", history.ErrCorrupted, row.Position)
+		return hash, fmt.Errorf("%w: message %d has changed since it was stored", history.ErrCorrupted, row.Position)
 	}
 	distinct := map[conversation.Hash]bool{}
 	for _, piece := range pieceHashes(m) {
@@ -155,7 +154,7 @@ func verifyMessage(ctx context.Context, q *sqlc.Queries, row sqlc.ConversationRo
 }
 
 // SnapshotsAfter returns up to limit automatic snapshots with ordinals above
-// afterOrdinal, in order. What they stand for is not verified; see Snapshot.
+// afterOrdinal, in order. The messages behind them are not verified; see Snapshot.
 func (s *Store) SnapshotsAfter(ctx context.Context, taskUID string, afterOrdinal int64, limit int) ([]history.Snapshot, error) {
 	rows, err := s.read().SnapshotsAfter(ctx, sqlc.SnapshotsAfterParams{TaskUid: taskUID, After: narrow(afterOrdinal), UpToRows: int32(limit)})
 	if err != nil {

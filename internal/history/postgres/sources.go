@@ -13,30 +13,31 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
 
-// A task that was started from another one's checkpoint cannot begin in a store that
-// was put back to before both until it has the checkpoint again. The source's daemon
-// sends it, unless it, too, waits for a source of its own. So it is not the waiting
-// task's clock that says when a checkpoint is lost: each one that waits leaves a note
-// here, and while a source is heard of, the tasks that were started from it wait on.
+// If the store was restored to a copy older than a task and the checkpoint it was forked
+// from, the task cannot begin until the store has the checkpoint again. The source's
+// daemon sends it, unless it is itself waiting for a source. So the waiting task's clock
+// alone cannot decide that a checkpoint is lost: each waiting task records itself here,
+// and while its source shows signs of life, the task keeps waiting.
 const (
-	// sourcePatience is how long a task waits for a source that is silent. A source
-	// that was heard of within this time is not: each daemon at work asks every 5
-	// minutes whether the store has gone back.
+	// sourcePatience is how long a task waits for a silent source. A source that was
+	// heard from within this time is not silent: every active daemon asks every 5 minutes
+	// whether the store has gone back.
 	sourcePatience = 6 * time.Minute
-	// sourceSilence is how long a task that waits may be silent: for longer than a
-	// container is kept from starting again. It tries four times a minute, unless it or
+	// sourceSilence is how long a waiting task may itself be silent: longer than the
+	// longest restart delay of a container. It tries four times a minute, unless it or
 	// the store is down.
 	sourceSilence = 10 * time.Minute
-	// sourcePause is how much of a silence counts: the source may have been cut off, too.
+	// sourcePause is how much of a silence counts as waiting: the source may have been
+	// cut off, too.
 	sourcePause = time.Minute
-	// longestWait is how long a source is waited for that is heard of, and does not
-	// send the checkpoint.
+	// longestWait bounds the wait for a source that is heard from but does not send the
+	// checkpoint.
 	longestWait = 30 * time.Minute
-	// awaitedRetention is how long those who wait are remembered.
+	// awaitedRetention is how long waiting tasks are remembered.
 	awaitedRetention = 24 * time.Hour
 )
 
-// sourceMissingError is the history.ErrNotFound of a source's checkpoint.
+// sourceMissingError is the history.ErrNotFound for a source's checkpoint.
 type sourceMissingError struct {
 	task   history.Task
 	source history.Source
@@ -48,24 +49,25 @@ func (e *sourceMissingError) Error() string {
 		history.ErrNotFound, e.source.Checkpoint, clip.Marked(clean(e.source.TaskUID), maxToolName), e.task.Namespace, e.task.Name)
 }
 
-// Is says that it is a history.ErrNotFound.
+// Is reports whether target is history.ErrNotFound.
 func (e *sourceMissingError) Is(target error) bool { return target == history.ErrNotFound }
 
-// sourceMissing says that an error is of a source's checkpoint that is not there.
+// sourceMissing reports whether an error is about a source's missing checkpoint.
 func sourceMissing(err error) bool {
 	var missing *sourceMissingError
 	return errors.As(err, &missing)
 }
 
-// awaitSource notes that a task could not begin without its source.
+// awaitSource records that a task could not begin without its source.
 func (s *Store) awaitSource(ctx context.Context, task history.Task) {
 	err := s.read().AwaitSource(ctx, sqlc.AwaitSourceParams{TaskUid: task.UID, Namespace: task.Namespace, Silence: sourceSilence.Seconds(), Pause: sourcePause.Seconds()})
-	if err != nil { // it asks again soon
-		s.log.V(1).Info("could not note that a task waits for its source", "namespace", task.Namespace, "task", task.Name, "error", err.Error())
+	if err != nil { // the task retries soon
+		s.log.V(1).Info("could not record that a task waits for its source", "namespace", task.Namespace, "task", task.Name, "error", err.Error())
 	}
 }
 
-// sourceIsLost says that a task has waited for long enough for a source's checkpoint.
+// sourceIsLost reports whether a task has waited long enough to give up a source's
+// checkpoint.
 func sourceIsLost(ctx context.Context, q *sqlc.Queries, task history.Task, source history.Source) (bool, error) {
 	return q.SourceIsLost(ctx, sqlc.SourceIsLostParams{
 		TaskUid: task.UID, Namespace: task.Namespace, SourceUid: source.TaskUID,
@@ -73,8 +75,8 @@ func sourceIsLost(ctx context.Context, q *sqlc.Queries, task history.Task, sourc
 	})
 }
 
-// firstBranch makes the branch that a new task's conversation begins on. lost says
-// that it lacks what it should have of its source.
+// firstBranch creates the branch on which a new task's conversation begins. lost reports
+// that the inherited conversation is missing.
 func firstBranch(ctx context.Context, q *sqlc.Queries, task history.Task, source *history.Source) (lost bool, err error) {
 	base := point{}
 	reason := "Begin"
@@ -88,7 +90,8 @@ func firstBranch(ctx context.Context, q *sqlc.Queries, task history.Task, source
 	return lost, err
 }
 
-// inherited is where a task's conversation begins in its source's, unless that is lost.
+// inherited returns the point at which a task's conversation continues its source's,
+// unless that is lost.
 func inherited(ctx context.Context, q *sqlc.Queries, task history.Task, source history.Source) (base point, lost bool, err error) {
 	base, err = sourcePoint(ctx, q, task, source)
 	if sourceMissing(err) && source.MayBeLost {
@@ -103,7 +106,7 @@ func inherited(ctx context.Context, q *sqlc.Queries, task history.Task, source h
 	return base, lost, q.SourceIsFound(ctx, task.UID)
 }
 
-// sourcePoint finds the point of another task of the same namespace.
+// sourcePoint finds a checkpoint of another task of the same namespace.
 func sourcePoint(ctx context.Context, q *sqlc.Queries, task history.Task, source history.Source) (point, error) {
 	missing := &sourceMissingError{task, source}
 	owner, err := q.HoldTask(ctx, source.TaskUID)
@@ -120,14 +123,14 @@ func sourcePoint(ctx context.Context, q *sqlc.Queries, task history.Task, source
 	return found, err
 }
 
-// tellSourceLost tells of a conversation that begins without what it had inherited.
-func (s *Store) tellSourceLost(ctx context.Context, q *sqlc.Queries, l *locked, source history.Source) error {
+// recordSourceLost records that a conversation begins without what it inherited.
+func (s *Store) recordSourceLost(ctx context.Context, q *sqlc.Queries, l *locked, source history.Source) error {
 	b, err := newBatch(*l)
 	if err != nil {
 		return err
 	}
-	// Behind no record of the task's own, and before the first one.
-	b.tellGap(history.Record{Time: time.Now(), Attempt: l.row.Attempt}, max(source.Position, 1), sourceLostText(source))
+	// Not tied to one of the task's records, and before the first one.
+	b.recordGap(history.Record{Time: time.Now(), Attempt: l.row.Attempt}, max(source.Position, 1), sourceLostText(source))
 	if err := s.writeBatch(ctx, q, b); err != nil {
 		return err
 	}

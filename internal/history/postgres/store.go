@@ -1,17 +1,16 @@
-// Package postgres keeps the history of tasks in PostgreSQL: conversations,
-// checkpoints and the timeline.
+// Package postgres stores the history of tasks in PostgreSQL: conversations, checkpoints
+// and the timeline.
 //
-// What it promises: every write may be repeated and counts once; a task's
-// records are stored in the order of their sequence, without gaps; a writer of
-// an older attempt is refused (history.ErrFenced). All writes of one task go
-// through its row, locked, in one transaction each. Readers never wait for
-// writers. Conversations are not copied: a branch points at a position of its
-// parent. Whatever bytes an agent produced can be stored (see
+// It promises: every write may be repeated and takes effect once; a task's records are
+// stored in the order of their sequence, without gaps; a writer of an older attempt is
+// refused (history.ErrFenced). All writes of a task lock its row, in one transaction
+// each. Readers never wait for writers. Conversations are not copied: a branch refers to
+// a position of its parent. Any bytes that an agent produces can be stored (see
 // conversation.CleanText).
 //
-// Errors wrap those of package history; when PostgreSQL cannot be reached, is
-// starting, or went away in the middle, that is history.ErrUnavailable, and the
-// call may simply be repeated.
+// Errors wrap those of package history. If PostgreSQL cannot be reached, is starting, or
+// goes away in the middle of a call, the error is history.ErrUnavailable and the call may
+// simply be repeated.
 package postgres
 
 import (
@@ -31,20 +30,20 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
 
-// Channel is the channel on which writes are notified. The payload is the
-// task's UID, namespace, name and newest attempt, separated by spaces.
+// Channel is the LISTEN/NOTIFY channel for writes. The payload is the task's UID,
+// namespace, name and newest attempt, separated by spaces.
 const Channel = "clew_history"
 
 const (
 	connectTimeout = 5 * time.Second
-	// lockTimeout bounds the wait for another writer of the same task;
-	// idleTimeout frees the task's row if a server was cut off in mid-transaction.
+	// lockTimeout bounds the wait for another writer of the same task; idleTimeout
+	// releases the task's row if a server is cut off in mid-transaction.
 	lockTimeout      = 10 * time.Second
 	idleTimeout      = 30 * time.Second
 	statementTimeout = 60 * time.Second
 
 	defaultConnections = 16
-	// attempts at a transaction that another one made fail.
+	// txAttempts is how often a transaction is tried that conflicts with others.
 	txAttempts = 4
 )
 
@@ -53,15 +52,16 @@ type Store struct {
 	pool   *pgxpool.Pool
 	log    logr.Logger
 	limits *limits
-	// importing are the places for imports, each of which keeps a connection.
+	// importing limits concurrent imports, each of which holds a connection.
 	importing *semaphore.Weighted
 }
 
-// Pool says how a Store uses the database. The zero value is for a process that
-// has one Store.
+// Pool configures how a Store uses the database. The zero value is for a process with a
+// single Store.
 type Pool struct {
-	// Connections is how many there may be at once; 16 if zero. Where the DSN
-	// has pool_max_conns, that is for all Stores, and this a part of 16 of it.
+	// Connections is the maximum number of connections; 16 if zero. If the DSN has
+	// pool_max_conns, that is shared by all Stores, and this Store gets Connections/16 of
+	// it.
 	Connections int32
 	// StatementTimeout bounds each statement, unless the DSN does; 60 s if zero.
 	StatementTimeout time.Duration
@@ -69,19 +69,18 @@ type Pool struct {
 	Limits Limits
 }
 
-// Open returns a Store of the database that the DSN (a URL or key=value pairs)
-// names. It does not connect yet: an unreachable database is no error here, a
-// malformed DSN is.
+// Open returns a Store for the database that the DSN (a URL or key=value pairs) names. It
+// does not connect yet: a malformed DSN is an error, an unreachable database is not.
 func Open(ctx context.Context, dsn string, log logr.Logger) (*Store, error) {
 	return OpenPool(ctx, dsn, log, Pool{})
 }
 
-// OpenPool is Open for a process that has several Stores, so that those who use
-// one cannot take the connections of those who use another.
+// OpenPool is Open for a process with several Stores, so that users of one cannot exhaust
+// the connections of another.
 func OpenPool(ctx context.Context, dsn string, log logr.Logger, pool Pool) (*Store, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
-		// pgx leaves the password out of its message.
+		// pgx keeps the password out of its message.
 		return nil, fmt.Errorf("the DSN of the history database is malformed: %w", err)
 	}
 	share := cmp.Or(pool.Connections, defaultConnections)
@@ -97,8 +96,8 @@ func OpenPool(ctx context.Context, dsn string, log logr.Logger, pool Pool) (*Sto
 	return &Store{pool: connections, log: log, limits: newLimits(pool.Limits), importing: semaphore.NewWeighted(maxImports)}, nil
 }
 
-// configure sets what keeps one stuck party from stopping the others, unless
-// the DSN says otherwise.
+// configure sets timeouts that keep one stuck client from blocking the others, unless the
+// DSN sets them.
 func configure(config *pgx.ConnConfig, statementTimeout time.Duration) {
 	if config.ConnectTimeout == 0 || config.ConnectTimeout > time.Minute {
 		config.ConnectTimeout = connectTimeout
@@ -122,25 +121,25 @@ func milliseconds(d time.Duration) string { return fmt.Sprint(d.Milliseconds()) 
 // Close closes all connections and waits for those in use.
 func (s *Store) Close() { s.pool.Close() }
 
-// Connections tells how many connections are open and how many of them are in use.
+// Connections returns the number of open connections and how many of them are in use.
 func (s *Store) Connections() (open, inUse int32) {
 	stat := s.pool.Stat()
 	return stat.TotalConns(), stat.AcquiredConns()
 }
 
-// MaxConnections is how many connections there may be at once.
+// MaxConnections returns the maximum number of connections.
 func (s *Store) MaxConnections() int { return int(s.pool.Config().MaxConns) }
 
-// read returns queries outside of a transaction.
+// read returns queries that run outside a transaction.
 func (s *Store) read() *sqlc.Queries { return sqlc.New(s.pool) }
 
-// write runs f in a transaction, again if a concurrent one made it fail. The
-// errors of f are passed on wrapped; doing says what was being done.
+// write runs f in a transaction and repeats it if it conflicts with a concurrent one.
+// Errors are wrapped with doing, which describes the operation.
 func (s *Store) write(ctx context.Context, doing string, f func(*sqlc.Queries) error) error {
 	return s.transact(ctx, doing, pgx.TxOptions{}, f)
 }
 
-// snapshot runs f on one consistent state of the database.
+// snapshot runs f on a consistent snapshot of the database.
 func (s *Store) snapshot(ctx context.Context, doing string, f func(*sqlc.Queries) error) error {
 	return s.transact(ctx, doing, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, f)
 }
@@ -156,8 +155,7 @@ func (s *Store) transact(ctx context.Context, doing string, options pgx.TxOption
 	return wrap(err, doing)
 }
 
-// notify tells listeners, when the transaction commits, that something of the
-// task has changed.
+// notify sends a notification about the task when the transaction commits.
 func notify(ctx context.Context, q *sqlc.Queries, task history.Task, attempt int64) error {
 	return q.Notify(ctx, strings.Join([]string{task.UID, task.Namespace, task.Name, strconv.FormatInt(attempt, 10)}, " "))
 }

@@ -7,55 +7,54 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
 
-// sweepBatch is how many messages or pieces are looked at in a transaction.
+// sweepBatch is the number of messages or pieces handled per transaction.
 const sweepBatch = 200
 
 // swept counts what was removed.
 type swept struct{ messages, pieces int64 }
 
-// sweep removes the marked messages and pieces that nothing needs any more, in
-// small transactions, until none is left that nobody else holds. What is
-// needed again since it was marked stays.
+// sweep removes marked messages and pieces that are no longer referenced, in small
+// transactions, until only those remain that others hold. What has been referenced again
+// since it was marked is kept.
 func (s *Store) sweep(ctx context.Context) (swept, error) {
 	var total swept
 	for {
-		var looked int
+		var decided int
 		var removed int64
 		err := s.write(ctx, "remove messages that nothing needs", func(q *sqlc.Queries) error {
 			var err error
-			looked, removed, err = sweepMessages(ctx, q)
+			decided, removed, err = sweepMessages(ctx, q)
 			return err
 		})
 		if err != nil {
 			return total, err
 		}
 		total.messages += removed
-		if looked == 0 {
+		if decided == 0 {
 			break
 		}
 	}
 	for {
-		var looked int
+		var decided int
 		var removed int64
 		err := s.write(ctx, "remove pieces of texts that nothing needs", func(q *sqlc.Queries) error {
 			var err error
-			looked, removed, err = sweepPieces(ctx, q)
+			decided, removed, err = sweepPieces(ctx, q)
 			return err
 		})
 		if err != nil {
 			return total, err
 		}
 		total.pieces += removed
-		if looked == 0 {
+		if decided == 0 {
 			return total, nil
 		}
 	}
 }
 
-// sweepMessages decides on one batch of marked messages: it locks them, so
-// that no writer can take hold of one, and then looks, in a statement that sees
-// what writers have done until then. Those that a writer holds now stay marked
-// and do not count.
+// sweepMessages decides on one batch of marked messages. It locks them, so that no writer
+// can hold one, and then checks for references in a statement that sees what writers have
+// committed until then. Messages that a writer holds stay marked and do not count.
 func sweepMessages(ctx context.Context, q *sqlc.Queries) (decided int, removed int64, err error) {
 	marked, err := q.MarkedMessages(ctx, sweepBatch)
 	if err != nil || len(marked) == 0 {
@@ -80,7 +79,7 @@ func sweepMessages(ctx context.Context, q *sqlc.Queries) (decided int, removed i
 	return len(done), removed, q.UnmarkMessages(ctx, done)
 }
 
-// sweepPieces decides on one batch of marked pieces, as sweepMessages does.
+// sweepPieces decides on one batch of marked pieces, like sweepMessages.
 func sweepPieces(ctx context.Context, q *sqlc.Queries) (decided int, removed int64, err error) {
 	marked, err := q.MarkedPieces(ctx, sweepBatch)
 	if err != nil || len(marked) == 0 {
@@ -101,7 +100,7 @@ func sweepPieces(ctx context.Context, q *sqlc.Queries) (decided int, removed int
 	return len(done), removed, q.UnmarkPieces(ctx, done)
 }
 
-// handled are the marked ones that were decided on, or are gone.
+// handled returns the marked ids that were decided on or no longer exist.
 func handled(marked, locked, there []int64) []int64 {
 	return slices.DeleteFunc(slices.Clone(marked), func(id int64) bool {
 		return slices.Contains(there, id) && !slices.Contains(locked, id)

@@ -14,21 +14,20 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
 
-// maxOperations is how many completed operations a TaskState lists.
+// maxOperations bounds the completed operations that a TaskState lists.
 const maxOperations = 100
 
-// locked is a task whose row the transaction holds, with its active branch.
+// locked is a task whose row is locked by the transaction, with its active branch.
 type locked struct {
 	task   history.Task
 	row    sqlc.Task
 	branch sqlc.Branch
-	// preface is what the conversation is told before the next record; empty for
-	// nothing.
+	// preface is a system message to add before the next record; empty for none.
 	preface string
 }
 
-// lockTask takes the task's row. A UID that belongs to a task of another namespace
-// or name is not found: the caller's word for the UID is not to be trusted.
+// lockTask locks the task's row. It returns history.ErrNotFound if the UID belongs to a
+// task of another namespace or name, since the caller's UID is not to be trusted.
 func lockTask(ctx context.Context, q *sqlc.Queries, task history.Task) (locked, error) {
 	row, err := q.LockTask(ctx, task.UID)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -47,7 +46,7 @@ func lockTask(ctx context.Context, q *sqlc.Queries, task history.Task) (locked, 
 	return locked{task: task, row: row, branch: branch}, err
 }
 
-// refuseDeleted refuses to write of a task whose history was deleted.
+// refuseDeleted returns history.ErrFenced if the task's history was deleted.
 func refuseDeleted(ctx context.Context, q *sqlc.Queries, task history.Task) error {
 	gone, err := q.Deleted(ctx, sqlc.DeletedParams{Uid: task.UID, Namespace: task.Namespace})
 	if gone && err == nil {
@@ -66,8 +65,8 @@ func (l locked) fence(attempt int64) error {
 	return nil
 }
 
-// sameLast refuses records of which one has the sequence of the last stored one
-// and is another.
+// sameLast returns history.ErrForeign if one of the records has the sequence of the last
+// stored one but is a different record.
 func (l locked) sameLast(records []history.Record) error {
 	for _, r := range records {
 		if r.Sequence == l.row.LastSequence && r.ID != 0 && l.row.LastRecordID != 0 && int64(r.ID) != l.row.LastRecordID {
@@ -80,12 +79,11 @@ func (l locked) sameLast(records []history.Record) error {
 // head returns the state of the active branch.
 func (l locked) head() (conversation.Log, error) { return logOf(l.branch) }
 
-// Begin opens an attempt: it raises the fence to it and returns where the task
-// stands. It makes the task's record if there is none; only then the source
-// counts, and the conversation begins at its checkpoint. Errors:
-// history.ErrFenced if a newer attempt has begun or the task's history was
-// deleted, history.ErrNotFound if the
-// source is not a checkpoint of this namespace and may not be lost, or may still come,
+// Begin opens an attempt: it raises the fence to it and returns the task's state. If the
+// task has no row yet, Begin creates it; only then is the source used, and the
+// conversation begins at its checkpoint. Errors: history.ErrFenced if a newer attempt has
+// begun or the task's history was deleted; history.ErrNotFound if the source is not a
+// checkpoint of this namespace, and may not be lost or may still arrive;
 // history.ErrUnavailable.
 func (s *Store) Begin(ctx context.Context, task history.Task, attempt int64, source *history.Source, options history.BeginOptions) (history.TaskState, error) {
 	var state history.TaskState
@@ -111,7 +109,7 @@ func (s *Store) Begin(ctx context.Context, task history.Task, attempt int64, sou
 			return err
 		}
 		if lost {
-			if err := s.tellSourceLost(ctx, q, &l, *source); err != nil {
+			if err := s.recordSourceLost(ctx, q, &l, *source); err != nil {
 				return err
 			}
 		}
@@ -145,15 +143,15 @@ func (s *Store) Begin(ctx context.Context, task history.Task, attempt int64, sou
 	return state, err
 }
 
-// Report notes what keeps the daemon of an attempt from its work, or with nil
-// that nothing does. Errors: history.ErrFenced, history.ErrNotFound if the task
-// has not begun, history.ErrUnavailable.
+// Report stores what stops the daemon of an attempt from working, or with nil that
+// nothing does. Errors: history.ErrFenced, history.ErrNotFound if the task has not begun,
+// history.ErrUnavailable.
 func (s *Store) Report(ctx context.Context, task history.Task, attempt int64, problem *history.Problem) error {
-	is := history.Problem{}
+	reported := history.Problem{}
 	if problem != nil {
-		is = *problem
+		reported = *problem
 	}
-	doing := fmt.Sprintf("note a problem of attempt %d of the task %s/%s", attempt, task.Namespace, task.Name)
+	doing := fmt.Sprintf("store a problem of attempt %d of the task %s/%s", attempt, task.Namespace, task.Name)
 	return s.write(ctx, doing, func(q *sqlc.Queries) error {
 		l, err := lockTask(ctx, q, task)
 		if err != nil {
@@ -162,22 +160,22 @@ func (s *Store) Report(ctx context.Context, task history.Task, attempt int64, pr
 		if err := l.fence(attempt); err != nil {
 			return err
 		}
-		if (history.Problem{Reason: l.row.ProblemReason, Message: l.row.ProblemMessage}) == is {
+		if (history.Problem{Reason: l.row.ProblemReason, Message: l.row.ProblemMessage}) == reported {
 			return nil
 		}
-		if err := l.setProblem(ctx, q, is); err != nil {
+		if err := l.setProblem(ctx, q, reported); err != nil {
 			return err
 		}
 		return notify(ctx, q, l.task, l.row.Attempt)
 	})
 }
 
-func (l *locked) setProblem(ctx context.Context, q *sqlc.Queries, is history.Problem) error {
-	l.row.ProblemReason, l.row.ProblemMessage = is.Reason, is.Message
-	return q.SetProblem(ctx, sqlc.SetProblemParams{Uid: l.row.Uid, Reason: is.Reason, Message: is.Message})
+func (l *locked) setProblem(ctx context.Context, q *sqlc.Queries, problem history.Problem) error {
+	l.row.ProblemReason, l.row.ProblemMessage = problem.Reason, problem.Message
+	return q.SetProblem(ctx, sqlc.SetProblemParams{Uid: l.row.Uid, Reason: problem.Reason, Message: problem.Message})
 }
 
-// save writes the task's row back and notifies.
+// save writes the task's row and notifies listeners.
 func (l locked) save(ctx context.Context, q *sqlc.Queries) error {
 	err := q.SetTaskHead(ctx, sqlc.SetTaskHeadParams{
 		Uid: l.row.Uid, Attempt: l.row.Attempt, LastSequence: l.row.LastSequence,
@@ -192,8 +190,7 @@ func (l locked) save(ctx context.Context, q *sqlc.Queries) error {
 	return notify(ctx, q, l.task, l.row.Attempt)
 }
 
-// TaskState returns where a task stands; history.ErrNotFound if it has never
-// begun.
+// TaskState returns the state of a task; history.ErrNotFound if it has never begun.
 func (s *Store) TaskState(ctx context.Context, taskUID string) (history.TaskState, error) {
 	var state history.TaskState
 	err := s.snapshot(ctx, "read the state of the task with UID "+taskUID, func(q *sqlc.Queries) error {
@@ -207,8 +204,8 @@ func (s *Store) TaskState(ctx context.Context, taskUID string) (history.TaskStat
 	return state, err
 }
 
-// PushedCheckpoints are the numbers of the task's checkpoints that the gitstore
-// was said to have, and of those that it was said to have lost.
+// PushedCheckpoints returns the numbers of the task's checkpoints that were reported as
+// durable, and of those that were reported as lost.
 func (s *Store) PushedCheckpoints(ctx context.Context, taskUID string) (durable, lost []int64, err error) {
 	rows, err := s.read().PushedCheckpoints(ctx, taskUID)
 	for _, row := range rows {
@@ -221,15 +218,14 @@ func (s *Store) PushedCheckpoints(ctx context.Context, taskUID string) (durable,
 	return durable, lost, wrap(err, "list the durable checkpoints of the task with UID "+taskUID)
 }
 
-// RecordedTransitions is the number up to which all transitions of the task are
-// recorded; the highest number there is if the task's history was deleted.
+// RecordedTransitions returns the number up to which all transitions of the task are
+// recorded; the largest possible number if the task's history was deleted.
 func (s *Store) RecordedTransitions(ctx context.Context, namespace, taskUID string) (int64, error) {
 	n, err := s.read().RecordedTransitions(ctx, sqlc.RecordedTransitionsParams{TaskUid: taskUID, Namespace: namespace})
 	return n, wrap(err, "read which transitions of the task with UID "+taskUID+" are recorded")
 }
 
-// Attempt returns the newest attempt that has begun; history.ErrNotFound if
-// none has.
+// Attempt returns the newest attempt that has begun; history.ErrNotFound if none has.
 func (s *Store) Attempt(ctx context.Context, taskUID string) (int64, error) {
 	attempt, err := s.read().TaskAttempt(ctx, taskUID)
 	return attempt, wrap(err, "read the attempt of the task with UID "+taskUID)

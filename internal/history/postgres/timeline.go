@@ -15,11 +15,11 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
 
-// maxEventBytes is how long an event's message may be; the rest is cut off.
+// maxEventBytes bounds an event's message; the rest is cut off.
 const maxEventBytes = 4096
 
-// RecordEvents adds events to the timeline. An event whose id is there already
-// is left as it is, and so is the second one about the making of a checkpoint.
+// RecordEvents adds events to the timeline. An existing event with the same id is kept
+// unchanged, and so is the first event about the creation of a checkpoint.
 func (s *Store) RecordEvents(ctx context.Context, events []history.Event) error {
 	if len(events) == 0 {
 		return nil
@@ -47,17 +47,17 @@ func recordEvents(ctx context.Context, q *sqlc.Queries, events []history.Event) 
 	if err := q.LockTimeline(ctx, uid); err != nil {
 		return err
 	}
-	// Its history may have been deleted while this waited.
+	// The history may have been deleted while this waited for the lock.
 	gone, err := q.Deleted(ctx, sqlc.DeletedParams{Uid: uid, Namespace: events[0].Task.Namespace})
 	if err != nil {
 		return err
 	}
 	if gone {
-		if events = outlasting(events); len(events) == 0 {
+		if events = retained(events); len(events) == 0 {
 			return nil
 		}
 	}
-	if events, err = tellApart(ctx, q, events); err != nil {
+	if events, err = resolveReusedIDs(ctx, q, events); err != nil {
 		return err
 	}
 	var rows sqlc.InsertEventsParams
@@ -89,9 +89,9 @@ func recordEvents(ctx context.Context, q *sqlc.Queries, events []history.Event) 
 	return nil
 }
 
-// transitions are the numbers of the first unbroken run of transitions among the
-// events, in whatever order they come; 0 for none. The oldest that anybody has
-// counts as number 1.
+// transitions returns the first unbroken run of transition numbers among the events, in
+// whatever order they come; 0 for none. The oldest transition available counts as number
+// 1.
 func transitions(events []history.Event) (first, through int64) {
 	var numbers []int64
 	oldest := int64(0)
@@ -120,10 +120,10 @@ func transitions(events []history.Event) (first, through int64) {
 	return first, through
 }
 
-// tellApart gives an id of its own to each transition whose number another one
-// was recorded under: the Task's status was put back to an older copy since, and
-// numbers are given anew. It notes how far the transitions are recorded.
-func tellApart(ctx context.Context, q *sqlc.Queries, events []history.Event) ([]history.Event, error) {
+// resolveReusedIDs gives a separate id to each transition whose number was already used
+// by another one: the Task's status was restored from an older copy, and its numbers are
+// assigned again. It also records up to which number transitions are recorded.
+func resolveReusedIDs(ctx context.Context, q *sqlc.Queries, events []history.Event) ([]history.Event, error) {
 	var ids []string
 	for _, e := range events {
 		if e.Type != history.EventTypeAccess {
@@ -153,9 +153,9 @@ func tellApart(ctx context.Context, q *sqlc.Queries, events []history.Event) ([]
 	return events, nil
 }
 
-// outlasting are the events that are kept of a task whose history was deleted:
-// who did that. The task is known by its UID alone from then on.
-func outlasting(events []history.Event) []history.Event {
+// retained returns the events that are kept about a task whose history was deleted: who
+// deleted it. From then on the task is known by its UID alone.
+func retained(events []history.Event) []history.Event {
 	kept := slices.DeleteFunc(slices.Clone(events), func(e history.Event) bool { return e.Type != history.EventTypeAccess })
 	for i := range kept {
 		kept[i].Task.Name = ""
@@ -183,13 +183,12 @@ func appendEvent(rows *sqlc.InsertEventsParams, e history.Event, details []byte)
 	rows.ImportedID = append(rows.ImportedID, "")
 }
 
-// endOfTime is later than any event.
+// endOfTime returns a time later than any event.
 func endOfTime() time.Time { return time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC) }
 
 // Timeline returns events of a namespace or of one task, newest first;
-// history.ErrNotFound if a task is named that never had one. Pages that follow
-// each other by the key of their last event miss and repeat nothing, whatever
-// is added on top meanwhile.
+// history.ErrNotFound if the named task never had one. Consecutive pages neither miss nor
+// repeat an event, whatever is added at the top meanwhile.
 func (s *Store) Timeline(ctx context.Context, query history.TimelineQuery) (history.EventPage, error) {
 	doing := fmt.Sprintf("read the timeline of %s/%s", query.Namespace, query.Name)
 	params := sqlc.TaskTimelineParams{
@@ -241,8 +240,7 @@ func (s *Store) timeline(ctx context.Context, params sqlc.TaskTimelineParams) ([
 	return events, err
 }
 
-// uidOf is the UID of the newest task that had the name, whether it ever ran
-// or not.
+// uidOf returns the UID of the newest task of that name, whether or not it ever ran.
 func (s *Store) uidOf(ctx context.Context, namespace, name string) (string, error) {
 	uid, err := s.read().NewestEventTaskNamed(ctx, sqlc.NewestEventTaskNamedParams{Namespace: namespace, Name: name})
 	if errors.Is(err, pgx.ErrNoRows) {

@@ -76,7 +76,7 @@ var _ = Describe("The timeline", func() {
 			return lines
 		}
 		all := []string{
-			"rewind ConversationMoved the conversation goes on from message 4, on branch-2 (Rewind)",
+			"rewind ConversationMoved the conversation continues from message 4, on branch-2 (Rewind)",
 			"file DriftDetected 2 files",
 			"checkpoint CheckpointCreated checkpoint 1 (ToolCalls): 2 files changed, +3 -4 lines",
 			"chat AgentMessage done",

@@ -1,8 +1,7 @@
-// Package searchtext takes texts apart into the words that a full-text search finds
-// them by. What is searched for is taken apart the same way, so that any text
-// finds itself: code, paths and versions count by their parts, case does not
-// count, and what no person searches for, encoded data and words without end,
-// is left out. It does no I/O.
+// Package searchtext splits texts into the words that full-text search indexes. Queries
+// are split the same way, so that any text finds itself: code, paths and versions are
+// split into their parts, case is ignored, and what no person searches for, encoded data
+// and endless words, is left out. It does no I/O.
 package searchtext
 
 import (
@@ -12,20 +11,19 @@ import (
 )
 
 const (
-	// MaxWord is the longest word that is indexed, in runes; a SHA-256 in hex
-	// is that long.
+	// MaxWord is the longest word that is indexed, in runes; a SHA-256 in hex has that
+	// length.
 	MaxWord = 64
-	// MaxText is how many bytes of words are indexed of one message. A tsvector
-	// holds 1 MiB. For a word of n bytes, which takes n+1 here, it needs at most
-	// n+5, or 2 if it came before, and words of one byte soon come again: this
-	// is far enough below.
+	// MaxText is the number of bytes of words indexed per message. A tsvector holds 1
+	// MiB. A word of n bytes takes n+1 here and at most n+5 there, or 2 if it occurred
+	// before, and one-byte words soon repeat: this leaves ample room.
 	MaxText = 256 << 10
-	// minEncoded is how long a run of letters, digits, +, / and = must be to be
-	// taken for encoded data.
+	// minEncoded is the shortest run of letters, digits, +, / and = that is taken for
+	// encoded data.
 	minEncoded = 96
 )
 
-// Index returns the words of the texts, between single spaces.
+// Index returns the words of the texts, separated by single spaces.
 func Index(texts ...string) string {
 	var b strings.Builder
 	for _, text := range texts {
@@ -43,18 +41,18 @@ func Index(texts ...string) string {
 	return b.String()
 }
 
-// Query is what somebody searches for.
+// Query is a parsed search query.
 type Query struct {
-	// Text is in the syntax of websearch_to_tsquery, and holds nothing besides
-	// words, quotes and minus signs.
+	// Text is in the syntax of websearch_to_tsquery and contains only words, quotes and
+	// minus signs.
 	Text string
-	// Terms are the words that are looked for, without those that are not to be
-	// there. With none there is nothing to search for.
+	// Terms are the words to find, without excluded ones. If empty, there is nothing to
+	// search for.
 	Terms []string
 }
 
-// Parse reads what people type into search engines: words, "quoted phrases",
-// or, -without. Any text is a query.
+// Parse reads the syntax of web search engines: words, "quoted phrases", or, -without.
+// Any text is a query.
 func Parse(text string) Query {
 	var q Query
 	var b strings.Builder
@@ -83,8 +81,8 @@ func Parse(text string) Query {
 	return q
 }
 
-// part adds what stands between two quotes. without tells that a minus stands
-// before a phrase; the one before the next phrase is returned.
+// part adds the text between two quotes. without reports that a minus precedes a phrase;
+// part returns it for the next phrase.
 func (q *Query) part(b *strings.Builder, part string, quoted, without bool) bool {
 	if quoted {
 		each(part, func(word string, _, _ int) bool {
@@ -110,7 +108,7 @@ func (q *Query) part(b *strings.Builder, part string, quoted, without bool) bool
 	return false
 }
 
-// field adds one word, which may fall apart into several that follow each other.
+// field adds one field, which may split into several consecutive words.
 func (q *Query) field(b *strings.Builder, field string, minus bool) {
 	var parts []string
 	each(field, func(word string, _, _ int) bool {
@@ -132,8 +130,8 @@ func (q *Query) field(b *strings.Builder, field string, minus bool) {
 	b.WriteString(text + " ")
 }
 
-// each calls f with each word of a text, in lower case, and where it stands in
-// the text, until f returns false.
+// each calls f with each word of a text, in lower case, and its byte offsets, until f
+// returns false.
 func each(text string, f func(word string, from, to int) bool) {
 	skip := 0
 	for i := 0; i < len(text); {
@@ -161,7 +159,7 @@ func each(text string, f func(word string, from, to int) bool) {
 	}
 }
 
-// end is where the word ends that goes on at i.
+// end returns the end of the word that continues at i.
 func end(text string, i int) int {
 	for i < len(text) {
 		r, size := utf8.DecodeRuneInString(text[i:])
@@ -177,14 +175,14 @@ func isWord(r rune) bool {
 	return r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.Is(unicode.Mn, r))
 }
 
-// standsAlone tells whether the rune belongs to a script without spaces
-// between words; each such rune counts as one.
+// standsAlone reports whether the rune belongs to a script without spaces between words;
+// each such rune counts as a word.
 func standsAlone(r rune) bool {
 	return r >= 0x0E00 && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai)
 }
 
-// run is the length of the run of letters, digits, +, / and = that the text
-// begins with, and whether it is encoded data.
+// run returns the length of the run of letters, digits, +, / and = at the start of text,
+// and whether it is encoded data.
 func run(text string) (n int, data bool) {
 	var upper, lower, digits, slashes int
 	for ; n < len(text); n++ {
@@ -204,7 +202,7 @@ func run(text string) (n int, data bool) {
 	return n, isData(n, upper, lower, digits, slashes)
 }
 
-// isData tells data from long paths, which have short parts.
+// isData distinguishes encoded data from long paths, which have short parts.
 func isData(n, upper, lower, digits, slashes int) bool {
 	return n >= minEncoded && upper > 0 && lower > 0 && digits > 0 && slashes*12 <= n
 }

@@ -6,10 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// Snippet returns about length bytes of the text around the place where most
-// of the terms are, with the terms between start and stop. White space counts
-// as one space, and start and stop are taken out of the text itself. Without
-// any of the terms, it is the beginning of the text.
+// Snippet returns about length bytes of the text around the place with the most distinct
+// terms, with the terms between start and stop. Runs of white space become one space, and
+// start and stop are removed from the text itself. If no term occurs, it returns the
+// beginning of the text.
 func Snippet(text string, terms []string, length int, start, stop string) string {
 	marks := strings.NewReplacer(start, "", stop, "")
 	found := find(text, terms)
@@ -34,13 +34,13 @@ func Snippet(text string, terms []string, length int, start, stop string) string
 	return strings.Join(strings.Fields(strings.ToValidUTF8(b.String(), "")), " ")
 }
 
-// place is where a term stands in a text.
+// place is an occurrence of a term in a text.
 type place struct {
 	from, to int
 	term     string
 }
 
-// maxPlaces bounds how much of a text that repeats itself is looked at.
+// maxPlaces bounds how many occurrences in a repetitive text are considered.
 const maxPlaces = 2000
 
 func find(text string, terms []string) []place {
@@ -54,8 +54,8 @@ func find(text string, terms []string) []place {
 	return found
 }
 
-// window is the part of the text to show: it begins shortly before the place
-// after which the most different terms follow.
+// window returns the part of the text to show: it begins shortly before the place that is
+// followed by the most distinct terms.
 func window(text string, found []place, length int) (from, to int) {
 	best, most := 0, 0
 	for i, f := range found {
@@ -74,7 +74,7 @@ func window(text string, found []place, length int) (from, to int) {
 	return from, wordStart(text, min(from+length, len(text)))
 }
 
-// wordStart moves a little back, to where a word begins, or at least a rune.
+// wordStart moves back a little to the start of a word, or at least of a rune.
 func wordStart(text string, i int) int {
 	if i == 0 || i >= len(text) {
 		return i
