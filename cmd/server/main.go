@@ -1,7 +1,7 @@
 // Command server serves the daemons of tasks and the history API.
 //
 //	server serve    serve daemons and the aggregated API over HTTPS
-//	server migrate  bring the schema of the history database up to date, and end
+//	server migrate  migrate the schema of the history database, and exit
 package main
 
 import (
@@ -49,8 +49,8 @@ func migrateCommand() *cobra.Command {
 	var database server.DSNOptions
 	command := &cobra.Command{
 		Use:   "migrate",
-		Short: "Bring the schema of the history database up to date, and end",
-		Long:  "Bring the schema of the history database up to date, and end. The command serve does the same at its start.",
+		Short: "Migrate the schema of the history database, and exit",
+		Long:  "Migrate the schema of the history database, and exit. The command serve does the same when it starts.",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			dsn, err := database.DSN()

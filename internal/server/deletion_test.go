@@ -208,15 +208,15 @@ func retention(t *testing.T, code codeOf) {
 	}
 	p := &parts{tasks: newLiveTasks(objects)}
 	known := history.Task{Namespace: "kept", Name: "a", UID: string(task.UID)}
-	if there, err := p.outlives(t.Context(), known); !there || err != nil {
+	if there, err := p.taskExists(t.Context(), known); !there || err != nil {
 		t.Errorf("of a Task that is there: %v, %v", there, err)
 	}
 	known.UID = "earlier"
-	if _, err := p.outlives(t.Context(), known); err == nil || !strings.Contains(err.Error(), "--gitstore-url") {
+	if _, err := p.taskExists(t.Context(), known); err == nil || !strings.Contains(err.Error(), "--gitstore-url") {
 		t.Errorf("without a gitstore: %v", err)
 	}
 	p.code = codeStore{gitstoreapi.Client{BaseURL: code.options.URL, CAFile: code.options.CAFile, TokenFile: code.options.TokenFile}}
-	if there, err := p.outlives(t.Context(), known); there || err != nil {
+	if there, err := p.taskExists(t.Context(), known); there || err != nil {
 		t.Errorf("of a Task that is gone: %v, %v", there, err)
 	}
 }

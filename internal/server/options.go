@@ -16,63 +16,64 @@ import (
 	"github.com/clew-dev/clew/internal/serving"
 )
 
-// DSNOptions say which database holds the history.
+// DSNOptions locate the DSN of the history database.
 type DSNOptions struct {
-	// File that holds the DSN; if empty, the environment variable postgres.DSNEnv does.
+	// File with the DSN; if empty, the environment variable postgres.DSNEnv is used.
 	File string
 }
 
 // AddFlags defines the flags of the options, with their defaults.
 func (o *DSNOptions) AddFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.File, "dsn-file", "", "file that holds the DSN of the history database; "+postgres.DSNEnv+" if empty")
+	flags.StringVar(&o.File, "dsn-file", "", "file with the DSN of the history database; "+postgres.DSNEnv+" if empty")
 }
 
 // DSN reads the DSN.
 func (o *DSNOptions) DSN() (string, error) { return postgres.DSN(o.File) }
 
-// Options of the server's process.
+// Options of the server process.
 type Options struct {
 	Database DSNOptions
-	// BindAddress, MetricsBindAddress and HealthProbeBindAddress are
-	// host:port; "0" turns the latter two off.
+	// BindAddress, MetricsBindAddress and HealthProbeBindAddress are host:port; "0"
+	// disables the latter two.
 	BindAddress            string
 	MetricsBindAddress     string
 	HealthProbeBindAddress string
-	// Connections bound those to BindAddress.
+	// Connections limit the connections to BindAddress.
 	Connections connections.Limits
-	// CertFile and KeyFile are PEM files, read again when they change.
+	// CertFile and KeyFile are PEM files, reloaded when they change.
 	CertFile, KeyFile string
-	// Audiences of which the tokens of daemons must have one.
+	// Audiences accepted in the tokens of daemons; one must match.
 	Audiences []string
-	// GitStore is where the code of tasks is.
+	// GitStore locates the code of tasks.
 	GitStore GitStoreOptions
-	// Retention says how long what is kept.
+	// Retention says how long each kind of history is kept.
 	Retention RetentionOptions
-	// ImportBytes is how large an import of a history may be.
+	// ImportBytes is the size of the largest history that can be imported.
 	ImportBytes int64
-	// Limits bound what tasks and namespaces may have stored.
+	// Limits bound the storage of tasks and namespaces.
 	Limits postgres.Limits
 	// Kubeconfig is empty in a cluster.
 	Kubeconfig string
 	KubeQPS    float32
 	KubeBurst  int
-	// ManagerLeaseNamespace is where the managers' lease is; empty if there is none.
+	// ManagerLeaseNamespace is the namespace of the managers' lease; empty if there is
+	// none.
 	ManagerLeaseNamespace string
-	// ShutdownGracePeriod is how long requests may go on after a signal to end.
+	// ShutdownGracePeriod is how long requests may continue after a termination signal.
 	ShutdownGracePeriod time.Duration
 	// LogLevel is debug, info, warn or error.
 	LogLevel string
 }
 
-// GitStoreOptions say how the server reaches the gitstore, where it deletes the
-// code of tasks whose history is deleted.
+// GitStoreOptions say how the server reaches the gitstore, in which it deletes the code
+// of tasks whose history is deleted.
 type GitStoreOptions struct {
-	// URL is the base; without it, no history can be deleted.
+	// URL is the base URL; without it, no history can be deleted.
 	URL string
-	// CAFile holds the PEM certificates that sign the gitstore's; the system's
-	// if empty.
+	// CAFile contains the PEM certificates that sign the gitstore's certificate; the
+	// system's if empty.
 	CAFile string
-	// TokenFile holds the server's own token of the gitstore's audience.
+	// TokenFile contains the server's own token with the gitstore's audience.
 	TokenFile string
 }
 
@@ -93,7 +94,7 @@ func (o *GitStoreOptions) validate() error {
 	return nil
 }
 
-// RetentionOptions say how long history is kept; 0 is for ever.
+// RetentionOptions say how long history is kept; 0 means forever.
 type RetentionOptions struct {
 	Events, Snapshots, Messages time.Duration
 }
@@ -101,9 +102,9 @@ type RetentionOptions struct {
 // AddFlags defines the flags of the options, with their defaults.
 func (o *RetentionOptions) AddFlags(flags *pflag.FlagSet) {
 	const day = 24 * time.Hour
-	flags.DurationVar(&o.Events, "event-retention", 365*day, "how long the events of timelines are kept, to the month; 0 for ever")
-	flags.DurationVar(&o.Snapshots, "snapshot-retention", 90*day, "how long automatic snapshots of conversations are kept; 0 for ever")
-	flags.DurationVar(&o.Messages, "message-retention", 0, "how long the history of a task is kept whose Task object is gone, counted from its last message; 0 for ever")
+	flags.DurationVar(&o.Events, "event-retention", 365*day, "how long the events of timelines are kept, rounded to months; 0 means forever")
+	flags.DurationVar(&o.Snapshots, "snapshot-retention", 90*day, "how long automatic snapshots of conversations are kept; 0 means forever")
+	flags.DurationVar(&o.Messages, "message-retention", 0, "how long the history of a task whose Task object is gone is kept after its last message; 0 means forever")
 }
 
 func (o *RetentionOptions) validate() error {
@@ -111,7 +112,7 @@ func (o *RetentionOptions) validate() error {
 		"--event-retention": o.Events, "--snapshot-retention": o.Snapshots, "--message-retention": o.Messages,
 	} {
 		if kept < 0 || kept > 0 && kept < time.Hour {
-			return fmt.Errorf("%s is %s; it must be 0, for ever, or at least 1h", flag, kept)
+			return fmt.Errorf("%s is %s; it must be 0 (forever) or at least 1h", flag, kept)
 		}
 	}
 	return nil
@@ -126,36 +127,36 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.KeyFile, "tls-private-key-file", "", "PEM file with the certificate's private key; read again when it changes")
 	flags.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":8080", "address for /metrics, plain HTTP; 0 for none")
 	flags.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "address for /healthz and /readyz, plain HTTP; 0 for none")
-	flags.StringSliceVar(&o.Audiences, "audience", []string{daemonapi.ServerAudience, daemonapi.FormerAudience}, "audiences of which the tokens of daemons must have one; the last of the defaults is that of pods made by former versions")
+	flags.StringSliceVar(&o.Audiences, "audience", []string{daemonapi.ServerAudience, daemonapi.FormerAudience}, "audiences accepted in the tokens of daemons; the last default is the audience of pods made by former versions")
 	o.GitStore.AddFlags(flags)
 	o.Retention.AddFlags(flags)
-	flags.Int64Var(&o.ImportBytes, "max-import-bytes", 512<<20, "size of the largest history that can be imported, as it is sent; it is kept in the folder for temporary files meanwhile")
-	flags.Int64Var(&o.Limits.TaskBytes, "task-history-bytes", 2<<30, "bytes that the history of one task may take, about; 0 for no limit")
-	flags.Int64Var(&o.Limits.NamespaceBytes, "namespace-history-bytes", 8<<30, "bytes that the histories of one namespace may take, about; 0 for no limit")
-	flags.DurationVar(&o.Limits.Grace, "history-limit-grace", 3*time.Minute, "how long the output of agents waits for room when a limit is reached, before it is left out; at most 4m, and 3m if 0")
+	flags.Int64Var(&o.ImportBytes, "max-import-bytes", 512<<20, "size in bytes of the largest import, as it is sent; imports are buffered in the folder for temporary files")
+	flags.Int64Var(&o.Limits.TaskBytes, "task-history-bytes", 2<<30, "approximate limit in bytes of one task's history; 0 for no limit")
+	flags.Int64Var(&o.Limits.NamespaceBytes, "namespace-history-bytes", 8<<30, "approximate limit in bytes of all histories of a namespace; 0 for no limit")
+	flags.DurationVar(&o.Limits.Grace, "history-limit-grace", 3*time.Minute, "how long agents' output waits after a limit is reached before it is left out; at most 4m, and 3m if 0")
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file for the API server; empty in a cluster")
-	flags.Float32Var(&o.KubeQPS, "kube-api-qps", 50, "requests to the API server in a second, in the long run")
-	flags.IntVar(&o.KubeBurst, "kube-api-burst", 100, "requests to the API server at once")
-	flags.StringVar(&o.ManagerLeaseNamespace, "manager-lease-namespace", "", "namespace of the lease "+rollback.LeaseName+", which shows when the API server's state was put back to an older copy; without it, that may go unnoticed")
-	flags.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", 20*time.Second, "time that requests under way may take after a signal to end")
+	flags.Float32Var(&o.KubeQPS, "kube-api-qps", 50, "sustained rate of requests to the API server, per second")
+	flags.IntVar(&o.KubeBurst, "kube-api-burst", 100, "burst of requests to the API server")
+	flags.StringVar(&o.ManagerLeaseNamespace, "manager-lease-namespace", "", "namespace of the lease "+rollback.LeaseName+", which reveals when the API server's state was put back to an older copy; without it, that may go unnoticed")
+	flags.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", 20*time.Second, "time that requests in progress may take after a termination signal")
 	flags.StringVar(&o.LogLevel, "log-level", "info", logging.LevelHelp)
 }
 
 func (o *Options) validate() error {
 	if o.CertFile == "" || o.KeyFile == "" {
-		return errors.New("--tls-cert-file and --tls-private-key-file are needed: tokens must not travel in the clear")
+		return errors.New("--tls-cert-file and --tls-private-key-file are required: tokens must not travel in the clear")
 	}
 	if o.MetricsBindAddress == o.HealthProbeBindAddress && !serving.Off(o.MetricsBindAddress) {
 		return errors.New("--metrics-bind-address and --health-probe-bind-address must differ")
 	}
 	if o.Audiences != nil && len(o.Audiences) == 0 {
-		return errors.New("--audience must name one at least: " + daemonapi.ServerAudience)
+		return errors.New("--audience must name at least one, for example " + daemonapi.ServerAudience)
 	}
 	return errors.Join(o.Connections.Validate(), o.GitStore.validate(), o.Retention.validate(), o.validateAmounts())
 }
 
-// maxGrace is how long output may wait for room: preparing a pod, which waits for
-// the same, may take five minutes.
+// maxGrace bounds how long output may wait once a limit is reached: preparing a pod,
+// which waits for the same, may take five minutes.
 const maxGrace = 4 * time.Minute
 
 func (o *Options) validateAmounts() error {

@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	// schemaEvery is how often a server looks whether the schema has become older.
+	// schemaEvery is how often a server checks whether the schema has become older.
 	schemaEvery = 5 * time.Second
-	// noSchema is what a server waits for at its start.
-	noSchema = "the schema of the history database was not brought up to date yet"
-	// olderSchema says what /readyz does while it is.
-	olderSchema = "the schema of the history database is older than this server, as after a restore of an older backup, and is being brought up to date; some requests cannot be answered until then"
+	// noSchema is reported until the schema has been migrated at the start.
+	noSchema = "the schema of the history database has not been migrated yet"
+	// olderSchema is reported by /readyz while the schema is older.
+	olderSchema = "the schema of the history database is older than this server, as after a restore of an older backup, and is being migrated; some requests cannot be answered until then"
 )
 
-// keepSchema brings the schema up to date, however long the database takes to be there,
-// and again whenever an older backup was restored. The server stays ready then: most of
-// what it is asked for can be answered.
+// keepSchema migrates the schema, however long the database takes to become available,
+// and again whenever an older backup is restored. The server stays ready then: most
+// requests can be answered.
 func keepSchema(ctx context.Context, dsn string, store *postgres.Store, ready *readiness, log logr.Logger) {
 	migration := &postgres.Migration{DSN: dsn}
-	done := retry(ctx, log, "the schema of the history database could not be brought up to date; trying again", func() error {
+	done := retry(ctx, log, "the schema of the history database could not be migrated; trying again", func() error {
 		err := migration.Try(ctx)
 		if err != nil {
 			ready.wait(0, noSchema+": "+err.Error())
@@ -47,29 +47,29 @@ func keepSchema(ctx context.Context, dsn string, store *postgres.Store, ready *r
 	}
 }
 
-// renewSchema brings a schema up to date that has become older. What fails is tried again
-// at the next look.
+// renewSchema migrates a schema that has become older. Failures are retried at the next
+// check.
 func renewSchema(ctx context.Context, migration *postgres.Migration, store *postgres.Store, ready *readiness, log logr.Logger) {
-	looking, cancel := context.WithTimeout(ctx, schemaEvery)
+	timed, cancel := context.WithTimeout(ctx, schemaEvery)
 	defer cancel()
-	older, err := store.SchemaIsOlder(looking)
-	if err != nil { // the database is away, or being restored
-		ready.note("the schema of the history database cannot be read: " + err.Error())
+	older, err := store.SchemaIsOlder(timed)
+	if err != nil { // the database is unreachable, or being restored
+		ready.warn("the schema of the history database cannot be read: " + err.Error())
 		log.V(1).Info("the version of the history database's schema could not be read", "error", err.Error())
 		return
 	}
 	if !older {
-		ready.note("")
+		ready.warn("")
 		return
 	}
-	if !strings.HasPrefix(ready.noted(), olderSchema) { // else it says why the last try failed
-		ready.note(olderSchema)
+	if !strings.HasPrefix(ready.warning(), olderSchema) { // otherwise it says why the last try failed
+		ready.warn(olderSchema)
 	}
-	log.Info("the schema of the history database is older than this server, as after a restore of an older backup; it is brought up to date")
+	log.Info("the schema of the history database is older than this server, as after a restore of an older backup; migrating it")
 	if err := migration.Try(ctx); err != nil {
-		ready.note(olderSchema + "; the last try failed: " + err.Error())
-		log.Info("the schema of the history database could not be brought up to date; trying again", "error", err.Error(), "after", schemaEvery.String())
+		ready.warn(olderSchema + "; the last try failed: " + err.Error())
+		log.Info("the schema of the history database could not be migrated; trying again", "error", err.Error(), "after", schemaEvery.String())
 		return
 	}
-	ready.note("")
+	ready.warn("")
 }

@@ -1,16 +1,14 @@
-// Package server puts the parts of the server together: the gateway for
-// daemons and the aggregated history API on one TLS port, and beside them
-// metrics and probes.
+// Package server assembles the server: the gateway for daemons and the aggregated history
+// API on one TLS port, with metrics and probes on ports of their own.
 //
-// The server keeps no state; any number of them may run. PostgreSQL may be
-// down: at the start the server tries until it could migrate the schema, and
-// is not ready before; afterwards it stays ready when the database goes away, or
-// comes back with the older schema of a backup, which is migrated again.
-// That is on purpose. Behind an unready server, daemons would lose their
-// streams and get refused connections instead of a quick UNAVAILABLE, which
-// they answer by keeping their records; and an aggregated API without
-// endpoints makes discovery fail for the whole cluster, down to the deletion
-// of namespaces. The history API answers 503 meanwhile.
+// The server is stateless; any number may run. PostgreSQL may be down: at the start the
+// server is not ready until it has migrated the schema; afterwards it stays ready when
+// the database becomes unreachable, or comes back with the older schema of a backup,
+// which is migrated again. That is on purpose. Behind an unready server, daemons would
+// lose their streams and have connections refused instead of a quick UNAVAILABLE, to
+// which they respond by keeping their records; and an aggregated API without endpoints
+// makes discovery fail for the whole cluster, down to the deletion of namespaces. The
+// history API answers 503 meanwhile.
 package server
 
 import (
@@ -63,7 +61,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	config, err := serving.KubeOptions{Kubeconfig: o.Kubeconfig, QPS: o.KubeQPS, Burst: o.KubeBurst, UserAgent: "clew-server"}.Config()
 	if err != nil {
-		return fmt.Errorf("the Kubernetes API server is needed to know who calls: %w", err)
+		return fmt.Errorf("the Kubernetes API server is needed to authenticate callers: %w", err)
 	}
 	capacity.SetGoMemoryLimit(capacity.ForServer(capacity.MemoryLimit()))
 	listeners, err := listen(o)
@@ -73,7 +71,7 @@ func Run(ctx context.Context, o Options) error {
 	return serve(ctx, o, dsn, config, listeners, log)
 }
 
-// listeners are the open ports; those beside the main one may be nil.
+// listeners are the open ports; all but the main one may be nil.
 type listeners struct{ main, metrics, probes net.Listener }
 
 func listen(o Options) (l listeners, err error) {
@@ -90,9 +88,9 @@ func listen(o Options) (l listeners, err error) {
 	return l, nil
 }
 
-// serve is Run with everything from outside in hand. It closes the listeners.
+// serve is Run with its external dependencies resolved. It closes the listeners.
 func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l listeners, log logr.Logger) error {
-	// What runs aside ends after the last request has been answered.
+	// Background work ends after the last request has been answered.
 	work, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 
@@ -110,7 +108,7 @@ func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l li
 	if err != nil {
 		return err
 	}
-	ready := newReadiness(noSchema, "the Checkpoints in the cluster were not listed yet")
+	ready := newReadiness(noSchema, "the Checkpoints in the cluster have not been listed yet")
 
 	var aside sync.WaitGroup
 	defer aside.Wait()
@@ -121,12 +119,12 @@ func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l li
 	aside.Go(func() { failed <- p.rollback.Start(work) })
 	aside.Go(func() { p.frontProxy.Run(work) })
 	aside.Go(func() { keepSchema(work, dsn, stores.daemons, ready, log) })
-	aside.Go(func() { _ = stores.archive.Listen(work, p.gateway.Notice) })
+	aside.Go(func() { _ = stores.archive.Listen(work, p.gateway.HandleNotification) })
 	aside.Go(func() { p.maintain(work, stores.archive, o.Retention, registry, log) })
 	aside.Go(func() { p.watch(work, log, func() { ready.done(1) }) })
 
 	servers := serving.NewServers(log)
-	servers.ServeTLS(newTLSServer(knowFrontProxy(p.mux, p.frontProxy), certificate.GetCertificate, log), l.main)
+	servers.ServeTLS(newTLSServer(recognizeFrontProxy(p.mux, p.frontProxy), certificate.GetCertificate, log), l.main)
 	servers.ServeMetrics(registry, l.metrics)
 	servers.ServePlain(ready.handler(), l.probes)
 	log.Info("serving", "address", l.main.Addr().String())
@@ -134,14 +132,14 @@ func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l li
 	case err = <-failed:
 	case err = <-servers.Failed():
 	case <-ctx.Done():
-		log.Info("ending; requests under way may finish", "gracePeriod", o.ShutdownGracePeriod.String())
+		log.Info("shutting down; requests in progress may finish", "gracePeriod", o.ShutdownGracePeriod.String())
 	}
 	ready.end()
 	p.gateway.Close()
 	return errors.Join(err, servers.Shutdown(o.ShutdownGracePeriod))
 }
 
-// parts are what the server is made of.
+// parts are the components of the server.
 type parts struct {
 	gateway    *gateway.Gateway
 	board      *checkpointrequests.Board
@@ -158,8 +156,8 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 	if err != nil {
 		return nil, fmt.Errorf("make a client for the Kubernetes API: %w", err)
 	}
-	// Each has its own share of requests to the API server: strangers' tokens
-	// must not delay the reviews of those who are known.
+	// Each client has its own rate limit at the API server: tokens of strangers must not
+	// delay the reviews of known callers.
 	identities, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make a client for the Kubernetes API: %w", err)
@@ -228,11 +226,11 @@ func newInformers(config *rest.Config) (cache.Cache, error) {
 	return informers, nil
 }
 
-// watch keeps the board up to date; listed is called when it is complete. The
-// API server may be slow to come, and so may the definition of Checkpoints.
+// watch keeps the board up to date; listed is called when it is complete. The API server
+// may be slow to start, and the definition of Checkpoints may be installed late.
 func (p *parts) watch(ctx context.Context, log logr.Logger, listed func()) {
 	var synced func() bool
-	retry(ctx, log, "the Checkpoints in the cluster cannot be watched yet; trying again", func() (err error) {
+	retry(ctx, log, "the Checkpoints in the cluster cannot be watched yet; retrying", func() (err error) {
 		synced, err = p.board.Watch(ctx, p.informers)
 		return err
 	})
@@ -248,21 +246,21 @@ func (p *parts) watch(ctx context.Context, log logr.Logger, listed func()) {
 	listed()
 }
 
-// maintain keeps the history database in order until ctx ends.
+// maintain runs the maintenance of the history database until ctx ends.
 func (p *parts) maintain(ctx context.Context, store *postgres.Store, kept RetentionOptions, registry prometheus.Registerer, log logr.Logger) {
 	err := store.RunMaintenance(ctx, postgres.MaintenanceOptions{
 		EventRetention: kept.Events, SnapshotRetention: kept.Snapshots, MessageRetention: kept.Messages,
-		TaskExists: p.outlives, Registerer: registry,
+		TaskExists: p.taskExists, Registerer: registry,
 	})
 	if err != nil && ctx.Err() == nil {
-		log.Error(err, "the history database is not maintained")
+		log.Error(err, "the maintenance of the history database failed")
 	}
 }
 
-// outlives tells whether the Task object of a history that has had its time is
-// still there. If it is not, its code is deleted first, as when somebody asks
-// for it: the history is what it is found by.
-func (p *parts) outlives(ctx context.Context, task history.Task) (bool, error) {
+// taskExists reports whether the Task object of a history whose retention is over still
+// exists. If it does not, its code is deleted first, as in a requested deletion: the code
+// can only be found by way of the history.
+func (p *parts) taskExists(ctx context.Context, task history.Task) (bool, error) {
 	uid, err := p.tasks.TaskUID(ctx, task.Namespace, task.Name)
 	if err != nil || uid == task.UID {
 		return true, err
@@ -271,21 +269,21 @@ func (p *parts) outlives(ctx context.Context, task history.Task) (bool, error) {
 	return false, err
 }
 
-// Waits between tries.
+// minWait and maxWait are the shortest and the longest wait between tries.
 const (
 	minWait = 500 * time.Millisecond
 	maxWait = 10 * time.Second
 )
 
-// retry calls f until it succeeds; false if ctx ended first.
-func retry(ctx context.Context, log logr.Logger, trouble string, f func() error) bool {
+// retry calls f until it succeeds; it returns false if ctx ends first.
+func retry(ctx context.Context, log logr.Logger, failure string, f func() error) bool {
 	for wait := (backoff.Backoff{Min: minWait, Max: maxWait}); ; {
 		err := f()
 		if err == nil {
 			return true
 		}
 		if ctx.Err() == nil {
-			log.Info(trouble, "error", err.Error())
+			log.Info(failure, "error", err.Error())
 		}
 		if wait.Wait(ctx) != nil {
 			return false

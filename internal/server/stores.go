@@ -12,13 +12,13 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres"
 )
 
-// stores are the history store, with connections apart for those who must not
-// wait for each other: daemons, whose attempts cannot begin otherwise; people,
-// who search; and what takes long, exports, imports and maintenance.
+// stores are the history store with separate connections for users that must not wait for
+// each other: daemons, whose attempts cannot begin otherwise; people, who search; and
+// long operations: exports, imports and maintenance.
 type stores struct{ daemons, people, archive *postgres.Store }
 
-// The connections of each; see the shares of packages gateway and historyapi, which
-// are made of them. Those of the archive are for three exports, two imports, and
+// The connections of each store; the shares of packages gateway and historyapi are
+// derived from them. Those of the archive serve three exports, two imports, and
 // maintenance or a deletion.
 const (
 	daemonConnections  = 14
@@ -50,7 +50,7 @@ func (s stores) each(f func(*postgres.Store)) {
 
 func (s stores) close() { s.each((*postgres.Store).Close) }
 
-// connections tells how many connections are open and how many of them are in use.
+// connections returns the number of open connections and how many of them are in use.
 func (s stores) connections() (open, inUse int32) {
 	s.each(func(store *postgres.Store) {
 		o, u := store.Connections()
@@ -59,7 +59,7 @@ func (s stores) connections() (open, inUse int32) {
 	return open, inUse
 }
 
-// archive is the store of people, but for what takes long.
+// archive is the store of people, except for long operations.
 type archive struct {
 	*postgres.Store
 	transfers *postgres.Store

@@ -14,26 +14,26 @@ import (
 	"github.com/clew-dev/clew/internal/server/historyapi"
 )
 
-// liveTasks looks whether a Task is there. Make one with newLiveTasks.
+// liveTasks reads Task objects from the API server. Create one with newLiveTasks.
 type liveTasks struct {
 	client metadata.Interface
-	looks  *looks
+	scans  *uidScans
 }
 
 func newLiveTasks(client metadata.Interface) liveTasks {
-	return liveTasks{client, &looks{client: client}}
+	return liveTasks{client, &uidScans{client: client}}
 }
 
-// isGone tells whether the API server says that the Task of that name is not
-// there. It also answers 404 for a kind or a version that it does not serve, as
-// while the definition of Tasks is being replaced: that says nothing of a Task,
-// whose code and history must not be deleted for it.
+// isGone reports whether the API server says that the Task of that name does not exist.
+// The API server also answers 404 for a kind or version that it does not serve, as while
+// the definition of Tasks is being replaced: that says nothing about a Task, whose code
+// and history must not be deleted because of it.
 func isGone(err error, name string) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
 		return false
 	}
-	// The client makes a Status, of what it asked for, of an answer that is none.
+	// If an answer is not a Status, the client makes one from its own request.
 	if apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
 		return false
 	}
@@ -53,10 +53,10 @@ func (l liveTasks) TaskUID(ctx context.Context, namespace, name string) (string,
 	return string(task.UID), nil
 }
 
-// HasUID implements historyapi.Tasks. Nothing in the API server finds an object by its
-// UID, so that all of them are looked at.
+// HasUID implements historyapi.Tasks. The API server cannot find an object by its UID, so
+// all Tasks are listed.
 func (l liveTasks) HasUID(ctx context.Context, uid string) (bool, error) {
-	return l.looks.has(ctx, uid)
+	return l.scans.has(ctx, uid)
 }
 
 // codeStore deletes code in the gitstore.
@@ -65,7 +65,7 @@ type codeStore struct{ client gitstoreapi.Client }
 // DeleteTask implements historyapi.Code.
 func (c codeStore) DeleteTask(ctx context.Context, namespace, uid, name string) (historyapi.CodeDeletion, error) {
 	if c.client.BaseURL == "" {
-		return historyapi.CodeDeletion{}, gitstoreapi.New(gitstoreapi.Unavailable, "this server was not told where the gitstore is (--gitstore-url)")
+		return historyapi.CodeDeletion{}, gitstoreapi.New(gitstoreapi.Unavailable, "this server has no gitstore URL (--gitstore-url)")
 	}
 	deletion, err := c.client.DeleteTask(ctx, namespace, uid, name)
 	return historyapi.CodeDeletion{Refs: deletion.Refs, Repositories: deletion.Repositories, Bytes: deletion.Bytes}, err

@@ -1,6 +1,6 @@
-// Package checkpointrequests knows which checkpoints are asked for: the Checkpoint
-// objects that somebody applied and that no daemon has taken yet. Objects that
-// the manager made for checkpoints already taken are none of them.
+// Package checkpointrequests tracks requested checkpoints: the Checkpoint objects that a
+// user has applied and no daemon has taken yet. Objects that the manager made for
+// checkpoints already taken are not requests.
 package checkpointrequests
 
 import (
@@ -24,25 +24,25 @@ import (
 	"github.com/clew-dev/clew/internal/server/gateway"
 )
 
-// Board lists what is asked for. It implements gateway.Requests and is safe
-// for concurrent use. Make one with New.
+// Board lists the requested checkpoints. It implements gateway.Requests and is safe for
+// concurrent use. Create one with New.
 type Board struct {
 	mu sync.Mutex
-	// tasks holds the requests for "namespace/task".
+	// tasks holds the requests by "namespace/task".
 	tasks map[string]*asked
-	// watchers holds, for "namespace/task", who is told of changes: a flood of
+	// watchers holds the channels to notify of changes by "namespace/task": a flood of
 	// objects for one task must not wake the streams of the others.
 	watchers map[string]map[chan struct{}]struct{}
 }
 
-// asked are the requests of one task, by the UID of the object.
+// asked holds the requests of one task, by the UID of the object.
 type asked struct {
 	byUID map[string]request
-	// oldest are the first ones, in order; nil if that is to be found out.
+	// oldest caches the first requests, in order; nil if it has to be computed.
 	oldest []request
 }
 
-// first returns the oldest ones, in order, without those that are left out.
+// first returns the oldest requests, in order, without those in leftOut.
 func (a *asked) first(leftOut map[string]bool) []request {
 	if len(leftOut) == 0 && a.oldest != nil {
 		return a.oldest
@@ -61,13 +61,13 @@ func (a *asked) first(leftOut map[string]bool) []request {
 	return first
 }
 
-// maxPending is how many requests of a task are told of at once. A daemon takes one
-// after the other, and whoever may make Checkpoints can ask for any number: each change
-// would else cost as much as all of them, at each of the task's streams.
+// maxPending bounds the requests of a task returned at once. A daemon takes one after the
+// other, and whoever may create Checkpoints can request any number: otherwise each change
+// would cost as much as all of them, at each of the task's streams.
 const maxPending = 100
 
-// behind reports whether a request waits behind all that are told of at first, so that
-// nobody needs to know at once that it came or went.
+// behind reports whether a request comes after all those that first returns, so that its
+// arrival or removal need not be announced.
 func (a *asked) behind(r request) bool {
 	return len(a.oldest) == maxPending && r.compare(a.oldest[maxPending-1]) > 0
 }
@@ -125,7 +125,7 @@ func (b *Board) Changes(namespace, task string) (changed <-chan struct{}, leave 
 
 func key(namespace, task string) string { return namespace + "/" + task }
 
-// Set notes the present state of a Checkpoint object.
+// Set records the current state of a Checkpoint object.
 func (b *Board) Set(c *clewv1alpha1.Checkpoint) {
 	if !stillAsked(c) {
 		b.Remove(c)
@@ -155,7 +155,7 @@ func (b *Board) Set(c *clewv1alpha1.Checkpoint) {
 	b.announce(k)
 }
 
-// Remove forgets a Checkpoint object.
+// Remove removes a Checkpoint object.
 func (b *Board) Remove(c *clewv1alpha1.Checkpoint) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -179,8 +179,8 @@ func (b *Board) Remove(c *clewv1alpha1.Checkpoint) {
 	b.announce(k)
 }
 
-// announce tells those who watch a task of a change. Who has not looked yet
-// since the last one need not be told again.
+// announce notifies a task's watchers of a change. A watcher that has not received the
+// previous notification need not be notified again.
 func (b *Board) announce(k string) {
 	for watcher := range b.watchers[k] {
 		select {
@@ -190,10 +190,10 @@ func (b *Board) announce(k string) {
 	}
 }
 
-// stillAsked tells whether a Checkpoint waits for a daemon. One that names the number of
-// a record, in its labels or its status, waits for that record, whoever wrote the labels
-// and whether or not they are those of the Task: the controller looks for nothing else,
-// and it would stay here for ever if no such record comes.
+// stillAsked reports whether a Checkpoint waits for a daemon. One that names the number
+// of a record, in its labels or its status, waits for that record, whoever wrote the
+// labels and whether or not they match the Task: the controller looks for nothing else,
+// and the object would stay here forever if no such record comes.
 func stillAsked(c *clewv1alpha1.Checkpoint) bool {
 	_, _, numbered := resources.CheckpointNumber(c)
 	return c.DeletionTimestamp == nil && !numbered && c.Status.Number == 0 &&
@@ -201,19 +201,19 @@ func stillAsked(c *clewv1alpha1.Checkpoint) bool {
 		!meta.IsStatusConditionTrue(c.Status.Conditions, clewv1alpha1.CheckpointReady)
 }
 
-// CacheOptions restrict a cache to what Watch needs: the objects that people
-// made, without what is not read.
+// CacheOptions restrict a cache to what Watch needs: the objects made by users, without
+// the parts that are not read.
 func CacheOptions() (cache.Options, error) {
 	byPeople, err := labels.NewRequirement(clewv1alpha1.LabelManagedBy, selection.NotEquals, []string{clewv1alpha1.ManagedBy})
 	if err != nil {
-		return cache.Options{}, fmt.Errorf("select the Checkpoints that people made: %w", err)
+		return cache.Options{}, fmt.Errorf("select the Checkpoints made by users: %w", err)
 	}
 	return cache.Options{ByObject: map[client.Object]cache.ByObject{
 		&clewv1alpha1.Checkpoint{}: {Label: labels.NewSelector().Add(*byPeople), Transform: slim},
 	}}, nil
 }
 
-// slim drops what takes most of the room.
+// slim drops what takes up most of the memory.
 func slim(object any) (any, error) {
 	if c, ok := object.(*clewv1alpha1.Checkpoint); ok {
 		c.ManagedFields = nil
@@ -223,8 +223,8 @@ func slim(object any) (any, error) {
 	return object, nil
 }
 
-// Watch keeps the board up to date from the cache's informer. It returns once
-// the informer is set up; synced then tells whether all that is there was seen.
+// Watch keeps the board up to date from the cache's informer. It returns once the
+// informer is set up; synced then reports whether all existing objects have been seen.
 func (b *Board) Watch(ctx context.Context, informers cache.Informers) (synced func() bool, err error) {
 	informer, err := informers.GetInformer(ctx, &clewv1alpha1.Checkpoint{}, cache.BlockUntilSynced(false))
 	if err != nil {

@@ -18,35 +18,35 @@ import (
 const (
 	// authenticationTimeout bounds how long a caller waits to be identified.
 	authenticationTimeout = 10 * time.Second
-	// bodyTimeout is how long a request's body may take to arrive. Daemons give
-	// a whole call up after as long.
+	// bodyTimeout bounds the arrival of a request's body. Daemons give up a whole call
+	// after the same time.
 	bodyTimeout = 30 * time.Second
 )
 
-// Content types of the requests that daemons send: Protobuf in one message, or
-// as the beginning of a stream. Nothing else is decoded.
+// Content types of daemons' requests: a single Protobuf message, or the beginning of a
+// stream. Nothing else is decoded.
 const (
 	unaryType  = "application/proto"
 	streamType = "application/connect+proto"
 )
 
-// connectionsOfTask is how many connections a task's pods may keep: one, and those of
-// which the server has not noticed yet that they were cut.
+// connectionsOfTask is the number of connections a task's pods may keep: one, and those
+// whose loss the server has not noticed yet.
 const connectionsOfTask = 8
 
 type identityKey struct{}
 
-// identityOf is the caller that authentication put into the context.
+// identityOf returns the caller that authentication put into the context.
 func identityOf(ctx context.Context) podidentity.Identity {
 	id, _ := ctx.Value(identityKey{}).(podidentity.Identity)
 	return id
 }
 
-// authentication lets through only callers that are the pod of a task. It is an
-// HTTP handler rather than an interceptor because Connect reads and decodes a
-// whole message before it calls interceptors: no byte of a stranger's body may
-// be read. What a known caller sends is bounded here as well, by size, by time,
-// and by the caller's share of the requests under way.
+// authentication admits only callers that are the pod of a task. It is an HTTP handler
+// rather than an interceptor because Connect reads and decodes a whole message before it
+// calls interceptors, and not a byte of an unidentified caller's body may be read. It
+// also bounds the requests of known callers by size, by time, and by the caller's share
+// of concurrent requests.
 type authentication struct {
 	gateway *Gateway
 	errors  *connect.ErrorWriter
@@ -63,7 +63,7 @@ func (a authentication) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, r, err)
 		return
 	}
-	// Who has more open is served as well, on one that is closed soon.
+	// A caller with more connections is served as well, on one that is closed soon.
 	connections.Identify(r.Context(), connections.Caller{Namespace: id.Namespace, Name: "task/" + id.TaskUID, Max: connectionsOfTask})
 	leave, err := a.gateway.shares.arrive(r, id)
 	if err != nil {
@@ -75,8 +75,8 @@ func (a authentication) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer arrived.end()
 	r = r.WithContext(context.WithValue(context.WithValue(r.Context(), identityKey{}, id), arrivalKey{}, arrived))
 	r.Body = newBody(w, r)
-	if !lasts(r) {
-		// Whose body does not come holds no place at work meanwhile.
+	if !isStreaming(r) {
+		// A request whose body does not arrive holds no work slot meanwhile.
 		working := r.Context()
 		if r.Body, err = arrived.receive(working, r.Body); err == nil {
 			working, err = arrived.work(working)
@@ -90,7 +90,7 @@ func (a authentication) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.next.ServeHTTP(w, r)
 }
 
-// receive returns a body of which all has come that will come.
+// receive returns the body after reading as much of it as will arrive.
 func (a *arrival) receive(ctx context.Context, b io.ReadCloser) (io.ReadCloser, error) {
 	var all bytes.Buffer
 	_, err := all.ReadFrom(io.LimitReader(b, largeBytes))
@@ -114,8 +114,8 @@ func (a *arrival) receive(ctx context.Context, b io.ReadCloser) (io.ReadCloser, 
 	}{io.MultiReader(&all, failing{err}), b}, nil
 }
 
-// manyElements says that a request takes far more memory decoded than encoded.
-// Records alone have many elements; what is no such request is counted as one.
+// manyElements reports whether a request takes far more memory decoded than encoded. Only
+// requests with records have many elements, so every body is counted as one.
 func manyElements(body []byte) bool {
 	elements := 0
 	err := count(body, (&daemonv1.AppendRequest{}).ProtoReflect().Descriptor(), &elements)
@@ -128,9 +128,8 @@ type failing struct{ err error }
 // Read implements io.Reader.
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// unsupported is the HTTP status for requests that no daemon sends; 0 for the
-// others. Compressed requests are among them: a few bytes of such a body
-// become many.
+// unsupported returns the HTTP status for requests that no daemon sends; 0 for others.
+// Compressed requests are refused because a small body may expand to a huge one.
 func unsupported(r *http.Request) int {
 	switch {
 	case r.Method != http.MethodPost:
@@ -162,10 +161,10 @@ func (a authentication) identify(r *http.Request) (podidentity.Identity, error) 
 
 func (a authentication) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	a.gateway.metrics.count(procedureOf(r), err)
-	_ = a.errors.Write(w, r, err) // the caller may be gone
+	_ = a.errors.Write(w, r, err) // the caller may have disconnected
 }
 
-// body is a request's body of a known caller, bounded by size and time.
+// body is the request body of a known caller, bounded by size and time.
 type body struct {
 	io.ReadCloser
 	controller *http.ResponseController
@@ -173,17 +172,17 @@ type body struct {
 
 func newBody(w http.ResponseWriter, r *http.Request) *body {
 	most := int64(maxRequestBytes)
-	if lasts(r) {
-		most = maxQuestionBytes
+	if isStreaming(r) {
+		most = maxStreamRequestBytes
 	}
 	b := &body{ReadCloser: http.MaxBytesReader(w, r.Body, most), controller: http.NewResponseController(w)}
-	// Where there are no deadlines, the size alone bounds it.
+	// If deadlines are not supported, only the size bounds the body.
 	_ = b.controller.SetReadDeadline(time.Now().Add(bodyTimeout))
 	return b
 }
 
-// Read implements io.Reader. With the body's end the deadline goes: a stream of
-// answers may be long.
+// Read implements io.Reader. The deadline ends with the body: a stream of responses may
+// be long.
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil {

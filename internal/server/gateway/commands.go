@@ -17,10 +17,10 @@ import (
 // checkTimeout bounds how long a stream waits for the store.
 const checkTimeout = 5 * time.Second
 
-// Commands implements the RPC: it tells the daemon which checkpoints are asked
-// for, each once per stream, until the stream has lived long enough or a newer
-// attempt has begun. It is told of some at a time, the oldest first, and of those behind
-// them as these are done, or when nothing becomes of them.
+// Commands implements the RPC: it sends the daemon the pending checkpoint requests, each
+// once per stream, until the stream's lifetime is over or a newer attempt has begun. It
+// sends a limited number at a time, oldest first, and further ones as these are
+// completed, or if they are not completed for a while.
 func (g *Gateway) Commands(ctx context.Context, _ *connect.Request[daemonv1.CommandsRequest], stream *connect.ServerStream[daemonv1.Command]) error {
 	id := identityOf(ctx)
 	g.metrics.streams.Inc()
@@ -28,7 +28,7 @@ func (g *Gateway) Commands(ctx context.Context, _ *connect.Request[daemonv1.Comm
 
 	heartbeat := time.NewTicker(g.heartbeat)
 	defer heartbeat.Stop()
-	// Not all daemons should come back at once.
+	// Spread out so that daemons do not all reconnect at once.
 	lifetime := time.NewTimer(g.streamLifetime + rand.N(g.streamLifetime/4+1))
 	defer lifetime.Stop()
 
@@ -36,12 +36,12 @@ func (g *Gateway) Commands(ctx context.Context, _ *connect.Request[daemonv1.Comm
 	defer leave()
 	changed, unsubscribe := g.requests.Changes(id.Namespace, id.TaskName)
 	defer unsubscribe()
-	t := teller{told: map[string]bool{}, passed: map[string]bool{}}
+	t := announcer{sent: map[string]bool{}, passed: map[string]bool{}}
 	if err := g.beat(ctx, id, stream); err != nil {
 		return err
 	}
 	for {
-		if err := t.tell(stream, g.requests.Pending(id.Namespace, id.TaskName, t.passed)); err != nil {
+		if err := t.send(stream, g.requests.Pending(id.Namespace, id.TaskName, t.passed)); err != nil {
 			return err
 		}
 		select {
@@ -54,7 +54,7 @@ func (g *Gateway) Commands(ctx context.Context, _ *connect.Request[daemonv1.Comm
 		case <-changed:
 		case newest := <-s.fenced:
 			return g.failure(ctx, fenced(id, newest))
-		case <-s.look:
+		case <-s.recheck:
 			if err := g.checkAttempt(ctx, id); err != nil {
 				return err
 			}
@@ -67,7 +67,7 @@ func (g *Gateway) Commands(ctx context.Context, _ *connect.Request[daemonv1.Comm
 	}
 }
 
-// beat shows the daemon that the stream lives, and then looks whether it should.
+// beat sends a heartbeat and then checks whether the attempt is still the newest.
 func (g *Gateway) beat(ctx context.Context, id podidentity.Identity, stream *connect.ServerStream[daemonv1.Command]) error {
 	if err := stream.Send(&daemonv1.Command{}); err != nil {
 		return err
@@ -75,75 +75,75 @@ func (g *Gateway) beat(ctx context.Context, id podidentity.Identity, stream *con
 	return g.checkAttempt(ctx, id)
 }
 
-// checkAttempt returns the failure to end the stream with if the store knows of
-// a newer attempt. A store that cannot tell ends no stream, nor does one that is
-// busy with the namespace: commands do not come from it, and the next heartbeat
-// asks again.
+// checkAttempt returns the error that ends the stream if the store knows a newer attempt.
+// A stream is kept if the store cannot be asked or is busy with the namespace: commands
+// do not come from the store, and the next heartbeat checks again.
 func (g *Gateway) checkAttempt(ctx context.Context, id podidentity.Identity) error {
-	looking, cancel := context.WithTimeout(ctx, checkTimeout)
+	timed, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	release, err := g.shares.look(looking, id)
+	release, err := g.shares.checkSlot(timed, id)
 	if err != nil {
 		return nil // see above
 	}
 	defer release()
-	newest, err := g.store.Attempt(looking, id.TaskUID)
+	newest, err := g.store.Attempt(timed, id.TaskUID)
 	switch {
 	case err == nil && newest > id.Attempt:
 		return g.failure(ctx, fenced(id, newest))
 	case err == nil || errors.Is(err, history.ErrNotFound):
 		return nil
 	case ctx.Err() == nil && g.outage.due(time.Now()):
-		g.log.Info("the history store does not tell the attempts of tasks; streams of commands stay open meanwhile", "error", err.Error())
+		g.log.Info("the attempts of tasks cannot be read from the history store; command streams stay open", "error", err.Error())
 	}
 	return nil
 }
 
-// patience is after how many heartbeats in which none of the requests was done that a
-// stream was told of, it is told of those behind them.
+// patience is the number of heartbeats without a completed request after which a stream
+// sends the requests behind those it has sent.
 const patience = 3
 
-// teller tells a stream of requests.
-type teller struct {
-	// told holds the UIDs of those that the stream has seen, as long as they are asked for.
-	told map[string]bool
-	// passed holds those of them that others do not wait for any more. Something may be
-	// amiss with them for good: the daemon has taken them, say, and the record is lost.
+// announcer sends requests on a stream.
+type announcer struct {
+	// sent holds the UIDs of the requests sent on the stream, as long as they are
+	// pending.
+	sent map[string]bool
+	// passed holds the UIDs of sent requests that no longer hold up others. They may
+	// never complete: for example, the daemon has taken them and the record is lost.
 	passed map[string]bool
-	// idle counts the heartbeats in which none of told was done.
+	// idle counts the heartbeats in which no sent request was completed.
 	idle int
 }
 
-// tell sends the requests that the stream has not seen.
-func (t *teller) tell(stream *connect.ServerStream[daemonv1.Command], pending []CheckpointRequest) error {
+// send sends the requests that the stream has not sent yet.
+func (t *announcer) send(stream *connect.ServerStream[daemonv1.Command], pending []CheckpointRequest) error {
 	current := make(map[string]bool, len(pending))
 	for _, r := range pending {
 		current[r.UID] = true
-		if t.told[r.UID] {
+		if t.sent[r.UID] {
 			continue
 		}
 		command := &daemonv1.TakeCheckpoint{Name: r.Name, Uid: r.UID, Message: r.Message}
 		if err := stream.Send(&daemonv1.Command{Command: &daemonv1.Command_TakeCheckpoint{TakeCheckpoint: command}}); err != nil {
 			return err
 		}
-		t.told[r.UID] = true
+		t.sent[r.UID] = true
 	}
-	for uid := range t.told {
+	for uid := range t.sent {
 		if !current[uid] {
-			delete(t.told, uid)
+			delete(t.sent, uid)
 			t.idle = 0
 		}
 	}
 	return nil
 }
 
-// beat has the stream pass those that it was told of long ago.
-func (t *teller) beat() {
+// beat passes the requests that were sent long ago.
+func (t *announcer) beat() {
 	t.idle++
 	if t.idle < patience {
 		return
 	}
 	t.idle = 0
-	maps.Copy(t.passed, t.told)
-	clear(t.told)
+	maps.Copy(t.passed, t.sent)
+	clear(t.sent)
 }

@@ -16,14 +16,14 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// The protocol's messages and the history's meet in this file, and are two shapes on
-// purpose. The protocol is spoken by daemons of older releases and only ever grows; a
-// message of the history is hashed, and what was stored under its hash must be found
-// again whatever the protocol has learned since. filled_test.go holds that no field is
-// lost between them.
+// This file converts between the protocol's messages and those of the history, which
+// differ on purpose. The protocol is spoken by daemons of older releases and only ever
+// grows; a message of the history is hashed, and what was stored under its hash must be
+// found again however the protocol has grown. filled_test.go checks that no field is lost
+// between them.
 
-// maxSourcePosition is how many messages a conversation may have, at most, of which a
-// task is told that they are lost.
+// maxSourcePosition bounds the number of messages that may be reported as lost with a
+// source.
 const maxSourcePosition = 1 << 32
 
 func sourceOf(m *daemonv1.Source) (*history.Source, error) {
@@ -31,9 +31,9 @@ func sourceOf(m *daemonv1.Source) (*history.Source, error) {
 		return nil, nil
 	}
 	if uid := m.GetTaskUid(); uid == "" || len(uid) > maxNameBytes || strings.ContainsRune(uid, 0) || m.GetCheckpoint() < 1 {
-		return nil, invalid("a source needs the UID of a task, of at most %d bytes without NUL, and the number of one of its checkpoints", maxNameBytes)
+		return nil, invalid("a source needs the UID of a task (at most %d bytes, without NUL) and the number of one of its checkpoints", maxNameBytes)
 	}
-	// How much was lost is added up, and the pod's word is all that there is for it.
+	// Lost messages are added up, and the number is known only from the pod.
 	position := min(max(m.GetPosition(), 0), maxSourcePosition)
 	return &history.Source{TaskUID: m.GetTaskUid(), Checkpoint: m.GetCheckpoint(), IncludeConversation: m.GetIncludeConversation(),
 		MayBeLost: m.GetHasBegun() || m.GetMayBeLost(), Position: position}, nil
@@ -44,15 +44,15 @@ func problemOf(m *daemonv1.Problem) (*history.Problem, error) {
 		return nil, nil
 	}
 	if !isReason(m.GetReason()) {
-		return nil, invalid("a problem's reason is at most 64 letters and digits that begin with a capital")
+		return nil, invalid("a problem's reason must be at most 64 letters and digits, beginning with a capital letter")
 	}
 	if len(m.GetMessage()) > maxNameBytes || strings.ContainsRune(m.GetMessage(), 0) {
-		return nil, invalid("a problem's message is at most %d bytes without NUL", maxNameBytes)
+		return nil, invalid("a problem's message must be at most %d bytes, without NUL", maxNameBytes)
 	}
 	return &history.Problem{Reason: m.GetReason(), Message: m.GetMessage()}, nil
 }
 
-// isReason says that a text can be the reason of a condition.
+// isReason reports whether a text can be the reason of a condition.
 func isReason(s string) bool {
 	if s == "" || len(s) > 64 || s[0] < 'A' || s[0] > 'Z' {
 		return false
@@ -75,26 +75,26 @@ func recordsOf(messages []*daemonv1.Record) ([]history.Record, error) {
 	return records, nil
 }
 
-// moveFault says what is wrong with a move of the conversation.
+// moveFault describes what is wrong with a move of the conversation.
 func moveFault(m *history.MoveOperation) string {
 	switch {
 	case m == nil:
 		return ""
 	case m.ID == "" || len(m.ID) > maxNameBytes || len(m.Reason) > maxNameBytes:
-		return fmt.Sprintf("moves the conversation by an operation_id that is empty, or by one or a reason that is longer than %d bytes", maxNameBytes)
+		return fmt.Sprintf("has an empty operation_id, or an operation_id or a reason of more than %d bytes", maxNameBytes)
 	case m.Checkpoint < 0 && !m.KeepPosition:
-		return fmt.Sprintf("moves the conversation to checkpoint %d; give the number of one, or 0 for the beginning of the task's conversation", m.Checkpoint)
+		return fmt.Sprintf("moves the conversation to checkpoint %d; give a checkpoint's number, or 0 for the beginning of the task's conversation", m.Checkpoint)
 	case m.Position < 0:
-		return fmt.Sprintf("moves the conversation to position %d; positions begin at 1, and 0 stands for the checkpoint's", m.Position)
+		return fmt.Sprintf("moves the conversation to position %d; positions begin at 1, and 0 means the checkpoint's", m.Position)
 	}
 	return ""
 }
 
-// piecesFault says what is wrong with a record's piece, or with the pieces
-// that its message names.
+// piecesFault describes what is wrong with a record's piece, or with the pieces that its
+// message refers to.
 func piecesFault(r history.Record) string {
 	if len(r.Piece) > conversation.MaxPiece {
-		return fmt.Sprintf("holds a piece of %d bytes; cut texts into pieces of at most %d bytes", len(r.Piece), conversation.MaxPiece)
+		return fmt.Sprintf("contains a piece of %d bytes; cut texts into pieces of at most %d bytes", len(r.Piece), conversation.MaxPiece)
 	}
 	if r.Message == nil {
 		return ""
@@ -104,11 +104,11 @@ func piecesFault(r history.Record) string {
 			continue
 		}
 		if !(*t.Pieces).Plausible() {
-			return fmt.Sprintf("names %d pieces of a text of %d bytes, which cannot be", len((*t.Pieces).Hashes), (*t.Pieces).Bytes)
+			return fmt.Sprintf("refers to %d pieces for a text of %d bytes, which is impossible", len((*t.Pieces).Hashes), (*t.Pieces).Bytes)
 		}
 		for _, hash := range (*t.Pieces).Hashes {
 			if len(hash) != sha256.Size {
-				return fmt.Sprintf("names a piece by %d bytes; pieces are named by their SHA-256", len(hash))
+				return fmt.Sprintf("refers to a piece by a hash of %d bytes; use its SHA-256", len(hash))
 			}
 		}
 	}
@@ -155,12 +155,12 @@ const (
 	maxRetryAfterSeconds = 24 * 60 * 60
 )
 
-// bounded is the beginning of a text, without what a database cannot hold.
+// bounded returns the beginning of a text, without bytes that a database cannot store.
 func bounded(s string, n int) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(clip.Bytes(s, n), "\x00", ""), "")
 }
 
-// timeOf is the zero time where none was given.
+// timeOf returns the zero time if none was given.
 func timeOf(t *timestamppb.Timestamp) time.Time {
 	if t == nil || !t.IsValid() {
 		return time.Time{}
@@ -168,7 +168,7 @@ func timeOf(t *timestamppb.Timestamp) time.Time {
 	return t.AsTime()
 }
 
-// roleOf files what has no role, or one that is not known yet, under output.
+// roleOf maps a missing or unknown role to output.
 func roleOf(role daemonv1.Role) conversation.Role {
 	switch role {
 	case daemonv1.Role_ROLE_USER:

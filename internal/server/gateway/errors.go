@@ -18,11 +18,11 @@ func invalid(format string, args ...any) error {
 	return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf(format, args...))
 }
 
-// errTooLong is what a request is told that was not done in time.
-var errTooLong = errors.New("the request was worked on for as long as one may be, and is not done; try again")
+// errTooLong is returned for a request that was not completed in time.
+var errTooLong = errors.New("the request took longer than allowed and was stopped; try again")
 
-// failure gives an error of the store or of authentication its code. What a
-// daemon can do nothing about is logged, and only said to be there.
+// failure maps an error of the store or of authentication to a code. Errors that a daemon
+// can do nothing about are logged, and returned without details.
 func (g *Gateway) failure(ctx context.Context, err error) error {
 	var gap *history.GapError
 	switch {
@@ -50,14 +50,14 @@ func (g *Gateway) failure(ctx context.Context, err error) error {
 		return connect.NewError(connect.CodeCanceled, ctx.Err())
 	case errors.Is(err, history.ErrUnavailable):
 		if g.outage.due(time.Now()) {
-			g.log.Info("the history store cannot be reached; daemons keep their records meanwhile", "error", err.Error())
+			g.log.Info("the history store cannot be reached; daemons buffer their records", "error", err.Error())
 		}
 		if errors.Is(err, history.ErrOldSchema) {
 			return connect.NewError(connect.CodeUnavailable, history.ErrOldSchema)
 		}
 		return connect.NewError(connect.CodeUnavailable, history.ErrUnavailable)
 	case errors.Is(err, podidentity.ErrUnavailable):
-		g.log.Info("a caller could not be identified at the moment", "error", err.Error())
+		g.log.Info("a caller could not be identified", "error", err.Error())
 		return connect.NewError(connect.CodeUnavailable, podidentity.ErrUnavailable)
 	default:
 		id := identityOf(ctx)
@@ -66,13 +66,13 @@ func (g *Gateway) failure(ctx context.Context, err error) error {
 	}
 }
 
-// fenced is the error for an attempt older than the newest one.
+// fenced returns the error for an attempt older than the newest one.
 func fenced(id podidentity.Identity, newest int64) error {
 	return fmt.Errorf("%w: attempt %d of the task %s/%s is over, since attempt %d has begun",
 		history.ErrFenced, id.Attempt, id.Namespace, id.TaskName, newest)
 }
 
-// gapFailure tells the daemon from where to send again.
+// gapFailure tells the daemon the sequence to resend from.
 func gapFailure(gap *history.GapError) error {
 	failure := connect.NewError(connect.CodeFailedPrecondition, gap)
 	if detail, err := connect.NewErrorDetail(&daemonv1.AppendResponse{LastSequence: gap.Last}); err == nil {
@@ -81,17 +81,17 @@ func gapFailure(gap *history.GapError) error {
 	return failure
 }
 
-// quietTime is how long an outage that was logged is not logged again: all
-// daemons try again and again meanwhile.
+// quietTime is how long a logged outage is not logged again: all daemons keep retrying
+// meanwhile.
 const quietTime = 10 * time.Second
 
-// throttle keeps a log readable. The zero value is ready.
+// throttle limits repeated log lines. The zero value is ready.
 type throttle struct {
 	mu   sync.Mutex
 	last time.Time
 }
 
-// due tells whether it is time to log again.
+// due reports whether it is time to log again.
 func (t *throttle) due(now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

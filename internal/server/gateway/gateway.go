@@ -1,25 +1,22 @@
-// Package gateway is where the daemons of tasks call in: the handlers of
-// daemonapi's DaemonService.
+// Package gateway serves the daemons of tasks: it implements daemonapi's DaemonService.
 //
-// A daemon is known by its pod-bound token alone: which task it works for and
-// in which attempt is never taken from a message. The gateway keeps nothing
-// itself; any number of them may run side by side. When the history store
-// cannot be reached it answers UNAVAILABLE at once and the daemon keeps its
-// records in its spool, so the gateway need not go down with the store.
+// A daemon is identified by its pod-bound token alone: its task and attempt are never
+// taken from a message. The gateway is stateless; any number may run side by side. If the
+// history store cannot be reached, the gateway answers UNAVAILABLE at once and the daemon
+// keeps its records in its spool, so the gateway need not go down with the store.
 //
-// Error codes: UNAUTHENTICATED (a fresh token may help), PERMISSION_DENIED,
-// ABORTED (a newer attempt has begun, or the pod's object is gone: stop; open
-// streams of commands end with it, see Gateway.Notice), FAILED_PRECONDITION
-// (records are missing; the detail AppendResponse holds the last stored
-// sequence), ALREADY_EXISTS (other records are stored by the same sequences),
-// NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (larger than any
-// daemon's request; or the task, or its namespace, has as much stored as it may,
-// which the task's status tells: try again), UNAVAILABLE (try again).
+// Error codes: UNAUTHENTICATED (a fresh token may help), PERMISSION_DENIED, ABORTED (a
+// newer attempt has begun, or the pod's object is gone: stop; open command streams end
+// with it, see Gateway.HandleNotification), FAILED_PRECONDITION (records are missing; the
+// detail AppendResponse holds the last stored sequence), ALREADY_EXISTS (other records
+// are stored under the same sequences), NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED
+// (the request is larger than any daemon's; or the task or its namespace has reached its
+// storage limit, as the task's status says: try again), UNAVAILABLE (try again).
 //
-// The gateway is reached by whoever can open a connection, agents included. So
-// the caller is identified before any of the request's body is read, and what a
-// known caller may make the server spend at once is bounded by task, by
-// namespace and in all: whoever sends much waits, and keeps nobody else waiting.
+// Anyone who can open a connection can reach the gateway, agents included. So the caller
+// is identified before any of the request's body is read, and the work that known callers
+// may cause at once is bounded per task, per namespace and in total: a caller that sends
+// a lot waits, and delays nobody else.
 package gateway
 
 import (
@@ -44,24 +41,24 @@ import (
 )
 
 const (
-	// maxRequestBytes is the size of the largest request. Daemons send batches
-	// of about a mebibyte, and one record more.
+	// maxRequestBytes is the size of the largest request. Daemons send batches of about a
+	// mebibyte, and one more record.
 	maxRequestBytes = 16 << 20
-	// maxQuestionBytes is the size of the largest request whose answer lasts: it is
-	// held as long.
-	maxQuestionBytes = 16 << 10
-	// chunkBytes is about how much of a conversation is sent in one message.
+	// maxStreamRequestBytes is the size of the largest request for a stream: it is held
+	// as long as the stream.
+	maxStreamRequestBytes = 16 << 10
+	// chunkBytes is the approximate size of one message of a conversation stream.
 	chunkBytes = 4 << 20
-	// pageEntries is how many messages are read from the store at a time.
+	// pageEntries is the number of messages read from the store at a time.
 	pageEntries = 500
-	// maxTextBytes is the longest text that a conversation is sent with whole.
+	// maxTextBytes is the longest text of a conversation that is sent in full.
 	maxTextBytes = 1 << 20
-	// maxNameBytes is how long an operation id, a reason and the like may be.
+	// maxNameBytes bounds operation ids, reasons and the like.
 	maxNameBytes = 1024
 )
 
-// Store is what the gateway needs of the history store. Errors are those of
-// package history.
+// Store is what the gateway needs of the history store. Errors are those of package
+// history.
 type Store interface {
 	Begin(ctx context.Context, task history.Task, attempt int64, source *history.Source, options history.BeginOptions) (history.TaskState, error)
 	Append(ctx context.Context, task history.Task, attempt int64, records []history.Record) (last int64, err error)
@@ -74,16 +71,16 @@ type Store interface {
 	Text(ctx context.Context, namespace string, p *conversation.Pieces) (string, error)
 }
 
-// Authenticator says which attempt of which task holds a token. Errors are
-// those of package podidentity.
+// Authenticator identifies the attempt that a token belongs to. Errors are those of
+// package podidentity.
 type Authenticator interface {
 	Verify(ctx context.Context, token string) (podidentity.Identity, error)
 }
 
-// Tasks knows the Task objects as they are; see podidentity.LiveTasks.
+// Tasks reads the current Task objects; see podidentity.LiveTasks.
 type Tasks interface {
 	podidentity.TaskChecker
-	// Inherits reports whether a task begins with the conversation of another one.
+	// Inherits reports whether a task begins with the conversation of another task.
 	Inherits(ctx context.Context, id podidentity.Identity) (bool, error)
 }
 
@@ -94,43 +91,42 @@ type CheckpointRequest struct {
 	Message string
 }
 
-// Requests knows which checkpoints are asked for.
+// Requests provides the pending checkpoint requests.
 type Requests interface {
-	// Pending returns the oldest of those asked of a task, in order and a limited
-	// number of them, without those with a UID that is in passed.
+	// Pending returns a task's oldest requests, in order and limited in number, without
+	// those whose UID is in passed.
 	Pending(namespace, task string, passed map[string]bool) []CheckpointRequest
-	// Changes returns a channel that gets something when that may have changed
-	// since it was last read, until leave is called. It is of those that are returned
-	// where none is passed.
+	// Changes returns a channel that receives when the result of Pending, with none
+	// passed, may have changed since the last receive, until leave is called.
 	Changes(namespace, task string) (changed <-chan struct{}, leave func())
 }
 
-// Options of a Gateway. Store, Authenticator and Requests are needed.
+// Options of a Gateway. Store, Authenticator and Requests are required.
 type Options struct {
 	Store         Store
 	Authenticator Authenticator
 	Requests      Requests
 	Log           logr.Logger
-	// Connections is how many Store has; requests that use it are bounded by that. 14
-	// if zero.
+	// Connections is the number of Store's connections, which bounds the requests that
+	// use it; 14 if zero.
 	Connections int
-	// Tasks has a look, at each Begin, whether the Task is there: identities are
-	// remembered for a while, and a pod that outlives its Task must not bring
-	// back a history that was deleted. Nil for no look.
+	// Tasks is used at each Begin to check that the Task exists: identities are cached
+	// for a while, and a pod that outlives its Task must not bring back a deleted
+	// history. Nil for no check.
 	Tasks Tasks
-	// TaskBytesPerSecond is how fast one task's records are taken in the long
-	// run, each counted with a kibibyte more than it has; 4 MiB if zero.
+	// TaskBytesPerSecond limits one task's records in the long run, each counted with an
+	// extra kibibyte; 4 MiB if zero.
 	TaskBytesPerSecond int
-	// Registerer gets the metrics; nil for none.
+	// Registerer receives the metrics; nil for none.
 	Registerer prometheus.Registerer
-	// Heartbeat is how often an idle stream of commands shows that it lives; 20 s if zero.
+	// Heartbeat is the interval of heartbeats on an idle command stream; 20 s if zero.
 	Heartbeat time.Duration
-	// StreamLifetime is how long a stream of commands is kept, so that daemons
-	// spread over new servers and show fresh tokens; 15 min if zero.
+	// StreamLifetime is how long a command stream is kept, so that daemons spread over
+	// new servers and present fresh tokens; 15 min if zero.
 	StreamLifetime time.Duration
 }
 
-// Gateway serves the daemons. Make one with New.
+// Gateway serves the daemons. Create one with New.
 type Gateway struct {
 	store          Store
 	authenticator  Authenticator
@@ -181,8 +177,8 @@ func (g *Gateway) Handler() (string, http.Handler) {
 	return path, authentication{gateway: g, errors: connect.NewErrorWriter(), next: handler}
 }
 
-// Close ends the streams of commands, so that the HTTP server can shut down;
-// daemons connect again, to another server if there is one.
+// Close ends the command streams, so that the HTTP server can shut down; daemons
+// reconnect, to another server if there is one.
 func (g *Gateway) Close() { g.closeOnce.Do(func() { close(g.closing) }) }
 
 // Begin implements the RPC.
@@ -213,9 +209,10 @@ func (g *Gateway) Begin(ctx context.Context, req *connect.Request[daemonv1.Begin
 	return connect.NewResponse(response), nil
 }
 
-// mayBegin asks what the Task object says. A task that begins with another one's
-// conversation must name it where the store does not know the task yet, or, put
-// back to an older copy, not any more: begun without it, it would never have it.
+// mayBegin checks the Task object. A task that begins with another one's conversation
+// must name its source if the store does not know the task, either not yet or, after a
+// restore from an older copy, not any more: begun without the source, it would never get
+// that conversation.
 func (g *Gateway) mayBegin(ctx context.Context, id podidentity.Identity, source *history.Source) error {
 	if g.tasks == nil {
 		return nil
@@ -228,7 +225,7 @@ func (g *Gateway) mayBegin(ctx context.Context, id podidentity.Identity, source 
 	}
 	inherits, err := g.tasks.Inherits(ctx, id)
 	if err == nil && inherits {
-		err = fmt.Errorf("%w: the task %s/%s, which begins with another one's conversation: it must be said with which",
+		err = fmt.Errorf("%w: the task %s/%s begins with another task's conversation; the request must name that source",
 			history.ErrNotFound, id.Namespace, id.TaskName)
 	}
 	return err
@@ -263,8 +260,8 @@ func (g *Gateway) Report(ctx context.Context, req *connect.Request[daemonv1.Repo
 	return connect.NewResponse(&daemonv1.ReportResponse{}), nil
 }
 
-// MoveConversation implements the RPC. Checkpoint 0 leads to where the task's
-// own conversation begins, before the prompt; the daemon then says that again.
+// MoveConversation implements the RPC. Checkpoint 0 leads to the beginning of the task's
+// own conversation, before the prompt; the daemon then sends the prompt again.
 func (g *Gateway) MoveConversation(ctx context.Context, req *connect.Request[daemonv1.MoveConversationRequest]) (*connect.Response[daemonv1.MoveConversationResponse], error) {
 	id := identityOf(ctx)
 	m := req.Msg
@@ -287,13 +284,13 @@ func (g *Gateway) Conversation(ctx context.Context, req *connect.Request[daemonv
 	id := identityOf(ctx)
 	arrived, ok := ctx.Value(arrivalKey{}).(*arrival)
 	if !ok {
-		return connect.NewError(connect.CodeInternal, errors.New("the request did not come by the gateway's handler"))
+		return connect.NewError(connect.CodeInternal, errors.New("the request did not pass the gateway's handler"))
 	}
 	working, err := arrived.work(ctx)
 	if err != nil {
 		return err
 	}
-	defer arrived.rest()
+	defer arrived.releaseSlot()
 	send := func(part *daemonv1.ConversationResponse) (context.Context, error) {
 		return arrived.send(ctx, func() error { return stream.Send(part) })
 	}
@@ -301,7 +298,7 @@ func (g *Gateway) Conversation(ctx context.Context, req *connect.Request[daemonv
 	if err != nil {
 		return g.failure(working, err)
 	}
-	// The UID comes from the pod's labels, so the namespace must be looked at.
+	// The UID comes from the pod's labels, so the namespace must be checked.
 	if state.Task != taskOf(id) {
 		return g.failure(ctx, fmt.Errorf("%w: the task %s/%s with UID %s", history.ErrNotFound, id.Namespace, id.TaskName, id.TaskUID))
 	}
@@ -323,9 +320,9 @@ func (g *Gateway) Conversation(ctx context.Context, req *connect.Request[daemonv
 	}
 }
 
-// chunks sends entries in messages of about chunkBytes, with the texts that
-// were cut made whole; a larger entry gets a message of its own. Each send begins
-// with a context of its own what is worked on after it.
+// chunks sends entries in messages of about chunkBytes, with cut texts restored; a larger
+// entry gets a message of its own. After each send, the work continues with the context
+// that the send returned.
 func (g *Gateway) chunks(working context.Context, namespace string, entries []history.Entry, send func(*daemonv1.ConversationResponse) (context.Context, error)) (context.Context, error) {
 	chunk, size := &daemonv1.ConversationResponse{}, 0
 	for _, e := range entries {
@@ -347,10 +344,9 @@ func (g *Gateway) chunks(working context.Context, namespace string, entries []hi
 	return send(chunk)
 }
 
-// hydrate makes the texts of a message whole that were cut, up to
-// maxTextBytes each; larger ones keep their beginning and their pieces. So do
-// those of which a piece is missing: a damaged text must not keep an agent
-// from its conversation.
+// hydrate restores the cut texts of a message, up to maxTextBytes each; longer ones keep
+// their beginning and their pieces. So do texts with a missing piece: a damaged text must
+// not keep an agent from its conversation.
 func (g *Gateway) hydrate(ctx context.Context, namespace string, m *conversation.Message) error {
 	cut := m.Texts()
 	for _, t := range cut {
@@ -359,7 +355,7 @@ func (g *Gateway) hydrate(ctx context.Context, namespace string, m *conversation
 		}
 		whole, err := g.store.Text(ctx, namespace, *t.Pieces)
 		if errors.Is(err, history.ErrCorrupted) {
-			g.log.Error(err, "a text of a conversation is sent without its end", "namespace", namespace)
+			g.log.Error(err, "a damaged text of a conversation is sent only in part", "namespace", namespace)
 			continue
 		}
 		if err != nil {

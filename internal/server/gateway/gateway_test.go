@@ -398,7 +398,7 @@ var _ = Describe("The gateway", func() {
 		t := GinkgoTB()
 		f := serve(t, "postgres://u:secret@127.0.0.1:1/none", func(o *gateway.Options) { o.Heartbeat = 10 * time.Millisecond })
 		commands, ended := f.commands(t.Context(), "a1")
-		f.gateway.Notice(history.Notification{})
+		f.gateway.HandleNotification(history.Notification{})
 		f.board.Set(request("a", "asked"))
 		expect(t, commands, "asked")
 		select {

@@ -13,8 +13,8 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// metrics counts requests; it is an interceptor. Those that authentication
-// refuses never get to it, and are counted there.
+// metrics counts requests; it is an interceptor. Requests refused by authentication do
+// not reach it and are counted there.
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -75,8 +75,8 @@ func (m *metrics) count(procedure string, err error) {
 	m.requests.WithLabelValues(procedure, code).Inc()
 }
 
-// procedureOf is the name of the procedure that a request calls, or nothing if
-// there is none of that name.
+// procedureOf returns the name of the procedure that a request calls, or an empty string
+// if there is none of that name.
 func procedureOf(r *http.Request) string {
 	name := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
 	service := daemonv1.File_v1_daemon_proto.Services().ByName("DaemonService")

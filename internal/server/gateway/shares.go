@@ -13,70 +13,69 @@ import (
 	"github.com/clew-dev/clew/internal/podidentity"
 )
 
-// How many requests of daemons are worked on at once: as many as the history store
-// has connections, but for a few, so that none of them waits for a connection while
-// its time runs, and what the gateway asks by itself finds one. The rest waits in
-// line for its own. A namespace gets what is not for those who have none (see
-// package places): two thirds. So whatever a few namespaces make the store do, for
-// as long as a request is worked on, the others' requests find places.
+// Limits of concurrent requests. There are as many work slots as the history store has
+// connections, less a few, so that no request waits for a connection while its time runs,
+// and the gateway's own queries find one. Other requests queue. A namespace may use all
+// slots except those reserved for namespaces that hold none (see package fairshare), that
+// is two thirds. So the load of a few namespaces cannot take the slots of the others.
 //
-// A request is worked on when it has come, and a long answer only while a part of
-// it is being made: how fast a caller writes and reads costs the caller's own share
-// of the arrivals, and no other's work.
+// A request takes a work slot once it has been received, and a streamed response only
+// while a part of it is being produced: a caller that writes or reads slowly uses up its
+// own share of arrivals and delays nobody else's work.
 const (
 	defaultConnections  = 14
 	spareConnections    = 2
-	placesOfTask        = 2
+	slotsOfTask        = 2
 	arrivalsInAll       = 128
 	arrivalsOfNamespace = 8
 	arrivalsOfTask      = 2
-	// Requests of more bytes or elements than that take a place more until they are answered, so
-	// that the memory for all of them is bounded. Daemons send less, but for
-	// records that are large by themselves.
+	// Requests with more bytes or elements than that take an additional slot until they
+	// are answered, so that their total memory is bounded. Daemons send less, except for
+	// single large records.
 	largeBytes       = 2 << 20
 	largeElements    = 20_000
 	largeInAll       = 8
 	largeOfNamespace = 2
-	// streamsOfTask is how many streams of commands one task may hold: one, and
-	// those of which the server has not noticed yet that they were cut.
+	// streamsOfTask is the number of command streams a task may hold: one, and those
+	// whose loss the server has not noticed yet.
 	streamsOfTask = 8
 	streamsInAll  = 20_000
-	// placeTimeout is how long a request waits for its turn, and workTimeout for how
-	// long it is then worked on, whatever it asks for: daemons give up after that.
-	placeTimeout = 15 * time.Second
+	// slotTimeout bounds how long a request waits for a slot, and workTimeout how long it
+	// is then processed, whatever it asks for: daemons give up after that.
+	slotTimeout = 15 * time.Second
 	workTimeout  = 30 * time.Second
-	// sendTimeout is how long a caller may take to read one part of an answer.
+	// sendTimeout is how long a caller may take to read one part of a response.
 	sendTimeout = time.Minute
 )
 
 const (
 	defaultTaskBytesPerSecond = 4 << 20
-	// paceBurst is for how many seconds a task may have saved up.
+	// paceBurst is the number of seconds of its rate that a task may save up.
 	paceBurst = 8
 	// recordCost is what a record costs the store besides its bytes.
 	recordCost = 1 << 10
-	// openingCost is what it costs to open a stream of commands: with what a task may send,
-	// four in a second, and 32 at once. A daemon opens one and keeps it.
+	// openingCost is the cost of opening a command stream: at the default rate, a task
+	// may open four per second, and 32 at once. A daemon opens one and keeps it.
 	openingCost = 1 << 20
-	// owingInAll is how many tasks may wait for their pace at once.
+	// owingInAll is the number of tasks that may wait for their rate limit at once.
 	owingInAll = 16384
 )
 
-// The procedures whose answers last.
+// The procedures with streamed responses.
 const (
 	procedureCommands     = "Commands"
 	procedureConversation = "Conversation"
 )
 
-func lasts(r *http.Request) bool {
+func isStreaming(r *http.Request) bool {
 	procedure := procedureOf(r)
 	return procedure == procedureCommands || procedure == procedureConversation
 }
 
-// errBusy is what a request is told that waited for too long, or found too many in line.
-var errBusy = errors.New("too many requests of this task or namespace are being served at the moment; try again")
+// errBusy is returned for a request that waited too long, or found the queue full.
+var errBusy = errors.New("too many requests of this task or namespace are being served; try again")
 
-// shares keeps each task and namespace to its part of the server.
+// shares limits each task and namespace to its part of the server.
 type shares struct {
 	owing, arrivals, large, requests, streams *fairshare.Slots
 	requestsOfNamespace                       int
@@ -92,9 +91,9 @@ func newShares(bytesPerSecond, connections int) *shares {
 	}
 }
 
-// arrive waits until the request may be read; leave when it is answered.
+// arrive waits until the request may be read; leave is called when it has been answered.
 func (s *shares) arrive(r *http.Request, id podidentity.Identity) (leave func(), err error) {
-	ctx, cancel := context.WithTimeout(r.Context(), placeTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), slotTimeout)
 	defer cancel()
 	if procedureOf(r) == procedureCommands {
 		leave, err = s.open(ctx, id)
@@ -109,8 +108,8 @@ func (s *shares) arrive(r *http.Request, id podidentity.Identity) (leave func(),
 	return leave, nil
 }
 
-// open waits until a stream of commands may begin. Each has the store asked at once, so
-// that who opens many owes their pace for it.
+// open waits until a command stream may begin. Each stream queries the store at once, so
+// opening many counts against the task's rate.
 func (s *shares) open(ctx context.Context, id podidentity.Identity) (leave func(), err error) {
 	if leave, err = s.streams.Take(ctx, fairshare.Share{Of: id.TaskUID, Slots: streamsOfTask}); err != nil {
 		return nil, err
@@ -123,8 +122,8 @@ func (s *shares) open(ctx context.Context, id podidentity.Identity) (leave func(
 	return leave, nil
 }
 
-// awaitPace waits until a task owes its pace nothing. One of its requests does so, and the
-// next ones in line behind it: so they are not more than a line holds.
+// awaitPace waits until the task is within its rate limit. One of its requests waits for
+// the limit and the others queue behind it, so their number is bounded by the queue.
 func (s *shares) awaitPace(ctx context.Context, id podidentity.Identity) error {
 	next, err := s.owing.Take(ctx, fairshare.Share{Of: id.TaskUID, Slots: 1})
 	if err != nil {
@@ -134,25 +133,25 @@ func (s *shares) awaitPace(ctx context.Context, id podidentity.Identity) error {
 	return s.paces.Of(id.TaskUID).WaitN(ctx, 0)
 }
 
-// arrival is a request that has come.
+// arrival is a request that has been received.
 type arrival struct {
 	shares     *shares
 	id         podidentity.Identity
 	controller *http.ResponseController
-	// release gives the place at work back, reduce that of a large request; nil
-	// while there is none.
+	// release returns the work slot, reduce the slot of a large request; nil if there is
+	// none.
 	release, reduce func()
 }
 
 type arrivalKey struct{}
 
-// work waits until the request may be worked on, until rest; the context that it
-// returns ends with that, and in time.
+// work waits until the request may be processed. The slot is held until releaseSlot; the
+// context it returns ends then, or after workTimeout.
 func (a *arrival) work(ctx context.Context) (working context.Context, err error) {
-	waiting, cancel := context.WithTimeout(ctx, placeTimeout)
+	waiting, cancel := context.WithTimeout(ctx, slotTimeout)
 	defer cancel()
 	release, err := a.shares.requests.Take(waiting,
-		fairshare.Share{Of: "task/" + a.id.TaskUID, Slots: placesOfTask},
+		fairshare.Share{Of: "task/" + a.id.TaskUID, Slots: slotsOfTask},
 		fairshare.Share{Of: "namespace/" + a.id.Namespace, Slots: a.shares.requestsOfNamespace})
 	if err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, errBusy)
@@ -165,17 +164,17 @@ func (a *arrival) work(ctx context.Context) (working context.Context, err error)
 	return working, nil
 }
 
-// look waits until a stream of commands may ask the store something, one of its task
-// at a time: whoever opens and closes streams makes the store work as well.
-func (s *shares) look(ctx context.Context, id podidentity.Identity) (release func(), err error) {
+// checkSlot waits until a command stream may query the store, one per task at a time:
+// opening and closing streams loads the store as well.
+func (s *shares) checkSlot(ctx context.Context, id podidentity.Identity) (release func(), err error) {
 	return s.requests.Take(ctx,
 		fairshare.Share{Of: "commands/" + id.TaskUID, Slots: 1},
 		fairshare.Share{Of: "namespace/" + id.Namespace, Slots: s.requestsOfNamespace})
 }
 
-// enlarge waits until the request may be a large one, until end.
+// enlarge waits until the request may be a large one; the slot is held until end.
 func (a *arrival) enlarge(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, placeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, slotTimeout)
 	defer cancel()
 	reduce, err := a.shares.large.Take(ctx, fairshare.Share{Of: a.id.Namespace, Slots: largeOfNamespace})
 	if err != nil {
@@ -186,25 +185,24 @@ func (a *arrival) enlarge(ctx context.Context) error {
 }
 
 func (a *arrival) end() {
-	a.rest()
+	a.releaseSlot()
 	if a.reduce != nil {
 		a.reduce()
 	}
 }
 
-func (a *arrival) rest() {
+func (a *arrival) releaseSlot() {
 	if a.release != nil {
 		a.release()
 		a.release = nil
 	}
 }
 
-// send has a part of the answer sent while nothing is worked on. A caller that does
-// not read it in time is cut off. What is worked on afterwards has the context that
-// is returned.
+// send sends a part of the response while the request holds no work slot. A caller that
+// does not read it in time is cut off. It returns the context for the work that follows.
 func (a *arrival) send(ctx context.Context, part func() error) (working context.Context, err error) {
-	a.rest()
-	// Where there are no deadlines, it takes the caller's own share alone.
+	a.releaseSlot()
+	// If deadlines are not supported, a slow caller takes only its own share.
 	_ = a.controller.SetWriteDeadline(time.Now().Add(sendTimeout))
 	if err := part(); err != nil {
 		return nil, err
@@ -213,8 +211,8 @@ func (a *arrival) send(ctx context.Context, part func() error) (working context.
 	return a.work(ctx)
 }
 
-// spend notes what a task has sent. Who has sent more than their pace allows
-// waits for it before the next request is read.
+// spend records what a task has sent. A task that exceeds its rate limit waits before its
+// next request is read.
 func (s *shares) spend(id podidentity.Identity, bytes, records int) {
 	pace := s.paces.Of(id.TaskUID)
 	pace.ReserveN(time.Now(), min(bytes+records*recordCost, pace.Burst()))

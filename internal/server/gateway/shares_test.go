@@ -19,7 +19,7 @@ func TestNoNamespaceGetsAllConnections(t *testing.T) {
 	for connections := 3; connections <= 64; connections++ {
 		s, took := newShares(1, connections), 0
 		for i := range 2 * connections {
-			_, err := s.requests.Take(now, fairshare.Share{Of: fmt.Sprint("task/", i), Slots: placesOfTask},
+			_, err := s.requests.Take(now, fairshare.Share{Of: fmt.Sprint("task/", i), Slots: slotsOfTask},
 				fairshare.Share{Of: "namespace/a", Slots: s.requestsOfNamespace})
 			if err == nil {
 				took++

@@ -6,36 +6,35 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// Notice takes in a change in the history store: it ends the streams of
-// commands of attempts that are over. The server that an attempt begins at
-// ends its own streams at once; this one is for the others. Without it they
-// find out at the next heartbeat.
-func (g *Gateway) Notice(n history.Notification) {
+// HandleNotification processes a change in the history store: it ends the command streams
+// of attempts that are over. The server at which an attempt begins ends its own streams
+// at once; this is for the others, which would otherwise find out at the next heartbeat.
+func (g *Gateway) HandleNotification(n history.Notification) {
 	if n.UID == "" {
-		g.streams.lookAll()
+		g.streams.recheckAll()
 		return
 	}
 	g.streams.fence(n.UID, n.Attempt)
 }
 
-// streams knows the open streams of commands. The zero value is ready.
+// streams holds the open command streams. The zero value is ready.
 type streams struct {
 	mu     sync.Mutex
 	byTask map[string]map[*stream]struct{}
 }
 
-// stream is an open stream of commands of one attempt.
+// stream is an open command stream of one attempt.
 type stream struct {
 	attempt int64
-	// fenced gets the number of a newer attempt that has begun.
+	// fenced receives the number of a newer attempt that has begun.
 	fenced chan int64
-	// look is for when a newer attempt may have begun unnoticed.
-	look chan struct{}
+	// recheck receives when a newer attempt may have begun unnoticed.
+	recheck chan struct{}
 }
 
-// enter adds a stream of an attempt; call leave when it ends.
+// enter adds a stream of an attempt; leave must be called when it ends.
 func (s *streams) enter(taskUID string, attempt int64) (entered *stream, leave func()) {
-	entered = &stream{attempt: attempt, fenced: make(chan int64, 1), look: make(chan struct{}, 1)}
+	entered = &stream{attempt: attempt, fenced: make(chan int64, 1), recheck: make(chan struct{}, 1)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.byTask == nil {
@@ -55,7 +54,8 @@ func (s *streams) enter(taskUID string, attempt int64) (entered *stream, leave f
 	}
 }
 
-// fence tells the streams of older attempts of the task that the attempt has begun.
+// fence notifies the streams of the task's older attempts that the given attempt has
+// begun.
 func (s *streams) fence(taskUID string, attempt int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,19 +65,19 @@ func (s *streams) fence(taskUID string, attempt int64) {
 		}
 		select {
 		case open.fenced <- attempt:
-		default: // it knows already
+		default: // already notified
 		}
 	}
 }
 
-// lookAll has every stream look for itself.
-func (s *streams) lookAll() {
+// recheckAll makes every stream check for a newer attempt.
+func (s *streams) recheckAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, ofTask := range s.byTask {
 		for open := range ofTask {
 			select {
-			case open.look <- struct{}{}:
+			case open.recheck <- struct{}{}:
 			default:
 			}
 		}

@@ -227,7 +227,7 @@ func (f *fixture) listen(dsn string) {
 		defer GinkgoRecover()
 		defer close(done)
 		_ = store.Listen(ctx, func(n history.Notification) {
-			f.gateway.Notice(n)
+			f.gateway.HandleNotification(n)
 			first()
 		})
 	}()

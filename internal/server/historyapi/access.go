@@ -16,7 +16,7 @@ import (
 	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
 )
 
-// How long, and how many, decisions are remembered.
+// How long, and how many, decisions are cached.
 const (
 	allowedTTL = 10 * time.Second
 	deniedTTL  = 5 * time.Second
@@ -79,7 +79,7 @@ func specOf(who user.Info, access Access) authorizationv1.SubjectAccessReviewSpe
 	}
 }
 
-// keyOf is the same for the same question; JSON sorts the keys of maps.
+// keyOf returns the cache key of a request; JSON sorts the keys of maps.
 func keyOf(spec authorizationv1.SubjectAccessReviewSpec) ([sha256.Size]byte, error) {
 	b, err := json.Marshal(spec)
 	return sha256.Sum256(b), err

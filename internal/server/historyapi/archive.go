@@ -23,7 +23,7 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// Reasons of the events that tell who did what with a history.
+// Reasons of the events that record exports, imports and deletions.
 const (
 	reasonExported = clewv1alpha1.EventHistoryExported
 	reasonImported = clewv1alpha1.EventHistoryImported
@@ -31,24 +31,24 @@ const (
 )
 
 const (
-	// transferTimeout bounds exports and imports, deletionTimeout deletions. The
-	// API server may give up earlier.
+	// transferTimeout bounds exports and imports, deletionTimeout deletions. The API
+	// server may give up earlier.
 	transferTimeout = 30 * time.Minute
 	deletionTimeout = 15 * time.Minute
-	// flushEvery is how much of an export is held back at most.
+	// flushEvery is how much of an export is buffered at most.
 	flushEvery = 64 << 10
 	linesType  = "application/x-ndjson"
 )
 
-// export streams a history as JSON lines. Who takes it out is recorded before
-// anything is. Parameters: uid.
+// export streams a history as JSON lines. The export is recorded before anything is sent.
+// Parameters: uid.
 func (a *api) export(w http.ResponseWriter, c *call) error {
 	release, err := a.enter(c, a.exports)
 	if err != nil {
 		return err
 	}
 	defer release()
-	task, err := a.findAtStore(c, c.URL.Query().Get("uid"))
+	task, err := a.findInReadSlot(c, c.URL.Query().Get("uid"))
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (a *api) export(w http.ResponseWriter, c *call) error {
 	return lines.close()
 }
 
-// lineWriter writes lines as an answer, which begins with the first one: until
+// lineWriter writes lines as a response. The response begins with the first line: until
 // then, it may still become an error.
 type lineWriter struct {
 	w   http.ResponseWriter
@@ -117,10 +117,10 @@ func acceptsGzip(r *http.Request) bool {
 	return false
 }
 
-// deleteHistory deletes all that is stored of a task: its code in the gitstore
-// first, and then its rows, so that a deletion that was interrupted can be
-// asked for again by the same name, and finishes. The Task object must be
-// gone. Parameters: uid, dryRun=All; or the same in a body, as kubectl sends it.
+// deleteHistory deletes everything stored of a task: first its code in the gitstore and
+// then its rows, so that an interrupted deletion can be requested again by the same name
+// and completes. The Task object must be gone. Parameters: uid, dryRun=All; or the same
+// in a body, as kubectl sends it.
 func (a *api) deleteHistory(c *call) (any, error) {
 	uid, dryRun, err := deleteOptions(c.Request)
 	if err != nil {
@@ -131,7 +131,7 @@ func (a *api) deleteHistory(c *call) (any, error) {
 		return nil, err
 	}
 	defer release()
-	task, err := a.findAtStore(c, uid)
+	task, err := a.findInReadSlot(c, uid)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (a *api) deleteHistory(c *call) (any, error) {
 		answer.DryRun, answer.Messages, answer.Checkpoints = true, task.Totals.Messages, task.Checkpoints
 		return answer, nil
 	}
-	// The caller may have gone; what was begun is finished all the same.
+	// The caller may have disconnected; a deletion that was begun is still completed.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), deletionTimeout)
 	defer cancel()
 	return answer, a.delete(ctx, c, task.Task, answer)
@@ -158,38 +158,38 @@ func (a *api) delete(ctx context.Context, c *call, task history.Task, answer *hi
 	code, err := a.Code.DeleteTask(ctx, task.Namespace, task.UID, task.Name)
 	if err != nil {
 		log.Info("the code of a task could not be deleted", "error", err.Error())
-		return unfinished(fmt.Sprintf("the history of the task %q is not deleted: its checkpoints in the gitstore could not be, and its messages wait for that: %s; delete it again, and it goes on where it stopped", task.Name, why(err)))
+		return unfinished(fmt.Sprintf("the history of the task %q is not deleted: its checkpoints in the gitstore could not be deleted, and its messages are deleted after them: %s; delete it again to continue", task.Name, gitstoreMessage(err)))
 	}
 	deleted, err := a.Archive.DeleteTask(ctx, task.UID)
 	switch {
-	case err == nil, errors.Is(err, history.ErrNotFound): // somebody else was quicker
+	case err == nil, errors.Is(err, history.ErrNotFound): // deleted concurrently
 	case deleted.Task.UID != "":
-		// The rows are gone, and texts that others held go with the next sweep.
+		// The rows are gone, and texts in use elsewhere go with the next sweep.
 		answer.Pending = true
-		log.Info("texts of a deleted task wait for others", "error", err.Error())
+		log.Info("texts of a deleted task are still in use", "error", err.Error())
 	default:
 		log.Info("the rows of a task could not be deleted", "error", err.Error())
-		return unfinished(fmt.Sprintf("the history of the task %q is deleted in part: its checkpoints in the gitstore are gone, and its messages are still there, since the history store failed; delete it again to finish", task.Name))
+		return unfinished(fmt.Sprintf("the history of the task %q is deleted in part: its checkpoints in the gitstore are gone, but its messages remain because the history store failed; delete it again to continue", task.Name))
 	}
 	answer.Messages, answer.Pieces, answer.Checkpoints, answer.Events = deleted.Messages, deleted.Pieces, deleted.Checkpoints, deleted.Events
 	answer.Refs, answer.Repositories, answer.Bytes = code.Refs, code.Repositories, code.Bytes
 	log.Info("deleted the history of a task", "messages", deleted.Messages, "checkpoints", deleted.Checkpoints, "refs", code.Refs)
 	if err := a.audit(c, task, reasonDeleted, "the history was deleted for good"); err != nil {
-		return fmt.Errorf("the history of the task %s is deleted, but who did it could be recorded in the server's log only: %w", task.Name, err)
+		return fmt.Errorf("the history of the task %s is deleted, but who deleted it is recorded only in the server's log: %w", task.Name, err)
 	}
 	return nil
 }
 
-// unfinished is the error of a deletion that stopped. It does not say when to
-// try again, which clients would do by themselves for a minute, without a word.
+// unfinished returns the error of a deletion that stopped. It has no Retry-After: clients
+// would retry on it by themselves for a minute, silently.
 func unfinished(message string) error {
 	err := apierrors.NewServiceUnavailable(message)
 	err.ErrStatus.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: historyv1alpha1.CauseDeletionUnfinished}}}
 	return err
 }
 
-// why says what the gitstore said, and nothing of how it is reached.
-func why(err error) string {
+// gitstoreMessage returns the gitstore's own message, without details of the connection.
+func gitstoreMessage(err error) string {
 	var refused *gitstoreapi.Refusal
 	if errors.As(err, &refused) {
 		return refused.Message
@@ -197,7 +197,7 @@ func why(err error) string {
 	return "the gitstore cannot be reached"
 }
 
-// deleteOptions reads the UID and whether the deletion is only tried.
+// deleteOptions reads the UID and whether the deletion is a dry run.
 func deleteOptions(r *http.Request) (uid string, dryRun bool, err error) {
 	values := r.URL.Query()
 	uid = values.Get("uid")
@@ -209,7 +209,7 @@ func deleteOptions(r *http.Request) (uid string, dryRun bool, err error) {
 	if len(body) > 0 {
 		var options metav1.DeleteOptions
 		if err := json.Unmarshal(body, &options); err != nil {
-			return "", false, badRequest("the body is no DeleteOptions in JSON: %v", err)
+			return "", false, badRequest("the body is not a DeleteOptions object in JSON: %v", err)
 		}
 		modes = append(modes, options.DryRun...)
 		if p := options.Preconditions; p != nil && p.UID != nil {
@@ -228,31 +228,31 @@ func deleteOptions(r *http.Request) (uid string, dryRun bool, err error) {
 	return uid, dryRun, nil
 }
 
-// checkGone refuses to delete the history of a task that is still there: what
-// it goes on to do would come in again.
+// checkGone refuses to delete the history of a task that still exists: whatever it does
+// next would be recorded again.
 func (a *api) checkGone(ctx context.Context, task history.Task) error {
 	live, err := a.Tasks.TaskUID(ctx, task.Namespace, task.Name)
 	if err != nil {
 		a.Log.Info("could not check whether the Task still exists", "error", err.Error())
-		return unavailable("it could not be seen at the moment whether the Task is still there; try again")
+		return unavailable("could not check whether the Task still exists; try again")
 	}
 	if live != task.UID {
 		return nil
 	}
-	conflict := apierrors.NewConflict(resourceOf(Access{Resource: resourceTaskHistories}), task.Name, errors.New("its Task is still there"))
-	conflict.ErrStatus.Message = fmt.Sprintf("the task %q is still there, and its history is deleted after it: delete it first, with `kubectl delete %s %s -n %s`",
+	conflict := apierrors.NewConflict(resourceOf(Access{Resource: resourceTaskHistories}), task.Name, errors.New("its Task still exists"))
+	conflict.ErrStatus.Message = fmt.Sprintf("the task %q still exists, and its history can be deleted only after it: delete the task first, with `kubectl delete %s %s -n %s`",
 		task.Name, "tasks."+clewv1alpha1.GroupVersion.Group, task.Name, task.Namespace)
 	return conflict
 }
 
-// audit records who did something with a history. It tries hard, since what is
-// not recorded must not be, or has been, done.
+// audit records who exported, imported or deleted a history. It retries, since an export
+// must not be made, and a deletion not remain, unrecorded.
 func (a *api) audit(c *call, task history.Task, reason, message string) error {
 	event := history.Event{
 		ID: uuid.NewString(), Task: task, Time: a.now(), Type: history.EventTypeAccess, Reason: reason,
 		Actor: c.caller.GetName(), Message: message,
 	}
-	a.Log.Info("a history was taken out, brought in or deleted", "reason", reason, "namespace", task.Namespace, "task", task.Name, "uid", task.UID, "caller", event.Actor)
+	a.Log.Info("a history was exported, imported or deleted", "reason", reason, "namespace", task.Namespace, "task", task.Name, "uid", task.UID, "caller", event.Actor)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), requestTimeout)
 	defer cancel()
 	var err error

@@ -226,7 +226,7 @@ var _ = Describe("Taking histories out, in and away", func() {
 			header     []string
 		}{
 			"nothing":     {"", "nothing to import", nil},
-			"no JSON":     {`{"kind":"task","body":{}}` + "\nx\n", "line 2 is no line of an export", nil},
+			"no JSON":     {`{"kind":"task","body":{}}` + "\nx\n", "line 2 is not a line of an export", nil},
 			"not zipped":  {"x", "not zipped", []string{"Content-Encoding", "gzip"}},
 			"empty lines": {"\n\n", "nothing to import", nil},
 		}) {

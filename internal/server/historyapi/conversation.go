@@ -12,22 +12,21 @@ import (
 )
 
 const (
-	// maxTextBytes is how long the texts of a message may be, together, to be given
-	// whole, and maxPageBytes how long the JSON of the messages is after which a
-	// page ends.
+	// maxTextBytes bounds the total length of a message's texts that are returned in
+	// full, and maxPageBytes is the length of the messages' JSON after which a page ends.
 	maxTextBytes = 8 << 20
 	maxPageBytes = 32 << 20
 )
 
-// conversation answers with a page of a task's conversation. Parameters:
-// limit, continue, after (a position), branch (its name; else the active one), tail (the last so
-// many messages), uid (of a former task of the name), full (long texts whole,
-// up to maxTextBytes, instead of their beginnings).
+// conversation writes a page of a task's conversation. Parameters: limit, continue, after
+// (a position), branch (its name; the active one by default), tail (the last messages, up
+// to that number), uid (of a former task of the name), full (long texts in full, up to
+// maxTextBytes, instead of their beginnings).
 //
-// Texts may be long, and the agent's choice: a message's are read when it is its
-// turn, and are gone when it is written. A page ends early where the next message
-// would make it too long, comes too late or cannot be read; asked for first, that
-// one says why.
+// Texts may be long, as the agent chooses: a message's texts are read when it is its
+// turn, and released when it is written. A page ends early if the next message would make
+// it too long, comes too late or cannot be read; requested as the first one, that message
+// returns the error.
 func (a *api) conversation(w http.ResponseWriter, c *call) error {
 	query, err := conversationQuery(c)
 	if err != nil {
@@ -38,7 +37,7 @@ func (a *api) conversation(w http.ResponseWriter, c *call) error {
 		return err
 	}
 	var page history.EntryPage
-	err = a.atStore(c, func() error {
+	err = a.inReadSlot(c, func() error {
 		page, err = a.Store.TaskConversation(c.Context(), query)
 		return err
 	})
@@ -101,7 +100,7 @@ func conversationQuery(c *call) (query history.ConversationQuery, err error) {
 	return query, nil
 }
 
-// conversationMeta says what comes after the first so many entries of a page.
+// conversationMeta describes what follows the given number of entries of a page.
 func conversationMeta(page history.EntryPage, given int) (meta metav1.ListMeta, err error) {
 	remaining := page.Remaining + int64(len(page.Entries)-given)
 	if remaining == 0 || given == 0 {
@@ -114,14 +113,14 @@ func conversationMeta(page history.EntryPage, given int) (meta metav1.ListMeta, 
 	return meta, err
 }
 
-// hydrate returns a message with its long texts whole, as far as the bound
-// allows: those that stay cut say so by their pieces.
+// hydrate returns a message with its long texts in full, as far as the limit allows:
+// those that remain cut keep their pieces.
 func (a *api) hydrate(c *call, namespace string, m conversation.Message) (conversation.Message, error) {
 	if cutBytes(m) == 0 {
 		return m, nil
 	}
 	m = m.Clone()
-	return m, a.atStore(c, func() error { return a.readTexts(c.Context(), namespace, &m) })
+	return m, a.inReadSlot(c, func() error { return a.readTexts(c.Context(), namespace, &m) })
 }
 
 func (a *api) readTexts(ctx context.Context, namespace string, m *conversation.Message) error {
@@ -141,7 +140,7 @@ func (a *api) readTexts(ctx context.Context, namespace string, m *conversation.M
 	return nil
 }
 
-// cutBytes is how much of a message's texts hydrate would read.
+// cutBytes returns how much of a message's texts hydrate would read.
 func cutBytes(m conversation.Message) int64 {
 	sum := int64(0)
 	for _, text := range m.Texts() {
@@ -152,7 +151,7 @@ func cutBytes(m conversation.Message) int64 {
 	return sum
 }
 
-// whole is the length of a text that is cut, 0 for one that is not.
+// whole returns the full length of a cut text, 0 for one that is not cut.
 func whole(p *conversation.Pieces) int64 {
 	if p == nil {
 		return 0

@@ -18,9 +18,9 @@ const (
 	kindSnapshots    = "snapshots"
 )
 
-// cursor is where a list goes on. Callers see it as an opaque text. It gives
-// no rights: what it names is looked up within the namespace and task that the
-// caller may read.
+// cursor is the place where a list continues. Callers see it as an opaque text. It grants
+// no rights: what it refers to is looked up within the namespace and task that the caller
+// may read.
 type cursor struct {
 	Kind string `json:"k"`
 	UID  string `json:"u,omitempty"`
@@ -52,7 +52,7 @@ func decodeCursor(token, kind string) (cursor, error) {
 		err = json.Unmarshal(b, &c)
 	}
 	if err != nil || c.Kind != kind || c.After < 0 {
-		return cursor{}, badRequest("the continue token is not one that this list gave; begin again without it")
+		return cursor{}, badRequest("the continue token is not from this list; start again without it")
 	}
 	return c, nil
 }

@@ -8,8 +8,8 @@ import (
 	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
 )
 
-// documents serves what tells clients and the aggregation layer what there is:
-// discovery and OpenAPI.
+// documents registers discovery and OpenAPI, which tell clients and the aggregation layer
+// what is served.
 func documents(mux *http.ServeMux) {
 	group := apiGroup()
 	document(mux, "/apis", metav1.APIGroupList{
@@ -44,11 +44,10 @@ func apiGroup() metav1.APIGroup {
 	}
 }
 
-// resourceList names tasks only by their subresources, so that "kubectl get
-// tasks" always means the tasks of clew.dev. It does not say that taskhistories
-// can be deleted: what can be is deleted with its namespace, which a history is
-// meant to outlive, and a history store that is down would hold the namespace
-// up.
+// resourceList names tasks only by their subresources, so that "kubectl get tasks" always
+// means the tasks of clew.dev. It does not advertise that taskhistories can be deleted:
+// deletable resources are deleted with their namespace, which a history is meant to
+// outlive, and a history store that is down would block the namespace's deletion.
 func resourceList() metav1.APIResourceList {
 	return metav1.APIResourceList{
 		TypeMeta:     metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"},
@@ -75,13 +74,13 @@ func openAPI() map[string]any {
 	get := func(description string, parameters ...string) map[string]any {
 		return map[string]any{"get": operation(description, "application/json", parameters...)}
 	}
-	imported := operation("Take in the history of a task as an export gave it out, JSON lines.", "application/json", "namespace")
+	imported := operation("Import the history of a task from an export, JSON lines.", "application/json", "namespace")
 	imported["requestBody"] = map[string]any{"required": true, "content": content(linesType)}
-	list := get("The tasks that the history of the namespace knows.",
+	list := get("The tasks in the history of the namespace.",
 		"namespace", "?name", "?state", "?tool", "?minTokens", "?minCost", "?since", "?until", "?sort", "?limit", "?continue")
 	list["post"] = imported
-	one := get("What the history holds of a task.", "namespace", "name", "?uid")
-	one["delete"] = operation("Delete all that is stored of a task that is no more, for good.", "application/json", "namespace", "name", "?uid", "?dryRun")
+	one := get("The history of a task in summary.", "namespace", "name", "?uid")
+	one["delete"] = operation("Permanently delete everything stored of a task that no longer exists.", "application/json", "namespace", "name", "?uid", "?dryRun")
 	return map[string]any{
 		"openapi": "3.0.0",
 		"info":    openAPIInfo(),
@@ -92,11 +91,11 @@ func openAPI() map[string]any {
 				"namespace", "name", "?message", "?time", "?back", "?uid"),
 			task + "/timeline": get("What happened to a task, newest first.",
 				"namespace", "name", "?limit", "?continue", "?type", "?since", "?uid"),
-			task + "/snapshots": get("The snapshots that were noted of a task's conversation, oldest first.",
+			task + "/snapshots": get("The automatic snapshots of a task's conversation, oldest first.",
 				"namespace", "name", "?limit", "?continue", "?uid"),
 			namespace + "/timelines": get("What happened to the tasks of a namespace, newest first.",
 				"namespace", "?limit", "?continue", "?type", "?since", "?uid"),
-			namespace + "/search": get("Messages of the namespace's tasks that hold words, best first.",
+			namespace + "/search": get("Messages of the namespace's tasks that contain the given words, best first.",
 				"namespace", "?q", "?task", "?uid", "?role", "?since", "?limit", "?continue"),
 			histories:             list,
 			histories + "/{name}": one,
@@ -107,8 +106,8 @@ func openAPI() map[string]any {
 	}
 }
 
-// operation describes a request and the type of its answer; parameters that
-// begin with a question mark are of the query, the others of the path.
+// operation describes a request and the type of its response; parameters that begin with
+// a question mark are in the query, the others in the path.
 func operation(description, answer string, parameters ...string) map[string]any {
 	var described []map[string]any
 	for _, name := range parameters {

@@ -16,12 +16,11 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// maxQueryBytes is how long the words of a search may be.
+// maxQueryBytes bounds the words of a search.
 const maxQueryBytes = 1024
 
-// search answers with a page of messages that hold words, best first.
-// Parameters: q, task and uid (of one task), role, since (RFC 3339), limit,
-// continue.
+// search returns a page of messages that contain the words, best first. Parameters: q,
+// task and uid (of one task), role, since (RFC 3339), limit, continue.
 func (a *api) search(c *call) (any, error) {
 	values := c.URL.Query()
 	limit, err := numberOf(values, "limit", 50)
@@ -33,10 +32,10 @@ func (a *api) search(c *call) (any, error) {
 		Role: values.Get("role"), Limit: min(limit, maxLimit),
 	}
 	if strings.TrimSpace(query.Text) == "" || len(query.Text) > maxQueryBytes {
-		return nil, badRequest("q must hold the words to search for, at most %d bytes", maxQueryBytes)
+		return nil, badRequest("q must contain the words to search for, at most %d bytes", maxQueryBytes)
 	}
 	if !slices.Contains([]string{"", "user", "assistant", "system", "tool", "output"}, query.Role) {
-		return nil, badRequest("there are no messages of the role %q; the roles are user, assistant, system, tool, output", query.Role)
+		return nil, badRequest("there is no role %q; the roles are user, assistant, system, tool, output", query.Role)
 	}
 	if query.Since, err = timeOf(values, "since"); err != nil {
 		return nil, err
@@ -73,7 +72,7 @@ func searchResults(page history.SearchPage) (*items, error) {
 	return list, err
 }
 
-// snippetOf parts a snippet at its marks.
+// snippetOf splits a snippet at its marks.
 func snippetOf(marked string) []historyv1alpha1.SnippetPart {
 	var parts []historyv1alpha1.SnippetPart
 	add := func(text string, match bool) {
@@ -94,9 +93,9 @@ func snippetOf(marked string) []historyv1alpha1.SnippetPart {
 	return parts
 }
 
-// taskHistories answers with a page of the namespace's tasks. Parameters: name
-// (its beginning), state, tool, minTokens, minCost (US dollars, as 0.50), since
-// and until (RFC 3339, of the creation), sort, limit, continue.
+// taskHistories returns a page of the namespace's tasks. Parameters: name (a prefix),
+// state, tool, minTokens, minCost (US dollars, such as 0.50), since and until (RFC 3339,
+// of the creation), sort, limit, continue.
 func (a *api) taskHistories(c *call) (any, error) {
 	values := c.URL.Query()
 	query, err := taskQuery(values)
@@ -165,10 +164,10 @@ func sortOf(text string) (history.TaskSort, error) {
 			return order, nil
 		}
 	}
-	return "", badRequest("tasks cannot be sorted by %q; they can be by created, updated, cost, tokens, messages, name", text)
+	return "", badRequest("tasks cannot be sorted by %q; use one of created, updated, cost, tokens, messages, name", text)
 }
 
-// dollarsOf reads an amount in millionths of a US dollar.
+// dollarsOf parses an amount of US dollars and returns it in millionths.
 func dollarsOf(values url.Values, name string) (int64, error) {
 	text := values.Get(name)
 	if text == "" {
@@ -201,8 +200,7 @@ func taskHistoryOf(task history.TaskSummary) historyv1alpha1.TaskHistory {
 	}
 }
 
-// taskHistory answers with one task: the newest of the name, or that of the
-// parameter uid.
+// taskHistory returns one task: the newest of the name, or that of the parameter uid.
 func (a *api) taskHistory(c *call) (any, error) {
 	task, err := a.find(c.Context(), c.access.Namespace, c.access.Name, c.URL.Query().Get("uid"))
 	if err != nil {
@@ -212,16 +210,16 @@ func (a *api) taskHistory(c *call) (any, error) {
 	return &found, nil
 }
 
-// findAtStore finds the task of a request when there is a place.
-func (a *api) findAtStore(c *call, uid string) (task history.TaskSummary, err error) {
-	err = a.atStore(c, func() error {
+// findInReadSlot finds the task of a request while holding a read slot.
+func (a *api) findInReadSlot(c *call, uid string) (task history.TaskSummary, err error) {
+	err = a.inReadSlot(c, func() error {
 		task, err = a.find(c.Context(), c.access.Namespace, c.access.Name, uid)
 		return err
 	})
 	return task, err
 }
 
-// find looks for a task by its exact name: the newest, or the one of the UID.
+// find looks up a task by its exact name: the newest, or the one of the UID.
 func (a *api) find(ctx context.Context, namespace, name, uid string) (history.TaskSummary, error) {
 	var newest *history.TaskSummary
 	query := history.TaskQuery{Namespace: namespace, NamePrefix: name, Sort: history.SortName, Limit: maxLimit}
@@ -248,8 +246,8 @@ func (a *api) find(ctx context.Context, namespace, name, uid string) (history.Ta
 	return *newest, nil
 }
 
-// snapshots answers with a page of the snapshots of a task's conversation.
-// Parameters: limit, continue, uid.
+// snapshots returns a page of the snapshots of a task's conversation. Parameters: limit,
+// continue, uid.
 func (a *api) snapshots(c *call) (any, error) {
 	values := c.URL.Query()
 	limit, err := numberOf(values, "limit", maxLimit)
@@ -290,8 +288,8 @@ func snapshotOf(s history.Snapshot) historyv1alpha1.Snapshot {
 	}
 }
 
-// position answers with the turn boundary that a rewind would lead to.
-// Parameters: one of message, time (RFC 3339) and back; uid.
+// position returns the turn boundary that a rewind would lead to. Parameters: one of
+// message, time (RFC 3339) and back; uid.
 func (a *api) position(c *call) (any, error) {
 	values := c.URL.Query()
 	message, err := numberOf(values, "message", 0)
@@ -313,7 +311,7 @@ func (a *api) position(c *call) (any, error) {
 		}
 	}
 	if given != 1 {
-		return nil, badRequest("one of message, time and back must say which position is meant")
+		return nil, badRequest("give exactly one of message, time and back")
 	}
 	task, err := a.find(c.Context(), c.access.Namespace, c.access.Name, values.Get("uid"))
 	if err != nil {

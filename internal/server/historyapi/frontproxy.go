@@ -17,21 +17,21 @@ const (
 	authenticationNamespace = metav1.NamespaceSystem
 )
 
-// FrontProxy authenticates requests that the API server's aggregation layer
-// passes on: they come with its client certificate, and with the user in
-// headers. Which certificates and headers it takes from the config map
-// extension-apiserver-authentication, as it changes. The server's account
-// needs the role extension-apiserver-authentication-reader in kube-system.
+// FrontProxy authenticates requests forwarded by the API server's aggregation layer: they
+// carry its client certificate, and the user in headers. It reads the accepted
+// certificates and headers from the config map extension-apiserver-authentication, and
+// follows its changes. The server's account needs the role
+// extension-apiserver-authentication-reader in kube-system.
 //
-// The TLS server must ask for client certificates (tls.RequestClientCert).
+// The TLS server must request client certificates (tls.RequestClientCert).
 type FrontProxy struct {
 	ca      *dynamiccertificates.ConfigMapCAController
 	headers *headerrequest.RequestHeaderAuthRequestController
 	request authenticator.Request
 }
 
-// NewFrontProxy returns a FrontProxy that lets nobody in until Run has read
-// the config map.
+// NewFrontProxy returns a FrontProxy that authenticates nobody until Run has read the
+// config map.
 func NewFrontProxy(client kubernetes.Interface) (*FrontProxy, error) {
 	ca, err := dynamiccertificates.NewDynamicCAFromConfigMapController(
 		"request-header", authenticationNamespace, authenticationConfigMap, "requestheader-client-ca-file", client)

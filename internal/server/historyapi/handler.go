@@ -1,18 +1,17 @@
-// Package historyapi serves the aggregated API history.clew.dev: views of the
-// history store that kubectl clew and others read through the API server, with
-// the kubeconfig they have.
+// Package historyapi serves the aggregated API history.clew.dev: views of the history
+// store that kubectl clew and others read through the API server, with their existing
+// kubeconfig.
 //
-// Callers are who the API server's front proxy says they are (FrontProxy), and
-// may do what the cluster's RBAC allows (SubjectAccess), all of the group
-// history.clew.dev: get tasks/conversation, tasks/timeline and tasks/snapshots;
-// list timelines; list search; list and get taskhistories, get
-// taskhistories/export, and create (an import) and delete taskhistories. Access
-// is checked before anything is looked up, so that nobody learns from an answer
-// whether a task exists that they may not read. Exports, imports and deletions
-// are written into the timeline with the caller's name.
-// Discovery and OpenAPI documents hold nothing to protect and are open.
+// The caller's identity comes from the API server's front proxy (FrontProxy), and the
+// cluster's RBAC decides what the caller may do (SubjectAccess), all in the group
+// history.clew.dev: get tasks/conversation, tasks/timeline and tasks/snapshots; list
+// timelines; list search; list and get taskhistories, get taskhistories/export, and
+// create (an import) and delete taskhistories. Access is checked before anything is
+// looked up, so that no response reveals whether a task exists that the caller may not
+// read. Exports, imports and deletions are recorded in the timeline with the caller's
+// name. Discovery and OpenAPI documents contain nothing to protect and are open.
 //
-// Answers are JSON, an export JSON lines. Errors are metav1.Status objects.
+// Responses are JSON, exports JSON lines. Errors are metav1.Status objects.
 package historyapi
 
 import (
@@ -41,21 +40,20 @@ const (
 	groupPath   = "/apis/" + historyv1alpha1.Group
 	versionPath = groupPath + "/" + historyv1alpha1.Version
 
-	// requestTimeout bounds the time that one answer takes.
+	// requestTimeout bounds the time of one response.
 	requestTimeout = 30 * time.Second
 	retryAfter     = 5 // seconds
 )
 
-// Store is what the API needs of the history store. Errors are those of
-// package history.
+// Store is what the API needs of the history store. Errors are those of package history.
 type Store interface {
 	TaskConversation(ctx context.Context, query history.ConversationQuery) (history.EntryPage, error)
 	Timeline(ctx context.Context, query history.TimelineQuery) (history.EventPage, error)
 	Text(ctx context.Context, namespace string, p *conversation.Pieces) (string, error)
 }
 
-// Archive is what the API needs to find, take out, bring in and delete
-// histories. Errors are those of package history.
+// Archive is what the API needs to find, export, import and delete histories. Errors are
+// those of package history.
 type Archive interface {
 	Search(ctx context.Context, query history.SearchQuery) (history.SearchPage, error)
 	Tasks(ctx context.Context, query history.TaskQuery) (history.TaskPage, error)
@@ -67,28 +65,29 @@ type Archive interface {
 	RecordEvents(ctx context.Context, events []history.Event) error
 }
 
-// Tasks looks at the Task objects in the cluster.
+// Tasks reads the Task objects in the cluster.
 type Tasks interface {
-	// TaskUID is the UID of the Task of that name, empty if there is none. It is
-	// read afresh.
+	// TaskUID returns the UID of the Task of that name, empty if there is none. It does
+	// not use a cache.
 	TaskUID(ctx context.Context, namespace, name string) (string, error)
-	// HasUID tells whether a Task of any namespace has that UID. They are read afresh.
+	// HasUID reports whether a Task of any namespace has that UID. It does not use a
+	// cache.
 	HasUID(ctx context.Context, uid string) (bool, error)
 }
 
-// Code is where the checkpoints of tasks are.
+// Code stores the checkpoints of tasks.
 type Code interface {
-	// DeleteTask deletes all that is stored of a task's code. It may be repeated.
+	// DeleteTask deletes everything stored of a task's code. It may be repeated.
 	DeleteTask(ctx context.Context, namespace, uid, name string) (CodeDeletion, error)
 }
 
-// CodeDeletion says what was deleted of a task's code.
+// CodeDeletion counts what was deleted of a task's code.
 type CodeDeletion struct {
 	Refs, Repositories int
 	Bytes              int64
 }
 
-// Access is what a caller wants to do.
+// Access is an action that a caller requests.
 type Access struct {
 	Verb        string
 	Resource    string
@@ -98,33 +97,33 @@ type Access struct {
 	Name string
 }
 
-// Authorizer says whether a user may do something; reason is for people. An
-// error means that it cannot be said at the moment.
+// Authorizer decides whether a user may do something; reason is for people. An error
+// means that it cannot be decided at the moment.
 type Authorizer interface {
 	Authorize(ctx context.Context, user user.Info, access Access) (allowed bool, reason string, err error)
 }
 
-// Options of the API; all but Registerer, Connections and Now are needed.
+// Options of the API; all but Registerer, Connections and Now are required.
 type Options struct {
 	Store Store
-	// Archive, Tasks and Code serve searches, lists, exports, imports and
-	// deletions; without an Archive none of these is served.
+	// Archive, Tasks and Code serve searches, lists, exports, imports and deletions;
+	// without an Archive none of these is served.
 	Archive       Archive
 	Tasks         Tasks
 	Code          Code
 	Authenticator authenticator.Request
 	Authorizer    Authorizer
 	Log           logr.Logger
-	// Registerer gets the metrics; nil for none.
+	// Registerer receives the metrics; nil for none.
 	Registerer prometheus.Registerer
-	// Connections is how many Store has; requests that use it are bounded by that.
-	// 6 if zero.
+	// Connections is the number of Store's connections, which bounds the requests that
+	// use it; 6 if zero.
 	Connections int
-	// Now is the time of events; time.Now if nil.
+	// Now returns the time of events; time.Now if nil.
 	Now func() time.Time
-	// ImportDir is where imports are read to before they are stored; the
-	// system's folder for such files if empty. ImportBytes is how large one may
-	// be; 512 MiB if zero.
+	// ImportDir is where imports are buffered before they are stored; the system's folder
+	// for temporary files if empty. ImportBytes is the size of the largest import; 512
+	// MiB if zero.
 	ImportDir   string
 	ImportBytes int64
 }
@@ -151,7 +150,7 @@ func Register(mux *http.ServeMux, o Options) {
 	documents(mux)
 	const task, histories = "/namespaces/{namespace}/tasks/{name}", "/namespaces/{namespace}/" + resourceTaskHistories
 	a.serve(mux, "GET "+versionPath+task+"/conversation", requestTimeout,
-		Access{Verb: "get", Resource: "tasks", Subresource: "conversation"}, a.reading(a.conversation))
+		Access{Verb: "get", Resource: "tasks", Subresource: "conversation"}, a.withAnswerSlot(a.conversation))
 	a.read(mux, task+"/timeline", Access{Verb: "get", Resource: "tasks", Subresource: "timeline"}, a.timeline)
 	for _, path := range []string{"/namespaces/{namespace}/timelines", "/namespaces/{namespace}/timeline"} {
 		a.read(mux, path, Access{Verb: "list", Resource: "timelines"}, a.timeline)
@@ -163,12 +162,12 @@ func Register(mux *http.ServeMux, o Options) {
 	mux.HandleFunc("/openapi/", notServed)
 }
 
-// archive serves what needs the Archive.
+// archive registers what needs the Archive.
 func (a *api) archive(mux *http.ServeMux, task, histories string) {
 	a.read(mux, task+"/conversation/position", Access{Verb: "get", Resource: "tasks", Subresource: "conversation"}, a.position)
 	a.read(mux, task+"/snapshots", Access{Verb: "get", Resource: "tasks", Subresource: "snapshots"}, a.snapshots)
 	a.serve(mux, "GET "+versionPath+"/namespaces/{namespace}/search", requestTimeout,
-		Access{Verb: "list", Resource: "search"}, a.searching)
+		Access{Verb: "list", Resource: "search"}, a.searchHandler)
 	a.read(mux, histories, Access{Verb: "list", Resource: resourceTaskHistories}, a.taskHistories)
 	a.read(mux, histories+"/{name}", Access{Verb: "get", Resource: resourceTaskHistories}, a.taskHistory)
 	a.serve(mux, "GET "+versionPath+histories+"/{name}/export", transferTimeout,
@@ -179,19 +178,19 @@ func (a *api) archive(mux *http.ServeMux, task, histories string) {
 		Access{Verb: "delete", Resource: resourceTaskHistories}, answering(http.StatusOK, a.deleteHistory))
 }
 
-// call is a request that may be answered.
+// call is an authorized request.
 type call struct {
 	*http.Request
 	caller user.Info
 	access Access
 }
 
-// read serves GETs that are answered with what f finds in the history store.
+// read registers GETs that are answered with what f reads from the history store.
 func (a *api) read(mux *http.ServeMux, path string, access Access, f func(*call) (any, error)) {
-	a.serve(mux, "GET "+versionPath+path, requestTimeout, access, a.reading(answering(http.StatusOK, a.whenThereIsAPlace(f))))
+	a.serve(mux, "GET "+versionPath+path, requestTimeout, access, a.withAnswerSlot(answering(http.StatusOK, a.withReadSlot(f))))
 }
 
-// answering writes the object that f returns.
+// answering returns a handler that writes the object that f returns.
 func answering(code int, f func(*call) (any, error)) func(http.ResponseWriter, *call) error {
 	return func(w http.ResponseWriter, c *call) error {
 		answer, err := f(c)
@@ -206,7 +205,7 @@ func answering(code int, f func(*call) (any, error)) func(http.ResponseWriter, *
 	}
 }
 
-// serve puts authentication, authorisation and errors around f.
+// serve registers f with authentication, authorisation and error handling.
 func (a *api) serve(mux *http.ServeMux, pattern string, timeout time.Duration, access Access, f func(http.ResponseWriter, *call) error) {
 	label := resourceOf(access).Resource
 	mux.HandleFunc(pattern, func(response http.ResponseWriter, r *http.Request) {
@@ -216,14 +215,14 @@ func (a *api) serve(mux *http.ServeMux, pattern string, timeout time.Duration, a
 		access := access
 		access.Namespace, access.Name = r.PathValue("namespace"), r.PathValue("name")
 		w := &recorder{ResponseWriter: response}
-		c, err := a.admit(r.WithContext(ctx), access)
+		c, err := a.authorize(r.WithContext(ctx), access)
 		if err == nil {
 			err = f(w, c)
 		}
 		switch {
 		case err != nil && w.code != 0:
-			// Half an answer must not be taken for a whole one.
-			a.Log.Info("an answer broke off", "resource", label, "namespace", access.Namespace, "name", access.Name, "error", err.Error())
+			// A partial response must not be taken for a complete one.
+			a.Log.Info("a response was cut off", "resource", label, "namespace", access.Namespace, "name", access.Name, "error", err.Error())
 			a.metrics.observe(label, w.code, time.Since(start))
 			panic(http.ErrAbortHandler)
 		case err != nil:
@@ -233,15 +232,15 @@ func (a *api) serve(mux *http.ServeMux, pattern string, timeout time.Duration, a
 	})
 }
 
-// admit lets a caller in who may do what is asked for.
-func (a *api) admit(r *http.Request, access Access) (*call, error) {
+// authorize returns the call of a caller who may do what is requested.
+func (a *api) authorize(r *http.Request, access Access) (*call, error) {
 	who, ok, err := a.Authenticator.AuthenticateRequest(r)
 	if err != nil || !ok {
-		return nil, apierrors.NewUnauthorized("this API is read through the Kubernetes API server, which says who asks; use its address, as kubectl does")
+		return nil, apierrors.NewUnauthorized("use this API through the address of the Kubernetes API server, as kubectl does: it authenticates the caller")
 	}
 	allowed, reason, err := a.Authorizer.Authorize(r.Context(), who.User, access)
 	if err != nil {
-		return nil, fmt.Errorf("%w: ask whether %s is allowed to: %w", errAuthorizer, who.User.GetName(), err)
+		return nil, fmt.Errorf("%w: check the rights of %s: %w", errAuthorizer, who.User.GetName(), err)
 	}
 	if !allowed {
 		return nil, forbidden(who.User, access, reason)
@@ -249,7 +248,7 @@ func (a *api) admit(r *http.Request, access Access) (*call, error) {
 	return &call{Request: r, caller: who.User, access: access}, nil
 }
 
-// recorder remembers the code that was answered, 0 before any was.
+// recorder remembers the status code of the response, 0 before there is one.
 type recorder struct {
 	http.ResponseWriter
 	code int
@@ -272,7 +271,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 // Unwrap lets http.ResponseController find the real writer.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// errAuthorizer: the API server could not say what the caller may do.
+// errAuthorizer: the API server could not decide what the caller may do.
 var errAuthorizer = errors.New("the caller's rights could not be checked")
 
 func resourceOf(access Access) schema.GroupResource {
@@ -303,10 +302,10 @@ func (a *api) fail(w http.ResponseWriter, access Access, err error) {
 	case errors.Is(err, history.ErrLimitReached):
 		status = apierrors.NewForbidden(resourceOf(access), access.Name, err)
 	case errors.Is(err, history.ErrExists):
-		status = exists(access, err)
+		status = alreadyExists(access, err)
 	case errors.Is(err, history.ErrCorrupted):
-		a.Log.Error(err, "what is stored of a history is damaged", "namespace", access.Namespace, "name", access.Name)
-		status = apierrors.NewInternalError(errors.New("what is stored of this history is damaged; the server's log says where"))
+		a.Log.Error(err, "a stored history is damaged", "namespace", access.Namespace, "name", access.Name)
+		status = apierrors.NewInternalError(errors.New("this history is damaged in the store; the server's log says where"))
 	case errors.Is(err, history.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		a.Log.Info("a history request could not be answered", "error", err.Error())
 		status = unavailable("the history store cannot be reached; try again")
@@ -315,7 +314,7 @@ func (a *api) fail(w http.ResponseWriter, access Access, err error) {
 		}
 	case errors.Is(err, errAuthorizer):
 		a.Log.Info("a caller's rights could not be checked", "error", err.Error())
-		status = unavailable("the caller's rights could not be checked at the moment; try again")
+		status = unavailable("the caller's rights could not be checked; try again")
 	default:
 		a.Log.Error(err, "a history request failed", "namespace", access.Namespace, "name", access.Name)
 		status = apierrors.NewInternalError(errors.New("the server failed; its log says why"))
@@ -323,7 +322,7 @@ func (a *api) fail(w http.ResponseWriter, access Access, err error) {
 	writeStatus(w, status.Status())
 }
 
-func exists(access Access, err error) *apierrors.StatusError {
+func alreadyExists(access Access, err error) *apierrors.StatusError {
 	status := apierrors.NewAlreadyExists(resourceOf(access), access.Name)
 	status.ErrStatus.Message = err.Error()
 	return status
@@ -331,7 +330,7 @@ func exists(access Access, err error) *apierrors.StatusError {
 
 func notFound(access Access) *apierrors.StatusError {
 	err := apierrors.NewNotFound(resourceOf(access), access.Name)
-	err.ErrStatus.Message = fmt.Sprintf("the history of the namespace %q has nothing like this for a task %q: check its name, and the branch or message if you gave one; a task has a history once its first pod has begun", access.Namespace, access.Name)
+	err.ErrStatus.Message = fmt.Sprintf("no such history in the namespace %q for a task %q: check its name, and the branch or message if you gave one; a task has a history once its first pod has begun", access.Namespace, access.Name)
 	return err
 }
 
@@ -341,7 +340,7 @@ func unavailable(message string) *apierrors.StatusError {
 	return err
 }
 
-// notServed answers what is not served at all.
+// notServed answers requests for anything that is not served.
 func notServed(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		writeStatus(w, apierrors.NewMethodNotSupported(schema.GroupResource{Group: historyv1alpha1.Group}, r.Method).Status())
@@ -361,7 +360,7 @@ func writeStatus(w http.ResponseWriter, status metav1.Status) {
 	writeJSON(w, int(status.Code), status)
 }
 
-// writeJSON answers with one object; lists, which may be large, go by a listWriter.
+// writeJSON responds with one object; lists, which may be large, use a listWriter.
 func writeJSON(w http.ResponseWriter, code int, answer any) {
 	body, err := json.Marshal(answer)
 	if err != nil {
@@ -371,7 +370,7 @@ func writeJSON(w http.ResponseWriter, code int, answer any) {
 	}
 	jsonHeader(w)
 	w.WriteHeader(code)
-	// The caller may have gone; there is nobody to tell.
+	// The caller may have disconnected; then nobody can be told.
 	_, _ = w.Write(body)
 }
 

@@ -18,19 +18,19 @@ import (
 )
 
 const (
-	// maxLineBytes is how long a line of an import may be. Exports have longer
-	// texts in pieces, on lines of their own.
+	// maxLineBytes bounds a line of an import. Exports split longer texts into pieces on
+	// lines of their own.
 	maxLineBytes = 32 << 20
-	// maxUnzipped is how many times as large as its limit an import may be that
-	// came zipped.
+	// maxUnzipped bounds the decompressed size of a compressed import, as a multiple of
+	// its limit.
 	maxUnzipped = 16
-	// defaultImportBytes is how large a request to import may be.
+	// defaultImportBytes bounds an import request.
 	defaultImportBytes = 512 << 20
 )
 
-// importHistory takes in what an export gave out. It is stored as a whole or
-// not at all. The body is read to a file first: how fast it comes is up to the
-// caller, and the history store must not wait for that.
+// importHistory imports an export. It is stored completely or not at all. The body is
+// buffered in a file first: the caller decides how fast it arrives, and the history store
+// must not wait for that.
 func (a *api) importHistory(c *call) (any, error) {
 	release, err := a.enter(c, a.uploads)
 	if err != nil {
@@ -55,7 +55,7 @@ func (a *api) importHistory(c *call) (any, error) {
 		return nil, err
 	}
 	if err := a.audit(c, task, reasonImported, "the history was imported from an export"); err != nil {
-		return nil, fmt.Errorf("the history of the task %s is imported, but who did it could not be recorded: %w", task.Name, err)
+		return nil, fmt.Errorf("the history of the task %s is imported, but who imported it could not be recorded: %w", task.Name, err)
 	}
 	found, err := a.find(c.Context(), task.Namespace, task.Name, task.UID)
 	if err != nil {
@@ -65,19 +65,18 @@ func (a *api) importHistory(c *call) (any, error) {
 	return &imported, nil
 }
 
-// upload reads the body into a file that has no name any more, from its
-// beginning.
+// upload copies the body into an unlinked file and rewinds it.
 func (a *api) upload(r *http.Request) (*os.File, error) {
 	file, err := os.CreateTemp(a.ImportDir, "clew-import-*")
 	if err != nil {
-		return nil, fmt.Errorf("make a file for an import: %w", err)
+		return nil, fmt.Errorf("create a file for an import: %w", err)
 	}
 	if err := os.Remove(file.Name()); err != nil {
-		return nil, errors.Join(fmt.Errorf("make a file for an import: %w", err), file.Close())
+		return nil, errors.Join(fmt.Errorf("create a file for an import: %w", err), file.Close())
 	}
 	n, err := io.Copy(file, io.LimitReader(r.Body, a.importBytes+1))
 	if err == nil && n > a.importBytes {
-		err = tooLarge("the import is larger than %d bytes, which is the most that this server takes (--max-import-bytes)", a.importBytes)
+		err = tooLarge("the import is larger than %d bytes, the limit of this server (--max-import-bytes)", a.importBytes)
 	} else if err != nil {
 		err = badRequest("the body could not be read: %v", err)
 	}
@@ -90,33 +89,33 @@ func (a *api) upload(r *http.Request) (*os.File, error) {
 	return file, nil
 }
 
-// checkNew refuses the history of a Task that is there, in whatever namespace: a Task
-// writes its history itself, and finds what is there under its UID when it begins. A
-// Task that is made later has a UID that nobody knew before.
+// checkNew refuses the history of an existing Task, in whatever namespace: a Task writes
+// its history itself, and finds what is stored under its UID when it begins. A Task that
+// is created later has a new UID.
 func (a *api) checkNew(c *call, file io.ReadSeeker, encoding string) error {
 	uid, err := a.uidOf(file, encoding)
 	if err != nil {
 		return err
 	}
 	if uid == "" {
-		return nil // what has none is refused when it is to be stored
+		return nil // an import without a UID is refused when it is stored
 	}
 	if !history.IsUID(uid) {
 		return badRequest("the task's UID is longer than %d bytes, or has characters that no UID has", history.MaxUIDBytes)
 	}
-	there, err := a.Tasks.HasUID(c.Context(), uid)
+	exists, err := a.Tasks.HasUID(c.Context(), uid)
 	if err != nil {
 		a.Log.Info("could not check whether the Task still exists", "error", err.Error())
-		return unavailable("it could not be seen at the moment whether a Task with this history's UID is there; try again")
+		return unavailable("could not check whether a Task with this history's UID exists; try again")
 	}
-	if there {
-		return exists(c.access, fmt.Errorf("there is a Task with the UID %s, which writes its history itself; import this one when that Task is deleted", uid))
+	if exists {
+		return alreadyExists(c.access, fmt.Errorf("the Task with the UID %s exists and writes its history itself; delete it before importing this history", uid))
 	}
 	return nil
 }
 
-// uidOf is the UID in the first line of an import, which is read from its beginning
-// again afterwards; empty if it has none.
+// uidOf returns the UID in the first line of an import, empty if it has none, and rewinds
+// the file.
 func (a *api) uidOf(file io.ReadSeeker, encoding string) (string, error) {
 	lines, err := a.linesOf(file, encoding)
 	if err != nil {
@@ -126,7 +125,7 @@ func (a *api) uidOf(file io.ReadSeeker, encoding string) (string, error) {
 		UID string `json:"uid"`
 	}
 	for line, failed := range lines {
-		// What cannot be read is refused when it is to be stored.
+		// What cannot be read is refused when it is stored.
 		if failed == nil {
 			_ = json.Unmarshal(line.Body, &task)
 		}
@@ -147,12 +146,12 @@ func (a *api) linesOf(body io.Reader, encoding string) (iter.Seq2[history.Export
 	}
 	unzipped, err := gzip.NewReader(body)
 	if err != nil {
-		return nil, badRequest("the body is not zipped as its header says: %v", err)
+		return nil, badRequest("the body is not gzip data, as its Content-Encoding says: %v", err)
 	}
 	return readLines(&bounded{r: unzipped, left: maxUnzipped * a.importBytes}), nil
 }
 
-// bounded is a reader that fails when it has given so much.
+// bounded is a reader that fails after a number of bytes.
 type bounded struct {
 	r    io.Reader
 	left int64
@@ -162,7 +161,7 @@ type bounded struct {
 func (b *bounded) Read(p []byte) (int, error) {
 	n, err := b.r.Read(p)
 	if b.left -= int64(n); b.left < 0 {
-		return 0, fmt.Errorf("%w: it is far larger unzipped than zipped, as no export is", history.ErrInvalid)
+		return 0, fmt.Errorf("%w: it is far larger decompressed than an export can be", history.ErrInvalid)
 	}
 	return n, err
 }
@@ -179,7 +178,7 @@ func readLines(body io.Reader) iter.Seq2[history.ExportLine, error] {
 			var line history.ExportLine
 			err := json.Unmarshal(lines.Bytes(), &line)
 			if err != nil {
-				err = fmt.Errorf("%w: line %d is no line of an export: %w", history.ErrInvalid, number, err)
+				err = fmt.Errorf("%w: line %d is not a line of an export: %w", history.ErrInvalid, number, err)
 			}
 			if !yield(line, err) || err != nil {
 				return

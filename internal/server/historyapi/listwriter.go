@@ -16,7 +16,7 @@ import (
 // partBytes is how much of a text is encoded at a time.
 const partBytes = 64 << 10
 
-// items are the answer that lists something; item is the i-th of so many.
+// items is a response that lists count items; item returns the i-th.
 type items struct {
 	kind  string
 	meta  metav1.ListMeta
@@ -38,17 +38,17 @@ func (l *items) writeTo(w http.ResponseWriter) error {
 	return list.close(l.meta)
 }
 
-// listWriter writes a list as an answer, one item at a time: all of it in memory
-// would be several times as large as what is listed. The answer begins with the
-// first item, and until then may still become an error; what comes after the
-// items is known at their end, so the list's metadata follow them.
+// listWriter writes a list as a response, one item at a time: in memory, the whole would
+// be several times as large as what it lists. The response begins with the first item,
+// and until then may still become an error. The list's metadata is known only at the end,
+// so it follows the items.
 type listWriter struct {
 	w    http.ResponseWriter
 	kind string
 
 	buffered *bufio.Writer
 	encoded  bytes.Buffer
-	// count is how many items were written, bytes how long their JSON is.
+	// count is the number of items written, bytes the length of their JSON.
 	count int
 	bytes int64
 }
@@ -69,14 +69,14 @@ func (l *listWriter) item(item any) error {
 	return l.write(encoded)
 }
 
-// leftOut stands for a text while the rest of its entry is encoded. No text that is
-// stored has such a character.
+// leftOut replaces a text while the rest of its entry is encoded. No stored text contains
+// that character.
 const leftOut = "\x00"
 
-var errLeftOut = errors.New("an entry holds a character that no stored text has")
+var errLeftOut = errors.New("an entry contains a character that no stored text has")
 
-// entry writes a message, and its long texts a part at a time: the JSON of a text
-// may be six times as long as the text.
+// entry writes a message, and its long texts a part at a time: the JSON of a text may be
+// six times as long as the text.
 func (l *listWriter) entry(e historyv1alpha1.ConversationEntry) error {
 	var long []string
 	for _, text := range textsOf(&e) {
@@ -107,7 +107,7 @@ func (l *listWriter) entry(e historyv1alpha1.ConversationEntry) error {
 	return l.write(between[len(long)])
 }
 
-// textsOf are the texts of an entry that may be long, in the order of its JSON.
+// textsOf returns the texts of an entry that may be long, in the order of its JSON.
 func textsOf(e *historyv1alpha1.ConversationEntry) []*string {
 	texts := []*string{&e.Text}
 	if e.ToolCall != nil {
@@ -136,7 +136,7 @@ func (l *listWriter) text(text string) error {
 	return errors.Join(err, l.write([]byte{'"'}))
 }
 
-// encode returns the JSON of something, until the next is encoded.
+// encode returns the JSON of a value, valid until the next call.
 func (l *listWriter) encode(value any) ([]byte, error) {
 	l.encoded.Reset()
 	encoder := json.NewEncoder(&l.encoded)
@@ -145,7 +145,7 @@ func (l *listWriter) encode(value any) ([]byte, error) {
 	return bytes.TrimSuffix(l.encoded.Bytes(), []byte("\n")), err
 }
 
-// next writes what stands before an item.
+// next writes what precedes an item.
 func (l *listWriter) next() error {
 	if l.buffered == nil {
 		if err := l.begin(); err != nil {

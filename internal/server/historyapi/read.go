@@ -15,12 +15,12 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// maxLimit is how many items a page has at most, and if nothing is asked for.
+// maxLimit is the maximum and the default number of items in a page.
 const maxLimit = 500
 
-// timeline answers with a page of the timeline of a task, or of the namespace.
-// Parameters: limit, continue, type (several, repeated or with commas), since
-// (RFC 3339), uid.
+// timeline returns a page of the timeline of a task, or of the namespace. Parameters:
+// limit, continue, type (several, repeated or separated by commas), since (RFC 3339),
+// uid.
 func (a *api) timeline(c *call) (any, error) {
 	values, access := c.URL.Query(), c.access
 	limit, err := numberOf(values, "limit", maxLimit)
@@ -47,7 +47,7 @@ func (a *api) timeline(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A name that is used again in the middle must not mix two tasks.
+	// If a name is reused between pages, they must not mix two tasks.
 	uid := query.UID
 	if access.Name != "" && len(page.Events) > 0 {
 		uid = page.Events[0].Task.UID
@@ -128,7 +128,7 @@ func typesOf(given []string) ([]string, error) {
 				continue
 			}
 			if !slices.Contains(known, t) {
-				return nil, badRequest("there are no events of the type %q; the types are %s", t, strings.Join(known, ", "))
+				return nil, badRequest("there is no event type %q; the types are %s", t, strings.Join(known, ", "))
 			}
 			types = append(types, t)
 		}

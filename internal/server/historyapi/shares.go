@@ -10,14 +10,13 @@ import (
 	"github.com/clew-dev/clew/internal/fairshare"
 )
 
-// How many requests are served at once, of one namespace and in all, so that what
-// is asked about some namespaces leaves connections, and memory, to the others.
+// Limits of concurrent requests, per namespace and in total, so that requests about some
+// namespaces leave connections and memory to the others.
 //
-// Whoever reads has a place among the answers until all is written, and a place at
-// the history store only while that is asked: how fast a caller takes an answer
-// costs the caller's own namespace. There are as many places at the store as it has
-// connections, but for one, for what is asked by the way: who exported what. A
-// search has one of the places for searches as well.
+// A reader holds an answer slot until its response is written, and a read slot only while
+// the history store is queried: a caller that reads slowly uses up the share of its own
+// namespace. There are as many read slots as the store has connections, less one for
+// audit events. A search holds a search slot as well.
 const (
 	defaultConnections                   = 6
 	spareConnections                     = 1
@@ -26,13 +25,13 @@ const (
 	exportsOfNamespace, exportsInAll     = 1, 3
 	uploadsOfNamespace, uploadsInAll     = 1, 4
 	deletionsOfNamespace, deletionsInAll = 1, 2
-	// patience is how long a request waits for a place, and answerTimeout how long
-	// a caller may take to read an answer.
+	// patience is how long a request waits for a slot, and answerTimeout how long a
+	// caller may take to read a response.
 	patience      = 10 * time.Second
 	answerTimeout = 2 * time.Minute
 )
 
-// share is the places for what costs much, and how many of them a namespace gets.
+// share is the slots of a costly kind of request, and how many of them a namespace gets.
 type share struct {
 	among       *fairshare.Slots
 	ofNamespace int
@@ -47,7 +46,7 @@ func newShares(connections int) shares {
 	reads := max(connections-spareConnections, 1)
 	return shares{
 		answers: share{fairshare.NewSlots(answersInAll), answersOfNamespace},
-		// Half of them, so that it takes several namespaces to have them all.
+		// Half of them, so that it takes several namespaces to use them all.
 		reads:     share{fairshare.NewSlots(reads), (reads + 1) / 2},
 		searches:  share{fairshare.NewSlots(searchesInAll), searchesOfNamespace},
 		exports:   share{fairshare.NewSlots(exportsInAll), exportsOfNamespace},
@@ -56,7 +55,7 @@ func newShares(connections int) shares {
 	}
 }
 
-// enter waits for a place for a request.
+// enter waits for a slot for a request.
 func (a *api) enter(c *call, s share) (release func(), err error) {
 	ctx, cancel := context.WithTimeout(c.Context(), patience)
 	defer cancel()
@@ -67,8 +66,8 @@ func (a *api) enter(c *call, s share) (release func(), err error) {
 	return release, nil
 }
 
-// atStore does something at the history store, when there is a place.
-func (a *api) atStore(c *call, do func() error) error {
+// inReadSlot queries the history store while holding a read slot.
+func (a *api) inReadSlot(c *call, do func() error) error {
 	release, err := a.enter(c, a.reads)
 	if err != nil {
 		return err
@@ -77,10 +76,10 @@ func (a *api) atStore(c *call, do func() error) error {
 	return do()
 }
 
-// whenThereIsAPlace is f with a place at the store.
-func (a *api) whenThereIsAPlace(f func(*call) (any, error)) func(*call) (any, error) {
+// withReadSlot runs f while holding a read slot.
+func (a *api) withReadSlot(f func(*call) (any, error)) func(*call) (any, error) {
 	return func(c *call) (answer any, err error) {
-		err = a.atStore(c, func() error {
+		err = a.inReadSlot(c, func() error {
 			answer, err = f(c)
 			return err
 		})
@@ -88,9 +87,9 @@ func (a *api) whenThereIsAPlace(f func(*call) (any, error)) func(*call) (any, er
 	}
 }
 
-// searching answers a search, which has its place before any other: those that wait
-// for one must not keep the namespace's other reads waiting.
-func (a *api) searching(w http.ResponseWriter, c *call) error {
+// searchHandler answers a search. It takes its search slot before any other: searches
+// that wait for one must not delay the namespace's other reads.
+func (a *api) searchHandler(w http.ResponseWriter, c *call) error {
 	release, err := a.enter(c, a.searches)
 	if err != nil {
 		return err
@@ -98,13 +97,13 @@ func (a *api) searching(w http.ResponseWriter, c *call) error {
 	defer release()
 	found := func(c *call) (any, error) {
 		defer release() // it may be called twice
-		return a.whenThereIsAPlace(a.search)(c)
+		return a.withReadSlot(a.search)(c)
 	}
-	return a.reading(answering(http.StatusOK, found))(w, c)
+	return a.withAnswerSlot(answering(http.StatusOK, found))(w, c)
 }
 
-// reading has a place among the answers while f writes one.
-func (a *api) reading(f func(http.ResponseWriter, *call) error) func(http.ResponseWriter, *call) error {
+// withAnswerSlot holds an answer slot while f writes a response.
+func (a *api) withAnswerSlot(f func(http.ResponseWriter, *call) error) func(http.ResponseWriter, *call) error {
 	return func(w http.ResponseWriter, c *call) error {
 		release, err := a.enter(c, a.answers)
 		if err != nil {
@@ -112,7 +111,7 @@ func (a *api) reading(f func(http.ResponseWriter, *call) error) func(http.Respon
 		}
 		defer release()
 		controller := http.NewResponseController(w)
-		// Where there are no deadlines, it takes the caller's own share alone.
+		// If deadlines are not supported, a slow caller takes only its own share.
 		_ = controller.SetWriteDeadline(time.Now().Add(answerTimeout))
 		defer func() { _ = controller.SetWriteDeadline(time.Time{}) }()
 		return f(w, c)
@@ -120,5 +119,5 @@ func (a *api) reading(f func(http.ResponseWriter, *call) error) func(http.Respon
 }
 
 func busy() error {
-	return apierrors.NewTooManyRequests("too many requests for histories are under way, in this namespace or in all; try again when they are done", retryAfter)
+	return apierrors.NewTooManyRequests("too many requests for histories are in progress, in this namespace or in total; try again later", retryAfter)
 }

@@ -1,5 +1,5 @@
 -- name: InsertCheckpoint :execrows
--- What can be told from elsewhere is left out; see recorded_checkpoints.
+-- Values that can be derived from elsewhere are left out; see recorded_checkpoints.
 WITH known AS (
     SELECT id FROM checkpoint_contexts
     WHERE checkpoint_contexts.task_id = @task_id::integer AND base = @base::bytea AND git_head = @git_head::bytea
@@ -40,8 +40,8 @@ ON CONFLICT (task_id, number) DO NOTHING;
 SELECT number FROM checkpoints WHERE task_id = @task_id AND number = ANY (@numbers::integer[]);
 
 -- name: SetCheckpointDurable :execrows
--- A checkpoint that is told again has reached the gitstore since, or somebody
--- has asked for it since; nothing else of it ever changes by that.
+-- A checkpoint that is sent again has reached the gitstore meanwhile, or has been
+-- requested meanwhile; nothing else about it ever changes this way.
 UPDATE checkpoints
 SET durable = durable OR @durable::boolean,
     refused = CASE WHEN @durable::boolean THEN NULL ELSE refused END,
@@ -51,7 +51,7 @@ SET durable = durable OR @durable::boolean,
 WHERE task_id = @task_id AND number = @number AND commit = @commit;
 
 -- name: SetCheckpointRefused :exec
--- What the gitstore has, it has not refused.
+-- A checkpoint that the gitstore has was not refused.
 UPDATE checkpoints SET refused = @refused::text
 WHERE task_id = @task_id AND number = @number AND NOT durable;
 
@@ -66,7 +66,7 @@ SELECT coalesce(c.changes, '')::text FROM checkpoints c JOIN tasks t ON t.id = c
 WHERE t.uid = @task_uid AND c.number = @number::integer;
 
 -- name: CheckpointBefore :one
--- The task's newest checkpoint that is on the way to a position of a branch.
+-- The task's newest checkpoint at or before a position of a branch.
 WITH RECURSIVE chain AS (
     SELECT b.id, b.parent_id, b.base_position AS low, @upto::bigint AS high
     FROM branches b WHERE b.id = @branch_id
@@ -84,7 +84,7 @@ LIMIT 1;
 SELECT * FROM operations WHERE task_uid = @task_uid AND operation_id = @operation_id;
 
 -- name: NoteOperation :exec
--- One that was refused may be asked for again.
+-- A refused operation may be requested again.
 INSERT INTO operations (task_uid, operation_id, attempt, checkpoint, asked_position, reason, branch, position, tool_calls, refused)
 VALUES (@task_uid, @operation_id, @attempt, @checkpoint, @asked_position, @reason, @branch, @position, @tool_calls, @refused)
 ON CONFLICT (task_uid, operation_id) DO UPDATE SET
@@ -100,6 +100,7 @@ SELECT c.number, c.lost FROM checkpoints c JOIN tasks t ON t.id = c.task_id
 WHERE t.uid = @task_uid AND (c.durable OR c.lost) ORDER BY c.number;
 
 -- name: SetCheckpointLost :exec
--- It is nowhere any more, whether it was durable or was to become it.
+-- The checkpoint no longer exists anywhere, whether it was durable or still to be
+-- pushed.
 UPDATE checkpoints SET durable = false, lost = true, refused = @why::text
 WHERE task_id = @task_id AND number = @number;

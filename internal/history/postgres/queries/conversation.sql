@@ -1,5 +1,5 @@
 -- name: InsertBranch :one
--- No row where the task has so many branches already.
+-- Returns no row if the task has reached the limit of branches.
 INSERT INTO branches (
     task_uid, number, parent_id, reason,
     base_position, base_tool_calls, base_input_tokens, base_output_tokens, base_cost_micro_usd,
@@ -29,7 +29,7 @@ SELECT * FROM branches WHERE id = @id;
 SELECT * FROM branches WHERE task_uid = @task_uid::text AND number = @number;
 
 -- name: InsertMessages :many
--- Returns the messages that were not there; they wait to be indexed.
+-- Returns the messages that were new; they are queued for indexing.
 WITH fresh AS (
     INSERT INTO messages (
         namespace, hash, role, body, raw, has_call, tool_name, tool_input,
@@ -47,7 +47,7 @@ WITH fresh AS (
 SELECT id, hash FROM fresh;
 
 -- name: HoldMessages :many
--- Nobody can remove the messages until the transaction ends.
+-- Keeps the messages from being removed until the transaction ends.
 SELECT id, hash FROM messages WHERE hash = ANY (@hashes::bytea[]) ORDER BY hash FOR KEY SHARE;
 
 -- name: InsertEntries :exec
@@ -64,10 +64,10 @@ INSERT INTO entries (
 SELECT * FROM entries WHERE branch_id = @branch_id AND position = @position;
 
 -- name: Conversation :many
--- The messages of a branch after one position and up to another. The recursion
--- runs over the branches that hold them, and each is then read by its primary
--- key. Messages can be large: those after the given sum of bytes are left out
--- (their lengths are known without reading them).
+-- The messages of a branch after one position and up to another. The recursion runs
+-- over the branches that hold them; each message is then read by its primary key.
+-- Messages can be large: those beyond the given sum of bytes are left out (their
+-- lengths are known without reading them).
 WITH RECURSIVE chain AS (
     SELECT b.id, b.task_uid, b.number, b.parent_id, b.base_position AS low, @upto::bigint AS high
     FROM branches b WHERE b.id = @branch_id
@@ -97,8 +97,8 @@ WHERE page.bytes_before < @up_to_bytes::bigint
 ORDER BY page.position;
 
 -- name: BranchHolding :one
--- The branch that holds a position of another one: itself, or the one of those
--- it grew from that goes on past its base.
+-- The branch that holds a position of another branch: that branch itself, or the
+-- ancestor whose own entries include the position.
 WITH RECURSIVE chain AS (
     SELECT b.id, b.parent_id, b.base_position AS low FROM branches b WHERE b.id = @branch_id
     UNION ALL
@@ -112,11 +112,11 @@ ORDER BY chain.low DESC
 LIMIT 1;
 
 -- name: PositionAfter :one
--- The last message of a branch that a task's records through a sequence made;
--- where they are lost, the message that tells so. 0 if there is none. A task's
--- sequences rise along its branches, and their positions are dense: the recursion
--- ends at the branch whose first message is not past the sequence, and there the
--- message is found by halving.
+-- The last message of a branch that was made by the task's records up to a sequence,
+-- or, where these are lost, the message that reports the gap. 0 if there is none. A
+-- task's sequences increase along its branches, and their positions are dense: the
+-- recursion ends at the branch whose first message is not past the sequence, and a
+-- binary search finds the message there.
 WITH RECURSIVE chain AS (
     SELECT b.id, b.parent_id, b.base_position AS low, b.head_position AS high, 0 AS depth
     FROM branches b WHERE b.id = @branch_id AND b.task_uid = @task_uid::text
@@ -141,10 +141,10 @@ SELECT coalesce(max(low), 0)::bigint FROM halves;
 
 -- name: FirstOwnMessage :one
 -- The first message of a branch that is the task's own, not inherited, and whether the
--- task started over there and said its prompt again: whether the operation that made the
--- branch that holds it, the first that names it, led to no checkpoint and no position. A
--- task that inherited its prompt says none again; the agent spoke first on its first
--- branch, unless that is lost.
+-- task started over there and said its prompt again: whether the operation that made
+-- the branch holding it, the first that names it, led to no checkpoint and no position.
+-- A task that inherited its prompt does not say one again; on its first branch the
+-- agent spoke first, unless that is lost.
 WITH RECURSIVE chain AS (
     SELECT b.id, b.number, b.parent_id, b.base_position AS low, b.head_position AS high, 0 AS depth
     FROM branches b WHERE b.id = @branch_id AND b.task_uid = @task_uid::text
@@ -171,9 +171,8 @@ ORDER BY c.depth DESC
 LIMIT 1;
 
 -- name: PositionAt :one
--- The last message of a branch before the first one that was told after a time.
--- Messages told by a clock that was behind do not count as earlier than those
--- before them.
+-- The last message of a branch before the first one with a later time. Messages
+-- recorded by a clock that was behind do not count as earlier than those before them.
 WITH RECURSIVE chain AS (
     SELECT b.id, b.parent_id, b.base_position AS low, b.head_position AS high
     FROM branches b WHERE b.id = @branch_id

@@ -1,6 +1,6 @@
 -- name: LockDeletions :exec
--- One task is deleted at a time: two that inherit from a third must not each
--- leave to the other what only they inherit.
+-- Tasks are deleted one at a time: two that inherit from a third must not each leave to
+-- the other what only they inherit.
 SELECT pg_advisory_xact_lock(1667593079, 0);
 
 -- name: TaskMessages :many
@@ -8,8 +8,8 @@ SELECT pg_advisory_xact_lock(1667593079, 0);
 SELECT DISTINCT e.message_id FROM branches b JOIN entries e ON e.branch_id = b.id WHERE b.task_uid = @uid::text;
 
 -- name: InheritedBranches :many
--- The branches of the task that branches of others grow from, each up to where
--- they do.
+-- The branches of the task that branches of other tasks inherit from, each up to the
+-- inherited position.
 WITH RECURSIVE kept AS (
     SELECT p.id, p.parent_id, p.base_position, c.base_position AS upto
     FROM branches p JOIN branches c ON c.parent_id = p.id
@@ -22,12 +22,12 @@ WITH RECURSIVE kept AS (
 SELECT id, max(upto)::bigint AS upto FROM kept GROUP BY id;
 
 -- name: ForsakenBranches :many
--- What remains of deleted tasks and nobody inherits from any more.
+-- The remaining branches of deleted tasks that nobody inherits from any more.
 SELECT b.id FROM branches b
 WHERE b.task_uid IS NULL AND b.id = ANY (@ids::bigint[]) AND NOT EXISTS (SELECT FROM branches c WHERE c.parent_id = b.id);
 
 -- name: NeededBranches :many
--- Up to where others inherit what remains of deleted tasks.
+-- The positions up to which others inherit the remaining branches of deleted tasks.
 SELECT b.id, max(c.base_position)::bigint AS upto
 FROM branches b JOIN branches c ON c.parent_id = b.id
 WHERE b.task_uid IS NULL AND b.id = ANY (@ids::bigint[])
@@ -35,7 +35,7 @@ GROUP BY b.id
 HAVING max(c.base_position) < max(b.head_position);
 
 -- name: AncestorBranches :many
--- What remains of deleted tasks and the task's branches grow from.
+-- The remaining branches of deleted tasks that the task's branches inherit from.
 WITH RECURSIVE up AS (
     SELECT b.parent_id FROM branches b WHERE b.task_uid = @uid::text AND b.parent_id IS NOT NULL
     UNION
@@ -44,7 +44,7 @@ WITH RECURSIVE up AS (
 SELECT b.id FROM up JOIN branches b ON b.id = up.parent_id WHERE b.task_uid IS NULL;
 
 -- name: TrimBranch :exec
--- Keeps of a branch what others inherit, and nothing that says whose it was.
+-- Keeps the part of a branch that others inherit, and nothing that identifies its task.
 WITH trimmed AS (
     UPDATE branches b SET task_uid = NULL, reason = '', head_position = @upto::bigint, head_open_calls = '[]',
         head_boundary = @upto::bigint, head_settled = @upto::bigint,
@@ -96,7 +96,7 @@ INSERT INTO deleted_tasks (uid, namespace) VALUES (@uid, @namespace) ON CONFLICT
 DELETE FROM deleted_tasks WHERE uid = @uid AND namespace IN (@namespace, '');
 
 -- name: IdleTasks :many
--- Tasks that nobody has written to for long, the ones longest idle first.
+-- Tasks that have not been written to for a long time, longest idle first.
 SELECT t.uid, t.namespace, t.name, t.updated_at FROM tasks t
 WHERE t.updated_at < @before::timestamptz AND (t.updated_at, t.uid) > (@after_time::timestamptz, @after_uid::text)
 ORDER BY t.updated_at, t.uid

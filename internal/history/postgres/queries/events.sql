@@ -1,12 +1,12 @@
 -- name: LockTimeline :exec
--- Events of a task are told once, and those of its checkpoints by one party:
--- whoever adds them does so one after the other. Imports choose their UIDs, and must
--- not find one by which they lock the timeline of another task.
+-- Events of a task are recorded once, and those of its checkpoints by one party:
+-- writers take turns. Imports choose their UIDs, and must not be able to pick one that
+-- locks the timeline of another task.
 SELECT pg_advisory_xact_lock(('x' || left(encode(sha256(convert_to(@task_uid::text, 'UTF8')), 'hex'), 16))::bit(64)::bigint);
 
 -- name: InsertEvents :exec
--- An event is kept once, whatever its time, and that a checkpoint was made is
--- told by its own row.
+-- An event is stored once, whatever its time; the creation of a checkpoint is
+-- represented by the checkpoint's own row.
 INSERT INTO events (id, namespace, task_uid, task_name, time, type, reason, actor, message, attempt, checkpoint, details, imported_by, imported_id)
 SELECT n.id, n.namespace, n.task_uid, n.task_name, n.time, n.type, n.reason, n.actor, n.message, n.attempt, n.checkpoint, n.details,
     @imported_by::text, n.imported_id
@@ -29,8 +29,8 @@ ON CONFLICT DO NOTHING;
 SELECT id, time, reason FROM events WHERE id = ANY (@ids::text[]);
 
 -- name: NoteTransitions :exec
--- They count from the first one on that follows what is recorded: what an older
--- copy of this store lacks must not be hidden by what comes after it.
+-- Counts transitions from the first one that follows what is recorded: transitions that
+-- an older copy of this store lacks must not be hidden by later ones.
 INSERT INTO recorded_transitions AS r (task_uid, sequence)
 VALUES (@task_uid, CASE WHEN @first::bigint <= 1 THEN @through::bigint ELSE 0 END)
 ON CONFLICT (task_uid) DO UPDATE SET sequence = CASE
@@ -39,21 +39,21 @@ ON CONFLICT (task_uid) DO UPDATE SET sequence = CASE
 END;
 
 -- name: RecordedTransitions :one
--- Of a task whose history was deleted nothing is missing. Imports choose their UIDs:
--- what another namespace has brought and deleted says nothing of the task.
+-- If the task's history was deleted, nothing is missing. Imports choose their UIDs:
+-- what another namespace has imported and deleted says nothing about the task.
 SELECT CASE
     WHEN EXISTS (SELECT FROM deleted_tasks d WHERE d.uid = @task_uid AND d.namespace IN (@namespace, '')) THEN 9223372036854775807
     ELSE coalesce((SELECT r.sequence FROM recorded_transitions r WHERE r.task_uid = @task_uid), 0)
 END::bigint;
 
 -- name: ForgetCheckpointEvents :exec
--- The checkpoints have rows of their own now.
+-- The checkpoints now have rows of their own.
 DELETE FROM events
 WHERE task_uid = @task_uid AND reason = 'CheckpointCreated' AND checkpoint > 0 AND checkpoint = ANY (@numbers::bigint[]);
 
 -- name: NamespaceTimeline :many
--- Events, and checkpoints as events. The id of the latter is made of what
--- names the checkpoint.
+-- Events, and checkpoints as events. The id of the latter is derived from the
+-- checkpoint's key.
 SELECT told.* FROM (
     (SELECT e.id, e.namespace, e.task_uid, e.task_name, e.time, e.type, e.reason, e.actor, e.message, e.attempt, e.checkpoint,
         ''::text AS trigger, 0::integer AS files_changed, 0::bigint AS lines_added, 0::bigint AS lines_removed, e.imported_by

@@ -1,5 +1,5 @@
 -- name: ExportBranches :many
--- The branches of the task, and those of others that they grow from.
+-- The branches of the task, and those of other tasks that they inherit from.
 WITH RECURSIVE up AS (
     SELECT b.id, b.parent_id FROM branches b WHERE b.task_uid = @uid::text
     UNION
@@ -34,8 +34,8 @@ WHERE r.task_uid = @uid AND r.number > @after::integer ORDER BY r.number LIMIT @
 SELECT * FROM operations WHERE task_uid = @uid ORDER BY ordinal;
 
 -- name: ExportEvents :many
--- Those that were imported are told as they were exported, so that an import
--- of an export gives an equal one.
+-- Imported events are returned as they were exported, so that exporting an import gives
+-- the same export.
 SELECT told.* FROM (
     SELECT (CASE WHEN imported_by = '' THEN id ELSE imported_id END COLLATE "C")::text AS id, time,
         (CASE WHEN imported_by <> '' AND type = 'imported' THEN 'access' ELSE type END)::text AS type,

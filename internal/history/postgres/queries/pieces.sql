@@ -1,12 +1,12 @@
 -- name: InsertPieces :many
--- Returns the pieces that were not there.
+-- Returns the pieces that were new.
 INSERT INTO pieces (namespace, hash, data)
 SELECT @namespace::text, unnest(@hash::bytea[]), unnest(@data::bytea[])
 ON CONFLICT (namespace, hash) DO NOTHING
 RETURNING id, hash;
 
 -- name: HoldPieces :many
--- Nobody can remove the pieces until the transaction ends.
+-- Keeps the pieces from being removed until the transaction ends.
 SELECT id, hash FROM pieces WHERE namespace = @namespace AND hash = ANY (@hashes::bytea[]) ORDER BY hash FOR KEY SHARE;
 
 -- name: AwaitPieces :exec
@@ -15,7 +15,7 @@ INSERT INTO pending_pieces (task_id, piece_id) SELECT @task_id::integer, unnest(
 ON CONFLICT DO NOTHING;
 
 -- name: LinkPieces :exec
--- The messages hold the pieces from now on.
+-- From now on the messages refer to the pieces.
 WITH links AS (
     SELECT unnest(@message_id::bigint[]) AS message_id, unnest(@piece_id::bigint[]) AS piece_id
 ), linked AS (
@@ -27,13 +27,13 @@ DELETE FROM pending_pieces p USING links WHERE p.task_id = @task_id::integer AND
 SELECT hash, data FROM pieces WHERE namespace = @namespace AND hash = ANY (@hashes::bytea[]);
 
 -- name: IntactPieces :one
--- How many of the pieces are there and hold what they are named by.
+-- The number of the pieces that exist and match their hash.
 SELECT count(*) FROM pieces WHERE namespace = @namespace AND hash = ANY (@hashes::bytea[]) AND sha256(data) = hash;
 
 -- name: MarkMessages :exec
--- A mark that is there may be one that a sweep is about to take away, which saw
--- the message in use: the update waits for that sweep, and then marks anew. So
--- do all statements that mark.
+-- An existing mark may be about to be removed by a sweep that saw the message in use:
+-- the update waits for that sweep and then marks the message again. All statements that
+-- mark do this.
 INSERT INTO sweep_messages (message_id) SELECT DISTINCT id FROM unnest(@ids::bigint[]) AS id ORDER BY id
 ON CONFLICT (message_id) DO UPDATE SET message_id = EXCLUDED.message_id;
 
@@ -44,12 +44,12 @@ SELECT message_id FROM sweep_messages ORDER BY message_id LIMIT @up_to_rows FOR 
 SELECT count(*) FROM sweep_messages WHERE message_id = ANY (@ids::bigint[]);
 
 -- name: LockMessages :many
--- A message that a writer holds at this moment is needed.
+-- A message that a writer currently holds is in use.
 SELECT id FROM messages WHERE id = ANY (@ids::bigint[]) ORDER BY id FOR UPDATE SKIP LOCKED;
 
 -- name: UnusedMessages :many
--- Must be a statement of its own, after LockMessages, so that it sees what
--- writers have committed until then.
+-- Must be a separate statement after LockMessages, so that it sees what writers have
+-- committed until then.
 SELECT id FROM messages m WHERE id = ANY (@ids::bigint[]) AND NOT EXISTS (SELECT FROM entries e WHERE e.message_id = m.id);
 
 -- name: ExistingMessages :many
@@ -76,7 +76,7 @@ SELECT id FROM pieces WHERE id = ANY (@ids::bigint[]) ORDER BY id FOR UPDATE SKI
 SELECT id FROM pieces WHERE id = ANY (@ids::bigint[]);
 
 -- name: DeleteUnusedPieces :execrows
--- Must be a statement of its own, after LockPieces.
+-- Must be a separate statement after LockPieces.
 DELETE FROM pieces p WHERE id = ANY (@ids::bigint[])
     AND NOT EXISTS (SELECT FROM message_pieces m WHERE m.piece_id = p.id)
     AND NOT EXISTS (SELECT FROM pending_pieces w WHERE w.piece_id = p.id);
@@ -85,7 +85,7 @@ DELETE FROM pieces p WHERE id = ANY (@ids::bigint[])
 DELETE FROM sweep_pieces WHERE piece_id = ANY (@ids::bigint[]);
 
 -- name: GiveUpPieces :execrows
--- Pieces whose message never came.
+-- Pieces whose message never arrived.
 WITH late AS (
     SELECT p.task_id, p.piece_id FROM pending_pieces p WHERE p.created_at < @before::timestamptz ORDER BY p.created_at LIMIT @up_to_rows
 ), gone AS (

@@ -1,5 +1,5 @@
 -- name: WaitingMessages :many
--- Whoever takes messages from the queue keeps them until the transaction ends.
+-- The caller holds the messages it takes from the queue until the transaction ends.
 SELECT message_id FROM search_queue WHERE error IS NULL ORDER BY message_id LIMIT @up_to_rows FOR UPDATE SKIP LOCKED;
 
 -- name: MessagesToIndex :many
@@ -21,8 +21,8 @@ DELETE FROM search_queue WHERE message_id = ANY (@ids::bigint[]);
 UPDATE search_queue SET error = @error::text WHERE message_id = @id;
 
 -- name: IndexLag :one
--- How many messages wait, how many could not be indexed, and how many seconds
--- the first of those that wait has done so.
+-- The number of waiting messages, the number that could not be indexed, and for how
+-- many seconds the first waiting one has waited.
 SELECT count(*) FILTER (WHERE error IS NULL) AS waiting, count(*) FILTER (WHERE error IS NOT NULL) AS failed,
     coalesce(extract(epoch FROM now() - min(queued_at) FILTER (WHERE error IS NULL)), 0)::float8 AS seconds
 FROM search_queue;

@@ -12,7 +12,7 @@ ORDER BY e.snapshot
 LIMIT @up_to_rows;
 
 -- name: ForgetSnapshots :execrows
--- A snapshot at a checkpoint stays as long as that does.
+-- A snapshot at a checkpoint is kept as long as the checkpoint.
 UPDATE entries SET snapshot = 0
 WHERE (branch_id, position) IN (
     SELECT e.branch_id, e.position FROM entries e

@@ -1,7 +1,7 @@
 -- name: AwaitSource :exec
--- Who was not heard of for long waits anew: so did its source, most likely. Of a shorter
--- silence no more than a pause counts, and that always does, so that all who ask again
--- and again come to an end.
+-- A task that was silent for long starts waiting anew: so did its source, most likely.
+-- Of a shorter silence at most one pause counts, but always that much, so that every
+-- task that keeps asking comes to an end.
 INSERT INTO awaited_sources AS w (task_uid, namespace, since, seen)
 VALUES (@task_uid, @namespace, now(), now())
 ON CONFLICT (task_uid) DO UPDATE SET namespace = excluded.namespace, seen = excluded.seen,
@@ -9,9 +9,9 @@ ON CONFLICT (task_uid) DO UPDATE SET namespace = excluded.namespace, seen = excl
         ELSE w.since + greatest(now() - w.seen - make_interval(secs => @pause::float), '0'::interval) END;
 
 -- name: SourceIsLost :one
--- The task has asked for its source for long enough, and nothing was heard of the
--- source's daemon lately: it neither wrote, nor waits for a source of its own. However
--- much is heard of it, nobody waits for longer than that.
+-- The task has asked for its source for long enough, and nothing was heard from the
+-- source's daemon lately: it neither wrote nor waits for a source of its own. Even if
+-- it is heard from, nobody waits longer than the longest wait.
 SELECT EXISTS (
     SELECT FROM awaited_sources w
     WHERE w.task_uid = @task_uid AND w.seen > now() - make_interval(secs => @silence::float)

@@ -7,17 +7,17 @@ ON CONFLICT (uid) DO NOTHING;
 UPDATE tasks SET active_branch = @branch, updated_at = now() WHERE uid = @uid;
 
 -- name: LockTask :one
--- Nobody else writes to the task until the transaction ends. Its branch must be
--- read by a statement of its own, after this one: joined here, it would be as
--- it was before the wait for the lock.
+-- Keeps others from writing to the task until the transaction ends. Its branch must be
+-- read by a separate statement after this one: joined here, it would be read as it was
+-- before the wait for the lock.
 SELECT * FROM tasks WHERE uid = @uid FOR NO KEY UPDATE;
 
 -- name: HoldTask :one
--- The task stays until the transaction ends; others may go on writing to it.
+-- Keeps the task until the transaction ends; others may still write to it.
 SELECT namespace FROM tasks WHERE uid = @uid FOR KEY SHARE;
 
 -- name: LockTaskToDelete :one
--- Nobody else writes to the task, nor forks from it.
+-- Keeps others from writing to the task and from forking it.
 SELECT * FROM tasks WHERE uid = @uid FOR UPDATE;
 
 -- name: Deleted :one
@@ -62,14 +62,14 @@ UPDATE tasks SET problem_reason = @reason, problem_message = @message WHERE uid 
 SELECT pg_notify('clew_history', @payload::text);
 
 -- name: ListTask :exec
--- The task is in lists from now on; its sums are told by RefreshSummaries.
+-- Adds the task to lists; RefreshSummaries fills in its sums.
 INSERT INTO task_summaries (uid, namespace, name, preview, created_at, updated_at)
 VALUES (@uid, @namespace, @name, @preview, now(), now())
 ON CONFLICT (uid) DO UPDATE SET preview = excluded.preview
 WHERE task_summaries.preview = '' AND excluded.preview <> '';
 
 -- name: RefreshSummaries :execrows
--- Tasks that are being written to at this moment are left for the next time.
+-- Tasks that are currently being written to are left for the next time.
 WITH fresh AS (
     UPDATE tasks SET stale = false
     WHERE tasks.id IN (
@@ -88,7 +88,7 @@ FROM fresh JOIN branches b ON b.id = fresh.active_branch
 WHERE s.uid = fresh.uid;
 
 -- name: SummarizeEvent :exec
--- What lists show of the task, from its transitions. An empty state is none.
+-- What lists show about the task, from its transitions. An empty state is no state.
 INSERT INTO task_summaries (uid, namespace, name, state, state_time, created_at, updated_at)
 VALUES (@uid, @namespace, @name, @state::text, CASE WHEN @state::text = '' THEN 'epoch' ELSE @time::timestamptz END, @time::timestamptz, @time::timestamptz)
 ON CONFLICT (uid) DO UPDATE SET

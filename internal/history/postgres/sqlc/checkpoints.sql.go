@@ -91,7 +91,7 @@ type CheckpointBeforeParams struct {
 	BranchID int64
 }
 
-// The task's newest checkpoint that is on the way to a position of a branch.
+// The task's newest checkpoint at or before a position of a branch.
 func (q *Queries) CheckpointBefore(ctx context.Context, arg CheckpointBeforeParams) (int32, error) {
 	row := q.db.QueryRow(ctx, checkpointBefore, arg.TaskUid, arg.Upto, arg.BranchID)
 	var number int32
@@ -269,7 +269,7 @@ type InsertCheckpointParams struct {
 	Session         string
 }
 
-// What can be told from elsewhere is left out; see recorded_checkpoints.
+// Values that can be derived from elsewhere are left out; see recorded_checkpoints.
 func (q *Queries) InsertCheckpoint(ctx context.Context, arg InsertCheckpointParams) (int64, error) {
 	result, err := q.db.Exec(ctx, insertCheckpoint,
 		arg.Time,
@@ -411,7 +411,7 @@ type NoteOperationParams struct {
 	Refused       string
 }
 
-// One that was refused may be asked for again.
+// A refused operation may be requested again.
 func (q *Queries) NoteOperation(ctx context.Context, arg NoteOperationParams) error {
 	_, err := q.db.Exec(ctx, noteOperation,
 		arg.TaskUid,
@@ -506,8 +506,8 @@ type SetCheckpointDurableParams struct {
 	Commit          []byte
 }
 
-// A checkpoint that is told again has reached the gitstore since, or somebody
-// has asked for it since; nothing else of it ever changes by that.
+// A checkpoint that is sent again has reached the gitstore meanwhile, or has been
+// requested meanwhile; nothing else about it ever changes this way.
 func (q *Queries) SetCheckpointDurable(ctx context.Context, arg SetCheckpointDurableParams) (int64, error) {
 	result, err := q.db.Exec(ctx, setCheckpointDurable,
 		arg.Durable,
@@ -534,7 +534,8 @@ type SetCheckpointLostParams struct {
 	Number int32
 }
 
-// It is nowhere any more, whether it was durable or was to become it.
+// The checkpoint no longer exists anywhere, whether it was durable or still to be
+// pushed.
 func (q *Queries) SetCheckpointLost(ctx context.Context, arg SetCheckpointLostParams) error {
 	_, err := q.db.Exec(ctx, setCheckpointLost, arg.Why, arg.TaskID, arg.Number)
 	return err
@@ -551,7 +552,7 @@ type SetCheckpointRefusedParams struct {
 	Number  int32
 }
 
-// What the gitstore has, it has not refused.
+// A checkpoint that the gitstore has was not refused.
 func (q *Queries) SetCheckpointRefused(ctx context.Context, arg SetCheckpointRefusedParams) error {
 	_, err := q.db.Exec(ctx, setCheckpointRefused, arg.Refused, arg.TaskID, arg.Number)
 	return err

@@ -102,8 +102,8 @@ type BranchHoldingParams struct {
 	BranchID int64
 }
 
-// The branch that holds a position of another one: itself, or the one of those
-// it grew from that goes on past its base.
+// The branch that holds a position of another branch: that branch itself, or the
+// ancestor whose own entries include the position.
 func (q *Queries) BranchHolding(ctx context.Context, arg BranchHoldingParams) (Branch, error) {
 	row := q.db.QueryRow(ctx, branchHolding, arg.Position, arg.BranchID)
 	var i Branch
@@ -196,10 +196,10 @@ type ConversationRow struct {
 	BytesBefore  int64
 }
 
-// The messages of a branch after one position and up to another. The recursion
-// runs over the branches that hold them, and each is then read by its primary
-// key. Messages can be large: those after the given sum of bytes are left out
-// (their lengths are known without reading them).
+// The messages of a branch after one position and up to another. The recursion runs
+// over the branches that hold them; each message is then read by its primary key.
+// Messages can be large: those beyond the given sum of bytes are left out (their
+// lengths are known without reading them).
 func (q *Queries) Conversation(ctx context.Context, arg ConversationParams) ([]ConversationRow, error) {
 	rows, err := q.db.Query(ctx, conversation,
 		arg.After,
@@ -320,10 +320,10 @@ type FirstOwnMessageRow struct {
 }
 
 // The first message of a branch that is the task's own, not inherited, and whether the
-// task started over there and said its prompt again: whether the operation that made the
-// branch that holds it, the first that names it, led to no checkpoint and no position. A
-// task that inherited its prompt says none again; the agent spoke first on its first
-// branch, unless that is lost.
+// task started over there and said its prompt again: whether the operation that made
+// the branch holding it, the first that names it, led to no checkpoint and no position.
+// A task that inherited its prompt does not say one again; on its first branch the
+// agent spoke first, unless that is lost.
 func (q *Queries) FirstOwnMessage(ctx context.Context, arg FirstOwnMessageParams) (FirstOwnMessageRow, error) {
 	row := q.db.QueryRow(ctx, firstOwnMessage, arg.TaskUid, arg.BranchID)
 	var i FirstOwnMessageRow
@@ -340,7 +340,7 @@ type HoldMessagesRow struct {
 	Hash []byte
 }
 
-// Nobody can remove the messages until the transaction ends.
+// Keeps the messages from being removed until the transaction ends.
 func (q *Queries) HoldMessages(ctx context.Context, hashes [][]byte) ([]HoldMessagesRow, error) {
 	rows, err := q.db.Query(ctx, holdMessages, hashes)
 	if err != nil {
@@ -390,7 +390,7 @@ type InsertBranchParams struct {
 	Most             int64
 }
 
-// No row where the task has so many branches already.
+// Returns no row if the task has reached the limit of branches.
 func (q *Queries) InsertBranch(ctx context.Context, arg InsertBranchParams) (Branch, error) {
 	row := q.db.QueryRow(ctx, insertBranch,
 		arg.TaskUid,
@@ -520,7 +520,7 @@ type InsertMessagesRow struct {
 	Hash []byte
 }
 
-// Returns the messages that were not there; they wait to be indexed.
+// Returns the messages that were new; they are queued for indexing.
 func (q *Queries) InsertMessages(ctx context.Context, arg InsertMessagesParams) ([]InsertMessagesRow, error) {
 	rows, err := q.db.Query(ctx, insertMessages,
 		arg.Namespace,
@@ -585,11 +585,11 @@ type PositionAfterParams struct {
 	Sequence int64
 }
 
-// The last message of a branch that a task's records through a sequence made;
-// where they are lost, the message that tells so. 0 if there is none. A task's
-// sequences rise along its branches, and their positions are dense: the recursion
-// ends at the branch whose first message is not past the sequence, and there the
-// message is found by halving.
+// The last message of a branch that was made by the task's records up to a sequence,
+// or, where these are lost, the message that reports the gap. 0 if there is none. A
+// task's sequences increase along its branches, and their positions are dense: the
+// recursion ends at the branch whose first message is not past the sequence, and a
+// binary search finds the message there.
 func (q *Queries) PositionAfter(ctx context.Context, arg PositionAfterParams) (int64, error) {
 	row := q.db.QueryRow(ctx, positionAfter, arg.BranchID, arg.TaskUid, arg.Sequence)
 	var column_1 int64
@@ -615,9 +615,8 @@ type PositionAtParams struct {
 	At       time.Time
 }
 
-// The last message of a branch before the first one that was told after a time.
-// Messages told by a clock that was behind do not count as earlier than those
-// before them.
+// The last message of a branch before the first one with a later time. Messages
+// recorded by a clock that was behind do not count as earlier than those before them.
 func (q *Queries) PositionAt(ctx context.Context, arg PositionAtParams) (int64, error) {
 	row := q.db.QueryRow(ctx, positionAt, arg.BranchID, arg.At)
 	var column_1 int64

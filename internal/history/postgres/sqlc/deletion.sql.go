@@ -19,7 +19,7 @@ WITH RECURSIVE up AS (
 SELECT b.id FROM up JOIN branches b ON b.id = up.parent_id WHERE b.task_uid IS NULL
 `
 
-// What remains of deleted tasks and the task's branches grow from.
+// The remaining branches of deleted tasks that the task's branches inherit from.
 func (q *Queries) AncestorBranches(ctx context.Context, uid string) ([]int64, error) {
 	rows, err := q.db.Query(ctx, ancestorBranches, uid)
 	if err != nil {
@@ -151,7 +151,7 @@ SELECT b.id FROM branches b
 WHERE b.task_uid IS NULL AND b.id = ANY ($1::bigint[]) AND NOT EXISTS (SELECT FROM branches c WHERE c.parent_id = b.id)
 `
 
-// What remains of deleted tasks and nobody inherits from any more.
+// The remaining branches of deleted tasks that nobody inherits from any more.
 func (q *Queries) ForsakenBranches(ctx context.Context, ids []int64) ([]int64, error) {
 	rows, err := q.db.Query(ctx, forsakenBranches, ids)
 	if err != nil {
@@ -193,7 +193,7 @@ type IdleTasksRow struct {
 	UpdatedAt time.Time
 }
 
-// Tasks that nobody has written to for long, the ones longest idle first.
+// Tasks that have not been written to for a long time, longest idle first.
 func (q *Queries) IdleTasks(ctx context.Context, arg IdleTasksParams) ([]IdleTasksRow, error) {
 	rows, err := q.db.Query(ctx, idleTasks,
 		arg.Before,
@@ -242,8 +242,8 @@ type InheritedBranchesRow struct {
 	Upto int64
 }
 
-// The branches of the task that branches of others grow from, each up to where
-// they do.
+// The branches of the task that branches of other tasks inherit from, each up to the
+// inherited position.
 func (q *Queries) InheritedBranches(ctx context.Context, uid string) ([]InheritedBranchesRow, error) {
 	rows, err := q.db.Query(ctx, inheritedBranches, uid)
 	if err != nil {
@@ -268,8 +268,8 @@ const lockDeletions = `-- name: LockDeletions :exec
 SELECT pg_advisory_xact_lock(1667593079, 0)
 `
 
-// One task is deleted at a time: two that inherit from a third must not each
-// leave to the other what only they inherit.
+// Tasks are deleted one at a time: two that inherit from a third must not each leave to
+// the other what only they inherit.
 func (q *Queries) LockDeletions(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, lockDeletions)
 	return err
@@ -298,7 +298,7 @@ type NeededBranchesRow struct {
 	Upto int64
 }
 
-// Up to where others inherit what remains of deleted tasks.
+// The positions up to which others inherit the remaining branches of deleted tasks.
 func (q *Queries) NeededBranches(ctx context.Context, ids []int64) ([]NeededBranchesRow, error) {
 	rows, err := q.db.Query(ctx, neededBranches, ids)
 	if err != nil {
@@ -404,7 +404,7 @@ type TrimBranchParams struct {
 	Upto int64
 }
 
-// Keeps of a branch what others inherit, and nothing that says whose it was.
+// Keeps the part of a branch that others inherit, and nothing that identifies its task.
 func (q *Queries) TrimBranch(ctx context.Context, arg TrimBranchParams) error {
 	_, err := q.db.Exec(ctx, trimBranch, arg.ID, arg.Upto)
 	return err

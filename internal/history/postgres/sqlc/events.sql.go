@@ -50,7 +50,7 @@ type ForgetCheckpointEventsParams struct {
 	Numbers []int64
 }
 
-// The checkpoints have rows of their own now.
+// The checkpoints now have rows of their own.
 func (q *Queries) ForgetCheckpointEvents(ctx context.Context, arg ForgetCheckpointEventsParams) error {
 	_, err := q.db.Exec(ctx, forgetCheckpointEvents, arg.TaskUid, arg.Numbers)
 	return err
@@ -93,8 +93,8 @@ type InsertEventsParams struct {
 	ImportedID []string
 }
 
-// An event is kept once, whatever its time, and that a checkpoint was made is
-// told by its own row.
+// An event is stored once, whatever its time; the creation of a checkpoint is
+// represented by the checkpoint's own row.
 func (q *Queries) InsertEvents(ctx context.Context, arg InsertEventsParams) error {
 	_, err := q.db.Exec(ctx, insertEvents,
 		arg.ImportedBy,
@@ -119,9 +119,9 @@ const lockTimeline = `-- name: LockTimeline :exec
 SELECT pg_advisory_xact_lock(('x' || left(encode(sha256(convert_to($1::text, 'UTF8')), 'hex'), 16))::bit(64)::bigint)
 `
 
-// Events of a task are told once, and those of its checkpoints by one party:
-// whoever adds them does so one after the other. Imports choose their UIDs, and must
-// not find one by which they lock the timeline of another task.
+// Events of a task are recorded once, and those of its checkpoints by one party:
+// writers take turns. Imports choose their UIDs, and must not be able to pick one that
+// locks the timeline of another task.
 func (q *Queries) LockTimeline(ctx context.Context, taskUid string) error {
 	_, err := q.db.Exec(ctx, lockTimeline, taskUid)
 	return err
@@ -182,8 +182,8 @@ type NamespaceTimelineRow struct {
 	ImportedBy   string
 }
 
-// Events, and checkpoints as events. The id of the latter is made of what
-// names the checkpoint.
+// Events, and checkpoints as events. The id of the latter is derived from the
+// checkpoint's key.
 func (q *Queries) NamespaceTimeline(ctx context.Context, arg NamespaceTimelineParams) ([]NamespaceTimelineRow, error) {
 	rows, err := q.db.Query(ctx, namespaceTimeline,
 		arg.Namespace,
@@ -263,8 +263,8 @@ type NoteTransitionsParams struct {
 	Through int64
 }
 
-// They count from the first one on that follows what is recorded: what an older
-// copy of this store lacks must not be hidden by what comes after it.
+// Counts transitions from the first one that follows what is recorded: transitions that
+// an older copy of this store lacks must not be hidden by later ones.
 func (q *Queries) NoteTransitions(ctx context.Context, arg NoteTransitionsParams) error {
 	_, err := q.db.Exec(ctx, noteTransitions, arg.TaskUid, arg.First, arg.Through)
 	return err
@@ -282,8 +282,8 @@ type RecordedTransitionsParams struct {
 	Namespace string
 }
 
-// Of a task whose history was deleted nothing is missing. Imports choose their UIDs:
-// what another namespace has brought and deleted says nothing of the task.
+// If the task's history was deleted, nothing is missing. Imports choose their UIDs:
+// what another namespace has imported and deleted says nothing about the task.
 func (q *Queries) RecordedTransitions(ctx context.Context, arg RecordedTransitionsParams) (int64, error) {
 	row := q.db.QueryRow(ctx, recordedTransitions, arg.TaskUid, arg.Namespace)
 	var column_1 int64

@@ -35,7 +35,7 @@ WITH RECURSIVE up AS (
 SELECT b.id, b.task_uid, b.number, b.parent_id, b.reason, b.base_position, b.base_tool_calls, b.base_input_tokens, b.base_output_tokens, b.base_cost_micro_usd, b.head_position, b.head_tool_calls, b.head_input_tokens, b.head_output_tokens, b.head_cost_micro_usd, b.head_boundary, b.head_settled, b.head_open_calls, b.created_at, b.base_digest, b.head_digest FROM branches b WHERE b.id IN (SELECT up.id FROM up) ORDER BY b.id
 `
 
-// The branches of the task, and those of others that they grow from.
+// The branches of the task, and those of other tasks that they inherit from.
 func (q *Queries) ExportBranches(ctx context.Context, uid string) ([]Branch, error) {
 	rows, err := q.db.Query(ctx, exportBranches, uid)
 	if err != nil {
@@ -296,8 +296,8 @@ type ExportEventsRow struct {
 	Details    []byte
 }
 
-// Those that were imported are told as they were exported, so that an import
-// of an export gives an equal one.
+// Imported events are returned as they were exported, so that exporting an import gives
+// the same export.
 func (q *Queries) ExportEvents(ctx context.Context, arg ExportEventsParams) ([]ExportEventsRow, error) {
 	rows, err := q.db.Query(ctx, exportEvents,
 		arg.Uid,

@@ -49,7 +49,7 @@ DELETE FROM pieces p WHERE id = ANY ($1::bigint[])
     AND NOT EXISTS (SELECT FROM pending_pieces w WHERE w.piece_id = p.id)
 `
 
-// Must be a statement of its own, after LockPieces.
+// Must be a separate statement after LockPieces.
 func (q *Queries) DeleteUnusedPieces(ctx context.Context, ids []int64) (int64, error) {
 	result, err := q.db.Exec(ctx, deleteUnusedPieces, ids)
 	if err != nil {
@@ -123,7 +123,7 @@ type GiveUpPiecesParams struct {
 	UpToRows int32
 }
 
-// Pieces whose message never came.
+// Pieces whose message never arrived.
 func (q *Queries) GiveUpPieces(ctx context.Context, arg GiveUpPiecesParams) (int64, error) {
 	result, err := q.db.Exec(ctx, giveUpPieces, arg.Before, arg.UpToRows)
 	if err != nil {
@@ -146,7 +146,7 @@ type HoldPiecesRow struct {
 	Hash []byte
 }
 
-// Nobody can remove the pieces until the transaction ends.
+// Keeps the pieces from being removed until the transaction ends.
 func (q *Queries) HoldPieces(ctx context.Context, arg HoldPiecesParams) ([]HoldPiecesRow, error) {
 	rows, err := q.db.Query(ctx, holdPieces, arg.Namespace, arg.Hashes)
 	if err != nil {
@@ -185,7 +185,7 @@ type InsertPiecesRow struct {
 	Hash []byte
 }
 
-// Returns the pieces that were not there.
+// Returns the pieces that were new.
 func (q *Queries) InsertPieces(ctx context.Context, arg InsertPiecesParams) ([]InsertPiecesRow, error) {
 	rows, err := q.db.Query(ctx, insertPieces, arg.Namespace, arg.Hash, arg.Data)
 	if err != nil {
@@ -215,7 +215,7 @@ type IntactPiecesParams struct {
 	Hashes    [][]byte
 }
 
-// How many of the pieces are there and hold what they are named by.
+// The number of the pieces that exist and match their hash.
 func (q *Queries) IntactPieces(ctx context.Context, arg IntactPiecesParams) (int64, error) {
 	row := q.db.QueryRow(ctx, intactPieces, arg.Namespace, arg.Hashes)
 	var count int64
@@ -238,7 +238,7 @@ type LinkPiecesParams struct {
 	PieceID   []int64
 }
 
-// The messages hold the pieces from now on.
+// From now on the messages refer to the pieces.
 func (q *Queries) LinkPieces(ctx context.Context, arg LinkPiecesParams) error {
 	_, err := q.db.Exec(ctx, linkPieces, arg.TaskID, arg.MessageID, arg.PieceID)
 	return err
@@ -248,7 +248,7 @@ const lockMessages = `-- name: LockMessages :many
 SELECT id FROM messages WHERE id = ANY ($1::bigint[]) ORDER BY id FOR UPDATE SKIP LOCKED
 `
 
-// A message that a writer holds at this moment is needed.
+// A message that a writer currently holds is in use.
 func (q *Queries) LockMessages(ctx context.Context, ids []int64) ([]int64, error) {
 	rows, err := q.db.Query(ctx, lockMessages, ids)
 	if err != nil {
@@ -298,9 +298,9 @@ INSERT INTO sweep_messages (message_id) SELECT DISTINCT id FROM unnest($1::bigin
 ON CONFLICT (message_id) DO UPDATE SET message_id = EXCLUDED.message_id
 `
 
-// A mark that is there may be one that a sweep is about to take away, which saw
-// the message in use: the update waits for that sweep, and then marks anew. So
-// do all statements that mark.
+// An existing mark may be about to be removed by a sweep that saw the message in use:
+// the update waits for that sweep and then marks the message again. All statements that
+// mark do this.
 func (q *Queries) MarkMessages(ctx context.Context, ids []int64) error {
 	_, err := q.db.Exec(ctx, markMessages, ids)
 	return err
@@ -421,8 +421,8 @@ const unusedMessages = `-- name: UnusedMessages :many
 SELECT id FROM messages m WHERE id = ANY ($1::bigint[]) AND NOT EXISTS (SELECT FROM entries e WHERE e.message_id = m.id)
 `
 
-// Must be a statement of its own, after LockMessages, so that it sees what
-// writers have committed until then.
+// Must be a separate statement after LockMessages, so that it sees what writers have
+// committed until then.
 func (q *Queries) UnusedMessages(ctx context.Context, ids []int64) ([]int64, error) {
 	rows, err := q.db.Query(ctx, unusedMessages, ids)
 	if err != nil {

@@ -21,8 +21,8 @@ type IndexLagRow struct {
 	Seconds float64
 }
 
-// How many messages wait, how many could not be indexed, and how many seconds
-// the first of those that wait has done so.
+// The number of waiting messages, the number that could not be indexed, and for how
+// many seconds the first waiting one has waited.
 func (q *Queries) IndexLag(ctx context.Context) (IndexLagRow, error) {
 	row := q.db.QueryRow(ctx, indexLag)
 	var i IndexLagRow
@@ -128,7 +128,7 @@ const waitingMessages = `-- name: WaitingMessages :many
 SELECT message_id FROM search_queue WHERE error IS NULL ORDER BY message_id LIMIT $1 FOR UPDATE SKIP LOCKED
 `
 
-// Whoever takes messages from the queue keeps them until the transaction ends.
+// The caller holds the messages it takes from the queue until the transaction ends.
 func (q *Queries) WaitingMessages(ctx context.Context, upToRows int32) ([]int64, error) {
 	rows, err := q.db.Query(ctx, waitingMessages, upToRows)
 	if err != nil {

@@ -28,7 +28,7 @@ type ForgetSnapshotsParams struct {
 	UpToRows int32
 }
 
-// A snapshot at a checkpoint stays as long as that does.
+// A snapshot at a checkpoint is kept as long as the checkpoint.
 func (q *Queries) ForgetSnapshots(ctx context.Context, arg ForgetSnapshotsParams) (int64, error) {
 	result, err := q.db.Exec(ctx, forgetSnapshots, arg.Before, arg.UpToRows)
 	if err != nil {

@@ -25,9 +25,9 @@ type AwaitSourceParams struct {
 	Pause     float64
 }
 
-// Who was not heard of for long waits anew: so did its source, most likely. Of a shorter
-// silence no more than a pause counts, and that always does, so that all who ask again
-// and again come to an end.
+// A task that was silent for long starts waiting anew: so did its source, most likely.
+// Of a shorter silence at most one pause counts, but always that much, so that every
+// task that keeps asking comes to an end.
 func (q *Queries) AwaitSource(ctx context.Context, arg AwaitSourceParams) error {
 	_, err := q.db.Exec(ctx, awaitSource,
 		arg.TaskUid,
@@ -88,9 +88,9 @@ type SourceIsLostParams struct {
 	Namespace string
 }
 
-// The task has asked for its source for long enough, and nothing was heard of the
-// source's daemon lately: it neither wrote, nor waits for a source of its own. However
-// much is heard of it, nobody waits for longer than that.
+// The task has asked for its source for long enough, and nothing was heard from the
+// source's daemon lately: it neither wrote nor waits for a source of its own. Even if
+// it is heard from, nobody waits longer than the longest wait.
 func (q *Queries) SourceIsLost(ctx context.Context, arg SourceIsLostParams) (bool, error) {
 	row := q.db.QueryRow(ctx, sourceIsLost,
 		arg.TaskUid,

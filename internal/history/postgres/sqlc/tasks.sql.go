@@ -32,7 +32,7 @@ const holdTask = `-- name: HoldTask :one
 SELECT namespace FROM tasks WHERE uid = $1 FOR KEY SHARE
 `
 
-// The task stays until the transaction ends; others may go on writing to it.
+// Keeps the task until the transaction ends; others may still write to it.
 func (q *Queries) HoldTask(ctx context.Context, uid string) (string, error) {
 	row := q.db.QueryRow(ctx, holdTask, uid)
 	var namespace string
@@ -80,7 +80,7 @@ type ListTaskParams struct {
 	Preview   string
 }
 
-// The task is in lists from now on; its sums are told by RefreshSummaries.
+// Adds the task to lists; RefreshSummaries fills in its sums.
 func (q *Queries) ListTask(ctx context.Context, arg ListTaskParams) error {
 	_, err := q.db.Exec(ctx, listTask,
 		arg.Uid,
@@ -95,9 +95,9 @@ const lockTask = `-- name: LockTask :one
 SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, agent_end, active_at, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message, last_record_id, lost_records FROM tasks WHERE uid = $1 FOR NO KEY UPDATE
 `
 
-// Nobody else writes to the task until the transaction ends. Its branch must be
-// read by a statement of its own, after this one: joined here, it would be as
-// it was before the wait for the lock.
+// Keeps others from writing to the task until the transaction ends. Its branch must be
+// read by a separate statement after this one: joined here, it would be read as it was
+// before the wait for the lock.
 func (q *Queries) LockTask(ctx context.Context, uid string) (Task, error) {
 	row := q.db.QueryRow(ctx, lockTask, uid)
 	var i Task
@@ -138,7 +138,7 @@ const lockTaskToDelete = `-- name: LockTaskToDelete :one
 SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, agent_end, active_at, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message, last_record_id, lost_records FROM tasks WHERE uid = $1 FOR UPDATE
 `
 
-// Nobody else writes to the task, nor forks from it.
+// Keeps others from writing to the task and from forking it.
 func (q *Queries) LockTaskToDelete(ctx context.Context, uid string) (Task, error) {
 	row := q.db.QueryRow(ctx, lockTaskToDelete, uid)
 	var i Task
@@ -238,7 +238,7 @@ type RefreshSummariesParams struct {
 	UpToRows  int32
 }
 
-// Tasks that are being written to at this moment are left for the next time.
+// Tasks that are currently being written to are left for the next time.
 func (q *Queries) RefreshSummaries(ctx context.Context, arg RefreshSummariesParams) (int64, error) {
 	result, err := q.db.Exec(ctx, refreshSummaries, arg.Namespace, arg.UpToRows)
 	if err != nil {
@@ -369,7 +369,7 @@ type SummarizeEventParams struct {
 	Time      time.Time
 }
 
-// What lists show of the task, from its transitions. An empty state is none.
+// What lists show about the task, from its transitions. An empty state is no state.
 func (q *Queries) SummarizeEvent(ctx context.Context, arg SummarizeEventParams) error {
 	_, err := q.db.Exec(ctx, summarizeEvent,
 		arg.Uid,
