@@ -138,7 +138,7 @@ func TestTheAPIServersConnectionsAreKnown(t *testing.T) {
 		if r.Header.Get("Certificate") != "" {
 			r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{}}}
 		}
-		knowFrontProxy(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		recognizeFrontProxy(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = fmt.Fprint(w, r.Header.Get("X-Remote-User"), " ", connections.Stranger(r.Context()))
 		}), frontProxy{}).ServeHTTP(w, r)
 	})}

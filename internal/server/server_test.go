@@ -195,7 +195,7 @@ func TestServer(t *testing.T) {
 		if ok, body := r.ready(); ok || !strings.Contains(body, "schema") {
 			t.Errorf("ready: %v, %s", ok, body)
 		}
-		if err := database.StartAgain(t.Context()); err != nil {
+		if err := database.Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		r.awaitReady()
@@ -252,7 +252,7 @@ func TestServer(t *testing.T) {
 		if ok, body := r.ready(); !ok {
 			t.Errorf("not ready: %s", body)
 		}
-		if err := database.StartAgain(t.Context()); err != nil {
+		if err := database.Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "append", func() error {

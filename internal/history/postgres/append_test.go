@@ -51,10 +51,11 @@ var _ = Describe("Appending records", func() {
 		t := GinkgoTB()
 		w := begin(t, open(t), taskNamed("a"), 3)
 		var given history.Checkpoint
-		filled.In(&given) // a field that is new is kept as well
+		filled.In(&given) // includes new fields
 		given.Number = 7
 		want := given
-		// These are the store's to say, and where one stood is of use only while it is stored.
+		// These are set by the store; AfterSequence matters only while the checkpoint is
+		// stored.
 		want.TaskUID, want.Attempt, want.Position = w.task.UID, 3, history.Position{Branch: "main"}
 		want.Totals, want.Digest = history.Totals{}, strings.Repeat("0", 64)
 		want.Refused, want.Lost, want.AfterSequence = "", false, 0
@@ -100,8 +101,10 @@ var _ = Describe("Appending records", func() {
 		if err != nil || len(list) != 1 {
 			t.Fatalf("%d checkpoints, %v", len(list), err)
 		}
-		if c := list[0]; !c.Durable || c.Commit != "c1" || c.Position.Position != 0 {
-			t.Errorf("%+v", c)
+		want := history.Checkpoint{Durable: true, Commit: "c1"}
+		got := history.Checkpoint{Durable: list[0].Durable, Commit: list[0].Commit, Position: history.Position{Position: list[0].Position.Position}}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("checkpoint (-want +got):\n%s", d)
 		}
 		if got := w.state().CheckpointCount; got != 1 {
 			t.Errorf("checkpoint count %d", got)
@@ -143,8 +146,14 @@ var _ = Describe("Appending records", func() {
 		}
 		last, err := w.store.Append(t.Context(), w.task, 1, more[2:])
 		var gap *history.GapError
-		if !errors.As(err, &gap) || !errors.Is(err, history.ErrGap) || gap.Last != 4 || gap.First != 6 || last != 4 {
-			t.Fatalf("gap: last %d, %v", last, err)
+		if last != 4 {
+			t.Errorf("gap: last %d, want 4", last)
+		}
+		if !errors.As(err, &gap) || !errors.Is(err, history.ErrGap) {
+			t.Fatalf("gap: %v", err)
+		}
+		if d := cmp.Diff(history.GapError{Last: 4, First: 6}, *gap); d != "" {
+			t.Errorf("gap (-want +got):\n%s", d)
 		}
 		holed := []history.Record{more[1], {Sequence: 7}}
 		if last, err = w.store.Append(t.Context(), w.task, 1, holed); !errors.Is(err, history.ErrGap) || last != 4 {
@@ -167,8 +176,8 @@ var _ = Describe("Appending records", func() {
 		}
 	})
 
-	// Many writers send the same records at the same time, in batches that
-	// overlap: each is stored once, in order.
+	// Many writers send the same records at the same time, in overlapping batches: each
+	// record is stored once, in order.
 	It("the same records, appended at once, are stored once", func() {
 		t := GinkgoTB()
 		store := open(t)
@@ -205,8 +214,8 @@ var _ = Describe("Appending records", func() {
 		}
 	})
 
-	// Tasks of one namespace that say the same things in different orders do not
-	// stand in each other's way.
+	// Tasks of one namespace with the same messages in different orders do not block each
+	// other.
 	It("concurrent tasks share messages", func() {
 		t := GinkgoTB()
 		store := open(t)
@@ -247,10 +256,13 @@ var _ = Describe("Appending records", func() {
 			t.Errorf("move of an old attempt: %v", err)
 		}
 		state, err := store.Begin(t.Context(), old.task, 2, nil, history.BeginOptions{})
-		if err != nil || state.Attempt != 2 || state.LastSequence != 1 {
-			t.Errorf("begin again: %+v, %v", state, err)
+		if err != nil {
+			t.Fatalf("begin again: %v", err)
 		}
-		// An attempt that never said Begin fences as well.
+		if state.Attempt != 2 || state.LastSequence != 1 {
+			t.Errorf("begin again: attempt %d with records up to %d, want 2 and 1", state.Attempt, state.LastSequence)
+		}
+		// An attempt that never called Begin fences as well.
 		if _, err := store.Append(t.Context(), old.task, 3, []history.Record{{Sequence: 2, Message: user("2").Message}}); err != nil {
 			t.Errorf("append of a newer attempt: %v", err)
 		}
@@ -332,8 +344,12 @@ var _ = Describe("Appending records", func() {
 			t.Errorf("open calls %q: ids are no longer the same", open)
 		}
 		c, err := w.store.Checkpoint(t.Context(), w.task.Key(), 1)
-		if err != nil || c.Skipped[0].Path != want || c.Changes[0].Path != want || c.DirtyFiles[0] != want {
-			t.Errorf("%+v, %v", c, err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := []string{c.Skipped[0].Path, c.Changes[0].Path, c.DirtyFiles[0]}
+		if d := cmp.Diff([]string{want, want, want}, got); d != "" {
+			t.Errorf("paths of the checkpoint (-want +got):\n%s", d)
 		}
 	})
 
@@ -362,7 +378,7 @@ var _ = Describe("Appending records", func() {
 		}
 	})
 
-	It("clocks that are wrong do not put times far off", func() {
+	It("wrong clocks do not produce implausible times", func() {
 		t := GinkgoTB()
 		w := begin(t, open(t), taskNamed("a"), 1)
 		records := w.number(user("zero"), user("future"))

@@ -10,8 +10,8 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// BenchmarkAppend stores one tool call and its result per batch, as a daemon
-// that keeps up does.
+// BenchmarkAppend stores one tool call and its result per batch, as a daemon does that
+// keeps up.
 func BenchmarkAppend(b *testing.B) {
 	w := begin(b, open(b), taskNamed("a"), 1)
 	for i := range b.N {
@@ -54,7 +54,7 @@ func BenchmarkConversation(b *testing.B) {
 	}
 }
 
-// BenchmarkGrowth measures what a conversation of 1,000 messages takes with a
+// BenchmarkGrowth measures the space of a conversation of 1,000 messages with a
 // checkpoint and a snapshot after each of them, and how long these take.
 func BenchmarkGrowth(b *testing.B) {
 	g := measureGrowth(b, pg, 1000)
@@ -74,8 +74,8 @@ func BenchmarkGrowth(b *testing.B) {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// BenchmarkPlans looks at the plans of the queries that run over much, with a
-// million messages in a hundred namespaces and 100,000 tasks in a list.
+// BenchmarkPlans checks the plans of the queries over large tables, with a million
+// messages in a hundred namespaces and 100,000 tasks in a list.
 func BenchmarkPlans(b *testing.B) {
 	conn := connect(b, pg.Database(b))
 	fillMuch(b, conn, much{namespaces: 100, tasks: 50, listed: 100_000, events: 100_000, checkpoints: 300})

@@ -42,7 +42,7 @@ var _ = Describe("Branches of a conversation", func() {
 			t.Errorf("totals (-want +got):\n%s", d)
 		}
 
-		// Again: the same answer, and nothing moves.
+		// Repeated: the same answer, and nothing moves.
 		if d := cmp.Diff(got, w.move("op", 1)); d != "" {
 			t.Errorf("the second time (-want +got):\n%s", d)
 		}
@@ -67,7 +67,7 @@ var _ = Describe("Branches of a conversation", func() {
 		}
 	})
 
-	// Whoever starts over says the prompt again, so it must not be there already.
+	// A task that starts over says the prompt again, so it must not be stored already.
 	It("a move may go to the beginning", func() {
 		t := GinkgoTB()
 		w := begin(t, open(t), taskNamed("a"), 1)
@@ -88,7 +88,7 @@ var _ = Describe("Branches of a conversation", func() {
 		if d := cmp.Diff([]string{"U prompt", "A 2"}, w.texts()); d != "" {
 			t.Errorf("after the move (-want +got):\n%s", d)
 		}
-		// A second loss, and what was left can still be gone back to.
+		// A second loss; what was left can still be gone back to.
 		w.move("restore/3", 0)
 		w.append(user("prompt"))
 		if d := cmp.Diff([]string{"U prompt"}, w.texts()); d != "" {
@@ -205,7 +205,7 @@ var _ = Describe("Branches of a conversation", func() {
 		if len(state.OpenToolCalls) != 0 || state.Position.ToolCalls != 1 {
 			t.Errorf("%+v", state)
 		}
-		// A checkpoint at the base of a branch that itself was cut.
+		// A checkpoint at the base of a branch that was itself cut.
 		w.append(call("d"), checkpoint(2))
 		if p := w.move("op2", 2); p.Position != 3 || p.ToolCalls != 1 {
 			t.Errorf("went back to %+v", p)
@@ -329,8 +329,11 @@ var _ = Describe("Branches of a conversation", func() {
 		}
 		w.move("op", 2)
 		got, err := store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{Checkpoint: 0})
-		if err != nil || got.Digest != digests[2] || got.Position.Branch != "branch-2" {
-			t.Errorf("on the new branch: %+v, %v", got, err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Digest != digests[2] || got.Position.Branch != "branch-2" {
+			t.Errorf("on the new branch: %+v, want branch-2 with the digest %s", got, digests[2])
 		}
 		for _, key := range []history.Key{w.task.Key(), {Namespace: w.task.Namespace, UID: "unknown"}} {
 			if _, err := store.Snapshot(t.Context(), key, history.SnapshotQuery{Checkpoint: 99}); !errors.Is(err, history.ErrNotFound) {

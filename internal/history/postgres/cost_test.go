@@ -12,8 +12,8 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// filled sets all that a value can hold: each text to the given one, each list and
-// map to n of them. What is no text is left alone.
+// filled sets everything that a value can hold: each text to the given one, each list and
+// map to n elements. Values that are not text are left alone.
 func filled(v reflect.Value, text string, n int) {
 	switch v.Kind() {
 	case reflect.String:
@@ -45,7 +45,7 @@ func filled(v reflect.Value, text string, n int) {
 	}
 }
 
-// texts is how long all texts of a value are together.
+// texts returns the total length of a value's texts.
 func texts(v reflect.Value) (n int64) {
 	switch v.Kind() {
 	case reflect.String:
@@ -76,14 +76,14 @@ func texts(v reflect.Value) (n int64) {
 	return n
 }
 
-// kinds are records of each kind that takes room, of which all fields are set.
+// kinds returns a record of each kind that takes space, with all fields set.
 func kinds(text string, n int) map[string]history.Record {
 	records := map[string]history.Record{}
 	for _, kind := range []string{"Message", "Checkpoint", "Event", "Piece", "Move", "Gap"} {
 		var r history.Record
 		filled(reflect.ValueOf(&r).Elem().FieldByName(kind), text, n)
 		if c := r.Checkpoint; c != nil {
-			// The store says these itself.
+			// The store sets these itself.
 			c.TaskUID, c.Refused, c.Digest, c.Position = "", "", "", history.Position{}
 		}
 		records[kind] = r
@@ -98,7 +98,7 @@ var _ = Describe("What a record costs", func() {
 		}
 	})
 
-	// What a message says is cut into pieces, and counted; nothing else may be long.
+	// The texts of messages are cut into pieces and counted; nothing else may be long.
 	It("what a record says by the way is bounded", func() {
 		for kind, r := range kinds(strings.Repeat("\x00", 1<<20), 40) {
 			if m := r.Message; m != nil {

@@ -16,9 +16,9 @@ const (
 	deepMessages = 20_000
 )
 
-// deep is a task whose conversation was moved again and again, each time after a
-// message, and then went on for long: a chain of branches. Its messages are at the
-// positions that are the sequences of their records.
+// deep is a task whose conversation was moved repeatedly, each time after a message, and
+// then continued for long: a chain of branches. The positions of its messages equal the
+// sequences of their records.
 func deep(t testing.TB, dsn string) (conn *pgx.Conn, head int64) {
 	t.Helper()
 	w := begin(t, openAt(t, dsn), taskNamed("a"), 1)
@@ -83,7 +83,7 @@ var _ = Describe("A conversation of many branches", func() {
 		}
 	})
 
-	// Where it was taken cannot be found any more, and nobody looks for it.
+	// The place where it was taken can no longer be found, and nobody looks for it.
 	It("a checkpoint that is stored is not placed again", func() {
 		t := GinkgoTB()
 		dsn := pg.Database(t)

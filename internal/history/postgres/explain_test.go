@@ -16,17 +16,17 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres"
 )
 
-// planned is a query whose plan is looked at.
+// planned is a query whose plan is checked.
 type planned struct {
 	name string
 	text string
 	args pgx.NamedArgs
-	// index by which it must go, rows it must return, blocks it may touch.
+	// index that must be used, rows that must be returned, blocks that may be read.
 	index        string
 	rows, blocks int
 }
 
-// plans are the queries that run over much.
+// plans returns the queries that run over large tables.
 func plans(t testing.TB) []planned {
 	t.Helper()
 	stored := func(name string, args pgx.NamedArgs, index string, rows, blocks int) planned {
@@ -70,9 +70,9 @@ func plans(t testing.TB) []planned {
 }
 
 var _ = Describe("The plans of the queries", func() {
-	// The plans of the queries that run over much are looked at with many rows in
-	// the tables: they must go by index, and touch little more than they return.
-	It("each query goes by an index", func() {
+	// The plans are checked with many rows in the tables: the queries must use an index
+	// and read little more than they return.
+	It("each query uses an index", func() {
 		t := GinkgoTB()
 		conn := connect(t, pg.Database(t))
 		fillMuch(t, conn, much{namespaces: 20, tasks: 15, listed: 20_000, events: 100_000, checkpoints: 300})
@@ -104,7 +104,7 @@ func timelineArgs(more pgx.NamedArgs) pgx.NamedArgs {
 	return args
 }
 
-// queryText reads a query by its name.
+// queryText returns a query by its name.
 func queryText(t testing.TB, name string) string {
 	t.Helper()
 	files, err := filepath.Glob("queries/*.sql")
@@ -129,7 +129,7 @@ func queryText(t testing.TB, name string) string {
 	return ""
 }
 
-// plan is what EXPLAIN (ANALYZE) says of a query.
+// plan is the output of EXPLAIN (ANALYZE) for a query.
 type plan struct {
 	text         string
 	rows, blocks int

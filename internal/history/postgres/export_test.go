@@ -44,7 +44,7 @@ func parsed(lines []string) iter.Seq2[history.ExportLine, error] {
 	}
 }
 
-// eventful is a task that has all that a history can hold, a fork of another.
+// eventful is a fork with everything that a history can contain.
 func eventful(t testing.TB, store *postgres.Store) *writer {
 	t.Helper()
 	source := begin(t, store, taskNamed("source"), 1)
@@ -79,9 +79,9 @@ func eventful(t testing.TB, store *postgres.Store) *writer {
 }
 
 var _ = Describe("Exporting and importing a history", func() {
-	// An import of an export gives an equal export, in another database and again
-	// in the same one, and the history goes on where it was.
-	It("what is exported is imported whole", func() {
+	// An import of an export gives an equal export, in another database and again in the
+	// same one, and the history continues where it was.
+	It("what is exported is imported completely", func() {
 		t := GinkgoTB()
 		store, other := open(t), open(t)
 		w := eventful(t, store)
@@ -90,7 +90,7 @@ var _ = Describe("Exporting and importing a history", func() {
 			t.Errorf("by name (-first +second):\n%s", d)
 		}
 		state := w.state()
-		state.ActiveAt = time.Time{} // an imported history has no agent that was heard of
+		state.ActiveAt = time.Time{} // an imported history has no active agent
 		texts := w.texts()
 		if _, err := store.Import(t.Context(), "team", "bob", parsed(lines)); !errors.Is(err, history.ErrExists) {
 			t.Errorf("over itself: %v", err)
@@ -166,8 +166,8 @@ var _ = Describe("Exporting and importing a history", func() {
 		}
 	})
 
-	// What is not a whole export leaves nothing behind.
-	It("what is not whole cannot be imported", func() {
+	// An incomplete export leaves nothing behind.
+	It("an incomplete export cannot be imported", func() {
 		t := GinkgoTB()
 		dsn := pg.Database(t)
 		source, store := open(t), openAt(t, dsn)

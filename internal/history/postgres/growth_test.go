@@ -22,8 +22,8 @@ import (
 )
 
 var _ = Describe("The growth of a history", func() {
-	// A conversation with a checkpoint and a snapshot after each message takes
-	// little more than the same one with one of each.
+	// A conversation with a checkpoint and a snapshot after each message takes little
+	// more than the same one with one of each.
 	It("a record takes few bytes", func() {
 		t := GinkgoTB()
 		messages := 1000
@@ -41,18 +41,19 @@ var _ = Describe("The growth of a history", func() {
 	})
 })
 
-// growth is what conversations take in the tables, without the search index.
+// growth is the space that conversations take in the tables, without the search index.
 type growth struct {
 	messages int
-	// each and one are the sizes with a checkpoint and a snapshot after each
-	// message, and with one of each; empty is that of the schema; raw is that
-	// of the messages' JSON.
+	// each and one are the sizes with a checkpoint and a snapshot after each message, and
+	// with one of each; empty is the size of the schema; raw is the size of the messages'
+	// JSON.
 	each, one, empty, raw int64
-	// perSnapshot and perRaw are ratios; added is bytes a checkpoint and snapshot.
+	// perSnapshot and perRaw are ratios; added is the number of bytes per checkpoint and
+	// snapshot.
 	perSnapshot, perRaw, added float64
-	// Medians: of storing a message, with a checkpoint and a snapshot and
-	// without; of reading all up to the middle, of a fork from there, and of
-	// resolving a snapshot there, which reads and checks all before it.
+	// Medians: of storing a message with a checkpoint and a snapshot, and without; of
+	// reading everything up to the middle, of a fork from there, and of resolving a
+	// snapshot there, which reads and verifies everything before it.
 	append, appendWithSnapshot, load, fork, verify time.Duration
 }
 
@@ -75,7 +76,7 @@ func measureGrowth(t testing.TB, server *pgtest.Server, messages int) growth {
 	return g
 }
 
-// useMiddle measures what one does with a snapshot in the middle.
+// useMiddle measures what users do with a snapshot in the middle.
 func (g *growth) useMiddle(t testing.TB, w *writer) {
 	t.Helper()
 	middle := g.messages/2 - 1
@@ -100,7 +101,7 @@ func (g *growth) useMiddle(t testing.TB, w *writer) {
 	})
 }
 
-// median is how long f takes, of so many times.
+// median returns the median duration of f.
 func median(t testing.TB, times int, f func() error) time.Duration {
 	t.Helper()
 	took := make([]time.Duration, 0, times)
@@ -115,9 +116,9 @@ func median(t testing.TB, times int, f func() error) time.Duration {
 	return took[len(took)/2]
 }
 
-// tell stores the conversation with a checkpoint and a snapshot every so many
-// messages, in an Append for each message as a daemon does that keeps up. It
-// returns how long one takes, in the middle.
+// tell stores the conversation with a checkpoint and a snapshot at the given interval, in
+// an Append per message as a daemon does that keeps up. It returns the median duration of
+// an Append.
 func tell(t testing.TB, dsn string, texts []string, messages, every int) (*writer, time.Duration) {
 	t.Helper()
 	store := openAt(t, dsn)
@@ -152,8 +153,8 @@ func tell(t testing.TB, dsn string, texts []string, messages, every int) (*write
 	return w, took[len(took)/2]
 }
 
-// talk is a conversation of tool calls with results of 2.5 kB. The agent says
-// what it does, and every second call changes a file.
+// talk is a conversation of tool calls with results of 2.5 kB. The agent comments on its
+// work, and every second call changes a file.
 func talk(texts []string, messages int) []history.Record {
 	records := []history.Record{user("Make the login page remember where the visitor came from, with tests, and run them.")}
 	for i := 1; len(records) < messages; i++ {
@@ -175,7 +176,7 @@ func talk(texts []string, messages int) []history.Record {
 	return records[:messages]
 }
 
-// rawJSON is a message as the history API tells it.
+// rawJSON returns a message as the history API encodes it.
 func rawJSON(t testing.TB, position int, m *conversation.Message) []byte {
 	t.Helper()
 	fields := map[string]any{"position": position, "time": time.Now().UTC(), "branch": "main", "attempt": 1, "role": m.Role}
@@ -206,7 +207,7 @@ func realCheckpoint(random *rand.Rand, number int64, parent string) history.Chec
 	}
 }
 
-// sourceTexts are pieces of 2.5 kB of Go's own sources: what tools read out.
+// sourceTexts returns pieces of 2.5 kB of Go's own sources, as tools would print them.
 func sourceTexts(t testing.TB) []string {
 	t.Helper()
 	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
@@ -230,8 +231,8 @@ func sourceTexts(t testing.TB) []string {
 	return texts
 }
 
-// tableBytes is the size of all tables with TOAST and indexes, after a plain
-// VACUUM, but for the search index.
+// tableBytes returns the size of all tables with TOAST and indexes, after a plain VACUUM,
+// without the search index.
 func tableBytes(t testing.TB, dsn string) (n int64) {
 	t.Helper()
 	conn := connect(t, dsn)

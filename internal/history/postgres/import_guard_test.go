@@ -20,7 +20,7 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// forged is an export that somebody wrote by hand, of a task with that UID.
+// forged is a hand-written export of a task with that UID.
 func forged(t testing.TB, uid string, more ...history.ExportLine) iter.Seq2[history.ExportLine, error] {
 	t.Helper()
 	now := time.Now().UTC()
@@ -52,8 +52,8 @@ func exportLine(t testing.TB, kind string, body any) history.ExportLine {
 }
 
 var _ = Describe("Importing a history of somebody else's making", func() {
-	// The id of a transition follows from the task's UID and its number, so anybody
-	// who knows the UID knows it beforehand.
+	// The id of a transition derives from the task's UID and its number, so whoever knows
+	// the UID can compute it in advance.
 	It("an import cannot take the place of an event to come", func() {
 		t := GinkgoTB()
 		store := open(t)
@@ -88,8 +88,7 @@ var _ = Describe("Importing a history of somebody else's making", func() {
 			HaveField("Type", history.EventTypeImported), HaveField("Actor", "system:admin"), HaveField("ImportedBy", "mallory"))))
 	})
 
-	// The UID that is stored is the one that the file says, by which it was looked for whether
-	// there is a Task of it.
+	// The stored UID is the one in the file, by which the existing Tasks were searched.
 	It("an import has the UID that it says", func() {
 		t := GinkgoTB()
 		store := open(t)
@@ -99,8 +98,8 @@ var _ = Describe("Importing a history of somebody else's making", func() {
 		}
 	})
 
-	// What was deleted in one namespace stays deleted there, whoever imports a
-	// history of the same UID into another one, and deletes that again.
+	// What was deleted in one namespace stays deleted there, whoever imports a history of
+	// the same UID into another one and deletes that again.
 	It("an import lifts no deletion of another namespace", func() {
 		t := GinkgoTB()
 		store := open(t)
@@ -134,7 +133,7 @@ var _ = Describe("Importing a history of somebody else's making", func() {
 		Expect(page.Events).To(HaveLen(1))
 	})
 
-	// A branch that no branch of the task grows from would belong to nobody, and
+	// A branch from which no branch of the task inherits would belong to nobody, and
 	// never be deleted.
 	It("a branch that nobody inherits is not imported", func() {
 		t := GinkgoTB()
@@ -154,7 +153,7 @@ var _ = Describe("Importing a history of somebody else's making", func() {
 		}
 	})
 
-	// 32 KB may name one piece a thousand times.
+	// 32 KB may refer to one piece a thousand times.
 	It("a message is no longer than it says", func() {
 		t := GinkgoTB()
 		store := open(t)
@@ -176,8 +175,7 @@ var _ = Describe("Importing a history of somebody else's making", func() {
 		Expect(err).To(MatchError(history.ErrInvalid))
 	})
 
-	// A sequence of lines may be slow to come. However many imports there are,
-	// others find a connection.
+	// Lines may arrive slowly. However many imports there are, others find a connection.
 	It("slow imports leave connections for others", func() {
 		t := GinkgoTB()
 		store := open(t)
@@ -210,12 +208,12 @@ var _ = Describe("Importing a history of somebody else's making", func() {
 		}
 	})
 
-	// Whoever imports chooses the UID, and holds the lock of its timeline meanwhile.
+	// Importers choose the UID, and hold the lock of its timeline meanwhile.
 	It("no UID locks the timeline of another task", func() {
 		t := GinkgoTB()
 		dsn := pg.Database(t)
 		holder, other := connect(t, dsn), connect(t, dsn)
-		// Two of these have one hash of 32 bits.
+		// Two of these have the same 32-bit hash.
 		var uids []string
 		Expect(holder.QueryRow(t.Context(), `SELECT array_agg(uid) FROM (SELECT 'uid-' || i AS uid FROM generate_series(1, 300000) i) u
 		GROUP BY hashtext(uid) HAVING count(*) > 1 LIMIT 1`).Scan(&uids)).To(Succeed())
@@ -235,7 +233,7 @@ var _ = Describe("Importing a history of somebody else's making", func() {
 		}
 	})
 
-	// The UID is a key of many rows, and Tasks are looked for by it.
+	// The UID is a key of many rows, and Tasks are looked up by it.
 	It("an import has the UID of a task", func() {
 		t := GinkgoTB()
 		store := open(t)

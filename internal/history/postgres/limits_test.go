@@ -124,14 +124,14 @@ var _ = Describe("The limits of a history", func() {
 		Expect(err).To(MatchError(history.ErrLimitReached))
 	})
 
-	// An agent, or whoever holds a task's token, says long things in whatever place of
-	// a record: the tables hold no more than the limit and what is beside it.
+	// An agent, or whoever holds a task's token, may put long texts anywhere in a record:
+	// the tables hold no more than the limit and its reserve.
 	It("no kind of record goes beyond the limit", func() {
 		t := GinkgoTB()
 		const limit = 1 << 20
 		long := func(n int) string { return strings.Repeat("long ", n/5) }
 		random := rand.NewChaCha8([32]byte{})
-		unlike := func(n int) string { // that no compression makes short
+		unlike := func(n int) string { // incompressible
 			b := make([]byte, n/2)
 			_, _ = random.Read(b) // never fails
 			return hex.EncodeToString(b)
@@ -178,10 +178,10 @@ var _ = Describe("The limits of a history", func() {
 					batch = w.number(batch...)
 					last, err := w.store.Append(t.Context(), w.task, w.attempt, batch)
 					if errors.Is(err, history.ErrLimitReached) {
-						last, err = w.store.Append(t.Context(), w.task, w.attempt, batch) // the grace is over
+						last, err = w.store.Append(t.Context(), w.task, w.attempt, batch) // the grace period is over
 					}
 					if errors.Is(err, history.ErrLimitReached) {
-						break // and so is what was beside the limit
+						break // and the reserve is used up
 					}
 					Expect(err).NotTo(HaveOccurred())
 					Expect(last).To(Equal(w.last))
@@ -214,8 +214,8 @@ var _ = Describe("The limits of a history", func() {
 		Expect(w.texts()[1]).To(ContainSubstring("Output is left out of the history from here on"))
 	})
 
-	// Checkpoints are kept beyond the limit, and not without end.
-	It("what is beside the limit ends", func() {
+	// Checkpoints are stored beyond the limit, but not without end.
+	It("the reserve beyond the limit ends", func() {
 		t := GinkgoTB()
 		dsn := pg.Database(t)
 		w := begin(t, limited(t, dsn, postgres.Limits{TaskBytes: 64 << 10, Grace: time.Nanosecond}), taskNamed("a"), 1)

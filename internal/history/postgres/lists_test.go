@@ -21,13 +21,13 @@ import (
 func transition(task history.Task, n int64, reason string, at time.Time) history.Event {
 	e := event(task, n, at)
 	e.Reason = reason
-	// The words that people give to `--state` are those of the manager.
+	// The words that users pass to `--state` are those of the manager.
 	e.State = taskplan.StateAfter(&v1alpha1.TaskStatus{}, v1alpha1.HistoryEntry{Reason: reason})
 	return e
 }
 
 var _ = Describe("Listing tasks", func() {
-	It("tasks are found by what is asked for", func() {
+	It("tasks are filtered and sorted", func() {
 		t := GinkgoTB()
 		store := open(t)
 		start := time.Now().Add(-time.Hour).Truncate(time.Microsecond)
@@ -45,7 +45,7 @@ var _ = Describe("Listing tasks", func() {
 		record(transition(b.task, 1, "TaskStarted", start.Add(time.Second)), transition(b.task, 2, "OperationRefused", start.Add(time.Hour)))
 		b.append(user("b"), usage(1000, 0, 3), history.Record{Message: &conversation.Message{
 			Role: conversation.RoleAssistant, ToolCall: &conversation.ToolCall{ID: "1", Name: "Edit", Input: "{}"}}})
-		// This one never got a pod.
+		// This one never had a pod.
 		c := history.Task{Namespace: "team", Name: "other", UID: "never-began"}
 		record(transition(c, 1, "TaskFailed", start.Add(2*time.Second)))
 		record(transition(history.Task{Namespace: "elsewhere", Name: "x", UID: "x"}, 1, "TaskStarted", start))
@@ -103,18 +103,18 @@ var _ = Describe("Listing tasks", func() {
 		if d := cmp.Diff(want, page.Tasks[0], cmpopts.IgnoreFields(history.TaskSummary{}, "Updated"), cmpopts.EquateApproxTime(0)); d != "" {
 			t.Errorf("summary (-want +got):\n%s", d)
 		}
-		// After a move the sums are those of the branch that is active.
+		// After a move the sums are those of the active branch.
 		a.move("op", 0)
 		page, err = store.Tasks(t.Context(), history.TaskQuery{Namespace: "team", NamePrefix: "login-a", Limit: 1})
-		if err != nil || page.Tasks[0].Totals != (history.Totals{}) || page.Tasks[0].Preview != "Fix the login page" {
-			t.Errorf("after a move: %+v, %v", page.Tasks, err)
-		}
+		Expect(err).NotTo(HaveOccurred())
+		Expect(page.Tasks).To(ConsistOf(And(
+			HaveField("Totals", history.Totals{}), HaveField("Preview", "Fix the login page"))), "after a move")
 		if _, err := store.Tasks(t.Context(), history.TaskQuery{Namespace: "team", Sort: "Colour"}); !errors.Is(err, history.ErrInvalid) {
 			t.Errorf("an unknown order: %v", err)
 		}
 	})
 
-	// A transition that is told late does not change what a newer one did.
+	// A transition that is recorded late does not change the state set by a newer one.
 	It("a task's state is that of its newest transition", func() {
 		t := GinkgoTB()
 		store := open(t)
@@ -126,9 +126,8 @@ var _ = Describe("Listing tasks", func() {
 			}
 		}
 		page, err := store.Tasks(t.Context(), history.TaskQuery{Namespace: "team", Limit: 5})
-		if err != nil || len(page.Tasks) != 1 || page.Tasks[0].State != "Suspended" {
-			t.Errorf("%+v, %v", page, err)
-		}
+		Expect(err).NotTo(HaveOccurred())
+		Expect(page.Tasks).To(ConsistOf(HaveField("State", "Suspended")))
 	})
 
 	It("pages of tasks follow each other", func() {
@@ -167,8 +166,8 @@ var _ = Describe("Listing tasks", func() {
 		}
 	})
 
-	// Agents make up the names of their tools.
-	It("a page of tasks ends where it is long", func() {
+	// Agents choose the names of their tools.
+	It("a long page of tasks ends early", func() {
 		t := GinkgoTB()
 		dsn := pg.Database(t)
 		store := openAt(t, dsn)

@@ -27,7 +27,7 @@ func TestSpecs(t *testing.T) {
 	RunSpecs(t, "The history in PostgreSQL")
 }
 
-// open returns a store on a database of the test's own.
+// open returns a store on a database of its own.
 func open(t testing.TB) *postgres.Store {
 	t.Helper()
 	return openAt(t, pg.Database(t))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,7 +23,7 @@ import (
 
 var hexLiteral = regexp.MustCompile(`\\x([0-9a-f]{2,})`)
 
-// decodeHex is what the bytes in a dump say.
+// decodeHex returns the bytes of a dump as text.
 func decodeHex(dump string) string {
 	var b strings.Builder
 	for _, m := range hexLiteral.FindAllStringSubmatch(dump, -1) {
@@ -65,7 +66,7 @@ var _ = Describe("Maintaining the history", func() {
 		task := taskNamed("a")
 		now := time.Now().UTC()
 		month := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
-		// Two that have no table yet, one of them of the next month.
+		// Two that have no table yet, one of them in the next month.
 		ages := []time.Time{now.AddDate(-3, 0, 0), now, month.AddDate(0, 1, 0)}
 		for i, at := range ages {
 			if err := store.RecordEvents(t.Context(), []history.Event{event(task, int64(i), at)}); err != nil {
@@ -94,14 +95,16 @@ var _ = Describe("Maintaining the history", func() {
 		if n := count(t, dsn, "events_default"); n != 1 {
 			t.Errorf("%d events without a table of their own, want 1", n)
 		}
-		// Told again, in whatever month, they are there once.
+		// Recorded again, in whatever month, they are stored once.
 		again := event(task, 1, now.AddDate(0, -5, 0))
 		if err := store.RecordEvents(t.Context(), []history.Event{again}); err != nil {
 			t.Fatal(err)
 		}
 		page, err := store.Timeline(t.Context(), history.TimelineQuery{Namespace: "team", Limit: 10})
-		if err != nil || len(page.Events) != 3 || !page.Events[0].Time.After(page.Events[1].Time) || !page.Events[1].Time.After(page.Events[2].Time) {
-			t.Errorf("%+v, %v", page, err)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(page.Events).To(HaveLen(3))
+		for i := range 2 {
+			Expect(page.Events[i].Time).To(BeTemporally(">", page.Events[i+1].Time), "event %d is newer than the next", i)
 		}
 	})
 
@@ -135,17 +138,17 @@ var _ = Describe("Maintaining the history", func() {
 		}
 		for _, name := range eventTables(t, dsn) {
 			if name == table {
-				t.Errorf("the table %s is still there", name)
+				t.Errorf("the table %s still exists", name)
 			}
 		}
 		page, err := store.Timeline(t.Context(), history.TimelineQuery{Namespace: "team", UID: w.task.UID, Limit: 10})
 		if err != nil || len(page.Events) != 1 {
-			t.Errorf("checkpoints are told as long as they are there: %+v, %v", page, err)
+			t.Errorf("the timeline has an existing checkpoint once: %+v, %v", page, err)
 		}
 	})
 
-	// That a checkpoint was made is told once, whoever tells it first.
-	Describe("a checkpoint is told once", func() {
+	// The creation of a checkpoint appears once, whoever records it first.
+	Describe("a checkpoint appears once", func() {
 		for _, first := range []string{"record", "transition", "both"} {
 			It(first, func() {
 				t := GinkgoTB()
@@ -174,17 +177,15 @@ var _ = Describe("Maintaining the history", func() {
 				for _, query := range []history.TimelineQuery{{}, {Name: "a"}, {Types: []string{"checkpoint"}}} {
 					query.Namespace, query.Limit = "team", 10
 					page, err := store.Timeline(t.Context(), query)
-					if err != nil || len(page.Events) != 1 || page.Events[0].Checkpoint != 1 {
-						t.Errorf("%+v: %+v, %v", query, page, err)
-					}
+					Expect(err).NotTo(HaveOccurred())
+					Expect(page.Events).To(ConsistOf(HaveField("Checkpoint", int64(1))), "%+v", query)
 				}
 			})
 		}
 	})
 
-	// Pages of events and checkpoints follow each other without loss, at equal
-	// times as well.
-	It("timeline pages over checkpoints", func() {
+	// Consecutive pages of events and checkpoints lose nothing, even at equal times.
+	It("pages of the timeline include checkpoints", func() {
 		t := GinkgoTB()
 		store := open(t)
 		w := begin(t, store, taskNamed("a"), 1)
@@ -238,7 +239,7 @@ var _ = Describe("Maintaining the history", func() {
 		for _, s := range w.snapshots(0) {
 			ordinals = append(ordinals, s.Ordinal)
 		}
-		// The one at the checkpoint stays.
+		// The one at the checkpoint is kept.
 		if d := cmp.Diff([]int64{2, 3}, ordinals); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
 		}
@@ -248,7 +249,7 @@ var _ = Describe("Maintaining the history", func() {
 		}
 	})
 
-	// Pieces whose message never came are kept as long as it may still come.
+	// Pieces without a message are kept as long as the message may still arrive.
 	It("pieces without a message are removed", func() {
 		t := GinkgoTB()
 		dsn := pg.Database(t)
@@ -263,7 +264,7 @@ var _ = Describe("Maintaining the history", func() {
 		if _, err := conn.Exec(t.Context(), `UPDATE pending_pieces SET created_at = now() - interval '31 days'`); err != nil {
 			t.Fatal(err)
 		}
-		w.append(call("1"), history.Record{Piece: []byte("early")}, cutResult("1", "early and more")) // names another piece
+		w.append(call("1"), history.Record{Piece: []byte("early")}, cutResult("1", "early and more")) // refers to another piece
 		w.append(cutResult("2", "early      "), piece("x"))
 		clean(t, store, postgres.MaintenanceOptions{})
 		if n := count(t, dsn, "pieces"); n != 1 {
@@ -286,17 +287,16 @@ var _ = Describe("Maintaining the history", func() {
 			TaskExists:       func(_ context.Context, task history.Task) (bool, error) { return task.Name == "there", nil },
 		})
 		page, err := store.Tasks(t.Context(), history.TaskQuery{Namespace: "team", Limit: 5, Sort: history.SortName})
-		if err != nil || len(page.Tasks) != 2 || page.Tasks[0].Name != "there" || page.Tasks[1].Name != "young" {
-			t.Errorf("%+v, %v", page, err)
-		}
+		Expect(err).NotTo(HaveOccurred())
+		Expect(page.Tasks).To(HaveExactElements(HaveField("Name", "there"), HaveField("Name", "young")))
 		err = store.RunMaintenance(t.Context(), postgres.MaintenanceOptions{MessageRetention: time.Hour})
 		if !errors.Is(err, history.ErrInvalid) {
 			t.Errorf("without a way to ask whether the Task exists: %v", err)
 		}
 	})
 
-	// Of two that maintain a database one works; messages are found soon after
-	// they were stored, also when the one that worked is gone, and the server was.
+	// Of two maintainers of a database one works; messages are found soon after they were
+	// stored, even after that one has stopped or the database server has restarted.
 	It("maintenance runs until it is ended", func() {
 		t := GinkgoTB()
 		server := ownServer(t)
@@ -324,17 +324,10 @@ var _ = Describe("Maintaining the history", func() {
 		}
 		finds := func(word string) {
 			t.Helper()
-			deadline := time.Now().Add(45 * time.Second)
-			for {
+			Eventually(func() ([]history.SearchHit, error) {
 				page, err := store.Search(t.Context(), history.SearchQuery{Namespace: "team", Text: word, Limit: 5})
-				if err == nil && len(page.Hits) == 1 {
-					return
-				}
-				if time.Now().After(deadline) {
-					t.Fatalf("%s was not found: %+v, %v", word, page, err)
-				}
-				time.Sleep(20 * time.Millisecond)
-			}
+				return page.Hits, err
+			}).WithTimeout(45*time.Second).WithPolling(20*time.Millisecond).Should(HaveLen(1), "hits for %s", word)
 		}
 		w.append(user("first"))
 		finds("first")
@@ -347,7 +340,7 @@ var _ = Describe("Maintaining the history", func() {
 		if err := server.StopNow(); err != nil {
 			t.Fatal(err)
 		}
-		if err := server.StartAgain(t.Context()); err != nil {
+		if err := server.Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, store, w.task, w.number(user("second")))

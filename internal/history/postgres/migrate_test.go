@@ -21,8 +21,9 @@ import (
 )
 
 var _ = Describe("Migrating the schema", func() {
-	// An installation of before pieces and digests keeps all it has, and goes on.
-	It("migration keeps what there is", func() {
+	// An installation from before pieces and digests keeps everything it has, and
+	// continues.
+	It("a migration keeps everything stored", func() {
 		t := GinkgoTB()
 		server := ownServer(t)
 		dsn := emptyDatabase(t, server.Database(t))
@@ -56,8 +57,10 @@ var _ = Describe("Migrating the schema", func() {
 			t.Errorf("checkpoint (-want +got):\n%s", d)
 		}
 		for _, query := range []history.SnapshotQuery{{}, {Checkpoint: 1}} {
-			if s, err := store.Snapshot(t.Context(), task.Key(), query); err != nil || query.Checkpoint == 1 && s.Digest != c.Digest {
-				t.Errorf("%+v: %+v, %v", query, s, err)
+			s, err := store.Snapshot(t.Context(), task.Key(), query)
+			Expect(err).NotTo(HaveOccurred(), "snapshot %+v", query)
+			if query.Checkpoint == 1 {
+				Expect(s.Digest).To(Equal(c.Digest), "digest of checkpoint 1")
 			}
 		}
 		page, err := store.Timeline(t.Context(), history.TimelineQuery{Namespace: "team", Limit: 10})
@@ -69,9 +72,9 @@ var _ = Describe("Migrating the schema", func() {
 			t.Errorf("timeline (-want +got):\n%s%v", d, err)
 		}
 		tasks, err := store.Tasks(t.Context(), history.TaskQuery{Namespace: "team", Tool: "Bash", Limit: 10})
-		if err != nil || len(tasks.Tasks) != 1 || tasks.Tasks[0].State != "Completed" || tasks.Tasks[0].Preview != "hello" || tasks.Tasks[0].Totals.Messages != 4 {
-			t.Errorf("tasks: %+v, %v", tasks, err)
-		}
+		Expect(err).NotTo(HaveOccurred())
+		Expect(tasks.Tasks).To(ConsistOf(And(
+			HaveField("State", "Completed"), HaveField("Preview", "hello"), HaveField("Totals.Messages", int64(4)))))
 		index(t, store)
 		if got := search(t, store, history.SearchQuery{Text: "other"}); len(got) != 1 {
 			t.Errorf("found %q", got)
@@ -85,8 +88,8 @@ var _ = Describe("Migrating the schema", func() {
 		}
 	})
 
-	// Operations of before have bare ids; their reasons tell what they are of.
-	It("migration keys operations by kind", func() {
+	// Older operations have bare ids; their reasons tell their kind.
+	It("a migration keys operations by kind", func() {
 		t := GinkgoTB()
 		server := ownServer(t)
 		dsn := emptyDatabase(t, server.Database(t))
@@ -121,14 +124,15 @@ var _ = Describe("Migrating the schema", func() {
 		}
 		for i, row := range rows {
 			if got[i] != row[2] {
-				t.Errorf("%s, noted for %q, became %s and should be %s", row[0], row[1], got[i], row[2])
+				t.Errorf("operation %s with the reason %q became %s, want %s", row[0], row[1], got[i], row[2])
 			}
 		}
 	})
 
-	// only when it is whole, and Migrate makes it good.
-	// The newest table may be there still: pg_restore --clean takes away what it brings.
-	It("a schema of an older backup is noticed", func() {
+	// The schema counts as older only once it is complete, and Migrate brings it up to
+	// date. The newest table may still exist: pg_restore --clean removes only what it
+	// restores.
+	It("a schema of an older backup is detected", func() {
 		t := GinkgoTB()
 		for _, drop := range []string{"DROP TABLE awaited_sources", ""} {
 			dsn := pg.Database(t)
@@ -173,7 +177,7 @@ var _ = Describe("Migrating the schema", func() {
 	})
 })
 
-// emptyDatabase takes the schema out of a database.
+// emptyDatabase removes the schema from a database.
 func emptyDatabase(t testing.TB, dsn string) string {
 	t.Helper()
 	if _, err := connect(t, dsn).Exec(t.Context(), "DROP SCHEMA public CASCADE; CREATE SCHEMA public", pgx.QueryExecModeSimpleProtocol); err != nil {
@@ -199,7 +203,7 @@ func migrateTo(t testing.TB, dsn string, version int64) {
 	}
 }
 
-// fillOld writes what the store of that time would have: a task that has gone
+// fillOld writes what the store of version 2 would have written: a task that has gone
 // back once.
 func fillOld(t testing.TB, dsn string) {
 	t.Helper()

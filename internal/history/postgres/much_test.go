@@ -8,12 +8,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// much is how much fillMuch writes.
+// much is the amount of data that fillMuch writes.
 type much struct {
-	// namespaces of so many tasks, each of which has gone back four times: five
+	// namespaces of that many tasks, each of which has gone back four times: five
 	// branches, of 160 and four times 10 messages.
 	namespaces, tasks int
-	// listed are further tasks of the first namespace that are in lists alone.
+	// listed are additional tasks of the first namespace that appear only in lists.
 	listed int
 	// events of tasks of the first namespace, and checkpoints of its first task.
 	events, checkpoints int
@@ -21,14 +21,14 @@ type much struct {
 
 const messagesPerTask = 200
 
-// word is one of n words that fall on the messages by chance.
+// word returns a pseudo-random one of n words.
 func word(prefix string, salt, n int) string {
 	return fmt.Sprintf("'%s' || (hashint4(m + %d) & %d)", prefix, salt, n-1)
 }
 
-// fillMuch writes it by SQL. Messages consist of words x0…x7, y0…y15, z0…z1023
-// and others. Namespaces are named ns0, ns1 …, tasks n0, n1 … and task-0,
-// task-1 …; task n is of namespace n modulo their number.
+// fillMuch fills the tables by SQL. Messages consist of words x0…x7, y0…y15, z0…z1023 and
+// others. Namespaces are named ns0, ns1 …, tasks n0, n1 … and task-0, task-1 …; task n is
+// in namespace n modulo their number.
 func fillMuch(t testing.TB, conn *pgx.Conn, size much) {
 	t.Helper()
 	tasks := size.namespaces * size.tasks
@@ -81,8 +81,8 @@ func fillMuch(t testing.TB, conn *pgx.Conn, size much) {
 	}
 }
 
-// dropIndexes drops what only slows the filling down, and returns how to make
-// it again.
+// dropIndexes drops what slows down the filling, and returns the statements that restore
+// it.
 func dropIndexes(t testing.TB, conn *pgx.Conn, tables []string) []string {
 	t.Helper()
 	rows, err := conn.Query(t.Context(), `SELECT i.indexrelid::regclass::text, pg_get_indexdef(i.indexrelid)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 
 	"github.com/go-logr/logr"
 	"github.com/jackc/pgx/v5"
@@ -38,7 +39,7 @@ func count(t testing.TB, dsn, table string) (n int) {
 	return n
 }
 
-// ownServer is a server that the test may stop.
+// ownServer starts a server that the test may stop.
 func ownServer(t testing.TB) *pgtest.Server {
 	t.Helper()
 	server, err := pgtest.Start(t.Context(), postgres.Migrate)
@@ -53,23 +54,16 @@ func ownServer(t testing.TB) *pgtest.Server {
 	return server
 }
 
-// eventually appends until the store is there again, as a daemon does.
+// eventually appends until the store is available again, as a daemon does.
 func eventually(t testing.TB, store *postgres.Store, task history.Task, records []history.Record) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
+	NewWithT(t).Eventually(func() error {
 		_, err := store.Append(t.Context(), task, 1, records)
-		if err == nil {
-			return
+		if err != nil && !errors.Is(err, history.ErrUnavailable) {
+			return StopTrying("the error is not an outage").Wrap(err)
 		}
-		if !errors.Is(err, history.ErrUnavailable) {
-			t.Fatalf("not an outage: %v", err)
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the store did not come back")
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return err
+	}).WithTimeout(30*time.Second).WithPolling(10*time.Millisecond).Should(Succeed(), "the store did not come back")
 }
 
 var _ = Describe("Postgres that goes away", func() {
@@ -95,7 +89,7 @@ var _ = Describe("Postgres that goes away", func() {
 				t.Errorf("%s with the server down: %v", name, err)
 			}
 		}
-		if err := server.StartAgain(t.Context()); err != nil {
+		if err := server.Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, store, w.task, w.number(user("2")))
@@ -104,8 +98,8 @@ var _ = Describe("Postgres that goes away", func() {
 		}
 	})
 
-	// A backend is killed again and again while batches are sent: PostgreSQL then
-	// breaks all connections and recovers. Nothing is lost or doubled.
+	// A backend is killed repeatedly while batches are sent: PostgreSQL then breaks all
+	// connections and recovers. Nothing is lost or duplicated.
 	It("backends that are killed are replaced", func() {
 		t := GinkgoTB()
 		server := ownServer(t)
@@ -117,11 +111,14 @@ var _ = Describe("Postgres that goes away", func() {
 		var killer sync.WaitGroup
 		killer.Go(func() {
 			defer GinkgoRecover()
+			// The pace of the kills: in between, the server recovers and takes batches.
+			pace := time.NewTicker(150 * time.Millisecond)
+			defer pace.Stop()
 			for kills := 0; kills < 5 && ctx.Err() == nil; {
 				if killBackend(ctx, dsn) {
 					kills++
 				}
-				time.Sleep(150 * time.Millisecond)
+				<-pace.C
 			}
 			cancel()
 		})
@@ -142,7 +139,7 @@ var _ = Describe("Postgres that goes away", func() {
 		}
 	})
 
-	It("who listens is told of each change", func() {
+	It("listeners are notified of each change", func() {
 		t := GinkgoTB()
 		server := ownServer(t)
 		store := openAt(t, server.Database(t))
@@ -173,7 +170,7 @@ var _ = Describe("Postgres that goes away", func() {
 		if err := server.StopNow(); err != nil {
 			t.Fatal(err)
 		}
-		if err := server.StartAgain(t.Context()); err != nil {
+		if err := server.Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		expect(history.Notification{})
@@ -185,7 +182,7 @@ var _ = Describe("Postgres that goes away", func() {
 		}
 	})
 
-	It("a DSN that cannot be is refused", func() {
+	It("an invalid DSN is refused", func() {
 		t := GinkgoTB()
 		if _, err := postgres.Open(t.Context(), "postgres://u:secret@[", logr.Discard()); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("malformed DSN: %v", err)
@@ -225,7 +222,7 @@ var _ = Describe("Postgres that goes away", func() {
 	})
 })
 
-// killBackend kills one of the server's backends that works for a Store.
+// killBackend kills one of the server's backends that serves a Store.
 func killBackend(ctx context.Context, dsn string) bool {
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// long is a text of about n bytes that does not repeat itself.
+// long returns a text of about n bytes that does not repeat itself.
 func long(n int, seed string) string {
 	var b strings.Builder
 	for i := 0; b.Len() < n; i++ {
@@ -25,7 +25,7 @@ func long(n int, seed string) string {
 
 func piece(text string) history.Record { return history.Record{Piece: []byte(text)} }
 
-// cutResult is a tool's answer that the daemon has cut into the pieces.
+// cutResult is a tool result that the daemon has cut into the pieces.
 func cutResult(id string, pieces ...string) history.Record {
 	p := &conversation.Pieces{}
 	for _, text := range pieces {
@@ -80,14 +80,18 @@ var _ = Describe("Texts that are cut into pieces", func() {
 			if got := w.text(tt.pieces); got != tt.want || len(tt.pieces.Hashes) != tt.count {
 				t.Errorf("%s: %d bytes in %d pieces, want %d in %d", name, len(got), len(tt.pieces.Hashes), len(tt.want), tt.count)
 			}
-			if !strings.HasPrefix(tt.want, tt.beginning) || len(tt.beginning) < conversation.PreviewBytes-4 || len(tt.beginning) > conversation.PreviewBytes {
-				t.Errorf("%s begins with %d bytes", name, len(tt.beginning))
+			if !strings.HasPrefix(tt.want, tt.beginning) {
+				t.Errorf("%s does not begin with the stored beginning", name)
+			}
+			if n := len(tt.beginning); n < conversation.PreviewBytes-4 || n > conversation.PreviewBytes {
+				t.Errorf("%s has a beginning of %d bytes, want at most 4 fewer than %d", name, n, conversation.PreviewBytes)
 			}
 		}
 		if e[2].Message.TextPieces != nil {
 			t.Error("a text that fits was cut")
 		}
-		// The same again takes no more room, and what differs at the end is another message.
+		// The same text again takes no more space; one that differs at the end is another
+		// message.
 		w.append(history.Record{Message: &conversation.Message{Role: conversation.RoleUser, Text: text}}, user(text+"."))
 		if got := count(t, dsn, "pieces"); got != 6 {
 			t.Errorf("%d pieces, want 6", got)
@@ -117,13 +121,13 @@ var _ = Describe("Texts that are cut into pieces", func() {
 		if got := w.text(e[1].Message.ToolResult.OutputPieces); got != first+second+first {
 			t.Errorf("the whole has %d bytes", len(got))
 		}
-		// Another namespace does not get at it by its hashes.
+		// Another namespace cannot read the text by its hashes.
 		if _, err := store.Text(t.Context(), "elsewhere", e[1].Message.ToolResult.OutputPieces); !errors.Is(err, history.ErrCorrupted) {
 			t.Errorf("another namespace: %v", err)
 		}
 	})
 
-	It("a message whose piece never came is stored without it", func() {
+	It("a message whose piece never arrived is stored without it", func() {
 		t := GinkgoTB()
 		w := begin(t, open(t), taskNamed("a"), 1)
 		w.append(cutResult("1", "here it begins, and the rest is lost"), user("next"))

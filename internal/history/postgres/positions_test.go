@@ -5,6 +5,7 @@ import (
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -26,7 +27,8 @@ var _ = Describe("Positions in a conversation", func() {
 		w := begin(t, open(t), taskNamed("a"), 1)
 		w.append(user("1"), checkpoint(1), call("x"), result("x"), usage(1, 2, 3), checkpoint(2), agent("4"))
 		between := time.Now()
-		time.Sleep(10 * time.Millisecond)
+		// PostgreSQL stores microseconds: the next message must have a later time.
+		Eventually(func() time.Duration { return time.Since(between) }).Should(BeNumerically(">", time.Millisecond))
 		w.append(call("y"), call("z"), result("z"), result("y"), checkpoint(3), agent("9"))
 
 		type outcome struct {
@@ -93,7 +95,7 @@ var _ = Describe("Positions in a conversation", func() {
 		if d := cmp.Diff([]string{"U 1", "call x Bash", "result x", "A 4", "U other"}, w.texts()); d != "" {
 			t.Errorf("after the move (-want +got):\n%s", d)
 		}
-		// A position that is inherited, on the branch that holds it; it snaps.
+		// An inherited position, on the branch that holds it; it snaps.
 		if p := w.moveTo("op2", history.MoveOperation{Position: 2}); p.Position != 1 || p.Branch != "branch-3" {
 			t.Errorf("moved to %+v", p)
 		}
@@ -105,16 +107,16 @@ var _ = Describe("Positions in a conversation", func() {
 			t.Errorf("the digest does not go on over branches: %v", err)
 		}
 		if _, err := w.store.MoveConversation(t.Context(), w.task, 1, history.MoveOperation{ID: "op3", Position: 99}); !errors.Is(err, history.ErrNotFound) {
-			t.Errorf("a position that is not there: %v", err)
+			t.Errorf("a position beyond the head: %v", err)
 		}
 		if d := cmp.Diff([]string{"op", "op2"}, w.state().CompletedOperations); d != "" {
 			t.Errorf("operations (-want +got):\n%s", d)
 		}
 	})
 
-	// Checkpoints of the branch that was left do not count on the new one, those
-	// before the point where it was left do, and those of a source are not its.
-	It("checkpoints on the way are told", func() {
+	// Checkpoints of the branch that was left do not count on the new one; those before
+	// the point where it was left do, and those of a fork's source do not.
+	It("the newest checkpoint before a position is returned", func() {
 		t := GinkgoTB()
 		store := open(t)
 		w := begin(t, store, taskNamed("a"), 1)

@@ -61,9 +61,9 @@ var _ = Describe("Checkpoints that the gitstore refuses", func() {
 		}
 	})
 
-	// Whoever waits for a checkpoint to be durable is told when it is, and when it
-	// never will be.
-	It("listeners are told what becomes of checkpoints", func() {
+	// Whoever waits for a checkpoint to become durable is notified when it is, and when
+	// it never will be.
+	It("listeners are notified when checkpoints become durable or refused", func() {
 		t := GinkgoTB()
 		w := begin(t, open(t), taskNamed("a"), 3)
 		w.append(checkpoint(1), checkpoint(2))
@@ -75,10 +75,10 @@ var _ = Describe("Checkpoints that the gitstore refuses", func() {
 			select {
 			case got := <-told:
 				if got != want {
-					t.Errorf("told %+v, want %+v", got, want)
+					t.Errorf("notification %+v, want %+v", got, want)
 				}
 			case <-time.After(20 * time.Second):
-				t.Fatalf("not told %+v", want)
+				t.Fatalf("no notification %+v", want)
 			}
 		}
 		expect(history.Notification{})
@@ -88,17 +88,15 @@ var _ = Describe("Checkpoints that the gitstore refuses", func() {
 		expect(history.Notification{Task: w.task, Attempt: 3})
 
 		list, err := w.store.CheckpointsAfter(t.Context(), w.task.UID, 0, 10)
-		if err != nil || len(list) != 2 {
-			t.Fatalf("%d checkpoints, %v", len(list), err)
-		}
-		if !list[0].Durable || list[0].Refused != "" || list[1].Durable || list[1].Refused != "too large" {
-			t.Errorf("%+v", list)
-		}
+		Expect(err).NotTo(HaveOccurred())
+		Expect(list).To(HaveExactElements(
+			And(HaveField("Durable", true), HaveField("Refused", "")),
+			And(HaveField("Durable", false), HaveField("Refused", "too large"))))
 		cancel()
 		<-done
 	})
 
-	// until they are durable again.
+	// They are listed until they are durable again.
 	It("lost checkpoints are listed", func() {
 		t := GinkgoTB()
 		w := begin(t, open(t), taskNamed("a"), 1)
@@ -119,7 +117,7 @@ var _ = Describe("Checkpoints that the gitstore refuses", func() {
 		Expect(lost()).To(BeEmpty())
 	})
 
-	// , however many a task says are lost.
+	// However many checkpoints a task reports as lost.
 	It("lost checkpoints are read a page at a time", func() {
 		t := GinkgoTB()
 		w := begin(t, open(t), taskNamed("a"), 1)

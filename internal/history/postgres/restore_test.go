@@ -27,7 +27,7 @@ import (
 	"github.com/clew-dev/clew/internal/testing/pgtest"
 )
 
-// One cluster is enough for all of them.
+// One database cluster is enough for all of them.
 var _ = Describe("A dump that is restored", Ordered, ContinueOnFailure, func() {
 	var server *pgtest.Server
 	BeforeAll(func() { server = ownServer(GinkgoTB()) })
@@ -45,7 +45,8 @@ var _ = Describe("A dump that is restored", Ordered, ContinueOnFailure, func() {
 	}
 })
 
-// dumpTakesThePlace: as the chart's README says, while servers write and migrate.
+// dumpTakesThePlace restores a dump as the chart's README says, while servers write and
+// migrate.
 func dumpTakesThePlace(t testing.TB, server *pgtest.Server) {
 	want := schemaOf(t, server, server.Database(t))
 	for _, version := range someVersions(t) {
@@ -71,8 +72,8 @@ func dumpTakesThePlace(t testing.TB, server *pgtest.Server) {
 	}
 }
 
-// cutOffTakesNothing: when it was made, or on its way to Postgres. Nor does one for which
-// there is no lock.
+// cutOffTakesNothing: a dump that was cut off when it was made, or on its way to
+// Postgres, replaces nothing. Nor does a restore that gets no lock.
 func cutOffTakesNothing(t testing.TB, server *pgtest.Server) {
 	live, folder := server.Database(t), t.TempDir()
 	_, err := openAt(t, live).Begin(t.Context(), taskNamed("a"), 1, nil, history.BeginOptions{})
@@ -106,23 +107,22 @@ func cutOffTakesNothing(t testing.TB, server *pgtest.Server) {
 	Expect(count(t, live, "pg_namespace WHERE nspname = 'replaced'")).To(BeZero())
 }
 
-// cleanRestoreLeaves: pg_restore --clean removes only
-// what is in the dump.
+// cleanRestoreLeaves: pg_restore --clean removes only what the dump contains.
 func cleanRestoreLeaves(t testing.TB, server *pgtest.Server) {
 	dump, live := filepath.Join(t.TempDir(), "dump"), server.Database(t)
 	_, err := connect(t, live).Exec(t.Context(), "INSERT INTO recorded_transitions VALUES ('uid-of-a', 29)")
 	Expect(err).NotTo(HaveOccurred())
 	run(t, server, "", "pg_dump", "--format=custom", "--file", dump, databaseOfSchema(t, server, 15))
-	// It cannot drop each partition's keys by themselves, says so and goes on.
+	// It cannot drop each partition's keys separately, reports that and continues.
 	said, _ := exec.CommandContext(t.Context(), server.Program("pg_restore"), "--clean", "--if-exists", "--dbname", live, dump).CombinedOutput()
-	// Its session may outlive it for a moment, and looks like a restore that still runs.
+	// Its session may outlive it for a moment, and looks like a restore in progress.
 	store := openAt(t, live)
 	Eventually(func() (bool, error) { return store.SchemaIsOlder(t.Context()) }).WithTimeout(time.Minute).Should(BeTrue(), "%s", said)
 	Expect(postgres.Migrate(t.Context(), live)).To(Succeed())
 	Expect(count(t, live, "recorded_transitions")).To(BeZero(), "the older copy may lack those transitions")
 }
 
-// plainDumpIsNotMigrated: psql does not say that it restores one.
+// plainDumpIsNotMigrated: psql does not announce that it restores a dump.
 func plainDumpIsNotMigrated(t testing.TB, server *pgtest.Server) {
 	for _, version := range someVersions(t) {
 		dump, dsn := dumpOfSchema(t, server, version), emptyDatabase(t, server.Database(t))
@@ -143,7 +143,7 @@ func plainDumpIsNotMigrated(t testing.TB, server *pgtest.Server) {
 	}
 }
 
-// restoreWhileMigrationWaits: for another one, which has the lock.
+// restoreWhileMigrationWaits: a migration waits for another one that has the lock.
 func restoreWhileMigrationWaits(t testing.TB, server *pgtest.Server) {
 	dsn := databaseOfSchema(t, server, 17)
 	conn := connect(t, dsn)
@@ -163,9 +163,9 @@ func restoreWhileMigrationWaits(t testing.TB, server *pgtest.Server) {
 	Expect(postgres.Migrate(t.Context(), dsn)).To(Succeed(), "the lock is free again")
 }
 
-// migrationGivesWay: it waits for a table's lock for a moment, and all others behind it.
-// Then it has them work, and waits for longer, until it outlasts each of many that
-// overlap.
+// migrationGivesWay: a migration waits briefly for a table's lock, with everybody else
+// queued behind it. Then it lets them work, and waits longer each time, until it outlasts
+// each of many overlapping transactions.
 func migrationGivesWay(t testing.TB, server *pgtest.Server) {
 	dsn := databaseOfSchema(t, server, 15)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -195,7 +195,8 @@ func migrationGivesWay(t testing.TB, server *pgtest.Server) {
 	Expect(migration.LockTimeout).To(Equal(2 * time.Second))
 }
 
-// eventuallySessions waits until so many of the database's sessions are in a state.
+// eventuallySessions waits until the given number of the database's sessions is in a
+// state.
 func eventuallySessions(t testing.TB, dsn, state string, want int) {
 	t.Helper()
 	conn := connect(t, dsn)
@@ -206,7 +207,7 @@ func eventuallySessions(t testing.TB, dsn, state string, want int) {
 	}).WithTimeout(time.Minute).Should(Equal(want))
 }
 
-// versions are those of all migrations.
+// versions returns the versions of all migrations.
 func versions(t testing.TB) (all []int64) {
 	t.Helper()
 	files, err := os.ReadDir("migrations")
@@ -224,18 +225,19 @@ func versions(t testing.TB) (all []int64) {
 	return all
 }
 
-// someVersions are the oldest, the newest and one in between.
+// someVersions returns the oldest, the newest and one in between.
 func someVersions(t testing.TB) []int64 {
 	t.Helper()
 	all := versions(t)
 	return []int64{all[0], all[len(all)/2], all[len(all)-1]}
 }
 
-// dumping and restoring are what the chart's README tells to type.
+// dumping and restoring are the commands given in the chart's README.
 func dumping(t testing.TB) string   { return typed(t)[1] }
 func restoring(t testing.TB) string { return typed(t)[2] }
 
-// typed are the first commands under "Make a dump of Postgres": what the others use, and these.
+// typed returns the first commands under "Make a dump of Postgres": the shared settings,
+// and these.
 func typed(t testing.TB) (blocks []string) {
 	t.Helper()
 	readme, err := os.ReadFile("../../../charts/clew/README.md")
@@ -254,8 +256,8 @@ func typed(t testing.TB) (blocks []string) {
 	return blocks[:3]
 }
 
-// asWritten types commands of the chart's README, with a database and a folder of the
-// test in place of the pod's, and returns what they say.
+// asWritten runs commands of the chart's README, with a database and a folder of the test
+// in place of the pod's, and returns their output.
 func asWritten(t testing.TB, server *pgtest.Server, folder, commands, dsn string) (string, error) {
 	t.Helper()
 	pod := filepath.Join(folder, "pod")
@@ -295,7 +297,7 @@ func gzipped(t testing.TB, text string) []byte {
 	return packed.Bytes()
 }
 
-// databaseOfSchema is one with a task, as a program of that time left it.
+// databaseOfSchema is a database with a task, as a program of that version left it.
 func databaseOfSchema(t testing.TB, server *pgtest.Server, version int64) (dsn string) {
 	t.Helper()
 	dsn = emptyDatabase(t, server.Database(t))
@@ -310,8 +312,8 @@ func dumpOfSchema(t testing.TB, server *pgtest.Server, version int64) string {
 	return unrestricted(run(t, server, "", "pg_dump", databaseOfSchema(t, server, version)))
 }
 
-// schemaOf is what a database has, but for what is told of the schema public itself, and
-// for months: there are those that there are events of.
+// schemaOf returns the schema of a database, without the description of the schema public
+// itself, and without months: there are tables of those that have events.
 func schemaOf(t testing.TB, server *pgtest.Server, dsn string) string {
 	t.Helper()
 	_, tables, _ := strings.Cut(run(t, server, "", "pg_dump", "--schema-only", "--schema=public", "--exclude-table=public.events_2*", dsn), "CREATE TABLE")
@@ -320,7 +322,7 @@ func schemaOf(t testing.TB, server *pgtest.Server, dsn string) string {
 	return tables
 }
 
-// unrestricted leaves out of a dump what differs each time, and pairs up over all of it.
+// unrestricted removes from a dump the token that differs each time and appears in pairs.
 func unrestricted(dump string) string {
 	var kept []string
 	for line := range strings.Lines(dump) {
@@ -349,8 +351,8 @@ func run(t testing.TB, server *pgtest.Server, input, program string, args ...str
 	return string(out)
 }
 
-// runServer writes, and migrates what has become older, until it is stopped. What is
-// being replaced refuses much.
+// runServer writes, and migrates a schema that has become older, until it is stopped.
+// Errors are expected while tables are being replaced.
 func runServer(t testing.TB, dsn string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -375,7 +377,7 @@ func runServer(t testing.TB, dsn string) (stop func()) {
 	})
 	often(func(int) {
 		if older, err := store.SchemaIsOlder(ctx); err == nil && older {
-			_ = postgres.Migrate(ctx, dsn) // it is tried again
+			_ = postgres.Migrate(ctx, dsn) // retried
 		}
 	})
 	return func() {

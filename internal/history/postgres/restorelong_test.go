@@ -15,8 +15,8 @@ import (
 	"github.com/clew-dev/clew/internal/testing/pgtest"
 )
 
-// longRestoreIsNoticed: when it has taken the place of what was there, and not before.
-// Nobody else's restore comes in between.
+// longRestoreIsNoticed: a restore is noticed once it has replaced the tables, and not
+// before. No other test's restore may interfere.
 func longRestoreIsNoticed(t testing.TB, server *pgtest.Server) {
 	live, folder := server.Database(t), t.TempDir()
 	Expect(asWritten(t, server, folder, dumping(t), databaseOfSchema(t, server, versions(t)[len(versions(t))-1]))).To(ContainSubstring("dump complete"))
@@ -62,7 +62,7 @@ func longRestoreIsNoticed(t testing.TB, server *pgtest.Server) {
 	Eventually(ended).WithTimeout(time.Minute).Should(Receive(MatchError(context.Canceled)))
 }
 
-// looks waits until the one who listens has begun so many looks at what tables there are.
+// looks waits until the listener has begun that many checks of the tables.
 func looks(t testing.TB, dsn string, number int) {
 	t.Helper()
 	conn := connect(t, dsn)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -47,7 +48,7 @@ func search(t testing.TB, store *postgres.Store, query history.SearchQuery) []st
 }
 
 var _ = Describe("Searching", func() {
-	It("messages are found by what is asked for", func() {
+	It("messages are found by words and filters", func() {
 		t := GinkgoTB()
 		store := open(t)
 		w := begin(t, store, taskNamed("a"), 1)
@@ -89,20 +90,20 @@ var _ = Describe("Searching", func() {
 			})
 		}
 		if _, err := store.Search(t.Context(), history.SearchQuery{Namespace: "team", Text: "x", Task: "unknown", Limit: 1}); !errors.Is(err, history.ErrNotFound) {
-			t.Errorf("a task that is not there: %v", err)
+			t.Errorf("an unknown task: %v", err)
 		}
 		page, err := store.Search(t.Context(), history.SearchQuery{Namespace: "team", Text: "cookie login", Limit: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		h := page.Hits[0]
-		want := "I read internal/[login]/[cookie].go first"
-		if got := strings.NewReplacer(history.SnippetStart, "[", history.SnippetStop, "]").Replace(h.Snippet); got != want || h.Rank <= 0 || h.Role != "assistant" {
-			t.Errorf("snippet %q, hit %+v", got, h)
-		}
+		h.Snippet = strings.NewReplacer(history.SnippetStart, "[", history.SnippetStop, "]").Replace(h.Snippet)
+		Expect(h).To(And(
+			HaveField("Snippet", "I read internal/[login]/[cookie].go first"),
+			HaveField("Rank", BeNumerically(">", 0)), HaveField("Role", "assistant")))
 	})
 
-	// What one task left, another inherited, and both shared is found where it is.
+	// What one task left, another inherited, and both share is found at its position.
 	It("search knows branches and forks", func() {
 		t := GinkgoTB()
 		store := open(t)
@@ -179,8 +180,8 @@ var _ = Describe("Searching", func() {
 		}
 	})
 
-	// Nothing that an agent can print keeps a message from being stored, or the
-	// ones after it from being found; and nothing that people type is an error.
+	// Nothing that an agent prints keeps its message from being stored, or later ones
+	// from being found; and nothing that users type is an error.
 	It("search takes anything", func() {
 		t := GinkgoTB()
 		store := open(t)
@@ -209,7 +210,7 @@ var _ = Describe("Searching", func() {
 		for _, text := range append(hostile, `"`, `-`, `or`, `or or`, `" "`, `a or`, `- "`, "<->", "a:*b", "!!", "'", `\`) {
 			search(t, store, history.SearchQuery{Text: text})
 		}
-		// What tells namespaces apart cannot be written, nor asked for.
+		// The word that separates namespaces can neither be written nor searched for.
 		other := begin(t, store, history.Task{Namespace: "spy", Name: "b", UID: "b"}, 1)
 		other.append(user("\x01team secret"))
 		index(t, store)
@@ -220,7 +221,7 @@ var _ = Describe("Searching", func() {
 		}
 	})
 
-	// One message that cannot be indexed is marked, and the others are.
+	// A message that cannot be indexed is marked, and the others are indexed.
 	It("indexing goes on where it ended", func() {
 		t := GinkgoTB()
 		dsn := pg.Database(t)
@@ -242,7 +243,7 @@ var _ = Describe("Searching", func() {
 		}
 	})
 
-	// Words deep in a long text are found, and shown.
+	// Words deep in a long text are found and shown.
 	It("long texts are found", func() {
 		t := GinkgoTB()
 		store := open(t)
@@ -250,8 +251,7 @@ var _ = Describe("Searching", func() {
 		w.append(user(strings.Repeat("filler text\n", 5000) + "the needle is here\n" + strings.Repeat("more\n", 5000)))
 		index(t, store)
 		page, err := store.Search(t.Context(), history.SearchQuery{Namespace: "team", Text: "needle", Limit: 5})
-		if err != nil || len(page.Hits) != 1 || !strings.Contains(page.Hits[0].Snippet, history.SnippetStart+"needle"+history.SnippetStop) {
-			t.Errorf("%+v, %v", page, err)
-		}
+		Expect(err).NotTo(HaveOccurred())
+		Expect(page.Hits).To(ConsistOf(HaveField("Snippet", ContainSubstring(history.SnippetStart+"needle"+history.SnippetStop))))
 	})
 })

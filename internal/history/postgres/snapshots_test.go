@@ -7,6 +7,7 @@ import (
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -32,7 +33,7 @@ func beginWith(t testing.TB, w *writer, every int64) {
 }
 
 var _ = Describe("Snapshots of a conversation", func() {
-	It("snapshots are taken by themselves", func() {
+	It("snapshots are taken automatically", func() {
 		t := GinkgoTB()
 		w := begin(t, open(t), taskNamed("a"), 1)
 		beginWith(t, w, 3)
@@ -45,13 +46,13 @@ var _ = Describe("Snapshots of a conversation", func() {
 		var places []place
 		for _, s := range got {
 			places = append(places, place{s.Ordinal, s.Position.Position, s.Position.ToolCalls, s.Totals.InputTokens, s.Checkpoint})
-			if s.Kind != history.SnapshotAutomatic || time.Since(s.Time) > time.Minute || s.Position.Branch != "main" {
-				t.Errorf("%+v", s)
-			}
+			Expect(s).To(And(
+				HaveField("Kind", history.SnapshotAutomatic), HaveField("Position.Branch", "main"),
+				HaveField("Time", BeTemporally(">", time.Now().Add(-time.Minute)))))
 			whole, err := w.store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{Position: s.Position.Position})
-			if err != nil || whole.Digest != s.Digest || whole.Totals != s.Totals {
-				t.Errorf("looked at again: %+v, %v, want %+v", whole, err, s)
-			}
+			Expect(err).NotTo(HaveOccurred())
+			Expect(whole.Digest).To(Equal(s.Digest), "digest of the snapshot at %d, resolved again", s.Position.Position)
+			Expect(whole.Totals).To(Equal(s.Totals), "sums of the snapshot at %d, resolved again", s.Position.Position)
 		}
 		if d := cmp.Diff([]place{{1, 5, 2, 10, 1}, {2, 6, 2, 10, 1}}, places, cmp.AllowUnexported(place{})); d != "" {
 			t.Errorf("snapshots (-want +got):\n%s", d)
@@ -60,12 +61,12 @@ var _ = Describe("Snapshots of a conversation", func() {
 			t.Errorf("after the first: %+v", got)
 		}
 
-		// On another branch they are counted on, and none is told twice.
+		// On another branch the numbers continue, and no snapshot is repeated.
 		w.move("op", 1)
 		w.append(agent("2"), agent("3"))
-		if got := w.snapshots(2); len(got) != 1 || got[0].Ordinal != 3 || got[0].Position.Position != 3 || got[0].Checkpoint != 1 || got[0].Position.Branch != "branch-2" {
-			t.Errorf("on the new branch: %+v", got)
-		}
+		Expect(w.snapshots(2)).To(ConsistOf(And(
+			HaveField("Ordinal", int64(3)), HaveField("Checkpoint", int64(1)),
+			HaveField("Position.Position", int64(3)), HaveField("Position.Branch", "branch-2"))), "on the new branch")
 		// Turned off, and on again.
 		beginWith(t, w, 0)
 		w.append(agent("4"), agent("5"), agent("6"))
@@ -76,23 +77,24 @@ var _ = Describe("Snapshots of a conversation", func() {
 		}
 	})
 
-	It("a snapshot is of a position", func() {
+	It("a snapshot is taken at a position", func() {
 		t := GinkgoTB()
 		w := begin(t, open(t), taskNamed("a"), 1)
 		w.append(user("1"), call("x"), result("x"), checkpoint(1), agent("4"), checkpoint(2), agent("5"))
 		want := map[int64]struct{ position, checkpoint int64 }{1: {1, 0}, 2: {1, 0}, 3: {3, 1}, 4: {4, 2}, 5: {5, 2}}
 		for asked, tt := range want {
 			got, err := w.store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{Position: asked})
-			if err != nil || got.Position.Position != tt.position || got.Checkpoint != tt.checkpoint || got.Kind != history.SnapshotManual {
-				t.Errorf("position %d: %+v, %v", asked, got, err)
-			}
+			Expect(err).NotTo(HaveOccurred(), "position %d", asked)
+			Expect(got).To(And(
+				HaveField("Kind", history.SnapshotManual),
+				HaveField("Position.Position", tt.position), HaveField("Checkpoint", tt.checkpoint)), "position %d", asked)
 		}
 		if _, err := w.store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{Position: 6}); !errors.Is(err, history.ErrNotFound) {
-			t.Errorf("a position that is not there: %v", err)
+			t.Errorf("a position beyond the head: %v", err)
 		}
 	})
 
-	// A checkpoint carries the sums and the digest of all messages before it.
+	// A checkpoint carries the sums and the digest of all preceding messages.
 	It("checkpoints carry their snapshot", func() {
 		t := GinkgoTB()
 		w := begin(t, open(t), taskNamed("a"), 1)
@@ -107,16 +109,16 @@ var _ = Describe("Snapshots of a conversation", func() {
 				t.Fatal(err)
 			}
 			s, err := w.store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{Checkpoint: number})
-			if err != nil || s.Digest != c.Digest || s.Totals != totals {
-				t.Errorf("checkpoint %d: snapshot %+v, %v", number, s, err)
-			}
+			Expect(err).NotTo(HaveOccurred(), "snapshot of checkpoint %d", number)
+			Expect(s.Digest).To(Equal(c.Digest), "digest of checkpoint %d", number)
+			Expect(s.Totals).To(Equal(totals), "sums of checkpoint %d", number)
 			if d := cmp.Diff(totals, c.Totals); d != "" {
 				t.Errorf("checkpoint %d (-want +got):\n%s", number, d)
 			}
 		}
 	})
 
-	// Whatever part of a conversation is not what was written, a snapshot says so.
+	// Whatever part of a conversation was changed, a snapshot reports it.
 	Describe("corruption is found", func() {
 		tests := map[string]struct{ damage, says string }{
 			"another text":      {`UPDATE messages SET body = 'something else' WHERE body = '2'`, "message 2"},
@@ -149,7 +151,7 @@ var _ = Describe("Snapshots of a conversation", func() {
 		}
 	})
 
-	It("spending goes back with the history", func() {
+	It("negative usage corrects the sums", func() {
 		t := GinkgoTB()
 		w := begin(t, open(t), taskNamed("a"), 1)
 		w.append(user("1"), usage(1, 1, 100), usage(0, 0, -30), agent("2"))

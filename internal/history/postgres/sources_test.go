@@ -16,7 +16,7 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres"
 )
 
-// clockwork is a store in which time passes as a test says.
+// clockwork is a store in which the test makes time pass.
 type clockwork struct {
 	t     testing.TB
 	store *postgres.Store
@@ -28,7 +28,7 @@ func newClockwork(t testing.TB) clockwork {
 	return clockwork{t, openAt(t, dsn), connect(t, dsn)}
 }
 
-// minutes lets so many pass.
+// minutes lets n minutes pass.
 func (c clockwork) minutes(n int) {
 	c.t.Helper()
 	for _, statement := range []string{
@@ -41,7 +41,7 @@ func (c clockwork) minutes(n int) {
 	}
 }
 
-// refused says that a fork waits for its source.
+// refused checks that a fork waits for its source.
 func (c clockwork) refused(fork history.Task, source *history.Source) {
 	c.t.Helper()
 	state, err := c.store.Begin(c.t.Context(), fork, 3, source, history.BeginOptions{})
@@ -50,14 +50,13 @@ func (c clockwork) refused(fork history.Task, source *history.Source) {
 	}
 }
 
-// from is the source of a fork that has waited for it for long, by its own clock.
+// from returns the source of a fork that has, by its own clock, waited long for it.
 func from(uid string, number int64) *history.Source {
 	return &history.Source{TaskUID: uid, Checkpoint: number, IncludeConversation: true, MayBeLost: true, Position: 40}
 }
 
 var _ = Describe("The source that a task starts from", func() {
-	// it says what it lacks, before all else
-	// and once.
+	// The fork records what it lacks, before anything else and only once.
 	It("a fork may begin without a source that is lost", func() {
 		t := GinkgoTB()
 		c := newClockwork(t)
@@ -69,9 +68,9 @@ var _ = Describe("The source that a task starts from", func() {
 		}
 		for range 2 {
 			state, err := store.Begin(t.Context(), fork, 3, source, history.BeginOptions{})
-			if err != nil || state.LostRecords != 40 || state.LastSequence != 0 || state.Position.Position != 1 {
-				t.Fatalf("%+v, %v", state, err)
-			}
+			Expect(err).NotTo(HaveOccurred())
+			Expect(state).To(And(
+				HaveField("LostRecords", int64(40)), HaveField("LastSequence", int64(0)), HaveField("Position.Position", int64(1))))
 		}
 		w := begin(t, store, fork, 3)
 		w.append(user("of the fork"), checkpoint(1), agent("on"))
@@ -79,22 +78,21 @@ var _ = Describe("The source that a task starts from", func() {
 		if len(texts) != 3 || !strings.Contains(texts[0], "The first 40 messages of the conversation, which this task inherited from checkpoint 7 of the task with UID lost, were lost") {
 			t.Fatalf("%q", texts)
 		}
-		if state := w.state(); state.LostRecords != 40 || state.LastSequence != 3 || state.Latest.Position.Position != 2 {
-			t.Errorf("%+v", state)
-		}
+		Expect(w.state()).To(And(
+			HaveField("LostRecords", int64(40)), HaveField("LastSequence", int64(3)), HaveField("Latest.Position.Position", int64(2))))
 		if got := reasonsOf(t, w); strings.Count(got, "HistoryGap") != 1 {
 			t.Errorf("timeline %s", got)
 		}
-		// Its own first message is behind the gap.
+		// Its own first message follows the gap.
 		w.move("op", 1)
 		if texts = w.texts(); len(texts) != 2 {
 			t.Errorf("%q", texts)
 		}
 	})
 
-	// the store went back to before three
-	// generations. The middle one is idle: it finds out 5 minutes after its fork, waits for
-	// the first one, which is gone, and sends then what its fork begins with.
+	// The store was restored to a state before three generations of tasks. The middle one
+	// is idle: it notices 5 minutes after its fork, waits for the first one, which is
+	// gone, and then sends what its fork begins with.
 	It("a fork of a fork waits until its source has begun", func() {
 		t := GinkgoTB()
 		c := newClockwork(t)
@@ -126,9 +124,8 @@ var _ = Describe("The source that a task starts from", func() {
 		}
 	})
 
-	// its checkpoint may be lost all
-	// the same.
-	It("a fork does not wait for ever for a source that is at work", func() {
+	// The checkpoint may be lost all the same.
+	It("a fork does not wait forever for a source that is active", func() {
 		t := GinkgoTB()
 		c := newClockwork(t)
 		w := begin(t, c.store, taskNamed("source"), 1)
@@ -147,9 +144,8 @@ var _ = Describe("The source that a task starts from", func() {
 		}
 	})
 
-	// while the store is down, the source cannot
-	// send anything either.
-	It("who was silent waits for its source anew", func() {
+	// While the store is down, the source cannot send anything either.
+	It("a task that was silent waits for its source anew", func() {
 		t := GinkgoTB()
 		c := newClockwork(t)
 		fork, source := taskNamed("fork"), from("lost", 7)
@@ -162,8 +158,7 @@ var _ = Describe("The source that a task starts from", func() {
 		c.refused(fork, source)
 	})
 
-	// who says which source it is is not to be
-	// trusted.
+	// The pod that names the source is not to be trusted.
 	It("nobody waits for a task of another namespace", func() {
 		t := GinkgoTB()
 		c := newClockwork(t)
@@ -179,8 +174,8 @@ var _ = Describe("The source that a task starts from", func() {
 		}
 	})
 
-	// in time if it never came, at once if it did.
-	It("who waited for a source is forgotten", func() {
+	// In time if the source never arrived, at once if it did.
+	It("a task that waited for a source is forgotten", func() {
 		t := GinkgoTB()
 		c := newClockwork(t)
 		waiting := func() (n int) {
@@ -199,7 +194,7 @@ var _ = Describe("The source that a task starts from", func() {
 		Expect(waiting()).To(BeZero())
 	})
 
-	// it is what a pod says.
+	// The name is chosen by a pod.
 	It("the name of a lost source is shortened", func() {
 		t := GinkgoTB()
 		c := newClockwork(t)
@@ -218,8 +213,8 @@ var _ = Describe("The source that a task starts from", func() {
 		}
 	})
 
-	// an outage of some minutes is no time in which the source
-	// could have come; and whose pod is started again every now and then does not wait for ever.
+	// An outage of some minutes is not time in which the source could have arrived; and a
+	// task whose pod keeps being restarted does not wait forever.
 	It("a silence counts for a minute", func() {
 		t := GinkgoTB()
 		c := newClockwork(t)

@@ -7,12 +7,13 @@ import (
 	"github.com/clew-dev/clew/internal/history/searchtext"
 )
 
-// SearchStatement is what Search sends, so that its plan can be looked at.
+// SearchStatement returns the statement that Search sends, so that its plan can be
+// checked.
 func SearchStatement(query history.SearchQuery) (string, pgx.NamedArgs) {
 	return searchStatement(query, searchtext.Parse(query.Text).Text)
 }
 
-// TasksStatement is what Tasks sends.
+// TasksStatement returns the statement that Tasks sends.
 func TasksStatement(query history.TaskQuery) (string, pgx.NamedArgs, error) {
 	o, err := orderOf(query.Sort)
 	if err != nil {

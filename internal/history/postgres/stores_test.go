@@ -44,15 +44,14 @@ var _ = Describe("Stores that were put back", func() {
 		}
 	})
 
-	It("a move that leads nowhere is refused and may be asked for again", func() {
+	It("a move that leads nowhere is refused and may be requested again", func() {
 		t := GinkgoTB()
 		w := begin(t, open(t), taskNamed("a"), 1)
 		nowhere := history.MoveOperation{ID: "Rewind/r", Checkpoint: 7}
 		w.append(user("1"), moveRecord(nowhere), agent("2"))
 		state := w.state()
-		if len(state.CompletedOperations) != 0 || len(state.Moves) != 1 || state.Moves[0].Refused == "" || state.Moves[0].Position.Position != 1 {
-			t.Fatalf("%+v, %+v", state.CompletedOperations, state.Moves)
-		}
+		Expect(state.CompletedOperations).To(BeEmpty())
+		Expect(state.Moves).To(ConsistOf(And(HaveField("Refused", Not(BeEmpty())), HaveField("Position.Position", int64(1)))))
 		if d := cmp.Diff([]string{"U 1", "A 2"}, w.texts()); d != "" {
 			t.Errorf("conversation (-want +got):\n%s", d)
 		}
@@ -60,9 +59,9 @@ var _ = Describe("Stores that were put back", func() {
 			t.Errorf("timeline %s", got)
 		}
 		w.append(checkpoint(7), agent("3"), moveRecord(nowhere))
-		if state := w.state(); len(state.Moves) != 1 || state.Moves[0].Refused != "" || len(state.CompletedOperations) != 1 {
-			t.Fatalf("%+v", state.Moves)
-		}
+		state = w.state()
+		Expect(state.CompletedOperations).To(HaveLen(1))
+		Expect(state.Moves).To(ConsistOf(HaveField("Refused", "")))
 		if d := cmp.Diff([]string{"U 1", "A 2"}, w.texts()); d != "" {
 			t.Errorf("conversation (-want +got):\n%s", d)
 		}
@@ -117,7 +116,7 @@ var _ = Describe("Stores that were put back", func() {
 		}
 	})
 
-	// the second message's clock was behind.
+	// The second message's clock was behind.
 	It("a time is looked up across clocks", func() {
 		t := GinkgoTB()
 		w := begin(t, open(t), taskNamed("a"), 1)
@@ -138,8 +137,8 @@ var _ = Describe("Stores that were put back", func() {
 		}
 	})
 
-	// sequences are given anew after the
-	// cluster's objects were put back to an older copy.
+	// Sequences are assigned again after the cluster's objects were restored from an
+	// older copy.
 	It("transitions of a restored status are recorded", func() {
 		t := GinkgoTB()
 		w := begin(t, open(t), taskNamed("a"), 1)
@@ -164,8 +163,8 @@ var _ = Describe("Stores that were put back", func() {
 		}
 	})
 
-	// an older copy lacks
-	// some, and later ones are recorded before anybody looks.
+	// An older copy lacks some transitions, and later ones are recorded before anybody
+	// notices.
 	It("transitions count as recorded up to the first that is missing", func() {
 		t := GinkgoTB()
 		w := begin(t, open(t), taskNamed("a"), 1)
@@ -189,8 +188,8 @@ var _ = Describe("Stores that were put back", func() {
 		Expect(record(20, 20, 21)).To(BeEquivalentTo(21), "nobody has those before number 20 any more")
 	})
 
-	// an import says which UID it has.
-	It("a deletion elsewhere says nothing of a task", func() {
+	// An import chooses its UID.
+	It("a deletion in another namespace says nothing about a task", func() {
 		t := GinkgoTB()
 		dsn := pg.Database(t)
 		store := openAt(t, dsn)
@@ -209,9 +208,9 @@ var _ = Describe("Stores that were put back", func() {
 		Expect(recorded()).To(BeEquivalentTo(math.MaxInt64))
 	})
 
-	// a writer that still has the records sends
-	// them again, moves among them, and nothing tells that the copy was ever older.
-	It("a store that was put back at random gets what it lost", func() {
+	// A writer that still has the records sends them again, including moves, and no trace
+	// of the older copy remains.
+	It("a store that was put back at random recovers what it lost", func() {
 		t := GinkgoTB()
 		for seed := range uint64(3) {
 			random := rand.New(rand.NewPCG(seed, 11))
@@ -256,8 +255,8 @@ var _ = Describe("Stores that were put back", func() {
 		}
 	})
 
-	// the store has lost records of which
-	// the volume keeps the newest ones, and moves among them.
+	// The store has lost records of which the volume keeps only the newest, with moves
+	// among them.
 	Describe("a move leads to the same message behind a gap", func() {
 		for name, c := range cases.Sorted(map[string]struct {
 			move history.MoveOperation
@@ -291,8 +290,8 @@ var _ = Describe("Stores that were put back", func() {
 		}
 	})
 
-	// the result of a call may be among what is lost, and must
-	// not keep everything that follows in one turn, to which nobody could go back.
+	// The result of a call may be among the lost records; it must not turn everything
+	// that follows into one turn, into which nobody could go back.
 	It("a loss ends the turn", func() {
 		t := GinkgoTB()
 		w := begin(t, open(t), taskNamed("a"), 1)
@@ -303,9 +302,8 @@ var _ = Describe("Stores that were put back", func() {
 		}
 	})
 
-	// the records around it may
-	// be lost.
-	It("a checkpoint that is told again stands where it was taken", func() {
+	// The records around it may be lost.
+	It("a checkpoint that is sent again is placed where it was taken", func() {
 		t := GinkgoTB()
 		told := func(number, after int64) history.Record {
 			r := checkpoint(number)
@@ -328,8 +326,7 @@ var _ = Describe("Stores that were put back", func() {
 		Expect(w.texts()).To(Equal([]string{"A 1"}))
 	})
 
-	// all records before the prompt are lost,
-	// and nobody says it again.
+	// All records before the prompt are lost, and nobody says it again.
 	Describe("a checkpoint of a lost history keeps the prompt", func() {
 		for name, c := range cases.Sorted(map[string]struct {
 			fork bool
@@ -366,8 +363,7 @@ var _ = Describe("Stores that were put back", func() {
 		}
 	})
 
-	// the fork inherited its prompt,
-	// and was resumed with another one.
+	// The fork inherited its prompt, and was resumed with another one.
 	Describe("a checkpoint from before a fork's first message stays there", func() {
 		for name, before := range cases.Sorted(map[string][]history.Record{
 			"at once": {usage(1, 2, 3)},
@@ -407,7 +403,7 @@ func reasonsOf(t testing.TB, w *writer) string {
 	return strings.Join(reasons, " ")
 }
 
-// sendAgain sends records again from where the store says it is.
+// sendAgain sends records again from the sequence that the store reports.
 func (w *writer) sendAgain(records []history.Record) {
 	w.t.Helper()
 	state, err := w.store.Begin(w.t.Context(), w.task, w.attempt, nil, history.BeginOptions{})

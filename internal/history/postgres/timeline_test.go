@@ -90,7 +90,7 @@ var _ = Describe("The timeline", func() {
 			}
 			return set
 		}
-		// Within a batch times may be equal to the microsecond, so sets are compared.
+		// Times within a batch may be equal to the microsecond, so sets are compared.
 		if d := cmp.Diff(sorted(all), sorted(read(history.TimelineQuery{}))); d != "" {
 			t.Errorf("namespace (-want +got):\n%s", d)
 		}
@@ -111,8 +111,8 @@ var _ = Describe("The timeline", func() {
 		}
 	})
 
-	// Pages follow each other without loss or repetition while events are added
-	// on top, times equal or not.
+	// Consecutive pages neither lose nor repeat events while others are added at the top,
+	// whether or not times are equal.
 	It("pages of events follow each other", func() {
 		t := GinkgoTB()
 		store := open(t)
@@ -154,7 +154,7 @@ var _ = Describe("The timeline", func() {
 		}
 	})
 
-	It("a task has its conversation", func() {
+	It("a conversation is read by the task's name", func() {
 		t := GinkgoTB()
 		store := open(t)
 		old := begin(t, store, history.Task{Namespace: "team", Name: "a", UID: "first life"}, 1)
@@ -180,12 +180,18 @@ var _ = Describe("The timeline", func() {
 			return lines, page
 		}
 		lines, page := read(history.ConversationQuery{Name: "a", After: 2, Limit: 3})
-		if d := cmp.Diff([]string{"2", "3", "4"}, lines); d != "" || page.Remaining != 5 || page.Branch != "branch-2" {
-			t.Errorf("%s %+v", d, page)
+		if d := cmp.Diff([]string{"2", "3", "4"}, lines); d != "" {
+			t.Errorf("page of the active branch (-want +got):\n%s", d)
+		}
+		if page.Remaining != 5 || page.Branch != "branch-2" {
+			t.Errorf("%d messages remain on %s, want 5 on branch-2", page.Remaining, page.Branch)
 		}
 		lines, page = read(history.ConversationQuery{Name: "a", Branch: "main", Last: 2, Limit: 5})
-		if d := cmp.Diff([]string{"9", "left"}, lines); d != "" || page.Remaining != 0 || page.Branch != "main" {
-			t.Errorf("%s %+v", d, page)
+		if d := cmp.Diff([]string{"9", "left"}, lines); d != "" {
+			t.Errorf("tail of main (-want +got):\n%s", d)
+		}
+		if page.Remaining != 0 || page.Branch != "main" {
+			t.Errorf("%d messages remain on %s, want 0 on main", page.Remaining, page.Branch)
 		}
 		lines, _ = read(history.ConversationQuery{Name: "a", UID: "first life", Limit: 5})
 		if d := cmp.Diff([]string{"old"}, lines); d != "" {

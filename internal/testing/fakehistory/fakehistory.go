@@ -1,8 +1,8 @@
-// Package fakehistory is a history store in memory for tests of controllers.
+// Package fakehistory is an in-memory history store for tests of controllers.
 //
-// It keeps the promises of package history that controllers build on: events
-// are kept once per id, checkpoints in order of their numbers, changes are
-// notified, and a store that is down answers history.ErrUnavailable.
+// It keeps the promises of package history that controllers rely on: events are stored
+// once per id, checkpoints are ordered by number, changes are notified, and a store that
+// is down returns history.ErrUnavailable.
 package fakehistory
 
 import (
@@ -33,12 +33,12 @@ type task struct {
 	corrupted   error
 }
 
-// New makes an empty store that is up.
+// New returns an empty store that is up.
 func New() *Store {
 	return &Store{tasks: map[string]*task{}, listeners: map[int]func(history.Notification){}}
 }
 
-// SetDown takes the store down or brings it back.
+// SetDown takes the store down or brings it back up.
 func (s *Store) SetDown(down bool) {
 	s.mu.Lock()
 	s.down = down
@@ -48,23 +48,23 @@ func (s *Store) SetDown(down bool) {
 	}
 }
 
-// Events are the recorded events of a task, in order of their recording.
+// Events returns the recorded events of a task, in the order of recording.
 func (s *Store) Events(taskUID string) []history.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(s.events), func(e history.Event) bool { return e.Task.UID != taskUID })
 }
 
-// Forget puts the store back to an older copy: of the task's transitions it has
-// those up to a number.
+// Forget restores the store to an older copy that has the task's transitions only up to a
+// number.
 func (s *Store) Forget(taskUID string, through int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.events = slices.DeleteFunc(s.events, func(e history.Event) bool { return e.Task.UID == taskUID && e.Transition > through })
 }
 
-// GoBack puts the store back to an older copy that does not know the task. As after
-// a restore, whoever listens is told to look at everything.
+// GoBack restores the store to an older copy that does not know the task. As after a real
+// restore, listeners are notified to check everything.
 func (s *Store) GoBack(t history.Task) {
 	s.mu.Lock()
 	delete(s.tasks, t.UID)
@@ -77,12 +77,12 @@ func (s *Store) Begin(t history.Task, attempt int64) {
 	s.change(t, func(k *task) { k.state.Attempt = max(k.state.Attempt, attempt) })
 }
 
-// AddCheckpoint records one more checkpoint of the task; its number is given.
+// AddCheckpoint records another checkpoint of the task and assigns its number.
 func (s *Store) AddCheckpoint(t history.Task, row history.Checkpoint) history.Checkpoint {
 	return s.AddCheckpoints(t, row)[0]
 }
 
-// AddCheckpoints records more checkpoints at once; their numbers are given.
+// AddCheckpoints records several checkpoints at once and assigns their numbers.
 func (s *Store) AddCheckpoints(t history.Task, rows ...history.Checkpoint) []history.Checkpoint {
 	s.change(t, func(k *task) {
 		for i := range rows {
@@ -105,7 +105,7 @@ func (s *Store) SetDurable(t history.Task, number int64) {
 	})
 }
 
-// SetLost notes that a checkpoint is nowhere any more.
+// SetLost records that a checkpoint is lost.
 func (s *Store) SetLost(t history.Task, number int64, why string) {
 	s.change(t, func(k *task) {
 		c := &k.checkpoints[number-1]
@@ -138,7 +138,7 @@ func (s *Store) lost() (keys []history.CheckpointKey, err error) {
 	return keys, s.unavailable()
 }
 
-// SetRefused notes why the gitstore will not take a checkpoint.
+// SetRefused records why the gitstore does not accept a checkpoint.
 func (s *Store) SetRefused(t history.Task, number int64, why string) {
 	s.change(t, func(k *task) { k.checkpoints[number-1].Refused = why })
 }
@@ -148,7 +148,7 @@ func (s *Store) SetTotals(t history.Task, totals history.Totals) {
 	s.change(t, func(k *task) { k.state.Totals = totals })
 }
 
-// SetProblem sets what keeps the task's daemon from its work; nil for nothing.
+// SetProblem sets what stops the task's daemon from working; nil for nothing.
 func (s *Store) SetProblem(t history.Task, problem *history.Problem) {
 	s.change(t, func(k *task) { k.state.Problem = problem })
 }
@@ -206,6 +206,14 @@ func (s *Store) TaskState(_ context.Context, taskUID string) (history.TaskState,
 	return state, nil
 }
 
+// find returns a task of the namespace; nil if there is none. The caller holds mu.
+func (s *Store) find(key history.Key) *task {
+	if k := s.tasks[key.UID]; k != nil && k.state.Namespace == key.Namespace {
+		return k
+	}
+	return nil
+}
+
 // Checkpoint implements the controllers' stores.
 func (s *Store) Checkpoint(_ context.Context, task history.Key, number int64) (history.Checkpoint, error) {
 	s.mu.Lock()
@@ -213,11 +221,15 @@ func (s *Store) Checkpoint(_ context.Context, task history.Key, number int64) (h
 	if err := s.unavailable(); err != nil {
 		return history.Checkpoint{}, err
 	}
-	k := s.tasks[task.UID]
-	if k == nil || k.state.Namespace != task.Namespace || number < 1 || number > int64(len(k.checkpoints)) {
+	k := s.find(task)
+	if k == nil {
 		return history.Checkpoint{}, history.ErrNotFound
 	}
-	return k.checkpoints[number-1], nil
+	i := slices.IndexFunc(k.checkpoints, func(c history.Checkpoint) bool { return c.Number == number })
+	if i < 0 {
+		return history.Checkpoint{}, history.ErrNotFound
+	}
+	return k.checkpoints[i], nil
 }
 
 // CheckpointsAfter implements the controllers' stores.
@@ -235,7 +247,7 @@ func (s *Store) CheckpointsAfter(_ context.Context, taskUID string, after int64,
 	return slices.Clone(rows[:min(limit, len(rows))]), nil
 }
 
-// RecordedTransitions implements the store of the manager.
+// RecordedTransitions implements the manager's store.
 func (s *Store) RecordedTransitions(_ context.Context, _, taskUID string) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,16 +276,18 @@ func (s *Store) RecordEvents(_ context.Context, events []history.Event) error {
 	return nil
 }
 
-// Snapshot implements the controllers' stores. The digest is
-// made of the place.
+// Snapshot implements the controllers' stores. The digest is derived from the position.
 func (s *Store) Snapshot(_ context.Context, task history.Key, query history.SnapshotQuery) (history.Snapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.unavailable(); err != nil {
 		return history.Snapshot{}, err
 	}
-	k := s.tasks[task.UID]
-	if k == nil || k.state.Namespace != task.Namespace || query.Checkpoint > int64(len(k.checkpoints)) || query.Position > k.state.Position.Position {
+	k := s.find(task)
+	if k == nil {
+		return history.Snapshot{}, history.ErrNotFound
+	}
+	if query.Checkpoint > int64(len(k.checkpoints)) || query.Position > k.state.Position.Position {
 		return history.Snapshot{}, history.ErrNotFound
 	}
 	if k.corrupted != nil {
@@ -296,7 +310,7 @@ func (s *Store) Snapshot(_ context.Context, task history.Key, query history.Snap
 	return snapshot, nil
 }
 
-// AddSnapshot records one more automatic snapshot of the task; its ordinal is given.
+// AddSnapshot records another automatic snapshot of the task and assigns its ordinal.
 func (s *Store) AddSnapshot(t history.Task, snapshot history.Snapshot) history.Snapshot {
 	s.change(t, func(k *task) {
 		snapshot.Ordinal, snapshot.Kind = int64(len(k.snapshots)+1), history.SnapshotAutomatic
@@ -305,8 +319,8 @@ func (s *Store) AddSnapshot(t history.Task, snapshot history.Snapshot) history.S
 	return snapshot
 }
 
-// SetCorrupted has Snapshot answer with an error that wraps
-// history.ErrCorrupted, or no longer if why is empty.
+// SetCorrupted makes Snapshot return an error that wraps history.ErrCorrupted; an empty
+// why resets that.
 func (s *Store) SetCorrupted(t history.Task, why string) {
 	s.change(t, func(k *task) {
 		k.corrupted = nil
@@ -336,8 +350,8 @@ func (s *Store) SnapshotsAfter(_ context.Context, taskUID string, afterOrdinal i
 	return slices.Clone(rows[:min(limit, len(rows))]), nil
 }
 
-// ResolvePosition implements the controllers' stores. Every position is a turn
-// boundary, but for those that SetBoundary has moved.
+// ResolvePosition implements the controllers' stores. Every position is a turn boundary,
+// except those moved by SetBoundary.
 func (s *Store) ResolvePosition(_ context.Context, taskUID string, q history.PositionQuery) (history.Resolved, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -375,7 +389,7 @@ func (s *Store) ResolvePosition(_ context.Context, taskUID string, q history.Pos
 	return found, nil
 }
 
-// SetBoundary has a position snap to another one.
+// SetBoundary makes a position snap to another one.
 func (s *Store) SetBoundary(t history.Task, position, boundary int64) {
 	s.change(t, func(k *task) {
 		if k.boundaries == nil {

@@ -6,13 +6,13 @@
 //
 //	func TestX(t *testing.T) { store := open(pg.Database(t)) … }
 //
-// The server is started once per test process, in a folder of its own, from
-// the programs on the PATH or in /usr/lib/postgresql, and listens on a unix
-// socket alone. It ends with the process, even if that is killed. Each test
-// gets a database of its own, copied from one that was prepared once.
+// The server is started once per test process, in a folder of its own, from the programs
+// on the PATH or in /usr/lib/postgresql, and listens only on a unix socket. It ends with
+// the process, even if that is killed. Each test gets a database of its own, copied from
+// a template that is prepared once.
 //
-// If CLEW_TEST_DSN names a server (with the right to create databases), Run
-// uses that instead.
+// If CLEW_TEST_DSN names a server (with the right to create databases), Run uses that
+// instead.
 package pgtest
 
 import (
@@ -35,35 +35,34 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// DSNEnv is the environment variable that names a server to use.
+// DSNEnv is the environment variable with the DSN of an existing server to use.
 const DSNEnv = "CLEW_TEST_DSN"
 
 const (
 	user     = "clew"
 	template = "clew_template"
-	// startTimeout is generous: machines that run tests are busy.
+	// startTimeout is generous: test machines are busy.
 	startTimeout = 60 * time.Second
 )
 
-// Prepare brings the database that a DSN names to the state in which tests
-// want it.
+// Prepare sets up the database that a DSN names as the tests need it.
 type Prepare func(ctx context.Context, dsn string) error
 
 // Server is a PostgreSQL server for tests.
 type Server struct {
-	// dsn is a URL; its database is one to connect to for administration.
+	// dsn is a URL; its database is used for administration.
 	dsn      *url.URL
 	template string
 	count    atomic.Int64
 
-	// The rest is set only if this process has started the server.
+	// The rest is set only if this process started the server.
 	folder   string
 	postgres string
 	process  *process
 }
 
-// Run starts a server, sets *server, runs the tests and stops the server. It
-// returns the code to exit with.
+// Run starts a server, sets *server, runs the tests and stops the server. It returns the
+// exit code.
 func Run(m *testing.M, server **Server, prepare Prepare) int {
 	ctx := context.Background()
 	s, err := connectOrStart(ctx, prepare)
@@ -93,7 +92,7 @@ func connectOrStart(ctx context.Context, prepare Prepare) (*Server, error) {
 	return s, s.makeTemplate(ctx, prepare)
 }
 
-// Start starts a server of one's own, which may be stopped and started again.
+// Start starts a separate server, which may be stopped and restarted.
 func Start(ctx context.Context, prepare Prepare) (*Server, error) {
 	bin, err := programs()
 	if err != nil {
@@ -110,7 +109,7 @@ func Start(ctx context.Context, prepare Prepare) (*Server, error) {
 	if err := s.initialize(ctx, filepath.Join(bin, "initdb")); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
-	if err := s.StartAgain(ctx); err != nil {
+	if err := s.Restart(ctx); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
 	if err := s.makeTemplate(ctx, prepare); err != nil {
@@ -119,9 +118,9 @@ func Start(ctx context.Context, prepare Prepare) (*Server, error) {
 	return s, nil
 }
 
-// programs finds the folder of the newest PostgreSQL.
+// programs returns the folder of the newest PostgreSQL's programs.
 func programs() (string, error) {
-	// The PATH may hold a link to postgres alone.
+	// The PATH may contain only a link to postgres.
 	if initdb, err := exec.LookPath("initdb"); err == nil {
 		if real, err := filepath.EvalSymlinks(initdb); err == nil {
 			return filepath.Dir(real), nil
@@ -155,7 +154,7 @@ func (s *Server) initialize(ctx context.Context, initdb string) error {
 	return nil
 }
 
-// Program is the path of one of PostgreSQL's programs.
+// Program returns the path of one of PostgreSQL's programs.
 func (s *Server) Program(name string) string {
 	bin, err := programs()
 	if err != nil {
@@ -164,16 +163,16 @@ func (s *Server) Program(name string) string {
 	return filepath.Join(bin, name)
 }
 
-// StartAgain starts the server after StopNow, on the same data.
-func (s *Server) StartAgain(ctx context.Context) error {
+// Restart starts the server after StopNow, on the same data.
+func (s *Server) Restart(ctx context.Context) error {
 	logPath := filepath.Join(s.folder, "log")
 	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	// What is lost when the machine stops does not matter here; what is lost
-	// when the server is killed does, and fsync does not change that.
+	// Data lost in a crash of the machine does not matter here; data lost when the server
+	// is killed does, and fsync makes no difference to that.
 	cmd := exec.Command(s.postgres, "-D", s.data(), "-k", s.folder, "-c", "listen_addresses=",
 		"-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=200", "-c", "shared_buffers=64MB")
 	cmd.Dir = s.folder
@@ -200,7 +199,7 @@ func (s *Server) StartAgain(ctx context.Context) error {
 	}
 }
 
-// Pid is the process id of the server; 0 if this process did not start it.
+// Pid returns the process id of the server; 0 if this process did not start it.
 func (s *Server) Pid() int {
 	if s.process == nil {
 		return 0
@@ -208,8 +207,7 @@ func (s *Server) Pid() int {
 	return s.process.pid
 }
 
-// StopNow shuts the server down at once, breaking its connections, and keeps
-// the data.
+// StopNow shuts the server down at once, breaking its connections, and keeps the data.
 func (s *Server) StopNow() error {
 	if s.process == nil {
 		return nil
@@ -220,7 +218,7 @@ func (s *Server) StopNow() error {
 	return err
 }
 
-// Stop ends the server and removes what it left.
+// Stop ends the server and removes its data.
 func (s *Server) Stop() error {
 	if s.folder == "" {
 		return s.admin(context.Background(), "DROP DATABASE IF EXISTS "+s.template+" WITH (FORCE)")
@@ -241,13 +239,13 @@ func (s *Server) makeTemplate(ctx context.Context, prepare Prepare) error {
 	return nil
 }
 
-// Database makes a prepared database for the test and returns its DSN. It is
-// dropped when the test ends.
+// Database creates a prepared database for the test and returns its DSN. It is dropped
+// when the test ends.
 func (s *Server) Database(t testing.TB) string {
 	t.Helper()
 	name := fmt.Sprintf("clew_%d_%d", os.Getpid(), s.count.Add(1))
 	if err := s.admin(t.Context(), "CREATE DATABASE "+name+" TEMPLATE "+s.template+" STRATEGY file_copy"); err != nil {
-		t.Fatalf("make a database: %v", err)
+		t.Fatalf("create a database: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := s.admin(context.Background(), "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
@@ -257,8 +255,8 @@ func (s *Server) Database(t testing.TB) string {
 	return s.database(name)
 }
 
-// Copy makes a copy of a database as it is now, to put it back to that later. No
-// one may be connected to the original meanwhile.
+// Copy copies a database in its current state, for a test that restores it later. Nobody
+// may be connected to the original meanwhile.
 func (s *Server) Copy(t testing.TB, dsn string) string {
 	t.Helper()
 	u, err := url.Parse(dsn)
@@ -297,15 +295,15 @@ func (s *Server) admin(ctx context.Context, statement string) error {
 	return nil
 }
 
-// process is a child that dies with this process.
+// process is a child process that dies with this one.
 type process struct {
 	pid  int
 	done chan struct{}
 	err  error
 }
 
-// start starts the child on a thread that lives as long as the child does:
-// the kernel sends the death signal when the thread that started it ends.
+// start starts the child on a thread that lives as long as the child: the kernel sends
+// the death signal when the thread that started it ends.
 func start(cmd *exec.Cmd) (*process, error) {
 	p := &process{done: make(chan struct{})}
 	started := make(chan error)

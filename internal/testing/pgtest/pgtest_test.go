@@ -58,7 +58,7 @@ func TestRestartKeepsTheData(t *testing.T) {
 	if _, err := pgx.Connect(t.Context(), dsn); err == nil {
 		t.Fatal("a stopped server answers")
 	}
-	if err := server.StartAgain(t.Context()); err != nil {
+	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	conn, err := pgx.Connect(t.Context(), dsn)

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// unprivileged are the attributes of a child that PostgreSQL accepts: it
-// refuses to run as root, so root gives way to the user postgres, or else nobody.
+// unprivileged returns the attributes of a child process that PostgreSQL accepts: it
+// refuses to run as root, so root switches to the user postgres, or else nobody.
 func unprivileged() *syscall.SysProcAttr {
 	attributes := &syscall.SysProcAttr{Pdeathsig: syscall.SIGQUIT}
 	if uid, gid, ok := account(); ok {
@@ -17,7 +17,7 @@ func unprivileged() *syscall.SysProcAttr {
 	return attributes
 }
 
-// give makes the folder belong to the account that the server runs as.
+// give changes the owner of the folder to the account that the server runs as.
 func give(folder string) error {
 	uid, gid, ok := account()
 	if !ok {
@@ -26,7 +26,7 @@ func give(folder string) error {
 	return os.Chown(folder, int(uid), int(gid))
 }
 
-// account is whom to run as; false if as ourselves.
+// account returns the account to run as; ok is false for the current one.
 func account() (uid, gid uint32, ok bool) {
 	if os.Getuid() != 0 {
 		return 0, 0, false

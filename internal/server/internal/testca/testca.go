@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// Authority is a certificate authority of a test's own.
+// Authority is a certificate authority for one test.
 type Authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// New makes an Authority.
+// New creates an Authority.
 func New() (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -41,11 +41,11 @@ func New() (*Authority, error) {
 	return &Authority{cert: cert, key: key}, err
 }
 
-// PEM is the authority's certificate.
+// PEM returns the authority's certificate.
 func (a *Authority) PEM() []byte { return encode("CERTIFICATE", a.cert.Raw) }
 
-// Issue signs a certificate for a client of that name, and for a server of
-// the DNS names; it returns both in PEM.
+// Issue signs a certificate for a client of that name, and for a server of the DNS names;
+// it returns certificate and key in PEM.
 func (a *Authority) Issue(name string, dnsNames ...string) (cert, key []byte, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
