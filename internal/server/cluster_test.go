@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -28,13 +29,14 @@ import (
 var (
 	pg   *pgtest.Server
 	kube *apiserver.Server
-	// served holds the server's certificate, and the authority that signed it.
+	// served is the folder with the server's certificate, and the authority that signed
+	// it.
 	served string
 )
 
-// TestMain lets the test binary be the hook of the gitstore.
+// TestMain lets the test binary act as the gitstore's hook.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == "hook" && os.Args[2] == "pre-receive" {
+	if slices.Equal(os.Args[1:], []string{"hook", "pre-receive"}) {
 		if err := gitstore.PreReceive(os.Stdin, os.Stdout, os.Getenv); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -120,7 +122,8 @@ func tokenOf(t *testing.T, namespace, account string, spec authenticationv1.Toke
 	return request.Status.Token
 }
 
-// configOf reaches the API server as a service account.
+// configOf returns a configuration for the API server with the identity of a service
+// account.
 func configOf(t *testing.T, namespace, account string) *rest.Config {
 	t.Helper()
 	config := rest.AnonymousClientConfig(kube.Config)
@@ -128,7 +131,7 @@ func configOf(t *testing.T, namespace, account string) *rest.Config {
 	return config
 }
 
-// serverAccount is the server's account with the rights that it needs, and no more.
+// serverAccount is the server's account with exactly the rights that it needs.
 func serverAccount(t *testing.T) *rest.Config {
 	t.Helper()
 	account(t, "clew-system", "server")
@@ -187,8 +190,8 @@ func reader(t *testing.T, namespace, name string) *rest.Config {
 	return configOf(t, namespace, name)
 }
 
-// podToken makes the pod of a task's attempt, as the manager does, and returns
-// its token.
+// podToken creates the pod of a task's attempt, as the manager does, and returns its
+// token.
 func podToken(t *testing.T, task *clewv1alpha1.Task, attempt int) string {
 	t.Helper()
 	live := &clewv1alpha1.Task{}
@@ -204,7 +207,7 @@ func podToken(t *testing.T, task *clewv1alpha1.Task, attempt int) string {
 	return forgedToken(t, task, task.Namespace, attempt)
 }
 
-// forgedToken makes a pod that poses as one of a task, and returns its token.
+// forgedToken creates a pod that poses as a task's pod, and returns its token.
 func forgedToken(t *testing.T, task *clewv1alpha1.Task, namespace string, attempt int) string {
 	t.Helper()
 	isController := true
@@ -234,7 +237,7 @@ func newTask(t *testing.T, namespace, name string) *clewv1alpha1.Task {
 	return task
 }
 
-// aggregate has the API server pass the history API on to a local port.
+// aggregate makes the API server forward the history API to a local port.
 func aggregate(t *testing.T, address net.Addr) {
 	t.Helper()
 	port := address.(*net.TCPAddr).Port

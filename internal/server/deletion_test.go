@@ -27,7 +27,7 @@ import (
 	"github.com/clew-dev/clew/internal/podidentity"
 )
 
-// codeOf is a real gitstore, which checks tokens with the API server.
+// codeOf is a real gitstore that verifies tokens with the API server.
 type codeOf struct {
 	options GitStoreOptions
 	root    string
@@ -97,7 +97,7 @@ func (c codeOf) push(t *testing.T, task *clewv1alpha1.Task, token, content strin
 	}
 }
 
-// holds tells whether an object in the gitstore has the text.
+// holds reports whether an object in the gitstore contains the text.
 func (c codeOf) holds(t *testing.T, text string) bool {
 	t.Helper()
 	command := exec.Command("git", "--git-dir="+filepath.Join(c.root, "namespaces", "team", "r-origin.git"), "cat-file", "--batch-all-objects", "--batch")
@@ -108,7 +108,7 @@ func (c codeOf) holds(t *testing.T, text string) bool {
 	return strings.Contains(string(output), text)
 }
 
-// deletion goes through the API server, with the rights that people have.
+// deletion tests deletions through the API server, with users' rights.
 func deletion(t *testing.T, code codeOf, ann, bob *rest.Config, task *clewv1alpha1.Task, token string) {
 	const histories = "/apis/history.clew.dev/v1alpha1/namespaces/team/taskhistories"
 	ask := func(config *rest.Config, verb, path string, params ...string) ([]byte, error) {
@@ -161,7 +161,7 @@ func deletion(t *testing.T, code codeOf, ann, bob *rest.Config, task *clewv1alph
 		t.Fatal(err)
 	}
 
-	// The gitstore does not know the server: nothing is deleted, and it says so.
+	// The gitstore does not know the server: nothing is deleted, and the error says so.
 	right, err := os.ReadFile(code.options.TokenFile)
 	if err == nil {
 		err = os.WriteFile(code.options.TokenFile, []byte(tokenOf(t, "team", "bob", authenticationv1.TokenRequestSpec{Audiences: []string{"gitstore.clew.dev"}})), 0o600)
@@ -183,11 +183,17 @@ func deletion(t *testing.T, code codeOf, ann, bob *rest.Config, task *clewv1alph
 	if err == nil {
 		err = json.Unmarshal(body, &deleted)
 	}
-	if err != nil || deleted.Messages != 2 || deleted.Refs != 1 || deleted.Repositories != 1 {
-		t.Errorf("%v, %s", err, body)
+	if err != nil {
+		t.Fatalf("delete: %v, %s", err, body)
+	}
+	if deleted.Messages != 2 {
+		t.Errorf("%d messages were deleted, want 2", deleted.Messages)
+	}
+	if deleted.Refs != 1 || deleted.Repositories != 1 {
+		t.Errorf("%d refs in %d repositories were deleted, want 1 in 1", deleted.Refs, deleted.Repositories)
 	}
 	if code.holds(t, "private work") {
-		t.Error("the code is still there")
+		t.Error("the code still exists")
 	}
 	if _, err := ask(ann, "DELETE", histories+"/a"); !apierrors.IsNotFound(err) {
 		t.Errorf("deleted twice: %v", err)
@@ -197,8 +203,8 @@ func deletion(t *testing.T, code codeOf, ann, bob *rest.Config, task *clewv1alph
 	}
 }
 
-// retention: a history whose time has come stays while its Task is there, and
-// while its code cannot be deleted.
+// retention tests that a history whose retention is over is kept while its Task exists,
+// and while its code cannot be deleted.
 func retention(t *testing.T, code codeOf) {
 	namespace(t, "kept")
 	task := newTask(t, "kept", "a")
@@ -209,7 +215,7 @@ func retention(t *testing.T, code codeOf) {
 	p := &parts{tasks: newLiveTasks(objects)}
 	known := history.Task{Namespace: "kept", Name: "a", UID: string(task.UID)}
 	if there, err := p.taskExists(t.Context(), known); !there || err != nil {
-		t.Errorf("of a Task that is there: %v, %v", there, err)
+		t.Errorf("of an existing Task: %v, %v", there, err)
 	}
 	known.UID = "earlier"
 	if _, err := p.taskExists(t.Context(), known); err == nil || !strings.Contains(err.Error(), "--gitstore-url") {
@@ -217,6 +223,6 @@ func retention(t *testing.T, code codeOf) {
 	}
 	p.code = codeStore{gitstoreapi.Client{BaseURL: code.options.URL, CAFile: code.options.CAFile, TokenFile: code.options.TokenFile}}
 	if there, err := p.taskExists(t.Context(), known); there || err != nil {
-		t.Errorf("of a Task that is gone: %v, %v", there, err)
+		t.Errorf("of a deleted Task: %v, %v", there, err)
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/clew-dev/clew/internal/connections"
 )
 
-// strangers is a server as it is for strangers, who get no further than its front.
+// strangers starts a server for unidentified callers, who get no further than its front.
 func strangers(t *testing.T) (address string) {
 	t.Helper()
 	g := gomega.NewWithT(t)
@@ -36,7 +36,7 @@ func strangers(t *testing.T) (address string) {
 	return l.main.Addr().String()
 }
 
-// hello opens a connection and says what each begins with.
+// hello opens a connection and exchanges the preface.
 func hello(t *testing.T, address string) (*tls.Conn, *http2.Framer) {
 	t.Helper()
 	g := gomega.NewWithT(t)
@@ -50,7 +50,7 @@ func hello(t *testing.T, address string) (*tls.Conn, *http2.Framer) {
 	return connection, framer
 }
 
-// ended waits until the server has ended a connection.
+// ended waits until the server has closed a connection.
 func ended(t *testing.T, connection net.Conn) {
 	t.Helper()
 	_ = connection.SetReadDeadline(time.Now().Add(20 * time.Second))
@@ -59,7 +59,7 @@ func ended(t *testing.T, connection net.Conn) {
 	}
 }
 
-// One byte of a request's headers can stand for a whole field, which takes many.
+// One byte of a request's headers can stand for a whole field, which takes many bytes.
 func TestHeadersThatDoNotEndEndTheirConnection(t *testing.T) {
 	g := gomega.NewWithT(t)
 	connection, framer := hello(t, strangers(t))
@@ -69,7 +69,7 @@ func TestHeadersThatDoNotEndEndTheirConnection(t *testing.T) {
 	ended(t, connection)
 }
 
-// Nine bytes announce a frame, and the room for it is made before it comes.
+// Nine bytes announce a frame, and the buffer for it is allocated before it arrives.
 func TestTheRoomForAFrameThatIsAnnouncedIsSmall(t *testing.T) {
 	g := gomega.NewWithT(t)
 	connection, _ := hello(t, strangers(t))
@@ -90,8 +90,8 @@ func TestWhatTheServerAdvertisesFitsItsMemory(t *testing.T) {
 	g.Expect(said).To(gomega.HaveKeyWithValue(http2.SettingInitialWindowSize, gomega.BeNumerically("<=", 64<<10)))
 	g.Expect(said).To(gomega.HaveKeyWithValue(http2.SettingMaxFrameSize, gomega.BeNumerically("<=", 16<<10)))
 	g.Expect(said).To(gomega.HaveKeyWithValue(http2.SettingMaxHeaderListSize, gomega.BeNumerically("<=", 65<<10)))
-	// As many as clients take for granted before they have read this: a request that
-	// is one too many would fail, if it has a body.
+	// As many as clients assume before they have read this: a request beyond it would
+	// fail if it has a body.
 	g.Expect(said).To(gomega.HaveKeyWithValue(http2.SettingMaxConcurrentStreams, gomega.BeEquivalentTo(100)))
 }
 
@@ -111,7 +111,7 @@ func TestStrangersFromOneAddressHaveAFewConnections(t *testing.T) {
 	g.Eventually(func() error { return greets(address, "127.0.0.1", 20*time.Second) }).WithTimeout(20 * time.Second).Should(gomega.Succeed())
 }
 
-// greets says whether the server greets somebody who calls from an address.
+// greets reports whether the server accepts a caller from an address.
 func greets(server, from string, within time.Duration) error {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: within}
 	connection, err := tls.DialWithDialer(dialer, "tcp", server, &tls.Config{InsecureSkipVerify: true})
@@ -121,7 +121,7 @@ func greets(server, from string, within time.Duration) error {
 	return err
 }
 
-// frontProxy takes whoever has a certificate and says who asks.
+// frontProxy accepts any certificate and names the user.
 type frontProxy struct{}
 
 func (frontProxy) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {

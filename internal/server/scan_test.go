@@ -16,12 +16,12 @@ import (
 	"k8s.io/client-go/metadata"
 )
 
-// pages are a cluster with a Task on each of two pages. They count the looks at all.
+// pages is a cluster with a Task on each of two pages. It counts the scans.
 type pages struct {
 	metadata.Getter
-	looks int
+	scans int
 	takes time.Duration
-	fails []error // of the second page, one each time
+	fails []error // of requests for the second page, in order
 }
 
 func (p *pages) Resource(schema.GroupVersionResource) metadata.Getter { return p }
@@ -29,11 +29,11 @@ func (p *pages) Resource(schema.GroupVersionResource) metadata.Getter { return p
 func (p *pages) List(_ context.Context, options metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
 	list, uid := &metav1.PartialObjectMetadataList{}, types.UID("first")
 	if options.Continue == "" {
-		p.looks++
+		p.scans++
 		list.Continue = "more"
 	} else {
 		uid = "second"
-		time.Sleep(p.takes)
+		pass(p.takes)
 		if len(p.fails) > 0 {
 			err := p.fails[0]
 			p.fails = p.fails[1:]
@@ -43,6 +43,10 @@ func (p *pages) List(_ context.Context, options metav1.ListOptions) (*metav1.Par
 	list.Items = []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{UID: uid}}}
 	return list, nil
 }
+
+// pass lets time pass in a synctest bubble, where the clock is fake: the pace of scans is
+// what these tests are about. At the end of a test it lets the scanner finish.
+func pass(d time.Duration) { time.Sleep(d) }
 
 func TestATaskIsFoundByItsUIDOnAnyPage(t *testing.T) {
 	tasks := newLiveTasks(&pages{})
@@ -54,9 +58,9 @@ func TestATaskIsFoundByItsUIDOnAnyPage(t *testing.T) {
 	}
 }
 
-// Whoever may import into one namespace must not have the API server list all Tasks
-// again and again.
-func TestLooksAtAllTasksHaveAPace(t *testing.T) {
+// Whoever may import into one namespace must not be able to make the API server list all
+// Tasks over and over.
+func TestScansOfAllTasksArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		cluster := &pages{takes: 8 * time.Second}
@@ -66,8 +70,8 @@ func TestLooksAtAllTasksHaveAPace(t *testing.T) {
 			_, err := tasks.HasUID(t.Context(), "none")
 			g.Expect(err).NotTo(gomega.HaveOccurred())
 		}
-		g.Expect(cluster.looks).To(gomega.Equal(10))
-		g.Expect(time.Since(began)).To(gomega.Equal(98*time.Second), "a quarter of what they took between them")
+		g.Expect(cluster.scans).To(gomega.Equal(10))
+		g.Expect(time.Since(began)).To(gomega.Equal(98*time.Second), "pauses of a quarter of a scan's duration")
 		var all sync.WaitGroup
 		for n := range 100 {
 			all.Go(func() {
@@ -78,19 +82,20 @@ func TestLooksAtAllTasksHaveAPace(t *testing.T) {
 			})
 		}
 		all.Wait()
-		g.Expect(cluster.looks).To(gomega.Equal(11), "all who wait share one")
-		time.Sleep(time.Minute)
+		g.Expect(cluster.scans).To(gomega.Equal(11), "all waiting callers share one scan")
+		pass(time.Minute)
 	})
 }
 
-// Whoever breaks off and asks again must not fill the memory with what nobody waits for.
-func TestWhatNobodyWaitsForIsNotLookedFor(t *testing.T) {
+// Callers that cancel and ask again must not fill the memory with UIDs that nobody waits
+// for.
+func TestUIDsThatNobodyWaitsForAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		cluster := &pages{takes: 8 * time.Second}
 		tasks := newLiveTasks(cluster)
 		go func() { _, _ = tasks.HasUID(t.Context(), "first") }()
-		synctest.Wait() // that look has begun
+		synctest.Wait() // the scan has begun
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		var all sync.WaitGroup
@@ -108,19 +113,19 @@ func TestWhatNobodyWaitsForIsNotLookedFor(t *testing.T) {
 			stays <- err != nil
 		}()
 		all.Wait()
-		g.Expect(tasks.looks.next.uids).To(gomega.Equal(map[string]int{"0": 1}))
+		g.Expect(tasks.scans.next.uids).To(gomega.Equal(map[string]int{"0": 1}))
 		g.Expect(<-stays).To(gomega.BeTrue())
-		g.Expect(tasks.looks.next).To(gomega.BeNil())
-		time.Sleep(time.Minute)
-		g.Expect(cluster.looks).To(gomega.Equal(1), "nobody waits for a second one")
+		g.Expect(tasks.scans.next).To(gomega.BeNil())
+		pass(time.Minute)
+		g.Expect(cluster.scans).To(gomega.Equal(1), "nobody waits for a second scan")
 		found, err := tasks.HasUID(t.Context(), "second")
-		g.Expect(found, err).To(gomega.BeTrue(), "looks go on")
-		time.Sleep(time.Minute)
+		g.Expect(found, err).To(gomega.BeTrue(), "scans continue")
+		pass(time.Minute)
 	})
 }
 
-// One error must not fail the imports of all who share a look.
-func TestALookOutlastsAnErrorOfThePagesItAsksFor(t *testing.T) {
+// One error must not fail the imports of all callers that share a scan.
+func TestAScanSurvivesErrorsOfSinglePages(t *testing.T) {
 	refused := apierrors.NewTooManyRequests("later", 1)
 	for name, test := range map[string]struct {
 		fails  []error
@@ -129,7 +134,7 @@ func TestALookOutlastsAnErrorOfThePagesItAsksFor(t *testing.T) {
 	}{
 		"an error":                         {[]error{refused}, 1, true},
 		"the rest of the list has expired": {[]error{apierrors.NewResourceExpired("too old"), refused}, 2, true},
-		"there is no end of errors":        {[]error{refused, refused, refused}, 1, false},
+		"errors do not end":                {[]error{refused, refused, refused}, 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -139,8 +144,8 @@ func TestALookOutlastsAnErrorOfThePagesItAsksFor(t *testing.T) {
 				found, err := tasks.HasUID(t.Context(), "second")
 				g.Expect(err == nil).To(gomega.Equal(test.fit))
 				g.Expect(found).To(gomega.Equal(test.fit))
-				g.Expect(cluster.looks).To(gomega.Equal(test.begins))
-				time.Sleep(time.Minute)
+				g.Expect(cluster.scans).To(gomega.Equal(test.begins))
+				pass(time.Minute)
 			})
 		})
 	}

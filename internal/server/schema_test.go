@@ -19,8 +19,8 @@ import (
 	"github.com/clew-dev/clew/internal/testing/pgtest"
 )
 
-// TestAnOlderBackupIsMigratedByRunningServers: two of them, and each stays ready and says
-// what is going on.
+// TestAnOlderBackupIsMigratedByRunningServers runs two servers: each stays ready and
+// reports the migration.
 func TestAnOlderBackupIsMigratedByRunningServers(t *testing.T) {
 	g := gomega.NewWithT(t)
 	database, err := pgtest.Start(t.Context(), postgres.Migrate)
@@ -55,7 +55,7 @@ func TestAnOlderBackupIsMigratedByRunningServers(t *testing.T) {
 	for _, ready := range both {
 		soon(func(g gomega.Gomega) { g.Expect(ready.check()).To(gomega.Succeed()) })
 	}
-	// What holds the migration up lets the test see what is said meanwhile.
+	// Blocking the migration lets the test see what is reported meanwhile.
 	do := func(statement string) {
 		_, err := conn.Exec(t.Context(), statement, pgx.QueryExecModeSimpleProtocol)
 		g.Expect(err).NotTo(gomega.HaveOccurred())
@@ -74,7 +74,8 @@ func TestAnOlderBackupIsMigratedByRunningServers(t *testing.T) {
 	g.Expect(err).To(gomega.MatchError(history.ErrNotFound), "it waits for its source, and not for a table")
 }
 
-// TestWhatKeepsTheSchemaFromBeingBroughtUpToDateIsSaid: at the start, and later.
+// TestWhatKeepsTheSchemaFromBeingBroughtUpToDateIsSaid checks /readyz at the start, and
+// later.
 func TestWhatKeepsTheSchemaFromBeingBroughtUpToDateIsSaid(t *testing.T) {
 	g := gomega.NewWithT(t)
 	database, err := pgtest.Start(t.Context(), postgres.Migrate)
@@ -116,5 +117,5 @@ func TestWhatKeepsTheSchemaFromBeingBroughtUpToDateIsSaid(t *testing.T) {
 	do("ALTER TABLE goose_db_version RENAME TO elsewhere")
 	says(http.StatusOK, "cannot be read")
 	do("ALTER TABLE elsewhere RENAME TO goose_db_version; DROP INDEX checkpoints_lost")
-	g.Eventually(ready.noted).WithTimeout(time.Minute).WithPolling(20 * time.Millisecond).Should(gomega.BeEmpty())
+	g.Eventually(ready.warning).WithTimeout(time.Minute).WithPolling(20 * time.Millisecond).Should(gomega.BeEmpty())
 }

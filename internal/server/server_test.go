@@ -26,7 +26,10 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/onsi/gomega"
 	"github.com/onsi/gomega/gbytes"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
@@ -38,7 +41,7 @@ import (
 
 func bundle64(pem []byte) string { return base64.StdEncoding.EncodeToString(pem) }
 
-// running is a server that a test has started.
+// running is a server started by a test.
 type running struct {
 	t                    *testing.T
 	main, metrics, probe net.Addr
@@ -133,17 +136,7 @@ func (r *running) daemon(token string) daemonv1connect.DaemonServiceClient {
 
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: %v", what, err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	gomega.NewWithT(t).Eventually(check).WithTimeout(30*time.Second).WithPolling(20*time.Millisecond).Should(gomega.Succeed(), what)
 }
 
 func (r *running) awaitReady() {
@@ -160,8 +153,8 @@ func message(sequence int64, text string) *daemonv1.Record {
 	return &daemonv1.Record{Sequence: sequence, Body: &daemonv1.Record_Message{Message: &daemonv1.Message{Role: daemonv1.Role_ROLE_USER, Text: text}}}
 }
 
-// A server with the rights that it has in a cluster, a real API server, a real
-// PostgreSQL that comes late and goes again.
+// TestServer runs a server with the rights that it has in a cluster, a real API server,
+// and a real PostgreSQL that starts late and goes away.
 func TestServer(t *testing.T) {
 	for _, name := range []string{"clew-system", "team", "elsewhere"} {
 		namespace(t, name)
@@ -295,8 +288,9 @@ func manualCheckpoint(t *testing.T, daemon daemonv1connect.DaemonServiceClient) 
 	create(t, manual)
 	for stream.Receive() {
 		if c := stream.Msg().GetTakeCheckpoint(); c != nil {
-			if c.GetName() != "manual" || c.GetUid() != string(manual.UID) || c.GetMessage() != "please" {
-				t.Errorf("told of %v", c)
+			want := &daemonv1.TakeCheckpoint{Name: "manual", Uid: string(manual.UID), Message: "please"}
+			if d := cmp.Diff(want, c, protocmp.Transform()); d != "" {
+				t.Errorf("command (-want +got):\n%s", d)
 			}
 			return
 		}
@@ -369,8 +363,8 @@ func ends(t *testing.T, r *running, daemon daemonv1connect.DaemonServiceClient) 
 	}
 }
 
-// putBack puts the manager's lease back again and again, until the server, which
-// reads it every few seconds, has noticed.
+// putBack keeps restoring an older manager's lease until the server, which reads it every
+// few seconds, notices.
 func putBack(t *testing.T, r *running) {
 	renewed := time.Now()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "clew-system", Name: "clew-manager"}}

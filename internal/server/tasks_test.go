@@ -12,9 +12,9 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// For what is told of as gone, code and history are deleted: a definition of
-// Tasks that is missing for a moment must not be taken for that.
-func TestATaskIsGoneOnlyIfTheAPIServerSaysSoOfTheTask(t *testing.T) {
+// Code and history are deleted for a Task that is reported as gone: a temporarily missing
+// definition of Tasks must not be taken for that.
+func TestATaskIsGoneOnlyIfTheAPIServerSaysSoAboutTheTask(t *testing.T) {
 	tasks := schema.GroupResource{Group: "clew.dev", Resource: "tasks"}
 	for name, tt := range map[string]struct {
 		err  error

@@ -29,8 +29,8 @@ func ready(c *clewv1alpha1.Checkpoint) {
 	c.Status.Conditions = []metav1.Condition{{Type: clewv1alpha1.CheckpointReady, Status: metav1.ConditionTrue}}
 }
 
-// labelled has a Checkpoint claim, as whoever may make Checkpoints can, that the manager
-// made it for a record.
+// labelled makes a Checkpoint claim, as whoever may create Checkpoints can, that the
+// manager made it for a record.
 func labelled(uidInLabel string) func(*clewv1alpha1.Checkpoint) {
 	return func(c *clewv1alpha1.Checkpoint) {
 		isController := true
@@ -117,9 +117,9 @@ func TestChangesAreAnnounced(t *testing.T) {
 	}
 }
 
-// Whoever may make Checkpoints can make any number of them. What waits behind those
-// that a daemon knows wakes nobody, and follows when they are done.
-func TestAFloodOfRequestsIsToldOfAPartAtATime(t *testing.T) {
+// Whoever may create Checkpoints can create any number of them. Requests behind those
+// that a daemon knows wake nobody, and follow when the first are done.
+func TestAFloodOfRequestsIsReturnedAPartAtATime(t *testing.T) {
 	board := checkpointrequests.New()
 	at := func(i int) *clewv1alpha1.Checkpoint {
 		return checkpoint(fmt.Sprintf("c-%04d", i), func(c *clewv1alpha1.Checkpoint) { c.CreationTimestamp = metav1.NewTime(time.Unix(int64(i), 0)) })
@@ -128,38 +128,52 @@ func TestAFloodOfRequestsIsToldOfAPartAtATime(t *testing.T) {
 		board.Set(at(i))
 	}
 	pending := board.Pending("team", "a", nil)
-	if len(pending) != 100 || pending[0].Name != "c-0000" || pending[99].Name != "c-0099" {
-		t.Fatalf("%d are told of: %v", len(pending), pending)
+	names := func(pending []gateway.CheckpointRequest) []string {
+		var names []string
+		for _, r := range pending {
+			names = append(names, r.Name)
+		}
+		return names
+	}
+	numbered := func(from, to int) []string {
+		var names []string
+		for i := from; i <= to; i++ {
+			names = append(names, fmt.Sprintf("c-%04d", i))
+		}
+		return names
+	}
+	if d := cmp.Diff(numbered(0, 99), names(pending)); d != "" {
+		t.Fatalf("pending (-want +got):\n%s", d)
 	}
 	changed, leave := board.Changes("team", "a")
 	defer leave()
 	board.Set(at(1000))
 	select {
 	case <-changed:
-		t.Error("one that waits behind the others was announced")
+		t.Error("a request behind the others was announced")
 	default:
 	}
 	board.Remove(at(50))
 	select {
 	case <-changed:
 	default:
-		t.Error("the end of one was not announced")
+		t.Error("the end of a request was not announced")
 	}
 	if pending = board.Pending("team", "a", nil); len(pending) != 100 || pending[99].Name != "c-0100" {
-		t.Errorf("%d are told of: %v", len(pending), pending)
+		t.Errorf("%d are pending: %v", len(pending), pending)
 	}
 	board.Remove(at(900))
 	select {
 	case <-changed:
-		t.Error("the end of one that nobody was told of was announced")
+		t.Error("the end of a request that was never returned was announced")
 	default:
 	}
 	passed := map[string]bool{}
 	for _, r := range pending {
 		passed[r.UID] = true
 	}
-	if after := board.Pending("team", "a", passed); len(after) != 100 || after[0].Name != "c-0101" || after[99].Name != "c-0200" {
-		t.Errorf("after those that are passed, %d are told of: %v", len(after), after)
+	if d := cmp.Diff(numbered(101, 200), names(board.Pending("team", "a", passed))); d != "" {
+		t.Errorf("pending after those that are passed (-want +got):\n%s", d)
 	}
 	early := checkpoint("early", func(c *clewv1alpha1.Checkpoint) { c.CreationTimestamp = metav1.NewTime(time.Unix(-1, 0)) })
 	board.Set(early)

@@ -69,7 +69,7 @@ func serveWith(t testing.TB, o gateway.Options) *httptest.Server {
 	return server
 }
 
-// post sends a body as a daemon does, but for what the test changes.
+// post sends a body as a daemon does, except for what the test changes.
 func post(t testing.TB, server *httptest.Server, body io.Reader, headers map[string]string) *http.Response {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+appendPath, body)
@@ -88,7 +88,7 @@ func post(t testing.TB, server *httptest.Server, body io.Reader, headers map[str
 	return response
 }
 
-// unread is a body without an end that counts what is taken of it.
+// unread is an endless body that counts the bytes read from it.
 type unread struct {
 	mu    sync.Mutex
 	bytes int
@@ -107,7 +107,7 @@ func (u *unread) read() int {
 	return u.bytes
 }
 
-// emptyRecords are n records of two bytes each on the wire.
+// emptyRecords returns n records of two bytes each on the wire.
 func emptyRecords(n int) []byte { return bytes.Repeat([]byte{0x0a, 0x00}, n) }
 
 func allocated(f func()) (mebibytes uint64) {
@@ -125,7 +125,7 @@ var _ = Describe("Who may speak to the gateway", func() {
 		endless := &unread{}
 		response := post(t, server, endless, nil)
 		Expect(response.StatusCode).To(Equal(http.StatusUnauthorized))
-		// What is on its way is in the buffers of the connection.
+		// Data in transit is in the buffers of the connection.
 		Expect(endless.read()).To(BeNumerically("<", 8<<20))
 	})
 
@@ -167,8 +167,8 @@ var _ = Describe("Who may speak to the gateway", func() {
 		}
 	})
 
-	// A few mebibytes of empty records would be hundreds in memory: a pod's token
-	// is no reason to trust what comes with it.
+	// A few mebibytes of empty records would be hundreds in memory: a pod's token is no
+	// reason to trust its requests.
 	It("a known caller's request takes little memory", func() {
 		t := GinkgoTB()
 		server := serveStore(t, nil, tokens{"a1": identity("a", 1)})
@@ -212,7 +212,7 @@ var _ = Describe("Who may speak to the gateway", func() {
 				hostile.Go(func() { _ = send(ctx, token) })
 			}
 		}
-		// Eight of them are being worked on, and not a ninth.
+		// Eight of them are processed, and not a ninth.
 		for range 8 {
 			Eventually(store.entered, "20s").Should(Receive(HaveField("Namespace", "hostile")))
 		}
@@ -225,8 +225,8 @@ var _ = Describe("Who may speak to the gateway", func() {
 		hostile.Wait()
 	})
 
-	// Two namespaces whose requests the store takes its time for leave it connections,
-	// and a third one's requests find a place.
+	// Two namespaces whose requests keep the store busy leave connections free, and a
+	// third one's requests get slots.
 	It("two namespaces do not take all connections", func() {
 		t := GinkgoTB()
 		const connections = 10
@@ -283,7 +283,7 @@ var _ = Describe("Who may speak to the gateway", func() {
 			}}))
 			return err
 		}
-		// Two requests spend what the task has saved up, and seconds beyond.
+		// Two requests use up what the task has saved, and seconds beyond.
 		Expect(send("a1", time.Minute)).To(Succeed())
 		Expect(send("a1", time.Minute)).To(Succeed())
 		Expect(send("a1", 100*time.Millisecond)).NotTo(Succeed())
@@ -294,7 +294,7 @@ var _ = Describe("Who may speak to the gateway", func() {
 		t := GinkgoTB()
 		known := crowd()
 		server := serveStore(t, talkativeStore{known: known}, known)
-		// Compressed, gigabytes of such an answer would fit into what is sent unread.
+		// Compressed, gigabytes of such a response would fit into what is sent unread.
 		client := daemonv1connect.NewDaemonServiceClient(server.Client(), server.URL, connect.WithAcceptCompression("gzip", nil, nil))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -342,7 +342,7 @@ var _ = Describe("Who may speak to the gateway", func() {
 				})
 				go func() {
 					defer GinkgoRecover()
-					_, _ = writer.Write([]byte{0x0a}) // the rest does not come
+					_, _ = writer.Write([]byte{0x0a}) // the rest does not arrive
 					sending.Done()
 				}()
 			}
@@ -351,8 +351,8 @@ var _ = Describe("Who may speak to the gateway", func() {
 		served(t, server)
 	})
 
-	// What the server holds of one namespace's large requests is bounded, and others
-	// are served beside them.
+	// The memory for one namespace's large requests is bounded, and others are served
+	// beside them.
 	It("few large requests of a namespace are held at once", func() {
 		t := GinkgoTB()
 		body, err := proto.Marshal(&daemonv1.AppendRequest{Records: []*daemonv1.Record{text(1, daemonv1.Role_ROLE_USER, strings.Repeat("x", 3<<20))}})
@@ -372,11 +372,11 @@ var _ = Describe("Who may speak to the gateway", func() {
 		fewLargeAreHeld(t, body)
 	})
 
-	// What such a request holds is held as long as its answer lasts.
+	// The memory of such a request is held as long as its stream.
 	It("a request whose answer lasts is small", func() {
 		t := GinkgoTB()
 		server := serveStore(t, heldStore{}, crowd())
-		// A field that nobody knows is kept as it came.
+		// An unknown field is kept as it came.
 		message := protowire.AppendBytes(protowire.AppendTag(nil, 100, protowire.BytesType), make([]byte, 1<<20))
 		framed := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...) //nolint:gosec // a mebibyte
 		path := strings.Replace(appendPath, "/Append", "/Commands", 1)
@@ -393,8 +393,8 @@ var _ = Describe("Who may speak to the gateway", func() {
 	})
 })
 
-// crowd is the tokens of four tasks in each of four namespaces, and of one task
-// elsewhere, "other".
+// crowd returns the tokens of four tasks in each of four namespaces, and of one task in
+// another, "other".
 func crowd() tokens {
 	known := tokens{"other": {Namespace: "elsewhere", TaskName: "other", TaskUID: "other", Attempt: 1, PodName: "p", PodUID: "u"}}
 	for i := range 16 {
@@ -404,7 +404,7 @@ func crowd() tokens {
 	return known
 }
 
-// talkativeStore has a conversation without end for every task it knows.
+// talkativeStore has an endless conversation for every task.
 type talkativeStore struct {
 	gateway.Store
 	known tokens
@@ -423,7 +423,7 @@ func (s talkativeStore) Conversation(_ context.Context, _ string, after int64, _
 	return []history.Entry{{Position: after + 1, Message: conversation.Message{Role: conversation.RoleUser, Text: strings.Repeat("x", 1<<20)}}}, nil
 }
 
-// served fails the test if a daemon elsewhere has to wait.
+// served fails the test if a daemon of another namespace has to wait.
 func served(t testing.TB, server *httptest.Server) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -435,7 +435,7 @@ func served(t testing.TB, server *httptest.Server) {
 	}
 }
 
-// fewLargeAreHeld sends such a request of four tasks of a namespace, and of one of
+// fewLargeAreHeld sends such a request for four tasks of a namespace, and for one of
 // another.
 func fewLargeAreHeld(t testing.TB, body []byte) {
 	t.Helper()

@@ -11,9 +11,8 @@ import (
 )
 
 var _ = Describe("Commands that are few", func() {
-	// more of them than are told of
-	// at once.
-	It("requests that are never done keep nobody else's from the daemon", func() {
+	// More requests than are sent at once.
+	It("requests that never complete do not keep others from the daemon", func() {
 		t := GinkgoTB()
 		f := serve(t, pg.Database(t), func(o *gateway.Options) { o.Heartbeat = 10 * time.Millisecond })
 		for i := range 150 {

@@ -17,8 +17,8 @@ import (
 )
 
 var _ = Describe("Connections", func() {
-	// The connections of strangers are closed after a while; streams of commands stay.
-	It("a daemon's connection is no stranger's", func() {
+	// The connections of strangers are closed after a while; command streams stay open.
+	It("a daemon's connection is not closed like a stranger's", func() {
 		t := GinkgoTB()
 		store := heldStore{entered: make(chan history.Task, 10), release: make(chan struct{})}
 		close(store.release)

@@ -4,20 +4,20 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/testing/filled"
 )
 
-// TestEveryFieldOfARecordArrives: one that is new in the protocol must not be forgotten
+// TestEveryFieldOfARecordArrives checks that a new field of the protocol is not forgotten
 // on its way to the history.
 func TestEveryFieldOfARecordArrives(t *testing.T) {
 	for name, c := range map[string]struct {
 		record *daemonv1.Record
 		body   func(history.Record) any
-		// without are the fields that are not the daemon's to say.
+		// without lists the fields that the daemon does not set.
 		without []string
 	}{
 		"a message":    {&daemonv1.Record{Body: &daemonv1.Record_Message{Message: &daemonv1.Message{}}}, func(r history.Record) any { return r.Message }, nil},
@@ -28,15 +28,17 @@ func TestEveryFieldOfARecordArrives(t *testing.T) {
 		"a move":       {&daemonv1.Record{Body: &daemonv1.Record_Move{Move: &daemonv1.Move{}}}, func(r history.Record) any { return r.Move }, nil},
 		"a gap":        {&daemonv1.Record{Body: &daemonv1.Record_Gap{Gap: &daemonv1.Gap{}}}, func(r history.Record) any { return r.Gap }, nil},
 		"a checkpoint": {&daemonv1.Record{Body: &daemonv1.Record_Checkpoint{Checkpoint: &daemonv1.CheckpointRecord{}}}, func(r history.Record) any { return r.Checkpoint },
-			// The attempt is the record's, and the others are what the history finds.
+			// The attempt is the record's; the history determines the others.
 			[]string{"TaskUID", "Attempt", "Refused", "Lost", "Position.Branch", "Position.Position", "Position.ToolCalls",
 				"Totals.Messages", "Totals.ToolCalls", "Totals.InputTokens", "Totals.OutputTokens", "Totals.CostMicroUSD", "Digest"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			filled.InMessage(c.record)
 			got := recordOf(c.record)
-			if got.Sequence == 0 || got.ID == 0 || got.Time.IsZero() || got.Attempt == 0 {
-				t.Errorf("what all records have did not arrive: %+v", got)
+			for field, missing := range map[string]bool{"sequence": got.Sequence == 0, "id": got.ID == 0, "time": got.Time.IsZero(), "attempt": got.Attempt == 0} {
+				if missing {
+					t.Errorf("the record's %s did not arrive", field)
+				}
 			}
 			if empty := filled.Empty(c.body(got), c.without...); empty != nil {
 				t.Errorf("did not arrive: %v", empty)
@@ -45,32 +47,32 @@ func TestEveryFieldOfARecordArrives(t *testing.T) {
 	}
 }
 
-// TestEveryFieldOfAMessageComesBack as it was told.
+// TestEveryFieldOfAMessageComesBack checks that a message is returned as it was sent.
 func TestEveryFieldOfAMessageComesBack(t *testing.T) {
-	told := &daemonv1.Message{}
-	filled.InMessage(told)
-	back := entryMessage(history.Entry{Message: messageOf(told)}).GetMessage()
-	if !proto.Equal(told, back) {
-		t.Errorf("told %v, and got back %v", told, back)
+	sent := &daemonv1.Message{}
+	filled.InMessage(sent)
+	back := entryMessage(history.Entry{Message: messageOf(sent)}).GetMessage()
+	if d := cmp.Diff(sent, back, protocmp.Transform()); d != "" {
+		t.Errorf("message (-sent +returned):\n%s", d)
 	}
 }
 
-// TestEveryFieldOfACheckpointComesBack: a pod is told of its task's latest one all that
-// the history has of it.
+// TestEveryFieldOfACheckpointComesBack checks that a pod gets everything that the history
+// has about its task's latest checkpoint.
 func TestEveryFieldOfACheckpointComesBack(t *testing.T) {
 	var has history.Checkpoint
 	filled.In(&has)
 	message := checkpointMessage(has)
-	// Where one stood among records is of no use to the next pod, and the counters of an
-	// agent's session are in the checkpoint's own state commit.
+	// The checkpoint's place among records is of no use to the next pod, and the counters
+	// of an agent's session are in the checkpoint's own state commit.
 	if empty := filled.EmptyIn(message, "after_sequence", "session.counted"); empty != nil {
-		t.Errorf("a pod is not told of: %v", empty)
+		t.Errorf("a pod does not get: %v", empty)
 	}
 	back := checkpointOf(message)
 	want := has
 	want.TaskUID, want.Attempt, want.Refused, want.Lost, want.AfterSequence = "", 0, "", false, 0
 	want.Position, want.Totals, want.Digest = history.Position{}, history.Totals{}, ""
 	if d := cmp.Diff(want, back); d != "" {
-		t.Errorf("changed on its way: %s", d)
+		t.Errorf("checkpoint (-want +got):\n%s", d)
 	}
 }

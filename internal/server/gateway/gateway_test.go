@@ -7,6 +7,7 @@ import (
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
@@ -22,7 +23,7 @@ import (
 )
 
 var _ = Describe("The gateway", func() {
-	// A pod whose Task is gone may be known from before; it begins nothing anew.
+	// A pod whose Task is gone may still be cached; it cannot begin again.
 	It("nothing begins without a task", func() {
 		t := GinkgoTB()
 		f := serve(t, pg.Database(t), func(o *gateway.Options) { o.Tasks = gone{} })
@@ -32,12 +33,15 @@ var _ = Describe("The gateway", func() {
 		}
 	})
 
-	It("a conversation comes back as it was told", func() {
+	It("a conversation is returned as it was recorded", func() {
 		t := GinkgoTB()
 		f := serve(t, pg.Database(t))
 		begun := f.begin("a1")
-		if begun.GetAttempt() != 1 || begun.GetLastSequence() != 0 || begun.LatestCheckpoint != nil {
-			t.Errorf("begin: %v", begun)
+		if begun.GetAttempt() != 1 || begun.GetLastSequence() != 0 {
+			t.Errorf("begin returned attempt %d with records up to %d, want 1 and 0", begun.GetAttempt(), begun.GetLastSequence())
+		}
+		if begun.LatestCheckpoint != nil {
+			t.Errorf("a new task has the checkpoint %v", begun.LatestCheckpoint)
 		}
 		messages := []*daemonv1.Message{
 			{Role: daemonv1.Role_ROLE_USER, Text: "do it"},
@@ -66,17 +70,17 @@ var _ = Describe("The gateway", func() {
 		if d := cmp.Diff(messages, got, protocmp.Transform()); d != "" {
 			t.Errorf("conversation (-want +got):\n%s", d)
 		}
-		if entries, err := f.conversation("a1", 6); err != nil || len(entries) != 1 || entries[0].GetPosition() != 7 {
-			t.Errorf("after 6: %v, %v", entries, err)
-		}
+		entries, err = f.conversation("a1", 6)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(entries).To(ConsistOf(HaveField("Position", int64(7))), "after 6")
 		begun = f.begin("a2")
 		if d := cmp.Diff([]string{"2"}, begun.GetOpenToolCalls()); d != "" {
 			t.Errorf("open calls (-want +got):\n%s", d)
 		}
 	})
 
-	// What is longer than a mebibyte comes with its beginning, and says so.
-	It("huge texts come cut", func() {
+	// A text longer than a mebibyte is sent with its beginning, and marked as cut.
+	It("huge texts are sent cut", func() {
 		t := GinkgoTB()
 		f := serve(t, pg.Database(t))
 		f.begin("a1")
@@ -89,9 +93,11 @@ var _ = Describe("The gateway", func() {
 			t.Fatal(entries, err)
 		}
 		m := entries[0].GetMessage()
-		if !strings.HasPrefix(huge, m.GetText()) || len(m.GetText()) < 1000 || len(m.GetText()) > 1<<20 || m.GetTextPieces().GetBytes() != int64(len(huge)) {
-			t.Errorf("%d bytes, of %v", len(m.GetText()), m.GetTextPieces().GetBytes())
+		if !strings.HasPrefix(huge, m.GetText()) {
+			t.Errorf("%q… is not the beginning of the text", m.GetText()[:min(len(m.GetText()), 20)])
 		}
+		Expect(len(m.GetText())).To(And(BeNumerically(">=", 1000), BeNumerically("<=", 1<<20)), "bytes of the beginning")
+		Expect(m.GetTextPieces().GetBytes()).To(BeEquivalentTo(len(huge)), "length of the whole text")
 	})
 
 	It("checkpoints are recorded and moves are made", func() {
@@ -132,7 +138,7 @@ var _ = Describe("The gateway", func() {
 		}
 	})
 
-	// Pods outlive upgrades: daemons of before send bare ids.
+	// Pods outlive upgrades: older daemons send bare ids.
 	It("operations of old daemons are keyed by kind", func() {
 		t := GinkgoTB()
 		f := serve(t, pg.Database(t))
@@ -167,9 +173,9 @@ var _ = Describe("The gateway", func() {
 		if _, err := f.client("b1").Begin(t.Context(), connect.NewRequest(&daemonv1.BeginRequest{Source: source})); err != nil {
 			t.Fatal(err)
 		}
-		if entries, err := f.conversation("b1", 0); err != nil || len(entries) != 1 || entries[0].GetMessage().GetText() != "1" {
-			t.Errorf("%v, %v", entries, err)
-		}
+		entries, err := f.conversation("b1", 0)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(entries).To(ConsistOf(HaveField("Message.Text", "1")))
 	})
 
 	It("each error has its code", func() {
@@ -303,7 +309,7 @@ var _ = Describe("The gateway", func() {
 		cancel()
 		<-ended
 
-		// Whoever connects again is told again of what is not ready.
+		// After a reconnect, requests that are not completed are sent again.
 		done := request("a", "late")
 		done.Status.Conditions = []metav1.Condition{{Type: clewv1alpha1.CheckpointReady, Status: metav1.ConditionTrue}}
 		f.board.Set(done)
@@ -323,9 +329,9 @@ var _ = Describe("The gateway", func() {
 		}
 	})
 
-	// The volume was lost before the first checkpoint was safe: the daemon starts
-	// over and says the prompt again.
-	It("a task begins anew", func() {
+	// The volume was lost before the first checkpoint was durable: the daemon starts over
+	// and sends the prompt again.
+	It("a task starts over", func() {
 		t := GinkgoTB()
 		f := serve(t, pg.Database(t))
 		f.begin("a1")
@@ -343,14 +349,14 @@ var _ = Describe("The gateway", func() {
 		if _, err := f.append("a2", text(3, daemonv1.Role_ROLE_USER, "prompt")); err != nil {
 			t.Fatal(err)
 		}
-		if entries, err := f.conversation("a2", 0); err != nil || len(entries) != 1 || entries[0].GetMessage().GetText() != "prompt" {
-			t.Errorf("%v, %v", entries, err)
-		}
+		entries, err := f.conversation("a2", 0)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(entries).To(ConsistOf(HaveField("Message.Text", "prompt")))
 	})
 
-	// Two servers, one database: a daemon whose pod was replaced is stopped by the
-	// server it is connected to, wherever the new one has begun.
-	Describe("a newer attempt ends the commands of the one before", func() {
+	// Two servers, one database: a daemon whose pod was replaced is stopped by the server
+	// it is connected to, wherever the new attempt has begun.
+	Describe("a newer attempt ends the commands of the previous one", func() {
 		often := func(o *gateway.Options) { o.Heartbeat = 10 * time.Millisecond }
 		for name, tt := range cases.Sorted(map[string]struct {
 			change []func(*gateway.Options)
@@ -378,7 +384,7 @@ var _ = Describe("The gateway", func() {
 				other.begin("a2")
 				expectAborted(t, ended)
 
-				// Nor can it come back; the newer one is left alone.
+				// Nor can it reconnect; the newer attempt is not affected.
 				_, again := f.commands(t.Context(), "a1")
 				expectAborted(t, again)
 				commands, ended := f.commands(t.Context(), "a2")

@@ -29,7 +29,7 @@ import (
 	servergateway "github.com/clew-dev/clew/internal/server/gateway"
 )
 
-// putBack is a store behind a gateway that may be exchanged for an older copy.
+// putBack is a gateway's store that can be replaced by an older copy.
 type putBack struct {
 	mu sync.Mutex
 	servergateway.Store
@@ -69,7 +69,7 @@ func (p *putBack) Conversation(ctx context.Context, uid string, after int64, lim
 	return p.now().Conversation(ctx, uid, after, limit)
 }
 
-// daemon is the daemon's own client of the gateway.
+// daemon returns the daemon's own client of the gateway.
 func (f *fixture) daemon(token string, source *daemonapi.Source) *gatewayclient.Client {
 	f.t.Helper()
 	path := filepath.Join(f.t.TempDir(), "token")
@@ -97,7 +97,7 @@ func (f *fixture) texts(token string) []string {
 	return out
 }
 
-// writing is the spool of a task whose agent says something.
+// writing is the spool of a task whose agent produces output.
 type writing struct {
 	*spool.Spool
 	t testing.TB
@@ -121,10 +121,10 @@ func (w writing) say(text string) {
 	}
 }
 
-var _ = Describe("Daemons, whose server is older or younger", func() {
-	// is put back while the task's agent works: a
-	// shipper that runs sends everything again by itself.
-	It("a store that is older than the task", func() {
+var _ = Describe("Daemons whose server or store is older or newer", func() {
+	// The store is restored while the task's agent works: a running shipper sends
+	// everything again by itself.
+	It("a store that is older than the task gets its records again", func() {
 		t := GinkgoTB()
 		at := &putBack{}
 		f := serve(t, pg.Database(t), func(o *servergateway.Options) { at.Store = o.Store; o.Store = at })
@@ -147,13 +147,11 @@ var _ = Describe("Daemons, whose server is older or younger", func() {
 		stop()
 		<-done
 		state, err := at.now().TaskState(t.Context(), "uid-of-a")
-		if err != nil || state.LastSequence != 2 || state.LostRecords != 0 {
-			t.Errorf("the older store has %+v: %v", state, err)
-		}
+		Expect(err).NotTo(HaveOccurred())
+		Expect(state).To(And(HaveField("LastSequence", int64(2)), HaveField("LostRecords", int64(0))), "the older store")
 	})
 
-	// the shipper of a fork is the first
-	// that such a store hears of it.
+	// The shipper of a fork is the first that such a store hears from.
 	It("a fork keeps what it inherited in an older store", func() {
 		t := GinkgoTB()
 		dsn := pg.Database(t)
@@ -179,7 +177,7 @@ var _ = Describe("Daemons, whose server is older or younger", func() {
 		if d := cmp.Diff(want, f.texts("b1")); d != "" {
 			t.Fatal(d)
 		}
-		// One that has not even the source: the fork waits until it is told again.
+		// A copy without the source: the fork waits until the source is sent again.
 		at.to(t, pg.Database(t))
 		if err := drain("b1", from, s); err == nil {
 			t.Error("a fork has begun without what it inherits")
@@ -201,7 +199,7 @@ var _ = Describe("Daemons, whose server is older or younger", func() {
 		}
 	})
 
-	// a daemon of an older release may not name it.
+	// A daemon of an older release may not name its source.
 	It("a fork does not begin without its source", func() {
 		t := GinkgoTB()
 		f := serve(t, pg.Database(t), func(o *servergateway.Options) { o.Tasks = forks{} })
@@ -223,8 +221,8 @@ var _ = Describe("Daemons, whose server is older or younger", func() {
 		}
 	})
 
-	// each pod of the fork asks a few times,
-	// and every other answer is another one.
+	// Each pod of the fork asks a few times, and every other response is a different
+	// error.
 	It("the store counts how long a fork waits for its source", func() {
 		t := GinkgoTB()
 		dsn := pg.Database(t)
@@ -256,7 +254,8 @@ var _ = Describe("Daemons, whose server is older or younger", func() {
 	})
 })
 
-// forks stands in for a cluster whose every Task begins with another one's conversation.
+// forks stands in for a cluster in which every Task begins with another task's
+// conversation.
 type forks struct{}
 
 func (forks) CheckTask(context.Context, podidentity.Identity) error        { return nil }

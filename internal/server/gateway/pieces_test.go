@@ -29,8 +29,8 @@ func named(texts ...string) *daemonv1.Pieces {
 }
 
 var _ = Describe("Texts in pieces", func() {
-	// What was cut comes back whole up to a mebibyte, and with its pieces beyond.
-	It("texts that were cut are asked for", func() {
+	// Cut texts are returned in full up to a mebibyte, and with their pieces beyond.
+	It("cut texts are returned", func() {
 		t := GinkgoTB()
 		f := serve(t, pg.Database(t))
 		f.begin("a1")
@@ -80,7 +80,7 @@ var _ = Describe("Texts in pieces", func() {
 		}
 	})
 
-	// What the daemon tells of sessions and risky tools comes back with the
+	// What the daemon records about sessions and risky tools is returned with the
 	// checkpoint, and a move leads to the position that it names.
 	It("checkpoints and moves carry what is new", func() {
 		t := GinkgoTB()

@@ -25,7 +25,7 @@ import (
 const (
 	defaultConnections  = 14
 	spareConnections    = 2
-	slotsOfTask        = 2
+	slotsOfTask         = 2
 	arrivalsInAll       = 128
 	arrivalsOfNamespace = 8
 	arrivalsOfTask      = 2
@@ -43,7 +43,7 @@ const (
 	// slotTimeout bounds how long a request waits for a slot, and workTimeout how long it
 	// is then processed, whatever it asks for: daemons give up after that.
 	slotTimeout = 15 * time.Second
-	workTimeout  = 30 * time.Second
+	workTimeout = 30 * time.Second
 	// sendTimeout is how long a caller may take to read one part of a response.
 	sendTimeout = time.Minute
 )

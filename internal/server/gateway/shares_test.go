@@ -31,8 +31,8 @@ func TestNoNamespaceGetsAllConnections(t *testing.T) {
 	}
 }
 
-// Nothing but a pod's own connections bounds how many requests it makes. Most of them
-// have to be answered at once: each that waits costs memory.
+// Only a pod's own connections bound its number of requests. Most of them have to be
+// answered at once: each waiting request costs memory.
 func TestHoweverManyRequestsAPodMakesFewOfThemWait(t *testing.T) {
 	const requests = 1000
 	id := podidentity.Identity{Namespace: "a", TaskName: "one", TaskUID: "one"}
@@ -68,7 +68,7 @@ func TestHoweverManyRequestsAPodMakesFewOfThemWait(t *testing.T) {
 	}
 }
 
-// Each asks the store something.
+// Each stream queries the store.
 func TestWhoOpensManyStreamsOfCommandsOwesTheirPaceForIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShares(1<<20, defaultConnections)

@@ -11,8 +11,8 @@ import (
 )
 
 var _ = Describe("The source of a task", func() {
-	// What a pod says of its source is stored, added up and shown.
-	It("what a pod says of its source is bounded", func() {
+	// What a pod says about its source is stored, added up and shown.
+	It("what a pod says about its source is bounded", func() {
 		given := func(uid string, position int64) *daemonv1.Source {
 			return &daemonv1.Source{TaskUid: uid, Checkpoint: 1, Position: position}
 		}

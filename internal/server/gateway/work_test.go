@@ -19,7 +19,7 @@ import (
 	"github.com/clew-dev/clew/internal/server/gateway"
 )
 
-// askedStore keeps whoever asks for a task's attempt, and counts them.
+// askedStore blocks callers that ask for a task's attempt, and counts them.
 type askedStore struct {
 	gateway.Store
 	asked chan string // the UIDs
@@ -64,7 +64,8 @@ func TestStreamsOfCommandsTakeNoConnectionOfOthers(t *testing.T) {
 	})
 }
 
-// slowStore does one thing after the other for a request, each of which is allowed.
+// slowStore does one operation after the other for a request, each of which is fast
+// enough.
 type slowStore struct{ gateway.Store }
 
 func (slowStore) Append(ctx context.Context, _ history.Task, _ int64, _ []history.Record) (int64, error) {
@@ -78,8 +79,8 @@ func (slowStore) Append(ctx context.Context, _ history.Task, _ int64, _ []histor
 	return 1, nil
 }
 
-// A caller may say that it waits for hours.
-func TestNoRequestIsWorkedOnForLong(t *testing.T) {
+// A caller may ask for hours of waiting.
+func TestNoRequestIsProcessedForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		served := gateway.New(gateway.Options{

@@ -43,7 +43,7 @@ func TestSpecs(t *testing.T) {
 	RunSpecs(t, "The gateway")
 }
 
-// gone stands in for a cluster in which no Task is there.
+// gone stands in for a cluster without Tasks.
 type gone struct{}
 
 func (gone) CheckTask(_ context.Context, id podidentity.Identity) error {
@@ -52,7 +52,7 @@ func (gone) CheckTask(_ context.Context, id podidentity.Identity) error {
 
 func (gone) Inherits(context.Context, podidentity.Identity) (bool, error) { return false, nil }
 
-// tokens answers for what a real Verifier finds out from the API server.
+// tokens replaces what a real Verifier finds out from the API server.
 type tokens map[string]podidentity.Identity
 
 func (k tokens) Verify(_ context.Context, token string) (podidentity.Identity, error) {
@@ -213,7 +213,8 @@ func expect(t testing.TB, commands <-chan *daemonv1.TakeCheckpoint, name string)
 	}
 }
 
-// listen has the gateway told of changes, as the server does, and returns when it is.
+// listen subscribes the gateway to changes, as the server does, and returns once it is
+// subscribed.
 func (f *fixture) listen(dsn string) {
 	f.t.Helper()
 	store, err := postgres.Open(f.t.Context(), dsn, testr.NewWithInterface(f.t, testr.Options{}))

@@ -15,9 +15,11 @@ import (
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
@@ -25,7 +27,7 @@ import (
 	"github.com/clew-dev/clew/internal/testing/cases"
 )
 
-var _ = Describe("Taking histories out, in and away", func() {
+var _ = Describe("Exporting, importing and deleting histories", func() {
 	It("hits are found", func() {
 		t := GinkgoTB()
 		f := quiet(t)
@@ -41,16 +43,17 @@ var _ = Describe("Taking histories out, in and away", func() {
 			Task: "a", TaskUID: "new", Position: 4, Branch: "main", Time: metav1.NewMicroTime(noon), Role: "assistant", Tool: "Bash", RankMillionths: 60793,
 			Snippet: []historyv1alpha1.SnippetPart{{Text: "run "}, {Text: "go", Match: true}, {Text: " "}, {Text: "test", Match: true}, {Text: " again"}},
 		}}
-		if d := cmp.Diff(want, list.Items); d != "" || list.Kind != "SearchResultList" {
-			t.Errorf("(-want +got):\n%s", d)
+		if d := cmp.Diff(want, list.Items); d != "" {
+			t.Errorf("hits (-want +got):\n%s", d)
 		}
+		Expect(list.Kind).To(Equal("SearchResultList"))
 		asked := history.SearchQuery{Namespace: "team", Text: "go test", Task: "a", Role: "assistant", Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Limit: 3}
 		if d := cmp.Diff(asked, f.archive.searched); d != "" {
-			t.Errorf("asked (-want +got):\n%s", d)
+			t.Errorf("query (-want +got):\n%s", d)
 		}
 		f.get("ann", base+"/search?q=go&continue="+url.QueryEscape(list.Continue), &list)
 		if d := cmp.Diff(history.SearchKey{Rank: 0.5, Message: 7}, f.archive.searched.After); d != "" {
-			t.Errorf("goes on (-want +got):\n%s", d)
+			t.Errorf("next page (-want +got):\n%s", d)
 		}
 	})
 
@@ -81,12 +84,13 @@ var _ = Describe("Taking histories out, in and away", func() {
 			Sort: history.SortCost, After: history.TaskKey{Number: 2},
 		}
 		if d := cmp.Diff(asked, f.archive.listed); d != "" {
-			t.Errorf("asked (-want +got):\n%s", d)
+			t.Errorf("query (-want +got):\n%s", d)
 		}
 		var one historyv1alpha1.TaskHistory
-		if f.get("ann", base+"/taskhistories/a", &one); one.UID != "new" || one.Kind != "TaskHistory" || one.Messages != 9 || one.CostMicroUSD != 1500 || one.Preview != "do it" {
-			t.Errorf("the newest of the name: %+v", one)
-		}
+		f.get("ann", base+"/taskhistories/a", &one)
+		Expect(one).To(And(
+			HaveField("Kind", "TaskHistory"), HaveField("UID", types.UID("new")), HaveField("Messages", int64(9)),
+			HaveField("CostMicroUSD", int64(1500)), HaveField("Preview", "do it")), "the newest of the name")
 		if f.get("ann", base+"/taskhistories/a?uid=old", &one); one.UID != "old" {
 			t.Errorf("the older one: %+v", one)
 		}
@@ -125,9 +129,12 @@ var _ = Describe("Taking histories out, in and away", func() {
 		f := quiet(t)
 		for query, want := range map[string]int64{"message=5": 4, "back=2": 6, "time=2026-01-02T03:04:05Z": 5} {
 			var got historyv1alpha1.ConversationPoint
-			if code := f.get("ann", conversationPath+"/position?"+query, &got); code != http.StatusOK || got.Position != want || !got.Snapped || got.Checkpoint != 2 || got.CheckpointPosition != 3 || got.Messages != 9 {
-				t.Errorf("%s: code %d, %+v", query, code, got)
+			if code := f.get("ann", conversationPath+"/position?"+query, &got); code != http.StatusOK {
+				t.Errorf("%s: code %d", query, code)
 			}
+			Expect(got).To(And(
+				HaveField("Position", want), HaveField("Snapped", true), HaveField("Messages", int64(9)),
+				HaveField("Checkpoint", int64(2)), HaveField("CheckpointPosition", int64(3))), query)
 		}
 		for query, code := range map[string]int{"": 400, "message=5&back=2": 400, "message=-1": 400, "message=10": 400, "time=now": 400, "message=5&uid=x": 404} {
 			var status metav1.Status
@@ -141,14 +148,14 @@ var _ = Describe("Taking histories out, in and away", func() {
 		}
 	})
 
-	It("what is exported is imported whole", func() {
+	It("what is exported is imported completely", func() {
 		t := GinkgoTB()
 		f := quiet(t)
 		f.archive.lines = someLines()
 		w := f.ask(http.MethodGet, base+"/taskhistories/a/export", "")
-		if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "application/x-ndjson" || strings.Count(w.Body.String(), "\n") != 3 || !strings.Contains(w.Body.String(), "<&>") {
-			t.Fatalf("code %d, %v, %q", w.Code, w.Header(), w.Body)
-		}
+		Expect(w).To(And(HaveField("Code", http.StatusOK), HaveHTTPHeaderWithValue("Content-Type", "application/x-ndjson")))
+		Expect(strings.Count(w.Body.String(), "\n")).To(Equal(3), "lines")
+		Expect(w.Body.String()).To(ContainSubstring("<&>"), "text that is not escaped for HTML")
 		exported := w.Body.String()
 		zipped := f.ask(http.MethodGet, base+"/taskhistories/a/export", "", "Accept-Encoding", "br, gzip")
 		if zipped.Header().Get("Content-Encoding") != "gzip" {
@@ -163,9 +170,8 @@ var _ = Describe("Taking histories out, in and away", func() {
 		}
 
 		w = f.ask(http.MethodPost, base+"/taskhistories", exported)
-		if got := decoded[historyv1alpha1.TaskHistory](t, w); w.Code != http.StatusCreated || got.UID != "imported" || got.Name != "c" {
-			t.Fatalf("code %d, %s", w.Code, w.Body)
-		}
+		Expect(w.Code).To(Equal(http.StatusCreated), w.Body.String())
+		Expect(decoded[historyv1alpha1.TaskHistory](t, w)).To(And(HaveField("UID", types.UID("imported")), HaveField("Name", "c")))
 		if d := cmp.Diff(someLines(), f.archive.imported); d != "" {
 			t.Errorf("imported (-want +got):\n%s", d)
 		}
@@ -210,7 +216,7 @@ var _ = Describe("Taking histories out, in and away", func() {
 		}
 	})
 
-	// What cannot be recorded is not given out.
+	// What cannot be recorded is not exported.
 	It("nothing is exported without a record", func() {
 		t := GinkgoTB()
 		f := quiet(t)
@@ -259,11 +265,10 @@ var _ = Describe("Taking histories out, in and away", func() {
 		if d := cmp.Diff([]string{"team/new/a"}, f.code.asked); d != "" {
 			t.Errorf("code: %s", d)
 		}
-		// The record of the deletion outlives it.
-		if len(f.archive.events) != 1 || f.archive.events[0].Reason != "HistoryDeleted" || f.archive.events[0].Actor != "ann" || f.archive.events[0].Task.UID != "new" {
-			t.Errorf("audited %+v", f.archive.events)
-		}
-		// The next one is of the task before; then there is none.
+		// The audit event outlives the history.
+		Expect(f.archive.events).To(ConsistOf(And(
+			HaveField("Reason", "HistoryDeleted"), HaveField("Actor", "ann"), HaveField("Task.UID", "new"))))
+		// The next deletion is of the previous task of that name; then there is none.
 		if w := f.ask(http.MethodDelete, deletePath+"?uid=old", ""); w.Code != http.StatusOK {
 			t.Errorf("code %d, %s", w.Code, w.Body)
 		}
@@ -272,24 +277,24 @@ var _ = Describe("Taking histories out, in and away", func() {
 		}
 	})
 
-	It("a deletion goes on where it stopped", func() {
+	It("a deletion continues where it stopped", func() {
 		t := GinkgoTB()
 		f := quiet(t)
 		f.code.err = errors.New("dial tcp 10.0.0.7: connection refused")
 		w := f.ask(http.MethodDelete, deletePath, "")
 		status := decoded[metav1.Status](t, w)
-		if w.Code != http.StatusServiceUnavailable || !strings.Contains(status.Message, "is not deleted") || !strings.Contains(status.Message, "delete it again") || strings.Contains(status.Message, "10.0.0.7") {
-			t.Errorf("code %d, %q", w.Code, status.Message)
-		}
+		Expect(w.Code).To(Equal(http.StatusServiceUnavailable))
+		Expect(status.Message).To(And(
+			ContainSubstring("is not deleted"), ContainSubstring("delete it again"), Not(ContainSubstring("10.0.0.7"))))
 		if d := status.Details; d == nil || !slices.ContainsFunc(d.Causes, func(c metav1.StatusCause) bool { return c.Type == historyv1alpha1.CauseDeletionUnfinished }) {
-			t.Errorf("a client is to tell it from a server that is away: %+v", d)
+			t.Errorf("a client cannot distinguish it from an unreachable server: %+v", d)
 		}
 		f.code.err = gitstoreapi.New(gitstoreapi.Unavailable, "the repository r-x is in use")
 		if w := f.ask(http.MethodDelete, deletePath, ""); !strings.Contains(w.Body.String(), "the repository r-x is in use; delete it again") {
 			t.Errorf("%s", w.Body)
 		}
 		if len(f.archive.deleted) != 0 || len(f.archive.events) != 0 {
-			t.Errorf("deleted %v, told %v", f.archive.deleted, f.archive.events)
+			t.Errorf("deleted %v, recorded %v", f.archive.deleted, f.archive.events)
 		}
 		f.code.err, f.archive.remove = nil, history.ErrUnavailable
 		w = f.ask(http.MethodDelete, deletePath, "")
@@ -305,18 +310,18 @@ var _ = Describe("Taking histories out, in and away", func() {
 		}
 	})
 
-	// Texts that another write holds at the moment are removed later.
+	// Texts that another write currently holds are removed later.
 	It("texts in use outlive a deletion", func() {
 		t := GinkgoTB()
 		f := quiet(t)
 		f.archive.remove, f.archive.removing = history.ErrUnavailable, history.Task{UID: "new"}
 		w := f.ask(http.MethodDelete, deletePath, "")
-		if got := decoded[historyv1alpha1.HistoryDeletion](t, w); w.Code != http.StatusOK || !got.Pending || len(f.archive.events) != 1 {
-			t.Errorf("code %d, %s", w.Code, w.Body)
-		}
+		Expect(w.Code).To(Equal(http.StatusOK), w.Body.String())
+		Expect(decoded[historyv1alpha1.HistoryDeletion](t, w).Pending).To(BeTrue())
+		Expect(f.archive.events).To(HaveLen(1))
 	})
 
-	Describe("a deletion that cannot be is refused", func() {
+	Describe("an invalid deletion is refused", func() {
 		for name, test := range cases.Sorted(map[string]struct {
 			live, path, body string
 			code             int
@@ -327,7 +332,7 @@ var _ = Describe("Taking histories out, in and away", func() {
 			"another UID":         {"", deletePath + "?uid=x", "", 404, ""},
 			"two UIDs":            {"", deletePath + "?uid=old", `{"preconditions":{"uid":"new"}}`, 400, "give one"},
 			"a dry run of a sort": {"", deletePath + "?dryRun=Some", "", 400, "dryRun"},
-			"no JSON":             {"", deletePath, "k8s\x00", 400, "no DeleteOptions"},
+			"no JSON":             {"", deletePath, "k8s\x00", 400, "not a DeleteOptions object"},
 			"no such name":        {"", base + "/taskhistories/unknown", "", 404, ""},
 			"not allowed":         {"", base + "/taskhistories/ab", "", 403, ""},
 		}) {
@@ -346,7 +351,7 @@ var _ = Describe("Taking histories out, in and away", func() {
 		}
 	})
 
-	// kubectl says in the body of the request that it only tries.
+	// kubectl asks for a dry run in the body of the request.
 	Describe("a dry run deletes nothing", func() {
 		for name, ask := range cases.Sorted(map[string][2]string{
 			"query": {deletePath + "?dryRun=All", ""},
@@ -356,9 +361,9 @@ var _ = Describe("Taking histories out, in and away", func() {
 				t := GinkgoTB()
 				f := quiet(t)
 				w := f.ask(http.MethodDelete, ask[0], ask[1])
-				if got := decoded[historyv1alpha1.HistoryDeletion](t, w); w.Code != http.StatusOK || !got.DryRun || got.Messages != 9 || got.Checkpoints != 2 {
-					t.Errorf("code %d, %s", w.Code, w.Body)
-				}
+				Expect(w.Code).To(Equal(http.StatusOK), w.Body.String())
+				Expect(decoded[historyv1alpha1.HistoryDeletion](t, w)).To(And(
+					HaveField("DryRun", true), HaveField("Messages", int64(9)), HaveField("Checkpoints", int64(2))))
 				if len(f.archive.deleted)+len(f.code.asked)+len(f.archive.events) != 0 {
 					t.Error("something was deleted")
 				}
@@ -366,7 +371,7 @@ var _ = Describe("Taking histories out, in and away", func() {
 		}
 	})
 
-	It("what cannot be is refused", func() {
+	It("invalid requests are refused", func() {
 		t := GinkgoTB()
 		f := quiet(t)
 		for _, test := range []struct {

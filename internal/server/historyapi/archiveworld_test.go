@@ -19,9 +19,9 @@ import (
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// archive stands in for the store, and remembers what it was asked.
+// archive stands in for the store, and records its calls.
 type archive struct {
-	// imports counts those that were begun.
+	// imports counts the imports that were begun.
 	imports atomic.Int64
 
 	searched  history.SearchQuery
@@ -33,13 +33,13 @@ type archive struct {
 	imported  []history.ExportLine
 	events    []history.Event
 	deleted   []string
-	// Failures to come.
+	// Errors to return.
 	export, remove, record error
 	// removing is the task that is deleted although remove is set.
 	removing history.Task
 }
 
-// newArchive has three tasks, of which two had the name a.
+// newArchive has three tasks, two of them with the name a.
 func newArchive() *archive {
 	summary := func(name, uid string, age int, messages int64) history.TaskSummary {
 		return history.TaskSummary{
@@ -55,7 +55,7 @@ func (s *archive) Search(_ context.Context, query history.SearchQuery) (history.
 	return history.SearchPage{Hits: s.hits, More: len(s.hits) > 0 && query.After == history.SearchKey{}, Next: history.SearchKey{Rank: 0.5, Message: 7}}, nil
 }
 
-// Tasks gives two tasks a page.
+// Tasks returns two tasks per page.
 func (s *archive) Tasks(_ context.Context, query history.TaskQuery) (history.TaskPage, error) {
 	s.listed = query
 	var page history.TaskPage
@@ -177,7 +177,7 @@ func (c *code) DeleteTask(_ context.Context, namespace, uid, name string) (histo
 	return historyapi.CodeDeletion{Refs: 6, Repositories: 1, Bytes: 4096}, c.err
 }
 
-// ask sends a request and returns the answer.
+// ask sends a request and returns the response.
 func (f *fixture) ask(method, path, body string, header ...string) *httptest.ResponseRecorder {
 	f.t.Helper()
 	r := httptest.NewRequestWithContext(f.t.Context(), method, path, strings.NewReader(body))
@@ -209,7 +209,7 @@ func someLines() []history.ExportLine {
 	}
 }
 
-// testImportBytes is how large imports may be here.
+// testImportBytes is the size limit of imports in these tests.
 const testImportBytes = 1 << 20
 
 const deletePath = base + "/taskhistories/a"

@@ -43,7 +43,8 @@ func TestSpecs(t *testing.T) {
 	RunSpecs(t, "The history API")
 }
 
-// rights stands in for RBAC: who may do what, as "user verb resource/subresource namespace/name".
+// rights stands in for RBAC: who may do what, as "user verb resource/subresource
+// namespace/name".
 type rights map[string]bool
 
 func (k rights) Authorize(_ context.Context, who user.Info, a historyapi.Access) (bool, string, error) {
@@ -73,7 +74,7 @@ func serve(t testing.TB, dsn string) *fixture {
 	return serveWith(t, dsn, func(f *fixture) historyapi.Archive { return f.archive })
 }
 
-// serveWith serves an archive that is made with the fixture.
+// serveWith serves an archive that is created with the fixture.
 func serveWith(t testing.TB, dsn string, archived func(*fixture) historyapi.Archive) *fixture {
 	t.Helper()
 	log := testr.NewWithInterface(t, testr.Options{})
@@ -263,13 +264,12 @@ var _ = Describe("The history API", func() {
 		}
 		var list historyv1alpha1.TimelineEventList
 		f.get("ann", timelinePath+"?type=checkpoint", &list)
-		e := list.Items[0]
-		if e.Task != "a" || e.TaskUID != "u" || e.Checkpoint != 1 || e.Type != "checkpoint" || e.Actor != "clew" || e.Attempt != 1 || e.ID == "" {
-			t.Errorf("%+v", e)
-		}
+		Expect(list.Items[0]).To(And(
+			HaveField("Task", "a"), HaveField("TaskUID", "u"), HaveField("Checkpoint", int64(1)), HaveField("Type", "checkpoint"),
+			HaveField("Actor", "clew"), HaveField("Attempt", int64(1)), HaveField("ID", Not(BeEmpty()))))
 	})
 
-	It("requests that cannot be are refused", func() {
+	It("invalid requests are refused", func() {
 		t := GinkgoTB()
 		f := serve(t, pg.Database(t))
 		f.fill()
@@ -299,9 +299,9 @@ var _ = Describe("The history API", func() {
 		for _, tt := range tests {
 			var status metav1.Status
 			code := f.get(tt.who, tt.path, &status)
-			if code != tt.code || status.Reason != tt.reason || status.Kind != "Status" || status.Message == "" || int(status.Code) != tt.code {
-				t.Errorf("%s: code %d, %+v", tt.name, code, status)
-			}
+			Expect(code).To(Equal(tt.code), tt.name)
+			Expect(status).To(And(
+				HaveField("Kind", "Status"), HaveField("Code", int32(tt.code)), HaveField("Reason", tt.reason), HaveField("Message", Not(BeEmpty()))), tt.name)
 		}
 		w := httptest.NewRecorder()
 		f.mux.ServeHTTP(w, httptest.NewRequest(http.MethodDelete, conversationPath, nil))
@@ -310,9 +310,8 @@ var _ = Describe("The history API", func() {
 		}
 	})
 
-	// Whether a task exists must not show in the answer to somebody who may not
-	// read it.
-	It("what is forbidden is the same whether it exists or not", func() {
+	// A response to somebody who may not read a task must not reveal whether it exists.
+	It("a forbidden response is the same whether or not the task exists", func() {
 		t := GinkgoTB()
 		f := serve(t, pg.Database(t))
 		f.fill()

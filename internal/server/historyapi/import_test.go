@@ -11,8 +11,8 @@ import (
 )
 
 var _ = Describe("Importing a history over the API", func() {
-	// How fast a body comes is up to the caller: until it is there, nothing of the
-	// history store is held, and no other namespace waits.
+	// The caller decides how fast a body arrives: until then, it holds nothing of the
+	// history store, and no other namespace waits.
 	It("an import is read before it is stored", func() {
 		t := GinkgoTB()
 		f := quiet(t)
@@ -40,9 +40,10 @@ var _ = Describe("Importing a history over the API", func() {
 		Expect(f.archive.imports.Load()).To(BeEquivalentTo(1))
 	})
 
-	// A Task that is there writes its history itself. Whoever brought one of its UID before
-	// it began would give it a past, or take its place in the history of all namespaces.
-	It("no import takes the place of a task that is there", func() {
+	// An existing Task writes its history itself. Whoever imported a history with its UID
+	// before it began would give it a past, or take its place in the history of all
+	// namespaces.
+	It("no import takes the place of an existing task", func() {
 		t := GinkgoTB()
 		imported := func(kind, body string) string {
 			return `{"kind":"` + kind + `","body":` + body + "}\n"
@@ -69,8 +70,9 @@ var _ = Describe("Importing a history over the API", func() {
 		}
 	})
 
-	// What is asked is held by more than the request: one that is no UID is not asked.
-	It("no task is looked for by what is no UID", func() {
+	// A scan for a UID is held by more than the request, so an invalid UID is not looked
+	// up.
+	It("no task is looked up by an invalid UID", func() {
 		t := GinkgoTB()
 		for name, test := range map[string]struct {
 			uid  string

@@ -24,7 +24,7 @@ import (
 	"github.com/clew-dev/clew/internal/server/historyapi"
 )
 
-// longTexts is a store of one page of messages that were cut.
+// longTexts is a store of one page of cut messages.
 type longTexts struct {
 	page  history.EntryPage
 	texts map[string]string // by the hash of the only piece
@@ -45,7 +45,7 @@ func (s longTexts) Text(_ context.Context, namespace string, p *conversation.Pie
 }
 
 var _ = Describe("Long texts", func() {
-	It("long texts are given whole on request", func() {
+	It("long texts are returned in full on request", func() {
 		t := GinkgoTB()
 		pieces := func(hash string, bytes int64) *conversation.Pieces {
 			return &conversation.Pieces{Hashes: [][]byte{[]byte(hash)}, Bytes: bytes}
@@ -72,21 +72,22 @@ var _ = Describe("Long texts", func() {
 			return list.Items
 		}
 		cut := ask("")
-		if cut[0].Text != "a beg" || cut[0].TextBytes != 11 || cut[1].ToolCall.InputBytes != 7 || cut[2].ToolResult.OutputBytes != 9<<20 || cut[3].RawBytes != 4 {
-			t.Errorf("cut: %+v", cut)
-		}
+		Expect(cut[0]).To(And(HaveField("Text", "a beg"), HaveField("TextBytes", int64(11))))
+		Expect(cut[1]).To(HaveField("ToolCall.InputBytes", int64(7)))
+		Expect(cut[2]).To(HaveField("ToolResult.OutputBytes", int64(9<<20)))
+		Expect(cut[3]).To(HaveField("RawBytes", int64(4)))
 		full := ask("?full=true")
-		if full[0].Text != "a beginning" || full[0].TextBytes != 0 || full[1].ToolCall.Input != `{"a":1}` || full[1].ToolCall.InputBytes != 0 || full[3].Raw != "line" {
-			t.Errorf("full: %+v", full)
-		}
+		Expect(full[0]).To(And(HaveField("Text", "a beginning"), HaveField("TextBytes", int64(0))))
+		Expect(full[1]).To(And(HaveField("ToolCall.Input", `{"a":1}`), HaveField("ToolCall.InputBytes", int64(0))))
+		Expect(full[3]).To(HaveField("Raw", "line"))
 		if full[2].ToolResult.Output != "hu" || full[2].ToolResult.OutputBytes != 9<<20 {
-			t.Errorf("beyond the bound: %+v", full[2].ToolResult)
+			t.Errorf("beyond the limit: %+v", full[2].ToolResult)
 		}
 	})
 
-	// Each of the characters of these outputs is six bytes in JSON, or would be where
-	// it is escaped for HTML.
-	It("whole texts are written with little memory", func() {
+	// Each character of these outputs takes six bytes in JSON, or would if it were
+	// escaped for HTML.
+	It("full texts are written with little memory", func() {
 		t := GinkgoTB()
 		for name, text := range map[string]string{"HTML": "<", "control characters": "\x1b"} {
 			By(name, func() {
@@ -133,8 +134,8 @@ var _ = Describe("Long texts", func() {
 		Expect(f.get("ann", conversationPath+"?continue="+url.QueryEscape(list.Continue), &list)).To(Equal(http.StatusOK), "its beginning can be read")
 	})
 
-	// Long texts are encoded a part at a time, which must be seen nowhere.
-	It("long texts come as they are", func() {
+	// Long texts are encoded in parts, which must not be noticeable.
+	It("long texts are returned unchanged", func() {
 		t := GinkgoTB()
 		odd := "\"</script>\\u0000 \u2028\t\x1b €𝄞é"
 		var messages []history.Entry
@@ -172,8 +173,8 @@ var _ = Describe("Long texts", func() {
 	})
 })
 
-// printed is a store of a conversation of tool outputs, each as an agent prints
-// them: one text over and over. Those without one cannot be read.
+// printed is a store with a conversation of tool outputs, as an agent prints them: one
+// text over and over. Outputs without a text cannot be read.
 type printed struct {
 	longTexts
 	outputs []output
@@ -213,8 +214,7 @@ func (p printed) serve(t testing.TB) *fixture {
 	return &fixture{t: t, mux: mux}
 }
 
-// weighing is a caller who looks, while an answer is written, how much memory is in
-// use.
+// weighing is a caller that measures the memory in use while a response is written.
 type weighing struct {
 	*httptest.ResponseRecorder
 	written, most uint64

@@ -19,7 +19,7 @@ import (
 	"github.com/clew-dev/clew/internal/server/historyapi"
 )
 
-// busyStore keeps whoever asks it something until it is told to answer.
+// busyStore blocks its callers until it is told to answer.
 type busyStore struct {
 	*archive
 	asked  chan string // the namespaces
@@ -59,7 +59,7 @@ func (s *busyStore) DeleteTask(context.Context, string) (history.Deleted, error)
 	return history.Deleted{}, nil
 }
 
-// at counts who is at the store now.
+// at returns the number of callers in the store, by namespace.
 func (s *busyStore) at() map[string]int {
 	synctest.Wait()
 	count := map[string]int{}
@@ -75,7 +75,7 @@ func (everything) Authorize(context.Context, user.Info, historyapi.Access) (bool
 	return true, "", nil
 }
 
-// shared is the API with a store of six connections, and what was answered.
+// shared is the API with a store of six connections, and the codes of its responses.
 type shared struct {
 	t     *testing.T
 	mux   *http.ServeMux
@@ -92,8 +92,8 @@ func share(t *testing.T) *shared {
 	return s
 }
 
-// send sends so many requests at once. Their answers are taken at once, or not before
-// until is closed, if that is given.
+// send sends the given number of requests at once. Their responses are read at once, or,
+// if until is given, not before it is closed.
 func (s *shared) send(times int, method, namespace, path string, until chan struct{}) {
 	for range times {
 		go func() {
@@ -126,14 +126,14 @@ func TestReadsOfOneNamespaceLeaveConnectionsToOthers(t *testing.T) {
 			g := gomega.NewWithT(t)
 			s := share(t)
 			s.send(30, http.MethodGet, "greedy", path, nil)
-			g.Expect(s.store.at()).To(gomega.Equal(map[string]int{"greedy": 3}), "half of the places")
+			g.Expect(s.store.at()).To(gomega.Equal(map[string]int{"greedy": 3}), "half of the slots")
 			s.send(30, http.MethodGet, "alike", path, nil)
-			g.Expect(s.store.at()).To(gomega.Equal(map[string]int{"alike": 1}), "what is not for those who have no place")
+			g.Expect(s.store.at()).To(gomega.Equal(map[string]int{"alike": 1}), "what is not reserved for namespaces without a slot")
 			s.send(1, http.MethodGet, "honest", path, nil)
 			g.Expect(s.store.at()).To(gomega.Equal(map[string]int{"honest": 1}))
 			g.Expect(s.answered()).To(gomega.BeEmpty(), "the others wait")
 
-			time.Sleep(21 * time.Second) // for a place among the answers, and for one at the store
+			time.Sleep(21 * time.Second) // the waits for an answer slot and for a read slot, on the bubble's clock
 			g.Expect(s.answered()).To(gomega.HaveKeyWithValue(http.StatusTooManyRequests, gomega.Equal(30-3+30-1)), "nobody waits for long")
 			close(s.store.answer)
 			g.Expect(s.answered()).To(gomega.HaveKeyWithValue(http.StatusOK, 5))
@@ -141,7 +141,7 @@ func TestReadsOfOneNamespaceLeaveConnectionsToOthers(t *testing.T) {
 	}
 }
 
-func TestSearchesOfANamespaceLeavePlacesForItsOtherReads(t *testing.T) {
+func TestSearchesOfANamespaceLeaveSlotsForItsOtherReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		s := share(t)
@@ -154,7 +154,7 @@ func TestSearchesOfANamespaceLeavePlacesForItsOtherReads(t *testing.T) {
 	})
 }
 
-// unreading is a caller who does not take an answer.
+// unreading is a caller that does not read a response.
 type unreading struct {
 	http.ResponseWriter
 	until chan struct{}
