@@ -49,7 +49,7 @@ func TestItWorksWithItsOwnRightsAndWithoutPostgres(t *testing.T) {
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	t.Cleanup(func() { _ = pg.Stop() })
 	t.Setenv(postgres.DSNEnv, pg.Database(t))
-	t.Cleanup(func() { _ = pg.StartAgain(context.Background()) }) // the database is dropped there
+	t.Cleanup(func() { _ = pg.Restart(context.Background()) }) // the database is dropped there
 	g.Expect(pg.StopNow()).To(gomega.Succeed())
 	grantRole(t)
 
@@ -83,7 +83,7 @@ func TestItWorksWithItsOwnRightsAndWithoutPostgres(t *testing.T) {
 		}
 		return ""
 	}).Should(gomega.ContainSubstring("when the history store answers"), "it says what the task waits for")
-	g.Expect(pg.StartAgain(ctx)).To(gomega.Succeed())
+	g.Expect(pg.Restart(ctx)).To(gomega.Succeed())
 	pod := &corev1.Pod{}
 	g.Eventually(func() error {
 		return server.Client.Get(ctx, client.ObjectKey{Namespace: "default", Name: "work-1"}, pod)

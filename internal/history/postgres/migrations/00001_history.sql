@@ -1,7 +1,7 @@
 -- +goose Up
 
--- A task as its daemon knows it. The row is the lock under which everything of
--- the task is written; attempt is the fence.
+-- A task as its daemon knows it. The row is the lock under which everything about the
+-- task is written; attempt is the fence.
 CREATE TABLE tasks (
     uid               text PRIMARY KEY,
     namespace         text NOT NULL,
@@ -16,9 +16,9 @@ CREATE TABLE tasks (
 );
 CREATE INDEX tasks_by_name ON tasks (namespace, name, created_at DESC);
 
--- A branch of a conversation: what its parent holds up to base_position, and
--- then its own entries. The base_ columns are the sums at the base, the head_
--- columns what is needed to append without reading (conversation.Log).
+-- A branch of a conversation: what its parent has up to base_position, followed by its
+-- own entries. The base_ columns are the sums at the base, the head_ columns what is
+-- needed to append without reading (conversation.Log).
 CREATE TABLE branches (
     id                  bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     task_uid            text NOT NULL REFERENCES tasks (uid) ON DELETE CASCADE,
@@ -46,7 +46,8 @@ CREATE INDEX branches_by_parent ON branches (parent_id) WHERE parent_id IS NOT N
 ALTER TABLE tasks ADD CONSTRAINT tasks_active_branch
     FOREIGN KEY (active_branch) REFERENCES branches (id) DEFERRABLE INITIALLY DEFERRED;
 
--- What was said, once per namespace. Ids are not part of it: they are in entries.
+-- Message contents, once per namespace. Call ids are not part of them: they are in
+-- entries.
 CREATE TABLE messages (
     namespace   text NOT NULL,
     hash        bytea NOT NULL,
@@ -63,8 +64,8 @@ CREATE TABLE messages (
     PRIMARY KEY (namespace, hash)
 );
 
--- A message at its place. The sums are those up to and including it, boundary
--- is the turn boundary that its position snaps to.
+-- A message at its position. The sums include it; boundary is the turn boundary that its
+-- position snaps to.
 CREATE TABLE entries (
     branch_id      bigint NOT NULL REFERENCES branches (id) ON DELETE CASCADE,
     position       bigint NOT NULL,
@@ -120,7 +121,8 @@ CREATE TABLE checkpoints (
     PRIMARY KEY (task_uid, number)
 );
 
--- The files a checkpoint changed; apart, since lists of checkpoints do without.
+-- The files that a checkpoint changed; in a table of their own, since lists of
+-- checkpoints do not need them.
 CREATE TABLE checkpoint_changes (
     task_uid text NOT NULL,
     number   bigint NOT NULL,
@@ -129,7 +131,7 @@ CREATE TABLE checkpoint_changes (
     FOREIGN KEY (task_uid, number) REFERENCES checkpoints (task_uid, number) ON DELETE CASCADE
 );
 
--- Conversation moves that are done, with their outcome.
+-- Completed conversation moves and their outcome.
 CREATE TABLE operations (
     task_uid     text NOT NULL REFERENCES tasks (uid) ON DELETE CASCADE,
     operation_id text NOT NULL,
@@ -145,8 +147,8 @@ CREATE TABLE operations (
 );
 CREATE INDEX operations_by_ordinal ON operations (task_uid, ordinal DESC);
 
--- The timeline. Tasks that never got a pod have events too, so there is no
--- reference to tasks.
+-- The timeline. Tasks that never had a pod have events too, so there is no reference to
+-- tasks.
 CREATE TABLE events (
     id         text COLLATE "C" PRIMARY KEY,
     namespace  text NOT NULL,
@@ -164,7 +166,7 @@ CREATE TABLE events (
 CREATE INDEX events_by_namespace ON events (namespace, time DESC, id DESC);
 CREATE INDEX events_by_task ON events (task_uid, time DESC, id DESC);
 CREATE INDEX events_by_task_name ON events (namespace, task_name, time DESC);
--- A checkpoint is told once, whether its record or the task's transition comes first.
+-- A checkpoint appears once, whether its record or the task's transition comes first.
 CREATE UNIQUE INDEX events_of_checkpoints ON events (task_uid, checkpoint)
     WHERE reason = 'CheckpointCreated' AND checkpoint > 0;
 

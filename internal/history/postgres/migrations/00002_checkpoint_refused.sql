@@ -1,6 +1,6 @@
 -- +goose Up
 
--- Why the gitstore will never take the checkpoint; empty while it may, or has.
+-- Why the gitstore will never accept the checkpoint; empty while it may, or has.
 ALTER TABLE checkpoints ADD COLUMN refused text NOT NULL DEFAULT '';
 
 -- +goose Down

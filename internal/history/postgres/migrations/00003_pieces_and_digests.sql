@@ -1,7 +1,7 @@
 -- +goose Up
 
--- Rows of a task refer to it by a small number. tools are those it has called,
--- models what it has used of each.
+-- Rows of a task refer to it by a small number. tools are the tools it has called, models
+-- its usage of each model.
 ALTER TABLE tasks
     ADD COLUMN id integer NOT NULL GENERATED ALWAYS AS IDENTITY,
     ADD COLUMN tools text[] NOT NULL DEFAULT '{}',
@@ -11,23 +11,23 @@ ALTER TABLE tasks
 ALTER TABLE tasks ADD CONSTRAINT tasks_id UNIQUE (id);
 ALTER TABLE tasks SET (fillfactor = 60);
 
--- Tasks whose history was deleted: nothing more may be written of them.
+-- Tasks whose history was deleted: nothing more may be written for them.
 CREATE TABLE deleted_tasks (
     uid        text PRIMARY KEY,
     deleted_at timestamptz NOT NULL DEFAULT now()
 );
 
--- The digest of a conversation is a chain: that at a position is the SHA-256
--- of the one before and the message's hash; that of the empty one is all zero.
--- A branch without a task is what remains of a deleted one for its forks.
+-- The digest of a conversation is a chain: the digest at a position is the SHA-256 of the
+-- previous one and the message's hash; that of the empty conversation is all zeros. A
+-- branch without a task is what remains of a deleted task for its forks.
 ALTER TABLE branches
     ALTER COLUMN task_uid DROP NOT NULL,
     ADD COLUMN base_digest bytea NOT NULL DEFAULT '\x0000000000000000000000000000000000000000000000000000000000000000',
     ADD COLUMN head_digest bytea NOT NULL DEFAULT '\x0000000000000000000000000000000000000000000000000000000000000000';
 ALTER TABLE branches SET (fillfactor = 60);
 
--- What was said, once per namespace, which the hash covers. Long texts keep
--- their beginning here; cuts says which pieces they consist of.
+-- Message contents, once per namespace, covered by the hash. Long texts keep their
+-- beginning here; cuts lists the pieces they consist of.
 ALTER TABLE messages RENAME TO old_messages;
 CREATE TABLE messages (
     id          bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
@@ -63,7 +63,7 @@ CREATE TABLE pieces (
 CREATE UNIQUE INDEX pieces_by_hash ON pieces (namespace, hash);
 
 -- +goose StatementBegin
--- lz4 is several times faster than the default, where the server has it.
+-- lz4 is several times faster than the default, if the server has it.
 DO $$
 BEGIN
     EXECUTE 'ALTER TABLE pieces ALTER COLUMN data SET COMPRESSION lz4';
@@ -88,7 +88,7 @@ CREATE TABLE pending_pieces (
 );
 CREATE INDEX pending_pieces_by_piece ON pending_pieces (piece_id);
 
--- What may be needed no more; it is looked at again before it is removed.
+-- Rows that may no longer be needed; they are checked again before they are removed.
 CREATE TABLE sweep_messages (
     message_id bigint PRIMARY KEY
 );
@@ -96,9 +96,9 @@ CREATE TABLE sweep_pieces (
     piece_id bigint PRIMARY KEY
 );
 
--- A message at its place. The sums are those up to and including it, boundary
--- is the turn boundary that its position snaps to. snapshot numbers the task's
--- automatic snapshots: all that one says is in the row; 0 where there is none.
+-- A message at its position. The sums include it; boundary is the turn boundary that its
+-- position snaps to. snapshot numbers the task's automatic snapshots, whose contents are
+-- all in the row; 0 if there is none.
 ALTER TABLE entries RENAME TO old_entries;
 CREATE TABLE entries (
     branch_id      bigint NOT NULL,
@@ -119,7 +119,7 @@ CREATE TABLE entries (
 );
 
 -- +goose StatementBegin
--- Parents are older than their branches, so that their digests are there.
+-- Parents are older than their branches, so their digests exist already.
 DO $$
 DECLARE
     b record;

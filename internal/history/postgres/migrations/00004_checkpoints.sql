@@ -11,11 +11,11 @@ CREATE TABLE checkpoint_contexts (
 );
 CREATE INDEX checkpoint_contexts_by_task ON checkpoint_contexts (task_id);
 
--- There may be one checkpoint a message, so what can be told from elsewhere is
--- not repeated: digest and answered calls are those of the entry at the
--- position, tokens and cost as well unless they are given, the parent is the
--- checkpoint before unless it is given, and the event is the row itself.
--- Objects are kept as bytes, and zero as null.
+-- There may be one checkpoint per message, so values that can be derived from elsewhere
+-- are not repeated: digest and answered calls are those of the entry at the position, and
+-- so are tokens and cost unless they are given; the parent is the previous checkpoint
+-- unless it is given; and the event is the row itself. Objects are stored as bytes, and
+-- zero as null.
 ALTER TABLE checkpoints RENAME TO old_checkpoints;
 CREATE TABLE checkpoints (
     time              timestamptz NOT NULL,
@@ -30,7 +30,7 @@ CREATE TABLE checkpoints (
     attempt           integer NOT NULL,
     context_id        integer NOT NULL,
     files             integer,
-    -- How many messages before the position the turn boundary is.
+    -- The number of messages from the turn boundary to the position.
     turn              integer,
     files_changed     integer,
     lines_added       integer,
@@ -55,8 +55,8 @@ CREATE TABLE checkpoints (
 );
 
 -- +goose StatementBegin
--- An object id is kept as its bytes; other text after a zero byte, or two
--- where it would be as long as an id.
+-- An object id is stored as its bytes; other text follows a zero byte, or two if it would
+-- otherwise be as long as an id.
 CREATE FUNCTION pack_object(id text) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE
         WHEN id ~ '^([0-9a-f]{40}|[0-9a-f]{64})$' THEN decode(id, 'hex')
@@ -98,7 +98,7 @@ ALTER TABLE checkpoints ADD CONSTRAINT checkpoints_branch FOREIGN KEY (branch_id
 ALTER TABLE checkpoints ADD CONSTRAINT checkpoints_context FOREIGN KEY (context_id) REFERENCES checkpoint_contexts (id);
 CREATE INDEX checkpoints_by_namespace ON checkpoints (namespace, time);
 
--- Checkpoints with all that is told from elsewhere, but for the changed files.
+-- Checkpoints with all derived values, without the changed files.
 CREATE VIEW recorded_checkpoints AS
 SELECT
     t.uid AS task_uid, c.task_id, c.number, c.attempt, c.trigger, c.time, c.namespace, t.name AS task_name,
@@ -132,5 +132,5 @@ JOIN checkpoint_contexts x ON x.id = c.context_id
 LEFT JOIN entries e ON e.branch_id = c.branch_id AND e.position = c.position
 LEFT JOIN checkpoints p ON p.task_id = c.task_id AND p.number = c.number - 1 AND c.parent IS NULL;
 
--- A task's operations, one after the other, and what position they asked for.
+-- A task's operations, in order, and the position they asked for.
 ALTER TABLE operations ADD COLUMN asked_position bigint NOT NULL DEFAULT 0;

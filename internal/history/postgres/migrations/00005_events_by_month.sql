@@ -1,9 +1,9 @@
 -- +goose Up
 
--- The timeline, by month, so that old events are removed by dropping a table.
--- Tasks that never got a pod have events too, so there is no reference to
--- tasks. Checkpoints are told from their own rows; only where a transition
--- comes before the checkpoint's record, there is an event for a while.
+-- The timeline, by month, so that old events are removed by dropping a table. Tasks that
+-- never had a pod have events too, so there is no reference to tasks. Checkpoints appear
+-- through their own rows; an event exists for a while only if a transition comes before
+-- the checkpoint's record.
 ALTER TABLE events RENAME TO old_events;
 ALTER INDEX events_pkey RENAME TO old_events_pkey;
 ALTER INDEX events_by_namespace RENAME TO old_events_by_namespace;
@@ -32,12 +32,12 @@ CREATE INDEX events_by_task_name ON events (namespace, task_name, time DESC);
 CREATE INDEX events_of_checkpoints ON events (task_uid, checkpoint)
     WHERE reason = 'CheckpointCreated' AND checkpoint > 0;
 
--- What no month was made for.
+-- Events of months without a table.
 CREATE TABLE events_default PARTITION OF events DEFAULT;
 
 -- +goose StatementBegin
--- The months of the last two years, as far back as there are events; what is
--- older goes with the rest, and maintenance makes those to come.
+-- The months of the last two years, as far back as there are events; older events go into
+-- the default table, and maintenance creates the coming months.
 DO $$
 DECLARE
     month timestamptz;

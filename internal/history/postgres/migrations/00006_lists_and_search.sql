@@ -1,9 +1,9 @@
 -- +goose Up
 
--- What lists of tasks show and are sorted by. Tasks that never got a pod are
--- here as soon as they have an event. To keep the indexes from being written
--- with each message, the sums are copied here when somebody looks, or now and
--- then: a task whose sums have changed since is stale.
+-- What lists of tasks show and are sorted by. Tasks that never had a pod appear here as
+-- soon as they have an event. To keep the indexes from being written with each message,
+-- the sums are copied here when somebody lists tasks, or periodically: a task whose sums
+-- have changed since is stale.
 ALTER TABLE tasks ADD COLUMN stale boolean NOT NULL DEFAULT false;
 CREATE INDEX tasks_stale ON tasks (namespace) WHERE stale;
 
@@ -23,7 +23,7 @@ CREATE TABLE task_summaries (
     tokens         bigint NOT NULL DEFAULT 0,
     cost_micro_usd bigint NOT NULL DEFAULT 0,
     checkpoints    bigint NOT NULL DEFAULT 0,
-    -- Each with the namespace and a slash before it, for the index.
+    -- Each prefixed with the namespace and a slash, for the index.
     tools          text[] NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 60);
 CREATE INDEX task_summaries_by_created ON task_summaries (namespace, created_at DESC, uid DESC);
@@ -64,8 +64,8 @@ UPDATE tasks t SET stale = true, tools = coalesce((
     FROM branches b JOIN entries e ON e.branch_id = b.id JOIN messages m ON m.id = e.message_id
     WHERE b.task_uid = t.uid AND m.tool_name <> ''), '{}');
 
--- Full-text search. Messages wait in the queue until somebody has taken them
--- apart; one that could not be stays there with the reason.
+-- Full-text search. Messages wait in the queue until they are indexed; one that could not
+-- be indexed stays there with the reason.
 CREATE TABLE search_queue (
     message_id bigint PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE,
     queued_at  timestamptz NOT NULL DEFAULT now(),
@@ -73,7 +73,7 @@ CREATE TABLE search_queue (
 );
 CREATE INDEX search_queue_waiting ON search_queue (message_id) WHERE error IS NULL;
 
--- words holds, besides the words, one for the namespace that no text has.
+-- words contains, besides the words, one for the namespace that no text contains.
 CREATE TABLE search_documents (
     message_id bigint PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE,
     words      tsvector NOT NULL

@@ -1,6 +1,6 @@
 -- +goose Up
 
--- What keeps the daemon of the newest attempt from its work; empty for nothing.
+-- What stops the daemon of the newest attempt from working; empty for nothing.
 ALTER TABLE tasks
     ADD COLUMN problem_reason text NOT NULL DEFAULT '',
     ADD COLUMN problem_message text NOT NULL DEFAULT '';

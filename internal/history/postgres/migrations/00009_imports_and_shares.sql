@@ -1,14 +1,13 @@
 -- +goose Up
 
--- Events that came with an import: who imported them, and the id that they were
--- exported with. They get ids of their own, so that no import can take the place
--- of an event that is still to come.
+-- Imported events: who imported them, and the id that they were exported with. They get
+-- ids of their own, so that no import can take the place of a future event.
 ALTER TABLE events
     ADD COLUMN imported_by text NOT NULL DEFAULT '',
     ADD COLUMN imported_id text COLLATE "C" NOT NULL DEFAULT '';
 
--- Whose tasks were deleted: an import into one namespace must not bring back
--- what was deleted in another. Where it is not known, the namespace is empty.
+-- The namespace of deleted tasks: an import into one namespace must not bring back what
+-- was deleted in another. Empty if unknown.
 ALTER TABLE deleted_tasks ADD COLUMN namespace text NOT NULL DEFAULT '';
 UPDATE deleted_tasks d SET namespace = coalesce(
     (SELECT e.namespace FROM events e WHERE e.task_uid = d.uid AND e.reason = 'HistoryDeleted' ORDER BY e.time DESC LIMIT 1), '');

@@ -1,7 +1,7 @@
 -- +goose Up
 
--- Operations are keyed by kind and id. Rows of before hold bare ids, and their
--- reason tells what they are of.
+-- Operations are keyed by kind and id. Older rows have bare ids, and their reason tells
+-- their kind.
 UPDATE operations AS old
 SET operation_id = CASE WHEN reason = 'resume' THEN 'Resume/' ELSE 'Rewind/' END || operation_id
 WHERE ((reason IN ('resume', 'rewind') AND operation_id NOT LIKE '%/%')

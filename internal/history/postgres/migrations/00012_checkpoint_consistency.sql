@@ -1,7 +1,7 @@
 -- +goose Up
 
--- Whether the agent stood still while a checkpoint was taken, and for how long;
--- NULL where nobody said.
+-- Whether the agent was stopped while a checkpoint was taken, and for how long; NULL if
+-- unknown.
 ALTER TABLE checkpoints
     ADD COLUMN consistency text,
     ADD COLUMN frozen_ms integer;

@@ -1,8 +1,7 @@
 -- +goose Up
 
--- What a task has had stored, and what was left out since it, or its namespace,
--- reached the limit: limit_since is when that was, limit_noted when the
--- conversation was last told.
+-- What a task has stored, and what was left out since it, or its namespace, reached the
+-- limit: limit_since is when that was, limit_noted when the conversation was last told.
 ALTER TABLE tasks
     ADD COLUMN stored_bytes bigint NOT NULL DEFAULT 0,
     ADD COLUMN left_out_records bigint NOT NULL DEFAULT 0,

@@ -1,29 +1,29 @@
 -- +goose Up
 
--- last_record_id tells the last stored record from another one with the same
--- sequence; 0 if its daemon gave it none. lost_records counts those that the
--- daemons could not send again after a loss.
+-- last_record_id distinguishes the last stored record from another one with the same
+-- sequence; 0 if its daemon assigned none. lost_records counts those that the daemons
+-- could not send again after a loss.
 ALTER TABLE tasks
     ADD COLUMN last_record_id bigint NOT NULL DEFAULT 0,
     ADD COLUMN lost_records bigint NOT NULL DEFAULT 0;
 
--- Why a move could not be carried out; empty when it was.
+-- Why a move could not be carried out; empty if it was.
 ALTER TABLE operations ADD COLUMN refused text NOT NULL DEFAULT '';
 
--- The highest number of a transition that was recorded, by which the manager
--- notices that this store went back in time. pg_restore --clean of an older dump leaves
--- the table where it is, with transitions that this store lacks.
+-- The highest recorded number of a transition, by which the manager notices that this
+-- store went back in time. pg_restore --clean of an older dump leaves the table in place,
+-- with transitions that this store lacks.
 DROP TABLE IF EXISTS recorded_transitions;
 CREATE TABLE recorded_transitions (
     task_uid text PRIMARY KEY,
     sequence bigint NOT NULL
 );
 
--- A checkpoint that was durable, or was to become it, and is nowhere any more;
+-- A checkpoint that was durable or still to be pushed, and no longer exists anywhere;
 -- refused then says why.
 ALTER TABLE checkpoints ADD COLUMN lost boolean NOT NULL DEFAULT false;
 
--- Checkpoints with all that is told from elsewhere, but for the changed files.
+-- Checkpoints with all derived values, without the changed files.
 CREATE OR REPLACE VIEW recorded_checkpoints AS
 SELECT
     t.uid AS task_uid, c.task_id, c.number, c.attempt, c.trigger, c.time, c.namespace, t.name AS task_name,
