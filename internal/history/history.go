@@ -37,9 +37,9 @@ var (
 	ErrForeign = errors.New("other records of this task are stored under the same sequences")
 	// ErrExists: the task is already in the store.
 	ErrExists = errors.New("already in the history store")
-	// ErrNextTask is returned by the callback of a list to skip the rest of the current
+	// ErrSkipTask is returned by the callback of a list to skip the rest of the current
 	// task.
-	ErrNextTask = errors.New("skip to the next task")
+	ErrSkipTask = errors.New("skip to the next task")
 	// ErrLimitReached: a task or a namespace has reached its storage limit.
 	ErrLimitReached = errors.New("the storage limit is reached")
 )

@@ -26,7 +26,7 @@ type Record struct {
 	Message    *conversation.Message
 	Checkpoint *Checkpoint
 	Usage      *Usage
-	Event      *Note
+	Event      *DaemonEvent
 	AgentEnd   *AgentEnd
 	// Piece is a part of a text that is too long for one record: at most
 	// conversation.MaxPiece bytes of valid UTF-8 without NUL. The message that refers to
@@ -69,8 +69,8 @@ type Usage struct {
 	Model             string
 }
 
-// Note is something the daemon did or found, for the timeline.
-type Note struct {
+// DaemonEvent is something the daemon did or found, for the timeline.
+type DaemonEvent struct {
 	Reason  string
 	Message string
 	Details map[string]string
@@ -251,9 +251,9 @@ func ImportedEventID(namespace, taskUID, id string) string {
 	return eventID("imported/"+namespace, taskUID, id)
 }
 
-// AnotherEventID is the id of the event for a transition whose number was used before by
+// ReusedNumberEventID is the id of the event for a transition whose number was used before by
 // another one, because the Task's status was restored from an older copy.
-func AnotherEventID(id string, at time.Time, reason string) string {
+func ReusedNumberEventID(id string, at time.Time, reason string) string {
 	return eventID("another", id, strconv.FormatInt(at.UnixMicro(), 10)+"/"+reason)
 }
 

@@ -145,7 +145,7 @@ func deletion(t *testing.T, code codeOf, ann, bob *rest.Config, task *clewv1alph
 		return err
 	})
 	if _, err := ask(ann, "DELETE", histories+"/a"); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "kubectl delete tasks.clew.dev a") {
-		t.Errorf("deleted although the Task is there: %v", err)
+		t.Errorf("deleted although the Task exists: %v", err)
 	}
 	post := func() error {
 		clients, err := kubernetes.NewForConfig(ann)
@@ -154,8 +154,8 @@ func deletion(t *testing.T, code codeOf, ann, bob *rest.Config, task *clewv1alph
 		}
 		return clients.RESTClient().Post().AbsPath(histories).Body(exported).Do(t.Context()).Error()
 	}
-	if err := post(); !apierrors.IsAlreadyExists(err) || !strings.Contains(err.Error(), "there is a Task with the UID "+string(task.UID)) {
-		t.Errorf("imported although the Task is there: %v", err)
+	if err := post(); !apierrors.IsAlreadyExists(err) || !strings.Contains(err.Error(), "a Task with the UID "+string(task.UID)+" exists") {
+		t.Errorf("imported although the Task exists: %v", err)
 	}
 	if err := kube.Client.Delete(t.Context(), task); err != nil {
 		t.Fatal(err)

@@ -55,7 +55,7 @@ func ended(t *testing.T, connection net.Conn) {
 	t.Helper()
 	_ = connection.SetReadDeadline(time.Now().Add(20 * time.Second))
 	if _, err := io.Copy(io.Discard, connection); errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatal("the server keeps what came, and waits for the rest")
+		t.Fatal("the server keeps the connection open and waits for more")
 	}
 }
 

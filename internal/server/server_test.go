@@ -384,7 +384,7 @@ func putBack(t *testing.T, r *running) {
 		if err := kube.Client.Update(t.Context(), lease); err != nil {
 			return err
 		}
-		return fmt.Errorf("it goes on")
+		return fmt.Errorf("the server is still running")
 	})
 }
 

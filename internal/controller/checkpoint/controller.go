@@ -42,7 +42,7 @@ type Store interface {
 	Checkpoint(ctx context.Context, task history.Key, number int64) (history.Checkpoint, error)
 	RecordEvents(ctx context.Context, events []history.Event) error
 	// LostCheckpoints gives each those of all tasks that are nowhere any more, some
-	// at a time, until it returns an error. With history.ErrNextTask it leaves out
+	// at a time, until it returns an error. With history.ErrSkipTask it leaves out
 	// what else there is of the last task.
 	LostCheckpoints(ctx context.Context, each func([]history.CheckpointKey) error) error
 	CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Checkpoint, error)

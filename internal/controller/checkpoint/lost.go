@@ -129,7 +129,7 @@ func (r *Reconciler) addLost(ctx context.Context, queue workqueue.TypedInterface
 		}
 		began = time.Now()
 		if !queued && !all && ctx.Err() == nil && ofOneTask(lost) {
-			return history.ErrNextTask
+			return history.ErrSkipTask
 		}
 		return ctx.Err()
 	})

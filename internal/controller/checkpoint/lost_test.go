@@ -50,7 +50,7 @@ func (s losses) LostCheckpoints(_ context.Context, each func([]history.Checkpoin
 			s.read.Add(1)
 			time.Sleep(s.takes)
 			err := each([]history.CheckpointKey{{Task: history.Key{Namespace: "team", UID: fmt.Sprint(task)}, Number: int64(n)}})
-			if errors.Is(err, history.ErrNextTask) {
+			if errors.Is(err, history.ErrSkipTask) {
 				break
 			}
 			if err != nil {

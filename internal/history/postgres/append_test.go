@@ -18,7 +18,7 @@ import (
 )
 
 var _ = Describe("Appending records", func() {
-	It("what is appended is read again", func() {
+	It("appended records are read back", func() {
 		t := GinkgoTB()
 		w := begin(t, open(t), taskNamed("a"), 1)
 		w.append(user("hello"), call("1"), result("1"), usage(10, 20, 30), agent("bye"), checkpoint(1))
@@ -47,7 +47,7 @@ var _ = Describe("Appending records", func() {
 		}
 	})
 
-	It("a checkpoint is kept whole", func() {
+	It("a checkpoint is stored completely", func() {
 		t := GinkgoTB()
 		w := begin(t, open(t), taskNamed("a"), 3)
 		var given history.Checkpoint
@@ -167,7 +167,7 @@ var _ = Describe("Appending records", func() {
 		}
 	})
 
-	It("records of an unknown kind count", func() {
+	It("records of an unknown kind are counted", func() {
 		t := GinkgoTB()
 		w := begin(t, open(t), taskNamed("a"), 1)
 		w.append(history.Record{}, user("x"))
@@ -323,7 +323,7 @@ var _ = Describe("Appending records", func() {
 			history.Record{Message: &conversation.Message{Role: conversation.RoleOutput, Text: odd, Raw: odd}},
 			history.Record{Message: &conversation.Message{Role: conversation.RoleAssistant, ToolCall: &conversation.ToolCall{ID: odd, Name: odd, Input: odd}}},
 			history.Record{Message: &conversation.Message{Role: conversation.RoleTool, ToolResult: &conversation.ToolResult{CallID: odd, Output: large}}},
-			history.Record{Event: &history.Note{Reason: odd, Message: odd, Details: map[string]string{odd: odd}}},
+			history.Record{Event: &history.DaemonEvent{Reason: odd, Message: odd, Details: map[string]string{odd: odd}}},
 			history.Record{Checkpoint: &history.Checkpoint{
 				Number: 1, Message: odd, Commit: odd, GitBranch: odd, DirtyFiles: []string{odd},
 				Skipped: []history.SkippedFile{{Path: odd}}, Changes: []history.FileChange{{Path: odd}},
@@ -338,7 +338,7 @@ var _ = Describe("Appending records", func() {
 			t.Errorf("text %q, want %q", got, want)
 		}
 		if got, err := w.store.Text(t.Context(), "team", entries[2].Message.ToolResult.OutputPieces); err != nil || got != large {
-			t.Errorf("a large output came back with %d bytes, %v", len(got), err)
+			t.Errorf("a large output was returned with %d bytes, %v", len(got), err)
 		}
 		if open := w.state().OpenToolCalls; len(open) != 0 {
 			t.Errorf("open calls %q: ids are no longer the same", open)
@@ -353,7 +353,7 @@ var _ = Describe("Appending records", func() {
 		}
 	})
 
-	It("large pages are cut", func() {
+	It("large pages end early", func() {
 		t := GinkgoTB()
 		w := begin(t, open(t), taskNamed("a"), 1)
 		var records []history.Record

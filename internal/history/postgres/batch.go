@@ -198,7 +198,7 @@ func (b *batch) addCheckpoint(r history.Record) error {
 	return err
 }
 
-func (b *batch) addDaemonEvent(r history.Record, note history.Note) error {
+func (b *batch) addDaemonEvent(r history.Record, note history.DaemonEvent) error {
 	details := make(map[string]string, len(note.Details))
 	for key, value := range note.Details {
 		details[clean(key)] = clean(value)

@@ -46,7 +46,7 @@ func bounded(r history.Record) history.Record {
 		c := boundedCheckpoint(*r.Checkpoint)
 		r.Checkpoint = &c
 	case r.Event != nil:
-		r.Event = &history.Note{
+		r.Event = &history.DaemonEvent{
 			Reason: shortName(r.Event.Reason), Message: clip.Marked(clean(r.Event.Message), maxNote), Details: boundedDetails(r.Event.Details),
 		}
 	case r.Move != nil:

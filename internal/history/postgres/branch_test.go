@@ -82,7 +82,7 @@ var _ = Describe("Branches of a conversation", func() {
 			t.Errorf("totals (-want +got):\n%s", d)
 		}
 		if len(state.OpenToolCalls) != 0 || len(w.texts()) != 0 {
-			t.Errorf("something is left: %+v, %q", state, w.texts())
+			t.Errorf("something remains: %+v, %q", state, w.texts())
 		}
 		w.append(user("prompt"), agent("2"), checkpoint(2))
 		if d := cmp.Diff([]string{"U prompt", "A 2"}, w.texts()); d != "" {
@@ -154,7 +154,7 @@ var _ = Describe("Branches of a conversation", func() {
 		}
 	})
 
-	It("a move to nowhere is refused", func() {
+	It("a move to an unknown place is refused", func() {
 		t := GinkgoTB()
 		w := begin(t, open(t), taskNamed("a"), 1)
 		for _, number := range []int64{9, -1} {
@@ -163,7 +163,7 @@ var _ = Describe("Branches of a conversation", func() {
 			}
 		}
 		if got := w.state().CompletedOperations; len(got) != 0 {
-			t.Errorf("noted as done: %q", got)
+			t.Errorf("recorded as completed: %q", got)
 		}
 	})
 
@@ -272,7 +272,7 @@ var _ = Describe("Branches of a conversation", func() {
 		}
 	})
 
-	It("a fork of what is not there is refused", func() {
+	It("a fork of an unknown checkpoint is refused", func() {
 		t := GinkgoTB()
 		store := open(t)
 		w := begin(t, store, history.Task{Namespace: "elsewhere", Name: "source", UID: "other"}, 1)

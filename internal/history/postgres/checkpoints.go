@@ -64,7 +64,7 @@ const lostPage = 500
 
 // LostCheckpoints calls each with the lost checkpoints of all tasks, a page at a time,
 // until it returns an error: the number of losses is up to whoever reports them. After
-// history.ErrNextTask it continues behind the last task of the page.
+// history.ErrSkipTask it continues behind the last task of the page.
 func (s *Store) LostCheckpoints(ctx context.Context, each func([]history.CheckpointKey) error) error {
 	for from := (sqlc.LostCheckpointsParams{UpToRows: lostPage}); ; {
 		rows, err := s.read().LostCheckpoints(ctx, from)
@@ -80,7 +80,7 @@ func (s *Store) LostCheckpoints(ctx context.Context, each func([]history.Checkpo
 			from.AfterTask, from.AfterNumber = row.TaskID, row.Number
 		}
 		switch err := each(keys); {
-		case errors.Is(err, history.ErrNextTask):
+		case errors.Is(err, history.ErrSkipTask):
 			from.AfterNumber = math.MaxInt32
 		case err != nil:
 			return err

@@ -92,14 +92,14 @@ func kinds(text string, n int) map[string]history.Record {
 }
 
 var _ = Describe("What a record costs", func() {
-	It("all that a record says is counted", func() {
+	It("all contents of a record are counted", func() {
 		for kind, r := range kinds(strings.Repeat("x", 100), 3) {
 			Expect(cost(r)).To(BeNumerically(">=", recordCost+texts(reflect.ValueOf(r))), "a field of %s is not counted", kind)
 		}
 	})
 
 	// The texts of messages are cut into pieces and counted; nothing else may be long.
-	It("what a record says by the way is bounded", func() {
+	It("secondary contents of a record are bounded", func() {
 		for kind, r := range kinds(strings.Repeat("\x00", 1<<20), 40) {
 			if m := r.Message; m != nil {
 				m.Role = conversation.RoleAssistant
@@ -116,7 +116,7 @@ var _ = Describe("What a record costs", func() {
 		}
 	})
 
-	It("a list of files is cut and no path of it", func() {
+	It("a list of files is cut, but not its paths", func() {
 		var c history.Checkpoint
 		for range maxChanges + 1 {
 			c.Changes = append(c.Changes, history.FileChange{Path: strings.Repeat("p", 50), Action: "Added"})

@@ -58,7 +58,7 @@ func deep(t testing.TB, dsn string) (conn *pgx.Conn, head int64) {
 }
 
 var _ = Describe("A conversation of many branches", func() {
-	It("where a record stands is found by looking at little", func() {
+	It("the position of a record is found with few reads", func() {
 		t := GinkgoTB()
 		conn, head := deep(t, pg.Database(t))
 		for name, c := range map[string]struct {
@@ -104,7 +104,7 @@ var _ = Describe("A conversation of many branches", func() {
 		Expect(after.Position).To(Equal(before.Position))
 	})
 
-	It("a task has so many branches at most", func() {
+	It("the branches of a task are limited", func() {
 		t := GinkgoTB()
 		dsn := pg.Database(t)
 		w := begin(t, openAt(t, dsn), taskNamed("a"), 1)

@@ -63,7 +63,7 @@ var _ = Describe("Deleting a history", func() {
 		w.append(user("victimword one"), user("shared words"), user(long(40<<10, "victimlong")), user(shared),
 			call("victimcall"), piece(long(2<<10, "victimpiece")), piece("victimlost "+long(1<<10, "victimlost")),
 			cutResult("victimcall", long(2<<10, "victimpiece")),
-			history.Record{Event: &history.Note{Reason: "Note", Message: "victimevent", Details: map[string]string{"k": "victimdetail"}}},
+			history.Record{Event: &history.DaemonEvent{Reason: "Note", Message: "victimevent", Details: map[string]string{"k": "victimdetail"}}},
 			history.Record{Checkpoint: &history.Checkpoint{Number: 1, Commit: "victimcommit", GitBranch: "victimbranch", Message: "victimmessage",
 				Changes: []history.FileChange{{Path: "victimpath"}}, Session: &history.AgentSession{ID: "victimsession"}}},
 			history.Record{Usage: &history.Usage{Model: "victimmodel", InputTokens: 1}},
@@ -107,7 +107,7 @@ var _ = Describe("Deleting a history", func() {
 		}
 	})
 
-	It("nothing is written of a deleted task", func() {
+	It("nothing is written for a deleted task", func() {
 		t := GinkgoTB()
 		store := open(t)
 		w := begin(t, store, taskNamed("a"), 1)

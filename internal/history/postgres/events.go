@@ -97,7 +97,7 @@ func checkpointText(row sqlc.NamespaceTimelineRow) string {
 
 // daemonEvent converts a daemon's event. Its type is the one it names, or else that of
 // its reason.
-func daemonEvent(note history.Note) history.Event {
+func daemonEvent(note history.DaemonEvent) history.Event {
 	e := history.Event{Reason: clean(note.Reason), Actor: "clew", Message: clean(note.Message)}
 	e.Checkpoint, _ = strconv.ParseInt(note.Details["checkpoint"], 10, 64)
 	switch kind := note.Details["type"]; {

@@ -65,7 +65,7 @@ func eventful(t testing.TB, store *postgres.Store) *writer {
 			DirtyFileCount: 1, Files: 5, Bytes: 6, Skipped: []history.SkippedFile{{Path: "big"}}, SkippedCount: 1, RequestedByName: "n", RequestedByUID: "u",
 			RiskyTool: &history.RiskyTool{Name: "Bash"}, Session: &history.AgentSession{ID: "id"}, Changes: []history.FileChange{{Path: "f", Action: "Added"}},
 		}},
-		history.Record{Event: &history.Note{Reason: "CheckpointRefused", Message: "full", Details: map[string]string{"checkpoint": "1", "k": "v"}}},
+		history.Record{Event: &history.DaemonEvent{Reason: "CheckpointRefused", Message: "full", Details: map[string]string{"checkpoint": "1", "k": "v"}}},
 		user(long(50<<10, "cut")), cutResult("y", "a piece that never came, and more"), call("open"))
 	w.moveTo("op", history.MoveOperation{Position: 3})
 	w.append(agent("another way"), checkpoint(2), interrupted("z"), agent("at the end"))
@@ -134,7 +134,7 @@ var _ = Describe("Exporting and importing a history", func() {
 		}
 	})
 
-	It("an export holds whole texts", func() {
+	It("an export contains full texts", func() {
 		t := GinkgoTB()
 		store := open(t)
 		w := eventful(t, store)
@@ -145,7 +145,7 @@ var _ = Describe("Exporting and importing a history", func() {
 				t.Fatal(err)
 			}
 			if !strings.Contains(whole, strings.Trim(string(encoded), `"`)) {
-				t.Errorf("%.20q… is not in it whole", text)
+				t.Errorf("%.20q… is not completely in the export", text)
 			}
 		}
 		for _, text := range []string{"left", "own"} {
@@ -155,7 +155,7 @@ var _ = Describe("Exporting and importing a history", func() {
 		}
 	})
 
-	It("what is not there cannot be exported", func() {
+	It("an unknown task cannot be exported", func() {
 		t := GinkgoTB()
 		store := open(t)
 		w := begin(t, store, taskNamed("a"), 1)
@@ -190,7 +190,7 @@ var _ = Describe("Exporting and importing a history", func() {
 			"no beginning":       {lines[1:], history.ErrInvalid},
 			"no branch":          {without(1), history.ErrInvalid},
 			"an event missing":   {without(len(lines) - 2), history.ErrInvalid},
-			"more after the end": {append(append([]string{}, lines...), lines[0]), history.ErrInvalid},
+			"lines after the end": {append(append([]string{}, lines...), lines[0]), history.ErrInvalid},
 			"two tasks":          {append([]string{lines[0]}, lines...), history.ErrInvalid},
 			"another format":     {replace("clew-history/1", "clew-history/9"), history.ErrInvalid},
 			"an unknown line":    {replace(`{"kind":"operation"`, `{"kind":"poem"`), history.ErrInvalid},

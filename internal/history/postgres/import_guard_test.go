@@ -51,7 +51,7 @@ func exportLine(t testing.TB, kind string, body any) history.ExportLine {
 	return history.ExportLine{Kind: kind, Body: encoded}
 }
 
-var _ = Describe("Importing a history of somebody else's making", func() {
+var _ = Describe("Importing a forged history", func() {
 	// The id of a transition derives from the task's UID and its number, so whoever knows
 	// the UID can compute it in advance.
 	It("an import cannot take the place of an event to come", func() {
@@ -71,7 +71,7 @@ var _ = Describe("Importing a history of somebody else's making", func() {
 		Expect(page.Events).To(ConsistOf(HaveField("Reason", "TaskRewound")))
 	})
 
-	It("what an import says of audits is marked as imported", func() {
+	It("audit events of an import are marked as imported", func() {
 		t := GinkgoTB()
 		store := open(t)
 		_, err := store.Import(t.Context(), "attacker", "mallory", forged(t, "decoy", exportLine(t, history.ExportEvent, map[string]any{
@@ -89,7 +89,7 @@ var _ = Describe("Importing a history of somebody else's making", func() {
 	})
 
 	// The stored UID is the one in the file, by which the existing Tasks were searched.
-	It("an import has the UID that it says", func() {
+	It("an import is stored under the UID in the file", func() {
 		t := GinkgoTB()
 		store := open(t)
 		for _, uid := range []string{"live\x00", "\x00live", "live\u200b\x00"} {
@@ -100,7 +100,7 @@ var _ = Describe("Importing a history of somebody else's making", func() {
 
 	// What was deleted in one namespace stays deleted there, whoever imports a history of
 	// the same UID into another one and deletes that again.
-	It("an import lifts no deletion of another namespace", func() {
+	It("an import does not lift a deletion in another namespace", func() {
 		t := GinkgoTB()
 		store := open(t)
 		w := begin(t, store, taskNamed("a"), 1)
@@ -154,7 +154,7 @@ var _ = Describe("Importing a history of somebody else's making", func() {
 	})
 
 	// 32 KB may refer to one piece a thousand times.
-	It("a message is no longer than it says", func() {
+	It("a message is no longer than its stated length", func() {
 		t := GinkgoTB()
 		store := open(t)
 		w := begin(t, store, taskNamed("a"), 1)
@@ -234,7 +234,7 @@ var _ = Describe("Importing a history of somebody else's making", func() {
 	})
 
 	// The UID is a key of many rows, and Tasks are looked up by it.
-	It("an import has the UID of a task", func() {
+	It("an import needs a valid UID", func() {
 		t := GinkgoTB()
 		store := open(t)
 		for _, uid := range []string{strings.Repeat("u", history.MaxUIDBytes+1), "a\x00b"} {

@@ -42,7 +42,7 @@ var _ = Describe("The limits of a history", func() {
 		_, err := w.store.Append(t.Context(), w.task, 1, flood)
 		Expect(err).To(MatchError(history.ErrLimitReached))
 		state := w.state()
-		Expect(state.LastSequence).To(BeEquivalentTo(2), "what was acknowledged stands, and nothing after it")
+		Expect(state.LastSequence).To(BeEquivalentTo(2), "what was acknowledged is kept, and nothing after it")
 		Expect(state.Problem.Reason).To(Equal("HistoryLimitReached"))
 		Expect(state.Problem.Message).To(ContainSubstring("historyLimits.taskBytes in the values of Clew's chart, --task-history-bytes of its server): have it raised"))
 
@@ -54,7 +54,7 @@ var _ = Describe("The limits of a history", func() {
 		Expect(w.state().Problem).To(BeNil())
 	})
 
-	It("output is left out when nobody raises the limit", func() {
+	It("output is left out if the limit is not raised", func() {
 		t := GinkgoTB()
 		dsn := pg.Database(t)
 		w := begin(t, limited(t, dsn, postgres.Limits{TaskBytes: 64 << 10, Grace: time.Nanosecond}), taskNamed("a"), 1)
@@ -76,7 +76,7 @@ var _ = Describe("The limits of a history", func() {
 		Expect(state.LeftOutRecords).To(BeEquivalentTo(42))
 		Expect(state.ActiveAt).To(BeTemporally("~", before, time.Minute), "an agent whose output is left out works all the same")
 		Expect(state.ActiveAt).To(BeTemporally(">=", before.Truncate(time.Microsecond)))
-		Expect(w.texts()).To(HaveLen(3), "one place tells where output is left out from")
+		Expect(w.texts()).To(HaveLen(3), "one message marks where output is left out")
 		Expect(w.texts()[2]).To(ContainSubstring("Output is left out of the history from here on: the history of this task has reached its limit"))
 
 		raised := limited(t, dsn, postgres.Limits{TaskBytes: 1 << 20, Grace: time.Nanosecond})
@@ -126,7 +126,7 @@ var _ = Describe("The limits of a history", func() {
 
 	// An agent, or whoever holds a task's token, may put long texts anywhere in a record:
 	// the tables hold no more than the limit and its reserve.
-	It("no kind of record goes beyond the limit", func() {
+	It("no kind of record exceeds the limit", func() {
 		t := GinkgoTB()
 		const limit = 1 << 20
 		long := func(n int) string { return strings.Repeat("long ", n/5) }
@@ -150,10 +150,10 @@ var _ = Describe("The limits of a history", func() {
 				return r
 			},
 			"details of an event": func(int64) history.Record {
-				return history.Record{Event: &history.Note{Reason: "Note", Details: map[string]string{"detail": unlike(1 << 20)}}}
+				return history.Record{Event: &history.DaemonEvent{Reason: "Note", Details: map[string]string{"detail": unlike(1 << 20)}}}
 			},
 			"events that are acted on": func(n int64) history.Record {
-				return history.Record{Event: &history.Note{Reason: "CheckpointLost", Details: map[string]string{"checkpoint": "1", "message": unlike(1 << 20)}}}
+				return history.Record{Event: &history.DaemonEvent{Reason: "CheckpointLost", Details: map[string]string{"checkpoint": "1", "message": unlike(1 << 20)}}}
 			},
 			"ids of calls": func(int64) history.Record { return call(unlike(1 << 20)) },
 			"ids of results": func(int64) history.Record {
@@ -200,7 +200,7 @@ var _ = Describe("The limits of a history", func() {
 		w.last = 1
 		r := checkpoint(1)
 		r.Checkpoint.Changes = []history.FileChange{{Path: strings.Repeat("p", 8<<10), Action: "Added"}}
-		w.append(noise(60), r, history.Record{Event: &history.Note{Reason: "Note", Message: "left out"}})
+		w.append(noise(60), r, history.Record{Event: &history.DaemonEvent{Reason: "Note", Message: "left out"}})
 		c, err := w.store.Checkpoint(t.Context(), w.task.Key(), 1)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(c.Changes).To(BeEmpty())

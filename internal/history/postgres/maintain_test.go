@@ -224,7 +224,7 @@ var _ = Describe("Maintaining the history", func() {
 		}
 	})
 
-	It("old snapshots are forgotten", func() {
+	It("old snapshots are removed", func() {
 		t := GinkgoTB()
 		dsn := pg.Database(t)
 		store := openAt(t, dsn)

@@ -119,7 +119,7 @@ var _ = Describe("Texts that are cut into pieces", func() {
 		}
 		e := w.entries()
 		if got := w.text(e[1].Message.ToolResult.OutputPieces); got != first+second+first {
-			t.Errorf("the whole has %d bytes", len(got))
+			t.Errorf("the text has %d bytes", len(got))
 		}
 		// Another namespace cannot read the text by its hashes.
 		if _, err := store.Text(t.Context(), "elsewhere", e[1].Message.ToolResult.OutputPieces); !errors.Is(err, history.ErrCorrupted) {

@@ -11,7 +11,7 @@ import (
 )
 
 var _ = Describe("Problems that a daemon reports", func() {
-	It("a problem lasts until it is taken back or another attempt begins", func() {
+	It("a problem lasts until it is cleared or another attempt begins", func() {
 		t := GinkgoTB()
 		store := open(t)
 		w := begin(t, store, taskNamed("a"), 1)

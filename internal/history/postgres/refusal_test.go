@@ -21,7 +21,7 @@ func durable(number int64) history.Record {
 }
 
 func refused(details map[string]string) history.Record {
-	return history.Record{Event: &history.Note{Reason: "CheckpointRefused", Message: "the gitstore will not take it", Details: details}}
+	return history.Record{Event: &history.DaemonEvent{Reason: "CheckpointRefused", Message: "the gitstore will not take it", Details: details}}
 }
 
 var _ = Describe("Checkpoints that the gitstore refuses", func() {
@@ -109,7 +109,7 @@ var _ = Describe("Checkpoints that the gitstore refuses", func() {
 		}
 		w.append(durable(1), durable(2))
 		Expect(lost()).To(BeEmpty())
-		w.append(history.Record{Event: &history.Note{Reason: "CheckpointLost", Details: map[string]string{"checkpoint": "1"}}})
+		w.append(history.Record{Event: &history.DaemonEvent{Reason: "CheckpointLost", Details: map[string]string{"checkpoint": "1"}}})
 		Expect(lost()).To(Equal([]history.CheckpointKey{
 			{Task: history.Key{Namespace: w.task.Namespace, UID: w.task.UID}, Number: 1},
 		}))
@@ -125,7 +125,7 @@ var _ = Describe("Checkpoints that the gitstore refuses", func() {
 		var records, losses []history.Record
 		for n := range int64(all) {
 			records = append(records, durable(n+1))
-			losses = append(losses, history.Record{Event: &history.Note{Reason: "CheckpointLost", Details: map[string]string{"checkpoint": strconv.FormatInt(n+1, 10)}}})
+			losses = append(losses, history.Record{Event: &history.DaemonEvent{Reason: "CheckpointLost", Details: map[string]string{"checkpoint": strconv.FormatInt(n+1, 10)}}})
 		}
 		w.append(records...)
 		w.append(losses...)
@@ -145,7 +145,7 @@ var _ = Describe("Checkpoints that the gitstore refuses", func() {
 		begin(t, w.store, taskNamed("b"), 1).append(durable(1), losses[0])
 		Expect(w.store.LostCheckpoints(t.Context(), func(keys []history.CheckpointKey) error {
 			Expect(read(keys)).To(Succeed())
-			return history.ErrNextTask
+			return history.ErrSkipTask
 		})).To(Succeed())
 		Expect(pages).To(Equal([]int{page, 1}), "the rest of the first task is left out")
 		enough := errors.New("enough")

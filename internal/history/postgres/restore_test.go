@@ -251,7 +251,7 @@ func typed(t testing.TB) (blocks []string) {
 		}
 	}
 	if len(blocks) < 3 {
-		t.Fatalf("the chart's README does not tell how to restore: %q", blocks)
+		t.Fatalf("the chart's README does not say how to restore: %q", blocks)
 	}
 	return blocks[:3]
 }

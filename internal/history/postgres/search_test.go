@@ -164,7 +164,7 @@ var _ = Describe("Searching", func() {
 			}
 			for _, h := range page.Hits {
 				if h.Rank > last || seen[h.Position] {
-					t.Fatalf("hit %d of rank %g comes after one of rank %g, or again", h.Position, h.Rank, last)
+					t.Fatalf("hit %d of rank %g follows one of rank %g, or is repeated", h.Position, h.Rank, last)
 				}
 				last, seen[h.Position] = h.Rank, true
 			}

@@ -170,10 +170,10 @@ var _ = Describe("Snapshots of a conversation", func() {
 		one := conversation.Message{Role: conversation.RoleUser, Text: "a", TextPieces: p}
 		other := conversation.Message{Role: conversation.RoleUser, Text: "b", TextPieces: p}
 		if one.Hash("n") != other.Hash("n") {
-			t.Error("the beginning counts")
+			t.Error("the beginning changes the hash")
 		}
 		if plain := (conversation.Message{Role: conversation.RoleUser, Text: "a"}); plain.Hash("n") == one.Hash("n") {
-			t.Error("a cut text and a whole one are the same")
+			t.Error("a cut text and a full one have the same hash")
 		}
 	})
 })

@@ -91,7 +91,7 @@ var _ = Describe("Stores that were put back", func() {
 		}
 	})
 
-	It("another record by the same sequence is refused", func() {
+	It("another record with the same sequence is refused", func() {
 		t := GinkgoTB()
 		w := begin(t, open(t), taskNamed("a"), 1)
 		stored := w.number(user("1"), agent("2"))
@@ -103,7 +103,7 @@ var _ = Describe("Stores that were put back", func() {
 			t.Fatalf("the last record is %x", got)
 		}
 		if _, err := w.store.Append(t.Context(), w.task, 1, stored); err != nil {
-			t.Fatalf("the same again: %v", err)
+			t.Fatalf("the same record again: %v", err)
 		}
 		w.last = 1
 		other := w.number(agent("another"), agent("3"))
@@ -117,7 +117,7 @@ var _ = Describe("Stores that were put back", func() {
 	})
 
 	// The second message's clock was behind.
-	It("a time is looked up across clocks", func() {
+	It("a time is resolved across clocks", func() {
 		t := GinkgoTB()
 		w := begin(t, open(t), taskNamed("a"), 1)
 		start := time.Now().Add(-30 * time.Minute)

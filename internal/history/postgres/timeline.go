@@ -146,7 +146,7 @@ func resolveReusedIDs(ctx context.Context, q *sqlc.Queries, events []history.Eve
 	for _, k := range known {
 		for i, e := range events {
 			if e.ID == k.ID && (e.Reason != k.Reason || e.Transition > 0 && e.Time.Sub(k.Time).Abs() > time.Millisecond) {
-				events[i].ID = history.AnotherEventID(e.ID, e.Time, e.Reason)
+				events[i].ID = history.ReusedNumberEventID(e.ID, e.Time, e.Reason)
 			}
 		}
 	}

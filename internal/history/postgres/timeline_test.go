@@ -38,7 +38,7 @@ var _ = Describe("The timeline", func() {
 			t.Errorf("timeline (-want +got):\n%s", d)
 		}
 		if err := store.RecordEvents(t.Context(), []history.Event{{Task: task}}); err == nil {
-			t.Error("an event without id was taken")
+			t.Error("an event without an id was accepted")
 		}
 		if err := store.RecordEvents(t.Context(), nil); err != nil {
 			t.Error(err)
@@ -54,7 +54,7 @@ var _ = Describe("The timeline", func() {
 			t.Fatal(err)
 		}
 		w.append(user("do  it\nnow"), call("x"), result("x"), agent("done"), checkpoint(1),
-			history.Record{Event: &history.Note{Reason: "DriftDetected", Message: "2 files", Details: map[string]string{"type": "file"}}})
+			history.Record{Event: &history.DaemonEvent{Reason: "DriftDetected", Message: "2 files", Details: map[string]string{"type": "file"}}})
 		created := event(w.task, 2, time.Now())
 		created.Type, created.Reason, created.Checkpoint = history.EventTypeCheckpoint, "CheckpointCreated", 1
 		if err := store.RecordEvents(t.Context(), []history.Event{created}); err != nil {

@@ -118,8 +118,8 @@ func allocated(f func()) (mebibytes uint64) {
 	return (after.TotalAlloc - before.TotalAlloc) >> 20
 }
 
-var _ = Describe("Who may speak to the gateway", func() {
-	It("nothing is read of a stranger", func() {
+var _ = Describe("Access to the gateway", func() {
+	It("nothing is read from a stranger", func() {
 		t := GinkgoTB()
 		server := serveStore(t, nil, tokens{})
 		endless := &unread{}
@@ -149,7 +149,7 @@ var _ = Describe("Who may speak to the gateway", func() {
 		}
 	})
 
-	It("only what daemons speak is decoded", func() {
+	It("only the daemons' content types are decoded", func() {
 		t := GinkgoTB()
 		server := serveStore(t, nil, tokens{"a1": identity("a", 1)})
 		for name, tt := range map[string]struct {
@@ -187,7 +187,7 @@ var _ = Describe("Who may speak to the gateway", func() {
 		}
 	})
 
-	It("one namespace keeps no other waiting", func() {
+	It("one namespace does not delay another", func() {
 		t := GinkgoTB()
 		known := tokens{"honest": identity("honest", 1)}
 		for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"} {
@@ -261,7 +261,7 @@ var _ = Describe("Who may speak to the gateway", func() {
 		hostile.Wait()
 	})
 
-	It("a flood of records waits for its pace", func() {
+	It("a flood of records waits for its rate limit", func() {
 		t := GinkgoTB()
 		store := heldStore{entered: make(chan history.Task, 100), release: make(chan struct{})}
 		close(store.release)
@@ -290,7 +290,7 @@ var _ = Describe("Who may speak to the gateway", func() {
 		Expect(send("b1", time.Minute)).To(Succeed())
 	})
 
-	It("who does not read an answer keeps no other waiting", func() {
+	It("a caller that does not read a response delays no other", func() {
 		t := GinkgoTB()
 		known := crowd()
 		server := serveStore(t, talkativeStore{known: known}, known)
@@ -313,7 +313,7 @@ var _ = Describe("Who may speak to the gateway", func() {
 		served(t, server)
 	})
 
-	It("whose body does not come keeps no other waiting", func() {
+	It("a request whose body does not arrive delays no other", func() {
 		t := GinkgoTB()
 		known := crowd()
 		server := serveStore(t, talkativeStore{known: known}, known)
@@ -373,7 +373,7 @@ var _ = Describe("Who may speak to the gateway", func() {
 	})
 
 	// The memory of such a request is held as long as its stream.
-	It("a request whose answer lasts is small", func() {
+	It("a request for a stream must be small", func() {
 		t := GinkgoTB()
 		server := serveStore(t, heldStore{}, crowd())
 		// An unknown field is kept as it came.

@@ -10,7 +10,7 @@ import (
 	"github.com/clew-dev/clew/internal/server/gateway"
 )
 
-var _ = Describe("Commands that are few", func() {
+var _ = Describe("Commands in limited number", func() {
 	// More requests than are sent at once.
 	It("requests that never complete do not keep others from the daemon", func() {
 		t := GinkgoTB()

@@ -130,7 +130,7 @@ func recordOf(m *daemonv1.Record) history.Record {
 			CachedInputTokens: body.Usage.GetCachedInputTokens(), Model: body.Usage.GetModel(),
 		}
 	case *daemonv1.Record_Event:
-		r.Event = &history.Note{Reason: body.Event.GetReason(), Message: body.Event.GetMessage(), Details: body.Event.GetDetails()}
+		r.Event = &history.DaemonEvent{Reason: body.Event.GetReason(), Message: body.Event.GetMessage(), Details: body.Event.GetDetails()}
 	case *daemonv1.Record_AgentEnd:
 		end := body.AgentEnd
 		r.AgentEnd = &history.AgentEnd{

@@ -178,7 +178,7 @@ var _ = Describe("The gateway", func() {
 		Expect(entries).To(ConsistOf(HaveField("Message.Text", "1")))
 	})
 
-	It("each error has its code", func() {
+	It("each error is mapped to its code", func() {
 		t := GinkgoTB()
 		f := serve(t, pg.Database(t))
 		f.begin("a1")
@@ -235,7 +235,7 @@ var _ = Describe("The gateway", func() {
 			{"unknown checkpoint", move(&daemonv1.MoveConversationRequest{OperationId: "x", Checkpoint: 9}), connect.CodeNotFound},
 			{"problem", report("VolumeFull", "make room"), 0},
 			{"problem without a reason", report("", "x"), connect.CodeInvalidArgument},
-			{"problem whose reason is none", report("Volume full", "x"), connect.CodeInvalidArgument},
+			{"problem with an invalid reason", report("Volume full", "x"), connect.CodeInvalidArgument},
 			{"problem of too many words", report("VolumeFull", strings.Repeat("x", 1025)), connect.CodeInvalidArgument},
 			{"problem with NUL", report("VolumeFull", "x\x00"), connect.CodeInvalidArgument},
 			{"newer attempt", begin("a2", nil), 0},
@@ -254,12 +254,12 @@ var _ = Describe("The gateway", func() {
 				t.Errorf("%s: %v, want %s", tt.name, err, tt.code)
 			}
 			if err != nil && strings.Contains(err.Error(), "secret") {
-				t.Errorf("%s: tells too much: %v", tt.name, err)
+				t.Errorf("%s: the error reveals internals: %v", tt.name, err)
 			}
 		}
 	})
 
-	It("a gap tells from where to send", func() {
+	It("a gap error says where to resend from", func() {
 		t := GinkgoTB()
 		f := serve(t, pg.Database(t))
 		f.begin("a1")
@@ -283,7 +283,7 @@ var _ = Describe("The gateway", func() {
 		}
 	})
 
-	It("a store that is down is told", func() {
+	It("a store that is down is reported", func() {
 		t := GinkgoTB()
 		f := serve(t, "postgres://u:secret@127.0.0.1:1/none")
 		start := time.Now()
@@ -296,7 +296,7 @@ var _ = Describe("The gateway", func() {
 		}
 	})
 
-	It("a checkpoint that is asked for is taken", func() {
+	It("a requested checkpoint is taken", func() {
 		t := GinkgoTB()
 		f := serve(t, pg.Database(t), func(o *gateway.Options) { o.Heartbeat = 10 * time.Millisecond })
 		ctx, cancel := context.WithCancel(t.Context())
@@ -325,7 +325,7 @@ var _ = Describe("The gateway", func() {
 			t.Fatal("closing the gateway did not end the stream")
 		}
 		if c, ok := <-commands; ok {
-			t.Errorf("was told of %v", c)
+			t.Errorf("received %v", c)
 		}
 	})
 
@@ -414,7 +414,7 @@ var _ = Describe("The gateway", func() {
 		}
 	})
 
-	It("streams of commands end", func() {
+	It("command streams end", func() {
 		t := GinkgoTB()
 		f := serve(t, pg.Database(t), func(o *gateway.Options) { o.StreamLifetime = 50 * time.Millisecond })
 		_, ended := f.commands(t.Context(), "a1")

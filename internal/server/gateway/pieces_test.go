@@ -64,7 +64,7 @@ var _ = Describe("Texts in pieces", func() {
 		}
 	})
 
-	It("pieces that cannot be are refused", func() {
+	It("invalid pieces are refused", func() {
 		t := GinkgoTB()
 		f := serve(t, pg.Database(t))
 		f.begin("a1")
@@ -82,7 +82,7 @@ var _ = Describe("Texts in pieces", func() {
 
 	// What the daemon records about sessions and risky tools is returned with the
 	// checkpoint, and a move leads to the position that it names.
-	It("checkpoints and moves carry what is new", func() {
+	It("checkpoints and moves carry their newer fields", func() {
 		t := GinkgoTB()
 		f := serve(t, pg.Database(t))
 		f.begin("a1")

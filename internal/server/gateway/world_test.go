@@ -209,7 +209,7 @@ func expect(t testing.TB, commands <-chan *daemonv1.TakeCheckpoint, name string)
 			t.Errorf("command (-want +got):\n%s", d)
 		}
 	case <-time.After(10 * time.Second):
-		t.Fatalf("was not told of %s", name)
+		t.Fatalf("did not receive %s", name)
 	}
 }
 

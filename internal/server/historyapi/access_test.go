@@ -24,7 +24,7 @@ import (
 	"github.com/clew-dev/clew/internal/server/internal/testca"
 )
 
-var _ = Describe("Who may read a history", func() {
+var _ = Describe("Access to histories", func() {
 	It("a caller may do what RBAC allows", func() {
 		t := GinkgoTB()
 		client := fake.NewClientset()
@@ -52,7 +52,7 @@ var _ = Describe("Who may read a history", func() {
 			}
 		}
 		if len(asked) != 2 {
-			t.Errorf("asked %d times", len(asked))
+			t.Errorf("%d reviews were created", len(asked))
 		}
 		got := asked[0]
 		if d := cmp.Diff([]string{"ann", "g", "v"}, []string{got.User, got.Groups[0], got.Extra["k"][0]}); d != "" {

@@ -187,7 +187,7 @@ var _ = Describe("Exporting, importing and deleting histories", func() {
 		}
 	})
 
-	It("an export that breaks off is no whole one", func() {
+	It("an export that is cut off is not taken for a complete one", func() {
 		t := GinkgoTB()
 		f := quiet(t)
 		f.archive.lines = someLines()
@@ -207,7 +207,7 @@ var _ = Describe("Exporting, importing and deleting histories", func() {
 		}
 		defer response.Body.Close()
 		if body, err := io.ReadAll(response.Body); err == nil || len(body) == 0 {
-			t.Errorf("%d bytes were taken for a whole answer", len(body))
+			t.Errorf("%d bytes were taken for a complete response", len(body))
 		}
 		// Before the first line it is an error like any other.
 		f.archive.lines, f.archive.export = someLines()[:1], history.ErrUnavailable
@@ -226,14 +226,14 @@ var _ = Describe("Exporting, importing and deleting histories", func() {
 		}
 	})
 
-	Describe("an import that cannot be is refused", func() {
+	Describe("an invalid import is refused", func() {
 		for name, test := range cases.Sorted(map[string]struct {
 			body, says string
 			header     []string
 		}{
 			"nothing":     {"", "nothing to import", nil},
 			"no JSON":     {`{"kind":"task","body":{}}` + "\nx\n", "line 2 is not a line of an export", nil},
-			"not zipped":  {"x", "not zipped", []string{"Content-Encoding", "gzip"}},
+			"not zipped":  {"x", "not gzip data", []string{"Content-Encoding", "gzip"}},
 			"empty lines": {"\n\n", "nothing to import", nil},
 		}) {
 			It(name, func() {

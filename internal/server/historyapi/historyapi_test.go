@@ -325,7 +325,7 @@ var _ = Describe("The history API", func() {
 		}
 	})
 
-	It("a store that is down is told", func() {
+	It("a store that is down is reported", func() {
 		t := GinkgoTB()
 		f := serve(t, "postgres://u:secret@127.0.0.1:1/none")
 		var status metav1.Status
@@ -333,7 +333,7 @@ var _ = Describe("The history API", func() {
 			t.Errorf("%d %+v", code, status)
 		}
 		if strings.Contains(status.Message, "127.0.0.1") {
-			t.Errorf("tells too much: %s", status.Message)
+			t.Errorf("the error reveals internals: %s", status.Message)
 		}
 	})
 

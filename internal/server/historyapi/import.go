@@ -109,7 +109,7 @@ func (a *api) checkNew(c *call, file io.ReadSeeker, encoding string) error {
 		return unavailable("could not check whether a Task with this history's UID exists; try again")
 	}
 	if exists {
-		return alreadyExists(c.access, fmt.Errorf("the Task with the UID %s exists and writes its history itself; delete it before importing this history", uid))
+		return alreadyExists(c.access, fmt.Errorf("a Task with the UID %s exists and writes its history itself; delete it before importing this history", uid))
 	}
 	return nil
 }

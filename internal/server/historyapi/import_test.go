@@ -53,9 +53,9 @@ var _ = Describe("Importing a history over the API", func() {
 			code int
 			says string
 		}{
-			"a Task of the namespace or of another": {imported("task", `{"name":"c","uid":"live"}`), http.StatusConflict, "there is a Task with the UID live"},
-			"behind empty lines":                    {"\n\n" + imported("task", `{"name":"c","uid":"live"}`), http.StatusConflict, "there is a Task"},
-			"the UID said twice":                    {imported("task", `{"uid":"gone","UID":"live"}`), http.StatusConflict, "there is a Task"},
+			"a Task of the namespace or of another": {imported("task", `{"name":"c","uid":"live"}`), http.StatusConflict, "a Task with the UID live exists"},
+			"behind empty lines":                    {"\n\n" + imported("task", `{"name":"c","uid":"live"}`), http.StatusConflict, "a Task with the UID live exists"},
+			"the UID said twice":                    {imported("task", `{"uid":"gone","UID":"live"}`), http.StatusConflict, "a Task with the UID live exists"},
 			"a Task that is gone":                   {imported("task", `{"name":"c","uid":"gone"}`), http.StatusCreated, ""},
 			"nobody knows":                          {imported("task", `{"name":"c","uid":"unknown"}`), http.StatusServiceUnavailable, "try again"},
 		} {

@@ -103,7 +103,7 @@ var _ = Describe("Long texts", func() {
 		}
 	})
 
-	It("a page of whole texts ends where it is long", func() {
+	It("a long page of full texts ends early", func() {
 		t := GinkgoTB()
 		f := printed{outputs: []output{{"x", 8 << 20}, {"x", 8 << 20}, {"\x1b", 4 << 20}, {"x", 8 << 20}, {"x", 8 << 20}}}.serve(t)
 		var pages []int
@@ -111,7 +111,7 @@ var _ = Describe("Long texts", func() {
 			var list historyv1alpha1.ConversationList
 			Expect(f.get("ann", conversationPath+"?full=true&continue="+url.QueryEscape(token), &list)).To(Equal(http.StatusOK))
 			for _, e := range list.Items {
-				Expect(e.ToolResult.OutputBytes).To(BeZero(), "the output of message %d is whole", e.Position)
+				Expect(e.ToolResult.OutputBytes).To(BeZero(), "the output of message %d is complete", e.Position)
 			}
 			pages = append(pages, len(list.Items))
 			if token = list.Continue; token == "" {
@@ -122,7 +122,7 @@ var _ = Describe("Long texts", func() {
 		Expect(pages).To(Equal([]int{3, 2}), "a page ends when its JSON is longer than 32 MiB")
 	})
 
-	It("a text that cannot be read keeps none before it back", func() {
+	It("a text that cannot be read does not hold back those before it", func() {
 		t := GinkgoTB()
 		f := printed{outputs: []output{{"one ", 50_000}, {"two ", 50_000}, {"", 100_000}}}.serve(t)
 		var list historyv1alpha1.ConversationList

@@ -119,7 +119,7 @@ func (s *Store) LostCheckpoints(_ context.Context, each func([]history.Checkpoin
 	if err != nil || len(lost) == 0 {
 		return err
 	}
-	if err := each(lost); !errors.Is(err, history.ErrNextTask) {
+	if err := each(lost); !errors.Is(err, history.ErrSkipTask) {
 		return err
 	}
 	return nil
