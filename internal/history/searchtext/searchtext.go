@@ -27,7 +27,7 @@ const (
 func Index(texts ...string) string {
 	var b strings.Builder
 	for _, text := range texts {
-		each(text, func(word string, _, _ int) bool {
+		eachWord(text, func(word string, _, _ int) bool {
 			if b.Len()+len(word)+1 > MaxText {
 				return false
 			}
@@ -85,7 +85,7 @@ func Parse(text string) Query {
 // part returns it for the next phrase.
 func (q *Query) part(b *strings.Builder, part string, quoted, without bool) bool {
 	if quoted {
-		each(part, func(word string, _, _ int) bool {
+		eachWord(part, func(word string, _, _ int) bool {
 			b.WriteString(word + " ")
 			if !without {
 				q.Terms = append(q.Terms, word)
@@ -111,7 +111,7 @@ func (q *Query) part(b *strings.Builder, part string, quoted, without bool) bool
 // field adds one field, which may split into several consecutive words.
 func (q *Query) field(b *strings.Builder, field string, minus bool) {
 	var parts []string
-	each(field, func(word string, _, _ int) bool {
+	eachWord(field, func(word string, _, _ int) bool {
 		parts = append(parts, word)
 		return true
 	})
@@ -130,9 +130,9 @@ func (q *Query) field(b *strings.Builder, field string, minus bool) {
 	b.WriteString(text + " ")
 }
 
-// each calls f with each word of a text, in lower case, and its byte offsets, until f
+// eachWord calls f with each word of a text, in lower case, and its byte offsets, until f
 // returns false.
-func each(text string, f func(word string, from, to int) bool) {
+func eachWord(text string, f func(word string, from, to int) bool) {
 	skip := 0
 	for i := 0; i < len(text); {
 		r, size := utf8.DecodeRuneInString(text[i:])
@@ -141,7 +141,7 @@ func each(text string, f func(word string, from, to int) bool) {
 			continue
 		}
 		if i >= skip {
-			n, data := run(text[i:])
+			n, data := leadingRun(text[i:])
 			if data {
 				i += n
 				continue
@@ -150,7 +150,7 @@ func each(text string, f func(word string, from, to int) bool) {
 		}
 		to := i + size
 		if !standsAlone(r) {
-			to = end(text, to)
+			to = wordEnd(text, to)
 		}
 		if utf8.RuneCountInString(text[i:to]) <= MaxWord && !f(strings.ToLower(text[i:to]), i, to) {
 			return
@@ -159,8 +159,8 @@ func each(text string, f func(word string, from, to int) bool) {
 	}
 }
 
-// end returns the end of the word that continues at i.
-func end(text string, i int) int {
+// wordEnd returns the end of the word that continues at i.
+func wordEnd(text string, i int) int {
 	for i < len(text) {
 		r, size := utf8.DecodeRuneInString(text[i:])
 		if !isWord(r) || standsAlone(r) {
@@ -181,9 +181,9 @@ func standsAlone(r rune) bool {
 	return r >= 0x0E00 && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai)
 }
 
-// run returns the length of the run of letters, digits, +, / and = at the start of text,
+// leadingRun returns the length of the run of letters, digits, +, / and = at the start of text,
 // and whether it is encoded data.
-func run(text string) (n int, data bool) {
+func leadingRun(text string) (n int, data bool) {
 	var upper, lower, digits, slashes int
 	for ; n < len(text); n++ {
 		switch c := text[n]; {

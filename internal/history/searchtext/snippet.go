@@ -45,7 +45,7 @@ const maxPlaces = 2000
 
 func find(text string, terms []string) []place {
 	var found []place
-	each(text, func(word string, from, to int) bool {
+	eachWord(text, func(word string, from, to int) bool {
 		if slices.Contains(terms, word) {
 			found = append(found, place{from, to, word})
 		}

@@ -29,21 +29,21 @@ import (
 type Board struct {
 	mu sync.Mutex
 	// tasks holds the requests by "namespace/task".
-	tasks map[string]*asked
+	tasks map[string]*taskRequests
 	// watchers holds the channels to notify of changes by "namespace/task": a flood of
 	// objects for one task must not wake the streams of the others.
 	watchers map[string]map[chan struct{}]struct{}
 }
 
-// asked holds the requests of one task, by the UID of the object.
-type asked struct {
+// taskRequests holds the requests of one task, by the UID of the object.
+type taskRequests struct {
 	byUID map[string]request
 	// oldest caches the first requests, in order; nil if it has to be computed.
 	oldest []request
 }
 
 // first returns the oldest requests, in order, without those in leftOut.
-func (a *asked) first(leftOut map[string]bool) []request {
+func (a *taskRequests) first(leftOut map[string]bool) []request {
 	if len(leftOut) == 0 && a.oldest != nil {
 		return a.oldest
 	}
@@ -68,7 +68,7 @@ const maxPending = 100
 
 // behind reports whether a request comes after all those that first returns, so that its
 // arrival or removal need not be announced.
-func (a *asked) behind(r request) bool {
+func (a *taskRequests) behind(r request) bool {
 	return len(a.oldest) == maxPending && r.compare(a.oldest[maxPending-1]) > 0
 }
 
@@ -83,7 +83,7 @@ func (r request) compare(other request) int {
 
 // New returns an empty Board.
 func New() *Board {
-	return &Board{tasks: map[string]*asked{}, watchers: map[string]map[chan struct{}]struct{}{}}
+	return &Board{tasks: map[string]*taskRequests{}, watchers: map[string]map[chan struct{}]struct{}{}}
 }
 
 var _ gateway.Requests = (*Board)(nil)
@@ -127,7 +127,7 @@ func key(namespace, task string) string { return namespace + "/" + task }
 
 // Set records the current state of a Checkpoint object.
 func (b *Board) Set(c *clewv1alpha1.Checkpoint) {
-	if !stillAsked(c) {
+	if !isPending(c) {
 		b.Remove(c)
 		return
 	}
@@ -140,7 +140,7 @@ func (b *Board) Set(c *clewv1alpha1.Checkpoint) {
 	}
 	of := b.tasks[k]
 	if of == nil {
-		of = &asked{byUID: map[string]request{}}
+		of = &taskRequests{byUID: map[string]request{}}
 		b.tasks[k] = of
 	}
 	known, ok := of.byUID[uid]
@@ -190,11 +190,11 @@ func (b *Board) announce(k string) {
 	}
 }
 
-// stillAsked reports whether a Checkpoint waits for a daemon. One that names the number
+// isPending reports whether a Checkpoint waits for a daemon. One that names the number
 // of a record, in its labels or its status, waits for that record, whoever wrote the
 // labels and whether or not they match the Task: the controller looks for nothing else,
 // and the object would stay here forever if no such record comes.
-func stillAsked(c *clewv1alpha1.Checkpoint) bool {
+func isPending(c *clewv1alpha1.Checkpoint) bool {
 	_, _, numbered := resources.CheckpointNumber(c)
 	return c.DeletionTimestamp == nil && !numbered && c.Status.Number == 0 &&
 		c.Labels[clewv1alpha1.LabelManagedBy] != clewv1alpha1.ManagedBy &&

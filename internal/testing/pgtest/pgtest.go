@@ -141,7 +141,7 @@ func programs() (string, error) {
 func (s *Server) data() string { return filepath.Join(s.folder, "data") }
 
 func (s *Server) initialize(ctx context.Context, initdb string) error {
-	if err := give(s.folder); err != nil {
+	if err := chown(s.folder); err != nil {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, initdb, "--pgdata", s.data(), "--auth=trust", "--username="+user,

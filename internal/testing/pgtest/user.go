@@ -17,8 +17,8 @@ func unprivileged() *syscall.SysProcAttr {
 	return attributes
 }
 
-// give changes the owner of the folder to the account that the server runs as.
-func give(folder string) error {
+// chown changes the owner of the folder to the account that the server runs as.
+func chown(folder string) error {
 	uid, gid, ok := account()
 	if !ok {
 		return nil
