@@ -126,7 +126,7 @@ var _ = Describe("Appending records", func() {
 			numbers = append(numbers, c.Number)
 		}
 		if d := cmp.Diff([]int64{3, 4}, numbers); d != "" {
-			t.Error(d)
+			t.Errorf("numbers of the checkpoints (-want +got):\n%s", d)
 		}
 	})
 
@@ -163,7 +163,7 @@ var _ = Describe("Appending records", func() {
 			t.Fatalf("empty batch: last %d, %v", last, err)
 		}
 		if d := cmp.Diff([]string{"U 1", "U 2", "U 3", "U 4"}, w.texts()); d != "" {
-			t.Error(d)
+			t.Errorf("conversation (-want +got):\n%s", d)
 		}
 	})
 
@@ -172,7 +172,7 @@ var _ = Describe("Appending records", func() {
 		w := begin(t, open(t), taskNamed("a"), 1)
 		w.append(history.Record{}, user("x"))
 		if d := cmp.Diff([]string{"U x"}, w.texts()); d != "" {
-			t.Error(d)
+			t.Errorf("conversation (-want +got):\n%s", d)
 		}
 	})
 
@@ -310,7 +310,7 @@ var _ = Describe("Appending records", func() {
 		w.append(interrupted("2"))
 		state = w.state()
 		if len(state.OpenToolCalls) != 0 || state.Position.ToolCalls != 1 {
-			t.Errorf("%+v", state)
+			t.Errorf("open calls %q and %d answered calls, want none and 1", state.OpenToolCalls, state.Position.ToolCalls)
 		}
 	})
 

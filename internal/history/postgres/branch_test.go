@@ -147,10 +147,10 @@ var _ = Describe("Branches of a conversation", func() {
 			t.Fatal(err)
 		}
 		if d := cmp.Diff(history.Position{Branch: "main", Position: 1}, got); d != "" {
-			t.Error(d)
+			t.Errorf("messages (-want +got):\n%s", d)
 		}
 		if d := cmp.Diff([]string{"op"}, w.state().CompletedOperations); d != "" {
-			t.Error(d)
+			t.Errorf("operations (-want +got):\n%s", d)
 		}
 	})
 
@@ -203,7 +203,7 @@ var _ = Describe("Branches of a conversation", func() {
 		}
 		state := w.state()
 		if len(state.OpenToolCalls) != 0 || state.Position.ToolCalls != 1 {
-			t.Errorf("%+v", state)
+			t.Errorf("open calls %q and %d answered calls, want none and 1", state.OpenToolCalls, state.Position.ToolCalls)
 		}
 		// A checkpoint at the base of a branch that was itself cut.
 		w.append(call("d"), checkpoint(2))
@@ -238,10 +238,10 @@ var _ = Describe("Branches of a conversation", func() {
 		}
 		state := w.state()
 		if d := cmp.Diff(history.Position{Branch: "main", Position: 3}, state.Position); d != "" {
-			t.Error(d)
+			t.Errorf("position (-want +got):\n%s", d)
 		}
 		if d := cmp.Diff(history.Totals{Messages: 3, InputTokens: 1, OutputTokens: 1, CostMicroUSD: 1}, state.Totals); d != "" {
-			t.Error(d)
+			t.Errorf("totals (-want +got):\n%s", d)
 		}
 		entries, err := store.Conversation(t.Context(), fork.UID, 1, 2)
 		if err != nil {
@@ -257,7 +257,7 @@ var _ = Describe("Branches of a conversation", func() {
 		w.append(user("6"))
 		w.move("op", 1)
 		if d := cmp.Diff([]string{"U 1", "U 3", "U 5"}, w.texts()); d != "" {
-			t.Error(d)
+			t.Errorf("conversation (-want +got):\n%s", d)
 		}
 	})
 
@@ -268,7 +268,7 @@ var _ = Describe("Branches of a conversation", func() {
 		source.append(user("1"), checkpoint(1))
 		state, err := store.Begin(t.Context(), taskNamed("fork"), 1, &history.Source{TaskUID: source.task.UID, Checkpoint: 1}, history.BeginOptions{})
 		if err != nil || state.Position.Position != 0 {
-			t.Errorf("%+v, %v", state, err)
+			t.Errorf("begin without the conversation: position %d, %v; want 0", state.Position.Position, err)
 		}
 	})
 

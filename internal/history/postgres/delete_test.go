@@ -127,10 +127,10 @@ var _ = Describe("Deleting a history", func() {
 			t.Errorf("events: %v", err)
 		}
 		if page, err := store.Timeline(t.Context(), history.TimelineQuery{Namespace: "team", Limit: 5}); err != nil || len(page.Events) != 0 {
-			t.Errorf("%+v, %v", page, err)
+			t.Errorf("timeline after the deletion: %+v, %v; want it empty", page.Events, err)
 		}
 		if page, err := store.Tasks(t.Context(), history.TaskQuery{Namespace: "team", Limit: 5}); err != nil || len(page.Tasks) != 0 {
-			t.Errorf("%+v, %v", page, err)
+			t.Errorf("tasks after the deletion: %+v, %v; want none", page.Tasks, err)
 		}
 		for _, uid := range []string{w.task.UID, "unknown"} {
 			if _, err := store.DeleteTask(t.Context(), uid); !errors.Is(err, history.ErrNotFound) {
@@ -141,7 +141,7 @@ var _ = Describe("Deleting a history", func() {
 		again := begin(t, store, history.Task{Namespace: "team", Name: "a", UID: "another"}, 1)
 		again.append(user("1"))
 		if d := cmp.Diff([]string{"U 1"}, again.texts()); d != "" {
-			t.Error(d)
+			t.Errorf("conversation (-want +got):\n%s", d)
 		}
 	})
 

@@ -99,7 +99,7 @@ var _ = Describe("Exporting and importing a history", func() {
 		for name, into := range map[string]*postgres.Store{"another database": other, "the same one": store} {
 			task, err := into.Import(t.Context(), "team", "bob", parsed(lines))
 			if err != nil || task != w.task {
-				t.Fatalf("%s: %+v, %v", name, task, err)
+				t.Fatalf("import into %s returned %+v, %v; want %+v", name, task, err, w.task)
 			}
 			if d := cmp.Diff(lines, export(t, into, task)); d != "" {
 				t.Errorf("%s (-exported +exported again):\n%s", name, d)
@@ -127,7 +127,7 @@ var _ = Describe("Exporting and importing a history", func() {
 		third := open(t)
 		task, err := third.Import(t.Context(), "elsewhere", "bob", parsed(lines))
 		if err != nil || task.Namespace != "elsewhere" {
-			t.Fatalf("%+v, %v", task, err)
+			t.Fatalf("import into another namespace returned %+v, %v", task, err)
 		}
 		if _, err := third.Snapshot(t.Context(), task.Key(), history.SnapshotQuery{}); err != nil {
 			t.Errorf("in another namespace: %v", err)
@@ -161,7 +161,7 @@ var _ = Describe("Exporting and importing a history", func() {
 		w := begin(t, store, taskNamed("a"), 1)
 		for _, task := range []history.Task{{Namespace: "team", Name: "b"}, {Namespace: "elsewhere", Name: "a"}, {Namespace: "elsewhere", UID: w.task.UID}, {Namespace: "team", Name: "b", UID: w.task.UID}} {
 			if err := store.Export(t.Context(), task.Namespace, task.Name, task.UID, nil); !errors.Is(err, history.ErrNotFound) {
-				t.Errorf("%+v: %v", task, err)
+				t.Errorf("export of %+v: %v, want not found", task, err)
 			}
 		}
 	})

@@ -132,7 +132,7 @@ var _ = Describe("Texts that are cut into pieces", func() {
 		w := begin(t, open(t), taskNamed("a"), 1)
 		w.append(cutResult("1", "here it begins, and the rest is lost"), user("next"))
 		if d := cmp.Diff([]string{"result 1", "U next"}, w.texts()); d != "" {
-			t.Error(d)
+			t.Errorf("conversation (-want +got):\n%s", d)
 		}
 		if _, err := w.store.Text(t.Context(), "team", w.entries()[0].Message.ToolResult.OutputPieces); !errors.Is(err, history.ErrCorrupted) {
 			t.Errorf("text: %v", err)

@@ -160,7 +160,7 @@ var _ = Describe("Snapshots of a conversation", func() {
 		}
 		w.append(usage(-5, 0, -1000), agent("3"))
 		if got := w.state().Totals; got.CostMicroUSD != 0 || got.InputTokens != 1 {
-			t.Errorf("%+v", got)
+			t.Errorf("cost %d and %d input tokens, want 0 and 1", got.CostMicroUSD, got.InputTokens)
 		}
 	})
 

@@ -76,7 +76,7 @@ var _ = Describe("The source that a task starts from", func() {
 		w.append(user("of the fork"), checkpoint(1), agent("on"))
 		texts := w.texts()
 		if len(texts) != 3 || !strings.Contains(texts[0], "The first 40 messages of the conversation, which this task inherited from checkpoint 7 of the task with UID lost, were lost") {
-			t.Fatalf("%q", texts)
+			t.Fatalf("conversation %q, want the gap and two messages", texts)
 		}
 		Expect(w.state()).To(And(
 			HaveField("LostRecords", int64(40)), HaveField("LastSequence", int64(3)), HaveField("Latest.Position.Position", int64(2))))
@@ -86,7 +86,7 @@ var _ = Describe("The source that a task starts from", func() {
 		// Its own first message follows the gap.
 		w.move("op", 1)
 		if texts = w.texts(); len(texts) != 2 {
-			t.Errorf("%q", texts)
+			t.Errorf("conversation %q after the move, want the gap and one message", texts)
 		}
 	})
 
@@ -117,10 +117,10 @@ var _ = Describe("The source that a task starts from", func() {
 		w.append(checkpoint(1))
 		state, err := c.store.Begin(t.Context(), fork, 3, from(middle.UID, 1), history.BeginOptions{})
 		if err != nil || state.LostRecords != 0 {
-			t.Fatalf("%+v, %v", state, err)
+			t.Fatalf("begin with the source sent again: %d lost records, want none; %v", state.LostRecords, err)
 		}
 		if texts := begin(t, c.store, fork, 3).texts(); len(texts) != 2 || texts[1] != "U of the middle" {
-			t.Errorf("%q", texts)
+			t.Errorf("conversation %q, want the gap and the source's message", texts)
 		}
 	})
 

@@ -29,7 +29,7 @@ var _ = Describe("Stores that were put back", func() {
 			moveRecord(history.MoveOperation{ID: "Resume/r", KeepPosition: true}), user("5"))
 		for range 2 {
 			if last, err := w.store.Append(t.Context(), w.task, w.attempt, batch); err != nil || last != 8 {
-				t.Fatalf("%d, %v", last, err)
+				t.Fatalf("append stored up to %d, %v; want 8", last, err)
 			}
 			if d := cmp.Diff([]string{"U 1", "A 2", "A 4", "U 5"}, w.texts()); d != "" {
 				t.Errorf("conversation (-want +got):\n%s", d)
@@ -74,14 +74,14 @@ var _ = Describe("Stores that were put back", func() {
 		gap := w.number(history.Record{Gap: &history.Gap{Through: 30, Reason: v1alpha1.ReasonHistoryStoreWentBack}})
 		for range 2 {
 			if last, err := w.store.Append(t.Context(), w.task, w.attempt, gap); err != nil || last != 30 {
-				t.Fatalf("%d, %v", last, err)
+				t.Fatalf("append stored up to %d, %v; want 30", last, err)
 			}
 		}
 		w.last = 30
 		w.append(agent("31"))
 		texts := w.texts()
 		if len(texts) != 3 || !strings.Contains(texts[1], "29 records (2 to 30) were lost") {
-			t.Fatalf("%q", texts)
+			t.Fatalf("conversation %q, want the gap between two messages", texts)
 		}
 		if state := w.state(); state.LostRecords != 29 || state.LastSequence != 31 {
 			t.Fatalf("%d lost, last %d", state.LostRecords, state.LastSequence)
@@ -159,7 +159,7 @@ var _ = Describe("Stores that were put back", func() {
 			t.Fatalf("timeline %s", got)
 		}
 		if n, err := w.store.RecordedTransitions(t.Context(), w.task.Namespace, w.task.UID); n != 2 || err != nil {
-			t.Fatalf("%d, %v", n, err)
+			t.Fatalf("%d recorded transitions, %v; want 2", n, err)
 		}
 	})
 

@@ -195,7 +195,7 @@ var _ = Describe("The timeline", func() {
 		}
 		lines, _ = read(history.ConversationQuery{Name: "a", UID: "first life", Limit: 5})
 		if d := cmp.Diff([]string{"old"}, lines); d != "" {
-			t.Error(d)
+			t.Errorf("lines (-want +got):\n%s", d)
 		}
 		for _, query := range []history.ConversationQuery{
 			{Namespace: "team", Name: "unknown"},

@@ -33,7 +33,7 @@ func TestIndex(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			if d := cmp.Diff(tt.want, searchtext.Index(tt.text)); d != "" {
-				t.Error(d)
+				t.Errorf("words (-want +got):\n%s", d)
 			}
 		})
 	}
@@ -68,10 +68,10 @@ func TestParse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := searchtext.Parse(tt.text)
 			if d := cmp.Diff(strings.Fields(tt.want), strings.Fields(got.Text)); d != "" {
-				t.Error(d)
+				t.Errorf("text of the query (-want +got):\n%s", d)
 			}
 			if d := cmp.Diff(tt.terms, got.Terms); d != "" {
-				t.Error(d)
+				t.Errorf("terms (-want +got):\n%s", d)
 			}
 		})
 	}
@@ -93,7 +93,7 @@ func TestSnippet(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			if d := cmp.Diff(tt.want, searchtext.Snippet(tt.text, tt.terms, 100, "[", "]")); d != "" {
-				t.Error(d)
+				t.Errorf("snippet (-want +got):\n%s", d)
 			}
 		})
 	}

@@ -125,7 +125,7 @@ var _ = Describe("The gateway", func() {
 				t.Fatal(err)
 			}
 			if d := cmp.Diff(&daemonv1.Position{Branch: "branch-2", Position: 1}, moved.Msg.GetPosition(), protocmp.Transform()); d != "" {
-				t.Error(d)
+				t.Errorf("position (-want +got):\n%s", d)
 			}
 		}
 		begun := f.begin("a2")
@@ -134,7 +134,7 @@ var _ = Describe("The gateway", func() {
 			t.Errorf("latest checkpoint (-want +got):\n%s", d)
 		}
 		if d := cmp.Diff([]string{"op"}, begun.GetCompletedOperations()); d != "" {
-			t.Error(d)
+			t.Errorf("operations (-want +got):\n%s", d)
 		}
 	})
 
@@ -269,7 +269,7 @@ var _ = Describe("The gateway", func() {
 		_, err := f.append("a1", text(5, daemonv1.Role_ROLE_USER, "5"))
 		var failure *connect.Error
 		if !errors.As(err, &failure) || len(failure.Details()) != 1 {
-			t.Fatalf("%v", err)
+			t.Fatalf("append after a gap: %v, want an error with one detail", err)
 		}
 		detail, err := failure.Details()[0].Value()
 		if err != nil {
@@ -289,7 +289,7 @@ var _ = Describe("The gateway", func() {
 		start := time.Now()
 		_, err := f.append("a1", text(1, daemonv1.Role_ROLE_USER, "x"))
 		if connect.CodeOf(err) != connect.CodeUnavailable || strings.Contains(err.Error(), "127.0.0.1") {
-			t.Errorf("%v", err)
+			t.Errorf("append with the store down: %v, want Unavailable without its address", err)
 		}
 		if took := time.Since(start); took > 5*time.Second {
 			t.Errorf("took %s", took)
@@ -344,7 +344,7 @@ var _ = Describe("The gateway", func() {
 			t.Fatal(err)
 		}
 		if d := cmp.Diff(&daemonv1.Position{Branch: "branch-2"}, moved.Msg.GetPosition(), protocmp.Transform()); d != "" {
-			t.Error(d)
+			t.Errorf("position (-want +got):\n%s", d)
 		}
 		if _, err := f.append("a2", text(3, daemonv1.Role_ROLE_USER, "prompt")); err != nil {
 			t.Fatal(err)

@@ -175,7 +175,7 @@ var _ = Describe("Daemons whose server or store is older or newer", func() {
 		}
 		want := []string{"of the source", "of the fork"}
 		if d := cmp.Diff(want, f.texts("b1")); d != "" {
-			t.Fatal(d)
+			t.Fatalf("conversation (-want +got):\n%s", d)
 		}
 		// A copy without the source: the fork waits until the source is sent again.
 		at.to(t, pg.Database(t))
@@ -195,7 +195,7 @@ var _ = Describe("Daemons whose server or store is older or newer", func() {
 			}
 		}
 		if d := cmp.Diff(want, f.texts("b1")); d != "" {
-			t.Error(d)
+			t.Errorf("conversation (-want +got):\n%s", d)
 		}
 	})
 

@@ -76,7 +76,7 @@ var _ = Describe("Exporting, importing and deleting histories", func() {
 			}
 		}
 		if d := cmp.Diff([]string{"a/old", "a/new", "ab/other"}, names); d != "" {
-			t.Error(d)
+			t.Errorf("names (-want +got):\n%s", d)
 		}
 		asked := history.TaskQuery{
 			Namespace: "team", NamePrefix: "a", State: "Failed", Tool: "Bash", MinTokens: 7, MinCostMicroUSD: 500_000, Limit: 500,
@@ -120,7 +120,7 @@ var _ = Describe("Exporting, importing and deleting histories", func() {
 			}
 		}
 		if d := cmp.Diff([]int64{50, 100, 150}, positions); d != "" {
-			t.Error(d)
+			t.Errorf("positions (-want +got):\n%s", d)
 		}
 	})
 
@@ -291,7 +291,7 @@ var _ = Describe("Exporting, importing and deleting histories", func() {
 		}
 		f.code.err = gitstoreapi.New(gitstoreapi.Unavailable, "the repository r-x is in use")
 		if w := f.ask(http.MethodDelete, deletePath, ""); !strings.Contains(w.Body.String(), "the repository r-x is in use; delete it again") {
-			t.Errorf("%s", w.Body)
+			t.Errorf("the gitstore's message is missing: %s", w.Body)
 		}
 		if len(f.archive.deleted) != 0 || len(f.archive.events) != 0 {
 			t.Errorf("deleted %v, recorded %v", f.archive.deleted, f.archive.events)
@@ -306,7 +306,7 @@ var _ = Describe("Exporting, importing and deleting histories", func() {
 			t.Errorf("code %d, %s", w.Code, w.Body)
 		}
 		if d := cmp.Diff([]string{"new"}, f.archive.deleted); d != "" {
-			t.Error(d)
+			t.Errorf("deleted tasks (-want +got):\n%s", d)
 		}
 	})
 

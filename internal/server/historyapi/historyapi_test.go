@@ -222,10 +222,10 @@ var _ = Describe("The history API", func() {
 			token = list.Continue
 		}
 		if d := cmp.Diff([]int64{1, 2, 3, 4, 5}, positions); d != "" {
-			t.Error(d)
+			t.Errorf("positions (-want +got):\n%s", d)
 		}
 		if d := cmp.Diff([]int64{3, 1}, remaining); d != "" {
-			t.Error(d)
+			t.Errorf("messages that remain (-want +got):\n%s", d)
 		}
 	})
 
@@ -330,7 +330,7 @@ var _ = Describe("The history API", func() {
 		f := serve(t, "postgres://u:secret@127.0.0.1:1/none")
 		var status metav1.Status
 		if code := f.get("ann", conversationPath, &status); code != 503 || status.Details.RetryAfterSeconds == 0 {
-			t.Errorf("%d %+v", code, status)
+			t.Errorf("with the store down: code %d and %+v, want 503 with a time to retry", code, status)
 		}
 		if strings.Contains(status.Message, "127.0.0.1") {
 			t.Errorf("the error reveals internals: %s", status.Message)
