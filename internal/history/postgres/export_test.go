@@ -185,18 +185,18 @@ var _ = Describe("Exporting and importing a history", func() {
 			lines []string
 			want  error
 		}{
-			"nothing":            {nil, history.ErrInvalid},
-			"no end":             {lines[:len(lines)-1], history.ErrInvalid},
-			"no beginning":       {lines[1:], history.ErrInvalid},
-			"no branch":          {without(1), history.ErrInvalid},
-			"an event missing":   {without(len(lines) - 2), history.ErrInvalid},
+			"nothing":             {nil, history.ErrInvalid},
+			"no end":              {lines[:len(lines)-1], history.ErrInvalid},
+			"no beginning":        {lines[1:], history.ErrInvalid},
+			"no branch":           {without(1), history.ErrInvalid},
+			"an event missing":    {without(len(lines) - 2), history.ErrInvalid},
 			"lines after the end": {append(append([]string{}, lines...), lines[0]), history.ErrInvalid},
-			"two tasks":          {append([]string{lines[0]}, lines...), history.ErrInvalid},
-			"another format":     {replace("clew-history/1", "clew-history/9"), history.ErrInvalid},
-			"an unknown line":    {replace(`{"kind":"operation"`, `{"kind":"poem"`), history.ErrInvalid},
-			"not what it says":   {replace(`"position":2,`, `"position":"two",`), history.ErrInvalid},
-			"another text":       {replace(`another way`, `another word`), history.ErrCorrupted},
-			"another piece":      {replace(`h3 line 7 `, `h3 line 8 `), history.ErrCorrupted},
+			"two tasks":           {append([]string{lines[0]}, lines...), history.ErrInvalid},
+			"another format":      {replace("clew-history/1", "clew-history/9"), history.ErrInvalid},
+			"an unknown line":     {replace(`{"kind":"operation"`, `{"kind":"poem"`), history.ErrInvalid},
+			"not what it says":    {replace(`"position":2,`, `"position":"two",`), history.ErrInvalid},
+			"another text":        {replace(`another way`, `another word`), history.ErrCorrupted},
+			"another piece":       {replace(`h3 line 7 `, `h3 line 8 `), history.ErrCorrupted},
 		}
 		for name, tt := range tests {
 			By(name, func() {
