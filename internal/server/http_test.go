@@ -60,7 +60,7 @@ func ended(t *testing.T, connection net.Conn) {
 }
 
 // One byte of a request's headers can stand for a whole field, which takes many bytes.
-func TestHeadersThatDoNotEndEndTheirConnection(t *testing.T) {
+func TestEndlessHeadersCloseTheirConnection(t *testing.T) {
 	g := gomega.NewWithT(t)
 	connection, framer := hello(t, strangers(t))
 	fields := bytes.Repeat([]byte{0xbc}, 14_000) // "via", from the table that both sides know
@@ -70,7 +70,7 @@ func TestHeadersThatDoNotEndEndTheirConnection(t *testing.T) {
 }
 
 // Nine bytes announce a frame, and the buffer for it is allocated before it arrives.
-func TestTheRoomForAFrameThatIsAnnouncedIsSmall(t *testing.T) {
+func TestTheBufferForAnAnnouncedFrameIsSmall(t *testing.T) {
 	g := gomega.NewWithT(t)
 	connection, _ := hello(t, strangers(t))
 	_, err := connection.Write([]byte{0x0f, 0xff, 0xff, byte(http2.FrameHeaders), 0, 0, 0, 0, 1})

@@ -74,9 +74,9 @@ func TestAnOlderBackupIsMigratedByRunningServers(t *testing.T) {
 	g.Expect(err).To(gomega.MatchError(history.ErrNotFound), "it waits for its source, and not for a table")
 }
 
-// TestWhatKeepsTheSchemaFromBeingBroughtUpToDateIsSaid checks /readyz at the start, and
+// TestMigrationFailuresAreReported checks /readyz at the start, and
 // later.
-func TestWhatKeepsTheSchemaFromBeingBroughtUpToDateIsSaid(t *testing.T) {
+func TestMigrationFailuresAreReported(t *testing.T) {
 	g := gomega.NewWithT(t)
 	database, err := pgtest.Start(t.Context(), postgres.Migrate)
 	g.Expect(err).NotTo(gomega.HaveOccurred())

@@ -88,17 +88,17 @@ var _ = Describe("A conversation of many branches", func() {
 		t := GinkgoTB()
 		dsn := pg.Database(t)
 		w := begin(t, openAt(t, dsn), taskNamed("a"), 1)
-		told := func() history.Record {
+		sentAgain := func() history.Record {
 			r := checkpoint(1)
 			r.Checkpoint.AfterSequence = 2
 			return r
 		}
-		w.append(user("1"), call("x"), told())
+		w.append(user("1"), call("x"), sentAgain())
 		before, err := w.store.Checkpoint(t.Context(), w.task.Key(), 1)
 		Expect(err).NotTo(HaveOccurred())
 		_, err = connect(t, dsn).Exec(t.Context(), "DELETE FROM entries WHERE position = 1")
 		Expect(err).NotTo(HaveOccurred())
-		w.append(told(), told())
+		w.append(sentAgain(), sentAgain())
 		after, err := w.store.Checkpoint(t.Context(), w.task.Key(), 1)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(after.Position).To(Equal(before.Position))

@@ -67,8 +67,8 @@ func measureGrowth(t testing.TB, server *pgtest.Server, messages int) growth {
 		g.raw += int64(len(rawJSON(t, i+1, r.Message)))
 	}
 	var w *writer
-	w, g.appendWithSnapshot = tell(t, each, texts, messages, 1)
-	_, g.append = tell(t, one, texts, messages, messages)
+	w, g.appendWithSnapshot = appendTalk(t, each, texts, messages, 1)
+	_, g.append = appendTalk(t, one, texts, messages, messages)
 	g.each, g.one = tableBytes(t, each), tableBytes(t, one)
 	g.perSnapshot, g.perRaw = float64(g.each)/float64(g.one), float64(g.each)/float64(g.raw)
 	g.added = float64(g.each-g.one) / float64(messages)
@@ -116,10 +116,10 @@ func median(t testing.TB, times int, f func() error) time.Duration {
 	return took[len(took)/2]
 }
 
-// tell stores the conversation with a checkpoint and a snapshot at the given interval, in
+// appendTalk stores the conversation with a checkpoint and a snapshot at the given interval, in
 // an Append per message as a daemon does that keeps up. It returns the median duration of
 // an Append.
-func tell(t testing.TB, dsn string, texts []string, messages, every int) (*writer, time.Duration) {
+func appendTalk(t testing.TB, dsn string, texts []string, messages, every int) (*writer, time.Duration) {
 	t.Helper()
 	store := openAt(t, dsn)
 	task := history.Task{Namespace: "team-alpha", Name: "fix-the-login-page", UID: "0b0e6a3e-4b0e-4f6e-9d83-1f0c5f3f2a10"}

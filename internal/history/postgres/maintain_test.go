@@ -156,7 +156,7 @@ var _ = Describe("Maintaining the history", func() {
 				w := begin(t, store, taskNamed("a"), 1)
 				transition := transition(w.task, 1, "CheckpointCreated", time.Now().AddDate(0, -1, 0))
 				transition.Checkpoint, transition.Type = 1, history.EventTypeCheckpoint
-				tell := func() {
+				record := func() {
 					if err := store.RecordEvents(t.Context(), []history.Event{transition}); err != nil {
 						t.Error(err)
 					}
@@ -164,13 +164,13 @@ var _ = Describe("Maintaining the history", func() {
 				switch first {
 				case "record":
 					w.append(checkpoint(1))
-					tell()
+					record()
 				case "transition":
-					tell()
+					record()
 					w.append(checkpoint(1))
 				default:
 					done := make(chan struct{})
-					go func() { tell(); close(done) }()
+					go func() { record(); close(done) }()
 					w.append(checkpoint(1))
 					<-done
 				}

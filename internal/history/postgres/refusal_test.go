@@ -34,7 +34,7 @@ var _ = Describe("Checkpoints that the gitstore refuses", func() {
 			"never":                    {[][]history.Record{{checkpoint(1)}}, ""},
 			"later":                    {[][]history.Record{{checkpoint(1)}, {refused(large)}}, "too large"},
 			"at once":                  {[][]history.Record{{checkpoint(1), refused(large)}}, "too large"},
-			"told again":               {[][]history.Record{{checkpoint(1), refused(large)}, {checkpoint(1)}}, "too large"},
+			"sent again":               {[][]history.Record{{checkpoint(1), refused(large)}, {checkpoint(1)}}, "too large"},
 			"for another reason":       {[][]history.Record{{checkpoint(1), refused(large)}, {refused(map[string]string{"checkpoint": "1", "message": "odd"})}}, "odd"},
 			"without details":          {[][]history.Record{{checkpoint(1), refused(map[string]string{"checkpoint": "1"})}}, "the gitstore will not take it"},
 			"without a number":         {[][]history.Record{{checkpoint(1), refused(map[string]string{"message": "too large"})}}, ""},
@@ -68,12 +68,12 @@ var _ = Describe("Checkpoints that the gitstore refuses", func() {
 		w := begin(t, open(t), taskNamed("a"), 3)
 		w.append(checkpoint(1), checkpoint(2))
 		ctx, cancel := context.WithCancel(t.Context())
-		told, done := make(chan history.Notification, 10), make(chan error)
-		go func() { done <- w.store.Listen(ctx, func(n history.Notification) { told <- n }) }()
+		notified, done := make(chan history.Notification, 10), make(chan error)
+		go func() { done <- w.store.Listen(ctx, func(n history.Notification) { notified <- n }) }()
 		expect := func(want history.Notification) {
 			t.Helper()
 			select {
-			case got := <-told:
+			case got := <-notified:
 				if got != want {
 					t.Errorf("notification %+v, want %+v", got, want)
 				}

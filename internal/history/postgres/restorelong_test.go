@@ -23,10 +23,10 @@ func longRestoreIsNoticed(t testing.TB, server *pgtest.Server) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	store := openAt(t, live)
-	told, ended := make(chan history.Notification, 100), make(chan error, 1)
-	go func() { ended <- store.Listen(ctx, func(n history.Notification) { told <- n }) }()
-	lookAtAll := Equal(history.Notification{})
-	Eventually(told).WithTimeout(time.Minute).Should(Receive(lookAtAll))
+	notified, ended := make(chan history.Notification, 100), make(chan error, 1)
+	go func() { ended <- store.Listen(ctx, func(n history.Notification) { notified <- n }) }()
+	everything := Equal(history.Notification{})
+	Eventually(notified).WithTimeout(time.Minute).Should(Receive(everything))
 
 	holder := connect(t, live)
 	do := func(statement string) {
@@ -46,8 +46,8 @@ func longRestoreIsNoticed(t testing.TB, server *pgtest.Server) {
 		said <- out
 	}()
 	eventuallySessions(t, live, "wait_event = 'advisory'", 1)
-	looks(t, live, 2)
-	Expect(told).NotTo(Receive(), "the old tables are still there")
+	awaitChecks(t, live, 2)
+	Expect(notified).NotTo(Receive(), "the old tables still exist")
 
 	Expect(asWritten(t, server, folder, dumping(t), server.Database(t))).To(ContainSubstring("dump complete"))
 	_, err := asWritten(t, server, folder, strings.Replace(restoring(t), "'10s'", "'50ms'", 1), live)
@@ -55,15 +55,15 @@ func longRestoreIsNoticed(t testing.TB, server *pgtest.Server) {
 	do("SELECT pg_advisory_unlock_all()")
 	Eventually(said).WithTimeout(time.Minute).Should(Receive(HaveSuffix("\nrestored\n")))
 	Expect(count(t, live, "tasks WHERE uid = 'uid-of-a'")).To(Equal(1), "it is of the first dump")
-	Eventually(told).WithTimeout(time.Minute).Should(Receive(lookAtAll))
-	looks(t, live, 2)
-	Expect(told).NotTo(Receive(), "once is enough")
+	Eventually(notified).WithTimeout(time.Minute).Should(Receive(everything))
+	awaitChecks(t, live, 2)
+	Expect(notified).NotTo(Receive(), "once is enough")
 	cancel()
 	Eventually(ended).WithTimeout(time.Minute).Should(Receive(MatchError(context.Canceled)))
 }
 
-// looks waits until the listener has begun that many checks of the tables.
-func looks(t testing.TB, dsn string, number int) {
+// awaitChecks waits until the listener has begun that many checks of the tables.
+func awaitChecks(t testing.TB, dsn string, number int) {
 	t.Helper()
 	conn := connect(t, dsn)
 	begun := make(map[time.Time]struct{})

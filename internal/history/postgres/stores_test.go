@@ -305,7 +305,7 @@ var _ = Describe("Stores that were put back", func() {
 	// The records around it may be lost.
 	It("a checkpoint that is sent again is placed where it was taken", func() {
 		t := GinkgoTB()
-		told := func(number, after int64) history.Record {
+		sentAgain := func(number, after int64) history.Record {
 			r := checkpoint(number)
 			r.Checkpoint.AfterSequence = after
 			return r
@@ -313,7 +313,7 @@ var _ = Describe("Stores that were put back", func() {
 		w := begin(t, open(t), taskNamed("a"), 1)
 		w.append(agent("1"), usage(1, 2, 3), agent("3"))
 		w.append(history.Record{Gap: &history.Gap{Through: 4, Reason: v1alpha1.ReasonHistoryStoreWentBack}}, agent("5"),
-			told(1, 1), told(2, 3), told(3, 4), told(4, 0), told(5, 99), agent("11"))
+			sentAgain(1, 1), sentAgain(2, 3), sentAgain(3, 4), sentAgain(4, 0), sentAgain(5, 99), agent("11"))
 		for number, position := range map[int64]int64{1: 1, 2: 2, 3: 3, 4: 4, 5: 4} {
 			c, err := w.store.Checkpoint(t.Context(), w.task.Key(), number)
 			Expect(err).NotTo(HaveOccurred())

@@ -39,7 +39,7 @@ func labelled(uidInLabel string) func(*clewv1alpha1.Checkpoint) {
 	}
 }
 
-func TestWhatIsAskedFor(t *testing.T) {
+func TestPendingRequests(t *testing.T) {
 	now := metav1.Now()
 	tests := map[string]struct {
 		object *clewv1alpha1.Checkpoint

@@ -33,7 +33,7 @@ func TestNoNamespaceGetsAllConnections(t *testing.T) {
 
 // Only a pod's own connections bound its number of requests. Most of them have to be
 // answered at once: each waiting request costs memory.
-func TestHoweverManyRequestsAPodMakesFewOfThemWait(t *testing.T) {
+func TestFewOfAPodsManyRequestsWait(t *testing.T) {
 	const requests = 1000
 	id := podidentity.Identity{Namespace: "a", TaskName: "one", TaskUID: "one"}
 	for name, c := range map[string]struct {
@@ -69,7 +69,7 @@ func TestHoweverManyRequestsAPodMakesFewOfThemWait(t *testing.T) {
 }
 
 // Each stream queries the store.
-func TestWhoOpensManyStreamsOfCommandsOwesTheirPaceForIt(t *testing.T) {
+func TestOpeningManyCommandStreamsCountsAgainstTheRateLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShares(1<<20, defaultConnections)
 		began := time.Now()

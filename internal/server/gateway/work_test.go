@@ -31,7 +31,7 @@ func (s askedStore) Attempt(ctx context.Context, uid string) (int64, error) {
 	return 0, ctx.Err()
 }
 
-func TestStreamsOfCommandsTakeNoConnectionOfOthers(t *testing.T) {
+func TestCommandStreamsTakeNoConnectionsFromOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		const connections = 14

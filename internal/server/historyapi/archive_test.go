@@ -178,11 +178,11 @@ var _ = Describe("Exporting, importing and deleting histories", func() {
 		if w := f.ask(http.MethodPost, base+"/taskhistories", zipped.Body.String(), "Content-Encoding", "gzip"); w.Code != http.StatusConflict {
 			t.Errorf("the second import: code %d, %s", w.Code, w.Body)
 		}
-		var told []string
+		var recorded []string
 		for _, e := range f.archive.events {
-			told = append(told, fmt.Sprintf("%s %s of %s by %s", e.Type, e.Reason, e.Task.UID, e.Actor))
+			recorded = append(recorded, fmt.Sprintf("%s %s of %s by %s", e.Type, e.Reason, e.Task.UID, e.Actor))
 		}
-		if d := cmp.Diff([]string{"access HistoryExported of new by ann", "access HistoryExported of new by ann", "access HistoryImported of imported by ann"}, told); d != "" {
+		if d := cmp.Diff([]string{"access HistoryExported of new by ann", "access HistoryExported of new by ann", "access HistoryImported of imported by ann"}, recorded); d != "" {
 			t.Errorf("audited (-want +got):\n%s", d)
 		}
 	})

@@ -165,7 +165,7 @@ func (u unreading) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestWhoDoesNotReadAHistoryKeepsNoConnection(t *testing.T) {
+func TestACallerThatDoesNotReadKeepsNoConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		s := share(t)
