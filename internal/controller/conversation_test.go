@@ -77,7 +77,7 @@ var _ = Describe("a rewind of the conversation", func() {
 		r := w.rewind("work")
 		w.Expect(r.ToCheckpoint).To(BeEquivalentTo(1))
 		w.Expect(r.ToPosition).To(BeEquivalentTo(10))
-		w.Expect(r.Message).To(ContainSubstring("message 10 ends the last whole turn at or before message 11"))
+		w.Expect(r.Message).To(ContainSubstring("message 10 ends the last complete turn at or before message 11"))
 		w.untilStopped(p)
 
 		p = w.pod("work", 2)
@@ -92,7 +92,7 @@ var _ = Describe("a rewind of the conversation", func() {
 		w.Expect(w.kubelet.AgentRuns(w.ctx, p)).To(Succeed())
 		task := w.until("work", v1alpha1.ReasonRunning)
 		w.Expect(task.Status.Rewind.State).To(Equal(v1alpha1.OperationCompleted))
-		w.Expect(task.Status.Rewind.Message).To(ContainSubstring("the conversation was taken back to message 10"))
+		w.Expect(task.Status.Rewind.Message).To(ContainSubstring("the conversation was rewound to message 10"))
 		w.Expect(task.Status.Attempts[1].Memory).To(Equal(v1alpha1.AgentMemorySession))
 		w.Expect(task.Status.Attempts[1].MemoryMessage).To(Equal("its session of checkpoint 1"))
 	})
@@ -118,8 +118,8 @@ var _ = Describe("a rewind of the conversation", func() {
 		w.Expect(r.State).To(Equal(v1alpha1.OperationCompleted))
 		w.Expect(r.ToCheckpoint).To(BeZero())
 		w.Expect(r.ToPosition).To(BeEquivalentTo(3))
-		w.Expect(r.Message).To(ContainSubstring("the conversation was taken back to message 3"))
-		w.Expect(r.Message).To(ContainSubstring("the agent's own session is from after that moment"))
+		w.Expect(r.Message).To(ContainSubstring("the conversation was rewound to message 3"))
+		w.Expect(r.Message).To(ContainSubstring("every saved session of the agent is newer"))
 	})
 
 	It("is refused if there is no such place", func() {

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,9 +14,10 @@ import (
 	"github.com/clew-dev/clew/internal/resources"
 )
 
-// attemptOf is the attempt that a pod was made for; nil if Clew did not make it. Anyone
-// can give a pod a label, a name and an owner, so the UID decides. The name is used only
-// as long as no manager has recorded the UID and another one reserved the number.
+// attemptOf returns the attempt a pod was created for; nil if Clew did not create it.
+// Anyone can give a pod a label, a name and an owner, so the UID decides. The name is
+// used only while no manager has recorded the UID and another manager has reserved the
+// number.
 func (d *decision) attemptOf(pod *corev1.Pod) *v1alpha1.Attempt {
 	number := resources.Attempt(pod)
 	i := slices.IndexFunc(d.s.Attempts, func(a v1alpha1.Attempt) bool { return a.Number == number })
@@ -27,7 +29,7 @@ func (d *decision) attemptOf(pod *corev1.Pod) *v1alpha1.Attempt {
 	if a == d.active() && uid == "" {
 		uid = d.o.MadePodUID
 		if uid == "" && d.o.ReservedAttempt == number {
-			return nil // this process has not made the pod yet
+			return nil // this process has not created the pod yet
 		}
 	}
 	if uid != "" && uid != string(pod.UID) {
@@ -45,7 +47,7 @@ func (d *decision) followAttempt() {
 	v := d.views[a.Number]
 	if v == nil {
 		if a.PodUID == "" && d.o.MadePodUID == "" && a.Reason == "" && d.o.ReservedAttempt == a.Number {
-			return // its pod has not been made yet
+			return // its pod has not been created yet
 		}
 		if a.PodUID == "" {
 			a.PodUID = d.o.MadePodUID
@@ -57,9 +59,13 @@ func (d *decision) followAttempt() {
 	if v.prepare != nil && v.prepare.ExitCode == 0 {
 		d.prepared(a, v)
 	}
-	if e := d.ending(a, v); e != nil {
+	e, deadline := d.ending(a, v)
+	switch {
+	case e != nil:
 		d.end(a, *e)
-		d.enterSeen(prepareResult(v.prepare).NewestAttempt, a.Trigger)
+		d.appendSeenAttempt(prepareResult(v.prepare).NewestAttempt, a.Trigger)
+	case !deadline.IsZero():
+		d.requeueAt(deadline)
 	}
 }
 
@@ -69,70 +75,77 @@ type ending struct {
 	reason   string
 	message  string
 	exitCode *int32
-	// retryTime is when another attempt may start at the earliest; nil for any time.
+	// retryTime is the earliest time for another attempt; nil for any time.
 	retryTime *metav1.Time
-	// rateLimit is set for an end by a rate limit.
+	// rateLimit is set when a rate limit ended the attempt.
 	rateLimit *v1alpha1.RateLimitStatus
 }
 
-// ending is how the attempt ended; nil while it runs.
-func (d *decision) ending(a *v1alpha1.Attempt, v *podView) *ending {
+// ending returns how the attempt ended; nil while it runs. If that depends on what the
+// history store may still receive, it returns the time until which to wait for that.
+func (d *decision) ending(a *v1alpha1.Attempt, v *podView) (*ending, time.Time) {
 	agentDone := v.agent != nil && v.agent.ExitCode == 0
 	switch {
 	case d.completionRecorded(a) && (v.finished || agentDone):
-		return ptr.To(completed())
+		return ptr.To(completed()), time.Time{}
 	case v.prepare != nil && v.prepare.ExitCode != 0:
-		return d.prepareEnding(a, v)
+		return d.prepareEnding(a, v), time.Time{}
 	case v.prepareOnly && v.prepare != nil:
-		if f := prepareResult(v.prepare).Failed; f != nil {
-			return &ending{outcome: v1alpha1.AttemptStopped, reason: f.Reason, message: f.Message}
-		}
-		return &ending{outcome: v1alpha1.AttemptRewound}
+		return operationEnding(prepareResult(v.prepare)), time.Time{}
 	case (v.deleting || v.disrupted != "") && !v.finished:
-		return nil // it is being deleted, so its exit codes mean nothing
+		return nil, time.Time{} // it is being deleted, so its exit codes mean nothing
 	case v.deleting || v.disrupted != "" || a.Reason != "":
 		if v.finished {
-			return ptr.To(d.lostEnding(a, "the pod was taken away: "+orUnknown(v.disrupted)))
+			return ptr.To(d.lostEnding(a, "the pod was deleted or evicted: "+orUnknown(v.disrupted))), time.Time{}
 		}
-		return nil
+		return nil, time.Time{}
 	case agentDone:
 		return d.unrecordedEnding(a, v)
 	case v.agent != nil:
 		return d.agentEnding(a, v)
 	case v.finished:
-		return ptr.To(d.brokenEnding(a, v))
+		return ptr.To(d.brokenEnding(a, v)), time.Time{}
 	}
-	return nil
+	return nil, time.Time{}
 }
 
+// operationEnding returns the ending of a pod that only carries out an operation.
+func operationEnding(result daemonapi.PrepareResult) *ending {
+	if f := result.Failed; f != nil {
+		return &ending{outcome: v1alpha1.AttemptStopped, reason: f.Reason, message: f.Message}
+	}
+	return &ending{outcome: v1alpha1.AttemptRewound}
+}
+
+// completed is the ending of an attempt whose agent has completed the task.
 func completed() ending {
 	return ending{outcome: v1alpha1.AttemptCompleted, exitCode: ptr.To[int32](0),
 		message: "the agent exited with 0 and its last checkpoint is recorded"}
 }
 
-// completionRecorded reports whether history has the checkpoint that is taken when the
-// agent of this attempt exits with 0.
+// completionRecorded reports whether the history store has the checkpoint that is taken
+// when the agent of this attempt exits with 0.
 func (d *decision) completionRecorded(a *v1alpha1.Attempt) bool {
 	latest := d.o.History.State.Latest
 	return d.o.History.Known && latest != nil &&
 		latest.Attempt == a.Number && latest.Trigger == string(v1alpha1.TriggerCompletion)
 }
 
-// goneEnding is the ending of an attempt whose pod no longer exists.
+// goneEnding returns the ending of an attempt whose pod no longer exists.
 func (d *decision) goneEnding(a *v1alpha1.Attempt) ending {
 	if d.completionRecorded(a) {
 		return completed()
 	}
 	if a.PodUID == "" && d.o.MadePodUID == "" {
-		// Another manager reserved the number. It may have made a pod, which may still
-		// run somewhere, so the number is not used again.
-		return d.lostEnding(a, "the manager was replaced before it noted the pod, so another attempt takes its place")
+		// Another manager reserved the number. It may have created a pod that still runs
+		// somewhere, so the number is not used again.
+		return d.lostEnding(a, "the manager was replaced before it recorded the pod, so another attempt takes its place")
 	}
 	return d.lostEnding(a, "the pod is gone")
 }
 
-// lostEnding is the ending of a pod that was deleted, by Clew or by somebody else. A
-// manager that died after it had stopped a pod left no reason; the spec gives it.
+// lostEnding returns the ending of a pod that was deleted, by Clew or by somebody else. A
+// manager that died after it had stopped a pod left no reason; the spec supplies it.
 func (d *decision) lostEnding(a *v1alpha1.Attempt, message string) ending {
 	switch {
 	case a.Reason == v1alpha1.ReasonSuspending, a.Reason == "" && d.suspended() && !d.rewinding():
@@ -143,7 +156,8 @@ func (d *decision) lostEnding(a *v1alpha1.Attempt, message string) ending {
 	return ending{outcome: v1alpha1.AttemptPodLost, message: message}
 }
 
-// prepareEnding is the ending of an attempt whose workspace could not be prepared.
+// prepareEnding returns the ending of an attempt whose workspace could not be prepared;
+// nil while prepare was only killed and its pod has not finished.
 func (d *decision) prepareEnding(a *v1alpha1.Attempt, v *podView) *ending {
 	result := prepareResult(v.prepare)
 	if result.Reason == "" && (v.deleting || v.disrupted != "" || a.Reason != "" || interrupted(v.prepare, result)) {
@@ -155,7 +169,7 @@ func (d *decision) prepareEnding(a *v1alpha1.Attempt, v *podView) *ending {
 	e := ending{outcome: v1alpha1.AttemptPrepareFailed, reason: result.Reason, message: result.Message}
 	if e.reason == "" {
 		e.reason = v1alpha1.ReasonPrepareFailed
-		e.message = fmt.Sprintf("prepare ended with exit code %d: %s", v.prepare.ExitCode, v.prepare.Message)
+		e.message = fmt.Sprintf("prepare exited with code %d: %s", v.prepare.ExitCode, v.prepare.Message)
 	}
 	if result.Permanent {
 		e.outcome = v1alpha1.AttemptBlocked
@@ -163,22 +177,21 @@ func (d *decision) prepareEnding(a *v1alpha1.Attempt, v *podView) *ending {
 	return &e
 }
 
-// unrecordedEnding waits for the last checkpoint of an agent that exited with 0. The
-// shim holds the exit back until that checkpoint is safe, so it is missing only if the
-// pod's sidecar and its volume were lost in between.
-func (d *decision) unrecordedEnding(a *v1alpha1.Attempt, v *podView) *ending {
+// unrecordedEnding returns the ending of an agent that exited with 0 and whose last
+// checkpoint is not recorded; nil and a deadline while that may still arrive. The shim
+// holds the exit back until the checkpoint is safe, so it is missing only if the pod's
+// sidecar and its volume were lost after that.
+func (d *decision) unrecordedEnding(a *v1alpha1.Attempt, v *podView) (e *ending, deadline time.Time) {
 	if !v.finished || !d.o.History.Known {
-		return nil
+		return nil, time.Time{}
 	}
-	deadline := v.end().Add(d.o.Limits.RecordWait)
-	if d.now.Before(deadline) {
-		d.lookAt(deadline)
-		return nil
+	if deadline := v.end().Add(d.o.Limits.RecordWait); d.now.Before(deadline) {
+		return nil, deadline
 	}
-	return ptr.To(d.lostEnding(a, "the agent exited with 0, but its last checkpoint was never recorded: it is started again"))
+	return ptr.To(d.lostEnding(a, "the agent exited with 0, but its last checkpoint was never recorded: it is started again")), time.Time{}
 }
 
-// failedEnding is the ending of an agent that failed: it is retried, or this was the
+// failedEnding returns the ending of an agent that failed: it is retried, or this was the
 // last try.
 func (d *decision) failedEnding(code int32, message string) ending {
 	e := ending{outcome: v1alpha1.AttemptAgentFailed, reason: v1alpha1.ReasonRetrying, exitCode: &code, message: message}
@@ -193,61 +206,61 @@ func (d *decision) failedEnding(code int32, message string) ending {
 	return e
 }
 
-// brokenEnding is the ending of a pod that finished although its agent never ran.
+// brokenEnding returns the ending of a pod that finished without running its agent.
 func (d *decision) brokenEnding(a *v1alpha1.Attempt, v *podView) ending {
 	for _, s := range v.pod.Status.InitContainerStatuses {
 		if t := s.State.Terminated; t != nil && t.ExitCode != 0 {
 			if e := d.unstartable(s.Name, t); e != nil {
 				return *e
 			}
-			return d.failedEnding(t.ExitCode, fmt.Sprintf("the init container %s ended with exit code %d (%s)", s.Name, t.ExitCode, orUnknown(t.Reason)))
+			return d.failedEnding(t.ExitCode, fmt.Sprintf("the init container %s exited with code %d (%s)", s.Name, t.ExitCode, orUnknown(t.Reason)))
 		}
 	}
 	return d.lostEnding(a, "the pod ended before the agent did: "+orUnknown(v.pod.Status.Reason+" "+v.pod.Status.Message))
 }
 
-// end sets the attempt's outcome, and records what follows from it.
+// end sets the attempt's outcome, and adds the entries that follow from it.
 func (d *decision) end(a *v1alpha1.Attempt, e ending) {
-	a.Outcome, a.Reason, a.Message, a.ExitCode = e.outcome, e.reason, cut(e.message), e.exitCode
+	a.Outcome, a.Reason, a.Message, a.ExitCode = e.outcome, e.reason, statusText(e.message), e.exitCode
 	a.RetryTime = e.retryTime
 	a.EndTime = ptr.To(metav1.NewTime(d.now))
 	switch e.outcome {
 	case v1alpha1.AttemptCompleted:
 		d.s.RateLimit = nil
-		d.entry(v1alpha1.EventTaskCompleted, clew, e.message)
+		d.addEntry(v1alpha1.EventTaskCompleted, clew, e.message)
 	case v1alpha1.AttemptSuspended:
-		d.entry(v1alpha1.EventTaskSuspended, somebody(d.modeRequester()), sleepMessage)
+		d.addEntry(v1alpha1.EventTaskSuspended, actorOf(d.modeRequester()), suspendedMessage)
 	case v1alpha1.AttemptPodLost:
-		d.entry(v1alpha1.EventPodLost, clew, fmt.Sprintf("pod %s was lost: %s", a.PodName, e.message))
+		d.addEntry(v1alpha1.EventPodLost, clew, fmt.Sprintf("pod %s was lost: %s", a.PodName, e.message))
 	case v1alpha1.AttemptAgentFailed:
 		d.s.RateLimit = e.rateLimit
 		if e.reason != v1alpha1.ReasonAgentRateLimited {
 			d.s.Failures++
 		}
 		if !retried(*a) {
-			d.entry(v1alpha1.EventTaskFailed, clew, e.message)
+			d.addEntry(v1alpha1.EventTaskFailed, clew, e.message)
 		}
 	case v1alpha1.AttemptBlocked, v1alpha1.AttemptPrepareFailed:
 		d.unprepared(a, e)
 	}
 }
 
-// prepared records that the workspace is ready, and that the operation is complete.
+// prepared sets that the workspace is ready and that the operation is complete.
 //
-// If nobody waits for an operation, this is reported together with the agent's start a
-// moment later, which saves a write.
+// Without an operation that somebody waits for, this is reported together with the
+// agent's start a moment later, which saves a write.
 func (d *decision) prepared(a *v1alpha1.Attempt, v *podView) {
 	if !d.rewinding() && !d.resuming() && !v.agentRuns && v.agent == nil && !v.prepareOnly && !v.finished {
 		return
 	}
 	result := prepareResult(v.prepare)
-	message := "the workspace is as it is meant to be"
+	message := "the workspace is prepared"
 	if result.Restored {
-		message = "the workspace came back from the gitstore"
+		message = "the workspace was restored from the gitstore"
 	}
-	d.condition(v1alpha1.TaskWorkspaceReady, metav1.ConditionTrue, v1alpha1.ReasonWorkspacePrepared, message)
-	if d.find(v1alpha1.TaskDrifted) != nil {
-		d.condition(v1alpha1.TaskDrifted, metav1.ConditionFalse, v1alpha1.ReasonNoDrift, "the worktree is what Clew last left there")
+	d.setCondition(v1alpha1.TaskWorkspaceReady, metav1.ConditionTrue, v1alpha1.ReasonWorkspacePrepared, message)
+	if d.findCondition(v1alpha1.TaskDrifted) != nil {
+		d.setCondition(v1alpha1.TaskDrifted, metav1.ConditionFalse, v1alpha1.ReasonNoDrift, "the worktree is as Clew last left it")
 	}
 	a.Memory, a.MemoryMessage = memoryOf(result)
 	done := func(kind string, op *v1alpha1.OperationStatus) bool {
@@ -255,61 +268,62 @@ func (d *decision) prepared(a *v1alpha1.Attempt, v *podView) {
 		return op.Attempt == a.Number && (result.Operation == "" || named)
 	}
 	if f := result.Failed; f != nil {
-		d.operationFailed(a, *f)
+		d.failOperation(a, *f)
 	}
 	if d.rewinding() && done(daemonapi.OperationRewind, d.s.Rewind) {
 		d.completeRewind(result)
 	}
 	if d.resuming() && done(daemonapi.OperationResume, d.s.Resume) {
-		d.closeOperation(d.s.Resume, v1alpha1.OperationCompleted, "", "the task goes on")
+		d.closeOperation(d.s.Resume, v1alpha1.OperationCompleted, "", "the task continues")
 	}
 }
 
-// operationFailed records an operation that failed and left everything as it was: the
-// attempt goes on.
-func (d *decision) operationFailed(a *v1alpha1.Attempt, f daemonapi.OperationFailure) {
+// failOperation closes a rewind that failed and left everything unchanged: the attempt
+// continues.
+func (d *decision) failOperation(a *v1alpha1.Attempt, f daemonapi.OperationFailure) {
 	if !d.rewinding() || f.Kind != daemonapi.OperationRewind || f.ID != d.s.Rewind.ID || d.s.Rewind.Attempt != a.Number {
 		return
 	}
 	d.closeOperation(d.s.Rewind, v1alpha1.OperationFailed, f.Reason, "files and conversation are as they were before: "+f.Message)
-	d.entry(v1alpha1.EventOperationFailed, somebody(d.s.Rewind.RequestedBy), fmt.Sprintf(
+	d.addEntry(v1alpha1.EventOperationFailed, actorOf(d.s.Rewind.RequestedBy), fmt.Sprintf(
 		"rewind %s failed (%s); files and conversation are as they were before: %s", f.ID, f.Reason, f.Message))
 }
 
-// memoryOf is what the agent knows when it starts. A value that the schema does not know,
-// from a newer daemon, is left out.
+// memoryOf returns what the agent knows when it starts. A value that the schema does not
+// have, from a newer daemon, is left out.
 func memoryOf(result daemonapi.PrepareResult) (v1alpha1.AgentMemory, string) {
 	switch m := result.Memory; m {
 	case v1alpha1.AgentMemoryNew, v1alpha1.AgentMemorySession, v1alpha1.AgentMemoryRendered:
-		return m, cut(result.MemoryMessage)
+		return m, statusText(result.MemoryMessage)
 	}
-	return "", cut(result.MemoryMessage)
+	return "", statusText(result.MemoryMessage)
 }
 
-// unprepared records a workspace that could not be prepared, and what that means for the
-// current operation.
+// unprepared sets the conditions of a workspace that could not be prepared, and closes
+// the operation that failed with it.
 func (d *decision) unprepared(a *v1alpha1.Attempt, e ending) {
-	d.condition(v1alpha1.TaskWorkspaceReady, metav1.ConditionFalse, e.reason, e.message)
+	d.setCondition(v1alpha1.TaskWorkspaceReady, metav1.ConditionFalse, e.reason, e.message)
 	if e.outcome == v1alpha1.AttemptPrepareFailed {
 		return
 	}
 	reason, actor := v1alpha1.EventTaskFailed, clew
 	if e.reason == v1alpha1.ReasonDriftDetected {
 		reason = v1alpha1.EventDriftDetected
-		d.condition(v1alpha1.TaskDrifted, metav1.ConditionTrue, e.reason, e.message)
+		d.setCondition(v1alpha1.TaskDrifted, metav1.ConditionTrue, e.reason, e.message)
 	}
 	if d.rewinding() && d.s.Rewind.Attempt == a.Number {
 		d.closeOperation(d.s.Rewind, v1alpha1.OperationFailed, e.reason, e.message)
 		if reason == v1alpha1.EventTaskFailed {
-			reason, actor = v1alpha1.EventOperationFailed, somebody(d.s.Rewind.RequestedBy)
+			reason, actor = v1alpha1.EventOperationFailed, actorOf(d.s.Rewind.RequestedBy)
 		}
 	}
 	if d.resuming() && d.s.Resume.Attempt == a.Number {
 		d.closeOperation(d.s.Resume, v1alpha1.OperationFailed, e.reason, e.message)
 	}
-	d.entry(reason, actor, e.reason+": "+e.message)
+	d.addEntry(reason, actor, e.reason+": "+e.message)
 }
 
+// orUnknown returns s, or a phrase that says that no reason was given.
 func orUnknown(s string) string {
 	if s == "" || s == " " {
 		return "no reason was given"

@@ -3,7 +3,6 @@ package plan
 import (
 	"math"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -21,9 +20,7 @@ func TestANumberIsReservedForOnePod(t *testing.T) {
 		s := newScene(t).step()
 		s.o.Pods, s.o.MadePodUID = nil, "" // the API server refused it
 		s.step()
-		if p := s.started(); p == nil || p.Attempt != 1 {
-			t.Errorf("started %+v", p)
-		}
+		s.wantStarted(1)
 		s.wantOutcomes("")
 	})
 	for name, ran := range map[string]bool{
@@ -37,9 +34,7 @@ func TestANumberIsReservedForOnePod(t *testing.T) {
 			}
 			s.o.Pods = nil
 			s.managerRestarts().step()
-			if p := s.started(); p == nil || p.Attempt != 2 {
-				t.Errorf("started %+v", p)
-			}
+			s.wantStarted(2)
 			s.wantOutcomes(v1alpha1.AttemptPodLost, "")
 			if s.status().Failures != 0 {
 				t.Error("it counts as a failure of the agent")
@@ -62,8 +57,9 @@ func TestANumberIsReservedForOnePod(t *testing.T) {
 		s.rewind("r1", 1).step()
 		s.o.Pods = nil
 		s.managerRestarts().step()
-		if p := s.started(); p == nil || p.Attempt != 3 || p.Operation == nil || p.Operation.ID != "r1" {
-			t.Errorf("started %+v", p)
+		s.wantStarted(3)
+		if op := s.startedOperation(); op.ID != "r1" {
+			t.Errorf("prepare gets the operation %q, want r1", op.ID)
 		}
 	})
 }
@@ -97,9 +93,7 @@ func TestAPodThatClewDidNotMakeIsNoAttempts(t *testing.T) {
 			s.agentExits(1)
 			s.podFinishes()
 			s.after(time.Minute).step()
-			if p := s.started(); p == nil || p.Attempt != 2 {
-				t.Errorf("started %+v", p)
-			}
+			s.wantStarted(2)
 		})
 	}
 	t.Run("and by the name of the next pod it makes way first", func(t *testing.T) {
@@ -112,9 +106,7 @@ func TestAPodThatClewDidNotMakeIsNoAttempts(t *testing.T) {
 			t.Fatalf("stopped: %v, started %+v", stopped(s), s.started())
 		}
 		s.podGone()
-		if p := s.started(); p == nil || p.Attempt != 1 {
-			t.Errorf("started %+v", p)
-		}
+		s.wantStarted(1)
 	})
 	t.Run("and by the name of a pod that is known it is not taken for that", func(t *testing.T) {
 		s := running(t)
@@ -132,17 +124,13 @@ func TestNumbersAreNeverUsedAgain(t *testing.T) {
 		s := newScene(t)
 		s.o.History.State.Attempt = 7
 		s.step()
-		if p := s.started(); p == nil || p.Attempt != 8 {
-			t.Errorf("started %+v", p)
-		}
+		s.wantStarted(8)
 	})
 	t.Run("though the restored status has an attempt under way", func(t *testing.T) {
 		s := running(t)
 		s.o.History.State.Attempt = 5
 		s.managerRestarts().podGone()
-		if p := s.started(); p == nil || p.Attempt != 6 {
-			t.Errorf("started %+v", p)
-		}
+		s.wantStarted(6)
 		s.wantOutcomes(v1alpha1.AttemptPodLost, "")
 	})
 	t.Run("so nothing is reserved before the history store was asked", func(t *testing.T) {
@@ -151,13 +139,11 @@ func TestNumbersAreNeverUsedAgain(t *testing.T) {
 		s.step()
 		s.wantState(v1alpha1.ReasonPending)
 		if len(s.status().Attempts) != 0 {
-			t.Fatalf("%+v", s.status().Attempts)
+			t.Fatalf("attempts were reserved: %+v", s.status().Attempts)
 		}
 		s.o.History.Known, s.o.History.State.Attempt = true, 2
 		s.step()
-		if p := s.started(); p == nil || p.Attempt != 3 {
-			t.Errorf("started %+v", p)
-		}
+		s.wantStarted(3)
 	})
 	t.Run("and none follows the highest there is", func(t *testing.T) {
 		s := running(t)
@@ -165,13 +151,12 @@ func TestNumbersAreNeverUsedAgain(t *testing.T) {
 		s.podGone()
 		s.wantOutcomes(v1alpha1.AttemptPodLost)
 		c := s.wantCondition(v1alpha1.TaskSucceeded)
-		if c.Reason != v1alpha1.ReasonPodRefused || !strings.Contains(c.Message, "fork the task") {
-			t.Errorf("%+v", c)
-		}
+		s.wantState(v1alpha1.ReasonPodRefused)
+		s.wantMessage(c.Message, "fork the task")
 	})
 }
 
-func TestADeletionTellsWhichPodItWaitsFor(t *testing.T) {
+func TestADeletionSaysWhichPodItWaitsFor(t *testing.T) {
 	s := running(t)
 	s.pod().Spec.NodeName = "node-7"
 	s.o.Task.DeletionTimestamp = ptr.To(metav1.NewTime(s.now))
@@ -182,14 +167,10 @@ func TestADeletionTellsWhichPodItWaitsFor(t *testing.T) {
 		t.Error("a pod that is about to end is worth a write")
 	}
 	s.after(time.Minute).step()
-	c := s.wantCondition(v1alpha1.TaskSucceeded)
-	if c.Reason != v1alpha1.ReasonDeleting || !strings.Contains(c.Message, s.pod().Name) ||
-		!strings.Contains(c.Message, "node-7") || !strings.Contains(c.Message, "--force") {
-		t.Errorf("%+v", c)
-	}
+	s.wantStatus(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonDeleting, s.pod().Name, "node-7", "--force")
 	s.after(time.Minute).step()
 	if s.writes != writes+1 {
-		t.Errorf("%d writes", s.writes-writes)
+		t.Errorf("the deletion took %d status writes, want 1", s.writes-writes)
 	}
 	s.podGone()
 	if len(s.o.Task.Finalizers) != 0 {
@@ -197,8 +178,8 @@ func TestADeletionTellsWhichPodItWaitsFor(t *testing.T) {
 	}
 }
 
-// TestALostPodIsNoCompletionOfAnEarlierAttempt: what the history store has of an
-// earlier attempt says nothing of the one that was at work since.
+// TestALostPodIsNoCompletionOfAnEarlierAttempt: what the history store has about an
+// earlier attempt says nothing about the one that ran since.
 func TestALostPodIsNoCompletionOfAnEarlierAttempt(t *testing.T) {
 	s := running(t)
 	s.podGone()

@@ -6,53 +6,55 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// The history store may have been put back to an older copy. A daemon sends again
-// what the store lacks, but a task at rest has none. What its status tells of its
-// latest checkpoint then stands, and says what the store does not have, until a pod
-// has sent it: what its volume does not have either it tells as a gap, which is
-// counted, and goes on behind it. From then on the store's word counts.
+// The history store may have been put back to an older copy. A daemon sends again what
+// the store lacks, but a task at rest has no daemon. Its status then keeps what it says
+// about the latest checkpoint, and a condition says what the store lacks, until a pod has
+// sent it. What the volume does not have either, the pod reports as a gap, which is
+// counted, and continues after it. From then on the store's answer counts.
 
-// behind says that the history store lacks what the status tells of, and that it will
-// yet be sent that, or told that it is lost.
+// behind reports whether the history store lacks records that the status knows of. A pod
+// will send them again, or report them as lost.
 func (d *decision) behind() bool {
-	return d.o.History.Known && !d.o.History.Deleted && d.lower()
+	return d.o.History.Known && !d.o.History.Deleted && d.storeLags()
 }
 
-// lower says that the history store does not have all that the status tells of.
-func (d *decision) lower() bool {
-	told, state := d.old.LatestCheckpoint, d.o.History.State
-	if d.old.RecordSequence > 0 || told == nil {
+// storeLags reports whether the history store does not have everything that the status
+// knows of.
+func (d *decision) storeLags() bool {
+	known, state := d.old.LatestCheckpoint, d.o.History.State
+	if d.old.RecordSequence > 0 || known == nil {
 		return state.LastSequence < d.old.RecordSequence
 	}
-	// A status that was written by a former version tells of no records.
-	return state.Latest == nil || state.Latest.Number < told.Number
+	// A status written by a former version has no sequence number of records.
+	return state.Latest == nil || state.Latest.Number < known.Number
 }
 
-func (d *decision) lacks() string {
-	told, latest := d.old.LatestCheckpoint, d.o.History.State.Latest
+// missing describes what the history store lacks.
+func (d *decision) missing() string {
+	known, latest := d.old.LatestCheckpoint, d.o.History.State.Latest
 	switch {
-	case told != nil && latest == nil:
-		return fmt.Sprintf("it has none of this task's %d checkpoints", told.Number)
-	case told != nil && latest.Number < told.Number:
-		return fmt.Sprintf("it has this task's history up to checkpoint %d of %d", latest.Number, told.Number)
+	case known != nil && latest == nil:
+		return fmt.Sprintf("it has none of this task's %d checkpoints", known.Number)
+	case known != nil && latest.Number < known.Number:
+		return fmt.Sprintf("it has this task's history up to checkpoint %d of %d", latest.Number, known.Number)
 	}
 	return "it lacks this task's newest records"
 }
 
-// behindMessage says what the history store lacks, and where that is.
+// behindMessage says what the history store lacks, and how it gets that again.
 func (d *decision) behindMessage() string {
-	lacks := "the history store was put back to an older copy: "
+	message := "the history store was put back to an older copy: "
 	if d.active() != nil && d.o.Claim != nil {
-		// How much it still lacks would be a write for each batch that it is sent.
-		return lacks + "the task's pod sends again what it lacks, as far as the task's volume has that"
+		// Saying how much is missing would cost a write for each batch that is sent.
+		return message + "the task's pod sends again what the store lacks, as far as the task's volume has it"
 	}
-	lacks += d.lacks()
+	message += d.missing()
 	if d.o.Claim == nil {
-		return lacks + "; the rest went with the task's volume, and the task's next pod counts what is lost"
+		return message + "; the rest was lost with the task's volume, and the task's next pod counts what is lost"
 	}
-	lacks += "; the task's volume keeps the rest for a while, and the next pod sends it again: "
+	message += "; the task's volume keeps the rest for some time, and the next pod sends it again: "
 	if s := d.settled(); s != nil && s.reason == v1alpha1.ReasonCompleted {
-		return lacks + "rewind the task to its latest checkpoint for that"
+		return message + "rewind the task to its latest checkpoint for that"
 	}
-	return lacks + "resume the task for that"
+	return message + "resume the task for that"
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
-// atRest is a scene whose agent has ended after three checkpoints.
+// atRest returns a scene whose agent has ended after three checkpoints.
 func atRest(t *testing.T, code int32) *scene {
 	t.Helper()
 	s := running(t, builders.BackoffLimit(0))
@@ -34,7 +34,8 @@ func atRest(t *testing.T, code int32) *scene {
 	return s
 }
 
-// storeGoesBack has the history store know so many checkpoints; 0 for nothing at all.
+// storeGoesBack puts the history store back to this number of checkpoints; 0 for an empty
+// store.
 func (s *scene) storeGoesBack(number int64) *scene {
 	s.o.History.State = history.TaskState{CheckpointCount: number, LastSequence: map[int64]int64{0: 0, 1: 5, 3: 20}[number]}
 	if number > 0 {
@@ -43,7 +44,7 @@ func (s *scene) storeGoesBack(number int64) *scene {
 	return s
 }
 
-// isPrepared has the newest pod prepared.
+// isPrepared makes prepare succeed in the newest pod.
 func (s *scene) isPrepared() {
 	s.Helper()
 	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})
@@ -53,9 +54,8 @@ func complete(s *scene) *metav1.Condition {
 	return meta.FindStatusCondition(s.status().Conditions, v1alpha1.TaskHistoryComplete)
 }
 
-// TestATaskAtRestTellsWhatTheHistoryStoreHasLost: no daemon of it is there to send
-// it again.
-func TestATaskAtRestTellsWhatTheHistoryStoreHasLost(t *testing.T) {
+// TestATaskAtRestReportsWhatTheHistoryStoreHasLost: it has no daemon to send it again.
+func TestATaskAtRestReportsWhatTheHistoryStoreHasLost(t *testing.T) {
 	for name, test := range map[string]struct {
 		code   int32
 		number int64
@@ -100,14 +100,14 @@ func TestATaskAtRestTellsWhatTheHistoryStoreHasLost(t *testing.T) {
 	}
 }
 
-// TestWhatTheVolumeDoesNotHaveEitherIsAGap: it was lost, or the records are older
-// than what it keeps. The next pod tells how many they are.
+// TestWhatTheVolumeDoesNotHaveEitherIsAGap: the volume was lost, or the records are older
+// than those it keeps. The next pod reports their number.
 func TestWhatTheVolumeDoesNotHaveEitherIsAGap(t *testing.T) {
 	g := gomega.NewWithT(t)
 	s := atRest(t, 1)
 	s.o.Claim = nil
 	s.storeGoesBack(1).after(time.Minute).step()
-	g.Expect(s.wantCondition(v1alpha1.TaskHistoryComplete).Message).To(gomega.ContainSubstring("went with the task's volume"))
+	g.Expect(s.wantCondition(v1alpha1.TaskHistoryComplete).Message).To(gomega.ContainSubstring("lost with the task's volume"))
 	s.change(builders.Resume("r1")).step()
 	s.isPrepared()
 	s.agentRuns()
@@ -123,8 +123,8 @@ func TestWhatTheVolumeDoesNotHaveEitherIsAGap(t *testing.T) {
 	g.Expect(s.entries(v1alpha1.EventHistoryGap)).To(gomega.HaveLen(1))
 }
 
-// A pod was prepared while the store had everything, or had been sent it. What such a
-// store lacks later, the pod's volume has.
+// A pod was prepared while the store had everything, or had been sent it. The pod's volume
+// has what such a store lacks later.
 func TestAStoreThatIsPutBackWhileAPodIsPreparedIsSentTheRestAgain(t *testing.T) {
 	for name, test := range map[string]struct{ before, whilePrepared int64 }{
 		"for the first time": {3, 1},
@@ -145,7 +145,7 @@ func TestAStoreThatIsPutBackWhileAPodIsPreparedIsSentTheRestAgain(t *testing.T) 
 				s.after(time.Minute).step()
 				c := s.wantCondition(v1alpha1.TaskHistoryComplete)
 				g.Expect(c.Reason).To(gomega.Equal(v1alpha1.ReasonHistoryBehind))
-				g.Expect(c.Message).To(gomega.ContainSubstring("the task's pod sends again what it lacks"))
+				g.Expect(c.Message).To(gomega.ContainSubstring("the task's pod sends again what the store lacks"))
 			}
 			s.storeGoesBack(3).o.History.State.Attempt = 2
 			s.after(time.Minute).step()
@@ -156,7 +156,7 @@ func TestAStoreThatIsPutBackWhileAPodIsPreparedIsSentTheRestAgain(t *testing.T) 
 	}
 }
 
-// What the attempt has recorded came after those that its volume had when it began.
+// The attempt's own records follow those that its volume had when it started.
 func TestAStoreThatIsPutBackUnderAnAgentIsSentTheRestAgain(t *testing.T) {
 	g := gomega.NewWithT(t)
 	s := atRest(t, 1)
@@ -185,7 +185,7 @@ func TestAStoreThatIsPutBackUnderAnAgentIsSentTheRestAgain(t *testing.T) {
 	g.Expect(s.status().UncountedLoss).To(gomega.BeNil())
 }
 
-// TestAStoreThatLacksTheNewestRecordsIsBehind: the last record of a task at rest is
+// TestAStoreThatLacksTheNewestRecordsIsBehind: the last record of a task at rest says
 // that the gitstore has its last checkpoint.
 func TestAStoreThatLacksTheNewestRecordsIsBehind(t *testing.T) {
 	g := gomega.NewWithT(t)
@@ -202,8 +202,8 @@ func TestAStoreThatLacksTheNewestRecordsIsBehind(t *testing.T) {
 }
 
 // TestAStoreThatHasNoCheckpointIsNotBehindForEver: the task's volume was lost as well,
-// and the attempt that found that ended before it recorded a checkpoint, and before the
-// manager looked.
+// and the attempt that found that out ended before it recorded a checkpoint and before the
+// manager observed it.
 func TestAStoreThatHasNoCheckpointIsNotBehindForEver(t *testing.T) {
 	g := gomega.NewWithT(t)
 	s := atRest(t, 1)
@@ -225,15 +225,15 @@ func TestAStoreThatHasNoCheckpointIsNotBehindForEver(t *testing.T) {
 	g.Expect(s.status().LatestCheckpoint).To(gomega.BeNil())
 	g.Expect(meta.FindStatusCondition(s.status().Conditions, v1alpha1.TaskDurable)).To(gomega.BeNil(), "there is none to be durable")
 
-	// Those that have an object get no other.
+	// Checkpoints that have an object get no second one.
 	s.o.History.State.Latest = &history.Checkpoint{Number: 4, Attempt: 2, Trigger: string(v1alpha1.TriggerFailure), Time: s.now}
 	s.after(time.Hour).step()
 	g.Expect(s.plans[0].Checkpoints).To(gomega.HaveValue(gomega.Equal(Range{After: 3, UpTo: 4})))
 	g.Expect(s.status().CheckpointObjectsThrough).To(gomega.BeNil())
 }
 
-// TestAStatusThatTellsOfNoRecordsGoesByTheNumbers: a former version wrote it.
-func TestAStatusThatTellsOfNoRecordsGoesByTheNumbers(t *testing.T) {
+// TestAStatusWithoutARecordSequenceIsComparedByCheckpoints: a former version wrote it.
+func TestAStatusWithoutARecordSequenceIsComparedByCheckpoints(t *testing.T) {
 	g := gomega.NewWithT(t)
 	s := atRest(t, 1)
 	s.status().RecordSequence = 0

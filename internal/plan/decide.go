@@ -12,15 +12,15 @@ import (
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
-// Decide returns what to do for a task next. It is pure: the same observation and
-// time give the same plan.
+// Decide returns what to do next for a task. It is pure: the same observation and time
+// give the same plan.
 func Decide(o Observed, now time.Time) Plan {
 	d := newDecision(o, now)
 	switch {
 	case o.Task.DeletionTimestamp != nil:
 		d.delete()
 	case d.outboxFull():
-		d.look(o.Limits.RetryBase)
+		d.requeue(o.Limits.RetryBase)
 	default:
 		d.catchUp()
 		d.followAttempt()
@@ -28,13 +28,13 @@ func Decide(o Observed, now time.Time) Plan {
 		d.considerResume()
 		d.steer()
 		d.report()
-		d.enterGap()
+		d.updateGap()
 	}
 	d.reportRecording()
 	return d.finish()
 }
 
-// decision is one run of Decide.
+// decision is the state of one call of Decide: s is the new status, old the stored one.
 type decision struct {
 	o     Observed
 	now   time.Time
@@ -43,7 +43,7 @@ type decision struct {
 	s     *v1alpha1.TaskStatus
 	views map[int64]*podView
 	plan  Plan
-	// waiting is why nothing was started; nil if something was, or if nothing was needed.
+	// waiting is why no pod was started; nil if one was, or if none was needed.
 	waiting *Blocker
 }
 
@@ -62,17 +62,18 @@ func newDecision(o Observed, now time.Time) *decision {
 	return d
 }
 
-// look asks for another decision after the given time at the latest.
-func (d *decision) look(after time.Duration) {
+// requeue asks for another decision after the given time at the latest.
+func (d *decision) requeue(after time.Duration) {
 	after = max(after, 10*time.Millisecond)
 	if d.plan.RequeueAfter == 0 || after < d.plan.RequeueAfter {
 		d.plan.RequeueAfter = after
 	}
 }
 
-func (d *decision) lookAt(t time.Time) { d.look(t.Sub(d.now)) }
+// requeueAt asks for another decision at t at the latest.
+func (d *decision) requeueAt(t time.Time) { d.requeue(t.Sub(d.now)) }
 
-// active is the attempt that has no outcome yet; nil if there is none.
+// active returns the attempt that has no outcome yet; nil if there is none.
 func (d *decision) active() *v1alpha1.Attempt {
 	if a := d.last(); a != nil && a.Outcome == "" {
 		return a
@@ -80,6 +81,7 @@ func (d *decision) active() *v1alpha1.Attempt {
 	return nil
 }
 
+// last returns the newest attempt; nil if there is none.
 func (d *decision) last() *v1alpha1.Attempt {
 	if n := len(d.s.Attempts); n > 0 {
 		return &d.s.Attempts[n-1]
@@ -99,15 +101,15 @@ func (d *decision) suspended() bool {
 	return d.task.Spec.OperatingMode == v1alpha1.OperatingModeSuspended
 }
 
-// settlement is how a task ended: only a person can start it again.
+// settlement is how a task ended. Only a person can start such a task again.
 type settlement struct {
 	reason  string
 	message string
 	attempt int64
 }
 
-// settled is how the task ended; nil if it has not. Attempts that only rewound it do
-// not count, however they ended.
+// settled returns how the task ended; nil if it has not. Attempts that only rewound the
+// task do not count, however they ended.
 func (d *decision) settled() *settlement { return settledBy(d.s.Attempts) }
 
 func settledBy(attempts []v1alpha1.Attempt) *settlement {
@@ -132,22 +134,23 @@ func settledBy(attempts []v1alpha1.Attempt) *settlement {
 	return nil
 }
 
+// whenRewound returns s, with the reason Rewound if the task was rewound since.
 func whenRewound(rewound bool, s settlement) *settlement {
 	if rewound {
 		s.reason = v1alpha1.ReasonRewound
-		s.message = "the task was taken back to a checkpoint: resume it to have the agent go on from there"
+		s.message = "the task was rewound to a checkpoint: resume it to continue from there"
 	}
 	return &s
 }
 
-// delete stops the pods of a task that is being deleted, and removes its finalizer when
-// none is left.
+// delete stops the pods of a task that is being deleted, and lets its finalizer go when
+// no pod is left.
 func (d *decision) delete() {
 	if !slices.Contains(d.task.Finalizers, v1alpha1.TaskFinalizer) {
 		return
 	}
 	if d.stopAll() {
-		d.look(d.o.Limits.ProblemGrace)
+		d.requeue(d.o.Limits.ProblemGrace)
 		d.reportHangingPod()
 		return
 	}
@@ -159,22 +162,22 @@ func (d *decision) delete() {
 		Sequence: d.s.HistorySequence + 1,
 		Time:     metav1.NewMicroTime(d.task.DeletionTimestamp.Time),
 		Reason:   v1alpha1.EventTaskDeleted,
-		// No admission policy sees a deletion, and the object does not name who asked for it.
+		// No admission policy sees a deletion, and the object does not name who requested it.
 		Actor:   Unknown,
-		Message: "the Task was deleted; its history stays",
+		Message: "the Task was deleted; its history is kept",
 		Attempt: attempt,
 	}
 }
 
 // reportHangingPod reports a pod that a deletion waits for, once the pod has outlived
-// its grace period. Before that a status write is not worth it.
+// its grace period. An earlier status write would not be worth it.
 func (d *decision) reportHangingPod() {
 	for i := range d.o.Pods {
 		v := inspect(&d.o.Pods[i])
 		if v.finished || !v.deleting || d.now.Before(v.pod.DeletionTimestamp.Add(d.o.Limits.ProblemGrace)) {
 			continue
 		}
-		d.condition(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonDeleting, fmt.Sprintf(
+		d.setCondition(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonDeleting, fmt.Sprintf(
 			"the deletion waits for the end of pod %s on node %s; if the node is gone for good, delete the pod with --force",
 			v.pod.Name, v.pod.Spec.NodeName))
 		return
@@ -183,32 +186,35 @@ func (d *decision) reportHangingPod() {
 
 // stopAll deletes every pod that still runs, and reports whether there was one.
 func (d *decision) stopAll() bool {
-	any := false
+	running := false
 	for i := range d.o.Pods {
 		v := inspect(&d.o.Pods[i])
 		if v.finished {
 			continue
 		}
-		any = true
+		running = true
 		d.stop(v)
 	}
-	return any
+	return running
 }
 
+// stop deletes the pod, unless it is being deleted already.
 func (d *decision) stop(v *podView) {
 	if !v.deleting {
 		d.plan.StopPods = append(d.plan.StopPods, PodRef{Name: v.pod.Name, UID: string(v.pod.UID)})
 	}
 }
 
+// refuseOperation adds an entry about an operation that is refused, and returns the
+// operation's status.
 func (d *decision) refuseOperation(kind, id, reason, message string) *v1alpha1.OperationStatus {
 	now := ptr.To(metav1.NewTime(d.now))
 	requester := d.resumeRequester()
 	if kind == daemonapi.OperationRewind {
 		requester = d.rewindRequester()
 	}
-	d.entry(v1alpha1.EventOperationRefused, somebody(requester), fmt.Sprintf("%s %s was refused (%s): %s", kind, id, reason, message))
+	d.addEntry(v1alpha1.EventOperationRefused, actorOf(requester), fmt.Sprintf("%s %s was refused (%s): %s", kind, id, reason, message))
 	return &v1alpha1.OperationStatus{
-		ID: id, State: v1alpha1.OperationRefused, Reason: reason, Message: cut(message), StartTime: now, EndTime: now, RequestedBy: requester,
+		ID: id, State: v1alpha1.OperationRefused, Reason: reason, Message: statusText(message), StartTime: now, EndTime: now, RequestedBy: requester,
 	}
 }

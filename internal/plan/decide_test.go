@@ -18,13 +18,11 @@ func TestATaskIsStarted(t *testing.T) {
 	s := newScene(t).step()
 
 	if s.claims != 1 || s.status().ClaimUID != "claim-1" {
-		t.Errorf("%d claims, status names %q", s.claims, s.status().ClaimUID)
+		t.Errorf("%d claims, want 1; the status names %q, want claim-1", s.claims, s.status().ClaimUID)
 	}
-	if p := s.started(); p == nil || p.Attempt != 1 || p.PrepareOnly || p.Operation != nil {
-		t.Errorf("started %+v", p)
-	}
+	s.wantPod(Pod{Attempt: 1})
 	if s.writes != 1 {
-		t.Errorf("it took %d status writes", s.writes)
+		t.Errorf("%d status writes so far", s.writes)
 	}
 	s.wantState(v1alpha1.ReasonPreparing)
 	s.wantEntries(v1alpha1.EventTaskStarted)
@@ -36,7 +34,7 @@ func TestATaskIsStarted(t *testing.T) {
 		t.Errorf("WorkspaceReady: %+v", c)
 	}
 	if s.writes != 2 {
-		t.Errorf("it took %d status writes", s.writes)
+		t.Errorf("%d status writes so far", s.writes)
 	}
 }
 
@@ -69,7 +67,7 @@ func TestATaskWhoseCompletionIsRecordedIsNotRunAgainWhenItsPodVanishes(t *testin
 	s.wantOutcomes(v1alpha1.AttemptCompleted)
 }
 
-func TestAnAgentThatEndedWellWithoutARecordIsStartedOnceMore(t *testing.T) {
+func TestAnAgentThatExitedWithZeroWithoutARecordIsStartedAgain(t *testing.T) {
 	s := running(t)
 	s.agentExits(0)
 	s.podFinishes()
@@ -78,7 +76,7 @@ func TestAnAgentThatEndedWellWithoutARecordIsStartedOnceMore(t *testing.T) {
 	s.wantOutcomes(v1alpha1.AttemptPodLost, "")
 }
 
-func TestWithTheStoreDownAnEndedAgentWaits(t *testing.T) {
+func TestWithTheStoreDownTheEndOfTheAgentIsNotJudged(t *testing.T) {
 	s := running(t)
 	s.o.History.Known = false
 	s.agentExits(0)
@@ -97,9 +95,7 @@ func TestAFailedAgentIsRetriedWithGrowingPauses(t *testing.T) {
 			t.Errorf("retry %d after %v, want %v", i+1, got, pause)
 		}
 		s.after(pause).step()
-		if p := s.started(); p == nil || p.Attempt != int64(i+2) {
-			t.Fatalf("started %+v", p)
-		}
+		s.wantStarted(int64(i + 2))
 		s.prepared(daemonapi.PrepareResult{})
 		s.agentRuns()
 	}
@@ -121,7 +117,7 @@ func TestATaskWithoutRetriesFailsAtOnce(t *testing.T) {
 	s.wantState(v1alpha1.ReasonAgentFailed)
 }
 
-func TestAPodThatIsTakenAwayIsNoFailure(t *testing.T) {
+func TestALostPodIsNoFailureOfTheAgent(t *testing.T) {
 	for name, lose := range map[string]func(*scene){
 		"gone": func(s *scene) { s.podGone() },
 		"deleted, its agent killed": func(s *scene) {
@@ -162,13 +158,9 @@ func TestPodsThatAreLostAtOnceAreNotRemadeInALoop(t *testing.T) {
 	s.podGone()
 	s.wantState(v1alpha1.ReasonRetrying)
 	s.after(time.Second).step()
-	if p := s.started(); p == nil || p.Attempt != 3 {
-		t.Errorf("started %+v", p)
-	}
+	s.wantStarted(3)
 	s.after(time.Minute).podGone() // it ran for a while: at once again
-	if p := s.started(); p == nil || p.Attempt != 4 {
-		t.Errorf("started %+v", p)
-	}
+	s.wantStarted(4)
 }
 
 func TestPausesGrowToTheirBound(t *testing.T) {
@@ -191,9 +183,7 @@ func TestThereAreNeverTwoPodsOfOneTask(t *testing.T) {
 		t.Error("a pod was started beside one that is ending")
 	}
 	s.podGone()
-	if p := s.started(); p == nil || p.Attempt != 2 {
-		t.Errorf("started %+v", p)
-	}
+	s.wantStarted(2)
 	s.wantOutcomes(v1alpha1.AttemptSuspended, "")
 }
 
@@ -216,7 +206,7 @@ func TestAWorkspaceThatCannotBePrepared(t *testing.T) {
 		s.prepareExits(1, daemonapi.PrepareResult{Reason: v1alpha1.ReasonRefNotFound, Message: "there is no branch x", Permanent: true})
 		s.wantState(v1alpha1.ReasonRefNotFound)
 		c := s.wantCondition(v1alpha1.TaskSucceeded)
-		if c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "there is no branch x; put it right, then apply a resume with a new id") {
+		if c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "there is no branch x; correct this, then apply a resume with a new id") {
 			t.Errorf("Succeeded: %+v", c)
 		}
 		s.after(time.Hour).step()
@@ -224,8 +214,8 @@ func TestAWorkspaceThatCannotBePrepared(t *testing.T) {
 			t.Error("it was started again")
 		}
 		s.change(builders.Resume("fixed")).step()
-		if p := s.started(); p == nil || p.Operation == nil || p.Operation.Kind != daemonapi.OperationResume {
-			t.Errorf("a resume starts %+v", p)
+		if op := s.startedOperation(); op.Kind != daemonapi.OperationResume {
+			t.Errorf("prepare gets the operation %s, want a resume", op.Kind)
 		}
 	})
 	t.Run("because prepare was killed, is tried again at once", func(t *testing.T) {
@@ -243,7 +233,7 @@ func TestAWorkspaceThatCannotBePrepared(t *testing.T) {
 	})
 }
 
-func TestAPodThatDoesNotComeUpSaysWhy(t *testing.T) {
+func TestTheReasonWhyAPodDoesNotStartIsReported(t *testing.T) {
 	waiting := func(container, reason, message string) func(*scene) {
 		return func(s *scene) {
 			s.setContainer(container, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}})
@@ -255,7 +245,7 @@ func TestAPodThatDoesNotComeUpSaysWhy(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		trouble func(*scene)
+		problem func(*scene)
 		reason  string
 	}{
 		"image":      {waiting("agent", "ImagePullBackOff", "not found"), v1alpha1.ReasonImageUnavailable},
@@ -265,17 +255,17 @@ func TestAPodThatDoesNotComeUpSaysWhy(t *testing.T) {
 		"node":       {unscheduled("0/1 nodes are available: insufficient cpu"), v1alpha1.ReasonUnschedulable},
 		"volume":     {unscheduled("pod has unbound immediate PersistentVolumeClaims"), v1alpha1.ReasonVolumeUnavailable},
 		"runtime":    {waiting("agent", "CreateContainerError", "no such file"), v1alpha1.ReasonPodRefused},
-		"no trouble": {waiting("agent", "PodInitializing", ""), v1alpha1.ReasonPreparing},
+		"no problem": {waiting("agent", "PodInitializing", ""), v1alpha1.ReasonPreparing},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t).step()
-			c.trouble(s)
+			c.problem(s)
 			s.step()
 			s.wantState(v1alpha1.ReasonPreparing) // it may pass
 			s.after(10 * time.Second).step()
 			s.wantState(c.reason)
-			if told := s.hindered() == 1; told != (c.reason != v1alpha1.ReasonPreparing) {
-				t.Errorf("told of %d times: %+v", s.hindered(), s.status().History)
+			if reported := s.hindered() == 1; reported != (c.reason != v1alpha1.ReasonPreparing) {
+				t.Errorf("the problem was reported %d times: %+v", s.hindered(), s.status().History)
 			}
 			if got := s.wantCondition(v1alpha1.TaskSucceeded); got.Status != metav1.ConditionUnknown {
 				t.Errorf("Succeeded is %s while the kubelet still tries", got.Status)
@@ -284,7 +274,7 @@ func TestAPodThatDoesNotComeUpSaysWhy(t *testing.T) {
 	}
 }
 
-func TestTheWordsOfATroubleMayChangeWithoutAWrite(t *testing.T) {
+func TestTheMessageOfAProblemMayChangeWithoutAWrite(t *testing.T) {
 	s := newScene(t).step()
 	state := func(reason, message string) {
 		s.setContainer("agent", corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}})
@@ -299,9 +289,8 @@ func TestTheWordsOfATroubleMayChangeWithoutAWrite(t *testing.T) {
 	}
 }
 
-// A container that ends again and again is in trouble each time. That is told of
-// once an attempt.
-func TestATroubleThatComesAndGoesIsToldOfOnce(t *testing.T) {
+// A container that crash-loops has a problem each time. An attempt reports that once.
+func TestAProblemThatComesAndGoesIsReportedOnce(t *testing.T) {
 	s := newScene(t).step().after(10 * time.Second)
 	for range 3 {
 		s.setContainer("daemon", corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}})
@@ -311,11 +300,11 @@ func TestATroubleThatComesAndGoesIsToldOfOnce(t *testing.T) {
 		s.after(time.Second).step()
 	}
 	if s.hindered() != 1 {
-		t.Errorf("told of %d times", s.hindered())
+		t.Errorf("the problem was reported %d times, want once", s.hindered())
 	}
 }
 
-func TestAPodThatDoesNotComeUpIsMadeAnewWhenTheTemplateChanges(t *testing.T) {
+func TestAPodThatDoesNotStartIsReplacedWhenTheTemplateChanges(t *testing.T) {
 	s := newScene(t).step()
 	s.setContainer("agent", corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}})
 	s.after(10 * time.Second).step()
@@ -324,7 +313,7 @@ func TestAPodThatDoesNotComeUpIsMadeAnewWhenTheTemplateChanges(t *testing.T) {
 	s.wantOutcomes(v1alpha1.AttemptStopped, "")
 }
 
-func TestWhatAPodNeedsIsWaitedFor(t *testing.T) {
+func TestAPodWaitsForWhatItNeeds(t *testing.T) {
 	t.Run("a claim that is being deleted", func(t *testing.T) {
 		s := running(t).after(time.Minute)
 		s.o.Claim.DeletionTimestamp = ptr.To(metav1.NewTime(s.now))
@@ -362,17 +351,17 @@ func TestWhatAPodNeedsIsWaitedFor(t *testing.T) {
 		s.o.Blocker = &Blocker{v1alpha1.ReasonPodRefused, "exceeded quota"}
 		p := Decide(s.o, s.now)
 		if p.StartPod == nil || p.Status.Conditions[0].Reason != v1alpha1.ReasonPodRefused {
-			t.Errorf("%+v", p)
+			t.Errorf("the plan starts %+v, and reports %+v", p.StartPod, p.Status.Conditions)
 		}
 	})
 }
 
-func TestATaskIsSuspendedAndWokenAgain(t *testing.T) {
+func TestATaskIsSuspendedAndResumed(t *testing.T) {
 	s := running(t)
 	s.change(builders.Suspended).step()
 	s.wantState(v1alpha1.ReasonSuspending)
 	if s.pod().DeletionTimestamp == nil {
-		t.Fatal("the pod was not asked to go")
+		t.Fatal("the pod was not deleted")
 	}
 	s.record(v1alpha1.TriggerSuspend)
 	s.agentExits(143)
@@ -381,12 +370,10 @@ func TestATaskIsSuspendedAndWokenAgain(t *testing.T) {
 	s.wantState(v1alpha1.ReasonSuspended)
 	s.wantOutcomes(v1alpha1.AttemptSuspended)
 	if s.status().Failures != 0 || s.status().LatestCheckpoint == nil {
-		t.Errorf("%+v", s.status())
+		t.Errorf("%d failures, want 0; latest checkpoint %+v, want one", s.status().Failures, s.status().LatestCheckpoint)
 	}
 	s.change(builders.Running).step()
-	if p := s.started(); p == nil || p.Attempt != 2 || p.Operation != nil {
-		t.Errorf("started %+v", p)
-	}
+	s.wantPod(Pod{Attempt: 2})
 	s.wantEntries(v1alpha1.EventTaskStarted, v1alpha1.EventTaskSuspended, v1alpha1.EventTaskResumed)
 }
 
@@ -423,19 +410,16 @@ func TestATaskThatStartsFromAnother(t *testing.T) {
 	checkpoint.Status.Conversation = &v1alpha1.CheckpointConversation{ConversationPosition: v1alpha1.ConversationPosition{Position: 8}}
 	s.o.SourceCheckpoint = checkpoint
 	s.step()
-	if p := s.started(); p == nil || p.Source == nil || *p.Source != (daemonapi.Source{TaskUID: "uid-of-source", TaskName: "source", Checkpoint: 3, Commit: "c3", IncludeConversation: true, Position: 8}) {
-		t.Errorf("started %+v", p)
-	}
+	from := daemonapi.Source{TaskUID: "uid-of-source", TaskName: "source", Checkpoint: 3, Commit: "c3", IncludeConversation: true, Position: 8}
+	s.wantPod(Pod{Attempt: 1, Source: &from})
 	s.wantEntries(v1alpha1.EventTaskStarted, v1alpha1.EventTaskForked)
 
 	s.o.Source, s.o.SourceCheckpoint = nil, nil
 	s.podGone()
-	if p := s.started(); p == nil || p.Source == nil || p.Source.Checkpoint != 3 {
-		t.Errorf("the point is not kept: %+v", p)
-	}
+	s.wantPod(Pod{Attempt: 2, Source: &from}) // it is resolved once
 }
 
-func TestAPointThatCannotBeStartedFrom(t *testing.T) {
+func TestASourceThatCannotBeStartedFrom(t *testing.T) {
 	good := func() (*v1alpha1.Task, *v1alpha1.Checkpoint) {
 		return builders.Task("source", builders.WithUID("u")), &v1alpha1.Checkpoint{
 			Spec: v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: "source"}},
@@ -464,7 +448,7 @@ func TestAPointThatCannotBeStartedFrom(t *testing.T) {
 	}
 }
 
-func TestADeletedTaskStopsAndSaysFarewell(t *testing.T) {
+func TestADeletedTaskStopsItsPodAndRecordsItsLastEntry(t *testing.T) {
 	s := running(t)
 	s.o.Task.DeletionTimestamp = ptr.To(metav1.NewTime(s.now))
 	s.step()
@@ -473,20 +457,27 @@ func TestADeletedTaskStopsAndSaysFarewell(t *testing.T) {
 	}
 	s.podGone()
 	farewell := s.plans[0].Farewell
-	if farewell == nil || farewell.Reason != v1alpha1.EventTaskDeleted || farewell.Sequence != s.status().HistorySequence+1 {
-		t.Errorf("farewell %+v", farewell)
+	if farewell == nil {
+		t.Fatal("there is no last entry")
+	}
+	if farewell.Reason != v1alpha1.EventTaskDeleted {
+		t.Errorf("the last entry is %s, want %s", farewell.Reason, v1alpha1.EventTaskDeleted)
+	}
+	if want := s.status().HistorySequence + 1; farewell.Sequence != want {
+		t.Errorf("the last entry has the number %d, want %d", farewell.Sequence, want)
 	}
 	if len(s.o.Task.Finalizers) != 0 {
 		t.Error("the finalizer is still there")
 	}
 }
 
-func TestADeletionThatTheStoreHoldsUpSaysSo(t *testing.T) {
+func TestADeletionSaysThatItWaitsForTheHistoryStore(t *testing.T) {
 	s := newScene(t)
 	s.o.Task.DeletionTimestamp = ptr.To(metav1.NewTime(s.now))
 	s.o.RecordProblem = "the history store cannot be reached"
 	p := Decide(s.o, s.now)
-	if !p.Write || p.Farewell == nil || !strings.Contains(p.Status.Conditions[0].Message, "the deletion waits for the history store") {
-		t.Errorf("%+v", p)
+	if !p.Write || p.Farewell == nil {
+		t.Errorf("the plan writes the status: %v, want true; its last entry is %+v, want one", p.Write, p.Farewell)
 	}
+	s.wantMessage(p.Status.Conditions[0].Message, "the deletion waits for the history store")
 }

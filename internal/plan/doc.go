@@ -1,13 +1,13 @@
-// Package plan decides what is to be done for a Task: from what was observed
-// and the time it makes a Plan, and does nothing else. It takes no client,
+// Package plan decides what to do for a Task: it computes a Plan from what was
+// observed and the current time, and has no side effects. It takes no client,
 // context, clock or logger, so that its tests are tables and read as the
 // specification.
 //
 // A Task's pods are attempts, numbered from 1. At most one attempt is active
 // (it has no outcome yet), and a new one is made only when every pod of the
-// former ones has finished or is gone. What the task is to do next follows
-// from three things: the operation that is in progress, spec.operatingMode,
-// and how the last attempts ended.
+// earlier ones has finished or is gone. What the task does next follows from
+// three things: the operation in progress, spec.operatingMode, and how the
+// last attempts ended.
 //
 //	            ┌────────────────────────── resume ─────────────────────────┐
 //	            │                                                           │
@@ -22,16 +22,20 @@
 //	            │              ▼                                Rewound ────┤
 //	            └──────── Suspending ──► Suspended ─────────────────────────┘
 //
-// A rewind may be asked for in every state. A running task is stopped for it
-// (Suspending's way: its pod ends with a checkpoint) and its next pod carries
-// it out before the agent starts. For a suspended or finished task the pod
+// A rewind may be requested in every state. A running task is stopped first, as
+// for a suspension (its pod ends with a checkpoint), and its next pod runs the
+// rewind before the agent starts. For a suspended or finished task the pod
 // ends when the rewind is done; a finished task is then Rewound, and waits for
-// a resume. A rewind that fails changes nothing: the task goes on as it was.
+// a resume. A rewind that fails changes nothing: the task continues as before.
 //
-// Drift (the worktree was changed while the task slept) stops a task with the
-// reason DriftDetected until a resume or rewind says what to do about it.
+// Drift (the worktree was changed while no pod of the task ran) stops a task
+// with the reason DriftDetected until a resume or rewind says how to handle it.
 //
-// Each transition is one entry of status.history, in the same status that the
-// transition shows in. Entries leave the list only when the history store has
-// them; when too many wait, transitions wait too.
+// Each transition is one entry of status.history, written in the same status
+// update as the transition itself. Entries leave the list only when the history
+// store has them; when too many are waiting, transitions wait too.
+//
+// In this package, methods of the decision that are named as nouns, adjectives or
+// participles are queries and change nothing. Methods named as verbs act on the
+// plan or the status.
 package plan

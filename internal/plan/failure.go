@@ -13,42 +13,41 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// agentEnding is the ending of an agent that failed. The sidecar reported why before the
-// agent's container ended, unless it was killed as well. The container's own termination
-// message is ignored: the agent can write it.
-func (d *decision) agentEnding(a *v1alpha1.Attempt, v *podView) *ending {
+// agentEnding returns the ending of an agent that failed; nil and a deadline while the
+// history store, which has the cause, cannot be asked. The sidecar reported the cause
+// before the agent's container ended, unless it was killed as well. The container's own
+// termination message is ignored: the agent can write it.
+func (d *decision) agentEnding(a *v1alpha1.Attempt, v *podView) (e *ending, deadline time.Time) {
 	code := v.agent.ExitCode
 	if e := d.unstartable(v1alpha1.AgentContainer, v.agent); e != nil {
-		return e
+		return e, time.Time{}
 	}
 	if !d.o.History.Known {
-		deadline := v.agent.FinishedAt.Add(d.o.Limits.RecordWait)
-		if d.now.Before(deadline) {
-			d.lookAt(deadline)
-			return nil
+		if deadline := v.agent.FinishedAt.Add(d.o.Limits.RecordWait); d.now.Before(deadline) {
+			return nil, deadline
 		}
 	}
-	if h := d.stoodDown(a); h != "" {
-		return ptr.To(d.lostEnding(a, h))
+	if why := d.endedByDaemon(a); why != "" {
+		return ptr.To(d.lostEnding(a, why)), time.Time{}
 	}
-	return d.toldEnding(code, v.agent.Reason, d.agentEnd(a))
+	return d.reportedEnding(code, v.agent.Reason, d.agentEnd(a)), time.Time{}
 }
 
-// stoodDown is why the sidecar itself ended the agent of this attempt, which is not a
-// failure of the agent; "" if it did not.
-func (d *decision) stoodDown(a *v1alpha1.Attempt) string {
+// endedByDaemon returns why the sidecar itself ended the agent of this attempt, which is
+// not a failure of the agent; "" if it did not.
+func (d *decision) endedByDaemon(a *v1alpha1.Attempt) string {
 	if p := d.problem(a); p != nil && slices.Contains([]string{v1alpha1.ReasonVolumeOutdated, v1alpha1.ReasonFenced}, p.Reason) {
 		return p.Message
 	}
 	if d.o.History.Known && d.o.History.State.Attempt > a.Number {
-		return fmt.Sprintf("attempt %d had begun, and the daemon of this one ended its agent", d.o.History.State.Attempt)
+		return fmt.Sprintf("attempt %d had begun, so the daemon of this one ended its agent", d.o.History.State.Attempt)
 	}
 	return ""
 }
 
-// toldEnding is the ending of an agent that exited with a code other than 0 and whose
-// sidecar reported why.
-func (d *decision) toldEnding(code int32, reason string, told history.AgentEnd) *ending {
+// reportedEnding returns the ending of an agent that exited with a code other than 0 and
+// whose sidecar reported why.
+func (d *decision) reportedEnding(code int32, reason string, told history.AgentEnd) *ending {
 	message := failureMessage(code, reason, told)
 	e := d.failedEnding(code, message)
 	switch agent.Cause(told.Cause) {
@@ -67,15 +66,15 @@ func (d *decision) toldEnding(code int32, reason string, told history.AgentEnd) 
 	case agent.CauseGaveUp:
 		e.reason = v1alpha1.ReasonAgentFailed
 	case agent.CauseRateLimited:
-		d.rateLimited(&e, told.RetryAfter)
+		d.applyRateLimit(&e, told.RetryAfter)
 	}
 	return &e
 }
 
-// rateLimited is the ending of an agent whose model API asked it to slow down. It does
-// not count as a failure, unless this has gone on for too long: an API that never accepts
-// a request, for example for a key without quota, is not waited for.
-func (d *decision) rateLimited(e *ending, pause time.Duration) {
+// applyRateLimit turns an ending into that of an agent whose model API asked it to slow down.
+// It does not count as a failure, unless this has gone on for too long: there is no point
+// in waiting for an API that never accepts a request, for example for a key without quota.
+func (d *decision) applyRateLimit(e *ending, pause time.Duration) {
 	if pause > 0 {
 		e.retryTime = ptr.To(metav1.NewTime(d.now.Add(pause)))
 	}
@@ -92,11 +91,11 @@ func (d *decision) rateLimited(e *ending, pause time.Duration) {
 		e.reason = v1alpha1.ReasonAgentRateLimited
 		return
 	}
-	e.message = fmt.Sprintf("rate limits count as failures by now, since there has been nothing else since %s: %s",
+	e.message = fmt.Sprintf("nothing but rate limits since %s, so they now count as failures: %s",
 		since.UTC().Format(time.RFC3339), e.message)
 }
 
-// agentEnd is what the sidecar of an attempt reported about its agent's end.
+// agentEnd returns what the sidecar of an attempt reported about its agent's end.
 func (d *decision) agentEnd(a *v1alpha1.Attempt) history.AgentEnd {
 	if end := d.o.History.State.AgentEnd; d.o.History.Known && end != nil && end.Attempt == a.Number {
 		return *end
@@ -104,7 +103,7 @@ func (d *decision) agentEnd(a *v1alpha1.Attempt) history.AgentEnd {
 	return history.AgentEnd{}
 }
 
-// failureMessage says how an agent ended, and quotes why.
+// failureMessage describes how an agent ended, and quotes the reported cause.
 func failureMessage(code int32, reason string, told history.AgentEnd) string {
 	message := agent.ExitMeaning(int(code))
 	if reason != "" && reason != "Error" {
@@ -123,7 +122,7 @@ func failureMessage(code int32, reason string, told history.AgentEnd) string {
 	return message + ": " + told.Message
 }
 
-// meaning explains a cause to a reader.
+// meaning explains a cause to users; "" if there is nothing to explain.
 func meaning(c agent.Cause) string {
 	switch c {
 	case agent.CauseUnauthorized:
@@ -144,12 +143,12 @@ func meaning(c agent.Cause) string {
 	return ""
 }
 
-// retried reports whether another attempt follows a failed one without anybody's help.
+// retried reports whether another attempt follows a failed one automatically.
 func retried(a v1alpha1.Attempt) bool {
 	return slices.Contains([]string{v1alpha1.ReasonRetrying, v1alpha1.ReasonAgentRateLimited}, a.Reason)
 }
 
-// failurePause is how long after an agent's failure the next attempt starts.
+// failurePause returns the pause between an agent's failure and the next attempt.
 func (d *decision) failurePause(last *v1alpha1.Attempt) time.Duration {
 	failures := int(d.s.Failures)
 	if last.Reason == v1alpha1.ReasonAgentRateLimited {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -16,7 +17,7 @@ import (
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
-// agentFails ends the newest attempt, of whose agent the daemon told this.
+// agentFails ends the newest attempt with what the daemon reported about its agent.
 func (s *scene) agentFails(told history.AgentEnd) {
 	s.Helper()
 	told.Attempt = s.lastAttempt().Number
@@ -25,7 +26,7 @@ func (s *scene) agentFails(told history.AgentEnd) {
 	s.podFinishes()
 }
 
-// nextAttempt has the next attempt's agent at work, when its time has come.
+// nextAttempt waits for the next attempt and starts its agent.
 func (s *scene) nextAttempt() *scene {
 	s.Helper()
 	before := s.lastAttempt().Number
@@ -42,7 +43,7 @@ func TestTheCauseOfAFailureDecides(t *testing.T) {
 	for _, tt := range []struct {
 		cause  agent.Cause
 		reason string
-		// failures are those counted; waits says that another attempt follows.
+		// failures is how many are counted; waits is true if another attempt follows.
 		failures int32
 		waits    bool
 		says     string
@@ -67,10 +68,13 @@ func TestTheCauseOfAFailureDecides(t *testing.T) {
 			s.wantState(tt.reason)
 			c := s.wantCondition(v1alpha1.TaskSucceeded)
 			if waits := c.Status == metav1.ConditionUnknown; waits != tt.waits || !strings.Contains(c.Message, tt.says) {
-				t.Errorf("%+v", c)
+				t.Errorf("the condition is %+v", c)
 			}
-			if a := s.lastAttempt(); s.status().Failures != tt.failures || a.Reason != tt.reason || a.Outcome != v1alpha1.AttemptAgentFailed {
-				t.Errorf("%d failures, %+v", s.status().Failures, a)
+			if got := s.status().Failures; got != tt.failures {
+				t.Errorf("%d failures are counted, want %d", got, tt.failures)
+			}
+			if a := s.lastAttempt(); a.Reason != tt.reason || a.Outcome != v1alpha1.AttemptAgentFailed {
+				t.Errorf("the attempt ended %s, %s; want %s, %s", a.Outcome, a.Reason, v1alpha1.AttemptAgentFailed, tt.reason)
 			}
 			s.after(24 * time.Hour).step()
 			if started := s.started() != nil; started != tt.waits {
@@ -80,9 +84,9 @@ func TestTheCauseOfAFailureDecides(t *testing.T) {
 	}
 }
 
-// A program that the container runtime does not find will not be there next time.
-// What an agent ends with, or writes as its last words, is its own matter.
-func TestAProgramThatTheRuntimeDoesNotFindIsNotTriedAgain(t *testing.T) {
+// A program that the container runtime does not find will not exist next time either. An
+// agent's own exit code and last output prove nothing.
+func TestAProgramThatTheRuntimeDoesNotFindIsNotRetried(t *testing.T) {
 	const missing = `failed to create containerd task: OCI runtime create failed: runc create failed: unable to start container process: ` +
 		`error during container init: exec: "no-such": executable file not found in $PATH`
 	for name, c := range map[string]struct {
@@ -110,7 +114,7 @@ func TestAProgramThatTheRuntimeDoesNotFindIsNotTriedAgain(t *testing.T) {
 			s.wantState(c.reason)
 			stopped := c.reason != v1alpha1.ReasonRetrying
 			if s.after(24 * time.Hour).step(); (s.started() == nil) != stopped {
-				t.Errorf("a day later: %+v", s.wantCondition(v1alpha1.TaskSucceeded))
+				t.Errorf("a day later the condition is %+v", s.wantCondition(v1alpha1.TaskSucceeded))
 			}
 			if told := slices.ContainsFunc(s.status().History, func(e v1alpha1.HistoryEntry) bool {
 				return e.Reason == v1alpha1.EventTaskFailed && strings.Contains(e.Message, c.container) && strings.Contains(e.Message, "image")
@@ -121,7 +125,7 @@ func TestAProgramThatTheRuntimeDoesNotFindIsNotTriedAgain(t *testing.T) {
 	}
 }
 
-// What the daemon told of another attempt's agent says nothing of this one.
+// What the daemon reported about another attempt's agent says nothing about this one.
 func TestTheEndOfAnotherAttemptsAgentIsNotThisOnes(t *testing.T) {
 	s := running(t)
 	s.o.History.State.AgentEnd = &history.AgentEnd{Attempt: 7, Cause: string(agent.CauseUnauthorized), Message: "no"}
@@ -130,9 +134,9 @@ func TestTheEndOfAnotherAttemptsAgentIsNotThisOnes(t *testing.T) {
 	s.wantState(v1alpha1.ReasonRetrying)
 }
 
-// The history store says why an agent failed: while it is down, that is waited
-// for, but not for long.
-func TestWhyAnAgentFailedIsWaitedFor(t *testing.T) {
+// The history store has the cause of a failure: while it is down, the decision waits for
+// it, but not for long.
+func TestTheCauseOfAFailureIsWaitedFor(t *testing.T) {
 	s := running(t)
 	s.o.History.Known = false
 	s.agentExits(1)
@@ -142,22 +146,19 @@ func TestWhyAnAgentFailedIsWaitedFor(t *testing.T) {
 	}
 	s.after(s.o.Limits.RecordWait).step()
 	if a := s.lastAttempt(); a.Outcome != v1alpha1.AttemptAgentFailed || a.Reason != v1alpha1.ReasonRetrying {
-		t.Errorf("%+v", a)
+		t.Errorf("the attempt is %+v", a)
 	}
 }
 
-func TestTheRetryComesWhenTheAPISays(t *testing.T) {
+func TestTheRetryStartsWhenTheAPISays(t *testing.T) {
 	s := running(t, builders.BackoffLimit(0))
 	s.agentFails(history.AgentEnd{ExitCode: 1, Cause: string(agent.CauseRateLimited), Message: "slow down", RetryAfter: 5 * time.Hour})
-	c := s.wantCondition(v1alpha1.TaskSucceeded)
-	if c.Reason != v1alpha1.ReasonAgentRateLimited || c.Status != metav1.ConditionUnknown || !strings.Contains(c.Message, "attempt 2 follows at 2026-01-02T08:04:05Z") {
-		t.Errorf("%+v", c)
-	}
+	s.wantStatus(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonAgentRateLimited, "attempt 2 follows at 2026-01-02T08:04:05Z")
 	if s.after(5*time.Hour - time.Second).step(); s.started() != nil {
-		t.Error("the next attempt comes too early")
+		t.Error("the next attempt starts too early")
 	}
 	if s.after(time.Second).step(); s.started() == nil {
-		t.Error("no attempt comes when it should")
+		t.Error("no attempt starts when it should")
 	}
 }
 
@@ -169,8 +170,9 @@ func TestPausesGrowWithRateLimitsInARow(t *testing.T) {
 		pauses = append(pauses, s.plans[len(s.plans)-1].RequeueAfter)
 		s.nextAttempt()
 	}
-	if pauses[0] != s.o.Limits.RetryBase || pauses[1] != 2*s.o.Limits.RetryBase || pauses[7] != s.o.Limits.RetryCap {
-		t.Errorf("%v", pauses)
+	want := []time.Duration{s.o.Limits.RetryBase, 2 * s.o.Limits.RetryBase, s.o.Limits.RetryCap}
+	if diff := cmp.Diff(want, []time.Duration{pauses[0], pauses[1], pauses[7]}); diff != "" {
+		t.Errorf("first, second and last pause (-want +got):\n%s", diff)
 	}
 }
 
@@ -189,10 +191,10 @@ func TestRateLimitsThatDoNotEndCountAsFailures(t *testing.T) {
 	}
 	s.wantState(v1alpha1.ReasonBackoffLimit)
 	if m := s.lastAttempt().Message; !strings.Contains(m, "since 2026-01-02T03:04:05Z") || !strings.Contains(m, "slow down") {
-		t.Errorf("%s", m)
+		t.Errorf("the message is %s", m)
 	}
 
-	// Who resumes the task begins anew.
+	// A resume restarts the count.
 	s.change(builders.Resume("again")).step()
 	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})
 	s.agentRuns()
@@ -200,8 +202,8 @@ func TestRateLimitsThatDoNotEndCountAsFailures(t *testing.T) {
 	s.wantState(v1alpha1.ReasonAgentRateLimited)
 }
 
-// An agent that works between rate limits is not at its end.
-func TestRateLimitsOfAnAgentThatGetsOnDoNotCount(t *testing.T) {
+// An agent that makes progress between rate limits has not failed.
+func TestRateLimitsOfAnAgentThatMakesProgressDoNotCount(t *testing.T) {
 	s := running(t, builders.BackoffLimit(0))
 	for range 30 {
 		s.o.History.State.Totals.ToolCalls++
@@ -210,6 +212,6 @@ func TestRateLimitsOfAnAgentThatGetsOnDoNotCount(t *testing.T) {
 		s.nextAttempt()
 	}
 	if s.status().Failures != 0 {
-		t.Errorf("%d failures", s.status().Failures)
+		t.Errorf("%d failures are counted", s.status().Failures)
 	}
 }

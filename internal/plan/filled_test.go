@@ -13,7 +13,7 @@ import (
 	"github.com/clew-dev/clew/internal/testing/filled"
 )
 
-// asked is a decision of a task of which everything is set, whose operations have begun
+// asked returns a decision about a task with every field set, whose operations have begun
 // in its second attempt.
 func asked(t *testing.T) *decision {
 	t.Helper()
@@ -31,24 +31,23 @@ func asked(t *testing.T) *decision {
 	return d
 }
 
-// TestPrepareIsToldAllOfAnOperation: a field that is new must not be forgotten between
-// the Task and its pod.
-func TestPrepareIsToldAllOfAnOperation(t *testing.T) {
+// TestPrepareGetsEveryFieldOfAnOperation: a new field must not be forgotten between the
+// Task and its pod.
+func TestPrepareGetsEveryFieldOfAnOperation(t *testing.T) {
 	d := asked(t)
 	if empty := filled.Empty(d.operation(2), "Prompt", "Context"); empty != nil {
-		t.Errorf("of a rewind: %v", empty)
+		t.Errorf("these fields of a rewind are empty: %v", empty)
 	}
 	d.task.Spec.Resume.Context.Summary = v1alpha1.ConversationInclude
 	d.s.Rewind = nil
 	d.task.Spec.Rewind = nil
 	if empty := filled.Empty(d.operation(2), "Checkpoint", "Commit", "CheckpointPosition", "Position", "AfterSequence", "Scope", "Preserve", "Branch"); empty != nil {
-		t.Errorf("of a resume: %v", empty)
+		t.Errorf("these fields of a resume are empty: %v", empty)
 	}
 }
 
-// TestAnAttemptTellsItsWholeLife: each field is set in the life of one that fails and is
-// tried again.
-func TestAnAttemptTellsItsWholeLife(t *testing.T) {
+// TestEveryFieldOfAnAttemptIsSet: each is set for an attempt that fails and is retried.
+func TestEveryFieldOfAnAttemptIsSet(t *testing.T) {
 	s := newScene(t)
 	s.step()
 	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared, Memory: v1alpha1.AgentMemorySession, MemoryMessage: "it goes on"})
@@ -57,6 +56,6 @@ func TestAnAttemptTellsItsWholeLife(t *testing.T) {
 	s.agentRuns()
 	s.agentFails(history.AgentEnd{ExitCode: 1, Cause: string(agent.CauseRateLimited), Message: "slow down", RetryAfter: time.Hour})
 	if empty := filled.Empty(s.lastAttempt()); empty != nil {
-		t.Errorf("never told: %v of %+v", empty, s.lastAttempt())
+		t.Errorf("these fields are empty: %v of %+v", empty, s.lastAttempt())
 	}
 }

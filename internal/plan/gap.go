@@ -9,8 +9,8 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// lostRecords counts the records of the task that are lost for good. While the
-// history store cannot be asked it is what was heard last.
+// lostRecords returns the number of the task's records that are lost for good. While the
+// history store cannot be asked, it is the last known number.
 func (d *decision) lostRecords() int64 {
 	if d.o.History.Known {
 		return d.o.History.State.LostRecords
@@ -18,8 +18,8 @@ func (d *decision) lostRecords() int64 {
 	return d.old.LostRecords
 }
 
-// leftOut says that the history lacks output for which it had no room. While the
-// history store cannot be asked it is what was heard last.
+// leftOut reports whether the history lacks output that exceeded its limit. While the
+// history store cannot be asked, it is the last known answer.
 func (d *decision) leftOut() bool {
 	if d.o.History.Known {
 		return d.o.History.State.LeftOutRecords > 0
@@ -27,10 +27,10 @@ func (d *decision) leftOut() bool {
 	return d.old.LeftOutRecords > 0
 }
 
-// endedAcknowledgement is the number in spec.acknowledge if it covers nothing any more,
-// or never did; else 0. Once the history store knows of fewer losses than the status,
-// nobody can tell whether those that it finds later are the same. And a number that is
-// higher than that of the status was not set as the API demands: the Task was created
+// endedAcknowledgement returns the number in spec.acknowledge if it no longer covers any
+// loss, or never did; otherwise 0. Once the history store knows of fewer losses than the
+// status, it cannot be known whether those found later are the same. And a number higher
+// than that in the status was not set in the way the API demands: the Task was created
 // with it.
 func (d *decision) endedAcknowledgement() int64 {
 	a := d.task.Spec.Acknowledge
@@ -40,7 +40,7 @@ func (d *decision) endedAcknowledgement() int64 {
 	return a.LostRecords
 }
 
-// acknowledgedRecords is how many lost records spec.acknowledge covers.
+// acknowledgedRecords returns the number of lost records that spec.acknowledge covers.
 func (d *decision) acknowledgedRecords() int64 {
 	if a := d.task.Spec.Acknowledge; a != nil && d.s.EndedAcknowledgement == 0 {
 		return a.LostRecords
@@ -48,40 +48,40 @@ func (d *decision) acknowledgedRecords() int64 {
 	return 0
 }
 
-// enterGap enters records that are lost for good into the history, once, and that
-// somebody has acknowledged them. Their condition is one of its own, so that it hides
-// no trouble of now.
-func (d *decision) enterGap() {
+// updateGap adds an entry for records that are lost for good, once, and one for their
+// acknowledgement. They have a condition of their own, so that it hides no current
+// problem.
+func (d *decision) updateGap() {
 	d.s.LostRecords, d.s.EndedAcknowledgement = d.lostRecords(), d.endedAcknowledgement()
 	d.s.AcknowledgedLostRecords = d.acknowledgedRecords()
 	lost, known := d.s.LostRecords, d.s.AcknowledgedLostRecords
 	if lost > d.old.LostRecords {
-		d.entry(v1alpha1.EventHistoryGap, clew, gapMessage(lost))
+		d.addEntry(v1alpha1.EventHistoryGap, clew, gapMessage(lost))
 	}
 	if known > d.old.AcknowledgedLostRecords {
-		d.entry(v1alpha1.EventLossAcknowledged, somebody(d.acknowledgeRequester()), fmt.Sprintf("%d of %s acknowledged", known, countLost(lost)))
+		d.addEntry(v1alpha1.EventLossAcknowledged, actorOf(d.acknowledgeRequester()), fmt.Sprintf("%d of %s acknowledged", known, countLost(lost)))
 	}
-	d.keepUncounted()
+	d.keepUncountedLoss()
 	d.reportGap()
 }
 
-// keepUncounted keeps the word of a former version, which told of a loss in the condition
-// alone, and without a number.
-func (d *decision) keepUncounted() {
-	was := d.find(v1alpha1.TaskHistoryComplete)
+// keepUncountedLoss keeps a loss that a former version reported only in the condition, and
+// without a number.
+func (d *decision) keepUncountedLoss() {
+	was := d.findCondition(v1alpha1.TaskHistoryComplete)
 	if was != nil && d.s.UncountedLoss == nil && was.Reason == v1alpha1.ReasonHistoryGap && d.old.LostRecords == 0 {
-		d.s.UncountedLoss = &v1alpha1.UncountedLoss{Time: was.LastTransitionTime, Message: cut(was.Message)}
+		d.s.UncountedLoss = &v1alpha1.UncountedLoss{Time: was.LastTransitionTime, Message: statusText(was.Message)}
 	}
 }
 
-// reportGap computes the condition from what the status tells.
+// reportGap sets the condition HistoryComplete from the status.
 func (d *decision) reportGap() {
-	was := d.find(v1alpha1.TaskHistoryComplete)
+	was := d.findCondition(v1alpha1.TaskHistoryComplete)
 	incomplete := func(reason, message string) {
-		d.condition(v1alpha1.TaskHistoryComplete, metav1.ConditionFalse, reason, message)
+		d.setCondition(v1alpha1.TaskHistoryComplete, metav1.ConditionFalse, reason, message)
 	}
 	switch lost, known := d.s.LostRecords, d.s.AcknowledgedLostRecords; {
-	case !d.o.History.Known && was != nil && was.Reason == v1alpha1.ReasonHistoryBehind: // what was heard last
+	case !d.o.History.Known && was != nil && was.Reason == v1alpha1.ReasonHistoryBehind: // keep the last known answer
 	case d.behind():
 		incomplete(v1alpha1.ReasonHistoryBehind, d.behindMessage())
 	case d.s.UncountedLoss != nil:
@@ -90,24 +90,24 @@ func (d *decision) reportGap() {
 		incomplete(v1alpha1.ReasonHistoryGap, gapMessage(lost)+d.endedMessage())
 	case d.leftOut():
 		incomplete(v1alpha1.ReasonHistoryLimitReached,
-			"output of the agent was left out of the history, which had reached its limit: status.leftOutRecords counts the records")
+			"the history reached its limit, so output of the agent was left out: status.leftOutRecords counts the records")
 	case lost > 0:
-		d.condition(v1alpha1.TaskHistoryComplete, metav1.ConditionTrue, v1alpha1.ReasonLossAcknowledged,
-			lostMessage(lost)+", which spec.acknowledge covers; its timeline tells where and why")
+		d.setCondition(v1alpha1.TaskHistoryComplete, metav1.ConditionTrue, v1alpha1.ReasonLossAcknowledged,
+			lostMessage(lost)+", which spec.acknowledge covers; its timeline shows where and why")
 	case d.o.History.Known:
 		meta.RemoveStatusCondition(&d.s.Conditions, v1alpha1.TaskHistoryComplete)
 	}
 }
 
-// endedMessage says what to do about an acknowledgement that has ended.
+// endedMessage returns what to do about an acknowledgement that has ended; "" if none has.
 func (d *decision) endedMessage() string {
 	if d.s.EndedAcknowledgement == 0 {
 		return ""
 	}
-	return "; spec.acknowledge was set before they were counted: take it out before you set it anew"
+	return "; spec.acknowledge was set before they were counted: remove it before you set it again"
 }
 
-func gapMessage(n int64) string { return lostMessage(n) + "; its timeline tells where and why" }
+func gapMessage(n int64) string { return lostMessage(n) + "; its timeline shows where and why" }
 
 func lostMessage(n int64) string {
 	if n == 1 {

@@ -10,7 +10,7 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// acknowledges has somebody acknowledge so many lost records.
+// acknowledges sets the number of acknowledged lost records.
 func (s *scene) acknowledges(n int64) *scene {
 	return s.change(func(t *v1alpha1.Task) { t.Spec.Acknowledge = &v1alpha1.Acknowledgement{LostRecords: n} }).after(time.Second).step()
 }
@@ -66,8 +66,8 @@ func TestAHistoryWhoseLossIsAcknowledgedIsComplete(t *testing.T) {
 	g.Expect(s.status().AcknowledgedLostRecords).To(gomega.BeZero())
 }
 
-// Only a loss is acknowledged, not what else is missing.
-func TestWhatElseIsMissingOfAHistoryShowsThoughItsLossIsKnown(t *testing.T) {
+// An acknowledgement covers lost records, and nothing else that is missing.
+func TestAnAcknowledgementHidesNothingElseThatIsMissing(t *testing.T) {
 	s := running(t)
 	s.loses(3).acknowledges(3)
 	s.o.History.State.LeftOutRecords = 5
@@ -79,7 +79,7 @@ func TestWhatElseIsMissingOfAHistoryShowsThoughItsLossIsKnown(t *testing.T) {
 	gomega.NewWithT(t).Expect(s.writes).To(gomega.Equal(writes), "nothing new is written")
 }
 
-// Those that are found to be lost after the store was put back may be others.
+// The records found lost after the store was put back may be other ones.
 func TestAnAcknowledgementEndsWhenTheStoreGoesBackToBeforeTheLoss(t *testing.T) {
 	for name, later := range map[string]int64{"fewer": 20, "as many": 29, "more": 30} {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestAnAcknowledgementEndsWhenTheStoreGoesBackToBeforeTheLoss(t *testing.T) 
 				s.loses(later)
 			}
 			s.wantComplete(metav1.ConditionFalse, v1alpha1.ReasonHistoryGap)
-			g.Expect(s.wantCondition(v1alpha1.TaskHistoryComplete).Message).To(gomega.ContainSubstring("take it out before you set it anew"))
+			g.Expect(s.wantCondition(v1alpha1.TaskHistoryComplete).Message).To(gomega.ContainSubstring("remove it before you set it again"))
 			s.change(func(t *v1alpha1.Task) { t.Spec.Acknowledge = nil }).after(time.Second).step()
 			s.wantComplete(metav1.ConditionFalse, v1alpha1.ReasonHistoryGap)
 			s.acknowledges(later).wantComplete(metav1.ConditionTrue, v1alpha1.ReasonLossAcknowledged)
@@ -103,7 +103,7 @@ func TestAnAcknowledgementEndsWhenTheStoreGoesBackToBeforeTheLoss(t *testing.T) 
 	}
 }
 
-// Another number is set for what is lost then.
+// A new number is set for what is lost then.
 func TestALowerNumberAcknowledgesAnewAfterTheStoreWentBack(t *testing.T) {
 	s := running(t)
 	s.loses(29).acknowledges(29)
@@ -111,7 +111,7 @@ func TestALowerNumberAcknowledgesAnewAfterTheStoreWentBack(t *testing.T) {
 	s.acknowledges(20).wantComplete(metav1.ConditionTrue, v1alpha1.ReasonLossAcknowledged)
 }
 
-// It may be the copy of another Task, from a backup or a manifest.
+// The Task may be a copy of another one, from a backup or a manifest.
 func TestWhatATaskIsCreatedWithAcknowledgesNothing(t *testing.T) {
 	s := running(t, func(t *v1alpha1.Task) { t.Spec.Acknowledge = &v1alpha1.Acknowledgement{LostRecords: 29} })
 	for _, lost := range []int64{20, 29, 30} {
@@ -120,8 +120,8 @@ func TestWhatATaskIsCreatedWithAcknowledgesNothing(t *testing.T) {
 	s.acknowledges(30).wantComplete(metav1.ConditionTrue, v1alpha1.ReasonLossAcknowledged)
 }
 
-// A former version told of it as of one that is counted, with no number.
-func TestALossThatNobodyHasCountedStaysInAnUpgrade(t *testing.T) {
+// A former version reported it like a counted loss, but without a number.
+func TestAnUncountedLossSurvivesAnUpgrade(t *testing.T) {
 	s := running(t)
 	s.status().Conditions = append(s.status().Conditions, metav1.Condition{
 		Type: v1alpha1.TaskHistoryComplete, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonHistoryGap,

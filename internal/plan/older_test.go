@@ -15,15 +15,15 @@ import (
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
-// begins has the agent of the newest attempt at work.
+// begins starts the agent of the newest attempt.
 func begins(s *scene) {
 	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})
 	s.agentRuns()
 	s.o.History.State.Attempt = s.lastAttempt().Number
 }
 
-// putBack is the restore of an older Task, without the pods that came later. The
-// history store is not put back.
+// putBack restores an older Task, without the pods that were created later. The history
+// store is not put back.
 func putBack(s *scene, backup *v1alpha1.Task) {
 	s.o.Attempts = Attempts{Known: true, Highest: s.lastAttempt().Number}
 	s.o.Task, s.o.Pods = backup, nil
@@ -33,8 +33,8 @@ func putBack(s *scene, backup *v1alpha1.Task) {
 	}
 }
 
-// TestATaskThatCompletedAfterTheBackupOfItsStatusIsNotRunAgain: the Kubernetes
-// API is put back to when an earlier attempt ran, or none.
+// TestATaskThatCompletedAfterTheBackupOfItsStatusIsNotRunAgain: the Kubernetes API is put
+// back to a time when an earlier attempt ran, or none.
 func TestATaskThatCompletedAfterTheBackupOfItsStatusIsNotRunAgain(t *testing.T) {
 	for name, ran := range map[string]bool{"in its first attempt": true, "before its first attempt": false} {
 		t.Run(name, func(t *testing.T) {
@@ -77,8 +77,8 @@ func TestAPodThatIsInTheBackupIsStopped(t *testing.T) {
 	s.wantState(v1alpha1.ReasonCompleted)
 }
 
-// TestATaskThatFailedForGoodAfterTheBackupOfItsStatusIsNotRunAgain: what rests
-// until a person acts goes on resting.
+// TestATaskThatFailedForGoodAfterTheBackupOfItsStatusIsNotRunAgain: a task that waits for
+// a person keeps waiting.
 func TestATaskThatFailedForGoodAfterTheBackupOfItsStatusIsNotRunAgain(t *testing.T) {
 	g := gomega.NewWithT(t)
 	s := newScene(t)
@@ -96,8 +96,8 @@ func TestATaskThatFailedForGoodAfterTheBackupOfItsStatusIsNotRunAgain(t *testing
 	g.Expect(s.wantCondition(v1alpha1.TaskSucceeded).Message).To(gomega.ContainSubstring("it cannot be done"))
 }
 
-// TestAnOperationThatWasCarriedOutAfterTheBackupOfTheStatusIsClosed: the agent
-// went on from it and completed the task.
+// TestAnOperationThatWasCarriedOutAfterTheBackupOfTheStatusIsClosed: the agent continued
+// from it and completed the task.
 func TestAnOperationThatWasCarriedOutAfterTheBackupOfTheStatusIsClosed(t *testing.T) {
 	completed := func(s *scene, keys ...string) {
 		s.o.History.State.Attempt, s.o.History.State.CompletedOperations = 2, keys
@@ -111,8 +111,11 @@ func TestAnOperationThatWasCarriedOutAfterTheBackupOfTheStatusIsClosed(t *testin
 		}
 	}
 	wantState := func(s *scene, op *v1alpha1.OperationStatus, id string, state v1alpha1.OperationState) {
-		if op == nil || op.ID != id || op.State != state {
-			s.Errorf("the operation is %+v", op)
+		if op == nil {
+			s.Fatalf("the operation %s has no status", id)
+		}
+		if op.ID != id || op.State != state {
+			s.Errorf("the operation is %s, %s; want %s, %s", op.ID, op.State, id, state)
 		}
 	}
 	for name, state := range map[string]v1alpha1.OperationState{"/done": v1alpha1.OperationCompleted, "/undone": v1alpha1.OperationFailed} {
@@ -139,8 +142,8 @@ func TestAnOperationThatWasCarriedOutAfterTheBackupOfTheStatusIsClosed(t *testin
 	})
 }
 
-// TestAResumeByAnIdThatWasUsedBeforeTheStatusWasPutBackIsRefused: the workspace
-// knows the id as done, so its prompt would be dropped.
+// TestAResumeByAnIdThatWasUsedBeforeTheStatusWasPutBackIsRefused: the volume has the id as
+// completed, so its prompt would be ignored.
 func TestAResumeByAnIdThatWasUsedBeforeTheStatusWasPutBackIsRefused(t *testing.T) {
 	g := gomega.NewWithT(t)
 	s := running(t, builders.BackoffLimit(0))
@@ -156,8 +159,8 @@ func TestAResumeByAnIdThatWasUsedBeforeTheStatusWasPutBackIsRefused(t *testing.T
 	g.Expect(s.started()).NotTo(gomega.BeNil())
 }
 
-// TestATaskWhoseHistoryWasDeletedIsNotStarted: the Task was restored since. No
-// pod of it could be prepared, however often it is tried.
+// TestATaskWhoseHistoryWasDeletedIsNotStarted: the Task was restored since. None of its
+// pods could be prepared, however often that is tried.
 func TestATaskWhoseHistoryWasDeletedIsNotStarted(t *testing.T) {
 	g := gomega.NewWithT(t)
 	s := newScene(t)
@@ -171,10 +174,10 @@ func TestATaskWhoseHistoryWasDeletedIsNotStarted(t *testing.T) {
 	g.Expect(s.writes).To(gomega.Equal(1))
 }
 
-// TestANumberThatOnlyVolumeAndGitstoreHaveSeenIsLeftBehindAtOnce: the Kubernetes API
-// and the history store were put back to older copies. Nobody is charged for it, and
-// what the attempt was for is carried on.
-func TestANumberThatOnlyVolumeAndGitstoreHaveSeenIsLeftBehindAtOnce(t *testing.T) {
+// TestANumberThatOnlyVolumeAndGitstoreHaveSeenIsSkippedAtOnce: the Kubernetes API and the
+// history store were put back to older copies. It counts as no failure, and the next
+// attempt continues what the refused one was for.
+func TestANumberThatOnlyVolumeAndGitstoreHaveSeenIsSkippedAtOnce(t *testing.T) {
 	refused := func(s *scene) {
 		s.prepareExits(1, daemonapi.PrepareResult{Reason: v1alpha1.ReasonFenced, Message: "attempt 7 has been seen", NewestAttempt: 7})
 		s.step()
@@ -191,7 +194,7 @@ func TestANumberThatOnlyVolumeAndGitstoreHaveSeenIsLeftBehindAtOnce(t *testing.T
 		s.wantOutcomes(v1alpha1.AttemptPrepareFailed, v1alpha1.AttemptPodLost, "")
 		g.Expect(s.status().Failures).To(gomega.BeZero())
 		g.Expect(s.o.Pods).To(gomega.HaveLen(1))
-		// A volume that tells of nothing newer tells nothing new.
+		// A volume that has seen no newer attempt changes nothing.
 		s.prepareExits(1, daemonapi.PrepareResult{Reason: v1alpha1.ReasonFenced, NewestAttempt: 8})
 		s.after(time.Minute).step()
 		g.Expect(s.lastAttempt().Number).To(gomega.Equal(int64(9)))

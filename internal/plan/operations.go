@@ -13,12 +13,15 @@ import (
 	"github.com/clew-dev/clew/internal/resources"
 )
 
+// maxHandled is the number of handled operations the status remembers.
 const maxHandled = 100
 
+// handled reports whether the operation was accepted or refused before.
 func handled(s *v1alpha1.TaskStatus, kind, id string) bool {
 	return slices.Contains(s.HandledOperations, daemonapi.OperationKey(kind, id))
 }
 
+// markHandled records that the operation was accepted or refused.
 func (d *decision) markHandled(kind, id string) {
 	d.s.HandledOperations = append(d.s.HandledOperations, daemonapi.OperationKey(kind, id))
 	if extra := len(d.s.HandledOperations) - maxHandled; extra > 0 {
@@ -26,8 +29,8 @@ func (d *decision) markHandled(kind, id string) {
 	}
 }
 
-// considerResume accepts or refuses a new resume. A rewind, and a pod that is being
-// stopped, are waited for.
+// considerResume accepts or refuses a new resume. It waits for a rewind, and for a pod
+// that is being suspended.
 func (d *decision) considerResume() {
 	r := d.task.Spec.Resume
 	if r == nil || handled(d.s, daemonapi.OperationResume, r.ID) || d.rewinding() {
@@ -43,8 +46,8 @@ func (d *decision) considerResume() {
 	}
 	settled := d.settled()
 	switch {
-	case d.noted(daemonapi.OperationKey(daemonapi.OperationResume, r.ID)):
-		// prepare would take it for completed, and drop its prompt.
+	case d.operationRecorded(daemonapi.OperationKey(daemonapi.OperationResume, r.ID)):
+		// prepare would consider it completed, and ignore its prompt.
 		refuse("a resume with this id was carried out before the Kubernetes API was put back to an older copy: give it a new id")
 	case d.suspended():
 		refuse("operatingMode is Suspended: set it to Running in the same change, with a new id")
@@ -53,7 +56,7 @@ func (d *decision) considerResume() {
 	case settled != nil && settled.reason == v1alpha1.ReasonCompleted:
 		refuse("a completed task has nothing left to resume: rewind it to a checkpoint first, or fork it")
 	case settled == nil && d.last() != nil && !d.atRest():
-		refuse("the task is about to be started again by itself: wait until it has stopped, and give the resume a new id")
+		refuse("the task is about to be restarted automatically: wait until it has stopped, and give the resume a new id")
 	default:
 		d.s.Failures, d.s.RateLimit = 0, nil
 		d.s.Resume = &v1alpha1.OperationStatus{
@@ -62,7 +65,8 @@ func (d *decision) considerResume() {
 	}
 }
 
-// atRest reports whether the task was suspended or had ended when it was last seen.
+// atRest reports whether the stored status has the task as suspended or ended, without
+// having completed.
 func (d *decision) atRest() bool {
 	c := meta.FindStatusCondition(d.old.Conditions, v1alpha1.TaskSucceeded)
 	if c == nil || c.Status == metav1.ConditionTrue {
@@ -72,12 +76,13 @@ func (d *decision) atRest() bool {
 		reason.Find(c.Reason).Standing == reason.Resting
 }
 
+// closeOperation sets the final state of an operation.
 func (d *decision) closeOperation(op *v1alpha1.OperationStatus, state v1alpha1.OperationState, reason, message string) {
-	op.State, op.Reason, op.Message = state, reason, cut(message)
+	op.State, op.Reason, op.Message = state, reason, statusText(message)
 	op.EndTime = ptr.To(metav1.NewTime(d.now))
 }
 
-// operation is what prepare has to do in the given attempt; nil for nothing.
+// operation returns what prepare carries out in the given attempt; nil for nothing.
 func (d *decision) operation(attempt int64) *daemonapi.Operation {
 	if d.rewinding() && d.s.Rewind.Attempt == attempt {
 		return d.rewindOperation()
@@ -95,7 +100,7 @@ func (d *decision) operation(attempt int64) *daemonapi.Operation {
 	return nil
 }
 
-// prompt is the prompt of the last resume that was accepted; "" if it had none.
+// prompt returns the prompt of the last accepted resume; "" if it had none.
 func (d *decision) prompt() string {
 	r, s := d.task.Spec.Resume, d.s.Resume
 	if r == nil || s == nil || r.ID != s.ID || s.State == v1alpha1.OperationRefused {

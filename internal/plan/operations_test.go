@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -12,14 +13,19 @@ import (
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
+// wantOperation fails unless the operation has this id, state and reason.
 func (s *scene) wantOperation(op *v1alpha1.OperationStatus, id string, state v1alpha1.OperationState, reason string) {
 	s.Helper()
-	if op == nil || op.ID != id || op.State != state || op.Reason != reason {
-		s.Errorf("the operation is %+v, want %s %s %s", op, id, state, reason)
+	if op == nil {
+		s.Fatalf("the operation %s has no status", id)
+	}
+	want, got := []string{id, string(state), reason}, []string{op.ID, string(op.State), op.Reason}
+	if diff := cmp.Diff(want, got); diff != "" {
+		s.Errorf("id, state and reason of the operation (-want +got):\n%s\nits message is %q", diff, op.Message)
 	}
 }
 
-func TestARunningTaskIsStoppedForARewindAndGoesOnAfterIt(t *testing.T) {
+func TestARunningTaskIsStoppedForARewindAndContinuesAfterIt(t *testing.T) {
 	s := running(t)
 	s.rewind("back", 2).step()
 	s.wantState(v1alpha1.ReasonRewinding)
@@ -28,22 +34,20 @@ func TestARunningTaskIsStoppedForARewindAndGoesOnAfterIt(t *testing.T) {
 		t.Fatal("the agent was not stopped")
 	}
 	s.podGone()
-	p := s.started()
-	if p == nil || p.PrepareOnly || p.Operation == nil {
-		t.Fatalf("started %+v", p)
-	}
-	want := daemonapi.Operation{
+	s.wantPod(Pod{Attempt: 2, Operation: &daemonapi.Operation{
 		Kind: daemonapi.OperationRewind, ID: "back", OnDrift: "Fail", Checkpoint: 2, Commit: "c2",
 		Scope: "Both", Preserve: "Branch", Branch: "clew/before-back",
-	}
-	if *p.Operation != want {
-		t.Errorf("operation %+v", *p.Operation)
-	}
+	}})
 	s.wantState(v1alpha1.ReasonRewinding)
 	s.prepared(daemonapi.PrepareResult{Operation: "back", FromCheckpoint: 5, ToCheckpoint: 2, Preserved: "clew/before-back"})
 	s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationCompleted, "")
-	if r := s.status().Rewind; r.FromCheckpoint != 5 || r.ToCheckpoint != 2 || r.Preserved != "clew/before-back" {
-		t.Errorf("%+v", r)
+	type outcome struct {
+		From, To  int64
+		Preserved string
+	}
+	r := s.status().Rewind
+	if diff := cmp.Diff(outcome{5, 2, "clew/before-back"}, outcome{r.FromCheckpoint, r.ToCheckpoint, r.Preserved}); diff != "" {
+		t.Errorf("status.rewind (-want +got):\n%s", diff)
 	}
 	s.agentRuns()
 	s.wantState(v1alpha1.ReasonRunning)
@@ -51,13 +55,13 @@ func TestARunningTaskIsStoppedForARewindAndGoesOnAfterIt(t *testing.T) {
 	s.wantEntries(v1alpha1.EventTaskStarted, v1alpha1.EventTaskRewound)
 }
 
-// failedRewind is what prepare tells of a rewind that changed nothing.
+// failedRewind is what prepare reports about a rewind that failed and changed nothing.
 func failedRewind(id, reason string) daemonapi.PrepareResult {
 	return daemonapi.PrepareResult{Operation: "Rewind/" + id, Failed: &daemonapi.OperationFailure{
 		Kind: daemonapi.OperationRewind, ID: id, Reason: reason, Message: "it cannot be done"}}
 }
 
-func TestARewindThatFailsInAPreparedWorkspaceIsToldAndTheAgentGoesOn(t *testing.T) {
+func TestARewindThatFailsInAPreparedWorkspaceIsReportedAndTheAgentContinues(t *testing.T) {
 	for _, reason := range []string{v1alpha1.ReasonBranchExists, v1alpha1.ReasonCheckpointCorrupted, v1alpha1.ReasonGitStoreRefused} {
 		s := running(t)
 		s.o.Stamped = true
@@ -85,7 +89,7 @@ func TestARewindThatFailsInAPreparedWorkspaceIsToldAndTheAgentGoesOn(t *testing.
 	}
 }
 
-func TestAStoppedTaskStaysAsItWasWhenItsRewindFails(t *testing.T) {
+func TestAStoppedTaskStaysUnchangedWhenItsRewindFails(t *testing.T) {
 	s := completedTask(t)
 	s.rewind("back", 1).step()
 	s.prepared(failedRewind("back", v1alpha1.ReasonBranchExists))
@@ -94,7 +98,7 @@ func TestAStoppedTaskStaysAsItWasWhenItsRewindFails(t *testing.T) {
 	s.wantState(v1alpha1.ReasonCompleted)
 }
 
-func TestARewindWhoseBranchCannotBeIsRefusedAtOnce(t *testing.T) {
+func TestARewindWithAnInvalidBranchIsRefusedAtOnce(t *testing.T) {
 	for _, id := range []string{"v1..v2", "fix.lock"} {
 		s := running(t)
 		s.rewind(id, 2).step()
@@ -147,8 +151,8 @@ func TestARewindOfAStoppedTaskStartsNoAgent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := c.make(t)
 			s.rewind("back", 1).step()
-			if p := s.started(); p == nil || !p.PrepareOnly || p.Operation == nil {
-				t.Fatalf("started %+v", p)
+			if op := s.startedOperation(); op.ID != "back" || !s.started().PrepareOnly {
+				t.Fatalf("started %+v, want a pod that only carries out the rewind", s.started())
 			}
 			s.wantState(v1alpha1.ReasonRewinding)
 			s.prepared(daemonapi.PrepareResult{Operation: "back", ToCheckpoint: 1})
@@ -162,23 +166,20 @@ func TestARewindOfAStoppedTaskStartsNoAgent(t *testing.T) {
 	}
 }
 
-func TestARewoundTaskGoesOnWhenItIsResumed(t *testing.T) {
+func TestARewoundTaskContinuesWhenItIsResumed(t *testing.T) {
 	s := completedTask(t)
 	s.rewind("back", 1).step()
 	s.prepared(daemonapi.PrepareResult{Operation: "back"})
 	s.change(builders.Resume("on"), func(t *v1alpha1.Task) { t.Spec.Resume.Prompt = "now the other way" }).step()
-	p := s.started()
-	if p == nil || p.Attempt != 3 || p.PrepareOnly || p.Operation == nil || p.Operation.Prompt != "now the other way" || p.Prompt != "now the other way" {
-		t.Fatalf("started %+v", p)
-	}
+	s.wantPod(Pod{Attempt: 3, Prompt: "now the other way", Operation: &daemonapi.Operation{
+		Kind: daemonapi.OperationResume, ID: "on", Prompt: "now the other way", OnDrift: v1alpha1.OnDriftFail,
+	}})
 	s.prepared(daemonapi.PrepareResult{Operation: "on"})
 	s.wantOperation(s.status().Resume, "on", v1alpha1.OperationCompleted, "")
 	s.agentRuns()
 	s.wantState(v1alpha1.ReasonRunning)
 	s.after(time.Minute).podGone()
-	if p := s.started(); p == nil || p.Operation != nil || p.Prompt != "now the other way" {
-		t.Errorf("after a lost pod: %+v", p)
-	}
+	s.wantPod(Pod{Attempt: 4, Prompt: "now the other way"}) // after a lost pod
 }
 
 func TestARewindIsCarriedOutWhateverHappensToItsPod(t *testing.T) {
@@ -187,8 +188,8 @@ func TestARewindIsCarriedOutWhateverHappensToItsPod(t *testing.T) {
 	s.podGone()
 	for range 5 {
 		s.after(time.Minute).prepareKilled()
-		if p := s.started(); p == nil || p.Operation == nil || p.Operation.ID != "back" {
-			t.Fatalf("after a kill: %+v", p)
+		if op := s.startedOperation(); op.ID != "back" {
+			t.Fatalf("after a kill the next pod gets the operation %q, want back", op.ID)
 		}
 	}
 	s.prepareExits(1, daemonapi.PrepareResult{Reason: v1alpha1.ReasonServerUnreachable, Message: "no answer"})
@@ -229,7 +230,7 @@ func TestTheSameIDAgainDoesNothing(t *testing.T) {
 	}
 }
 
-func TestARewindThatCannotBeIsRefusedWithoutHarm(t *testing.T) {
+func TestAnImpossibleRewindIsRefusedAndChangesNothing(t *testing.T) {
 	for reason, target := range map[string]func(*scene) *v1alpha1.Checkpoint{
 		v1alpha1.ReasonCheckpointNotFound: func(*scene) *v1alpha1.Checkpoint { return nil },
 		v1alpha1.ReasonCheckpointOfOther: func(s *scene) *v1alpha1.Checkpoint {
@@ -263,7 +264,7 @@ func TestARewindThatCannotBeIsRefusedWithoutHarm(t *testing.T) {
 	}
 }
 
-func TestARewindThatFailsLeavesTheTaskAsItWas(t *testing.T) {
+func TestAFailedRewindLeavesTheTaskUnchanged(t *testing.T) {
 	broken := daemonapi.PrepareResult{Reason: v1alpha1.ReasonCheckpointCorrupted, Message: "an object of checkpoint 1 is damaged", Permanent: true}
 	t.Run("a completed one stays completed", func(t *testing.T) {
 		s := completedTask(t)
@@ -272,15 +273,13 @@ func TestARewindThatFailsLeavesTheTaskAsItWas(t *testing.T) {
 		s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationFailed, v1alpha1.ReasonCheckpointCorrupted)
 		s.wantState(v1alpha1.ReasonCompleted)
 	})
-	t.Run("a running one goes on", func(t *testing.T) {
+	t.Run("a running one continues", func(t *testing.T) {
 		s := running(t)
 		s.rewind("back", 1).step()
 		s.podGone()
 		s.prepareExits(1, broken)
 		s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationFailed, v1alpha1.ReasonCheckpointCorrupted)
-		if p := s.started(); p == nil || p.Operation != nil || p.PrepareOnly {
-			t.Errorf("started %+v", p)
-		}
+		s.wantPod(Pod{Attempt: 3})
 	})
 }
 
@@ -291,7 +290,7 @@ func TestDriftStopsATaskUntilSomebodyDecides(t *testing.T) {
 	s.change(builders.Running).step()
 	s.prepareExits(1, daemonapi.PrepareResult{
 		Reason: v1alpha1.ReasonDriftDetected, Permanent: true, DriftCount: 1, DriftedFiles: []string{"a.txt"},
-		Message: "1 file was changed while the task slept: a.txt",
+		Message: "1 file was changed while the task was suspended: a.txt",
 	})
 	s.wantState(v1alpha1.ReasonDriftDetected)
 	if c := s.wantCondition(v1alpha1.TaskDrifted); c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, "a.txt") {
@@ -301,8 +300,8 @@ func TestDriftStopsATaskUntilSomebodyDecides(t *testing.T) {
 		t.Errorf("Succeeded: %+v", c)
 	}
 	s.change(builders.Resume("keep"), func(t *v1alpha1.Task) { t.Spec.Resume.OnDrift = v1alpha1.OnDriftPreserve }).step()
-	if p := s.started(); p == nil || p.Operation == nil || p.Operation.OnDrift != "Preserve" {
-		t.Fatalf("started %+v", p)
+	if op := s.startedOperation(); op.OnDrift != v1alpha1.OnDriftPreserve {
+		t.Fatalf("prepare gets onDrift %q, want Preserve", op.OnDrift)
 	}
 	s.prepared(daemonapi.PrepareResult{Operation: "keep"})
 	if c := s.wantCondition(v1alpha1.TaskDrifted); c.Status != metav1.ConditionFalse {
@@ -310,7 +309,7 @@ func TestDriftStopsATaskUntilSomebodyDecides(t *testing.T) {
 	}
 }
 
-func TestAResumeThatMakesNoSenseIsRefused(t *testing.T) {
+func TestAResumeIsRefusedUnlessTheTaskIsAtRest(t *testing.T) {
 	for name, c := range map[string]struct {
 		scene func(*testing.T) *scene
 		word  string
@@ -328,7 +327,7 @@ func TestAResumeThatMakesNoSenseIsRefused(t *testing.T) {
 			s.agentExits(1)
 			s.podFinishes()
 			return s
-		}, "about to be started again"},
+		}, "about to be restarted automatically"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := c.scene(t)
@@ -336,35 +335,35 @@ func TestAResumeThatMakesNoSenseIsRefused(t *testing.T) {
 			s.change(builders.Resume("on")).step()
 			s.wantOperation(s.status().Resume, "on", v1alpha1.OperationRefused, v1alpha1.ReasonInvalidOperation)
 			if !strings.Contains(s.status().Resume.Message, c.word) {
-				t.Errorf("message %q", s.status().Resume.Message)
+				t.Errorf("the message is %q", s.status().Resume.Message)
 			}
 			s.wantState(before.Reason)
 		})
 	}
 }
 
-func TestASuspendedTaskIsWokenWithAPrompt(t *testing.T) {
+func TestASuspendedTaskIsResumedWithAPrompt(t *testing.T) {
 	s := running(t)
 	s.change(builders.Suspended).step()
 	s.podGone()
 	s.change(builders.Running, builders.Resume("on")).step()
-	if p := s.started(); p == nil || p.Operation == nil || p.Operation.ID != "on" {
-		t.Fatalf("started %+v", p)
+	if op := s.startedOperation(); op.ID != "on" {
+		t.Fatalf("prepare gets the operation %q, want on", op.ID)
 	}
 	s.wantEntries(v1alpha1.EventTaskStarted, v1alpha1.EventTaskSuspended, v1alpha1.EventTaskResumed)
 }
 
-func TestAResumeGivesTheAgentItsRetriesBack(t *testing.T) {
+func TestAResumeRestoresTheAgentsRetries(t *testing.T) {
 	s := running(t, builders.BackoffLimit(0))
 	s.agentExits(1)
 	s.podFinishes()
 	s.change(builders.Resume("on")).step()
 	if s.status().Failures != 0 || s.lastAttempt().Trigger != v1alpha1.AttemptResume {
-		t.Errorf("%+v", s.status())
+		t.Errorf("the status is %+v", s.status())
 	}
 }
 
-func TestTheFieldManagerIsNotedAsSuchWhereNoUserIsKnown(t *testing.T) {
+func TestTheFieldManagerIsMarkedAsSuchWhenNoUserIsKnown(t *testing.T) {
 	s := running(t)
 	s.o.Task.Spec.RequestedBy = &v1alpha1.TaskRequesters{Rewind: "forged"}
 	s.o.Task.ManagedFields = []metav1.ManagedFieldsEntry{
@@ -375,29 +374,29 @@ func TestTheFieldManagerIsNotedAsSuchWhereNoUserIsKnown(t *testing.T) {
 	s.o.RewindTarget = nil
 	s.step()
 	if e := s.status().History[1]; e.Actor != "argocd (field manager)" || !strings.Contains(e.Message, "tidy-up-9") {
-		t.Errorf("%+v", e)
+		t.Errorf("the entry is %+v", e)
 	}
 }
 
-func TestWhoAskedIsUnknownWhereNoNameIs(t *testing.T) {
+func TestTheRequesterIsUnknownWithoutAName(t *testing.T) {
 	s := running(t)
 	s.rewind("back", 9)
 	s.o.RewindTarget = nil
 	s.step()
 	if e := s.status().History[1]; e.Actor != Unknown {
-		t.Errorf("a refused rewind that somebody asked for: %+v", e)
+		t.Errorf("the entry of a refused rewind: %+v", e)
 	}
 	s.change(builders.Suspended).step()
 	s.podGone()
 	s.change(func(t *v1alpha1.Task) { t.Spec.OperatingMode = v1alpha1.OperatingModeRunning }).step()
 	for _, e := range s.status().History[2:] {
 		if e.Actor != Unknown {
-			t.Errorf("somebody had it sleep and wake: %+v", e)
+			t.Errorf("the entry of a suspension or resume: %+v", e)
 		}
 	}
 }
 
-func TestATaskOfAForkIsForkedByWhoMadeTheFork(t *testing.T) {
+func TestATaskOfAForkHasTheForksRequester(t *testing.T) {
 	field := func(manager string) builders.TaskOption {
 		return func(t *v1alpha1.Task) {
 			t.Spec.StartFrom.Fork = &v1alpha1.ForkOrigin{Name: "three-ways", UID: "uid-of-fork", FieldManager: manager}
@@ -438,12 +437,12 @@ func TestATaskOfAForkIsForkedByWhoMadeTheFork(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("%+v", s.status().History)
+			t.Errorf("status.history is %+v", s.status().History)
 		})
 	}
 }
 
-func TestTheUserThatAdmissionWroteIsNoted(t *testing.T) {
+func TestTheUserThatAdmissionWroteIsRecorded(t *testing.T) {
 	s := running(t)
 	s.o.Stamped = true
 	s.o.Task.ManagedFields = []metav1.ManagedFieldsEntry{
@@ -455,7 +454,7 @@ func TestTheUserThatAdmissionWroteIsNoted(t *testing.T) {
 	s.step()
 	e := s.status().History[1]
 	if !strings.HasPrefix(e.Actor, "ben") || len([]rune(e.Actor)) > 256 {
-		t.Errorf("%+v", e)
+		t.Errorf("the entry is %+v", e)
 	}
 	if s.status().Rewind.RequestedBy != e.Actor {
 		t.Errorf("the status names %q", s.status().Rewind.RequestedBy)

@@ -14,24 +14,27 @@ import (
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
-// podView is what decisions need to know of a pod.
+// podView is what decisions need to know about a pod.
 type podView struct {
 	pod *corev1.Pod
-	// finished: no container of it runs or will run again.
+	// finished is true when no container of the pod runs or will run again.
 	finished bool
-	// deleting: somebody deleted it.
+	// deleting is true when the pod is being deleted.
 	deleting bool
-	// disrupted: the cluster evicted it.
+	// disrupted is the cluster's reason for evicting the pod; "" if it did not.
 	disrupted string
-	// prepareOnly: it has no agent.
+	// prepareOnly is true for a pod without an agent.
 	prepareOnly bool
-	prepare     *corev1.ContainerStateTerminated
-	agent       *corev1.ContainerStateTerminated
-	// agentRuns: the agent's container is running.
+	// prepare and agent are how these containers ended; nil while they have not.
+	prepare *corev1.ContainerStateTerminated
+	agent   *corev1.ContainerStateTerminated
+	// agentRuns is true while the agent's container is running.
 	agentRuns bool
-	problem   *Blocker
+	// problem is why the pod does not start; nil if nothing prevents it.
+	problem *Blocker
 }
 
+// inspect returns the view of a pod.
 func inspect(pod *corev1.Pod) *podView {
 	v := &podView{
 		pod:       pod,
@@ -49,11 +52,12 @@ func inspect(pod *corev1.Pod) *podView {
 		v.agent, v.agentRuns = s.State.Terminated, s.State.Running != nil
 	}
 	if !v.finished && !v.deleting {
-		v.problem = trouble(pod)
+		v.problem = startProblem(pod)
 	}
 	return v
 }
 
+// containerStatus returns the status of a container or init container; nil if it has none.
 func containerStatus(pod *corev1.Pod, name string) *corev1.ContainerStatus {
 	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range statuses {
@@ -65,7 +69,7 @@ func containerStatus(pod *corev1.Pod, name string) *corev1.ContainerStatus {
 	return nil
 }
 
-// disruption says how the cluster evicted the pod; "" if it did not.
+// disruption returns the cluster's reason for evicting the pod; "" if it did not.
 func disruption(pod *corev1.Pod) string {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
@@ -85,7 +89,7 @@ func interrupted(t *corev1.ContainerStateTerminated, result daemonapi.PrepareRes
 	return (t.ExitCode == 137 || t.ExitCode == 143) && t.Reason != "OOMKilled" && result.Reason == ""
 }
 
-// prepareResult is what prepare reported; the zero value if that cannot be read.
+// prepareResult returns what prepare reported; the zero value if that cannot be parsed.
 func prepareResult(t *corev1.ContainerStateTerminated) daemonapi.PrepareResult {
 	var result daemonapi.PrepareResult
 	if t == nil {
@@ -97,24 +101,25 @@ func prepareResult(t *corev1.ContainerStateTerminated) daemonapi.PrepareResult {
 	return result
 }
 
-// trouble is why a pod does not start.
-func trouble(pod *corev1.Pod) *Blocker {
+// startProblem returns why a pod does not start; nil if nothing prevents it.
+func startProblem(pod *corev1.Pod) *Blocker {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return schedulingTrouble(c.Message)
+			return schedulingProblem(c.Message)
 		}
 	}
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if s.State.Waiting != nil {
-			if h := waitingTrouble(s.Name, s.Image, s.State.Waiting); h != nil {
-				return h
+			if b := waitingProblem(s.Name, s.Image, s.State.Waiting); b != nil {
+				return b
 			}
 		}
 	}
 	return nil
 }
 
-func schedulingTrouble(message string) *Blocker {
+// schedulingProblem returns the blocker for the scheduler's message.
+func schedulingProblem(message string) *Blocker {
 	reason := v1alpha1.ReasonUnschedulable
 	for _, word := range []string{"persistentvolumeclaim", "PersistentVolumeClaim", "volume"} {
 		if strings.Contains(message, word) {
@@ -124,17 +129,19 @@ func schedulingTrouble(message string) *Blocker {
 	return &Blocker{Reason: reason, Message: "the pod cannot be scheduled: " + message}
 }
 
-func waitingTrouble(container, image string, w *corev1.ContainerStateWaiting) *Blocker {
+// waitingProblem returns the blocker for a container that waits; nil if it waits for
+// nothing unusual.
+func waitingProblem(container, image string, w *corev1.ContainerStateWaiting) *Blocker {
 	switch w.Reason {
 	case "InvalidImageName":
 		return &Blocker{v1alpha1.ReasonImageUnavailable, fmt.Sprintf(
-			"%q, of the container %q, cannot be the name of an image: put it right (%s)", image, container, w.Message)}
+			"%q is not a valid image name, in the container %q: correct it (%s)", image, container, w.Message)}
 	case "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable":
 		return &Blocker{v1alpha1.ReasonImageUnavailable, fmt.Sprintf(
 			"the image %q of the container %q is not available: check its name and the imagePullSecrets (%s)", image, container, w.Message)}
 	case "CreateContainerConfigError":
 		return &Blocker{v1alpha1.ReasonPromptNotFound, fmt.Sprintf(
-			"the container %q cannot be made: create the ConfigMap or Secret that promptFrom or its environment names (%s)", container, w.Message)}
+			"the container %q cannot be created: create the ConfigMap or Secret that promptFrom or its environment names (%s)", container, w.Message)}
 	case "CreateContainerError", "RunContainerError":
 		return &Blocker{v1alpha1.ReasonPodRefused, fmt.Sprintf("the container %q cannot be started: %s", container, w.Message)}
 	case "CrashLoopBackOff":
@@ -143,7 +150,8 @@ func waitingTrouble(container, image string, w *corev1.ContainerStateWaiting) *B
 	return nil
 }
 
-// generation is that of the Task the pod was made from; 0 if unknown.
+// generation returns the generation of the Task that the pod was created from; 0 if
+// unknown.
 func (v *podView) generation() int64 {
 	n, err := strconv.ParseInt(v.pod.Annotations[v1alpha1.AnnotationGeneration], 10, 64)
 	if err != nil {
@@ -152,7 +160,8 @@ func (v *podView) generation() int64 {
 	return n
 }
 
-// end is when the pod's last container ended; the zero time while one runs.
+// end returns when the last of the pod's terminated containers ended; the zero time if
+// none has.
 func (v *podView) end() time.Time {
 	var last time.Time
 	for _, s := range slices.Concat(v.pod.Status.InitContainerStatuses, v.pod.Status.ContainerStatuses) {

@@ -12,11 +12,11 @@ import (
 	"github.com/clew-dev/clew/internal/resources"
 )
 
-// maxHindrances is how many reasons the schema allows.
+// maxHindrances is the number of reasons that the schema allows.
 const maxHindrances = 16
 
-// problem is what blocks the sidecar of an attempt; nil if nothing does. While the
-// history store is down it is the last answer.
+// problem returns what blocks the sidecar of an attempt; nil if nothing does. While the
+// history store is down, it returns the store's last answer.
 func (d *decision) problem(a *v1alpha1.Attempt) *history.Problem {
 	if d.o.History.Known {
 		p := d.o.History.State.Problem
@@ -25,33 +25,33 @@ func (d *decision) problem(a *v1alpha1.Attempt) *history.Problem {
 		}
 		return &history.Problem{Reason: p.Reason, Message: resources.PlainText(p.Message, maxMessage)}
 	}
-	if c := d.standingOf(a); c != nil && c.Status == metav1.ConditionUnknown && reason.Find(c.Reason).DaemonProblem {
+	if c := d.storedSucceeded(a); c != nil && c.Status == metav1.ConditionUnknown && reason.Find(c.Reason).DaemonProblem {
 		return &history.Problem{Reason: c.Reason, Message: c.Message}
 	}
 	return nil
 }
 
-// enterProblem records in the history what blocks the attempt, when it begins to: a
-// problem of the sidecar each time, a pod that does not start once for each attempt,
-// since the kubelet keeps trying.
-func (d *decision) enterProblem(reason, message string) {
+// addProblemEntry adds an entry when something begins to block the attempt: for a problem
+// of the sidecar each time, for a pod that does not start once per attempt, since the
+// kubelet keeps trying.
+func (d *decision) addProblemEntry(reason, message string) {
 	a := d.active()
 	if a == nil {
 		return
 	}
-	p, was := d.problem(a), d.standingOf(a)
+	p, was := d.problem(a), d.storedSucceeded(a)
 	anew := p != nil && p.Reason == reason && (was == nil || was.Reason != reason)
-	h := d.podBlocker(a)
-	hindered := h != nil && h.Reason == reason
-	if anew || hindered && !toldOf(a, reason) {
-		d.entry(v1alpha1.EventTaskHindered, clew, reason+": "+message)
+	b := d.podBlocker(a)
+	hindered := b != nil && b.Reason == reason
+	if anew || hindered && !reported(a, reason) {
+		d.addEntry(v1alpha1.EventTaskHindered, clew, reason+": "+message)
 	}
-	if hindered && !toldOf(a, reason) {
+	if hindered && !reported(a, reason) {
 		a.Hindrances = append(a.Hindrances, reason)
 	}
 }
 
-// podBlocker is why the attempt's pod cannot be made, or does not start; nil if
+// podBlocker returns why the attempt's pod cannot be created or does not start; nil if
 // nothing blocks it.
 func (d *decision) podBlocker(a *v1alpha1.Attempt) *Blocker {
 	if v := d.views[a.Number]; v != nil {
@@ -60,14 +60,15 @@ func (d *decision) podBlocker(a *v1alpha1.Attempt) *Blocker {
 	return d.o.Blocker
 }
 
-// toldOf reports whether the history already says that this blocks the attempt. What
-// does not fit into the list counts as told.
-func toldOf(a *v1alpha1.Attempt, reason string) bool {
+// reported reports whether an entry already says that this blocks the attempt. A reason
+// that no longer fits into the list counts as reported.
+func reported(a *v1alpha1.Attempt, reason string) bool {
 	return slices.Contains(a.Hindrances, reason) || len(a.Hindrances) >= maxHindrances
 }
 
-// standingOf is the stored condition Succeeded if it is about this attempt; else nil.
-func (d *decision) standingOf(a *v1alpha1.Attempt) *metav1.Condition {
+// storedSucceeded returns the stored condition Succeeded if it is about this attempt; nil
+// otherwise.
+func (d *decision) storedSucceeded(a *v1alpha1.Attempt) *metav1.Condition {
 	if n := len(d.old.Attempts); n == 0 || d.old.Attempts[n-1].Number != a.Number {
 		return nil
 	}

@@ -37,33 +37,36 @@ func TestAProblemOfTheDaemonShowsUntilItIsSolved(t *testing.T) {
 	s.problem(v1alpha1.ReasonVolumeFull, "enlarge\x1bit")
 	s.wantState(v1alpha1.ReasonVolumeFull)
 	c := s.wantCondition(v1alpha1.TaskSucceeded)
-	if c.Status != metav1.ConditionUnknown || !strings.HasPrefix(c.Message, "enlarge") || strings.ContainsRune(c.Message, '\x1b') {
-		t.Errorf("%+v", c)
+	if c.Status != metav1.ConditionUnknown {
+		t.Errorf("Succeeded is %s, want Unknown", c.Status)
+	}
+	if !strings.HasPrefix(c.Message, "enlarge") || strings.ContainsRune(c.Message, '\x1b') {
+		t.Errorf("the message is %q, want that of the daemon without control characters", c.Message)
 	}
 	s.after(time.Minute).step()
 	s.o.History = History{} // an outage of the history store
 	s.after(time.Minute).step()
 	s.wantState(v1alpha1.ReasonVolumeFull)
 	if s.writes != before+1 || s.hindered() != 1 {
-		t.Errorf("%d writes, told of %d times", s.writes-before, s.hindered())
+		t.Errorf("%d writes, and reported %d times", s.writes-before, s.hindered())
 	}
 	s.o.History.Known = true
 	s.problem("", "")
 	s.wantState(v1alpha1.ReasonRunning)
 	if s.problem(v1alpha1.ReasonVolumeFull, "again"); s.hindered() != 2 {
-		t.Errorf("told of %d times", s.hindered())
+		t.Errorf("the problem was reported %d times", s.hindered())
 	}
 }
 
-func TestAProblemThatThisManagerDoesNotKnowIsToldOfOnce(t *testing.T) {
+func TestAProblemUnknownToThisManagerIsReportedOnce(t *testing.T) {
 	s := running(t)
 	s.problem("SomethingNew", "from a newer daemon")
 	s.wantState("SomethingNew")
 	if s.after(time.Minute).step(); s.hindered() != 1 {
-		t.Errorf("told of %d times", s.hindered())
+		t.Errorf("the problem was reported %d times", s.hindered())
 	}
 	if c := s.wantCondition(v1alpha1.TaskSucceeded); c.Status != metav1.ConditionUnknown {
-		t.Errorf("%+v", c)
+		t.Errorf("the condition is %+v", c)
 	}
 }
 
@@ -75,20 +78,20 @@ func TestAProblemOfAnAttemptThatEndedIsNone(t *testing.T) {
 	s.wantState(v1alpha1.ReasonCompleted)
 }
 
-func TestWhatPrepareTriesAgainShowsInsteadOfPreparing(t *testing.T) {
+func TestAProblemOfPrepareIsReportedInsteadOfPreparing(t *testing.T) {
 	s := newScene(t)
 	s.step()
 	s.problem(v1alpha1.ReasonRepositoryUnreachable, "could not resolve host: git.invalid; it is tried again")
 	s.wantState(v1alpha1.ReasonRepositoryUnreachable)
 	if c := s.wantCondition(v1alpha1.TaskSucceeded); c.Status != metav1.ConditionUnknown || !strings.Contains(c.Message, "git.invalid") {
-		t.Errorf("%+v", c)
+		t.Errorf("the condition is %+v", c)
 	}
 	s.problem("", "")
 	s.wantState(v1alpha1.ReasonPreparing)
 }
 
-// The kubelet tries again and again, and the oldest transitions leave the status.
-func TestWhatKeepsAPodFromComingUpIsToldOncePerAttempt(t *testing.T) {
+// The kubelet keeps trying, and the oldest transitions leave the status.
+func TestAPodsProblemIsReportedOncePerAttempt(t *testing.T) {
 	s := newScene(t)
 	s.step()
 	told := 0
@@ -109,9 +112,9 @@ func TestWhatKeepsAPodFromComingUpIsToldOncePerAttempt(t *testing.T) {
 	pulls("ImagePullBackOff")
 	s.wantState(v1alpha1.ReasonImageUnavailable)
 	if told != 1 {
-		t.Errorf("told of %d times", told)
+		t.Errorf("the problem was reported %d times", told)
 	}
 	if got := s.lastAttempt().Hindrances; !slices.Equal(got, []string{v1alpha1.ReasonImageUnavailable}) {
-		t.Errorf("%q", got)
+		t.Errorf("the reasons are %q", got)
 	}
 }

@@ -10,17 +10,17 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// noProgram and noExecutable are how container runtimes say that what a command
-// names cannot be executed; all else that keeps a container from starting may pass.
+// noProgram and noExecutable match the messages of container runtimes for a command that
+// cannot be executed. Every other failure to start a container may be temporary.
 var (
 	noProgram    = regexp.MustCompile(`exec: "[^"]*": (?:executable file not found|(?:stat [^:]*: )?no such file or directory)`)
 	noExecutable = regexp.MustCompile(`exec: "[^"]*": (?:permission denied|is a directory|exec format error)`)
 )
 
-// unstartable is the ending of an attempt whose container was never started, since
-// its program cannot be executed; nil for all others. The runtime says so itself,
-// by a reason that nothing in a container can give: what a program ends with, and
-// what it writes, is its own matter.
+// unstartable returns the ending of an attempt whose container was never started because
+// its program cannot be executed; nil for all others. The runtime reports that by a reason
+// that nothing inside a container can set. A program's own exit code and output prove
+// nothing.
 func (d *decision) unstartable(container string, t *corev1.ContainerStateTerminated) *ending {
 	if !slices.Contains([]string{"StartError", "ContainerCannotRun"}, t.Reason) {
 		return nil
@@ -39,7 +39,7 @@ func (d *decision) unstartable(container string, t *corev1.ContainerStateTermina
 	return &e
 }
 
-// checkProgram says what to do about a program that cannot be executed.
+// checkProgram returns the advice for a program that cannot be executed.
 func checkProgram(container string) string {
 	return fmt.Sprintf("check the command of the container %q, and its image", container)
 }

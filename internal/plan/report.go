@@ -16,14 +16,15 @@ import (
 	"github.com/clew-dev/clew/internal/resources"
 )
 
-func (d *decision) find(kind string) *metav1.Condition {
+// findCondition returns a condition of the new status; nil if it is not set.
+func (d *decision) findCondition(kind string) *metav1.Condition {
 	return meta.FindStatusCondition(d.s.Conditions, kind)
 }
 
-// condition sets a condition, with the current time and generation.
-func (d *decision) condition(kind string, status metav1.ConditionStatus, reason, message string) {
+// setCondition sets a condition, with the current time and generation.
+func (d *decision) setCondition(kind string, status metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(&d.s.Conditions, metav1.Condition{
-		Type: kind, Status: status, Reason: reason, Message: cut(message),
+		Type: kind, Status: status, Reason: reason, Message: statusText(message),
 		ObservedGeneration: d.task.Generation, LastTransitionTime: metav1.NewTime(d.now),
 	})
 }
@@ -31,26 +32,27 @@ func (d *decision) condition(kind string, status metav1.ConditionStatus, reason,
 // report sets the conditions to the task's current state.
 func (d *decision) report() {
 	d.s.ObservedGeneration = d.task.Generation
-	status, reason, message := d.standing()
-	d.enterProblem(reason, message)
-	d.enterSleep(reason)
-	d.condition(v1alpha1.TaskSucceeded, status, reason, message)
-	if d.find(v1alpha1.TaskWorkspaceReady) == nil && d.active() != nil {
-		d.condition(v1alpha1.TaskWorkspaceReady, metav1.ConditionUnknown, v1alpha1.ReasonPreparing, "the workspace is being prepared")
+	status, reason, message := d.succeededCondition()
+	d.requeueAfterGrace()
+	d.addProblemEntry(reason, message)
+	d.addSuspendedEntry(reason)
+	d.setCondition(v1alpha1.TaskSucceeded, status, reason, message)
+	if d.findCondition(v1alpha1.TaskWorkspaceReady) == nil && d.active() != nil {
+		d.setCondition(v1alpha1.TaskWorkspaceReady, metav1.ConditionUnknown, v1alpha1.ReasonPreparing, "the workspace is being prepared")
 	}
 	d.touchGenerations()
 }
 
-// touchGenerations sets the observed generation of the other conditions: they were
-// evaluated as well.
+// touchGenerations sets the observed generation of all conditions: those that did not
+// change were evaluated as well.
 func (d *decision) touchGenerations() {
 	for i := range d.s.Conditions {
 		d.s.Conditions[i].ObservedGeneration = d.task.Generation
 	}
 }
 
-// standing computes the condition Succeeded.
-func (d *decision) standing() (metav1.ConditionStatus, string, string) {
+// succeededCondition computes the condition Succeeded.
+func (d *decision) succeededCondition() (metav1.ConditionStatus, string, string) {
 	if a := d.active(); a != nil {
 		reason, message := d.activity(a)
 		if p := d.problem(a); p != nil && p.Reason == reason {
@@ -65,12 +67,12 @@ func (d *decision) standing() (metav1.ConditionStatus, string, string) {
 		return statusOf(s.reason), s.reason, s.message + d.advice(s.reason)
 	}
 	if d.suspended() {
-		return metav1.ConditionUnknown, v1alpha1.ReasonSuspended, "the task is asleep: set operatingMode to Running to wake it"
+		return metav1.ConditionUnknown, v1alpha1.ReasonSuspended, "the task is suspended: set operatingMode to Running to continue it"
 	}
 	return metav1.ConditionUnknown, v1alpha1.ReasonPending, "the task is about to start"
 }
 
-// statusOf is Unknown while the task may still succeed without help, or waits for a
+// statusOf returns Unknown while the task may still succeed without help, or waits for a
 // decision; True once it is complete; False once it has failed.
 func statusOf(name string) metav1.ConditionStatus {
 	switch reason.Find(name).Standing {
@@ -82,6 +84,7 @@ func statusOf(name string) metav1.ConditionStatus {
 	return metav1.ConditionFalse
 }
 
+// advice returns what to do about a task that has ended.
 func (d *decision) advice(reason string) string {
 	switch reason {
 	case v1alpha1.ReasonDriftDetected:
@@ -89,10 +92,10 @@ func (d *decision) advice(reason string) string {
 	case v1alpha1.ReasonRewound, v1alpha1.ReasonCompleted:
 		return ""
 	}
-	return "; put it right, then apply a resume with a new id"
+	return "; correct this, then apply a resume with a new id"
 }
 
-// activity is what the active attempt is doing.
+// activity returns what the active attempt is doing, as a reason and a message.
 func (d *decision) activity(a *v1alpha1.Attempt) (reason, message string) {
 	v := d.views[a.Number]
 	switch {
@@ -104,84 +107,91 @@ func (d *decision) activity(a *v1alpha1.Attempt) (reason, message string) {
 		return d.waiting.Reason, d.waiting.Message
 	case v == nil && d.o.Blocker != nil:
 		return d.o.Blocker.Reason, d.o.Blocker.Message
-	case v != nil && v.problem != nil && !d.young(v):
-		return v.problem.Reason, d.steady(a, v.problem)
+	case v != nil && v.problem != nil && !d.now.Before(d.graceEnd(v)):
+		return v.problem.Reason, d.stableMessage(a, v.problem)
 	case v != nil && v.deleting:
-		return v1alpha1.ReasonRetrying, fmt.Sprintf("pod %s is being taken away: another attempt follows when it is gone; if its node is gone for good, delete the pod with --force", v.pod.Name)
+		return v1alpha1.ReasonRetrying, fmt.Sprintf("pod %s is being deleted: another attempt follows when it is gone; if its node is gone for good, delete the pod with --force", v.pod.Name)
 	case d.problem(a) != nil:
 		return d.problem(a).Reason, d.problem(a).Message
 	case d.rewinding():
-		return v1alpha1.ReasonRewinding, "the task is being taken back to " + destination(d.s.Rewind)
+		return v1alpha1.ReasonRewinding, "the task is being rewound to " + destination(d.s.Rewind)
 	case v != nil && v.agent != nil && v.agent.ExitCode == 0:
 		return v1alpha1.ReasonCompleting, "the agent exited with 0: its last checkpoint is being recorded"
 	case v != nil && v.agentRuns:
-		return v1alpha1.ReasonRunning, "the agent is at work"
+		return v1alpha1.ReasonRunning, "the agent is running"
 	}
 	return v1alpha1.ReasonPreparing, "the workspace is being prepared"
 }
 
-// young reports whether the pod is so new that its problems may pass by themselves, and
-// requeues for when they should have.
-func (d *decision) young(v *podView) bool {
-	old := v.pod.CreationTimestamp.Add(d.o.Limits.ProblemGrace)
-	if d.now.Before(old) {
-		d.lookAt(old)
-		return true
-	}
-	return false
+// graceEnd returns when problems of the pod are reported: those of a new pod may pass by
+// themselves.
+func (d *decision) graceEnd(v *podView) time.Time {
+	return v.pod.CreationTimestamp.Add(d.o.Limits.ProblemGrace)
 }
 
-// steady keeps the first message about a problem: the kubelet's message changes with
-// every try, and each change would be a write.
-func (d *decision) steady(a *v1alpha1.Attempt, h *Blocker) string {
-	if c := d.standingOf(a); c != nil && c.Reason == h.Reason {
+// requeueAfterGrace requeues for the end of the grace period of a new pod with a problem.
+func (d *decision) requeueAfterGrace() {
+	a := d.active()
+	if a == nil || a.Reason == v1alpha1.ReasonSuspending || a.Reason == v1alpha1.ReasonRewinding {
+		return
+	}
+	if v := d.views[a.Number]; v != nil && v.problem != nil && d.now.Before(d.graceEnd(v)) {
+		d.requeueAt(d.graceEnd(v))
+	}
+}
+
+// stableMessage returns the first message about a problem: the kubelet's message changes
+// with every try, and each change would be a write.
+func (d *decision) stableMessage(a *v1alpha1.Attempt, b *Blocker) string {
+	if c := d.storedSucceeded(a); c != nil && c.Reason == b.Reason {
 		return c.Message
 	}
-	return h.Message
+	return b.Message
 }
 
-// reportRecording sets the condition that says whether the history store has all
+// reportRecording sets the condition HistoryRecorded: whether the history store has all
 // transitions.
 func (d *decision) reportRecording() {
-	switch was := d.find(v1alpha1.TaskHistoryRecorded); {
+	switch was := d.findCondition(v1alpha1.TaskHistoryRecorded); {
 	case d.o.RecordProblem != "" && d.plan.Farewell != nil:
-		d.condition(v1alpha1.TaskHistoryRecorded, metav1.ConditionFalse, v1alpha1.ReasonNotRecorded,
-			"the deletion waits for the history store: "+d.o.RecordProblem+"; to give this task's last entries up, remove the finalizer "+v1alpha1.TaskFinalizer)
+		d.setCondition(v1alpha1.TaskHistoryRecorded, metav1.ConditionFalse, v1alpha1.ReasonNotRecorded,
+			"the deletion waits for the history store: "+d.o.RecordProblem+"; to give up this task's last entries, remove the finalizer "+v1alpha1.TaskFinalizer)
 	case d.outboxFull():
-		d.condition(v1alpha1.TaskHistoryRecorded, metav1.ConditionFalse, v1alpha1.ReasonHistoryFull,
-			fmt.Sprintf("%d transitions wait for the history store: the task stays as it is until the store takes them", maxUnrecorded))
+		d.setCondition(v1alpha1.TaskHistoryRecorded, metav1.ConditionFalse, v1alpha1.ReasonHistoryFull,
+			fmt.Sprintf("%d transitions wait for the history store: the task makes no further ones until the store accepts them", maxUnrecorded))
 	case d.o.RecordProblem != "":
-		d.condition(v1alpha1.TaskHistoryRecorded, metav1.ConditionFalse, v1alpha1.ReasonNotRecorded, d.o.RecordProblem)
+		d.setCondition(v1alpha1.TaskHistoryRecorded, metav1.ConditionFalse, v1alpha1.ReasonNotRecorded, d.o.RecordProblem)
 	case d.recorded() >= d.old.HistorySequence && was != nil && was.Status != metav1.ConditionTrue:
-		d.allRecorded()
+		d.setRecorded()
 	}
 }
 
-func (d *decision) allRecorded() {
-	d.condition(v1alpha1.TaskHistoryRecorded, metav1.ConditionTrue, v1alpha1.ReasonRecorded, "the history store takes every transition")
+// setRecorded sets the condition HistoryRecorded to True.
+func (d *decision) setRecorded() {
+	d.setCondition(v1alpha1.TaskHistoryRecorded, metav1.ConditionTrue, v1alpha1.ReasonRecorded, "the history store has every transition")
 }
 
 // finish compares the status with the stored one and decides whether to write it. A
 // transition is written at once, with everything else that is new; new checkpoints are
 // reported at intervals; totals alone never cause a write.
 func (d *decision) finish() Plan {
-	transition := !equality.Semantic.DeepEqual(d.quiet(d.old), d.quiet(d.s))
+	transition := !equality.Semantic.DeepEqual(d.significant(d.old), d.significant(d.s))
 	news := d.checkpointNews()
-	at := d.newsDue(news)
+	at := d.checkpointNewsDue(news)
 	due := news && !d.now.Before(at)
 	if news && !due && !transition {
-		d.lookAt(at)
+		d.requeueAt(at)
 	}
-	if d.activityDue() {
-		due = true
+	if next, tracked := d.activityDue(); tracked {
+		due = d.followActivity(next) || due
 	}
-	resting := d.active() == nil && d.want() == wantNothing
-	unmarked := resting && d.o.Recorded > d.old.RecordedSequence && d.o.Recorded >= d.old.HistorySequence
+	atRest := d.active() == nil && d.want() == wantNothing
+	unmarked := atRest && d.o.Recorded > d.old.RecordedSequence && d.o.Recorded >= d.old.HistorySequence
 	if d.task.DeletionTimestamp != nil {
 		due, unmarked = false, false
 	}
 	if transition || due || unmarked {
-		d.fold()
+		d.updateStatus()
 		d.plan.Write = true
 		d.plan.Status = *d.s
 		return d.plan
@@ -190,8 +200,9 @@ func (d *decision) finish() Plan {
 	return d.plan
 }
 
-// quiet is the status without the fields that do not justify a write of their own.
-func (d *decision) quiet(s *v1alpha1.TaskStatus) *v1alpha1.TaskStatus {
+// significant returns the status without the fields that do not justify a write of their
+// own.
+func (d *decision) significant(s *v1alpha1.TaskStatus) *v1alpha1.TaskStatus {
 	s = s.DeepCopy()
 	for i := range s.Attempts {
 		s.Attempts[i].PodUID = ""
@@ -199,8 +210,8 @@ func (d *decision) quiet(s *v1alpha1.TaskStatus) *v1alpha1.TaskStatus {
 	return s
 }
 
-// checkpointNews reports whether the history store has a checkpoint, or one that became
-// durable, that the status does not show, or whether objects have yet to be made.
+// checkpointNews reports whether the status is out of date about the latest checkpoint or
+// its durability, or whether objects of checkpoints have yet to be created.
 func (d *decision) checkpointNews() bool {
 	latest := d.o.History.State.Latest
 	if !d.o.History.Known || latest == nil || d.behind() {
@@ -216,7 +227,7 @@ func (d *decision) checkpointNews() bool {
 	return meta.IsStatusConditionTrue(d.old.Conditions, v1alpha1.TaskDurable) != latest.Durable
 }
 
-// lastActivity is when the agent last did something; nil if it never has.
+// lastActivity returns when the agent was last active; nil if it never was.
 func (d *decision) lastActivity() *metav1.Time {
 	if at := d.o.History.State.ActiveAt; !at.IsZero() {
 		return ptr.To(metav1.NewTime(at.Truncate(time.Second)))
@@ -224,28 +235,39 @@ func (d *decision) lastActivity() *metav1.Time {
 	return d.s.LastActivity
 }
 
-// activityDue reports whether the time of the last activity in the status is out of date,
-// and requeues for when it will be. Only a working agent justifies the write.
-func (d *decision) activityDue() bool {
+// activityDue returns when the time of the last activity in the status is out of date;
+// tracked is false when no agent runs, since only a running agent justifies the write.
+func (d *decision) activityDue() (next time.Time, tracked bool) {
 	a := d.active()
 	if a == nil || d.views[a.Number] == nil || !d.views[a.Number].agentRuns || !d.o.History.Known || d.behind() || d.o.Limits.ActivityEvery == 0 {
-		return false
+		return time.Time{}, false
 	}
-	told := a.StartTime.Time
-	if d.old.LastActivity != nil && d.old.LastActivity.After(told) {
-		told = d.old.LastActivity.Time
-	}
-	if next := told.Add(d.o.Limits.ActivityEvery); d.now.Before(next) {
-		d.lookAt(next)
-		return false
-	}
-	d.look(d.o.Limits.ActivityEvery)
-	return d.o.History.State.ActiveAt.Truncate(time.Second).After(told)
+	return d.reportedActivity(a).Add(d.o.Limits.ActivityEvery), true
 }
 
-// newsDue is when new checkpoints are written to the status: not more often than
-// RefreshEvery, and the last checkpoint of a pod together with the pod's end.
-func (d *decision) newsDue(news bool) time.Time {
+// reportedActivity returns the time of the last activity as the status has it, or the
+// start of the attempt, whichever is later.
+func (d *decision) reportedActivity(a *v1alpha1.Attempt) time.Time {
+	if last := d.old.LastActivity; last != nil && last.After(a.StartTime.Time) {
+		return last.Time
+	}
+	return a.StartTime.Time
+}
+
+// followActivity requeues for when the time of the last activity has to be compared next,
+// and reports whether it is to be written now.
+func (d *decision) followActivity(next time.Time) bool {
+	if d.now.Before(next) {
+		d.requeueAt(next)
+		return false
+	}
+	d.requeue(d.o.Limits.ActivityEvery)
+	return d.o.History.State.ActiveAt.Truncate(time.Second).After(d.reportedActivity(d.active()))
+}
+
+// checkpointNewsDue returns when to write new checkpoints to the status: not more often
+// than RefreshEvery, and the last checkpoint of a pod together with the pod's end.
+func (d *decision) checkpointNewsDue(news bool) time.Time {
 	if !news {
 		return time.Time{}
 	}
@@ -262,12 +284,12 @@ func (d *decision) newsDue(news bool) time.Time {
 	return at
 }
 
-// fold brings the status up to date, trims the outbox, and has the objects made that the
-// status will name.
-func (d *decision) fold() {
+// updateStatus copies the history store's state to the status, trims the outbox, and
+// plans the objects that the status will name.
+func (d *decision) updateStatus() {
 	d.s.RecordedSequence = min(d.recorded(), d.s.HistorySequence)
 	if d.o.RecordProblem == "" && d.s.RecordedSequence >= d.old.HistorySequence && d.s.RecordedSequence > 0 {
-		d.allRecorded()
+		d.setRecorded()
 	}
 	d.trim()
 	if !d.o.History.Known || d.task.DeletionTimestamp != nil || d.behind() {
@@ -287,14 +309,15 @@ func (d *decision) fold() {
 	}
 	switch {
 	case state.Latest != nil:
-		d.foldCheckpoint()
+		d.updateCheckpoint()
 	case !d.o.History.Deleted:
 		d.forgetCheckpoint()
 	}
 }
 
-// forgetCheckpoint is for a history store that went back to before the first checkpoint:
-// it is not asked for any longer what it does not have. The objects stay.
+// forgetCheckpoint removes the latest checkpoint from the status after the history store
+// was restored to a copy without any, so that nothing asks the store for a checkpoint it
+// does not have. The objects are kept.
 func (d *decision) forgetCheckpoint() {
 	if through := d.objectsThrough(); through > 0 {
 		d.s.CheckpointObjectsThrough = ptr.To(through)
@@ -303,7 +326,7 @@ func (d *decision) forgetCheckpoint() {
 	meta.RemoveStatusCondition(&d.s.Conditions, v1alpha1.TaskDurable)
 }
 
-// objectsThrough is the number up to which all checkpoints have an object.
+// objectsThrough returns the number up to which all checkpoints have an object.
 func (d *decision) objectsThrough() int64 {
 	switch {
 	case d.old.CheckpointObjectsThrough != nil:
@@ -314,7 +337,9 @@ func (d *decision) objectsThrough() int64 {
 	return 0
 }
 
-func (d *decision) foldCheckpoint() {
+// updateCheckpoint sets the latest checkpoint and the condition Durable, and plans the
+// objects of new checkpoints.
+func (d *decision) updateCheckpoint() {
 	latest, after := d.o.History.State.Latest, d.objectsThrough()
 	if latest.Number > after {
 		d.plan.Checkpoints = &Range{After: after, UpTo: latest.Number}
@@ -325,20 +350,21 @@ func (d *decision) foldCheckpoint() {
 			Number: latest.Number, Commit: latest.Commit, Time: ptr.To(metav1.NewTime(latest.Time)),
 		}
 		if latest.Number <= after || k != nil && latest.Number < k.Number {
-			// The history store went back: the object is there, and none is made that would name itself.
+			// The history store was put back to an older copy: the object exists, and no new
+			// one will be created to set this name.
 			d.s.LatestCheckpoint.Name = cmp.Or(latest.RequestedByName, resources.CheckpointName(d.task.Name, latest.Number))
 		}
 	}
 	switch {
 	case latest.Durable:
-		d.condition(v1alpha1.TaskDurable, metav1.ConditionTrue, v1alpha1.ReasonPushed, "the gitstore has the latest checkpoint")
+		d.setCondition(v1alpha1.TaskDurable, metav1.ConditionTrue, v1alpha1.ReasonPushed, "the gitstore has the latest checkpoint")
 	case latest.Lost:
-		d.condition(v1alpha1.TaskDurable, metav1.ConditionFalse, v1alpha1.ReasonCheckpointLost,
-			"the latest checkpoint is lost; its own condition Durable says why")
+		d.setCondition(v1alpha1.TaskDurable, metav1.ConditionFalse, v1alpha1.ReasonCheckpointLost,
+			"the latest checkpoint is lost; the condition Durable of its object says why")
 	case latest.Refused != "":
-		d.condition(v1alpha1.TaskDurable, metav1.ConditionFalse, v1alpha1.ReasonGitStoreRefused,
-			"the gitstore does not take the latest checkpoint; its own condition Durable says why")
+		d.setCondition(v1alpha1.TaskDurable, metav1.ConditionFalse, v1alpha1.ReasonGitStoreRefused,
+			"the gitstore refuses the latest checkpoint; the condition Durable of its object says why")
 	default:
-		d.condition(v1alpha1.TaskDurable, metav1.ConditionFalse, v1alpha1.ReasonNotPushed, "the latest checkpoint is on its way to the gitstore")
+		d.setCondition(v1alpha1.TaskDurable, metav1.ConditionFalse, v1alpha1.ReasonNotPushed, "the latest checkpoint is being pushed to the gitstore")
 	}
 }

@@ -17,7 +17,7 @@ func TestTransitionsWaitWhenTooManyAreUnrecorded(t *testing.T) {
 	s.podGone()
 	s.wantOutcomes("")
 	if c := s.wantCondition(v1alpha1.TaskHistoryRecorded); c.Reason != v1alpha1.ReasonHistoryFull {
-		t.Errorf("%+v", c)
+		t.Errorf("the condition is %+v", c)
 	}
 	s.recorded()
 	s.step()
@@ -42,7 +42,7 @@ func TestEntriesStayUntilTheyAreRecorded(t *testing.T) {
 	}
 }
 
-func TestARestingTaskMarksOnceHowFarItIsRecorded(t *testing.T) {
+func TestATaskAtRestReportsOnceThatItIsRecorded(t *testing.T) {
 	s := completedTask(t)
 	before := s.writes
 	s.recorded()
@@ -51,7 +51,7 @@ func TestARestingTaskMarksOnceHowFarItIsRecorded(t *testing.T) {
 		t.Errorf("recorded %d of %d in %d writes", s.status().RecordedSequence, s.status().HistorySequence, s.writes-before)
 	}
 	if c := s.wantCondition(v1alpha1.TaskHistoryRecorded); c.Status != metav1.ConditionTrue {
-		t.Errorf("%+v", c)
+		t.Errorf("the condition is %+v", c)
 	}
 	s.after(time.Hour).step()
 	if s.writes != before+1 {
@@ -59,7 +59,7 @@ func TestARestingTaskMarksOnceHowFarItIsRecorded(t *testing.T) {
 	}
 }
 
-func TestARunningTaskIsNotWrittenForWhatIsNoTransition(t *testing.T) {
+func TestOnlyATransitionOrACheckpointIsWorthAWrite(t *testing.T) {
 	s := running(t)
 	before := s.writes
 	s.recorded()
@@ -70,12 +70,15 @@ func TestARunningTaskIsNotWrittenForWhatIsNoTransition(t *testing.T) {
 	}
 	s.record(v1alpha1.TriggerToolCalls)
 	s.step()
-	if s.writes != before+1 || s.status().MessageCount != 100 || s.status().RecordedSequence != 1 {
-		t.Errorf("a checkpoint should have taken everything along: %+v", s.status())
+	if s.writes != before+1 {
+		t.Errorf("a checkpoint took %d writes, want 1", s.writes-before)
+	}
+	if status := s.status(); status.MessageCount != 100 || status.RecordedSequence != 1 {
+		t.Errorf("that write has %d messages, want 100, and recorded sequence %d, want 1", status.MessageCount, status.RecordedSequence)
 	}
 }
 
-func TestAStormOfCheckpointsIsToldOfAtIntervals(t *testing.T) {
+func TestManyCheckpointsAreReportedAtIntervals(t *testing.T) {
 	s := running(t).after(time.Minute)
 	s.record(v1alpha1.TriggerToolCalls)
 	s.step()
@@ -85,18 +88,18 @@ func TestAStormOfCheckpointsIsToldOfAtIntervals(t *testing.T) {
 		s.step()
 	}
 	if s.writes != before {
-		t.Errorf("%d writes within a second", s.writes-before)
+		t.Errorf("%d status writes within a second", s.writes-before)
 	}
 	s.after(s.plans[len(s.plans)-1].RequeueAfter).step()
 	if r := s.plans[0].Checkpoints; r == nil || *r != (Range{After: 1, UpTo: 21}) {
 		t.Errorf("checkpoints %+v", r)
 	}
 	if s.status().LatestCheckpoint.Number != 21 || s.status().CheckpointCount != 21 {
-		t.Errorf("%+v", s.status().LatestCheckpoint)
+		t.Errorf("%d checkpoints are counted, and the latest is %+v", s.status().CheckpointCount, s.status().LatestCheckpoint)
 	}
 }
 
-func TestObjectsThatAreStillToBeMadeAreMadeWithTheNextWrites(t *testing.T) {
+func TestRemainingObjectsAreCreatedWithTheNextWrites(t *testing.T) {
 	s := running(t).after(time.Minute)
 	for range 120 {
 		s.record(v1alpha1.TriggerToolCalls)
@@ -105,15 +108,18 @@ func TestObjectsThatAreStillToBeMadeAreMadeWithTheNextWrites(t *testing.T) {
 	if r := p.Checkpoints; r == nil || *r != (Range{UpTo: 120}) {
 		t.Fatalf("checkpoints %+v", r)
 	}
-	// The controller made some of them, and the newest.
+	// The controller created some of them, and the newest.
 	p.Status.CheckpointObjectsThrough = ptr.To[int64](50)
 	s.carryOut(p)
 	if s.status().LatestCheckpoint.Number != 120 {
-		t.Errorf("%+v", s.status().LatestCheckpoint)
+		t.Errorf("the latest checkpoint is %+v", s.status().LatestCheckpoint)
 	}
 	p = Decide(s.o, s.now)
-	if p.Acts() || p.RequeueAfter == 0 || p.RequeueAfter > s.o.Limits.RefreshEvery {
-		t.Fatalf("the rest has its turn later: %+v", p)
+	if p.Acts() {
+		t.Fatalf("the remaining objects are planned at once: %+v", p)
+	}
+	if after := p.RequeueAfter; after == 0 || after > s.o.Limits.RefreshEvery {
+		t.Fatalf("the next decision follows after %v, want at most %v", after, s.o.Limits.RefreshEvery)
 	}
 	p = Decide(s.o, s.now.Add(p.RequeueAfter))
 	if r := p.Checkpoints; r == nil || *r != (Range{After: 50, UpTo: 120}) {
@@ -121,17 +127,17 @@ func TestObjectsThatAreStillToBeMadeAreMadeWithTheNextWrites(t *testing.T) {
 	}
 	s.after(s.o.Limits.RefreshEvery).step()
 	if s.status().CheckpointObjectsThrough != nil {
-		t.Errorf("all are made: %+v", s.status())
+		t.Errorf("objects are left although all were created: %+v", s.status())
 	}
 }
 
-func TestTheLastCheckpointIsToldOfTogetherWithThePodsEnd(t *testing.T) {
+func TestTheLastCheckpointIsReportedTogetherWithThePodsEnd(t *testing.T) {
 	s := running(t).after(time.Minute)
 	before := s.writes
 	s.record(v1alpha1.TriggerCompletion)
 	s.step()
 	if s.writes != before {
-		t.Error("the last checkpoint was written by itself")
+		t.Error("the last checkpoint caused a write of its own")
 	}
 	s.after(time.Second).agentExits(0)
 	if s.writes != before+1 {
@@ -139,18 +145,18 @@ func TestTheLastCheckpointIsToldOfTogetherWithThePodsEnd(t *testing.T) {
 	}
 }
 
-func TestAStoreThatCannotBeReachedShowsAndPasses(t *testing.T) {
+func TestAnUnreachableStoreIsReportedUntilItIsBack(t *testing.T) {
 	s := running(t)
 	s.o.RecordProblem = "the history store cannot be reached"
 	s.step()
 	if c := s.wantCondition(v1alpha1.TaskHistoryRecorded); c.Status != metav1.ConditionFalse {
-		t.Errorf("%+v", c)
+		t.Errorf("the condition is %+v", c)
 	}
 	s.wantState(v1alpha1.ReasonRunning)
 	s.o.RecordProblem = ""
 	s.recorded()
 	s.step()
 	if c := s.wantCondition(v1alpha1.TaskHistoryRecorded); c.Status != metav1.ConditionTrue {
-		t.Errorf("%+v", c)
+		t.Errorf("the condition is %+v", c)
 	}
 }

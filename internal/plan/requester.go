@@ -11,10 +11,10 @@ import (
 	"github.com/clew-dev/clew/internal/resources"
 )
 
-// maxRequester is how many characters of a name are kept.
+// maxRequester is the number of characters kept of a name.
 const maxRequester = 256
 
-// Requester is who asked for a part of an object: the user whose name admission
+// Requester returns who requested a part of an object: the user whose name admission
 // wrote into the object, or else the field manager that owns the field, marked as
 // such, since clients choose that name freely. It is "" when neither is known.
 func Requester(object metav1.Object, stamp string, field ...any) string {
@@ -27,12 +27,14 @@ func Requester(object metav1.Object, stamp string, field ...any) string {
 	return ""
 }
 
+// byManager returns the name of a field manager, marked as such.
 func byManager(name string) string {
 	return resources.PlainText(name, maxRequester) + " (field manager)"
 }
 
-// FieldManager is the one that owns the field; "" when none does. Of several, it
-// is the one that wrote last, whatever it wrote: no more is known.
+// FieldManager returns the field manager that owns the field; "" when none does. Of
+// several owners, it is the one that wrote last, to any field: nothing more precise is
+// known.
 func FieldManager(object metav1.Object, field ...any) string {
 	return fieldManager(object, fieldpath.MakePathOrDie(field...))
 }
@@ -51,8 +53,8 @@ func fieldManager(object metav1.Object, field fieldpath.Path) string {
 	return newest.Manager
 }
 
-// stamps are who asked for the parts of the spec, as far as that can be believed:
-// without the policy that writes them, anybody could have.
+// stamps returns who requested the parts of the spec, if that can be trusted: without the
+// policy that writes the names, anybody could have set them.
 func (d *decision) stamps() v1alpha1.TaskRequesters {
 	if r := d.task.Spec.RequestedBy; r != nil && d.o.Stamped {
 		return *r
@@ -76,9 +78,9 @@ func (d *decision) acknowledgeRequester() string {
 	return Requester(d.task, d.stamps().Acknowledge, "spec", "acknowledge", "lostRecords")
 }
 
-// forkRequester is who made a task that starts from another one. Those of a Fork
-// are made by the manager, whose own field manager tells nothing: it hands on
-// that of the Fork.
+// forkRequester returns who created a task that starts from another one. The tasks of a
+// Fork are created by the manager, whose own field manager says nothing about the user:
+// it passes on the field manager of the Fork.
 func (d *decision) forkRequester() string {
 	from, stamp := ForkOf(d.task), d.stamps().Created
 	switch {
@@ -90,8 +92,8 @@ func (d *decision) forkRequester() string {
 	return ""
 }
 
-// ForkOf is the Fork that a task was made for; nil for none. A former version wrote
-// it into labels and annotations.
+// ForkOf returns the Fork that a task was created for; nil for none. A former version
+// wrote it into labels and annotations.
 func ForkOf(task *v1alpha1.Task) *v1alpha1.ForkOrigin {
 	if from := task.Spec.StartFrom; from != nil && from.Fork != nil {
 		return from.Fork
@@ -105,5 +107,6 @@ func ForkOf(task *v1alpha1.Task) *v1alpha1.ForkOrigin {
 	}
 }
 
-// somebody is the actor of a transition that somebody has asked for.
-func somebody(requester string) string { return cmp.Or(requester, Unknown) }
+// actorOf returns the actor of a transition that was requested: Unknown if no name was
+// left.
+func actorOf(requester string) string { return cmp.Or(requester, Unknown) }

@@ -16,8 +16,8 @@ import (
 	"github.com/clew-dev/clew/internal/resources"
 )
 
-// NewRewind is the rewind in the spec that is not in the status yet; nil for none. Its
-// target has to be observed before Decide.
+// NewRewind returns the rewind in the spec that is not in the status yet; nil for none.
+// Its target has to be observed before Decide.
 func NewRewind(task *v1alpha1.Task) *v1alpha1.Rewind {
 	r, s := task.Spec.Rewind, task.Status.Rewind
 	if r == nil || handled(&task.Status, daemonapi.OperationRewind, r.ID) || (s != nil && s.State == v1alpha1.OperationInProgress) {
@@ -26,8 +26,8 @@ func NewRewind(task *v1alpha1.Task) *v1alpha1.Rewind {
 	return r
 }
 
-// PositionOf is the query that resolves where a rewind goes; ok is false for a rewind
-// that names a checkpoint.
+// PositionOf returns the query that resolves the target of a rewind; ok is false for a
+// rewind that names a checkpoint.
 func PositionOf(r *v1alpha1.Rewind) (q history.PositionQuery, ok bool) {
 	switch to := r.To; {
 	case to.Message != nil:
@@ -40,8 +40,8 @@ func PositionOf(r *v1alpha1.Rewind) (q history.PositionQuery, ok bool) {
 	return q, false
 }
 
-// considerRewind accepts or refuses a new rewind. An accepted one is completed whatever
-// happens in between.
+// considerRewind accepts or refuses a new rewind. An accepted rewind is carried out
+// whatever happens in the meantime.
 func (d *decision) considerRewind() {
 	d.dropWithdrawnRewind()
 	r := NewRewind(d.task)
@@ -60,44 +60,44 @@ func (d *decision) considerRewind() {
 		accepted.RequestedBy = d.rewindRequester()
 		d.s.Rewind = accepted
 	case r.To.CheckpointRef != nil:
-		d.await(r, time.Second, v1alpha1.ReasonCheckpointNotReady,
-			fmt.Sprintf("Checkpoint %q has just been taken: the rewind begins when its status is there", r.To.CheckpointRef.Name))
+		d.reportPending(r, time.Second, v1alpha1.ReasonCheckpointNotReady,
+			fmt.Sprintf("Checkpoint %q has just been taken: the rewind starts when its status is written", r.To.CheckpointRef.Name))
 	case d.behind():
-		d.await(r, d.o.Limits.RetryBase, v1alpha1.ReasonHistoryStoreWentBack,
-			"the history store was put back to an older copy: where it goes is found out when the task's pod has sent again what the store lost; if no pod runs, resume the task, or name a checkpoint to go back to")
+		d.reportPending(r, d.o.Limits.RetryBase, v1alpha1.ReasonHistoryStoreWentBack,
+			"the history store was put back to an older copy: the target is resolved when the task's pod has sent again what the store lost; if no pod runs, resume the task, or rewind to a checkpoint by its name")
 	default:
-		d.await(r, d.o.Limits.RetryBase, v1alpha1.ReasonHistoryUnavailable,
-			"where it goes is found out when the history store can be reached; the task goes on until then")
+		d.reportPending(r, d.o.Limits.RetryBase, v1alpha1.ReasonHistoryUnavailable,
+			"the target is resolved when the history store can be reached; the task continues until then")
 	}
 }
 
-// await reports, once, what a rewind waits for. The rewind is not accepted yet: its
-// target is resolved when it begins.
-func (d *decision) await(r *v1alpha1.Rewind, lookAgain time.Duration, reason, message string) {
-	d.look(lookAgain)
+// reportPending reports, once, what a rewind waits for. The rewind is not accepted yet: its
+// target is resolved when it starts.
+func (d *decision) reportPending(r *v1alpha1.Rewind, retry time.Duration, reason, message string) {
+	d.requeue(retry)
 	if s := d.s.Rewind; s != nil && s.ID == r.ID && s.State == v1alpha1.OperationPending {
 		return
 	}
 	d.s.Rewind = &v1alpha1.OperationStatus{ID: r.ID, State: v1alpha1.OperationPending, Reason: reason, Message: message}
 }
 
-// dropWithdrawnRewind ends a rewind whose request is no longer in the spec and
-// that no pod has begun. (One that has begun is finished by its journal.)
+// dropWithdrawnRewind closes a rewind whose request is no longer in the spec and that no
+// pod has started. (The journal completes one that was started.)
 func (d *decision) dropWithdrawnRewind() {
 	r, s := d.task.Spec.Rewind, d.s.Rewind
 	if s == nil || (r != nil && r.ID == s.ID) || s.Attempt != 0 {
 		return
 	}
 	if s.State == v1alpha1.OperationInProgress || s.State == v1alpha1.OperationPending {
-		d.closeOperation(s, v1alpha1.OperationFailed, v1alpha1.ReasonInvalidOperation, "it was withdrawn before it began")
+		d.closeOperation(s, v1alpha1.OperationFailed, v1alpha1.ReasonInvalidOperation, "it was withdrawn before it started")
 	}
 }
 
-// resolveRewind returns where a new rewind goes, or what blocks it; neither as long as
-// that is not known.
+// resolveRewind returns the target of a new rewind, or what blocks it; neither while that
+// is unknown.
 func (d *decision) resolveRewind(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus, *Blocker) {
-	if h := branchBlocker(r); h != nil {
-		return nil, h
+	if b := branchBlocker(r); b != nil {
+		return nil, b
 	}
 	if r.To.CheckpointRef != nil {
 		return d.toCheckpoint(r)
@@ -106,12 +106,12 @@ func (d *decision) resolveRewind(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus,
 	switch answer := d.o.RewindPosition; {
 	case !ok:
 		return nil, &Blocker{v1alpha1.ReasonInvalidOperation,
-			"rewind.to names no place: set one of checkpointRef, message, time and messagesBack, and give the rewind a new id"}
+			"rewind.to names no target: set one of checkpointRef, message, time and messagesBack, and give the rewind a new id"}
 	case !answer.Known, d.behind():
 		return nil, nil
 	case answer.Damaged != "":
-		return nil, &Blocker{v1alpha1.ReasonCorrupted, "the conversation was found damaged (" + answer.Damaged +
-			"): go back to a checkpoint by its name with scope Code, and give the rewind a new id"}
+		return nil, &Blocker{v1alpha1.ReasonCorrupted, "the conversation is damaged (" + answer.Damaged +
+			"): rewind to a checkpoint by its name with scope Code, and give the rewind a new id"}
 	case answer.Found == nil || answer.Found.Asked < 1:
 		return nil, d.noSuchPosition(query)
 	default:
@@ -119,16 +119,16 @@ func (d *decision) resolveRewind(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus,
 	}
 }
 
-// branchBlocker is why no branch can preserve the current state. The API refuses most of
-// these names, but not in objects that are older than its rules.
+// branchBlocker returns why no branch can preserve the current state; nil if one can. The
+// API refuses most of these names, but not in objects that are older than its rules.
 func branchBlocker(r *v1alpha1.Rewind) *Blocker {
 	if r.Preserve != v1alpha1.PreserveBranch || r.Scope == v1alpha1.RewindConversation {
-		return nil // no branch is made: the files stay
+		return nil // no branch is needed: the files stay
 	}
 	name := daemonapi.PreservedBranch(r.Branch, r.ID)
 	if err := refname.CheckBranch(name); err != nil {
 		return &Blocker{v1alpha1.ReasonInvalidBranch, fmt.Sprintf(
-			"%q cannot be the name of a branch: %v; set rewind.branch to another name, and give the rewind a new id", name, err)}
+			"%q is not a valid branch name: %v; set rewind.branch to another name, and give the rewind a new id", name, err)}
 	}
 	return nil
 }
@@ -149,8 +149,8 @@ func (d *decision) toCheckpoint(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus, 
 	return s, nil
 }
 
-// rewindTarget is the Checkpoint to go back to, or what blocks that; neither as long as
-// the manager has not written the status of one that it made.
+// rewindTarget returns the Checkpoint to rewind to, or what blocks that; neither while the
+// manager has not written the status of one that it created.
 func (d *decision) rewindTarget(name string) (*v1alpha1.Checkpoint, *Blocker) {
 	c := d.o.RewindTarget
 	switch {
@@ -159,11 +159,11 @@ func (d *decision) rewindTarget(name string) (*v1alpha1.Checkpoint, *Blocker) {
 			"there is no Checkpoint %q in this namespace: name one of this task's checkpoints and give the rewind a new id", name)}
 	case c.Spec.TaskRef.Name != d.task.Name || (c.Status.TaskUID != "" && c.Status.TaskUID != string(d.task.UID)):
 		return nil, &Blocker{v1alpha1.ReasonCheckpointOfOther, fmt.Sprintf(
-			"Checkpoint %q is not of this task: name one of this task's checkpoints and give the rewind a new id", name)}
+			"Checkpoint %q belongs to another task: name one of this task's checkpoints and give the rewind a new id", name)}
 	case meta.IsStatusConditionFalse(c.Status.Conditions, v1alpha1.CheckpointIntact):
 		return nil, &Blocker{v1alpha1.ReasonCheckpointCorrupted, fmt.Sprintf(
-			"Checkpoint %q was found damaged: go back to another one, and give the rewind a new id", name)}
-	case c.Status.Number == 0 && made(c):
+			"Checkpoint %q is damaged: rewind to another one, and give the rewind a new id", name)}
+	case c.Status.Number == 0 && madeByManager(c):
 		return nil, nil
 	case c.Status.Number == 0 || c.Status.Commit == "":
 		return nil, &Blocker{v1alpha1.ReasonInvalidState, fmt.Sprintf(
@@ -172,16 +172,17 @@ func (d *decision) rewindTarget(name string) (*v1alpha1.Checkpoint, *Blocker) {
 	return c, nil
 }
 
-// made reports whether the manager made the Checkpoint, for one that was taken.
-func made(c *v1alpha1.Checkpoint) bool {
+// madeByManager reports whether the manager created the Checkpoint object, for a
+// checkpoint that had been taken.
+func madeByManager(c *v1alpha1.Checkpoint) bool {
 	_, _, ok := resources.CheckpointNumber(c)
 	return ok
 }
 
 // toPosition resolves a rewind to a message. The files and the agent's own state become
-// those of the newest checkpoint at or before it. With scope Both so does the
-// conversation, so that files and memory agree. The conversation alone can go to a
-// message before the first checkpoint.
+// those of the newest checkpoint at or before it. With scope Both the conversation does
+// too, so that files and memory agree. The conversation alone can be rewound to a message
+// before the first checkpoint.
 func toPosition(r *v1alpha1.Rewind, query history.PositionQuery, found history.Resolved) (*v1alpha1.OperationStatus, *Blocker) {
 	c := found.Checkpoint
 	switch {
@@ -189,52 +190,52 @@ func toPosition(r *v1alpha1.Rewind, query history.PositionQuery, found history.R
 		return beforeCheckpoints(query, found)
 	case c == nil:
 		return nil, &Blocker{v1alpha1.ReasonInvalidState, fmt.Sprintf(
-			"this task has no checkpoint at or before message %d: name a later message, or take the conversation alone back with scope Conversation, and give the rewind a new id", found.Position.Position)}
+			"this task has no checkpoint at or before message %d: name a later message, or rewind only the conversation with scope Conversation, and give the rewind a new id", found.Position.Position)}
 	}
 	s := &v1alpha1.OperationStatus{
 		ToCheckpoint: c.Number, ToCommit: c.Commit, CheckpointPosition: c.Position.Position,
 	}
 	switch r.Scope {
 	case v1alpha1.RewindCode:
-		s.Message = fmt.Sprintf("checkpoint %d is the newest one at or before %s", c.Number, place(query, found))
+		s.Message = fmt.Sprintf("checkpoint %d is the newest one at or before %s", c.Number, describeQuery(query, found))
 	case v1alpha1.RewindConversation:
 		s.ToPosition, s.ToSequence, s.Message = found.Position.Position, found.AfterSequence, snapped(query, found)
 	default:
 		s.ToPosition = c.Position.Position
 		if s.ToPosition != found.Asked || query.Message == 0 {
-			s.Message = fmt.Sprintf("checkpoint %d, at message %d, is the newest one at or before %s; with scope Conversation the memory goes to message %d itself",
-				c.Number, s.ToPosition, place(query, found), found.Position.Position)
+			s.Message = fmt.Sprintf("checkpoint %d, at message %d, is the newest one at or before %s; with scope Conversation the conversation is rewound to message %d itself",
+				c.Number, s.ToPosition, describeQuery(query, found), found.Position.Position)
 		}
 	}
 	return s, nil
 }
 
-// beforeCheckpoints takes the conversation back to where no checkpoint was taken
-// yet.
+// beforeCheckpoints resolves a rewind of the conversation to a message before the first
+// checkpoint.
 func beforeCheckpoints(query history.PositionQuery, found history.Resolved) (*v1alpha1.OperationStatus, *Blocker) {
 	position := found.Position.Position
 	if position < 1 {
 		return nil, &Blocker{v1alpha1.ReasonInvalidState, fmt.Sprintf(
-			"no whole turn ends at or before %s: name a later message, and give the rewind a new id", place(query, found))}
+			"no complete turn ends at or before %s: name a later message, and give the rewind a new id", describeQuery(query, found))}
 	}
-	message := fmt.Sprintf("no checkpoint is as old as message %d, so the agent's own session is from after that moment: "+
-		"its state becomes that of before the task's first run, and it is told the conversation up to message %d", position, position)
+	message := fmt.Sprintf("message %d is older than the first checkpoint, so every saved session of the agent is newer: "+
+		"the agent's state is reset to that before its first run, and its prompt contains the conversation up to message %d", position, position)
 	if s := snapped(query, found); s != "" {
 		message = s + "; " + message
 	}
 	return &v1alpha1.OperationStatus{ToPosition: position, ToSequence: found.AfterSequence, Message: message}, nil
 }
 
-// snapped explains why the rewind goes to another message than was asked for; "" if it
-// does not.
+// snapped explains why the rewind goes to another message than the requested one; "" if
+// it does not.
 func snapped(query history.PositionQuery, found history.Resolved) string {
 	if !found.Snapped && query.Message != 0 {
 		return ""
 	}
-	return fmt.Sprintf("message %d ends the last whole turn at or before %s", found.Position.Position, place(query, found))
+	return fmt.Sprintf("message %d ends the last complete turn at or before %s", found.Position.Position, describeQuery(query, found))
 }
 
-// destination is where a rewind goes, in words.
+// destination describes the target of a rewind.
 func destination(s *v1alpha1.OperationStatus) string {
 	if s.ToCheckpoint == 0 {
 		return fmt.Sprintf("message %d", s.ToPosition)
@@ -242,8 +243,8 @@ func destination(s *v1alpha1.OperationStatus) string {
 	return fmt.Sprintf("checkpoint %d", s.ToCheckpoint)
 }
 
-// place describes what was asked for.
-func place(query history.PositionQuery, found history.Resolved) string {
+// describeQuery describes the position that was requested.
+func describeQuery(query history.PositionQuery, found history.Resolved) string {
 	switch {
 	case !query.Time.IsZero():
 		return fmt.Sprintf("%s (message %d)", query.Time.UTC().Format(time.RFC3339Nano), found.Asked)
@@ -253,7 +254,8 @@ func place(query history.PositionQuery, found history.Resolved) string {
 	return fmt.Sprintf("message %d", query.Message)
 }
 
-// noSuchPosition is why the conversation cannot go there.
+// noSuchPosition returns the blocker of a rewind to a position that the conversation does
+// not have.
 func (d *decision) noSuchPosition(query history.PositionQuery) *Blocker {
 	has := "the conversation has no messages yet"
 	if n := d.o.History.State.Position.Position; n > 0 {
@@ -270,8 +272,8 @@ func (d *decision) noSuchPosition(query history.PositionQuery) *Blocker {
 	return &Blocker{v1alpha1.ReasonPositionNotFound, message}
 }
 
-// rewindOperation is the rewind in progress as prepare gets it; nil if it has been
-// withdrawn.
+// rewindOperation returns the rewind in progress in the form that prepare receives; nil
+// if it has been withdrawn.
 func (d *decision) rewindOperation() *daemonapi.Operation {
 	r, s := d.task.Spec.Rewind, d.s.Rewind
 	if r == nil || r.ID != s.ID {
@@ -291,29 +293,29 @@ func (d *decision) rewindOperation() *daemonapi.Operation {
 	return op
 }
 
-// completeRewind records that a rewind is complete.
+// completeRewind closes a rewind that is complete, and adds its entry.
 func (d *decision) completeRewind(result daemonapi.PrepareResult) {
 	op := d.s.Rewind
 	resolved := op.Message
 	op.FromCheckpoint, op.Preserved = result.FromCheckpoint, result.Preserved
 	op.ToCheckpoint = cmp.Or(result.ToCheckpoint, op.ToCheckpoint)
 	op.ToPosition = cmp.Or(result.ToPosition, op.ToPosition)
-	message := "the task was taken back to " + destination(op)
+	message := "the task was rewound to " + destination(op)
 	if r := d.task.Spec.Rewind; r != nil && r.ID == op.ID && r.Scope == v1alpha1.RewindConversation {
-		message = fmt.Sprintf("the conversation was taken back to message %d", op.ToPosition)
+		message = fmt.Sprintf("the conversation was rewound to message %d", op.ToPosition)
 		if r.To.CheckpointRef != nil {
-			message = fmt.Sprintf("the conversation was taken back to checkpoint %d", op.ToCheckpoint)
+			message = fmt.Sprintf("the conversation was rewound to checkpoint %d", op.ToCheckpoint)
 		}
 	}
 	if op.FromCheckpoint != 0 {
-		message += fmt.Sprintf("; checkpoint %d holds what stood before", op.FromCheckpoint)
+		message += fmt.Sprintf("; checkpoint %d has the state before the rewind", op.FromCheckpoint)
 	}
 	if op.Preserved != "" {
-		message += ", and so does " + op.Preserved
+		message += ", and so has " + op.Preserved
 	}
 	if resolved != "" {
 		message += "; " + resolved
 	}
 	d.closeOperation(op, v1alpha1.OperationCompleted, "", message)
-	d.entryAt(v1alpha1.EventTaskRewound, somebody(op.RequestedBy), message, op.ToCheckpoint)
+	d.addCheckpointEntry(v1alpha1.EventTaskRewound, actorOf(op.RequestedBy), message, op.ToCheckpoint)
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -33,26 +34,52 @@ func found(asked, boundary int64) RewindPosition {
 	}}
 }
 
-func TestARewindToAPlaceInTheConversation(t *testing.T) {
+// wantResolved compares the target and the message of status.rewind.
+func (s *scene) wantResolved(want v1alpha1.OperationStatus) {
+	s.Helper()
+	r := s.status().Rewind
+	got := v1alpha1.OperationStatus{
+		ToCheckpoint: r.ToCheckpoint, ToCommit: r.ToCommit, CheckpointPosition: r.CheckpointPosition,
+		ToPosition: r.ToPosition, Message: r.Message,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		s.Errorf("status.rewind (-want +got):\n%s", diff)
+	}
+}
+
+// wantTarget compares the target and scope of the operation that prepare gets.
+func (s *scene) wantTarget(want daemonapi.Operation) {
+	s.Helper()
+	op := s.startedOperation()
+	got := daemonapi.Operation{
+		Checkpoint: op.Checkpoint, Commit: op.Commit, CheckpointPosition: op.CheckpointPosition,
+		Position: op.Position, Scope: op.Scope,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		s.Errorf("target of the operation (-want +got):\n%s", diff)
+	}
+}
+
+func TestARewindToAPositionInTheConversation(t *testing.T) {
 	moment := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	for name, c := range map[string]struct {
 		scope    v1alpha1.RewindScope
 		to       v1alpha1.RewindTarget
 		answer   RewindPosition
 		position int64 // status.rewind.toPosition
-		told     int64 // what prepare is told
+		prepare  int64 // the position that prepare gets
 		message  string
 	}{
 		"conversation, to a boundary": {v1alpha1.RewindConversation, toMessage(8), found(8, 8), 8, 8, ""},
 		"conversation, into a turn": {v1alpha1.RewindConversation, toMessage(9), found(9, 8), 8, 8,
-			"message 8 ends the last whole turn at or before message 9"},
+			"message 8 ends the last complete turn at or before message 9"},
 		"conversation, to a time": {v1alpha1.RewindConversation, v1alpha1.RewindTarget{Time: &moment}, found(9, 8), 8, 8,
-			"message 8 ends the last whole turn at or before 2026-01-02T03:04:05Z (message 9)"},
+			"message 8 ends the last complete turn at or before 2026-01-02T03:04:05Z (message 9)"},
 		"conversation, back": {v1alpha1.RewindConversation, v1alpha1.RewindTarget{MessagesBack: ptr.To[int32](2)}, found(8, 8), 8, 8,
-			"message 8 ends the last whole turn at or before 2 messages back (message 8)"},
+			"message 8 ends the last complete turn at or before 2 messages back (message 8)"},
 		"both, to a checkpoint's message": {v1alpha1.RewindBoth, toMessage(6), found(6, 6), 6, 0, ""},
 		"both, after a checkpoint": {v1alpha1.RewindBoth, toMessage(9), found(9, 8), 6, 0,
-			"checkpoint 3, at message 6, is the newest one at or before message 9; with scope Conversation the memory goes to message 8 itself"},
+			"checkpoint 3, at message 6, is the newest one at or before message 9; with scope Conversation the conversation is rewound to message 8 itself"},
 		"code": {v1alpha1.RewindCode, toMessage(9), found(9, 8), 0, 0, "checkpoint 3 is the newest one at or before message 9"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -60,38 +87,35 @@ func TestARewindToAPlaceInTheConversation(t *testing.T) {
 			s.o.RewindPosition = c.answer
 			s.rewindTo("back", c.scope, c.to).step()
 			s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationInProgress, "")
-			r := s.status().Rewind
-			if r.ToCheckpoint != 3 || r.ToCommit != "c3" || r.CheckpointPosition != 6 || r.ToPosition != c.position || r.Message != c.message {
-				t.Errorf("resolved to %+v", r)
-			}
+			s.wantResolved(v1alpha1.OperationStatus{
+				ToCheckpoint: 3, ToCommit: "c3", CheckpointPosition: 6, ToPosition: c.position, Message: c.message,
+			})
 			s.o.RewindPosition = RewindPosition{} // it is resolved once
 			s.podGone()
-			op := s.started().Operation
-			if op == nil || op.Checkpoint != 3 || op.Commit != "c3" || op.CheckpointPosition != 6 || op.Position != c.told || op.Scope != c.scope {
-				t.Fatalf("prepare is told %+v", op)
-			}
+			s.wantTarget(daemonapi.Operation{Checkpoint: 3, Commit: "c3", CheckpointPosition: 6, Position: c.prepare, Scope: c.scope})
 			s.prepared(daemonapi.PrepareResult{Operation: "back", FromCheckpoint: 9, ToCheckpoint: 3, ToPosition: c.position})
 			s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationCompleted, "")
-			r = s.status().Rewind
-			if r.ToPosition != c.position || !strings.Contains(r.Message, "taken back") || !strings.Contains(r.Message, c.message) {
-				t.Errorf("outcome %+v", r)
+			r := s.status().Rewind
+			if r.ToPosition != c.position {
+				t.Errorf("rewound to message %d, want %d", r.ToPosition, c.position)
 			}
+			s.wantMessage(r.Message, "was rewound", c.message)
 		})
 	}
 }
 
-func TestTheConversationGoesToWhereNoCheckpointWasTakenYet(t *testing.T) {
-	const told = "no checkpoint is as old as message 3, so the agent's own session is from after that moment: " +
-		"its state becomes that of before the task's first run, and it is told the conversation up to message 3"
+func TestTheConversationIsRewoundToBeforeTheFirstCheckpoint(t *testing.T) {
+	const reset = "message 3 is older than the first checkpoint, so every saved session of the agent is newer: " +
+		"the agent's state is reset to that before its first run, and its prompt contains the conversation up to message 3"
 	for name, c := range map[string]struct {
 		to      v1alpha1.RewindTarget
 		asked   int64
 		message string
 	}{
-		"to a boundary": {toMessage(3), 3, told},
-		"into a turn":   {toMessage(4), 4, "message 3 ends the last whole turn at or before message 4; " + told},
+		"to a boundary": {toMessage(3), 3, reset},
+		"into a turn":   {toMessage(4), 4, "message 3 ends the last complete turn at or before message 4; " + reset},
 		"back": {v1alpha1.RewindTarget{MessagesBack: ptr.To[int32](7)}, 3,
-			"message 3 ends the last whole turn at or before 7 messages back (message 3); " + told},
+			"message 3 ends the last complete turn at or before 7 messages back (message 3); " + reset},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := running(t)
@@ -99,27 +123,22 @@ func TestTheConversationGoesToWhereNoCheckpointWasTakenYet(t *testing.T) {
 			s.o.RewindPosition.Found.Checkpoint = nil
 			s.rewindTo("back", v1alpha1.RewindConversation, c.to).step()
 			s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationInProgress, "")
-			if r := s.status().Rewind; r.ToCheckpoint != 0 || r.ToCommit != "" || r.CheckpointPosition != 0 || r.ToPosition != 3 || r.Message != c.message {
-				t.Errorf("resolved to %+v", r)
-			}
+			s.wantResolved(v1alpha1.OperationStatus{ToPosition: 3, Message: c.message})
 			s.podGone()
-			op := s.started().Operation
-			if op == nil || op.Checkpoint != 0 || op.Commit != "" || op.CheckpointPosition != 0 || op.Position != 3 || op.Scope != "Conversation" {
-				t.Fatalf("prepare is told %+v", op)
-			}
+			s.wantTarget(daemonapi.Operation{Position: 3, Scope: v1alpha1.RewindConversation})
 			s.step()
 			s.wantState(v1alpha1.ReasonRewinding)
 			s.prepared(daemonapi.PrepareResult{Operation: "back", FromCheckpoint: 9, ToPosition: 3})
 			s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationCompleted, "")
-			want := "the conversation was taken back to message 3; checkpoint 9 holds what stood before; " + c.message
-			if r := s.status().Rewind; r.ToCheckpoint != 0 || r.ToPosition != 3 || r.Message != want {
-				t.Errorf("outcome %+v", r)
-			}
+			s.wantResolved(v1alpha1.OperationStatus{
+				ToPosition: 3,
+				Message:    "the conversation was rewound to message 3; checkpoint 9 has the state before the rewind; " + c.message,
+			})
 		})
 	}
 }
 
-func TestARewindToNoPlaceIsRefusedWithoutHarm(t *testing.T) {
+func TestARewindWithoutATargetIsRefusedAndChangesNothing(t *testing.T) {
 	moment := metav1.NewTime(time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC))
 	nowhere := RewindPosition{Known: true}
 	early := found(4, 4)
@@ -146,11 +165,11 @@ func TestARewindToNoPlaceIsRefusedWithoutHarm(t *testing.T) {
 		"code, before any checkpoint": {v1alpha1.RewindCode, toMessage(4), early, v1alpha1.ReasonInvalidState,
 			"this task has no checkpoint at or before message 4"},
 		"conversation, into the first turn": {v1alpha1.RewindConversation, toMessage(1), nothingWhole, v1alpha1.ReasonInvalidState,
-			"no whole turn ends at or before message 1: name a later message"},
+			"no complete turn ends at or before message 1: name a later message"},
 		"a damaged conversation": {v1alpha1.RewindBoth, toMessage(4), RewindPosition{Known: true, Damaged: "message 3 is gone"}, v1alpha1.ReasonCorrupted,
-			"the conversation was found damaged (message 3 is gone)"},
+			"the conversation is damaged (message 3 is gone)"},
 		"nothing at all": {v1alpha1.RewindBoth, v1alpha1.RewindTarget{}, nowhere, v1alpha1.ReasonInvalidOperation,
-			"rewind.to names no place"},
+			"rewind.to names no target"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := running(t)
@@ -208,7 +227,7 @@ func TestARewindWaitsForTheStatusOfANewCheckpoint(t *testing.T) {
 	s.wantState(v1alpha1.ReasonRewinding)
 }
 
-func TestThePlaceOfARewindIsFoundOutOnce(t *testing.T) {
+func TestTheTargetOfARewindIsResolvedOnce(t *testing.T) {
 	s := completedTask(t)
 	s.o.RewindPosition = found(8, 8)
 	s.rewindTo("back", v1alpha1.RewindConversation, toMessage(8)).step()
@@ -220,8 +239,11 @@ func TestThePlaceOfARewindIsFoundOutOnce(t *testing.T) {
 		s.o.Task.Generation--
 		s.step()
 	}
-	if len(s.status().Attempts) != attempts || s.writes != writes || s.status().Rewind.ToPosition != 8 {
-		t.Errorf("applied again, it was carried out again: %+v", s.status().Rewind)
+	if n := len(s.status().Attempts); n != attempts || s.writes != writes {
+		t.Errorf("applied again, the rewind made %d attempts and %d writes", n-attempts, s.writes-writes)
+	}
+	if got := s.status().Rewind.ToPosition; got != 8 {
+		t.Errorf("the rewind's target is now message %d, want 8", got)
 	}
 }
 
@@ -239,25 +261,28 @@ func TestARewindToACheckpointSaysWhereTheConversationGoes(t *testing.T) {
 		}
 		s.podGone()
 		if op := s.started().Operation; op.Position != 0 || op.CheckpointPosition != 4 {
-			t.Errorf("%s: prepare is told %+v", scope, op)
+			t.Errorf("%s: prepare gets %+v", scope, op)
 		}
 	}
 }
 
-func TestWhatAnAgentRemembersIsNotedWithItsStart(t *testing.T) {
+func TestTheAgentsMemoryIsReportedWithItsStart(t *testing.T) {
 	s := newScene(t)
 	s.step()
 	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared, Memory: v1alpha1.AgentMemoryNew, MemoryMessage: "it begins"})
 	before := s.writes
 	s.agentRuns()
-	if a := s.lastAttempt(); a.Memory != v1alpha1.AgentMemoryNew || a.MemoryMessage != "it begins" || s.writes != before+1 {
-		t.Errorf("%d writes, and %+v", s.writes-before, a)
+	if s.writes != before+1 {
+		t.Errorf("the start took %d writes, want 1", s.writes-before)
+	}
+	if a := s.lastAttempt(); a.Memory != v1alpha1.AgentMemoryNew || a.MemoryMessage != "it begins" {
+		t.Errorf("the attempt has the memory %s (%s)", a.Memory, a.MemoryMessage)
 	}
 	s.after(time.Minute).podGone()
 	s.prepared(daemonapi.PrepareResult{Memory: v1alpha1.AgentMemoryRendered, MemoryMessage: strings.Repeat("€", 2000)})
 	s.agentRuns()
 	if a := s.lastAttempt(); a.Memory != v1alpha1.AgentMemoryRendered || len([]rune(a.MemoryMessage)) != 1024 {
-		t.Errorf("%+v", a)
+		t.Errorf("the attempt is %+v", a)
 	}
 	s.after(time.Minute).podGone()
 	s.prepared(daemonapi.PrepareResult{Memory: "Telepathy", MemoryMessage: "a later daemon's word"})
@@ -276,14 +301,13 @@ func TestAResumeBoundsTheContext(t *testing.T) {
 	s.change(builders.Resume("on"), func(t *v1alpha1.Task) {
 		t.Spec.Resume.Context = &v1alpha1.ContextLimits{Messages: ptr.To[int32](0), Summary: v1alpha1.ConversationExclude}
 	}).step()
-	op := s.started().Operation
-	want := daemonapi.ContextLimits{Messages: 0, ToolCalls: 7, ToolResultBytes: 2000, Summary: false, Bytes: 200000}
-	if op == nil || op.Context == nil || *op.Context != want {
-		t.Errorf("prepare is told %+v", op.Context)
+	want := &daemonapi.ContextLimits{Messages: 0, ToolCalls: 7, ToolResultBytes: 2000, Summary: false, Bytes: 200000}
+	if diff := cmp.Diff(want, s.startedOperation().Context); diff != "" {
+		t.Errorf("limits of the context (-want +got):\n%s", diff)
 	}
 }
 
-func TestObjectsForSnapshotsAreMadeWithOtherWrites(t *testing.T) {
+func TestSnapshotObjectsAreCreatedWithOtherWrites(t *testing.T) {
 	every := func(n int32) builders.TaskOption {
 		return func(t *v1alpha1.Task) { t.Spec.Conversation.SnapshotEveryMessages = &n }
 	}
@@ -314,8 +338,12 @@ func TestObjectsForSnapshotsAreMadeWithOtherWrites(t *testing.T) {
 			}
 			s.record(v1alpha1.TriggerToolCalls)
 			s.step()
-			if after := snapshots(s); (after != nil) != c.asked || (after != nil && *after != 3) {
-				t.Errorf("snapshots after %v", after)
+			var want *int64
+			if c.asked {
+				want = ptr.To[int64](3)
+			}
+			if diff := cmp.Diff(want, snapshots(s)); diff != "" {
+				t.Errorf("number after which objects are planned (-want +got):\n%s", diff)
 			}
 		})
 	}

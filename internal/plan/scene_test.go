@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -22,15 +24,15 @@ import (
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
-// scene is a cluster of one task: plans are carried out in it as the
-// controller would, and a test says what pods, people and stores do.
+// scene is a cluster with one task: it carries out plans as the controller does, and a test
+// says what pods, people and stores do.
 type scene struct {
 	*testing.T
 	o      Observed
 	now    time.Time
 	claims int
 	writes int
-	// plans are those carried out since the last step.
+	// plans are the plans of the last step.
 	plans []Plan
 }
 
@@ -44,7 +46,7 @@ func newScene(t *testing.T, options ...builders.TaskOption) *scene {
 	return s
 }
 
-// running is a scene whose agent is at work in attempt 1.
+// running returns a scene whose agent is running in attempt 1.
 func running(t *testing.T, options ...builders.TaskOption) *scene {
 	t.Helper()
 	s := newScene(t, options...)
@@ -54,7 +56,7 @@ func running(t *testing.T, options ...builders.TaskOption) *scene {
 	return s
 }
 
-// completedTask is a scene whose agent has ended well, with so many checkpoints.
+// completedTask returns a scene whose agent has exited with 0, with one checkpoint.
 func completedTask(t *testing.T, options ...builders.TaskOption) *scene {
 	t.Helper()
 	s := running(t, options...)
@@ -65,7 +67,7 @@ func completedTask(t *testing.T, options ...builders.TaskOption) *scene {
 	return s
 }
 
-// step decides, and carries plans out until there is nothing left to do.
+// step decides, and carries out plans until there is nothing left to do.
 func (s *scene) step() *scene {
 	s.Helper()
 	s.plans = nil
@@ -79,20 +81,23 @@ func (s *scene) step() *scene {
 			return s
 		}
 		s.carryOut(p)
-		s.knowsReasons()
+		s.checkReasons()
 	}
-	s.Fatalf("no end of plans: %+v", s.plans[len(s.plans)-1])
+	s.Fatalf("still a plan after 12 rounds: %+v", s.plans[len(s.plans)-1])
 	return s
 }
 
-// knowsReasons holds the table of reasons to what is decided: each reason stands there for
-// the place at which it is. A problem may be one that only a newer daemon knows.
-func (s *scene) knowsReasons() {
+// checkReasons checks that the table of reasons lists each reason of the status for the
+// place at which it occurs. A problem may be one that only a newer daemon knows.
+func (s *scene) checkReasons() {
 	s.Helper()
 	status := s.o.Task.Status
-	problem := s.o.History.State.Problem
+	unknownProblem := ""
+	if p := s.o.History.State.Problem; p != nil && reason.Find(p.Reason).Meaning == "" {
+		unknownProblem = p.Reason
+	}
 	for _, c := range status.Conditions {
-		if r := reason.Find(c.Reason); r.Meaning == "" && problem != nil && problem.Reason == c.Reason {
+		if c.Reason == unknownProblem {
 			continue
 		}
 		if !slices.Contains(reason.Find(c.Reason).On, reason.Place{Kind: "Task", Condition: c.Type}) {
@@ -100,7 +105,10 @@ func (s *scene) knowsReasons() {
 		}
 	}
 	for _, o := range []*v1alpha1.OperationStatus{status.Resume, status.Rewind} {
-		if o != nil && o.Reason != "" && !slices.Contains(reason.Find(o.Reason).On, reason.Place{Kind: "Task", Condition: reason.Operation}) {
+		if o == nil || o.Reason == "" {
+			continue
+		}
+		if !slices.Contains(reason.Find(o.Reason).On, reason.Place{Kind: "Task", Condition: reason.Operation}) {
 			s.Errorf("the table of reasons does not have %s for an operation (%s)", o.Reason, o.Message)
 		}
 	}
@@ -168,7 +176,62 @@ func (s *scene) startPod(p *Pod) {
 	s.o.MadePodUID = string(pod.UID)
 }
 
-// started is the pod that the last step started; nil for none.
+// wantStarted fails unless the last step started the pod of this attempt, and returns it.
+func (s *scene) wantStarted(attempt int64) *Pod {
+	s.Helper()
+	p := s.started()
+	if p == nil {
+		s.Fatalf("no pod was started, want that of attempt %d", attempt)
+	}
+	if p.Attempt != attempt {
+		s.Errorf("the pod of attempt %d was started, want that of attempt %d", p.Attempt, attempt)
+	}
+	return p
+}
+
+// wantPod fails unless the last step started this pod.
+func (s *scene) wantPod(want Pod) {
+	s.Helper()
+	if diff := cmp.Diff(&want, s.started()); diff != "" {
+		s.Errorf("started pod (-want +got):\n%s", diff)
+	}
+}
+
+// startedOperation returns the operation of the pod that the last step started.
+func (s *scene) startedOperation() daemonapi.Operation {
+	s.Helper()
+	p := s.started()
+	if p == nil {
+		s.Fatal("no pod was started")
+	}
+	if p.Operation == nil {
+		s.Fatalf("the pod of attempt %d has no operation", p.Attempt)
+	}
+	return *p.Operation
+}
+
+// wantMessage fails unless the message contains all of the given parts.
+func (s *scene) wantMessage(got string, parts ...string) {
+	s.Helper()
+	for _, part := range parts {
+		if !strings.Contains(got, part) {
+			s.Errorf("the message %q does not contain %q", got, part)
+		}
+	}
+}
+
+// wantStatus fails unless the condition has this status and reason, and a message with all
+// of the given parts.
+func (s *scene) wantStatus(kind string, status metav1.ConditionStatus, reason string, parts ...string) {
+	s.Helper()
+	c := s.wantCondition(kind)
+	if c.Status != status || c.Reason != reason {
+		s.Errorf("%s is %s, %s (%s); want %s, %s", kind, c.Status, c.Reason, c.Message, status, reason)
+	}
+	s.wantMessage(c.Message, parts...)
+}
+
+// started returns the pod that the last step started; nil for none.
 func (s *scene) started() *Pod {
 	for _, p := range s.plans {
 		if p.StartPod != nil {
@@ -251,7 +314,7 @@ func (s *scene) podGone() {
 	s.step()
 }
 
-// record has the history store hold one more checkpoint, of the newest attempt.
+// record adds a checkpoint of the newest attempt to the history store.
 func (s *scene) record(trigger v1alpha1.CheckpointTrigger) {
 	number := s.o.History.State.CheckpointCount + 1
 	attempt := s.o.Task.Status.Attempts[len(s.o.Task.Status.Attempts)-1].Number
@@ -282,13 +345,13 @@ func (s *scene) checkpoint(number int64) *v1alpha1.Checkpoint {
 	}
 }
 
-// rewind asks for a rewind to a checkpoint that exists.
+// rewind requests a rewind to a checkpoint that exists.
 func (s *scene) rewind(id string, number int64) *scene {
 	s.o.RewindTarget = s.checkpoint(number)
 	return s.change(builders.Rewind(id, s.o.RewindTarget.Name))
 }
 
-// managerRestarts has another process look after the task from here on.
+// managerRestarts makes a new process responsible for the task from here on.
 func (s *scene) managerRestarts() *scene {
 	s.o.MadePodUID, s.o.ReservedAttempt = "", 0
 	return s

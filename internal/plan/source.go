@@ -10,8 +10,8 @@ import (
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
-// UnresolvedSource is the startFrom whose point has not been resolved yet; nil
-// for none. Its Task and Checkpoint are to be observed before Decide.
+// UnresolvedSource returns the startFrom that has not been resolved to a checkpoint yet;
+// nil for none. Its Task and Checkpoint have to be observed before Decide.
 func UnresolvedSource(task *v1alpha1.Task) *v1alpha1.StartFrom {
 	if task.Status.Source != nil {
 		return nil
@@ -19,20 +19,20 @@ func UnresolvedSource(task *v1alpha1.Task) *v1alpha1.StartFrom {
 	return task.Spec.StartFrom
 }
 
-// resolveSource resolves startFrom, once, or returns what blocks that.
+// resolveSource resolves startFrom to a checkpoint, once, or returns what blocks that.
 func (d *decision) resolveSource() *Blocker {
 	from := UnresolvedSource(d.task)
 	if from == nil || d.s.Source != nil {
 		return nil
 	}
-	source, h := ResolveSource(d.task.Spec.Repository, from.TaskRef.Name, d.o.Source, d.o.SourceCheckpoint)
+	source, b := ResolveSource(d.task.Spec.Repository, from.TaskRef.Name, d.o.Source, d.o.SourceCheckpoint)
 	d.s.Source = source
-	return h
+	return b
 }
 
-// ResolveSource is the point at which a task starts that continues from another one. The
-// checkpoint is the one named, or the source's latest; nil for a task or a checkpoint
-// that does not exist.
+// ResolveSource returns the point from which a task starts that continues from another
+// one, or what blocks that. The checkpoint is the one named, or the source's latest; nil
+// stands for a task or a checkpoint that does not exist.
 func ResolveSource(repository *v1alpha1.Repository, name string, task *v1alpha1.Task, checkpoint *v1alpha1.Checkpoint) (*v1alpha1.SourceStatus, *Blocker) {
 	switch {
 	case task == nil:
@@ -40,16 +40,16 @@ func ResolveSource(repository *v1alpha1.Repository, name string, task *v1alpha1.
 			"there is no Task %q in this namespace to start from", name)}
 	case originOf(repository) != originOf(task.Spec.Repository):
 		return nil, &Blocker{v1alpha1.ReasonRepositoryMismatch, fmt.Sprintf(
-			"Task %q works on another repository: a task can only start from one that has the same repository.url", name)}
+			"Task %q works on another repository: a task can only start from a task with the same repository.url", name)}
 	case checkpoint == nil:
 		return nil, &Blocker{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf(
-			"Task %q does not have the checkpoint to start from, or not yet: name one of its checkpoints, or wait for this one", name)}
+			"Task %q does not have the checkpoint to start from, or does not have it yet: name one of its checkpoints, or wait for this one", name)}
 	case checkpoint.Spec.TaskRef.Name != task.Name || (checkpoint.Status.TaskUID != "" && checkpoint.Status.TaskUID != string(task.UID)):
 		return nil, &Blocker{v1alpha1.ReasonCheckpointOfOther, fmt.Sprintf(
-			"Checkpoint %q is not of Task %q: name one of that task's checkpoints", checkpoint.Name, name)}
+			"Checkpoint %q does not belong to Task %q: name one of that task's checkpoints", checkpoint.Name, name)}
 	case meta.IsStatusConditionFalse(checkpoint.Status.Conditions, v1alpha1.CheckpointIntact):
 		return nil, &Blocker{v1alpha1.ReasonCheckpointCorrupted, fmt.Sprintf(
-			"Checkpoint %q was found damaged: start from another one", checkpoint.Name)}
+			"Checkpoint %q is damaged: start from another one", checkpoint.Name)}
 	case isLost(checkpoint):
 		return nil, &Blocker{v1alpha1.ReasonCheckpointLost, fmt.Sprintf(
 			"Checkpoint %q is lost, since neither the gitstore nor the task's volume has it: start from another one", checkpoint.Name)}
@@ -72,6 +72,7 @@ func isLost(c *v1alpha1.Checkpoint) bool {
 	return durable != nil && durable.Status != metav1.ConditionTrue && durable.Reason == v1alpha1.ReasonCheckpointLost
 }
 
+// originOf returns the key under which a repository is compared with others.
 func originOf(r *v1alpha1.Repository) string {
 	if r == nil {
 		return daemonapi.RepositoryKey("")

@@ -8,7 +8,7 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// States of a task as the history tells them.
+// States of a task in its history.
 const (
 	stateRunning   = "Running"
 	stateSuspended = "Suspended"
@@ -19,12 +19,12 @@ const (
 	stateDeleted   = "Deleted"
 )
 
-// sleepMessage is what the history tells of a task that was suspended.
-const sleepMessage = "the task is suspended; its work is kept"
+// suspendedMessage is the message of the entry for a suspension.
+const suspendedMessage = "the task is suspended; its work is kept"
 
-// StateAfter is the state that the task is in after a transition; "" if the
-// transition does not change it. The attempts of the status tell what became of
-// a rewind: the same entry may be recorded later, or again, with the same state.
+// StateAfter returns the state of the task after a transition; "" if the transition
+// does not change it. How a rewind ended is read from the attempts in the status, so
+// that the same entry has the same state when it is recorded later, or again.
 func StateAfter(s *v1alpha1.TaskStatus, e v1alpha1.HistoryEntry) string {
 	switch e.Reason {
 	case v1alpha1.EventTaskStarted, v1alpha1.EventTaskResumed, v1alpha1.EventTaskRetried:
@@ -45,8 +45,8 @@ func StateAfter(s *v1alpha1.TaskStatus, e v1alpha1.HistoryEntry) string {
 	return ""
 }
 
-// stateAfterRewind: the agent of a task that ran goes on. A task that was stopped
-// stays so: asleep, or at rest where it was taken back to.
+// stateAfterRewind returns the state after a rewind: the agent of a task that was running
+// continues, and a task that was stopped stays suspended, or Rewound if it had ended.
 func stateAfterRewind(attempts []v1alpha1.Attempt, number int64) string {
 	i := attemptNumbered(attempts, number)
 	switch {
@@ -58,8 +58,8 @@ func stateAfterRewind(attempts []v1alpha1.Attempt, number int64) string {
 	return stateSuspended
 }
 
-// stateAfterDrift: the agent is not started. A rewind that drift stops leaves the
-// task as it was.
+// stateAfterDrift returns the state after drift was found: the agent is not started. A
+// rewind that drift stops leaves the task's state unchanged.
 func stateAfterDrift(attempts []v1alpha1.Attempt, number int64) string {
 	if i := attemptNumbered(attempts, number); i >= 0 && attempts[i].Trigger == v1alpha1.AttemptRewind {
 		return ""
@@ -67,9 +67,9 @@ func stateAfterDrift(attempts []v1alpha1.Attempt, number int64) string {
 	return stateDrifted
 }
 
-// toldState is the state of the task as the history tells it, as far as the status
-// still has what it was told; "" if it does not.
-func (d *decision) toldState() string {
+// stateInHistory returns the state of the task after the entries that the status still
+// has; "" if none of those changed it.
+func (d *decision) stateInHistory() string {
 	for _, e := range slices.Backward(d.s.History) {
 		if state := StateAfter(d.s, e); state != "" {
 			return state
@@ -78,26 +78,23 @@ func (d *decision) toldState() string {
 	return ""
 }
 
-// slept says that the task was told to sleep. Where the status has no entry of that any
-// more, its condition tells.
-func (d *decision) slept() bool {
-	told, was := d.toldState(), meta.FindStatusCondition(d.old.Conditions, v1alpha1.TaskSucceeded)
-	return told == stateSuspended || told == "" && was != nil && was.Reason == v1alpha1.ReasonSuspended
+// wasSuspended reports whether the history has the task as suspended. If the status no
+// longer has an entry that says so, the stored condition decides.
+func (d *decision) wasSuspended() bool {
+	state, stored := d.stateInHistory(), meta.FindStatusCondition(d.old.Conditions, v1alpha1.TaskSucceeded)
+	return state == stateSuspended || state == "" && stored != nil && stored.Reason == v1alpha1.ReasonSuspended
 }
 
-// enterSleep enters into the history that the task sleeps, where no attempt's end
-// tells it: it was suspended between two of them.
-func (d *decision) enterSleep(reason string) {
-	if reason != v1alpha1.ReasonSuspended || d.last() == nil {
+// addSuspendedEntry adds an entry for a task that was suspended between two attempts, so
+// that no end of an attempt has reported it.
+func (d *decision) addSuspendedEntry(reason string) {
+	if reason != v1alpha1.ReasonSuspended || d.last() == nil || d.wasSuspended() {
 		return
 	}
-	if d.slept() {
-		return
-	}
-	d.entry(v1alpha1.EventTaskSuspended, somebody(d.modeRequester()), sleepMessage)
+	d.addEntry(v1alpha1.EventTaskSuspended, actorOf(d.modeRequester()), suspendedMessage)
 }
 
-// attemptNumbered is the index of an attempt; -1 if the list has it no more.
+// attemptNumbered returns the index of an attempt; -1 if the list no longer has it.
 func attemptNumbered(attempts []v1alpha1.Attempt, number int64) int {
 	return slices.IndexFunc(attempts, func(a v1alpha1.Attempt) bool { return a.Number == number })
 }

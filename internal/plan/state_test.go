@@ -12,7 +12,7 @@ import (
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
-// toldState is the state that the history tells of the task.
+// stateInHistory returns the state of the task after its last entry.
 func (s *scene) toldState() (state string) {
 	for _, e := range s.status().History {
 		if told := StateAfter(s.status(), e); told != "" {
@@ -22,7 +22,7 @@ func (s *scene) toldState() (state string) {
 	return state
 }
 
-// rewound has the rewind's pod, which is running, carry it out.
+// rewound makes the rewind's running pod carry it out.
 func (s *scene) rewound() *scene {
 	s.Helper()
 	s.prepared(daemonapi.PrepareResult{Operation: "back", ToCheckpoint: 1})
@@ -38,7 +38,7 @@ func suspendedTask(t *testing.T) *scene {
 	return s
 }
 
-func TestTheStateThatTheHistoryTellsIsThatOfTheTaskNow(t *testing.T) {
+func TestTheStateInTheHistoryIsTheCurrentOne(t *testing.T) {
 	for name, c := range map[string]struct {
 		scene  func(*testing.T) *scene
 		told   string
@@ -147,14 +147,14 @@ func TestTheStateThatTheHistoryTellsIsThatOfTheTaskNow(t *testing.T) {
 	}
 }
 
-func TestATaskThatSleepsIsToldOfOnce(t *testing.T) {
+func TestASuspensionIsRecordedOnce(t *testing.T) {
 	s := suspendedTask(t)
 	s.after(time.Hour).step()
 	s.rewind("back", 1).step()
 	s.rewound()
 	s.after(time.Hour).step()
 	if n := len(s.entries(v1alpha1.EventTaskSuspended)); n != 1 {
-		t.Errorf("told of %d times", n)
+		t.Errorf("the suspension was recorded %d times, want once", n)
 	}
 	s = running(t)
 	s.agentExits(1)
@@ -168,8 +168,8 @@ func TestATaskThatSleepsIsToldOfOnce(t *testing.T) {
 	}
 }
 
-// The history tells who woke a task, whatever its last attempt was.
-func TestWhoWakesATaskIsTold(t *testing.T) {
+// The history has who resumed a task, whatever its last attempt was.
+func TestWhoResumesATaskIsRecorded(t *testing.T) {
 	for name, asleep := range map[string]func(t *testing.T) *scene{
 		"suspended at work": func(t *testing.T) *scene { return suspendedTask(t) },
 		"suspended between two attempts": func(t *testing.T) *scene {
@@ -207,7 +207,7 @@ func TestWhoWakesATaskIsTold(t *testing.T) {
 	}
 }
 
-// However often a task that has ended is rewound, its agent is not started by it.
+// However often a task that has ended is rewound, the rewinds do not start its agent.
 func TestATaskThatHasEndedStaysSoThroughAnyNumberOfRewinds(t *testing.T) {
 	g := gomega.NewWithT(t)
 	s := completedTask(t)

@@ -16,19 +16,19 @@ import (
 	"github.com/clew-dev/clew/internal/resources"
 )
 
-// maxAttempts is how many attempts the status lists. The oldest are dropped, except
-// those that say how the task ended: any number of rewinds may follow them.
+// maxAttempts is the number of attempts the status lists. The oldest are dropped, except
+// those that determine how the task ended: any number of rewinds may follow them.
 const maxAttempts = 50
 
-// want is what the task needs a pod for, if it needs one.
+// want is what the task needs a pod for, if anything.
 type want int
 
 const (
 	wantNothing want = iota
 	wantAgent
-	// wantRewind: a pod that rewinds, and then runs the agent.
+	// wantRewind is a pod that rewinds, and then runs the agent.
 	wantRewind
-	// wantRewindOnly: a pod that rewinds and then ends.
+	// wantRewindOnly is a pod that rewinds and then ends.
 	wantRewindOnly
 )
 
@@ -48,7 +48,7 @@ func (d *decision) want() want {
 	return wantAgent
 }
 
-// steer stops what should not run and starts what should.
+// steer stops the pods that should not run, and starts the one that should.
 func (d *decision) steer() {
 	d.stopStrays()
 	want := d.want()
@@ -69,14 +69,14 @@ func (d *decision) steer() {
 		}
 		d.wait(reason, fmt.Sprintf("attempt %d follows at %s, since attempt %d ended with %s: %s",
 			last.Number+1, at.UTC().Format(time.RFC3339), last.Number, last.Outcome, last.Message))
-		d.lookAt(at)
+		d.requeueAt(at)
 		return
 	}
 	d.start(want)
 }
 
 // stopStrays deletes pods that carry the task's labels but belong to no attempt: a
-// manager that lost its lease made them too late, or somebody forged them.
+// manager that had lost its lease created them, or somebody forged them.
 func (d *decision) stopStrays() {
 	for i := range d.o.Pods {
 		if v := inspect(&d.o.Pods[i]); !v.finished && d.attemptOf(v.pod) == nil {
@@ -85,15 +85,15 @@ func (d *decision) stopStrays() {
 	}
 }
 
-// steerActive leaves the active attempt alone, makes its pod, or stops it.
+// steerActive keeps the active attempt, creates its pod, or stops it.
 func (d *decision) steerActive(a *v1alpha1.Attempt, want want) {
 	v := d.views[a.Number]
-	reason := d.whyStop(a, v, want)
+	reason := d.stopReason(a, v, want)
 	switch {
 	case v == nil && reason != "":
 		a.Reason = reason
 		d.end(a, d.lostEnding(a, ""))
-		d.look(0)
+		d.requeue(0)
 	case v == nil:
 		if !d.waitForPods() {
 			d.makePod(a)
@@ -102,12 +102,12 @@ func (d *decision) steerActive(a *v1alpha1.Attempt, want want) {
 		a.Reason = reason
 		d.stop(v)
 	case !v.deleting && !v.finished:
-		a.Reason = "" // there was a reason to stop it, and it is gone
+		a.Reason = "" // a former reason to stop it no longer holds
 	}
 }
 
-// whyStop is the reason for which the active attempt must stop; "" if it may go on.
-func (d *decision) whyStop(a *v1alpha1.Attempt, v *podView, want want) string {
+// stopReason returns why the active attempt must stop; "" if it may continue.
+func (d *decision) stopReason(a *v1alpha1.Attempt, v *podView, want want) string {
 	prepareOnly := v != nil && v.prepareOnly
 	switch want {
 	case wantNothing:
@@ -128,8 +128,8 @@ func (d *decision) whyStop(a *v1alpha1.Attempt, v *podView, want want) string {
 	return ""
 }
 
-// waitForPods reports whether a pod of an earlier attempt still runs: a worktree never
-// has two writers.
+// waitForPods stops a pod of an earlier attempt that still runs, and reports whether
+// there is one: a worktree never has two writers.
 func (d *decision) waitForPods() bool {
 	for i := range d.o.Pods {
 		v := inspect(&d.o.Pods[i])
@@ -147,7 +147,7 @@ func (d *decision) waitForPods() bool {
 	return false
 }
 
-// notBefore is when the next attempt may start at the earliest.
+// notBefore returns the earliest time at which the next attempt may start.
 func (d *decision) notBefore(want want) time.Time {
 	last := d.last()
 	if last == nil || last.EndTime == nil {
@@ -169,21 +169,21 @@ func (d *decision) notBefore(want want) time.Time {
 	return last.EndTime.Add(pause)
 }
 
-// backoff is the pause after this many failures in a row.
+// backoff returns the pause after this many consecutive failures.
 func backoff(base, limit time.Duration, failures int) time.Duration {
 	steps, pause := wait.Backoff{Duration: min(base, limit), Factor: 2, Steps: failures, Cap: limit}, time.Duration(0)
-	for range min(failures, 64) { // every limit is reached before that
+	for range min(failures, 64) { // the limit is reached before that
 		pause = steps.Step()
 	}
 	return pause
 }
 
-// quickLoss is how soon an attempt must be lost for the next one to wait: if it ran for
-// longer, the next one starts at once.
+// quickLoss is how soon after its start an attempt must be lost for the next one to
+// wait. After one that ran longer, the next starts at once.
 const quickLoss = 10 * time.Second
 
-// inARow counts the latest attempts in a row that ended with this outcome. A lost pod
-// counts only if it was lost quickly.
+// inARow returns how many of the latest attempts ended with this outcome, without
+// another between them. A lost pod counts only if it was lost quickly.
 func (d *decision) inARow(outcome v1alpha1.AttemptOutcome) int {
 	n := 0
 	for i := len(d.s.Attempts) - 1; i >= 0 && d.s.Attempts[i].Outcome == outcome; i-- {
@@ -196,28 +196,28 @@ func (d *decision) inARow(outcome v1alpha1.AttemptOutcome) int {
 	return n
 }
 
-// start reserves the next attempt and has its pod made, if everything it needs exists.
+// start reserves the next attempt and plans its pod, if everything it needs exists.
 func (d *decision) start(want want) {
-	number, h := d.nextNumber()
-	if h == nil {
-		h = d.blocker()
+	number, b := d.nextNumber()
+	if b == nil {
+		b = d.resolveInputs()
 	}
-	if h != nil {
-		d.wait(h.Reason, h.Message)
-		d.look(d.o.Limits.ProblemGrace)
+	if b != nil {
+		d.wait(b.Reason, b.Message)
+		d.requeue(d.o.Limits.ProblemGrace)
 		return
 	}
-	d.ownClaim()
+	d.ensureClaim()
 	trigger := d.trigger(want)
 	if last := d.last(); last == nil {
-		d.entryOf(number, v1alpha1.EventTaskStarted, clew, "the task was started"+d.startedFrom())
+		d.addAttemptEntry(number, v1alpha1.EventTaskStarted, clew, "the task was started"+d.startedFrom())
 		if d.task.Spec.StartFrom != nil {
-			d.entryOf(number, v1alpha1.EventTaskForked, somebody(d.forkRequester()), "the task begins"+d.startedFrom())
+			d.addAttemptEntry(number, v1alpha1.EventTaskForked, actorOf(d.forkRequester()), "the task begins"+d.startedFrom())
 		}
 	} else {
-		d.noteRestart(number, trigger, last)
+		d.addRestartEntry(number, trigger, last)
 	}
-	d.enterAttempt(v1alpha1.Attempt{
+	d.appendAttempt(v1alpha1.Attempt{
 		Number: number, PodName: resources.PodName(d.task.Name, number),
 		Trigger: trigger, StartTime: ptr.To(metav1.NewTime(d.now)),
 	})
@@ -230,7 +230,8 @@ func (d *decision) start(want want) {
 	d.makePodAs(d.last(), want == wantRewindOnly)
 }
 
-func (d *decision) enterAttempt(a v1alpha1.Attempt) {
+// appendAttempt adds an attempt to the status, and drops an old one if the list is full.
+func (d *decision) appendAttempt(a v1alpha1.Attempt) {
 	d.s.Attempts = append(d.s.Attempts, a)
 	for len(d.s.Attempts) > maxAttempts {
 		i := droppable(d.s.Attempts)
@@ -238,7 +239,8 @@ func (d *decision) enterAttempt(a v1alpha1.Attempt) {
 	}
 }
 
-// droppable is the oldest attempt that does not say how the task ended.
+// droppable returns the index of the oldest attempt that does not determine how the task
+// ended.
 func droppable(attempts []v1alpha1.Attempt) int {
 	rest := settledBy(attempts)
 	for i := range attempts[:len(attempts)-1] {
@@ -249,6 +251,8 @@ func droppable(attempts []v1alpha1.Attempt) int {
 	return 0
 }
 
+// startedFrom returns the end of a sentence about where the task started from; "" if it
+// started from nothing.
 func (d *decision) startedFrom() string {
 	if src := d.s.Source; src != nil {
 		return fmt.Sprintf(" from checkpoint %d of task %s", src.Checkpoint, d.task.Spec.StartFrom.TaskRef.Name)
@@ -256,30 +260,33 @@ func (d *decision) startedFrom() string {
 	return ""
 }
 
-func (d *decision) noteRestart(number int64, trigger v1alpha1.AttemptTrigger, last *v1alpha1.Attempt) {
+// addRestartEntry adds an entry for an attempt that follows another one. A rewind has an
+// entry of its own, once it is complete.
+func (d *decision) addRestartEntry(number int64, trigger v1alpha1.AttemptTrigger, last *v1alpha1.Attempt) {
 	switch {
 	case trigger == v1alpha1.AttemptResume:
-		d.entryOf(number, v1alpha1.EventTaskResumed, d.resumedBy(last), fmt.Sprintf("the task goes on with attempt %d", number))
+		d.addAttemptEntry(number, v1alpha1.EventTaskResumed, d.resumedBy(last), fmt.Sprintf("the task continues with attempt %d", number))
 	case trigger == v1alpha1.AttemptRewind:
-	case d.slept(): // between two attempts
-		d.entryOf(number, v1alpha1.EventTaskResumed, somebody(d.modeRequester()), fmt.Sprintf("the task goes on with attempt %d, after attempt %d (%s): %s", number, last.Number, last.Outcome, last.Message))
+	case d.wasSuspended(): // between two attempts
+		d.addAttemptEntry(number, v1alpha1.EventTaskResumed, actorOf(d.modeRequester()), fmt.Sprintf("the task continues with attempt %d, after attempt %d (%s): %s", number, last.Number, last.Outcome, last.Message))
 	default:
-		d.entryOf(number, v1alpha1.EventTaskRetried, clew, fmt.Sprintf("attempt %d follows attempt %d (%s): %s", number, last.Number, last.Outcome, last.Message))
+		d.addAttemptEntry(number, v1alpha1.EventTaskRetried, clew, fmt.Sprintf("attempt %d follows attempt %d (%s): %s", number, last.Number, last.Outcome, last.Message))
 	}
 }
 
-// resumedBy is who resumed the task after its last attempt; "" if Clew itself had
-// stopped it, for example for a rewind.
+// resumedBy returns the actor that resumed the task after its last attempt: Clew, if Clew
+// itself had stopped it, for example for a rewind.
 func (d *decision) resumedBy(last *v1alpha1.Attempt) string {
 	switch {
 	case d.resuming():
-		return somebody(d.s.Resume.RequestedBy)
-	case last.Outcome == v1alpha1.AttemptSuspended, d.slept():
-		return somebody(d.modeRequester())
+		return actorOf(d.s.Resume.RequestedBy)
+	case last.Outcome == v1alpha1.AttemptSuspended, d.wasSuspended():
+		return actorOf(d.modeRequester())
 	}
 	return clew
 }
 
+// trigger returns why the next attempt starts.
 func (d *decision) trigger(want want) v1alpha1.AttemptTrigger {
 	last := d.last()
 	switch {
@@ -297,63 +304,66 @@ func (d *decision) trigger(want want) v1alpha1.AttemptTrigger {
 	return v1alpha1.AttemptResume
 }
 
-// nextNumber is larger than every number used before, including those missing from a
-// status that was restored from a backup: servers accept writes of the newest attempt
-// only. The history store has seen them all, so it is asked before anything starts. That
-// costs nothing: without the store no pod gets past its preparation either.
+// nextNumber returns a number greater than every number used before, including those
+// missing from a status that was restored from a backup: servers accept writes of the
+// newest attempt only. The history store has seen all of them, so it is asked before
+// anything starts. That costs nothing: without the store no pod can be prepared either.
 func (d *decision) nextNumber() (int64, *Blocker) {
 	if !d.o.History.Known && !d.o.Attempts.Known {
-		return 0, &Blocker{v1alpha1.ReasonPending, "the task starts when the history store answers: it knows which attempts there were"}
+		return 0, &Blocker{v1alpha1.ReasonPending, "waiting for the history store: it knows which attempt numbers were used"}
 	}
 	number := max(d.o.History.State.Attempt, d.o.Attempts.Highest)
 	if last := d.last(); last != nil {
 		number = max(number, last.Number)
 	}
 	if number == math.MaxInt64 {
-		return 0, &Blocker{v1alpha1.ReasonPodRefused, "no attempt can follow: a pod that Clew did not make has used the highest number there is; fork the task from its latest checkpoint"}
+		return 0, &Blocker{v1alpha1.ReasonPodRefused, "no further attempt is possible: a pod that Clew did not create has used the highest attempt number; fork the task from its latest checkpoint"}
 	}
 	return number + 1, nil
 }
 
-// blocker is why no pod can be made now; nil if one can.
-func (d *decision) blocker() *Blocker {
+// resolveInputs resolves what a pod depends on, and returns why no pod can be created
+// now; nil if one can.
+func (d *decision) resolveInputs() *Blocker {
 	if d.o.History.Deleted {
 		return &Blocker{v1alpha1.ReasonHistoryDeleted,
-			"the history of this Task was deleted, and the Task restored since: nothing of it can be recorded any more; delete it, and apply it anew"}
+			"the history of this Task was deleted before the Task was restored, so nothing can be recorded for it: delete the Task and apply it again"}
 	}
 	if d.o.TemplateProblem != "" {
 		return &Blocker{v1alpha1.ReasonInvalidTemplate, d.o.TemplateProblem}
 	}
-	if h := d.resolveSource(); h != nil {
-		return h
+	if b := d.resolveSource(); b != nil {
+		return b
 	}
-	return d.claimHindrance()
+	return d.claimBlocker()
 }
 
-func (d *decision) claimHindrance() *Blocker {
+// claimBlocker returns why the task's claim cannot be used; nil if it can, or if there is
+// none yet.
+func (d *decision) claimBlocker() *Blocker {
 	c := d.o.Claim
 	switch {
 	case c == nil:
 		return nil
 	case !resources.IsOf(c, d.task):
 		return &Blocker{v1alpha1.ReasonVolumeUnavailable, fmt.Sprintf(
-			"the PersistentVolumeClaim %s belongs to something else: delete it, or give the Task another name", c.Name)}
+			"the PersistentVolumeClaim %s does not belong to this Task: delete it, or give the Task another name", c.Name)}
 	case c.DeletionTimestamp != nil:
 		return &Blocker{v1alpha1.ReasonVolumeUnavailable, fmt.Sprintf(
-			"the PersistentVolumeClaim %s is being deleted: a new one follows when it is gone", c.Name)}
+			"the PersistentVolumeClaim %s is being deleted: a new one is created when it is gone", c.Name)}
 	case c.Status.Phase == corev1.ClaimLost:
 		return &Blocker{v1alpha1.ReasonVolumeUnavailable, fmt.Sprintf(
-			"the PersistentVolumeClaim %s has lost its volume: delete it, and the work comes back from the gitstore on a new one", c.Name)}
+			"the PersistentVolumeClaim %s has lost its volume: delete it, and the work is restored from the gitstore to a new one", c.Name)}
 	}
 	return nil
 }
 
-// ownClaim has the claim made if it does not exist, and notes that the task's former
-// volume is lost.
-func (d *decision) ownClaim() {
+// ensureClaim plans the claim if it does not exist, and adds an entry if the task's
+// former volume is lost.
+func (d *decision) ensureClaim() {
 	lost := d.s.ClaimUID != "" && (d.o.Claim == nil || string(d.o.Claim.UID) != d.s.ClaimUID)
 	if lost {
-		d.entry(v1alpha1.EventVolumeLost, clew, "the volume was lost: the work comes back from the gitstore on a new one")
+		d.addEntry(v1alpha1.EventVolumeLost, clew, "the volume was lost: the work is restored from the gitstore to a new one")
 	}
 	if d.o.Claim == nil {
 		d.plan.CreateClaim = true
@@ -371,17 +381,18 @@ func (d *decision) dropFinishedPods() {
 	}
 }
 
-// makePod has the pod of a reserved attempt made.
+// makePod plans the pod of a reserved attempt, unless something blocks it.
 func (d *decision) makePod(a *v1alpha1.Attempt) {
-	if h := d.blocker(); h != nil {
-		d.wait(h.Reason, h.Message)
-		d.look(d.o.Limits.ProblemGrace)
+	if b := d.resolveInputs(); b != nil {
+		d.wait(b.Reason, b.Message)
+		d.requeue(d.o.Limits.ProblemGrace)
 		return
 	}
-	d.ownClaim()
+	d.ensureClaim()
 	d.makePodAs(a, d.want() == wantRewindOnly)
 }
 
+// makePodAs plans the pod of an attempt; prepareOnly for one without an agent.
 func (d *decision) makePodAs(a *v1alpha1.Attempt, prepareOnly bool) {
 	d.plan.StartPod = &Pod{
 		Attempt: a.Number, PrepareOnly: prepareOnly, Operation: d.operation(a.Number), Prompt: d.prompt(),
@@ -395,6 +406,7 @@ func (d *decision) makePodAs(a *v1alpha1.Attempt, prepareOnly bool) {
 	}
 }
 
+// wait records why no pod is started.
 func (d *decision) wait(reason, message string) {
 	d.waiting = &Blocker{Reason: reason, Message: message}
 }

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -12,11 +11,11 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// TestRecordsThatAreLostForGoodAreToldOnce: in a condition of their own for as
-// long as the history has the gap, and as a transition when it becomes known.
-func TestRecordsThatAreLostForGoodAreToldOnce(t *testing.T) {
+// TestLostRecordsAreReportedOnce: in a condition of their own for as long as the history
+// has the gap, and as a transition when it becomes known.
+func TestLostRecordsAreReportedOnce(t *testing.T) {
 	s := running(t)
-	told := func() (n int) {
+	entries := func() (n int) {
 		for _, e := range s.status().History {
 			if e.Reason == v1alpha1.EventHistoryGap {
 				n++
@@ -28,36 +27,33 @@ func TestRecordsThatAreLostForGoodAreToldOnce(t *testing.T) {
 	s.after(time.Second).step()
 	s.recorded()
 	s.after(time.Minute).step()
-	c := s.wantCondition(v1alpha1.TaskHistoryComplete)
-	if c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.ReasonHistoryGap || !strings.HasPrefix(c.Message, "29 records") {
-		t.Errorf("%+v", c)
-	}
-	if told() != 1 || s.status().LostRecords != 29 {
-		t.Errorf("told of %d times, %d records", told(), s.status().LostRecords)
+	s.wantStatus(v1alpha1.TaskHistoryComplete, metav1.ConditionFalse, v1alpha1.ReasonHistoryGap, "29 records")
+	if entries() != 1 || s.status().LostRecords != 29 {
+		t.Errorf("%d entries, want 1; %d lost records, want 29", entries(), s.status().LostRecords)
 	}
 	if c := meta.FindStatusCondition(s.status().Conditions, v1alpha1.TaskHistoryRecorded); c != nil && c.Status != metav1.ConditionTrue {
-		t.Errorf("a gap of the past is a trouble of now: %+v", c)
+		t.Errorf("a past gap is reported as a current problem: %+v", c)
 	}
 	writes := s.writes
 	s.o.History.Known = false
 	s.after(time.Minute).step()
 	s.o.History.Known = true
-	if s.after(time.Minute).step(); s.writes != writes || told() != 1 {
-		t.Errorf("%d more writes, told of %d times", s.writes-writes, told())
+	if s.after(time.Minute).step(); s.writes != writes || entries() != 1 {
+		t.Errorf("%d more writes, and %d entries", s.writes-writes, entries())
 	}
 	s.o.History.State.LostRecords = 30
-	if s.after(time.Minute).step(); told() != 2 {
-		t.Errorf("told of %d times", told())
+	if s.after(time.Minute).step(); entries() != 2 {
+		t.Errorf("%d entries about the gap", entries())
 	}
 	s.o.RecordProblem = "no route to host"
 	if c := s.step().wantCondition(v1alpha1.TaskHistoryRecorded); c.Reason != v1alpha1.ReasonNotRecorded {
-		t.Errorf("the gap hides a trouble of now: %+v", c)
+		t.Errorf("the gap hides a current problem: %+v", c)
 	}
 }
 
-// TestLeftOutOutputIsToldAfterTheTaskTooIsOver: its number is a sum, which alone
-// causes no write.
-func TestLeftOutOutputIsToldAfterTheTaskTooIsOver(t *testing.T) {
+// TestLeftOutOutputIsReportedAfterTheTaskHasEnded: its number is a total, which causes no
+// write by itself.
+func TestLeftOutOutputIsReportedAfterTheTaskHasEnded(t *testing.T) {
 	s := running(t)
 	s.o.History.State.LeftOutRecords = 1
 	s.after(time.Minute).step()
@@ -67,22 +63,22 @@ func TestLeftOutOutputIsToldAfterTheTaskTooIsOver(t *testing.T) {
 		s.after(time.Second).step()
 	}
 	if s.writes != writes {
-		t.Errorf("%d writes of the number alone", s.writes-writes)
+		t.Errorf("the number alone caused %d writes", s.writes-writes)
 	}
 	s.record(v1alpha1.TriggerCompletion)
 	s.agentExits(0)
 	s.podFinishes()
 	s.wantState(v1alpha1.ReasonCompleted)
 	if c := s.wantCondition(v1alpha1.TaskHistoryComplete); c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.ReasonHistoryLimitReached {
-		t.Errorf("%+v", c)
+		t.Errorf("the condition is %+v", c)
 	}
 	if s.status().LeftOutRecords != 21 {
-		t.Errorf("%d records left out", s.status().LeftOutRecords)
+		t.Errorf("%d records are reported as left out", s.status().LeftOutRecords)
 	}
 }
 
-// TestTheLatestCheckpointKeepsItsNameWhenTheHistoryStoreWentBack: its object is
-// there, and none is made that would give it one.
+// TestTheLatestCheckpointKeepsItsNameWhenTheHistoryStoreWentBack: its object exists, and
+// no new one is created that would set the name.
 func TestTheLatestCheckpointKeepsItsNameWhenTheHistoryStoreWentBack(t *testing.T) {
 	s := running(t)
 	s.o.History.State.Attempt = 1
@@ -94,13 +90,12 @@ func TestTheLatestCheckpointKeepsItsNameWhenTheHistoryStoreWentBack(t *testing.T
 	s.o.History.State.Latest, s.o.History.State.LastSequence = &older, 12 // what the volume lacks too is a gap
 	s.after(time.Hour).step()
 	if latest := s.status().LatestCheckpoint; latest.Number != older.Number || latest.Name != s.o.Task.Name+"-1" {
-		t.Errorf("%+v", latest)
+		t.Errorf("the latest checkpoint is %+v", latest)
 	}
 }
 
-// TestAnAgentThatItsDaemonEndedHasNotFailed: the daemon stands down, since the
-// volume cannot be gone on with, or since a newer attempt has begun. The shim
-// then kills the agent.
+// TestAnAgentThatItsDaemonEndedHasNotFailed: the daemon gives up, because the volume
+// cannot be used any further or a newer attempt has begun. The shim then kills the agent.
 func TestAnAgentThatItsDaemonEndedHasNotFailed(t *testing.T) {
 	for name, told := range map[string]func(*history.TaskState){
 		"for the volume": func(state *history.TaskState) {
@@ -141,11 +136,11 @@ func TestARewindToAMessageWaitsForAHistoryThatIsBehind(t *testing.T) {
 		s.o.RewindPosition = RewindPosition{Known: true} // the older copy has no such message
 		s.rewindTo("back", v1alpha1.RewindConversation, toMessage(8)).step()
 		if r := s.status().Rewind; r.State != v1alpha1.OperationPending || r.Reason != v1alpha1.ReasonHistoryStoreWentBack {
-			t.Fatalf("%+v", r)
+			t.Fatalf("status.rewind is %+v", r)
 		}
 		s.o.RewindPosition.Found = &there
 		if r := s.after(time.Minute).step().status().Rewind; r.State != v1alpha1.OperationPending {
-			t.Fatalf("%+v", r)
+			t.Fatalf("status.rewind is %+v", r)
 		}
 		return s
 	}
@@ -153,28 +148,29 @@ func TestARewindToAMessageWaitsForAHistoryThatIsBehind(t *testing.T) {
 		s := behind(t)
 		s.o.History.State.LastSequence = 20
 		r := s.after(time.Minute).step().status().Rewind
-		if r.State != v1alpha1.OperationInProgress || r.ToPosition != 8 || r.ToSequence != 11 {
-			t.Fatalf("%+v", r)
+		s.wantOperation(r, r.ID, v1alpha1.OperationInProgress, "")
+		if r.ToPosition != 8 || r.ToSequence != 11 {
+			t.Fatalf("the rewind goes to message %d, want 8, and sequence %d, want 11", r.ToPosition, r.ToSequence)
 		}
 	})
-	t.Run("until another pod has sent what there is", func(t *testing.T) {
+	t.Run("until another pod has sent what it has", func(t *testing.T) {
 		s := behind(t)
 		s.podGone()
 		s.after(time.Minute).step()
 		if r := s.status().Rewind; r.State != v1alpha1.OperationPending {
-			t.Fatalf("%+v", r)
+			t.Fatalf("status.rewind is %+v", r)
 		}
 		s.isPrepared()
 		if r := s.after(time.Minute).step().status().Rewind; r.State != v1alpha1.OperationPending {
-			t.Fatalf("%+v", r)
+			t.Fatalf("status.rewind is %+v", r)
 		}
 		s.o.History.State.Attempt, s.o.History.State.LastSequence = 2, 21 // a gap up to 20
 		s.agentRuns()
 		if r := s.after(time.Minute).step().status().Rewind; r.State != v1alpha1.OperationInProgress {
-			t.Fatalf("%+v", r)
+			t.Fatalf("status.rewind is %+v", r)
 		}
 		if s.status().RecordSequence != 21 {
-			t.Errorf("%d", s.status().RecordSequence)
+			t.Errorf("the record sequence is %d", s.status().RecordSequence)
 		}
 	})
 }
