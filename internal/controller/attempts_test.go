@@ -17,7 +17,7 @@ import (
 	"github.com/clew-dev/clew/internal/resources"
 )
 
-// newest is the newest attempt, 0 for none.
+// newest returns the number of the newest attempt; 0 for none.
 func (w *world) newest(name string) v1alpha1.Attempt {
 	w.Helper()
 	attempts := w.task(name).Status.Attempts
@@ -42,7 +42,7 @@ func (w *world) newestPod(name string, least int64) *corev1.Pod {
 
 var _ = Describe("an attempt of a task", func() {
 	When("the manager is replaced", func() {
-		It("uses no number twice, though the manager died between status and pod", func() {
+		It("uses no number twice, although the manager died between writing the status and creating the pod", func() {
 			w := newWorld()
 			w.requests.setSpoil(func(r *http.Request) error {
 				if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods") {
@@ -64,9 +64,9 @@ var _ = Describe("an attempt of a task", func() {
 			w.Expect(task.Status.Failures).To(BeZero())
 		})
 
-		// The node that runs the manager is drained, and the task's pod with it: the
-		// pod is gone before another manager has seen it.
-		It("is followed by another one if its pod vanished meanwhile", func() {
+		// The node that runs the manager and the task's pod is drained: the pod is gone before
+		// another manager has seen it.
+		It("is followed by another one if its pod has vanished in the meantime", func() {
 			w := newWorld()
 			w.apply("work")
 			p := w.pod("work", 1)
@@ -81,7 +81,7 @@ var _ = Describe("an attempt of a task", func() {
 			w.Expect(task.Status.Attempts[1].PodUID).NotTo(BeEmpty())
 		})
 
-		It("goes on with the pod that the manager before had made", func() {
+		It("keeps the pod that the former manager created", func() {
 			w := newWorld()
 			w.apply("work")
 			p := w.pod("work", 1)
@@ -93,7 +93,7 @@ var _ = Describe("an attempt of a task", func() {
 		})
 	})
 
-	It("converges though any answer of the API server may be lost", func() {
+	It("converges although any response of the API server may be lost", func() {
 		w := newWorld()
 		var n atomic.Int64
 		w.requests.setSpoil(func(r *http.Request) error {
@@ -131,7 +131,7 @@ var _ = Describe("an attempt of a task", func() {
 	})
 
 	When("somebody forges its pod", func() {
-		It("removes that pod, and takes no number for it", func() {
+		It("deletes that pod, and uses no number for it", func() {
 			w := newWorld()
 			p := w.running("work")
 			forged := p.DeepCopy()
@@ -146,7 +146,7 @@ var _ = Describe("an attempt of a task", func() {
 	})
 
 	When("the status was restored from a backup", func() {
-		It("gets a number beyond those that the history has seen", func() {
+		It("gets a number greater than those in the history", func() {
 			w := newWorld()
 			p := w.running("work")
 			w.stop()
@@ -157,9 +157,9 @@ var _ = Describe("an attempt of a task", func() {
 			w.until("work", v1alpha1.ReasonRunning)
 		})
 
-		// Neither the history store nor the volume may still know of a checkpoint that has an
+		// Neither the history store nor the volume may still know a checkpoint that has an
 		// object.
-		It("tells its pod which numbers of checkpoints are taken", func() {
+		It("passes its pod the highest number of a checkpoint", func() {
 			w := newWorld()
 			p := w.running("work")
 			w.Expect(w.config(p).HighestCheckpoint).To(BeZero())

@@ -10,8 +10,8 @@ import (
 
 var _ = Describe("a task at rest", func() {
 	When("the history store was put back to an older copy", func() {
-		// Nobody has to touch the task for that. A Checkpoint that asks for its state reports
-		// the same: the store does not have it.
+		// The task need not change for that. A Checkpoint that requests its state reports the
+		// same: the store does not have it.
 		It("reports what the store lacks", func() {
 			w := newWorld()
 			w.complete("work", w.running("work"))

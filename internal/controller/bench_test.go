@@ -15,7 +15,7 @@ import (
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
-// crowdTasks are as many as BenchmarkShares applies in one namespace.
+// crowdTasks is the number of tasks that BenchmarkShares applies in one namespace.
 const crowdTasks = 4000
 
 // BenchmarkShares measures how long a task of one namespace waits for its first
@@ -60,7 +60,7 @@ func BenchmarkShares(b *testing.B) {
 	}
 }
 
-// withStatus counts the tasks of the world's namespace that have a status.
+// withStatus returns the number of tasks in the world's namespace that have a status.
 func (w *world) withStatus() (count int) {
 	list := &v1alpha1.TaskList{}
 	w.Expect(w.client.List(w.ctx, list, client.InNamespace(w.namespace))).To(Succeed())

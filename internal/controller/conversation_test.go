@@ -22,7 +22,7 @@ import (
 	. "github.com/clew-dev/clew/internal/testing/matchers"
 )
 
-// rewindTo asks for a rewind to a place in the conversation.
+// rewindTo requests a rewind to a position in the conversation.
 func rewindTo(id string, scope v1alpha1.RewindScope, to v1alpha1.RewindTarget) builders.TaskOption {
 	return func(t *v1alpha1.Task) {
 		builders.Rewind(id, "")(t)
@@ -44,7 +44,7 @@ func (w *world) checkpointAt(name string, position int64) {
 	})
 }
 
-// automatic are the objects of automatic snapshots, by their names.
+// automatic returns the objects of automatic snapshots, by name.
 func (w *world) automatic() []string {
 	w.Helper()
 	list := &v1alpha1.ConversationSnapshotList{}
@@ -65,7 +65,7 @@ func (w *world) note(name string, position int64) history.Snapshot {
 }
 
 var _ = Describe("a rewind of the conversation", func() {
-	It("takes a running task back to a message", func() {
+	It("rewinds a running task to a message", func() {
 		w := newWorld()
 		p := w.running("work")
 		w.say("work", 20)
@@ -97,7 +97,7 @@ var _ = Describe("a rewind of the conversation", func() {
 		w.Expect(task.Status.Attempts[1].MemoryMessage).To(Equal("its session of checkpoint 1"))
 	})
 
-	It("reaches back to before any checkpoint", func() {
+	It("reaches a message before the first checkpoint", func() {
 		w := newWorld()
 		p := w.running("work")
 		w.say("work", 20)
@@ -122,7 +122,7 @@ var _ = Describe("a rewind of the conversation", func() {
 		w.Expect(r.Message).To(ContainSubstring("every saved session of the agent is newer"))
 	})
 
-	It("is refused if there is no such place", func() {
+	It("is refused if there is no such position", func() {
 		w := newWorld()
 		w.running("work")
 		w.say("work", 20)
@@ -145,7 +145,7 @@ var _ = Describe("a rewind of the conversation", func() {
 		w.Expect(w.task("work").Status.Attempts).To(HaveLen(1))
 	})
 
-	It("waits until the history says where it leads", func() {
+	It("waits until the history resolves its target", func() {
 		w := newWorld()
 		p := w.running("work")
 		w.say("work", 20)
@@ -163,7 +163,7 @@ var _ = Describe("a rewind of the conversation", func() {
 		w.Expect(w.operation(w.pod("work", 2))).To(HaveField("CheckpointPosition", BeEquivalentTo(6)))
 	})
 
-	It("marks the damaged checkpoint that a message led to", func() {
+	It("marks the damaged checkpoint that a message was resolved to", func() {
 		w := newWorld()
 		w.say(w.apply("work").Name, 20)
 		p := w.pod("work", 1)
@@ -179,7 +179,7 @@ var _ = Describe("a rewind of the conversation", func() {
 })
 
 var _ = Describe("a Checkpoint object", func() {
-	It("shows the tool, the session and the place in the conversation", func() {
+	It("shows the tool, the session and the position in the conversation", func() {
 		w := newWorld()
 		w.running("work")
 		w.store.AddCheckpoint(w.id("work"), history.Checkpoint{
@@ -225,7 +225,7 @@ var _ = Describe("a ConversationSnapshot", func() {
 			w.Expect(s.Status.Digest).To(Equal("digest-0-100"))
 			w.Expect(meta.IsStatusConditionTrue(s.Status.Conditions, v1alpha1.SnapshotIntact)).To(BeTrue())
 
-			// One that a person deleted does not come back, also not with a new manager.
+			// An object that a person deleted does not come back, not even with a new manager.
 			w.Expect(w.client.Delete(w.ctx, s)).To(Succeed())
 			w.restartManager()
 			for position := int64(150); position <= 1300; position += 50 {
@@ -248,8 +248,8 @@ var _ = Describe("a ConversationSnapshot", func() {
 				}
 				return count
 			}
-			// 2 and 20 were made, each has one status, and the one of the first two that
-			// was left has gone.
+			// 2 and 20 were created, each got one status, and the one remaining of the first
+			// two was deleted.
 			w.Eventually(writes).Should(Equal(map[string]int{http.MethodPost: 22, http.MethodPut: 22, http.MethodDelete: 1}))
 		})
 	})
@@ -266,7 +266,7 @@ var _ = Describe("a ConversationSnapshot", func() {
 		})
 	})
 
-	It("is verified against the history, again and again", func() {
+	It("is verified against the history repeatedly", func() {
 		w := newWorld()
 		w.stop()
 		w.verifyEvery = 200 * time.Millisecond

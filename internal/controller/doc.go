@@ -1,3 +1,3 @@
-// Package controller holds the controllers of Clew's four kinds, one package
-// each, and the tests of what they do together against a real API server.
+// Package controller contains the controllers of Clew's four kinds, one package
+// each, and their common tests against a real API server.
 package controller

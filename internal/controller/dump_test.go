@@ -13,7 +13,7 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// dump reports what is in the world's namespace, for a spec that failed.
+// dump reports the objects of the world's namespace when a spec has failed.
 func (w *world) dump() {
 	if !CurrentSpecReport().Failed() {
 		return

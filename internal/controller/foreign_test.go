@@ -40,7 +40,7 @@ func (w *world) as(uid, name, label string) metav1.ObjectMeta {
 }
 
 var _ = Describe("an object that names another namespace's task", func() {
-	It("shows nothing of it when it is made by hand", func() {
+	It("shows nothing of it when it is created by hand", func() {
 		w := newWorld()
 		secret := w.secret()
 		w.running("work")

@@ -34,12 +34,10 @@ var _ = Describe("a task", func() {
 		task := w.complete("work", p)
 		w.checkpoint("work-1")
 		w.untilRecorded("work")
-		time.Sleep(500 * time.Millisecond) // whatever else it might write
+		w.Consistently(w.requests.list).WithTimeout(500*time.Millisecond).Should(WithTransform(
+			func(writes []string) int { return len(writes) }, BeNumerically("<=", 12)), "writes, with all that follow")
 
 		writes := w.requests.list()
-		if len(writes) > 12 {
-			t.Errorf("%d writes:\n  %s", len(writes), strings.Join(writes, "\n  "))
-		}
 		t.Logf("%d writes:\n  %s", len(writes), strings.Join(writes, "\n  "))
 		w.Expect(task.Status.LatestCheckpoint.Name).To(Equal("work-1"))
 		w.Expect(task.Status.MessageCount).To(BeEquivalentTo(12))
@@ -65,18 +63,18 @@ var _ = Describe("a task", func() {
 			//nolint:staticcheck // the typed apply of the client needs generated configurations
 			w.Expect(w.client.Patch(w.ctx, object, client.Apply, client.FieldOwner("gitops"), client.ForceOwnership)).To(Succeed())
 		}
-		apply() // the first one takes the fields over
+		apply() // the first one takes over the fields
 		owned := w.task("work")
 		w.Expect(owned.Generation).To(Equal(before.Generation))
 		for range 100 {
 			apply()
 		}
-		time.Sleep(200 * time.Millisecond)
-		w.Expect(w.task("work").ResourceVersion).To(Equal(owned.ResourceVersion))
+		w.Consistently(func() string { return w.task("work").ResourceVersion }).
+			WithTimeout(200 * time.Millisecond).Should(Equal(owned.ResourceVersion))
 		w.Expect(w.task("work").Status).To(Equal(before.Status))
 	})
 
-	It("is suspended, and goes on", func() {
+	It("is suspended, and continues", func() {
 		w := newWorld()
 		p := w.running("work")
 		w.change("work", builders.Suspended)
@@ -100,7 +98,7 @@ var _ = Describe("a task", func() {
 		}))
 	})
 
-	It("gets another pod and another volume for lost ones", func() {
+	It("gets a new pod and a new volume for lost ones", func() {
 		w := newWorld()
 		p := w.running("work")
 		first := &corev1.PersistentVolumeClaim{}
@@ -140,7 +138,7 @@ var _ = Describe("a task", func() {
 		w.until("work", v1alpha1.ReasonRunning)
 	})
 
-	It("tries again to make a pod that is refused", func() {
+	It("retries to create a pod that was refused", func() {
 		w := newWorld()
 		quota := &corev1.ResourceQuota{
 			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "none"},
@@ -229,7 +227,7 @@ var _ = Describe("a task", func() {
 			w.Expect(events[len(events)-1].Reason).To(Equal(v1alpha1.EventTaskDeleted))
 		})
 
-		It("leaves a volume that is to be retained", func() {
+		It("keeps a volume whose retention is Retain", func() {
 			w := newWorld()
 			w.running("work")
 			w.change("work", builders.Suspended, func(t *v1alpha1.Task) { t.Spec.Workspace.Retention = v1alpha1.WorkspaceRetain })
@@ -281,7 +279,7 @@ var _ = Describe("a task", func() {
 })
 
 var _ = Describe("an error of a reconciler", func() {
-	It("is retried as its class demands", func() {
+	It("is retried according to its class", func() {
 		t := GinkgoTB()
 		conflict := apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("tasks").GroupResource(), "work", errors.New("changed"))
 		w := NewWithT(t)

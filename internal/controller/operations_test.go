@@ -40,7 +40,7 @@ func manual(name, task string) *v1alpha1.Checkpoint {
 	}
 }
 
-// latest is the name of the task's latest checkpoint; "" for none.
+// latest returns the name of the task's latest checkpoint; "" for none.
 func (w *world) latest(name string) string {
 	w.Helper()
 	if c := w.task(name).Status.LatestCheckpoint; c != nil {
@@ -49,7 +49,7 @@ func (w *world) latest(name string) string {
 	return ""
 }
 
-// rewind is the outcome of the task's last rewind; zero for none.
+// rewind returns the outcome of the task's last rewind; the zero value for none.
 func (w *world) rewind(name string) v1alpha1.OperationStatus {
 	w.Helper()
 	if r := w.task(name).Status.Rewind; r != nil {
@@ -58,15 +58,15 @@ func (w *world) rewind(name string) v1alpha1.OperationStatus {
 	return v1alpha1.OperationStatus{}
 }
 
-// toldState is the state that the history tells of the task.
-func (w *world) toldState(name string) (state string) {
+// recordedState returns the state of the task in the history.
+func (w *world) recordedState(name string) (state string) {
 	for _, e := range w.store.Events(string(w.task(name).UID)) {
 		state = cmp.Or(e.State, state)
 	}
 	return state
 }
 
-// checkpointWrites are the methods of the writes of Checkpoints.
+// checkpointWrites returns the methods of the writes of Checkpoints.
 func (w *world) checkpointWrites() (methods []string) {
 	for _, request := range w.requests.list() {
 		if strings.Contains(request, "/checkpoints") {
@@ -111,7 +111,7 @@ var _ = Describe("a rewind", func() {
 		w.Expect(w.kubelet.AgentRuns(w.ctx, p)).To(Succeed())
 		task := w.until("work", v1alpha1.ReasonRunning)
 		w.untilRecorded("work")
-		w.Expect(w.toldState("work")).To(Equal("Running"))
+		w.Expect(w.recordedState("work")).To(Equal("Running"))
 		w.Expect(task.Status.Rewind.Preserved).To(Equal("clew/before-back"))
 		w.Expect(task.Status.Attempts[0].Outcome).To(Equal(v1alpha1.AttemptStopped))
 	})
@@ -127,12 +127,12 @@ var _ = Describe("a rewind", func() {
 		w.Expect(w.kubelet.Prepared(w.ctx, p, 0, daemonapi.PrepareResult{Operation: "back", ToCheckpoint: 1})).To(Succeed())
 		w.until("work", v1alpha1.ReasonRewound)
 		w.untilRecorded("work")
-		w.Expect(w.toldState("work")).To(Equal("Rewound"))
+		w.Expect(w.recordedState("work")).To(Equal("Rewound"))
 		w.change("work", builders.Resume("on"))
 		w.Expect(w.operation(w.pod("work", 3))).To(HaveField("Kind", daemonapi.OperationResume))
 	})
 
-	It("to nowhere is refused without harm", func() {
+	It("without a target is refused and changes nothing", func() {
 		w := newWorld()
 		w.complete("work", w.running("work"))
 		w.change("work", builders.Rewind("nowhere", "work-99"))
@@ -200,14 +200,15 @@ var _ = Describe("a checkpoint", func() {
 		w.running("work")
 		w.store.AddCheckpoint(w.id("work"), history.Checkpoint{Attempt: 1, Trigger: string(v1alpha1.TriggerToolCalls), Time: time.Now()})
 		w.checkpoint("work-1")
-		for messages := range int64(20) {
-			w.store.SetTotals(w.id("work"), history.Totals{Messages: messages}) // each has the checkpoint looked at
-			time.Sleep(20 * time.Millisecond)
-		}
-		w.Expect(w.checkpointWrites()).To(Equal([]string{http.MethodPost, http.MethodPut}))
+		messages := int64(0)
+		w.Consistently(func() []string {
+			messages++
+			w.store.SetTotals(w.id("work"), history.Totals{Messages: messages}) // each change enqueues the checkpoint
+			return w.checkpointWrites()
+		}).WithTimeout(400 * time.Millisecond).WithPolling(20 * time.Millisecond).Should(Equal([]string{http.MethodPost, http.MethodPut}))
 	})
 
-	It("is not written on the word of a cache that lags", func() {
+	It("is not written on the basis of a cache that lags behind", func() {
 		w := newWorld()
 		w.complete("work", w.running("work"))
 		written := w.checkpoint("work-1")
@@ -226,8 +227,8 @@ var _ = Describe("a checkpoint", func() {
 	})
 
 	// The gitstore was put back to an older copy, and the volume does not have it either.
-	// What comes back is durable again.
-	It("says so when it was durable and is lost", func() {
+	// A checkpoint that comes back is durable again.
+	It("reports its loss although it was durable", func() {
 		w := newWorld()
 		w.running("work")
 		w.store.AddCheckpoint(w.id("work"), history.Checkpoint{Attempt: 1, Trigger: string(v1alpha1.TriggerInterval), Time: time.Now(), Durable: true})
@@ -284,7 +285,7 @@ var _ = Describe("a Checkpoint that somebody applied", func() {
 		w.Expect(list.Items).To(HaveLen(2), "no second object stands for the manual one")
 	})
 
-	It("says what keeps it from being taken", func() {
+	It("reports what keeps it from being taken", func() {
 		w := newWorld()
 		w.running("work")
 		w.store.Begin(w.id("work"), 1)
@@ -297,12 +298,12 @@ var _ = Describe("a Checkpoint that somebody applied", func() {
 			}
 			return ""
 		}
-		asked := "the task's daemon was asked to take the checkpoint"
-		w.Eventually(message).Should(Equal(asked))
+		requested := "the checkpoint was requested from the task's daemon"
+		w.Eventually(message).Should(Equal(requested))
 		w.store.SetProblem(w.id("work"), &history.Problem{Reason: v1alpha1.ReasonCheckpointFailed, Message: "too many files"})
-		w.Eventually(message).Should(Equal(asked + ", which cannot do so now: too many files"))
+		w.Eventually(message).Should(Equal(requested + ", which cannot take it now: too many files"))
 		w.store.SetProblem(w.id("work"), nil)
-		w.Eventually(message).Should(Equal(asked))
+		w.Eventually(message).Should(Equal(requested))
 	})
 
 	It("of a task that does not run is its latest checkpoint", func() {
@@ -326,7 +327,7 @@ var _ = Describe("a Checkpoint that somebody applied", func() {
 })
 
 var _ = Describe("a Fork", func() {
-	It("makes a task for each variant, once", func() {
+	It("creates a task for each variant, once", func() {
 		w := newWorld()
 		w.complete("source", w.running("source", func(t *v1alpha1.Task) { t.Spec.Agent.StatePaths = []string{".agent"} }))
 		w.checkpoint("source-1")
@@ -358,7 +359,7 @@ var _ = Describe("a Fork", func() {
 		w.Expect(w.task("source").ResourceVersion).To(Equal(before.ResourceVersion), "the source is not written")
 	})
 
-	It("waits for its source, and is refused where it cannot be made", func() {
+	It("waits for its source, and reports why its task cannot be created", func() {
 		w := newWorld()
 		fork := func(name, source, variant string) *v1alpha1.Fork {
 			f := &v1alpha1.Fork{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ForkSpec{
@@ -382,9 +383,9 @@ var _ = Describe("a Fork", func() {
 		w.Expect(meta.FindStatusCondition(early.Status.Conditions, v1alpha1.ForkComplete).Message).To(ContainSubstring("delete it"))
 	})
 
-	// What the fork made is the only copy of its work: a backup has the Task without what
-	// admission lets only the manager write.
-	It("tells nobody to delete a task that names it", func() {
+	// The task that the Fork created has the only copy of its work: a backup has the Task
+	// without the fields that admission lets only the manager write.
+	It("does not advise to delete a task that names it", func() {
 		w := newWorld()
 		w.complete("source", w.running("source"))
 		w.apply("back", builders.Suspended, func(t *v1alpha1.Task) { t.Labels = map[string]string{v1alpha1.LabelFork: "mine"} })
@@ -394,7 +395,7 @@ var _ = Describe("a Fork", func() {
 		w.create(f)
 		w.Eventually(w.objects.Object(f)).Should(HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonTaskExists))
 		message := meta.FindStatusCondition(f.Status.Conditions, v1alpha1.ForkComplete).Message
-		w.Expect(message).To(And(ContainSubstring("put back from a backup"), Not(ContainSubstring("delete it"))))
+		w.Expect(message).To(And(ContainSubstring("restored from a backup"), Not(ContainSubstring("delete it"))))
 	})
 })
 

@@ -10,9 +10,9 @@ import (
 	"github.com/clew-dev/clew/internal/reason"
 )
 
-// knowsReasons holds the table of reasons to what the controllers wrote in the world's
-// namespace: each reason of a condition stands there for that condition.
-func (w *world) knowsReasons(ctx SpecContext) {
+// checkReasons checks that the table of reasons lists each reason that the controllers wrote
+// in the world's namespace, for its condition.
+func (w *world) checkReasons(ctx SpecContext) {
 	inNamespace := client.InNamespace(w.namespace)
 	knows := func(kind, name string, conditions []metav1.Condition) {
 		for _, c := range conditions {

@@ -14,7 +14,7 @@ import (
 	. "github.com/clew-dev/clew/internal/testing/matchers"
 )
 
-// actAs has what the test does from here on done by that user.
+// actAs makes the test act as that user from here on.
 func (w *world) actAs(user string) {
 	w.Helper()
 	config := rest.CopyConfig(server.Config)
@@ -24,7 +24,7 @@ func (w *world) actAs(user string) {
 	w.client = c
 }
 
-// actors are who caused the recorded transitions of a task, by their reasons.
+// actors returns the actors of the recorded transitions of a task, by reason.
 func (w *world) actors(name string) map[string]string {
 	w.Helper()
 	actors := map[string]string{}
@@ -34,7 +34,7 @@ func (w *world) actors(name string) map[string]string {
 	return actors
 }
 
-// notes are those of the namespace's Events.
+// notes returns the notes of the namespace's Events.
 func (w *world) notes() []string {
 	w.Helper()
 	list := &eventsv1.EventList{}
@@ -47,7 +47,7 @@ func (w *world) notes() []string {
 }
 
 var _ = Describe("history and Events", func() {
-	It("name who asked", func() {
+	It("name the requester", func() {
 		w := newWorld()
 		w.actAs("ann")
 		p := w.running("work")
@@ -93,9 +93,9 @@ var _ = Describe("history and Events", func() {
 		))
 		w.Eventually(func() map[string]string { return w.actors("other") }).Should(HaveKeyWithValue(v1alpha1.EventTaskForked, "carol"))
 		w.Eventually(w.notes).Should(And(
-			ContainElement(ContainSubstring("the task is suspended; its work is kept, asked for by ben")),
-			ContainElement(ContainSubstring("files changed, asked for by ben")),
-			ContainElement(ContainSubstring("of task work, asked for by carol")),
+			ContainElement(ContainSubstring("the task is suspended; its work is kept, requested by ben")),
+			ContainElement(ContainSubstring("files changed, requested by ben")),
+			ContainElement(ContainSubstring("of task work, requested by carol")),
 		))
 	})
 })

@@ -14,7 +14,7 @@ import (
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
-// checkpointNames are the names of the namespace's Checkpoints.
+// checkpointNames returns the names of the namespace's Checkpoints.
 func (w *world) checkpointNames() []string {
 	w.Helper()
 	list := &v1alpha1.CheckpointList{}
@@ -28,7 +28,7 @@ func (w *world) checkpointNames() []string {
 }
 
 var _ = Describe("the retention of checkpoints", func() {
-	It("keeps the newest that an agent caused", func() {
+	It("keeps the newest automatic ones", func() {
 		w := newWorld()
 		w.stop()
 		w.keep = 3
@@ -43,7 +43,7 @@ var _ = Describe("the retention of checkpoints", func() {
 		w.Eventually(w.checkpointNames).Should(Equal([]string{"work-10", "work-7", "work-8", "work-9"}))
 	})
 
-	It("keeps what somebody names or asked for", func() {
+	It("keeps those that are named or were requested", func() {
 		w := newWorld()
 		w.running("work")
 		w.recordMany("work", 5)

@@ -17,8 +17,8 @@ import (
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
-// firstWrite is the place of the first write whose method and path begin and
-// end like this; -1 if there is none.
+// firstWrite returns the index of the first write whose method and path have this prefix and
+// suffix; -1 if there is none.
 func firstWrite(writes []string, prefix, suffix string) int {
 	return slices.IndexFunc(writes, func(w string) bool { return strings.HasPrefix(w, prefix) && strings.HasSuffix(w, suffix) })
 }
@@ -45,13 +45,13 @@ func (w *world) recordMany(name string, n int) {
 }
 
 var _ = Describe("the share of a namespace", func() {
-	It("keeps a task from waiting for those of another namespace", Serial, func() {
+	It("prevents a task from waiting for those of another namespace", Serial, func() {
 		t := GinkgoTB()
 		const crowd = 60
 		w := newWorld()
 		w.neighbour = w.newNamespace()
 		w.restartManager()
-		// Nothing goes on until all of the crowd is queued, and the neighbour behind it.
+		// Nothing is written until the whole crowd is queued, and the neighbour behind it.
 		release := make(chan struct{})
 		w.requests.setSpoil(func(*http.Request) error { <-release; return nil })
 		for n := range crowd {
@@ -76,7 +76,7 @@ var _ = Describe("the share of a namespace", func() {
 		}
 	})
 
-	It("makes objects for thousands of checkpoints some at a time", Label("slow"), func() {
+	It("gets objects for thousands of checkpoints page by page", Label("slow"), func() {
 		t := GinkgoTB()
 		w := newWorld()
 		w.running("busy")
@@ -92,7 +92,7 @@ var _ = Describe("the share of a namespace", func() {
 		w.Expect(task.Status.LatestCheckpoint.Name).To(Equal("busy-4000"))
 		w.Expect(w.objectsOf("busy")).To(HaveKey("busy-4000"))
 
-		// Each status write follows on few objects.
+		// Each status write follows after few objects.
 		writes := w.requests.list()
 		made := 0
 		for _, write := range writes[firstWrite(writes, "POST", "/pods"):] {
@@ -103,17 +103,17 @@ var _ = Describe("the share of a namespace", func() {
 				made = 0
 			}
 			if made > 60 {
-				t.Fatalf("%d objects for one task at a time", made)
+				t.Fatalf("%d objects were created for one task at a time", made)
 			}
 		}
-		// Another task is looked after meanwhile.
+		// Another task is reconciled in the meantime.
 		w.running("other")
 		if through := w.task("busy").Status.CheckpointObjectsThrough; through == nil {
-			t.Error("4000 objects were made before another task of the namespace ran")
+			t.Error("4000 objects were created before another task of the namespace ran")
 		}
 	})
 
-	It("makes an object for every checkpoint, however many there are", func() {
+	It("gets an object for every checkpoint, however many there are", func() {
 		w := newWorld()
 		w.SetDefaultEventuallyTimeout(time.Minute)
 		w.running("busy")

@@ -17,8 +17,8 @@ func TestSpecs(t *testing.T) {
 	RunSpecs(t, "Controllers")
 }
 
-// server is the API server of all processes of the suite: each spec has a namespace of its
-// own.
+// server is the API server that all processes of the suite share: each spec has its own
+// namespace.
 var server *apiserver.Server
 
 var _ = SynchronizedBeforeSuite(func() []byte {

@@ -42,11 +42,11 @@ import (
 	. "github.com/clew-dev/clew/internal/testing/matchers"
 )
 
-// manager is the account that the admission policies know the manager by.
+// manager is the manager's account in the admission policies.
 const manager = "system:serviceaccount:clew-system:clew-manager"
 
-// world is a namespace with a manager of its own, a history store, and a
-// kubelet that does what the test says.
+// world is a namespace with its own manager, a history store, and a kubelet that the test
+// controls.
 type world struct {
 	testing.TB
 	Gomega
@@ -56,7 +56,7 @@ type world struct {
 	store     *fakehistory.Store
 	kubelet   builders.Kubelet
 	client    client.Client
-	// objects reads objects anew, for assertions that wait.
+	// objects reads objects again, for assertions that wait.
 	objects  komega.Komega
 	requests *requests
 	stop     func()
@@ -64,18 +64,18 @@ type world struct {
 	verifyEvery time.Duration
 	// pushTime is how long the status of a checkpoint waits for its push.
 	pushTime time.Duration
-	// keep is how many automatic Checkpoints a task keeps; 0 for all.
+	// keep is the number of automatic Checkpoints that a task keeps; 0 for all.
 	keep int
-	// neighbour is another namespace that the manager looks after; "" for none.
+	// neighbour is another namespace that the manager watches; "" for none.
 	neighbour string
 }
 
-// newWorld makes the world of a spec; it ends with the spec.
+// newWorld returns the world of a spec; it ends with the spec.
 func newWorld() *world {
 	GinkgoHelper()
 	w := newWorldOf(GinkgoTB(), server)
 	DeferCleanup(w.dump)
-	DeferCleanup(w.knowsReasons)
+	DeferCleanup(w.checkReasons)
 	return w
 }
 
@@ -104,7 +104,7 @@ func (w *world) newNamespace() string {
 	return namespace.Name
 }
 
-// startManager runs all controllers, for the world's namespaces alone.
+// startManager runs all controllers, only for the world's namespaces.
 func (w *world) startManager() {
 	w.Helper()
 	restConfig := rest.CopyConfig(w.server.Config)
@@ -151,7 +151,7 @@ func (w *world) startManager() {
 	w.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
-			w.Errorf("the manager ended with %v", err)
+			w.Errorf("the manager ended with an error: %v", err)
 		}
 	})
 }
@@ -201,7 +201,7 @@ func (w *world) until(name, reason string) *v1alpha1.Task {
 	return w.task(name)
 }
 
-// untilRecorded waits until the task rests and everything is recorded.
+// untilRecorded waits until the task is at rest and everything is recorded.
 func (w *world) untilRecorded(name string) *v1alpha1.Task {
 	w.Helper()
 	w.Eventually(func() bool {
@@ -211,7 +211,7 @@ func (w *world) untilRecorded(name string) *v1alpha1.Task {
 	return w.task(name)
 }
 
-// pod waits for the pod of an attempt, and puts it on a node.
+// pod waits for the pod of an attempt, and assigns it to a node.
 func (w *world) pod(name string, attempt int64) *corev1.Pod {
 	w.Helper()
 	p := &corev1.Pod{}
@@ -223,13 +223,13 @@ func (w *world) pod(name string, attempt int64) *corev1.Pod {
 	return p
 }
 
-// operation is what the pod was told to carry out; nil for nothing.
+// operation returns the operation that the pod carries out; nil for none.
 func (w *world) operation(p *corev1.Pod) *daemonapi.Operation {
 	w.Helper()
 	return w.config(p).Operation
 }
 
-// config is what the pod was told about its task.
+// config returns the configuration that the pod received.
 func (w *world) config(p *corev1.Pod) daemonapi.Config {
 	w.Helper()
 	for _, c := range append(p.Spec.InitContainers, p.Spec.Containers...) {
@@ -250,7 +250,7 @@ func (w *world) podGone(p *corev1.Pod) {
 	}).Should(BeTrue())
 }
 
-// untilStopped waits until the pod was asked to go, and lets it go.
+// untilStopped waits until the pod is being deleted, and lets it end.
 func (w *world) untilStopped(p *corev1.Pod) {
 	w.Helper()
 	w.Eventually(func() bool {
@@ -261,7 +261,7 @@ func (w *world) untilStopped(p *corev1.Pod) {
 	w.Expect(w.kubelet.Vanish(w.ctx, p)).To(Succeed())
 }
 
-// running applies a task and has its agent run.
+// running applies a task and starts its agent.
 func (w *world) running(name string, options ...builders.TaskOption) *corev1.Pod {
 	w.Helper()
 	w.apply(name, options...)
@@ -277,7 +277,7 @@ func (w *world) start(p *corev1.Pod) {
 	w.Expect(w.kubelet.AgentRuns(w.ctx, p)).To(Succeed())
 }
 
-// complete has the agent end well, after its last checkpoint was recorded.
+// complete makes the agent exit with 0 after its last checkpoint was recorded.
 func (w *world) complete(name string, p *corev1.Pod) *v1alpha1.Task {
 	w.Helper()
 	w.record(name, v1alpha1.TriggerCompletion, resources.Attempt(p))
@@ -312,7 +312,7 @@ func (w *world) reasons(name string) []string {
 	return reasons
 }
 
-// requests counts and spoils what a manager sends.
+// requests counts a manager's requests, and makes some of them fail.
 type requests struct {
 	mu     sync.Mutex
 	writes []string
@@ -343,7 +343,7 @@ func (r *requests) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// errAfterwards carries the request out and loses its answer.
+// errAfterwards makes a request succeed and loses its response.
 var errAfterwards = errors.New("lose the answer")
 
 func (r *requests) setSpoil(spoil func(*http.Request) error) {

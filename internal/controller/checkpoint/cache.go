@@ -2,9 +2,9 @@ package checkpoint
 
 import "github.com/clew-dev/clew/api/v1alpha1"
 
-// Cached is what the manager's cache keeps of a Checkpoint. There are many
-// more of them than of anything else, an agent chooses much of what they tell,
-// and no controller reads that from the cache.
+// Cached returns the part of a Checkpoint that the manager's cache keeps. There are many
+// more of them than of any other kind, an agent chooses much of their contents, and no
+// controller reads those from the cache.
 func Cached(object any) (any, error) {
 	c, ok := object.(*v1alpha1.Checkpoint)
 	if !ok {
@@ -15,7 +15,7 @@ func Cached(object any) (any, error) {
 	return kept, nil
 }
 
-// slim is the object without what a record tells and nothing is decided by.
+// slim returns the object without the contents of its record, on which no decision depends.
 func slim(c *v1alpha1.Checkpoint) *v1alpha1.Checkpoint {
 	kept := *c
 	s := c.Status

@@ -1,12 +1,12 @@
 // Package checkpoint is the controller of Checkpoints: it fills their status
-// from what the history store recorded.
+// from the records of the history store.
 //
-// A Checkpoint that the manager made names its number in a label. One that a
-// person applied waits until the task's daemon has taken it (the record names
-// the object's UID); when the task is not running, its last checkpoint already
-// is what was asked for, and the object points at that one. What a status says
-// a checkpoint holds never changes; only its conditions do. Nothing is written
-// on the word of a cache that lags behind.
+// A Checkpoint created by the manager names its number in a label. One applied by
+// a person waits until the task's daemon has taken it (the record names the
+// object's UID); when the task is not running, its last checkpoint is already the
+// requested one, and the object refers to that. What a status says about the
+// contents of a checkpoint never changes; only its conditions do. Nothing is
+// written on the basis of a cache that lags behind.
 package checkpoint
 
 import (
@@ -36,21 +36,26 @@ import (
 	"github.com/clew-dev/clew/internal/resources"
 )
 
-// Store is the history store, as far as this controller needs it. Errors wrap
+// Store is the part of the history store that this controller needs. Its errors wrap
 // those of package history.
 type Store interface {
+	// Checkpoint returns the record of one checkpoint.
 	Checkpoint(ctx context.Context, task history.Key, number int64) (history.Checkpoint, error)
+	// RecordEvents records events. Those that are recorded already have no effect.
 	RecordEvents(ctx context.Context, events []history.Event) error
-	// LostCheckpoints gives each those of all tasks that are nowhere any more, some
-	// at a time, until it returns an error. With history.ErrSkipTask it leaves out
-	// what else there is of the last task.
+	// LostCheckpoints calls each with the lost checkpoints of all tasks, some at a time,
+	// until it returns an error. After history.ErrSkipTask it skips the remaining ones of
+	// the last task.
 	LostCheckpoints(ctx context.Context, each func([]history.CheckpointKey) error) error
+	// CheckpointsAfter lists the task's checkpoints after a number, in order.
 	CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Checkpoint, error)
 }
 
 const (
-	// again is when a Checkpoint that waits is looked at without being told to.
-	again    = 30 * time.Second
+	// retryAfter is the pause before a waiting Checkpoint is reconciled again without any
+	// change.
+	retryAfter = 30 * time.Second
+	// pushTime is the default of Reconciler.PushTime.
 	pushTime = 3 * time.Second
 )
 
@@ -62,20 +67,19 @@ type Reconciler struct {
 	Live client.Reader
 	// Store is the history store.
 	Store Store
-	// Events tells people.
+	// Events emits Kubernetes Events.
 	Events events.EventRecorder
-	// Stamped says that admission writes who asked into what is applied.
+	// Stamped is true when an admission policy writes requesters into applied objects.
 	Stamped bool
-	// PushTime is how long the status of a checkpoint that nobody asked for waits
-	// for its push, which mostly follows at once: one write tells of both. It is
-	// 3 s if 0.
+	// PushTime is how long the status of an automatic checkpoint waits for its push, which
+	// usually follows at once: one write then reports both. It is 3 s if 0.
 	PushTime time.Duration
 
 	mu sync.Mutex
-	// searched is, by the UID of a waiting Checkpoint, up to which number the
-	// task's checkpoints have been searched for it.
+	// searched is the number up to which the task's checkpoints have been searched for a
+	// waiting Checkpoint, by its UID.
 	searched map[types.UID]int64
-	// doubted are the records that are lost though their Checkpoints are settled.
+	// doubted are the records that are lost although their Checkpoints are settled.
 	doubted map[string]bool
 }
 
@@ -109,8 +113,8 @@ func (r *Reconciler) reconcile(ctx context.Context, c *v1alpha1.Checkpoint) (tim
 	return r.await(ctx, c)
 }
 
-// followLabel follows the record that the labels name. Anybody in the namespace
-// can write labels: they count only where the Task of that name has that UID.
+// followLabel follows the record that the labels name. Anybody in the namespace can write
+// labels: they count only if the Task of that name has that UID.
 func (r *Reconciler) followLabel(ctx context.Context, c *v1alpha1.Checkpoint, taskUID string, number int64) (time.Duration, error) {
 	task := &v1alpha1.Task{}
 	err := r.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: c.Spec.TaskRef.Name}, task)
@@ -118,15 +122,15 @@ func (r *Reconciler) followLabel(ctx context.Context, c *v1alpha1.Checkpoint, ta
 		return 0, err
 	}
 	if err != nil || string(task.UID) != taskUID {
-		return again, r.wait(ctx, c, metav1.ConditionFalse, v1alpha1.ReasonTaskNotFound, fmt.Sprintf(
-			"its labels are not those of Task %q in this namespace: delete this object, and apply a Checkpoint without labels of clew.dev", c.Spec.TaskRef.Name))
+		return retryAfter, r.wait(ctx, c, metav1.ConditionFalse, v1alpha1.ReasonTaskNotFound, fmt.Sprintf(
+			"its labels do not match Task %q in this namespace: delete this object, and apply a Checkpoint without labels of clew.dev", c.Spec.TaskRef.Name))
 	}
 	return r.follow(ctx, c, taskUID, number)
 }
 
-// follow keeps the status of a taken checkpoint in step with its record.
+// follow keeps the status of a taken checkpoint up to date with its record.
 func (r *Reconciler) follow(ctx context.Context, c *v1alpha1.Checkpoint, taskUID string, number int64) (time.Duration, error) {
-	damaged, err := r.foundDamaged(ctx, c, taskUID)
+	damaged, err := r.damage(ctx, c, taskUID)
 	if err != nil {
 		return 0, err
 	}
@@ -137,7 +141,7 @@ func (r *Reconciler) follow(ctx context.Context, c *v1alpha1.Checkpoint, taskUID
 	}
 	row, err := r.Store.Checkpoint(ctx, history.Key{Namespace: c.Namespace, UID: taskUID}, number)
 	if errors.Is(err, history.ErrNotFound) {
-		return again, nil
+		return retryAfter, nil
 	}
 	if err != nil {
 		return 0, err
@@ -152,9 +156,9 @@ func (r *Reconciler) follow(ctx context.Context, c *v1alpha1.Checkpoint, taskUID
 	return after, err
 }
 
-// foundDamaged is why the checkpoint is known to be damaged: a rewind to it
-// said so; "" when nothing is known.
-func (r *Reconciler) foundDamaged(ctx context.Context, c *v1alpha1.Checkpoint, taskUID string) (string, error) {
+// damage returns why the checkpoint is known to be damaged, as a rewind to it reported; ""
+// if no damage is known.
+func (r *Reconciler) damage(ctx context.Context, c *v1alpha1.Checkpoint, taskUID string) (string, error) {
 	task := &v1alpha1.Task{}
 	err := r.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: c.Spec.TaskRef.Name}, task)
 	if err != nil {
@@ -169,12 +173,12 @@ func (r *Reconciler) foundDamaged(ctx context.Context, c *v1alpha1.Checkpoint, t
 	return "", nil
 }
 
-// await looks for the record of a checkpoint that a person asked for.
+// await looks for the record of a checkpoint that a person requested.
 func (r *Reconciler) await(ctx context.Context, c *v1alpha1.Checkpoint) (time.Duration, error) {
 	task := &v1alpha1.Task{}
 	err := r.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: c.Spec.TaskRef.Name}, task)
 	if apierrors.IsNotFound(err) {
-		return again, r.wait(ctx, c, metav1.ConditionFalse, v1alpha1.ReasonTaskNotFound,
+		return retryAfter, r.wait(ctx, c, metav1.ConditionFalse, v1alpha1.ReasonTaskNotFound,
 			fmt.Sprintf("there is no Task %q in this namespace: name a task of this namespace", c.Spec.TaskRef.Name))
 	}
 	if err != nil {
@@ -189,35 +193,35 @@ func (r *Reconciler) await(ctx context.Context, c *v1alpha1.Checkpoint) (time.Du
 	}
 	switch {
 	case !atRest(task):
-		return again, r.wait(ctx, c, metav1.ConditionUnknown, v1alpha1.ReasonRequested, "the task's daemon was asked to take the checkpoint"+blocker(task))
+		return retryAfter, r.wait(ctx, c, metav1.ConditionUnknown, v1alpha1.ReasonRequested, "the checkpoint was requested from the task's daemon"+blockerClause(task))
 	case task.Status.LatestCheckpoint == nil:
-		return again, r.wait(ctx, c, metav1.ConditionFalse, v1alpha1.ReasonTaskNotStarted,
-			"the task has not run yet and has nothing to keep: the checkpoint is taken when it runs")
+		return retryAfter, r.wait(ctx, c, metav1.ConditionFalse, v1alpha1.ReasonTaskNotStarted,
+			"the task has not run yet, so there is nothing to take: the checkpoint is taken when it runs")
 	}
 	latest, err := r.Store.Checkpoint(ctx, history.Key{Namespace: task.Namespace, UID: string(task.UID)}, task.Status.LatestCheckpoint.Number)
 	if errors.Is(err, history.ErrNotFound) {
-		return again, r.wait(ctx, c, metav1.ConditionFalse, v1alpha1.ReasonHistoryBehind, fmt.Sprintf(
-			"the task is not running, and the history store, which was put back to an older copy, does not have its last checkpoint, number %d: resume the task, and it is sent again", task.Status.LatestCheckpoint.Number))
+		return retryAfter, r.wait(ctx, c, metav1.ConditionFalse, v1alpha1.ReasonHistoryBehind, fmt.Sprintf(
+			"the task is not running, and the history store, which was put back to an older copy, does not have its last checkpoint, number %d: resume the task to have it sent again", task.Status.LatestCheckpoint.Number))
 	}
 	if err != nil {
 		return 0, err
 	}
 	return r.take(ctx, c, latest, v1alpha1.ReasonTaskStopped,
-		fmt.Sprintf("the task is not running, so that its last checkpoint, number %d, is its state", latest.Number), "")
+		fmt.Sprintf("the task is not running, so its last checkpoint, number %d, is its current state", latest.Number), "")
 }
 
-// blocker is what keeps the task's daemon from taking checkpoints, to go on
-// with; "" when nothing does.
-func blocker(task *v1alpha1.Task) string {
+// blockerClause returns a clause for the condition's message about what keeps the task's
+// daemon from taking checkpoints; "" if nothing does.
+func blockerClause(task *v1alpha1.Task) string {
 	s := meta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded)
 	if s == nil || s.Status != metav1.ConditionUnknown || !reason.Find(s.Reason).NoCheckpoints {
 		return ""
 	}
-	return ", which cannot do so now: " + s.Message
+	return ", which cannot take it now: " + s.Message
 }
 
-// atRest says that no pod of the task runs or is about to, and that the
-// status tells of its last checkpoint.
+// atRest reports whether no pod of the task runs or is about to, so that the status has the
+// task's last checkpoint.
 func atRest(task *v1alpha1.Task) bool {
 	if n := len(task.Status.Attempts); n > 0 && task.Status.Attempts[n-1].Outcome == "" {
 		return false
@@ -227,9 +231,10 @@ func atRest(task *v1alpha1.Task) bool {
 		reason.Find(s.Reason).Standing == reason.Resting)
 }
 
+// searchPage is the number of records read at a time in a search.
 const searchPage = 500
 
-// search finds the record that names the Checkpoint; nil while there is none.
+// search returns the record that names the Checkpoint; nil while there is none.
 func (r *Reconciler) search(ctx context.Context, c *v1alpha1.Checkpoint, taskUID string) (*history.Checkpoint, error) {
 	r.mu.Lock()
 	after := r.searched[c.UID]
@@ -260,30 +265,32 @@ func (r *Reconciler) search(ctx context.Context, c *v1alpha1.Checkpoint, taskUID
 	}
 }
 
+// forget drops what is known about a Checkpoint that no longer waits.
 func (r *Reconciler) forget(c *v1alpha1.Checkpoint) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.searched, c.UID)
 }
 
-// wait says in the condition Ready what the Checkpoint waits for.
+// wait reports in the condition Ready what the Checkpoint waits for.
 func (r *Reconciler) wait(ctx context.Context, c *v1alpha1.Checkpoint, status metav1.ConditionStatus, reason, message string) error {
 	updated := c.DeepCopy()
 	updated.Status.ObservedGeneration = c.Generation
 	meta.SetStatusCondition(&updated.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.CheckpointReady, Status: status, Reason: reason, Message: message, ObservedGeneration: c.Generation,
 	})
-	// The cache does not have the whole status: what it lacks stays as it is.
+	// The cache does not have the whole status, so the other fields must not be written.
 	return r.write(ctx, c, updated, func() error {
 		return r.Client.Status().Patch(ctx, updated, client.MergeFromWithOptions(c, client.MergeFromWithOptimisticLock{}))
 	})
 }
 
-// take writes what the record says into the status, and tells of it once.
+// take fills the status from the record, and emits Events when it does so for the first
+// time.
 func (r *Reconciler) take(ctx context.Context, c *v1alpha1.Checkpoint, row history.Checkpoint, reason, message, damaged string) (time.Duration, error) {
 	updated := c.DeepCopy()
 	fill(&updated.Status, row, c.Generation, reason, message)
-	if err := r.noteRequester(ctx, updated, row); err != nil {
+	if err := r.recordRequester(ctx, updated, row); err != nil {
 		return 0, err
 	}
 	if damaged != "" {
@@ -298,50 +305,50 @@ func (r *Reconciler) take(ctx context.Context, c *v1alpha1.Checkpoint, row histo
 	r.forget(c)
 	if c.Status.Number == 0 && (updated.Status.RequestedBy != "" || !endsAttempt(row.Trigger)) {
 		r.Events.Eventf(updated, nil, corev1.EventTypeNormal, v1alpha1.EventCheckpointCreated, "TakeCheckpoint",
-			"checkpoint %d of task %s was taken: %d files changed%s", row.Number, c.Spec.TaskRef.Name, row.FilesChanged, by(updated.Status.RequestedBy))
+			"checkpoint %d of task %s was taken: %d files changed%s", row.Number, c.Spec.TaskRef.Name, row.FilesChanged, byClause(updated.Status.RequestedBy))
 	}
 	if s := updated.Status.Consistency; c.Status.Number == 0 && s != "" && s != v1alpha1.ConsistencyPointInTime {
 		r.Events.Eventf(updated, nil, corev1.EventTypeWarning, v1alpha1.EventCheckpointNotPointInTime, "TakeCheckpoint",
-			"the agent ran while checkpoint %d of task %s was taken (%s): its files may be of different instants", row.Number, c.Spec.TaskRef.Name, s)
+			"the agent ran while checkpoint %d of task %s was taken (%s): its files may be from different moments", row.Number, c.Spec.TaskRef.Name, s)
 	}
 	if damaged != "" {
 		r.Events.Eventf(updated, nil, corev1.EventTypeWarning, v1alpha1.EventCheckpointCorrupted, "VerifyCheckpoint", "%s", damaged)
 	}
 	if !row.Durable && !row.Lost {
-		return again, nil
+		return retryAfter, nil
 	}
 	return 0, nil
 }
 
-// endsAttempt says that a checkpoint was taken as the pod ended: the Task's own
-// Event tells of that end, and one more would say nothing new.
+// endsAttempt reports whether a checkpoint was taken as the pod ended: the Task has an
+// Event about that end, and another one would say nothing new.
 func endsAttempt(trigger string) bool {
 	return slices.Contains([]string{
 		string(v1alpha1.TriggerCompletion), string(v1alpha1.TriggerFailure), string(v1alpha1.TriggerSuspend),
 	}, trigger)
 }
 
-// errStale says that the cache lags behind the object: what brings it up to
-// date has the object looked at again.
+// errStale is returned when the cache lags behind the object: the event that updates the
+// cache also enqueues the object again.
 var errStale = errors.New("the cache lags behind")
 
-// write writes the status if it changed. Changes of the Task and of the history
-// store have a Checkpoint looked at too, often before its own last write has
-// come back.
-func (r *Reconciler) write(ctx context.Context, was, is *v1alpha1.Checkpoint, store func() error) error {
-	if equality.Semantic.DeepEqual(slim(was).Status, slim(is).Status) {
+// write writes the status if it changed, and the cache has the object's newest version:
+// changes of the Task and of the history store also enqueue a Checkpoint, often before its
+// own last write has reached the cache.
+func (r *Reconciler) write(ctx context.Context, old, updated *v1alpha1.Checkpoint, store func() error) error {
+	if equality.Semantic.DeepEqual(slim(old).Status, slim(updated).Status) {
 		return nil
 	}
-	now := &metav1.PartialObjectMetadata{}
-	now.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Checkpoint"))
-	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(was), now); err != nil {
+	live := &metav1.PartialObjectMetadata{}
+	live.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Checkpoint"))
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(old), live); err != nil {
 		return err
 	}
-	if now.ResourceVersion != was.ResourceVersion {
+	if live.ResourceVersion != old.ResourceVersion {
 		return errStale
 	}
 	if err := store(); err != nil {
-		return fmt.Errorf("write the status of Checkpoint %s: %w", is.Name, err)
+		return fmt.Errorf("write the status of Checkpoint %s: %w", updated.Name, err)
 	}
 	return nil
 }

@@ -16,34 +16,35 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// A Checkpoint that is ready and durable is left alone: there are many, and
-// nothing changes. Only when the gitstore was put back to an older copy, a
-// checkpoint may be lost that was durable. The history store lists those; it is
-// asked whenever it tells of a change, and their objects are looked at again.
+// A Checkpoint that is ready and durable is settled, and is not reconciled: there are many,
+// and nothing changes. Only when the gitstore was put back to an older copy may a durable
+// checkpoint be lost. The history store lists the lost ones; it is asked after each of its
+// notifications, and their objects are reconciled again.
 
-// A loss stays listed for good, though it is settled when its object says it, and how
-// many there are, tasks decide. So what is looked at upon a change ends, for each task,
-// with the first page that is settled as a whole; now and then, and slowly, all is.
+// A loss stays listed for good, although it is settled once its object reports it, and tasks
+// determine how many there are. So the scan after a notification ends, for each task, with
+// the first page whose losses are all settled; a full scan runs now and then, and slowly.
 
 const (
-	// lostEvery is for how long the store is not asked after a look at what has changed,
-	// or one that failed, and lostAllEvery after one at all.
+	// lostEvery is the minimum pause after a scan for changes, or after one that failed;
+	// lostAllEvery is that after a full scan.
 	lostEvery    = 2 * time.Second
 	lostAllEvery = 10 * time.Minute
-	// lostShare is how many times as long as a look took there is none after it: those
-	// at what changes, and those at all, each take a tenth of the time at most.
+	// lostShare is the pause after a scan as a multiple of its duration, so that the scans
+	// for changes and the full scans each take at most a tenth of the time.
 	lostShare = 9
-	// lostPause is after each page with objects that are looked at, and after each of
-	// all.
+	// lostPause is the pause after a page with objects to reconcile, and after every page
+	// of a full scan.
 	lostPause = 100 * time.Millisecond
 )
 
-// byRecord is the cache's index of the durable Checkpoints by what they stand for.
+// byRecord is the cache's index of durable Checkpoints by the key of their record.
 const byRecord = "durableOfRecord"
 
+// recordKey identifies the record of a checkpoint.
 func recordKey(taskUID string, number int64) string { return fmt.Sprintf("%s/%d", taskUID, number) }
 
-// durable is the index.
+// durable is the index function of byRecord.
 func durable(object client.Object) []string {
 	c, ok := object.(*v1alpha1.Checkpoint)
 	if !ok || c.Status.Number == 0 || !saysDurable(c) {
@@ -52,15 +53,16 @@ func durable(object client.Object) []string {
 	return []string{recordKey(c.Status.TaskUID, c.Status.Number)}
 }
 
+// saysDurable reports whether the object is durable according to its status.
 func saysDurable(c *v1alpha1.Checkpoint) bool {
 	return meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointDurable)
 }
 
-// fromLost has the Checkpoints looked at that say that they are durable, and are lost.
+// fromLost enqueues the Checkpoints that are durable according to their status, but lost.
 func (r *Reconciler) fromLost(notifications Notifications) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		changed := make(chan struct{}, 1)
-		changed <- struct{}{} // nobody knows what was told before this process began
+		changed <- struct{}{} // notifications may have been missed before this process started
 		notifications.Subscribe(func(history.Notification) {
 			select {
 			case changed <- struct{}{}:
@@ -73,35 +75,35 @@ func (r *Reconciler) fromLost(notifications Notifications) source.Source {
 	})
 }
 
-// watchLost has the losses looked at that the store may just have told of.
+// watchLost scans for new losses after each notification.
 func (r *Reconciler) watchLost(ctx context.Context, changed <-chan struct{}, queue workqueue.TypedInterface[reconcile.Request]) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
-			r.untilAsked(ctx, queue, false)
+			r.scanLost(ctx, queue, false)
 		}
 	}
 }
 
-// watchAllLost has all losses looked at, now and then.
+// watchAllLost runs full scans, from time to time.
 func (r *Reconciler) watchAllLost(ctx context.Context, queue workqueue.TypedInterface[reconcile.Request]) {
 	for ctx.Err() == nil {
-		r.untilAsked(ctx, queue, true)
+		r.scanLost(ctx, queue, true)
 	}
 }
 
-// untilAsked asks the store until it answers, and pauses. The more work that was, the
-// longer it pauses.
-func (r *Reconciler) untilAsked(ctx context.Context, queue workqueue.TypedInterface[reconcile.Request], all bool) {
+// scanLost scans for losses until the store has answered, and then pauses; the longer the
+// scan took, the longer the pause.
+func (r *Reconciler) scanLost(ctx context.Context, queue workqueue.TypedInterface[reconcile.Request], all bool) {
 	for ctx.Err() == nil {
 		worked, err := r.addLost(ctx, queue, all)
-		rest := lostEvery
+		minimum := lostEvery
 		if all && err == nil {
-			rest = lostAllEvery
+			minimum = lostAllEvery
 		}
-		pause(ctx, max(rest, lostShare*worked))
+		pause(ctx, max(minimum, lostShare*worked))
 		if err == nil {
 			return
 		}
@@ -109,6 +111,7 @@ func (r *Reconciler) untilAsked(ctx context.Context, queue workqueue.TypedInterf
 	}
 }
 
+// pause waits for d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -116,9 +119,9 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// addLost queues the Checkpoints that say that they are durable, and are lost, and
-// tells how long it took without its pauses. Unless all are wanted, it leaves out what
-// follows on a page of one task that is settled.
+// addLost enqueues the Checkpoints that are durable according to their status, but lost. It
+// returns how long that took without its pauses. Unless all is set, it skips the remaining
+// losses of a task after a page whose losses are all settled.
 func (r *Reconciler) addLost(ctx context.Context, queue workqueue.TypedInterface[reconcile.Request], all bool) (worked time.Duration, err error) {
 	began := time.Now()
 	err = r.Store.LostCheckpoints(ctx, func(lost []history.CheckpointKey) error {
@@ -136,11 +139,13 @@ func (r *Reconciler) addLost(ctx context.Context, queue workqueue.TypedInterface
 	return worked + time.Since(began), err
 }
 
+// ofOneTask reports whether the checkpoints, which are sorted by task, are all of one task.
 func ofOneTask(lost []history.CheckpointKey) bool {
 	return len(lost) > 0 && lost[0].Task == lost[len(lost)-1].Task
 }
 
-// queueLost queues the Checkpoints of lost records that say that they are durable.
+// queueLost enqueues the Checkpoints of lost records that are durable according to their
+// status.
 func (r *Reconciler) queueLost(ctx context.Context, lost []history.CheckpointKey, queue workqueue.TypedInterface[reconcile.Request]) (queued bool) {
 	for _, k := range lost {
 		key := recordKey(k.Task.UID, k.Number)
@@ -153,7 +158,7 @@ func (r *Reconciler) queueLost(ctx context.Context, lost []history.CheckpointKey
 	return queued
 }
 
-// doubt has the store asked for a record though its Checkpoint is settled.
+// doubt makes the next reconciliation read a record although its Checkpoint is settled.
 func (r *Reconciler) doubt(key string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,13 +168,14 @@ func (r *Reconciler) doubt(key string) {
 	r.doubted[key] = true
 }
 
+// isDoubted reports whether the record has to be read.
 func (r *Reconciler) isDoubted(key string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.doubted[key]
 }
 
-// trust ends a doubt: the store was asked, and its answer is written.
+// trust ends a doubt: the record was read, and the status was written.
 func (r *Reconciler) trust(key string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -35,8 +35,8 @@ func (d durables) List(_ context.Context, list client.ObjectList, options ...cli
 	return nil
 }
 
-// losses are a store with so many pages of lost checkpoints of each task. They count
-// the pages that are read, each of which takes a while.
+// losses is a store with a number of pages of lost checkpoints per task. It counts the pages
+// that are read; each takes some time.
 type losses struct {
 	Store
 	tasks []int
@@ -48,7 +48,7 @@ func (s losses) LostCheckpoints(_ context.Context, each func([]history.Checkpoin
 	for task, pages := range s.tasks {
 		for n := range pages {
 			s.read.Add(1)
-			time.Sleep(s.takes)
+			time.Sleep(s.takes) // the duration of a query, on the test's fake clock
 			err := each([]history.CheckpointKey{{Task: history.Key{Namespace: "team", UID: fmt.Sprint(task)}, Number: int64(n)}})
 			if errors.Is(err, history.ErrSkipTask) {
 				break
@@ -61,8 +61,8 @@ func (s losses) LostCheckpoints(_ context.Context, each func([]history.Checkpoin
 	return nil
 }
 
-// A task may tell of a million losses, which are settled soon, and are listed for good.
-func TestLossesThatAreSettledKeepNobodyWaiting(t *testing.T) {
+// A task may have a million losses, which are settled soon and stay listed for good.
+func TestSettledLossesDelayNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		store := losses{tasks: []int{2000, 1}, read: &atomic.Int64{}}
@@ -74,12 +74,12 @@ func TestLossesThatAreSettledKeepNobodyWaiting(t *testing.T) {
 		g.Expect(err).NotTo(gomega.HaveOccurred())
 		g.Expect(queue.Len()).To(gomega.Equal(1))
 		g.Expect(time.Since(began)).To(gomega.Equal(lostPause))
-		g.Expect(store.read.Load()).To(gomega.BeEquivalentTo(2), "of what is settled, a page")
+		g.Expect(store.read.Load()).To(gomega.BeEquivalentTo(2), "one page of the settled ones is read")
 	})
 }
 
-// One that is behind others that are settled is found, if later.
-func TestNoLossIsLeftOutForGood(t *testing.T) {
+// A loss behind settled ones is found by a full scan.
+func TestEveryLossIsFoundEventually(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		store := losses{tasks: []int{2000, 1}, read: &atomic.Int64{}}
@@ -95,14 +95,14 @@ func TestNoLossIsLeftOutForGood(t *testing.T) {
 	})
 }
 
-// told tells of changes when its test wants it to.
-type told struct{ f func(history.Notification) }
+// notifier delivers the notifications of its test.
+type notifier struct{ f func(history.Notification) }
 
-func (n *told) Subscribe(f func(history.Notification)) { n.f = f }
+func (n *notifier) Subscribe(f func(history.Notification)) { n.f = f }
 
-// However many losses there are, and however often something changes, the store and this
-// process have a small part of their time taken by it.
-func TestReadingOfLossesHasABound(t *testing.T) {
+// However many losses there are, and however often something changes, the scans take a small
+// part of the time of the store and of this process.
+func TestTheTimeOfScansIsBounded(t *testing.T) {
 	for name, test := range map[string]struct {
 		tasks []int
 		takes time.Duration // for each page
@@ -110,7 +110,7 @@ func TestReadingOfLossesHasABound(t *testing.T) {
 	}{
 		"of one task": {[]int{2000}, 10 * time.Millisecond, time.Hour},
 		"of many":     {slices.Repeat([]int{1}, 2000), 10 * time.Millisecond, time.Hour},
-		"of many in a store so slow that a look takes minutes": {slices.Repeat([]int{1}, 2000), 100 * time.Millisecond, 6 * time.Hour},
+		"of many in a store so slow that a scan takes minutes": {slices.Repeat([]int{1}, 2000), 100 * time.Millisecond, 6 * time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -120,17 +120,17 @@ func TestReadingOfLossesHasABound(t *testing.T) {
 				r := &Reconciler{Client: durables{}, Store: store}
 				queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 				defer queue.ShutDown()
-				changes := &told{}
+				changes := &notifier{}
 				g.Expect(r.fromLost(changes).Start(ctx, queue)).To(gomega.Succeed())
 				began := time.Now()
 				for time.Since(began) < test.while {
 					changes.f(history.Notification{})
-					time.Sleep(time.Second)
+					time.Sleep(time.Second) // on the fake clock: the period under test passes
 				}
 				cancel()
-				time.Sleep(time.Second) // what is under way ends
+				time.Sleep(time.Second) // on the fake clock: pages that are being read end
 				worked := time.Duration(store.read.Load()) * store.takes
-				g.Expect(worked).To(gomega.BeNumerically("<", test.while/5), "a tenth for what changes, and one for all")
+				g.Expect(worked).To(gomega.BeNumerically("<", test.while/5), "a tenth for changes, and a tenth for full scans")
 				g.Expect(worked).To(gomega.BeNumerically(">", time.Minute))
 			})
 		})

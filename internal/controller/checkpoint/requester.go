@@ -13,9 +13,9 @@ import (
 	"github.com/clew-dev/clew/internal/resources"
 )
 
-// noteRequester writes who asked for a checkpoint into its status and, once,
-// into the history. Nobody asked for one that the manager made the object for.
-func (r *Reconciler) noteRequester(ctx context.Context, c *v1alpha1.Checkpoint, row history.Checkpoint) error {
+// recordRequester writes the requester of a checkpoint to its status and, once, to the
+// history. An object created by the manager has no requester.
+func (r *Reconciler) recordRequester(ctx context.Context, c *v1alpha1.Checkpoint, row history.Checkpoint) error {
 	if _, _, ours := resources.CheckpointNumber(c); ours || c.Status.RequestedBy != "" {
 		return nil
 	}
@@ -23,7 +23,7 @@ func (r *Reconciler) noteRequester(ctx context.Context, c *v1alpha1.Checkpoint, 
 	if err != nil || requester == "" {
 		return err
 	}
-	message := fmt.Sprintf("checkpoint %d was asked for as %s", row.Number, c.Name)
+	message := fmt.Sprintf("checkpoint %d was requested as %s", row.Number, c.Name)
 	if c.Spec.Message != "" {
 		message += ": " + c.Spec.Message
 	}
@@ -34,14 +34,14 @@ func (r *Reconciler) noteRequester(ctx context.Context, c *v1alpha1.Checkpoint, 
 		Actor: requester, Message: message, Attempt: row.Attempt, Checkpoint: row.Number,
 	}})
 	if err != nil {
-		return fmt.Errorf("record who asked for Checkpoint %s: %w", c.Name, err)
+		return fmt.Errorf("record the requester of Checkpoint %s: %w", c.Name, err)
 	}
 	c.Status.RequestedBy = requester
 	return nil
 }
 
-// requester is who asked for the Checkpoint. Field managers are not kept in the
-// cache, and are read where admission wrote no name.
+// requester returns who requested the Checkpoint. The cache does not keep field managers,
+// which are therefore read from the API server when admission wrote no name.
 func (r *Reconciler) requester(ctx context.Context, c *v1alpha1.Checkpoint) (string, error) {
 	var object metav1.Object = c
 	stamp := c.Spec.RequestedBy
@@ -59,10 +59,10 @@ func (r *Reconciler) requester(ctx context.Context, c *v1alpha1.Checkpoint) (str
 	return plan.Requester(object, stamp, "spec", "taskRef", "name"), nil
 }
 
-// by names who asked, for an Event.
-func by(requester string) string {
+// byClause returns a clause about the requester, for an Event; "" if it is unknown.
+func byClause(requester string) string {
 	if requester == "" {
 		return ""
 	}
-	return ", asked for by " + requester
+	return ", requested by " + requester
 }

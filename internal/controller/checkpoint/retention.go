@@ -20,30 +20,31 @@ import (
 	"github.com/clew-dev/clew/internal/resources"
 )
 
-// Retention keeps the newest Checkpoint objects of each task that an agent
-// caused, since it can cause them without end and all lie in etcd. Only objects
-// go: the record stays in the history, the code in the gitstore, and a rewind to
-// a message or a time still finds them.
+// Retention keeps only the newest automatic Checkpoint objects of each task, because an
+// agent can cause any number of them and etcd stores them all. It deletes objects only: the
+// history keeps the record, the gitstore the code, and a rewind to a message or a time still
+// finds the checkpoint.
 //
-// It deletes nothing that a person applied or that a person's rewind made, that
-// a Task, Fork or ConversationSnapshot names, or that is the task's latest.
+// It never deletes an object that a person applied or a person's rewind caused, one that a
+// Task, Fork or ConversationSnapshot names, or a task's latest.
 type Retention struct {
 	// Client reads from the cache and deletes.
 	Client client.Client
 	// Live reads from the API server.
 	Live client.Reader
-	// Keep is how many are kept; 0 keeps all.
+	// Keep is the number of objects to keep per task; 0 keeps all.
 	Keep int
 }
 
-// madeFor is the cache's index of Checkpoints by the UID of the task that the
-// manager made them for.
+// madeFor is the cache's index of the Checkpoints that the manager created, by the UID of
+// their task.
 const madeFor = "madeForTask"
 
-// deletedAtOnce bounds how long one task takes.
+// deletedAtOnce is the number of objects deleted for one task at a time, so that it does not
+// delay the others.
 const deletedAtOnce = 200
 
-// What the controller may do.
+// The controller's permissions.
 //
 // +kubebuilder:rbac:groups=clew.dev,resources=checkpoints,verbs=get;list;watch;delete
 // +kubebuilder:rbac:groups=clew.dev,resources=tasks;forks;conversationsnapshots,verbs=get;list;watch
@@ -69,7 +70,7 @@ func (r *Retention) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// taskOf is the task that a Checkpoint names.
+// taskOf returns a request for the task that a Checkpoint names.
 func taskOf(_ context.Context, object client.Object) []reconcile.Request {
 	c, ok := object.(*v1alpha1.Checkpoint)
 	if !ok {
@@ -78,7 +79,7 @@ func taskOf(_ context.Context, object client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: c.Namespace, Name: c.Spec.TaskRef.Name}}}
 }
 
-// Reconcile deletes what one task has too many.
+// Reconcile deletes the surplus Checkpoints of one task.
 func (r *Retention) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	task := &v1alpha1.Task{}
 	if err := r.Client.Get(ctx, request.NamespacedName, task); err != nil {
@@ -89,17 +90,18 @@ func (r *Retention) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 		return requeue.Result(logf.FromContext(ctx), err)
 	}
 	if more {
-		return ctrl.Result{RequeueAfter: again}, nil
+		return ctrl.Result{RequeueAfter: retryAfter}, nil
 	}
 	return ctrl.Result{}, nil
 }
 
+// trim deletes surplus Checkpoints, and reports whether more are left.
 func (r *Retention) trim(ctx context.Context, task *v1alpha1.Task) (more bool, err error) {
 	if r.Keep == 0 || task.DeletionTimestamp != nil || task.Status.CheckpointCount <= int64(r.Keep) {
 		return false, nil
 	}
 	list := &v1alpha1.CheckpointList{}
-	// Nothing of what is listed is written to.
+	// The listed objects are only read.
 	err = r.Client.List(ctx, list, client.InNamespace(task.Namespace), client.MatchingFields{madeFor: string(task.UID)}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return false, err
@@ -108,19 +110,19 @@ func (r *Retention) trim(ctx context.Context, task *v1alpha1.Task) (more bool, e
 	if err != nil {
 		return false, err
 	}
-	surplus := tooMany(list.Items, task, named, r.Keep)
+	surplus := surplusOf(list.Items, task, named, r.Keep)
 	if len(surplus) == 0 {
 		return false, nil
 	}
-	// The cache may not have what was applied just now.
+	// The cache may lack what was applied a moment ago.
 	if named, err = namedIn(ctx, r.Live, task.Namespace); err != nil {
 		return false, err
 	}
 	surplus = slices.DeleteFunc(surplus, named.has)
 	for _, c := range surplus[:min(len(surplus), deletedAtOnce)] {
-		// An object that was changed since it was read is looked at again.
-		same := client.Preconditions{UID: &c.UID, ResourceVersion: &c.ResourceVersion}
-		err := r.Client.Delete(ctx, c, same)
+		// An object that has changed since is judged again.
+		unchanged := client.Preconditions{UID: &c.UID, ResourceVersion: &c.ResourceVersion}
+		err := r.Client.Delete(ctx, c, unchanged)
 		if client.IgnoreNotFound(err) != nil {
 			return false, fmt.Errorf("delete Checkpoint %s, which is not among the newest: %w", c.Name, err)
 		}
@@ -128,12 +130,12 @@ func (r *Retention) trim(ctx context.Context, task *v1alpha1.Task) (more bool, e
 	return len(surplus) > deletedAtOnce, nil
 }
 
-// tooMany are the oldest of a task's automatic Checkpoints beyond so many. They
-// go by the tenth, so that the API server is not asked for each.
-func tooMany(list []v1alpha1.Checkpoint, task *v1alpha1.Task, named names, keep int) []*v1alpha1.Checkpoint {
+// surplusOf returns the oldest of a task's automatic Checkpoints beyond the number to keep.
+// It returns none before a tenth too many exist, so that objects are not deleted one by one.
+func surplusOf(list []v1alpha1.Checkpoint, task *v1alpha1.Task, named names, keep int) []*v1alpha1.Checkpoint {
 	var automatic []*v1alpha1.Checkpoint
 	for i := range list {
-		if c := &list[i]; ours(c, task) && byItself(c.Status.Trigger) && !named.has(c) {
+		if c := &list[i]; managed(c, task) && isAutomatic(c.Status.Trigger) && !named.has(c) {
 			automatic = append(automatic, c)
 		}
 	}
@@ -144,61 +146,66 @@ func tooMany(list []v1alpha1.Checkpoint, task *v1alpha1.Task, named names, keep 
 	return automatic[:len(automatic)-keep]
 }
 
-// ours says that the manager made the Checkpoint, for this task. Anybody in the
-// namespace can write labels and owners; the name and what admission stamps tell
-// the manager's own from what was only made to look like them.
-func ours(c *v1alpha1.Checkpoint, task *v1alpha1.Task) bool {
+// managed reports whether the manager created the Checkpoint, for this task. Anybody in the
+// namespace can write labels and owners; the name and the requester that admission writes
+// distinguish the manager's objects from imitations.
+func managed(c *v1alpha1.Checkpoint, task *v1alpha1.Task) bool {
 	uid, number, ok := resources.CheckpointNumber(c)
 	return ok && uid == string(task.UID) && c.Status.TaskUID == uid && c.Status.Number == number &&
 		c.DeletionTimestamp == nil && c.Spec.TaskRef.Name == task.Name && c.Spec.RequestedBy == "" && c.Status.RequestedBy == "" &&
 		(c.Name == resources.CheckpointName(task.Name, number) || c.Name == resources.CheckpointNameOr(task, number))
 }
 
-// byItself says that an agent, and no person, had the checkpoint taken. Those of
-// a later version, which this one does not know, are kept.
-func byItself(trigger v1alpha1.CheckpointTrigger) bool {
+// isAutomatic reports whether the checkpoint was taken for an agent and not for a person.
+// Triggers of a later version, which this one does not know, are none.
+func isAutomatic(trigger v1alpha1.CheckpointTrigger) bool {
 	return slices.Contains([]v1alpha1.CheckpointTrigger{
 		v1alpha1.TriggerToolCalls, v1alpha1.TriggerInterval, v1alpha1.TriggerBeforeRiskyTool,
 		v1alpha1.TriggerSuspend, v1alpha1.TriggerCompletion, v1alpha1.TriggerFailure, v1alpha1.TriggerDrift,
 	}, trigger)
 }
 
-// names are the Checkpoints that something of a namespace names.
+// names are the Checkpoints that the objects of a namespace name.
 type names struct {
+	// objects are named by their name.
 	objects map[string]bool
+	// numbers are named by task and number.
 	numbers map[point]bool
 }
 
-// point is a checkpoint by the UID of its task and its number.
+// point identifies a checkpoint by the UID of its task and its number.
 type point struct {
 	task   types.UID
 	number int64
 }
 
+// has reports whether something names the Checkpoint.
 func (n names) has(c *v1alpha1.Checkpoint) bool {
 	return n.objects[c.Name] || n.numbers[point{types.UID(c.Status.TaskUID), c.Status.Number}]
 }
 
+// ref adds a reference by name.
 func (n names) ref(r *v1alpha1.NameReference) {
 	if r != nil {
 		n.objects[r.Name] = true
 	}
 }
 
+// source adds the checkpoint that a task or fork started from.
 func (n names) source(s *v1alpha1.SourceStatus) {
 	if s != nil {
 		n.numbers[point{types.UID(s.TaskUID), s.Checkpoint}] = true
 	}
 }
 
-// namedIn reads what is named in a namespace; nothing names a Checkpoint of
-// another one.
+// namedIn returns the Checkpoints that are named in a namespace. Nothing names a Checkpoint
+// of another namespace.
 func namedIn(ctx context.Context, reader client.Reader, namespace string) (names, error) {
 	n := names{objects: map[string]bool{}, numbers: map[point]bool{}}
 	tasks, forks, snapshots := &v1alpha1.TaskList{}, &v1alpha1.ForkList{}, &v1alpha1.ConversationSnapshotList{}
 	for _, list := range []client.ObjectList{tasks, forks, snapshots} {
 		if err := reader.List(ctx, list, client.InNamespace(namespace)); err != nil {
-			return n, fmt.Errorf("find out what names the checkpoints of the task: %w", err)
+			return n, fmt.Errorf("list the objects that may name checkpoints of the task: %w", err)
 		}
 	}
 	for i := range tasks.Items {
@@ -214,6 +221,7 @@ func namedIn(ctx context.Context, reader client.Reader, namespace string) (names
 	return n, nil
 }
 
+// ofTask adds the checkpoints that a Task names.
 func (n names) ofTask(t *v1alpha1.Task) {
 	if t.Spec.StartFrom != nil {
 		n.ref(t.Spec.StartFrom.CheckpointRef)

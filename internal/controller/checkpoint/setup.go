@@ -18,17 +18,17 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// Notifications tells of changes in the history store; an empty one means
-// that any task may have changed.
+// Notifications delivers changes in the history store. An empty notification means that
+// any task may have changed.
 type Notifications interface {
+	// Subscribe registers a function that is called for each notification.
 	Subscribe(f func(history.Notification))
 }
 
-// byTask is the cache's index of Checkpoints that are still to change by the
-// name of their task.
+// byTask is the cache's index of unsettled Checkpoints by the name of their task.
 const byTask = "unsettledOfTask"
 
-// What the controller may do.
+// The controller's permissions.
 //
 // +kubebuilder:rbac:groups=clew.dev,resources=checkpoints,verbs=get;list;watch
 // +kubebuilder:rbac:groups=clew.dev,resources=checkpoints/status,verbs=get;update;patch
@@ -53,7 +53,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 		Complete(r)
 }
 
-// unsettled is the index: those that are ready and durable are left alone.
+// unsettled is the index function of byTask: Checkpoints that are ready and durable are
+// settled, and are not reconciled again.
 func unsettled(object client.Object) []string {
 	c, ok := object.(*v1alpha1.Checkpoint)
 	if !ok || (meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointReady) && saysDurable(c)) {
@@ -62,7 +63,7 @@ func unsettled(object client.Object) []string {
 	return []string{c.Spec.TaskRef.Name}
 }
 
-// ofTask are the Checkpoints that a change of the task may concern.
+// ofTask returns requests for the Checkpoints that a change of the task may affect.
 func (r *Reconciler) ofTask(ctx context.Context, object client.Object) []reconcile.Request {
 	requests := r.listed(ctx, object.GetNamespace(), client.MatchingFields{byTask: object.GetName()})
 	if task, ok := object.(*v1alpha1.Task); ok && task.Status.Rewind != nil && task.Status.Rewind.Reason == v1alpha1.ReasonCheckpointCorrupted &&
@@ -72,8 +73,8 @@ func (r *Reconciler) ofTask(ctx context.Context, object client.Object) []reconci
 	return requests
 }
 
-// withNumber are the Checkpoints that stand for the task's checkpoint of that
-// number.
+// withNumber returns requests for the Checkpoints that represent the task's checkpoint with
+// that number.
 func (r *Reconciler) withNumber(ctx context.Context, task *v1alpha1.Task, number int64) []reconcile.Request {
 	list := &v1alpha1.CheckpointList{}
 	if err := r.Client.List(ctx, list, client.InNamespace(task.Namespace)); err != nil {
@@ -89,10 +90,11 @@ func (r *Reconciler) withNumber(ctx context.Context, task *v1alpha1.Task, number
 	return requests
 }
 
+// listed returns requests for the Checkpoints that the options select.
 func (r *Reconciler) listed(ctx context.Context, namespace string, which ...client.ListOption) []reconcile.Request {
 	list := &v1alpha1.CheckpointList{}
 	if err := r.Client.List(ctx, list, append(which, client.InNamespace(namespace))...); err != nil {
-		logf.FromContext(ctx).Error(err, "could not list the checkpoints that are to be looked at")
+		logf.FromContext(ctx).Error(err, "could not list the checkpoints to reconcile")
 		return nil
 	}
 	var requests []reconcile.Request
@@ -102,7 +104,8 @@ func (r *Reconciler) listed(ctx context.Context, namespace string, which ...clie
 	return requests
 }
 
-// fromHistory has the unsettled Checkpoints of a task looked at, or all.
+// fromHistory enqueues the unsettled Checkpoints of the task that a notification names, or
+// all Checkpoints.
 func (r *Reconciler) fromHistory(notifications Notifications) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		notifications.Subscribe(func(n history.Notification) {

@@ -14,18 +14,21 @@ import (
 )
 
 const (
+	// maxListed is the number of files in each of the two lists of files.
 	maxListed = 100
-	maxPath   = 1024
-	// listBytes is what each of the two lists of files may take of an object. The
-	// agent chooses the names of its files, the lists are told again by every
-	// checkpoint, and all of them lie in etcd.
+	// maxPath is the length of a path, in characters.
+	maxPath = 1024
+	// listBytes is the size of each of the two lists of files, as JSON. The agent chooses
+	// the names of its files, every checkpoint repeats the lists, and etcd stores them all.
 	listBytes = 2048
+	// maxBranch is the length of a branch name, in characters.
 	maxBranch = 255
-	// maxRefusal keeps a condition well below the 32768 characters it may have.
+	// maxRefusal is the length of the gitstore's message, in characters. It keeps a condition
+	// well below the 32768 characters that are allowed.
 	maxRefusal = 1024
 )
 
-// fill writes what a record says into a status.
+// fill writes the contents of a record to a status.
 func fill(s *v1alpha1.CheckpointStatus, row history.Checkpoint, generation int64, reason, message string) {
 	conditions := s.Conditions
 	*s = v1alpha1.CheckpointStatus{
@@ -74,24 +77,25 @@ func fill(s *v1alpha1.CheckpointStatus, row history.Checkpoint, generation int64
 		set(v1alpha1.CheckpointDurable, false, v1alpha1.ReasonCheckpointLost, resources.PlainText(row.Refused, maxRefusal))
 	case row.Refused != "":
 		set(v1alpha1.CheckpointDurable, false, v1alpha1.ReasonGitStoreRefused,
-			"the gitstore does not take it, and it stands on the volume alone: "+resources.PlainText(row.Refused, maxRefusal))
+			"the gitstore refuses it, so only the task's volume has it: "+resources.PlainText(row.Refused, maxRefusal))
 	default:
-		set(v1alpha1.CheckpointDurable, false, v1alpha1.ReasonNotPushed, "it is on its way to the gitstore")
+		set(v1alpha1.CheckpointDurable, false, v1alpha1.ReasonNotPushed, "it is being pushed to the gitstore")
 	}
 }
 
-// seconds is a time as the API server stores it: what is written and what is
-// read then compare equal.
+// seconds returns a time as the API server stores it, so that a written and a read time
+// compare equal.
 func seconds(t time.Time) *metav1.Time {
 	return ptr.To(metav1.NewTime(t.Truncate(time.Second)))
 }
 
-// paths cuts a list that came out of an untrusted worktree to what a status may
-// hold; the counts beside it are of all.
+// paths limits a list from an untrusted worktree to what a status may contain; the counts
+// beside it include all files.
 func paths(list []string) []string {
 	return within(list, func(p string) string { return resources.PlainText(p, maxPath) })
 }
 
+// skipped limits a list of skipped files like paths.
 func skipped(list []history.SkippedFile) []v1alpha1.SkippedFile {
 	return within(list, func(f history.SkippedFile) v1alpha1.SkippedFile {
 		return v1alpha1.SkippedFile{
@@ -100,7 +104,7 @@ func skipped(list []history.SkippedFile) []v1alpha1.SkippedFile {
 	})
 }
 
-// within is the beginning of a list that fits, as JSON, in listBytes.
+// within returns the beginning of a list that fits, as JSON, in listBytes.
 func within[From, To any](list []From, shown func(From) To) []To {
 	list = list[:min(len(list), maxListed)]
 	out := make([]To, 0, len(list))
@@ -116,15 +120,16 @@ func within[From, To any](list []From, shown func(From) To) []To {
 	return out
 }
 
-// rest is a word for the condition Ready on the files that stand in the history
-// alone; "" when the status has all that the record has.
+// rest returns a clause for the condition Ready about files that only the history has; ""
+// if the status has all of them.
 func rest(s *v1alpha1.CheckpointStatus, row history.Checkpoint) string {
 	if len(s.Skipped) == len(row.Skipped) && len(s.Git.DirtyFiles) == len(row.DirtyFiles) {
 		return ""
 	}
-	return "; its lists of files are cut here, and the history has more of them"
+	return "; its lists of files are truncated here, the history has more of them"
 }
 
+// conversation returns the position in the conversation.
 func conversation(row history.Checkpoint) *v1alpha1.CheckpointConversation {
 	return &v1alpha1.CheckpointConversation{
 		ConversationPosition: v1alpha1.ConversationPosition{
@@ -138,18 +143,19 @@ func conversation(row history.Checkpoint) *v1alpha1.CheckpointConversation {
 	}
 }
 
-// consistency is what a record says, if it is a value that this version knows.
-func consistency(said string) v1alpha1.CheckpointConsistency {
-	switch c := v1alpha1.CheckpointConsistency(said); c {
+// consistency returns the record's value, if this version knows it.
+func consistency(recorded string) v1alpha1.CheckpointConsistency {
+	switch c := v1alpha1.CheckpointConsistency(recorded); c {
 	case v1alpha1.ConsistencyPointInTime, v1alpha1.ConsistencyAgentNotStopped, v1alpha1.ConsistencyAgentThawed:
 		return c
 	}
 	return ""
 }
 
-// maxID bounds what an untrusted agent says of itself.
+// maxID is the length of what an untrusted agent reports about itself, in characters.
 const maxID = 256
 
+// riskyTool returns the call that the checkpoint was taken before; nil for none.
 func riskyTool(t *history.RiskyTool) *v1alpha1.RiskyTool {
 	if t == nil {
 		return nil
@@ -163,6 +169,7 @@ func riskyTool(t *history.RiskyTool) *v1alpha1.RiskyTool {
 	}
 }
 
+// session returns the agent's session; nil if it has none.
 func session(s *history.AgentSession) *v1alpha1.AgentSession {
 	if s == nil || s.ID == "" {
 		return nil

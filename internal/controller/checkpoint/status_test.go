@@ -17,8 +17,8 @@ import (
 	"github.com/clew-dev/clew/internal/testing/filled"
 )
 
-// objectOf is the object for a checkpoint of so many changed and so many skipped
-// files of such a path.
+// objectOf returns the object of a checkpoint with this number of changed and of skipped
+// files, with such paths.
 func objectOf(t *testing.T, files int, path string) (*v1alpha1.Checkpoint, int) {
 	t.Helper()
 	row := history.Checkpoint{
@@ -39,8 +39,8 @@ func objectOf(t *testing.T, files int, path string) (*v1alpha1.Checkpoint, int) 
 	return object, len(encoded)
 }
 
-// TestTheStatusSaysAllThatTheHistoryHas: a field that is new must not be forgotten here.
-func TestTheStatusSaysAllThatTheHistoryHas(t *testing.T) {
+// TestTheStatusHasEveryFieldOfTheRecord: a new field must not be forgotten here.
+func TestTheStatusHasEveryFieldOfTheRecord(t *testing.T) {
 	var row history.Checkpoint
 	filled.In(&row)
 	row.Consistency = string(v1alpha1.ConsistencyAgentThawed)
@@ -48,16 +48,16 @@ func TestTheStatusSaysAllThatTheHistoryHas(t *testing.T) {
 	fill(&status, row, 1, "Recorded", "it was taken")
 	conditions := status.Conditions
 	status.Conditions = nil
-	// Who asked for it is found by who the object belongs to.
+	// The requester is determined from the object.
 	if empty := filled.Empty(status, "Conditions", "RequestedBy"); empty != nil {
-		t.Errorf("not in the status: %v", empty)
+		t.Errorf("these fields of the status are empty: %v", empty)
 	}
 	if len(conditions) != 2 {
 		t.Errorf("conditions: %v", conditions)
 	}
 }
 
-func TestWhatAnAgentCallsItsFilesMakesNoObjectLarge(t *testing.T) {
+func TestLongFileNamesMakeNoObjectLarge(t *testing.T) {
 	g := gomega.NewWithT(t)
 	folder := strings.Repeat("\U0001F600", 62)
 	for name, path := range map[string]string{
@@ -72,7 +72,7 @@ func TestWhatAnAgentCallsItsFilesMakesNoObjectLarge(t *testing.T) {
 	}
 }
 
-func TestListsThatFitAreWhole(t *testing.T) {
+func TestListsThatFitAreComplete(t *testing.T) {
 	g := gomega.NewWithT(t)
 	object, _ := objectOf(t, 20, "internal/parser/parser.go")
 	g.Expect(object.Status.Git.DirtyFiles).To(gomega.HaveLen(20))

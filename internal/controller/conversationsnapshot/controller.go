@@ -1,11 +1,11 @@
 // Package conversationsnapshot is the controller of ConversationSnapshots: it
-// resolves the position each one names, once, and looks from time to time
-// whether the messages up to there are still what they were.
+// resolves the position that each one names, once, and verifies from time to
+// time that the messages up to that position are unchanged.
 //
-// A snapshot is a pointer into the history store. One that a person applied
-// names a checkpoint, a position, or nothing, for the newest position; one that
-// the manager made names, in a label, an automatic snapshot that the store
-// noted. Resolved, only its condition Intact changes.
+// A snapshot is a pointer into the history store. A snapshot applied by a person
+// names a checkpoint, a position, or nothing, for the newest position; one
+// created by the manager names, in a label, an automatic snapshot recorded by the
+// store. Once it is resolved, only its condition Intact changes.
 package conversationsnapshot
 
 import (
@@ -31,23 +31,23 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// Store is the history store, as far as this controller needs it. Errors wrap
+// Store is the part of the history store that this controller needs. Its errors wrap
 // those of package history.
 type Store interface {
-	// Snapshot resolves a checkpoint's position, a position, or the newest one,
-	// and verifies the digest of the messages up to there.
+	// Snapshot resolves a checkpoint's position, a position, or the newest one, and
+	// verifies the digest of the messages up to it.
 	Snapshot(ctx context.Context, task history.Key, query history.SnapshotQuery) (history.Snapshot, error)
-	// SnapshotsAfter lists automatic snapshots by their numbers.
+	// SnapshotsAfter lists automatic snapshots after a number, in order.
 	SnapshotsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Snapshot, error)
 }
 
 const (
-	// again is when a snapshot that cannot be resolved yet is tried again.
-	again = 10 * time.Second
-	// againDamaged is when one whose messages are damaged is tried again.
-	againDamaged = time.Hour
-	// verifyEvery is how often a resolved snapshot is verified anew. The store
-	// reads all messages up to it for that.
+	// retryAfter is the pause before a snapshot that cannot be resolved yet is tried again.
+	retryAfter = 10 * time.Second
+	// retryDamagedAfter is the pause before one whose messages are damaged is tried again.
+	retryDamagedAfter = time.Hour
+	// verifyEvery is how often a resolved snapshot is verified again. The store reads all
+	// messages up to it for that.
 	verifyEvery = 7 * 24 * time.Hour
 )
 
@@ -59,15 +59,15 @@ type Reconciler struct {
 	Store Store
 	// Clock tells the time. Required.
 	Clock clock.PassiveClock
-	// VerifyEvery is how often a resolved snapshot is verified anew; a week if 0.
+	// VerifyEvery is how often a resolved snapshot is verified again; a week if 0.
 	VerifyEvery time.Duration
 
 	mu sync.Mutex
-	// due is when a snapshot is to be verified next, by its UID.
+	// due is when each snapshot is verified next, by UID.
 	due map[types.UID]time.Time
 }
 
-// What the controller may do.
+// The controller's permissions.
 //
 // +kubebuilder:rbac:groups=clew.dev,resources=conversationsnapshots,verbs=get;list;watch
 // +kubebuilder:rbac:groups=clew.dev,resources=conversationsnapshots/status,verbs=get;update;patch
@@ -100,9 +100,9 @@ func (r *Reconciler) reconcile(ctx context.Context, request ctrl.Request) (time.
 		r.forget(s)
 		return 0, nil
 	}
-	was := s.Status.DeepCopy()
-	after, err := r.look(ctx, s)
-	if err != nil || equality.Semantic.DeepEqual(*was, s.Status) {
+	old := s.Status.DeepCopy()
+	after, err := r.update(ctx, s)
+	if err != nil || equality.Semantic.DeepEqual(*old, s.Status) {
 		return after, err
 	}
 	s.Status.ObservedGeneration = s.Generation
@@ -112,8 +112,8 @@ func (r *Reconciler) reconcile(ctx context.Context, request ctrl.Request) (time.
 	return after, nil
 }
 
-// look brings the status up to date, and says when to look again.
-func (r *Reconciler) look(ctx context.Context, s *v1alpha1.ConversationSnapshot) (time.Duration, error) {
+// update brings the status up to date, and returns when to reconcile again.
+func (r *Reconciler) update(ctx context.Context, s *v1alpha1.ConversationSnapshot) (time.Duration, error) {
 	if meta.IsStatusConditionTrue(s.Status.Conditions, v1alpha1.SnapshotReady) {
 		if after := r.untilDue(s); after > 0 {
 			return after, nil
@@ -131,20 +131,22 @@ func (r *Reconciler) look(ctx context.Context, s *v1alpha1.ConversationSnapshot)
 		set(s, v1alpha1.SnapshotReady, metav1.ConditionFalse, unresolved.reason, unresolved.message)
 		if unresolved.reason == v1alpha1.ReasonCorrupted {
 			set(s, v1alpha1.SnapshotIntact, metav1.ConditionFalse, unresolved.reason, unresolved.message)
-			return againDamaged, nil
+			return retryDamagedAfter, nil
 		}
-		return again, nil
+		return retryAfter, nil
 	}
 	set(s, v1alpha1.SnapshotReady, metav1.ConditionTrue, v1alpha1.ReasonResolved, "the position is resolved")
 	return r.setDue(s, r.every()), nil
 }
 
+// set sets a condition of the snapshot.
 func set(s *v1alpha1.ConversationSnapshot, kind string, status metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{
 		Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: s.Generation,
 	})
 }
 
+// every returns the interval of verification.
 func (r *Reconciler) every() time.Duration {
 	if r.VerifyEvery > 0 {
 		return r.VerifyEvery
@@ -152,8 +154,9 @@ func (r *Reconciler) every() time.Duration {
 	return verifyEvery
 }
 
-// untilDue is how long it is until the snapshot is to be verified. Those that a
-// manager finds when it starts are spread, so that they are not read all at once.
+// untilDue returns the time until the snapshot's next verification. The snapshots that a
+// manager finds when it starts are spread over the interval, so that they are not all read
+// at once.
 func (r *Reconciler) untilDue(s *v1alpha1.ConversationSnapshot) time.Duration {
 	r.mu.Lock()
 	at, ok := r.due[s.UID]
@@ -164,6 +167,7 @@ func (r *Reconciler) untilDue(s *v1alpha1.ConversationSnapshot) time.Duration {
 	return at.Sub(r.Clock.Now())
 }
 
+// setDue schedules the snapshot's next verification.
 func (r *Reconciler) setDue(s *v1alpha1.ConversationSnapshot, after time.Duration) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -174,6 +178,7 @@ func (r *Reconciler) setDue(s *v1alpha1.ConversationSnapshot, after time.Duratio
 	return after
 }
 
+// forget drops the schedule of a snapshot that is deleted.
 func (r *Reconciler) forget(s *v1alpha1.ConversationSnapshot) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 // problem is why a snapshot cannot be resolved yet.
 type problem struct{ reason, message string }
 
-// resolve fills the status from the store, or says why it cannot yet.
+// resolve fills the status from the store, or returns why it cannot yet.
 func (r *Reconciler) resolve(ctx context.Context, s *v1alpha1.ConversationSnapshot) (*problem, error) {
 	task := &v1alpha1.Task{}
 	name := s.Spec.TaskRef.Name
@@ -29,7 +29,7 @@ func (r *Reconciler) resolve(ctx context.Context, s *v1alpha1.ConversationSnapsh
 		// Anybody in the namespace can write labels: they count only for this Task.
 		if uid != string(task.UID) {
 			return &problem{v1alpha1.ReasonTaskNotFound, fmt.Sprintf(
-				"its labels are not those of Task %q in this namespace: delete this object, and apply a ConversationSnapshot without labels of clew.dev", name)}, nil
+				"its labels do not match Task %q in this namespace: delete this object, and apply a ConversationSnapshot without labels of clew.dev", name)}, nil
 		}
 		return r.follow(ctx, s, uid, ordinal)
 	}
@@ -53,32 +53,34 @@ func (r *Reconciler) resolve(ctx context.Context, s *v1alpha1.ConversationSnapsh
 	return nil, nil
 }
 
-const verified = "the messages up to the position give the digest"
+// verified is the message of the condition Intact after a verification.
+const verified = "the messages up to the position match the digest"
 
-// problemOf says what stands in the way when the store answered with an error;
-// missing is what it is when something does not exist. An error that says
-// nothing about the snapshot is passed on.
+// problemOf returns the problem behind an error of the store; missing is the one to return
+// when something does not exist. An error that says nothing about the snapshot is passed
+// on.
 func problemOf(err error, missing problem) (*problem, error) {
 	switch {
 	case errors.Is(err, history.ErrNotFound), errors.Is(err, history.ErrInvalid):
 		return &missing, nil
 	case errors.Is(err, history.ErrUnavailable):
-		return &problem{v1alpha1.ReasonHistoryUnavailable, "the history store cannot be reached; it is tried again"}, nil
+		return &problem{v1alpha1.ReasonHistoryUnavailable, "the history store cannot be reached; retrying"}, nil
 	case errors.Is(err, history.ErrCorrupted):
 		return &problem{v1alpha1.ReasonCorrupted, resources.PlainText(err.Error(), maxMessage)}, nil
 	}
 	return nil, err
 }
 
+// maxMessage is the length of a message in a condition, in characters.
 const maxMessage = 1024
 
-// follow takes over what the store noted by itself. The store made the digest as
-// it stored the messages; to read them all again for each of many snapshots
-// would cost more than it tells, so they are verified with the others later.
+// follow fills the status from an automatic snapshot of the store. The store computed the
+// digest as it stored the messages; reading all of them again for each of many snapshots
+// would cost more than it is worth, so they are verified with the others later.
 func (r *Reconciler) follow(ctx context.Context, s *v1alpha1.ConversationSnapshot, taskUID string, ordinal int64) (*problem, error) {
 	rows, err := r.Store.SnapshotsAfter(ctx, taskUID, ordinal-1, 1)
 	missing := problem{v1alpha1.ReasonPositionNotFound, fmt.Sprintf(
-		"the history store has no automatic snapshot %d of this task, or no longer: this object can be deleted", ordinal)}
+		"the history store does not have automatic snapshot %d of this task, or no longer has it: this object can be deleted", ordinal)}
 	if p, err := problemOf(err, missing); p != nil || err != nil {
 		return p, err
 	}
@@ -88,10 +90,11 @@ func (r *Reconciler) follow(ctx context.Context, s *v1alpha1.ConversationSnapsho
 	fill(s, taskUID, v1alpha1.SnapshotAutomatic, rows[0])
 	s.Status.Time = ptr.To(metav1.NewTime(rows[0].Time))
 	set(s, v1alpha1.SnapshotIntact, metav1.ConditionTrue, v1alpha1.ReasonRecorded,
-		"the digest was made as the messages were stored; they are read again from time to time")
+		"the digest was computed as the messages were stored; they are verified from time to time")
 	return nil, nil
 }
 
+// fill writes what the store has about a snapshot to its status.
 func fill(s *v1alpha1.ConversationSnapshot, taskUID string, trigger v1alpha1.SnapshotTrigger, found history.Snapshot) {
 	s.Status.TaskUID, s.Status.Trigger, s.Status.Checkpoint = taskUID, trigger, found.Checkpoint
 	s.Status.Conversation = &v1alpha1.ConversationPosition{
@@ -102,11 +105,11 @@ func fill(s *v1alpha1.ConversationSnapshot, taskUID string, trigger v1alpha1.Sna
 	s.Status.CostMicroUSD, s.Status.Digest = found.Totals.CostMicroUSD, found.Digest
 }
 
-// verify has the store read the messages up to the position again, and says in
-// the condition Intact whether they give the digest.
+// verify makes the store read the messages up to the position again, and sets the condition
+// Intact to whether they match the digest.
 func (r *Reconciler) verify(ctx context.Context, s *v1alpha1.ConversationSnapshot) error {
 	if s.Status.Trigger == "" || s.Status.Conversation == nil {
-		return nil // resolved before digests were chains: there is nothing to compare
+		return nil // resolved by a version without chained digests: there is nothing to compare
 	}
 	query := history.SnapshotQuery{Position: s.Status.Conversation.Position}
 	if query.Position == 0 {
@@ -122,21 +125,20 @@ func (r *Reconciler) verify(ctx context.Context, s *v1alpha1.ConversationSnapsho
 	case errors.Is(err, history.ErrCorrupted):
 		set(s, v1alpha1.SnapshotIntact, metav1.ConditionFalse, v1alpha1.ReasonCorrupted, resources.PlainText(err.Error(), maxMessage))
 	case errors.Is(err, history.ErrNotFound), err == nil && elsewhere:
-		// The conversation was taken back, and goes on along another branch: what
-		// was last known still stands.
+		// The conversation was rewound, and continues on another branch: the last known
+		// result is kept.
 	case err != nil:
 		return fmt.Errorf("verify the snapshot: %w", err)
 	case found.Digest != s.Status.Digest:
 		set(s, v1alpha1.SnapshotIntact, metav1.ConditionFalse, v1alpha1.ReasonCorrupted,
-			"the messages up to the position no longer give the digest: the history was changed or is damaged")
+			"the messages up to the position no longer match the digest: the history was changed or is damaged")
 	default:
 		set(s, v1alpha1.SnapshotIntact, metav1.ConditionTrue, v1alpha1.ReasonVerified, verified)
 	}
 	return nil
 }
 
-// checkpoint is the number of the checkpoint whose position is meant; 0 for
-// none.
+// checkpoint returns the number of the checkpoint that the snapshot names; 0 for none.
 func (r *Reconciler) checkpoint(ctx context.Context, s *v1alpha1.ConversationSnapshot, task *v1alpha1.Task) (int64, *problem, error) {
 	if s.Spec.CheckpointRef == nil {
 		return 0, nil, nil
@@ -149,7 +151,7 @@ func (r *Reconciler) checkpoint(ctx context.Context, s *v1alpha1.ConversationSna
 	}
 	switch {
 	case c.Spec.TaskRef.Name != task.Name || (c.Status.TaskUID != "" && c.Status.TaskUID != string(task.UID)):
-		return 0, &problem{v1alpha1.ReasonCheckpointOfOther, fmt.Sprintf("Checkpoint %q is not of task %q: name one of that task's checkpoints", name, task.Name)}, nil
+		return 0, &problem{v1alpha1.ReasonCheckpointOfOther, fmt.Sprintf("Checkpoint %q does not belong to task %q: name one of that task's checkpoints", name, task.Name)}, nil
 	case c.Status.Number == 0:
 		return 0, &problem{v1alpha1.ReasonCheckpointNotReady, fmt.Sprintf("Checkpoint %q has not been taken yet", name)}, nil
 	}

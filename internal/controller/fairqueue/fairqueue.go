@@ -3,8 +3,8 @@
 //
 // It promises that a request waits for at most one request of each other
 // namespace for every request of its own namespace that is ahead of it, however
-// many the others have queued. Within a namespace requests are served in the
-// order in which they came. Everything else (one entry per object, one worker
+// many the others have queued. Within a namespace requests are served in order
+// of arrival. Everything else (one entry per object, one worker
 // per object at a time, delays, retries, metrics) is client-go's work queue.
 package fairqueue
 
@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// New makes the queue of the named controller; it is meant for
+// New returns the queue of the named controller; it is meant for
 // controller.Options.NewQueue.
 func New(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
 	ready := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[reconcile.Request]{Name: name, Queue: newRotation()})

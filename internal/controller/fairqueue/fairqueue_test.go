@@ -25,7 +25,7 @@ func request(namespace string, n int) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: fmt.Sprint(n)}}
 }
 
-// served takes n requests and hands each back as done.
+// served takes n requests and marks each as done.
 func served(q queue, n int) (names []string) {
 	for range n {
 		r, _ := q.Get()
@@ -51,7 +51,7 @@ func TestANamespaceWithFewRequestsDoesNotWaitForOneWithMany(t *testing.T) {
 	g.Expect(q.Len()).To(gomega.Equal(3996))
 }
 
-func TestARequestThatComesBackWaitsBehindThoseOfItsNamespace(t *testing.T) {
+func TestARepeatedRequestWaitsBehindThoseOfItsNamespace(t *testing.T) {
 	g := gomega.NewWithT(t)
 	q := newQueue(t)
 	q.Add(request("a", 0))
@@ -64,7 +64,7 @@ func TestARequestThatComesBackWaitsBehindThoseOfItsNamespace(t *testing.T) {
 	g.Expect(q.Len()).To(gomega.BeZero())
 }
 
-func TestAQueuedRequestIsThereOnceAndKeepsItsPlace(t *testing.T) {
+func TestARequestIsQueuedOnceAndKeepsItsPlace(t *testing.T) {
 	g := gomega.NewWithT(t)
 	q := newQueue(t)
 	for range 3 {
@@ -75,7 +75,7 @@ func TestAQueuedRequestIsThereOnceAndKeepsItsPlace(t *testing.T) {
 	g.Expect(served(q, 2)).To(gomega.Equal([]string{"a/0", "a/1"}))
 }
 
-func TestDelayedAndRetriedRequestsCome(t *testing.T) {
+func TestDelayedAndRetriedRequestsAreServed(t *testing.T) {
 	g := gomega.NewWithT(t)
 	q := newQueue(t)
 	q.AddAfter(request("a", 0), time.Millisecond)

@@ -1,9 +1,9 @@
-// Package fork is the controller of Forks: it resolves the point to fork from,
-// once, and makes the new tasks.
+// Package fork is the controller of Forks: it resolves the checkpoint to fork
+// from, once, and creates the new tasks.
 //
-// It promises that the source is never written, that a fork makes each of its
-// tasks once, under the name it was asked to use, and that the new tasks stay
-// when the Fork goes.
+// It promises that the source is never written, that a Fork creates each of its
+// tasks once, under the requested name, and that the new tasks are kept when the
+// Fork is deleted.
 package fork
 
 import (
@@ -30,8 +30,8 @@ import (
 	"github.com/clew-dev/clew/internal/plan"
 )
 
-// again is when a Fork that waits for something is looked at again.
-const again = 5 * time.Second
+// retryAfter is the pause before a Fork that waits for something is reconciled again.
+const retryAfter = 5 * time.Second
 
 // Reconciler is the controller of Forks. All fields are required.
 type Reconciler struct {
@@ -39,13 +39,13 @@ type Reconciler struct {
 	Client client.Client
 	// Live reads from the API server.
 	Live client.Reader
-	// Events tells people.
+	// Events emits Kubernetes Events.
 	Events events.EventRecorder
-	// Stamped says that admission writes who asked into what is applied.
+	// Stamped is true when an admission policy writes requesters into applied objects.
 	Stamped bool
 }
 
-// What the controller may do.
+// The controller's permissions.
 //
 // +kubebuilder:rbac:groups=clew.dev,resources=forks,verbs=get;list;watch
 // +kubebuilder:rbac:groups=clew.dev,resources=forks/status,verbs=get;update;patch
@@ -62,11 +62,11 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, workers int) error {
 		Complete(r)
 }
 
-// Reconcile brings one Fork one step further.
+// Reconcile creates the missing tasks of one Fork.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	var f *v1alpha1.Fork
-	// The cache may not have what was written last: a fork that is under way there
-	// is looked at as it is.
+	// The cache may lack the last write, so a Fork that is not complete there is read from
+	// the API server as well.
 	for _, reader := range []client.Reader{r.Client, r.Live} {
 		f = &v1alpha1.Fork{}
 		err := reader.Get(ctx, request.NamespacedName, f)
@@ -81,6 +81,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: after}, nil
 }
 
+// fork resolves the checkpoint and creates the tasks, and returns when to reconcile again.
 func (r *Reconciler) fork(ctx context.Context, f *v1alpha1.Fork) (time.Duration, error) {
 	if f.Status.RequestedBy == "" {
 		f.Status.RequestedBy = r.requester(f)
@@ -88,7 +89,7 @@ func (r *Reconciler) fork(ctx context.Context, f *v1alpha1.Fork) (time.Duration,
 	source := &v1alpha1.Task{}
 	err := r.Live.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: f.Spec.SourceRef.Name}, source)
 	if apierrors.IsNotFound(err) {
-		return again, r.wait(ctx, f, v1alpha1.ReasonSourceNotFound,
+		return retryAfter, r.wait(ctx, f, v1alpha1.ReasonSourceNotFound,
 			fmt.Sprintf("there is no Task %q in this namespace: name a task of this namespace", f.Spec.SourceRef.Name))
 	}
 	if err != nil {
@@ -99,12 +100,12 @@ func (r *Reconciler) fork(ctx context.Context, f *v1alpha1.Fork) (time.Duration,
 		return 0, err
 	}
 	if blocker != nil {
-		return again, r.wait(ctx, f, blocker.Reason, blocker.Message)
+		return retryAfter, r.wait(ctx, f, blocker.Reason, blocker.Message)
 	}
 	return r.makeTasks(ctx, f, source, checkpoint)
 }
 
-// requester is who asked for the Fork.
+// requester returns who requested the Fork.
 func (r *Reconciler) requester(f *v1alpha1.Fork) string {
 	stamp := ""
 	if r.Stamped {
@@ -113,8 +114,8 @@ func (r *Reconciler) requester(f *v1alpha1.Fork) string {
 	return cmp.Or(plan.Requester(f, stamp, "spec", "sourceRef", "name"), plan.Unknown)
 }
 
-// resolve writes the point into the status, once, before any task is made; it
-// returns the name of the Checkpoint.
+// resolve writes the resolved checkpoint to the status, once, before any task is created,
+// and returns the name of the Checkpoint.
 func (r *Reconciler) resolve(ctx context.Context, f *v1alpha1.Fork, source *v1alpha1.Task) (string, *plan.Blocker, error) {
 	name := ""
 	if f.Spec.CheckpointRef != nil {
@@ -142,19 +143,19 @@ func (r *Reconciler) resolve(ctx context.Context, f *v1alpha1.Fork, source *v1al
 			return r.resolved(ctx, f, source)
 		}
 		return "", &plan.Blocker{Reason: v1alpha1.ReasonCheckpointNotFound, Message: fmt.Sprintf(
-			"Checkpoint %q is no longer the one this fork began with: apply a new Fork", name)}, nil
+			"Checkpoint %q is no longer the one that this Fork started with: apply a new Fork", name)}, nil
 	}
 	if f.Status.Source == nil {
 		f.Status.Source = point
-		if err := r.wait(ctx, f, v1alpha1.ReasonPending, "the new task is being made"); err != nil {
+		if err := r.wait(ctx, f, v1alpha1.ReasonPending, "the new task is being created"); err != nil {
 			return "", nil, err
 		}
 	}
 	return name, nil, nil
 }
 
-// resolved finds the Checkpoint that a fork of the latest one resolved to
-// before the source took another.
+// resolved returns the name of the Checkpoint that a Fork of the latest one was resolved to
+// before the source had a newer one.
 func (r *Reconciler) resolved(ctx context.Context, f *v1alpha1.Fork, source *v1alpha1.Task) (string, *plan.Blocker, error) {
 	list := &v1alpha1.CheckpointList{}
 	if err := r.Live.List(ctx, list, client.InNamespace(f.Namespace)); err != nil {
@@ -166,10 +167,10 @@ func (r *Reconciler) resolved(ctx context.Context, f *v1alpha1.Fork, source *v1a
 		}
 	}
 	return "", &plan.Blocker{Reason: v1alpha1.ReasonCheckpointNotFound, Message: fmt.Sprintf(
-		"the Checkpoint of number %d that this fork began with is gone: apply a new Fork", f.Status.Source.Checkpoint)}, nil
+		"the Checkpoint with number %d, with which this Fork started, no longer exists: apply a new Fork", f.Status.Source.Checkpoint)}, nil
 }
 
-// makeTasks makes what is missing of the fork's tasks.
+// makeTasks creates the missing tasks of the Fork.
 func (r *Reconciler) makeTasks(ctx context.Context, f *v1alpha1.Fork, source *v1alpha1.Task, checkpoint string) (time.Duration, error) {
 	for _, variant := range f.Spec.Variants {
 		made, blocker, err := r.makeTask(ctx, f, newTask(f, source, variant, checkpoint, r.Stamped))
@@ -177,9 +178,9 @@ func (r *Reconciler) makeTasks(ctx context.Context, f *v1alpha1.Fork, source *v1
 			return 0, err
 		}
 		if blocker != nil {
-			return again, r.wait(ctx, f, blocker.Reason, blocker.Message)
+			return retryAfter, r.wait(ctx, f, blocker.Reason, blocker.Message)
 		}
-		note(f, made)
+		addTask(f, made)
 	}
 	meta.SetStatusCondition(&f.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.ForkComplete, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonForked,
@@ -191,12 +192,12 @@ func (r *Reconciler) makeTasks(ctx context.Context, f *v1alpha1.Fork, source *v1
 	}
 	for _, t := range f.Status.Tasks {
 		r.Events.Eventf(f, &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Task", Namespace: f.Namespace, Name: t.Name},
-			corev1.EventTypeNormal, v1alpha1.EventTaskForked, "Fork", "task %s starts from checkpoint %d of task %s, asked for by %s", t.Name, f.Status.Source.Checkpoint, source.Name, f.Status.RequestedBy)
+			corev1.EventTypeNormal, v1alpha1.EventTaskForked, "Fork", "task %s starts from checkpoint %d of task %s, requested by %s", t.Name, f.Status.Source.Checkpoint, source.Name, f.Status.RequestedBy)
 	}
 	return 0, nil
 }
 
-// makeTask makes one task, or finds the one that this fork made before.
+// makeTask creates one task, or returns the one that this Fork created before.
 func (r *Reconciler) makeTask(ctx context.Context, f *v1alpha1.Fork, task *v1alpha1.Task) (*v1alpha1.Task, *plan.Blocker, error) {
 	err := r.Client.Create(ctx, task)
 	switch {
@@ -218,17 +219,18 @@ func (r *Reconciler) makeTask(ctx context.Context, f *v1alpha1.Fork, task *v1alp
 	return found, nil, nil
 }
 
-// taskExists says what to do about a Task that is in a Fork's way. One that was put
-// back from a backup of the Fork's own has nothing but the label to tell of it, and the
-// Fork's work in it: nobody is told to delete that.
+// taskExists returns what to do about a Task that has the name of one of a Fork's tasks. A
+// task of the Fork that was restored from a backup is known by its label only, and contains
+// work: the message must not advise to delete it.
 func taskExists(f *v1alpha1.Fork, found *v1alpha1.Task) string {
 	if found.Labels[v1alpha1.LabelFork] == f.Name {
-		return fmt.Sprintf("there is a Task %q already that names a fork %q: if it is this fork's own, put back from a backup, keep it and delete the Fork; if it is not, apply a new Fork whose variant has another name", found.Name, f.Name)
+		return fmt.Sprintf("a Task %q that names a Fork %q exists already: if it is this Fork's own, restored from a backup, keep it and delete the Fork; if it is not, apply a new Fork whose variant has another name", found.Name, f.Name)
 	}
-	return fmt.Sprintf("there is a Task %q already that this fork did not make: delete it, or apply a new Fork whose variant has another name", found.Name)
+	return fmt.Sprintf("a Task %q that this Fork did not create exists already: delete it, or apply a new Fork whose variant has another name", found.Name)
 }
 
-func note(f *v1alpha1.Fork, task *v1alpha1.Task) {
+// addTask lists a created task in the status.
+func addTask(f *v1alpha1.Fork, task *v1alpha1.Task) {
 	made := v1alpha1.ForkedTask{Name: task.Name, UID: string(task.UID)}
 	i := slices.IndexFunc(f.Status.Tasks, func(t v1alpha1.ForkedTask) bool { return t.Name == task.Name })
 	if i < 0 {
@@ -238,7 +240,7 @@ func note(f *v1alpha1.Fork, task *v1alpha1.Task) {
 	f.Status.Tasks[i] = made
 }
 
-// wait says in the condition Complete what the Fork waits for.
+// wait reports in the condition Complete what the Fork waits for.
 func (r *Reconciler) wait(ctx context.Context, f *v1alpha1.Fork, reason, message string) error {
 	current := &v1alpha1.Fork{}
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(f), current); err != nil {

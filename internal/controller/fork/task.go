@@ -7,10 +7,9 @@ import (
 	"github.com/clew-dev/clew/internal/plan"
 )
 
-// newTask is the task of a variant: the source's work, from the resolved
-// checkpoint on. What was asked of the source once (resume, rewind), what was
-// acknowledged of it and whether it sleeps are not taken over. stamped says that
-// the Fork's requestedBy can be believed.
+// newTask returns the task of a variant: the source's work, from the resolved checkpoint
+// on. The source's operations (resume, rewind), its acknowledgement and its operating mode
+// are not inherited. stamped is true when the Fork's requestedBy can be trusted.
 func newTask(f *v1alpha1.Fork, source *v1alpha1.Task, variant v1alpha1.ForkVariant, checkpoint string, stamped bool) *v1alpha1.Task {
 	spec := source.Spec.DeepCopy()
 	spec.Resume, spec.Rewind, spec.Acknowledge, spec.RequestedBy = nil, nil, nil, nil

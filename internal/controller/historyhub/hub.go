@@ -1,8 +1,9 @@
-// Package historyhub brings what the history store tells to the controllers.
+// Package historyhub delivers the history store's notifications to the
+// controllers.
 //
-// It promises that every subscriber hears of every change that is told while
-// the manager leads, and hears an empty notification, meaning "look at
-// everything", whenever changes may have been missed.
+// It promises that every subscriber receives every notification while the
+// manager leads, and an empty one, meaning "reconcile everything", whenever
+// notifications may have been missed.
 package historyhub
 
 import (
@@ -14,15 +15,15 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// Listener is the history store, as far as the hub needs it. Listen blocks
-// until ctx ends, reconnects by itself, and calls back with an empty
-// notification after each connect, and after a restore of a backup.
+// Listener is the part of the history store that the hub needs.
 type Listener interface {
+	// Listen blocks until ctx ends, reconnects by itself, and calls callback for each
+	// notification, with an empty one after each connect and after a backup was restored.
 	Listen(ctx context.Context, callback func(history.Notification)) error
 }
 
-// Hub hands one stream of notifications to many subscribers. It is a runnable
-// of the manager that runs only while the manager leads.
+// Hub delivers one stream of notifications to many subscribers. It is a runnable of the
+// manager that runs only while the manager leads.
 type Hub struct {
 	listener Listener
 
@@ -30,11 +31,11 @@ type Hub struct {
 	subscribers []func(history.Notification)
 }
 
-// New makes a hub; add it to the manager.
+// New returns a hub, which has to be added to the manager.
 func New(listener Listener) *Hub { return &Hub{listener: listener} }
 
-// Subscribe has f called for each notification, by one goroutine at a time. f
-// must be quick.
+// Subscribe registers f to be called for each notification, by one goroutine at a time. f
+// must return quickly.
 func (h *Hub) Subscribe(f func(history.Notification)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -43,17 +44,18 @@ func (h *Hub) Subscribe(f func(history.Notification)) {
 
 // Start listens until ctx ends.
 func (h *Hub) Start(ctx context.Context) error {
-	err := h.listener.Listen(ctx, h.tell)
+	err := h.listener.Listen(ctx, h.deliver)
 	if err != nil && !errors.Is(err, context.Canceled) && ctx.Err() == nil {
 		return fmt.Errorf("listen for changes of the history: %w", err)
 	}
 	return nil
 }
 
-// NeedLeaderElection says that only the leader listens.
+// NeedLeaderElection returns true: only the leader listens.
 func (h *Hub) NeedLeaderElection() bool { return true }
 
-func (h *Hub) tell(n history.Notification) {
+// deliver calls every subscriber.
+func (h *Hub) deliver(n history.Notification) {
 	h.mu.Lock()
 	subscribers := h.subscribers
 	h.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package requeue says what a controller does about an error: when it tries
-// again and whether it is worth an error in the log. It is the one place where
-// the class of an error decides that.
+// Package requeue decides what a controller does about an error: when it retries
+// and whether it logs an error. It is the only place where the class of an error
+// decides that.
 package requeue
 
 import (
@@ -17,22 +17,22 @@ import (
 )
 
 const (
-	// AfterConflict is the pause after somebody else wrote first.
+	// AfterConflict is the pause after a write conflict.
 	AfterConflict = 50 * time.Millisecond
-	// AfterOutage is the pause while the history store is down. When it is
-	// back, everything is looked at at once (see package historyhub).
+	// AfterOutage is the pause while the history store is down. When it is back,
+	// everything is reconciled at once (see package historyhub).
 	AfterOutage = 15 * time.Second
 	// AfterRefusal is the pause after the API server refused something.
 	AfterRefusal = 15 * time.Second
 )
 
-// Result turns an error of a reconciler into what controller-runtime is told.
+// Result turns the error of a reconciler into the result for controller-runtime.
 func Result(log logr.Logger, err error) (reconcile.Result, error) {
 	switch {
 	case err == nil, errors.Is(err, context.Canceled), apierrors.IsNotFound(err):
 		return reconcile.Result{}, nil
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		log.V(1).Info("somebody else wrote first; looking again", "error", err.Error())
+		log.V(1).Info("write conflict; reconciling again", "error", err.Error())
 		return reconcile.Result{RequeueAfter: AfterConflict}, nil
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return reconcile.Result{RequeueAfter: AfterRefusal}, nil

@@ -20,11 +20,11 @@ import (
 	"github.com/clew-dev/clew/internal/resources"
 )
 
-// apply carries a plan out. What has no way back comes after the status that
-// tells of it: a pod is made only when its attempt is on record.
+// apply carries out a plan. Steps that cannot be undone follow the status write that
+// announces them: a pod is created only after its attempt is stored.
 func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan, m *known) error {
 	if p.Farewell != nil {
-		return r.sayFarewell(ctx, task, p, m)
+		return r.finishDeletion(ctx, task, p, m)
 	}
 	for _, ref := range p.StopPods {
 		if err := r.stopPod(ctx, task, ref); err != nil {
@@ -54,10 +54,10 @@ func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan
 		}
 	}
 	if p.Snapshots != nil {
-		// What cannot be made now is made with the next write.
+		// Objects that cannot be created now are created with the next write.
 		newest, err := r.makeSnapshots(ctx, task, *p.Snapshots)
 		if err != nil {
-			logf.FromContext(ctx).Info("could not make or prune ConversationSnapshots", "error", err.Error())
+			logf.FromContext(ctx).Info("could not create or prune ConversationSnapshots", "error", err.Error())
 		}
 		p.Status.SnapshotCount = newest
 	}
@@ -75,11 +75,12 @@ func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan
 			return err
 		}
 	}
-	r.tell(task, p.Entries)
+	r.emitEvents(task, p.Entries)
 	r.record(ctx, task, m)
 	return nil
 }
 
+// newestAttempt returns the number of the newest attempt; 0 for none.
 func newestAttempt(task *v1alpha1.Task) int64 {
 	if n := len(task.Status.Attempts); n > 0 {
 		return task.Status.Attempts[n-1].Number
@@ -87,6 +88,7 @@ func newestAttempt(task *v1alpha1.Task) int64 {
 	return 0
 }
 
+// writeStatus writes the task's status.
 func (r *Reconciler) writeStatus(ctx context.Context, task *v1alpha1.Task, status v1alpha1.TaskStatus, m *known) error {
 	task.Status = status
 	if err := r.Client.Status().Update(ctx, task); err != nil {
@@ -96,6 +98,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, task *v1alpha1.Task, statu
 	return nil
 }
 
+// stopPod deletes a pod, unless another one has its name by now.
 func (r *Reconciler) stopPod(ctx context.Context, task *v1alpha1.Task, ref plan.PodRef) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: task.Namespace, Name: ref.Name}}
 	err := r.Client.Delete(ctx, pod, client.Preconditions{UID: ptr.To(types.UID(ref.UID))})
@@ -105,7 +108,7 @@ func (r *Reconciler) stopPod(ctx context.Context, task *v1alpha1.Task, ref plan.
 	return nil
 }
 
-// createClaim makes the task's volume claim. A refusal is no error.
+// createClaim creates the task's volume claim. A refusal is returned as a blocker.
 func (r *Reconciler) createClaim(ctx context.Context, task *v1alpha1.Task) (types.UID, *plan.Blocker, error) {
 	claim := resources.NewClaim(task, r.Pods.AccessMode)
 	err := r.Client.Create(ctx, claim)
@@ -118,13 +121,13 @@ func (r *Reconciler) createClaim(ctx context.Context, task *v1alpha1.Task) (type
 	return claim.UID, nil, nil
 }
 
-// reportBlocker writes why nothing could be started, when that is news.
-func (r *Reconciler) reportBlocker(ctx context.Context, task *v1alpha1.Task, h *plan.Blocker, m *known) error {
-	m.blocker = h
+// reportBlocker writes why nothing could be started, if the status does not say so yet.
+func (r *Reconciler) reportBlocker(ctx context.Context, task *v1alpha1.Task, b *plan.Blocker, m *known) error {
+	m.blocker = b
 	status := task.Status.DeepCopy()
 	status.ObservedGeneration = task.Generation
 	changed := meta.SetStatusCondition(&status.Conditions, metav1.Condition{
-		Type: v1alpha1.TaskSucceeded, Status: metav1.ConditionUnknown, Reason: h.Reason, Message: h.Message,
+		Type: v1alpha1.TaskSucceeded, Status: metav1.ConditionUnknown, Reason: b.Reason, Message: b.Message,
 		ObservedGeneration: task.Generation,
 	})
 	if !changed {
@@ -133,8 +136,8 @@ func (r *Reconciler) reportBlocker(ctx context.Context, task *v1alpha1.Task, h *
 	return r.writeStatus(ctx, task, *status, m)
 }
 
-// startPod makes the pod of a reserved attempt. A refusal is remembered and
-// shows in the next status.
+// startPod creates the pod of a reserved attempt. A refusal is remembered and reported in
+// the status.
 func (r *Reconciler) startPod(ctx context.Context, task *v1alpha1.Task, want plan.Pod, m *known) error {
 	if err := r.ensureServiceAccount(ctx, task.Namespace); err != nil {
 		return err
@@ -155,15 +158,15 @@ func (r *Reconciler) startPod(ctx context.Context, task *v1alpha1.Task, want pla
 	case err == nil:
 		r.Metrics.attempt(task)
 	case apierrors.IsAlreadyExists(err):
-		return r.reportIntruder(ctx, task, pod, m)
+		return r.reportForeignPod(ctx, task, pod, m)
 	case refused(err):
 		m.blocker = &plan.Blocker{Reason: v1alpha1.ReasonPodRefused, Message: "the pod was refused: " + err.Error()}
 		logf.FromContext(ctx).Info("the API server refused the pod", "pod", pod.Name, "error", err.Error())
 		return r.reportBlocker(ctx, task, m.blocker, m)
 	default:
 		if unanswered(err) {
-			// The pod may have been made all the same. If it is not seen next time,
-			// it may be that it came and went: the number must not be used again.
+			// The pod may have been created all the same. If it is not seen next time, it
+			// may have existed for a moment: the number must not be used again.
 			m.reserved = 0
 		}
 		return fmt.Errorf("create pod %s: %w", pod.Name, err)
@@ -172,16 +175,16 @@ func (r *Reconciler) startPod(ctx context.Context, task *v1alpha1.Task, want pla
 	return nil
 }
 
-// reportIntruder says that a pod by the name of the attempt's own is in the way.
-// This process reserved the number and has made no pod for it, so whoever made
-// that one, it is not the attempt's. If it carries the task's labels and owner,
-// the next decision removes it.
-func (r *Reconciler) reportIntruder(ctx context.Context, task *v1alpha1.Task, pod *corev1.Pod, m *known) error {
+// reportForeignPod reports that another pod has the name of the attempt's own. This
+// process reserved the number and has created no pod for it, so whoever created that pod,
+// it is not the attempt's. If it carries the task's labels and owner, the next decision
+// deletes it.
+func (r *Reconciler) reportForeignPod(ctx context.Context, task *v1alpha1.Task, pod *corev1.Pod, m *known) error {
 	return r.reportBlocker(ctx, task, &plan.Blocker{Reason: v1alpha1.ReasonPodRefused, Message: fmt.Sprintf(
-		"there is a pod %s that is not this task's: delete it, or give the Task another name", pod.Name)}, m)
+		"the pod %s exists and is not this task's: delete it, or give the Task another name", pod.Name)}, m)
 }
 
-// ensureServiceAccount makes the account of a namespace's task pods, once.
+// ensureServiceAccount creates the account of a namespace's task pods if it does not exist.
 func (r *Reconciler) ensureServiceAccount(ctx context.Context, namespace string) error {
 	found, err := read[corev1.ServiceAccount](ctx, r.Live, namespace, resources.ServiceAccount)
 	if err != nil || found != nil {
@@ -194,29 +197,31 @@ func (r *Reconciler) ensureServiceAccount(ctx context.Context, namespace string)
 	return nil
 }
 
-// refused says that the API server understood the request and will not have
-// it: trying the very same again helps only after somebody acted.
+// refused reports whether the API server understood the request and rejected it: the same
+// request succeeds only after somebody has changed something.
 func refused(err error) bool {
 	return (apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)) ||
 		apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
-// unanswered says that the API server may have carried the request out.
+// unanswered reports whether the API server may have carried out the request in spite of
+// the error.
 func unanswered(err error) bool {
 	return apierrors.ReasonForError(err) == metav1.StatusReasonUnknown || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
 }
 
-// sayFarewell records what is left of a task that is being deleted, and lets it go.
-func (r *Reconciler) sayFarewell(ctx context.Context, task *v1alpha1.Task, p plan.Plan, m *known) error {
+// finishDeletion records the remaining entries of a task that is being deleted, and removes
+// its finalizer.
+func (r *Reconciler) finishDeletion(ctx context.Context, task *v1alpha1.Task, p plan.Plan, m *known) error {
 	entries := append(slices.Clone(plan.Unrecorded(&task.Status, m.recorded)), *p.Farewell)
 	if err := r.recordEntries(ctx, task, entries, m); err != nil {
-		return errors.Join(r.reportDelay(ctx, task, m), err)
+		return errors.Join(r.reportRecordDelay(ctx, task, m), err)
 	}
-	// What the store has lost, and the status still has, goes with the Task.
+	// Entries that the store has lost and the status still has would be lost with the Task.
 	if err := r.restore(ctx, task, m); err != nil {
 		return err
 	}
-	if err := r.settleClaim(ctx, task); err != nil {
+	if err := r.releaseClaim(ctx, task); err != nil {
 		return err
 	}
 	base := task.DeepCopy()
@@ -224,12 +229,13 @@ func (r *Reconciler) sayFarewell(ctx context.Context, task *v1alpha1.Task, p pla
 	if err := r.Client.Patch(ctx, task, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("remove the finalizer: %w", err)
 	}
-	r.tell(task, []v1alpha1.HistoryEntry{*p.Farewell})
+	r.emitEvents(task, []v1alpha1.HistoryEntry{*p.Farewell})
 	return nil
 }
 
-// reportDelay writes that the deletion waits for the history store, when that is news.
-func (r *Reconciler) reportDelay(ctx context.Context, task *v1alpha1.Task, m *known) error {
+// reportRecordDelay writes that the deletion waits for the history store, if the status
+// does not say so yet.
+func (r *Reconciler) reportRecordDelay(ctx context.Context, task *v1alpha1.Task, m *known) error {
 	observed, err := r.observe(ctx, task, m, r.live())
 	if err != nil {
 		return err
@@ -240,8 +246,8 @@ func (r *Reconciler) reportDelay(ctx context.Context, task *v1alpha1.Task, m *kn
 	return nil
 }
 
-// settleClaim makes the claim go, or stay, as workspace.retention says by now.
-func (r *Reconciler) settleClaim(ctx context.Context, task *v1alpha1.Task) error {
+// releaseClaim deletes or keeps the claim according to the current workspace.retention.
+func (r *Reconciler) releaseClaim(ctx context.Context, task *v1alpha1.Task) error {
 	claim, err := read[corev1.PersistentVolumeClaim](ctx, r.Live, task.Namespace, resources.ClaimName(task.Name))
 	if err != nil || claim == nil || !resources.IsOf(claim, task) {
 		return err

@@ -14,25 +14,25 @@ import (
 	"github.com/clew-dev/clew/internal/resources"
 )
 
-// checkpointsPerPage is how many objects are made for one task at a time. The
-// rest follow with its next writes, plan.Limits.RefreshEvery apart, so that a
-// task with thousands of them holds up no other.
+// checkpointsPerPage is the number of objects created for one task at a time. The rest
+// follow with its next writes, plan.Limits.RefreshEvery apart, so that a task with
+// thousands of checkpoints does not delay the others.
 const checkpointsPerPage = 50
 
-// makeCheckpoints makes objects for a page of recorded checkpoints, and for the
-// newest of all, whose name it returns; all through that number have one then.
-// Their status is the checkpoint controller's.
+// makeCheckpoints creates objects for a page of recorded checkpoints and for the newest
+// one. It returns the name of the newest object, and the number up to which every
+// checkpoint has an object. Their status belongs to the checkpoint controller.
 func (r *Reconciler) makeCheckpoints(ctx context.Context, task *v1alpha1.Task, of plan.Range) (newest string, through int64, err error) {
-	newest, through, err = r.makePage(ctx, task, of.After, of.UpTo, checkpointsPerPage)
+	newest, through, err = r.makeCheckpointPage(ctx, task, of.After, of.UpTo, checkpointsPerPage)
 	if err == nil && through < of.UpTo {
-		newest, _, err = r.makePage(ctx, task, of.UpTo-1, of.UpTo, 1)
+		newest, _, err = r.makeCheckpointPage(ctx, task, of.UpTo-1, of.UpTo, 1)
 	}
 	return newest, through, err
 }
 
-// makePage makes the objects for so many checkpoints after a number, and
-// returns the name of the last and the number through which none is left out.
-func (r *Reconciler) makePage(ctx context.Context, task *v1alpha1.Task, after, upTo int64, size int) (last string, through int64, err error) {
+// makeCheckpointPage creates the objects for a number of checkpoints after the given one,
+// and returns the name of the last object and the number up to which none is missing.
+func (r *Reconciler) makeCheckpointPage(ctx context.Context, task *v1alpha1.Task, after, upTo int64, size int) (last string, through int64, err error) {
 	rows, err := r.Store.CheckpointsAfter(ctx, string(task.UID), after, size)
 	if err != nil {
 		return "", after, fmt.Errorf("read the task's checkpoints after %d: %w", after, err)
@@ -52,16 +52,16 @@ func (r *Reconciler) makePage(ctx context.Context, task *v1alpha1.Task, after, u
 	return last, after, nil
 }
 
-// makeCheckpoint makes the object for one recorded checkpoint, unless the one
-// that asked for it, or one made before, stands for it.
+// makeCheckpoint creates the object for one recorded checkpoint and returns its name,
+// unless the object that requested it, or one created before, represents it already.
 func (r *Reconciler) makeCheckpoint(ctx context.Context, task *v1alpha1.Task, row history.Checkpoint) (string, error) {
 	if row.RequestedByUID != "" && row.RequestedByName != "" {
-		asked, err := read[v1alpha1.Checkpoint](ctx, r.Live, task.Namespace, row.RequestedByName)
+		requested, err := read[v1alpha1.Checkpoint](ctx, r.Live, task.Namespace, row.RequestedByName)
 		if err != nil {
 			return "", err
 		}
-		if asked != nil && string(asked.UID) == row.RequestedByUID && (asked.Status.Number == 0 || asked.Status.Number == row.Number) {
-			return asked.Name, nil
+		if requested != nil && string(requested.UID) == row.RequestedByUID && (requested.Status.Number == 0 || requested.Status.Number == row.Number) {
+			return requested.Name, nil
 		}
 	}
 	names := []string{resources.CheckpointName(task.Name, row.Number), resources.CheckpointNameOr(task, row.Number)}
@@ -84,18 +84,18 @@ func (r *Reconciler) makeCheckpoint(ctx context.Context, task *v1alpha1.Task, ro
 			return name, nil
 		}
 	}
-	return "", fmt.Errorf("checkpoint %d of the task has no object, since others have the names %q and %q: delete one of them", row.Number, names[0], names[1])
+	return "", fmt.Errorf("checkpoint %d of the task has no object, because other objects have the names %q and %q: delete one of them", row.Number, names[0], names[1])
 }
 
-// checkpointsByTask is the cache's index of Checkpoints by the UID of the task
-// whose checkpoint their status says they stand for.
+// checkpointsByTask is the cache's index of Checkpoints by the UID of the task in their
+// status.
 const checkpointsByTask = "checkpointOfTask"
 
-// highestCheckpoint is the highest number that a Checkpoint of the task stands
-// for. Its status says so, which nobody else can write, as labels can be.
+// highestCheckpoint returns the highest number among the task's Checkpoints. It is read
+// from their status, which nobody else can write, while anybody can write labels.
 func (r *Reconciler) highestCheckpoint(ctx context.Context, task *v1alpha1.Task) (int64, error) {
 	list := &v1alpha1.CheckpointList{}
-	// Nothing of what is listed is written to.
+	// The listed objects are only read.
 	err := r.Client.List(ctx, list, client.InNamespace(task.Namespace), client.MatchingFields{checkpointsByTask: string(task.UID)}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return 0, fmt.Errorf("list the task's checkpoints: %w", err)

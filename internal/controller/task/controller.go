@@ -1,10 +1,10 @@
-// Package task is the controller of Tasks: it observes, has package plan
-// decide, applies the plan, writes the status once, and then tells of it.
+// Package task is the controller of Tasks: it observes, lets package plan
+// decide, applies the plan, writes the status once, and then emits Events.
 //
-// It promises that a Task that did not change causes no write; that nothing is
-// started, stopped or written on the word of a cache (a plan made from the
-// cache is made again from live reads before it is applied); and that every
-// transition reaches the history store, once, whatever is down in between.
+// It promises that an unchanged Task causes no write; that nothing is started,
+// stopped or written on the basis of the cache alone (a plan made from the cache
+// is made again from live reads before it is applied); and that every transition
+// reaches the history store exactly once, whatever is down in the meantime.
 package task
 
 import (
@@ -28,24 +28,29 @@ import (
 	"github.com/clew-dev/clew/internal/resources"
 )
 
-// Store is the history store, as far as this controller needs it. Errors wrap
+// Store is the part of the history store that this controller needs. Its errors wrap
 // those of package history.
 type Store interface {
+	// TaskState returns what the store knows about a task.
 	TaskState(ctx context.Context, taskUID string) (history.TaskState, error)
+	// CheckpointsAfter lists the task's checkpoints after a number, in order.
 	CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Checkpoint, error)
+	// RecordEvents records transitions. Those that are recorded already have no effect.
 	RecordEvents(ctx context.Context, events []history.Event) error
-	// RecordedTransitions is the number up to which all transitions are recorded.
+	// RecordedTransitions returns the number up to which all transitions are recorded.
 	RecordedTransitions(ctx context.Context, namespace, taskUID string) (int64, error)
-	// ResolvePosition finds the turn boundary of a place in the active branch,
-	// and the newest checkpoint that is not after it.
+	// ResolvePosition finds the turn boundary at or before a position in the active
+	// branch, and the newest checkpoint that is not after it.
 	ResolvePosition(ctx context.Context, taskUID string, query history.PositionQuery) (history.Resolved, error)
-	// SnapshotsAfter lists automatic snapshots of the conversation by their numbers.
+	// SnapshotsAfter lists the automatic snapshots of the conversation after a number, in
+	// order.
 	SnapshotsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Snapshot, error)
 }
 
-// Notifications tells of changes in the history store; an empty one means
-// that any task may have changed.
+// Notifications delivers changes in the history store. An empty notification means that
+// any task may have changed.
 type Notifications interface {
+	// Subscribe registers a function that is called for each notification.
 	Subscribe(f func(history.Notification))
 }
 
@@ -57,23 +62,23 @@ type Reconciler struct {
 	Live client.Reader
 	// Store is the history store.
 	Store Store
-	// Events tells people.
+	// Events emits Kubernetes Events.
 	Events events.EventRecorder
 	// Pods are the options of every pod.
 	Pods resources.Options
-	// Limits are the times to wait.
+	// Limits are the pauses, timeouts and intervals of decisions.
 	Limits plan.Limits
-	// Stamped says that admission writes who asked into what is applied.
+	// Stamped is true when an admission policy writes requesters into applied objects.
 	Stamped bool
 	// Clock tells the time.
 	Clock clock.PassiveClock
-	// Metrics counts; nil counts nothing.
+	// Metrics are the controller's metrics; nil for none.
 	Metrics *Metrics
 
 	memory memory
 }
 
-// Reconcile brings one Task one step further.
+// Reconcile observes one Task, and applies what package plan decides for it.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	after, err := r.reconcile(ctx, request)
 	if err != nil {
@@ -118,7 +123,7 @@ func (r *Reconciler) reconcile(ctx context.Context, request ctrl.Request) (time.
 	return next(p, observed, m), nil
 }
 
-// next is when to look again if nothing happens.
+// next returns when to reconcile again if nothing happens.
 func next(p plan.Plan, observed plan.Observed, m *known) time.Duration {
 	after := p.RequeueAfter
 	waits := m.blocker != nil || m.recordProblem != "" || !observed.History.Known
@@ -128,14 +133,14 @@ func next(p plan.Plan, observed plan.Observed, m *known) time.Duration {
 	return after
 }
 
-// decideLive makes the plan again from what the API server holds now.
+// decideLive decides again, from live reads of the API server.
 func (r *Reconciler) decideLive(ctx context.Context, cached *v1alpha1.Task, m *known) (plan.Plan, *v1alpha1.Task, error) {
 	task := &v1alpha1.Task{}
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(cached), task); err != nil {
 		return plan.Plan{}, cached, err
 	}
 	if task.UID != cached.UID {
-		return plan.Plan{}, cached, nil // another one by the same name; its own event is on its way
+		return plan.Plan{}, cached, nil // another Task of the same name; its own event will follow
 	}
 	observed, err := r.observe(ctx, task, m, r.live())
 	if err != nil {
@@ -144,10 +149,10 @@ func (r *Reconciler) decideLive(ctx context.Context, cached *v1alpha1.Task, m *k
 	return plan.Decide(observed, r.Clock.Now()), task, nil
 }
 
-// observe gathers what a decision stands on. Pods are read before the history
-// store: an agent's exit is only seen after its last checkpoint was recorded. And
-// where a rewind goes is asked last: a store that is whole by then may have lacked,
-// a moment before, what the task's pod has sent it again.
+// observe gathers what a decision depends on. Pods are read before the history store:
+// an agent's exit must only be seen after its last checkpoint was recorded. The target of
+// a rewind is resolved last: a store that is complete by then may have lacked, a moment
+// earlier, what the task's pod has sent it again.
 func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known, v view) (plan.Observed, error) {
 	o := plan.Observed{
 		Task: task, Limits: r.Limits, Blocker: m.blocker, MadePodUID: m.podOf(task), ReservedAttempt: m.reserved,
@@ -168,7 +173,7 @@ func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known,
 	}
 	o.History = r.history(ctx, task)
 	if o.History.Known {
-		r.recordAgain(ctx, task, m)
+		r.recordLost(ctx, task, m)
 		o.History.Deleted = m.historyDeleted
 		m.attempts = plan.Attempts{Known: true, Highest: max(m.attempts.Highest, o.History.State.Attempt)}
 	}
@@ -176,7 +181,7 @@ func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known,
 	return o, r.observeRewind(ctx, task, &o)
 }
 
-// observeRewind finds out where a new rewind goes.
+// observeRewind resolves the target of a new rewind.
 func (r *Reconciler) observeRewind(ctx context.Context, task *v1alpha1.Task, o *plan.Observed) (err error) {
 	rewind := plan.NewRewind(task)
 	if rewind == nil {
@@ -199,13 +204,13 @@ func (r *Reconciler) observeRewind(ctx context.Context, task *v1alpha1.Task, o *
 	case errors.Is(err, history.ErrCorrupted):
 		o.RewindPosition = plan.RewindPosition{Known: true, Damaged: err.Error()}
 	default:
-		// The task is looked after all the same; the rewind waits.
-		logf.FromContext(ctx).Info("could not find out where the rewind goes", "error", err.Error())
+		// The task is reconciled all the same; the rewind waits.
+		logf.FromContext(ctx).Info("could not resolve the rewind's target", "error", err.Error())
 	}
 	return nil
 }
 
-// observeSource reads what startFrom names, until its point is resolved.
+// observeSource reads the objects that startFrom names, until it is resolved.
 func (r *Reconciler) observeSource(ctx context.Context, task *v1alpha1.Task, o *plan.Observed) error {
 	from := plan.UnresolvedSource(task)
 	if from == nil {
@@ -228,6 +233,7 @@ func (r *Reconciler) observeSource(ctx context.Context, task *v1alpha1.Task, o *
 	return err
 }
 
+// history asks the history store about the task.
 func (r *Reconciler) history(ctx context.Context, task *v1alpha1.Task) plan.History {
 	state, err := r.Store.TaskState(ctx, string(task.UID))
 	switch {
@@ -239,7 +245,7 @@ func (r *Reconciler) history(ctx context.Context, task *v1alpha1.Task) plan.Hist
 	}
 }
 
-// addFinalizer holds the task until its history is recorded.
+// addFinalizer keeps the object until its history is recorded.
 func (r *Reconciler) addFinalizer(ctx context.Context, task *v1alpha1.Task) error {
 	base := task.DeepCopy()
 	controllerutil.AddFinalizer(task, v1alpha1.TaskFinalizer)

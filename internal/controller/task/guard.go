@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// storeTimeout bounds a call: a worker must not hang on a store that is gone.
+	// storeTimeout bounds a call: a worker must not hang on a store that is down.
 	storeTimeout = 5 * time.Second
-	// storePause is how long a store that could not be reached is not asked again.
+	// storePause is how long no call is made after the store could not be reached.
 	storePause = 2 * time.Second
 )
 
-// Guard wraps a Store so that a store that is down holds up the work on tasks
-// as little as can be: calls are bounded in time, and for a moment after a
-// failed one nobody else tries.
+// Guard wraps a Store so that a store that is down delays the work on tasks as little as
+// possible: calls have a timeout, and for a short time after one has failed, all others
+// fail at once.
 func Guard(store Store, c clock.PassiveClock) Store {
 	return &guard{store: store, clock: c}
 }
@@ -34,11 +34,12 @@ type guard struct {
 	until time.Time
 }
 
+// call runs f with a timeout, unless a call has just found the store unavailable.
 func (g *guard) call(ctx context.Context, f func(context.Context) error) error {
 	g.mu.Lock()
-	open := g.clock.Now().Before(g.until)
+	paused := g.clock.Now().Before(g.until)
 	g.mu.Unlock()
-	if open {
+	if paused {
 		return fmt.Errorf("%w: it could not be a moment ago", history.ErrUnavailable)
 	}
 	bounded, cancel := context.WithTimeout(ctx, storeTimeout)

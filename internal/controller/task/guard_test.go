@@ -12,7 +12,7 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// counting is a store that counts calls and answers with err.
+// counting is a store that counts calls and returns err.
 type counting struct {
 	calls int
 	err   error
@@ -48,13 +48,13 @@ func (c *counting) RecordEvents(context.Context, []history.Event) error {
 	return c.err
 }
 
-func TestAStoreThatIsDownIsLeftAloneForAMoment(t *testing.T) {
+func TestAStoreThatIsDownIsNotCalledForAShortTime(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
 	store := &counting{err: history.ErrUnavailable}
 	guarded := task.Guard(store, clock)
 	for range 3 {
 		if _, err := guarded.TaskState(t.Context(), "uid"); !errors.Is(err, history.ErrUnavailable) {
-			t.Errorf("got %v", err)
+			t.Errorf("the error is %v", err)
 		}
 	}
 	if store.calls != 1 {
@@ -64,19 +64,19 @@ func TestAStoreThatIsDownIsLeftAloneForAMoment(t *testing.T) {
 	clock.SetTime(time.Unix(10, 0))
 	state, err := guarded.TaskState(t.Context(), "uid")
 	if err != nil || state.Attempt != 7 {
-		t.Errorf("got %+v, %v", state, err)
+		t.Errorf("the state is %+v, and the error %v", state, err)
 	}
 }
 
-func TestOtherErrorsDoNotCloseTheStore(t *testing.T) {
+func TestOtherErrorsDoNotPauseTheStore(t *testing.T) {
 	store := &counting{err: history.ErrNotFound}
 	guarded := task.Guard(store, clocktesting.NewFakePassiveClock(time.Unix(0, 0)))
 	for range 3 {
 		if err := guarded.RecordEvents(t.Context(), nil); !errors.Is(err, history.ErrNotFound) {
-			t.Errorf("got %v", err)
+			t.Errorf("the error is %v", err)
 		}
 	}
 	if store.calls != 3 {
-		t.Errorf("%d calls", store.calls)
+		t.Errorf("%d calls reached the store", store.calls)
 	}
 }

@@ -10,40 +10,44 @@ import (
 	"github.com/clew-dev/clew/internal/plan"
 )
 
-// memory is what this process knows beyond what is stored. Losing it costs
-// some reads and writes, never correctness.
+// memory is what this process knows in addition to what is stored. Losing it costs some
+// reads and writes, never correctness.
 type memory struct {
 	mu    sync.Mutex
 	tasks map[types.NamespacedName]*known
 }
 
-// known is what is known of one task. It is locked while the task is reconciled.
+// known is what this process knows about one task. It is locked while the task is
+// reconciled.
 type known struct {
 	sync.Mutex
+	// uid is the task's UID; a new task of the same name starts with a new entry.
 	uid types.UID
-	// recorded is the sequence up to which the history store has all entries.
+	// recorded is the sequence number up to which the history store has all entries.
 	recorded int64
-	// compared is when it was last looked whether the history store still has
-	// what was recorded.
-	compared time.Time
-	// historyDeleted says that the store refuses whatever tells of the task.
+	// lastCompared is when the recorded transitions were last compared with those that the
+	// history store has.
+	lastCompared time.Time
+	// historyDeleted is true when the task's history was deleted: the store refuses its
+	// entries.
 	historyDeleted bool
 	// recordProblem is why entries could not be recorded; "" when they could.
 	recordProblem string
-	// podAttempt and podUID are those of the last pod that this process made.
+	// podAttempt and podUID are the attempt and UID of the last pod this process created.
 	podAttempt int64
 	podUID     types.UID
-	// reserved is the attempt that this process reserved last; 0 when it cannot
-	// tell whether a pod was made for it.
+	// reserved is the attempt this process reserved last; 0 if it is unknown whether a pod
+	// was created for it.
 	reserved int64
-	// attempts are the numbers that the history store knows and those reserved since.
+	// attempts is the history store's last answer, and the numbers reserved since.
 	attempts plan.Attempts
-	// blocker is why the last pod could not be made.
-	blocker   *plan.Blocker
+	// blocker is why the last pod could not be created; nil if it could.
+	blocker *plan.Blocker
+	// lastWrite is when the status was last written.
 	lastWrite time.Time
 }
 
-// of gives the task's entry, locked.
+// of returns the task's entry, locked.
 func (m *memory) of(task *v1alpha1.Task) *known {
 	key := types.NamespacedName{Namespace: task.Namespace, Name: task.Name}
 	m.mu.Lock()
@@ -60,13 +64,15 @@ func (m *memory) of(task *v1alpha1.Task) *known {
 	return k
 }
 
+// forget drops the entry of a task that no longer exists.
 func (m *memory) forget(key types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.tasks, key)
 }
 
-// podOf is the UID of the pod of the task's newest attempt, if this process made it.
+// podOf returns the UID of the pod of the task's newest attempt; "" if this process did not
+// create it.
 func (k *known) podOf(task *v1alpha1.Task) string {
 	n := len(task.Status.Attempts)
 	if n == 0 || task.Status.Attempts[n-1].Number != k.podAttempt {

@@ -6,14 +6,14 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// Metrics counts what the controller does. A nil Metrics counts nothing.
+// Metrics are the controller's counters. The methods of a nil Metrics do nothing.
 type Metrics struct {
 	attempts       *prometheus.CounterVec
 	transitions    *prometheus.CounterVec
 	recordFailures prometheus.Counter
 }
 
-// NewMetrics makes the metrics and registers them.
+// NewMetrics returns metrics registered with registerer.
 func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -30,18 +30,21 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	return m
 }
 
+// attempt counts a started pod, of the newest attempt.
 func (m *Metrics) attempt(task *v1alpha1.Task) {
 	if n := len(task.Status.Attempts); m != nil && n > 0 {
 		m.attempts.WithLabelValues(string(task.Status.Attempts[n-1].Trigger)).Inc()
 	}
 }
 
+// transition counts a transition.
 func (m *Metrics) transition(reason string) {
 	if m != nil {
 		m.transitions.WithLabelValues(reason).Inc()
 	}
 }
 
+// recordFailed counts a failed call of the history store.
 func (m *Metrics) recordFailed() {
 	if m != nil {
 		m.recordFailures.Inc()

@@ -26,8 +26,8 @@ func (empty) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...
 
 func (empty) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
 
-// healing was put back to an older copy, and is sent what it lacks as soon as it has
-// answered one question.
+// healing is a store that was put back to an older copy, and has everything again after its
+// first answer.
 type healing struct {
 	*fakehistory.Store
 	whole bool
@@ -49,9 +49,9 @@ func (h *healing) ResolvePosition(context.Context, string, history.PositionQuery
 	return history.Resolved{Asked: 5, Position: history.Position{Position: 5}}, nil
 }
 
-// A store that lacks the message that a rewind names, and is whole a moment later,
-// must not be taken for a whole one that does not have the message.
-func TestWhereARewindGoesIsAskedOfAStoreThatIsKnownToBeWhole(t *testing.T) {
+// A store that lacks the message that a rewind names, and is complete a moment later, must
+// not be taken for a complete one that does not have the message.
+func TestARewindIsResolvedAfterTheStoreIsKnownToBeComplete(t *testing.T) {
 	g := gomega.NewWithT(t)
 	r := &Reconciler{Store: &healing{Store: fakehistory.New()}, Clock: clock.RealClock{}, Live: empty{}}
 	task := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "tidy-up", UID: "uid"}}

@@ -16,25 +16,25 @@ import (
 // podsByTask is the cache's index of pods by the UID of their task.
 const podsByTask = "taskUID"
 
-// view is where an observation reads from.
+// view is the source that an observation reads from.
 type view struct {
 	reader client.Reader
 	// byTask selects the pods of the task with this UID.
 	byTask func(uid string) client.ListOption
 }
 
-// cached reads from the cache, which may be behind, and holds only what
-// carries Clew's label.
+// cached returns the view of the cache, which may be behind and holds only objects with
+// Clew's label.
 func (r *Reconciler) cached() view {
 	return view{reader: r.Client, byTask: func(uid string) client.ListOption { return client.MatchingFields{podsByTask: uid} }}
 }
 
-// live reads from the API server.
+// live returns the view of the API server.
 func (r *Reconciler) live() view {
 	return view{reader: r.Live, byTask: func(uid string) client.ListOption { return client.MatchingLabels{v1alpha1.LabelTaskUID: uid} }}
 }
 
-// pods are those the task controls; a label alone makes no pod ours.
+// pods lists the pods that the task controls: a label alone proves nothing.
 func (v view) pods(ctx context.Context, task *v1alpha1.Task) ([]corev1.Pod, error) {
 	list := &corev1.PodList{}
 	if err := v.reader.List(ctx, list, client.InNamespace(task.Namespace), v.byTask(string(task.UID))); err != nil {
@@ -43,13 +43,13 @@ func (v view) pods(ctx context.Context, task *v1alpha1.Task) ([]corev1.Pod, erro
 	return slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return !metav1.IsControlledBy(&pod, task) }), nil
 }
 
-// pointer is a pointer to T that is an API object.
+// pointer is the constraint of a pointer to T that is an API object.
 type pointer[T any] interface {
 	*T
 	client.Object
 }
 
-// read gets an object; nil when it does not exist.
+// read returns an object; nil if it does not exist.
 func read[T any, P pointer[T]](ctx context.Context, reader client.Reader, namespace, name string) (*T, error) {
 	object := P(new(T))
 	err := reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object)

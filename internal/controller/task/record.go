@@ -17,19 +17,19 @@ import (
 	"github.com/clew-dev/clew/internal/plan"
 )
 
-// maxNote is how many bytes an Event's note may have.
+// maxNote is the length of an Event's note, in bytes.
 const maxNote = 1000
 
-// record copies the entries of status.history that may be missing there to the
-// history store. Their ids are deterministic, so that it may do so again.
+// record copies the entries of status.history that the history store may lack to it. Their
+// ids are deterministic, so that it may be repeated.
 func (r *Reconciler) record(ctx context.Context, task *v1alpha1.Task, m *known) {
 	if task.Status.HistorySequence < m.recorded {
-		// The status was put back to an older copy, and gives numbers anew. (Or the
-		// cache lags behind: then some entries are recorded once more, to no effect.)
+		// The status was put back to an older copy, and assigns the numbers again. (Or the
+		// cache lags behind: then some entries are recorded once more, without effect.)
 		m.recorded = task.Status.RecordedSequence
 	}
 	if m.recordProblem != "" {
-		// What comes back after an outage may be an older copy.
+		// The store that comes back after an outage may be an older copy.
 		if err := r.restore(ctx, task, m); err != nil {
 			logf.FromContext(ctx).V(1).Info("could not compare transitions", "error", err.Error())
 			return
@@ -45,23 +45,24 @@ func (r *Reconciler) record(ctx context.Context, task *v1alpha1.Task, m *known) 
 	}
 }
 
-// compareEvery is how often it is looked, at most, whether the history store
-// still has what was recorded.
+// compareEvery is the minimum interval between two checks that the history store still has
+// the recorded transitions.
 const compareEvery = time.Minute
 
-// recordAgain looks now and then whether the history store has lost transitions.
-func (r *Reconciler) recordAgain(ctx context.Context, task *v1alpha1.Task, m *known) {
+// recordLost checks from time to time whether the history store has lost transitions, and
+// records them again.
+func (r *Reconciler) recordLost(ctx context.Context, task *v1alpha1.Task, m *known) {
 	now := r.Clock.Now()
-	if now.Sub(m.compared) < compareEvery {
+	if now.Sub(m.lastCompared) < compareEvery {
 		return
 	}
-	if r.restore(ctx, task, m) == nil { // else the next look tells
-		m.compared = now
+	if r.restore(ctx, task, m) == nil { // otherwise the next check tries again
+		m.lastCompared = now
 	}
 }
 
-// restore records what status.history still has of what the history store has
-// lost: it was put back to an older copy.
+// restore records again what status.history still has of the transitions that the history
+// store has lost because it was put back to an older copy.
 func (r *Reconciler) restore(ctx context.Context, task *v1alpha1.Task, m *known) error {
 	has, err := r.Store.RecordedTransitions(ctx, task.Namespace, string(task.UID))
 	if err != nil {
@@ -73,7 +74,7 @@ func (r *Reconciler) restore(ctx context.Context, task *v1alpha1.Task, m *known)
 		return nil
 	}
 	entries := slices.DeleteFunc(slices.Clone(task.Status.History), func(e v1alpha1.HistoryEntry) bool { return e.Sequence <= has })
-	logf.FromContext(ctx).Info("the history store has lost transitions: they are recorded again, as far as the status has them",
+	logf.FromContext(ctx).Info("the history store has lost transitions; recording again those that the status still has",
 		"recorded", before, "has", has, "again", len(entries))
 	if len(entries) == 0 {
 		return nil
@@ -81,13 +82,14 @@ func (r *Reconciler) restore(ctx context.Context, task *v1alpha1.Task, m *known)
 	return r.recordEntries(ctx, task, entries, m)
 }
 
+// recordEntries records the entries, and remembers whether that succeeded.
 func (r *Reconciler) recordEntries(ctx context.Context, task *v1alpha1.Task, entries []v1alpha1.HistoryEntry, m *known) error {
 	events := make([]history.Event, 0, len(entries))
 	for _, e := range entries {
 		events = append(events, historyEvent(task, e))
 	}
 	if err := r.Store.RecordEvents(ctx, events); err != nil {
-		// The error's own words may change from try to try; the condition must not.
+		// The error may differ from try to try; the condition must not change with it.
 		m.recordProblem = "the history store cannot be reached: transitions are kept in status.history until it can"
 		r.Metrics.recordFailed()
 		return err
@@ -97,6 +99,7 @@ func (r *Reconciler) recordEntries(ctx context.Context, task *v1alpha1.Task, ent
 	return nil
 }
 
+// historyEvent returns the entry as an event of the history store.
 func historyEvent(task *v1alpha1.Task, e v1alpha1.HistoryEntry) history.Event {
 	kind := history.EventTypeTask
 	switch e.Reason {
@@ -113,14 +116,14 @@ func historyEvent(task *v1alpha1.Task, e v1alpha1.HistoryEntry) history.Event {
 	}
 }
 
-// oldest says that the status has no entry before this one.
+// oldest reports whether the status has no entry before this one.
 func oldest(s *v1alpha1.TaskStatus, e v1alpha1.HistoryEntry) bool {
 	return len(s.History) > 0 && s.History[0].Sequence == e.Sequence
 }
 
-// tell emits an Event for each transition that was written. Events are for
-// people: losing one loses nothing.
-func (r *Reconciler) tell(task *v1alpha1.Task, entries []v1alpha1.HistoryEntry) {
+// emitEvents emits an Event for each transition that was written. Events are for people:
+// nothing depends on them.
+func (r *Reconciler) emitEvents(task *v1alpha1.Task, entries []v1alpha1.HistoryEntry) {
 	for _, e := range entries {
 		kind := corev1.EventTypeNormal
 		switch e.Reason {
@@ -128,13 +131,13 @@ func (r *Reconciler) tell(task *v1alpha1.Task, entries []v1alpha1.HistoryEntry) 
 			v1alpha1.EventOperationRefused, v1alpha1.EventOperationFailed, v1alpha1.EventDriftDetected, v1alpha1.EventTaskHindered, v1alpha1.EventHistoryGap:
 			kind = corev1.EventTypeWarning
 		}
-		// The sequence tells transitions apart that would else be counted as one.
-		r.Events.Eventf(task, attemptPod(task, e), kind, e.Reason, fmt.Sprintf("Transition%d", e.Sequence), "%s", note(e))
+		// The sequence number distinguishes transitions that would otherwise be aggregated.
+		r.Events.Eventf(task, attemptPod(task, e), kind, e.Reason, fmt.Sprintf("Transition%d", e.Sequence), "%s", eventNote(e))
 		r.Metrics.transition(e.Reason)
 	}
 }
 
-// attemptPod refers to the pod of the entry's attempt; nil for none.
+// attemptPod returns a reference to the pod of the entry's attempt; nil for none.
 func attemptPod(task *v1alpha1.Task, e v1alpha1.HistoryEntry) runtime.Object {
 	for _, a := range task.Status.Attempts {
 		if a.Number == e.Attempt && a.PodName != "" {
@@ -144,11 +147,11 @@ func attemptPod(task *v1alpha1.Task, e v1alpha1.HistoryEntry) runtime.Object {
 	return nil
 }
 
-// note is the entry's message, with who asked for it, if that is known.
-func note(e v1alpha1.HistoryEntry) string {
+// eventNote returns the entry's message, with its requester if that is known.
+func eventNote(e v1alpha1.HistoryEntry) string {
 	by := ""
 	if e.Actor != "" && e.Actor != plan.Clew && e.Actor != plan.Unknown {
-		by = ", asked for by " + clip.Bytes(e.Actor, maxNote/4)
+		by = ", requested by " + clip.Bytes(e.Actor, maxNote/4)
 	}
 	return clip.Bytes(e.Message, maxNote-len(by)) + by
 }

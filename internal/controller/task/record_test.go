@@ -16,7 +16,7 @@ import (
 	"github.com/clew-dev/clew/internal/testing/fakehistory"
 )
 
-// recording counts what is told to the store behind it.
+// recording counts the events that it passes on to its store.
 type recording struct {
 	*fakehistory.Store
 	told []int64
@@ -32,7 +32,7 @@ func (r *recording) RecordEvents(ctx context.Context, events []history.Event) er
 	return err
 }
 
-// ledger is a task that only makes transitions.
+// ledger is a task that only has transitions.
 type ledger struct {
 	*testing.T
 	task  *v1alpha1.Task
@@ -46,7 +46,7 @@ func newLedger(t *testing.T) *ledger {
 	return &ledger{T: t, task: task, store: store, r: &Reconciler{Store: store, Clock: clock.RealClock{}}}
 }
 
-// transition is one more, and a reconcile.
+// transition adds a transition, and reconciles.
 func (l *ledger) transition() {
 	s := &l.task.Status
 	s.HistorySequence++
@@ -54,22 +54,22 @@ func (l *ledger) transition() {
 	l.reconcile()
 }
 
-// reconcile does what a reconcile does with transitions.
+// reconcile does with transitions what a reconciliation does.
 func (l *ledger) reconcile() {
 	m := l.r.memory.of(l.task)
 	defer m.Unlock()
 	l.r.record(l.Context(), l.task, m)
-	l.r.recordAgain(l.Context(), l.task, m)
+	l.r.recordLost(l.Context(), l.task, m)
 }
 
-// minutesPass since the store was last looked at.
+// minutesPass advances the clock past the next comparison.
 func (l *ledger) minutesPass() {
 	m := l.r.memory.of(l.task)
 	defer m.Unlock()
-	m.compared = time.Time{}
+	m.lastCompared = time.Time{}
 }
 
-// recorded are the numbers that the store has.
+// recorded returns the numbers of the transitions in the store.
 func (l *ledger) recorded() (numbers []int64) {
 	for _, e := range l.store.Events("uid") {
 		numbers = append(numbers, e.Transition)
@@ -85,9 +85,9 @@ func through(n int64) (numbers []int64) {
 	return numbers
 }
 
-// TestWhatTheStoreLostIsRecordedAgainThoughSomethingNewCameFirst: a transition
-// that waited while the store was away, or one that came before the next look.
-func TestWhatTheStoreLostIsRecordedAgainThoughSomethingNewCameFirst(t *testing.T) {
+// TestLostTransitionsAreRecordedAgainAfterANewOne: a transition that waited while the store
+// was down, or one made before the next comparison.
+func TestLostTransitionsAreRecordedAgainAfterANewOne(t *testing.T) {
 	for name, away := range map[string]bool{"after an outage": true, "without one that was noticed": false} {
 		t.Run(name, func(t *testing.T) {
 			g := gomega.NewWithT(t)
@@ -113,8 +113,8 @@ func TestWhatTheStoreLostIsRecordedAgainThoughSomethingNewCameFirst(t *testing.T
 	}
 }
 
-// TestTransitionsAfterARestoreOfTheStatusAreRecorded: by a manager that lives on,
-// though it has recorded more than the older copy tells of.
+// TestTransitionsAfterARestoreOfTheStatusAreRecorded: by a manager that kept running, and
+// has recorded more than the older copy has.
 func TestTransitionsAfterARestoreOfTheStatusAreRecorded(t *testing.T) {
 	g := gomega.NewWithT(t)
 	l := newLedger(t)
@@ -130,7 +130,7 @@ func TestTransitionsAfterARestoreOfTheStatusAreRecorded(t *testing.T) {
 	g.Expect(l.store.told).To(gomega.Equal([]int64{31, 32, 33, 34, 35}))
 }
 
-// TestADeletedHistoryIsKnown, without a question of its own.
+// TestADeletedHistoryIsKnown: without a request of its own.
 func TestADeletedHistoryIsKnown(t *testing.T) {
 	g := gomega.NewWithT(t)
 	l := newLedger(t)
@@ -141,7 +141,7 @@ func TestADeletedHistoryIsKnown(t *testing.T) {
 	g.Expect(m.historyDeleted).To(gomega.BeTrue())
 }
 
-// deleted is a store that keeps nothing of the task any more.
+// deleted is a store in which the task's history was deleted.
 type deleted struct{ *recording }
 
 func (deleted) RecordedTransitions(context.Context, string, string) (int64, error) {

@@ -20,11 +20,12 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// gather is how long notifications about one task are gathered before it is
-// looked at: a busy agent causes many.
+// gather is how long notifications about one task are gathered before it is reconciled: a
+// busy agent causes many.
 const gather = 100 * time.Millisecond
 
-// What the controller may do. Checkpoints' status is the checkpoint controller's.
+// The controller's permissions. The status of Checkpoints belongs to the checkpoint
+// controller.
 //
 // +kubebuilder:rbac:groups=clew.dev,resources=tasks,verbs=get;list;watch;update;patch
 // +kubebuilder:rbac:groups=clew.dev,resources=tasks/status,verbs=get;update;patch
@@ -60,7 +61,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 		Complete(r)
 }
 
-// taskOf is the task that the labels of an object name.
+// taskOf returns a request for the task that the labels of an object name.
 func taskOf(_ context.Context, object client.Object) []reconcile.Request {
 	name := object.GetLabels()[v1alpha1.LabelTask]
 	if name == "" {
@@ -79,7 +80,7 @@ func fromHistory(tasks client.Reader, notifications Notifications) source.Source
 			}
 			list := &v1alpha1.TaskList{}
 			if err := tasks.List(ctx, list); err != nil {
-				logf.FromContext(ctx).Error(err, "could not list the tasks to look at them all")
+				logf.FromContext(ctx).Error(err, "could not list the tasks to reconcile all of them")
 				return
 			}
 			for i := range list.Items {

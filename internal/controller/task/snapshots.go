@@ -13,23 +13,24 @@ import (
 )
 
 const (
-	// keepSnapshots is how many objects for automatic snapshots a task has; the
+	// keepSnapshots is the number of objects for automatic snapshots that a task has; the
 	// history store keeps the snapshots themselves for longer.
-	keepSnapshots    = 20
+	keepSnapshots = 20
+	// snapshotsPerPage is the number of snapshots read from the history store at a time.
 	snapshotsPerPage = 200
 )
 
-// makeSnapshots makes the objects for the automatic snapshots after the one of
-// that number, and returns the number of the newest. Their status is the
-// conversationsnapshot controller's.
+// makeSnapshots creates the objects for the automatic snapshots after the given number, and
+// returns the number of the newest. Their status belongs to the conversationsnapshot
+// controller.
 func (r *Reconciler) makeSnapshots(ctx context.Context, task *v1alpha1.Task, after int64) (newest int64, err error) {
 	rows, err := r.newestSnapshots(ctx, task, after)
 	if err != nil || len(rows) == 0 {
 		return after, err
 	}
 	for _, row := range rows {
-		// One that exists was made before, or somebody else's has its name: a
-		// snapshot is not worth a second one.
+		// An object that exists was created before, or is somebody else's: a snapshot is
+		// not worth a second name.
 		if err := r.Client.Create(ctx, resources.NewSnapshot(task, row)); err != nil && !apierrors.IsAlreadyExists(err) {
 			return after, fmt.Errorf("create ConversationSnapshot %s: %w", resources.SnapshotName(task.Name, row.Ordinal), err)
 		}
@@ -38,7 +39,7 @@ func (r *Reconciler) makeSnapshots(ctx context.Context, task *v1alpha1.Task, aft
 	return after, r.pruneSnapshots(ctx, task, after)
 }
 
-// newestSnapshots are those that objects are to be made for, oldest first.
+// newestSnapshots returns the snapshots to create objects for, oldest first.
 func (r *Reconciler) newestSnapshots(ctx context.Context, task *v1alpha1.Task, after int64) ([]history.Snapshot, error) {
 	var rows []history.Snapshot
 	for {
@@ -55,7 +56,7 @@ func (r *Reconciler) newestSnapshots(ctx context.Context, task *v1alpha1.Task, a
 	}
 }
 
-// pruneSnapshots deletes the objects of automatic snapshots but the newest.
+// pruneSnapshots deletes all objects of automatic snapshots but the newest.
 func (r *Reconciler) pruneSnapshots(ctx context.Context, task *v1alpha1.Task, newest int64) error {
 	list := &v1alpha1.ConversationSnapshotList{}
 	err := r.Client.List(ctx, list, client.InNamespace(task.Namespace), client.MatchingLabels{v1alpha1.LabelTaskUID: string(task.UID)})
