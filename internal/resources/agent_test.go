@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
@@ -41,7 +42,7 @@ func TestAnAgentOfAKnownTypeNeedsNoCommand(t *testing.T) {
 	}
 	unknown := task(typed("Abacus"))
 	if _, err := resources.NewPod(resources.PodRequest{Task: unknown, Attempt: 1}, options()); err == nil {
-		t.Error("a pod was made for an agent that nobody knows")
+		t.Error("a pod was built for an agent of an unknown type")
 	}
 }
 
@@ -55,7 +56,7 @@ func config(t *testing.T, pod *corev1.Pod) daemonapi.Config {
 	return c
 }
 
-func TestConfigTellsOfTheAgentAndItsConversation(t *testing.T) {
+func TestTheConfigurationHasTheAgentAndItsConversation(t *testing.T) {
 	o := options()
 	o.Prices = map[string]daemonapi.Price{"claude-": {Input: 3_000_000, Output: 15_000_000}}
 	request := resources.PodRequest{Attempt: 1, Task: task(typed(v1alpha1.AgentClaudeCode), func(t *v1alpha1.Task) {
@@ -71,8 +72,11 @@ func TestConfigTellsOfTheAgentAndItsConversation(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := config(t, pod)
-	if c.AgentType != "ClaudeCode" || c.Model != "claude-sonnet-4-5" || c.Prices["claude-"].Output != 15_000_000 {
-		t.Errorf("agent: %+v", c)
+	if c.AgentType != "ClaudeCode" || c.Model != "claude-sonnet-4-5" {
+		t.Errorf("the agent is %s with model %q, want ClaudeCode with claude-sonnet-4-5", c.AgentType, c.Model)
+	}
+	if diff := cmp.Diff(o.Prices, c.Prices); diff != "" {
+		t.Errorf("prices (-want +got):\n%s", diff)
 	}
 	if c.Policy.SnapshotEveryMessages != 25 || !slices.Equal(c.Policy.RiskyTools, []daemonapi.ToolPattern{{Tool: "^Bash$", Input: `rm\s`}}) {
 		t.Errorf("policy: %+v", c.Policy)
@@ -82,7 +86,7 @@ func TestConfigTellsOfTheAgentAndItsConversation(t *testing.T) {
 	}
 }
 
-// secretive is a task whose agent is given Secrets in every way there is.
+// secretive makes a task whose agent gets Secrets in every possible way.
 func secretive(t *v1alpha1.Task) {
 	secret := func(name, key string, optional *bool) *corev1.EnvVarSource {
 		return &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
@@ -114,7 +118,7 @@ func secretive(t *v1alpha1.Task) {
 	c.VolumeMounts = []corev1.VolumeMount{{Name: "ssh", MountPath: "/ssh"}, {Name: "mixed", MountPath: "/mixed"}, {Name: "plain", MountPath: "/plain"}}
 }
 
-func TestTheValuesOfTheAgentsSecretsAreKnownWhereTheyMustBeMasked(t *testing.T) {
+func TestContainersThatMaskGetTheAgentsSecrets(t *testing.T) {
 	if err := resources.ValidateTemplate(task(secretive)); err != nil {
 		t.Fatal(err)
 	}
@@ -122,37 +126,46 @@ func TestTheValuesOfTheAgentsSecretsAreKnownWhereTheyMustBeMasked(t *testing.T) 
 	for _, c := range []corev1.Container{
 		named(t, pod.Spec.InitContainers, "prepare"), named(t, pod.Spec.InitContainers, "daemon"), named(t, pod.Spec.Containers, "agent"),
 	} {
-		first, second := env(c, "CLEW_MASK_0").ValueFrom, env(c, "CLEW_MASK_1").ValueFrom
-		if first == nil || second == nil || first.SecretKeyRef.Key != "api" || second.SecretKeyRef.Key != "other" {
-			t.Fatalf("%s: %+v %+v", c.Name, first, second)
-		}
-		if *first.SecretKeyRef.Optional || !*second.SecretKeyRef.Optional {
-			t.Errorf("%s: what the agent can do without is not what the masks can do without", c.Name)
+		for name, want := range map[string]corev1.SecretKeySelector{
+			"CLEW_MASK_0": {LocalObjectReference: corev1.LocalObjectReference{Name: "keys"}, Key: "api", Optional: ptr.To(false)},
+			"CLEW_MASK_1": {LocalObjectReference: corev1.LocalObjectReference{Name: "keys"}, Key: "other", Optional: ptr.To(true)},
+		} {
+			if diff := cmp.Diff(&corev1.EnvVarSource{SecretKeyRef: &want}, env(c, name).ValueFrom); diff != "" {
+				t.Errorf("variable %s of the container %s (-want +got):\n%s", name, c.Name, diff)
+			}
 		}
 		from := c.EnvFrom[len(c.EnvFrom)-1]
 		if from.Prefix != "CLEW_MASK_FROM_0_" || from.SecretRef.Name != "many" {
-			t.Errorf("%s: envFrom %+v", c.Name, from)
+			t.Errorf("the last envFrom of the container %s is %+v", c.Name, from)
 		}
-		found := mounts(c)
-		if !found["/var/run/secrets/clew-mask/ssh"].ReadOnly || !found["/var/run/secrets/clew-mask/mixed"].ReadOnly || len(pod.Spec.Volumes) != 4+4+2 {
-			t.Errorf("%s: mounts %+v", c.Name, found)
+		for _, path := range []string{"/var/run/secrets/clew-mask/ssh", "/var/run/secrets/clew-mask/mixed"} {
+			if !mounts(c)[path].ReadOnly {
+				t.Errorf("the container %s has no read-only mount at %s: %+v", c.Name, path, mounts(c))
+			}
 		}
+	}
+	if got, want := len(pod.Spec.Volumes), 4+4+2; got != want {
+		t.Errorf("the pod has %d volumes, want %d: the template's, Clew's, and two for masks", got, want)
 	}
 	for _, v := range pod.Spec.Volumes {
 		if strings.HasPrefix(v.Name, "clew-mask-") && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.Secret == nil }) {
-			t.Errorf("volume %s holds more than Secrets: %+v", v.Name, v.Projected)
+			t.Errorf("volume %s contains more than Secrets: %+v", v.Name, v.Projected)
 		}
 	}
 }
 
-func TestAPodWithoutAnAgentMasksWhatSecretsThereStillAre(t *testing.T) {
+func TestAPodWithoutAnAgentMasksTheSecretsThatStillExist(t *testing.T) {
 	pod := newPod(t, resources.PodRequest{Task: task(secretive), PrepareOnly: true})
 	c := pod.Spec.Containers[0]
-	if key := env(c, "CLEW_MASK_0").ValueFrom; key == nil || !*key.SecretKeyRef.Optional || !*c.EnvFrom[0].SecretRef.Optional {
-		t.Errorf("it waits for a Secret: %+v %+v", key, c.EnvFrom)
+	key := env(c, "CLEW_MASK_0").ValueFrom
+	if key == nil {
+		t.Fatal("the container has no variable CLEW_MASK_0")
+	}
+	if !*key.SecretKeyRef.Optional || !*c.EnvFrom[0].SecretRef.Optional {
+		t.Errorf("it waits for a Secret: %+v %+v", key.SecretKeyRef, c.EnvFrom)
 	}
 	if mounts(c)["/var/run/secrets/clew-mask/ssh"].Name == "" {
-		t.Errorf("mounts %+v", mounts(c))
+		t.Errorf("the container has no mount for the masks of the volume ssh: %+v", mounts(c))
 	}
 	for _, v := range pod.Spec.Volumes {
 		if strings.HasPrefix(v.Name, "clew-mask-") && !*v.Projected.Sources[0].Secret.Optional {
@@ -161,14 +174,14 @@ func TestAPodWithoutAnAgentMasksWhatSecretsThereStillAre(t *testing.T) {
 	}
 }
 
-// Neither the history store nor the volume may have any more what the status tells of.
-func TestConfigTellsWhichRecordsTheHistoryStoreHad(t *testing.T) {
+// Neither the history store nor the volume may still have the records that the status knows of.
+func TestTheConfigurationHasTheHistoryStoresLastRecord(t *testing.T) {
 	seen := func(t *v1alpha1.Task) { t.Status.RecordSequence = 1000 }
 	pod, err := resources.NewPod(resources.PodRequest{Attempt: 2, Task: task(seen)}, options())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if c := config(t, pod); c.RecordSequence != 1000 {
-		t.Errorf("the records go on after %d", c.RecordSequence)
+		t.Errorf("the records continue after %d, want 1000", c.RecordSequence)
 	}
 }

@@ -10,22 +10,23 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
+// maxMessage is the length of a Checkpoint's message that the schema allows, in characters.
 const maxMessage = 1024
 
-// CheckpointName is the name of the object made for a recorded checkpoint.
+// CheckpointName returns the name of the object for a recorded checkpoint.
 func CheckpointName(task string, number int64) string {
 	return fmt.Sprintf("%s-%d", task, number)
 }
 
-// CheckpointNameOr is the name taken when an object that is not the task's has
-// the first one.
+// CheckpointNameOr returns the name to use when an object that is not the task's has the first
+// one.
 func CheckpointNameOr(task *v1alpha1.Task, number int64) string {
 	uid := string(task.UID)
 	return fmt.Sprintf("%s-%d-%s", task.Name, number, uid[:min(5, len(uid))])
 }
 
-// NewCheckpoint is the object for a recorded checkpoint. Its status is filled
-// by the checkpoint controller.
+// NewCheckpoint returns the object for a recorded checkpoint. The checkpoint controller fills
+// its status.
 func NewCheckpoint(task *v1alpha1.Task, name string, row history.Checkpoint) *v1alpha1.Checkpoint {
 	labels := Labels(task)
 	labels[v1alpha1.LabelCheckpoint] = strconv.FormatInt(row.Number, 10)
@@ -43,8 +44,8 @@ func NewCheckpoint(task *v1alpha1.Task, name string, row history.Checkpoint) *v1
 	}
 }
 
-// CheckpointNumber reads the number of a Checkpoint that the manager made for
-// a task; ok is false for one that a person applied.
+// CheckpointNumber returns the number of a Checkpoint that the manager created for a task; ok
+// is false for one that a person applied.
 func CheckpointNumber(c *v1alpha1.Checkpoint) (taskUID string, number int64, ok bool) {
 	return numbered(c, v1alpha1.LabelCheckpoint)
 }

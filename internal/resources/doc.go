@@ -1,13 +1,13 @@
-// Package resources builds what a task is made of in the cluster: its
-// PersistentVolumeClaim, the pods of its attempts, the service account those
-// run as, and the Checkpoint objects that stand for recorded checkpoints.
+// Package resources builds the objects of a task in the cluster: its
+// PersistentVolumeClaim, the pods of its attempts, the service account of those
+// pods, and the Checkpoint and ConversationSnapshot objects for what is recorded.
 //
 // The builders are pure: the same task and options give the same object. They
-// promise that a pod keeps the user's template where it does not collide with
+// promise that a pod keeps the user's template where it does not conflict with
 // Clew's own parts, that it passes the restricted Pod Security Standard, that
-// no container but prepare and daemon can reach the daemon's folder or the
-// token, and that every pod of a task has the same paths. ValidateTemplate
-// says, in a sentence, why a template cannot be kept; the admission policy in
+// only prepare and daemon can reach the daemon's folder or the token, and that
+// every pod of a task has the same paths. ValidateTemplate returns, as a
+// sentence, why a template cannot be used; the admission policy in
 // config/admission says the same at kubectl apply.
 package resources
 
@@ -25,7 +25,7 @@ import (
 
 // Names of Clew's own parts of a pod.
 const (
-	// VolumePrefix begins the names of Clew's own volumes.
+	// VolumePrefix is the prefix of the names of Clew's own volumes.
 	VolumePrefix = "clew-"
 	// ServiceAccount is the account that task pods run as; it has no rights.
 	ServiceAccount = "clew-task"
@@ -37,15 +37,15 @@ const (
 	repositoryVolume = "clew-repository"
 )
 
-// PodName is the name of the pod of a task's attempt.
+// PodName returns the name of the pod of a task's attempt.
 func PodName(task string, attempt int64) string {
 	return fmt.Sprintf("%s-%d", task, attempt)
 }
 
-// ClaimName is the name of a task's PersistentVolumeClaim.
+// ClaimName returns the name of a task's PersistentVolumeClaim.
 func ClaimName(task string) string { return task + "-workspace" }
 
-// Labels are those of everything that Clew makes for a task.
+// Labels returns the labels of everything that Clew creates for a task.
 func Labels(task *v1alpha1.Task) map[string]string {
 	return map[string]string{
 		v1alpha1.LabelManagedBy: v1alpha1.ManagedBy,
@@ -54,13 +54,13 @@ func Labels(task *v1alpha1.Task) map[string]string {
 	}
 }
 
-// IsOf says whether the object was made for this very task, not for another
-// one of the same name.
+// IsOf reports whether the object was created for this task, and not for another one of the
+// same name.
 func IsOf(object metav1.Object, task *v1alpha1.Task) bool {
 	return object.GetLabels()[v1alpha1.LabelTaskUID] == string(task.UID)
 }
 
-// Attempt reads the attempt's number from a pod's labels; 0 when there is none.
+// Attempt returns the attempt's number from a pod's labels; 0 if there is none.
 func Attempt(pod *corev1.Pod) int64 {
 	n, err := strconv.ParseInt(pod.Labels[v1alpha1.LabelAttempt], 10, 64)
 	if err != nil {
@@ -69,7 +69,7 @@ func Attempt(pod *corev1.Pod) int64 {
 	return n
 }
 
-// Owner is the owner reference of what is deleted together with the task.
+// Owner returns the owner reference of objects that are deleted together with the task.
 func Owner(task *v1alpha1.Task) metav1.OwnerReference {
 	return metav1.OwnerReference{
 		APIVersion:         v1alpha1.GroupVersion.String(),
@@ -81,8 +81,8 @@ func Owner(task *v1alpha1.Task) metav1.OwnerReference {
 	}
 }
 
-// NewServiceAccount is the account of all task pods of a namespace. It is
-// bound to nothing: pods get no token for the Kubernetes API.
+// NewServiceAccount returns the account of all task pods of a namespace. It has no roles,
+// and pods get no token for the Kubernetes API.
 func NewServiceAccount(namespace string) *corev1.ServiceAccount {
 	return &corev1.ServiceAccount{
 		ObjectMeta: metav1.ObjectMeta{
@@ -94,9 +94,8 @@ func NewServiceAccount(namespace string) *corev1.ServiceAccount {
 	}
 }
 
-// NewClaim is the volume a task works on, with the access mode that is given
-// where the task names none. Unless the task says that the volume is to be
-// retained, it goes when the task goes.
+// NewClaim returns the volume claim of a task, with the fallback access mode if the task
+// names none. It is deleted with the task, unless the task's retention is Retain.
 func NewClaim(task *v1alpha1.Task, fallback corev1.PersistentVolumeAccessMode) *corev1.PersistentVolumeClaim {
 	mode := corev1.PersistentVolumeAccessMode(task.Spec.Workspace.AccessMode)
 	claim := &corev1.PersistentVolumeClaim{

@@ -10,14 +10,14 @@ import (
 
 // TestAPodIsToldAllThatItHasToKnow: a field that is new in its configuration is filled
 // where the configuration is made.
-func TestAPodIsToldAllThatItHasToKnow(t *testing.T) {
+func TestAPodGetsEveryFieldOfItsConfiguration(t *testing.T) {
 	var request resources.PodRequest
 	var options resources.Options
 	filled.In(&request)
 	filled.In(&options)
 	request.Task.Spec.Conversation.Context.Summary = v1alpha1.ConversationInclude
-	// The pod tells its own UID.
+	// The pod gets its own UID from the kubelet.
 	if empty := filled.Empty(resources.Config(request, options), "PodUID"); empty != nil {
-		t.Errorf("not told: %v", empty)
+		t.Errorf("these fields are empty: %v", empty)
 	}
 }

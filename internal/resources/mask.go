@@ -11,22 +11,22 @@ import (
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
-// maskVolumePrefix begins the names of the volumes that hold no more than the
-// Secrets of a volume of the agent's.
+// maskVolumePrefix is the prefix of the names of volumes that contain only the Secrets of one
+// of the agent's volumes.
 const maskVolumePrefix = VolumePrefix + "mask-"
 
-// masks is what prepare, daemon and shim are given so that they know the values
-// which must not leave the pod: those of all Secrets that the agent is given.
+// masks gives prepare, daemon and shim the values that must not leave the pod: those of all
+// Secrets that the agent gets.
 type masks struct {
 	env     []corev1.EnvVar
 	envFrom []corev1.EnvFromSource
 	mounts  []corev1.VolumeMount
-	// volumes are those that the pod has for this purpose alone.
+	// volumes are the volumes that the pod has only for this purpose.
 	volumes []corev1.Volume
 }
 
-// masksOf finds the Secrets that a container is given. optional lets a pod start
-// that has no agent, although one of the Secrets is gone.
+// masksOf returns the masks for the Secrets that the agent's container gets. With optional a
+// pod without an agent starts although one of the Secrets no longer exists.
 func masksOf(agent corev1.Container, volumes []corev1.Volume, optional bool) masks {
 	var m masks
 	for _, e := range agent.Env {
@@ -58,7 +58,7 @@ func masksOf(agent corev1.Container, volumes []corev1.Volume, optional bool) mas
 	return m
 }
 
-// secretsOf are the Secrets of a volume, whole where the volume has them whole.
+// secretsOf returns the Secrets of a volume, with the same keys that the volume has.
 func secretsOf(v corev1.Volume, optional bool) []corev1.VolumeProjection {
 	var sources []corev1.VolumeProjection
 	switch {
@@ -80,8 +80,9 @@ func secretsOf(v corev1.Volume, optional bool) []corev1.VolumeProjection {
 	return sources
 }
 
+// addVolume adds a volume with the Secrets of another one.
 func (m *masks) addVolume(of string, sources []corev1.VolumeProjection) {
-	// A number, since a name of the user's may be as long as a name can be.
+	// A number, since the user's name for the volume may have the maximum length.
 	name := fmt.Sprintf("%s%d", maskVolumePrefix, len(m.volumes))
 	m.volumes = append(m.volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
 		Projected: &corev1.ProjectedVolumeSource{Sources: sources},
@@ -89,8 +90,8 @@ func (m *masks) addVolume(of string, sources []corev1.VolumeProjection) {
 	m.mounts = append(m.mounts, corev1.VolumeMount{Name: name, MountPath: path.Join(daemonapi.MaskPath, of), ReadOnly: true})
 }
 
-// give lets a container know the values.
-func (m masks) give(c *corev1.Container) {
+// addTo adds the masks to a container.
+func (m masks) addTo(c *corev1.Container) {
 	c.Env = append(c.Env, m.env...)
 	c.EnvFrom = append(c.EnvFrom, m.envFrom...)
 	c.VolumeMounts = append(c.VolumeMounts, m.mounts...)

@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// PlainText makes text that others wrote safe to be shown, and cuts it to so many
-// characters: what could move a cursor, change colours or reorder letters is
-// escaped. Line breaks and tabs stay.
+// PlainText makes untrusted text safe to display, and truncates it to a number of characters.
+// It escapes characters that could move a cursor, change colours or reorder letters. Line
+// breaks and tabs are kept.
 func PlainText(s string, characters int) string {
 	var b strings.Builder
 	room := characters
@@ -36,7 +36,7 @@ func PlainText(s string, characters int) string {
 	return b.String()
 }
 
-// harmful says that a character is not one to read. Cf holds the marks that
+// harmful reports whether a character must be escaped. The category Cf contains the marks that
 // reverse the direction of writing; emoji need the zero-width joiner.
 func harmful(r rune) bool {
 	if r == '\n' || r == '\t' {

@@ -7,7 +7,7 @@ import (
 	"github.com/clew-dev/clew/internal/resources"
 )
 
-func TestPlainTextEscapesWhatIsNoText(t *testing.T) {
+func TestPlainTextEscapesControlCharacters(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                "",
 		"two\nlines\tand ü 👩\u200d💻":      "two\nlines\tand ü 👩\u200d💻",

@@ -17,13 +17,15 @@ import (
 )
 
 const (
+	// defaultGraceSeconds is the grace period of a pod whose template sets none.
 	defaultGraceSeconds = 120
-	tokenSeconds        = 3600
+	// tokenSeconds is the lifetime of the pod's tokens.
+	tokenSeconds = 3600
 )
 
 // Options are the same for every pod of an installation.
 type Options struct {
-	// DaemonImage holds the daemon.
+	// DaemonImage is the image with the daemon.
 	DaemonImage string
 	// PullPolicy of DaemonImage; Kubernetes' own default when empty.
 	PullPolicy corev1.PullPolicy
@@ -31,38 +33,40 @@ type Options struct {
 	ServerURL string
 	// GitStoreURL is the base URL of the gitstore, without namespace and repository.
 	GitStoreURL string
-	// CABundle holds the PEM certificates that sign both.
+	// CABundle contains the PEM certificates of the authorities for both.
 	CABundle string
 	// Prices of models, in addition to those that the daemon knows.
 	Prices map[string]daemonapi.Price
-	// Prepare and Daemon are the resources of those containers.
+	// Prepare is the resources of the container prepare.
 	Prepare corev1.ResourceRequirements
-	Daemon  corev1.ResourceRequirements
+	// Daemon is the resources of the container daemon.
+	Daemon corev1.ResourceRequirements
 	// AccessMode of the volumes of tasks that name none; ReadWriteOnce if empty.
 	AccessMode corev1.PersistentVolumeAccessMode
-	// SpoolMargin is what daemons keep of what the server has.
+	// SpoolMargin is how many records daemons keep that the server already has.
 	SpoolMargin daemonapi.SpoolMargin
 }
 
-// PodRequest says which pod of a task is wanted.
+// PodRequest describes a pod to build.
 type PodRequest struct {
-	Task    *v1alpha1.Task
+	// Task is the task that the pod belongs to.
+	Task *v1alpha1.Task
+	// Attempt is the number of the pod's attempt.
 	Attempt int64
 	// HighestCheckpoint is the highest number of a Checkpoint object of the task.
 	HighestCheckpoint int64
 	// PrepareOnly makes a pod that ends after prepare, without an agent.
 	PrepareOnly bool
-	// Operation is what prepare is to carry out; nil for none.
+	// Operation is what prepare carries out; nil for none.
 	Operation *daemonapi.Operation
-	// Source is the resolved point another task is started from; nil for none.
+	// Source is the resolved checkpoint of another task to start from; nil for none.
 	Source *daemonapi.Source
-	// Prompt is what the agent is asked in place of the task's prompt, if not empty.
+	// Prompt replaces the task's prompt for the agent, if it is not empty.
 	Prompt string
 }
 
-// NewPod builds the pod of an attempt. The template must have passed
-// ValidateTemplate. It fails only when the configuration cannot be encoded, or
-// the agent is of a type that is not known.
+// NewPod returns the pod of an attempt. The template must have passed ValidateTemplate. It
+// fails only if the configuration cannot be encoded or the agent's type is unknown.
 func NewPod(request PodRequest, options Options) (*corev1.Pod, error) {
 	config, err := Config(request, options).Encode()
 	if err != nil {
@@ -93,7 +97,7 @@ func NewPod(request PodRequest, options Options) (*corev1.Pod, error) {
 	return pod, nil
 }
 
-// Config is what the pod is told about its task.
+// Config returns the configuration that the pod gets about its task.
 func Config(request PodRequest, options Options) daemonapi.Config {
 	task := request.Task
 	config := daemonapi.Config{
@@ -139,7 +143,7 @@ func Config(request PodRequest, options Options) daemonapi.Config {
 	return config
 }
 
-// ContextLimits are the limits of limits, then those of otherwise, then those
+// ContextLimits returns each limit from limits, or else from otherwise, or else the default
 // that the schema documents.
 func ContextLimits(limits v1alpha1.ContextLimits, otherwise *v1alpha1.ContextLimits) daemonapi.ContextLimits {
 	if otherwise == nil {
@@ -160,6 +164,7 @@ func ContextLimits(limits v1alpha1.ContextLimits, otherwise *v1alpha1.ContextLim
 	}
 }
 
+// riskyTools returns the patterns in the daemon's form.
 func riskyTools(patterns []v1alpha1.RiskyToolPattern) []daemonapi.ToolPattern {
 	var out []daemonapi.ToolPattern
 	for _, p := range patterns {
@@ -168,6 +173,7 @@ func riskyTools(patterns []v1alpha1.RiskyToolPattern) []daemonapi.ToolPattern {
 	return out
 }
 
+// podMeta returns the pod's metadata: the template's, with Clew's labels and annotations.
 func podMeta(request PodRequest) metav1.ObjectMeta {
 	task := request.Task
 	labels := maps.Clone(task.Spec.Template.Labels)
@@ -202,12 +208,13 @@ type podBuilder struct {
 	masks   masks
 }
 
-// agent is the container that runs the agent.
+// agent returns the container that runs the agent.
 func (b *podBuilder) agent() *corev1.Container {
 	i := slices.IndexFunc(b.spec.Containers, func(c corev1.Container) bool { return c.Name == v1alpha1.AgentContainer })
 	return &b.spec.Containers[i]
 }
 
+// setPodDefaults sets the fields of the pod that are Clew's, and those left out.
 func (b *podBuilder) setPodDefaults() {
 	b.spec.RestartPolicy = corev1.RestartPolicyNever
 	b.spec.ServiceAccountName = ServiceAccount
@@ -220,6 +227,7 @@ func (b *podBuilder) setPodDefaults() {
 	b.restrictPod()
 }
 
+// addVolumes adds Clew's volumes.
 func (b *podBuilder) addVolumes() {
 	volumes := []corev1.Volume{
 		{Name: workspaceVolume, VolumeSource: corev1.VolumeSource{
@@ -235,8 +243,8 @@ func (b *podBuilder) addVolumes() {
 		}}},
 	}
 	if secret := b.credentials(); secret != "" {
-		// Optional, so that prepare can report a Secret that is missing: the
-		// folder is there and empty.
+		// Optional, so that prepare can report a missing Secret: its folder then exists
+		// and is empty.
 		volumes = append(volumes, corev1.Volume{Name: repositoryVolume, VolumeSource: corev1.VolumeSource{
 			Secret: &corev1.SecretVolumeSource{SecretName: secret, Optional: ptr.To(true)},
 		}})
@@ -244,12 +252,14 @@ func (b *podBuilder) addVolumes() {
 	b.spec.Volumes = slices.Concat(b.spec.Volumes, volumes, b.masks.volumes)
 }
 
+// token returns the source of a token for one audience.
 func token(audience, path string) corev1.VolumeProjection {
 	return corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{
 		Audience: audience, ExpirationSeconds: ptr.To[int64](tokenSeconds), Path: path,
 	}}
 }
 
+// credentials returns the name of the Secret with the repository's credentials; "" for none.
 func (b *podBuilder) credentials() string {
 	if r := b.request.Task.Spec.Repository; r != nil && r.CredentialsSecretRef != nil {
 		return r.CredentialsSecretRef.Name
@@ -257,6 +267,7 @@ func (b *podBuilder) credentials() string {
 	return ""
 }
 
+// prepareContainer returns the container prepare.
 func (b *podBuilder) prepareContainer() corev1.Container {
 	mounts := []corev1.VolumeMount{
 		{Name: workspaceVolume, MountPath: daemonapi.VolumePath},
@@ -276,14 +287,15 @@ func (b *podBuilder) prepareContainer() corev1.Container {
 		Env:          []corev1.EnvVar{literal(daemonapi.ConfigEnv, b.config), podUID(), b.prompt(false)},
 		VolumeMounts: mounts,
 		Resources:    b.options.Prepare,
-		// A prepare that could not write its result leaves its last words.
+		// If prepare could not write its result, the end of its log takes its place.
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		SecurityContext:          ownSecurity(),
 	}
-	b.masks.give(&c)
+	b.masks.addTo(&c)
 	return c
 }
 
+// daemonContainer returns the container daemon.
 func (b *podBuilder) daemonContainer() corev1.Container {
 	c := corev1.Container{
 		Name:            daemonapi.DaemonContainer,
@@ -310,13 +322,12 @@ func (b *podBuilder) daemonContainer() corev1.Container {
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		SecurityContext:          ownSecurity(),
 	}
-	b.masks.give(&c)
+	b.masks.addTo(&c)
 	return c
 }
 
-// wrapAgent has the user's agent started by the shim, with Clew's environment,
-// worktree and home. The program of an agent whose type Clew knows may be left
-// out.
+// wrapAgent makes the shim start the user's agent, with Clew's environment, worktree and
+// home. The command may be left out for an agent type that Clew knows.
 func (b *podBuilder) wrapAgent() error {
 	container := b.agent()
 	command := container.Command
@@ -337,10 +348,11 @@ func (b *podBuilder) wrapAgent() error {
 		corev1.VolumeMount{Name: workspaceVolume, MountPath: daemonapi.HomePath, SubPath: "home"},
 		corev1.VolumeMount{Name: runVolume, MountPath: daemonapi.RunPath, ReadOnly: true},
 	)
-	b.masks.give(container)
+	b.masks.addTo(container)
 	return nil
 }
 
+// agentEnv returns the environment variables that Clew sets for the agent.
 func (b *podBuilder) agentEnv() []corev1.EnvVar {
 	task := b.request.Task
 	resumed := b.request.Attempt > 1 ||
@@ -355,8 +367,8 @@ func (b *podBuilder) agentEnv() []corev1.EnvVar {
 	}
 }
 
-// prompt is the task's prompt; for the agent, the one of the last resume takes
-// its place.
+// prompt returns the variable with the task's prompt. For the agent, the prompt of the last
+// resume replaces it.
 func (b *podBuilder) prompt(ofResume bool) corev1.EnvVar {
 	spec := &b.request.Task.Spec
 	env := corev1.EnvVar{Name: daemonapi.PromptEnv}
@@ -379,15 +391,15 @@ func (b *podBuilder) prompt(ofResume bool) corev1.EnvVar {
 	return env
 }
 
-// podUID tells a container the UID of its pod.
+// podUID returns the variable with the UID of the pod.
 func podUID() corev1.EnvVar {
 	return corev1.EnvVar{Name: daemonapi.PodUIDEnv, ValueFrom: &corev1.EnvVarSource{
 		FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.uid"},
 	}}
 }
 
-// literal is a variable with exactly this value: the kubelet expands $(NAME)
-// in values unless the dollar is doubled.
+// literal returns a variable with exactly this value: the kubelet expands $(NAME) in values
+// unless the dollar is doubled.
 func literal(name, value string) corev1.EnvVar {
 	return corev1.EnvVar{Name: name, Value: strings.ReplaceAll(value, "$", "$$")}
 }

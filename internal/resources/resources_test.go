@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	psa "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
@@ -56,6 +57,32 @@ func mounts(c corev1.Container) map[string]corev1.VolumeMount {
 	return m
 }
 
+// wantMounts compares all mounts of a container, by their paths.
+func wantMounts(t *testing.T, c corev1.Container, want map[string]corev1.VolumeMount) {
+	t.Helper()
+	for path, mount := range want {
+		mount.MountPath = path
+		want[path] = mount
+	}
+	if diff := cmp.Diff(want, mounts(c)); diff != "" {
+		t.Errorf("mounts of the container %s (-want +got):\n%s", c.Name, diff)
+	}
+}
+
+// wantNumber returns a check of the task and number that are read from an object.
+func wantNumber(t *testing.T, wantUID string, want int64) func(uid string, number int64, ok bool) {
+	t.Helper()
+	return func(uid string, number int64, ok bool) {
+		t.Helper()
+		if !ok {
+			t.Fatal("the object is not taken for one of the manager's")
+		}
+		if uid != wantUID || number != want {
+			t.Errorf("the object is number %d of task %s, want number %d of task %s", number, uid, want, wantUID)
+		}
+	}
+}
+
 func env(c corev1.Container, name string) corev1.EnvVar {
 	i := slices.IndexFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == name })
 	if i < 0 {
@@ -81,11 +108,14 @@ func TestPodIsTheTasks(t *testing.T) {
 		}
 	}
 	owner := pod.OwnerReferences[0]
-	if owner.Kind != "Task" || owner.UID != "uid-1" || !*owner.Controller {
-		t.Errorf("owner %+v", owner)
+	wantOwner := metav1.OwnerReference{
+		APIVersion: "clew.dev/v1alpha1", Kind: "Task", Name: "tidy-up", UID: "uid-1", Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
 	}
-	if resources.Attempt(pod) != 3 || !resources.IsOf(pod, task()) {
-		t.Error("the labels do not read back")
+	if diff := cmp.Diff(wantOwner, owner); diff != "" {
+		t.Errorf("owner (-want +got):\n%s", diff)
+	}
+	if got := resources.Attempt(pod); got != 3 || !resources.IsOf(pod, task()) {
+		t.Errorf("the labels read back as attempt %d, of the task: %v", got, resources.IsOf(pod, task()))
 	}
 }
 
@@ -119,20 +149,24 @@ func TestAgentReachesNothingOfTheDaemons(t *testing.T) {
 	for _, name := range []string{"agent", "database"} {
 		c := named(t, pod.Spec.Containers, name)
 		for _, m := range c.VolumeMounts {
-			if m.Name == "clew-token" || m.Name == "clew-repository" || m.SubPath == "clew" || (m.Name == "clew-workspace" && m.SubPath == "") {
-				t.Errorf("container %s mounts %+v", name, m)
+			if private := []string{"clew-token", "clew-repository"}; slices.Contains(private, m.Name) {
+				t.Errorf("container %s mounts the volume %s", name, m.Name)
+			}
+			if m.Name == "clew-workspace" && slices.Contains([]string{"", "clew"}, m.SubPath) {
+				t.Errorf("container %s mounts the daemon's folder: %+v", name, m)
 			}
 		}
 		if env(c, daemonapi.ConfigEnv).Name != "" {
-			t.Errorf("container %s is told the configuration", name)
+			t.Errorf("container %s has the daemon's configuration", name)
 		}
 	}
-	agent := mounts(named(t, pod.Spec.Containers, "agent"))
-	if !agent["/run/clew"].ReadOnly || agent["/workspace"].SubPath != "worktree" || agent["/home/agent"].SubPath != "home" {
-		t.Errorf("mounts of the agent: %+v", agent)
-	}
+	wantMounts(t, named(t, pod.Spec.Containers, "agent"), map[string]corev1.VolumeMount{
+		"/workspace":  {Name: "clew-workspace", SubPath: "worktree"},
+		"/home/agent": {Name: "clew-workspace", SubPath: "home"},
+		"/run/clew":   {Name: "clew-run", ReadOnly: true},
+	})
 	if *pod.Spec.AutomountServiceAccountToken || pod.Spec.ServiceAccountName != "clew-task" {
-		t.Error("the pod has a service account of consequence")
+		t.Error("the pod's service account gives access to the Kubernetes API")
 	}
 }
 
@@ -148,20 +182,28 @@ func TestPrepareAndDaemon(t *testing.T) {
 	if !slices.Equal(order, []string{"mine", "prepare", "daemon"}) {
 		t.Errorf("init containers %q", order)
 	}
-	prepare, daemon := mounts(named(t, pod.Spec.InitContainers, "prepare")), mounts(named(t, pod.Spec.InitContainers, "daemon"))
-	if prepare["/volume"].SubPath != "" || prepare["/var/run/secrets/clew-repository"].Name == "" || prepare["/var/run/secrets/clew"].Name == "" {
-		t.Errorf("mounts of prepare: %+v", prepare)
-	}
-	if daemon["/var/lib/clew"].SubPath != "clew" || daemon["/var/run/secrets/clew-repository"].Name != "" || daemon["/workspace"].SubPath != "worktree" {
-		t.Errorf("mounts of the daemon: %+v", daemon)
-	}
+	wantMounts(t, named(t, pod.Spec.InitContainers, "prepare"), map[string]corev1.VolumeMount{
+		"/volume":                          {Name: "clew-workspace"},
+		"/run/clew":                        {Name: "clew-run"},
+		"/tmp":                             {Name: "clew-tmp", SubPath: "prepare"},
+		"/var/run/secrets/clew":            {Name: "clew-token", ReadOnly: true},
+		"/var/run/secrets/clew-repository": {Name: "clew-repository", ReadOnly: true},
+	})
+	wantMounts(t, named(t, pod.Spec.InitContainers, "daemon"), map[string]corev1.VolumeMount{
+		"/workspace":            {Name: "clew-workspace", SubPath: "worktree"},
+		"/home/agent":           {Name: "clew-workspace", SubPath: "home"},
+		"/var/lib/clew":         {Name: "clew-workspace", SubPath: "clew"},
+		"/run/clew":             {Name: "clew-run"},
+		"/tmp":                  {Name: "clew-tmp", SubPath: "daemon"},
+		"/var/run/secrets/clew": {Name: "clew-token", ReadOnly: true},
+	})
 	d := named(t, pod.Spec.InitContainers, "daemon")
 	if *d.RestartPolicy != corev1.ContainerRestartPolicyAlways || d.StartupProbe == nil {
-		t.Error("the daemon is no native sidecar with a startup probe")
+		t.Error("the daemon is not a native sidecar with a startup probe")
 	}
 	for _, v := range pod.Spec.Volumes {
 		if v.Name == "clew-repository" && !*v.Secret.Optional {
-			t.Error("a missing Secret would hold the pod up instead of being reported")
+			t.Error("a missing Secret would block the pod instead of being reported")
 		}
 		if v.Name == "clew-token" {
 			audiences := map[string]string{}
@@ -176,7 +218,7 @@ func TestPrepareAndDaemon(t *testing.T) {
 	}
 }
 
-func TestConfigTellsThePodWhatToDo(t *testing.T) {
+func TestThePodGetsItsConfiguration(t *testing.T) {
 	operation := &daemonapi.Operation{Kind: daemonapi.OperationRewind, ID: "back", Checkpoint: 2}
 	source := &daemonapi.Source{TaskUID: "uid-0", Checkpoint: 7}
 	private := func(t *v1alpha1.Task) {
@@ -191,14 +233,19 @@ func TestConfigTellsThePodWhatToDo(t *testing.T) {
 		if uid := env(named(t, pod.Spec.InitContainers, name), daemonapi.PodUIDEnv).ValueFrom; uid == nil || uid.FieldRef.FieldPath != "metadata.uid" {
 			t.Errorf("%s does not know its pod's UID: %+v", name, uid)
 		}
-		if c.Namespace != "team" || c.Task != "tidy-up" || c.TaskUID != "uid-1" || c.Attempt != 2 || c.CABundle != "PEM" {
-			t.Errorf("config %+v", c)
+		want := daemonapi.Config{
+			Namespace: "team", Task: "tidy-up", TaskUID: "uid-1", Attempt: 2, ServerURL: "https://server:8443", CABundle: "PEM",
+			GitStoreURL: "https://gitstore:8443/team/" + daemonapi.RepositoryKey("https://git.example.com/team/project.git") + ".git",
+			AgentType:   v1alpha1.AgentExec,
+			Operation:   operation, Source: source,
+			Repository: &daemonapi.Repository{URL: "https://git.example.com/team/project.git", Ref: "main", CredentialsSecret: "credentials"},
+			Context:    daemonapi.ContextLimits{Messages: 200, ToolCalls: 100, ToolResultBytes: 2000, Summary: true, Bytes: 200000},
+			Policy: daemonapi.Policy{
+				EveryToolCalls: 10, EverySeconds: 300, LeastIntervalSeconds: 10, MaxFileBytes: 100 << 20, SnapshotEveryMessages: 50,
+			},
 		}
-		if *c.Operation != *operation || *c.Source != *source || c.Policy.EveryToolCalls != 10 || c.Repository.CredentialsSecret != "credentials" {
-			t.Errorf("config %+v", c)
-		}
-		if want := "https://gitstore:8443/team/" + daemonapi.RepositoryKey("https://git.example.com/team/project.git") + ".git"; c.GitStoreURL != want {
-			t.Errorf("gitstore URL %q, want %q", c.GitStoreURL, want)
+		if diff := cmp.Diff(want, c); diff != "" {
+			t.Errorf("configuration of %s (-want +got):\n%s", name, diff)
 		}
 	}
 }
@@ -209,8 +256,12 @@ func TestAPodThatOnlyPrepares(t *testing.T) {
 			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "gone"}},
 		}}}
 	})})
-	if len(pod.Spec.InitContainers) != 0 || len(pod.Spec.Containers) != 1 || pod.Spec.Containers[0].Name != "prepare" {
-		t.Errorf("containers %+v", pod.Spec.Containers)
+	var names []string
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		names = append(names, c.Name)
+	}
+	if !slices.Equal(names, []string{"prepare"}) || len(pod.Spec.InitContainers) != 0 {
+		t.Errorf("the pod has the containers %q, of which %d are init containers; want only prepare, as its main one", names, len(pod.Spec.InitContainers))
 	}
 	for _, v := range pod.Spec.Volumes {
 		if v.Name == "gone" {
@@ -235,18 +286,21 @@ func TestPrompts(t *testing.T) {
 		for _, c := range []corev1.Container{
 			named(t, pod.Spec.Containers, "agent"), named(t, pod.Spec.InitContainers, "prepare"),
 		} {
-			if ref := env(c, "CLEW_PROMPT").ValueFrom; ref == nil || ref.SecretKeyRef.Name != "s" || ref.SecretKeyRef.Key != "k" {
-				t.Errorf("container %s: %+v", c.Name, ref)
+			want := &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "s"}, Key: "k",
+			}}
+			if diff := cmp.Diff(want, env(c, "CLEW_PROMPT").ValueFrom); diff != "" {
+				t.Errorf("prompt of the container %s (-want +got):\n%s", c.Name, diff)
 			}
 		}
 	})
-	t.Run("of a resume are the agent's alone", func(t *testing.T) {
+	t.Run("of a resume are only for the agent", func(t *testing.T) {
 		pod := newPod(t, resources.PodRequest{Task: task(), Attempt: 2, Prompt: "go on"})
 		if got := env(named(t, pod.Spec.Containers, "agent"), "CLEW_PROMPT").Value; got != "go on" {
-			t.Errorf("the agent is asked %q", got)
+			t.Errorf("the agent's prompt is %q", got)
 		}
 		if got := env(named(t, pod.Spec.InitContainers, "prepare"), "CLEW_PROMPT").Value; got != "Tidy up." {
-			t.Errorf("prepare is told %q", got)
+			t.Errorf("prepare's prompt is %q", got)
 		}
 	})
 }
@@ -264,12 +318,23 @@ func TestTheUsersTemplateIsKept(t *testing.T) {
 		s.Containers[0].Env = []corev1.EnvVar{{Name: "COLOUR", Value: "blue"}}
 	})})
 	agent := named(t, pod.Spec.Containers, "agent")
-	if pod.Labels["team"] != "a" || pod.Spec.NodeSelector["disk"] != "fast" || *pod.Spec.TerminationGracePeriodSeconds != 30 ||
-		agent.WorkingDir != "/workspace/sub" || mounts(agent)["/home/agent/.cache"].Name != "cache" || env(agent, "COLOUR").Value != "blue" {
-		t.Errorf("%+v", pod.Spec)
+	for field, c := range map[string]struct{ got, want string }{
+		"label":         {pod.Labels["team"], "a"},
+		"node selector": {pod.Spec.NodeSelector["disk"], "fast"},
+		"working dir":   {agent.WorkingDir, "/workspace/sub"},
+		"mount":         {mounts(agent)["/home/agent/.cache"].Name, "cache"},
+		"variable":      {env(agent, "COLOUR").Value, "blue"},
+	} {
+		if c.got != c.want {
+			t.Errorf("the %s of the template is %q, want %q", field, c.got, c.want)
+		}
 	}
-	if s := pod.Spec.SecurityContext; *s.RunAsUser != 1234 || *s.RunAsGroup != 1234 || *s.FSGroup != 1234 {
-		t.Errorf("not everybody runs as the user that was asked for: %+v", s)
+	if got := *pod.Spec.TerminationGracePeriodSeconds; got != 30 {
+		t.Errorf("the grace period is %d s, want 30", got)
+	}
+	s := pod.Spec.SecurityContext
+	if diff := cmp.Diff([]int64{1234, 1234, 1234}, []int64{*s.RunAsUser, *s.RunAsGroup, *s.FSGroup}); diff != "" {
+		t.Errorf("user, group and group of files (-want +got):\n%s", diff)
 	}
 }
 
@@ -308,7 +373,7 @@ func TestEveryPodPassesTheRestrictedStandard(t *testing.T) {
 	}
 }
 
-func TestTemplatesThatCannotBeKept(t *testing.T) {
+func TestTemplatesThatCannotBeUsed(t *testing.T) {
 	if err := resources.ValidateTemplate(task()); err != nil {
 		t.Errorf("a good template is refused: %v", err)
 	}
@@ -322,12 +387,17 @@ func TestTemplatesThatCannotBeKept(t *testing.T) {
 	}
 }
 
-func TestKubernetesOwnChecksRefuseWhatNoRuleKnows(t *testing.T) {
+func TestKubernetesOwnChecksRefuseWhatNoRuleCovers(t *testing.T) {
 	err := resources.ValidateTemplate(task(func(t *v1alpha1.Task) {
 		t.Spec.Template.Spec.SecurityContext = &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: "Relaxed"}}
 	}))
-	if err == nil || !strings.Contains(err.Error(), "breaks the restricted Pod Security Standard") || !strings.Contains(err.Error(), "seccompProfile") {
-		t.Errorf("got %v", err)
+	if err == nil {
+		t.Fatal("the template is accepted")
+	}
+	for _, part := range []string{"violates the restricted Pod Security Standard", "seccompProfile"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("the error %q does not contain %q", err, part)
+		}
 	}
 }
 
@@ -339,45 +409,48 @@ func TestThePolicySaysTheSame(t *testing.T) {
 	for _, c := range builders.RefusedTemplates() {
 		sentence := resources.ValidateTemplate(task(c.Break)).Error()
 		if !strings.Contains(string(text), "'"+strings.ReplaceAll(sentence, "'", "''")+"'") {
-			t.Errorf("the admission policy does not say %q", sentence)
+			t.Errorf("the admission policy does not have the sentence %q", sentence)
 		}
 	}
 }
 
 func TestSnapshotObjects(t *testing.T) {
 	s := resources.NewSnapshot(task(), history.Snapshot{Ordinal: 7, Position: history.Position{Position: 350}})
-	uid, ordinal, ok := resources.SnapshotOrdinal(s)
-	if s.Name != "tidy-up-snapshot-7" || *s.Spec.Position != 350 || uid != "uid-1" || ordinal != 7 || !ok {
-		t.Errorf("%+v", s)
+	if s.Name != "tidy-up-snapshot-7" || *s.Spec.Position != 350 {
+		t.Errorf("the object is %s, of position %d; want tidy-up-snapshot-7, of position 350", s.Name, *s.Spec.Position)
 	}
+	wantNumber(t, "uid-1", 7)(resources.SnapshotOrdinal(s))
 	s.Labels[v1alpha1.LabelTaskUID] = "other"
 	if _, _, ok := resources.SnapshotOrdinal(s); ok {
-		t.Error("a label alone makes an object ours")
+		t.Error("an object with another task's label is taken for one of the manager's")
 	}
 }
 
 func TestClaim(t *testing.T) {
 	claim := resources.NewClaim(task(), "")
-	if claim.Name != "tidy-up-workspace" || len(claim.OwnerReferences) != 1 || claim.Spec.Resources.Requests.Storage().String() != "5Gi" {
-		t.Errorf("%+v", claim)
+	if size := claim.Spec.Resources.Requests.Storage().String(); claim.Name != "tidy-up-workspace" || size != "5Gi" {
+		t.Errorf("the claim is %s, of %s; want tidy-up-workspace, of 5Gi", claim.Name, size)
+	}
+	if len(claim.OwnerReferences) != 1 {
+		t.Errorf("the claim has %d owners, want the task", len(claim.OwnerReferences))
 	}
 	kept := resources.NewClaim(task(func(t *v1alpha1.Task) { t.Spec.Workspace.Retention = v1alpha1.WorkspaceRetain }), "")
 	if len(kept.OwnerReferences) != 0 {
-		t.Error("a claim that is to be retained goes with its task")
+		t.Error("a claim with retention Retain is deleted with its task")
 	}
 }
 
 func TestTheAccessModeOfAClaim(t *testing.T) {
 	for name, test := range map[string]struct {
-		asked          v1alpha1.WorkspaceAccessMode
+		ofTask         v1alpha1.WorkspaceAccessMode
 		fallback, want corev1.PersistentVolumeAccessMode
 	}{
-		"nobody says":             {want: corev1.ReadWriteOnce},
-		"the installation says":   {fallback: corev1.ReadWriteOncePod, want: corev1.ReadWriteOncePod},
-		"the task says":           {asked: v1alpha1.WorkspaceReadWriteOncePod, want: corev1.ReadWriteOncePod},
-		"the task says otherwise": {asked: v1alpha1.WorkspaceReadWriteOnce, fallback: corev1.ReadWriteOncePod, want: corev1.ReadWriteOnce},
+		"set nowhere":             {want: corev1.ReadWriteOnce},
+		"set by the installation": {fallback: corev1.ReadWriteOncePod, want: corev1.ReadWriteOncePod},
+		"set by the task":         {ofTask: v1alpha1.WorkspaceReadWriteOncePod, want: corev1.ReadWriteOncePod},
+		"set by both":             {ofTask: v1alpha1.WorkspaceReadWriteOnce, fallback: corev1.ReadWriteOncePod, want: corev1.ReadWriteOnce},
 	} {
-		claim := resources.NewClaim(task(func(t *v1alpha1.Task) { t.Spec.Workspace.AccessMode = test.asked }), test.fallback)
+		claim := resources.NewClaim(task(func(t *v1alpha1.Task) { t.Spec.Workspace.AccessMode = test.ofTask }), test.fallback)
 		if got := claim.Spec.AccessModes; len(got) != 1 || got[0] != test.want {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
 		}
@@ -386,16 +459,13 @@ func TestTheAccessModeOfAClaim(t *testing.T) {
 
 func TestCheckpointObjects(t *testing.T) {
 	c := resources.NewCheckpoint(task(), "tidy-up-4", history.Checkpoint{Number: 4, Message: "a\x00b\nc" + strings.Repeat("€", 2000)})
-	uid, number, ok := resources.CheckpointNumber(c)
-	if uid != "uid-1" || number != 4 || !ok {
-		t.Errorf("reads back as %s %d %v", uid, number, ok)
-	}
+	wantNumber(t, "uid-1", 4)(resources.CheckpointNumber(c))
 	if !strings.HasPrefix(c.Spec.Message, `a\x00b`+"\nc€") || len([]rune(c.Spec.Message)) != 1024 {
 		t.Errorf("message %q", c.Spec.Message)
 	}
 	c.OwnerReferences[0].UID = types.UID("other")
 	if _, _, ok := resources.CheckpointNumber(c); ok {
-		t.Error("an object that names another owner is taken for one of ours")
+		t.Error("an object with another owner is taken for one of the manager's")
 	}
 	if got := resources.CheckpointNameOr(task(builders.WithUID("abcdefgh")), 4); got != "tidy-up-4-abcde" {
 		t.Errorf("other name %q", got)

@@ -13,10 +13,10 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// restricted says what Kubernetes' own evaluator of the restricted Pod Security
-// Standard finds wrong with a task's template, once Clew has filled in what can
-// be left out. The rules of ValidateTemplate come first, since their sentences say
-// what to do; this is for what they do not know.
+// restricted returns the violations that Kubernetes' own evaluator of the restricted Pod
+// Security Standard finds in a task's template, after Clew has set the fields that may be left
+// out. The rules of ValidateTemplate come first, since their sentences say what to do; this
+// covers what they do not.
 func restricted(task *v1alpha1.Task) error {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
@@ -28,14 +28,15 @@ func restricted(task *v1alpha1.Task) error {
 	meta := metav1.ObjectMeta{Labels: task.Spec.Template.Labels, Annotations: task.Spec.Template.Annotations}
 	level := psa.LevelVersion{Level: psa.LevelRestricted, Version: psa.LatestVersion()}
 	if result := policy.AggregateCheckResults(evaluator.EvaluatePod(level, &meta, b.spec)); !result.Allowed {
-		return fmt.Errorf("the template breaks the restricted Pod Security Standard, which task pods run under: take this out of it: %s", result.ForbiddenDetail())
+		return fmt.Errorf("the template violates the restricted Pod Security Standard, which task pods run under: remove this from it: %s", result.ForbiddenDetail())
 	}
 	return nil
 }
 
+// appArmorAnnotation is the prefix of the annotations with a container's AppArmor profile.
 const appArmorAnnotation = "container.apparmor.security.beta.kubernetes.io/"
 
-// hostRules are those about the node that a pod runs on.
+// hostRules returns the rules about the node that a pod runs on.
 func hostRules() []templateRule {
 	return []templateRule{
 		{`the SELinux type can only be container_t, container_init_t, container_kvm_t or container_engine_t, since task pods run under the restricted Pod Security Standard: leave seLinuxOptions.type out`,
@@ -58,12 +59,13 @@ func hostRules() []templateRule {
 	}
 }
 
+// strangeType reports whether the SELinux type is one that the standard forbids.
 func strangeType(s *corev1.SELinuxOptions) bool {
 	return s != nil && !slices.Contains([]string{"", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"}, s.Type)
 }
 
-// callsHost says that a probe or a hook of the container has the kubelet call
-// another host than the pod.
+// callsHost reports whether a probe or a hook of the container makes the kubelet call another
+// host than the pod.
 func callsHost(c corev1.Container) bool {
 	var handlers []corev1.LifecycleHandler
 	for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {

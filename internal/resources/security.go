@@ -5,12 +5,12 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// defaultUser is the user all containers of a task run as, so that agent and
-// daemon can read each other's files.
+// defaultUser is the user that all containers of a task run as, so that agent and daemon can
+// read each other's files.
 const defaultUser = 1000
 
-// restrictPod fills in what the restricted Pod Security Standard wants and the
-// user left out.
+// restrictPod sets the fields that the restricted Pod Security Standard requires and the user
+// left out.
 func (b *podBuilder) restrictPod() {
 	if b.spec.SecurityContext == nil {
 		b.spec.SecurityContext = &corev1.PodSecurityContext{}
@@ -34,6 +34,7 @@ func (b *podBuilder) restrictPod() {
 	}
 }
 
+// restrictContainers does that for every container.
 func (b *podBuilder) restrictContainers() {
 	for _, containers := range [][]corev1.Container{b.spec.InitContainers, b.spec.Containers} {
 		for i := range containers {
@@ -42,6 +43,7 @@ func (b *podBuilder) restrictContainers() {
 	}
 }
 
+// restrict sets the fields of a container that the standard requires.
 func restrict(c *corev1.Container) {
 	if c.SecurityContext == nil {
 		c.SecurityContext = &corev1.SecurityContext{}
@@ -53,7 +55,7 @@ func restrict(c *corev1.Container) {
 	c.SecurityContext.Capabilities.Drop = []corev1.Capability{"ALL"}
 }
 
-// ownSecurity is that of prepare and daemon.
+// ownSecurity returns the security context of prepare and daemon.
 func ownSecurity() *corev1.SecurityContext {
 	return &corev1.SecurityContext{ReadOnlyRootFilesystem: ptr.To(true)}
 }

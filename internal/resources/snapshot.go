@@ -10,14 +10,14 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// SnapshotName is the name of the object made for an automatic snapshot of a
-// task's conversation.
+// SnapshotName returns the name of the object for an automatic snapshot of a task's
+// conversation.
 func SnapshotName(task string, ordinal int64) string {
 	return fmt.Sprintf("%s-snapshot-%d", task, ordinal)
 }
 
-// NewSnapshot is the object for an automatic snapshot. Its status is filled by
-// the controller of ConversationSnapshots.
+// NewSnapshot returns the object for an automatic snapshot. The controller of
+// ConversationSnapshots fills its status.
 func NewSnapshot(task *v1alpha1.Task, row history.Snapshot) *v1alpha1.ConversationSnapshot {
 	labels := Labels(task)
 	labels[v1alpha1.LabelSnapshot] = strconv.FormatInt(row.Ordinal, 10)
@@ -36,13 +36,13 @@ func NewSnapshot(task *v1alpha1.Task, row history.Snapshot) *v1alpha1.Conversati
 	return s
 }
 
-// SnapshotOrdinal reads the number of a ConversationSnapshot that the manager
-// made for a task; ok is false for one that a person applied.
+// SnapshotOrdinal returns the number of a ConversationSnapshot that the manager created for a
+// task; ok is false for one that a person applied.
 func SnapshotOrdinal(s *v1alpha1.ConversationSnapshot) (taskUID string, ordinal int64, ok bool) {
 	return numbered(s, v1alpha1.LabelSnapshot)
 }
 
-// numbered reads the number in a label of an object that a task owns.
+// numbered returns the number in a label of an object that a task owns.
 func numbered(object metav1.Object, label string) (taskUID string, number int64, ok bool) {
 	owner := metav1.GetControllerOf(object)
 	if owner == nil || owner.Kind != "Task" || string(owner.UID) != object.GetLabels()[v1alpha1.LabelTaskUID] {

@@ -13,14 +13,16 @@ import (
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
-// templateRule is one thing a template must not do. The sentences stand word
-// for word in config/admission/task-policy.yaml as well; a test compares them.
+// templateRule is something that a template must not contain. config/admission/task-policy.yaml
+// has the same sentences word for word; a test compares them.
 type templateRule struct {
+	// sentence says what is wrong and what to do.
 	sentence string
-	broken   func(t template) bool
+	// broken reports whether the template violates the rule.
+	broken func(t template) bool
 }
 
-// template is what the rules look at.
+// template is what the rules examine.
 type template struct {
 	task       string
 	exec       bool // the agent is of type Exec
@@ -31,9 +33,9 @@ type template struct {
 	agent      *corev1.Container
 }
 
-// ValidateTemplate says why a task's template cannot be kept, as one sentence,
-// or nil. The admission policy refuses the same at kubectl apply; this is for
-// clusters where it is not installed, and for tasks older than it.
+// ValidateTemplate returns why a task's template cannot be used, as one sentence; nil if it
+// can. The admission policy refuses the same at kubectl apply; this is for clusters where it is
+// not installed, and for tasks older than it.
 func ValidateTemplate(task *v1alpha1.Task) error {
 	spec := &task.Spec.Template.Spec
 	t := template{
@@ -57,10 +59,12 @@ func ValidateTemplate(task *v1alpha1.Task) error {
 	return restricted(task)
 }
 
+// templateRules returns all rules, in the order in which they are checked.
 func templateRules() []templateRule {
 	return slices.Concat(agentRules(), namingRules(), volumeRules(), podRules(), containerRules(), hostRules())
 }
 
+// agentRules returns the rules about the container of the agent.
 func agentRules() []templateRule {
 	return []templateRule{
 		{`template needs a container named "agent": it is the one that runs the agent`,
@@ -90,8 +94,10 @@ func agentRules() []templateRule {
 	}
 }
 
+// noImage reports whether the container has no image.
 func noImage(c corev1.Container) bool { return strings.TrimSpace(c.Image) == "" }
 
+// namingRules returns the rules about names, paths and labels that are Clew's own.
 func namingRules() []templateRule {
 	return []templateRule{
 		{`the container names "prepare" and "daemon" are Clew's own: choose other names`,
@@ -121,19 +127,22 @@ func namingRules() []templateRule {
 	}
 }
 
+// mountsClewVolume reports whether the container mounts one of Clew's volumes.
 func mountsClewVolume(c corev1.Container) bool {
 	return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return strings.HasPrefix(m.Name, VolumePrefix) }) ||
 		slices.ContainsFunc(c.VolumeDevices, func(d corev1.VolumeDevice) bool { return strings.HasPrefix(d.Name, VolumePrefix) })
 }
 
+// reservedPath reports whether a mount at the path would hide one of Clew's.
 func reservedPath(p string) bool {
 	p = strings.TrimSuffix(p, "/")
-	// In most images /var/run leads to /run.
+	// In most images /var/run is a link to /run.
 	held := []string{"", "/home", daemonapi.HomePath, daemonapi.WorktreePath, "/run", daemonapi.RunPath, "/var", "/var/run", "/run/secrets", "/var/run/secrets"}
 	return slices.Contains(held, p) || strings.HasPrefix(p, daemonapi.RunPath+"/") ||
 		strings.HasPrefix(p+"/", daemonapi.MaskPath+"/") || strings.HasPrefix(p+"/", strings.TrimPrefix(daemonapi.MaskPath, "/var")+"/")
 }
 
+// volumeRules returns the rules about volumes.
 func volumeRules() []templateRule {
 	return []templateRule{
 		{`hostPath volumes are refused, since task pods run under the restricted Pod Security Standard: use a PersistentVolumeClaim, a ConfigMap or an emptyDir`,
@@ -161,6 +170,7 @@ func volumeRules() []templateRule {
 	}
 }
 
+// podRules returns the rules about the pod as a whole.
 func podRules() []templateRule {
 	return []templateRule{
 		{`hostNetwork, hostPID and hostIPC are refused, since task pods run under the restricted Pod Security Standard: leave them out`,
@@ -188,6 +198,7 @@ func podRules() []templateRule {
 	}
 }
 
+// containerRules returns the rules about every container.
 func containerRules() []templateRule {
 	return []templateRule{
 		{`privileged containers are refused, since task pods run under the restricted Pod Security Standard: leave privileged, allowPrivilegeEscalation and procMount out`,
@@ -216,31 +227,38 @@ func containerRules() []templateRule {
 	}
 }
 
+// loosens reports whether the SELinux options set what the standard forbids.
 func loosens(s *corev1.SELinuxOptions) bool { return s != nil && (s.User != "" || s.Role != "") }
 
+// asRoot reports whether the user is root, or may be.
 func asRoot(user *int64, nonRoot *bool) bool {
 	return (user != nil && *user == 0) || (nonRoot != nil && !*nonRoot)
 }
 
+// unconfined reports whether a profile is Unconfined.
 func unconfined(seccomp *corev1.SeccompProfile, appArmor *corev1.AppArmorProfile) bool {
 	return (seccomp != nil && seccomp.Type == corev1.SeccompProfileTypeUnconfined) ||
 		(appArmor != nil && appArmor.Type == corev1.AppArmorProfileTypeUnconfined)
 }
 
+// anyContainer lifts a condition of a container to the template.
 func anyContainer(f func(corev1.Container) bool) func(template) bool {
 	return func(t template) bool { return slices.ContainsFunc(t.containers, f) }
 }
 
+// anySecurity lifts a condition of a container's security context to the template.
 func anySecurity(f func(*corev1.SecurityContext) bool) func(template) bool {
 	return anyContainer(func(c corev1.Container) bool { return c.SecurityContext != nil && f(c.SecurityContext) })
 }
 
+// anyMount lifts a condition of a mount's path to the template.
 func anyMount(f func(mountPath string) bool) func(template) bool {
 	return anyContainer(func(c corev1.Container) bool {
 		return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return f(m.MountPath) })
 	})
 }
 
+// anyVolume lifts a condition of a volume to the template.
 func anyVolume(f func(template, corev1.Volume) bool) func(template) bool {
 	return func(t template) bool {
 		return slices.ContainsFunc(t.spec.Volumes, func(v corev1.Volume) bool { return f(t, v) })
