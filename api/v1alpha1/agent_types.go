@@ -1,13 +1,13 @@
 package v1alpha1
 
-// AgentType says which agent works, and so how it is started, how its output is
-// read and how its own session is resumed.
+// AgentType is a kind of agent. It determines how the agent is started, how its output is
+// parsed and how its own session is resumed.
 // +kubebuilder:validation:Enum=Exec;ClaudeCode;Codex;GeminiCLI;OpenCode;QwenCode
 type AgentType string
 
 const (
-	// AgentExec is any command; its documented JSON lines are understood as
-	// messages and tool calls, its other lines are plain output.
+	// AgentExec is any command; its documented JSON lines are parsed as messages and tool
+	// calls, its other lines are plain output.
 	AgentExec AgentType = "Exec"
 	// AgentClaudeCode is Claude Code, the program claude.
 	AgentClaudeCode AgentType = "ClaudeCode"
@@ -21,34 +21,34 @@ const (
 	AgentQwenCode AgentType = "QwenCode"
 )
 
-// Agent says which agent works on the task.
+// Agent is the agent that works on the task.
 // +kubebuilder:validation:XValidation:rule="self.type != 'Exec' || !has(self.model)",fieldPath=".model",message="an agent of type Exec is any command, and takes no model: leave agent.model out, and name the model in the container's command, args or env"
 type Agent struct {
-	// type of the agent. Exec runs the command of the container "agent"; of the
-	// others, Clew knows the program and its options by itself.
+	// type of the agent. Exec runs the command of the container "agent"; for the other
+	// types, Clew knows the program and its options.
 	// +optional
 	// +kubebuilder:default=Exec
 	Type AgentType `json:"type,omitempty"`
 
-	// model that the agent is told to use; the agent's own choice when left out.
-	// A change holds from the next attempt on.
+	// model that the agent uses; the agent's own choice when left out. A change takes
+	// effect with the next attempt.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=200
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._:/@+=,\\\\[\\\\]-]*$')",message="model must be the name of a model as the agent's own option takes it, such as claude-sonnet-4-5 or openai/gpt-5: it begins with a letter or digit and holds no spaces"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._:/@+=,\\\\[\\\\]-]*$')",message="model must be the name of a model as the agent's own option takes it, such as claude-sonnet-4-5 or openai/gpt-5: it begins with a letter or digit and contains no spaces"
 	Model string `json:"model,omitempty"`
 
-	// idleSeconds ends an agent that prints nothing for so long, as a failure that
-	// is retried; never when left out. A tool that runs long is silent too.
+	// idleSeconds is the time without output after which the agent is ended, as a failure
+	// that is retried; never when left out. A long-running tool is silent as well.
 	// +optional
 	// +kubebuilder:validation:Minimum=30
 	// +kubebuilder:validation:Maximum=604800
 	IdleSeconds *int32 `json:"idleSeconds,omitempty"`
 
-	// statePaths are folders under the agent's home that hold its own session
-	// state; they are part of every checkpoint. For an agent of type Exec it is
-	// the whole home when left out; for the others, these are added to the
-	// places that Clew knows. Name none that holds credentials.
+	// statePaths are folders under the agent's home that contain its own session state;
+	// they are part of every checkpoint. For an agent of type Exec it is the whole home
+	// when left out; for the others, these are added to the folders that Clew knows. Do not
+	// name a folder that contains credentials.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
@@ -58,7 +58,7 @@ type Agent struct {
 	StatePaths []string `json:"statePaths,omitempty"`
 }
 
-// RiskyToolPattern matches tool calls. What is left out matches everything.
+// RiskyToolPattern matches tool calls. A field that is left out matches everything.
 // +kubebuilder:validation:XValidation:rule="has(self.tool) || has(self.input)",message="set tool, input or both in beforeRiskyTools: a pattern without either would match every tool call; to have a checkpoint before each of those, set everyToolCalls to 1"
 type RiskyToolPattern struct {
 	// tool is a regular expression (RE2) that matches anywhere in the tool's name.
@@ -78,46 +78,46 @@ type RiskyToolPattern struct {
 // ContextLimits bound the conversation that is rendered into the prompt of an
 // agent that cannot resume its own session.
 type ContextLimits struct {
-	// messages is how many of the newest messages are rendered.
+	// messages is the number of newest messages that are rendered.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10000
 	Messages *int32 `json:"messages,omitempty"`
-	// toolCalls is how many of the newest tool calls are rendered.
+	// toolCalls is the number of newest tool calls that are rendered.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10000
 	ToolCalls *int32 `json:"toolCalls,omitempty"`
-	// toolResultBytes is how much of each tool's result is rendered.
+	// toolResultBytes is the number of bytes that are rendered of each tool's result.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=65536
 	ToolResultBytes *int32 `json:"toolResultBytes,omitempty"`
-	// summary says whether a summary of what is left out comes first.
+	// summary says whether a summary of the omitted messages comes first.
 	// +optional
 	Summary ConversationMode `json:"summary,omitempty"`
-	// bytes bounds the whole.
+	// bytes is the size of the whole rendered conversation.
 	// +optional
 	// +kubebuilder:validation:Minimum=1000
 	// +kubebuilder:validation:Maximum=1000000
 	Bytes *int32 `json:"bytes,omitempty"`
 }
 
-// ConversationPolicy says what is noted of a conversation, and what of it an
-// agent is told again.
+// ConversationPolicy says when snapshots of a conversation are taken, and how much of it
+// is rendered into an agent's prompt.
 type ConversationPolicy struct {
-	// snapshotEveryMessages notes a snapshot of the conversation, and makes a
-	// ConversationSnapshot, after so many messages; 0 makes none for this reason.
+	// snapshotEveryMessages is the number of messages after which a snapshot of the
+	// conversation is recorded and a ConversationSnapshot created; 0 for no automatic
+	// snapshots.
 	// +optional
 	// +kubebuilder:default=50
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100000
 	// +kubebuilder:validation:XValidation:rule="self == 0 || self >= 5",message="snapshotEveryMessages must be 0, for no automatic snapshots, or at least 5"
 	SnapshotEveryMessages *int32 `json:"snapshotEveryMessages,omitempty"`
-	// context bounds the conversation that is rendered into the prompt where the
-	// agent's own session cannot be resumed. What is left out of it is 200
-	// messages, 100 tool calls, 2000 bytes of each result, with a summary, and
-	// 200000 bytes altogether.
+	// context bounds the conversation that is rendered into the prompt when the agent's own
+	// session cannot be resumed. The defaults are 200 messages, 100 tool calls, 2000 bytes
+	// of each result, a summary, and 200000 bytes in total.
 	// +optional
 	// +kubebuilder:default={messages: 200, toolCalls: 100, toolResultBytes: 2000, summary: Include, bytes: 200000}
 	Context ContextLimits `json:"context,omitempty"`

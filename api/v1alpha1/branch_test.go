@@ -10,9 +10,9 @@ import (
 	"github.com/clew-dev/clew/internal/testing/refnames"
 )
 
-// The table is the one that package refname and git itself are tried with: what
-// the API takes can be made, and what cannot be made is refused at once.
-func TestTheBranchOfARewindIsTakenAsGitTakesIt(t *testing.T) {
+// The table is also used for package refname and git itself: every branch that the API accepts
+// can be created, and one that cannot be created is refused at once.
+func TestTheAPIAcceptsTheBranchNamesThatGitAccepts(t *testing.T) {
 	task := created(t, builders.Task("branches"))
 	conversationAlone := func(t *v1alpha1.Task) { t.Spec.Rewind.Scope = v1alpha1.RewindConversation }
 	ask := func(id, branch string, options ...builders.TaskOption) error {

@@ -8,38 +8,48 @@ import (
 type CheckpointTrigger string
 
 const (
-	TriggerManual     CheckpointTrigger = "Manual"
-	TriggerToolCalls  CheckpointTrigger = "ToolCalls"
-	TriggerInterval   CheckpointTrigger = "Interval"
-	TriggerSuspend    CheckpointTrigger = "Suspend"
+	// TriggerManual: a Checkpoint object requested it.
+	TriggerManual CheckpointTrigger = "Manual"
+	// TriggerToolCalls: the agent's tool calls, as checkpointPolicy.everyToolCalls says.
+	TriggerToolCalls CheckpointTrigger = "ToolCalls"
+	// TriggerInterval: the time since the last one, as checkpointPolicy.everySeconds says.
+	TriggerInterval CheckpointTrigger = "Interval"
+	// TriggerSuspend: the pod is being stopped, for example for a suspension or a rewind.
+	TriggerSuspend CheckpointTrigger = "Suspend"
+	// TriggerCompletion: the agent exited with 0.
 	TriggerCompletion CheckpointTrigger = "Completion"
-	TriggerFailure    CheckpointTrigger = "Failure"
-	TriggerPreRewind  CheckpointTrigger = "PreRewind"
-	TriggerRewound    CheckpointTrigger = "Rewound"
-	TriggerDrift      CheckpointTrigger = "Drift"
-	TriggerFork       CheckpointTrigger = "Fork"
-	// TriggerBeforeRiskyTool is for a tool call that checkpointPolicy.beforeRiskyTools matches.
+	// TriggerFailure: the agent exited with a code other than 0, or its container was killed.
+	TriggerFailure CheckpointTrigger = "Failure"
+	// TriggerPreRewind: the state before a rewind. A rewind to it undoes the first one.
+	TriggerPreRewind CheckpointTrigger = "PreRewind"
+	// TriggerRewound: the state that a rewind has restored.
+	TriggerRewound CheckpointTrigger = "Rewound"
+	// TriggerDrift: a worktree that was changed while no pod of the task ran.
+	TriggerDrift CheckpointTrigger = "Drift"
+	// TriggerFork is reserved: no checkpoint is taken with it.
+	TriggerFork CheckpointTrigger = "Fork"
+	// TriggerBeforeRiskyTool: a tool call that checkpointPolicy.beforeRiskyTools matches.
 	TriggerBeforeRiskyTool CheckpointTrigger = "BeforeRiskyTool"
 )
 
-// CheckpointConsistency says whether the agent stood still while its files were read.
+// CheckpointConsistency says whether the agent was stopped while its files were read.
 // +kubebuilder:validation:Enum=PointInTime;AgentNotStopped;AgentThawed
 type CheckpointConsistency string
 
 const (
-	// ConsistencyPointInTime: the files are those of one instant, and match the
-	// position in the conversation: the agent was stopped, or did not run.
+	// ConsistencyPointInTime: the files are from one moment and match the position in the
+	// conversation: the agent was stopped, or did not run.
 	ConsistencyPointInTime CheckpointConsistency = "PointInTime"
-	// ConsistencyAgentNotStopped: the agent, or a process that it had started,
-	// did not stop in time; files may be of different instants.
+	// ConsistencyAgentNotStopped: the agent, or a process that it had started, did not stop
+	// in time; files may be from different moments.
 	ConsistencyAgentNotStopped CheckpointConsistency = "AgentNotStopped"
-	// ConsistencyAgentThawed: the agent was stopped, but went on before all files
-	// were read, since that took longer than it may be stopped; files may be of
-	// different instants.
+	// ConsistencyAgentThawed: the agent was stopped, but continued before all files were
+	// read, because that took longer than it may be stopped; files may be from different
+	// moments.
 	ConsistencyAgentThawed CheckpointConsistency = "AgentThawed"
 )
 
-// CheckpointSpec asks for a checkpoint.
+// CheckpointSpec requests a checkpoint.
 type CheckpointSpec struct {
 	// taskRef names the task.
 	// +required
@@ -49,15 +59,14 @@ type CheckpointSpec struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule="!self.matches('[\\\\x00-\\\\x08\\\\x0b-\\\\x1f\\\\x7f]')",message="message must be plain text without control characters"
 	Message string `json:"message,omitempty"`
-	// requestedBy is who made the object, by the name that the API server
-	// authenticated. It is filled in as the object is admitted, and what a client
-	// sends here is ignored: leave it out.
+	// requestedBy is the name of the user who created the object, as authenticated by the
+	// API server. Admission sets it and ignores what a client sends: leave it out.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	RequestedBy string `json:"requestedBy,omitempty"`
 }
 
-// SkippedFile is a file that a checkpoint lists but does not hold. A rewind never deletes it.
+// SkippedFile is a file that a checkpoint lists but does not contain. A rewind never deletes it.
 type SkippedFile struct {
 	// path in the worktree; bytes that are not UTF-8 are escaped as \xNN.
 	// +required
@@ -71,42 +80,42 @@ type SkippedFile struct {
 	Bytes int64 `json:"bytes,omitempty"`
 }
 
-// GitPosition is where the agent's own repository stood.
+// GitPosition is the state of the agent's own repository.
 type GitPosition struct {
-	// head is the commit the agent's HEAD stood at; empty before the first commit.
+	// head is the commit of the agent's HEAD; empty before the first commit.
 	// +optional
 	Head string `json:"head,omitempty"`
 	// branch the agent was on; empty when HEAD was detached.
 	// +optional
 	Branch string `json:"branch,omitempty"`
-	// dirtyFiles are files that differed from HEAD; the first 100 that fit into
-	// 2 KiB. The history has more.
+	// dirtyFiles are the files that differ from HEAD; the first 100 that fit into 2 KiB. The
+	// history has more.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
 	DirtyFiles []string `json:"dirtyFiles,omitempty"`
-	// dirtyFileCount counts all of them.
+	// dirtyFileCount is the number of all files that differ from HEAD.
 	// +optional
 	DirtyFileCount int32 `json:"dirtyFileCount,omitempty"`
 }
 
-// ConversationPosition is a place in a task's conversation.
+// ConversationPosition is a position in a task's conversation.
 type ConversationPosition struct {
 	// branch of the conversation.
 	// +optional
 	Branch string `json:"branch,omitempty"`
-	// position counts the messages up to here.
+	// position is the number of messages up to here.
 	// +optional
 	Position int64 `json:"position"`
-	// toolCalls counts the answered tool calls up to here.
+	// toolCalls is the number of answered tool calls up to here.
 	// +optional
 	ToolCalls int64 `json:"toolCalls,omitempty"`
 }
 
-// CheckpointConversation is where the conversation stood, and what it came to.
+// CheckpointConversation is the position in the conversation, with totals up to it.
 type CheckpointConversation struct {
 	ConversationPosition `json:",inline"`
-	// messageCount counts the messages up to here.
+	// messageCount is the number of messages up to here.
 	// +optional
 	MessageCount int64 `json:"messageCount,omitempty"`
 	// inputTokens up to here, as the agent reported them.
@@ -131,8 +140,8 @@ type RiskyToolGuarantee string
 const (
 	// RiskyToolBefore: the tool waited for the checkpoint.
 	RiskyToolBefore RiskyToolGuarantee = "Before"
-	// RiskyToolBestEffort: the agent was stopped as soon as the call was seen;
-	// the tool may have begun by then.
+	// RiskyToolBestEffort: the agent was stopped as soon as the call was seen; the tool may
+	// have started by then.
 	RiskyToolBestEffort RiskyToolGuarantee = "BestEffort"
 )
 
@@ -151,7 +160,7 @@ type RiskyTool struct {
 	Guarantee RiskyToolGuarantee `json:"guarantee,omitempty"`
 }
 
-// AgentSession is the agent's own session that a checkpoint holds.
+// AgentSession is the agent's own session that a checkpoint contains.
 type AgentSession struct {
 	// agent is the type of the agent whose session it is.
 	// +optional
@@ -167,7 +176,7 @@ type AgentSession struct {
 	Version string `json:"version,omitempty"`
 }
 
-// CheckpointStatus is what the checkpoint holds.
+// CheckpointStatus is what the checkpoint contains.
 type CheckpointStatus struct {
 	// observedGeneration is the generation the status is about.
 	// +optional
@@ -181,8 +190,8 @@ type CheckpointStatus struct {
 	// taskUID is the UID of the task it belongs to.
 	// +optional
 	TaskUID string `json:"taskUID,omitempty"`
-	// requestedBy is who asked for it; empty for one that nobody asked for. It
-	// ends in "(field manager)" where no user name is known.
+	// requestedBy is who requested it; empty for an automatic one. It ends in
+	// "(field manager)" when no user name is known.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	RequestedBy string `json:"requestedBy,omitempty"`
@@ -198,64 +207,64 @@ type CheckpointStatus struct {
 	// time it was taken.
 	// +optional
 	Time *metav1.Time `json:"time,omitempty"`
-	// commit holds the code.
+	// commit contains the code.
 	// +optional
 	Commit string `json:"commit,omitempty"`
 	// tree is the git tree of the code.
 	// +optional
 	Tree string `json:"tree,omitempty"`
-	// parent is the code commit of the checkpoint before.
+	// parent is the code commit of the previous checkpoint.
 	// +optional
 	Parent string `json:"parent,omitempty"`
 	// base is the commit of the repository that the task started from.
 	// +optional
 	Base string `json:"base,omitempty"`
-	// stateCommit holds the agent's own state.
+	// stateCommit contains the agent's own state.
 	// +optional
 	StateCommit string `json:"stateCommit,omitempty"`
-	// consistency says whether the files are those of one instant. It is absent
-	// on checkpoints that were taken before this field existed.
+	// consistency says whether the files are from one moment. It is absent from checkpoints
+	// that were taken before this field existed.
 	// +optional
 	Consistency CheckpointConsistency `json:"consistency,omitempty"`
-	// frozenMilliseconds is how long the agent was stopped for the checkpoint;
-	// absent if it did not run.
+	// frozenMilliseconds is how long the agent was stopped for the checkpoint; absent if it
+	// did not run.
 	// +optional
 	FrozenMilliseconds int64 `json:"frozenMilliseconds,omitempty"`
-	// riskyTool is the tool call that the checkpoint was taken for, if it was for one.
+	// riskyTool is the tool call that the checkpoint was taken for, if any.
 	// +optional
 	RiskyTool *RiskyTool `json:"riskyTool,omitempty"`
-	// session is the agent's own session that the agent's state holds.
+	// session is the agent's own session that its state contains.
 	// +optional
 	Session *AgentSession `json:"session,omitempty"`
-	// conversation is where the conversation stood, and what it came to.
+	// conversation is the position in the conversation, with totals up to it.
 	// +optional
 	Conversation *CheckpointConversation `json:"conversation,omitempty"`
 	// code counts what changed since the parent.
 	// +optional
 	Code *CodeStats `json:"code,omitempty"`
-	// git is where the agent's own repository stood.
+	// git is the state of the agent's own repository.
 	// +optional
 	Git *GitPosition `json:"git,omitempty"`
-	// files counts the files the checkpoint holds.
+	// files is the number of files in the checkpoint.
 	// +optional
 	Files int64 `json:"files,omitempty"`
-	// bytes is the size of the files the checkpoint holds.
+	// bytes is the size of the files in the checkpoint.
 	// +optional
 	Bytes int64 `json:"bytes,omitempty"`
-	// skipped are files listed but not held; the first 100 that fit into 2 KiB.
-	// The history has more.
+	// skipped are files that are listed but not contained; the first 100 that fit into
+	// 2 KiB. The history has more.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
 	Skipped []SkippedFile `json:"skipped,omitempty"`
-	// skippedCount counts all of them.
+	// skippedCount is the number of all skipped files.
 	// +optional
 	SkippedCount int32 `json:"skippedCount,omitempty"`
 }
 
-// Checkpoint is a moment of a task that can be gone back to: its code, the
-// agent's own state and the position in the conversation. Applying one takes
-// it; the manager makes one for each that the daemon took by itself.
+// Checkpoint is a moment of a task to which it can be rewound: its code, the agent's own
+// state and the position in the conversation. Applying a Checkpoint takes one; the manager
+// creates one for each that the daemon took automatically.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -278,10 +287,10 @@ type Checkpoint struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
-	// spec asks for a checkpoint.
+	// spec requests a checkpoint.
 	// +required
 	Spec CheckpointSpec `json:"spec"`
-	// status is what the checkpoint holds.
+	// status is what the checkpoint contains.
 	// +optional
 	Status CheckpointStatus `json:"status,omitempty"`
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
-// `kubectl get` says why something is not ready, not only that it is not.
+// `kubectl get` shows why something is not ready, not only that it is not.
 func TestTheListSaysWhySomethingIsNotReady(t *testing.T) {
 	g := gomega.NewWithT(t)
 	nobody := v1alpha1.NameReference{Name: "no-task"}
@@ -49,7 +49,7 @@ func TestTheListSaysWhySomethingIsNotReady(t *testing.T) {
 	}
 }
 
-// Ready stays True for a checkpoint that was taken and is lost since.
+// Ready stays True for a checkpoint that was taken and is now lost.
 func TestTheWideListSaysWhyACheckpointIsNotDurable(t *testing.T) {
 	g := gomega.NewWithT(t)
 	c := &v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "lost"},
@@ -80,7 +80,7 @@ func TestTheWideListOfTasksSaysHowManyRecordsAreLost(t *testing.T) {
 	g.Expect(table.Rows[0].Cells[i]).To(gomega.BeEquivalentTo(29))
 }
 
-// tableOf is what `kubectl get` is given to print.
+// tableOf returns the table that `kubectl get` prints.
 func tableOf(t *testing.T, plural, name string) (table metav1.Table) {
 	t.Helper()
 	g := gomega.NewWithT(t)

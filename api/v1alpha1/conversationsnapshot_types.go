@@ -4,15 +4,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// SnapshotTrigger says why a snapshot was noted.
+// SnapshotTrigger says why a snapshot was recorded.
 // +kubebuilder:validation:Enum=Manual;Automatic
 type SnapshotTrigger string
 
 const (
 	// SnapshotManual: somebody applied it.
 	SnapshotManual SnapshotTrigger = "Manual"
-	// SnapshotAutomatic: so many messages had come, see
-	// spec.conversation.snapshotEveryMessages of the Task.
+	// SnapshotAutomatic: spec.conversation.snapshotEveryMessages of the Task caused it.
 	SnapshotAutomatic SnapshotTrigger = "Automatic"
 )
 
@@ -47,10 +46,10 @@ type ConversationSnapshotStatus struct {
 	// taskUID is the UID of the task.
 	// +optional
 	TaskUID string `json:"taskUID,omitempty"`
-	// trigger says why it was noted.
+	// trigger says why it was recorded.
 	// +optional
 	Trigger SnapshotTrigger `json:"trigger,omitempty"`
-	// time it was noted.
+	// time it was recorded.
 	// +optional
 	Time *metav1.Time `json:"time,omitempty"`
 	// checkpoint is the number of the newest checkpoint at or before the position.
@@ -59,7 +58,7 @@ type ConversationSnapshotStatus struct {
 	// conversation is the position.
 	// +optional
 	Conversation *ConversationPosition `json:"conversation,omitempty"`
-	// messageCount counts the messages up to the position.
+	// messageCount is the number of messages up to the position.
 	// +optional
 	MessageCount int64 `json:"messageCount,omitempty"`
 	// inputTokens up to the position, as the agent reported them.
@@ -72,15 +71,15 @@ type ConversationSnapshotStatus struct {
 	// +optional
 	CostMicroUSD int64 `json:"costMicroUSD,omitempty"`
 	// digest is a chain of SHA-256, in hex, over the hashes of the messages up to
-	// the position: each link is the hash of the one before and the next message's.
+	// the position: each link is the hash of the previous link and the next message's hash.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Digest string `json:"digest,omitempty"`
 }
 
-// ConversationSnapshot gives a position of a task's conversation a name. It is
-// a pointer: no message is copied. Applying one notes it; the manager makes one
-// for each that was noted automatically, and keeps the newest 20 of a task.
+// ConversationSnapshot gives a position of a task's conversation a name. It is a pointer: no
+// message is copied. Applying one records it; the manager creates one for each that was
+// recorded automatically, and keeps the newest 20 of a task.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

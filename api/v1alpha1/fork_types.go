@@ -13,7 +13,7 @@ type ForkVariant struct {
 	// +kubebuilder:validation:XValidation:rule="size(self) <= 46",message="the name of a variant is too long: use at most 46 characters, since its pods and checkpoints carry it in their names"
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="the name of a variant must be lower-case letters, digits and '-' only, since its pods carry it in their host names"
 	Name string `json:"name"`
-	// prompt for the new task; the source's when left out.
+	// prompt of the new task; the source's when left out.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=65536
@@ -22,7 +22,7 @@ type ForkVariant struct {
 	Prompt *string `json:"prompt,omitempty"`
 }
 
-// ForkSpec asks for a new branch of work.
+// ForkSpec requests a new branch of work.
 // +kubebuilder:validation:XValidation:rule="self.variants.all(v, v.name != self.sourceRef.name)",message="a fork cannot have its source's name: give the variant another name"
 type ForkSpec struct {
 	// sourceRef names the task to fork.
@@ -31,26 +31,25 @@ type ForkSpec struct {
 	// checkpointRef names the checkpoint of the source to fork from; its latest when left out.
 	// +optional
 	CheckpointRef *NameReference `json:"checkpointRef,omitempty"`
-	// conversation says whether the conversation up to that checkpoint comes along.
+	// conversation says whether the conversation up to that checkpoint is included.
 	// +optional
 	// +kubebuilder:default=Include
 	Conversation ConversationMode `json:"conversation,omitempty"`
-	// variants are the new tasks; one for now.
+	// variants are the new tasks; exactly one is supported.
 	// +required
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=1
 	Variants []ForkVariant `json:"variants"`
-	// requestedBy is who made the object, by the name that the API server
-	// authenticated. It is filled in as the object is admitted, and what a client
-	// sends here is ignored: leave it out.
+	// requestedBy is the name of the user who created the object, as authenticated by the
+	// API server. Admission sets it and ignores what a client sends: leave it out.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	RequestedBy string `json:"requestedBy,omitempty"`
 }
 
-// ForkedTask is a task a fork made.
+// ForkedTask is a task that a Fork created.
 type ForkedTask struct {
 	// name of the task.
 	// +required
@@ -60,7 +59,7 @@ type ForkedTask struct {
 	UID string `json:"uid,omitempty"`
 }
 
-// ForkStatus is the resolved point and what was made.
+// ForkStatus is the resolved checkpoint and the tasks that were created.
 type ForkStatus struct {
 	// observedGeneration is the generation the status is about.
 	// +optional
@@ -71,15 +70,15 @@ type ForkStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// requestedBy is who asked for the fork. It ends in "(field manager)" where no
-	// user name is known.
+	// requestedBy is who requested the fork. It ends in "(field manager)" when no user name
+	// is known.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	RequestedBy string `json:"requestedBy,omitempty"`
-	// source is the resolved point.
+	// source is the resolved checkpoint.
 	// +optional
 	Source *SourceStatus `json:"source,omitempty"`
-	// tasks are the tasks made.
+	// tasks are the tasks that were created.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -87,26 +86,27 @@ type ForkStatus struct {
 	Tasks []ForkedTask `json:"tasks,omitempty"`
 }
 
-// ForkOrigin is the Fork that a task was made for.
+// ForkOrigin is the Fork that a task was created for.
 type ForkOrigin struct {
 	// name of the Fork.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// uid of the Fork, by which it is told from another one of the name.
+	// uid of the Fork, which distinguishes it from another one of the same name.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	UID string `json:"uid"`
-	// fieldManager is the one that applied the Fork; empty where that is not known. It
-	// is shown as who asked where no user name is known.
+	// fieldManager is the one that applied the Fork; empty when that is not known. It is
+	// shown as the requester when no user name is known.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	FieldManager string `json:"fieldManager,omitempty"`
 }
 
-// Fork makes a new task that begins where another stood. The source is not touched.
+// Fork creates a new task that starts from a checkpoint of another one. The source is not
+// changed.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -123,10 +123,10 @@ type Fork struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
-	// spec asks for a new branch of work.
+	// spec requests a new branch of work.
 	// +required
 	Spec ForkSpec `json:"spec"`
-	// status is the resolved point and what was made.
+	// status is the resolved checkpoint and the tasks that were created.
 	// +optional
 	Status ForkStatus `json:"status,omitempty"`
 }

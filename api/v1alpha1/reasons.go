@@ -2,28 +2,28 @@ package v1alpha1
 
 // Conditions of a Task.
 const (
-	// TaskSucceeded is Unknown while the task is active, True when the agent
-	// ended well and its last checkpoint is safe, False when it failed for good.
-	// Its reason is what people read.
+	// TaskSucceeded is Unknown while the task is active, True when the agent has exited with 0
+	// and its last checkpoint is safe, False when it has failed for good. Its reason is the
+	// state of the task.
 	TaskSucceeded = "Succeeded"
-	// TaskWorkspaceReady is True while the task's volume holds the state the
-	// task is meant to have.
+	// TaskWorkspaceReady is True while the task's volume has the intended state.
 	TaskWorkspaceReady = "WorkspaceReady"
 	// TaskDurable is True when the gitstore has the latest checkpoint.
 	TaskDurable = "Durable"
-	// TaskDrifted is True when the worktree is not what Clew last left there.
+	// TaskDrifted is True when the worktree is not as Clew last left it.
 	TaskDrifted = "Drifted"
-	// TaskHistoryRecorded is True when every transition in status.history
-	// stands in the history store.
+	// TaskHistoryRecorded is True when the history store has every transition in
+	// status.history.
 	TaskHistoryRecorded = "HistoryRecorded"
-	// TaskHistoryComplete is False once records of the task are lost, or were left out
-	// at a limit, and while the history store lacks records that the task's volume may
-	// still have. It is True when lost records are all that is missing and
-	// spec.acknowledge covers them. A task whose history lacks nothing does not have it.
+	// TaskHistoryComplete is False once records of the task are lost or were left out at a
+	// limit, and while the history store lacks records that the task's volume may still have.
+	// It is True when only lost records are missing and spec.acknowledge covers them. A task
+	// with a complete history does not have it.
 	TaskHistoryComplete = "HistoryComplete"
 )
 
-// Reasons of the condition Succeeded of a Task.
+// Reasons of the condition Succeeded of a Task. The table of package reason says what each
+// means.
 const (
 	ReasonPending      = "Pending"
 	ReasonPreparing    = "Preparing"
@@ -43,9 +43,8 @@ const (
 	// ReasonAgentOutOfCredit: the account at the model's API has no credit left.
 	// Not retried.
 	ReasonAgentOutOfCredit = "AgentOutOfCredit"
-	// ReasonAgentRateLimited: the model's API asks for a pause; another attempt
-	// follows after it. It counts towards backoffLimit only when this has gone on
-	// for a day.
+	// ReasonAgentRateLimited: the model's API asks for a pause; another attempt follows
+	// after it. It counts towards backoffLimit only after a day of nothing else.
 	ReasonAgentRateLimited = "AgentRateLimited"
 	// ReasonAgentTooOld: the agent's program is older than the oldest version
 	// that works. Not retried.
@@ -53,11 +52,11 @@ const (
 	// ReasonAgentOptionsInvalid: the agent's program does not accept its
 	// arguments. Not retried.
 	ReasonAgentOptionsInvalid = "AgentOptionsInvalid"
-	// ReasonProgramNotFound: a container of the template has no such program as its
-	// command names. Not retried.
+	// ReasonProgramNotFound: the program named by a container's command does not exist in
+	// its image. Not retried.
 	ReasonProgramNotFound = "ProgramNotFound"
-	// ReasonProgramNotExecutable: the program that a container's command names is
-	// there, and cannot be executed. Not retried.
+	// ReasonProgramNotExecutable: the program named by a container's command exists, but
+	// cannot be executed. Not retried.
 	ReasonProgramNotExecutable = "ProgramNotExecutable"
 	ReasonInvalidTemplate      = "InvalidTemplate"
 	ReasonVolumeUnavailable    = "VolumeUnavailable"
@@ -71,8 +70,8 @@ const (
 	ReasonDeleting             = "Deleting"
 )
 
-// Reasons for which a workspace cannot be prepared. The daemon reports them,
-// the conditions WorkspaceReady and Succeeded carry them.
+// Reasons why a workspace cannot be prepared. The daemon reports them, and the conditions
+// WorkspaceReady and Succeeded have them.
 const (
 	ReasonWorkspacePrepared     = "Prepared"
 	ReasonRepositoryNotFound    = "RepositoryNotFound"
@@ -93,32 +92,31 @@ const (
 	ReasonFenced = "Fenced"
 )
 
-// Problems that a daemon has while its agent runs. The condition Succeeded carries
-// them, and stays Unknown, since all goes on when they are solved. The others are
-// ReasonVolumeFull, ReasonGitStoreRefused and ReasonFenced.
+// Problems of a daemon while its agent runs. The condition Succeeded has them as its reason,
+// and stays Unknown, since the task continues when they are solved. ReasonVolumeFull,
+// ReasonGitStoreRefused and ReasonFenced are such problems as well.
 const (
 	// ReasonRecordingFailed: the agent's output is held back.
 	ReasonRecordingFailed = "RecordingFailed"
-	// ReasonCheckpointFailed: the agent works on without checkpoints.
+	// ReasonCheckpointFailed: the agent continues without checkpoints.
 	ReasonCheckpointFailed = "CheckpointFailed"
-	// ReasonHistoryLimitReached: the task, or its namespace, has as much stored in
-	// the history as it may. The agent works on; its output waits for some
-	// minutes, and is then left out of the history, counted.
+	// ReasonHistoryLimitReached: the task or its namespace has reached its limit in the
+	// history. The agent continues; its output waits for some minutes, and is then left out
+	// of the history and counted.
 	ReasonHistoryLimitReached = "HistoryLimitReached"
-	// ReasonModelErrors: the model's API answers with errors, and the agent tries
-	// again by itself.
+	// ReasonModelErrors: the model's API returns errors, and the agent retries by itself.
 	ReasonModelErrors = "ModelErrors"
-	// ReasonVolumeOutdated: the history has records that the volume never held.
+	// ReasonVolumeOutdated: the history has records that the volume never had.
 	// The attempt ends; the next one restores the workspace.
 	ReasonVolumeOutdated = "VolumeOutdated"
 )
 
-// Reasons for which records of a task's history are lost.
+// Reasons why records of a task's history are lost.
 const (
-	// ReasonHistoryStoreWentBack: the history store was put back to an older copy
-	// than the daemon could make good.
+	// ReasonHistoryStoreWentBack: the history store was put back to an older copy, and the
+	// daemon no longer had the missing records.
 	ReasonHistoryStoreWentBack = "HistoryStoreWentBack"
-	// ReasonSpoolDamaged: the task's volume could not be read any more.
+	// ReasonSpoolDamaged: the records on the task's volume could no longer be read.
 	ReasonSpoolDamaged = "SpoolDamaged"
 )
 
@@ -133,17 +131,16 @@ const (
 	// ReasonCheckpointLost: neither the gitstore nor the task's volume has the
 	// checkpoint any more.
 	ReasonCheckpointLost = "CheckpointLost"
-	// ReasonHistoryDeleted: the task's history was deleted with a Task that was
-	// restored since. It cannot be started any more.
+	// ReasonHistoryDeleted: the task's history was deleted before the Task was restored. It
+	// can no longer be started.
 	ReasonHistoryDeleted = "HistoryDeleted"
 	// ReasonHistoryGap: records of the task are lost for good; status.lostRecords
 	// counts them.
 	ReasonHistoryGap = "HistoryGap"
-	// ReasonUncountedHistoryGap: a former version of Clew told that records of the task
+	// ReasonUncountedHistoryGap: a former version of Clew reported that records of the task
 	// are lost for good, and did not count them. No number acknowledges that.
 	ReasonUncountedHistoryGap = "UncountedHistoryGap"
-	// ReasonLossAcknowledged: all records that are lost are covered by
-	// spec.acknowledge.
+	// ReasonLossAcknowledged: spec.acknowledge covers all lost records.
 	ReasonLossAcknowledged = "LossAcknowledged"
 	// ReasonHistoryBehind: the history store was put back to an older copy. The
 	// task's pod, or its next one, sends again what its volume has.
@@ -154,15 +151,15 @@ const (
 const (
 	// ReasonInvalidOperation: the task's state does not allow the operation.
 	ReasonInvalidOperation = "InvalidOperation"
-	// ReasonInvalidBranch: no branch can have the name that is to keep what stood.
+	// ReasonInvalidBranch: the name of the branch to preserve the current state is not valid.
 	ReasonInvalidBranch = "InvalidBranch"
-	// ReasonBranchExists: the agent's repository has a branch of that name, or one
-	// in its way.
+	// ReasonBranchExists: the agent's repository has a branch of that name, or one that
+	// conflicts with it.
 	ReasonBranchExists = "BranchExists"
-	// ReasonRewindUndone: a rewind failed and was undone, and nobody knows any
-	// more why.
+	// ReasonRewindUndone: a rewind failed and was undone, and the cause is no longer known.
 	ReasonRewindUndone = "RewindUndone"
-	// ReasonInvalidState: what the operation needs, a checkpoint say, is not there.
+	// ReasonInvalidState: something that the operation needs does not exist, for example a
+	// checkpoint.
 	ReasonInvalidState = "InvalidState"
 	// ReasonPositionNotFound: the conversation has no such message or moment.
 	ReasonPositionNotFound = "PositionNotFound"
@@ -190,8 +187,8 @@ const (
 const (
 	// SnapshotReady is True when the position is resolved and its digest known.
 	SnapshotReady = "Ready"
-	// SnapshotIntact is True while the messages up to the position give its
-	// digest, and False when they were found damaged.
+	// SnapshotIntact is True while the messages up to the position match its digest, and
+	// False when they were found damaged.
 	SnapshotIntact = "Intact"
 
 	ReasonResolved           = "Resolved"
@@ -252,21 +249,21 @@ const (
 	EventHistoryImported         = "HistoryImported"
 )
 
-// Labels that Clew puts on what it makes for a task.
+// Labels and annotations of the objects that Clew creates for a task.
 const (
 	LabelTask    = "clew.dev/task"
 	LabelTaskUID = "clew.dev/task-uid"
 	LabelAttempt = "clew.dev/attempt"
-	// LabelCheckpoint carries the number of a Checkpoint that the manager made.
+	// LabelCheckpoint is the number of a Checkpoint that the manager created.
 	LabelCheckpoint = "clew.dev/checkpoint"
-	// LabelSnapshot carries the number of a ConversationSnapshot that the manager
-	// made, among the task's automatic ones.
+	// LabelSnapshot is the number of a ConversationSnapshot that the manager created, among
+	// the task's automatic ones.
 	LabelSnapshot = "clew.dev/snapshot"
-	// AnnotationGeneration carries the generation of the Task a pod was made from.
+	// AnnotationGeneration is the generation of the Task that a pod was created from.
 	AnnotationGeneration = "clew.dev/task-generation"
 	LabelFork            = "clew.dev/fork"
-	// AnnotationForkManager and AnnotationForkUID are found in Tasks that a former
-	// version made for a Fork. Newer ones have spec.startFrom.fork instead.
+	// AnnotationForkManager and AnnotationForkUID are in Tasks that a former version created
+	// for a Fork. Newer ones have spec.startFrom.fork instead.
 	AnnotationForkManager = "clew.dev/fork-manager"
 	AnnotationForkUID     = "clew.dev/fork-uid"
 	LabelManagedBy        = "app.kubernetes.io/managed-by"

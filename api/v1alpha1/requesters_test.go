@@ -27,9 +27,9 @@ const (
 	manager = "system:serviceaccount:clew-system:clew-manager"
 )
 
-// people are clients of users that may do everything with Clew's objects: ann has
-// a client certificate, the robot the token of a service account, and carol and
-// the manager are impersonated.
+// people are clients of users who may do everything with Clew's objects: ann has a client
+// certificate, the robot the token of a service account, and carol and the manager are
+// impersonated.
 type people struct {
 	ann, robot, carol, manager client.Client
 }
@@ -87,7 +87,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// manifest is a Task as a person writes it, with the fields given in its spec.
+// manifest returns a Task as a person writes it, with these fields in its spec.
 func manifest(name string, spec map[string]any) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "Task",
@@ -117,8 +117,8 @@ func serverSide(t *testing.T, c client.Client, u *unstructured.Unstructured, opt
 	return applied
 }
 
-// clientSide applies a manifest as kubectl apply does: the difference between
-// what was applied last, what is live and what is wanted.
+// clientSide applies a manifest as kubectl apply does: by a patch computed from the last
+// applied, the live and the new object.
 func clientSide(t *testing.T, c client.Client, u *unstructured.Unstructured, options ...client.PatchOption) *unstructured.Unstructured {
 	t.Helper()
 	wanted := u.DeepCopy()
@@ -168,7 +168,7 @@ func wantRequesters(t *testing.T, name string, want v1alpha1.TaskRequesters) {
 	}
 }
 
-func TestWhoAskedIsWhoTheAPIServerAuthenticated(t *testing.T) {
+func TestTheRequesterIsTheAuthenticatedUser(t *testing.T) {
 	p := newPeople(t)
 	serverSide(t, p.ann, manifest("asked", nil))
 	wantRequesters(t, "asked", v1alpha1.TaskRequesters{Created: "ann", OperatingMode: "ann"})
@@ -205,7 +205,7 @@ func TestWhoAskedIsWhoTheAPIServerAuthenticated(t *testing.T) {
 	}
 }
 
-func TestNobodyCanNameSomebodyElse(t *testing.T) {
+func TestNobodyCanNameAnotherRequester(t *testing.T) {
 	p := newPeople(t)
 	forged := map[string]any{"created": "eve", "operatingMode": "eve", "rewind": "eve", "resume": "eve"}
 	serverSide(t, p.ann, manifest("forged", map[string]any{"requestedBy": forged}))
@@ -284,7 +284,7 @@ func TestADryRunShowsNoDifference(t *testing.T) {
 	}
 }
 
-func TestWhoAskedForCheckpointsAndForks(t *testing.T) {
+func TestTheRequestersOfCheckpointsAndForks(t *testing.T) {
 	p := newPeople(t)
 	checkpoint := &v1alpha1.Checkpoint{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "asked"},
@@ -317,7 +317,7 @@ func TestWhoAskedForCheckpointsAndForks(t *testing.T) {
 	}
 }
 
-func TestTheManagerSaysForWhomItMakesATask(t *testing.T) {
+func TestTheManagerNamesTheRequesterOfAForksTask(t *testing.T) {
 	p := newPeople(t)
 	task := builders.Task("forked")
 	task.Spec.RequestedBy = &v1alpha1.TaskRequesters{Created: "ann", OperatingMode: "ann"}
@@ -330,8 +330,8 @@ func TestTheManagerSaysForWhomItMakesATask(t *testing.T) {
 	must(t, p.manager.Update(t.Context(), task))
 }
 
-// Who copies a manifest of a fork's task copies what the manager wrote there, too.
-func TestOnlyTheManagerSaysWhichForkATaskWasMadeFor(t *testing.T) {
+// A copied manifest of a fork's task contains what the manager wrote.
+func TestOnlyTheManagerNamesTheForkOfATask(t *testing.T) {
 	p := newPeople(t)
 	made := func(name, by string) *v1alpha1.Task {
 		task := builders.Task(name)
@@ -360,7 +360,7 @@ func TestOnlyTheManagerSaysWhichForkATaskWasMadeFor(t *testing.T) {
 	}
 }
 
-func TestALongUserNameIsCut(t *testing.T) {
+func TestALongUserNameIsTruncated(t *testing.T) {
 	long := strings.Repeat("ü", 300)
 	config := impersonating(fmt.Sprint(long))
 	config.Impersonate.Groups = []string{"system:masters"}

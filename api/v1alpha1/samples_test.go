@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-func TestSamplesApplyAsTheyStand(t *testing.T) {
+func TestSamplesAreAccepted(t *testing.T) {
 	files, err := filepath.Glob("../../config/samples/*.yaml")
 	if err != nil || len(files) < 9 {
 		t.Fatalf("found %q, %v", files, err)

@@ -6,7 +6,7 @@ type NameReference struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="!self.contains('/')",message="name an object of this namespace: a reference holds no '/', and other namespaces cannot be referred to"
+	// +kubebuilder:validation:XValidation:rule="!self.contains('/')",message="name an object of this namespace: a reference contains no '/', and cannot name another namespace"
 	Name string `json:"name"`
 }
 
@@ -23,26 +23,26 @@ type CodeStats struct {
 	LinesRemoved int64 `json:"linesRemoved"`
 }
 
-// ConversationMode says whether a conversation comes along.
+// ConversationMode says whether a conversation is included.
 // +kubebuilder:validation:Enum=Include;Exclude
 type ConversationMode string
 
 const (
-	// ConversationInclude takes the conversation up to the checkpoint along.
+	// ConversationInclude includes the conversation up to the checkpoint.
 	ConversationInclude ConversationMode = "Include"
 	// ConversationExclude starts with an empty conversation.
 	ConversationExclude ConversationMode = "Exclude"
 )
 
-// OnDrift says what to do when the worktree is not what Clew last left.
+// OnDrift says what to do when the worktree is not as Clew last left it.
 // +kubebuilder:validation:Enum=Fail;Preserve;Override
 type OnDrift string
 
 const (
 	// OnDriftFail stops with the list of changed files.
 	OnDriftFail OnDrift = "Fail"
-	// OnDriftPreserve takes a checkpoint of what is there and goes on.
+	// OnDriftPreserve takes a checkpoint of the changed worktree and continues.
 	OnDriftPreserve OnDrift = "Preserve"
-	// OnDriftOverride puts back what Clew last left and goes on.
+	// OnDriftOverride restores what Clew last left and continues.
 	OnDriftOverride OnDrift = "Override"
 )

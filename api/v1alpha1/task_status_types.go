@@ -15,11 +15,11 @@ const (
 	AttemptAgentFailed AttemptOutcome = "AgentFailed"
 	// AttemptSuspended: stopped because operatingMode was set to Suspended.
 	AttemptSuspended AttemptOutcome = "Suspended"
-	// AttemptStopped: stopped to make way for another attempt, for a rewind say.
+	// AttemptStopped: stopped so that another attempt could start, for example for a rewind.
 	AttemptStopped AttemptOutcome = "Stopped"
 	// AttemptRewound: carried out a rewind of a stopped task and ended there.
 	AttemptRewound AttemptOutcome = "Rewound"
-	// AttemptPodLost: the pod went away without having been asked to.
+	// AttemptPodLost: the pod disappeared without Clew having deleted it.
 	AttemptPodLost AttemptOutcome = "PodLost"
 	// AttemptPrepareFailed: the workspace could not be prepared; another try may help.
 	AttemptPrepareFailed AttemptOutcome = "PrepareFailed"
@@ -27,7 +27,7 @@ const (
 	AttemptBlocked AttemptOutcome = "Blocked"
 )
 
-// AttemptTrigger says why an attempt was made.
+// AttemptTrigger says why an attempt was started.
 // +kubebuilder:validation:Enum=Start;Retry;PodLost;Resume;Rewind
 type AttemptTrigger string
 
@@ -44,12 +44,12 @@ const (
 	AttemptRewind AttemptTrigger = "Rewind"
 )
 
-// AgentMemory says what an agent knew of the conversation when it was started.
+// AgentMemory says what an agent knew about the conversation when it was started.
 // +kubebuilder:validation:Enum=New;Session;Rendered
 type AgentMemory string
 
 const (
-	// AgentMemoryNew: the agent began with the task's prompt.
+	// AgentMemoryNew: the agent started with the task's prompt.
 	AgentMemoryNew AgentMemory = "New"
 	// AgentMemorySession: the agent resumed its own session.
 	AgentMemorySession AgentMemory = "Session"
@@ -57,13 +57,13 @@ const (
 	AgentMemoryRendered AgentMemory = "Rendered"
 )
 
-// RateLimitStatus tells of attempts in a row that ended with a rate limit.
+// RateLimitStatus describes consecutive attempts that ended with a rate limit.
 type RateLimitStatus struct {
 	// since is when the first of them ended. After a day without a tool call,
 	// rate limits count towards backoffLimit.
 	// +required
 	Since metav1.Time `json:"since"`
-	// toolCallCount is how many tool calls the task had made by then.
+	// toolCallCount is the number of tool calls that the task had made by then.
 	// +optional
 	ToolCallCount int64 `json:"toolCallCount,omitempty"`
 }
@@ -80,43 +80,43 @@ type Attempt struct {
 	// podUID is the UID of its pod.
 	// +optional
 	PodUID string `json:"podUID,omitempty"`
-	// trigger says why the attempt was made.
+	// trigger says why the attempt was started.
 	// +optional
 	Trigger AttemptTrigger `json:"trigger,omitempty"`
-	// startTime is when the attempt was decided.
+	// startTime is when the attempt was reserved.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
-	// endTime is when its end was seen.
+	// endTime is when its end was observed.
 	// +optional
 	EndTime *metav1.Time `json:"endTime,omitempty"`
-	// outcome says how it ended; empty while it lasts.
+	// outcome says how it ended; empty while it runs.
 	// +optional
 	Outcome AttemptOutcome `json:"outcome,omitempty"`
 	// reason says why it is being stopped or how it ended, in one word.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Reason string `json:"reason,omitempty"`
-	// memory says what the agent knew of the conversation when it was started;
-	// empty for an agent of type Exec, which reads the conversation by itself.
+	// memory says what the agent knew about the conversation when it was started; empty for
+	// an agent of type Exec, which reads the conversation itself.
 	// +optional
 	Memory AgentMemory `json:"memory,omitempty"`
-	// memoryMessage says why it was that.
+	// memoryMessage explains the value of memory.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	MemoryMessage string `json:"memoryMessage,omitempty"`
-	// retryTime is when the next attempt starts at the earliest, where the
-	// model's API asked for a pause.
+	// retryTime is the earliest time of the next attempt, if the model's API asked for a
+	// pause.
 	// +optional
 	RetryTime *metav1.Time `json:"retryTime,omitempty"`
-	// exitCode of the agent, where it ended by itself.
+	// exitCode of the agent, if it exited by itself.
 	// +optional
 	ExitCode *int32 `json:"exitCode,omitempty"`
 	// message says more about the end.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
-	// hindrances are the reasons, in one word each, why its pod could not be created or
-	// did not start. The history tells of each of them once.
+	// hindrances are the reasons, in one word each, why its pod could not be created or did
+	// not start. The history has each of them once.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
@@ -132,7 +132,7 @@ type CheckpointSummary struct {
 	// number of the checkpoint in its task, from 1.
 	// +optional
 	Number int64 `json:"number,omitempty"`
-	// commit holds its code.
+	// commit contains its code.
 	// +optional
 	Commit string `json:"commit,omitempty"`
 	// time it was taken.
@@ -140,17 +140,21 @@ type CheckpointSummary struct {
 	Time *metav1.Time `json:"time,omitempty"`
 }
 
-// OperationState says how far a one-shot operation is.
+// OperationState is the progress of a one-shot operation.
 // +kubebuilder:validation:Enum=Pending;InProgress;Completed;Refused;Failed
 type OperationState string
 
 const (
-	// OperationPending: where it goes to cannot be found out yet.
-	OperationPending    OperationState = "Pending"
+	// OperationPending: its target cannot be resolved yet.
+	OperationPending OperationState = "Pending"
+	// OperationInProgress: it was accepted, and is being carried out.
 	OperationInProgress OperationState = "InProgress"
-	OperationCompleted  OperationState = "Completed"
-	OperationRefused    OperationState = "Refused"
-	OperationFailed     OperationState = "Failed"
+	// OperationCompleted: it was carried out.
+	OperationCompleted OperationState = "Completed"
+	// OperationRefused: it was not accepted, and nothing was changed.
+	OperationRefused OperationState = "Refused"
+	// OperationFailed: it was accepted and could not be carried out, or was withdrawn.
+	OperationFailed OperationState = "Failed"
 )
 
 // OperationStatus is the outcome of the resume or rewind with the given id.
@@ -158,7 +162,7 @@ type OperationStatus struct {
 	// id of the request this is about.
 	// +required
 	ID string `json:"id"`
-	// state says how far it is.
+	// state is its progress.
 	// +required
 	State OperationState `json:"state"`
 	// reason says why it was refused or failed, in one word.
@@ -168,37 +172,37 @@ type OperationStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
-	// requestedBy is who asked for it. It ends in "(field manager)" where no user
-	// name is known.
+	// requestedBy is who requested it. It ends in "(field manager)" when no user name is
+	// known.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	RequestedBy string `json:"requestedBy,omitempty"`
 	// attempt that carries it out.
 	// +optional
 	Attempt int64 `json:"attempt,omitempty"`
-	// fromCheckpoint is the number of the checkpoint that holds what stood before.
+	// fromCheckpoint is the number of the checkpoint that contains the state before it.
 	// +optional
 	FromCheckpoint int64 `json:"fromCheckpoint,omitempty"`
-	// toCheckpoint is the number of the checkpoint gone back to; empty when the
-	// conversation went to a message that is older than every checkpoint.
+	// toCheckpoint is the number of the checkpoint that was restored; empty when the
+	// conversation was rewound to a message that is older than every checkpoint.
 	// +optional
 	ToCheckpoint int64 `json:"toCheckpoint,omitempty"`
-	// toCommit is the code commit gone back to, resolved once.
+	// toCommit is the code commit that was restored, resolved once.
 	// +optional
 	ToCommit string `json:"toCommit,omitempty"`
 	// toPosition is the position of the last message that was kept, a turn
 	// boundary, resolved once; empty when the conversation stays as it is.
 	// +optional
 	ToPosition int64 `json:"toPosition,omitempty"`
-	// toSequence is the record of the task that made the message at toPosition, by
-	// which the message is found where the history has lost records, and positions
-	// with them; empty for a message that a fork inherited.
+	// toSequence is the number of the record that contains the message at toPosition. It
+	// identifies the message when the history has lost records, and positions with them;
+	// empty for a message that a fork inherited.
 	// +optional
 	ToSequence int64 `json:"toSequence,omitempty"`
-	// checkpointPosition is where the conversation stood at toCheckpoint.
+	// checkpointPosition is the position of the conversation at toCheckpoint.
 	// +optional
 	CheckpointPosition int64 `json:"checkpointPosition,omitempty"`
-	// preserved names the branch or stash that keeps what stood before.
+	// preserved names the branch or stash that keeps the state before it.
 	// +optional
 	Preserved string `json:"preserved,omitempty"`
 	// startTime is when the operation was accepted.
@@ -209,7 +213,7 @@ type OperationStatus struct {
 	EndTime *metav1.Time `json:"endTime,omitempty"`
 }
 
-// SourceStatus is the resolved point a task started from.
+// SourceStatus is the resolved checkpoint that a task started from.
 type SourceStatus struct {
 	// taskUID of the source.
 	// +required
@@ -237,8 +241,8 @@ type HistoryEntry struct {
 	// reason in one word, as in Events.
 	// +required
 	Reason string `json:"reason"`
-	// actor who caused it: the user who asked for it, the field manager, marked as
-	// such, where no user name is known, or clew.
+	// actor who caused it: the user who requested it, the field manager, marked as such, when
+	// no user name is known, or clew.
 	// +optional
 	Actor string `json:"actor,omitempty"`
 	// message says what happened.
@@ -253,8 +257,8 @@ type HistoryEntry struct {
 	Checkpoint int64 `json:"checkpoint,omitempty"`
 }
 
-// UncountedLoss is a loss of records that a former version of Clew did not count: they
-// went with the task's volume. This version counts them.
+// UncountedLoss is a loss of records that a former version of Clew did not count: they were
+// lost with the task's volume. This version counts such records.
 type UncountedLoss struct {
 	// time at which it became known.
 	// +required
@@ -265,7 +269,7 @@ type UncountedLoss struct {
 	Message string `json:"message,omitempty"`
 }
 
-// TaskStatus is what Clew has seen and done.
+// TaskStatus is what Clew has observed and done.
 type TaskStatus struct {
 	// observedGeneration is the generation the status is about.
 	// +optional
@@ -278,61 +282,60 @@ type TaskStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// attempts of the task, newest last. Beyond 50 the oldest are dropped, except those
-	// that say how the task came to rest, so their numbers may have holes.
+	// that determine how the task ended, so their numbers may have gaps.
 	// +optional
 	// +listType=map
 	// +listMapKey=number
 	// +kubebuilder:validation:MaxItems=50
 	Attempts []Attempt `json:"attempts,omitempty"`
-	// failures counts agent failures since the last resume or start.
+	// failures is the number of agent failures since the last resume or start.
 	// +optional
 	Failures int32 `json:"failures,omitempty"`
-	// rateLimit is set while attempt after attempt ends with a rate limit of the
-	// model's API.
+	// rateLimit is set while consecutive attempts end with a rate limit of the model's API.
 	// +optional
 	RateLimit *RateLimitStatus `json:"rateLimit,omitempty"`
 	// claimUID is the UID of the PersistentVolumeClaim in use.
 	// +optional
 	ClaimUID string `json:"claimUID,omitempty"`
-	// source is the resolved point of startFrom.
+	// source is the resolved checkpoint of startFrom.
 	// +optional
 	Source *SourceStatus `json:"source,omitempty"`
-	// latestCheckpoint is the newest one.
+	// latestCheckpoint is the newest checkpoint.
 	// +optional
 	LatestCheckpoint *CheckpointSummary `json:"latestCheckpoint,omitempty"`
-	// checkpointCount counts checkpoints taken.
+	// checkpointCount is the number of checkpoints taken.
 	// +optional
 	CheckpointCount int64 `json:"checkpointCount,omitempty"`
-	// checkpointObjectsThrough is the number up to which every checkpoint that
-	// was taken has a Checkpoint object, while objects for the rest are being
-	// made, some at a time. It is absent when all have one.
+	// checkpointObjectsThrough is the number up to which every checkpoint has a Checkpoint
+	// object, while the remaining objects are being created, some at a time. It is absent when
+	// all have one.
 	// +optional
 	CheckpointObjectsThrough *int64 `json:"checkpointObjectsThrough,omitempty"`
-	// snapshotCount counts the automatic snapshots of the conversation that
-	// ConversationSnapshots were made for.
+	// snapshotCount is the number of automatic snapshots of the conversation for which
+	// ConversationSnapshots were created.
 	// +optional
 	SnapshotCount int64 `json:"snapshotCount,omitempty"`
-	// lostRecords counts the records of the task's history that are lost for good,
-	// and show as gaps in its conversation and timeline.
+	// lostRecords is the number of records of the task's history that are lost for good, and
+	// appear as gaps in its conversation and timeline.
 	// +optional
 	LostRecords int64 `json:"lostRecords,omitempty"`
-	// acknowledgedLostRecords is how many of the lost records spec.acknowledge covers.
-	// When all are, the condition HistoryComplete does not report them. It is absent
-	// once the acknowledgement has ended.
+	// acknowledgedLostRecords is the number of lost records that spec.acknowledge covers. When
+	// it covers all, the condition HistoryComplete does not report them. It is absent once the
+	// acknowledgement has ended.
 	// +optional
 	AcknowledgedLostRecords int64 `json:"acknowledgedLostRecords,omitempty"`
-	// endedAcknowledgement is the number in spec.acknowledge that counts no more, since
-	// lostRecords has fallen, or the Task was created with it. It is absent when
-	// spec.acknowledge is absent, or has another number.
+	// endedAcknowledgement is the number in spec.acknowledge that no longer counts, because
+	// lostRecords has decreased or the Task was created with it. It is absent when
+	// spec.acknowledge is absent or has another number.
 	// +optional
 	EndedAcknowledgement int64 `json:"endedAcknowledgement,omitempty"`
-	// uncountedLoss is a loss of records that a former version of Clew told of, and did
-	// not count. It stays, and while it is there the condition HistoryComplete is False.
+	// uncountedLoss is a loss of records that a former version of Clew reported and did not
+	// count. It is kept, and while it is set the condition HistoryComplete is False.
 	// +optional
 	UncountedLoss *UncountedLoss `json:"uncountedLoss,omitempty"`
-	// leftOutRecords counts the records that are not in the history, or not in full,
-	// since the task or its namespace had reached its limit, as of the latest
-	// checkpoint or transition.
+	// leftOutRecords is the number of records that are not in the history, or not completely,
+	// because the task or its namespace had reached its limit, as of the latest checkpoint or
+	// transition.
 	// +optional
 	LeftOutRecords int64 `json:"leftOutRecords,omitempty"`
 	// recordSequence is the newest record of the task's daemon that the history store
@@ -340,30 +343,30 @@ type TaskStatus struct {
 	// less was put back to an older copy.
 	// +optional
 	RecordSequence int64 `json:"recordSequence,omitempty"`
-	// messageCount counts messages of the conversation's active branch, as of the
-	// latest checkpoint or transition; the history store has the count of now.
+	// messageCount is the number of messages of the conversation's active branch, as of the
+	// latest checkpoint or transition; the history store has the current number.
 	// +optional
 	MessageCount int64 `json:"messageCount,omitempty"`
-	// toolCallCount counts answered tool calls of the conversation's active branch,
+	// toolCallCount is the number of answered tool calls of the conversation's active branch,
 	// as of the latest checkpoint or transition.
 	// +optional
 	ToolCallCount int64 `json:"toolCallCount,omitempty"`
-	// inputTokens and outputTokens are what the agent reported.
+	// inputTokens is the number that the agent reported.
 	// +optional
 	InputTokens int64 `json:"inputTokens,omitempty"`
-	// outputTokens is what the agent reported.
+	// outputTokens is the number that the agent reported.
 	// +optional
 	OutputTokens int64 `json:"outputTokens,omitempty"`
-	// costMicroUSD is what the agent reported, in millionths of a US dollar.
+	// costMicroUSD is the cost that the agent reported, in millionths of a US dollar.
 	// +optional
 	CostMicroUSD int64 `json:"costMicroUSD,omitempty"`
-	// lastActivity is when the agent was last heard of. It is written together
-	// with other news, and every five minutes while the agent works.
+	// lastActivity is when the agent was last active. It is written together with other
+	// changes, and every five minutes while the agent runs.
 	// +optional
 	LastActivity *metav1.Time `json:"lastActivity,omitempty"`
-	// handledOperations are the resumes and rewinds taken note of, as Resume/ID
-	// and Rewind/ID, newest last; the oldest are dropped beyond 100. None of
-	// them is carried out again.
+	// handledOperations are the resumes and rewinds that were accepted or refused, as
+	// Resume/ID and Rewind/ID, newest last; beyond 100 the oldest are dropped. None of them is
+	// carried out again.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=100
@@ -382,7 +385,7 @@ type TaskStatus struct {
 	// +listMapKey=sequence
 	// +kubebuilder:validation:MaxItems=256
 	History []HistoryEntry `json:"history,omitempty"`
-	// historySequence is the sequence of the newest entry ever made.
+	// historySequence is the sequence of the newest entry ever added.
 	// +optional
 	HistorySequence int64 `json:"historySequence,omitempty"`
 	// recordedSequence is the sequence up to which the history store has all entries.

@@ -1,9 +1,9 @@
-// Package reason is the one table of the reasons that conditions, operations and the
-// timeline carry: where each occurs, what it means, what a person does about it, and what
-// the parts of Clew conclude from it.
+// Package reason is the one table of the reasons of conditions, operations and the
+// timeline: where each occurs, what it means, what a person does about it, and what
+// the components of Clew conclude from it.
 //
-// It promises that every reason that api/v1alpha1 declares is in the table, once; a test
-// holds it to that. The pages of the kinds in api/docs are generated from it.
+// It promises that every reason declared in api/v1alpha1 is in the table exactly once; a
+// test enforces that. The pages of the kinds in api/docs are generated from it.
 package reason
 
 import (
@@ -15,12 +15,13 @@ import (
 
 // Place is where a reason occurs: a kind and one of its conditions, or a field of a status.
 type Place struct {
+	// Kind is the kind of the object.
 	Kind string
 	// Condition is the type of a condition, or the name of a field of the status.
 	Condition string
 }
 
-// Places that are no conditions.
+// Places that are not conditions.
 const (
 	// Operation is the status of a resume or a rewind.
 	Operation = "status.resume, status.rewind"
@@ -28,14 +29,14 @@ const (
 	Timeline = "Events and timeline"
 )
 
-// Standing is what a reason says of a task's condition Succeeded.
+// Standing is what a reason means for a task's condition Succeeded.
 type Standing int
 
 const (
 	// Failed: the condition is False. The task has ended, and a person must act.
 	Failed Standing = iota
-	// Active: the condition is Unknown. The task works, or waits for something that may
-	// come without anybody's help.
+	// Active: the condition is Unknown. The task works, or waits for something that may happen
+	// without a person's help.
 	Active
 	// Resting: the condition is Unknown. No pod runs or is about to, and the task waits for
 	// a person to decide.
@@ -46,20 +47,22 @@ const (
 
 // Reason is a row of the table.
 type Reason struct {
+	// Name is the reason's value in the API.
 	Name string
-	On   []Place
-	// Standing has a meaning only for reasons of a task's condition Succeeded.
+	// On are the places where it occurs.
+	On []Place
+	// Standing is used only for reasons of a task's condition Succeeded.
 	Standing Standing
-	// DaemonProblem: the daemon of a running attempt reports it, and goes on by itself
-	// when it is solved.
+	// DaemonProblem: the daemon of a running attempt reports it, and continues by itself when
+	// it is solved.
 	DaemonProblem bool
-	// NoCheckpoints: while the task stands there, its daemon takes no checkpoints.
+	// NoCheckpoints: while the task has this reason, its daemon takes no checkpoints.
 	NoCheckpoints bool
-	// AboutCheckpoint: the timeline files it under checkpoints.
+	// AboutCheckpoint: the timeline lists it under checkpoints.
 	AboutCheckpoint bool
 	// Meaning is a sentence for people.
 	Meaning string
-	// Todo is what a person does; empty where there is nothing to do.
+	// Todo is what a person does about it; empty if nothing.
 	Todo string
 }
 
@@ -69,8 +72,8 @@ func All() []Reason {
 }
 
 // Find returns the row of a reason. A reason that is not in the table, such as one that
-// another version declares, has a row with nothing but its name: it has failed, and is
-// nobody's problem.
+// another version declares, has a row with only its name: its standing is Failed, and it is
+// no daemon's problem.
 func Find(name string) Reason {
 	if r, ok := byName()[name]; ok {
 		return r
@@ -78,7 +81,7 @@ func Find(name string) Reason {
 	return Reason{Name: name}
 }
 
-// byName is the table by names. It is made once, since each reconcile asks for some.
+// byName returns the table by name. It is built once, since every reconciliation uses it.
 var byName = sync.OnceValue(func() map[string]Reason {
 	rows := map[string]Reason{}
 	for _, r := range All() {
@@ -92,19 +95,23 @@ func At(kind, condition string) []Reason {
 	return slices.DeleteFunc(All(), func(r Reason) bool { return !slices.Contains(r.On, Place{kind, condition}) })
 }
 
+// succeeded is the place of the reasons of a task's condition Succeeded.
 func succeeded() []Place { return []Place{{"Task", v1alpha1.TaskSucceeded}} }
 
-// preparing are the places of what keeps a workspace from being prepared: an operation
-// that needs one fails with it as well.
+// preparing are the places of reasons why a workspace cannot be prepared: an operation that
+// needs it fails for them as well.
 func preparing() []Place {
 	return append([]Place{{"Task", v1alpha1.TaskSucceeded}, {"Task", v1alpha1.TaskWorkspaceReady}}, operation()...)
 }
 
-// source are the places of what keeps a task from beginning where another one stood.
+// source are the places of reasons why a task cannot start from another one.
 func source() []Place { return append(succeeded(), fork()...) }
 
+// fork is the place of the reasons of a Fork.
 func fork() []Place { return []Place{{"Fork", v1alpha1.ForkComplete}} }
 
+// operation is the place of the reasons of resumes and rewinds.
 func operation() []Place { return []Place{{"Task", Operation}} }
 
+// timeline is the place of the reasons of Events and of the timeline.
 func timeline() []Place { return []Place{{"Task", Timeline}} }

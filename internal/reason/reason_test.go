@@ -25,7 +25,10 @@ func declared(t *testing.T) []string {
 	var values []string
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)
-		if !ok || !strings.HasPrefix(spec.Names[0].Name, "Reason") && !strings.HasPrefix(spec.Names[0].Name, "Event") {
+		if !ok {
+			return true
+		}
+		if name := spec.Names[0].Name; !strings.HasPrefix(name, "Reason") && !strings.HasPrefix(name, "Event") {
 			return true
 		}
 		value, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
@@ -60,22 +63,25 @@ func TestEveryReasonSaysWhereItOccursAndWhatItMeans(t *testing.T) {
 				continue
 			}
 			if !strings.HasSuffix(text, ".") || strings.ToUpper(text[:1]) != text[:1] {
-				t.Errorf("%s: its %s is no sentence: %q", r.Name, what, text)
+				t.Errorf("%s: its %s is not a sentence: %q", r.Name, what, text)
 			}
 		}
 	}
 }
 
-func TestWhatFailedForGoodSaysWhatToDo(t *testing.T) {
-	needsNobody := []string{v1alpha1.ReasonCompleted, v1alpha1.ReasonDeleting, v1alpha1.ReasonReplaced, v1alpha1.ReasonFenced}
+func TestEveryFailureSaysWhatToDo(t *testing.T) {
+	nothingToDo := []string{v1alpha1.ReasonCompleted, v1alpha1.ReasonDeleting, v1alpha1.ReasonReplaced, v1alpha1.ReasonFenced}
 	for _, r := range reason.At("Task", v1alpha1.TaskSucceeded) {
-		if r.Standing == reason.Failed && !r.DaemonProblem && r.Todo == "" && !slices.Contains(needsNobody, r.Name) {
-			t.Errorf("%s: a person must act, and is not told how", r.Name)
+		if r.Standing != reason.Failed || r.DaemonProblem {
+			continue
+		}
+		if r.Todo == "" && !slices.Contains(nothingToDo, r.Name) {
+			t.Errorf("%s needs a person, but does not say what to do", r.Name)
 		}
 	}
 }
 
-func TestAReasonOfAnotherVersionHasFailedAndIsNobodysProblem(t *testing.T) {
+func TestAReasonOfAnotherVersionIsAFailureAndNoDaemonsProblem(t *testing.T) {
 	if diff := cmp.Diff(reason.Reason{Name: "SolarFlare"}, reason.Find("SolarFlare")); diff != "" {
 		t.Error(diff)
 	}

@@ -1,0 +1,67 @@
+package v1alpha1_test
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+func TestTheOtherKindsAreValidated(t *testing.T) {
+	at := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "default", Name: name} }
+	fork := func(name, source, variant string, more ...v1alpha1.ForkVariant) *v1alpha1.Fork {
+		return &v1alpha1.Fork{ObjectMeta: at(name), Spec: v1alpha1.ForkSpec{
+			SourceRef: v1alpha1.NameReference{Name: source}, Variants: append([]v1alpha1.ForkVariant{{Name: variant}}, more...),
+		}}
+	}
+	for name, c := range map[string]struct {
+		object   client.Object
+		sentence string
+	}{
+		"a fork of itself":     {fork("f", "same", "same"), "a fork cannot have its source's name"},
+		"a fork of elsewhere":  {fork("f", "other/same", "new"), "a reference contains no '/'"},
+		"a long variant":       {fork("f", "source", strings.Repeat("v", 47)), "the name of a variant is too long"},
+		"an odd variant":       {fork("f", "source", "Has.Dots"), "the name of a variant must be lower-case letters"},
+		"several variants":     {fork("f", "source", "a", v1alpha1.ForkVariant{Name: "b"}), "must have at most 1 item"},
+		"a long fork":          {fork(strings.Repeat("f", 64), "source", "a"), "use at most 63 characters"},
+		"a checkpoint of none": {&v1alpha1.Checkpoint{ObjectMeta: at("c")}, "spec.taskRef.name"},
+		"a checkpoint's words": {&v1alpha1.Checkpoint{ObjectMeta: at("c"), Spec: v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: "t"}, Message: "\x00"}}, "message must be plain text"},
+		"a snapshot of two":    {snapshotOf(&v1alpha1.NameReference{Name: "c"}, ptr.To[int64](3)), "set at most one of checkpointRef and position"},
+		"a snapshot of none":   {snapshotOf(nil, ptr.To[int64](0)), "should be greater than or equal to 1"},
+		"a snapshot elsewhere": {&v1alpha1.ConversationSnapshot{ObjectMeta: at("s"), Spec: v1alpha1.ConversationSnapshotSpec{TaskRef: v1alpha1.NameReference{Name: "o/t"}}}, "a reference contains no '/'"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			expectRefused(t, server.Client.Create(t.Context(), c.object, client.DryRunAll), c.sentence)
+		})
+	}
+}
+
+func snapshotOf(checkpoint *v1alpha1.NameReference, position *int64) *v1alpha1.ConversationSnapshot {
+	return &v1alpha1.ConversationSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}, Spec: v1alpha1.ConversationSnapshotSpec{
+		TaskRef: v1alpha1.NameReference{Name: "t"}, CheckpointRef: checkpoint, Position: position,
+	}}
+}
+
+func TestSpecsOfTheOtherKindsAreImmutable(t *testing.T) {
+	meta := metav1.ObjectMeta{Namespace: "default", Name: "immutable"}
+	checkpoint := &v1alpha1.Checkpoint{ObjectMeta: meta, Spec: v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: "t"}}}
+	snapshot := &v1alpha1.ConversationSnapshot{ObjectMeta: meta, Spec: v1alpha1.ConversationSnapshotSpec{TaskRef: v1alpha1.NameReference{Name: "t"}}}
+	fork := &v1alpha1.Fork{ObjectMeta: meta, Spec: v1alpha1.ForkSpec{
+		SourceRef: v1alpha1.NameReference{Name: "t"}, Variants: []v1alpha1.ForkVariant{{Name: "v"}},
+	}}
+	for _, object := range []client.Object{checkpoint, snapshot, fork} {
+		if err := server.Client.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkpoint.Spec.Message = "other"
+	expectRefused(t, server.Client.Update(t.Context(), checkpoint), "a Checkpoint's spec is immutable")
+	snapshot.Spec.CheckpointRef = &v1alpha1.NameReference{Name: "c"}
+	expectRefused(t, server.Client.Update(t.Context(), snapshot), "a ConversationSnapshot's spec is immutable")
+	fork.Spec.Conversation = v1alpha1.ConversationExclude
+	expectRefused(t, server.Client.Update(t.Context(), fork), "a Fork's spec is immutable")
+}

@@ -1,0 +1,228 @@
+package v1alpha1_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/testing/builders"
+)
+
+func TestANewTaskCannotRequestAResumeOrARewind(t *testing.T) {
+	expectRefused(t, create(builders.Task("new", builders.Resume("a"))), "a new Task has nothing to resume")
+	expectRefused(t, create(builders.Task("new", builders.Rewind("a", "new-1"))), "a new Task has no checkpoint to rewind to")
+}
+
+// No loss is acknowledged before it happens.
+func TestOnlyLostRecordsCanBeAcknowledged(t *testing.T) {
+	acknowledge := func(n int64) change {
+		return spec(func(s *v1alpha1.TaskSpec) { s.Acknowledge = &v1alpha1.Acknowledgement{LostRecords: n} })
+	}
+	created(t, builders.Task("from-a-backup", acknowledge(1))) // it acknowledges nothing
+	task := created(t, builders.Task("loses"))
+	acknowledge(1)(task)
+	expectRefused(t, server.Client.Update(t.Context(), task), "acknowledge.lostRecords is more than status.lostRecords")
+	loses := func(n int64) {
+		task = live(t, "loses")
+		task.Status.LostRecords = n
+		must(t, server.Client.Status().Update(t.Context(), task))
+	}
+	loses(29)
+	acknowledge(30)(task)
+	expectRefused(t, server.Client.Update(t.Context(), task), "acknowledge.lostRecords is more than status.lostRecords")
+	for _, n := range []int64{28, 29} {
+		acknowledge(n)(task)
+		must(t, server.Client.Update(t.Context(), task))
+	}
+	loses(0) // the history store goes back, and counts anew
+	builders.Suspended(task)
+	must(t, server.Client.Update(t.Context(), task))
+	task.Spec.Acknowledge = nil
+	must(t, server.Client.Update(t.Context(), task))
+}
+
+// Otherwise the manager would only see the number that has ended.
+func TestAnEndedAcknowledgementCanBeSetAgainOnceTheManagerHasSeenItsRemoval(t *testing.T) {
+	acknowledge := func(n int64) change {
+		return spec(func(s *v1alpha1.TaskSpec) { s.Acknowledge = &v1alpha1.Acknowledgement{LostRecords: n} })
+	}
+	created(t, builders.Task("loses-again"))
+	ended := func(n int64) *v1alpha1.Task {
+		task := live(t, "loses-again")
+		task.Status.LostRecords, task.Status.EndedAcknowledgement = 29, n
+		must(t, server.Client.Status().Update(t.Context(), task))
+		return task
+	}
+	task := ended(0)
+	acknowledge(29)(task)
+	must(t, server.Client.Update(t.Context(), task))
+	task = ended(29)
+	builders.Suspended(task) // what else is changed does not touch it
+	must(t, server.Client.Update(t.Context(), task))
+	for _, other := range []change{acknowledge(28), spec(func(s *v1alpha1.TaskSpec) { s.Acknowledge = nil })} {
+		other(task)
+		must(t, server.Client.Update(t.Context(), task))
+		acknowledge(29)(task)
+		expectRefused(t, server.Client.Update(t.Context(), task), "try again in a moment")
+		task = live(t, "loses-again")
+	}
+	task = ended(0)
+	acknowledge(29)(task)
+	must(t, server.Client.Update(t.Context(), task))
+}
+
+func TestAResumeIsRefusedUnlessTheTaskHasStopped(t *testing.T) {
+	cases := map[string]struct {
+		status   metav1.ConditionStatus
+		reason   string
+		change   change
+		sentence string
+	}{
+		"no status yet":     {"", "", builders.Running, "only a stopped task can be resumed"},
+		"Preparing":         {metav1.ConditionUnknown, v1alpha1.ReasonPreparing, builders.Running, "only a stopped task can be resumed"},
+		"Running":           {metav1.ConditionUnknown, v1alpha1.ReasonRunning, builders.Running, "only a stopped task can be resumed"},
+		"Rewinding":         {metav1.ConditionUnknown, v1alpha1.ReasonRewinding, builders.Running, "only a stopped task can be resumed"},
+		"Suspending":        {metav1.ConditionUnknown, v1alpha1.ReasonSuspending, builders.Running, "only a stopped task can be resumed"},
+		"Completed":         {metav1.ConditionTrue, v1alpha1.ReasonCompleted, builders.Running, "a completed task has nothing left to resume"},
+		"asleep, kept so":   {metav1.ConditionUnknown, v1alpha1.ReasonSuspended, builders.Suspended, "operatingMode is Suspended: set it to Running"},
+		"asleep, woken":     {metav1.ConditionUnknown, v1alpha1.ReasonSuspended, builders.Running, ""},
+		"failed":            {metav1.ConditionFalse, v1alpha1.ReasonAgentFailed, builders.Running, ""},
+		"rewound":           {metav1.ConditionUnknown, v1alpha1.ReasonRewound, builders.Running, ""},
+		"stopped for drift": {metav1.ConditionUnknown, v1alpha1.ReasonDriftDetected, builders.Running, ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			task := created(t, builders.Task("resume-"+slug(name), builders.Suspended))
+			if c.reason != "" {
+				setSucceeded(t, task, c.status, c.reason)
+			}
+			c.change(task)
+			builders.Resume("again")(task)
+			err := server.Client.Update(t.Context(), task)
+			if c.sentence == "" {
+				if err != nil {
+					t.Errorf("refused: %v", err)
+				}
+				return
+			}
+			expectRefused(t, err, c.sentence)
+			if !strings.Contains(err.Error(), "spec.resume") {
+				t.Errorf("%q does not name the field", err)
+			}
+		})
+	}
+}
+
+func TestAnOperationIsRequestedOncePerID(t *testing.T) {
+	task := created(t, builders.Task("once"))
+	setSucceeded(t, task, metav1.ConditionFalse, v1alpha1.ReasonAgentFailed)
+	builders.Resume("a")(task)
+	builders.Rewind("r", "once-1")(task)
+	if err := server.Client.Update(t.Context(), task); err != nil {
+		t.Fatal(err)
+	}
+	task.Status.HandledOperations = []string{"Resume/a", "Rewind/r"}
+	setSucceeded(t, task, metav1.ConditionUnknown, v1alpha1.ReasonRunning)
+
+	t.Run("the same id with other contents is refused", func(t *testing.T) {
+		changed := task.DeepCopy()
+		changed.Spec.Resume.Prompt = "and this"
+		expectRefused(t, server.Client.Update(t.Context(), changed, client.DryRunAll), "a resume is immutable")
+		changed = task.DeepCopy()
+		changed.Spec.Rewind.To.CheckpointRef.Name = "once-2"
+		expectRefused(t, server.Client.Update(t.Context(), changed, client.DryRunAll), "a rewind is immutable")
+	})
+	t.Run("a running task can be rewound: it is stopped first", func(t *testing.T) {
+		changed := task.DeepCopy()
+		builders.Rewind("r2", "once-1")(changed)
+		if err := server.Client.Update(t.Context(), changed, client.DryRunAll); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("but not while a rewind is in progress", func(t *testing.T) {
+		task.Status.Rewind = &v1alpha1.OperationStatus{ID: "r", State: v1alpha1.OperationInProgress}
+		setSucceeded(t, task, metav1.ConditionUnknown, v1alpha1.ReasonRewinding)
+		changed := task.DeepCopy()
+		builders.Rewind("r2", "once-1")(changed)
+		expectRefused(t, server.Client.Update(t.Context(), changed, client.DryRunAll), "a rewind is in progress")
+		changed.Spec.Rewind = nil
+		expectRefused(t, server.Client.Update(t.Context(), changed, client.DryRunAll), "a rewind is in progress")
+	})
+	t.Run("an id that was handled before is let through, since it does nothing", func(t *testing.T) {
+		changed := task.DeepCopy()
+		changed.Spec.Resume = nil
+		if err := server.Client.Update(t.Context(), changed); err != nil {
+			t.Fatal(err)
+		}
+		builders.Resume("a")(changed)
+		if err := server.Client.Update(t.Context(), changed, client.DryRunAll); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestABadOperationIsRefused(t *testing.T) {
+	task := created(t, builders.Task("operations"))
+	setSucceeded(t, task, metav1.ConditionFalse, v1alpha1.ReasonAgentFailed)
+	rewind := func(f func(*v1alpha1.Rewind)) change {
+		return func(t *v1alpha1.Task) { builders.Rewind("a", "operations-1")(t); f(t.Spec.Rewind) }
+	}
+	resume := func(f func(*v1alpha1.Resume)) change {
+		return func(t *v1alpha1.Task) { builders.Resume("a")(t); f(t.Spec.Resume) }
+	}
+	for name, c := range map[string]struct {
+		change   change
+		sentence string
+	}{
+		"unknown scope":         {rewind(func(r *v1alpha1.Rewind) { r.Scope = "Half" }), `supported values: "Code", "Conversation", "Both"`},
+		"unknown preserve":      {rewind(func(r *v1alpha1.Rewind) { r.Preserve = "Maybe" }), `supported values: "Branch", "Stash", "Discard"`},
+		"unknown onDrift":       {rewind(func(r *v1alpha1.Rewind) { r.OnDrift = "Shrug" }), `supported values: "Fail", "Preserve", "Override"`},
+		"two places":            {rewind(func(r *v1alpha1.Rewind) { r.To.Message = ptr.To[int64](3) }), "set exactly one of checkpointRef, message, time and messagesBack"},
+		"no place":              {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{} }), "set exactly one of checkpointRef, message, time and messagesBack"},
+		"message 0":             {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{Message: ptr.To[int64](0)} }), "should be greater than or equal to 1"},
+		"0 messages back":       {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{MessagesBack: ptr.To[int32](0)} }), "should be greater than or equal to 1"},
+		"too little context":    {resume(func(r *v1alpha1.Resume) { r.Context = &v1alpha1.ContextLimits{Bytes: ptr.To[int32](1)} }), "should be greater than or equal to 1000"},
+		"branch begins with -":  {rewind(func(r *v1alpha1.Rewind) { r.Branch = "-x" }), "branch must be a plain git branch name"},
+		"branch with ..":        {rewind(func(r *v1alpha1.Rewind) { r.Branch = "a..b" }), "branch must be a plain git branch name"},
+		"branch with control":   {rewind(func(r *v1alpha1.Rewind) { r.Branch = "a\x02" }), "branch must be a plain git branch name"},
+		"branch without Branch": {rewind(func(r *v1alpha1.Rewind) { r.Branch, r.Preserve = "b", v1alpha1.PreserveStash }), "set preserve to Branch or leave branch out"},
+		"no id":                 {rewind(func(r *v1alpha1.Rewind) { r.ID = "" }), "spec.rewind.id"},
+		"id with a slash":       {rewind(func(r *v1alpha1.Rewind) { r.ID = "a/b" }), "spec.rewind.id"},
+		"checkpoint elsewhere":  {rewind(func(r *v1alpha1.Rewind) { r.To.CheckpointRef.Name = "other/c" }), "a reference contains no '/'"},
+		"unknown resume mode":   {resume(func(r *v1alpha1.Resume) { r.Mode = "Hop" }), `supported values: "Continue"`},
+		"long resume prompt":    {resume(func(r *v1alpha1.Resume) { r.Prompt = strings.Repeat("€", 20000) }), "resume.prompt is longer than 32768 bytes"},
+		"resume with control":   {resume(func(r *v1alpha1.Resume) { r.Prompt = "\x1b[2J" }), "resume.prompt must be text without control characters"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			changed := task.DeepCopy()
+			c.change(changed)
+			expectRefused(t, server.Client.Update(t.Context(), changed, client.DryRunAll), c.sentence)
+		})
+	}
+}
+
+func TestATimeThatClientsCannotParseIsRefused(t *testing.T) {
+	task := created(t, builders.Task("times"))
+	for moment, ok := range map[string]bool{
+		"2026-05-01T14:30:00Z": true, "2026-05-01T14:30:00.123456+02:00": true,
+		"2026-05-01t14:30:00z": false, "2026-05-01": false, "2026-02-31T14:30:00Z": false, "2026-05-01T14:30:00": false,
+		"2026-05-01T24:30:00Z": false, "2026-05-01T14:30:00+25:00": false, "yesterday": false,
+	} {
+		patch := fmt.Sprintf(`{"spec":{"rewind":{"id":"a","to":{"time":%q}}}}`, moment)
+		read := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: task.Namespace, Name: task.Name}}
+		err := server.Client.Patch(t.Context(), read, client.RawPatch(types.MergePatchType, []byte(patch)), client.DryRunAll)
+		switch {
+		case ok && (err != nil || read.Spec.Rewind.To.Time.IsZero()):
+			t.Errorf("%s: %v", moment, err)
+		case !ok && !apierrors.IsInvalid(err):
+			t.Errorf("%s was not refused, but: %v", moment, err)
+		}
+	}
+}
