@@ -41,7 +41,7 @@ func TestOnlyLostRecordsCanBeAcknowledged(t *testing.T) {
 		acknowledge(n)(task)
 		must(t, server.Client.Update(t.Context(), task))
 	}
-	loses(0) // the history store goes back, and counts anew
+	loses(0) // the history store goes back, and counts again
 	builders.Suspended(task)
 	must(t, server.Client.Update(t.Context(), task))
 	task.Spec.Acknowledge = nil

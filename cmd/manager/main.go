@@ -1,8 +1,8 @@
 // Command manager runs Clew's controllers.
 //
-// One replica at a time leads and works; the others stand by. It reads the
-// history store in Postgres and writes to the Kubernetes API alone. It starts
-// without Postgres, too: tasks go on, and their transitions wait in status.
+// One replica at a time leads and works; the others are on standby. It reads and
+// writes the history store in Postgres and the Kubernetes API. It starts without
+// Postgres as well: tasks continue, and their transitions wait in their status.
 package main
 
 import (
@@ -25,6 +25,7 @@ func main() {
 	}
 }
 
+// command returns the program's command with its flags.
 func command() *cobra.Command {
 	o := defaultOptions()
 	c := &cobra.Command{

@@ -33,10 +33,9 @@ var server *apiserver.Server
 
 func TestMain(m *testing.M) { apiserver.Main(m, &server) }
 
-// TestItWorksWithItsOwnRightsAndWithoutPostgres runs the whole program as an
-// account that has the generated role and what leader election needs, and
-// nothing else. Postgres is away, but for the moment in which the task's first
-// attempt gets its number.
+// TestItWorksWithItsOwnRightsAndWithoutPostgres runs the whole program with an account that has
+// the generated role and the rights for leader election, and nothing else. Postgres is
+// unreachable, except while the task's first attempt gets its number.
 func TestItWorksWithItsOwnRightsAndWithoutPostgres(t *testing.T) {
 	g := gomega.NewWithT(t)
 	g.SetDefaultEventuallyTimeout(30 * time.Second)
@@ -90,7 +89,7 @@ func TestItWorksWithItsOwnRightsAndWithoutPostgres(t *testing.T) {
 	}).Should(gomega.Succeed(), "the pod is made")
 	g.Expect(pg.StopNow()).To(gomega.Succeed())
 
-	// Stopping and starting again must be allowed to it as well.
+	// It must have the rights to stop and start pods as well.
 	g.Expect(server.Client.Delete(ctx, pod, client.GracePeriodSeconds(0))).To(gomega.Succeed())
 	g.Eventually(func() error {
 		return server.Client.Get(ctx, client.ObjectKey{Namespace: "default", Name: "work-2"}, pod)
@@ -105,14 +104,14 @@ func TestItWorksWithItsOwnRightsAndWithoutPostgres(t *testing.T) {
 			}
 		}
 		return n
-	}).Should(gomega.BeNumerically(">=", 3), "Events are told")
+	}).Should(gomega.BeNumerically(">=", 3), "Events are emitted")
 
 	stop()
 	select {
 	case err := <-done:
 		g.Expect(err).NotTo(gomega.HaveOccurred())
 	case <-time.After(30 * time.Second):
-		t.Fatal("it does not end when it is told to")
+		t.Fatal("it does not end when its context is cancelled")
 	}
 }
 
@@ -126,8 +125,8 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// killed leaves the lease as a manager does that was killed in the pod: nothing gave
-// it back. The next one, in the same pod, need not wait until it has run out.
+// killed leaves the lease like a manager that was killed in the pod: it was not released. The
+// next one, in the same pod, need not wait until it expires.
 func killed(t *testing.T, namespace, pod string) *coordinationv1.Lease {
 	t.Helper()
 	t.Setenv(podEnv, pod)
@@ -144,9 +143,9 @@ func killed(t *testing.T, namespace, pod string) *coordinationv1.Lease {
 	return lease
 }
 
-// What goes back is the lease alone, as it shows when the API server has overtaken
-// all resource versions that the manager had seen.
-func TestItEndsWhenItsLeaseGoesBackAndSaysSo(t *testing.T) {
+// Only the lease goes back, as seen after the API server has passed all resource versions that
+// the manager had seen.
+func TestItEndsWithAReasonWhenItsLeaseGoesBack(t *testing.T) {
 	g := gomega.NewWithT(t)
 	g.SetDefaultEventuallyTimeout(30 * time.Second)
 	kubeconfig, err := server.Kubeconfig("ann")
@@ -184,7 +183,7 @@ func TestItEndsWhenItsLeaseGoesBackAndSaysSo(t *testing.T) {
 	g.Expect(*read()).To(gomega.Equal(older.Spec), "the lease is neither renewed nor given back, so that others can see it")
 }
 
-// grantRole gives the account the generated role, and what the chart gives the manager
+// grantRole gives the account the generated role, and the rights that the chart gives the manager
 // in its own namespace.
 func grantRole(t *testing.T) {
 	t.Helper()
@@ -217,7 +216,7 @@ func grantRole(t *testing.T) {
 	}
 }
 
-func TestFlagsThatCannotBe(t *testing.T) {
+func TestInvalidFlags(t *testing.T) {
 	g := gomega.NewWithT(t)
 	o := defaultOptions()
 	o.serverURL, o.gitStoreURL, o.daemonPullPolicy, o.workers = "server:8443", "", "Sometimes", 0
@@ -227,7 +226,7 @@ func TestFlagsThatCannotBe(t *testing.T) {
 	}
 }
 
-func TestAmountsThatCannotBe(t *testing.T) {
+func TestInvalidAmounts(t *testing.T) {
 	good := defaultOptions()
 	good.daemonImage, good.serverURL, good.gitStoreURL = "clew:1", "https://server", "https://gitstore"
 	gomega.NewWithT(t).Expect(good.validate()).To(gomega.Succeed())

@@ -45,6 +45,7 @@ type options struct {
 	keepCheckpoints      int
 }
 
+// defaultOptions returns the defaults of the flags.
 func defaultOptions() *options {
 	return &options{
 		metricsAddress:   ":8080",
@@ -64,36 +65,38 @@ func defaultOptions() *options {
 	}
 }
 
+// addFlags registers the flags.
 func (o *options) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.leaderElect, "leader-elect", o.leaderElect, "work only while leading, so that several replicas can run")
 	f.StringVar(&o.leaderElectNamespace, "leader-elect-namespace", o.leaderElectNamespace, "namespace of the lease; the pod's own, from "+namespaceEnv+", when empty")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "where metrics are served over HTTP; 0 for nowhere")
 	f.StringVar(&o.probeAddress, "health-probe-bind-address", o.probeAddress, "where /healthz and /readyz are served over HTTP")
-	f.StringVar(&o.daemonImage, "daemon-image", o.daemonImage, "image that holds clew-daemon, for the pods of tasks (required)")
+	f.StringVar(&o.daemonImage, "daemon-image", o.daemonImage, "image with clew-daemon, for the pods of tasks (required)")
 	f.StringVar(&o.daemonPullPolicy, "daemon-image-pull-policy", o.daemonPullPolicy, "Always, IfNotPresent or Never")
 	f.StringToStringVar(&o.daemonRequests, "daemon-requests", o.daemonRequests, "resource requests of Clew's own containers in the pods of tasks")
-	f.StringToStringVar(&o.daemonLimits, "daemon-limits", o.daemonLimits, "resource limits of Clew's containers in the pods of tasks; the daemon and git stay within the memory limit; what is left out has no limit")
-	f.StringVar(&o.accessMode, "workspace-access-mode", o.accessMode, "access mode of the volumes of tasks that name none: ReadWriteOnce, or ReadWriteOncePod where the storage driver has it")
+	f.StringToStringVar(&o.daemonLimits, "daemon-limits", o.daemonLimits, "resource limits of Clew's containers in the pods of tasks; the daemon and git stay within the memory limit; a resource that is left out has no limit")
+	f.StringVar(&o.accessMode, "workspace-access-mode", o.accessMode, "access mode of the volumes of tasks that name none: ReadWriteOnce, or ReadWriteOncePod if the storage driver supports it")
 	f.StringVar(&o.serverURL, "server-url", o.serverURL, "base URL of the server, as pods reach it (required)")
 	f.StringVar(&o.gitStoreURL, "gitstore-url", o.gitStoreURL, "base URL of the gitstore, as pods reach it (required)")
-	f.StringVar(&o.caBundleFile, "ca-bundle-file", o.caBundleFile, "file with the PEM certificates that sign both; the system's when empty")
-	f.StringVar(&o.pricesFile, "prices-file", o.pricesFile, "JSON file with prices of models in millionths of a US dollar for a million tokens; those that Clew knows alone when empty")
+	f.StringVar(&o.caBundleFile, "ca-bundle-file", o.caBundleFile, "file with the PEM certificates of the authorities for both; the system's when empty")
+	f.StringVar(&o.pricesFile, "prices-file", o.pricesFile, "JSON file with prices of models, in millionths of a US dollar per million tokens; only the prices that Clew knows when empty")
 	f.StringVar(&o.dsnFile, "dsn-file", o.dsnFile, "file with the Postgres DSN; the environment variable "+postgres.DSNEnv+" when empty")
 	f.StringVar(&o.logLevel, "log-level", o.logLevel, logging.LevelHelp)
-	f.IntVar(&o.workers, "workers", o.workers, "objects of one kind that are worked on at a time")
-	f.Float32Var(&o.kubeQPS, "kube-api-qps", o.kubeQPS, "requests a second to the Kubernetes API, for each kind of object; negative for no limit but the API server's own (API Priority and Fairness) and --workers")
+	f.IntVar(&o.workers, "workers", o.workers, "objects of one kind that are reconciled at a time")
+	f.Float32Var(&o.kubeQPS, "kube-api-qps", o.kubeQPS, "requests per second to the Kubernetes API, for each kind of object; negative for no limit but the API server's own (API Priority and Fairness) and --workers")
 	f.IntVar(&o.kubeBurst, "kube-api-burst", o.kubeBurst, "requests to the Kubernetes API at once, if --kube-api-qps limits them")
 	f.BoolVar(&o.stamped, "requesters-are-stamped", o.stamped, "trust spec.requestedBy; set this only if the admission policy clew-task-requesters is installed (otherwise field managers are shown)")
 	f.DurationVar(&o.spoolMargin, "spool-margin", o.spoolMargin, "how long a task's volume keeps records that the history store has, to send them again if the store is put back to an older copy")
-	f.StringVar(&o.spoolMarginBytes, "spool-margin-bytes", o.spoolMarginBytes, "how much of them a volume keeps at most")
-	f.IntVar(&o.keepCheckpoints, "keep-checkpoints", o.keepCheckpoints, "how many Checkpoint objects that nobody asked for a task keeps, the newest, beside those that something names; 0 for all. Records and code stay")
-	f.DurationVar(&o.retryBase, "retry-base-delay", o.retryBase, "pause before a failed agent is started again; doubles each time")
+	f.StringVar(&o.spoolMarginBytes, "spool-margin-bytes", o.spoolMarginBytes, "the maximum size of those records on a volume")
+	f.IntVar(&o.keepCheckpoints, "keep-checkpoints", o.keepCheckpoints, "how many automatic Checkpoint objects a task keeps, the newest ones, in addition to those that another object names; 0 for all. Records and code are kept")
+	f.DurationVar(&o.retryBase, "retry-base-delay", o.retryBase, "pause before a failed agent is restarted; doubles each time")
 }
 
+// validate returns all that is wrong with the flags.
 func (o *options) validate() error {
 	var problems []error
 	if o.daemonImage == "" {
-		problems = append(problems, errors.New("--daemon-image is required: name the image that holds clew-daemon"))
+		problems = append(problems, errors.New("--daemon-image is required: name the image with clew-daemon"))
 	}
 	for flag, value := range map[string]string{"--server-url": o.serverURL, "--gitstore-url": o.gitStoreURL} {
 		if u, err := url.Parse(value); err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
@@ -128,6 +131,7 @@ func (o *options) validate() error {
 	return errors.Join(append(problems, o.validateMargin(), o.validateResources())...)
 }
 
+// validateMargin checks the flags of the spool margin.
 func (o *options) validateMargin() error {
 	if o.spoolMargin < 0 || o.spoolMargin > 0 && o.spoolMargin < time.Second {
 		return fmt.Errorf("--spool-margin must be 0 or at least 1s, not %s", o.spoolMargin)
@@ -142,7 +146,7 @@ func (o *options) validateMargin() error {
 	return nil
 }
 
-// validateResources refuses what the API server would refuse in each pod.
+// validateResources refuses resources that the API server would refuse in each pod.
 func (o *options) validateResources() error {
 	requests, err := quantities("--daemon-requests", o.daemonRequests)
 	if err != nil {
@@ -154,13 +158,13 @@ func (o *options) validateResources() error {
 	}
 	for name, limit := range limits {
 		if request, ok := requests[name]; ok && limit.Cmp(request) < 0 {
-			return fmt.Errorf("--daemon-limits: %s=%s is less than the %s that --daemon-requests says", name, limit.String(), request.String())
+			return fmt.Errorf("--daemon-limits: %s=%s is less than the %s in --daemon-requests", name, limit.String(), request.String())
 		}
 	}
 	return nil
 }
 
-// podOptions are the options of every task's pod.
+// podOptions returns the options of every task's pod.
 func (o *options) podOptions() (resources.Options, error) {
 	requests, err := quantities("--daemon-requests", o.daemonRequests)
 	if err != nil {
@@ -199,7 +203,7 @@ func (o *options) podOptions() (resources.Options, error) {
 	return p, nil
 }
 
-// quantities reads the amounts of a flag, by resource.
+// quantities parses the amounts of a flag, by resource.
 func quantities(flag string, amounts map[string]string) (corev1.ResourceList, error) {
 	list := corev1.ResourceList{}
 	for name, amount := range amounts {

@@ -10,10 +10,10 @@ import (
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
-// maxPrices bounds what every pod of a task is told.
+// maxPrices bounds the prices in the configuration of every pod.
 const maxPrices = 500
 
-// readPrices reads the prices of models, by the beginning of the model's name:
+// readPrices reads the prices of models, keyed by a prefix of the model's name:
 //
 //	{"our-model": {"input": 3000000, "cachedInput": 300000, "output": 15000000}}
 func readPrices(file string) (map[string]daemonapi.Price, error) {
@@ -25,10 +25,10 @@ func readPrices(file string) (map[string]daemonapi.Price, error) {
 	decoder.DisallowUnknownFields()
 	prices := map[string]daemonapi.Price{}
 	if err := decoder.Decode(&prices); err != nil {
-		return nil, fmt.Errorf("--prices-file %s does not hold prices, such as {\"our-model\": {\"input\": 3000000, \"output\": 15000000}}: %w", file, err)
+		return nil, fmt.Errorf("--prices-file %s does not contain prices, such as {\"our-model\": {\"input\": 3000000, \"output\": 15000000}}: %w", file, err)
 	}
 	if len(prices) > maxPrices {
-		return nil, fmt.Errorf("--prices-file %s names %d models; there can be at most %d", file, len(prices), maxPrices)
+		return nil, fmt.Errorf("--prices-file %s names %d models, but at most %d are allowed", file, len(prices), maxPrices)
 	}
 	var problems []error
 	for model, p := range prices {

@@ -11,13 +11,13 @@ func TestPrices(t *testing.T) {
 	for name, c := range map[string]struct{ content, sentence string }{
 		"good":          {`{"our-model": {"input": 3000000, "cachedInput": 300000, "output": 15000000}}`, ""},
 		"none":          {`{}`, ""},
-		"no JSON":       {`our-model: 3`, "does not hold prices"},
-		"misspelt":      {`{"our-model": {"inptu": 3}}`, "does not hold prices"},
-		"no whole":      {`{"our-model": {"input": 0.5}}`, "does not hold prices"},
+		"no JSON":       {`our-model: 3`, "does not contain prices"},
+		"misspelt":      {`{"our-model": {"inptu": 3}}`, "does not contain prices"},
+		"no whole":      {`{"our-model": {"input": 0.5}}`, "does not contain prices"},
 		"negative":      {`{"our-model": {"input": -1}}`, `the price of "our-model" must be`},
 		"of no model":   {`{"": {"input": 1}}`, `the price of "" must be`},
 		"too many":      {"{" + strings.TrimSuffix(many(), ",") + "}", "at most 500"},
-		"not the whole": {`{"our-model": {"input": 3}`, "does not hold prices"},
+		"not the whole": {`{"our-model": {"input": 3}`, "does not contain prices"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "prices.json")

@@ -32,9 +32,10 @@ import (
 	"github.com/clew-dev/clew/internal/serving"
 )
 
-// shutdownGrace is how long reconcilers may take to end what they are at.
+// shutdownGrace is how long reconcilers may take to finish.
 const shutdownGrace = 20 * time.Second
 
+// run runs the manager until ctx ends.
 func run(ctx context.Context, o *options) error {
 	if err := o.validate(); err != nil {
 		return err
@@ -68,8 +69,8 @@ func run(ctx context.Context, o *options) error {
 	return nil
 }
 
-// newManager has no controllers yet, but ends when the Kubernetes API's state is
-// put back.
+// newManager returns a manager without controllers. It ends when the state of the Kubernetes
+// API is put back to an older copy.
 func newManager(o *options, log logr.Logger) (ctrl.Manager, error) {
 	config, err := ctrl.GetConfig()
 	if err != nil {
@@ -105,7 +106,7 @@ func newManager(o *options, log logr.Logger) (ctrl.Manager, error) {
 	}
 	mgr, err := ctrl.NewManager(config, settings)
 	if err != nil {
-		return nil, fmt.Errorf("set the controllers up: %w", err)
+		return nil, fmt.Errorf("set up the controllers: %w", err)
 	}
 	if err := endWhenPutBack(mgr, lease, o.leaseNamespace(), log); err != nil {
 		return nil, err
@@ -113,10 +114,11 @@ func newManager(o *options, log logr.Logger) (ctrl.Manager, error) {
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return nil, err
 	}
-	// Ready does not ask for Postgres: without it, tasks are still looked after.
+	// Readiness does not depend on Postgres: tasks are reconciled without it.
 	return mgr, mgr.AddReadyzCheck("ping", healthz.Ping)
 }
 
+// endWhenPutBack makes the manager end when the state of the Kubernetes API is put back.
 func endWhenPutBack(mgr ctrl.Manager, lease *rollback.Lock, namespace string, log logr.Logger) error {
 	if lease != nil {
 		if err := mgr.Add(lease); err != nil {
@@ -130,7 +132,7 @@ func endWhenPutBack(mgr ctrl.Manager, lease *rollback.Lock, namespace string, lo
 	return mgr.Add(back)
 }
 
-// cacheOptions keep the caches small: only what Clew made, without managed fields.
+// cacheOptions keep the caches small: of pods and claims only Clew's own, and no managed fields.
 func cacheOptions() cache.Options {
 	ours := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy})}
 	return cache.Options{
@@ -143,13 +145,14 @@ func cacheOptions() cache.Options {
 	}
 }
 
-// clientOptions keep kinds out of the cache that are read now and then.
+// clientOptions exclude kinds from the cache that are read rarely.
 func clientOptions() client.Options {
 	return client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{
 		&corev1.Secret{}, &corev1.ConfigMap{}, &corev1.ServiceAccount{},
 	}}}
 }
 
+// addControllers adds all controllers to the manager.
 func addControllers(mgr ctrl.Manager, o *options, store *postgres.Store) error {
 	pods, err := o.podOptions()
 	if err != nil {
@@ -179,7 +182,7 @@ func addControllers(mgr ctrl.Manager, o *options, store *postgres.Store) error {
 	}
 	kept := &checkpoint.Retention{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Keep: o.keepCheckpoints}
 	if err := kept.SetupWithManager(mgr); err != nil {
-		return fmt.Errorf("add the controller that keeps the newest checkpoints: %w", err)
+		return fmt.Errorf("add the checkpoint retention controller: %w", err)
 	}
 	snapshots := &conversationsnapshot.Reconciler{Client: mgr.GetClient(), Store: store, Clock: clock.RealClock{}}
 	if err := snapshots.SetupWithManager(mgr, 1); err != nil {

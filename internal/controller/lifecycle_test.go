@@ -157,10 +157,10 @@ var _ = Describe("a task", func() {
 		w.apply("work")
 		task := w.until("work", v1alpha1.ReasonPodRefused)
 		w.Expect(task.Status.Attempts).To(HaveLen(1))
-		w.change("work", builders.BackoffLimit(5)) // anything has it looked at again
+		w.change("work", builders.BackoffLimit(5)) // any change enqueues it again
 		w.Eventually(func() []string { return w.reasons("work") }).Should(Equal([]string{v1alpha1.EventTaskStarted, v1alpha1.EventTaskHindered}))
 		w.Expect(w.client.Delete(w.ctx, quota)).To(Succeed())
-		w.change("work", builders.BackoffLimit(7)) // anything has it looked at again
+		w.change("work", builders.BackoffLimit(7)) // any change enqueues it again
 		w.pod("work", 1)
 	})
 

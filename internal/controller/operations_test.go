@@ -216,13 +216,13 @@ var _ = Describe("a checkpoint", func() {
 		before := written.DeepCopy()
 		before.Status = v1alpha1.CheckpointStatus{}
 		before.ResourceVersion = "1"
-		told := events.NewFakeRecorder(10)
+		recorder := events.NewFakeRecorder(10)
 		lags := lagging{Client: w.client, seen: before}
-		r := &checkpoint.Reconciler{Client: lags, Live: w.client, Store: w.store, Events: told}
+		r := &checkpoint.Reconciler{Client: lags, Live: w.client, Store: w.store, Events: recorder}
 		result, err := r.Reconcile(w.ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(written)})
 		w.Expect(err).NotTo(HaveOccurred())
 		w.Expect(result).To(Equal(ctrl.Result{}), "no conflict, which would have it tried again")
-		w.Expect(told.Events).To(BeEmpty())
+		w.Expect(recorder.Events).To(BeEmpty())
 		w.Expect(w.checkpoint("work-1").ResourceVersion).To(Equal(written.ResourceVersion))
 	})
 
@@ -246,7 +246,7 @@ var _ = Describe("a checkpoint", func() {
 		durable(v1alpha1.ReasonPushed)
 		w.stop()
 		w.store.SetLost(w.id("work"), 1, "checkpoint 1 is lost")
-		w.startManager() // it was away when the store told
+		w.startManager() // it was not running when the store notified
 		durable(v1alpha1.ReasonCheckpointLost)
 	})
 
@@ -282,7 +282,7 @@ var _ = Describe("a Checkpoint that somebody applied", func() {
 		w.Eventually(func() string { return w.latest("work") }).Should(Equal("mine"))
 		list := &v1alpha1.CheckpointList{}
 		w.Expect(w.client.List(w.ctx, list, client.InNamespace(w.namespace))).To(Succeed())
-		w.Expect(list.Items).To(HaveLen(2), "no second object stands for the manual one")
+		w.Expect(list.Items).To(HaveLen(2), "no second object represents the manual one")
 	})
 
 	It("reports what keeps it from being taken", func() {
@@ -352,7 +352,7 @@ var _ = Describe("a Fork", func() {
 		w.Expect(task.Spec.Template).To(Equal(before.Spec.Template))
 		w.Expect(task.OwnerReferences).To(BeEmpty())
 		w.Expect(task.Labels).To(HaveKeyWithValue(v1alpha1.LabelFork, "try"))
-		w.Expect(task.Annotations).To(BeEmpty(), "what the manager goes by stands in fields")
+		w.Expect(task.Annotations).To(BeEmpty(), "the manager decides by fields")
 		w.Expect(*task.Spec.StartFrom.Fork).To(Equal(v1alpha1.ForkOrigin{Name: "try", UID: string(f.UID), FieldManager: f.ManagedFields[0].Manager}))
 		w.Expect(task.Status.Source).To(Equal(f.Status.Source))
 		w.Expect(p.Name).To(Equal("branched-1"))

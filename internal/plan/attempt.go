@@ -57,7 +57,7 @@ func (d *decision) followAttempt() {
 	}
 	a.PodUID = string(v.pod.UID)
 	if v.prepare != nil && v.prepare.ExitCode == 0 {
-		d.prepared(a, v)
+		d.markPrepared(a, v)
 	}
 	e, deadline := d.ending(a, v)
 	switch {
@@ -241,15 +241,15 @@ func (d *decision) end(a *v1alpha1.Attempt, e ending) {
 			d.addEntry(v1alpha1.EventTaskFailed, clew, e.message)
 		}
 	case v1alpha1.AttemptBlocked, v1alpha1.AttemptPrepareFailed:
-		d.unprepared(a, e)
+		d.markUnprepared(a, e)
 	}
 }
 
-// prepared sets that the workspace is ready and that the operation is complete.
+// markPrepared sets that the workspace is ready and that the operation is complete.
 //
 // Without an operation that somebody waits for, this is reported together with the
 // agent's start a moment later, which saves a write.
-func (d *decision) prepared(a *v1alpha1.Attempt, v *podView) {
+func (d *decision) markPrepared(a *v1alpha1.Attempt, v *podView) {
 	if !d.rewinding() && !d.resuming() && !v.agentRuns && v.agent == nil && !v.prepareOnly && !v.finished {
 		return
 	}
@@ -299,9 +299,9 @@ func memoryOf(result daemonapi.PrepareResult) (v1alpha1.AgentMemory, string) {
 	return "", statusText(result.MemoryMessage)
 }
 
-// unprepared sets the conditions of a workspace that could not be prepared, and closes
+// markUnprepared sets the conditions of a workspace that could not be prepared, and closes
 // the operation that failed with it.
-func (d *decision) unprepared(a *v1alpha1.Attempt, e ending) {
+func (d *decision) markUnprepared(a *v1alpha1.Attempt, e ending) {
 	d.setCondition(v1alpha1.TaskWorkspaceReady, metav1.ConditionFalse, e.reason, e.message)
 	if e.outcome == v1alpha1.AttemptPrepareFailed {
 		return

@@ -41,7 +41,7 @@ func TestANumberIsReservedForOnePod(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a manager that finds the pod of another one goes on with it", func(t *testing.T) {
+	t.Run("a manager that finds the pod of another one keeps it", func(t *testing.T) {
 		s := newScene(t).step()
 		uid := string(s.pod().UID)
 		s.managerRestarts().step()
@@ -52,7 +52,7 @@ func TestANumberIsReservedForOnePod(t *testing.T) {
 			t.Errorf("the pod's UID is %q, want %q", got, uid)
 		}
 	})
-	t.Run("a rewind goes on with the next number", func(t *testing.T) {
+	t.Run("a rewind continues with the next number", func(t *testing.T) {
 		s := completedTask(t)
 		s.rewind("r1", 1).step()
 		s.o.Pods = nil

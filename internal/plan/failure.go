@@ -47,10 +47,10 @@ func (d *decision) endedByDaemon(a *v1alpha1.Attempt) string {
 
 // reportedEnding returns the ending of an agent that exited with a code other than 0 and
 // whose sidecar reported why.
-func (d *decision) reportedEnding(code int32, reason string, told history.AgentEnd) *ending {
-	message := failureMessage(code, reason, told)
+func (d *decision) reportedEnding(code int32, reason string, end history.AgentEnd) *ending {
+	message := failureMessage(code, reason, end)
 	e := d.failedEnding(code, message)
-	switch agent.Cause(told.Cause) {
+	switch agent.Cause(end.Cause) {
 	case agent.CauseUnauthorized:
 		e.reason = v1alpha1.ReasonAgentUnauthorized
 	case agent.CauseOutOfCredit:
@@ -66,7 +66,7 @@ func (d *decision) reportedEnding(code int32, reason string, told history.AgentE
 	case agent.CauseGaveUp:
 		e.reason = v1alpha1.ReasonAgentFailed
 	case agent.CauseRateLimited:
-		d.applyRateLimit(&e, told.RetryAfter)
+		d.applyRateLimit(&e, end.RetryAfter)
 	}
 	return &e
 }
@@ -104,22 +104,22 @@ func (d *decision) agentEnd(a *v1alpha1.Attempt) history.AgentEnd {
 }
 
 // failureMessage describes how an agent ended, and quotes the reported cause.
-func failureMessage(code int32, reason string, told history.AgentEnd) string {
+func failureMessage(code int32, reason string, end history.AgentEnd) string {
 	message := agent.ExitMeaning(int(code))
 	if reason != "" && reason != "Error" {
 		message += " (" + reason + ")"
 	}
-	switch c := agent.Cause(told.Cause); {
-	case told.Message == "":
+	switch c := agent.Cause(end.Cause); {
+	case end.Message == "":
 		return message
 	case c == agent.CauseProgramNotFound, c == agent.CauseProgramNotExecutable:
-		return told.Message + ": " + checkProgram(v1alpha1.AgentContainer)
+		return end.Message + ": " + checkProgram(v1alpha1.AgentContainer)
 	case c == agent.CauseTooOld, code == 126, code == 127:
-		return told.Message // it never started
+		return end.Message // it never started
 	case meaning(c) != "":
-		return fmt.Sprintf("%s: %s: %s", message, meaning(c), told.Message)
+		return fmt.Sprintf("%s: %s: %s", message, meaning(c), end.Message)
 	}
-	return message + ": " + told.Message
+	return message + ": " + end.Message
 }
 
 // meaning explains a cause to users; "" if there is nothing to explain.

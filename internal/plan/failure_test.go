@@ -18,10 +18,10 @@ import (
 )
 
 // agentFails ends the newest attempt with what the daemon reported about its agent.
-func (s *scene) agentFails(told history.AgentEnd) {
+func (s *scene) agentFails(end history.AgentEnd) {
 	s.Helper()
-	told.Attempt = s.lastAttempt().Number
-	s.o.History.State.AgentEnd = &told
+	end.Attempt = s.lastAttempt().Number
+	s.o.History.State.AgentEnd = &end
 	s.agentExits(1)
 	s.podFinishes()
 }
@@ -116,10 +116,10 @@ func TestAProgramThatTheRuntimeDoesNotFindIsNotRetried(t *testing.T) {
 			if s.after(24 * time.Hour).step(); (s.started() == nil) != stopped {
 				t.Errorf("a day later the condition is %+v", s.wantCondition(v1alpha1.TaskSucceeded))
 			}
-			if told := slices.ContainsFunc(s.status().History, func(e v1alpha1.HistoryEntry) bool {
+			if failed := slices.ContainsFunc(s.status().History, func(e v1alpha1.HistoryEntry) bool {
 				return e.Reason == v1alpha1.EventTaskFailed && strings.Contains(e.Message, c.container) && strings.Contains(e.Message, "image")
-			}); told != stopped {
-				t.Errorf("%+v", s.status().History)
+			}); failed != stopped {
+				t.Errorf("status.history is %+v", s.status().History)
 			}
 		})
 	}

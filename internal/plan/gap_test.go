@@ -55,10 +55,10 @@ func TestAHistoryWhoseLossIsAcknowledgedIsComplete(t *testing.T) {
 	s.o.History.Known = true
 	s.after(time.Minute).step()
 	g.Expect(s.writes).To(gomega.Equal(writes), "nothing new is written")
-	told := s.entries(v1alpha1.EventLossAcknowledged)
-	g.Expect(told).To(gomega.HaveLen(2))
-	g.Expect(told[1].Actor).To(gomega.Equal("ann"))
-	g.Expect(told[1].Message).To(gomega.Equal("29 of 29 lost records acknowledged"))
+	entries := s.entries(v1alpha1.EventLossAcknowledged)
+	g.Expect(entries).To(gomega.HaveLen(2))
+	g.Expect(entries[1].Actor).To(gomega.Equal("ann"))
+	g.Expect(entries[1].Message).To(gomega.Equal("29 of 29 lost records acknowledged"))
 
 	s.loses(30).wantComplete(metav1.ConditionFalse, v1alpha1.ReasonHistoryGap)
 	s.acknowledges(30).wantComplete(metav1.ConditionTrue, v1alpha1.ReasonLossAcknowledged)

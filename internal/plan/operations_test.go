@@ -418,10 +418,10 @@ func TestATaskOfAForkHasTheForksRequester(t *testing.T) {
 	}{
 		{"as admission wrote", field("kubectl-create"), true, "ann"},
 		{"as the Fork's field manager", field("kubectl-create"), false, "kubectl-create (field manager)"},
-		{"as nobody can tell", field(""), false, Unknown},
+		{"by an unknown requester", field(""), false, Unknown},
 		{"as admission wrote, for a former version", annotations("kubectl-create"), true, "ann"},
 		{"as the Fork's field manager, which a former version noted", annotations("kubectl-create"), false, "kubectl-create (field manager)"},
-		{"as nobody could tell a former version", annotations(""), false, Unknown},
+		{"by a requester unknown to a former version", annotations(""), false, Unknown},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newScene(t, builders.StartFrom("other", "other-3"), tt.made)

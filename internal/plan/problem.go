@@ -40,10 +40,10 @@ func (d *decision) addProblemEntry(reason, message string) {
 		return
 	}
 	p, was := d.problem(a), d.storedSucceeded(a)
-	anew := p != nil && p.Reason == reason && (was == nil || was.Reason != reason)
+	started := p != nil && p.Reason == reason && (was == nil || was.Reason != reason)
 	b := d.podBlocker(a)
 	hindered := b != nil && b.Reason == reason
-	if anew || hindered && !reported(a, reason) {
+	if started || hindered && !reported(a, reason) {
 		d.addEntry(v1alpha1.EventTaskHindered, clew, reason+": "+message)
 	}
 	if hindered && !reported(a, reason) {

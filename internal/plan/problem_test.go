@@ -94,12 +94,12 @@ func TestAProblemOfPrepareIsReportedInsteadOfPreparing(t *testing.T) {
 func TestAPodsProblemIsReportedOncePerAttempt(t *testing.T) {
 	s := newScene(t)
 	s.step()
-	told := 0
+	reported := 0
 	pulls := func(reason string) {
 		s.setContainer(v1alpha1.AgentContainer, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}})
 		s.after(time.Minute).step()
 		for _, p := range s.plans {
-			told += len(p.Entries)
+			reported += len(p.Entries)
 		}
 	}
 	pulls("ImagePullBackOff")
@@ -111,8 +111,8 @@ func TestAPodsProblemIsReportedOncePerAttempt(t *testing.T) {
 	}
 	pulls("ImagePullBackOff")
 	s.wantState(v1alpha1.ReasonImageUnavailable)
-	if told != 1 {
-		t.Errorf("the problem was reported %d times", told)
+	if reported != 1 {
+		t.Errorf("the problem was reported %d times", reported)
 	}
 	if got := s.lastAttempt().Hindrances; !slices.Equal(got, []string{v1alpha1.ReasonImageUnavailable}) {
 		t.Errorf("the reasons are %q", got)

@@ -16,7 +16,7 @@ import (
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
-// rewindTo asks for a rewind to a place in the conversation.
+// rewindTo requests a rewind to a position in the conversation.
 func (s *scene) rewindTo(id string, scope v1alpha1.RewindScope, to v1alpha1.RewindTarget) *scene {
 	return s.change(builders.Rewind(id, ""), func(t *v1alpha1.Task) {
 		t.Spec.Rewind.To, t.Spec.Rewind.Scope = to, scope
@@ -26,7 +26,7 @@ func (s *scene) rewindTo(id string, scope v1alpha1.RewindScope, to v1alpha1.Rewi
 func toMessage(n int64) v1alpha1.RewindTarget { return v1alpha1.RewindTarget{Message: &n} }
 
 // found is an answer of the store: boundary is the turn boundary of asked, and
-// checkpoint 3 stands at message 6.
+// checkpoint 3 is at message 6.
 func found(asked, boundary int64) RewindPosition {
 	return RewindPosition{Known: true, Found: &history.Resolved{
 		Position: history.Position{Branch: "main", Position: boundary}, Asked: asked, Snapped: asked != boundary,
@@ -189,7 +189,7 @@ func TestARewindWithoutATargetIsRefusedAndChangesNothing(t *testing.T) {
 }
 
 func TestARewindWaitsForTheHistoryStore(t *testing.T) {
-	t.Run("and the task goes on meanwhile", func(t *testing.T) {
+	t.Run("and the task continues in the meantime", func(t *testing.T) {
 		s := running(t)
 		s.rewindTo("back", v1alpha1.RewindConversation, toMessage(8)).step()
 		s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationPending, v1alpha1.ReasonHistoryUnavailable)

@@ -13,10 +13,10 @@ import (
 )
 
 // stateInHistory returns the state of the task after its last entry.
-func (s *scene) toldState() (state string) {
+func (s *scene) recordedState() (state string) {
 	for _, e := range s.status().History {
-		if told := StateAfter(s.status(), e); told != "" {
-			state = told
+		if after := StateAfter(s.status(), e); after != "" {
+			state = after
 		}
 	}
 	return state
@@ -40,9 +40,9 @@ func suspendedTask(t *testing.T) *scene {
 
 func TestTheStateInTheHistoryIsTheCurrentOne(t *testing.T) {
 	for name, c := range map[string]struct {
-		scene  func(*testing.T) *scene
-		told   string
-		stands string
+		scene     func(*testing.T) *scene
+		recorded  string
+		succeeded string
 	}{
 		"started": {func(t *testing.T) *scene { return running(t) }, "Running", v1alpha1.ReasonRunning},
 		"rewound while it ran, and at work again": {func(t *testing.T) *scene {
@@ -141,8 +141,8 @@ func TestTheStateInTheHistoryIsTheCurrentOne(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := gomega.NewWithT(t)
 			s := c.scene(t)
-			s.wantState(c.stands)
-			g.Expect(s.toldState()).To(gomega.Equal(c.told))
+			s.wantState(c.succeeded)
+			g.Expect(s.recordedState()).To(gomega.Equal(c.recorded))
 		})
 	}
 }
@@ -163,8 +163,8 @@ func TestASuspensionIsRecordedOnce(t *testing.T) {
 	s.change(builders.Suspended).step()
 	s.recorded()
 	s.after(time.Hour).step()
-	if told := s.entries(v1alpha1.EventTaskSuspended); len(told) != 1 || told[0].Actor != "ann" {
-		t.Errorf("%+v", told)
+	if entries := s.entries(v1alpha1.EventTaskSuspended); len(entries) != 1 || entries[0].Actor != "ann" {
+		t.Errorf("the entries are %+v", entries)
 	}
 }
 
@@ -199,9 +199,9 @@ func TestWhoResumesATaskIsRecorded(t *testing.T) {
 			s := asleep(t)
 			s.o.Stamped, s.o.Task.Spec.RequestedBy = true, &v1alpha1.TaskRequesters{OperatingMode: "ann"}
 			s.change(builders.Running).after(time.Hour).step()
-			told := s.entries(v1alpha1.EventTaskResumed)
-			g.Expect(told).To(gomega.HaveLen(1))
-			g.Expect(told[0].Actor).To(gomega.Equal("ann"))
+			entries := s.entries(v1alpha1.EventTaskResumed)
+			g.Expect(entries).To(gomega.HaveLen(1))
+			g.Expect(entries[0].Actor).To(gomega.Equal("ann"))
 			g.Expect(s.entries(v1alpha1.EventTaskRetried)).To(gomega.BeEmpty())
 		})
 	}
@@ -223,7 +223,7 @@ func TestATaskThatHasEndedStaysSoThroughAnyNumberOfRewinds(t *testing.T) {
 		s.recorded()
 		s.wantState(v1alpha1.ReasonRewound)
 	}
-	g.Expect(s.toldState()).To(gomega.Equal("Rewound"))
+	g.Expect(s.recordedState()).To(gomega.Equal("Rewound"))
 	g.Expect(len(s.status().Attempts)).To(gomega.Equal(maxAttempts))
 	g.Expect(s.status().Attempts[0].Number).To(gomega.BeEquivalentTo(1), "the one that has completed")
 }

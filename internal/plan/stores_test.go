@@ -97,7 +97,7 @@ func TestTheLatestCheckpointKeepsItsNameWhenTheHistoryStoreWentBack(t *testing.T
 // TestAnAgentThatItsDaemonEndedHasNotFailed: the daemon gives up, because the volume
 // cannot be used any further or a newer attempt has begun. The shim then kills the agent.
 func TestAnAgentThatItsDaemonEndedHasNotFailed(t *testing.T) {
-	for name, told := range map[string]func(*history.TaskState){
+	for name, report := range map[string]func(*history.TaskState){
 		"for the volume": func(state *history.TaskState) {
 			state.Problem = &history.Problem{Reason: v1alpha1.ReasonVolumeOutdated, Message: "the next attempt restores the workspace"}
 		},
@@ -110,7 +110,7 @@ func TestAnAgentThatItsDaemonEndedHasNotFailed(t *testing.T) {
 			s := running(t)
 			s.o.Task.Spec.BackoffLimit = new(int32)
 			s.o.History.State.Attempt = 1
-			told(&s.o.History.State)
+			report(&s.o.History.State)
 			s.agentExits(137)
 			s.podFinishes()
 			s.after(time.Minute).step()

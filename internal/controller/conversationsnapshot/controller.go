@@ -57,7 +57,7 @@ type Reconciler struct {
 	Client client.Client
 	// Store is the history store. Required.
 	Store Store
-	// Clock tells the time. Required.
+	// Clock is the source of the time. Required.
 	Clock clock.PassiveClock
 	// VerifyEvery is how often a resolved snapshot is verified again; a week if 0.
 	VerifyEvery time.Duration

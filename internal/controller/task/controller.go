@@ -70,7 +70,7 @@ type Reconciler struct {
 	Limits plan.Limits
 	// Stamped is true when an admission policy writes requesters into applied objects.
 	Stamped bool
-	// Clock tells the time.
+	// Clock is the source of the time.
 	Clock clock.PassiveClock
 	// Metrics are the controller's metrics; nil for none.
 	Metrics *Metrics

@@ -19,14 +19,14 @@ import (
 // recording counts the events that it passes on to its store.
 type recording struct {
 	*fakehistory.Store
-	told []int64
+	recorded []int64
 }
 
 func (r *recording) RecordEvents(ctx context.Context, events []history.Event) error {
 	err := r.Store.RecordEvents(ctx, events)
 	for _, e := range events {
 		if err == nil {
-			r.told = append(r.told, e.Transition)
+			r.recorded = append(r.recorded, e.Transition)
 		}
 	}
 	return err
@@ -105,10 +105,10 @@ func TestLostTransitionsAreRecordedAgainAfterANewOne(t *testing.T) {
 			l.minutesPass()
 			l.reconcile()
 			g.Expect(l.recorded()).To(gomega.Equal(through(l.task.Status.HistorySequence)))
-			told := len(l.store.told)
+			before := len(l.store.recorded)
 			l.minutesPass()
 			l.reconcile()
-			g.Expect(l.store.told).To(gomega.HaveLen(told), "recorded again, and nothing was missing")
+			g.Expect(l.store.recorded).To(gomega.HaveLen(before), "nothing is recorded again if nothing is missing")
 		})
 	}
 }
@@ -123,11 +123,11 @@ func TestTransitionsAfterARestoreOfTheStatusAreRecorded(t *testing.T) {
 	}
 	s := &l.task.Status
 	s.History, s.HistorySequence, s.RecordedSequence = s.History[:30], 30, 30
-	l.store.told = nil
+	l.store.recorded = nil
 	for range 5 {
 		l.transition()
 	}
-	g.Expect(l.store.told).To(gomega.Equal([]int64{31, 32, 33, 34, 35}))
+	g.Expect(l.store.recorded).To(gomega.Equal([]int64{31, 32, 33, 34, 35}))
 }
 
 // TestADeletedHistoryIsKnown: without a request of its own.

@@ -1,10 +1,9 @@
 // Package apiserver starts a real kube-apiserver and etcd for tests, with the
 // custom resources and admission policies of this checkout installed.
 //
-// It promises a server of the test's own, on free ports, that is stopped when
-// the tests of the package end. There is no kubelet, scheduler or controller
-// manager behind it: what they would do, a test does itself (see Kubelet in
-// package builders).
+// It promises a separate server, on free ports, that is stopped when the tests of
+// the package end. It has no kubelet, scheduler or controller manager: a test does
+// their work itself (see Kubelet in package builders).
 package apiserver
 
 import (
@@ -37,19 +36,18 @@ import (
 
 // Server is a running API server.
 type Server struct {
-	// Config reaches it as an administrator.
+	// Config connects to it as an administrator.
 	Config *rest.Config
-	// Client reads and writes it live, as an administrator.
+	// Client reads and writes without a cache, as an administrator.
 	Client client.Client
-	// Scheme knows Kubernetes' kinds and Clew's.
+	// Scheme has the kinds of Kubernetes and Clew.
 	Scheme *kruntime.Scheme
 
 	environment *envtest.Environment
 }
 
-// Start brings the server up; Stop takes it down. The binaries come from
-// KUBEBUILDER_ASSETS, or from the cache of the development cluster. configure
-// may set more flags of the API server.
+// Start starts the server; Stop stops it. The binaries come from KUBEBUILDER_ASSETS, or from
+// the cache of the development cluster. configure may set more flags of the API server.
 func Start(configure ...func(*envtest.APIServer)) (*Server, error) {
 	kubeAPIServer, etcd, err := binaries()
 	if err != nil {
@@ -102,10 +100,10 @@ func Main(m *testing.M, server **Server) {
 	os.Exit(code)
 }
 
-// Address is what another process of a suite needs to Connect to the server, as text.
+// Address returns what another process of a suite passes to Connect.
 func (s *Server) Address() ([]byte, error) { return s.Kubeconfig("suite", "system:masters") }
 
-// Connect returns a server that another process of the suite has started. It has no Stop.
+// Connect returns a server that another process of the suite has started, and stops.
 func Connect(address []byte) (*Server, error) {
 	s := &Server{Scheme: Scheme()}
 	var err error
@@ -119,11 +117,10 @@ func Connect(address []byte) (*Server, error) {
 	return s, nil
 }
 
-// Stop ends the server and removes what it kept.
+// Stop stops the server and deletes its data.
 func (s *Server) Stop() error { return s.environment.Stop() }
 
-// Kubeconfig is that of a new user of this name, who is in these groups, and may do
-// nothing else yet.
+// Kubeconfig returns the kubeconfig of a new user in these groups, who has no other rights.
 func (s *Server) Kubeconfig(user string, groups ...string) ([]byte, error) {
 	added, err := s.environment.AddUser(envtest.User{Name: user, Groups: groups}, nil)
 	if err != nil {
@@ -132,7 +129,7 @@ func (s *Server) Kubeconfig(user string, groups ...string) ([]byte, error) {
 	return added.KubeConfig()
 }
 
-// Scheme knows Kubernetes' kinds and Clew's.
+// Scheme returns a scheme with the kinds of Kubernetes and Clew.
 func Scheme() *kruntime.Scheme {
 	scheme := kruntime.NewScheme()
 	for _, add := range []func(*kruntime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
@@ -143,7 +140,7 @@ func Scheme() *kruntime.Scheme {
 	return scheme
 }
 
-// installAdmission installs config/admission and waits until the policies hold.
+// installAdmission installs config/admission and waits until the policies are in force.
 func (s *Server) installAdmission() error {
 	files, err := filepath.Glob(inRepository("config", "admission", "*.yaml"))
 	if err != nil {
@@ -168,12 +165,13 @@ func (s *Server) installAdmission() error {
 	return s.awaitAdmission(ctx)
 }
 
-// InstallTaskPodPolicy installs config/taskpods. It is not there from the start,
-// since most tests play the manager as an administrator.
+// InstallTaskPodPolicy installs config/taskpods. Start does not, since most tests act as the
+// manager with an administrator's account.
 func (s *Server) InstallTaskPodPolicy(ctx context.Context) error {
 	return s.applyFile(ctx, inRepository("config", "taskpods", "policy.yaml"))
 }
 
+// applyFile creates the objects of a YAML file.
 func (s *Server) applyFile(ctx context.Context, file string) error {
 	f, err := os.Open(file)
 	if err != nil {
@@ -198,8 +196,8 @@ func (s *Server) applyFile(ctx context.Context, file string) error {
 	}
 }
 
-// awaitAdmission waits until a Task on the host's network is refused by the
-// policy, and another one says who asked for it: the API server takes policies up some time after they were created.
+// awaitAdmission waits until a Task on the host's network is refused and another one gets its
+// requester: the API server enforces policies only some time after they were created.
 func (s *Server) awaitAdmission(ctx context.Context) error {
 	policies := &admissionregistrationv1.ValidatingAdmissionPolicyList{}
 	if err := s.Client.List(ctx, policies); err != nil {
@@ -219,13 +217,13 @@ func (s *Server) awaitAdmission(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the %d admission policies did not come into force: %w", len(policies.Items), ctx.Err())
+			return fmt.Errorf("the %d admission policies are not in force: %w", len(policies.Items), ctx.Err())
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }
 
-// stamps says whether admission writes who asked into a Task.
+// stamps reports whether admission writes the requester into a Task.
 func (s *Server) stamps(ctx context.Context, task *v1alpha1.Task) bool {
 	task.Spec.Template.Spec.Containers = []corev1.Container{{Name: v1alpha1.AgentContainer, Image: "probe", Command: []string{"probe"}}}
 	task.Spec.Workspace.Size = resource.MustParse("1Gi")
@@ -233,7 +231,7 @@ func (s *Server) stamps(ctx context.Context, task *v1alpha1.Task) bool {
 	return err == nil && task.Spec.RequestedBy != nil
 }
 
-// binaries finds kube-apiserver and etcd.
+// binaries returns the paths of kube-apiserver and etcd.
 func binaries() (kubeAPIServer, etcd string, err error) {
 	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
 		return filepath.Join(dir, "kube-apiserver"), filepath.Join(dir, "etcd"), nil
@@ -249,11 +247,12 @@ func binaries() (kubeAPIServer, etcd string, err error) {
 	kubeAPIServer = newest(filepath.Join(cache, "devcluster", "k8s-*", "bin", "kube-apiserver"))
 	etcd = newest(filepath.Join(cache, "devcluster", "etcd-*", "bin", "etcd"))
 	if kubeAPIServer == "" || etcd == "" {
-		return "", "", fmt.Errorf("kube-apiserver or etcd is missing below %s: run make envtest-assets, or set KUBEBUILDER_ASSETS to a folder that holds both", cache)
+		return "", "", fmt.Errorf("kube-apiserver or etcd is missing below %s: run make envtest-assets, or set KUBEBUILDER_ASSETS to a folder that contains both", cache)
 	}
 	return kubeAPIServer, etcd, nil
 }
 
+// newest returns the last file that matches the pattern; "" for none.
 func newest(pattern string) string {
 	found, err := filepath.Glob(pattern)
 	if err != nil || len(found) == 0 {
@@ -263,7 +262,7 @@ func newest(pattern string) string {
 	return found[len(found)-1]
 }
 
-// inRepository gives a path from the top of this checkout.
+// inRepository returns a path from the root of this checkout.
 func inRepository(parts ...string) string {
 	_, file, _, _ := runtime.Caller(0)
 	top := filepath.Join(filepath.Dir(file), "..", "..", "..")

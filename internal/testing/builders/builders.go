@@ -1,6 +1,5 @@
-// Package builders makes objects for tests: a Task that is accepted as it
-// stands, changed by options, the templates and specs that must be refused,
-// and what a kubelet would report about a pod.
+// Package builders builds objects for tests: a valid Task, changed by options; the
+// templates that must be refused; and what a kubelet reports about a pod.
 package builders
 
 import (
@@ -16,8 +15,8 @@ import (
 // TaskOption changes a Task.
 type TaskOption func(*v1alpha1.Task)
 
-// Task builds a Task that the API server accepts, with the schema's defaults
-// filled in as the API server would.
+// Task returns a Task that the API server accepts, with the schema's defaults set as the
+// API server sets them.
 func Task(name string, options ...TaskOption) *v1alpha1.Task {
 	task := &v1alpha1.Task{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Task"},
@@ -43,7 +42,7 @@ func Task(name string, options ...TaskOption) *v1alpha1.Task {
 	return task
 }
 
-// InNamespace puts the task there.
+// InNamespace sets the task's namespace.
 func InNamespace(namespace string) TaskOption {
 	return func(t *v1alpha1.Task) { t.Namespace = namespace }
 }
@@ -53,13 +52,13 @@ func WithUID(uid string) TaskOption {
 	return func(t *v1alpha1.Task) { t.UID, t.Generation = types.UID(uid), 1 }
 }
 
-// Suspended asks for the task not to run.
+// Suspended suspends the task.
 func Suspended(t *v1alpha1.Task) { t.Spec.OperatingMode = v1alpha1.OperatingModeSuspended }
 
-// Running asks for the task to run.
+// Running makes the task run.
 func Running(t *v1alpha1.Task) { t.Spec.OperatingMode = v1alpha1.OperatingModeRunning }
 
-// Rewind asks for a rewind to a checkpoint.
+// Rewind requests a rewind to a checkpoint.
 func Rewind(id, checkpoint string) TaskOption {
 	return func(t *v1alpha1.Task) {
 		t.Spec.Rewind = &v1alpha1.Rewind{
@@ -69,19 +68,19 @@ func Rewind(id, checkpoint string) TaskOption {
 	}
 }
 
-// Resume asks for a stopped task to go on.
+// Resume requests that a stopped task continues.
 func Resume(id string) TaskOption {
 	return func(t *v1alpha1.Task) {
 		t.Spec.Resume = &v1alpha1.Resume{ID: id, Mode: v1alpha1.ResumeContinue, OnDrift: v1alpha1.OnDriftFail}
 	}
 }
 
-// BackoffLimit sets how often a failed agent is started again.
+// BackoffLimit sets how often a failed agent is restarted.
 func BackoffLimit(n int32) TaskOption {
 	return func(t *v1alpha1.Task) { t.Spec.BackoffLimit = &n }
 }
 
-// StartFrom begins at a checkpoint of another task; its latest if empty.
+// StartFrom makes the task start from a checkpoint of another one; from its latest if empty.
 func StartFrom(task, checkpoint string) TaskOption {
 	return func(t *v1alpha1.Task) {
 		t.Spec.StartFrom = &v1alpha1.StartFrom{

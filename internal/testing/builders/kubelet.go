@@ -13,14 +13,16 @@ import (
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
-// Kubelet plays the scheduler's and the kubelet's part towards an API server
-// that has neither.
+// Kubelet does the work of the scheduler and the kubelet for an API server that has
+// neither.
 type Kubelet struct {
-	Client     client.Client
+	// Client writes the status of pods.
+	Client client.Client
+	// Kubernetes binds pods.
 	Kubernetes kubernetes.Interface
 }
 
-// Bind puts the pod on a node, so that its deletion is graceful.
+// Bind assigns the pod to a node, so that its deletion is graceful.
 func (k Kubelet) Bind(ctx context.Context, pod *corev1.Pod) error {
 	return k.Kubernetes.CoreV1().Pods(pod.Namespace).Bind(ctx, &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
@@ -28,8 +30,7 @@ func (k Kubelet) Bind(ctx context.Context, pod *corev1.Pod) error {
 	}, metav1.CreateOptions{})
 }
 
-// Prepared reports that the container prepare has ended well, or, with another
-// exit code, has not.
+// Prepared reports that the container prepare has exited with this code and result.
 func (k Kubelet) Prepared(ctx context.Context, pod *corev1.Pod, code int32, result daemonapi.PrepareResult) error {
 	message, err := json.Marshal(result)
 	if err != nil {
@@ -62,7 +63,7 @@ func (k Kubelet) AgentRuns(ctx context.Context, pod *corev1.Pod) error {
 	})
 }
 
-// AgentExits reports that the agent has ended, and the pod with it.
+// AgentExits reports that the agent has exited, and the pod has ended with it.
 func (k Kubelet) AgentExits(ctx context.Context, pod *corev1.Pod, code int32) error {
 	return k.report(ctx, pod, func(s *corev1.PodStatus) {
 		s.Phase = corev1.PodSucceeded
@@ -78,6 +79,7 @@ func (k Kubelet) Vanish(ctx context.Context, pod *corev1.Pod) error {
 	return client.IgnoreNotFound(k.Client.Delete(ctx, pod, client.GracePeriodSeconds(0)))
 }
 
+// report changes the status of the current version of the pod.
 func (k Kubelet) report(ctx context.Context, pod *corev1.Pod, change func(*corev1.PodStatus)) error {
 	current := &corev1.Pod{}
 	if err := k.Client.Get(ctx, client.ObjectKeyFromObject(pod), current); err != nil {

@@ -8,16 +8,18 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// RefusedTemplate is a template that must be refused, and with what sentence
-// (its beginning is enough).
+// RefusedTemplate is a template that must be refused.
 type RefusedTemplate struct {
-	Name     string
-	Break    TaskOption
+	// Name is what is wrong.
+	Name string
+	// Break makes a good template a wrong one.
+	Break TaskOption
+	// Sentence is the beginning of the sentence that refuses it.
 	Sentence string
 }
 
-// RefusedTemplates are those that ValidateTemplate and the admission policy
-// refuse, in the same words.
+// RefusedTemplates returns the templates that ValidateTemplate and the admission policy
+// refuse, with the same sentences.
 func RefusedTemplates() []RefusedTemplate {
 	return []RefusedTemplate{
 		{"no agent", agent(func(c *corev1.Container) { c.Name = "main" }), `template needs a container named "agent"`},
@@ -44,9 +46,9 @@ func RefusedTemplates() []RefusedTemplate {
 		{"mount at the worktree", agent(mount("x", "/workspace")), `nothing can be mounted at /workspace`},
 		{"mount at the home", agent(mount("x", "/home/agent/")), `nothing can be mounted at /workspace, /home/agent`},
 		{"mount below the shim", agent(mount("x", "/run/clew/bin")), `nothing can be mounted at /workspace, /home/agent, /run/clew`},
-		{"mount where Secrets are found", agent(mount("x", "/var/run/secrets/clew-mask/x")), `nothing can be mounted at /workspace, /home/agent, /run/clew, /var/run/secrets/clew-mask`},
-		{"mount where Secrets are found, by its other name", agent(mount("x", "/run/secrets/clew-mask")), `nothing can be mounted at /workspace`},
-		{"mount over where Secrets are found", agent(mount("x", "/run/secrets/")), `nothing can be mounted at /workspace`},
+		{"mount at the masks", agent(mount("x", "/var/run/secrets/clew-mask/x")), `nothing can be mounted at /workspace, /home/agent, /run/clew, /var/run/secrets/clew-mask`},
+		{"mount at the masks, by their other path", agent(mount("x", "/run/secrets/clew-mask")), `nothing can be mounted at /workspace`},
+		{"mount over the masks", agent(mount("x", "/run/secrets/")), `nothing can be mounted at /workspace`},
 		{"volume clew-mask-0", volume("clew-mask-0", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}), `volume names that begin with "clew-" are Clew's own`},
 		{"mount at the root", agent(mount("x", "/")), `nothing can be mounted at /workspace`},
 		{"a label of Clew", func(t *v1alpha1.Task) {

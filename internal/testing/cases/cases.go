@@ -1,6 +1,5 @@
-// Package cases gives the cases of a table in an order that is always the same. The
-// processes of a suite of Ginkgo must each build the same tree of specs, and a map's order
-// is another each time.
+// Package cases iterates over the cases of a table in a fixed order. All processes of a Ginkgo
+// suite must build the same tree of specs, and the order of a map differs each time.
 package cases
 
 import (
@@ -9,7 +8,7 @@ import (
 	"slices"
 )
 
-// Sorted gives the cases of a table by their names.
+// Sorted iterates over the cases of a table, sorted by name.
 func Sorted[Case any](table map[string]Case) iter.Seq2[string, Case] {
 	return func(yield func(string, Case) bool) {
 		for _, name := range slices.Sorted(maps.Keys(table)) {

@@ -1,6 +1,6 @@
-// Package filled fills every field of a value, and finds the fields of one that are
-// empty. A test that fills a value, takes it across a border and looks for what did not
-// arrive fails for a field that was added and forgotten on the way.
+// Package filled fills every field of a value, and finds the empty fields of one. A test
+// that fills a value, converts it and looks for empty fields fails when a new field was
+// forgotten in the conversion.
 package filled
 
 import (
@@ -13,15 +13,16 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// In fills every exported field of what value points to: texts and numbers differ from
-// each other, lists and maps have one element, pointers are not nil. Times are whole
-// seconds in UTC, which all stores and encodings keep. A type that holds itself is
-// filled once.
+// In fills every exported field of the value that value points to: strings and numbers
+// differ from each other, lists and maps have one element, pointers are not nil. Times are
+// whole seconds in UTC, which all stores and encodings preserve. A type that contains
+// itself is filled once.
 func In(value any) {
 	n := int64(0)
 	fill(reflect.ValueOf(value).Elem(), &n, nil)
 }
 
+// fill fills v. n is the number of values so far, and within the types that contain v.
 func fill(v reflect.Value, n *int64, within []reflect.Type) {
 	*n++
 	if slices.Contains(within, v.Type()) {
@@ -63,8 +64,8 @@ func fill(v reflect.Value, n *int64, within []reflect.Type) {
 	}
 }
 
-// InMessage is In for a message. Of fields that exclude each other it fills the one
-// that is set.
+// InMessage is In for a protobuf message. Of the fields of a oneof it fills the one that is
+// set.
 func InMessage(message proto.Message) {
 	n := int32(0)
 	inMessage(message.ProtoReflect(), &n)
@@ -93,6 +94,7 @@ func inMessage(m protoreflect.Message, n *int32) {
 	}
 }
 
+// scalar returns a value for a field that is not a message.
 func scalar(field protoreflect.FieldDescriptor, n *int32) protoreflect.Value {
 	*n++
 	switch field.Kind() {
@@ -114,9 +116,9 @@ func scalar(field protoreflect.FieldDescriptor, n *int32) protoreflect.Value {
 	panic(fmt.Sprintf("the field %s is of a kind that no message of the protocol had before: %s", field.FullName(), field.Kind()))
 }
 
-// Empty names the fields of a struct, and of structs in it, that are empty, as in
-// "Git.Head", without those that are named in but. It says of a name in but that is
-// not empty, or not there, that it is "not empty".
+// Empty returns the names of the empty fields of a struct and of the structs in it, such as
+// "Git.Head", without those in but. A name in but that is not an empty field is returned
+// with the words "is not empty".
 func Empty(value any, but ...string) []string {
 	var empty []string
 	fieldsOf(reflect.ValueOf(value), "", &empty)
@@ -156,7 +158,7 @@ func fieldsOf(v reflect.Value, path string, empty *[]string) {
 	}
 }
 
-// EmptyIn is Empty for a message, whose fields have the names of the protocol, as in
+// EmptyIn is Empty for a protobuf message, whose fields have the names of the protocol, such as
 // "risky_tool.call_id".
 func EmptyIn(message proto.Message, but ...string) []string {
 	var empty []string
@@ -190,7 +192,7 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// without leaves out what is known to be empty, and adds what is not although it was.
+// without removes the names in but from empty, and adds those in but that are not in empty.
 func without(empty, but []string) (out []string) {
 	for _, name := range empty {
 		if !slices.Contains(but, name) {

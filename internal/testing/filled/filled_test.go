@@ -30,10 +30,10 @@ func TestEveryFieldIsFilled(t *testing.T) {
 	var v outer
 	filled.In(&v)
 	if empty := filled.Empty(v); len(empty) != 0 || v.hidden != "" {
-		t.Errorf("still empty: %v", empty)
+		t.Errorf("these fields are still empty: %v", empty)
 	}
 	if v.Pointer.Text == v.List[0].Text {
-		t.Errorf("two fields hold the same text %q: one could stand for the other", v.Pointer.Text)
+		t.Errorf("two fields have the same text %q, so a test could not tell them apart", v.Pointer.Text)
 	}
 }
 
@@ -55,10 +55,10 @@ func TestEmptyFieldsOfAMessageAreNamed(t *testing.T) {
 	empty := filled.EmptyIn(m)
 	for _, name := range []string{"risky_tool.call_id", "skipped[0].reason", "commit"} {
 		if !slices.Contains(empty, name) {
-			t.Errorf("%s is empty, and not named in %v", name, empty)
+			t.Errorf("%s is empty, but not in %v", name, empty)
 		}
 	}
 	if slices.Contains(empty, "risky_tool.name") || slices.Contains(empty, "risky_tool") {
-		t.Errorf("named, and not empty: %v", empty)
+		t.Errorf("a field that is not empty is in %v", empty)
 	}
 }

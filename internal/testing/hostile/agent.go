@@ -13,16 +13,18 @@ import (
 )
 
 const (
-	// keptFiles and keptRefs are how many are there at once.
+	// keptFiles and keptRefs are how many exist at once.
 	keptFiles, keptRefs = 20_000, 20_000
-	// Patterns of so many bytes lie in each of so many folders, one in the other.
+	// patternBytes is the size of the patterns in each of patternFolders nested folders.
 	patternBytes, patternFolders = 1 << 20, 8
-	sparseBytes                  = 400 << 20
-	noiseBytes                   = 32 << 20
-	hugeLine                     = 16 << 20
+	// sparseBytes is the size of the file without content, and noiseBytes that of the noise.
+	sparseBytes = 400 << 20
+	noiseBytes  = 32 << 20
+	// hugeLine is the size of the longest lines.
+	hugeLine = 16 << 20
 )
 
-// agentFloods are those of the agent, in its worktree.
+// agentFloods returns the floods of the agent, in its worktree.
 func agentFloods() map[string]flood {
 	out := bufio.NewWriterSize(os.Stdout, 64<<10)
 	return map[string]flood{
@@ -36,7 +38,7 @@ func agentFloods() map[string]flood {
 	}
 }
 
-// lines says everything that an agent can say, and much that none does.
+// lines prints everything that an agent can print, and much that none does.
 func lines(out *bufio.Writer, i int) error {
 	switch {
 	case i%20_000 == 19_999:
@@ -55,7 +57,7 @@ func lines(out *bufio.Writer, i int) error {
 	return out.Flush()
 }
 
-// file writes one more file, in the place of an older one.
+// file writes another file, in place of an older one.
 func file(worker, i int) error {
 	folder := fmt.Sprintf("flood/%d/%d", worker, i%keptFiles/100)
 	if err := os.MkdirAll(folder, 0o755); err != nil {
@@ -64,8 +66,8 @@ func file(worker, i int) error {
 	return os.WriteFile(fmt.Sprintf("%s/%d", folder, i%100), fmt.Appendf(nil, "%d %x", i, rand.Uint64()), 0o644)
 }
 
-// patterns writes patterns that are dear to match into every folder on the way
-// to a deep one.
+// patterns writes ignore patterns that are expensive to match into every folder on the way to a
+// deep one.
 func patterns(i int) error {
 	folder := "patterns"
 	text := []byte(strings.Repeat([]string{"?\n", "a*b*c*d*e*?\n", "**/[!a-z]*/x\n"}[i%3], patternBytes/12))
@@ -81,9 +83,10 @@ func patterns(i int) error {
 	return os.WriteFile(filepath.Join(filepath.Dir(folder), "file"), fmt.Append(nil, i), 0o644)
 }
 
+// someCommit is the target of the branches.
 const someCommit = "292047a0a953585cd0091e286f5da7bea0615754"
 
-// ref makes a branch more.
+// ref creates another branch, in place of an older one.
 func ref(i int) error {
 	folder := fmt.Sprintf(".git/refs/heads/flood-%d", i%keptRefs/100)
 	if err := os.MkdirAll(folder, 0o755); err != nil {
@@ -92,6 +95,7 @@ func ref(i int) error {
 	return os.WriteFile(fmt.Sprintf("%s/%d", folder, i%100), []byte(someCommit+"\n"), 0o644)
 }
 
+// packedRefs writes a file of many packed refs.
 func packedRefs() error {
 	var text strings.Builder
 	text.WriteString("# pack-refs with: peeled fully-peeled sorted \n")
@@ -101,8 +105,8 @@ func packedRefs() error {
 	return os.WriteFile(".git/packed-refs", []byte(text.String()), 0o644)
 }
 
-// deltas changes a large file without content, which is a delta, and a smaller
-// one of noise, which is none.
+// deltas changes a large file without content, which git stores as a delta, and a smaller one of
+// noise, which it stores whole.
 func deltas(i int) error {
 	sparse, err := os.OpenFile(".git/sparse", os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -129,7 +133,7 @@ func deltas(i int) error {
 	return nil
 }
 
-// knock says nonsense to the daemon.
+// knock sends nonsense to the daemon's socket.
 func knock(ctx context.Context, _, i int) error {
 	c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", "/run/clew/daemon.sock")
 	if err != nil {
@@ -137,8 +141,8 @@ func knock(ctx context.Context, _, i int) error {
 	}
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(5 * time.Second)) // a connection of this kind has deadlines
-	said := []string{"\xff\xff\xff\xff", "{\"session\":\"x\"}\n", "\x00\x00\x00\x01\x01", strings.Repeat("A", 64<<10)}[i%4]
-	if _, err := c.Write([]byte(said)); err != nil {
+	message := []string{"\xff\xff\xff\xff", "{\"session\":\"x\"}\n", "\x00\x00\x00\x01\x01", strings.Repeat("A", 64<<10)}[i%4]
+	if _, err := c.Write([]byte(message)); err != nil {
 		return err
 	}
 	_, err = c.Read(make([]byte, 1024))

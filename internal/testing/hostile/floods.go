@@ -17,7 +17,7 @@ import (
 	"github.com/clew-dev/clew/internal/testing/gitbomb"
 )
 
-// taskFloods are what a task's tokens and its name are enough for.
+// taskFloods returns the floods for which a task's tokens and name are enough.
 func (t *tenant) taskFloods(ctx context.Context) map[string]flood {
 	for t.renew(ctx, 0, 0) != nil && ctx.Err() == nil {
 		rest(ctx, time.Second)
@@ -33,7 +33,7 @@ func (t *tenant) taskFloods(ctx context.Context) map[string]flood {
 	return floods
 }
 
-// floods are all that a tenant can do.
+// floods returns all floods of a tenant.
 func (t *tenant) floods(ctx context.Context) map[string]flood {
 	floods := t.taskFloods(ctx)
 	for name, f := range t.apiFloods() {
@@ -42,6 +42,7 @@ func (t *tenant) floods(ctx context.Context) map[string]flood {
 	return floods
 }
 
+// serverFloods returns the floods of Clew's server.
 func (t *tenant) serverFloods() map[string]flood {
 	url := "https://" + t.server
 	plain, zipped := emptyRecords(16<<20-2, false), emptyRecords(64<<20, true)
@@ -81,6 +82,7 @@ func (t *tenant) serverFloods() map[string]flood {
 	}
 }
 
+// gitFloods returns the floods of the gitstore.
 func (t *tenant) gitFloods() map[string]flood {
 	url := "https://" + t.gitstore + "/" + t.namespace + "/" + daemonapi.RepositoryKey(os.Getenv("HOSTILE_ORIGIN")) + ".git"
 	advertise := func(ctx context.Context, client *http.Client, token, service string) error {
@@ -124,9 +126,10 @@ func (t *tenant) gitFloods() map[string]flood {
 	}
 }
 
+// objectID matches the ids in a list of refs.
 var objectID = regexp.MustCompile("[0-9a-f]{40}")
 
-// clone fetches everything that the task may see of a repository.
+// clone fetches everything in a repository that the task may see.
 func (t *tenant) clone(ctx context.Context, url string) error {
 	token := t.token(daemonapi.GitStoreAudience)
 	refs, err := receive(ctx, t.http, url+"/info/refs?service=git-upload-pack", token)
@@ -145,11 +148,12 @@ func (t *tenant) clone(ctx context.Context, url string) error {
 		"Content-Type", "application/x-git-upload-pack-request")
 }
 
+// zeros is an endless reader of zeros.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// apiFloods make objects of Clew's, and ask for history.
+// apiFloods returns the floods of the Kubernetes API: objects of Clew's, and history.
 func (t *tenant) apiFloods() map[string]flood {
 	kinds := "/apis/clew.dev/v1alpha1/namespaces/" + t.namespace
 	history := "/apis/history.clew.dev/v1alpha1/namespaces/" + t.namespace

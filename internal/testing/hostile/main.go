@@ -1,17 +1,17 @@
-// Command hostile means harm. The end-to-end tests run it beside honest tasks.
+// Command hostile attacks Clew. The end-to-end tests run it beside honest tasks.
 //
-//	hostile agent     is a task's agent: floods its output, its worktree, its
+//	hostile agent     runs as a task's agent: floods its output, its worktree, its
 //	                  repository and the daemon's socket
 //	hostile accomplice
-//	                  is a pod that floods Clew's server and the gitstore by tokens
-//	                  that it makes up and by those of the task HOSTILE_TASK, of
-//	                  which it has checkpoints taken all the time
-//	hostile tenant    is a pod with the rights that somebody has who may edit a
-//	                  namespace: does the same, makes tasks and forks, and reads
+//	                  runs in a pod, and floods Clew's server and the gitstore with
+//	                  invented tokens and with those of the task HOSTILE_TASK, for
+//	                  which it requests checkpoints all the time
+//	hostile tenant    runs in a pod with the rights of a user who may edit a
+//	                  namespace: does the same, creates tasks and forks, and reads
 //	                  all the history that it may read
 //
-// Each flood goes on until the program is ended. It says on stderr, every ten
-// seconds, how often it did what.
+// Each flood continues until the program is stopped. Every ten seconds it prints to
+// stderr how often it did what.
 package main
 
 import (
@@ -50,14 +50,17 @@ func main() {
 	run(ctx, floods(ctx))
 }
 
-// flood is one thing that is done again and again, by so many at once.
+// flood is an action that a number of workers repeat.
 type flood struct {
+	// workers is how many do it at once.
 	workers int
-	// pause is how long a worker waits between two tries; 0 for not at all.
+	// pause is how long a worker waits between two tries; 0 for no pause.
 	pause time.Duration
-	once  func(ctx context.Context, worker, i int) error
+	// once does it once.
+	once func(ctx context.Context, worker, i int) error
 }
 
+// run runs all floods until ctx ends.
 func run(ctx context.Context, floods map[string]flood) {
 	tally := &tally{done: map[string]int{}, failed: map[string]int{}, last: map[string]string{}}
 	var all sync.WaitGroup
@@ -85,6 +88,7 @@ func run(ctx context.Context, floods map[string]flood) {
 	all.Wait()
 }
 
+// rest waits for the pause, or until ctx ends.
 func rest(ctx context.Context, pause time.Duration) {
 	if pause == 0 {
 		return
@@ -95,11 +99,12 @@ func rest(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// tally counts what was done.
+// tally counts the actions of each flood.
 type tally struct {
 	mu           sync.Mutex
 	done, failed map[string]int
-	last         map[string]string
+	// last is the last error of each flood.
+	last map[string]string
 }
 
 func (t *tally) count(name string, err error) {

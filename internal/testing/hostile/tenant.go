@@ -28,7 +28,7 @@ const (
 	commandsPath = "/clew.daemon.v1.DaemonService/Commands"
 )
 
-// tenant is somebody who may edit a namespace.
+// tenant is a user who may edit a namespace.
 type tenant struct {
 	namespace, task  string
 	server, gitstore string // host and port
@@ -38,10 +38,11 @@ type tenant struct {
 	fresh *http.Client
 
 	mu sync.Mutex
-	// tokens are those of the task's pod, by audience.
+	// tokens are the tokens of the task's pod, by audience.
 	tokens map[string]string
 }
 
+// newTenant returns the tenant of the pod's namespace.
 func newTenant() (*tenant, error) {
 	namespace, err := os.ReadFile(account + "namespace")
 	if err != nil {
@@ -64,7 +65,7 @@ func newTenant() (*tenant, error) {
 	}, nil
 }
 
-// kube asks the Kubernetes API.
+// kube makes a request to the Kubernetes API.
 func (t *tenant) kube(ctx context.Context, method, path string, body, answer any) error {
 	token, err := os.ReadFile(account + "token")
 	if err != nil {
@@ -102,15 +103,16 @@ func (t *tenant) kube(ctx context.Context, method, path string, body, answer any
 	return json.NewDecoder(response.Body).Decode(answer)
 }
 
+// refused returns an error for a response that is not a success.
 func refused(response *http.Response) error {
 	if response.StatusCode < 300 {
 		return nil
 	}
-	said, _ := io.ReadAll(io.LimitReader(response.Body, 200)) // the status alone will do
-	return fmt.Errorf("%s: %s", response.Status, said)
+	body, _ := io.ReadAll(io.LimitReader(response.Body, 200)) // the status is enough
+	return fmt.Errorf("%s: %s", response.Status, body)
 }
 
-// renew has tokens made that are bound to the pod of the task's newest attempt.
+// renew requests tokens that are bound to the pod of the task's newest attempt.
 func (t *tenant) renew(ctx context.Context, _, _ int) error {
 	var pods struct {
 		Items []struct {
@@ -145,14 +147,14 @@ func (t *tenant) renew(ctx context.Context, _, _ int) error {
 	return errors.New("the task has no pod")
 }
 
-// token is that of the task's pod.
+// token returns the token of the task's pod.
 func (t *tenant) token(audience string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.tokens[audience]
 }
 
-// madeUp is a token that looks like one of the cluster's.
+// madeUp returns an invented token that looks like one of the cluster's.
 func (t *tenant) madeUp(audience string) string {
 	part := func(v any) string {
 		data, _ := json.Marshal(v) // plain values
@@ -166,18 +168,19 @@ func (t *tenant) madeUp(audience string) string {
 	}) + "." + base64.RawURLEncoding.EncodeToString(signature)
 }
 
-// send makes one request with a token and reads the whole answer.
+// send makes one request with a token and reads the whole response.
 func send(ctx context.Context, client *http.Client, method, url, token string, body io.Reader, header ...string) error {
 	return exchange(ctx, client, io.Discard, method, url, token, body, header...)
 }
 
-// receive returns the answer to a GET request with a token.
+// receive returns the response to a GET request with a token.
 func receive(ctx context.Context, client *http.Client, url, token string) (string, error) {
 	var answer strings.Builder
 	err := exchange(ctx, client, &answer, http.MethodGet, url, token, nil)
 	return answer.String(), err
 }
 
+// exchange makes one request with a token, and copies the response's body to answer.
 func exchange(ctx context.Context, client *http.Client, answer io.Writer, method, url, token string, body io.Reader, header ...string) error {
 	r, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {
@@ -199,7 +202,7 @@ func exchange(ctx context.Context, client *http.Client, answer io.Writer, method
 	return err
 }
 
-// emptyRecords is a request of one empty record in every two bytes.
+// emptyRecords returns a request with one empty record per two bytes.
 func emptyRecords(size int, zipped bool) []byte {
 	plain := bytes.Repeat([]byte{0x0a, 0x00}, size/2)
 	if !zipped {
@@ -207,12 +210,12 @@ func emptyRecords(size int, zipped bool) []byte {
 	}
 	var out bytes.Buffer
 	w := gzip.NewWriter(&out)
-	_, _ = w.Write(plain) // a buffer takes everything
+	_, _ = w.Write(plain) // writes to a buffer never fail
 	_ = w.Close()
 	return out.Bytes()
 }
 
-// drip sends a request a byte a second, until the server has had enough.
+// drip sends one byte of a request per second, until the server ends the connection.
 func (t *tenant) drip(ctx context.Context, address, head string) error {
 	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: 10 * time.Second}, Config: &tls.Config{InsecureSkipVerify: true}}
 	c, err := dialer.DialContext(ctx, "tcp", address)

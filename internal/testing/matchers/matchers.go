@@ -1,4 +1,4 @@
-// Package matchers has Gomega matchers for what Clew's objects say of themselves.
+// Package matchers has Gomega matchers for the status of Clew's objects.
 package matchers
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// HaveReason matches an object, or a list of conditions, whose condition of that type has
-// that reason.
+// HaveReason matches an object, or a list of conditions, whose condition of this type has this
+// reason.
 func HaveReason(condition, reason string) types.GomegaMatcher {
 	return gcustom.MakeMatcher(func(actual any) (bool, error) {
 		conditions, err := conditionsOf(actual)
@@ -28,8 +28,8 @@ func HaveReason(condition, reason string) types.GomegaMatcher {
 		WithTemplateData(map[string]any{"Condition": condition, "Reason": reason, "Describe": describe})
 }
 
-// HaveCondition matches an object, or a list of conditions, whose condition of that type
-// has that status.
+// HaveCondition matches an object, or a list of conditions, whose condition of this type has
+// this status.
 func HaveCondition(condition string, status metav1.ConditionStatus) types.GomegaMatcher {
 	return gcustom.MakeMatcher(func(actual any) (bool, error) {
 		conditions, err := conditionsOf(actual)
@@ -42,7 +42,7 @@ func HaveCondition(condition string, status metav1.ConditionStatus) types.Gomega
 		WithTemplateData(map[string]any{"Condition": condition, "Status": status, "Describe": describe})
 }
 
-// HaveCheckpointed matches a Task whose latest checkpoint has at least that number.
+// HaveCheckpointed matches a Task whose latest checkpoint has at least this number.
 func HaveCheckpointed(number int64) types.GomegaMatcher {
 	return gcustom.MakeMatcher(func(task *v1alpha1.Task) (bool, error) {
 		latest := task.Status.LatestCheckpoint
@@ -51,12 +51,12 @@ func HaveCheckpointed(number int64) types.GomegaMatcher {
 		WithTemplateData(number)
 }
 
-// conditionsOf returns the conditions of an object, or those that it is given.
+// conditionsOf returns the conditions of an object, or the given list.
 func conditionsOf(actual any) ([]metav1.Condition, error) {
 	if conditions, ok := actual.([]metav1.Condition); ok {
 		return conditions, nil
 	}
-	// All kinds have them at the same place.
+	// All kinds have them in the same field.
 	text, err := json.Marshal(actual)
 	if err != nil {
 		return nil, fmt.Errorf("read the conditions of a %T: %w", actual, err)
@@ -70,7 +70,7 @@ func conditionsOf(actual any) ([]metav1.Condition, error) {
 	return object.Status.Conditions, nil
 }
 
-// describe lists conditions, one a line.
+// describe lists conditions, one per line.
 func describe(actual any) string {
 	conditions, err := conditionsOf(actual)
 	if err != nil {
