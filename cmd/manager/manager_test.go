@@ -81,7 +81,7 @@ func TestItWorksWithItsOwnRightsAndWithoutPostgres(t *testing.T) {
 			return c.Message
 		}
 		return ""
-	}).Should(gomega.ContainSubstring("when the history store answers"), "it says what the task waits for")
+	}).Should(gomega.ContainSubstring("waiting for the history store"), "it says what the task waits for")
 	g.Expect(pg.Restart(ctx)).To(gomega.Succeed())
 	pod := &corev1.Pod{}
 	g.Eventually(func() error {

@@ -316,7 +316,7 @@ func (d *decision) updateStatus() {
 }
 
 // forgetCheckpoint removes the latest checkpoint from the status after the history store
-// was restored to a copy without any, so that nothing asks the store for a checkpoint it
+// was put back to a copy without any, so that nothing asks the store for a checkpoint it
 // does not have. The objects are kept.
 func (d *decision) forgetCheckpoint() {
 	if through := d.objectsThrough(); through > 0 {

@@ -212,7 +212,7 @@ func (d *decision) start(want want) {
 	if last := d.last(); last == nil {
 		d.addAttemptEntry(number, v1alpha1.EventTaskStarted, clew, "the task was started"+d.startedFrom())
 		if d.task.Spec.StartFrom != nil {
-			d.addAttemptEntry(number, v1alpha1.EventTaskForked, actorOf(d.forkRequester()), "the task begins"+d.startedFrom())
+			d.addAttemptEntry(number, v1alpha1.EventTaskForked, actorOf(d.forkRequester()), "the task starts"+d.startedFrom())
 		}
 	} else {
 		d.addRestartEntry(number, trigger, last)
