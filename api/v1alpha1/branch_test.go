@@ -26,22 +26,22 @@ func TestTheAPIAcceptsTheBranchNamesThatGitAccepts(t *testing.T) {
 	}
 	for branch, want := range refnames.Branches() {
 		if err := ask("r", branch); branch != "" && (err == nil) != want {
-			t.Errorf("branch %q: %v", branch, err)
+			t.Errorf("the API's answer to the branch %q is not what git does: %v", branch, err)
 		}
 	}
 	for id, want := range refnames.IDs() {
 		err := ask(id, "")
 		if (err == nil) != want {
-			t.Errorf("id %q: %v", id, err)
+			t.Errorf("the API's answer to the id %q, and so its branch, is not what git does: %v", id, err)
 		}
 		if !want {
 			expectRefused(t, err, "choose another id, or set branch")
 		}
 		if err := ask(id, "before/refactoring"); err != nil {
-			t.Errorf("id %q with a branch of another name: %v", id, err)
+			t.Errorf("the id %q is refused although rewind.branch has another name: %v", id, err)
 		}
 		if err := ask(id, "", conversationAlone); err != nil {
-			t.Errorf("id %q of a rewind that makes no branch: %v", id, err)
+			t.Errorf("the id %q is refused although the rewind creates no branch: %v", id, err)
 		}
 	}
 }

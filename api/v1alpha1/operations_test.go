@@ -220,7 +220,7 @@ func TestATimeThatClientsCannotParseIsRefused(t *testing.T) {
 		err := server.Client.Patch(t.Context(), read, client.RawPatch(types.MergePatchType, []byte(patch)), client.DryRunAll)
 		switch {
 		case ok && (err != nil || read.Spec.Rewind.To.Time.IsZero()):
-			t.Errorf("%s: %v", moment, err)
+			t.Errorf("%s is refused or not parsed: %v", moment, err)
 		case !ok && !apierrors.IsInvalid(err):
 			t.Errorf("%s was not refused, but: %v", moment, err)
 		}

@@ -164,7 +164,7 @@ func live(t *testing.T, name string) *v1alpha1.Task {
 func wantRequesters(t *testing.T, name string, want v1alpha1.TaskRequesters) {
 	t.Helper()
 	if got := requesters(t, name); got != want {
-		t.Errorf("requested by %+v, not %+v", got, want)
+		t.Errorf("spec.requestedBy is %+v, want %+v", got, want)
 	}
 }
 
@@ -258,7 +258,7 @@ func TestApplyingAManifestAgainChangesNothing(t *testing.T) {
 			}
 			after := live(t, name)
 			if !reflect.DeepEqual(before, after) {
-				t.Errorf("100 applies made of\n%+v\nthis:\n%+v", before, after)
+				t.Errorf("100 applies changed the object from\n%+v\nto\n%+v", before, after)
 			}
 			wantRequesters(t, name, v1alpha1.TaskRequesters{Created: "ann", OperatingMode: robot, Rewind: robot})
 		})
@@ -343,7 +343,7 @@ func TestOnlyTheManagerNamesTheForkOfATask(t *testing.T) {
 	}
 	must(t, p.ann.Create(t.Context(), made("copied", "fork")))
 	if by := live(t, "copied").Spec.StartFrom.Fork; by != nil {
-		t.Errorf("made for %+v", by)
+		t.Errorf("the task names the Fork %+v", by)
 	}
 	noUID := made("no-uid", "fork")
 	noUID.Spec.StartFrom.Fork.UID = ""
@@ -355,7 +355,7 @@ func TestOnlyTheManagerNamesTheForkOfATask(t *testing.T) {
 		replaced.Spec.OperatingMode = v1alpha1.OperatingModeSuspended
 		must(t, p.ann.Update(t.Context(), replaced))
 		if by := live(t, "made-by-fork").Spec.StartFrom.Fork; by == nil || *by != *made("", "fork").Spec.StartFrom.Fork {
-			t.Errorf("made for %+v", by)
+			t.Errorf("the task names the Fork %+v", by)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 func TestSamplesAreAccepted(t *testing.T) {
 	files, err := filepath.Glob("../../config/samples/*.yaml")
 	if err != nil || len(files) < 9 {
-		t.Fatalf("found %q, %v", files, err)
+		t.Fatalf("the samples are %q, error %v", files, err)
 	}
 	list, err := os.ReadFile("../../config/samples/kustomization.yaml")
 	if err != nil {

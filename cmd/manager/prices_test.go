@@ -29,16 +29,16 @@ func TestPrices(t *testing.T) {
 			case c.sentence == "" && err != nil:
 				t.Error(err)
 			case c.sentence != "" && (err == nil || !strings.Contains(err.Error(), c.sentence)):
-				t.Errorf("got %v, want %q", err, c.sentence)
+				t.Errorf("the error is %v, want %q", err, c.sentence)
 			case name == "good" && prices["our-model"].CachedInput != 300000:
-				t.Errorf("%+v", prices)
+				t.Errorf("the prices are %+v", prices)
 			}
 		})
 	}
 	o := defaultOptions()
 	o.pricesFile = filepath.Join(t.TempDir(), "nowhere")
 	if _, err := o.podOptions(); err == nil || !strings.Contains(err.Error(), "--prices-file") {
-		t.Errorf("a missing file: %v", err)
+		t.Errorf("the error for a missing file is %v", err)
 	}
 }
 

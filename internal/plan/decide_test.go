@@ -443,7 +443,7 @@ func TestASourceThatCannotBeStartedFrom(t *testing.T) {
 		spoil(task, checkpoint)
 		_, h := ResolveSource(builders.Task("new").Spec.Repository, "source", task, checkpoint)
 		if h == nil || h.Reason != reason {
-			t.Errorf("%s: %+v", reason, h)
+			t.Errorf("the source is blocked by %+v, want the reason %s", h, reason)
 		}
 	}
 }

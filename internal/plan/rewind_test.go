@@ -178,7 +178,7 @@ func TestARewindWithoutATargetIsRefusedAndChangesNothing(t *testing.T) {
 			s.rewindTo("back", c.scope, c.to).step()
 			s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationRefused, c.reason)
 			if !strings.Contains(s.status().Rewind.Message, c.word) {
-				t.Errorf("message %q", s.status().Rewind.Message)
+				t.Errorf("the message %q does not contain %q", s.status().Rewind.Message, c.word)
 			}
 			s.wantState(v1alpha1.ReasonRunning)
 			if s.pod().DeletionTimestamp != nil {
@@ -257,7 +257,7 @@ func TestARewindToACheckpointSaysWhereTheConversationGoes(t *testing.T) {
 		s.o.RewindTarget.Status.Conversation = &v1alpha1.CheckpointConversation{ConversationPosition: v1alpha1.ConversationPosition{Position: 4}}
 		s.step()
 		if r := s.status().Rewind; r.ToPosition != position || r.CheckpointPosition != 4 {
-			t.Errorf("%s: %+v", scope, r)
+			t.Errorf("scope %s: status.rewind is %+v, want position %d and checkpoint position 4", scope, r, position)
 		}
 		s.podGone()
 		if op := s.started().Operation; op.Position != 0 || op.CheckpointPosition != 4 {

@@ -381,7 +381,7 @@ func TestTemplatesThatCannotBeUsed(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			err := resources.ValidateTemplate(task(c.Break))
 			if err == nil || !strings.HasPrefix(err.Error(), c.Sentence) {
-				t.Errorf("got %v, want %q", err, c.Sentence)
+				t.Errorf("the template is refused with %v, want %q", err, c.Sentence)
 			}
 		})
 	}
@@ -461,7 +461,7 @@ func TestCheckpointObjects(t *testing.T) {
 	c := resources.NewCheckpoint(task(), "tidy-up-4", history.Checkpoint{Number: 4, Message: "a\x00b\nc" + strings.Repeat("€", 2000)})
 	wantNumber(t, "uid-1", 4)(resources.CheckpointNumber(c))
 	if !strings.HasPrefix(c.Spec.Message, `a\x00b`+"\nc€") || len([]rune(c.Spec.Message)) != 1024 {
-		t.Errorf("message %q", c.Spec.Message)
+		t.Errorf("the message is not escaped and truncated: %q", c.Spec.Message)
 	}
 	c.OwnerReferences[0].UID = types.UID("other")
 	if _, _, ok := resources.CheckpointNumber(c); ok {
