@@ -6,7 +6,7 @@ import "github.com/clew-dev/clew/api/v1alpha1"
 func ofTasks() []Reason {
 	const (
 		newResume = "Correct it, then apply a resume with a new id."
-		byItself  = "Correct it; the task then continues by itself."
+		continues = "The task then continues by itself."
 	)
 	return []Reason{
 		{Name: v1alpha1.ReasonPending, On: append(succeeded(), fork()...), Standing: Active, Meaning: "Nothing has been started yet."},
@@ -30,13 +30,13 @@ func ofTasks() []Reason {
 		{Name: v1alpha1.ReasonProgramNotFound, On: succeeded(), Meaning: "The program named by a container's command does not exist in its image. Not retried.", Todo: newResume},
 		{Name: v1alpha1.ReasonProgramNotExecutable, On: succeeded(), Meaning: "The program named by a container's command cannot be executed. Not retried.", Todo: newResume},
 		{Name: v1alpha1.ReasonInvalidTemplate, On: source(), Meaning: "The pod's template is not valid, or the Task of a Fork was refused.", Todo: "Correct the template as the message says."},
-		{Name: v1alpha1.ReasonVolumeUnavailable, On: succeeded(), Standing: Active, Meaning: "The task's volume cannot be created or mounted.", Todo: "Look at the claim and its storage class. " + byItself},
-		{Name: v1alpha1.ReasonImageUnavailable, On: succeeded(), Standing: Active, Meaning: "An image cannot be pulled.", Todo: "Correct the image's name or the pull secret. " + byItself},
-		{Name: v1alpha1.ReasonPodRefused, On: succeeded(), Standing: Active, Meaning: "The API server or the kubelet refuses the pod.", Todo: byItself},
-		{Name: v1alpha1.ReasonUnschedulable, On: succeeded(), Standing: Active, Meaning: "No node has room for the pod.", Todo: "Add nodes, or request less. " + byItself},
+		{Name: v1alpha1.ReasonVolumeUnavailable, On: succeeded(), Standing: Active, Meaning: "The task's volume cannot be created or mounted.", Todo: "Look at the claim and its storage class, and correct them. " + continues},
+		{Name: v1alpha1.ReasonImageUnavailable, On: succeeded(), Standing: Active, Meaning: "An image cannot be pulled.", Todo: "Correct the image's name or the pull secret. " + continues},
+		{Name: v1alpha1.ReasonPodRefused, On: succeeded(), Standing: Active, Meaning: "The API server or the kubelet refuses the pod.", Todo: "Correct what the message says. " + continues},
+		{Name: v1alpha1.ReasonUnschedulable, On: succeeded(), Standing: Active, Meaning: "No node has room for the pod.", Todo: "Add nodes, or request less. " + continues},
 		{Name: v1alpha1.ReasonDaemonUnavailable, On: succeeded(), Standing: Active, Meaning: "A container of the pod is crash-looping.", Todo: "Read that container's log."},
 		{Name: v1alpha1.ReasonReplaced, On: []Place{{"Task", "status.attempts"}}, Meaning: "The attempt's pod did not start, and the Task was changed: a new pod follows."},
-		{Name: v1alpha1.ReasonPromptNotFound, On: succeeded(), Standing: Active, Meaning: "A ConfigMap or Secret that `promptFrom` or a container's environment names does not exist.", Todo: "Create it. The task then continues by itself."},
+		{Name: v1alpha1.ReasonPromptNotFound, On: succeeded(), Standing: Active, Meaning: "A ConfigMap or Secret that `promptFrom` or a container's environment names does not exist.", Todo: "Create it. " + continues},
 		{Name: v1alpha1.ReasonCredentialsNotFound, On: preparing(), Meaning: "The Secret with the repository's credentials does not exist.", Todo: newResume},
 		{Name: v1alpha1.ReasonDeleting, On: succeeded(), Standing: Active, Meaning: "The Task is being deleted, and its history is recorded first."},
 		{Name: v1alpha1.ReasonRepositoryNotFound, On: preparing(), Meaning: "The repository does not exist, or the credentials may not see it.", Todo: newResume},
