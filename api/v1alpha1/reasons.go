@@ -53,7 +53,7 @@ const (
 	// arguments. Not retried.
 	ReasonAgentOptionsInvalid = "AgentOptionsInvalid"
 	// ReasonProgramNotFound: the program named by a container's command does not exist in
-	// its image. Not retried.
+	// the container. Not retried.
 	ReasonProgramNotFound = "ProgramNotFound"
 	// ReasonProgramNotExecutable: the program named by a container's command exists, but
 	// cannot be executed. Not retried.

@@ -27,7 +27,7 @@ func ofTasks() []Reason {
 		{Name: v1alpha1.ReasonAgentRateLimited, On: succeeded(), Standing: Active, Meaning: "The model's API asks for a pause; another attempt follows after it."},
 		{Name: v1alpha1.ReasonAgentTooOld, On: succeeded(), Meaning: "The agent's program is older than the oldest version that works. Not retried.", Todo: "Use an image with a newer version, then apply a resume with a new id."},
 		{Name: v1alpha1.ReasonAgentOptionsInvalid, On: succeeded(), Meaning: "The agent's program does not accept its arguments. Not retried.", Todo: newResume},
-		{Name: v1alpha1.ReasonProgramNotFound, On: succeeded(), Meaning: "The program named by a container's command does not exist in its image. Not retried.", Todo: newResume},
+		{Name: v1alpha1.ReasonProgramNotFound, On: succeeded(), Meaning: "The program named by a container's command does not exist in the container. Not retried.", Todo: newResume},
 		{Name: v1alpha1.ReasonProgramNotExecutable, On: succeeded(), Meaning: "The program named by a container's command cannot be executed. Not retried.", Todo: newResume},
 		{Name: v1alpha1.ReasonInvalidTemplate, On: source(), Meaning: "The pod's template is not valid, or the Task of a Fork was refused.", Todo: "Correct the template as the message says."},
 		{Name: v1alpha1.ReasonVolumeUnavailable, On: succeeded(), Standing: Active, Meaning: "The task's volume cannot be created or mounted.", Todo: "Look at the claim and its storage class, and correct them. " + continues},
