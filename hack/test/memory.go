@@ -8,13 +8,13 @@ import (
 
 const (
 	memory = "/dev/shm"
-	// needed is more than all tests leave at one time, in bytes.
+	// needed is more than all tests have on disk at one time, in bytes.
 	needed = 4 << 30
 )
 
-// memoryFolder makes a folder in memory for what tests write, whose syncing to
-// disk takes half of their time, and says how to remove it. It is "" where there
-// is not enough memory, or programs there may not run: go test builds there too.
+// memoryFolder makes a folder in memory for the tests' files, since syncing them to disk
+// takes half of the tests' time, and returns a function that removes it. It returns "" if
+// there is not enough memory, or if programs cannot run there, where go test builds them.
 func memoryFolder() (folder string, remove func()) {
 	var fs unix.Statfs_t
 	if unix.Statfs(memory, &fs) != nil || fs.Flags&unix.ST_NOEXEC != 0 || fs.Bavail*uint64(fs.Bsize) < needed {

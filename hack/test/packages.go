@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// testPackage is what go list says about a package.
+// testPackage is a package as go list describes it.
 type testPackage struct {
 	Dir          string
 	ImportPath   string
@@ -43,13 +43,13 @@ func listPackages(ctx context.Context, dir string) ([]testPackage, error) {
 			return packages, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read what go list said: %w", err)
+			return nil, fmt.Errorf("read the output of go list: %w", err)
 		}
 		packages = append(packages, p)
 	}
 }
 
-// choose returns the packages with tests that start servers, or those that do not.
+// choose returns the packages whose tests start servers, or those whose tests do not.
 func choose(packages []testPackage, integration bool) []testPackage {
 	var chosen []testPackage
 	for _, p := range packages {
@@ -64,12 +64,12 @@ func withTests(packages []testPackage) []testPackage {
 	return slices.DeleteFunc(slices.Clone(packages), func(p testPackage) bool { return len(p.TestGoFiles)+len(p.XTestGoFiles) == 0 })
 }
 
-// specs is the test that runs the specs of a suite. Beside it a suite may have plain
-// tests: tables, and what needs a clock of its own.
+// specs names the test that runs the specs of a suite. A suite may have plain tests beside
+// it: tables, and tests that need a fake clock.
 const specs = "TestSpecs"
 
-// split parts the packages that have specs of Ginkgo from those that have none, or plain
-// tests as well.
+// split returns the packages with plain tests and those with Ginkgo specs. A package with
+// both is in both.
 func split(packages []testPackage) (plain, suites []testPackage, err error) {
 	const ginkgo = "github.com/onsi/ginkgo/v2"
 	for _, p := range packages {
@@ -93,7 +93,7 @@ func split(packages []testPackage) (plain, suites []testPackage, err error) {
 
 var testFunction = regexp.MustCompile(`(?m)^func (Test\w*)\(\w+ \*testing\.T\)`)
 
-// tests are the names of the package's tests.
+// tests returns the names of the package's tests.
 func (p testPackage) tests() (names []string, err error) {
 	for _, file := range slices.Concat(p.TestGoFiles, p.XTestGoFiles) {
 		text, err := os.ReadFile(filepath.Join(p.Dir, file))
@@ -115,8 +115,8 @@ func paths(packages []testPackage) []string {
 	return paths
 }
 
-// startsServers reports whether the tests use a package of internal/testing that starts
-// something; those that only make or compare values do not.
+// startsServers reports whether the tests use a package of internal/testing that starts a
+// process. Packages that only make or compare values do not count.
 func (p testPackage) startsServers() bool {
 	for _, imports := range [][]string{p.TestImports, p.XTestImports, {p.ImportPath}} {
 		for _, path := range imports {
@@ -129,8 +129,8 @@ func (p testPackage) startsServers() bool {
 	return false
 }
 
-// folders are the packages' folders, which is what Ginkgo asks for: it takes an import path
-// for a folder, finds none, and runs nothing.
+// folders returns the packages' folders, which Ginkgo needs: it would take an import path
+// for a folder, find none, and run nothing.
 func folders(packages []testPackage) []string {
 	var folders []string
 	for _, p := range packages {
