@@ -100,7 +100,11 @@ type invocation struct {
 func plan(ctx context.Context, set string, soak, short bool) ([]invocation, error) {
 	timeout := map[bool]string{false: "15m", true: "6h"}[soak]
 	cores := min(2, runtime.NumCPU())
-	common := []string{"-p", fmt.Sprint(cores), "-timeout", timeout}
+	packagesAtOnce := cores
+	if set == "unit" {
+		packagesAtOnce++ // many of these tests wait now and then
+	}
+	common := []string{"-p", fmt.Sprint(packagesAtOnce), "-timeout", timeout}
 	if soak {
 		common = append(common, "-count=1") // cached results would make the table one of an earlier run
 	}
@@ -113,7 +117,7 @@ func plan(ctx context.Context, set string, soak, short bool) ([]invocation, erro
 		if err != nil {
 			return nil, err
 		}
-		plain, suites, err := split(choose(packages, set == "integration"))
+		plain, suites, err := split(longestFirst(choose(packages, set == "integration")))
 		if err != nil {
 			return nil, err
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -105,6 +106,20 @@ func (p testPackage) tests() (names []string, err error) {
 		}
 	}
 	return names, nil
+}
+
+// longestFirst sorts packages by the size of their tests, which tells roughly how long they
+// take: a long package that starts last would run alone, with one core idle.
+func longestFirst(packages []testPackage) []testPackage {
+	size := func(p testPackage) (bytes int64) {
+		for _, file := range slices.Concat(p.TestGoFiles, p.XTestGoFiles) {
+			if info, err := os.Stat(filepath.Join(p.Dir, file)); err == nil {
+				bytes += info.Size()
+			}
+		}
+		return bytes
+	}
+	return slices.SortedStableFunc(slices.Values(packages), func(a, b testPackage) int { return cmp.Compare(size(b), size(a)) })
 }
 
 func paths(packages []testPackage) []string {
