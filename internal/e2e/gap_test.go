@@ -67,7 +67,7 @@ var _ = Describe("the history of a task that an older Postgres lost for good", S
 		}
 		Expect(after.said("thing 104")).To(BeTrue(), "the task continued")
 		w.expectGapReported(ctx, "talker", copied.LastSequence+1, kept-1)
-		tell(1, "gaps, each counted exactly")
+		reportCount(1, "gaps, each counted exactly")
 	})
 })
 

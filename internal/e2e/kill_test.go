@@ -94,7 +94,7 @@ var _ = Describe("a task whose processes are killed", Serial, Label("kill", "slo
 			seen.add(ctx, w, "hardy")
 		}
 		Expect(struck).To(Equal(kills), "the task still ran at the last kill")
-		tellKills(count)
+		reportKills(count)
 
 		w.untilSystemReady(ctx, restartTime)
 		w.untilState(ctx, "hardy", restartTime, clewv1.ReasonCompleted)
@@ -161,6 +161,6 @@ var _ = Describe("a task whose volume is lost", Label("kill", "slow"), func() {
 		seen.add(ctx, w, "homeless")
 		w.expectDurableCheckpointsExact(ctx, calls, "homeless")
 		Expect(got.Status.Attempts).To(HaveLen(1 + losses))
-		tell(losses, "volumes lost")
+		reportCount(losses, "volumes lost")
 	})
 })

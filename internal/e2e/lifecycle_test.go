@@ -172,9 +172,9 @@ func (w *world) expectCallsOnce(ctx context.Context, task string, n int) {
 			lost++
 		}
 	}
-	tell(n, "calls looked for")
-	tell(lost, "calls lost")
-	tell(doubled, "calls doubled")
+	reportCount(n, "calls checked")
+	reportCount(lost, "calls lost")
+	reportCount(doubled, "calls duplicated")
 	Expect(got).To(Equal(want), "the calls of task %s in the history", task)
 }
 

@@ -18,8 +18,8 @@ import (
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// aStore is a store of Clew that can be restored to an older copy.
-type aStore interface {
+// restorableStore is a store of Clew that can be restored to an older copy.
+type restorableStore interface {
 	// copy copies the state of one instant.
 	copy(ctx context.Context, w *world)
 	// putBack restores the copy, as from a backup.
@@ -41,7 +41,7 @@ var _ = Describe("a task whose stores are restored from an older copy", Serial, 
 
 // expectSurvivesOlder lets a task work while a store is restored to its state of a dozen
 // tool calls before, and expects that nothing is lost or duplicated.
-func (w *world) expectSurvivesOlder(ctx context.Context, store aStore, what string, times int) {
+func (w *world) expectSurvivesOlder(ctx context.Context, store restorableStore, what string, times int) {
 	GinkgoHelper()
 	calls := 24 + 7*times
 	w.create(ctx, w.newTask("steady", replay(calls, time.Second)...))
@@ -54,7 +54,7 @@ func (w *world) expectSurvivesOlder(ctx context.Context, store aStore, what stri
 		store.putBack(ctx, w)
 		w.untilSystemReady(ctx, restartTime)
 	}
-	tell(times, "put back to an older copy: "+what)
+	reportCount(times, "restored to an older copy: "+what)
 
 	task := w.untilState(ctx, "steady", restartTime, clewv1.ReasonCompleted)
 	w.expectCallsOnce(ctx, "steady", calls)

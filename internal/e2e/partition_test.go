@@ -45,7 +45,7 @@ var _ = Describe("the agents of a node that is cut off", Serial, Label("kill", "
 			By(fmt.Sprintf("cutting %d agents off, round %d", len(tasks), round+1), func() { w.cutOff(ctx, tasks) })
 			w.untilSystemReady(ctx, restartTime)
 		}
-		tell(rounds*len(tasks), "pods cut off")
+		reportCount(rounds*len(tasks), "pods cut off")
 
 		for _, name := range tasks {
 			task := w.untilState(ctx, name, restartTime, clewv1.ReasonCompleted)

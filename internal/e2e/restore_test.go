@@ -78,7 +78,7 @@ func (w *world) expectDurableCheckpointsExact(ctx context.Context, calls int, ta
 	for volume := range slices.Chunk(ckpts, onOneVolume) {
 		w.expectRestoredOnto(ctx, inMemory(), repository, volume, script)
 	}
-	tell(len(ckpts), "durable checkpoints restored and found exact")
+	reportCount(len(ckpts), "durable checkpoints restored and found exact")
 	GinkgoWriter.Printf("%s: %d durable checkpoints restored and compared in %s (the fetch %s, the agent's calls %s more)\n", strings.Join(tasks, " and "), len(ckpts),
 		(time.Since(begin) - fetched - replayed).Round(time.Millisecond), fetched.Round(time.Millisecond), replayed.Round(time.Millisecond))
 }

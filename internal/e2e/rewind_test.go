@@ -90,7 +90,7 @@ var _ = Describe("a rewind", func() {
 			Expect(w.inAgent(ctx, "undone", "cd /workspace; git branch --list 'clew/*'")).To(ContainSubstring(id), "the state before the rewind is kept as a branch")
 		}
 
-		tellKills(map[string]int{"prepare": kills})
+		reportKills(map[string]int{"prepare": kills})
 
 		before := fmt.Sprintf("undone-%d", task.Status.Rewind.FromCheckpoint)
 		w.untilDurable(ctx, before)

@@ -41,7 +41,7 @@ var _ = Describe("tasks among which something is killed every two seconds", Seri
 			for range pick(1, 1+random.IntN(2)) {
 				struck.one()
 			}
-			c.live(ctx, tick)
+			c.act(ctx, tick)
 		}
 		struckFor := time.Since(begin)
 		Expect(struck.node.repaired()).To(Succeed())
@@ -56,7 +56,7 @@ var _ = Describe("tasks among which something is killed every two seconds", Seri
 			c.observe(ctx, name)
 		}
 		w.expectDurableCheckpointsExact(ctx, calls, c.tasks...)
-		tellKills(struck.count)
+		reportKills(struck.count)
 		AddReportEntry("kills", fmt.Sprintf("%d kills in %s, %d attempts of %d tasks, %d rewinds, %d suspensions",
 			struck.total(), struckFor.Round(time.Second), len(c.pods), len(c.tasks), c.rewinds, c.suspensions))
 		// In the short version, on a slow machine, the tasks may complete before much is killed.
@@ -106,8 +106,8 @@ func (c *crowd) begin(ctx context.Context, calls int, delay time.Duration) {
 	c.tasks = append(c.tasks, c.fork) // it is created while things are killed
 }
 
-// live does what is due while things are killed. It never waits.
-func (c *crowd) live(ctx context.Context, tick int) {
+// act does what is due while things are killed. It never waits.
+func (c *crowd) act(ctx context.Context, tick int) {
 	GinkgoHelper()
 	c.observe(ctx, c.tasks[tick%len(c.tasks)])
 	const every = 12
@@ -122,11 +122,11 @@ func (c *crowd) live(ctx context.Context, tick int) {
 		case c.dueForRewind(name, tick) && c.rewindIt(ctx, task):
 			c.rewindAt = tick + every
 		case c.atRest(task):
-			c.goOn(ctx, task)
+			c.resumeAtRest(ctx, task)
 		case c.dueForSleep(name, tick) && state(task) == clewv1.ReasonRunning:
 			c.sleepAt = tick + every
 			c.suspend(ctx, task)
-		case c.tired(task):
+		case c.inLongBackoff(task):
 			c.suspend(ctx, task)
 		}
 	}
@@ -159,9 +159,9 @@ func (c *crowd) observe(ctx context.Context, name string) {
 	c.seen[name].add(ctx, c.world, name)
 }
 
-// tired reports whether a task has backed off for long because its agent was killed often:
+// inLongBackoff reports whether a task has backed off for long because its agent was killed often:
 // a user would restart it now.
-func (c *crowd) tired(task *clewv1.Task) bool {
+func (c *crowd) inLongBackoff(task *clewv1.Task) bool {
 	if state(task) != clewv1.ReasonRetrying {
 		delete(c.waits, task.Name)
 		return false
@@ -202,7 +202,7 @@ func (c *crowd) untilCompleted(ctx context.Context) {
 		Eventually(ctx, func() error {
 			task := c.task(ctx, name)
 			if c.atRest(task) {
-				c.goOn(ctx, task)
+				c.resumeAtRest(ctx, task)
 			}
 			if rewinding(task) || state(task) != clewv1.ReasonCompleted {
 				return fmt.Errorf("the task is %s: %s; its rewind is %+v", state(task), conditionMessage(task), task.Status.Rewind)
@@ -229,9 +229,9 @@ func (c *crowd) suspend(ctx context.Context, task *clewv1.Task) {
 	c.patchSpec(ctx, task.Name, spec)
 }
 
-// goOn resumes a task at rest. The task may still seem to be at rest, so a resume is not
+// resumeAtRest resumes a task at rest. The task may still seem to be at rest, so a resume is not
 // repeated at once.
-func (c *crowd) goOn(ctx context.Context, task *clewv1.Task) {
+func (c *crowd) resumeAtRest(ctx context.Context, task *clewv1.Task) {
 	GinkgoHelper()
 	if time.Since(c.asked[task.Name]) < 5*time.Second {
 		return

@@ -57,16 +57,16 @@ func pick[T any](short, full T) T {
 	return short
 }
 
-// tell reports how often a spec did something. The runner of a soak adds up the reports
+// reportCount reports how often a spec did something. The runner of a soak adds up the reports
 // of all specs; "group: thing" is also counted for its group.
-func tell(n int, what string) {
+func reportCount(n int, what string) {
 	AddReportEntry("soak", fmt.Sprintf("%d %s", n, what))
 }
 
-// tellKills reports what was killed.
-func tellKills(count map[string]int) {
+// reportKills reports what was killed.
+func reportKills(count map[string]int) {
 	for _, name := range slices.Sorted(maps.Keys(count)) {
-		tell(count[name], "killed: "+name)
+		reportCount(count[name], "killed: "+name)
 	}
 }
 
