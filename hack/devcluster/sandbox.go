@@ -78,7 +78,7 @@ func openSandbox(ctx context.Context, s settings, pause string) error {
 	if err != nil {
 		return fmt.Errorf("the node's namespaces could not be opened: %w; see %s", err, s.logFile(holder))
 	}
-	if err := layCable(ctx, s); err != nil {
+	if err := connectNode(ctx, s); err != nil {
 		return err
 	}
 	return allowEgress(ctx, s)
@@ -157,9 +157,9 @@ func checkDisk(folder string) error {
 	return nil
 }
 
-// layCable connects the machine and the node by a veth pair, and routes pods and services
+// connectNode connects the machine and the node by a veth pair, and routes pods and services
 // over it.
-func layCable(ctx context.Context, s settings) error {
+func connectNode(ctx context.Context, s settings) error {
 	p, ok := readPID(s.pidFile(holder))
 	if !ok {
 		return errors.New("the node's namespaces are gone")
