@@ -54,8 +54,10 @@ func ownFolder(parent string) (string, error) {
 		unix.Close(lock)
 		return os.MkdirTemp(parent, "clew-test-")
 	}
+	// The name is short, since tests put sockets below it, whose paths the kernel limits to
+	// 107 bytes.
 	name := sha256.Sum256([]byte(checkout))
-	folder := filepath.Join(parent, fmt.Sprintf("clew-test-%d-%x", os.Getuid(), name[:6]))
+	folder := filepath.Join(parent, fmt.Sprintf("clew-%x", name[:4]))
 	if err := os.RemoveAll(folder); err != nil { // of a run that was killed
 		return "", err
 	}
