@@ -48,7 +48,7 @@ func newCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.PersistentFlags().StringVar(&logs.level, "log-level", "info", logging.Level)
+	cmd.PersistentFlags().StringVar(&logs.level, "log-level", "info", logging.LevelHelp)
 	cmd.PersistentFlags().StringVar(&logs.format, "log-format", "json", "how it is logged: json or text")
 	cmd.AddCommand(newPrepare(logs), newRun(logs), newAgent(logs), newHook(), newReady())
 	return cmd

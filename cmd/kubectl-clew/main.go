@@ -1,6 +1,6 @@
-// Command kubectl-clew is the kubectl plugin: with it on the PATH, it is
-// `kubectl clew`. Linked to the name kubectl_complete-clew, it completes what
-// is typed after `kubectl clew`.
+// Command kubectl-clew is the kubectl plugin: once it is on the PATH, kubectl runs
+// it as `kubectl clew`. If it is also linked as kubectl_complete-clew, kubectl uses
+// it for shell completion of `kubectl clew`.
 package main
 
 import (

@@ -79,7 +79,7 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.caBundleFile, "ca-bundle-file", o.caBundleFile, "file with the PEM certificates that sign both; the system's when empty")
 	f.StringVar(&o.pricesFile, "prices-file", o.pricesFile, "JSON file with prices of models in millionths of a US dollar for a million tokens; those that Clew knows alone when empty")
 	f.StringVar(&o.dsnFile, "dsn-file", o.dsnFile, "file with the Postgres DSN; the environment variable "+postgres.DSNEnv+" when empty")
-	f.StringVar(&o.logLevel, "log-level", o.logLevel, logging.Level)
+	f.StringVar(&o.logLevel, "log-level", o.logLevel, logging.LevelHelp)
 	f.IntVar(&o.workers, "workers", o.workers, "objects of one kind that are worked on at a time")
 	f.Float32Var(&o.kubeQPS, "kube-api-qps", o.kubeQPS, "requests a second to the Kubernetes API, for each kind of object; negative for no limit but the API server's own (API Priority and Fairness) and --workers")
 	f.IntVar(&o.kubeBurst, "kube-api-burst", o.kubeBurst, "requests to the Kubernetes API at once, if --kube-api-qps limits them")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes the repository that the demo and the end-to-end tests work on: Clew's
-# own, with its whole history, and its dependencies vendored in one commit on
-# top, which brings it above a thousand files.
+# Creates the repository that the demo and the end-to-end tests work on: Clew's
+# own with its whole history, plus one commit that vendors its dependencies, for
+# more than a thousand files.
 #
 #   repository.sh OUT      writes OUT/clew.git and OUT/private/clew.git
 set -euo pipefail

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,7 +42,7 @@ func read(p agent.Parser, lines [][]byte) []agent.Item {
 	return append(items, p.End()...)
 }
 
-// sums is what a run comes to.
+// sums are the totals of a run.
 type sums struct {
 	Messages, Calls, Results, Unanswered, Unknown, Output int
 	Input, Cached, Tokens, Cost                           int64
@@ -77,8 +78,8 @@ func sum(items []agent.Item) sums {
 
 const firstPrompt = "Work in this repository: do the next small step each time until done. MARK-ALPHA"
 
-// What the real agents printed in a run with twelve tool calls, and when it was
-// resumed once more.
+// The recorded output of the real agents: a run with twelve tool calls, and a run that
+// resumes it.
 func TestRecordedRuns(t *testing.T) {
 	tests := []struct {
 		kind, name string
@@ -113,49 +114,47 @@ func TestRecordedRuns(t *testing.T) {
 			p := adapter(t, tt.kind).NewParser(agent.ParserOptions{Prompt: firstPrompt, Run: "1", Model: model})
 			items := read(p, stream(t, tt.name+"-run"))
 			if d := cmp.Diff(tt.run, sum(items)); d != "" {
-				t.Error("the run:", d)
+				t.Errorf("totals of the run (-want +got):\n%s", d)
 			}
 			if d := cmp.Diff(tt.session, p.Session(), protocmp.Transform()); d != "" {
-				t.Error("its session:", d)
+				t.Errorf("session of the run (-want +got):\n%s", d)
 			}
 			resumed := adapter(t, tt.kind).NewParser(agent.ParserOptions{
 				Prompt: "RECALL what you were sent. MARK-BETA", Run: "2", Model: model, Session: p.Session(),
 			})
 			again := read(resumed, stream(t, tt.name+"-resume"))
 			if d := cmp.Diff(tt.more, sum(again)); d != "" {
-				t.Error("the run that resumes it:", d)
+				t.Errorf("totals of the resumed run (-want +got):\n%s", d)
 			}
 			if resumed.Session().GetId() != tt.session.GetId() {
-				t.Errorf("the session became %s", resumed.Session().GetId())
+				t.Errorf("session of the resumed run: got %s, want %s", resumed.Session().GetId(), tt.session.GetId())
 			}
 			last := again[0].Message.GetText()
 			if !strings.HasPrefix(last, "RECALLED user=2") && !strings.HasPrefix(last, "REMEMBERED prompts=2") {
-				t.Errorf("the answer is %q", last)
+				t.Errorf("answer of the resumed run: got %q, want one that recalls two prompts", last)
 			}
 		})
 	}
 }
 
-// frames are the events that say nothing by themselves.
+// frames are parts of the events that give no item.
 var frames = []string{
 	`"type":"system","subtype":"init"`, `"type":"thread.started"`, `"type":"turn.started"`, `"type":"init"`,
 	`"type":"step_start"`, `"type":"stream_event"`, `"type":"result","subtype":"success"`, `"role":"user","content":"Work in this`, `"role":"user","content":"RECALL`,
 }
 
-// Nothing is dropped: each line gives something, frames something else, or is a
-// part of the message that comes with the next line.
+// No line is dropped: each line gives an item, is a framing event, or is a part of the
+// message that the next line completes.
 func TestEveryLineCounts(t *testing.T) {
 	for kind, name := range map[string]string{"ClaudeCode": "claude", "Codex": "codex", "GeminiCLI": "gemini", "OpenCode": "opencode", "QwenCode": "qwen"} {
 		for _, run := range []string{"-run", "-resume"} {
 			p := adapter(t, kind).NewParser(agent.ParserOptions{Prompt: map[string]string{"-run": firstPrompt, "-resume": "RECALL what you were sent. MARK-BETA"}[run]})
 			for i, line := range stream(t, name+run) {
 				items := p.Line(line)
-				framing := false
-				for _, f := range frames {
-					framing = framing || bytes.Contains(line, []byte(f))
-				}
-				if len(items) == 0 && !framing && !p.Pending() {
-					t.Errorf("%s%s: line %d gave nothing: %s", name, run, i+1, line)
+				framing := slices.ContainsFunc(frames, func(f string) bool { return bytes.Contains(line, []byte(f)) })
+				accounted := len(items) > 0 || p.Pending()
+				if !accounted && !framing {
+					t.Errorf("%s%s: line %d gave no item: %s", name, run, i+1, line)
 				}
 				for _, item := range items {
 					if item.Message.GetRole() == daemonv1.Role_ROLE_OUTPUT {
@@ -167,7 +166,7 @@ func TestEveryLineCounts(t *testing.T) {
 	}
 }
 
-// Each call stands before its result, in the order in which they were printed.
+// Each call precedes its result, in the order in which they were printed.
 func TestCallsMeetResults(t *testing.T) {
 	for kind, name := range map[string]string{"ClaudeCode": "claude", "Codex": "codex", "GeminiCLI": "gemini", "OpenCode": "opencode", "QwenCode": "qwen"} {
 		var open string
@@ -176,19 +175,19 @@ func TestCallsMeetResults(t *testing.T) {
 			if c := item.Message.GetToolCall(); c != nil {
 				open = c.GetId()
 				n++
-				input := strings.ReplaceAll(c.GetInput(), "line of ", "line ") // as later stubs say it
+				input := strings.ReplaceAll(c.GetInput(), "line of ", "line ") // as later stubs print it
 				if want := fmt.Sprintf("line %d", n); n%2 == 1 && !strings.Contains(input, want) {
-					t.Errorf("%s: call %d has input %s", kind, n, c.GetInput())
+					t.Errorf("%s: the input of call %d is %s, want one with %q", kind, n, c.GetInput(), want)
 				}
 			}
 			if r := item.Message.GetToolResult(); r != nil && r.GetCallId() != open {
-				t.Errorf("%s: a result of %s after the call %s", kind, r.GetCallId(), open)
+				t.Errorf("%s: the result of call %s follows call %s", kind, r.GetCallId(), open)
 			}
 		}
 	}
 }
 
-// An agent that was killed leaves half a line: no error, and it is kept.
+// The incomplete last line of a killed agent is kept as output, without an error.
 func TestTruncatedLastLine(t *testing.T) {
 	for kind, name := range map[string]string{"ClaudeCode": "claude", "Codex": "codex", "GeminiCLI": "gemini", "OpenCode": "opencode", "QwenCode": "qwen"} {
 		lines := stream(t, name+"-run")
@@ -197,14 +196,14 @@ func TestTruncatedLastLine(t *testing.T) {
 			part[n] = part[n][:len(part[n])/2]
 			s := sum(read(adapter(t, kind).NewParser(agent.ParserOptions{}), part))
 			if s.Output != 1 || s.Unknown != 0 {
-				t.Fatalf("%s cut in line %d: %+v", kind, n+1, s)
+				t.Fatalf("%s cut in line %d: got %+v, want 1 line of output and 0 unknown", kind, n+1, s)
 			}
 		}
 	}
 }
 
-// Lines that were read but not recorded come again, to an earlier clone: it
-// gives the same, whatever its twin has read since.
+// Lines that were read but not recorded are parsed again by an earlier clone, which gives
+// the same items whatever the original has read since.
 func TestClone(t *testing.T) {
 	for kind, name := range map[string]string{"ClaudeCode": "claude", "Codex": "codex", "GeminiCLI": "gemini-delta", "OpenCode": "opencode", "QwenCode": "qwen", "Exec": "exec"} {
 		var lines [][]byte
@@ -225,18 +224,18 @@ func TestClone(t *testing.T) {
 				items = append(items, p.Line(l)...)
 			}
 			clone := p.Clone()
-			read(p, lines[from:]) // the twin goes on
+			read(p, lines[from:]) // the original continues
 			read(clone.Clone(), lines[:from])
 			items = append(items, read(clone, lines[from:])...)
 			if d := cmp.Diff(want, items, protocmp.Transform()); d != "" {
-				t.Fatalf("%s from line %d: %s", kind, from+1, d)
+				t.Fatalf("%s: items with a clone from line %d (-want +got):\n%s", kind, from+1, d)
 			}
 		}
 	}
 }
 
-// A daemon that was started anew in the middle of a run goes on with what it
-// knows of the session: nothing counts twice.
+// A daemon that restarts in the middle of a run continues from the recorded session, and
+// counts nothing twice.
 func TestMiddleOfARun(t *testing.T) {
 	for kind, name := range map[string]string{"ClaudeCode": "claude", "Codex": "codex", "GeminiCLI": "gemini", "OpenCode": "opencode", "QwenCode": "qwen"} {
 		lines := stream(t, name+"-run")
@@ -248,16 +247,16 @@ func TestMiddleOfARun(t *testing.T) {
 				items = append(items, first.Line(l)...)
 			}
 			if first.Pending() {
-				continue // its lines are not recorded, and come again
+				continue // its lines are not recorded, and will be parsed again
 			}
 			second := adapter(t, kind).NewParser(agent.ParserOptions{Run: "1", Session: first.Session()})
 			items = append(items, read(second, lines[from:])...)
 			got, want := sum(items), sum(whole)
-			if kind == "ClaudeCode" { // the correction at the end is left out
+			if kind == "ClaudeCode" { // the correction at the end is missing
 				got.Tokens, got.Cost, want.Tokens, want.Cost = 0, 0, 0, 0
 			}
 			if d := cmp.Diff(want, got); d != "" {
-				t.Fatalf("%s from line %d: %s", kind, from+1, d)
+				t.Fatalf("%s: totals with a second parser from line %d (-want +got):\n%s", kind, from+1, d)
 			}
 		}
 	}
@@ -275,22 +274,26 @@ func TestGeminiDeltas(t *testing.T) {
 	p := agent.GeminiCLI{}.NewParser(agent.ParserOptions{})
 	for _, l := range deltas() {
 		if items := p.Line(l); items != nil || !p.Pending() {
-			t.Fatalf("%s gave %v, pending: %v", l, items, p.Pending())
+			t.Fatalf("%s gave the items %v, pending: %v; want none, pending", l, items, p.Pending())
 		}
 	}
 	items := p.Line([]byte(`{"type":"tool_use","tool_name":"t","tool_id":"1","parameters":{}}`))
-	if len(items) != 2 || items[0].Message.GetText() != "I will look." || items[1].Message.GetToolCall().GetId() != "1" || p.Pending() {
-		t.Fatalf("got %v, pending: %v", items, p.Pending())
+	want := []agent.Item{text(assistant, "I will look.", ""), toolCall("1", "t", "{}", "")}
+	if d := cmp.Diff(want, items, protocmp.Transform()); d != "" {
+		t.Fatalf("items after the deltas (-want +got):\n%s", d)
+	}
+	if p.Pending() {
+		t.Fatal("the parser is pending after the message is complete")
 	}
 	for range 3 {
 		p.Line(deltas()[0])
 	}
 	if items := p.End(); len(items) != 1 || items[0].Message.GetText() != "I I I " {
-		t.Fatalf("at the end: %v", items)
+		t.Fatalf("items at the end: got %v, want the text %q", items, "I I I ")
 	}
 }
 
-// A message that never ends does not fill the memory.
+// A message that never ends does not exhaust the memory.
 func TestGeminiDeltasAreBounded(t *testing.T) {
 	p := agent.GeminiCLI{}.NewParser(agent.ParserOptions{})
 	line := fmt.Appendf(nil, `{"type":"message","role":"assistant","content":%q,"delta":true}`, strings.Repeat("a", 100_000))
@@ -301,6 +304,6 @@ func TestGeminiDeltasAreBounded(t *testing.T) {
 		}
 	}
 	if rest := p.End(); n < 9_000_000 || n+len(rest[0].Message.GetText()) != 10_000_000 {
-		t.Errorf("%d bytes were told before the end", n)
+		t.Errorf("%d bytes were returned before the end; want at least 9,000,000 of 10,000,000", n)
 	}
 }

@@ -1,33 +1,32 @@
-// Package agent knows each kind of coding agent: how it is started without a
-// terminal, what the lines it prints mean, how its own session is resumed, and
-// which files of its home hold that session. There is one Adapter a kind.
+// Package agent describes each kind of coding agent: how it is started without a
+// terminal, what its output lines mean, how its own session is resumed, and which
+// files in its home hold that session. There is one Adapter for each kind.
 //
-// What it reads is untrusted: a line that is not understood is kept as it is,
-// never dropped. Nothing here writes a file or starts a process.
+// All input is untrusted: a line that is not understood is kept unchanged, never
+// dropped. Nothing in this package writes a file or starts a process.
 //
 // # The Exec agent's lines
 //
-// An agent of type Exec is any command. Of the lines on its standard output,
-// JSON objects whose "type" is one of these are understood:
+// An agent of type Exec is any command. On its standard output, JSON objects with
+// one of these types are understood:
 //
 //	{"type":"message","role":"assistant","text":"I will look at the tests first."}
 //	{"type":"tool_call","id":"call-1","name":"shell","input":{"command":"go test ./..."}}
 //	{"type":"tool_result","id":"call-1","output":"ok","isError":false}
 //	{"type":"usage","inputTokens":1200,"outputTokens":80,"costMicroUSD":5400}
 //
-// role is assistant (the default), user or system. input is any JSON value and
-// may be left out. output is text; another JSON value is kept as its JSON.
-// isError may be left out. The numbers of usage are whole, not negative, and
-// are added to the task's totals; each may be left out. Fields beyond these are
-// kept with the message.
+// role is assistant (the default), user or system. input is any JSON value and is
+// optional. output is text; any other JSON value is kept as JSON. isError is
+// optional. The numbers of usage are non-negative integers, each of them optional,
+// and are added to the task's totals. Other fields are kept with the message.
 //
-// Every other line is plain output. It is recorded too, several lines together,
-// but is no message of the conversation. A line of one of the four types whose
-// fields are wrong (a tool call without an id, say) is recorded as it is,
+// Every other line is plain output. It is recorded as well, several lines together,
+// but is not a message of the conversation. A line of one of the four types with
+// invalid fields, such as a tool call without an id, is recorded unchanged and
 // marked as not understood.
 //
-// The agent finds the conversation so far, in the same lines, in the file that
-// the environment variable CLEW_CONVERSATION names (see Encode).
+// The agent finds the conversation so far, in the same format, in the file named by
+// the environment variable CLEW_CONVERSATION (see Encode).
 package agent
 
 import (
@@ -39,144 +38,146 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// Adapter knows one kind of agent. Its methods are pure but for Session, which
-// reads from the file system it is given.
+// Adapter describes one kind of agent. Its methods are pure, except for Session,
+// which reads from the file system it is given.
 type Adapter interface {
-	// Executable is the program's name, for a template that gives no command.
+	// Executable returns the program's name, for a template without a command.
 	Executable() string
-	// Files are settings that the agent reads from a folder that it cannot
-	// write to, by their paths there: a path may have folders ("hooks/a.json").
-	// They are there whether or not there is a hook: Command names them.
+	// Files returns settings that the agent reads from a folder that it cannot
+	// write to, by their relative paths, such as "hooks/a.json". The same paths
+	// exist with and without a hook, because Command refers to them.
 	Files(FilesRequest) map[string][]byte
-	// Command says how the agent is started.
+	// Command returns how to start the agent.
 	Command(Start) Command
-	// NewParser reads the output of one run.
+	// NewParser returns a parser for the output of one run.
 	NewParser(ParserOptions) Parser
-	// StatePaths are the files and folders below the agent's home that hold its
-	// sessions, and no credentials: part of every checkpoint. Patterns as in
-	// path.Match, a folder stands for all that is in it. None means all of home.
+	// StatePaths returns the files and folders in the agent's home that hold its
+	// sessions but no credentials; they are part of every checkpoint. They are
+	// patterns of path.Match, and a folder includes everything in it. None means
+	// the whole home.
 	StatePaths() []string
-	// Session looks for the session below the agent's home. It returns
-	// fs.ErrNotExist if it is not there, or not one that can be resumed.
+	// Session reads the session from the agent's home. It returns fs.ErrNotExist
+	// if the session does not exist or cannot be resumed.
 	Session(home fs.FS, id string) (Session, error)
-	// TokensInSession tells whether the tokens of a run stand in its session's
-	// files, since its output tells of them only at the end.
+	// TokensInSession reports whether the tokens of a run must be read from its
+	// session's files, because its output reports them only at the end.
 	TokensInSession() bool
-	// BeforeTools tells whether the agent, started with the Files, asks the hook
-	// before it runs a tool and waits for it.
-	BeforeTools() bool
-	// WordsTell tells whether the words of the program are known, so that its last
-	// lines say why it failed. Those of any other command may mean anything.
-	WordsTell() bool
-	// HookComesFirst tells whether the hook is told of a call before the output
-	// is, if that tells of calls that are cut at all.
+	// AsksBeforeTools reports whether the agent, when started with the Files, runs the
+	// hook before each tool and waits for it.
+	AsksBeforeTools() bool
+	// KnownErrors reports whether the program's error messages are known, so that
+	// its last lines explain a failure. Those of any other command can mean
+	// anything.
+	KnownErrors() bool
+	// HookComesFirst reports whether the hook runs before the output contains the
+	// call. Such an output may never contain a call that was cut off.
 	HookComesFirst() bool
 }
 
-// FilesRequest says what the settings of Files are to do.
+// FilesRequest says what the settings of Files must do.
 type FilesRequest struct {
-	// Hook is the program, with its arguments, to be run before each tool: it
-	// reads on its standard input what ParseHook understands, and the tool waits
-	// for its end. None is run when empty.
+	// Hook is the program, with its arguments, to run before each tool. ParseHook
+	// parses its standard input, and the tool waits until it ends. Empty means no
+	// hook.
 	Hook []string
-	// Dir is the folder that the files will be in.
+	// Dir is the folder where the files will be.
 	Dir string
 }
 
-// Start is what an agent is started with.
+// Start holds what an agent is started with.
 type Start struct {
 	// Prompt is the next user message.
 	Prompt string
-	// Model to use; the agent's own choice when empty.
+	// Model is the model to use; empty leaves the choice to the agent.
 	Model string
-	// Session is the id of the session to go on with; empty begins a new one.
+	// Session is the id of the session to resume; empty starts a new one.
 	Session string
-	// Args are the arguments that the user's template gives to the program.
+	// Args are the program's arguments from the user's template.
 	Args []string
-	// Worktree is the agent's working folder, FilesDir the folder of Files.
+	// Worktree is the agent's working directory, FilesDir the folder of Files.
 	Worktree, FilesDir string
-	// Env is the environment that the user's template and image give.
+	// Env is the environment from the user's template and image.
 	Env []string
 }
 
-// Command is how the program that the user's template names is started.
+// Command describes how to start the program named by the user's template.
 type Command struct {
-	// Args are all of its arguments: the user's, where the program reads them,
-	// and Clew's.
+	// Args are all arguments: Clew's, and the user's at the place where the program
+	// reads them.
 	Args []string
-	// Env is added unless the user has set the variable.
+	// Env holds variables to set unless the user has set them.
 	Env []string
-	// HomeFiles are small files that are written below the agent's home before
-	// each start, by their paths there, for agents that find the folder of Files
-	// in no other way. What was there under the same path is replaced.
+	// HomeFiles are small files to write to the agent's home before each start, by
+	// their paths there, for agents that can find the folder of Files in no other
+	// way. They replace existing files.
 	HomeFiles map[string][]byte
-	// Stdin is what the agent reads on its standard input before the end; it
-	// reads nothing when empty. One argument holds at most 128 KiB, so a prompt
-	// goes this way wherever the agent takes it.
+	// Stdin is the agent's whole standard input. Since an argument holds at most
+	// 128 KiB, the prompt is passed here wherever the agent accepts it.
 	Stdin string
 }
 
-// ParserOptions say what is known of a run before its first line.
+// ParserOptions hold what is known about a run before its first line.
 type ParserOptions struct {
-	// Prompt is what the run was started with: agents that print it again are
-	// not recorded twice.
+	// Prompt is the prompt of the run. If the agent prints it again, it is not
+	// recorded twice.
 	Prompt string
-	// Session is what was last known of the session that the run goes on with:
-	// from an earlier process that read the same run, or from the run before
-	// that this one resumes; nil if there is none. All of its fields matter.
+	// Session is the last known state of the session that the run continues: from
+	// an earlier process that parsed the same run, or from the run that this one
+	// resumes; nil if there is none. All of its fields matter.
 	Session *daemonv1.AgentSession
-	// Run tells this run of the agent from the task's others, by the number of
-	// its attempt. It becomes part of the ids of tool calls where the agent
-	// numbers them anew in each run.
+	// Run is the number of the attempt, which distinguishes this run from others of
+	// the task. It becomes part of tool call ids if the agent restarts their
+	// numbering in each run.
 	Run string
-	// Model is what the run was started with, for agents that do not tell.
+	// Model is the model of the run, for agents that do not print it.
 	Model string
-	// Outcome is what an earlier process that read the same run knew of its end.
+	// Outcome is what an earlier process that parsed the same run knew about its end.
 	Outcome Outcome
-	// Prices add to the built-in ones.
+	// Prices extend and override the built-in prices.
 	Prices map[string]daemonapi.Price
 }
 
-// Parser reads what one run of an agent prints.
+// Parser parses the output of one run of an agent.
 type Parser interface {
-	// Line reads one line, without its line end, and returns what it completes.
+	// Line parses one line, without its line end, and returns the items it completes.
 	Line(line []byte) []Item
-	// Pending tells that something read so far is in no item yet: the pieces of
-	// a message that is being streamed. Its lines are not recorded until it is.
+	// Pending reports whether lines were read that are in no item yet: pieces of a
+	// message that is being streamed. These lines count as recorded only once the
+	// message is.
 	Pending() bool
-	// End returns what is left when the output has ended.
+	// End returns the remaining items at the end of the output.
 	End() []Item
-	// Session is the agent's session, as far as it is known; nil before.
+	// Session returns what is known about the agent's session; nil if nothing is.
 	Session() *daemonv1.AgentSession
-	// Outcome is what the run has told of its end, so far.
+	// Outcome returns what the output said about the end of the run so far.
 	Outcome() Outcome
-	// Clone returns a parser that goes on from here by itself: lines that were
-	// read but not recorded come again, to an earlier clone.
+	// Clone returns an independent parser in the same state. Lines that were read
+	// but not recorded are parsed again, by an earlier clone.
 	Clone() Parser
 }
 
-// Item is one thing that an agent said: exactly one of its pointers is set.
+// Item is one piece of an agent's output. Exactly one of its pointers is set.
 type Item struct {
-	// Message is a message, a tool call, a tool's answer, or a line that was not
+	// Message is a message, a tool call, a tool's result, or a line that was not
 	// understood (Raw).
 	Message *daemonv1.Message
-	// Usage adds to the totals.
+	// Usage is added to the totals.
 	Usage *daemonv1.Usage
-	// WholeRun says of Usage that it is what the run used in all: what was counted
-	// of the run before, by the files of its session, is part of it.
+	// WholeRun says that Usage is the total of the run, and includes what was
+	// already counted from the files of its session.
 	WholeRun bool
 	// Output is a line of plain output, valid UTF-8 without NUL.
 	Output *string
 }
 
-// Session is what an agent's own files say of a session.
+// Session is what an agent's own files say about a session.
 type Session struct {
-	// Results are the ids of the tool calls whose results it holds, as the
-	// agent's output names them; nil where it is not told.
+	// Results are the ids, as in the agent's output, of the tool calls whose
+	// results the session holds; nil if the files do not name them.
 	Results map[string]bool
-	// ResultCount counts the results; -1 where it is not told.
+	// ResultCount is the number of results; -1 if unknown.
 	ResultCount int
-	// Tokens are those of all its answers; nil where the files do not tell.
+	// Tokens are those of all answers; nil if the files do not contain them.
 	Tokens []Tokens
 }
 
@@ -196,6 +197,6 @@ func For(agentType v1alpha1.AgentType) (Adapter, error) {
 	case v1alpha1.AgentQwenCode:
 		return QwenCode{}, nil
 	default:
-		return nil, fmt.Errorf("this daemon knows no agent of type %q: use an image of Clew's that is as new as the manager", agentType)
+		return nil, fmt.Errorf("no agent of type %q in this version of Clew: use a Clew image of the same version as the manager", agentType)
 	}
 }

@@ -11,23 +11,23 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// Codex is the Codex CLI, `codex exec --json`. Tried with version 0.169.0.
+// Codex is the adapter of the Codex CLI: `codex exec --json`. Tested with version 0.169.0.
 //
-// It numbers its items anew in each run ("item_0"), so the ids of tool calls
-// are made of the thread's id, ParserOptions.Run and the item's:
+// Codex restarts the numbering of its items in each run ("item_0"), so the ids of tool
+// calls consist of the thread's id, ParserOptions.Run and the item's id:
 // "01a1…-5e0/3/item_0".
 //
-// Its hook is not told of items: HookCall.CallID is empty. It runs before
-// commands, patches and MCP tools, not before input is sent to a command that
-// still runs.
+// The hook does not get the item's id, so HookCall.CallID is empty. It runs before
+// commands, patches and MCP tools, but not before input is sent to a running command.
 type Codex struct{}
 
-// Executable is codex.
+// Executable returns codex.
 func (Codex) Executable() string { return "codex" }
 
 const codexHook = "codex-hook.sh"
 
-// Files are a script that runs the hook: Command names it, whatever the hook is.
+// Files returns a script that runs the hook. It exists without a hook too, because Command
+// refers to it.
 func (Codex) Files(r FilesRequest) map[string][]byte {
 	script := "exit 0\n"
 	if len(r.Hook) > 0 {
@@ -36,10 +36,9 @@ func (Codex) Files(r FilesRequest) map[string][]byte {
 	return map[string][]byte{codexHook: []byte(script)}
 }
 
-// Command gives the prompt on standard input. Approvals and the sandbox of its
-// own are off: nobody is there to approve, and the pod is the sandbox. The hook
-// is trusted for this run alone: Codex has no other way to trust one that is not
-// in its home.
+// Command passes the prompt on standard input. Codex's approvals and sandbox are disabled:
+// nobody is there to approve, and the pod is the sandbox. The hook is trusted for this run
+// only, since Codex has no other way to trust a hook that is not in its home.
 func (Codex) Command(s Start) Command {
 	before, settings := codexSettings(s.Args)
 	args := append(before, "exec")
@@ -63,15 +62,15 @@ func (Codex) Command(s Start) Command {
 	return Command{Args: append(args, "-"), Stdin: s.Prompt}
 }
 
-// codexSettings parts the user's arguments into those that stay before "exec" and
-// the settings, which go behind it: some versions ignore settings before "exec"
-// as soon as there are others behind it, as there always are.
+// codexSettings splits the user's arguments into those that stay before "exec" and the
+// settings, which go after it: some versions ignore settings before "exec" if there are
+// others after it, as there always are.
 func codexSettings(args []string) (before, settings []string) {
 	for i := 0; i < len(args); i++ {
-		name, _, whole := strings.Cut(args[i], "=")
+		name, _, joined := strings.Cut(args[i], "=")                  // --config=KEY=VALUE
 		short := strings.HasPrefix(args[i], "-c") && len(args[i]) > 2 // -cKEY=VALUE
 		switch {
-		case short, whole && slices.Contains([]string{"--config", "--enable", "--disable"}, name):
+		case short, joined && slices.Contains([]string{"--config", "--enable", "--disable"}, name):
 			settings = append(settings, args[i])
 		case slices.Contains([]string{"-c", "--config", "--enable", "--disable"}, args[i]) && i+1 < len(args):
 			settings = append(settings, args[i], args[i+1])
@@ -83,7 +82,7 @@ func codexSettings(args []string) (before, settings []string) {
 	return before, settings
 }
 
-// tomlString is a basic string of TOML, which JSON's strings are as well.
+// tomlString quotes a string for TOML. A JSON string is a valid basic string of TOML.
 func tomlString(s string) string {
 	quoted, err := marshal(s)
 	if err != nil {
@@ -92,29 +91,30 @@ func tomlString(s string) string {
 	return quoted
 }
 
-// StatePaths hold the threads' rollouts, which Codex resumes without its
-// databases; auth.json and config.toml lie beside them.
+// StatePaths returns the threads' rollouts, which are enough for Codex to resume without
+// its databases; auth.json and config.toml are beside them.
 func (Codex) StatePaths() []string { return []string{".codex/sessions"} }
 
-// Session reads the thread's rollout. It names calls otherwise than the output
-// does, so the results are only counted.
+// Session reads the thread's rollout. Its call ids differ from those in the output, so
+// results are only counted.
 func (Codex) Session(home fs.FS, id string) (Session, error) {
 	return codexSession(home, id)
 }
 
-// TokensInSession does not hold: its counters go on from one run of a thread to the next.
+// TokensInSession is false: the token counters continue from one run of a thread to the
+// next.
 func (Codex) TokensInSession() bool { return false }
 
-// BeforeTools holds: commands and patches were seen to wait for the hook.
-func (Codex) BeforeTools() bool { return true }
+// AsksBeforeTools is true: in tests, commands and patches waited for the hook.
+func (Codex) AsksBeforeTools() bool { return true }
 
-// WordsTell is true: the program complains in words of its own.
-func (Codex) WordsTell() bool { return true }
+// KnownErrors is true: the program's error messages are known.
+func (Codex) KnownErrors() bool { return true }
 
-// HookComesFirst holds: an item is started when its hook has ended.
+// HookComesFirst is true: an item is printed as started once its hook has ended.
 func (Codex) HookComesFirst() bool { return true }
 
-// NewParser reads the events of --json.
+// NewParser returns a parser for the events of --json.
 func (Codex) NewParser(o ParserOptions) Parser {
 	p := &codexParser{run: o.Run, model: o.Model, prices: newPrices(o.Prices), session: cloneSession(o.Session), outcome: outcome{o.Outcome}, open: map[string]bool{}}
 	if p.model == "" {
@@ -123,7 +123,7 @@ func (Codex) NewParser(o ParserOptions) Parser {
 	return p
 }
 
-// codexToolName is the name that a tool has in the output.
+// codexToolName converts a tool's name in the hook to its name in the output.
 func codexToolName(hook string) string {
 	switch hook {
 	case "Bash":
@@ -134,6 +134,7 @@ func codexToolName(hook string) string {
 	return hook
 }
 
+// codexEvent is one line of the output.
 type codexEvent struct {
 	Type     string          `json:"type"`
 	ThreadID string          `json:"thread_id"`
@@ -145,12 +146,14 @@ type codexEvent struct {
 	} `json:"error"`
 }
 
+// codexUsage counts the tokens of a thread.
 type codexUsage struct {
 	Input  count `json:"input_tokens"`
 	Cached count `json:"cached_input_tokens"`
 	Output count `json:"output_tokens"`
 }
 
+// codexItem is an item of a turn: a message, a thought, an error or a tool call.
 type codexItem struct {
 	ID        string          `json:"id"`
 	Type      string          `json:"type"`
@@ -170,8 +173,8 @@ type codexItem struct {
 	Items     json.RawMessage `json:"items"`
 }
 
-// codexParser reads one run. Codex counts tokens over the whole thread, so what
-// a turn used is the difference to AgentSession.counted.
+// codexParser parses one run. Codex counts tokens over the whole thread, so the usage of
+// a turn is the difference to AgentSession.counted.
 type codexParser struct {
 	run     string
 	model   string
@@ -184,7 +187,7 @@ type codexParser struct {
 	failed string          // the last error
 }
 
-// maxOpen bounds the calls that are remembered as open.
+// maxOpen limits how many open calls are remembered.
 const maxOpen = 4096
 
 func (p *codexParser) Pending() bool                   { return false }
@@ -213,16 +216,16 @@ func (p *codexParser) Line(line []byte) []Item {
 	case "turn.started":
 		return nil
 	case "turn.completed":
-		p.end(nil)
+		p.recordEnd(nil)
 		return p.usage(e.Usage)
 	case "turn.failed":
 		if e.Error != nil {
-			p.end(failure(0, e.Error.Message))
+			p.recordEnd(failure(0, e.Error.Message))
 			return p.fail(e.Error.Message)
 		}
 	case "error":
 		if e.Message != "" {
-			p.trouble(failure(0, e.Message))
+			p.recordError(failure(0, e.Message))
 			return p.fail(e.Message)
 		}
 	case "item.started", "item.completed":
@@ -236,6 +239,7 @@ func (p *codexParser) Line(line []byte) []Item {
 	return []Item{unknown(line)}
 }
 
+// thread records the thread that the run belongs to.
 func (p *codexParser) thread(id string) {
 	p.begun = true
 	if id == "" {
@@ -251,7 +255,7 @@ func (p *codexParser) thread(id string) {
 	}
 }
 
-// fail is an error that ends a turn: it is told twice.
+// fail returns the notice of an error, once: Codex prints an error that ends a turn twice.
 func (p *codexParser) fail(message string) []Item {
 	if message == p.failed {
 		return nil
@@ -260,11 +264,12 @@ func (p *codexParser) fail(message string) []Item {
 	return []Item{notice(message)}
 }
 
+// item returns what an item completes; ok is false if it is not understood.
 func (p *codexParser) item(completed bool, item codexItem) ([]Item, bool) {
 	switch item.Type {
 	case "agent_message":
-		p.goOn()
-		return p.whole(completed, item.Text, say(daemonv1.Role_ROLE_ASSISTANT, item.Text, ""))
+		p.recordProgress()
+		return p.whole(completed, item.Text, textItem(daemonv1.Role_ROLE_ASSISTANT, item.Text, ""))
 	case "reasoning":
 		return p.whole(completed, item.Text, thought(item.Text))
 	case "error":
@@ -277,7 +282,7 @@ func (p *codexParser) item(completed bool, item codexItem) ([]Item, bool) {
 	if !ok {
 		return nil, false
 	}
-	p.goOn()
+	p.recordProgress()
 	id := p.callID(item.ID)
 	if !completed {
 		if len(p.open) < maxOpen {
@@ -287,8 +292,8 @@ func (p *codexParser) item(completed bool, item codexItem) ([]Item, bool) {
 	}
 	answer, isError := codexAnswer(item)
 	items := []Item{result(id, answer, isError, "")}
-	// A call that this parser did not see begin: one of an earlier process, whose
-	// beginning is recorded, unless it has seen the run from the start.
+	// If this parser saw the beginning of the run but not of this call, there was no
+	// event for the beginning. Otherwise an earlier process has recorded it.
 	if !p.open[id] && p.begun {
 		items = append([]Item{call(id, name, input, "")}, items...)
 	}
@@ -296,7 +301,7 @@ func (p *codexParser) item(completed bool, item codexItem) ([]Item, bool) {
 	return items, true
 }
 
-// whole is an item that counts when it is complete.
+// whole returns an item that is recorded only once it is completed.
 func (p *codexParser) whole(completed bool, text string, item Item) ([]Item, bool) {
 	if !completed {
 		return nil, true
@@ -307,6 +312,7 @@ func (p *codexParser) whole(completed bool, text string, item Item) ([]Item, boo
 	return []Item{item}, true
 }
 
+// callID makes an item's id unique in the task.
 func (p *codexParser) callID(item string) string {
 	parts := []string{item}
 	if p.run != "" {
@@ -318,7 +324,7 @@ func (p *codexParser) callID(item string) string {
 	return strings.Join(parts, "/")
 }
 
-// codexCall is the tool call of an item, if it is one.
+// codexCall returns the tool call of an item; ok is false for other items.
 func codexCall(item codexItem) (name string, input json.RawMessage, ok bool) {
 	var in any
 	switch item.Type {
@@ -342,7 +348,7 @@ func codexCall(item codexItem) (name string, input json.RawMessage, ok bool) {
 	return name, json.RawMessage(s), err == nil
 }
 
-// codexAnswer is the result of a completed call.
+// codexAnswer returns the result of a completed call.
 func codexAnswer(item codexItem) (text string, isError bool) {
 	isError = item.Status == "failed" || item.Status == "declined"
 	switch item.Type {
@@ -361,6 +367,7 @@ func codexAnswer(item codexItem) (text string, isError bool) {
 	return strings.TrimPrefix(text, "\n"), isError
 }
 
+// codexMCPAnswer returns the result or the error of a call of an MCP tool.
 func codexMCPAnswer(item codexItem) string {
 	var failure struct {
 		Message string `json:"message"`
@@ -372,11 +379,12 @@ func codexMCPAnswer(item codexItem) string {
 		Content json.RawMessage `json:"content"`
 	}
 	if json.Unmarshal(item.Result, &answer) == nil && len(answer.Content) > 0 {
-		return texts(answer.Content)
+		return joinTexts(answer.Content)
 	}
-	return texts(item.Result)
+	return joinTexts(item.Result)
 }
 
+// orNull replaces missing JSON with null.
 func orNull(raw json.RawMessage) json.RawMessage {
 	if len(raw) == 0 {
 		return json.RawMessage("null")
@@ -384,7 +392,7 @@ func orNull(raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// usage adds what the thread has used since its counters were last read.
+// usage returns what the thread has used since its counters were last read.
 func (p *codexParser) usage(u *codexUsage) []Item {
 	if u == nil {
 		return nil
@@ -392,7 +400,7 @@ func (p *codexParser) usage(u *codexUsage) []Item {
 	before := p.session.GetCounted()
 	now := &daemonv1.Usage{InputTokens: int64(u.Input), CachedInputTokens: int64(u.Cached), OutputTokens: int64(u.Output)}
 	if now.InputTokens < before.GetInputTokens() || now.OutputTokens < before.GetOutputTokens() {
-		before = nil // it has begun to count anew
+		before = nil // the counters were reset
 	}
 	if p.session != nil {
 		p.session.Counted = now

@@ -13,8 +13,8 @@ import (
 	"github.com/clew-dev/clew/internal/agent"
 )
 
-// How each agent is started, anew and with a session. These lines have been
-// tried with the real ones.
+// How each agent is started, with and without a session. These command lines were tested
+// with the real agents.
 func TestCommand(t *testing.T) {
 	start := agent.Start{Prompt: "-do \"it\"\nnow", Worktree: "/w", FilesDir: "/f"}
 	tests := []struct {
@@ -40,7 +40,7 @@ func TestCommand(t *testing.T) {
 		a := adapter(t, tt.kind)
 		c := a.Command(start)
 		if got := strings.Join(c.Args, " "); got != tt.args {
-			t.Errorf("%s is started with\n%s, want\n%s", tt.kind, got, tt.args)
+			t.Errorf("arguments of %s:\ngot  %s\nwant %s", tt.kind, got, tt.args)
 		}
 		if c.Stdin != start.Prompt || slices.ContainsFunc(c.Args, func(a string) bool { return strings.Contains(a, "now") }) {
 			t.Errorf("%s does not read its prompt on standard input", tt.kind)
@@ -48,21 +48,21 @@ func TestCommand(t *testing.T) {
 		own := start
 		own.Args = []string{"--own", "x"}
 		if got := strings.Join(a.Command(own).Args, " "); got != "--own x "+tt.args {
-			t.Errorf("%s with arguments of the user's is started with\n%s", tt.kind, got)
+			t.Errorf("arguments of %s with the user's arguments:\ngot  %s\nwant --own x %s", tt.kind, got, tt.args)
 		}
 		resumed := start
 		resumed.Session, resumed.Model = "S", "M"
 		if got := strings.Join(a.Command(resumed).Args, " "); got != tt.resumed {
-			t.Errorf("%s is resumed with\n%s, want\n%s", tt.kind, got, tt.resumed)
+			t.Errorf("arguments of %s when resumed:\ngot  %s\nwant %s", tt.kind, got, tt.resumed)
 		}
-		if !a.BeforeTools() || a.Executable() == "" {
+		if !a.AsksBeforeTools() || a.Executable() == "" {
 			t.Errorf("%s has no hook or no name", tt.kind)
 		}
 	}
 }
 
-// Codex's settings stand behind "exec", where every version reads them; its other
-// options stay where the user has put them.
+// Codex's settings are moved after "exec", where every version reads them; other options
+// stay where the user put them.
 func TestCodexReadsTheUsersSettings(t *testing.T) {
 	for _, session := range []string{"", "S"} {
 		args := agent.Codex{}.Command(agent.Start{Session: session, Args: []string{
@@ -79,7 +79,7 @@ func TestCodexReadsTheUsersSettings(t *testing.T) {
 	}
 }
 
-// The settings of OpenCode come in by the variable that the user has left free.
+// OpenCode's settings are passed in the first variable that the user has not set.
 func TestOpenCodeConfig(t *testing.T) {
 	tests := []struct {
 		env  []string
@@ -97,12 +97,12 @@ func TestOpenCodeConfig(t *testing.T) {
 			}
 		}
 		if got != tt.want {
-			t.Errorf("with %v: %s", tt.env, got)
+			t.Errorf("variable with the environment %v: got %q, want %q", tt.env, got, tt.want)
 		}
 	}
 }
 
-// Files name the hook so that a shell runs it, whatever is in its arguments.
+// The hook in Files is quoted so that a shell runs it with any arguments.
 func TestFiles(t *testing.T) {
 	hook := []string{"/run/clew/bin/it's", "hook", "$HOME `x`"}
 	shell := `'/run/clew/bin/it'\''s' 'hook' '$HOME ` + "`x`'"
@@ -111,7 +111,7 @@ func TestFiles(t *testing.T) {
 		found := false
 		for name, data := range with {
 			if filepath.Ext(name) == ".json" && !json.Valid(data) {
-				t.Errorf("%s: %s is no JSON", kind, name)
+				t.Errorf("%s: %s is not JSON", kind, name)
 			}
 			var words []string
 			if kind == "OpenCode" {
@@ -128,9 +128,11 @@ func TestFiles(t *testing.T) {
 			for _, event := range quoted.Hooks {
 				found = found || event[0].Hooks[0].Command == shell
 			}
-			found = found || strings.Contains(string(data), "exec "+shell+"\n") || slices.Equal(words, hook)
+			if strings.Contains(string(data), "exec "+shell+"\n") || slices.Equal(words, hook) {
+				found = true
+			}
 			if _, ok := without[name]; !ok {
-				t.Errorf("%s: %s is not there without a hook", kind, name)
+				t.Errorf("%s: %s is missing without a hook", kind, name)
 			}
 		}
 		if !found {
@@ -138,11 +140,11 @@ func TestFiles(t *testing.T) {
 		}
 		for name, data := range without {
 			if strings.Contains(string(data), "command") {
-				t.Errorf("%s: %s names a hook that is none: %s", kind, name, data)
+				t.Errorf("%s: %s names a hook although there is none: %s", kind, name, data)
 			}
 		}
 	}
-	// The script of Codex is for a shell to run.
+	// A shell runs Codex's script.
 	dir := t.TempDir()
 	script := filepath.Join(dir, "hook.sh")
 	if err := os.WriteFile(script, agent.Codex{}.Files(agent.FilesRequest{Hook: []string{"echo", "it's $HOME"}})["codex-hook.sh"], 0o644); err != nil {
@@ -153,7 +155,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// What the real agents wrote to their hooks.
+// Input that the real agents wrote to their hooks.
 func TestParseHook(t *testing.T) {
 	tests := []struct {
 		kind, stdin string
@@ -175,12 +177,12 @@ func TestParseHook(t *testing.T) {
 	}
 	for _, tt := range tests {
 		if got, err := agent.ParseHook(v1alpha1.AgentType(tt.kind), []byte(tt.stdin)); err != nil || got != tt.want {
-			t.Errorf("%s %s: %+v, %v", tt.kind, tt.stdin, got, err)
+			t.Errorf("ParseHook(%s, %s) = %+v, %v; want %+v", tt.kind, tt.stdin, got, err, tt.want)
 		}
 	}
 	for kind, stdin := range map[string]string{"ClaudeCode": `{`, "Codex": `{}`, "Exec": `{"tool_name":"a"}`, "OpenCode": `{"tool_name":"a"}`} {
 		if got, err := agent.ParseHook(v1alpha1.AgentType(kind), []byte(stdin)); err == nil {
-			t.Errorf("%s %s: %+v", kind, stdin, got)
+			t.Errorf("ParseHook(%s, %s) = %+v; want an error", kind, stdin, got)
 		}
 	}
 }

@@ -12,74 +12,74 @@ import (
 )
 
 const (
-	// MaxPiece is the size of the pieces that a Cutter emits, at most.
+	// MaxPiece is the maximum size in bytes of a piece that a Cutter emits.
 	MaxPiece = 256 << 10
-	// maxSkeleton bounds a line without its long strings.
+	// maxSkeleton limits the size of a line without its long strings.
 	maxSkeleton = 1 << 20
-	// longString is the length from which a string is cut out of a line, and
-	// shorterString that in a line that is long without long strings.
+	// longString is the length above which a string is cut out of a line, and
+	// shorterString that for the second half of a line that is long even without
+	// long strings.
 	longString    = 64 << 10
 	shorterString = 4 << 10
-	// maxSpilled bounds the strings that are cut out of one line.
-	maxSpilled = 256
-	// previewBytes is how much of a cut text its message shows.
+	// maxCutStrings limits the number of strings that are cut out of one line.
+	maxCutStrings = 256
+	// previewBytes is how much of a cut text its message contains.
 	previewBytes = 4 << 10
-	// maxPath bounds the depth to which keys are known.
+	// maxPath limits the nesting depth up to which keys are tracked.
 	maxPath = 64
 )
 
-// Cutter takes one line that is too long to be held, in any number of parts, and
-// makes it short: strings that are long are cut out of the JSON and emitted as
-// pieces. It needs a few MiB, however long the line is.
+// Cutter shortens one line that is too long for memory. The line is written in any
+// number of parts; long strings are cut out of its JSON and emitted as pieces. A Cutter
+// needs a few MiB, however long the line is.
 //
-// Nothing is lost. A line that is no JSON object, or is too long even without
-// its long strings, is emitted in pieces as it is.
+// Nothing is lost. A line that is not a JSON object, or is too long even without its
+// long strings, is emitted in pieces unchanged.
 //
-// A long string is emitted as the text that it stands for, where the agents' own
-// text stands: under the keys text, content, output and the like. Within the
-// input of a tool, and under keys that are not known, it is emitted as it is
-// written, escapes and all, since the message will hold the JSON around it.
+// A long string is emitted decoded under the keys that hold the agents' own text: text,
+// content, output and the like. In the input of a tool, and under unknown keys, it is
+// emitted in its JSON encoding, since the message will contain the JSON around it.
 type Cutter struct {
 	emit   func(piece []byte)
-	marker string // begins what stands in a string's place
+	marker string // begins the placeholder of a string that was cut out
 
-	skeleton []byte
-	spilled  []spill
-	raw      *pieces // the line as it is, once it cannot be cut otherwise
+	skeleton   []byte
+	cutStrings []cutString
+	raw        *pieces // the unchanged line, once it is clear that it cannot be shortened
 
 	path     []frame
-	deeper   int // objects and lists below those in path
+	deeper   int // number of open objects and lists below those in path
 	inString bool
 	escape   bool // the next byte is escaped
-	start    int  // of the string in the skeleton
-	long     *spilling
+	start    int  // where the string begins in the skeleton
+	long     *stringPieces
 }
 
-// frame is an object or a list around the place in the line.
+// frame is an object or a list around the current position.
 type frame struct {
 	object bool
 	key    string
 	isKey  bool // the next string is a key
 }
 
-// spill is a string that was cut out.
-type spill struct {
+// cutString is a string that was cut out: its beginning, and the hashes of its pieces.
+type cutString struct {
 	preview []byte
 	hashes  [][]byte
 	bytes   int64
 }
 
-// NewCutter begins a line. Each piece is valid UTF-8 without NUL, at most
-// MaxPiece long, and belongs to emit. Equal lines give equal pieces.
+// NewCutter returns a Cutter for one line. Each piece is valid UTF-8 without NUL, at most
+// MaxPiece long, and may be kept by emit. Equal lines give equal pieces.
 func NewCutter(emit func(piece []byte)) *Cutter {
 	var nonce [12]byte
-	// Never fails; the marker cannot be guessed by the agent, so no line can
-	// pretend that something was cut out of it.
+	// Never fails. The agent cannot guess the marker, so no line can pretend that
+	// something was cut out of it.
 	_, _ = rand.Read(nonce[:])
 	return &Cutter{emit: emit, marker: "clew-cut-" + hex.EncodeToString(nonce[:]) + "-"}
 }
 
-// Write takes the next part of the line. It never fails.
+// Write implements io.Writer: it adds the next part of the line. It never fails.
 func (c *Cutter) Write(b []byte) (int, error) {
 	n := len(b)
 	for len(b) > 0 {
@@ -92,14 +92,14 @@ func (c *Cutter) Write(b []byte) (int, error) {
 		default:
 			b = c.structure(b)
 		}
-		if c.raw == nil && (len(c.skeleton) > maxSkeleton || len(c.spilled) > maxSpilled) {
+		if c.raw == nil && (len(c.skeleton) > maxSkeleton || len(c.cutStrings) > maxCutStrings) {
 			c.giveUp()
 		}
 	}
 	return n, nil
 }
 
-// structure takes what is between strings.
+// structure reads JSON outside of strings, and returns the rest of b.
 func (c *Cutter) structure(b []byte) []byte {
 	for i, char := range b {
 		if len(c.skeleton) == 0 && !isSpace(char) && char != '{' {
@@ -140,7 +140,7 @@ func (c *Cutter) structure(b []byte) []byte {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }
 
-// string takes what is in a string, up to its end.
+// string reads the inside of a string up to its end, and returns the rest of b.
 func (c *Cutter) string(b []byte) []byte {
 	end, closed := len(b), false
 	for i := 0; i < len(b); {
@@ -169,7 +169,7 @@ func (c *Cutter) string(b []byte) []byte {
 	return b[end+1:]
 }
 
-// text takes a part of a string, as it is written.
+// text adds a part of a string in its JSON encoding.
 func (c *Cutter) text(b []byte) {
 	if c.long != nil {
 		c.long.write(b)
@@ -183,17 +183,18 @@ func (c *Cutter) text(b []byte) {
 		c.skeleton = append(c.skeleton, b...)
 		return
 	}
-	c.long = newSpilling(c.emit, c.plain())
+	c.long = newStringPieces(c.emit, c.plain())
 	c.long.write(c.skeleton[c.start:])
 	c.long.write(b)
 	c.skeleton = c.skeleton[:c.start]
 }
 
+// endString ends a string, and remembers it if it is a key.
 func (c *Cutter) endString() {
 	c.inString = false
 	top := len(c.path) - 1
 	if c.long != nil {
-		c.endSpill()
+		c.endCutString()
 	} else if c.deeper == 0 && top >= 0 && c.path[top].isKey {
 		c.path[top].key = ""
 		if key := c.skeleton[c.start:]; len(key) <= 64 {
@@ -203,17 +204,17 @@ func (c *Cutter) endString() {
 	c.skeleton = append(c.skeleton, '"')
 }
 
-// endSpill puts the marker in the place of the string that was cut out.
-func (c *Cutter) endSpill() {
+// endCutString puts a placeholder in the place of the string that was cut out.
+func (c *Cutter) endCutString() {
 	c.skeleton = append(c.skeleton, c.marker...)
-	c.skeleton = strconv.AppendInt(c.skeleton, int64(len(c.spilled)), 10)
+	c.skeleton = strconv.AppendInt(c.skeleton, int64(len(c.cutStrings)), 10)
 	c.skeleton = append(c.skeleton, '.')
-	c.spilled = append(c.spilled, c.long.end())
+	c.cutStrings = append(c.cutStrings, c.long.end())
 	c.long = nil
 }
 
-// plain tells whether the string here is the text that a message will hold by
-// itself, by the keys around it.
+// plain reports whether the current string is the whole text of a message, judging by
+// the keys around it.
 func (c *Cutter) plain() bool {
 	if c.deeper > 0 || len(c.path) == 0 || c.path[len(c.path)-1].isKey {
 		return false
@@ -232,17 +233,17 @@ func (c *Cutter) plain() bool {
 	return slices.Contains([]string{"text", "content", "output", "aggregated_output", "result", "message", "error"}, key)
 }
 
-// giveUp turns to the line as it is. What was cut out of it before stays so: as
-// text, without the escapes.
+// giveUp switches to emitting the line unchanged. Strings that were cut out before stay
+// decoded, without their escapes.
 func (c *Cutter) giveUp() {
 	if c.long != nil {
-		c.endSpill()
+		c.endCutString()
 	}
 	c.raw = c.whole(c.skeleton)
 	c.skeleton = nil
 }
 
-// whole makes the pieces of a text that has markers in it.
+// whole splits a text that contains placeholders into pieces.
 func (c *Cutter) whole(text []byte) *pieces {
 	p := &pieces{emit: c.emit}
 	for len(text) > 0 {
@@ -254,22 +255,22 @@ func (c *Cutter) whole(text []byte) *pieces {
 		p.write(text[:at])
 		text = text[at+len(c.marker):]
 		number, rest, _ := bytes.Cut(text, []byte{'.'})
-		if i, err := strconv.Atoi(string(number)); err == nil && i < len(c.spilled) {
-			p.add(c.spilled[i])
+		if i, err := strconv.Atoi(string(number)); err == nil && i < len(c.cutStrings) {
+			p.add(c.cutStrings[i])
 			text = rest
 		}
 	}
 	return p
 }
 
-// Finish ends the line. short is what is left of it, for a Parser; mend is then
-// to be called with each message that the parser makes of it, before that is
-// recorded, and puts the texts that were cut out back: the beginning, and the
-// pieces. mend may emit pieces of its own.
+// Finish ends the line. short is the shortened line, for a Parser. The caller must then
+// call mend with each message that the parser returns, before the message is recorded:
+// mend restores the texts that were cut out, as their beginning and their pieces. It may
+// emit more pieces.
 //
-// If short is nil, the line could not be cut: what is to be recorded is an empty
-// message of the role OUTPUT, mended. If a parser takes the short line for plain
-// output, that too is to be recorded as such a message, with the output in Raw.
+// If short is nil, the line could not be shortened, and the caller must record an empty
+// message of the role OUTPUT after mend. If a parser treats the short line as plain
+// output, the caller must record it as such a message too, with the output in Raw.
 func (c *Cutter) Finish() (short []byte, mend func(*daemonv1.Message)) {
 	if c.raw == nil && (c.inString || !json.Valid(c.skeleton)) {
 		c.giveUp()
@@ -281,6 +282,7 @@ func (c *Cutter) Finish() (short []byte, mend func(*daemonv1.Message)) {
 	return c.skeleton, c.mend
 }
 
+// mend replaces the placeholders in a message.
 func (c *Cutter) mend(m *daemonv1.Message) {
 	c.field(&m.Text, &m.TextPieces)
 	c.field(&m.Raw, &m.RawPieces)
@@ -295,6 +297,7 @@ func (c *Cutter) mend(m *daemonv1.Message) {
 	}
 }
 
+// field replaces the placeholders in a field that can refer to pieces.
 func (c *Cutter) field(text *string, p **daemonv1.Pieces) {
 	if !bytes.Contains([]byte(*text), []byte(c.marker)) {
 		return
@@ -303,7 +306,8 @@ func (c *Cutter) field(text *string, p **daemonv1.Pieces) {
 	*text, *p = string(whole.preview), toPieces(whole)
 }
 
-// name mends a field that cannot be cut: the hash keeps it apart from others.
+// name replaces the placeholders in a field that cannot refer to pieces. It shortens the
+// field, and appends a hash that distinguishes it from others.
 func (c *Cutter) name(text *string) {
 	if !bytes.Contains([]byte(*text), []byte(c.marker)) {
 		return
@@ -316,6 +320,7 @@ func (c *Cutter) name(text *string) {
 	*text = string(whole.preview[:boundary(whole.preview, 200)]) + "…" + hex.EncodeToString(sum[:min(len(sum), 16)])
 }
 
-func toPieces(s spill) *daemonv1.Pieces {
+// toPieces returns the reference of a message to the pieces of a text.
+func toPieces(s cutString) *daemonv1.Pieces {
 	return &daemonv1.Pieces{Hashes: s.hashes, Bytes: s.bytes}
 }

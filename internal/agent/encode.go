@@ -9,7 +9,7 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// line is one line of the conversation's file. Pointers tell "" from absent.
+// line is one line of the conversation file. Pointers distinguish "" from absent.
 type line struct {
 	Type        string          `json:"type"`
 	Role        string          `json:"role,omitempty"`
@@ -24,16 +24,16 @@ type line struct {
 	Time        string          `json:"time,omitempty"`
 }
 
-// Encode writes a message as lines of the conversation's file: the lines an
-// Exec agent prints, each with the time it was recorded at ("time", RFC 3339).
-// Besides them there are
+// Encode writes a message as lines of the conversation file, in the format that an Exec
+// agent prints, each with the time when it was recorded ("time", RFC 3339). There are
+// additional kinds of lines:
 //
 //	{"type":"tool_result","id":"call-1","interrupted":true,"isError":true,"output":"…"}
 //	{"type":"output","text":"plain lines"}
 //	{"type":"raw","raw":"the line that was not understood"}
 //
-// An interrupted result stands for a tool that never answered because the
-// agent ended first: the call may have been carried out in part, or not at all.
+// An interrupted result replaces the result of a tool that did not finish before the
+// agent ended: the call may have been carried out in part, or not at all.
 func Encode(w io.Writer, m *daemonv1.Message, at time.Time) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
@@ -46,6 +46,7 @@ func Encode(w io.Writer, m *daemonv1.Message, at time.Time) error {
 	return nil
 }
 
+// lines returns the lines of a message.
 func lines(m *daemonv1.Message) []line {
 	var out []line
 	role := map[daemonv1.Role]string{
@@ -82,8 +83,8 @@ func lines(m *daemonv1.Message) []line {
 	return out
 }
 
-// Interrupted is the answer that Clew gives in the place of a tool whose call
-// the agent left open when it ended.
+// Interrupted returns the result that Clew records for a tool call that had no result
+// when the agent ended.
 func Interrupted(callID string) *daemonv1.Message {
 	return &daemonv1.Message{Role: daemonv1.Role_ROLE_TOOL, ToolResult: &daemonv1.ToolResult{
 		CallId: callID, IsError: true, Interrupted: true,

@@ -30,8 +30,8 @@ const (
 	system    = daemonv1.Role_ROLE_SYSTEM
 )
 
-// Events that the recorded runs do not have, by what the agents document and
-// print elsewhere.
+// Events that the recorded runs do not contain, based on the agents' documentation and
+// other output.
 func TestEvents(t *testing.T) {
 	unknown := func(line string) []agent.Item { return []agent.Item{raw(line)} }
 	tests := []struct {
@@ -48,7 +48,7 @@ func TestEvents(t *testing.T) {
 			toolCall("a", "Bash", `{"command":"1"}`, ""), toolCall("b", "Read", `{}`, ""),
 			toolResult("b", "x\n"+`{"type":"image","source":{}}`, false, ""), toolResult("a", "no", true, ""),
 		}},
-		{"a subagent between the main one's messages", "ClaudeCode", []string{
+		{"a subagent between messages of the main agent", "ClaudeCode", []string{
 			`{"type":"assistant","message":{"content":[{"type":"tool_use","id":"task","name":"Task","input":{}}]},"parent_tool_use_id":null}`,
 			`{"type":"user","message":{"content":[{"type":"text","text":"Look around."}]},"parent_tool_use_id":"task"}`,
 			`{"type":"assistant","message":{"content":[{"type":"tool_use","id":"s1","name":"Grep","input":{}}]},"parent_tool_use_id":"task"}`,
@@ -61,7 +61,7 @@ func TestEvents(t *testing.T) {
 			toolResult("s1", "found", false, `{"parent":"task"}`),
 			toolResult("task", "report", false, ""),
 		}},
-		{"usage counts once a message, and the result corrects it", "ClaudeCode", []string{
+		{"usage counts once per message, and the result corrects it", "ClaudeCode", []string{
 			`{"type":"system","subtype":"init","session_id":"s","model":"claude-sonnet-4-5-20250929"}`,
 			`{"type":"assistant","message":{"id":"m1","model":"claude-sonnet-4-5-20250929","content":[{"type":"text","text":"a"}],"usage":{"input_tokens":10,"cache_read_input_tokens":1000,"output_tokens":1}}}`,
 			`{"type":"assistant","message":{"id":"m1","model":"claude-sonnet-4-5-20250929","content":[{"type":"text","text":"b"}],"usage":{"input_tokens":10,"cache_read_input_tokens":1000,"output_tokens":5}}}`,
@@ -84,20 +84,20 @@ func TestEvents(t *testing.T) {
 			text(system, "API Error: 500", ""), text(system, "too many turns", ""),
 			text(system, "Claude Code ended with error_during_execution.", ""),
 		}},
-		{"what is said in the result alone", "ClaudeCode", []string{
+		{"text that only the result contains", "ClaudeCode", []string{
 			`{"type":"system","subtype":"init","session_id":"s"}`, `{"type":"result","subtype":"success","result":"Compacted."}`,
 		}, []agent.Item{text(assistant, "Compacted.", "")}},
-		{"the prompt and parts of messages are not said again", "ClaudeCode", []string{
+		{"the prompt and parts of messages are not repeated", "ClaudeCode", []string{
 			`{"type":"user","message":{"role":"user","content":"the prompt"}}`,
 			`{"type":"user","message":{"role":"user","content":"[Request interrupted]"}}`,
 			`{"type":"stream_event","event":{"type":"content_block_delta"}}`,
 			`{"type":"system","subtype":"thinking_tokens","estimated_tokens":3}`,
 		}, []agent.Item{text(system, "[Request interrupted]", "")}},
 		{"unknown", "ClaudeCode", []string{`{"type":"system","subtype":"compact_boundary"}`}, unknown(`{"type":"system","subtype":"compact_boundary"}`)},
-		{"wrong", "ClaudeCode", []string{`{"type":"assistant","message":"x"}`}, unknown(`{"type":"assistant","message":"x"}`)},
-		{"a block that is unknown", "ClaudeCode", []string{`{"type":"assistant","message":{"content":[{"type":"text","text":"a"},{"type":"hologram"}]}}`},
+		{"invalid", "ClaudeCode", []string{`{"type":"assistant","message":"x"}`}, unknown(`{"type":"assistant","message":"x"}`)},
+		{"an unknown block", "ClaudeCode", []string{`{"type":"assistant","message":{"content":[{"type":"text","text":"a"},{"type":"hologram"}]}}`},
 			[]agent.Item{text(assistant, "a", ""), raw(`{"type":"hologram"}`)}},
-		{"no JSON", "ClaudeCode", []string{`Warning: hello`}, []agent.Item{out("Warning: hello")}},
+		{"not JSON", "ClaudeCode", []string{`Warning: hello`}, []agent.Item{out("Warning: hello")}},
 
 		{"items of several kinds", "Codex", []string{
 			`{"type":"thread.started","thread_id":"T"}`,
@@ -127,7 +127,7 @@ func TestEvents(t *testing.T) {
 			text(system, "stream broke", ""),
 		}},
 
-		{"errors and foreign text", "GeminiCLI", []string{
+		{"errors and unexpected text", "GeminiCLI", []string{
 			`{"type":"message","role":"user","content":"the prompt"}`,
 			`{"type":"message","role":"user","content":"another"}`,
 			`{"type":"tool_use","tool_name":"t","tool_id":"1","parameters":{"a":1}}`,
@@ -164,17 +164,17 @@ func TestEvents(t *testing.T) {
 			}
 			items = append(items, p.End()...)
 			if d := cmp.Diff(tt.want, items, protocmp.Transform()); d != "" {
-				t.Error(d)
+				t.Errorf("items (-want +got):\n%s", d)
 			}
 		})
 	}
 }
 
-// Models have the user's price, else the list price, else none.
+// A model has the user's price, or else the list price, or else none.
 func TestPrices(t *testing.T) {
 	tests := []struct {
 		model string
-		want  int64 // of a million tokens in, a fifth of them cached, and as many out
+		want  int64 // cost of a million input tokens, a fifth of them cached, and a million output tokens
 	}{
 		{"claude-opus-4-5-20251101", 4_000_000 + 100_000 + 25_000_000},
 		{"claude-opus-5-5[1m]", 3_200_000 + 40_000 + 20_000_000},
@@ -192,7 +192,7 @@ func TestPrices(t *testing.T) {
 		}})
 		items := p.Line([]byte(`{"type":"step_finish","part":{"tokens":{"input":800000,"output":1000000,"cache":{"read":200000}},"cost":0}}`))
 		if got := items[0].Usage.GetCostMicroUsd(); got != tt.want {
-			t.Errorf("%s costs %d, want %d", tt.model, got, tt.want)
+			t.Errorf("cost with %s: got %d, want %d", tt.model, got, tt.want)
 		}
 	}
 }

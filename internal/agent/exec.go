@@ -10,41 +10,42 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// Exec is the adapter of agents that print Clew's own lines. It is started as
-// the user's template says, and reads the conversation by itself.
+// Exec is the adapter of agents that print Clew's own format. They are started exactly as
+// the user's template says, and read the conversation themselves.
 type Exec struct{}
 
-// Executable is none: the template names the command.
+// Executable returns nothing: the template names the command.
 func (Exec) Executable() string { return "" }
 
-// Files are none.
+// Files returns none.
 func (Exec) Files(FilesRequest) map[string][]byte { return nil }
 
-// Command adds nothing.
+// Command adds nothing to the template.
 func (Exec) Command(Start) Command { return Command{} }
 
-// WordsTell is false: what a script prints of a test, or of a server that it
-// asked, is no word of the model's API.
-func (Exec) WordsTell() bool { return false }
+// KnownErrors is false: a script's output about a test or a server says nothing about the
+// model's API.
+func (Exec) KnownErrors() bool { return false }
 
-// HookComesFirst is never asked.
+// HookComesFirst is never used.
 func (Exec) HookComesFirst() bool { return false }
 
-// NewParser reads each line by itself.
+// NewParser returns a parser that reads each line by itself.
 func (e Exec) NewParser(ParserOptions) Parser { return execParser{} }
 
-// StatePaths are none: all of the home is kept.
+// StatePaths returns none: the whole home is kept.
 func (Exec) StatePaths() []string { return nil }
 
-// Session is never there.
+// Session always returns fs.ErrNotExist.
 func (Exec) Session(fs.FS, string) (Session, error) { return Session{}, fs.ErrNotExist }
 
-// TokensInSession does not hold: it has no session.
+// TokensInSession is false: there is no session.
 func (Exec) TokensInSession() bool { return false }
 
-// BeforeTools is never asked.
-func (Exec) BeforeTools() bool { return false }
+// AsksBeforeTools is false: there is no hook.
+func (Exec) AsksBeforeTools() bool { return false }
 
+// execParser parses one run. It has no state.
 type execParser struct{}
 
 func (execParser) Line(line []byte) []Item         { return []Item{Exec{}.Parse(line)} }
@@ -54,7 +55,7 @@ func (execParser) Session() *daemonv1.AgentSession { return nil }
 func (execParser) Outcome() Outcome                { return Outcome{} }
 func (p execParser) Clone() Parser                 { return p }
 
-// Parse reads one line as the package comment says.
+// Parse parses one line in the format of the package comment.
 func (Exec) Parse(line []byte) Item {
 	trimmed := bytes.TrimSpace(line)
 	if len(trimmed) == 0 || trimmed[0] != '{' {
@@ -92,12 +93,13 @@ func (Exec) Parse(line []byte) Item {
 	return item
 }
 
+// output returns a line of plain output.
 func output(line []byte) Item {
 	text := Text(line)
 	return Item{Output: &text}
 }
 
-// reader takes fields out of an object; the first that is wrong sets err.
+// reader takes fields out of an object; the first invalid field sets err.
 type reader struct {
 	fields map[string]json.RawMessage
 	err    error
@@ -119,12 +121,14 @@ func (r *reader) take(name string, out any) bool {
 	return true
 }
 
+// text takes an optional string.
 func (r *reader) text(name string) string {
 	var s string
 	r.take(name, &s)
 	return Text([]byte(s))
 }
 
+// required takes a string that must not be empty.
 func (r *reader) required(name string) string {
 	s := r.text(name)
 	if s == "" && r.err == nil {
@@ -133,6 +137,7 @@ func (r *reader) required(name string) string {
 	return s
 }
 
+// count takes an optional number that must not be negative.
 func (r *reader) count(name string) int64 {
 	var n int64
 	r.take(name, &n)
@@ -142,6 +147,7 @@ func (r *reader) count(name string) int64 {
 	return n
 }
 
+// message reads a line of the type message.
 func (r *reader) message() *daemonv1.Message {
 	m := &daemonv1.Message{Role: daemonv1.Role_ROLE_ASSISTANT}
 	switch r.text("role") {
@@ -151,7 +157,7 @@ func (r *reader) message() *daemonv1.Message {
 	case "system":
 		m.Role = daemonv1.Role_ROLE_SYSTEM
 	default:
-		r.err = errors.New("role is none of assistant, user and system")
+		r.err = errors.New("role must be assistant, user or system")
 	}
 	if _, ok := r.fields["text"]; !ok {
 		r.err = errors.New("text is missing")
@@ -160,6 +166,7 @@ func (r *reader) message() *daemonv1.Message {
 	return m
 }
 
+// toolCall reads a line of the type tool_call.
 func (r *reader) toolCall() *daemonv1.Message {
 	call := &daemonv1.ToolCall{Id: r.required("id"), Name: r.required("name"), Input: "{}"}
 	var input json.RawMessage
@@ -169,6 +176,7 @@ func (r *reader) toolCall() *daemonv1.Message {
 	return &daemonv1.Message{Role: daemonv1.Role_ROLE_ASSISTANT, ToolCall: call}
 }
 
+// toolResult reads a line of the type tool_result.
 func (r *reader) toolResult() *daemonv1.Message {
 	result := &daemonv1.ToolResult{CallId: r.required("id")}
 	var raw json.RawMessage
@@ -184,6 +192,7 @@ func (r *reader) toolResult() *daemonv1.Message {
 	return &daemonv1.Message{Role: daemonv1.Role_ROLE_TOOL, ToolResult: result}
 }
 
+// usage reads a line of the type usage.
 func (r *reader) usage() *daemonv1.Usage {
 	return &daemonv1.Usage{
 		InputTokens:  r.count("inputTokens"),
@@ -192,8 +201,8 @@ func (r *reader) usage() *daemonv1.Usage {
 	}
 }
 
-// compact is valid JSON without needless space, as valid UTF-8: what is none in a
-// string becomes U+FFFD, so that it stays JSON.
+// compact removes insignificant space from JSON. Invalid UTF-8 becomes U+FFFD, so that
+// the result is still JSON.
 func compact(raw json.RawMessage) string {
 	var b bytes.Buffer
 	if json.Compact(&b, raw) != nil {

@@ -60,13 +60,13 @@ func TestExecParse(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.line, func(t *testing.T) {
 			if d := cmp.Diff(tt.want, agent.Exec{}.Parse([]byte(tt.line)), protocmp.Transform()); d != "" {
-				t.Errorf("(-want +got):\n%s", d)
+				t.Errorf("item (-want +got):\n%s", d)
 			}
 		})
 	}
 }
 
-// TestEncodeIsReadBack: what the agent finds in the conversation's file is what it printed.
+// The agent finds its own lines in the conversation file.
 func TestEncodeIsReadBack(t *testing.T) {
 	for _, l := range []string{
 		`{"type":"message","role":"user","text":"a\nb <c>"}`,
@@ -104,7 +104,7 @@ func TestEncode(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := cmp.Diff(tt.want+"\n", b.String()); d != "" {
-			t.Errorf("(-want +got):\n%s", d)
+			t.Errorf("lines (-want +got):\n%s", d)
 		}
 	}
 }
@@ -114,7 +114,7 @@ func TestFor(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := agent.For("Nobody"); err == nil || !strings.Contains(err.Error(), "Nobody") {
-		t.Errorf("an unknown type gives %v", err)
+		t.Errorf("error for an unknown type: got %v, want one that names it", err)
 	}
 }
 
@@ -130,7 +130,7 @@ func FuzzExecParse(f *testing.F) {
 			set++
 			for _, s := range []string{m.Text, m.Raw, m.GetToolCall().GetId(), m.GetToolCall().GetName(), m.GetToolCall().GetInput(), m.GetToolResult().GetCallId(), m.GetToolResult().GetOutput()} {
 				if !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
-					t.Fatalf("%q holds what a store cannot", s)
+					t.Fatalf("%q gave a text that cannot be stored: %q", line, s)
 				}
 			}
 		}
@@ -140,11 +140,11 @@ func FuzzExecParse(f *testing.F) {
 		if item.Output != nil {
 			set++
 			if !utf8.ValidString(*item.Output) || (*item.Output == "") != (len(line) == 0) {
-				t.Fatalf("%q became %q", line, *item.Output)
+				t.Fatalf("%q became the output %q", line, *item.Output)
 			}
 		}
 		if set != 1 {
-			t.Fatalf("%q gives %d items", line, set)
+			t.Fatalf("%q gave an item with %d parts, want 1", line, set)
 		}
 	})
 }

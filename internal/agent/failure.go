@@ -10,79 +10,80 @@ import (
 	"time"
 )
 
-// Cause is the kind of a failure. It decides whether another attempt can help.
+// Cause classifies a failure. It decides whether another attempt can help.
 type Cause string
 
 const (
-	// CauseUnknown: nothing is known but that the agent failed.
+	// CauseUnknown: nothing is known except that the agent failed.
 	CauseUnknown Cause = ""
-	// CauseUnauthorized: the model's API does not accept the credentials.
+	// CauseUnauthorized: the model's API rejects the credentials.
 	CauseUnauthorized Cause = "Unauthorized"
 	// CauseOutOfCredit: the account has no credit or quota left.
 	CauseOutOfCredit Cause = "OutOfCredit"
-	// CauseRateLimited: the model's API asks for a pause.
+	// CauseRateLimited: the model's API limits the rate of requests.
 	CauseRateLimited Cause = "RateLimited"
 	// CauseModelUnavailable: the model's API fails, is overloaded or cannot be reached.
 	CauseModelUnavailable Cause = "ModelUnavailable"
-	// CauseInvalidOptions: the program does not accept its arguments.
+	// CauseInvalidOptions: the program rejects its arguments.
 	CauseInvalidOptions Cause = "InvalidOptions"
-	// CauseSessionUnknown: the program does not have the session it should go on with.
+	// CauseSessionUnknown: the program does not have the session that it should resume.
 	CauseSessionUnknown Cause = "SessionUnknown"
-	// CauseGaveUp: the agent stopped before the work was done, in a loop say.
+	// CauseGaveUp: the agent stopped before the work was done, for example in a loop.
 	CauseGaveUp Cause = "GaveUp"
-	// CauseTooOld: the program is older than the oldest version that works.
+	// CauseTooOld: the program is older than the oldest supported version.
 	CauseTooOld Cause = "TooOld"
-	// CauseProgramNotFound: the container has no such program.
+	// CauseProgramNotFound: the container does not contain the program.
 	CauseProgramNotFound Cause = "ProgramNotFound"
-	// CauseProgramNotExecutable: the program is there, and cannot be executed.
+	// CauseProgramNotExecutable: the program exists, but cannot be executed.
 	CauseProgramNotExecutable Cause = "ProgramNotExecutable"
-	// CauseIdle: the agent was ended because it had been silent for too long.
+	// CauseIdle: the agent was terminated because it printed nothing for too long.
 	CauseIdle Cause = "Idle"
 )
 
-// Failure is why a run of an agent failed.
+// Failure describes why a run of an agent failed.
 type Failure struct {
 	Cause Cause `json:"cause,omitempty"`
-	// Message is what the agent said, in its own words.
+	// Message is the agent's own message.
 	Message string `json:"message,omitempty"`
-	// RetryAfter is the pause that the model's API asked for; 0 for none.
+	// RetryAfter is the pause that the model's API asked for; 0 if none.
 	RetryAfter time.Duration `json:"retryAfter,omitempty"`
 }
 
-// Outcome is what a run has told of its end so far.
+// Outcome is what a run's output has said about its end so far.
 type Outcome struct {
-	// Done: the agent has given its final answer, or said that it failed. What
-	// its processes do after that is no part of the task.
+	// Done is true once the agent has given its final answer, or has reported that it
+	// failed. What its processes do after that is not part of the task.
 	Done bool `json:"done,omitempty"`
-	// Failure is the last error that the agent told of, until it goes on; nil for none.
+	// Failure is the last error that the agent reported; nil if there is none, or if
+	// the agent has continued since.
 	Failure *Failure `json:"failure,omitempty"`
-	// Counted: the run has told of all the tokens it used.
+	// Counted is true once the run has reported all tokens that it used.
 	Counted bool `json:"counted,omitempty"`
 }
 
-// outcome keeps a run's Outcome for a parser.
-type outcome struct{ told Outcome }
+// outcome is embedded by parsers to record a run's Outcome.
+type outcome struct{ reported Outcome }
 
 // Outcome implements Parser.
-func (o *outcome) Outcome() Outcome { return o.told }
+func (o *outcome) Outcome() Outcome { return o.reported }
 
-// goOn notes that the agent works, whatever it told of before.
-func (o *outcome) goOn() { o.told = Outcome{} }
+// recordProgress records that the agent works, whatever it reported before.
+func (o *outcome) recordProgress() { o.reported = Outcome{} }
 
-// trouble notes an error that the agent may yet get over.
-func (o *outcome) trouble(f *Failure) { o.told = Outcome{Failure: f} }
+// recordError records an error that the agent may still recover from.
+func (o *outcome) recordError(f *Failure) { o.reported = Outcome{Failure: f} }
 
-// end notes the agent's last word; f is nil for an answer.
-func (o *outcome) end(f *Failure) { o.told = Outcome{Done: true, Failure: f} }
+// recordEnd records the end of the run; f is nil if the agent gave an answer.
+func (o *outcome) recordEnd(f *Failure) { o.reported = Outcome{Done: true, Failure: f} }
 
-// statusCode finds the HTTP status in what an agent prints of an API error.
+// statusCode finds the HTTP status in an agent's message about an API error.
 var statusCode = regexp.MustCompile(`(?i)(?:\bAPI error: |\bstatus(?:[ _]?code)?:? |"code": ?|\bHTTP )([45][0-9]{2})\b`)
 
-// telling are words of APIs and CLIs, most telling first. They are looked for
-// in lower case.
-var telling = []struct {
+// errorTexts are parts of the error messages of APIs and CLIs, in lower case, with the
+// most specific causes first.
+var errorTexts = []struct {
 	cause Cause
-	words []string
+	texts []string
 }{
 	{CauseSessionUnknown, []string{"no conversation found with session id", "no previous sessions found", "session not found",
 		"no rollout found for thread", "no saved session found", "invalid session identifier", "thread not found"}},
@@ -97,14 +98,13 @@ var telling = []struct {
 		"connection refused", "fetch failed", "stream disconnected", "error sending request", "unable to connect", "request timed out"}},
 }
 
-// causeOf classifies an error by its HTTP status, 0 if that is not known, and by
-// its words.
+// causeOf classifies an error by its HTTP status (0 if unknown) and its text.
 func causeOf(status int, text string) Cause {
 	lower := strings.ToLower(text)
 	says := func(c Cause) bool {
-		for _, t := range telling {
+		for _, t := range errorTexts {
 			if t.cause == c {
-				return slices.ContainsFunc(t.words, func(w string) bool { return strings.Contains(lower, w) })
+				return slices.ContainsFunc(t.texts, func(w string) bool { return strings.Contains(lower, w) })
 			}
 		}
 		return false
@@ -124,7 +124,7 @@ func causeOf(status int, text string) Cause {
 	case status >= 500, status == 408:
 		return CauseModelUnavailable
 	}
-	for _, t := range telling {
+	for _, t := range errorTexts {
 		if says(t.cause) {
 			return t.cause
 		}
@@ -132,40 +132,39 @@ func causeOf(status int, text string) Cause {
 	return CauseUnknown
 }
 
-// failure makes a Failure of what an agent said.
+// failure returns the Failure for an agent's message.
 func failure(status int, text string) *Failure {
 	return &Failure{Cause: causeOf(status, text), Message: Text([]byte(strings.TrimSpace(text))), RetryAfter: retryAfter(text)}
 }
 
-// refusedOptions are how the argument parsers of the programs begin to complain.
-var refusedOptions = regexp.MustCompile(`(?im)^(?:error: )?(?:unknown (?:option|arguments?)\b|unexpected argument\b|unrecognized (?:option|argument)\b|invalid value\b.* for '-)`)
+// rejectedOptions matches the beginning of the programs' errors about arguments.
+var rejectedOptions = regexp.MustCompile(`(?im)^(?:error: )?(?:unknown (?:option|arguments?)\b|unexpected argument\b|unrecognized (?:option|argument)\b|invalid value\b.* for '-)`)
 
-// usageText is what a program prints in the place of an answer when it does not
-// accept its arguments.
+// usageText matches the usage that a program prints instead of an answer if it rejects
+// its arguments.
 var usageText = regexp.MustCompile(`(?m)^(?:Usage: |Positionals:|Options:$)`)
 
-// LastWords are what a program printed last that said nothing of a failure in
-// its events.
+// LastWords are the last lines of a program whose events do not explain its failure.
 type LastWords struct {
 	Lines string
-	// Began: the program printed an event, so its arguments were accepted.
+	// Began is true if the program printed an event, so it accepted its arguments.
 	Began bool
-	// Worked: it gave an answer or called a tool. From then on its lines may be
-	// those of a tool, and nothing follows from them.
+	// Worked is true if the agent gave an answer or called a tool. From then on, lines
+	// may be those of a tool, and prove nothing.
 	Worked bool
 }
 
-// FailureOf classifies the last lines of an agent's program.
+// FailureOf classifies a failure by the last lines of an agent's program.
 func FailureOf(a Adapter, words LastWords) *Failure {
 	lines := words.Lines
-	if !a.WordsTell() || words.Worked {
+	if !a.KnownErrors() || words.Worked {
 		return &Failure{Message: Text([]byte(strings.TrimSpace(lines)))}
 	}
 	f := failure(0, lines)
 	if f.Cause != CauseUnknown || words.Began {
 		return f
 	}
-	if m := refusedOptions.FindStringIndex(lines); m != nil {
+	if m := rejectedOptions.FindStringIndex(lines); m != nil {
 		f.Cause = CauseInvalidOptions
 		f.Message = strings.TrimSpace(lines[m[0]:])
 	} else if usageText.MatchString(lines) {
@@ -174,13 +173,13 @@ func FailureOf(a Adapter, words LastWords) *Failure {
 	return f
 }
 
-// pauses are how APIs and CLIs say when to try again.
+// pauses matches how APIs and CLIs say when to try again.
 var pauses = regexp.MustCompile(`(?i)(?:(?:re)?try(?:ing)?(?: again)? (?:in|after) |"?retry(?:-after|Delay)"?: ?"?)([0-9]{1,6}(?:\.[0-9]{1,9})?) ?(ms\b|milliseconds\b|s\b|seconds\b|m\b|minutes\b|h\b|hours\b)?`)
 
-// maxPause is the longest that anybody waits on an API's word.
+// maxPause limits the pause that an API can ask for.
 const maxPause = 6 * time.Hour
 
-// retryAfter is the pause that a text asks for; 0 for none.
+// retryAfter returns the pause that a text asks for; 0 if none.
 func retryAfter(text string) time.Duration {
 	m := pauses.FindStringSubmatch(text)
 	if m == nil {
@@ -202,8 +201,8 @@ func retryAfter(text string) time.Duration {
 	return min(time.Duration(n*float64(unit)), maxPause)
 }
 
-// apiMessage is the sentence in an error that an API told in JSON, alone or
-// after other words; the text itself if there is none.
+// apiMessage returns the message of an API error in JSON, which may follow other text.
+// Without one, it returns the text itself.
 func apiMessage(text string) string {
 	i := strings.IndexByte(text, '{')
 	if i < 0 {
@@ -228,13 +227,13 @@ func apiMessage(text string) string {
 	return text
 }
 
-// signals are those that end a process, by their numbers.
+// signals are the signals that end a process, by their numbers.
 var signals = map[int]string{
 	1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
 	9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM", 24: "SIGXCPU", 25: "SIGXFSZ", 31: "SIGSYS",
 }
 
-// ExitMeaning says in words what an exit code means.
+// ExitMeaning describes what an exit code means.
 func ExitMeaning(code int) string {
 	name, signaled := signals[code-128]
 	switch {
@@ -250,14 +249,14 @@ func ExitMeaning(code int) string {
 	return fmt.Sprintf("the agent ended with exit code %d", code)
 }
 
-// cutByKill finds in a tool's result that the tool's process was killed.
+// cutByKill matches the result of a tool whose process was killed.
 var cutByKill = regexp.MustCompile(`(?i)(?:\bexit(?:ed with)?(?: code| status)?:? |\[exit code )(?:130|137|143)\b|\bsignal:? (?:2|9|15|SIGINT|SIGKILL|SIGTERM)\b|\bterminated by signal\b|\bcommand was (?:aborted|interrupted|killed)\b|\buser aborted the command\b`)
 
-// maxKillText is how much of a result is looked at, at either end.
+// maxKillText is how much of a result is searched at either end.
 const maxKillText = 512
 
-// WasKilled tells whether a tool's result says that its process was killed. An
-// agent that is being killed itself may print such a result of a call that was cut.
+// WasKilled reports whether a tool's result says that its process was killed. An agent
+// that is being killed itself may print such a result for an interrupted call.
 func WasKilled(output string) bool {
 	if len(output) > 2*maxKillText {
 		return cutByKill.MatchString(output[:maxKillText]) || cutByKill.MatchString(output[len(output)-maxKillText:])

@@ -6,11 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/clew-dev/clew/internal/agent"
 )
 
-// outcomeOf reads lines with a parser of the kind, and again with one that takes
-// over from another process before the last line.
+// outcomeOf parses lines, and checks that a second parser that takes over before the last
+// line reaches the same outcome.
 func outcomeOf(t *testing.T, kind string, lines ...string) agent.Outcome {
 	t.Helper()
 	p := adapter(t, kind).NewParser(agent.ParserOptions{})
@@ -22,14 +24,14 @@ func outcomeOf(t *testing.T, kind string, lines ...string) agent.Outcome {
 	again := adapter(t, kind).NewParser(agent.ParserOptions{Outcome: before})
 	again.Line([]byte(lines[len(lines)-1]))
 	got, taken := p.Outcome(), again.Outcome()
-	if got.Done != taken.Done || (got.Failure == nil) != (taken.Failure == nil) || got.Failure != nil && *got.Failure != *taken.Failure {
-		t.Errorf("%s: a parser that takes over says %+v, the first one %+v", kind, taken, got)
+	if d := cmp.Diff(got, taken); d != "" {
+		t.Errorf("%s: outcome of a parser that takes over (-first +second):\n%s", kind, d)
 	}
 	return got
 }
 
-// What the programs print when their model's API fails, as recorded with a
-// scripted model, cut to the fields that are read.
+// The programs' output when their model's API fails, recorded with a scripted model and
+// reduced to the fields that are read.
 func TestFailuresOfTheModelAreRecognized(t *testing.T) {
 	const (
 		claudeInit = `{"type":"system","subtype":"init","session_id":"s-1","model":"m"}`
@@ -64,7 +66,7 @@ func TestFailuresOfTheModelAreRecognized(t *testing.T) {
 	}{
 		{"an expired key", "ClaudeCode", claude("401", "authentication_failed", "Failed to authenticate. API Error: 401 the key is expired"),
 			agent.CauseUnauthorized, "Failed to authenticate. API Error: 401 the key is expired", 0},
-		{"an expired key, told by the text alone", "ClaudeCode", []string{claudeInit, `{"type":"result","subtype":"success","is_error":true,"result":"API Error: 401 expired"}`},
+		{"an expired key, reported only by the text", "ClaudeCode", []string{claudeInit, `{"type":"result","subtype":"success","is_error":true,"result":"API Error: 401 expired"}`},
 			agent.CauseUnauthorized, "API Error: 401 expired", 0},
 		{"no credit", "ClaudeCode", claude("400", "billing_error", "Credit balance is too low"), agent.CauseOutOfCredit, "Credit balance is too low", 0},
 		{"a rate limit", "ClaudeCode", claude("429", "rate_limit", "API Error: Request rejected (429)"), agent.CauseRateLimited, "API Error: Request rejected (429)", 0},
@@ -94,14 +96,15 @@ func TestFailuresOfTheModelAreRecognized(t *testing.T) {
 	} {
 		t.Run(tt.kind+"/"+tt.name, func(t *testing.T) {
 			got := outcomeOf(t, tt.kind, tt.lines...)
-			if want := (agent.Failure{Cause: tt.cause, Message: tt.message, RetryAfter: tt.after}); !got.Done || got.Failure == nil || *got.Failure != want {
-				t.Errorf("%+v, want the failure %+v", got.Failure, want)
+			want := agent.Outcome{Done: true, Failure: &agent.Failure{Cause: tt.cause, Message: tt.message, RetryAfter: tt.after}}
+			if d := cmp.Diff(want, got); d != "" {
+				t.Errorf("outcome (-want +got):\n%s", d)
 			}
 		})
 	}
 }
 
-// An error that the agent got over is none, and an answer is no failure.
+// An error that the agent recovered from is not a failure, and neither is an answer.
 func TestAnAgentThatGoesOnHasNotFailed(t *testing.T) {
 	for kind, lines := range map[string][]string{
 		"ClaudeCode": {`{"type":"system","subtype":"init","session_id":"s-1","model":"m"}`,
@@ -117,7 +120,7 @@ func TestAnAgentThatGoesOnHasNotFailed(t *testing.T) {
 			`{"type":"assistant","message":{"id":"m-2","role":"assistant","content":[{"type":"text","text":"DONE"}]}}`, `{"type":"result","subtype":"success","is_error":false,"result":"DONE"}`},
 	} {
 		if got := outcomeOf(t, kind, lines...); !got.Done || got.Failure != nil {
-			t.Errorf("%s: %+v %+v", kind, got, got.Failure)
+			t.Errorf("%s: outcome %+v with failure %+v, want done without a failure", kind, got, got.Failure)
 		}
 		if got := outcomeOf(t, kind, lines[:len(lines)-1]...); got.Done {
 			t.Errorf("%s is done before its last event", kind)
@@ -125,8 +128,8 @@ func TestAnAgentThatGoesOnHasNotFailed(t *testing.T) {
 	}
 }
 
-// Progress events are no messages, and no lines that were not understood.
-func TestClaudeTellsOfItsProgress(t *testing.T) {
+// Progress events give neither messages nor lines that were not understood.
+func TestClaudeProgressGivesNoItems(t *testing.T) {
 	p := adapter(t, "ClaudeCode").NewParser(agent.ParserOptions{})
 	for _, line := range []string{
 		`{"type":"system","subtype":"task_started","task_id":"b1","tool_use_id":"t-1","description":"sleep 90","task_type":"local_bash"}`,
@@ -134,19 +137,21 @@ func TestClaudeTellsOfItsProgress(t *testing.T) {
 		`{"type":"system","subtype":"task_notification","task_id":"b1","tool_use_id":"t-1","status":"completed","summary":"done"}`,
 	} {
 		if items := p.Line([]byte(line)); len(items) != 0 {
-			t.Errorf("%s: %+v", line, items)
+			t.Errorf("%s gave %+v, want no items", line, items)
 		}
 	}
 	items := p.Line([]byte(`{"type":"system","subtype":"api_retry","attempt":4,"max_retries":10,"retry_delay_ms":4549,"error_status":401,"error":"authentication_failed"}`))
-	if len(items) != 1 || items[0].Output == nil || !strings.Contains(*items[0].Output, "401 authentication_failed") {
-		t.Errorf("a retry is told as %+v", items)
+	want := "the model's API answers with status 401 authentication_failed; Claude Code tries again (4 of 10) after 4549 ms"
+	if d := cmp.Diff([]agent.Item{out(want)}, items); d != "" {
+		t.Errorf("items of a retry (-want +got):\n%s", d)
 	}
-	if f := p.Outcome().Failure; f == nil || f.Cause != agent.CauseUnauthorized || p.Outcome().Done {
-		t.Errorf("%+v", f)
+	outcome := agent.Outcome{Failure: &agent.Failure{Cause: agent.CauseUnauthorized, Message: "the model's API answers with status 401 authentication_failed"}}
+	if d := cmp.Diff(outcome, p.Outcome()); d != "" {
+		t.Errorf("outcome of a retry (-want +got):\n%s", d)
 	}
 }
 
-// The last lines of a program tell why it failed where its events do not.
+// The last lines of a program explain its failure if its events do not.
 func TestLastLines(t *testing.T) {
 	for _, tt := range []struct {
 		lines string
@@ -164,14 +169,14 @@ func TestLastLines(t *testing.T) {
 		{"panic: runtime error\n", false, agent.CauseUnknown},
 	} {
 		if got := agent.FailureOf(adapter(t, "ClaudeCode"), agent.LastWords{Lines: tt.lines, Began: tt.began}); got.Cause != tt.want || got.Message == "" {
-			t.Errorf("%q: %+v, want %q", tt.lines, got, tt.want)
+			t.Errorf("%q: got %+v, want cause %q and a message", tt.lines, got, tt.want)
 		}
 	}
 }
 
-// Lines that may be a tool's, a test's or a script's say nothing of the model's
-// API, whatever words are in them.
-func TestWordsOfOthersDecideNothing(t *testing.T) {
+// Lines that may come from a tool, a test or a script say nothing about the model's API,
+// whatever they contain.
+func TestOutputOfToolsIsNotClassified(t *testing.T) {
 	for _, lines := range []string{
 		"--- FAIL: TestLogin: got 401 Unauthorized, want 200", "npm ERR! HTTP 429 Too Many Requests", "pq: permission_denied for table users",
 		"aws: not logged in", "GitHub: rate limit exceeded, try again in 1h", "connect ECONNREFUSED 127.0.0.1:5432", "HTTP 402 Payment Required",
@@ -182,25 +187,25 @@ func TestWordsOfOthersDecideNothing(t *testing.T) {
 			"Claude Code, when it worked": agent.FailureOf(adapter(t, "ClaudeCode"), agent.LastWords{Lines: lines, Began: true, Worked: true}),
 		} {
 			if *got != (agent.Failure{Message: lines}) {
-				t.Errorf("%s, %q: %+v, want no cause and no pause", name, lines, *got)
+				t.Errorf("%s, %q: got %+v, want no cause and no pause", name, lines, *got)
 			}
 		}
 	}
 }
 
-// Exit codes are explained; those that are an HTTP status modulo 256 are no signals.
+// Exit codes that are an HTTP status modulo 256 are not signals.
 func TestExitCodesAreExplained(t *testing.T) {
 	for code, want := range map[int]string{
 		1: "ended with exit code 1", 127: "was not found", 126: "cannot be executed", 137: "signal 9 (SIGKILL, exit code 137), perhaps because it ran out of memory",
 		143: "signal 15 (SIGTERM", 139: "SIGSEGV", 401 % 256: "exit code 145", 500 % 256: "exit code 244",
 	} {
 		if got := agent.ExitMeaning(code); !strings.Contains(got, want) {
-			t.Errorf("%d: %s", code, got)
+			t.Errorf("ExitMeaning(%d) = %q, want %q in it", code, got, want)
 		}
 	}
 }
 
-// Results of tools whose process was killed.
+// Results of tools whose process was killed, and others.
 func TestKilledToolsAreRecognized(t *testing.T) {
 	for output, want := range map[string]bool{
 		"Exit code 137": true, "Exit code 143\nterminated": true, "line\n[exit code 137]": true, "Output: (empty)\nSignal: 9": true, "Exit Code: 137": true,
@@ -208,7 +213,7 @@ func TestKilledToolsAreRecognized(t *testing.T) {
 		"Exit code 1": false, "Exit code 13": false, "see error 137": false, "": false,
 	} {
 		if got := agent.WasKilled(output); got != want {
-			t.Errorf("%.40q: %v", output, got)
+			t.Errorf("WasKilled(%.40q) = %v, want %v", output, got, want)
 		}
 	}
 }
@@ -233,19 +238,28 @@ func TestVersions(t *testing.T) {
 	} {
 		v, ok := agent.ParseVersion(tt.printed)
 		if !ok || v.String() != tt.want {
-			t.Errorf("%q: version %v", tt.printed, v)
+			t.Errorf("ParseVersion(%q) = %v, %v; want %s", tt.printed, v, ok, tt.want)
 		}
 		f := agent.TooOld(tt.executable, v)
-		if (f != nil) != tt.old || f != nil && (f.Cause != agent.CauseTooOld || !strings.Contains(f.Message, tt.want)) {
-			t.Errorf("%s %s: %+v", tt.executable, v, f)
+		if (f != nil) != tt.old {
+			t.Errorf("TooOld(%s, %s) = %+v; want a failure: %v", tt.executable, v, f, tt.old)
+		}
+		if f == nil {
+			continue
+		}
+		if f.Cause != agent.CauseTooOld {
+			t.Errorf("TooOld(%s, %s) has the cause %q, want TooOld", tt.executable, v, f.Cause)
+		}
+		if !strings.Contains(f.Message, tt.want) {
+			t.Errorf("the message %q does not contain the version %s", f.Message, tt.want)
 		}
 	}
 	if v, ok := agent.ParseVersion("usage: opencode [command]"); ok {
-		t.Errorf("a version %v where there is none", v)
+		t.Errorf("ParseVersion found %v in text without a version", v)
 	}
 }
 
-// The table that users read names the oldest versions.
+// The table for users names the oldest versions.
 func TestTheTableNamesTheOldestVersions(t *testing.T) {
 	readme, err := os.ReadFile("../../hack/agents/README.md")
 	if err != nil {
@@ -253,15 +267,22 @@ func TestTheTableNamesTheOldestVersions(t *testing.T) {
 	}
 	for _, kind := range []string{"ClaudeCode", "Codex", "GeminiCLI", "OpenCode", "QwenCode"} {
 		v, ok := agent.OldestVersion(adapter(t, kind).Executable())
-		_, row, found := strings.Cut(string(readme), "| `"+kind+"` | ")
-		row, _, _ = strings.Cut(row, "\n")
-		if !ok || !found || !strings.Contains(row, "| "+v.String()+" |") {
-			t.Errorf("%s: %s is not in %q", kind, v, row)
+		if !ok {
+			t.Errorf("%s has no oldest version", kind)
+			continue
 		}
-		// What is tried with the agents' images is that very version.
+		_, row, _ := strings.Cut(string(readme), "| `"+kind+"` | ")
+		row, _, _ = strings.Cut(row, "\n")
+		if !strings.Contains(row, "| "+v.String()+" |") {
+			t.Errorf("%s: the row %q of the table lacks %s", kind, row, v)
+		}
+		// The image with the oldest version contains exactly that version.
 		file := "../../hack/agents/oldest/" + adapter(t, kind).Executable() + "/package.json"
-		if packages, err := os.ReadFile(file); err != nil || !strings.Contains(string(packages), v.String()) {
-			t.Errorf("%s: %s is not in %s: %v", kind, v, file, err)
+		packages, err := os.ReadFile(file)
+		if err != nil {
+			t.Error(err)
+		} else if !strings.Contains(string(packages), v.String()) {
+			t.Errorf("%s lacks version %s", file, v)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -22,8 +21,8 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// Whatever lines an agent prints: no panic, nothing that cannot be stored, and a
-// clone that reads the same lines says the same.
+// fuzzParser parses any lines: there is no panic, everything can be stored, and a clone
+// that parses the same lines gives the same items.
 func fuzzParser(f *testing.F, kind, name string) {
 	for _, run := range []string{"-run", "-resume"} {
 		lines := stream(f, name+run)
@@ -48,53 +47,69 @@ func fuzzParser(f *testing.F, kind, name string) {
 		}
 		items = append(items, p.End()...)
 		if p.Pending() {
-			t.Error("something is pending after the end")
+			t.Error("the parser is pending after the end")
 		}
-		if again := read(clone, lines[from:]); !cmp.Equal(items, again, protocmp.Transform()) {
-			t.Error(cmp.Diff(items, again, protocmp.Transform()))
+		if d := cmp.Diff(items, read(clone, lines[from:]), protocmp.Transform()); d != "" {
+			t.Errorf("items of the clone (-original +clone):\n%s", d)
 		}
 	})
 }
 
+// check checks the items of a line, and the session.
 func check(t *testing.T, line []byte, items []agent.Item, p agent.Parser) {
 	t.Helper()
 	for _, i := range items {
 		set := 0
 		if m := i.Message; m != nil {
 			set++
-			if c := m.GetToolCall(); c != nil && (c.GetId() == "" || c.GetName() == "" || !json.Valid([]byte(c.GetInput()))) {
-				t.Errorf("%q gave the call %v", line, c)
+			if c := m.GetToolCall(); c != nil {
+				checkCall(t, line, c.GetName(), c.GetInput())
+				if c.GetId() == "" {
+					t.Errorf("%q gave the call %v without an id", line, c)
+				}
 			}
 			if r := m.GetToolResult(); r != nil && r.GetCallId() == "" {
-				t.Errorf("%q gave the result %v", line, r)
+				t.Errorf("%q gave the result %v without a call id", line, r)
 			}
-			storable(t, line, m)
+			checkStorable(t, line, m)
 		}
 		if u := i.Usage; u != nil {
 			set++
-			if u.GetInputTokens() < 0 || u.GetOutputTokens() < 0 || u.GetCachedInputTokens() < 0 {
-				t.Errorf("%q gave the usage %v", line, u)
+			if min(u.GetInputTokens(), u.GetOutputTokens(), u.GetCachedInputTokens()) < 0 {
+				t.Errorf("%q gave the negative usage %v", line, u)
 			}
-			storable(t, line, u)
+			checkStorable(t, line, u)
 		}
 		if i.Output != nil {
 			set++
 		}
 		if set != 1 {
-			t.Errorf("%q gave %+v", line, i)
+			t.Errorf("%q gave the item %+v with %d parts, want 1", line, i, set)
 		}
 	}
 	if s := p.Session(); s != nil {
-		storable(t, line, s)
+		checkStorable(t, line, s)
 	}
 }
 
-// storable tells whether every text is UTF-8 without NUL.
-func storable(t *testing.T, line []byte, m proto.Message) {
+// checkCall checks that a tool call has a name, and input that is JSON.
+func checkCall(t *testing.T, line []byte, name, input string) {
+	t.Helper()
+	if name == "" {
+		t.Errorf("%q gave a call without a name", line)
+	}
+	if !json.Valid([]byte(input)) {
+		t.Errorf("%q gave a call whose input is not JSON: %q", line, input)
+	}
+}
+
+// checkStorable checks that every text is UTF-8 without NUL.
+func checkStorable(t *testing.T, line []byte, m proto.Message) {
 	t.Helper()
 	err := protorange.Range(m.ProtoReflect(), func(v protopath.Values) error {
-		if s, ok := v.Index(-1).Value.Interface().(string); ok && (!utf8.ValidString(s) || strings.ContainsRune(s, 0)) {
-			t.Errorf("%q gave the text %q", line, s)
+		s, _ := v.Index(-1).Value.Interface().(string)
+		if !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
+			t.Errorf("%q gave a text that cannot be stored: %q", line, s)
 		}
 		return nil
 	})
@@ -109,25 +124,23 @@ func FuzzGeminiCLI(f *testing.F)  { fuzzParser(f, "GeminiCLI", "gemini") }
 func FuzzOpenCode(f *testing.F)   { fuzzParser(f, "OpenCode", "opencode") }
 func FuzzQwenCode(f *testing.F)   { fuzzParser(f, "QwenCode", "qwen") }
 
-// Whatever line, in whatever parts: what is left is JSON and bounded, the pieces
-// can be stored and found, and a long text comes back whole.
+// For any line in any parts, the shortened line is JSON and bounded, the pieces can be
+// stored and found, and a long text is restored.
 func FuzzCutter(f *testing.F) {
 	f.Add([]byte(`{"type":"message","text":"X"}`), "a€\\\"", uint16(20_000), uint16(7))
 	f.Add([]byte(`{"type":"tool_call","id":"1","name":"X","input":{"a":"X"}}`), "\\ud834\\udd1e\\n", uint16(9000), uint16(1))
 	f.Add([]byte(`{"type":"tool_result","id":"X","output":"X`), "\xff\x00", uint16(40_000), uint16(999))
 	f.Add([]byte(`plain X`), "x", uint16(65_535), uint16(3))
 	f.Fuzz(func(t *testing.T, frame []byte, unit string, times, step uint16) {
-		if len(unit) == 0 || len(unit) > 64 || len(frame) > 4096 || bytes.Count(frame, []byte("X")) > 4 {
+		if len(unit) == 0 || len(unit) > 64 {
+			return
+		}
+		if len(frame) > 4096 || bytes.Count(frame, []byte("X")) > 4 {
 			return
 		}
 		line := bytes.ReplaceAll(frame, []byte("X"), []byte(strings.Repeat(unit, int(times))))
-		pieces := shop{}
-		c := agent.NewCutter(func(p []byte) {
-			if len(p) == 0 || len(p) > agent.MaxPiece || !utf8.Valid(p) || bytes.IndexByte(p, 0) >= 0 {
-				t.Errorf("a piece of %d bytes", len(p))
-			}
-			pieces[sha256.Sum256(p)] = string(p)
-		})
+		pieces := pieceStore{}
+		c := agent.NewCutter(pieces.take(t))
 		for rest := line; len(rest) > 0; {
 			n := min(len(rest), int(step)+1)
 			c.Write(rest[:n])
@@ -140,19 +153,25 @@ func FuzzCutter(f *testing.F) {
 			pieces.whole(t, m.GetRaw(), m.GetRawPieces())
 			return
 		}
-		if !json.Valid(short) || !json.Valid(bytes.TrimSpace(line)) && !bytes.Contains(short, []byte("clew-cut-")) {
-			t.Errorf("the short line is %q…", short[:min(len(short), 100)])
+		beginning := short[:min(len(short), 100)]
+		if !json.Valid(short) {
+			t.Errorf("the shortened line is not JSON: %q…", beginning)
+		}
+		if !json.Valid(bytes.TrimSpace(line)) && !bytes.Contains(short, []byte("clew-cut-")) {
+			t.Errorf("a line that is not JSON became JSON although nothing was cut out: %q…", beginning)
 		}
 		item := agent.Exec{}.Parse(short)
 		if item.Message == nil {
 			return
 		}
-		whole := agent.Exec{}.Parse(line).Message
+		want := agent.Exec{}.Parse(line).Message.GetText()
 		m := item.Message
 		mend(m)
-		text := pieces.whole(t, m.GetText(), m.GetTextPieces())
-		if whole.GetText() != "" && text != whole.GetText() && utf8.Valid(line) {
-			t.Errorf("a text of %d bytes became one of %d", len(whole.GetText()), len(text))
+		got := pieces.whole(t, m.GetText(), m.GetTextPieces())
+		if want != "" && utf8.Valid(line) {
+			if got != want {
+				t.Errorf("the text differs: got %d bytes, want %d", len(got), len(want))
+			}
 		}
 	})
 }
@@ -162,13 +181,17 @@ func FuzzParseHook(f *testing.F) {
 	f.Add("OpenCode", []byte(`{"tool":"bash","callID":"1","args":{}}`))
 	f.Fuzz(func(t *testing.T, kind string, stdin []byte) {
 		c, err := agent.ParseHook(v1alpha1.AgentType(kind), stdin)
-		if err == nil && (c.Name == "" || !json.Valid([]byte(c.Input)) || !utf8.ValidString(c.CallID+c.Name+c.Input)) {
-			t.Errorf("%q gave %+v", stdin, c)
+		if err != nil {
+			return
+		}
+		checkCall(t, stdin, c.Name, c.Input)
+		if !utf8.ValidString(c.CallID + c.Name + c.Input) {
+			t.Errorf("%q gave %+v, which is not UTF-8", stdin, c)
 		}
 	})
 }
 
-// Whatever the agent wrote to its files: a session, or none, and no panic.
+// Any content of the agent's files gives a session or fs.ErrNotExist, and no panic.
 func FuzzSession(f *testing.F) {
 	f.Add("01-ab", []byte(`{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"a"}]}}`))
 	f.Add("01-ab", []byte(`{"type":"session_meta","payload":{"id":"01-ab"}}`))
@@ -186,7 +209,7 @@ func FuzzSession(f *testing.F) {
 			}
 			for id := range s.Results {
 				if !utf8.ValidString(id) || id == "" {
-					t.Errorf("%s: a result of %q", kind, id)
+					t.Errorf("%s: the call id %q of a result is empty or not UTF-8", kind, id)
 				}
 			}
 		}

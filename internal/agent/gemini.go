@@ -11,18 +11,18 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// GeminiCLI is the Gemini CLI with --output-format stream-json. Tried with
+// GeminiCLI is the adapter of the Gemini CLI with --output-format stream-json. Tested with
 // version 0.61.0.
 //
-// Its hook comes as an extension that is linked to from its home: system
-// settings it takes only from folders that belong to root. The hook is not told
-// the call's id. The stream has no thoughts.
+// Its hook is an extension that its home links to, because the CLI accepts system settings
+// only from folders owned by root. The hook does not get the call's id. The output does not
+// contain thoughts.
 type GeminiCLI struct{}
 
-// Executable is gemini.
+// Executable returns gemini.
 func (GeminiCLI) Executable() string { return "gemini" }
 
-// Files are the extension with a BeforeTool hook for every tool.
+// Files returns the extension with a BeforeTool hook for every tool.
 func (GeminiCLI) Files(r FilesRequest) map[string][]byte {
 	hooks := map[string]any{}
 	if len(r.Hook) > 0 {
@@ -39,8 +39,8 @@ func (GeminiCLI) Files(r FilesRequest) map[string][]byte {
 	}
 }
 
-// Command gives the prompt on standard input. Every tool is approved: nobody is
-// there to ask, and the pod is the sandbox.
+// Command passes the prompt on standard input. Every tool is approved: nobody is there to
+// approve it, and the pod is the sandbox.
 func (GeminiCLI) Command(s Start) Command {
 	args := append(slices.Clone(s.Args), "--output-format", "stream-json", "--approval-mode", "yolo", "--skip-trust")
 	if s.Model != "" {
@@ -50,7 +50,7 @@ func (GeminiCLI) Command(s Start) Command {
 		args = append(args, "--resume", s.Session)
 	}
 	c := Command{Args: args, Stdin: s.Prompt, Env: []string{
-		"GEMINI_CLI_NO_RELAUNCH=true", // one process, so that a signal meets it
+		"GEMINI_CLI_NO_RELAUNCH=true", // one process, so that signals reach it
 		"GEMINI_TELEMETRY_ENABLED=false",
 	}}
 	if s.FilesDir != "" {
@@ -61,35 +61,36 @@ func (GeminiCLI) Command(s Start) Command {
 	return c
 }
 
-// StatePaths hold the chats, the names of projects that their folders go by, and
-// the memory that the agent writes; credentials and settings lie beside them.
+// StatePaths returns the chats, the project names that their folders are named after, and
+// the agent's memory files, without the credentials and settings beside them.
 func (GeminiCLI) StatePaths() []string {
 	return []string{".gemini/projects.json", ".gemini/tmp/*/chats", ".gemini/tmp/*/.project_root", ".gemini/tmp/*/memory", ".gemini/GEMINI.md"}
 }
 
-// Session reads the chat.
+// Session reads the session's chat.
 func (GeminiCLI) Session(home fs.FS, id string) (Session, error) {
 	return geminiSession(home, id)
 }
 
-// TokensInSession holds: the stream tells of tokens only in the result, which a
-// run that is killed does not come to.
+// TokensInSession is true: the output contains tokens only in the result, which a killed
+// run does not print.
 func (GeminiCLI) TokensInSession() bool { return true }
 
-// BeforeTools holds: tools were seen to wait for the hook.
-func (GeminiCLI) BeforeTools() bool { return true }
+// AsksBeforeTools is true: in tests, tools waited for the hook.
+func (GeminiCLI) AsksBeforeTools() bool { return true }
 
-// WordsTell is true: the program complains in words of its own.
-func (GeminiCLI) WordsTell() bool { return true }
+// KnownErrors is true: the program's error messages are known.
+func (GeminiCLI) KnownErrors() bool { return true }
 
-// HookComesFirst does not hold: the call is printed before its hook is run.
+// HookComesFirst is false: the call is printed before its hook runs.
 func (GeminiCLI) HookComesFirst() bool { return false }
 
-// NewParser reads the events of --output-format stream-json.
+// NewParser returns a parser for the events of --output-format stream-json.
 func (GeminiCLI) NewParser(o ParserOptions) Parser {
 	return &geminiParser{prompt: o.Prompt, prices: newPrices(o.Prices), session: cloneSession(o.Session), outcome: outcome{o.Outcome}}
 }
 
+// geminiEvent is one line of the output.
 type geminiEvent struct {
 	Type       string          `json:"type"`
 	SessionID  string          `json:"session_id"`
@@ -112,6 +113,7 @@ type geminiEvent struct {
 	} `json:"stats"`
 }
 
+// geminiUsage is the usage of one model, or of all.
 type geminiUsage struct {
 	Total  count `json:"total_tokens"`
 	Input  count `json:"input_tokens"`
@@ -119,14 +121,14 @@ type geminiUsage struct {
 	Cached count `json:"cached"`
 }
 
-// Bounds of a message that is being streamed; what is longer becomes several.
+// Limits of a message that is being streamed; a longer one is split.
 const (
 	maxDeltaBytes = 1 << 20
 	maxDeltas     = 8192
 )
 
-// geminiParser reads one run. The assistant's text comes in pieces (delta),
-// which are one message until another event comes.
+// geminiParser parses one run. The assistant's text is streamed in pieces (delta), which
+// form one message until another event follows.
 type geminiParser struct {
 	prompt  string
 	prices  prices
@@ -144,7 +146,7 @@ func (p *geminiParser) Session() *daemonv1.AgentSession { return cloneSession(p.
 func (p *geminiParser) Clone() Parser {
 	c := *p
 	c.session = cloneSession(p.session)
-	c.said = slices.Clip(p.said) // the two append to arrays of their own
+	c.said = slices.Clip(p.said) // so that appending copies the array
 	return &c
 }
 
@@ -155,7 +157,7 @@ func (p *geminiParser) flush() []Item {
 	if len(said) == 0 {
 		return nil
 	}
-	return []Item{say(daemonv1.Role_ROLE_ASSISTANT, string(said), "")}
+	return []Item{textItem(daemonv1.Role_ROLE_ASSISTANT, string(said), "")}
 }
 
 func (p *geminiParser) Line(line []byte) []Item {
@@ -164,7 +166,7 @@ func (p *geminiParser) Line(line []byte) []Item {
 		return append(p.flush(), items...)
 	}
 	if e.Type == "message" && e.Role == "assistant" && e.Delta && e.Content != nil {
-		p.goOn()
+		p.recordProgress()
 		p.said = append(p.said, *e.Content...)
 		p.deltas++
 		if len(p.said) >= maxDeltaBytes || p.deltas >= maxDeltas {
@@ -175,6 +177,7 @@ func (p *geminiParser) Line(line []byte) []Item {
 	return append(p.flush(), p.event(e, line)...)
 }
 
+// event returns the items of an event that is not a delta.
 func (p *geminiParser) event(e geminiEvent, line []byte) []Item {
 	switch {
 	case e.Type == "init":
@@ -185,10 +188,10 @@ func (p *geminiParser) event(e geminiEvent, line []byte) []Item {
 	case e.Type == "message" && e.Content != nil:
 		return p.message(e.Role, *e.Content, line)
 	case e.Type == "tool_use" && e.ToolID != "" && e.ToolName != "":
-		p.goOn()
+		p.recordProgress()
 		return []Item{call(e.ToolID, e.ToolName, e.Parameters, "")}
 	case e.Type == "tool_result" && e.ToolID != "":
-		answer := texts(e.Output)
+		answer := joinTexts(e.Output)
 		if answer == "" && e.Error != nil {
 			answer = e.Error.Message
 		}
@@ -198,7 +201,7 @@ func (p *geminiParser) event(e geminiEvent, line []byte) []Item {
 		if geminiGaveUp.MatchString(e.Message) {
 			f.Cause = CauseGaveUp
 		}
-		p.trouble(f)
+		p.recordError(f)
 		return []Item{notice(e.Message)}
 	case e.Type == "result":
 		return p.result(e)
@@ -206,39 +209,40 @@ func (p *geminiParser) event(e geminiEvent, line []byte) []Item {
 	return []Item{unknown(line)}
 }
 
+// message returns the items of a complete message.
 func (p *geminiParser) message(role, text string, line []byte) []Item {
 	switch {
 	case role == "assistant" && text != "":
-		return []Item{say(daemonv1.Role_ROLE_ASSISTANT, text, "")}
+		return []Item{textItem(daemonv1.Role_ROLE_ASSISTANT, text, "")}
 	case role == "user" && samePrompt(text, p.prompt), text == "":
 		return nil
 	case role == "user":
-		return []Item{say(daemonv1.Role_ROLE_SYSTEM, text, "")}
+		return []Item{textItem(daemonv1.Role_ROLE_SYSTEM, text, "")}
 	}
 	return []Item{unknown(line)}
 }
 
-// geminiGaveUp finds the errors after which the CLI ends as if all were well.
+// geminiGaveUp matches the errors after which the CLI nevertheless ends with success.
 var geminiGaveUp = regexp.MustCompile(`(?i)^(?:loop detected|maximum session turns|max(?:imum)? turns|.*\bturn limit\b)`)
 
-// conclude notes how the run ended. An agent that was stopped in a loop ends
-// with "success".
+// conclude records how the run ended. An agent that was stopped in a loop ends with
+// "success".
 func (p *geminiParser) conclude(e geminiEvent) {
-	switch before := p.told.Failure; {
+	switch before := p.reported.Failure; {
 	case e.Error != nil && e.Error.Message != "":
 		f := failure(0, e.Error.Message)
 		f.Message = Text([]byte(strings.TrimSuffix(apiMessage(e.Error.Message), "]")))
-		p.end(f)
+		p.recordEnd(f)
 	case e.Status == "error" && before == nil:
-		p.end(&Failure{Message: "the Gemini CLI ended with an error that it does not name"})
+		p.recordEnd(&Failure{Message: "the Gemini CLI ended with an error that it did not describe"})
 	case e.Status == "error", before != nil && before.Cause == CauseGaveUp:
-		p.end(before)
+		p.recordEnd(before)
 	default:
-		p.end(nil)
+		p.recordEnd(nil)
 	}
 }
 
-// result ends the run with what it used, by model.
+// result ends the run with its usage by model.
 func (p *geminiParser) result(e geminiEvent) []Item {
 	p.conclude(e)
 	var items []Item
@@ -255,11 +259,11 @@ func (p *geminiParser) result(e geminiEvent) []Item {
 	for _, model := range slices.Sorted(maps.Keys(e.Stats.Models)) {
 		used = append(used, p.usage(model, e.Stats.Models[model])...)
 	}
-	p.told.Counted = len(used) > 0
+	p.reported.Counted = len(used) > 0
 	return append(items, used...)
 }
 
-// usage counts as output what a model thought, which only the total holds.
+// usage counts thoughts as output; only the total contains them.
 func (p *geminiParser) usage(model string, g geminiUsage) []Item {
 	u := &daemonv1.Usage{
 		InputTokens:       int64(g.Input),

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FindSession looks a session up in the agent's home.
+// FindSession reads a session from the agent's home.
 func FindSession(adapter Adapter, home, id string) (Session, error) {
 	root, err := os.OpenRoot(home)
 	if err != nil {
@@ -19,9 +19,9 @@ func FindSession(adapter Adapter, home, id string) (Session, error) {
 	return adapter.Session(homeFS{root}, id)
 }
 
-// homeFS reads the agent's home, which is untrusted: nothing outside of it is
-// reached by a link, and nothing but files and folders is read, so that a named
-// pipe makes nobody wait.
+// homeFS reads the agent's home, which is untrusted: links cannot lead outside of it, and
+// only regular files and folders are opened, so that a named pipe cannot block the
+// reader.
 type homeFS struct{ root *os.Root }
 
 // Open implements fs.FS.

@@ -8,22 +8,21 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// hookSeconds is how long the agents wait for the hook; then they run the tool.
+// hookSeconds is how long the agents wait for the hook before they run the tool anyway.
 const hookSeconds = 600
 
 // HookCall is the tool call that a hook was run for.
 type HookCall struct {
-	// CallID is the call's id as the agent's output names it; empty where the
-	// agent does not tell the hook (Gemini CLI), or names it otherwise there
-	// (Codex).
+	// CallID is the call's id as in the agent's output; empty if the agent does not
+	// pass it to the hook (Gemini CLI), or passes a different id (Codex).
 	CallID string
-	// Name and Input are the tool's name and its input as JSON, as in the
-	// agent's output.
+	// Name is the tool's name, and Input its input as JSON, both as in the agent's
+	// output.
 	Name, Input string
 }
 
-// ParseHook reads what an agent writes to the hook's standard input: the hook
-// that Files configures.
+// ParseHook parses what an agent writes to the standard input of the hook that Files
+// configures.
 func ParseHook(agentType v1alpha1.AgentType, stdin []byte) (HookCall, error) {
 	var in struct {
 		Event     string          `json:"hook_event_name"`
@@ -36,7 +35,7 @@ func ParseHook(agentType v1alpha1.AgentType, stdin []byte) (HookCall, error) {
 		OpenInput json.RawMessage `json:"args"`
 	}
 	if err := json.Unmarshal(stdin, &in); err != nil {
-		return HookCall{}, fmt.Errorf("the agent of type %s did not tell the hook of a tool call in JSON: %w", agentType, err)
+		return HookCall{}, fmt.Errorf("the input of the hook of agent type %s is not JSON: %w", agentType, err)
 	}
 	c := HookCall{CallID: in.ID, Name: in.Name, Input: "{}"}
 	input := in.Input
@@ -52,7 +51,7 @@ func ParseHook(agentType v1alpha1.AgentType, stdin []byte) (HookCall, error) {
 		return HookCall{}, fmt.Errorf("agents of type %q have no hook", agentType)
 	}
 	if c.Name == "" {
-		return HookCall{}, fmt.Errorf("the agent of type %s did not tell the hook which tool it is to run", agentType)
+		return HookCall{}, fmt.Errorf("the input of the hook of agent type %s names no tool", agentType)
 	}
 	c.CallID, c.Name = Text([]byte(c.CallID)), Text([]byte(c.Name))
 	if len(input) > 0 && string(input) != "null" {
@@ -61,7 +60,7 @@ func ParseHook(agentType v1alpha1.AgentType, stdin []byte) (HookCall, error) {
 	return c, nil
 }
 
-// shellWords writes a command for a POSIX shell.
+// shellWords quotes a command for a POSIX shell.
 func shellWords(words []string) string {
 	quoted := make([]string, len(words))
 	for i, w := range words {
@@ -70,11 +69,11 @@ func shellWords(words []string) string {
 	return strings.Join(quoted, " ")
 }
 
-// jsonFile is a file of settings.
+// jsonFile returns the content of a JSON file.
 func jsonFile(v any) []byte {
 	s, err := marshal(v)
 	if err != nil {
-		return []byte("{}\n") // not possible with maps of plain values
+		return []byte("{}\n") // cannot happen with maps of plain values
 	}
 	return []byte(s + "\n")
 }

@@ -10,13 +10,14 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// OpenCode is `opencode run --format json`. Tried with version 1.18.33.
+// OpenCode is the adapter of OpenCode: `opencode run --format json`. Tested with version
+// 1.18.33.
 //
-// It prints a tool call when the tool has ended, so call and result come
-// together; its hook is asked before.
+// It prints a tool call once the tool has ended, so call and result appear together; the
+// hook runs before the tool.
 type OpenCode struct{}
 
-// Executable is opencode.
+// Executable returns opencode.
 func (OpenCode) Executable() string { return "opencode" }
 
 const (
@@ -24,8 +25,8 @@ const (
 	openCodePlugin = "opencode.js"
 )
 
-// Files are settings for OPENCODE_CONFIG, and a plugin that runs the hook. The
-// settings name the plugin by its place, FilesRequest.Dir.
+// Files returns settings for OPENCODE_CONFIG, and a plugin that runs the hook. The
+// settings refer to the plugin by its path in FilesRequest.Dir.
 func (OpenCode) Files(r FilesRequest) map[string][]byte {
 	hook, err := marshal(append([]string{}, r.Hook...))
 	if err != nil {
@@ -37,6 +38,7 @@ func (OpenCode) Files(r FilesRequest) map[string][]byte {
 	}
 }
 
+// openCodeSettings returns Clew's settings, with the plugin if its folder is known.
 func openCodeSettings(dir string) map[string]any {
 	settings := map[string]any{"autoupdate": false, "share": "disabled"}
 	if dir != "" {
@@ -49,7 +51,7 @@ const openCodePluginSource = `import { spawn } from "node:child_process"
 
 const hook = HOOK
 
-// Runs the hook before each tool and waits for its end, whatever that is.
+// Runs the hook before each tool and waits until it ends, however it ends.
 export const Clew = async () => ({
   "tool.execute.before": (input, output) => new Promise((resolve) => {
     if (hook.length === 0) return resolve()
@@ -62,10 +64,10 @@ export const Clew = async () => ({
 })
 `
 
-// Command gives the prompt on standard input: as an argument it would reach the
-// model in quotes. What the user's settings do not deny is allowed: nobody is
-// there to ask. The settings come through the one of two variables that the user
-// has not set.
+// Command passes the prompt on standard input: as an argument, it would reach the model
+// in quotes. Everything that the user's settings do not deny is allowed, since nobody is
+// there to approve it. Clew's settings are passed in the first of two variables that the
+// user has not set.
 func (OpenCode) Command(s Start) Command {
 	args := append(slices.Clone(s.Args), "run", "--format", "json", "--auto", "--thinking")
 	if s.Worktree != "" {
@@ -84,9 +86,10 @@ func (OpenCode) Command(s Start) Command {
 	if s.FilesDir == "" {
 		return c
 	}
-	// With a plugin it waits until npm has installed the package for writing
-	// plugins beside its settings, which ours does not need, and which takes more
-	// than a minute where there is no way to npm. This says that it is there.
+	// With a plugin, OpenCode waits until npm has installed the package for writing
+	// plugins next to its settings. Clew's plugin does not need it, and without
+	// access to npm the wait takes more than a minute. These files make OpenCode
+	// believe that the package is installed.
 	c.HomeFiles = map[string][]byte{
 		".config/opencode/package-lock.json":       jsonFile(map[string]any{"packages": map[string]any{"": map[string]any{"dependencies": map[string]any{"@opencode-ai/plugin": "*"}}}}),
 		".config/opencode/node_modules/.clew.json": jsonFile(map[string]any{}),
@@ -102,32 +105,32 @@ func (OpenCode) Command(s Start) Command {
 	return c
 }
 
-// StatePaths are the database with its log, and what older versions kept in
-// files; auth.json and the snapshots of the work tree lie beside them.
+// StatePaths returns the database with its write-ahead log, and the files of older
+// versions; auth.json and the snapshots of the worktree are beside them.
 func (OpenCode) StatePaths() []string {
 	const data = ".local/share/opencode/"
 	return []string{data + "opencode*.db", data + "opencode*.db-wal", data + "storage"}
 }
 
-// Session looks for the session in the database. What it holds is not told: it
-// is ahead of what OpenCode prints.
+// Session searches for the session in the database. It does not return the results in
+// it, since the database is ahead of what OpenCode prints.
 func (OpenCode) Session(home fs.FS, id string) (Session, error) {
 	return openCodeSession(home, id)
 }
 
-// TokensInSession does not hold: each step tells what it used.
+// TokensInSession is false: each step contains its usage.
 func (OpenCode) TokensInSession() bool { return false }
 
-// BeforeTools holds: tools were seen to wait for the plugin.
-func (OpenCode) BeforeTools() bool { return true }
+// AsksBeforeTools is true: in tests, tools waited for the plugin.
+func (OpenCode) AsksBeforeTools() bool { return true }
 
-// WordsTell is true: the program complains in words of its own.
-func (OpenCode) WordsTell() bool { return true }
+// KnownErrors is true: the program's error messages are known.
+func (OpenCode) KnownErrors() bool { return true }
 
-// HookComesFirst holds: a call is printed when it has its result.
+// HookComesFirst is true: a call is printed together with its result.
 func (OpenCode) HookComesFirst() bool { return true }
 
-// NewParser reads the events of --format json.
+// NewParser returns a parser for the events of --format json.
 func (OpenCode) NewParser(o ParserOptions) Parser {
 	p := &openCodeParser{model: o.Model, prices: newPrices(o.Prices), session: cloneSession(o.Session), outcome: outcome{o.Outcome}}
 	if p.model == "" {
@@ -136,6 +139,7 @@ func (OpenCode) NewParser(o ParserOptions) Parser {
 	return p
 }
 
+// openCodeEvent is one line of the output.
 type openCodeEvent struct {
 	Type      string          `json:"type"`
 	SessionID string          `json:"sessionID"`
@@ -143,6 +147,7 @@ type openCodeEvent struct {
 	Error     json.RawMessage `json:"error"`
 }
 
+// openCodePart is the part of a message that an event is about.
 type openCodePart struct {
 	Text   string `json:"text"`
 	Reason string `json:"reason"`
@@ -158,6 +163,7 @@ type openCodePart struct {
 	Cost   dollars         `json:"cost"`
 }
 
+// openCodeTokens is the usage of a step.
 type openCodeTokens struct {
 	Total     count `json:"total"`
 	Input     count `json:"input"`
@@ -169,6 +175,7 @@ type openCodeTokens struct {
 	} `json:"cache"`
 }
 
+// openCodeParser parses one run.
 type openCodeParser struct {
 	model   string
 	prices  prices
@@ -196,32 +203,33 @@ func (p *openCodeParser) Line(line []byte) []Item {
 	}
 	part := e.Part
 	if e.Type != "error" {
-		p.goOn()
+		p.recordProgress()
 	}
 	switch {
 	case e.Type == "step_start":
 		return nil
 	case e.Type == "text" && part.Text != "":
-		return []Item{say(daemonv1.Role_ROLE_ASSISTANT, part.Text, "")}
+		return []Item{textItem(daemonv1.Role_ROLE_ASSISTANT, part.Text, "")}
 	case e.Type == "reasoning" && part.Text != "":
 		return []Item{thought(part.Text)}
 	case e.Type == "tool_use" && part.CallID != "" && part.Tool != "":
 		return p.tool(part, line)
 	case e.Type == "step_finish":
 		if part.Reason == "stop" {
-			p.end(nil)
+			p.recordEnd(nil)
 		}
 		return p.usage(part)
 	case e.Type == "error" && len(e.Error) > 0:
 		f := openCodeFailure(e.Error)
-		p.end(f)
+		p.recordEnd(f)
 		return []Item{notice(f.Message)}
 	}
 	return []Item{unknown(line)}
 }
 
+// tool returns a call and its result.
 func (p *openCodeParser) tool(part openCodePart, line []byte) []Item {
-	answer, isError := texts(part.State.Output), part.State.Status == "error"
+	answer, isError := joinTexts(part.State.Output), part.State.Status == "error"
 	if isError && part.State.Error != "" {
 		answer = part.State.Error
 	}
@@ -231,8 +239,8 @@ func (p *openCodeParser) tool(part openCodePart, line []byte) []Item {
 	return []Item{call(part.CallID, part.Tool, part.State.Input, ""), result(part.CallID, answer, isError, "")}
 }
 
-// usage is that of a step. What the model thought is output that only the total
-// is sure to hold. OpenCode's cost is zero for models that it has no price of.
+// usage returns the usage of a step. Thoughts count as output, and only the total is
+// certain to contain them. OpenCode's cost is zero for models without a price.
 func (p *openCodeParser) usage(part openCodePart) []Item {
 	t := part.Tokens
 	if t == nil {
@@ -255,7 +263,7 @@ func (p *openCodeParser) usage(part openCodePart) []Item {
 	return addUsage(u)
 }
 
-// openCodeFailure reads an error. Those of APIs come with their status and headers.
+// openCodeFailure classifies an error. Errors of APIs contain their status and headers.
 func openCodeFailure(raw json.RawMessage) *Failure {
 	var e struct {
 		Name string `json:"name"`
@@ -267,7 +275,7 @@ func openCodeFailure(raw json.RawMessage) *Failure {
 		} `json:"data"`
 	}
 	if json.Unmarshal(raw, &e) != nil || e.Data.Message == "" {
-		return failure(0, texts(raw))
+		return failure(0, joinTexts(raw))
 	}
 	f := failure(e.Data.Status, e.Data.Message)
 	f.Cause = causeOf(e.Data.Status, strings.Join([]string{e.Name, e.Data.Message, e.Data.Body}, "\n"))

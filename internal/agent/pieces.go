@@ -7,15 +7,16 @@ import (
 	"unicode/utf8"
 )
 
-// pieces cuts a text into pieces. The text may come in any parts; what is not
-// UTF-8 in it, and NUL, becomes \xNN as in Text.
+// pieces splits a text into pieces of at most MaxPiece bytes. The text may be written in
+// parts of any size. Invalid UTF-8 and NUL become \xNN, as in Text.
 type pieces struct {
 	emit func([]byte)
-	tail []byte // the beginning of a character
+	tail []byte // an incomplete character at the end of the last write
 	buf  []byte
-	cut  spill
+	cut  cutString
 }
 
+// write adds the next part of the text.
 func (p *pieces) write(b []byte) {
 	for len(b) > 0 {
 		part := b[:min(len(b), MaxPiece)]
@@ -30,7 +31,7 @@ func (p *pieces) write(b []byte) {
 	}
 }
 
-// text takes text that is clean.
+// text adds valid UTF-8 without NUL.
 func (p *pieces) text(s string) {
 	for len(s) > 0 {
 		n := min(len(s), MaxPiece-len(p.buf))
@@ -39,7 +40,7 @@ func (p *pieces) text(s string) {
 		if len(p.buf) < MaxPiece {
 			return
 		}
-		// A character that does not fit goes into the next piece.
+		// A character that does not fit goes to the next piece.
 		at := boundary(p.buf, len(p.buf))
 		rest := append([]byte(nil), p.buf[at:]...)
 		p.buf = p.buf[:at]
@@ -48,7 +49,7 @@ func (p *pieces) text(s string) {
 	}
 }
 
-// flush ends a piece.
+// flush ends and emits the current piece.
 func (p *pieces) flush() {
 	if len(p.buf) == 0 {
 		return
@@ -61,15 +62,15 @@ func (p *pieces) flush() {
 	p.buf = nil
 }
 
-// show adds to the beginning of the text.
+// show extends the preview, if all of the text before b is in it.
 func (p *pieces) show(b []byte) {
 	if shown := int64(len(p.cut.preview)); shown < previewBytes && shown == p.cut.bytes-int64(len(b)) {
 		p.cut.preview = append(p.cut.preview, b[:boundary(b, previewBytes-len(p.cut.preview))]...)
 	}
 }
 
-// add puts a text that was cut before in here.
-func (p *pieces) add(s spill) {
+// add inserts a text that was cut out before.
+func (p *pieces) add(s cutString) {
 	p.drain()
 	before := p.cut.bytes
 	if int64(len(p.cut.preview)) == before {
@@ -79,7 +80,7 @@ func (p *pieces) add(s spill) {
 	p.cut.bytes += s.bytes
 }
 
-// drain ends the piece, and the character that was left unfinished.
+// drain ends the current piece, including an incomplete character.
 func (p *pieces) drain() {
 	if len(p.tail) > 0 {
 		tail := p.tail
@@ -89,13 +90,14 @@ func (p *pieces) drain() {
 	p.flush()
 }
 
-func (p *pieces) end() spill {
+// end ends the text.
+func (p *pieces) end() cutString {
 	p.drain()
 	return p.cut
 }
 
-// boundary is the largest n, at most the limit, so that b[:n] ends with a whole
-// character. Bytes that are no UTF-8 are characters of their own.
+// boundary returns the largest n up to limit for which b[:n] ends with a complete
+// character. A byte that is not UTF-8 counts as a character.
 func boundary(b []byte, limit int) int {
 	if limit >= len(b) {
 		limit = len(b)
@@ -120,20 +122,22 @@ func boundary(b []byte, limit int) int {
 	return limit
 }
 
-// spilling cuts a JSON string that is written to it as it stands in the JSON.
-type spilling struct {
+// stringPieces splits a JSON string into pieces. It is written in its JSON encoding, without
+// the quotes.
+type stringPieces struct {
 	pieces
-	plain bool // emit what it stands for
+	plain bool // emit the decoded string
 
-	escape []byte // the escape that has begun, without its end
-	high   rune   // the first half of a pair of surrogates
+	escape []byte // an incomplete escape sequence
+	high   rune   // a high surrogate that waits for its low one
 }
 
-func newSpilling(emit func([]byte), plain bool) *spilling {
-	return &spilling{pieces: pieces{emit: emit}, plain: plain}
+func newStringPieces(emit func([]byte), plain bool) *stringPieces {
+	return &stringPieces{pieces: pieces{emit: emit}, plain: plain}
 }
 
-func (s *spilling) write(b []byte) {
+// write adds the next part of the JSON string.
+func (s *stringPieces) write(b []byte) {
 	if !s.plain {
 		s.pieces.write(b)
 		return
@@ -150,7 +154,7 @@ func (s *spilling) write(b []byte) {
 			at++
 		}
 		if at > 0 {
-			s.lone()
+			s.endSurrogate()
 			s.pieces.write(b[:at])
 		}
 		if b = b[at:]; len(b) > 0 {
@@ -160,8 +164,8 @@ func (s *spilling) write(b []byte) {
 	}
 }
 
-// unescape ends an escape if it is whole.
-func (s *spilling) unescape() {
+// unescape decodes the escape sequence if it is complete.
+func (s *stringPieces) unescape() {
 	e := s.escape
 	if e[1] == 'u' {
 		if len(e) < 6 {
@@ -170,7 +174,7 @@ func (s *spilling) unescape() {
 		s.escape = nil
 		n, err := strconv.ParseUint(string(e[2:]), 16, 16)
 		if err != nil {
-			s.lone()
+			s.endSurrogate()
 			s.pieces.write(e)
 			return
 		}
@@ -178,7 +182,7 @@ func (s *spilling) unescape() {
 		return
 	}
 	s.escape = nil
-	s.lone()
+	s.endSurrogate()
 	switch e[1] {
 	case 'n':
 		s.pieces.write([]byte{'\n'})
@@ -193,19 +197,19 @@ func (s *spilling) unescape() {
 	case '"', '\\', '/':
 		s.pieces.write(e[1:])
 	default:
-		s.pieces.write(e) // no escape of JSON
+		s.pieces.write(e) // not a JSON escape
 	}
 }
 
-// unit takes a unit of UTF-16.
-func (s *spilling) unit(r rune) {
+// unit adds one UTF-16 code unit.
+func (s *stringPieces) unit(r rune) {
 	if s.high != 0 {
 		if pair := utf16.DecodeRune(s.high, r); pair != utf8.RuneError {
 			s.high = 0
 			s.pieces.write(utf8.AppendRune(nil, pair))
 			return
 		}
-		s.lone()
+		s.endSurrogate()
 	}
 	if r >= 0xd800 && r < 0xdc00 {
 		s.high = r
@@ -214,16 +218,17 @@ func (s *spilling) unit(r rune) {
 	s.pieces.write(utf8.AppendRune(nil, r))
 }
 
-// lone ends a first half that has no second.
-func (s *spilling) lone() {
+// endSurrogate replaces a high surrogate without a low one.
+func (s *stringPieces) endSurrogate() {
 	if s.high != 0 {
 		s.high = 0
 		s.pieces.write(utf8.AppendRune(nil, utf8.RuneError))
 	}
 }
 
-func (s *spilling) end() spill {
-	s.lone()
+// end ends the string.
+func (s *stringPieces) end() cutString {
+	s.endSurrogate()
 	if len(s.escape) > 0 {
 		s.pieces.write(s.escape)
 	}

@@ -8,12 +8,12 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// listPrice is the price of a model by its plain name. It is the price for the
-// shorter prompts where a provider asks more for long ones. A model that is not
-// here has none. Sources, as published by November 2026:
+// listPrice returns the list price of a model by its plain name; ok is false for an
+// unlisted model. If a provider charges more for long prompts, it is the price for short
+// ones. Sources, as published by November 2026:
 //
 //   - Claude: "Model pricing" in platform.claude.com/docs/en/about-claude/pricing;
-//     Opus 5.5 as Claude Code 2.1.329 reckons in its own results.
+//     Opus 5.5 as Claude Code 2.1.329 calculates it in its own results.
 //   - GPT-5 and GPT-5-Codex: developers.openai.com/api/docs/models/gpt-5-codex.
 //   - Gemini 2.5: ai.google.dev/gemini-api/docs/pricing.
 //   - The others: data/tables/copilot/models-and-pricing.yml in github.com/github/docs.
@@ -70,18 +70,19 @@ func listPrice(model string) (daemonapi.Price, bool) {
 	return daemonapi.Price{}, false
 }
 
-// prices price what an agent gives no cost for.
+// prices estimate costs that an agent does not report.
 type prices struct {
 	own     map[string]daemonapi.Price
 	version *regexp.Regexp
 }
 
+// newPrices returns the user's prices together with the list prices.
 func newPrices(own map[string]daemonapi.Price) prices {
 	return prices{own: own, version: regexp.MustCompile(`([-@]\d{8}|-\d{4}-\d\d-\d\d|-latest|-preview[-0-9]*|-v\d+:\d+|\[1m\])+$`)}
 }
 
-// of is the price of a model: the user's own for the longest beginning of its
-// name, else the list price of the model without its date, provider and region.
+// of returns the price of a model: the user's price for the longest matching prefix of
+// its name, or else the list price of its name without date, provider and region.
 func (p prices) of(model string) (daemonapi.Price, bool) {
 	if model == "" || len(model) > 256 {
 		return daemonapi.Price{}, false
@@ -102,8 +103,8 @@ func (p prices) of(model string) (daemonapi.Price, bool) {
 	return listPrice(p.version.ReplaceAllString(plain, ""))
 }
 
-// cost estimates what a usage costs in millionths of a dollar; 0 if the model
-// has no price.
+// cost estimates the cost of a usage in millionths of a US dollar, or returns 0 if the
+// model has no price.
 func (p prices) cost(u *daemonv1.Usage) int64 {
 	price, ok := p.of(u.GetModel())
 	if !ok {
@@ -111,9 +112,9 @@ func (p prices) cost(u *daemonv1.Usage) int64 {
 	}
 	cached := min(u.GetCachedInputTokens(), u.GetInputTokens())
 	if price.CachedInput == 0 {
-		cached = 0 // no price of its own
+		cached = 0 // without a price of their own, cached tokens cost as much as others
 	}
-	// A price is for a million tokens; floats hold what counts and prices may be.
+	// Prices are per million tokens. Floats are exact enough for possible counts and prices.
 	f := float64(u.GetInputTokens()-cached)*float64(price.Input) +
 		float64(cached)*float64(price.CachedInput) + float64(u.GetOutputTokens())*float64(price.Output)
 	return dollars(f / 1e12).micro()

@@ -10,19 +10,19 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// QwenCode is Qwen Code, `qwen` with its stream of JSON, whose events are those of
-// Claude Code. Tried with version 0.24.4.
+// QwenCode is the adapter of Qwen Code: `qwen` with JSON output, whose events are those of
+// Claude Code. Tested with version 0.24.4.
 //
-// It is resumed without a fork, as Claude Code is.
+// Like Claude Code, it is resumed without a fork.
 type QwenCode struct{}
 
-// Executable is qwen.
+// Executable returns qwen.
 func (QwenCode) Executable() string { return "qwen" }
 
 const qwenSettings = "qwen.json"
 
-// Files are settings with a PreToolUse hook for every tool. They stand in the place of
-// the system's, which neither the user's nor the project's settings win over.
+// Files returns settings with a PreToolUse hook for every tool. They replace the system
+// settings, which the user's and the project's settings cannot override.
 func (QwenCode) Files(r FilesRequest) map[string][]byte {
 	settings := map[string]any{
 		"general":   map[string]any{"enableAutoUpdate": false},
@@ -38,7 +38,7 @@ func (QwenCode) Files(r FilesRequest) map[string][]byte {
 	return map[string][]byte{qwenSettings: jsonFile(settings)}
 }
 
-// Command gives the prompt on standard input. All permission prompts are off, as for
+// Command passes the prompt on standard input. All permission prompts are disabled, as for
 // Claude Code.
 func (QwenCode) Command(s Start) Command {
 	args := append(slices.Clone(s.Args), "--output-format", "stream-json", "--approval-mode", "yolo")
@@ -49,7 +49,7 @@ func (QwenCode) Command(s Start) Command {
 		args = append(args, "--resume", s.Session)
 	}
 	c := Command{Args: args, Stdin: s.Prompt, Env: []string{
-		"QWEN_CODE_NO_RELAUNCH=true", // one process, so that a signal meets it
+		"QWEN_CODE_NO_RELAUNCH=true", // one process, so that signals reach it
 		"QWEN_CODE_SUPPRESS_YOLO_WARNING=1",
 	}}
 	if s.FilesDir != "" {
@@ -58,34 +58,34 @@ func (QwenCode) Command(s Start) Command {
 	return c
 }
 
-// StatePaths hold transcripts; credentials and settings lie beside them.
+// StatePaths returns the transcripts, without the credentials and settings beside them.
 func (QwenCode) StatePaths() []string { return []string{".qwen/projects"} }
 
 // Session reads the session's transcript.
 func (QwenCode) Session(home fs.FS, id string) (Session, error) { return qwenSession(home, id) }
 
-// TokensInSession does not hold: each message tells what it used.
+// TokensInSession is false: each message contains its usage.
 func (QwenCode) TokensInSession() bool { return false }
 
-// BeforeTools holds: the tool was seen to wait for the hook.
-func (QwenCode) BeforeTools() bool { return true }
+// AsksBeforeTools is true: in tests, tools waited for the hook.
+func (QwenCode) AsksBeforeTools() bool { return true }
 
-// WordsTell is true: the program complains in words of its own.
-func (QwenCode) WordsTell() bool { return true }
+// KnownErrors is true: the program's error messages are known.
+func (QwenCode) KnownErrors() bool { return true }
 
-// HookComesFirst does not hold: the call is printed before its hook is run.
+// HookComesFirst is false: the call is printed before its hook runs.
 func (QwenCode) HookComesFirst() bool { return false }
 
-// NewParser reads the events of --output-format stream-json.
+// NewParser returns a parser for the events of --output-format stream-json.
 func (QwenCode) NewParser(o ParserOptions) Parser {
 	return newClaudeParser(o, v1alpha1.AgentQwenCode, "Qwen Code")
 }
 
-// qwenSession reads a transcript: one JSON object a line, of which those of the type
-// tool_result hold what tools answered.
+// qwenSession reads a transcript: one JSON object per line. Those of the type tool_result
+// contain the results of tools.
 func qwenSession(home fs.FS, id string) (Session, error) {
 	if !sessionID(id) {
-		return Session{}, errNoSession("%q is no session of Qwen Code", id)
+		return Session{}, errNoSession("%q is not a session of Qwen Code", id)
 	}
 	file := newest(home, find(home, ".qwen/projects/*/chats/"+id+".jsonl"))
 	if file == "" {
@@ -117,16 +117,16 @@ func qwenSession(home fs.FS, id string) (Session, error) {
 		return Session{}, err
 	}
 	if messages == 0 {
-		return Session{}, errNoSession("the file of session %s holds no message", id)
+		return Session{}, errNoSession("the file of session %s contains no message", id)
 	}
 	return Session{Results: results, ResultCount: len(results)}, nil
 }
 
-// qwenAPIError is how Qwen Code says, in the place of an answer, that the model's API
-// gave none.
+// qwenAPIError begins the text that Qwen Code prints instead of an answer if the model's
+// API fails.
 const qwenAPIError = "[API Error: "
 
-// apiError is the message of such an answer.
+// apiError returns the text of a message that is an API error of Qwen Code.
 func (p *claudeParser) apiError(text string) (message string, is bool) {
 	if p.kind != v1alpha1.AgentQwenCode || !strings.HasPrefix(text, qwenAPIError) {
 		return "", false

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// The agents write these files, so they may hold anything: everything that is
-// read of them is bounded.
+// Limits for reading session files. The agents write these files, so they can contain
+// anything.
 const (
 	maxSessionBytes   = 1 << 30
 	maxSessionLine    = 1 << 20
@@ -25,12 +25,12 @@ const (
 	maxListed         = 100_000
 )
 
-// errNoSession wraps fs.ErrNotExist with a reason.
+// errNoSession returns an error that wraps fs.ErrNotExist with a reason.
 func errNoSession(format string, args ...any) error {
 	return fmt.Errorf(format+": %w", append(args, fs.ErrNotExist)...)
 }
 
-// sessionID tells whether an id is one that can be part of a file's name.
+// sessionID reports whether an id can safely be part of a file name.
 func sessionID(id string) bool {
 	if id == "" || len(id) > 128 {
 		return false
@@ -52,8 +52,8 @@ func find(home fs.FS, pattern string) []string {
 		for _, dir := range dirs {
 			for _, name := range list(home, dir, part, &listed) {
 				p := path.Join(dir, name)
-				// Not opened before it is known to be what it should be: a pipe
-				// would hold the reader for ever.
+				// Check the type before anything is opened: reading a named pipe
+				// would block forever.
 				info, err := fs.Stat(home, p)
 				if err != nil || len(next) >= maxFound {
 					continue
@@ -68,7 +68,8 @@ func find(home fs.FS, pattern string) []string {
 	return dirs
 }
 
-// list names what is in a folder and matches.
+// list returns the names in a folder that match a pattern. listed counts the entries read
+// so far.
 func list(home fs.FS, dir, pattern string, listed *int) []string {
 	if !strings.ContainsAny(pattern, "*?[") {
 		return []string{pattern}
@@ -98,7 +99,7 @@ func list(home fs.FS, dir, pattern string, listed *int) []string {
 	return names
 }
 
-// newest is the file that was written last.
+// newest returns the file that was modified last.
 func newest(home fs.FS, files []string) string {
 	var best string
 	var at time.Time
@@ -110,8 +111,8 @@ func newest(home fs.FS, files []string) string {
 	return best
 }
 
-// readLines calls a function for each line of a file that is JSON. Of a line that is
-// too long, the long strings are cut out. What is torn at the end is left out.
+// readLines calls a function for each line of a file that is JSON. Long strings are cut
+// out of lines that are too long. An incomplete last line is skipped.
 func readLines(home fs.FS, name string, line func([]byte)) error {
 	f, err := home.Open(name)
 	if err != nil {
@@ -138,7 +139,7 @@ func readLines(home fs.FS, name string, line func([]byte)) error {
 	return nil
 }
 
-// nextLine is empty for a line that is no JSON object.
+// nextLine reads a line. It returns nothing for a line that is not JSON.
 func nextLine(r *bufio.Reader) ([]byte, error) {
 	var whole []byte
 	var cutter *Cutter
@@ -166,10 +167,10 @@ func nextLine(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// claudeSession reads a transcript, and those of the session's subagents.
+// claudeSession reads the transcripts of a session and its subagents.
 func claudeSession(home fs.FS, id string) (Session, error) {
 	if !sessionID(id) {
-		return Session{}, errNoSession("%q is no session of Claude Code", id)
+		return Session{}, errNoSession("%q is not a session of Claude Code", id)
 	}
 	file := newest(home, find(home, ".claude/projects/*/"+id+".jsonl"))
 	if file == "" {
@@ -198,7 +199,7 @@ func claudeSession(home fs.FS, id string) (Session, error) {
 		return Session{}, err
 	}
 	if messages == 0 {
-		return Session{}, errNoSession("the file of session %s holds no message", id)
+		return Session{}, errNoSession("the file of session %s contains no message", id)
 	}
 	for _, sub := range find(home, strings.TrimSuffix(file, ".jsonl")+"/subagents/*.jsonl") {
 		if err := readLines(home, sub, read); err != nil {
@@ -208,13 +209,13 @@ func claudeSession(home fs.FS, id string) (Session, error) {
 	return Session{Results: results, ResultCount: len(results)}, nil
 }
 
-// codexSession reads a rollout. Codex notes there each item that it prints as
-// completed, under the id of the model's call, and some milliseconds later what
-// the model is told of it. Items of tools are counted that have both: without
-// the second, Codex makes up an answer when it resumes.
+// codexSession reads a rollout. For each item that it prints as completed, Codex records
+// the item there under the id of the model's call and, some milliseconds later, the
+// output that the model gets. Only tool items with both are counted: without the second,
+// Codex invents an answer when it resumes.
 func codexSession(home fs.FS, id string) (Session, error) {
 	if !sessionID(id) {
-		return Session{}, errNoSession("%q is no thread of Codex", id)
+		return Session{}, errNoSession("%q is not a thread of Codex", id)
 	}
 	file := newest(home, find(home, ".codex/sessions/*/*/*/rollout-*-"+id+".jsonl"))
 	if file == "" {
@@ -253,7 +254,7 @@ func codexSession(home fs.FS, id string) (Session, error) {
 		return Session{}, err
 	}
 	if !found {
-		return Session{}, errNoSession("the rollout of thread %s is of another one", id)
+		return Session{}, errNoSession("the rollout file of thread %s belongs to another thread", id)
 	}
 	count := len(outputs)
 	if len(items) > 0 {
@@ -267,7 +268,7 @@ func codexSession(home fs.FS, id string) (Session, error) {
 	return Session{ResultCount: count}, nil
 }
 
-// geminiMessage is a line of a chat: a message, or a patch of the chat.
+// geminiMessage is a line of a chat file: a message, or a patch of the chat.
 type geminiMessage struct {
 	SessionID string `json:"sessionId"`
 	ID        string `json:"id"`
@@ -289,23 +290,23 @@ type geminiMessage struct {
 	} `json:"$set"`
 }
 
-// geminiChat is what the files of a session hold together.
+// geminiChat is the combined content of a session's files.
 type geminiChat struct {
 	id       string
 	found    bool
 	messages int
 	results  map[string]bool
-	// answers are the model's, by id: a message is written again whenever
-	// something is added to it.
+	// answers are the tokens of the model's messages, by message id, since a message
+	// is written again whenever something is added to it.
 	answers map[string]Tokens
 }
 
-// geminiSession reads a chat. The Gemini CLI begins a file of the session at each
-// resume, and then writes on in the first. A result stands with its call, and
-// again in the message that gave it to the model.
+// geminiSession reads a chat. At each resume, the Gemini CLI creates another file for the
+// session, but continues to write to the first one. A result is stored with its call, and
+// again in the message that passed it to the model.
 func geminiSession(home fs.FS, id string) (Session, error) {
 	if !sessionID(id) || len(id) < 8 {
-		return Session{}, errNoSession("%q is no session of the Gemini CLI", id)
+		return Session{}, errNoSession("%q is not a session of the Gemini CLI", id)
 	}
 	all := geminiChat{results: map[string]bool{}, answers: map[string]Tokens{}}
 	for _, file := range find(home, ".gemini/tmp/*/chats/session-*-"+id[:8]+".jsonl") {
@@ -331,6 +332,7 @@ func geminiSession(home fs.FS, id string) (Session, error) {
 	return Session{Results: all.results, ResultCount: len(all.results), Tokens: AddTokens(slices.Collect(maps.Values(all.answers)))}, nil
 }
 
+// line adds a line of a chat file.
 func (c *geminiChat) line(line []byte) {
 	var m geminiMessage
 	if json.Unmarshal(line, &m) != nil {
@@ -338,7 +340,7 @@ func (c *geminiChat) line(line []byte) {
 	}
 	c.found = c.found || m.SessionID == c.id
 	if m.Set != nil && m.Set.Messages != nil {
-		clear(c.results) // the patch replaces all of them, but not what they cost
+		clear(c.results) // the patch replaces all results, but not the tokens they used
 		c.messages = 0
 		for _, each := range m.Set.Messages {
 			c.add(each)
@@ -347,6 +349,7 @@ func (c *geminiChat) line(line []byte) {
 	c.add(m)
 }
 
+// add adds a message.
 func (c *geminiChat) add(m geminiMessage) {
 	c.messages += m.results(c.results)
 	if m.Type == "gemini" && m.Tokens != nil && m.ID != "" && len(c.answers) < maxSessionResults {
@@ -355,7 +358,8 @@ func (c *geminiChat) add(m geminiMessage) {
 	}
 }
 
-// results adds the results in a message, and counts 1 for a message.
+// results adds the ids of a message's results to a set. It returns 1 if the line is a
+// message, else 0.
 func (m geminiMessage) results(into map[string]bool) int {
 	if m.Type != "user" && m.Type != "gemini" || len(into) > maxSessionResults {
 		return 0
@@ -380,10 +384,10 @@ func (m geminiMessage) results(into map[string]bool) int {
 	return 1
 }
 
-// openCodeSession looks for the id in the database and its log.
+// openCodeSession searches for the id in the database and its write-ahead log.
 func openCodeSession(home fs.FS, id string) (Session, error) {
 	if !sessionID(id) || !strings.HasPrefix(id, "ses_") {
-		return Session{}, errNoSession("%q is no session of OpenCode", id)
+		return Session{}, errNoSession("%q is not a session of OpenCode", id)
 	}
 	const data = ".local/share/opencode/"
 	if len(find(home, data+"storage/session/*/"+id+".json")) > 0 {
@@ -391,7 +395,7 @@ func openCodeSession(home fs.FS, id string) (Session, error) {
 	}
 	for _, pattern := range []string{"opencode*.db", "opencode*.db-wal"} {
 		for _, file := range find(home, data+pattern) {
-			found, err := holds(home, file, []byte(id))
+			found, err := fileContains(home, file, []byte(id))
 			if err != nil {
 				return Session{}, err
 			}
@@ -400,11 +404,11 @@ func openCodeSession(home fs.FS, id string) (Session, error) {
 			}
 		}
 	}
-	return Session{}, errNoSession("OpenCode's database in %s does not hold the session %s", data, id)
+	return Session{}, errNoSession("OpenCode's database in %s does not contain the session %s", data, id)
 }
 
-// holds tells whether a file holds the bytes.
-func holds(home fs.FS, name string, want []byte) (bool, error) {
+// fileContains reports whether a file contains the bytes.
+func fileContains(home fs.FS, name string, want []byte) (bool, error) {
 	f, err := home.Open(name)
 	if err != nil {
 		return false, fmt.Errorf("open the database %s: %w", name, err)

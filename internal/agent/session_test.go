@@ -53,9 +53,9 @@ no JSON
 		files          map[string]string
 		want           agent.Session
 	}{
-		{"results, a very long one too, without the torn line", "ClaudeCode", "01-ab", map[string]string{claudeFile: claude},
+		{"results, including a very long one, without the incomplete line", "ClaudeCode", "01-ab", map[string]string{claudeFile: claude},
 			agent.Session{Results: ids("a", "c"), ResultCount: 2}},
-		{"with those of subagents", "ClaudeCode", "01-ab", map[string]string{claudeFile: claude,
+		{"results of subagents", "ClaudeCode", "01-ab", map[string]string{claudeFile: claude,
 			".claude/projects/-workspace/01-ab/subagents/agent-1.jsonl": `{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"s"}]}}`},
 			agent.Session{Results: ids("a", "c", "s"), ResultCount: 3}},
 		{"counted by items", "Codex", "01-ab", map[string]string{codexFile: `{"type":"session_meta","payload":{"id":"01-ab"}}
@@ -67,7 +67,7 @@ no JSON
 		{"counted by outputs in versions without items", "Codex", "01-ab", map[string]string{codexFile: `{"type":"session_meta","payload":{"id":"01-ab"}}
 {"type":"response_item","payload":{"type":"function_call_output","call_id":"1"}}
 {"type":"response_item","payload":{"type":"custom_tool_call_output","call_id":"2"}}`}, agent.Session{ResultCount: 2}},
-		{"results told twice", "GeminiCLI", geminiID, map[string]string{geminiFile: `{"sessionId":"c00d9cd7-9aa2","kind":"main"}
+		{"results that are stored twice", "GeminiCLI", geminiID, map[string]string{geminiFile: `{"sessionId":"c00d9cd7-9aa2","kind":"main"}
 {"$set":{"lastUpdated":"x"}}
 {"type":"user","content":[{"text":"go"}]}
 {"type":"gemini","content":"","toolCalls":[{"id":"a","result":[{}]},{"id":"open"}]}
@@ -76,7 +76,7 @@ no JSON
 		{"a patch that replaces the messages", "GeminiCLI", geminiID, map[string]string{geminiFile: `{"sessionId":"c00d9cd7-9aa2"}
 {"type":"gemini","toolCalls":[{"id":"a","result":[{}]}]}
 {"$set":{"messages":[{"type":"gemini","toolCalls":[{"id":"b","result":[{}]}]}]}}`}, agent.Session{Results: ids("b"), ResultCount: 1}},
-		{"its tokens by model, each answer once, in the files of its resumes and subagents too", "GeminiCLI", geminiID, map[string]string{
+		{"tokens by model, each answer once, from the files of resumes and subagents too", "GeminiCLI", geminiID, map[string]string{
 			geminiFile: `{"sessionId":"c00d9cd7-9aa2"}
 {"id":"1","type":"gemini","tokens":{"input":100,"output":20,"cached":40,"thoughts":5,"total":125},"model":"pro"}
 {"id":"1","type":"gemini","tokens":{"input":100,"output":20,"cached":40,"thoughts":5,"total":125},"model":"pro","toolCalls":[{"id":"a","result":[{}]}]}
@@ -89,13 +89,13 @@ no JSON
 {"id":"9","type":"gemini","tokens":{"input":1000},"model":"flash"}`,
 			".gemini/tmp/workspace/chats/c00d9cd7-9aa2/sub.jsonl": `{"id":"s","type":"gemini","tokens":{"input":1,"output":1,"total":2},"model":"flash"}`,
 		}, agent.Session{Results: ids("a"), ResultCount: 1, Tokens: []agent.Tokens{{Model: "flash", Input: 11, Output: 3}, {Model: "pro", Input: 100, Cached: 40, Output: 25}}}},
-		{"results, without the torn line", "QwenCode", "01-ab", map[string]string{qwenFile: `{"type":"system","subtype":"ui_telemetry"}
+		{"results, without the incomplete line", "QwenCode", "01-ab", map[string]string{qwenFile: `{"type":"system","subtype":"ui_telemetry"}
 {"type":"user","message":{"role":"user","parts":[{"text":"go"}]}}
 {"type":"assistant","message":{"role":"model","parts":[{"functionCall":{"id":"a","name":"edit","args":{}}},{"functionCall":{"id":"b","name":"edit","args":{}}}]}}
 {"type":"tool_result","message":{"role":"user","parts":[{"functionResponse":{"id":"a","name":"edit","response":{"output":"x"}}}]}}
 {"type":"tool_result","message":{"role":"user","parts":[{"functionRes`}, agent.Session{Results: ids("a"), ResultCount: 1}},
 		{"in the database", "OpenCode", "ses_1", map[string]string{openCodeFile: "SQLite" + strings.Repeat("x", 300_000) + "ses_1"}, agent.Session{ResultCount: -1}},
-		{"in its log, across the reads", "OpenCode", "ses_1", map[string]string{openCodeFile: "", openCodeFile + "-wal": strings.Repeat("x", 256<<10-2) + "ses_1"}, agent.Session{ResultCount: -1}},
+		{"in the write-ahead log, across two reads", "OpenCode", "ses_1", map[string]string{openCodeFile: "", openCodeFile + "-wal": strings.Repeat("x", 256<<10-2) + "ses_1"}, agent.Session{ResultCount: -1}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.kind+" "+tt.name, func(t *testing.T) {
@@ -104,7 +104,7 @@ no JSON
 				t.Fatal(err)
 			}
 			if d := cmp.Diff(tt.want, got); d != "" {
-				t.Error(d)
+				t.Errorf("session (-want +got):\n%s", d)
 			}
 		})
 	}
@@ -121,10 +121,10 @@ func TestNoSession(t *testing.T) {
 		{"no files", "OpenCode", "ses_1", nil},
 		{"no files", "QwenCode", "01-ab", nil},
 		{"no message", "QwenCode", "01-ab", map[string]string{qwenFile: `{"type":"system"}`}},
-		{"an id that leads elsewhere", "QwenCode", "../x", map[string]string{qwenFile: `{"type":"user"}`}},
-		{"an id that leads elsewhere", "ClaudeCode", "../x", map[string]string{".claude/projects/x.jsonl": `{"type":"user"}`}},
+		{"an id that is a path", "QwenCode", "../x", map[string]string{qwenFile: `{"type":"user"}`}},
+		{"an id that is a path", "ClaudeCode", "../x", map[string]string{".claude/projects/x.jsonl": `{"type":"user"}`}},
 		{"an id that is a pattern", "ClaudeCode", "*", map[string]string{claudeFile: `{"type":"user"}`}},
-		{"an id too short", "GeminiCLI", "c0", map[string]string{geminiFile: `{"sessionId":"c0"}`}},
+		{"an id that is too short", "GeminiCLI", "c0", map[string]string{geminiFile: `{"sessionId":"c0"}`}},
 		{"no message", "ClaudeCode", "01-ab", map[string]string{claudeFile: `{"type":"queue-operation"}`}},
 		{"the rollout of another", "Codex", "01-ab", map[string]string{codexFile: `{"type":"session_meta","payload":{"id":"other"}}`}},
 		{"the chat of another", "GeminiCLI", geminiID, map[string]string{geminiFile: `{"sessionId":"c00d9cd7-ffff"}` + "\n" + `{"type":"user"}`}},
@@ -133,12 +133,12 @@ func TestNoSession(t *testing.T) {
 	}
 	for _, tt := range tests {
 		if got, err := adapter(t, tt.kind).Session(home(tt.files), tt.id); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s, %s: %v, %v", tt.kind, tt.name, got, err)
+			t.Errorf("%s, %s: got %v, %v; want fs.ErrNotExist", tt.kind, tt.name, got, err)
 		}
 	}
 }
 
-// What the agent put in the place of its files does not hold the reader.
+// Folders, pipes and links in place of the agent's files do not block the reader.
 func TestSessionOfHostileFiles(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, ".claude/projects/p/01-cd.jsonl"), 0o755); err != nil {
@@ -161,15 +161,15 @@ func TestSessionOfHostileFiles(t *testing.T) {
 		select {
 		case err := <-done:
 			if !errors.Is(err, fs.ErrNotExist) {
-				t.Error(err)
+				t.Errorf("got %v, want fs.ErrNotExist", err)
 			}
 		case <-time.After(10 * time.Second):
-			t.Fatal("the reader hangs")
+			t.Fatal("the reader is blocked")
 		}
 	}
 }
 
-// What is captured of the home never holds credentials.
+// The state paths never match a file with credentials.
 func TestStatePathsHoldNoCredentials(t *testing.T) {
 	secrets := []string{
 		".claude/.credentials.json", ".claude.json", ".claude/settings.json", ".codex/auth.json", ".codex/config.toml",
@@ -183,7 +183,7 @@ func TestStatePathsHoldNoCredentials(t *testing.T) {
 				parts := strings.Split(secret, "/")
 				for i := range parts {
 					if match, err := filepath.Match(pattern, strings.Join(parts[:i+1], "/")); match || err != nil {
-						t.Errorf("%s captures %s with %s: %v", kind, secret, pattern, err)
+						t.Errorf("%s: the state path %s matches %s: %v", kind, pattern, secret, err)
 					}
 				}
 			}

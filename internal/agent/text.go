@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Text makes any bytes a string that every store can hold: bytes that are not
-// UTF-8, and NUL, become \xNN.
+// Text converts any bytes to a string that every store accepts: NUL and bytes that are not
+// UTF-8 become \xNN.
 func Text(b []byte) string {
 	if utf8.Valid(b) && !strings.ContainsRune(string(b), 0) {
 		return string(b)

@@ -8,7 +8,7 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// Tokens are those that went to a model and came from it. Input includes Cached.
+// Tokens counts the tokens sent to and received from a model. Input includes Cached.
 type Tokens struct {
 	Model  string `json:"model,omitempty"`
 	Input  int64  `json:"input,omitempty"`
@@ -16,14 +16,14 @@ type Tokens struct {
 	Output int64  `json:"output,omitempty"`
 }
 
-// Usage is what the tokens add to the totals.
+// Usage converts the tokens to a usage with an estimated cost. own are the user's prices.
 func (t Tokens) Usage(own map[string]daemonapi.Price) *daemonv1.Usage {
 	u := &daemonv1.Usage{InputTokens: t.Input, CachedInputTokens: t.Cached, OutputTokens: t.Output, Model: t.Model}
 	u.CostMicroUsd = newPrices(own).cost(u)
 	return u
 }
 
-// AddTokens adds up by model, in the order of the models' names.
+// AddTokens returns the sums by model, sorted by the models' names.
 func AddTokens(all ...[]Tokens) []Tokens {
 	sums := map[string]Tokens{}
 	for _, t := range slices.Concat(all...) {
@@ -37,7 +37,7 @@ func AddTokens(all ...[]Tokens) []Tokens {
 	return out
 }
 
-// TokensBeyond is what of some tokens is not part of others, by model.
+// TokensBeyond returns by how much tokens exceed others, by model.
 func TokensBeyond(tokens, others []Tokens) []Tokens {
 	var out []Tokens
 	known := AddTokens(others)

@@ -1,5 +1,6 @@
-// Package backoff waits between tries: longer each time, with jitter, so that
-// many daemons do not come back at once. The steps are those of apimachinery's wait.
+// Package backoff computes the delays between retries: exponentially growing, with
+// jitter, so that many daemons do not retry at the same moment. It is based on
+// apimachinery's wait.Backoff.
 package backoff
 
 import (
@@ -11,14 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// Backoff grows from Min to Max by doubling. The zero value of a field means
-// 200 ms and 15 s.
+// Backoff is a delay that doubles from Min to Max. Zero means 200 ms for Min and
+// 15 s for Max.
 type Backoff struct {
 	Min, Max time.Duration
 	next     wait.DelayFunc
 }
 
-// Next is how long to wait now: between half and all of the current step.
+// Next returns the next delay: a random duration between half of the current step and
+// the whole of it.
 func (b *Backoff) Next() time.Duration {
 	if b.next == nil {
 		low, high := cmp.Or(b.Min, 200*time.Millisecond), cmp.Or(b.Max, 15*time.Second)
@@ -27,10 +29,10 @@ func (b *Backoff) Next() time.Duration {
 	return b.next()
 }
 
-// Reset begins again at Min.
+// Reset starts over at Min.
 func (b *Backoff) Reset() { b.next = nil }
 
-// Wait waits for Next; it returns early with ctx's error.
+// Wait waits for the next delay. It returns early, with ctx's error, if ctx is done.
 func (b *Backoff) Wait(ctx context.Context) error {
 	timer := time.NewTimer(b.Next())
 	defer timer.Stop()

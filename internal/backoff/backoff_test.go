@@ -10,12 +10,12 @@ import (
 	"github.com/clew-dev/clew/internal/backoff"
 )
 
-func TestWaitsDoubleFromTheFirstToTheLast(t *testing.T) {
+func TestDelaysDoubleFromMinToMax(t *testing.T) {
 	b := backoff.Backoff{Min: 100 * time.Millisecond, Max: time.Second}
 	for range 2 {
 		for n, step := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond, time.Second, time.Second, time.Second} {
 			if got := b.Next(); got < step/2 || got > step {
-				t.Errorf("wait %d is %s, and not between half and all of %s", n+1, got, step)
+				t.Errorf("delay %d is %s, want between half and all of %s", n+1, got, step)
 			}
 		}
 		b.Reset()
@@ -28,8 +28,11 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 		defer cancel()
 		b := backoff.Backoff{Min: time.Hour, Max: time.Hour}
 		begin := time.Now()
-		if err := b.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != time.Second {
-			t.Errorf("%v after %s", err, time.Since(begin))
+		if err := b.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Wait returns %v, want DeadlineExceeded", err)
+		}
+		if took := time.Since(begin); took != time.Second {
+			t.Errorf("Wait returned after %s, want 1s", took)
 		}
 	})
 }

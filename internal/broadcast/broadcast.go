@@ -1,11 +1,12 @@
-// Package broadcast wakes all who wait for a change.
+// Package broadcast notifies all goroutines that wait for a change.
 package broadcast
 
-// Change tells of a change of what a mutex guards. The same mutex guards it, and its
-// zero value can be used: who looks and takes Next in one go misses nothing.
+// Change notifies waiters of changes to data that a mutex guards. The same mutex must
+// guard the Change. A waiter that reads the data and calls Next under one lock misses
+// no change. The zero value is ready to use.
 type Change struct{ next chan struct{} }
 
-// Next is closed by the next Announce.
+// Next returns a channel that the next Announce closes.
 func (c *Change) Next() <-chan struct{} {
 	if c.next == nil {
 		c.next = make(chan struct{})
@@ -13,7 +14,7 @@ func (c *Change) Next() <-chan struct{} {
 	return c.next
 }
 
-// Announce wakes all who wait.
+// Announce wakes all waiters.
 func (c *Change) Announce() {
 	if c.next != nil {
 		close(c.next)

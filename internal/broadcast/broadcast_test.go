@@ -6,17 +6,17 @@ import (
 	"github.com/clew-dev/clew/internal/broadcast"
 )
 
-func TestAChangeWakesAllWhoWaitedBeforeIt(t *testing.T) {
+func TestAnnounceWakesAllWaiters(t *testing.T) {
 	var change broadcast.Change
-	change.Announce() // nobody waits
+	change.Announce() // without waiters
 	for range 2 {
 		one, another := change.Next(), change.Next()
 		if closed(one) || closed(another) {
-			t.Fatal("nothing was announced, and somebody is woken")
+			t.Fatal("a waiter was woken without an Announce")
 		}
 		change.Announce()
 		if !closed(one) || !closed(another) {
-			t.Fatal("a change was announced, and somebody still waits")
+			t.Fatal("a waiter still waits after Announce")
 		}
 	}
 }

@@ -1,7 +1,7 @@
-// Package capacity says how much memory and processor time a process may use. It
-// divides a container's memory between the process that runs in it, whose garbage
+// Package capacity determines how much memory and processor time a process may use. It
+// divides a container's memory between the container's main process, whose garbage
 // collector keeps to a limit, and the git processes that it starts, which get a limit
-// each: what agents write decides how much both would otherwise take.
+// each: otherwise what agents write would decide how much both use.
 package capacity
 
 import (
@@ -16,7 +16,7 @@ import (
 // MemoryLimit returns the container's memory limit in bytes, 0 for none.
 func MemoryLimit() int64 { return limitUnder("/sys/fs/cgroup") }
 
-// limitUnder reads the limit where a node with cgroup v2, or one with v1, has it.
+// limitUnder reads the limit from a cgroup v2 or v1 file system mounted at root.
 func limitUnder(root string) int64 {
 	for _, file := range []string{"memory.max", "memory/memory.limit_in_bytes"} {
 		if text, err := os.ReadFile(filepath.Join(root, file)); err == nil {
@@ -26,9 +26,10 @@ func limitUnder(root string) int64 {
 	return 0
 }
 
-// unlimited is less than what cgroup v1 says where there is no limit.
+// unlimited is below the value that cgroup v1 gives for no limit.
 const unlimited = 1 << 60
 
+// parse parses the content of a limit file; 0 for no limit.
 func parse(text string) int64 {
 	limit, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 	if err != nil || limit < 0 || limit >= unlimited {
@@ -37,16 +38,16 @@ func parse(text string) int64 {
 	return limit
 }
 
-// SetGoMemoryLimit makes the garbage collector keep this process to so many bytes,
-// if it can. GOMEMLIMIT in the environment takes precedence.
+// SetGoMemoryLimit sets the garbage collector's memory limit for this process, which is a
+// soft one. GOMEMLIMIT in the environment takes precedence.
 func SetGoMemoryLimit(bytes int64) {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(bytes)
 	}
 }
 
-// ForServer is the part of a limit for a process that is alone in its container;
-// the rest is for what the garbage collector does not see.
+// ForServer returns the part of a container's limit for a process that runs alone in it;
+// the rest is for memory that the garbage collector does not manage.
 func ForServer(limit int64) int64 {
 	if limit <= 0 {
 		return math.MaxInt64
@@ -54,8 +55,8 @@ func ForServer(limit int64) int64 {
 	return limit / 5 * 4
 }
 
-// Beside is the part of a limit for a process beside others that may take so many
-// bytes together: an eighth at least, as they seldom do.
+// Beside returns the part of a container's limit for a process beside others that may use
+// the given bytes together. It is at least an eighth, since the others seldom use that much.
 func Beside(limit, others int64) int64 {
 	if limit <= 0 {
 		return math.MaxInt64
@@ -63,7 +64,7 @@ func Beside(limit, others int64) int64 {
 	return max(limit-others, limit/8)
 }
 
-// ForDaemon is the daemon's part of a limit.
+// ForDaemon returns the daemon's part of its container's limit.
 func ForDaemon(limit int64) int64 {
 	if limit <= 0 {
 		return math.MaxInt64
@@ -71,6 +72,6 @@ func ForDaemon(limit int64) int64 {
 	return limit / 2
 }
 
-// ForGit is what one git process gets of a limit, 0 for no limit. It is rare that
-// two need that much at a time.
+// ForGit returns the part of a container's limit for one git process, 0 for no limit. Two
+// git processes rarely need that much at the same time.
 func ForGit(limit int64) int64 { return max(limit, 0) * 3 / 8 }

@@ -11,51 +11,51 @@ import (
 func TestParse(t *testing.T) {
 	for text, want := range map[string]int64{"1073741824\n": 1 << 30, "max\n": 0, "": 0, "-1": 0, "junk": 0, "9223372036854771712\n": 0} {
 		if got := parse(text); got != want {
-			t.Errorf("%q is %d bytes, want %d", text, got, want)
+			t.Errorf("parse(%q) returned %d, want %d", text, got, want)
 		}
 	}
 }
 
-func TestWithoutALimitNobodyHasOne(t *testing.T) {
+func TestWithoutAContainerLimitThereIsNoLimit(t *testing.T) {
 	if ForGit(0) != 0 || ForDaemon(0) != math.MaxInt64 {
-		t.Errorf("git has %d, the daemon %d", ForGit(0), ForDaemon(0))
+		t.Errorf("without a container limit git is limited to %d and the daemon to %d, want 0 and none", ForGit(0), ForDaemon(0))
 	}
 }
 
-func TestAServerLeavesRoomForWhatIsNotCollected(t *testing.T) {
+func TestAServerLeavesMemoryOutsideTheHeap(t *testing.T) {
 	if got := ForServer(500); got != 400 {
-		t.Errorf("a server gets %d of 500", got)
+		t.Errorf("a server gets %d of 500, want 400", got)
 	}
 	if got := Beside(1000, 600); got != 400 {
-		t.Errorf("%d of 1000 are left beside 600", got)
+		t.Errorf("%d of 1000 are left beside 600, want 400", got)
 	}
 	if got := Beside(800, 900); got != 100 {
-		t.Errorf("%d of 800 are left beside 900", got)
+		t.Errorf("%d of 800 are left beside 900, want 100", got)
 	}
 	if ForServer(0) != math.MaxInt64 || Beside(0, 900) != math.MaxInt64 {
-		t.Error("without a limit there is one")
+		t.Error("without a container limit a server gets one")
 	}
 }
 
-func TestAProcessKeepsToWhatItWasTold(t *testing.T) {
+func TestSetGoMemoryLimitYieldsToTheEnvironment(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	t.Cleanup(func() { debug.SetMemoryLimit(before) })
 	t.Setenv("GOMEMLIMIT", "1GiB")
 	SetGoMemoryLimit(1 << 40)
 	if got := debug.SetMemoryLimit(-1); got != before {
-		t.Errorf("the limit became %d although whoever started it has said one", got)
+		t.Errorf("the limit became %d although GOMEMLIMIT is set, want %d", got, before)
 	}
 	t.Setenv("GOMEMLIMIT", "")
 	SetGoMemoryLimit(1 << 40)
 	if got := debug.SetMemoryLimit(-1); got != 1<<40 {
-		t.Errorf("the limit is %d", got)
+		t.Errorf("the limit is %d, want %d", got, int64(1)<<40)
 	}
 }
 
 func TestTheDaemonAndOneGitFitTogether(t *testing.T) {
 	const limit = 1 << 30
 	if sum := ForDaemon(limit) + ForGit(limit); sum > limit*9/10 {
-		t.Errorf("%d of %d bytes are given away", sum, limit)
+		t.Errorf("the daemon and one git get %d of %d bytes together, want nine tenths at most", sum, limit)
 	}
 }
 
@@ -70,7 +70,7 @@ func TestTheLimitIsFoundInBothVersionsOfCgroups(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := limitUnder(root); got != 1<<30 {
-			t.Errorf("by %s the limit is %d", file, got)
+			t.Errorf("the limit read from %s is %d, want %d", file, got, 1<<30)
 		}
 	}
 }

@@ -2,29 +2,29 @@ package cli
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 )
 
-// exactly checks that each of the named arguments is given, and no more.
+// exactly requires all of the named arguments and no others.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < len(names) {
-			return fmt.Errorf("name the %s: %s", strings.ToLower(names[len(args)]), cmd.UseLine())
+			return fmt.Errorf("missing argument %s; usage: %s", names[len(args)], cmd.UseLine())
 		}
-		return noMore(cmd, args, len(names))
+		return limitArgs(cmd, args, len(names))
 	}
 }
 
-// atMost allows the named arguments, and no more.
+// atMost allows the named arguments and no others.
 func atMost(names ...string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error { return noMore(cmd, args, len(names)) }
+	return func(cmd *cobra.Command, args []string) error { return limitArgs(cmd, args, len(names)) }
 }
 
-func noMore(cmd *cobra.Command, args []string, limit int) error {
+// limitArgs rejects arguments beyond the limit.
+func limitArgs(cmd *cobra.Command, args []string, limit int) error {
 	if len(args) > limit {
-		return fmt.Errorf("%q is one argument too many: %s; see %s --help", args[limit], cmd.UseLine(), cmd.CommandPath())
+		return fmt.Errorf("unexpected argument %q; usage: %s; see %s --help", args[limit], cmd.UseLine(), cmd.CommandPath())
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/clew-dev/clew/internal/clip"
 )
 
-// Without --full, a message is cut to so many lines and a line to so many letters.
+// Without --full, a message is shortened to maxLines and a line to maxRunes.
 const (
 	maxLines = 16
 	maxRunes = 400
@@ -25,20 +25,20 @@ type chat struct {
 	style    style
 	location *time.Location
 	full     bool
-	// memory says what the agent remembered at the start of attempts, if it did.
+	// memory describes what the agent remembered, by attempt.
 	memory map[int64]string
 
 	attempt int64
-	last    string            // role of the message before
-	tools   map[string]string // names of tools by the id of their call
+	last    string            // role of the previous message
+	tools   map[string]string // names of tools by call id
 }
 
 func newChat(w io.Writer, location *time.Location, full bool) *chat {
 	return &chat{w: w, style: styleFor(w), location: location, full: full, tools: map[string]string{}}
 }
 
-// print prints one message: a line that says who spoke when, and what was
-// said, indented. Plain output of an agent runs on without such lines.
+// print prints one message: a line with the speaker and the time, and the indented
+// text. Consecutive plain output of an agent has one such line only.
 func (c *chat) print(entry historyv1.ConversationEntry) error {
 	b := &strings.Builder{}
 	if entry.Attempt != c.attempt {
@@ -69,6 +69,7 @@ func (c *chat) print(entry historyv1.ConversationEntry) error {
 	return err
 }
 
+// speaker returns the role of a message, with the tool of a call or result.
 func (c *chat) speaker(entry historyv1.ConversationEntry) string {
 	switch {
 	case entry.ToolCall != nil:
@@ -87,6 +88,7 @@ func (c *chat) speaker(entry historyv1.ConversationEntry) string {
 	return c.style.faint(role)
 }
 
+// result describes how a tool call ended.
 func (c *chat) result(result *historyv1.ToolResult) string {
 	name := oneLine(cmp.Or(c.tools[result.CallID], "tool"))
 	switch {
@@ -98,7 +100,7 @@ func (c *chat) result(result *historyv1.ToolResult) string {
 	return c.style.green(name + " ← ok")
 }
 
-// body gives the lines of a message.
+// body returns the lines of a message.
 func (c *chat) body(entry historyv1.ConversationEntry) []string {
 	var parts []string
 	for _, text := range []string{entry.Text, callText(entry.ToolCall), resultText(entry.ToolResult)} {
@@ -114,14 +116,15 @@ func (c *chat) body(entry historyv1.ConversationEntry) []string {
 	}
 	lines := strings.Split(strings.TrimRight(plain(strings.Join(parts, "\n")), "\n"), "\n")
 	lines = c.shorten(lines)
-	if note := c.cutNote(entry); note != "" {
+	if note := c.truncationNote(entry); note != "" {
 		lines = append(lines, c.style.faint(note))
 	}
 	return lines
 }
 
-// cutNote tells that a text is not all there, and how to get it.
-func (c *chat) cutNote(entry historyv1.ConversationEntry) string {
+// truncationNote says that the server sent a part of a text only, and how to get the
+// rest. It returns "" for a complete text.
+func (c *chat) truncationNote(entry historyv1.ConversationEntry) string {
 	whole := entry.TextBytes + entry.RawBytes
 	if entry.ToolCall != nil {
 		whole += entry.ToolCall.InputBytes
@@ -133,11 +136,12 @@ func (c *chat) cutNote(entry historyv1.ConversationEntry) string {
 	case whole == 0:
 		return ""
 	case c.full:
-		return fmt.Sprintf("… the beginning of %s; `kubectl clew task export` has it all", humanBytes(whole))
+		return fmt.Sprintf("… the beginning of %s; `kubectl clew task export` writes all of it", humanBytes(whole))
 	}
 	return fmt.Sprintf("… the beginning of %s; --full prints more", humanBytes(whole))
 }
 
+// shorten shortens a message to maxLines and its lines to maxRunes, unless --full is set.
 func (c *chat) shorten(lines []string) []string {
 	if c.full {
 		return lines
@@ -152,11 +156,12 @@ func (c *chat) shorten(lines []string) []string {
 		short = append(short, clip.Runes(line, maxRunes))
 	}
 	if more > 0 {
-		short = append(short, c.style.faint(fmt.Sprintf("… %s more; --full prints all", plural(int64(more), "line"))))
+		short = append(short, c.style.faint(fmt.Sprintf("… %s; --full prints all", plural(int64(more), "more line"))))
 	}
 	return short
 }
 
+// resultText returns the output of a tool call, or "" if there is no result.
 func resultText(result *historyv1.ToolResult) string {
 	if result == nil {
 		return ""
@@ -164,8 +169,8 @@ func resultText(result *historyv1.ToolResult) string {
 	return result.Output
 }
 
-// callText gives a call's input, an object as "key: value" in the order in
-// which the agent wrote it.
+// callText formats the input of a tool call. An object is formatted as "key: value"
+// lines in the order in which the agent wrote them.
 func callText(call *historyv1.ToolCall) string {
 	if call == nil {
 		return ""
@@ -177,6 +182,7 @@ func callText(call *historyv1.ToolCall) string {
 	return strings.Join(lines, "\n")
 }
 
+// objectLines formats a JSON object as "key: value" lines. It fails for other JSON.
 func objectLines(input string) ([]string, error) {
 	decoder := json.NewDecoder(strings.NewReader(input))
 	start, err := decoder.Token()
@@ -184,7 +190,7 @@ func objectLines(input string) ([]string, error) {
 		return nil, err
 	}
 	if start != json.Delim('{') {
-		return nil, errors.New("no object")
+		return nil, errors.New("not a JSON object")
 	}
 	var lines []string
 	for decoder.More() {

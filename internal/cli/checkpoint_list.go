@@ -25,7 +25,7 @@ func (p *plugin) checkpointListCommand() *cobra.Command {
 		Example: `  # All checkpoints of a task, oldest first
   kubectl clew checkpoint list fix-login
 
-  # Their names alone
+  # Only their names
   kubectl clew checkpoint list fix-login -o name`,
 		Args:              atMost("TASK"),
 		ValidArgsFunction: p.completeTask,
@@ -37,7 +37,7 @@ func (p *plugin) checkpointListCommand() *cobra.Command {
 			return p.checkpointList(cmd.Context(), task, flags, noHeaders)
 		},
 	}
-	cmd.Flags().BoolVar(&noHeaders, "no-headers", false, "Leave the table's header out.")
+	cmd.Flags().BoolVar(&noHeaders, "no-headers", false, "Do not print column headers.")
 	flags = p.printFlags(cmd)
 	return cmd
 }
@@ -60,13 +60,13 @@ func (p *plugin) checkpointList(ctx context.Context, task string, flags *generic
 		return err
 	}
 	if len(list.Items) == 0 {
-		fmt.Fprintf(p.ErrOut, "No checkpoints in namespace %s yet.\n", s.namespace)
+		fmt.Fprintf(p.ErrOut, "No checkpoints found in namespace %s.\n", s.namespace)
 		return nil
 	}
 	return p.checkpointTable(p.Out, list.Items, task == "", noHeaders)
 }
 
-// checkpointTable prints one line a checkpoint.
+// checkpointTable prints one line per checkpoint.
 func (p *plugin) checkpointTable(w io.Writer, checkpoints []v1alpha1.Checkpoint, withTask, noHeaders bool) error {
 	header := []string{"NUMBER", "NAME", "TRIGGER", "DURABLE", "CHANGES", "MESSAGES", "AGE", "MESSAGE"}
 	if withTask {

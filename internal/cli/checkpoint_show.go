@@ -20,8 +20,8 @@ func (p *plugin) checkpointShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "show CHECKPOINT | show TASK NUMBER",
 		SuggestFor: []string{"describe", "get", "view", "diff"},
-		Short:      "Show what a checkpoint holds",
-		Example: `  # By the name of the Checkpoint
+		Short:      "Show the details of a checkpoint",
+		Example: `  # By the name of the Checkpoint object
   kubectl clew checkpoint show before-migration
 
   # By its number in a task
@@ -30,7 +30,7 @@ func (p *plugin) checkpointShowCommand() *cobra.Command {
 			if len(args) == 1 || len(args) == 2 {
 				return nil
 			}
-			return fmt.Errorf("name a checkpoint, or a task and a number; `kubectl clew checkpoint list` lists them")
+			return fmt.Errorf("give the name of a checkpoint, or a task and a number; `kubectl clew checkpoint list` lists them")
 		},
 		ValidArgsFunction: p.completeCheckpointShow,
 		RunE:              func(cmd *cobra.Command, args []string) error { return p.checkpointShow(cmd.Context(), args, flags) },
@@ -50,7 +50,7 @@ func (p *plugin) checkpointShow(ctx context.Context, args []string, flags *gener
 		if err := s.explain(err, "checkpoint", args[0]); err != nil {
 			return err
 		}
-	} else if checkpoint, err = s.numbered(ctx, args[0], args[1]); err != nil {
+	} else if checkpoint, err = s.checkpointOf(ctx, args[0], args[1]); err != nil {
 		return err
 	}
 	if done, err := p.printed(flags, checkpoint); done {
@@ -59,8 +59,8 @@ func (p *plugin) checkpointShow(ctx context.Context, args []string, flags *gener
 	return p.describeCheckpoint(p.Out, checkpoint)
 }
 
-// numbered finds a checkpoint by task and number, or by task and name.
-func (s *session) numbered(ctx context.Context, taskName, wanted string) (*v1alpha1.Checkpoint, error) {
+// checkpointOf finds a checkpoint by its task and its number or name.
+func (s *session) checkpointOf(ctx context.Context, taskName, wanted string) (*v1alpha1.Checkpoint, error) {
 	task, err := s.task(ctx, taskName)
 	if err != nil {
 		return nil, err
@@ -69,10 +69,10 @@ func (s *session) numbered(ctx context.Context, taskName, wanted string) (*v1alp
 	if err != nil {
 		return nil, err
 	}
-	return find(list, task, wanted)
+	return findCheckpoint(list, task, wanted)
 }
 
-// describeCheckpoint prints what a checkpoint holds, for people.
+// describeCheckpoint prints the details of a checkpoint for people.
 func (p *plugin) describeCheckpoint(w io.Writer, c *v1alpha1.Checkpoint) error {
 	style := styleFor(w)
 	var rows [][]string
@@ -101,13 +101,13 @@ func (p *plugin) describeCheckpoint(w io.Writer, c *v1alpha1.Checkpoint) error {
 	add("Base", status.Base)
 	add("Agent state", status.StateCommit)
 	if status.Number > 0 {
-		add("Holds", fmt.Sprintf("%s, %s", plural(status.Files, "file"), humanBytes(status.Bytes)))
+		add("Contents", fmt.Sprintf("%s, %s", plural(status.Files, "file"), humanBytes(status.Bytes)))
 	}
 	if stats := status.Code; stats != nil {
 		add("Changed", fmt.Sprintf("%s, %s added, %s removed", plural(int64(stats.FilesChanged), "file"), plural(stats.LinesAdded, "line"), plural(stats.LinesRemoved, "line")))
 	}
 	if at := status.Conversation; at != nil {
-		add("Conversation", fmt.Sprintf("%s, %s answered", plural(at.Position, "message"), plural(at.ToolCalls, "tool call")))
+		add("Conversation", fmt.Sprintf("%s, %s with results", plural(at.Position, "message"), plural(at.ToolCalls, "tool call")))
 	}
 	add("Agent's git", describeGit(status.Git))
 	if err := table(w, nil, rows); err != nil {
@@ -117,14 +117,14 @@ func (p *plugin) describeCheckpoint(w io.Writer, c *v1alpha1.Checkpoint) error {
 	return nil
 }
 
-// describeConsistency says whether the files are those of one instant.
+// describeConsistency says whether all files were read at one instant.
 func describeConsistency(status v1alpha1.CheckpointStatus) string {
 	text := string(status.Consistency)
 	switch status.Consistency {
 	case v1alpha1.ConsistencyAgentNotStopped:
-		text += ": the agent did not stop in time; files may be of different instants"
+		text += ": the agent did not stop in time; the files may be from different moments"
 	case v1alpha1.ConsistencyAgentThawed:
-		text += ": the agent went on before all files were read; files may be of different instants"
+		text += ": the agent continued before all files were read; the files may be from different moments"
 	}
 	if text != "" && status.FrozenMilliseconds > 0 {
 		text += fmt.Sprintf(" (the agent was stopped for %s)", time.Duration(status.FrozenMilliseconds)*time.Millisecond)
@@ -132,6 +132,8 @@ func describeConsistency(status v1alpha1.CheckpointStatus) string {
 	return text
 }
 
+// describeCondition formats a condition's status, its reason and, unless it is true, its
+// message.
 func describeCondition(status v1alpha1.CheckpointStatus, kind string) string {
 	for _, condition := range status.Conditions {
 		if condition.Type != kind {
@@ -149,6 +151,7 @@ func describeCondition(status v1alpha1.CheckpointStatus, kind string) string {
 	return ""
 }
 
+// describeGit describes the HEAD of the agent's repository and its uncommitted changes.
 func describeGit(git *v1alpha1.GitPosition) string {
 	if git == nil {
 		return ""
@@ -157,18 +160,19 @@ func describeGit(git *v1alpha1.GitPosition) string {
 	if git.Head != "" {
 		at = git.Head
 	}
-	branch := "detached"
+	branch := "detached HEAD"
 	if git.Branch != "" {
 		branch = "branch " + oneLine(git.Branch)
 	}
 	return fmt.Sprintf("%s at %s, %s", branch, at, plural(int64(git.DirtyFileCount), "dirty file"))
 }
 
+// describeSkipped lists the files that a checkpoint does not include.
 func describeSkipped(w io.Writer, style style, status v1alpha1.CheckpointStatus) {
 	if status.SkippedCount == 0 {
 		return
 	}
-	fmt.Fprintln(w, style.bold("Listed but not held (a rewind leaves them as they are):"))
+	fmt.Fprintln(w, style.bold("Not included (a rewind leaves these files unchanged):"))
 	for _, file := range status.Skipped {
 		fmt.Fprintf(w, "  %s  %s (%s)\n", strings.ReplaceAll(plain(file.Path), "\n", `\n`), file.Reason, humanBytes(file.Bytes))
 	}

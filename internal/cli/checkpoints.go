@@ -15,8 +15,8 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// checkpoints lists those of one task, or of all tasks of the namespace when
-// task is empty; by task and number, those not taken yet last.
+// checkpoints lists the checkpoints of one task, or of all tasks of the namespace if
+// task is empty. They are sorted by task and number, with those not yet taken last.
 func (s *session) checkpoints(ctx context.Context, task string) (*v1alpha1.CheckpointList, error) {
 	list := &v1alpha1.CheckpointList{}
 	if err := s.client.List(ctx, list, client.InNamespace(s.namespace)); err != nil {
@@ -29,8 +29,10 @@ func (s *session) checkpoints(ctx context.Context, task string) (*v1alpha1.Check
 	return list, nil
 }
 
+// compareCheckpoints orders checkpoints by task and number, with those not yet taken
+// last.
 func compareCheckpoints(a, b v1alpha1.Checkpoint) int {
-	last := func(c v1alpha1.Checkpoint) int64 {
+	number := func(c v1alpha1.Checkpoint) int64 {
 		if c.Status.Number == 0 {
 			return 1 << 62
 		}
@@ -38,14 +40,15 @@ func compareCheckpoints(a, b v1alpha1.Checkpoint) int {
 	}
 	return cmp.Or(
 		cmp.Compare(a.Spec.TaskRef.Name, b.Spec.TaskRef.Name),
-		cmp.Compare(last(a), last(b)),
+		cmp.Compare(number(a), number(b)),
 		a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
 		cmp.Compare(a.Name, b.Name),
 	)
 }
 
-// find finds a task's checkpoint by its name or its number.
-func find(list *v1alpha1.CheckpointList, task *v1alpha1.Task, wanted string) (*v1alpha1.Checkpoint, error) {
+// findCheckpoint finds a task's checkpoint by its name or number. A name wins over a
+// number.
+func findCheckpoint(list *v1alpha1.CheckpointList, task *v1alpha1.Task, wanted string) (*v1alpha1.Checkpoint, error) {
 	for i := range list.Items {
 		if list.Items[i].Name == wanted {
 			return usable(&list.Items[i], task)
@@ -53,18 +56,18 @@ func find(list *v1alpha1.CheckpointList, task *v1alpha1.Task, wanted string) (*v
 	}
 	number, err := strconv.ParseInt(strings.TrimPrefix(wanted, "#"), 10, 64)
 	if err != nil {
-		return nil, fmt.Errorf("task %s has no checkpoint %q; `kubectl clew checkpoint list %s -n %s` lists them by name and number", task.Name, wanted, task.Name, task.Namespace)
+		return nil, fmt.Errorf("task %s has no checkpoint %q; list its checkpoints with `kubectl clew checkpoint list %s -n %s`", task.Name, wanted, task.Name, task.Namespace)
 	}
 	for i := range list.Items {
 		if list.Items[i].Status.Number == number {
 			return usable(&list.Items[i], task)
 		}
 	}
-	return nil, fmt.Errorf("task %s has no checkpoint number %d; %s", task.Name, number, known(list, task))
+	return nil, fmt.Errorf("task %s has no checkpoint number %d; %s", task.Name, number, availableNumbers(list, task))
 }
 
-// known says which numbers there are.
-func known(list *v1alpha1.CheckpointList, task *v1alpha1.Task) string {
+// availableNumbers describes which checkpoint numbers a task has, for an error.
+func availableNumbers(list *v1alpha1.CheckpointList, task *v1alpha1.Task) string {
 	var first, last int64
 	for _, c := range list.Items {
 		if n := c.Status.Number; n > 0 {
@@ -75,27 +78,27 @@ func known(list *v1alpha1.CheckpointList, task *v1alpha1.Task) string {
 		}
 	}
 	if last == 0 {
-		return fmt.Sprintf("it has none yet: take one with `kubectl clew checkpoint create %s -n %s`", task.Name, task.Namespace)
+		return fmt.Sprintf("it has no checkpoints yet: take one with `kubectl clew checkpoint create %s -n %s`", task.Name, task.Namespace)
 	}
-	return fmt.Sprintf("they run from %d to %d: `kubectl clew checkpoint list %s -n %s` lists them; `kubectl clew rewind` with --to-message or --to-time goes back to the moment of one whose object is gone",
+	return fmt.Sprintf("the numbers run from %d to %d: list them with `kubectl clew checkpoint list %s -n %s`; to rewind to one whose Checkpoint object was deleted, use --to-message or --to-time",
 		first, last, task.Name, task.Namespace)
 }
 
-// usable refuses a checkpoint that there is no way back to.
+// usable returns the checkpoint, or an error if a task cannot be rewound to it.
 func usable(c *v1alpha1.Checkpoint, task *v1alpha1.Task) (*v1alpha1.Checkpoint, error) {
 	if uid := c.Status.TaskUID; uid != "" && uid != string(task.UID) {
-		return nil, fmt.Errorf("checkpoint %s belongs to an earlier task of the name %s, which was deleted; choose another one", c.Name, task.Name)
+		return nil, fmt.Errorf("checkpoint %s belongs to an earlier task named %s, which was deleted; choose another checkpoint", c.Name, task.Name)
 	}
 	if apimeta.IsStatusConditionFalse(c.Status.Conditions, v1alpha1.CheckpointIntact) {
-		return nil, fmt.Errorf("the stored objects of checkpoint %s are damaged; choose another one", c.Name)
+		return nil, fmt.Errorf("the stored objects of checkpoint %s are damaged; choose another checkpoint", c.Name)
 	}
 	if c.Status.Number == 0 {
-		return nil, fmt.Errorf("checkpoint %s is not taken yet; wait for it with `kubectl wait --for=condition=Ready checkpoints.clew.dev/%s -n %s`", c.Name, c.Name, c.Namespace)
+		return nil, fmt.Errorf("checkpoint %s has not been taken yet; wait for it with `kubectl wait --for=condition=Ready checkpoints.clew.dev/%s -n %s`", c.Name, c.Name, c.Namespace)
 	}
 	return c, nil
 }
 
-// conditionText is a condition's status with its reason unless it is good.
+// conditionText formats a condition for a table: yes if it is true, else its reason.
 func conditionText(conditions []metav1.Condition, kind string) string {
 	c := apimeta.FindStatusCondition(conditions, kind)
 	switch {
@@ -109,7 +112,7 @@ func conditionText(conditions []metav1.Condition, kind string) string {
 	return string(c.Status)
 }
 
-// changes tells files and lines, as in "3 +20 -4".
+// changes formats the number of changed files, added and removed lines, as in "3 +20 -4".
 func changes(stats *v1alpha1.CodeStats) string {
 	if stats == nil {
 		return "-"

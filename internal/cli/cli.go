@@ -1,11 +1,12 @@
-// Package cli is the kubectl plugin, `kubectl clew`: a file a verb.
+// Package cli implements the kubectl plugin, `kubectl clew`, with one file per
+// command.
 //
-// It promises that it writes nothing but the fields a verb is about, under the
-// field manager kubectl-clew; that nothing is taken back without a preview and
-// a yes; that what it prints on standard output can be piped, with progress,
-// colours and questions on the terminal alone; that text which an agent wrote
-// cannot steer the terminal; and that its errors are sentences that name the
-// next step. It talks to the Kubernetes API only, with the user's kubeconfig.
+// It promises that a command writes only the fields it is about, under the field
+// manager kubectl-clew; that nothing is rewound or deleted without a preview and
+// a confirmation; that standard output can be piped, because progress, colours
+// and questions appear on a terminal only; that text written by an agent cannot
+// control the terminal; and that errors are sentences that name the next step.
+// It uses the Kubernetes API only, with the user's kubeconfig.
 package cli
 
 import (
@@ -28,22 +29,22 @@ import (
 // fieldManager owns the fields that the plugin writes.
 const fieldManager = "kubectl-clew"
 
-// Options are what a test replaces; the zero value is what a user gets.
+// Options are the settings that tests replace; users get the zero value.
 type Options struct {
 	// Version is printed by --version.
 	Version string
-	// Clock tells the time; time.Now when nil.
+	// Clock returns the current time; nil means time.Now.
 	Clock func() time.Time
-	// NewID makes up the id of a resume or rewind; a random one when nil.
+	// NewID generates the id of a resume or rewind; nil means a random id.
 	NewID func() (string, error)
-	// Interactive has questions asked although In is no terminal.
+	// Interactive enables questions even though In is not a terminal.
 	Interactive bool
-	// Location is the time zone of what is printed; the local one when nil.
+	// Location is the time zone of printed times; nil means the local zone.
 	Location *time.Location
 }
 
-// New gives the command `kubectl clew`. Its errors are for a person: print
-// them after "error: " and exit with 1.
+// New returns the command `kubectl clew`. Its errors are written for people:
+// print them after "error: " and exit with 1.
 func New(streams genericiooptions.IOStreams, options Options) *cobra.Command {
 	p := &plugin{
 		IOStreams: streams,
@@ -69,7 +70,7 @@ func New(streams genericiooptions.IOStreams, options Options) *cobra.Command {
 		Short:       "Checkpoint, rewind, fork and resume the work of coding agents",
 		Long: `Checkpoint, rewind, fork and resume the work of coding agents.
 
-Everything here can also be done by applying manifests: see
+Everything these commands do can also be done by applying manifests: see
 "kubectl explain tasks.clew.dev" and the kinds Checkpoint and Fork.`,
 		Version:       options.Version,
 		SilenceUsage:  true,
@@ -96,14 +97,14 @@ Everything here can also be done by applying manifests: see
 	return root
 }
 
-// plugin is what all verbs share.
+// plugin holds what all commands share.
 type plugin struct {
 	genericiooptions.IOStreams
 	flags    *genericclioptions.ConfigFlags
 	clock    func() time.Time
 	newID    func() (string, error)
 	location *time.Location
-	asks     bool // there is somebody to ask
+	asks     bool // whether questions can be asked
 }
 
 // session is a plugin that has read its kubeconfig.
@@ -114,11 +115,11 @@ type session struct {
 	namespace string
 }
 
-// connect reads the kubeconfig. It does not reach out to the cluster yet.
+// connect reads the kubeconfig. It does not contact the cluster yet.
 func (p *plugin) connect() (*session, error) {
 	config, err := p.flags.ToRESTConfig()
 	if err != nil {
-		return nil, fmt.Errorf("no cluster to talk to: %w; name a kubeconfig with --kubeconfig or a context with --context", err)
+		return nil, fmt.Errorf("no cluster is configured: %w; choose a kubeconfig with --kubeconfig or a context with --context", err)
 	}
 	namespace, _, err := p.flags.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
@@ -131,6 +132,8 @@ func (p *plugin) connect() (*session, error) {
 	return &session{plugin: p, config: config, client: c, namespace: namespace}, nil
 }
 
+// wrapConfig raises client-go's default request limits, identifies the plugin to the API
+// server, and prints the server's warnings.
 func (p *plugin) wrapConfig(config *rest.Config) *rest.Config {
 	config.QPS, config.Burst = 50, 300
 	config.UserAgent = fieldManager
@@ -138,22 +141,23 @@ func (p *plugin) wrapConfig(config *rest.Config) *rest.Config {
 	return config
 }
 
+// newScheme returns a scheme with Kubernetes' and Clew's kinds.
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
-			panic(err) // the kinds are compiled in: this cannot happen
+			panic(err) // cannot happen: the kinds are compiled in
 		}
 	}
 	return scheme
 }
 
-// task gets a task of the session's namespace.
+// task gets a task in the session's namespace.
 func (s *session) task(ctx context.Context, name string) (*v1alpha1.Task, error) {
 	task := &v1alpha1.Task{}
 	err := s.client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, task)
 	return task, s.explain(err, "task", name)
 }
 
-// noColor says whether the user wants none, by https://no-color.org.
+// noColor reports whether the user disabled colours, as https://no-color.org defines.
 func noColor() bool { return os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" }

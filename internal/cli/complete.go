@@ -18,18 +18,19 @@ import (
 	"github.com/clew-dev/clew/internal/clip"
 )
 
-// completionTime is how long a shell may wait for the cluster.
+// completionTime limits how long completion may keep a shell waiting for the cluster.
 const completionTime = 3 * time.Second
 
-// names runs a look-up for a shell. Its errors are nobody's to see.
-func (p *plugin) names(look func(ctx context.Context, s *session) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+// names runs a lookup for shell completion. It hides errors, since a shell has no
+// place to show them.
+func (p *plugin) names(lookUp func(ctx context.Context, s *session) ([]string, error)) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(context.Background(), completionTime)
 	defer cancel()
 	s, err := p.connect()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	found, err := look(ctx, s)
+	found, err := lookUp(ctx, s)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -44,6 +45,7 @@ func (p *plugin) completeTask(_ *cobra.Command, args []string, prefix string) ([
 	return p.names(func(ctx context.Context, s *session) ([]string, error) { return s.taskNames(ctx, prefix) })
 }
 
+// taskNames lists the tasks whose names start with a prefix, for completion.
 func (s *session) taskNames(ctx context.Context, prefix string) ([]string, error) {
 	list := &v1alpha1.TaskList{}
 	if err := s.client.List(ctx, list, client.InNamespace(s.namespace)); err != nil {
@@ -58,8 +60,8 @@ func (s *session) taskNames(ctx context.Context, prefix string) ([]string, error
 	return found, nil
 }
 
-// completeCheckpointOf completes a flag with the checkpoints of the task that
-// is the first argument.
+// completeCheckpointOf completes a flag with the checkpoints of the task that the
+// first argument names.
 func (p *plugin) completeCheckpointOf(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -69,6 +71,8 @@ func (p *plugin) completeCheckpointOf(_ *cobra.Command, args []string, prefix st
 	})
 }
 
+// checkpointNames lists the checkpoints whose names or numbers start with a prefix,
+// for completion. Without a task it lists names only, since numbers belong to a task.
 func (s *session) checkpointNames(ctx context.Context, task, prefix string) ([]string, error) {
 	list, err := s.checkpoints(ctx, task)
 	if err != nil {
@@ -108,11 +112,11 @@ func (p *plugin) completeCheckpointShow(_ *cobra.Command, args []string, prefix 
 	})
 }
 
-// completeFlags completes those of kubectl's own flags that name something.
+// completeFlags completes those of kubectl's flags that name an object.
 func (p *plugin) completeFlags(root *cobra.Command) {
-	complete := func(flag string, look func(ctx context.Context, s *session, prefix string) ([]string, error)) {
+	complete := func(flag string, lookUp func(ctx context.Context, s *session, prefix string) ([]string, error)) {
 		_ = root.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
-			return p.names(func(ctx context.Context, s *session) ([]string, error) { return look(ctx, s, prefix) })
+			return p.names(func(ctx context.Context, s *session) ([]string, error) { return lookUp(ctx, s, prefix) })
 		})
 	}
 	complete("namespace", func(ctx context.Context, s *session, prefix string) ([]string, error) {
@@ -132,6 +136,7 @@ func (p *plugin) completeFlags(root *cobra.Command) {
 	}
 }
 
+// startingWith returns the names of items that start with a prefix.
 func startingWith[T any](prefix string, items []T, name func(T) string) []string {
 	var found []string
 	for _, item := range items {

@@ -13,26 +13,30 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// explain turns an error of the API server about one object into a sentence
-// that says what to do; nil stays nil.
+// explain turns an API server error about one object into a sentence that says
+// what to do. It returns nil for nil.
 func (s *session) explain(err error, kind, name string) error {
 	var groups *discovery.ErrGroupDiscoveryFailed
 	switch {
 	case err == nil:
 		return nil
 	case apierrors.IsNotFound(err) && !isMissingResource(err):
-		return fmt.Errorf("there is no %s %q in namespace %s; `kubectl get %ss.clew.dev -n %s` lists those that exist", kind, name, s.namespace, kind, s.namespace)
+		return fmt.Errorf("there is no %s %q in namespace %s; list the existing ones with `kubectl get %ss.clew.dev -n %s`", kind, name, s.namespace, kind, s.namespace)
 	case apierrors.IsAlreadyExists(err):
-		return fmt.Errorf("there is a %s %q in namespace %s already; choose another name", kind, name, s.namespace)
+		return fmt.Errorf("a %s %q already exists in namespace %s; choose another name", kind, name, s.namespace)
 	case apierrors.IsInvalid(err):
 		return errors.New(causes(err))
 	case meta.IsNoMatchError(err) || isMissingResource(err) || errors.As(err, &groups):
-		return errors.New("this cluster does not know Clew's kinds; install Clew there, or choose another cluster with --context")
+		return errNotInstalled
 	}
 	return explainConnection(err)
 }
 
-// explainConnection explains what keeps the plugin from the cluster as such.
+// errNotInstalled is returned for a cluster without Clew's CRDs.
+var errNotInstalled = errors.New("this cluster does not have Clew's resources; install Clew there, or choose another cluster with --context")
+
+// explainConnection turns an error that is not about one object into a sentence
+// that says what to do. It returns nil for nil.
 func explainConnection(err error) error {
 	var netErr net.Error
 	var urlErr *url.Error
@@ -40,23 +44,23 @@ func explainConnection(err error) error {
 	case err == nil:
 		return nil
 	case apierrors.IsUnauthorized(err):
-		return errors.New("the cluster does not accept your credentials; log in again, or choose another context with --context")
+		return errors.New("the cluster rejected your credentials; log in again, or choose another context with --context")
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("you may not do this: %s; ask an administrator of the namespace for the role edit, or view to read", lowerFirst(message(err)))
+		return fmt.Errorf("you are not allowed to do this: %s; ask an administrator of the namespace for the role edit, or view for read access", lowerFirst(message(err)))
 	case meta.IsNoMatchError(err):
-		return errors.New("this cluster does not know Clew's kinds; install Clew there, or choose another cluster with --context")
+		return errNotInstalled
 	case errors.As(err, &urlErr) || errors.As(err, &netErr):
-		return fmt.Errorf("the cluster cannot be reached: %w; look at the context with `kubectl config current-context`", err)
+		return fmt.Errorf("the cluster cannot be reached: %w; check the context with `kubectl config current-context`", err)
 	}
 	return err
 }
 
-// isMissingResource tells the 404 of a whole kind from that of one object.
+// isMissingResource distinguishes the 404 of a missing kind from that of a missing object.
 func isMissingResource(err error) bool {
 	return apierrors.IsNotFound(err) && strings.Contains(err.Error(), "the server could not find the requested resource")
 }
 
-// causes gives the sentences of a validation error, each with its field.
+// causes joins the sentences of a validation error, each with its field.
 func causes(err error) string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil || len(status.Status().Details.Causes) == 0 {
@@ -65,7 +69,7 @@ func causes(err error) string {
 	var sentences []string
 	for _, cause := range status.Status().Details.Causes {
 		text := cause.Message
-		// "Invalid value: {…}: sentence": the value is not what the user typed.
+		// In "Invalid value: {…}: sentence", the value is not what the user typed.
 		if _, sentence, ok := strings.Cut(text, ": "); ok && strings.HasPrefix(text, "Invalid value") {
 			text = sentence
 			if i := strings.LastIndex(text, "\": "); i >= 0 {
@@ -81,7 +85,7 @@ func causes(err error) string {
 	return strings.Join(sentences, "; ")
 }
 
-// message is what the API server said, without its prefix for machines.
+// message returns the API server's message without the prefix that client-go adds.
 func message(err error) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) && status.Status().Message != "" {
@@ -90,6 +94,8 @@ func message(err error) string {
 	return err.Error()
 }
 
+// lowerFirst lowers the first letter of a sentence, unless its first word is an
+// acronym or is lower case already.
 func lowerFirst(s string) string {
 	if s == "" || strings.ToUpper(s[:1]) != s[:1] || (len(s) > 1 && strings.ToUpper(s[1:2]) == s[1:2]) {
 		return s

@@ -14,6 +14,7 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
+// fork holds the flags of `fork`.
 type fork struct {
 	*plugin
 	from, name, prompt string
@@ -27,27 +28,27 @@ func (p *plugin) forkCommand() *cobra.Command {
 	o := &fork{plugin: p}
 	cmd := &cobra.Command{
 		Use:   "fork TASK --name NEW",
-		Short: "Make a new task that begins where another stood",
-		Long: `Make a new task that begins where another one stood at a checkpoint: with its
-files, and with its conversation unless asked otherwise. The source is not
-touched, and both share what is stored of their code.`,
-		Example: `  # Try something else from where the task stands
+		Short: "Create a new task from a checkpoint of another",
+		Long: `Create a new task that starts from a checkpoint of another task: with its files
+and, unless --no-conversation is set, its conversation. The source task is not
+changed, and both share the stored code.`,
+		Example: `  # Try another approach from the latest checkpoint
   kubectl clew fork fix-login --name fix-login-with-oauth
 
-  # From an earlier checkpoint, with another prompt and no memory
+  # Start from an earlier checkpoint, with another prompt and without the conversation
   kubectl clew fork fix-login --from 3 --name second-try --no-conversation \
     --prompt "Fix the login without touching the database."`,
 		Args:              exactly("TASK"),
 		ValidArgsFunction: p.completeTask,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
-	cmd.Flags().StringVar(&o.from, "from", "", "Name or number of the checkpoint to fork from; the latest when left out.")
-	cmd.Flags().StringVar(&o.name, "name", "", "Name of the new task, and of the Fork. Required.")
-	cmd.Flags().StringVar(&o.prompt, "prompt", "", "Prompt of the new task; the source's when left out.")
-	cmd.Flags().BoolVar(&o.noConversation, "no-conversation", false, "Leave the conversation behind.")
+	cmd.Flags().StringVar(&o.from, "from", "", "Name or number of the checkpoint to fork from. Defaults to the latest.")
+	cmd.Flags().StringVar(&o.name, "name", "", "Name of the new task and of the Fork object. Required.")
+	cmd.Flags().StringVar(&o.prompt, "prompt", "", "Prompt of the new task. Defaults to the source task's prompt.")
+	cmd.Flags().BoolVar(&o.noConversation, "no-conversation", false, "Start the new task with an empty conversation.")
 	_ = cmd.RegisterFlagCompletionFunc("from", p.completeCheckpointOf)
 	_ = cmd.RegisterFlagCompletionFunc("name", cobra.NoFileCompletions)
-	o.wait.add(cmd, "the new task is made")
+	o.wait.add(cmd, "the new task is created")
 	o.dryRun.add(cmd)
 	o.print = p.printFlags(cmd)
 	return cmd
@@ -55,7 +56,7 @@ touched, and both share what is stored of their code.`,
 
 func (o *fork) run(ctx context.Context, source string) error {
 	if o.name == "" {
-		return errors.New("name the new task with --name")
+		return errors.New("the new task needs a name; set it with --name")
 	}
 	s, err := o.connect()
 	if err != nil {
@@ -75,7 +76,7 @@ func (o *fork) run(ctx context.Context, source string) error {
 			return err
 		}
 		if at := object.Status.Source; at != nil {
-			outcome = fmt.Sprintf("created: task.clew.dev/%s begins at checkpoint %d of %s", o.name, at.Checkpoint, source)
+			outcome = fmt.Sprintf("created: task.clew.dev/%s starts from checkpoint %d of %s", o.name, at.Checkpoint, source)
 		}
 	}
 	if done, err := o.printed(o.print, object); done {
@@ -85,8 +86,8 @@ func (o *fork) run(ctx context.Context, source string) error {
 	return nil
 }
 
-// object is the Fork to create. The source and the checkpoint are looked up
-// first, since a Fork that waits for what never comes helps nobody.
+// object builds the Fork to create. It looks up the source and the checkpoint first,
+// since a Fork of something that never exists would wait forever.
 func (o *fork) object(ctx context.Context, s *session, source string) (*v1alpha1.Fork, error) {
 	task, err := s.task(ctx, source)
 	if err != nil {
@@ -105,7 +106,7 @@ func (o *fork) object(ctx context.Context, s *session, source string) (*v1alpha1
 		},
 	}
 	if o.from != "" {
-		checkpoint, err := find(list, task, o.from)
+		checkpoint, err := findCheckpoint(list, task, o.from)
 		if err != nil {
 			return nil, err
 		}
@@ -120,18 +121,18 @@ func (o *fork) object(ctx context.Context, s *session, source string) (*v1alpha1
 	return object, nil
 }
 
-// judgeFork is done when the new task is there.
+// judgeFork is done once the new task exists.
 func judgeFork(f *v1alpha1.Fork) verdict {
 	complete := apimeta.FindStatusCondition(f.Status.Conditions, v1alpha1.ForkComplete)
 	switch {
 	case complete == nil:
-		return verdict{state: "asked for the fork"}
+		return verdict{state: "fork requested"}
 	case complete.Status == metav1.ConditionTrue:
 		return verdict{done: true, state: "forked"}
 	}
 	switch complete.Reason {
 	case v1alpha1.ReasonTaskExists, v1alpha1.ReasonCheckpointOfOther:
-		return verdict{err: fmt.Errorf("the fork came to nothing: %s (%s)", plain(complete.Message), complete.Reason)}
+		return verdict{err: fmt.Errorf("the fork failed: %s (%s)", plain(complete.Message), complete.Reason)}
 	}
 	return verdict{state: cmp.Or(complete.Message, complete.Reason)}
 }

@@ -9,54 +9,55 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// nearEnough is how many letters a word may differ from a command's name for the
-// command to be what was perhaps meant.
-const nearEnough = 2
+// maxSuggestionDistance is the edit distance up to which a command is suggested for
+// an unknown word.
+const maxSuggestionDistance = 2
 
-// group makes a command that does nothing by itself but hold others. A word that
-// names none of them is an error: left to itself, the library answers it with the
-// help, as if all were well.
+// group adds subcommands to a command that does nothing else. An unknown subcommand
+// is an error: by default, cobra prints the help and exits with 0.
 func group(cmd *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 	cmd.AddCommand(commands...)
-	onlyGroups(cmd)
+	requireSubcommand(cmd)
 	return cmd
 }
 
-func onlyGroups(cmd *cobra.Command) {
+// requireSubcommand makes a command print its help without arguments, and fail for an
+// unknown subcommand.
+func requireSubcommand(cmd *cobra.Command) {
 	cmd.Args = knownCommand
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 }
 
-// completionCommand makes `completion` fail, too, for a shell that it does not know.
+// completionCommand adds `completion` and makes it fail for an unknown shell.
 func completionCommand(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		if cmd.Name() == "completion" {
-			onlyGroups(cmd)
+			requireSubcommand(cmd)
 		}
 	}
 }
 
-// groupUsage removes from a group's help the usage line without a command: a group
-// that is called so does nothing but print its help.
+// groupUsage removes the usage line without a subcommand from the help of groups:
+// called that way, a group only prints its help.
 func groupUsage(root *cobra.Command) {
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(),
 		"{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
 }
 
-// knownCommand refuses a word that is none of the group's commands, and names
-// those that are near it, or else all.
+// knownCommand rejects an unknown subcommand. The error suggests similar commands, or
+// lists all of them if none is similar.
 func knownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	cmd.SuggestionsMinimumDistance = nearEnough
-	none := fmt.Sprintf("%q is no command of %s", args[0], cmd.CommandPath())
+	cmd.SuggestionsMinimumDistance = maxSuggestionDistance
+	unknown := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
 	if near := slices.Compact(cmd.SuggestionsFor(args[0])); len(near) > 0 {
 		for i := range near {
 			near[i] = "`" + cmd.CommandPath() + " " + near[i] + "`"
 		}
-		return errors.New(none + "; did you mean " + either(near) + "?")
+		return errors.New(unknown + "; did you mean " + either(near) + "?")
 	}
 	var names []string
 	for _, c := range cmd.Commands() {
@@ -64,10 +65,10 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 			names = append(names, c.Name())
 		}
 	}
-	return fmt.Errorf("%s; it has %s: see `%s --help`", none, strings.Join(names, ", "), cmd.CommandPath())
+	return fmt.Errorf("%s; the commands are %s; see `%s --help`", unknown, strings.Join(names, ", "), cmd.CommandPath())
 }
 
-// either lists words of which one is meant.
+// either joins words with commas and a final "or".
 func either(words []string) string {
 	last := len(words) - 1
 	if last < 1 {
@@ -76,7 +77,7 @@ func either(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// helpCommand makes `help` fail, too, for a command that does not exist.
+// helpCommand adds `help` and makes it fail for an unknown command.
 func helpCommand(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	for _, cmd := range root.Commands() {

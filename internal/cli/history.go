@@ -15,11 +15,11 @@ import (
 	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
 )
 
-// pageSize is how many entries are asked for at a time.
+// pageSize is how many entries one request asks for.
 const pageSize = 500
 
-// historyGet reads one answer of the history API, which the Kubernetes API
-// server passes on to Clew's own. path is below the namespace.
+// historyGet reads one object from the history API, which the Kubernetes API server
+// proxies to Clew's server. path is relative to the namespace.
 func (s *session) historyGet(ctx context.Context, path []string, params url.Values, into any) error {
 	return s.history(ctx, "GET", path, params, into)
 }
@@ -30,13 +30,13 @@ func (s *session) history(ctx context.Context, verb string, path []string, param
 	if err != nil {
 		return err
 	}
-	defer s.whenSlow("waiting for the history")()
+	defer s.progressIfSlow("waiting for the history")()
 	return s.answer(request.Do(ctx), into)
 }
 
-// answer reads an answer of the history API.
+// answer decodes a response of the history API.
 func (s *session) answer(result rest.Result, into any) error {
-	// Error reads what the server said in its body, as Raw does not.
+	// Unlike Raw, Error reads the message in the response's body.
 	if err := result.Error(); err != nil {
 		return s.explainHistory(err)
 	}
@@ -45,7 +45,7 @@ func (s *session) answer(result rest.Result, into any) error {
 		return s.explainHistory(err)
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return fmt.Errorf("the history API answered something else than JSON: %w", err)
+		return fmt.Errorf("the history API's response is not JSON: %w", err)
 	}
 	return nil
 }
@@ -60,7 +60,7 @@ func (s *session) historyRequest(verb string, path []string, params url.Values) 
 	if err != nil {
 		return nil, explainConnection(err)
 	}
-	// More often than once, people should be told first.
+	// Retry only once: after that, the user should see the error.
 	request := c.Verb(verb).MaxRetries(1).AbsPath(append([]string{"/apis", historyv1.Group, historyv1.Version, "namespaces", s.namespace}, path...)...)
 	for name, values := range params {
 		for _, value := range values {
@@ -72,17 +72,17 @@ func (s *session) historyRequest(verb string, path []string, params url.Values) 
 
 // explainHistory turns an error of the history API into a sentence.
 func (s *session) explainHistory(err error) error {
-	const look = "look at `kubectl get apiservice v1alpha1.history.clew.dev`"
+	const check = "check `kubectl get apiservice v1alpha1.history.clew.dev`"
 	var status apierrors.APIStatus
 	switch {
 	case apierrors.HasStatusCause(err, historyv1.CauseDeletionUnfinished):
 		return errors.New(message(err))
 	case apierrors.IsServiceUnavailable(err):
-		return fmt.Errorf("the history does not answer at present: %s; %s, and at the pods of clew-server", message(err), look)
+		return fmt.Errorf("the history API is unavailable: %s; %s and the pods of clew-server", message(err), check)
 	case isMissingResource(err), apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details == nil:
-		return fmt.Errorf("this cluster serves no history of Clew; %s", look)
+		return fmt.Errorf("this cluster does not serve Clew's history API; %s", check)
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("you may not do this: %s; ask an administrator of the namespace for the role view to read, search and export, or admin to import and delete histories", lowerFirst(message(err)))
+		return fmt.Errorf("you are not allowed to do this: %s; ask an administrator of the namespace for the role view to read, search and export, or admin to import and delete histories", lowerFirst(message(err)))
 	case apierrors.IsNotFound(err):
 		return &notInHistory{message(err)}
 	case apierrors.IsBadRequest(err), apierrors.IsResourceExpired(err),
@@ -92,7 +92,8 @@ func (s *session) explainHistory(err error) error {
 	return explainConnection(err)
 }
 
-// notInHistory is the error of what the history does not have.
+// notInHistory is returned for what the history does not contain.
 type notInHistory struct{ message string }
 
+// Error implements error.
 func (e *notInHistory) Error() string { return e.message }

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// randomID makes up the id of a one-shot operation: cli- and eight letters and digits.
+// randomID generates the id of a one-shot operation: cli- and eight letters and digits.
 func randomID() (string, error) {
 	var random [5]byte
 	if _, err := rand.Read(random[:]); err != nil {
-		return "", fmt.Errorf("make up an id: %w", err)
+		return "", fmt.Errorf("generate an id: %w", err)
 	}
 	return "cli-" + strings.ToLower(base32.StdEncoding.EncodeToString(random[:])), nil
 }

@@ -1,13 +1,11 @@
 package cli
 
 import (
-	"bytes"
 	"regexp"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
@@ -21,21 +19,21 @@ func taskWith(status metav1.ConditionStatus, reason string) *v1alpha1.Task {
 	}
 }
 
-func TestResumable(t *testing.T) {
+func TestCheckResumable(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		task *v1alpha1.Task
-		want string // in the error; none when empty
+		want string // part of the error; empty if there is none
 	}{
 		{"suspended", taskWith(metav1.ConditionUnknown, v1alpha1.ReasonSuspended), ""},
 		{"rewound", taskWith(metav1.ConditionUnknown, v1alpha1.ReasonRewound), ""},
 		{"drifted", taskWith(metav1.ConditionUnknown, v1alpha1.ReasonDriftDetected), ""},
 		{"failed", taskWith(metav1.ConditionFalse, v1alpha1.ReasonAgentFailed), ""},
-		{"running", taskWith(metav1.ConditionUnknown, v1alpha1.ReasonRunning), "is at work (Running)"},
+		{"running", taskWith(metav1.ConditionUnknown, v1alpha1.ReasonRunning), "is already active (Running)"},
 		{"completed", taskWith(metav1.ConditionTrue, v1alpha1.ReasonCompleted), "kubectl clew rewind fix-login"},
 		{"new", &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Name: "fix-login"}}, "has not started yet"},
 	} {
-		t.Run(test.name, func(t *testing.T) { wantError(t, resumable(test.task), test.want) })
+		t.Run(test.name, func(t *testing.T) { wantError(t, checkResumable(test.task), test.want) })
 	}
 }
 
@@ -45,13 +43,13 @@ func wantError(t *testing.T, err error, part string) {
 	case part == "" && err != nil:
 		t.Errorf("unexpected error: %v", err)
 	case part != "" && err == nil:
-		t.Errorf("no error; want one with %q", part)
+		t.Errorf("no error; want one containing %q", part)
 	case part != "" && !strings.Contains(err.Error(), part):
 		t.Errorf("error %q lacks %q", err, part)
 	}
 }
 
-func TestFind(t *testing.T) {
+func TestFindCheckpoint(t *testing.T) {
 	foreign := takenCheckpoint(7, "foreign")
 	foreign.Status.TaskUID = "uid-0"
 	damaged := takenCheckpoint(4, "damaged")
@@ -68,20 +66,20 @@ func TestFind(t *testing.T) {
 		{"2", "2", ""}, // a name wins over a number
 		{"damaged", "", "damaged; choose another"},
 		{"foreign", "", "belongs to an earlier task"},
-		{"asked", "", "is not taken yet"},
-		{"9", "", "they run from 1 to 7"},
+		{"asked", "", "has not been taken yet"},
+		{"9", "", "the numbers run from 1 to 7"},
 		{"nothing", "", `has no checkpoint "nothing"`},
 	} {
 		t.Run(test.wanted, func(t *testing.T) {
-			found, err := find(list, task, test.wanted)
+			found, err := findCheckpoint(list, task, test.wanted)
 			wantError(t, err, test.err)
 			if err == nil && found.Name != test.name {
 				t.Errorf("found %s; want %s", found.Name, test.name)
 			}
 		})
 	}
-	_, err := find(&v1alpha1.CheckpointList{}, task, "1")
-	wantError(t, err, "it has none yet")
+	_, err := findCheckpoint(&v1alpha1.CheckpointList{}, task, "1")
+	wantError(t, err, "it has no checkpoints yet")
 }
 
 func TestJudgeRewind(t *testing.T) {
@@ -106,11 +104,12 @@ func TestJudgeRewind(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			v := judgeRewind(test.task, "cli-1")
 			if v.done != test.done {
-				t.Errorf("done is %v", v.done)
+				t.Errorf("done: got %v, want %v", v.done, test.done)
 			}
 			wantError(t, v.err, test.err)
-			if !v.done && v.err == nil && v.state == "" {
-				t.Error("there is nothing to tell while waiting")
+			waiting := !v.done && v.err == nil
+			if waiting && v.state == "" {
+				t.Error("there is no state to show while waiting")
 			}
 		})
 	}
@@ -119,24 +118,24 @@ func TestJudgeRewind(t *testing.T) {
 func TestJudgeCheckpointAndFork(t *testing.T) {
 	c := takenCheckpoint(1, "a")
 	if v := judgeCheckpoint(&c); !v.done {
-		t.Errorf("a durable checkpoint is not done: %+v", v)
+		t.Errorf("verdict on a durable checkpoint: got %+v, want done", v)
 	}
 	c.Status.Conditions = c.Status.Conditions[:1]
-	if v := judgeCheckpoint(&c); v.done || !strings.Contains(v.state, "on its way") {
-		t.Errorf("a checkpoint that is not pushed: %+v", v)
+	if v := judgeCheckpoint(&c); v.done || !strings.Contains(v.state, "being pushed") {
+		t.Errorf("verdict on a checkpoint that is not pushed: got %+v, want being pushed", v)
 	}
 	c.Status.Conditions[0] = metav1.Condition{Type: v1alpha1.CheckpointReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonTaskNotFound, Message: "there is no task a"}
 	wantError(t, judgeCheckpoint(&c).err, "there is no task a (TaskNotFound)")
 
 	f := &v1alpha1.Fork{}
 	if v := judgeFork(f); v.done || v.err != nil {
-		t.Errorf("a new fork: %+v", v)
+		t.Errorf("verdict on a new fork: got %+v, want neither done nor an error", v)
 	}
 	f.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ForkComplete, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonTaskExists, Message: "there is a task b"}}
 	wantError(t, judgeFork(f).err, "there is a task b (TaskExists)")
 	f.Status.Conditions[0].Reason = v1alpha1.ReasonWaitingForSource
 	if v := judgeFork(f); v.done || v.err != nil {
-		t.Errorf("a fork that waits: %+v", v)
+		t.Errorf("verdict on a waiting fork: got %+v, want neither done nor an error", v)
 	}
 }
 
@@ -149,66 +148,8 @@ func TestRandomID(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !pattern.MatchString(id) || seen[id] {
-			t.Fatalf("id %q", id)
+			t.Fatalf("id %q is repeated or does not match %v", id, pattern)
 		}
 		seen[id] = true
-	}
-}
-
-// A word that is no command is an error that names the near ones, or else all.
-func TestAnUnknownCommandIsAnError(t *testing.T) {
-	for line, want := range map[string]string{
-		"rewnd":                 `"rewnd" is no command of kubectl clew; did you mean ` + "`kubectl clew rewind`?",
-		"frobnicate":            `"frobnicate" is no command of kubectl clew; it has checkpoint, completion, fork,`,
-		"rollback x":            `"rollback" is no command of kubectl clew; did you mean ` + "`kubectl clew rewind`?",
-		"restore":               "did you mean `kubectl clew rewind`?",
-		"undo x":                "did you mean `kubectl clew rewind`?",
-		"completion tcsh":       `"tcsh" is no command of kubectl clew completion; did you mean ` + "`kubectl clew completion bash`",
-		"checkpoint describe x": `"describe" is no command of kubectl clew checkpoint; did you mean ` + "`kubectl clew checkpoint show`?",
-		"checkpoint lst":        "did you mean `kubectl clew checkpoint list`?",
-		"checkpoint get":        "did you mean `kubectl clew checkpoint list` or `kubectl clew checkpoint show`?",
-		"checkpoint frobnicate": `"frobnicate" is no command of kubectl clew checkpoint; it has create, list, show: see ` + "`kubectl clew checkpoint --help`",
-		"snapshot frobnicate":   "it has create, list",
-		"task delete x":         "did you mean `kubectl clew task delete-history`?",
-		"task frobnicate":       "it has delete-history, export, history, import, list",
-		"help frobnicate":       `"frobnicate" is no command of kubectl clew`,
-		"help checkpoint lst":   "did you mean `kubectl clew checkpoint list`?",
-		"":                      "",
-		"checkpoint":            "",
-		"help":                  "",
-		"help task":             "",
-		"help task list":        "",
-		"checkpoint --help":     "",
-		"completion":            "",
-	} {
-		t.Run(line, func(t *testing.T) {
-			out := &bytes.Buffer{}
-			cmd := New(genericiooptions.IOStreams{In: strings.NewReader(""), Out: out, ErrOut: out}, Options{})
-			cmd.SetArgs(strings.Fields(line))
-			wantError(t, cmd.Execute(), want)
-			if helped := strings.Contains(out.String(), "Usage:"); helped != (want == "") {
-				t.Errorf("printed %q", out)
-			}
-		})
-	}
-}
-
-// The help of a group does not say that it does something by itself.
-func TestTheHelpOfAGroupNamesItsCommandsAlone(t *testing.T) {
-	for line, want := range map[string]string{
-		"checkpoint --help":      "Usage:\n  kubectl clew checkpoint [command]\n",
-		"--help":                 "Usage:\n  kubectl clew [command]\n",
-		"completion --help":      "Usage:\n  kubectl clew completion [command]\n",
-		"checkpoint list --help": "Usage:\n  kubectl clew checkpoint list [TASK] [flags]\n",
-	} {
-		t.Run(line, func(t *testing.T) {
-			out := &bytes.Buffer{}
-			cmd := New(genericiooptions.IOStreams{In: strings.NewReader(""), Out: out, ErrOut: out}, Options{})
-			cmd.SetArgs(strings.Fields(line))
-			wantError(t, cmd.Execute(), "")
-			if !strings.Contains(out.String(), want) {
-				t.Errorf("printed %q", out)
-			}
-		})
 	}
 }

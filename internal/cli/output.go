@@ -17,15 +17,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// printFlags are kubectl's own -o and what belongs to it.
+// printFlags adds kubectl's -o and the flags that belong to it.
 func (p *plugin) printFlags(cmd *cobra.Command) *genericclioptions.PrintFlags {
 	flags := genericclioptions.NewPrintFlags("").WithTypeSetter(newScheme())
 	flags.AddFlags(cmd)
 	return flags
 }
 
-// printed says whether the user chose an output with -o, and prints the object
-// in it if so.
+// printed prints the object if the user chose an output format with -o, and reports
+// whether they did.
 func (p *plugin) printed(flags *genericclioptions.PrintFlags, object runtime.Object) (bool, error) {
 	if *flags.OutputFormat == "" && !templated(flags) {
 		return false, nil
@@ -40,23 +40,27 @@ func (p *plugin) printed(flags *genericclioptions.PrintFlags, object runtime.Obj
 	return true, printer.PrintObj(object, p.Out)
 }
 
+// templated reports whether the user set --template.
 func templated(flags *genericclioptions.PrintFlags) bool {
 	f := flags.TemplatePrinterFlags
 	return f != nil && f.TemplateArgument != nil && *f.TemplateArgument != ""
 }
 
-// dryRunFlag is kubectl's --dry-run, of which only server and none make sense
-// here: what a request would do is the server's to say.
+// dryRunFlag is kubectl's --dry-run without "client", since only the server knows
+// what a request would do.
 type dryRunFlag struct{ server bool }
 
 func (d *dryRunFlag) add(cmd *cobra.Command) {
-	cmd.Flags().Var(d, "dry-run", `"server" has the cluster check the request without carrying it out; "none" carries it out.`)
+	cmd.Flags().Var(d, "dry-run", `With "server", the cluster checks the request without carrying it out; with "none", it carries it out.`)
 	cmd.Flags().Lookup("dry-run").NoOptDefVal = "server"
 	cmd.Flags().Lookup("dry-run").DefValue = "none"
 	_ = cmd.RegisterFlagCompletionFunc("dry-run", cobra.FixedCompletions([]string{"none", "server"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
+// Type implements pflag.Value.
 func (d *dryRunFlag) Type() string { return "string" }
+
+// String implements pflag.Value.
 func (d *dryRunFlag) String() string {
 	if d.server {
 		return "server"
@@ -64,6 +68,7 @@ func (d *dryRunFlag) String() string {
 	return "none"
 }
 
+// Set implements pflag.Value.
 func (d *dryRunFlag) Set(value string) error {
 	switch value {
 	case "server":
@@ -92,7 +97,7 @@ func (d *dryRunFlag) patchOptions() []client.PatchOption {
 	return options
 }
 
-// suffix marks what was only tried, as kubectl does.
+// suffix marks the output of a dry run, as kubectl does.
 func (d *dryRunFlag) suffix() string {
 	if d.server {
 		return " (server dry run)"
@@ -100,12 +105,13 @@ func (d *dryRunFlag) suffix() string {
 	return ""
 }
 
-// enumFlag is a flag with a closed set of values.
+// enumFlag is a flag with a fixed set of values.
 type enumFlag struct {
 	value   string
 	allowed []string
 }
 
+// enum adds an enumFlag to a command, with its completion.
 func enum(cmd *cobra.Command, name, value, usage string, allowed ...string) *enumFlag {
 	e := &enumFlag{value: value, allowed: allowed}
 	cmd.Flags().Var(e, name, usage+" One of "+strings.Join(allowed, ", ")+".")
@@ -113,10 +119,13 @@ func enum(cmd *cobra.Command, name, value, usage string, allowed ...string) *enu
 	return e
 }
 
-func (e *enumFlag) Type() string   { return "string" }
+// Type implements pflag.Value.
+func (e *enumFlag) Type() string { return "string" }
+
+// String implements pflag.Value.
 func (e *enumFlag) String() string { return e.value }
 
-// Set takes the value in any case, since nobody remembers which it is.
+// Set implements pflag.Value. It ignores case, since nobody remembers it.
 func (e *enumFlag) Set(value string) error {
 	for _, allowed := range e.allowed {
 		if strings.EqualFold(value, allowed) {
@@ -127,10 +136,10 @@ func (e *enumFlag) Set(value string) error {
 	return fmt.Errorf("must be one of %s, not %q", strings.Join(e.allowed, ", "), value)
 }
 
-// formatFlag is -o for what the history API answers.
+// formatFlag adds -o for responses of the history API.
 func formatFlag(cmd *cobra.Command, allowed ...string) *enumFlag {
 	e := &enumFlag{value: allowed[0], allowed: allowed}
-	cmd.Flags().VarP(e, "output", "o", "How to print it. One of "+strings.Join(allowed, ", ")+".")
+	cmd.Flags().VarP(e, "output", "o", "Output format. One of "+strings.Join(allowed, ", ")+".")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp))
 	return e
 }
@@ -147,7 +156,7 @@ func table(w io.Writer, header []string, rows [][]string) error {
 	return tab.Flush()
 }
 
-// age is the time since t in kubectl's words, - for none.
+// age formats the time since t as kubectl does, or returns - for a zero time.
 func (p *plugin) age(t *metav1.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -155,7 +164,7 @@ func (p *plugin) age(t *metav1.Time) string {
 	return duration.HumanDuration(p.clock().Sub(t.Time))
 }
 
-// stamp is a point in time in the user's zone, - for none.
+// stamp formats a time in the user's zone, or returns - for a zero time.
 func (p *plugin) stamp(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -163,7 +172,7 @@ func (p *plugin) stamp(t time.Time) string {
 	return t.In(p.location).Format(time.DateTime)
 }
 
-// plural counts things in words: 1 file, 2 files.
+// plural formats a count with its noun: 1 file, 2 files.
 func plural(n int64, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -171,7 +180,7 @@ func plural(n int64, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// count puts many into few letters: 950, 12.3k, 4.5M.
+// count abbreviates a number: 950, 12.3k, 4.5M.
 func count(n int64) string {
 	switch {
 	case n < 1000:
@@ -182,8 +191,8 @@ func count(n int64) string {
 	return strings.Replace(fmt.Sprintf("%.1fM", float64(n)/1e6), ".0M", "M", 1)
 }
 
-// dollars is an amount that is given in millionths, - for none; small ones with
-// two digits that count.
+// dollars formats an amount given in millionths of a US dollar, or returns - for
+// zero. Amounts below ten cents get more decimal places.
 func dollars(micro int64) string {
 	amount := float64(micro) / 1e6
 	switch {
@@ -197,7 +206,7 @@ func dollars(micro int64) string {
 	return fmt.Sprintf("$%.2f", amount)
 }
 
-// bytes in a unit that people read.
+// humanBytes formats a size with a binary unit.
 func humanBytes(n int64) string {
 	const unit = 1024
 	if n < unit {

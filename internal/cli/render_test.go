@@ -15,7 +15,7 @@ import (
 	"github.com/clew-dev/clew/internal/clip"
 )
 
-// noon is when everything in these tests happens.
+// noon is the current time in these tests.
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func testPlugin() (*plugin, *bytes.Buffer) {
@@ -114,7 +114,7 @@ func TestChat(t *testing.T) {
 `,
 		},
 		{
-			name: "output runs on, and a new attempt is told",
+			name: "consecutive output has one header, and a new attempt is announced",
 			entries: []historyv1.ConversationEntry{
 				entry(1, "output", "compiling"),
 				entry(2, "output", "linking"),
@@ -137,7 +137,7 @@ func TestChat(t *testing.T) {
 `,
 		},
 		{
-			name: "what an agent writes cannot steer the terminal",
+			name: "text written by an agent cannot control the terminal",
 			entries: []historyv1.ConversationEntry{
 				entry(1, "assistant", "red \x1b[31m alarm\a, \u202eback\r\nnext"),
 			},
@@ -150,17 +150,17 @@ func TestChat(t *testing.T) {
 `,
 		},
 		{
-			name:    "long messages are cut",
+			name:    "long messages are shortened",
 			entries: []historyv1.ConversationEntry{answer(1, "", strings.Repeat("line\n", 40)+strings.Repeat("x", 500), nil)},
 			want: `── attempt 1 ──
 
    1  tool ← ok  2026-11-21 12:00:01
-` + strings.Repeat("      line\n", 15) + `      … 26 lines more; --full prints all
+` + strings.Repeat("      line\n", 15) + `      … 26 more lines; --full prints all
 
 `,
 		},
 		{
-			name: "and in full with --full", full: true,
+			name: "long messages are printed in full with --full", full: true,
 			entries: []historyv1.ConversationEntry{answer(1, "", strings.Repeat("line\n", 20), nil)},
 			want: `── attempt 1 ──
 
@@ -177,7 +177,7 @@ func TestChat(t *testing.T) {
 				}
 			}
 			if diff := cmp.Diff(test.want, out.String()); diff != "" {
-				t.Errorf("-want +got\n%s", diff)
+				t.Errorf("output (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -232,7 +232,7 @@ func TestCheckpointTable(t *testing.T) {
 -        asked              -           -           -          -          1s    
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
+		t.Errorf("output (-want +got):\n%s", diff)
 	}
 }
 
@@ -253,16 +253,16 @@ Ready:          True (Taken)
 Durable:        True (Pushed)
 Commit:         c0ffee
 Tree:           7ree
-Holds:          1200 files, 3.0 MiB
+Contents:       1200 files, 3.0 MiB
 Changed:        3 files, 20 lines added, 4 lines removed
-Conversation:   30 messages, 4 tool calls answered
+Conversation:   30 messages, 4 tool calls with results
 Agent's git:    branch main at beef, 2 dirty files
-Listed but not held (a rewind leaves them as they are):
+Not included (a rewind leaves these files unchanged):
   data/\x1b]big\n.bin  TooLarge (200.0 MiB)
   and 100 more
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
+		t.Errorf("output (-want +got):\n%s", diff)
 	}
 }
 
@@ -291,7 +291,7 @@ func TestTimelineTable(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(test.want, out.String()); diff != "" {
-				t.Errorf("-want +got\n%s", diff)
+				t.Errorf("output (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -304,7 +304,7 @@ func TestParseMoment(t *testing.T) {
 		"90m":                  noon.Add(-90 * time.Minute),
 		"2d":                   noon.AddDate(0, 0, -2),
 		"2026-11-20T08:00:00Z": time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC),
-		"2026-11-20 08:00:01":  time.Date(2026, 11, 20, 7, 0, 1, 0, time.UTC), // as it is printed: in the user's zone
+		"2026-11-20 08:00:01":  time.Date(2026, 11, 20, 7, 0, 1, 0, time.UTC), // without a zone: the user's, as times are printed
 		"2026-11-20 08:00":     time.Date(2026, 11, 20, 7, 0, 0, 0, time.UTC),
 		"2026-11-20":           time.Date(2026, 11, 19, 23, 0, 0, 0, time.UTC),
 	} {
@@ -354,37 +354,37 @@ func TestSnippet(t *testing.T) {
 		{"plain", style{}, 0, `… run the go tests, \x1b[31mor not`},
 		{"on a terminal", style{on: true}, 0, "… run the \x1b[1m\x1b[33mgo\x1b[0m\x1b[0m \x1b[1m\x1b[33mtests\x1b[0m\x1b[0m" + `, \x1b[31mor not`},
 		{"narrow", style{}, 12, "… run the go"},
-		{"cut within a part", style{}, 16, "… run the go te…"},
+		{"shortened within a part", style{}, 16, "… run the go te…"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := snippet(test.style, parts, test.room); got != test.want {
-				t.Errorf("%q; want %q", got, test.want)
+				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
 	}
 }
 
-func TestChatTellsWhatIsCutAndWhatTheAgentRemembers(t *testing.T) {
+func TestChatMarksShortenedTextsAndTheAgentsMemory(t *testing.T) {
 	long := entry(1, "user", "The beginning")
 	long.TextBytes = 2 << 20
 	for full, want := range map[bool]string{
 		false: "… the beginning of 2.0 MiB; --full prints more",
-		true:  "… the beginning of 2.0 MiB; `kubectl clew task export` has it all",
+		true:  "… the beginning of 2.0 MiB; `kubectl clew task export` writes all of it",
 	} {
 		var out bytes.Buffer
 		chat := newChat(&out, time.UTC, full)
-		chat.memory = map[int64]string{1: memoryWords(v1alpha1.Attempt{Number: 1, Memory: v1alpha1.AgentMemoryRendered, MemoryMessage: "the session is of another version"})}
+		chat.memory = map[int64]string{1: memoryText(v1alpha1.Attempt{Number: 1, Memory: v1alpha1.AgentMemoryRendered, MemoryMessage: "the session is of another version"})}
 		if err := chat.print(long); err != nil {
 			t.Fatal(err)
 		}
-		text := "── attempt 1: the agent was told the conversation in its prompt: the session is of another version ──\n\n" +
+		text := "── attempt 1: the agent got the conversation in its prompt: the session is of another version ──\n\n" +
 			"   1  user  2026-11-21 12:00:01\n      The beginning\n      " + want + "\n\n"
 		if diff := cmp.Diff(text, out.String()); diff != "" {
 			t.Errorf("full %v: -want +got\n%s", full, diff)
 		}
 	}
-	if words := memoryWords(v1alpha1.Attempt{Memory: v1alpha1.AgentMemoryNew}); words != "" {
-		t.Errorf("a new agent %s", words)
+	if words := memoryText(v1alpha1.Attempt{Memory: v1alpha1.AgentMemoryNew}); words != "" {
+		t.Errorf("memory of a new agent: got %q, want none", words)
 	}
 }
 
@@ -412,7 +412,7 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-func TestCut(t *testing.T) {
+func TestRunes(t *testing.T) {
 	for _, test := range []struct {
 		text string
 		n    int
@@ -424,9 +424,9 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// The same number is set anew only after it was taken out: else nothing changes.
-func TestWhatIsMissingOfAHistoryIsSaidWithTheCommandThatAcknowledgesIt(t *testing.T) {
-	const lost = "The history is not complete: 29 records of this task are lost for good.\nTo acknowledge it:\n"
+// Setting the same number again changes nothing, so it must be removed first.
+func TestCompletenessNamesTheCommandThatAcknowledgesALoss(t *testing.T) {
+	const lost = "The history is incomplete: 29 records of this task are lost for good.\nTo acknowledge the loss:\n"
 	const patch = "  kubectl patch tasks.clew.dev lossy -n team --type merge -p '{\"spec\":{\"acknowledge\":"
 	for _, test := range []struct {
 		name, reason string
@@ -435,13 +435,13 @@ func TestWhatIsMissingOfAHistoryIsSaidWithTheCommandThatAcknowledgesIt(t *testin
 		want         string
 	}{
 		{"a loss", v1alpha1.ReasonHistoryGap, metav1.ConditionFalse, 0, lost + patch + "{\"lostRecords\":29}}}'"},
-		{"a loss of as many as before", v1alpha1.ReasonHistoryGap, metav1.ConditionFalse, 29,
+		{"a loss of the same number as before", v1alpha1.ReasonHistoryGap, metav1.ConditionFalse, 29,
 			lost + patch + "null}}'\n" + patch + "{\"lostRecords\":29}}}'"},
 		{"a loss of more than before", v1alpha1.ReasonHistoryGap, metav1.ConditionFalse, 20, lost + patch + "{\"lostRecords\":29}}}'"},
-		{"one that is acknowledged", v1alpha1.ReasonLossAcknowledged, metav1.ConditionTrue, 0,
-			"The history is complete, but for what is acknowledged: 29 records of this task are lost for good."},
-		{"one that nobody counted", v1alpha1.ReasonUncountedHistoryGap, metav1.ConditionFalse, 0,
-			"The history is not complete: 29 records of this task are lost for good."},
+		{"an acknowledged loss", v1alpha1.ReasonLossAcknowledged, metav1.ConditionTrue, 0,
+			"The history is complete except for acknowledged losses: 29 records of this task are lost for good."},
+		{"a loss of unknown size", v1alpha1.ReasonUncountedHistoryGap, metav1.ConditionFalse, 0,
+			"The history is incomplete: 29 records of this task are lost for good."},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			task := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "lossy"}}
@@ -449,11 +449,11 @@ func TestWhatIsMissingOfAHistoryIsSaidWithTheCommandThatAcknowledgesIt(t *testin
 			task.Status.Conditions = []metav1.Condition{{Type: v1alpha1.TaskHistoryComplete, Status: test.complete, Reason: test.reason,
 				Message: "29 records of this task are lost for good"}}
 			if got := completeness(task); got != test.want {
-				t.Errorf("%s\nwant\n%s", got, test.want)
+				t.Errorf("got\n%s\nwant\n%s", got, test.want)
 			}
 		})
 	}
 	if got := completeness(&v1alpha1.Task{}); got != "" {
-		t.Errorf("of a task whose history lacks nothing: %q", got)
+		t.Errorf("completeness of a complete history: got %q, want none", got)
 	}
 }

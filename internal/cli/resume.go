@@ -19,6 +19,7 @@ import (
 	"github.com/clew-dev/clew/internal/reason"
 )
 
+// resume holds the flags of `resume`.
 type resume struct {
 	*plugin
 	prompt  string
@@ -33,23 +34,23 @@ func (p *plugin) resumeCommand() *cobra.Command {
 	o := &resume{plugin: p}
 	cmd := &cobra.Command{
 		Use:   "resume TASK",
-		Short: "Let a suspended, rewound or failed task go on",
-		Long: `Let a suspended, rewound or failed task go on where it stands, with its code and
-its conversation. A suspended task is set to run again in the same request.
+		Short: "Resume a suspended, rewound or failed task",
+		Long: `Resume a suspended, rewound or failed task from its current state, with its code
+and its conversation. A suspended task is set to Running by the same request.
 
-An agent that can resume its own session remembers everything. For others the
-conversation is put into the prompt, within the limits that the task sets, or
-that the --context flags set for this once.`,
-		Example: `  # Go on
+An agent that can resume its own session remembers everything. Other agents get
+the conversation in their prompt, within the limits that the task sets, or that
+the --context flags set for this resume only.`,
+		Example: `  # Resume
   kubectl clew resume fix-login
 
-  # Go on, and tell the agent something first
+  # Resume with a new prompt
   kubectl clew resume fix-login --prompt "The tests need Postgres 15."
 
-  # If it must be told again what was said: the last 20 messages, and little of what tools printed
+  # If the agent cannot resume its session: give it the last 20 messages, and little tool output
   kubectl clew resume fix-login --context-messages 20 --context-result-bytes 200
 
-  # Someone edited the files meanwhile: keep the edits as a checkpoint, and go on with them
+  # If the files were edited meanwhile: keep the edits as a checkpoint, and continue with them
   kubectl clew resume fix-login --on-drift preserve`,
 		Args:              exactly("TASK"),
 		ValidArgsFunction: p.completeTask,
@@ -60,17 +61,18 @@ that the --context flags set for this once.`,
 			return o.run(cmd.Context(), args[0])
 		},
 	}
-	cmd.Flags().StringVar(&o.prompt, "prompt", "", "What to tell the agent next.")
+	cmd.Flags().StringVar(&o.prompt, "prompt", "", "Next prompt for the agent.")
 	o.context.add(cmd)
 	o.onDrift = driftFlag(cmd)
-	o.wait.add(cmd, "the agent works again")
+	o.wait.add(cmd, "the agent runs again")
 	o.dryRun.add(cmd)
 	o.print = p.printFlags(cmd)
 	return cmd
 }
 
+// driftFlag adds --on-drift to a command.
 func driftFlag(cmd *cobra.Command) *enumFlag {
-	return enum(cmd, "on-drift", string(v1alpha1.OnDriftFail), "What to do when the files were changed while the task slept: stop, keep them as a checkpoint and go on, or put back what Clew left.",
+	return enum(cmd, "on-drift", string(v1alpha1.OnDriftFail), "What to do if the files were changed while no pod of the task ran: fail, keep the changes as a checkpoint and continue, or discard them and continue.",
 		string(v1alpha1.OnDriftFail), string(v1alpha1.OnDriftPreserve), string(v1alpha1.OnDriftOverride))
 }
 
@@ -83,7 +85,7 @@ func (o *resume) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := resumable(task); err != nil {
+	if err := checkResumable(task); err != nil {
 		return err
 	}
 	id, err := o.newID()
@@ -118,14 +120,15 @@ func (o *resume) run(ctx context.Context, name string) error {
 	return nil
 }
 
-// contextFlags bound what an agent is told again that cannot resume its session.
+// contextFlags limit how much of the conversation is put into the prompt of an agent that
+// cannot resume its session.
 type contextFlags struct {
 	numbers map[string]*int64 // by their names in spec.resume.context
 	summary *enumFlag
 	flags   *pflag.FlagSet
 }
 
-// contextNumbers are the limits: the field, its flag and its bounds.
+// contextNumbers lists the limits: each one's field, flag, usage and bounds.
 func contextNumbers() []struct {
 	field, flag, usage string
 	least, most        int64
@@ -134,22 +137,27 @@ func contextNumbers() []struct {
 		field, flag, usage string
 		least, most        int64
 	}{
-		{"messages", "context-messages", "How many of the newest messages it is told.", 0, 10_000},
-		{"toolCalls", "context-tool-calls", "How many of the newest tool calls it is told.", 0, 10_000},
-		{"toolResultBytes", "context-result-bytes", "How much it is told of what each tool printed.", 0, 65_536},
-		{"bytes", "context-bytes", "How much it is told in all.", 1000, 1_000_000},
+		{"messages", "context-messages", "number of the newest messages to include.", 0, 10_000},
+		{"toolCalls", "context-tool-calls", "number of the newest tool calls to include.", 0, 10_000},
+		{"toolResultBytes", "context-result-bytes", "bytes of each tool result to include.", 0, 65_536},
+		{"bytes", "context-bytes", "bytes to include in total.", 1000, 1_000_000},
 	}
 }
 
+// contextUsage begins the usage of all context flags.
+const contextUsage = "If the conversation is put into the prompt: "
+
+// add adds the flags to a command.
 func (c *contextFlags) add(cmd *cobra.Command) {
 	c.flags, c.numbers = cmd.Flags(), map[string]*int64{}
 	for _, n := range contextNumbers() {
-		c.numbers[n.field] = cmd.Flags().Int64(n.flag, 0, "If the agent must be told again what was said: "+lowerFirst(n.usage))
+		c.numbers[n.field] = cmd.Flags().Int64(n.flag, 0, contextUsage+n.usage)
 	}
-	c.summary = enum(cmd, "context-summary", "", "If the agent must be told again what was said: whether a summary of what is left out comes first.",
+	c.summary = enum(cmd, "context-summary", "", contextUsage+"whether a summary of the rest comes first.",
 		string(v1alpha1.ConversationInclude), string(v1alpha1.ConversationExclude))
 }
 
+// check rejects limits outside of their bounds.
 func (c *contextFlags) check() error {
 	for _, n := range contextNumbers() {
 		if value := *c.numbers[n.field]; c.flags.Changed(n.flag) && (value < n.least || value > n.most) {
@@ -159,8 +167,8 @@ func (c *contextFlags) check() error {
 	return nil
 }
 
-// patch is spec.resume.context: null if no limit is set. What is not set is
-// taken out, since an earlier request may have left it.
+// patch returns the patch of spec.resume.context: null if no limit is set. It removes
+// limits that are not set, since an earlier request may have set them.
 func (c *contextFlags) patch() any {
 	patch, set := map[string]any{"summary": orNull(c.summary.value)}, c.summary.value != ""
 	for _, n := range contextNumbers() {
@@ -175,8 +183,8 @@ func (c *contextFlags) patch() any {
 	return patch
 }
 
-// orNull gives null for nothing: a merge patch then removes what an earlier
-// request has left in the field.
+// orNull returns nil for an empty string, so that a merge patch removes the value of an
+// earlier request.
 func orNull(text string) any {
 	if text == "" {
 		return nil
@@ -184,29 +192,29 @@ func orNull(text string) any {
 	return text
 }
 
-// resumable refuses what the API would refuse too, but with the next command.
-func resumable(task *v1alpha1.Task) error {
+// checkResumable rejects what the API would reject too, but with advice on what to do.
+func checkResumable(task *v1alpha1.Task) error {
 	succeeded := apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded)
 	switch {
 	case succeeded == nil:
-		return fmt.Errorf("task %s has not started yet, so there is nothing to resume; look at it with `kubectl describe tasks.clew.dev %s -n %s`", task.Name, task.Name, task.Namespace)
+		return fmt.Errorf("task %s has not started yet, so there is nothing to resume; check it with `kubectl describe tasks.clew.dev %s -n %s`", task.Name, task.Name, task.Namespace)
 	case succeeded.Status == metav1.ConditionTrue:
-		return fmt.Errorf("task %s is completed, so there is nothing left to resume; take it back with `kubectl clew rewind %s --to NUMBER`, or carry on in a new task with `kubectl clew fork %s --name NEW`", task.Name, task.Name, task.Name)
+		return fmt.Errorf("task %s is completed, so there is nothing to resume; rewind it with `kubectl clew rewind %s --to NUMBER`, or continue in a new task with `kubectl clew fork %s --name NEW`", task.Name, task.Name, task.Name)
 	case succeeded.Status == metav1.ConditionUnknown && !stopped(succeeded.Reason):
-		return fmt.Errorf("task %s is at work (%s), so there is nothing to resume; to stop it first, `kubectl patch tasks.clew.dev %s -n %s --type merge -p '{\"spec\":{\"operatingMode\":\"Suspended\"}}'`", task.Name, succeeded.Reason, task.Name, task.Namespace)
+		return fmt.Errorf("task %s is already active (%s), so there is nothing to resume; to suspend it first, run `kubectl patch tasks.clew.dev %s -n %s --type merge -p '{\"spec\":{\"operatingMode\":\"Suspended\"}}'`", task.Name, succeeded.Reason, task.Name, task.Namespace)
 	}
 	return nil
 }
 
-// stopped says whether a task that has not ended stands still.
+// stopped reports whether an unfinished task with this reason is at rest.
 func stopped(name string) bool { return reason.Find(name).Standing == reason.Resting }
 
-// judgeResume is done when the agent works again.
+// judgeResume is done once the agent runs again.
 func judgeResume(task *v1alpha1.Task, id string) verdict {
 	state := taskState(task)
 	operation := task.Status.Resume
 	if operation == nil || operation.ID != id {
-		return verdict{state: "asked to go on"}
+		return verdict{state: "resume requested"}
 	}
 	switch operation.State {
 	case v1alpha1.OperationCompleted:
@@ -217,11 +225,11 @@ func judgeResume(task *v1alpha1.Task, id string) verdict {
 	return verdict{state: state}
 }
 
-// taskState is the state of a task in a few words.
+// taskState describes the state of a task in a few words.
 func taskState(task *v1alpha1.Task) string {
 	succeeded := apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded)
 	if succeeded == nil {
-		return "not seen yet"
+		return "not processed yet"
 	}
 	if succeeded.Message == "" {
 		return succeeded.Reason
@@ -229,12 +237,12 @@ func taskState(task *v1alpha1.Task) string {
 	return succeeded.Reason + ": " + succeeded.Message
 }
 
-// operationError says why a resume or rewind came to nothing, and what to do.
+// operationError says why a resume or rewind failed, and what to do.
 func operationError(verb string, task *v1alpha1.Task, operation *v1alpha1.OperationStatus) error {
-	word := map[v1alpha1.OperationState]string{v1alpha1.OperationRefused: "was refused", v1alpha1.OperationFailed: "failed"}[operation.State]
-	text := fmt.Sprintf("the %s of task %s %s: %s (%s)", verb, task.Name, word, cmp.Or(plain(operation.Message), "no message"), operation.Reason)
+	outcome := map[v1alpha1.OperationState]string{v1alpha1.OperationRefused: "was refused", v1alpha1.OperationFailed: "failed"}[operation.State]
+	text := fmt.Sprintf("the %s of task %s %s: %s (%s)", verb, task.Name, outcome, cmp.Or(plain(operation.Message), "no message"), operation.Reason)
 	if operation.Reason == v1alpha1.ReasonDriftDetected {
-		text += "; keep the changes with --on-drift preserve, or undo them with --on-drift override"
+		text += "; keep the changes with --on-drift preserve, or discard them with --on-drift override"
 	}
 	return errors.New(text)
 }

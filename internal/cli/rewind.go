@@ -22,6 +22,7 @@ import (
 	"github.com/clew-dev/clew/internal/refname"
 )
 
+// rewind holds the flags of `rewind`.
 type rewind struct {
 	*plugin
 	to, toTime, branch       string
@@ -39,30 +40,31 @@ func (p *plugin) rewindCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "rewind TASK --to CHECKPOINT|NUMBER | --to-message N | --to-time T | --back N",
 		SuggestFor: []string{"rollback", "restore", "undo", "revert", "reset"},
-		Short:      "Take a task back to a checkpoint, a message or a moment",
-		Long: `Take a task back to a checkpoint, a message or a moment: its files, the agent's
-own state and the conversation, or only some of these.
+		Short:      "Rewind a task to a checkpoint, a message or a time",
+		Long: `Rewind a task to a checkpoint, a message or a time: its files, the agent's own
+state and the conversation, or only some of these.
 
 With --to-message, --to-time and --back, the target is moved back to the end of
-a turn, so that no tool call is parted from its result. The files are those of
-the newest checkpoint before it; with --both the conversation goes there too, so
-that files and memory agree, and with --conversation it goes to the very turn
-and the files stay.
+a turn, so that no tool call is separated from its result. The files are restored
+from the newest checkpoint before that. With --both, the conversation is rewound
+to that checkpoint too, so that files and memory agree; with --conversation, it
+is rewound to exactly that turn and the files stay as they are.
 
-The agent is stopped first. What stands now is kept as a checkpoint in every
-case, so that a rewind can itself be rewound, and as a branch or a stash in the
-agent's repository. Then the task goes on from there, if it is to run.`,
-		Example: `  # See what it would do, and be asked
+The agent is stopped first. The current state is always kept as a checkpoint, so
+that a rewind can itself be undone by a rewind, and by default also as a branch in
+the agent's repository. Then the task continues from the target, unless it was
+stopped before.`,
+		Example: `  # Show what the rewind would do, and ask for confirmation
   kubectl clew rewind fix-login --to 3
 
-  # The files alone; the agent remembers what it tried
+  # Only the files; the agent remembers what it tried
   kubectl clew rewind fix-login --to before-migration --code
 
-  # The memory alone, to message 12 as "task history" shows it, or by 4 messages
+  # Only the conversation: to message 12 as shown by "task history", or by 4 messages
   kubectl clew rewind fix-login --to-message 12 --conversation
   kubectl clew rewind fix-login --back 4 --conversation
 
-  # All of it, to where it stood at a moment, or an hour ago
+  # Everything, to a time or to one hour ago
   kubectl clew rewind fix-login --to-time "2026-11-21 12:00:00"
   kubectl clew rewind fix-login --to-time 1h
 
@@ -72,28 +74,32 @@ agent's repository. Then the task goes on from there, if it is to run.`,
 		ValidArgsFunction: p.completeTask,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), cmd, args[0]) },
 	}
+	o.addFlags(cmd)
+	return cmd
+}
+
+func (o *rewind) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&o.to, "to", "", "Name or number of the checkpoint to go back to.")
-	flags.Int64Var(&o.toMessage, "to-message", 0, "Position of the last message to keep, as \"task history\" shows it.")
-	flags.StringVar(&o.toTime, "to-time", "", "Moment up to which messages are kept: a time such as 2026-11-21T12:00:00Z, one as \"task history\" shows it, or a duration back such as 30m.")
-	flags.Int64Var(&o.back, "back", 0, "How many of the newest messages to take back.")
-	flags.StringVar(&o.branch, "branch", "", "Name of the branch that keeps what stands now; clew/before-ID when left out.")
-	o.scope = enum(cmd, "scope", string(v1alpha1.RewindBoth), "What is taken back.",
+	flags.StringVar(&o.to, "to", "", "Name or number of the checkpoint to rewind to.")
+	flags.Int64Var(&o.toMessage, "to-message", 0, "Position of the last message to keep, as shown by \"task history\".")
+	flags.StringVar(&o.toTime, "to-time", "", "Time up to which messages are kept: a time such as 2026-11-21T12:00:00Z, a time as shown by \"task history\", or a duration before now such as 30m.")
+	flags.Int64Var(&o.back, "back", 0, "How many of the newest messages to rewind.")
+	flags.StringVar(&o.branch, "branch", "", "Name of the branch that keeps the current state. Defaults to clew/before-ID.")
+	o.scope = enum(cmd, "scope", string(v1alpha1.RewindBoth), "What to rewind.",
 		string(v1alpha1.RewindCode), string(v1alpha1.RewindConversation), string(v1alpha1.RewindBoth))
 	o.only = map[v1alpha1.RewindScope]*bool{
-		v1alpha1.RewindCode:         flags.Bool("code", false, "The files alone, as --scope Code."),
-		v1alpha1.RewindConversation: flags.Bool("conversation", false, "The conversation and the agent's own state alone, as --scope Conversation."),
-		v1alpha1.RewindBoth:         flags.Bool("both", false, "All of these, as --scope Both."),
+		v1alpha1.RewindCode:         flags.Bool("code", false, "Only the files; short for --scope Code."),
+		v1alpha1.RewindConversation: flags.Bool("conversation", false, "Only the conversation and the agent's own state; short for --scope Conversation."),
+		v1alpha1.RewindBoth:         flags.Bool("both", false, "The files, the conversation and the agent's own state; short for --scope Both."),
 	}
-	o.preserve = enum(cmd, "preserve", string(v1alpha1.PreserveBranch), "How what stands now is kept in the agent's repository.",
+	o.preserve = enum(cmd, "preserve", string(v1alpha1.PreserveBranch), "How to keep the current state in the agent's repository.",
 		string(v1alpha1.PreserveBranch), string(v1alpha1.PreserveStash), string(v1alpha1.PreserveDiscard))
 	o.onDrift = driftFlag(cmd)
-	flags.BoolVarP(&o.yes, "yes", "y", false, "Do not ask.")
-	_ = cmd.RegisterFlagCompletionFunc("to", p.completeCheckpointOf)
+	flags.BoolVarP(&o.yes, "yes", "y", false, "Do not ask for confirmation.")
+	_ = cmd.RegisterFlagCompletionFunc("to", o.completeCheckpointOf)
 	o.wait.add(cmd, "the task is rewound")
 	o.dryRun.add(cmd)
-	o.print = p.printFlags(cmd)
-	return cmd
+	o.print = o.printFlags(cmd)
 }
 
 func (o *rewind) run(ctx context.Context, cmd *cobra.Command, name string) error {
@@ -109,7 +115,7 @@ func (o *rewind) run(ctx context.Context, cmd *cobra.Command, name string) error
 		return err
 	}
 	if r := task.Status.Rewind; r != nil && (r.State == v1alpha1.OperationInProgress || r.State == v1alpha1.OperationPending) {
-		return fmt.Errorf("a rewind of task %s is under way (%s); wait until it has ended", name, r.ID)
+		return fmt.Errorf("a rewind of task %s is already in progress (%s); wait until it has ended", name, r.ID)
 	}
 	list, err := s.checkpoints(ctx, name)
 	if err != nil {
@@ -134,7 +140,7 @@ func (o *rewind) run(ctx context.Context, cmd *cobra.Command, name string) error
 	return o.request(ctx, s, task, target, id)
 }
 
-// check refuses flags that do not go together.
+// check rejects missing and contradictory flags.
 func (o *rewind) check(cmd *cobra.Command, name string) error {
 	given := 0
 	for _, flag := range []string{"to", "to-message", "to-time", "back"} {
@@ -151,26 +157,26 @@ func (o *rewind) check(cmd *cobra.Command, name string) error {
 	}
 	switch {
 	case scopes > 1, scopes == 1 && cmd.Flags().Changed("scope"):
-		return errors.New("give one of --code, --conversation, --both and --scope: each of them says what is taken back")
+		return errors.New("give only one of --code, --conversation, --both and --scope: each of them says what to rewind")
 	case given == 0, given == 1 && cmd.Flags().Changed("to") && o.to == "":
-		return fmt.Errorf("say where to with --to CHECKPOINT, --to NUMBER, --to-message N, --to-time T or --back N; `kubectl clew checkpoint list %s` and `kubectl clew task history %s` show what there is", name, name)
+		return fmt.Errorf("set the target with --to CHECKPOINT, --to NUMBER, --to-message N, --to-time T or --back N; `kubectl clew checkpoint list %s` and `kubectl clew task history %s` show the possible targets", name, name)
 	case given > 1:
-		return errors.New("give one of --to, --to-message, --to-time and --back: each of them says where to")
+		return errors.New("give only one of --to, --to-message, --to-time and --back: each of them sets the target")
 	case cmd.Flags().Changed("to-message") && o.toMessage < 1:
 		return fmt.Errorf("--to-message is %d; it must be the position of a message, from 1", o.toMessage)
 	case cmd.Flags().Changed("back") && o.back < 1:
-		return fmt.Errorf("--back is %d; it must be the number of messages to take back, from 1", o.back)
+		return fmt.Errorf("--back is %d; it must be the number of messages to rewind, from 1", o.back)
 	case o.branch != "" && o.preserve.value != string(v1alpha1.PreserveBranch):
-		return fmt.Errorf("--branch names the branch that --preserve branch makes: leave --branch out, or --preserve %s", o.preserve.value)
+		return fmt.Errorf("--branch names the branch that --preserve Branch creates; remove --branch or --preserve %s", o.preserve.value)
 	case o.branch != "":
 		if err := refname.CheckBranch(o.branch); err != nil {
-			return fmt.Errorf("--branch is %q: %w; give the name of a branch, such as before/refactoring", o.branch, err)
+			return fmt.Errorf("--branch is %q: %w; use a branch name such as before/refactoring", o.branch, err)
 		}
 	}
 	return nil
 }
 
-// request writes the rewind, and waits for its end if asked to.
+// request writes the rewind to the task, and waits for its end unless --wait=false is set.
 func (o *rewind) request(ctx context.Context, s *session, task *v1alpha1.Task, target *rewindTarget, id string) error {
 	name := task.Name
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"rewind": map[string]any{
@@ -189,7 +195,7 @@ func (o *rewind) request(ctx context.Context, s *session, task *v1alpha1.Task, t
 		if err != nil {
 			return err
 		}
-		outcome = rewound(task.Status.Rewind, v1alpha1.PreserveMode(o.preserve.value), target)
+		outcome = rewindOutcome(task.Status.Rewind, v1alpha1.PreserveMode(o.preserve.value), target)
 	}
 	if done, err := o.printed(o.print, task); done {
 		return err
@@ -198,44 +204,49 @@ func (o *rewind) request(ctx context.Context, s *session, task *v1alpha1.Task, t
 	return nil
 }
 
-// preview tells what the rewind is going to do.
+// preview prints what the rewind will do.
 func (o *rewind) preview(w io.Writer, task *v1alpha1.Task, list *v1alpha1.CheckpointList, target *rewindTarget, id string) error {
 	style := styleFor(w)
 	scope := v1alpha1.RewindScope(o.scope.value)
 	rows := target.rows(o.plugin, scope)
 	if target.checkpoint != nil {
-		rows = append(rows, []string{"  goes back over", o.passed(task, list, target.checkpoint)})
+		rows = append(rows, []string{"  newer checkpoints", newerCheckpoints(task, list, target.checkpoint)})
 	}
-	rows = append(rows, []string{"  takes back", map[v1alpha1.RewindScope]string{
-		v1alpha1.RewindCode:         "the files; agent state and conversation stay",
-		v1alpha1.RewindConversation: "the conversation and the agent's own state; the files stay",
+	rows = append(rows, []string{"  rewinds", map[v1alpha1.RewindScope]string{
+		v1alpha1.RewindCode:         "the files; the agent's own state and the conversation stay as they are",
+		v1alpha1.RewindConversation: "the conversation and the agent's own state; the files stay as they are",
 		v1alpha1.RewindBoth:         "the files, the agent's own state and the conversation",
 	}[scope]})
-	if kept := target.kept(scope); kept != "" {
-		rows = append(rows, []string{"  conversation", fmt.Sprintf("%s, of %d now", kept, max(task.Status.MessageCount, target.messages()))})
+	if kept, known := target.keptMessages(scope); known {
+		text := fmt.Sprintf("keeps %d of %s", kept, plural(max(task.Status.MessageCount, target.messages()), "message"))
+		if !target.named && scope == v1alpha1.RewindBoth {
+			text += ", as at the checkpoint"
+		}
+		rows = append(rows, []string{"  conversation", text})
 	}
-	rows = append(rows, []string{"  keeps", o.keeps(id)})
+	rows = append(rows, []string{"  preserves", o.preserved(id)})
 	rows = append(rows, []string{"  the agent", o.afterwards(task)})
 	fmt.Fprintln(w, style.bold("Rewind of task "+task.Name))
 	return table(w, nil, rows)
 }
 
-// passed counts the checkpoints that lie between now and the target. They stay.
-func (o *rewind) passed(task *v1alpha1.Task, list *v1alpha1.CheckpointList, target *v1alpha1.Checkpoint) string {
-	later := map[int64]bool{} // several Checkpoints can be of one number
+// newerCheckpoints counts the checkpoints after the target. A rewind keeps them.
+func newerCheckpoints(task *v1alpha1.Task, list *v1alpha1.CheckpointList, target *v1alpha1.Checkpoint) string {
+	newer := map[int64]bool{} // several Checkpoint objects can have the same number
 	for _, c := range list.Items {
 		if c.Status.Number > target.Status.Number && (c.Status.TaskUID == "" || c.Status.TaskUID == string(task.UID)) {
-			later[c.Status.Number] = true
+			newer[c.Status.Number] = true
 		}
 	}
-	if len(later) == 0 {
-		return "no checkpoint: it is the latest"
+	if len(newer) == 0 {
+		return "none: this is the latest checkpoint"
 	}
-	return plural(int64(len(later)), "checkpoint") + ", which can still be gone to"
+	return plural(int64(len(newer)), "checkpoint") + "; all of them are kept"
 }
 
-func (o *rewind) keeps(id string) string {
-	const always = "what stands now as a checkpoint"
+// preserved describes how the rewind keeps the current state.
+func (o *rewind) preserved(id string) string {
+	const always = "the current state as a checkpoint"
 	switch v1alpha1.PreserveMode(o.preserve.value) {
 	case v1alpha1.PreserveBranch:
 		return fmt.Sprintf("%s, and as branch %s in the agent's repository", always, daemonapi.PreservedBranch(o.branch, id))
@@ -245,19 +256,20 @@ func (o *rewind) keeps(id string) string {
 	return always + " only"
 }
 
+// afterwards describes what becomes of the agent.
 func (o *rewind) afterwards(task *v1alpha1.Task) string {
 	succeeded := apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded)
 	if succeeded != nil && succeeded.Status == metav1.ConditionUnknown && !stopped(succeeded.Reason) {
-		return "is stopped first, and goes on from there (it is " + succeeded.Reason + " now)"
+		return "is stopped first, then continues from there (the task is " + succeeded.Reason + " now)"
 	}
-	return "does not run, and stays stopped until `kubectl clew resume " + task.Name + "`"
+	return "is not running, and stays stopped until `kubectl clew resume " + task.Name + "`"
 }
 
-// judgeRewind is done when the rewind with that id has ended well.
+// judgeRewind is done once the rewind with that id is completed.
 func judgeRewind(task *v1alpha1.Task, id string) verdict {
 	operation := task.Status.Rewind
 	if operation == nil || operation.ID != id {
-		return verdict{state: "asked for the rewind"}
+		return verdict{state: "rewind requested"}
 	}
 	switch operation.State {
 	case v1alpha1.OperationCompleted:
@@ -268,8 +280,8 @@ func judgeRewind(task *v1alpha1.Task, id string) verdict {
 	return verdict{state: cmp.Or(operation.Message, taskState(task))}
 }
 
-// rewound tells what came of a rewind, and where the old state is.
-func rewound(operation *v1alpha1.OperationStatus, preserve v1alpha1.PreserveMode, target *rewindTarget) string {
+// rewindOutcome describes where a rewind went, and where the previous state is kept.
+func rewindOutcome(operation *v1alpha1.OperationStatus, preserve v1alpha1.PreserveMode, target *rewindTarget) string {
 	text := fmt.Sprintf("rewound to checkpoint %d", operation.ToCheckpoint)
 	if !target.named && operation.ToPosition > 0 {
 		text = fmt.Sprintf("rewound to message %d", operation.ToPosition)
@@ -278,7 +290,7 @@ func rewound(operation *v1alpha1.OperationStatus, preserve v1alpha1.PreserveMode
 		}
 	}
 	if operation.FromCheckpoint > 0 {
-		text += fmt.Sprintf("; what stood before is checkpoint %d", operation.FromCheckpoint)
+		text += fmt.Sprintf("; the previous state is kept as checkpoint %d", operation.FromCheckpoint)
 	}
 	if operation.Preserved != "" {
 		text += fmt.Sprintf(" and %s %s", strings.ToLower(string(preserve)), oneLine(operation.Preserved))
@@ -289,10 +301,10 @@ func rewound(operation *v1alpha1.OperationStatus, preserve v1alpha1.PreserveMode
 	return text
 }
 
-// confirm asks, and takes nothing but a yes for one.
+// confirm asks a question, and fails unless the answer is yes.
 func (p *plugin) confirm(question string) error {
 	if !p.asks {
-		return errors.New("this cannot be asked without a terminal: add --yes to go ahead, or --dry-run=server to only check it")
+		return errors.New("a confirmation is needed, but there is no terminal: add --yes to proceed, or --dry-run=server to only check the request")
 	}
 	fmt.Fprintf(p.ErrOut, "%s [y/N] ", question)
 	answer, err := bufio.NewReader(p.In).ReadString('\n')
@@ -303,5 +315,5 @@ func (p *plugin) confirm(question string) error {
 	case "y", "yes":
 		return nil
 	}
-	return errors.New("nothing was done")
+	return errors.New("cancelled: nothing was changed")
 }

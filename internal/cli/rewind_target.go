@@ -17,39 +17,40 @@ import (
 	"github.com/clew-dev/clew/internal/clip"
 )
 
-// rewindTarget is where a rewind goes to: a checkpoint, or a place in the
+// rewindTarget is the target of a rewind: a checkpoint, or a position in the
 // conversation with the newest checkpoint before it.
 type rewindTarget struct {
-	// named: the user named the checkpoint.
+	// named is true if the user named the checkpoint.
 	named bool
-	// checkpoint that is named, or that belongs to the place; nil if it has none
-	// or is not known.
+	// checkpoint is the named one, or the newest one before the position; nil if
+	// there is none or it is unknown.
 	checkpoint *v1alpha1.Checkpoint
-	// to is one of message, messagesBack and time, as asked for.
+	// field is the requested field of spec.rewind.to (message, messagesBack or
+	// time), value its value, and text both of them for people.
 	field string
 	value any
-	words string
-	// point is the place as it would be resolved now, and last the message
-	// there; nil if the history could not be asked, which is said in unknown.
+	text  string
+	// point is the position as it would be resolved now, and last the message
+	// there; nil if the history could not be read, for the reason in unknown.
 	point   *historyv1.ConversationPoint
 	last    *historyv1.ConversationEntry
 	unknown string
 }
 
-// target finds out where the flags lead to.
+// target resolves the flags to a target.
 func (o *rewind) target(ctx context.Context, s *session, task *v1alpha1.Task, list *v1alpha1.CheckpointList) (*rewindTarget, error) {
 	if o.to != "" {
-		checkpoint, err := find(list, task, o.to)
+		checkpoint, err := findCheckpoint(list, task, o.to)
 		return &rewindTarget{named: true, checkpoint: checkpoint}, err
 	}
 	t := &rewindTarget{}
 	params := url.Values{"uid": {string(task.UID)}}
 	switch {
 	case o.toMessage > 0:
-		t.field, t.value, t.words = "message", o.toMessage, fmt.Sprintf("message %d", o.toMessage)
+		t.field, t.value, t.text = "message", o.toMessage, fmt.Sprintf("message %d", o.toMessage)
 		params.Set("message", strconv.FormatInt(o.toMessage, 10))
 	case o.back > 0:
-		t.field, t.value, t.words = "messagesBack", o.back, plural(o.back, "message")+" back"
+		t.field, t.value, t.text = "messagesBack", o.back, plural(o.back, "message")+" back"
 		params.Set("back", strconv.FormatInt(o.back, 10))
 	default:
 		at, err := o.parseMoment("--to-time", o.toTime)
@@ -57,33 +58,33 @@ func (o *rewind) target(ctx context.Context, s *session, task *v1alpha1.Task, li
 			return nil, err
 		}
 		if _, err := time.Parse(time.DateTime, o.toTime); err == nil {
-			// A message is shown with its second, and is meant when that is given.
+			// Messages are shown with seconds, so a given second includes its messages.
 			at = at.Add(time.Second - time.Millisecond)
 		}
 		moment := at.UTC().Format(time.RFC3339Nano)
-		t.field, t.value, t.words = "time", moment, o.stamp(at)
+		t.field, t.value, t.text = "time", moment, o.stamp(at)
 		params.Set("time", moment)
 	}
-	return t, t.look(ctx, s, task, list, params)
+	return t, t.resolve(ctx, s, task, list, params)
 }
 
-// look asks the history where the place is. Whoever may rewind a task need not
-// be able to read its history: then the preview says less. A place that is not
-// there is an error, before anybody is asked to agree to it.
-func (t *rewindTarget) look(ctx context.Context, s *session, task *v1alpha1.Task, list *v1alpha1.CheckpointList, params url.Values) error {
+// resolve asks the history API for the position. A user who may rewind a task need not
+// be allowed to read its history; the preview is less detailed then. A position that
+// does not exist is an error, before the user is asked to confirm.
+func (t *rewindTarget) resolve(ctx context.Context, s *session, task *v1alpha1.Task, list *v1alpha1.CheckpointList, params url.Values) error {
 	point := &historyv1.ConversationPoint{}
 	err := s.historyGet(ctx, []string{"tasks", task.Name, "conversation", "position"}, params, point)
-	var none *notInHistory
+	var missing *notInHistory
 	switch {
-	case errors.As(err, &none), err == nil && point.Asked < 1:
+	case errors.As(err, &missing), err == nil && point.Asked < 1:
 		if t.lost(task, point.Messages) {
-			t.unknown = "the history store lacks a part of this conversation"
+			t.unknown = "the history store is missing part of this conversation"
 			return nil
 		}
-		return t.nowhere(task)
+		return t.notFound(task)
 	case err != nil:
 		t.unknown = err.Error()
-		return nil //nolint:nilerr // the preview says it
+		return nil //nolint:nilerr // the preview shows it
 	}
 	t.point = point
 	for i := range list.Items {
@@ -103,43 +104,45 @@ func (t *rewindTarget) look(ctx context.Context, s *session, task *v1alpha1.Task
 	return nil
 }
 
-// lost says that the history store does not have the place, and its task does, as
-// its status tells: the store was put back to an older copy, and has so many messages.
-// The manager then waits until the task has sent the rest again.
+// lost reports whether the history store lacks the position although the task's status
+// counts it, which means that the store was restored from an older copy. stored is how
+// many messages the store has. The manager then waits until the task has sent the rest
+// again.
 func (t *rewindTarget) lost(task *v1alpha1.Task, stored int64) bool {
 	c := apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskHistoryComplete)
 	if c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonHistoryBehind {
 		return true
 	}
-	told := task.Status.MessageCount
+	counted := task.Status.MessageCount
 	switch n, _ := t.value.(int64); t.field {
 	case "message":
-		return n <= told
+		return n <= counted
 	case "messagesBack":
-		return n < told
+		return n < counted
 	}
-	return stored < told
+	return stored < counted
 }
 
-// nowhere says that the conversation has no such place.
-func (t *rewindTarget) nowhere(task *v1alpha1.Task) error {
-	what := map[string]string{
-		"message":      fmt.Sprintf("the conversation of task %s has no %s", task.Name, t.words),
-		"messagesBack": fmt.Sprintf("the conversation of task %s is too short to go %s", task.Name, t.words),
-		"time":         fmt.Sprintf("the conversation of task %s had no message yet at %s", task.Name, t.words),
+// notFound is the error for a position that the conversation does not have.
+func (t *rewindTarget) notFound(task *v1alpha1.Task) error {
+	problem := map[string]string{
+		"message":      fmt.Sprintf("the conversation of task %s has no %s", task.Name, t.text),
+		"messagesBack": fmt.Sprintf("the conversation of task %s is too short to go %s", task.Name, t.text),
+		"time":         fmt.Sprintf("the conversation of task %s had no message yet at %s", task.Name, t.text),
 	}[t.field]
-	return fmt.Errorf("%s; `kubectl clew task history %s` shows what there is", what, task.Name)
+	return fmt.Errorf("%s; `kubectl clew task history %s` shows its messages", problem, task.Name)
 }
 
-// name of the target in a sentence.
+// name returns the target's name for a sentence.
 func (t *rewindTarget) name() string {
 	if t.named {
 		return fmt.Sprintf("checkpoint %d", t.checkpoint.Status.Number)
 	}
-	return t.words
+	return t.text
 }
 
-// patch is spec.rewind.to. It takes out what an earlier rewind had there.
+// patch returns the patch of spec.rewind.to. It removes the fields that an earlier rewind
+// set.
 func (t *rewindTarget) patch() map[string]any {
 	to := map[string]any{"checkpointRef": nil, "message": nil, "time": nil, "messagesBack": nil}
 	if t.named {
@@ -150,34 +153,34 @@ func (t *rewindTarget) patch() map[string]any {
 	return to
 }
 
-// rows of the preview that say where it goes.
+// rows returns the rows of the preview that describe the target.
 func (t *rewindTarget) rows(p *plugin, scope v1alpha1.RewindScope) [][]string {
 	if t.named {
-		return [][]string{{"  to", p.checkpointWords(t.checkpoint)}}
+		return [][]string{{"  to", p.checkpointText(t.checkpoint)}}
 	}
-	rows := [][]string{{"  to", t.words}}
+	rows := [][]string{{"  to", t.text}}
 	if t.point == nil {
-		return append(rows, []string{"  which is", "not known here (" + oneLine(t.unknown) + "); the cluster finds it out"})
+		return append(rows, []string{"  position", "unknown here (" + oneLine(t.unknown) + "); the cluster will resolve it"})
 	}
 	if t.point.Snapped {
-		rows = append(rows, []string{"  moved back", fmt.Sprintf("to message %d, where the turn ends: after it, a tool call has no result yet", t.point.Position)})
+		rows = append(rows, []string{"  moved back", fmt.Sprintf("to message %d, the end of its turn: after it, a tool call has no result yet", t.point.Position)})
 	}
 	if t.last != nil && scope == v1alpha1.RewindConversation {
-		rows = append(rows, []string{"  last kept", fmt.Sprintf("%d %s: %s", t.last.Position, oneLine(t.last.Role), clip.Runes(cmp.Or(entryWords(t.last), "…"), 60))})
+		rows = append(rows, []string{"  last kept", fmt.Sprintf("%d %s: %s", t.last.Position, oneLine(t.last.Role), clip.Runes(cmp.Or(entryText(t.last), "…"), 60))})
 	}
 	switch {
 	case t.point.Checkpoint == 0:
-		rows = append(rows, []string{"  checkpoint", "none was taken before it: it is the beginning of the task"})
+		rows = append(rows, []string{"  checkpoint", "none was taken before this position: it is the beginning of the task"})
 	case t.checkpoint != nil:
-		rows = append(rows, []string{"  checkpoint", p.checkpointWords(t.checkpoint)})
+		rows = append(rows, []string{"  checkpoint", p.checkpointText(t.checkpoint)})
 	default:
 		rows = append(rows, []string{"  checkpoint", fmt.Sprintf("checkpoint %d", t.point.Checkpoint)})
 	}
 	return rows
 }
 
-// entryWords is what a message says, on one line.
-func entryWords(e *historyv1.ConversationEntry) string {
+// entryText returns the text of a message on one line.
+func entryText(e *historyv1.ConversationEntry) string {
 	switch {
 	case e.Text != "":
 		return oneLine(e.Text)
@@ -189,35 +192,35 @@ func entryWords(e *historyv1.ConversationEntry) string {
 	return oneLine(e.Raw)
 }
 
-// checkpointWords tells which checkpoint it is.
-func (p *plugin) checkpointWords(c *v1alpha1.Checkpoint) string {
-	words := fmt.Sprintf("checkpoint %d (%s), taken %s ago, %s", c.Status.Number, c.Name, p.age(c.Status.Time), c.Status.Trigger)
+// checkpointText describes a checkpoint by number, name, age, trigger and message.
+func (p *plugin) checkpointText(c *v1alpha1.Checkpoint) string {
+	text := fmt.Sprintf("checkpoint %d (%s), taken %s ago, %s", c.Status.Number, c.Name, p.age(c.Status.Time), c.Status.Trigger)
 	if c.Spec.Message != "" {
-		words += fmt.Sprintf(": %q", clip.Runes(oneLine(c.Spec.Message), 60))
+		text += fmt.Sprintf(": %q", clip.Runes(oneLine(c.Spec.Message), 60))
 	}
-	return words
+	return text
 }
 
-// kept says how many messages are left, empty if that does not change or is
-// not known.
-func (t *rewindTarget) kept(scope v1alpha1.RewindScope) string {
+// keptMessages returns how many messages the rewind keeps. known is false if their
+// number does not change or is unknown.
+func (t *rewindTarget) keptMessages(scope v1alpha1.RewindScope) (kept int64, known bool) {
 	switch {
 	case scope == v1alpha1.RewindCode:
-		return ""
+		return 0, false
 	case t.named:
 		if at := t.checkpoint.Status.Conversation; at != nil {
-			return plural(at.Position, "message")
+			return at.Position, true
 		}
-		return ""
+		return 0, false
 	case t.point == nil:
-		return ""
+		return 0, false
 	case scope == v1alpha1.RewindBoth:
-		return plural(t.point.CheckpointPosition, "message") + ", as at the checkpoint"
+		return t.point.CheckpointPosition, true
 	}
-	return plural(t.point.Position, "message")
+	return t.point.Position, true
 }
 
-// messages there are now, as far as the history told.
+// messages returns how many messages the history has now, or 0 if unknown.
 func (t *rewindTarget) messages() int64 {
 	if t.point == nil {
 		return 0

@@ -15,6 +15,7 @@ import (
 	"github.com/clew-dev/clew/internal/clip"
 )
 
+// search holds the flags of `search`.
 type search struct {
 	*plugin
 	output            *enumFlag
@@ -23,31 +24,33 @@ type search struct {
 	noHeaders         bool
 }
 
+// roles lists the roles of messages.
 func roles() []string { return []string{"user", "assistant", "system", "tool", "output"} }
 
 func (p *plugin) searchCommand() *cobra.Command {
 	o := &search{plugin: p}
 	cmd := &cobra.Command{
 		Use:   "search WORDS...",
-		Short: "Search what was said in the tasks of the namespace",
-		Long: `Search what was said in the tasks of the namespace, best first: by users, agents
-and tools, in tasks that are gone as well. Words are searched for as search
-engines do: all of them, in any order and form; "quoted ones" as a phrase; or
-between two for either; and - before one to leave it out.`,
-		Example: `  # Where did an agent run into this?
+		Short: "Search the conversations of the namespace",
+		Long: `Search the messages of users, agents and tools in the namespace, including those
+of deleted tasks, and print the best matches first. The syntax is that of search
+engines: a message must contain all words, in any order and form; "quoted words"
+match as a phrase; "or" between two words matches either; and a - before a word
+excludes messages that contain it.`,
+		Example: `  # Where did an agent see this error?
   kubectl clew search connection refused
 
-  # A phrase, in what one task's agent said
+  # A phrase in the messages of one task's agent
   kubectl clew search '"login page"' --task fix-login --role assistant
 
-  # This week, but not of the tests
+  # The last seven days, without messages about tests
   kubectl clew search --since 7d -- migration -test
 
-  # Read on from there
+  # Read the conversation, starting at a match
   kubectl clew task history fix-login --from 12`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if strings.TrimSpace(strings.Join(args, " ")) == "" {
-				return fmt.Errorf("say what to search for: %s", cmd.UseLine())
+				return fmt.Errorf("missing words to search for; usage: %s", cmd.UseLine())
 			}
 			return nil
 		},
@@ -55,11 +58,11 @@ between two for either; and - before one to leave it out.`,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), strings.Join(args, " ")) },
 	}
 	o.output = formatFlag(cmd, "table", "json", "yaml")
-	cmd.Flags().StringVar(&o.task, "task", "", "Only in this task.")
-	cmd.Flags().StringVar(&o.role, "role", "", "Only what was said by: "+strings.Join(roles(), ", ")+".")
-	cmd.Flags().StringVar(&o.since, "since", "", "Only what is younger: a duration such as 90m or 2d, or a time such as 2026-11-21T08:00:00Z.")
-	cmd.Flags().IntVar(&o.limit, "limit", 20, "Print so many results at most, the best; 0 prints all.")
-	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "Leave the table's header out.")
+	cmd.Flags().StringVar(&o.task, "task", "", "Only messages of this task.")
+	cmd.Flags().StringVar(&o.role, "role", "", "Only messages with this role: "+strings.Join(roles(), ", ")+".")
+	cmd.Flags().StringVar(&o.since, "since", "", "Only messages after this: a duration before now such as 90m or 2d, or a time such as 2026-11-21T08:00:00Z.")
+	cmd.Flags().IntVar(&o.limit, "limit", 20, "Maximum number of results to print, the best; 0 prints all.")
+	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "Do not print column headers.")
 	_ = cmd.RegisterFlagCompletionFunc("task", p.completeHistoryFlag)
 	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions(roles(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -95,19 +98,19 @@ func (o *search) run(ctx context.Context, words string) error {
 		return o.printRaw(o.output.value, list)
 	}
 	if len(list.Items) == 0 {
-		fmt.Fprintln(o.ErrOut, "Nothing was found: try fewer or other words, or fewer filters. What was said in the last moments may not be searchable yet.")
+		fmt.Fprintln(o.ErrOut, "No messages found. Try fewer or other words, or fewer filters. The latest messages may not be searchable yet.")
 		return nil
 	}
 	if err := o.table(list.Items); err != nil {
 		return err
 	}
 	if list.Continue != "" {
-		fmt.Fprintln(o.ErrOut, "There is more; raise --limit, or set it to 0.")
+		fmt.Fprintln(o.ErrOut, "There are more results; raise --limit, or print all with --limit 0.")
 	}
 	return nil
 }
 
-// read reads pages, best first, up to the limit.
+// read reads pages, best first, until the limit.
 func (o *search) read(ctx context.Context, s *session, params url.Values) (*historyv1.SearchResultList, error) {
 	all := &historyv1.SearchResultList{}
 	for {
@@ -154,8 +157,8 @@ func (o *search) table(results []historyv1.SearchResult) error {
 	return table(o.Out, header, rows)
 }
 
-// snippet puts a snippet on one line of at most room letters (0: any number),
-// with its matches marked on a terminal.
+// snippet formats a snippet on one line of at most room runes (0: any length), with
+// its matches highlighted on a terminal.
 func snippet(style style, parts []historyv1.SnippetPart, room int) string {
 	var b strings.Builder
 	left := room
@@ -175,8 +178,8 @@ func snippet(style style, parts []historyv1.SnippetPart, room int) string {
 	return b.String()
 }
 
-// squeeze is oneLine for a part of a line: it keeps a space at an end where
-// another part follows.
+// squeeze is oneLine for a part of a line: it keeps a space at the ends where other
+// parts adjoin.
 func squeeze(text string, first, last bool) string {
 	line := oneLine(text)
 	if line == "" && text != "" && !first && !last {
@@ -185,7 +188,7 @@ func squeeze(text string, first, last bool) string {
 	if !first && startsWithSpace(text) {
 		line = " " + line
 	}
-	if !last && line != " " && startsWithSpace(reversed(text)) {
+	if !last && line != " " && endsWithSpace(text) {
 		line += " "
 	}
 	return line
@@ -193,10 +196,4 @@ func squeeze(text string, first, last bool) string {
 
 func startsWithSpace(text string) bool { return strings.TrimLeft(text, " \t\r\n") != text }
 
-// reversed brings the last byte to the front, which is all that is looked at.
-func reversed(text string) string {
-	if text == "" {
-		return text
-	}
-	return text[len(text)-1:]
-}
+func endsWithSpace(text string) bool { return strings.TrimRight(text, " \t\r\n") != text }

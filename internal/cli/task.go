@@ -6,9 +6,9 @@ func (p *plugin) taskCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "task",
 		Aliases: []string{"tasks"},
-		Short:   "Read, list, export and delete what tasks and their agents said and did",
-		Long: `Read, list, export and delete what tasks and their agents said and did. The
-history outlives the Task objects, until it is deleted with delete-history.`,
+		Short:   "Read, list, export, import and delete the history of tasks",
+		Long: `Read, list, export, import and delete the history of tasks: what their agents
+said and did. A history outlives its Task object, until delete-history deletes it.`,
 	}
 	return group(cmd,
 		p.taskHistoryCommand(),

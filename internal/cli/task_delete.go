@@ -17,6 +17,7 @@ import (
 	"github.com/clew-dev/clew/internal/clip"
 )
 
+// taskDelete holds the flags of `task delete-history`.
 type taskDelete struct {
 	*plugin
 	output *enumFlag
@@ -30,31 +31,31 @@ func (p *plugin) taskDeleteHistoryCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "delete-history TASK",
 		SuggestFor: []string{"delete", "remove", "rm"},
-		Short:      "Delete all that is stored of a task that is gone, for good",
-		Long: `Delete all that is stored of a task, for good: its conversation, checkpoints,
-snapshots and events, and its code in the gitstore. The Task object must be gone.
-What other tasks share stays: forks keep what they began with. There is no way
-back, but for an export that was made before.
+		Short:      "Permanently delete the history of a deleted task",
+		Long: `Permanently delete everything that is stored for a task: its conversation,
+checkpoints, snapshots and events, and its code in the gitstore. The Task object
+must be deleted first. Data shared with other tasks stays: forks keep what they
+started with. This cannot be undone; only an export made before keeps a copy.
 
-If it stops half-way, because the gitstore does not answer say, the same command
-again finishes it.`,
-		Example: `  # Keep a copy, then delete the task, and its history
+If the deletion stops half-way, for example because the gitstore is unavailable,
+run the same command again to finish it.`,
+		Example: `  # Export a copy, then delete the task and its history
   kubectl clew task export fix-login -f fix-login.jsonl
   kubectl delete tasks.clew.dev fix-login
   kubectl clew task delete-history fix-login
 
-  # See what it would delete
+  # Show what would be deleted
   kubectl clew task delete-history fix-login --dry-run=server
 
-  # An earlier task of the name, in a script
+  # Delete the history of an earlier task with this name, in a script
   kubectl clew task delete-history fix-login --uid 7e0d0a52-6f4e-4b0e-9d83-1f0c5f3f2a10 --yes`,
 		Args:              exactly("TASK"),
 		ValidArgsFunction: p.completeHistory,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
 	o.output = formatFlag(cmd, "text", "json", "yaml")
-	cmd.Flags().StringVar(&o.uid, "uid", "", "UID of an earlier task of the name; the newest when left out.")
-	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "Do not ask.")
+	cmd.Flags().StringVar(&o.uid, "uid", "", "UID of the task, if several had this name. Defaults to the newest.")
+	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "Do not ask for confirmation.")
 	_ = cmd.RegisterFlagCompletionFunc("uid", cobra.NoFileCompletions)
 	o.dryRun.add(cmd)
 	return cmd
@@ -73,18 +74,18 @@ func (o *taskDelete) run(ctx context.Context, name string) error {
 	if err := s.historyGet(ctx, []string{"taskhistories", name}, params, found); err != nil {
 		return err
 	}
-	if err := s.mustBeGone(ctx, found); err != nil {
+	if err := s.checkTaskDeleted(ctx, found); err != nil {
 		return err
 	}
 	if err := o.preview(o.ErrOut, found); err != nil {
 		return err
 	}
 	if !o.dryRun.server && !o.yes {
-		if err := o.confirm("Delete it for good?"); err != nil {
+		if err := o.confirm("Delete it permanently?"); err != nil {
 			return err
 		}
 	}
-	// The one that was shown, whatever has come meanwhile.
+	// Delete the task of the preview, even if there is a newer one by now.
 	params.Set("uid", string(found.UID))
 	if o.dryRun.server {
 		params.Set("dryRun", metav1.DryRunAll)
@@ -100,62 +101,64 @@ func (o *taskDelete) run(ctx context.Context, name string) error {
 	return nil
 }
 
+// send sends the deletion, or its dry run, and decodes what was deleted.
 func (o *taskDelete) send(ctx context.Context, s *session, name string, params url.Values, deleted *historyv1.HistoryDeletion) error {
 	request, err := s.historyRequest("DELETE", []string{"taskhistories", name}, params)
 	if err != nil {
 		return err
 	}
-	defer o.whenSlow("deleting; large repositories take a while")()
+	defer o.progressIfSlow("deleting; large repositories take a while")()
 	result := request.Do(ctx)
 	if err := result.Error(); apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) {
-		return fmt.Errorf("the deletion takes longer than the cluster lets a request wait; it goes on, and the same command again tells whether it is done")
+		return fmt.Errorf("the deletion takes longer than the cluster's request timeout; it continues, and the same command reports whether it is done")
 	}
 	return s.answer(result, deleted)
 }
 
-// mustBeGone refuses what the server would refuse too, before anybody is asked.
-func (s *session) mustBeGone(ctx context.Context, found *historyv1.TaskHistory) error {
+// checkTaskDeleted fails if the Task object still exists. The server checks this too;
+// here it is checked before the user is asked to confirm.
+func (s *session) checkTaskDeleted(ctx context.Context, found *historyv1.TaskHistory) error {
 	task := &v1alpha1.Task{}
-	// Where the caller may not see it, the server does.
+	// If the user may not read the Task, this is left to the server.
 	seen := s.client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: found.Name}, task) == nil
 	switch {
 	case !seen || task.UID != found.UID:
 		return nil
 	case task.DeletionTimestamp != nil:
-		return fmt.Errorf("task %s is being deleted; wait until it is gone: `kubectl wait --for=delete tasks.clew.dev/%s -n %s`", found.Name, found.Name, s.namespace)
+		return fmt.Errorf("task %s is still being deleted; wait for it with `kubectl wait --for=delete tasks.clew.dev/%s -n %s`", found.Name, found.Name, s.namespace)
 	}
-	return fmt.Errorf("task %s is still there, and its history is deleted after it: delete it first, with `kubectl delete tasks.clew.dev %s -n %s`", found.Name, found.Name, s.namespace)
+	return fmt.Errorf("task %s still exists; delete it before its history, with `kubectl delete tasks.clew.dev %s -n %s`", found.Name, found.Name, s.namespace)
 }
 
-// preview tells what is going to be deleted.
+// preview prints what will be deleted.
 func (o *taskDelete) preview(w io.Writer, t *historyv1.TaskHistory) error {
 	style := styleFor(w)
 	updated := metav1.NewTime(t.Updated.Time)
 	rows := [][]string{
 		{"  UID", oneLine(string(t.UID))},
-		{"  began", fmt.Sprintf("%s ago, last seen %s ago, %s", o.age(&t.CreationTimestamp), o.age(&updated), cmp.Or(oneLine(t.State), "state unknown"))},
-		{"  asked", cmp.Or(clip.Runes(oneLine(t.Preview), 70), "-")},
-		{"  deletes", fmt.Sprintf("its conversation of %s, %s with their code, all events", plural(t.Messages, "message"), plural(t.Checkpoints, "checkpoint"))},
-		{"  keeps", "what other tasks share: the beginning of a fork, and messages that another task has too"},
+		{"  started", fmt.Sprintf("%s ago, last seen %s ago, %s", o.age(&t.CreationTimestamp), o.age(&updated), cmp.Or(oneLine(t.State), "state unknown"))},
+		{"  prompt", cmp.Or(clip.Runes(oneLine(t.Preview), 70), "-")},
+		{"  deletes", fmt.Sprintf("the conversation of %s, %s with their code, and all events", plural(t.Messages, "message"), plural(t.Checkpoints, "checkpoint"))},
+		{"  keeps", "what it shares with other tasks: the beginning of forks, and identical messages"},
 	}
-	fmt.Fprintln(w, style.bold("Deletion of the history of task "+oneLine(t.Name))+", "+style.red("for good"))
+	fmt.Fprintln(w, style.red("Permanent")+style.bold(" deletion of the history of task "+oneLine(t.Name)))
 	return table(w, nil, rows)
 }
 
-// deletionOutcome says in a few words what was deleted. A message is stored once
-// for all tasks of a namespace that have it, so that those that go are not as many as
-// the conversation had.
+// deletionOutcome summarizes what was deleted. A message is stored once for all tasks
+// of a namespace that have it, so fewer messages may be deleted than the conversation
+// had.
 func deletionOutcome(d *historyv1.HistoryDeletion) string {
 	if d.DryRun {
-		return fmt.Sprintf("would be deleted: its conversation of %s, and %s", plural(d.Messages, "message"), plural(d.Checkpoints, "checkpoint"))
+		return fmt.Sprintf("would be deleted: the conversation of %s, and %s", plural(d.Messages, "message"), plural(d.Checkpoints, "checkpoint"))
 	}
-	text := fmt.Sprintf("deleted: its conversation, with %s that no other task has, %s, %s",
+	text := fmt.Sprintf("deleted: the conversation, with %s that no other task shares, %s, %s",
 		plural(d.Messages, "message"), plural(d.Checkpoints, "checkpoint"), plural(d.Events, "event"))
 	if d.Refs > 0 {
-		text += fmt.Sprintf("; %s of code in the gitstore, which takes %s less", plural(int64(d.Refs), "ref"), humanBytes(d.Bytes))
+		text += fmt.Sprintf("; %s of code in the gitstore, freeing %s", plural(int64(d.Refs), "ref"), humanBytes(d.Bytes))
 	}
 	if d.Pending {
-		text += "; some texts were in use, and go within minutes"
+		text += "; some texts were in use and will be deleted within minutes"
 	}
 	return text
 }

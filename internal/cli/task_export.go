@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// taskExport holds the flags of `task export`.
 type taskExport struct {
 	*plugin
 	file, uid string
@@ -24,24 +25,24 @@ func (p *plugin) taskExportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export TASK",
 		Short: "Write a task's whole history as JSON lines",
-		Long: `Write a task's whole history as JSON lines: all branches of its conversation with
-every text in full, checkpoints, snapshots and events. "task import" reads it
-again, here or in another cluster. The code of the checkpoints is in git and not
-in it. That you took it out is written into the task's timeline.`,
-		Example: `  # Into a file
+		Long: `Write a task's whole history as JSON lines: all branches of its conversation in
+full, checkpoints, snapshots and events. "task import" reads it, in this or another
+cluster. The code of the checkpoints is in git and is not exported. The task's
+timeline records the export and who made it.`,
+		Example: `  # To a file
   kubectl clew task export fix-login -f fix-login.jsonl
 
-  # Through other programs
+  # To another program
   kubectl clew task export fix-login | jq -r 'select(.kind == "message") | .body.role'
 
-  # An earlier task of the name; "task list -o wide" shows UIDs
+  # An earlier task with this name; "task list -o wide" shows UIDs
   kubectl clew task export fix-login --uid 7e0d0a52-6f4e-4b0e-9d83-1f0c5f3f2a10 -f old.jsonl`,
 		Args:              exactly("TASK"),
 		ValidArgsFunction: p.completeHistory,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
-	cmd.Flags().StringVarP(&o.file, "filename", "f", "-", "File to write; - is standard output. It is made when the export is whole.")
-	cmd.Flags().StringVar(&o.uid, "uid", "", "UID of an earlier task of the name; the newest when left out.")
+	cmd.Flags().StringVarP(&o.file, "filename", "f", "-", "File to write; - is standard output. The file appears once the export is complete.")
+	cmd.Flags().StringVar(&o.uid, "uid", "", "UID of the task, if several had this name. Defaults to the newest.")
 	_ = cmd.RegisterFlagCompletionFunc("uid", cobra.NoFileCompletions)
 	return cmd
 }
@@ -57,7 +58,7 @@ func (o *taskExport) run(ctx context.Context, task string) error {
 	}
 	temporary, err := os.CreateTemp(filepath.Dir(o.file), ".clew-export-*")
 	if err != nil {
-		return fmt.Errorf("the export cannot be written: %w", err)
+		return fmt.Errorf("cannot write the export: %w", err)
 	}
 	defer os.Remove(temporary.Name()) // fails once renamed, as it should
 	tally, err := o.write(ctx, s, task, temporary)
@@ -65,13 +66,13 @@ func (o *taskExport) run(ctx context.Context, task string) error {
 		return err
 	}
 	if err := os.Rename(temporary.Name(), o.file); err != nil {
-		return fmt.Errorf("the export cannot be written: %w", err)
+		return fmt.Errorf("cannot write the export: %w", err)
 	}
 	fmt.Fprintf(o.Out, "history of task %s exported to %s: %s\n", task, o.file, tally)
 	return nil
 }
 
-// write copies the export, and fails if it is not whole.
+// write copies the export, and fails if it is incomplete.
 func (o *taskExport) write(ctx context.Context, s *session, task string, to io.Writer) (*tally, error) {
 	params := url.Values{}
 	if o.uid != "" {
@@ -81,7 +82,7 @@ func (o *taskExport) write(ctx context.Context, s *session, task string, to io.W
 	if err != nil {
 		return nil, err
 	}
-	say, stop := o.slowly("waiting for the history")
+	update, stop := o.updatesIfSlow("waiting for the history")
 	defer stop()
 	stream, err := request.Stream(ctx)
 	if err != nil {
@@ -96,16 +97,16 @@ func (o *taskExport) write(ctx context.Context, s *session, task string, to io.W
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("the export broke off after %s: %w; try again", tally, err)
+			return nil, fmt.Errorf("the export ended early, after %s: %w; try again", tally, err)
 		}
 		tally.add(line)
 		if _, err := out.Write(line); err != nil {
 			return nil, fmt.Errorf("write the export: %w", err)
 		}
-		say(fmt.Sprintf("exported %s", tally))
+		update(fmt.Sprintf("exported %s", tally))
 	}
-	if !tally.whole {
-		return nil, fmt.Errorf("the export broke off after %s; try again", tally)
+	if !tally.complete {
+		return nil, fmt.Errorf("the export ended early, after %s; try again", tally)
 	}
 	return tally, out.Flush()
 }
@@ -113,10 +114,11 @@ func (o *taskExport) write(ctx context.Context, s *session, task string, to io.W
 // tally counts the lines of an export.
 type tally struct {
 	messages, checkpoints, bytes int64
-	// whole: the last line was there.
-	whole bool
+	// complete is set once the export's last line was read.
+	complete bool
 }
 
+// add counts one line.
 func (t *tally) add(line []byte) {
 	t.bytes += int64(len(line))
 	switch {
@@ -125,9 +127,10 @@ func (t *tally) add(line []byte) {
 	case bytes.HasPrefix(line, []byte(`{"kind":"checkpoint"`)):
 		t.checkpoints++
 	}
-	t.whole = bytes.HasPrefix(line, []byte(`{"kind":"end"`))
+	t.complete = bytes.HasPrefix(line, []byte(`{"kind":"end"`))
 }
 
+// String formats the counts for people.
 func (t *tally) String() string {
 	return fmt.Sprintf("%s and %s, %s", plural(t.messages, "message"), plural(t.checkpoints, "checkpoint"), humanBytes(t.bytes))
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/clew-dev/clew/internal/clip"
 )
 
+// taskHistory holds the flags of `task history`.
 type taskHistory struct {
 	*plugin
 	output *enumFlag
@@ -34,25 +35,25 @@ func (p *plugin) taskHistoryCommand() *cobra.Command {
 		Use:        "history TASK",
 		SuggestFor: []string{"show", "describe", "log", "logs"},
 		Short:      "Print a task's conversation",
-		Long: `Print a task's conversation: what the user, the agent and its tools said, in
-order, and what the agent remembered at the start of each attempt. After a
-rewind it is the conversation that goes on; the others are kept, and read with
---branch. Long texts are cut short; --full prints them. A gap stands for lost
-records. What is missing is said at the end, with the command that acknowledges a
-loss.`,
-		Example: `  # Read it
+		Long: `Print a task's conversation: the messages of the user, the agent and its tools in
+order, and what the agent remembered at the start of each attempt. After a rewind
+this is the branch that the task continues on; earlier branches are kept, and
+--branch prints them. Long texts are shortened; --full prints more. A gap marks
+lost records. What is missing from the history is reported at the end, with the
+command that acknowledges a loss.`,
+		Example: `  # The whole conversation
   kubectl clew task history fix-login
 
   # The last ten messages
   kubectl clew task history fix-login --tail 10
 
-  # From a message on, such as one that a search has found
+  # Five messages, starting at one that a search found
   kubectl clew task history fix-login --from 12 --limit 5
 
-  # With all that the tools printed
+  # With long messages and tool output in full
   kubectl clew task history fix-login --full | less -R
 
-  # The names of the tools that were called
+  # The names of the called tools
   kubectl clew task history fix-login -o json | jq -r '.items[].toolCall.name // empty'`,
 		Args:              exactly("TASK"),
 		ValidArgsFunction: p.completeHistory,
@@ -60,11 +61,11 @@ loss.`,
 	}
 	o.output = formatFlag(cmd, "chat", "json", "yaml")
 	cmd.Flags().BoolVar(&o.full, "full", false, "Print long messages and tool output in full.")
-	cmd.Flags().StringVar(&o.branch, "branch", "", "Id of another branch of the conversation, such as one left by a rewind.")
-	cmd.Flags().IntVar(&o.tail, "tail", 0, fmt.Sprintf("Print the last so many messages only, at most %d.", pageSize))
-	cmd.Flags().IntVar(&o.from, "from", 0, "Print from the message at this position on.")
-	cmd.Flags().StringVar(&o.uid, "uid", "", "UID of an earlier task of the name; the newest when left out.")
-	cmd.Flags().IntVar(&o.limit, "limit", 0, "Print so many messages at most, from the first; 0 prints all.")
+	cmd.Flags().StringVar(&o.branch, "branch", "", "Id of another branch of the conversation, such as the one before a rewind.")
+	cmd.Flags().IntVar(&o.tail, "tail", 0, fmt.Sprintf("Print only this many of the last messages, at most %d.", pageSize))
+	cmd.Flags().IntVar(&o.from, "from", 0, "Start at the message at this position.")
+	cmd.Flags().StringVar(&o.uid, "uid", "", "UID of the task, if several had this name. Defaults to the newest.")
+	cmd.Flags().IntVar(&o.limit, "limit", 0, "Maximum number of messages to print, from the first; 0 prints all.")
 	return cmd
 }
 
@@ -76,7 +77,7 @@ func (o *taskHistory) run(ctx context.Context, task string) error {
 		return fmt.Errorf("--tail is %d; it must be from 0 to %d", o.tail, pageSize)
 	}
 	if o.from < 0 || o.from > 0 && o.tail > 0 {
-		return errors.New("--from must be the position of a message, from 1, and goes without --tail")
+		return errors.New("--from must be the position of a message, from 1, and cannot be combined with --tail")
 	}
 	s, err := o.connect()
 	if err != nil {
@@ -97,8 +98,8 @@ func (o *taskHistory) run(ctx context.Context, task string) error {
 		return o.printRaw(o.output.value, all)
 	}
 	chat := newChat(o.Out, o.location, o.full)
-	about := s.aboutTask(ctx, task, o.uid)
-	chat.memory = about.memory
+	details := s.taskDetails(ctx, task, o.uid)
+	chat.memory = details.memory
 	var left *int64
 	count := 0
 	err = o.pages(ctx, s, task, func(page *historyv1.ConversationList) error {
@@ -114,62 +115,64 @@ func (o *taskHistory) run(ctx context.Context, task string) error {
 	if err != nil {
 		return err
 	}
-	o.close(task, count, left)
-	if sums := about.sums(); sums != "" && count > 0 {
-		fmt.Fprintln(o.ErrOut, sums)
+	o.footer(task, count, left)
+	if totals := details.totals(); totals != "" && count > 0 {
+		fmt.Fprintln(o.ErrOut, totals)
 	}
-	if about.completeness != "" {
-		fmt.Fprintln(o.ErrOut, about.completeness)
+	if details.completeness != "" {
+		fmt.Fprintln(o.ErrOut, details.completeness)
 	}
 	return nil
 }
 
-// aboutTask is what is worth knowing beside the messages, as far as the caller
-// may see it.
-type aboutTask struct {
+// taskDetails is what is printed beside the messages, as far as the user may read it.
+type taskDetails struct {
 	history *historyv1.TaskHistory
-	// memory tells what the agent remembered at the start of attempts.
+	// memory describes what the agent remembered, by attempt.
 	memory map[int64]string
-	// completeness says what is missing of the history; empty if nothing is.
+	// completeness describes what is missing from the history; empty if nothing is.
 	completeness string
 }
 
-func (s *session) aboutTask(ctx context.Context, name, uid string) aboutTask {
-	about := aboutTask{memory: map[int64]string{}}
+// taskDetails reads the details of a task, and leaves out those that it cannot read.
+func (s *session) taskDetails(ctx context.Context, name, uid string) taskDetails {
+	details := taskDetails{memory: map[int64]string{}}
 	params := url.Values{}
 	if uid != "" {
 		params.Set("uid", uid)
 	}
 	found := &historyv1.TaskHistory{}
 	if s.historyGet(ctx, []string{"taskhistories", name}, params, found) == nil {
-		about.history = found
+		details.history = found
 	}
 	task := &v1alpha1.Task{}
 	if s.client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, task) != nil || uid != "" && string(task.UID) != uid {
-		return about
+		return details
 	}
 	for _, attempt := range task.Status.Attempts {
-		about.memory[attempt.Number] = memoryWords(attempt)
+		details.memory[attempt.Number] = memoryText(attempt)
 	}
-	about.completeness = completeness(task)
-	return about
+	details.completeness = completeness(task)
+	return details
 }
 
-// memoryWords says what an agent knew of the conversation when it was started.
-func memoryWords(attempt v1alpha1.Attempt) string {
-	words := map[v1alpha1.AgentMemory]string{
-		v1alpha1.AgentMemorySession:  "goes on in its own session",
-		v1alpha1.AgentMemoryRendered: "was told the conversation in its prompt",
+// memoryText describes how the agent of an attempt knew the earlier conversation, as the
+// end of a sentence. It returns "" for a new agent.
+func memoryText(attempt v1alpha1.Attempt) string {
+	text := map[v1alpha1.AgentMemory]string{
+		v1alpha1.AgentMemorySession:  "resumed its own session",
+		v1alpha1.AgentMemoryRendered: "got the conversation in its prompt",
 	}[attempt.Memory]
-	if words != "" && attempt.Memory == v1alpha1.AgentMemoryRendered && attempt.MemoryMessage != "" {
-		words += ": " + clip.Runes(oneLine(attempt.MemoryMessage), 120)
+	if text != "" && attempt.Memory == v1alpha1.AgentMemoryRendered && attempt.MemoryMessage != "" {
+		text += ": " + clip.Runes(oneLine(attempt.MemoryMessage), 120)
 	}
-	return words
+	return text
 }
 
-// sums of the conversation on a line, empty if they are not known.
-func (a aboutTask) sums() string {
-	t := a.history
+// totals formats the totals of the conversation on one line, or returns "" if they are
+// unknown.
+func (d taskDetails) totals() string {
+	t := d.history
 	if t == nil {
 		return ""
 	}
@@ -192,17 +195,17 @@ func (a aboutTask) sums() string {
 	return text
 }
 
-// close says on standard error what the conversation itself does not.
-func (o *taskHistory) close(task string, count int, left *int64) {
+// footer prints on standard error how many messages were not printed.
+func (o *taskHistory) footer(task string, count int, left *int64) {
 	switch {
 	case count == 0:
-		fmt.Fprintf(o.ErrOut, "Nothing was said in task %s yet.\n", task)
+		fmt.Fprintf(o.ErrOut, "Task %s has no messages yet.\n", task)
 	case left != nil && *left > 0:
-		fmt.Fprintf(o.ErrOut, "%s more; --limit 0 prints all.\n", plural(*left, "message"))
+		fmt.Fprintf(o.ErrOut, "%s not printed; --limit 0 prints all.\n", plural(*left, "more message"))
 	}
 }
 
-// pages reads the conversation page by page, up to the limit.
+// pages reads the conversation page by page until the limit.
 func (o *taskHistory) pages(ctx context.Context, s *session, task string, take func(*historyv1.ConversationList) error) error {
 	params := url.Values{}
 	if o.branch != "" {
@@ -241,7 +244,7 @@ func (o *taskHistory) pages(ctx context.Context, s *session, task string, take f
 	}
 }
 
-// withType fills in what a list of the history API is.
+// withType sets the kind and version of a list of the history API if they are missing.
 func withType(t *metav1.TypeMeta, kind string) {
 	if t.Kind == "" {
 		t.Kind, t.APIVersion = kind, historyv1.Group+"/"+historyv1.Version

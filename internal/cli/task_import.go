@@ -15,6 +15,7 @@ import (
 	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
 )
 
+// taskImport holds the flags of `task import`.
 type taskImport struct {
 	*plugin
 	file string
@@ -24,10 +25,10 @@ func (p *plugin) taskImportCommand() *cobra.Command {
 	o := &taskImport{plugin: p}
 	cmd := &cobra.Command{
 		Use:   "import -f FILE",
-		Short: "Take in a task's history that was exported",
-		Long: `Take in a task's history that "task export" has written, into the namespace: as a
-whole or not at all. It can be read, searched and exported like any other. It
-makes no Task, and brings no code.`,
+		Short: "Import a task's history from an export",
+		Long: `Import a task's history, as written by "task export", into the namespace: either
+all of it or nothing. It can be read, searched and exported like any other. The
+import creates no Task and contains no code.`,
 		Example: `  # From a file
   kubectl clew task import -f fix-login.jsonl
 
@@ -48,14 +49,14 @@ func (o *taskImport) run(ctx context.Context) error {
 	if o.file != "-" {
 		file, err := os.Open(o.file)
 		if err != nil {
-			return fmt.Errorf("the export cannot be read: %w", err)
+			return fmt.Errorf("cannot read the export: %w", err)
 		}
 		defer file.Close()
 		from, name = file, o.file
 	}
 	lines := bufio.NewReader(from)
 	if beginning, _ := lines.Peek(len(exportBeginning)); !bytes.Equal(beginning, []byte(exportBeginning)) {
-		return fmt.Errorf("%s is no history that `kubectl clew task export` has written: its first line does not begin with %s", name, exportBeginning)
+		return fmt.Errorf("%s is not an export written by `kubectl clew task export`: its first line does not begin with %s", name, exportBeginning)
 	}
 	s, err := o.connect()
 	if err != nil {
@@ -73,19 +74,19 @@ func (o *taskImport) run(ctx context.Context) error {
 // exportBeginning is how the first line of an export begins.
 const exportBeginning = `{"kind":"task"`
 
-// send sends the lines, zipped, since the way through the API server is slow.
+// send uploads the lines, compressed, since the way through the API server is slow.
 func (o *taskImport) send(ctx context.Context, s *session, lines io.Reader) (*historyv1.TaskHistory, error) {
 	request, err := s.historyRequest("POST", []string{"taskhistories"}, nil)
 	if err != nil {
 		return nil, err
 	}
-	say, stop := o.slowly("importing")
+	update, stop := o.updatesIfSlow("importing")
 	defer stop()
 	zipped, write := io.Pipe()
-	defer zipped.Close() // ends the sender if the server did not read everything
+	defer zipped.Close() // ends the goroutine if the server did not read everything
 	go func() {
 		zip := gzip.NewWriter(write)
-		_, err := io.Copy(zip, &counted{reader: lines, say: say})
+		_, err := io.Copy(zip, &countingReader{reader: lines, update: update})
 		_ = write.CloseWithError(errors.Join(err, zip.Close())) // never fails
 	}()
 	imported := &historyv1.TaskHistory{}
@@ -93,16 +94,17 @@ func (o *taskImport) send(ctx context.Context, s *session, lines io.Reader) (*hi
 	return imported, s.answer(result, imported)
 }
 
-// counted tells how much was read through it.
-type counted struct {
+// countingReader reports how much was read through it.
+type countingReader struct {
 	reader io.Reader
-	say    func(string)
+	update func(string)
 	bytes  int64
 }
 
-func (c *counted) Read(p []byte) (int, error) {
+// Read implements io.Reader.
+func (c *countingReader) Read(p []byte) (int, error) {
 	n, err := c.reader.Read(p)
 	c.bytes += int64(n)
-	c.say(fmt.Sprintf("importing: sent %s", humanBytes(c.bytes)))
+	c.update(fmt.Sprintf("importing: sent %s", humanBytes(c.bytes)))
 	return n, err
 }

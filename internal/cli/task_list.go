@@ -16,6 +16,7 @@ import (
 	"github.com/clew-dev/clew/internal/clip"
 )
 
+// taskList holds the flags of `task list`.
 type taskList struct {
 	*plugin
 	output             *enumFlag
@@ -27,7 +28,7 @@ type taskList struct {
 	noHeaders          bool
 }
 
-// taskSorts are the orders of a list, and what the history API calls them.
+// taskSorts maps the values of --sort to the history API's names.
 func taskSorts() map[string]string {
 	return map[string]string{
 		"newest": "created", "updated": "updated", "cost": "cost", "tokens": "tokens", "messages": "messages", "name": "name",
@@ -40,38 +41,39 @@ func (p *plugin) taskListCommand() *cobra.Command {
 		Use:        "list",
 		SuggestFor: []string{"get"},
 		Aliases:    []string{"ls"},
-		Short:      "List the tasks of the namespace, those that are gone included",
-		Long: `List the tasks of the namespace as the history knows them, those whose Task is
-gone included: with what they used, and the first words of what was asked.`,
-		Example: `  # The newest
+		Short:      "List the tasks of the namespace, including deleted ones",
+		Long: `List the tasks in the history of the namespace, including those whose Task object
+is deleted, with their usage and the first words of their prompts.`,
+		Example: `  # The newest tasks
   kubectl clew task list
 
-  # What was dear this month
+  # The most expensive tasks of the last 30 days
   kubectl clew task list --since 30d --min-cost 0.50 --sort cost
 
-  # Failed ones that ran a shell, with their UIDs
+  # Failed tasks that called Bash, with their UIDs
   kubectl clew task list --state Failed --tool Bash -o wide`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	o.output = formatFlag(cmd, "table", "wide", "name", "json", "yaml")
 	flags := cmd.Flags()
-	flags.StringVar(&o.name, "name", "", "Only tasks whose name begins so.")
+	flags.StringVar(&o.name, "name", "", "Only tasks whose name starts with this.")
 	flags.StringVar(&o.state, "state", "", "Only tasks in this state: Running, Suspended, Completed, Failed, Rewound, DriftDetected or Deleted.")
 	flags.StringVar(&o.tool, "tool", "", "Only tasks whose agent has called this tool.")
-	flags.StringVar(&o.minTokens, "min-tokens", "", "Only tasks that used so many tokens, such as 20000 or 20k.")
-	flags.StringVar(&o.minCost, "min-cost", "", "Only tasks that cost so many US dollars, such as 0.50.")
-	flags.StringVar(&o.since, "since", "", "Only tasks that began later: a duration such as 90m or 2d, or a time such as 2026-11-21T08:00:00Z.")
-	flags.StringVar(&o.until, "until", "", "Only tasks that began earlier.")
-	o.sort = enum(cmd, "sort", "newest", "What comes first.", "newest", "updated", "cost", "tokens", "messages", "name")
-	flags.IntVar(&o.limit, "limit", 50, "Print so many tasks at most; 0 prints all.")
-	flags.BoolVar(&o.noHeaders, "no-headers", false, "Leave the table's header out.")
+	flags.StringVar(&o.minTokens, "min-tokens", "", "Only tasks that used at least this many tokens, such as 20000 or 20k.")
+	flags.StringVar(&o.minCost, "min-cost", "", "Only tasks that cost at least this many US dollars, such as 0.50.")
+	flags.StringVar(&o.since, "since", "", "Only tasks that started after this: a duration before now such as 90m or 2d, or a time such as 2026-11-21T08:00:00Z.")
+	flags.StringVar(&o.until, "until", "", "Only tasks that started before this: a duration or a time, as in --since.")
+	o.sort = enum(cmd, "sort", "newest", "Sort order.", "newest", "updated", "cost", "tokens", "messages", "name")
+	flags.IntVar(&o.limit, "limit", 50, "Maximum number of tasks to print; 0 prints all.")
+	flags.BoolVar(&o.noHeaders, "no-headers", false, "Do not print column headers.")
 	_ = cmd.RegisterFlagCompletionFunc("name", p.completeHistoryFlag)
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(
 		[]string{"Running", "Suspended", "Rewound", "DriftDetected", "Completed", "Failed", "Deleted"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
+// params returns the filters as the history API expects them.
 func (o *taskList) params() (url.Values, error) {
 	params := url.Values{"sort": {taskSorts()[o.sort.value]}}
 	if o.limit < 0 {
@@ -109,7 +111,7 @@ func (o *taskList) params() (url.Values, error) {
 	return params, nil
 }
 
-// parseCount reads a number such as 1500, 20k or 1.5M.
+// parseCount parses a number such as 1500, 20k or 1.5M.
 func parseCount(flag, text string) (int64, error) {
 	number, factor := text, 1.0
 	for suffix, f := range map[string]float64{"k": 1e3, "K": 1e3, "M": 1e6} {
@@ -145,7 +147,7 @@ func (o *taskList) run(ctx context.Context) error {
 			fmt.Fprintf(o.Out, "taskhistory.%s/%s\n", historyv1.Group, task.Name)
 		}
 	case len(list.Items) == 0:
-		fmt.Fprintf(o.ErrOut, "The history of namespace %s has no task that matches these filters.\n", s.namespace)
+		fmt.Fprintf(o.ErrOut, "No tasks in the history of namespace %s match these filters.\n", s.namespace)
 		return nil
 	default:
 		if err := o.table(list.Items); err != nil {
@@ -153,12 +155,12 @@ func (o *taskList) run(ctx context.Context) error {
 		}
 	}
 	if list.Continue != "" {
-		fmt.Fprintln(o.ErrOut, "There are more; raise --limit, or set it to 0.")
+		fmt.Fprintln(o.ErrOut, "There are more tasks; raise --limit, or print all with --limit 0.")
 	}
 	return nil
 }
 
-// taskHistories reads pages up to the limit; 0 is none.
+// taskHistories reads pages until the limit; 0 means no limit.
 func (s *session) taskHistories(ctx context.Context, params url.Values, limit int) (*historyv1.TaskHistoryList, error) {
 	all := &historyv1.TaskHistoryList{}
 	for {
@@ -212,8 +214,7 @@ func (o *taskList) table(tasks []historyv1.TaskHistory) error {
 	return table(o.Out, header, rows)
 }
 
-// completeHistory completes the first argument with the tasks that the history
-// knows, and completeHistoryFlag a flag.
+// completeHistory completes the first argument with the names of tasks in the history.
 func (p *plugin) completeHistory(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -221,6 +222,7 @@ func (p *plugin) completeHistory(cmd *cobra.Command, args []string, prefix strin
 	return p.completeHistoryFlag(cmd, args, prefix)
 }
 
+// completeHistoryFlag completes a flag with the names of tasks in the history.
 func (p *plugin) completeHistoryFlag(_ *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	return p.names(func(ctx context.Context, s *session) ([]string, error) {
 		list, err := s.taskHistories(ctx, url.Values{"name": {prefix}, "sort": {"created"}}, pageSize)

@@ -15,13 +15,13 @@ import (
 	"github.com/clew-dev/clew/internal/clip"
 )
 
-// isTerminal says whether a stream is a terminal.
+// isTerminal reports whether a stream is a terminal.
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// width of the terminal behind a stream, 0 if it is none.
+// width returns the width of the terminal behind a stream, or 0 if it is not a terminal.
 func width(stream any) int {
 	f, ok := stream.(*os.File)
 	if !ok {
@@ -34,9 +34,10 @@ func width(stream any) int {
 	return w
 }
 
-// style colours text, or leaves it alone.
+// style colours text if it is on, and returns it unchanged otherwise.
 type style struct{ on bool }
 
+// styleFor returns the style for a stream: on for a terminal, unless the user disabled colours.
 func styleFor(stream any) style { return style{on: isTerminal(stream) && !noColor()} }
 
 func (s style) paint(code, text string) string {
@@ -54,9 +55,8 @@ func (s style) yellow(text string) string { return s.paint("33", text) }
 func (s style) blue(text string) string   { return s.paint("34", text) }
 func (s style) cyan(text string) string   { return s.paint("36", text) }
 
-// plain makes text that others wrote safe for a terminal: what could move the
-// cursor, change colours or reorder letters is shown instead of obeyed. Line
-// breaks and tabs stay.
+// plain makes untrusted text safe for a terminal: it escapes characters that could
+// move the cursor, change colours or reorder letters. Line breaks and tabs stay.
 func plain(text string) string {
 	text = strings.ReplaceAll(text, "\r\n", "\n")
 	if utf8.ValidString(text) && !strings.ContainsFunc(text, dangerous) {
@@ -78,22 +78,23 @@ func plain(text string) string {
 	return b.String()
 }
 
+// dangerous reports whether a terminal could act on a character.
 func dangerous(r rune) bool {
 	if r == '\n' || r == '\t' {
 		return false
 	}
-	// Cf holds the marks that reverse the direction of writing; emoji need the
-	// zero-width joiner.
+	// Category Cf holds the marks that change the direction of writing. The
+	// zero-width joiner is in it too, but emoji need it.
 	return unicode.IsControl(r) || (unicode.Is(unicode.Cf, r) && r != '\u200d')
 }
 
-// oneLine makes text fit for a cell of a table.
+// oneLine makes untrusted text safe for a table cell: escaped, on one line.
 func oneLine(text string) string {
 	return strings.Join(strings.Fields(plain(text)), " ")
 }
 
-// progress tells on standard error what is waited for: one line that turns on
-// a terminal, a line per change elsewhere.
+// progress shows on standard error what a command is waiting for: a spinner on a
+// terminal, or one line per change elsewhere.
 type progress struct {
 	mu       sync.Mutex
 	w        io.Writer
@@ -106,43 +107,46 @@ type progress struct {
 	finished sync.WaitGroup
 }
 
+// newProgress starts a progress. On a terminal, the caller must stop it.
 func newProgress(w io.Writer) *progress {
 	p := &progress{w: w, live: isTerminal(w) && os.Getenv("TERM") != "dumb", style: styleFor(w), width: width(w), start: time.Now()}
 	if p.live {
 		p.stopped = make(chan struct{})
-		p.finished.Go(p.turn)
+		p.finished.Go(p.spin)
 	}
 	return p
 }
 
-// slow is how long something may take before there is something to be told.
-const slow = 2 * time.Second
+// progressDelay is how long a request may take before its progress is shown.
+const progressDelay = 2 * time.Second
 
-// whenSlow tells what is done if it takes longer than a moment; stop ends it.
-func (p *plugin) whenSlow(state string) (stop func()) {
-	_, stop = p.slowly(state)
+// progressIfSlow shows the state once a request has taken longer than progressDelay.
+// stop ends it.
+func (p *plugin) progressIfSlow(state string) (stop func()) {
+	_, stop = p.updatesIfSlow(state)
 	return stop
 }
 
-// slowly is whenSlow for what has more to tell on its way.
-func (p *plugin) slowly(state string) (say func(string), stop func()) {
+// updatesIfSlow is progressIfSlow for a request whose state changes: update replaces
+// the state.
+func (p *plugin) updatesIfSlow(state string) (update func(string), stop func()) {
 	var mu sync.Mutex
 	var shown *progress
 	ended := false
-	timer := time.AfterFunc(slow, func() {
+	timer := time.AfterFunc(progressDelay, func() {
 		mu.Lock()
 		defer mu.Unlock()
 		if !ended {
 			shown = newProgress(p.ErrOut)
-			shown.say(state)
+			shown.update(state)
 		}
 	})
-	say = func(now string) {
+	update = func(now string) {
 		mu.Lock()
 		defer mu.Unlock()
 		state = now
-		if shown != nil && shown.live { // elsewhere it would be a line each time
-			shown.say(now)
+		if shown != nil && shown.live { // elsewhere, each update would print a line
+			shown.update(now)
 		}
 	}
 	stop = func() {
@@ -154,11 +158,11 @@ func (p *plugin) slowly(state string) (say func(string), stop func()) {
 			shown = nil
 		}
 	}
-	return say, stop
+	return update, stop
 }
 
-// say gives the present state, in a few words.
-func (p *progress) say(state string) {
+// update shows a new state, which should be a few words.
+func (p *progress) update(state string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	state = oneLine(state)
@@ -171,7 +175,7 @@ func (p *progress) say(state string) {
 	}
 }
 
-// stop takes the turning line away.
+// stop removes the spinner.
 func (p *progress) stop() {
 	if p.stopped == nil {
 		return
@@ -181,7 +185,8 @@ func (p *progress) stop() {
 	p.stopped = nil
 }
 
-func (p *progress) turn() {
+// spin draws the spinner until stop is called.
+func (p *progress) spin() {
 	frames := []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()

@@ -18,6 +18,7 @@ import (
 	"github.com/clew-dev/clew/internal/clip"
 )
 
+// timeline holds the flags of `timeline`.
 type timeline struct {
 	*plugin
 	output    *enumFlag
@@ -27,7 +28,7 @@ type timeline struct {
 	noHeaders bool
 }
 
-// eventTypes are those of historyv1.TimelineEvent.
+// eventTypes lists the types of historyv1.TimelineEvent.
 func eventTypes() []string {
 	return []string{"task", "chat", "checkpoint", "rewind", "fork", "file", "access", "imported"}
 }
@@ -36,13 +37,13 @@ func (p *plugin) timelineCommand() *cobra.Command {
 	o := &timeline{plugin: p}
 	cmd := &cobra.Command{
 		Use:   "timeline [TASK]",
-		Short: "Print what happened to a task, or in the namespace",
-		Long: `Print what happened to a task, or to all tasks of the namespace, oldest first:
-the newest entries up to --limit.`,
-		Example: `  # What happened to a task
+		Short: "Print the events of a task, or of the namespace",
+		Long: `Print the events of a task, or of all tasks of the namespace, oldest first. If
+there are more than --limit, the newest are printed.`,
+		Example: `  # The events of a task
   kubectl clew timeline fix-login
 
-  # Checkpoints and rewinds of the last two hours, in the whole namespace
+  # The checkpoints and rewinds of the last two hours in the namespace
   kubectl clew timeline --type checkpoint,rewind --since 2h`,
 		Args:              atMost("TASK"),
 		ValidArgsFunction: p.completeTask,
@@ -54,14 +55,12 @@ the newest entries up to --limit.`,
 			return o.run(cmd.Context(), task)
 		},
 	}
-	o.output = &enumFlag{value: "table", allowed: []string{"table", "json", "yaml"}}
-	cmd.Flags().VarP(o.output, "output", "o", "How to print it. One of table, json, yaml.")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(o.output.allowed, cobra.ShellCompDirectiveNoFileComp))
+	o.output = formatFlag(cmd, "table", "json", "yaml")
 	cmd.Flags().StringSliceVar(&o.types, "type", nil, "Only events of these types: "+strings.Join(eventTypes(), ", ")+".")
 	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions(eventTypes(), cobra.ShellCompDirectiveNoFileComp))
-	cmd.Flags().StringVar(&o.since, "since", "", "Only what is younger: a duration such as 90m or 2d, or a time such as 2026-11-21T08:00:00Z.")
-	cmd.Flags().IntVar(&o.limit, "limit", 100, "Print so many entries at most, the newest; 0 prints all.")
-	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "Leave the table's header out.")
+	cmd.Flags().StringVar(&o.since, "since", "", "Only events after this: a duration before now such as 90m or 2d, or a time such as 2026-11-21T08:00:00Z.")
+	cmd.Flags().IntVar(&o.limit, "limit", 100, "Maximum number of events to print, the newest; 0 prints all.")
+	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "Do not print column headers.")
 	return cmd
 }
 
@@ -82,7 +81,7 @@ func (o *timeline) run(ctx context.Context, task string) error {
 		return o.printRaw(o.output.value, list)
 	}
 	if len(list.Items) == 0 {
-		fmt.Fprintln(o.ErrOut, "Nothing that matches these filters has happened.")
+		fmt.Fprintln(o.ErrOut, "No events match these filters.")
 		return nil
 	}
 	slices.Reverse(list.Items)
@@ -90,12 +89,12 @@ func (o *timeline) run(ctx context.Context, task string) error {
 		return err
 	}
 	if list.Continue != "" {
-		fmt.Fprintf(o.ErrOut, "There is more before that; raise --limit, or set it to 0.\n")
+		fmt.Fprintln(o.ErrOut, "There are earlier events; raise --limit, or print all with --limit 0.")
 	}
 	return nil
 }
 
-// params are the filters as the history API takes them.
+// params returns the filters as the history API expects them.
 func (o *timeline) params() (url.Values, error) {
 	params := url.Values{}
 	if o.limit < 0 {
@@ -114,8 +113,8 @@ func (o *timeline) params() (url.Values, error) {
 	return params, nil
 }
 
-// parseMoment reads a point in time: a duration back from now, days included, a
-// time with its zone, or one as it is printed here, in the user's zone.
+// parseMoment parses a point in time: a duration before now, optionally in days, a
+// time with its zone, or a time in the user's zone as the plugin prints it.
 func (p *plugin) parseMoment(flag, text string) (time.Time, error) {
 	now := p.clock()
 	if at, err := time.Parse(time.RFC3339, text); err == nil {
@@ -137,7 +136,7 @@ func (p *plugin) parseMoment(flag, text string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%s is %q; it must be a duration such as 90m or 2d, or a time such as 2026-11-21T08:00:00Z or %q", flag, text, "2026-11-21 08:00:00")
 }
 
-// read reads pages, newest first, up to the limit.
+// read reads pages, newest first, until the limit.
 func (o *timeline) read(ctx context.Context, s *session, task string, params url.Values) (*historyv1.TimelineEventList, error) {
 	path := []string{"timeline"}
 	if task != "" {
@@ -186,7 +185,7 @@ func (o *timeline) table(events []historyv1.TimelineEvent, withTask bool) error 
 	return table(o.Out, header, rows)
 }
 
-// fit cuts a message to what a line of the terminal is likely to hold.
+// fit shortens a message to what probably fits on a line of the terminal.
 func (o *timeline) fit(text string) string {
 	if w := width(o.Out); w > 0 {
 		return clip.Runes(text, max(30, w-80))
@@ -194,6 +193,7 @@ func (o *timeline) fit(text string) string {
 	return text
 }
 
+// numberOrDash formats a number, or returns - for zero.
 func numberOrDash(n int64) string {
 	if n == 0 {
 		return "-"
@@ -201,7 +201,7 @@ func numberOrDash(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// printRaw prints an answer of the history API as JSON or YAML.
+// printRaw prints a response of the history API as JSON or YAML.
 func (p *plugin) printRaw(format string, object any) error {
 	data, err := json.MarshalIndent(object, "", "  ")
 	if err != nil {
@@ -217,7 +217,8 @@ func (p *plugin) printRaw(format string, object any) error {
 	return err
 }
 
-// actorOf is who did it. What an import says is its own word, and marked.
+// actorOf returns who caused an event. It marks the actors of imported events, which
+// nobody has verified.
 func actorOf(e historyv1.TimelineEvent) string {
 	if e.ImportedBy == "" {
 		return e.Actor

@@ -18,51 +18,52 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// waitFlags say whether and how long to wait.
+// waitFlags are --wait and --timeout: whether and how long to wait.
 type waitFlags struct {
 	wait    bool
 	timeout time.Duration
 }
 
+// add adds the flags to a command. until completes the sentence "Wait until …".
 func (f *waitFlags) add(cmd *cobra.Command, until string) {
 	cmd.Flags().BoolVar(&f.wait, "wait", true, "Wait until "+until+".")
 	f.timeout = 5 * time.Minute
-	cmd.Flags().Var((*patience)(&f.timeout), "timeout", "How long to wait before giving up. What was asked for goes on all the same.")
+	cmd.Flags().Var((*positiveDuration)(&f.timeout), "timeout", "How long to wait before giving up. The operation itself continues in the cluster.")
 }
 
-// patience is a flag's duration above zero. Without any, something would be asked
-// for and at once be said to have failed.
-type patience time.Duration
+// positiveDuration is a flag's duration above zero. With a timeout of zero, a command
+// would send its request and report failure at once.
+type positiveDuration time.Duration
 
 // Set implements pflag.Value.
-func (p *patience) Set(text string) error {
+func (p *positiveDuration) Set(text string) error {
 	d, err := time.ParseDuration(text)
 	if err != nil {
 		return err
 	}
 	if d <= 0 {
-		return errors.New("it has to be above zero, such as 90s or 5m; --wait=false does not wait at all")
+		return errors.New("it must be above zero, such as 90s or 5m; use --wait=false to not wait at all")
 	}
-	*p = patience(d)
+	*p = positiveDuration(d)
 	return nil
 }
 
 // String implements pflag.Value.
-func (p *patience) String() string { return time.Duration(*p).String() }
+func (p *positiveDuration) String() string { return time.Duration(*p).String() }
 
-// Type implements pflag.Value: it is what help calls the value.
-func (p *patience) Type() string { return "duration" }
+// Type implements pflag.Value. Help shows it as the name of the value.
+func (p *positiveDuration) Type() string { return "duration" }
 
-// verdict is what a look at an object says: done, not yet (with a state for
-// people), or an error that ends the wait.
+// verdict says whether the awaited operation is done, is in progress (with a state
+// to show), or has failed with an error that ends the wait.
 type verdict struct {
 	done  bool
 	state string
 	err   error
 }
 
-// await watches one object until judge says that it is done, and gives the
-// object as it then was. T is a pointer to the object's type.
+// await watches one object until judge returns a verdict that is done, and returns
+// the object in that state. T is a pointer to the object's type.
 func await[T client.Object](ctx context.Context, s *session, f waitFlags, kind string, list client.ObjectList, object T, judge func(T) verdict) (T, error) {
 	name := object.GetName()
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
@@ -73,29 +74,29 @@ func await[T client.Object](ctx context.Context, s *session, f waitFlags, kind s
 	state := ""
 	_, err := watchtools.UntilWithSync(ctx, s.watcher(list, name), object, nil, func(event watch.Event) (bool, error) {
 		if event.Type == watch.Deleted {
-			return false, fmt.Errorf("the %s %s was deleted in the meantime", kind, name)
+			return false, fmt.Errorf("the %s %s was deleted while waiting", kind, name)
 		}
 		seen, ok := event.Object.(T)
 		if !ok {
-			return false, fmt.Errorf("the watch of %s %s brought a %T", kind, name, event.Object)
+			return false, fmt.Errorf("the watch of %s %s returned a %T", kind, name, event.Object)
 		}
 		last = seen
 		v := judge(seen)
 		state = v.state
-		progress.say(v.state)
+		progress.update(v.state)
 		return v.done, v.err
 	})
 	if wait.Interrupted(err) || errors.Is(err, watchtools.ErrWatchClosed) {
 		if parent := context.Cause(ctx); errors.Is(parent, context.Canceled) {
-			return last, errors.New("interrupted; what was asked for goes on in the cluster")
+			return last, errors.New("interrupted; the operation continues in the cluster")
 		}
-		return last, fmt.Errorf("gave up waiting for %s %s after %s (%s); it goes on in the cluster: look with `kubectl describe %ss.clew.dev %s -n %s`, or wait longer with --timeout",
-			kind, name, f.timeout, cmp.Or(oneLine(state), "nothing has happened yet"), kind, name, s.namespace)
+		return last, fmt.Errorf("gave up waiting for %s %s after %s (%s); the operation continues in the cluster: check it with `kubectl describe %ss.clew.dev %s -n %s`, or wait longer with --timeout",
+			kind, name, f.timeout, cmp.Or(oneLine(state), "nothing reported yet"), kind, name, s.namespace)
 	}
 	return last, err
 }
 
-// watcher lists and watches the one object of that name.
+// watcher lists and watches only the object with that name.
 func (s *session) watcher(list client.ObjectList, name string) *cache.ListWatch {
 	options := func(o metav1.ListOptions) *client.ListOptions {
 		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()

@@ -1,19 +1,19 @@
-// Package clip shortens texts to so many bytes or characters, and never splits a
-// character: what was valid UTF-8 stays so.
+// Package clip truncates texts to a number of bytes or characters. It never splits a
+// character: valid UTF-8 stays valid.
 package clip
 
 import "unicode/utf8"
 
-// ellipsis shows that a text goes on.
+// ellipsis marks a truncated text.
 const ellipsis = "…"
 
-// Bytes is the beginning of a text, of at most n bytes; "" for an n below 1.
+// Bytes returns the longest beginning of a text with at most n bytes; "" if n < 1.
 func Bytes(text string, n int) string {
 	if len(text) <= n {
 		return text
 	}
 	n = max(n, 0)
-	// What is no UTF-8 may have no beginning of a character anywhere.
+	// Invalid UTF-8 may have no start of a character at all, so look back only so far.
 	for back := 0; back < utf8.UTFMax && n-back >= 0; back++ {
 		if utf8.RuneStart(text[n-back]) {
 			return text[:n-back]
@@ -22,7 +22,8 @@ func Bytes(text string, n int) string {
 	return text[:n]
 }
 
-// Marked is Bytes, with an ellipsis behind a text that was shortened, beyond the n bytes.
+// Marked is Bytes, followed by an ellipsis if the text was truncated. The ellipsis is in
+// addition to the n bytes.
 func Marked(text string, n int) string {
 	if len(text) <= n {
 		return text
@@ -30,8 +31,8 @@ func Marked(text string, n int) string {
 	return Bytes(text, n) + ellipsis
 }
 
-// Runes is the beginning of a text, of at most n characters, the last of which is an
-// ellipsis if it was shortened; all of it for an n below 1.
+// Runes truncates a text to at most n characters, the last of which is an ellipsis if
+// the text was truncated. It returns the whole text if n < 1.
 func Runes(text string, n int) string {
 	if n <= 0 || utf8.RuneCountInString(text) <= n {
 		return text

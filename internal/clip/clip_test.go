@@ -7,30 +7,30 @@ import (
 	"github.com/clew-dev/clew/internal/clip"
 )
 
-func TestTextsAreShortenedAtACharacter(t *testing.T) {
+func TestTextsAreTruncatedAtACharacter(t *testing.T) {
 	for name, c := range map[string]struct {
-		shorten func(string, int) string
-		text    string
-		n       int
-		want    string
+		truncate func(string, int) string
+		text     string
+		n        int
+		want     string
 	}{
-		"what fits":                         {clip.Bytes, "naïve", 6, "naïve"},
+		"short enough":                      {clip.Bytes, "naïve", 6, "naïve"},
 		"bytes":                             {clip.Bytes, "naïve", 4, "naï"},
 		"bytes, in the middle of one":       {clip.Bytes, "naïve", 3, "na"},
 		"bytes, in the middle of the first": {clip.Bytes, "😀", 3, ""},
-		"none":                              {clip.Bytes, "naïve", 0, ""},
-		"less than none":                    {clip.Bytes, "naïve", -1, ""},
-		"no UTF-8":                          {clip.Bytes, strings.Repeat("\x80", 10), 5, strings.Repeat("\x80", 5)},
-		"marked, what fits":                 {clip.Marked, "naïve", 6, "naïve"},
+		"zero bytes":                        {clip.Bytes, "naïve", 0, ""},
+		"negative":                          {clip.Bytes, "naïve", -1, ""},
+		"invalid UTF-8":                     {clip.Bytes, strings.Repeat("\x80", 10), 5, strings.Repeat("\x80", 5)},
+		"marked, short enough":              {clip.Marked, "naïve", 6, "naïve"},
 		"marked":                            {clip.Marked, "naïve", 3, "na…"},
-		"runes, what fits":                  {clip.Runes, "naïve", 5, "naïve"},
+		"runes, short enough":               {clip.Runes, "naïve", 5, "naïve"},
 		"runes":                             {clip.Runes, "naïvely", 4, "naï…"},
 		"a single rune":                     {clip.Runes, "naïve", 1, "…"},
-		"runes without bound":               {clip.Runes, "naïve", 0, "naïve"},
+		"runes without limit":               {clip.Runes, "naïve", 0, "naïve"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := c.shorten(c.text, c.n); got != c.want {
-				t.Errorf("%q in %d became %q, want %q", c.text, c.n, got, c.want)
+			if got := c.truncate(c.text, c.n); got != c.want {
+				t.Errorf("%q truncated to %d is %q, want %q", c.text, c.n, got, c.want)
 			}
 		})
 	}

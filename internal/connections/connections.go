@@ -1,24 +1,24 @@
-// Package connections keeps whoever opens connections to a server to a share of
-// its memory. Before a caller has shown who they are, nothing bounds them but
-// this: a connection costs a handshake, and what comes on it has to be kept.
+// Package connections bounds how much of a server's memory the connections of one
+// client can take. Before a caller has authenticated, nothing else bounds it: a
+// connection costs a handshake, and what arrives on it has to be buffered.
 //
-// A connection is a stranger's until the server has found out whose it is
-// (Known). Strangers are told apart by their addresses:
+// A connection is a stranger's until the server has identified its caller
+// (Identify). Strangers are distinguished by their addresses:
 //
-//   - New connections from one address come at a bounded pace, and so many may be
-//     strangers' at a time. The next ones wait until there is room, and only then
-//     begin; where too many wait, they are closed.
-//   - The last third of all places for strangers is for addresses that have none.
-//   - Who has not shown who they are within half a minute is closed.
+//   - New connections from one address are admitted at a bounded rate, and only a
+//     bounded number of them may be strangers' at a time. Further ones wait for a slot
+//     before they are served; when too many wait, new ones are closed.
+//   - The last third of all slots for strangers is reserved for addresses that hold none.
+//   - A stranger that has not authenticated within half a minute is disconnected.
 //
-// Connections of those who are known are bounded by whom they are of and by the
-// namespace, which gets half of all, and the last third of all is for namespaces that
-// have none; all of them are bounded by the memory that they may take. What the API
-// server and Clew itself have open counts for no namespace and never waits for the
-// namespaces' connections, since all namespaces need what they ask. So a thousand
-// pods behind one address, as they are on a network that translates addresses or on
-// that of a node, have room: each is a stranger for a moment. But they share that
-// moment: a hostile one among them makes the others' new connections wait.
+// Connections of known callers are bounded per caller and per namespace. A namespace may
+// have half of all connections, and the last third of all is reserved for namespaces that
+// have none; the total is bounded by the memory that connections may take. Connections of
+// the API server and of Clew itself count for no namespace and never wait for the
+// namespaces' connections, since all namespaces depend on them. So a thousand pods behind
+// one address, as with network address translation or on a node's own network, can all be
+// served: each is a stranger only for a moment. But they share the bounds for strangers: a
+// hostile pod among them makes the others' new connections wait.
 package connections
 
 import (
@@ -36,23 +36,23 @@ import (
 
 const (
 	// patience is how long a connection may be a stranger's: longer than it takes to
-	// have a token checked.
+	// check a token.
 	patience = 30 * time.Second
-	// waitingOfAddress and waitingInAll are how many connections wait. They cost a
-	// file descriptor each, and what the kernel takes in.
-	waitingOfAddress = 256
-	waitingInAll     = 2048
-	// turnTimeout is how long one waits; daemons give up as soon.
-	turnTimeout = 5 * time.Second
+	// maxWaitingPerAddress and maxWaiting are how many connections may wait for a slot, per
+	// address and in all. Each costs a file descriptor and the kernel's receive buffer.
+	maxWaitingPerAddress = 256
+	maxWaiting           = 2048
+	// slotTimeout is how long a connection waits for a slot; daemons give up just as soon.
+	slotTimeout = 5 * time.Second
 )
 
-// Listener is a net.Listener whose connections keep to Limits. Make one with Limit.
+// Listener is a net.Listener that enforces Limits. Make one with Limit.
 type Listener struct {
 	net.Listener
 	limits    Limits
-	strangers *fairshare.Slots
-	known     *fairshare.Slots // of namespaces
-	paces     *fairshare.Rates // of addresses
+	strangers *fairshare.Slots // by address
+	known     *fairshare.Slots // by namespace
+	rates     *fairshare.Rates // by address
 	times     times
 	ready     chan net.Conn
 	failed    chan error
@@ -61,31 +61,33 @@ type Listener struct {
 	end   context.CancelFunc
 
 	mu sync.Mutex
-	// ofNone counts the connections of callers of no namespace by their names.
-	ofNone       map[string]int
-	waiting      map[string]int
-	waitingInAll int
+	// withoutNamespace counts the connections of callers without a namespace, by name.
+	withoutNamespace map[string]int
+	waiting          map[string]int // by address
+	totalWaiting     int
 }
 
-// times are how long a connection may be a stranger's, and wait before.
-type times struct{ patience, turn time.Duration }
+// times are how long a connection may be a stranger's, and how long it may wait for a slot
+// before that.
+type times struct{ patience, slot time.Duration }
 
-// Limit bounds the connections that a listener takes. Limits that say nothing are the
-// defaults.
+// Limit returns a listener that enforces limits on the connections of inner. Zero Limits
+// stand for the defaults.
 func Limit(inner net.Listener, limits Limits) *Listener {
 	if limits == (Limits{}) {
 		limits = defaults
 	}
-	return limit(inner, limits, times{patience, turnTimeout})
+	return limit(inner, limits, times{patience, slotTimeout})
 }
 
+// limit is Limit with the times as parameters, for tests.
 func limit(inner net.Listener, limits Limits, times times) *Listener {
 	ended, end := context.WithCancel(context.Background())
 	l := &Listener{
-		Listener: netutil.LimitListener(inner, limits.InAll), limits: limits, times: times,
-		strangers: fairshare.NewSlots(limits.Strangers), known: fairshare.NewSlots(limits.InAll),
+		Listener: netutil.LimitListener(inner, limits.Total), limits: limits, times: times,
+		strangers: fairshare.NewSlots(limits.Strangers), known: fairshare.NewSlots(limits.Total),
 		ready: make(chan net.Conn), failed: make(chan error), ended: ended, end: end,
-		paces: fairshare.NewRates(rate.Limit(limits.PerSecond), limits.PerSecond*burstSeconds), waiting: map[string]int{}, ofNone: map[string]int{},
+		rates: fairshare.NewRates(rate.Limit(limits.PerSecond), limits.PerSecond*burstSeconds), waiting: map[string]int{}, withoutNamespace: map[string]int{},
 	}
 	go l.run()
 	return l
@@ -103,19 +105,19 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener. Connections that were accepted stay.
+// Close implements net.Listener. Connections that were accepted stay open.
 func (l *Listener) Close() error {
 	l.end()
 	return l.Listener.Close()
 }
 
-// run takes connections and has each wait for its turn.
+// run accepts connections and makes each wait for a slot.
 func (l *Listener) run() {
 	for {
 		c, err := l.Listener.Accept()
 		if err != nil {
 			select {
-			case l.failed <- err: // the server waits a little where that may pass
+			case l.failed <- err: // the server retries temporary errors after a pause
 				continue
 			case <-l.ended.Done():
 				return
@@ -126,11 +128,11 @@ func (l *Listener) run() {
 			c.Close()
 			continue
 		}
-		go l.turn(c, address)
+		go l.admit(c, address)
 	}
 }
 
-// addressOf is by what strangers are told apart.
+// addressOf returns the address by which strangers are distinguished.
 func addressOf(c net.Conn) string {
 	host, _, err := net.SplitHostPort(c.RemoteAddr().String())
 	if err != nil {
@@ -139,14 +141,15 @@ func addressOf(c net.Conn) string {
 	return host
 }
 
-// turn hands a connection to the server when there is room for a stranger's.
-func (l *Listener) turn(c net.Conn, address string) {
-	ctx, cancel := context.WithTimeout(l.ended, l.times.turn)
+// admit hands a connection to the server once there is a slot for a stranger's, and closes
+// it if there is none in time.
+func (l *Listener) admit(c net.Conn, address string) {
+	ctx, cancel := context.WithTimeout(l.ended, l.times.slot)
 	defer cancel()
-	err := l.paces.Of(address).Wait(ctx)
+	err := l.rates.Of(address).Wait(ctx)
 	var leave func()
 	if err == nil {
-		leave, err = l.strangers.Take(ctx, fairshare.Share{Of: address, Slots: l.limits.StrangersOfAddress})
+		leave, err = l.strangers.Take(ctx, fairshare.Share{Of: address, Slots: l.limits.StrangersPerAddress})
 	}
 	l.leave(address)
 	if err != nil {
@@ -155,7 +158,7 @@ func (l *Listener) turn(c net.Conn, address string) {
 	}
 	admitted := &connection{Conn: c, listener: l, leave: leave}
 	l.mu.Lock()
-	admitted.impatient = time.AfterFunc(l.times.patience, admitted.expire)
+	admitted.expiry = time.AfterFunc(l.times.patience, admitted.expire)
 	l.mu.Unlock()
 	select {
 	case l.ready <- admitted:
@@ -164,46 +167,48 @@ func (l *Listener) turn(c net.Conn, address string) {
 	}
 }
 
-// enter counts one that waits; false if too many do.
+// enter counts a waiting connection. It returns false if too many wait already.
 func (l *Listener) enter(address string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.waiting[address] >= waitingOfAddress || l.waitingInAll >= waitingInAll {
+	if l.waiting[address] >= maxWaitingPerAddress || l.totalWaiting >= maxWaiting {
 		return false
 	}
 	l.waiting[address]++
-	l.waitingInAll++
+	l.totalWaiting++
 	return true
 }
 
+// leave ends the count of a waiting connection.
 func (l *Listener) leave(address string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.waitingInAll--
+	l.totalWaiting--
 	if l.waiting[address]--; l.waiting[address] == 0 {
 		delete(l.waiting, address)
 	}
 }
 
-// connection is one that was handed to the server.
+// connection is a connection that was handed to the server.
 type connection struct {
 	net.Conn
-	listener  *Listener
-	impatient *time.Timer
+	listener *Listener
+	expiry   *time.Timer
 
-	// The listener's lock is held for these. leave gives the connection's place back:
-	// a stranger's until it is known whose it is, and one of theirs then.
+	// The listener's lock guards these. leave releases the connection's slot: a stranger's
+	// slot until its caller is known, and then one of the caller's.
 	known, closed bool
 	leave         func()
 }
 
-// expire closes a connection that still is a stranger's.
+// expire closes a connection that is still a stranger's.
 func (c *connection) expire() {
 	if c.stranger() {
 		c.Close()
 	}
 }
 
+// stranger reports whether the connection's caller is still unknown.
 func (c *connection) stranger() bool {
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()
@@ -212,12 +217,13 @@ func (c *connection) stranger() bool {
 
 // Close implements net.Conn.
 func (c *connection) Close() error {
-	c.impatient.Stop()
-	c.giveBack()
+	c.expiry.Stop()
+	c.release()
 	return c.Conn.Close()
 }
 
-func (c *connection) giveBack() {
+// release releases the connection's slot, once.
+func (c *connection) release() {
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()
 	if !c.closed {
@@ -226,52 +232,53 @@ func (c *connection) giveBack() {
 	c.closed = true
 }
 
-// know makes a stranger's connection that of somebody, unless they have as many as
-// they may.
-func (c *connection) know(caller Caller) {
+// identify makes a stranger's connection the caller's, unless the caller or its namespace
+// already has as many as allowed.
+func (c *connection) identify(caller Caller) {
 	l := c.listener
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c.known || c.closed {
 		return
 	}
-	leave, ok := l.place(caller)
+	leave, ok := l.takeSlot(caller)
 	if !ok {
 		return
 	}
 	c.leave()
 	c.known, c.leave = true, leave
-	c.impatient.Stop()
+	c.expiry.Stop()
 }
 
-// place takes a place for a connection of somebody's; false if there is none. The lock
-// is held, and to give the place back as well.
-func (l *Listener) place(caller Caller) (leave func(), ok bool) {
+// takeSlot takes a slot for a known caller's connection. It returns false if there is none.
+// The caller holds the lock, both for takeSlot and for leave.
+func (l *Listener) takeSlot(caller Caller) (leave func(), ok bool) {
 	if caller.Namespace == "" {
-		return l.placeOfNone(caller)
+		return l.takeSlotWithoutNamespace(caller)
 	}
 	leave, err := l.known.Try(
-		fairshare.Share{Of: caller.Name, Slots: caller.Most},
-		fairshare.Share{Of: "namespace/" + caller.Namespace, Slots: (l.limits.InAll + 1) / 2})
+		fairshare.Share{Of: caller.Name, Slots: caller.Max},
+		fairshare.Share{Of: "namespace/" + caller.Namespace, Slots: (l.limits.Total + 1) / 2})
 	return leave, err == nil
 }
 
-func (l *Listener) placeOfNone(caller Caller) (leave func(), ok bool) {
-	if l.ofNone[caller.Name] >= caller.Most {
+// takeSlotWithoutNamespace is takeSlot for a caller without a namespace.
+func (l *Listener) takeSlotWithoutNamespace(caller Caller) (leave func(), ok bool) {
+	if l.withoutNamespace[caller.Name] >= caller.Max {
 		return nil, false
 	}
-	l.ofNone[caller.Name]++
+	l.withoutNamespace[caller.Name]++
 	return func() {
-		if l.ofNone[caller.Name]--; l.ofNone[caller.Name] == 0 {
-			delete(l.ofNone, caller.Name)
+		if l.withoutNamespace[caller.Name]--; l.withoutNamespace[caller.Name] == 0 {
+			delete(l.withoutNamespace, caller.Name)
 		}
 	}, true
 }
 
 type key struct{}
 
-// Context is an http.Server's ConnContext: by it Known finds the connection of a
-// request.
+// Context is for an http.Server's ConnContext: through it Identify finds a request's
+// connection.
 func Context(ctx context.Context, c net.Conn) context.Context {
 	if secured, ok := c.(*tls.Conn); ok {
 		c = secured.NetConn()
@@ -279,7 +286,8 @@ func Context(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, key{}, c)
 }
 
-// Stranger says that nobody knows yet whose the connection of a request is.
+// Stranger reports whether the caller of a request's connection is still unknown. It is
+// false for a connection of any other listener.
 func Stranger(ctx context.Context) bool {
 	c, ok := ctx.Value(key{}).(*connection)
 	if !ok {
@@ -288,18 +296,20 @@ func Stranger(ctx context.Context) bool {
 	return c.stranger()
 }
 
-// Caller is whose a connection is: the Name, unlike any other there is, of somebody
-// of a namespace who may have Most of them. Clew's own and the API server are of none.
+// Caller is the owner of connections.
 type Caller struct {
+	// Namespace is empty for the API server and for Clew's own programs. Name is unique
+	// among all callers.
 	Namespace, Name string
-	Most            int
+	// Max is how many connections the caller may have.
+	Max int
 }
 
-// Known says whose the connection is of the request with that context. It is no
-// stranger's from then on, unless they, or their namespace, have as many as they may: it
-// is then served all the same, and closed as soon as a stranger's.
-func Known(ctx context.Context, caller Caller) {
-	if c, ok := ctx.Value(key{}).(*connection); ok { // else of a listener without limits
-		c.know(caller)
+// Identify records the caller of the connection that a request came on, so that it is no
+// longer a stranger's. If the caller or its namespace already has as many as allowed, the
+// connection is still served, but closed as soon as a stranger's would be.
+func Identify(ctx context.Context, caller Caller) {
+	if c, ok := ctx.Value(key{}).(*connection); ok { // otherwise the listener has no limits
+		c.identify(caller)
 	}
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/onsi/gomega"
 )
 
-// roomy are limits that no test reaches but by what it changes.
-var roomy = Limits{InAll: 4000, Strangers: 3000, StrangersOfAddress: 2000, PerSecond: 10_000}
+// roomy are limits that no test reaches unless it changes them.
+var roomy = Limits{Total: 4000, Strangers: 3000, StrangersPerAddress: 2000, PerSecond: 10_000}
 
-// caller is a way to open connections from an address of one's own.
+// caller opens connections to a server from an address of its own.
 type caller struct {
 	t      *testing.T
 	dialer net.Dialer
@@ -31,7 +31,7 @@ func (c caller) from(address string) caller {
 	return c
 }
 
-// open opens a connection and says nothing on it.
+// open opens a connection without sending anything.
 func (c caller) open() net.Conn {
 	c.t.Helper()
 	connection, err := c.dialer.Dial("tcp", c.server)
@@ -42,8 +42,7 @@ func (c caller) open() net.Conn {
 	return connection
 }
 
-// ask sends a request on a connection; answered says whether an answer came within
-// the time.
+// ask sends a request on a connection, and reports whether a response arrived in time.
 func ask(connection net.Conn, token string, within time.Duration) (answered bool) {
 	if _, err := io.WriteString(connection, "GET / HTTP/1.1\r\nHost: x\r\nAuthorization: "+token+"\r\n\r\n"); err != nil {
 		return false
@@ -53,13 +52,13 @@ func ask(connection net.Conn, token string, within time.Duration) (answered bool
 	return n > 0
 }
 
-// soon is enough for any answer, a moment for one that is not to come.
+// soon is enough time for any response, moment the time to wait for one that must not come.
 const (
 	soon   = 20 * time.Second
 	moment = 300 * time.Millisecond
 )
 
-// closed waits until a connection is closed from the other side.
+// closed waits until the other side closes the connection.
 func closed(t *testing.T, connection net.Conn) {
 	t.Helper()
 	_ = connection.SetReadDeadline(time.Now().Add(soon))
@@ -68,7 +67,7 @@ func closed(t *testing.T, connection net.Conn) {
 	}
 }
 
-// serve runs a server that knows whoever sends a token, by it. One may have two
+// serve runs a server that identifies callers by their tokens. Each may have two
 // connections.
 func serve(t *testing.T, limits Limits, patience time.Duration) caller {
 	t.Helper()
@@ -78,7 +77,7 @@ func serve(t *testing.T, limits Limits, patience time.Duration) caller {
 	}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if token := r.Header.Get("Authorization"); token != "" {
-			Known(r.Context(), Caller{Namespace: "team", Name: token, Most: 2})
+			Identify(r.Context(), Caller{Namespace: "team", Name: token, Max: 2})
 		}
 	}))
 	server.Listener.Close()
@@ -89,10 +88,10 @@ func serve(t *testing.T, limits Limits, patience time.Duration) caller {
 	return caller{t: t, server: listener.Addr().String()}
 }
 
-func TestStrangersFromOneAddressWaitForEachOtherAndForNobodyElse(t *testing.T) {
+func TestStrangersFromOneAddressDelayOnlyEachOther(t *testing.T) {
 	g := gomega.NewWithT(t)
 	limits := roomy
-	limits.StrangersOfAddress = 3
+	limits.StrangersPerAddress = 3
 	server := serve(t, limits, time.Hour)
 	var silent []net.Conn
 	for range 3 {
@@ -100,30 +99,30 @@ func TestStrangersFromOneAddressWaitForEachOtherAndForNobodyElse(t *testing.T) {
 		g.Expect(ask(silent[len(silent)-1], "", soon)).To(gomega.BeTrue())
 	}
 	next := server.open()
-	g.Expect(ask(next, "", moment)).To(gomega.BeFalse(), "a fourth was served")
-	g.Expect(ask(server.from("127.0.0.2").open(), "", soon)).To(gomega.BeTrue(), "another address has to wait")
+	g.Expect(ask(next, "", moment)).To(gomega.BeFalse(), "a fourth stranger was served")
+	g.Expect(ask(server.from("127.0.0.2").open(), "", soon)).To(gomega.BeTrue(), "another address is served at once")
 	silent[0].Close()
-	g.Expect(ask(next, "", soon)).To(gomega.BeTrue(), "there was room, and who waited had no turn")
+	g.Expect(ask(next, "", soon)).To(gomega.BeTrue(), "the waiting connection is served once another is closed")
 }
 
-func TestWhoIsKnownIsNoStranger(t *testing.T) {
+func TestAnIdentifiedCallerIsNoStranger(t *testing.T) {
 	g := gomega.NewWithT(t)
 	limits := roomy
-	limits.StrangersOfAddress = 1
+	limits.StrangersPerAddress = 1
 	server := serve(t, limits, time.Hour)
 	for _, token := range []string{"ann", "bob", "ann", "eve"} {
 		g.Expect(ask(server.open(), token, soon)).To(gomega.BeTrue(), token)
 	}
-	// A third one of Ann's is served, but stays a stranger's.
+	// Ann's third connection is served, but remains a stranger's.
 	third := server.open()
 	g.Expect(ask(third, "ann", soon)).To(gomega.BeTrue())
 	g.Expect(ask(server.open(), "bob", moment)).To(gomega.BeFalse())
 	third.Close()
 }
 
-// A thousand pods may have one address: where a network translates addresses, say.
+// A thousand pods may share an address, behind network address translation for example.
 func TestAThousandCallersBehindOneAddressAreServed(t *testing.T) {
-	limits := Limits{InAll: 8000, Strangers: 1000, StrangersOfAddress: 64, PerSecond: 500}
+	limits := Limits{Total: 8000, Strangers: 1000, StrangersPerAddress: 64, PerSecond: 500}
 	server := serve(t, limits, time.Hour)
 	g := gomega.NewWithT(t)
 	var all sync.WaitGroup
@@ -150,15 +149,15 @@ func TestAThousandCallersBehindOneAddressAreServed(t *testing.T) {
 	}
 }
 
-func TestAConnectionThatStaysAStrangersIsClosed(t *testing.T) {
+func TestAStrangersConnectionIsClosed(t *testing.T) {
 	server := serve(t, roomy, time.Second)
 	silent, served := server.open(), server.open()
-	_ = ask(served, "", soon) // may be closed already, on a slow machine
+	_ = ask(served, "", soon) // the connection may already be closed on a slow machine
 	closed(t, silent)
 	closed(t, served)
 }
 
-func TestAConnectionOfOneWhoIsKnownStays(t *testing.T) {
+func TestAnIdentifiedCallersConnectionStaysOpen(t *testing.T) {
 	g := gomega.NewWithT(t)
 	_, accepted := pair(t, roomy)
 	g.Expect(Stranger(Context(t.Context(), accepted))).To(gomega.BeTrue())
@@ -169,7 +168,7 @@ func TestAConnectionOfOneWhoIsKnownStays(t *testing.T) {
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 }
 
-func TestNewConnectionsComeAtAPace(t *testing.T) {
+func TestNewConnectionsAreRateLimited(t *testing.T) {
 	g := gomega.NewWithT(t)
 	limits := roomy
 	limits.PerSecond = 2
@@ -178,27 +177,27 @@ func TestNewConnectionsComeAtAPace(t *testing.T) {
 	for range limits.PerSecond*burstSeconds + 4 {
 		g.Expect(ask(server.open(), "", soon)).To(gomega.BeTrue())
 	}
-	g.Expect(time.Since(began)).To(gomega.BeNumerically(">", 1900*time.Millisecond), "four more than a burst came at once")
+	g.Expect(time.Since(began)).To(gomega.BeNumerically(">", 1900*time.Millisecond), "four more than a burst take two seconds")
 }
 
-func TestWhereTooManyWaitTheNextIsClosed(t *testing.T) {
+func TestAConnectionIsClosedWhenTooManyWait(t *testing.T) {
 	g := gomega.NewWithT(t)
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	l := Limit(inner, roomy)
 	defer l.Close()
-	for range waitingOfAddress {
+	for range maxWaitingPerAddress {
 		g.Expect(l.enter("127.0.0.1")).To(gomega.BeTrue())
 	}
-	g.Expect(l.enter("127.0.0.2")).To(gomega.BeTrue(), "another address may not wait")
+	g.Expect(l.enter("127.0.0.2")).To(gomega.BeTrue(), "another address may wait")
 	client, err := net.Dial("tcp", inner.Addr().String())
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	defer client.Close()
 	closed(t, client)
 }
 
-// What is kept for an address, or for somebody, goes with the last connection.
-func TestNothingIsLeftOfClosedConnections(t *testing.T) {
+// The state kept for an address or a caller is removed with its last connection.
+func TestClosedConnectionsLeaveNoState(t *testing.T) {
 	g := gomega.NewWithT(t)
 	l, accepted := pair(t, roomy)
 	g.Expect(known(Context(t.Context(), accepted), ann)).To(gomega.BeTrue())
@@ -208,13 +207,13 @@ func TestNothingIsLeftOfClosedConnections(t *testing.T) {
 	_ = accepted.Close() // closed already
 	g.Expect(known(Context(t.Context(), another(t, l)), ann)).To(gomega.BeTrue())
 	g.Expect(l.waiting).To(gomega.BeEmpty())
-	g.Expect(l.waitingInAll).To(gomega.BeZero())
+	g.Expect(l.totalWaiting).To(gomega.BeZero())
 	g.Expect(l.Close()).To(gomega.Succeed())
 	_, err := l.Accept()
 	g.Expect(err).To(gomega.MatchError(net.ErrClosed))
 }
 
-// pair is a listener and the one connection that it has accepted.
+// pair returns a listener and a connection that it has accepted.
 func pair(t *testing.T, limits Limits) (*Listener, net.Conn) {
 	t.Helper()
 	g := gomega.NewWithT(t)
@@ -225,7 +224,7 @@ func pair(t *testing.T, limits Limits) (*Listener, net.Conn) {
 	return l, another(t, l)
 }
 
-// another is one more connection that a listener has accepted.
+// another returns one more connection that a listener has accepted.
 func another(t *testing.T, l *Listener) net.Conn {
 	t.Helper()
 	caller{t: t, server: l.Addr().String()}.open()
@@ -235,23 +234,24 @@ func another(t *testing.T, l *Listener) net.Conn {
 	return accepted
 }
 
-// known says that a connection is somebody's.
+// known identifies a connection's caller, and reports whether the connection has become
+// the caller's.
 func known(ctx context.Context, caller Caller) bool {
-	Known(ctx, caller)
+	Identify(ctx, caller)
 	return !Stranger(ctx)
 }
 
 // ann may have one connection.
-var ann = Caller{Namespace: "team", Name: "ann", Most: 1}
+var ann = Caller{Namespace: "team", Name: "ann", Max: 1}
 
-// account is one of a namespace that reads code, with a token of its own. There may be
-// any number of them.
+// account returns a service account of a namespace that reads code, with a token of its
+// own. There may be any number of them.
 func account(namespace string, n int) Caller {
-	return Caller{Namespace: namespace, Name: fmt.Sprint("reader/", namespace, "/", n), Most: 32}
+	return Caller{Namespace: namespace, Name: fmt.Sprint("reader/", namespace, "/", n), Max: 32}
 }
 
-// crowd opens connections of a namespace until one is not known any more, and says how
-// many are: one more than expected, at most.
+// crowd opens connections of a namespace until one remains a stranger's, and returns how
+// many did not: at most one more than expected.
 func crowd(t *testing.T, l *Listener, namespace string, expected int) (n int) {
 	t.Helper()
 	for n <= expected && known(Context(t.Context(), another(t, l)), account(namespace, n)) {
@@ -260,10 +260,10 @@ func crowd(t *testing.T, l *Listener, namespace string, expected int) (n int) {
 	return n
 }
 
-func TestTheConnectionsOfANamespaceLeaveRoomForOthers(t *testing.T) {
+func TestANamespaceMayHaveHalfOfTheConnections(t *testing.T) {
 	g := gomega.NewWithT(t)
 	limits := roomy
-	limits.InAll = 24
+	limits.Total = 24
 	l, first := pair(t, limits)
 	g.Expect(known(Context(t.Context(), first), account("crowd", 100))).To(gomega.BeTrue())
 	g.Expect(crowd(t, l, "crowd", 11)).To(gomega.Equal(11), "half of them")
@@ -273,10 +273,10 @@ func TestTheConnectionsOfANamespaceLeaveRoomForOthers(t *testing.T) {
 	g.Expect(known(Context(t.Context(), next), account("crowd", 101))).To(gomega.BeTrue())
 }
 
-func TestTheLastThirdOfConnectionsIsForNamespacesThatHaveNone(t *testing.T) {
+func TestTheLastThirdIsReservedForNamespacesThatHaveNone(t *testing.T) {
 	g := gomega.NewWithT(t)
 	limits := roomy
-	limits.InAll = 24
+	limits.Total = 24
 	l, first := pair(t, limits)
 	g.Expect(known(Context(t.Context(), first), account("crowd", 100))).To(gomega.BeTrue())
 	g.Expect(crowd(t, l, "crowd", 11)).To(gomega.Equal(11))
@@ -287,35 +287,35 @@ func TestTheLastThirdOfConnectionsIsForNamespacesThatHaveNone(t *testing.T) {
 	}
 }
 
-// What the API server asks is asked for all namespaces: no tenant may have it wait.
+// The API server's requests serve all namespaces: no tenant may delay them.
 func TestCallersOfNoNamespaceDoNotWaitForTenants(t *testing.T) {
 	g := gomega.NewWithT(t)
 	limits := roomy
-	limits.InAll = 24
+	limits.Total = 24
 	l, first := pair(t, limits)
-	api := Caller{Name: "the API server", Most: 3}
+	api := Caller{Name: "the API server", Max: 3}
 	g.Expect(known(Context(t.Context(), first), api)).To(gomega.BeTrue())
 	g.Expect(crowd(t, l, "crowd", 12)).To(gomega.Equal(12), "half of them")
-	g.Expect(crowd(t, l, "another crowd", 4)).To(gomega.Equal(4), "two thirds, but for what is nobody's")
+	g.Expect(crowd(t, l, "another crowd", 4)).To(gomega.Equal(4), "two thirds, not counting the API server's")
 	for range 2 {
 		g.Expect(known(Context(t.Context(), another(t, l)), api)).To(gomega.BeTrue())
 	}
 	more := another(t, l)
-	g.Expect(known(Context(t.Context(), more), api)).To(gomega.BeFalse(), "it has as many as it may")
+	g.Expect(known(Context(t.Context(), more), api)).To(gomega.BeFalse(), "it already has as many as allowed")
 	first.Close()
-	_ = first.Close() // closed already
+	_ = first.Close() // a second time, without effect
 	g.Expect(known(Context(t.Context(), more), api)).To(gomega.BeTrue())
 	g.Expect(known(Context(t.Context(), another(t, l)), api)).To(gomega.BeFalse())
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	g.Expect(l.ofNone).To(gomega.Equal(map[string]int{api.Name: 3}))
+	g.Expect(l.withoutNamespace).To(gomega.Equal(map[string]int{api.Name: 3}))
 }
 
-func TestLimitsThatCannotBeAreRefused(t *testing.T) {
+func TestInvalidLimitsAreRefused(t *testing.T) {
 	for name, change := range map[string]func(*Limits){
-		"--max-connections":                     func(l *Limits) { l.InAll = 0 },
-		"--max-unknown-connections":             func(l *Limits) { l.Strangers = l.InAll + 1 },
-		"--max-unknown-connections-per-address": func(l *Limits) { l.StrangersOfAddress = -1 },
+		"--max-connections":                     func(l *Limits) { l.Total = 0 },
+		"--max-unknown-connections":             func(l *Limits) { l.Strangers = l.Total + 1 },
+		"--max-unknown-connections-per-address": func(l *Limits) { l.StrangersPerAddress = -1 },
 		"--new-connections-per-second":          func(l *Limits) { l.PerSecond = 0 },
 	} {
 		l := roomy

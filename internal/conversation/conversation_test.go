@@ -77,10 +77,10 @@ func TestCallsNeverAnswered(t *testing.T) {
 	for i := range 3 * conversation.MaxTurn {
 		log.Append(calls(fmt.Sprint(i)))
 		if lag := log.Position - log.Boundary; lag > conversation.MaxTurn {
-			t.Fatalf("at %d the boundary is %d messages back", log.Position, lag)
+			t.Fatalf("at position %d the boundary is %d messages back, want at most %d", log.Position, lag, conversation.MaxTurn)
 		}
 		if len(log.Open) > conversation.MaxOpenCalls {
-			t.Fatalf("%d open calls are remembered", len(log.Open))
+			t.Fatalf("the log has %d open calls, want at most %d", len(log.Open), conversation.MaxOpenCalls)
 		}
 	}
 	if got := log.Open[len(log.Open)-1].Position; got != log.Position {
@@ -103,16 +103,20 @@ func TestAppendLeavesEarlierLogsAlone(t *testing.T) {
 func TestAt(t *testing.T) {
 	log := conversation.At(7, conversation.Totals{ToolCalls: 3})
 	log.Append(calls("1"))
-	if log.Position != 8 || log.Boundary != 7 || log.Totals.ToolCalls != 3 {
-		t.Errorf("%+v", log)
+	want := conversation.Log{
+		Position: 8, Totals: conversation.Totals{ToolCalls: 3}, Boundary: 7, Settled: 7,
+		Open: []conversation.OpenCall{{ID: "1", Position: 8}},
+	}
+	if d := cmp.Diff(want, log); d != "" {
+		t.Errorf("log (-want +got):\n%s", d)
 	}
 }
 
-func TestSpendIgnoresNonsense(t *testing.T) {
+func TestAddUsageIgnoresInvalidNumbers(t *testing.T) {
 	var log conversation.Log
-	log.Spend(10, 20, 30)
-	log.Spend(-5, 1<<62, 0)
-	log.Spend(0, 1<<62, 0)
+	log.AddUsage(10, 20, 30)
+	log.AddUsage(-5, 1<<62, 0)
+	log.AddUsage(0, 1<<62, 0)
 	if d := cmp.Diff(conversation.Totals{InputTokens: 10, OutputTokens: 20 + 1<<62, CostMicroUSD: 30}, log.Totals); d != "" {
 		t.Errorf("totals (-want +got):\n%s", d)
 	}
@@ -125,7 +129,7 @@ func TestHash(t *testing.T) {
 		t.Error("the id of a call is part of the hash")
 	}
 	if result("1").Hash("a") != result("2").Hash("a") {
-		t.Error("the id a result answers is part of the hash")
+		t.Error("the id of the call that a result belongs to is part of the hash")
 	}
 	distinct := map[string]conversation.Message{
 		"user":        user("x"),
@@ -168,7 +172,7 @@ func TestClean(t *testing.T) {
 	m := conversation.Message{ToolCall: &conversation.ToolCall{Input: "\x00"}, ToolResult: &conversation.ToolResult{Output: "\xff"}}
 	clean := m.Clean()
 	if got, want := clean.ToolCall.Input+clean.ToolResult.Output, "\u2400\uFFFD"; got != want {
-		t.Errorf("the fields hold %q, want %q", got, want)
+		t.Errorf("the cleaned fields are %q, want %q", got, want)
 	}
 	if m.ToolCall.Input != "\x00" {
 		t.Error("Clean changed the message it was called on")

@@ -5,12 +5,12 @@ import (
 	"encoding/hex"
 )
 
-// Digest stands for all messages of a conversation up to a position, in order.
-// It is a chain: each message's is the SHA-256 of the digest before it and the
-// message's hash. The zero value is that of the empty conversation.
+// Digest identifies all messages of a conversation up to a position, in order. It
+// is a hash chain: the digest after a message is the SHA-256 of the previous digest
+// and the message's hash. The zero value is the digest of the empty conversation.
 type Digest [sha256.Size]byte
 
-// Add is the digest after one more message.
+// Add returns the digest after one more message.
 func (d Digest) Add(hash Hash) Digest {
 	var both [2 * sha256.Size]byte
 	copy(both[:], d[:])
@@ -18,4 +18,5 @@ func (d Digest) Add(hash Hash) Digest {
 	return sha256.Sum256(both[:])
 }
 
+// String returns the digest in hexadecimal.
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }

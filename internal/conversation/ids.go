@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// MaxID is the longest id of a tool call, and the longest name of a tool. An agent
-// says what they are, and they stay with each message and, while a call is not
-// answered, with the head of the conversation.
+// MaxID bounds the id of a tool call and the name of a tool, in bytes. Agents choose
+// them, and they are stored with each message and, while the call is open, with the
+// head of the conversation.
 const MaxID = 256
 
-// ShortID is the id, or the name, if it is at most MaxID bytes; else its beginning
-// with a hash of the whole, so that a result still finds its call. What it made it
-// leaves as it is.
+// ShortID returns an id or name of at most MaxID bytes unchanged. It shortens a
+// longer one to its beginning and a hash of the whole, so that a result still
+// matches its call. It is idempotent.
 func ShortID(id string) string {
 	if len(id) <= MaxID {
 		return id

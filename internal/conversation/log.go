@@ -1,19 +1,18 @@
 package conversation
 
-// Limits of what a Log remembers about calls without a result. An agent that
-// never reports results must not keep the conversation from having boundaries,
-// nor make the state grow.
+// Limits on open calls, which are calls without a result. An agent that never
+// reports results must neither keep the conversation from having turn boundaries
+// nor make the Log grow.
 const (
-	// MaxTurn is how many messages an unanswered call keeps its turn open for.
+	// MaxTurn is the number of messages for which an open call keeps its turn open.
 	MaxTurn = 512
-	// MaxOpenCalls is how many unanswered calls are remembered; the oldest are
-	// forgotten first.
+	// MaxOpenCalls bounds the open calls in a Log; the oldest are dropped first.
 	MaxOpenCalls = 256
 )
 
-// Totals are sums over a conversation up to a position.
+// Totals are totals of a conversation up to a position.
 type Totals struct {
-	// ToolCalls counts the answered tool calls; interrupted ones were not answered.
+	// ToolCalls counts the tool calls with a result, except interrupted ones.
 	ToolCalls    int64
 	InputTokens  int64
 	OutputTokens int64
@@ -23,28 +22,29 @@ type Totals struct {
 // OpenCall is a tool call without a result.
 type OpenCall struct {
 	ID string `json:"id"`
-	// Position of the message that made the call.
+	// Position is the position of the message that made the call.
 	Position int64 `json:"position"`
 }
 
-// Log is what is known at the head of a conversation: enough to append to it
-// without reading it. The zero value is an empty conversation.
+// Log is the state at the head of a conversation. It suffices to append to the
+// conversation without reading it. The zero value is an empty conversation.
 type Log struct {
-	// Position of the head: the number of messages.
+	// Position is the head's position: the number of messages.
 	Position int64
-	Totals   Totals
-	// Boundary is the last turn boundary up to the head: the largest position
-	// at which no tool call waited for its result.
+	// Totals are the totals at the head.
+	Totals Totals
+	// Boundary is the last turn boundary: the largest position at which no tool
+	// call was waiting for its result.
 	Boundary int64
-	// Settled is the position up to which unanswered calls no longer keep a
-	// turn open, since too much has happened after them.
+	// Settled is the position up to which open calls no longer keep a turn open,
+	// since more than MaxTurn messages followed or records are lost.
 	Settled int64
-	// Open are the calls without a result, oldest first.
+	// Open lists the open calls, oldest first.
 	Open []OpenCall
 }
 
-// Append moves the head past the message. It does not change the slice Open
-// that the Log had before.
+// Append moves the head past the message. It does not modify the array of the
+// previous Open, so copies of the Log stay valid.
 func (l *Log) Append(m Message) {
 	l.Position++
 	if m.ToolResult != nil {
@@ -61,13 +61,13 @@ func (l *Log) Append(m Message) {
 	}
 }
 
-// Lose says that messages are lost behind the head. They may have answered the
-// calls without a result, which keep no turn open any more.
-func (l *Log) Lose() { l.Settled, l.Boundary = l.Position, l.Position }
+// MarkLost records that messages after the head are lost. They may have had the
+// results of the open calls, which therefore no longer keep a turn open.
+func (l *Log) MarkLost() { l.Settled, l.Boundary = l.Position, l.Position }
 
-// Spend adds what the agent used since the last message. A negative cost takes
-// back what was counted too much; no sum falls below 0.
-func (l *Log) Spend(inputTokens, outputTokens, costMicroUSD int64) {
+// AddUsage adds the agent's usage since the last message. A negative cost corrects
+// an overestimate. No total becomes negative.
+func (l *Log) AddUsage(inputTokens, outputTokens, costMicroUSD int64) {
 	l.Totals.InputTokens = add(l.Totals.InputTokens, inputTokens)
 	l.Totals.OutputTokens = add(l.Totals.OutputTokens, outputTokens)
 	if costMicroUSD < 0 {
@@ -77,13 +77,13 @@ func (l *Log) Spend(inputTokens, outputTokens, costMicroUSD int64) {
 	l.Totals.CostMicroUSD = add(l.Totals.CostMicroUSD, costMicroUSD)
 }
 
-// At returns the Log of a branch that begins at a turn boundary with the
-// totals that were known there. Nothing is open at a boundary.
+// At returns the Log of a branch that begins at a turn boundary, with the totals at
+// that boundary. No call is open at a boundary.
 func At(boundary int64, totals Totals) Log {
 	return Log{Position: boundary, Totals: totals, Boundary: boundary, Settled: boundary}
 }
 
-// OpenIDs are the ids of the calls without a result, oldest first.
+// OpenIDs returns the ids of the open calls, oldest first.
 func (l *Log) OpenIDs() []string {
 	ids := make([]string, 0, len(l.Open))
 	for _, c := range l.Open {
@@ -92,6 +92,7 @@ func (l *Log) OpenIDs() []string {
 	return ids
 }
 
+// call adds an open call.
 func (l *Log) call(c ToolCall) {
 	open := append([]OpenCall(nil), l.Open...)
 	if len(open) == MaxOpenCalls {
@@ -100,8 +101,8 @@ func (l *Log) call(c ToolCall) {
 	l.Open = append(open, OpenCall{ID: c.ID, Position: l.Position})
 }
 
-// answer closes the oldest open call of the id. A result that nobody waits for
-// changes nothing.
+// answer closes the oldest open call with the result's id. A result without an open
+// call changes nothing.
 func (l *Log) answer(r ToolResult) {
 	for i, c := range l.Open {
 		if c.ID != r.CallID {
@@ -116,7 +117,7 @@ func (l *Log) answer(r ToolResult) {
 	}
 }
 
-// waiting tells whether a call keeps the turn open.
+// waiting reports whether an open call keeps the turn open.
 func (l *Log) waiting() bool {
 	for _, c := range l.Open {
 		if c.Position > l.Settled {
@@ -126,8 +127,8 @@ func (l *Log) waiting() bool {
 	return false
 }
 
-// add sums two counters, of which the second comes from outside: what is
-// negative or would overflow is left out.
+// add adds n, which is untrusted, to a total. It ignores n if it is negative or the
+// sum would overflow.
 func add(sum, n int64) int64 {
 	if n < 0 || sum+n < sum {
 		return sum

@@ -9,66 +9,70 @@ import (
 	"unicode/utf8"
 )
 
-// Role says who speaks.
+// Role identifies the author of a message.
 type Role string
 
 // The roles.
 const (
-	RoleUser      Role = "user"
+	// RoleUser is the user, who instructs the agent.
+	RoleUser Role = "user"
+	// RoleAssistant is the agent's model.
 	RoleAssistant Role = "assistant"
-	RoleSystem    Role = "system"
-	RoleTool      Role = "tool"
-	// RoleOutput is plain output of the agent that is no message.
+	// RoleSystem is the agent program or Clew, for notices and errors.
+	RoleSystem Role = "system"
+	// RoleTool is a tool, whose messages are results.
+	RoleTool Role = "tool"
+	// RoleOutput is output of the agent that is not a message.
 	RoleOutput Role = "output"
 )
 
-// Message is one whole message.
+// Message is one complete message.
 type Message struct {
 	Role Role
 	Text string
 	// ToolCall is set on an assistant's message that calls a tool.
 	ToolCall *ToolCall
-	// ToolResult is set on a tool's answer.
+	// ToolResult is set on the result of a tool call.
 	ToolResult *ToolResult
-	// Raw is the agent's own line where it was not understood.
+	// Raw is the agent's original line if it could not be parsed.
 	Raw string
-	// TextPieces and RawPieces are set when Text or Raw hold but the beginning.
+	// TextPieces and RawPieces are set if Text or Raw is only the beginning.
 	TextPieces *Pieces
 	RawPieces  *Pieces
 }
 
-// ToolCall asks for a tool to be run. Input is JSON, kept byte for byte.
+// ToolCall is a request to run a tool. Input is JSON, kept byte for byte.
 type ToolCall struct {
 	ID    string
 	Name  string
 	Input string
-	// InputPieces is set when Input holds but the beginning; then that is no
-	// valid JSON.
+	// InputPieces is set if Input is only the beginning, which then is not valid
+	// JSON.
 	InputPieces *Pieces
 }
 
-// ToolResult is a tool's answer to the call with the id CallID.
+// ToolResult is the result of the tool call with the id CallID.
 type ToolResult struct {
 	CallID  string
 	Output  string
 	IsError bool
-	// Interrupted: the agent died before the tool answered.
+	// Interrupted is true if the agent ended before the tool returned a result.
 	Interrupted bool
-	// OutputPieces is set when Output holds but the beginning.
+	// OutputPieces is set if Output is only the beginning.
 	OutputPieces *Pieces
 }
 
 // Hash is the content address of a message within one namespace.
 type Hash [sha256.Size]byte
 
-// hashVersion changes when the rules of Message.Hash do.
+// hashVersion must change whenever the rules of Message.Hash change.
 const hashVersion = "clew message 1"
 
-// Hash returns the message's content address. Two messages of one namespace
-// have the same one when role, text, tool name, input, output, flags and raw
-// line are the same, byte for byte; a text that was cut counts by its pieces.
-// Ids and times stay out of it, and the namespace goes in, so that nobody
-// learns from a hash what another namespace holds.
+// Hash returns the message's content address. Two messages of one namespace have
+// the same address if role, text, tool name, input, output, flags and raw line are
+// equal byte for byte; a text that was cut is represented by its pieces. Ids and
+// times are not included. The namespace is, so that a hash reveals nothing about
+// the content of another namespace.
 func (m Message) Hash(namespace string) Hash {
 	h := fieldHash{sha256.New()}
 	h.text(hashVersion)
@@ -90,10 +94,11 @@ func (m Message) Hash(namespace string) Hash {
 	return Hash(h.Sum(nil))
 }
 
-// fieldHash hashes fields with their lengths, so that no two lists of fields
-// look alike.
+// fieldHash hashes fields with their lengths, so that different lists of fields never
+// produce the same input.
 type fieldHash struct{ hash.Hash }
 
+// text adds a text with its length.
 func (h fieldHash) text(s string) {
 	var length [8]byte
 	binary.BigEndian.PutUint64(length[:], uint64(len(s)))
@@ -101,11 +106,12 @@ func (h fieldHash) text(s string) {
 	h.Write([]byte(s))
 }
 
-// cut marks a text that is hashed by its pieces; no text is that long.
+// cut stands in place of the length for a text that is hashed by its pieces. No text is
+// that long.
 const cut = math.MaxUint64
 
-// whole hashes a text, by its pieces if it was cut. A text that was not is
-// hashed as text does, so that addresses from before there were pieces stand.
+// whole adds a text, by its pieces if it was cut. A text that was not cut is added
+// as text does, so that addresses from before pieces existed stay valid.
 func (h fieldHash) whole(text string, p *Pieces) {
 	if p == nil {
 		h.text(text)
@@ -121,6 +127,7 @@ func (h fieldHash) whole(text string, p *Pieces) {
 	}
 }
 
+// flag adds a boolean.
 func (h fieldHash) flag(b bool) {
 	if b {
 		h.Write([]byte{1})
@@ -129,13 +136,13 @@ func (h fieldHash) flag(b bool) {
 	}
 }
 
-// Cuttable is a text of a message that may be cut, and what names its pieces.
+// Cuttable points to a text of a message that may be cut, and to its pieces.
 type Cuttable struct {
 	Text   *string
 	Pieces **Pieces
 }
 
-// Texts are the texts of the message that may be cut.
+// Texts returns the texts of the message that may be cut.
 func (m *Message) Texts() []Cuttable {
 	texts := []Cuttable{{&m.Text, &m.TextPieces}, {&m.Raw, &m.RawPieces}}
 	if c := m.ToolCall; c != nil {
@@ -147,7 +154,7 @@ func (m *Message) Texts() []Cuttable {
 	return texts
 }
 
-// Clone returns a message whose texts can be changed without changing m's.
+// Clone returns a copy of m whose texts can be changed without changing m.
 func (m Message) Clone() Message {
 	if m.ToolCall != nil {
 		c := *m.ToolCall
@@ -160,7 +167,7 @@ func (m Message) Clone() Message {
 	return m
 }
 
-// Clean returns the message with its texts as CleanText leaves them.
+// Clean returns a copy of the message with CleanText applied to each text.
 func (m Message) Clean() Message {
 	m.Text = CleanText(m.Text)
 	m.Raw = CleanText(m.Raw)
@@ -177,9 +184,9 @@ func (m Message) Clean() Message {
 	return m
 }
 
-// CleanText makes any bytes fit for a text column, and shows where it changed
-// something: each run of bytes that is not UTF-8 becomes U+FFFD, and each NUL,
-// which Postgres cannot keep, becomes U+2400, the picture of a NUL.
+// CleanText makes any bytes valid for a text column, visibly: each run of bytes
+// that is not UTF-8 becomes U+FFFD, and each NUL, which Postgres cannot store,
+// becomes U+2400, the symbol for NUL.
 func CleanText(s string) string {
 	if !utf8.ValidString(s) {
 		s = strings.ToValidUTF8(s, "\uFFFD")

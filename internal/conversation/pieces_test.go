@@ -1,11 +1,12 @@
 package conversation_test
 
 import (
-	"bytes"
 	"encoding/hex"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/clew-dev/clew/internal/conversation"
 )
@@ -26,32 +27,43 @@ func TestCut(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			beginning, names, pieces := conversation.Cut(tt.text)
-			if len(pieces) != tt.pieces || !strings.HasPrefix(tt.text, beginning) {
-				t.Fatalf("%d pieces, want %d; begins with %d bytes", len(pieces), tt.pieces, len(beginning))
+			if len(pieces) != tt.pieces {
+				t.Fatalf("there are %d pieces, want %d", len(pieces), tt.pieces)
+			}
+			if !strings.HasPrefix(tt.text, beginning) {
+				t.Fatalf("the %d bytes that stay are not the beginning of the text", len(beginning))
 			}
 			if tt.pieces == 0 {
 				if names != nil || beginning != tt.text {
-					t.Errorf("a text that fits was cut: %+v", names)
+					t.Errorf("a short text was cut: %+v", names)
 				}
 				return
 			}
-			if strings.Join(pieces, "") != tt.text || names.Bytes != int64(len(tt.text)) || len(beginning) > conversation.PreviewBytes {
-				t.Errorf("not the whole: %d bytes named, begins with %d", names.Bytes, len(beginning))
+			if strings.Join(pieces, "") != tt.text {
+				t.Error("the pieces are not the whole text")
 			}
+			if len(beginning) > conversation.PreviewBytes {
+				t.Errorf("the beginning has %d bytes, want at most %d", len(beginning), conversation.PreviewBytes)
+			}
+			want := &conversation.Pieces{Bytes: int64(len(tt.text))}
 			for i, piece := range pieces {
-				if len(piece) > conversation.MaxPiece || utf8.ValidString(tt.text) && !utf8.ValidString(piece) {
-					t.Errorf("piece %d has %d bytes, or parts a rune", i, len(piece))
+				want.Hashes = append(want.Hashes, conversation.PieceHash(piece))
+				if len(piece) > conversation.MaxPiece {
+					t.Errorf("piece %d has %d bytes, want at most %d", i, len(piece), conversation.MaxPiece)
 				}
-				if !bytes.Equal(names.Hashes[i], conversation.PieceHash(piece)) {
-					t.Errorf("piece %d has another name", i)
+				if utf8.ValidString(tt.text) && !utf8.ValidString(piece) {
+					t.Errorf("piece %d splits a rune", i)
 				}
+			}
+			if d := cmp.Diff(want, names); d != "" {
+				t.Errorf("names of the pieces (-want +got):\n%s", d)
 			}
 		})
 	}
 }
 
-// The addresses are in databases: they must never change.
-func TestAddressesStayAsTheyAre(t *testing.T) {
+// Addresses are stored in databases, so they must never change.
+func TestAddressesAreStable(t *testing.T) {
 	m := conversation.Message{
 		Role: conversation.RoleAssistant, Text: "a", Raw: "b",
 		ToolCall:   &conversation.ToolCall{ID: "1", Name: "Bash", Input: "{}"},
@@ -81,8 +93,8 @@ func digest(t *testing.T, text string) conversation.Digest {
 	return conversation.Digest(decoded)
 }
 
-// Each text of a message counts by its pieces, and nothing else does for it.
-func TestEachTextCountsByItsPieces(t *testing.T) {
+// Each text of a message that was cut is hashed by its pieces, and by nothing else.
+func TestACutTextIsHashedByItsPieces(t *testing.T) {
 	build := func() conversation.Message {
 		return conversation.Message{ToolCall: &conversation.ToolCall{}, ToolResult: &conversation.ToolResult{}}
 	}
@@ -98,11 +110,11 @@ func TestEachTextCountsByItsPieces(t *testing.T) {
 			*m.Texts()[i].Pieces = names
 			hash := m.Hash("n")
 			if other, ok := seen[hash]; ok {
-				t.Errorf("text %d with %+v has the address of one with another at %d", i, names, other)
+				t.Errorf("text %d with the pieces %+v gives the same address as other pieces of text %d", i, names, other)
 			}
 			seen[hash] = i
 			if *m.Texts()[i].Text = "beginning"; m.Hash("n") != hash {
-				t.Errorf("the beginning of text %d counts", i)
+				t.Errorf("the beginning of text %d is part of the hash", i)
 			}
 		}
 	}
@@ -115,7 +127,9 @@ func TestCloneSharesNoTexts(t *testing.T) {
 	for _, text := range c.Texts() {
 		*text.Text = "after"
 	}
-	if m.Text == "after" || m.ToolCall.Input == "after" || m.ToolResult.Output == "after" {
-		t.Errorf("changed with its clone: %+v", m)
+	for i, text := range m.Texts() {
+		if *text.Text == "after" {
+			t.Errorf("changing text %d of the clone changed the original", i)
+		}
 	}
 }

@@ -18,7 +18,7 @@ func shared(path string, content []byte, mode fs.FileMode) error {
 	return durable.WriteShared(path, "tmp-*", content, mode)
 }
 
-func TestAFileIsReplacedAsAWhole(t *testing.T) {
+func TestAFileIsReplaced(t *testing.T) {
 	for name, write := range map[string]func(string, []byte, fs.FileMode) error{"by one writer": durable.Write, "by many": shared} {
 		t.Run(name, func(t *testing.T) {
 			folder := t.TempDir()
@@ -32,7 +32,7 @@ func TestAFileIsReplacedAsAWhole(t *testing.T) {
 					t.Fatal(err)
 				}
 				if d := cmp.Diff(content, string(got)); d != "" {
-					t.Error(d)
+					t.Errorf("content (-want +got):\n%s", d)
 				}
 			}
 			info, err := os.Stat(path)
@@ -40,16 +40,16 @@ func TestAFileIsReplacedAsAWhole(t *testing.T) {
 				t.Fatal(err)
 			}
 			if info.Mode() != 0o666 {
-				t.Errorf("its mode is %s, whatever the umask", info.Mode())
+				t.Errorf("the mode is %s, want -rw-rw-rw- whatever the umask", info.Mode())
 			}
 			if d := cmp.Diff([]string{"file"}, names(t, folder)); d != "" {
-				t.Errorf("left beside it: %s", d)
+				t.Errorf("files in the folder (-want +got):\n%s", d)
 			}
 		})
 	}
 }
 
-func TestWhatCannotBeReplacedStays(t *testing.T) {
+func TestAFolderIsNotReplaced(t *testing.T) {
 	for name, write := range map[string]func(string, []byte, fs.FileMode) error{"by one writer": durable.Write, "by many": shared} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "folder")
@@ -60,16 +60,16 @@ func TestWhatCannotBeReplacedStays(t *testing.T) {
 				t.Error("a folder was replaced by a file")
 			}
 			if d := cmp.Diff([]string{"full"}, names(t, path)); d != "" {
-				t.Error(d)
+				t.Errorf("content of the folder (-want +got):\n%s", d)
 			}
 			if err := write(filepath.Join(path, "none", "file"), nil, 0o600); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("in a folder that is not there: %v", err)
+				t.Errorf("writing to a folder that does not exist returns %v, want ErrNotExist", err)
 			}
 		})
 	}
 }
 
-func TestOfManyWritersOneWins(t *testing.T) {
+func TestOneOfManyWritersWins(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	var group sync.WaitGroup
 	for i := range byte(8) {
@@ -85,7 +85,7 @@ func TestOfManyWritersOneWins(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, bytes.Repeat(got[:1], 64<<10)) {
-		t.Error("the file is a mixture")
+		t.Error("the file mixes the content of several writers")
 	}
 }
 

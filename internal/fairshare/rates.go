@@ -8,16 +8,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 )
 
-// maxCallers is how many callers are remembered: those that came last.
+// maxCallers is how many callers are remembered: the most recent ones.
 const maxCallers = 16384
 
-// Rates gives each caller, by name, the same rate limit: so many requests a second in the
-// long run, and a burst after a pause. It is safe for concurrent use. Make one with
-// NewRates.
+// Rates gives each caller, by name, a rate limiter of its own with the same limit: a number
+// of requests a second in the long run, and a burst after a pause. It is safe for concurrent
+// use. Make one with NewRates.
 type Rates struct {
 	perSecond rate.Limit
 	burst     int
-	// remembered is for how long after its last request a caller's limiter is kept.
+	// remembered is how long a caller's limiter is kept after its last request.
 	remembered time.Duration
 
 	mu       sync.Mutex

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// slowly is a pace that gives nobody a second turn while a test runs.
+// slowly is a rate at which no second request is admitted while a test runs.
 var slowly = rate.Every(time.Hour)
 
-func TestEachCallerHasAPaceOfTheirOwn(t *testing.T) {
+func TestEachCallerHasALimiterOfItsOwn(t *testing.T) {
 	g := gomega.NewWithT(t)
 	p := NewRates(slowly, 3)
 	for range 3 {
@@ -22,22 +22,22 @@ func TestEachCallerHasAPaceOfTheirOwn(t *testing.T) {
 	g.Expect(p.Of("other").Allow()).To(gomega.BeTrue())
 }
 
-func TestThePacesOfThoseWhoCameLastAreRemembered(t *testing.T) {
+func TestTheMostRecentCallersAreRemembered(t *testing.T) {
 	g := gomega.NewWithT(t)
 	p := NewRates(slowly, 1)
 	g.Expect(p.Of("first").Allow()).To(gomega.BeTrue())
 	for i := range maxCallers - 1 {
 		p.Of(strconv.Itoa(i))
 	}
-	g.Expect(p.Of("first").Allow()).To(gomega.BeFalse(), "it came last")
+	g.Expect(p.Of("first").Allow()).To(gomega.BeFalse(), "it is still remembered")
 	for i := range maxCallers {
 		p.Of("another " + strconv.Itoa(i))
 	}
-	g.Expect(p.Of("first").Allow()).To(gomega.BeTrue(), "there is no room for it any more")
+	g.Expect(p.Of("first").Allow()).To(gomega.BeTrue(), "it has been evicted")
 }
 
-// What is forgotten sooner could be done again at once.
-func TestAPaceIsRememberedUntilItIsANewOne(t *testing.T) {
+// A limiter that is forgotten earlier would grant a new burst too soon.
+func TestALimiterIsRememberedUntilItIsFull(t *testing.T) {
 	for name, c := range map[string]struct {
 		perSecond rate.Limit
 		burst     int

@@ -11,7 +11,7 @@
 //   - Among the requests that may have a slot, the one that came first gets it.
 //   - Lines are bounded: a request that would join a long line is refused at once.
 //
-// Each tenant has its own line, and only the head of another tenant's line is looked at.
+// Each tenant has its own line, and only the heads of other tenants' lines are examined.
 // So the cost of a slot grows with the number of waiting tenants, not of their requests.
 package fairshare
 
@@ -22,8 +22,8 @@ import (
 	"sync"
 )
 
-// waitersPerSlot is how many requests may wait for each slot of a share. Where a request
-// takes a second, more of them would time out before their turn.
+// waitersPerSlot is how many requests may wait for each slot of a share. If a request takes
+// a second, more of them would time out before their turn.
 const waitersPerSlot = 16
 
 // ErrBusy is returned when no slot became free in time, or too many requests wait already.
@@ -46,6 +46,7 @@ type Slots struct {
 
 // Share bounds how many slots the named group may hold.
 type Share struct {
+	// Of names the group, within its tenant.
 	Of    string
 	Slots int
 }

@@ -13,16 +13,16 @@ import (
 	"github.com/clew-dev/clew/internal/fairshare"
 )
 
-// at takes a place at once, or says that there is none.
+// at takes a slot without waiting.
 func at(p *fairshare.Slots, shares ...fairshare.Share) (release func(), err error) {
 	return p.Try(shares...)
 }
 
 func share(of string, n int) fairshare.Share { return fairshare.Share{Of: of, Slots: n} }
 
-// come has so many ask for a place who would wait for ever. It returns how many of them
-// wait, and how many were told at once that there is none. Only for a test in a bubble.
-func come(t *testing.T, p *fairshare.Slots, n int, shares ...fairshare.Share) (waiting, told int) {
+// come makes n requests that would wait for ever. It returns how many of them wait, and how
+// many were refused at once. It may be called in a synctest bubble only.
+func come(t *testing.T, p *fairshare.Slots, n int, shares ...fairshare.Share) (waiting, refused int) {
 	t.Helper()
 	answers := make(chan error, n)
 	for range n {
@@ -35,13 +35,13 @@ func come(t *testing.T, p *fairshare.Slots, n int, shares ...fairshare.Share) (w
 	waiting = n - len(answers)
 	for range n - waiting {
 		if errors.Is(<-answers, fairshare.ErrBusy) {
-			told++
+			refused++
 		}
 	}
-	return waiting, told
+	return waiting, refused
 }
 
-// waits begins to wait for a place.
+// waits begins to wait for a slot.
 func waits(t *testing.T, p *fairshare.Slots, shares ...fairshare.Share) (got chan func()) {
 	t.Helper()
 	got = make(chan func(), 1)
@@ -53,7 +53,7 @@ func waits(t *testing.T, p *fairshare.Slots, shares ...fairshare.Share) (got cha
 	return got
 }
 
-func TestWhoWaitsForTheirOwnShareKeepsNobodyElseWaiting(t *testing.T) {
+func TestRequestsThatWaitForTheirOwnShareDelayNobodyElse(t *testing.T) {
 	g := gomega.NewWithT(t)
 	p := fairshare.NewSlots(2)
 	first, err := at(p, share("a", 1))
@@ -63,18 +63,18 @@ func TestWhoWaitsForTheirOwnShareKeepsNobodyElseWaiting(t *testing.T) {
 	}
 	_, err = at(p, share("a", 1))
 	g.Expect(err).To(gomega.MatchError(fairshare.ErrBusy))
-	g.Expect(p.Contended()).To(gomega.BeFalse(), "who has their share is not kept waiting by others")
+	g.Expect(p.Contended()).To(gomega.BeFalse(), "a tenant that has its whole share does not wait for others")
 	second, err := at(p, share("b", 1))
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	_, err = at(p, share("c", 1))
-	g.Expect(err).To(gomega.MatchError(fairshare.ErrBusy), "all places are taken")
+	g.Expect(err).To(gomega.MatchError(fairshare.ErrBusy), "all slots are taken")
 	second()
 	_, err = at(p, share("c", 1))
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	first()
 }
 
-func TestOnlySoManyWaitForAShare(t *testing.T) {
+func TestTheLineForAShareIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		p := fairshare.NewSlots(9)
@@ -83,50 +83,50 @@ func TestOnlySoManyWaitForAShare(t *testing.T) {
 		ctx, giveUp := context.WithCancel(t.Context())
 		go func() { _, _ = p.Take(ctx, share("a", 1)) }()
 		synctest.Wait()
-		waiting, told := come(t, p, 1000, share("a", 1))
-		g.Expect([]int{1 + waiting, told}).To(gomega.Equal([]int{16, 1000 - waiting}))
-		waiting, told = come(t, p, 1000, share("b", 3))
-		g.Expect([]int{waiting, told}).To(gomega.Equal([]int{3 * 16, 1000 - 3 - waiting}), "three have a place, and for each sixteen wait")
+		waiting, refused := come(t, p, 1000, share("a", 1))
+		g.Expect([]int{1 + waiting, refused}).To(gomega.Equal([]int{16, 1000 - waiting}))
+		waiting, refused = come(t, p, 1000, share("b", 3))
+		g.Expect([]int{waiting, refused}).To(gomega.Equal([]int{3 * 16, 1000 - 3 - waiting}), "three hold a slot, and sixteen wait for each")
 
 		giveUp()
 		synctest.Wait()
 		waiting, _ = come(t, p, 2, share("a", 1))
-		g.Expect(waiting).To(gomega.Equal(1), "who gives up makes room in line")
+		g.Expect(waiting).To(gomega.Equal(1), "a request that gives up leaves the line")
 		first()
 		synctest.Wait()
 		waiting, _ = come(t, p, 2, share("a", 1))
-		g.Expect(waiting).To(gomega.Equal(1), "and so does who gets a place")
-		waiting, told = come(t, p, 1, share("c", 1))
-		g.Expect([]int{waiting, told}).To(gomega.Equal([]int{0, 0}), "there are places for others")
+		g.Expect(waiting).To(gomega.Equal(1), "and so does one that gets a slot")
+		waiting, refused = come(t, p, 1, share("c", 1))
+		g.Expect([]int{waiting, refused}).To(gomega.Equal([]int{0, 0}), "others still get slots")
 	})
 }
 
-// What a task does is no matter of the others in its namespace.
-func TestTheLineOfATaskLeavesRoomInThatOfItsNamespace(t *testing.T) {
+// A task's requests do not keep the other tasks of its namespace out of line.
+func TestTheLineOfATaskDoesNotFillThatOfItsNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		p := fairshare.NewSlots(9)
 		task := func(name string) []fairshare.Share {
 			return []fairshare.Share{share("task/"+name, 1), share("namespace/a", 3)}
 		}
-		waiting, told := come(t, p, 1000, task("one")...)
-		g.Expect([]int{waiting, told}).To(gomega.Equal([]int{16, 1000 - 1 - waiting}))
+		waiting, refused := come(t, p, 1000, task("one")...)
+		g.Expect([]int{waiting, refused}).To(gomega.Equal([]int{16, 1000 - 1 - waiting}))
 		two, err := at(p, task("two")...)
-		g.Expect(err).NotTo(gomega.HaveOccurred(), "it does not stand behind those of the other task")
+		g.Expect(err).NotTo(gomega.HaveOccurred(), "it does not wait behind those of the other task")
 		_, err = at(p, task("three")...)
 		g.Expect(err).NotTo(gomega.HaveOccurred())
 		four := waits(t, p, task("four")...)
 		synctest.Wait()
-		g.Expect(four).NotTo(gomega.Receive(), "the namespace has its share")
+		g.Expect(four).NotTo(gomega.Receive(), "the namespace has its whole share")
 		two()
 		synctest.Wait()
-		g.Expect(four).To(gomega.Receive(), "it has waited in line, where those who came first wait for their own task")
+		g.Expect(four).To(gomega.Receive(), "it is next, since those that came first wait for their own task's share")
 	})
 }
 
-// One place given back may be one more for somebody else and, as its owner has none
-// any more, leave one of the last third to the owner.
-func TestWhatIsGivenBackGoesToAllWhoMayHaveIt(t *testing.T) {
+// One released slot may go to another tenant, and at the same time give its former holder,
+// which now holds none, a claim to a reserved slot.
+func TestAReleasedSlotServesEveryWaiterThatMayHaveOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		p := fairshare.NewSlots(3)
@@ -145,7 +145,7 @@ func TestWhatIsGivenBackGoesToAllWhoMayHaveIt(t *testing.T) {
 	})
 }
 
-func TestAPlaceIsTakenWithinEachOfTheShares(t *testing.T) {
+func TestASlotIsTakenWithinEachShare(t *testing.T) {
 	g := gomega.NewWithT(t)
 	p := fairshare.NewSlots(30)
 	task := func(name string) []fairshare.Share {
@@ -156,20 +156,20 @@ func TestAPlaceIsTakenWithinEachOfTheShares(t *testing.T) {
 		g.Expect(err).NotTo(gomega.HaveOccurred())
 	}
 	_, err := at(p, task("one")...)
-	g.Expect(err).To(gomega.MatchError(fairshare.ErrBusy), "the task has its share")
+	g.Expect(err).To(gomega.MatchError(fairshare.ErrBusy), "the task has its whole share")
 	other, err := at(p, task("two")...)
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	_, err = at(p, task("two")...)
-	g.Expect(err).To(gomega.MatchError(fairshare.ErrBusy), "the namespace has its share")
+	g.Expect(err).To(gomega.MatchError(fairshare.ErrBusy), "the namespace has its whole share")
 	other()
-	other() // what was given back is not given back once more
+	other() // releasing twice has no effect
 	_, err = at(p, task("two")...)
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	_, err = at(p, task("three")...)
 	g.Expect(err).To(gomega.MatchError(fairshare.ErrBusy))
 }
 
-func TestTheLastThirdIsForThoseWhoHaveNone(t *testing.T) {
+func TestTheLastThirdIsReservedForTenantsThatHoldNone(t *testing.T) {
 	g := gomega.NewWithT(t)
 	p := fairshare.NewSlots(6)
 	taken := 0
@@ -178,14 +178,14 @@ func TestTheLastThirdIsForThoseWhoHaveNone(t *testing.T) {
 			taken++
 		}
 	}
-	g.Expect(taken).To(gomega.Equal(4), "places of three namespaces")
+	g.Expect(taken).To(gomega.Equal(4), "slots taken by three namespaces")
 	for _, namespace := range []string{"d", "e"} {
 		_, err := at(p, share(namespace, 2))
-		g.Expect(err).NotTo(gomega.HaveOccurred(), namespace+", which has none, gets none")
+		g.Expect(err).NotTo(gomega.HaveOccurred(), namespace+" holds no slot and gets a reserved one")
 	}
 }
 
-func TestWhoWaitsForOthersIsSeenToWaitAndComesFirst(t *testing.T) {
+func TestTheFirstToWaitForOthersIsContendedAndServedFirst(t *testing.T) {
 	g := gomega.NewWithT(t)
 	p := fairshare.NewSlots(1)
 	first, err := at(p, share("a", 1))
@@ -195,13 +195,13 @@ func TestWhoWaitsForOthersIsSeenToWaitAndComesFirst(t *testing.T) {
 	c := waits(t, p, share("c", 1))
 	first()
 	release := <-b
-	g.Eventually(p.Contended).Should(gomega.BeTrue(), "one is left, whose place another one has")
+	g.Eventually(p.Contended).Should(gomega.BeTrue(), "c still waits for the slot that b holds")
 	release()
 	(<-c)()
 	g.Expect(p.Contended()).To(gomega.BeFalse())
 }
 
-func TestWhoHasAPlaceAlreadyMakesNobodyHurry(t *testing.T) {
+func TestATenantThatHoldsASlotIsNotContended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		p := fairshare.NewSlots(6)
@@ -211,19 +211,19 @@ func TestWhoHasAPlaceAlreadyMakesNobodyHurry(t *testing.T) {
 		}
 		waits(t, p, share("hostile", 2))
 		synctest.Wait()
-		g.Expect(p.Contended()).To(gomega.BeFalse(), "two places are free for those who have none, and the one who waits has one")
+		g.Expect(p.Contended()).To(gomega.BeFalse(), "two slots are free for tenants that hold none, and the waiting tenant holds one")
 		for _, namespace := range []string{"c", "d"} {
 			_, err := at(p, share(namespace, 2))
 			g.Expect(err).NotTo(gomega.HaveOccurred())
 		}
-		g.Expect(p.Contended()).To(gomega.BeFalse(), "none is free, and everybody who waits has one")
+		g.Expect(p.Contended()).To(gomega.BeFalse(), "no slot is free, and every waiting tenant holds one")
 		waits(t, p, share("e", 2))
 		synctest.Wait()
-		g.Expect(p.Contended()).To(gomega.BeTrue(), "one who waits has none")
+		g.Expect(p.Contended()).To(gomega.BeTrue(), "a waiting tenant holds none")
 	})
 }
 
-func TestWhoGivesUpWaitingIsNotWaitedFor(t *testing.T) {
+func TestARequestThatGivesUpGetsNoSlot(t *testing.T) {
 	g := gomega.NewWithT(t)
 	p := fairshare.NewSlots(1)
 	first, err := at(p, share("a", 1))
@@ -243,8 +243,8 @@ func TestWhoGivesUpWaitingIsNotWaitedFor(t *testing.T) {
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 }
 
-// Nothing that one tenant does keeps a part of another's share of the same name waiting.
-func TestPartsOfTheSameNameAreEachTenantsOwn(t *testing.T) {
+// Shares of two tenants are separate even if they have the same name.
+func TestSharesOfTheSameNameAreSeparatePerTenant(t *testing.T) {
 	g := gomega.NewWithT(t)
 	p := fairshare.NewSlots(10)
 	for _, namespace := range []string{"a", "b"} {
@@ -255,8 +255,8 @@ func TestPartsOfTheSameNameAreEachTenantsOwn(t *testing.T) {
 	g.Expect(err).To(gomega.MatchError(fairshare.ErrBusy))
 }
 
-// The counts are right after whatever order of coming, waiting, giving up and going.
-func TestPlacesAreNeitherLostNorGivenTwice(t *testing.T) {
+// The counts are right after any order of taking, waiting, giving up and releasing.
+func TestSlotsAreNeitherLostNorGivenTwice(t *testing.T) {
 	g := gomega.NewWithT(t)
 	p := fairshare.NewSlots(4)
 	var mu sync.Mutex

@@ -11,7 +11,7 @@ import (
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
-// refuse answers with a refusal.
+// refuse answers a request with a refusal. c is nil for a request that could not be parsed.
 func (h *Handler) refuse(w http.ResponseWriter, c *call, refused *gitstoreapi.Refusal) {
 	h.metrics.refusals.WithLabelValues(string(refused.Reason)).Inc()
 	log := h.log
@@ -23,17 +23,18 @@ func (h *Handler) refuse(w http.ResponseWriter, c *call, refused *gitstoreapi.Re
 	switch {
 	case c == nil:
 		writeRefusal(w, refused)
-	case !h.refuseInside(w, c, refused):
+	case !h.refuseInBand(w, c, refused):
 		h.answer(w, c, func() { writeRefusal(w, refused) })
 	}
 }
 
+// writeRefusal writes the refusal as a plain-text HTTP response.
 func writeRefusal(w http.ResponseWriter, refused *gitstoreapi.Refusal) {
 	header := w.Header()
 	header.Set("Content-Type", "text/plain; charset=utf-8")
 	header.Set("X-Content-Type-Options", "nosniff")
-	// What is refused before it is known whose it is, or in no time, has no pace but that
-	// of new connections.
+	// A request refused before authentication, or at once, is throttled only by the rate of
+	// new connections.
 	header.Set("Connection", "close")
 	switch refused.Reason {
 	case gitstoreapi.Unauthenticated:
@@ -47,7 +48,7 @@ func writeRefusal(w http.ResponseWriter, refused *gitstoreapi.Refusal) {
 	_, _ = io.WriteString(w, content) // the client may be gone
 }
 
-// statusOf is the HTTP status of a refusal.
+// statusOf returns the HTTP status for a refusal's reason.
 func statusOf(reason gitstoreapi.Reason) int {
 	switch reason {
 	case gitstoreapi.Unauthenticated:
@@ -69,16 +70,16 @@ func statusOf(reason gitstoreapi.Reason) int {
 	}
 }
 
-// refuseInside refuses a push whose content is on its way, and reports whether it did. Git
-// shows nothing of a failed request's body, so that this is a good answer with an error in
-// it: on the error band, which ends the client with the sentence.
-func (h *Handler) refuseInside(w http.ResponseWriter, c *call, refused *gitstoreapi.Refusal) bool {
+// refuseInBand refuses a push within a successful response, and reports whether it did. Git
+// does not show the body of a failed request, so the refusal travels on the error band of a
+// 200 response, which makes the client print it and exit.
+func (h *Handler) refuseInBand(w http.ResponseWriter, c *call, refused *gitstoreapi.Refusal) bool {
 	if !c.push() || c.advertise || c.caller.Task == nil {
 		return false
 	}
-	if !c.begun {
+	if !c.headRead {
 		c.body.endBy(time.Now().Add(h.drainTime + h.graceTime))
-		if _, unread := h.begin(w, c); unread != nil {
+		if _, unread := h.readHead(w, c); unread != nil {
 			return false
 		}
 	}
@@ -92,40 +93,40 @@ func (h *Handler) refuseInside(w http.ResponseWriter, c *call, refused *gitstore
 	return true
 }
 
-// writeWhole writes all of an answer, or the end of one that has begun. Git's client stops
-// sending when it has read all of an answer after which the connection ends.
+// writeWhole writes a whole response, or the end of one that has begun. Git's client stops
+// sending once it has read a complete response that closes the connection.
 func writeWhole(w http.ResponseWriter, content []byte) error {
-	w.Header().Set("Content-Length", strconv.Itoa(len(content))) // without effect if it has begun
+	w.Header().Set("Content-Length", strconv.Itoa(len(content))) // no effect once the response has begun
 	_, err := w.Write(content)
 	return err
 }
 
-// errorPacket is a refusal on the error band, which ends a client.
+// errorPacket returns a refusal as a packet on the error band, which makes a client exit.
 func errorPacket(refused *gitstoreapi.Refusal) []byte {
 	const errorBand = 3
 	return packet(append([]byte{errorBand}, refused.Error()+"\n"...))
 }
 
-// acknowledge sends git's report of a push, which is durable now if it was not refused.
+// acknowledge sends git's report of a push. Unless the push was refused, it is durable by now.
 func (h *Handler) acknowledge(w http.ResponseWriter, c *call) {
 	h.answer(w, c, func() {
 		if err := writeWhole(w, c.answer); err != nil {
-			c.log.Info("the client did not wait for the report", "error", err.Error())
+			c.log.Info("the client disconnected before the report was sent", "error", err.Error())
 		}
 	})
 }
 
-// defaultDrainTime is less than the minute after which git gives up a connection that
-// stands still.
+// defaultDrainTime is less than the minute after which git gives up on a stalled
+// connection.
 const defaultDrainTime = 30 * time.Second
 
-// answer lets a call be answered once the client has sent all of its push, since many a
-// client reads no answer while it sends. Where that takes too long it is answered all the
-// same, and given time to see it: on a connection that breaks off, what was not read of an
-// answer is lost. The call keeps no place and no locks meanwhile.
+// answer calls write once the client has sent its whole push, since many clients read no
+// response while they send. After drainTime it writes anyway and keeps draining for
+// graceTime: when a connection is reset, the unread part of a response is lost. The call
+// holds no slot and no locks meanwhile.
 func (h *Handler) answer(w http.ResponseWriter, c *call, write func()) {
 	drained := make(chan struct{})
-	go func() { // all along: a body of which a read was given up can be read no more
+	go func() { // in one go: a body can no longer be read after a read that was abandoned
 		defer close(drained)
 		h.drain(c, h.drainTime+h.graceTime)
 	}()
@@ -139,9 +140,9 @@ func (h *Handler) answer(w http.ResponseWriter, c *call, write func()) {
 	}
 }
 
-// drain reads what a client still sends of a push, for as long as given, and reports
-// whether it came to the end of it. A namespace that uses more than its part is read from
-// slowly.
+// drain reads and discards the rest of a push for at most the given time, and reports
+// whether it reached the end. A namespace that uses more than its share of processor time
+// is read slowly.
 func (h *Handler) drain(c *call, atMost time.Duration) (whole bool) {
 	const limit = 1 << 30
 	if !c.duplex {
@@ -164,17 +165,17 @@ func (h *Handler) drain(c *call, atMost time.Duration) (whole bool) {
 		}
 		effort.charge(namespace, time.Duration(reads)*readTime)
 		if err == nil {
-			err = effort.turn(ctx, namespace)
+			err = effort.await(ctx, namespace)
 		}
 	}
 	if !errors.Is(err, io.EOF) {
-		c.log.Info("a push was not read to its end", "bytes", n, "error", err)
+		c.log.Info("the rest of a push was not read", "bytes", n, "error", err)
 	}
 	return errors.Is(err, io.EOF)
 }
 
-// statusRecorder remembers the status that was answered, 0 before any was, and
-// expects the client to take what it is sent.
+// statusRecorder records the status of the response, 0 before one is written, and bounds
+// how long the client may take to accept the response.
 type statusRecorder struct {
 	http.ResponseWriter
 	status  int
@@ -182,6 +183,7 @@ type statusRecorder struct {
 	pace    pace
 }
 
+// WriteHeader implements http.ResponseWriter.
 func (s *statusRecorder) WriteHeader(status int) {
 	if s.status == 0 {
 		s.status = status
@@ -189,6 +191,7 @@ func (s *statusRecorder) WriteHeader(status int) {
 	s.ResponseWriter.WriteHeader(status)
 }
 
+// Write implements io.Writer.
 func (s *statusRecorder) Write(p []byte) (n int, err error) {
 	if s.status == 0 {
 		s.status = http.StatusOK
@@ -203,10 +206,11 @@ func (s *statusRecorder) FlushError() (err error) {
 	return err
 }
 
-// paced moves bytes to the client, which must take them.
+// paced calls move, which sends bytes to the client and returns their number, within the
+// client's write deadline.
 func (s *statusRecorder) paced(move func() int) {
 	began := time.Now()
-	_ = s.control.SetWriteDeadline(began.Add(s.pace.left())) // as good as possible
+	_ = s.control.SetWriteDeadline(began.Add(s.pace.left())) // best effort
 	s.pace.count(move(), began)
 }
 

@@ -11,60 +11,61 @@ import (
 	"github.com/clew-dev/clew/internal/podidentity"
 )
 
-// Task is the attempt of a task that a request comes from.
+// Task identifies the attempt of a task that makes a request.
 type Task struct {
 	Namespace string
 	Name      string
 	UID       string
-	// Attempt counts the task's pod starts from 1.
+	// Attempt is the number of the task's pod, from 1.
 	Attempt int64
-	// Sources are the UIDs of tasks that it was started from, which it may read.
+	// Sources are the UIDs of the tasks that it was started from, whose refs it may read.
 	Sources []string
 }
 
-// Caller is who makes a request for a namespace's repositories.
+// Caller identifies who makes a request for a namespace's repositories.
 type Caller struct {
-	// Name for the log.
+	// Name is what the log calls the caller.
 	Name string
-	// Namespace is that of the service account that calls; empty for people, of whom
-	// only that is known what they read.
+	// Namespace is the namespace of the calling service account; empty for people, who
+	// belong to none.
 	Namespace string
-	// Task is set if the caller is the pod of a task of that namespace. It may
-	// push; anyone else only reads.
+	// Task is set if the caller is the pod of a task in that namespace. Such a caller may
+	// push; all others may only read.
 	Task *Task
 }
 
-// Authenticator finds out who holds a token and whether they may read the
-// repositories of the namespace. Errors are of the kinds of package
-// podidentity; other errors count as podidentity.ErrUnavailable.
+// Authenticator resolves tokens to callers. Its errors wrap the kinds of package
+// podidentity; any other error counts as podidentity.ErrUnavailable.
 type Authenticator interface {
+	// Authenticate returns the holder of a token who may read the repositories of the
+	// namespace.
 	Authenticate(ctx context.Context, token, namespace string) (Caller, error)
-	// AuthenticateServer accepts the token of Clew's server alone, which may
-	// delete what a task has stored.
+	// AuthenticateServer accepts only the token of Clew's server, which may delete what
+	// a task has stored.
 	AuthenticateServer(ctx context.Context, token string) (Caller, error)
 }
 
-// PodAuthenticator is the Authenticator for a cluster: task pods by their
-// identity, others by their right to get checkpoints.
+// PodAuthenticator is the Authenticator of a cluster: it accepts task pods by their
+// identity, and others by their permission to get checkpoints.
 type PodAuthenticator struct {
 	Verifier *podidentity.Verifier
-	// Sources says which other tasks' checkpoints a task may read; none if nil.
+	// Sources looks up which other tasks' checkpoints a task may read; none if nil.
 	Sources Sources
-	// Server is the ServiceAccount of Clew's server; the zero value is nobody.
+	// Server is the ServiceAccount of Clew's server; the zero value matches nobody.
 	Server ServiceAccount
 }
 
-// ServiceAccount names one, of any namespace.
+// ServiceAccount names a service account of any namespace.
 type ServiceAccount struct{ Namespace, Name string }
 
-// ParseServiceAccount reads "<namespace>:<name>"; nothing is no account.
+// ParseServiceAccount parses "<namespace>:<name>". An empty text gives the zero value.
 func ParseServiceAccount(text string) (ServiceAccount, error) {
 	if text == "" {
 		return ServiceAccount{}, nil
 	}
 	namespace, name, ok := strings.Cut(text, ":")
 	if !ok || !namespaceName.MatchString(namespace) || !taskName.MatchString(name) {
-		return ServiceAccount{}, fmt.Errorf("%q is no service account; write it as <namespace>:<name>", text)
+		return ServiceAccount{}, fmt.Errorf("%q is not a service account; write it as <namespace>:<name>", text)
 	}
 	return ServiceAccount{Namespace: namespace, Name: name}, nil
 }
@@ -72,7 +73,7 @@ func ParseServiceAccount(text string) (ServiceAccount, error) {
 // AuthenticateServer implements Authenticator.
 func (a PodAuthenticator) AuthenticateServer(ctx context.Context, token string) (Caller, error) {
 	if a.Server == (ServiceAccount{}) {
-		return Caller{}, fmt.Errorf("%w: no service account is named as the server's", podidentity.ErrForbidden)
+		return Caller{}, fmt.Errorf("%w: no service account is configured as the server's", podidentity.ErrForbidden)
 	}
 	err := a.Verifier.VerifyServiceAccount(ctx, token, a.Server.Namespace, a.Server.Name)
 	return Caller{Name: a.Server.Namespace + ":" + a.Server.Name}, err
@@ -103,8 +104,8 @@ func (a PodAuthenticator) Authenticate(ctx context.Context, token, namespace str
 	}, nil
 }
 
-// tokenOf reads the token from the Authorization header: as bearer token, or
-// as the password of Basic authentication, whose user does not matter.
+// tokenOf returns the token in the Authorization header: the bearer token, or the
+// password of Basic authentication, whose user name is ignored.
 func tokenOf(r *http.Request) string {
 	if _, password, ok := r.BasicAuth(); ok {
 		return password
@@ -116,7 +117,7 @@ func tokenOf(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// refuseServer is refuseAuthentication for what only the server may do.
+// refuseServer converts an error of AuthenticateServer to a refusal.
 func refuseServer(err error) *gitstoreapi.Refusal {
 	switch {
 	case errors.Is(err, podidentity.ErrUnauthenticated):
@@ -124,11 +125,11 @@ func refuseServer(err error) *gitstoreapi.Refusal {
 	case errors.Is(err, podidentity.ErrForbidden):
 		return gitstoreapi.New(gitstoreapi.Forbidden, "only Clew's server may delete what tasks have stored; its service account is named by --server-service-account")
 	default:
-		return gitstoreapi.New(gitstoreapi.Unavailable, "the token could not be checked at the moment; try again")
+		return gitstoreapi.New(gitstoreapi.Unavailable, "the token cannot be checked at the moment; try again")
 	}
 }
 
-// refuseAuthentication puts an Authenticator's error into a refusal.
+// refuseAuthentication converts an error of Authenticate to a refusal.
 func refuseAuthentication(err error, namespace string) *gitstoreapi.Refusal {
 	switch {
 	case errors.Is(err, podidentity.ErrPodGone):
@@ -136,9 +137,9 @@ func refuseAuthentication(err error, namespace string) *gitstoreapi.Refusal {
 	case errors.Is(err, podidentity.ErrUnauthenticated):
 		return gitstoreapi.New(gitstoreapi.Unauthenticated, "%v", err)
 	case errors.Is(err, podidentity.ErrForbidden):
-		// The same words whether the repository exists or not.
-		return gitstoreapi.New(gitstoreapi.Forbidden, "this token does not open the repositories of the namespace %s", namespace)
+		// The message is the same whether or not the repository exists.
+		return gitstoreapi.New(gitstoreapi.Forbidden, "this token does not give access to the repositories of the namespace %s", namespace)
 	default:
-		return gitstoreapi.New(gitstoreapi.Unavailable, "the token could not be checked at the moment; try again")
+		return gitstoreapi.New(gitstoreapi.Unavailable, "the token cannot be checked at the moment; try again")
 	}
 }

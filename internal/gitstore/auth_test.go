@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,8 +25,8 @@ import (
 	"github.com/clew-dev/clew/internal/podidentity"
 )
 
-// tokenFor is a token of a pod. The fake cluster publishes no keys, so any
-// signature will do.
+// tokenFor returns a token for a pod. The fake cluster publishes no keys, so any
+// signature is accepted.
 func tokenFor(pod string) string {
 	header := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"ES256","kid":"1"}`))
 	payload := base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil,
@@ -33,18 +34,18 @@ func tokenFor(pod string) string {
 	return header + "." + payload + "." + base64.RawURLEncoding.EncodeToString(make([]byte, 64))
 }
 
-// podOf is the pod that a token was made for.
+// podOf returns the pod that a token was issued for.
 func podOf(token string) string {
 	payload, _ := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])
-	var said struct {
+	var claims struct {
 		ID string `json:"jti"`
 	}
-	_ = json.Unmarshal(payload, &said)
-	return said.ID
+	_ = json.Unmarshal(payload, &claims)
+	return claims.ID
 }
 
-// taskPods is a cluster with the Task fix, whose attempt 2 has the pod fix-2,
-// and pods that say they are of an attempt of it.
+// taskPods returns a Verifier for a cluster with the Task fix, whose attempt 2 has the pod
+// fix-2, and with pods that claim to be of the given attempts of it.
 func taskPods(t *testing.T, pods map[string]int64) *podidentity.Verifier {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -82,18 +83,22 @@ func taskPods(t *testing.T, pods map[string]int64) *podidentity.Verifier {
 	return podidentity.New(client, podidentity.Options{Tasks: podidentity.NewLiveTasks(dynamicfake.NewSimpleDynamicClient(scheme, task))})
 }
 
-func TestAPodThatClewDidNotMakeMayNotPush(t *testing.T) {
+func TestAPodThatClewDidNotCreateMayNotPush(t *testing.T) {
 	authenticator := PodAuthenticator{Verifier: taskPods(t, map[string]int64{"fix-2": 2, "forged": 2, "fix-3": 3, "huge": math.MaxInt64})}
 	caller, err := authenticator.Authenticate(t.Context(), tokenFor("fix-2"), "team")
-	if err != nil || caller.Task == nil || caller.Task.Attempt != 2 {
-		t.Errorf("the task's own pod: %+v, %v", caller, err)
+	if err != nil {
+		t.Fatalf("the task's own pod was refused: %v", err)
+	}
+	want := Caller{Name: "team/fix-2", Task: &Task{Namespace: "team", Name: "fix", UID: "uid-fix", Attempt: 2}}
+	if diff := cmp.Diff(want, caller); diff != "" {
+		t.Errorf("caller of the task's own pod (-want +got):\n%s", diff)
 	}
 	for _, name := range []string{"forged", "fix-3", "huge"} {
 		if caller, err := authenticator.Authenticate(t.Context(), tokenFor(name), "team"); !errors.Is(err, podidentity.ErrForbidden) {
-			t.Errorf("the pod %s: %+v, %v", name, caller, err)
+			t.Errorf("the pod %s: got %+v, %v; want ErrForbidden", name, caller, err)
 		}
 	}
 	if _, err := authenticator.Authenticate(t.Context(), tokenFor("deleted"), "team"); !errors.Is(err, podidentity.ErrPodGone) {
-		t.Errorf("a pod that was deleted: %v", err)
+		t.Errorf("a deleted pod: got %v, want ErrPodGone", err)
 	}
 }

@@ -14,36 +14,37 @@ import (
 	"syscall"
 )
 
-// maxReportBytes bounds what is held back of git's answer to a push.
+// maxReportBytes bounds how much of git's response to a push is held back.
 const maxReportBytes = 4 << 20
 
-// backendRequest is one request of git's smart protocol over HTTP, for git
-// upload-pack or git receive-pack. All of it was checked.
+// backendRequest is one validated request of git's smart protocol over HTTP, for git
+// upload-pack or git receive-pack.
 type backendRequest struct {
 	repository Repository
-	// service is the git command; advertise: the first of the two requests.
+	// service is the git command. advertise is set for the first of the two requests,
+	// which asks for the list of refs.
 	service   string
 	advertise bool
 	caller    string
 	body      io.Reader
-	// env and files go to git and all its children in addition.
+	// env and files are passed to git and its children in addition to the usual ones.
 	env   []string
 	files []*os.File
 }
 
-// serveBackend runs the git command of a request and gives its answer to use, reading
-// which use must not stop before the end. It returns when git has ended; something may
-// still be read from the body then, but goes nowhere.
+// serveBackend runs the git command of a request and passes its output to use, which must
+// read it to the end. It returns when git has exited; the body may still be read after
+// that, but what is read is discarded.
 //
-// Git's own http-backend would do the same by two processes more for each request. The
-// version of the protocol that the client wishes is not passed on: see view.
+// Git's own http-backend would do the same with two more processes per request. The
+// protocol version that the client asks for is not passed on: see view.
 func (s *Store) serveBackend(ctx context.Context, request backendRequest, use func(answer *bufio.Reader) error) error {
 	g := s.gitFor(request.repository)
-	how := "--stateless-rpc"
+	mode := "--stateless-rpc"
 	if request.advertise {
-		how = "--http-backend-info-refs"
+		mode = "--http-backend-info-refs"
 	}
-	command := g.command(ctx, request.repository.Path, strings.TrimPrefix(request.service, "git-"), how, ".")
+	command := g.command(ctx, request.repository.Path, strings.TrimPrefix(request.service, "git-"), mode, ".")
 	command.Env = append(append(command.Env, "GIT_COMMITTER_NAME="+request.caller, "GIT_COMMITTER_EMAIL="+request.caller), request.env...)
 	command.ExtraFiles = request.files
 	stderr := &tail{limit: 4 << 10}
@@ -52,7 +53,8 @@ func (s *Store) serveBackend(ctx context.Context, request backendRequest, use fu
 	if err != nil {
 		return err
 	}
-	// Not as the command's Stdin, for all of which its Wait would wait, be the client silent.
+	// A pipe instead of the command's Stdin: Wait would wait for all of that, even if the
+	// client is silent.
 	stdin, err := command.StdinPipe()
 	if err != nil {
 		return err
@@ -67,38 +69,38 @@ func (s *Store) serveBackend(ctx context.Context, request backendRequest, use fu
 		err = use(answer)
 	}
 	if err != nil {
-		// Nobody wants the rest: git should not go on for minutes.
-		_ = command.Cancel() // it may have ended already
+		// Nobody reads the rest: git must not go on for minutes.
+		_ = command.Cancel() // git may have exited already
 		_, _ = io.Copy(io.Discard, stdout)
 	}
 	waited := g.wait(command)
 	if ctx.Err() != nil {
-		// Children that did not end with their parent.
+		// Some children may have outlived their parent.
 		_ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL)
 	}
 	if waited == nil {
 		select {
 		case waited = <-fed:
-		default: // the client goes on sending what git did not want
+		default: // the client is still sending what git did not read
 		}
 	}
-	// ErrWaitDelay: git has ended well, and a child of it has not ended yet.
+	// ErrWaitDelay: git exited with 0, but one of its children still runs.
 	if waited != nil && !errors.Is(waited, exec.ErrWaitDelay) {
 		return errors.Join(err, fmt.Errorf("%s: %w: %s", request.service, waited, stderr))
 	}
 	if silent != nil && err == nil {
-		// All is well and there is nothing to say, as to a push without commands.
+		// Git succeeded without output, as it does for a push without commands.
 		return use(bufio.NewReader(strings.NewReader("")))
 	}
 	return err
 }
 
-// feed gives git what it is to read, and tells why not all of it could be read: nil if git
-// wants no more, or the push was cut off, which its intake tells of.
+// feed copies body to git's standard input and sends the error that stopped the copy. The
+// error is nil if git stopped reading, or if the push was cut off, which its intake reports.
 func feed(stdin io.WriteCloser, body io.Reader) <-chan error {
 	fed := make(chan error, 1)
 	go func() {
-		defer func() { _ = stdin.Close() }() // git may have ended
+		defer func() { _ = stdin.Close() }() // git may have exited
 		var err error
 		if body != nil {
 			_, err = io.Copy(stdin, body)
@@ -111,13 +113,13 @@ func feed(stdin io.WriteCloser, body io.Reader) <-chan error {
 	return fed
 }
 
-// writeHeader begins the answer of a git command.
+// writeHeader begins the response that carries a git command's output.
 func writeHeader(w http.ResponseWriter, request backendRequest) {
 	setHeader(w, request)
 	w.WriteHeader(http.StatusOK)
 }
 
-// setHeader says what the answer of a git command is, once something is written of it.
+// setHeader sets the headers of the response that carries a git command's output.
 func setHeader(w http.ResponseWriter, request backendRequest) {
 	kind := "result"
 	if request.advertise {
@@ -128,12 +130,12 @@ func setHeader(w http.ResponseWriter, request backendRequest) {
 	header.Set("Cache-Control", "no-cache, max-age=0, must-revalidate")
 }
 
-// announcement is what goes before the list of refs.
+// announcement returns the packets that precede the list of refs.
 func announcement(service string) []byte {
 	return append(packet([]byte("# service="+service+"\n")), "0000"...)
 }
 
-// copyFlushing copies git's answer as it comes.
+// copyFlushing copies git's output to the client as it arrives.
 func copyFlushing(w http.ResponseWriter, body io.Reader) error {
 	flush := http.NewResponseController(w)
 	buffer := make([]byte, 64<<10)
@@ -156,19 +158,18 @@ func copyFlushing(w http.ResponseWriter, body io.Reader) error {
 	}
 }
 
-// copyUntilReport copies git's answer to a push, but for the report of what
-// was stored and all that follows: that it returns, to be sent once it is true
-// for good. What goes before are progress and signs of life, and complaints once
-// the push was cut off, which are left out. Without side-band there is only the
-// report.
+// copyUntilReport copies git's output for a push up to the report of what was stored. It
+// returns the report and all that follows, to be sent once the push is durable. What
+// precedes the report is progress and keep-alives; once the push is cut off these are
+// complaints about it, and are dropped. Without side-band there is only the report.
 func copyUntilReport(w http.ResponseWriter, body *bufio.Reader, sideBand bool, cut func() bool) ([]byte, error) {
 	for sideBand {
 		line, raw, err := readPacket(body, maxReportBytes)
 		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil, fmt.Errorf("git broke off its answer: %w", err)
+			return nil, fmt.Errorf("git's output ended early: %w", err)
 		}
-		const report, signOfLife = 1, 1 // the band, and the length of an empty packet on it
-		if err != nil || line == nil || line[0] == report && len(line) > signOfLife {
+		const report, keepAlive = 1, 1 // the band, and the length of an empty packet on it
+		if err != nil || line == nil || line[0] == report && len(line) > keepAlive {
 			rest, err := io.ReadAll(io.LimitReader(body, maxReportBytes))
 			return append(raw, rest...), err
 		}
@@ -185,21 +186,21 @@ func copyUntilReport(w http.ResponseWriter, body *bufio.Reader, sideBand bool, c
 	return io.ReadAll(io.LimitReader(body, maxReportBytes))
 }
 
-// stored reads from git's report whether everything that was asked for has
-// been stored.
+// stored reports whether git's report says that every requested ref was updated.
 func stored(report []byte) bool {
 	return unpacked(report) && !bytes.Contains(report, []byte("ng refs/"))
 }
 
-// unpacked reads from git's report whether all objects came in.
+// unpacked reports whether git's report says that all objects arrived.
 func unpacked(report []byte) bool { return bytes.Contains(report, []byte("unpack ok\n")) }
 
-// tail keeps the end of what is written to it.
+// tail is a writer that keeps the last limit bytes written to it.
 type tail struct {
 	limit int
 	kept  []byte
 }
 
+// Write implements io.Writer.
 func (t *tail) Write(p []byte) (int, error) {
 	t.kept = append(t.kept, p...)
 	if excess := len(t.kept) - t.limit; excess > 0 {

@@ -2,8 +2,6 @@ package gitstore
 
 import (
 	"bytes"
-	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,8 +13,8 @@ import (
 	"github.com/clew-dev/clew/internal/testing/gitbomb"
 )
 
-// pushPack sends a pack as a client of its own make does, and returns what the
-// server says to it.
+// pushPack sends a pack without git's client, and returns the server's response as git
+// would print it.
 func (s *testServer) pushPack(token, ref string, pack, tip []byte) string {
 	s.t.Helper()
 	body := bytes.NewReader(gitbomb.Push(ref, pack, tip))
@@ -35,22 +33,19 @@ func (s *testServer) pushPack(token, ref string, pack, tip []byte) string {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	// As a client shows it: messages without their packets' heads.
+	// As git prints it: messages without the packets' headers.
 	var shown strings.Builder
-	for rest := answer; len(rest) > 5; {
-		size, err := hex.DecodeString(string(rest[:4]))
-		if err != nil || int(binary.BigEndian.Uint16(size)) > len(rest) || binary.BigEndian.Uint16(size) < 5 {
-			break
+	for packets := bytes.NewReader(answer); ; {
+		line, _, err := readPacket(packets, 1<<16)
+		if err != nil || line == nil {
+			return shown.String()
 		}
-		n := binary.BigEndian.Uint16(size)
-		fmt.Fprintf(&shown, "remote: %s\n", rest[5:n])
-		rest = rest[n:]
+		fmt.Fprintf(&shown, "remote: %s\n", line[1:]) // behind the band
 	}
-	return shown.String()
 }
 
-// childMemory is the most that a process that this one started, and waited for,
-// has used; between fork and exec, that is what this one uses.
+// childMemory returns the most memory that any child process used that has been waited
+// for. Between fork and exec a child uses as much as this process.
 func childMemory(t *testing.T) int64 {
 	t.Helper()
 	var usage syscall.Rusage
@@ -68,15 +63,16 @@ func TestASmallPushCannotTakeAllMemory(t *testing.T) {
 		if len(pack) > 1<<20 {
 			t.Fatalf("the %s bomb has %d bytes", name, len(pack))
 		}
-		said := server.pushPack(taskToken("evil", 1), codeRef("evil", 1), pack, tip)
-		if refused, ok := gitstoreapi.Parse(said); !ok || refused.Reason != gitstoreapi.MemoryExceeded || refused.Retryable() {
-			t.Errorf("the %s bomb was answered with %v: %s", name, refused, said)
+		output := server.pushPack(taskToken("evil", 1), codeRef("evil", 1), pack, tip)
+		refused := checkRefused(t, "the "+name+" bomb", output, gitstoreapi.MemoryExceeded)
+		if refused != nil && refused.Retryable() {
+			t.Errorf("the refusal of the %s bomb is retryable: %v", name, refused)
 		}
 	}
 	if most := childMemory(t); most > 384<<20 {
-		t.Errorf("git used %d MiB, and may use %d", most>>20, testGitMemory>>20)
+		t.Errorf("git used %d MiB, although it may use %d only", most>>20, testGitMemory>>20)
 	}
-	// An ordinary push of the same task goes on.
+	// An ordinary push of the same task still works.
 	task := server.client(taskToken("evil", 1))
 	task.commit("a", noise(5_000_000))
 	task.push("HEAD:" + codeRef("evil", 1))

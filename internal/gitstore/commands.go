@@ -11,32 +11,31 @@ import (
 	"strconv"
 )
 
-// maxCommandBytes bounds the command list in front of a pack: some thousands
-// of refs.
+// maxCommandBytes bounds the command list that precedes a pack. It has room for several
+// thousand refs.
 const maxCommandBytes = 1 << 20
 
-// errNotCommands is returned for a body that does not begin as git's does.
+// errNotCommands is returned for a body that does not begin as git push's does.
 var errNotCommands = errors.New("the body does not begin with a list of ref updates and a pack as git push sends them")
 
 var commandLine = regexp.MustCompile(`^([^ ]*) ([^ ]*) ([^\x00\n]+)$`)
 
-// pushHead is the beginning of a push request, before its pack.
+// pushHead is the part of a push request that precedes the pack's objects.
 type pushHead struct {
 	Commands []Command
-	// Raw are the bytes that were read, to be handed on to git unchanged.
+	// Raw are the bytes read so far, to be passed on to git unchanged.
 	Raw []byte
-	// SideBand says that the client shows messages sent beside the report.
+	// SideBand is set if the client shows messages sent beside the report.
 	SideBand bool
-	// Objects is how many the pack says that it holds.
+	// Objects is the number of objects that the pack's header declares.
 	Objects uint32
 }
 
 // readPushHead reads the ref updates at the start of a git-receive-pack
 // request, and the header of the pack that follows unless all of them are
-// deletions. It takes exactly what git
-// push sends (no signed and no shallow pushes, which the gitstore does not
-// offer), so that git cannot understand the same bytes in another way. An
-// empty list is what git sends to probe.
+// deletions. It accepts exactly what git push sends (no signed and no shallow
+// pushes, which the gitstore does not offer), so that git cannot interpret the same
+// bytes differently. Git sends an empty list as a probe.
 func readPushHead(body io.Reader) (pushHead, error) {
 	var head pushHead
 	for {
@@ -63,10 +62,10 @@ func readPushHead(body io.Reader) (pushHead, error) {
 	}
 }
 
-// readPackHeader reads how many objects are to come.
+// readPackHeader reads the number of objects in the pack, if one follows.
 func (h *pushHead) readPackHeader(body io.Reader) error {
-	brings := slices.ContainsFunc(h.Commands, func(c Command) bool { return !isZero(c.New) })
-	if !brings {
+	hasPack := slices.ContainsFunc(h.Commands, func(c Command) bool { return !isZero(c.New) })
+	if !hasPack {
 		return nil
 	}
 	var header [12]byte
@@ -79,8 +78,8 @@ func (h *pushHead) readPackHeader(body io.Reader) error {
 	return nil
 }
 
-// readPacket reads one pkt-line of at most limit bytes in all. The line is nil
-// for a flush packet; raw are the bytes read.
+// readPacket reads one pkt-line of at most limit bytes, length prefix included. The line
+// is nil for a flush packet; raw are the bytes read.
 func readPacket(r io.Reader, limit int) (line, raw []byte, err error) {
 	var size [4]byte
 	if _, err := io.ReadFull(r, size[:]); err != nil {

@@ -7,31 +7,30 @@ import (
 	"strings"
 )
 
-// fsckLevels says which findings of git fsck in received objects do not
-// matter. Everything else that git calls an error or, for received objects, a
-// warning refuses the push.
+// fsckLevels lists the findings of git fsck that are ignored in received objects.
+// Everything else that git calls an error or, for received objects, a warning refuses
+// the push.
 //
-// The history of an origin comes along with a task's checkpoints, and real
-// histories hold oddities that old tools wrote. Refusing those would make
-// checkpoints of such a repository impossible, for no gain: they mislead no
-// program. They are of two kinds:
-//   - who and when: names, addresses and dates that are missing, empty or
-//     odd in commits and tags;
+// A task's checkpoints include the history of its origin, and real histories contain
+// oddities that old tools wrote. Refusing those would make checkpoints of such a
+// repository impossible, for no gain: they mislead no program. They are of two kinds:
+//   - authorship: names, addresses and dates in commits and tags that are missing,
+//     empty or malformed;
 //   - modes written as 040000 or 100664, and bytes after a NUL in a message.
 //
-// A third kind is let in although it is an attack: what an agent wrote into
-// .gitmodules and .gitattributes. A checkpoint holds the worktree as it is, and
-// one that is refused is work that a lost volume takes away. The gitstore
-// checks nothing out, the daemon runs no submodule command, and git refuses
-// such values itself when a person's clone would act on them.
+// A third kind is accepted although it may be an attack: what an agent wrote to
+// .gitmodules and .gitattributes. A checkpoint contains the worktree as it is, and the
+// work in a refused checkpoint is lost if its volume is. The gitstore
+// checks nothing out, the daemon runs no submodule command, and git itself refuses
+// such values when a person's clone would act on them.
 //
-// What stays refused, because it is damage or an attack on whoever checks the
-// code out: corrupt or missing objects; trees that are not sorted or have an
-// entry twice (two programs would see two different trees); names that hold a
-// slash, are empty, or are ".", ".." or ".git" in any spelling (files outside
-// the worktree, or in the repository's own folder).
+// Still refused, as damage or as an attack on whoever checks the code out: corrupt or
+// missing objects; trees that are unsorted or contain an entry twice (two programs
+// would see two different trees); names that contain a slash, are empty, or are ".",
+// ".." or ".git" in any spelling (files outside the worktree, or in the repository's
+// own folder).
 //
-// missingAuthor, missingCommitter and the like stay refused too: git itself
+// missingAuthor, missingCommitter and the like are still refused too: git itself
 // cannot read such commits reliably.
 var fsckLevels = map[string]string{
 	"badDate":                 "ignore",
@@ -64,9 +63,9 @@ var fsckLevels = map[string]string{
 	"gitattributesLineLength": "ignore",
 }
 
-// repositoryConfig is the configuration of every repository, by section.
-// Objects of every push stay a pack: a loose object costs a file and at least
-// one block, some 4.5 times its bytes, and the maintenance joins packs.
+// repositoryConfig returns the git configuration of every repository. The objects of
+// every push stay packed: a loose object costs a file and at least one block, some 4.5
+// times its size, and maintenance merges packs.
 func repositoryConfig(hooks string) string {
 	sections := []struct {
 		name   string
@@ -74,9 +73,9 @@ func repositoryConfig(hooks string) string {
 	}{
 		{"core", map[string]string{
 			"hooksPath": quoted(hooks),
-			// Nothing is acknowledged that a power cut could take away.
+			// A power cut must not lose what was acknowledged.
 			"fsync": "all", "fsyncMethod": "fsync",
-			// Many tasks push to one repository: wait for locks, do not fail.
+			// Many tasks push to one repository: wait for locks instead of failing.
 			"filesRefLockTimeout": "10000", "packedRefsTimeout": "30000",
 			"logAllRefUpdates": "false",
 			// Large files are streamed, not held in memory or deltified.
@@ -109,6 +108,7 @@ func repositoryConfig(hooks string) string {
 	return text.String()
 }
 
+// writeSection writes a section of a git configuration, its keys in order.
 func writeSection(text *strings.Builder, header string, values map[string]string) {
 	fmt.Fprintln(text, header)
 	for _, key := range slices.Sorted(maps.Keys(values)) {
@@ -116,7 +116,7 @@ func writeSection(text *strings.Builder, header string, values map[string]string
 	}
 }
 
-// quoted puts a value into the quotes of git's configuration syntax.
+// quoted quotes a value in git's configuration syntax.
 func quoted(value string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`).Replace(value) + `"`
 }

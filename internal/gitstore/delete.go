@@ -18,18 +18,18 @@ import (
 )
 
 const (
-	// purgeWait is how long a deletion waits for pushes and fetches under way;
-	// new ones wait for it meanwhile.
+	// purgeWait is how long a deletion waits for pushes and fetches in progress;
+	// new ones wait for the deletion.
 	purgeWait = 30 * time.Second
-	// purgeMemory is how long after a deletion a push may still build on objects
-	// that were listed to it before: as long as one takes at most.
-	purgeMemory = 30 * time.Minute
+	// purgeWindow is how long after a deletion a push may still build on objects
+	// that were advertised to it before: the longest time that a push takes.
+	purgeWindow = 30 * time.Minute
 )
 
-// serveDeletion answers DELETE /{namespace}/tasks/{uid}?name=<task>: it shuts
+// serveDeletion serves DELETE /{namespace}/tasks/{uid}?name=<task>: it shuts
 // the task's fence, deletes its refs in all repositories of the namespace, and
-// removes the objects that nobody reaches then. All of it may be repeated: it
-// goes on where it was interrupted.
+// removes the objects that no ref reaches any more. The request may be repeated: it
+// continues where it was interrupted.
 func (h *Handler) serveDeletion(w *statusRecorder, r *http.Request, namespace, uid string) {
 	log := h.log.WithValues("namespace", namespace, "uid", uid, "operation", "delete")
 	defer func() {
@@ -44,10 +44,11 @@ func (h *Handler) serveDeletion(w *statusRecorder, r *http.Request, namespace, u
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	if err := json.NewEncoder(w).Encode(deletion); err != nil {
-		log.Info("the client did not wait for the answer", "error", err.Error())
+		log.Info("the client disconnected before the answer was sent", "error", err.Error())
 	}
 }
 
+// deletion checks a deletion request and carries it out.
 func (h *Handler) deletion(c *call, namespace, uid string) (gitstoreapi.Deletion, *gitstoreapi.Refusal) {
 	r := c.request
 	if r.Method != http.MethodDelete {
@@ -58,7 +59,7 @@ func (h *Handler) deletion(c *call, namespace, uid string) (gitstoreapi.Deletion
 	}
 	name := r.URL.Query().Get("name")
 	if name != "" && !taskName.MatchString(name) {
-		return gitstoreapi.Deletion{}, gitstoreapi.New(gitstoreapi.BadRequest, "%q is not the name of a task", clip.Marked(name, maxShown))
+		return gitstoreapi.Deletion{}, gitstoreapi.New(gitstoreapi.BadRequest, "%q is not a valid task name", clip.Marked(name, maxShown))
 	}
 	release, refused := h.slot(r.Context(), h.fetches, "")
 	if refused != nil {
@@ -71,12 +72,12 @@ func (h *Handler) deletion(c *call, namespace, uid string) (gitstoreapi.Deletion
 	switch {
 	case errors.As(err, &busy):
 		h.metrics.deletions.WithLabelValues("failed").Inc()
-		c.log.Info("the deletion is not finished", "error", err.Error())
+		c.log.Info("the deletion is incomplete", "error", err.Error())
 		return deletion, gitstoreapi.New(gitstoreapi.Unavailable, "%v", err)
 	case err != nil:
 		h.metrics.deletions.WithLabelValues("failed").Inc()
 		c.log.Error(err, "the deletion failed")
-		return deletion, h.storageRefusal(err, "what the task stored could not be deleted as a whole; try again, and see the gitstore's log")
+		return deletion, h.storageRefusal(err, "not everything that the task stored could be deleted; try again, and see the gitstore's log")
 	}
 	h.metrics.deletions.WithLabelValues("done").Inc()
 	c.log.Info("deleted what a task had stored", "refs", deletion.Refs, "repositories", deletion.Repositories,
@@ -84,6 +85,7 @@ func (h *Handler) deletion(c *call, namespace, uid string) (gitstoreapi.Deletion
 	return deletion, nil
 }
 
+// authenticateServer refuses every caller but Clew's server.
 func (h *Handler) authenticateServer(c *call) *gitstoreapi.Refusal {
 	token := tokenOf(c.request)
 	if token == "" {
@@ -97,18 +99,18 @@ func (h *Handler) authenticateServer(c *call) *gitstoreapi.Refusal {
 		return refuseServer(err)
 	}
 	c.caller, c.log = caller, c.log.WithValues("caller", caller.Name)
-	knowCaller(c.request, "", "server")
+	identifyConnection(c.request, "", "server")
 	return nil
 }
 
-// busyError: a repository did not become free.
+// busyError is returned when a repository stayed in use for purgeWait.
 type busyError struct{ repository Repository }
 
 func (e *busyError) Error() string {
-	return fmt.Sprintf("the task's refs are deleted, but the repository %s is in use, and its objects are removed once it is not; ask again to see it done", e.repository.Name)
+	return fmt.Sprintf("the task's refs are deleted, but the repository %s is in use, and its objects will be removed once it is not; repeat the request to confirm", e.repository.Name)
 }
 
-// deleteTask deletes what a task has stored in a namespace.
+// deleteTask deletes everything that a task has stored in a namespace.
 func (h *Handler) deleteTask(ctx context.Context, namespace, uid, name string) (gitstoreapi.Deletion, error) {
 	var deletion gitstoreapi.Deletion
 	fences, err := h.store.fences(namespace)
@@ -123,14 +125,15 @@ func (h *Handler) deleteTask(ctx context.Context, namespace, uid, name string) (
 	if task.name == "" {
 		task.name = known
 	}
-	if task.shared, err = fences.othersNamed(task.name, uid); err != nil {
+	if task.shared, err = fences.nameInUse(task.name, uid); err != nil {
 		return deletion, err
 	}
 	repositories, err := h.store.namespaceRepositories(namespace)
 	if err != nil {
 		return deletion, err
 	}
-	// The refs of all first: what is on its way out must not be fetched any more.
+	// Delete the refs in all repositories first: objects about to be removed must not be
+	// fetched any more.
 	for _, repository := range repositories {
 		refs, err := h.store.deleteRefs(ctx, repository, task)
 		if err != nil {
@@ -141,7 +144,7 @@ func (h *Handler) deleteTask(ctx context.Context, namespace, uid, name string) (
 	for _, repository := range repositories {
 		freed, purged, err := h.purge(ctx, repository)
 		if err != nil {
-			h.pushed(repository) // the maintainer goes on with it
+			h.onPush(repository) // the maintainer finishes it
 			return deletion, err
 		}
 		if purged {
@@ -152,8 +155,8 @@ func (h *Handler) deleteTask(ctx context.Context, namespace, uid, name string) (
 	return deletion, nil
 }
 
-// purge purges a repository if it is marked, and tells how many bytes less it
-// takes.
+// purge removes unreachable objects from a repository that is marked for it, and returns
+// how many bytes smaller the repository is afterwards.
 func (h *Handler) purge(ctx context.Context, repository Repository) (freed int64, purged bool, err error) {
 	marked, err := repository.marked()
 	if err != nil || !marked {
@@ -165,7 +168,7 @@ func (h *Handler) purge(ctx context.Context, repository Repository) (freed int64
 	}
 	waiting, cancel := context.WithTimeout(ctx, purgeWait)
 	defer cancel()
-	h.purges.note(repository, time.Now())
+	h.purges.record(repository, time.Now())
 	err = h.store.purge(ctx, waiting, repository)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return 0, false, &busyError{repository}
@@ -173,13 +176,13 @@ func (h *Handler) purge(ctx context.Context, repository Repository) (freed int64
 	if err != nil {
 		return 0, false, fmt.Errorf("objects of the repository %s: %w", repository.Name, err)
 	}
-	h.purges.note(repository, time.Now())
+	h.purges.record(repository, time.Now())
 	h.usage.changed(repository)
 	after, err := diskUse(repository.Path)
 	return max(0, before-after), true, err
 }
 
-// finishDeletion goes on with a deletion that was interrupted.
+// finishDeletion finishes an interrupted deletion in a repository.
 func (m *Maintainer) finishDeletion(ctx context.Context, repository Repository, log logr.Logger) {
 	freed, purged, err := m.handler.purge(ctx, repository)
 	switch {
@@ -190,33 +193,34 @@ func (m *Maintainer) finishDeletion(ctx context.Context, repository Repository, 
 	}
 }
 
-// purges remembers when objects were removed from repositories.
+// purges records when objects were last removed from each repository.
 type purges struct {
 	mu   sync.Mutex
 	last map[string]time.Time
 }
 
-func (p *purges) note(repository Repository, at time.Time) {
+// record records a purge of the repository at the given time.
+func (p *purges) record(repository Repository, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.last[repository.Path] = at
 }
 
-// recent tells whether a push may have been told, before it was sent, of
-// objects that are gone since.
+// recent reports whether a push may have been advertised objects that have been removed
+// since.
 func (p *purges) recent(repository Repository) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at, ok := p.last[repository.Path]
-	return ok && time.Since(at) < purgeMemory
+	return ok && time.Since(at) < purgeWindow
 }
 
-// overtaken returns what to answer instead to a push that git refused for want
-// of objects, if a deletion may have taken them between the two requests of
-// the push. The same push, made again, brings them along.
+// overtaken returns the response to a push. If git refused it because objects are
+// missing, and a deletion may have removed them between the two requests of the push,
+// the response asks to push again: the repeated push contains the objects.
 func (h *Handler) overtaken(c *call, head pushHead, report []byte) []byte {
-	wanting := bytes.Contains(report, []byte("missing necessary objects")) || !unpacked(report)
-	if len(head.Commands) == 0 || !head.SideBand || stored(report) || !wanting || !h.purges.recent(c.repository) {
+	lacking := bytes.Contains(report, []byte("missing necessary objects")) || !unpacked(report)
+	if len(head.Commands) == 0 || !head.SideBand || stored(report) || !lacking || !h.purges.recent(c.repository) {
 		return report
 	}
 	refused := gitstoreapi.New(gitstoreapi.Unavailable, "objects that this push builds on have just been deleted with another task; push again")

@@ -17,16 +17,19 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
-// deleteTask asks for a deletion in the namespace "team".
+// deleteTask requests a deletion in the namespace "team", and returns status and body.
 func (s *testServer) deleteTask(token, uid, name string) (int, string) {
 	s.t.Helper()
 	return s.ask(http.MethodDelete, "/team/tasks/"+uid+"?name="+name, token)
 }
 
+// ask sends a request without a body, and returns status and body of the response.
 func (s *testServer) ask(method, path, token string) (int, string) {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), method, s.URL+path, nil)
@@ -48,7 +51,7 @@ func (s *testServer) ask(method, path, token string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// mustDelete deletes and returns what the answer says.
+// mustDelete deletes a task's data as the server and returns the result.
 func (s *testServer) mustDelete(name string) gitstoreapi.Deletion {
 	s.t.Helper()
 	code, body := s.deleteTask(serverToken, "uid-"+name, name)
@@ -59,7 +62,7 @@ func (s *testServer) mustDelete(name string) gitstoreapi.Deletion {
 	return deletion
 }
 
-// everything is the content of all objects on the disk, reachable or not, in
+// everything returns the content of all objects on the disk, reachable or not, in
 // packs and in loose files, and all refs.
 func everything(t *testing.T, path string) string {
 	t.Helper()
@@ -100,7 +103,7 @@ func TestDeletionLeavesNoByteThatNobodyElseReaches(t *testing.T) {
 	fix.git("checkout", "--quiet", "--orphan", "state")
 	fix.commit("session", "private memory")
 	fix.push("HEAD:" + stateRef("fix", 2))
-	// A branch that was moved leaves a commit that no ref reaches already.
+	// A branch that was moved leaves a commit that no ref reaches.
 	fix.commit("x", "private detour")
 	fix.push("HEAD:refs/heads/clew/fix/moving")
 	fix.push("+" + origin + ":refs/heads/clew/fix/moving")
@@ -117,18 +120,21 @@ func TestDeletionLeavesNoByteThatNobodyElseReaches(t *testing.T) {
 	}
 
 	deletion := server.mustDelete("fix")
-	if deletion.Refs != 5 || deletion.Repositories != 1 || deletion.Bytes <= 0 {
-		t.Errorf("the answer says %+v", deletion)
+	if diff := cmp.Diff(gitstoreapi.Deletion{Refs: 5, Repositories: 1}, deletion, cmpopts.IgnoreFields(gitstoreapi.Deletion{}, "Bytes")); diff != "" {
+		t.Errorf("deletion (-want +got):\n%s", diff)
+	}
+	if deletion.Bytes <= 0 {
+		t.Errorf("the deletion freed %d bytes, want more than 0", deletion.Bytes)
 	}
 	left := everything(t, repo.Path)
 	for _, gone := range []string{"private", "uid-fix", "clew/fix/"} {
 		if strings.Contains(left, gone) {
-			t.Errorf("%q is still there:\n%s", gone, left)
+			t.Errorf("the repository still contains %q:\n%s", gone, left)
 		}
 	}
 	for _, kept := range []string{"words of the origin", "work that a fork shares", "what the fork wrote", "what another task wrote"} {
 		if !strings.Contains(left, kept) {
-			t.Errorf("%q is gone", kept)
+			t.Errorf("the repository no longer contains %q", kept)
 		}
 	}
 	fsck(t, repo.Path)
@@ -138,7 +144,7 @@ func TestDeletionLeavesNoByteThatNobodyElseReaches(t *testing.T) {
 		t.Errorf("the fork's parent is %s, want %s", got, shared)
 	}
 	if again := server.mustDelete("fix"); again != (gitstoreapi.Deletion{}) {
-		t.Errorf("the second deletion says %+v", again)
+		t.Errorf("the second deletion removed %+v, want nothing", again)
 	}
 	fork.commit("b", "the fork goes on")
 	fork.push("HEAD:" + codeRef("fork", 2))
@@ -156,7 +162,7 @@ func TestDeletionOfTheLastTaskLeavesNoObjects(t *testing.T) {
 		t.Errorf("left:\n%s", left)
 	}
 	if packs, err := countPacks(server.store.repository("team", repository)); err != nil || packs != 0 {
-		t.Errorf("%d packs are left, %v", packs, err)
+		t.Errorf("%d packs are left, %v; want none", packs, err)
 	}
 }
 
@@ -173,11 +179,11 @@ func TestDeletionGoesThroughAllRepositoriesOfTheNamespace(t *testing.T) {
 	elsewhere.push(commit + ":" + codeRef("fix", 1))
 
 	if deletion := server.mustDelete("fix"); deletion.Refs != 2 || deletion.Repositories != 2 {
-		t.Errorf("the answer says %+v", deletion)
+		t.Errorf("the deletion removed %+v, want 2 refs in 2 repositories", deletion)
 	}
 	for _, name := range []string{repository, second} {
 		if left := everything(t, server.bare(name)); left != "" {
-			t.Errorf("%s holds:\n%s", name, left)
+			t.Errorf("the repository %s still contains:\n%s", name, left)
 		}
 	}
 	if left := everything(t, server.store.repository("elsewhere", repository).Path); !strings.Contains(left, "private") {
@@ -185,7 +191,7 @@ func TestDeletionGoesThroughAllRepositoriesOfTheNamespace(t *testing.T) {
 	}
 }
 
-// A newer task of the same name keeps its branches, which go by the name.
+// A newer task of the same name keeps its branches, whose names contain the task's name.
 func TestDeletionSparesANewerTaskOfTheName(t *testing.T) {
 	server := newTestServer(t, Limits{})
 	older := server.client("task:team:fix:uid-old:1")
@@ -200,14 +206,14 @@ func TestDeletionSparesANewerTaskOfTheName(t *testing.T) {
 	left := everything(t, server.bare(repository))
 	for part, want := range map[string]bool{"uid-old": false, "fix/old": false, "uid-new": true, "fix/new": true} {
 		if strings.Contains(left, part) != want {
-			t.Errorf("%s: there is %v, want %v", part, !want, want)
+			t.Errorf("the repository contains %q: %t, want %t", part, !want, want)
 		}
 	}
 	newer.commit("a", "newer")
 	newer.push("HEAD:refs/clew/uid-new/code/2")
 }
 
-func TestADeletedTaskPushesNoMore(t *testing.T) {
+func TestADeletedTaskCanNoLongerPush(t *testing.T) {
 	server := newTestServer(t, Limits{})
 	fix := server.client(taskToken("fix", 1))
 	commit := fix.commit("a", "one")
@@ -216,7 +222,7 @@ func TestADeletedTaskPushesNoMore(t *testing.T) {
 	for _, attempt := range []int{1, 2} {
 		fix.as(taskToken("fix", attempt)).refusedPush(gitstoreapi.TaskDeleted, "deleted for good", commit+":"+codeRef("fix", 2))
 	}
-	// One that had passed all checks but the hook's.
+	// A push that had already passed all checks but the hook's.
 	late := server.client(taskToken("late", 1))
 	commit = late.commit("a", "two")
 	server.handler.beforeGit = func() {
@@ -233,7 +239,7 @@ func TestADeletedTaskPushesNoMore(t *testing.T) {
 		t.Errorf("left:\n%s", left)
 	}
 	if refused, _ := gitstoreapi.Parse("remote: clew: TaskDeleted: x\n"); refused.Retryable() {
-		t.Error("the daemon would try for ever")
+		t.Error("TaskDeleted is retryable: the daemon would retry for ever")
 	}
 }
 
@@ -253,13 +259,13 @@ func TestOnlyTheServerDeletes(t *testing.T) {
 		"a reader":         {"DELETE", "/team/tasks/uid-fix", readerToken, 403, "only Clew's server"},
 		"nobody to ask":    {"DELETE", "/team/tasks/uid-fix", "down", 503, "try again"},
 		"another method":   {"GET", "/team/tasks/uid-fix", serverToken, 400, "must be DELETE"},
-		"no name":          {"DELETE", "/team/tasks/uid-fix?name=-x", serverToken, 400, "not the name of a task"},
-		"no UID":           {"DELETE", "/team/tasks/-x", serverToken, 404, "there is nothing here"},
-		"a path that ends": {"DELETE", "/team/tasks/a/b", serverToken, 404, "there is nothing here"},
+		"no name":          {"DELETE", "/team/tasks/uid-fix?name=-x", serverToken, 400, "not a valid task name"},
+		"no UID":           {"DELETE", "/team/tasks/-x", serverToken, 404, "there is nothing at this URL"},
+		"a path that ends": {"DELETE", "/team/tasks/a/b", serverToken, 404, "there is nothing at this URL"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if code, body := server.ask(test.method, test.path, test.token); code != test.code || !strings.Contains(body, test.says) {
-				t.Errorf("code %d, %q; want %d saying %q", code, body, test.code, test.says)
+				t.Errorf("got %d %q, want %d with %q", code, body, test.code, test.says)
 			}
 		})
 	}
@@ -268,8 +274,8 @@ func TestOnlyTheServerDeletes(t *testing.T) {
 	}
 }
 
-// What a deletion cannot do while the repository is in use, the next one does,
-// and the maintenance if nobody asks again.
+// What a deletion cannot remove while the repository is in use, a repeated one removes,
+// or maintenance if it is not repeated.
 func TestDeletionOfARepositoryInUse(t *testing.T) {
 	for name, finish := range map[string]func(*testServer, *Maintainer, Repository){
 		"asked again": func(s *testServer, _ *Maintainer, _ Repository) { s.mustDelete("fix") },
@@ -282,7 +288,7 @@ func TestDeletionOfARepositoryInUse(t *testing.T) {
 			fix := server.client(taskToken("fix", 1))
 			fix.commit("a", "private")
 			fix.push("HEAD:" + codeRef("fix", 1))
-			maintainer.takePushed()
+			maintainer.takeQueued()
 			reader, err := repo.use(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -293,7 +299,7 @@ func TestDeletionOfARepositoryInUse(t *testing.T) {
 			short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
 			if err := server.store.purge(t.Context(), short, repo); !errors.Is(err, context.DeadlineExceeded) {
-				t.Fatalf("purged beside a fetch: %v", err)
+				t.Fatalf("purge during a fetch returned %v, want DeadlineExceeded", err)
 			}
 			if left := everything(t, repo.Path); strings.Contains(left, "uid-fix") || !strings.Contains(left, "private") {
 				t.Errorf("left:\n%s", left)
@@ -312,7 +318,7 @@ func TestDeletionOfARepositoryInUse(t *testing.T) {
 	}
 }
 
-func TestDeletionsBesidePushesAndFetches(t *testing.T) {
+func TestDeletionsDuringPushesAndFetches(t *testing.T) {
 	server := newTestServer(t, Limits{})
 	ctx, cancel := context.WithCancel(t.Context())
 	base := server.client(taskToken("base", 1))
@@ -345,13 +351,13 @@ func TestDeletionsBesidePushesAndFetches(t *testing.T) {
 	fsck(t, server.bare(repository))
 	left := everything(t, server.bare(repository))
 	if strings.Contains(left, "gone") || strings.Count(left, "uid-base/code/") != number {
-		t.Errorf("%d of %d refs are left; deleted text: %v", strings.Count(left, "uid-base/code/"), number, strings.Contains(left, "gone"))
+		t.Errorf("%d of %d refs are left; deleted content is left: %t", strings.Count(left, "uid-base/code/"), number, strings.Contains(left, "gone"))
 	}
 }
 
-// A fork's first push is told of its source's objects and leaves them out. If
-// the source is deleted at that moment, the fork pushes again, and all of it.
-func TestAPushThatBuildsOnWhatIsBeingDeletedIsMadeAgain(t *testing.T) {
+// A fork's first push is advertised its source's objects and leaves them out. If the
+// source is deleted at that moment, the fork pushes again, this time with all objects.
+func TestAPushThatBuildsOnDeletedObjectsIsRepeated(t *testing.T) {
 	server := newTestServer(t, Limits{})
 	fix := server.client(taskToken("fix", 1))
 	fix.commit("a", strings.Repeat("the source's words\n", 100))
@@ -385,7 +391,7 @@ func TestKilledDeletionIsFinished(t *testing.T) {
 	if _, err := server.store.deleteRefs(t.Context(), repo, taskRefs{uid: "uid-fix"}); err != nil {
 		t.Fatal(err)
 	}
-	// Killed in the middle of joining packs: both the lock files and a half pack.
+	// Killed while merging packs: a lock file and an unfinished pack are left.
 	for _, name := range []string{"packed-refs.lock", "objects/pack/.tmp-1-pack-x.pack"} {
 		if err := os.WriteFile(filepath.Join(repo.Path, name), []byte("x"), 0o644); err != nil {
 			t.Fatal(err)
@@ -394,10 +400,10 @@ func TestKilledDeletionIsFinished(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	if err := server.store.purge(ended, t.Context(), repo); err == nil {
-		t.Fatal("purged although it was ended")
+		t.Fatal("purge succeeded although its context had ended")
 	}
 	if deletion := server.mustDelete("fix"); deletion.Repositories != 1 {
-		t.Errorf("the answer says %+v", deletion)
+		t.Errorf("the deletion removed %+v, want objects of 1 repository", deletion)
 	}
 	if left := everything(t, repo.Path); left != "" {
 		t.Errorf("left:\n%s", left)
@@ -409,12 +415,12 @@ func TestParseServiceAccount(t *testing.T) {
 		"": {}, "clew-system:clew-server": {"clew-system", "clew-server"},
 	} {
 		if got, err := ParseServiceAccount(text); err != nil || got != want {
-			t.Errorf("%q: %v, %v", text, got, err)
+			t.Errorf("ParseServiceAccount(%q) returned %v, %v; want %v", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"clew-server", ":x", "x:", "a:b:c", "a/b"} {
 		if _, err := ParseServiceAccount(text); err == nil {
-			t.Errorf("%q was taken", text)
+			t.Errorf("ParseServiceAccount(%q) returned no error", text)
 		}
 	}
 }

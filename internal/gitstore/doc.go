@@ -2,42 +2,42 @@
 // for each namespace and origin, served over smart HTTP by git's own upload-pack
 // and receive-pack.
 //
-// A task's pod writes its own refs only (see checkCommands). Tasks of one origin
-// share a repository, and so its objects: a fork of a task pushes refs, not files.
+// A task's pod writes only its own refs (see checkCommands). Tasks of one origin
+// share a repository and therefore its objects: a fork of a task pushes refs, not files.
 //
-// What this promises:
-//   - A push that was acknowledged is on the disk: objects, refs and the
-//     folders that hold them were synced. Killing the gitstore at any instant
-//     loses nothing acknowledged and leaves repositories that pass git fsck.
-//   - A checkpoint's ref never changes once it is made.
-//   - Only the newest attempt of a task writes (see Fences): once a newer one
-//     was seen, no push of an older one lands, not even one already under way.
-//   - What is deleted of a task is gone: its refs at once, and with them every
-//     object that no other task reaches, from packs and loose files. A deletion
-//     may be repeated, and one that was interrupted is finished. The task
-//     pushes no more afterwards. While objects are removed from a repository,
-//     its pushes and fetches wait.
-//   - Received objects are complete and were checked by git fsck (see
-//     fsckLevels).
-//   - A task reads its own refs and those of the task that it was started from,
-//     and no object beside: neither by its hash, nor by a push that names it as
-//     if it had brought it (see view). Readers of a namespace see all refs.
-//   - Git's memory, the places for requests, the bytes of a namespace and the time
-//     that a client may stand still are bounded.
+// The package promises:
+//   - An acknowledged push is on disk: its objects, its refs and the folders that
+//     hold them are synced. Killing the gitstore at any instant loses nothing that
+//     was acknowledged and leaves repositories that pass git fsck.
+//   - A checkpoint's ref never changes once it exists.
+//   - Only the newest attempt of a task writes (see fences): once a newer attempt
+//     has been seen, no push of an older one lands, not even one in progress.
+//   - Deleting a task's checkpoints removes its refs at once, and then every object
+//     that no other ref reaches, from packs and from loose files. A deletion
+//     may be repeated, and an interrupted one is finished later. The task can no
+//     longer push afterwards. Pushes to and fetches from a repository wait while
+//     its objects are being removed.
+//   - Received objects are complete and have passed git fsck (see fsckLevels).
+//   - A task reads its own refs and those of the task it was started from, and no
+//     other object: neither by asking for its hash, nor by a push that refers to
+//     it as if it were part of the push (see view). Readers of a namespace see all
+//     refs.
+//   - Git's memory, the slots for requests, the bytes of a namespace and the time
+//     that a client may stall are bounded.
 //
-// What it does not hide: the history of the origin that tasks are based on, which
-// all tasks of a repository share, and whether an object exists whose hash
-// somebody knows already.
+// It does not hide the history of the origin that tasks are based on, which all
+// tasks of a repository share, nor whether an object exists whose hash the caller
+// already knows.
 //
 // The rules for refs and fences are checked twice: on the command list before
-// git sees it, so that refusals come early, and by git's pre-receive hook,
-// which is this same binary and runs when all objects are there, under a lock.
+// git sees it, so that refusals come early, and in git's pre-receive hook,
+// which is this same binary and runs under a lock once all objects have arrived.
 //
 // Layout of the root folder:
 //
 //	gitconfig                            configuration of all repositories
 //	hooks/pre-receive                    runs "gitstore hook pre-receive"
 //	namespaces/<namespace>/<repo>.git    a repository
-//	namespaces/<namespace>/fences/       a record and a lock per task UID; the
-//	                                     record of a deleted task stays
+//	namespaces/<namespace>/fences/       a record and a lock file per task UID; the
+//	                                     record of a deleted task is kept
 package gitstore

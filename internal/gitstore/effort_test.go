@@ -17,8 +17,8 @@ import (
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
-// workedFor is an effort in which the namespaces have used so many processors for a
-// long time.
+// workedFor returns an effort in which the namespaces have long used the given numbers of
+// processors.
 func workedFor(rates map[string]float64) *effort {
 	const processors = 2
 	clock := time.Unix(1e9, 0)
@@ -27,7 +27,7 @@ func workedFor(rates map[string]float64) *effort {
 	for range 100 {
 		clock = clock.Add(time.Second)
 		for namespace, rate := range rates {
-			e.note(namespace, time.Duration(rate*float64(time.Second)))
+			e.add(namespace, time.Duration(rate*float64(time.Second)))
 		}
 	}
 	return e
@@ -35,13 +35,13 @@ func workedFor(rates map[string]float64) *effort {
 
 func TestGitIsNicerTheMoreItWorksForANamespace(t *testing.T) {
 	for name, c := range map[string]struct{ rates, want map[string]float64 }{
-		"nobody has used anything":        {want: map[string]float64{"a": 0}},
-		"one alone":                       {rates: map[string]float64{"a": 1}, want: map[string]float64{"a": 19, "b": 0}},
-		"both the same":                   {rates: map[string]float64{"a": 0.5, "b": 0.5}, want: map[string]float64{"a": 10, "b": 10}},
-		"one nine times the other":        {rates: map[string]float64{"a": 1.8, "b": 0.2}, want: map[string]float64{"a": 17, "b": 2}},
-		"who uses little is never nice":   {rates: map[string]float64{"a": 0.09}, want: map[string]float64{"a": 0}},
-		"nor if others use even less":     {rates: map[string]float64{"a": 0.09, "b": 0.01}, want: map[string]float64{"a": 0, "b": 0}},
-		"nor if somebody uses a lot more": {rates: map[string]float64{"a": 0.09, "b": 2}, want: map[string]float64{"a": 0, "b": 18}},
+		"nobody has used anything":            {want: map[string]float64{"a": 0}},
+		"one alone":                           {rates: map[string]float64{"a": 1}, want: map[string]float64{"a": 19, "b": 0}},
+		"both the same":                       {rates: map[string]float64{"a": 0.5, "b": 0.5}, want: map[string]float64{"a": 10, "b": 10}},
+		"one nine times the other":            {rates: map[string]float64{"a": 1.8, "b": 0.2}, want: map[string]float64{"a": 17, "b": 2}},
+		"a namespace that uses little":        {rates: map[string]float64{"a": 0.09}, want: map[string]float64{"a": 0}},
+		"little, while others use even less":  {rates: map[string]float64{"a": 0.09, "b": 0.01}, want: map[string]float64{"a": 0, "b": 0}},
+		"little, while another uses far more": {rates: map[string]float64{"a": 0.09, "b": 2}, want: map[string]float64{"a": 0, "b": 18}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := workedFor(c.rates)
@@ -52,17 +52,17 @@ func TestGitIsNicerTheMoreItWorksForANamespace(t *testing.T) {
 	}
 }
 
-func TestWhoUsesMoreThanTheirPartWaitsWhileOthersHaveWork(t *testing.T) {
+func TestANamespaceAboveItsShareWaitsWhileOthersHaveWork(t *testing.T) {
 	for name, c := range map[string]struct {
 		rates map[string]float64
 		least time.Duration
 		most  time.Duration
 	}{
-		"nothing used":                 {},
-		"alone":                        {rates: map[string]float64{"a": 2}},
-		"within their part":            {rates: map[string]float64{"a": 0.12, "b": 0.1}},
-		"twice their part, beside one": {rates: map[string]float64{"a": 0.25, "b": 0.1}, least: 9 * time.Second, most: 11 * time.Second},
-		"16 times, beside very busy":   {rates: map[string]float64{"a": 2, "b": 2}, least: 39 * time.Second, most: 41 * time.Second},
+		"nothing used":                {},
+		"alone":                       {rates: map[string]float64{"a": 2}},
+		"within its share":            {rates: map[string]float64{"a": 0.12, "b": 0.1}},
+		"twice its share, beside one": {rates: map[string]float64{"a": 0.25, "b": 0.1}, least: 9 * time.Second, most: 11 * time.Second},
+		"16 times, beside very busy":  {rates: map[string]float64{"a": 2, "b": 2}, least: 39 * time.Second, most: 41 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			gomega.NewWithT(t).Expect(workedFor(c.rates).wait("a")).To(gomega.And(
@@ -71,20 +71,20 @@ func TestWhoUsesMoreThanTheirPartWaitsWhileOthersHaveWork(t *testing.T) {
 	}
 }
 
-func TestNobodyWaitsWhereProcessorsAreLeft(t *testing.T) {
+func TestNobodyWaitsWhileProcessorsAreNotShort(t *testing.T) {
 	e := workedFor(map[string]float64{"a": 1, "b": 0.4})
 	e.busy = func() bool { return false }
 	gomega.NewWithT(t).Expect(e.wait("a")).To(gomega.BeZero())
 }
 
-// A container that may use one of sixteen processors does not make the node busy.
-func TestWhoUsesMostOfAContainersLimitWaitsOnAnIdleNode(t *testing.T) {
+// A container that is limited to one of sixteen processors does not make the node busy.
+func TestANamespaceThatUsesMostOfTheContainersLimitWaitsOnAnIdleNode(t *testing.T) {
 	e := workedFor(map[string]float64{"a": 1.5, "b": 0.1})
 	e.busy = func() bool { return false }
 	gomega.NewWithT(t).Expect(e.wait("a")).To(gomega.BeNumerically(">", 0))
 }
 
-func TestLittleThatIsUsedAgainAndAgainAddsUp(t *testing.T) {
+func TestSmallChargesAddUp(t *testing.T) {
 	g := gomega.NewWithT(t)
 	clock := time.Unix(1e9, 0)
 	e := newEffort(func() time.Time { return clock }, 2)
@@ -99,24 +99,24 @@ func TestLittleThatIsUsedAgainAndAgainAddsUp(t *testing.T) {
 	g.Expect(others).To(gomega.BeNumerically("~", each, each/10))
 }
 
-func TestWhatWasUsedIsForgotten(t *testing.T) {
+func TestUsedTimeDecaysAndIsForgotten(t *testing.T) {
 	g := gomega.NewWithT(t)
 	clock := time.Unix(1e9, 0)
 	e := newEffort(func() time.Time { return clock }, 1)
-	e.note("a", time.Second)
+	e.add("a", time.Second)
 	before, _ := e.rates("a")
 	clock = clock.Add(effortHalfLife)
 	after, _ := e.rates("a")
 	g.Expect(after).To(gomega.BeNumerically("~", before/2, before/100))
 	clock = clock.Add(20 * effortHalfLife)
-	e.note("b", time.Second)
+	e.add("b", time.Second)
 	g.Expect(e.used).To(gomega.HaveLen(1))
 }
 
-// Commands of a shell that stand for git. Each is in a group of its own.
+// Shell commands that stand in for git. Each runs in a process group of its own.
 const (
 	spins = `while :; do :; done`
-	// spinsAside does so in a child that nobody waits for.
+	// spinsAside spins in a child that nobody waits for.
 	spinsAside = spins + ` & exec sleep 3600`
 )
 
@@ -136,27 +136,27 @@ func startShell(t *testing.T, e *effort, namespace, script string) *exec.Cmd {
 	return command
 }
 
-func TestWhatRunsCountsBeforeItHasEnded(t *testing.T) {
+func TestARunningProcessCounts(t *testing.T) {
 	for name, script := range map[string]string{"a process": spins, "a child that nobody waits for": spinsAside} {
 		t.Run(name, func(t *testing.T) {
 			g := gomega.NewWithT(t)
 			e := newEffort(time.Now, 2)
 			command := startShell(t, e, "busy", script)
 			g.Eventually(func() int {
-				e.look()
+				e.sample()
 				return niceness(t, command)
-			}).WithTimeout(time.Minute).Should(gomega.Equal(mostNice))
+			}).WithTimeout(time.Minute).Should(gomega.Equal(maxNice))
 			g.Expect(e.nice("small")).To(gomega.BeZero())
 		})
 	}
 }
 
-func TestWhatIsBrokenOffCounts(t *testing.T) {
+func TestAKilledProcessCounts(t *testing.T) {
 	g := gomega.NewWithT(t)
 	e := newEffort(time.Now, 2)
 	command := startShell(t, e, "busy", spinsAside)
 	g.Eventually(func() float64 {
-		e.look()
+		e.sample()
 		own, _ := e.rates("busy")
 		return own
 	}).WithTimeout(time.Minute).Should(gomega.BeNumerically(">", freeRate))
@@ -175,18 +175,18 @@ func TestThePushOfANamespaceCounts(t *testing.T) {
 	task.commit("a", "x")
 	task.push("HEAD:" + codeRef("fix", 1))
 	own, others := server.store.git.effort.rates("team")
-	g.Expect(own).To(gomega.BeNumerically(">", rateOf(2*requestTime)), "more than its two requests are charged alone")
-	g.Expect(others).To(gomega.BeNumerically("<", forgottenRate), "the probe of git at the start is nobody's")
+	g.Expect(own).To(gomega.BeNumerically(">", rateOf(2*requestTime)), "git's own time is charged as well as that of the two requests")
+	g.Expect(others).To(gomega.BeNumerically("<", forgottenRate), "the probe of git at the start is charged to nobody")
 	g.Expect(server.store.git.effort.running).To(gomega.BeEmpty())
 }
 
-// rateOf is the rate of what was used once, a moment ago.
+// rateOf returns the rate of time that was used once, just now.
 func rateOf(used time.Duration) float64 {
 	now := time.Now()
 	return usedTime{time: used, at: now}.rate(now)
 }
 
-func TestARequestCountsThatGitHasNoWorkFor(t *testing.T) {
+func TestARequestWithoutWorkForGitCounts(t *testing.T) {
 	g := gomega.NewWithT(t)
 	server := newTestServer(t, Limits{})
 	response, _ := server.request(http.MethodGet, "/team/r-none.git/info/refs?service=git-upload-pack", readerToken, nil, "")
@@ -195,7 +195,7 @@ func TestARequestCountsThatGitHasNoWorkFor(t *testing.T) {
 	g.Expect(own).To(gomega.BeNumerically("~", rateOf(requestTime), rateOf(requestTime)/10))
 }
 
-func TestAPushThatIsReadForNothingCounts(t *testing.T) {
+func TestADrainedPushCounts(t *testing.T) {
 	const parts = 1000
 	rest := func() *call {
 		body := io.NopCloser(iotest.OneByteReader(io.LimitReader(endless{}, parts)))
@@ -204,47 +204,48 @@ func TestAPushThatIsReadForNothingCounts(t *testing.T) {
 			body: &pacedBody{body: body, control: http.NewResponseController(httptest.NewRecorder()), pace: pace{patience: time.Minute}},
 		}
 	}
-	t.Run("by how many parts it is", func(t *testing.T) {
+	t.Run("by the number of reads", func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		server := newTestServer(t, Limits{})
-		g.Expect(server.handler.drain(rest(), time.Minute)).To(gomega.BeTrue(), "it was read to its end")
+		g.Expect(server.handler.drain(rest(), time.Minute)).To(gomega.BeTrue(), "whether it was read to its end")
 		own, _ := server.store.git.effort.rates("team")
 		g.Expect(own).To(gomega.BeNumerically("~", rateOf(parts*readTime), rateOf(parts*readTime)/10))
 	})
-	t.Run("and waits when it is more than the namespace's part", func(t *testing.T) {
+	t.Run("and waits when it exceeds the namespace's share", func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		waits := rest()
-		g.Expect(overItsPart(t).handler.drain(waits, 100*time.Millisecond)).To(gomega.BeFalse(), "it was read to its end")
+		g.Expect(overItsShare(t).handler.drain(waits, 100*time.Millisecond)).To(gomega.BeFalse(), "whether it was read to its end")
 		left, err := io.Copy(io.Discard, waits.body.body)
 		g.Expect(err).NotTo(gomega.HaveOccurred())
-		g.Expect(left).To(gomega.BeEquivalentTo(parts-drainStep), "one step was read, and then its turn was waited for")
+		g.Expect(left).To(gomega.BeEquivalentTo(parts-drainStep), "one step was read before it had to wait")
 	})
 }
 
-// overItsPart is a server for which the namespace team has had more than its part.
-func overItsPart(t *testing.T) *testServer {
+// overItsShare returns a server on which the namespace team has used more than its share.
+func overItsShare(t *testing.T) *testServer {
 	t.Helper()
 	server := newTestServer(t, Limits{})
-	useUpPart(server)
+	useUpShare(server)
 	return server
 }
 
-func useUpPart(server *testServer) {
+// useUpShare makes the namespace team exceed its share of processor time.
+func useUpShare(server *testServer) {
 	effort := server.store.git.effort
 	effort.busy = func() bool { return true } // however quiet this machine is
 	effort.charge("team", time.Hour)
 	effort.charge("else", time.Second)
 }
 
-// TestAPushThatIsNotReadToItsEndIsAnswered: a client that was only broken off would take
-// it for an outage, and send all of it again.
+// A client whose connection is merely reset would assume an outage and send everything
+// again.
 func TestAPushThatIsNotReadToItsEndIsAnswered(t *testing.T) {
 	server := newTestServer(t, Limits{})
 	server.handler.drainTime, server.handler.slotTimeout = time.Nanosecond, time.Second
 	server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ContentLength < 0 { // the request of a push that has the content
+		if r.ContentLength < 0 { // the request with the push's content
 			server.handler.free = func() (int64, error) {
-				useUpPart(server)
+				useUpShare(server)
 				return 0, nil
 			}
 		}
@@ -252,10 +253,10 @@ func TestAPushThatIsNotReadToItsEndIsAnswered(t *testing.T) {
 	})
 	task := server.client(taskToken("fix", 1))
 	task.commit("a", noise(30_000_000))
-	task.refusedPush(gitstoreapi.VolumeFull, "make it larger", "HEAD:"+codeRef("fix", 1))
+	task.refusedPush(gitstoreapi.VolumeFull, "enlarge the volume", "HEAD:"+codeRef("fix", 1))
 }
 
-func TestOneThatUsedMuchIsAskedToWaitAndTheOthersAreNot(t *testing.T) {
+func TestOnlyANamespaceAboveItsShareIsRefused(t *testing.T) {
 	g := gomega.NewWithT(t)
 	server := newTestServer(t, Limits{})
 	server.handler.slotTimeout = 50 * time.Millisecond
@@ -268,8 +269,8 @@ func TestOneThatUsedMuchIsAskedToWaitAndTheOthersAreNot(t *testing.T) {
 
 	server.store.git.effort.mu.Lock()
 	server.store.git.effort.busy = func() bool { return true } // however quiet this machine is
-	server.store.git.effort.note("team", time.Hour)
-	server.store.git.effort.note("else", 500*time.Millisecond) // within its part, and not forgotten soon
+	server.store.git.effort.add("team", time.Hour)
+	server.store.git.effort.add("else", 500*time.Millisecond) // within its share, and not forgotten soon
 	server.store.git.effort.mu.Unlock()
 	_, stderr, err := task.try("push", task.url, "HEAD:"+codeRef("fix", 2))
 	g.Expect(err).To(gomega.HaveOccurred())
@@ -277,7 +278,7 @@ func TestOneThatUsedMuchIsAskedToWaitAndTheOthersAreNot(t *testing.T) {
 	other.push("HEAD:" + codeRef("fix", 2))
 }
 
-// endless is zeros without an end.
+// endless is a reader of zeros without end.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { clear(p); return len(p), nil }
@@ -292,7 +293,7 @@ func niceness(t *testing.T, command *exec.Cmd) int {
 	return systemCallCountsDownFrom - priority
 }
 
-func TestTheNameOfAProcessMayHoldAnything(t *testing.T) {
+func TestTheNameOfAProcessMayContainAnything(t *testing.T) {
 	g := gomega.NewWithT(t)
 	line := "12 (a) b (c) S 1 77 77 0 -1 4194304 5 0 0 0 100 20 3 4 20 0 1 0 5 6 7"
 	group, used, ok := readStat([]byte(line))

@@ -17,30 +17,31 @@ import (
 )
 
 // raiseTimeout is how long a newer attempt waits for a push of an older one
-// that has passed its last check and is just moving its refs.
+// that has passed its last check and is updating its refs.
 const raiseTimeout = 15 * time.Second
 
-// fences remember the newest attempt seen of each task of one namespace, each
-// in a file, so that a pod that was taken for lost and comes back writes
+// fences record the newest attempt seen of each task of one namespace, one file per
+// task, so that a pod that was considered lost and comes back writes
 // nothing. They are safe for concurrent use, also by several processes.
 type fences struct {
 	// folder holds <task UID>.json, the record, and <task UID>.lock.
 	folder string
 }
 
-// fenceRecord is what the file of a task says.
+// fenceRecord is the content of a task's file.
 type fenceRecord struct {
-	// Attempt is the newest one seen.
+	// Attempt is the newest attempt seen.
 	Attempt int64 `json:"attempt,omitempty"`
-	// Name of the task, whose branches go by it.
+	// Name is the task's name, which the names of its branches contain.
 	Name string `json:"name,omitempty"`
-	// Deleted: what the task had stored was deleted, and it writes no more.
+	// Deleted is set once everything the task stored was deleted; it can no longer write.
 	Deleted bool `json:"deleted,omitempty"`
 }
 
-// errTaskDeleted: the fence is closed for good.
+// errTaskDeleted is returned for a task whose fence is shut for good.
 var errTaskDeleted = errors.New("the task's checkpoints have been deleted")
 
+// record returns the path of a task's record, and lock that of its lock file.
 func (f fences) record(uid string) string { return filepath.Join(f.folder, uid+".json") }
 func (f fences) lock(uid string) string   { return filepath.Join(f.folder, uid+".lock") }
 
@@ -60,8 +61,8 @@ func (f fences) read(uid string) (fenceRecord, error) {
 	return record, nil
 }
 
-// newest returns the newest attempt seen of a task, 0 if none was;
-// errTaskDeleted if it may write no more.
+// newest returns the newest attempt seen of a task, 0 if there was none. It returns
+// errTaskDeleted if the task may no longer write.
 func (f fences) newest(uid string) (int64, error) {
 	record, err := f.read(uid)
 	if err == nil && record.Deleted {
@@ -70,9 +71,9 @@ func (f fences) newest(uid string) (int64, error) {
 	return record.Attempt, err
 }
 
-// raise records that an attempt was seen. When it returns, no push of an older
-// attempt can land any more. It returns the newest attempt seen, which is
-// higher than the given one if that is stale.
+// raise records that an attempt was seen. Once it has returned, no push of an older
+// attempt can land. It returns the newest attempt seen, which is higher than the given
+// one if that is stale.
 func (f fences) raise(ctx context.Context, task Task) (int64, error) {
 	newest, err := f.newest(task.UID)
 	if err != nil || newest >= task.Attempt {
@@ -82,7 +83,7 @@ func (f fences) raise(ctx context.Context, task Task) (int64, error) {
 	defer cancel()
 	held, err := openLocked(ctx, f.lock(task.UID), syscall.LOCK_EX)
 	if err != nil {
-		return 0, fmt.Errorf("lock of the fence: %w", err)
+		return 0, fmt.Errorf("lock the fence: %w", err)
 	}
 	defer held.Close()
 	newest, err = f.newest(task.UID)
@@ -92,26 +93,26 @@ func (f fences) raise(ctx context.Context, task Task) (int64, error) {
 	return task.Attempt, f.write(task.UID, fenceRecord{Attempt: task.Attempt, Name: task.Name})
 }
 
-// write replaces the record of a task, whose lock the caller holds.
+// write replaces the record of a task. The caller holds the task's lock.
 func (f fences) write(uid string, record fenceRecord) error {
 	content, err := json.Marshal(record)
 	if err != nil {
 		return err
 	}
-	return durable.WriteShared(f.record(uid), besideFiles, append(content, '\n'), 0o644)
+	return durable.WriteShared(f.record(uid), temporaryFiles, append(content, '\n'), 0o644)
 }
 
-// shut closes the fence of a task for good, and returns the name that it was
-// known by, if any. When it returns, no push of the task can land any more.
+// shut closes the fence of a task for good, and returns the task's recorded name, if
+// any. Once it has returned, no push of the task can land.
 func (f fences) shut(ctx context.Context, uid string) (name string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, raiseTimeout)
 	defer cancel()
 	held, err := openLocked(ctx, f.lock(uid), syscall.LOCK_EX)
 	if err != nil {
-		return "", fmt.Errorf("lock of the fence: %w", err)
+		return "", fmt.Errorf("lock the fence: %w", err)
 	}
 	defer held.Close()
-	// A damaged record is as good as none: the new one lets nobody in.
+	// A damaged record is replaced like a missing one: the new one admits nobody.
 	record, err := f.read(uid)
 	if err != nil {
 		record = fenceRecord{}
@@ -123,8 +124,8 @@ func (f fences) shut(ctx context.Context, uid string) (name string, err error) {
 	return record.Name, f.write(uid, record)
 }
 
-// othersNamed tells whether another task that still writes had the name.
-func (f fences) othersNamed(name, uid string) (bool, error) {
+// nameInUse reports whether another task that may still write has the name.
+func (f fences) nameInUse(name, uid string) (bool, error) {
 	records, err := filepath.Glob(filepath.Join(globEscape(f.folder), "*.json"))
 	if err != nil {
 		return false, err
@@ -136,19 +137,20 @@ func (f fences) othersNamed(name, uid string) (bool, error) {
 			continue
 		}
 		record, err := f.read(other)
-		// Who knows whose a damaged one is: nothing is taken from it.
+		// A damaged record may have the name: assume that it does, so that nothing of
+		// that task is deleted.
 		found = found || err != nil || record.Name == name && !record.Deleted
 	}
 	return found, nil
 }
 
-// taskDeleted is the refusal of a task whose fence is shut.
+// taskDeleted returns the refusal for a task whose fence is shut.
 func taskDeleted(task Task) *gitstoreapi.Refusal {
-	return gitstoreapi.New(gitstoreapi.TaskDeleted, "the checkpoints of the task %s with UID %s have been deleted for good, and nothing more is taken from it; this pod should stop", task.Name, task.UID)
+	return gitstoreapi.New(gitstoreapi.TaskDeleted, "the checkpoints of the task %s with UID %s have been deleted for good, and it can no longer push; this pod should stop", task.Name, task.UID)
 }
 
-// stale returns the refusal of a write of an attempt that newest has overtaken,
-// nil if it may write.
+// stale returns the refusal for an attempt that a newer one has replaced, nil if it may
+// write.
 func stale(task Task, newest int64) *gitstoreapi.Refusal {
 	if task.Attempt >= newest {
 		return nil

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onsi/gomega"
+
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
@@ -22,7 +24,7 @@ func TestOlderAttemptMayReadButNotPush(t *testing.T) {
 	second := first.as(taskToken("fix", 2))
 	second.git("fetch", "--quiet", second.url, codeRef("fix", 1))
 
-	// Only a fetch of the newer attempt was seen; that is enough.
+	// Only a fetch of the newer attempt has been seen; that suffices.
 	first.refusedPush(gitstoreapi.StaleAttempt, "attempt 1 of the task fix may not write any more, because attempt 2 has been seen", commit+":"+codeRef("fix", 2))
 	first.git("fetch", "--quiet", first.url, codeRef("fix", 1))
 	second.push(commit + ":" + codeRef("fix", 2))
@@ -30,26 +32,30 @@ func TestOlderAttemptMayReadButNotPush(t *testing.T) {
 	first.as(taskToken("other", 1)).push(commit + ":" + codeRef("other", 1))
 }
 
-// Whether a push would be taken is asked without one: a pattern that nothing matches.
-func TestAnAttemptIsToldBeforeItPushesThatItIsStale(t *testing.T) {
+// A client can ask whether a push would be accepted without pushing anything, by a refspec
+// that matches no ref.
+func TestAStaleAttemptIsRefusedBeforeItPushes(t *testing.T) {
 	const nothing = "refs/clew-nothing/*:refs/clew-nothing/*"
 	server := newTestServer(t, Limits{})
 	newer := server.client(taskToken("fix", 7))
 	newer.git("push", "--quiet", "--dry-run", newer.url, nothing)
 	older := newer.as(taskToken("fix", 2))
 	_, stderr, err := older.try("push", "--quiet", "--dry-run", older.url, nothing)
-	refused, ok := gitstoreapi.Parse(stderr)
-	if err == nil || !ok || refused.Reason != gitstoreapi.StaleAttempt || refused.Newest() != 7 {
-		t.Errorf("%v, %+v: %s", err, refused, stderr)
+	if err == nil {
+		t.Error("the dry run of an older attempt succeeded")
+	}
+	refused := checkRefused(t, "the dry run of an older attempt", stderr, gitstoreapi.StaleAttempt)
+	if refused != nil && refused.Newest() != 7 {
+		t.Errorf("the refusal names attempt %d as the newest, want 7", refused.Newest())
 	}
 	if refs := server.remoteRef("refs/"); refs != "" {
-		t.Errorf("refs were made: %s", refs)
+		t.Errorf("the dry runs created refs: %s", refs)
 	}
 }
 
-// An old pod that has everything uploaded, and its last word checked by the
-// handler, is stopped by the hook.
-func TestHookRefusesWhatWasOvertakenMeanwhile(t *testing.T) {
+// The hook stops an old attempt that has uploaded everything and passed all of the
+// handler's checks.
+func TestHookRefusesAnAttemptReplacedDuringItsPush(t *testing.T) {
 	for name, test := range map[string]struct {
 		newest int64
 		want   gitstoreapi.Reason
@@ -62,7 +68,7 @@ func TestHookRefusesWhatWasOvertakenMeanwhile(t *testing.T) {
 			server := newTestServer(t, Limits{})
 			old := server.client(taskToken("fix", 2))
 			commit := old.commit("a", "one")
-			// After the handler's checks, when git is about to be started:
+			// After the handler's checks, just before git starts:
 			server.handler.beforeGit = func() {
 				fences, err := server.store.fences("team")
 				if err != nil {
@@ -84,8 +90,8 @@ func TestHookRefusesWhatWasOvertakenMeanwhile(t *testing.T) {
 	}
 }
 
-// A push that has passed the hook's check moves its refs before a newer attempt
-// is answered, or not at all: here the lock is held as git holds it.
+// A push that has passed the hook's check updates its refs before a newer attempt
+// gets its answer, or not at all. The test holds the lock as git does.
 func TestRaiseWaitsForPushesThatPassedTheirCheck(t *testing.T) {
 	fences := fences{folder: t.TempDir()}
 	task := Task{Name: "fix", UID: "uid-fix", Attempt: 1}
@@ -100,7 +106,7 @@ func TestRaiseWaitsForPushesThatPassedTheirCheck(t *testing.T) {
 	impatient, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := fences.raise(impatient, task); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("raised beside a push that is moving its refs: %v", err)
+		t.Fatalf("raise during a push that is updating its refs returned %v, want DeadlineExceeded", err)
 	}
 	if newest, err := fences.newest(task.UID); err != nil || newest != 1 {
 		t.Fatalf("newest %d, %v", newest, err)
@@ -121,8 +127,8 @@ func TestRaiseWaitsForPushesThatPassedTheirCheck(t *testing.T) {
 	}
 }
 
-// The race itself, with real pushes: once the newer attempt has been answered,
-// the older one's refs do not change any more.
+// The race itself, with real pushes: once the newer attempt has got its answer, the older
+// one's refs no longer change.
 func TestNoPushOfAnOlderAttemptLandsAfterANewerOneWasSeen(t *testing.T) {
 	server := newTestServer(t, Limits{})
 	for round := range 6 {
@@ -135,28 +141,29 @@ func TestNoPushOfAnOlderAttemptLandsAfterANewerOneWasSeen(t *testing.T) {
 				_, stderr, err := old.try("push", "--quiet", old.url, "HEAD:"+codeRef(name, number))
 				if err != nil {
 					if refused, ok := gitstoreapi.Parse(stderr); !ok || refused.Reason != gitstoreapi.StaleAttempt {
-						t.Errorf("refused with: %s", stderr)
+						t.Errorf("the push was refused as something other than a stale attempt: %s", stderr)
 					}
 					return
 				}
 			}
-			t.Error("30 pushes, and none was too late")
+			t.Error("none of 30 pushes was refused")
 		})
-		for server.remoteRef(codeRef(name, 1)) == "" {
-			time.Sleep(time.Millisecond)
-		}
+		gomega.NewWithT(t).Eventually(func() string { return server.remoteRef(codeRef(name, 1)) }).WithTimeout(time.Minute).
+			ShouldNot(gomega.BeEmpty(), "the older attempt's first push")
+		// Time is the subject: in each round the newer attempt comes at another moment of
+		// the older one's pushes.
 		time.Sleep(time.Duration(round) * 7 * time.Millisecond)
 		newer.git("ls-remote", newer.url)
 		seen := server.remoteRef("refs/clew/uid-" + name + "/")
 		wait.Wait()
 		if after := server.remoteRef("refs/clew/uid-" + name + "/"); after != seen {
-			t.Errorf("round %d: %d refs when the newer attempt was answered, %d in the end",
+			t.Errorf("round %d: the older attempt had %d refs when the newer one got its answer, but %d in the end",
 				round, strings.Count(seen, "\n")+1, strings.Count(after, "\n")+1)
 		}
 	}
 }
 
-func TestFenceNeverFalls(t *testing.T) {
+func TestFenceNeverDecreases(t *testing.T) {
 	fences := fences{folder: t.TempDir()}
 	var wait sync.WaitGroup
 	for attempt := range int64(20) {

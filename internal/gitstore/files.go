@@ -9,11 +9,11 @@ import (
 	"github.com/clew-dev/clew/internal/durable"
 )
 
-// besideFiles names files that are written before they take their place: reap takes
-// away those that a crash left.
-const besideFiles = ".tmp-*"
+// temporaryFiles is the name pattern of temporary files that are renamed once they are
+// complete. reap removes those that a crash left behind.
+const temporaryFiles = ".tmp-*"
 
-// makeFolder creates path and missing parents below root, durably.
+// makeFolder durably creates path and its missing parents below root.
 func makeFolder(root, path string) error {
 	if path == root {
 		return nil
@@ -34,8 +34,8 @@ func makeFolder(root, path string) error {
 	return durable.SyncFolder(filepath.Dir(path))
 }
 
-// syncFolders syncs every folder at and below path. A path that does not exist
-// needs no sync.
+// syncFolders syncs path and every folder below it. A path that does not exist is not an
+// error.
 func syncFolders(path string) error {
 	return filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
 		switch {

@@ -15,26 +15,26 @@ import (
 	"github.com/clew-dev/clew/internal/capacity"
 )
 
-// git runs git with nothing of this process's environment but the PATH.
+// git runs git with only the PATH of this process's environment.
 type git struct {
-	// binary and config are absolute paths: of git, and of the configuration
-	// that takes the place of the system's.
+	// binary is the absolute path of git, and config that of the configuration that
+	// replaces the system's.
 	binary, config string
-	// memory is how many bytes one git process may have; 0 for no limit.
+	// memory is how many bytes of memory one git process may use; 0 for no limit.
 	memory int64
-	// namespace is for whom it works, and effort how much it works for each; nil in
-	// the hook, whose parent counts.
+	// namespace is the one that git works for, whose processor time effort counts. effort
+	// is nil in the hook, which its parent counts.
 	namespace string
 	effort    *effort
 }
 
-// workingFor is git for a namespace.
+// workingFor returns g with its processor time counted for a namespace.
 func (g git) workingFor(namespace string) git {
 	g.namespace = namespace
 	return g
 }
 
-// start starts a process that command has prepared. Wait for it with wait.
+// start starts a process that command has prepared; it must be waited for with wait.
 func (g git) start(command *exec.Cmd) error {
 	if g.effort == nil {
 		return command.Start()
@@ -42,6 +42,7 @@ func (g git) start(command *exec.Cmd) error {
 	return g.effort.start(g.namespace, command)
 }
 
+// wait waits for a process and counts its processor time.
 func (g git) wait(command *exec.Cmd) error {
 	err := command.Wait()
 	if g.effort != nil {
@@ -50,13 +51,14 @@ func (g git) wait(command *exec.Cmd) error {
 	return err
 }
 
-// defaultGitMemory is enough to take in some 700,000 objects at once, or a delta
-// of a file of 80 MiB.
+// defaultGitMemory suffices for a push of some 700,000 objects, or a delta of a file of
+// 80 MiB.
 const defaultGitMemory = 192 << 20
 
-// killDelay is how long a git process has to clean up after itself.
+// killDelay is how long a terminated git process may take to clean up.
 const killDelay = 5 * time.Second
 
+// environment returns the environment of every git process.
 func (g git) environment() []string {
 	return []string{
 		"PATH=" + os.Getenv("PATH"),
@@ -83,8 +85,9 @@ func withConfig(pairs ...string) []string {
 	return env
 }
 
-// command prepares a git process in a process group of its own, which is ended
-// when ctx is done: politely first, so that it removes its temporary files.
+// command prepares a git process in a process group of its own. When ctx is done, the
+// group gets SIGTERM first, so that git removes its temporary files, and after killDelay
+// the process is killed.
 func (g git) command(ctx context.Context, folder string, args ...string) *exec.Cmd {
 	name, words := capacity.LimitedCommand(g.binary, g.memory, args)
 	command := exec.CommandContext(ctx, name, words...)
@@ -96,17 +99,18 @@ func (g git) command(ctx context.Context, folder string, args ...string) *exec.C
 	return command
 }
 
-// run runs git to its end and returns what it printed. Files are inherited, so
-// that locks held by them last as long as the process.
+// run runs git to its end and returns its standard output.
 func (g git) run(ctx context.Context, folder string, args ...string) (string, error) {
 	return g.runHolding(ctx, nil, folder, args...)
 }
 
+// runHolding is run with files that git inherits, so that locks held through them last
+// as long as the process.
 func (g git) runHolding(ctx context.Context, held []*os.File, folder string, args ...string) (string, error) {
 	return g.runWith(ctx, held, nil, folder, args...)
 }
 
-// runWith is run with files to inherit and something to read.
+// runWith is runHolding with standard input.
 func (g git) runWith(ctx context.Context, held []*os.File, stdin io.Reader, folder string, args ...string) (string, error) {
 	command := g.command(ctx, folder, args...)
 	command.ExtraFiles = held

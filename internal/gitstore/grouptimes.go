@@ -8,30 +8,30 @@ import (
 	"time"
 )
 
-// clockTick is the unit of times in /proc, the same on all of Linux (see proc(5)
-// and USER_HZ).
+// clockTick is the unit of times in /proc, the same on every Linux (see proc(5) and
+// USER_HZ).
 const clockTick = 10 * time.Millisecond
 
-// Places of the fields of /proc/PID/stat behind the command's name.
+// Positions of fields in /proc/PID/stat, counted from the one after the command's name.
 const (
 	statGroup = 2
-	// statTimes are four: in user mode and in the kernel, and both of the children
-	// that were waited for.
+	// statTimes begins four times: in user mode and in the kernel, and both again for the
+	// children that were waited for.
 	statTimes, statTimesEnd = 11, 15
 )
 
-// groupTimes is the processor time that process groups have used, as far as their
-// processes still run or were waited for by one that does.
+// groupTimes returns the processor time used by each process group. It counts processes
+// that still run, and those that a running one has waited for.
 func groupTimes() map[int]time.Duration {
 	times := map[int]time.Duration{}
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
-		return times // the pattern is a good one
+		return times // cannot happen: the pattern is valid
 	}
 	for _, file := range files {
 		line, err := os.ReadFile(file)
 		if err != nil {
-			continue // it has ended
+			continue // the process has exited
 		}
 		if group, used, ok := readStat(line); ok {
 			times[group] += used
@@ -40,9 +40,9 @@ func groupTimes() map[int]time.Duration {
 	return times
 }
 
-// readStat reads a process's group and what it has used.
+// readStat parses a process's group and its processor time.
 func readStat(line []byte) (group int, used time.Duration, ok bool) {
-	// The name is in brackets, and may hold brackets itself.
+	// The name is in parentheses, and may itself contain some.
 	fields := bytes.Fields(line[bytes.LastIndexByte(line, ')')+1:])
 	if len(fields) < statTimesEnd {
 		return 0, 0, false

@@ -20,30 +20,28 @@ import (
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
-// Limits of what callers may use; zero means no limit where nothing else is
-// said.
+// Limits bound what callers may use. Zero means no limit unless a field says otherwise.
 type Limits struct {
-	// NamespaceBytes is how much of the disk the repositories of one namespace
-	// may take.
+	// NamespaceBytes is how much disk space the repositories of one namespace may take.
 	NamespaceBytes int64
-	// PushBytes is how large the pack of one push may be.
+	// PushBytes is how many bytes the pack of one push may have.
 	PushBytes int64
-	// FreeBytes are kept free on the volume.
+	// FreeBytes is how many bytes of the volume are kept free.
 	FreeBytes int64
-	// ConcurrentPushes and ConcurrentFetches are how many git works on at once, a
-	// quarter of them for one namespace; defaults if zero. What pushes and fetches
-	// ask before they bring or take content counts as a fetch.
+	// ConcurrentPushes and ConcurrentFetches are how many of them git serves at once, a
+	// quarter of them for one namespace; defaults if zero. The requests that precede the
+	// content of a push or fetch count as fetches.
 	ConcurrentPushes, ConcurrentFetches int
-	// RequestsPerSecond is how often one task or reader may ask in the long run, and for
-	// burstSeconds of it at once; any number if zero.
+	// RequestsPerSecond is how many requests a second one task or reader may make in the
+	// long run, and burstSeconds times as many at once; no limit if zero.
 	RequestsPerSecond int
-	// Patience is how long a client may stand still; a minute if zero.
+	// Patience is how long a client may stall; a minute if zero.
 	Patience time.Duration
 	// RequestTime is how long one request may take.
 	RequestTime time.Duration
 }
 
-// burstSeconds is for how many seconds a caller may have saved up requests.
+// burstSeconds is for how many seconds a pausing caller may save up requests.
 const burstSeconds = 10
 
 const (
@@ -51,11 +49,11 @@ const (
 	defaultConcurrentPushes  = 6
 	defaultConcurrentFetches = 10
 	defaultPatience          = time.Minute
-	// defaultSlotTimeout is how long a request waits for its turn.
+	// defaultSlotTimeout is how long a request waits for a slot.
 	defaultSlotTimeout = 20 * time.Second
-	// authenticationTimeout is how long the Kubernetes API may take.
+	// authenticationTimeout is how long the Kubernetes API may take to check a token.
 	authenticationTimeout = 15 * time.Second
-	// maxFetchRequestBytes bounds what a client may say in a fetch, which is kept in
+	// maxFetchRequestBytes bounds the body of a fetch request, which is kept in
 	// memory. Git's own server has the same limit (http.maxRequestBuffer).
 	maxFetchRequestBytes = 10 << 20
 )
@@ -70,20 +68,20 @@ type Handler struct {
 	metrics       *metrics
 	pushes        slots
 	fetches       slots
-	// paces are those of the callers, tasks and readers.
-	paces *fairshare.Rates
-	// free returns the bytes that are free on the volume.
+	// rates are the rate limits of callers, which are tasks and readers.
+	rates *fairshare.Rates
+	// free returns how many bytes of the volume are free.
 	free   func() (int64, error)
 	purges *purges
-	// pushed is told of each repository that was pushed to.
-	pushed func(Repository)
-	// slotTimeout is how long a request waits for its turn.
+	// onPush is called with each repository that has received a push.
+	onPush func(Repository)
+	// slotTimeout is how long a request waits for a slot.
 	slotTimeout time.Duration
 	// drainTime is how long the rest of a push is read before it is answered, and graceTime
-	// how much longer if there is more.
+	// how much longer it is read afterwards.
 	drainTime, graceTime time.Duration
-	// beforeGit is called when a push has passed the handler's checks; it gives
-	// tests their chance.
+	// beforeGit is called when a push has passed the handler's checks; tests set it to
+	// interfere at that moment.
 	beforeGit func()
 }
 
@@ -107,9 +105,9 @@ func NewHandler(store *Store, authenticator Authenticator, limits Limits, log lo
 		purges:        &purges{last: map[string]time.Time{}},
 		pushes:        newSlots(limits.ConcurrentPushes),
 		fetches:       newSlots(limits.ConcurrentFetches),
-		paces:         newPaces(limits.RequestsPerSecond),
+		rates:         newRates(limits.RequestsPerSecond),
 		free:          func() (int64, error) { return freeBytes(store.root) },
-		pushed:        func(Repository) {},
+		onPush:        func(Repository) {},
 		slotTimeout:   defaultSlotTimeout,
 		drainTime:     defaultDrainTime,
 		graceTime:     defaultDrainTime,
@@ -120,7 +118,8 @@ func NewHandler(store *Store, authenticator Authenticator, limits Limits, log lo
 	return h, err
 }
 
-func newPaces(perSecond int) *fairshare.Rates {
+// newRates returns the rate limits of callers; none for perSecond 0.
+func newRates(perSecond int) *fairshare.Rates {
 	if perSecond <= 0 {
 		return fairshare.NewRates(rate.Inf, 0)
 	}
@@ -132,34 +131,37 @@ const (
 	serviceFetch = "git-upload-pack"
 )
 
-// call is one request in the making.
+// call is the state of one request being served.
 type call struct {
 	repository Repository
 	service    string
-	// advertise: the first of the two requests of a fetch or push.
+	// advertise is set for the first of the two requests of a fetch or push, which asks
+	// for the list of refs.
 	advertise bool
 	caller    Caller
-	// whose is the caller's name among all of them.
-	whose   string
-	request *http.Request
-	body    *pacedBody
-	log     logr.Logger
-	// begun: the beginning of a push was read, or could not be; sideBand: it says that its
-	// client shows messages sent beside the report.
-	begun, sideBand bool
-	// duplex: the answer may begin before the request's body has been read, and many a
-	// client reads none before it has sent everything.
+	// callerKey is a key that is unique to the caller.
+	callerKey string
+	request   *http.Request
+	body      *pacedBody
+	log       logr.Logger
+	// headRead is set once the head of a push was read, or could not be read. sideBand is set
+	// if the head says that the client shows messages sent beside the report.
+	headRead, sideBand bool
+	// duplex is set if the response may begin before the request's body has been read.
+	// Many clients read no response before they have sent everything.
 	duplex bool
-	// judged: git has stored or refused what a push brought; answer says so, and is sent
-	// when the place of the call is free.
-	judged bool
-	answer []byte
-	// pressure is what those who wait put on the request.
+	// decided is set once git has stored or refused a push. answer is git's report, which
+	// is sent after the call's slot is released.
+	decided bool
+	answer  []byte
+	// pressure says whether others wait for the request's slot.
 	pressure *pressure
 }
 
+// push reports whether the request belongs to a push.
 func (c *call) push() bool { return c.service == servicePush }
 
+// operation names the request in logs and metrics.
 func (c *call) operation() string {
 	if c.advertise {
 		return "advertise"
@@ -172,17 +174,18 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
 	pressed := &pressure{}
 	recorder := &statusRecorder{ResponseWriter: w, control: control, pace: pace{patience: h.limits.Patience, pressure: pressed}}
-	// On a copy: by the body of its own request the server sees that one was not read to its
-	// end, and ends the connection instead of taking the rest for the next request.
+	// Replace the body of a copy only: the server checks its own request's body to see
+	// whether it was read to its end. If not, it closes the connection instead of taking
+	// the rest for the next request.
 	r = r.WithContext(r.Context())
 	body := &pacedBody{body: r.Body, control: control, pace: pace{patience: h.limits.Patience, pressure: pressed}}
 	r.Body = body
-	// What is left to be read and written when this returns must not wait for ever either:
-	// the server reads some of what was not read of a request.
+	// Reads and writes after this returns must not block forever either: the server still
+	// reads some of an unread body.
 	defer func() {
 		until := time.Now().Add(h.limits.Patience)
 		body.endBy(until)
-		_ = control.SetWriteDeadline(until) // as good as possible
+		_ = control.SetWriteDeadline(until) // best effort
 	}()
 	if h.limits.RequestTime > 0 {
 		ctx, cancel := context.WithTimeout(r.Context(), h.limits.RequestTime)
@@ -204,23 +207,23 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case refused != nil:
 		h.refuse(recorder, c, refused)
-	case c.judged:
+	case c.decided:
 		h.acknowledge(recorder, c)
 	}
 }
 
-// parse understands the URL and refuses all that is not git's smart protocol.
+// parse interprets the URL, and refuses everything but git's smart protocol.
 func (h *Handler) parse(r *http.Request) (*call, *gitstoreapi.Refusal) {
 	namespace, repository, operation, ok := parsePath(r.URL.Path)
 	if !ok || r.URL.RawPath != "" {
-		return nil, gitstoreapi.New(gitstoreapi.NotFound, "there is nothing here; the URL of a repository is /<namespace>/<repository>.git, and only git's smart protocol is spoken")
+		return nil, gitstoreapi.New(gitstoreapi.NotFound, "there is nothing at this URL; a repository is at /<namespace>/<repository>.git, and is served over git's smart protocol only")
 	}
 	c := &call{repository: h.store.repository(namespace, repository), service: operation, request: r}
 	method := http.MethodPost
 	if operation == "info/refs" {
 		method, c.advertise, c.service = http.MethodGet, true, r.URL.Query().Get("service")
 		if c.service != servicePush && c.service != serviceFetch {
-			return nil, gitstoreapi.New(gitstoreapi.BadRequest, "only git's smart protocol is spoken here; use a git client of this decade")
+			return nil, gitstoreapi.New(gitstoreapi.BadRequest, "only git's smart protocol is supported; use a git client that speaks it")
 		}
 	}
 	if r.Method != method {
@@ -234,7 +237,8 @@ func (h *Handler) parse(r *http.Request) (*call, *gitstoreapi.Refusal) {
 	return c, nil
 }
 
-// serve does all that every request needs and hands on to fetch or push.
+// serve authenticates the caller, waits for a slot, checks the fence, and serves the fetch
+// or push.
 func (h *Handler) serve(w http.ResponseWriter, c *call) *gitstoreapi.Refusal {
 	if refused := h.authenticate(c); refused != nil {
 		return refused
@@ -243,7 +247,7 @@ func (h *Handler) serve(w http.ResponseWriter, c *call) *gitstoreapi.Refusal {
 	if c.push() && !c.advertise {
 		slots = h.pushes
 	}
-	release, refused := h.turn(c, slots)
+	release, refused := h.admit(c, slots)
 	if refused != nil {
 		return refused
 	}
@@ -258,7 +262,7 @@ func (h *Handler) serve(w http.ResponseWriter, c *call) *gitstoreapi.Refusal {
 			return refused
 		}
 	}
-	if refused := h.find(c); refused != nil {
+	if refused := h.ensureRepository(c); refused != nil {
 		return refused
 	}
 	if c.push() {
@@ -267,6 +271,7 @@ func (h *Handler) serve(w http.ResponseWriter, c *call) *gitstoreapi.Refusal {
 	return h.fetch(w, c)
 }
 
+// authenticate identifies the caller and records it in the call.
 func (h *Handler) authenticate(c *call) *gitstoreapi.Refusal {
 	token := tokenOf(c.request)
 	if token == "" {
@@ -283,34 +288,35 @@ func (h *Handler) authenticate(c *call) *gitstoreapi.Refusal {
 	c.log = c.log.WithValues("caller", caller.Name)
 	task := caller.Task
 	if task == nil {
-		c.whose = "reader/" + caller.Name
-		// There may be any number of service accounts: who lets those of another
-		// namespace read does not give them their own connections.
-		knowCaller(c.request, cmp.Or(caller.Namespace, c.repository.Namespace), c.whose)
+		c.callerKey = "reader/" + caller.Name
+		// A namespace may have any number of service accounts: a namespace that lets those
+		// of another one read does not give them a part of its own connections.
+		identifyConnection(c.request, cmp.Or(caller.Namespace, c.repository.Namespace), c.callerKey)
 		return nil
 	}
 	// These names become parts of paths and refs.
 	if task.Namespace != c.repository.Namespace || !taskUID.MatchString(task.UID) || !taskName.MatchString(task.Name) || task.Attempt < 1 {
-		c.log.Info("the caller's identity cannot be used", "task", task.Name, "uid", task.UID, "attempt", task.Attempt)
-		return gitstoreapi.New(gitstoreapi.Forbidden, "this token does not open the repositories of the namespace %s", c.repository.Namespace)
+		c.log.Info("the caller's identity is invalid", "task", task.Name, "uid", task.UID, "attempt", task.Attempt)
+		return gitstoreapi.New(gitstoreapi.Forbidden, "this token does not give access to the repositories of the namespace %s", c.repository.Namespace)
 	}
 	c.log = c.log.WithValues("task", task.Name, "attempt", task.Attempt)
-	c.whose = "task/" + task.UID
-	knowCaller(c.request, task.Namespace, c.whose)
+	c.callerKey = "task/" + task.UID
+	identifyConnection(c.request, task.Namespace, c.callerKey)
 	return nil
 }
 
-// connectionsOfCaller is how many connections one caller may keep. A git has one.
-const connectionsOfCaller = 32
+// maxCallerConnections is how many connections one caller may keep. A git process uses one.
+const maxCallerConnections = 32
 
-// knowCaller notes whose a request's connection is: of a task or a reader of a
-// namespace's code, or, of no namespace, of Clew's server. Who has more open is served
-// as well, on one that is closed soon.
-func knowCaller(r *http.Request, namespace, name string) {
-	connections.Known(r.Context(), connections.Caller{Namespace: namespace, Name: name, Most: connectionsOfCaller})
+// identifyConnection records who a request's connection belongs to: a task or a reader of a
+// namespace's code, or, with no namespace, Clew's server. A caller with too many open
+// connections is still served, but the connection is closed soon.
+func identifyConnection(r *http.Request, namespace, name string) {
+	connections.Identify(r.Context(), connections.Caller{Namespace: namespace, Name: name, Max: maxCallerConnections})
 }
 
-// raise lets the fence know the attempt that calls, and returns the newest one.
+// raise records the calling attempt in the task's fence, and returns the newest one. It
+// returns 0 for a caller that is no task.
 func (h *Handler) raise(c *call) (int64, *gitstoreapi.Refusal) {
 	if c.caller.Task == nil {
 		return 0, nil
@@ -325,51 +331,51 @@ func (h *Handler) raise(c *call) (int64, *gitstoreapi.Refusal) {
 	if errors.Is(err, errTaskDeleted) {
 		return 0, taskDeleted(*c.caller.Task)
 	}
-	c.log.Error(err, "the fence of the task cannot be raised")
+	c.log.Error(err, "cannot raise the task's fence")
 	return 0, h.storageRefusal(err, "the attempt of the task could not be recorded; try again")
 }
 
-// mayPush checks what can be known of a push before its content.
+// mayPush refuses a push as far as that is possible before its content is read.
 func (h *Handler) mayPush(c *call, newest int64) *gitstoreapi.Refusal {
 	if c.caller.Task == nil {
-		return gitstoreapi.New(gitstoreapi.Forbidden, "only the pod of a task may push; your token allows to read")
+		return gitstoreapi.New(gitstoreapi.Forbidden, "only the pod of a task may push; this token gives read access")
 	}
 	if refused := stale(*c.caller.Task, newest); refused != nil {
 		return refused
 	}
 	if err := h.store.hookReady(); err != nil {
-		c.log.Error(err, "pushes cannot be checked and are refused")
+		c.log.Error(err, "the pre-receive hook cannot run; refusing pushes")
 		return gitstoreapi.New(gitstoreapi.Unavailable, "the gitstore cannot check pushes at the moment; its log says why")
 	}
-	return h.room(c)
+	return h.checkSpace(c)
 }
 
-// find makes sure that the repository exists; a task's first access makes it.
-func (h *Handler) find(c *call) *gitstoreapi.Refusal {
+// ensureRepository makes sure that the repository exists; a task's first access creates it.
+func (h *Handler) ensureRepository(c *call) *gitstoreapi.Refusal {
 	exists, err := c.repository.exists()
 	if err == nil && !exists {
 		if c.caller.Task == nil {
 			return gitstoreapi.New(gitstoreapi.NotFound, "the namespace %s has no repository %s", c.repository.Namespace, c.repository.Name)
 		}
-		if refused := h.room(c); refused != nil {
+		if refused := h.checkSpace(c); refused != nil {
 			return refused
 		}
 		err = h.store.create(c.request.Context(), c.repository)
 	}
 	if err != nil {
-		c.log.Error(err, "the repository cannot be opened")
+		c.log.Error(err, "cannot open the repository")
 		return h.storageRefusal(err, "the repository could not be opened; try again, and see the gitstore's log")
 	}
 	return nil
 }
 
-// fetch answers both requests of a fetch.
+// fetch serves both requests of a fetch.
 func (h *Handler) fetch(w http.ResponseWriter, c *call) *gitstoreapi.Refusal {
 	started := time.Now()
 	r := c.request
 	encoding := r.Header.Get("Content-Encoding")
 	if encoding != "" && encoding != "gzip" {
-		return gitstoreapi.New(gitstoreapi.BadRequest, "the content encoding %q is not understood; use gzip or none", encoding)
+		return gitstoreapi.New(gitstoreapi.BadRequest, "the content encoding %q is not supported; use gzip or none", encoding)
 	}
 	request := h.backendRequest(c)
 	request.env = withConfig(viewOf(c.caller).hide()...)
@@ -385,7 +391,7 @@ func (h *Handler) fetch(w http.ResponseWriter, c *call) *gitstoreapi.Refusal {
 			return refused
 		}
 		if unseen != "" {
-			c.log.Info("an object was asked for that the caller may not see", "object", unseen)
+			c.log.Info("the caller asked for an object that it may not see", "object", unseen)
 			w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
 			_, _ = w.Write(notOurs(unseen)) // the client may be gone
 			return nil
@@ -414,25 +420,25 @@ func (h *Handler) fetch(w http.ResponseWriter, c *call) *gitstoreapi.Refusal {
 	return nil
 }
 
-// readWhole reads what a fetch says to its end, before git begins to answer: a client
-// that does not read until it has sent everything would wait for git, and git for it.
+// readWhole reads the body of a fetch to its end before git begins to answer: with a client
+// that sends everything before it reads, client and git would wait for each other.
 func readWhole(request *backendRequest) *gitstoreapi.Refusal {
-	said, err := io.ReadAll(request.body)
+	body, err := io.ReadAll(request.body)
 	if err != nil {
 		return gitstoreapi.New(gitstoreapi.BadRequest, "the request could not be read to its end: %v", err)
 	}
-	request.body = bytes.NewReader(said)
+	request.body = bytes.NewReader(body)
 	return nil
 }
 
-// backendRequest fills in what fetches and pushes have in common.
+// backendRequest returns a git request with the fields that fetches and pushes share.
 func (h *Handler) backendRequest(c *call) backendRequest {
 	return backendRequest{repository: c.repository, service: c.service, advertise: c.advertise, caller: c.caller.Name}
 }
 
-// finish deals with the error of a git process: with a refusal if nothing has
-// been answered yet, else by breaking the connection off, so that the client
-// does not take a half answer for a whole one.
+// finish handles the error of a git process: with a refusal if nothing has been sent yet,
+// otherwise by aborting the connection, so that the client does not take a partial
+// response for a complete one.
 func (h *Handler) finish(w http.ResponseWriter, c *call, err error) *gitstoreapi.Refusal {
 	if err == nil {
 		return nil
@@ -441,13 +447,14 @@ func (h *Handler) finish(w http.ResponseWriter, c *call, err error) *gitstoreapi
 		return h.unavailable(c, err)
 	}
 	if c.request.Context().Err() != nil {
-		c.log.Info("the client went away", "error", err.Error())
+		c.log.Info("the client disconnected", "error", err.Error())
 	} else {
-		c.log.Error(err, "the request broke off")
+		c.log.Error(err, "the request failed after the response had begun")
 	}
 	panic(http.ErrAbortHandler)
 }
 
+// unavailable logs an error and returns the refusal for it.
 func (h *Handler) unavailable(c *call, err error) *gitstoreapi.Refusal {
 	if c.request.Context().Err() != nil {
 		c.log.Info("the request ended early", "error", err.Error())
@@ -457,7 +464,8 @@ func (h *Handler) unavailable(c *call, err error) *gitstoreapi.Refusal {
 	return h.storageRefusal(err, "git could not answer; try again, and see the gitstore's log")
 }
 
-// storageRefusal tells a full volume from other trouble.
+// storageRefusal returns a refusal with VolumeFull if err means a full volume, otherwise
+// with Unavailable and the message.
 func (h *Handler) storageRefusal(err error, message string) *gitstoreapi.Refusal {
 	if isFull(err) {
 		return gitstoreapi.New(gitstoreapi.VolumeFull, "the gitstore's volume is full; make it larger or delete what is not needed")

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,11 +22,11 @@ import (
 	"github.com/clew-dev/clew/internal/podidentity"
 )
 
-// TestMain lets the test binary be the hook that git runs, and the server that
-// a test kills.
+// TestMain lets the test binary also run as the hook that git runs, and as the server
+// that a test kills.
 func TestMain(m *testing.M) {
 	switch {
-	case len(os.Args) == 3 && os.Args[1] == "hook" && os.Args[2] == "pre-receive":
+	case slices.Equal(os.Args[1:], []string{"hook", "pre-receive"}):
 		if err := PreReceive(os.Stdin, os.Stdout, os.Getenv); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -41,9 +42,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// testGitMemory leaves git room for what tests push, and not for what bombs need.
+// testGitMemory suffices for what tests push, but not for what bombs need.
 const testGitMemory = 64 << 20
 
+// testHook returns the command line that runs the test binary as the hook.
 func testHook() []string {
 	binary, err := os.Executable()
 	if err != nil {
@@ -52,10 +54,12 @@ func testHook() []string {
 	return []string{binary, "hook", "pre-receive"}
 }
 
-// wordOfToken believes tokens of the form task:<namespace>:<name>:<uid>:<attempt>,
-// with :<uid> of the task's source if it has one, and reader:<namespace>.
+// wordOfToken is an Authenticator that believes what a token says: it has the form
+// task:<namespace>:<name>:<uid>:<attempt>, with the :<uid> of the task's source if it has
+// one, reader:<namespace>, or account:<namespace>:<name>.
 type wordOfToken struct{}
 
+// Authenticate implements Authenticator.
 func (wordOfToken) Authenticate(_ context.Context, token, namespace string) (Caller, error) {
 	parts := strings.Split(token, ":")
 	switch {
@@ -68,9 +72,9 @@ func (wordOfToken) Authenticate(_ context.Context, token, namespace string) (Cal
 			return Caller{}, podidentity.ErrForbidden
 		}
 		return Caller{Name: "ada"}, nil
-	case parts[0] == "account" && len(parts) == 3: // of a namespace, and who may read all
+	case parts[0] == "account" && len(parts) == 3: // a service account that may read every namespace
 		return Caller{Name: "system:serviceaccount:" + parts[1] + ":" + parts[2], Namespace: parts[1]}, nil
-	case parts[0] == "task" && (len(parts) == 5 || len(parts) == 6):
+	case parts[0] == "task" && slices.Contains([]int{5, 6}, len(parts)):
 		if parts[1] != namespace {
 			return Caller{}, podidentity.ErrForbidden
 		}
@@ -83,6 +87,7 @@ func (wordOfToken) Authenticate(_ context.Context, token, namespace string) (Cal
 	return Caller{}, podidentity.ErrUnauthenticated
 }
 
+// AuthenticateServer implements Authenticator.
 func (wordOfToken) AuthenticateServer(_ context.Context, token string) (Caller, error) {
 	switch {
 	case token == "down":
@@ -95,13 +100,13 @@ func (wordOfToken) AuthenticateServer(_ context.Context, token string) (Caller, 
 	return Caller{}, podidentity.ErrUnauthenticated
 }
 
-// taskToken is the token of an attempt of a task in the namespace "team"; its
-// UID is "uid-<name>".
+// taskToken returns the token of an attempt of a task in the namespace "team", whose UID is
+// "uid-<name>".
 func taskToken(name string, attempt int) string {
 	return fmt.Sprintf("task:team:%s:uid-%s:%d", name, name, attempt)
 }
 
-// forkToken is the token of a task that was started from another one.
+// forkToken returns the token of a task that was started from another one.
 func forkToken(name, source string) string {
 	return taskToken(name, 1) + ":uid-" + source
 }
@@ -112,7 +117,7 @@ const (
 	repository  = "r-0123456789abcdef0123"
 )
 
-// testServer is the real handler behind TLS.
+// testServer serves the real handler over TLS.
 type testServer struct {
 	*httptest.Server
 	t        testing.TB
@@ -122,6 +127,7 @@ type testServer struct {
 	ca       string
 }
 
+// newTestServer serves a new store.
 func newTestServer(t testing.TB, limits Limits) *testServer {
 	t.Helper()
 	store, err := Open(t.Context(), t.TempDir(), testGitMemory, testHook())
@@ -170,7 +176,7 @@ func (s *testServer) url(namespace, repository string) string {
 	return s.URL + "/" + namespace + "/" + repository + ".git"
 }
 
-// bare is the path of a repository on the server's disk.
+// bare returns the path of a repository on the server's disk.
 func (s *testServer) bare(repository string) string {
 	return s.store.repository("team", repository).Path
 }
@@ -267,8 +273,8 @@ func (c *client) push(refspecs ...string) {
 	c.git(append([]string{"push", "--quiet", "--atomic", c.url}, refspecs...)...)
 }
 
-// refusedPush pushes and expects to be refused for a reason, in a sentence
-// that says something.
+// refusedPush pushes, and fails the test unless the push is refused for the reason, with
+// output that contains says. It returns git's stderr.
 func (c *client) refusedPush(reason gitstoreapi.Reason, says string, refspecs ...string) string {
 	c.t.Helper()
 	_, stderr, err := c.try(append([]string{"push", c.url}, refspecs...)...)
@@ -276,17 +282,41 @@ func (c *client) refusedPush(reason gitstoreapi.Reason, says string, refspecs ..
 		c.t.Fatalf("the push of %q was accepted", refspecs)
 	}
 	refused, ok := gitstoreapi.Parse(stderr)
-	if !ok || refused.Reason != reason || !strings.Contains(stderr, says) {
-		c.t.Fatalf("the push of %q was refused with %v; want %s saying %q\n%s", refspecs, refused, reason, says, stderr)
+	if !ok || refused.Reason != reason {
+		c.t.Fatalf("the push of %q was refused with %v, want %s\n%s", refspecs, refused, reason, stderr)
+	}
+	if !strings.Contains(stderr, says) {
+		c.t.Fatalf("the refusal of the push of %q does not say %q:\n%s", refspecs, says, stderr)
 	}
 	return stderr
 }
 
-// remoteRef returns what a ref of the server's repository is, "" if it is not.
+// checkRefused fails the test unless git's output shows a refusal for the reason. It
+// returns the refusal, nil if there is none.
+func checkRefused(t testing.TB, what, output string, reason gitstoreapi.Reason) *gitstoreapi.Refusal {
+	t.Helper()
+	refused, ok := gitstoreapi.Parse(output)
+	if !ok {
+		t.Errorf("%s: no refusal in %q", what, output)
+		return nil
+	}
+	if refused.Reason != reason {
+		t.Errorf("%s: refused with %v, want %s", what, refused, reason)
+	}
+	return refused
+}
+
+// containsAny reports whether a text contains one of the parts.
+func containsAny(text string, parts ...string) bool {
+	return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(text, part) })
+}
+
+// remoteRef returns the object that a ref of the server's repository points to, "" if the
+// ref does not exist.
 func (s *testServer) remoteRef(ref string) string {
 	s.t.Helper()
 	if _, err := os.Stat(s.bare(repository)); err != nil {
-		return "" // not even the repository is there yet
+		return "" // not even the repository exists yet
 	}
 	out, err := exec.Command("git", "--git-dir="+s.bare(repository), "for-each-ref", "--format=%(objectname)", ref).Output()
 	if err != nil {
@@ -295,7 +325,7 @@ func (s *testServer) remoteRef(ref string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// fsck checks a bare repository as a whole.
+// fsck checks a whole bare repository.
 func fsck(t testing.TB, path string) {
 	t.Helper()
 	command := exec.Command("git", "--git-dir="+path, "fsck", "--full", "--strict", "--no-dangling")

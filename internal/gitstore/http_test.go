@@ -9,7 +9,7 @@ import (
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
-// request sends a request and returns the answer with its body read.
+// request sends a request and returns the response and its body.
 func (s *testServer) request(method, path, token string, header map[string]string, body string) (*http.Response, string) {
 	s.t.Helper()
 	request, err := http.NewRequestWithContext(s.t.Context(), method, s.URL+path, strings.NewReader(body))
@@ -47,7 +47,7 @@ func (s *testServer) post(token, service, body string) (int, string) {
 	return response.StatusCode, answer
 }
 
-func TestOnlyTheSmartProtocolIsSpoken(t *testing.T) {
+func TestOnlyTheSmartProtocolIsServed(t *testing.T) {
 	server := newTestServer(t, Limits{})
 	task := server.client(taskToken("fix", 1))
 	commit := task.commit("a", "one")
@@ -82,10 +82,10 @@ func TestOnlyTheSmartProtocolIsSpoken(t *testing.T) {
 	} {
 		response, body := server.request(test.method, test.path, taskToken("fix", 1), nil, "")
 		if response.StatusCode != test.status {
-			t.Errorf("%s %s: %d %q, want %d", test.method, test.path, response.StatusCode, body, test.status)
+			t.Errorf("%s %s: got %d %q, want %d", test.method, test.path, response.StatusCode, body, test.status)
 		}
 		if response.StatusCode != http.StatusOK && !strings.HasPrefix(body, "clew: ") {
-			t.Errorf("%s %s: no sentence but %q", test.method, test.path, body)
+			t.Errorf("%s %s: the body %q is not a refusal", test.method, test.path, body)
 		}
 	}
 }
@@ -108,20 +108,20 @@ func TestBodiesThatNoGitSends(t *testing.T) {
 		"no end": string(packet([]byte(zero + " " + one + " " + codeRef("fix", 1) + "\x00side-band-64k"))),
 	} {
 		if status, answer := server.post(token, "git-receive-pack", body); status != http.StatusBadRequest || !strings.Contains(answer, "clew: BadRequest: ") {
-			t.Errorf("%s: %d %q", name, status, answer)
+			t.Errorf("%s: got %d %q, want a BadRequest", name, status, answer)
 		}
 	}
 	response, answer := server.request(http.MethodPost, "/team/"+repository+".git/git-receive-pack", token,
 		map[string]string{"Content-Type": "application/x-git-receive-pack-request", "Content-Encoding": "gzip"}, "x")
 	if response.StatusCode != http.StatusBadRequest {
-		t.Errorf("encoded push: %d %q", response.StatusCode, answer)
+		t.Errorf("encoded push: got %d %q, want 400", response.StatusCode, answer)
 	}
-	// What git sends to probe, before a large push.
+	// What git sends as a probe before a large push.
 	if status, answer := server.post(token, "git-receive-pack", "0000"); status != http.StatusOK || answer != "" {
-		t.Errorf("probe: %d %q", status, answer)
+		t.Errorf("probe: got %d %q, want 200 without a body", status, answer)
 	}
 	if out := server.remoteRef("refs/"); out != "" {
-		t.Errorf("refs were made: %s", out)
+		t.Errorf("refs were created: %s", out)
 	}
 }
 
@@ -130,13 +130,13 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 	path := "/team/" + repository + ".git/info/refs?service=git-receive-pack"
 	response, body := server.request(http.MethodGet, path, "", nil, "")
 	if response.StatusCode != http.StatusUnauthorized || !strings.HasPrefix(response.Header.Get("WWW-Authenticate"), "Basic ") {
-		t.Errorf("%d %v", response.StatusCode, response.Header)
+		t.Errorf("without a token: got %d with headers %v, want 401 with a challenge for Basic", response.StatusCode, response.Header)
 	}
 	if !strings.HasPrefix(body, "clew: Unauthenticated: a token is needed") {
-		t.Errorf("body %q", body)
+		t.Errorf("without a token: the body is %q", body)
 	}
 	if response, _ = server.request(http.MethodGet, path, "down", nil, ""); response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "" {
-		t.Errorf("API server down: %d %v", response.StatusCode, response.Header)
+		t.Errorf("without the API server: got %d with headers %v, want 503 with Retry-After", response.StatusCode, response.Header)
 	}
 }
 
@@ -172,17 +172,17 @@ func TestMetricsCount(t *testing.T) {
 	}
 }
 
-// A connection on which nothing but refusals come has no pace of its caller.
+// A connection on which every request is refused is not bound by a caller's rate limit.
 func TestARefusalEndsTheConnection(t *testing.T) {
 	server := newTestServer(t, Limits{})
 	for name, request := range map[string][2]string{
-		"nothing there":     {"/x", ""},
+		"no such path":      {"/x", ""},
 		"no token":          {"/team/" + repository + ".git/info/refs?service=git-upload-pack", ""},
 		"another namespace": {"/other/" + repository + ".git/info/refs?service=git-upload-pack", taskToken("fix", 1)},
 	} {
 		response, _ := server.request(http.MethodGet, request[0], request[1], nil, "")
 		if response.StatusCode < 400 || !response.Close {
-			t.Errorf("%s: %d, closed: %t", name, response.StatusCode, response.Close)
+			t.Errorf("%s: got %d and Connection: close %t, want a refusal that closes the connection", name, response.StatusCode, response.Close)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"math/big"
 	mathrand "math/rand/v2"
 	"net"
@@ -25,15 +26,18 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
+	"github.com/onsi/gomega"
 
 	"github.com/clew-dev/clew/internal/durable"
 )
 
-// serveForTest names the folder of a server that a test starts as a process of
-// its own: it holds root/, and the server writes ca.pem and address there.
+// serveForTest is the environment variable with the folder of a server that a test starts
+// as a process of its own: the folder contains root/, and the server writes ca.pem and
+// address there.
 const serveForTest = "CLEW_TEST_SERVE"
 
-// serveUntilKilled is the server process.
+// serveUntilKilled runs the server process. It ends when its standard input does, which
+// the test that started it holds open.
 func serveUntilKilled(folder string) error {
 	certificate, authority, err := selfSigned()
 	if err != nil {
@@ -46,7 +50,7 @@ func serveUntilKilled(folder string) error {
 	if err := os.WriteFile(filepath.Join(folder, "ca.pem"), authority, 0o600); err != nil {
 		return err
 	}
-	if err := durable.WriteShared(filepath.Join(folder, "address"), besideFiles, []byte(listener.Addr().String()), 0o600); err != nil {
+	if err := durable.WriteShared(filepath.Join(folder, "address"), temporaryFiles, []byte(listener.Addr().String()), 0o600); err != nil {
 		return err
 	}
 	options := Options{
@@ -55,10 +59,8 @@ func serveUntilKilled(folder string) error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	go func() { // ends with the test that started it
-		for os.Getppid() != 1 && fmt.Sprint(os.Getppid()) == os.Getenv(serveForTest+"_PARENT") {
-			time.Sleep(50 * time.Millisecond)
-		}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
 	logs, err := os.OpenFile(filepath.Join(folder, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -101,42 +103,46 @@ type serverProcess struct {
 	command *exec.Cmd
 }
 
+// start starts the process and waits until it serves requests.
 func (s *serverProcess) start() {
 	s.t.Helper()
-	_ = os.Remove(filepath.Join(s.folder, "address")) // not there the first time
+	_ = os.Remove(filepath.Join(s.folder, "address")) // does not exist the first time
 	s.command = exec.Command(testHook()[0])
-	s.command.Env = append(os.Environ(), serveForTest+"="+s.folder, serveForTest+"_PARENT="+fmt.Sprint(os.Getpid()))
+	s.command.Env = append(os.Environ(), serveForTest+"="+s.folder)
 	s.command.Stderr = os.Stderr
+	if _, err := s.command.StdinPipe(); err != nil { // Wait closes it
+		s.t.Fatal(err)
+	}
 	if err := s.command.Start(); err != nil {
 		s.t.Fatal(err)
 	}
-	for {
+	gomega.NewWithT(s.t).Eventually(func() error {
 		address, err := os.ReadFile(filepath.Join(s.folder, "address"))
-		if err == nil {
-			response, err := insecureClient().Get("https://" + string(address) + "/readyz")
-			if err == nil {
-				_ = response.Body.Close() // nothing is wanted from it
-				return
-			}
+		if err != nil {
+			return err
 		}
-		time.Sleep(time.Millisecond)
-	}
+		response, err := insecureClient().Get("https://" + string(address) + "/readyz")
+		if err != nil {
+			return err
+		}
+		return response.Body.Close()
+	}).WithTimeout(2*time.Minute).WithPolling(time.Millisecond).Should(gomega.Succeed(), "the server answers")
 }
 
 func (s *serverProcess) url() string {
-	address, _ := os.ReadFile(filepath.Join(s.folder, "address")) // gone between two lives
+	address, _ := os.ReadFile(filepath.Join(s.folder, "address")) // missing while the server restarts
 	return "https://" + string(address) + "/team/" + repository + ".git"
 }
 
-// kill ends the server at once, with its git processes if all is set, as the
-// end of a container does; else those go on as orphans.
+// kill kills the server. If all is set it also kills its git processes, as the end of a
+// container does; otherwise those continue as orphans.
 func (s *serverProcess) kill(all bool) {
 	victims := []int{s.command.Process.Pid}
 	if all {
 		victims = append(victims, descendants(s.command.Process.Pid)...)
 	}
 	for _, pid := range victims {
-		_ = syscall.Kill(pid, syscall.SIGKILL) // it may just have ended
+		_ = syscall.Kill(pid, syscall.SIGKILL) // the process may just have exited
 	}
 	_ = s.command.Wait() // "signal: killed"
 }
@@ -163,8 +169,8 @@ func descendants(root int) []int {
 	return found
 }
 
-// pusher pushes checkpoint after checkpoint, each again and again until it is
-// acknowledged, as the daemon does.
+// pusher pushes one checkpoint after another, and retries each until it is acknowledged,
+// as the daemon does.
 type pusher struct {
 	*client
 	name  string
@@ -184,16 +190,26 @@ func (p *pusher) run(server *serverProcess, stop *atomic.Bool, acknowledged *ato
 				acknowledged.Add(1)
 				break
 			}
-			if strings.Contains(stderr, "already") || strings.Contains(stderr, "RefImmutable") || strings.Contains(stderr, ".lock") {
+			if containsAny(stderr, "already", "RefImmutable", ".lock") {
 				return fmt.Errorf("checkpoint %d cannot be pushed again: %s", number, stderr)
 			}
 			if stop.Load() {
 				return nil
 			}
-			time.Sleep(5 * time.Millisecond)
 		}
 	}
 	return nil
+}
+
+// awaitAcknowledgement waits until a pusher has had another push acknowledged, or has
+// failed, and then for a random part of 150 ms.
+func awaitAcknowledgement(t *testing.T, acknowledged *atomic.Int64, random *mathrand.Rand) {
+	t.Helper()
+	before := acknowledged.Load()
+	gomega.NewWithT(t).Eventually(func() bool { return acknowledged.Load() > before || t.Failed() }).
+		WithTimeout(2*time.Minute).WithPolling(time.Millisecond).Should(gomega.BeTrue(), "a push is acknowledged")
+	// Time is the subject: the server must be able to end at any instant of a push.
+	time.Sleep(time.Duration(random.IntN(150)) * time.Millisecond)
 }
 
 func TestKilledServerLosesNothingAcknowledged(t *testing.T) {
@@ -222,10 +238,7 @@ func TestKilledServerLosesNothingAcknowledged(t *testing.T) {
 	}
 	random := mathrand.New(mathrand.NewPCG(7, uint64(rounds)))
 	for round := range rounds {
-		for before := acknowledged.Load(); acknowledged.Load() == before && !t.Failed(); {
-			time.Sleep(time.Millisecond)
-		}
-		time.Sleep(time.Duration(random.IntN(150)) * time.Millisecond)
+		awaitAcknowledgement(t, &acknowledged, random)
 		server.kill(round%2 == 0)
 		server.start()
 	}
@@ -244,7 +257,7 @@ func TestKilledServerLosesNothingAcknowledged(t *testing.T) {
 			for _, ref := range []string{codeRef(p.name, i+1), stateRef(p.name, i+1)} {
 				got, err := exec.Command("git", "--git-dir="+bare, "rev-parse", "--verify", "--quiet", ref).Output()
 				if err != nil || strings.TrimSpace(string(got)) != commit {
-					t.Errorf("%s is %q, but %s was acknowledged (%v)", ref, got, commit, err)
+					t.Errorf("%s points to %q (%v), but %s was acknowledged", ref, got, err, commit)
 				}
 			}
 		}
@@ -256,21 +269,20 @@ func TestKilledServerLosesNothingAcknowledged(t *testing.T) {
 	}
 	server.start()
 	if left := leftovers(t, bare); len(left) > 0 {
-		t.Errorf("left behind: %q", left)
+		t.Errorf("the start left leftovers of killed processes: %q", left)
 	}
 	all[0].git("push", "--quiet", server.url(), "HEAD:refs/heads/clew/task0/after")
 }
 
-// waitForOrphans waits until git processes that outlived a killed server have
-// ended, as they do by themselves, and keeps others out until the file is
-// closed.
+// waitForOrphans waits until git processes that outlived a killed server have exited, as
+// they do on their own, and keeps others out until the file is closed.
 func waitForOrphans(ctx context.Context, bare string) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	return openLocked(ctx, Repository{Path: bare}.useLock(), syscall.LOCK_EX)
 }
 
-// leftovers lists what only killed processes leave in a repository.
+// leftovers lists the files of a repository that only killed processes leave.
 func leftovers(t *testing.T, bare string) []string {
 	t.Helper()
 	var found []string

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// lockPoll is how often a lock that someone else holds is tried again.
+// lockPoll is how long lock waits before it tries again to take a lock that is held.
 const lockPoll = 5 * time.Millisecond
 
-// openLock opens a lock file, without locking it. The lock belongs to the open
-// file: a child process that inherits it keeps the lock even when this process
-// is killed, and it is free when the last of them closes it or ends.
+// openLock opens a lock file without locking it. The lock belongs to the open
+// file: a child process that inherits the file keeps the lock even when this process
+// is killed, and the lock is released when the last of them closes the file or exits.
 func openLock(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 }
 
-// lock takes the lock of an open file: syscall.LOCK_SH beside others,
-// syscall.LOCK_EX alone. It waits until ctx is done.
+// lock locks an open file, shared with syscall.LOCK_SH or exclusively with
+// syscall.LOCK_EX. It waits for the lock until ctx is done.
 func lock(ctx context.Context, file *os.File, how int) error {
 	for {
 		err := syscall.Flock(int(file.Fd()), how|syscall.LOCK_NB)
@@ -34,7 +34,7 @@ func lock(ctx context.Context, file *os.File, how int) error {
 	}
 }
 
-// openLocked opens a lock file and takes its lock. Closing the file frees it.
+// openLocked opens a lock file and locks it. Closing the file releases the lock.
 func openLocked(ctx context.Context, path string, how int) (*os.File, error) {
 	file, err := openLock(path)
 	if err != nil {

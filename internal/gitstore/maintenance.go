@@ -15,50 +15,51 @@ import (
 
 const (
 	// defaultMaxPacks is how many packs a repository may have before they are
-	// joined. Every push adds one.
+	// merged. Every push adds one.
 	defaultMaxPacks = 50
-	// maxLooseRefs is how many refs may be files of their own, a block each.
+	// maxLooseRefs is how many refs may be files of their own, which take a block each.
 	maxLooseRefs = 500
-	// startReapTimeout is how long the start waits for git processes that
-	// outlived a killed gitstore. They have lost their client and end soon.
+	// startReapTimeout is how long Start waits for git processes that
+	// outlived a killed gitstore. They have lost their client and exit soon.
 	startReapTimeout = 10 * time.Second
 )
 
-// Maintainer keeps repositories small and quick: it joins packs and refs, and
-// clears away what killed processes left. It removes no ref, and no object but
-// those that a deletion has left over (see Store.purge). It
-// may be killed at any instant: git replaces files only by finished ones.
+// Maintainer keeps repositories small and fast: it merges packs and packs refs, and
+// removes what killed processes left behind. It removes no ref, and only objects
+// that an interrupted deletion has left (see Store.purge). It may be killed at any
+// instant: git only ever replaces a file with a complete one.
 type Maintainer struct {
 	handler *Handler
-	// interval between looks at all repositories.
+	// interval is the time between two passes over all repositories.
 	interval time.Duration
 	maxPacks int
 	log      logr.Logger
 
-	// pushed holds repositories to look at soon; wake has room for one word.
+	// queued holds repositories to maintain soon; wake is sent to, without blocking, when
+	// one is added.
 	mu     sync.Mutex
-	pushed map[string]Repository
+	queued map[string]Repository
 	wake   chan struct{}
 }
 
-// NewMaintainer returns the maintainer of the handler's repositories. interval
-// is the time between looks at all of them; a push makes it look at once.
+// NewMaintainer returns the maintainer of the handler's repositories. It passes over all
+// of them once per interval, and handles a repository at once after a push to it.
 func NewMaintainer(handler *Handler, interval time.Duration, maxPacks int, log logr.Logger) *Maintainer {
 	if maxPacks <= 0 {
 		maxPacks = defaultMaxPacks
 	}
 	m := &Maintainer{
 		handler: handler, interval: interval, maxPacks: maxPacks, log: log,
-		pushed: map[string]Repository{}, wake: make(chan struct{}, 1),
+		queued: map[string]Repository{}, wake: make(chan struct{}, 1),
 	}
-	handler.pushed = m.notice
+	handler.onPush = m.enqueue
 	return m
 }
 
-// notice has a repository looked at soon.
-func (m *Maintainer) notice(repository Repository) {
+// enqueue queues a repository for maintenance.
+func (m *Maintainer) enqueue(repository Repository) {
 	m.mu.Lock()
-	m.pushed[repository.Path] = repository
+	m.queued[repository.Path] = repository
 	m.mu.Unlock()
 	select {
 	case m.wake <- struct{}{}:
@@ -66,7 +67,7 @@ func (m *Maintainer) notice(repository Repository) {
 	}
 }
 
-// Start clears away what an earlier process left. It is to be called before
+// Start removes what an earlier process left behind. It must be called before
 // requests are served, which would fail on stale locks.
 func (m *Maintainer) Start(ctx context.Context) error {
 	if err := m.handler.store.reapNamespaces(time.Now()); err != nil {
@@ -94,34 +95,36 @@ func (m *Maintainer) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-m.wake:
-			for _, repository := range m.takePushed() {
+			for _, repository := range m.takeQueued() {
 				m.maintain(ctx, repository)
 			}
 		case <-timer.C:
-			m.all(ctx)
+			m.maintainAll(ctx)
 		}
 	}
 }
 
-func (m *Maintainer) takePushed() map[string]Repository {
+// takeQueued returns the queued repositories and empties the queue.
+func (m *Maintainer) takeQueued() map[string]Repository {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	taken := m.pushed
-	m.pushed = map[string]Repository{}
+	taken := m.queued
+	m.queued = map[string]Repository{}
 	return taken
 }
 
-func (m *Maintainer) all(ctx context.Context) {
+// maintainAll maintains every repository once.
+func (m *Maintainer) maintainAll(ctx context.Context) {
 	repositories, err := m.handler.store.Repositories()
 	if err != nil {
-		m.log.Error(err, "the repositories cannot be listed")
+		m.log.Error(err, "cannot list the repositories")
 		return
 	}
 	for _, repository := range repositories {
 		if ctx.Err() != nil {
 			return
 		}
-		// Only if nobody is there right now: pushes wait for it.
+		// Only if the repository is free right now, since pushes wait for the lock.
 		once, cancel := context.WithTimeout(ctx, lockPoll)
 		m.reap(once, repository)
 		cancel()
@@ -130,46 +133,48 @@ func (m *Maintainer) all(ctx context.Context) {
 	m.measure()
 }
 
-// measure keeps the sizes in the metrics true, also without a quota.
+// measure updates the sizes in the metrics, also where no quota asks for them.
 func (m *Maintainer) measure() {
 	repositories, err := m.handler.store.Repositories()
 	if err != nil {
-		m.log.Error(err, "the repositories cannot be listed")
+		m.log.Error(err, "cannot list the repositories")
 		return
 	}
 	for _, repository := range repositories {
 		if _, err := m.handler.usage.repository(repository, usageRecheck); err != nil {
-			m.log.Error(err, "the repository cannot be measured", "namespace", repository.Namespace, "repository", repository.Name)
+			m.log.Error(err, "cannot measure the repository", "namespace", repository.Namespace, "repository", repository.Name)
 		}
 	}
 }
 
+// reap removes leftovers of killed processes from a repository, and logs the outcome.
 func (m *Maintainer) reap(ctx context.Context, repository Repository) {
 	log := m.log.WithValues("namespace", repository.Namespace, "repository", repository.Name)
 	removed, err := repository.reap(ctx)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		log.V(1).Info("the repository is in use and was not cleared of leftovers")
+		log.V(1).Info("leftovers were not removed, since the repository is in use")
 	case err != nil:
-		log.Error(err, "leftovers of killed processes cannot be removed")
+		log.Error(err, "cannot remove leftovers of killed processes")
 	case removed > 0:
 		log.Info("removed leftovers of killed processes", "count", removed)
 		m.handler.usage.changed(repository)
 	}
 }
 
-// maintain does what a repository needs, if anything.
+// maintain finishes deletions in a repository, and compacts it if it has too many packs or
+// loose refs.
 func (m *Maintainer) maintain(ctx context.Context, repository Repository) {
 	log := m.log.WithValues("namespace", repository.Namespace, "repository", repository.Name)
 	m.finishDeletion(ctx, repository, log)
 	packs, err := countPacks(repository)
 	if err != nil {
-		log.Error(err, "the packs cannot be counted")
+		log.Error(err, "cannot count the packs")
 		return
 	}
 	refs, err := countLooseRefs(repository, maxLooseRefs+1)
 	if err != nil {
-		log.Error(err, "the refs cannot be counted")
+		log.Error(err, "cannot count the refs")
 		return
 	}
 	if packs <= m.maxPacks && refs <= maxLooseRefs {
@@ -188,9 +193,9 @@ func (m *Maintainer) maintain(ctx context.Context, repository Repository) {
 	log.Info("maintenance done", "packs", packs, "looseRefs", refs, "seconds", time.Since(started).Seconds())
 }
 
-// compact joins refs into one file and packs into few: only as many of the
-// newest as are needed for each pack to be at least twice as large as the next
-// one, so that large packs are seldom written again.
+// compact packs refs into one file and merges packs: only as many of the newest as
+// needed for each pack to be at least twice as large as the next, so that large packs
+// are seldom rewritten.
 func (s *Store) compact(ctx context.Context, repository Repository) error {
 	used, err := repository.use(ctx)
 	if err != nil {
@@ -210,6 +215,7 @@ func (s *Store) compact(ctx context.Context, repository Repository) error {
 	return syncFolders(filepath.Join(repository.Path, "objects"))
 }
 
+// countPacks returns the number of packs in a repository.
 func countPacks(repository Repository) (int, error) {
 	entries, err := os.ReadDir(filepath.Join(repository.Path, "objects", "pack"))
 	if err != nil {
@@ -224,7 +230,7 @@ func countPacks(repository Repository) (int, error) {
 	return count, nil
 }
 
-// countLooseRefs counts refs that are files, up to limit.
+// countLooseRefs returns the number of refs that are files, counting up to limit.
 func countLooseRefs(repository Repository, limit int) (int, error) {
 	count := 0
 	err := filepath.WalkDir(filepath.Join(repository.Path, "refs"), func(_ string, entry fs.DirEntry, err error) error {

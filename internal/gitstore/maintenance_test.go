@@ -13,7 +13,7 @@ import (
 	"github.com/go-logr/logr"
 )
 
-func TestMaintenanceJoinsPacksAndRefsAndKeepsAll(t *testing.T) {
+func TestMaintenanceMergesPacksAndRefsAndLosesNothing(t *testing.T) {
 	server := newTestServer(t, Limits{})
 	maintainer := NewMaintainer(server.handler, time.Hour, 5, logr.Discard())
 	repo := server.store.repository("team", repository)
@@ -26,15 +26,15 @@ func TestMaintenanceJoinsPacksAndRefsAndKeepsAll(t *testing.T) {
 	if packs, err := countPacks(repo); err != nil || packs != 8 {
 		t.Fatalf("%d packs, %v; want one for each push", packs, err)
 	}
-	if pushed := maintainer.takePushed(); len(pushed) != 1 {
-		t.Fatalf("pushes were not noticed: %v", pushed)
+	if pushed := maintainer.takeQueued(); len(pushed) != 1 {
+		t.Fatalf("%d repositories are queued after the pushes, want 1: %v", len(pushed), pushed)
 	}
 	maintainer.maintain(t.Context(), repo)
 	if packs, err := countPacks(repo); err != nil || packs > 5 {
-		t.Errorf("%d packs are left, %v", packs, err)
+		t.Errorf("%d packs are left, %v; want 5 at most", packs, err)
 	}
 	if refs, err := countLooseRefs(repo, 100); err != nil || refs != 0 {
-		t.Errorf("%d loose refs are left, %v", refs, err)
+		t.Errorf("%d loose refs are left, %v; want none", refs, err)
 	}
 	for i, commit := range commits {
 		if got := server.remoteRef(codeRef("fix", i+1)); got != commit {
@@ -42,14 +42,14 @@ func TestMaintenanceJoinsPacksAndRefsAndKeepsAll(t *testing.T) {
 		}
 	}
 	fsck(t, repo.Path)
-	// Pushing and the rules go on as before.
+	// Pushes and fetches still work.
 	task.commit("a", "after")
 	task.push("HEAD:" + codeRef("fix", 9))
 	fresh := server.client(readerToken)
 	fresh.git("fetch", "--quiet", fresh.url, "refs/clew/*:refs/clew/*")
 }
 
-func TestMaintenanceBesidePushes(t *testing.T) {
+func TestMaintenanceDuringPushes(t *testing.T) {
 	server := newTestServer(t, Limits{})
 	maintainer := NewMaintainer(server.handler, time.Hour, 1, logr.Discard())
 	repo := server.store.repository("team", repository)
@@ -78,7 +78,7 @@ func TestMaintenanceBesidePushes(t *testing.T) {
 	fsck(t, repo.Path)
 }
 
-func TestStartClearsWhatKilledProcessesLeft(t *testing.T) {
+func TestStartRemovesWhatKilledProcessesLeft(t *testing.T) {
 	server := newTestServer(t, Limits{})
 	repo := server.store.repository("team", repository)
 	task := server.client(taskToken("fix", 1))
@@ -107,7 +107,7 @@ func TestStartClearsWhatKilledProcessesLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Not while an orphan of the killed process still works there.
+	// Not while an orphan of the killed process still uses the repository.
 	orphan, err := repo.use(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestStartClearsWhatKilledProcessesLeft(t *testing.T) {
 	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if _, err := repo.reap(short); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("cleared beside a running process: %v", err)
+		t.Fatalf("reap during use by a running process returned %v, want DeadlineExceeded", err)
 	}
 	if err := orphan.Close(); err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func TestOpenRefusesAHookThatDoesNotRun(t *testing.T) {
 		"none given": nil,
 	} {
 		if _, err := Open(t.Context(), t.TempDir(), 0, hook); err == nil || !strings.Contains(err.Error(), "hook") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: Open returned %v, want an error about the hook", name, err)
 		}
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics of one gitstore.
+// metrics are the metrics of one gitstore.
 type metrics struct {
 	requests     *prometheus.CounterVec
 	refusals     *prometheus.CounterVec
@@ -17,6 +17,7 @@ type metrics struct {
 	deletions    *prometheus.CounterVec
 }
 
+// newMetrics registers the gitstore's metrics with a registry.
 func newMetrics(registry prometheus.Registerer, usage *usage, free func() (int64, error)) (*metrics, error) {
 	buckets := []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 	m := &metrics{
@@ -59,14 +60,15 @@ func newMetrics(registry prometheus.Registerer, usage *usage, free func() (int64
 	return m, nil
 }
 
-// sizeCollector reports sizes as last measured; asking costs no disk walk. It
-// names nobody: whoever reaches the metrics may not be told who works on what.
+// sizeCollector reports sizes as last measured; collecting walks no disk. It gives totals
+// only: whoever can read the metrics need not learn who works on what.
 type sizeCollector struct {
 	usage                      *usage
 	free                       func() (int64, error)
 	stored, repositories, room *prometheus.Desc
 }
 
+// newSizeCollector returns a collector of total sizes and the volume's free space.
 func newSizeCollector(usage *usage, free func() (int64, error)) sizeCollector {
 	return sizeCollector{
 		usage: usage,
@@ -98,15 +100,15 @@ func (c sizeCollector) Collect(found chan<- prometheus.Metric) {
 	}
 }
 
-// repositoryCollector reports the size of each repository, by the names of its
-// namespace and of itself.
+// repositoryCollector reports the size of each repository, labelled with its namespace
+// and name.
 type repositoryCollector struct {
 	usage *usage
 	bytes *prometheus.Desc
 }
 
-// NameRepositories has the metrics tell the size of each repository by its name,
-// which tells whoever reads them which namespace works on which origin.
+// NameRepositories adds the size of each repository to the metrics, by namespace and name.
+// That reveals to whoever reads the metrics which namespace works on which origin.
 func (h *Handler) NameRepositories(registry prometheus.Registerer) error {
 	return registry.Register(repositoryCollector{usage: h.usage, bytes: prometheus.NewDesc("clew_gitstore_repository_bytes",
 		"Bytes on disk of a repository, as last measured, and what was received since.", []string{"namespace", "repository"}, nil)})

@@ -2,19 +2,20 @@ package gitstore
 
 import "regexp"
 
-// pattern is what a text of at most so many bytes looks like. A limit within the
-// expression would take milliseconds to compile, at each start of the hook.
+// pattern matches texts of at most most bytes. A length limit within the expression would
+// take milliseconds to compile, at each start of the hook.
 type pattern struct {
 	*regexp.Regexp
-	most int
+	maxBytes int
 }
 
-// MatchString reports whether a text has the form and is not too long.
+// MatchString reports whether a text matches the expression and is not too long.
 func (p pattern) MatchString(text string) bool {
-	return len(text) <= p.most && p.Regexp.MatchString(text)
+	return len(text) <= p.maxBytes && p.Regexp.MatchString(text)
 }
 
-// The names that appear in URLs and in paths. None can leave its folder.
+// Patterns of the names that appear in URLs and in file paths. None of them lets a name
+// escape its folder.
 var (
 	namespaceName  = pattern{regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`), 63}
 	repositoryName = pattern{regexp.MustCompile(`^r-[a-z0-9]([-a-z0-9]*[a-z0-9])?$`), 64}
@@ -23,17 +24,18 @@ var (
 	objectID       = pattern{regexp.MustCompile(`^[0-9a-f]*$`), 40}
 )
 
-// isObjectID reports whether a text is the id of an object in full.
-func isObjectID(text string) bool { return len(text) == objectID.most && objectID.MatchString(text) }
+// isObjectID reports whether a text is a full object id.
+func isObjectID(text string) bool {
+	return len(text) == objectID.maxBytes && objectID.MatchString(text)
+}
 
 var (
 	urlPath  = regexp.MustCompile(`^/([^/]*)/([^/]*)\.git/(info/refs|git-upload-pack|git-receive-pack)$`)
 	taskPath = regexp.MustCompile(`^/([^/]*)/tasks/([^/]*)$`)
 )
 
-// parsePath understands the path of a URL of a repository. These are all that is
-// served of repositories: the three of the smart protocol. The names are checked here
-// once and for all.
+// parsePath parses the URL path of a repository's operation. Only the three operations of
+// the smart protocol exist. The names are validated here and nowhere else.
 func parsePath(path string) (namespace, repository, operation string, ok bool) {
 	match := urlPath.FindStringSubmatch(path)
 	if match == nil || !namespaceName.MatchString(match[1]) || !repositoryName.MatchString(match[2]) {
@@ -42,7 +44,7 @@ func parsePath(path string) (namespace, repository, operation string, ok bool) {
 	return match[1], match[2], match[3], true
 }
 
-// parseTaskPath understands the path at which what a task has stored is deleted.
+// parseTaskPath parses the URL path at which what a task has stored is deleted.
 func parseTaskPath(path string) (namespace, uid string, ok bool) {
 	match := taskPath.FindStringSubmatch(path)
 	if match == nil || !namespaceName.MatchString(match[1]) || !taskUID.MatchString(match[2]) {

@@ -13,13 +13,13 @@ import (
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
-// object writes a raw object without any check.
+// object writes a raw object without any checks.
 func (c *client) object(kind, content string) string {
 	c.t.Helper()
 	return c.gitWith(content, "hash-object", "-w", "--stdin", "--literally", "-t", kind)
 }
 
-// entry is one entry of a raw tree.
+// entry returns one entry of a raw tree.
 func entry(mode, name, id string) string {
 	var raw strings.Builder
 	fmt.Fprintf(&raw, "%s %s\x00", mode, name)
@@ -31,7 +31,7 @@ func entry(mode, name, id string) string {
 	return raw.String()
 }
 
-// commitOf is a commit of a raw tree.
+// commitOf writes a commit of a raw tree.
 func (c *client) commitOf(tree string) string {
 	return c.object("commit", "tree "+tree+"\nauthor Ada <a@example.com> 1700000000 +0000\ncommitter Ada <a@example.com> 1700000000 +0000\n\nwork\n")
 }
@@ -57,14 +57,14 @@ func TestDangerousObjectsAreRefused(t *testing.T) {
 			ref := codeRef("fix", 1)
 			stderr := task.refusedPush(gitstoreapi.ObjectsRefused, "remote: ", task.commitOf(root)+":"+ref)
 			if got := server.remoteRef(ref); got != "" {
-				t.Errorf("the ref was made\n%s", stderr)
+				t.Errorf("the ref was created and points to %s\n%s", got, stderr)
 			}
 		})
 	}
 	fsck(t, server.bare(repository))
 }
 
-// What old tools wrote into real histories does not stand in a checkpoint's way.
+// Oddities that old tools wrote into real histories do not prevent checkpoints.
 func TestOldOdditiesAreAccepted(t *testing.T) {
 	server := newTestServer(t, Limits{})
 	task := server.client(taskToken("fix", 1))
@@ -88,7 +88,7 @@ func TestOldOdditiesAreAccepted(t *testing.T) {
 		"odd time zone":             commit(plain, "Ada <a@example.com> 1700000000 +051800", who, ""),
 		"two authors":               commit(plain, who+"\nauthor "+who, who, ""),
 		"NUL in message":            commit(plain, who, who, "a\x00b"),
-		"modules that are no file of configuration": task.commitOf(task.object("tree",
+		"modules that are not a configuration file": task.commitOf(task.object("tree",
 			entry("100644", ".gitmodules", task.object("blob", "<<<<<<< ours\n[submodule\n")))),
 		"submodule": task.commitOf(task.object("tree",
 			entry("100644", ".gitmodules", task.object("blob", "[submodule \"x\"]\n\tpath = x\n\turl = ../x.git\n"))+
@@ -109,8 +109,8 @@ func TestOldOdditiesAreAccepted(t *testing.T) {
 	}
 }
 
-// What an agent writes into its worktree is part of its checkpoint, whatever it
-// would do to whoever acted on it.
+// What an agent writes into its worktree is part of its checkpoint, even if it would harm
+// whoever acted on it.
 func TestAnAgentsOwnFilesAreAccepted(t *testing.T) {
 	server := newTestServer(t, Limits{})
 	task := server.client(taskToken("fix", 1))
@@ -145,7 +145,7 @@ func TestMissingObjectsAreRefused(t *testing.T) {
 	commit := task.commitOf(strings.Repeat("1", 40))
 	status, answer := server.rawPush(taskToken("fix", 1), commit, codeRef("fix", 1), task.packOf(commit))
 	if status != http.StatusOK || strings.Contains(answer, "unpack ok") {
-		t.Errorf("status %d, answer %q", status, answer)
+		t.Errorf("got %d %q, want 200 without \"unpack ok\"", status, answer)
 	}
 	if got := server.remoteRef(codeRef("fix", 1)); got != "" {
 		t.Error("a commit without its tree was stored")
@@ -162,17 +162,17 @@ func TestDamagedPackIsRefused(t *testing.T) {
 	resealed := append([]byte{}, damaged[:len(damaged)-sha1.Size]...)
 	sum := sha1.Sum(resealed)
 	for name, content := range map[string]string{
-		"a flipped bit":                     string(damaged),
-		"a flipped bit under a right sum":   string(append(resealed, sum[:]...)),
-		"cut off":                           whole[:len(whole)/2],
-		"nothing":                           "",
-		"not a pack":                        "GET / HTTP/1.1\r\n\r\n",
-		"more objects announced than there": whole[:8] + string(binary.BigEndian.AppendUint32(nil, 9)) + whole[12:],
+		"a flipped bit":                   string(damaged),
+		"a flipped bit under a right sum": string(append(resealed, sum[:]...)),
+		"cut off":                         whole[:len(whole)/2],
+		"nothing":                         "",
+		"not a pack":                      "GET / HTTP/1.1\r\n\r\n",
+		"more objects declared than sent": whole[:8] + string(binary.BigEndian.AppendUint32(nil, 9)) + whole[12:],
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, answer := server.rawPush(taskToken("fix", 1), commit, codeRef("fix", 1), content)
 			if strings.Contains(answer, "unpack ok") {
-				t.Errorf("answer %q", answer)
+				t.Errorf("git unpacked the pack: %q", answer)
 			}
 			if got := server.remoteRef(codeRef("fix", 1)); got != "" {
 				t.Error("a damaged pack was stored")
@@ -180,12 +180,12 @@ func TestDamagedPackIsRefused(t *testing.T) {
 		})
 	}
 	if status, answer := server.rawPush(taskToken("fix", 1), commit, codeRef("fix", 1), whole); !strings.Contains(answer, "unpack ok") {
-		t.Fatalf("the whole pack: status %d, answer %q", status, answer)
+		t.Fatalf("the whole pack: got %d %q, want \"unpack ok\"", status, answer)
 	}
 	fsck(t, server.bare(repository))
 }
 
-// packOf returns a pack of just these objects.
+// packOf returns a pack of exactly these objects.
 func (c *client) packOf(ids ...string) string {
 	c.t.Helper()
 	base := filepath.Join(c.dir, ".git", "test-pack")
@@ -197,7 +197,8 @@ func (c *client) packOf(ids ...string) string {
 	return string(content)
 }
 
-// rawPush sends a push of one new ref as bytes and returns the answer.
+// rawPush sends a push of one new ref without git's client, and returns status and body of
+// the response.
 func (s *testServer) rawPush(token, id, ref, pack string) (int, string) {
 	s.t.Helper()
 	s.advertise(token)

@@ -18,14 +18,14 @@ import (
 	"github.com/clew-dev/clew/internal/testing/powercut"
 )
 
-// cutPower ends the server and its git processes at one instant, together with
-// everything that was not synced.
+// cutPower kills the server and its git processes at one instant, and discards everything
+// that was not synced.
 func (s *serverProcess) cutPower(disk *powercut.Disk) {
 	all := []int{s.command.Process.Pid}
 	_ = syscall.Kill(all[0], syscall.SIGSTOP)
 	all = append(all, descendants(all[0])...)
 	for _, pid := range all {
-		_ = syscall.Kill(pid, syscall.SIGSTOP) // it may just have ended
+		_ = syscall.Kill(pid, syscall.SIGSTOP) // the process may just have exited
 	}
 	disk.Cut(func() {
 		for _, pid := range slices.Backward(all) {
@@ -71,10 +71,7 @@ func TestPowerCutsLoseNoAcknowledgedPush(t *testing.T) {
 		})
 	}
 	for range cuts {
-		for before := acknowledged.Load(); acknowledged.Load() == before && !t.Failed(); {
-			time.Sleep(time.Millisecond)
-		}
-		time.Sleep(time.Duration(random.IntN(150)) * time.Millisecond)
+		awaitAcknowledgement(t, &acknowledged, random)
 		server.cutPower(disk)
 		server.start()
 	}
@@ -89,7 +86,7 @@ func TestPowerCutsLoseNoAcknowledgedPush(t *testing.T) {
 			for _, ref := range []string{codeRef(p.name, i+1), stateRef(p.name, i+1)} {
 				got, err := exec.Command("git", "--git-dir="+bare, "rev-parse", "--verify", "--quiet", ref).Output()
 				if err != nil || strings.TrimSpace(string(got)) != commit {
-					t.Errorf("%s is %q, but %s was acknowledged (%v)", ref, got, commit, err)
+					t.Errorf("%s points to %q (%v), but %s was acknowledged", ref, got, err, commit)
 				}
 			}
 		}

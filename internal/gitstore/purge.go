@@ -13,9 +13,8 @@ import (
 	"github.com/clew-dev/clew/internal/durable"
 )
 
-// use takes part in the use of a repository: as long as the file is open, here
-// or in a child that inherited it, nothing is cleared away as leftover, and no
-// object is removed.
+// use marks a repository as in use: while the file is open, here or in a child that
+// inherited it, no leftovers are removed from the repository, and no objects.
 func (r Repository) use(ctx context.Context) (*os.File, error) {
 	gate, err := openLocked(ctx, r.gate(), syscall.LOCK_SH)
 	if err != nil {
@@ -25,10 +24,9 @@ func (r Repository) use(ctx context.Context) (*os.File, error) {
 	return openLocked(ctx, r.useLock(), syscall.LOCK_SH)
 }
 
-// alone waits until nobody uses the repository, and keeps newcomers waiting
-// until release is called. Without the gate, a busy repository would never be
-// free.
-func (r Repository) alone(ctx context.Context) (release func(), err error) {
+// exclusive waits until nobody uses the repository, and keeps new users waiting until release
+// is called. Without the gate, a busy repository would never become free.
+func (r Repository) exclusive(ctx context.Context) (release func(), err error) {
 	gate, err := openLocked(ctx, r.gate(), syscall.LOCK_EX)
 	if err != nil {
 		return nil, err
@@ -40,10 +38,11 @@ func (r Repository) alone(ctx context.Context) (release func(), err error) {
 	return func() { closeAll([]*os.File{used, gate}) }, nil
 }
 
-// The mark of a repository that may hold objects which nobody reaches since
-// refs were deleted. It outlives a killed process.
+// mark returns the path of the file that marks a repository which may contain unreachable
+// objects because refs were deleted. The mark survives a killed process.
 func (r Repository) mark() string { return filepath.Join(r.Path, "clew-purge") }
 
+// marked reports whether the repository has its mark.
 func (r Repository) marked() (bool, error) {
 	_, err := os.Lstat(r.mark())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -55,12 +54,12 @@ func (r Repository) marked() (bool, error) {
 // taskRefs are the refs of a deleted task in one repository.
 type taskRefs struct {
 	uid, name string
-	// shared: another task writes branches under the name too. Of those, only
-	// branches that stand at a checkpoint of the deleted task are its own.
+	// shared is set if another task also writes branches under the name. Only branches
+	// that point to a checkpoint of the deleted task then count as its own.
 	shared bool
 }
 
-// find lists the refs.
+// find lists the task's refs in a repository.
 func (t taskRefs) find(ctx context.Context, s *Store, repository Repository) ([]string, error) {
 	args := []string{"--git-dir=.", "for-each-ref", "--format=%(objectname) %(refname)", checkpointRefs + t.uid + "/"}
 	if t.name != "" {
@@ -90,9 +89,8 @@ func (t taskRefs) find(ctx context.Context, s *Store, repository Repository) ([]
 	return refs, nil
 }
 
-// deleteRefs deletes the task's refs of a repository, all or none, and marks
-// the repository, so that the objects follow. It returns how many refs it
-// deleted.
+// deleteRefs deletes all of the task's refs in a repository or none, and marks the
+// repository for a purge of the objects. It returns how many refs it deleted.
 func (s *Store) deleteRefs(ctx context.Context, repository Repository, task taskRefs) (int, error) {
 	used, err := repository.use(ctx)
 	if err != nil {
@@ -103,7 +101,7 @@ func (s *Store) deleteRefs(ctx context.Context, repository Repository, task task
 	if err != nil || len(refs) == 0 {
 		return 0, err
 	}
-	if err := durable.WriteShared(repository.mark(), besideFiles, nil, 0o644); err != nil {
+	if err := durable.WriteShared(repository.mark(), temporaryFiles, nil, 0o644); err != nil {
 		return 0, err
 	}
 	var commands strings.Builder
@@ -117,13 +115,12 @@ func (s *Store) deleteRefs(ctx context.Context, repository Repository, task task
 	return len(refs), syncFolders(filepath.Join(repository.Path, "refs"))
 }
 
-// purge removes all objects of a marked repository that no ref reaches, from
-// packs and from loose files. It has the repository alone meanwhile, so that
-// no push can come to build on an object that is just being removed, and no
-// fetch can miss one. Killed at any instant, it leaves a good repository and
-// the mark.
+// purge removes all objects of a marked repository that no ref reaches, from packs and
+// from loose files. It uses the repository exclusively, so that no push can build on an
+// object that is being removed, and no fetch can miss one; waiting bounds how long it
+// waits for that. Killed at any instant, it leaves a valid repository and the mark.
 func (s *Store) purge(ctx, waiting context.Context, repository Repository) error {
-	release, err := repository.alone(waiting)
+	release, err := repository.exclusive(waiting)
 	if err != nil {
 		return err
 	}
@@ -131,12 +128,12 @@ func (s *Store) purge(ctx, waiting context.Context, repository Repository) error
 	if marked, err := repository.marked(); err != nil || !marked {
 		return err
 	}
-	// Unfinished packs hold objects as well, and a pack with a .keep stays.
+	// Unfinished packs contain objects as well, and git would keep a pack with a .keep.
 	if _, err := repository.clear(); err != nil {
 		return err
 	}
 	objects := filepath.Join(repository.Path, "objects")
-	// It must not name commits that are gone; it is written anew below.
+	// The commit graph must not name removed commits; it is rewritten below.
 	for _, name := range []string{"commit-graph", "commit-graphs"} {
 		if err := os.RemoveAll(filepath.Join(objects, "info", name)); err != nil {
 			return err

@@ -17,15 +17,15 @@ import (
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
-// room refuses what would bring content when there is no room for any. How much
-// may come in is decided while it does (see intake).
-func (h *Handler) room(c *call) *gitstoreapi.Refusal {
+// checkSpace refuses a push when there is no space for any content. How much a push may add is
+// checked while it is received (see intake).
+func (h *Handler) checkSpace(c *call) *gitstoreapi.Refusal {
 	free, err := h.free()
 	if err != nil {
 		return h.unavailable(c, err)
 	}
 	if free <= h.limits.FreeBytes {
-		return gitstoreapi.New(gitstoreapi.VolumeFull, "the gitstore's volume has %d bytes left, of which %d are kept free; make it larger or delete what is not needed",
+		return gitstoreapi.New(gitstoreapi.VolumeFull, "the gitstore's volume has %d bytes free, of which %d are reserved; enlarge the volume or delete what is not needed",
 			free, h.limits.FreeBytes)
 	}
 	if h.limits.NamespaceBytes <= 0 {
@@ -41,14 +41,14 @@ func (h *Handler) room(c *call) *gitstoreapi.Refusal {
 	}
 	if used >= h.limits.NamespaceBytes {
 		return gitstoreapi.New(gitstoreapi.QuotaExceeded, "the repositories of the namespace %s take %d bytes, and its quota is %d; %s",
-			c.repository.Namespace, used, h.limits.NamespaceBytes, makeRoom)
+			c.repository.Namespace, used, h.limits.NamespaceBytes, quotaAdvice)
 	}
 	return nil
 }
 
-// makeRoom says what helps a namespace whose quota is used up. A Task that is
-// deleted leaves its code there, with its history.
-const makeRoom = "delete Tasks that are not needed and then their histories (kubectl clew task delete-history NAME), or ask for a larger quota (gitstore.namespaceQuotaBytes)"
+// quotaAdvice tells users of a namespace what to do when its quota is used up. Deleting a Task
+// keeps its code, with its history.
+const quotaAdvice = "delete Tasks that are not needed and then their histories (kubectl clew task delete-history NAME), or ask for a larger quota (gitstore.namespaceQuotaBytes)"
 
 // namespaceRepositories lists the repositories of one namespace.
 func (s *Store) namespaceRepositories(namespace string) ([]Repository, error) {
@@ -69,7 +69,7 @@ func (s *Store) namespaceRepositories(namespace string) ([]Repository, error) {
 	return found, nil
 }
 
-// push answers both requests of a push.
+// push serves both requests of a push.
 func (h *Handler) push(w http.ResponseWriter, c *call) *gitstoreapi.Refusal {
 	request := h.backendRequest(c)
 	task := *c.caller.Task
@@ -114,24 +114,26 @@ func (h *Handler) pushFiles(c *call) ([]*os.File, *gitstoreapi.Refusal) {
 	return []*os.File{fenceDescriptor - 3: fence, useDescriptor - 3: used}, nil
 }
 
+// closeAll closes lock files, which releases their locks.
 func closeAll(files []*os.File) {
 	for _, file := range files {
-		_ = file.Close() // nothing was written
+		_ = file.Close() // nothing was written to it
 	}
 }
 
-// advertised is what the list of refs that a pusher gets first shows. A task that
-// has pushed before needs only its own refs to find out what to send. Before that
-// it sees those of its source too, whose objects a fork must not send again.
+// advertised returns the view that the list of refs shows to a pusher, and whether this is
+// the task's first push. A task that has pushed before needs only its own refs to work out
+// what to send. Before that it also sees those of its source, so that a fork does not send
+// their objects again.
 func (h *Handler) advertised(c *call) (v view, first bool) {
 	v = viewOf(c.caller)
 	own := checkpointRefs + c.caller.Task.UID
-	if c.repository.hasLoose(own+"/code") && c.repository.hasLoose(own+"/state") {
-		return view{folders: v.folders[:2]}, false // as mostly, and git need not run
+	if c.repository.hasLooseRef(own+"/code") && c.repository.hasLooseRef(own+"/state") {
+		return view{folders: v.folders[:2]}, false // the usual case, without running git
 	}
 	refs, err := h.store.gitFor(c.repository).run(c.request.Context(), c.repository.Path, "--git-dir=.", "for-each-ref", "--format=%(refname)", own+"/")
 	if err != nil {
-		c.log.Error(err, "the task's refs cannot be listed")
+		c.log.Error(err, "cannot list the task's refs")
 		return v, true
 	}
 	if !strings.Contains(refs, own+"/code/") || !strings.Contains(refs, own+"/state/") {
@@ -140,21 +142,21 @@ func (h *Handler) advertised(c *call) (v view, first bool) {
 	return view{folders: v.folders[:2]}, false
 }
 
-// hasLoose reports whether there is a ref right in a folder that has not been packed.
-func (r Repository) hasLoose(folder string) bool {
+// hasLooseRef reports whether a folder directly contains a ref that has not been packed.
+func (r Repository) hasLooseRef(folder string) bool {
 	entries, err := os.ReadDir(filepath.Join(r.Path, folder))
 	return err == nil && slices.ContainsFunc(entries, func(e os.DirEntry) bool {
 		return e.Type().IsRegular() && filepath.Ext(e.Name()) != ".lock"
 	})
 }
 
-// advertise answers the first request of a push.
+// advertise serves the first request of a push, for the list of refs.
 func (h *Handler) advertise(w http.ResponseWriter, c *call, request backendRequest, first bool) *gitstoreapi.Refusal {
 	var based []string
 	if first {
 		var err error
 		if based, err = bases(c.request.Context(), h.store.gitFor(c.repository), c.repository.Path); err != nil {
-			c.log.Error(err, "what tasks are based on cannot be listed; the push takes longer")
+			c.log.Error(err, "cannot list the commits that tasks are based on; the push will take longer")
 		}
 	}
 	err := h.store.serveBackend(c.request.Context(), request, func(answer *bufio.Reader) error {
@@ -167,34 +169,34 @@ func (h *Handler) advertise(w http.ResponseWriter, c *call, request backendReque
 	return h.finish(w, c, err)
 }
 
-// branches refuses a push after which the task would have too many branches.
-func (h *Handler) branches(c *call, commands []Command) *gitstoreapi.Refusal {
+// checkBranches refuses a push after which the task would have too many branches.
+func (h *Handler) checkBranches(c *call, commands []Command) *gitstoreapi.Refusal {
 	more := newBranches(commands)
 	if more == 0 {
 		return nil
 	}
 	refs, err := h.store.gitFor(c.repository).run(c.request.Context(), c.repository.Path, "--git-dir=.", "for-each-ref", "--format=x",
-		"--count="+strconv.Itoa(maxBranchesOfTask), branchRefs+c.caller.Task.Name+"/")
+		"--count="+strconv.Itoa(maxBranchesPerTask), branchRefs+c.caller.Task.Name+"/")
 	if err != nil {
 		return h.unavailable(c, err)
 	}
-	if has := strings.Count(refs, "x"); has+more > maxBranchesOfTask {
-		return gitstoreapi.New(gitstoreapi.RefNotAllowed, "the task %s has %d branches, and may have %d", c.caller.Task.Name, has, maxBranchesOfTask)
+	if has := strings.Count(refs, "x"); has+more > maxBranchesPerTask {
+		return gitstoreapi.New(gitstoreapi.RefNotAllowed, "the task %s has %d branches, and may have at most %d", c.caller.Task.Name, has, maxBranchesPerTask)
 	}
 	return nil
 }
 
-// receive takes in what a push brings.
+// receive serves the second request of a push, with its content.
 func (h *Handler) receive(w http.ResponseWriter, c *call, request backendRequest) *gitstoreapi.Refusal {
 	started := time.Now()
-	head, refused := h.begin(w, c)
+	head, refused := h.readHead(w, c)
 	if refused != nil {
 		return refused
 	}
 	if refused := checkCommands(*c.caller.Task, head.Commands); refused != nil {
 		return refused
 	}
-	if refused := h.branches(c, head.Commands); refused != nil {
+	if refused := h.checkBranches(c, head.Commands); refused != nil {
 		return refused
 	}
 	in := h.newIntake(c, head)
@@ -211,7 +213,7 @@ func (h *Handler) receive(w http.ResponseWriter, c *call, request backendRequest
 	received, refused := in.finish(err == nil && stored(report))
 	h.metrics.received.Add(float64(received))
 	if refused != nil && !(err == nil && unpacked(report)) {
-		// What git says of content that was cut off is not worth telling.
+		// Git's report on truncated content would only mislead the client.
 		h.metrics.pushes.WithLabelValues("refused").Inc()
 		return refused
 	}
@@ -222,13 +224,14 @@ func (h *Handler) receive(w http.ResponseWriter, c *call, request backendRequest
 		h.metrics.pushes.WithLabelValues("failed").Inc()
 		return h.finish(w, c, err)
 	}
-	h.taken(c, head, stored(report), time.Since(started))
-	c.judged, c.answer = true, h.overtaken(c, head, report)
+	h.recordPush(c, head, stored(report), time.Since(started))
+	c.decided, c.answer = true, h.overtaken(c, head, report)
 	return nil
 }
 
-// taken tells of a push that git has stored or refused.
-func (h *Handler) taken(c *call, head pushHead, stored bool, took time.Duration) {
+// recordPush logs and counts a push that git has stored or refused, and queues the repository of
+// a stored one for maintenance.
+func (h *Handler) recordPush(c *call, head pushHead, stored bool, took time.Duration) {
 	if len(head.Commands) == 0 {
 		return
 	}
@@ -240,22 +243,22 @@ func (h *Handler) taken(c *call, head pushHead, stored bool, took time.Duration)
 	h.metrics.pushes.WithLabelValues("stored").Inc()
 	h.metrics.pushSeconds.Observe(took.Seconds())
 	c.log.Info("push stored", "refs", len(head.Commands), "first", head.Commands[0].Ref, "seconds", took.Seconds())
-	h.pushed(c.repository)
+	h.onPush(c.repository)
 }
 
-// begin reads the beginning of a push.
-func (h *Handler) begin(w http.ResponseWriter, c *call) (pushHead, *gitstoreapi.Refusal) {
-	c.begun = true
+// readHead reads the head of a push.
+func (h *Handler) readHead(w http.ResponseWriter, c *call) (pushHead, *gitstoreapi.Refusal) {
+	c.headRead = true
 	if encoding := c.request.Header.Get("Content-Encoding"); encoding != "" {
-		return pushHead{}, gitstoreapi.New(gitstoreapi.BadRequest, "a push must not be encoded as %q; git push sends it as it is", encoding)
+		return pushHead{}, gitstoreapi.New(gitstoreapi.BadRequest, "a push must not have the content encoding %q; git push sends none", encoding)
 	}
-	// Git may answer before it has read everything.
+	// Git may respond before it has read everything.
 	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
 		return pushHead{}, h.unavailable(c, err)
 	}
 	c.duplex = true
-	// The server does not check that such a request was read to its end, and would take
-	// what is left of it for the next one.
+	// In full duplex, the server does not check that the request was read to its end, and
+	// would take the rest for the next request.
 	w.Header().Set("Connection", "close")
 	head, err := readPushHead(c.request.Body)
 	if err != nil {
@@ -265,7 +268,7 @@ func (h *Handler) begin(w http.ResponseWriter, c *call) (pushHead, *gitstoreapi.
 	return head, nil
 }
 
-// isFull reports whether an error, perhaps of a git process, is a full volume.
+// isFull reports whether an error, of this process or of git, means that the volume is full.
 func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) ||
 		err != nil && strings.Contains(err.Error(), "No space left on device")

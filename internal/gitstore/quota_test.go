@@ -16,7 +16,7 @@ import (
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
-// noise is text of n bytes that does not compress below half.
+// noise returns text of n bytes that does not compress below half its size.
 func noise(n int) string {
 	content := make([]byte, n/2)
 	_, _ = rand.Read(content) // never fails
@@ -29,10 +29,10 @@ func TestNamespaceQuota(t *testing.T) {
 	task.commit("a", noise(600_000))
 	task.push("HEAD:" + codeRef("fix", 1))
 
-	// More than the quota leaves: it is refused while it comes in, and may be
-	// pushed again when there is room.
+	// A push larger than the rest of the quota is refused while it is received, and may be
+	// repeated when there is space.
 	task.commit("b", noise(2_600_000))
-	task.refusedPush(gitstoreapi.QuotaExceeded, "what is left of namespace team's quota of 1048576 bytes", "HEAD:"+codeRef("fix", 2))
+	task.refusedPush(gitstoreapi.QuotaExceeded, "the rest of namespace team's quota of 1048576 bytes", "HEAD:"+codeRef("fix", 2))
 	if use, err := diskUse(server.bare(repository)); err != nil || use > 1<<20 {
 		t.Errorf("the refused push left %d bytes, %v", use, err)
 	}
@@ -40,8 +40,8 @@ func TestNamespaceQuota(t *testing.T) {
 	task.git("reset", "--quiet", "--hard", "HEAD~1")
 	task.commit("b", noise(100_000))
 	task.push("HEAD:" + codeRef("fix", 2))
-	// Once the quota is used up nothing more is taken, also not in another
-	// repository of the namespace; reading goes on.
+	// Once the quota is used up, every push is refused, in other repositories of the
+	// namespace too; fetches still work.
 	strict := server.again(Limits{NamespaceBytes: 300_000})
 	task.url = strict.url("team", repository)
 	task.env = append(task.env, "GIT_SSL_CAINFO="+strict.ca)
@@ -61,7 +61,7 @@ func TestNamespaceQuota(t *testing.T) {
 	fsck(t, server.bare(repository))
 }
 
-func TestPushesSideBySideCannotExceedTheQuotaTogether(t *testing.T) {
+func TestConcurrentPushesCannotExceedTheQuotaTogether(t *testing.T) {
 	const quota, pushes = 3 << 20, 6
 	server := newTestServer(t, Limits{NamespaceBytes: quota})
 	var all sync.WaitGroup
@@ -79,7 +79,7 @@ func TestPushesSideBySideCannotExceedTheQuotaTogether(t *testing.T) {
 			case reason != nil && reason.Reason == gitstoreapi.QuotaExceeded:
 				refused.Add(1)
 			default:
-				t.Errorf("neither stored nor beyond the quota: %s", stderr)
+				t.Errorf("a push failed for a reason other than the quota: %s", stderr)
 			}
 		})
 	}
@@ -88,7 +88,7 @@ func TestPushesSideBySideCannotExceedTheQuotaTogether(t *testing.T) {
 		t.Errorf("%d bytes are stored, %v; the quota is %d", use, err, quota)
 	}
 	if stored.Load() < 1 || stored.Load()+refused.Load() != pushes {
-		t.Errorf("%d stored and %d refused, of %d", stored.Load(), refused.Load(), pushes)
+		t.Errorf("%d of %d pushes were stored and %d refused, want one stored at least and no other outcome", stored.Load(), pushes, refused.Load())
 	}
 }
 
@@ -98,7 +98,7 @@ func TestPushThatIsTooLarge(t *testing.T) {
 	task.commit("a", noise(9_000_000))
 	stderr := task.refusedPush(gitstoreapi.PushTooLarge, "", "HEAD:"+codeRef("fix", 1))
 	if strings.Contains(stderr, "RPC failed") || strings.Contains(stderr, "early EOF") {
-		t.Errorf("the connection broke off, or git's own complaint was shown: %s", stderr)
+		t.Errorf("the connection was reset, or git's own error was shown: %s", stderr)
 	}
 	if use, err := diskUse(server.bare(repository)); err != nil || use > 1<<20 {
 		t.Errorf("the refused push left %d bytes, %v", use, err)
@@ -109,7 +109,7 @@ func TestPushThatIsTooLarge(t *testing.T) {
 	task.push("HEAD:" + codeRef("fix", 1))
 }
 
-// volume says how much is free; less than nothing is an error.
+// volume reports how much is free; a negative number stands for an error.
 type volume struct{ free atomic.Int64 }
 
 func (v *volume) ask() (int64, error) {
@@ -129,29 +129,29 @@ func TestFullVolume(t *testing.T) {
 	task.commit("a", "one")
 	task.push("HEAD:" + codeRef("fix", 1))
 	volume.free.Store(1 << 20)
-	stderr := task.refusedPush(gitstoreapi.VolumeFull, "volume has 1048576 bytes left", "HEAD:"+codeRef("fix", 2))
+	stderr := task.refusedPush(gitstoreapi.VolumeFull, "volume has 1048576 bytes free", "HEAD:"+codeRef("fix", 2))
 	if !strings.Contains(stderr, "507") {
 		t.Errorf("no status 507 in %s", stderr)
 	}
 	task.git("fetch", "--quiet", task.url, codeRef("fix", 1))
-	// A push that does not fit is cut off, and not refused for good.
+	// A push that does not fit is cut off, but may be repeated.
 	volume.free.Store(1<<20 + 10_000)
 	task.commit("b", noise(1_000_000))
 	task.refusedPush(gitstoreapi.VolumeFull, "the push needs more", "HEAD:"+codeRef("fix", 2))
 	volume.free.Store(-1)
 	task.refusedPush(gitstoreapi.Unavailable, "try again", "HEAD:"+codeRef("fix", 2))
-	// There is room again.
+	// There is space again.
 	volume.free.Store(1 << 30)
 	task.push("HEAD:" + codeRef("fix", 2))
 }
 
-// The volume fills up between the two requests of a push: git shows no body of
-// a failed request, so the sentence comes in git's own protocol.
-func TestRefusalInMidPushIsASentence(t *testing.T) {
+// The volume fills up between the two requests of a push: git does not show the body of a
+// failed request, so the refusal travels in git's own protocol.
+func TestARefusalDuringAPushIsShown(t *testing.T) {
 	server := newTestServer(t, Limits{FreeBytes: 1})
 	var asked atomic.Int64
 	server.handler.free = func() (int64, error) {
-		if asked.Add(1) > 2 { // once for the list of refs, once to make the repository
+		if asked.Add(1) > 2 { // once for the list of refs, once to create the repository
 			return 0, nil
 		}
 		return 1 << 30, nil
@@ -159,9 +159,9 @@ func TestRefusalInMidPushIsASentence(t *testing.T) {
 	task := server.client(taskToken("fix", 1))
 	task.commit("a", noise(3_000_000))
 	task.env = append(task.env, "GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_1=http.postBuffer", "GIT_CONFIG_VALUE_1=16m")
-	stderr := task.refusedPush(gitstoreapi.VolumeFull, "remote: clew: VolumeFull: the gitstore's volume has 0 bytes left", "HEAD:"+codeRef("fix", 1))
+	stderr := task.refusedPush(gitstoreapi.VolumeFull, "remote: clew: VolumeFull: the gitstore's volume has 0 bytes free", "HEAD:"+codeRef("fix", 1))
 	if strings.Contains(stderr, "507") {
-		t.Errorf("answered outside of git's protocol: %s", stderr)
+		t.Errorf("the refusal was sent outside git's protocol: %s", stderr)
 	}
 }
 
@@ -180,7 +180,7 @@ func TestDiskUseIsWhatDuSays(t *testing.T) {
 	}
 }
 
-func TestUsageMeasuresSeldomAndCountsWhatComesIn(t *testing.T) {
+func TestUsageMeasuresRarelyAndCountsReceivedBytes(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	usage := newUsage(func() time.Time { return now })
 	repo := Repository{Path: t.TempDir()}
@@ -196,15 +196,15 @@ func TestUsageMeasuresSeldomAndCountsWhatComesIn(t *testing.T) {
 	usage.begin(repo, 5000, 0)
 	usage.end(repo, 5000, true)
 	if got := ask(0); got != base+5000 {
-		t.Errorf("%d after 5000 bytes came in, want %d", got, base+5000)
+		t.Errorf("the usage is %d after 5000 bytes were received, want %d", got, base+5000)
 	}
-	// Seemingly over the limit, but measured a moment ago.
+	// Apparently above the limit, but measured a moment ago.
 	if got := ask(base + 1000); got != base+5000 {
 		t.Errorf("measured again at once: %d", got)
 	}
-	// Measured again before it is called full: the bytes were not stored.
+	// Measured again before the quota counts as used up: the bytes are not on the disk.
 	now = now.Add(usageRecheck)
 	if got := ask(base + 1000); got != base {
-		t.Errorf("%d, want the measured %d", got, base)
+		t.Errorf("the usage is %d, want the measured %d", got, base)
 	}
 }

@@ -11,15 +11,14 @@ import (
 	"time"
 )
 
-// abandonedAfter is how old a temporary file outside of repositories must be,
-// before nobody can be about to finish it.
+// abandonedAfter is how old a temporary file outside repositories must be for nobody to be
+// still writing it.
 const abandonedAfter = time.Hour
 
-// reap removes what killed git processes left in the repository: lock files,
-// which would make every later push of a ref fail, and unfinished packs. It
-// returns the number of things removed. It does nothing if someone, here or in
-// an orphaned git process, uses the repository and does not stop until ctx is
-// done.
+// reap removes what killed git processes left in the repository: lock files, which would
+// make every later push to a ref fail, and unfinished packs. It returns the number of files
+// and folders removed. It fails if the repository stays in use, here or by an orphaned git
+// process, until ctx is done.
 func (r Repository) reap(ctx context.Context) (int, error) {
 	alone, err := openLocked(ctx, r.useLock(), syscall.LOCK_EX)
 	if err != nil {
@@ -29,7 +28,7 @@ func (r Repository) reap(ctx context.Context) (int, error) {
 	return r.clear()
 }
 
-// clear is reap for whoever has the repository alone.
+// clear is reap for a caller that already holds the repository exclusively.
 func (r Repository) clear() (int, error) {
 	removed := 0
 	err := filepath.WalkDir(r.Path, func(path string, entry fs.DirEntry, err error) error {
@@ -52,8 +51,8 @@ func (r Repository) clear() (int, error) {
 	return removed, err
 }
 
-// leftover reports whether a file or folder of the repository can only have
-// been left by a process that was killed, given that none is running.
+// leftover reports whether a file or folder of the repository must have been left by a
+// killed process, given that no process is using the repository.
 func (r Repository) leftover(path string, entry fs.DirEntry) (bool, error) {
 	name := entry.Name()
 	inObjects := strings.HasPrefix(path, filepath.Join(r.Path, "objects")+"/")
@@ -65,17 +64,19 @@ func (r Repository) leftover(path string, entry fs.DirEntry) (bool, error) {
 	case !inObjects:
 		return false, nil
 	case strings.HasPrefix(name, "tmp_"), strings.HasPrefix(name, ".tmp-"), strings.HasSuffix(name, ".keep"):
-		// Receiving git keeps a pack from being repacked before a ref needs it.
+		// A receiving git marks its pack with .keep so that it is not repacked before refs
+		// point to it.
 		return true, nil
 	case strings.HasSuffix(name, ".pack"):
-		// A pack gets its index last: without one it was never part of the
-		// repository, and no push of it was acknowledged.
+		// The index is written last: a pack without one was never part of the repository,
+		// and its push was not acknowledged.
 		_, err := os.Lstat(strings.TrimSuffix(path, ".pack") + ".idx")
 		return errors.Is(err, fs.ErrNotExist), ignoreMissing(err)
 	}
 	return false, nil
 }
 
+// ignoreMissing returns err, or nil if it says that a file does not exist.
 func ignoreMissing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -83,8 +84,8 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// reapNamespaces removes repositories that were never finished, and temporary
-// files of fences.
+// reapNamespaces removes repositories whose creation was interrupted, and abandoned
+// temporary files of fences.
 func (s *Store) reapNamespaces(now time.Time) error {
 	var problems []error
 	for _, pattern := range []string{"*/.tmp-*", "*/fences/.tmp-*"} {

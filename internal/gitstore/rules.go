@@ -10,10 +10,9 @@ import (
 	"github.com/clew-dev/clew/internal/refname"
 )
 
-// Command is one ref update that a pusher asks for. Old and New are object
-// ids in hex; all zeroes mean that the ref does not exist (Old) or is to be
-// deleted (New). Old is the pusher's word; git checks it when it takes the
-// ref's lock.
+// Command is one ref update that a pusher requests. Old and New are object ids in hex;
+// all zeroes mean that the ref does not exist (Old) or shall be deleted (New). Old is only
+// the pusher's claim; git checks it when it takes the ref's lock.
 type Command struct {
 	Old, New, Ref string
 }
@@ -26,24 +25,24 @@ const (
 	maxRefComponent = 200
 	maxRefDepth     = 16
 	// A branch costs the volume a file, and a folder for each part of its name. A
-	// daemon makes one for a rewind, and pushes the refs of a hundred checkpoints
+	// daemon creates one per rewind, and pushes the refs of up to a hundred checkpoints
 	// at once.
-	maxRefsOfPush     = 512
-	maxBranchesOfPush = 32
-	maxBranchesOfTask = 500
+	maxRefsPerPush     = 512
+	maxBranchesPerPush = 32
+	maxBranchesPerTask = 500
 )
 
-// checkpointRest is what follows refs/clew/<task UID>/ in the name of a
-// checkpoint's ref. Ten digits could exceed 2^31-1, which is checked apart.
+// checkpointRest matches what follows refs/clew/<task UID>/ in the name of a checkpoint's
+// ref. Ten digits may exceed 2^31-1, which is checked separately.
 var checkpointRest = regexp.MustCompile(`^(?:code|state)/([1-9][0-9]{0,9})$`)
 
-// checkCommands returns a refusal if the task may not do one of the commands.
+// checkCommands returns a refusal if one of the commands is not allowed to the task.
 // A task may create refs/clew/<its UID>/{code,state}/<number>, once, and create
 // or move refs/heads/clew/<its name>/<branch>; it may delete nothing.
 func checkCommands(task Task, commands []Command) *gitstoreapi.Refusal {
-	if made := newBranches(commands); len(commands) > maxRefsOfPush || made > maxBranchesOfPush {
-		return gitstoreapi.New(gitstoreapi.RefNotAllowed, "the push updates %d refs and makes %d branches; one may update %d and make %d: push some of them",
-			len(commands), made, maxRefsOfPush, maxBranchesOfPush)
+	if made := newBranches(commands); len(commands) > maxRefsPerPush || made > maxBranchesPerPush {
+		return gitstoreapi.New(gitstoreapi.RefNotAllowed, "the push updates %d refs and creates %d branches; one push may update at most %d and create at most %d: split it into several pushes",
+			len(commands), made, maxRefsPerPush, maxBranchesPerPush)
 	}
 	for _, command := range commands {
 		if refused := checkCommand(task, command); refused != nil {
@@ -53,7 +52,7 @@ func checkCommands(task Task, commands []Command) *gitstoreapi.Refusal {
 	return nil
 }
 
-// newBranches counts the branches that commands make.
+// newBranches returns how many branches the commands create.
 func newBranches(commands []Command) int {
 	n := 0
 	for _, c := range commands {
@@ -64,12 +63,13 @@ func newBranches(commands []Command) int {
 	return n
 }
 
+// checkCommand returns a refusal if the command is not allowed to the task.
 func checkCommand(task Task, command Command) *gitstoreapi.Refusal {
 	if problem := refNameProblem(command.Ref); problem != "" {
 		return gitstoreapi.New(gitstoreapi.RefNotAllowed, "the ref name %q %s; choose another name", clip.Marked(command.Ref, maxShown), problem)
 	}
 	if isZero(command.New) {
-		return gitstoreapi.New(gitstoreapi.DeleteNotAllowed, "%s cannot be deleted by a push; checkpoints go by their retention policy", command.Ref)
+		return gitstoreapi.New(gitstoreapi.DeleteNotAllowed, "%s cannot be deleted by a push; the retention policy decides when checkpoints are deleted", command.Ref)
 	}
 	if rest, ok := strings.CutPrefix(command.Ref, checkpointRefs+task.UID+"/"); ok {
 		return checkCheckpoint(command, rest)
@@ -85,7 +85,8 @@ func checkCommand(task Task, command Command) *gitstoreapi.Refusal {
 		command.Ref, task.Name, checkpointRefs, task.UID, branchRefs, task.Name)
 }
 
-// checkCheckpoint holds a checkpoint's ref to its form and to its first value.
+// checkCheckpoint returns a refusal if a checkpoint's ref is malformed, or already has
+// another value.
 func checkCheckpoint(command Command, rest string) *gitstoreapi.Refusal {
 	match := checkpointRest.FindStringSubmatch(rest)
 	if match == nil || len(match[1]) == 10 && match[1] > "2147483647" {
@@ -98,9 +99,9 @@ func checkCheckpoint(command Command, rest string) *gitstoreapi.Refusal {
 	return nil
 }
 
-// refNameProblem returns what is wrong with a full ref name, to follow "the
-// ref name ...", or nothing. It is git check-ref-format, and more: names also
-// may not look like an option, nor be hard on file systems and terminals.
+// refNameProblem returns what is wrong with a full ref name, worded to follow "the ref name
+// ...", or "" if it is valid. It is stricter than git check-ref-format: a name must also not
+// look like an option, nor cause trouble on file systems and terminals.
 func refNameProblem(ref string) string {
 	switch {
 	case len(ref) > maxRefBytes:
@@ -108,9 +109,9 @@ func refNameProblem(ref string) string {
 	case !utf8.ValidString(ref):
 		return "is not valid UTF-8"
 	case strings.ContainsFunc(ref, forbiddenInRef):
-		return `holds a space, a control character or one of ~^:?*[\`
+		return `contains a space, a control character or one of ~^:?*[\`
 	case strings.Contains(ref, ".."), strings.Contains(ref, "@{"):
-		return `holds ".." or "@{"`
+		return `contains ".." or "@{"`
 	}
 	components := strings.Split(ref, "/")
 	if len(components) > maxRefDepth {
@@ -124,6 +125,7 @@ func refNameProblem(ref string) string {
 	return ""
 }
 
+// refComponentProblem is refNameProblem for one part of a name.
 func refComponentProblem(component string) string {
 	switch {
 	case component == "":
@@ -140,6 +142,7 @@ func refComponentProblem(component string) string {
 	return ""
 }
 
+// forbiddenInRef reports whether a character must not occur in a ref name.
 func forbiddenInRef(r rune) bool {
 	// U+0080 to U+009F are control characters for terminals, U+2028 and U+2029
 	// line breaks, U+202A to U+202E and U+2066 to U+2069 change the direction
@@ -148,13 +151,15 @@ func forbiddenInRef(r rune) bool {
 		r >= 0x2028 && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }
 
+// isZero reports whether an object id is all zeroes.
 func isZero(id string) bool {
 	return strings.Trim(id, "0") == ""
 }
 
+// shortID abbreviates an object id for messages.
 func shortID(id string) string {
 	return id[:min(len(id), 12)]
 }
 
-// maxShown is how much of a name, in bytes, a refusal repeats.
+// maxShown is how many bytes of a name a refusal quotes.
 const maxShown = 120

@@ -53,18 +53,18 @@ func TestCheckCommands(t *testing.T) {
 		{zero, one, "", gitstoreapi.RefNotAllowed},
 	} {
 		got := gitstoreapi.Reason("")
-		// A good update before it changes nothing.
+		// An allowed update before it makes no difference.
 		if refused := checkCommands(task, []Command{{zero, one, "refs/heads/clew/fix/good"}, {test.old, test.new, test.ref}}); refused != nil {
 			got = refused.Reason
 		}
 		if got != test.want {
-			t.Errorf("%s: %q, want %q", test.ref, got, test.want)
+			t.Errorf("%s: refused with %q, want %q", test.ref, got, test.want)
 		}
 	}
 }
 
 func TestRefNameProblem(t *testing.T) {
-	for name, good := range map[string]bool{
+	for name, valid := range map[string]bool{
 		"refs/heads/clew/fix/b":              true,
 		"refs/heads/clew/fix/b.1_x+y=z,#%&'": true,
 		"refs/heads/clew/fix/käse-奶酪":        true,
@@ -81,14 +81,14 @@ func TestRefNameProblem(t *testing.T) {
 		"a~b": false, "a^b": false, "a:b": false, "a?b": false, "a*b": false, "a[b": false, `a\b`: false,
 		"a\u0085b": false, "a\u2028b": false, "a\u202eb": false, "a\u2066b": false, "a\xffb": false,
 	} {
-		if problem := refNameProblem(name); (problem == "") != good {
-			t.Errorf("%q: %q", name, problem)
+		if problem := refNameProblem(name); (problem == "") != valid {
+			t.Errorf("refNameProblem(%q) returned %q, want valid %t", name, problem, valid)
 		}
 	}
 }
 
 func TestRepositoryAndNamespaceNames(t *testing.T) {
-	for path, good := range map[string]bool{
+	for path, valid := range map[string]bool{
 		"/team/r-0123456789abcdef0123.git/info/refs":            true,
 		"/team-1/r-empty-0123.git/git-upload-pack":              true,
 		"/team/r-x.git/git-receive-pack":                        true,
@@ -106,13 +106,13 @@ func TestRepositoryAndNamespaceNames(t *testing.T) {
 		"/team/r-x.git/objects/info/alternates":                 false,
 		"/team/r-" + strings.Repeat("a", 63) + ".git/info/refs": false,
 	} {
-		if _, _, _, ok := parsePath(path); ok != good {
-			t.Errorf("%q: %v", path, !good)
+		if _, _, _, ok := parsePath(path); ok != valid {
+			t.Errorf("parsePath(%q) returned %t, want %t", path, ok, valid)
 		}
 	}
 }
 
-// The report of a push is held back, and nothing before it.
+// Only the report of a push and what follows it are held back.
 func TestCopyUntilReport(t *testing.T) {
 	line := func(band byte, text string) string { return string(packet(append([]byte{band}, text...))) }
 	progress, life := line(2, "Resolving deltas"), "0005\x01"
@@ -135,11 +135,11 @@ func TestCopyUntilReport(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if diff := cmp.Diff([]string{test.sent, test.held}, []string{recorder.Body.String(), string(held)}); diff != "" {
-			t.Errorf("%s: %s", name, diff)
+			t.Errorf("%s: what was sent and what was held back (-want +got):\n%s", name, diff)
 		}
 	}
 	if _, err := copyUntilReport(httptest.NewRecorder(), bufio.NewReader(strings.NewReader(progress+"00")), true, func() bool { return false }); err == nil {
-		t.Error("an answer that breaks off is taken for whole")
+		t.Error("truncated output was accepted")
 	}
 }
 
@@ -151,7 +151,7 @@ func TestStored(t *testing.T) {
 		"": false,
 	} {
 		if stored([]byte(report)) != want {
-			t.Errorf("%q: %v", report, !want)
+			t.Errorf("stored(%q) returned %t, want %t", report, !want, want)
 		}
 	}
 }
@@ -166,8 +166,8 @@ func TestPreReceiveNeedsItsEnvironment(t *testing.T) {
 		"no task name": {hookTaskUID: "u", hookAttempt: "1", hookFences: "/x"},
 	} {
 		err := PreReceive(strings.NewReader(""), &strings.Builder{}, func(key string) string { return env[key] })
-		if err == nil || !strings.Contains(err.Error(), "was not started by the gitstore") {
-			t.Errorf("%s: %v", name, err)
+		if err == nil || !strings.Contains(err.Error(), "was not run by the gitstore") {
+			t.Errorf("%s: PreReceive returned %v, want a refusal of the environment", name, err)
 		}
 	}
 	whole := map[string]string{hookTaskName: "fix", hookTaskUID: "u", hookAttempt: "1", hookFences: "/x"}
@@ -179,7 +179,7 @@ func TestPreReceiveNeedsItsEnvironment(t *testing.T) {
 	} {
 		err := PreReceive(strings.NewReader(stdin), &strings.Builder{}, func(key string) string { return whole[key] })
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%q: %v", stdin, err)
+			t.Errorf("PreReceive(%q) returned %v, want %q", stdin, err, want)
 		}
 	}
 }

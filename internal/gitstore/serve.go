@@ -26,38 +26,38 @@ import (
 	"github.com/clew-dev/clew/internal/serving"
 )
 
-// Options of the gitstore's process.
+// Options are the gitstore process's settings, one per flag.
 type Options struct {
-	// Root is the folder on the volume.
+	// Root is the folder on the volume that holds the repositories.
 	Root string
 	// BindAddress, MetricsBindAddress and HealthProbeBindAddress are
-	// host:port; "0" turns the latter two off.
+	// host:port; "0" disables the latter two.
 	BindAddress            string
 	MetricsBindAddress     string
 	HealthProbeBindAddress string
-	// Connections bound those to BindAddress.
+	// Connections limit the connections to BindAddress.
 	Connections connections.Limits
-	// CertFile and KeyFile are PEM files, read again when they change.
+	// CertFile and KeyFile are PEM files, reread when they change.
 	CertFile, KeyFile string
 	// Kubeconfig is empty in a cluster.
 	Kubeconfig string
 	KubeQPS    float32
 	KubeBurst  int
-	// Audiences of which tokens must have one.
+	// Audiences are those of which a token must have at least one.
 	Audiences []string
 	// ServerServiceAccount is the ServiceAccount of Clew's server, as
-	// <namespace>:<name>; it may delete what tasks have stored. Nobody may if
+	// <namespace>:<name>, which may delete what tasks have stored. Nobody may if
 	// it is empty.
 	ServerServiceAccount string
 	Limits               Limits
 	// GitMemoryBytes is how much memory one git process may use; 0 for no limit.
 	GitMemoryBytes int64
-	// NamedMetrics: see NameRepositories.
+	// NamedMetrics turns on the metrics of NameRepositories.
 	NamedMetrics bool
-	// MaintenanceInterval and MaxPacks: see NewMaintainer.
+	// MaintenanceInterval and MaxPacks are passed to NewMaintainer.
 	MaintenanceInterval time.Duration
 	MaxPacks            int
-	// ShutdownGracePeriod is how long requests may go on after a signal to end.
+	// ShutdownGracePeriod is how long requests may continue after a signal to end.
 	ShutdownGracePeriod time.Duration
 	// LogLevel is debug, info, warn or error.
 	LogLevel string
@@ -68,34 +68,35 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Root, "root", "/var/lib/clew-gitstore", "folder for the repositories, on a volume that is not mounted noexec")
 	flags.StringVar(&o.BindAddress, "bind-address", ":8443", "address for git clients, over TLS")
 	o.Connections.AddFlags(flags)
-	flags.StringVar(&o.CertFile, "tls-cert-file", "", "PEM file with the certificate chain; read again when it changes")
-	flags.StringVar(&o.KeyFile, "tls-private-key-file", "", "PEM file with the certificate's private key; read again when it changes")
+	flags.StringVar(&o.CertFile, "tls-cert-file", "", "PEM file with the certificate chain; reread when it changes")
+	flags.StringVar(&o.KeyFile, "tls-private-key-file", "", "PEM file with the certificate's private key; reread when it changes")
 	flags.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":8080", "address for /metrics, plain HTTP; 0 for none")
-	flags.BoolVar(&o.NamedMetrics, "metrics-per-repository", false, "tell the size of each repository in /metrics, by namespace and name, to whoever reads them")
+	flags.BoolVar(&o.NamedMetrics, "metrics-per-repository", false, "include the size of each repository in /metrics, by namespace and name; whoever can read /metrics then sees these names")
 	flags.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "address for /healthz and /readyz, plain HTTP; 0 for none")
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file for the API server that checks tokens; empty in a cluster")
-	flags.Float32Var(&o.KubeQPS, "kube-api-qps", 50, "requests to the API server in a second, in the long run")
+	flags.Float32Var(&o.KubeQPS, "kube-api-qps", 50, "requests per second to the API server, in the long run")
 	flags.IntVar(&o.KubeBurst, "kube-api-burst", 100, "requests to the API server at once")
-	flags.StringSliceVar(&o.Audiences, "audience", []string{daemonapi.GitStoreAudience, daemonapi.FormerAudience}, "audiences of which tokens must have one; the last of the defaults is that of pods made by former versions")
-	flags.StringVar(&o.ServerServiceAccount, "server-service-account", "", "service account of Clew's server, as <namespace>:<name>, which may delete what tasks have stored; nobody may if empty")
+	flags.StringSliceVar(&o.Audiences, "audience", []string{daemonapi.GitStoreAudience, daemonapi.FormerAudience}, "audiences of which a token must have at least one; the last default is that of pods created by earlier versions")
+	flags.StringVar(&o.ServerServiceAccount, "server-service-account", "", "service account of Clew's server, as <namespace>:<name>, the only one that may delete what tasks have stored; if empty, nobody may")
 	flags.Int64Var(&o.Limits.NamespaceBytes, "namespace-quota-bytes", 0, "bytes on disk that the repositories of one namespace may take; 0 for no limit")
-	flags.Int64Var(&o.Limits.PushBytes, "max-push-bytes", 4<<30, "bytes that one push may bring; 0 for no limit")
-	flags.Int64Var(&o.Limits.FreeBytes, "min-free-bytes", 64<<20, "bytes to keep free on the volume; pushes are refused below")
-	flags.IntVar(&o.Limits.ConcurrentPushes, "max-concurrent-pushes", defaultConcurrentPushes, "pushes that git works on at once, a quarter of them for one namespace; others wait, then are asked to try again")
+	flags.Int64Var(&o.Limits.PushBytes, "max-push-bytes", 4<<30, "bytes that one push may contain; 0 for no limit")
+	flags.Int64Var(&o.Limits.FreeBytes, "min-free-bytes", 64<<20, "bytes to keep free on the volume; pushes are refused when less is free")
+	flags.IntVar(&o.Limits.ConcurrentPushes, "max-concurrent-pushes", defaultConcurrentPushes, "pushes served at once, at most a quarter of them for one namespace; others wait, and are refused as Unavailable if they wait too long")
 	flags.IntVar(&o.Limits.ConcurrentFetches, "max-concurrent-fetches", defaultConcurrentFetches, "other git requests served at once, at most a quarter of them for one namespace")
-	flags.IntVar(&o.Limits.RequestsPerSecond, "requests-per-second", defaultRequestsPerSecond, fmt.Sprintf("requests of one task or reader in a second, in the long run, and %d times as many at once; further ones wait. A push is two of them; 0 for no limit", burstSeconds))
-	flags.Int64Var(&o.GitMemoryBytes, "git-memory-bytes", defaultGitMemory, "memory that one git process may use; the container's limit should hold that of all pushes, and twice that of all fetches, at once; 0 for no limit")
-	flags.DurationVar(&o.Limits.Patience, "client-patience", defaultPatience, "time that a client may stand still in the middle of a request")
-	flags.DurationVar(&o.Limits.RequestTime, "request-timeout", 6*time.Hour, "time that one request may take although it makes progress; 0 for no limit")
-	flags.DurationVar(&o.MaintenanceInterval, "maintenance-interval", 10*time.Minute, "time between looks at all repositories for packs to join and leftovers to remove")
-	flags.IntVar(&o.MaxPacks, "max-packs", defaultMaxPacks, "packs that a repository may have before they are joined; each push adds one")
-	flags.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", 30*time.Second, "time that requests under way may take after a signal to end")
+	flags.IntVar(&o.Limits.RequestsPerSecond, "requests-per-second", defaultRequestsPerSecond, fmt.Sprintf("requests per second of one task or reader, in the long run, and %d times as many at once; further ones wait. A push consists of two; 0 for no limit", burstSeconds))
+	flags.Int64Var(&o.GitMemoryBytes, "git-memory-bytes", defaultGitMemory, "bytes of memory that one git process may use; the container's memory limit should allow that amount for each concurrent push, and twice that for each concurrent fetch; 0 for no limit")
+	flags.DurationVar(&o.Limits.Patience, "client-patience", defaultPatience, "time that a client may stall in the middle of a request")
+	flags.DurationVar(&o.Limits.RequestTime, "request-timeout", 6*time.Hour, "time that one request may take even if it makes progress; 0 for no limit")
+	flags.DurationVar(&o.MaintenanceInterval, "maintenance-interval", 10*time.Minute, "time between two passes over all repositories that merge packs and remove leftovers")
+	flags.IntVar(&o.MaxPacks, "max-packs", defaultMaxPacks, "packs that a repository may have before they are merged; each push adds one")
+	flags.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", 30*time.Second, "time that requests in progress may take after a signal to end")
 	flags.StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
 }
 
-// leastGitMemory is what git needs for the smallest of pushes.
-const leastGitMemory = 32 << 20
+// minGitMemory is the memory that git needs for the smallest push.
+const minGitMemory = 32 << 20
 
+// validate returns an error for the first flag with an invalid value.
 func (o *Options) validate() error {
 	if o.CertFile == "" || o.KeyFile == "" {
 		return errors.New("--tls-cert-file and --tls-private-key-file are needed: tokens must not travel in the clear")
@@ -104,13 +105,13 @@ func (o *Options) validate() error {
 		return errors.New("--metrics-bind-address and --health-probe-bind-address must differ")
 	}
 	if len(o.Audiences) == 0 {
-		return errors.New("--audience must name one at least: " + daemonapi.GitStoreAudience)
+		return errors.New("--audience must name at least one audience, such as " + daemonapi.GitStoreAudience)
 	}
 	if err := o.Connections.Validate(); err != nil {
 		return err
 	}
-	if o.GitMemoryBytes != 0 && o.GitMemoryBytes < leastGitMemory {
-		return fmt.Errorf("--git-memory-bytes must be 0, for no limit, or at least %d, not %d", leastGitMemory, o.GitMemoryBytes)
+	if o.GitMemoryBytes != 0 && o.GitMemoryBytes < minGitMemory {
+		return fmt.Errorf("--git-memory-bytes must be 0, for no limit, or at least %d, not %d", minGitMemory, o.GitMemoryBytes)
 	}
 	for _, amount := range []struct {
 		flag         string
@@ -153,7 +154,7 @@ func Run(ctx context.Context, options Options, hook []string) error {
 	if err := options.validate(); err != nil {
 		return err
 	}
-	// What git processes may take together is not this one's.
+	// Leave the memory that all git processes may use together to them.
 	capacity.SetGoMemoryLimit(capacity.Beside(capacity.MemoryLimit(), options.GitMemoryBytes*int64(options.Limits.ConcurrentPushes+2*options.Limits.ConcurrentFetches)))
 	account, err := ParseServiceAccount(options.ServerServiceAccount)
 	if err != nil {
@@ -183,13 +184,14 @@ func Run(ctx context.Context, options Options, hook []string) error {
 	return serve(ctx, options, PodAuthenticator{Verifier: verifier, Sources: &taskSources{client: tasks}, Server: account}, hook, listener, certificate, log)
 }
 
-// certificates gives TLS its certificate and follows changes until ctx is done.
+// certificates is the source of the TLS certificate.
 type certificates interface {
 	GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// Start follows changes of the certificate until ctx is done.
 	Start(ctx context.Context) error
 }
 
-// serve is Run with everything from outside in hand.
+// serve is Run with all external dependencies passed in.
 func serve(ctx context.Context, options Options, authenticator Authenticator, hook []string, listener net.Listener, certificate certificates, log logr.Logger) error {
 	listener = connections.Limit(listener, options.Connections)
 	defer listener.Close()
@@ -198,19 +200,9 @@ func serve(ctx context.Context, options Options, authenticator Authenticator, ho
 		return err
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	handler, err := NewHandler(store, authenticator, options.Limits, log.WithName("http"), registry)
+	handler, maintainer, err := assemble(ctx, options, store, authenticator, registry, log)
 	if err != nil {
 		return err
-	}
-	if options.NamedMetrics {
-		if err := handler.NameRepositories(registry); err != nil {
-			return err
-		}
-	}
-	maintainer := NewMaintainer(handler, options.MaintenanceInterval, options.MaxPacks, log.WithName("maintenance"))
-	if err := maintainer.Start(ctx); err != nil {
-		return fmt.Errorf("leftovers of an earlier process cannot be cleared: %w", err)
 	}
 	metrics, err := serving.Listen("--metrics-bind-address", options.MetricsBindAddress)
 	if err != nil {
@@ -224,15 +216,15 @@ func serve(ctx context.Context, options Options, authenticator Authenticator, ho
 	probes := probeHandler(store, &ending)
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	var aside sync.WaitGroup
-	defer aside.Wait()
+	var background sync.WaitGroup
+	defer background.Wait()
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	aside.Go(func() { maintainer.Run(ctx) })
-	aside.Go(func() { store.git.effort.watch(ctx) })
+	background.Go(func() { maintainer.Run(ctx) })
+	background.Go(func() { store.git.effort.watch(ctx) })
 	go func() {
 		if err := certificate.Start(ctx); err != nil {
-			log.Error(err, "changes of the TLS certificate are not followed any more")
+			log.Error(err, "no longer following changes of the TLS certificate")
 		}
 	}()
 	servers := serving.NewServers(log)
@@ -246,29 +238,50 @@ func serve(ctx context.Context, options Options, authenticator Authenticator, ho
 	case <-ctx.Done():
 	}
 	ending.Store(true)
-	log.Info("ending; requests under way may finish", "gracePeriod", options.ShutdownGracePeriod.String())
-	// Git processes then get a signal, and clients that are gone mean no harm.
+	log.Info("shutting down; requests in progress may finish", "gracePeriod", options.ShutdownGracePeriod.String())
+	// Git processes then get a signal.
 	defer time.AfterFunc(options.ShutdownGracePeriod, cancel).Stop()
 	return servers.Shutdown(options.ShutdownGracePeriod)
 }
 
-// maxHeaderBytes has room for a token and what git says of itself; a stranger's are
-// kept as well.
+// assemble makes the handler and the maintainer of a store, registers their metrics, and
+// removes what an earlier process left behind.
+func assemble(ctx context.Context, options Options, store *Store, authenticator Authenticator, registry *prometheus.Registry, log logr.Logger) (*Handler, *Maintainer, error) {
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	handler, err := NewHandler(store, authenticator, options.Limits, log.WithName("http"), registry)
+	if err != nil {
+		return nil, nil, err
+	}
+	if options.NamedMetrics {
+		if err := handler.NameRepositories(registry); err != nil {
+			return nil, nil, err
+		}
+	}
+	maintainer := NewMaintainer(handler, options.MaintenanceInterval, options.MaxPacks, log.WithName("maintenance"))
+	if err := maintainer.Start(ctx); err != nil {
+		return nil, nil, fmt.Errorf("remove leftovers of an earlier process: %w", err)
+	}
+	return handler, maintainer, nil
+}
+
+// maxHeaderBytes has room for a token and git's own headers. It is small because the
+// headers of unauthenticated callers are kept in memory too.
 const maxHeaderBytes = 16 << 10
 
+// newServer returns the server for git clients. The contexts of its requests end with ctx.
 func newServer(ctx context.Context, handler http.Handler, certificate certificates, log logr.Logger) *http.Server {
 	server := serving.NewServer(handler, log)
 	server.BaseContext = func(net.Listener) context.Context { return ctx }
 	server.ConnContext = connections.Context
 	server.MaxHeaderBytes = maxHeaderBytes
 	server.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate.GetCertificate}
-	// HTTP/1.1 only: git uses one connection at a time, and with HTTP/2 an
-	// early answer to a push would reset the stream under it.
+	// HTTP/1.1 only: git uses one connection at a time, and with HTTP/2 a response before
+	// the end of a push would reset its stream.
 	server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){}
 	return server
 }
 
-// withProbes answers probes on the address for git as well.
+// withProbes also serves the probes on the address for git clients.
 func withProbes(handler, probes http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/healthz" || r.URL.Path == "/readyz" {
@@ -279,11 +292,11 @@ func withProbes(handler, probes http.Handler) http.Handler {
 	})
 }
 
-// probeHandler answers probes: the process is ready while it can serve pushes.
+// probeHandler serves the probes: the process is ready while it can serve pushes.
 func probeHandler(store *Store, ending *atomic.Bool) http.Handler {
 	return serving.Probes(func() (string, error) {
 		if ending.Load() {
-			return "", errors.New("the gitstore is ending")
+			return "", errors.New("the gitstore is shutting down")
 		}
 		return "", store.hookReady()
 	}, http.StatusServiceUnavailable)

@@ -17,7 +17,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// startServe runs serve in this process and returns how to reach and end it.
+// startServe runs serve in this process and returns its URL, its CA and a function that
+// ends it.
 func startServe(t *testing.T, options Options) (url, ca string, end func() error) {
 	t.Helper()
 	certificate, authority, err := selfSigned()
@@ -40,8 +41,8 @@ func startServe(t *testing.T, options Options) (url, ca string, end func() error
 	}()
 	t.Cleanup(cancel)
 	url = "https://" + listener.Addr().String()
-	// Only then may the test start processes: one that is forked while the hook
-	// is being written keeps it from being run.
+	// The test may start processes only after that: one that is forked while the hook is
+	// being written keeps the hook from being executed.
 	for status := 0; status != http.StatusOK; {
 		select {
 		case err := <-ended:
@@ -53,7 +54,7 @@ func startServe(t *testing.T, options Options) (url, ca string, end func() error
 	return url, ca, func() error { cancel(); return <-ended }
 }
 
-// insecureClient believes any certificate and opens a connection a request.
+// insecureClient accepts any certificate and opens a connection per request.
 func insecureClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
@@ -89,15 +90,15 @@ func TestServeProbesMetricsAndGracefulEnd(t *testing.T) {
 		"http://" + metrics + "/metrics": `clew_gitstore_pushes_total{outcome="stored"} 1`,
 	} {
 		if status, body := get(t, path); status != http.StatusOK || !strings.Contains(body, says) {
-			t.Errorf("%s: %d %q", path, status, body)
+			t.Errorf("%s: got %d %q, want 200 with %q", path, status, body, says)
 		}
 	}
 
-	// A push under way when the signal comes is finished and acknowledged.
+	// A push that is in progress when the signal arrives is finished and acknowledged.
 	commit := task.commit("b", "two")
 	body, finish := task.beginPush(url, taskToken("fix", 1), commit, codeRef("fix", 2))
-	for said := ""; !strings.Contains(said, "clew_gitstore_requests_in_flight 1"); {
-		_, said = get(t, "http://"+metrics+"/metrics")
+	for exposed := ""; !strings.Contains(exposed, "clew_gitstore_requests_in_flight 1"); {
+		_, exposed = get(t, "http://"+metrics+"/metrics")
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- end() }()
@@ -105,10 +106,10 @@ func TestServeProbesMetricsAndGracefulEnd(t *testing.T) {
 		status, _ = get(t, "http://"+health+"/readyz")
 	}
 	if status, _ := get(t, url+"/healthz"); status != 0 {
-		t.Errorf("new connections are still taken: %d", status)
+		t.Errorf("new connections are still accepted: %d", status)
 	}
 	if answer := finish(body); !strings.Contains(answer, "unpack ok") {
-		t.Errorf("the push under way failed: %q", answer)
+		t.Errorf("the push in progress failed: %q", answer)
 	}
 	if err := <-ended; err != nil {
 		t.Errorf("serve ended with %v", err)
@@ -116,7 +117,7 @@ func TestServeProbesMetricsAndGracefulEnd(t *testing.T) {
 }
 
 // beginPush sends the first half of a push of one new ref. finish sends the
-// rest and returns the answer.
+// rest and returns the response.
 func (c *client) beginPush(url, token, commit, ref string) (rest string, finish func(string) string) {
 	c.t.Helper()
 	objects := strings.Fields(c.git("rev-list", "--objects", "--no-object-names", commit))
@@ -147,7 +148,7 @@ func (c *client) beginPush(url, token, commit, ref string) (rest string, finish 
 	}
 }
 
-// answerOf sends a request and returns the body of its answer, or the error.
+// answerOf sends a request and returns the body of the response, or the error.
 func answerOf(request *http.Request) string {
 	response, err := insecureClient().Do(request)
 	if err != nil {
@@ -190,7 +191,7 @@ func TestRunSaysWhatIsMissing(t *testing.T) {
 		options.Kubeconfig = kubeconfig
 		change(&options)
 		if err := Run(t.Context(), options, testHook()); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("error %v does not say %q", err, says)
+			t.Errorf("Run returned %v, want an error that contains %q", err, says)
 		}
 	}
 }

@@ -14,16 +14,17 @@ import (
 	"github.com/clew-dev/clew/internal/podidentity"
 )
 
-// Sources knows from which tasks one was started, whose checkpoints it may read.
+// Sources looks up the tasks that a task was started from, whose checkpoints it may read.
 type Sources interface {
+	// Sources returns the UIDs of the tasks that the given one was started from.
 	Sources(ctx context.Context, namespace, name, uid string) ([]string, error)
 }
 
-// maxKnownSources bounds what is remembered.
+// maxKnownSources bounds how many tasks' sources are cached.
 const maxKnownSources = 10_000
 
-// taskSources reads the sources from the Tasks. A source is resolved once, before
-// the first pod is made, and never changes.
+// taskSources reads the sources from the Task objects and caches them. A source is
+// resolved once, before the first pod is created, and never changes.
 type taskSources struct {
 	client dynamic.Interface
 
@@ -45,7 +46,7 @@ func (t *taskSources) Sources(ctx context.Context, namespace, name, uid string) 
 		return nil, fmt.Errorf("%w: read the Task %s/%s: %w", podidentity.ErrUnavailable, namespace, name, err)
 	}
 	if gone || string(task.GetUID()) != uid {
-		// A task that goes reads what is its own, and does not come back.
+		// A deleted Task reads only its own refs, and its UID never comes back.
 		t.remember(uid, nil)
 		return nil, nil
 	}
@@ -63,6 +64,7 @@ func (t *taskSources) Sources(ctx context.Context, namespace, name, uid string) 
 	return sources, nil
 }
 
+// remember caches a task's sources; a full cache is emptied first.
 func (t *taskSources) remember(uid string, sources []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

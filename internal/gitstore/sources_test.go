@@ -40,7 +40,7 @@ func TestSourcesAreReadFromTheTaskOnce(t *testing.T) {
 		} {
 			got, err := sources.Sources(t.Context(), "team", test.name, test.uid)
 			if diff := cmp.Diff(test.want, got); err != nil || diff != "" {
-				t.Errorf("%s (%s): %v (-want +got):\n%s", test.name, test.uid, err, diff)
+				t.Errorf("sources of %s (%s): %v (-want +got):\n%s", test.name, test.uid, err, diff)
 			}
 		}
 	}
@@ -49,10 +49,10 @@ func TestSourcesAreReadFromTheTaskOnce(t *testing.T) {
 	})
 	for uid, name := range map[string]string{"uid-fork": "fork", "uid-earlier": "fork", "uid-gone": "gone"} {
 		if _, err := sources.Sources(t.Context(), "team", name, uid); err != nil {
-			t.Errorf("%s (%s): what is known is asked for again: %v", name, uid, err)
+			t.Errorf("%s (%s): cached sources were read again: %v", name, uid, err)
 		}
 	}
 	if _, err := sources.Sources(t.Context(), "team", "early", "uid-early"); !errors.Is(err, podidentity.ErrUnavailable) {
-		t.Errorf("the error is %v", err)
+		t.Errorf("Sources returned %v, want ErrUnavailable", err)
 	}
 }

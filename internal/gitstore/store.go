@@ -17,28 +17,28 @@ import (
 	"github.com/clew-dev/clew/internal/durable"
 )
 
-// Store is the root folder with its repositories.
+// Store is the root folder and the repositories in it.
 type Store struct {
 	root string
 	git  git
 
-	// creating keeps two requests from making one repository.
+	// creating prevents two requests from creating the same repository.
 	creating sync.Mutex
 }
 
 // Repository is one bare repository.
 type Repository struct {
-	// Namespace and Name as in the URL, without ".git".
+	// Namespace and Name are as in the URL, without ".git".
 	Namespace string
 	Name      string
-	// Path of the bare repository.
+	// Path is the repository's folder.
 	Path string
 }
 
-// Open prepares the root folder: configuration, hook, and a look at whether
-// git and the hook really run. gitMemory is how many bytes of memory
-// one git process may use, 0 for no limit. hook is the command line of the
-// pre-receive hook, an absolute path first.
+// Open prepares the root folder: it writes the configuration and the hook, and checks that
+// git and the hook really run. gitMemory is how many bytes of memory one git process may
+// use, 0 for no limit. hook is the command line of the pre-receive hook, which begins with
+// an absolute path.
 func Open(ctx context.Context, root string, gitMemory int64, hook []string) (*Store, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -46,7 +46,7 @@ func Open(ctx context.Context, root string, gitMemory int64, hook []string) (*St
 	}
 	binary, err := exec.LookPath("git")
 	if err != nil {
-		return nil, fmt.Errorf("git is needed and not on the PATH: %w", err)
+		return nil, fmt.Errorf("git is required and not on the PATH: %w", err)
 	}
 	store := &Store{root: root, git: git{binary: binary, config: filepath.Join(root, "gitconfig"), memory: gitMemory, effort: newEffort(time.Now, runtime.GOMAXPROCS(0))}}
 	for _, folder := range []string{"hooks", "namespaces"} {
@@ -57,7 +57,7 @@ func Open(ctx context.Context, root string, gitMemory int64, hook []string) (*St
 	if err := store.writeHook(hook); err != nil {
 		return nil, err
 	}
-	if err := durable.WriteShared(store.git.config, besideFiles, []byte(repositoryConfig(store.hooks())), 0o644); err != nil {
+	if err := durable.WriteShared(store.git.config, temporaryFiles, []byte(repositoryConfig(store.hooks())), 0o644); err != nil {
 		return nil, fmt.Errorf("the configuration of the repositories cannot be written: %w", err)
 	}
 	if err := store.Probe(ctx); err != nil {
@@ -66,6 +66,7 @@ func Open(ctx context.Context, root string, gitMemory int64, hook []string) (*St
 	return store, nil
 }
 
+// hooks returns the folder of the hooks.
 func (s *Store) hooks() string { return filepath.Join(s.root, "hooks") }
 
 // writeHook writes the script that git runs as pre-receive hook.
@@ -74,19 +75,19 @@ func (s *Store) writeHook(command []string) error {
 		return fmt.Errorf("the pre-receive hook must be given by an absolute path, not as %q", command)
 	}
 	var script strings.Builder
-	script.WriteString("#!/bin/sh\nulimit -S -d \"$(ulimit -H -d)\" # see package gitmemory\nexec")
+	script.WriteString("#!/bin/sh\nulimit -S -d \"$(ulimit -H -d)\" # see package capacity\nexec")
 	for _, word := range command {
 		script.WriteString(" '" + strings.ReplaceAll(word, "'", `'\''`) + "'")
 	}
 	script.WriteString("\n")
-	if err := durable.WriteShared(filepath.Join(s.hooks(), "pre-receive"), besideFiles, []byte(script.String()), 0o755); err != nil {
+	if err := durable.WriteShared(filepath.Join(s.hooks(), "pre-receive"), temporaryFiles, []byte(script.String()), 0o755); err != nil {
 		return fmt.Errorf("the pre-receive hook cannot be written: %w", err)
 	}
 	return nil
 }
 
-// Probe checks that git answers, and that the hook runs and refuses: git
-// passes over a hook that it cannot execute, and pushes would go unchecked.
+// Probe checks that git and the hook run: git silently skips a hook that it cannot
+// execute, and pushes would go unchecked.
 func (s *Store) Probe(ctx context.Context) error {
 	if _, err := s.git.run(ctx, s.root, "--exec-path"); err != nil {
 		return fmt.Errorf("git does not run: %w", err)
@@ -100,8 +101,7 @@ func (s *Store) Probe(ctx context.Context) error {
 	return nil
 }
 
-// hookReady is a cheap look, before each push, at whether git would run the
-// hook.
+// hookReady cheaply checks, before each push, that git would run the hook.
 func (s *Store) hookReady() error {
 	const execute = 1
 	path := filepath.Join(s.hooks(), "pre-receive")
@@ -111,15 +111,16 @@ func (s *Store) hookReady() error {
 	return nil
 }
 
-// gitFor is git that works for the repository's namespace.
+// gitFor returns git with its processor time counted for the repository's namespace.
 func (s *Store) gitFor(repository Repository) git { return s.git.workingFor(repository.Namespace) }
 
-// repository returns the repository of a name without looking whether it
-// exists. The names must have been checked.
+// repository returns the repository of that name without checking whether it exists. The
+// names must have been validated.
 func (s *Store) repository(namespace, name string) Repository {
 	return Repository{Namespace: namespace, Name: name, Path: filepath.Join(s.namespace(namespace), name+".git")}
 }
 
+// namespace returns the folder of a namespace.
 func (s *Store) namespace(name string) string {
 	return filepath.Join(s.root, "namespaces", name)
 }
@@ -133,21 +134,22 @@ func (r Repository) exists() (bool, error) {
 	return err == nil, err
 }
 
-// useLock is the file that whoever works in the repository holds shared, git
-// processes too, and that clearing away leftovers needs alone.
+// useLock returns the path of a lock file that every user of the repository holds shared,
+// git processes included, and whoever removes leftovers or objects holds exclusively.
 func (r Repository) useLock() string { return filepath.Join(r.Path, "clew-in-use") }
 
-// gate is the file that whoever begins to work in the repository holds shared
-// for a moment; who wants the repository alone closes it to newcomers.
+// gate returns the path of a lock file that every user of the repository holds shared
+// briefly, before it takes useLock. Whoever needs the repository exclusively locks the gate
+// to keep new users out.
 func (r Repository) gate() string { return filepath.Join(r.Path, "clew-gate") }
 
-// fences returns the fences of a namespace, making their folder.
+// fences returns the fences of a namespace, and creates their folder if it is missing.
 func (s *Store) fences(namespace string) (fences, error) {
 	folder := filepath.Join(s.namespace(namespace), "fences")
 	return fences{folder: folder}, makeFolder(s.root, folder)
 }
 
-// create makes the repository unless it exists: whole, or not at all.
+// create creates the repository unless it exists. It appears complete or not at all.
 func (s *Store) create(ctx context.Context, repository Repository) error {
 	s.creating.Lock()
 	defer s.creating.Unlock()
@@ -162,7 +164,7 @@ func (s *Store) create(ctx context.Context, repository Repository) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(temporary) // nothing is left there once renamed
+	defer os.RemoveAll(temporary) // no effect once the folder is renamed
 	if err := os.Chmod(temporary, 0o755); err != nil {
 		return err
 	}
@@ -175,15 +177,15 @@ func (s *Store) create(ctx context.Context, repository Repository) error {
 	return durable.SyncFolder(namespace)
 }
 
-// fill makes an empty folder a bare repository, durably. The include gives
-// people who run git in the folder the same configuration that the gitstore's
-// own git processes get by environment.
+// fill durably turns an empty folder into a bare repository. The include gives people who
+// run git in the folder the same configuration that the gitstore's own git processes get
+// from their environment.
 func (s *Store) fill(ctx context.Context, folder string) error {
 	if _, err := s.git.run(ctx, folder, "init", "--quiet", "--bare", "--template=", "--object-format=sha1", "--initial-branch=main", "."); err != nil {
 		return err
 	}
 	config := "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n[include]\n\tpath = ../../../gitconfig\n"
-	if err := durable.WriteShared(filepath.Join(folder, "config"), besideFiles, []byte(config), 0o644); err != nil {
+	if err := durable.WriteShared(filepath.Join(folder, "config"), temporaryFiles, []byte(config), 0o644); err != nil {
 		return err
 	}
 	head, err := os.Open(filepath.Join(folder, "HEAD"))
@@ -196,7 +198,7 @@ func (s *Store) fill(ctx context.Context, folder string) error {
 	return syncFolders(folder)
 }
 
-// Repositories lists all repositories.
+// Repositories lists the repositories of all namespaces.
 func (s *Store) Repositories() ([]Repository, error) {
 	paths, err := filepath.Glob(filepath.Join(globEscape(s.root), "namespaces", "*", "*.git"))
 	if err != nil {
@@ -212,13 +214,13 @@ func (s *Store) Repositories() ([]Repository, error) {
 	return found, nil
 }
 
-// globEscape makes a path match only itself in a glob pattern.
+// globEscape escapes a path so that it matches only itself in a glob pattern.
 func globEscape(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
-// makeDurable syncs the folders in which a push of the task made names. Git
-// has synced the files in them.
+// makeDurable syncs the folders in which a push of the task created entries. Git has
+// synced the files themselves.
 func (r Repository) makeDurable(task Task) error {
 	folders := []string{filepath.Join(r.Path, "objects", "pack"), filepath.Join(r.Path, "objects")}
 	for _, refs := range []string{checkpointRefs + task.UID, branchRefs + task.Name} {

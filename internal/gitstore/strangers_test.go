@@ -17,8 +17,8 @@ import (
 	"github.com/clew-dev/clew/internal/connections"
 )
 
-// No git sends more than a token and a few lines; a stranger may send without end.
-func TestHeadersThatDoNotEndEndTheirConnection(t *testing.T) {
+// Git sends no more than a token and a few header lines; a stranger may send without end.
+func TestEndlessHeadersEndTheConnection(t *testing.T) {
 	g := gomega.NewWithT(t)
 	url, _, _ := startServe(t, Options{MaintenanceInterval: time.Hour})
 	connection, err := tls.Dial("tcp", strings.TrimPrefix(url, "https://"), &tls.Config{InsecureSkipVerify: true})
@@ -29,14 +29,13 @@ func TestHeadersThatDoNotEndEndTheirConnection(t *testing.T) {
 		_ = connection.SetReadDeadline(time.Now().Add(5 * time.Second)) // less than the time for all headers
 		_, err = io.Copy(io.Discard, connection)
 	}
-	g.Expect(errors.Is(err, os.ErrDeadlineExceeded)).To(gomega.BeFalse(), "the gitstore keeps what came, and waits for the rest")
+	g.Expect(errors.Is(err, os.ErrDeadlineExceeded)).To(gomega.BeFalse(), "the gitstore buffers the headers and waits for the rest")
 }
 
-// Another namespace's accounts that may read take none of the connections that the
-// namespace has for its own.
-func TestReadersOfAnotherNamespaceTakeTheirOwnConnections(t *testing.T) {
+// Accounts of another namespace that may read use none of the namespace's own connections.
+func TestReadersOfAnotherNamespaceUseTheirOwnConnections(t *testing.T) {
 	g := gomega.NewWithT(t)
-	url, _, _ := startServe(t, Options{MaintenanceInterval: time.Hour, Connections: connections.Limits{InAll: 12, Strangers: 9, StrangersOfAddress: 1, PerSecond: 1000}})
+	url, _, _ := startServe(t, Options{MaintenanceInterval: time.Hour, Connections: connections.Limits{Total: 12, Strangers: 9, StrangersPerAddress: 1, PerSecond: 1000}})
 	address := strings.TrimPrefix(url, "https://")
 	path := "GET /team/" + repository + ".git/info/refs?service=git-"
 	requests := [][2]string{{path + "receive-pack", taskToken("fix", 1)}} // makes the repository
@@ -54,14 +53,14 @@ func TestReadersOfAnotherNamespaceTakeTheirOwnConnections(t *testing.T) {
 		g.Expect(answer).To(gomega.ContainSubstring("200 OK"))
 	}
 	silent, err := tls.DialWithDialer(&net.Dialer{Timeout: 20 * time.Second}, "tcp", address, &tls.Config{InsecureSkipVerify: true})
-	g.Expect(err).NotTo(gomega.HaveOccurred(), "a connection of the namespace's own is a stranger's")
+	g.Expect(err).NotTo(gomega.HaveOccurred(), "the namespace's own connection is not a stranger's, so another stranger is accepted")
 	silent.Close()
 }
 
-// Who has shown a token is no stranger.
+// A caller who has authenticated is no stranger.
 func TestStrangersFromOneAddressHaveAFewConnections(t *testing.T) {
 	g := gomega.NewWithT(t)
-	url, _, _ := startServe(t, Options{MaintenanceInterval: time.Hour, Connections: connections.Limits{InAll: 100, Strangers: 9, StrangersOfAddress: 1, PerSecond: 1000}})
+	url, _, _ := startServe(t, Options{MaintenanceInterval: time.Hour, Connections: connections.Limits{Total: 100, Strangers: 9, StrangersPerAddress: 1, PerSecond: 1000}})
 	address := strings.TrimPrefix(url, "https://")
 	push, deletion := "GET /team/"+repository+".git/info/refs?service=git-receive-pack", "DELETE /team/tasks/uid-other?name=other"
 	for _, request := range [][2]string{{push, taskToken("fix", 1)}, {deletion, serverToken}, {push, taskToken("fix", 1)}, {deletion, serverToken}} {
@@ -78,12 +77,12 @@ func TestStrangersFromOneAddressHaveAFewConnections(t *testing.T) {
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	defer silent.Close()
 	_, err = tls.DialWithDialer(&net.Dialer{Timeout: 300 * time.Millisecond}, "tcp", address, &tls.Config{InsecureSkipVerify: true})
-	g.Expect(err).To(gomega.HaveOccurred(), "one more stranger than may be is served")
+	g.Expect(err).To(gomega.HaveOccurred(), "one more stranger than allowed is served")
 }
 
-// The server reads some of what was not read of a request that is answered, and would wait
+// After its response the server still reads some of an unread request body, and would wait
 // for it for ever.
-func TestAConnectionWhoseRequestIsNotSentToItsEndEnds(t *testing.T) {
+func TestAConnectionWithAnUnfinishedRequestEnds(t *testing.T) {
 	server := newTestServer(t, Limits{Patience: 200 * time.Millisecond})
 	task := server.client(taskToken("fix", 1))
 	task.commit("a", "x")
@@ -91,9 +90,9 @@ func TestAConnectionWhoseRequestIsNotSentToItsEndEnds(t *testing.T) {
 	server.handler.free = func() (int64, error) { return 0, nil }
 	commands := strings.Repeat("0", 40) + " " + strings.Repeat("1", 40) + " " + codeRef("fix", 2) + "\x00report-status side-band-64k"
 	for name, request := range map[string]struct{ header, body string }{
-		"refused on the band of errors": {"Content-Type: application/x-git-receive-pack-request", string(packet([]byte(commands))) + "0000"},
-		"refused before it is read":     {"Content-Encoding: x", ""},
-		"refused while it is read":      {"Content-Type: application/x-git-receive-pack-request", "0032want nothing of a push"},
+		"refused on the error band": {"Content-Type: application/x-git-receive-pack-request", string(packet([]byte(commands))) + "0000"},
+		"refused before it is read": {"Content-Encoding: x", ""},
+		"refused while it is read":  {"Content-Type: application/x-git-receive-pack-request", "0032want nothing of a push"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := gomega.NewWithT(t)
@@ -105,7 +104,7 @@ func TestAConnectionWhoseRequestIsNotSentToItsEndEnds(t *testing.T) {
 			g.Expect(err).NotTo(gomega.HaveOccurred())
 			g.Expect(connection.SetReadDeadline(time.Now().Add(20 * time.Second))).To(gomega.Succeed())
 			answer, err := io.ReadAll(connection)
-			g.Expect(err).NotTo(gomega.HaveOccurred(), "the connection is kept, after %q", answer)
+			g.Expect(err).NotTo(gomega.HaveOccurred(), "the connection is still open after %q", answer)
 			g.Expect(string(answer)).To(gomega.ContainSubstring("clew: "))
 		})
 	}

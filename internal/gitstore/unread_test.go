@@ -2,6 +2,7 @@ package gitstore
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -16,10 +17,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// chunked is the length of a push that does not say it.
+// chunked is the length of a push that does not declare one.
 const chunked = -1
 
-// pushByHand sends the beginning of a push that is said to be so long, and returns its
+// pushByHand sends the beginning of a push that declares the given length, and returns its
 // connection.
 func (s *testServer) pushByHand(length int) net.Conn {
 	s.t.Helper()
@@ -45,16 +46,32 @@ func (s *testServer) pushByHand(length int) net.Conn {
 	return connection
 }
 
-// goOn sends a little again and again until the connection ends.
-func goOn(connection net.Conn) {
+// trickle calls send every few milliseconds, as a slow client does, until ctx ends or send
+// fails.
+func trickle(ctx context.Context, send func() error) error {
+	pace := time.NewTicker(2 * time.Millisecond)
+	defer pace.Stop()
 	for {
-		if _, err := connection.Write([]byte("more")); err != nil {
-			return
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-pace.C:
+			if err := send(); err != nil {
+				return err
+			}
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
 }
 
+// goOn keeps sending a little until the connection ends.
+func goOn(connection net.Conn) {
+	_ = trickle(context.Background(), func() error {
+		_, err := connection.Write([]byte("more"))
+		return err
+	})
+}
+
+// withoutRoom makes the server's volume full after one push of the task fix.
 func (s *testServer) withoutRoom() *testServer {
 	task := s.client(taskToken("fix", 1))
 	task.commit("a", "x")
@@ -63,9 +80,9 @@ func (s *testServer) withoutRoom() *testServer {
 	return s
 }
 
-// A client that goes on sending could else keep its connection, and what is kept for it,
-// for as long as it likes.
-func TestAPushIsReadForNothingForSoLongOnly(t *testing.T) {
+// Otherwise a client that keeps sending could hold its connection, and the memory for it,
+// as long as it likes.
+func TestARefusedPushIsDrainedForALimitedTime(t *testing.T) {
 	g := gomega.NewWithT(t)
 	server := newTestServer(t, Limits{}).withoutRoom()
 	server.handler.drainTime, server.handler.graceTime = 100*time.Millisecond, time.Second
@@ -73,20 +90,20 @@ func TestAPushIsReadForNothingForSoLongOnly(t *testing.T) {
 	go goOn(connection)
 	answer, err := io.ReadAll(connection)
 	g.Expect(string(answer)).To(gomega.ContainSubstring("clew: VolumeFull"))
-	g.Expect(errors.Is(err, os.ErrDeadlineExceeded)).To(gomega.BeFalse(), "the connection goes on")
+	g.Expect(errors.Is(err, os.ErrDeadlineExceeded)).To(gomega.BeFalse(), "the connection was not closed")
 }
 
-func TestAPushThatIsReadForNothingKeepsNoPlace(t *testing.T) {
-	standStill := func(connection net.Conn) {
-		_, _ = connection.Write(bytes.Repeat([]byte("more"), 100)) // it may have ended
+func TestAPushThatIsDrainedHoldsNoSlot(t *testing.T) {
+	stall := func(connection net.Conn) {
+		_, _ = connection.Write(bytes.Repeat([]byte("more"), 100)) // the connection may have ended
 	}
 	for name, c := range map[string]struct {
 		limits Limits
 		more   func(net.Conn)
 	}{
-		"since git refuses it":                                {more: goOn},
-		"since git refuses it, while the client stands still": {limits: Limits{Patience: time.Hour}, more: standStill},
-		"since there is too much of it":                       {limits: Limits{PushBytes: 200}, more: goOn},
+		"refused by git": {more: goOn},
+		"refused by git, while the client stalls":   {limits: Limits{Patience: time.Hour}, more: stall},
+		"refused because it is larger than allowed": {limits: Limits{PushBytes: 200}, more: goOn},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := newTestServer(t, c.limits)
@@ -100,8 +117,8 @@ func TestAPushThatIsReadForNothingKeepsNoPlace(t *testing.T) {
 	}
 }
 
-// A client that does not read while it sends sees only then what is said of its push.
-func TestAClientThatGoesOnSendingHasTimeToEnd(t *testing.T) {
+// A client that does not read while it sends gets the response once it has finished.
+func TestAClientThatKeepsSendingHasTimeToFinish(t *testing.T) {
 	g := gomega.NewWithT(t)
 	server := newTestServer(t, Limits{}).withoutRoom()
 	server.handler.drainTime, server.handler.graceTime = 100*time.Millisecond, time.Minute
@@ -112,25 +129,29 @@ func TestAClientThatGoesOnSendingHasTimeToEnd(t *testing.T) {
 		_, err := io.Copy(&answer, connection)
 		read <- err
 	}()
-	for began := time.Now(); time.Since(began) < time.Second; time.Sleep(time.Millisecond) {
+	// The client sends for ten times as long as the server waits before it answers.
+	second, cancel := context.WithTimeout(t.Context(), 10*server.handler.drainTime)
+	defer cancel()
+	g.Expect(trickle(second, func() error {
 		_, err := io.WriteString(connection, "4\r\nmore\r\n")
-		g.Expect(err).NotTo(gomega.HaveOccurred())
-	}
+		return err
+	})).To(gomega.Succeed(), "the client keeps sending")
 	_, err := io.WriteString(connection, "0\r\n\r\n")
 	g.Expect(err).NotTo(gomega.HaveOccurred())
-	g.Expect(<-read).NotTo(gomega.HaveOccurred(), "the connection broke off")
+	g.Expect(<-read).NotTo(gomega.HaveOccurred(), "the connection was reset")
 	g.Expect(answer.String()).To(gomega.ContainSubstring("clew: VolumeFull"))
 }
 
-// A proxy in between may send the requests of many on one connection.
-func TestWhatIsLeftOfARefusedPushIsNoRequest(t *testing.T) {
+// A proxy may send the requests of many clients on one connection.
+func TestTheRestOfARefusedPushIsNotTakenForARequest(t *testing.T) {
 	g := gomega.NewWithT(t)
 	const patience = 200 * time.Millisecond
 	server := newTestServer(t, Limits{}).withoutRoom()
 	server.handler.limits.Patience = patience
 	connection := server.pushByHand(10_000)
-	time.Sleep(10 * patience)                                                                                                       // each part of the server has given up waiting for the rest
-	_, _ = io.WriteString(connection, "GET /team/"+repository+".git/info/refs?service=git-upload-pack HTTP/1.1\r\nHost: x\r\n\r\n") // it may be closed
+	// Time is the subject: by now every part of the server has stopped waiting for the rest.
+	time.Sleep(10 * patience)
+	_, _ = io.WriteString(connection, "GET /team/"+repository+".git/info/refs?service=git-upload-pack HTTP/1.1\r\nHost: x\r\n\r\n") // the connection may be closed
 	answer, err := io.ReadAll(connection)
 	g.Expect(strings.Count(string(answer), "HTTP/1.1 ")).To(gomega.Equal(1), "%s", answer)
 	g.Expect(errors.Is(err, os.ErrDeadlineExceeded)).To(gomega.BeFalse(), "the connection is kept, after %s", answer)

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// usageTTL is how long a measured size is taken for true, given that what
-	// was received since is added to it.
+	// usageTTL is how long a measured size is trusted; what is received since is added to
+	// it.
 	usageTTL = time.Minute
-	// usageRecheck is the least time between two measurements of one
+	// usageRecheck is the minimum time between two measurements of one
 	// repository, however close the quota is.
 	usageRecheck = 2 * time.Second
 )
 
-// usage knows how much of the disk each repository takes. It measures rarely
-// and counts what is received in between, which errs on the side of too much.
+// usage tracks how much disk space each repository takes. It measures rarely and adds
+// what is received in between, which errs on the high side.
 type usage struct {
 	now func() time.Time
 
@@ -30,8 +30,8 @@ type usage struct {
 	namespaces map[string][]*repositorySize
 }
 
-// repositorySize is bytes, as last measured, and what is not in them: what was
-// received since the measurement began, and what pushes under way have brought.
+// repositorySize is a repository's size as last measured (bytes), and what the measurement
+// does not include: what was received since it began, and what pushes in progress have sent.
 type repositorySize struct {
 	repository Repository
 	measured   time.Time
@@ -40,14 +40,15 @@ type repositorySize struct {
 	underWay   int64
 }
 
+// total returns the estimated size in bytes.
 func (s *repositorySize) total() int64 { return s.bytes + s.received + s.underWay }
 
 func newUsage(now func() time.Time) *usage {
 	return &usage{now: now, sizes: map[string]*repositorySize{}, namespaces: map[string][]*repositorySize{}}
 }
 
-// begin charges a push under way with bytes that come in, unless the namespace
-// would then exceed limit (0: none).
+// begin charges a push in progress with received bytes. It returns false, and charges
+// nothing, if the namespace would then exceed limit (0: no limit).
 func (u *usage) begin(repository Repository, bytes, limit int64) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -65,7 +66,7 @@ func (u *usage) begin(repository Repository, bytes, limit int64) bool {
 	return true
 }
 
-// end ends a push that was charged with bytes.
+// end ends a push that was charged with the given bytes in all.
 func (u *usage) end(repository Repository, bytes int64, stored bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -76,13 +77,14 @@ func (u *usage) end(repository Repository, bytes int64, stored bool) {
 	}
 }
 
-// changed makes the next question about the repository measure it.
+// changed makes the next request for the repository's size measure it.
 func (u *usage) changed(repository Repository) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.entry(repository).measured = time.Time{}
 }
 
+// entry returns the repository's entry, creating it if missing. The caller holds the lock.
 func (u *usage) entry(repository Repository) *repositorySize {
 	size := u.sizes[repository.Path]
 	if size == nil {
@@ -93,9 +95,8 @@ func (u *usage) entry(repository Repository) *repositorySize {
 	return size
 }
 
-// namespace returns the bytes that a namespace's repositories take, in blocks
-// on disk. If they seem to be more than limit (0: no limit), it measures again
-// before it says so.
+// namespace returns the bytes that a namespace's repositories take, in blocks on disk. If
+// the estimate reaches limit (0: no limit), it measures again before it returns.
 func (u *usage) namespace(repositories []Repository, limit int64) (int64, error) {
 	total, err := u.sum(repositories, usageTTL)
 	if err != nil || limit <= 0 || total < limit {
@@ -104,6 +105,7 @@ func (u *usage) namespace(repositories []Repository, limit int64) (int64, error)
 	return u.sum(repositories, usageRecheck)
 }
 
+// sum adds up the sizes of repositories, from measurements no older than maxAge.
 func (u *usage) sum(repositories []Repository, maxAge time.Duration) (int64, error) {
 	var total int64
 	for _, repository := range repositories {
@@ -135,13 +137,13 @@ func (u *usage) repository(repository Repository, maxAge time.Duration) (int64, 
 	entry := u.entry(repository)
 	if !entry.measured.After(size.measured) {
 		entry.bytes, entry.measured = bytes, now
-		// What came in while we measured may or may not be in it: keep it.
+		// What arrived during the measurement may or may not be included: keep it.
 		entry.received -= size.received
 	}
 	return entry.total(), nil
 }
 
-// known returns the last sizes without measuring.
+// known returns the last known sizes without measuring.
 func (u *usage) known() []repositorySize {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -152,15 +154,15 @@ func (u *usage) known() []repositorySize {
 	return sizes
 }
 
-// quarantinePrefix is how git calls the folders in which it keeps the objects of
-// a push until all of them are there and checked.
+// quarantinePrefix begins the names of the folders in which git keeps the objects of a
+// push until all of them have arrived and been checked.
 const quarantinePrefix = "tmp_objdir-"
 
-// diskUse returns the bytes of the blocks that a folder takes, as du does, but
-// for what pushes under way have brought, which is counted as it comes in. Files
-// that vanish meanwhile do not count.
+// diskUse returns the bytes of the disk blocks that a folder takes, as du does. It leaves
+// out what pushes in progress have sent, which is counted as it arrives, and files that
+// vanish meanwhile.
 func diskUse(folder string) (int64, error) {
-	const blockBytes = 512 // the unit of st_blocks, whatever the file system's
+	const blockBytes = 512 // the unit of st_blocks on every file system
 	var total int64
 	err := filepath.WalkDir(folder, func(_ string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -187,15 +189,15 @@ func diskUse(folder string) (int64, error) {
 	return total, err
 }
 
-// freeBytes returns what the volume of a folder has left for us.
+// freeBytes returns how many bytes this process can still write to a folder's volume.
 func freeBytes(folder string) (int64, error) {
 	var status syscall.Statfs_t
 	if err := syscall.Statfs(folder, &status); err != nil {
 		return 0, err
 	}
 	free := int64(status.Bavail) * status.Bsize
-	// A volume without room for another file is as full as one without another
-	// block. Some file systems do not limit their number, and tell none.
+	// A volume without free inodes is as full as one without free blocks. Some file
+	// systems do not limit their number, and report none.
 	const perFile = 16 << 10
 	if status.Files > 0 && status.Ffree < uint64(free)/perFile {
 		free = int64(status.Ffree) * perFile

@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// view is what one caller may see of a repository that others share: some refs,
-// and what these lead to. Nil folders are a view of all refs.
+// view is the part of a shared repository that one caller may see: some refs, and what
+// they reach. Nil folders mean all refs.
 //
-// Git is no help in keeping the rest back: version 2 of its protocol gives out
-// any object whose id somebody knows, whatever is hidden, and a push may name
-// objects that are there already as if it had brought them. Hence: the old
-// protocol is spoken alone, wants are checked (see checkWants), and so is that a
-// push brings, or is seen to have, all that its refs lead to (see checkBrought).
+// Git itself does not protect the rest: version 2 of its protocol sends any object whose
+// id the client knows, whatever refs are hidden, and a push may refer to objects that are
+// already in the repository as if it contained them. Therefore only the old protocol is
+// spoken, wants are checked (see checkWants), and a push must contain, or its task already
+// see, everything that its refs reach (see checkConnectivity).
 type view struct{ folders []string }
 
-// viewOf is the view of a caller. A task sees its own refs and those of the tasks
-// that it was started from; a reader may read the namespace, and sees all.
+// viewOf returns the view of a caller. A task sees its own refs and those of the tasks
+// it was started from; a reader of the namespace sees all refs.
 func viewOf(caller Caller) view {
 	if caller.Task == nil {
 		return view{}
@@ -33,7 +33,7 @@ func viewOf(caller Caller) view {
 	return v
 }
 
-// hide is the configuration by which git shows the view's refs alone.
+// hide returns the git configuration that hides all refs outside the view.
 func (v view) hide() []string {
 	if v.folders == nil {
 		return nil
@@ -45,7 +45,7 @@ func (v view) hide() []string {
 	return config
 }
 
-// refs lists what the refs of the view point at, the newest first.
+// refs lists the objects that the view's refs point to, the newest first.
 func (v view) refs(ctx context.Context, g git, path string) ([]string, error) {
 	args := []string{"--git-dir=.", "for-each-ref", "--sort=-creatordate", "--format=%(objectname)"}
 	for _, folder := range v.folders {
@@ -55,16 +55,16 @@ func (v view) refs(ctx context.Context, g git, path string) ([]string, error) {
 	return strings.Fields(listed), err
 }
 
-// checkpointMaker is the address of whoever makes the commits of checkpoints.
-const checkpointMaker = "clew@clew.dev"
+// checkpointCommitter is the committer address of checkpoint commits.
+const checkpointCommitter = "clew@clew.dev"
 
-// maxBases bounds how many commits are told of beside a task's own.
+// maxBases bounds how many commits are advertised beside a task's own.
 const maxBases = 100
 
-// bases are the commits of the origin on which tasks took their first checkpoint.
-// They, and the history before them, belong to the origin that all tasks of the
-// repository were cloned from, and are shared: otherwise each task would bring
-// the whole history again. The commits of checkpoints are never among them.
+// bases returns the origin's commits on which tasks took their first checkpoint. They and
+// the history before them belong to the origin that all tasks of the repository were
+// cloned from, and are shared: otherwise each task would push the whole history again.
+// Checkpoint commits are never among them.
 func bases(ctx context.Context, g git, path string) ([]string, error) {
 	parents, err := g.run(ctx, path, "--git-dir=.", "for-each-ref", "--format=%(parent)", checkpointRefs+"*/code/1")
 	if err != nil {
@@ -85,17 +85,17 @@ func bases(ctx context.Context, g git, path string) ([]string, error) {
 	var found []string
 	for line := range strings.Lines(makers) {
 		id, maker, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if maker != checkpointMaker {
+		if maker != checkpointCommitter {
 			found = append(found, id)
 		}
 	}
 	return found, nil
 }
 
-// advertiseBases copies git's list of refs to a pusher, and adds the bases, as
-// git itself tells of objects that it has by other ways, and the wish that no
-// pack builds on objects that it does not hold: what such a pack names would
-// come to count as brought.
+// advertiseBases copies git's list of refs to a pusher. It adds the bases as ".have"
+// lines, which is how git itself advertises objects that no listed ref reaches, and the
+// capability no-thin: the base objects of a thin pack would otherwise count as part of
+// the push.
 func advertiseBases(to io.Writer, from io.Reader, bases []string) error {
 	first, _, err := readPacket(from, 1<<16)
 	if err != nil || first == nil {

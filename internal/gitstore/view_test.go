@@ -13,8 +13,8 @@ import (
 	"github.com/clew-dev/clew/internal/testing/gitbomb"
 )
 
-// shared is a repository of two tasks of one origin: the other one holds a
-// secret, in commit, tree and file.
+// shared is a repository of two tasks of one origin: own, and another whose secret is in a
+// commit, a tree and a file.
 type shared struct {
 	*testServer
 	own    *client
@@ -29,7 +29,7 @@ func twoTasks(t *testing.T) shared {
 	s := shared{testServer: newTestServer(t, Limits{})}
 	other := s.client(taskToken("other", 1))
 	s.origin = other.commit("README", "words of the origin")
-	s.commit = other.commitAs(checkpointMaker, "secret", "the other task's words")
+	s.commit = other.commitAs(checkpointCommitter, "secret", "the other task's words")
 	other.push("HEAD:"+codeRef("other", 1), "HEAD:"+stateRef("other", 1), "HEAD:refs/heads/clew/other/branch")
 	s.tree, s.file = other.git("rev-parse", "HEAD^{tree}"), other.git("rev-parse", "HEAD:secret")
 	s.own = s.client(taskToken("own", 1))
@@ -60,14 +60,14 @@ func TestNobodyGetsObjectsByTheirHash(t *testing.T) {
 				}
 				if _, stderr, err := thief.try(args...); err == nil {
 					t.Errorf("%s got the %s by version %s", name, what, version)
-				} else if !strings.Contains(stderr, "not our ref") && !strings.Contains(stderr, "unadvertised object") && !strings.Contains(stderr, "no matching remote head") {
-					t.Errorf("%s, %s, version %s: %s", name, what, version, stderr)
+				} else if !containsAny(stderr, "not our ref", "unadvertised object", "no matching remote head") {
+					t.Errorf("%s asked for the %s by version %s and was not refused it, but failed with: %s", name, what, version, stderr)
 				}
 			}
 		}
 	}
-	// A reader may read all that refs of the namespace lead to; a file by its hash
-	// is told of as what is not there.
+	// A reader may read everything that the namespace's refs reach; a request for a file by
+	// its hash is answered as if the file did not exist.
 	reader := s.client(readerToken)
 	reader.git("fetch", "--quiet", reader.url, s.commit)
 	if _, _, err := s.client(readerToken).try("-c", "protocol.version=2", "fetch", "--quiet", reader.url, s.file); err == nil {
@@ -75,7 +75,7 @@ func TestNobodyGetsObjectsByTheirHash(t *testing.T) {
 	}
 }
 
-// Whoever speaks the protocol without git's manners is told the same.
+// A client other than git, which need not keep to the protocol, gets the same answer.
 func TestRawRequestsForObjectsAreRefused(t *testing.T) {
 	s := twoTasks(t)
 	ask := func(token, body string) string {
@@ -93,7 +93,7 @@ func TestRawRequestsForObjectsAreRefused(t *testing.T) {
 		}
 		defer response.Body.Close()
 		answer, err := io.ReadAll(response.Body)
-		if err != nil { // git has died of it
+		if err != nil { // git has died, and the connection was aborted
 			return string(answer) + "not our ref: " + err.Error()
 		}
 		return string(answer)
@@ -122,13 +122,13 @@ func TestRawRequestsForObjectsAreRefused(t *testing.T) {
 	}
 }
 
-// Git sends the parents of whatever commit a client calls shallow: nobody gets to
-// commits in that way that they do not see in another.
+// Git sends the parents of any commit that a client calls shallow: nobody must get commits
+// in this way that they cannot see otherwise.
 func TestNobodyGetsTheParentsOfACommitByCallingItShallow(t *testing.T) {
 	s := twoTasks(t)
 	other := s.client(taskToken("other", 1))
-	parent := other.commitAs(checkpointMaker, "second", "words")
-	gone := other.commitAs(checkpointMaker, "third", "more words")
+	parent := other.commitAs(checkpointCommitter, "second", "words")
+	gone := other.commitAs(checkpointCommitter, "third", "more words")
 	other.push("HEAD:refs/heads/clew/other/later")
 	tip := s.own.git("rev-parse", "HEAD")
 	ask := func(token, want string, lines ...string) string {
@@ -145,10 +145,10 @@ func TestNobodyGetsTheParentsOfACommitByCallingItShallow(t *testing.T) {
 		{"deepen-not refs/heads/clew/other/later\n"},
 	} {
 		if answer := ask(taskToken("own", 1), tip, lines...); strings.Contains(answer, "PACK") || !strings.Contains(answer, "clew: BadRequest: ") {
-			t.Errorf("a task said %q and got %.200q", lines, answer)
+			t.Errorf("a task sent %q and got %.200q", lines, answer)
 		}
 	}
-	// A reader may make shallow clones of what refs lead to, and no more.
+	// A reader may make shallow clones of what refs reach, but of nothing else.
 	shallow := []string{"shallow " + gone + "\n", "deepen 2147483647\n"}
 	if answer := ask(readerToken, gone, shallow...); !strings.Contains(answer, "PACK") {
 		t.Errorf("a reader that deepens gets %.200q", answer)
@@ -159,12 +159,12 @@ func TestNobodyGetsTheParentsOfACommitByCallingItShallow(t *testing.T) {
 	reader.git("cat-file", "-e", parent)
 	reader.git("--git-dir="+s.bare(repository), "update-ref", "-d", "refs/heads/clew/other/later")
 	if answer := ask(readerToken, tip, shallow...); strings.Contains(answer, "PACK") || !strings.Contains(answer, "not our ref") {
-		t.Errorf("a reader called a commit shallow that no ref leads to, and got %.200q", answer)
+		t.Errorf("a reader called a commit shallow that no ref reaches, and got %.200q", answer)
 	}
 }
 
-// However a client asks for it, a task's pack builds on nothing that it does not
-// hold.
+// However a client asks for one, a task never gets a thin pack, whose deltas build on
+// objects outside the pack.
 func TestATaskGetsNoThinPack(t *testing.T) {
 	s := twoTasks(t)
 	const id = "1234567890123456789012345678901234567890"
@@ -177,10 +177,10 @@ func TestATaskGetsNoThinPack(t *testing.T) {
 	}
 	body := asks(" ofs-delta thin-pack agent=git/2 filter thin-pack  thin-pack=1", " thin-pack")
 	if _, _, raw, err := readWants(strings.NewReader(body), true); err != nil || string(raw) != asks(" ofs-delta agent=git/2", "") {
-		t.Errorf("git is told %q, %v", raw, err)
+		t.Errorf("git is sent %q, %v", raw, err)
 	}
 	if _, _, _, err := readWants(strings.NewReader(asks(" ofs-delta\tthin-pack")), true); err == nil {
-		t.Error("a capability after a tab, which git takes for a space, is passed on")
+		t.Error("a capability after a tab, which git treats as a space, is passed on")
 	}
 	s.own.git("fetch", "--quiet", s.own.url, codeRef("own", 1))
 }
@@ -204,7 +204,7 @@ func TestATaskSeesItsOwnRefsAndThoseOfItsSource(t *testing.T) {
 	clone := s.client(readerToken)
 	clone.git("clone", "--quiet", "--mirror", clone.url, "whole")
 	if got := clone.git("-C", "whole", "show", codeRef("other", 1)+":secret"); got != "the other task's words" {
-		t.Errorf("a clone holds %q", got)
+		t.Errorf("the secret in a reader's clone is %q", got)
 	}
 }
 
@@ -222,13 +222,12 @@ func TestAForkBuildsOnItsSource(t *testing.T) {
 	fork.commit("b", "another step")
 	fork.push("HEAD:" + codeRef("fork", 2))
 	if after, err := diskUse(s.bare(repository)); err != nil || after-before > 200<<10 {
-		t.Errorf("the fork takes %d bytes, %v", after-before, err)
+		t.Errorf("the fork added %d bytes (%v), want 200 KiB at most", after-before, err)
 	}
 }
 
-// The hash of another task's object is no way to it by a push either: neither by
-// a ref to what is there already, nor by a tree that names it, nor as what a pack
-// builds on.
+// Nor does a push give access to another task's objects by their hashes: neither by a ref
+// to an existing object, nor by a tree that names one, nor by a delta against one.
 func TestAPushCannotTakeAnothersObjectsForItsOwn(t *testing.T) {
 	s := twoTasks(t)
 	id := func(text string) []byte {
@@ -243,10 +242,11 @@ func TestAPushCannotTakeAnothersObjectsForItsOwn(t *testing.T) {
 		return gitbomb.Object(gitbomb.KindCommit, len(commit), nil, bytes.NewReader(commit)), gitbomb.ObjectID("commit", len(commit), bytes.NewReader(commit))
 	}
 	ref, token := codeRef("own", 7), taskToken("own", 1)
-	refuse := func(what, said string) {
+	refuse := func(what, output string) {
 		t.Helper()
-		if refused, ok := gitstoreapi.Parse(said); !ok || refused.Reason != gitstoreapi.ObjectsRefused || s.remoteRef(ref) != "" {
-			t.Errorf("%s: %v: %s", what, refused, said)
+		checkRefused(t, what, output, gitstoreapi.ObjectsRefused)
+		if id := s.remoteRef(ref); id != "" {
+			t.Errorf("%s: the ref was created and points to %s", what, id)
 		}
 	}
 	refuse("a ref to a commit", s.pushPack(token, ref, gitbomb.Pack(), id(s.commit)))
@@ -261,7 +261,7 @@ func TestAPushCannotTakeAnothersObjectsForItsOwn(t *testing.T) {
 
 	// A delta that copies one byte of the file: git completes the pack with it.
 	delta := []byte{byte(len("the other task's words")), 1, 0x90, 1}
-	refuse("a pack that builds on a file", s.pushPack(token, ref, gitbomb.Pack(commit, packedEntry, gitbomb.Object(gitbomb.KindDelta, len(delta), id(s.file), bytes.NewReader(delta))), tip))
+	refuse("a delta against a file", s.pushPack(token, ref, gitbomb.Pack(commit, packedEntry, gitbomb.Object(gitbomb.KindDelta, len(delta), id(s.file), bytes.NewReader(delta))), tip))
 	fsck(t, s.bare(repository))
 }
 
@@ -276,9 +276,9 @@ func TestTasksOfOneOriginShareItsHistory(t *testing.T) {
 	third.env = append(third.env, "GIT_TRACE_PACKET=1")
 	_, stderr, err := third.try("push", third.url, "HEAD:"+codeRef("third", 1))
 	if err != nil || !strings.Contains(stderr, s.origin+" .have") {
-		t.Errorf("%v\n%s", err, stderr)
+		t.Errorf("the push returned %v; the origin's commit must be advertised as .have:\n%s", err, stderr)
 	}
 	if strings.Contains(stderr, s.commit) {
-		t.Errorf("a task is told of another's checkpoint:\n%s", stderr)
+		t.Errorf("a task is advertised another's checkpoint:\n%s", stderr)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
-// maxWantBytes bounds the list of what a client wants: some 80,000 refs.
+// maxWantBytes bounds the list of wanted objects. It has room for some 80,000.
 const maxWantBytes = 4 << 20
 
 var (
@@ -21,27 +21,27 @@ var (
 	shallowLine = regexp.MustCompile(`^shallow ([0-9a-f]+)\n?$`)
 )
 
-// capabilities are those that a task's client may ask for. They change how git
-// tells what it sends, and not what: no thin packs, since one that builds on what
-// the client only says that it has would tell of objects that it may not see.
-var capabilities = []string{
+// taskCapabilities are the protocol capabilities that a task's client may request. They change
+// how git sends objects, not which. Thin packs are not among them: a delta against an object
+// that the client merely claims to have would reveal an object that it may not see.
+var taskCapabilities = []string{
 	"multi_ack", "multi_ack_detailed", "no-done", "side-band", "side-band-64k", "ofs-delta", "no-progress", "include-tag",
 	"agent", "object-format", "session-id",
 }
 
 var (
-	// errNotWants is returned for a request of a fetch that version 0 of the
-	// protocol does not know.
+	// errNotWants is returned for a fetch request that is not of version 0 of the
+	// protocol.
 	errNotWants = errors.New("the body does not begin with a list of wanted objects as git sends it")
-	// errShallow: git sends the parents of whatever commit a client calls shallow,
-	// without a look at whether the client may see it.
-	errShallow = errors.New("a task fetches whole histories: fetch without --depth, and into a repository that is not shallow")
+	// errShallow is returned for a task's shallow fetch: git sends the parents of any
+	// commit that a client calls shallow, without checking that the client may see them.
+	errShallow = errors.New("a task can fetch only whole histories: fetch without --depth, and into a repository that is not shallow")
 )
 
-// readWants reads the beginning of a git-upload-pack request, through the flush
-// packet, and returns what it asks for, the commits that the client calls shallow,
-// and the bytes to hand on to git. Of a task, these are what was understood here
-// alone.
+// readWants reads the beginning of a git-upload-pack request, up to and including the
+// flush packet. It returns the wanted objects, the commits that the client calls shallow,
+// and the bytes to pass on to git. For a task, these bytes contain only what was
+// understood here.
 func readWants(body io.Reader, task bool) (wants, shallow []string, raw []byte, err error) {
 	taken := 0
 	for {
@@ -53,12 +53,12 @@ func readWants(body io.Reader, task bool) (wants, shallow []string, raw []byte, 
 		if line == nil {
 			return wants, shallow, append(raw, whole...), nil
 		}
-		match := naming(wantLine, line)
-		commit := naming(shallowLine, line)
+		match := matchID(wantLine, line)
+		commit := matchID(shallowLine, line)
 		switch {
 		case match != nil && task:
 			wants = append(wants, string(match[1]))
-			whole = packet(fmt.Appendf(nil, "want %s%s\n", match[1], allowed(string(match[2]))))
+			whole = packet(fmt.Appendf(nil, "want %s%s\n", match[1], allowedCapabilities(string(match[2]))))
 		case match != nil:
 			wants = append(wants, string(match[1]))
 		case len(wants) == 0 || commit == nil && !bytes.HasPrefix(line, []byte("deepen")):
@@ -72,9 +72,9 @@ func readWants(body io.Reader, task bool) (wants, shallow []string, raw []byte, 
 	}
 }
 
-// naming is what a line says that begins with the id of an object; nil if it says
-// anything else.
-func naming(form *regexp.Regexp, line []byte) [][]byte {
+// matchID matches a line whose form has an object id as its first group. It returns nil if
+// the line does not match or the id is not a full one.
+func matchID(form *regexp.Regexp, line []byte) [][]byte {
 	match := form.FindSubmatch(line)
 	if match == nil || !isObjectID(string(match[1])) {
 		return nil
@@ -82,22 +82,22 @@ func naming(form *regexp.Regexp, line []byte) [][]byte {
 	return match
 }
 
-// allowed are the capabilities of a line that a task may ask for, each after a
+// allowedCapabilities returns the requested capabilities that a task may use, each preceded by a
 // space.
-func allowed(asked string) string {
+func allowedCapabilities(asked string) string {
 	var kept strings.Builder
 	for _, capability := range strings.Fields(asked) {
-		if name, _, _ := strings.Cut(capability, "="); slices.Contains(capabilities, name) {
+		if name, _, _ := strings.Cut(capability, "="); slices.Contains(taskCapabilities, name) {
 			kept.WriteString(" " + capability)
 		}
 	}
 	return kept.String()
 }
 
-// checkWants reads what a fetch asks for, makes sure that the caller may see it,
-// and has the request ready for git. The objects of visible refs may be had, and
-// commits that these lead to, which git itself checks; anything else is answered
-// as what does not exist.
+// checkWants reads what a fetch asks for, checks that the caller may see it, and prepares
+// the request for git. A caller may fetch the objects that visible refs point to, and
+// commits that they reach, which git itself checks. Of anything else it returns the id, to
+// be answered like an object that does not exist.
 func (h *Handler) checkWants(c *call, request *backendRequest, zipped bool) (unseen string, refused *gitstoreapi.Refusal) {
 	body := request.body
 	if zipped {
@@ -116,7 +116,7 @@ func (h *Handler) checkWants(c *call, request *backendRequest, zipped bool) (uns
 	if err != nil {
 		return "", h.unavailable(c, err)
 	}
-	if unseen, err := h.unreached(c, shallow); err != nil {
+	if unseen, err := h.unreachable(c, shallow); err != nil {
 		return "", h.unavailable(c, err)
 	} else if unseen != "" {
 		return unseen, nil
@@ -140,7 +140,7 @@ func (h *Handler) checkWants(c *call, request *backendRequest, zipped bool) (uns
 		return "", h.unavailable(c, err)
 	}
 	for line := range strings.Lines(kinds) {
-		// Git looks whether a visible ref leads to a commit, and only to a commit.
+		// Git checks whether a visible ref reaches a commit, but only for commits.
 		if id, kind, _ := strings.Cut(strings.TrimSpace(line), " "); kind != "commit" {
 			return id, nil
 		}
@@ -148,9 +148,9 @@ func (h *Handler) checkWants(c *call, request *backendRequest, zipped bool) (uns
 	return "", nil
 }
 
-// unreached is one of the commits that a reader calls shallow and that no ref leads
-// to; empty if there is none. Commits that are not there git itself passes over.
-func (h *Handler) unreached(c *call, shallow []string) (string, error) {
+// unreachable returns one of the commits that a reader calls shallow and no ref reaches, ""
+// if there is none. Git itself skips commits that do not exist.
+func (h *Handler) unreachable(c *call, shallow []string) (string, error) {
 	if len(shallow) == 0 {
 		return "", nil
 	}
@@ -164,5 +164,5 @@ func (h *Handler) unreached(c *call, shallow []string) (string, error) {
 	return "", err
 }
 
-// notOurs is what git says of an object that it does not give out.
+// notOurs returns git's own error for an object that it does not serve.
 func notOurs(id string) []byte { return packet([]byte("ERR upload-pack: not our ref " + id)) }

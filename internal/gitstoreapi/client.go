@@ -14,34 +14,32 @@ import (
 	"time"
 )
 
-// Deletion is the answer to a deletion: what was removed by this request. A
-// repeated one finds nothing left.
+// Deletion is what one deletion request removed. A repeated request removes nothing more.
 type Deletion struct {
-	// Refs counts the refs, Repositories those that held some or had objects
-	// left over.
+	// Refs is the number of deleted refs, Repositories that of the repositories from
+	// which objects were removed.
 	Refs         int `json:"refs"`
 	Repositories int `json:"repositories"`
-	// Bytes is what the repositories take less on the disk.
+	// Bytes is how much disk space the repositories freed.
 	Bytes int64 `json:"bytes"`
 }
 
-// Client asks a gitstore, as Clew's server, for what is no business of git.
+// Client makes requests to a gitstore, as Clew's server, that are not part of git's
+// protocol.
 type Client struct {
 	// BaseURL of the gitstore.
 	BaseURL string
-	// CAFile holds the PEM certificates that sign the gitstore's; the system's
-	// if empty. TokenFile holds the server's token. Both are read for each
-	// request, since they change.
+	// CAFile contains the PEM certificates of the authorities that may sign the
+	// gitstore's; the system's if empty. TokenFile contains the server's token. Both are
+	// read for each request, since they change.
 	CAFile, TokenFile string
 }
 
-// clientTimeout bounds one deletion, which may have to write a large
-// repository anew.
+// clientTimeout bounds one deletion, which may have to rewrite a large repository.
 const clientTimeout = 15 * time.Minute
 
-// DeleteTask deletes what a task has stored in a namespace; its branches go by
-// the name. It may be repeated. What the gitstore refuses is a
-// *Refusal.
+// DeleteTask deletes what a task has stored in a namespace. name selects its branches. The
+// request may be repeated. A refusal of the gitstore is returned as a *Refusal.
 func (c Client) DeleteTask(ctx context.Context, namespace, uid, name string) (Deletion, error) {
 	var deletion Deletion
 	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
@@ -53,7 +51,7 @@ func (c Client) DeleteTask(ctx context.Context, namespace, uid, name string) (De
 	}
 	token, err := os.ReadFile(c.TokenFile)
 	if err != nil {
-		return deletion, fmt.Errorf("the token for the gitstore: %w", err)
+		return deletion, fmt.Errorf("read the token for the gitstore: %w", err)
 	}
 	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	transport, err := c.transport()
@@ -68,7 +66,7 @@ func (c Client) DeleteTask(ctx context.Context, namespace, uid, name string) (De
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<10))
 	if err != nil {
-		return deletion, fmt.Errorf("the gitstore broke off: %w", err)
+		return deletion, fmt.Errorf("the connection to the gitstore broke: %w", err)
 	}
 	if response.StatusCode != http.StatusOK {
 		if refused, ok := Parse(string(body)); ok {
@@ -82,16 +80,17 @@ func (c Client) DeleteTask(ctx context.Context, namespace, uid, name string) (De
 	return deletion, nil
 }
 
+// transport returns a transport that trusts the certificates in CAFile.
 func (c Client) transport() (*http.Transport, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.CAFile != "" {
 		bundle, err := os.ReadFile(c.CAFile)
 		if err != nil {
-			return nil, fmt.Errorf("the certificates that sign the gitstore's: %w", err)
+			return nil, fmt.Errorf("read the gitstore's CA certificates: %w", err)
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(bundle) {
-			return nil, fmt.Errorf("the file %s holds no PEM certificate", c.CAFile)
+			return nil, fmt.Errorf("the file %s contains no PEM certificate", c.CAFile)
 		}
 	}
 	return &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config}, nil

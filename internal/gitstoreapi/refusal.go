@@ -1,8 +1,8 @@
 // Package gitstoreapi is the gitstore's contract with its clients, so that they need not
-// import the server: the reasons for which it refuses a request, and the Client for what
-// git has no request for. The gitstore writes a refusal as "clew: <Reason>: <sentence>",
-// which git shows as "remote: clew: ..."; Parse finds it in what git printed. The names of
-// refs are in package refname.
+// import the server: the reasons for which it refuses a request, and the Client for
+// requests outside git's protocol. The gitstore writes a refusal as
+// "clew: <Reason>: <sentence>", which git shows as "remote: clew: ..."; Parse finds it in
+// git's output. The names of refs are in package refname.
 package gitstoreapi
 
 import (
@@ -11,47 +11,46 @@ import (
 	"strconv"
 )
 
-// Reason says why a request was refused, in one CamelCase word.
+// Reason says why a request was refused, as one CamelCase word.
 type Reason string
 
-// The reasons.
+// The reasons of a refusal.
 const (
 	// Unauthenticated: no token, or one that the API server does not accept.
 	Unauthenticated Reason = "Unauthenticated"
-	// Forbidden: a good token, but its holder may not do this.
+	// Forbidden: a valid token, but its holder may not do this.
 	Forbidden Reason = "Forbidden"
 	// NotFound: no such repository, or no such path.
 	NotFound Reason = "NotFound"
-	// StaleAttempt: a newer attempt of the task was seen; this one must stop.
+	// StaleAttempt: a newer attempt of the task was seen; the caller must stop.
 	StaleAttempt Reason = "StaleAttempt"
-	// PodGone: the pod whose token this is does not exist any more; it must stop.
+	// PodGone: the pod that the token is bound to no longer exists; the caller must stop.
 	PodGone Reason = "PodGone"
-	// TaskDeleted: the task's checkpoints were deleted for good; nothing more is
-	// taken from it.
+	// TaskDeleted: the task's checkpoints were deleted for good; it can no longer push.
 	TaskDeleted Reason = "TaskDeleted"
 	// QuotaExceeded: the namespace may not store more.
 	QuotaExceeded Reason = "QuotaExceeded"
-	// VolumeFull: the gitstore's volume has no room.
+	// VolumeFull: the gitstore's volume has no free space.
 	VolumeFull Reason = "VolumeFull"
-	// PushTooLarge: one push is larger than the gitstore ever takes at once.
+	// PushTooLarge: the push is larger than the gitstore ever accepts.
 	PushTooLarge Reason = "PushTooLarge"
-	// MemoryExceeded: git would need more memory than the gitstore gives it.
+	// MemoryExceeded: git would need more memory than the gitstore allows it.
 	MemoryExceeded Reason = "MemoryExceeded"
-	// RefNotAllowed: a ref that the task may not write.
+	// RefNotAllowed: the push names a ref that the task may not write.
 	RefNotAllowed Reason = "RefNotAllowed"
-	// RefImmutable: a checkpoint's ref that already has another value.
+	// RefImmutable: the push would change a checkpoint's ref.
 	RefImmutable Reason = "RefImmutable"
 	// DeleteNotAllowed: the push would delete a ref.
 	DeleteNotAllowed Reason = "DeleteNotAllowed"
-	// ObjectsRefused: objects are corrupt, missing or dangerous.
+	// ObjectsRefused: objects of the push are corrupt, missing or dangerous.
 	ObjectsRefused Reason = "ObjectsRefused"
-	// BadRequest: not what a git client sends.
+	// BadRequest: the request is not one that a git client sends.
 	BadRequest Reason = "BadRequest"
-	// Unavailable: the gitstore cannot answer at the moment.
+	// Unavailable: the gitstore cannot serve the request at the moment.
 	Unavailable Reason = "Unavailable"
 )
 
-// Refusal is a refused request: a reason for machines and a sentence for
+// Refusal is the error of a refused request: a reason for programs and a sentence for
 // people.
 type Refusal struct {
 	Reason  Reason
@@ -63,18 +62,18 @@ func New(reason Reason, format string, args ...any) *Refusal {
 	return &Refusal{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// Stale returns the refusal of an attempt of a task that a newer one has overtaken.
+// Stale returns the refusal for an attempt of a task that a newer one has replaced.
 func Stale(task string, attempt, newest int64) *Refusal {
 	return New(StaleAttempt,
 		"attempt %d of the task %s may not write any more, because attempt %d has been seen; this pod has been replaced and should stop",
 		attempt, task, newest)
 }
 
-// seen matches what Stale says of the newest attempt.
+// seen matches the newest attempt in the message of Stale. Clients of other versions parse
+// these words.
 var seen = regexp.MustCompile(`because attempt (\d{1,18}) has been seen`)
 
-// Newest is the attempt that Stale names as the newest one; 0 if the refusal names
-// none.
+// Newest returns the newest attempt that a refusal of Stale names, 0 for any other refusal.
 func (r *Refusal) Newest() int64 {
 	match := seen.FindStringSubmatch(r.Message)
 	if r.Reason != StaleAttempt || match == nil {
@@ -82,12 +81,12 @@ func (r *Refusal) Newest() int64 {
 	}
 	newest, err := strconv.ParseInt(match[1], 10, 64)
 	if err != nil {
-		return 0 // cannot happen: so many digits always fit
+		return 0 // cannot happen: 18 digits always fit
 	}
 	return newest
 }
 
-// Error returns "clew: <Reason>: <sentence>", as it goes over the wire.
+// Error returns "clew: <Reason>: <sentence>", the form that is sent to clients.
 func (r *Refusal) Error() string {
 	return "clew: " + string(r.Reason) + ": " + r.Message
 }
@@ -103,10 +102,10 @@ func (r *Refusal) Retryable() bool {
 	}
 }
 
-// written matches a refusal that the gitstore wrote, on a line of its own.
+// written matches a line that is a refusal of the gitstore.
 var written = regexp.MustCompile(`(?m)^(?:remote: )?clew: ([A-Z][A-Za-z]+): ([^\r\n]*?)[ \t]*\r?$`)
 
-// gitsOwn maps what git itself prints to reasons, most telling first.
+// gitsOwn maps git's own messages to reasons, the most specific first.
 var gitsOwn = []struct {
 	pattern *regexp.Regexp
 	reason  Reason
@@ -115,23 +114,23 @@ var gitsOwn = []struct {
 	{regexp.MustCompile(`No space left on device|Disk quota exceeded`), VolumeFull,
 		"the gitstore's volume ran full during the push; nothing of it was stored"},
 	{regexp.MustCompile(`(?m)^remote: .*(?:[Oo]ut of memory|Cannot allocate memory)`), MemoryExceeded,
-		"git would need more memory for this than the gitstore gives it (--git-memory-bytes); make large files of the repository smaller, or raise it"},
+		"git would need more memory for this push than the gitstore allows it (--git-memory-bytes); make the repository's large files smaller, or raise the limit"},
 	{regexp.MustCompile(`pack exceeds maximum allowed size|requested URL returned error: 413`), PushTooLarge,
-		"the push is larger than the gitstore takes at once"},
+		"the push is larger than the gitstore accepts"},
 	{regexp.MustCompile(`fsck error|(?m)^remote: (?:error|fatal): .*\b(?:gitmodules|hasDotgit|treeNotSorted|duplicateEntries)|pack has bad object|pack is corrupted|SHA1 COLLISION|inflate returned|missing necessary objects|unresolved deltas?|did not receive expected object`), ObjectsRefused,
 		"the gitstore refused objects of the push as corrupt, missing or dangerous"},
 	{regexp.MustCompile(`Authentication failed|could not read (?:Username|Password)|requested URL returned error: 401`), Unauthenticated,
 		"the gitstore did not accept the token"},
 	{regexp.MustCompile(`requested URL returned error: 403`), Forbidden, "the gitstore does not allow this"},
 	{regexp.MustCompile(`requested URL returned error: 409`), StaleAttempt, "a newer attempt of the task has been seen"},
-	{regexp.MustCompile(`requested URL returned error: 507`), VolumeFull, "the gitstore has no room"},
+	{regexp.MustCompile(`requested URL returned error: 507`), VolumeFull, "the gitstore has no free space"},
 	{regexp.MustCompile(`repository '[^']*' not found|requested URL returned error: 404`), NotFound, "the gitstore has no such repository"},
 	{regexp.MustCompile(`requested URL returned error: 5\d\d|Could not resolve host|Failed to connect|Connection (?:refused|reset|timed out)|timed out|early EOF|hung up unexpectedly|RPC failed`), Unavailable,
-		"the gitstore could not be reached or broke off"},
+		"the gitstore could not be reached, or the connection broke"},
 }
 
-// Parse finds the refusal in what a git client printed on stderr. It returns
-// false if there is none that it knows; the push may have failed all the same.
+// Parse finds the refusal in what a git client printed on stderr. It returns false if it
+// recognises none; the push may have failed nevertheless.
 func Parse(stderr string) (*Refusal, bool) {
 	if match := written.FindStringSubmatch(stderr); match != nil {
 		return &Refusal{Reason: Reason(match[1]), Message: match[2]}, true

@@ -3,6 +3,8 @@ package gitstoreapi_test
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
@@ -27,7 +29,7 @@ func TestParse(t *testing.T) {
 		},
 		"too large, git's words": {
 			stderr: "remote: fatal: pack exceeds maximum allowed size (1.00 MiB)        \nerror: remote unpack failed: index-pack abnormal exit\n",
-			reason: gitstoreapi.PushTooLarge, message: "the push is larger than the gitstore takes at once",
+			reason: gitstoreapi.PushTooLarge, message: "the push is larger than the gitstore accepts",
 		},
 		"fsck": {
 			stderr: "remote: error: object 1a2b: gitmodulesUrl: disallowed submodule url: -u./payload        \nremote: fatal: fsck error in pack objects        \nerror: remote unpack failed: index-pack abnormal exit\n",
@@ -43,23 +45,30 @@ func TestParse(t *testing.T) {
 		},
 		"down": {
 			stderr: "fatal: unable to access 'https://x/': Failed to connect to x port 8443 after 1 ms: Couldn't connect to server\n",
-			reason: gitstoreapi.Unavailable, message: "the gitstore could not be reached or broke off", retryable: true,
+			reason: gitstoreapi.Unavailable, message: "the gitstore could not be reached, or the connection broke", retryable: true,
 		},
 		"proxy in between": {
 			stderr: "fatal: unable to access 'https://x/': The requested URL returned error: 502\n",
-			reason: gitstoreapi.Unavailable, message: "the gitstore could not be reached or broke off", retryable: true,
+			reason: gitstoreapi.Unavailable, message: "the gitstore could not be reached, or the connection broke", retryable: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, ok := gitstoreapi.Parse(test.stderr)
-			if !ok || got.Reason != test.reason || got.Message != test.message || got.Retryable() != test.retryable {
-				t.Errorf("%v %v (retryable %v), want %s %q", ok, got, got != nil && got.Retryable(), test.reason, test.message)
+			if !ok {
+				t.Fatalf("Parse found no refusal, want %s", test.reason)
+			}
+			want := &gitstoreapi.Refusal{Reason: test.reason, Message: test.message}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("refusal (-want +got):\n%s", diff)
+			}
+			if got.Retryable() != test.retryable {
+				t.Errorf("Retryable returned %t, want %t", got.Retryable(), test.retryable)
 			}
 		})
 	}
 	for _, other := range []string{"", "error: src refspec x does not match any\n", "hint: clew: Forbidden: x\n"} {
 		if got, ok := gitstoreapi.Parse(other); ok {
-			t.Errorf("%q was taken for %v", other, got)
+			t.Errorf("Parse(%q) returned %v, want no refusal", other, got)
 		}
 	}
 }
@@ -68,7 +77,7 @@ func TestErrorIsWhatParseFinds(t *testing.T) {
 	written := gitstoreapi.New(gitstoreapi.VolumeFull, "%d bytes left", 7)
 	got, ok := gitstoreapi.Parse(written.Error() + "\n")
 	if !ok || *got != *written {
-		t.Errorf("%v, want %v", got, written)
+		t.Errorf("Parse returned %v, want %v", got, written)
 	}
 }
 
@@ -82,7 +91,7 @@ func TestARefusedAttemptLearnsWhichOneIsTheNewest(t *testing.T) {
 	} {
 		refused, ok := gitstoreapi.Parse(stderr)
 		if !ok || refused.Newest() != want {
-			t.Errorf("%q: %+v tells of attempt %d, want %d", stderr, refused, refused.Newest(), want)
+			t.Errorf("%q: %+v names attempt %d as the newest, want %d", stderr, refused, refused.Newest(), want)
 		}
 	}
 }

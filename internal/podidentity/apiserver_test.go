@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -48,7 +49,7 @@ func (c realCluster) token(account, audience string, pod *corev1.Pod) string {
 	return got.Status.Token
 }
 
-// prepare makes a namespace with the accounts clew-task, which may do nothing,
+// prepare creates a namespace with the accounts clew-task, which may do nothing,
 // and ada, who may get checkpoints.
 func (c realCluster) prepare() {
 	c.t.Helper()
@@ -105,8 +106,11 @@ func TestRealTokens(t *testing.T) {
 
 	got, err := fresh().Verify(t.Context(), token)
 	want := podidentity.Identity{Namespace: "team", TaskName: "fix", TaskUID: uid, Attempt: 2, PodName: "fix-2", PodUID: string(pod.UID)}
-	if err != nil || got != want {
-		t.Fatalf("%+v, %v; want %+v", got, err, want)
+	if err != nil {
+		t.Fatalf("the token of a task's pod: %v", err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("identity (-want +got):\n%s", diff)
 	}
 	for name, test := range map[string]struct {
 		token string
@@ -120,21 +124,21 @@ func TestRealTokens(t *testing.T) {
 		"of a pod without owner":   {c.token("clew-task", "clew.dev", c.pod("posing", labels)), podidentity.ErrForbidden},
 	} {
 		if _, err := fresh().Verify(t.Context(), test.token); !errors.Is(err, test.kind) || errors.Is(err, podidentity.ErrPodGone) {
-			t.Errorf("a token %s: %v, want %v", name, err, test.kind)
+			t.Errorf("a token %s: got %v, want %v", name, err, test.kind)
 		}
 	}
 	if _, err := fresh().VerifyReader(t.Context(), c.token("ada", "clew.dev", nil), "team"); err != nil {
 		t.Errorf("a reader: %v", err)
 	}
 	if _, err := fresh().VerifyReader(t.Context(), c.token("ada", "clew.dev", nil), "default"); !errors.Is(err, podidentity.ErrForbidden) {
-		t.Errorf("a reader in another namespace: %v", err)
+		t.Errorf("a reader in another namespace: got %v, want ErrForbidden", err)
 	}
 	if _, err := fresh().VerifyReader(t.Context(), token, "team"); !errors.Is(err, podidentity.ErrForbidden) {
-		t.Errorf("a task's token without rights, as a reader: %v", err)
+		t.Errorf("a task's token without permission to read: got %v, want ErrForbidden", err)
 	}
 	ada := c.token("ada", "clew.dev", nil)
 	if err := fresh().VerifyServiceAccount(t.Context(), ada, "team", "ada"); err != nil {
-		t.Errorf("an account that is meant: %v", err)
+		t.Errorf("the expected account: %v", err)
 	}
 	for name, test := range map[string]struct {
 		token, namespace, account string
@@ -146,14 +150,14 @@ func TestRealTokens(t *testing.T) {
 		"of another audience":  {c.token("ada", "other", nil), "team", "ada", podidentity.ErrUnauthenticated},
 	} {
 		if err := fresh().VerifyServiceAccount(t.Context(), test.token, test.namespace, test.account); !errors.Is(err, test.kind) {
-			t.Errorf("an account's token %s: %v, want %v", name, err, test.kind)
+			t.Errorf("an account's token %s: got %v, want %v", name, err, test.kind)
 		}
 	}
 	c.goneAndReplaced(fresh, pod, token, labels, owner)
 }
 
-// goneAndReplaced checks that the token of a deleted pod opens nothing, not
-// even when a new pod has its name.
+// goneAndReplaced checks that the token of a deleted pod is refused, even when a new pod
+// has its name.
 func (c realCluster) goneAndReplaced(fresh func() *podidentity.Verifier, pod *corev1.Pod, token string, labels map[string]string, owner metav1.OwnerReference) {
 	c.t.Helper()
 	now := int64(0)
@@ -163,7 +167,7 @@ func (c realCluster) goneAndReplaced(fresh func() *podidentity.Verifier, pod *co
 	refused := func(when string) {
 		c.t.Helper()
 		if _, err := fresh().Verify(context.WithoutCancel(c.t.Context()), token); !errors.Is(err, podidentity.ErrPodGone) {
-			c.t.Errorf("%s: %v", when, err)
+			c.t.Errorf("%s: got %v, want ErrPodGone", when, err)
 		}
 	}
 	refused("the pod is gone")

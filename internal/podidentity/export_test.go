@@ -1,4 +1,4 @@
 package podidentity
 
-// CacheLen returns how many answers the verifier remembers.
+// CacheLen returns how many successful answers the verifier has cached.
 func (v *Verifier) CacheLen() int { return len(v.answers.accepted.Keys()) }

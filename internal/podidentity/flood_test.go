@@ -45,12 +45,12 @@ func (i issuer) token(namespace, audience, id string) string {
 	return i.bound(audience, id, map[string]any{"namespace": namespace})
 }
 
-// bound is a token that says this of where it belongs.
+// bound returns a token with these Kubernetes claims.
 func (i issuer) bound(audience, id string, to map[string]any) string {
 	return i.signed(jwt.Claims{ID: id, Audience: jwt.Audience{audience}}, to)
 }
 
-// subject is a token of an account.
+// subject returns a token of an account.
 func (i issuer) subject(account, namespace string) string {
 	return i.signed(jwt.Claims{Subject: account, Audience: jwt.Audience{"clew.dev"}}, map[string]any{"namespace": namespace})
 }
@@ -68,19 +68,21 @@ func (i issuer) signed(claims jwt.Claims, to map[string]any) string {
 	return text
 }
 
-// countingServer is an API server that accepts the tokens of its issuer, all of
-// the pod fix-1, and counts what it is asked.
+// countingServer is an API server that accepts tokens of its issuer as the pod fix-1's, and
+// counts requests.
 type countingServer struct {
 	issuer issuer
 	// hidden is set when the keys cannot be read.
 	hidden bool
 	mu     sync.Mutex
 	real   map[string]bool
-	// readers are accepted as well, and bound to no pod.
+	// readers are accepted as well, but are not bound to a pod.
 	readers map[string]bool
-	reviews atomic.Int64
-	looks   atomic.Int64
-	rights  atomic.Int64
+	// reviews counts TokenReviews, keyReads reads of the keys, and accessReviews
+	// SubjectAccessReviews.
+	reviews       atomic.Int64
+	keyReads      atomic.Int64
+	accessReviews atomic.Int64
 }
 
 // mint returns a token that the server accepts.
@@ -97,7 +99,7 @@ func (s *countingServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var answer any
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/jwks"):
-		s.looks.Add(1)
+		s.keyReads.Add(1)
 		if s.hidden {
 			http.Error(w, "{}", http.StatusForbidden)
 			return
@@ -121,7 +123,7 @@ func (s *countingServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.mu.Unlock()
 		answer = review
 	case strings.HasSuffix(r.URL.Path, "/subjectaccessreviews"):
-		s.rights.Add(1)
+		s.accessReviews.Add(1)
 		var review authorizationv1.SubjectAccessReview
 		_ = json.NewDecoder(r.Body).Decode(&review)
 		review.Status.Allowed = review.Spec.ResourceAttributes.Namespace == "hostile"
@@ -148,18 +150,18 @@ func newCountingServer(t *testing.T) (*countingServer, kubernetes.Interface) {
 	return server, client
 }
 
-// flood has 3,000 tokens looked at until the test ends, and returns when all
-// of them are on their way.
+// flood verifies 3,000 tokens at once until the test ends. It returns when all calls have
+// begun.
 func flood(t *testing.T, verifier *podidentity.Verifier, token func(int) string) {
 	t.Helper()
 	const strangers = 3000
-	var under sync.WaitGroup
+	var running sync.WaitGroup
 	var started sync.WaitGroup
-	t.Cleanup(under.Wait)
+	t.Cleanup(running.Wait)
 	started.Add(strangers)
 	for i := range strangers {
 		text := token(i)
-		under.Go(func() {
+		running.Go(func() {
 			started.Done()
 			_, _ = verifier.Verify(t.Context(), text)
 		})
@@ -167,14 +169,14 @@ func flood(t *testing.T, verifier *podidentity.Verifier, token func(int) string)
 	started.Wait()
 }
 
-func TestStrangersKeepNoDaemonOut(t *testing.T) {
+func TestStrangersDelayNoDaemon(t *testing.T) {
 	for name, forge := range map[string]func(int) string{
-		"texts that are no tokens": func(i int) string { return fmt.Sprintf("garbage.%d.token", i) },
-		"tokens that are well-formed, and signed by somebody else": func() func(int) string {
+		"texts that are not tokens": func(i int) string { return fmt.Sprintf("garbage.%d.token", i) },
+		"well-formed tokens that somebody else signed": func() func(int) string {
 			other := newIssuer()
 			return func(i int) string { return other.token("team", "clew.dev", fmt.Sprint(i)) }
 		}(),
-		"tokens of a key that nobody knows": func() func(int) string {
+		"tokens signed with an unknown key": func() func(int) string {
 			other := newIssuer()
 			other.id = "key-2"
 			return func(i int) string { return other.token("team", "clew.dev", fmt.Sprint(i)) }
@@ -187,13 +189,13 @@ func TestStrangersKeepNoDaemonOut(t *testing.T) {
 			flood(t, verifier, forge)
 			_, err := verifier.Verify(t.Context(), server.mint("team", "real"))
 			g.Expect(err).NotTo(gomega.HaveOccurred())
-			g.Expect(server.reviews.Load()).To(gomega.BeEquivalentTo(1), "strangers' tokens got as far as the API server")
-			g.Expect(server.looks.Load()).To(gomega.BeNumerically("<=", 2))
+			g.Expect(server.reviews.Load()).To(gomega.BeEquivalentTo(1), "only the daemon's token reaches the API server")
+			g.Expect(server.keyReads.Load()).To(gomega.BeNumerically("<=", 2))
 		})
 	}
 }
 
-// A tenant may ask the API server for as many real tokens as they like.
+// A tenant may request any number of real tokens from the API server.
 func TestTokensOfOneNamespaceDelayNoOther(t *testing.T) {
 	g := gomega.NewWithT(t)
 	server, client := newCountingServer(t)
@@ -204,9 +206,9 @@ func TestTokensOfOneNamespaceDelayNoOther(t *testing.T) {
 	g.Expect(server.reviews.Load()).To(gomega.BeNumerically("<", 300))
 }
 
-// A namespace is what a caller says that it is: one accepted token makes as many
-// questions as there are names.
-func TestOneReaderAsksAboutManyNamespacesAndDelaysNoOther(t *testing.T) {
+// The caller chooses the namespace: one accepted token can cause any number of access
+// reviews.
+func TestAReaderOfManyNamespacesDelaysNoOther(t *testing.T) {
 	g := gomega.NewWithT(t)
 	server, client := newCountingServer(t)
 	reader := server.issuer.token("hostile", "clew.dev", "reader")
@@ -214,12 +216,12 @@ func TestOneReaderAsksAboutManyNamespacesAndDelaysNoOther(t *testing.T) {
 	verifier := podidentity.New(client, podidentity.Options{})
 	_, err := verifier.VerifyReader(t.Context(), reader, "hostile")
 	g.Expect(err).NotTo(gomega.HaveOccurred())
-	var under, started sync.WaitGroup
-	t.Cleanup(under.Wait)
+	var running, started sync.WaitGroup
+	t.Cleanup(running.Wait)
 	const questions = 1000
 	started.Add(questions)
 	for i := range questions {
-		under.Go(func() {
+		running.Go(func() {
 			started.Done()
 			for n := 0; t.Context().Err() == nil && n < 3; n++ {
 				_, _ = verifier.VerifyReader(t.Context(), reader, fmt.Sprintf("made-up-%d-%d", i, n))
@@ -229,11 +231,11 @@ func TestOneReaderAsksAboutManyNamespacesAndDelaysNoOther(t *testing.T) {
 	started.Wait()
 	_, err = verifier.Verify(t.Context(), server.mint("team", "real"))
 	g.Expect(err).NotTo(gomega.HaveOccurred())
-	g.Expect(server.rights.Load()).To(gomega.BeNumerically("<", 100), "questions about rights got as far as the API server")
-	g.Expect(server.reviews.Load()).To(gomega.BeNumerically("<", 5), "whose token it is was asked once")
+	g.Expect(server.accessReviews.Load()).To(gomega.BeNumerically("<", 100), "access reviews that reached the API server")
+	g.Expect(server.reviews.Load()).To(gomega.BeNumerically("<", 5), "the reader's token is reviewed once")
 }
 
-// The server's own account is named in the token, which is signed.
+// The token names its account and is signed, so a local check suffices.
 func TestATokenOfSomebodyElseIsNotReviewedForTheServersAccount(t *testing.T) {
 	g := gomega.NewWithT(t)
 	server, client := newCountingServer(t)
@@ -245,8 +247,8 @@ func TestATokenOfSomebodyElseIsNotReviewedForTheServersAccount(t *testing.T) {
 	g.Expect(server.reviews.Load()).To(gomega.BeZero())
 }
 
-// Without the keys, nobody can tell strangers from new pods; but those that
-// were accepted before are known.
+// Without the keys, strangers cannot be distinguished from new pods; but tokens that were
+// accepted before are known.
 func TestWithoutKeysKnownTokensWaitForNobody(t *testing.T) {
 	g := gomega.NewWithT(t)
 	server, client := newCountingServer(t)
@@ -264,7 +266,7 @@ func TestWithoutKeysKnownTokensWaitForNobody(t *testing.T) {
 	g.Expect(server.reviews.Load()).To(gomega.BeNumerically("<", 300))
 }
 
-func TestANewKeyOfTheAPIServerIsLookedUp(t *testing.T) {
+func TestANewKeyOfTheAPIServerIsRead(t *testing.T) {
 	g := gomega.NewWithT(t)
 	server, client := newCountingServer(t)
 	clock := clocktesting.NewFakePassiveClock(time.Now())
@@ -282,11 +284,11 @@ func TestANewKeyOfTheAPIServerIsLookedUp(t *testing.T) {
 	clock.SetTime(clock.Now().Add(11 * time.Second))
 	_, err = verifier.Verify(t.Context(), second)
 	g.Expect(err).NotTo(gomega.HaveOccurred())
-	g.Expect(server.looks.Load()).To(gomega.BeEquivalentTo(2))
+	g.Expect(server.keyReads.Load()).To(gomega.BeEquivalentTo(2))
 }
 
-// Whether the pod that it is bound to still exists is a question: see
-// TestATokenWhosePodIsGoneIsToldFromOneThatIsRefused.
+// An expired token still needs a read of the pod it is bound to: see
+// TestATokenWhosePodIsGoneIsDistinguished.
 func TestAnExpiredTokenIsNotReviewed(t *testing.T) {
 	g := gomega.NewWithT(t)
 	server, client := newCountingServer(t)

@@ -7,14 +7,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// refused says why a token is not accepted: because its pod was deleted, or else
-// for the reason that is given. The API server answers the same for both, and
-// the kubelet gets no fresh token for a pod that is gone, so the pod is looked
-// for. Where the token's signature could not be checked, what it says of its pod
-// is not proven, and need not be: the answer tells a stranger no more than that
-// a pod that it can name by UID exists.
-func (v *Verifier) refused(ctx context.Context, said claims, reason error) error {
-	namespace, pod := said.Kubernetes.Namespace, said.Kubernetes.Pod
+// refusalFor returns why a token is not accepted: ErrPodGone if its pod was deleted,
+// otherwise the given reason. The API server's answer is the same for both, and
+// the kubelet gets no fresh token for a deleted pod, so refusalFor looks the pod up.
+// If the token's signature could not be checked, its claim about the pod is unproven,
+// and need not be proven: the answer reveals to a stranger only that a pod exists whose
+// UID it already knows.
+func (v *Verifier) refusalFor(ctx context.Context, claimed claims, reason error) error {
+	namespace, pod := claimed.Kubernetes.Namespace, claimed.Kubernetes.Pod
 	if namespace == "" || pod.Name == "" || pod.UID == "" {
 		return reason
 	}
@@ -25,6 +25,7 @@ func (v *Verifier) refused(ctx context.Context, said claims, reason error) error
 	return reason
 }
 
+// podGone returns an ErrPodGone for a pod that does not exist.
 func podGone(namespace, name string) error {
-	return fail(ErrPodGone, "the pod %s/%s that the token was made for does not exist any more; what still runs of it should end", namespace, name)
+	return fail(ErrPodGone, "the pod %s/%s that the token was issued for no longer exists; whatever still runs of it should exit", namespace, name)
 }

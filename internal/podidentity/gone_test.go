@@ -20,7 +20,7 @@ import (
 // strictServer is an API server that accepts no token. It has the pod fix-1.
 type strictServer struct {
 	issuer issuer
-	// down are the endings of paths that are not answered.
+	// down are parts of the paths that fail.
 	down []string
 }
 
@@ -51,7 +51,7 @@ func (s strictServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-func TestATokenWhosePodIsGoneIsToldFromOneThatIsRefused(t *testing.T) {
+func TestATokenWhosePodIsGoneIsDistinguished(t *testing.T) {
 	fresh, old := newIssuer(), newIssuer()
 	old.key, old.expiry = fresh.key, -time.Hour
 	stranger := newIssuer()
@@ -70,9 +70,9 @@ func TestATokenWhosePodIsGoneIsToldFromOneThatIsRefused(t *testing.T) {
 		"the token was withdrawn":                {token: fresh.bound("clew.dev", "1", pod("fix-1", podUID)), kind: podidentity.ErrUnauthenticated},
 		"the token has expired":                  {token: old.bound("clew.dev", "1", pod("fix-1", podUID)), kind: podidentity.ErrUnauthenticated},
 		"somebody else signed it":                {token: stranger.bound("clew.dev", "1", pod("fix-7", podUID)), kind: podidentity.ErrUnauthenticated},
-		"it is for somebody else":                {token: fresh.bound("other", "1", pod("fix-7", podUID)), kind: podidentity.ErrUnauthenticated},
-		"it is of no pod":                        {token: fresh.token("team", "clew.dev", "1"), kind: podidentity.ErrUnauthenticated},
-		"it is none":                             {token: "garbage", kind: podidentity.ErrUnauthenticated},
+		"it has another audience":                {token: fresh.bound("other", "1", pod("fix-7", podUID)), kind: podidentity.ErrUnauthenticated},
+		"it is not bound to a pod":               {token: fresh.token("team", "clew.dev", "1"), kind: podidentity.ErrUnauthenticated},
+		"it is not a token":                      {token: "garbage", kind: podidentity.ErrUnauthenticated},
 		"tokens cannot be reviewed":              {token: fresh.bound("clew.dev", "1", pod("fix-7", podUID)), down: []string{"tokenreviews"}, kind: podidentity.ErrUnavailable},
 		"pods cannot be read":                    {token: fresh.bound("clew.dev", "1", pod("fix-7", podUID)), down: []string{"/pods/"}, kind: podidentity.ErrUnauthenticated},
 		"it is old, and there are no keys":       {token: old.bound("clew.dev", "1", pod("fix-7", podUID)), down: []string{"/jwks"}, kind: podidentity.ErrUnauthenticated},
@@ -88,8 +88,11 @@ func TestATokenWhosePodIsGoneIsToldFromOneThatIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = podidentity.New(client, podidentity.Options{}).Verify(t.Context(), test.token)
-			if !errors.Is(err, test.kind) || errors.Is(err, podidentity.ErrPodGone) != test.gone {
-				t.Errorf("%v", err)
+			if !errors.Is(err, test.kind) {
+				t.Errorf("Verify returned %v, want %v", err, test.kind)
+			}
+			if gone := errors.Is(err, podidentity.ErrPodGone); gone != test.gone {
+				t.Errorf("Verify returned %v; it is ErrPodGone: %t, want %t", err, gone, test.gone)
 			}
 		})
 	}

@@ -13,46 +13,46 @@ import (
 )
 
 const (
-	// maxCacheTTL bounds how long a deleted pod's token or a withdrawn right is
-	// still honoured, and refusalTTL how long a refusal stands.
+	// maxCacheTTL bounds how long a deleted pod's token or a withdrawn permission is
+	// still honoured, and refusalTTL how long a refusal is cached.
 	maxCacheTTL      = 30 * time.Second
 	refusalTTL       = 10 * time.Second
 	defaultCacheSize = 4096
-	// acceptedTTL is how long a token counts as known that was accepted.
+	// acceptedTTL is how long an accepted token counts as known.
 	acceptedTTL  = 2 * time.Hour
 	acceptedSize = 16384
 
-	// How often the API server is asked about tokens that were not accepted
-	// before: about those that it signed, for each namespace; and about those
-	// whose signature cannot be checked here, for all of them together.
+	// Limits of TokenReviews for tokens that were not accepted before: per namespace for
+	// those that the API server signed, and in total for those whose signature cannot be
+	// checked here.
 	signedPerSecond, signedBurst     = 10, 100
 	unsignedPerSecond, unsignedBurst = 10, 50
-	// How often it is asked again about tokens that were accepted, and about the
-	// rights of their holders, for each namespace.
+	// Limits, per namespace, of TokenReviews for tokens that were accepted before, and of
+	// access reviews for the holders of tokens.
 	knownPerSecond, knownBurst   = 25, 100
 	rightsPerSecond, rightsBurst = 5, 50
-	// lineTimeout is how long a token waits to be asked about.
-	lineTimeout = 2 * time.Second
+	// limiterTimeout is how long a request waits for one of these limits.
+	limiterTimeout = 2 * time.Second
 )
 
-// digest stands for a token, or for a question about it, without keeping it.
+// digest identifies a token, or a question about one, without storing the token.
 type digest [sha256.Size]byte
 
-// digestOf names what was asked about a token.
+// digestOf returns the digest of a question about a token.
 func digestOf(token, question string) digest {
 	sum := sha256.Sum256([]byte(token))
 	return sha256.Sum256(append(sum[:], question...))
 }
 
-// answers remembers a bounded number of answers for a short time. Refusals are
-// kept apart, so that no number of strangers makes the server forget whom it
-// knows.
+// answers caches a bounded number of answers for a short time. Refusals have a cache of
+// their own, so that no number of strangers evicts the answers about known callers.
 type answers struct {
 	ttl                time.Duration
 	clock              clock.PassiveClock
 	accepted, refusals *cache.LRUExpireCache
 }
 
+// newAnswers returns caches for size answers and size refusals.
 func newAnswers(ttl time.Duration, size int, clock clock.PassiveClock) *answers {
 	return &answers{
 		ttl:      ttl,
@@ -62,7 +62,7 @@ func newAnswers(ttl time.Duration, size int, clock clock.PassiveClock) *answers 
 	}
 }
 
-// get returns an answer that is remembered.
+// get returns a cached answer or refusal.
 func (a *answers) get(key digest) (value any, ok bool, err error) {
 	if value, ok := a.accepted.Get(key); ok {
 		return value, true, nil
@@ -73,56 +73,58 @@ func (a *answers) get(key digest) (value any, ok bool, err error) {
 	return nil, false, nil
 }
 
-// limits keep strangers from taking the API server's time from callers that
-// were accepted before, and one namespace from taking it from another.
+// limits keep strangers from using up the API server's capacity for callers that were
+// accepted before, and one namespace from using up that for another.
 type limits struct {
-	// known holds the tokens that were accepted: they do not wait for others.
+	// known holds the tokens that were accepted: they do not wait behind others.
 	known    *cache.LRUExpireCache
 	unsigned *rate.Limiter
-	// fresh, again and rights hold a limiter for each namespace: for its new
-	// tokens, for those that are known, and for what their holders may do.
-	fresh, again, rights *fairshare.Rates
+	// newTokens, knownTokens and accessReviews contain a limiter per namespace: for its new
+	// tokens, for its known tokens, and for the access reviews of their holders.
+	newTokens, knownTokens, accessReviews *fairshare.Rates
 }
 
+// newLimits returns the limits with the constants above.
 func newLimits(clock clock.PassiveClock) *limits {
 	return &limits{
-		known:    cache.NewLRUExpireCacheWithClock(acceptedSize, clock),
-		unsigned: rate.NewLimiter(unsignedPerSecond, unsignedBurst),
-		fresh:    fairshare.NewRates(signedPerSecond, signedBurst),
-		again:    fairshare.NewRates(knownPerSecond, knownBurst),
-		rights:   fairshare.NewRates(rightsPerSecond, rightsBurst),
+		known:         cache.NewLRUExpireCacheWithClock(acceptedSize, clock),
+		unsigned:      rate.NewLimiter(unsignedPerSecond, unsignedBurst),
+		newTokens:     fairshare.NewRates(signedPerSecond, signedBurst),
+		knownTokens:   fairshare.NewRates(knownPerSecond, knownBurst),
+		accessReviews: fairshare.NewRates(rightsPerSecond, rightsBurst),
 	}
 }
 
-// wait returns when the API server may be asked about a token.
-func (l *limits) wait(ctx context.Context, token digest, said claims, signed bool) error {
+// wait waits until the API server may be asked about a token. signed says whether the
+// token's signature was checked.
+func (l *limits) wait(ctx context.Context, token digest, claimed claims, signed bool) error {
 	_, known := l.known.Get(token)
 	limiter := l.unsigned
 	switch {
 	case known && !signed:
 		return nil
 	case known:
-		limiter = l.again.Of(said.Kubernetes.Namespace)
+		limiter = l.knownTokens.Of(claimed.Kubernetes.Namespace)
 	case signed:
-		limiter = l.fresh.Of(said.Kubernetes.Namespace)
+		limiter = l.newTokens.Of(claimed.Kubernetes.Namespace)
 	}
-	return inLine(ctx, limiter, "too many tokens of this namespace, or that were never seen before, are being checked at the moment; try again")
+	return waitFor(ctx, limiter, "too many tokens of this namespace, or tokens never seen before, are being checked; try again")
 }
 
-// waitForRights returns when the API server may be asked what a user may do.
+// waitForRights waits until the API server may be asked what a user may do.
 func (l *limits) waitForRights(ctx context.Context, username string) error {
-	whose := "user/" + username
+	key := "user/" + username
 	if namespace, ok := serviceAccountNamespace(username); ok {
-		whose = "namespace/" + namespace
+		key = "namespace/" + namespace
 	}
-	return inLine(ctx, l.rights.Of(whose), "too many questions about what the accounts of this namespace may read are being asked at the moment; try again")
+	return waitFor(ctx, l.accessReviews.Of(key), "the permissions of too many accounts of this namespace are being checked; try again")
 }
 
-// inLine waits for a limiter. A long line would keep a caller waiting behind
-// strangers; a short one is refused at once, and another try is as good as the
-// first.
-func inLine(ctx context.Context, limiter *rate.Limiter, refusal string) error {
-	ctx, cancel := context.WithTimeout(ctx, lineTimeout)
+// waitFor waits for a limiter, for limiterTimeout at most. A longer line would keep callers
+// waiting behind strangers. A caller that would have to wait longer is refused at once, and
+// a retry has the same chance as the first try.
+func waitFor(ctx context.Context, limiter *rate.Limiter, refusal string) error {
+	ctx, cancel := context.WithTimeout(ctx, limiterTimeout)
 	defer cancel()
 	if err := limiter.Wait(ctx); err != nil {
 		return fail(ErrUnavailable, "%s", refusal)
@@ -130,4 +132,5 @@ func inLine(ctx context.Context, limiter *rate.Limiter, refusal string) error {
 	return nil
 }
 
+// accept records that a token was accepted.
 func (l *limits) accept(token digest) { l.known.Add(token, struct{}{}, acceptedTTL) }

@@ -9,9 +9,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// A namespace may have many tokens that were accepted once, and have each of them
-// asked about again and again.
-func TestKnownTokensOfANamespaceHaveAPaceOfTheirOwn(t *testing.T) {
+// A namespace may have many tokens that were accepted once, and use each of them again and
+// again.
+func TestKnownTokensOfANamespaceHaveARateLimitOfTheirOwn(t *testing.T) {
 	g := gomega.NewWithT(t)
 	l := newLimits(clock.RealClock{})
 	token := digestOf("token", "")
@@ -19,9 +19,9 @@ func TestKnownTokensOfANamespaceHaveAPaceOfTheirOwn(t *testing.T) {
 	asked := func(namespace string) bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		var said claims
-		said.Kubernetes.Namespace = namespace
-		return l.wait(ctx, token, said, true) == nil
+		var claimed claims
+		claimed.Kubernetes.Namespace = namespace
+		return l.wait(ctx, token, claimed, true) == nil
 	}
 	began, times := time.Now(), 0
 	for range 1000 {

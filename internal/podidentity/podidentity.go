@@ -27,23 +27,21 @@ const (
 
 	serviceAccountPrefix = "system:serviceaccount:"
 
-	// maxTokenBytes keeps what is no token away from the API server; real ones
-	// are about 1 KiB.
+	// maxTokenBytes bounds the length of tokens; real ones are about 1 KiB.
 	maxTokenBytes = 16 << 10
-	// askTimeout bounds the questions about one token, whoever waits for the
-	// answer.
+	// askTimeout bounds the requests about one token, whoever waits for the answer.
 	askTimeout = 10 * time.Second
 )
 
-// Identity is one attempt of one task, as the pod that holds the token says
-// and the API server confirms.
+// Identity is the attempt of a task that a token belongs to, as its pod claims and the API
+// server confirms.
 type Identity struct {
 	// Namespace of the pod and its task.
 	Namespace string
 	// TaskName and TaskUID of the Task that controls the pod.
 	TaskName string
 	TaskUID  string
-	// Attempt is the number of the pod start, from 1; it is the fence.
+	// Attempt is the number of the task's pod, from 1. Stores use it as the fence.
 	Attempt int64
 	// PodName and PodUID of the pod that the token is bound to.
 	PodName string
@@ -54,12 +52,12 @@ type Identity struct {
 type Reader struct {
 	// Username as the API server knows it.
 	Username string
-	// Namespace that was asked for.
+	// Namespace is the one whose checkpoints the caller may read.
 	Namespace string
 }
 
-// ServiceAccountNamespace is the namespace of the service account that reads, which
-// need not be the one it reads; empty if it is none.
+// ServiceAccountNamespace returns the namespace of the reader's service account, which
+// need not be the one it reads; empty if the reader is not a service account.
 func (r Reader) ServiceAccountNamespace() string {
 	namespace, ok := serviceAccountNamespace(r.Username)
 	if !ok {
@@ -68,25 +66,25 @@ func (r Reader) ServiceAccountNamespace() string {
 	return namespace
 }
 
-// TaskChecker has a second look at an identity: that the Task exists with this
-// UID and that the pod is one that the manager made for it. It returns nil, or an
-// error that wraps one of this package's kinds. See LiveTasks.
+// TaskChecker confirms an identity. See LiveTasks.
 type TaskChecker interface {
+	// CheckTask checks that the Task exists with this UID, and that the manager created
+	// the pod for it. It returns nil, or an error that wraps one of this package's kinds.
 	CheckTask(ctx context.Context, identity Identity) error
 }
 
 // Options of a Verifier; the zero value is usable.
 type Options struct {
-	// Audiences of which tokens must have one. The first is the one that
-	// callers are told to use. daemonapi.FormerAudience if there are none.
+	// Audiences are those of which a token must have at least one. Messages tell callers
+	// to use the first. Only daemonapi.FormerAudience if empty.
 	Audiences []string
-	// Tasks is asked last about each identity; nil for no second look.
+	// Tasks confirms each identity, after all other checks; nil for no confirmation.
 	Tasks TaskChecker
-	// CacheTTL is how long a success is remembered; 30 s if zero, and at most.
+	// CacheTTL is how long a success is cached; 30 s if zero, and at most.
 	CacheTTL time.Duration
-	// CacheSize bounds how many successes are remembered; 4096 if zero.
+	// CacheSize bounds how many successes are cached; 4096 if zero.
 	CacheSize int
-	// Clock for tests; the real one if nil.
+	// Clock replaces the real clock in tests.
 	Clock clock.PassiveClock
 }
 
@@ -103,10 +101,9 @@ type Verifier struct {
 }
 
 // New returns a Verifier. The client's account must be allowed to create
-// tokenreviews and subjectaccessreviews, and to get pods; and to read the keys
-// that the API server signs with, as every service account may by default. The
-// client should not be shared with others: its limits of rate are a part of
-// what keeps callers apart.
+// tokenreviews and subjectaccessreviews, to get pods, and to read the API server's signing
+// keys, as every service account may by default. The client should not be shared: its rate
+// limits are part of what keeps callers from delaying each other.
 func New(client kubernetes.Interface, options Options) *Verifier {
 	if len(options.Audiences) == 0 {
 		options.Audiences = []string{daemonapi.FormerAudience}
@@ -130,7 +127,7 @@ func New(client kubernetes.Interface, options Options) *Verifier {
 	}
 }
 
-// Verify returns the task that the token's pod works for. Its errors wrap
+// Verify returns the task whose pod the token belongs to. Its errors wrap
 // ErrUnauthenticated, ErrNotTask, ErrForbidden or ErrUnavailable.
 func (v *Verifier) Verify(ctx context.Context, token string) (Identity, error) {
 	found, err := v.answer(ctx, token, "task", func(ctx context.Context, user authenticationv1.UserInfo) (any, error) {
@@ -145,8 +142,8 @@ func (v *Verifier) Verify(ctx context.Context, token string) (Identity, error) {
 // read code with plain git. Its errors wrap ErrUnauthenticated, ErrForbidden
 // or ErrUnavailable.
 //
-// The namespace is the caller's word, so one token makes as many questions as its
-// holder can think of names: they are asked at a pace for each namespace of holders.
+// The caller chooses the namespace, so one token can cause any number of access reviews:
+// they are rate-limited per namespace of the holders.
 func (v *Verifier) VerifyReader(ctx context.Context, token, namespace string) (Reader, error) {
 	found, err := v.answer(ctx, token, "reader/"+namespace, func(ctx context.Context, user authenticationv1.UserInfo) (any, error) {
 		if err := v.limits.waitForRights(ctx, user.Username); err != nil {
@@ -162,22 +159,22 @@ func (v *Verifier) VerifyReader(ctx context.Context, token, namespace string) (R
 }
 
 // VerifyServiceAccount accepts a token of the audience that belongs to one
-// ServiceAccount, such as the server's own. It remembers nothing. Its errors
+// ServiceAccount, such as the server's own. It caches nothing. Its errors
 // wrap ErrUnauthenticated, ErrForbidden or ErrUnavailable.
 func (v *Verifier) VerifyServiceAccount(ctx context.Context, token, namespace, name string) error {
 	wanted := serviceAccountPrefix + namespace + ":" + name
 	isOther := func(username string) error {
 		if namespace == "" || name == "" || username != wanted {
-			return fail(ErrForbidden, "%q may not do this: it is for the service account %s/%s alone", username, namespace, name)
+			return fail(ErrForbidden, "%q may not do this: only the service account %s/%s may", username, namespace, name)
 		}
 		return nil
 	}
 	if err := checkForm(token); err != nil {
 		return err
 	}
-	// Of a token that belongs to somebody else, nobody is asked.
-	if said, err := v.inspector.inspect(ctx, token); err == nil && said.Subject != "" {
-		if err := isOther(said.Subject); err != nil {
+	// The API server is not asked about a token that belongs to somebody else.
+	if claimed, err := v.inspector.inspect(ctx, token); err == nil && claimed.Subject != "" {
+		if err := isOther(claimed.Subject); err != nil {
 			return err
 		}
 	}
@@ -188,8 +185,8 @@ func (v *Verifier) VerifyServiceAccount(ctx context.Context, token, namespace, n
 	return isOther(user.Username)
 }
 
-// answer returns what find finds out about the holder of a token. Answers are
-// remembered, and whoever asks the same at the same time gets the same one.
+// answer returns what find establishes about the holder of a token. Answers are cached,
+// and concurrent calls with the same question share one answer.
 func (v *Verifier) answer(ctx context.Context, token, question string, find func(context.Context, authenticationv1.UserInfo) (any, error)) (any, error) {
 	key := digestOf(token, question)
 	if value, ok, err := v.answers.get(key); ok {
@@ -209,8 +206,8 @@ func (v *Verifier) answer(ctx context.Context, token, question string, find func
 		if err != nil {
 			return nil, v.refuse(key, err)
 		}
-		// No longer than it is known whose token it is: what is withdrawn is
-		// withdrawn within one such time.
+		// Cache the answer no longer than the holder, so that a withdrawn token or
+		// permission is noticed within one TTL.
 		if left := known.until.Sub(v.answers.clock.Now()); left > 0 {
 			v.answers.accepted.Add(key, value, left)
 		}
@@ -224,13 +221,13 @@ func (v *Verifier) answer(ctx context.Context, token, question string, find func
 	}
 }
 
-// holder is whose token it is, and until when that is believed.
+// holder is the holder of a token, and until when that is cached.
 type holder struct {
 	user  authenticationv1.UserInfo
 	until time.Time
 }
 
-// holderOf authenticates a token, once for all questions about it.
+// holderOf authenticates a token, once for all questions about it while the answer is cached.
 func (v *Verifier) holderOf(ctx context.Context, token string) (holder, error) {
 	key := digestOf(token, "holder")
 	if known, ok := v.answers.accepted.Get(key); ok {
@@ -250,8 +247,8 @@ func (v *Verifier) holderOf(ctx context.Context, token string) (holder, error) {
 	return known, err
 }
 
-// refuse remembers a refusal that cost a question to the API server; what is
-// wrong with the token itself is seen again as quickly.
+// refuse caches a refusal that cost a request to the API server. What the local check
+// refuses it refuses again just as fast.
 func (v *Verifier) refuse(key digest, err error) error {
 	var local *localRefusal
 	if !errors.Is(err, ErrUnavailable) && !errors.As(err, &local) {
@@ -260,31 +257,32 @@ func (v *Verifier) refuse(key digest, err error) error {
 	return err
 }
 
-// localRefusal is a refusal for which nobody was asked.
+// localRefusal is a refusal by the local check, without a request to the API server.
 type localRefusal struct{ error }
 
+// Unwrap returns the refusal.
 func (l *localRefusal) Unwrap() error { return l.error }
 
-// authenticate returns whose token it is. Only what the API server signed, for
-// us, gets as far as a TokenReview, which tells whether it still holds; where
-// signatures cannot be checked, strangers share a narrow limit.
+// authenticate returns the holder of a token. Only tokens that the API server signed for
+// our audiences get as far as a TokenReview, which establishes whether they are still
+// valid. When signatures cannot be checked, strangers share a narrow limit.
 func (v *Verifier) authenticate(ctx context.Context, token string) (authenticationv1.UserInfo, error) {
 	if err := checkForm(token); err != nil {
 		return authenticationv1.UserInfo{}, err
 	}
-	said, err := v.inspector.inspect(ctx, token)
+	claimed, err := v.inspector.inspect(ctx, token)
 	var old *expired
 	if err != nil && !errors.Is(err, errNoKeys) && !errors.As(err, &old) {
 		return authenticationv1.UserInfo{}, &localRefusal{err}
 	}
 	itself := digestOf(token, "")
-	if err := v.limits.wait(ctx, itself, said, !errors.Is(err, errNoKeys)); err != nil {
+	if err := v.limits.wait(ctx, itself, claimed, !errors.Is(err, errNoKeys)); err != nil {
 		return authenticationv1.UserInfo{}, err
 	}
 	if old != nil {
-		return authenticationv1.UserInfo{}, v.refused(ctx, said, err)
+		return authenticationv1.UserInfo{}, v.refusalFor(ctx, claimed, err)
 	}
-	user, err := v.review(ctx, token, said)
+	user, err := v.review(ctx, token, claimed)
 	if err == nil {
 		v.limits.accept(itself)
 	}
@@ -292,7 +290,7 @@ func (v *Verifier) authenticate(ctx context.Context, token string) (authenticati
 }
 
 // review has the API server authenticate the token for our audiences.
-func (v *Verifier) review(ctx context.Context, token string, said claims) (authenticationv1.UserInfo, error) {
+func (v *Verifier) review(ctx context.Context, token string, claimed claims) (authenticationv1.UserInfo, error) {
 	var none authenticationv1.UserInfo
 	review, err := v.client.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: v.audiences},
@@ -301,32 +299,31 @@ func (v *Verifier) review(ctx context.Context, token string, said claims) (authe
 		return none, fail(ErrUnavailable, "the token could not be checked with the Kubernetes API (TokenReview): %v; try again", err)
 	}
 	if !review.Status.Authenticated {
-		return none, v.refused(ctx, said, fail(ErrUnauthenticated, "the API server did not accept the token; it may have expired or be meant for an audience other than %q; use a fresh one", v.audiences[0]))
+		return none, v.refusalFor(ctx, claimed, fail(ErrUnauthenticated, "the API server did not accept the token; it may have expired or be meant for an audience other than %q; use a fresh one", v.audiences[0]))
 	}
-	// An authenticator that knows no audiences returns none: such a token is
-	// meant for the API server, and must not be taken for ours.
+	// An authenticator that does not support audiences returns none: its tokens are meant
+	// for the API server, and must not be accepted here.
 	if !slices.ContainsFunc(review.Status.Audiences, func(audience string) bool { return slices.Contains(v.audiences, audience) }) {
 		return none, fail(ErrUnauthenticated, "the token is not meant for the audience %q; ask for one that is, for example with kubectl create token --audience %s", v.audiences[0], v.audiences[0])
 	}
 	return review.Status.User, nil
 }
 
-// checkForm refuses what cannot be a token before anyone else has to.
+// checkForm refuses what cannot be a token.
 func checkForm(token string) error {
 	if token == "" {
 		return fail(ErrUnauthenticated, "no token was given; send one as bearer token or as password")
 	}
 	if len(token) > maxTokenBytes {
-		return fail(ErrUnauthenticated, "the token is longer than %d bytes, so it is no service account token", maxTokenBytes)
+		return fail(ErrUnauthenticated, "the token is longer than %d bytes, so it is not a service account token", maxTokenBytes)
 	}
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return fail(ErrUnauthenticated, "the token holds characters that no token has")
+		return fail(ErrUnauthenticated, "the token contains characters that do not occur in tokens")
 	}
 	return nil
 }
 
-// identify finds the pod that the user's token is bound to and reads the task
-// from it.
+// identify reads the pod that the user's token is bound to, and the task from it.
 func (v *Verifier) identify(ctx context.Context, user authenticationv1.UserInfo) (Identity, error) {
 	namespace, ok := serviceAccountNamespace(user.Username)
 	podName, podUID := single(user.Extra[extraPodName]), single(user.Extra[extraPodUID])
@@ -355,7 +352,7 @@ func (v *Verifier) identify(ctx context.Context, user authenticationv1.UserInfo)
 	return identity, nil
 }
 
-// asFailure gives an error of a TaskChecker a kind if it has none.
+// asFailure makes an error of a TaskChecker an ErrUnavailable if it has no kind.
 func asFailure(err error) error {
 	for _, kind := range []error{ErrUnauthenticated, ErrForbidden, ErrUnavailable} {
 		if errors.Is(err, kind) {
@@ -365,7 +362,7 @@ func asFailure(err error) error {
 	return fail(ErrUnavailable, "the task could not be checked: %v; try again", err)
 }
 
-// identityOf reads the task and attempt that a pod says it is of.
+// identityOf reads the task and attempt that a pod claims to be of.
 func identityOf(pod *corev1.Pod) (Identity, error) {
 	name := pod.Labels[clewv1alpha1.LabelTask]
 	uid := pod.Labels[clewv1alpha1.LabelTaskUID]
@@ -374,12 +371,12 @@ func identityOf(pod *corev1.Pod) (Identity, error) {
 	}
 	attempt, err := strconv.ParseInt(pod.Labels[clewv1alpha1.LabelAttempt], 10, 64)
 	if err != nil || attempt < 1 {
-		return Identity{}, fail(ErrForbidden, "the pod %s/%s is not a pod that Clew made: its label %s is not a positive number", pod.Namespace, pod.Name, clewv1alpha1.LabelAttempt)
+		return Identity{}, fail(ErrForbidden, "the pod %s/%s was not created by Clew: its label %s is not a positive number", pod.Namespace, pod.Name, clewv1alpha1.LabelAttempt)
 	}
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil || owner.APIVersion != clewv1alpha1.GroupVersion.String() || owner.Kind != "Task" ||
 		owner.Name != name || string(owner.UID) != uid || uid == "" {
-		return Identity{}, fail(ErrForbidden, "the pod %s/%s is not a pod that Clew made: it is not controlled by the Task %q with UID %q that its labels name", pod.Namespace, pod.Name, name, uid)
+		return Identity{}, fail(ErrForbidden, "the pod %s/%s was not created by Clew: it is not controlled by the Task %q with UID %q that its labels name", pod.Namespace, pod.Name, name, uid)
 	}
 	return Identity{
 		Namespace: pod.Namespace,
@@ -391,7 +388,8 @@ func identityOf(pod *corev1.Pod) (Identity, error) {
 	}, nil
 }
 
-// authorizeReader asks whether the user may get checkpoints in the namespace.
+// authorizeReader asks the API server whether the user may get checkpoints in the
+// namespace.
 func (v *Verifier) authorizeReader(ctx context.Context, user authenticationv1.UserInfo, namespace string) error {
 	extra := make(map[string]authorizationv1.ExtraValue, len(user.Extra))
 	for key, values := range user.Extra {
@@ -410,7 +408,7 @@ func (v *Verifier) authorizeReader(ctx context.Context, user authenticationv1.Us
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return fail(ErrUnavailable, "the rights of %q could not be checked with the Kubernetes API (SubjectAccessReview): %v; try again", user.Username, err)
+		return fail(ErrUnavailable, "the permissions of %q could not be checked with the Kubernetes API (SubjectAccessReview): %v; try again", user.Username, err)
 	}
 	if !review.Status.Allowed || review.Status.Denied {
 		return fail(ErrForbidden, "%q may not get checkpoints.clew.dev in the namespace %q; a role that allows it gives read access", user.Username, namespace)
@@ -418,8 +416,8 @@ func (v *Verifier) authorizeReader(ctx context.Context, user authenticationv1.Us
 	return nil
 }
 
-// serviceAccountNamespace reads the namespace from a service account's user
-// name; false if it is not one.
+// serviceAccountNamespace returns the namespace in a service account's user name. It
+// returns false for any other user name.
 func serviceAccountNamespace(username string) (string, bool) {
 	rest, ok := strings.CutPrefix(username, serviceAccountPrefix)
 	if !ok {
@@ -429,7 +427,7 @@ func serviceAccountNamespace(username string) (string, bool) {
 	return namespace, ok && namespace != "" && name != "" && !strings.Contains(name, ":")
 }
 
-// single returns the only value of an extra field, or nothing.
+// single returns the only value of an extra field, "" if there is none or several.
 func single(values authenticationv1.ExtraValue) string {
 	if len(values) != 1 {
 		return ""

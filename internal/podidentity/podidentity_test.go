@@ -24,7 +24,7 @@ import (
 
 const podUID = "11111111-2222-3333-4444-555555555555"
 
-// token is of the right form. The fake API server publishes no keys.
+// token is a well-formed token. The fake API server publishes no keys to check it with.
 var token = newIssuer().token("team", "clew.dev", "pod")
 
 // cluster is a fake API server whose answers a test can change.
@@ -37,7 +37,7 @@ type cluster struct {
 	failing error
 }
 
-// newCluster has the pod fix-1 of the task fix and accepts its token.
+// newCluster returns a cluster with the pod fix-1 of the task fix, whose token it accepts.
 func newCluster(t *testing.T, change func(*corev1.Pod)) *cluster {
 	t.Helper()
 	pod := taskPod()
@@ -99,7 +99,7 @@ func TestVerifyReturnsTheTaskOfThePod(t *testing.T) {
 		Namespace: "team", TaskName: "fix", TaskUID: "task-uid", Attempt: 3, PodName: "fix-1", PodUID: podUID,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
+		t.Errorf("identity (-want +got):\n%s", diff)
 	}
 }
 
@@ -122,8 +122,8 @@ func TestVerifyRefuses(t *testing.T) {
 		"a person":           {status: func(s *authenticationv1.TokenReviewStatus) { s.User.Username = "ada" }, kind: podidentity.ErrNotTask, says: "not bound to a pod"},
 		"odd account":        {status: func(s *authenticationv1.TokenReviewStatus) { s.User.Username = "system:serviceaccount:a:b:c" }, kind: podidentity.ErrNotTask, says: "not bound to a pod"},
 		"not bound to a pod": {status: func(s *authenticationv1.TokenReviewStatus) { s.User.Extra = nil }, kind: podidentity.ErrNotTask, says: "not bound to a pod"},
-		"other namespace":    {status: func(s *authenticationv1.TokenReviewStatus) { s.User.Username = "system:serviceaccount:other:clew-task" }, kind: podidentity.ErrUnauthenticated, says: "does not exist any more"},
-		"replaced pod":       {pod: func(p *corev1.Pod) { p.UID = "new" }, kind: podidentity.ErrUnauthenticated, says: "does not exist any more"},
+		"other namespace":    {status: func(s *authenticationv1.TokenReviewStatus) { s.User.Username = "system:serviceaccount:other:clew-task" }, kind: podidentity.ErrUnauthenticated, says: "no longer exists"},
+		"replaced pod":       {pod: func(p *corev1.Pod) { p.UID = "new" }, kind: podidentity.ErrUnauthenticated, says: "no longer exists"},
 		"no labels":          {pod: func(p *corev1.Pod) { p.Labels = nil }, kind: podidentity.ErrNotTask, says: "no label"},
 		"no owner":           {pod: func(p *corev1.Pod) { p.OwnerReferences = nil }, kind: podidentity.ErrForbidden, says: "not controlled by"},
 		"owner not controller": {pod: func(p *corev1.Pod) { p.OwnerReferences[0].Controller = nil },
@@ -149,15 +149,15 @@ func TestVerifyRefuses(t *testing.T) {
 			verifier := podidentity.New(c.client, podidentity.Options{})
 			_, err := verifier.Verify(t.Context(), given)
 			if !errors.Is(err, test.kind) || !strings.Contains(err.Error(), test.says) {
-				t.Fatalf("error %v; want one of kind %q that says %q", err, test.kind, test.says)
+				t.Fatalf("got error %v, want one of kind %q that contains %q", err, test.kind, test.says)
 			}
-			// A refusal stands for a moment: nobody is asked again.
+			// A refusal is cached for a moment: the API server is not asked again.
 			before := c.reviews
 			if _, err := verifier.Verify(t.Context(), given); !errors.Is(err, test.kind) {
-				t.Fatalf("second answer: %v", err)
+				t.Fatalf("the second Verify returned %v, want %v", err, test.kind)
 			}
 			if c.reviews != before {
-				t.Fatal("a refusal was not remembered")
+				t.Fatal("the refusal was not cached: the token was reviewed again")
 			}
 		})
 	}
@@ -165,7 +165,7 @@ func TestVerifyRefuses(t *testing.T) {
 
 func TestNotTaskIsForbidden(t *testing.T) {
 	if !errors.Is(podidentity.ErrNotTask, podidentity.ErrForbidden) {
-		t.Fatal("ErrNotTask is no ErrForbidden")
+		t.Fatal("ErrNotTask does not wrap ErrForbidden")
 	}
 }
 
@@ -174,18 +174,18 @@ func TestAPIServerDownIsUnavailable(t *testing.T) {
 	c.failing = errors.New("connection refused")
 	verifier := podidentity.New(c.client, podidentity.Options{})
 	if _, err := verifier.Verify(t.Context(), token); !errors.Is(err, podidentity.ErrUnavailable) {
-		t.Fatalf("TokenReview: %v", err)
+		t.Fatalf("a failing TokenReview: got %v, want ErrUnavailable", err)
 	}
 	c.failing = nil
 	c.client.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("connection refused")
 	})
 	if _, err := verifier.Verify(t.Context(), token); !errors.Is(err, podidentity.ErrUnavailable) {
-		t.Fatalf("pod: %v", err)
+		t.Fatalf("a failing read of the pod: got %v, want ErrUnavailable", err)
 	}
 }
 
-func TestSuccessIsRememberedForHalfAMinute(t *testing.T) {
+func TestSuccessIsCachedForHalfAMinute(t *testing.T) {
 	c := newCluster(t, nil)
 	clock := clocktesting.NewFakePassiveClock(time.Now())
 	verifier := podidentity.New(c.client, podidentity.Options{Clock: clock, CacheTTL: time.Hour})
@@ -205,7 +205,7 @@ func TestSuccessIsRememberedForHalfAMinute(t *testing.T) {
 	verify(2)
 }
 
-func TestARefusalStandsForAMoment(t *testing.T) {
+func TestARefusalIsCachedForTenSeconds(t *testing.T) {
 	c := newCluster(t, nil)
 	c.status.Authenticated = false
 	clock := clocktesting.NewFakePassiveClock(time.Now())
@@ -216,7 +216,7 @@ func TestARefusalStandsForAMoment(t *testing.T) {
 	c.status.Authenticated = true
 	clock.SetTime(clock.Now().Add(11 * time.Second))
 	if _, err := verifier.Verify(t.Context(), token); err != nil {
-		t.Fatalf("a refusal was remembered for too long: %v", err)
+		t.Fatalf("a refusal was still cached after 11 seconds: %v", err)
 	}
 }
 
@@ -230,7 +230,7 @@ func TestCacheIsBounded(t *testing.T) {
 		}
 	}
 	if size := verifier.CacheLen(); size != 2 {
-		t.Fatalf("%d entries, want 2", size)
+		t.Fatalf("the cache has %d entries, want 2", size)
 	}
 }
 
@@ -242,9 +242,9 @@ func (f checkerFunc) CheckTask(_ context.Context, identity podidentity.Identity)
 
 func TestTaskCheckerHasTheLastWord(t *testing.T) {
 	for name, test := range map[string]struct{ err, kind error }{
-		"refuses":      {fmt.Errorf("%w: there is no such task", podidentity.ErrForbidden), podidentity.ErrForbidden},
-		"cannot tell":  {errors.New("timed out"), podidentity.ErrUnavailable},
-		"has no doubt": {nil, nil},
+		"refuses":  {fmt.Errorf("%w: there is no such task", podidentity.ErrForbidden), podidentity.ErrForbidden},
+		"fails":    {errors.New("timed out"), podidentity.ErrUnavailable},
+		"confirms": {nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			checker := checkerFunc(func(identity podidentity.Identity) error {
@@ -268,13 +268,16 @@ func TestVerifyReader(t *testing.T) {
 	}
 	verifier := podidentity.New(c.client, podidentity.Options{})
 	if _, err := verifier.VerifyReader(t.Context(), token, "team"); !errors.Is(err, podidentity.ErrForbidden) {
-		t.Fatalf("not allowed: %v", err)
+		t.Fatalf("a caller without permission: got %v, want ErrForbidden", err)
 	}
 	c.allowed = true
 	verifier = podidentity.New(c.client, podidentity.Options{})
 	reader, err := verifier.VerifyReader(t.Context(), token, "team")
-	if err != nil || reader != (podidentity.Reader{Username: "ada", Namespace: "team"}) {
-		t.Fatalf("%+v, %v", reader, err)
+	if err != nil {
+		t.Fatalf("a caller with permission: %v", err)
+	}
+	if diff := cmp.Diff(podidentity.Reader{Username: "ada", Namespace: "team"}, reader); diff != "" {
+		t.Errorf("reader (-want +got):\n%s", diff)
 	}
 	want := &authorizationv1.SubjectAccessReviewSpec{
 		User: "ada", UID: "7", Groups: []string{"devs"}, Extra: map[string]authorizationv1.ExtraValue{"k": {"v"}},
@@ -283,15 +286,15 @@ func TestVerifyReader(t *testing.T) {
 		},
 	}
 	if diff := cmp.Diff(want, c.access); diff != "" {
-		t.Error(diff)
+		t.Errorf("SubjectAccessReview (-want +got):\n%s", diff)
 	}
-	// What was allowed in one namespace says nothing about another.
+	// Permission in one namespace gives none in another.
 	c.allowed = false
 	if _, err := verifier.VerifyReader(t.Context(), token, "other"); !errors.Is(err, podidentity.ErrForbidden) {
-		t.Fatalf("other namespace: %v", err)
+		t.Fatalf("another namespace: got %v, want ErrForbidden", err)
 	}
 	c.failing = errors.New("connection refused")
 	if _, err := verifier.VerifyReader(t.Context(), token, "third"); !errors.Is(err, podidentity.ErrUnavailable) {
-		t.Fatalf("API server down: %v", err)
+		t.Fatalf("a failing SubjectAccessReview: got %v, want ErrUnavailable", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,7 +25,7 @@ func labelledPod(name string) *corev1.Pod {
 	}
 }
 
-// as is a client of another user, with every right that RBAC can give.
+// as returns a client of another user, with every permission that RBAC can give.
 func as(t *testing.T, server *apiserver.Server, user string) kubernetes.Interface {
 	t.Helper()
 	config := rest.CopyConfig(server.Config)
@@ -36,7 +37,7 @@ func as(t *testing.T, server *apiserver.Server, user string) kubernetes.Interfac
 	return client
 }
 
-func TestOnlyTheManagerMakesPodsOfTasks(t *testing.T) {
+func TestOnlyTheManagerCreatesPodsOfTasks(t *testing.T) {
 	server, err := apiserver.Start()
 	if err != nil {
 		t.Fatal(err)
@@ -54,29 +55,27 @@ func TestOnlyTheManagerMakesPodsOfTasks(t *testing.T) {
 	manager := as(t, server, "system:serviceaccount:clew-system:clew-manager").CoreV1().Pods("default")
 	other := as(t, server, "system:serviceaccount:kube-system:replicaset-controller").CoreV1().Pods("default")
 	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
-	for _, err := other.Create(ctx, labelledPod("probe"), dryRun); err == nil; _, err = other.Create(ctx, labelledPod("probe"), dryRun) {
-		if ctx.Err() != nil {
-			t.Fatal("the policy does not come into force")
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	gomega.NewWithT(t).Eventually(func() error {
+		_, err := other.Create(ctx, labelledPod("probe"), dryRun)
+		return err
+	}).WithTimeout(time.Minute).WithPolling(50*time.Millisecond).Should(gomega.Satisfy(apierrors.IsForbidden), "the policy takes effect")
 
 	refused := func(what string, err error, says string) {
 		t.Helper()
 		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: got %v, want Forbidden with %q", what, err, says)
 		}
 	}
 	_, err = other.Create(ctx, labelledPod("forged"), metav1.CreateOptions{})
-	refused("another user creates one", err, "create a Task")
+	refused("another user creates a task's pod", err, "create a Task")
 	pod, err := manager.Create(ctx, labelledPod("fix-1"), metav1.CreateOptions{})
 	if err != nil {
-		t.Fatalf("the manager creates one: %v", err)
+		t.Fatalf("the manager creates a task's pod: %v", err)
 	}
 	plain := labelledPod("plain")
 	plain.Labels = map[string]string{"app": "x"}
 	if plain, err = other.Create(ctx, plain, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("a pod of no task: %v", err)
+		t.Fatalf("another user creates a pod without a task: %v", err)
 	}
 	for what, change := range map[string]func(map[string]string){
 		"another attempt": func(l map[string]string) { l["clew.dev/attempt"] = "9223372036854775807" },
@@ -87,24 +86,24 @@ func TestOnlyTheManagerMakesPodsOfTasks(t *testing.T) {
 		changed := pod.DeepCopy()
 		change(changed.Labels)
 		_, err := other.Update(ctx, changed, metav1.UpdateOptions{})
-		refused("its labels say "+what, err, "cannot be added")
+		refused("an update of the labels to "+what, err, "cannot be added")
 		_, err = other.UpdateStatus(ctx, changed, metav1.UpdateOptions{})
-		refused("its labels say, by its status, "+what, err, "cannot be added")
+		refused("a status update of the labels to "+what, err, "cannot be added")
 	}
 	relabelled := plain.DeepCopy()
 	relabelled.Labels["clew.dev/task-uid"] = "uid"
 	_, err = other.Update(ctx, relabelled, metav1.UpdateOptions{})
-	refused("a pod of no task gets the label", err, "cannot be added")
+	refused("a pod without a task gets the label", err, "cannot be added")
 
 	pod.Labels["app"] = "y"
 	if pod, err = other.Update(ctx, pod, metav1.UpdateOptions{}); err != nil {
-		t.Errorf("another label: %v", err)
+		t.Errorf("another user changes another label: %v", err)
 	}
 	pod.Status.Phase = corev1.PodRunning
 	if _, err := other.UpdateStatus(ctx, pod, metav1.UpdateOptions{}); err != nil {
-		t.Errorf("the kubelet's report: %v", err)
+		t.Errorf("the kubelet updates the status: %v", err)
 	}
 	if err := other.Delete(ctx, "fix-1", metav1.DeleteOptions{}); err != nil {
-		t.Errorf("deletion: %v", err)
+		t.Errorf("another user deletes the pod: %v", err)
 	}
 }

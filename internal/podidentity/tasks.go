@@ -11,8 +11,8 @@ import (
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// LiveTasks is a TaskChecker that compares a pod with the Task as it is stored:
-// only a pod that the manager wrote into status.attempts is the task's.
+// LiveTasks is a TaskChecker that compares a pod with the stored Task: only a pod that the
+// manager recorded in status.attempts is the task's.
 type LiveTasks struct{ client dynamic.Interface }
 
 // NewLiveTasks returns a LiveTasks. The client's account must be allowed to get
@@ -28,8 +28,8 @@ func (l LiveTasks) CheckTask(ctx context.Context, id Identity) error {
 	return checkAttempt(task.Status.Attempts, id)
 }
 
-// Inherits reports whether the Task of an identity was made to begin with the
-// conversation of another one.
+// Inherits reports whether the Task of an identity begins with the conversation of another
+// Task.
 func (l LiveTasks) Inherits(ctx context.Context, id Identity) (bool, error) {
 	task, err := l.get(ctx, id)
 	if err != nil {
@@ -51,16 +51,16 @@ func (l LiveTasks) get(ctx context.Context, id Identity) (*clewv1alpha1.Task, er
 	}
 	task := &clewv1alpha1.Task{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, task); err != nil {
-		return nil, fail(ErrUnavailable, "the Task %s/%s could not be understood: %v", id.Namespace, id.TaskName, err)
+		return nil, fail(ErrUnavailable, "the Task %s/%s could not be decoded: %v", id.Namespace, id.TaskName, err)
 	}
 	return task, nil
 }
 
 // checkAttempt looks for the pod among the attempts that the manager started,
-// oldest first. Each is reserved before its pod is made. The pod's UID is
-// written with whatever the manager writes next, so until then the name of the
-// newest attempt's pod has to do: nobody but the manager may make a pod with the
-// labels of a task where the chart's admission policy is installed.
+// oldest first. Each attempt is recorded before its pod is created. The pod's UID is
+// recorded with the manager's next write, so until then the name of the newest
+// attempt's pod has to suffice: where the chart's admission policy is installed, only
+// the manager may create a pod with the labels of a task.
 func checkAttempt(attempts []clewv1alpha1.Attempt, id Identity) error {
 	for i, a := range attempts {
 		if a.Number != id.Attempt {
@@ -70,10 +70,10 @@ func checkAttempt(attempts []clewv1alpha1.Attempt, id Identity) error {
 		if a.PodName == id.PodName && (a.PodUID == id.PodUID || a.PodUID == "" && newest) {
 			return nil
 		}
-		return fail(ErrForbidden, "the pod %s/%s is not the pod of attempt %d of the task %s: it is not the one that Clew made", id.Namespace, id.PodName, id.Attempt, id.TaskName)
+		return fail(ErrForbidden, "the pod %s/%s is not the pod of attempt %d of the task %s: Clew created a different one", id.Namespace, id.PodName, id.Attempt, id.TaskName)
 	}
 	if len(attempts) > 0 && id.Attempt < attempts[0].Number {
-		return fail(ErrPodGone, "attempt %d of the task %s/%s was over long ago; the pod %s should end", id.Attempt, id.Namespace, id.TaskName, id.PodName)
+		return fail(ErrPodGone, "attempt %d of the task %s/%s ended long ago; the pod %s should exit", id.Attempt, id.Namespace, id.TaskName, id.PodName)
 	}
-	return fail(ErrForbidden, "Clew started no attempt %d of the task %s/%s: the pod %s is not one that it made", id.Attempt, id.Namespace, id.TaskName, id.PodName)
+	return fail(ErrForbidden, "Clew started no attempt %d of the task %s/%s, so it did not create the pod %s", id.Attempt, id.Namespace, id.TaskName, id.PodName)
 }

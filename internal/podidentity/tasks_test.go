@@ -13,14 +13,14 @@ import (
 	"github.com/clew-dev/clew/internal/podidentity"
 )
 
-func TestOnlyAPodThatTheManagerMadeIsATasks(t *testing.T) {
+func TestOnlyAPodThatTheManagerCreatedIsATasks(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
 	attempts := []v1alpha1.Attempt{
 		{Number: 3, PodName: "fix-3", PodUID: "uid-3", Outcome: v1alpha1.AttemptAgentFailed},
-		{Number: 4, PodName: "fix-4", Outcome: v1alpha1.AttemptPodLost}, // no manager knows whether it had a pod
+		{Number: 4, PodName: "fix-4", Outcome: v1alpha1.AttemptPodLost}, // it is unknown whether it had a pod
 		{Number: 5, PodName: "fix-5", PodUID: "uid-5"},
 	}
 	reserved := append(attempts[:2:2], v1alpha1.Attempt{Number: 5, PodName: "fix-5"})
@@ -30,17 +30,17 @@ func TestOnlyAPodThatTheManagerMadeIsATasks(t *testing.T) {
 		pod, uid  string
 		kind, not error
 	}{
-		"the newest attempt's":                       {attempts, 5, "fix-5", "uid-5", nil, nil},
-		"an ended attempt's, which ships its rest":   {attempts, 3, "fix-3", "uid-3", nil, nil},
-		"one whose UID is not written yet":           {reserved, 5, "fix-5", "uid-5", nil, nil},
-		"another pod by its name":                    {attempts, 5, "fix-5", "forged", podidentity.ErrForbidden, podidentity.ErrPodGone},
-		"another pod of its number":                  {attempts, 5, "forged", "forged", podidentity.ErrForbidden, podidentity.ErrPodGone},
-		"another pod, while its UID is not written":  {reserved, 5, "forged", "forged", podidentity.ErrForbidden, podidentity.ErrPodGone},
-		"a pod of a number that was given up":        {attempts, 4, "fix-4", "uid-4", podidentity.ErrForbidden, podidentity.ErrPodGone},
-		"a pod of the next number":                   {attempts, 6, "fix-6", "uid-6", podidentity.ErrForbidden, podidentity.ErrPodGone},
-		"a pod of the highest number":                {attempts, math.MaxInt64, "forged", "forged", podidentity.ErrForbidden, podidentity.ErrPodGone},
-		"a pod of a task that was never started":     {nil, 1, "fix-1", "uid-1", podidentity.ErrForbidden, podidentity.ErrPodGone},
-		"a pod of an attempt that is listed no more": {attempts, 2, "fix-2", "uid-2", podidentity.ErrPodGone, nil},
+		"the newest attempt's": {attempts, 5, "fix-5", "uid-5", nil, nil},
+		"an ended attempt's, which ships the rest of its records": {attempts, 3, "fix-3", "uid-3", nil, nil},
+		"one whose UID is not recorded yet":                       {reserved, 5, "fix-5", "uid-5", nil, nil},
+		"another pod with the same name":                          {attempts, 5, "fix-5", "forged", podidentity.ErrForbidden, podidentity.ErrPodGone},
+		"another pod with the same number":                        {attempts, 5, "forged", "forged", podidentity.ErrForbidden, podidentity.ErrPodGone},
+		"another pod, while the UID is not recorded":              {reserved, 5, "forged", "forged", podidentity.ErrForbidden, podidentity.ErrPodGone},
+		"a pod of an abandoned number":                            {attempts, 4, "fix-4", "uid-4", podidentity.ErrForbidden, podidentity.ErrPodGone},
+		"a pod of the next number":                                {attempts, 6, "fix-6", "uid-6", podidentity.ErrForbidden, podidentity.ErrPodGone},
+		"a pod of the highest number":                             {attempts, math.MaxInt64, "forged", "forged", podidentity.ErrForbidden, podidentity.ErrPodGone},
+		"a pod of a task that was never started":                  {nil, 1, "fix-1", "uid-1", podidentity.ErrForbidden, podidentity.ErrPodGone},
+		"a pod of an attempt that is no longer listed":            {attempts, 2, "fix-2", "uid-2", podidentity.ErrPodGone, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			task := &v1alpha1.Task{
@@ -51,18 +51,21 @@ func TestOnlyAPodThatTheManagerMadeIsATasks(t *testing.T) {
 			checker := podidentity.NewLiveTasks(dynamicfake.NewSimpleDynamicClient(scheme, task))
 			id := podidentity.Identity{Namespace: "team", TaskName: "fix", TaskUID: "task-uid", Attempt: test.number, PodName: test.pod, PodUID: test.uid}
 			err := checker.CheckTask(t.Context(), id)
-			if !errors.Is(err, test.kind) || test.not != nil && errors.Is(err, test.not) {
-				t.Errorf("%v, want %v", err, test.kind)
+			if !errors.Is(err, test.kind) {
+				t.Errorf("CheckTask returned %v, want %v", err, test.kind)
+			}
+			if test.not != nil && errors.Is(err, test.not) {
+				t.Errorf("CheckTask returned %v, which must not be %v", err, test.not)
 			}
 			for what, other := range map[string]func(*podidentity.Identity){
 				"another UID":       func(i *podidentity.Identity) { i.TaskUID = "other" },
 				"another name":      func(i *podidentity.Identity) { i.TaskName = "other" },
 				"another namespace": func(i *podidentity.Identity) { i.Namespace = "other" },
 			} {
-				strange := id
-				other(&strange)
-				if err := checker.CheckTask(t.Context(), strange); !errors.Is(err, podidentity.ErrForbidden) {
-					t.Errorf("of a Task of %s: %v", what, err)
+				changed := id
+				other(&changed)
+				if err := checker.CheckTask(t.Context(), changed); !errors.Is(err, podidentity.ErrForbidden) {
+					t.Errorf("a Task with %s: got %v, want ErrForbidden", what, err)
 				}
 			}
 		})
@@ -78,10 +81,10 @@ func TestATaskThatStartsFromAnotherInheritsItsConversation(t *testing.T) {
 		from *v1alpha1.StartFrom
 		want bool
 	}{
-		"from nothing":                  {nil, false},
-		"with its conversation":         {&v1alpha1.StartFrom{Conversation: v1alpha1.ConversationInclude}, true},
-		"with its conversation, unsaid": {&v1alpha1.StartFrom{}, true},
-		"without it":                    {&v1alpha1.StartFrom{Conversation: v1alpha1.ConversationExclude}, false},
+		"from nothing":                      {nil, false},
+		"with its conversation":             {&v1alpha1.StartFrom{Conversation: v1alpha1.ConversationInclude}, true},
+		"with its conversation, by default": {&v1alpha1.StartFrom{}, true},
+		"without it":                        {&v1alpha1.StartFrom{Conversation: v1alpha1.ConversationExclude}, false},
 	} {
 		task := &v1alpha1.Task{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "clew.dev/v1alpha1", Kind: "Task"},
@@ -91,7 +94,7 @@ func TestATaskThatStartsFromAnotherInheritsItsConversation(t *testing.T) {
 		tasks := podidentity.NewLiveTasks(dynamicfake.NewSimpleDynamicClient(scheme, task))
 		got, err := tasks.Inherits(t.Context(), podidentity.Identity{Namespace: "team", TaskName: "fix", TaskUID: "task-uid"})
 		if err != nil || got != test.want {
-			t.Errorf("%s: %v, %v", name, got, err)
+			t.Errorf("%s: Inherits returned %t, %v; want %t", name, got, err, test.want)
 		}
 	}
 }

@@ -1,6 +1,6 @@
-// Package refname says which names git refs may have. It is the one definition
-// for the plugin, the manager and the daemon; the rules of the API repeat
-// CheckBranch in CEL, and a test holds them together.
+// Package refname defines the valid names of git refs and branches, and the refs of
+// checkpoints. It is the only definition for the plugin, the manager and the daemon.
+// The rules of the API repeat CheckBranch in CEL, and a test keeps the two equal.
 package refname
 
 import (
@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// Check reports why git must not be given name as a ref, a branch or another
-// revision. It follows git check-ref-format, but also refuses a leading dash,
+// Check returns an error if name is unsafe to pass to git as a ref, a branch or
+// another revision. It follows git check-ref-format and also refuses a leading dash,
 // since a command could take the name for an option.
 func Check(name string) error {
 	switch {
@@ -39,12 +39,12 @@ func Check(name string) error {
 	return nil
 }
 
-// maxBranch is the longest branch name that the API takes. A part of the name
-// becomes the name of a file, with .lock appended for a moment.
+// maxBranch is the length of the longest branch name that the API accepts. Each part
+// of the name becomes a file name, to which git temporarily appends .lock.
 const maxBranch = 200
 
-// CheckBranch reports why Clew will not make a branch of this name: git's rules,
-// and the plain characters that the API takes.
+// CheckBranch returns an error if Clew does not create branches with this name. It
+// applies git's rules and allows only the characters that the API accepts.
 func CheckBranch(name string) error {
 	if len(name) > maxBranch {
 		return fmt.Errorf("it must not have more than %d characters", maxBranch)
@@ -52,11 +52,11 @@ func CheckBranch(name string) error {
 	for _, r := range name {
 		plain := r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || strings.ContainsRune("._/-", r)
 		if !plain {
-			return errors.New("it may consist of letters, digits and . _ / - only")
+			return errors.New("it must contain only letters, digits and . _ / -")
 		}
 	}
 	if name == "HEAD" {
-		return errors.New("HEAD is not the name of a branch")
+		return errors.New("HEAD is not a valid branch name")
 	}
 	return Check(name)
 }

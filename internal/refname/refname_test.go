@@ -10,33 +10,40 @@ import (
 	"github.com/clew-dev/clew/internal/testing/refnames"
 )
 
-func TestBranchesAreTakenAsGitTakesThem(t *testing.T) {
+func TestBranchNamesAreValidatedAsGitDoes(t *testing.T) {
 	for name, want := range refnames.Branches() {
 		if err := refname.CheckBranch(name); (err == nil) != want {
-			t.Errorf("%q: %v", name, err)
+			t.Errorf("CheckBranch(%q) returns %v, but valid should be %v", name, err, want)
 		}
 		tooLong := len(name) > 200 // the API's limit, not git's
-		if !tooLong && gitTakes(t, name) != want {
-			t.Errorf("git check-ref-format does not agree about %q", name)
+		if !tooLong && gitAccepts(t, name) != want {
+			t.Errorf("git check-ref-format disagrees about %q", name)
 		}
 	}
 	for _, name := range []string{"ünï", "a,b", "a%b"} {
-		if refname.Check(name) != nil || refname.CheckBranch(name) == nil {
-			t.Errorf("%q is a ref, and no name that Clew gives a branch", name)
+		if err := refname.Check(name); err != nil {
+			t.Errorf("%q is a valid ref name, but Check returns %v", name, err)
+		}
+		if refname.CheckBranch(name) == nil {
+			t.Errorf("CheckBranch accepts %q, which has other than plain characters", name)
 		}
 	}
 }
 
-func TestTheDefaultBranchIsMadeOfAnID(t *testing.T) {
+func TestTheDefaultBranchOfAnID(t *testing.T) {
 	for id, want := range refnames.IDs() {
 		branch := daemonapi.PreservedBranch("", id)
-		if err := refname.CheckBranch(branch); (err == nil) != want || gitTakes(t, branch) != want {
-			t.Errorf("%q: %v", branch, err)
+		if err := refname.CheckBranch(branch); (err == nil) != want {
+			t.Errorf("CheckBranch(%q) returns %v, but valid should be %v", branch, err, want)
+		}
+		if gitAccepts(t, branch) != want {
+			t.Errorf("git check-ref-format disagrees about %q", branch)
 		}
 	}
 }
 
-func gitTakes(t *testing.T, branch string) bool {
+// gitAccepts reports whether git check-ref-format accepts a branch name.
+func gitAccepts(t *testing.T, branch string) bool {
 	t.Helper()
 	if strings.ContainsRune(branch, 0) {
 		return false

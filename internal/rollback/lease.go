@@ -12,29 +12,30 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// LeaseName is the name of the lease by which managers take turns.
+// LeaseName is the name of the lease for the managers' leader election.
 const LeaseName = "clew-manager"
 
-// annotationTerm is where the lease's holder says what it took the lease over
-// from. Its renewals alone would hide soon that the lease was put back.
+// annotationTerm is the annotation in which the lease's holder records the state in which
+// it took the lease over. Its renewals alone would soon hide that the lease was rolled back.
 const annotationTerm = "clew.dev/term"
 
-// term is the time for which one process holds the lease.
+// term is the period for which one process holds the lease.
 type term struct {
-	// Process is another one for each process.
+	// Process is unique to each process.
 	Process string `json:"process"`
-	// Transitions and Renewed are those of the lease that it found.
+	// Transitions and Renewed are those of the lease when the process took it over.
 	Transitions int32            `json:"transitions"`
 	Renewed     metav1.MicroTime `json:"renewed"`
 }
 
-// moment is a point in a lease's life, and only ever grows: the holder sees to
-// it that each renewal is later than the last, whatever its clock does.
+// moment is a point in a lease's life. Moments only increase: the holder makes each renewal
+// later than the last, whatever its clock does.
 type moment struct {
 	transitions int32
 	renewed     time.Time
 }
 
+// before reports whether m is earlier than n.
 func (m moment) before(n moment) bool {
 	if order := cmp.Compare(m.transitions, n.transitions); order != 0 {
 		return order < 0
@@ -42,8 +43,8 @@ func (m moment) before(n moment) bool {
 	return m.renewed.Before(n.renewed)
 }
 
-// next is renewed, or just later than m if it is not later: a holder's clock
-// may be set back.
+// next returns the time of the renewal after m: renewed, or just after m if renewed is not
+// later, since a holder's clock may be set back.
 func (m moment) next(transitions int32, renewed time.Time) time.Time {
 	if m.before(moment{transitions, micro(renewed)}) {
 		return renewed
@@ -51,24 +52,26 @@ func (m moment) next(transitions int32, renewed time.Time) time.Time {
 	return m.renewed.Add(time.Microsecond)
 }
 
+// String formats the moment for error messages.
 func (m moment) String() string {
 	return fmt.Sprintf("transition %d, renewal of %s", m.transitions, m.renewed.UTC().Format(metav1.RFC3339Micro))
 }
 
-// micro is how exact a lease is about time.
+// micro truncates a time to the precision of a lease.
 func micro(t time.Time) time.Time { return t.Truncate(time.Microsecond) }
 
-// sight is what a lease said when it was looked at; zero if it was not.
-type sight struct {
+// observation is the state of the lease at one read; zero if it was not read.
+type observation struct {
 	uid types.UID
 	at  moment
-	// process holds the lease since from; "" if the lease does not say so.
+	// process has held the lease since from; "" if the lease has no valid term.
 	process string
 	from    moment
 }
 
-func sightOf(lease *coordinationv1.Lease) sight {
-	s := sight{uid: lease.UID, at: moment{transitions: ptr.Deref(lease.Spec.LeaseTransitions, 0)}}
+// observe extracts the observation from a lease.
+func observe(lease *coordinationv1.Lease) observation {
+	s := observation{uid: lease.UID, at: moment{transitions: ptr.Deref(lease.Spec.LeaseTransitions, 0)}}
 	if lease.Spec.RenewTime != nil {
 		s.at.renewed = micro(lease.Spec.RenewTime.Time)
 	}
@@ -78,18 +81,20 @@ func sightOf(lease *coordinationv1.Lease) sight {
 	return s
 }
 
+// termOf reads the term of the lease's holder. It returns false if there is no valid one.
 func termOf(lease *coordinationv1.Lease) (term, bool) {
 	var t term
 	err := json.Unmarshal([]byte(lease.Annotations[annotationTerm]), &t)
 	return t, err == nil
 }
 
-// begins says in a lease that a process takes it over as it is.
-func begins(process string, lease *coordinationv1.Lease) error {
+// recordTerm records in a lease that a process takes it over in its current state, unless that
+// process already holds it.
+func recordTerm(process string, lease *coordinationv1.Lease) error {
 	if held, ok := termOf(lease); ok && held.Process == process {
 		return nil
 	}
-	found := sightOf(lease).at
+	found := observe(lease).at
 	text, err := json.Marshal(term{process, found.transitions, metav1.NewMicroTime(found.renewed)})
 	if err != nil {
 		return err
@@ -98,21 +103,22 @@ func begins(process string, lease *coordinationv1.Lease) error {
 	return nil
 }
 
-// putBackSince compares two sights of the lease, the later one first. The lease
-// went back if it is older than it was, or if its holder took it over when it
-// was. One that was deleted and made again proves nothing.
-func (s sight) putBackSince(seen sight) error {
+// rolledBackSince returns an error if the lease was rolled back between the earlier
+// observation seen and s. It was if it is now older than before, or if its holder took it
+// over in an older state. A lease that was deleted and created again proves nothing.
+func (s observation) rolledBackSince(seen observation) error {
 	switch {
 	case seen.uid == "" || s.uid != seen.uid:
 		return nil
 	case s.at.before(seen.at):
-		return putBack("the lease %s is at %s, and was at %s before", LeaseName, s.at, seen.at)
+		return rolledBack("the lease %s is at %s, but was already at %s", LeaseName, s.at, seen.at)
 	case s.process != "" && s.process != seen.process && s.from.before(seen.at):
-		return putBack("the lease %s was taken over at %s, and was at %s before", LeaseName, s.from, seen.at)
+		return rolledBack("the lease %s was taken over at %s, but was already at %s", LeaseName, s.from, seen.at)
 	}
 	return nil
 }
 
-func putBack(format string, proof ...any) error {
-	return fmt.Errorf(format+": the Kubernetes API's state was put back, and what this process knows of it is of no use; the next process begins anew", proof...)
+// rolledBack returns the error for a rollback of the API server's state, with its proof.
+func rolledBack(format string, proof ...any) error {
+	return fmt.Errorf(format+": the Kubernetes API's state was put back to an older copy, so this process's caches are invalid; it exits, and the next process begins with empty ones", proof...)
 }

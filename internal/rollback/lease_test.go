@@ -23,13 +23,14 @@ var (
 	forbidden = sighting{err: apierrors.NewForbidden(resource, rollback.LeaseName, nil)}
 )
 
-// sighting is what somebody gets who reads the lease.
+// sighting is the result of one read of the lease.
 type sighting struct {
 	lease *coordinationv1.Lease
 	err   error
 }
 
-// renewed is a lease of the holder with this number, so long after the test began.
+// renewed is a read of a lease of the holder with this number, renewed at a time after a
+// fixed start.
 func renewed(holder int32, after time.Duration) sighting { return renewedAs("a", holder, after) }
 
 func renewedAs(uid types.UID, holder int32, after time.Duration) sighting {
@@ -40,9 +41,9 @@ func renewedAs(uid types.UID, holder int32, after time.Duration) sighting {
 	}}
 }
 
-// watch is shown one sighting after another, the last one for ever, and resource
-// versions that grow. It returns what watching ends with; nil if it was shown all
-// of them and goes on.
+// watch runs a Watch that reads one sighting after another, the last one for ever, and
+// growing resource versions. It returns the Watch's error, or nil if the Watch continues
+// after all sightings.
 func watch(t *testing.T, sightings ...sighting) error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -50,7 +51,7 @@ func watch(t *testing.T, sightings ...sighting) error {
 	versions := 0
 	shown := 0
 	w := &rollback.Watch{
-		Every: time.Millisecond, WhileAway: time.Millisecond, Log: logr.Discard(),
+		Interval: time.Millisecond, RetryInterval: time.Millisecond, Log: logr.Discard(),
 		Version: func(context.Context) (string, error) {
 			versions++
 			return string(rune('0' + min(versions, 9))), nil
@@ -66,7 +67,7 @@ func watch(t *testing.T, sightings ...sighting) error {
 	return w.Start(ctx)
 }
 
-func TestALeaseThatWentBackEndsTheWork(t *testing.T) {
+func TestALeaseThatWasRolledBackEndsTheWatch(t *testing.T) {
 	for name, sightings := range map[string][]sighting{
 		"to an earlier renewal":             {renewed(3, 10*time.Second), renewed(3, 5*time.Second)},
 		"by a microsecond":                  {renewed(3, 2*time.Microsecond), renewed(3, time.Microsecond)},
@@ -79,17 +80,17 @@ func TestALeaseThatWentBackEndsTheWork(t *testing.T) {
 	}
 }
 
-func TestALeaseThatGoesOnEndsNothing(t *testing.T) {
+func TestAnOrdinaryLeaseEndsNothing(t *testing.T) {
 	for name, sightings := range map[string][]sighting{
-		"it is renewed":                           {renewed(3, time.Second), renewed(3, 2*time.Second)},
-		"nobody renews it":                        {renewed(3, time.Second), renewed(3, time.Second)},
-		"it differs by less than a lease can say": {renewed(3, 1900*time.Nanosecond), renewed(3, 1100*time.Nanosecond)},
-		"the next holder's clock is slow":         {renewed(3, time.Hour), renewed(4, time.Second)},
-		"it is deleted and made again":            {renewed(3, time.Hour), missing, renewedAs("b", 0, time.Second)},
-		"it is made again at once":                {renewed(3, time.Hour), renewedAs("b", 0, time.Second)},
-		"there is none":                           {missing},
-		"it must not be read":                     {forbidden},
-		"it was never renewed":                    {{lease: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{UID: "a"}}}, renewed(1, time.Second)},
+		"it is renewed":    {renewed(3, time.Second), renewed(3, 2*time.Second)},
+		"nobody renews it": {renewed(3, time.Second), renewed(3, time.Second)},
+		"it differs by less than a lease's precision": {renewed(3, 1900*time.Nanosecond), renewed(3, 1100*time.Nanosecond)},
+		"the next holder's clock is slow":             {renewed(3, time.Hour), renewed(4, time.Second)},
+		"it is deleted and created again":             {renewed(3, time.Hour), missing, renewedAs("b", 0, time.Second)},
+		"it is created again at once":                 {renewed(3, time.Hour), renewedAs("b", 0, time.Second)},
+		"there is none":                               {missing},
+		"reading it is forbidden":                     {forbidden},
+		"it was never renewed":                        {{lease: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{UID: "a"}}}, renewed(1, time.Second)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			gomega.NewWithT(t).Expect(watch(t, sightings...)).To(gomega.Succeed())

@@ -15,33 +15,33 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// Lock is the lease as managers take turns by it. It compares what it reads
-// with all that it read and wrote before. Once the lease went back, Lock
-// neither reads nor writes it any more, so that others can see it, and Start
-// ends with an error.
+// Lock is the lock of the managers' leader election, with a lease. It compares each
+// read of the lease with what it has read and written before. Once the lease was rolled
+// back, Lock neither reads nor writes it any more, so that others can notice too, and
+// Start returns an error.
 //
-// As with other locks of client-go, one goroutine at a time may use what
-// resourcelock.Interface asks for.
+// As with other locks of client-go, only one goroutine at a time may use the methods of
+// resourcelock.Interface.
 type Lock struct {
 	leases            coordinationv1client.LeaseInterface
 	namespace, holder string
 	process           string
-	lease             *coordinationv1.Lease // as it was read or written last
-	seen              sight
-	wentBack          error
+	lease             *coordinationv1.Lease // as last read or written
+	seen              observation
+	rolledBack        error
 	end               chan error
 }
 
 var _ resourcelock.Interface = (*Lock)(nil)
 
-// NewLock returns the lock of a namespace's managers, held in the name of holder.
+// NewLock returns the lock of a namespace's managers, with holder as the name of this one.
 // No request takes longer than patience.
 func NewLock(config *rest.Config, namespace, holder string, patience time.Duration) (*Lock, error) {
 	config = rest.AddUserAgent(rest.CopyConfig(config), "leader-election")
 	config.Timeout = patience
 	client, err := coordinationv1client.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for the lease: %w", err)
+		return nil, fmt.Errorf("create a client for the lease: %w", err)
 	}
 	return &Lock{
 		leases: client.Leases(namespace), namespace: namespace, holder: holder,
@@ -49,10 +49,10 @@ func NewLock(config *rest.Config, namespace, holder string, patience time.Durati
 	}, nil
 }
 
-// NeedLeaderElection is false: Start watches over the election itself.
+// NeedLeaderElection returns false: Start watches over the election itself.
 func (l *Lock) NeedLeaderElection() bool { return false }
 
-// Start returns nil when ctx ends, and an error when the lease went back.
+// Start returns nil when ctx ends, and an error when the lease was rolled back.
 func (l *Lock) Start(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -62,18 +62,18 @@ func (l *Lock) Start(ctx context.Context) error {
 	}
 }
 
-// Get reads the lease.
+// Get reads the lease. It fails if the lease was rolled back.
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	if l.wentBack != nil {
-		return nil, nil, l.wentBack
+	if l.rolledBack != nil {
+		return nil, nil, l.rolledBack
 	}
 	lease, err := l.leases.Get(ctx, LeaseName, metav1.GetOptions{})
 	if err != nil {
 		return nil, nil, err
 	}
-	if l.wentBack = sightOf(lease).putBackSince(l.seen); l.wentBack != nil {
-		l.end <- l.wentBack
-		return nil, nil, l.wentBack
+	if l.rolledBack = observe(lease).rolledBackSince(l.seen); l.rolledBack != nil {
+		l.end <- l.rolledBack
+		return nil, nil, l.rolledBack
 	}
 	l.keep(lease)
 	record := resourcelock.LeaseSpecToLeaderElectionRecord(&lease.Spec)
@@ -81,10 +81,10 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	return record, text, err
 }
 
-// Create makes the lease.
+// Create creates the lease.
 func (l *Lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	if l.wentBack != nil {
-		return l.wentBack
+	if l.rolledBack != nil {
+		return l.rolledBack
 	}
 	lease := &coordinationv1.Lease{Spec: resourcelock.LeaderElectionRecordToLeaseSpec(&record)}
 	lease.Name, lease.Namespace = LeaseName, l.namespace
@@ -96,17 +96,17 @@ func (l *Lock) Create(ctx context.Context, record resourcelock.LeaderElectionRec
 	return nil
 }
 
-// Update writes the lease as it was read or written last, or fails if somebody
-// else has written it since.
+// Update updates the lease from the state in which it was last read or written. It fails if
+// another process has written it since.
 func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	if l.wentBack != nil {
-		return l.wentBack
+	if l.rolledBack != nil {
+		return l.rolledBack
 	}
 	if l.lease == nil {
-		return errors.New("the lease has to be read before it can be written")
+		return errors.New("the lease must be read before it can be written")
 	}
 	lease := l.lease.DeepCopy()
-	if err := begins(l.process, lease); err != nil {
+	if err := recordTerm(l.process, lease); err != nil {
 		return err
 	}
 	lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&record)
@@ -119,13 +119,14 @@ func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 	return nil
 }
 
-func (l *Lock) keep(lease *coordinationv1.Lease) { l.lease, l.seen = lease, sightOf(lease) }
+// keep records the lease as last read or written.
+func (l *Lock) keep(lease *coordinationv1.Lease) { l.lease, l.seen = lease, observe(lease) }
 
-// RecordEvent does nothing: who leads is in the lease and in the log.
+// RecordEvent does nothing: the leader is named in the lease and in the log.
 func (l *Lock) RecordEvent(string) {}
 
-// Identity is the name in which the lease is held.
+// Identity returns the name of this process in the lease.
 func (l *Lock) Identity() string { return l.holder }
 
-// Describe names the lease, for logs.
+// Describe returns the name of the lease, for logs.
 func (l *Lock) Describe() string { return l.namespace + "/" + LeaseName }

@@ -40,7 +40,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// lock is that of another process each time.
+// lock returns the lock of another process each time.
 func (w *world) lock(pod string) *rollback.Lock {
 	w.Helper()
 	lock, err := rollback.NewLock(server.Config, w.namespace, pod, patience)
@@ -55,8 +55,8 @@ func (w *world) read() *coordinationv1.Lease {
 	return lease
 }
 
-// putBack makes the lease what it was, but for its resource version: that has
-// overtaken all that anybody has seen.
+// putBack restores an older state of the lease, except for its resource version, which is
+// newer than any that was seen.
 func (w *world) putBack(older *coordinationv1.Lease) {
 	w.Helper()
 	w.Eventually(func() error {
@@ -66,8 +66,8 @@ func (w *world) putBack(older *coordinationv1.Lease) {
 	}).Should(gomega.Succeed())
 }
 
-// lead makes the lease, or takes it over, or renews it, as a client of this name
-// does whose clock shows this.
+// lead creates the lease, takes it over or renews it, as client-go's leader election does
+// with this lock and clock.
 func (w *world) lead(lock *rollback.Lock, clock time.Time) {
 	w.Helper()
 	record := resourcelock.LeaderElectionRecord{HolderIdentity: lock.Identity(), LeaseDurationSeconds: 60, RenewTime: metav1.NewTime(clock), AcquireTime: metav1.NewTime(clock)}
@@ -84,7 +84,7 @@ func (w *world) lead(lock *rollback.Lock, clock time.Time) {
 	w.Expect(lock.Update(w.Context(), record)).To(gomega.Succeed())
 }
 
-func TestAHolderWhoseLeaseWentBackEndsAndLeavesItAsItIs(t *testing.T) {
+func TestAHolderWhoseLeaseWasRolledBackEndsAndLeavesItAlone(t *testing.T) {
 	w := newWorld(t)
 	lock := w.lock("manager-0")
 	ctx, stop := context.WithCancel(t.Context())
@@ -108,10 +108,10 @@ func TestAHolderWhoseLeaseWentBackEndsAndLeavesItAsItIs(t *testing.T) {
 	w.Eventually(stopped).Should(gomega.BeClosed())
 	w.Expect(lock.Update(t.Context(), resourcelock.LeaderElectionRecord{})).NotTo(gomega.Succeed())
 	w.Expect(lock.Create(t.Context(), resourcelock.LeaderElectionRecord{})).NotTo(gomega.Succeed())
-	w.Expect(w.read().Spec).To(gomega.Equal(older.Spec), "others can see it")
+	w.Expect(w.read().Spec).To(gomega.Equal(older.Spec), "the lease is unchanged, so that others notice")
 }
 
-func TestOthersNoticeThoughTheNextManagerHasTakenTheLeaseOver(t *testing.T) {
+func TestOthersNoticeAfterTheNextManagerHasTakenTheLeaseOver(t *testing.T) {
 	for next, pod := range map[string]string{"in the same pod": "manager-0", "in another pod": "manager-1"} {
 		t.Run(next, func(t *testing.T) {
 			w := newWorld(t)
@@ -130,8 +130,8 @@ func TestOthersNoticeThoughTheNextManagerHasTakenTheLeaseOver(t *testing.T) {
 			w.lead(successor, now.Add(time.Minute))
 			w.lead(successor, now.Add(2*time.Minute))
 			_, _, err = waiting.Get(t.Context())
-			w.Expect(err).To(gomega.MatchError(gomega.ContainSubstring("state was put back")), "who waits for its turn")
-			w.Expect(watch(t, sighting{lease: seen}, sighting{lease: w.read()})).To(gomega.MatchError(gomega.ContainSubstring("state was put back")), "who watches")
+			w.Expect(err).To(gomega.MatchError(gomega.ContainSubstring("state was put back")), "a manager that waits for the lease")
+			w.Expect(watch(t, sighting{lease: seen}, sighting{lease: w.read()})).To(gomega.MatchError(gomega.ContainSubstring("state was put back")), "a process that watches")
 		})
 	}
 }
@@ -140,7 +140,7 @@ func TestTheLifeOfALeaseEndsNothing(t *testing.T) {
 	w := newWorld(t)
 	waiting := w.lock("manager-9")
 	var life []sighting
-	look := func(what string) {
+	observe := func(what string) {
 		t.Helper()
 		_, _, err := waiting.Get(t.Context())
 		w.Expect(err).NotTo(gomega.HaveOccurred(), what)
@@ -149,28 +149,28 @@ func TestTheLifeOfALeaseEndsNothing(t *testing.T) {
 	now := time.Now()
 	first := w.lock("manager-0")
 	w.lead(first, now)
-	look("it is made")
+	observe("it is created")
 	w.lead(first, now.Add(time.Second))
-	look("it is renewed")
+	observe("it is renewed")
 	w.lead(first, now.Add(-time.Hour))
-	look("its holder's clock is set back")
+	observe("its holder's clock is set back")
 	w.lead(w.lock("manager-0"), now.Add(-time.Hour))
-	look("the next process in the pod takes it over")
+	observe("the next process in the pod takes it over")
 	second := w.lock("manager-1")
 	w.lead(second, now.Add(-time.Hour))
-	look("another pod takes it over, whose clock is slow")
+	observe("another pod, whose clock is slow, takes it over")
 	w.Expect(second.Update(t.Context(), resourcelock.LeaderElectionRecord{LeaderTransitions: 1, RenewTime: metav1.NewTime(now), LeaseDurationSeconds: 1})).To(gomega.Succeed())
-	look("it is given back")
+	observe("it is released")
 	w.lead(w.lock("manager-0"), now.Add(time.Minute))
-	look("it is taken after that")
+	observe("it is taken over after that")
 	w.Expect(server.Client.Delete(t.Context(), w.read())).To(gomega.Succeed())
 	w.lead(w.lock("manager-1"), now)
-	look("it is deleted and made again")
+	observe("it is deleted and created again")
 	w.Expect(watch(t, life...)).To(gomega.Succeed())
 }
 
-// Resource versions tell nothing here: they only grow.
-func TestAWatchSeesTheLeaseGoBack(t *testing.T) {
+// Resource versions are no evidence here: they only grow.
+func TestAWatchDetectsThatTheLeaseWasRolledBack(t *testing.T) {
 	w := newWorld(t)
 	holder := w.lock("manager-0")
 	now := time.Now()
@@ -180,7 +180,7 @@ func TestAWatchSeesTheLeaseGoBack(t *testing.T) {
 
 	watch, err := rollback.New(server.Config, w.namespace, logr.Discard())
 	w.Expect(err).NotTo(gomega.HaveOccurred())
-	watch.Every = 10 * time.Millisecond
+	watch.Interval = 10 * time.Millisecond
 	read, seen := watch.Lease, make(chan struct{}, 1)
 	watch.Lease = func(ctx context.Context) (*coordinationv1.Lease, error) {
 		lease, err := read(ctx)

@@ -1,27 +1,24 @@
-// Package rollback notices that the state behind the Kubernetes API was put
-// back to an older copy, as a restore of etcd does.
+// Package rollback detects that the state behind the Kubernetes API was put back to an
+// older copy, as a restore of etcd does.
 //
-// Whoever watched the newer state cannot go on: the API server counts on from
-// the older resource version, and a watch says nothing of what happens until
-// the version is reached that it had seen before. So the package promises to
-// end its process's work, with an error that says why. The next process lists
-// everything anew.
+// A process that watched the newer state cannot continue: the API server counts on from
+// the older resource version, and a watch reports no changes until the resource version
+// exceeds the one it had seen before. So the package promises to make its process exit,
+// with an error that says why. The next process lists everything anew.
 //
-// The witness is the lease of the manager that leads, which is renewed every
-// few seconds and never goes back by itself. Its holder (Lock) notices when it
-// renews it next, since its renewal conflicts with what was put back. All
-// others (Watch) notice when they look at the lease next, even if another
-// manager has taken it over meanwhile, for that one says in the lease what it
-// took over. Watch compares resource versions, too. They need no manager, but
-// prove less: what the API server writes by itself when it starts may overtake
-// the version that was seen last.
+// The evidence is the lease of the leading manager, which is renewed every few seconds
+// and never decreases on its own. Its holder (Lock) detects a rollback at its next
+// renewal, which conflicts with the restored lease. All others (Watch) detect it when
+// they next read the lease, even if another manager has taken it over meanwhile, since
+// that one records in the lease the state in which it took it over. Watch also compares
+// resource versions. Those need no manager, but prove less: what the API server itself
+// writes when it starts may push the version past the last one seen.
 //
-// Two things cannot be noticed for certain: that a copy was put back which was
-// made after the last renewal, and that one was put back which was made before
-// there was the lease. Then it shows only if the API server has not yet
-// overtaken the version that was seen last. And who sees nothing of the API
-// server while two managers take the lease over, one after the other, may miss
-// what the first of them found.
+// Two rollbacks cannot be detected reliably: to a copy made after the last renewal, and
+// to one made before the lease existed. They are noticed only if the API server has not
+// yet passed the last version seen. And a process that cannot reach the API server while
+// two managers take the lease over, one after the other, may miss the state that the
+// first of them found.
 package rollback
 
 import (
@@ -43,32 +40,33 @@ import (
 )
 
 const (
-	// every is how often a version is read while the API server answers, and
-	// whileAway while it does not.
-	every     = 2 * time.Second
-	whileAway = 250 * time.Millisecond
-	// patience is how long one answer may take.
+	// interval is the time between two reads while the API server answers, and
+	// retryInterval while it does not.
+	interval      = 2 * time.Second
+	retryInterval = 250 * time.Millisecond
+	// patience is how long one read may take.
 	patience = 5 * time.Second
 )
 
-// Watch compares what the API server tells with what it told before. Neither
-// Version nor Lease may be answered from a cache.
+// Watch compares the API server's answers with its earlier ones. Neither Version nor Lease
+// may read from a cache.
 type Watch struct {
 	// Version reads the newest resource version of one kind of object.
 	Version func(context.Context) (string, error)
-	// Lease reads the manager's lease; nil if there is none.
+	// Lease reads the manager's lease; nil to compare resource versions only.
 	Lease func(context.Context) (*coordinationv1.Lease, error)
-	// Every and WhileAway are 2 s and 250 ms if 0.
-	Every, WhileAway time.Duration
-	Log              logr.Logger
+	// Interval is the time between two reads while the API server answers, 2 s if 0, and
+	// RetryInterval while it does not, 250 ms if 0.
+	Interval, RetryInterval time.Duration
+	Log                     logr.Logger
 }
 
-// New returns a Watch that reads the versions of Checkpoints, and the lease of
-// the managers of a namespace. With no namespace there is no lease.
+// New returns a Watch that reads the resource version of Checkpoints, and the lease of the
+// managers in a namespace. With an empty namespace it reads no lease.
 func New(config *rest.Config, namespace string, log logr.Logger) (*Watch, error) {
 	objects, err := metadata.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for the Kubernetes API: %w", err)
+		return nil, fmt.Errorf("create a client for the Kubernetes API: %w", err)
 	}
 	checkpoints := objects.Resource(v1alpha1.GroupVersion.WithResource("checkpoints"))
 	version := func(ctx context.Context) (string, error) {
@@ -84,7 +82,7 @@ func New(config *rest.Config, namespace string, log logr.Logger) (*Watch, error)
 	}
 	client, err := coordinationv1client.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for the manager's lease: %w", err)
+		return nil, fmt.Errorf("create a client for the manager's lease: %w", err)
 	}
 	w.Lease = func(ctx context.Context) (*coordinationv1.Lease, error) {
 		return client.Leases(namespace).Get(ctx, LeaseName, metav1.GetOptions{})
@@ -92,27 +90,27 @@ func New(config *rest.Config, namespace string, log logr.Logger) (*Watch, error)
 	return w, nil
 }
 
-// NeedLeaderElection is false: one who waits for its turn has caches too.
+// NeedLeaderElection returns false: a manager that waits for the lease has caches too.
 func (w *Watch) NeedLeaderElection() bool { return false }
 
-// Start returns nil when ctx ends, and an error when the state went back.
+// Start returns nil when ctx ends, and an error when the state was rolled back.
 func (w *Watch) Start(ctx context.Context) error {
 	var seen answer
 	verbosity := 0
 	for {
-		pause := cmp.Or(w.Every, every)
+		pause := cmp.Or(w.Interval, interval)
 		now, err := w.read(ctx)
 		switch {
 		case err == nil:
 			verbosity = 0
 		case ctx.Err() == nil:
-			w.Log.V(verbosity).Info("could not see whether the Kubernetes API's state was put back; trying again", "error", err.Error())
-			verbosity = 1 // what goes on is said once
+			w.Log.V(verbosity).Info("cannot check whether the Kubernetes API's state was rolled back; retrying", "error", err.Error())
+			verbosity = 1 // log a lasting failure only once
 		}
 		if now.version == "" {
-			pause = cmp.Or(w.WhileAway, whileAway)
+			pause = cmp.Or(w.RetryInterval, retryInterval)
 		}
-		if err := now.putBackSince(seen); err != nil {
+		if err := now.rolledBackSince(seen); err != nil {
 			return err
 		}
 		seen = now.or(seen)
@@ -124,13 +122,13 @@ func (w *Watch) Start(ctx context.Context) error {
 	}
 }
 
-// answer is what the API server told; what it did not is empty.
+// answer is what the API server returned; fields that could not be read are zero.
 type answer struct {
 	version string
-	lease   sight
+	lease   observation
 }
 
-// read returns what it could read, and an error unless that is all.
+// read returns what could be read, and an error unless that is everything.
 func (w *Watch) read(ctx context.Context) (now answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -140,30 +138,31 @@ func (w *Watch) read(ctx context.Context) (now answer, err error) {
 	lease, err := w.Lease(ctx)
 	switch {
 	case err == nil:
-		now.lease = sightOf(lease)
-	case !apierrors.IsNotFound(err): // if it is, no manager has led yet
+		now.lease = observe(lease)
+	case !apierrors.IsNotFound(err): // without a lease, no manager has led yet
 		return now, fmt.Errorf("read the lease %s: %w", LeaseName, err)
 	}
 	return now, nil
 }
 
-// or fills what is empty with what an earlier answer said.
+// or returns the answer with its zero fields taken from an earlier one.
 func (a answer) or(earlier answer) answer {
 	a.version = cmp.Or(a.version, earlier.version)
 	a.lease = cmp.Or(a.lease, earlier.lease)
 	return a
 }
 
-func (a answer) putBackSince(seen answer) error {
-	if wentBack(seen.version, a.version) {
-		return putBack("the Kubernetes API is at resource version %s, and was at %s before", a.version, seen.version)
+// rolledBackSince returns an error if the state was rolled back since an earlier answer.
+func (a answer) rolledBackSince(seen answer) error {
+	if isOlder(seen.version, a.version) {
+		return rolledBack("the Kubernetes API is at resource version %s, but was already at %s", a.version, seen.version)
 	}
-	return a.lease.putBackSince(seen.lease)
+	return a.lease.rolledBackSince(seen.lease)
 }
 
-// wentBack is false when one of the two is no number: such an API server gives
-// nothing to compare.
-func wentBack(seen, version string) bool {
+// isOlder reports whether version is older than seen. It is false if one of them is not a
+// number, since such an API server's versions cannot be compared.
+func isOlder(seen, version string) bool {
 	if seen == "" || version == "" {
 		return false
 	}

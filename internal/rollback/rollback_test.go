@@ -12,8 +12,9 @@ import (
 	"github.com/clew-dev/clew/internal/rollback"
 )
 
-// answers gives one version after another, and the last one for ever; "" is an
-// API server that cannot be reached.
+// answers returns a function that returns one version after another, and the last one for
+// ever; "" stands for an API server that cannot be reached. The channel is closed once all
+// versions have been returned.
 func answers(versions ...string) (func(context.Context) (string, error), <-chan struct{}) {
 	all := make(chan struct{})
 	i := 0
@@ -29,7 +30,7 @@ func answers(versions ...string) (func(context.Context) (string, error), <-chan 
 	}, all
 }
 
-func TestAStateThatWentBackEndsTheWork(t *testing.T) {
+func TestAStateThatWasRolledBackEndsTheWatch(t *testing.T) {
 	for name, versions := range map[string][]string{
 		"between two answers":  {"100", "205", "204"},
 		"to one digit less":    {"1000", "999"},
@@ -39,23 +40,23 @@ func TestAStateThatWentBackEndsTheWork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := gomega.NewWithT(t)
 			version, _ := answers(versions...)
-			w := &rollback.Watch{Version: version, Every: time.Millisecond, WhileAway: time.Millisecond, Log: logr.Discard()}
+			w := &rollback.Watch{Version: version, Interval: time.Millisecond, RetryInterval: time.Millisecond, Log: logr.Discard()}
 			g.Expect(w.Start(t.Context())).To(gomega.MatchError(gomega.ContainSubstring("state was put back")))
 		})
 	}
 }
 
-func TestAStateThatGoesOnEndsNothing(t *testing.T) {
+func TestAnOrdinaryStateEndsNothing(t *testing.T) {
 	for name, versions := range map[string][]string{
-		"it grows":                    {"99", "100", "", "100", "1000"},
-		"it is away from the start":   {"", "", "7"},
-		"its versions are no numbers": {"b", "a"},
+		"it grows":                     {"99", "100", "", "100", "1000"},
+		"it is away from the start":    {"", "", "7"},
+		"its versions are not numbers": {"b", "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := gomega.NewWithT(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			version, all := answers(versions...)
-			w := &rollback.Watch{Version: version, Every: time.Millisecond, WhileAway: time.Millisecond, Log: logr.Discard()}
+			w := &rollback.Watch{Version: version, Interval: time.Millisecond, RetryInterval: time.Millisecond, Log: logr.Discard()}
 			ended := make(chan error, 1)
 			go func() { ended <- w.Start(ctx) }()
 			g.Eventually(all).WithTimeout(10 * time.Second).Should(gomega.BeClosed())

@@ -62,7 +62,7 @@ func knowFrontProxy(next http.Handler, proxy authenticator.Request) http.Handler
 		if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && connections.Stranger(r.Context()) {
 			// A copy, as this takes away the headers that say who asks.
 			if _, ok, err := proxy.AuthenticateRequest(r.Clone(r.Context())); ok && err == nil {
-				connections.Known(r.Context(), connections.Caller{Name: "the API server", Most: frontProxyConnections}) // closed soon if there are more
+				connections.Identify(r.Context(), connections.Caller{Name: "the API server", Max: frontProxyConnections}) // closed soon if there are more
 			}
 		}
 		next.ServeHTTP(w, r)

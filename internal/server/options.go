@@ -138,7 +138,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.KubeBurst, "kube-api-burst", 100, "requests to the API server at once")
 	flags.StringVar(&o.ManagerLeaseNamespace, "manager-lease-namespace", "", "namespace of the lease "+rollback.LeaseName+", which shows when the API server's state was put back to an older copy; without it, that may go unnoticed")
 	flags.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", 20*time.Second, "time that requests under way may take after a signal to end")
-	flags.StringVar(&o.LogLevel, "log-level", "info", logging.Level)
+	flags.StringVar(&o.LogLevel, "log-level", "info", logging.LevelHelp)
 }
 
 func (o *Options) validate() error {

@@ -1,6 +1,6 @@
-// Package serving runs the HTTP servers of a process: its own over TLS, and beside it
-// probes and metrics. Each process says what it serves; how that begins, fails and ends
-// is the same.
+// Package serving runs the HTTP servers of a process: its main server over TLS, and beside
+// it probes and metrics. Each process decides what it serves; starting, failing and shutting
+// down work the same everywhere.
 package serving
 
 import (
@@ -22,10 +22,10 @@ import (
 	"github.com/clew-dev/clew/internal/logging"
 )
 
-// Off reports whether an address of a flag stands for no listener.
+// Off reports whether the address in a flag turns its listener off.
 func Off(address string) bool { return address == "" || address == "0" }
 
-// Listen opens the address of a flag; nil for one that is Off.
+// Listen listens on the address in a flag. It returns nil for an address that is Off.
 func Listen(flag, address string) (net.Listener, error) {
 	if Off(address) {
 		return nil, nil
@@ -37,8 +37,8 @@ func Listen(flag, address string) (net.Listener, error) {
 	return listener, nil
 }
 
-// NewServer sets no time limit on whole requests: some are long. What strangers do to
-// its connections is logged for debugging.
+// NewServer returns a server without a time limit on whole requests, since some are long.
+// Connection errors, which strangers can cause, are logged at debug level.
 func NewServer(handler http.Handler, log logr.Logger) *http.Server {
 	return &http.Server{
 		Handler:           handler,
@@ -48,25 +48,26 @@ func NewServer(handler http.Handler, log logr.Logger) *http.Server {
 	}
 }
 
-// maxShortHeader is enough for who reads probes and metrics.
+// maxShortHeader suffices for clients that read probes and metrics.
 const maxShortHeader = 16 << 10
 
-// Servers are those of a process.
+// Servers are the HTTP servers of a process.
 type Servers struct {
 	log     logr.Logger
 	servers []*http.Server
 	failed  chan error
 }
 
-// NewServers returns none.
+// NewServers returns Servers without a server yet.
 func NewServers(log logr.Logger) *Servers { return &Servers{log: log, failed: make(chan error, 8)} }
 
-// ServeTLS serves with the certificate that the server's TLSConfig gives.
+// ServeTLS starts a server with the certificate from its TLSConfig.
 func (s *Servers) ServeTLS(server *http.Server, listener net.Listener) {
 	s.start(server, func() error { return server.ServeTLS(listener, "", "") })
 }
 
-// ServePlain serves short requests without TLS; none on no listener.
+// ServePlain starts a server for short requests without TLS. It does nothing if the
+// listener is nil.
 func (s *Servers) ServePlain(handler http.Handler, listener net.Listener) {
 	if listener == nil {
 		return
@@ -76,11 +77,12 @@ func (s *Servers) ServePlain(handler http.Handler, listener net.Listener) {
 	s.start(server, func() error { return server.Serve(listener) })
 }
 
-// ServeMetrics serves the metrics of a registry.
+// ServeMetrics starts a server for the metrics of a registry, unless the listener is nil.
 func (s *Servers) ServeMetrics(registry prometheus.Gatherer, listener net.Listener) {
 	s.ServePlain(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), listener)
 }
 
+// start adds a server and runs serve, which returns when the server ends.
 func (s *Servers) start(server *http.Server, serve func() error) {
 	s.servers = append(s.servers, server)
 	go func() {
@@ -90,11 +92,12 @@ func (s *Servers) start(server *http.Server, serve func() error) {
 	}()
 }
 
-// Failed tells of a server that ended by itself.
+// Failed receives the error of a server that ended without Shutdown.
 func (s *Servers) Failed() <-chan error { return s.failed }
 
-// Shutdown lets the requests of each server finish, in the order in which they were
-// begun, for the grace period in all, and then ends them.
+// Shutdown shuts the servers down in the order in which they were started. Requests in
+// progress may finish within the grace period, which is for all servers together, and are
+// then aborted.
 func (s *Servers) Shutdown(grace time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
@@ -107,9 +110,9 @@ func (s *Servers) Shutdown(grace time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// Probes answers /healthz while the process runs, and /readyz with what ready returns:
-// what does not work although the process is ready, or, with the given status, why it
-// is not.
+// Probes serves /healthz, which always succeeds, and /readyz, which answers with what ready
+// returns: trouble that does not make the process unready, or, with the given status, why it
+// is not ready.
 func Probes(ready func() (trouble string, err error), unready int) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -121,27 +124,27 @@ func Probes(ready func() (trouble string, err error), unready int) http.Handler 
 			http.Error(w, err.Error(), unready)
 			return
 		}
-		said := "ok\n"
+		answer := "ok\n"
 		if trouble != "" {
-			said = "ok, but " + trouble + "\n"
+			answer = "ok, but " + trouble + "\n"
 		}
-		_, _ = w.Write([]byte(said)) // the prober may be gone
+		_, _ = w.Write([]byte(answer)) // the prober may be gone
 	})
 	return mux
 }
 
-// KubeOptions say how a process reaches the API server.
+// KubeOptions configure how a process connects to the API server.
 type KubeOptions struct {
 	// Kubeconfig is empty in a cluster.
 	Kubeconfig string
-	// QPS and Burst bound its requests.
+	// QPS and Burst bound the process's requests.
 	QPS   float32
 	Burst int
-	// UserAgent names it to the API server.
+	// UserAgent identifies the process to the API server.
 	UserAgent string
 }
 
-// Config makes the configuration of its clients.
+// Config returns the configuration for the process's clients.
 func (o KubeOptions) Config() (config *rest.Config, err error) {
 	if o.Kubeconfig == "" {
 		config, err = rest.InClusterConfig()
@@ -155,7 +158,7 @@ func (o KubeOptions) Config() (config *rest.Config, err error) {
 	return config, nil
 }
 
-// Log makes the process's log, and has the libraries log there, too.
+// Log returns the process's logger, and makes the Kubernetes libraries log to it too.
 func Log(level string) (logr.Logger, error) {
 	log, err := logging.New(level, logging.JSON)
 	if err != nil {

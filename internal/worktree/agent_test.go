@@ -4,66 +4,69 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// TestRepositoryStateComesBack takes the agent's repository through states that
-// live outside of commits and checks that git says afterwards what it said.
-func TestRepositoryStateComesBack(t *testing.T) {
-	states := []struct {
-		name string
-		make func(f *fixture)
-	}{
-		{"clean", func(f *fixture) {}},
-		{"staged, changed and untracked", func(f *fixture) {
-			f.write("second.txt", "staged\n")
-			f.git("add", "second.txt")
-			f.write("second.txt", "changed again\n")
-			f.write("untracked", "u\n")
-			f.write("new", "n\n")
-			f.git("add", "-N", "new")
-			f.git("rm", "-q", "--cached", "run.sh")
-		}},
-		{"merge in progress", func(f *fixture) {
-			f.git("checkout", "-q", "-b", "ours")
-			f.write("second.txt", "ours\n")
-			f.git("commit", "-q", "-a", "-m", "ours")
-			f.git("checkout", "-q", "-b", "theirs", "HEAD~1")
-			f.write("second.txt", "theirs\n")
-			f.git("commit", "-q", "-a", "-m", "theirs")
-			if out, err := gitTry(f.work, "merge", "ours"); err == nil {
-				f.t.Fatalf("the merge went well: %s", out)
-			}
-		}},
-		{"rebase in progress", func(f *fixture) {
-			f.git("checkout", "-q", "-b", "ours2", "trunk")
-			f.write("run.sh", "ours\n")
-			f.git("commit", "-q", "-a", "-m", "ours")
-			f.git("checkout", "-q", "-b", "theirs2", "HEAD~1")
-			f.write("run.sh", "theirs\n")
-			f.git("commit", "-q", "-a", "-m", "theirs")
-			if out, err := gitTry(f.work, "rebase", "ours2"); err == nil {
-				f.t.Fatalf("the rebase went well: %s", out)
-			}
-		}},
-		{"detached", func(f *fixture) { f.git("checkout", "-q", "--detach", "v1") }},
-		{"stashed", func(f *fixture) {
-			f.write("second.txt", "to be stashed\n")
-			f.git("stash", "-q")
-		}},
-		{"repacked", func(f *fixture) {
-			f.write("second.txt", "before gc\n")
-			f.git("commit", "-q", "-a", "-m", "before gc")
-			f.git("gc", "-q", "--prune=now")
-		}},
-		{"worktree and tags", func(f *fixture) {
-			f.git("tag", "-a", "mine", "-m", "mine")
-			f.git("branch", "objects/x")
-			f.git("pack-refs", "--all")
-		}},
-		{"orphan", func(f *fixture) { f.git("checkout", "-q", "--orphan", "lonely") }},
-	}
+// repositoryStates are states of the agent's repository that exist outside of commits.
+var repositoryStates = []struct {
+	name string
+	make func(f *fixture)
+}{
+	{"clean", func(f *fixture) {}},
+	{"staged, changed and untracked", func(f *fixture) {
+		f.write("second.txt", "staged\n")
+		f.git("add", "second.txt")
+		f.write("second.txt", "changed again\n")
+		f.write("untracked", "u\n")
+		f.write("new", "n\n")
+		f.git("add", "-N", "new")
+		f.git("rm", "-q", "--cached", "run.sh")
+	}},
+	{"merge in progress", func(f *fixture) {
+		f.git("checkout", "-q", "-b", "ours")
+		f.write("second.txt", "ours\n")
+		f.git("commit", "-q", "-a", "-m", "ours")
+		f.git("checkout", "-q", "-b", "theirs", "HEAD~1")
+		f.write("second.txt", "theirs\n")
+		f.git("commit", "-q", "-a", "-m", "theirs")
+		if out, err := gitTry(f.work, "merge", "ours"); err == nil {
+			f.t.Fatalf("the merge succeeded, but should conflict: %s", out)
+		}
+	}},
+	{"rebase in progress", func(f *fixture) {
+		f.git("checkout", "-q", "-b", "ours2", "trunk")
+		f.write("run.sh", "ours\n")
+		f.git("commit", "-q", "-a", "-m", "ours")
+		f.git("checkout", "-q", "-b", "theirs2", "HEAD~1")
+		f.write("run.sh", "theirs\n")
+		f.git("commit", "-q", "-a", "-m", "theirs")
+		if out, err := gitTry(f.work, "rebase", "ours2"); err == nil {
+			f.t.Fatalf("the rebase succeeded, but should conflict: %s", out)
+		}
+	}},
+	{"detached", func(f *fixture) { f.git("checkout", "-q", "--detach", "v1") }},
+	{"stashed", func(f *fixture) {
+		f.write("second.txt", "to be stashed\n")
+		f.git("stash", "-q")
+	}},
+	{"repacked", func(f *fixture) {
+		f.write("second.txt", "before gc\n")
+		f.git("commit", "-q", "-a", "-m", "before gc")
+		f.git("gc", "-q", "--prune=now")
+	}},
+	{"worktree and tags", func(f *fixture) {
+		f.git("tag", "-a", "mine", "-m", "mine")
+		f.git("branch", "objects/x")
+		f.git("pack-refs", "--all")
+	}},
+	{"orphan", func(f *fixture) { f.git("checkout", "-q", "--orphan", "lonely") }},
+}
+
+// TestRepositoryStateIsRestored takes a checkpoint of the agent's repository in each of
+// the states, and checks that git reports the same after a restore.
+func TestRepositoryStateIsRestored(t *testing.T) {
 	type point struct {
 		c            Checkpoint
 		want         map[string]string
@@ -71,53 +74,50 @@ func TestRepositoryStateComesBack(t *testing.T) {
 	}
 	f := cloned(t, makeOrigin(t, 20))
 	var points []point
-	for _, s := range states {
+	agents := map[string]AgentGit{}
+	for _, s := range repositoryStates {
 		gitTry(f.work, "merge", "--abort")
 		gitTry(f.work, "rebase", "--abort")
 		f.git("checkout", "-q", "-f", "trunk")
 		f.git("clean", "-q", "-f", "-d")
 		s.make(f)
 		status := f.git("status", "--porcelain=v2", "--branch") // refreshes the index
-		points = append(points, point{f.checkpoint(), listing(t, f.work), status, f.git("for-each-ref") + f.git("status")})
+		p := point{f.checkpoint(), listing(t, f.work), status, f.git("for-each-ref") + f.git("status")}
+		points, agents[s.name] = append(points, p), p.c.Agent
 	}
 	for round := range 2 {
 		for i := range points {
 			i = (i*5 + round) % len(points)
-			p, name := points[i], states[i].name
+			p, name := points[i], repositoryStates[i].name
 			f.restore(p.c, ScopeCode)
 			sameListing(t, name, p.want, listing(t, f.work))
 			if got := f.git("status", "--porcelain=v2", "--branch"); got != p.status {
-				t.Errorf("%s: git status says\n%s\nwant\n%s", name, got, p.status)
+				t.Errorf("%s: git status prints\n%s\nwant\n%s", name, got, p.status)
 			}
 			if got := f.git("for-each-ref") + f.git("status"); got != p.refs {
-				t.Errorf("%s: git says\n%s\nwant\n%s", name, got, p.refs)
+				t.Errorf("%s: git for-each-ref and git status print\n%s\nwant\n%s", name, got, p.refs)
 			}
 			f.git("fsck", "--full")
 		}
 	}
-	head := func(i int) AgentGit { return points[i].c.Agent }
-	if head(4).Branch != "" || head(4).Head != strings.TrimSpace(f.git("rev-parse", "v1^{commit}")) {
-		t.Errorf("detached: %+v", head(4))
-	}
-	if head(8).Branch != "lonely" || head(8).Head != "" {
-		t.Errorf("orphan: %+v", head(8))
-	}
-	wantDirty := []DirtyFile{{"run.sh", "Untracked"}, {"second.txt", "Modified"}, {"untracked", "Untracked"}}
-	for _, w := range wantDirty {
-		found := false
-		for _, d := range head(1).Dirty {
-			found = found || d == w
+	wantAgents(t, agents, strings.TrimSpace(f.git("rev-parse", "v1^{commit}")))
+}
+
+// wantAgents checks HEAD, branch and dirty files in the checkpoints of the repository
+// states; v1 is the commit of the tag.
+func wantAgents(t *testing.T, agents map[string]AgentGit, v1 string) {
+	t.Helper()
+	detached, orphan := agents["detached"], agents["orphan"]
+	wantEqual(t, "HEAD and branch if detached", [2]string{v1, ""}, [2]string{detached.Head, detached.Branch})
+	wantEqual(t, "HEAD and branch of an orphan", [2]string{"", "lonely"}, [2]string{orphan.Head, orphan.Branch})
+	dirty := agents["staged, changed and untracked"].Dirty
+	for _, want := range []DirtyFile{{"run.sh", "Untracked"}, {"second.txt", "Modified"}, {"untracked", "Untracked"}} {
+		if !slices.Contains(dirty, want) {
+			t.Errorf("the dirty files are %v and should include %v", dirty, want)
 		}
-		if !found {
-			t.Errorf("dirty are %v, want %v among them", head(1).Dirty, w)
-		}
 	}
-	if d := head(2).Dirty; len(d) != 1 || d[0] != (DirtyFile{"second.txt", "Conflicted"}) {
-		t.Errorf("dirty in a merge are %v", d)
-	}
-	if head(0).DirtyCount != 0 {
-		t.Errorf("dirty in a clean worktree are %v", head(0).Dirty)
-	}
+	wantEqual(t, "dirty files in a merge", []DirtyFile{{"second.txt", "Conflicted"}}, agents["merge in progress"].Dirty)
+	wantEqual(t, "dirty files in a clean worktree", 0, agents["clean"].DirtyCount)
 }
 
 func TestLostRepository(t *testing.T) {
@@ -132,12 +132,12 @@ func TestLostRepository(t *testing.T) {
 	sameListing(t, "worktree", want, listing(t, f.work))
 	f.git("fsck", "--full")
 	if got := f.git("status", "--porcelain"); got != "" {
-		t.Errorf("git status says %q", got)
+		t.Errorf("git status prints %q, want nothing", got)
 	}
 	f.restore(two, ScopeCode)
 	sameListing(t, "without a repository", wantTwo, listing(t, f.work))
 	f.restore(one, ScopeCode)
-	// A pack of the origin's that somebody damaged is made anew.
+	// A damaged pack of the origin is recreated.
 	packs, _ := filepath.Glob(filepath.Join(f.work, ".git/objects/pack/*.pack"))
 	for _, p := range packs {
 		must(t, os.Chmod(p, 0o644))
@@ -165,28 +165,25 @@ func TestPreserve(t *testing.T) {
 	for range 2 {
 		p, err := f.repo.Preserve(ctx, branch)
 		must(t, err)
-		if got := strings.TrimSpace(f.git("rev-parse", "before/rewind", "before/rewind^", "before/rewind^{tree}")); got != p.Commit+"\n"+head+"\n"+two.Tree {
-			t.Errorf("the branch is\n%s", got)
-		}
+		got := strings.Fields(f.git("rev-parse", "before/rewind", "before/rewind^", "before/rewind^{tree}"))
+		wantEqual(t, "commit, parent and tree of the branch", []string{p.Commit, head, two.Tree}, got)
 		_, err = f.repo.Preserve(ctx, stash)
 		must(t, err)
-		if got := f.git("stash", "list"); strings.Count(got, "\n") != 1 || !strings.Contains(got, "On trunk: kept before a rewind") {
-			t.Errorf("git stash list says %q", got)
-		}
+		wantEqual(t, "git stash list", "stash@{0}: On trunk: kept before a rewind\n", f.git("stash", "list"))
 	}
 	if got := f.git("show", "before/rewind:untracked"); got != "untracked\n" {
-		t.Errorf("the branch holds %q", got)
+		t.Errorf("in the branch the file has the content %q", got)
 	}
 	stash.Message = "another"
 	_, err := f.repo.Preserve(ctx, stash)
 	must(t, err)
 	if got := f.git("stash", "list"); strings.Count(got, "\n") != 2 {
-		t.Errorf("git stash list says %q", got)
+		t.Errorf("git stash list prints %q, want two entries", got)
 	}
 	f.git("fsck", "--full")
 	f.git("stash", "pop", "-q")
 	if got, _ := os.ReadFile(filepath.Join(f.work, "untracked")); string(got) != "untracked\n" {
-		t.Errorf("the stash brought %q", got)
+		t.Errorf("after git stash pop the file has the content %q", got)
 	}
 	f.git("checkout", "-q", "-f", "before/rewind")
 
@@ -202,12 +199,12 @@ func TestPreserve(t *testing.T) {
 	}
 	for _, name := range []string{"tru", "trunk2", "before-2", "after/rewind"} {
 		if err := f.repo.CheckBranch(name); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("the branch name %q is refused: %v", name, err)
 		}
 	}
 }
 
-func TestPreserveOfNothing(t *testing.T) {
+func TestPreserveInAnEmptyRepository(t *testing.T) {
 	ctx := context.Background()
 	f := cloned(t, "")
 	one := f.checkpoint()
@@ -220,11 +217,11 @@ func TestPreserveOfNothing(t *testing.T) {
 	}
 	f.git("fsck", "--full")
 	if got := f.git("show", "kept:file") + f.git("show", "stash@{0}:file"); got != "content\ncontent\n" {
-		t.Errorf("kept was %q", got)
+		t.Errorf("branch and stash have the content %q", got)
 	}
 }
 
-func TestKeptFilesStandInTheWay(t *testing.T) {
+func TestKeptFilesThatConflictWithTheTarget(t *testing.T) {
 	f := cloned(t, "")
 	big := strings.Repeat("x", 1<<20+1)
 	f.write("a/file", "small\n")
@@ -239,16 +236,17 @@ func TestKeptFilesStandInTheWay(t *testing.T) {
 	f.write("c", big)
 	f.write("d/big", big)
 	res := f.restore(one, ScopeBoth)
-	if len(res.Kept) != 4 || len(res.Conflicts) != 3 {
-		t.Errorf("kept %v, conflicts %v", res.Kept, res.Conflicts)
-	}
+	var wantKept []Skipped
 	for _, name := range []string{"a", "b/deep/big", "c", "d/big"} {
+		wantKept = append(wantKept, Skipped{Path: name, Reason: SkipTooLarge, Bytes: int64(len(big))})
 		if st, err := os.Stat(filepath.Join(f.work, name)); err != nil || st.Size() != int64(len(big)) {
-			t.Errorf("%s: %v %v", name, st, err)
+			t.Errorf("%s was not left alone: %v %v", name, st, err)
 		}
 	}
+	wantEqual(t, "kept files", wantKept, res.Kept)
+	wantEqual(t, "conflicts", []string{"a", "b", "c"}, res.Conflicts)
 	if _, err := os.Stat(filepath.Join(f.work, "b/deep/small")); err == nil {
-		t.Error("b/deep/small is still there")
+		t.Error("b/deep/small still exists")
 	}
 }
 
@@ -256,11 +254,14 @@ func TestDrift(t *testing.T) {
 	ctx := context.Background()
 	f := cloned(t, makeOrigin(t, 20))
 	c := f.checkpoint()
+	head := strings.TrimSpace(f.git("rev-parse", "HEAD"))
+	same := Drift{ExpectedHead: head, Head: head, ExpectedBranch: "trunk", Branch: "trunk"}
 	for range 2 {
 		d, err := f.repo.Drift(ctx, c.target())
 		must(t, err)
-		if !d.Clean() || d.HeadMoved() || !d.Same() {
-			t.Errorf("drift of nothing is %+v", d)
+		wantEqual(t, "drift of an unchanged worktree", same, d)
+		if !d.Same() {
+			t.Errorf("an unchanged worktree is not the same: %+v", d)
 		}
 		f.reopen()
 	}
@@ -273,12 +274,15 @@ func TestDrift(t *testing.T) {
 		change()
 		d, err := f.repo.Drift(ctx, c.target())
 		must(t, err)
-		if !d.Clean() || d.HeadMoved() || !d.StateMoved || d.Same() {
-			t.Errorf("after %s changed, drift is %+v", name, d)
+		want := same
+		want.StateChanged = true
+		wantEqual(t, "drift after a change of "+name, want, d)
+		if d.Same() {
+			t.Errorf("after a change of %s the worktree is still the same: %+v", name, d)
 		}
 		f.restore(c, ScopeBoth)
 		if d, err := f.repo.Drift(ctx, c.target()); err != nil || !d.Same() {
-			t.Errorf("after a restore, drift is %+v, %v", d, err)
+			t.Errorf("after a restore the drift is %+v, %v", d, err)
 		}
 	}
 	f.write("second.txt", "edited\n")
@@ -287,16 +291,17 @@ func TestDrift(t *testing.T) {
 	f.git("checkout", "-q", "-b", "moved")
 	d, err := f.repo.Drift(ctx, c.target())
 	must(t, err)
-	want := []FileChange{{Path: "new", Action: Added, Mode: "100644"}, {Path: "run.sh", Action: Deleted, Mode: "100755"}, {Path: "second.txt", Action: Modified, Mode: "100644"}}
-	if d.Count != 3 || len(d.Files) != 3 || d.Files[0] != want[0] || d.Files[1] != want[1] || d.Files[2] != want[2] {
-		t.Errorf("drift is %+v", d)
+	want := Drift{
+		Files: []FileChange{{Path: "new", Action: Added, Mode: "100644"}, {Path: "run.sh", Action: Deleted, Mode: "100755"}, {Path: "second.txt", Action: Modified, Mode: "100644"}},
+		Count: 3, ExpectedHead: head, Head: head, ExpectedBranch: "trunk", Branch: "moved", StateChanged: true,
 	}
-	if !d.HeadMoved() || d.Branch != "moved" || d.ExpectedBranch != "trunk" {
-		t.Errorf("the branch is %+v", d)
+	wantEqual(t, "drift", want, d)
+	if !d.HeadChanged() {
+		t.Error("another branch is checked out, but HeadChanged is false")
 	}
 	two := f.checkpoint()
 	if two.FilesChanged != 3 {
-		t.Errorf("changed are %+v", two.Files)
+		t.Errorf("the checkpoint has the changes %+v, want 3", two.Files)
 	}
 }
 
@@ -316,13 +321,13 @@ func TestScopes(t *testing.T) {
 	}
 	f.restore(one, ScopeConversation)
 	if got := read(); got != "21" {
-		t.Errorf("after Conversation: %s", got)
+		t.Errorf("after a restore of Conversation, file and session are %s, want 21", got)
 	}
 	f.write("file", "2")
 	writeFile(t, session, "2", 0o644)
 	f.restore(one, ScopeCode)
 	if got := read(); got != "12" {
-		t.Errorf("after Code: %s", got)
+		t.Errorf("after a restore of Code, file and session are %s, want 12", got)
 	}
 	f.checkpoint()
 	f.write("file", "3")
@@ -330,7 +335,7 @@ func TestScopes(t *testing.T) {
 		t.Error(err)
 	}
 	if got := read(); got != "12" {
-		t.Errorf("after a bare commit: %s", got)
+		t.Errorf("after a restore of the code commit alone, file and session are %s, want 12", got)
 	}
 	f.git("status")
 }
@@ -342,14 +347,11 @@ func TestClearLocks(t *testing.T) {
 	}
 	removed, err := f.repo.ClearLocks(context.Background())
 	must(t, err)
-	if strings.Join(removed, " ") != ".git/index.lock .git/refs/heads/trunk.lock sub/.git/index.lock" {
-		t.Errorf("removed are %v", removed)
-	}
+	wantEqual(t, "removed locks", []string{".git/index.lock", ".git/refs/heads/trunk.lock", "sub/.git/index.lock"}, removed)
 	f.git("add", "yarn.lock", "sub/composer.lock")
 }
 
-// TestLargeFiles has files too large to be kept in memory, on the way in and on
-// the way out.
+// TestLargeFiles has files that neither a checkpoint nor a restore keeps in memory.
 func TestLargeFiles(t *testing.T) {
 	f := cloned(t, "")
 	f.repo.cfg.MaxFileBytes = 64 << 20
@@ -386,24 +388,22 @@ func TestUnreadableAndTooDeep(t *testing.T) {
 	}
 	root.Close()
 	c := f.checkpoint()
-	var got []string
+	var got []SkipReason
 	for _, s := range c.Skipped {
-		got = append(got, string(s.Reason))
+		got = append(got, s.Reason)
 	}
-	want := "Unreadable TooDeep Unreadable"
-	if os.Getuid() == 0 { // who may read everything
-		want = "TooDeep"
+	want := []SkipReason{SkipUnreadable, SkipTooDeep, SkipUnreadable}
+	if os.Getuid() == 0 { // root can read everything
+		want = []SkipReason{SkipTooDeep}
 	}
-	if strings.Join(got, " ") != want {
-		t.Errorf("skipped are %v", got)
-	}
+	wantEqual(t, "reasons of skipped files", want, got)
 	f.write("file", "y")
 	f.write("more/file", "y")
 	f.restore(c, ScopeBoth)
 	if st, err := os.Stat(filepath.Join(f.work, "closed")); err != nil || st.Mode().Perm() != 0 {
-		t.Errorf("closed: %v, %v", st, err)
+		t.Errorf("the folder closed has other permission bits: %v, %v", st, err)
 	}
 	if again := f.checkpoint(); again.Tree != c.Tree {
-		t.Errorf("the tree is %s, want %s", again.Tree, c.Tree)
+		t.Errorf("the next checkpoint has the tree %s, want %s", again.Tree, c.Tree)
 	}
 }

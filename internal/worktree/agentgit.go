@@ -11,14 +11,14 @@ import (
 	"github.com/clew-dev/clew/internal/refname"
 )
 
-// AgentGit is what the agent's own repository said at a checkpoint.
+// AgentGit is the state of the agent's own repository at a checkpoint.
 type AgentGit struct {
-	// Head is the commit that HEAD leads to; "" if there is none.
+	// Head is the commit that HEAD resolves to; "" if there is none.
 	Head string `json:"head,omitempty"`
-	// Branch is the short name of the branch checked out; "" if detached.
+	// Branch is the short name of the branch checked out; "" if HEAD is detached.
 	Branch string `json:"branch,omitempty"`
-	// Dirty lists at most Config.MaxListed files that git status would list;
-	// DirtyCount says how many there are.
+	// Dirty lists at most Config.MaxListed of the files that git status would
+	// list; DirtyCount is their total number.
 	Dirty      []DirtyFile `json:"dirty,omitempty"`
 	DirtyCount int         `json:"dirtyCount,omitempty"`
 }
@@ -26,15 +26,15 @@ type AgentGit struct {
 // DirtyFile is a file that git status would list.
 type DirtyFile struct {
 	Path string `json:"path"`
-	// State is Modified, Deleted, Untracked or Conflicted, against the index.
+	// State is Modified, Deleted, Untracked or Conflicted, relative to the index.
 	State string `json:"state"`
 }
 
-// maxRefBytes is how much of a packed-refs file is read.
+// maxRefBytes bounds the size of a packed-refs file, and of a reflog, that is read.
 const maxRefBytes = 64 << 20
 
-// agentHead reads HEAD of the agent's repository as plain data. Whatever cannot
-// be made sense of leaves the fields empty.
+// agentHead reads HEAD of the agent's repository as plain data. Fields whose
+// source cannot be parsed stay empty.
 func agentHead(work *beneath) AgentGit {
 	var a AgentGit
 	raw, err := work.readFile(gitName+"/HEAD", 4<<10)
@@ -60,7 +60,8 @@ func agentHead(work *beneath) AgentGit {
 	return a
 }
 
-// agentRef returns the object that a ref of the agent's repository names, or "".
+// agentRef returns the id of the object that a ref of the agent's repository
+// resolves to, or "".
 func agentRef(work *beneath, ref string) string {
 	for range 5 { // as many symbolic refs as git follows
 		raw, err := work.readFile(gitName+"/"+ref, 4<<10)
@@ -101,10 +102,10 @@ func packedRefs(work *beneath) iter.Seq2[string, string] {
 	}
 }
 
-// refInTheWay is the ref of the agent's repository because of which no ref of
-// the given name can be made, or "". Refs are files: where one is a file, none
-// can be beneath it.
-func refInTheWay(work *beneath, ref string) string {
+// conflictingRef returns the ref of the agent's repository that prevents a ref of
+// the given name from being created, or "". Refs are files, so no ref can be
+// below another.
+func conflictingRef(work *beneath, ref string) string {
 	if agentRef(work, ref) != "" {
 		return ref
 	}
@@ -124,6 +125,7 @@ func refInTheWay(work *beneath, ref string) string {
 	return ""
 }
 
+// commitID returns text in lower case if it is an object id, otherwise "".
 func commitID(text string) string {
 	if _, err := parseOID(text); err != nil {
 		return ""
@@ -131,11 +133,11 @@ func commitID(text string) string {
 	return strings.ToLower(text)
 }
 
-// checkRefName reports why git must not be given name as a ref, a branch or
-// another revision.
+// checkRefName returns an error if name is unsafe to pass to git as a ref, a
+// branch or another revision.
 func checkRefName(name string) error { return refname.Check(name) }
 
-// isCommitID reports whether text is a whole object id.
+// isCommitID reports whether text is a full object id.
 func isCommitID(text string) bool {
 	_, err := parseOID(text)
 	return err == nil

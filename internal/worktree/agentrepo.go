@@ -9,11 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// closeFD closes a descriptor that was only read from, so its error is ignored.
 func closeFD(fd int) { _ = unix.Close(fd) }
 
-// writeGit writes the agent's repository as git clone would, but for objects
-// and index. It must leave nothing out that git needs to take it for a
-// repository, and put in nothing that runs a program.
+// writeGit writes the agent's repository as git clone would, except for objects
+// and index. It must include everything git requires of a repository and nothing
+// that makes git run a program.
 func (c *cloning) writeGit() error {
 	for _, dir := range []string{"objects/info", "objects/pack", "refs/heads", "refs/tags", "info", "hooks", "logs/refs/heads"} {
 		if err := c.work.makeFolders(gitName + "/" + dir); err != nil {
@@ -82,8 +83,8 @@ func configQuote(text string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
 }
 
-// remoteHead is the branch that refs/remotes/origin/HEAD names: the one that
-// was asked for by asking for none.
+// remoteHead returns the branch that refs/remotes/origin/HEAD points to: the
+// origin's default branch, if the request named no ref.
 func (c *cloning) remoteHead() string {
 	if c.req.Ref == "" && c.origin.Base != "" {
 		return c.origin.Branch
@@ -91,8 +92,8 @@ func (c *cloning) remoteHead() string {
 	return ""
 }
 
-// packedRefs lists the branches and tags of the origin, and the branch that is
-// checked out.
+// packedRefs returns a packed-refs file with the branches and tags of the origin
+// and the branch that is checked out.
 func (c *cloning) packedRefs() string {
 	type line struct{ name, oid, peeled string }
 	var lines []line

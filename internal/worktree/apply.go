@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The methods in this file change what is below a folder. None follows a link.
+// The methods in this file modify the contents of a folder. None follows a link.
 
-// inFolder calls f with a descriptor of the folder that holds path.
+// inFolder calls f with a descriptor of path's parent folder and path's last element.
 func (b *beneath) inFolder(path string, f func(fd int, name string) error) error {
 	parent, name := splitPath(path)
 	fd, err := b.open(parent, unix.O_PATH|unix.O_DIRECTORY)
@@ -24,8 +24,8 @@ func (b *beneath) inFolder(path string, f func(fd int, name string) error) error
 	return f(fd, name)
 }
 
-// makeFolders makes the folder at path and those on the way. What stands in
-// the way and is not a folder is an error.
+// makeFolders creates the folder at path and its parents. It fails if one of
+// them exists and is not a folder.
 func (b *beneath) makeFolders(path string) error {
 	for i := range len(path) + 1 {
 		if i < len(path) && path[i] != '/' {
@@ -56,15 +56,15 @@ func (b *beneath) chmod(path string, perm uint32) error {
 		return err
 	}
 	defer unix.Close(fd)
-	// By way of /proc, since an O_PATH descriptor takes no fchmod and a file
-	// that may not be read can be opened in no other way.
+	// Through /proc, since fchmod rejects an O_PATH descriptor and an unreadable
+	// file cannot be opened in any other way.
 	return unix.Fchmodat(unix.AT_FDCWD, procPath(fd), perm, 0)
 }
 
 func procPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// replace puts a new file at path, in place of a file or link that may be
-// there, in one step. The content is what fill writes.
+// replace atomically creates the file at path, replacing a file or link that
+// exists. fill writes the content.
 func (b *beneath) replace(path string, perm uint32, fill func(f *os.File) error) error {
 	return b.inFolder(path, func(dir int, name string) error {
 		tmp := tempName()
@@ -90,7 +90,7 @@ func (b *beneath) replace(path string, perm uint32, fill func(f *os.File) error)
 	})
 }
 
-// replaceLink puts a symbolic link at path, as replace does a file.
+// replaceLink atomically creates a symbolic link at path, as replace does a file.
 func (b *beneath) replaceLink(path, target string) error {
 	return b.inFolder(path, func(dir int, name string) error {
 		tmp := tempName()
@@ -104,8 +104,9 @@ func (b *beneath) replaceLink(path, target string) error {
 	})
 }
 
-// tempPrefix begins the names of files that a killed restore may leave. The
-// next restore removes them, as it removes whatever its target lacks.
+// tempPrefix is the prefix of temporary files that a killed restore may leave
+// behind. The next restore removes them, as it removes everything that its target
+// lacks.
 const tempPrefix = ".clew-tmp-"
 
 func tempName() string {
@@ -114,8 +115,8 @@ func tempName() string {
 	return tempPrefix + hex.EncodeToString(b[:])
 }
 
-// unlink removes the file, link or empty folder at path. What is gone already
-// is no error.
+// unlink removes the file, link or empty folder at path. It is not an error if
+// path does not exist.
 func (b *beneath) unlink(path string, folder bool) error {
 	flags := 0
 	if folder {
@@ -128,8 +129,8 @@ func (b *beneath) unlink(path string, folder bool) error {
 	return err
 }
 
-// removeAll removes what is at path and all below it, folders without write
-// permission included.
+// removeAll removes path and everything below it, including folders without
+// write permission.
 func (b *beneath) removeAll(path string) error {
 	st, err := b.lstat(path)
 	if errors.Is(err, unix.ENOENT) {
@@ -147,7 +148,7 @@ func (b *beneath) removeAll(path string) error {
 	return b.unlink(path, true)
 }
 
-// clear removes everything in the folder at path.
+// clear removes the contents of the folder at path, whose permission bits are perm.
 func (b *beneath) clear(path string, perm uint32) error {
 	if perm&0o700 != 0o700 {
 		if err := b.chmod(path, perm|0o700); err != nil {
@@ -172,8 +173,8 @@ func (b *beneath) clear(path string, perm uint32) error {
 	return nil
 }
 
-// isEmpty reports whether the folder holds nothing but what a file system puts
-// into a new volume.
+// isEmpty reports whether the folder is empty, except for what a file system
+// creates on a new volume and temporary files of replace.
 func (b *beneath) isEmpty() (bool, error) {
 	fd, err := b.openFolder("")
 	if err != nil {
@@ -192,5 +193,5 @@ func (b *beneath) isEmpty() (bool, error) {
 	return true, nil
 }
 
-// sync makes everything on the file system durable.
+// sync makes all data on b's file system durable.
 func (b *beneath) sync() error { return unix.Syncfs(b.fd) }

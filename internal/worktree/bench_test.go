@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// The benchmarks measure, on a worktree of 10,000 files of which 0, 10 or 500
-// change each time, a durable checkpoint, a restore and a diff. Beside the time
-// each reports its median and how that compares with the median of git status,
-// with its untracked cache, on the same tree in the same run.
+// The benchmarks measure a durable checkpoint, a restore and a diff on a worktree
+// of 10,000 files, of which 0, 10 or 500 change each time. In addition to the time,
+// each reports its median and the ratio to the median of git status, with its
+// untracked cache, on the same tree in the same run.
 
 const benchFiles = 10_000
 
@@ -29,15 +29,15 @@ func benchTree(b *testing.B) *fixture {
 	return f
 }
 
-// change writes n files, other content each time.
+// change writes n files, with different content in each round.
 func (f *fixture) change(n, round int) {
 	for i := range n {
 		f.write(fileName((i*benchFiles/n+round)%benchFiles), fmt.Sprintf("changed in round %d\n%d\n", round, i))
 	}
 }
 
-// timings are the times of what is measured and, taken in turns with them so
-// that both see the same machine, those of git status.
+// timings are the measured times and those of git status. The two are measured
+// alternately, so that both run under the same load.
 type timings struct {
 	dir         string
 	own, status []time.Duration
@@ -64,7 +64,7 @@ func median(times []time.Duration) time.Duration {
 	return times[len(times)/2]
 }
 
-// report adds medians and their ratio to a benchmark's line.
+// report adds the medians and their ratio to the benchmark's results.
 func (m *timings) report(b *testing.B) {
 	own, status := median(m.own), median(m.status)
 	b.ReportMetric(float64(own.Microseconds())/1000, "p50-ms")
@@ -136,7 +136,7 @@ func BenchmarkDiff(b *testing.B) {
 	})
 }
 
-// BenchmarkClone measures how long a worktree of 10,000 files takes to lay out.
+// BenchmarkClone measures a clone with 10,000 files.
 func BenchmarkClone(b *testing.B) {
 	origin := makeOrigin(b, benchFiles)
 	gitIn(b, origin, "repack", "-a", "-d", "-q")
@@ -145,13 +145,12 @@ func BenchmarkClone(b *testing.B) {
 	}
 }
 
-// freezeFiles are as many as a large project has, its dependencies included.
+// freezeFiles is the number of files of a large project, including its dependencies.
 const freezeFiles = 60_000
 
-// BenchmarkFreeze measures how long an agent is stopped for the first checkpoint
-// of a worktree of 60,000 files that git knows nothing of, of which 20 changed
-// while the rest was stored ahead; ahead-ms is how long that took, the agent
-// being at work.
+// BenchmarkFreeze measures how long an agent is stopped for the first checkpoint of
+// a worktree of 60,000 untracked files, of which 20 changed while the rest was
+// stored in advance. ahead-ms is the time that storing took, with the agent running.
 func BenchmarkFreeze(b *testing.B) {
 	m := &timings{}
 	var ahead []time.Duration

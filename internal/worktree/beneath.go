@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// beneath is an open folder whose contents are reached without ever following
-// a symbolic link or leaving it, whatever somebody does to it meanwhile.
+// beneath is an open folder whose contents are accessed without ever following
+// a symbolic link or leaving the folder, even while others are changing it.
 type beneath struct {
 	path string
 	f    *os.File
 	fd   int
 	dev  uint64
-	slow bool // the kernel or its seccomp filter has no openat2
+	slow bool // openat2 is missing from the kernel or blocked by its seccomp filter
 }
 
 // openBeneath opens the folder at path. The path itself is trusted.
@@ -42,8 +42,8 @@ func openBeneath(path string) (*beneath, error) {
 
 func (b *beneath) close() error { return b.f.Close() }
 
-// open opens the slash-separated path below b. A symbolic link anywhere in it
-// is ELOOP (or ENOTDIR), another file system EXDEV.
+// open opens the slash-separated path below b. It fails with ELOOP or ENOTDIR if
+// any element is a symbolic link, and with EXDEV if one is on another file system.
 func (b *beneath) open(path string, flags int) (int, error) {
 	flags |= unix.O_CLOEXEC | unix.O_NOFOLLOW
 	if path == "" {
@@ -64,7 +64,7 @@ func (b *beneath) open(path string, flags int) (int, error) {
 	}
 }
 
-// openSlow walks the path one name at a time.
+// openSlow is open without openat2: it opens the path one element at a time.
 func (b *beneath) openSlow(path string, flags int) (int, error) {
 	at := b.fd
 	defer func() {
@@ -113,12 +113,12 @@ func openRetry(at int, name string, flags int) (int, error) {
 	}
 }
 
-// openFolder opens a folder for the calls that end in "at".
+// openFolder opens a folder for use with the system calls that end in "at".
 func (b *beneath) openFolder(path string) (int, error) {
 	return b.open(path, unix.O_RDONLY|unix.O_DIRECTORY)
 }
 
-// lstat returns the attributes of what is at path, links not followed.
+// lstat returns the attributes of path without following a link.
 func (b *beneath) lstat(path string) (unix.Stat_t, error) {
 	var st unix.Stat_t
 	parent, name := splitPath(path)
@@ -130,8 +130,9 @@ func (b *beneath) lstat(path string) (unix.Stat_t, error) {
 	return st, unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// openRegular opens the regular file at path for reading, never blocking on a
-// FIFO that has taken its place. Anything but a regular file is errNotRegular.
+// openRegular opens the regular file at path for reading. It never blocks, even
+// if a FIFO has replaced the file, and returns errNotRegular for anything that is
+// not a regular file.
 func (b *beneath) openRegular(path string) (*os.File, unix.Stat_t, error) {
 	var st unix.Stat_t
 	fd, err := b.open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
@@ -151,8 +152,8 @@ func (b *beneath) openRegular(path string) (*os.File, unix.Stat_t, error) {
 
 var errNotRegular = errors.New("not a regular file")
 
-// readFile reads the regular file at path, up to limit bytes; a longer file is
-// an error.
+// readFile returns the content of the regular file at path. It fails with EFBIG
+// if the file is larger than limit bytes.
 func (b *beneath) readFile(path string, limit int64) ([]byte, error) {
 	f, st, err := b.openRegular(path)
 	if err != nil {
@@ -191,14 +192,15 @@ func readLinkAt(fd int, name string) (string, error) {
 	}
 }
 
-// vanished reports whether err means that a path is not, or no longer, what it
-// was a moment ago: gone, or another kind of thing.
+// vanished reports whether err means that a path was removed or replaced by
+// another kind of file.
 func vanished(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) ||
 		errors.Is(err, unix.ENXIO) || errors.Is(err, unix.EINVAL) || errors.Is(err, errNotRegular) || errors.Is(err, unix.ESTALE)
 }
 
-// skipFor returns the reason for which a path that exists cannot be read.
+// skipFor returns the reason why an existing path cannot be read, or "" if err
+// does not say so.
 func skipFor(err error) SkipReason {
 	switch {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):

@@ -14,29 +14,30 @@ import (
 	"github.com/clew-dev/clew/internal/refname"
 )
 
-// CheckpointRequest asks for a checkpoint.
+// CheckpointRequest describes a checkpoint to take.
 type CheckpointRequest struct {
-	// TaskUID and Number name the refs.
+	// TaskUID and Number determine the names of the refs.
 	TaskUID string
 	Number  int64
-	// Parent is the code commit that the new one continues: the previous
-	// checkpoint's, or Origin.Base; "" if there is none.
+	// Parent is the parent of the new code commit: the previous checkpoint's code
+	// commit, or Origin.Base; "" if there is none.
 	Parent string
-	// Message is the message of both commits; trailers are welcome.
+	// Message is the message of both commits; it may contain trailers.
 	Message string
 	// Time is the time of both commits; zero means now.
 	Time time.Time
-	// Annotations are kept in the state commit, see Meta.
+	// Annotations are stored in the state commit; see Meta.
 	Annotations map[string]string
-	// Brief refuses the checkpoint, as TooMuchChanged, if more has changed than
-	// is read in a moment: call Warm while the agent works, then ask again.
+	// Brief makes the checkpoint fail with TooMuchChanged if so much has changed that
+	// reading it would take more than some tenths of a second. Call Warm while the
+	// agent is running, then try again.
 	Brief bool
 }
 
-// Action says what happened to a file.
+// Action is the kind of a FileChange.
 type Action string
 
-// The actions of a FileChange.
+// The possible actions of a FileChange.
 const (
 	Added    Action = "Added"
 	Modified Action = "Modified"
@@ -44,26 +45,26 @@ const (
 )
 
 // FileChange is one file that differs. Paths in results are valid UTF-8: names
-// that are not, or hold control characters, come in git's quoted form.
+// that are not, or that contain control characters, are in git's quoted form.
 type FileChange struct {
 	Path   string
 	Action Action
-	Mode   string // of the new file, or of a deleted one: "100644"
-	// Added and Removed count lines; a binary file, or one over 1 MiB in a
-	// checkpoint, has none.
+	Mode   string // of the new file, or of the old one if it was deleted; for example "100644"
+	// Added and Removed count lines. Both are 0 for a binary file and, in a
+	// checkpoint, for a file over 1 MiB.
 	Added, Removed int64
 	Binary         bool
 }
 
-// Skipped is a file that a checkpoint does not hold.
+// Skipped is a file that a checkpoint does not contain.
 type Skipped struct {
 	Path   string     `json:"path"`
 	Reason SkipReason `json:"reason"`
 	Bytes  int64      `json:"bytes,omitempty"`
 }
 
-// Checkpoint describes a checkpoint that was taken. Commits and trees are 40
-// hexadecimal digits.
+// Checkpoint is the result of a checkpoint that was taken. Commits and trees are
+// ids of 40 hexadecimal digits.
 type Checkpoint struct {
 	Number            int64
 	CodeRef, StateRef string
@@ -71,9 +72,9 @@ type Checkpoint struct {
 	Parent            string // "" for a first checkpoint without a base
 	State             string
 
-	Files                    []FileChange // against Parent, sorted, at most Config.MaxListed
+	Files                    []FileChange // relative to Parent, sorted by path, at most Config.MaxListed
 	FilesChanged             int
-	LinesAdded, LinesRemoved int64 // in the files listed
+	LinesAdded, LinesRemoved int64 // in Files only
 	BinaryFiles              int
 
 	Agent                  AgentGit
@@ -84,13 +85,13 @@ type Checkpoint struct {
 	Took                   time.Duration
 }
 
-// Meta is what a state commit says of itself.
+// Meta is the metadata that a state commit contains, as meta.json.
 type Meta struct {
 	Version int    `json:"version"`
 	Number  int64  `json:"number"`
 	Code    string `json:"code"`
-	// Tree, Parent and what follows of the changes are of the code commit, as in
-	// Checkpoint. Daemons of former versions did not say them.
+	// Tree, Parent and the counts of changes describe the code commit, as in
+	// Checkpoint. Earlier versions of the daemon did not write them.
 	Tree         string    `json:"tree,omitempty"`
 	Parent       string    `json:"parent,omitempty"`
 	FilesChanged int       `json:"filesChanged,omitempty"`
@@ -102,12 +103,12 @@ type Meta struct {
 	SkippedCount int       `json:"skippedCount,omitempty"`
 	TotalFiles   int64     `json:"totalFiles"`
 	TotalBytes   int64     `json:"totalBytes"`
-	// Annotations are those of the CheckpointRequest.
+	// Annotations are copied from the CheckpointRequest.
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// Checkpoint is the checkpoint of which m speaks, as far as m says it: without the
-// list of its changes, its refs and its state commit.
+// Checkpoint returns the checkpoint that m describes. The list of changes, the refs
+// and the state commit are not in m and stay empty.
 func (m *Meta) Checkpoint() Checkpoint {
 	return Checkpoint{
 		Number: m.Number, Code: m.Code, Tree: m.Tree, Parent: m.Parent,
@@ -116,14 +117,15 @@ func (m *Meta) Checkpoint() Checkpoint {
 	}
 }
 
-// keepBytes bounds the changed content that a checkpoint keeps in memory; the
-// rest is read a second time.
+// keepBytes bounds the changed content that a checkpoint keeps in memory between
+// hashing and sending; the rest is read a second time.
 const keepBytes = 64 << 20
 
 // Checkpoint records the worktree, the agent's repository and the session state
-// in two commits and their refs. When it returns they are on disk. If the
-// process is killed before, garbage is left at most, or refs of a number that
-// nobody was told of: calling it again with the same number replaces them.
+// in two commits and their refs. When it returns they are durable. A process that
+// is killed before that leaves at most unreferenced objects, or refs of a number
+// that was never reported; calling Checkpoint again with the same number replaces
+// them.
 //
 // Errors: TooManyFiles, StorageFull, WorktreeMissing, CheckpointNotFound (the
 // parent), TooMuchChanged, GitFailed.
@@ -138,7 +140,7 @@ func (r *Repo) Checkpoint(ctx context.Context, req CheckpointRequest) (Checkpoin
 		return Checkpoint{}, err
 	}
 	if r.pristine == nil {
-		return Checkpoint{}, fail(WorktreeMissing, nil, "the worktree %s was not laid out by this repository; clone or restore it first", r.cfg.Worktree)
+		return Checkpoint{}, fail(WorktreeMissing, nil, "the worktree %s was not created by this repository; clone it or restore a checkpoint first", r.cfg.Worktree)
 	}
 	if req.Brief && r.cache.work == nil {
 		return Checkpoint{}, errTooMuchChanged
@@ -146,10 +148,10 @@ func (r *Repo) Checkpoint(ctx context.Context, req CheckpointRequest) (Checkpoin
 	refs := refPair{refname.Code(req.TaskUID, req.Number), refname.State(req.TaskUID, req.Number)}
 	t, err := r.checkpoint(ctx, &req, refs, true)
 	if err != nil && ReasonOf(err) == GitFailed && ctx.Err() == nil {
-		// The objects that a short cut relied on may be damaged or gone.
-		// Without the short cut everything is read and sent again.
-		var again error
-		if t, again = r.checkpoint(ctx, &req, refs, false); again == nil {
+		// The objects that the quick path relied on may be damaged or missing.
+		// The full path reads and sends everything again.
+		var fullErr error
+		if t, fullErr = r.checkpoint(ctx, &req, refs, false); fullErr == nil {
 			err = nil
 		}
 	}
@@ -161,13 +163,14 @@ func (r *Repo) Checkpoint(ctx context.Context, req CheckpointRequest) (Checkpoin
 	return t.result, nil
 }
 
-// refPair names the refs that a checkpoint is written to.
+// refPair holds the names of the refs of a checkpoint.
 type refPair struct{ code, state string }
 
+// check validates the request.
 func (q *CheckpointRequest) check() error {
 	for _, ref := range []string{refname.Code(q.TaskUID, q.Number), refname.State(q.TaskUID, q.Number)} {
 		if err := checkRefName(ref); err != nil || strings.Contains(q.TaskUID, "/") || q.Number < 1 {
-			return fail(InvalidReference, err, "a checkpoint cannot be called %q", ref)
+			return fail(InvalidReference, err, "%q is not a valid name for a checkpoint", ref)
 		}
 	}
 	if q.Parent != "" && !isCommitID(q.Parent) {
@@ -177,7 +180,7 @@ func (q *CheckpointRequest) check() error {
 }
 
 // checkpoint takes a checkpoint; quick allows it to build on the trees of the
-// last one.
+// previous one.
 func (r *Repo) checkpoint(ctx context.Context, req *CheckpointRequest, refs refPair, quick bool) (*taking, error) {
 	im, err := r.startImport(ctx)
 	if err != nil {
@@ -208,14 +211,15 @@ func (r *Repo) checkpoint(ctx context.Context, req *CheckpointRequest, refs refP
 	}
 	r.remember(t.snap, baseline{
 		code: t.result.Code, state: t.result.State, codeTree: t.codeTree, stateTree: t.stateTree,
-		said: &saidOfState{agent: t.result.Agent, meta: t.meta},
+		summary: &stateSummary{agent: t.result.Agent, meta: t.meta},
 	})
 	return t, nil
 }
 
-// syncRefs makes the names of new packs and refs durable; their contents git
-// has synced. The folders are synced side by side: a journal takes them in one
-// go. Folders on the way to a ref are only synced the first time.
+// syncRefs makes the names of new packs and refs durable; git has already synced
+// their contents. The folders are synced concurrently, so that the file system can
+// commit them in one journal transaction. The parents of a ref's folder are synced
+// only once.
 func (r *Repo) syncRefs(refs ...string) error {
 	folders := []string{"objects/pack"}
 	for _, ref := range refs {
@@ -233,7 +237,7 @@ func (r *Repo) syncRefs(refs ...string) error {
 	}
 	wg.Wait()
 	for i, err := range errs {
-		// packed-refs may have taken the place of a folder.
+		// A folder may be gone because its refs are in packed-refs.
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			r.synced.Delete(folders[i])
 			return err
@@ -242,18 +246,18 @@ func (r *Repo) syncRefs(refs ...string) error {
 	return nil
 }
 
-// remember makes a scan the stat cache. Saving it costs as much as some dozens
-// of files read again, so small changes are let pile up.
+// remember makes the result of a scan the stat cache. Saving the cache costs as
+// much as rereading some dozens of files, so small changes are accumulated.
 func (r *Repo) remember(snap *snapshot, base baseline) {
 	snap.forget()
 	r.cache, r.base = *snap, base
 	r.unsaved += snap.read
 	if r.unsaved >= 200 {
-		_ = r.saveCache() // a lost cache costs time only
+		_ = r.saveCache() // losing the cache only costs time
 	}
 }
 
-// taking is one checkpoint on its way.
+// taking is the state of one checkpoint in progress.
 type taking struct {
 	r   *Repo
 	ctx context.Context
@@ -263,17 +267,17 @@ type taking struct {
 	quick               bool   // build on the last checkpoint's trees
 	code, state         string // refs
 	snap                *snapshot
-	codeBase            *dir // the parent's files: what changed is told against them
-	codeFull            bool // write the whole tree, not the difference
-	warm                *dir // the files of the tree that is built on, if it is not the parent's; see Warm
+	codeBase            *dir // the parent's files; changes are reported relative to them
+	codeFull            bool // write the whole tree, not only the difference
+	warm                *dir // the files of the base tree, if that is not the parent's; see Warm
 	stateBase           *dir
 	codeTree, stateTree oid
-	meta                oid // of the file that says what the state commit is
+	meta                oid // blob of meta.json
 	result              Checkpoint
-	err                 error // of a file; git's own are in im
+	err                 error // of reading files; errors of git are in im
 }
 
-// scan reads the worktree and finds the trees that the commits build on.
+// scan reads the worktree and determines the trees that the commits are based on.
 func (t *taking) scan() error {
 	r := t.r
 	work, home, err := r.openRoots()
@@ -285,9 +289,9 @@ func (t *taking) scan() error {
 	if !t.quick {
 		base = baseline{}
 	}
-	limit := reading{}
+	limit := noLimit
 	if t.req.Brief {
-		limit = briefReading
+		limit = briefLimit
 	}
 	if t.snap, err = r.scanRoots(t.ctx, work, home, keepBytes, limit); err != nil {
 		return err
@@ -307,8 +311,8 @@ func (t *taking) scan() error {
 		if err != nil {
 			return err
 		}
-		// Trees of old histories may hold modes that git no longer writes;
-		// a difference against them would keep those.
+		// Trees in old histories may contain modes that git no longer writes;
+		// a difference relative to them would keep those modes.
 		t.codeBase, t.codeFull = tree, rootTree(tree) != id || !t.quick
 	}
 	if base.state != "" {
@@ -317,7 +321,7 @@ func (t *taking) scan() error {
 	return nil
 }
 
-// commitCode sends what changed in the worktree and commits it.
+// commitCode sends the worktree's changes to git and commits them.
 func (t *taking) commitCode() {
 	changes := diffTrees(t.codeBase, t.snap.work)
 	lines, contents := changes, changes
@@ -354,13 +358,14 @@ func (t *taking) commitCode() {
 	t.result.Code, t.result.Tree = im.markOf(1).String(), t.codeTree.String()
 }
 
-// needsContent reports whether a change brings a blob that its old side has not.
+// needsContent reports whether the new side of a change has a blob that the old
+// side lacks.
 func needsContent(c *treeChange) bool {
 	return c.new != nil && c.new.dir == nil && (c.old == nil || c.old.dir != nil || c.old.oid != c.new.oid)
 }
 
-// write adds the lines of a commit. Deletions come first: where a file has
-// become a folder, they would take the folder's files along.
+// write sends the file commands of a commit. Deletions come first: if a file has
+// become a folder, a later deletion would remove the folder's files as well.
 func (t *taking) write(changes []treeChange) {
 	for i := range changes {
 		if c := &changes[i]; c.new == nil || (c.new.gone && c.old != nil) {
@@ -374,9 +379,9 @@ func (t *taking) write(changes []treeChange) {
 	}
 }
 
-// send sends the content of an entry at path below a root. Content that was
-// not kept is read again; a file that changed in between is recorded as it is
-// now.
+// send sends the content of the entry at path below a root to git. Content that was
+// not kept in memory is read again; a file that has changed since the scan is
+// recorded as it is now.
 func (t *taking) send(e *entry, path, rootPath string) {
 	if e == nil || e.dir != nil || t.err != nil || t.im.err != nil || t.im.sent[e.oid] {
 		return
@@ -391,7 +396,7 @@ func (t *taking) send(e *entry, path, rootPath string) {
 	}
 	root, err := openBeneath(rootPath)
 	if err == nil {
-		err = t.sendAgain(e, path, root)
+		err = t.resend(e, path, root)
 		root.close()
 	}
 	if err != nil {
@@ -402,7 +407,8 @@ func (t *taking) send(e *entry, path, rootPath string) {
 // emptyBlob is the id of an empty file, whose content is nil.
 var emptyBlob = hashObject("blob", nil)
 
-func (t *taking) sendAgain(e *entry, path string, root *beneath) error {
+// resend reads an entry from disk a second time and sends its content.
+func (t *taking) resend(e *entry, path string, root *beneath) error {
 	if e.mode == modeLink {
 		target, err := root.readLink(path)
 		secret := t.r.cfg.Secrets != nil && t.r.cfg.Secrets.Holds([]byte(target))
@@ -431,8 +437,8 @@ func (t *taking) sendAgain(e *entry, path string, root *beneath) error {
 	return err
 }
 
-// secretsFor are those to replace in a file that is sent. Objects of git are
-// compressed; what looks like a secret there is none.
+// secretsFor returns the secrets to mask in the file at path. Files of a git object
+// store are exempt: they are compressed, so a match there is a coincidence.
 func (t *taking) secretsFor(path string) Secrets {
 	if inObjectStore(path) {
 		return nil
@@ -440,14 +446,15 @@ func (t *taking) secretsFor(path string) Secrets {
 	return t.r.cfg.Secrets
 }
 
-// each calls f for an entry of a view and for the one of the real tree.
+// each calls f for an entry of a view and for its entry in the real tree.
 func (e *entry) each(f func(e *entry)) {
 	for ; e != nil; e = e.origin {
 		f(e)
 	}
 }
 
-// resent notes the content that was sent for an entry.
+// resent records the id of the content that was sent for an entry; same is false if
+// the file has changed since the scan.
 func (e *entry) resent(id oid, same bool) {
 	e.each(func(e *entry) {
 		e.trusted = e.trusted && same && e.oid == id

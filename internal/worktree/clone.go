@@ -17,28 +17,28 @@ import (
 	"github.com/clew-dev/clew/internal/durable"
 )
 
-// Credentials open a private repository.
+// Credentials grant access to a private repository.
 type Credentials struct {
 	// Username and Password are for HTTP. With a token as Password, Username may
 	// be empty.
 	Username, Password string
-	// SSHKeyFile and SSHKnownHostsFile are paths of files. Without known hosts
-	// any host key is accepted.
+	// SSHKeyFile and SSHKnownHostsFile are paths of files. Without a file of known
+	// hosts, any host key is accepted.
 	SSHKeyFile, SSHKnownHostsFile string
 }
 
-// CloneRequest asks for a worktree of an origin.
+// CloneRequest describes a clone of an origin.
 type CloneRequest struct {
-	// URL is the origin: https, http or ssh, without credentials. "" asks for an
-	// empty repository with an unborn branch main.
+	// URL is the origin's https, http or ssh URL, without credentials. If it is "",
+	// Clone creates an empty repository with an unborn branch main.
 	URL string
-	// Ref is a branch, a tag or a commit; "" is the origin's default branch.
+	// Ref is a branch, a tag or a commit; "" means the origin's default branch.
 	Ref         string
 	Credentials Credentials
-	// CAFile is a bundle of certificate authorities beside the system's; "" is
-	// the system's alone.
+	// CAFile is a bundle of certificate authorities to trust in addition to the
+	// system's; "" means only the system's.
 	CAFile string
-	// Time is for the agent's reflog; zero means now.
+	// Time is the time of the entries in the agent's reflog; zero means now.
 	Time time.Time
 }
 
@@ -48,16 +48,17 @@ const (
 	originTags  = "refs/clew-origin/tags/"
 )
 
-// Clone lays out the worktree and the agent's repository from an origin, as git
-// clone does: all branches and tags, the whole history, the remote "origin"
-// with the URL and no credentials. Submodules are not fetched. In the agent's
-// repository gc.auto is 0, so that git does not repack behind its back.
+// Clone creates the worktree and the agent's repository from an origin, as git
+// clone does: all branches and tags, the whole history, and the remote "origin"
+// with the URL but no credentials. Submodules are not fetched. In the agent's
+// repository gc.auto is 0, so that git does not repack it unasked.
 //
-// When it was completed before, and the agent's repository is still there, it
-// does nothing. Killed at any instant and run
-// again it starts over. Errors: InvalidURL, InvalidReference,
-// RepositoryNotFound, AuthenticationFailed, RefNotFound, Unreachable,
-// WorktreeNotEmpty, WorktreeMissing, StorageFull, GitFailed.
+// Clone does nothing if it has completed before and the agent's repository still
+// exists. If it was killed, the next call starts over.
+//
+// Errors: InvalidURL, InvalidReference, RepositoryNotFound, AuthenticationFailed,
+// RefNotFound, Unreachable, WorktreeNotEmpty, WorktreeMissing, StorageFull,
+// GitFailed.
 func (r *Repo) Clone(ctx context.Context, req CloneRequest) (Origin, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,11 +71,11 @@ func (r *Repo) Clone(ctx context.Context, req CloneRequest) (Origin, error) {
 	}
 	defer closeRoots(work, home)
 	if r.pristine != nil {
-		// The note is of this repository; the worktree may be gone since.
+		// r.pristine belongs to GitDir; the worktree may have been deleted since.
 		if _, err := work.lstat(gitName); err == nil {
 			return r.pristine.Origin, r.endClone()
 		} else if !errors.Is(err, unix.ENOENT) {
-			return Origin{}, failIO(err, "look at %s", work.path)
+			return Origin{}, failIO(err, "inspect %s", work.path)
 		}
 	}
 	c := &cloning{r: r, ctx: ctx, req: &req, work: work}
@@ -91,8 +92,8 @@ func (r *Repo) Clone(ctx context.Context, req CloneRequest) (Origin, error) {
 	if err := c.layOut(); err != nil {
 		return Origin{}, err
 	}
-	// What was just laid out is hashed now, so that no checkpoint has to.
-	snap, err := r.scanRoots(ctx, work, home, 0, reading{})
+	// Hash the new files now, so that the first checkpoint does not have to.
+	snap, err := r.scanRoots(ctx, work, home, 0, noLimit)
 	if err != nil {
 		return Origin{}, err
 	}
@@ -103,11 +104,11 @@ func (r *Repo) Clone(ctx context.Context, req CloneRequest) (Origin, error) {
 		return Origin{}, err
 	}
 	r.remember(snap, baseline{})
-	_ = r.saveCache() // a lost cache costs time only
+	_ = r.saveCache() // losing the cache only costs time
 	return c.origin, r.endClone()
 }
 
-// endClone takes away the mark of a clone that is not complete.
+// endClone removes the marker of an incomplete clone.
 func (r *Repo) endClone() error {
 	if err := os.Remove(r.own("cloning")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return failIO(err, "remove %s", r.own("cloning"))
@@ -115,7 +116,7 @@ func (r *Repo) endClone() error {
 	return nil
 }
 
-// cloning is one clone on its way.
+// cloning is the state of one clone in progress.
 type cloning struct {
 	r        *Repo
 	ctx      context.Context
@@ -131,11 +132,11 @@ type cloning struct {
 type originRef struct {
 	name   string // refs/clew-origin/…
 	oid    string
-	commit string // what it leads to, "" if that is no commit
+	commit string // the peeled commit, "" if the ref does not resolve to one
 }
 
-// begin checks the request and empties a worktree that a killed clone left. A
-// worktree that holds anything else is not touched.
+// begin validates the request and empties a worktree that a killed clone left
+// behind. It refuses a worktree that contains anything else.
 func (c *cloning) begin() error {
 	r := c.r
 	if c.req.URL != "" {
@@ -146,7 +147,7 @@ func (c *cloning) begin() error {
 	}
 	if c.req.Ref != "" {
 		if err := checkRefName(c.req.Ref); err != nil {
-			return fail(InvalidReference, err, "the ref %q cannot be a branch, tag or commit", c.req.Ref)
+			return fail(InvalidReference, err, "%q is not a valid branch, tag or commit", c.req.Ref)
 		}
 	}
 	marker := r.own("cloning")
@@ -156,9 +157,9 @@ func (c *cloning) begin() error {
 			return failIO(err, "list %s", c.work.path)
 		}
 		if !empty {
-			return fail(WorktreeNotEmpty, nil, "the worktree %s holds files that no clone of ours put there; empty it, or restore a checkpoint", c.work.path)
+			return fail(WorktreeNotEmpty, nil, "the worktree %s contains files that were not created by a clone; empty it or restore a checkpoint", c.work.path)
 		}
-		return failIO(durable.WriteShared(marker, besideFiles, nil, 0o600), "write %s", marker)
+		return failIO(durable.WriteShared(marker, tempPattern, nil, 0o600), "write %s", marker)
 	}
 	fd, err := c.work.openFolder("")
 	if err != nil {
@@ -175,7 +176,7 @@ func (c *cloning) begin() error {
 	return failIO(err, "empty the worktree %s", c.work.path)
 }
 
-// cleanURL checks the URL of an origin and returns it in the form git gets.
+// cleanURL validates the URL of an origin and returns it in the form passed to git.
 func cleanURL(text string, local bool) (string, error) {
 	bad := func(why string) (string, error) {
 		return "", fail(InvalidURL, nil, "the repository URL %s; write it like https://host/path.git or ssh://git@host/path.git", why)
@@ -196,13 +197,13 @@ func cleanURL(text string, local bool) (string, error) {
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Opaque != "" {
-		return bad("cannot be read")
+		return bad("cannot be parsed")
 	}
 	switch _, password := u.User.Password(); {
 	case u.Scheme != "https" && u.Scheme != "http" && u.Scheme != "ssh":
 		return bad("has the scheme " + fmt.Sprintf("%q", u.Scheme) + ", but only https, http and ssh are allowed")
 	case u.Hostname() == "" || strings.HasPrefix(u.Host, "-") || strings.HasPrefix(u.User.Username(), "-"):
-		return bad("has no proper host")
+		return bad("has no valid host")
 	case password || (u.User != nil && u.Scheme != "ssh"):
 		return bad("contains credentials, which belong in a Secret")
 	case u.RawQuery != "" || u.Fragment != "":
@@ -211,12 +212,12 @@ func cleanURL(text string, local bool) (string, error) {
 	return u.String(), nil
 }
 
-// originEnv is the environment in which git talks to the origin.
+// originEnv returns the environment for git commands that contact the origin.
 func (c *cloning) originEnv() []string {
 	var env []string
 	set := func(key, value string) { env = append(env, key+"="+value) }
-	// Proxies are a matter of the cluster, not of the agent: the process's own
-	// are used.
+	// Proxies are configured by the cluster, not by the agent: git uses those of
+	// this process.
 	for _, name := range []string{"http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR"} {
 		if v := os.Getenv(name); v != "" {
 			set(name, v)
@@ -245,7 +246,7 @@ func (c *cloning) originEnv() []string {
 	return env
 }
 
-// authorization is the header that carries the credentials.
+// authorization returns the value of the Authorization header with the credentials.
 func (c *cloning) authorization() string {
 	user := c.req.Credentials.Username
 	if user == "" {
@@ -254,8 +255,8 @@ func (c *cloning) authorization() string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+c.req.Credentials.Password))
 }
 
-// headerEnv gives git an Authorization header by environment, where neither the
-// list of processes nor a log shows it.
+// headerEnv passes an Authorization header to git through the environment, so that
+// it appears neither in the list of processes nor in a log.
 func headerEnv(value string) []string {
 	return []string{
 		"GIT_CONFIG_COUNT=1",
@@ -266,7 +267,7 @@ func headerEnv(value string) []string {
 
 func shellQuote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
-// remote runs a git command that talks to the origin.
+// remote runs a git command that contacts the origin.
 func (c *cloning) remote(args ...string) ([]byte, error) {
 	allow := []string{"-c", "protocol.https.allow=always", "-c", "protocol.http.allow=always", "-c", "protocol.ssh.allow=always"}
 	if c.r.local {
@@ -284,8 +285,8 @@ func (c *cloning) remote(args ...string) ([]byte, error) {
 	return out, err
 }
 
-// findOrigin follows the origin's redirects, which only matter where there are
-// credentials.
+// findOrigin follows the origin's redirects. Without credentials git follows them
+// itself.
 func (c *cloning) findOrigin() error {
 	if c.req.Credentials.Password == "" {
 		return nil
@@ -295,18 +296,18 @@ func (c *cloning) findOrigin() error {
 		if ReasonOf(err) != InvalidURL {
 			return err
 		}
-		followed, moved := c.follow()
-		if moved != nil {
-			return moved
+		followed, refused := c.follow()
+		if refused != nil {
+			return refused
 		}
 		if !followed {
 			return err
 		}
 	}
-	return fail(InvalidURL, nil, "the repository %s redirects again and again; set the URL to where it is", c.url)
+	return fail(InvalidURL, nil, "the repository %s redirects too many times; set the URL to its final address", c.url)
 }
 
-// fetch brings the origin's history here and finds out what was asked for.
+// fetch fetches the origin's history and resolves the requested ref.
 func (c *cloning) fetch() error {
 	r := c.r
 	if err := r.deleteRefs(c.ctx, "refs/clew-origin/"); err != nil {
@@ -346,16 +347,16 @@ func (c *cloning) fetch() error {
 	return fail(RefNotFound, nil, "the repository %s has no branch, tag or commit %q", c.url, ref)
 }
 
-// fetchCommit finds a commit that need not be the tip of a branch.
+// fetchCommit resolves a commit that may not be the tip of a branch or tag.
 func (c *cloning) fetchCommit(id string, fetch []string) error {
-	have := func() (bool, error) {
+	exists := func() (bool, error) {
 		_, err := c.r.git(c.ctx, gitCall{args: []string{"cat-file", "-e", id + "^{commit}"}})
-		if wasEnded(err) {
-			return false, failGit(err, "look for the commit %s in %s", id, c.r.cfg.GitDir)
+		if interrupted(err) {
+			return false, failGit(err, "look up the commit %s in %s", id, c.r.cfg.GitDir)
 		}
 		return err == nil, nil
 	}
-	known, err := have()
+	known, err := exists()
 	if err != nil {
 		return err
 	}
@@ -364,11 +365,11 @@ func (c *cloning) fetchCommit(id string, fetch []string) error {
 		if missing != nil && ReasonOf(missing) != RefNotFound {
 			return missing
 		}
-		if known, err = have(); err != nil {
+		if known, err = exists(); err != nil {
 			return err
 		}
 		if missing != nil || !known {
-			return fail(RefNotFound, nil, "the repository %s has no commit %s, or does not hand it out", c.url, id)
+			return fail(RefNotFound, nil, "the repository %s has no commit %s, or does not serve it", c.url, id)
 		}
 		c.refs = append(c.refs, originRef{name: "refs/clew-origin/commit", oid: id, commit: id})
 	}
@@ -376,7 +377,7 @@ func (c *cloning) fetchCommit(id string, fetch []string) error {
 	return nil
 }
 
-// defaultBranch asks the origin which branch its HEAD is.
+// defaultBranch asks the origin which branch its HEAD points to.
 func (c *cloning) defaultBranch() error {
 	out, err := c.remote("ls-remote", "--symref", "--end-of-options", c.url, "HEAD")
 	if err != nil {
@@ -402,6 +403,7 @@ func (c *cloning) defaultBranch() error {
 	return nil
 }
 
+// find returns the fetched ref with this name, or nil.
 func (c *cloning) find(name string) *originRef {
 	for i := range c.refs {
 		if c.refs[i].name == name {
@@ -411,7 +413,7 @@ func (c *cloning) find(name string) *originRef {
 	return nil
 }
 
-// readRefs lists what was fetched, tags peeled.
+// readRefs lists the fetched refs and peels them to commits.
 func (c *cloning) readRefs() error {
 	out, err := c.r.git(c.ctx, gitCall{args: []string{"for-each-ref", "--format=%(objectname) %(refname)", "refs/clew-origin/"}})
 	if err != nil {
@@ -438,7 +440,7 @@ func (c *cloning) readRefs() error {
 	return nil
 }
 
-// layOut writes the agent's repository and has git fill the worktree.
+// layOut writes the agent's repository and lets git populate the worktree.
 func (c *cloning) layOut() error {
 	if err := c.writeGit(); err != nil {
 		return failIO(err, "write the agent's repository in %s", c.work.path)
@@ -448,9 +450,9 @@ func (c *cloning) layOut() error {
 		return err
 	}
 	if c.origin.Base != "" {
-		// The repository was made a moment ago, by us, and nobody else has seen
-		// it: it is the only one of the agent's that git is ever run in. Line
-		// ends and the like are converted here as the origin's attributes say.
+		// This process has just created the repository and no agent has seen it: this
+		// is the only time git runs in a repository of the agent's. Here git converts
+		// line endings and the like as the origin's attributes say.
 		_, err := c.r.git(c.ctx, gitCall{
 			args:    []string{"-c", "core.bare=false", "-c", "checkout.workers=2", "-c", "core.fsync=none", "read-tree", "-m", "-u", "--end-of-options", c.origin.Base},
 			gitDir:  filepath.Join(c.work.path, gitName),

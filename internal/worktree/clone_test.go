@@ -17,8 +17,8 @@ import (
 	"testing"
 )
 
-// gitServer serves the repositories below a folder by git http-backend. If
-// token is not "", it is wanted as the password.
+// gitServer serves the repositories below a folder through git http-backend. If
+// token is not "", it requires that password.
 func gitServer(t testing.TB, root, token string) (url string, requests *atomic.Int64) {
 	t.Helper()
 	exe, err := exec.Command("git", "--exec-path").Output()
@@ -44,7 +44,7 @@ func gitServer(t testing.TB, root, token string) (url string, requests *atomic.I
 
 func TestCloneByRef(t *testing.T) {
 	origin := makeOrigin(t, 20)
-	// An annotated tag of a tag, and a tag of a blob: no commit leads to them.
+	// An annotated tag of a tag, and a tag of a blob: neither is reachable from a commit.
 	gitIn(t, origin, "tag", "-a", "v1-again", "-m", "again", "v1")
 	gitIn(t, origin, "tag", "a-blob", "HEAD:second.txt")
 	url, _ := gitServer(t, filepath.Dir(origin), "")
@@ -64,48 +64,43 @@ func TestCloneByRef(t *testing.T) {
 			got, err := f.repo.Clone(context.Background(), CloneRequest{URL: url + "/origin/.git", Ref: tt.ref})
 			must(t, err)
 			want := Origin{URL: url + "/origin/.git", Ref: tt.wantRef, Branch: tt.branch, Base: tt.base}
-			if got != want {
-				t.Errorf("the origin is %+v, want %+v", got, want)
-			}
-			if out := f.git("status", "--porcelain"); out != "" {
-				t.Errorf("git status says %q", out)
-			}
-			if out := strings.TrimSpace(f.git("rev-parse", "HEAD")); out != tt.base {
-				t.Errorf("HEAD is %s", out)
-			}
+			wantEqual(t, "origin", want, got)
+			wantEqual(t, "git status", "", f.git("status", "--porcelain"))
+			wantEqual(t, "HEAD", tt.base, strings.TrimSpace(f.git("rev-parse", "HEAD")))
 			if tt.branch != "" {
 				if out := f.git("status", "--branch", "--porcelain"); !strings.HasPrefix(out, "## "+tt.branch+"...origin/"+tt.branch+"\n") {
-					t.Errorf("the upstream is %q", out)
+					t.Errorf("git status prints %q, want the upstream origin/%s", out, tt.branch)
 				}
 			}
 			f.git("fsck", "--full")
-			if out := f.git("tag", "-l"); out != "a-blob\nv1\nv1-again\n" {
-				t.Errorf("the tags are %q", out)
-			}
+			wantEqual(t, "tags", "a-blob\nv1\nv1-again\n", f.git("tag", "-l"))
 			f.git("fetch", "-q")
-			c := f.checkpoint2(got.Base)
-			if c.FilesChanged != 0 || c.Agent.DirtyCount != 0 {
-				t.Errorf("right after the clone, changed are %+v, dirty %+v", c.Files, c.Agent.Dirty)
-			}
-			// The same elsewhere, with nothing but the two refs.
-			store := filepath.Join(f.base, "store.git")
-			gitIn(t, f.base, "init", "-q", "--bare", store)
-			must(t, f.repo.Push(context.Background(), Remote{URL: "file://" + store}, RefUpdate{c.Code, c.CodeRef}, RefUpdate{c.State, c.StateRef}))
-			g := newFixture(t)
-			must(t, g.repo.Fetch(context.Background(), Remote{URL: "file://" + store}, c.CodeRef, c.StateRef))
-			g.restore(c, ScopeBoth)
-			if out := g.git("status", "--porcelain"); out != "" {
-				t.Errorf("elsewhere git status says %q", out)
-			}
-			g.git("fsck", "--full")
-			g.git("cat-file", "-p", "v1-again")
-			g.git("cat-file", "-p", "a-blob")
+			c := f.checkpointOn(got.Base)
+			wantEqual(t, "changed files right after the clone", nil, c.Files)
+			wantEqual(t, "dirty files right after the clone", nil, c.Agent.Dirty)
+			f.restoreElsewhere(c)
 		})
 	}
 }
 
-// checkpoint2 takes a checkpoint on top of a given commit.
-func (f *fixture) checkpoint2(parent string) Checkpoint {
+// restoreElsewhere restores a checkpoint of makeOrigin on another volume, from its two
+// refs alone.
+func (f *fixture) restoreElsewhere(c Checkpoint) {
+	f.t.Helper()
+	store := filepath.Join(f.base, "store.git")
+	gitIn(f.t, f.base, "init", "-q", "--bare", store)
+	must(f.t, f.repo.Push(context.Background(), Remote{URL: "file://" + store}, RefUpdate{c.Code, c.CodeRef}, RefUpdate{c.State, c.StateRef}))
+	g := newFixture(f.t)
+	must(f.t, g.repo.Fetch(context.Background(), Remote{URL: "file://" + store}, c.CodeRef, c.StateRef))
+	g.restore(c, ScopeBoth)
+	wantEqual(f.t, "git status on another volume", "", g.git("status", "--porcelain"))
+	g.git("fsck", "--full")
+	g.git("cat-file", "-p", "v1-again")
+	g.git("cat-file", "-p", "a-blob")
+}
+
+// checkpointOn takes a checkpoint on top of the given commit.
+func (f *fixture) checkpointOn(parent string) Checkpoint {
 	f.last.Code = parent
 	return f.checkpoint()
 }
@@ -126,7 +121,7 @@ func TestCloneRefused(t *testing.T) {
 		{"no such commit", CloneRequest{URL: open + "/origin/.git", Ref: strings.Repeat("12", 20)}, RefNotFound},
 		{"no credentials", CloneRequest{URL: closed + "/origin/.git"}, AuthenticationFailed},
 		{"wrong credentials", CloneRequest{URL: closed + "/origin/.git", Credentials: Credentials{Password: "wrong-token"}}, AuthenticationFailed},
-		{"nobody there", CloneRequest{URL: gone.URL + "/origin/.git"}, Unreachable},
+		{"no server", CloneRequest{URL: gone.URL + "/origin/.git"}, Unreachable},
 		{"no such host", CloneRequest{URL: "http://clew.invalid/x.git"}, Unreachable},
 		{"option as ref", CloneRequest{URL: open + "/origin/.git", Ref: "--upload-pack=touch x"}, InvalidReference},
 		{"program as URL", CloneRequest{URL: "ext::sh -c id"}, InvalidURL},
@@ -136,13 +131,13 @@ func TestCloneRefused(t *testing.T) {
 			_, err := f.repo.Clone(context.Background(), tt.req)
 			wantReason(t, err, tt.want)
 			if strings.Contains(err.Error(), "token") {
-				t.Errorf("the error shows the token: %v", err)
+				t.Errorf("the error contains the token: %v", err)
 			}
-			// Once the request is right, it works.
+			// A correct request succeeds afterwards.
 			_, err = f.repo.Clone(context.Background(), CloneRequest{URL: closed + "/origin/.git", Credentials: Credentials{Username: "user", Password: "s3cret-token"}})
 			must(t, err)
 			if text, _ := os.ReadFile(filepath.Join(f.work, ".git/config")); strings.Contains(string(text), "token") {
-				t.Errorf("the agent's configuration holds the token: %s", text)
+				t.Errorf("the agent's git configuration contains the token: %s", text)
 			}
 		})
 	}
@@ -154,30 +149,23 @@ func TestCloneIntoFullWorktree(t *testing.T) {
 	_, err := f.repo.Clone(context.Background(), CloneRequest{})
 	wantReason(t, err, WorktreeNotEmpty)
 	if text, _ := os.ReadFile(filepath.Join(f.work, "precious")); string(text) != "precious" {
-		t.Error("the file is gone")
+		t.Error("the file was deleted or changed")
 	}
 	must(t, os.Remove(filepath.Join(f.work, "precious")))
 	o, err := f.repo.Clone(context.Background(), CloneRequest{})
 	must(t, err)
-	if o != (Origin{Ref: "refs/heads/main", Branch: "main"}) {
-		t.Errorf("the origin is %+v", o)
-	}
-	if out := f.git("status", "--branch", "--porcelain"); out != "## No commits yet on main\n" {
-		t.Errorf("git status says %q", out)
-	}
+	wantEqual(t, "origin", Origin{Ref: "refs/heads/main", Branch: "main"}, o)
+	wantEqual(t, "git status", "## No commits yet on main\n", f.git("status", "--branch", "--porcelain"))
 	f.write("later", "later")
 	again, err := f.repo.Clone(context.Background(), CloneRequest{})
-	if err != nil || again != o {
-		t.Errorf("a second clone says %+v, %v", again, err)
-	}
-	// An origin without any commit.
+	must(t, err)
+	wantEqual(t, "origin returned by a second clone", o, again)
+	// An origin without commits.
 	empty := filepath.Join(t.TempDir(), "empty")
 	gitIn(t, f.base, "init", "-q", "--bare", empty)
 	g := cloned(t, empty)
 	c := g.checkpoint()
-	if c.Parent != "" || c.Tree != emptyTree.String() {
-		t.Errorf("the checkpoint is %+v", c)
-	}
+	wantEqual(t, "parent and tree of the checkpoint", [2]string{"", emptyTree.String()}, [2]string{c.Parent, c.Tree})
 }
 
 func TestPushAndFetch(t *testing.T) {
@@ -198,29 +186,30 @@ func TestPushAndFetch(t *testing.T) {
 	wantReason(t, f.repo.Push(ctx, good, RefUpdate{strings.Repeat("12", 20), "refs/heads/x"}), CheckpointNotFound)
 	wantReason(t, f.repo.Push(ctx, good, RefUpdate{one.Code, "--force"}), InvalidReference)
 	must(t, f.repo.Push(ctx, good, both...))
-	must(t, f.repo.Push(ctx, good, both...)) // the same again
+	must(t, f.repo.Push(ctx, good, both...)) // idempotent
 	refs, err := f.repo.RemoteRefs(ctx, good, "refs/clew/uid-1/")
 	must(t, err)
-	if len(refs) != 2 || refs[one.CodeRef] != one.Code || refs[one.StateRef] != one.State {
-		t.Errorf("the remote has %v", refs)
-	}
+	pushed := map[string]string{one.CodeRef: one.Code, one.StateRef: one.State}
+	wantEqual(t, "checkpoint refs of the remote", pushed, refs)
 	refs, err = f.repo.RemoteRefs(ctx, good, "refs/heads/")
-	if err != nil || len(refs) != 0 {
-		t.Errorf("the remote has the branches %v, %v", refs, err)
-	}
-	// All or none: a ref that may not go back holds the other one up.
+	must(t, err)
+	wantEqual(t, "branches of the remote", map[string]string{}, refs)
+	// All or none: if one ref cannot be updated, the other one is not either.
 	must(t, f.repo.Push(ctx, good, RefUpdate{two.Code, "refs/heads/b"}))
 	err = f.repo.Push(ctx, good, RefUpdate{two.Code, two.CodeRef}, RefUpdate{one.Code, "refs/heads/b"})
 	wantReason(t, err, Rejected)
-	if refs, _ := f.repo.RemoteRefs(ctx, good, "refs/clew/"); len(refs) != 2 {
-		t.Errorf("after a push that was refused the remote has %v", refs)
-	}
-	// A refusal of the remote's comes with its words.
+	refs, err = f.repo.RemoteRefs(ctx, good, "refs/clew/")
+	must(t, err)
+	wantEqual(t, "checkpoint refs of the remote after a rejected push", pushed, refs)
+	// The error of a rejected push contains the remote's message.
 	writeFile(t, filepath.Join(store, "hooks/pre-receive"), "#!/bin/sh\necho 'attempt 2 is not the newest' >&2\nexit 1\n", 0o755)
 	err = f.repo.Push(ctx, good, RefUpdate{two.Code, two.CodeRef})
 	wantReason(t, err, Rejected)
-	if !strings.Contains(err.Error(), "attempt 2 is not the newest") || strings.Contains(err.Error(), "s3cret") {
-		t.Errorf("the error is %v", err)
+	if !strings.Contains(err.Error(), "attempt 2 is not the newest") {
+		t.Errorf("the error does not contain the remote's message: %v", err)
+	}
+	if strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("the error contains the token: %v", err)
 	}
 	g := newFixture(t)
 	wantReason(t, g.repo.Fetch(ctx, good, "refs/clew/uid-1/code/99"), RefNotFound)
@@ -229,34 +218,28 @@ func TestPushAndFetch(t *testing.T) {
 	g.git("fsck", "--full")
 }
 
-// TestPushSendsWhatIsNew pushes checkpoints of a task and of its fork whose state
+// TestPushSendsOnlyNewObjects pushes checkpoints of a task and of its fork whose state
 // is large and does not change.
-func TestPushSendsWhatIsNew(t *testing.T) {
+func TestPushSendsOnlyNewObjects(t *testing.T) {
 	ctx := context.Background()
 	root := t.TempDir()
 	store := filepath.Join(root, "store.git")
 	gitIn(t, root, "init", "-q", "--bare", store)
-	gitIn(t, store, "config", "receive.unpackLimit", "1") // unpacked, what comes twice would not show
+	gitIn(t, store, "config", "receive.unpackLimit", "1") // loose objects would hide that an object was sent twice
 	url, _ := gitServer(t, root, "")
 	remote := Remote{URL: url + "/store.git"}
-	push := func(f *fixture, uid string, number int64, parent string) (c Checkpoint, grown int64) {
-		t.Helper()
-		before := sizeOf(t, store)
-		c, err := f.repo.Checkpoint(ctx, CheckpointRequest{TaskUID: uid, Number: number, Parent: parent, Message: "x\n"})
-		must(t, err)
-		must(t, f.repo.Push(ctx, remote, RefUpdate{c.Code, c.CodeRef}, RefUpdate{c.State, c.StateRef}))
-		must(t, f.repo.Push(ctx, remote, RefUpdate{c.Code, c.CodeRef}, RefUpdate{c.State, c.StateRef})) // the same again
-		return c, sizeOf(t, store) - before
+	push := func(f *fixture, uid string, number int64, parent string) (Checkpoint, int64) {
+		return f.pushMeasured(remote, store, CheckpointRequest{TaskUID: uid, Number: number, Parent: parent, Message: "x\n"})
 	}
 	f := cloned(t, makeOrigin(t, 20))
-	noise := make([]byte, 300<<10) // larger pushes come in pieces, which this server does not take
+	noise := make([]byte, 300<<10) // larger pushes are chunked, which this server does not support
 	rand.Read(noise)
 	writeFile(t, filepath.Join(f.home, ".agent/session"), string(noise[:200<<10]), 0o600)
 	f.write("staged", string(noise[200<<10:]))
 	f.git("add", "staged")
 	one, first := push(f, "uid-1", 1, f.last.Code)
 	if first < 300<<10 {
-		t.Fatalf("the first push brought %d bytes, which cannot be all", first)
+		t.Fatalf("the first push sent only %d bytes", first)
 	}
 	f.reopen()
 	f.write("x", "x")
@@ -269,18 +252,20 @@ func TestPushSendsWhatIsNew(t *testing.T) {
 	g.restore(one, ScopeBoth)
 	g.reopen()
 	own, forked := push(g, "uid-2", 1, one.Code)
-	if second > 64<<10 || third > 64<<10 || forked > 64<<10 {
-		t.Errorf("the pushes brought %d bytes, then %d and %d, and %d for a fork", first, second, third, forked)
+	for name, sent := range map[string]int64{"second push": second, "third push": third, "first push of a fork": forked} {
+		if sent > 64<<10 {
+			t.Errorf("the %s sent %d bytes, but little has changed", name, sent)
+		}
 	}
 
-	// A remote that has lost everything gets everything.
+	// A remote that has lost all objects gets all of them.
 	must(t, os.RemoveAll(store))
 	gitIn(t, root, "init", "-q", "--bare", store)
 	must(t, g.repo.Push(ctx, remote, RefUpdate{own.Code, own.CodeRef}, RefUpdate{own.State, own.StateRef}))
 	g.write("x", "z")
 	last, again := push(g, "uid-2", 2, own.Code)
 	if again > 64<<10 {
-		t.Errorf("the push brought %d bytes", again)
+		t.Errorf("the next push sent %d bytes, but little has changed", again)
 	}
 
 	gitIn(t, store, "fsck", "--full")
@@ -292,7 +277,21 @@ func TestPushSendsWhatIsNew(t *testing.T) {
 	h.git("fsck", "--full")
 }
 
-func sizeOf(t *testing.T, folder string) (bytes int64) {
+// pushMeasured takes a checkpoint, pushes it to a store twice, and returns by how many bytes
+// the store has grown.
+func (f *fixture) pushMeasured(remote Remote, store string, req CheckpointRequest) (c Checkpoint, grown int64) {
+	f.t.Helper()
+	before := sizeOf(f.t, store)
+	c, err := f.repo.Checkpoint(context.Background(), req)
+	must(f.t, err)
+	for range 2 { // the second push is a repetition
+		must(f.t, f.repo.Push(context.Background(), remote, RefUpdate{c.Code, c.CodeRef}, RefUpdate{c.State, c.StateRef}))
+	}
+	return c, sizeOf(f.t, store) - before
+}
+
+// sizeOf returns the total size of the files below a folder.
+func sizeOf(t testing.TB, folder string) (bytes int64) {
 	t.Helper()
 	must(t, filepath.WalkDir(folder, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -307,8 +306,8 @@ func sizeOf(t *testing.T, folder string) (bytes int64) {
 	return bytes
 }
 
-// TestOddTreesPassFsck pushes the oddest worktree to a repository that checks
-// what it receives for names that could do harm where it is checked out.
+// TestOddTreesPassFsck pushes the oddest worktree to a repository that rejects names
+// that would be dangerous to check out.
 func TestOddTreesPassFsck(t *testing.T) {
 	f := cloned(t, makeOrigin(t, 5))
 	f.fillOddly()
@@ -344,7 +343,7 @@ func TestMaintainKeepsEverything(t *testing.T) {
 		packs = max(packs, m.PacksAfter)
 	}
 	if packs > 12 {
-		t.Errorf("there were %d packs at a time", packs)
+		t.Errorf("there were up to %d packs, want at most 12", packs)
 	}
 	for _, c := range all {
 		must(t, f.repo.Verify(ctx, c.target()))
@@ -353,22 +352,23 @@ func TestMaintainKeepsEverything(t *testing.T) {
 	f.reopen()
 	d, err := f.repo.Diff(ctx, all[0].Code, all[44].Code)
 	must(t, err)
-	if d.FilesChanged != 44 || d.LinesAdded != 44 || d.Files[0].Action != Modified {
-		t.Errorf("the diff is %+v", d)
-	}
+	wantEqual(t, "number of files and added lines in the diff", [2]int64{44, 44}, [2]int64{int64(d.FilesChanged), d.LinesAdded})
+	wantEqual(t, "action of the first file", Modified, d.Files[0].Action)
 	must(t, f.repo.DeleteRefs(ctx, all[0].CodeRef, all[0].StateRef))
 	refs, err := f.repo.Refs(ctx, "refs/clew/uid-1/")
 	must(t, err)
-	if len(refs) != 88 {
-		t.Errorf("there are %d refs", len(refs))
-	}
+	wantEqual(t, "number of refs after two were deleted", 88, len(refs))
 	f.repo.cfg.MaxPacks = 1
 	m, err := f.repo.Maintain(ctx)
-	if err != nil || !m.Repacked || m.PacksAfter > 3 {
-		t.Errorf("after refs were deleted: %+v, %v", m, err)
+	must(t, err)
+	if !m.Repacked {
+		t.Errorf("Maintain did not repack after refs were deleted: %+v", m)
+	}
+	if m.PacksAfter > 3 {
+		t.Errorf("after refs were deleted there are %d packs, want at most 3", m.PacksAfter)
 	}
 	if _, err := gitTry(f.config().GitDir, "cat-file", "-e", all[0].State); err == nil {
-		t.Error("a deleted state commit is still there")
+		t.Error("the state commit of a deleted ref still exists")
 	}
 	gitIn(t, f.config().GitDir, "fsck", "--full")
 	f.checkpoint()
@@ -376,9 +376,11 @@ func TestMaintainKeepsEverything(t *testing.T) {
 	wantReason(t, err, CheckpointNotFound)
 	meta, err := f.repo.ReadMeta(ctx, all[3].StateRef)
 	must(t, err)
-	if meta.Code != all[3].Code || meta.Number != 4 || meta.Agent.Branch != "trunk" || meta.TotalFiles != 52 {
-		t.Errorf("meta is %+v", meta)
+	type part struct {
+		Number, TotalFiles int64
+		Code, Branch       string
 	}
+	wantEqual(t, "meta", part{4, 52, all[3].Code, "trunk"}, part{meta.Number, meta.TotalFiles, meta.Code, meta.Agent.Branch})
 }
 
 func TestOpenIsExclusive(t *testing.T) {
@@ -393,7 +395,7 @@ func TestOpenIsExclusive(t *testing.T) {
 	must(t, r.Close())
 	cfg.HomeInclude = []string{"../outside"}
 	if _, err := Open(context.Background(), cfg); err == nil {
-		t.Error("session state outside of the home is accepted")
+		t.Error("Open accepts session state outside of the home")
 	}
 }
 
@@ -408,9 +410,11 @@ func TestLimits(t *testing.T) {
 	wantReason(t, err, TooManyFiles)
 	f.repo.cfg.MaxFiles, f.repo.cfg.MaxListed = 1000, 5
 	c := f.checkpoint()
-	if c.FilesChanged != 30 || len(c.Files) != 5 || c.TotalFiles != 30 || c.TotalBytes != 30 {
-		t.Errorf("%d changed, %d listed, %d files, %d bytes", c.FilesChanged, len(c.Files), c.TotalFiles, c.TotalBytes)
+	type counts struct {
+		Changed, Listed int
+		Files, Bytes    int64
 	}
+	wantEqual(t, "counts of the checkpoint", counts{30, 5, 30, 30}, counts{c.FilesChanged, len(c.Files), c.TotalFiles, c.TotalBytes})
 	for _, req := range []CheckpointRequest{{TaskUID: "../x", Number: 1}, {TaskUID: "a/b", Number: 1}, {TaskUID: "u", Number: 0}, {TaskUID: "u", Number: 1, Parent: "HEAD"}} {
 		_, err := f.repo.Checkpoint(ctx, req)
 		wantReason(t, err, InvalidReference)

@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// undecided reports whether a git that failed ended before it found anything of the objects
-// that it read. One that is short of memory may have met an object whose size is damaged,
-// for which it wants any amount.
-func (r *Repo) undecided(err error) bool {
-	if !wasEnded(err) {
+// inconclusive reports whether git failed before it could establish that the objects it read
+// are damaged. Running out of memory may be conclusive: a damaged size makes git request an
+// arbitrary amount.
+func (r *Repo) inconclusive(err error) bool {
+	if !interrupted(err) {
 		return false
 	}
 	said := stderrOf(err)
@@ -25,11 +25,12 @@ func (r *Repo) undecided(err error) bool {
 	return named == nil || !outOfMemory.MatchString(said) || !r.damagedIn(named[2], named[1])
 }
 
-// unreadObject finds in git's words the packed object that it could not read, and the pack.
+// unreadObject matches git's message about a packed object that it could not read, and the pack.
 var unreadObject = regexp.MustCompile(`(?m)^fatal: packed object ([0-9a-f]{40}) \(stored in (.+)\.pack\) is corrupt`)
 
-// damagedIn reports whether what a pack, named without its extension, has of an object, or
-// of those that it is a delta of, is not what was written. That takes some 50 bytes of memory for each object of the pack.
+// damagedIn reports whether an object in a pack, named without its extension, or one of the
+// object's delta bases, differs from what was written. It uses some 50 bytes of memory for
+// each object of the pack.
 func (r *Repo) damagedIn(pack, id string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -39,7 +40,7 @@ func (r *Repo) damagedIn(pack, id string) bool {
 		out, _ := r.git(ctx, gitCall{args: []string{"cat-file", "--batch-check=%(deltabase)"}, stdin: strings.NewReader(id + "\n")})
 		base, err := parseOID(strings.TrimSpace(string(out)))
 		if err != nil || base.isZero() {
-			break // it is no delta, or not even that can be read of it
+			break // not a delta, or too damaged to tell
 		}
 		id = base.String()
 	}
@@ -59,14 +60,14 @@ func (r *Repo) damagedIn(pack, id string) bool {
 	})
 }
 
-// packedEntry is what a pack's index says of an object: between which bytes of the pack it
-// is stored, and their CRC-32 (gitformat-pack, version 2 of the index).
+// packedEntry is an object's entry in a pack's index: the byte range of the pack that stores
+// it, and the CRC-32 of that range (gitformat-pack, version 2 of the index).
 type packedEntry struct {
 	from, to int64
 	sum      uint32
 }
 
-// packedEntries reads the entries that have these ids from a pack's index.
+// packedEntries reads the entries with these ids from a pack's index.
 func (r *Repo) packedEntries(ctx context.Context, pack string, ids map[string]bool) ([]packedEntry, error) {
 	index, err := os.Open(pack + ".idx")
 	if err != nil {

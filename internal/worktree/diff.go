@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Drift is how the worktree differs from what was last left in it.
+// Drift describes how the worktree differs from a checkpoint.
 type Drift struct {
 	Files        []FileChange // at most Config.MaxListed, without line counts
 	Count        int
@@ -18,21 +18,22 @@ type Drift struct {
 	// ExpectedBranch and Branch are "" where HEAD is detached.
 	ExpectedBranch string
 	Branch         string
-	// StateMoved says that something else that the checkpoint holds differs:
+	// StateChanged is true if anything else that the checkpoint holds differs:
 	// permission bits, empty folders, index or refs of the agent's repository,
-	// nested repositories, session state. It needs the target's state commit.
-	StateMoved bool
+	// nested repositories, session state. It is only set if the target has a state
+	// commit.
+	StateChanged bool
 }
 
 // Clean reports whether no file differs.
 func (d Drift) Clean() bool { return d.Count == 0 }
 
-// Same reports whether the checkpoint holds exactly what stands now. Even a git
-// status that refreshed the index makes a difference.
-func (d Drift) Same() bool { return d.Clean() && !d.HeadMoved() && !d.StateMoved }
+// Same reports whether the checkpoint holds exactly the current state. Even a git
+// status that refreshed the index counts as a difference.
+func (d Drift) Same() bool { return d.Clean() && !d.HeadChanged() && !d.StateChanged }
 
-// HeadMoved reports whether the agent's HEAD or branch is another one.
-func (d Drift) HeadMoved() bool { return d.ExpectedHead != d.Head || d.ExpectedBranch != d.Branch }
+// HeadChanged reports whether the agent's HEAD or its branch differs.
+func (d Drift) HeadChanged() bool { return d.ExpectedHead != d.Head || d.ExpectedBranch != d.Branch }
 
 // Drift compares the worktree with a checkpoint. Without a state commit in the
 // target, HEAD is not compared.
@@ -61,14 +62,14 @@ func (r *Repo) Drift(ctx context.Context, expected Target) (Drift, error) {
 		return d, err
 	}
 	defer closeRoots(work, home)
-	snap, err := r.scanRoots(ctx, work, home, 0, reading{})
+	snap, err := r.scanRoots(ctx, work, home, 0, noLimit)
 	if err != nil {
 		return d, err
 	}
 	if expected.State != "" {
 		agent := agentHead(work)
 		d.Head, d.Branch = agent.Head, r.cfg.withoutSecrets(agent.Branch)
-		if d.StateMoved, err = r.stateMoved(was, snap); err != nil {
+		if d.StateChanged, err = r.stateChanged(was, snap); err != nil {
 			return d, err
 		}
 	}
@@ -78,33 +79,34 @@ func (r *Repo) Drift(ctx context.Context, expected Target) (Drift, error) {
 	}
 	sortChanges(d.Files)
 	d.Count = len(changes)
-	// A cache that equals a commit is worth more than one that is up to date:
-	// the next checkpoint builds on it.
+	// A cache that matches a commit is worth more than an up-to-date one: the next
+	// checkpoint builds on it.
 	switch {
 	case r.base.code == "":
 		r.remember(snap, baseline{})
 	case d.Clean() && r.base.code == expected.Code:
 		base := r.base
 		if rootTree(stateView(snap, r.pristine)) != rootTree(stateView(&r.cache, r.pristine)) {
-			base.state, base.stateTree, base.said = "", noOID, nil
+			base.state, base.stateTree, base.summary = "", noOID, nil
 		}
 		r.remember(snap, base)
 	}
 	return d, nil
 }
 
-// expectedState is what a worktree is compared with beside its files.
+// expectedState is what Drift compares besides the worktree's files.
 type expectedState struct {
 	agent AgentGit
 	tree  oid
-	meta  *entry // nil if the commit does not say what it is
+	meta  *entry // nil if the commit has no meta.json
 }
 
-// expectedState reads what a state commit says, unless this process wrote it last: an
-// agent at work is looked at after each of its steps, and git need not run for that.
+// expectedState reads a state commit, or answers from memory if this process wrote that
+// commit last: a running agent is checked after each of its steps, which must not cost a
+// git process each time.
 func (r *Repo) expectedState(ctx context.Context, state string) (expectedState, error) {
-	if said := r.base.said; said != nil && r.base.state == state {
-		return expectedState{said.agent, r.base.stateTree, &entry{name: stateMeta, mode: modeFile, oid: said.meta}}, nil
+	if sum := r.base.summary; sum != nil && r.base.state == state {
+		return expectedState{sum.agent, r.base.stateTree, &entry{name: stateMeta, mode: modeFile, oid: sum.meta}}, nil
 	}
 	meta, err := r.ReadMeta(ctx, state)
 	if err != nil {
@@ -117,9 +119,9 @@ func (r *Repo) expectedState(ctx context.Context, state string) (expectedState, 
 	return expectedState{meta.Agent, rootTree(tree), tree.find(stateMeta)}, nil
 }
 
-// stateMoved compares what a scan found, beside the worktree's files, with a
-// state commit.
-func (r *Repo) stateMoved(expected expectedState, snap *snapshot) (bool, error) {
+// stateChanged reports whether a scan, apart from the worktree's files, differs
+// from a state commit.
+func (r *Repo) stateChanged(expected expectedState, snap *snapshot) (bool, error) {
 	attrs := attributes{Version: 1, Worktree: attributesOf(snap.work, r.pristine)}
 	if snap.home != nil {
 		attrs.Home = attributesOf(snap.home, nil)
@@ -140,7 +142,7 @@ func sortChanges(files []FileChange) {
 	slices.SortFunc(files, func(a, b FileChange) int { return strings.Compare(a.Path, b.Path) })
 }
 
-// DiffStat is how two commits differ.
+// DiffStat describes how two commits differ.
 type DiffStat struct {
 	Files                    []FileChange // sorted, at most Config.MaxListed
 	FilesChanged             int
@@ -148,7 +150,7 @@ type DiffStat struct {
 	BinaryFiles              int
 }
 
-// diffOptions keep a diff from running programs and from guessing renames.
+// diffOptions keep git diff from running programs and from detecting renames.
 var diffOptions = []string{"--no-ext-diff", "--no-textconv", "--no-renames", "--no-color", "--ignore-submodules=none"}
 
 // Diff compares the code commits from and to, ids or refs. Errors:
@@ -173,6 +175,7 @@ func (r *Repo) Diff(ctx context.Context, from, to string) (DiffStat, error) {
 	return d, nil
 }
 
+// resolveBoth resolves two names to commits.
 func (r *Repo) resolveBoth(ctx context.Context, from, to string) (a, b oid, err error) {
 	if a, err = r.resolve(ctx, from); err == nil {
 		b, err = r.resolve(ctx, to)
@@ -180,8 +183,8 @@ func (r *Repo) resolveBoth(ctx context.Context, from, to string) (a, b oid, err 
 	return a, b, err
 }
 
-// parse reads the output of git diff-tree --raw --numstat -z: first an entry
-// ":oldmode newmode old new status", path a file, then "added removed path".
+// parse reads the output of git diff-tree --raw --numstat -z: first, for each file,
+// ":oldmode newmode old new status" and the path, then "added removed path".
 func (d *DiffStat) parse(out []byte, limit int) {
 	at := map[string]int{}
 	for len(out) > 0 {
@@ -216,7 +219,7 @@ func (d *DiffStat) parse(out []byte, limit int) {
 	sortChanges(d.Files)
 }
 
-// rawChange makes a change of the fields of a raw diff line.
+// rawChange converts the fields of a raw diff line.
 func rawChange(path string, f []string) FileChange {
 	c := FileChange{Path: quotePath(path), Action: Modified, Mode: f[1]}
 	switch f[4] {
@@ -228,7 +231,7 @@ func rawChange(path string, f []string) FileChange {
 	return c
 }
 
-// Patch writes the unified diff between two code commits. Errors: as of Diff.
+// Patch writes the unified diff between two code commits to w. It fails as Diff does.
 func (r *Repo) Patch(ctx context.Context, from, to string, w io.Writer) error {
 	a, b, err := r.resolveBoth(ctx, from, to)
 	if err != nil {

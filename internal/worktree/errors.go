@@ -7,31 +7,32 @@ import (
 	"syscall"
 )
 
-// Reason is a constant that says what kind of thing went wrong.
+// Reason classifies an error, so that callers can decide on a constant.
 type Reason string
 
 // The reasons an Error can carry.
 const (
-	// InvalidReference: a branch, tag or commit name that git must not be given.
+	// InvalidReference: a name is not valid for a branch, tag or commit.
 	InvalidReference Reason = "InvalidReference"
-	// ReferenceExists: the agent's repository has a branch that is in the way of
-	// the one that is to be made.
+	// ReferenceExists: the agent's repository has a branch that conflicts with the
+	// new one.
 	ReferenceExists Reason = "ReferenceExists"
-	// InvalidURL: a repository URL that is not plain https, http or ssh.
+	// InvalidURL: a repository URL is not a plain https, http or ssh URL, or redirects
+	// to an address that must be set instead.
 	InvalidURL Reason = "InvalidURL"
-	// RepositoryNotFound: the remote says there is no such repository.
+	// RepositoryNotFound: the remote reports that the repository does not exist.
 	RepositoryNotFound Reason = "RepositoryNotFound"
-	// AuthenticationFailed: the remote wants other credentials.
+	// AuthenticationFailed: the remote rejected the credentials.
 	AuthenticationFailed Reason = "AuthenticationFailed"
 	// RefNotFound: the remote has no such branch, tag or commit.
 	RefNotFound Reason = "RefNotFound"
-	// Unreachable: the remote did not answer; trying again may help.
+	// Unreachable: the remote did not answer; a retry may succeed.
 	Unreachable Reason = "Unreachable"
-	// Rejected: the remote answered and refused a push; the message says why.
+	// Rejected: the remote refused a push; the message says why.
 	Rejected Reason = "Rejected"
-	// WorktreeNotEmpty: Clone found files that it did not put there.
+	// WorktreeNotEmpty: Clone found files that it did not create.
 	WorktreeNotEmpty Reason = "WorktreeNotEmpty"
-	// WorktreeMissing: the worktree is not there or is not a folder.
+	// WorktreeMissing: the worktree does not exist or is not a folder.
 	WorktreeMissing Reason = "WorktreeMissing"
 	// CheckpointNotFound: this repository does not have the commit.
 	CheckpointNotFound Reason = "CheckpointNotFound"
@@ -43,24 +44,26 @@ const (
 	TooMuchChanged Reason = "TooMuchChanged"
 	// StorageFull: no space or quota is left on the volume.
 	StorageFull Reason = "StorageFull"
-	// InUse: another process holds the repository.
+	// InUse: another process has locked the repository.
 	InUse Reason = "InUse"
 	// RestoreIncomplete: after a restore the worktree differs from the target.
 	RestoreIncomplete Reason = "RestoreIncomplete"
-	// MemoryExceeded: git needs more memory than it may use. Any operation may find that.
+	// MemoryExceeded: git needs more memory than it may use. Any operation may fail so.
 	MemoryExceeded Reason = "MemoryExceeded"
-	// GitFailed: git or the file system failed in a way not foreseen above.
+	// GitFailed: git or the file system failed in any other way.
 	GitFailed Reason = "GitFailed"
 )
 
-// Error is what every method of Repo returns for a failure that has a reason.
-// Message is a sentence: what is wrong, where, what to do. It holds no secrets.
+// Error is the error that the methods of Repo return for a failure with a reason.
+// Message is a sentence that says what is wrong, where, and what to do. It contains
+// no secrets.
 type Error struct {
 	Reason  Reason
 	Message string
 	Err     error
 }
 
+// Error returns the message and, if there is one, the underlying error.
 func (e *Error) Error() string {
 	if e.Err == nil {
 		return e.Message
@@ -68,6 +71,7 @@ func (e *Error) Error() string {
 	return e.Message + ": " + e.Err.Error()
 }
 
+// Unwrap returns the underlying error, which may be nil.
 func (e *Error) Unwrap() error { return e.Err }
 
 // ReasonOf returns the reason that err carries, or "" if it carries none.
@@ -79,11 +83,13 @@ func ReasonOf(err error) Reason {
 	return ""
 }
 
+// fail returns an Error with a formatted message.
 func fail(reason Reason, err error, format string, args ...any) *Error {
 	return &Error{Reason: reason, Message: fmt.Sprintf(format, args...), Err: err}
 }
 
-// failIO wraps an error of the file system, telling a full volume from the rest.
+// failIO wraps an error of the file system as StorageFull or GitFailed. An error that
+// has a reason, or nil, is returned as it is. format completes "cannot …".
 func failIO(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -97,13 +103,13 @@ func failIO(err error, format string, args ...any) error {
 	return fail(GitFailed, err, "cannot "+format, args...)
 }
 
-// NoSpace reports whether err is one of the file system's that say that no space
-// or quota is left.
+// NoSpace reports whether err means that no space or quota is left on the file
+// system.
 func NoSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// outOfSpace tells from git's words whether the volume is full.
+// outOfSpace reports whether git's output says that the volume is full.
 func outOfSpace(text string) bool {
 	return strings.Contains(text, "No space left on device") || strings.Contains(text, "Disk quota exceeded")
 }

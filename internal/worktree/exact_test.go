@@ -11,8 +11,26 @@ import (
 	"testing"
 )
 
-// fillOddly puts everything into a worktree that is hard to bring back.
+// fillOddly fills worktree and home with everything that is hard to restore.
 func (f *fixture) fillOddly() {
+	f.t.Helper()
+	f.fillContents()
+	f.fillNames()
+	f.fillRepositories()
+	// What no checkpoint holds.
+	f.write("big.bin", strings.Repeat("b", 1<<20+1))
+	must(f.t, syscall.Mkfifo(filepath.Join(f.work, "fifo"), 0o644))
+	// Session state.
+	writeFile(f.t, filepath.Join(f.home, ".agent/session.jsonl"), "{}\n", 0o600)
+	writeFile(f.t, filepath.Join(f.home, ".agent/credentials.json"), "secret", 0o600)
+	writeFile(f.t, filepath.Join(f.home, ".agent/a/.git/config"), "data\n", 0o644)
+	writeFile(f.t, filepath.Join(f.home, ".other/sessions/1"), "one", 0o644)
+	writeFile(f.t, filepath.Join(f.home, ".other/private"), "private", 0o644)
+}
+
+// fillContents adds files that git would convert or ignore, permission bits, links and
+// empty folders.
+func (f *fixture) fillContents() {
 	f.t.Helper()
 	w := func(name string) string { return filepath.Join(f.work, name) }
 	f.write("binary.bin", "\x00\x01\xff\xfe"+strings.Repeat("\x00", 5000))
@@ -38,6 +56,12 @@ func (f *fixture) fillOddly() {
 	must(f.t, os.MkdirAll(w("empty/inner/innermost"), 0o755))
 	must(f.t, os.MkdirAll(w("private-empty"), 0o700))
 	must(f.t, os.Chmod(w("private-empty"), 0o700))
+}
+
+// fillNames adds odd names, and names that disturb will use for another kind of file.
+func (f *fixture) fillNames() {
+	f.t.Helper()
+	w := func(name string) string { return filepath.Join(f.work, name) }
 	for _, name := range []string{"with space", "new\nline", "tab\there", "quote\"d", "back\\slash", "non-utf8-\xff\xfe", "-dash", "--upload-pack=x", "ünïcödé", "%2e676974", ":colon", "star*", "git~2", ".gitfoo"} {
 		f.write("odd/"+name, "odd "+name)
 	}
@@ -45,6 +69,18 @@ func (f *fixture) fillOddly() {
 	f.write("odd/.GIT/config", "[core]\n\tfsmonitor = touch /tmp/never\n")
 	f.write("odd/git~1", "dos name of .git")
 	must(f.t, os.Symlink("elsewhere", w("odd/.gitmodules")))
+	f.write("kind/file-to-dir", "file")
+	f.write("kind/dir-to-file/a/b", "b")
+	f.write("kind/dir-to-link/a", "a")
+	must(f.t, os.Symlink("dir-to-link", w("kind/link-to-dir")))
+	f.write("kind/file-to-link", "file")
+	must(f.t, os.Symlink("file-to-link", w("kind/link-to-file")))
+}
+
+// fillRepositories adds nested repositories and a submodule.
+func (f *fixture) fillRepositories() {
+	f.t.Helper()
+	w := func(name string) string { return filepath.Join(f.work, name) }
 	// A nested repository with a commit, and an empty one.
 	f.write("nested/repo/inside.txt", "inside\n")
 	gitIn(f.t, w("nested/repo"), "init", "-q")
@@ -65,25 +101,9 @@ func (f *fixture) fillOddly() {
 		gitIn(f.t, sub, "commit", "-q", "-m", "sub")
 	}
 	f.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", "file://"+sub, "modules/sub")
-	// Names that change their kind.
-	f.write("kind/file-to-dir", "file")
-	f.write("kind/dir-to-file/a/b", "b")
-	f.write("kind/dir-to-link/a", "a")
-	must(f.t, os.Symlink("dir-to-link", w("kind/link-to-dir")))
-	f.write("kind/file-to-link", "file")
-	must(f.t, os.Symlink("file-to-link", w("kind/link-to-file")))
-	// What no checkpoint holds.
-	f.write("big.bin", strings.Repeat("b", 1<<20+1))
-	must(f.t, syscall.Mkfifo(w("fifo"), 0o644))
-	// Session state.
-	writeFile(f.t, filepath.Join(f.home, ".agent/session.jsonl"), "{}\n", 0o600)
-	writeFile(f.t, filepath.Join(f.home, ".agent/credentials.json"), "secret", 0o600)
-	writeFile(f.t, filepath.Join(f.home, ".agent/a/.git/config"), "data\n", 0o644)
-	writeFile(f.t, filepath.Join(f.home, ".other/sessions/1"), "one", 0o644)
-	writeFile(f.t, filepath.Join(f.home, ".other/private"), "private", 0o644)
 }
 
-// disturb changes everything that fillOddly made.
+// disturb changes everything that fillOddly created.
 func (f *fixture) disturb() {
 	f.t.Helper()
 	w := func(name string) string { return filepath.Join(f.work, name) }
@@ -139,28 +159,21 @@ func TestCheckpointIsExact(t *testing.T) {
 	for _, s := range one.Skipped {
 		skipped[s.Path] = s.Reason
 	}
-	if len(skipped) != 2 || skipped["big.bin"] != SkipTooLarge || skipped["fifo"] != SkipFifo {
-		t.Errorf("skipped are %v", one.Skipped)
-	}
+	wantEqual(t, "skipped files", map[string]SkipReason{"big.bin": SkipTooLarge, "fifo": SkipFifo}, skipped)
 	f.disturb()
 	wantLater, wantLaterHome := listing(t, f.work), listing(t, f.home)
 	two := f.checkpoint()
 
 	res := f.restore(one, ScopeBoth)
-	if res.Tree != one.Tree || len(res.Conflicts) != 0 {
-		t.Errorf("restore says %+v, want tree %s", res, one.Tree)
-	}
+	wantEqual(t, "tree after the restore", one.Tree, res.Tree)
+	wantEqual(t, "conflicts", nil, res.Conflicts)
 	sameListing(t, "worktree", wantWork, listing(t, f.work))
 	sameListing(t, "home", wantHome, listing(t, f.home))
-	if got := f.git("status", "--porcelain=v2", "--branch"); got != wantStatus {
-		t.Errorf("git status says\n%s\nwant\n%s", got, wantStatus)
-	}
-	if got := gitIn(t, filepath.Join(f.work, "nested/repo"), "log", "--oneline"); got != wantNested {
-		t.Errorf("the nested log says %q, want %q", got, wantNested)
-	}
+	wantEqual(t, "git status", wantStatus, f.git("status", "--porcelain=v2", "--branch"))
+	wantEqual(t, "git log of the nested repository", wantNested, gitIn(t, filepath.Join(f.work, "nested/repo"), "log", "--oneline"))
 	f.git("fsck", "--full")
 
-	// And the rewind of the rewind.
+	// Undo the restore.
 	f.restore(two, ScopeBoth)
 	sameListing(t, "worktree again", wantLater, listing(t, f.work))
 	sameListing(t, "home again", wantLaterHome, listing(t, f.home))
@@ -180,9 +193,8 @@ func TestLostVolume(t *testing.T) {
 	wantStatus, wantLog := f.git("status", "--porcelain=v2", "--branch"), f.git("log", "--oneline", "--all", "--decorate")
 	want, wantHome := listing(t, f.work), listing(t, f.home)
 	c := f.checkpoint()
-	if c.Agent.Branch != "feature" || c.Agent.Head == "" {
-		t.Errorf("the agent's repository is %+v", c.Agent)
-	}
+	wantEqual(t, "branch of the agent's repository", "feature", c.Agent.Branch)
+	wantEqual(t, "HEAD of the agent's repository", strings.TrimSpace(f.git("rev-parse", "HEAD")), c.Agent.Head)
 	store := filepath.Join(f.base, "store.git")
 	gitIn(t, f.base, "init", "-q", "--bare", store)
 	remote := Remote{URL: "file://" + store}
@@ -198,30 +210,25 @@ func TestLostVolume(t *testing.T) {
 	delete(wantHome, ".other/private")
 	sameListing(t, "worktree", want, listing(t, g.work))
 	sameListing(t, "home", wantHome, listing(t, g.home))
-	wantStatus = strings.Replace(wantStatus, "? big.bin\n", "", 1) // went with the volume
-	// Before anything that refreshes the index: what it holds must do.
-	if got := g.git("status", "--porcelain=v2", "--branch"); got != wantStatus {
-		t.Errorf("git status says\n%s\nwant\n%s", got, wantStatus)
-	}
-	if got := g.git("log", "--oneline", "--all", "--decorate"); got != wantLog {
-		t.Errorf("git log says\n%s\nwant\n%s", got, wantLog)
-	}
+	wantStatus = strings.Replace(wantStatus, "? big.bin\n", "", 1) // lost with the volume
+	// The first git command after the restore must succeed with the restored index.
+	wantEqual(t, "git status", wantStatus, g.git("status", "--porcelain=v2", "--branch"))
+	wantEqual(t, "git log", wantLog, g.git("log", "--oneline", "--all", "--decorate"))
 	g.git("fsck", "--full")
 	g.git("show", "v1")
 	if o, ok := g.repo.Origin(); !ok || o.Branch != "trunk" {
 		t.Errorf("the origin is %+v", o)
 	}
-	// Life goes on there.
+	// The next checkpoint continues there.
 	g.n, g.last = c.Number, c
 	g.write("more.txt", "more\n")
 	d := g.checkpoint()
-	if d.FilesChanged != 1 || d.Files[0].Path != "more.txt" || d.Files[0].Action != Added || d.LinesAdded != 1 {
-		t.Errorf("changed are %+v", d.Files)
-	}
+	wantEqual(t, "changed files", []FileChange{{Path: "more.txt", Action: Added, Mode: "100644", Added: 1}}, d.Files)
+	wantEqual(t, "added lines", 1, d.LinesAdded)
 }
 
-// TestOldModes starts from a tree with a mode that git no longer writes, which
-// a difference would carry along.
+// TestOldModes starts from a tree with a mode that git no longer writes, which a
+// difference relative to that tree would keep.
 func TestOldModes(t *testing.T) {
 	origin := makeOrigin(t, 3)
 	blob := strings.TrimSpace(gitIn(t, origin, "rev-parse", "HEAD:second.txt"))
@@ -238,9 +245,9 @@ func TestOldModes(t *testing.T) {
 	must(t, err)
 	f.write("new", "new\n")
 	want := listing(t, f.work)
-	c := f.checkpoint2(o.Base)
+	c := f.checkpointOn(o.Base)
 	if c.FilesChanged != 1 {
-		t.Errorf("changed are %+v", c.Files)
+		t.Errorf("the changed files are %+v, want one", c.Files)
 	}
 	f.write("plain.txt", "changed\n")
 	f.checkpoint()
@@ -251,38 +258,38 @@ func TestOldModes(t *testing.T) {
 	}
 }
 
-// TestSubmoduleNotLaidOut clones a repository with a submodule, which is left
-// an empty folder: it stays a submodule in the tree until it has content.
-func TestSubmoduleNotLaidOut(t *testing.T) {
+// TestSubmoduleNotCheckedOut clones a repository with a submodule, which becomes an
+// empty folder: it stays a submodule in the tree until it has content.
+func TestSubmoduleNotCheckedOut(t *testing.T) {
 	origin := makeOrigin(t, 3)
 	gitIn(t, origin, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", "file://"+makeOrigin(t, 2), "libs/sub")
 	gitIn(t, origin, "commit", "-q", "-m", "submodule")
 	f := cloned(t, origin)
 	tree := strings.TrimSpace(f.git("rev-parse", "HEAD^{tree}"))
 	one := f.checkpoint()
-	if one.Tree != tree || one.FilesChanged != 0 || one.Agent.DirtyCount != 0 {
-		t.Errorf("the tree is %s, want %s; changed %+v, dirty %+v", one.Tree, tree, one.Files, one.Agent.Dirty)
-	}
+	wantEqual(t, "tree", tree, one.Tree)
+	wantEqual(t, "changed files", nil, one.Files)
+	wantEqual(t, "dirty files", nil, one.Agent.Dirty)
 	f.write("other", "x\n")
 	if two := f.checkpoint(); two.FilesChanged != 1 {
-		t.Errorf("changed are %+v", two.Files)
+		t.Errorf("the changed files are %+v, want one", two.Files)
 	}
 	f.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "update", "--init")
 	f.git("status")
 	three, want := f.checkpoint(), listing(t, f.work)
-	if three.FilesChanged != 5 { // the submodule, and its four files
-		t.Errorf("changed are %+v", three.Files)
+	if three.FilesChanged != 5 { // the submodule and its four files
+		t.Errorf("the changed files are %+v, want 5", three.Files)
 	}
 	f.restore(one, ScopeBoth)
 	if out := f.git("status", "--porcelain") + f.git("submodule", "status"); !strings.HasPrefix(out, "-") {
-		t.Errorf("git says %q", out)
+		t.Errorf("git prints %q, want a clean status and a submodule that is not initialised", out)
 	}
 	f.restore(three, ScopeBoth)
 	sameListing(t, "worktree", want, listing(t, f.work))
 }
 
-// TestShortCutsAreNotTrusted damages what a checkpoint would build on.
-func TestShortCutsAreNotTrusted(t *testing.T) {
+// TestADamagedBaselineIsNotTrusted damages the baseline of the quick path.
+func TestADamagedBaselineIsNotTrusted(t *testing.T) {
 	f := cloned(t, makeOrigin(t, 10))
 	f.checkpoint()
 	f.write("x", "x\n")
@@ -295,7 +302,7 @@ func TestShortCutsAreNotTrusted(t *testing.T) {
 	must(t, f.repo.Verify(context.Background(), c.target()))
 }
 
-// TestTenThousandFiles goes there and back on a large worktree.
+// TestTenThousandFiles takes and restores checkpoints of a large worktree.
 func TestTenThousandFiles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("writes ten thousand files: make test runs it")
@@ -315,7 +322,7 @@ func TestTenThousandFiles(t *testing.T) {
 	must(t, os.RemoveAll(filepath.Join(f.work, "pkg/m007")))
 	two, wantTwo := f.checkpoint(), listing(t, f.work)
 	if two.FilesChanged != 2_080 {
-		t.Errorf("%d files changed", two.FilesChanged)
+		t.Errorf("the checkpoint has %d changed files, want 2,080", two.FilesChanged)
 	}
 	f.restore(one, ScopeBoth)
 	sameListing(t, "worktree", want, listing(t, f.work))

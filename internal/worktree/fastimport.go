@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// identity is who makes checkpoints.
+// identity is the author and committer of checkpoints.
 const identity = "Clew <clew@clew.dev>"
 
 // importer is a running git fast-import. It writes all objects of a checkpoint
-// into one pack and sets the refs once the pack is on disk. Without the final
-// "done" it writes no ref, so that a killed caller leaves garbage at most.
+// into one pack and updates the refs once the pack is on disk. Without the final
+// "done" it updates no ref, so a killed caller leaves at most unreferenced objects.
 type importer struct {
 	cmd    *exec.Cmd
 	stderr *endsBuffer
@@ -25,10 +25,11 @@ type importer struct {
 	pipe   io.WriteCloser
 	out    *bufio.Reader
 	sent   map[oid]bool
-	pause  func() // called between contents, and between parts of large ones
+	pause  func() // called between blobs, and between parts of large ones
 	err    error
 }
 
+// startImport starts git fast-import. The caller must call finish or abort.
 func (r *Repo) startImport(ctx context.Context) (*importer, error) {
 	cmd, stderr := r.command(ctx, gitCall{args: []string{
 		"-c", "fastimport.unpackLimit=0", "-c", "pack.compression=1", "-c", "core.compression=1",
@@ -50,20 +51,22 @@ func (r *Repo) startImport(ctx context.Context) (*importer, error) {
 	return im, nil
 }
 
-// printf writes commands. Errors are kept for finish: git says why on stderr.
+// printf writes commands. Errors are kept for finish, since git reports the cause on
+// stderr.
 func (im *importer) printf(format string, args ...any) {
 	if im.err == nil {
 		_, im.err = fmt.Fprintf(im.in, format, args...)
 	}
 }
 
-// blob sends content, unless it was sent before, and returns its id.
+// blob sends content, unless it has been sent before, and returns its id.
 func (im *importer) blob(content []byte) oid {
 	id := hashObject("blob", content)
 	im.blobOf(id, content)
 	return id
 }
 
+// blobOf is blob for content whose id is known.
 func (im *importer) blobOf(id oid, content []byte) {
 	if im.sent[id] {
 		return
@@ -77,8 +80,8 @@ func (im *importer) blobOf(id oid, content []byte) {
 	im.pause()
 }
 
-// file sends a file of which the size is known and returns the id of what was
-// sent; whole is false if the file turned out shorter.
+// file sends size bytes of a file and returns the id of the content that was sent;
+// whole is false if the file turned out to be shorter.
 func (im *importer) file(f *os.File, size int64, secrets Secrets) (id oid, whole bool, err error) {
 	im.printf("blob\ndata %d\n", size)
 	id, whole, err = hashBlob(pausing{importWriter{im}, im.pause}, f, size, secrets)
@@ -87,8 +90,8 @@ func (im *importer) file(f *os.File, size int64, secrets Secrets) (id oid, whole
 	return id, whole, err
 }
 
-// importWriter writes to git. Its errors are kept for finish, so that those of
-// a copy are of reading alone.
+// importWriter writes to git. Its errors are kept for finish, so that a copy only
+// fails with errors of its source.
 type importWriter struct{ im *importer }
 
 func (w importWriter) Write(p []byte) (int, error) {
@@ -98,8 +101,8 @@ func (w importWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// commit begins a commit on ref; the caller adds from, merge and M lines and
-// then calls endCommit.
+// commit begins a commit on ref. The caller adds from, merge and file commands, then
+// calls endCommit.
 func (im *importer) commit(ref string, mark int, when time.Time, message string) {
 	date := strconv.FormatInt(when.Unix(), 10) + " +0000"
 	im.printf("commit %s\nmark :%d\nauthor %s %s\ncommitter %s %s\ndata %d\n%s\n", ref, mark, identity, date, identity, date, len(message), message)
@@ -113,7 +116,7 @@ func (im *importer) remove(path string) { im.printf("D %s\n", cQuote(path)) }
 
 func (im *importer) endCommit() { im.printf("\n") }
 
-// ask sends a command that answers with one line and returns the line.
+// ask sends a command whose response is one line and returns that line.
 func (im *importer) ask(format string, args ...any) string {
 	im.printf(format, args...)
 	if im.err == nil {
@@ -144,6 +147,7 @@ func (im *importer) treeOf(mark int) oid {
 	return im.askOID(line)
 }
 
+// askOID parses an object id in a response of git.
 func (im *importer) askOID(text string) oid {
 	if im.err != nil {
 		return noOID
@@ -155,9 +159,9 @@ func (im *importer) askOID(text string) oid {
 	return id
 }
 
-// catBlobs calls f with the content of blobs that the repository has, in order.
-// Of a blob of more than limit bytes f gets nil. All are asked for at once: an
-// answer each would cost a change of process each.
+// catBlobs calls f with the content of blobs that the repository has, in order, or
+// with nil for a blob of more than limit bytes. All blobs are requested at once:
+// waiting for each response would cost a context switch per blob.
 func (im *importer) catBlobs(ids []oid, limit int, f func(i int, content []byte)) {
 	if im.err != nil || len(ids) == 0 {
 		return
@@ -167,7 +171,7 @@ func (im *importer) catBlobs(ids []oid, limit int, f func(i int, content []byte)
 		for i, id := range ids {
 			content, err := im.readBlob(id, limit)
 			if err != nil {
-				// Whoever is still asking must not wait for us.
+				// Drain the responses, so that the requests below do not block.
 				_, _ = io.Copy(io.Discard, im.out)
 				answers <- err
 				return
@@ -183,14 +187,14 @@ func (im *importer) catBlobs(ids []oid, limit int, f func(i int, content []byte)
 		im.err = im.in.Flush()
 	}
 	if im.err != nil {
-		im.pipe.Close() // git is gone or goes; the answers end
+		im.pipe.Close() // git has ended or will end, and with it the responses
 	}
 	if err := <-answers; im.err == nil {
 		im.err = err
 	}
 }
 
-// readBlob reads one answer to cat-blob.
+// readBlob reads one response to cat-blob.
 func (im *importer) readBlob(id oid, limit int) ([]byte, error) {
 	line, err := im.out.ReadString('\n')
 	if err != nil {
@@ -202,19 +206,19 @@ func (im *importer) readBlob(id oid, limit int) ([]byte, error) {
 	}
 	size, err := strconv.Atoi(fields[2])
 	if err != nil || size < 0 {
-		return nil, fmt.Errorf("git fast-import answered a size of %q", fields[2])
+		return nil, fmt.Errorf("git fast-import reported the size %q", fields[2])
 	}
 	if size > limit {
 		_, err := im.out.Discard(size + 1)
 		return nil, err
 	}
-	buf := make([]byte, size+1) // and a line end
+	buf := make([]byte, size+1) // with the final line feed
 	_, err = io.ReadFull(im.out, buf)
 	return buf[:size], err
 }
 
-// finish lets git write the pack and the refs. An error of git's own is
-// preferred to the broken pipe it causes.
+// finish lets git write the pack and the refs. An error of git itself takes
+// precedence over the broken pipe that it causes.
 func (im *importer) finish() error {
 	im.printf("done\n")
 	if im.err == nil {
@@ -228,7 +232,7 @@ func (im *importer) finish() error {
 	return im.err
 }
 
-// abort ends the process without any ref being written.
+// abort kills the process before it updates any ref.
 func (im *importer) abort() {
 	_ = im.cmd.Cancel()
 	im.pipe.Close()

@@ -16,9 +16,8 @@ import (
 	"github.com/clew-dev/clew/internal/capacity"
 )
 
-// neutral is the configuration that every git process gets. It takes from git
-// every way of running a program or of leaving the repository that a file could
-// ask for.
+// neutral is the configuration of every git process. It disables every means by
+// which a file could make git run a program or leave the repository.
 var neutral = []string{
 	"--no-pager", "--literal-pathspecs",
 	"-c", "core.fsmonitor=false",
@@ -29,8 +28,8 @@ var neutral = []string{
 	"-c", "core.protectHFS=false",
 	"-c", "core.fsync=all",
 	"-c", "core.commitGraph=false",
-	// The agent's files decide how much memory git wants: large ones are streamed
-	// and never become deltas, which both sides of a push would hold whole.
+	// The agent's files determine how much memory git needs: large ones are streamed
+	// and never become deltas, which both sides of a push would hold in memory whole.
 	"-c", "core.bigFileThreshold=16m",
 	"-c", "core.deltaBaseCacheLimit=16m",
 	"-c", "pack.threads=1",
@@ -47,7 +46,8 @@ var neutral = []string{
 	"-c", "advice.detachedHead=false",
 }
 
-// neutralEnv is all the environment that git gets, but for what a call adds.
+// neutralEnv returns the whole environment of a git process, apart from what a call
+// adds.
 func neutralEnv() []string {
 	return []string{
 		"PATH=" + os.Getenv("PATH"),
@@ -61,17 +61,17 @@ func neutralEnv() []string {
 	}
 }
 
-// gitCall is one run of git.
+// gitCall describes one run of git.
 type gitCall struct {
 	args    []string // after the neutral options; begins with -c options or the command
 	env     []string
 	stdin   io.Reader
-	stdout  io.Writer // nil: collected and returned
+	stdout  io.Writer // nil: the output is collected and returned
 	gitDir  string    // "": the repository of the checkpoints
 	workDir string    // --work-tree, if any
 }
 
-// gitError is a git that ended with an error.
+// gitError is the failure of a git process.
 type gitError struct {
 	command string
 	stderr  string
@@ -88,11 +88,11 @@ func (e *gitError) Error() string {
 
 func (e *gitError) Unwrap() error { return e.err }
 
-// Stderr is what git printed to complain, without what others said of it.
+// Stderr returns git's standard error alone, without the messages that wrap it.
 func (e *gitError) Stderr() string { return e.stderr }
 
-// maxStderr is how much of the end of git's complaints is kept, and a quarter of it of their
-// beginning.
+// maxStderr is how many bytes are kept from the end of git's standard error; a quarter as
+// many are kept from its beginning.
 const maxStderr = 4 << 10
 
 // command prepares a git process without starting it. Its standard error is
@@ -113,8 +113,8 @@ func (r *Repo) command(ctx context.Context, call gitCall) (*exec.Cmd, *endsBuffe
 	cmd.Stdin = call.stdin
 	stderr := &endsBuffer{}
 	cmd.Stderr = stderr
-	// A process group, so that a cancelled fetch takes its helpers along, and
-	// the lock, so that whoever comes next waits for a process that outlives us.
+	// A process group, so that cancelling a fetch also kills its helpers, and the
+	// lock, so that the next owner waits for a git process that outlives this one.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.ExtraFiles = []*os.File{r.lock}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -139,13 +139,13 @@ func (r *Repo) git(ctx context.Context, call gitCall) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// gitText runs git and returns its output without the line end.
+// gitText runs git and returns its output without the final line feed.
 func (r *Repo) gitText(ctx context.Context, args ...string) (string, error) {
 	out, err := r.git(ctx, gitCall{args: args})
 	return strings.TrimSuffix(string(out), "\n"), err
 }
 
-// commandName is the git command among args, after its -c options.
+// commandName returns the git command in args, which follows the -c options.
 func commandName(args []string) string {
 	for i := 0; i < len(args); i++ {
 		if args[i] == "-c" {
@@ -157,7 +157,7 @@ func commandName(args []string) string {
 	return ""
 }
 
-// stderrOf returns what git complained of, or "".
+// stderrOf returns the standard error of a failed git, or "".
 func stderrOf(err error) string {
 	var e *gitError
 	if errors.As(err, &e) {
@@ -166,38 +166,39 @@ func stderrOf(err error) string {
 	return ""
 }
 
-// wasEnded reports whether err is that of a git which could not say what it found: it or a
-// child of it could not be started or was killed, its call was cancelled, or it got no
-// memory. That it found nothing then says nothing of what is there.
-func wasEnded(err error) bool {
+// interrupted reports whether err means that git could not complete: it or a child of it
+// could not be started or was killed, its call was cancelled, or it ran out of memory. Such
+// a failure says nothing about the repository.
+func interrupted(err error) bool {
 	var git *gitError
 	if !errors.As(err, &git) {
 		return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 	}
 	var exit *exec.ExitError
-	if !errors.As(git.err, &exit) || outOfMemory.MatchString(git.stderr) || childEnded.MatchString(git.stderr) {
+	if !errors.As(git.err, &exit) || outOfMemory.MatchString(git.stderr) || childKilled.MatchString(git.stderr) {
 		return true
 	}
 	status, _ := exit.Sys().(syscall.WaitStatus)
-	return status.Signaled() && slices.Contains(endingSignals, status.Signal()) || slices.Contains(notStarted, status.ExitStatus())
+	return status.Signaled() && slices.Contains(killSignals, status.Signal()) || slices.Contains(notStarted, status.ExitStatus())
 }
 
-// endingSignals are those by which others end git. It ends by SIGBUS itself where a file is
-// shorter than it should be.
-var endingSignals = []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}
+// killSignals are the signals that others send to end git. SIGBUS is not among them: git
+// gets it when a file is shorter than it should be.
+var killSignals = []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}
 
-// notStarted are the shell's exit codes for a program that it cannot start (POSIX); the
-// shell sets git's limit of memory.
+// notStarted are the shell's exit codes for a program that it cannot start (POSIX). Git runs
+// below a shell, which sets its memory limit.
 var notStarted = []int{126, 127}
 
-// childEnded finds in git's words that a process or thread of its own was ended, by one of
-// endingSignals, or not started.
-var childEnded = regexp.MustCompile(`died of signal (?:1|2|9|15)\b|(?i:cannot fork|unable to fork|unable to create thread)`)
+// childKilled matches git's messages about a child process or thread that was killed by one
+// of killSignals or could not be started.
+var childKilled = regexp.MustCompile(`died of signal (?:1|2|9|15)\b|(?i:cannot fork|unable to fork|unable to create thread)`)
 
-// moreMemory is what to do where git is short of memory.
-const moreMemory = "have an administrator raise the manager's --daemon-limits, which apply to the task's next pod"
+// moreMemory tells users what to do when git runs out of memory.
+const moreMemory = "ask an administrator to raise the manager's --daemon-limits, which apply to the task's next pod"
 
-// failGit gives an error of git a reason: a full volume, too little memory, or GitFailed.
+// failGit wraps an error of git as StorageFull, MemoryExceeded or GitFailed. An error that
+// has a reason, a cancellation, or nil is returned as it is.
 func failGit(err error, format string, args ...any) error {
 	if err == nil || ReasonOf(err) != "" || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -211,9 +212,9 @@ func failGit(err error, format string, args ...any) error {
 	return failIO(err, format, args...)
 }
 
-// endsBuffer keeps the beginning and the end of what is written to it. Git says first what it
-// met, such as a lack of memory, and last what it makes of that; in between it may name each
-// of a long chain of deltas.
+// endsBuffer keeps the beginning and the end of what is written to it. Git reports the cause
+// first, such as a lack of memory, and its conclusion last; in between it may list a long
+// chain of deltas.
 type endsBuffer struct{ head, tail []byte }
 
 func (b *endsBuffer) Write(p []byte) (int, error) {

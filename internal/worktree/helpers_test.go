@@ -11,9 +11,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
-// fixture is a worktree with its repository and an agent that changes it.
+// fixture is a worktree with its repository and the agent's home.
 type fixture struct {
 	t    testing.TB
 	base string
@@ -36,11 +38,11 @@ func (f *fixture) config() Config {
 	}
 }
 
-// newFixture makes folders and opens the repository; nothing is cloned.
+// newFixture creates the folders and opens the repository; nothing is cloned.
 func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	base := t.TempDir()
-	t.Cleanup(func() { // folders without write permission could not be removed
+	t.Cleanup(func() { // otherwise folders without write permission could not be removed
 		_ = filepath.WalkDir(base, func(path string, d fs.DirEntry, err error) error {
 			if d != nil && d.IsDir() {
 				_ = os.Chmod(path, 0o700)
@@ -71,7 +73,7 @@ func (f *fixture) reopen() {
 	f.open()
 }
 
-// cloned makes a fixture that was cloned from an origin.
+// cloned creates a fixture cloned from an origin, or an empty one for "".
 func cloned(t testing.TB, origin string) *fixture {
 	t.Helper()
 	f := newFixture(t)
@@ -104,7 +106,7 @@ func (f *fixture) restore(c Checkpoint, scope Scope) RestoreResult {
 	return res
 }
 
-// git runs git as the agent does.
+// git runs git in the worktree, as the agent would.
 func (f *fixture) git(args ...string) string {
 	f.t.Helper()
 	return gitIn(f.t, f.work, args...)
@@ -146,13 +148,13 @@ func writeFile(t testing.TB, path, content string, perm os.FileMode) {
 	must(t, os.Chmod(path, perm))
 }
 
-// makeOrigin makes a repository with branches, tags and n files.
+// makeOrigin creates a repository with branches, tags and n files, plus run.sh and second.txt.
 func makeOrigin(t testing.TB, n int) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "origin")
 	must(t, os.MkdirAll(dir, 0o755))
 	gitIn(t, dir, "init", "-q", "-b", "trunk")
-	gitIn(t, dir, "config", "gc.auto", "0") // it would go on in the background
+	gitIn(t, dir, "config", "gc.auto", "0") // it would continue in the background
 	for i := range n {
 		writeFile(t, filepath.Join(dir, fileName(i)), fmt.Sprintf("file %d\n%s", i, strings.Repeat("some line of text\n", 20)), 0o644)
 	}
@@ -170,7 +172,7 @@ func makeOrigin(t testing.TB, n int) string {
 func fileName(i int) string { return fmt.Sprintf("pkg/m%03d/s%d/file_%05d.txt", i/100, i/20%5, i) }
 
 // listing describes everything below a folder, independently of the code under
-// test. Objects of repositories and what a clone adds once are left out.
+// test. It leaves out the object stores of repositories.
 func listing(t testing.TB, root string) map[string]string {
 	t.Helper()
 	m := map[string]string{}
@@ -179,7 +181,8 @@ func listing(t testing.TB, root string) map[string]string {
 			return err
 		}
 		rel, _ := filepath.Rel(root, path)
-		if strings.Contains(rel, ".git/objects") || strings.HasSuffix(rel, "/objects") && strings.Contains(rel, ".git/") {
+		otherStore := strings.HasSuffix(rel, "/objects") && strings.Contains(rel, ".git/")
+		if otherStore || strings.Contains(rel, ".git/objects") {
 			if d.IsDir() {
 				return filepath.SkipDir
 			}
@@ -209,25 +212,34 @@ func listing(t testing.TB, root string) map[string]string {
 	return m
 }
 
+// sameListing compares two listings. It ends the test after 20 differences.
 func sameListing(t testing.TB, what string, want, got map[string]string) {
 	t.Helper()
-	bad := 0
-	for path, w := range want {
-		if g, ok := got[path]; !ok || g != w {
-			t.Errorf("%s: %q is %q, want %q", what, path, g, w)
-			bad++
-		}
-		if bad > 20 {
+	differences := 0
+	report := func(path, want, got string) {
+		t.Helper()
+		t.Errorf("%s: %q is %q, want %q", what, path, got, want)
+		if differences++; differences > 20 {
 			t.FailNow()
+		}
+	}
+	for path, w := range want {
+		if g := got[path]; g != w { // no description is ""
+			report(path, w, g)
 		}
 	}
 	for path, g := range got {
 		if _, ok := want[path]; !ok {
-			t.Errorf("%s: %q is %q, want nothing", what, path, g)
-			if bad++; bad > 20 {
-				t.FailNow()
-			}
+			report(path, "", g)
 		}
+	}
+}
+
+// wantEqual compares a whole value with the expected one.
+func wantEqual[T any](t testing.TB, what string, want, got T) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }
 

@@ -12,14 +12,31 @@ import (
 	"time"
 )
 
-// plant puts everything into a worktree that could make git run a program, and
-// returns the path of a file that exists once one was run.
+// plant adds everything to a worktree that could make git run a program, and returns
+// the path of a file that exists once one has run.
 func (f *fixture) plant() (proof string) {
 	f.t.Helper()
 	proof = filepath.Join(f.base, "proof")
 	script := filepath.Join(f.base, "evil.sh")
 	writeFile(f.t, script, "#!/bin/sh\necho ran \"$0\" \"$@\" >> "+proof+"\ncat\n", 0o755)
-	config := fmt.Sprintf(`[core]
+	config := fmt.Sprintf(hostileConfig, script, f.work)
+	f.plantFiles(script, config)
+	// Where git looks for configuration by the environment and the home.
+	writeFile(f.t, filepath.Join(f.home, ".gitconfig"), config, 0o644)
+	writeFile(f.t, filepath.Join(f.home, ".agent/.gitconfig"), config, 0o644)
+	f.t.Setenv("HOME", f.home)
+	f.t.Setenv("XDG_CONFIG_HOME", f.home)
+	f.t.Setenv("GIT_CONFIG_COUNT", "1")
+	f.t.Setenv("GIT_CONFIG_KEY_0", "core.fsmonitor")
+	f.t.Setenv("GIT_CONFIG_VALUE_0", script)
+	f.t.Setenv("GIT_EXTERNAL_DIFF", script)
+	f.t.Setenv("GIT_SSH_COMMAND", script)
+	return proof
+}
+
+// hostileConfig is a git configuration with all settings that run a program. %[1]s is the
+// program, %[2]s the worktree.
+const hostileConfig = `[core]
 	repositoryformatversion = 0
 	fsmonitor = %[1]s
 	hooksPath = %[2]s/hooks
@@ -51,7 +68,11 @@ func (f *fixture) plant() (proof string) {
 [hook "evil"]
 	command = %[1]s
 	event = post-index-change
-`, script, f.work)
+`
+
+// plantFiles adds the configuration, attributes, hooks and submodules to the worktree.
+func (f *fixture) plantFiles(script, config string) {
+	f.t.Helper()
 	writeFile(f.t, filepath.Join(f.work, ".git/config"), config, 0o644)
 	writeFile(f.t, filepath.Join(f.work, ".gitattributes"), "* filter=evil diff=evil merge=evil\n", 0o644)
 	writeFile(f.t, filepath.Join(f.work, ".git/info/attributes"), "* filter=evil diff=evil merge=evil\n", 0o644)
@@ -66,20 +87,9 @@ func (f *fixture) plant() (proof string) {
 	must(f.t, os.MkdirAll(filepath.Join(f.work, "sub/.git/refs"), 0o755))
 	f.write("sub/file", "in a nested repository\n")
 	f.write(".gitmodules", "[submodule \"x\"]\n\tpath = sub\n\turl = ext::"+script+"\n\tupdate = !"+script+"\n")
-	// Where git looks for configuration by the environment and the home.
-	writeFile(f.t, filepath.Join(f.home, ".gitconfig"), config, 0o644)
-	writeFile(f.t, filepath.Join(f.home, ".agent/.gitconfig"), config, 0o644)
-	f.t.Setenv("HOME", f.home)
-	f.t.Setenv("XDG_CONFIG_HOME", f.home)
-	f.t.Setenv("GIT_CONFIG_COUNT", "1")
-	f.t.Setenv("GIT_CONFIG_KEY_0", "core.fsmonitor")
-	f.t.Setenv("GIT_CONFIG_VALUE_0", script)
-	f.t.Setenv("GIT_EXTERNAL_DIFF", script)
-	f.t.Setenv("GIT_SSH_COMMAND", script)
-	return proof
 }
 
-func TestNothingOfTheAgentsRuns(t *testing.T) {
+func TestNoProgramOfTheAgentRuns(t *testing.T) {
 	f := cloned(t, makeOrigin(t, 20))
 	proof := f.plant()
 	ctx := context.Background()
@@ -93,7 +103,7 @@ func TestNothingOfTheAgentsRuns(t *testing.T) {
 	var patch strings.Builder
 	must(t, f.repo.Patch(ctx, one.Code, two.Code, &patch))
 	if !strings.Contains(patch.String(), "+changed") {
-		t.Errorf("the patch is %q", patch.String())
+		t.Errorf("the patch lacks the change: %q", patch.String())
 	}
 	_, err := f.repo.Drift(ctx, two.target())
 	must(t, err)
@@ -108,12 +118,12 @@ func TestNothingOfTheAgentsRuns(t *testing.T) {
 	_, err = f.repo.Maintain(ctx)
 	must(t, err)
 	if text, err := os.ReadFile(proof); err == nil {
-		t.Errorf("a program of the agent's was run: %s", text)
+		t.Errorf("a program of the agent has run: %s", text)
 	}
-	// The trap works: a plain git runs the program.
+	// A plain git does run the program, so the test would notice.
 	_, _ = gitTry(f.work, "status")
 	if _, err := os.Stat(proof); err != nil {
-		t.Error("git status ran nothing: the test proves nothing")
+		t.Error("git status did not run the program, so the test proves nothing")
 	}
 }
 
@@ -130,15 +140,15 @@ func TestFifoDoesNotHang(t *testing.T) {
 	select {
 	case c := <-done:
 		if c.SkippedCount != 6 {
-			t.Errorf("skipped are %v", c.Skipped)
+			t.Errorf("the skipped files are %v, want 6", c.Skipped)
 		}
 	case <-time.After(20 * time.Second):
 		t.Fatal("a checkpoint hangs on a FIFO")
 	}
 }
 
-// TestSwappedForLinks takes checkpoints and restores while somebody swaps
-// folders and files for links to the outside, and back, as fast as they can.
+// TestSwappedForLinks takes checkpoints and restores while the agent replaces folders
+// and files by links to the outside, and back, as fast as it can.
 func TestSwappedForLinks(t *testing.T) {
 	f := cloned(t, "")
 	outside := filepath.Join(f.base, "outside")
@@ -181,13 +191,13 @@ func TestSwappedForLinks(t *testing.T) {
 		f.write(fmt.Sprintf("new%d", i), "new")
 		c := f.checkpoint()
 		if i%4 == 0 {
-			// With somebody about, it may rightly say that it did not succeed.
+			// A concurrent change may make it fail, which is correct.
 			_, _ = f.repo.Restore(ctx, RestoreRequest{Target: good.target()})
 		}
 		var patch strings.Builder
 		must(t, f.repo.Patch(ctx, good.Code, c.Code, &patch))
 		if strings.Contains(patch.String(), "outside secret") {
-			t.Fatal("a checkpoint holds a file from outside")
+			t.Fatal("a checkpoint contains a file from outside the worktree")
 		}
 	}
 	close(stop)
@@ -196,8 +206,8 @@ func TestSwappedForLinks(t *testing.T) {
 	f.restore(good, ScopeBoth)
 }
 
-// TestPlantedLinks restores into a worktree in which links to the outside stand
-// where the checkpoint has folders.
+// TestPlantedLinks restores a worktree that has links to the outside where the
+// checkpoint has folders.
 func TestPlantedLinks(t *testing.T) {
 	f := cloned(t, makeOrigin(t, 20))
 	f.write("a/b/c", "inside")
@@ -226,14 +236,14 @@ func TestPlantedLinks(t *testing.T) {
 	must(t, os.Symlink(outside, filepath.Join(f.work, ".git")))
 	c := f.checkpoint()
 	if c.Agent.Head != "" {
-		t.Errorf("HEAD was read through a link: %+v", c.Agent)
+		t.Errorf("HEAD has been read through a link: %+v", c.Agent)
 	}
 	f.restore(good, ScopeBoth)
 	sameListing(t, "worktree", want, listing(t, f.work))
 	sameListing(t, "outside", before, listing(t, outside))
 }
 
-func TestDamagedObjectsAreFoundFirst(t *testing.T) {
+func TestDamageIsFoundBeforeFilesAreChanged(t *testing.T) {
 	for _, kind := range []string{"missing", "truncated", "flipped"} {
 		t.Run(kind, func(t *testing.T) {
 			f := cloned(t, makeOrigin(t, 20))
@@ -244,7 +254,7 @@ func TestDamagedObjectsAreFoundFirst(t *testing.T) {
 			f.write("victim", "other\n")
 			f.write("more", "more\n")
 			two := f.checkpoint()
-			// Every object on its own, so that one can be damaged.
+			// Unpack all objects, so that a single one can be damaged.
 			loosen(t, f.config().GitDir)
 			damageObject(t, f.config().GitDir, blob, kind)
 			want := listing(t, f.work)
@@ -296,6 +306,7 @@ func loosen(t *testing.T, gitDir string) {
 	}
 }
 
+// damageObject deletes, truncates or replaces the file of a loose object.
 func damageObject(t *testing.T, gitDir, id, kind string) {
 	t.Helper()
 	path := filepath.Join(gitDir, "objects", id[:2], id[2:])

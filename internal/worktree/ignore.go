@@ -8,13 +8,13 @@ import (
 )
 
 // ignoreRules are the lines of the .gitignore files that apply in a folder. They
-// serve to list untracked files only: a checkpoint holds ignored files too.
+// only serve to list untracked files; a checkpoint includes ignored files.
 type ignoreRules struct {
 	outer *ignoreRules
 	base  string // the folder the patterns are relative to
 	lines []ignoreLine
-	bytes int // of the patterns, with those of the outer folders
-	count int // of the lines, likewise
+	bytes int // total size of the patterns, outer folders included
+	count int // total number of lines, outer folders included
 }
 
 type ignoreLine struct {
@@ -24,16 +24,16 @@ type ignoreLine struct {
 }
 
 // maxIgnoreBytes and maxIgnoreLines bound the patterns that apply in one folder,
-// those of its outer folders included. The agent writes them, and a pattern costs
-// a hundred times its length in memory. Files that hold more are passed over: what
-// they ignore is listed as untracked.
+// including those of its outer folders. The agent writes them, and a pattern takes
+// a hundred times its length in memory. Files that exceed the bounds are not
+// applied: what they ignore is listed as untracked.
 const (
 	maxIgnoreBytes = 64 << 10
 	maxIgnoreLines = 2000
 )
 
-// rules adds the patterns in a file of a folder to those that apply already. If
-// below is set, the file is there, below the entry e.
+// rules adds the patterns of the ignore file e in the folder base to the outer
+// ones. If below is set, e is a folder and the file is at that path in it.
 func (d *dirtyFinder) rules(base string, e *entry, below string, outer *ignoreRules) *ignoreRules {
 	if e == nil || e.skip != "" || (e.dir != nil) != (below != "") {
 		return outer
@@ -60,8 +60,8 @@ func (d *dirtyFinder) rules(base string, e *entry, below string, outer *ignoreRu
 	return r
 }
 
-// match reports whether the path of a file or folder is ignored. The last line
-// that matches decides, and inner files come after outer ones.
+// match reports whether a file or folder is ignored. The last line that matches
+// decides, and the lines of inner files come after those of outer ones.
 func (r *ignoreRules) match(path string, folder bool) bool {
 	for ; r != nil; r = r.outer {
 		rel := path
@@ -77,7 +77,7 @@ func (r *ignoreRules) match(path string, folder bool) bool {
 	return false
 }
 
-// parseIgnore turns one line of a .gitignore into a pattern.
+// parseIgnore parses one line of a .gitignore; ok is false if it has no usable pattern.
 func parseIgnore(line string) (l ignoreLine, ok bool) {
 	if strings.HasPrefix(line, "#") {
 		return l, false
@@ -105,7 +105,7 @@ func parseIgnore(line string) (l ignoreLine, ok bool) {
 	return l, err == nil
 }
 
-// globExpr turns a pattern of a .gitignore into a regular expression.
+// globExpr translates a .gitignore pattern to a regular expression.
 func globExpr(glob string) string {
 	var b strings.Builder
 	for i := 0; i < len(glob); i++ {
@@ -137,7 +137,7 @@ func globExpr(glob string) string {
 		case c >= utf8.RuneSelf:
 			_, size := utf8.DecodeRuneInString(glob[i:])
 			if size == 1 {
-				b.WriteByte('.') // a byte that is no UTF-8 is a character of its own
+				b.WriteByte('.') // an invalid UTF-8 byte is a character of its own
 			} else {
 				b.WriteString(glob[i : i+size])
 			}

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// errIndex is an index that is damaged or of a kind not understood.
+// errIndex means that an index is damaged or has an unsupported format.
 var errIndex = errors.New("the index cannot be read")
 
-// indexEntry is what the agent's index says of one path.
+// indexEntry is the entry of one path in the agent's index.
 type indexEntry struct {
 	path   string
 	mode   uint32
@@ -24,14 +24,14 @@ type indexEntry struct {
 }
 
 const (
-	indexFixed    = 62 // bytes before the name
+	indexFixed    = 62 // length of the part before the name
 	indexExtended = 0x4000
 	indexAssume   = 0x8000
 	indexSkipTree = 0x4000
 )
 
-// parseIndex reads a git index of version 2, 3 or 4 as untrusted data. A split
-// or sparse index is errIndex.
+// parseIndex parses a git index of version 2, 3 or 4 as untrusted data. It returns
+// errIndex for a split or sparse index.
 func parseIndex(raw []byte) ([]indexEntry, error) {
 	if len(raw) < 12+20 || string(raw[:4]) != "DIRC" {
 		return nil, errIndex
@@ -86,7 +86,8 @@ func (p *indexParser) next() (e indexEntry, err error) {
 	return p.name(e, b[fixed:], fixed)
 }
 
-// name reads the path, which version 4 shortens against the one before.
+// name reads the path. Version 4 of the format abbreviates it relative to the previous
+// path.
 func (p *indexParser) name(e indexEntry, b []byte, fixed int) (indexEntry, error) {
 	prefix := ""
 	if p.version == 4 {
@@ -113,7 +114,8 @@ func (p *indexParser) name(e indexEntry, b []byte, fixed int) (indexEntry, error
 	return e, nil
 }
 
-// indexVarint reads the offset encoding of git's packs.
+// indexVarint decodes a number in the offset encoding of git packs; n is its length, 0
+// if it is invalid.
 func indexVarint(b []byte) (value uint64, n int) {
 	for i := 0; i < len(b) && i < 9; i++ {
 		value = value<<7 | uint64(b[i]&0x7f)
@@ -125,11 +127,11 @@ func indexVarint(b []byte) (value uint64, n int) {
 	return 0, 0
 }
 
-// maxIndexBytes bounds the index that is looked into.
+// maxIndexBytes bounds the size of an index that is parsed.
 const maxIndexBytes = 256 << 20
 
-// agentIndex returns the agent's index as a tree, or nil if it has none or one
-// that cannot be read.
+// agentIndex returns the agent's index as a tree, or nil if there is none or it
+// cannot be parsed.
 func (t *taking) agentIndex() *indexTree {
 	git := t.snap.work.find(gitName)
 	if git == nil || git.dir == nil {
@@ -170,10 +172,11 @@ type indexTree struct {
 }
 
 type indexFolder struct {
-	files   []indexEntry // path is the name
+	files   []indexEntry // their path is only the name
 	folders map[string]*indexFolder
 }
 
+// indexTreeOf arranges the entries of an index, sorted by path, as a tree.
 func indexTreeOf(id oid, list []indexEntry) *indexTree {
 	t := &indexTree{oid: id, root: &indexFolder{}}
 	at, atPath := t.root, ""
@@ -193,6 +196,7 @@ func indexTreeOf(id oid, list []indexEntry) *indexTree {
 	return t
 }
 
+// folder returns the folder at path below f, creating it if necessary.
 func (f *indexFolder) folder(path string) *indexFolder {
 	if path == "" {
 		return f
@@ -211,7 +215,8 @@ func (f *indexFolder) folder(path string) *indexFolder {
 	return f
 }
 
-// find returns the entries of a name; a conflict has several stages.
+// find returns the entry with this name, or nil. Of a conflict, which has several
+// stages, it returns one.
 func (f *indexFolder) find(name string) *indexEntry {
 	if f == nil {
 		return nil
@@ -223,8 +228,8 @@ func (f *indexFolder) find(name string) *indexEntry {
 	return &f.files[i]
 }
 
-// dirtyFiles lists what differs between the worktree and the agent's index, as
-// git status would, but for what is staged.
+// dirtyFiles lists the differences between the worktree and the agent's index, as
+// git status would, without staged changes. It also returns their total number.
 func (t *taking) dirtyFiles() ([]DirtyFile, int) {
 	index := t.agentIndex()
 	if index == nil {
@@ -247,6 +252,7 @@ func (t *taking) dirtyFiles() ([]DirtyFile, int) {
 	return d.list, d.count
 }
 
+// dirtyFinder collects the files that differ from the agent's index.
 type dirtyFinder struct {
 	work  *beneath
 	max   int
@@ -261,6 +267,7 @@ func (d *dirtyFinder) add(path, state string) {
 	}
 }
 
+// folder adds the differences between a scanned folder and that of the index.
 func (d *dirtyFinder) folder(cur *dir, index *indexFolder, path string, ignore *ignoreRules) {
 	ignore = d.rules(path, cur.find(".gitignore"), "", ignore)
 	for i := range cur.entries {
@@ -277,7 +284,7 @@ func (d *dirtyFinder) folder(cur *dir, index *indexFolder, path string, ignore *
 			if index != nil {
 				sub = index.folders[e.name]
 			}
-			// A nested repository is the other one's business.
+			// A nested repository tracks its files itself.
 			if (sub == nil && ignore.match(full, true)) || e.dir.find(gitName) != nil {
 				continue
 			}
@@ -295,7 +302,7 @@ func (d *dirtyFinder) folder(cur *dir, index *indexFolder, path string, ignore *
 	d.deleted(cur, index, path)
 }
 
-// matches reports whether the index takes a file to be unchanged.
+// matches reports whether a file is unchanged according to the index.
 func (x *indexEntry) matches(e *entry) bool {
 	if x.mode != e.mode {
 		return false
@@ -303,13 +310,14 @@ func (x *indexEntry) matches(e *entry) bool {
 	if x.oid == e.oid {
 		return true
 	}
-	// The content may differ by line ends that git changes on the way in; then
-	// the attributes in the index say that it is the file git wrote or read.
+	// The content may differ in line endings, which git converts when it adds a
+	// file. Then equal attributes in the index show that it is the file git wrote
+	// or read.
 	return x.size != 0 && x.size == uint32(e.stat.size) && x.ino == uint32(e.stat.ino) &&
 		int64(x.mtime[0])*1e9+int64(x.mtime[1]) == e.stat.mtime
 }
 
-// deleted lists what the index has and the folder has not.
+// deleted adds the entries of the index that the folder lacks.
 func (d *dirtyFinder) deleted(cur *dir, index *indexFolder, path string) {
 	if index == nil {
 		return

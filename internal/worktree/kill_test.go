@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// The kill tests run the package in a process of its own and end it by SIGKILL
-// at random instants. CLEW_SOAK=1 makes them long.
+// The kill tests run the package in a separate process and kill it with SIGKILL at
+// random times. CLEW_SOAK=1 runs the long form.
 
 func TestMain(m *testing.M) {
 	if job := os.Getenv("CLEW_WORKTREE_JOB"); job != "" {
@@ -28,11 +28,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// job is what the other process is asked to do.
+// job is the task of the other process.
 type job struct {
 	Config  Config
 	Restore *RestoreRequest
-	Take    *CheckpointRequest // with ever greater numbers, until killed
+	Take    *CheckpointRequest // repeatedly, with increasing numbers, until killed
 	Clone   *CloneRequest
 }
 
@@ -76,7 +76,7 @@ func runJob(text string) error {
 	return nil
 }
 
-// doneWatch notes when a job says that it is done.
+// doneWatch records the output of a job, and when the job printed that it is done.
 type doneWatch struct {
 	strings.Builder
 	at time.Time
@@ -89,8 +89,8 @@ func (d *doneWatch) Write(p []byte) (int, error) {
 	return d.Builder.Write(p)
 }
 
-// runAndKill runs a job, kills it after a delay, and returns what it printed
-// and how long it took until it was done, if it was.
+// runAndKill runs a job, kills it after a delay, and returns its output and, if it
+// completed, how long it took.
 func runAndKill(t *testing.T, j job, delay time.Duration) (out string, took time.Duration) {
 	t.Helper()
 	text, err := json.Marshal(j)
@@ -107,8 +107,8 @@ func runAndKill(t *testing.T, j job, delay time.Duration) (out string, took time
 	timer := time.AfterFunc(delay, func() { _ = cmd.Process.Signal(syscall.SIGKILL) })
 	err = cmd.Wait()
 	timer.Stop()
-	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); err != nil && (!ok || !status.Signaled()) {
-		t.Fatalf("the job failed by itself: %v\n%s", err, errs.String())
+	if status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus); err != nil && !status.Signaled() {
+		t.Fatalf("the job failed before it was killed: %v\n%s", err, errs.String())
 	}
 	return watch.String(), watch.at.Sub(begin)
 }
@@ -117,7 +117,7 @@ func soak() bool { return os.Getenv("CLEW_SOAK") != "" }
 
 func TestKilledRestoreEndsExact(t *testing.T) {
 	if testing.Short() {
-		t.Skip("kills again and again: make test runs it")
+		t.Skip("kills many processes: make test runs it")
 	}
 	rounds, changed := 10, 300
 	if soak() {
@@ -137,15 +137,15 @@ func TestKilledRestoreEndsExact(t *testing.T) {
 	statusTwo := f.git("status", "--porcelain=v2", "--branch")
 	must(t, f.repo.Close())
 
-	// How long a whole restore takes bounds the instants to kill it at.
+	// The duration of a complete restore bounds the delays before a kill.
 	whole := func(to Checkpoint) time.Duration {
 		out, took := runAndKill(t, job{Config: f.config(), Restore: &RestoreRequest{Target: to.target()}}, time.Minute)
 		if !strings.Contains(out, "done") {
-			t.Fatal("a restore does not end")
+			t.Fatal("a restore takes more than a minute")
 		}
 		return took
 	}
-	// A restore that ends before its kill tells that this machine got faster.
+	// A restore that completes before it is killed shows that the machine is faster now.
 	took := (whole(one) + whole(two)) / 2
 	killed := 0
 	for i := range rounds {
@@ -166,18 +166,18 @@ func TestKilledRestoreEndsExact(t *testing.T) {
 		sameListing(t, fmt.Sprintf("round %d worktree", i), want, listing(t, f.work))
 		sameListing(t, fmt.Sprintf("round %d home", i), home, listing(t, f.home))
 		if got := f.git("status", "--porcelain=v2", "--branch"); got != status {
-			t.Fatalf("round %d: git status says\n%s\nwant\n%s", i, got, status)
+			t.Fatalf("round %d: git status prints\n%s\nwant\n%s", i, got, status)
 		}
-		// git status has refreshed the index; put it back.
+		// git status has refreshed the index; restore it.
 		whole(to)
 	}
-	t.Logf("%d restores killed, a whole one takes %v", killed, took)
+	t.Logf("%d restores killed, a complete one takes %v", killed, took)
 	f.git("fsck", "--full")
 }
 
 func TestKilledCheckpointsLoseNothing(t *testing.T) {
 	if testing.Short() {
-		t.Skip("kills again and again: make test runs it")
+		t.Skip("kills many processes: make test runs it")
 	}
 	rounds := 8
 	if soak() {
@@ -220,12 +220,12 @@ func TestKilledCheckpointsLoseNothing(t *testing.T) {
 		got, err := os.ReadFile(filepath.Join(f.work, fileName(n%50)))
 		must(t, err)
 		if string(got) != fmt.Sprintf("checkpoint %d\n", n) {
-			t.Errorf("checkpoint %d brought %q", n, got)
+			t.Errorf("checkpoint %d restored the content %q", n, got)
 		}
 	}
 	left, _ := filepath.Glob(filepath.Join(f.config().GitDir, "objects/pack/tmp_*"))
 	if len(left) > 0 {
-		t.Errorf("killed processes left %v", left)
+		t.Errorf("Open left temporary files of killed processes: %v", left)
 	}
 	t.Logf("%d checkpoints acknowledged in %d killed processes", len(all), rounds)
 }
@@ -234,7 +234,7 @@ func TestKilledCloneStartsOver(t *testing.T) {
 	origin := makeOrigin(t, 300)
 	req := CloneRequest{URL: "file://" + origin}
 	want := listing(t, cloned(t, origin).work)
-	delete(want, ".git/index") // holds times
+	delete(want, ".git/index") // contains times
 	delete(want, ".git/logs/HEAD")
 	delete(want, ".git/logs/refs/heads/trunk")
 	for range 6 {
@@ -247,14 +247,14 @@ func TestKilledCloneStartsOver(t *testing.T) {
 		_, err := f.repo.Clone(context.Background(), req)
 		must(t, err)
 		if got := f.git("status", "--porcelain"); got != "" {
-			t.Errorf("git status says %q", got)
+			t.Errorf("git status prints %q, want nothing", got)
 		}
 		got := listing(t, f.work)
 		delete(got, ".git/index")
 		delete(got, ".git/logs/HEAD")
 		delete(got, ".git/logs/refs/heads/trunk")
 		for _, m := range []map[string]string{want, got} {
-			delete(m, ".git/config") // names the origin, whose folder is the same
+			delete(m, ".git/config") // contains the URL of the origin
 		}
 		sameListing(t, "clone", want, got)
 		f.git("fsck", "--full")

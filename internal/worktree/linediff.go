@@ -3,20 +3,21 @@ package worktree
 import "bytes"
 
 const (
-	// maxCountedBytes is the size up to which a file's lines are counted.
+	// maxCountedBytes is the size of the largest file whose lines are counted.
 	maxCountedBytes = 1 << 20
-	// maxEdits is how many edits the exact comparison looks for before it
-	// settles for an estimate.
+	// maxEdits is the number of edits after which the exact comparison gives up and
+	// countLines estimates.
 	maxEdits = 1500
 )
 
-// isBinary judges as git does: a NUL among the first 8,000 bytes.
+// isBinary reports whether content is binary by git's rule: a NUL in the first 8,000
+// bytes.
 func isBinary(content []byte) bool {
 	return bytes.IndexByte(content[:min(len(content), 8000)], 0) >= 0
 }
 
-// countLines returns how many lines must be added to and removed from old to
-// make new, as git diff --numstat does.
+// countLines returns how many lines must be added to and removed from old to get
+// new, as git diff --numstat does.
 func countLines(old, new []byte) (added, removed int64) {
 	a, b := lineIDs(old, new)
 	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
@@ -32,7 +33,7 @@ func countLines(old, new []byte) (added, removed int64) {
 	return int64(len(b) - common), int64(len(a) - common)
 }
 
-// lineIDs numbers the lines of both texts, equal lines alike.
+// lineIDs numbers the lines of both texts, giving equal lines the same number.
 func lineIDs(old, new []byte) (a, b []int) {
 	ids := map[string]int{}
 	number := func(text []byte) (list []int) {
@@ -49,8 +50,8 @@ func lineIDs(old, new []byte) (a, b []int) {
 	return number(old), number(new)
 }
 
-// longestCommon is the length of the longest common subsequence, by Myers'
-// greedy search; ok is false if the texts differ by more than maxEdits lines.
+// longestCommon returns the length of the longest common subsequence, by Myers'
+// greedy algorithm; ok is false if the texts differ by more than maxEdits lines.
 func longestCommon(a, b []int) (length int, ok bool) {
 	if len(a) == 0 || len(b) == 0 {
 		return 0, true
@@ -78,7 +79,7 @@ func longestCommon(a, b []int) (length int, ok bool) {
 	return 0, false
 }
 
-// commonLines counts the lines that both texts have, in whatever order.
+// commonLines counts the lines that both texts have, in any order.
 func commonLines(a, b []int) int {
 	have := map[int]int{}
 	for _, id := range a {

@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inlineMax is the size up to which a file is read into memory at once.
+// inlineMax is the size of the largest file that is read into memory whole.
 const inlineMax = 4 << 20
 
-// readAll reads the given files and links and sets their entries' ids. Files
-// of which always is true keep their content in memory.
+// readAll reads the given files and links and sets the ids of their entries. If
+// always is true, changed content stays in memory even beyond the scan's budget.
 func (s *scanner) readAll(jobs []fileJob, always bool) error {
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -54,8 +54,8 @@ func (s *scanner) readAll(jobs []fileJob, always bool) error {
 	return failed
 }
 
-// read hashes one file or link. What vanished meanwhile is marked gone; what
-// cannot be read is marked skipped.
+// read hashes one file or link. If it vanished during the scan, its entry is marked
+// as gone; if it cannot be captured, as skipped.
 func (s *scanner) read(j *fileJob, always bool, buf *[]byte) error {
 	var err error
 	if j.e.mode == modeLink {
@@ -80,8 +80,9 @@ func (s *scanner) read(j *fileJob, always bool, buf *[]byte) error {
 	return nil
 }
 
-var errGrown = errors.New("the file has grown beyond the limit")
+var errGrown = errors.New("the file has grown over the limit")
 
+// readSymlink hashes the target of a symbolic link.
 func (s *scanner) readSymlink(j *fileJob) error {
 	target, err := j.root.readLink(j.path)
 	if err != nil {
@@ -100,6 +101,7 @@ func (s *scanner) readSymlink(j *fileJob) error {
 	return nil
 }
 
+// readRegular hashes a regular file and updates the attributes in its entry.
 func (s *scanner) readRegular(j *fileJob, always bool, buf *[]byte) error {
 	f, st, err := j.root.openRegular(j.path)
 	if err != nil {
@@ -126,7 +128,8 @@ func (s *scanner) readRegular(j *fileJob, always bool, buf *[]byte) error {
 	return err
 }
 
-// readContent hashes size bytes of a file and keeps them if it may.
+// readContent hashes size bytes of a file and keeps them in memory if they are new and
+// the budget permits; whole is false if the file turned out to be shorter.
 func (s *scanner) readContent(j *fileJob, f *os.File, size int64, always bool, buf *[]byte) (whole bool, err error) {
 	if size > inlineMax {
 		j.e.oid, whole, err = s.hashLarge(j, f, size)
@@ -150,11 +153,13 @@ func (s *scanner) readContent(j *fileJob, f *os.File, size int64, always bool, b
 	return int64(n) == size, nil
 }
 
+// mayKeep takes n bytes from the memory budget and reports whether it permits them; if
+// always is true, it permits up to 1 TiB more.
 func (s *scanner) mayKeep(n int64, always bool) bool {
 	return s.keep.Add(-n) >= 0 || (always && s.keep.Load() > -1<<40)
 }
 
-// pausing pauses after each part of a large file that is written to it.
+// pausing is a writer that pauses after each write.
 type pausing struct {
 	io.Writer
 	pause func()
@@ -167,10 +172,10 @@ func (w pausing) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// hashBlob copies exactly size bytes of f to w and returns the id of the blob
-// they make. If the file has become shorter, zeros stand for what is missing
-// and whole is false: a reader that promised a length must keep it. Secrets,
-// if there are any, are replaced on the way.
+// hashBlob copies exactly size bytes of f to w and returns the id of the resulting
+// blob. If the file has become shorter, the rest is filled with zeros and whole is
+// false, since the length has already been announced. Secrets are masked in the
+// copy.
 func hashBlob(w io.Writer, f *os.File, size int64, secrets Secrets) (id oid, whole bool, err error) {
 	h := sha1.New()
 	fmt.Fprintf(h, "blob %d\x00", size)
@@ -192,12 +197,14 @@ func hashBlob(w io.Writer, f *os.File, size int64, secrets Secrets) (id oid, who
 	return sum(h), n == size, nil
 }
 
+// sum returns the object id that h has computed.
 func sum(h hash.Hash) oid {
 	var id oid
 	h.Sum(id[:0])
 	return id
 }
 
+// zeros is an endless reader of zero bytes.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) {
@@ -205,7 +212,7 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// readFull reads until buf is full or the file ends.
+// readFull reads until buf is full or r ends; the end is not an error.
 func readFull(r io.Reader, buf []byte) (int, error) {
 	n, err := io.ReadFull(r, buf)
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
@@ -214,8 +221,9 @@ func readFull(r io.Reader, buf []byte) (int, error) {
 	return n, err
 }
 
-// scanHome lists the session state: the included paths below the home, with
-// the folders that lead to them marked partial.
+// scanHome lists the session state: the included paths below the home, with their
+// parent folders marked as partial. It returns the folders that are still to be
+// listed.
 func (s *scanner) scanHome(root *beneath, include []string, limit, bound int64, cached *dir) (*dir, []*folderJob, error) {
 	out := &dir{partial: true}
 	whole := &folderJob{root: root, limit: limit, bound: bound, cached: cached, out: out, home: true}
@@ -228,19 +236,19 @@ func (s *scanner) scanHome(root *beneath, include []string, limit, bound int64, 
 			out.partial = false
 			return out, []*folderJob{whole}, nil
 		}
-		if err := s.leadTo(root, out, path, whole, cached); err != nil {
+		if err := s.addPath(root, out, path, whole, cached); err != nil {
 			return nil, nil, err
 		}
 	}
-	// Only now that no entry moves any more can jobs point at them.
+	// Jobs point at entries, so they are created only when no entry moves any more.
 	l := &lister{s: s}
 	l.descendHome(whole)
 	s.dirty = append(s.dirty, l.files...)
 	return out, l.folders, nil
 }
 
-// leadTo adds path, and the folders on the way to it, to out.
-func (s *scanner) leadTo(root *beneath, out *dir, path string, j *folderJob, cached *dir) error {
+// addPath adds path and its parent folders to out.
+func (s *scanner) addPath(root *beneath, out *dir, path string, j *folderJob, cached *dir) error {
 	l := &lister{s: s}
 	at, parent := out, ""
 	for rest := path; ; {
@@ -276,7 +284,7 @@ func (s *scanner) leadTo(root *beneath, out *dir, path string, j *folderJob, cac
 	}
 }
 
-// descendHome is descend for the folders that lead to included paths.
+// descendHome is descend for partial folders, which lead to included paths.
 func (l *lister) descendHome(j *folderJob) {
 	if !j.out.partial {
 		l.folders = append(l.folders, j)

@@ -11,22 +11,22 @@ import (
 	"github.com/clew-dev/clew/internal/durable"
 )
 
-// Maintenance says what Maintain did.
+// Maintenance is the result of Maintain.
 type Maintenance struct {
 	PacksBefore, PacksAfter int
 	Repacked                bool
-	Reaped                  int // files that killed processes had left
+	Reaped                  int // files left behind by killed processes
 }
 
-// dropMarker is the file that says that refs were deleted, so that the next
-// repack has something to drop.
+// dropMarker is the file that records that refs were deleted, so that the next
+// repack drops unreachable objects.
 const dropMarker = "drop"
 
-// Maintain keeps the repository small and quick: from Config.MaxPacks packs on
-// it joins the small ones, so that their number grows with the logarithm of the
-// content, packs refs, and drops what deleted refs led to. Call it between
-// checkpoints; with nothing to do it only lists a folder, and while a push or
-// fetch is under way it does nothing. It can be killed at any time.
+// Maintain keeps the repository small and fast. Once there are Config.MaxPacks
+// packs, it joins the small ones, so that their number grows with the logarithm of
+// the content, packs the refs, and drops objects that only deleted refs reached.
+// Call it between checkpoints: with nothing to do it only lists a folder, and
+// during a push or fetch it does nothing. It can be killed at any time.
 func (r *Repo) Maintain(ctx context.Context) (Maintenance, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,7 +59,7 @@ func (r *Repo) Maintain(ctx context.Context) (Maintenance, error) {
 	return m, err
 }
 
-// repack joins small packs or, if refs were deleted, all but the origin's.
+// repack joins the small packs or, if refs were deleted, all packs except the origin's.
 func (r *Repo) repack(ctx context.Context) error {
 	args := []string{"repack", "-d", "-q", "--no-write-bitmap-index"}
 	_, err := os.Stat(r.own(dropMarker))
@@ -77,7 +77,7 @@ func (r *Repo) repack(ctx context.Context) error {
 		args = append(args, "--geometric=2")
 	}
 	if _, err := r.git(ctx, gitCall{args: args}); err != nil {
-		return failGit(err, "join the packs of %s", r.cfg.GitDir)
+		return failGit(err, "repack %s", r.cfg.GitDir)
 	}
 	if drop {
 		return failIO(os.Remove(r.own(dropMarker)), "remove %s", r.own(dropMarker))
@@ -90,9 +90,10 @@ func (r *Repo) countPacks() (int, error) {
 	return len(names), failIO(err, "list the packs of %s", r.cfg.GitDir)
 }
 
-// reap removes locks and unfinished files. No process can be using them: the
-// caller has the lock of the repository, which every git process of ours holds
-// as long as it lives, and within this process nobody else is at work.
+// reap removes lock files and unfinished files and returns their number. No process
+// can be using them: the caller holds the lock of the repository, which every git
+// process of this package inherits, and nothing else in this process is using the
+// repository.
 func (r *Repo) reap() (int, error) {
 	reaped := 0
 	err := filepath.WalkDir(r.cfg.GitDir, func(path string, d fs.DirEntry, err error) error {
@@ -123,8 +124,8 @@ func (r *Repo) reap() (int, error) {
 }
 
 // ClearLocks removes the lock files that a killed agent left in its repository
-// and in nested ones, and returns their paths. The agent must not be running:
-// call it before it is started again.
+// and in nested ones, and returns their paths. Call it before the agent is started
+// again; the agent must not be running.
 func (r *Repo) ClearLocks(ctx context.Context) ([]string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,7 +134,7 @@ func (r *Repo) ClearLocks(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	defer closeRoots(work, home)
-	snap, err := r.scanRoots(ctx, work, home, 0, reading{})
+	snap, err := r.scanRoots(ctx, work, home, 0, noLimit)
 	if err != nil {
 		return nil, err
 	}
@@ -147,6 +148,7 @@ func (r *Repo) ClearLocks(ctx context.Context) ([]string, error) {
 	return removed, nil
 }
 
+// locksIn lists the lock files inside the .git folders of a scanned tree.
 func locksIn(d *dir, path string) (list []string) {
 	for i := range d.entries {
 		e := &d.entries[i]

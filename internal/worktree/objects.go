@@ -12,19 +12,20 @@ import (
 	"strings"
 )
 
-// failCorrupt reports that objects of a checkpoint cannot be read, as git or a parser
-// found: not a git that was ended before it could find anything.
+// failCorrupt returns CheckpointCorrupted for an error of git or of a parser that read
+// objects of a checkpoint. If git failed before it could establish damage, it returns what
+// failGit does.
 func (r *Repo) failCorrupt(err error, format string, args ...any) error {
-	if r.undecided(err) || outOfSpace(stderrOf(err)) {
+	if r.inconclusive(err) || outOfSpace(stderrOf(err)) {
 		return failGit(err, format, args...)
 	}
 	return fail(CheckpointCorrupted, err, "cannot "+format+": an object is missing or damaged; use another checkpoint, or fetch this one again", args...)
 }
 
-// eachObject reads the objects that have these ids, in this order, and calls f
-// with each one's type and size and a reader of its content. The content is
-// hashed on the way: f must read all of it, and an object whose content does
-// not have its id is CheckpointCorrupted, as is one that is missing.
+// eachObject reads the objects with these ids, in this order, and calls f with the
+// type, size and content of each. f must read all of the content, which is hashed
+// while it is read. An object that is missing or does not match its id is
+// CheckpointCorrupted.
 func (r *Repo) eachObject(ctx context.Context, ids []oid, f func(i int, kind string, size int64, content io.Reader) error) error {
 	if len(ids) == 0 {
 		return nil
@@ -51,7 +52,7 @@ func (r *Repo) eachObject(ctx context.Context, ids []oid, f func(i int, kind str
 		}
 	}
 	var e *damage
-	// An answer that ends too early is that of a git that ends, and that says why.
+	// If the output ends early, git is ending by itself and its stderr says why.
 	if err != nil && (!errors.As(err, &e) || !e.early) {
 		cancel()
 	}
@@ -61,7 +62,7 @@ func (r *Repo) eachObject(ctx context.Context, ids []oid, f func(i int, kind str
 		werr = &gitError{command: "cat-file", stderr: stderr.String(), err: werr}
 	}
 	switch {
-	case e != nil && e.early && r.undecided(werr):
+	case e != nil && e.early && r.inconclusive(werr):
 		return failGit(werr, "read the object %s of %s", e.id, r.cfg.GitDir)
 	case e != nil:
 		if text := strings.TrimSpace(stderr.String()); text != "" {
@@ -74,17 +75,17 @@ func (r *Repo) eachObject(ctx context.Context, ids []oid, f func(i int, kind str
 	return err
 }
 
-// damage is an object that is not what its id says.
+// damage is the error for an object that is missing or does not match its id.
 type damage struct {
 	id   oid
 	what string
-	// early: git's answer ended before the object did.
+	// early is true if git's output ended before the object did.
 	early bool
 }
 
 func (d *damage) Error() string { return fmt.Sprintf("object %s %s", d.id, d.what) }
 
-// readObject reads one answer of git cat-file --batch.
+// readObject reads one response of git cat-file --batch.
 func readObject(out *bufio.Reader, id oid, f func(kind string, size int64, content io.Reader) error) error {
 	line, err := out.ReadString('\n')
 	if err != nil {
@@ -106,7 +107,7 @@ func readObject(out *bufio.Reader, id oid, f func(kind string, size int64, conte
 		if _, ended := out.Peek(1); err != nil && ended == nil {
 			return err
 		}
-		return &damage{id: id, what: "is cut short", early: true}
+		return &damage{id: id, what: "is truncated", early: true}
 	}
 	if err != nil {
 		return err
@@ -115,15 +116,15 @@ func readObject(out *bufio.Reader, id oid, f func(kind string, size int64, conte
 		return &damage{id: id, what: "has content that does not match its id"}
 	}
 	if _, err := out.Discard(1); err != nil {
-		return &damage{id: id, what: "is cut short", early: true}
+		return &damage{id: id, what: "is truncated", early: true}
 	}
 	return nil
 }
 
-// resolve returns the id of the commit that a ref or an id names.
+// resolve returns the id of the commit that a ref or an id resolves to.
 func (r *Repo) resolve(ctx context.Context, name string) (oid, error) {
 	if err := checkRefName(name); err != nil {
-		return noOID, fail(InvalidReference, err, "%q cannot name a checkpoint", name)
+		return noOID, fail(InvalidReference, err, "%q is not a valid ref or commit id", name)
 	}
 	text, err := r.gitText(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", name+"^{commit}")
 	if err == nil {
@@ -132,11 +133,11 @@ func (r *Repo) resolve(ctx context.Context, name string) (oid, error) {
 			return id, nil
 		}
 	}
-	if wasEnded(err) {
+	if interrupted(err) {
 		return noOID, failGit(err, "look up the commit %s in %s", name, r.cfg.GitDir)
 	}
 	switch _, e := r.git(ctx, gitCall{args: []string{"rev-parse", "--verify", "--quiet", "--end-of-options", name}}); {
-	case wasEnded(e):
+	case interrupted(e):
 		return noOID, failGit(e, "look up %s in %s", name, r.cfg.GitDir)
 	case e == nil && !isCommitID(name):
 		return noOID, fail(CheckpointCorrupted, err, "the commit of %s is missing or damaged in %s; use another checkpoint, or fetch this one again", name, r.cfg.GitDir)
@@ -144,12 +145,12 @@ func (r *Repo) resolve(ctx context.Context, name string) (oid, error) {
 	return noOID, fail(CheckpointNotFound, nil, "the repository %s has no commit %s", r.cfg.GitDir, name)
 }
 
-// resolveAll is resolve for many names at the price of one process.
+// resolveAll is resolve for many names at the cost of one process.
 func (r *Repo) resolveAll(ctx context.Context, names []string) ([]oid, error) {
 	var ask strings.Builder
 	for _, name := range names {
 		if err := checkRefName(name); err != nil {
-			return nil, fail(InvalidReference, err, "%q cannot name a checkpoint", name)
+			return nil, fail(InvalidReference, err, "%q is not a valid ref or commit id", name)
 		}
 		ask.WriteString(name + "^{commit}\n")
 	}
@@ -163,7 +164,7 @@ func (r *Repo) resolveAll(ctx context.Context, names []string) ([]oid, error) {
 			break
 		}
 		id, err := parseOID(strings.TrimSuffix(line, "\n"))
-		if err != nil { // resolve knows what to say of it
+		if err != nil { // resolve returns the right error
 			if id, err = r.resolve(ctx, names[len(ids)]); err != nil {
 				return nil, err
 			}
@@ -171,18 +172,18 @@ func (r *Repo) resolveAll(ctx context.Context, names []string) ([]oid, error) {
 		ids = append(ids, id)
 	}
 	if len(ids) < len(names) {
-		return nil, fail(GitFailed, nil, "git told of %d of %d commits in %s", len(ids), len(names), r.cfg.GitDir)
+		return nil, fail(GitFailed, nil, "git looked up only %d of %d commits in %s", len(ids), len(names), r.cfg.GitDir)
 	}
 	return ids, nil
 }
 
-// commitInfo is what a commit says.
+// commitInfo is the part of a commit object that this package uses.
 type commitInfo struct {
 	tree    oid
 	parents []oid
 }
 
-// readCommit reads and checks a commit object.
+// readCommit reads and verifies a commit object.
 func (r *Repo) readCommit(ctx context.Context, id oid) (commitInfo, error) {
 	var c commitInfo
 	err := r.eachObject(ctx, []oid{id}, func(_ int, kind string, _ int64, content io.Reader) error {
@@ -198,6 +199,7 @@ func (r *Repo) readCommit(ctx context.Context, id oid) (commitInfo, error) {
 	return c, err
 }
 
+// parseCommit parses the content of a commit object.
 func parseCommit(text []byte) (c commitInfo, err error) {
 	for line := range bytes.Lines(text) {
 		key, value, _ := strings.Cut(strings.TrimSuffix(string(line), "\n"), " ")
@@ -218,8 +220,8 @@ func parseCommit(text []byte) (c commitInfo, err error) {
 	return c, err
 }
 
-// readTree returns the tree of a commit and its id. Trees are not checked for
-// damage; see readTrees.
+// readTree returns the tree of a commit and the tree's id. Trees are not checked for
+// damage, unlike those that readTarget reads.
 func (r *Repo) readTree(ctx context.Context, commit string) (*dir, oid, error) {
 	id, err := r.resolve(ctx, commit)
 	if err != nil {
@@ -233,7 +235,8 @@ func (r *Repo) readTree(ctx context.Context, commit string) (*dir, oid, error) {
 	return d, c.tree, err
 }
 
-// listTree lists all of a tree, and the ids of the trees below it.
+// listTree lists a tree recursively. It also returns the ids of all its trees, the root
+// included.
 func (r *Repo) listTree(ctx context.Context, tree oid) (*dir, []oid, error) {
 	if tree == emptyTree {
 		return &dir{}, nil, nil
@@ -252,12 +255,12 @@ func (r *Repo) listTree(ctx context.Context, tree oid) (*dir, []oid, error) {
 	return d, append(trees, tree), nil
 }
 
-// readBlob returns the content of a blob of at most limit bytes.
+// readBlob returns the content of a blob and fails if it has more than limit bytes.
 func (r *Repo) readBlob(ctx context.Context, id oid, limit int64) ([]byte, error) {
 	var text []byte
 	err := r.eachObject(ctx, []oid{id}, func(_ int, _ string, size int64, content io.Reader) (err error) {
 		if size > limit {
-			return fmt.Errorf("object %s has %d bytes, which is too much for what it is", id, size)
+			return fmt.Errorf("object %s has %d bytes, and at most %d are allowed here", id, size, limit)
 		}
 		text, err = io.ReadAll(content)
 		return err

@@ -9,22 +9,22 @@ import (
 	"io"
 )
 
-// maxPackLooked is the size of the largest pack that is looked into for secrets.
-// What an agent commits is packed by "git gc" with the rest of its repository,
-// so a pack of a small project is looked into whole.
-const maxPackLooked = 64 << 20
+// maxScannedPack is the size of the largest pack that is scanned for secrets.
+// "git gc" packs what an agent commits together with the rest of its repository,
+// so the pack of a small project is scanned whole.
+const maxScannedPack = 64 << 20
 
-// Types of the entries of a pack, by git's documentation of its format.
+// Types of the entries in a pack (gitformat-pack).
 const (
 	packOffsetDelta = 6
 	packRefDelta    = 7
 )
 
-var errNoPack = errors.New("not a pack that is understood")
+var errNoPack = errors.New("the pack has an unsupported format")
 
-// packHoldsSecret looks into the entries of a pack of git's. Of a delta, what it
-// inserts is looked at: what it copies stands in another entry. Whatever cannot
-// be read holds none.
+// packHoldsSecret reports whether an entry of a git pack contains a secret. In a
+// delta only the inserted data is checked, since what it copies is in another entry.
+// Data that cannot be read counts as containing none.
 func (s *scanner) packHoldsSecret(pack io.Reader) bool {
 	in := bufio.NewReaderSize(pack, 64<<10)
 	var header [12]byte
@@ -40,12 +40,14 @@ func (s *scanner) packHoldsSecret(pack io.Reader) bool {
 	return false
 }
 
+// packEntryHoldsSecret reads one entry of a pack and reports whether it contains a
+// secret.
 func (s *scanner) packEntryHoldsSecret(in *bufio.Reader) (bool, error) {
 	kind, size, err := packEntry(in)
 	if err != nil {
 		return false, err
 	}
-	// It reads byte by byte, and so not into the next entry.
+	// in is an io.ByteReader, so zlib reads nothing of the next entry.
 	content, err := zlib.NewReader(in)
 	if err != nil {
 		return false, err
@@ -54,14 +56,14 @@ func (s *scanner) packEntryHoldsSecret(in *bufio.Reader) (bool, error) {
 		_, found, err := s.secrets.CopySame(io.Discard, content)
 		return found, err
 	}
-	delta, err := io.ReadAll(io.LimitReader(content, min(size, maxPackLooked)+1))
+	delta, err := io.ReadAll(io.LimitReader(content, min(size, maxScannedPack)+1))
 	if err != nil {
 		return false, err
 	}
 	return s.secrets.Holds(deltaInserts(delta)), nil
 }
 
-// packEntry reads what comes before the compressed content of an entry.
+// packEntry reads the header of an entry, which precedes its compressed content.
 func packEntry(in *bufio.Reader) (kind byte, size int64, err error) {
 	b, err := in.ReadByte()
 	if err != nil {
@@ -85,7 +87,7 @@ func packEntry(in *bufio.Reader) (kind byte, size int64, err error) {
 	return kind, size, err
 }
 
-// deltaInserts is what a delta inserts, with a byte in the place of each copy.
+// deltaInserts returns the data that a delta inserts, with a NUL in place of each copy.
 func deltaInserts(delta []byte) []byte {
 	for range 2 { // the sizes of the base and of the result
 		i := bytes.IndexFunc(delta, func(r rune) bool { return r < 0x80 })

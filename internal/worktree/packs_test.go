@@ -9,16 +9,15 @@ import (
 	"testing"
 )
 
-// committed makes a repository of the agent's whose history holds the secret, and
-// a file that changes little from one commit to the next, so that packing it
-// makes deltas.
-func (f *fixture) committed(secretIn string) {
+// commitVersions commits versions of a file, one of which has the given line, and packs
+// them. The file changes little from one commit to the next, so the pack has deltas.
+func (f *fixture) commitVersions(line string) {
 	f.t.Helper()
 	text := strings.Repeat("a line that is the same in each version of the file\n", 200)
 	for i := range 5 {
 		f.write("file.txt", fmt.Sprintf("%sversion %d\n%s", text, i, text))
 		if i == 2 {
-			f.write("file.txt", text+secretIn+"\n"+text)
+			f.write("file.txt", text+line+"\n"+text)
 		}
 		f.git("add", "-A")
 		f.git("commit", "-qm", fmt.Sprint("version ", i))
@@ -26,8 +25,8 @@ func (f *fixture) committed(secretIn string) {
 	f.git("gc", "-q", "--prune=now")
 }
 
-// A pack that holds a secret is skipped, whether the secret stands in a file or
-// in a delta, and one that holds none is taken.
+// A pack with a secret is skipped, whether the secret is in a whole object or in a
+// delta; a pack without one is captured.
 func TestPackedSecretsStayOut(t *testing.T) {
 	for name, in := range map[string]string{"a packed secret": "KEY=" + secret, "nothing": "KEY=nothing"} {
 		t.Run(name, func(t *testing.T) {
@@ -35,7 +34,7 @@ func TestPackedSecretsStayOut(t *testing.T) {
 			f.withSecrets(secret)
 			o, err := f.repo.Clone(context.Background(), CloneRequest{URL: "file://" + makeOrigin(t, 3)})
 			must(t, err)
-			f.committed(in)
+			f.commitVersions(in)
 			c, err := f.repo.Checkpoint(context.Background(), CheckpointRequest{TaskUID: "uid-1", Number: 1, Parent: o.Base, Message: "m"})
 			must(t, err)
 			skipped := 0
@@ -45,7 +44,7 @@ func TestPackedSecretsStayOut(t *testing.T) {
 				}
 			}
 			if want := strings.Contains(in, secret); (skipped > 0) != want {
-				t.Errorf("%d packs were skipped: %v", skipped, c.Skipped)
+				t.Errorf("%d packs were skipped, the secret is in one: %v; skipped files: %v", skipped, want, c.Skipped)
 			}
 			if found := f.inRepository(secret); len(found) > 0 {
 				t.Errorf("the secret is in %v", found)
@@ -54,13 +53,13 @@ func TestPackedSecretsStayOut(t *testing.T) {
 	}
 }
 
-// Entries of packs are read one by one, also those that are deltas.
-func TestPacksAreLookedInto(t *testing.T) {
+// Every entry of a pack is scanned, including deltas.
+func TestPacksAreScanned(t *testing.T) {
 	f := newFixture(t)
 	f.withSecrets(secret)
 	_, err := f.repo.Clone(context.Background(), CloneRequest{URL: "file://" + makeOrigin(t, 1)})
 	must(t, err)
-	f.committed("KEY=" + secret)
+	f.commitVersions("KEY=" + secret)
 	packs, err := filepath.Glob(filepath.Join(f.work, ".git/objects/pack/*.pack"))
 	must(t, err)
 	var withSecret int
@@ -72,7 +71,7 @@ func TestPacksAreLookedInto(t *testing.T) {
 			withSecret++
 		}
 		for _, n := range []int{0, 3, 11, 12, 20, len(content) / 2} {
-			s.packHoldsSecret(strings.NewReader(string(content[:n]))) // ends
+			s.packHoldsSecret(strings.NewReader(string(content[:n]))) // must return
 		}
 	}
 	if withSecret != 1 {
@@ -83,9 +82,9 @@ func TestPacksAreLookedInto(t *testing.T) {
 	}
 }
 
-// Files and folders whose names hold a secret are skipped, and no name that
-// leaves the pod holds it.
-func TestNamesThatHoldSecretsStayOut(t *testing.T) {
+// Files and folders whose names contain a secret are skipped, and no name that leaves
+// the pod contains it.
+func TestNamesWithSecretsStayOut(t *testing.T) {
 	f := newFixture(t)
 	f.withSecrets(secret)
 	o, err := f.repo.Clone(context.Background(), CloneRequest{URL: "file://" + makeOrigin(t, 3)})
@@ -96,16 +95,21 @@ func TestNamesThatHoldSecretsStayOut(t *testing.T) {
 	f.git("checkout", "-q", "-b", "b-"+secret)
 	c, err := f.repo.Checkpoint(context.Background(), CheckpointRequest{TaskUID: "uid-1", Number: 1, Parent: o.Base, Message: "m"})
 	must(t, err)
-	told := fmt.Sprint(c.Agent, c.Files, c.Skipped)
-	if strings.Contains(told, secret) || !strings.Contains(told, "kept") || !strings.Contains(told, "name-***") {
-		t.Errorf("%s", told)
+	reported := fmt.Sprint(c.Agent, c.Files, c.Skipped)
+	if strings.Contains(reported, secret) {
+		t.Errorf("the checkpoint reports the secret: %s", reported)
+	}
+	for _, want := range []string{"kept", "name-***"} {
+		if !strings.Contains(reported, want) {
+			t.Errorf("the checkpoint does not report %q: %s", want, reported)
+		}
 	}
 	if found := f.inRepository(secret); len(found) > 0 {
 		t.Errorf("the secret is in %v", found)
 	}
 	for _, left := range []string{"name-" + secret, "folder-" + secret + "/file"} {
 		if got := f.read(filepath.Join(f.work, left)); got != "x" {
-			t.Errorf("%s holds %q", left, got)
+			t.Errorf("%s was changed to %q", left, got)
 		}
 	}
 }

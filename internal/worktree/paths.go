@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// quotePath returns path as git shows it: as it is, or in double quotes with C
-// escapes if it is not valid UTF-8, holds control characters or begins with a
-// quote. The result is always valid UTF-8; unquotePath undoes it.
+// quotePath returns path as git displays it: unchanged, or in double quotes with C
+// escapes if it is not valid UTF-8, contains control characters or begins with a
+// quote. The result is always valid UTF-8; unquotePath reverses it.
 func quotePath(path string) string {
 	if !needsQuotes(path) {
 		return path
@@ -29,7 +29,7 @@ func needsQuotes(path string) bool {
 	return false
 }
 
-// cQuote puts path in double quotes, escaping as git's fast-import reads it.
+// cQuote puts path in double quotes with the escapes that git fast-import reads.
 func cQuote(path string) string {
 	var b strings.Builder
 	b.Grow(len(path) + 8)
@@ -53,7 +53,7 @@ func cQuote(path string) string {
 	return b.String()
 }
 
-// unquotePath undoes quotePath. It refuses text that quotePath cannot have made.
+// unquotePath reverses quotePath. It fails for text that quotePath cannot return.
 func unquotePath(text string) (string, error) {
 	if !strings.HasPrefix(text, `"`) {
 		return text, nil
@@ -91,15 +91,16 @@ func unquotePath(text string) (string, error) {
 
 func isOctal(c byte) bool { return c >= '0' && c <= '7' }
 
-// gitRefuses reports whether git would refuse a tree entry of this name: .git
-// in any case and in the disguises that other file systems read as .git, and a
-// symbolic link called .gitmodules. Such entries are stored in the state tree,
-// under an encoded name.
+// gitRefuses reports whether git would reject a tree entry with this name: .git in
+// any case, the spellings that other file systems treat as .git, and a symbolic
+// link called .gitmodules. Such entries are stored in the state tree, under an
+// encoded name.
 func gitRefuses(name string, link bool) bool {
 	if len(name) < 4 {
 		return false
 	}
-	// Almost every name is decided here: no disguise lacks both marks.
+	// Fast path for almost every name: a spelling of .git begins with one of these
+	// bytes or contains a backslash.
 	if name[0] != '.' && name[0] != 'g' && name[0] != 'G' && name[0] < 0x80 && !strings.Contains(name, `\`) {
 		return false
 	}
@@ -114,7 +115,7 @@ func gitRefuses(name string, link bool) bool {
 	return isDotGit(dropIgnorable(name))
 }
 
-// isDotGit reports whether NTFS could read name as .git.
+// isDotGit reports whether NTFS may treat name as .git.
 func isDotGit(name string) bool {
 	if len(name) < 4 {
 		return false
@@ -150,8 +151,8 @@ func dropIgnorable(name string) string {
 	}, name)
 }
 
-// encodeName makes a name fit for the state tree: names that git refuses, and
-// names that look encoded, become "%" and their bytes in hexadecimal.
+// encodeName makes a name suitable for the state tree: a name that git rejects or
+// that looks encoded becomes "%" followed by its bytes in hexadecimal.
 func encodeName(name string, link bool) string {
 	if name[0] != '%' && !gitRefuses(name, link) {
 		return name
@@ -159,7 +160,7 @@ func encodeName(name string, link bool) string {
 	return "%" + hex.EncodeToString([]byte(name))
 }
 
-// decodeName undoes encodeName. It refuses what cannot be the name of a file.
+// decodeName reverses encodeName. It fails if the result is not a valid file name.
 func decodeName(name string) (string, error) {
 	if !strings.HasPrefix(name, "%") {
 		return name, nil
@@ -176,7 +177,7 @@ func validName(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00")
 }
 
-// joinPath joins two slash-separated paths either of which may be empty.
+// joinPath joins two slash-separated paths, either of which may be empty.
 func joinPath(dir, name string) string {
 	if dir == "" {
 		return name

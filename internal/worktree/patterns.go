@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// expandPaths replaces the patterns among paths below a folder by what they match
-// there; a path without a pattern stays as it is. names lists a folder, or only
-// the folders in it, and is empty where there is none.
+// expandPaths replaces each pattern in paths by the paths that it matches; a path
+// without a pattern is kept. names lists the names in a folder, or only those of
+// folders, and returns none for a folder that does not exist.
 func expandPaths(paths []string, names func(folder string, folders bool) ([]string, error)) ([]string, error) {
 	var out []string
 	for _, p := range paths {
@@ -25,6 +25,7 @@ func expandPaths(paths []string, names func(folder string, folders bool) ([]stri
 	return slices.Compact(out), nil
 }
 
+// expandPath is expandPaths for one path below folder.
 func expandPath(folder, pattern string, names func(string, bool) ([]string, error)) ([]string, error) {
 	if !strings.ContainsAny(pattern, `*?[\`) {
 		return []string{joinPath(folder, pattern)}, nil
@@ -57,8 +58,8 @@ func expandPath(folder, pattern string, names func(string, bool) ([]string, erro
 	return out, nil
 }
 
-// names lists a folder below b, or only the folders in it; nothing if it is none,
-// or cannot be read.
+// names lists the names in a folder below b, or only those of folders. It returns
+// none if the folder does not exist or cannot be read.
 func (b *beneath) names(folder string, folders bool) ([]string, error) {
 	fd, err := b.openFolder(folder)
 	if vanished(err) || skipFor(err) != "" {
@@ -82,8 +83,8 @@ func (b *beneath) names(folder string, folders bool) ([]string, error) {
 	}), nil
 }
 
-// names lists a folder of a tree, or only the folders in it; nothing if it is
-// none.
+// names lists the names in a folder of a tree, or only those of folders. It returns
+// none if the folder does not exist.
 func (d *dir) names(folder string, folders bool) ([]string, error) {
 	if folder != "" {
 		e := d.lookup(folder)

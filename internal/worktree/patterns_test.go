@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// homeFiles lists what is below the home of a fixture.
+// homeFiles lists the files below the home of a fixture.
 func homeFiles(t *testing.T, f *fixture) string {
 	t.Helper()
 	var out []string
@@ -21,8 +21,8 @@ func homeFiles(t *testing.T, f *fixture) string {
 	return strings.Join(out, " ")
 }
 
-// TestSessionStateByPattern: what matches is kept, brought back, and removed
-// again; whatever lies beside it is left alone.
+// TestSessionStateByPattern: files that match are captured, restored, and removed
+// again; all others are left alone.
 func TestSessionStateByPattern(t *testing.T) {
 	f := cloned(t, "")
 	f.repo.cfg.HomeInclude = []string{".db/*.db", ".tmp/*/chats", ".nothing/*"}
@@ -48,24 +48,24 @@ func TestSessionStateByPattern(t *testing.T) {
 
 	f.restore(first, ScopeBoth)
 	if got, want := homeFiles(t, f), ".db/a.db .db/secret.json .tmp/evil .tmp/one/chats/1 .tmp/one/log .tmp/two/log"; got != want {
-		t.Fatalf("the home has %s and should have %s", got, want)
+		t.Fatalf("the home has the files %s, want %s", got, want)
 	}
 	must(t, os.RemoveAll(f.home))
 	must(t, os.Mkdir(f.home, 0o700))
 	f.restore(second, ScopeBoth)
 	if got, want := homeFiles(t, f), ".db/b.db .tmp/one/chats/1 .tmp/one/chats/2 .tmp/two/chats/3"; got != want {
-		t.Fatalf("the home has %s and should have %s", got, want)
+		t.Fatalf("the home has the files %s, want %s", got, want)
 	}
 	must(t, f.repo.Close())
 	cfg := f.config()
 	cfg.HomeInclude = []string{".db/[a"}
 	if _, err := Open(t.Context(), cfg); err == nil {
-		t.Error("half a pattern is accepted")
+		t.Error("Open accepts an invalid pattern")
 	}
 }
 
-// The agent writes the patterns, and each of their bytes costs a hundred.
-func TestPatternsTakeLittleMemoryHoweverManyThereAre(t *testing.T) {
+// The agent writes the patterns, and each byte of them takes a hundred bytes of memory.
+func TestPatternsTakeBoundedMemory(t *testing.T) {
 	heap := func() int64 {
 		runtime.GC()
 		var m runtime.MemStats

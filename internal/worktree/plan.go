@@ -5,12 +5,12 @@ import "strings"
 // op is one change that a restore makes below a root.
 type op struct {
 	path   string
-	e      *entry // what must be there; nil for a removal
+	e      *entry // the target's entry; nil for a removal
 	folder bool
 }
 
-// plan is what must be done to turn what is on disk into a target. An empty
-// plan means that they are equal, but for what is kept.
+// plan lists the changes that turn the tree on disk into a target. If it is empty,
+// they are equal, apart from the files that are kept.
 type plan struct {
 	removes   []op // children before their folders
 	mkdirs    []op // folders before their children
@@ -26,7 +26,7 @@ func (p *plan) empty() bool {
 	return len(p.removes)+len(p.mkdirs)+len(p.writes)+len(p.chmods) == 0
 }
 
-// first names a few of the paths that a plan would change.
+// first lists up to five of the paths that a plan would change.
 func (p *plan) first() string {
 	var names []string
 	for _, list := range [][]op{p.removes, p.mkdirs, p.writes, p.chmods} {
@@ -43,12 +43,12 @@ func (p *plan) first() string {
 // planner compares a scanned tree with a target.
 type planner struct {
 	plan
-	perms       bool // the target knows permission bits and what is called .git
-	leaveHidden bool // what is called .git is none of our business
+	perms       bool // the target has permission bits and the .git entries
+	leaveHidden bool // do not touch anything called .git
 }
 
-// makePlan compares what is on disk with what must be. known says whether the
-// target comes with its state commit.
+// makePlan compares the tree on disk with the target. known is true if the target
+// includes its state commit.
 func makePlan(cur, tgt *dir, known bool) *plan {
 	p := &planner{perms: known, leaveHidden: !known}
 	p.locked = map[string]uint32{}
@@ -56,7 +56,7 @@ func makePlan(cur, tgt *dir, known bool) *plan {
 	return &p.plan
 }
 
-// place is where in the tree the planner is.
+// place is the planner's position in the tree.
 type place struct {
 	path string
 	git  bool   // inside something called .git
@@ -71,12 +71,13 @@ func (at place) child(name string, hidden bool) place {
 	return next
 }
 
-// keepsExtra reports whether files that the target lacks stay here: objects are
-// added to a repository, never taken away.
+// keepsExtra reports whether files that the target lacks are kept at this place:
+// a restore adds objects to a repository and never removes any.
 func (at place) keepsExtra() bool {
 	return at.git && inStore(at.rel) && !strings.HasSuffix(at.rel, "objects/info/alternates")
 }
 
+// folder compares two folders, either of which may be nil.
 func (p *planner) folder(at place, cur, tgt *dir) {
 	var a, b []entry
 	if cur != nil {
@@ -100,6 +101,7 @@ func (p *planner) folder(at place, cur, tgt *dir) {
 	}
 }
 
+// entry compares the current entry c with the target's entry t; one of them may be nil.
 func (p *planner) entry(at place, c, t *entry) {
 	if c != nil && c.dir != nil && c.perm&0o300 != 0o300 {
 		p.locked[at.path] = c.perm
@@ -155,7 +157,7 @@ func (p *planner) file(at place, c, t *entry) {
 	}
 }
 
-// create plans all of t.
+// create plans the creation of t and everything in it.
 func (p *planner) create(at place, t *entry) {
 	switch {
 	case t == nil:
@@ -170,7 +172,7 @@ func (p *planner) create(at place, t *entry) {
 	}
 }
 
-// remove plans the removal of c and reports whether something in it stays.
+// remove plans the removal of c and reports whether anything in it is kept.
 func (p *planner) remove(at place, c *entry) (stays bool) {
 	switch {
 	case c.hidden && p.leaveHidden:
@@ -197,12 +199,14 @@ func (p *planner) remove(at place, c *entry) (stays bool) {
 	return false
 }
 
+// keep reports c as a file that the restore leaves alone.
 func (p *planner) keep(at place, c *entry) {
 	if c.skip != skipExcluded {
 		p.kept = append(p.kept, Skipped{Path: quotePath(at.path), Reason: c.skip, Bytes: c.stat.size})
 	}
 }
 
+// conflict reports that t cannot be created, since a kept file occupies its path.
 func (p *planner) conflict(at place, t *entry) {
 	if t != nil {
 		p.conflicts = append(p.conflicts, quotePath(at.path))

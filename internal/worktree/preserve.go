@@ -17,42 +17,44 @@ import (
 	"github.com/clew-dev/clew/internal/refname"
 )
 
-// PreserveMode says how the state before a rewind is kept in the agent's
+// PreserveMode selects how the state before a rewind is kept in the agent's
 // repository.
 type PreserveMode string
 
-// The modes of a Preserve.
+// The modes of Preserve.
 const (
+	// PreserveBranch keeps it as a branch.
 	PreserveBranch PreserveMode = "Branch"
-	PreserveStash  PreserveMode = "Stash"
+	// PreserveStash keeps it as a stash entry.
+	PreserveStash PreserveMode = "Stash"
 )
 
-// PreserveRequest asks for what a worktree was to be kept in the agent's
-// repository.
+// PreserveRequest describes a former state of the worktree that is to be kept in
+// the agent's repository.
 type PreserveRequest struct {
 	Mode PreserveMode
-	// Name is the branch, without refs/heads/; for a stash it is any id.
+	// Name is the name of the branch, without refs/heads/; for a stash it is any id.
 	Name string
 	// From is the checkpoint taken before the rewind.
 	From    Target
 	Message string
-	// Time is the time of the commit; zero means that of From.
+	// Time is the time of the commit; zero means the time of From.
 	Time time.Time
 }
 
-// Preserved says what Preserve made.
+// Preserved is what Preserve created.
 type Preserved struct {
 	Ref    string // refs/heads/… or refs/stash
 	Commit string
 }
 
-// Preserve makes a branch or a stash entry in the agent's repository that holds
+// Preserve creates a branch or a stash entry in the agent's repository that holds
 // the worktree of a checkpoint, on top of the commit that was HEAD then. It
-// writes files and runs no git there. The same request made twice has the
-// effect of one. Call it after Restore, which brings the refs of its target.
+// writes files and runs no git there. It is idempotent. Call it after Restore,
+// which replaces the repository's refs by those of its target.
 //
-// Errors: InvalidReference (no branch can have this name), ReferenceExists
-// (another one has it, or is in the way), CheckpointNotFound,
+// Errors: InvalidReference (the name is not a valid branch name), ReferenceExists
+// (the branch exists, or another one conflicts with it), CheckpointNotFound,
 // CheckpointCorrupted, StorageFull, GitFailed.
 func (r *Repo) Preserve(ctx context.Context, req PreserveRequest) (Preserved, error) {
 	r.mu.Lock()
@@ -62,7 +64,7 @@ func (r *Repo) Preserve(ctx context.Context, req PreserveRequest) (Preserved, er
 	if req.Mode == PreserveBranch {
 		ref = "refs/heads/" + req.Name
 		if err := refname.CheckBranch(req.Name); err != nil {
-			return Preserved{}, fail(InvalidReference, err, "%q cannot be the name of a branch", req.Name)
+			return Preserved{}, fail(InvalidReference, err, "%q is not a valid branch name", req.Name)
 		}
 	} else if req.Mode != PreserveStash {
 		return Preserved{}, fail(InvalidReference, nil, "the preserve mode %q is neither Branch nor Stash", req.Mode)
@@ -89,20 +91,19 @@ func (r *Repo) Preserve(ctx context.Context, req PreserveRequest) (Preserved, er
 	if err := p.pack(); err != nil {
 		return Preserved{}, err
 	}
-	if err := p.point(ref, id); err != nil {
+	if err := p.writeRef(ref, id); err != nil {
 		return Preserved{}, err
 	}
 	return Preserved{Ref: ref, Commit: id.String()}, failIO(p.work.sync(), "make %s durable", p.work.path)
 }
 
-// CheckBranch reports why Preserve could not make a branch of this name as the
-// agent's repository is now. Errors: InvalidReference, ReferenceExists,
-// WorktreeMissing.
+// CheckBranch returns the error with which Preserve would currently refuse a branch
+// of this name. Errors: InvalidReference, ReferenceExists, WorktreeMissing.
 func (r *Repo) CheckBranch(name string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := refname.CheckBranch(name); err != nil {
-		return fail(InvalidReference, err, "%q cannot be the name of a branch", name)
+		return fail(InvalidReference, err, "%q is not a valid branch name", name)
 	}
 	work, err := openBeneath(r.cfg.Worktree)
 	if err != nil {
@@ -112,20 +113,21 @@ func (r *Repo) CheckBranch(name string) error {
 	return branchFree(work, name)
 }
 
-// branchFree reports the branch that is in the way of a new one.
+// branchFree returns ReferenceExists if the branch exists or another one conflicts
+// with it.
 func branchFree(work *beneath, name string) error {
 	const heads = "refs/heads/"
-	switch found := refInTheWay(work, heads+name); found {
+	switch found := conflictingRef(work, heads+name); found {
 	case "":
 		return nil
 	case heads + name:
-		return fail(ReferenceExists, nil, "the agent's repository has a branch %q already: choose another name, and give the rewind a new id", name)
+		return fail(ReferenceExists, nil, "the agent's repository already has a branch %q: choose another name, and give the rewind a new id", name)
 	default:
-		return fail(ReferenceExists, nil, "the agent's repository cannot have a branch %q beside %q: choose another name, and give the rewind a new id", name, strings.TrimPrefix(found, heads))
+		return fail(ReferenceExists, nil, "the agent's repository cannot have both a branch %q and a branch %q: choose another name, and give the rewind a new id", name, strings.TrimPrefix(found, heads))
 	}
 }
 
-// preserving is one Preserve on its way.
+// preserving is the state of one Preserve in progress.
 type preserving struct {
 	r      *Repo
 	ctx    context.Context
@@ -135,10 +137,10 @@ type preserving struct {
 	head   oid // zero if there was none
 	branch string
 	state  oid
-	made   []oid // objects that are new to the agent's repository
+	made   []oid // new objects, which the agent's repository lacks
 }
 
-// read finds out what the checkpoint holds.
+// read reads the checkpoint's commits and metadata.
 func (p *preserving) read() error {
 	r := p.r
 	id, err := r.resolve(p.ctx, p.req.From.Code)
@@ -178,7 +180,7 @@ func (p *preserving) read() error {
 	return err
 }
 
-// commit makes the commits and returns the one that the ref will name.
+// commit creates the commits and returns the one that the ref will point to.
 func (p *preserving) commit() (oid, error) {
 	message := strings.TrimSpace(p.req.Message)
 	if p.req.Mode == PreserveBranch {
@@ -188,7 +190,7 @@ func (p *preserving) commit() (oid, error) {
 	head := p.head
 	var err error
 	if head.isZero() {
-		// A stash is on top of a commit; an unborn branch has none.
+		// A stash entry needs a commit as its parent, and an unborn branch has none.
 		if err := p.makeEmptyTree(); err != nil {
 			return noOID, err
 		}
@@ -203,13 +205,14 @@ func (p *preserving) commit() (oid, error) {
 	return p.write(p.tree, "On "+on+": "+message, head, index)
 }
 
+// makeEmptyTree creates the object of the empty tree.
 func (p *preserving) makeEmptyTree() error {
 	_, err := p.r.git(p.ctx, gitCall{args: []string{"hash-object", "-t", "tree", "-w", "--stdin"}, stdin: strings.NewReader("")})
 	p.made = append(p.made, emptyTree)
 	return failGit(err, "write to %s", p.r.cfg.GitDir)
 }
 
-// write makes a commit object.
+// write creates a commit object.
 func (p *preserving) write(tree oid, message string, parents ...oid) (oid, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "tree %s\n", tree)
@@ -232,8 +235,9 @@ func (p *preserving) write(tree oid, message string, parents ...oid) (oid, error
 	return id, nil
 }
 
-// headTree is the tree of the commit that was HEAD, so that the stash says
-// that nothing was staged. If it cannot be found out, it is the stash's own.
+// headTree returns the tree of the commit that was HEAD, so that the stash entry
+// records an index without staged changes. If that tree cannot be determined, it
+// returns the tree of the stash entry itself.
 func (p *preserving) headTree() oid {
 	if p.head.isZero() {
 		return emptyTree
@@ -267,13 +271,13 @@ func (p *preserving) headTree() oid {
 	return c.tree
 }
 
-// pack brings what the commits need into the agent's object store: a pack of
-// what the origin has not, and the agent's own objects of that checkpoint, in
-// case they are gone.
+// pack adds the objects that the commits need to the agent's object store: a pack
+// with those that the origin lacks, and the agent's own objects of that checkpoint,
+// in case they are gone.
 func (p *preserving) pack() error {
 	r := p.r
 	have := map[oid]bool{}
-	note := func(d *dir, trees []oid) (ids []oid) {
+	objects := func(d *dir, trees []oid) (ids []oid) {
 		ids = trees
 		d.walkFiles("", func(_ string, e *entry) { ids = append(ids, e.oid) })
 		return ids
@@ -287,7 +291,7 @@ func (p *preserving) pack() error {
 		if err != nil {
 			return err
 		}
-		for _, id := range note(d, trees) {
+		for _, id := range objects(d, trees) {
 			have[id] = true
 		}
 	}
@@ -296,7 +300,7 @@ func (p *preserving) pack() error {
 		return err
 	}
 	var list strings.Builder
-	for _, id := range append(note(d, trees), p.made...) {
+	for _, id := range append(objects(d, trees), p.made...) {
 		if !have[id] && !id.isZero() {
 			have[id] = true
 			list.WriteString(id.String() + "\n")
@@ -304,7 +308,7 @@ func (p *preserving) pack() error {
 	}
 	scratch, err := os.MkdirTemp(r.own(""), "tmp_packs_")
 	if err != nil {
-		return failIO(err, "make a folder in %s", r.own(""))
+		return failIO(err, "create a folder in %s", r.own(""))
 	}
 	defer os.RemoveAll(scratch)
 	if list.Len() > 0 {
@@ -319,6 +323,7 @@ func (p *preserving) pack() error {
 	return p.addObjects()
 }
 
+// originBase returns the commit that the worktree was created from, or "".
 func (r *Repo) originBase() string {
 	if r.pristine == nil {
 		return ""
@@ -326,8 +331,8 @@ func (r *Repo) originBase() string {
 	return r.pristine.Origin.Base
 }
 
-// addObjects writes the files of the agent's object store that the checkpoint
-// holds and that are not there.
+// addObjects writes the files that the checkpoint has in the agent's object store
+// and that are missing there now.
 func (p *preserving) addObjects() error {
 	if p.state.isZero() {
 		return nil
@@ -360,8 +365,9 @@ func (p *preserving) addObjects() error {
 	})
 }
 
-// point writes the ref, and for a stash the reflog by which git lists it.
-func (p *preserving) point(ref string, id oid) error {
+// writeRef writes the ref and, for a stash, the reflog from which git lists the
+// entries.
+func (p *preserving) writeRef(ref string, id oid) error {
 	if p.req.Mode == PreserveStash {
 		if err := p.logStash(id); err != nil {
 			return failIO(err, "write the log of %s in %s", ref, p.work.path)
@@ -377,12 +383,12 @@ func (p *preserving) point(ref string, id oid) error {
 		})
 	}
 	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTEMPTY) {
-		return fail(ReferenceExists, err, "the name of the branch %q collides with that of another branch in the agent's repository: choose another name, and give the rewind a new id", p.req.Name)
+		return fail(ReferenceExists, err, "the branch name %q conflicts with another branch of the agent's repository: choose another name, and give the rewind a new id", p.req.Name)
 	}
 	return failIO(err, "write %s in %s", path, p.work.path)
 }
 
-// logStash adds the stash to its log, once.
+// logStash appends the stash entry to the reflog, unless it is already there.
 func (p *preserving) logStash(id oid) error {
 	const path = gitName + "/logs/refs/stash"
 	old := noOID
@@ -413,6 +419,7 @@ func (p *preserving) logStash(id oid) error {
 	})
 }
 
+// branchName returns the branch of the checkpoint in git's words.
 func (p *preserving) branchName() string {
 	if p.branch == "" {
 		return "(no branch)"

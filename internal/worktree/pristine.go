@@ -14,12 +14,12 @@ import (
 	"github.com/clew-dev/clew/internal/durable"
 )
 
-// pristineRef keeps the pristine commit and, by its parents, the origin's
-// history.
+// pristineRef keeps the pristine commit reachable and, through its parents, the
+// origin's history.
 const pristineRef = "refs/clew-origin/pristine"
 
-// pristine describes what the agent's repository had before the agent existed:
-// the pack files that need not be captured, since their objects are in ours.
+// pristine describes the agent's repository before the agent ran: the pack files
+// that need not be captured, since GitDir has their objects.
 type pristine struct {
 	Commit string         `json:"commit"` // the pristine commit
 	Origin Origin         `json:"origin"`
@@ -34,12 +34,12 @@ type pristineFile struct {
 	Bytes int64  `json:"bytes"`
 }
 
-// Origin is what a worktree was made from.
+// Origin is what a worktree was created from.
 type Origin struct {
 	// URL is the origin, without credentials; "" for an empty repository.
 	URL string `json:"url,omitempty"`
-	// Ref is what the requested ref turned out to be: refs/heads/x, refs/tags/x
-	// or a commit id.
+	// Ref is what the requested ref resolved to: refs/heads/x, refs/tags/x or a
+	// commit id.
 	Ref string `json:"ref,omitempty"`
 	// Branch is the branch checked out; "" if HEAD is detached.
 	Branch string `json:"branch,omitempty"`
@@ -48,8 +48,8 @@ type Origin struct {
 	Base string `json:"base,omitempty"`
 }
 
-// holds reports whether the file at path, with this content, is one that the
-// pristine repository had.
+// holds reports whether the pristine repository had a file at path with this
+// content.
 func (p *pristine) holds(path string, id oid) bool {
 	if p == nil || !strings.HasPrefix(path, gitName+"/objects/") || id.isZero() {
 		return false
@@ -57,6 +57,7 @@ func (p *pristine) holds(path string, id oid) bool {
 	return p.byPath[path] == id
 }
 
+// index fills byPath from Files.
 func (p *pristine) index() error {
 	p.byPath = map[string]oid{}
 	for _, f := range p.Files {
@@ -94,7 +95,7 @@ func (r *Repo) savePristine(p *pristine) error {
 	}
 	raw, err := encodeJSON(p)
 	if err == nil {
-		err = durable.WriteShared(r.own("pristine.json"), besideFiles, raw, 0o600)
+		err = durable.WriteShared(r.own("pristine.json"), tempPattern, raw, 0o600)
 	}
 	if err != nil {
 		return failIO(err, "write %s", r.own("pristine.json"))
@@ -103,8 +104,8 @@ func (r *Repo) savePristine(p *pristine) error {
 	return nil
 }
 
-// Origin returns what the worktree was made from. ok is false if neither Clone
-// nor Restore has laid out a worktree with this repository yet.
+// Origin returns what the worktree was created from. ok is false if neither Clone
+// nor Restore has created a worktree with this repository yet.
 func (r *Repo) Origin() (origin Origin, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,11 +121,11 @@ const (
 	pristineTags   = "tags.pack"
 )
 
-// commitPristine makes the pristine commit: its parents are the tips of the
-// origin, its tree says where they came from and holds, as a pack, the tag
-// objects, which no commit can name. The same tips give the same commit, so
-// that tasks of one origin share it. Others are the objects that refs name and
-// that are not commits.
+// commitPristine creates the pristine commit. Its parents are the tips of the
+// origin; its tree records where they came from and contains, as a pack, the tag
+// objects, which cannot be parents of a commit. others are the objects that refs
+// name and that are not commits. The same tips give the same commit, so that tasks
+// of one origin share it.
 func (r *Repo) commitPristine(ctx context.Context, origin Origin, tips, others []string) (string, error) {
 	var pack []byte
 	if len(others) > 0 {
@@ -172,12 +173,13 @@ func (r *Repo) commitPristine(ctx context.Context, origin Origin, tips, others [
 	return commit.String(), nil
 }
 
-// layPristine writes, into the agent's object store, packs with everything that
-// the pristine commit's parents reach, and the tags. It returns their files.
-func (r *Repo) layPristine(ctx context.Context, work *beneath, commit string) ([]pristineFile, error) {
+// rebuildPristine writes packs to the agent's object store with everything that is
+// reachable from the pristine commit's parents, and with the tags. It returns the
+// files of the packs.
+func (r *Repo) rebuildPristine(ctx context.Context, work *beneath, commit string) ([]pristineFile, error) {
 	scratch, err := os.MkdirTemp(r.own(""), "tmp_packs_")
 	if err != nil {
-		return nil, failIO(err, "make a folder in %s", r.own(""))
+		return nil, failIO(err, "create a folder in %s", r.own(""))
 	}
 	defer os.RemoveAll(scratch)
 	_, err = r.git(ctx, gitCall{
@@ -189,9 +191,9 @@ func (r *Repo) layPristine(ctx context.Context, work *beneath, commit string) ([
 	}
 	tags, err := r.git(ctx, gitCall{args: []string{"cat-file", "blob", commit + ":" + pristineTags}})
 	switch {
-	case wasEnded(err):
+	case interrupted(err):
 		return nil, failGit(err, "read the tags of the pristine commit %s", commit)
-	case err == nil: // or it has none
+	case err == nil: // otherwise the commit has no tags
 		file := filepath.Join(scratch, "tags.tmp")
 		if err := os.WriteFile(file, tags, 0o600); err != nil {
 			return nil, failIO(err, "write %s", file)
@@ -208,15 +210,15 @@ func (r *Repo) layPristine(ctx context.Context, work *beneath, commit string) ([
 	return r.copyPacks(work, scratch)
 }
 
-// copyPacks copies the packs in a folder of ours into the agent's object store.
-// They are copied, never linked: through a link the agent could damage ours.
-// Names that are there already are left alone if they have the same content.
+// copyPacks copies the packs in a folder to the agent's object store and returns
+// the copies. They are never hard links, through which the agent could damage the
+// originals.
 func (r *Repo) copyPacks(work *beneath, from string) ([]pristineFile, error) {
 	names, err := filepath.Glob(filepath.Join(from, "pack-*"))
 	if err != nil {
 		return nil, failIO(err, "list %s", from)
 	}
-	// An index makes its pack visible to git, so it comes last.
+	// An index makes its pack visible to git, so the indexes are copied last.
 	sort.Slice(names, func(a, b int) bool {
 		ai, bi := strings.HasSuffix(names[a], ".idx"), strings.HasSuffix(names[b], ".idx")
 		if ai != bi {
@@ -226,7 +228,7 @@ func (r *Repo) copyPacks(work *beneath, from string) ([]pristineFile, error) {
 	})
 	const store = gitName + "/objects/pack"
 	if err := work.makeFolders(store); err != nil {
-		return nil, failIO(err, "make %s/%s", work.path, store)
+		return nil, failIO(err, "create %s/%s", work.path, store)
 	}
 	var files []pristineFile
 	for _, name := range names {
@@ -242,7 +244,7 @@ func (r *Repo) copyPacks(work *beneath, from string) ([]pristineFile, error) {
 	return files, nil
 }
 
-// copyIn copies a file of ours to a path below the worktree.
+// copyIn copies the file from to the path to below the worktree.
 func (r *Repo) copyIn(work *beneath, from, to string) (pristineFile, error) {
 	src, err := os.Open(from)
 	if err != nil {
@@ -258,7 +260,7 @@ func (r *Repo) copyIn(work *beneath, from, to string) (pristineFile, error) {
 		var whole bool
 		var err error
 		if id, whole, err = hashBlob(f, src, info.Size(), nil); err == nil && !whole {
-			err = fmt.Errorf("%s became shorter while it was copied", from)
+			err = fmt.Errorf("%s was truncated while it was copied", from)
 		}
 		return err
 	})

@@ -10,25 +10,25 @@ import (
 	"time"
 )
 
-// maxRedirects is how many redirects in a row an origin may answer with.
+// maxRedirects is the number of consecutive redirects that are followed.
 const maxRedirects = 3
 
-// follow makes c.url the address to which the origin redirects, and reports
-// whether it did. Credentials are for the host that was named: an address on
-// another one, or without TLS where there was TLS, is an error that names it.
-// Git itself would follow, and take the Authorization header along.
+// follow sets c.url to the address that the origin redirects to and reports whether
+// there was a redirect. The credentials are for the configured host: a redirect to
+// another host, or from https to http, is an error that names the address. Git
+// itself would follow it and send the Authorization header along.
 func (c *cloning) follow() (bool, error) {
 	u, err := url.Parse(c.url)
 	if err != nil || u.Scheme == "ssh" {
-		return false, nil //nolint:nilerr // git has said what is wrong with the address
+		return false, nil //nolint:nilerr // git has already reported what is wrong with the address
 	}
 	const service = "/info/refs?service=git-upload-pack"
 	location, err := c.location(c.url + service)
 	if err != nil || location == nil {
-		return false, nil //nolint:nilerr // what git said is the better answer
+		return false, nil //nolint:nilerr // git's own error is the better one
 	}
 	target, isRepository := strings.CutSuffix(location.String(), service)
-	moved := fail(InvalidURL, nil, "the repository %s has moved to %s: set the URL to that; credentials are not sent to an address that nobody named", c.url, quotePath(target))
+	moved := fail(InvalidURL, nil, "the repository %s has moved to %s: set the URL to that address; credentials are sent only to the configured address", c.url, quotePath(target))
 	upgraded := u.Scheme == "http" && location.Scheme == "https" && location.Port() == ""
 	same := location.Scheme == u.Scheme && location.Host == u.Host || upgraded && location.Hostname() == u.Hostname()
 	if !isRepository || !same {
@@ -40,8 +40,8 @@ func (c *cloning) follow() (bool, error) {
 	return true, nil
 }
 
-// location asks for a URL with the credentials and returns where its answer
-// redirects to; nil if it does not.
+// location requests an address with the credentials and returns the target of the
+// redirect, or nil if the response is not a redirect.
 func (c *cloning) location(address string) (*url.URL, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.req.CAFile != "" {

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// redirecting is a server that sends every request elsewhere.
+// redirecting starts a server that redirects every request.
 func redirecting(t *testing.T, to func(*http.Request) string) string {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -30,11 +30,11 @@ func TestCredentialsDoNotFollowARedirectToAnotherHost(t *testing.T) {
 	f := newFixture(t)
 	_, err := f.repo.Clone(context.Background(), CloneRequest{URL: origin + "/team/project.git", Credentials: Credentials{Password: "s3cr3t"}})
 	wantReason(t, err, InvalidURL)
-	if want := "has moved to " + elsewhere.URL + "/team/project.git: set the URL to that"; err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("the error does not say %q: %v", want, err)
+	if want := "has moved to " + elsewhere.URL + "/team/project.git: set the URL to that address"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("the error does not contain %q: %v", want, err)
 	}
 	if seen.Load() != 0 {
-		t.Errorf("the other host was asked %d times", seen.Load())
+		t.Errorf("the other host received %d requests", seen.Load())
 	}
 }
 
@@ -43,7 +43,7 @@ func TestARedirectOnTheSameHostIsFollowed(t *testing.T) {
 	backend, _ := gitServer(t, filepath.Dir(origin), "s3cr3t")
 	target, err := url.Parse(backend)
 	must(t, err)
-	// As GitLab does with a URL without ".git".
+	// As GitLab redirects a URL without ".git".
 	var srv *httptest.Server
 	srv = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if rest, short := strings.CutPrefix(r.URL.Path, "/short"); short {
@@ -70,7 +70,7 @@ func TestARedirectOnTheSameHostIsFollowed(t *testing.T) {
 	}
 }
 
-func TestAnOriginThatRedirectsForEverIsGivenUp(t *testing.T) {
+func TestTooManyRedirectsAreAnError(t *testing.T) {
 	var host string
 	host = redirecting(t, func(r *http.Request) string {
 		path, _ := strings.CutSuffix(r.URL.Path, "/info/refs")
@@ -87,6 +87,6 @@ func TestWithoutCredentialsGitFollowsRedirects(t *testing.T) {
 	f := newFixture(t)
 	o, err := f.repo.Clone(context.Background(), CloneRequest{URL: redirecting(t, func(r *http.Request) string { return backend + r.URL.RequestURI() }) + "/" + filepath.Base(origin)})
 	if err != nil || o.Base == "" {
-		t.Errorf("the origin is %+v, %v", o, err)
+		t.Errorf("the clone returns %+v, %v, want an origin with a commit", o, err)
 	}
 }

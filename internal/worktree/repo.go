@@ -16,53 +16,54 @@ import (
 	"github.com/clew-dev/clew/internal/durable"
 )
 
-// Config says where things are and what the limits are.
+// Config holds the paths and limits of a Repo.
 type Config struct {
-	// GitDir is the bare repository that holds the checkpoints. Open makes it
-	// where it is absent. The agent must have no way to reach it.
+	// GitDir is the bare repository that holds the checkpoints. Open creates it if
+	// it does not exist. The agent must not be able to access it.
 	GitDir string
 	// Worktree is the agent's working tree.
 	Worktree string
-	// Home is the agent's home folder; "" means that no session state is kept.
+	// Home is the agent's home folder; "" means that session state is not captured.
 	Home string
-	// HomeInclude lists the session state: paths below Home, with slashes, each of
-	// whose names may be a pattern as in path.Match.
+	// HomeInclude lists the session state as slash-separated paths below Home. Each
+	// element of a path may be a pattern as in path.Match.
 	HomeInclude []string
 	// HomeExclude lists paths below Home that are neither captured nor changed.
 	HomeExclude []string
-	// MaxFileBytes is the size beyond which a file is listed as skipped; 0
-	// means 64 MiB. For session state it is never less than that.
+	// MaxFileBytes is the size of the largest file that is captured; larger ones
+	// are listed as skipped. 0 means 64 MiB. For session state it is never less than
+	// that.
 	MaxFileBytes int64
-	// MaxGitFileBytes is the same for files inside a .git; 0 means 1 GiB.
+	// MaxGitFileBytes is MaxFileBytes for files inside a .git; 0 means 1 GiB.
 	MaxGitFileBytes int64
-	// MaxFiles is the number of files and folders beyond which nothing is
-	// captured; 0 means 1,000,000.
+	// MaxFiles is the number of files and folders beyond which operations fail with
+	// TooManyFiles; 0 means 1,000,000.
 	MaxFiles int
-	// MaxListed is the length of the longest list in a result; 0 means 2,000.
-	// Counts are always whole.
+	// MaxListed bounds the lists in results; 0 means 2,000. Counts are never
+	// truncated.
 	MaxListed int
-	// MaxPacks is the number of packs from which Maintain repacks; 0 means 40.
+	// MaxPacks is the number of packs at which Maintain repacks; 0 means 40.
 	MaxPacks int
-	// Git is the git binary; "" means git from PATH.
+	// Git is the git binary; "" means git in PATH.
 	Git string
-	// LockWait is how long Open waits for another holder of GitDir; 0 means 30
-	// seconds.
+	// LockWait is how long Open waits for the lock of GitDir; 0 means 30 seconds.
 	LockWait time.Duration
-	// GitMemoryBytes is how much memory one git process may use; 0 for no limit.
+	// GitMemoryBytes is the memory limit of each git process; 0 means no limit.
 	GitMemoryBytes int64
-	// Secrets must not get into a checkpoint; nil means that there are none.
+	// Secrets finds the values that must not get into a checkpoint; nil means that
+	// there are none.
 	Secrets Secrets
 }
 
-// Secrets finds the values that must not leave the volume. It is safe for
-// concurrent use.
+// Secrets finds and masks the values that must not leave the volume.
+// Implementations are safe for concurrent use.
 type Secrets interface {
-	// Fingerprint is another number for another set of values, 0 for none.
+	// Fingerprint identifies the set of values; it is 0 for the empty set.
 	Fingerprint() uint32
-	// Holds reports whether a value is in b.
+	// Holds reports whether b contains a value.
 	Holds(b []byte) bool
-	// CopySame copies src to dst with as many asterisks in the place of each
-	// value as it has bytes, and reports whether it found one.
+	// CopySame copies src to dst without changing its length, with each value
+	// replaced by as many asterisks as it has bytes. It reports whether it found one.
 	CopySame(dst io.Writer, src io.Reader) (n int64, found bool, err error)
 }
 
@@ -96,48 +97,48 @@ func (c *Config) setDefaults() {
 }
 
 // Repo is one worktree and the repository of its checkpoints. Its methods are
-// safe for concurrent use. Those that read or write the worktree run one after
-// another.
+// safe for concurrent use. Those that read or write the worktree exclude each
+// other.
 type Repo struct {
 	cfg  Config
 	lock *os.File
 
-	// packs is held shared by what reads or adds objects without holding mu,
-	// and alone by Maintain, which removes packs and leftovers. Maintain only
-	// ever tries, so that nobody waits for it.
+	// packs is read-locked by methods that read or add objects without holding mu,
+	// and locked by Maintain, which removes packs and leftovers. Maintain only uses
+	// TryLock, so that nothing ever waits for it.
 	packs sync.RWMutex
 
 	mu       sync.Mutex
-	cache    snapshot // what the last scan found
-	base     baseline // which commits the cache is equal to
-	ahead    *ahead   // what Warm stored beyond a commit; nil if it stored nothing
-	rest     func()   // what Warm was given, while it works
-	unsaved  int      // files read since the cache was saved
+	cache    snapshot // result of the last scan
+	base     baseline // the commits that the cache matches
+	ahead    *ahead   // the commit that Warm built on; nil if it stored nothing since the last checkpoint
+	throttle func()   // the argument of Warm while it runs, otherwise nil
+	unsaved  int      // number of files read since the cache was saved
 	pristine *pristine
-	index    *indexTree // the agent's index, as last looked into
-	synced   sync.Map   // folders of refs whose names are durable
+	index    *indexTree // the agent's index, as last parsed
+	synced   sync.Map   // folders of refs whose own names are durable
 	seen     seenState
-	local    bool // lets tests clone from a path
+	local    bool // allows file URLs, for tests
 }
 
-// baseline names the commits whose content the stat cache holds. A field is ""
-// if the cache was filled by a scan that was not checkpointed.
+// baseline names the commits whose content the stat cache matches. A field is ""
+// if the cache was filled by a scan without a checkpoint.
 type baseline struct {
 	code, state         string
 	codeTree, stateTree oid
-	// said is what the state commit says of itself, if this process wrote it.
-	said *saidOfState
+	// summary describes the state commit, if this process wrote it; nil otherwise.
+	summary *stateSummary
 }
 
-// saidOfState is a part of a state commit's Meta, and where the whole of it is.
-type saidOfState struct {
+// stateSummary is part of a state commit's Meta, and the blob with all of it.
+type stateSummary struct {
 	agent AgentGit
 	meta  oid
 }
 
-// Open opens the repository at cfg.GitDir, making it where it is absent, and
-// removes what a killed process left there. It waits up to cfg.LockWait for
-// another process, or git processes that outlived one, to let go of it.
+// Open opens the repository at cfg.GitDir, creating it if it does not exist, and
+// removes the leftovers of killed processes. It waits up to cfg.LockWait for
+// another process, or a git process that outlived one, to release the lock.
 func Open(ctx context.Context, cfg Config) (*Repo, error) {
 	cfg.setDefaults()
 	for _, p := range slices.Concat(cfg.HomeInclude, cfg.HomeExclude) {
@@ -152,7 +153,7 @@ func Open(ctx context.Context, cfg Config) (*Repo, error) {
 	}
 	for _, sub := range []string{"objects/pack", "objects/info", "refs/heads", "info", "clew"} {
 		if err := os.MkdirAll(filepath.Join(cfg.GitDir, sub), 0o700); err != nil {
-			return nil, failIO(err, "make the repository %s", cfg.GitDir)
+			return nil, failIO(err, "create the repository %s", cfg.GitDir)
 		}
 	}
 	r := &Repo{cfg: cfg}
@@ -167,7 +168,7 @@ func Open(ctx context.Context, cfg Config) (*Repo, error) {
 	return r, nil
 }
 
-// Close saves the stat cache and lets go of the repository.
+// Close saves the stat cache and releases the lock of the repository.
 func (r *Repo) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -180,8 +181,8 @@ func (r *Repo) Close() error {
 	return err
 }
 
-// takeLock takes an flock that git processes inherit: a process that outlives
-// a killed daemon keeps the lock until it has ended.
+// takeLock takes an flock that git processes inherit: one that outlives a killed
+// daemon keeps the lock until it exits.
 func (r *Repo) takeLock(ctx context.Context) error {
 	f, err := os.OpenFile(r.own("lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -210,10 +211,10 @@ func (r *Repo) takeLock(ctx context.Context) error {
 	}
 }
 
-// own is the path of a file of ours inside the repository.
+// own returns the path of one of this package's own files inside the repository.
 func (r *Repo) own(name string) string { return filepath.Join(r.cfg.GitDir, "clew", name) }
 
-// attributesText keeps git from changing bytes by what a .gitattributes says.
+// attributesText keeps a .gitattributes from making git convert content.
 const attributesText = "* -text -eol -filter -merge -ident -working-tree-encoding !diff\n"
 
 const configText = `[core]
@@ -223,15 +224,15 @@ const configText = `[core]
 	logAllRefUpdates = false
 `
 
-// prepareGitDir writes the files that make GitDir a repository and reaps what
-// killed processes left.
+// prepareGitDir writes the files that make GitDir a repository and removes the
+// leftovers of killed processes.
 func (r *Repo) prepareGitDir() error {
 	for name, text := range map[string]string{"HEAD": "ref: refs/heads/main\n", "config": configText, "info/attributes": attributesText} {
 		path := filepath.Join(r.cfg.GitDir, name)
 		if have, err := os.ReadFile(path); err == nil && string(have) == text {
 			continue
 		}
-		if err := durable.WriteShared(path, besideFiles, []byte(text), 0o600); err != nil {
+		if err := durable.WriteShared(path, tempPattern, []byte(text), 0o600); err != nil {
 			return failIO(err, "write %s", path)
 		}
 	}
@@ -241,6 +242,6 @@ func (r *Repo) prepareGitDir() error {
 	return r.loadPristine()
 }
 
-// besideFiles names files that are written before they take their place, as git names
-// its own: Maintain takes away those that a crash left.
-const besideFiles = "tmp_clew_*"
+// tempPattern names the temporary files of durable.WriteShared. It has the prefix of git's
+// own temporary files, so that reap deletes those that a crash left behind.
+const tempPattern = "tmp_clew_*"

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// Scope says what of a checkpoint is restored.
+// Scope selects the part of a checkpoint that is restored.
 type Scope string
 
 // The scopes of a restore.
 const (
-	// ScopeCode is the worktree with the agent's .git and nested ones.
+	// ScopeCode is the worktree, including the agent's .git and nested ones.
 	ScopeCode Scope = "Code"
 	// ScopeConversation is the session state in the agent's home.
 	ScopeConversation Scope = "Conversation"
@@ -27,41 +27,42 @@ func (s Scope) code() bool { return s != ScopeConversation }
 
 func (s Scope) conversation() bool { return s != ScopeCode }
 
-// RestoreRequest asks for a restore.
+// RestoreRequest describes a restore.
 type RestoreRequest struct {
 	Target Target
 	Scope  Scope // "" means ScopeBoth
 }
 
-// RestoreResult says what a restore did.
+// RestoreResult is the result of a restore.
 type RestoreResult struct {
-	// Tree is the tree that the worktree now is. It is the target's, unless
-	// there are Conflicts.
+	// Tree is the id of the worktree's tree after the restore. It is the target's,
+	// unless there are Conflicts.
 	Tree                        string
 	Written, Removed, Unchanged int
-	// Kept lists files that no checkpoint holds and that were left alone.
+	// Kept lists files that checkpoints skip and that were therefore left alone.
 	Kept []Skipped
-	// Conflicts lists paths of the target that could not be laid out, since a
-	// file that is kept stands in their way.
+	// Conflicts lists paths of the target that could not be created, since a kept
+	// file occupies them.
 	Conflicts []string
 	// Annotations are those of the checkpoint, if its state commit was given.
 	Annotations map[string]string
 	Took        time.Duration
 }
 
-// Restore brings worktree, agent repository and session state to a checkpoint.
+// Restore restores the worktree, the agent's repository and the session state to a
+// checkpoint.
 //
-// It first reads and hashes every object it needs; if one is missing or
-// damaged, nothing is touched. It then writes only what differs, compares the
-// result with the checkpoint and makes it durable. Files that a checkpoint
-// skips are neither changed nor removed. Killed at any instant and run again,
-// it ends in the exact tree. The agent must not be running.
+// It first reads and hashes every object it needs; if one is missing or damaged,
+// nothing is changed. It then writes only what differs, compares the result with
+// the checkpoint and makes it durable. Files that a checkpoint skips are neither
+// changed nor removed. A restore that is killed at any instant and run again
+// produces the exact tree. The agent must not be running.
 //
-// On an empty worktree whose repository has only fetched the two commits, the
-// agent's repository is rebuilt as well.
+// On an empty worktree it rebuilds the agent's repository as well, even if GitDir
+// has nothing but the two fetched commits.
 //
-// Errors: CheckpointNotFound, CheckpointCorrupted (nothing was touched),
-// StorageFull, RestoreIncomplete (run it again), GitFailed.
+// Errors: CheckpointNotFound, CheckpointCorrupted (nothing was changed),
+// StorageFull, RestoreIncomplete (call it again), GitFailed.
 func (r *Repo) Restore(ctx context.Context, req RestoreRequest) (RestoreResult, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,12 +89,12 @@ func (r *Repo) Restore(ctx context.Context, req RestoreRequest) (RestoreResult, 
 	return res, err
 }
 
-// ClearSession takes away the session state in the agent's home: everything
-// there that a checkpoint would hold, as if the agent had never run. The
-// worktree, and files that a checkpoint skips, stay as they are. Killed at any
-// instant and run again, nothing of it is left. The agent must not be running.
+// ClearSession deletes the session state in the agent's home: everything there
+// that a checkpoint would hold, as if the agent had never run. The worktree and
+// files that a checkpoint skips are left alone. If it is killed, the next call
+// deletes the rest. The agent must not be running.
 //
-// Errors: RestoreIncomplete (run it again).
+// Errors: RestoreIncomplete (call it again).
 func (r *Repo) ClearSession(ctx context.Context) (RestoreResult, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,7 +111,7 @@ func (r *Repo) ClearSession(ctx context.Context) (RestoreResult, error) {
 	return res, err
 }
 
-// restoring is one restore on its way.
+// restoring is the state of one restore in progress.
 type restoring struct {
 	r          *Repo
 	ctx        context.Context
@@ -122,10 +123,11 @@ type restoring struct {
 	result     RestoreResult
 }
 
+// run performs the restore.
 func (s *restoring) run() (RestoreResult, error) {
 	r := s.r
 	var err error
-	if s.before, err = r.scanRoots(s.ctx, s.work, s.home, 0, reading{}); err != nil {
+	if s.before, err = r.scanRoots(s.ctx, s.work, s.home, 0, noLimit); err != nil {
 		return s.result, err
 	}
 	if s.t.home != nil {
@@ -155,8 +157,8 @@ func (s *restoring) run() (RestoreResult, error) {
 	return s.result, s.confirm()
 }
 
-// plans compares a scan with the target: first the worktree, then the home.
-// What is out of scope is nil.
+// plans compares a scan with the target. The first plan is for the worktree, the
+// second for the home; a plan is nil if its root is out of scope.
 func (s *restoring) plans(snap *snapshot) [2]*plan {
 	var plans [2]*plan
 	if s.scope.code() {
@@ -168,6 +170,7 @@ func (s *restoring) plans(snap *snapshot) [2]*plan {
 	return plans
 }
 
+// root returns the root of the i-th plan.
 func (s *restoring) root(i int) *beneath {
 	if i == 0 {
 		return s.work
@@ -175,12 +178,11 @@ func (s *restoring) root(i int) *beneath {
 	return s.home
 }
 
-// confirm scans what is there now, compares it with the target, and makes it
-// durable.
+// confirm scans the result, compares it with the target and makes it durable.
 func (s *restoring) confirm() error {
 	r := s.r
 	r.cache, r.base = *s.before, baseline{}
-	after, err := r.scanRoots(s.ctx, s.work, s.home, 0, reading{})
+	after, err := r.scanRoots(s.ctx, s.work, s.home, 0, noLimit)
 	if err != nil {
 		return err
 	}
@@ -210,11 +212,11 @@ func (s *restoring) confirm() error {
 	s.result.Kept = head(s.result.Kept, r.cfg.MaxListed)
 	r.remember(after, s.baseline(after, tree))
 	r.unsaved++
-	_ = r.saveCache() // a lost cache costs time only
+	_ = r.saveCache() // losing the cache only costs time
 	return nil
 }
 
-// baseline says which commits the worktree now equals, so that the next
+// baseline returns the commits that the worktree now matches, so that the next
 // checkpoint can build on them.
 func (s *restoring) baseline(after *snapshot, tree oid) baseline {
 	var base baseline
@@ -236,20 +238,20 @@ func (s *restoring) baseline(after *snapshot, tree oid) baseline {
 	return base
 }
 
-// blobStore is the content that a restore writes, verified; what is too large
-// to be kept is read again.
+// blobStore is the verified content that a restore writes. Blobs that are too large
+// to be kept in memory are missing from it and are read again.
 type blobStore struct {
 	content map[oid][]byte
 }
 
-// keepRestored bounds the content that a restore keeps in memory, all in all
-// and for one file.
+// keepRestored bounds the content that a restore keeps in memory in total, and
+// keepRestoredFile that of one file.
 const (
 	keepRestored     = 128 << 20
 	keepRestoredFile = 8 << 20
 )
 
-// verifyContent reads and checks every blob that the plans will write.
+// verifyContent reads and verifies every blob that the plans will write.
 func (s *restoring) verifyContent(plans [2]*plan) (*blobStore, error) {
 	store := &blobStore{content: map[oid][]byte{}}
 	var ids []oid
@@ -283,7 +285,7 @@ func (s *restoring) verifyContent(plans [2]*plan) (*blobStore, error) {
 	return store, err
 }
 
-// apply carries out a plan.
+// apply executes a plan.
 func (s *restoring) apply(root *beneath, p *plan, blobs *blobStore) error {
 	finals, err := s.unlock(root, p)
 	if err != nil {
@@ -296,7 +298,7 @@ func (s *restoring) apply(root *beneath, p *plan, blobs *blobStore) error {
 	}
 	for _, o := range p.mkdirs {
 		if err := root.mkdir(o.path, 0o755); err != nil {
-			return failIO(err, "make the folder %s in %s", quotePath(o.path), root.path)
+			return failIO(err, "create the folder %s in %s", quotePath(o.path), root.path)
 		}
 	}
 	if err := s.writeAll(root, p.writes, blobs); err != nil {
@@ -312,8 +314,8 @@ func (s *restoring) apply(root *beneath, p *plan, blobs *blobStore) error {
 	return s.ctx.Err()
 }
 
-// unlock makes folders writable in which something will change. It returns the
-// changes that give them their permission bits afterwards.
+// unlock makes the folders writable in which something will change. It returns the
+// operations that set their final permission bits afterwards.
 func (s *restoring) unlock(root *beneath, p *plan) (finals []op, err error) {
 	if len(p.locked) == 0 {
 		return nil, nil
@@ -353,8 +355,8 @@ func (s *restoring) unlock(root *beneath, p *plan) (finals []op, err error) {
 	return finals, nil
 }
 
-// writeAll writes files and links: what is in memory first, then the rest as
-// git hands it over.
+// writeAll writes files and links: first those whose content is in memory, then the
+// rest as git delivers it.
 func (s *restoring) writeAll(root *beneath, writes []op, blobs *blobStore) error {
 	var rest []op
 	var ids []oid
@@ -379,9 +381,10 @@ func (s *restoring) writeAll(root *beneath, writes []op, blobs *blobStore) error
 	})
 }
 
-// maxLink is longer than any link target that a file system takes.
+// maxLink is longer than any link target that a file system accepts.
 const maxLink = 1 << 16
 
+// write creates one file or link.
 func (s *restoring) write(root *beneath, o op, content io.Reader) error {
 	if o.e.mode == modeLink {
 		target, err := io.ReadAll(io.LimitReader(content, maxLink))
@@ -400,9 +403,9 @@ func (s *restoring) write(root *beneath, o op, content io.Reader) error {
 	})
 }
 
-// restorePristine makes sure that the agent's repository has the objects that
-// came from the origin: if the files that held them are not there any more, or
-// are changed, they are made anew.
+// restorePristine ensures that the agent's repository has the objects that came
+// from the origin. If the files with these objects are gone or have changed, it
+// recreates them.
 func (s *restoring) restorePristine() error {
 	r, want := s.r, s.t.pristine.String()
 	if s.t.pristine.isZero() {
@@ -430,7 +433,7 @@ func (s *restoring) restorePristine() error {
 	}
 	p := &pristine{Commit: want, Origin: s.t.meta.Origin, Files: intact}
 	if git != nil && git.dir != nil {
-		made, err := r.layPristine(s.ctx, s.work, want)
+		made, err := r.rebuildPristine(s.ctx, s.work, want)
 		if err != nil {
 			return err
 		}
@@ -441,16 +444,16 @@ func (s *restoring) restorePristine() error {
 		}
 	}
 	if _, err := r.git(s.ctx, gitCall{args: []string{"update-ref", "--end-of-options", pristineRef, want}}); err != nil {
-		return failGit(err, "keep the pristine commit %s", want)
+		return failGit(err, "record the pristine commit %s", want)
 	}
 	return r.savePristine(p)
 }
 
-// onlyIncluded reduces the session state of a checkpoint to what the
-// configuration includes today, marking the folders that lead to it partial.
+// onlyIncluded reduces the session state of a checkpoint to what the current
+// configuration includes, marking the folders that lead to it as partial.
 func onlyIncluded(home *dir, include, exclude []string) *dir {
 	out := &dir{partial: true}
-	include, _ = expandPaths(include, home.names) // a tree in memory is always listed
+	include, _ = expandPaths(include, home.names) // (*dir).names never fails
 	for _, path := range include {
 		if path == "." {
 			home.partial = false

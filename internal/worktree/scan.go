@@ -11,40 +11,48 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SkipReason says why a checkpoint does not hold a path.
+// SkipReason says why a checkpoint does not contain a path.
 type SkipReason string
 
-// The reasons for which a path is skipped.
+// The reasons why a path is skipped.
 const (
-	SkipTooLarge        SkipReason = "TooLarge"
-	SkipSocket          SkipReason = "Socket"
-	SkipFifo            SkipReason = "Fifo"
-	SkipDevice          SkipReason = "Device"
-	SkipUnreadable      SkipReason = "Unreadable"
+	// SkipTooLarge: the file exceeds Config.MaxFileBytes or MaxGitFileBytes.
+	SkipTooLarge SkipReason = "TooLarge"
+	// SkipSocket: it is a socket.
+	SkipSocket SkipReason = "Socket"
+	// SkipFifo: it is a named pipe.
+	SkipFifo SkipReason = "Fifo"
+	// SkipDevice: it is a device, or another special file.
+	SkipDevice SkipReason = "Device"
+	// SkipUnreadable: permissions deny reading it.
+	SkipUnreadable SkipReason = "Unreadable"
+	// SkipOtherFilesystem: it is on another file system than its root.
 	SkipOtherFilesystem SkipReason = "OtherFilesystem"
-	SkipTooDeep         SkipReason = "TooDeep"
-	SkipHoldsSecret     SkipReason = "HoldsSecret"
+	// SkipTooDeep: its path is longer than the kernel accepts.
+	SkipTooDeep SkipReason = "TooDeep"
+	// SkipHoldsSecret: its name, or content that cannot be masked, contains a secret.
+	SkipHoldsSecret SkipReason = "HoldsSecret"
 
-	// skipExcluded marks session state that the configuration leaves out. It
-	// is not reported.
+	// skipExcluded marks session state that the configuration excludes. It is not
+	// reported.
 	skipExcluded SkipReason = "Excluded"
-	// skipTransient marks files inside a .git that are not state: locks and the
-	// like. It is not reported, and a restore removes them.
+	// skipTransient marks files inside a .git that are not state, such as locks. It
+	// is not reported, and a restore removes these files.
 	skipTransient SkipReason = "Transient"
 )
 
-// scanWorkers is how many goroutines list folders and read files. More than
-// two gain little: the kernel's directory cache is the limit.
+// scanWorkers is the number of goroutines that list folders and read files. More
+// than two gain little, since the kernel's directory cache is the bottleneck.
 const scanWorkers = 2
 
-// folderJob asks for one folder to be listed.
+// folderJob is a folder to be listed.
 type folderJob struct {
 	root   *beneath
-	limit  int64 // largest file taken
-	bound  int64 // files changed at or after this time cannot be trusted next time
+	limit  int64 // size of the largest file that is captured
+	bound  int64 // files changed at or after this time (ns) are not trusted by the next scan; see trustBefore
 	path   string
 	cached *dir
-	same   bool // the folder holds the names that cached has
+	same   bool // the folder has the same names as cached
 	out    *dir
 	self   *entry // the folder's own entry, nil for a root
 	git    bool   // inside something called .git
@@ -52,27 +60,27 @@ type folderJob struct {
 	home   bool
 }
 
-// fileJob asks for one file or link to be read.
+// fileJob is a file or link to be read.
 type fileJob struct {
 	root  *beneath
 	limit int64
 	bound int64
 	path  string
 	e     *entry
-	was   oid  // what the cache believed
+	was   oid  // id in the cache
 	state bool // part of the state tree, not of the code
 }
 
-// scanner lists folders and reads what changed since the cache was made. It is
-// used for one scan.
+// scanner lists folders and reads the files that have changed since the cache was
+// filled. It is used for one scan.
 type scanner struct {
 	ctx      context.Context
 	maxFiles int64
-	gitLimit int64           // largest file taken inside a .git
-	exclude  map[string]bool // paths of the home that are left alone
+	gitLimit int64           // size of the largest file that is captured inside a .git
+	exclude  map[string]bool // paths below the home that are not captured
 	secrets  Secrets         // nil if there are none
 	pause    func()          // called between files, and between parts of large ones
-	keep     atomic.Int64    // bytes of changed content that may still be kept in memory
+	keep     atomic.Int64    // remaining memory budget for changed content, in bytes
 
 	mu      sync.Mutex
 	cond    *sync.Cond
@@ -80,11 +88,11 @@ type scanner struct {
 	busy    int
 	err     error
 	dirty   []fileJob
-	gitdirs []*folderJob // things called .git, listed after the rest
-	stores  []*folderJob // object stores, listed after the refs were read
+	gitdirs []*folderJob // folders called .git, listed after all others
+	stores  []*folderJob // object stores, listed after the refs have been read
 	count   atomic.Int64
-	amount  reading // what had to be read
-	limit   reading // how much may be; zero for any amount
+	amount  readAmount // what has to be read
+	limit   readAmount // the most that may be read; zero means no limit
 }
 
 func newScanner(ctx context.Context, cfg *Config, keep int64) *scanner {
@@ -97,7 +105,7 @@ func newScanner(ctx context.Context, cfg *Config, keep int64) *scanner {
 	return s
 }
 
-// listAll lists the given folders and all below them.
+// listAll lists the given folders recursively.
 func (s *scanner) listAll(jobs []*folderJob) error {
 	s.queue = append(s.queue, jobs...)
 	var wg sync.WaitGroup
@@ -108,6 +116,7 @@ func (s *scanner) listAll(jobs []*folderJob) error {
 	return s.err
 }
 
+// listWorker lists folders from the queue until all are done or one fails.
 func (s *scanner) listWorker() {
 	l := &lister{s: s, buf: make([]byte, 64<<10)}
 	for {
@@ -145,12 +154,12 @@ func (s *scanner) listWorker() {
 	}
 }
 
-// lister is one worker's state.
+// lister is the state of one worker.
 type lister struct {
 	s       *scanner
 	buf     []byte
 	names   []string
-	known   []*entry // what the cache knows of the entries made
+	known   []*entry // the cached entries of the entries made, nil if there is none
 	folders []*folderJob
 	gitdirs []*folderJob
 	stores  []*folderJob
@@ -173,7 +182,7 @@ func (l *lister) list(j *folderJob) error {
 	j.out.entries = make([]entry, 0, len(l.names))
 	l.known = l.known[:0]
 	for _, name := range l.names {
-		c := l.knownAs(j.cached, name)
+		c := l.cachedEntry(j.cached, name)
 		var st unix.Stat_t
 		if err := unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			if vanished(err) {
@@ -191,20 +200,20 @@ func (l *lister) list(j *folderJob) error {
 	return nil
 }
 
-// knownAs finds what the cache knows of a name. Names come in order.
-func (l *lister) knownAs(cached *dir, name string) *entry {
+// cachedEntry returns the cached entry of the next name, or nil. Names come in order.
+func (l *lister) cachedEntry(cached *dir, name string) *entry {
 	if cached == nil {
 		return nil
 	}
-	i := len(l.known) // right if the folder is as it was
+	i := len(l.known) // its index if the folder is unchanged
 	if i < len(cached.entries) && cached.entries[i].name == name {
 		return &cached.entries[i]
 	}
 	return cached.find(name)
 }
 
-// listNames puts the sorted names in a folder into l.names. If the folder is as it
-// was when it was listed last, its names are, too.
+// listNames puts the sorted names in a folder into l.names. An unchanged folder still
+// has the cached names.
 func (l *lister) listNames(fd int, j *folderJob) error {
 	if !j.same {
 		err := l.readNames(fd, j.cached)
@@ -218,6 +227,8 @@ func (l *lister) listNames(fd int, j *folderJob) error {
 	return nil
 }
 
+// cannotList marks a folder that vanished or cannot be captured; any other err is an error
+// of the scan.
 func (l *lister) cannotList(j *folderJob, err error) error {
 	skip := skipFor(err)
 	switch {
@@ -231,8 +242,8 @@ func (l *lister) cannotList(j *folderJob, err error) error {
 	return nil
 }
 
-// readNames puts the names in a folder into l.names, sharing the strings that
-// the cache has.
+// readNames puts the names in a folder into l.names, reusing the strings of the
+// cache.
 func (l *lister) readNames(fd int, cached *dir) error {
 	l.names = l.names[:0]
 	for {
@@ -258,7 +269,7 @@ func (l *lister) readNames(fd int, cached *dir) error {
 	}
 }
 
-// nameOf returns name as a string, the cached one where there is one.
+// nameOf returns name as a string, the cached one if there is one.
 func (d *dir) nameOf(name []byte) string {
 	if d == nil {
 		return string(name)
@@ -270,8 +281,8 @@ func (d *dir) nameOf(name []byte) string {
 	return string(name)
 }
 
-// classify makes an entry of a name and its attributes, taking the object id
-// from the cache if the attributes vouch for it.
+// classify makes an entry from a name and its attributes. It takes the object id
+// from the cached entry c if the attributes vouch for it.
 func (l *lister) classify(j *folderJob, name string, st *unix.Stat_t, c *entry) entry {
 	e := entry{name: name, perm: st.Mode & 0o7777, stat: statOf(st)}
 	link := st.Mode&unix.S_IFMT == unix.S_IFLNK
@@ -318,8 +329,8 @@ func (l *lister) classify(j *folderJob, name string, st *unix.Stat_t, c *entry) 
 	return e
 }
 
-// limitFor is the size up to which a file of a folder is taken. A file called
-// .git is as much git's as what is in a folder called .git.
+// limitFor returns the size of the largest file in a folder that is captured. A file
+// called .git has the same limit as the files in a folder called .git.
 func (s *scanner) limitFor(j *folderJob, hidden bool) int64 {
 	if hidden || j.git {
 		return s.gitLimit
@@ -327,9 +338,9 @@ func (s *scanner) limitFor(j *folderJob, hidden bool) int64 {
 	return j.limit
 }
 
-// isTransient tells the files inside a .git that are not state: locks, files
-// that git is still writing, and indexes over the object store that git makes
-// anew and that would name packs which a restore lays out under other names.
+// isTransient reports whether a file inside a .git is not state: a lock, a file
+// that git is still writing, or an index of the object store. Git recreates such an
+// index, which would name packs that a restore writes under other names.
 func isTransient(rel string) bool {
 	_, name := splitPath(rel)
 	if strings.HasSuffix(name, ".lock") || strings.HasPrefix(name, tempPrefix) {
@@ -339,8 +350,8 @@ func isTransient(rel string) bool {
 		strings.HasPrefix(name, "commit-graph") || strings.HasSuffix(name, ".graph") || strings.HasSuffix(name, ".keep"))
 }
 
-// inStore reports whether a path inside a .git lies in an object store. A
-// branch may be called objects, too.
+// inStore reports whether a path inside a .git is in an object store. It excludes
+// refs and logs, since a branch may be called objects.
 func inStore(rel string) bool {
 	for part := range strings.SplitSeq(rel, "/") {
 		switch part {
@@ -353,6 +364,7 @@ func inStore(rel string) bool {
 	return false
 }
 
+// skipSpecial returns the reason for which a special file is skipped.
 func skipSpecial(mode uint32) SkipReason {
 	switch mode & unix.S_IFMT {
 	case unix.S_IFSOCK:
@@ -367,8 +379,8 @@ func statOf(st *unix.Stat_t) fileStat {
 	return fileStat{size: st.Size, mtime: st.Mtim.Nano(), ctime: st.Ctim.Nano(), ino: st.Ino}
 }
 
-// descend asks for the folders below j.out and for the files that have no id.
-// known is what the cache knows of each entry.
+// descend creates the jobs for the folders in j.out and for the files without an
+// id. known has the cached entry of each entry.
 func (l *lister) descend(j *folderJob, known []*entry) {
 	store := j.git && !inStore(j.rel+"/") && isRepository(j.out)
 	for i := range j.out.entries {
@@ -398,7 +410,7 @@ func (l *lister) descend(j *folderJob, known []*entry) {
 			sub.git = true
 			l.gitdirs = append(l.gitdirs, sub)
 		case store && e.name == "objects":
-			sub.same = false // it is listed later than its attributes were read
+			sub.same = false // it may change before it is listed
 			l.stores = append(l.stores, sub)
 		default:
 			l.folders = append(l.folders, sub)
@@ -406,8 +418,8 @@ func (l *lister) descend(j *folderJob, known []*entry) {
 	}
 }
 
-// isRepository reports whether a folder inside a .git looks like a repository,
-// so that the folder "objects" in it is its object store.
+// isRepository reports whether a folder inside a .git looks like a repository, so
+// that its folder "objects" is an object store.
 func isRepository(d *dir) bool {
 	head, objects, refs := d.find("HEAD"), d.find("objects"), d.find("refs")
 	return head != nil && objects != nil && objects.dir != nil && refs != nil && refs.dir != nil

@@ -10,19 +10,23 @@ import (
 	"unicode/utf8"
 )
 
-// Files that hold a secret: one of the code is skipped, so that a restore
-// leaves it alone. Of one of the state tree, if it is a text, a copy is kept
-// that has asterisks in the place of the secret; the agent can live with that,
-// but not without its sessions or the configuration of its repository. A file
-// whose name holds a secret is skipped wherever it is, and its name is masked
-// where it is listed. As many
-// asterisks as the secret has bytes, since a size is promised before a file is
-// read.
+// How files that contain a secret are captured:
+//
+//   - A file of the code is skipped, so that a restore leaves it alone.
+//   - A text file of the state tree is captured with the secret masked. The agent
+//     can work with that, but not without its sessions or the configuration of its
+//     repository. Any other file of the state tree is skipped.
+//   - A file whose name contains a secret is always skipped, and its name is masked
+//     wherever it is listed.
+//
+// A secret is masked by as many asterisks as it has bytes, since the size of a file
+// is announced before it is read.
 
-// errSecret says that a file must not be captured.
-var errSecret = errors.New("the file holds a secret")
+// errSecret means that a file contains a secret and must not be captured.
+var errSecret = errors.New("the file contains a secret")
 
-// withoutSecrets returns what is captured of a file that has this content.
+// withoutSecrets returns the content to capture for a file with this content, or
+// errSecret.
 func (s *scanner) withoutSecrets(j *fileJob, content []byte) ([]byte, error) {
 	if s.secrets == nil {
 		return content, nil
@@ -44,7 +48,8 @@ func (s *scanner) withoutSecrets(j *fileJob, content []byte) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// withoutSecrets is a name, of a file or a branch, as it may leave the pod.
+// withoutSecrets masks the secrets in the name of a file or branch, so that it may leave
+// the pod.
 func (c *Config) withoutSecrets(name string) string {
 	if c.Secrets == nil || !c.Secrets.Holds([]byte(name)) {
 		return name
@@ -54,19 +59,19 @@ func (c *Config) withoutSecrets(name string) string {
 	return out.String()
 }
 
-// storedHoldsSecret looks into a file of git's object store.
+// storedHoldsSecret reports whether a file of a git object store contains a secret.
 func (s *scanner) storedHoldsSecret(path string, size int64, content io.Reader) bool {
 	switch {
 	case !strings.HasSuffix(path, ".pack"):
 		return s.objectHoldsSecret(content)
-	case size <= maxPackLooked:
+	case size <= maxScannedPack:
 		return s.packHoldsSecret(content)
 	}
 	return false
 }
 
-// objectHoldsSecret looks into a loose object of git, which is compressed.
-// Whatever cannot be read is none.
+// objectHoldsSecret reports whether a loose git object, which is compressed,
+// contains a secret. An object that cannot be read counts as containing none.
 func (s *scanner) objectHoldsSecret(object io.Reader) bool {
 	plain, err := zlib.NewReader(object)
 	if err != nil {
@@ -76,7 +81,8 @@ func (s *scanner) objectHoldsSecret(object io.Reader) bool {
 	return found
 }
 
-// hashLarge hashes a file that is not kept in memory.
+// hashLarge hashes a file that is too large to be read into memory, or returns
+// errSecret.
 func (s *scanner) hashLarge(j *fileJob, f *os.File, size int64) (id oid, whole bool, err error) {
 	switch {
 	case s.secrets == nil:
@@ -94,33 +100,35 @@ func (s *scanner) hashLarge(j *fileJob, f *os.File, size int64) (id oid, whole b
 		return id, whole, nil
 	}
 	text := &textChecker{}
-	look := &looking{Secrets: s.secrets}
-	id, whole, err = hashBlob(pausing{text, s.pause}, f, size, look)
-	if err == nil && look.found && (!j.state || !text.done()) {
+	detector := &secretDetector{Secrets: s.secrets}
+	id, whole, err = hashBlob(pausing{text, s.pause}, f, size, detector)
+	if err == nil && detector.found && (!j.state || !text.done()) {
 		return id, whole, errSecret
 	}
 	return id, whole, err
 }
 
-// looking remembers whether a secret was found.
-type looking struct {
+// secretDetector remembers whether CopySame found a secret.
+type secretDetector struct {
 	Secrets
 	found bool
 }
 
-func (l *looking) CopySame(dst io.Writer, src io.Reader) (int64, bool, error) {
-	n, found, err := l.Secrets.CopySame(dst, src)
-	l.found = l.found || found
+// CopySame implements Secrets.
+func (d *secretDetector) CopySame(dst io.Writer, src io.Reader) (int64, bool, error) {
+	n, found, err := d.Secrets.CopySame(dst, src)
+	d.found = d.found || found
 	return n, found, err
 }
 
+// isText reports whether content is valid UTF-8 without NUL bytes.
 func isText(content []byte) bool {
 	return utf8.Valid(content) && !bytes.Contains(content, []byte{0})
 }
 
-// textChecker tells whether all that is written to it is text.
+// textChecker determines whether the data written to it is text.
 type textChecker struct {
-	rest   []byte // of a character that is not whole yet
+	rest   []byte // the beginning of an incomplete character
 	binary bool
 }
 
@@ -143,4 +151,5 @@ func (t *textChecker) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// done reports, after the last write, whether all data was text.
 func (t *textChecker) done() bool { return !t.binary && len(t.rest) == 0 }

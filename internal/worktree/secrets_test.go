@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,7 +16,7 @@ import (
 
 const secret = "sk-test-0123456789abcdef"
 
-// withSecrets opens a fixture's repository anew, with these secrets.
+// withSecrets reopens a fixture's repository with these secrets.
 func (f *fixture) withSecrets(values ...string) {
 	f.t.Helper()
 	must(f.t, f.repo.Close())
@@ -41,8 +40,8 @@ func (f *fixture) read(path string) string {
 	return string(b)
 }
 
-// inRepository looks for a text in all objects of the repository, also in those
-// of the agent's repository, which are compressed once more.
+// inRepository lists the objects of the repository that contain a text. It also
+// searches the agent's own objects, which are compressed a second time.
 func (f *fixture) inRepository(text string) []string {
 	f.t.Helper()
 	list := gitIn(f.t, f.repo.cfg.GitDir, "cat-file", "--batch-all-objects", "--batch-check")
@@ -60,7 +59,7 @@ func (f *fixture) inRepository(text string) []string {
 	return found
 }
 
-// TestSecretsAreNotCaptured puts a secret wherever an agent may leave one.
+// TestSecretsAreNotCaptured writes a secret everywhere an agent may leave one.
 func TestSecretsAreNotCaptured(t *testing.T) {
 	f := cloned(t, "")
 	f.withSecrets(secret)
@@ -88,22 +87,20 @@ func TestSecretsAreNotCaptured(t *testing.T) {
 		}
 	}
 	skipped = slices.DeleteFunc(skipped, func(p string) bool { return strings.HasPrefix(p, ".git/objects/") })
-	if want := []string{".env", ".agent/big.bin", ".agent/binary", "big.txt", "link"}; fmt.Sprint(skipped) != fmt.Sprint(want) {
-		t.Errorf("skipped %q, want %q", skipped, want)
-	}
+	wantEqual(t, "files skipped because of a secret", []string{".env", ".agent/big.bin", ".agent/binary", "big.txt", "link"}, skipped)
 	if found := f.inRepository(secret); len(found) > 0 {
 		t.Errorf("the secret is in %q", found)
 	}
-	// What is not changed is not read again, and gives the same checkpoint.
+	// Unchanged files are not read again, and the checkpoint is the same.
 	again := f.checkpoint()
-	if again.Tree != c.Tree || again.FilesChanged != 0 || again.SkippedCount != c.SkippedCount {
-		t.Errorf("%+v, before %+v", again, c)
-	}
+	wantEqual(t, "tree of the second checkpoint", c.Tree, again.Tree)
+	wantEqual(t, "changed files of the second checkpoint", nil, again.Files)
+	wantEqual(t, "number of skipped files of the second checkpoint", c.SkippedCount, again.SkippedCount)
 	drift, err := f.repo.Drift(context.Background(), c.target())
 	if must(t, err); !drift.Same() {
-		t.Errorf("%+v", drift)
+		t.Errorf("an unchanged worktree has the drift %+v", drift)
 	}
-	// A restore leaves the files alone in which there is a secret.
+	// A restore leaves files with a secret alone.
 	write(session, "changed\n")
 	f.write("plain.txt", "changed\n")
 	f.write(".env", "OTHER="+secret+"\n")
@@ -122,23 +119,21 @@ func TestSecretsAreNotCaptured(t *testing.T) {
 	}
 }
 
-// TestSecretsChange takes files out of the next checkpoint when a value in them
-// becomes a secret, and in again when it is none any more.
+// TestSecretsChange: a file is not in the next checkpoint if a value in it has become
+// a secret, and is again once it no longer is.
 func TestSecretsChange(t *testing.T) {
 	f := cloned(t, "")
 	f.write("file", secret+"\n")
 	f.write("other", "x\n")
-	trees := []int64{}
+	var files []int64
 	for _, values := range [][]string{nil, {secret}, {secret}, {"another-secret"}} {
 		f.withSecrets(values...)
-		trees = append(trees, f.checkpoint().TotalFiles)
+		files = append(files, f.checkpoint().TotalFiles)
 	}
-	if fmt.Sprint(trees) != "[2 1 1 2]" {
-		t.Errorf("files in the checkpoints: %v", trees)
-	}
+	wantEqual(t, "number of files in the checkpoints", []int64{2, 1, 1, 2}, files)
 }
 
-// TestAnnotations come back with whatever reads a checkpoint.
+// TestAnnotations: ReadMeta and Restore return the annotations of a checkpoint.
 func TestAnnotations(t *testing.T) {
 	f := cloned(t, "")
 	f.write("file", "x")
@@ -148,18 +143,15 @@ func TestAnnotations(t *testing.T) {
 	meta, err := f.repo.ReadMeta(context.Background(), c.State)
 	must(t, err)
 	res := f.restore(c, ScopeBoth)
-	for _, got := range []map[string]string{meta.Annotations, res.Annotations} {
-		if fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("%v, want %v", got, want)
-		}
-	}
+	wantEqual(t, "annotations from ReadMeta", want, meta.Annotations)
+	wantEqual(t, "annotations from Restore", want, res.Annotations)
 	if text, _ := json.Marshal(Meta{}); strings.Contains(string(text), "annotations") {
-		t.Error("a checkpoint without annotations is not the same as ever")
+		t.Error("the meta.json of a checkpoint without annotations has changed")
 	}
 }
 
-// TestTextIsTold where a character is cut by a read.
-func TestTextIsTold(t *testing.T) {
+// TestTextChecker: text is recognised even if a write ends within a character.
+func TestTextChecker(t *testing.T) {
 	for _, tc := range []struct {
 		text string
 		want bool
@@ -170,7 +162,7 @@ func TestTextIsTold(t *testing.T) {
 				_, _ = c.Write(rest[:min(size, len(rest))])
 			}
 			if c.done() != tc.want {
-				t.Errorf("%q by %d: %v", tc.text, size, c.done())
+				t.Errorf("%q in writes of %d bytes: text is %v, want %v", tc.text, size, c.done(), tc.want)
 			}
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestWhatCannotBeSentIsToldFromWhatCan(t *testing.T) {
+func TestCheckSendableFindsMissingAndDamagedObjects(t *testing.T) {
 	for _, kind := range []string{"missing", "truncated"} {
 		t.Run(kind, func(t *testing.T) {
 			f := cloned(t, makeOrigin(t, 20))
@@ -21,19 +21,19 @@ func TestWhatCannotBeSentIsToldFromWhatCan(t *testing.T) {
 			f.write("victim", "other\n")
 			two := f.checkpoint()
 			both := []string{one.Code, one.State, two.Code, two.State}
-			must(t, f.repo.Sendable(ctx, both, nil))
+			must(t, f.repo.CheckSendable(ctx, both, nil))
 			loosen(t, f.config().GitDir)
 			damageObject(t, f.config().GitDir, blob, kind)
-			wantReason(t, f.repo.Sendable(ctx, []string{one.Code}, nil), CheckpointCorrupted)
-			wantReason(t, f.repo.Sendable(ctx, []string{two.Code}, nil), CheckpointCorrupted)
-			must(t, f.repo.Sendable(ctx, []string{two.Code, two.State}, []string{one.Code}))
+			wantReason(t, f.repo.CheckSendable(ctx, []string{one.Code}, nil), CheckpointCorrupted)
+			wantReason(t, f.repo.CheckSendable(ctx, []string{two.Code}, nil), CheckpointCorrupted)
+			must(t, f.repo.CheckSendable(ctx, []string{two.Code, two.State}, []string{one.Code}))
 		})
 	}
 }
 
-// TestADamagedSizeIsToldFromALackOfMemory: git wants as much memory as the object says it
-// needs, and more would be no cure.
-func TestADamagedSizeIsToldFromALackOfMemory(t *testing.T) {
+// TestADamagedSizeIsNotALackOfMemory: git requests as much memory as the damaged size says,
+// so more memory would not help.
+func TestADamagedSizeIsNotALackOfMemory(t *testing.T) {
 	f := cloned(t, "")
 	for i := range 8000 { // a tree whose size takes four bytes
 		f.write(fmt.Sprintf("a-file-of-a-long-name-%d", i), "")
@@ -41,20 +41,20 @@ func TestADamagedSizeIsToldFromALackOfMemory(t *testing.T) {
 	c := f.checkpoint()
 	gitIn(t, f.config().GitDir, "-c", "repack.writeBitmaps=false", "repack", "-adfq")
 	f.repo.cfg.GitMemoryBytes = 16 << 20
-	err := f.repo.Sendable(t.Context(), []string{c.Code}, nil)
-	for ; err == nil; err = f.repo.Sendable(t.Context(), []string{c.Code}, nil) {
+	err := f.repo.CheckSendable(t.Context(), []string{c.Code}, nil)
+	for ; err == nil; err = f.repo.CheckSendable(t.Context(), []string{c.Code}, nil) {
 		f.repo.cfg.GitMemoryBytes -= 128 << 10
 	}
 	wantReason(t, err, MemoryExceeded)
 	enlarge(t, f.config().GitDir, strings.TrimSpace(gitIn(t, f.config().GitDir, "rev-parse", c.Code+"^{tree}")))
 	f.repo.cfg.GitMemoryBytes = 256 << 20
-	wantReason(t, f.repo.Sendable(t.Context(), []string{c.Code}, nil), CheckpointCorrupted)
+	wantReason(t, f.repo.CheckSendable(t.Context(), []string{c.Code}, nil), CheckpointCorrupted)
 	wantReason(t, f.repo.Verify(t.Context(), c.target()), CheckpointCorrupted)
 }
 
-// TestADamagedDeltaIsToldFromALackOfMemory: what is stored of one is far smaller than itself,
-// and it is its base for which git gets no memory.
-func TestADamagedDeltaIsToldFromALackOfMemory(t *testing.T) {
+// TestADamagedDeltaIsNotALackOfMemory: a delta is stored in far fewer bytes than its object
+// has, and it is the delta's base for which git runs out of memory.
+func TestADamagedDeltaIsNotALackOfMemory(t *testing.T) {
 	f := cloned(t, "")
 	f.repo.cfg.MaxFileBytes = 16 << 20
 	large := make([]byte, 12<<20)
@@ -76,8 +76,8 @@ func TestADamagedDeltaIsToldFromALackOfMemory(t *testing.T) {
 	wantReason(t, err, CheckpointCorrupted)
 }
 
-// enlarge changes one bit of an object's entry in the pack, so that its size takes a byte
-// more than it did.
+// enlarge changes one bit of an object's entry in the pack, so that its size is encoded in
+// one more byte.
 func enlarge(t *testing.T, gitDir, id string) {
 	t.Helper()
 	changePacked(t, gitDir, id, func(entry []byte) {
@@ -89,7 +89,7 @@ func enlarge(t *testing.T, gitDir, id string) {
 	})
 }
 
-// changePacked changes an object's entry in the pack.
+// changePacked modifies the bytes of an object's entry in the pack.
 func changePacked(t *testing.T, gitDir, id string, change func(entry []byte)) {
 	t.Helper()
 	packs, err := filepath.Glob(filepath.Join(gitDir, "objects/pack/*.pack"))
@@ -109,5 +109,5 @@ func changePacked(t *testing.T, gitDir, id string, change func(entry []byte)) {
 			return
 		}
 	}
-	t.Fatalf("%s is in no pack", id)
+	t.Fatalf("no pack contains the object %s", id)
 }

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestClearSession: what a checkpoint holds of the home goes, nothing else does,
-// and a checkpoint brings it back.
+// TestClearSession: the session state that a checkpoint holds is deleted and nothing
+// else, and a restore brings it back.
 func TestClearSession(t *testing.T) {
 	f := cloned(t, makeOrigin(t, 3))
 	f.write("work.txt", "work\n")
@@ -23,7 +23,7 @@ func TestClearSession(t *testing.T) {
 	must(t, os.Chmod(filepath.Join(f.home, ".agent/locked"), 0o500))
 	c := f.checkpoint()
 	work, home := listing(t, f.work), listing(t, f.home)
-	for range 2 { // the second time there is nothing to do
+	for range 2 { // the second call has nothing to do
 		_, err := f.repo.ClearSession(context.Background())
 		must(t, err)
 		kept := listing(t, f.home)
@@ -40,19 +40,21 @@ func TestClearSession(t *testing.T) {
 		sameListing(t, "the worktree", work, listing(t, f.work))
 	}
 	cleared := f.checkpoint()
-	if cleared.Tree != c.Tree || cleared.State == c.State {
-		t.Errorf("the checkpoint after it: %+v", cleared)
+	wantEqual(t, "tree of the next checkpoint", c.Tree, cleared.Tree)
+	if cleared.State == c.State {
+		t.Error("the next checkpoint has the same state commit, though the session was cleared")
 	}
 	f.restore(c, ScopeConversation)
 	sameListing(t, "the home, restored", home, listing(t, f.home))
 	f.restore(cleared, ScopeConversation)
 	if _, err := os.Lstat(filepath.Join(f.home, ".agent/latest")); !os.IsNotExist(err) {
-		t.Errorf("a checkpoint without a session restores one: %v", err)
+		t.Errorf("restoring a checkpoint without a session did not delete the session: %v", err)
 	}
 }
 
-// TestClearSessionWithoutAny: no state is kept, so none is taken away.
-func TestClearSessionWithoutAny(t *testing.T) {
+// TestClearSessionWithoutSessionState: if session state is not captured, it is not
+// deleted either.
+func TestClearSessionWithoutSessionState(t *testing.T) {
 	f := newFixture(t)
 	must(t, f.repo.Close())
 	config := f.config()

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// snapshot is what a scan found on disk: real trees, under real names.
+// snapshot is the result of a scan: the trees on disk, with their real names.
 type snapshot struct {
 	work *dir
-	home *dir // nil if no session state is kept
-	read int  // files that were read, the cache being silent about them
+	home *dir // nil if session state is not captured
+	read int  // number of files that were read because the cache did not vouch for them
 }
 
-// openRoots opens the worktree and, if session state is kept, the home. A home
-// that is not there is nil.
+// openRoots opens the worktree and, if session state is captured, the home, which
+// is nil otherwise.
 func (r *Repo) openRoots() (work, home *beneath, err error) {
 	work, err = openBeneath(r.cfg.Worktree)
 	if err != nil {
@@ -42,9 +42,9 @@ func closeRoots(roots ...*beneath) {
 	}
 }
 
-// trustBefore returns the time, on the clock of root's file system, before
-// which a file must have been changed last for its attributes to vouch for its
-// content: a file changed in this very tick could change again unnoticed.
+// trustBefore returns the current time of root's file system in nanoseconds. Only
+// the attributes of a file last changed before it vouch for the content: a file
+// changed in the current clock tick could change again without getting a new time.
 func (r *Repo) trustBefore(root *beneath) (int64, error) {
 	f, err := os.OpenFile(r.own("probe"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -59,19 +59,19 @@ func (r *Repo) trustBefore(root *beneath) (int64, error) {
 		return 0, failIO(err, "read the clock of the volume")
 	}
 	if st.Dev != root.dev {
-		// Another file system has another clock; leave it some room.
+		// GitDir is on another file system, whose clock may differ: leave a margin.
 		return time.Now().Add(-2 * time.Second).UnixNano(), nil
 	}
 	return st.Ctim.Nano(), nil
 }
 
-// scanRoots finds out what is on disk, reading what the cache does not vouch
-// for. Up to keep bytes of changed content stay in memory. It is TooMuchChanged
-// if there is more to read than limit.
+// scanRoots scans the worktree and the home, reading the files that the cache does
+// not vouch for. Up to keep bytes of changed content stay in memory. It fails with
+// TooMuchChanged if there is more to read than limit.
 //
 // Inside a .git, refs and index are read before the object store is listed, so
-// that what they name was captured, whatever the agent commits meanwhile.
-func (r *Repo) scanRoots(ctx context.Context, work, home *beneath, keep int64, limit reading) (*snapshot, error) {
+// that the objects they name are captured even if the agent commits during the scan.
+func (r *Repo) scanRoots(ctx context.Context, work, home *beneath, keep int64, limit readAmount) (*snapshot, error) {
 	s := newScanner(ctx, &r.cfg, keep)
 	s.limit, s.pause = limit, r.pause
 	bound, err := r.trustBefore(work)
@@ -112,13 +112,17 @@ func (r *Repo) scanRoots(ctx context.Context, work, home *beneath, keep int64, l
 	return snap, nil
 }
 
-// reading is an amount of files to read.
-type reading struct {
+// readAmount is an amount of content to read.
+type readAmount struct {
 	files int
 	bytes int64
 }
 
-// takeDirty takes the files that are to be read, unless they are too many.
+// noLimit allows any amount.
+var noLimit readAmount
+
+// takeDirty returns the files that must be read and removes them from the scanner. It
+// fails with TooMuchChanged if they exceed the limit.
 func (s *scanner) takeDirty() ([]fileJob, error) {
 	files := s.dirty
 	s.dirty = nil
@@ -132,10 +136,10 @@ func (s *scanner) takeDirty() ([]fileJob, error) {
 	return files, nil
 }
 
-// storeTries is how often an object store is listed if git repacks meanwhile.
+// storeTries is how often an object store is listed if git repacks during the scan.
 const storeTries = 4
 
-// scanGit lists and reads everything called .git, object stores last.
+// scanGit lists and reads everything called .git, the object stores last.
 func (s *scanner) scanGit() error {
 	jobs := s.gitdirs
 	s.gitdirs = nil
@@ -165,7 +169,7 @@ func (s *scanner) scanGit() error {
 		if err := s.readAll(files, false); err != nil {
 			return err
 		}
-		// A pack that went away while it was read has a successor.
+		// If a pack vanished while it was read, git has replaced it: list again.
 		if try == storeTries || !slices.ContainsFunc(files, func(f fileJob) bool { return f.e.gone }) {
 			break
 		}
@@ -173,7 +177,7 @@ func (s *scanner) scanGit() error {
 	return nil
 }
 
-// prune removes what vanished while it was scanned.
+// prune removes the entries that vanished during the scan.
 func (d *dir) prune() {
 	d.entries = slices.DeleteFunc(d.entries, func(e entry) bool { return e.gone })
 	for i := range d.entries {
@@ -183,7 +187,7 @@ func (d *dir) prune() {
 	}
 }
 
-// forget drops the content that was kept for sending.
+// forget releases the content that was kept for sending.
 func (s *snapshot) forget() {
 	s.work.forget()
 	s.home.forget()

@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// The stat cache remembers, between processes, the object id of every file
-// together with the attributes the file had when it was hashed. It is only ever
-// a shortcut: a file whose attributes differ is read again, and a cache that is
-// damaged, was made before a reboot or with other secrets is not believed. (After a power loss a
-// file may have newer attributes than content.)
+// The stat cache stores, between processes, the object id of every file together
+// with the attributes that the file had when it was hashed. It is only an
+// optimisation: a file whose attributes differ is read again. A cache that is
+// damaged is ignored, and one from before a reboot or for other secrets is not
+// trusted, since after a power loss a file may have newer attributes than content.
 
 const cacheMagic = "clew-stat-cache-2\n"
 
-// bootID changes with each boot of the machine.
+// bootID returns an id that changes with each boot of the machine, or "".
 func bootID() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -26,7 +26,7 @@ func bootID() string {
 	return strings.TrimSpace(string(id))
 }
 
-// fingerprint tells whether the cache was made with the same secrets.
+// fingerprint identifies the secrets for which the cache is valid.
 func (c *Config) fingerprint() uint64 {
 	if c.Secrets == nil {
 		return 0
@@ -34,7 +34,8 @@ func (c *Config) fingerprint() uint64 {
 	return uint64(c.Secrets.Fingerprint())
 }
 
-// saveCache writes the cache. It is not synced: its checksum tells a torn file.
+// saveCache writes the cache, if anything has changed. The file is not synced, since
+// its checksum reveals a torn write.
 func (r *Repo) saveCache() error {
 	if r.unsaved == 0 {
 		return nil
@@ -62,7 +63,7 @@ func (r *Repo) saveCache() error {
 	return nil
 }
 
-// loadCache reads the cache, or leaves it empty.
+// loadCache reads the cache. If it cannot be read, the cache stays empty.
 func (r *Repo) loadCache() {
 	raw, err := os.ReadFile(r.own("stat-cache"))
 	if err != nil || len(raw) < len(cacheMagic)+sha1.Size || !bytes.HasPrefix(raw, []byte(cacheMagic)) {
@@ -75,7 +76,7 @@ func (r *Repo) loadCache() {
 	c := &cacheReader{buf: body[len(cacheMagic):]}
 	boot := c.text()
 	secrets := c.number()
-	c.believe = boot != "" && boot == bootID() && secrets == r.cfg.fingerprint()
+	c.trusted = boot != "" && boot == bootID() && secrets == r.cfg.fingerprint()
 	base := baseline{code: c.text(), state: c.text()}
 	base.codeTree, base.stateTree = c.oid(), c.oid()
 	snap := snapshot{work: c.folder(0), home: c.folder(0)}
@@ -149,11 +150,11 @@ func (e *entry) flags() (f uint64) {
 
 type cacheReader struct {
 	buf     []byte
-	believe bool
+	trusted bool // entries may keep their trusted flag
 	err     error
 }
 
-var errShortCache = errors.New("the stat cache is too short")
+var errShortCache = errors.New("the stat cache is truncated")
 
 func (c *cacheReader) number() uint64 {
 	n, size := binary.Uvarint(c.buf)
@@ -182,7 +183,7 @@ func (c *cacheReader) oid() (o oid) {
 	return o
 }
 
-// maxDepth is deeper than any path the kernel opens.
+// maxDepth is greater than the depth of any path that the kernel can open.
 const maxDepth = 4096
 
 func (c *cacheReader) folder(depth int) *dir {
@@ -202,7 +203,7 @@ func (c *cacheReader) folder(depth int) *dir {
 		e.name, e.skip = c.text(), SkipReason(c.text())
 		e.mode, e.perm = uint32(c.number()), uint32(c.number())
 		flags := c.number()
-		e.trusted, e.hidden = flags&flagTrusted != 0 && c.believe, flags&flagHidden != 0
+		e.trusted, e.hidden = flags&flagTrusted != 0 && c.trusted, flags&flagHidden != 0
 		if flags&flagLink != 0 {
 			e.link = c.oid()
 		}

@@ -19,11 +19,11 @@ const (
 	stateMeta    = "meta.json"
 )
 
-// gitName is what the agent's own repository is called in the worktree.
+// gitName is the name of the agent's own repository in the worktree.
 const gitName = ".git"
 
-// stateView makes the state tree of a snapshot: copies of the entries, under
-// encoded names. Files that the pristine repository has are left out.
+// stateView returns the state tree of a snapshot: copies of the entries, with encoded
+// names. Files of the pristine repository are left out.
 func stateView(snap *snapshot, p *pristine) *dir {
 	root := &dir{}
 	if snap.work != nil {
@@ -37,7 +37,7 @@ func stateView(snap *snapshot, p *pristine) *dir {
 	return root
 }
 
-// addHidden adds everything below d whose name git refuses.
+// addHidden adds everything below d whose name git rejects.
 func addHidden(root, d *dir, path string, p *pristine) {
 	for i := range d.entries {
 		e := &d.entries[i]
@@ -56,7 +56,7 @@ func addHidden(root, d *dir, path string, p *pristine) {
 	}
 }
 
-// statePlace says where in the state tree the .git at this path belongs.
+// statePlace returns the place in the state tree of the .git at path.
 func statePlace(path string, link bool) (parent, name string) {
 	if path == gitName {
 		return "", stateGit
@@ -68,6 +68,7 @@ func statePlace(path string, link bool) (parent, name string) {
 	return splitPath(stateNested + "/" + strings.Join(parts, "/"))
 }
 
+// viewOf returns the view of a folder in the state tree.
 func viewOf(d *dir, path string, p *pristine) *dir {
 	out := &dir{}
 	for i := range d.entries {
@@ -81,6 +82,7 @@ func viewOf(d *dir, path string, p *pristine) *dir {
 	return out
 }
 
+// viewEntry returns the view of an entry, under the given name.
 func viewEntry(e *entry, name, path string, p *pristine) entry {
 	v := entry{name: name, mode: e.mode, oid: e.oid, data: e.data, origin: e}
 	if e.dir != nil {
@@ -89,8 +91,8 @@ func viewEntry(e *entry, name, path string, p *pristine) entry {
 	return v
 }
 
-// realPath turns a path in the state tree back into a path below the worktree
-// or, if home is true, below the agent's home.
+// realPath converts a path in the state tree to a path below the worktree or, if
+// home is true, below the agent's home.
 func realPath(path string) (real string, home bool, err error) {
 	top, rest, _ := strings.Cut(path, "/")
 	parts := strings.Split(rest, "/")
@@ -114,7 +116,7 @@ func realPath(path string) (real string, home bool, err error) {
 	return "", false, fmt.Errorf("the state tree has an unknown entry %q", top)
 }
 
-// fromState adds what a state tree holds to the real trees of worktree and home.
+// fromState adds the content of a state tree to the trees of the worktree and the home.
 func fromState(state, work, home *dir) error {
 	for i := range state.entries {
 		e := &state.entries[i]
@@ -139,8 +141,8 @@ func fromState(state, work, home *dir) error {
 	return nil
 }
 
-// decodeInto copies a folder of the state tree under its real names. In the
-// nested part, folders lead to names that are hidden.
+// decodeInto copies a folder of the state tree to out, with real names. In the
+// nested part, folders contain hidden names at some depth.
 func decodeInto(out, d *dir, nested bool) error {
 	if d == nil {
 		return fmt.Errorf("the state tree has a file where a folder must be")
@@ -169,15 +171,16 @@ func decodeInto(out, d *dir, nested bool) error {
 	return nil
 }
 
-// attributes is what git does not keep: entries.json in the state tree.
+// attributes is entries.json in the state tree: what git does not store.
 type attributes struct {
 	Version  int             `json:"version"`
 	Worktree *areaAttributes `json:"worktree"`
 	Home     *areaAttributes `json:"home,omitempty"`
 }
 
-// areaAttributes are the attributes of one tree. Permission bits are octal. The
-// commonest of each kind of entry is given once; Modes lists the others.
+// areaAttributes are the attributes of one tree. Permission bits are octal. Those
+// that are most common for a kind of entry are given once; Modes lists the others
+// by path.
 type areaAttributes struct {
 	File    string            `json:"file"`
 	Exec    string            `json:"exec"`
@@ -188,7 +191,7 @@ type areaAttributes struct {
 	Skipped []Skipped         `json:"skipped,omitempty"`
 }
 
-// kinds of entries that share permission bits.
+// Kinds of entries, each with common permission bits.
 const (
 	kindFile = iota
 	kindExec
@@ -211,8 +214,8 @@ func kindOf(e *entry, inStore bool) int {
 	return kindFile
 }
 
-// inObjectStore reports whether a path of a real tree lies in the object store
-// of a repository.
+// inObjectStore reports whether a path of a real tree is in the object store of a
+// repository.
 func inObjectStore(path string) bool {
 	_, rel, ok := strings.Cut("/"+path, "/"+gitName+"/")
 	return ok && inStore(rel)
@@ -252,8 +255,8 @@ func attributesOf(root *dir, p *pristine) *areaAttributes {
 	return a
 }
 
-// eachReal calls f for every entry that a checkpoint holds, folders included,
-// with the path of the folder it is in and its kind.
+// eachReal calls f for every entry that a checkpoint contains, folders included, with
+// the path of its parent folder and its kind.
 func eachReal(d *dir, path string, p *pristine, f func(parent string, e *entry, kind int)) {
 	if d == nil {
 		return
@@ -273,7 +276,7 @@ func eachReal(d *dir, path string, p *pristine, f func(parent string, e *entry, 
 	}
 }
 
-// emptyFolders lists the folders that no captured file implies.
+// emptyFolders appends to list the folders without a captured file below them.
 func emptyFolders(d *dir, path string, p *pristine, list []string) []string {
 	for i := range d.entries {
 		e := &d.entries[i]
@@ -290,7 +293,7 @@ func emptyFolders(d *dir, path string, p *pristine, list []string) []string {
 	return list
 }
 
-// impliesFolder reports whether d holds a file that is captured.
+// impliesFolder reports whether a file in d, at any depth, is captured.
 func impliesFolder(d *dir, path string, p *pristine) bool {
 	for i := range d.entries {
 		e := &d.entries[i]
@@ -308,6 +311,7 @@ func impliesFolder(d *dir, path string, p *pristine) bool {
 	return false
 }
 
+// skippedIn lists the skipped files below d.
 func skippedIn(d *dir, path string) []Skipped {
 	var list []Skipped
 	for i := range d.entries {
@@ -326,8 +330,8 @@ func skippedIn(d *dir, path string) []Skipped {
 
 func octal(perm uint32) string { return fmt.Sprintf("%04o", perm) }
 
-// apply gives a tree that was read from commits its permission bits and its
-// empty folders.
+// apply adds the permission bits and empty folders to a tree that was read from
+// commits.
 func (a *areaAttributes) apply(root *dir) error {
 	if a == nil {
 		return nil
@@ -368,7 +372,7 @@ func (a *areaAttributes) apply(root *dir) error {
 	return nil
 }
 
-// hiddenFolder is folder, marking as hidden what git refuses to hold.
+// hiddenFolder creates the folder at path, marking names that git rejects as hidden.
 func (d *dir) hiddenFolder(path string) {
 	name, rest, more := strings.Cut(path, "/")
 	e := d.find(name)
@@ -392,7 +396,7 @@ func parsePerm(text string) (uint32, error) {
 	return uint32(perm), nil
 }
 
-// encodeJSON writes v so that the same value always gives the same bytes.
+// encodeJSON encodes v deterministically: equal values give equal bytes.
 func encodeJSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

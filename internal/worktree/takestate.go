@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// commitState sends the state tree: the agent's repository and session state
-// as data, and what git does not keep of the worktree.
+// commitState sends the state tree to git and commits it: the agent's repository
+// and session state as data, and the attributes of the worktree that git does not
+// store.
 func (t *taking) commitState() {
 	r, im := t.r, t.im
 	view := stateView(t.snap, r.pristine)
@@ -32,7 +33,7 @@ func (t *taking) commitState() {
 	t.result.State = im.markOf(2).String()
 }
 
-// sendState sends a file of the state tree from where it really is.
+// sendState sends a file of the state tree from its real path.
 func (t *taking) sendState(c *treeChange) {
 	path, home, err := realPath(c.path)
 	if err != nil {
@@ -46,7 +47,8 @@ func (t *taking) sendState(c *treeChange) {
 	t.send(c.new, path, root)
 }
 
-// describe sends entries.json and meta.json, filling in the result and meta.
+// describe sends entries.json and meta.json and fills in the rest of the result. It
+// returns the blob of entries.json.
 func (t *taking) describe(view *dir) (entries oid) {
 	r, res := t.r, &t.result
 	attrs := attributes{Version: 1, Worktree: attributesOf(t.snap.work, r.pristine)}
@@ -88,9 +90,10 @@ func (t *taking) sendJSON(v any) oid {
 	return t.im.blob(text)
 }
 
+// head returns at most the first n elements of list.
 func head[T any](list []T, n int) []T { return list[:min(len(list), n)] }
 
-// mustUnquote undoes quotePath on what quotePath made.
+// mustUnquote reverses quotePath for a path that quotePath returned.
 func mustUnquote(path string) string {
 	if raw, err := unquotePath(path); err == nil {
 		return raw
@@ -98,8 +101,8 @@ func mustUnquote(path string) string {
 	return path
 }
 
-// count fills in what changed. Lines are counted in as many files as are
-// listed, from content that is at hand or that git hands over.
+// count fills in the changes of the result. Lines are counted only in the files that
+// are listed.
 func (t *taking) count(changes []treeChange) {
 	res := &t.result
 	var listed []treeChange
@@ -128,10 +131,11 @@ func (t *taking) count(changes []treeChange) {
 	sortChanges(res.Files)
 }
 
-// countLines counts the lines of the listed changes, but of large files. What
-// is not in memory is asked of git, new content up to keepBytes of it.
+// countLines counts the changed lines of the listed changes, except in large files.
+// Content that is not in memory is requested from git: new content up to keepBytes
+// in total.
 func (t *taking) countLines(listed []treeChange) {
-	var asked []contentAsked
+	var requests []blobRequest
 	var ids []oid
 	budget := int64(keepBytes)
 	for i := range listed {
@@ -144,42 +148,43 @@ func (t *taking) countLines(listed []treeChange) {
 			if budget -= c.new.stat.size; budget < 0 {
 				continue
 			}
-			asked, ids = append(asked, contentAsked{i, false}), append(ids, c.new.oid)
+			requests, ids = append(requests, blobRequest{i, false}), append(ids, c.new.oid)
 		}
 		if c.old != nil && c.old.dir == nil {
-			asked, ids = append(asked, contentAsked{i, true}), append(ids, c.old.oid)
+			requests, ids = append(requests, blobRequest{i, true}), append(ids, c.old.oid)
 		} else if fresh {
-			t.result.Files[i].lines(nil, c.newContent())
+			t.result.Files[i].countLines(nil, c.newContent())
 		}
 	}
-	var content []byte // of the new side last answered
+	var content []byte // of the last new side received
 	t.im.catBlobs(ids, maxCountedBytes, func(n int, answer []byte) {
-		a := asked[n]
+		a := requests[n]
 		c := &listed[a.change]
 		if !a.old {
 			if content = answer; answer != nil && (c.old == nil || c.old.dir != nil) {
-				t.result.Files[a.change].lines(nil, answer)
+				t.result.Files[a.change].countLines(nil, answer)
 			}
 			return
 		}
-		if n == 0 || asked[n-1].change != a.change {
+		if n == 0 || requests[n-1].change != a.change {
 			content = c.newContent()
 		} else if content == nil {
 			return
 		}
 		if answer != nil {
-			t.result.Files[a.change].lines(answer, content)
+			t.result.Files[a.change].countLines(answer, content)
 		}
 	})
 }
 
-// contentAsked is one side of a change that git is asked for.
-type contentAsked struct {
+// blobRequest is one side of a change whose content is requested from git.
+type blobRequest struct {
 	change int
 	old    bool
 }
 
-// countable reports whether the content of a change is small.
+// countable reports whether the content of a change differs and is small enough for its
+// lines to be counted.
 func countable(c *treeChange) bool {
 	if c.old != nil && c.new != nil && c.old.gitOID() == c.new.gitOID() {
 		return false
@@ -199,7 +204,8 @@ func (c *treeChange) newContent() []byte {
 	return c.new.data
 }
 
-func (f *FileChange) lines(old, new []byte) {
+// countLines sets the counts of f from the old and new content.
+func (f *FileChange) countLines(old, new []byte) {
 	if isBinary(old) || isBinary(new) {
 		f.Binary = true
 		return
@@ -207,6 +213,7 @@ func (f *FileChange) lines(old, new []byte) {
 	f.Added, f.Removed = countLines(old, new)
 }
 
+// describeChange converts a change, without line counts.
 func describeChange(c *treeChange) FileChange {
 	f := FileChange{Path: quotePath(c.path), Action: Modified}
 	switch {
@@ -223,6 +230,7 @@ func describeChange(c *treeChange) FileChange {
 	return f
 }
 
+// modeText formats a mode as six octal digits.
 func modeText(mode uint32) string {
 	const digits = "01234567"
 	var b [6]byte
@@ -232,7 +240,7 @@ func modeText(mode uint32) string {
 	return string(b[:])
 }
 
-// parseMeta reads a meta.json.
+// parseMeta parses a meta.json.
 func parseMeta(text []byte) (Meta, error) {
 	var m Meta
 	err := json.Unmarshal(text, &m)

@@ -9,29 +9,29 @@ import (
 // Target names a checkpoint by its two commits, or by refs to them.
 type Target struct {
 	Code string
-	// State may be "": then only the worktree's files are known, and neither
-	// the agent's .git nor nested ones are looked at.
+	// State may be "": then only the worktree's files are known, and the agent's
+	// .git and nested ones are ignored.
 	State string
 }
 
-// target is a checkpoint as it was read from the repository.
+// target is a checkpoint read from the repository.
 type target struct {
 	code, state oid // commits; state may be zero
 	codeTree    oid
 	stateTree   oid
 	pristine    oid  // the pristine commit
-	work        *dir // as it must be on disk, with the .git
+	work        *dir // the worktree as it must be on disk, .git included
 	home        *dir
 	trees       []oid
-	stateView   *dir // as in the state tree
+	stateView   *dir // the state tree, with encoded names
 	meta        Meta
 }
 
-// maxJSON bounds entries.json and meta.json.
+// maxJSON bounds the size of entries.json and meta.json.
 const maxJSON = 1 << 30
 
-// readTarget reads the trees of a checkpoint and verifies every commit and tree
-// on the way, but not the content of files.
+// readTarget reads the trees of a checkpoint. It verifies every commit and tree that
+// it reads, but not the content of files.
 func (r *Repo) readTarget(ctx context.Context, want Target) (*target, error) {
 	t := &target{}
 	var err error
@@ -95,6 +95,7 @@ func (r *Repo) readState(ctx context.Context, t *target, name string) error {
 	return nil
 }
 
+// readJSON decodes a JSON file of the state tree into v.
 func (r *Repo) readJSON(ctx context.Context, view *dir, name string, v any) error {
 	e := view.find(name)
 	if e == nil || e.dir != nil {
@@ -110,7 +111,7 @@ func (r *Repo) readJSON(ctx context.Context, view *dir, name string, v any) erro
 	return nil
 }
 
-// checkObjects reads objects and checks that each is what its id says.
+// checkObjects reads objects and verifies that each matches its id.
 func (r *Repo) checkObjects(ctx context.Context, ids []oid) error {
 	return r.eachObject(ctx, ids, func(_ int, _ string, _ int64, content io.Reader) error {
 		_, err := io.Copy(io.Discard, content)
@@ -118,7 +119,7 @@ func (r *Repo) checkObjects(ctx context.Context, ids []oid) error {
 	})
 }
 
-// ReadMeta returns what a state commit, or a ref to one, says of itself.
+// ReadMeta returns the metadata of a state commit, given by its id or a ref.
 // Errors: CheckpointNotFound, CheckpointCorrupted.
 func (r *Repo) ReadMeta(ctx context.Context, state string) (Meta, error) {
 	r.packs.RLock()
@@ -138,9 +139,9 @@ func (r *Repo) ReadMeta(ctx context.Context, state string) (Meta, error) {
 	return m, nil
 }
 
-// Verify reads every object of a checkpoint and checks that it is what its id
-// says. It touches nothing. Errors: CheckpointNotFound, CheckpointCorrupted,
-// which names the object.
+// Verify reads every object of a checkpoint and verifies that it matches its id. It
+// changes nothing. Errors: CheckpointNotFound, CheckpointCorrupted, whose message
+// names the object.
 func (r *Repo) Verify(ctx context.Context, want Target) error {
 	r.packs.RLock()
 	defer r.packs.RUnlock()

@@ -21,13 +21,13 @@ type Remote struct {
 	URL string // https or http
 	// Token is sent as the password of the user clew by HTTP Basic.
 	Token string
-	// CAFile is a bundle of the certificate authorities to trust; "" is the system's.
+	// CAFile is a bundle of the certificate authorities to trust; "" means the system's.
 	CAFile string
 
-	grafts string // a file with further parents of commits, if any
+	grafts string // path of a file with additional parents of commits, or ""
 }
 
-// RefUpdate asks for a ref of a remote.
+// RefUpdate is an update of one ref of a remote.
 type RefUpdate struct {
 	Source string // a commit id or a local ref
 	Name   string // the ref on the remote
@@ -36,8 +36,8 @@ type RefUpdate struct {
 func (m Remote) env() []string {
 	var env []string
 	if m.CAFile != "" {
-		// Without a folder that holds none, git trusts the system's authorities as well,
-		// and takes 30 ms to read them each time.
+		// Without GIT_SSL_CAPATH git also trusts the system's authorities, and takes
+		// 30 ms to read them each time.
 		env = append(env, "GIT_SSL_CAINFO="+m.CAFile, "GIT_SSL_CAPATH="+os.DevNull)
 	}
 	if m.Token != "" {
@@ -54,7 +54,7 @@ func (m Remote) env() []string {
 	return env
 }
 
-// remote runs a git command that talks to m.
+// remote runs a git command that contacts m.
 func (r *Repo) remote(ctx context.Context, m Remote, args ...string) ([]byte, error) {
 	if _, err := cleanURL(m.URL, r.local); err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func (r *Repo) remote(ctx context.Context, m Remote, args ...string) ([]byte, er
 	out, err := r.git(ctx, gitCall{args: append(options, args...), env: m.env()})
 	var e *gitError
 	if errors.As(err, &e) {
-		e.stderr = strings.TrimSpace(e.stderr + "\n" + string(out)) // a push says there why
+		e.stderr = strings.TrimSpace(e.stderr + "\n" + string(out)) // where a push reports the cause
 	}
 	if err != nil && ctx.Err() == nil {
 		err = failRemote(err, m.URL)
@@ -81,11 +81,12 @@ func (r *Repo) remote(ctx context.Context, m Remote, args ...string) ([]byte, er
 	return out, err
 }
 
-// Push updates refs of a remote, all or none, and never by force: a ref that is
-// there already and is not an ancestor is Rejected.
+// Push updates refs of a remote, all or none, and never by force: if a ref exists and
+// is not an ancestor of its Source, the push is Rejected.
 //
-// Errors: Unreachable (try again), AuthenticationFailed, RepositoryNotFound,
-// Rejected (the message is the remote's), CheckpointNotFound (a Source), MemoryExceeded.
+// Errors: Unreachable (a retry may succeed), AuthenticationFailed, RepositoryNotFound,
+// Rejected (with the remote's message), CheckpointNotFound (for a Source),
+// MemoryExceeded.
 func (r *Repo) Push(ctx context.Context, m Remote, updates ...RefUpdate) error {
 	if len(updates) == 0 {
 		return nil
@@ -94,11 +95,11 @@ func (r *Repo) Push(ctx context.Context, m Remote, updates ...RefUpdate) error {
 	var sources, states []string
 	for _, u := range updates {
 		if err := checkRefName(u.Name); err != nil || !strings.HasPrefix(u.Name, "refs/") {
-			return fail(InvalidReference, err, "%q cannot be the name of a ref", u.Name)
+			return fail(InvalidReference, err, "%q is not a valid ref name", u.Name)
 		}
 		sources = append(sources, u.Source)
 	}
-	ids, err := r.named(ctx, sources)
+	ids, err := r.commitIDs(ctx, sources)
 	if err != nil {
 		return err
 	}
@@ -112,7 +113,7 @@ func (r *Repo) Push(ctx context.Context, m Remote, updates ...RefUpdate) error {
 	defer os.Remove(m.grafts)
 	_, err = r.remote(ctx, m, args...)
 	if err != nil && m.grafts != "" && lacksObjects(err) {
-		// It has lost what it was seen to have, or does not show it any more.
+		// The remote has lost the state that it was known to have, or hides it.
 		r.forgetState(ctx)
 		m.grafts = ""
 		_, err = r.remote(ctx, m, args...)
@@ -123,13 +124,13 @@ func (r *Repo) Push(ctx context.Context, m Remote, updates ...RefUpdate) error {
 		}
 		return err
 	}
-	r.noteState(ctx, states)
+	r.recordState(ctx, states)
 	return nil
 }
 
-// named returns the ids of commits. Those that are named by their ids are not looked
-// for: a push that fails is told apart then.
-func (r *Repo) named(ctx context.Context, names []string) ([]oid, error) {
+// commitIDs returns the ids of commits. If all names are ids, it does not check that the
+// commits exist: Push does so if it fails.
+func (r *Repo) commitIDs(ctx context.Context, names []string) ([]oid, error) {
 	ids := make([]oid, 0, len(names))
 	for _, name := range names {
 		id, err := parseOID(name)
@@ -141,25 +142,26 @@ func (r *Repo) named(ctx context.Context, names []string) ([]oid, error) {
 	return ids, nil
 }
 
-// CheckPush asks a remote whether it would take any push, without one.
+// CheckPush checks that a remote would accept a push, without pushing anything.
 //
-// Errors: those of Push that are not of what is pushed.
+// Errors: those of Push that do not depend on what is pushed.
 func (r *Repo) CheckPush(ctx context.Context, m Remote) error {
-	// A pattern that nothing matches: git asks the remote, and then has nothing to do.
+	// Nothing matches this pattern: git contacts the remote and has nothing to push.
 	const nothing = "refs/clew-nothing/*:refs/clew-nothing/*"
 	_, err := r.remote(ctx, m, "push", "--quiet", "--dry-run", "--no-verify", "--no-follow-tags", "--recurse-submodules=no", "--end-of-options", m.URL, nothing)
 	return err
 }
 
-// lacksObjects reports whether a remote refused a push for want of objects.
+// lacksObjects reports whether a remote rejected a push because of missing objects. The
+// words are those of git and of the gitstore, which may be of another version.
 func lacksObjects(err error) bool {
 	return strings.Contains(err.Error(), "missing necessary objects") || strings.Contains(err.Error(), "objects that it does not bring")
 }
 
-// Sendable reports why a push of commits could not be made of what this
-// repository holds, to a remote that has others. It talks to nobody. Errors:
-// CheckpointCorrupted, MemoryExceeded, GitFailed.
-func (r *Repo) Sendable(ctx context.Context, ids, has []string) error {
+// CheckSendable checks that this repository has every object that a push of the commits
+// in ids would send to a remote that already has those in has. It contacts no remote.
+// Errors: CheckpointCorrupted, MemoryExceeded, GitFailed.
+func (r *Repo) CheckSendable(ctx context.Context, ids, has []string) error {
 	r.packs.RLock()
 	defer r.packs.RUnlock()
 	var in strings.Builder
@@ -174,36 +176,37 @@ func (r *Repo) Sendable(ctx context.Context, ids, has []string) error {
 	if err == nil {
 		return nil
 	}
-	said := stderrOf(err)
-	if outOfMemory.MatchString(said) || slices.ContainsFunc(damageWords, func(words string) bool { return strings.Contains(said, words) }) {
+	stderr := stderrOf(err)
+	if outOfMemory.MatchString(stderr) || slices.ContainsFunc(damageWords, func(words string) bool { return strings.Contains(stderr, words) }) {
 		return r.failCorrupt(err, "send what %s holds", r.cfg.GitDir)
 	}
 	return failGit(err, "read what %s would send", r.cfg.GitDir)
 }
 
-// damageWords are the words by which git tells of a missing or damaged object.
+// damageWords are the words with which git reports a missing or damaged object.
 var damageWords = []string{"corrupt", "bad object", "bad tree", "missing", "unable to read", "could not read", "inflate", "could not parse", "unable to parse", "is empty", "hash mismatch"}
 
-// remoteState is the last state commit that the remote was seen to have. Git
-// sends what no ancestor holds that the remote has, but state commits are
-// siblings: by itself it would send the whole state with each of them.
+// remoteState is the ref of the last state commit that the remote is known to have.
+// Git omits only objects of ancestors that the remote has, but state commits are
+// siblings: without this it would send the whole state with each of them.
 const remoteState = "refs/clew-remote/state"
 
-// notesBetween is how many pushes go by until remoteState is written again. An old
-// one costs a push that is a little larger; writing it is a process more for each.
-const notesBetween = 16
+// pushesPerUpdate is the number of pushes after which remoteState is updated. An
+// outdated ref makes the next process's first push a little larger; updating it with
+// each push would cost an additional git process each time.
+const pushesPerUpdate = 16
 
-// seenState is remoteState as this process knows it.
+// seenState is this process's knowledge of remoteState.
 type seenState struct {
-	mu      sync.Mutex
-	known   bool   // whether state is known; it may be that there is none
-	state   string // a commit's id, or ""
-	unnoted int    // pushes since it was written
+	mu     sync.Mutex
+	known  bool   // state is valid, even if it is ""
+	state  string // a commit id, or "" if the remote has none
+	pushes int    // number of pushes since the ref was updated
 }
 
-// graft writes a file that, for the time of a push, makes remoteState a parent
-// of the states to be pushed. "" if there is nothing to gain: then, as after any
-// error here, the push takes longer and is the same otherwise.
+// graft writes a file that makes remoteState a parent of the pushed states during a
+// push, and returns its path. It returns "" if that would gain nothing, or after any
+// error: then the push only takes longer.
 func (r *Repo) graft(ctx context.Context, states []string) (file string) {
 	known := r.seenState(ctx)
 	states = slices.DeleteFunc(slices.Clone(states), func(id string) bool { return id == known })
@@ -226,7 +229,7 @@ func (r *Repo) graft(ctx context.Context, states []string) (file string) {
 	return f.Name()
 }
 
-// seenState is the remoteState, "" if there is none.
+// seenState returns the commit id of remoteState, or "" if there is none.
 func (r *Repo) seenState(ctx context.Context) string {
 	r.seen.mu.Lock()
 	defer r.seen.mu.Unlock()
@@ -240,16 +243,17 @@ func (r *Repo) seenState(ctx context.Context) string {
 	return r.seen.state
 }
 
-// forget has remoteState read again, as it is before objects are dropped: its ref
-// keeps the commit that it names, and nothing may keep one that was noted since.
+// forget makes seenState read the ref again. Maintain calls it before it drops objects:
+// the ref keeps its commit reachable, but a commit recorded since then only in memory
+// may be dropped.
 func (s *seenState) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known = false
 }
 
-// noteState makes the last of some states, ids or refs, the remoteState.
-func (r *Repo) noteState(ctx context.Context, states []string) {
+// recordState makes the last of states, given by ids or refs, the remoteState.
+func (r *Repo) recordState(ctx context.Context, states []string) {
 	if len(states) == 0 {
 		return
 	}
@@ -257,26 +261,26 @@ func (r *Repo) noteState(ctx context.Context, states []string) {
 	r.seen.mu.Lock()
 	defer r.seen.mu.Unlock()
 	known := r.seen.known && isCommitID(last)
-	if known && r.seen.unnoted < notesBetween {
-		r.seen.state, r.seen.unnoted = last, r.seen.unnoted+1
+	if known && r.seen.pushes < pushesPerUpdate {
+		r.seen.state, r.seen.pushes = last, r.seen.pushes+1
 		return
 	}
-	// A lost note costs a larger push only.
+	// If this fails, the only cost is a larger push.
 	_, err := r.git(ctx, gitCall{args: []string{"update-ref", "--end-of-options", remoteState, last}})
-	r.seen.state, r.seen.known, r.seen.unnoted = last, err == nil && isCommitID(last), 0
+	r.seen.state, r.seen.known, r.seen.pushes = last, err == nil && isCommitID(last), 0
 }
 
-// forgetState forgets what remote was seen to have.
+// forgetState deletes remoteState.
 func (r *Repo) forgetState(ctx context.Context) {
 	r.seen.mu.Lock()
 	defer r.seen.mu.Unlock()
-	_, err := r.git(ctx, gitCall{args: []string{"update-ref", "-d", remoteState}}) // as noteState
+	_, err := r.git(ctx, gitCall{args: []string{"update-ref", "-d", remoteState}}) // see recordState
 	r.seen.state, r.seen.known = "", err == nil
 }
 
-// Fetch brings refs of a remote here, under the same names, replacing what
-// these names stood for. Errors: RefNotFound, Unreachable,
-// AuthenticationFailed, RepositoryNotFound, StorageFull.
+// Fetch fetches refs of a remote to local refs with the same names, overwriting
+// them. Errors: RefNotFound, Unreachable, AuthenticationFailed, RepositoryNotFound,
+// StorageFull.
 func (r *Repo) Fetch(ctx context.Context, m Remote, refs ...string) error {
 	if len(refs) == 0 {
 		return nil
@@ -284,22 +288,22 @@ func (r *Repo) Fetch(ctx context.Context, m Remote, refs ...string) error {
 	args := []string{"fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--end-of-options", m.URL}
 	for _, ref := range refs {
 		if err := checkRefName(ref); err != nil || !strings.HasPrefix(ref, "refs/") {
-			return fail(InvalidReference, err, "%q cannot be the name of a ref", ref)
+			return fail(InvalidReference, err, "%q is not a valid ref name", ref)
 		}
 		args = append(args, "+"+ref+":"+ref)
 	}
 	if _, err := r.remote(ctx, m, args...); err != nil {
 		return err
 	}
-	r.noteState(ctx, slices.DeleteFunc(slices.Clone(refs), func(ref string) bool { return !refname.IsState(ref) }))
+	r.recordState(ctx, slices.DeleteFunc(slices.Clone(refs), func(ref string) bool { return !refname.IsState(ref) }))
 	return failIO(r.syncRefs(refs...), "make what was fetched durable")
 }
 
-// RemoteRefs lists the refs of a remote whose names begin with prefix, a path
-// that ends in a slash. Errors: as of Fetch.
+// RemoteRefs returns the refs of a remote whose names begin with prefix, a path that
+// ends in a slash, with their object ids. It fails as Fetch does.
 func (r *Repo) RemoteRefs(ctx context.Context, m Remote, prefix string) (map[string]string, error) {
 	if err := checkRefName(strings.TrimSuffix(prefix, "/")); err != nil {
-		return nil, fail(InvalidReference, err, "%q cannot be the beginning of a ref", prefix)
+		return nil, fail(InvalidReference, err, "%q is not a valid ref prefix", prefix)
 	}
 	out, err := r.remote(ctx, m, "ls-remote", "--refs", "--quiet", "--end-of-options", m.URL, strings.TrimSuffix(prefix, "/")+"/*")
 	if err != nil {
@@ -308,7 +312,7 @@ func (r *Repo) RemoteRefs(ctx context.Context, m Remote, prefix string) (map[str
 	return parseRefs(out, "\t", prefix), nil
 }
 
-// Refs lists the refs of the local repository whose names begin with prefix.
+// Refs returns the local refs whose names begin with prefix, with their object ids.
 func (r *Repo) Refs(ctx context.Context, prefix string) (map[string]string, error) {
 	out, err := r.git(ctx, gitCall{args: []string{"for-each-ref", "--format=%(objectname)%09%(refname)"}})
 	if err != nil {
@@ -328,26 +332,26 @@ func parseRefs(out []byte, sep, prefix string) map[string]string {
 	return refs
 }
 
-// DeleteRefs removes local refs. What nothing else leads to is dropped when
-// Maintain repacks next.
+// DeleteRefs deletes local refs. The next repack by Maintain drops the objects that
+// are no longer reachable.
 func (r *Repo) DeleteRefs(ctx context.Context, refs ...string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var in strings.Builder
 	for _, ref := range refs {
 		if err := checkRefName(ref); err != nil || !strings.HasPrefix(ref, "refs/") {
-			return fail(InvalidReference, err, "%q cannot be the name of a ref", ref)
+			return fail(InvalidReference, err, "%q is not a valid ref name", ref)
 		}
 		in.WriteString("delete " + ref + "\n")
 	}
-	if err := durable.WriteShared(r.own(dropMarker), besideFiles, nil, 0o600); err != nil {
+	if err := durable.WriteShared(r.own(dropMarker), tempPattern, nil, 0o600); err != nil {
 		return failIO(err, "write %s", r.own(dropMarker))
 	}
 	_, err := r.git(ctx, gitCall{args: []string{"update-ref", "--stdin"}, stdin: strings.NewReader(in.String())})
 	return failGit(err, "delete refs of %s", r.cfg.GitDir)
 }
 
-// deleteRefs removes all local refs below a prefix.
+// deleteRefs deletes all local refs below a prefix.
 func (r *Repo) deleteRefs(ctx context.Context, prefix string) error {
 	refs, err := r.Refs(ctx, prefix)
 	if err != nil || len(refs) == 0 {
@@ -361,8 +365,8 @@ func (r *Repo) deleteRefs(ctx context.Context, prefix string) error {
 	return failGit(err, "delete refs of %s", r.cfg.GitDir)
 }
 
-// remoteErrors are the words by which git tells what went wrong with a remote,
-// the more telling ones first.
+// remoteErrors maps the words with which git reports a failure of a remote to
+// reasons, the most specific first.
 var remoteErrors = []struct {
 	words  string
 	reason Reason
@@ -409,11 +413,11 @@ var remoteErrors = []struct {
 	{"not found", RepositoryNotFound},
 }
 
-// outOfMemory finds git's own lack of memory; the remote's is told of on lines
-// that begin otherwise.
+// outOfMemory matches messages of the local git that it is out of memory. Messages
+// of the remote have another prefix.
 var outOfMemory = regexp.MustCompile(`(?mi)^(?:fatal|error): .*(?:out of memory|cannot allocate memory)`)
 
-// failRemote gives an error of talking to a remote its reason.
+// failRemote wraps an error of a git command that contacted a remote.
 func failRemote(err error, url string) error {
 	text := stderrOf(err)
 	if outOfMemory.MatchString(text) {
@@ -431,11 +435,11 @@ func failRemote(err error, url string) error {
 		case Rejected:
 			return fail(Rejected, err, "the repository %s refused the push", url)
 		case InvalidURL:
-			return fail(InvalidURL, err, "the repository %s redirects to another address, where its credentials are not sent; set the URL to that address", url)
+			return fail(InvalidURL, err, "the repository %s redirects to another address, to which credentials are not sent; set the URL to that address", url)
 		case AuthenticationFailed:
 			return fail(AuthenticationFailed, err, "the repository %s does not accept the credentials", url)
 		case RepositoryNotFound:
-			return fail(RepositoryNotFound, err, "there is no repository at %s, or the credentials may not see it", url)
+			return fail(RepositoryNotFound, err, "there is no repository at %s, or the credentials do not grant access to it", url)
 		}
 		return fail(Unreachable, err, "the repository %s cannot be reached", url)
 	}

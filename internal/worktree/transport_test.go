@@ -14,7 +14,7 @@ import (
 	"github.com/clew-dev/clew/internal/refname"
 )
 
-// countingGit is a git that notes each of its starts in a file.
+// countingGit creates a git that logs each of its starts to a file.
 func countingGit(t *testing.T) (git, log string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -45,11 +45,11 @@ func TestAPushOfManyRefsStartsFewProcesses(t *testing.T) {
 	after, err := os.ReadFile(log)
 	must(t, err)
 	if started := strings.Count(string(after), ".") - strings.Count(string(before), "."); started > 10 {
-		t.Errorf("a push of %d refs started git %d times", len(updates), started)
+		t.Errorf("a push of %d refs started git %d times, want at most 10", len(updates), started)
 	}
 	refs, err := repo.RemoteRefs(context.Background(), Remote{URL: "file://" + store}, "refs/clew/uid-1/")
 	if err != nil || len(refs) != 300 {
-		t.Errorf("the remote has %d checkpoints, %v", len(refs), err)
+		t.Errorf("the remote has %d checkpoints (error: %v), want 300", len(refs), err)
 	}
 }
 
@@ -59,7 +59,7 @@ func TestLargeFilesArePushedWithoutDeltas(t *testing.T) {
 	gitIn(t, t.TempDir(), "init", "-q", "--bare", store)
 	var updates []RefUpdate
 	for i := range 3 {
-		// A sparse file of the agent's own repository that changes a little.
+		// A sparse file in the agent's own repository, with small changes.
 		f.write(".git/large", fmt.Sprintf("%d", i))
 		must(t, os.Truncate(filepath.Join(f.work, ".git/large"), 24<<20))
 		c := f.checkpoint()
@@ -74,7 +74,7 @@ func TestLargeFilesArePushedWithoutDeltas(t *testing.T) {
 			continue
 		}
 		if large++; strings.Trim(base, "0") != "" {
-			t.Errorf("a file of %s bytes came as a delta", size)
+			t.Errorf("a file of %s bytes was sent as a delta", size)
 		}
 	}
 	if large != 3 {
@@ -82,7 +82,7 @@ func TestLargeFilesArePushedWithoutDeltas(t *testing.T) {
 	}
 }
 
-// starts is how often a git that counts was started during f.
+// starts returns how often a countingGit was started during f.
 func starts(t *testing.T, log string, f func()) int {
 	t.Helper()
 	before, _ := os.ReadFile(log)
@@ -91,9 +91,9 @@ func starts(t *testing.T, log string, f func()) int {
 	return len(after)/2 - len(before)/2
 }
 
-// An agent at work is looked at, checkpointed and pushed after each of its steps, on
-// nodes with many others: each process counts.
-func TestWhatAStepOfAnAgentCosts(t *testing.T) {
+// A running agent is checked, checkpointed and pushed after each of its steps, on a node
+// with many others, so every git process counts.
+func TestAStepOfAnAgentStartsFewProcesses(t *testing.T) {
 	f := cloned(t, makeOrigin(t, 3))
 	var log string
 	f.repo.cfg.Git, log = countingGit(t)
@@ -107,32 +107,36 @@ func TestWhatAStepOfAnAgentCosts(t *testing.T) {
 	}
 	step()
 	c := step()
-	if n := starts(t, log, func() {
-		if d, err := f.repo.Drift(context.Background(), c.target()); err != nil || !d.Same() {
-			t.Errorf("%+v, %v", d, err)
-		}
-	}); n > 0 {
-		t.Errorf("to look at what is unchanged started git %d times", n)
+	var d Drift
+	drift := func() {
+		var err error
+		d, err = f.repo.Drift(context.Background(), c.target())
+		must(t, err)
+	}
+	if n := starts(t, log, drift); n > 0 {
+		t.Errorf("Drift of an unchanged worktree started git %d times, want 0", n)
+	}
+	if !d.Same() {
+		t.Errorf("an unchanged worktree has the drift %+v", d)
 	}
 	f.write("another", "x")
-	if n := starts(t, log, func() {
-		if d, err := f.repo.Drift(context.Background(), c.target()); err != nil || d.Clean() {
-			t.Errorf("%+v, %v", d, err)
-		}
-	}); n > 0 {
-		t.Errorf("to look at what has changed started git %d times", n)
+	if n := starts(t, log, drift); n > 0 {
+		t.Errorf("Drift of a changed worktree started git %d times, want 0", n)
+	}
+	if d.Clean() {
+		t.Errorf("a changed worktree has the drift %+v", d)
 	}
 	if n := starts(t, log, func() { f.checkpoint() }); n > 1 {
-		t.Errorf("a checkpoint started git %d times", n)
+		t.Errorf("a checkpoint started git %d times, want at most once", n)
 	}
 	if n := starts(t, log, func() { step() }); n > 3 {
-		t.Errorf("a checkpoint and its push started git %d times", n)
+		t.Errorf("a checkpoint and its push started git %d times, want at most 3", n)
 	}
 }
 
-// What the remote was last seen to have is a commit that a cut checkpoint may take
-// along, once its objects are dropped.
-func TestAStateThatWasDroppedIsNotBuiltOn(t *testing.T) {
+// The state that the remote is known to have may be a commit whose refs were deleted:
+// once Maintain drops its objects, no push may build on it.
+func TestADroppedStateIsNotBuiltOn(t *testing.T) {
 	ctx := context.Background()
 	f := cloned(t, makeOrigin(t, 3))
 	f.repo.cfg.MaxPacks = 1
@@ -151,16 +155,15 @@ func TestAStateThatWasDroppedIsNotBuiltOn(t *testing.T) {
 	}
 	m, err := f.repo.Maintain(ctx)
 	if err != nil || !m.Repacked {
-		t.Fatalf("%+v, %v", m, err)
+		t.Fatalf("Maintain did not repack: %+v, %v", m, err)
 	}
 	f.last = first
 	push()
 	gitIn(t, store, "fsck", "--strict", "--no-dangling")
 }
 
-// Git trusts the system's authorities beside a given bundle, unless it is told of a folder
-// that holds none.
-func TestGitIsToldOfNoOtherAuthoritiesThanTheGiven(t *testing.T) {
+// Git also trusts the system's authorities unless GIT_SSL_CAPATH is a folder without any.
+func TestGitTrustsOnlyTheGivenAuthorities(t *testing.T) {
 	f := cloned(t, makeOrigin(t, 1))
 	must(t, f.repo.Close())
 	config := f.config()
@@ -178,6 +181,6 @@ func TestGitIsToldOfNoOtherAuthoritiesThanTheGiven(t *testing.T) {
 	folders, err := os.ReadFile(seen)
 	must(t, err)
 	if !strings.Contains(string(folders), os.DevNull) {
-		t.Errorf("git looks for authorities in %q", folders)
+		t.Errorf("GIT_SSL_CAPATH is %q, want %s", folders, os.DevNull)
 	}
 }

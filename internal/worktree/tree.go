@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// oid is the id of a git object.
+// oid is a git object id (SHA-1).
 type oid [20]byte
 
 var (
@@ -33,7 +33,7 @@ func parseOID(text string) (oid, error) {
 	return o, nil
 }
 
-// hashObject returns the id git gives to an object of this type and content.
+// hashObject returns the git object id of content with the given object type.
 func hashObject(kind string, content []byte) oid {
 	h := sha1.New()
 	header := append(strconv.AppendInt([]byte(kind+" "), int64(len(content)), 10), 0)
@@ -50,42 +50,43 @@ const (
 	modeExec uint32 = 0o100755
 	modeLink uint32 = 0o120000
 	modeDir  uint32 = 0o040000
-	modeSub  uint32 = 0o160000 // a gitlink: a submodule that is not laid out
+	modeSub  uint32 = 0o160000 // a gitlink: a submodule that is not checked out
 )
 
-// fileStat is what tells that a file was not touched since it was hashed.
+// fileStat holds the attributes that show whether a file has changed since it was
+// hashed.
 type fileStat struct {
 	size         int64
 	mtime, ctime int64 // nanoseconds
 	ino          uint64
 }
 
-// entry is one name in a folder. In a tree that was scanned it says what is on
-// disk; in one that was read from a commit it has no stat and no perm but what
-// entries.json gives it.
+// entry is one name in a folder. In a scanned tree it describes the file on disk. In
+// a tree read from a commit it has no stat, and perm comes from entries.json.
 type entry struct {
 	name string
 	mode uint32
 	perm uint32 // permission bits 07777; meaningless for links
-	oid  oid    // of the blob; for modeSub of the commit; unset for folders
+	oid  oid    // of the blob, or of the commit for modeSub; unset for folders
 	stat fileStat
 
 	trusted bool       // stat may vouch for oid on the next scan
-	hidden  bool       // a name git refuses: not in the code tree, but in the state tree
-	gone    bool       // vanished while it was being read
-	skip    SkipReason // not captured, for this reason
-	data    []byte     // content read by this scan, if it was kept
+	hidden  bool       // git rejects the name: it is in the state tree instead of the code tree
+	gone    bool       // vanished during the scan
+	skip    SkipReason // why it is not captured, "" if it is
+	data    []byte     // content read by this scan, if it is kept in memory
 	dir     *dir       // for folders
-	link    oid        // an empty folder that stands for this submodule commit
-	origin  *entry     // in a view: the entry of the real tree
+	link    oid        // for an empty folder that represents a submodule: its commit
+	origin  *entry     // in a view: the entry in the real tree
 }
 
-// dir is a folder: entries sorted by name.
+// dir is a folder. Its entries are sorted by name.
 type dir struct {
 	entries []entry
-	partial bool // holds other things that are none of our business
+	partial bool // the folder on disk has other entries, which are not managed
 }
 
+// find returns the entry with this name, or nil. d may be nil.
 func (d *dir) find(name string) *entry {
 	if d == nil {
 		return nil
@@ -97,7 +98,7 @@ func (d *dir) find(name string) *entry {
 	return nil
 }
 
-// lookup finds an entry by its path below d.
+// lookup returns the entry at a path below d, or nil.
 func (d *dir) lookup(path string) *entry {
 	var e *entry
 	for rest := path; ; {
@@ -109,7 +110,7 @@ func (d *dir) lookup(path string) *entry {
 	}
 }
 
-// put adds or replaces an entry.
+// put adds or replaces an entry. It invalidates pointers to entries of d.
 func (d *dir) put(e entry) *entry {
 	i := sort.Search(len(d.entries), func(i int) bool { return d.entries[i].name >= e.name })
 	if i < len(d.entries) && d.entries[i].name == e.name {
@@ -122,8 +123,8 @@ func (d *dir) put(e entry) *entry {
 	return &d.entries[i]
 }
 
-// folder returns the folder at path, making it and its parents where absent.
-// A file in the way is replaced: in trees read from commits none can be.
+// folder returns the folder at path, creating it and its parents if they do not
+// exist. It replaces a file, though trees read from commits never have one there.
 func (d *dir) folder(path string) *dir {
 	if path == "" {
 		return d
@@ -136,7 +137,7 @@ func (d *dir) folder(path string) *dir {
 	return e.dir.folder(rest)
 }
 
-// hasStored reports whether d holds anything that git would keep.
+// hasStored reports whether d contains anything that git would store.
 func (d *dir) hasStored() bool {
 	for i := range d.entries {
 		e := &d.entries[i]
@@ -147,7 +148,7 @@ func (d *dir) hasStored() bool {
 	return false
 }
 
-// isSubmodule reports whether e is an empty folder that stands for a submodule.
+// isSubmodule reports whether e is an empty folder that represents a submodule.
 func (e *entry) isSubmodule() bool {
 	return e.dir != nil && !e.link.isZero() && !e.dir.hasStored()
 }
@@ -155,8 +156,8 @@ func (e *entry) isSubmodule() bool {
 // stored reports whether an entry belongs in the code tree.
 func (e *entry) stored() bool { return !e.hidden && !e.gone && e.skip == "" }
 
-// treeOID returns the id of the git tree that holds d's stored entries, or the
-// zero id if it holds none: git does not keep empty folders.
+// treeOID returns the id of the git tree with d's stored entries, or the zero id if
+// there are none: git does not store empty folders.
 func (d *dir) treeOID() oid {
 	var buf bytes.Buffer
 	for _, i := range d.gitOrder() {
@@ -182,7 +183,7 @@ func (d *dir) treeOID() oid {
 	return hashObject("tree", buf.Bytes())
 }
 
-// rootTree is treeOID for a root, where an empty tree has an id.
+// rootTree is treeOID for the root, where an empty tree does have an id.
 func rootTree(d *dir) oid {
 	if id := d.treeOID(); !id.isZero() {
 		return id
@@ -220,6 +221,7 @@ func gitLess(a, b *entry) bool {
 	return tail(a, n) < tail(b, n)
 }
 
+// tail returns the byte that decides the order of names with n equal bytes.
 func tail(e *entry, n int) byte {
 	if len(e.name) > n {
 		return e.name[n]
@@ -246,8 +248,8 @@ func (d *dir) walkFiles(path string, f func(path string, e *entry)) {
 	}
 }
 
-// parseTree reads the output of git ls-tree -r -t -z. It returns the ids of the
-// trees below the root as well.
+// parseTree parses the output of git ls-tree -r -t -z. It also returns the ids of the
+// trees below the root.
 func parseTree(out []byte) (*dir, []oid, error) {
 	root := &dir{}
 	var trees []oid
@@ -287,8 +289,8 @@ func parseTree(out []byte) (*dir, []oid, error) {
 	return root, trees, nil
 }
 
-// treeEntry makes an entry of what a tree says, with ordinary permission bits.
-// Old trees hold modes such as 100664, which git itself reads as 100644.
+// treeEntry makes an entry from a git tree entry, with default permission bits. Old
+// trees have modes such as 100664, which git itself treats as 100644.
 func treeEntry(name string, mode uint32, id oid) entry {
 	switch {
 	case mode == modeDir:

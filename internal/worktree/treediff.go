@@ -1,15 +1,16 @@
 package worktree
 
 // treeChange is one path that differs between two trees: a file, a link or a
-// submodule that is not laid out. A change of type over a folder is several.
+// submodule that is not checked out. Replacing a folder by a file, or the reverse,
+// is several changes.
 type treeChange struct {
 	path     string
 	old, new *entry
 }
 
-// diffTrees lists what differs in the stored entries of two trees, in the order
-// of their names. A folder of new that is empty, where old has a submodule that
-// is not laid out, becomes that submodule.
+// diffTrees lists the differences between the stored entries of two trees, in the
+// order of their names. An empty folder of new becomes a submodule if old has a
+// submodule there that is not checked out.
 func diffTrees(old, new *dir) []treeChange {
 	var d treeDiffer
 	d.folders(old, new, "")
@@ -18,6 +19,7 @@ func diffTrees(old, new *dir) []treeChange {
 
 type treeDiffer struct{ changes []treeChange }
 
+// folders compares two folders, either of which may be nil.
 func (t *treeDiffer) folders(old, new *dir, path string) {
 	var a, b []entry
 	if old != nil {
@@ -46,6 +48,7 @@ func (t *treeDiffer) folders(old, new *dir, path string) {
 	}
 }
 
+// entries compares the old entry x with the new entry y; either may be nil.
 func (t *treeDiffer) entries(x, y *entry, path string) {
 	if x == nil && y == nil {
 		return
@@ -80,6 +83,7 @@ func (t *treeDiffer) entries(x, y *entry, path string) {
 	}
 }
 
+// pick returns the first of two entries that is not nil.
 func pick(x, y *entry) *entry {
 	if x != nil {
 		return x
@@ -87,13 +91,12 @@ func pick(x, y *entry) *entry {
 	return y
 }
 
-// sameContent reports whether two entries that are not folders are the same to
-// git.
+// sameContent reports whether two entries that are not folders are equal for git.
 func sameContent(a, b *entry) bool {
 	return a.gitMode() == b.gitMode() && a.gitOID() == b.gitOID()
 }
 
-// gitMode is the mode that a tree gives to an entry that is not a folder.
+// gitMode returns the mode in a git tree of an entry that is not a folder.
 func (e *entry) gitMode() uint32 {
 	if e.dir != nil {
 		return modeSub
@@ -101,7 +104,7 @@ func (e *entry) gitMode() uint32 {
 	return e.mode
 }
 
-// gitOID is the object that a tree names for an entry that is not a folder.
+// gitOID returns the object id in a git tree of an entry that is not a folder.
 func (e *entry) gitOID() oid {
 	if e.dir != nil {
 		return e.link

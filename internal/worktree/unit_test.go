@@ -11,6 +11,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 func TestQuotePath(t *testing.T) {
@@ -29,7 +32,7 @@ func TestQuotePath(t *testing.T) {
 			t.Errorf("quotePath(%q) is %s, want %s", path, got, want)
 		}
 		if back, err := unquotePath(quotePath(path)); err != nil || back != path {
-			t.Errorf("unquotePath(quotePath(%q)) is %q, %v", path, back, err)
+			t.Errorf("unquotePath(quotePath(%q)) is %q, %v, want the path", path, back, err)
 		}
 	}
 	for _, bad := range []string{`"`, `"a`, `"\q"`, `"\9"`, `"\40"`, `"\`} {
@@ -46,10 +49,10 @@ func TestGitRefuses(t *testing.T) {
 		".gitx": false, ".gitignore": false, "git": false, "git~2": false, "a.git": false, ".gi": false, "git~10": false, ".gitmodules": false, "x\\y": false,
 	} {
 		if got := gitRefuses(name, false); got != want {
-			t.Errorf("gitRefuses(%q) is %v", name, got)
+			t.Errorf("gitRefuses(%q) is %v, want %v", name, got, want)
 		}
 		if back, err := decodeName(encodeName(name, false)); err != nil || back != name {
-			t.Errorf("the name %q comes back as %q, %v", name, back, err)
+			t.Errorf("decodeName(encodeName(%q)) is %q, %v, want the name", name, back, err)
 		}
 	}
 	if !gitRefuses(".gitmodules", true) || !gitRefuses(".GitModules", true) {
@@ -89,15 +92,15 @@ func TestCleanURL(t *testing.T) {
 	for _, bad := range []string{"", "/etc", "file:///etc", "ext::sh -c x", "ext::sh", "git://host/x", "https://user:pw@host/x", "https://token@host/x", "ssh://a:b@host/x", "https:///x", "https://-x/y", "ssh://-oProxyCommand=x/y", "ssh://-u@h/y", "host:path", "https://h/x?y", "https://h/x#y", "https://h/x\ny", "-x", "a@b@c:d", "fd::1", "x@y::z"} {
 		_, err := cleanURL(bad, false)
 		if ReasonOf(err) != InvalidURL {
-			t.Errorf("cleanURL(%q) says %v", bad, err)
+			t.Errorf("cleanURL(%q) returns the error %v, want InvalidURL", bad, err)
 		}
-		if err != nil && strings.Contains(bad, "pw") && strings.Contains(err.Error(), "pw") {
-			t.Errorf("the error shows the password: %v", err)
-		}
+	}
+	if _, err := cleanURL("https://user:pw@host/x", false); strings.Contains(err.Error(), "pw") {
+		t.Errorf("the error contains the password: %v", err)
 	}
 }
 
-// TestCountLines compares with git, on texts that differ at random.
+// TestCountLines compares countLines with git on random texts.
 func TestCountLines(t *testing.T) {
 	dir := t.TempDir()
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -126,11 +129,11 @@ func TestCountLines(t *testing.T) {
 	}
 	long := strings.Repeat("a\n", 3000)
 	if added, removed := countLines([]byte(long), []byte(strings.Repeat("b\n", 4000)+"a\n")); added != 4000 || removed != 2999 {
-		t.Errorf("the estimate is +%d -%d", added, removed)
+		t.Errorf("the estimate is +%d -%d, want +4000 -2999", added, removed)
 	}
 }
 
-// TestIgnoreRules compares with git check-ignore.
+// TestIgnoreRules compares the untracked files with those of git status.
 func TestIgnoreRules(t *testing.T) {
 	f := cloned(t, "")
 	f.write(".gitignore", "*.log\n!keep.log\nbuild/\n/rooted\nsub/inner\n**/deep/x\na/**/z\nabc/**\n# comment\n\\#hash\nspace\\ \ntrailing   \n[ab]c\n[!q]d\nq?e\nünï*\n*.tmp/\nfoo/*\n!foo/bar\n")
@@ -138,7 +141,7 @@ func TestIgnoreRules(t *testing.T) {
 	names := []string{"x.log", "keep.log", "d/x.log", "d/keep.log", "build", "build/x", "d/build/x", "rooted", "d/rooted", "sub/inner", "d/sub/inner", "deep/x", "p/deep/x", "p/q/deep/x", "a/z", "a/b/z", "a/b/c/z", "abc/x", "abc/d/e", "#hash", "space ", "trailing", "ac", "bc", "cc", "qd", "rd", "qxe", "qe", "ünïx", "d/x.tmp/y", "x.tmp", "foo/baz", "foo/bar", "nested/special.log", "nested/d/special.log", "nested/only", "nested/d/only", "nested/other.log"}
 	for _, n := range names {
 		if n == "build" || n == "x.tmp" {
-			continue // a folder of this name is tested, too
+			continue // exists as a folder
 		}
 		f.write(n, n)
 	}
@@ -149,7 +152,7 @@ func TestIgnoreRules(t *testing.T) {
 			want[path] = true
 		}
 	}
-	// An empty repository has no index file yet; then nothing can be told.
+	// An empty repository has no index file yet, and without one nothing is listed.
 	f.git("add", ".gitignore")
 	delete(want, ".gitignore")
 	c := f.checkpoint()
@@ -189,7 +192,7 @@ func TestParseIndex(t *testing.T) {
 		if want := f.git("ls-files", "-s"); b.String() != want {
 			t.Errorf("version %s reads as\n%s\nwant\n%s", version, b.String(), want)
 		}
-		// Damage must not do more than give an error.
+		// Damaged input must only cause an error.
 		for i := range 200 {
 			bad := bytes.Clone(raw)
 			bad[i*len(bad)/200] ^= 0xff
@@ -199,8 +202,8 @@ func TestParseIndex(t *testing.T) {
 	}
 }
 
-// TestTreeIDs compares the ids computed here with git's, on names whose order
-// is not that of bytes.
+// TestTreeIDs compares computed tree ids with git's, for names that git does not sort
+// by their bytes.
 func TestTreeIDs(t *testing.T) {
 	f := cloned(t, "")
 	for _, name := range []string{"a.b", "a/b", "a0", "a-", "ab", "b/c/d", "b.c", "b/c.d", "\xff", "é"} {
@@ -213,38 +216,27 @@ func TestTreeIDs(t *testing.T) {
 	}
 }
 
-func TestStatCacheComesBack(t *testing.T) {
+func TestStatCacheIsReloaded(t *testing.T) {
 	f := cloned(t, makeOrigin(t, 50))
 	f.fillOddly()
 	f.checkpoint()
 	f.checkpoint()
 	want, base := f.repo.cache, f.repo.base
-	base.said = nil // it is read again from the commit
+	base.summary = nil // not stored in the cache
 	f.repo.unsaved = 1
 	f.reopen()
 	got := f.repo.cache
 	if f.repo.base != base {
 		t.Errorf("the baseline is %+v, want %+v", f.repo.base, base)
 	}
-	var compare func(path string, a, b *dir)
-	compare = func(path string, a, b *dir) {
-		if (a == nil) != (b == nil) || a != nil && (a.partial != b.partial || len(a.entries) != len(b.entries)) {
-			t.Fatalf("the folder %q differs", path)
-		}
-		for i := range a.entries {
-			x, y := a.entries[i], b.entries[i]
-			xd, yd := x.dir, y.dir
-			if x.dir, y.dir = nil, nil; fmt.Sprint(x) != fmt.Sprint(y) {
-				t.Errorf("%q is %+v, want %+v", path+"/"+x.name, y, x)
-			}
-			if xd != nil || yd != nil {
-				compare(path+"/"+x.name, xd, yd)
-			}
-		}
+	sameTree := cmp.Options{cmp.AllowUnexported(dir{}, entry{}, fileStat{}), cmpopts.EquateEmpty()}
+	if diff := cmp.Diff(want.work, got.work, sameTree); diff != "" {
+		t.Errorf("worktree in the cache (-want +got):\n%s", diff)
 	}
-	compare("", want.work, got.work)
-	compare("", want.home, got.home)
-	// A damaged cache is not believed, and costs nothing but time.
+	if diff := cmp.Diff(want.home, got.home, sameTree); diff != "" {
+		t.Errorf("home in the cache (-want +got):\n%s", diff)
+	}
+	// A damaged cache is ignored, which only costs time.
 	must(t, f.repo.Close())
 	raw, err := os.ReadFile(f.repo.own("stat-cache"))
 	must(t, err)
@@ -252,14 +244,14 @@ func TestStatCacheComesBack(t *testing.T) {
 	must(t, os.WriteFile(f.repo.own("stat-cache"), raw, 0o600))
 	f.open()
 	if f.repo.cache.work != nil {
-		t.Error("a damaged cache is believed")
+		t.Error("a damaged cache is not ignored")
 	}
 	if c := f.checkpoint(); c.FilesChanged != 0 {
-		t.Errorf("changed are %+v", c.Files)
+		t.Errorf("the changed files are %+v, want none", c.Files)
 	}
 }
 
-// TestWithoutOpenat2 runs the walk as on a kernel that lacks the call.
+// TestWithoutOpenat2 opens paths as on a kernel without the system call.
 func TestWithoutOpenat2(t *testing.T) {
 	dir := t.TempDir()
 	writeFile(t, filepath.Join(dir, "in/a/b/file"), "x", 0o644)
@@ -282,8 +274,8 @@ func TestWithoutOpenat2(t *testing.T) {
 	}
 }
 
-func TestManyRaces(t *testing.T) {
-	// A file that grows and shrinks while it is read must never make a
+func TestFilesThatChangeDuringAScan(t *testing.T) {
+	// Files that grow and shrink while they are read must never result in a
 	// checkpoint that does not verify.
 	f := cloned(t, "")
 	stop := make(chan struct{})
@@ -335,36 +327,42 @@ func TestReasons(t *testing.T) {
 	}
 	short := &gitError{stderr: "fatal: Out of memory, malloc failed (tried to allocate 9 bytes)\nfatal: early EOF"}
 	if got := ReasonOf(failRemote(short, "http://x")); got != MemoryExceeded {
-		t.Errorf("the reason of %v is %q", short, got)
+		t.Errorf("the reason of %v is %q, want MemoryExceeded", short, got)
 	}
 	jgit := &gitError{stderr: "fatal: remote error: want 32e00c5142228eefd0ff028b1e377a0561575122 not valid"}
 	if got := ReasonOf(failRemote(jgit, "http://x")); got != RefNotFound {
-		t.Errorf("the reason of %v is %q", jgit, got)
+		t.Errorf("the reason of %v is %q, want RefNotFound", jgit, got)
 	}
 	for _, err := range []error{failGit(full, "write"), (&Repo{}).failCorrupt(full, "read"), failRemote(full, "http://x")} {
 		if got := ReasonOf(err); got != StorageFull || !errors.Is(err, error(full)) {
-			t.Errorf("the reason of %v is %q", err, got)
+			t.Errorf("the reason of %v is %q, want StorageFull and the original error", err, got)
 		}
 	}
 	if failGit(nil, "x") != nil || failIO(nil, "x") != nil {
-		t.Error("no error became one")
+		t.Error("failGit or failIO of a nil error is not nil")
 	}
 	if err := failGit(context.Canceled, "x"); !errors.Is(err, context.Canceled) {
 		t.Errorf("a cancelled context became %v", err)
 	}
 }
 
-// TestALongChainOfDeltasHidesNoLackOfMemory: git names each of them between why it ended and
-// what it makes of that.
+// TestALongChainOfDeltasHidesNoLackOfMemory: git lists each delta between the cause of its
+// failure and its conclusion.
 func TestALongChainOfDeltasHidesNoLackOfMemory(t *testing.T) {
-	said := &endsBuffer{}
+	stderr := &endsBuffer{}
 	pack := "/workspace/state/git/objects/pack/pack-" + strings.Repeat("5", 40) + ".pack"
-	fmt.Fprintln(said, "error: Out of memory, malloc failed (tried to allocate 12000003 bytes)")
-	for i := range 4095 { // the longest chain that git makes
-		fmt.Fprintf(said, "error: failed to read delta base object %040d at offset %d from %s\n", i, i, pack)
-		err := &gitError{stderr: said.String() + "fatal: packed object " + strings.Repeat("3", 40) + " (stored in " + pack + ") is corrupt\n"}
-		if !wasEnded(err) || unreadObject.FindString(stderrOf(err)) == "" || len(said.String()) > 2*maxStderr {
-			t.Fatalf("after %d deltas, %d bytes are kept: %s", i, len(said.String()), said)
+	fmt.Fprintln(stderr, "error: Out of memory, malloc failed (tried to allocate 12000003 bytes)")
+	for i := range 4095 { // the longest chain that git creates
+		fmt.Fprintf(stderr, "error: failed to read delta base object %040d at offset %d from %s\n", i, i, pack)
+		err := &gitError{stderr: stderr.String() + "fatal: packed object " + strings.Repeat("3", 40) + " (stored in " + pack + ") is corrupt\n"}
+		if !interrupted(err) {
+			t.Fatalf("after %d deltas the lack of memory is lost: %s", i, stderr)
+		}
+		if unreadObject.FindString(stderrOf(err)) == "" {
+			t.Fatalf("after %d deltas the conclusion is lost: %s", i, stderr)
+		}
+		if n := len(stderr.String()); n > 2*maxStderr {
+			t.Fatalf("after %d deltas %d bytes are kept, want at most %d", i, n, 2*maxStderr)
 		}
 	}
 }

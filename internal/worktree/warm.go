@@ -5,45 +5,44 @@ import (
 	"time"
 )
 
-// A checkpoint of files that are being changed is of no use, so the agent is
-// stopped for it, and everything that is read then is time the agent loses.
-// Most of a large change can be read before: Warm stores all that has changed
-// while the agent works. The checkpoint that follows reads only what the stat
-// cache does not vouch for any more, and builds on the tree that Warm wrote.
+// A checkpoint of files that are being changed is useless, so the agent is
+// stopped during a checkpoint and loses the time that reading takes. Most of a
+// large change can be read in advance: Warm stores all changes while the agent is
+// working. The checkpoint that follows reads only the files that the stat cache no
+// longer vouches for, and builds on the tree that Warm wrote.
 
 const (
 	warmCode  = "refs/warm/code"
 	warmState = "refs/warm/state"
 )
 
-// briefReading is how much a brief checkpoint reads: some tenths of a second.
-var briefReading = reading{files: 1000, bytes: 16 << 20}
+// briefLimit bounds what a brief checkpoint reads: that takes some tenths of a second.
+var briefLimit = readAmount{files: 1000, bytes: 16 << 20}
 
-var errTooMuchChanged = fail(TooMuchChanged, nil, "more files have changed than are read in a moment")
+var errTooMuchChanged = fail(TooMuchChanged, nil, "too many files have changed for a brief checkpoint")
 
-// ahead is what Warm stored beyond a commit.
+// ahead describes the commit whose changes Warm has stored.
 type ahead struct {
 	parent string
 	files  *dir // those of parent
 }
 
-// Warm stores what has changed since parent, the code commit that the next
-// checkpoint continues, so that little is left for that one to read. The agent
-// may be at work: nothing is believed of a file that could have changed since
-// it was read. Afterwards a checkpoint is as exact as without it, and sooner done.
+// Warm stores what has changed since parent, the parent of the next checkpoint's
+// code commit, so that the checkpoint has little left to read. The agent may be
+// running: a file that could have changed since it was read is not trusted. The
+// checkpoint is as exact as without Warm, but faster.
 //
-// Nobody waits for each moment of it, so it may leave processors to others: rest is
-// called between any two small parts of the work, by several goroutines, and the work
-// goes on when it returns.
+// Warm is not urgent, so it can leave the processors to others: several goroutines
+// call throttle between small parts of the work, and continue when it returns.
 //
-// Errors are those of Checkpoint.
-func (r *Repo) Warm(ctx context.Context, parent string, rest func()) error {
+// The errors are those of Checkpoint.
+func (r *Repo) Warm(ctx context.Context, parent string, throttle func()) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.rest = rest
-	defer func() { r.rest = nil }()
+	r.throttle = throttle
+	defer func() { r.throttle = nil }()
 	if r.pristine == nil {
-		return fail(WorktreeMissing, nil, "the worktree %s was not laid out by this repository; clone or restore it first", r.cfg.Worktree)
+		return fail(WorktreeMissing, nil, "the worktree %s was not created by this repository; clone it or restore a checkpoint first", r.cfg.Worktree)
 	}
 	if parent != "" && !isCommitID(parent) {
 		return fail(InvalidReference, nil, "the parent %q is not a commit id of 40 hexadecimal digits", parent)
@@ -57,15 +56,15 @@ func (r *Repo) Warm(ctx context.Context, parent string, rest func()) error {
 	return nil
 }
 
-// pause lets Warm rest; everything else goes on at once.
+// pause calls the throttle of Warm. During any other operation it does nothing.
 func (r *Repo) pause() {
-	if r.rest != nil {
-		r.rest()
+	if r.throttle != nil {
+		r.throttle()
 	}
 }
 
-// Cold reports whether nothing is known of the worktree yet, so that a
-// checkpoint would have to read every file.
+// Cold reports whether the stat cache is empty, so that a checkpoint would have to
+// read every file.
 func (r *Repo) Cold() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

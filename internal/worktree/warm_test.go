@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// brief takes the next checkpoint, unless there is too much to read.
+// brief takes the next checkpoint as a brief one, which fails if there is too much to read.
 func (f *fixture) brief() (Checkpoint, error) {
 	f.t.Helper()
 	c, err := f.repo.Checkpoint(context.Background(), CheckpointRequest{
@@ -29,10 +29,10 @@ func (f *fixture) warm() {
 	must(f.t, f.repo.Warm(context.Background(), f.last.Code, func() {}))
 }
 
-func TestABriefCheckpointRefusesWhatIsNotReadInAMoment(t *testing.T) {
+func TestABriefCheckpointRefusesToReadTooMuch(t *testing.T) {
 	f := cloned(t, makeOrigin(t, 10))
 	f.checkpoint()
-	for i := range briefReading.files + 1 {
+	for i := range briefLimit.files + 1 {
 		f.write(fmt.Sprintf("new/%d", i), fmt.Sprintf("one\ntwo %d\n", i))
 	}
 	f.write(fileName(3), "changed\n")
@@ -41,22 +41,24 @@ func TestABriefCheckpointRefusesWhatIsNotReadInAMoment(t *testing.T) {
 	f.warm()
 	c, err := f.brief()
 	must(t, err)
-	// What it tells is the same as of one that read everything by itself.
-	if c.FilesChanged != briefReading.files+2 || c.LinesAdded != int64(2*briefReading.files+2+1) || c.LinesRemoved != 21 {
-		t.Errorf("%d files, +%d -%d", c.FilesChanged, c.LinesAdded, c.LinesRemoved)
+	// Its counts are those of a checkpoint that read everything itself.
+	type counts struct{ files, added, removed int64 }
+	want := counts{int64(briefLimit.files) + 2, int64(2*briefLimit.files + 2 + 1), 21}
+	if got := (counts{int64(c.FilesChanged), c.LinesAdded, c.LinesRemoved}); got != want {
+		t.Errorf("the counts are %+v, want %+v", got, want)
 	}
 	must(t, f.repo.Verify(context.Background(), c.target()))
 	for i := range 33 {
-		f.write(fmt.Sprintf("big/%d", i), strings.Repeat("x", int(briefReading.bytes)/32))
+		f.write(fmt.Sprintf("big/%d", i), strings.Repeat("x", int(briefLimit.bytes)/32))
 	}
 	_, err = f.brief()
 	wantReason(t, err, TooMuchChanged)
 }
 
-func TestAFirstBriefCheckpointIsWarmedUp(t *testing.T) {
+func TestTheFirstBriefCheckpointNeedsWarm(t *testing.T) {
 	f := newFixture(t)
 	if !f.repo.Cold() {
-		t.Error("nothing is known yet")
+		t.Error("a new repository is not cold")
 	}
 	origin := makeOrigin(t, 10)
 	f = cloned(t, origin)
@@ -66,16 +68,16 @@ func TestAFirstBriefCheckpointIsWarmedUp(t *testing.T) {
 	wantReason(t, err, TooMuchChanged)
 	f.warm()
 	if f.repo.Cold() {
-		t.Error("all is known")
+		t.Error("the repository is still cold after Warm")
 	}
 	if _, err = f.brief(); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestWhatChangesAfterWarmingIsInTheCheckpoint: a checkpoint is of the files as
-// they are when it is taken, whatever was stored before.
-func TestWhatChangesAfterWarmingIsInTheCheckpoint(t *testing.T) {
+// TestChangesAfterWarmAreInTheCheckpoint: a checkpoint has the files as they are when
+// it is taken, whatever was stored before.
+func TestChangesAfterWarmAreInTheCheckpoint(t *testing.T) {
 	f := cloned(t, makeOrigin(t, 60))
 	f.fillOddly()
 	f.write("same-size", "aaaa\n")
@@ -98,10 +100,11 @@ func TestWhatChangesAfterWarmingIsInTheCheckpoint(t *testing.T) {
 	c, err := f.brief()
 	must(t, err)
 	must(t, f.repo.Verify(context.Background(), c.target()))
-	plain := f.checkpointFrom(c.Parent)
-	if plain.Tree != c.Tree || plain.FilesChanged != c.FilesChanged || plain.LinesAdded != c.LinesAdded {
-		t.Errorf("warmed %+v, plain %+v", c, plain)
-	}
+	plain := f.coldCheckpoint(c.Parent)
+	wantEqual(t, "tree after Warm", plain.Tree, c.Tree)
+	wantEqual(t, "changed files after Warm", plain.Files, c.Files)
+	wantEqual(t, "number of changed files after Warm", plain.FilesChanged, c.FilesChanged)
+	wantEqual(t, "added lines after Warm", plain.LinesAdded, c.LinesAdded)
 	f.write("same-size", "cccc\n")
 	must(t, os.RemoveAll(filepath.Join(f.work, "was-file")))
 	f.checkpoint()
@@ -109,17 +112,17 @@ func TestWhatChangesAfterWarmingIsInTheCheckpoint(t *testing.T) {
 	sameListing(t, "worktree", want, listing(t, f.work))
 }
 
-// checkpointFrom takes the next checkpoint without what was stored before.
-func (f *fixture) checkpointFrom(parent string) Checkpoint {
+// coldCheckpoint takes the next checkpoint without the stat cache.
+func (f *fixture) coldCheckpoint(parent string) Checkpoint {
 	f.t.Helper()
 	f.repo.cache, f.repo.base = snapshot{}, baseline{}
 	f.last.Code = parent
 	return f.checkpoint()
 }
 
-// TestFilesThatChangeWhileWarming: an agent writes all the time while its files
-// are stored, and is stopped for the checkpoint alone.
-func TestFilesThatChangeWhileWarming(t *testing.T) {
+// TestFilesThatChangeDuringWarm: an agent writes continuously while its files are
+// stored, and is stopped only during the checkpoint.
+func TestFilesThatChangeDuringWarm(t *testing.T) {
 	f := cloned(t, makeOrigin(t, 200))
 	f.checkpoint()
 	for round := range 5 {
@@ -159,9 +162,9 @@ func TestFilesThatChangeWhileWarming(t *testing.T) {
 	}
 }
 
-// TestWhatWasStoredAheadSurvivesAKill: the next process goes on as if nothing
-// had been stored ahead, or with it.
-func TestWhatWasStoredAheadSurvivesAKill(t *testing.T) {
+// TestWarmSurvivesARestart: the next process continues with what Warm stored, or as if
+// nothing had been stored.
+func TestWarmSurvivesARestart(t *testing.T) {
 	f := cloned(t, makeOrigin(t, 20))
 	f.checkpoint()
 	for i := range 300 {
@@ -174,7 +177,7 @@ func TestWhatWasStoredAheadSurvivesAKill(t *testing.T) {
 	c, err := f.brief()
 	must(t, err)
 	if c.FilesChanged != 300 {
-		t.Errorf("%d files changed", c.FilesChanged)
+		t.Errorf("the checkpoint has %d changed files, want 300", c.FilesChanged)
 	}
 	f.write("new/8", "eight")
 	f.checkpoint()
@@ -182,30 +185,30 @@ func TestWhatWasStoredAheadSurvivesAKill(t *testing.T) {
 	sameListing(t, "worktree", want, listing(t, f.work))
 }
 
-func TestWarmRestsBetweenFilesAndWithinLargeOnes(t *testing.T) {
+func TestWarmCallsThrottleBetweenFilesAndWithinLargeOnes(t *testing.T) {
 	f := cloned(t, makeOrigin(t, 10))
 	f.checkpoint()
-	var rests atomic.Int64
-	rested := func() int64 {
-		before := rests.Load()
-		must(t, f.repo.Warm(context.Background(), f.last.Code, func() { rests.Add(1) }))
+	var calls atomic.Int64
+	warm := func() int64 {
+		before := calls.Load()
+		must(t, f.repo.Warm(context.Background(), f.last.Code, func() { calls.Add(1) }))
 		f.checkpoint()
-		return rests.Load() - before
+		return calls.Load() - before
 	}
 	for i := range 100 {
 		f.write(fmt.Sprintf("new/%d", i), fmt.Sprint("new ", i))
 	}
-	if n := rested(); n < 200 {
-		t.Errorf("%d rests while 100 files were read and stored", n)
+	if n := warm(); n < 200 {
+		t.Errorf("throttle was called %d times while 100 files were read and stored, want at least 200", n)
 	}
 	f.write(".git/large", strings.Repeat("x", 16<<20))
-	if n := rested(); n < 32 {
-		t.Errorf("%d rests while 16 MiB were read and stored", n)
+	if n := warm(); n < 32 {
+		t.Errorf("throttle was called %d times while 16 MiB were read and stored, want at least 32", n)
 	}
 	f.write(".git/large", strings.Repeat("y", 16<<20))
-	before := rests.Load()
+	before := calls.Load()
 	f.checkpoint()
-	if n := rests.Load() - before; n != 0 {
-		t.Errorf("%d rests during a checkpoint, for which the agent is stopped", n)
+	if n := calls.Load() - before; n != 0 {
+		t.Errorf("throttle was called %d times during a checkpoint, for which the agent is stopped", n)
 	}
 }

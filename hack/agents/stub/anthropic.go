@@ -8,9 +8,10 @@ import (
 	"strings"
 )
 
-// anthropic is the Messages API.
+// anthropic is Anthropic's Messages API.
 type anthropic struct{}
 
+// block is a content block.
 type block struct {
 	Type      string          `json:"type"`
 	Text      string          `json:"text"`
@@ -20,9 +21,10 @@ type block struct {
 	Content   content         `json:"content"`
 }
 
-// content is a text, or blocks; it is kept as blocks.
+// content is a list of blocks; in JSON, it may also be a text.
 type content []block
 
+// UnmarshalJSON implements json.Unmarshaler.
 func (c *content) UnmarshalJSON(data []byte) error {
 	var text string
 	if json.Unmarshal(data, &text) == nil {
@@ -80,7 +82,7 @@ func (anthropic) read(_ *http.Request, body []byte) (request, error) {
 }
 
 func (anthropic) write(w *writer, r request, a answer, n int, u usage) {
-	// This API counts the cached tokens apart.
+	// This API does not include cached tokens in input_tokens.
 	used := map[string]any{"input_tokens": u.Input - u.Cached, "cache_read_input_tokens": u.Cached, "cache_creation_input_tokens": 0, "output_tokens": u.Output}
 	message := map[string]any{
 		"id": fmt.Sprintf("msg_%d", n), "type": "message", "role": "assistant", "model": r.model,

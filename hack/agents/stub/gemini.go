@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// gemini is Google's generateContent, streaming and not.
+// gemini is Google's generateContent API, with and without streaming.
 type gemini struct{}
 
 func (gemini) read(httpRequest *http.Request, body []byte) (request, error) {
@@ -37,7 +37,7 @@ func (gemini) read(httpRequest *http.Request, body []byte) (request, error) {
 	}
 	model, method, _ := strings.Cut(httpRequest.PathValue("model"), ":")
 	if method != "streamGenerateContent" && method != "generateContent" {
-		return request{}, fmt.Errorf("there is no method %s here", method)
+		return request{}, fmt.Errorf("unknown method %s", method)
 	}
 	r := request{model: model, stream: method == "streamGenerateContent", messages: len(in.Contents)}
 	for _, t := range in.Tools {
@@ -68,7 +68,7 @@ func (gemini) read(httpRequest *http.Request, body []byte) (request, error) {
 	return r, nil
 }
 
-// orNumber gives calls and responses without ids the same id by their order.
+// orNumber returns an id for calls and responses without one: the nth of both get the same.
 func orNumber(id string, n int) string {
 	if id != "" {
 		return id

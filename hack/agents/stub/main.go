@@ -1,20 +1,19 @@
-// Command stub answers in place of the models that coding agents ask: it
-// speaks the APIs of Anthropic (Messages), OpenAI (Responses and Chat
-// Completions) and Google (streamGenerateContent), so that the real agents run
-// on a development cluster without a key and always do the same.
+// Command stub replaces the models of coding agents. It implements the APIs of
+// Anthropic (Messages), OpenAI (Responses and Chat Completions) and Google
+// (streamGenerateContent), so that the real agents run on a development cluster without
+// a key and with the same result each time.
 //
-// What it answers is a script: step 1, step 2, … up to the last, each one call
-// of a tool that changes files, then DONE. Which step is next it reads from
-// the request alone, as a model does: from the results of earlier calls, and
-// from what the prompts tell of them. So an agent that has lost its memory, or
-// had it taken back, gives itself away by what it does next.
+// It answers with the steps of a script, each of which is a call of a tool that changes
+// files, and then with DONE. Like a model, it derives the next step from the request
+// alone: from the results of earlier calls, and from what the prompts say about them. So
+// the next step shows whether an agent has lost its memory, or was rewound.
 //
-// Each session, named in the path, has its script and its log:
+// Each session, named in the path, has a script and a log:
 //
-//	/s/NAME/v1/messages, /s/NAME/v1/responses, …   what agents ask
+//	/s/NAME/v1/messages, /s/NAME/v1/responses, …   the models' APIs
 //	PUT /s/NAME/script                             a Script as JSON
-//	GET /s/NAME/log                                an Entry a line, oldest first
-//	GET /log                                       those of all sessions
+//	GET /s/NAME/log                                one Entry per line, oldest first
+//	GET /log                                       the entries of all sessions
 package main
 
 import (

@@ -195,6 +195,7 @@ func (chat) write(w *writer, r request, a answer, n int, u usage) {
 
 func (chat) refusal(status int, message string) any { return openAIError(status, message) }
 
+// openAIError returns the body of an error of OpenAI's APIs.
 func openAIError(status int, message string) any {
 	kind, code := "invalid_request_error", ""
 	switch status {

@@ -11,38 +11,39 @@ import (
 	"time"
 )
 
-// Script is what the model of a session does.
+// Script defines how the model of a session behaves.
 type Script struct {
-	// Steps is how many tools are called before DONE.
+	// Steps is the number of tool calls before DONE.
 	Steps int `json:"steps"`
-	// FileToolEvery makes every so many steps one of the agent's own tool for
-	// writing files instead of its shell; 0 for none.
+	// FileToolEvery = N makes every Nth step use the agent's tool for writing files
+	// instead of its shell; 0 for none.
 	FileToolEvery int `json:"fileToolEvery"`
-	// Folder is where the agent works, for tools that want whole paths.
+	// Folder is the agent's working directory, for tools that require absolute paths.
 	Folder string `json:"folder"`
-	// Commands are what the shell runs in some steps instead of the usual.
+	// Commands replaces the shell commands of some steps.
 	Commands map[int]string `json:"commands,omitempty"`
-	// DelayMilliseconds passes before each answer, Delays before the answer
-	// with that step, in addition.
+	// DelayMilliseconds delays each answer; Delays additionally delays the answers
+	// with these steps, in milliseconds.
 	DelayMilliseconds int         `json:"delayMilliseconds,omitempty"`
 	Delays            map[int]int `json:"delays,omitempty"`
-	// Key is the API key that requests must have; any will do if empty.
+	// Key is the API key that requests must have; if empty, any key is accepted.
 	Key string `json:"key,omitempty"`
-	// Failures are what the first requests get in place of an answer, in order.
+	// Failures are sent instead of answers to the first requests, in order.
 	Failures []Failure `json:"failures,omitempty"`
 }
 
-// Failure is an HTTP error that the model answers with.
+// Failure is an HTTP error that replaces answers.
 type Failure struct {
 	Status  int    `json:"status"`
 	Message string `json:"message"`
-	// Times is how many requests get it; 0 means all that follow.
+	// Times is how many requests get it; 0 means all further ones.
 	Times int `json:"times,omitempty"`
-	// RetryAfterSeconds is sent as the header of that name, unless 0.
+	// RetryAfterSeconds is sent as the header Retry-After unless it is 0.
 	RetryAfterSeconds int `json:"retryAfterSeconds,omitempty"`
 }
 
-// failure is what the request gets after so many others; nil for an answer.
+// failure returns the failure for the request after the given number of others; nil for an
+// answer.
 func (s Script) failure(before int) *Failure {
 	for i := range s.Failures {
 		f := &s.Failures[i]
@@ -54,21 +55,23 @@ func (s Script) failure(before int) *Failure {
 	return nil
 }
 
+// defaultScript is the script of sessions that set none.
 func defaultScript() Script {
 	return Script{Steps: 12, FileToolEvery: 4, Folder: "/workspace"}
 }
 
+// delay returns the delay of the answer with a step.
 func (s Script) delay(step int) time.Duration {
 	return time.Duration(s.DelayMilliseconds+s.Delays[step]) * time.Millisecond
 }
 
-// request is what an agent asked, in the words of no API.
+// request is an agent's request, independent of the API.
 type request struct {
 	model  string
 	stream bool
 	tools  []tool
-	// messages, assistant count what the conversation carries; prompts are the
-	// texts of the user.
+	// messages and assistant count the messages in all and those of the assistant;
+	// prompts are the user's texts.
 	messages, assistant int
 	prompts             []string
 	calls               []call
@@ -76,29 +79,33 @@ type request struct {
 	key                 string
 }
 
+// tool is a tool that the agent offers.
 type tool struct {
 	name string
-	// freeform tools take a text, not JSON.
+	// freeform tools take text, not JSON.
 	freeform bool
 }
 
+// call is a tool call in the conversation.
 type call struct{ id, input string }
 
+// result is the result of a tool call.
 type result struct{ id, text string }
 
-// answer is what the stub says: a text, or one call.
+// answer is the stub's answer: a text, or one tool call.
 type answer struct {
 	text string
 	step int
 	tool tool
 	// input is a map, or a string for a freeform tool.
 	input any
-	side  bool
+	side  bool // the answer to a request that is not part of the conversation
 }
 
+// isCall reports whether the answer is a tool call.
 func (a answer) isCall() bool { return a.step > 0 }
 
-// summary is how the log names the answer.
+// summary returns the answer for the log.
 func (a answer) summary() string {
 	if a.isCall() {
 		return fmt.Sprintf("step %d: %s", a.step, a.tool.name)
@@ -106,14 +113,14 @@ func (a answer) summary() string {
 	return a.text
 }
 
-// recall is the word in a prompt that asks what the model remembers.
+// recall is the word that makes a prompt ask what the model remembers.
 const recall = "RECALL"
 
-// decide answers a request as the script says.
+// decide returns the answer to a request according to the script.
 func (s Script) decide(r request) answer {
 	switch steps := r.steps(); {
 	case len(r.tools) == 0:
-		// Agents ask aside for titles and summaries.
+		// Agents also request titles and summaries.
 		return answer{text: "An aside.", side: true}
 	case strings.Contains(r.lastLine(), recall):
 		return answer{text: r.remembered()}
@@ -124,7 +131,7 @@ func (s Script) decide(r request) answer {
 	}
 }
 
-// remembered lists what the request carried.
+// remembered describes the content of the request.
 func (r request) remembered() string {
 	var b strings.Builder
 	steps := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(r.steps())), ","), "[]")
@@ -138,7 +145,8 @@ func (r request) remembered() string {
 	return b.String()
 }
 
-// lastLine of the last prompt: before it, a prompt may tell what was before.
+// lastLine returns the last line of the last prompt. The lines before it may contain the
+// earlier conversation.
 func (r request) lastLine() string {
 	if len(r.prompts) == 0 {
 		return ""
@@ -147,7 +155,7 @@ func (r request) lastLine() string {
 	return lines[len(lines)-1]
 }
 
-// ending is how the commands of the shell say that a step is done.
+// ending ends the shell commands: it prints that the step is done.
 const ending = "; printf 'step %d is done"
 
 var (
@@ -155,8 +163,8 @@ var (
 	stepsOfTexts = regexp.MustCompile(`\bstep (\d+) is done\b`)
 )
 
-// steps are those that the request tells to be done, by the result of a call or
-// by a prompt, in order.
+// steps returns the steps that are done according to results of calls or prompts, in
+// order.
 func (r request) steps() []int {
 	done := map[int]bool{}
 	inputs := map[string]string{}
@@ -165,10 +173,10 @@ func (r request) steps() []int {
 	}
 	for _, result := range r.results {
 		n := number(stepOfCall.FindStringSubmatch(inputs[result.id]))
-		// A shell says so when it came to the end: an agent that was killed in
-		// a call may make a result up for it.
-		said := number(stepsOfTexts.FindStringSubmatch(result.text))
-		if n > 0 && (said == n || !strings.Contains(inputs[result.id], ending)) {
+		// A shell command that completed prints it. An agent that was killed during a
+		// call may invent a result.
+		printed := number(stepsOfTexts.FindStringSubmatch(result.text))
+		if n > 0 && (printed == n || !strings.Contains(inputs[result.id], ending)) {
 			done[n] = true
 		}
 	}
@@ -180,8 +188,7 @@ func (r request) steps() []int {
 	return slices.Sorted(maps.Keys(done))
 }
 
-// answered are the ids of the calls that have a result: an agent may send one
-// result twice.
+// answered returns the ids of the calls with a result. An agent may send a result twice.
 func (r request) answered() map[string]bool {
 	ids := map[string]bool{}
 	for _, result := range r.results {
@@ -190,6 +197,7 @@ func (r request) answered() map[string]bool {
 	return ids
 }
 
+// number parses the number of a match; 0 without a match.
 func number(match []string) int {
 	if match == nil {
 		return 0
@@ -201,6 +209,7 @@ func number(match []string) int {
 	return n
 }
 
+// last returns the last step; 0 for none.
 func last(steps []int) int {
 	if len(steps) == 0 {
 		return 0
@@ -208,7 +217,7 @@ func last(steps []int) int {
 	return steps[len(steps)-1]
 }
 
-// call makes the call of a step with one of the agent's tools.
+// call returns the tool call of a step, with one of the agent's tools.
 func (s Script) call(step int, tools []tool) answer {
 	_, special := s.Commands[step]
 	if s.FileToolEvery > 0 && step%s.FileToolEvery == 0 && !special {
@@ -231,8 +240,8 @@ func (s Script) call(step int, tools []tool) answer {
 	return answer{step: step, tool: t, input: input}
 }
 
-// command prints that the step is done, and the comment names the step: what
-// is in the call itself does not make it done.
+// command returns the shell command of a step. It prints that the step is done, while the
+// comment only names the step: the call alone does not prove that it is done.
 func (s Script) command(step int) string {
 	work, ok := s.Commands[step]
 	if !ok && step%2 == 0 {
@@ -243,6 +252,7 @@ func (s Script) command(step int) string {
 	return work + ending + fmt.Sprintf("\\n' %d # step %d", step, step)
 }
 
+// write returns the input of a file tool for a step.
 func (s Script) write(step int, t tool) any {
 	file := fmt.Sprintf("src/file%d.txt", step)
 	content := fmt.Sprintf("line of %d, step %d is done\n", step, step)
@@ -260,7 +270,7 @@ func (s Script) write(step int, t tool) any {
 	}
 }
 
-// find gives the first of the names that is among the tools.
+// find returns the first of the names that is among the tools.
 func find(tools []tool, names ...string) (tool, bool) {
 	for _, name := range names {
 		if i := slices.IndexFunc(tools, func(t tool) bool { return t.name == name }); i >= 0 {
@@ -270,18 +280,18 @@ func find(tools []tool, names ...string) (tool, bool) {
 	return tool{}, false
 }
 
-// notes are what agents add to a user's words on their own.
-var notes = []*regexp.Regexp{
+// additions matches what agents add to the user's prompt.
+var additions = []*regexp.Regexp{
 	regexp.MustCompile(`(?s)<system-reminder>.*?</system-reminder>`),
 	regexp.MustCompile(`(?s)<session_context>.*?</session_context>`),
 	regexp.MustCompile(`(?s)<environment_context>.*?</environment_context>`),
 	regexp.MustCompile(`(?s)<user_instructions>.*?</user_instructions>`),
 }
 
-// prompt adds a text of the user, without what the agent added to it.
+// prompt adds a text of the user, without the agent's additions.
 func (r *request) prompt(text string) {
-	for _, note := range notes {
-		text = note.ReplaceAllString(text, "")
+	for _, addition := range additions {
+		text = addition.ReplaceAllString(text, "")
 	}
 	if text = strings.TrimSpace(text); text != "" {
 		r.prompts = append(r.prompts, text)

@@ -12,15 +12,16 @@ import (
 	"time"
 )
 
-// dialect builds the requests of one API and reads its answers.
+// dialect encodes the requests of one API and decodes its answers.
 type dialect struct {
 	path string
-	// request is what an agent sends that has done so many steps.
+	// request returns the request of an agent after the given number of steps.
 	request func(done int, prompts ...string) map[string]any
-	// read gives text, tool and its input from the events of a stream.
+	// read returns the text, the tool and its input from the events of a stream.
 	read func(events []map[string]any) (text, tool, input string)
 }
 
+// at returns the value at a path of keys and indexes; nil if there is none.
 func at(v any, path ...any) any {
 	for _, p := range path {
 		switch p := p.(type) {
@@ -40,7 +41,7 @@ func at(v any, path ...any) any {
 
 func text(v any) string { s, _ := v.(string); return s }
 
-// shell is the command of a step, and said what it prints.
+// shell returns the command of a step, and said its output.
 func shell(step int) string { return defaultScript().command(step) }
 
 func said(step int) string { return fmt.Sprintf("Exit code: 0\nOutput:\nstep %d is done\n", step) }
@@ -157,15 +158,15 @@ var dialects = map[string]dialect{
 	},
 }
 
-func TestTheNextStepFollowsFromWhatTheRequestCarries(t *testing.T) {
+func TestTheNextStepFollowsFromTheRequest(t *testing.T) {
 	const told = "Go on.\nstep 1 is done\nstep 7 is done\nGo on."
 	cases := map[string]struct {
 		done    int
 		prompts []string
-		// script changes the default one.
+		// script overrides parts of the default script.
 		script string
 		text   string
-		// tool says that a call is wanted, input what it holds.
+		// tool is true if the answer must be a call, and input what the call contains.
 		tool  bool
 		input []string
 	}{
@@ -187,10 +188,10 @@ func TestTheNextStepFollowsFromWhatTheRequestCarries(t *testing.T) {
 				events := stream(t, server, d.path, d.request(c.done, c.prompts...))
 				said, tool, input := d.read(events)
 				if said != c.text {
-					t.Errorf("it said %q, not %q", said, c.text)
+					t.Errorf("text: got %q, want %q", said, c.text)
 				}
 				if (tool != "") != c.tool {
-					t.Errorf("the tool is %q", tool)
+					t.Errorf("tool: got %q, want a call: %v", tool, c.tool)
 				}
 				for _, want := range c.input {
 					if !strings.Contains(input, want) {
@@ -209,44 +210,44 @@ func TestARequestWithoutToolsIsAnAside(t *testing.T) {
 			body := d.request(0, "Give it a title.")
 			delete(body, "tools")
 			if said, _, _ := d.read(stream(t, server, d.path, body)); said != "An aside." {
-				t.Errorf("it said %q", said)
+				t.Errorf("text: got %q, want %q", said, "An aside.")
 			}
 			if entries := logOf(t, server, "/s/a/log"); len(entries) != 1 || !entries[0].Aside {
-				t.Errorf("the log: %+v", entries)
+				t.Errorf("log: got %+v, want one entry that is an aside", entries)
 			}
 		})
 	}
 }
 
-func TestTheLogTellsWhatWasAsked(t *testing.T) {
+func TestTheLogContainsTheRequests(t *testing.T) {
 	for api, d := range dialects {
 		t.Run(api, func(t *testing.T) {
 			server := serve(t, "")
 			stream(t, server, d.path, d.request(3, "Begin.", "Go on."))
 			entries := logOf(t, server, "/log")
 			if len(entries) != 1 {
-				t.Fatalf("the log: %+v", entries)
+				t.Fatalf("log: got %+v, want one entry", entries)
 			}
 			e := entries[0]
 			got := fmt.Sprint(e.Session, e.Status, e.Calls, e.Results, e.Steps, strings.Join(e.Prompts, "|"), e.Usage.Output)
 			if want := fmt.Sprint("a", 200, 3, 3, list(1, 2, 3), "Begin.|Go on.", 20); got != want {
-				t.Errorf("the log says %s, not %s", got, want)
+				t.Errorf("entry: got %s, want %s", got, want)
 			}
 			if !strings.HasPrefix(e.Answer, "step 4: ") {
-				t.Errorf("the answer is %q", e.Answer)
+				t.Errorf("answer: got %q, want step 4", e.Answer)
 			}
 		})
 	}
 }
 
-func TestSessionsAreApart(t *testing.T) {
+func TestSessionsAreIndependent(t *testing.T) {
 	server := serve(t, `{"steps":1}`)
 	d := dialects["Anthropic Messages"]
 	stream(t, server, d.path, d.request(1, "Begin."))
 	other := post(t, server.URL+"/s/b"+d.path, "", d.request(1, "Begin."))
 	other.Body.Close()
 	if a, b := logOf(t, server, "/s/a/log"), logOf(t, server, "/s/b/log"); a[0].Answer != "DONE" || b[0].Answer != "step 2: Bash" {
-		t.Errorf("answers: %q and %q", a[0].Answer, b[0].Answer)
+		t.Errorf("answers: got %q and %q, want DONE and step 2: Bash", a[0].Answer, b[0].Answer)
 	}
 }
 
@@ -258,25 +259,25 @@ func TestAKeyMayBeRequired(t *testing.T) {
 			response := post(t, server.URL+"/s/a"+d.path, header+":"+key, d.request(0, "Begin."))
 			response.Body.Close()
 			if response.StatusCode != want {
-				t.Errorf("%s: %s: %s", header, key, response.Status)
+				t.Errorf("header %s with key %s: got %s, want %d", header, key, response.Status, want)
 			}
 		}
 	}
 }
 
-func TestAnAnswerMayTakeItsTime(t *testing.T) {
+func TestAnAnswerCanBeDelayed(t *testing.T) {
 	server := serve(t, `{"delays":{"2":300}}`)
 	d := dialects["OpenAI Responses"]
 	for done, wait := range map[int]bool{0: false, 1: true} {
 		began := time.Now()
 		stream(t, server, d.path, d.request(done, "Begin."))
 		if waited := time.Since(began) >= 300*time.Millisecond; waited != wait {
-			t.Errorf("with %d steps done it took %s", done, time.Since(began))
+			t.Errorf("with %d steps done, the answer took %s; want a delay of 300 ms: %v", done, time.Since(began), wait)
 		}
 	}
 }
 
-func TestWhatIsNotUnderstoodIsRefusedAndLogged(t *testing.T) {
+func TestInvalidRequestsAreRejectedAndLogged(t *testing.T) {
 	server := serve(t, "")
 	for path, want := range map[string]int{
 		"/s/a/v1/messages":                        http.StatusBadRequest,
@@ -289,15 +290,15 @@ func TestWhatIsNotUnderstoodIsRefusedAndLogged(t *testing.T) {
 		}
 		response.Body.Close()
 		if response.StatusCode != want {
-			t.Errorf("%s: %s", path, response.Status)
+			t.Errorf("%s: got %s, want %d", path, response.Status, want)
 		}
 	}
 	if n := len(logOf(t, server, "/s/a/log")); n != 3 {
-		t.Errorf("%d entries in the log", n)
+		t.Errorf("the log has %d entries, want 3", n)
 	}
 }
 
-// serve starts a stub whose session a has the script.
+// serve starts a stub, and sets the script of session a.
 func serve(t *testing.T, script string) *httptest.Server {
 	t.Helper()
 	server := httptest.NewServer(newStub().handler())
@@ -315,7 +316,7 @@ func serve(t *testing.T, script string) *httptest.Server {
 	}
 	response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		t.Fatalf("the script was refused: %s", response.Status)
+		t.Fatalf("the script was rejected: %s", response.Status)
 	}
 	return server
 }
@@ -336,14 +337,14 @@ func post(t *testing.T, url, header string, body map[string]any) *http.Response 
 	return response
 }
 
-// stream asks as session a and returns the events of the answer.
+// stream sends a request of session a, and returns the events of the answer.
 func stream(t *testing.T, server *httptest.Server, path string, body map[string]any) []map[string]any {
 	t.Helper()
 	response := post(t, server.URL+"/s/a"+path, "", body)
 	defer response.Body.Close()
 	if kind := response.Header.Get("Content-Type"); kind != "text/event-stream" {
 		answer, _ := io.ReadAll(response.Body)
-		t.Fatalf("%s: no stream but %s: %s", response.Status, kind, answer)
+		t.Fatalf("the response is not a stream but %s, %s: %s", response.Status, kind, answer)
 	}
 	var events []map[string]any
 	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
@@ -378,28 +379,28 @@ func logOf(t *testing.T, server *httptest.Server, path string) []Entry {
 	return entries
 }
 
-func TestACallThatWasCutOffIsNotDone(t *testing.T) {
+func TestAnInterruptedCallIsNotDone(t *testing.T) {
 	shellCall, fileCall := call{"1", encode(map[string]string{"command": shell(1)})}, call{"1", `{"content":"step 1 is done"}`}
 	cases := map[string]struct {
 		call   call
 		result string
 		done   bool
 	}{
-		"the shell came to its end":      {shellCall, "line\nstep 1 is done\n", true},
-		"the shell was killed":           {shellCall, "[Request interrupted by user for tool use]", false},
-		"a file tool says what it likes": {fileCall, "File created", true},
+		"the shell command completed": {shellCall, "line\nstep 1 is done\n", true},
+		"the shell was killed":        {shellCall, "[Request interrupted by user for tool use]", false},
+		"a file tool prints any text": {fileCall, "File created", true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			r := request{calls: []call{c.call}, results: []result{{"1", c.result}}}
 			if done := len(r.steps()) == 1; done != c.done {
-				t.Errorf("the steps are %v", r.steps())
+				t.Errorf("steps: got %v, want step 1 done: %v", r.steps(), c.done)
 			}
 		})
 	}
 }
 
-func TestTheModelMayFailFirst(t *testing.T) {
+func TestTheModelCanFailFirst(t *testing.T) {
 	for name, d := range dialects {
 		server := serve(t, `{"failures":[{"status":429,"message":"Slow down.","times":2,"retryAfterSeconds":3},{"status":500,"message":"On fire.","times":1}]}`)
 		for n, want := range []int{429, 429, 500, 200} {
@@ -407,10 +408,16 @@ func TestTheModelMayFailFirst(t *testing.T) {
 			body, _ := io.ReadAll(response.Body)
 			response.Body.Close()
 			if response.StatusCode != want {
-				t.Errorf("%s: request %d: %s", name, n+1, response.Status)
+				t.Errorf("%s: request %d: got %s, want %d", name, n+1, response.Status, want)
 			}
-			if want == 429 && (response.Header.Get("Retry-After") != "3" || !strings.Contains(string(body), "Slow down.")) {
-				t.Errorf("%s: %v %s", name, response.Header, body)
+			if want != http.StatusTooManyRequests {
+				continue
+			}
+			if got := response.Header.Get("Retry-After"); got != "3" {
+				t.Errorf("%s: Retry-After: got %q, want 3", name, got)
+			}
+			if !strings.Contains(string(body), "Slow down.") {
+				t.Errorf("%s: the body lacks the message: %s", name, body)
 			}
 		}
 	}

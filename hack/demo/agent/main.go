@@ -1,24 +1,23 @@
-// Command replay is an agent without a model: it carries out a list of tool
-// calls, each for real in the working folder, and prints the JSON lines that
-// Clew understands. Demo, tests and kill tests use it.
+// Command replay is an agent without a model: it carries out a list of tool calls in
+// the working directory, and prints the JSON lines that Clew understands. The demo and
+// tests use it.
 //
-//	replay --calls=40 --delay=400ms --check     calls made up from --seed
-//	replay script.json                          calls of a script
+//	replay --calls=40 --delay=400ms --check     calls generated from --seed
+//	replay script.json                          calls from a script
 //
 // A script is a JSON list of calls: {"name": NAME, "input": {…}} with
 // write_file{path, content}, append_file{path, content}, delete_file{path},
 // move_file{from, to}, shell{command}; or {"message": TEXT}.
 //
-// It remembers nothing but what Clew gives back to it: it reads the
-// conversation so far, goes on with the first call that has no answer, and does
-// a call again that was interrupted. Every call may be done again without harm.
+// Its only memory is what Clew gives back to it: it reads the conversation so far,
+// continues with the first call without an answer, and repeats an interrupted call.
+// Every call is idempotent.
 //
-// With --check it refuses to work when its memory and the files disagree: the
-// tree must hold what the answered calls produce, but for the call that was
-// under way. So it finds out whether a pod that was killed, a lost volume, a
-// rewind or a fork came back right. With --torn as well it expects a power cut,
-// which tears whatever nobody synced: it puts right what calls without an answer
-// have written.
+// With --check it refuses to work if its memory and the files disagree: the tree must
+// contain what the answered calls produce, except for the call that was in progress. So
+// it detects whether the state is correct after a killed pod, a lost volume, a rewind or
+// a fork. With --torn it also expects a power failure, which damages files that were not
+// synced: it repairs what calls without an answer have written.
 package main
 
 import (
@@ -35,7 +34,7 @@ import (
 	"time"
 )
 
-// exitMismatch is the exit code for memory and files that disagree.
+// exitMismatch is the exit code if memory and files disagree.
 const exitMismatch = 42
 
 func main() {
@@ -56,6 +55,7 @@ func main() {
 	}
 }
 
+// options are the flags and the argument.
 type options struct {
 	calls  int
 	delay  time.Duration
@@ -66,14 +66,15 @@ type options struct {
 	script string
 }
 
+// parse parses the flags and the argument.
 func parse(args []string) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("replay", flag.ContinueOnError)
-	flags.IntVar(&o.calls, "calls", 20, "how many calls to make up")
+	flags.IntVar(&o.calls, "calls", 20, "number of calls to generate")
 	flags.DurationVar(&o.delay, "delay", 200*time.Millisecond, "pause before each call")
-	flags.Uint64Var(&o.seed, "seed", 1, "what the made-up calls depend on")
+	flags.Uint64Var(&o.seed, "seed", 1, "seed of the generated calls")
 	flags.BoolVar(&o.check, "check", false, "fail if memory and files disagree")
-	flags.BoolVar(&o.torn, "torn", false, "put right what calls without an answer have written, as after a power cut")
+	flags.BoolVar(&o.torn, "torn", false, "repair what calls without an answer have written, as after a power failure")
 	flags.IntVar(&o.failAt, "fail-at", 0, "fail before this call, in the first attempt only")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -85,12 +86,13 @@ func parse(args []string) (options, error) {
 	return o, nil
 }
 
+// run carries out the plan from where the conversation ends.
 func run(ctx context.Context, args []string, stdout io.Writer) error {
 	o, err := parse(args)
 	if err != nil {
 		return err
 	}
-	var plan plan = made{calls: o.calls, seed: o.seed}
+	var plan plan = generated{calls: o.calls, seed: o.seed}
 	if o.script != "" {
 		if plan, err = readScript(o.script); err != nil {
 			return err
@@ -104,7 +106,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if o.check {
 		check := check
 		if o.torn {
-			check = mend
+			check = repair
 		}
 		if err := check(plan, memory.answered, state, os.DirFS(".")); err != nil {
 			return err

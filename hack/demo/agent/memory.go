@@ -12,18 +12,18 @@ import (
 	"strings"
 )
 
-// callID names call i.
+// callID returns the id of call i.
 func callID(i int) string { return fmt.Sprintf("call-%d", i) }
 
-// memory is what the conversation tells.
+// memory is what the agent knows from the conversation.
 type memory struct {
-	// answered is the number of calls that have an answer: 1 to answered.
+	// answered is the number of calls with an answer: calls 1 to answered have one.
 	answered int
-	// greeted says that the agent has spoken before.
+	// greeted is true if the agent has printed a message before.
 	greeted bool
 }
 
-// readMemory reads the conversation's file; without one nothing happened yet.
+// readMemory reads the conversation file; without a file, nothing has happened yet.
 func readMemory(path string) (memory, error) {
 	if path == "" {
 		return memory{}, nil
@@ -49,7 +49,7 @@ func readMemory(path string) (memory, error) {
 			m.greeted = m.greeted || l.Type == "message" && l.Role == "assistant"
 			if l.Type == "tool_result" && !l.Interrupted {
 				if done[l.ID] {
-					return m, &mismatchError{fmt.Sprintf("the conversation has two answers to %s", l.ID)}
+					return m, &mismatchError{fmt.Sprintf("the conversation contains two answers to %s", l.ID)}
 				}
 				done[l.ID] = true
 			}
@@ -65,19 +65,21 @@ func readMemory(path string) (memory, error) {
 		m.answered++
 	}
 	if len(done) != m.answered {
-		return m, &mismatchError{fmt.Sprintf("the conversation answers %d calls but only the first %d without a gap", len(done), m.answered)}
+		return m, &mismatchError{fmt.Sprintf("the conversation contains answers to %d calls, but without a gap only to the first %d", len(done), m.answered)}
 	}
 	return m, nil
 }
 
-// stateFile is where the agent counts its calls, below its home. It stands for
-// an agent's own session state.
+// stateFile is a file in the agent's home in which it counts its calls. It plays the role
+// of an agent's own session state.
 type stateFile string
 
+// state is the content of the state file.
 type state struct {
 	Calls int `json:"calls"`
 }
 
+// read returns the number of calls, 0 without a file.
 func (s stateFile) read() (int, error) {
 	data, err := os.ReadFile(string(s))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -88,11 +90,12 @@ func (s stateFile) read() (int, error) {
 	}
 	var st state
 	if err := json.Unmarshal(data, &st); err != nil {
-		return 0, &mismatchError{fmt.Sprintf("the session state %s cannot be read: %v", s, err)}
+		return 0, &mismatchError{fmt.Sprintf("the session state %s is not valid: %v", s, err)}
 	}
 	return st.Calls, nil
 }
 
+// write replaces the number of calls.
 func (s stateFile) write(calls int) error {
 	if err := os.MkdirAll(filepath.Dir(string(s)), 0o700); err != nil {
 		return err
@@ -107,24 +110,25 @@ func (s stateFile) write(calls int) error {
 	return os.Rename(string(s)+".new", string(s))
 }
 
-// mismatchError says how memory and files disagree.
+// mismatchError describes how memory and files disagree.
 type mismatchError struct{ message string }
 
+// Error implements error.
 func (e *mismatchError) Error() string { return "memory and files disagree: " + e.message }
 
-// ahead is how many calls the files may be ahead of the conversation: one whose
-// answer was under way when the pod was killed, and one begun after it.
+// ahead is how many calls the files may be ahead of the conversation: one whose answer was
+// not recorded yet when the pod was killed, and the next one.
 const ahead = 2
 
-// check compares the files with what the answered calls produce. Calls after
-// those may have been carried out in part.
+// check compares the files with what the answered calls produce. The calls after those
+// may have been carried out in part.
 func check(p plan, answered int, s stateFile, work fs.FS) error {
 	counted, err := s.read()
 	if err != nil {
 		return err
 	}
 	if counted < answered || counted > answered+ahead {
-		return &mismatchError{fmt.Sprintf("the conversation answers %d calls, the session state counts %d", answered, counted)}
+		return &mismatchError{fmt.Sprintf("the conversation contains answers to %d calls, the session state counts %d", answered, counted)}
 	}
 	if _, ok := p.files(0); !ok {
 		return nil
@@ -146,7 +150,8 @@ func check(p plan, answered int, s stateFile, work fs.FS) error {
 	return first
 }
 
-// between expects the files of n calls, and of call n+1 anything it may have left.
+// between checks that the files are those after n calls, with any partial effect of call
+// n+1.
 func between(p plan, n int, got map[string]string) error {
 	before, _ := p.files(n)
 	after, _ := p.files(n + 1)
@@ -154,10 +159,10 @@ func between(p plan, n int, got map[string]string) error {
 		was, had := before[path]
 		will, has := after[path]
 		if had != has || was != will {
-			continue // call n+1 is at it
+			continue // call n+1 changes it
 		}
 		if is, there := got[path]; there != had || is != was {
-			return &mismatchError{fmt.Sprintf("after %d answered calls %s is not what they leave there (there: %v, expected: %v)", n, path, there, had)}
+			return &mismatchError{fmt.Sprintf("after %d answered calls, %s is not as they left it (exists: %v, expected: %v)", n, path, there, had)}
 		}
 	}
 	return nil
@@ -180,7 +185,7 @@ func readTree(work fs.FS) (map[string]string, error) {
 	return got, err
 }
 
-// oneLine shortens an output for a person.
+// oneLine shortens an output to its first line.
 func oneLine(s string) string {
 	s = strings.TrimSpace(s)
 	if i := strings.IndexByte(s, '\n'); i >= 0 {

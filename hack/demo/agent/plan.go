@@ -9,14 +9,14 @@ import (
 	"slices"
 )
 
-// call is one thing to do.
+// call is one step of a plan: a message, or a tool call.
 type call struct {
 	Message string          `json:"message,omitempty"`
 	Name    string          `json:"name,omitempty"`
 	Input   json.RawMessage `json:"input,omitempty"`
 }
 
-// input is that of any call.
+// input is the input of any tool.
 type input struct {
 	Path    string `json:"path,omitempty"`
 	Content string `json:"content,omitempty"`
@@ -29,14 +29,15 @@ type input struct {
 type plan interface {
 	len() int
 	call(i int) call
-	// files is what the first n calls leave in the folder "replay"; ok is false
-	// if that cannot be told.
+	// files returns the files in the folder "replay" after the first n calls; ok is
+	// false if they are unknown.
 	files(n int) (tree map[string]string, ok bool)
 }
 
 // script is a plan from a file.
 type script []call
 
+// readScript reads a script.
 func readScript(path string) (script, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -44,7 +45,7 @@ func readScript(path string) (script, error) {
 	}
 	var s script
 	if err := json.Unmarshal(data, &s); err != nil {
-		return nil, fmt.Errorf("the script %s cannot be read: %w", path, err)
+		return nil, fmt.Errorf("the script %s is not valid: %w", path, err)
 	}
 	return s, nil
 }
@@ -53,15 +54,15 @@ func (s script) len() int                            { return len(s) }
 func (s script) call(i int) call                     { return s[i-1] }
 func (s script) files(int) (map[string]string, bool) { return nil, false }
 
-// made is a plan made up from a seed.
-type made struct {
+// generated is a plan that is generated from a seed.
+type generated struct {
 	calls int
 	seed  uint64
 }
 
-func (m made) len() int { return m.calls }
+func (m generated) len() int { return m.calls }
 
-// Kinds of made-up calls.
+// Kinds of generated calls.
 const (
 	kindWrite = iota
 	kindWriteLarge
@@ -75,7 +76,8 @@ const (
 	kinds
 )
 
-func (m made) call(i int) call {
+// call returns call i.
+func (m generated) call(i int) call {
 	in, _ := m.step(i)
 	name := map[int]string{kindWrite: "write_file", kindWriteLarge: "write_file", kindWriteAgain: "write_file",
 		kindAppend: "append_file", kindMove: "move_file", kindDelete: "delete_file"}[kind(i)]
@@ -86,15 +88,16 @@ func (m made) call(i int) call {
 	return call{Name: name, Input: raw}
 }
 
+// kind returns the kind of call i.
 func kind(i int) int { return (i - 1) % kinds }
 
-// file is the path that call i writes, if it writes one.
+// file returns the path that call i writes, if it writes a file.
 func file(i int) string { return fmt.Sprintf("replay/part-%d/file-%d.txt", (i-1)/kinds, i) }
 
 const logFile = "replay/log.md"
 
-// step is what call i does, and its effect on the files.
-func (m made) step(i int) (in input, apply func(map[string]string)) {
+// step returns the input of call i, and its effect on the files.
+func (m generated) step(i int) (in input, apply func(map[string]string)) {
 	switch kind(i) {
 	case kindWrite, kindWriteLarge:
 		in = input{Path: file(i), Content: m.text(i)}
@@ -124,13 +127,13 @@ func (m made) step(i int) (in input, apply func(map[string]string)) {
 	return in, func(map[string]string) {}
 }
 
-// gitCommand is a command for images that may have no git.
+// gitCommand returns a shell command that works in images without git, too.
 func gitCommand(command string) string {
 	return "if command -v git >/dev/null; then rm -f .git/index.lock; " + command + "; else echo 'no git in this image'; fi"
 }
 
-// text is the content that call i writes.
-func (m made) text(i int) string {
+// text returns the content that call i writes.
+func (m generated) text(i int) string {
 	random := rand.New(rand.NewPCG(m.seed, uint64(i)))
 	n := 3 + random.IntN(10)
 	if kind(i) == kindWriteLarge {
@@ -143,7 +146,8 @@ func (m made) text(i int) string {
 	return string(out)
 }
 
-func (m made) files(n int) (map[string]string, bool) {
+// files returns the files after the first n calls.
+func (m generated) files(n int) (map[string]string, bool) {
 	tree := map[string]string{}
 	for i := 1; i <= min(n, m.calls); i++ {
 		_, apply := m.step(i)
@@ -152,7 +156,7 @@ func (m made) files(n int) (map[string]string, bool) {
 	return tree, true
 }
 
-// paths are all those of some trees.
+// paths returns the paths of all trees, sorted.
 func paths(trees ...map[string]string) []string {
 	all := map[string]bool{}
 	for _, t := range trees {

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// place gives the agent a folder, a home and a conversation of its own.
+// place gives the agent its own working directory, home and conversation file.
 func place(t *testing.T) (conversation string) {
 	t.Chdir(t.TempDir())
 	t.Setenv("HOME", t.TempDir())
@@ -23,6 +23,7 @@ func place(t *testing.T) (conversation string) {
 	return conversation
 }
 
+// tree reads the agent's files.
 func tree(t *testing.T) map[string]string {
 	t.Helper()
 	got, err := readTree(os.DirFS("."))
@@ -34,7 +35,7 @@ func tree(t *testing.T) map[string]string {
 
 func TestEveryPrefixEndsInTheSameTree(t *testing.T) {
 	const calls = 30
-	want, _ := made{calls: calls, seed: 7}.files(calls)
+	want, _ := generated{calls: calls, seed: 7}.files(calls)
 	for cut := 0; cut <= calls; cut += 3 {
 		conversation := place(t)
 		var first bytes.Buffer
@@ -52,19 +53,18 @@ func TestEveryPrefixEndsInTheSameTree(t *testing.T) {
 			t.Fatalf("after %d calls (-want +got):\n%s", cut, d)
 		}
 		if n := strings.Count(first.String()+second.String(), `"tool_result"`); n != calls {
-			t.Fatalf("%d results", n)
+			t.Fatalf("after %d calls: the two runs printed %d results, want %d", cut, n, calls)
 		}
 	}
 }
 
-// TestRedo forgets the last one or two calls: they are done again, and the tree
-// comes out the same.
-func TestRedo(t *testing.T) {
+// If the last one or two calls are forgotten, they are repeated, with the same result.
+func TestForgottenCallsAreRepeated(t *testing.T) {
 	for forgotten := 1; forgotten <= ahead; forgotten++ {
 		for calls := forgotten; calls < 22; calls++ {
 			conversation := place(t)
 			var out bytes.Buffer
-			p := made{calls: calls, seed: 1}
+			p := generated{calls: calls, seed: 1}
 			if err := run(context.Background(), []string{"--delay=0", fmt.Sprintf("--calls=%d", calls)}, &out); err != nil {
 				t.Fatal(err)
 			}
@@ -88,15 +88,15 @@ func TestRedo(t *testing.T) {
 	}
 }
 
-func TestCheckFindsWhatIsWrong(t *testing.T) {
+func TestCheckFindsDamage(t *testing.T) {
 	damage := map[string]func(conversation string){
 		"a lost file":        func(string) { os.RemoveAll("replay/part-0") },
 		"a changed file":     func(string) { os.WriteFile(file(2), []byte("x"), 0o644) },
-		"a strange file":     func(string) { os.WriteFile("replay/strange", nil, 0o644) },
+		"an unexpected file": func(string) { os.WriteFile("replay/strange", nil, 0o644) },
 		"lost memory":        func(c string) { os.WriteFile(c, nil, 0o600) },
 		"lost state":         func(string) { os.RemoveAll(filepath.Join(os.Getenv("HOME"), ".replay")) },
-		"a doubled answer":   func(c string) { add(c, `{"type":"tool_result","id":"call-2"}`) },
-		"an answer too many": func(c string) { add(c, `{"type":"tool_result","id":"call-77"}`) },
+		"a repeated answer":  func(c string) { add(c, `{"type":"tool_result","id":"call-2"}`) },
+		"an unknown answer":  func(c string) { add(c, `{"type":"tool_result","id":"call-77"}`) },
 	}
 	for name, harm := range damage {
 		t.Run(name, func(t *testing.T) {
@@ -109,15 +109,15 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 			harm(conversation)
 			var mismatch *mismatchError
 			if err := run(context.Background(), []string{"--delay=0", "--calls=20", "--check"}, &out); !errors.As(err, &mismatch) {
-				t.Fatalf("%v", err)
+				t.Fatalf("got %v, want an error that memory and files disagree", err)
 			}
 		})
 	}
 }
 
-// TestTorn tears what the last calls wrote, as a power cut does, and forgets
-// their answers.
-func TestTorn(t *testing.T) {
+// Files that the last calls wrote are damaged as by a power failure, and the answers of
+// these calls are lost.
+func TestRepairAfterAPowerFailure(t *testing.T) {
 	const calls, answered = 24, 13
 	for name, tear := range map[string]func(path string, written []byte){
 		"missing": func(path string, _ []byte) { os.Remove(path) },
@@ -126,7 +126,7 @@ func TestTorn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			conversation := place(t)
-			p := made{calls: calls, seed: 1}
+			p := generated{calls: calls, seed: 1}
 			did := func(n int, more ...string) string {
 				var out bytes.Buffer
 				if err := run(context.Background(), append([]string{"--delay=0", fmt.Sprintf("--calls=%d", n)}, more...), &out); err != nil {
@@ -147,14 +147,14 @@ func TestTorn(t *testing.T) {
 
 			want, _ := p.files(calls)
 			if d := cmp.Diff(want, tree(t)); d != "" {
-				t.Fatalf("(-want +got):\n%s", d)
+				t.Fatalf("files (-want +got):\n%s", d)
 			}
 		})
 	}
 }
 
-// TestWhatWasAnsweredIsNotMended damages what no later call is at.
-func TestWhatWasAnsweredIsNotMended(t *testing.T) {
+// Damage to files that no later call changes is an error, and is not repaired.
+func TestFilesOfAnsweredCallsAreNotRepaired(t *testing.T) {
 	for name, harm := range map[string]func(){
 		"a zeroed file": func() { os.WriteFile(file(2), make([]byte, 10), 0o644) },
 		"a lost file":   func() { os.Remove(file(2)) },
@@ -170,12 +170,13 @@ func TestWhatWasAnsweredIsNotMended(t *testing.T) {
 			harm()
 			var mismatch *mismatchError
 			if err := run(context.Background(), []string{"--delay=0", "--calls=20", "--check", "--torn"}, &out); !errors.As(err, &mismatch) {
-				t.Fatalf("%v", err)
+				t.Fatalf("got %v, want an error that memory and files disagree", err)
 			}
 		})
 	}
 }
 
+// add appends a line to a file.
 func add(path, line string) {
 	data, _ := os.ReadFile(path)
 	os.WriteFile(path, append(data, line+"\n"...), 0o600)
@@ -207,12 +208,11 @@ func TestScript(t *testing.T) {
 	}
 	want := []string{"false", "wrote 1 bytes to a/bfalse", "x …true", `there is no tool "nothing"true`}
 	if d := cmp.Diff(want, results); d != "" {
-		t.Fatalf("(-want +got):\n%s", d)
+		t.Fatalf("files (-want +got):\n%s", d)
 	}
 }
 
-// TestACallWhoseShellIsKilledHasNoAnswer kills the shell, or what it waits for,
-// before the agent hears of it.
+// The shell, or the command it waits for, is killed before the agent.
 func TestACallWhoseShellIsKilledHasNoAnswer(t *testing.T) {
 	for _, command := range []string{"kill -TERM $$", "kill -KILL $$", "sh -c 'kill -TERM $$' && touch done", "sh -c 'kill -KILL $$'; exit $?"} {
 		t.Run(command, func(t *testing.T) {
@@ -222,13 +222,13 @@ func TestACallWhoseShellIsKilledHasNoAnswer(t *testing.T) {
 			os.WriteFile(script, calls, 0o600)
 			var out bytes.Buffer
 			if err := run(context.Background(), []string{"--delay=0", script}, &out); err == nil {
-				t.Error("the agent goes on as if nothing had happened")
+				t.Error("the agent continued without an error")
 			}
 			if strings.Contains(out.String(), "tool_result") {
-				t.Errorf("it says\n%s", out.String())
+				t.Errorf("the agent printed a result of the killed call:\n%s", out.String())
 			}
 			if n, _ := stateFile(filepath.Join(os.Getenv("HOME"), ".replay", "state.json")).read(); n != 0 {
-				t.Errorf("it counts %d calls", n)
+				t.Errorf("the agent counts %d calls, want 0", n)
 			}
 		})
 	}

@@ -9,15 +9,15 @@ import (
 	"path/filepath"
 )
 
-// tornAhead is how many calls may have been done, while their answers waited for
-// a slow disk, when the power went.
+// tornAhead is how many calls may have been carried out, with their answers waiting for a
+// slow disk, when the power failed.
 const tornAhead = 20
 
-// mend expects what a power cut leaves: what answered calls did is there, what
-// calls after them wrote may be there, be missing or be torn. It puts the latter
-// back to what was before, so that those calls can be done again. It works in
-// the folder that work shows.
-func mend(p plan, answered int, s stateFile, work fs.FS) error {
+// repair checks and repairs the files after a power failure: the effects of answered
+// calls must be complete, but files of later calls may be complete, missing or damaged.
+// It restores the latter to their previous content, so that the calls can be repeated.
+// work must be the current directory.
+func repair(p plan, answered int, s stateFile, work fs.FS) error {
 	counted, err := s.read()
 	if s.torn() {
 		counted, err = answered, nil
@@ -26,7 +26,7 @@ func mend(p plan, answered int, s stateFile, work fs.FS) error {
 		return err
 	}
 	if counted < answered || counted > answered+tornAhead {
-		return &mismatchError{fmt.Sprintf("the conversation answers %d calls, the session state counts %d", answered, counted)}
+		return &mismatchError{fmt.Sprintf("the conversation contains answers to %d calls, the session state counts %d", answered, counted)}
 	}
 	before, ok := p.files(answered)
 	if !ok {
@@ -44,7 +44,7 @@ func mend(p plan, answered int, s stateFile, work fs.FS) error {
 			continue
 		}
 		if !touched[path] {
-			return &mismatchError{fmt.Sprintf("no call after the %d answered ones is at %s, and it is not what they leave there (there: %v, expected: %v)", answered, path, there, had)}
+			return &mismatchError{fmt.Sprintf("after %d answered calls, %s is not as they left it, and no later call changes it (exists: %v, expected: %v)", answered, path, there, had)}
 		}
 		if err := put(path, was, had); err != nil {
 			return err
@@ -53,7 +53,7 @@ func mend(p plan, answered int, s stateFile, work fs.FS) error {
 	return s.write(answered)
 }
 
-// touched are the paths that calls without an answer change.
+// touched returns the paths that calls without an answer change.
 func touched(p plan, answered int) map[string]bool {
 	all := map[string]bool{}
 	before, _ := p.files(answered)
@@ -71,7 +71,7 @@ func touched(p plan, answered int) map[string]bool {
 	return all
 }
 
-// put writes a file, or removes it where there is none to be.
+// put writes a file, or removes it if it should not exist.
 func put(path, content string, there bool) error {
 	if !there {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -85,7 +85,7 @@ func put(path, content string, there bool) error {
 	return os.WriteFile(path, []byte(content), 0o644)
 }
 
-// torn says that the power went while the file was replaced: its name was on
+// torn reports whether the power failed while the file was replaced: its name reached the
 // disk before its content.
 func (s stateFile) torn() bool {
 	data, err := os.ReadFile(string(s))

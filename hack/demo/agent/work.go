@@ -24,8 +24,8 @@ type agent struct {
 	failAt int
 }
 
-// say prints one line, at once.
-func (a *agent) say(line any) error {
+// printLine prints one JSON line immediately.
+func (a *agent) printLine(line any) error {
 	enc := json.NewEncoder(a.out)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(line); err != nil {
@@ -34,17 +34,19 @@ func (a *agent) say(line any) error {
 	return a.out.Flush()
 }
 
+// message is a line with a message.
 type message struct {
 	Type string `json:"type"`
 	Role string `json:"role"`
 	Text string `json:"text"`
 }
 
+// message prints a message of the assistant.
 func (a *agent) message(text string) error {
-	return a.say(message{Type: "message", Role: "assistant", Text: text})
+	return a.printLine(message{Type: "message", Role: "assistant", Text: text})
 }
 
-// work goes on where memory ends.
+// work carries out the plan from the first call without an answer.
 func (a *agent) work(ctx context.Context, m memory) error {
 	if !m.greeted {
 		if err := a.message(fmt.Sprintf("I have %d steps to do.", a.plan.len())); err != nil {
@@ -56,7 +58,7 @@ func (a *agent) work(ctx context.Context, m memory) error {
 			return err
 		}
 		if i == a.failAt {
-			return fmt.Errorf("told to fail at call %d", i)
+			return fmt.Errorf("failing at call %d, as requested by --fail-at", i)
 		}
 		if err := a.do(ctx, i); err != nil {
 			return fmt.Errorf("call %d: %w", i, err)
@@ -65,6 +67,7 @@ func (a *agent) work(ctx context.Context, m memory) error {
 	return a.message("Done.")
 }
 
+// pause waits, or returns an error once the context is done.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -74,18 +77,20 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// do makes call i: says so, does it, counts it, tells the result.
+// do carries out call i: it prints the call, executes it, counts it and prints the
+// result.
 func (a *agent) do(ctx context.Context, i int) error {
 	c := a.plan.call(i)
 	if c.Message != "" {
-		// A message in a script is a call that does nothing, so that it is said once.
+		// A message in a script is also a call without an effect, so that it is not
+		// printed again after a restart.
 		if err := a.message(c.Message); err != nil {
 			return err
 		}
 		c.Name = "note"
 	}
 	id := callID(i)
-	if err := a.say(map[string]any{"type": "tool_call", "id": id, "name": c.Name, "input": c.Input}); err != nil {
+	if err := a.printLine(map[string]any{"type": "tool_call", "id": id, "name": c.Name, "input": c.Input}); err != nil {
 		return err
 	}
 	output, err := execute(ctx, c)
@@ -102,15 +107,15 @@ func (a *agent) do(ctx context.Context, i int) error {
 	if err := a.state.write(i); err != nil {
 		return err
 	}
-	if err := a.say(map[string]any{"type": "tool_result", "id": id, "output": oneLine(output), "isError": failed}); err != nil {
+	if err := a.printLine(map[string]any{"type": "tool_result", "id": id, "output": oneLine(output), "isError": failed}); err != nil {
 		return err
 	}
-	return a.say(map[string]any{"type": "usage", "inputTokens": 100 + i, "outputTokens": 20, "costMicroUSD": 150})
+	return a.printLine(map[string]any{"type": "usage", "inputTokens": 100 + i, "outputTokens": 20, "costMicroUSD": 150})
 }
 
-// interrupted reports whether a shell did not end by itself. Whoever ends a pod
-// or kills an agent may strike the shell an instant before the agent: such a call
-// was not carried out, and has no answer.
+// interrupted reports whether a shell was killed. If a pod or an agent is killed, the
+// signal may reach the shell a moment before the agent: such a call is incomplete, and
+// must not get an answer.
 func interrupted(err error) bool {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
@@ -119,16 +124,16 @@ func interrupted(err error) bool {
 	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return true
 	}
-	// A shell that outlives the command it waits for ends with 128 and its signal.
+	// A shell that outlives its killed command exits with 128 plus the signal.
 	return exit.ExitCode() == 128+int(syscall.SIGTERM) || exit.ExitCode() == 128+int(syscall.SIGKILL)
 }
 
-// execute does what a call asks for. Doing it twice leaves what doing it once does.
+// execute carries out a call. It is idempotent.
 func execute(ctx context.Context, c call) (output string, err error) {
 	var in input
 	if len(c.Input) > 0 {
 		if err := json.Unmarshal(c.Input, &in); err != nil {
-			return "", fmt.Errorf("the input cannot be read: %w", err)
+			return "", fmt.Errorf("the input is not valid: %w", err)
 		}
 	}
 	switch c.Name {
@@ -156,7 +161,7 @@ func execute(ctx context.Context, c call) (output string, err error) {
 	}
 }
 
-// appendOnce appends text to a file that does not hold it yet.
+// appendOnce appends text to a file unless the file already contains it.
 func appendOnce(path, text string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -176,7 +181,7 @@ func appendOnce(path, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// moveOnce moves a file, unless it was moved before.
+// moveOnce moves a file unless it has been moved already.
 func moveOnce(from, to string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err

@@ -1,9 +1,9 @@
-// Command origin serves the bare git repositories of a folder over smart HTTP,
-// by git's own http-backend, read only. The demo and the end-to-end tests use
-// it as the git host that a task clones from.
+// Command origin serves the bare git repositories of a folder over smart HTTP, read
+// only, with git's own http-backend. The demo and the end-to-end tests use it as the
+// git host that tasks clone from.
 //
-// Repositories under ROOT/private/ want HTTP basic authentication with the
-// user and password given by flags.
+// Repositories under ROOT/private/ require HTTP basic authentication with the user
+// and password from the flags.
 package main
 
 import (
@@ -23,8 +23,8 @@ import (
 func main() {
 	root := flag.String("root", "/srv/git", "folder of bare repositories")
 	address := flag.String("address", ":8080", "address to listen on")
-	user := flag.String("user", "demo", "user that may read ROOT/private")
-	password := flag.String("password", "", "password of that user; empty refuses everybody")
+	user := flag.String("user", "demo", "user who may read ROOT/private")
+	password := flag.String("password", "", "password of that user; empty denies everyone")
 	flag.Parse()
 
 	backend, err := httpBackend()
@@ -40,21 +40,23 @@ func main() {
 	log.Fatal(server.ListenAndServe())
 }
 
+// gitBackend is the path of git's CGI program.
 type gitBackend string
 
 // httpBackend finds git's CGI program, which is not on PATH.
 func httpBackend() (gitBackend, error) {
 	out, err := exec.Command("git", "--exec-path").Output()
 	if err != nil {
-		return "", fmt.Errorf("git is needed to serve repositories: %w", err)
+		return "", fmt.Errorf("git is required to serve repositories: %w", err)
 	}
 	path := filepath.Join(strings.TrimSpace(string(out)), "git-http-backend")
 	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("git-http-backend is missing; install the whole git package: %w", err)
+		return "", fmt.Errorf("git-http-backend is missing; install the complete git package: %w", err)
 	}
 	return gitBackend(path), nil
 }
 
+// handler serves the repositories below root.
 func (b gitBackend) handler(root string) http.Handler {
 	return &cgi.Handler{
 		Path: string(b),
@@ -69,7 +71,7 @@ func (b gitBackend) handler(root string) http.Handler {
 	}
 }
 
-// guard asks for a password below /private/.
+// guard requires a password below /private/.
 func guard(next http.Handler, user, password string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.URL.Path, "/private/") {
@@ -77,8 +79,8 @@ func guard(next http.Handler, user, password string) http.Handler {
 			return
 		}
 		u, p, ok := r.BasicAuth()
-		right := subtle.ConstantTimeCompare([]byte(u+"\x00"+p), []byte(user+"\x00"+password)) == 1
-		if !ok || !right || password == "" {
+		correct := subtle.ConstantTimeCompare([]byte(u+"\x00"+p), []byte(user+"\x00"+password)) == 1
+		if !ok || !correct || password == "" {
 			w.Header().Set("WWW-Authenticate", `Basic realm="git"`)
 			http.Error(w, "wrong user or password", http.StatusUnauthorized)
 			return
@@ -87,7 +89,7 @@ func guard(next http.Handler, user, password string) http.Handler {
 	})
 }
 
-// readOnly refuses pushes and answers probes.
+// readOnly rejects pushes and answers health probes.
 func readOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {

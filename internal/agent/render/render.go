@@ -1,11 +1,10 @@
-// Package render writes a conversation as text for a model to read: for an agent
-// that cannot resume its own session, or whose session lacks the last steps.
+// Package render renders a conversation as text for a model: for an agent that cannot
+// resume its own session, or whose session lacks the last steps.
 //
-// What it returns is never longer than the limits allow, is valid UTF-8 if the
-// conversation is, and shows the newest entries: where something has to be left
-// out it is what is oldest. Each line of what was said stands two spaces in, so
-// that no text can pass for a part of the frame around it. Nothing here has
-// effects: equal entries and limits give equal texts.
+// The text is never longer than the limits allow, is valid UTF-8 if the conversation is,
+// and contains the newest entries: if something must be left out, the oldest entries are.
+// Each line of a message is indented by two spaces, so that no message can imitate the
+// text around it. The functions are pure: equal entries and limits give equal texts.
 package render
 
 import (
@@ -17,11 +16,11 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// inputBytes is how much of a tool's input is shown.
+// inputBytes is how much of a tool's input is rendered.
 const inputBytes = 2000
 
-// Conversation renders all that was said so far. It is empty if there is
-// nothing to say within the limits.
+// Conversation renders the conversation so far. It returns "" if nothing can be rendered
+// within the limits.
 func Conversation(entries []*daemonv1.ConversationEntry, limits daemonapi.ContextLimits) string {
 	return render(entries, limits,
 		"Clew: you have worked on this task before, in a session that is no longer there. "+
@@ -29,14 +28,14 @@ func Conversation(entries []*daemonv1.ConversationEntry, limits daemonapi.Contex
 		"Clew: this is the end of the conversation so far.\n")
 }
 
-// Missing renders the steps that a session does not know of. It is empty if
-// there are none.
+// Missing renders the steps that a session lacks. It returns "" if there are none.
 func Missing(entries []*daemonv1.ConversationEntry, limits daemonapi.ContextLimits) string {
 	return render(entries, limits,
 		"Clew: since your session was last saved these steps have been done already; do not do them again:\n",
 		"Clew: these are all the steps that your session did not know of.\n")
 }
 
+// render renders entries between a head and a tail, within the limits.
 func render(entries []*daemonv1.ConversationEntry, limits daemonapi.ContextLimits, head, tail string) string {
 	budget := int(limits.Bytes) - len(head) - len(tail)
 	if budget <= 0 {
@@ -58,19 +57,20 @@ func render(entries []*daemonv1.ConversationEntry, limits daemonapi.ContextLimit
 	return head + summary + strings.Join(blocks, "") + tail
 }
 
-// step is what is shown or left out as one: a message, or a call with its result.
+// step is a message, or a call with its result. It is rendered or left out as a whole.
 type step struct {
 	message *daemonv1.Message
 	result  *daemonv1.ToolResult
 }
 
+// conversation holds the steps to render.
 type conversation struct {
 	steps []step
-	first string // the first thing the user said
+	first string // the user's first message
 }
 
-// collect joins calls with their results. Plain output, lines that were not
-// understood and what a model thought are not shown.
+// collect joins calls with their results. It skips plain output, lines that were not
+// understood, and thoughts.
 func collect(entries []*daemonv1.ConversationEntry) conversation {
 	var c conversation
 	calls := map[string]int{}
@@ -99,8 +99,8 @@ func collect(entries []*daemonv1.ConversationEntry) conversation {
 	return c
 }
 
-// blocks renders the newest steps within the limits, and returns what was left
-// out, oldest first.
+// blocks renders the newest steps within the limits, oldest first, and returns what was
+// left out.
 func (c conversation) blocks(limits daemonapi.ContextLimits, budget int) ([]string, left) {
 	rest := left{first: c.first}
 	var blocks []string
@@ -117,7 +117,7 @@ func (c conversation) blocks(limits daemonapi.ContextLimits, budget int) ([]stri
 		}
 		block := s.text(limits)
 		if len(block) > budget && len(blocks) == 0 {
-			// The newest step is shown even if only in part.
+			// The newest step is rendered even if only in part.
 			block = clip.Bytes(block, budget-1) + "\n"
 		}
 		if len(block) > budget || block == "\n" {
@@ -136,6 +136,7 @@ func (c conversation) blocks(limits daemonapi.ContextLimits, budget int) ([]stri
 	return blocks, rest
 }
 
+// isCall reports whether the step is a tool call or a result.
 func (s step) isCall() bool {
 	return s.message.GetToolCall() != nil || s.result != nil
 }
@@ -168,6 +169,7 @@ func (s step) text(limits daemonapi.ContextLimits) string {
 	return b.String()
 }
 
+// who returns the heading of a role.
 func who(role daemonv1.Role) string {
 	switch role {
 	case daemonv1.Role_ROLE_USER:
@@ -179,7 +181,7 @@ func who(role daemonv1.Role) string {
 	}
 }
 
-// name is a tool's name on the line of a heading.
+// name makes a tool's name fit for a heading: without control characters, and short.
 func name(s string) string {
 	return clip.Bytes(strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
@@ -189,7 +191,7 @@ func name(s string) string {
 	}, s), 200)
 }
 
-// whole is a text that may be but the beginning of one.
+// whole renders a text and says so if it is only the beginning of a longer one.
 func whole(text string, p *daemonv1.Pieces) string {
 	if p.GetBytes() <= int64(len(text)) {
 		return text
@@ -197,7 +199,7 @@ func whole(text string, p *daemonv1.Pieces) string {
 	return fmt.Sprintf("%s\n[the first %d of %d bytes]", text, len(text), p.GetBytes())
 }
 
-// part is at most so many bytes of a text, and says so.
+// part renders at most limit bytes of a text, and says so if that is not all.
 func part(text string, p *daemonv1.Pieces, limit int) string {
 	total := max(int64(len(text)), p.GetBytes())
 	shown := clip.Bytes(text, limit)
@@ -210,7 +212,7 @@ func part(text string, p *daemonv1.Pieces, limit int) string {
 	return fmt.Sprintf("%s\n[the first %d of %d bytes]", shown, len(shown), total)
 }
 
-// indent puts two spaces before each line, and ends the last one.
+// indent puts two spaces before each line, and ends the last line.
 func indent(text string) string {
 	text = strings.TrimSuffix(strings.ReplaceAll(text, "\r", "\n"), "\n")
 	if text == "" {

@@ -12,17 +12,17 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// Bounds of what a summary names.
+// Limits of a summary: how many tools and files it names, and how many bytes of the first
+// message it contains.
 const (
 	summaryTools = 12
 	summaryFiles = 20
 	summaryFirst = 2000
 )
 
-// left is what was left out of a rendered conversation. Steps are added newest
-// first.
+// left counts what was left out of a rendered conversation. Steps are added newest first.
 type left struct {
-	first       string // the first thing the user said
+	first       string // the user's first message
 	firstShown  bool
 	byUser      int
 	byAssistant int
@@ -33,6 +33,7 @@ type left struct {
 	seen        map[string]bool
 }
 
+// add counts a step that was left out.
 func (l *left) add(s step) {
 	if !s.isCall() {
 		switch s.message.GetRole() {
@@ -60,7 +61,7 @@ func (l *left) add(s step) {
 	}
 }
 
-// filesOf names the files in a tool's input, as far as its keys tell.
+// filesOf returns the files that a tool's input names under known keys.
 func filesOf(input string) []string {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal([]byte(input), &fields) != nil {
@@ -86,7 +87,7 @@ func filesOf(input string) []string {
 	return files
 }
 
-// summary says in a few lines what was left out; nothing if all was shown.
+// summary describes in a few lines what was left out. It returns "" if nothing was.
 func (l *left) summary(budget int) string {
 	if l.byUser+l.byAssistant+l.notes+l.calls == 0 {
 		return ""
@@ -94,10 +95,10 @@ func (l *left) summary(budget int) string {
 	var counts []string
 	for _, c := range []struct {
 		n    int
-		what string
+		kind string
 	}{{l.byUser, "from the user"}, {l.byAssistant, "from you"}, {l.notes, "notes"}} {
 		if c.n > 0 {
-			counts = append(counts, fmt.Sprintf("%d %s", c.n, c.what))
+			counts = append(counts, fmt.Sprintf("%d %s", c.n, c.kind))
 		}
 	}
 	var b strings.Builder
@@ -125,6 +126,7 @@ func (l *left) summary(budget int) string {
 	return ""
 }
 
+// toolCounts lists the tools by the number of calls.
 func (l *left) toolCounts() string {
 	tools := slices.SortedFunc(maps.Keys(l.tools), func(a, b string) int {
 		return cmp.Or(cmp.Compare(l.tools[b], l.tools[a]), cmp.Compare(a, b))
@@ -140,6 +142,7 @@ func (l *left) toolCounts() string {
 	return strings.Join(out, ", ")
 }
 
+// fileNames lists the files, newest first.
 func (l *left) fileNames() string {
 	if len(l.files) <= summaryFiles {
 		return strings.Join(l.files, ", ")

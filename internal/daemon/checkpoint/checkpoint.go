@@ -53,7 +53,7 @@ type Repo interface {
 	Warm(ctx context.Context, parent string, rest func()) error
 	Cold() bool
 	Push(context.Context, worktree.Remote, ...worktree.RefUpdate) error
-	Sendable(ctx context.Context, ids, has []string) error
+	CheckSendable(ctx context.Context, ids, has []string) error
 	Refs(context.Context, string) (map[string]string, error)
 	DeleteRefs(ctx context.Context, refs ...string) error
 	RemoteRefs(context.Context, worktree.Remote, string) (map[string]string, error)

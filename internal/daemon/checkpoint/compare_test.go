@@ -48,7 +48,7 @@ func (k *kept) Push(_ context.Context, _ worktree.Remote, updates ...worktree.Re
 	return nil
 }
 
-func (k *kept) Sendable(_ context.Context, ids, _ []string) error {
+func (k *kept) CheckSendable(_ context.Context, ids, _ []string) error {
 	if slices.Contains(ids, k.damaged) {
 		return &worktree.Error{Reason: worktree.CheckpointCorrupted, Message: "an object is damaged"}
 	}

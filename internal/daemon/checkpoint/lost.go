@@ -36,7 +36,7 @@ func (t *Taker) damaged(ctx context.Context, remote worktree.Remote, points []jo
 	for _, p := range points {
 		ids = append(ids, p.Code, p.State)
 	}
-	err = t.Repo.Sendable(ctx, ids, has)
+	err = t.Repo.CheckSendable(ctx, ids, has)
 	if worktree.ReasonOf(err) != worktree.CheckpointCorrupted {
 		return nil
 	}

@@ -21,7 +21,7 @@ type broken struct {
 
 var errPush = errors.New("the remote end hung up")
 
-func (b *broken) Sendable(_ context.Context, ids, _ []string) error {
+func (b *broken) CheckSendable(_ context.Context, ids, _ []string) error {
 	if slices.Contains(ids, "c2") || slices.Contains(ids, "c3") {
 		return &worktree.Error{Reason: worktree.CheckpointCorrupted, Message: "an object is damaged"}
 	}

@@ -20,7 +20,7 @@ import (
 // notebook is a repository that only remembers what it was asked for.
 type notebook struct{ asked worktree.CheckpointRequest }
 
-func (n *notebook) Sendable(context.Context, []string, []string) error { return nil }
+func (n *notebook) CheckSendable(context.Context, []string, []string) error { return nil }
 
 func (n *notebook) Refs(context.Context, string) (map[string]string, error) { return nil, nil }
 

@@ -21,7 +21,7 @@ func (p *preparer) checkDrift(ctx context.Context, onDrift v1alpha1.OnDrift) err
 		return fmt.Errorf("compare the worktree with what was left in it: %w", err)
 	}
 	if drift.Clean() {
-		if drift.HeadMoved() {
+		if drift.HeadChanged() {
 			p.log.Info("the agent's HEAD was moved while the task slept", "expected", drift.ExpectedHead, "found", drift.Head,
 				"expectedBranch", drift.ExpectedBranch, "foundBranch", drift.Branch)
 		}

@@ -101,7 +101,7 @@ func (c *riskyCall) waits() bool { return c.stop == nil || c.stop.Stands() }
 
 func newGuard(cfg daemonapi.Config, adapter agent.Adapter) (*guard, []error) {
 	tools, bad := compileRisky(cfg.Policy.RiskyTools)
-	return &guard{tools: tools, asks: adapter.BeforeTools(), calls: make(chan *riskyCall), over: make(chan struct{}, 1),
+	return &guard{tools: tools, asks: adapter.AsksBeforeTools(), calls: make(chan *riskyCall), over: make(chan struct{}, 1),
 		looks: rate.NewLimiter(rate.Every(pace.LookPause), lookBurst)}, bad
 }
 

@@ -177,7 +177,7 @@ func (b *batch) addEntry(r history.Record, m conversation.Message, snapshot int6
 }
 
 func (b *batch) addUsage(u history.Usage) {
-	b.log.Spend(u.InputTokens, u.OutputTokens, u.CostMicroUSD)
+	b.log.AddUsage(u.InputTokens, u.OutputTokens, u.CostMicroUSD)
 	model := clip.Marked(clean(u.Model), maxToolName)
 	if model == "" {
 		return
@@ -233,7 +233,7 @@ func (b *batch) addGap(r history.Record) {
 func (b *batch) tellGap(r history.Record, n int64, text string) {
 	b.lost += n
 	b.addEvent(r, history.Event{Type: history.EventTypeTask, Reason: reasonHistoryGap, Actor: "clew", Message: text}, nil)
-	b.log.Lose()
+	b.log.MarkLost()
 	b.addMessage(r, conversation.Message{Role: conversation.RoleSystem, Text: text})
 }
 

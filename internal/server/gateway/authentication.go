@@ -64,7 +64,7 @@ func (a authentication) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// Who has more open is served as well, on one that is closed soon.
-	connections.Known(r.Context(), connections.Caller{Namespace: id.Namespace, Name: "task/" + id.TaskUID, Most: connectionsOfTask})
+	connections.Identify(r.Context(), connections.Caller{Namespace: id.Namespace, Name: "task/" + id.TaskUID, Max: connectionsOfTask})
 	leave, err := a.gateway.shares.arrive(r, id)
 	if err != nil {
 		a.refuse(w, r, err)

@@ -1,5 +1,5 @@
-// Package gitbomb makes small packs that hold large objects, as somebody sends
-// them to a git server who means harm.
+// Package gitbomb makes small packs that contain huge objects, as an attacker would
+// send them to a git server.
 package gitbomb
 
 import (
@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Pack is a pack of objects that are encoded already.
+// Pack returns a pack of objects that Object has encoded.
 func Pack(objects ...[]byte) []byte {
 	pack := binary.BigEndian.AppendUint32([]byte("PACK\x00\x00\x00\x02"), uint32(len(objects)))
 	for _, object := range objects {
@@ -22,7 +22,7 @@ func Pack(objects ...[]byte) []byte {
 	return append(pack, sum[:]...)
 }
 
-// Kinds of objects in a pack; a delta is based on an object that it names.
+// Kinds of objects in a pack. KindDelta is a delta that names its base by id.
 const (
 	KindCommit = 1
 	KindTree   = 2
@@ -30,8 +30,8 @@ const (
 	KindDelta  = 7
 )
 
-// Object is an object in a pack: its kind and size, what it is based on, and the
-// compressed content.
+// Object encodes an object for a pack: its kind and size, the id of its base if it is
+// a delta, and the compressed content.
 func Object(kind, size int, base []byte, content io.Reader) []byte {
 	first := byte(kind<<4 | size&15)
 	var object bytes.Buffer
@@ -42,20 +42,20 @@ func Object(kind, size int, base []byte, content io.Reader) []byte {
 	object.WriteByte(first)
 	object.Write(base)
 	w := zlib.NewWriter(&object)
-	_, _ = io.Copy(w, content) // a buffer takes everything
+	_, _ = io.Copy(w, content) // writing to a buffer never fails
 	_ = w.Close()
 	return object.Bytes()
 }
 
-// ObjectID is the hash by which git knows an object.
+// ObjectID returns the git object id of an object.
 func ObjectID(kind string, size int, content io.Reader) []byte {
 	sum := sha1.New()
 	fmt.Fprintf(sum, "%s %d\x00", kind, size)
-	_, _ = io.Copy(sum, content) // a hash takes everything
+	_, _ = io.Copy(sum, content) // writing to a hash never fails
 	return sum.Sum(nil)
 }
 
-// letters is a text of so many bytes, none of which it keeps.
+// letters returns a text of size bytes without holding it in memory.
 func letters(size int) io.Reader { return io.LimitReader(manyLetters{}, int64(size)) }
 
 type manyLetters struct{}
@@ -67,8 +67,8 @@ func (manyLetters) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Delta is a pack of some hundred bytes that holds a blob of so many, as a
-// delta that copies its base again and again.
+// Delta returns a pack of some hundred bytes with a blob of size bytes, encoded as a
+// delta that copies its base repeatedly, and the id of the base, which serves as the tip.
 func Delta(size int) (pack, tip []byte) {
 	const baseSize = 64 << 10
 	copies := size / baseSize
@@ -79,7 +79,7 @@ func Delta(size int) (pack, tip []byte) {
 	return Pack(Object(KindBlob, baseSize, nil, letters(baseSize)), Object(KindDelta, len(delta), tip, bytes.NewReader(delta))), tip
 }
 
-// Commit is a pack that holds a commit with a message of so many bytes.
+// Commit returns a pack with a commit whose message has size bytes, and the commit's id.
 func Commit(size int) (pack, tip []byte) {
 	head := fmt.Sprintf("tree %x\nauthor a <a@b> 1 +0000\ncommitter a <a@b> 1 +0000\n\n", ObjectID("tree", 0, letters(0)))
 	size += len(head)
@@ -87,7 +87,7 @@ func Commit(size int) (pack, tip []byte) {
 	return Pack(Object(KindTree, 0, nil, letters(0)), Object(KindCommit, size, nil, commit())), ObjectID("commit", size, commit())
 }
 
-// Push is the body of a request that pushes a pack to a new ref.
+// Push returns the body of a request that pushes a pack to a new ref.
 func Push(ref string, pack, tip []byte) []byte {
 	command := fmt.Appendf(nil, "%040d %x %s\x00 report-status side-band-64k", 0, tip, ref)
 	body := append(fmt.Appendf(nil, "%04x", len(command)+4), command...)

@@ -1,19 +1,19 @@
-// Package powercut plays power cuts on a real file system.
+// Package powercut simulates power cuts on a real file system.
 //
 //	disk := powercut.New(t, 64<<20)
 //	… start processes that write below disk.Path() …
 //	disk.Cut(func() { … end those processes … })
-//	… go on from what is there now …
+//	… continue with what is on the disk now …
 //
-// A Disk is an ext4 file system on a loop device over a plain file. The file
-// holds what the file system has written to its device and nothing that only
-// the page cache knows, so a copy of it, taken at one instant, is what a power
-// cut at that instant leaves on a disk. Data that was not synced is missing
-// there, and mounting it replays ext4's journal, as a boot does.
+// A Disk is an ext4 file system on a loop device backed by a regular file. The file
+// has what the file system has written to its device, and nothing that is only in
+// the page cache. An atomic copy of it is therefore what a power cut at that instant
+// leaves on a disk: data that was not synced is missing, and mounting the copy
+// replays ext4's journal, as a boot does.
 //
-// The backing file lies on an xfs of the disk's own, whose FICLONE copies a
-// file at one instant while it is being written to. The package needs root,
-// and the programs mkfs.xfs, mkfs.ext4 and mount.
+// The backing file is on an xfs file system of its own, whose FICLONE copies a file
+// atomically while it is being written. The package requires root and the programs
+// mkfs.xfs, mkfs.ext4 and mount.
 package powercut
 
 import (
@@ -26,11 +26,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// options of the mounted disk: ext4 commits its journal when it is asked to, and
-// not every five seconds, so that a cut takes all that nobody asked for.
+// options are the mount options of the disk. ext4 commits its journal only when it is
+// told to, not every five seconds, so that a cut loses everything that was not synced.
 const options = "loop,commit=3600"
 
-// minimumOuter is a little above the least size that mkfs.xfs accepts.
+// minimumOuter is slightly more than the minimum size that mkfs.xfs accepts, in bytes.
 const minimumOuter = 512 << 20
 
 // Disk is a mounted file system whose power can be cut.
@@ -41,12 +41,12 @@ type Disk struct {
 	path  string
 }
 
-// New makes an empty disk of the given size in bytes; at least 32 MiB. It is
+// New creates an empty disk of the given size in bytes, at least 32 MiB. It is
 // unmounted and removed when the test ends.
 func New(t testing.TB, size int64) *Disk {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Fatal("a test that cuts the power mounts file systems: run it as root")
+		t.Fatal("a power cut test mounts file systems: run it as root")
 	}
 	folder := t.TempDir()
 	image, outer := filepath.Join(folder, "xfs.img"), filepath.Join(folder, "xfs")
@@ -61,20 +61,20 @@ func New(t testing.TB, size int64) *Disk {
 	return d
 }
 
-// Path is the folder where the disk is mounted, before and after a cut.
+// Path returns the folder where the disk is mounted, before and after a cut.
 func (d *Disk) Path() string { return d.path }
 
-// Cut copies the disk as it is at this instant, calls end, which has to end
-// every process that uses the disk, and mounts the copy in its place. Processes
-// may write until they end; the copy does not have what they write.
+// Cut copies the disk atomically, calls end, which must end every process that uses
+// the disk, and mounts the copy in its place. Processes may write until they end;
+// the copy does not include what they write after the call.
 //
-// Whoever acknowledges writes to somebody else, over a network say, must be
-// stopped (SIGSTOP) before the call, since a cut ends all at one instant.
+// A process that acknowledges writes to others, for example over a network, must be
+// stopped (SIGSTOP) before the call, since a real power cut ends everything at once.
 func (d *Disk) Cut(end func()) {
 	d.t.Helper()
 	after := d.image + ".after"
 	if err := clone(d.image, after); err != nil {
-		d.t.Fatalf("copy the disk at one instant: %v", err)
+		d.t.Fatalf("copy the disk: %v", err)
 	}
 	end()
 	if err := unix.Unmount(d.path, unix.MNT_DETACH); err != nil {
@@ -86,7 +86,7 @@ func (d *Disk) Cut(end func()) {
 	run(d.t, "mount", "-o", options, d.image, d.path)
 }
 
-// clone copies a file at one instant: the kernel keeps writers out meanwhile.
+// clone copies a file atomically: the kernel blocks writers during the copy.
 func clone(from, to string) error {
 	source, err := os.Open(from)
 	if err != nil {
@@ -104,7 +104,7 @@ func clone(from, to string) error {
 	return target.Close()
 }
 
-// makeImage makes a sparse file.
+// makeImage creates a sparse file.
 func makeImage(t testing.TB, path string, size int64) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -119,7 +119,7 @@ func makeImage(t testing.TB, path string, size int64) {
 	}
 }
 
-// mount mounts an image on a loop device that goes when it is unmounted.
+// mount mounts an image on a loop device, which is freed when the image is unmounted.
 func mount(t testing.TB, options, image, path string) {
 	t.Helper()
 	if err := os.Mkdir(path, 0o755); err != nil {

@@ -34,7 +34,7 @@ func expect(t *testing.T, folder string, want ...string) {
 		}
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("after the power cut the disk holds %q and should hold %q", got, want)
+		t.Errorf("after the power cut the disk has the files %q, want %q", got, want)
 	}
 }
 

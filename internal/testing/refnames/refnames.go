@@ -1,10 +1,10 @@
-// Package refnames lists names for branches, good and bad, for the tests of
-// everything that decides about them.
+// Package refnames lists valid and invalid branch names for the tests of every
+// component that validates them.
 package refnames
 
 import "strings"
 
-// Branches are names that Clew may or may not give a branch.
+// Branches returns branch names and whether each is valid for Clew.
 func Branches() map[string]bool {
 	return map[string]bool{
 		"main": true, "before/refactoring": true, "a/-b": true, "a-b": true, "v1.2.3": true, "a.lock.b": true, "a_b/c.d": true,
@@ -15,8 +15,8 @@ func Branches() map[string]bool {
 	}
 }
 
-// IDs are ids of rewinds that the API's pattern takes, and whether the default
-// name of the branch can be made of them.
+// IDs returns ids of rewinds that match the API's pattern, and whether the default
+// branch name made from each is valid.
 func IDs() map[string]bool {
 	return map[string]bool{
 		"1": true, "back": true, "v1.2": true, "a-b_c": true, "a.lock.b": true, "lock": true, "a.LOCK": true,

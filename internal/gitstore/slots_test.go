@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"golang.org/x/time/rate"
 
@@ -15,7 +16,7 @@ import (
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
-// slowRequest is a fetch whose body does not come. It ends with the test.
+// slowRequest sends a fetch whose body never arrives. It ends with the test.
 func (s *testServer) slowRequest(token string) {
 	body, keep := io.Pipe()
 	s.t.Cleanup(func() { _ = keep.CloseWithError(errors.New("the test has ended")) })
@@ -32,17 +33,14 @@ func (s *testServer) slowRequest(token string) {
 	}()
 }
 
-// inFlight waits until so many requests are being served.
+// inFlight waits until n requests are being served.
 func (s *testServer) inFlight(n int) {
 	s.t.Helper()
-	for deadline := time.Now().Add(time.Minute); testutil.ToFloat64(s.handler.metrics.inFlight) != float64(n); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			s.t.Fatalf("%v requests are being served, want %d", testutil.ToFloat64(s.handler.metrics.inFlight), n)
-		}
-	}
+	gomega.NewWithT(s.t).Eventually(func() float64 { return testutil.ToFloat64(s.handler.metrics.inFlight) }).
+		WithTimeout(time.Minute).Should(gomega.BeEquivalentTo(n), "requests that are being served")
 }
 
-func TestOneNamespaceCannotTakeAllPlaces(t *testing.T) {
+func TestOneNamespaceCannotTakeAllSlots(t *testing.T) {
 	server := newTestServer(t, Limits{ConcurrentFetches: 8, ConcurrentPushes: 2})
 	task := server.client(taskToken("fix", 1))
 	task.commit("a", "x")
@@ -57,11 +55,11 @@ func TestOneNamespaceCannotTakeAllPlaces(t *testing.T) {
 	other.git("fetch", "--quiet", other.url, codeRef("fix", 1))
 }
 
-// A task whose agent asks without end is told so in time, and keeps nobody else waiting.
-func TestOneTaskAsksSoOftenAtMost(t *testing.T) {
+// A task that sends requests without end is refused, and delays nobody else.
+func TestOneTaskIsRateLimited(t *testing.T) {
 	server := newTestServer(t, Limits{})
 	server.handler.limits.RequestsPerSecond = 1
-	server.handler.paces = fairshare.NewRates(rate.Every(time.Hour), burstSeconds)
+	server.handler.rates = fairshare.NewRates(rate.Every(time.Hour), burstSeconds)
 	server.handler.slotTimeout = 100 * time.Millisecond
 	for i := range burstSeconds {
 		if status, answer := server.advertise(taskToken("busy", 1)); status != http.StatusOK {
@@ -69,39 +67,39 @@ func TestOneTaskAsksSoOftenAtMost(t *testing.T) {
 		}
 	}
 	status, answer := server.advertise(taskToken("busy", 1))
-	if status != http.StatusServiceUnavailable || !strings.Contains(answer, "more than 1 times a second") {
-		t.Errorf("one more: %d %s", status, answer)
+	if status != http.StatusServiceUnavailable || !strings.Contains(answer, "more than 1 requests per second") {
+		t.Errorf("the request beyond the limit: got %d %s, want 503 naming the limit", status, answer)
 	}
 	before, _ := server.store.git.effort.rates("team")
 	for range 20 {
 		server.advertise(taskToken("busy", 1))
 	}
 	if after, _ := server.store.git.effort.rates("team"); after > before {
-		t.Errorf("what waits for its pace counts for all of the namespace: %v, before %v", after, before)
+		t.Errorf("requests that wait for their rate limit are charged to the namespace: its rate is %v, was %v before", after, before)
 	}
 	for _, token := range []string{taskToken("other", 1), readerToken} {
 		if status, answer := server.advertise(token); status == http.StatusServiceUnavailable {
-			t.Errorf("%s: %d %s", token, status, answer)
+			t.Errorf("another caller, %s: got %d %s", token, status, answer)
 		}
 	}
 }
 
-func TestAClientThatStandsStillLosesItsPlace(t *testing.T) {
+func TestAStalledClientLosesItsSlot(t *testing.T) {
 	server := newTestServer(t, Limits{ConcurrentFetches: 1, Patience: 200 * time.Millisecond})
 	task := server.client(taskToken("fix", 1))
 	task.commit("a", "x")
 	task.push("HEAD:" + codeRef("fix", 1))
 	server.slowRequest(readerToken)
-	// It is served although the only place was taken, and for less than a place
-	// is waited for.
+	// It is served although the only slot was taken, and before its wait for a slot times
+	// out.
 	task.git("fetch", "--quiet", task.url, codeRef("fix", 1))
 	server.inFlight(0)
 }
 
-func TestANamespaceGetsAQuarterOfThePlacesAndOneAtLeast(t *testing.T) {
+func TestANamespaceGetsAQuarterOfTheSlotsAndAtLeastOne(t *testing.T) {
 	for all, share := range map[int]int{1: 1, 3: 1, 4: 1, 6: 2, 8: 2, 10: 3} {
-		if s := newSlots(all); s.ofNamespace != share {
-			t.Errorf("of %d places a namespace gets %d, want %d", all, s.ofNamespace, share)
+		if s := newSlots(all); s.perNamespace != share {
+			t.Errorf("of %d slots a namespace gets %d, want %d", all, s.perNamespace, share)
 		}
 	}
 }
@@ -118,11 +116,7 @@ func TestASlowClientHasToHurryWhileOthersWait(t *testing.T) {
 			come <- other
 		}
 	}()
-	for deadline := time.Now().Add(time.Minute); !full.Contended(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("nobody is seen to wait")
-		}
-	}
+	gomega.NewWithT(t).Eventually(full.Contended).WithTimeout(time.Minute).Should(gomega.BeTrue(), "b waits for a slot")
 	pressed := &pressure{}
 	p := pace{patience: time.Minute, pressure: pressed}
 	seconds := func(p *pace, n, bytes int) {
@@ -130,49 +124,49 @@ func TestASlowClientHasToHurryWhileOthersWait(t *testing.T) {
 			p.count(bytes, time.Now().Add(-time.Second))
 		}
 	}
-	seconds(&p, 3600, 2*leastRate)
+	seconds(&p, 3600, 2*minRate)
 	if p.left() != time.Minute {
-		t.Errorf("%s left although nobody waits", p.left())
+		t.Errorf("%s left while nobody waits, want a minute", p.left())
 	}
 	pressed.held.Store(full)
 	if p.left() != time.Minute {
-		t.Errorf("%s left when the others come", p.left())
+		t.Errorf("%s left when others begin to wait, want a minute", p.left())
 	}
-	seconds(&p, 300, 2*leastRate)
+	seconds(&p, 300, 2*minRate)
 	if p.left() > time.Second {
-		t.Errorf("%s left to a client that keeps others waiting for five minutes", p.left())
+		t.Errorf("%s left to a client that has kept others waiting for five minutes, want a second at most", p.left())
 	}
 	quick := pace{patience: time.Minute, pressure: pressed}
-	seconds(&quick, 1800, 2*pressedRate)
+	seconds(&quick, 1800, 2*contendedRate)
 	if quick.left() != time.Minute {
-		t.Errorf("%s left to a client that is quick", quick.left())
+		t.Errorf("%s left to a fast client, want a minute", quick.left())
 	}
 	release()
 	<-come
 	if p.left() != time.Minute {
-		t.Errorf("%s left when nobody waits any more", p.left())
+		t.Errorf("%s left when nobody waits any more, want a minute", p.left())
 	}
 }
 
-func TestAPaceAllowsForWhatMoves(t *testing.T) {
+func TestAPaceDependsOnBytesMoved(t *testing.T) {
 	p := pace{patience: time.Minute}
 	if p.left() != time.Minute {
-		t.Errorf("%s at first", p.left())
+		t.Errorf("%s left initially, want a minute", p.left())
 	}
-	p.waited, p.moved = time.Hour, 3500*leastRate
+	p.waited, p.moved = time.Hour, 3500*minRate
 	if p.left() > time.Second {
-		t.Errorf("%s left to a client that is slower than it may be", p.left())
+		t.Errorf("%s left to a client below the minimum rate, want a second at most", p.left())
 	}
-	p.moved = 4000 * leastRate
+	p.moved = 4000 * minRate
 	if p.left() != time.Minute {
-		t.Errorf("%s left to a client that is slow, and comes along", p.left())
+		t.Errorf("%s left to a slow client above the minimum rate, want a minute", p.left())
 	}
 }
 
-// The sentence names the limit that git met, so that somebody can raise it.
+// The message names the flag of the limit, so that somebody can raise it.
 func TestMemoryRefusalSaysWhatToDo(t *testing.T) {
 	refused, ok := gitstoreapi.Parse("remote: fatal: Out of memory, malloc failed (tried to allocate 268435457 bytes)\nerror: remote unpack failed: index-pack abnormal exit")
 	if !ok || !strings.Contains(refused.Message, "--git-memory-bytes") {
-		t.Errorf("%v", refused)
+		t.Errorf("the refusal %v does not name --git-memory-bytes", refused)
 	}
 }

@@ -13,36 +13,36 @@ import (
 	"strings"
 )
 
-// maxEdges is how many of the task's newest refs the first look starts from.
+// maxEdges is how many of the task's newest refs the first pass excludes.
 const maxEdges = 200
 
-// errNotBrought says that a push names objects that it does not bring and that
-// its task cannot see. They may well be there: of another task.
-var errNotBrought = errors.New("the push names objects that it does not bring and that no ref of the task leads to; push all of them")
+// errMissingObjects is returned for a push that refers to objects which it does not contain
+// and its task cannot see. They may well be in the repository, as another task's.
+var errMissingObjects = errors.New("the push refers to objects that it does not contain and that no ref of the task reaches; push all of them")
 
-// errThinPack says that git had to add objects to the pack of a push.
-var errThinPack = errors.New("the pack builds on objects that it does not hold; push with --no-thin")
+// errThinPack is returned for a push to whose pack git had to add objects.
+var errThinPack = errors.New("the pack contains deltas against objects that are not in it; push with --no-thin")
 
-// checkBrought makes sure that a push brings all that its refs lead to, but for
-// what its task sees already. It runs in the hook, where the objects of the push
-// are in a folder of their own. objects is how many the client's pack held: git
-// adds to a pack the objects that it builds on, which are not the client's.
-func checkBrought(ctx context.Context, g git, path, quarantine string, v view, tips []string, objects int) error {
-	brought, err := objectsIn(quarantine)
+// checkConnectivity makes sure that a push contains every object that its refs reach, except
+// for what its task already sees. It runs in the hook, while the objects of the push
+// are in a quarantine folder. objects is how many the client's pack contained: git
+// adds the missing base objects to a thin pack, and those are not the client's.
+func checkConnectivity(ctx context.Context, g git, path, quarantine string, v view, tips []string, objects int) error {
+	contained, err := objectsIn(quarantine)
 	if err != nil {
 		return err
 	}
-	if brought.count != objects {
+	if contained.count != objects {
 		return errThinPack
 	}
 	seen, err := v.refs(ctx, g, path)
 	if err != nil {
 		return err
 	}
-	// Mostly the newest refs account for all that was not brought.
+	// The newest refs usually account for everything that the push does not contain.
 	missing := map[string]bool{}
 	err = listObjects(ctx, g, path, tips, seen[:min(len(seen), maxEdges)], func(id string) bool {
-		if !brought.ids[id] {
+		if !contained.ids[id] {
 			missing[id] = true
 		}
 		return true
@@ -59,18 +59,19 @@ func checkBrought(ctx context.Context, g git, path, quarantine string, v view, t
 		return len(missing) > 0
 	})
 	if err == nil && len(missing) > 0 {
-		return errNotBrought
+		return errMissingObjects
 	}
 	return err
 }
 
-// packedObjects are the objects of some packs. An object that is in them twice
-// counts twice.
+// packedObjects are the objects of several packs. An object in two of them is counted
+// twice.
 type packedObjects struct {
 	ids   map[string]bool
 	count int
 }
 
+// objectsIn returns the objects of all packs in an object folder.
 func objectsIn(folder string) (packedObjects, error) {
 	found := packedObjects{ids: map[string]bool{}}
 	indexes, err := filepath.Glob(filepath.Join(globEscape(folder), "pack", "*.idx"))
@@ -90,9 +91,9 @@ func objectsIn(folder string) (packedObjects, error) {
 	return found, nil
 }
 
-// readIndex returns the ids of the objects in a pack, by its index. Git has just
-// written it: a magic number and the version, 2; of each first byte of an id the number
-// of ids up to it; and the ids, in order (gitformat-pack(5)).
+// readIndex returns the ids of a pack's objects from its index, which git has just
+// written: a magic number and the version, 2; for each first byte of an id, how many
+// ids begin with it or a smaller one; and the ids, in order (gitformat-pack(5)).
 func readIndex(name string) ([]string, error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -106,25 +107,25 @@ func readIndex(name string) ([]string, error) {
 		Fanout  [256]uint32
 	}
 	if err := binary.Read(in, binary.BigEndian, &head); err != nil {
-		return nil, fmt.Errorf("the index %s of a pack cannot be read: %w", name, err)
+		return nil, fmt.Errorf("the pack index %s cannot be read: %w", name, err)
 	}
 	if head.Magic != [4]byte{0xff, 't', 'O', 'c'} || head.Version != 2 {
-		return nil, fmt.Errorf("the index %s of a pack has a form that is not known", name)
+		return nil, fmt.Errorf("the pack index %s has an unknown format", name)
 	}
 	var ids []string
 	for range head.Fanout[255] {
 		var id [20]byte
 		if _, err := io.ReadFull(in, id[:]); err != nil {
-			return nil, fmt.Errorf("the index %s of a pack cannot be read: %w", name, err)
+			return nil, fmt.Errorf("the pack index %s cannot be read: %w", name, err)
 		}
 		ids = append(ids, hex.EncodeToString(id[:]))
 	}
 	return ids, nil
 }
 
-// listObjects calls use with each object that the commits lead to and the known
-// ones do not, roughly: it may name some that these do lead to. It ends when use
-// returns false.
+// listObjects calls use with each object that the commits reach and the known ones do
+// not. It is approximate: it may list objects that the known ones do reach. It stops
+// when use returns false.
 func listObjects(ctx context.Context, g git, path string, commits, known []string, use func(id string) bool) error {
 	if len(commits) == 0 {
 		return nil
@@ -156,7 +157,7 @@ func listObjects(ctx context.Context, g git, path string, commits, known []strin
 	}
 	if !more {
 		cancel()
-		_, _ = io.Copy(io.Discard, stdout) // it has been told to end
+		_, _ = io.Copy(io.Discard, stdout) // git has been told to exit
 	}
 	if err := g.wait(command); err != nil && more {
 		return fmt.Errorf("git rev-list: %w: %s", err, stderr)
@@ -164,7 +165,8 @@ func listObjects(ctx context.Context, g git, path string, commits, known []strin
 	return nil
 }
 
-// objectFolders hands on where git keeps the objects of the push under way.
+// objectFolders returns the environment variables that say where git keeps the objects
+// of the current push.
 func objectFolders() []string {
 	var env []string
 	for _, name := range []string{"GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_QUARANTINE_PATH"} {

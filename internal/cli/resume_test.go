@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+func TestResume(t *testing.T) {
+	b := newBench(t)
+	task := b.task("sleeper", v1alpha1.ReasonSuspended)
+	playManager(b, &v1alpha1.TaskList{}, func(t *v1alpha1.Task) bool {
+		if t.Spec.Resume == nil {
+			return false
+		}
+		t.Status.Resume = &v1alpha1.OperationStatus{ID: t.Spec.Resume.ID, State: v1alpha1.OperationCompleted}
+		setSucceeded(t, v1alpha1.ReasonRunning)
+		return true
+	})
+	out, _ := b.must("resume", "sleeper", "--prompt", "Go on.", "--on-drift", "preserve")
+	wantText(t, "output", "task.clew.dev/sleeper resumed\n", out)
+	b.get(task)
+	want := v1alpha1.Resume{ID: "cli-abcdefgh", Mode: v1alpha1.ResumeContinue, Prompt: "Go on.", OnDrift: v1alpha1.OnDriftPreserve}
+	if diff := cmp.Diff(want, *task.Spec.Resume); diff != "" {
+		t.Errorf("spec.resume (-want +got):\n%s", diff)
+	}
+	if got := task.Spec.OperatingMode; got != v1alpha1.OperatingModeRunning {
+		t.Errorf("operating mode: got %s, want Running", got)
+	}
+	owned := ""
+	for _, m := range task.ManagedFields {
+		if m.Manager == fieldManager {
+			owned = m.FieldsV1.GetRawString()
+		}
+	}
+	if !strings.Contains(owned, `"f:resume"`) || strings.Contains(owned, `"f:template"`) {
+		t.Errorf("the plugin must own f:resume and not f:template; it owns %s", owned)
+	}
+	_, _, err := b.clew("", "resume", "sleeper")
+	wantError(t, err, "is already active (Running)")
+}
+
+func TestResumeRemovesThePromptOfAnEarlierRequest(t *testing.T) {
+	b := newBench(t)
+	task := b.task("again", v1alpha1.ReasonSuspended)
+	task.Spec.OperatingMode = v1alpha1.OperatingModeRunning
+	task.Spec.Resume = &v1alpha1.Resume{ID: "first", Prompt: "Only this once."}
+	b.try(server.Client.Update(b.ctx, task))
+	b.must("resume", "again", "--wait=false")
+	b.get(task)
+	want := v1alpha1.Resume{ID: "cli-abcdefgh", Mode: v1alpha1.ResumeContinue, OnDrift: v1alpha1.OnDriftFail}
+	if diff := cmp.Diff(want, *task.Spec.Resume); diff != "" {
+		t.Errorf("spec.resume (-want +got):\n%s", diff)
+	}
+}
+
+func TestResumeWithLimits(t *testing.T) {
+	b := newBench(t)
+	task := b.task("again", v1alpha1.ReasonSuspended)
+	b.must("resume", "again", "--wait=false", "--prompt", "Go on.", "--context-messages", "20", "--context-tool-calls", "0", "--context-summary", "exclude")
+	b.get(task)
+	limits, err := json.Marshal(task.Spec.Resume.Context)
+	b.try(err)
+	wantText(t, "spec.resume.context", `{"messages":20,"toolCalls":0,"summary":"Exclude"}`, string(limits))
+	for _, test := range []struct{ flag, value, err string }{
+		{"--context-messages", "-1", "from 0 to 10000"},
+		{"--context-bytes", "10", "from 1000 to 1000000"},
+		{"--context-summary", "maybe", "must be one of Include, Exclude"},
+	} {
+		_, _, err := b.clew("", "resume", "again", test.flag, test.value)
+		wantError(t, err, test.err)
+	}
+}
