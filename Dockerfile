@@ -1,11 +1,11 @@
-# One image with every program of Clew.
+# One image with all programs of Clew.
 #
-#   docker build -t clew .                                     builds them inside
-#   make build && docker build --build-arg BINARIES=prebuilt . takes them from bin/
+#   docker build -t clew .                                     builds the programs in the image
+#   make build && docker build --build-arg BINARIES=prebuilt . takes the programs from bin/
 #
 # The runtime image needs git 2.39 or newer with http-backend, a shell, CA
-# certificates and an ssh client. PACKAGES is what is missing in it; an image
-# that has them all, or no apt-get, is used with --build-arg PACKAGES=
+# certificates and an ssh client. PACKAGES lists what it lacks; use
+# --build-arg PACKAGES= for an image that lacks nothing, or has no apt-get.
 ARG BUILDER_IMAGE=docker.io/library/golang:1.26-bookworm
 ARG RUNTIME_IMAGE=docker.io/library/debian:bookworm-slim
 ARG BINARIES=build

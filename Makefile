@@ -8,9 +8,9 @@ MAKEFLAGS += --no-print-directory
 
 GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-# What is worth keeping between checkouts: tools, the cluster's binaries, images.
+# Kept between checkouts: tools, the cluster's binaries, images.
 export CLEW_CACHE ?= $(HOME)/.cache/clew
-# unset: the development cluster; current: the current kubeconfig context's.
+# Empty for the development cluster, "current" for that of the current kubeconfig context.
 export CLUSTER ?=
 export CGO_ENABLED := 0
 
@@ -27,7 +27,7 @@ ENVTEST := $(CLEW_CACHE)/envtest
 DEVCLUSTER := $(GO) run -C hack/devcluster .
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
-# A tool is built once per content of the go.mod that pins it.
+# A tool is built again when the go.mod that pins it changes.
 pinned = $(TOOLS)/$(1)-$(shell cat $(2)/go.mod $(2)/go.sum $(3) 2>/dev/null | sha256sum | cut -c1-12)
 HELM = $(call pinned,helm,hack/tools/helm)
 SQLC = $(call pinned,sqlc,hack/tools/sqlc)
@@ -49,7 +49,7 @@ build-%:
 	@$(GO) build -trimpath -buildvcs=false -ldflags "$(LDFLAGS)" -o $(BIN)/$* ./cmd/$(patsubst clew-daemon,daemon,$*)
 
 .PHONY: demo
-demo: deploy demo-image ## Watch an agent's work being killed, rewound and forked
+demo: deploy demo-image ## Watch an agent's work survive a kill, a rewind and a fork
 	@export KUBECONFIG="$$($(DEVCLUSTER) kubeconfig)" PATH="$(BIN):$$PATH"; hack/demo/run
 
 .PHONY: fmt
@@ -57,32 +57,31 @@ fmt: ## Format the Go code
 	@gofmt -w $$(git ls-files -co --exclude-standard '*.go')
 
 .PHONY: lint
-lint: $(LINT) ## Check the code, the API's conventions and who imports whom
+lint: $(LINT) ## Check the code, the conventions of the API and the imports between packages
 	@$(LINT) run ./...
 	@go mod tidy -diff
 	@$(MAKE) -s lint-chart
 
 .PHONY: lint-chart
-lint-chart: $(HELM) ## Check the chart and everything that is rendered from it
+lint-chart: $(HELM) ## Check the chart and the files rendered from it
 	@hack/chart/check $(HELM)
 
 .PHONY: structure
-structure: $(LINT) ## Measure how the code is built: packages, lines, functions, imports, tests, repetition
-	@$(GO) run ./hack/structure
-	@echo; $(LINT) run --enable-only dupl --issues-exit-code 0 --max-issues-per-linter 0 --max-same-issues 0 --show-stats ./... | tail -n 3
+structure: ## Measure how the code is built; AGAINST=COMMIT puts that commit beside it
+	@$(GO) run ./hack/structure $(if $(AGAINST),-against $(AGAINST))
 
 ##@ Tests
 
 .PHONY: test
-test: prerequisites cluster envtest-assets deploy demo-image agent-images ## All tests, on the development cluster; the last line is "N passed, N failed"
+test: prerequisites cluster envtest-assets deploy demo-image agent-images ## All tests; the last line is "N passed, N failed"
 	@$(call run-tests,unit integration modules e2e)
 
 .PHONY: test-unit
-test-unit: ## Tests that need Go and git alone, without those that take long
+test-unit: ## Tests that need only Go and git, without the slow ones (go test -short)
 	@$(call run-tests,-short unit modules)
 
 .PHONY: test-integration
-test-integration: prerequisites envtest-assets ## Tests with a real API server and a real Postgres
+test-integration: prerequisites envtest-assets ## Tests against a real API server and a real Postgres
 	@$(call run-tests,integration)
 
 .PHONY: test-e2e
@@ -90,32 +89,39 @@ test-e2e: cluster deploy demo-image agent-images ## Tests on the development clu
 	@$(call run-tests,e2e)
 
 .PHONY: soak
-soak: prerequisites cluster envtest-assets deploy demo-image agent-images agent-images-oldest ## All tests, those that do harm at full length (hours); says at the end how often they did what
+soak: prerequisites cluster envtest-assets deploy demo-image agent-images agent-images-oldest ## All tests, the destructive ones at full length (hours), with a table of what was done how often
 	@export CLEW_SOAK=1; $(call run-tests,unit integration modules e2e)
 
 .PHONY: agents-table
-agents-table: cluster deploy agent-images agent-images-oldest ## What comes of each agent, in two versions, when it is killed, refused or held up: a table
+agents-table: cluster deploy agent-images agent-images-oldest ## Table of what each agent does, in two versions, when it is killed, refused or rate limited
 	@export CLEW_SOAK=1 KUBECONFIG="$$($(DEVCLUSTER) kubeconfig)" PATH="$(BIN):$$PATH"; \
 	  $(GO) tool ginkgo --tags e2e,soak --procs 4 --timeout 90m --focus 'the table of agents' -v --silence-skips --no-color ./internal/e2e
 
 .PHONY: bench
-bench: prerequisites cluster envtest-assets deploy demo-image ## Checkpoint, rewind, diff and freeze as ratios to git status; how long namespaces wait for each other; the history's growth and plans; API writes of a Task
-	@$(GO) test -count=1 -run '^$$' -bench . -skip '^BenchmarkFreeze$$' -benchtime 20x -timeout 30m ./internal/worktree/... | $(GO) run ./hack/bench
-	@$(GO) test -count=1 -run '^$$' -bench '^BenchmarkFreeze$$' -benchtime 3x -timeout 30m ./internal/worktree | $(GO) run ./hack/bench
-	@KUBEBUILDER_ASSETS="$(ENVTEST)" $(GO) test -count=1 -run '^$$' -bench '^BenchmarkShares$$' -benchtime 1x -timeout 30m ./internal/controller | grep Benchmark
-	@$(GO) test -count=1 -run '^$$' -bench '^Benchmark(Growth|Plans)$$' -benchtime 1x -timeout 30m ./internal/history/postgres | $(GO) run ./hack/bench
+bench: prerequisites cluster envtest-assets deploy demo-image ## Checkpoint, rewind, diff and freeze beside git status; waits between namespaces; growth and plans of history; API writes of a Task
+	@$(BENCHMARKS) -bench . -skip '^BenchmarkFreeze$$' -benchtime 20x ./internal/worktree/... | $(TABLES)
+	@$(BENCHMARKS) -bench '^BenchmarkFreeze$$' -benchtime 3x ./internal/worktree | $(TABLES)
+	@KUBEBUILDER_ASSETS="$(ENVTEST)" $(BENCHMARKS) -bench '^BenchmarkShares$$' -benchtime 1x ./internal/controller | grep Benchmark
+	@$(BENCHMARKS) -bench '^Benchmark(Growth|Plans)$$' -benchtime 1x ./internal/history/postgres | $(TABLES)
 	@export KUBECONFIG="$$($(DEVCLUSTER) kubeconfig)" PATH="$(BIN):$$PATH"; \
 	  $(GO) tool ginkgo --tags e2e --focus 'the API writes of a task' -v --silence-skips --no-color ./internal/e2e
 
-# The binaries that tests with a real API server start.
+BENCHMARKS = $(GO) test -count=$(or $(COUNT),1) -run '^$$' -timeout 30m
+TABLES = $(GO) run -C hack/bench .
+
+.PHONY: bench-compare
+bench-compare: ## Compare the benchmarks of OLD=COMMIT with those of this tree, or of NEW=COMMIT, by benchstat
+	@hack/bench/compare "$(or $(OLD),HEAD)" $(NEW)
+
+# The runner needs the API server's binaries, the cluster's kubeconfig and kubectl clew.
 run-tests = export KUBEBUILDER_ASSETS="$(ENVTEST)" KUBECONFIG="$$($(DEVCLUSTER) kubeconfig 2>/dev/null)" PATH="$(BIN):$$PATH"; $(GO) build -o $(BIN)/test-runner ./hack/test && exec $(BIN)/test-runner $(1)
 
 .PHONY: envtest-assets
-envtest-assets: ## Put kube-apiserver, etcd and kubectl where tests find them
+envtest-assets: ## Put kube-apiserver, etcd and kubectl in the folder where tests look for them
 	@hack/test/assets "$(ENVTEST)"
 
 .PHONY: prerequisites
-prerequisites: ## Install the Debian packages that tests need, where they are missing
+prerequisites: ## Install the Debian packages that tests need and that are missing
 	@hack/test/prerequisites
 
 ##@ Cluster
@@ -125,7 +131,7 @@ cluster: ## Bring the development cluster up, or repair it
 	@$(DEVCLUSTER) up
 
 .PHONY: down
-down: ## Take the development cluster down, with all that belongs to it
+down: ## Take the development cluster down and remove everything but its cache
 	@$(DEVCLUSTER) down
 
 .PHONY: kubeconfig
@@ -133,36 +139,36 @@ kubeconfig: ## Print the path of the kubeconfig in use
 	@$(DEVCLUSTER) kubeconfig
 
 .PHONY: images
-images: build ## Build the image, and load it into the development cluster
+images: build ## Build the image and load it into the development cluster
 	@hack/deploy/images "$(IMAGE)"
 
 .PHONY: deploy
-deploy: cluster images $(HELM) ## Install Clew, or upgrade it
+deploy: cluster images $(HELM) ## Install or upgrade Clew
 	@export KUBECONFIG="$$($(DEVCLUSTER) kubeconfig)"; hack/deploy/deploy $(HELM) "$(RELEASE)" "$(NAMESPACE)" "$(IMAGE)" $(DEPLOY_ARGS)
 
 .PHONY: demo-image
-demo-image: cluster ## Build the demo's agent and git host, and load them into the development cluster
+demo-image: cluster ## Build and load the images of the demo's agent and git host
 	@hack/demo/image "$(DEMO_IMAGE)"
 
 .PHONY: agent-images
-agent-images: cluster ## Build images of the real agents from npm, and the stub of their models, and load them
+agent-images: cluster ## Build and load images of the real agents from npm, and of the stub of their models
 	@hack/agents/images
 
 .PHONY: agent-images-oldest
-agent-images-oldest: cluster ## Build images of the agents in the oldest versions that Clew works with, and load them
+agent-images-oldest: cluster ## Build and load images of the oldest versions of the agents that Clew works with
 	@VERSIONS=oldest hack/agents/images claude codex gemini opencode qwen
 
 .PHONY: undeploy
-undeploy: $(HELM) ## Uninstall Clew; volumes, CRDs and Tasks stay
+undeploy: $(HELM) ## Uninstall Clew; volumes, CRDs and Tasks are kept
 	@export KUBECONFIG="$$($(DEVCLUSTER) kubeconfig)"; $(HELM) uninstall "$(RELEASE)" --namespace "$(NAMESPACE)" --ignore-not-found --wait
 
 ##@ Generated files
 
 .PHONY: generate
-generate: generate-go manifests ## Everything below
+generate: generate-go manifests ## All generated files
 
 .PHONY: generate-go
-generate-go: $(SQLC) ## Deep copies, the daemon's protocol, queries
+generate-go: $(SQLC) ## Deep copies, the daemon's protocol and the queries of Postgres
 	@$(GO) tool -modfile=hack/tools/go.mod controller-gen object paths=./api/v1alpha1
 	@mkdir -p $(TOOLS)/protoc && for plugin in google.golang.org/protobuf/cmd/protoc-gen-go connectrpc.com/connect/cmd/protoc-gen-connect-go; do \
 	  $(GO) build -C hack/tools -o $(TOOLS)/protoc/ $$plugin; done
@@ -170,7 +176,7 @@ generate-go: $(SQLC) ## Deep copies, the daemon's protocol, queries
 	@cd internal/history/postgres && $(SQLC) generate
 
 .PHONY: manifests
-manifests: $(HELM) ## CRDs and RBAC from the code, config/, the chart's files and the pages of the API from those
+manifests: $(HELM) ## CRDs and RBAC from the code, and from those the chart's files and the pages of api/docs
 	@$(GO) tool -modfile=hack/tools/go.mod controller-gen crd:generateEmbeddedObjectMeta=true paths=./api/v1alpha1 output:crd:dir=config/crd/bases
 	@$(GO) run ./hack/crdgen config/crd/bases/*.yaml
 	@$(GO) run ./hack/apidocs
@@ -192,5 +198,5 @@ $(TOOLS)/golangci-lint-%: hack/tools/lint/go.mod
 	@$(GO) build -C hack/tools/lint -trimpath -ldflags "-s -w" -o $@ .
 
 .PHONY: clean
-clean: ## Remove what was built in this checkout
+clean: ## Remove bin/ and dist/
 	@rm -rf bin dist

@@ -72,7 +72,7 @@ type SkippedFile struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=4096
 	Path string `json:"path"`
-	// reason: TooLarge, Socket, Fifo, Device, Unreadable or HoldsSecret.
+	// reason is TooLarge, Socket, Fifo, Device, Unreadable or HoldsSecret.
 	// +required
 	Reason string `json:"reason"`
 	// bytes is the file's size.
@@ -181,7 +181,7 @@ type CheckpointStatus struct {
 	// observedGeneration is the generation the status is about.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// conditions: Ready, Durable, Intact.
+	// conditions are Ready, Durable and Intact.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -285,6 +285,7 @@ type CheckpointStatus struct {
 // +kubebuilder:validation:XValidation:rule="self.spec == oldSelf.spec",message="a Checkpoint's spec is immutable: apply a new Checkpoint under another name"
 type Checkpoint struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of an object.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 	// spec requests a checkpoint.

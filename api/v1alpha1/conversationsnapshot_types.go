@@ -37,7 +37,7 @@ type ConversationSnapshotStatus struct {
 	// observedGeneration is the generation the status is about.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// conditions: Ready, Intact.
+	// conditions are Ready and Intact.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -97,6 +97,7 @@ type ConversationSnapshotStatus struct {
 // +kubebuilder:validation:XValidation:rule="self.spec == oldSelf.spec",message="a ConversationSnapshot's spec is immutable: apply a new one under another name"
 type ConversationSnapshot struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of an object.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 	// spec names a position.

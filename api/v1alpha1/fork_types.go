@@ -64,7 +64,7 @@ type ForkStatus struct {
 	// observedGeneration is the generation the status is about.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// conditions: Complete.
+	// conditions has the one condition Complete.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -121,6 +121,7 @@ type ForkOrigin struct {
 // +kubebuilder:validation:XValidation:rule="self.spec == oldSelf.spec",message="a Fork's spec is immutable: apply a new Fork under another name"
 type Fork struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of an object.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 	// spec requests a new branch of work.

@@ -274,8 +274,8 @@ type TaskStatus struct {
 	// observedGeneration is the generation the status is about.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// conditions: Succeeded, WorkspaceReady, Durable, Drifted, HistoryRecorded,
-	// HistoryComplete.
+	// conditions are Succeeded, WorkspaceReady, Durable, Drifted, HistoryRecorded
+	// and HistoryComplete.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

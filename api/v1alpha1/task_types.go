@@ -470,6 +470,7 @@ type TaskSpec struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.startFrom) || self.spec.startFrom.taskRef.name != self.metadata.name",message="startFrom cannot name the task itself: give the new task another name"
 type Task struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of an object.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 	// spec is the work that a user requests.

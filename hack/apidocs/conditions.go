@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// condition is a type of condition, and what its constant's comment says of it.
+// condition is a type of condition, with the comment of its constant.
 type condition struct{ Type, Text string }
 
-// conditionsOf reads the types of conditions of each kind from the constants of a file: the
+// conditionsOf returns the condition types of each kind, from the constants in a file. The
 // name of a constant begins with its kind, or with Snapshot for a ConversationSnapshot.
 func conditionsOf(file string) (map[string][]condition, error) {
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)

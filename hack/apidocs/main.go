@@ -1,9 +1,9 @@
 // Command apidocs writes a page for each kind of the API: an example, the columns of
 // kubectl get, every field, and every condition with its reasons and what to do about them.
 //
-// It promises that a page says what the manifests of the kinds (config/crd/bases), the
-// samples (config/samples), the comments of api/v1alpha1/reasons.go and the table of
-// internal/reason say, and nothing else. It runs at the top of the repository.
+// A page contains only what the manifests of the kinds (config/crd/bases), the samples
+// (config/samples), the comments of api/v1alpha1/reasons.go and the table of
+// internal/reason say. Run it at the top of the repository.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 )
 
-// kinds are the pages, by the names of their manifests.
+// kinds maps the plural of each kind, which names its manifest, to the name of its page.
 func kinds() map[string]string {
 	return map[string]string{
 		"tasks": "task", "checkpoints": "checkpoint", "forks": "fork", "conversationsnapshots": "conversationsnapshot",

@@ -13,7 +13,7 @@ import (
 // root is the top of the repository.
 const root = "../.."
 
-func TestThePageOfEachKindSaysWhatTheTypesAndTheReasonsSay(t *testing.T) {
+func TestThePagesAreUpToDate(t *testing.T) {
 	for plural, name := range kinds() {
 		want, err := renderKind(root, plural, name)
 		if err != nil {
@@ -24,13 +24,14 @@ func TestThePageOfEachKindSaysWhatTheTypesAndTheReasonsSay(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, string(is)); diff != "" {
-			t.Errorf("api/docs/%s.md is not what `make manifests` would write (-):\n%s", name, diff)
+			t.Errorf("api/docs/%s.md is out of date: run make manifests (-want +got):\n%s", name, diff)
 		}
 	}
 }
 
-// TestEveryReasonIsOnAPage holds because a page shows the conditions that its kind declares,
-// and every other place of the table: a kind without a page would hide its reasons.
+// TestEveryReasonIsOnAPage checks that every kind in the table of reasons has a page, and
+// every condition has reasons. A page shows the conditions of its kind and all other places
+// of the table.
 func TestEveryReasonIsOnAPage(t *testing.T) {
 	conditions, err := conditionsOf(filepath.Join(root, "api", "v1alpha1", "reasons.go"))
 	if err != nil {

@@ -60,8 +60,8 @@ func renderKind(root, plural, name string) (string, error) {
 	return p.String(), nil
 }
 
-// writeFields writes a row for each field below a path. What is Kubernetes' own, the pod's
-// template and the conditions, is a row without its fields.
+// writeFields writes a row for each field below a path. Kubernetes' own types, those of the
+// pod template and of conditions, get one row without their fields.
 func writeFields(p *strings.Builder, path string, s *schema) {
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		field := s.Properties[name]
@@ -91,7 +91,7 @@ func typeOf(s *schema) string {
 	return s.Type
 }
 
-// describe is a field's comment with what the API server checks.
+// describe returns a field's comment, followed by what the API server checks.
 func describe(s *schema, required bool) string {
 	parts := []string{strings.Join(strings.Fields(s.Description), " ")}
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
@@ -132,7 +132,8 @@ func describe(s *schema, required bool) string {
 	return strings.ReplaceAll(strings.TrimSpace(strings.Join(parts, " ")), "|", `\|`)
 }
 
-// writeConditions writes the conditions of a kind, and then where else reasons occur in it.
+// writeConditions writes the conditions of a kind, and then the other places in it where
+// reasons occur.
 func writeConditions(p *strings.Builder, kind string, conditions []condition) {
 	var places []string
 	for _, c := range conditions {

@@ -1,7 +1,6 @@
-// Command crdgen takes out of a CustomResourceDefinition the descriptions of
-// fields that are Kubernetes' own (those below spec.template), so that the file
-// stays small enough for every way of applying it, while `kubectl explain`
-// still tells what our own fields are for.
+// Command crdgen removes from a CustomResourceDefinition the descriptions of Kubernetes'
+// own fields (those below spec.template), so that the file stays small enough for every way
+// of applying it, while `kubectl explain` still describes our own fields.
 //
 //	crdgen FILE...
 package main
@@ -43,7 +42,7 @@ func strip(file string) error {
 	return os.WriteFile(file, bytes.Join([][]byte{[]byte("---\n"), out}, nil), 0o644)
 }
 
-// at walks down maps; nil when there is nothing.
+// at returns the value at a path of nested maps, or nil.
 func at(node any, path ...string) any {
 	for _, key := range path {
 		m, ok := node.(map[string]any)
@@ -55,8 +54,8 @@ func at(node any, path ...string) any {
 	return node
 }
 
-// dropDescriptions removes every description that is documentation, and keeps
-// fields that happen to be called so.
+// dropDescriptions removes every description that is documentation, and keeps fields that
+// happen to have that name.
 func dropDescriptions(node any) {
 	switch n := node.(type) {
 	case map[string]any:

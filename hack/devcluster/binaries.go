@@ -12,12 +12,12 @@ import (
 
 // source is one Go module from which programs of the cluster are built.
 type source struct {
-	name    string   // of the cache folder, before the version
-	dir     string   // of the module, below this one
-	module  string   // the required module whose version is the programs' version
-	targets []target // what is built
-	own     []string // source files of ours among what is built
-	minutes string   // roughly, on two cores
+	name    string   // of the cache folder, without the version
+	dir     string   // the module's folder, below this one
+	module  string   // the required module whose version the programs have
+	targets []target // the programs to build
+	own     []string // our own source files in those programs
+	minutes string   // how long the build takes on two cores, roughly
 }
 
 type target struct{ pkg, file string }
@@ -57,15 +57,15 @@ func requiredVersion(gomod, module string) (string, error) {
 func (src source) version() (string, error) {
 	data, err := os.ReadFile(filepath.Join(src.dir, "go.mod"))
 	if err != nil {
-		return "", fmt.Errorf("%w; run this program in its own folder, hack/devcluster", err)
+		return "", fmt.Errorf("%w; run this program in the folder hack/devcluster", err)
 	}
 	return requiredVersion(string(data), src.module)
 }
 
-// kubernetesVersion is the version that this checkout runs.
+// kubernetesVersion returns the version that this checkout runs.
 func kubernetesVersion() (string, error) { return sources()[0].version() }
 
-// ensureBinaries builds what the cache lacks and says where all of it lies.
+// ensureBinaries builds the programs that the cache lacks and returns the paths of all.
 func ensureBinaries(ctx context.Context, s settings, p *progress) (binaries, error) {
 	dirs := map[string]string{}
 	for _, src := range sources() {
@@ -95,7 +95,7 @@ func ensureBinaries(ctx context.Context, s settings, p *progress) (binaries, err
 	}, nil
 }
 
-// cacheDir is named by all that the programs are built from.
+// cacheDir returns a folder whose name contains everything that determines the programs.
 func (src source) cacheDir(s settings, version string) (string, error) {
 	name := src.name + "-" + version
 	if len(src.own) > 0 {
@@ -124,7 +124,7 @@ func (src source) ensure(ctx context.Context, dir, version string, p *progress) 
 	return nil
 }
 
-// goBuild builds a static program. It appears at out only when it is whole.
+// goBuild builds a static program. The file out appears only once it is complete.
 func goBuild(ctx context.Context, dir, pkg, out, ldflags string) error {
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return err
@@ -140,8 +140,8 @@ func goBuild(ctx context.Context, dir, pkg, out, ldflags string) error {
 	return os.Rename(tmp, out)
 }
 
-// versionFlags are the linker flags. Kubernetes' programs learn their version
-// from them, and refuse to work together without.
+// versionFlags returns the linker flags. They give Kubernetes' programs their version,
+// without which they refuse to work together.
 func versionFlags(name, version string) string {
 	flags := []string{"-s", "-w"}
 	if name != "k8s" {
@@ -162,8 +162,8 @@ func pauseKey() (string, error) {
 	return "pause-" + hash[:12], nil
 }
 
-// ensurePause builds the program that does nothing: it holds pods' and the
-// node's namespaces.
+// ensurePause builds the pause program, which holds the namespaces of pods and of the node
+// open.
 func ensurePause(ctx context.Context, s settings, p *progress) (string, error) {
 	key, err := pauseKey()
 	if err != nil {

@@ -59,12 +59,12 @@ func buildArchive(ctx context.Context, s settings, base imageArchive, req buildR
 	return os.Rename(tmp, out)
 }
 
-// containersDir is where buildah keeps notes, whatever it is told.
+// containersDir is a folder to which buildah writes whatever its options say.
 const containersDir = "/var/lib/containers"
 
-// buildah runs buildah on a storage of the cache's own. It runs in a mount
-// namespace of its own, in which it can neither leave a mount behind nor a
-// note outside the cache. The caller holds the lock of images.
+// buildah runs buildah with a storage in the cache. It runs in its own mount namespace, so
+// that it leaves neither a mount nor a file outside the cache. The caller holds the lock of
+// images.
 func buildah(ctx context.Context, s settings, args ...string) error {
 	notes := s.cached("buildah", "notes")
 	if err := os.MkdirAll(notes, 0o755); err != nil {
@@ -85,13 +85,12 @@ func buildah(ctx context.Context, s settings, args ...string) error {
 	return err
 }
 
-// mostLayers is how many layers buildah may keep. Each change of a program leaves
-// some behind that no later build uses; 187 of them were 15 GB.
+// mostLayers is the most layers that buildah keeps. Each change of a program leaves layers
+// that no later build uses; 187 of them took 15 GB.
 const mostLayers = 100
 
-// tidyStorage begins buildah's storage anew when it holds too much. Images that are
-// built lie elsewhere; the next build of each takes longer, once. The caller holds the
-// lock of images.
+// tidyStorage removes buildah's storage when it has too many layers. Built images are kept
+// elsewhere; the next build of each takes longer, once. The caller holds the lock of images.
 func tidyStorage(s settings) error {
 	layers, err := os.ReadDir(s.cached("buildah", "storage", "overlay"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -103,7 +102,7 @@ func tidyStorage(s settings) error {
 	return os.RemoveAll(s.cached("buildah"))
 }
 
-// ensureBaseInStorage makes the base image known to buildah.
+// ensureBaseInStorage imports the base image into buildah's storage.
 func ensureBaseInStorage(ctx context.Context, s settings, base imageArchive) error {
 	marker := s.cached("buildah", base.key)
 	if _, err := os.Stat(marker); err == nil {
@@ -115,8 +114,8 @@ func ensureBaseInStorage(ctx context.Context, s settings, base imageArchive) err
 	return writeFile(marker, nil, 0o644)
 }
 
-// hostAptVolumes are buildah's flags by which apt in a build fetches as apt on
-// this machine does, through the same proxies and with the same authorities.
+// hostAptVolumes returns buildah flags that make apt in a build use the proxies and the
+// certificate authorities of apt on this machine.
 func hostAptVolumes(ctx context.Context, s settings) ([]string, error) {
 	out, err := run(ctx, "apt-config", "dump", "Acquire")
 	if err != nil {
@@ -134,7 +133,7 @@ func hostAptVolumes(ctx context.Context, s settings) ([]string, error) {
 	return args, nil
 }
 
-// acquireSettings keeps, of apt's settings, those that say how to fetch.
+// acquireSettings returns those of apt's settings that control how it fetches.
 func acquireSettings(dump string) string {
 	var b strings.Builder
 	for _, line := range strings.Split(dump, "\n") {
@@ -148,7 +147,7 @@ func acquireSettings(dump string) string {
 	return b.String()
 }
 
-// inputsHash tells whether a build would give the same image again.
+// inputsHash returns a hash of everything that a build depends on.
 func inputsHash(base imageArchive, req buildRequest) (string, error) {
 	h := sha256.New()
 	enc := json.NewEncoder(h)
@@ -209,7 +208,7 @@ func hashEntry(h io.Writer, rel, file string, d fs.DirEntry) error {
 	return nil
 }
 
-// ignoreRules are the lines of a .dockerignore file; the last that matches wins.
+// ignoreRules are the lines of a .dockerignore file. The last line that matches wins.
 type ignoreRules []string
 
 func readIgnore(dir string) (ignoreRules, error) {
@@ -245,8 +244,8 @@ func (r ignoreRules) hasExceptions() bool {
 	return false
 }
 
-// skips says whether the file rel, or a folder above it, is ignored. A "**"
-// that it does not understand only makes the hash cover more than the image.
+// skips reports whether the file rel, or a folder above it, is ignored. Where it does not
+// understand a "**", the hash covers more than the image, which is harmless.
 func (r ignoreRules) skips(rel string) bool {
 	skip := false
 	for _, rule := range r {
@@ -267,8 +266,8 @@ func (r ignoreRules) skips(rel string) bool {
 	return skip
 }
 
-// checkTag refuses names that the node would look for elsewhere: without a
-// host, Kubernetes takes an image to be Docker Hub's.
+// checkTag refuses names that the node would look up elsewhere: Kubernetes takes a name
+// without a host for an image of Docker Hub.
 func checkTag(tag string) error {
 	host, rest, ok := strings.Cut(tag, "/")
 	if !ok || rest == "" || (host != "localhost" && !strings.ContainsAny(host, ".:")) {

@@ -52,12 +52,12 @@ func TestRequiredVersion(t *testing.T) {
 		t.Errorf("got %q, %v", got, err)
 	}
 	if _, err := requiredVersion(gomod, "k8s.io/kube"); err == nil {
-		t.Error("a module that is not required gives no error")
+		t.Error("a module that is not required has a version")
 	}
 }
 
-// TestSourcesAreThere checks that every module names the version it builds.
-func TestSourcesAreThere(t *testing.T) {
+// TestSourcesHaveVersions checks that every module names the version that it builds.
+func TestSourcesHaveVersions(t *testing.T) {
 	for _, src := range sources() {
 		if v, err := src.version(); err != nil || !strings.HasPrefix(v, "v") {
 			t.Errorf("%s: %q, %v", src.name, v, err)
@@ -78,11 +78,18 @@ func TestCheckTag(t *testing.T) {
 
 func TestParseBuild(t *testing.T) {
 	req, noLoad, err := parseBuild(strings.Fields("-t localhost/a:1 --build-arg A=1 --build-arg B=2 -no-load /ctx"))
-	if err != nil || noLoad != true || req.dockerfile != "/ctx/Dockerfile" || !reflect.DeepEqual(req.args, []string{"A=1", "B=2"}) {
-		t.Errorf("got %+v, %v, %v", req, noLoad, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !noLoad {
+		t.Error("-no-load is ignored")
+	}
+	want := buildRequest{tag: "localhost/a:1", dockerfile: "/ctx/Dockerfile", context: "/ctx", args: []string{"A=1", "B=2"}}
+	if !reflect.DeepEqual(req, want) {
+		t.Errorf("got  %+v\nwant %+v", req, want)
 	}
 	if _, _, err := parseBuild([]string{"-t", "localhost/a:1"}); err == nil {
-		t.Error("no context: no error")
+		t.Error("a missing context is accepted")
 	}
 }
 
@@ -96,7 +103,7 @@ func TestIgnoreRules(t *testing.T) {
 		}
 	}
 	if !rules.hasExceptions() || parseIgnore("a\n").hasExceptions() {
-		t.Error("exceptions are not told")
+		t.Error("hasExceptions does not recognise rules with exceptions")
 	}
 }
 
@@ -124,12 +131,12 @@ func TestInputsHash(t *testing.T) {
 	first := sum()
 	write(".git/HEAD", "2")
 	if sum() != first {
-		t.Error("an ignored file changes the hash")
+		t.Error("a change of an ignored file changes the hash")
 	}
 	write("bin/a", "2")
 	second := sum()
 	if second == first {
-		t.Error("a changed file does not change the hash")
+		t.Error("a change of a file does not change the hash")
 	}
 	req.args = []string{"A=1"}
 	if sum() == second {
@@ -195,7 +202,7 @@ func untar(t *testing.T, file string) map[string][]byte {
 	}
 }
 
-func TestStorageThatHoldsTooMuchBeginsAnew(t *testing.T) {
+func TestStorageWithTooManyLayersIsRemoved(t *testing.T) {
 	for name, c := range map[string]struct {
 		layers int
 		kept   bool
@@ -206,7 +213,7 @@ func TestStorageThatHoldsTooMuchBeginsAnew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := settings{Cache: t.TempDir()}
 			if err := tidyStorage(s); err != nil {
-				t.Fatalf("before there is any: %v", err)
+				t.Fatalf("without any storage: %v", err)
 			}
 			for i := range c.layers {
 				if err := os.MkdirAll(s.cached("buildah", "storage", "overlay", fmt.Sprint(i)), 0o755); err != nil {
@@ -217,18 +224,18 @@ func TestStorageThatHoldsTooMuchBeginsAnew(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := os.Stat(s.cached("buildah")); (err == nil) != c.kept {
-				t.Errorf("kept: %v", err == nil)
+				t.Errorf("the storage is kept: %v, want %v", err == nil, c.kept)
 			}
 		})
 	}
 }
 
-func TestAFullDiskIsToldBeforeTheClusterBegins(t *testing.T) {
-	// Nothing can be made in /proc, so that a cluster that does begin there fails at once.
+func TestAFullDiskIsReportedBeforeTheClusterStarts(t *testing.T) {
+	// Nothing can be created in /proc, so a cluster that did start there would fail at once.
 	if err := openSandbox(t.Context(), settings{State: "/proc"}, "/no-pause"); err == nil || !strings.Contains(err.Error(), "/proc has 0 MiB left") {
-		t.Errorf("%v", err)
+		t.Errorf("the error is %v, want one that says that /proc has 0 MiB left", err)
 	}
 	if err := checkDisk(t.TempDir() + "/missing"); err == nil {
-		t.Error("a folder that is not there has room")
+		t.Error("a missing folder passes the check")
 	}
 }

@@ -25,17 +25,17 @@ type authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// identity is who a certificate says its holder is, and where it serves.
+// identity is the user that a certificate names, and the addresses at which it serves.
 type identity struct {
-	file   string // file name without ending, in the authority's folder
+	file   string // file name without extension, in the authority's folder
 	user   string
 	groups []string
 	names  []string
 	ips    []netip.Addr
 }
 
-// makeCertificates writes all keys and certificates of the cluster to dir,
-// unless they are there: a restart must keep what clients already trust.
+// makeCertificates writes all keys and certificates of the cluster to dir, unless they
+// exist: a restart must keep what clients already trust.
 func makeCertificates(s settings, dir string) error {
 	done := filepath.Join(dir, "complete")
 	if _, err := os.Stat(done); err == nil {
@@ -56,8 +56,8 @@ func makeCertificates(s settings, dir string) error {
 			return fmt.Errorf("certificate %s: %w", id.file, err)
 		}
 	}
-	// The aggregation layer's authority is one of its own: whoever holds a
-	// client certificate of the cluster must not pass as the API server's proxy.
+	// The aggregation layer has its own authority: a client certificate of the cluster must
+	// not be accepted as that of the API server's proxy.
 	front, err := newAuthority(dir, "front-proxy-ca")
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func makeCertificates(s settings, dir string) error {
 	return os.WriteFile(done, nil, 0o600)
 }
 
-// clusterIdentities lists who needs a certificate of the cluster's authority.
+// clusterIdentities lists the holders of certificates of the cluster's authority.
 func clusterIdentities(s settings) []identity {
 	return []identity{
 		{
@@ -114,8 +114,8 @@ func newAuthority(dir, name string) (*authority, error) {
 	return a, a.write(name, der, key)
 }
 
-// issue writes file.crt and file.key for id. One certificate may serve and
-// be shown as a client.
+// issue writes file.crt and file.key for id. A certificate with names or addresses is good
+// for servers as well as for clients.
 func (a *authority) issue(id identity) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -149,8 +149,8 @@ func (a *authority) write(name string, der []byte, key *ecdsa.PrivateKey) error 
 	return writeKey(filepath.Join(a.dir, name+".key"), key)
 }
 
-// template is a certificate for a common name, valid for a year from
-// yesterday: clocks of virtual machines jump.
+// template returns a certificate for a common name, valid for a year from yesterday, since
+// clocks of virtual machines jump.
 func template(name string) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
@@ -165,7 +165,7 @@ func template(name string) (*x509.Certificate, error) {
 	}, nil
 }
 
-// newServiceAccountKey writes the key pair that signs pods' tokens.
+// newServiceAccountKey writes the key pair that signs service account tokens.
 func newServiceAccountKey(dir string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -193,8 +193,8 @@ func writePEM(path, kind string, der []byte) error {
 	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
 }
 
-// kubeconfigFor renders a kubeconfig in which the certificate files are embedded,
-// so that it may be copied elsewhere on the machine.
+// kubeconfigFor returns a kubeconfig with embedded certificates, so that it can be copied
+// elsewhere on the machine.
 func kubeconfigFor(s settings, pki, user string) ([]byte, error) {
 	parts := map[string][]byte{}
 	for _, file := range []string{"ca.crt", user + ".crt", user + ".key"} {

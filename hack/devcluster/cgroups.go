@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// hierarchy is one mounted tree of control groups.
+// hierarchy is a mounted tree of control groups.
 type hierarchy struct {
 	dir string
 	v2  bool
 }
 
-// hierarchies reads which there are from /proc/self/mountinfo.
+// hierarchies lists the hierarchies in /proc/self/mountinfo.
 func hierarchies() ([]hierarchy, error) {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -45,8 +45,8 @@ func parseHierarchies(mountinfo string) []hierarchy {
 	return all
 }
 
-// makeCgroups makes the group that all pods' groups lie in. Kubelet wants it
-// in every hierarchy.
+// makeCgroups makes the parent group of all pods' groups. Kubelet requires it in every
+// hierarchy.
 func makeCgroups(name string) error {
 	all, err := hierarchies()
 	if err != nil {
@@ -70,7 +70,7 @@ func makeCgroups(name string) error {
 		if err := weigh(dir); err != nil {
 			return err
 		}
-		// In version 1 a new group may use no processor until it is told which.
+		// In version 1 a new group may use no processor until its cpuset is set.
 		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 			data, err := os.ReadFile(filepath.Join(h.dir, file))
 			if h.v2 || err != nil {
@@ -84,10 +84,9 @@ func makeCgroups(name string) error {
 	return nil
 }
 
-// makeProgramsCgroup makes the group of the cluster's own programs. It weighs as
-// much as that of all pods: on a real cluster pods do not take the processors
-// from the API server, which runs elsewhere, nor from kubelet, for which a part
-// is kept.
+// makeProgramsCgroup makes the group of the cluster's own programs. It has the same weight
+// as the group of all pods: on a real cluster pods cannot take processors from the API
+// server, which runs elsewhere, nor from kubelet, for which a part is reserved.
 func makeProgramsCgroup(name string) error {
 	all, err := hierarchies()
 	if err != nil {
@@ -108,13 +107,13 @@ func makeProgramsCgroup(name string) error {
 	return nil
 }
 
-// sharesProcessors says whether a hierarchy of version 1 divides the processors.
+// sharesProcessors reports whether a hierarchy of version 1 has the cpu controller.
 func sharesProcessors(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "cpu.shares"))
 	return err == nil
 }
 
-// join moves a process into the named group.
+// join moves a process into a group.
 func join(name string, pid int) error {
 	for _, dir := range cgroupDirs(name) {
 		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, pid), 0o644); err != nil {
@@ -124,15 +123,15 @@ func join(name string, pid int) error {
 	return nil
 }
 
-// weight is how many processes of the machine all pods together count as, and
-// the cluster's programs as well: one for each processor, as with kubelet's shares of
-// cgroups of version 1. With less, a compiler that runs beside them takes as much as the
-// whole node. With more, the kernel's own threads, which write disks and take in packets
-// and count as one each, wait behind whatever pods do: at 16, an fsync on a volume took
-// four times as long beside busy pods (62 ms, not 15, at the 95th percentile).
+// weight is the number of ordinary processes that the group of all pods counts as, and so
+// does that of the cluster's programs: one for each processor, as in kubelet's shares of
+// cgroups version 1. With less, a compiler that runs beside the cluster takes as much as the
+// whole node. With more, the kernel's own threads, which write disks and receive packets and
+// count as one each, wait behind the pods: at 16, an fsync on a volume took four times as
+// long beside busy pods (62 ms instead of 15 at the 95th percentile).
 func weight() int { return min(runtime.NumCPU(), mostWeight) }
 
-// mostWeight keeps cpu.weight within what the kernel takes, 10,000.
+// mostWeight keeps cpu.weight within the kernel's limit of 10,000.
 const mostWeight = 100
 
 // weigh sets the group's share of the processors.
@@ -140,7 +139,7 @@ func weigh(dir string) error {
 	for file, one := range map[string]int{"cpu.shares": 1024, "cpu.weight": 100} {
 		path := filepath.Join(dir, file)
 		if _, err := os.Stat(path); err != nil {
-			continue // another hierarchy's, or another version's
+			continue // a file of another hierarchy or version
 		}
 		if err := os.WriteFile(path, fmt.Appendf(nil, "%d", weight()*one), 0o644); err != nil {
 			return fmt.Errorf("control group %s: %w", dir, err)
@@ -149,7 +148,7 @@ func weigh(dir string) error {
 	return nil
 }
 
-// delegate gives a version 2 group's children all controllers that it has.
+// delegate enables all controllers of a version 2 group for its children.
 func delegate(dir string) error {
 	data, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {
@@ -163,7 +162,7 @@ func delegate(dir string) error {
 	return nil
 }
 
-// cgroupDirs are the folders of the named groups that there are.
+// cgroupDirs returns the folders of the named groups that exist.
 func cgroupDirs(names ...string) []string {
 	all, err := hierarchies()
 	if err != nil {
@@ -181,7 +180,7 @@ func cgroupDirs(names ...string) []string {
 	return dirs
 }
 
-// cgroupPIDs are the processes in the named groups and below them.
+// cgroupPIDs returns the processes in the named groups and below them.
 func cgroupPIDs(names ...string) []int {
 	var pids []int
 	for _, dir := range cgroupDirs(names...) {
@@ -201,8 +200,8 @@ func cgroupPIDs(names ...string) []int {
 	return pids
 }
 
-// removeCgroups removes the named groups and all below them. Groups whose last
-// process has just ended stay busy for a moment.
+// removeCgroups removes the named groups and all groups below them. It retries, since a
+// group whose last process has just ended stays busy for a moment.
 func removeCgroups(names ...string) error {
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		var errs []error
@@ -216,8 +215,8 @@ func removeCgroups(names ...string) error {
 	}
 }
 
-// removeTree removes folders from the innermost out; the files of a control
-// group are no obstacle and cannot be removed.
+// removeTree removes folders from the innermost outwards. The files of a control group
+// cannot be removed, and do not have to be.
 func removeTree(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// programNames are what our processes outside pods may be running as. Together
-// with the state folder in the command line they tell ours from others'.
+// programNames returns the names of programs that the cluster runs outside pods. Together
+// with the state folder in the command line they identify our processes.
 func programNames() map[string]bool {
 	names := map[string]bool{}
 	for _, n := range []string{
@@ -26,9 +26,9 @@ func programNames() map[string]bool {
 	return names
 }
 
-// strays are processes of this instance that no pidfile may name: pods'
-// processes by their control group, shims and the rest by their command line
-// or by the node's network namespace.
+// strays returns the processes of this instance, including those without a pidfile: pods'
+// processes by their control group, shims and others by their command line or by the node's
+// network namespace.
 func strays(s settings) []int {
 	found := map[int]bool{}
 	for _, pid := range cgroupPIDs(s.name(), s.programs()) {
@@ -58,8 +58,8 @@ func strays(s settings) []int {
 	return pids
 }
 
-// nodeNamespace names the node's network namespace, by any of its programs
-// that still runs; it is empty if none does.
+// nodeNamespace returns the name of the node's network namespace, as seen in any of its
+// programs; it is empty if none runs.
 func nodeNamespace(s settings) string {
 	own, _ := os.Readlink("/proc/self/ns/net")
 	files, _ := filepath.Glob(s.pidFile("*"))
@@ -75,8 +75,8 @@ func nodeNamespace(s settings) string {
 	return ""
 }
 
-// isOurs judges a process by its program and its command line, whose words
-// end with a zero byte.
+// isOurs reports whether a process belongs to the instance, by its program and its command
+// line, whose words end with a zero byte.
 func isOurs(state, exe, cmdline string) bool {
 	if !programNames()[strings.TrimSuffix(filepath.Base(exe), " (deleted)")] {
 		return false
@@ -92,8 +92,8 @@ func isOurs(state, exe, cmdline string) bool {
 	return false
 }
 
-// stopAll ends every process of the instance and waits until they are gone.
-// To keep data, etcd is given time to close its files.
+// stopAll ends every process of the instance and waits until all are gone. With keepData,
+// etcd gets time to close its files.
 func stopAll(s settings, keepData bool) error {
 	files, _ := filepath.Glob(s.pidFile("*"))
 	if p, ok := readPID(s.pidFile("etcd")); ok && keepData {
@@ -119,22 +119,22 @@ func stopAll(s settings, keepData bool) error {
 	return nil
 }
 
-// clear takes away everything that an instance has outside its state folder,
-// and what in that folder does not outlive its processes.
+// clear removes everything that an instance has outside its state folder, and what is
+// useless in that folder without its processes.
 func clear(ctx context.Context, s settings, keepData bool) error {
 	if err := stopAll(s, keepData); err != nil {
 		return err
 	}
 	for _, mount := range mountsBelow(s) {
-		// Deepest first. Only a run from before the node had namespaces of its
-		// own, or a debugging hand, can have left these.
+		// Deepest first. Only an old version, without namespaces for the node, or manual
+		// debugging can have left these.
 		syscall.Unmount(mount, syscall.MNT_DETACH)
 	}
 	if err := removeCgroups(s.name(), s.programs()); err != nil {
 		return err
 	}
 	if _, err := os.Stat("/sys/class/net/" + s.link()); err == nil {
-		// It may vanish with the namespace in this very moment.
+		// It may vanish with the namespace at this moment.
 		run(ctx, "ip", "link", "delete", s.link())
 	}
 	for _, rule := range leftRules(ctx, s) {
@@ -150,7 +150,7 @@ func clear(ctx context.Context, s settings, keepData bool) error {
 	return nil
 }
 
-// leftRules gives the deleting arguments for our rules in the machine's filter.
+// leftRules returns the iptables arguments that delete our rules on this machine.
 func leftRules(ctx context.Context, s settings) [][]string {
 	if _, err := exec.LookPath("iptables"); err != nil {
 		return nil
@@ -165,7 +165,7 @@ func leftRules(ctx context.Context, s settings) [][]string {
 	return rules
 }
 
-// parseRules reads "iptables -S" and gives, for each rule with the comment,
+// parseRules parses the output of "iptables -S" and returns, for each rule with the comment,
 // the arguments that delete it.
 func parseRules(table, out, comment string) [][]string {
 	var rules [][]string
@@ -185,8 +185,7 @@ func parseRules(table, out, comment string) [][]string {
 	return rules
 }
 
-// mountsBelow are the mounts in the state folder that this machine sees,
-// deepest first.
+// mountsBelow returns the machine's mounts in the state folder, deepest first.
 func mountsBelow(s settings) []string {
 	data, _ := os.ReadFile("/proc/self/mountinfo")
 	return parseMounts(string(data), s.State)
@@ -203,7 +202,7 @@ func parseMounts(mountinfo, dir string) []string {
 	return mounts
 }
 
-// leftovers lists, in words, what of the instance is still there.
+// leftovers describes everything of the instance that still exists.
 func leftovers(ctx context.Context, s settings) []string {
 	var left []string
 	for _, pid := range strays(s) {
@@ -228,12 +227,12 @@ func leftovers(ctx context.Context, s settings) []string {
 	return left
 }
 
-// kernelSettings are those that the cluster changes for the whole machine.
+// kernelSettings lists the kernel settings that the cluster changes for the whole machine.
 func kernelSettings() []string {
 	return []string{"net/ipv4/ip_forward", "vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"}
 }
 
-// rememberKernel saves the settings' values, once, for restoreKernel.
+// rememberKernel saves the values of those settings, once, for restoreKernel.
 func rememberKernel(s settings) error {
 	file := s.path("kernel-settings.json")
 	if _, err := os.Stat(file); err == nil {
@@ -252,8 +251,7 @@ func rememberKernel(s settings) error {
 	return writeFile(file, data, 0o644)
 }
 
-// restoreKernel gives the machine its settings back, unless another instance
-// still lives by them.
+// restoreKernel restores the settings, unless another instance still needs them.
 func restoreKernel(s settings) {
 	data, err := os.ReadFile(s.path("kernel-settings.json"))
 	var values map[string]string

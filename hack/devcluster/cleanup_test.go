@@ -26,7 +26,7 @@ func TestParseRules(t *testing.T) {
 	}
 }
 
-// TestEgressRulesAreFound checks that clean-up knows every rule that is made.
+// TestEgressRulesAreFound checks that clean-up finds every rule that we add.
 func TestEgressRulesAreFound(t *testing.T) {
 	s := testSettings(t)
 	for _, rule := range egressRules(s) {
@@ -87,11 +87,14 @@ func TestIsOurs(t *testing.T) {
 func TestParseStat(t *testing.T) {
 	stat := "77 (a (b) c) S 1 77 77 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 100 200 18446744073709551615"
 	start, state, err := parseStat(stat)
-	if err != nil || start != 4242 || state != "S" {
-		t.Errorf("got %d, %q, %v", start, state, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if start != 4242 || state != "S" {
+		t.Errorf("start time %d and state %q, want 4242 and S", start, state)
 	}
 	if _, _, err := parseStat("77 (x) S 1"); err == nil {
-		t.Error("a short line gives no error")
+		t.Error("a short line is accepted")
 	}
 }
 

@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// cluster is one instance and how to tell the user about it.
+// cluster is one instance, with the progress that is shown to the user.
 type cluster struct {
 	settings
 	progress *progress
 }
 
-// lock keeps two runs from working on one instance. The caller calls the
-// function that it gives.
+// lock keeps two runs from working on one instance. The caller calls the function that it
+// returns to unlock.
 func (c *cluster) lock() (func(), error) { return c.lockFile(c.name()) }
 
-// lockFile waits until nobody else holds the lock of that name.
+// lockFile waits until no other run holds the lock with a name, and takes it.
 func (c *cluster) lockFile(name string) (func(), error) {
 	file := c.cached("locks", name)
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -41,7 +41,7 @@ func (c *cluster) lockFile(name string) (func(), error) {
 	return func() { f.Close() }, nil
 }
 
-// up brings the cluster up, from whatever is there now.
+// up brings the cluster up from any state.
 func (c *cluster) up(ctx context.Context) error {
 	unlock, err := c.lock()
 	if err != nil {
@@ -55,7 +55,7 @@ func (c *cluster) up(ctx context.Context) error {
 		c.progress.say("The cluster is up (%s).", c.kubeconfig())
 		return nil
 	}
-	c.progress.say("Bringing up a Kubernetes %s of one node in %s.", c.Kubernetes, c.State)
+	c.progress.say("Bringing up a single-node Kubernetes %s in %s.", c.Kubernetes, c.State)
 	bins, images, err := c.ensureParts(ctx)
 	if err != nil {
 		return err
@@ -73,8 +73,8 @@ func (c *cluster) up(ctx context.Context) error {
 	return nil
 }
 
-// ensureParts installs and builds what the cache and the machine lack. All
-// instances share it, so that only one may do it at a time.
+// ensureParts installs and builds what the machine and the cache lack. All instances share
+// the cache, so only one run may do this at a time.
 func (c *cluster) ensureParts(ctx context.Context) (binaries, []imageArchive, error) {
 	unlock, err := c.lockFile("images")
 	if err != nil {
@@ -92,8 +92,8 @@ func (c *cluster) ensureParts(ctx context.Context) (binaries, []imageArchive, er
 	return bins, images, err
 }
 
-// checkState refuses a state folder that is another's, or whose cluster was
-// brought up otherwise.
+// checkState refuses a state folder with foreign files, or whose cluster was brought up with
+// other settings.
 func (c *cluster) checkState() error {
 	diffs, err := c.conflicts()
 	if err != nil {
@@ -107,18 +107,18 @@ func (c *cluster) checkState() error {
 	}
 	entries, err := os.ReadDir(c.State)
 	if err == nil && len(entries) > 0 {
-		return fmt.Errorf("%s holds files that are not a cluster's; set CLEW_STATE to a folder that is empty or not there", c.State)
+		return fmt.Errorf("%s has files that do not belong to a cluster; set CLEW_STATE to a folder that is empty or does not exist", c.State)
 	}
 	return nil
 }
 
-// isState says whether the state folder is one that up made.
+// isState reports whether up made the state folder.
 func (c *cluster) isState() bool {
 	_, err := os.Stat(c.path("settings.json"))
 	return err == nil
 }
 
-// problems says why the cluster cannot be called up and healthy.
+// problems returns the reasons why the cluster is not up and healthy.
 func (c *cluster) problems(ctx context.Context) []string {
 	var out []string
 	for _, name := range append([]string{holder}, componentNames(c.settings)...) {
@@ -127,7 +127,7 @@ func (c *cluster) problems(ctx context.Context) []string {
 		}
 	}
 	if _, err := os.Stat(c.path("complete")); err != nil {
-		out = append(out, "it was never brought up to the end")
+		out = append(out, "bringing it up never finished")
 	}
 	pause, base, postgres, err := ownImages(c.settings)
 	if err != nil {
@@ -135,7 +135,7 @@ func (c *cluster) problems(ctx context.Context) []string {
 	}
 	for _, a := range []imageArchive{pause, base, postgres} {
 		if !c.loaded(a) {
-			out = append(out, "image "+a.ref+" is not as this checkout makes it")
+			out = append(out, "image "+a.ref+" differs from the one that this checkout builds")
 		}
 	}
 	if len(out) > 0 {
@@ -158,7 +158,7 @@ func componentNames(s settings) []string {
 	return names
 }
 
-// prepare makes the node's namespaces unless they are open.
+// prepare opens the node's namespaces unless they are open, and writes all configuration.
 func (c *cluster) prepare(ctx context.Context, bins binaries) error {
 	if _, ok := readPID(c.pidFile(holder)); !ok {
 		err := c.progress.step("clearing what an earlier run left", func() error { return clear(ctx, c.settings, true) })
@@ -181,7 +181,7 @@ func (c *cluster) prepare(ctx context.Context, bins binaries) error {
 	return writeConfigs(c.settings)
 }
 
-// start starts the programs that do not run and waits until they work.
+// start starts the programs that do not run and waits until they are ready.
 func (c *cluster) start(ctx context.Context, bins binaries, images []imageArchive) error {
 	var kubeletStart time.Time
 	if _, ok := readPID(c.pidFile("kubelet")); !ok {
@@ -227,7 +227,7 @@ func (c *cluster) start(ctx context.Context, bins binaries, images []imageArchiv
 	return writeFile(c.path("complete"), nil, 0o644)
 }
 
-// anyDead is an error that ends waiting if a program has ended.
+// anyDead returns an error that ends waitFor if a program has ended.
 func (c *cluster) anyDead() error {
 	for _, name := range componentNames(c.settings) {
 		if _, ok := readPID(c.pidFile(name)); !ok {
@@ -237,7 +237,7 @@ func (c *cluster) anyDead() error {
 	return nil
 }
 
-// whyDead quotes the end of a program's log.
+// whyDead returns an error with the last lines of a program's log.
 func (c *cluster) whyDead(name string) error {
 	log, _ := os.ReadFile(c.logFile(name))
 	return fmt.Errorf("%s ended; the last lines of %s:\n%s", name, c.logFile(name), lastLines(string(log), 8))
@@ -273,9 +273,9 @@ func (c *cluster) startOne(ctx context.Context, comp component) error {
 	})
 }
 
-// apply hands manifests to kubectl. Right after the start the API may still
-// refuse namespaces that it is about to make, and kubectl's discovery waits for
-// aggregated APIs whose servers are not reached yet.
+// apply applies manifests. It retries, because right after the start the API server may
+// still refuse objects in namespaces that it is about to create, and kubectl's discovery
+// fails for aggregated APIs whose servers cannot be reached yet.
 func (c *cluster) apply(ctx context.Context, bins binaries, yaml string) error {
 	return waitFor(ctx, 2*time.Minute, func(ctx context.Context) error {
 		cmd := exec.CommandContext(ctx, bins.kube("kubectl"), "--kubeconfig", c.kubeconfig(), "--cache-dir", c.path("kubectl"), "apply", "-f", "-")
@@ -285,7 +285,7 @@ func (c *cluster) apply(ctx context.Context, bins binaries, yaml string) error {
 	})
 }
 
-// mark is what the state folder remembers of a loaded image, and where.
+// mark returns the file in the state folder that records a loaded image, and its content.
 func (c *cluster) mark(a imageArchive) (file, text string) {
 	return c.path("images", shortHash([]byte(a.ref))), a.ref + " " + a.key + "\n"
 }
@@ -296,7 +296,7 @@ func (c *cluster) loaded(a imageArchive) bool {
 	return err == nil && string(had) == text
 }
 
-// load brings an image into the node, unless the node has it.
+// load loads an image into the node, unless the node has it.
 func (c *cluster) load(ctx context.Context, a imageArchive) error {
 	if c.loaded(a) {
 		return nil
@@ -319,7 +319,7 @@ func (c *cluster) importArchive(ctx context.Context, file string) error {
 	return err
 }
 
-// down takes the cluster away and says what, against its promise, is left.
+// down takes the cluster down. It is an error, with a list, if anything is left.
 func (c *cluster) down(ctx context.Context) error {
 	unlock, err := c.lock()
 	if err != nil {
@@ -328,7 +328,7 @@ func (c *cluster) down(ctx context.Context) error {
 	defer unlock()
 	_, err = os.Stat(c.State)
 	if err == nil && !c.isState() {
-		return fmt.Errorf("%s is not a cluster's folder (it has no settings.json), so nothing in it is touched", c.State)
+		return fmt.Errorf("%s is not a cluster's folder (it has no settings.json), so it is left alone", c.State)
 	}
 	there := len(leftovers(ctx, c.settings)) > 0
 	if there {
@@ -351,6 +351,6 @@ func (c *cluster) down(ctx context.Context) error {
 		c.progress.say("There is no cluster %s; nothing to do.", c.name())
 		return nil
 	}
-	c.progress.say("No process, mount, interface, rule, control group or file of %s is left. What was built stays in %s.", c.name(), c.Cache)
+	c.progress.say("No process, mount, interface, rule, control group or file of %s is left. The cache stays in %s.", c.name(), c.Cache)
 	return nil
 }

@@ -11,8 +11,8 @@ import (
 	"text/tabwriter"
 )
 
-// printKubeconfig prints the path of the kubeconfig of a cluster that was
-// brought up.
+// printKubeconfig prints the path of the cluster's kubeconfig. It is an error if the cluster
+// was never brought up.
 func (c *cluster) printKubeconfig() error {
 	if _, err := os.Stat(c.kubeconfig()); err != nil {
 		return fmt.Errorf("there is no cluster in %s; run up first", c.State)
@@ -21,7 +21,7 @@ func (c *cluster) printKubeconfig() error {
 	return nil
 }
 
-// status prints what runs. It is an error if the cluster is not healthy.
+// status lists the cluster's programs. It is an error if the cluster is not healthy.
 func (c *cluster) status(ctx context.Context) error {
 	if !c.isState() {
 		return fmt.Errorf("there is no cluster in %s; run up first", c.State)
@@ -44,7 +44,7 @@ func (c *cluster) status(ctx context.Context) error {
 	return nil
 }
 
-// loadImages imports archives in the format of "docker save", or OCI's.
+// loadImages imports archives in the format of "docker save" or of OCI.
 func (c *cluster) loadImages(ctx context.Context, files []string) error {
 	if len(files) == 0 {
 		return errors.New("load-image needs the path of at least one image archive")
@@ -99,8 +99,8 @@ func parseBuild(args []string) (req buildRequest, noLoad bool, err error) {
 	return req, noLoad, nil
 }
 
-// buildImage builds an image, unless its inputs are as they were, loads it
-// into the node and prints its archive's path.
+// buildImage builds an image unless its inputs are unchanged, loads it into the node and
+// prints the path of its archive.
 func (c *cluster) buildImage(ctx context.Context, args []string) error {
 	req, noLoad, err := parseBuild(args)
 	if err != nil {
@@ -125,7 +125,7 @@ func (c *cluster) buildImage(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	// One archive per name: builds follow each other fast, and each is large.
+	// There is one archive per name, since builds are frequent and archives large.
 	a := imageArchive{ref: req.tag, key: hash, file: c.cached("built", shortHash([]byte(req.tag)), "image.tar")}
 	stamp := a.file + ".inputs"
 	had, _ := os.ReadFile(stamp)

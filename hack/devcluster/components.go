@@ -30,7 +30,7 @@ const (
 type component struct {
 	name  string
 	argv  []string
-	ready func(context.Context) error // nil if being alive is all
+	ready func(context.Context) error // nil if it only has to run
 	limit time.Duration               // for ready
 }
 
@@ -54,11 +54,11 @@ func components(s settings, bins binaries) []component {
 func etcdArgs(s settings, bins binaries) []string {
 	return []string{
 		bins.etcd, "--name=" + s.name(), "--data-dir=" + s.path("etcd"), "--logger=zap", "--log-level=warn",
-		// The loopback is the node's own, so these addresses are nobody else's.
+		// The node has its own loopback interface, so these addresses collide with nothing.
 		"--listen-client-urls=http://127.0.0.1:2379", "--advertise-client-urls=http://127.0.0.1:2379",
 		"--listen-peer-urls=http://127.0.0.1:2380", "--initial-advertise-peer-urls=http://127.0.0.1:2380",
 		"--initial-cluster=" + s.name() + "=http://127.0.0.1:2380",
-		// A crash of the machine may cost this cluster, and a faster disk not.
+		// Speed matters more here than surviving a crash of the machine.
 		"--unsafe-no-fsync", "--quota-backend-bytes=4294967296", "--auto-compaction-retention=10m",
 	}
 }
@@ -129,7 +129,7 @@ func provisionerArgs(s settings, bins binaries) []string {
 	}
 }
 
-// writeConfigs writes every file that the components read.
+// writeConfigs writes all files that the components read.
 func writeConfigs(s settings) error {
 	pki := s.path("pki")
 	if err := makeCertificates(s, pki); err != nil {
@@ -164,7 +164,7 @@ func writeConfigs(s settings) error {
 	return nil
 }
 
-// apiClient is an HTTP client that shows the administrator's certificate.
+// apiClient returns an HTTP client with the administrator's certificate.
 func (s settings) apiClient() (*http.Client, error) {
 	ca, err := os.ReadFile(s.path("pki", "ca.crt"))
 	if err != nil {
@@ -182,7 +182,7 @@ func (s settings) apiClient() (*http.Client, error) {
 	}, nil
 }
 
-// get fetches a path of the API; anything but status 200 is an error.
+// get fetches a path of the API. Any status other than 200 is an error.
 func (s settings) get(ctx context.Context, path string) ([]byte, error) {
 	client, err := s.apiClient()
 	if err != nil {
@@ -213,9 +213,9 @@ func (s settings) apiReady(ctx context.Context) error {
 	return err
 }
 
-// containerdReady is without error once containerd answers kubelet. Its CRI
-// service starts last, after the state of all containers was read, and kubelet
-// ends if it asks before.
+// containerdReady returns nil once containerd serves kubelet's requests. Its CRI service
+// starts last, after it has read the state of all containers, and a kubelet that asks
+// before exits.
 func (s settings) containerdReady(ctx context.Context) error {
 	conn, err := grpc.NewClient("unix://"+s.containerdSocket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -226,8 +226,8 @@ func (s settings) containerdReady(ctx context.Context) error {
 	return err
 }
 
-// nodeReady is without error once the node says that pods can run on it. What
-// it said before since does not count: it outlives a kubelet that was killed.
+// nodeReady returns nil once the node has reported, after since, that pods can run on it.
+// An older report may be that of a kubelet that was killed.
 func (s settings) nodeReady(ctx context.Context, since time.Time) error {
 	data, err := s.get(ctx, "/api/v1/nodes/"+s.name())
 	if err != nil {
@@ -236,8 +236,8 @@ func (s settings) nodeReady(ctx context.Context, since time.Time) error {
 	return readyCondition(data, since)
 }
 
-// podsKnown is without error once kubelet knows all pods that the API has for
-// its node; before that, exec and logs find none.
+// podsKnown returns nil once kubelet knows all pods that the API has for its node. Before
+// that, exec and logs do not find them.
 func (s settings) podsKnown(ctx context.Context) error {
 	var counts [2]int
 	for i, path := range []string{"/api/v1/nodes/" + s.name() + "/proxy/pods", "/api/v1/pods?fieldSelector=spec.nodeName=" + s.name()} {
@@ -257,8 +257,8 @@ func (s settings) podsKnown(ctx context.Context) error {
 	return nil
 }
 
-// servicesReady is without error once a cluster address leads to the API
-// server and the cluster's DNS names it.
+// servicesReady returns nil once the API server can be reached at its cluster address and
+// the cluster's DNS resolves its name.
 func (s settings) servicesReady(ctx context.Context) error {
 	d := net.Dialer{Timeout: time.Second}
 	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(s.apiIP().String(), "443"))
@@ -276,12 +276,12 @@ func (s settings) servicesReady(ctx context.Context) error {
 		return fmt.Errorf("the cluster's DNS does not answer: %w", err)
 	}
 	if len(got) != 1 || got[0] != s.apiIP().String() {
-		return fmt.Errorf("the cluster's DNS gives %v for the API server, not %s", got, s.apiIP())
+		return fmt.Errorf("the cluster's DNS resolves the API server to %v, not %s", got, s.apiIP())
 	}
 	return nil
 }
 
-// binaries says where the programs that were built lie.
+// binaries holds the paths of the programs that were built.
 type binaries struct {
 	kubeDir, etcd, coredns, provisioner, pause string
 }

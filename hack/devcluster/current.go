@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// current runs a subcommand with CLUSTER=current: the cluster is the user's
-// own, so that it is looked at but never started, stopped or changed.
+// current runs a subcommand with CLUSTER=current: the cluster belongs to the user, and is
+// never started, stopped or changed.
 func (c *cluster) current(ctx context.Context, command string, args []string) error {
 	switch command {
 	case "up", "status":
@@ -27,12 +27,12 @@ func (c *cluster) current(ctx context.Context, command string, args []string) er
 		}
 		var version struct{ GitVersion string }
 		if err := json.Unmarshal([]byte(out), &version); err != nil {
-			return fmt.Errorf("the server of context %s does not answer as Kubernetes does: %w", name, err)
+			return fmt.Errorf("the server of context %s is not a Kubernetes API server: %w", name, err)
 		}
 		c.progress.say("Using the cluster of the current context, %s (Kubernetes %s).", name, version.GitVersion)
 		return nil
 	case "down":
-		c.progress.say("CLUSTER=current: the cluster is yours, so it is left as it is.")
+		c.progress.say("CLUSTER=current: the cluster is yours and stays as it is.")
 		return nil
 	case "kubeconfig":
 		path, err := currentKubeconfig(os.Getenv)
@@ -50,7 +50,7 @@ func (c *cluster) current(ctx context.Context, command string, args []string) er
 	return fmt.Errorf("with CLUSTER=current there is no command %q\n%s", command, usage)
 }
 
-// currentKubeconfig is the path, or the list of paths, that kubectl reads.
+// currentKubeconfig returns the path, or the list of paths, that kubectl reads.
 func currentKubeconfig(getenv func(string) string) (string, error) {
 	if v := getenv("KUBECONFIG"); v != "" {
 		return v, nil

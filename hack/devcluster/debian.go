@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// packages are the Debian packages that the cluster stands on.
+// packages returns the Debian packages that the cluster needs.
 func packages() []string {
 	return []string{
 		"buildah", "ca-certificates", "conntrack", "containerd", "containernetworking-plugins", "debootstrap", "debian-archive-keyring",
@@ -16,8 +16,7 @@ func packages() []string {
 	}
 }
 
-// ensurePackages installs the packages that are missing, and starts none of
-// the services that come with them.
+// ensurePackages installs missing packages, without starting their services.
 func ensurePackages(ctx context.Context, p *progress) error {
 	missing, err := missingPackages(ctx)
 	if err != nil || len(missing) == 0 {
@@ -30,9 +29,9 @@ func ensurePackages(ctx context.Context, p *progress) error {
 
 func missingPackages(ctx context.Context) ([]string, error) {
 	if _, err := exec.LookPath("dpkg-query"); err != nil {
-		return nil, fmt.Errorf("dpkg-query is not there: the development cluster runs on Debian 12 or a relative; on other systems use CLUSTER=current")
+		return nil, fmt.Errorf("dpkg-query is missing: the development cluster runs on Debian 12 and its derivatives; on other systems use CLUSTER=current")
 	}
-	// The exit status says that some package is unknown; the output says which are there.
+	// The exit status only says that some package is unknown; the output lists those installed.
 	out, _ := exec.CommandContext(ctx, "dpkg-query", append([]string{"-W", "-f", "${Package} ${Status}\n"}, packages()...)...).Output()
 	return notInstalled(string(out), packages()), nil
 }
@@ -53,8 +52,7 @@ func notInstalled(dpkg string, wanted []string) []string {
 	return missing
 }
 
-// policyFile, while it is there and ends with status 101, keeps packages from
-// starting their services.
+// policyFile keeps packages from starting their services while it exists and exits with 101.
 const policyFile = "/usr/sbin/policy-rc.d"
 
 func install(ctx context.Context, names []string) error {
@@ -64,12 +62,12 @@ func install(ctx context.Context, names []string) error {
 		}
 		defer os.Remove(policyFile)
 	}
-	// Where Docker's own packages are, apt would rather replace them than fail.
+	// Without --no-remove, apt would replace Docker's own packages instead of failing.
 	args := append([]string{"install", "-y", "-qq", "--no-install-recommends", "--no-remove"}, names...)
 	if err := apt(ctx, args...); err == nil {
 		return nil
 	}
-	// The lists may be missing or old.
+	// The package lists may be missing or old.
 	if err := apt(ctx, "update", "-qq"); err != nil {
 		return err
 	}
@@ -86,8 +84,8 @@ func apt(ctx context.Context, args ...string) error {
 // repository is one archive of Debian packages that apt on this machine uses.
 type repository struct{ URI, Codename, Component string }
 
-// repositories asks apt where the packages of a release come from, so that the
-// base image is made from the same mirror. The main archive comes first.
+// repositories returns the archives from which apt on this machine gets the packages of a
+// release, so that the base image uses the same mirror. The main archive comes first.
 func repositories(ctx context.Context, release string) ([]repository, error) {
 	out, err := run(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)", "Created-By: Packages")
 	if err != nil {
@@ -100,8 +98,8 @@ func repositories(ctx context.Context, release string) ([]repository, error) {
 	return repos, nil
 }
 
-// parseRepositories reads lines of URI, code name and component, and keeps
-// those of the release's main component once each.
+// parseRepositories parses lines of URI, code name and component, and returns the
+// repositories of the release's main component, without duplicates.
 func parseRepositories(out, release string) []repository {
 	var repos []repository
 	seen := map[repository]bool{}

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// kill sends SIGKILL to programs of the cluster, as a crash does; up starts
-// them again. Containers outlive containerd and kubelet.
+// kill sends SIGKILL to programs of the cluster. Containers outlive containerd and kubelet,
+// and up starts the programs again.
 func (c *cluster) kill(names []string) error {
 	known := componentNames(c.settings)
 	if len(names) == 0 {
@@ -37,12 +37,11 @@ func (c *cluster) kill(names []string) error {
 	return nil
 }
 
-// saveEtcd copies etcd's data to a new folder while the cluster runs on: etcd
-// is stopped for the moment that the copy takes, which is therefore what a
-// crash at that moment would leave.
+// saveEtcd copies etcd's data to a new folder while the cluster keeps running. etcd is
+// stopped while it copies, so the copy is what a crash at that moment would leave.
 func (c *cluster) saveEtcd(ctx context.Context, folder string) error {
 	if _, err := os.Stat(folder); err == nil {
-		return fmt.Errorf("%s is there already; name a folder that is not", folder)
+		return fmt.Errorf("%s exists already; name a new folder", folder)
 	}
 	p, ok := readPID(c.pidFile("etcd"))
 	if !ok {
@@ -55,12 +54,11 @@ func (c *cluster) saveEtcd(ctx context.Context, folder string) error {
 	return errors.Join(err, syscall.Kill(p.PID, syscall.SIGCONT))
 }
 
-// restoreEtcd puts etcd's data back to what saveEtcd copied, and starts the
-// cluster's programs anew, but for containerd: as a restore from a backup is
-// done.
+// restoreEtcd restores etcd's data from a copy of saveEtcd, and restarts the cluster's
+// programs except containerd, as one restores a backup.
 func (c *cluster) restoreEtcd(ctx context.Context, folder string) error {
 	if _, err := os.Stat(filepath.Join(folder, "member")); err != nil {
-		return fmt.Errorf("%s holds no copy of etcd's data: %w", folder, err)
+		return fmt.Errorf("%s has no copy of etcd's data: %w", folder, err)
 	}
 	var running []string
 	for _, name := range componentNames(c.settings) {
@@ -68,7 +66,7 @@ func (c *cluster) restoreEtcd(ctx context.Context, folder string) error {
 			running = append(running, name)
 		}
 	}
-	// Those who use the API go first, so that none sees two states of it.
+	// Clients of the API are stopped first, so that none sees two states of it.
 	slices.Reverse(running)
 	if err := c.kill(running); err != nil {
 		return err

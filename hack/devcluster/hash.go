@@ -8,7 +8,7 @@ import (
 	"runtime"
 )
 
-// hashFiles gives the SHA-256 of the files' contents, one after the other, in hex.
+// hashFiles returns the SHA-256 of the files' concatenated contents, in hex.
 func hashFiles(paths ...string) (string, error) {
 	h := sha256.New()
 	for _, path := range paths {
@@ -30,7 +30,7 @@ func sha256Sum(data []byte) []byte {
 	return sum[:]
 }
 
-// shortHash is enough of a hash to name a cache entry.
+// shortHash returns the beginning of a hash, long enough to name a cache entry.
 func shortHash(data []byte) string { return hex.EncodeToString(sha256Sum(data))[:12] }
 
 func goArch() string { return runtime.GOARCH }

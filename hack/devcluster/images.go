@@ -28,20 +28,20 @@ var postgresContext embed.FS
 type imageArchive struct {
 	ref  string
 	file string
-	// key tells two contents of one ref apart.
+	// key distinguishes two contents of one ref.
 	key string
 }
 
-// basePackages are in the base image beside what Debian cannot be without.
+// basePackages returns the packages in the base image beside Debian's minimum.
 func basePackages() []string { return []string{"ca-certificates", "curl", "git", "openssh-client"} }
 
-// basePrune is what the base image can be without.
+// basePrune returns what is removed from the base image to make it smaller.
 func basePrune() []string {
 	return []string{"var/lib/apt/lists/*", "var/cache/apt/*", "var/log/*", "usr/share/doc/*", "usr/share/man/*", "usr/share/locale/*", "usr/share/info/*"}
 }
 
-// ownImages names the cluster's own images: what they must be made of, and
-// where their archives are or will be.
+// ownImages describes the cluster's own images: their content, by key, and the files of
+// their archives, whether they exist or not.
 func ownImages(s settings) (pause, base, postgres imageArchive, err error) {
 	pauseKey, err := pauseKey()
 	if err != nil {
@@ -65,7 +65,7 @@ func ownImages(s settings) (pause, base, postgres imageArchive, err error) {
 	return image(pauseImage, pauseKey), image(baseImage, baseKey), image(postgresImage, "postgres-"+hex.EncodeToString(h.Sum(nil))[:12]), err
 }
 
-// ensureImages makes the archives of the cluster's own images.
+// ensureImages makes the archives of the cluster's own images that are missing.
 func ensureImages(ctx context.Context, s settings, bins binaries, p *progress) ([]imageArchive, error) {
 	pause, base, postgres, err := ownImages(s)
 	if err != nil {
@@ -193,7 +193,7 @@ func makePostgres(ctx context.Context, s settings, base, a imageArchive) error {
 	}, a.file)
 }
 
-// imageConfig is what a container of the image runs by default.
+// imageConfig is the default process of the image's containers.
 type imageConfig struct {
 	Entrypoint []string `json:",omitempty"`
 	Cmd        []string `json:",omitempty"`
@@ -201,7 +201,7 @@ type imageConfig struct {
 	Env        []string `json:",omitempty"`
 }
 
-// writeArchive writes an image of one layer, the tar file layer.
+// writeArchive writes an image with one layer, the tar file layer.
 func writeArchive(out, ref, layer string, config imageConfig) error {
 	sum, err := hashFiles(layer)
 	if err != nil {

@@ -1,10 +1,10 @@
-// Command devcluster runs a real Kubernetes of one node on this machine, for
-// development and tests. It needs root, Debian 12, its package archive and
-// the Go module proxy, and no registry of container images.
+// Command devcluster runs a single-node Kubernetes on this machine, for development and
+// tests. It needs root, Debian 12, Debian's package archive and the Go module proxy, but no
+// registry of container images.
 //
-// It promises that `up` may be called at any time and ends with a cluster that
-// works, that `down` leaves nothing behind but the cache of what was built,
-// and that instances with different CLEW_INSTANCE do not meet.
+// It promises that `up` can be called at any time and ends with a working cluster, that
+// `down` leaves nothing behind except the cache of what was built, and that instances with
+// different CLEW_INSTANCE do not affect each other.
 package main
 
 import (
@@ -28,21 +28,21 @@ func main() {
 const usage = `usage: go run . COMMAND
 
   up                      bring the cluster up, or repair it
-  down                    take it down and all that belongs to it
-  status                  say what runs
+  down                    take it down and remove everything but its cache
+  status                  list its programs
   kubeconfig              print the path of the administrator's kubeconfig
-  load-image ARCHIVE...   bring images ("docker save" format) into the node
+  load-image ARCHIVE...   load images ("docker save" format) into the node
   build-image -t NAME:TAG [-f DOCKERFILE] [--build-arg K=V]... [--target STAGE] [--host-apt] [--no-load] CONTEXT
                           build an image on ` + baseImage + ` and load it
-  kill PROGRAM...         end programs of the cluster as a crash does; up starts them again
-  save-etcd FOLDER        copy etcd's data as it is at this moment
-  restore-etcd FOLDER     put etcd's data back to a copy, as a restore from a backup does
-  smoke                   run a restricted pod with a volume, and look at it from all sides
+  kill PROGRAM...         send SIGKILL to programs of the cluster; up starts them again
+  save-etcd FOLDER        copy etcd's data of this moment
+  restore-etcd FOLDER     restore etcd's data from such a copy
+  smoke                   run a restricted pod with a volume, and check all that it uses
 
-README.md says which environment variables there are.`
+README.md lists the environment variables.`
 
-// dispatch runs one subcommand. Only what a script may want to read goes to
-// standard output; progress goes to standard error.
+// dispatch runs one subcommand. Only output that a script may read goes to standard output;
+// progress goes to standard error.
 func dispatch(ctx context.Context, args []string) error {
 	if len(args) == 0 {
 		return errors.New(usage)
@@ -66,7 +66,7 @@ func dispatch(ctx context.Context, args []string) error {
 		return c.printKubeconfig()
 	}
 	if os.Geteuid() != 0 {
-		return errors.New("the development cluster needs root: it makes network and mount namespaces; use sudo -E, or CLUSTER=current for a cluster of your own")
+		return errors.New("the development cluster needs root, to make network and mount namespaces; use sudo -E, or CLUSTER=current for a cluster of your own")
 	}
 	switch args[0] {
 	case "up":
@@ -85,7 +85,7 @@ func dispatch(ctx context.Context, args []string) error {
 	return c.dispatchFault(ctx, args)
 }
 
-// dispatchFault runs one of the subcommands that do harm, for tests.
+// dispatchFault runs one of the destructive subcommands, which tests use.
 func (c *cluster) dispatchFault(ctx context.Context, args []string) error {
 	if args[0] == "kill" {
 		return c.kill(args[1:])

@@ -9,11 +9,11 @@ import (
 
 const storageNamespace = "local-path-storage"
 
-// manifests are the objects that the node's helpers need in the API.
+// manifests returns the objects that DNS and storage need in the API.
 func manifests(s settings) string { return dnsManifest(s) + "---\n" + storageManifest() }
 
-// dnsManifest gives CoreDNS, which runs outside pods, a Service by hand: pods
-// ask port 53 of its address, and kube-proxy leads them to the node's port.
+// dnsManifest returns a Service with manual endpoints for CoreDNS, which runs outside pods:
+// pods ask port 53 of its address, and kube-proxy forwards that to the node's port.
 func dnsManifest(s settings) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Service
@@ -58,7 +58,7 @@ subjects:
 `, s.dnsIP(), s.nodeIP(), dnsPort)
 }
 
-// storageManifest makes folders of the node the default storage.
+// storageManifest returns the objects that make folders of the node the default storage.
 func storageManifest() string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Namespace
@@ -142,7 +142,7 @@ func provisionerConfig(s settings) string {
 `, s.path("volumes"))
 }
 
-// helperPod makes and removes a volume's folder.
+// helperPod returns the pod that makes and removes a volume's folder.
 func helperPod() string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -158,8 +158,8 @@ spec:
 `, baseImage)
 }
 
-// readyCondition reads a Node object; no error means that it is ready, and has
-// said so since the given time. Its clock counts whole seconds.
+// readyCondition returns nil if a Node object is ready, and has reported that since the
+// given time. Its heartbeats have whole seconds.
 func readyCondition(node []byte, since time.Time) error {
 	var n struct {
 		Status struct {

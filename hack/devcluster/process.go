@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// process is a pidfile's content. A pid alone says little once it has been
-// given out again; with its start time and boot it names one process for good.
+// process is the content of a pidfile. Pids are reused; with its start time and boot id, a
+// pid identifies one process for good.
 type process struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"` // clock ticks after boot
 	Boot  string `json:"boot"`
 }
 
-// spawn starts a program that outlives this one, in a session of its own, with
-// its output at the end of logFile, and writes its pidfile.
+// spawn starts a program that outlives this one, in its own session, with its output
+// appended to logFile, and writes its pidfile.
 func spawn(pidFile, logFile string, argv []string, env []string) error {
 	for _, f := range []string{pidFile, logFile} {
 		if err := os.MkdirAll(filepath.Dir(f), 0o755); err != nil {
@@ -44,7 +44,7 @@ func spawn(pidFile, logFile string, argv []string, env []string) error {
 	if err != nil {
 		return fmt.Errorf("%s ended at once; see %s", argv[0], logFile)
 	}
-	// Reaping it keeps a program that dies at once from looking alive.
+	// Without this, a program that exits at once would be a zombie and look alive.
 	go cmd.Wait()
 	data, err := json.Marshal(p)
 	if err != nil {
@@ -53,7 +53,7 @@ func spawn(pidFile, logFile string, argv []string, env []string) error {
 	return writeFile(pidFile, append(data, '\n'), 0o644)
 }
 
-// inspect describes the process that has pid now.
+// inspect describes the process that currently has the pid.
 func inspect(pid int) (process, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -73,8 +73,8 @@ func inspect(pid int) (process, error) {
 	return process{PID: pid, Start: start, Boot: strings.TrimSpace(string(boot))}, nil
 }
 
-// parseStat reads a process's start time and state from /proc/<pid>/stat. The
-// command's name, in brackets, may itself hold blanks and brackets.
+// parseStat parses the start time and the state of a process from /proc/<pid>/stat. The
+// command's name, in parentheses, may itself contain spaces and parentheses.
 func parseStat(stat string) (start uint64, state string, err error) {
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 20 {
@@ -84,7 +84,7 @@ func parseStat(stat string) (start uint64, state string, err error) {
 	return start, fields[0], err
 }
 
-// readPID gives the process of a pidfile if that very process is alive.
+// readPID returns the process of a pidfile. ok is false unless that very process is alive.
 func readPID(pidFile string) (process, bool) {
 	data, err := os.ReadFile(pidFile)
 	if err != nil {
@@ -102,14 +102,12 @@ func (p process) alive() bool {
 	return err == nil && now == p
 }
 
-// stop ends the process politely, and after patience by force. It waits until
-// the process is gone.
+// stop sends SIGTERM and, after patience, SIGKILL. It waits until the process is gone.
 func (p process) stop(patience time.Duration) error {
 	return p.end(patience, syscall.SIGTERM, syscall.SIGKILL)
 }
 
-// end sends one signal after the other, with patience after each, until the
-// process is gone.
+// end sends one signal after another, with patience after each, until the process is gone.
 func (p process) end(patience time.Duration, signals ...syscall.Signal) error {
 	for _, sig := range signals {
 		if !p.alive() {
@@ -123,7 +121,7 @@ func (p process) end(patience time.Duration, signals ...syscall.Signal) error {
 		}
 	}
 	if p.alive() {
-		return fmt.Errorf("process %d does not end, not even by SIGKILL", p.PID)
+		return fmt.Errorf("process %d survived SIGKILL", p.PID)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// progress tells the user, on one writer, which step runs and how long it took.
+// progress shows the user which step runs and how long it took.
 type progress struct {
 	w     io.Writer
 	start time.Time
@@ -20,7 +20,7 @@ type progress struct {
 
 func newProgress(w io.Writer) *progress { return &progress{w: w, start: time.Now()} }
 
-// step runs fn and says so: what before, elapsed seconds after.
+// step prints what, runs fn, and prints the seconds that it took.
 func (p *progress) step(what string, fn func() error) error {
 	fmt.Fprintf(p.w, "  %s ...", what)
 	start := time.Now()
@@ -37,13 +37,13 @@ func (p *progress) say(format string, args ...any) {
 	fmt.Fprintf(p.w, format+"\n", args...)
 }
 
-// total is the time since the program started, for a last line.
+// total returns the time since the program started, for the last line.
 func (p *progress) total() string {
 	return fmt.Sprintf("%.1f s", time.Since(p.start).Seconds())
 }
 
-// run runs a command and gives its standard output. An error carries the
-// command line and the last lines that it wrote to standard error.
+// run runs a command and returns its standard output. An error contains the command line
+// and the last lines of its standard error.
 func run(ctx context.Context, name string, args ...string) (string, error) {
 	return runCmd(exec.CommandContext(ctx, name, args...))
 }
@@ -62,7 +62,7 @@ func runCmd(cmd *exec.Cmd) (string, error) {
 	return out.String(), fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, lastLines(said, 15))
 }
 
-// lastLines gives the last n lines of s.
+// lastLines returns the last n lines of s.
 func lastLines(s string, n int) string {
 	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
 	if len(lines) > n {
@@ -71,8 +71,7 @@ func lastLines(s string, n int) string {
 	return strings.Join(lines, "\n")
 }
 
-// writeFile writes a file so that it is there wholly or not at all, and makes
-// the folders above it.
+// writeFile writes a file atomically, and makes the folders above it.
 func writeFile(path string, data []byte, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -95,8 +94,8 @@ func writeFile(path string, data []byte, mode os.FileMode) error {
 	return os.Rename(tmp.Name(), path)
 }
 
-// waitFor calls check until it gives no error, a hopelessError, or the time is
-// over. It gives the last error.
+// waitFor calls check until it returns nil or a hopelessError, or the time is over. It
+// returns the last error.
 func waitFor(ctx context.Context, limit time.Duration, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -110,7 +109,7 @@ func waitFor(ctx context.Context, limit time.Duration, check func(context.Contex
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("not so after %s: %w", limit, err)
+			return fmt.Errorf("gave up after %s: %w", limit, err)
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// renderKubeconfig gives a kubeconfig of one cluster and one user.
+// renderKubeconfig returns a kubeconfig with one cluster and one user.
 func renderKubeconfig(cluster, url, user string, ca, cert, key []byte) ([]byte, error) {
 	if len(ca) == 0 || len(cert) == 0 || len(key) == 0 {
 		return nil, fmt.Errorf("the kubeconfig of %s needs an authority, a certificate and a key", user)
@@ -34,8 +34,8 @@ current-context: %[1]s
 `, cluster, url, user, b64(ca), b64(cert), b64(key))), nil
 }
 
-// auditPolicy logs who wrote what, never contents. What the cluster's own
-// parts merely read is left out: it is most of the traffic and tells nothing.
+// auditPolicy logs who wrote what, without contents. Reads by the cluster's own components
+// are left out: they are most of the traffic, and nobody looks for them.
 func auditPolicy() string {
 	return `apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -78,7 +78,7 @@ cgroupDriver: cgroupfs
 cgroupRoot: /%[6]s
 enforceNodeAllocatable: []
 failSwapOn: false
-# Machines may forbid lowering it, and nothing here needs it.
+# The machine may forbid lowering it, and nothing here needs that.
 oomScoreAdj: 0
 # Images come from archives and could not be pulled again.
 imageGCHighThresholdPercent: 100
@@ -90,8 +90,8 @@ evictionHard:
   imagefs.available: 1%%
 maxPods: 200
 podPidsLimit: 4096
-# Tests kill the same container many times; by default it would be left dead for
-# five minutes after some of them.
+# Tests kill the same container many times; by default kubelet would soon wait for five
+# minutes before it restarts it.
 crashLoopBackOff: {maxContainerRestartPeriod: 2s}
 clusterDomain: cluster.local
 clusterDNS: [%[7]s]
@@ -118,7 +118,7 @@ iptables: {minSyncPeriod: 200ms}
 `, s.nodeIP(), s.PodCIDR, s.name(), s.path("kube-proxy.kubeconfig"))
 }
 
-// containerdConfig is for containerd 1.6, which Debian 12 has.
+// containerdConfig returns a configuration for containerd 1.6, the version of Debian 12.
 func containerdConfig(s settings, pauseImage string) string {
 	return fmt.Sprintf(`version = 2
 root = %[1]q
@@ -155,9 +155,9 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
 		s.path("containerd", "opt"), pauseImage, s.path("cni-conf"))
 }
 
-// cniConfig gives each pod a cable of its own to the node. Unlike a bridge,
-// that sends traffic between two pods through the node's packet filter, so
-// that services work without the br_netfilter module.
+// cniConfig connects each pod to the node by a veth pair of its own. Unlike a bridge, this
+// sends traffic between two pods through the node's packet filter, so that Services work
+// without the module br_netfilter.
 func cniConfig(s settings) string {
 	return fmt.Sprintf(`{
   "cniVersion": "0.4.0",
@@ -179,8 +179,8 @@ func cniConfig(s settings) string {
 `, s.name(), s.path("ipam"), s.PodCIDR)
 }
 
-// corefile serves the cluster's names, and the machine's if it has a name
-// server that the node can reach.
+// corefile returns a configuration of CoreDNS that resolves the cluster's names, and others
+// if the machine has a name server that the node can reach.
 func corefile(s settings, resolv string, haveUpstream bool) string {
 	forward := ""
 	if haveUpstream {
@@ -210,7 +210,7 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// indent puts n blanks before each line of s.
+// indent puts n spaces before each line of s.
 func indent(s string, n int) string {
 	pad := strings.Repeat(" ", n)
 	return pad + strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "\n"+pad) + "\n"

@@ -17,20 +17,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The node runs in a network and a mount namespace of its own. kube-proxy's
-// chains, pods' interfaces and the mounts of containerd and kubelet then
-// cannot meet those of the machine or of another instance, and the kernel
-// takes them away with the namespaces' last process, however that ended.
+// The node runs in its own network and mount namespaces. kube-proxy's chains, pods'
+// interfaces and the mounts of containerd and kubelet cannot collide with those of the
+// machine or of another instance, and the kernel removes them with the last process of the
+// namespaces, however it ended.
 
-// holder is the pidfile's name of the process that keeps the namespaces open.
+// holder names the pidfile of the process that keeps the namespaces open.
 const holder = "holder"
 
 func (s settings) pidFile(name string) string { return s.path("pids", name) }
 func (s settings) logFile(name string) string { return s.path("log", name+".log") }
 
-// ownFolders are places outside the state folder into which the node's
-// programs write whatever their configuration says; each is covered by a
-// folder below State.
+// ownFolders are folders outside the state folder into which the node's programs write
+// regardless of their configuration. A folder below State is mounted over each.
 func ownFolders() map[string]string {
 	return map[string]string{
 		"/var/log":         "varlog",
@@ -44,7 +43,7 @@ func ownFolders() map[string]string {
 func holderScript(s settings, pause string) string {
 	var b strings.Builder
 	b.WriteString("set -e\n")
-	// Private first, or "shared" would keep the tie to the machine's mounts.
+	// Private first: "shared" alone would keep propagating to the machine's mounts.
 	b.WriteString("mount --make-rprivate /\nmount --make-rshared /\n")
 	b.WriteString("mount -t tmpfs -o mode=755 tmpfs /run\nmkdir -p /run/lock /run/netns\n")
 	for _, target := range sortedKeys(ownFolders()) {
@@ -55,11 +54,11 @@ func holderScript(s settings, pause string) string {
 	return b.String()
 }
 
-// quote makes v one word of a shell script.
+// quote quotes v as one word of a shell script.
 func quote(v string) string { return "'" + strings.ReplaceAll(v, "'", `'\''`) + "'" }
 
-// openSandbox makes the namespaces and joins them to the machine by a virtual
-// cable. The caller has cleared what an earlier run left.
+// openSandbox makes the namespaces and connects them to the machine by a veth pair. The
+// caller has removed what an earlier run left.
 func openSandbox(ctx context.Context, s settings, pause string) error {
 	if err := errors.Join(checkFree(s), checkDisk(s.State)); err != nil {
 		return err
@@ -77,16 +76,16 @@ func openSandbox(ctx context.Context, s settings, pause string) error {
 	}
 	err = waitFor(ctx, 10*time.Second, func(ctx context.Context) error { return holderReady(s, pause) })
 	if err != nil {
-		return fmt.Errorf("the node's namespaces do not open: %w; see %s", err, s.logFile(holder))
+		return fmt.Errorf("the node's namespaces could not be opened: %w; see %s", err, s.logFile(holder))
 	}
-	if err := layCable(ctx, s); err != nil {
+	if err := connectNode(ctx, s); err != nil {
 		return err
 	}
 	return allowEgress(ctx, s)
 }
 
-// holderReady is without error as soon as the holder has run its script to the
-// end, which is when it has become the pause program.
+// holderReady returns nil once the holder has finished its script, which ends by replacing
+// the shell with the pause program.
 func holderReady(s settings, pause string) error {
 	p, ok := readPID(s.pidFile(holder))
 	if !ok {
@@ -102,8 +101,8 @@ func holderReady(s settings, pause string) error {
 	return nil
 }
 
-// makeOwnFolders makes both sides of ownFolders and gives the targets that
-// were not there, so that `down` can remove them.
+// makeOwnFolders makes both sides of ownFolders and returns the targets that did not exist,
+// so that `down` can remove them.
 func makeOwnFolders(s settings) ([]string, error) {
 	var made []string
 	for target, source := range ownFolders() {
@@ -120,8 +119,8 @@ func makeOwnFolders(s settings) ([]string, error) {
 	return made, nil
 }
 
-// checkFree is an error if an address of the machine lies in one of the
-// cluster's networks.
+// checkFree returns an error if an address of the machine is in one of the cluster's
+// networks.
 func checkFree(s settings) error {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -134,22 +133,22 @@ func checkFree(s settings) error {
 		}
 		for name, own := range map[string]netip.Prefix{"CLEW_POD_CIDR": s.PodCIDR, "CLEW_SERVICE_CIDR": s.ServiceCIDR, "CLEW_LINK_CIDR": s.LinkCIDR} {
 			if own.Overlaps(p.Masked()) {
-				return fmt.Errorf("this machine has the address %s, which lies in the cluster's network %s; set %s to a free one", a, own, name)
+				return fmt.Errorf("this machine has the address %s, which is in the cluster's network %s; set %s to a free network", a, own, name)
 			}
 		}
 	}
 	return nil
 }
 
-// roomNeeded is what tests write, and more. The kubelet keeps a hundredth of the
-// disk free: below that it refuses pods and ends those that run.
+// roomNeeded is more than tests write. Kubelet keeps one per cent of the disk free: below
+// that it refuses pods and evicts those that run.
 const roomNeeded = 4 << 30
 
-// checkDisk refuses to begin on a disk that would be full soon.
+// checkDisk returns an error for a disk that would soon be full.
 func checkDisk(folder string) error {
 	var disk unix.Statfs_t
 	if err := unix.Statfs(folder, &disk); err != nil {
-		return fmt.Errorf("look at the disk of %s: %w", folder, err)
+		return fmt.Errorf("check the disk of %s: %w", folder, err)
 	}
 	free, least := int64(disk.Bavail)*disk.Bsize, int64(disk.Blocks)*disk.Bsize/100+roomNeeded
 	if free < least {
@@ -158,8 +157,9 @@ func checkDisk(folder string) error {
 	return nil
 }
 
-// layCable connects machine and node, and routes pods and services over it.
-func layCable(ctx context.Context, s settings) error {
+// connectNode connects the machine and the node by a veth pair, and routes pods and services
+// over it.
+func connectNode(ctx context.Context, s settings) error {
 	p, ok := readPID(s.pidFile(holder))
 	if !ok {
 		return errors.New("the node's namespaces are gone")
@@ -198,7 +198,7 @@ func layCable(ctx context.Context, s settings) error {
 	return nil
 }
 
-// allowEgress lets pods reach what this machine reaches.
+// allowEgress lets pods reach what this machine can reach.
 func allowEgress(ctx context.Context, s settings) error {
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644); err != nil {
 		return err
@@ -211,8 +211,8 @@ func allowEgress(ctx context.Context, s settings) error {
 	return nil
 }
 
-// egressRules are the only packet filter rules outside the node's namespace.
-// Their comment is how clean-up knows them.
+// egressRules returns the only packet filter rules outside the node's namespace. Clean-up
+// finds them by their comment.
 func egressRules(s settings) [][]string {
 	comment := []string{"-m", "comment", "--comment", s.name(), "-j"}
 	rule := func(target string, match ...string) []string {
@@ -225,8 +225,8 @@ func egressRules(s settings) [][]string {
 	}
 }
 
-// enter is the command line prefix that runs what follows in the sandbox that
-// p holds, as the very process that is started.
+// enter returns a command line prefix that runs a command in the sandbox that p holds, in
+// the process that is started and not in a child.
 func enter(p process) []string {
 	ns := fmt.Sprintf("/proc/%d/ns/", p.PID)
 	return []string{"nsenter", "--net=" + ns + "net", "--mount=" + ns + "mnt", "--"}
@@ -239,8 +239,8 @@ func sandboxed(ctx context.Context, p process, argv ...string) *exec.Cmd {
 	return cmd
 }
 
-// cleanEnv leaves out proxies, which must not come between the cluster's own
-// parts, and what would send them to another cluster.
+// cleanEnv leaves out proxies, which the cluster's programs must not use among themselves,
+// and variables that would point them to another cluster.
 func cleanEnv(env []string) []string {
 	var kept []string
 	for _, kv := range env {
@@ -254,8 +254,8 @@ func cleanEnv(env []string) []string {
 	return kept
 }
 
-// resolvConf gives the name servers that the node can ask: those on the
-// machine's loopback are out of its reach.
+// resolvConf returns a resolv.conf with the name servers that the node can reach: not those
+// on the machine's loopback.
 func resolvConf(read func(string) ([]byte, error)) string {
 	for _, file := range []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} {
 		data, err := read(file)
@@ -279,7 +279,7 @@ func resolvConf(read func(string) ([]byte, error)) string {
 	return ""
 }
 
-// saveMade notes folders outside State that exist because of us.
+// saveMade records the folders outside State that we made.
 func saveMade(s settings, made []string) error {
 	if len(made) == 0 {
 		return nil
@@ -288,7 +288,7 @@ func saveMade(s settings, made []string) error {
 	return writeFile(s.path("made-folders"), append(earlier, []byte(strings.Join(made, "\n")+"\n")...), 0o644)
 }
 
-// removeMade removes those folders again if they are empty.
+// removeMade removes those folders if they are empty.
 func removeMade(s settings) {
 	data, _ := os.ReadFile(s.path("made-folders"))
 	for _, dir := range strings.Fields(string(data)) {

@@ -11,36 +11,34 @@ import (
 	"strings"
 )
 
-// maxInstance keeps the default networks of all instances inside the three
-// /16 blocks that they are cut from.
+// maxInstance keeps the default networks of all instances inside their three /16 blocks.
 const maxInstance = 15
 
-// settings says where one instance of the cluster lives and which addresses
-// are its own. It is fixed while the cluster is up.
+// settings holds the folders and addresses of one instance. They are fixed while the cluster
+// is up.
 type settings struct {
-	// Instance is a number from 0 to 15 that sets several clusters on one
-	// machine apart.
+	// Instance is a number from 0 to 15 that distinguishes several clusters on one machine.
 	Instance int `json:"instance"`
-	// State is the folder of everything that `down` removes.
+	// State is the folder that `down` removes.
 	State string `json:"state"`
-	// Cache is the folder of what is worth keeping: binaries and base images.
+	// Cache is the folder that is kept: binaries and base images.
 	Cache string `json:"-"`
 	// PodCIDR and ServiceCIDR are the cluster's own networks.
 	PodCIDR     netip.Prefix `json:"podCIDR"`
 	ServiceCIDR netip.Prefix `json:"serviceCIDR"`
-	// LinkCIDR is the /30 between this machine (its first address) and the
-	// node's network namespace (its second).
+	// LinkCIDR is the /30 between this machine (the first address) and the node's network
+	// namespace (the second).
 	LinkCIDR netip.Prefix `json:"linkCIDR"`
 	// APIPort is the API server's port on the node's address.
 	APIPort int `json:"apiPort"`
-	// Kubernetes is the version that runs, as in v1.36.3.
+	// Kubernetes is the version that runs, such as v1.36.3.
 	Kubernetes string `json:"kubernetes"`
-	// Current is true if the user's own cluster is to be used instead.
+	// Current is true if the user's own cluster is used instead.
 	Current bool `json:"-"`
 }
 
-// settingsFrom reads settings from environment variables; getenv is os.Getenv
-// but in tests. Errors name the variable and say what it may be.
+// settingsFrom reads settings from environment variables; getenv is os.Getenv, except in
+// tests. Errors name the variable and its valid values.
 func settingsFrom(getenv func(string) string) (settings, error) {
 	s := settings{APIPort: 16443}
 	switch cluster := getenv("CLUSTER"); cluster {
@@ -93,11 +91,11 @@ func (s *settings) setFolders(getenv func(string) string) error {
 	}
 	// Unix socket paths end at 107 bytes; the longest of ours is 46 below State.
 	if len(s.State) > 60 {
-		return fmt.Errorf("CLEW_STATE is %q (%d bytes); it must be at most 60 bytes long, because sockets lie in it", s.State, len(s.State))
+		return fmt.Errorf("CLEW_STATE is %q (%d bytes); it must be at most 60 bytes long, because it contains sockets", s.State, len(s.State))
 	}
 	for _, hidden := range []string{"/run", "/var/run", "/var/log", "/sys", "/proc", "/dev"} {
 		if s.State == hidden || strings.HasPrefix(s.State, hidden+"/") {
-			return fmt.Errorf("CLEW_STATE is %q; it must not lie in %s, which the node has its own of", s.State, hidden)
+			return fmt.Errorf("CLEW_STATE is %q; it must not be in %s, since the node has a %[2]s of its own", s.State, hidden)
 		}
 	}
 	s.Cache = filepath.Join(s.Cache, "devcluster")
@@ -135,7 +133,7 @@ func (s *settings) setNetworks(getenv func(string) string) error {
 	return nil
 }
 
-// nth gives the address n places after the first of the network.
+// nth returns the address n places after the first address of a network.
 func nth(p netip.Prefix, n int) netip.Addr {
 	a := p.Addr()
 	for range n {
@@ -144,13 +142,13 @@ func nth(p netip.Prefix, n int) netip.Addr {
 	return a
 }
 
-// name is what the instance's cgroup, iptables rules and node are called.
+// name is the name of the instance's control group, iptables rules and node.
 func (s settings) name() string { return "clew-devcluster-" + strconv.Itoa(s.Instance) }
 
-// programs is the control group of the cluster's own programs.
+// programs names the control group of the cluster's own programs.
 func (s settings) programs() string { return s.name() + "-programs" }
 
-// link is the name of the machine's end of the virtual cable to the node.
+// link is the name of the machine's end of the veth pair to the node.
 func (s settings) link() string { return "clew" + strconv.Itoa(s.Instance) }
 
 func (s settings) hostIP() netip.Addr { return nth(s.LinkCIDR, 1) }
@@ -162,19 +160,19 @@ func (s settings) apiURL() string {
 	return fmt.Sprintf("https://%s:%d", s.nodeIP(), s.APIPort)
 }
 
-// path is a path in the state folder.
+// path returns a path in the state folder.
 func (s settings) path(elem ...string) string {
 	return filepath.Join(append([]string{s.State}, elem...)...)
 }
 
-// cached is a path in the cache folder.
+// cached returns a path in the cache folder.
 func (s settings) cached(elem ...string) string {
 	return filepath.Join(append([]string{s.Cache}, elem...)...)
 }
 
 func (s settings) kubeconfig() string { return s.path("admin.kubeconfig") }
 
-// save keeps the settings that the cluster was brought up with.
+// save writes the settings with which the cluster is brought up.
 func (s settings) save() error {
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
@@ -183,9 +181,8 @@ func (s settings) save() error {
 	return writeFile(s.path("settings.json"), append(data, '\n'), 0o644)
 }
 
-// conflicts compares the settings that a cluster in the same state folder was
-// brought up with to s. It gives one sentence per difference, none if the
-// state folder holds no settings.
+// conflicts compares s with the settings of the cluster in the same state folder. It returns
+// one sentence per difference, and none if the state folder has no settings.
 func (s settings) conflicts() ([]string, error) {
 	data, err := os.ReadFile(s.path("settings.json"))
 	if os.IsNotExist(err) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -34,8 +35,8 @@ func TestSettingsDefaults(t *testing.T) {
 	}
 }
 
-// TestInstancesDoNotMeet compares all instances' defaults to each other.
-func TestInstancesDoNotMeet(t *testing.T) {
+// TestInstancesDoNotCollide compares the defaults of all instances with each other.
+func TestInstancesDoNotCollide(t *testing.T) {
 	var all []settings
 	for n := range maxInstance + 1 {
 		b, _ := json.Marshal(n)
@@ -44,11 +45,17 @@ func TestInstancesDoNotMeet(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, o := range all {
-			if s.State == o.State || s.name() == o.name() || s.link() == o.link() {
-				t.Errorf("instances %d and %d share a name: %s, %s", s.Instance, o.Instance, s.State, s.name())
-			}
-			if s.PodCIDR.Overlaps(o.PodCIDR) || s.ServiceCIDR.Overlaps(o.ServiceCIDR) || s.LinkCIDR.Overlaps(o.LinkCIDR) {
-				t.Errorf("instances %d and %d share addresses", s.Instance, o.Instance)
+			for what, collide := range map[string]bool{
+				"state folder":    s.State == o.State,
+				"name":            s.name() == o.name(),
+				"interface":       s.link() == o.link(),
+				"pod network":     s.PodCIDR.Overlaps(o.PodCIDR),
+				"service network": s.ServiceCIDR.Overlaps(o.ServiceCIDR),
+				"link network":    s.LinkCIDR.Overlaps(o.LinkCIDR),
+			} {
+				if collide {
+					t.Errorf("instances %d and %d share the %s", s.Instance, o.Instance, what)
+				}
 			}
 		}
 		all = append(all, s)
@@ -99,11 +106,14 @@ func TestCompareSettings(t *testing.T) {
 	}
 	s.APIPort, s.Cache = 20000, "/elsewhere"
 	diffs, err := compareSettings(saved, s)
-	if err != nil || len(diffs) != 1 || !strings.Contains(diffs[0], "apiPort was 16443 and is now asked to be 20000") {
-		t.Errorf("another port: %v, %v", diffs, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"apiPort was 16443 and is now asked to be 20000"}; !slices.Equal(diffs, want) {
+		t.Errorf("with another port and another cache: %q, want %q", diffs, want)
 	}
 	if _, err := compareSettings([]byte("{"), s); err == nil {
-		t.Error("a damaged file gives no error")
+		t.Error("a damaged file is accepted")
 	}
 }
 
@@ -120,6 +130,6 @@ func TestCurrentKubeconfig(t *testing.T) {
 		}
 	}
 	if _, err := currentKubeconfig(env("HOME", "")); err == nil {
-		t.Error("neither variable: no error")
+		t.Error("a kubeconfig is found without KUBECONFIG and HOME")
 	}
 }

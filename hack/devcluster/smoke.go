@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// smoke runs what the product needs of a cluster, in a namespace of its own
-// that is gone afterwards: restricted pods, a volume, names, services, logs,
-// exec, a database, and the refusal of what is not restricted.
+// smoke tests what Clew needs from a cluster, in a namespace that it removes afterwards:
+// restricted pods, a volume, DNS, services, logs, exec, a database, and the refusal of pods
+// that are not restricted.
 func (c *cluster) smoke(ctx context.Context) (err error) {
 	version, err := kubernetesVersion()
 	if err != nil {
@@ -27,10 +27,10 @@ func (c *cluster) smoke(ctx context.Context) (err error) {
 		kubectl: filepath.Join(c.cached("k8s-"+version, "bin"), "kubectl"),
 	}
 	defer func() {
-		gone := c.progress.step("namespace and volume vanish", func() error { return t.cleanUp(context.WithoutCancel(ctx)) })
+		gone := c.progress.step("removing the namespace and its volume", func() error { return t.cleanUp(context.WithoutCancel(ctx)) })
 		err = errors.Join(err, gone)
 		if err == nil {
-			c.progress.say("All of it works (%s).", c.progress.total())
+			c.progress.say("Everything works (%s).", c.progress.total())
 		}
 	}()
 	for _, s := range []struct {
@@ -142,7 +142,7 @@ func (t *smokeTest) ready(ctx context.Context) error {
 func (t *smokeTest) refuse(ctx context.Context) error {
 	_, err := t.kube(ctx, "", "run", "root", "--image="+baseImage, "--restart=Never")
 	if err == nil {
-		return errors.New("the API server took it")
+		return errors.New("the API server admitted it")
 	}
 	if !strings.Contains(err.Error(), "violates PodSecurity") {
 		return err
@@ -159,8 +159,8 @@ func (t *smokeTest) exec(ctx context.Context) error {
 	return t.expect(ctx, "1000", "exec", "git", "-c", "main", "--", "sh", "-c", script)
 }
 
-// inside asks the pod's own daemon by its Service's name, so that the answer
-// comes over DNS, the cluster address and back into the same pod.
+// inside calls the pod's own daemon by the name of its Service, so that the call goes
+// through DNS and the cluster address back into the same pod.
 func (t *smokeTest) inside(ctx context.Context) error {
 	script := "getent hosts kubernetes.default.svc && git ls-remote git://git.$0.svc:80/repositories/r.git && echo reached"
 	return t.expect(ctx, "reached", "exec", "git", "-c", "main", "--", "sh", "-c", script, t.ns)
@@ -178,7 +178,7 @@ func (t *smokeTest) outside(ctx context.Context) error {
 	return conn.Close()
 }
 
-// audit looks for the smoke test's own writes in the audit log.
+// audit expects the smoke test's own writes in the audit log.
 func (t *smokeTest) audit(ctx context.Context) error {
 	return waitFor(ctx, 5*time.Second, func(context.Context) error {
 		data, err := os.ReadFile(t.path(auditFile))
@@ -198,7 +198,7 @@ func (t *smokeTest) audit(ctx context.Context) error {
 				return nil
 			}
 		}
-		return errors.New("it has no entry for the pods that were created")
+		return errors.New("the audit log has no entry for the pods that were created")
 	})
 }
 
@@ -208,7 +208,7 @@ func (t *smokeTest) expect(ctx context.Context, want string, args ...string) err
 		return err
 	}
 	if !strings.Contains(out, want) {
-		return fmt.Errorf("kubectl %s gave %q, without %q", strings.Join(args, " "), out, want)
+		return fmt.Errorf("kubectl %s printed %q, without %q", strings.Join(args, " "), out, want)
 	}
 	return nil
 }

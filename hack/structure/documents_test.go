@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// TestLinksOfDocumentsLeadSomewhere checks every relative link of every document: the file
-// exists, and where the link's text is names in backticks and its target a Go file, that
-// file declares each of the names. So the map of the code cannot fall behind the code.
+// TestLinksOfDocumentsLeadSomewhere checks every relative link of every document: its
+// target exists, and a Go file declares each identifier that the link's text has in
+// backticks. This keeps the map of the code up with the code.
 func TestLinksOfDocumentsLeadSomewhere(t *testing.T) {
 	root := filepath.Join("..", "..")
 	out, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "-co", "--exclude-standard", "*.md").Output()
@@ -43,15 +43,15 @@ func TestLinksOfDocumentsLeadSomewhere(t *testing.T) {
 			declared := declarations(t, path)
 			for _, name := range namesIn(label) {
 				if !declared[name] {
-					t.Errorf("%s says that %s declares %s, which it does not", document, target, name)
+					t.Errorf("%s says that %s declares %s, but it does not", document, target, name)
 				}
 			}
 		}
 	}
 }
 
-// namesIn returns the Go identifiers that a link's text has in backticks. Text that is no
-// identifier, such as the name of a package in a table of folders, is left out.
+// namesIn returns the Go identifiers that a link's text has in backticks. Text that is not
+// an identifier, such as a path, is left out.
 func namesIn(label string) []string {
 	var names []string
 	identifier := regexp.MustCompile("`([A-Za-z_][A-Za-z0-9_]*)`")
@@ -61,8 +61,8 @@ func namesIn(label string) []string {
 	return names
 }
 
-// declarations returns the names of a file's functions, methods, types, methods of its
-// interfaces, constants and variables, and that of its package.
+// declarations returns the names that a file declares: its package, functions, methods,
+// types, fields, constants and variables.
 func declarations(t *testing.T, path string) map[string]bool {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)

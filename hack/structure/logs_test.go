@@ -13,13 +13,14 @@ import (
 	"unicode"
 )
 
-// TestLinesOfTheLogHaveOneStyle: a message begins in lower case, has no full stop, and
-// keys and values behind it.
-func TestLinesOfTheLogHaveOneStyle(t *testing.T) {
+// TestLogLinesHaveOneStyle checks every log message: it begins in lower case, has no
+// full stop, and is followed by pairs of keys and values.
+func TestLogLinesHaveOneStyle(t *testing.T) {
 	root, lines := filepath.Join("..", ".."), 0
 	for _, folder := range []string{"internal", "cmd"} {
 		err := fs.WalkDir(os.DirFS(filepath.Join(root, folder)), ".", func(path string, _ fs.DirEntry, err error) error {
-			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			code := strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go")
+			if err != nil || !code {
 				return err
 			}
 			set := token.NewFileSet()
@@ -45,10 +46,11 @@ func TestLinesOfTheLogHaveOneStyle(t *testing.T) {
 		}
 	}
 	if lines < 100 {
-		t.Errorf("only %d lines of the log were found", lines)
+		t.Errorf("only %d log calls were found", lines)
 	}
 }
 
+// styleOf returns what is wrong with a message, or nothing.
 func styleOf(message string, values int) string {
 	first := []rune(message + "  ")
 	switch {
@@ -62,7 +64,8 @@ func styleOf(message string, values int) string {
 	return ""
 }
 
-// logged is the message of a call of a logr.Logger, and how many arguments follow it.
+// logged returns the message of a call of a logr.Logger, and the number of arguments that
+// follow it. is is false for any other call.
 func logged(call *ast.CallExpr) (message string, values int, is bool) {
 	method, is := call.Fun.(*ast.SelectorExpr)
 	if !is || !isLogger(method.X) {
@@ -81,7 +84,7 @@ func logged(call *ast.CallExpr) (message string, values int, is bool) {
 	return message, len(call.Args) - place - 1, err == nil
 }
 
-// isLogger goes by names: log, p.log, log.V(1), logf.FromContext(ctx).
+// isLogger recognises a logger by its name: log, p.log, log.V(1), logf.FromContext(ctx).
 func isLogger(x ast.Expr) bool {
 	switch x := x.(type) {
 	case *ast.Ident:
@@ -89,13 +92,14 @@ func isLogger(x ast.Expr) bool {
 	case *ast.SelectorExpr:
 		return strings.EqualFold(x.Sel.Name, "log")
 	case *ast.CallExpr:
-		method, is := x.Fun.(*ast.SelectorExpr)
-		return is && (method.Sel.Name == "FromContext" || isLogger(method.X))
+		if method, is := x.Fun.(*ast.SelectorExpr); is {
+			return method.Sel.Name == "FromContext" || isLogger(method.X)
+		}
 	}
 	return false
 }
 
-func TestAStyleThatIsNotTheLogs(t *testing.T) {
+func TestStyleOfLogLines(t *testing.T) {
 	for message, c := range map[string]struct {
 		values int
 		want   string

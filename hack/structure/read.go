@@ -12,16 +12,16 @@ import (
 	"strings"
 )
 
-// file is what is known of one file.
+// file holds what was measured in one file.
 type file struct {
 	path, folder string
 	lines        int
 	imports      []string
 	functions    []function
-	// undocumented are the exported names that have no comment.
+	// undocumented lists the exported names that have no comment.
 	undocumented []string
-	// sleeps, conditions, tests and specs count calls of time.Sleep, conditions of three
-	// and more parts, Test functions, and Its and Entries of Ginkgo.
+	// sleeps counts calls of time.Sleep, conditions those of three and more parts, tests
+	// the Test functions, and specs the Its and Entries of Ginkgo.
 	sleeps, conditions, tests, specs int
 }
 
@@ -31,13 +31,13 @@ type function struct {
 	line, lines int
 }
 
-// isTest says whether a file belongs to tests alone.
+// isTest reports whether only tests use a file.
 func (f file) isTest() bool {
 	return strings.HasSuffix(f.path, "_test.go") || strings.HasPrefix(f.folder, "internal/testing") ||
 		strings.HasPrefix(f.folder, "internal/e2e") || strings.HasSuffix(f.folder, "daemontest")
 }
 
-// readModule reads all Go files below a folder but generated ones.
+// readModule reads all Go files below a folder, except generated ones.
 func readModule(root fs.FS) (files []file, err error) {
 	err = fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
@@ -65,7 +65,7 @@ func readModule(root fs.FS) (files []file, err error) {
 	return files, err
 }
 
-// measure looks through one file.
+// measure measures one file.
 func measure(set *token.FileSet, name string, tree *ast.File, lines int) file {
 	f := file{path: name, folder: path.Dir(name), lines: lines}
 	for _, spec := range tree.Imports {
@@ -91,10 +91,10 @@ func measure(set *token.FileSet, name string, tree *ast.File, lines int) file {
 	return f
 }
 
-// declaration measures functions, and notes exported names without a comment. Programs
+// declaration measures a function, or records exported names without a comment. Programs
 // and tests are private: they export nothing.
 func (f *file) declaration(set *token.FileSet, decl ast.Decl, private bool) {
-	note := func(name *ast.Ident, doc *ast.CommentGroup) {
+	record := func(name *ast.Ident, doc *ast.CommentGroup) {
 		if name.IsExported() && doc == nil && !private {
 			f.undocumented = append(f.undocumented, fmt.Sprintf("%s:%d %s", f.path, set.Position(name.Pos()).Line, name.Name))
 		}
@@ -107,23 +107,23 @@ func (f *file) declaration(set *token.FileSet, decl ast.Decl, private bool) {
 			f.tests++
 		}
 		if d.Recv == nil || receiverIsExported(d) {
-			note(d.Name, d.Doc)
+			record(d.Name, d.Doc)
 		}
 	case *ast.GenDecl:
 		for _, spec := range d.Specs {
 			switch s := spec.(type) {
 			case *ast.TypeSpec:
-				note(s.Name, either(s.Doc, d.Doc))
+				record(s.Name, either(s.Doc, d.Doc))
 			case *ast.ValueSpec:
 				for _, name := range s.Names {
-					note(name, either(s.Doc, s.Comment, d.Doc))
+					record(name, either(s.Doc, s.Comment, d.Doc))
 				}
 			}
 		}
 	}
 }
 
-// receiverIsExported says whether a method is one of an exported type.
+// receiverIsExported reports whether a method belongs to an exported type.
 func receiverIsExported(d *ast.FuncDecl) bool {
 	receiver := d.Recv.List[0].Type
 	for {
@@ -140,7 +140,7 @@ func receiverIsExported(d *ast.FuncDecl) bool {
 	}
 }
 
-// either is the first comment that there is.
+// either returns the first comment that is not nil.
 func either(docs ...*ast.CommentGroup) *ast.CommentGroup {
 	for _, doc := range docs {
 		if doc != nil {
@@ -150,7 +150,7 @@ func either(docs ...*ast.CommentGroup) *ast.CommentGroup {
 	return nil
 }
 
-// call counts what is called.
+// call counts a call of time.Sleep, or one that makes a spec.
 func (f *file) call(n *ast.CallExpr) {
 	switch called := n.Fun.(type) {
 	case *ast.SelectorExpr:
@@ -168,7 +168,7 @@ func (f *file) call(n *ast.CallExpr) {
 	}
 }
 
-// isSpec says whether a function of Ginkgo makes one spec.
+// isSpec reports whether a function of Ginkgo makes one spec.
 func isSpec(name string) bool { return name == "It" || name == "Specify" || name == "Entry" }
 
 func logical(n ast.Expr) bool {
@@ -176,7 +176,7 @@ func logical(n ast.Expr) bool {
 	return ok && (b.Op == token.LAND || b.Op == token.LOR)
 }
 
-// parts is how many conditions are joined by && and ||; 1 of any other expression.
+// parts returns the number of conditions joined by && and ||; 1 for any other expression.
 func parts(n ast.Expr) int {
 	switch e := n.(type) {
 	case *ast.ParenExpr:

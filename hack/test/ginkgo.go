@@ -18,7 +18,7 @@ import (
 	"github.com/onsi/ginkgo/v2/types"
 )
 
-// suiteInvocation runs the Ginkgo suites of packages, each in so many processes.
+// suiteInvocation runs the Ginkgo suites of packages, each in a number of processes.
 func suiteInvocation(set string, processes int, timeout, tags string, packages []string) invocation {
 	args := []string{"--procs", fmt.Sprint(processes), "--randomize-all", "--keep-going", "--timeout", timeout}
 	if tags != "" {
@@ -35,7 +35,7 @@ func (i invocation) runSuites(ctx context.Context, pattern string, total *tally)
 	}
 	defer os.RemoveAll(folder)
 	args := append([]string{"tool", "ginkgo", "--no-color", "--json-report", "report.json", "--output-dir", folder}, i.args...)
-	narrow := []string{"--fail-on-empty"} // for a whole suite: its specs were lost
+	narrow := []string{"--fail-on-empty"} // for a whole suite, which must have specs
 	if pattern != "" {
 		narrow = []string{"--focus", pattern}
 	}
@@ -61,7 +61,7 @@ func (i invocation) runSuites(ctx context.Context, pattern string, total *tally)
 	return nil
 }
 
-// readReports reads the report of all suites. There is none if none could be built.
+// readReports reads the report of all suites. The file is missing if none could be built.
 func readReports(path string) ([]types.Report, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -77,13 +77,13 @@ func readReports(path string) ([]types.Report, error) {
 	return reports, nil
 }
 
-// addSuite counts the specs of a suite, prints its line, and its failures in full. A suite
-// that fails without a spec that does, since it does not build for instance, is one failure;
-// output is what Ginkgo printed then.
+// addSuite counts the specs of a suite, and prints its line and its failures in full. A
+// suite that fails without a failed spec, for instance because it does not build, counts as
+// one failure, with Ginkgo's output.
 func (t *tally) addSuite(report types.Report, output string, w io.Writer) {
 	name := packageOf(report.SuitePath)
 	passed, before := 0, len(t.failures)
-	setup := map[string]bool{} // that has failed: each process may report it
+	setup := map[string]bool{} // failures of setup, which every process may report
 	for _, spec := range report.SpecReports {
 		text := specText(spec)
 		t.soak.readSpec(specName(spec), spec)
@@ -92,7 +92,7 @@ func (t *tally) addSuite(report types.Report, output string, w io.Writer) {
 		case spec.Failed():
 			setup[spec.FailureLocation().String()] = true
 			t.addFailure(name+" "+specName(spec)+" ("+spec.State.String()+")", text)
-		case !spec.LeafNodeType.Is(types.NodeTypeIt): // setup that went well
+		case !spec.LeafNodeType.Is(types.NodeTypeIt): // setup that succeeded
 		case spec.State.Is(types.SpecStatePassed):
 			passed++
 		default:
@@ -123,7 +123,7 @@ func packageOf(folder string) string {
 	return relative
 }
 
-// specName is a spec's full text, or the kind of a node of setup, which has none.
+// specName returns a spec's full text, or the kind of a setup node, which has no text.
 func specName(spec types.SpecReport) string {
 	if text := spec.FullText(); text != "" {
 		return text
@@ -131,7 +131,7 @@ func specName(spec types.SpecReport) string {
 	return "[" + spec.LeafNodeType.String() + "]"
 }
 
-// specText is all that is known of a spec that failed: where, why, and what it wrote.
+// specText returns everything about a failed spec: where, why, and what it wrote.
 func specText(spec types.SpecReport) string {
 	if !spec.Failed() {
 		return ""

@@ -10,7 +10,7 @@ import (
 	"github.com/onsi/ginkgo/v2/types"
 )
 
-// suite makes a report of a suite with these specs.
+// suite returns a report of a suite with the given specs.
 func suite(succeeded bool, reasons []string, specs ...types.SpecReport) types.Report {
 	return types.Report{
 		SuitePath: "internal/world", SuiteSucceeded: succeeded, SpecialSuiteFailureReasons: reasons,
@@ -58,13 +58,13 @@ func TestSuitesAreCountedBySpecs(t *testing.T) {
 			prints: []string{"index out of range", "hangs (timedout)"},
 		},
 		{
-			name:   "setup that fails is one failure, and the specs behind it are not counted as passed",
+			name:   "setup that fails is one failure, and the specs that need it do not count as passed",
 			report: suite(false, nil, brokenSetup, spec("starts", types.SpecStateSkipped)),
 			failed: 1, skipped: 1,
 			prints: []string{"[SynchronizedBeforeSuite]", "no etcd"},
 		},
 		{
-			name:   "a suite that does not build is one failure, with the compiler's words",
+			name:   "a suite that does not build is one failure, with the compiler's output",
 			report: suite(false, []string{"Failed to compile world"}),
 			failed: 1,
 			prints: []string{"Failed to compile world", "the compiler's words"},
@@ -110,7 +110,7 @@ a task is killed CLEW_SEED=12
 	}
 }
 
-func TestPackagesWithSpecsAreToldFromOthers(t *testing.T) {
+func TestPackagesAreSplitByWhetherTheyHaveSpecs(t *testing.T) {
 	made := func(name, tests string, imports ...string) testPackage {
 		p := testPackage{Dir: t.TempDir(), ImportPath: "m/" + name, TestGoFiles: []string{"x_test.go"}, TestImports: imports}
 		if err := os.WriteFile(filepath.Join(p.Dir, "x_test.go"), []byte("package x\n\n"+tests), 0o600); err != nil {
@@ -126,10 +126,10 @@ func TestPackagesWithSpecsAreToldFromOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := strings.Join(paths(plain), " ") + " | " + strings.Join(paths(suites), " "); got != "m/plan m/gateway | m/controller m/gateway" {
-		t.Error(got)
+		t.Errorf("plain packages and suites are %q", got)
 	}
 	if _, _, err := split([]testPackage{made("lost", plainTest, ginkgo)}); err == nil || !strings.Contains(err.Error(), "m/lost has specs, and no test TestSpecs that runs them") {
-		t.Errorf("of specs that nothing runs: %v", err)
+		t.Errorf("a package whose specs nothing runs gives the error %v", err)
 	}
 }
 

@@ -1,6 +1,6 @@
-// Command test runs Clew's tests and sums them up.
+// Command test runs Clew's tests and adds up the results.
 //
-// It runs the sets named on the command line: packages whose tests are Ginkgo's by its
+// It runs the sets named on the command line: packages with Ginkgo specs by Ginkgo's
 // runner, in several processes and in random order, all others by `go test -json`. It
 // prints a line for each package and every failure in full. It promises that its very last
 // line is "N passed, N failed", counted in specs and leaf tests, and that it exits with
@@ -30,21 +30,21 @@ func main() {
 
 const usage = `usage: test [-short] [-run PATTERN] SET...
 
-  unit         packages of this module that need nothing but Go and git
+  unit         packages of this module that need only Go and git
   integration  packages that start a real API server or a real Postgres
   modules      the modules below hack/
   e2e          tests on the development cluster
 
-Temporary files are in memory where there is enough of it. With CLEW_SOAK=1
-they are on disk, tests are given hours, the tests that do harm run at full
-length, and a table says how often they did what, with which seeds.
+Temporary files are in memory if there is enough of it. With CLEW_SOAK=1 they
+are on disk, tests may take hours, destructive tests run at full length, and a
+table says what they did how often, with which seeds.
 `
 
 func run(ctx context.Context) int {
 	flags := flag.NewFlagSet("test", flag.ContinueOnError)
 	flags.Usage = func() { fmt.Fprint(os.Stderr, usage) }
 	pattern := flags.String("run", "", "run only the tests that match")
-	short := flags.Bool("short", false, "leave out plain tests that kill at every step or wait for seconds")
+	short := flags.Bool("short", false, "leave out plain tests that kill at every step or wait for seconds: those that skip with testing.Short")
 	if err := flags.Parse(os.Args[1:]); err != nil {
 		return 2
 	}
@@ -96,13 +96,17 @@ type invocation struct {
 	args   []string
 }
 
-// plan returns how a set is run.
+// plan returns the invocations that run a set.
 func plan(ctx context.Context, set string, soak, short bool) ([]invocation, error) {
 	timeout := map[bool]string{false: "15m", true: "6h"}[soak]
 	cores := min(2, runtime.NumCPU())
-	common := []string{"-p", fmt.Sprint(cores), "-timeout", timeout}
+	packagesAtOnce := cores
+	if set == "unit" {
+		packagesAtOnce++ // many of these tests wait now and then
+	}
+	common := []string{"-p", fmt.Sprint(packagesAtOnce), "-timeout", timeout}
 	if soak {
-		common = append(common, "-count=1") // a table of what was done long ago would say nothing
+		common = append(common, "-count=1") // cached results would make the table one of an earlier run
 	}
 	if short {
 		common = append(common, "-short")
@@ -113,7 +117,7 @@ func plan(ctx context.Context, set string, soak, short bool) ([]invocation, erro
 		if err != nil {
 			return nil, err
 		}
-		plain, suites, err := split(choose(packages, set == "integration"))
+		plain, suites, err := split(longestFirst(choose(packages, set == "integration")))
 		if err != nil {
 			return nil, err
 		}
@@ -136,7 +140,7 @@ func plan(ctx context.Context, set string, soak, short bool) ([]invocation, erro
 	return nil, fmt.Errorf("there is no set of tests called %q; there are unit, integration, modules and e2e", set)
 }
 
-// planModules runs each module below hack/ that has tests.
+// planModules returns an invocation for each module below hack/ that has tests.
 func planModules(ctx context.Context, common []string) ([]invocation, error) {
 	out, err := exec.CommandContext(ctx, "git", "ls-files", "hack/*go.mod", "hack/**/go.mod").Output()
 	if err != nil {
@@ -161,8 +165,8 @@ func planModules(ctx context.Context, common []string) ([]invocation, error) {
 	return invocations, nil
 }
 
-// hasTests says whether a folder itself holds tests: asking go about a module
-// downloads all it requires, which for modules of tools alone is a waste.
+// hasTests reports whether a folder itself has tests. go list would answer as well, but
+// downloads everything that a module requires, which modules of tools do not need here.
 func hasTests(dir string) bool {
 	out, err := exec.Command("git", "ls-files", dir+"/*_test.go").Output()
 	return err == nil && len(out) > 0
@@ -194,9 +198,9 @@ func (i invocation) run(ctx context.Context, pattern string, total *tally) error
 	readErr := total.read(out, os.Stdout)
 	err = cmd.Wait()
 	if readErr != nil {
-		return fmt.Errorf("read what go test said: %w", readErr)
+		return fmt.Errorf("read the output of go test: %w", readErr)
 	}
-	// go test exits with 1 for failures that the events have told of already.
+	// go test exits with 1 for failures that the events have already reported.
 	if err != nil && total.failed == before {
 		return fmt.Errorf("go test: %w\n%s", err, stderr.String())
 	}

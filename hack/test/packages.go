@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,7 +16,7 @@ import (
 	"strings"
 )
 
-// testPackage is what go list says about a package.
+// testPackage is a package as go list describes it.
 type testPackage struct {
 	Dir          string
 	ImportPath   string
@@ -43,13 +44,13 @@ func listPackages(ctx context.Context, dir string) ([]testPackage, error) {
 			return packages, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read what go list said: %w", err)
+			return nil, fmt.Errorf("read the output of go list: %w", err)
 		}
 		packages = append(packages, p)
 	}
 }
 
-// choose returns the packages with tests that start servers, or those that do not.
+// choose returns the packages whose tests start servers, or those whose tests do not.
 func choose(packages []testPackage, integration bool) []testPackage {
 	var chosen []testPackage
 	for _, p := range packages {
@@ -64,12 +65,12 @@ func withTests(packages []testPackage) []testPackage {
 	return slices.DeleteFunc(slices.Clone(packages), func(p testPackage) bool { return len(p.TestGoFiles)+len(p.XTestGoFiles) == 0 })
 }
 
-// specs is the test that runs the specs of a suite. Beside it a suite may have plain
-// tests: tables, and what needs a clock of its own.
+// specs names the test that runs the specs of a suite. A suite may have plain tests beside
+// it: tables, and tests that need a fake clock.
 const specs = "TestSpecs"
 
-// split parts the packages that have specs of Ginkgo from those that have none, or plain
-// tests as well.
+// split returns the packages with plain tests and those with Ginkgo specs. A package with
+// both is in both.
 func split(packages []testPackage) (plain, suites []testPackage, err error) {
 	const ginkgo = "github.com/onsi/ginkgo/v2"
 	for _, p := range packages {
@@ -93,7 +94,7 @@ func split(packages []testPackage) (plain, suites []testPackage, err error) {
 
 var testFunction = regexp.MustCompile(`(?m)^func (Test\w*)\(\w+ \*testing\.T\)`)
 
-// tests are the names of the package's tests.
+// tests returns the names of the package's tests.
 func (p testPackage) tests() (names []string, err error) {
 	for _, file := range slices.Concat(p.TestGoFiles, p.XTestGoFiles) {
 		text, err := os.ReadFile(filepath.Join(p.Dir, file))
@@ -107,6 +108,20 @@ func (p testPackage) tests() (names []string, err error) {
 	return names, nil
 }
 
+// longestFirst sorts packages by the size of their tests, which tells roughly how long they
+// take: a long package that starts last would run alone, with one core idle.
+func longestFirst(packages []testPackage) []testPackage {
+	size := func(p testPackage) (bytes int64) {
+		for _, file := range slices.Concat(p.TestGoFiles, p.XTestGoFiles) {
+			if info, err := os.Stat(filepath.Join(p.Dir, file)); err == nil {
+				bytes += info.Size()
+			}
+		}
+		return bytes
+	}
+	return slices.SortedStableFunc(slices.Values(packages), func(a, b testPackage) int { return cmp.Compare(size(b), size(a)) })
+}
+
 func paths(packages []testPackage) []string {
 	var paths []string
 	for _, p := range packages {
@@ -115,8 +130,8 @@ func paths(packages []testPackage) []string {
 	return paths
 }
 
-// startsServers reports whether the tests use a package of internal/testing that starts
-// something; those that only make or compare values do not.
+// startsServers reports whether the tests use a package of internal/testing that starts a
+// process. Packages that only make or compare values do not count.
 func (p testPackage) startsServers() bool {
 	for _, imports := range [][]string{p.TestImports, p.XTestImports, {p.ImportPath}} {
 		for _, path := range imports {
@@ -129,8 +144,8 @@ func (p testPackage) startsServers() bool {
 	return false
 }
 
-// folders are the packages' folders, which is what Ginkgo asks for: it takes an import path
-// for a folder, finds none, and runs nothing.
+// folders returns the packages' folders, which Ginkgo needs: it would take an import path
+// for a folder, find none, and run nothing.
 func folders(packages []testPackage) []string {
 	var folders []string
 	for _, p := range packages {

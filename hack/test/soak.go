@@ -13,14 +13,14 @@ import (
 )
 
 // A test reports how often it did something by logging "soak: 12 THINGS", or "soak: 12
-// GROUP: THING", which is counted with its group as well, and the seed of its random
-// numbers by "CLEW_SEED=…". A spec reports the same by entries named soak and CLEW_SEED.
+// GROUP: THING", which also counts for the group, and the seed of its random numbers by
+// logging "CLEW_SEED=…". A spec reports the same in entries named soak and CLEW_SEED.
 var (
 	soakLine = regexp.MustCompile(`: soak: (\d+ .+)\n$`)
 	seedLine = regexp.MustCompile(`: CLEW_SEED=(\d+)\n$`)
 )
 
-// soakTable adds up what tests told of.
+// soakTable adds up these reports.
 type soakTable struct {
 	count map[string]int
 	seeds []string

@@ -14,14 +14,14 @@ import (
 type event struct {
 	Action      string
 	Package     string
-	ImportPath  string // of a package that is built
+	ImportPath  string // of the package being built
 	Test        string
 	Output      string
 	Elapsed     float64
 	FailedBuild string
 }
 
-// tally counts leaf tests and keeps what failures said.
+// tally counts leaf tests and keeps the output of failures.
 type tally struct {
 	passed, failed, skipped int
 	failures                []failure
@@ -36,15 +36,15 @@ func (t *tally) addFailure(name, output string) {
 	t.failures = append(t.failures, failure{name, output})
 }
 
-// packageRun is what is known of a package whose tests run.
+// packageRun is the state of a package whose tests run.
 type packageRun struct {
 	outcome map[string]string // of each test: "" while it runs
 	output  map[string]*strings.Builder
 	cached  bool
 }
 
-// read reads events until they end, and prints a line per package and the
-// failures to w. Lines that are no events are printed as they are.
+// read reads events to the end, and prints a line for each package, and the failures, to w.
+// It prints lines that are not events unchanged.
 func (t *tally) read(events io.Reader, w io.Writer) error {
 	packages := map[string]*packageRun{}
 	builds := map[string]*strings.Builder{}
@@ -157,7 +157,7 @@ func (t *tally) printPackage(name string, passed int, failures []failure, note s
 	}
 }
 
-// failedChildren marks every test below which one failed or did not end.
+// failedChildren marks every test with a subtest that failed or did not end.
 func failedChildren(outcome map[string]string) map[string]bool {
 	marked := map[string]bool{}
 	for name, o := range outcome {
@@ -171,7 +171,7 @@ func failedChildren(outcome map[string]string) map[string]bool {
 	return marked
 }
 
-// hasChild says whether a name of the sorted names lies below name.
+// hasChild reports whether the sorted names contain a subtest of name.
 func hasChild(names []string, name string) bool {
 	i := sort.SearchStrings(names, name+"/")
 	return i < len(names) && strings.HasPrefix(names[i], name+"/")
@@ -186,11 +186,11 @@ func text(b *strings.Builder) string {
 
 func short(pkg string) string { return strings.TrimPrefix(pkg, "github.com/clew-dev/clew/") }
 
-// beginning is how much of a failed test's output the summary repeats.
+// beginning is how many bytes of a failed test's output the summary repeats.
 const beginning = 1500
 
-// summarise prints what was skipped, what failed with the beginning of its
-// output (what a cluster had to say comes after it, at length), and the last line.
+// summarise prints what was skipped, what failed with the beginning of its output (a dump
+// of the cluster may follow it there), and the last line.
 func (t *tally) summarise(w io.Writer, took time.Duration) {
 	fmt.Fprintln(w)
 	for _, name := range t.skips {

@@ -16,7 +16,7 @@ func TestTally(t *testing.T) {
 		prints  []string
 	}{
 		{
-			name: "leaf tests are counted, their parents are not",
+			name: "leaf tests count, their parents do not",
 			events: `{"Action":"run","Package":"p","Test":"A"}
 {"Action":"run","Package":"p","Test":"A/x"}
 {"Action":"run","Package":"p","Test":"A/y"}
@@ -30,7 +30,7 @@ func TestTally(t *testing.T) {
 			prints: []string{"ok   p", "3 passed (0.5 s)"},
 		},
 		{
-			name: "a failing child is one failure, told in full",
+			name: "a failed subtest is one failure, printed in full",
 			events: `{"Action":"run","Package":"p","Test":"A"}
 {"Action":"run","Package":"p","Test":"A/x"}
 {"Action":"output","Package":"p","Test":"A/x","Output":"    a_test.go:7: wrong\n"}
@@ -60,7 +60,7 @@ func TestTally(t *testing.T) {
 			prints: []string{"A (did not end)", "panic: test timed out"},
 		},
 		{
-			name: "a package that does not build counts, with the compiler's words",
+			name: "a package that does not build counts, with the compiler's output",
 			events: `{"ImportPath":"p [p.test]","Action":"build-output","Output":"p/a.go:3: undefined: x\n"}
 {"ImportPath":"p [p.test]","Action":"build-fail"}
 {"Action":"start","Package":"p"}
@@ -86,7 +86,7 @@ func TestTally(t *testing.T) {
 			prints: []string{"(cached)"},
 		},
 		{
-			name:   "what is no event is passed on",
+			name:   "lines that are not events are passed on",
 			events: "go: downloading example.com/x v1.0.0",
 			prints: []string{"go: downloading example.com/x v1.0.0"},
 		},
@@ -96,8 +96,8 @@ func TestTally(t *testing.T) {
 			if err := total.read(strings.NewReader(test.events+"\n"), out); err != nil {
 				t.Fatal(err)
 			}
-			if total.passed != test.passed || total.failed != test.failed || total.skipped != test.skipped {
-				t.Errorf("%d passed, %d failed, %d skipped; want %d, %d, %d", total.passed, total.failed, total.skipped, test.passed, test.failed, test.skipped)
+			if got, want := [3]int{total.passed, total.failed, total.skipped}, [3]int{test.passed, test.failed, test.skipped}; got != want {
+				t.Errorf("passed, failed and skipped are %v, want %v", got, want)
 			}
 			for _, want := range test.prints {
 				if !strings.Contains(out.String(), want) {
@@ -114,7 +114,7 @@ func TestLastLine(t *testing.T) {
 	total.summarise(out, 90*time.Second)
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if last := lines[len(lines)-1]; last != "12 passed, 1 failed" {
-		t.Errorf("last line: %q", last)
+		t.Errorf("the last line is %q, want the counts", last)
 	}
 	if !strings.Contains(out.String(), "failed: p B\nwrong\n") || !strings.Contains(out.String(), "skipped: p A") {
 		t.Errorf("names are missing:\n%s", out)

@@ -19,14 +19,14 @@ import (
 	"github.com/clew-dev/clew/internal/testing/matchers"
 )
 
-// recall is a prompt that the model answers with what it remembers.
+// recall is a prompt that the model answers with everything it remembers.
 const recall = "RECALL what you know"
 
 var _ = Describe("the memory of a real agent", Label("agents"), func() {
 	w := newWorld()
 
 	DescribeTable("is its own session after it was killed: no recorded step runs again", Label("kill", "slow"), func(ctx SpecContext, a realAgent) {
-		// The last step prints how often the others really ran.
+		// The last step prints a line for each run of the others.
 		m := w.newModel(ctx, "killed", script{Steps: 10, DelayMilliseconds: 500, Commands: map[int]string{10: "cat notes.txt"}})
 		w.create(ctx, w.agentTask(ctx, "killed", a, m))
 		w.untilToolCalls(ctx, "killed", 6, 5*time.Minute)
@@ -42,7 +42,7 @@ var _ = Describe("the memory of a real agent", Label("agents"), func() {
 		resumed := w.resumedRequest(ctx, m)
 		Expect(resumed.Prompts[0]).To(ContainSubstring(beginning))
 		Expect(resumed.Calls).To(BeNumerically(">=", 5), "the request has the earlier turns")
-		Expect(resumed.Steps).To(ContainElements(acknowledged), "it was told what its session lacked")
+		Expect(resumed.Steps).To(ContainElements(acknowledged), "it was told the steps that its session lacked")
 
 		entries := w.conversation(ctx, "killed")
 		recorded := map[int]int{}
@@ -78,7 +78,7 @@ var _ = Describe("the memory of a real agent", Label("agents"), func() {
 		stay := clewv1.Rewind{ID: "stay", To: clewv1.RewindTarget{CheckpointRef: &clewv1.NameReference{Name: ckpts[len(ckpts)-1].Name}}}
 		w.patchSpec(ctx, "forgets", map[string]any{"rewind": stay})
 		w.untilRewound(ctx, "forgets", "stay", 2*time.Minute)
-		Expect(w.resumed(ctx, "forgets", "all", recall+" of all.", &stay, m).Steps).To(Equal(upTo(6)), "its source still knows everything")
+		Expect(w.resumed(ctx, "forgets", "all", recall+" of all.", &stay, m).Steps).To(Equal(upTo(6)), "the source still knows everything")
 
 		position := afterStep(entries, 3)
 		rewind := clewv1.Rewind{ID: "forget", To: clewv1.RewindTarget{Message: &position}, Scope: clewv1.RewindConversation}
@@ -134,12 +134,13 @@ var _ = Describe("the memory of a real agent", Label("agents"), func() {
 	}, agentEntries())
 })
 
-// resumedRequest is the first request of the second attempt: it has another prompt.
+// resumedRequest returns the first request of the second attempt: it has another prompt.
 func (w *world) resumedRequest(ctx context.Context, m *model) request {
 	GinkgoHelper()
 	log := m.log(ctx)
 	for _, r := range log {
-		if len(r.Prompts) > 1 || len(r.Prompts) == 1 && len(r.prompt()) > len(log[0].prompt()) {
+		grown := len(r.Prompts) == 1 && len(r.prompt()) > len(log[0].prompt())
+		if len(r.Prompts) > 1 || grown {
 			return r
 		}
 	}
@@ -147,7 +148,7 @@ func (w *world) resumedRequest(ctx context.Context, m *model) request {
 	return request{}
 }
 
-// checkpointAfter is the checkpoint that was taken for its count of calls.
+// checkpointAfter returns the checkpoint that was taken after a number of tool calls.
 func (w *world) checkpointAfter(ctx context.Context, task string, calls int64) clewv1.Checkpoint {
 	GinkgoHelper()
 	ckpts := w.untilListed(ctx, task)
@@ -182,14 +183,14 @@ func (w *world) resumed(ctx context.Context, task, id, prompt string, rewind *cl
 	Eventually(ctx, func() error {
 		got := w.task(ctx, task)
 		if len(got.Status.Attempts) <= attempts || state(got) != clewv1.ReasonCompleted {
-			return fmt.Errorf("it is %s after %d attempts: %s", state(got), len(got.Status.Attempts), conditionMessage(got))
+			return fmt.Errorf("the task is %s after %d attempts: %s", state(got), len(got.Status.Attempts), conditionMessage(got))
 		}
 		return nil
 	}).WithTimeout(2*time.Minute).Should(Succeed(), "task %s was resumed and is completed", task)
 	return m.first(ctx, prompt)
 }
 
-// emptyHome removes folders of a stopped task's home, by a pod on its volume.
+// emptyHome removes folders of a stopped task's home, in a pod that mounts its volume.
 func (w *world) emptyHome(ctx context.Context, task string, folders []string) {
 	GinkgoHelper()
 	var paths []string
@@ -224,7 +225,7 @@ func (w *world) emptyHome(ctx context.Context, task string, folders []string) {
 			return err
 		}
 		if pod.Status.Phase != corev1.PodSucceeded {
-			return fmt.Errorf("it is %s", pod.Status.Phase)
+			return fmt.Errorf("pod %s is %s", pod.Name, pod.Status.Phase)
 		}
 		return nil
 	}).WithTimeout(time.Minute).Should(Succeed(), "the helper has removed %s", strings.Join(folders, ", "))

@@ -34,9 +34,9 @@ var _ = Describe("the safety of a real agent's work", Label("agents"), func() {
 			w.untilState(ctx, a.name, 4*time.Minute, clewv1.ReasonCompleted)
 			w.untilRecorded(ctx, a.name)
 			entries := w.conversation(ctx, a.name)
-			Expect(stepsOf(entries)).To(Equal(upTo(5)), "%s: the stub accepts only the task's own key, so the agent had it", a.name)
+			Expect(stepsOf(entries)).To(Equal(upTo(5)), "%s: the agent ran every step, and so had the key: the stub accepts no other", a.name)
 			for step := 1; step <= 4; step++ {
-				Expect(outputOf(entries, step)).To(ContainSubstring("[masked]"), "%s: where the agent printed it, it is masked: step %d", a.name, step)
+				Expect(outputOf(entries, step)).To(ContainSubstring("[masked]"), "%s: the key that step %d printed is masked", a.name, step)
 			}
 		}
 
@@ -57,7 +57,7 @@ var _ = Describe("the safety of a real agent's work", Label("agents"), func() {
 				Expect(strings.Count(text, form)).To(BeZero(), "%s: %s", place, form)
 			}
 		}
-		// What is there can be found with the same search.
+		// The same search finds a line that is there.
 		Expect(w.inDatabase(ctx, formsOf([]string{beginning}))).NotTo(Equal("0"))
 		Expect(w.inRepository(ctx, []string{"line of 5"})).NotTo(Equal("0"))
 		Expect(w.inDatabase(ctx, formsOf(keys))).To(Equal("0"), "lines of a dump of the database")
@@ -67,7 +67,7 @@ var _ = Describe("the safety of a real agent's work", Label("agents"), func() {
 	It("includes a checkpoint before a risky call, which brings back what the call removed", func(ctx SpecContext) {
 		claude := claude()
 		m := w.runs(ctx, "risky", claude, script{Steps: 6, Commands: map[int]string{5: "rm -rf src"}}, func(task *clewv1.Task) {
-			task.Spec.CheckpointPolicy.EveryToolCalls = nil // its default is more than the script has
+			task.Spec.CheckpointPolicy.EveryToolCalls = nil // the default is more than the script has
 		})
 
 		var before *clewv1.Checkpoint
@@ -86,14 +86,14 @@ var _ = Describe("the safety of a real agent's work", Label("agents"), func() {
 			}
 		}
 		git := "git -c safe.directory='*' --git-dir /var/lib/clew-gitstore/namespaces/" + w.namespace + "/" + daemonapi.RepositoryKey("") + ".git "
-		Expect(w.inGitstore(ctx, git+"ls-tree -r --name-only "+before.Status.Commit)).To(ContainSubstring("src/file4.txt"), "its tree has what the tool removed")
+		Expect(w.inGitstore(ctx, git+"ls-tree -r --name-only "+before.Status.Commit)).To(ContainSubstring("src/file4.txt"), "its tree has the file that the tool removed")
 
 		m.script(ctx, script{Steps: 6, Commands: map[int]string{5: "ls src", 6: "ls src"}})
 		rewind := clewv1.Rewind{ID: "undo", To: clewv1.RewindTarget{CheckpointRef: &clewv1.NameReference{Name: before.Name}}}
 		w.patchSpec(ctx, "risky", map[string]any{"rewind": rewind})
 		w.untilRewound(ctx, "risky", "undo", 2*time.Minute)
 		w.resumed(ctx, "risky", "look", "Go on, with care.", &rewind, m)
-		// Whether the agent considers the call that it was stopped in done is up to the agent.
+		// Agents differ in whether they count the call in which they were stopped as done.
 		after := w.conversation(ctx, "risky")
 		Expect(outputOf(after, 5)+outputOf(after, 6)).To(ContainSubstring("file2.txt\nfile4.txt"), "the rewind has brought src back")
 	})
@@ -108,7 +108,7 @@ func (w *world) plugin(ctx context.Context, args ...string) string {
 	return string(out)
 }
 
-// printsKey makes an agent print its key in four steps, each in another form.
+// printsKey makes an agent print its key in four steps, each in a different form.
 func printsKey(keyEnv string) map[int]string {
 	key := "printenv " + keyEnv
 	return map[int]string{
@@ -139,7 +139,7 @@ func formsOf(keys []string) []string {
 	return forms
 }
 
-// systemLogs are what Clew's own pods have logged.
+// systemLogs returns the logs of Clew's own pods.
 func (w *world) systemLogs(ctx context.Context, since time.Time) string {
 	GinkgoHelper()
 	var logs strings.Builder
@@ -150,22 +150,22 @@ func (w *world) systemLogs(ctx context.Context, since time.Time) string {
 	return logs.String()
 }
 
-// inDatabase counts the lines of a dump of Postgres that hold one of the texts.
+// inDatabase counts the lines of a dump of Postgres that contain one of the texts.
 func (w *world) inDatabase(ctx context.Context, texts []string) string {
 	GinkgoHelper()
 	return w.countIn(ctx, "statefulset/clew-postgres", "pg_dump --host /run/clew --username clew clew", texts)
 }
 
-// inRepository counts the lines of all objects of the gitstore's repository for
-// tasks without one that hold one of the texts.
+// inRepository counts the lines that contain one of the texts, in all objects of the
+// gitstore's repository for tasks without an origin.
 func (w *world) inRepository(ctx context.Context, texts []string) string {
 	GinkgoHelper()
 	repository := "/var/lib/clew-gitstore/namespaces/" + w.namespace + "/" + daemonapi.RepositoryKey("") + ".git"
 	return w.countIn(ctx, "statefulset/clew-gitstore", "git -c safe.directory='*' --git-dir "+repository+" cat-file --batch-all-objects --batch", texts)
 }
 
-// countIn runs a command in one of Clew's workloads and counts the lines of its
-// output that hold one of the texts; the output must not be empty.
+// countIn runs a command in one of Clew's workloads and counts the lines of its output
+// that contain one of the texts; the output must not be empty.
 func (w *world) countIn(ctx context.Context, workload, command string, texts []string) string {
 	GinkgoHelper()
 	script := fmt.Sprintf(`set -eu; %s > /tmp/lines; test -s /tmp/lines; grep --text --count --fixed-strings --file=- /tmp/lines || true; rm /tmp/lines`, command)

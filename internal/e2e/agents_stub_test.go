@@ -22,7 +22,7 @@ const (
 	stubProxy    = "/api/v1/namespaces/" + originNamespace + "/services/agent-stub:80/proxy"
 )
 
-// script is what the model does: see hack/agents/stub.
+// script says what the model does; see hack/agents/stub.
 type script struct {
 	Steps             int            `json:"steps"`
 	FileToolEvery     int            `json:"fileToolEvery"`
@@ -33,7 +33,7 @@ type script struct {
 	Failures          []failure      `json:"failures,omitempty"`
 }
 
-// failure is what the model answers so many requests with; 0 for all.
+// failure is an error with which the model answers a number of requests, or all for 0.
 type failure struct {
 	Status            int    `json:"status"`
 	Message           string `json:"message"`
@@ -41,7 +41,7 @@ type failure struct {
 	RetryAfterSeconds int    `json:"retryAfterSeconds,omitempty"`
 }
 
-// request is what the stub's log says of one request.
+// request is one request in the stub's log.
 type request struct {
 	Status  int
 	Model   string
@@ -54,7 +54,7 @@ type request struct {
 	Usage   struct{ Input, Cached, Output int64 }
 }
 
-// prompt is the last one in the request.
+// prompt returns the last prompt of the request.
 func (r request) prompt() string {
 	if len(r.Prompts) == 0 {
 		return ""
@@ -69,7 +69,7 @@ type model struct {
 	key  string
 }
 
-// newModel makes a session of the stub that answers as the script says.
+// newModel makes a session of the stub that follows the script.
 func (w *world) newModel(ctx context.Context, task string, s script) *model {
 	GinkgoHelper()
 	for _, args := range [][]string{
@@ -77,26 +77,26 @@ func (w *world) newModel(ctx context.Context, task string, s script) *model {
 		{"rollout", "status", "deployment/agent-stub", "--timeout=60s"},
 	} {
 		out, err := w.kubectlIn(ctx, nil, append([]string{"--namespace", originNamespace}, args...)...)
-		Expect(err).NotTo(HaveOccurred(), "the stub of the agents' models: kubectl %v\n%s", args, out)
+		Expect(err).NotTo(HaveOccurred(), "start the stub of the agents' models: kubectl %v\n%s", args, out)
 	}
 	m := &model{w: w, name: w.namespace + "-" + task, key: canary(w.namespace + "-" + task)}
 	m.script(ctx, s)
 	return m
 }
 
-// canary is a key that is as long as real ones, another for each name.
+// canary returns a key of realistic length, a different one for each name.
 func canary(name string) string {
 	sum := sha512.Sum512([]byte(name))
 	return ("canary-" + hex.EncodeToString(sum[:]))[:keyLength]
 }
 
-// keyLength is that of the keys of one provider: its base64 has two lines.
+// keyLength is the length of one provider's keys: their base64 has two lines.
 const keyLength = 108
 
-// url is the base URL that the agent is given.
+// url returns the base URL for the agent.
 func (m *model) url() string { return stubURL + "/s/" + m.name }
 
-// script replaces what the model does; only the task's own key will do.
+// script replaces the model's script; the stub accepts only the task's own key.
 func (m *model) script(ctx context.Context, s script) {
 	GinkgoHelper()
 	s.Key = m.key
@@ -107,7 +107,7 @@ func (m *model) script(ctx context.Context, s script) {
 	}).WithTimeout(time.Minute).Should(Succeed(), "the stub accepts the script")
 }
 
-// log lists the requests of the conversation, without the agent's asides.
+// log lists the requests of the conversation, without the agent's side requests.
 func (m *model) log(ctx context.Context) []request {
 	GinkgoHelper()
 	var body []byte
@@ -126,7 +126,7 @@ func (m *model) log(ctx context.Context) []request {
 	return log
 }
 
-// first gives the first request whose last prompt holds the text.
+// first returns the first request whose last prompt contains the text.
 func (m *model) first(ctx context.Context, text string) request {
 	GinkgoHelper()
 	for _, r := range m.log(ctx) {
@@ -138,7 +138,7 @@ func (m *model) first(ctx context.Context, text string) request {
 	return request{}
 }
 
-// served counts how often the model requested each step.
+// served counts how often the model asked for each step.
 func (m *model) served(ctx context.Context) map[int]int {
 	GinkgoHelper()
 	count := map[int]int{}

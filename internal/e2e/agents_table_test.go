@@ -24,7 +24,7 @@ import (
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// cell is one thing that happens to an agent; run returns the outcome.
+// cell is one event in an agent's life; run returns the outcome.
 type cell struct {
 	name string
 	run  func(ctx context.Context, w *world, a realAgent) string
@@ -37,14 +37,14 @@ func cells() []cell {
 	}
 }
 
-// tableOfAgents is the name of the container and of the table that it prints.
+// tableOfAgents names the container of the specs and the table that it prints.
 const tableOfAgents = "the table of agents"
 
 // patience is how long an agent may take: many run at once.
 const patience = 10 * time.Minute
 
 // Each agent, in the pinned version and in the oldest that Clew works with, goes
-// through what happens to agents.
+// through every cell.
 var _ = Describe(tableOfAgents, Label("agents", "slow", "soak"), func() {
 	w := newWorld()
 
@@ -99,7 +99,7 @@ var _ = ReportAfterSuite(tableOfAgents, func(report Report) {
 	fmt.Print("\n" + header + " |\n" + rule + "|\n" + rows)
 })
 
-// version is the agent's name and version, by the package that its image is made of.
+// version returns the agent's name and version, from the npm package of its image.
 func (a realAgent) version() string {
 	GinkgoHelper()
 	file := filepath.Join("../../hack/agents", a.tag, a.name, "package.json")
@@ -116,8 +116,8 @@ func (a realAgent) version() string {
 	return ""
 }
 
-// tokens are those that the task's status counts and those that the model reported,
-// without its requests aside.
+// tokens compares the tokens in the task's status with those that the model reported,
+// without side requests.
 func (w *world) tokens(ctx context.Context, name string, m *model) string {
 	GinkgoHelper()
 	task := w.untilRecorded(ctx, name)
@@ -145,18 +145,18 @@ func callsCell(ctx context.Context, w *world, a realAgent) string {
 	return "14 once, 4 by file tools; " + tokens
 }
 
-// slow is a command that waits for a kill when it is run first. It waits less than
-// the ten seconds after which some agents continue without the result.
+// slow is a command that waits for a kill in its first run. It waits less than the ten
+// seconds after which some agents continue without the result.
 func slow(step int) string {
 	return fmt.Sprintf(`touch begun.txt; grep -qx "began %[1]d" begun.txt && wait=0 || wait=9; echo "began %[1]d" >> begun.txt; sleep $wait; echo "line of %[1]d" >> notes.txt`, step)
 }
 
-// untilServed waits until the model has requested a step so often.
+// untilServed waits until the model has asked for a step a number of times.
 func (m *model) untilServed(ctx context.Context, step, times int, timeout time.Duration) {
 	GinkgoHelper()
 	Eventually(ctx, func() error {
 		if got := m.served(ctx)[step]; got < times {
-			return fmt.Errorf("it has %d times", got)
+			return fmt.Errorf("it asked %d times", got)
 		}
 		return nil
 	}).WithTimeout(timeout).Should(Succeed(), "the model has requested step %d", step)
@@ -205,7 +205,7 @@ func killsCell(ctx context.Context, w *world, a realAgent) string {
 	return "0 lost, 0 doubled, 3 interrupted; " + w.tokens(ctx, "kills", m)
 }
 
-// interruptedSteps are the steps of the calls that are recorded as interrupted.
+// interruptedSteps returns the steps whose calls are recorded as interrupted.
 func interruptedSteps(entries []historyv1.ConversationEntry) []int {
 	open, steps := map[string]string{}, []int(nil)
 	for _, e := range entries {
@@ -230,7 +230,7 @@ func unauthorizedCell(ctx context.Context, w *world, a realAgent) string {
 	w.create(ctx, w.agentTask(ctx, "expired", a, m))
 	w.untilState(ctx, "expired", patience, clewv1.ReasonAgentUnauthorized)
 	stopped := w.task(ctx, "expired")
-	Expect(stopped.Status.Attempts).To(HaveLen(1), "it is not tried again")
+	Expect(stopped.Status.Attempts).To(HaveLen(1), "it is not retried")
 	Expect(stopped.Status.Attempts[0].Message).To(ContainSubstring(said))
 	took := stopped.Status.Attempts[0].EndTime.Sub(stopped.Status.Attempts[0].StartTime.Time).Round(time.Second)
 	m.script(ctx, script{Steps: 3})
@@ -312,21 +312,22 @@ func backgroundCell(ctx context.Context, w *world, a realAgent) string {
 }
 
 func loopCell(ctx context.Context, w *world, a realAgent) string {
-	// A command that never reports its step as done is requested again and again.
+	// The model asks again and again for a command that never reports its step as done.
 	m := w.newModel(ctx, "loop", script{Steps: 4, DelayMilliseconds: 300, Commands: map[int]string{2: "exit 0"}})
 	task := w.agentTask(ctx, "loop", a, m)
 	task.Spec.BackoffLimit = ptr.To[int32](0)
 	w.create(ctx, task)
 	const often = 12
 	Eventually(ctx, func() error {
-		if s := state(w.task(ctx, "loop")); m.served(ctx)[2] < often && s != clewv1.ReasonCompleted && s != clewv1.ReasonAgentFailed && s != clewv1.ReasonBackoffLimit {
-			return fmt.Errorf("it is %s after %v", s, m.served(ctx))
+		ended := []string{clewv1.ReasonCompleted, clewv1.ReasonAgentFailed, clewv1.ReasonBackoffLimit}
+		if s := state(w.task(ctx, "loop")); m.served(ctx)[2] < often && !slices.Contains(ended, s) {
+			return fmt.Errorf("the task is %s after these steps: %v", s, m.served(ctx))
 		}
 		return nil
 	}).WithTimeout(patience).Should(Succeed(), "the agent has ended, or loops")
 	if m.served(ctx)[2] < often {
 		ended := w.task(ctx, "loop")
-		Expect(state(ended)).NotTo(Equal(clewv1.ReasonCompleted), "a loop is no completion")
+		Expect(state(ended)).NotTo(Equal(clewv1.ReasonCompleted), "a loop does not complete the task")
 		return fmt.Sprintf("the CLI ends after %d equal calls: %s, %q", m.served(ctx)[2], state(ended), ended.Status.Attempts[0].Message)
 	}
 	m.script(ctx, script{Steps: 4})

@@ -26,13 +26,13 @@ type realAgent struct {
 	name  string
 	kind  clewv1.AgentType
 	model string
-	// keyEnv holds the API key.
+	// keyEnv is the environment variable with the API key.
 	keyEnv string
-	// configure makes the agent send its requests to that URL.
+	// configure makes the agent send its requests to a URL.
 	configure func(c *corev1.Container, url string)
-	// tag of its image; empty for the pinned version's.
+	// tag of its image; empty for the pinned version.
 	tag string
-	// sessions are the folders of home that hold the agent's own memory.
+	// sessions are the folders of its home that hold its session.
 	sessions []string
 }
 
@@ -82,12 +82,12 @@ func openCode() realAgent {
 	}
 }
 
-// image that hack/agents builds.
+// image returns the name of the image that hack/agents builds.
 func (a realAgent) image() string {
 	return "localhost/clew-dev/agent-" + a.name + ":" + cmp.Or(a.tag, "latest")
 }
 
-// agentEntries are the entries of a table of specs that is about each agent.
+// agentEntries returns a table entry for each agent.
 func agentEntries() []TableEntry {
 	var entries []TableEntry
 	for _, a := range realAgents() {
@@ -98,8 +98,8 @@ func agentEntries() []TableEntry {
 
 const beginning = "Do the next small step, one at a time, until all is done."
 
-// agentTask builds a task of a real agent that asks the model, with its key
-// from a Secret, in an empty repository.
+// agentTask builds a task of a real agent that talks to the model, with its key from a
+// Secret, in an empty repository.
 func (w *world) agentTask(ctx context.Context, name string, a realAgent, m *model) *clewv1.Task {
 	GinkgoHelper()
 	secret := &corev1.Secret{
@@ -147,10 +147,10 @@ var _ = Describe("a real agent", Label("agents"), func() {
 		Expect(task.Status.Attempts).To(HaveLen(1))
 		Expect(task.Status.Attempts[0].Memory).To(Equal(clewv1.AgentMemoryNew))
 		log := m.log(ctx)
-		Expect(log).To(HaveLen(13), "one request a step, and one that is answered with DONE")
+		Expect(log).To(HaveLen(13), "one request for each step, and one that is answered with DONE")
 		entries := w.conversation(ctx, "works")
 		Expect(texts(entries, "user")).To(Equal([]string{beginning}), "the prompt, once")
-		Expect(texts(entries, "assistant")).To(HaveExactElements("DONE"), "what came in pieces is one message")
+		Expect(texts(entries, "assistant")).To(HaveExactElements("DONE"), "a message that was streamed in pieces is one message")
 		Expect(stepsOf(entries)).To(Equal(upTo(12)), "each call with its result, once and in order")
 		Expect(notUnderstood(entries)).To(BeEmpty())
 		Expect(task.Status.ToolCallCount).To(BeEquivalentTo(12))
@@ -159,7 +159,7 @@ var _ = Describe("a real agent", Label("agents"), func() {
 		for _, request := range log {
 			input, output = input+request.Usage.Input, output+request.Usage.Output
 		}
-		Expect(task.Status.InputTokens).To(Equal(input), "the tokens are those that the model reported")
+		Expect(task.Status.InputTokens).To(Equal(input), "the tokens that the model reported")
 		Expect(task.Status.OutputTokens).To(Equal(output))
 		if a.kind != clewv1.AgentOpenCode { // its model has no known price
 			Expect(task.Status.CostMicroUSD).To(BeNumerically(">", 0))
@@ -169,11 +169,12 @@ var _ = Describe("a real agent", Label("agents"), func() {
 	}, agentEntries())
 })
 
-// texts of the messages of a role.
+// texts returns the texts of a role's messages.
 func texts(entries []historyv1.ConversationEntry, role string) []string {
 	var found []string
 	for _, e := range entries {
-		if e.Role == role && e.Text != "" && e.ToolCall == nil {
+		message := e.Text != "" && e.ToolCall == nil
+		if e.Role == role && message {
 			found = append(found, e.Text)
 		}
 	}
@@ -209,7 +210,7 @@ func stepsOf(entries []historyv1.ConversationEntry) []int {
 	return done
 }
 
-// outputOf is the output of the tool in a step, the last time.
+// outputOf returns the last output of a step's tool.
 func outputOf(entries []historyv1.ConversationEntry, step int) string {
 	calls, output := map[string]bool{}, ""
 	for _, e := range entries {
@@ -223,7 +224,7 @@ func outputOf(entries []historyv1.ConversationEntry, step int) string {
 	return output
 }
 
-// afterStep is the position of the result of a step.
+// afterStep returns the position of the result of a step.
 func afterStep(entries []historyv1.ConversationEntry, step int) int64 {
 	for i, e := range entries {
 		if e.ToolResult != nil && len(stepsOf(entries[:i+1])) == step {

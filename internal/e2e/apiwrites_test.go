@@ -19,11 +19,10 @@ import (
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// maxWrites is what a task may cost from apply to Completed.
+// maxWrites is the most API writes for a task, from apply to Completed.
 const maxWrites = 12
 
-// Serial: a pod that is slow to start is reported in the Task's status, which is
-// one write more.
+// Serial: a pod that is slow to start is reported with an extra status write.
 var _ = Describe("the API writes of a task", Serial, func() {
 	w := newWorld()
 
@@ -48,7 +47,7 @@ var _ = Describe("the API writes of a task", Serial, func() {
 func (w *world) clewWrites() []string {
 	GinkgoHelper()
 	file, err := os.Open(filepath.Join(clusterFolder(), "audit.log"))
-	Expect(err).NotTo(HaveOccurred(), "the API server's audit log")
+	Expect(err).NotTo(HaveOccurred(), "open the API server's audit log")
 	defer file.Close()
 	var writes []string
 	lines := bufio.NewScanner(file)
@@ -65,7 +64,10 @@ func (w *world) clewWrites() []string {
 		}
 		write := slices.Contains([]string{"create", "update", "patch", "delete"}, event.Verb)
 		own := strings.HasPrefix(event.User.Username, "system:serviceaccount:"+systemNamespace+":")
-		if write && own && event.ObjectRef.Namespace == w.namespace {
+		if event.ObjectRef.Namespace != w.namespace {
+			continue
+		}
+		if write && own {
 			writes = append(writes, strings.Join([]string{event.Verb, event.ObjectRef.Resource, event.ObjectRef.Subresource, event.ObjectRef.Name}, " "))
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// oddities creates everything that a checkpoint may get wrong.
+// oddities creates every kind of file that a checkpoint may get wrong.
 const oddities = `
 cd /workspace
 git config user.email agent@example.com; git config user.name Agent
@@ -27,7 +27,7 @@ echo '*.ignored' >> .gitignore; echo kept > a.ignored
 git add crlf.txt run.sh; git commit -q -m "The agent's own commit"; echo later >> run.sh
 `
 
-// havoc changes or removes all of it.
+// havoc changes or removes what oddities created.
 const havoc = `
 cd /workspace
 rm -rf nested empty closed inside outside dangling up binary.bin private run.sh crlf.txt a.ignored .gitattributes
@@ -54,6 +54,6 @@ var _ = Describe("a checkpoint", func() {
 		Expect(w.inAgent(ctx, "odd", fingerprint)).To(Equal(tree))
 		Expect(w.inAgent(ctx, "odd", gitSays)).To(Equal(git))
 		Expect(w.inAgent(ctx, "odd", inNested)).To(Equal(nested))
-		Expect(w.inAgent(ctx, "odd", "stat -c %s /workspace/huge.bin")).To(Equal("209715200\n"), "what was skipped is still there")
+		Expect(w.inAgent(ctx, "odd", "stat -c %s /workspace/huge.bin")).To(Equal("209715200\n"), "the skipped file is still there")
 	})
 })

@@ -20,8 +20,8 @@ import (
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// talker says three long things; once the file more exists, a hundred more, of
-// which a volume keeps only the newest; and once the file end exists, the last one.
+// talker says three long things; once the file "more" exists, a hundred more, of which a
+// volume keeps only the newest; and once the file "end" exists, the last one.
 var talker = []string{"bash", "-c", `
 	pad=$(head -c 100000 /dev/zero | tr '\0' .)
 	say() { echo "{\"type\":\"message\",\"role\":\"assistant\",\"text\":\"$1 $pad\"}"; }
@@ -31,7 +31,7 @@ var talker = []string{"bash", "-c", `
 	until [ -e /workspace/end ]; do sleep 0.1; done
 	say "thing 104"`}
 
-// Serial: it restores what every task needs.
+// Serial: it restores a store that every task needs.
 var _ = Describe("the history of a task that an older Postgres lost for good", Serial, Label("slow", "soak"), func() {
 	w := newWorld()
 
@@ -39,7 +39,7 @@ var _ = Describe("the history of a task that an older Postgres lost for good", S
 		store := &volumeStore{component: "postgres", workload: "statefulset/clew-postgres"}
 		w.managerWith(ctx, "--spool-margin=0s", "--spool-margin-bytes=0")
 		task := w.newTask("talker", talker...)
-		task.Spec.CheckpointPolicy.EverySeconds = ptr.To[int32](0) // the record of a checkpoint is never lost, and would split the gap
+		task.Spec.CheckpointPolicy.EverySeconds = ptr.To[int32](0) // a checkpoint's record is never lost, and would split the gap
 		w.create(ctx, task)
 		w.untilSaid(ctx, "talker", 3)
 		store.copy(ctx, w)
@@ -53,10 +53,10 @@ var _ = Describe("the history of a task that an older Postgres lost for good", S
 		w.untilSystemReady(ctx, restartTime)
 		lost := kept - 1 - copied.LastSequence
 		By(fmt.Sprintf("losing %d records: the older copy ends with record %d, the volume keeps those from %d", lost, copied.LastSequence, kept))
-		w.inAgent(ctx, "talker", "touch /workspace/end") // an idle daemon checks every five minutes
+		w.inAgent(ctx, "talker", "touch /workspace/end") // an idle sidecar checks every five minutes only
 		w.untilState(ctx, "talker", 3*time.Minute, clewv1.ReasonCompleted)
 
-		Expect(lost).To(BeNumerically(">", 0), "the spec is about a loss")
+		Expect(lost).To(BeNumerically(">", 0), "records must be lost for this spec to test anything")
 		after := w.export(ctx, "talker")
 		for sequence, text := range before.Messages {
 			if sequence > copied.LastSequence && sequence < kept {
@@ -67,7 +67,7 @@ var _ = Describe("the history of a task that an older Postgres lost for good", S
 		}
 		Expect(after.said("thing 104")).To(BeTrue(), "the task continued")
 		w.expectGapReported(ctx, "talker", copied.LastSequence+1, kept-1)
-		tell(1, "gaps, each counted exactly")
+		reportCount(1, "gaps, each counted exactly")
 	})
 })
 
@@ -92,11 +92,11 @@ func (w *world) expectGapReported(ctx context.Context, name string, from, throug
 			messages = append(messages, e.Message)
 		}
 	}
-	Expect(messages).To(ContainElement(text), "the timeline says which records")
-	Expect(texts(w.conversation(ctx, name), "system")).To(ContainElement(text), "the conversation says so at its place")
+	Expect(messages).To(ContainElement(text), "the timeline says which records were lost")
+	Expect(texts(w.conversation(ctx, name), "system")).To(ContainElement(text), "the conversation has it where the records were")
 }
 
-// untilSaid waits until the history has so many things that the talker said.
+// untilSaid waits until the history has a number of things that the talker said.
 func (w *world) untilSaid(ctx context.Context, task string, n int) {
 	GinkgoHelper()
 	Eventually(ctx, func() (bool, error) {
@@ -105,9 +105,8 @@ func (w *world) untilSaid(ctx context.Context, task string, n int) {
 	}).WithTimeout(3*time.Minute).Should(BeTrue(), "task %s has said %d things", task, n)
 }
 
-// untilKept waits until the task's volume has dropped records that come after a
-// sequence, and keeps only the segment it writes to. It returns the first record
-// that is kept.
+// untilKept waits until the task's volume has dropped records after a sequence and keeps
+// only the segment that it writes to. It returns the first record that it keeps.
 func (w *world) untilKept(ctx context.Context, task string, after int64) (first int64) {
 	GinkgoHelper()
 	folder := w.volumeFolder(ctx, w.namespace, task+"-workspace")
@@ -117,18 +116,18 @@ func (w *world) untilKept(ctx context.Context, task string, after int64) (first 
 			return err
 		}
 		if len(segments) != 1 {
-			return fmt.Errorf("it keeps %v", segments)
+			return fmt.Errorf("the volume keeps the segments %v", segments)
 		}
 		first, err = strconv.ParseInt(strings.TrimSuffix(filepath.Base(segments[0]), ".log"), 10, 64)
 		if err == nil && first <= after+1 {
-			err = fmt.Errorf("it keeps all from %d", first)
+			err = fmt.Errorf("the volume keeps everything from record %d", first)
 		}
 		return err
 	}).WithTimeout(time.Minute).Should(Succeed(), "the volume drops what the history has")
 	return first
 }
 
-// exported is the part of an export that is compared.
+// exported is the part of an export that the spec compares.
 type exported struct {
 	LastSequence int64
 	Messages     map[int64]string // the beginning of each message, by its record

@@ -24,7 +24,7 @@ import (
 	"github.com/clew-dev/clew/internal/testing/matchers"
 )
 
-// inGitstore runs a shell command in the gitstore's pod.
+// inGitstore runs a shell script in the gitstore's pod.
 func (w *world) inGitstore(ctx context.Context, script string) string {
 	GinkgoHelper()
 	out, err := w.tryGitstore(ctx, script)
@@ -44,12 +44,13 @@ func (w *world) tryGitstore(ctx context.Context, script string) (string, error) 
 	return w.kubectlIn(ctx, nil, "--namespace", systemNamespace, "exec", pods.Items[0].Name, "--", "sh", "-c", script)
 }
 
-// repository is the path of this namespace's repository of the demo's origin in the gitstore.
+// repository returns the path, in the gitstore, of this namespace's repository of the
+// demo's origin.
 func (w *world) repository() string {
 	return "/var/lib/clew-gitstore/namespaces/" + w.namespace + "/" + daemonapi.RepositoryKey(originURL) + ".git"
 }
 
-// gitstoreBytes is the disk use of this namespace in the gitstore.
+// gitstoreBytes returns the disk use of this namespace in the gitstore.
 func (w *world) gitstoreBytes(ctx context.Context) int64 {
 	GinkgoHelper()
 	out := w.inGitstore(ctx, "du -s --block-size=1 /var/lib/clew-gitstore/namespaces/"+w.namespace)
@@ -71,7 +72,7 @@ func newFork(namespace, name, source, checkpoint, variant string) *clewv1.Fork {
 	}
 }
 
-// fork forks a task at a checkpoint to one new task, and waits until that exists.
+// fork forks a task at a checkpoint into one new task, and waits until it exists.
 func (w *world) fork(ctx context.Context, source, checkpoint, variant string) *clewv1.Fork {
 	GinkgoHelper()
 	fork := newFork(w.namespace, "to-"+variant, source, checkpoint, variant)
@@ -81,7 +82,7 @@ func (w *world) fork(ctx context.Context, source, checkpoint, variant string) *c
 	return fork
 }
 
-// diff is what kubectl diff prints for an object.
+// diff returns what kubectl diff prints for an object.
 func (w *world) diff(ctx context.Context, obj client.Object) string {
 	GinkgoHelper()
 	manifest, err := json.Marshal(obj)

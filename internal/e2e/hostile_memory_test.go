@@ -27,8 +27,8 @@ type container struct {
 	limit  int64
 }
 
-// containersOfClew are the containers of Clew's own pods and of the tasks of some
-// namespaces, by their ids: a restarted container has another id.
+// containersOfClew returns the containers of Clew's own pods and of the tasks in some
+// namespaces, by id: a restarted container has another id.
 func containersOfClew(ctx context.Context, worlds ...*world) map[string]container {
 	found := map[string]container{}
 	system := &corev1.PodList{}
@@ -46,11 +46,12 @@ func containersOfClew(ctx context.Context, worlds ...*world) map[string]containe
 	return found
 }
 
-// addContainers adds the running containers of a pod, or the one that is named.
+// addContainers adds the running containers of a pod, or only the one named.
 func addContainers(found map[string]container, pod *corev1.Pod, only string) {
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		id := containerID(pod, c.Name)
-		if id == "" || only != "" && c.Name != only {
+		wanted := only == "" || c.Name == only
+		if id == "" || !wanted {
 			continue
 		}
 		found[id] = container{name: pod.Name + "/" + c.Name, cgroup: cgroupOf(id), limit: c.Resources.Limits.Memory().Value()}
@@ -69,7 +70,7 @@ func cgroupOf(container string) cgroup {
 	return ""
 }
 
-// number reads the first of some files that exists.
+// number reads the first of the files that exists.
 func (c cgroup) number(files ...string) int64 {
 	for _, file := range files {
 		if text, err := os.ReadFile(filepath.Join(string(c), file)); err == nil {
@@ -80,7 +81,7 @@ func (c cgroup) number(files ...string) int64 {
 	return 0
 }
 
-// field reads a line "name value" of a file.
+// field reads the line "name value" of a file.
 func (c cgroup) field(file string, names ...string) (sum int64) {
 	text, err := os.ReadFile(filepath.Join(string(c), file))
 	if err != nil {
@@ -96,7 +97,7 @@ func (c cgroup) field(file string, names ...string) (sum int64) {
 	return sum
 }
 
-// kept is memory that cannot be reclaimed: what is not the cache of files.
+// kept returns the memory that cannot be reclaimed: all but the page cache.
 func (c cgroup) kept() int64 {
 	return c.field("memory.stat", "total_rss", "total_shmem", "anon", "shmem")
 }
@@ -106,7 +107,7 @@ func (c cgroup) kills() int64 {
 	return c.field("memory.oom_control", "oom_kill") + c.field("memory.events", "oom_kill")
 }
 
-// memory is what containers use, measured five times a second.
+// memory is the memory use of containers, measured five times a second.
 type memory struct {
 	containers map[string]container
 	done       chan struct{}
@@ -145,8 +146,8 @@ func (m *memory) measure() {
 	}
 }
 
-// table shows, of each container, what it kept at most, the same with the cache
-// of files, which the kernel reclaims when necessary, and its limit.
+// table shows for each container the most that it kept, the same with the page cache,
+// which the kernel reclaims when necessary, and its limit.
 func (m *memory) table() string {
 	close(m.done)
 	m.all.Wait()
@@ -162,7 +163,7 @@ func (m *memory) table() string {
 	return out
 }
 
-// killed names the containers in which something was killed for lack of memory.
+// killed returns the containers in which a process was killed for lack of memory.
 func (m *memory) killed() (names []string) {
 	for id, kills := range m.kills {
 		if kills > 0 {

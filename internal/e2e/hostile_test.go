@@ -41,17 +41,17 @@ var _ = Describe("five honest tasks", Serial, Label("slow", "soak"), func() {
 		}
 	})
 
-	// A hostile tenant also does what the right to edit a namespace allows: more hostile
-	// tasks, forks, and as many reads of the history as it can make. On a node of two
-	// processors that slows others down; it does nothing else to them.
+	// A hostile tenant also does everything that the right to edit a namespace allows: more
+	// hostile tasks, forks, and as many reads of the history as it can make. On a node with
+	// two processors this slows others down; it must do nothing else to them.
 	It("lose nothing beside a hostile tenant", func(ctx SpecContext) {
 		w.besideHostile(ctx, tenant, "tenant", 5*time.Minute)
 	})
 })
 
-// besideHostile lets five honest tasks work alone and then, for a while, beside
-// something hostile in the namespace of the tenant, and returns how long they waited.
-// It expects that nothing is restarted or killed meanwhile.
+// besideHostile lets five honest tasks work alone and then, for a while, beside something
+// hostile in the tenant's namespace, and returns how long they waited. It expects that
+// nothing is restarted or killed meanwhile.
 func (w *world) besideHostile(ctx context.Context, tenant *world, hostile string, while time.Duration) (alone, beside []waits) {
 	GinkgoHelper()
 	var honest []string
@@ -84,9 +84,9 @@ func (w *world) besideHostile(ctx context.Context, tenant *world, hostile string
 	return alone, beside
 }
 
-// honest is an agent that makes a call every six seconds or so, of which a checkpoint
-// is taken, and then says when that was. The pauses differ, or five of them could run
-// in step, and wait for each other, during all of the spec or never.
+// honest is an agent that makes a tool call about every six seconds, after which a
+// checkpoint is taken, and then says when the call was done. The pauses vary: otherwise
+// five of them could run in step, and wait for each other always or never.
 const honest = `
 i=0
 while sleep "$((4 + RANDOM % 4)).$((RANDOM % 10))"; do

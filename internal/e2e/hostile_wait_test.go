@@ -22,7 +22,7 @@ import (
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// waits are how long honest tasks waited for one thing.
+// waits holds how long honest tasks waited for one thing.
 type waits struct {
 	what        string
 	count       int
@@ -62,16 +62,16 @@ type call struct {
 	number int64
 }
 
-// observation is what was observed of the calls of honest tasks.
+// observation holds what was observed of the tool calls of honest tasks.
 type observation struct {
 	mu sync.Mutex
-	// done is when a call was done, as the agent says; listed is when that was in the
-	// timeline, and kept when a durable checkpoint held the call.
+	// done is the time of a call, as the agent reports it; listed is when it appeared in the
+	// timeline, and kept when a durable checkpoint contained the call.
 	done, listed, kept map[call]time.Time
 }
 
-// observe follows the calls that tasks make in a while, until each is in the
-// timeline and in a durable checkpoint.
+// observe follows the calls that tasks make for a while, until each is in the timeline
+// and in a durable checkpoint.
 func (w *world) observe(ctx context.Context, while time.Duration, tasks []string) []waits {
 	GinkgoHelper()
 	o := &observation{done: map[call]time.Time{}, listed: map[call]time.Time{}, kept: map[call]time.Time{}}
@@ -94,7 +94,8 @@ func (w *world) observe(ctx context.Context, while time.Duration, tasks []string
 	return o.waits(from, to)
 }
 
-// missing reports a call of that time that is not there yet.
+// missing returns an error for a call made between from and to that is not in the
+// timeline, or in no durable checkpoint yet.
 func (o *observation) missing(from, to time.Time, tasks []string) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -103,13 +104,14 @@ func (o *observation) missing(from, to time.Time, tasks []string) error {
 		if done.After(latest[c.task]) {
 			latest[c.task] = done
 		}
-		if done.After(from) && done.Before(to) && o.kept[c].IsZero() {
+		inTime := done.After(from) && done.Before(to)
+		if inTime && o.kept[c].IsZero() {
 			return fmt.Errorf("call %d of task %s, done at %s, is in no durable checkpoint", c.number, c.task, done)
 		}
 	}
 	for _, task := range tasks {
 		if latest[task].Before(to) {
-			return fmt.Errorf("the timeline of task %s ends with a call that was done at %s", task, latest[task])
+			return fmt.Errorf("the last call in the timeline of task %s was done at %s", task, latest[task])
 		}
 	}
 	return nil
@@ -127,7 +129,7 @@ func (o *observation) waits(from, to time.Time) []waits {
 	return []waits{newWaits("its durable checkpoint", kept), newWaits("its entry in the timeline", listed)}
 }
 
-// watchTimeline notes what the agents say about their calls, four times a second: by
+// watchTimeline records what the agents say about their calls, four times a second: with
 // one request for all of them, since the requests use the same two processors.
 func (w *world) watchTimeline(ctx context.Context, o *observation, stop <-chan struct{}) {
 	tick := time.NewTicker(250 * time.Millisecond)
@@ -166,7 +168,7 @@ func (o *observation) read(events []historyv1.TimelineEvent, now time.Time) {
 	}
 }
 
-// watchCheckpoints notes when checkpoints become durable.
+// watchCheckpoints records when checkpoints become durable.
 func (w *world) watchCheckpoints(ctx context.Context, o *observation, stop <-chan struct{}) {
 	kube, err := client.NewWithWatch(w.config, client.Options{Scheme: w.kube.Scheme()})
 	Expect(err).NotTo(HaveOccurred())
@@ -179,7 +181,7 @@ func (w *world) watchCheckpoints(ctx context.Context, o *observation, stop <-cha
 	}
 }
 
-// follow reads a watch until it breaks off; false means that it was stopped.
+// follow reads a watch until it breaks off. It returns false if it was stopped.
 func (o *observation) follow(events watch.Interface, stop <-chan struct{}) bool {
 	defer events.Stop()
 	for {
@@ -190,14 +192,18 @@ func (o *observation) follow(events watch.Interface, stop <-chan struct{}) bool 
 			if !ok {
 				return true
 			}
-			if ckpt, ok := event.Object.(*clewv1.Checkpoint); ok && meta.IsStatusConditionTrue(ckpt.Status.Conditions, clewv1.CheckpointDurable) && ckpt.Status.Conversation != nil {
+			ckpt, ok := event.Object.(*clewv1.Checkpoint)
+			if !ok || ckpt.Status.Conversation == nil {
+				continue
+			}
+			if meta.IsStatusConditionTrue(ckpt.Status.Conditions, clewv1.CheckpointDurable) {
 				o.keep(ckpt.Spec.TaskRef.Name, ckpt.Status.Conversation.ToolCalls, time.Now())
 			}
 		}
 	}
 }
 
-// keep notes that a durable checkpoint holds the calls up to a number.
+// keep records that a durable checkpoint contains the calls up to a number.
 func (o *observation) keep(task string, through int64, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -206,5 +212,5 @@ func (o *observation) keep(task string, through int64, now time.Time) {
 	}
 }
 
-// sorted gives the keys of a map in order.
+// sorted returns the keys of a map in order.
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

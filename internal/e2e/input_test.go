@@ -21,7 +21,7 @@ var _ = Describe("the repository of a task", func() {
 	)
 	w := newWorld()
 
-	// Prepare retries for minutes: the reason shows long before it gives up.
+	// Prepare retries for minutes; the reason appears long before it gives up.
 	It("is reported as unreachable while prepare still retries", func(ctx SpecContext) {
 		task := w.newTask("unreachable", replay(2, 0)...)
 		task.Spec.Repository = &clewv1.Repository{URL: "http://nowhere.invalid/none.git"}
@@ -33,7 +33,7 @@ var _ = Describe("the repository of a task", func() {
 	})
 
 	Context("with an error that only shows when it is cloned", func() {
-		// create creates a task with the repository, and the Secrets that it may refer to.
+		// create creates a task with the repository, and the Secrets that it may name.
 		create := func(ctx context.Context, repository clewv1.Repository) {
 			GinkgoHelper()
 			for name, password := range map[string]string{"wrong": "guess", "right": "open-sesame"} {

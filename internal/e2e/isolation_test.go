@@ -72,7 +72,7 @@ var _ = Describe("the isolation of a task", func() {
 	})
 })
 
-// trap sets a trap in everything in the worktree by which git runs programs.
+// trap plants a program everywhere in the worktree from where git would run it.
 const trap = `
 cd /workspace
 git config user.email a@b.c; git config user.name A
@@ -94,8 +94,8 @@ ln -s /var/lib/clew/git stolen; mkfifo fifo; ln -s /var/run/secrets secrets-link
 rm -f PWNED "$HOME/PWNED"; echo change > changed
 `
 
-// loosened returns changes to a pod that the restricted standard does not allow. A
-// check that admits one would admit anything.
+// loosened returns changes to a pod that the restricted standard forbids. A check that
+// admits one of them checks nothing.
 func loosened() map[string]func(*corev1.PodSpec) {
 	return map[string]func(*corev1.PodSpec){
 		"a capability": func(s *corev1.PodSpec) {
@@ -112,7 +112,7 @@ func loosened() map[string]func(*corev1.PodSpec) {
 // world's namespace, whether it would admit a pod that runs elsewhere.
 func (w *world) admit(ctx context.Context, spec corev1.PodSpec) error {
 	GinkgoHelper()
-	spec.NodeName, spec.ServiceAccountName, spec.DeprecatedServiceAccount = "", "", "" // they belong to its own namespace, and not to the standard
+	spec.NodeName, spec.ServiceAccountName, spec.DeprecatedServiceAccount = "", "", "" // they belong to its own namespace, not to the standard
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, GenerateName: "judged-"}, Spec: spec}
 	return w.kube.Create(ctx, pod, client.DryRunAll)
 }

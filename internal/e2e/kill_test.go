@@ -41,12 +41,11 @@ func blows(ctx context.Context) []blow {
 	}
 }
 
-// restartTime is how long it may take until what was killed runs again: kubelet
-// waits up to five minutes before it starts a container that was killed often.
+// restartTime is the longest time until a killed container runs again: kubelet waits up
+// to five minutes before it restarts a container that was killed often.
 const restartTime = 8 * time.Minute
 
-// dice draws random instants, the same again with CLEW_SEED set to the seed that
-// it reports.
+// dice draws random instants. It reports its seed; CLEW_SEED repeats them.
 func dice() *rand.Rand {
 	seed := uint64(time.Now().UnixNano())
 	if s, err := strconv.ParseUint(os.Getenv("CLEW_SEED"), 10, 64); err == nil {
@@ -56,8 +55,8 @@ func dice() *rand.Rand {
 	return rand.New(rand.NewPCG(seed, seed))
 }
 
-// pause waits for a time that nothing else tells, such as a random one after which
-// something is killed, or until the spec is cancelled.
+// pause waits for a fixed time, such as the random one before a kill, or until the spec
+// is cancelled.
 func pause(ctx context.Context, while time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -65,7 +64,7 @@ func pause(ctx context.Context, while time.Duration) {
 	}
 }
 
-// Serial: it kills what every task needs.
+// Serial: it kills components that every task needs.
 var _ = Describe("a task whose processes are killed", Serial, Label("kill", "slow"), func() {
 	w := newWorld()
 
@@ -87,15 +86,15 @@ var _ = Describe("a task whose processes are killed", Serial, Label("kill", "slo
 				kind = kinds[random.IntN(len(kinds))]
 			}
 			if err := kind.strike(w, pod); err != nil {
-				continue // it was not there at this instant: try another one
+				continue // it did not run at this instant: try another instant
 			}
 			struck++
 			count[kind.name]++
 			By(fmt.Sprintf("killing %s, pod %s (%d of %d)", kind.name, pod.Name, struck, kills))
 			seen.add(ctx, w, "hardy")
 		}
-		Expect(struck).To(Equal(kills), "the task still ran at the last blow")
-		tellKills(count)
+		Expect(struck).To(Equal(kills), "the task still ran at the last kill")
+		reportKills(count)
 
 		w.untilSystemReady(ctx, restartTime)
 		w.untilState(ctx, "hardy", restartTime, clewv1.ReasonCompleted)
@@ -108,7 +107,7 @@ var _ = Describe("a task whose processes are killed", Serial, Label("kill", "slo
 	})
 })
 
-// untilAgentRunsOrDone waits for a running agent; nil when the task has ended.
+// untilAgentRunsOrDone waits for a running agent. It returns nil when the task has ended.
 func (w *world) untilAgentRunsOrDone(ctx context.Context, name string) *corev1.Pod {
 	GinkgoHelper()
 	var pod *corev1.Pod
@@ -162,6 +161,6 @@ var _ = Describe("a task whose volume is lost", Label("kill", "slow"), func() {
 		seen.add(ctx, w, "homeless")
 		w.expectDurableCheckpointsExact(ctx, calls, "homeless")
 		Expect(got.Status.Attempts).To(HaveLen(1 + losses))
-		tell(losses, "volumes lost")
+		reportCount(losses, "volumes lost")
 	})
 })

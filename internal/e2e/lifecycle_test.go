@@ -34,7 +34,7 @@ var _ = Describe("a task", func() {
 		Expect(task.Status.ToolCallCount).To(BeEquivalentTo(12))
 		w.expectCallsOnce(ctx, "runs", 12)
 		ckpts := w.untilListed(ctx, "runs")
-		Expect(len(ckpts)).To(BeNumerically(">=", 3), "after 5, after 10, at the end")
+		Expect(len(ckpts)).To(BeNumerically(">=", 3), "checkpoints after 5 calls, after 10 calls, and at the end")
 		Expect(ckpts[len(ckpts)-1].Status.Trigger).To(Equal(clewv1.TriggerCompletion))
 		w.expectDurableCheckpointsExact(ctx, 12, "runs")
 		var reasons []string
@@ -128,7 +128,7 @@ var _ = Describe("a fork", func() {
 
 		growth := w.gitstoreBytes(ctx) - before
 		AddReportEntry("bytes in the gitstore", fmt.Sprintf("%d before the fork, %d more with the fork's first checkpoint", before, growth))
-		Expect(own.Status.Tree).To(Equal(from.Status.Tree), "the fork changed nothing yet")
+		Expect(own.Status.Tree).To(Equal(from.Status.Tree), "the fork has changed nothing yet")
 		Expect(w.inGitstore(ctx, "git -c safe.directory='*' --git-dir "+w.repository()+" for-each-ref --format='%(objectname) %(refname)' refs/clew/"+own.Status.TaskUID)).To(
 			Equal(fmt.Sprintf("%s %s\n%s %s\n", own.Status.Commit, refname.Code(own.Status.TaskUID, 1), own.Status.StateCommit, refname.State(own.Status.TaskUID, 1))),
 			"what was measured is there")
@@ -136,15 +136,15 @@ var _ = Describe("a fork", func() {
 	})
 })
 
-// untilRecorded waits until a stopped task's history is recorded, after which
-// nothing is written.
+// untilRecorded waits until the history of a stopped task is recorded; nothing is written
+// after that.
 func (w *world) untilRecorded(ctx context.Context, name string) *clewv1.Task {
 	GinkgoHelper()
 	var task *clewv1.Task
 	Eventually(ctx, func() error {
 		task = w.task(ctx, name)
 		if task.Status.RecordedSequence != task.Status.HistorySequence {
-			return fmt.Errorf("recorded %d of %d", task.Status.RecordedSequence, task.Status.HistorySequence)
+			return fmt.Errorf("%d of %d entries are recorded", task.Status.RecordedSequence, task.Status.HistorySequence)
 		}
 		if !meta.IsStatusConditionTrue(task.Status.Conditions, clewv1.TaskHistoryRecorded) {
 			return fmt.Errorf("conditions: %v", task.Status.Conditions)
@@ -172,11 +172,11 @@ func (w *world) expectCallsOnce(ctx context.Context, task string, n int) {
 			lost++
 		}
 	}
-	tell(n, "calls looked for")
-	tell(lost, "calls lost")
-	tell(doubled, "calls doubled")
+	reportCount(n, "calls checked")
+	reportCount(lost, "calls lost")
+	reportCount(doubled, "calls duplicated")
 	Expect(got).To(Equal(want), "the calls of task %s in the history", task)
 }
 
-// callID is how the replaying agent names its calls.
+// callID returns the id that the replaying agent gives a call.
 func callID(i int) string { return fmt.Sprintf("call-%d", i) }

@@ -21,7 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// containerID of a pod's running container, init containers included; "" if it does not run.
+// containerID returns the id of a pod's running container or init container, or "" if it
+// does not run.
 func containerID(pod *corev1.Pod, name string) string {
 	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for _, c := range list {
@@ -34,7 +35,8 @@ func containerID(pod *corev1.Pod, name string) string {
 	return ""
 }
 
-// processes of a container, as the node sees them, with their id inside.
+// processes returns the processes of a container by their ids on the node, with their ids
+// inside the container.
 func processes(container string) map[int]int {
 	found := map[int]int{}
 	if container == "" {
@@ -52,7 +54,7 @@ func processes(container string) map[int]int {
 	return found
 }
 
-// innerPID is the process's id in its own pid namespace.
+// innerPID returns a process's id in its own pid namespace.
 func innerPID(dir string) int {
 	status, err := os.ReadFile(filepath.Join(dir, "status"))
 	if err != nil {
@@ -125,7 +127,7 @@ func (w *world) untilSystemReady(ctx context.Context, timeout time.Duration) {
 				return fmt.Errorf("pod %s is not ready", pod.Name)
 			}
 		}
-		// A workload that was just scaled up has no pod yet.
+		// A workload that was just scaled up may have no pod yet.
 		sets := &appsv1.StatefulSetList{}
 		if err := w.kube.List(ctx, sets, client.InNamespace(systemNamespace)); err != nil {
 			return err
@@ -152,7 +154,8 @@ func (w *world) scale(ctx context.Context, workload string, replicas int) {
 	Expect(err).NotTo(HaveOccurred(), "scale %s\n%s", workload, out)
 }
 
-// scaleDown stops a workload of one replica. However the spec ends, others need it.
+// scaleDown stops a workload with one replica, and starts it again however the spec ends:
+// others need it.
 func (w *world) scaleDown(ctx context.Context, workload string) {
 	GinkgoHelper()
 	DeferCleanup(func(ctx SpecContext) { w.scale(ctx, workload, 1) })

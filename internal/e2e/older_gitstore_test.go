@@ -6,7 +6,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 )
 
-// Serial: it restores what every task needs.
+// Serial: it restores a store that every task needs.
 var _ = Describe("a task whose gitstore is restored from an older copy", Serial, Label("slow", "soak"), func() {
 	w := newWorld()
 

@@ -18,15 +18,15 @@ import (
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// aStore keeps state of Clew and can be put back to an older copy of it.
-type aStore interface {
-	// copy copies the state as it is at one instant.
+// restorableStore is a store of Clew that can be restored to an older copy.
+type restorableStore interface {
+	// copy copies the state of one instant.
 	copy(ctx context.Context, w *world)
-	// putBack brings the copy back, as a restore from a backup does.
+	// putBack restores the copy, as from a backup.
 	putBack(ctx context.Context, w *world)
 }
 
-// Serial: they restore what every task needs.
+// Serial: they restore stores that every task needs.
 var _ = Describe("a task whose stores are restored from an older copy", Serial, Label("slow"), func() {
 	w := newWorld()
 
@@ -39,9 +39,9 @@ var _ = Describe("a task whose stores are restored from an older copy", Serial, 
 	})
 })
 
-// expectSurvivesOlder lets a task work while a store goes back to what it held a
-// dozen tool calls before, and expects that nothing is lost or doubled.
-func (w *world) expectSurvivesOlder(ctx context.Context, store aStore, what string, times int) {
+// expectSurvivesOlder lets a task work while a store is restored to its state of a dozen
+// tool calls before, and expects that nothing is lost or duplicated.
+func (w *world) expectSurvivesOlder(ctx context.Context, store restorableStore, what string, times int) {
 	GinkgoHelper()
 	calls := 24 + 7*times
 	w.create(ctx, w.newTask("steady", replay(calls, time.Second)...))
@@ -50,11 +50,11 @@ func (w *world) expectSurvivesOlder(ctx context.Context, store aStore, what stri
 		w.untilToolCalls(ctx, "steady", from, 3*time.Minute)
 		store.copy(ctx, w)
 		w.untilToolCalls(ctx, "steady", from+6, 3*time.Minute)
-		By(fmt.Sprintf("restoring the store after %d calls to what it was after %d", from+6, from))
+		By(fmt.Sprintf("restoring the store, after %d calls, to its state after %d", from+6, from))
 		store.putBack(ctx, w)
 		w.untilSystemReady(ctx, restartTime)
 	}
-	tell(times, "put back to an older copy: "+what)
+	reportCount(times, "restored to an older copy: "+what)
 
 	task := w.untilState(ctx, "steady", restartTime, clewv1.ReasonCompleted)
 	w.expectCallsOnce(ctx, "steady", calls)
@@ -69,8 +69,7 @@ func (w *world) expectSurvivesOlder(ctx context.Context, store aStore, what stri
 	}
 }
 
-// volumeStore is a workload of one pod that keeps its state on a volume of this
-// machine.
+// volumeStore is a workload with one pod that keeps its state on a volume of this machine.
 type volumeStore struct {
 	component, workload string
 	volume, kept        string
@@ -85,7 +84,7 @@ func (s *volumeStore) pod(ctx context.Context, w *world) *corev1.Pod {
 	return &pods.Items[0]
 }
 
-// folder is the folder of the pod's volume on this machine.
+// folder returns the folder of the pod's volume on this machine.
 func (s *volumeStore) folder(ctx context.Context, w *world, pod *corev1.Pod) string {
 	GinkgoHelper()
 	for _, v := range pod.Spec.Volumes {
@@ -97,7 +96,7 @@ func (s *volumeStore) folder(ctx context.Context, w *world, pod *corev1.Pod) str
 	return ""
 }
 
-// volumeFolder is the folder of the volume of a claim on this machine.
+// volumeFolder returns the folder, on this machine, of a claim's volume.
 func (w *world) volumeFolder(ctx context.Context, namespace, name string) string {
 	GinkgoHelper()
 	claim, volume := &corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{}
@@ -113,7 +112,7 @@ func (w *world) volumeFolder(ctx context.Context, namespace, name string) string
 	return ""
 }
 
-// copy stops the pod's processes for as long as it takes.
+// copy stops the pod's processes while it copies.
 func (s *volumeStore) copy(ctx context.Context, w *world) {
 	GinkgoHelper()
 	pod := s.pod(ctx, w)
@@ -126,7 +125,7 @@ func (s *volumeStore) copy(ctx context.Context, w *world) {
 		}
 	}()
 	for pid := range stopped {
-		_ = syscall.Kill(pid, syscall.SIGSTOP) // one that has just ended writes nothing either
+		_ = syscall.Kill(pid, syscall.SIGSTOP) // a process that has just ended writes nothing either
 	}
 	run(exec.Command("cp", "-a", s.volume, s.kept))
 }

@@ -13,7 +13,7 @@ import (
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// Serial: it stops what every task needs.
+// Serial: it stops components that every task needs.
 var _ = Describe("an outage of Postgres, the gitstore and the server", Serial, Label("kill", "slow"), func() {
 	w := newWorld()
 

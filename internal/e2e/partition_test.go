@@ -22,13 +22,12 @@ import (
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// A node that is cut off keeps its pods running when their objects are deleted
-// by force. Here the kubelet is stopped and the pods' network is down while that
-// happens, and then the network alone comes back: each agent has to be ended by
-// its own daemon. When the kubelet is back as well, the tasks continue where the
-// history ends.
+// A node that is cut off keeps its pods running when their objects are deleted by force.
+// Here the kubelet is stopped and the pods' network is down while that happens, and then
+// only the network comes back: each agent must be ended by its own sidecar. When the
+// kubelet is back as well, the tasks continue where the history ends.
 //
-// Serial: no pod of the node starts or ends meanwhile.
+// Serial: meanwhile no pod of the node starts or ends.
 var _ = Describe("the agents of a node that is cut off", Serial, Label("kill", "slow"), func() {
 	w := newWorld()
 
@@ -46,7 +45,7 @@ var _ = Describe("the agents of a node that is cut off", Serial, Label("kill", "
 			By(fmt.Sprintf("cutting %d agents off, round %d", len(tasks), round+1), func() { w.cutOff(ctx, tasks) })
 			w.untilSystemReady(ctx, restartTime)
 		}
-		tell(rounds*len(tasks), "pods cut off")
+		reportCount(rounds*len(tasks), "pods cut off")
 
 		for _, name := range tasks {
 			task := w.untilState(ctx, name, restartTime, clewv1.ReasonCompleted)
@@ -58,7 +57,7 @@ var _ = Describe("the agents of a node that is cut off", Serial, Label("kill", "
 	})
 })
 
-// cutOff cuts the agents of tasks off until each has ended.
+// cutOff cuts off the agents of tasks until each has ended.
 func (w *world) cutOff(ctx context.Context, tasks []string) {
 	GinkgoHelper()
 	pods, agents := map[string]*corev1.Pod{}, map[string][]int{}
@@ -125,8 +124,8 @@ func stopKubelet() (wake func()) {
 	return wake
 }
 
-// agentProcesses are those of the agent's container as the node sees them, but
-// for the shim.
+// agentProcesses returns the processes of the agent's container by their ids on the node,
+// without the shim.
 func agentProcesses(pod *corev1.Pod) (pids []int) {
 	for pid, inner := range processes(containerID(pod, clewv1.AgentContainer)) {
 		if inner > 1 {
@@ -138,7 +137,7 @@ func agentProcesses(pod *corev1.Pod) (pids []int) {
 
 func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
 
-// kubeletProcess is the process of the kubelet of the development cluster.
+// kubeletProcess returns the process id of the development cluster's kubelet.
 func kubeletProcess() int {
 	GinkgoHelper()
 	found, _ := filepath.Glob("/proc/[0-9]*/comm")
@@ -162,9 +161,9 @@ func signal(pid int, sig syscall.Signal) {
 	Expect(syscall.Kill(pid, sig)).To(Succeed(), "signal %v to process %d", sig, pid)
 }
 
-// network cuts off the pod that a process is in, or connects it again. Its link
-// stays up, since its routes would go with it: two unreachable routes precede the
-// default one.
+// network cuts off the pod that a process is in, or reconnects it. Its link stays up,
+// since a link that goes down loses its routes: two unreachable routes take precedence
+// over the default route.
 func network(pid int, change string) {
 	GinkgoHelper()
 	for _, half := range []string{"0.0.0.0/1", "128.0.0.0/1"} {

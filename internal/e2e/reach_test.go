@@ -29,8 +29,7 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// forward makes a service's port reachable from here until the spec ends, and
-// returns the address.
+// forward forwards a local port to a service until the spec ends, and returns its address.
 func (w *world) forward(ctx context.Context, namespace, service string, port int) string {
 	GinkgoHelper()
 	cmd := exec.CommandContext(ctx, "kubectl", "--namespace", namespace, "port-forward", "service/"+service, fmt.Sprintf(":%d", port))
@@ -43,13 +42,13 @@ func (w *world) forward(ctx context.Context, namespace, service string, port int
 	Expect(err).NotTo(HaveOccurred(), "kubectl port-forward of %s: %q", service, line)
 	address, _, ok := strings.Cut(strings.TrimPrefix(line, "Forwarding from "), " ")
 	Expect(ok).To(BeTrue(), "kubectl port-forward of %s names no address: %q", service, line)
-	go func() { _, _ = io.Copy(io.Discard, out) }() // it says a word for each connection
+	go func() { _, _ = io.Copy(io.Discard, out) }() // it prints a line for each connection
 	return address
 }
 
-// gitstoreRemote is this namespace's repository of the demo's origin, as a user
-// with the right to view the namespace reaches it. The certificate is for the
-// service's name, which this machine cannot resolve, so a proxy is in between.
+// gitstoreRemote returns this namespace's repository of the demo's origin as a remote, for
+// a user with the right to view the namespace. The certificate is for the service's name,
+// which this machine cannot resolve, so a proxy is in between.
 func (w *world) gitstoreRemote(ctx context.Context) worktree.Remote {
 	GinkgoHelper()
 	authorities := &corev1.ConfigMap{}
@@ -72,7 +71,7 @@ func (w *world) gitstoreRemote(ctx context.Context) worktree.Remote {
 	}
 }
 
-// readerToken is a token for the gitstore of a user with the right to view the namespace.
+// readerToken returns a token for the gitstore, of a user who may view the namespace.
 func (w *world) readerToken(ctx context.Context) string {
 	GinkgoHelper()
 	reader := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, GenerateName: "reader-"}}

@@ -18,8 +18,8 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// replayed returns the trees that the first 0, 1, 2 … calls of the replaying agent
-// leave. The agent runs here, on its own clone of the demo's origin.
+// replayed returns the trees after the first 0, 1, 2 … calls of the replaying agent. The
+// agent runs on this machine, on its own clone of the demo's origin.
 func (w *world) replayed(ctx context.Context, base string, calls int) (trees []string) {
 	GinkgoHelper()
 	dir := inMemory()
@@ -29,7 +29,7 @@ func (w *world) replayed(ctx context.Context, base string, calls int) (trees []s
 	git(workspace, "checkout", "--quiet", "-B", "main", base)
 	unchanged := hasher{}
 	for n := range calls + 1 {
-		// With its conversation so far the agent continues after the calls it made.
+		// Given its conversation so far, the agent continues after the calls it made.
 		work := exec.Command(agent, "--delay=0", "--check", fmt.Sprintf("--calls=%d", n))
 		work.Dir, work.Env = workspace, append(gitEnv(), "HOME="+dir, "CLEW_CONVERSATION="+conversation)
 		said := run(work)
@@ -40,12 +40,12 @@ func (w *world) replayed(ctx context.Context, base string, calls int) (trees []s
 		Expect(log.Close()).To(Succeed())
 		trees = append(trees, treeOf(unchanged, workspace))
 	}
-	// The trees prove something only if they are computed as git does.
+	// The trees prove something only if they are computed as git computes them.
 	Expect(trees[0]).To(Equal(git(workspace, "rev-parse", base+"^{tree}")), "the tree of the workspace before any call")
 	return trees
 }
 
-// git runs git here, without any configuration.
+// git runs git on this machine, without any configuration.
 func git(dir string, args ...string) string {
 	GinkgoHelper()
 	cmd := exec.Command("git", args...)
@@ -57,8 +57,8 @@ func gitEnv() []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null"}
 }
 
-// treeOf is the id of the git tree that the files of a folder make. It is
-// computed from the files alone, with nothing of git or Clew in between.
+// treeOf returns the id of the git tree of a folder's files. It is computed from the files
+// alone, without git or Clew.
 func treeOf(h hasher, folder string) string {
 	GinkgoHelper()
 	id, err := h.folder(folder)
@@ -66,8 +66,8 @@ func treeOf(h hasher, folder string) string {
 	return fmt.Sprintf("%x", id)
 }
 
-// hasher hashes as git does. It remembers the files that it read: one with the
-// same time and size is not read again.
+// hasher hashes as git does. It remembers the files that it read: a file with the same
+// time and size is not read again.
 type hasher map[string]hashed
 
 type hashed struct {
@@ -76,8 +76,8 @@ type hashed struct {
 	id       []byte
 }
 
-// folder leaves out what a tree does not hold: .git and, as nil, folders
-// without a file.
+// folder leaves out what a tree does not contain: .git, and folders without a file, for
+// which it returns nil.
 func (h hasher) folder(folder string) ([]byte, error) {
 	type item struct {
 		mode, name string
@@ -138,7 +138,8 @@ func (h hasher) file(path string) (mode string, id []byte, err error) {
 		mode = "100755"
 	}
 	known, is := h[path]
-	if !is || !known.modified.Equal(info.ModTime()) || known.size != info.Size() {
+	current := known.modified.Equal(info.ModTime()) && known.size == info.Size()
+	if !is || !current {
 		content, err := os.ReadFile(path)
 		if err != nil {
 			return "", nil, err

@@ -24,18 +24,18 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// durables are the checkpoints that were durable when they were read, by number.
+// durables holds the checkpoints that were durable when they were read, by number.
 type durables map[int64]clewv1.Checkpoint
 
-// content is what a durable checkpoint keeps for good.
+// content is the part of a durable checkpoint that never changes.
 type content struct{ name, commit, tree, stateCommit string }
 
 func contentOf(c clewv1.Checkpoint) content {
 	return content{c.Name, c.Status.Commit, c.Status.Tree, c.Status.StateCommit}
 }
 
-// add notes the checkpoints of a task that are durable now. One that was
-// durable before must still be, with the same content.
+// add records the checkpoints of a task that are durable now. One that was durable before
+// must still be durable, with the same content.
 func (d durables) add(ctx context.Context, w *world, task string) {
 	GinkgoHelper()
 	now := durables{}
@@ -43,7 +43,7 @@ func (d durables) add(ctx context.Context, w *world, task string) {
 		if !meta.IsStatusConditionTrue(c.Status.Conditions, clewv1.CheckpointDurable) {
 			continue
 		}
-		Expect(now).NotTo(HaveKey(c.Status.Number), "task %s has two checkpoints of one number: %s and %s", task, now[c.Status.Number].Name, c.Name)
+		Expect(now).NotTo(HaveKey(c.Status.Number), "task %s has two checkpoints with the same number: %s and %s", task, now[c.Status.Number].Name, c.Name)
 		now[c.Status.Number] = c
 	}
 	for number, was := range d {
@@ -53,11 +53,11 @@ func (d durables) add(ctx context.Context, w *world, task string) {
 	maps.Copy(d, now)
 }
 
-// expectDurableCheckpointsExact restores each durable checkpoint of tasks, whose
-// agent replays so many calls, from the gitstore alone: some onto an empty
-// volume, as after the loss of one, the others onto what the previous one left
-// there, as a rewind does. It expects the files of its tree, that they are what
-// the agent's calls leave, and the agent's own state of the same moment.
+// expectDurableCheckpointsExact restores each durable checkpoint of tasks whose agent
+// replays a number of calls, from the gitstore alone: some onto an empty volume, as after
+// the loss of one, the others over the files of the previous one, as a rewind does. It
+// expects the files of its tree, that they are the result of the agent's calls, and the
+// agent's own state of the same moment.
 func (w *world) expectDurableCheckpointsExact(ctx context.Context, calls int, tasks ...string) {
 	GinkgoHelper()
 	var ckpts []clewv1.Checkpoint
@@ -78,13 +78,13 @@ func (w *world) expectDurableCheckpointsExact(ctx context.Context, calls int, ta
 	for volume := range slices.Chunk(ckpts, onOneVolume) {
 		w.expectRestoredOnto(ctx, inMemory(), repository, volume, script)
 	}
-	tell(len(ckpts), "durable checkpoints restored and found exact")
+	reportCount(len(ckpts), "durable checkpoints restored and found exact")
 	GinkgoWriter.Printf("%s: %d durable checkpoints restored and compared in %s (the fetch %s, the agent's calls %s more)\n", strings.Join(tasks, " and "), len(ckpts),
 		(time.Since(begin) - fetched - replayed).Round(time.Millisecond), fetched.Round(time.Millisecond), replayed.Round(time.Millisecond))
 }
 
-// fetchCheckpoints gets checkpoints out of the gitstore into a new repository,
-// as the prepare step does, but all at once.
+// fetchCheckpoints fetches checkpoints from the gitstore into a new repository, as prepare
+// does, but all at once.
 func (w *world) fetchCheckpoints(ctx context.Context, ckpts []clewv1.Checkpoint) (repository string) {
 	GinkgoHelper()
 	w.inGitstore(ctx, "git -c safe.directory='*' --git-dir "+w.repository()+" fsck --full --no-dangling")
@@ -101,8 +101,8 @@ func (w *world) fetchCheckpoints(ctx context.Context, ckpts []clewv1.Checkpoint)
 	return repository
 }
 
-// openVolume opens a task's volume on this machine: the daemon's repository,
-// and in a folder the worktree and the agent's home.
+// openVolume opens a task's volume on this machine: the sidecar's repository, and in a
+// folder the worktree and the agent's home.
 func (w *world) openVolume(ctx context.Context, repository, volume string) *worktree.Repo {
 	GinkgoHelper()
 	config := worktree.Config{
@@ -116,7 +116,7 @@ func (w *world) openVolume(ctx context.Context, repository, volume string) *work
 	return repo
 }
 
-// inMemory makes a folder that is removed after the spec. Each restore ends by
+// inMemory makes a folder in memory that is removed after the spec. Each restore ends by
 // syncing its whole file system, which takes seconds on a disk that others use.
 func inMemory() string {
 	GinkgoHelper()
@@ -129,11 +129,11 @@ func inMemory() string {
 	return folder
 }
 
-// onOneVolume is how many checkpoints are restored one after the other.
+// onOneVolume is how many checkpoints are restored onto one volume, one after another.
 const onOneVolume = 8
 
-// expectRestoredOnto restores checkpoints of a repository onto an empty folder,
-// one after the other.
+// expectRestoredOnto restores checkpoints of a repository onto one folder, which is empty
+// at first, one after another.
 func (w *world) expectRestoredOnto(ctx context.Context, volume, repository string, ckpts []clewv1.Checkpoint, script []string) {
 	GinkgoHelper()
 	defer os.RemoveAll(volume) // each is large
@@ -149,8 +149,8 @@ func (w *world) expectRestoredOnto(ctx context.Context, volume, repository strin
 	}
 }
 
-// expectRestored restores a checkpoint onto a volume and expects its files, the
-// agent's state and the agent's repository there.
+// expectRestored restores a checkpoint onto a volume and checks its files, the agent's
+// state and the agent's repository.
 func (w *world) expectRestored(ctx context.Context, volume string, known hasher, c clewv1.Checkpoint, script []string) {
 	GinkgoHelper()
 	repo := w.openVolume(ctx, filepath.Join(volume, "git"), volume)
@@ -159,25 +159,25 @@ func (w *world) expectRestored(ctx context.Context, volume string, known hasher,
 	Expect(err).NotTo(HaveOccurred())
 	code, state := refname.Code(c.Status.TaskUID, c.Status.Number), refname.State(c.Status.TaskUID, c.Status.Number)
 	target := worktree.Target{Code: refs[code], State: refs[state]}
-	Expect(target).To(Equal(worktree.Target{Code: c.Status.Commit, State: c.Status.StateCommit}), "checkpoint %s: what the gitstore has and what its status says", c.Name)
+	Expect(target).To(Equal(worktree.Target{Code: c.Status.Commit, State: c.Status.StateCommit}), "checkpoint %s: the commits in the gitstore, beside those in its status", c.Name)
 	result, err := repo.Restore(ctx, worktree.RestoreRequest{Target: target})
 	Expect(err).NotTo(HaveOccurred(), "restore checkpoint %s", c.Name)
 	Expect(result.Kept).To(BeEmpty(), "checkpoint %s: files that its restore kept", c.Name)
 	Expect(result.Conflicts).To(BeEmpty(), "checkpoint %s: conflicts of its restore", c.Name)
 	tree := treeOf(known, filepath.Join(volume, "worktree"))
-	Expect(tree).To(Equal(c.Status.Tree), "checkpoint %s: the tree of the restored files and that of its status", c.Name)
+	Expect(tree).To(Equal(c.Status.Tree), "checkpoint %s: the tree of the restored files, beside that in its status", c.Name)
 	expectReplayed(c, tree, filepath.Join(volume, "home"), script)
 	expectAgentGit(c, filepath.Join(volume, "worktree"))
 }
 
-// ahead is how many calls the files may be ahead of the conversation. The agent
-// does a call, counts it in its home, and then says its result: what it does
-// between two results that Clew has on disk is one call; and when the shim is
-// killed with a result it has not handed on, the agent may be one call further.
+// ahead is how many calls the files may be ahead of the conversation. The agent makes a
+// call, counts it in its home, and then prints its result: between two results that Clew
+// has on disk it makes one call; and when the shim is killed with a result that it has not
+// passed on, the agent may be one call further.
 const ahead = 2
 
-// expectReplayed expects the tree, and the count in the agent's home, of as many
-// calls as the conversation of the checkpoint answers, or of up to two more.
+// expectReplayed expects the tree, and the count in the agent's home, after as many calls
+// as the checkpoint's conversation has results, or up to two more.
 func expectReplayed(c clewv1.Checkpoint, tree, home string, script []string) {
 	GinkgoHelper()
 	after := func(calls int) string { return script[min(calls, len(script)-1)] }
@@ -186,14 +186,15 @@ func expectReplayed(c clewv1.Checkpoint, tree, home string, script []string) {
 	Expect(counted).To(SatisfyAll(BeNumerically(">=", answered), BeNumerically("<=", answered+ahead), BeNumerically("<", len(script))),
 		"checkpoint %s: the calls that the agent's state counts; the conversation answers %d", c.Name, answered)
 	trees := []string{after(counted)}
-	if counted < answered+ahead { // a call that was made but not counted yet leaves its files all the same
+	if counted < answered+ahead { // a call that was made but not counted yet has changed files already
 		trees = append(trees, after(counted+1))
 	}
 	Expect(trees).To(ContainElement(tree), "checkpoint %s: its files are those of %v calls; its agent counts %d calls, its conversation answers %d",
 		c.Name, callsOf(tree, script), counted, answered)
 }
 
-// callsOf says how many calls leave a tree; staging and committing change none.
+// callsOf returns the numbers of calls after which the files are a tree. Several numbers
+// may be, since staging and committing change no file.
 func callsOf(tree string, script []string) (calls []int) {
 	for n, t := range script {
 		if t == tree {
@@ -203,7 +204,7 @@ func callsOf(tree string, script []string) (calls []int) {
 	return calls
 }
 
-// countedCalls is how many calls the replaying agent counts in its home.
+// countedCalls returns the number of calls that the replaying agent counts in its home.
 func countedCalls(home string) int {
 	GinkgoHelper()
 	data, err := os.ReadFile(filepath.Join(home, ".replay", "state.json"))
@@ -216,15 +217,14 @@ func countedCalls(home string) int {
 	return state.Calls
 }
 
-// agentGit is what git and a checkpoint's status say about the agent's repository.
+// agentGit describes the agent's repository, as git and a checkpoint's status report it.
 type agentGit struct {
 	Head, Branch string
 	DirtyCount   int
 	Dirty        []string
 }
 
-// expectAgentGit expects the agent's own repository as the checkpoint's status
-// describes it.
+// expectAgentGit expects the agent's repository to be as the checkpoint's status describes it.
 func expectAgentGit(c clewv1.Checkpoint, workspace string) {
 	GinkgoHelper()
 	var dirty []string

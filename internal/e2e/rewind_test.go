@@ -15,11 +15,11 @@ import (
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// startedMark is what the idle agent says at each start.
+// startedMark is what the idle agent prints at each start.
 const startedMark = "I am up and wait."
 
-// idle is an agent that waits for commands by kubectl exec, and that says so at
-// each start.
+// idle is an agent that waits for commands by kubectl exec, and prints startedMark at each
+// start.
 var idle = []string{"sh", "-c", `echo '{"type":"message","role":"assistant","text":"` + startedMark + `"}'; exec sleep infinity`}
 
 // inAgent runs a shell script in the agent's container.
@@ -40,7 +40,7 @@ find . -path ./.git -prune -o -name huge.bin -prune -o -printf '%y %m %l %p\0' |
 find . -path ./.git -prune -o -name huge.bin -prune -o -type f -print0 | sort -z | xargs -0 sha256sum
 `
 
-// gitSays prints what git says about the repository.
+// gitSays prints git's view of the repository: HEAD, branch and status.
 const gitSays = `
 export LC_ALL=C
 cd /workspace
@@ -90,7 +90,7 @@ var _ = Describe("a rewind", func() {
 			Expect(w.inAgent(ctx, "undone", "cd /workspace; git branch --list 'clew/*'")).To(ContainSubstring(id), "the state before the rewind is kept as a branch")
 		}
 
-		tellKills(map[string]int{"prepare": kills})
+		reportKills(map[string]int{"prepare": kills})
 
 		before := fmt.Sprintf("undone-%d", task.Status.Rewind.FromCheckpoint)
 		w.untilDurable(ctx, before)
@@ -127,8 +127,7 @@ var _ = Describe("a rewind", func() {
 	})
 })
 
-// starts counts how often the idle agent said that it started, by the timeline,
-// which no rewind changes.
+// starts counts the starts of the idle agent in the timeline, which no rewind changes.
 func (w *world) starts(ctx context.Context, task string) int {
 	GinkgoHelper()
 	count := 0
@@ -140,7 +139,7 @@ func (w *world) starts(ctx context.Context, task string) int {
 	return count
 }
 
-// untilStarts waits for that count and fails when it is exceeded.
+// untilStarts waits for a number of starts and fails when it is exceeded.
 func (w *world) untilStarts(ctx context.Context, task string, want int) {
 	GinkgoHelper()
 	Eventually(ctx, func() error {
@@ -149,14 +148,14 @@ func (w *world) untilStarts(ctx context.Context, task string, want int) {
 			return StopTrying(fmt.Sprintf("it started %d times", got))
 		}
 		if got < want {
-			return fmt.Errorf("it started %d times", got)
+			return fmt.Errorf("it has started %d times", got)
 		}
 		return nil
 	}).WithTimeout(time.Minute).Should(Succeed(), "the agent of %s has started %d times", task, want)
 }
 
-// killPrepare kills the prepare step of a rewind so many times at random instants
-// and returns how often it hit.
+// killPrepare kills the prepare container of a rewind at random instants, up to a number of
+// times, and returns how often it hit.
 func (w *world) killPrepare(ctx context.Context, task string, times int) int {
 	GinkgoHelper()
 	random := dice()
@@ -175,8 +174,8 @@ func (w *world) killPrepare(ctx context.Context, task string, times int) int {
 	return struck
 }
 
-// untilPreparesOrRewound waits for a pod in which the prepare step runs; nil when
-// the rewind has ended, or when there is none in time.
+// untilPreparesOrRewound waits for a pod in which prepare runs. It returns nil when the
+// rewind has ended, or when no such pod appears in time.
 func (w *world) untilPreparesOrRewound(ctx context.Context, name string, timeout time.Duration) *corev1.Pod {
 	GinkgoHelper()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -191,15 +190,27 @@ func (w *world) untilPreparesOrRewound(ctx context.Context, name string, timeout
 		}
 		pod := &corev1.Pod{}
 		last := task.Status.Attempts[len(task.Status.Attempts)-1]
-		if w.get(ctx, last.PodName, pod) == nil && pod.DeletionTimestamp == nil && containerID(pod, "prepare") != "" {
+		if w.get(ctx, last.PodName, pod) != nil || pod.DeletionTimestamp != nil {
+			continue
+		}
+		if containerID(pod, "prepare") != "" {
 			return pod
 		}
 	}
 	return nil
 }
 
-// rewinding says whether a task's rewind has not ended yet.
+// rewinding reports whether a task has a rewind that has not ended.
 func rewinding(task *clewv1.Task) bool {
-	asked, is := task.Spec.Rewind, task.Status.Rewind
-	return asked != nil && (is == nil || is.ID != asked.ID || is.State == clewv1.OperationInProgress)
+	asked := task.Spec.Rewind
+	return asked != nil && !ended(task.Status.Rewind, asked.ID)
+}
+
+// ended reports whether a status is that of the operation with the id, and the operation
+// has ended.
+func ended(status *clewv1.OperationStatus, id string) bool {
+	if status == nil || status.ID != id {
+		return false
+	}
+	return status.State != clewv1.OperationInProgress
 }

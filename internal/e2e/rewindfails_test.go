@@ -13,8 +13,8 @@ import (
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
-// untilRewindFails waits for the end of a rewind that cannot be run, and prints
-// what a user sees of it.
+// untilRewindFails waits for the end of a rewind that cannot succeed, and prints what a
+// user sees of it.
 func (w *world) untilRewindFails(ctx context.Context, task, id, reason string) {
 	GinkgoHelper()
 	Eventually(ctx, func() bool { return rewinding(w.task(ctx, task)) }).WithTimeout(3*time.Minute).Should(BeFalse(), "rewind %s has ended", id)
@@ -27,7 +27,7 @@ func (w *world) untilRewindFails(ctx context.Context, task, id, reason string) {
 var _ = Describe("the request of a rewind", func() {
 	w := newWorld()
 
-	// A rewind and a resume are requested independently, so their ids may be equal.
+	// Rewinds and resumes are requested independently, so their ids may be equal.
 	It("may have the id of a resume", func(ctx SpecContext) {
 		w.create(ctx, w.newTask("same", idle...))
 		w.inAgent(ctx, "same", `echo good > /workspace/mark`)
@@ -71,8 +71,7 @@ var _ = Describe("the request of a rewind", func() {
 	})
 })
 
-// damageTarget overwrites, on the task's volume, the blob of the file mark as the
-// checkpoint has it.
+// damageTarget overwrites, on the task's volume, the blob of the file "mark" in a checkpoint.
 func (w *world) damageTarget(ctx context.Context, task, checkpoint string) {
 	GinkgoHelper()
 	ckpt := &clewv1.Checkpoint{}

@@ -17,9 +17,9 @@ import (
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// The state before a rewind has to be pushed out of the pod before anything is
-// changed. While the gitstore has no room for it, the rewind waits and says so,
-// nothing is lost, and it continues when there is room again.
+// The state before a rewind is pushed out of the pod before anything changes. While the
+// gitstore has no room for it, the rewind waits and says so, nothing is lost, and it
+// continues when there is room again.
 var _ = Describe("a rewind while the quota of the gitstore is exhausted", Label("slow"), func() {
 	w := newWorld()
 
@@ -58,9 +58,9 @@ var _ = Describe("a rewind while the quota of the gitstore is exhausted", Label(
 	})
 })
 
-// untilQuotaRefuses takes checkpoints of a file mark that holds their name, until
-// the gitstore, which measures now and then, has no room for one; its name is
-// returned.
+// untilQuotaRefuses takes checkpoints of a file "mark" that contains their name, until the
+// gitstore, which measures from time to time, has no room for one. It returns that one's
+// name.
 func (w *world) untilQuotaRefuses(ctx context.Context, task string) (checkpoint string) {
 	GinkgoHelper()
 	taken := 0
@@ -87,7 +87,7 @@ func (w *world) untilQuotaRefuses(ctx context.Context, task string) (checkpoint 
 	return checkpoint
 }
 
-// fillQuota uses up what the gitstore allows this namespace, until makeRoom is called.
+// fillQuota uses up this namespace's quota in the gitstore, until makeRoom is called.
 func (w *world) fillQuota(ctx context.Context) (makeRoom func()) {
 	GinkgoHelper()
 	filler := w.repository() + "/filler"
@@ -109,7 +109,7 @@ func (w *world) namespaceQuota(ctx context.Context) string {
 	return ""
 }
 
-// show reports what a user sees of a task: its status and its Events.
+// show adds a task's status and its Events to the report: what a user sees.
 func (w *world) show(ctx context.Context, task string) {
 	GinkgoHelper()
 	GinkgoWriter.Printf("kubectl describe task %s\n%s\nkubectl get checkpoints\n%s\nkubectl get events\n%s\n", task,

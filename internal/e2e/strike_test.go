@@ -23,7 +23,7 @@ import (
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// strikes kills, and counts what it killed.
+// strikes kills things, and counts what it killed.
 type strikes struct {
 	*world
 	random *rand.Rand
@@ -33,11 +33,10 @@ type strikes struct {
 	count  map[string]int
 }
 
-// strike is one way of killing something. It is drawn as often as its weight
-// says, but not again before some time has passed: a manager that was killed
-// waits for up to 15 seconds until the lease of the previous one expires, and one
-// that never becomes the leader proves nothing. It returns what it hit; what cannot
-// be killed now is an error.
+// strike is one way of killing something. It is drawn with a frequency given by its
+// weight, but not again before some time has passed: a manager that replaces a killed one
+// waits for up to 15 seconds until the old lease expires, and one that never becomes the
+// leader proves nothing. It returns what it hit, or an error if nothing can be killed now.
 type strike struct {
 	name   string
 	weight int
@@ -70,7 +69,7 @@ func newStrikes(ctx context.Context, w *world, random *rand.Rand) *strikes {
 	return s
 }
 
-// one kills one thing that runs.
+// one kills one thing.
 func (s *strikes) one() {
 	GinkgoHelper()
 	for range 100 {
@@ -87,10 +86,10 @@ func (s *strikes) one() {
 		By(fmt.Sprintf("killed: %s, %s", kind.name, strings.Join(victims, " and ")))
 		return
 	}
-	By("nothing runs that could be killed")
+	By("nothing can be killed now")
 }
 
-// total is how many kills there were.
+// total returns the number of kills.
 func (s *strikes) total() (n int) {
 	for _, count := range s.count {
 		n += count
@@ -98,7 +97,7 @@ func (s *strikes) total() (n int) {
 	return n
 }
 
-// inAPod kills something in one of the tasks' pods in which it runs.
+// inAPod kills something in one of the tasks' pods.
 func (s *strikes) inAPod(ctx context.Context, kill func(*corev1.Pod) error) func() ([]string, error) {
 	return func() ([]string, error) {
 		pods := &corev1.PodList{}
@@ -110,11 +109,11 @@ func (s *strikes) inAPod(ctx context.Context, kill func(*corev1.Pod) error) func
 				return []string{pod.Name}, nil
 			}
 		}
-		return nil, fmt.Errorf("it is in none of %d pods", len(pods.Items))
+		return nil, fmt.Errorf("it runs in none of %d pods", len(pods.Items))
 	}
 }
 
-// component kills all pods of one of Clew's components, once they work.
+// component kills all pods of one of Clew's components, once they are ready.
 func (s *strikes) component(ctx context.Context, name string) func() ([]string, error) {
 	return func() (victims []string, err error) {
 		pods := &corev1.PodList{}
@@ -137,9 +136,8 @@ func works(pod *corev1.Pod) bool {
 	return !slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return !c.Ready })
 }
 
-// program kills a program of the node. Containers that are being started are lost
-// with it, so on a slow machine nothing would ever start again if it did not wait
-// for that.
+// program kills a program of the node. Containers that are being started are lost with it;
+// it waits for those, or on a slow machine nothing would ever start again.
 func (s *strikes) program(ctx context.Context, name string) func() ([]string, error) {
 	return func() ([]string, error) {
 		pods := &corev1.PodList{}
@@ -147,7 +145,7 @@ func (s *strikes) program(ctx context.Context, name string) func() ([]string, er
 			return nil, err
 		}
 		if i := slices.IndexFunc(pods.Items, func(p corev1.Pod) bool { return !works(&p) }); i >= 0 {
-			return nil, fmt.Errorf("%s does not work again yet", pods.Items[i].Name)
+			return nil, fmt.Errorf("%s is not ready yet", pods.Items[i].Name)
 		}
 		if err := s.node.kill(name); err != nil {
 			return nil, err
@@ -156,8 +154,8 @@ func (s *strikes) program(ctx context.Context, name string) func() ([]string, er
 	}
 }
 
-// node is the node of the development cluster. A program of it that is killed is
-// started again at once, as systemd does on other nodes.
+// node is the node of the development cluster. Its programs are restarted at once when they
+// are killed, as systemd does on other nodes.
 type node struct {
 	program   string // hack/devcluster, built
 	repairing sync.Mutex
@@ -205,7 +203,7 @@ func (n *node) kill(program string) error {
 	return nil
 }
 
-// repaired waits until all programs of the node run again.
+// repaired waits until all programs of the node run.
 func (n *node) repaired() error {
 	n.repairing.Lock()
 	defer n.repairing.Unlock()

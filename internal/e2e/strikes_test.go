@@ -18,12 +18,12 @@ import (
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// Several tasks work at once while something is killed every two seconds, in a
-// soak often two things at the same instant: their pods and what runs in them,
-// every component of Clew, the node's kubelet and containerd. Meanwhile one task is
-// forked, one is rewound again and again, and one suspended and resumed.
+// Several tasks work at once while something is killed every two seconds, and in a soak
+// often two things at the same instant: their pods and the processes in them, every
+// component of Clew, the node's kubelet and containerd. Meanwhile one task is forked, one
+// is rewound again and again, and one is suspended and resumed.
 //
-// Serial: it kills what every task needs.
+// Serial: it kills components that every task needs.
 var _ = Describe("tasks among which something is killed every two seconds", Serial, Label("kill", "slow", "soak"), func() {
 	w := newWorld()
 
@@ -41,7 +41,7 @@ var _ = Describe("tasks among which something is killed every two seconds", Seri
 			for range pick(1, 1+random.IntN(2)) {
 				struck.one()
 			}
-			c.live(ctx, tick)
+			c.act(ctx, tick)
 		}
 		struckFor := time.Since(begin)
 		Expect(struck.node.repaired()).To(Succeed())
@@ -56,17 +56,17 @@ var _ = Describe("tasks among which something is killed every two seconds", Seri
 			c.observe(ctx, name)
 		}
 		w.expectDurableCheckpointsExact(ctx, calls, c.tasks...)
-		tellKills(struck.count)
+		reportKills(struck.count)
 		AddReportEntry("kills", fmt.Sprintf("%d kills in %s, %d attempts of %d tasks, %d rewinds, %d suspensions",
 			struck.total(), struckFor.Round(time.Second), len(c.pods), len(c.tasks), c.rewinds, c.suspensions))
-		// In the short version the tasks on a slow machine may be completed before much is killed.
+		// In the short version, on a slow machine, the tasks may complete before much is killed.
 		Expect(struck.total()).To(BeNumerically(">=", pick(3, kills)), "kills")
 		Expect(c.rewinds).To(BeNumerically(">=", pick(0, 3)), "rewinds")
 		Expect(c.suspensions).To(BeNumerically(">=", pick(0, 3)), "suspensions")
 	})
 })
 
-// crowd are tasks at work, and the users that rewind, suspend and resume them.
+// crowd is a set of tasks at work, and the users who rewind, suspend and resume them.
 type crowd struct {
 	*world
 	tasks                         []string
@@ -74,7 +74,7 @@ type crowd struct {
 	random                        *rand.Rand
 	pods                          map[string]string    // the pod's UID by task and attempt
 	seen                          map[string]durables  // by task
-	waits                         map[string]time.Time // since when a task waits to be started again
+	waits                         map[string]time.Time // since when a task has waited for a restart
 	asked                         map[string]time.Time // when a task was last resumed
 	rewinds, suspensions, resumes int
 	// rewindAt and sleepAt are the strikes at which they are next due.
@@ -106,8 +106,8 @@ func (c *crowd) begin(ctx context.Context, calls int, delay time.Duration) {
 	c.tasks = append(c.tasks, c.fork) // it is created while things are killed
 }
 
-// live does what is due while things are killed: nothing here waits for anything.
-func (c *crowd) live(ctx context.Context, tick int) {
+// act does what is due while things are killed. It never waits.
+func (c *crowd) act(ctx context.Context, tick int) {
 	GinkgoHelper()
 	c.observe(ctx, c.tasks[tick%len(c.tasks)])
 	const every = 12
@@ -119,21 +119,27 @@ func (c *crowd) live(ctx context.Context, tick int) {
 		}
 		Expect(err).NotTo(HaveOccurred())
 		switch {
-		case name == c.rewound && tick >= c.rewindAt && c.rewindIt(ctx, task):
+		case c.dueForRewind(name, tick) && c.rewindIt(ctx, task):
 			c.rewindAt = tick + every
 		case c.atRest(task):
-			c.goOn(ctx, task)
-		case name == c.slept && tick >= c.sleepAt && state(task) == clewv1.ReasonRunning:
+			c.resumeAtRest(ctx, task)
+		case c.dueForSleep(name, tick) && state(task) == clewv1.ReasonRunning:
 			c.sleepAt = tick + every
 			c.suspend(ctx, task)
-		case c.tired(task):
+		case c.inLongBackoff(task):
 			c.suspend(ctx, task)
 		}
 	}
 }
 
-// observe notes the attempts and the durable checkpoints of a task: an attempt's
-// number belongs to one pod for good, and a durable checkpoint never changes.
+func (c *crowd) dueForRewind(name string, tick int) bool {
+	return name == c.rewound && tick >= c.rewindAt
+}
+
+func (c *crowd) dueForSleep(name string, tick int) bool { return name == c.slept && tick >= c.sleepAt }
+
+// observe records the attempts and the durable checkpoints of a task: an attempt's number
+// belongs to one pod for good, and a durable checkpoint never changes.
 func (c *crowd) observe(ctx context.Context, name string) {
 	GinkgoHelper()
 	task := &clewv1.Task{}
@@ -153,9 +159,9 @@ func (c *crowd) observe(ctx context.Context, name string) {
 	c.seen[name].add(ctx, c.world, name)
 }
 
-// tired says that a task has backed off for long, because its agent was killed so
-// often: a user restarts it now.
-func (c *crowd) tired(task *clewv1.Task) bool {
+// inLongBackoff reports whether a task has backed off for long because its agent was killed often:
+// a user would restart it now.
+func (c *crowd) inLongBackoff(task *clewv1.Task) bool {
 	if state(task) != clewv1.ReasonRetrying {
 		delete(c.waits, task.Name)
 		return false
@@ -176,7 +182,11 @@ func (c *crowd) rewindIt(ctx context.Context, task *clewv1.Task) bool {
 	durable := slices.DeleteFunc(c.checkpoints(ctx, task.Name), func(ckpt clewv1.Checkpoint) bool {
 		return !meta.IsStatusConditionTrue(ckpt.Status.Conditions, clewv1.CheckpointDurable)
 	})
-	if rewinding(task) || len(durable) == 0 || state(task) == clewv1.ReasonSuspended || state(task) == clewv1.ReasonCompleted {
+	stopped := []string{clewv1.ReasonSuspended, clewv1.ReasonCompleted}
+	if slices.Contains(stopped, state(task)) {
+		return false
+	}
+	if rewinding(task) || len(durable) == 0 {
 		return false
 	}
 	c.rewinds++
@@ -192,20 +202,20 @@ func (c *crowd) untilCompleted(ctx context.Context) {
 		Eventually(ctx, func() error {
 			task := c.task(ctx, name)
 			if c.atRest(task) {
-				c.goOn(ctx, task)
+				c.resumeAtRest(ctx, task)
 			}
 			if rewinding(task) || state(task) != clewv1.ReasonCompleted {
-				return fmt.Errorf("it is %s: %s; its rewind is %+v", state(task), conditionMessage(task), task.Status.Rewind)
+				return fmt.Errorf("the task is %s: %s; its rewind is %+v", state(task), conditionMessage(task), task.Status.Rewind)
 			}
 			return nil
 		}).WithTimeout(restartTime+5*time.Minute).Should(Succeed(), "task %s is Completed", name)
 	}
 }
 
-// atRest says that a task waits to be resumed: it was suspended, or it was completed
+// atRest reports whether a task waits to be resumed: it was suspended, or had completed
 // before it was rewound.
 func (c *crowd) atRest(task *clewv1.Task) bool {
-	return !rewinding(task) && (state(task) == clewv1.ReasonSuspended || state(task) == clewv1.ReasonRewound)
+	return !rewinding(task) && slices.Contains([]string{clewv1.ReasonSuspended, clewv1.ReasonRewound}, state(task))
 }
 
 func (c *crowd) suspend(ctx context.Context, task *clewv1.Task) {
@@ -213,15 +223,15 @@ func (c *crowd) suspend(ctx context.Context, task *clewv1.Task) {
 	c.suspensions++
 	spec := map[string]any{"operatingMode": "Suspended"}
 	if asked := task.Spec.Rewind; rewinding(task) {
-		// Left out, it would be withdrawn, which is refused while it is in progress.
+		// Leaving it out would withdraw it, which is refused while it is in progress.
 		spec["rewind"] = clewv1.Rewind{ID: asked.ID, To: asked.To}
 	}
 	c.patchSpec(ctx, task.Name, spec)
 }
 
-// goOn resumes a task at rest. The resume may not show yet, so it is not repeated at
-// once.
-func (c *crowd) goOn(ctx context.Context, task *clewv1.Task) {
+// resumeAtRest resumes a task at rest. The task may still seem to be at rest, so a resume is not
+// repeated at once.
+func (c *crowd) resumeAtRest(ctx context.Context, task *clewv1.Task) {
 	GinkgoHelper()
 	if time.Since(c.asked[task.Name]) < 5*time.Second {
 		return

@@ -17,7 +17,7 @@ func TestSpecs(t *testing.T) {
 	RunSpecs(t, "Clew on a cluster", Label("e2e"))
 }
 
-// The git host that the tasks clone from is shared by all specs.
+// All specs share the git host that tasks clone from.
 var _ = SynchronizedBeforeSuite(func(ctx SpecContext) {
 	manifests := "../../hack/demo/manifests/"
 	for _, args := range [][]string{
@@ -26,6 +26,6 @@ var _ = SynchronizedBeforeSuite(func(ctx SpecContext) {
 		{"--namespace", originNamespace, "rollout", "status", "deployment/origin", "--timeout=120s"},
 	} {
 		out, err := exec.CommandContext(ctx, "kubectl", args...).CombinedOutput()
-		Expect(err).NotTo(HaveOccurred(), "the git host of the specs; run make test-e2e: kubectl %v\n%s", args, out)
+		Expect(err).NotTo(HaveOccurred(), "start the git host of the specs (make test-e2e brings up what they need): kubectl %v\n%s", args, out)
 	}
 }, func() {})

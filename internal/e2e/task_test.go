@@ -48,12 +48,12 @@ func (w *world) newTask(name string, command ...string) *clewv1.Task {
 	}
 }
 
-// replay is the command of an agent that really runs so many tool calls.
+// replay returns the command of an agent that really runs a number of tool calls.
 func replay(calls int, delay time.Duration) []string {
 	return []string{"replay", fmt.Sprintf("--calls=%d", calls), "--delay=" + delay.String(), "--check"}
 }
 
-// create applies a new task, as a GitOps controller would, and waits for nothing.
+// create applies a new task, as a GitOps controller would, and does not wait.
 func (w *world) create(ctx context.Context, task *clewv1.Task) {
 	GinkgoHelper()
 	Expect(w.apply(ctx, task, "--server-side", "--field-manager=gitops")).To(Succeed(), "apply task %s", task.Name)
@@ -66,7 +66,7 @@ func (w *world) task(ctx context.Context, name string) *clewv1.Task {
 	return task
 }
 
-// state is the reason of the condition Succeeded, which users read first.
+// state returns the reason of the condition Succeeded, which users read first.
 func state(task *clewv1.Task) string {
 	if c := meta.FindStatusCondition(task.Status.Conditions, clewv1.TaskSucceeded); c != nil {
 		return c.Reason
@@ -74,14 +74,14 @@ func state(task *clewv1.Task) string {
 	return ""
 }
 
-// untilState waits until the task's state is one of those given.
+// untilState waits until the task is in one of the given states.
 func (w *world) untilState(ctx context.Context, name string, timeout time.Duration, states ...string) *clewv1.Task {
 	GinkgoHelper()
 	var task *clewv1.Task
 	Eventually(ctx, func() error {
 		task = w.task(ctx, name)
 		if got := state(task); !slices.Contains(states, got) {
-			return fmt.Errorf("it is %q: %s", got, conditionMessage(task))
+			return fmt.Errorf("the task is %q: %s", got, conditionMessage(task))
 		}
 		return nil
 	}).WithTimeout(timeout).Should(Succeed(), "task %s is %s", name, strings.Join(states, " or "))
@@ -101,17 +101,20 @@ func (w *world) untilAgentRuns(ctx context.Context, name string, timeout time.Du
 	var pod *corev1.Pod
 	Eventually(ctx, func() error {
 		task := w.task(ctx, name)
-		runs := []string{clewv1.ReasonRunning, clewv1.ReasonGitStoreRefused} // a full gitstore stops no agent
+		runs := []string{clewv1.ReasonRunning, clewv1.ReasonGitStoreRefused} // a full gitstore does not stop an agent
 		if got := state(task); !slices.Contains(runs, got) {
-			return fmt.Errorf("task is %q: %s", got, conditionMessage(task))
+			return fmt.Errorf("the task is %q: %s", got, conditionMessage(task))
 		}
 		pod = &corev1.Pod{}
 		attempt := task.Status.Attempts[len(task.Status.Attempts)-1]
 		if err := w.get(ctx, attempt.PodName, pod); err != nil {
 			return err
 		}
+		if pod.DeletionTimestamp != nil {
+			return fmt.Errorf("pod %s is terminating", pod.Name)
+		}
 		for _, c := range pod.Status.ContainerStatuses {
-			if c.Name == clewv1.AgentContainer && c.State.Running != nil && pod.DeletionTimestamp == nil {
+			if c.Name == clewv1.AgentContainer && c.State.Running != nil {
 				return nil
 			}
 		}
@@ -120,18 +123,18 @@ func (w *world) untilAgentRuns(ctx context.Context, name string, timeout time.Du
 	return pod
 }
 
-// untilToolCalls waits until history has so many answered tool calls on the active branch.
+// untilToolCalls waits until history has a number of answered tool calls on the active branch.
 func (w *world) untilToolCalls(ctx context.Context, name string, n int64, timeout time.Duration) {
 	GinkgoHelper()
 	Eventually(ctx, func() error {
 		if got := int64(len(answeredCalls(w.conversation(ctx, name)))); got < n {
-			return fmt.Errorf("it has %d", got)
+			return fmt.Errorf("the task has %d tool calls", got)
 		}
 		return nil
 	}).WithTimeout(timeout).Should(Succeed(), "task %s has %d tool calls", name, n)
 }
 
-// checkpoints of a task by number.
+// checkpoints returns the checkpoints of a task, by number.
 func (w *world) checkpoints(ctx context.Context, task string) []clewv1.Checkpoint {
 	GinkgoHelper()
 	list := &clewv1.CheckpointList{}
@@ -146,15 +149,15 @@ func (w *world) checkpoints(ctx context.Context, task string) []clewv1.Checkpoin
 	return own
 }
 
-// untilListed waits for the checkpoints of a stopped task, which follow the
-// task's status an instant later.
+// untilListed waits for the checkpoints of a stopped task, which appear an instant after
+// the task's status counts them.
 func (w *world) untilListed(ctx context.Context, task string) []clewv1.Checkpoint {
 	GinkgoHelper()
 	var ckpts []clewv1.Checkpoint
 	Eventually(ctx, func() error {
 		ckpts = w.checkpoints(ctx, task)
 		if counted := w.task(ctx, task).Status.CheckpointCount; int64(len(ckpts)) != counted {
-			return fmt.Errorf("%d of %d are", len(ckpts), counted)
+			return fmt.Errorf("%d of %d checkpoints are listed", len(ckpts), counted)
 		}
 		return nil
 	}).WithTimeout(time.Minute).Should(Succeed(), "each checkpoint of task %s is listed", task)
@@ -168,7 +171,7 @@ func (w *world) take(ctx context.Context, task, name string) clewv1.Checkpoint {
 	return *w.untilDurable(ctx, name)
 }
 
-// requestCheckpoint applies a Checkpoint and waits for nothing.
+// requestCheckpoint applies a Checkpoint and does not wait.
 func (w *world) requestCheckpoint(ctx context.Context, task, name string) {
 	GinkgoHelper()
 	Expect(w.apply(ctx, &clewv1.Checkpoint{
@@ -186,7 +189,7 @@ func (w *world) untilDurable(ctx context.Context, name string) *clewv1.Checkpoin
 	return ckpt
 }
 
-// rewind requests a rewind by server-side apply of the one field, and waits for its end.
+// rewind requests a rewind by server-side apply of that field alone, and waits for its end.
 func (w *world) rewind(ctx context.Context, task, id, checkpoint string, change ...func(*clewv1.Rewind)) *clewv1.Task {
 	GinkgoHelper()
 	w.requestRewind(ctx, task, id, checkpoint, change...)
@@ -208,11 +211,11 @@ func (w *world) untilRewound(ctx context.Context, task, id string, timeout time.
 	Eventually(ctx, func() error {
 		got = w.task(ctx, task)
 		r := got.Status.Rewind
-		if r == nil || r.ID != id || r.State == clewv1.OperationInProgress {
+		if !ended(r, id) {
 			return fmt.Errorf("status.rewind is %+v; task is %s: %s", r, state(got), conditionMessage(got))
 		}
 		if r.State != clewv1.OperationCompleted {
-			return StopTrying(fmt.Sprintf("it ended %s: %s: %s", r.State, r.Reason, r.Message))
+			return StopTrying(fmt.Sprintf("the rewind ended %s: %s: %s", r.State, r.Reason, r.Message))
 		}
 		return nil
 	}).WithTimeout(timeout).Should(Succeed(), "rewind %s is complete", id)
@@ -270,7 +273,7 @@ func (w *world) rawQuery(ctx context.Context, path string) ([]byte, error) {
 func (w *world) timeline(ctx context.Context, task string) []historyv1.TimelineEvent {
 	GinkgoHelper()
 	body, err := w.rawQuery(ctx, fmt.Sprintf("/apis/history.clew.dev/v1alpha1/namespaces/%s/tasks/%s/timeline?limit=500", w.namespace, task))
-	Expect(err).NotTo(HaveOccurred(), "timeline of %s", task)
+	Expect(err).NotTo(HaveOccurred(), "read the timeline of task %s", task)
 	var page historyv1.TimelineEventList
 	Expect(json.Unmarshal(body, &page)).To(Succeed())
 	slices.Reverse(page.Items)

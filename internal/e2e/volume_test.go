@@ -23,7 +23,7 @@ import (
 	"github.com/clew-dev/clew/internal/testing/matchers"
 )
 
-// cramped fills its volume to the last byte and continues to talk until there is room.
+// cramped fills its volume to the last byte and keeps talking until there is room.
 const cramped = `
 say() { printf '{"type":"message","role":"assistant","text":"%s"}\n' "$1"; }
 say "line 0"
@@ -52,16 +52,16 @@ var _ = Describe("a task whose volume is full", func() {
 
 		got := w.untilState(ctx, "cramped", 3*time.Minute, clewv1.ReasonVolumeFull)
 
-		Expect(got).To(matchers.HaveCondition(clewv1.TaskSucceeded, metav1.ConditionUnknown), "it may succeed yet")
+		Expect(got).To(matchers.HaveCondition(clewv1.TaskSucceeded, metav1.ConditionUnknown), "it may still succeed")
 		Expect(conditionMessage(got)).To(ContainSubstring("enlarge the task's PersistentVolumeClaim"))
 		Eventually(ctx, func() string {
 			return strings.TrimSpace(w.kubectl(ctx, "get", "events", "--field-selector", "reason="+clewv1.EventTaskHindered, "-o", "name"))
-		}).WithTimeout(time.Minute).ShouldNot(BeEmpty(), "an Event reports it")
+		}).WithTimeout(time.Minute).ShouldNot(BeEmpty(), "an Event reports the full volume")
 
 		Expect(w.kubectl(ctx, "exec", got.Status.Attempts[0].PodName, "-c", "agent", "--", "cat", "/workspace/work")).To(Equal("precious\n"))
 		w.makeRoom(class)
 		got = w.untilState(ctx, "cramped", 2*time.Minute, clewv1.ReasonCompleted)
-		Expect(got.Status.Attempts).To(HaveLen(1), "its agent only waited")
+		Expect(got.Status.Attempts).To(HaveLen(1), "the agent only waited")
 		want := []string{}
 		for i := range 201 {
 			want = append(want, fmt.Sprintf("line %d", i))
@@ -98,9 +98,9 @@ var _ = Describe("a task whose volume is full", func() {
 	})
 })
 
-// smallVolume makes a volume of that size for a claim and returns its storage
-// class: a file system in the memory of the development cluster's node, since a
-// folder there has no bounds.
+// smallVolume makes a volume of the given size for a claim and returns its storage class.
+// It is a file system in the memory of the development cluster's node, since a folder has
+// no size limit.
 func (w *world) smallVolume(ctx context.Context, claim, size string) (class string) {
 	GinkgoHelper()
 	quantity := resource.MustParse(size)
@@ -109,10 +109,10 @@ func (w *world) smallVolume(ctx context.Context, claim, size string) (class stri
 	})
 }
 
-// ownVolume makes a volume for a claim that is a file system of its own, as block
-// storage is, and returns its storage class. Other volumes of the development
-// cluster are folders of one file system and share its journal: a pod that writes
-// much delays the fsync of every other.
+// ownVolume makes a volume for a claim that is a file system of its own, as block storage
+// is, and returns its storage class. Other volumes of the development cluster are folders
+// of one file system and share its journal, so that a pod that writes much delays every
+// other pod's fsync.
 func (w *world) ownVolume(ctx context.Context, claim, size string) (class string) {
 	GinkgoHelper()
 	quantity := resource.MustParse(size)
@@ -123,9 +123,9 @@ func (w *world) ownVolume(ctx context.Context, claim, size string) (class string
 	})
 }
 
-// makeDisk makes a file of so many bytes into a disk and mounts it at a folder. All
-// of it is allocated at once, or each write would use the journal of the file
-// system below; the device is freed when it is unmounted.
+// makeDisk makes a file of a number of bytes, formats it, and mounts it at a folder. All of
+// it is allocated at once, or each write would use the journal of the file system below;
+// the device is freed when it is unmounted.
 const makeDisk = `
 set -e
 fallocate --length "$2" "$1"
@@ -136,7 +136,7 @@ losetup --detach "$device"
 chmod 0777 "$3"
 `
 
-// volume makes a volume of a folder of the node, on which mount mounts something.
+// volume makes a volume from a folder of the node, on which mount mounts a file system.
 func (w *world) volume(ctx context.Context, claim, size string, mount func(folder string)) (class string) {
 	GinkgoHelper()
 	class = w.namespace + "-" + claim
@@ -161,14 +161,14 @@ func (w *world) volume(ctx context.Context, claim, size string, mount func(folde
 	return class
 }
 
-// clusterFolder is where the development cluster keeps its things, beside its
+// clusterFolder returns the state folder of the development cluster, which holds its
 // kubeconfig.
 func clusterFolder() string { return filepath.Dir(os.Getenv("KUBECONFIG")) }
 
-// nodeFolder is where volume keeps a volume on the node.
+// nodeFolder returns the folder of a volume on the node.
 func nodeFolder(class string) string { return filepath.Join(clusterFolder(), "volumes", class) }
 
-// makeRoom removes what fills a volume.
+// makeRoom removes the file that fills a volume.
 func (w *world) makeRoom(class string) {
 	GinkgoHelper()
 	onNode("rm", filepath.Join(nodeFolder(class), "worktree", "filler"))

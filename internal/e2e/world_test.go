@@ -28,17 +28,17 @@ import (
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// Where the specs find what they need.
+// The names and places that the specs rely on.
 const (
 	systemNamespace = "clew-system"
 	originNamespace = "clew-demo"
 	originURL       = "http://origin.clew-demo.svc/clew.git"
 	demoImage       = "localhost/clew-dev/demo:latest"
-	// devclusterFolder holds the program that makes the development cluster.
+	// devclusterFolder holds the program that runs the development cluster.
 	devclusterFolder = "../../hack/devcluster"
 )
 
-// world is a namespace of one spec on the cluster, and the means to act in it.
+// world is the namespace of one spec, with clients for it.
 type world struct {
 	kube      client.Client
 	clientset kubernetes.Interface
@@ -46,10 +46,10 @@ type world struct {
 	namespace string
 }
 
-// soak says whether the specs run at full length.
+// soak reports whether the specs run at full length.
 func soak() bool { return os.Getenv("CLEW_SOAK") == "1" }
 
-// pick gives the short figure, or the full one of a soak.
+// pick returns short, or full in a soak.
 func pick[T any](short, full T) T {
 	if soak() {
 		return full
@@ -57,22 +57,22 @@ func pick[T any](short, full T) T {
 	return short
 }
 
-// tell reports how often a spec did something. The runner of a soak adds up what
-// all specs report; "group: thing" is also counted for its group.
-func tell(n int, what string) {
+// reportCount reports how often a spec did something. The runner of a soak adds up the reports
+// of all specs; "group: thing" is also counted for its group.
+func reportCount(n int, what string) {
 	AddReportEntry("soak", fmt.Sprintf("%d %s", n, what))
 }
 
-// tellKills reports what was killed.
-func tellKills(count map[string]int) {
+// reportKills reports what was killed.
+func reportKills(count map[string]int) {
 	for _, name := range slices.Sorted(maps.Keys(count)) {
-		tell(count[name], "killed: "+name)
+		reportCount(count[name], "killed: "+name)
 	}
 }
 
 // newWorld gives each spec of the container that calls it a namespace that
-// enforces the restricted Pod Security Standard. It is described when the spec
-// fails and deleted after the spec; CLEW_E2E_KEEP=1 keeps those of failed specs.
+// enforces the restricted Pod Security Standard. Its objects are reported when the
+// spec fails, and it is deleted after the spec; CLEW_E2E_KEEP=1 keeps those of failed specs.
 func newWorld() *world {
 	w := &world{}
 	BeforeEach(func(ctx SpecContext) {
@@ -118,7 +118,7 @@ func (w *world) remove(ctx SpecContext) {
 	_ = w.kube.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}})
 }
 
-// dump reports what helps to understand a failed spec.
+// dump reports the objects, events and logs that explain a failed spec.
 func (w *world) dump(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()

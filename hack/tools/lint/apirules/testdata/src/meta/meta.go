@@ -1,5 +1,0 @@
-package meta
-
-type Duration struct{ Nanoseconds int64 }
-
-type Condition struct{ Type string }
